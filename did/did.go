@@ -1,0 +1,55 @@
+// Package did names the keys that lmosd trusts: decentralized identifiers, their documents, and who can sign for them.
+//
+// A node has one Ed25519 key. Its did:key and its libp2p PeerID are two spellings of that key, and this package maps one
+// to the other exactly. Sources: W3C DID Core 1.0; did:key (W3C CCG).
+package did
+
+import (
+	"context"
+	"errors"
+)
+
+// A DID is a decentralized identifier in its canonical spelling, for example
+// "did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH". Values come from [Parse], [FromKey] or [FromPeer]; equal DIDs
+// are equal strings. The zero value names nobody.
+type DID string
+
+// Errors of resolution. They are wrapped with the DID and the cause.
+var (
+	// ErrNotFound says that the DID is well formed and nobody has its document.
+	ErrNotFound = errors.New("DID not found")
+	// ErrInvalid says that the text is not a canonical DID, or its key is unusable.
+	ErrInvalid = errors.New("invalid DID")
+	// ErrMethod says that no resolver here knows the DID's method.
+	ErrMethod = errors.New("DID method not supported")
+	// ErrLegacyUnsupported says that the program was built without the reader of legacy formats (build tag noaries).
+	ErrLegacyUnsupported = errors.New("legacy DID formats are not built into this program")
+)
+
+// A Purpose says what a signature is for. It is signed too, as the domain string or as a member of what is signed, so
+// that a signature made for one purpose never verifies for another.
+type Purpose = string
+
+// Purposes a [Signer] signs for. Any other is refused.
+const (
+	// PurposeAssertion signs a Data Integrity proof with proofPurpose assertionMethod. The message is exactly the 64 bytes
+	// of hashData (Data Integrity EdDSA §3.3.4), which cover the purpose.
+	PurposeAssertion Purpose = "assertionMethod"
+	// PurposeRecord signs the record of a description: the signed bytes are "lmos-td-v1:" and the message.
+	PurposeRecord Purpose = "lmos-td-v1:"
+)
+
+// A Signer signs with a key that it never shows.
+type Signer interface {
+	// DID names the key. Its document lists it under assertionMethod.
+	DID() DID
+	// Sign signs msg for purpose and returns the 64 bytes of an Ed25519 signature. An unknown purpose, or a message of the
+	// wrong form for it, is an error.
+	Sign(purpose Purpose, msg []byte) ([]byte, error)
+}
+
+// A Resolver finds DID documents.
+type Resolver interface {
+	// Resolve returns the document of id. The error wraps [ErrNotFound], [ErrInvalid] or [ErrMethod].
+	Resolve(ctx context.Context, id DID) (*Document, error)
+}

@@ -1,0 +1,181 @@
+// Package gateway is the HTTP server of a node: directory, interactions, well-known documents, administration, metrics.
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"time"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// APIVersion is the first member of every JSON document that lmosd gives to programs.
+const APIVersion = "lmosd/v1"
+
+// A Node is what the gateway serves. Package node has it.
+type Node interface {
+	// Mesh asks any thing, here or elsewhere, through trace, policy and limit. From must be set to the caller.
+	Mesh() interact.Thing
+	// Find, Get and Reachable read the directory (see directory.Directory).
+	Find(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error]
+	Get(ctx context.Context, ref string) (*td.Description, error)
+	Reachable(d *td.Description) bool
+	// Hosted reports whether this node offers the thing.
+	Hosted(d *td.Description) bool
+	// Publish signs, stores and announces a TD; Unpublish withdraws. Both are done when what is local is durable and the
+	// mesh was told, or two seconds have passed.
+	Publish(ctx context.Context, raw []byte) (*Publication, error)
+	Unpublish(ctx context.Context, ref string) (*Publication, error)
+	Status() *Status
+	Peers() []Peer
+	Connect(ctx context.Context, addr string) error
+	// Description is the node's own TD, signed: a ThingDirectory and an lmos:Agent.
+	Description() []byte
+	// Ready returns nil when the node serves, else why not.
+	Ready() error
+}
+
+// Status is GET /v1/status.
+type Status struct {
+	APIVersion string   `json:"apiVersion"`
+	Kind       string   `json:"kind"`  // Status
+	State      string   `json:"state"` // starting, ready, degraded or draining
+	DID        did.DID  `json:"did"`
+	PeerID     string   `json:"peer_id"`
+	Name       string   `json:"name,omitempty"`
+	Version    string   `json:"version"`
+	Uptime     float64  `json:"uptime_s"`
+	Profile    string   `json:"profile"`
+	Network    string   `json:"network"`
+	DataDir    string   `json:"data_dir,omitempty"`
+	Addrs      []string `json:"p2p"` // multiaddrs with /p2p
+	API        string   `json:"api,omitempty"`
+	Peers      struct {
+		Total   int `json:"total"`
+		Direct  int `json:"direct"`
+		Relayed int `json:"relayed"`
+	} `json:"peers"`
+	DHT struct {
+		Mode  string `json:"mode"`
+		Table int    `json:"table"`
+	} `json:"dht"`
+	Gossip struct {
+		Topics int `json:"topics"`
+		Peers  int `json:"peers"`
+	} `json:"gossip"`
+	Agents struct {
+		Local int `json:"local"`
+		Known int `json:"known"`
+	} `json:"agents"`
+	Calls struct {
+		Total  uint64  `json:"total"`
+		Errors uint64  `json:"errors"`
+		P50    float64 `json:"p50_ms"`
+		P99    float64 `json:"p99_ms"`
+		Queue  int     `json:"queue"`
+	} `json:"calls"`
+	Warnings []Warning `json:"warnings"`
+}
+
+// A Warning is a state of the node that someone should know about.
+type Warning struct {
+	Code     string    `json:"code"` // LMOS-W…
+	Title    string    `json:"title"`
+	Severity string    `json:"severity"`
+	Text     string    `json:"text"`
+	Hint     string    `json:"hint,omitempty"`
+	Since    time.Time `json:"since"`
+}
+
+// Peer is one connected node; PeerList is GET /v1/peers.
+type Peer struct {
+	DID       did.DID `json:"did"`
+	PeerID    string  `json:"peer_id"`
+	Addr      string  `json:"addr"`
+	Transport string  `json:"transport"` // quic-v1, tcp, …
+	Direction string  `json:"direction"` // inbound or outbound
+	Agent     string  `json:"agent"`     // the peer's user agent
+	RTT       float64 `json:"rtt_ms"`    // 0: not measured
+	Since     float64 `json:"age_s"`
+}
+
+// PeerList is GET /v1/peers.
+type PeerList struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"` // PeerList
+	Items      []Peer `json:"items"`
+}
+
+// Agent is a thing as lists show it.
+type Agent struct {
+	ID           string    `json:"id"`
+	Ref          string    `json:"ref"` // exact: id and owner
+	Name         string    `json:"name"`
+	Title        string    `json:"title"`
+	Description  string    `json:"description,omitempty"`
+	Owner        did.DID   `json:"owner"`
+	Hosts        []did.DID `json:"hosts"`
+	Capabilities []string  `json:"capabilities"`
+	Actions      []string  `json:"actions"`
+	Properties   []string  `json:"properties"`
+	Local        bool      `json:"local"`
+	Reachable    bool      `json:"reachable"`
+	Seen         time.Time `json:"seen"` // the record was issued
+	Expires      time.Time `json:"expires"`
+}
+
+// AgentList is GET /v1/find.
+type AgentList struct {
+	APIVersion string      `json:"apiVersion"`
+	Kind       string      `json:"kind"` // AgentList
+	Items      []Agent     `json:"items"`
+	Coverage   td.Coverage `json:"coverage"`
+	Took       float64     `json:"took_ms"`
+}
+
+// AgentDetail is GET /v1/agents/{ref}: one thing with what was verified.
+type AgentDetail struct {
+	APIVersion string          `json:"apiVersion"`
+	Kind       string          `json:"kind"` // Agent
+	Agent      Agent           `json:"agent"`
+	Signature  Signature       `json:"signature"`
+	TD         json.RawMessage `json:"td"`
+}
+
+// Signature is the verdict on a description.
+type Signature struct {
+	Verified bool      `json:"verified"`
+	Method   string    `json:"method"` // the key's DID URL
+	Suite    string    `json:"cryptosuite"`
+	Created  time.Time `json:"created"`
+	Seq      uint64    `json:"seq"`
+	Hash     string    `json:"sha256"` // of the TD, hex
+	Size     int       `json:"size"`
+}
+
+// Publication is the answer to POST /v1/publish and DELETE /v1/agents/{ref}.
+type Publication struct {
+	APIVersion string  `json:"apiVersion"`
+	Kind       string  `json:"kind"` // Publication
+	ID         string  `json:"id"`
+	Ref        string  `json:"ref"`
+	Name       string  `json:"name"`
+	Owner      did.DID `json:"owner"`
+	Seq        uint64  `json:"seq"`
+	Withdrawn  bool    `json:"withdrawn,omitempty"`
+	Created    bool    `json:"created,omitempty"`    // the thing was not offered here before
+	Capability string  `json:"capability,omitempty"` // the first one, for the next command
+	Action     string  `json:"action,omitempty"`     // likewise
+	// Replicas of Wanted DHT servers have the record; GossipPeers were told. Pending: nobody yet, it is retried.
+	Replicas    int        `json:"replicas"`
+	Wanted      int        `json:"wanted"`
+	GossipPeers int        `json:"gossip_peers"`
+	Pending     bool       `json:"pending"`
+	RecordSize  int        `json:"record_bytes"`
+	TDSize      int        `json:"td_bytes"`
+	Took        float64    `json:"took_ms"`
+	Warnings    []td.Issue `json:"warnings,omitempty"`
+}

@@ -1,0 +1,212 @@
+package interact
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/lmosd/lmosd/td"
+)
+
+// A Code is the number of an error class in lmosd's catalogue, written "LMOS-1404". 1xxx are interaction and mesh, 2xxx
+// what the user wrote, 3xxx node and storage, 4xxx bridges. Numbers are never changed or reused; they travel between nodes.
+type Code uint16
+
+// The catalogue. Each binding and command maps codes to its own protocol in one table of its own.
+const (
+	Invalid         Code = 1400 // input does not fit the schema, or the message is ill-formed
+	Unauthenticated Code = 1401
+	Forbidden       Code = 1403 // a policy refused; the error names the rule
+	NotFound        Code = 1404 // no such agent
+	NoAffordance    Code = 1405 // the agent has no such property, action or event
+	NotAllowed      Code = 1406 // the operation is not offered, e.g. write to a readOnly property
+	Ambiguous       Code = 1407 // a name that several things have
+	NoPeer          Code = 1409
+	NoTask          Code = 1410
+	Withdrawn       Code = 1411 // a tombstone was seen
+	TooLarge        Code = 1413
+	UnsupportedType Code = 1415
+	RateLimited     Code = 1429
+	BadSignature    Code = 1460
+	Expired         Code = 1461
+	SenderMismatch  Code = 1462
+	RolledBack      Code = 1463
+	Loop            Code = 1464
+	Cancelled       Code = 1499
+	Internal        Code = 1500
+	AgentFailed     Code = 1502 // the agent answered with an error
+	Unreachable     Code = 1503 // the agent is known, and no path leads to it now
+	Timeout         Code = 1504
+	Overloaded      Code = 1529
+
+	Usage         Code = 2000
+	ConfigUnknown Code = 2001
+	ConfigInvalid Code = 2002
+	ConfigFile    Code = 2003
+	InlineSecret  Code = 2005
+	WildcardBind  Code = 2006
+	NotJSON       Code = 2010
+	BadTD         Code = 2011
+
+	NotRunning     Code = 3001
+	NodeLost       Code = 3002
+	TokenRejected  Code = 3003
+	PortBusy       Code = 3010
+	DataDirLocked  Code = 3011
+	KeyPermissions Code = 3012
+	StoreCorrupt   Code = 3020
+	DiskFull       Code = 3021
+	ShuttingDown   Code = 3030
+	NotReady       Code = 3031
+)
+
+// catalogue holds the stable word and the short text of each code.
+var catalogue = map[Code]struct{ slug, title string }{
+	Invalid:         {"invalid-message", "Invalid message"},
+	Unauthenticated: {"unauthenticated", "Authentication needed"},
+	Forbidden:       {"forbidden-by-policy", "Forbidden by policy"},
+	NotFound:        {"agent-not-found", "Agent not found"},
+	NoAffordance:    {"affordance-not-found", "Affordance not found"},
+	NotAllowed:      {"operation-not-allowed", "Operation not allowed"},
+	Ambiguous:       {"ambiguous-name", "Ambiguous name"},
+	NoPeer:          {"peer-not-found", "Peer not found"},
+	NoTask:          {"task-not-found", "Task not found"},
+	Withdrawn:       {"agent-withdrawn", "Agent withdrawn"},
+	TooLarge:        {"too-large", "Too large"},
+	UnsupportedType: {"unsupported-content-type", "Unsupported content type"},
+	RateLimited:     {"rate-limited", "Rate limited"},
+	BadSignature:    {"signature-invalid", "Signature invalid"},
+	Expired:         {"description-expired", "Description expired"},
+	SenderMismatch:  {"sender-mismatch", "Sender mismatch"},
+	RolledBack:      {"description-rolled-back", "Description rolled back"},
+	Loop:            {"loop", "Loop detected"},
+	Cancelled:       {"cancelled", "Cancelled"},
+	Internal:        {"internal", "Internal error"},
+	AgentFailed:     {"agent-failed", "Agent failed"},
+	Unreachable:     {"agent-unreachable", "Agent unreachable"},
+	Timeout:         {"timeout", "Timeout"},
+	Overloaded:      {"overloaded", "Overloaded"},
+	Usage:           {"usage", "Usage"},
+	ConfigUnknown:   {"config-unknown-field", "Unknown configuration key"},
+	ConfigInvalid:   {"config-invalid-value", "Invalid configuration value"},
+	ConfigFile:      {"config-unreadable", "Configuration unreadable"},
+	InlineSecret:    {"config-inline-secret", "Secret in the configuration"},
+	WildcardBind:    {"wildcard-bind-without-auth", "Wildcard bind without authentication"},
+	NotJSON:         {"td-not-json", "Not JSON"},
+	BadTD:           {"td-schema", "Invalid Thing Description"},
+	NotRunning:      {"node-not-running", "Node not running"},
+	NodeLost:        {"node-unreachable", "Node unreachable"},
+	TokenRejected:   {"token-rejected", "Token rejected"},
+	PortBusy:        {"port-busy", "Port busy"},
+	DataDirLocked:   {"data-dir-locked", "Data directory in use"},
+	KeyPermissions:  {"key-permissions", "Key file permissions"},
+	StoreCorrupt:    {"store-corrupt", "Store corrupt"},
+	DiskFull:        {"disk-full", "Disk full"},
+	ShuttingDown:    {"shutting-down", "Shutting down"},
+	NotReady:        {"not-ready", "Not ready"},
+}
+
+// String returns the written form, "LMOS-1404".
+func (c Code) String() string { return fmt.Sprintf("LMOS-%04d", uint16(c)) }
+
+// Slug returns the stable word of c, for example "agent-not-found"; an unknown code has the slug of [Internal].
+func (c Code) Slug() string {
+	if e, ok := catalogue[c]; ok {
+		return e.slug
+	}
+	return catalogue[Internal].slug
+}
+
+// Title returns the short text of c.
+func (c Code) Title() string {
+	if e, ok := catalogue[c]; ok {
+		return e.title
+	}
+	return catalogue[Internal].title
+}
+
+// Retryable reports whether the same request may succeed later without a change.
+func (c Code) Retryable() bool {
+	switch c {
+	case RateLimited, Unreachable, Timeout, Overloaded, NotRunning, NodeLost, DiskFull, ShuttingDown, NotReady:
+		return true
+	}
+	return false
+}
+
+// Codes returns every code of the catalogue, in no order.
+func Codes() []Code {
+	cs := make([]Code, 0, len(catalogue))
+	for c := range catalogue {
+		cs = append(cs, c)
+	}
+	return cs
+}
+
+// An Error is what went wrong in an interaction: the LMOS error message and an RFC 9457 problem at once.
+type Error struct {
+	Code Code
+	// Title is one line that says what happened to what; empty means the catalogue's title.
+	Title string
+	// Hint is a line that the user can act on, best a command that can be run.
+	Hint string
+	// Remote tells that the far end said so; otherwise this node inferred it.
+	Remote bool
+	// Issues lists what is wrong with an input; only with [Invalid], [NotJSON] and [BadTD].
+	Issues []td.Issue
+	// Err is the cause, if there is one.
+	Err error
+}
+
+// Error returns the title and the cause on one line.
+func (e *Error) Error() string {
+	title := e.Title
+	if title == "" {
+		title = e.Code.Title()
+	}
+	if e.Err != nil {
+		return title + ": " + e.Err.Error()
+	}
+	return title
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Errorf returns an error of code c with a hint and a formatted title. Wrap a cause by setting Err instead of %w, so that
+// it is said once.
+func Errorf(c Code, hint, format string, args ...any) *Error {
+	return &Error{Code: c, Title: fmt.Sprintf(format, args...), Hint: hint}
+}
+
+// AsError returns err as an [*Error]: itself if it wraps one, [Cancelled] or [Timeout] for a context's error, [NotJSON],
+// [BadTD] or [TooLarge] for a [*td.ValidationError], else [Internal]. AsError(nil) is nil.
+func AsError(err error) *Error {
+	var e *Error
+	var v *td.ValidationError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &e):
+		return e
+	case errors.As(err, &v):
+		return fromValidation(v, err)
+	case errors.Is(err, context.Canceled):
+		return &Error{Code: Cancelled, Err: err}
+	case errors.Is(err, context.DeadlineExceeded):
+		return &Error{Code: Timeout, Hint: "raise --timeout, or see whether the agent is busy", Err: err}
+	default:
+		return &Error{Code: Internal, Err: err}
+	}
+}
+
+func fromValidation(v *td.ValidationError, err error) *Error {
+	e := &Error{Code: BadTD, Hint: "lmosd validate FILE shows every place", Issues: v.Issues, Err: err}
+	switch {
+	case v.NotJSON:
+		e.Code = NotJSON
+	case v.TooLarge:
+		e.Code, e.Hint = TooLarge, fmt.Sprintf("a TD may have %d bytes", td.MaxTD)
+	}
+	return e
+}

@@ -1,0 +1,27 @@
+package interact
+
+import (
+	"context"
+	"iter"
+)
+
+// A Finder knows where things are.
+type Finder interface {
+	// Locate returns the thing that ref names. The error is an [*Error] of code [NotFound], [Ambiguous], [Withdrawn] or
+	// [Unreachable], or wraps a context error.
+	Locate(ctx context.Context, ref string) (Thing, error)
+}
+
+// Router returns a Thing that asks, for each message, the thing that f locates.
+func Router(f Finder) Thing {
+	return Func(func(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
+		return func(yield func(*Message, error) bool) {
+			t, err := f.Locate(ctx, m.Thing)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			t.Do(ctx, m)(yield)
+		}
+	})
+}

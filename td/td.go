@@ -1,0 +1,189 @@
+// Package td holds W3C Thing Descriptions: it reads and checks them, signs and verifies them, and carries them through the
+// mesh as small signed records.
+//
+// Three types keep trust apart. A [Thing] is a parsed and validated TD that nobody vouches for yet. A [Signed] is bytes from
+// the network. Only [Signed.Verify] makes a [Description], and the rest of the program indexes, shows and invokes nothing
+// else. Sources: WoT Thing Description 1.1; LMOS protocol, "Description"; VC Data Integrity.
+package td
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/lmosd/lmosd/did"
+)
+
+// Limits of a description and its record, in bytes unless said otherwise.
+const (
+	MaxTD          = 128 << 10 // a TD's JSON
+	MaxRecord      = 8 << 10   // an encoded record
+	MaxInline      = 6 << 10   // a compressed TD inside a record
+	MaxCapability  = 256       // a capability id
+	MaxID          = 1024      // a thing id
+	MaxCaps        = 64        // capabilities of a thing
+	MaxHosts       = 4         // hosts of a record
+	MaxAddrs       = 4         // addresses of a host
+	MaxAddr        = 256       // a multiaddr in text form
+	MaxTitle       = 200       // code points of a title in a record's summary
+	MaxDescription = 400       // code points of a description in a record's summary
+)
+
+// Contexts that a TD of lmosd has (TD 1.1 §5.3.1.1; WoT Discovery §6.2; Data Integrity §2.4).
+const (
+	Context10        = "https://www.w3.org/2019/wot/td/v1"
+	Context11        = "https://www.w3.org/2022/wot/td/v1.1"
+	ContextDiscovery = "https://www.w3.org/2022/wot/discovery"
+	ContextProof     = "https://w3id.org/security/data-integrity/v2"
+	ContextLMOS      = "https://eclipse.dev/lmos/protocol/v1"
+)
+
+// A Thing is a valid TD: its bytes as they were written, and a typed view with the defaults of TD 1.1 applied. It is not
+// verified: nobody vouches for it. It is read-only after [Parse].
+type Thing struct {
+	Raw          []byte // byte for byte as parsed; at most [MaxTD]
+	ID           string // empty if the TD is anonymous
+	Title        string
+	Description  string
+	Types        []string // @type, as spelled
+	Base         string
+	Version      string // version.instance
+	Properties   map[string]*Property
+	Actions      map[string]*Action
+	Events       map[string]*Event
+	Forms        []Form
+	Security     []string
+	SecurityDefs map[string]*SecurityScheme
+	Capabilities []Capability
+	Metadata     *Metadata // nil without lmos:metadata
+	Links        []Link
+	// Warnings are deviations that were read tolerantly, or break a known client; never a reason to refuse.
+	Warnings []Issue
+}
+
+// An Affordance is what properties, actions and events share.
+type Affordance struct {
+	Types        []string
+	Title        string
+	Description  string
+	Forms        []Form
+	URIVariables map[string]*Schema
+}
+
+// A Property is state that can be read, written or observed.
+type Property struct {
+	Affordance
+	*Schema
+	ReadOnly, WriteOnly, Observable bool
+}
+
+// An Action is something a thing does. Synchronous is nil if the TD claims nothing.
+type Action struct {
+	Affordance
+	Input, Output    *Schema // nil: none
+	Safe, Idempotent bool
+	Synchronous      *bool
+}
+
+// An Event is something a thing tells.
+type Event struct {
+	Affordance
+	Subscription, Data, DataResponse, Cancellation *Schema
+}
+
+// A Form says how an operation is carried out. Href is absolute where the TD has a base or an absolute href.
+type Form struct {
+	Href            string
+	ContentType     string // default application/json
+	ContentCoding   string
+	Subprotocol     string
+	Ops             []string // defaults of TD 1.1 §5.4 applied
+	Security        []string // the form's own, else the thing's
+	Scopes          []string
+	ResponseType    string // response.contentType, else ContentType
+	HTTPMethod      string // htv:methodName, else ""
+	HTTPHeaders     []HTTPHeader
+	AdditionalTypes []string        // contentType of additionalResponses
+	Raw             json.RawMessage // the whole form, for the terms of other bindings
+}
+
+// An HTTPHeader is one entry of htv:headers.
+type HTTPHeader struct{ Name, Value string }
+
+// A SecurityScheme is one entry of securityDefinitions (TD 1.1 §5.3.3), defaults applied.
+type SecurityScheme struct {
+	Scheme string // nosec, basic, digest, apikey, bearer, psk, oauth2, combo, auto, or an extension with a colon
+	In     string
+	Name   string
+	OneOf  []string
+	AllOf  []string
+	Raw    json.RawMessage
+}
+
+// A Capability is one entry of lmos:capabilities.
+type Capability struct {
+	ID, Name, Version, Description string
+	Examples                       []string
+}
+
+// Metadata is lmos:metadata; names are read with and without the prefix.
+type Metadata struct {
+	VendorName, VendorURL    string
+	ModelName, ModelProvider string
+	Languages, Modes         []string
+	Raw                      json.RawMessage
+}
+
+// A Link is one entry of links.
+type Link struct{ Href, Rel, Type string }
+
+// Kind says what a record states.
+type Kind uint8
+
+// Kinds of records.
+const (
+	KindTD        Kind = 0 // the thing is described by the TD of Hash
+	KindTombstone Kind = 1 // the thing is withdrawn
+	KindMoved     Kind = 2 // the thing is now Successor's
+)
+
+// A Host is a node through which a thing is reached.
+type Host struct {
+	Node  did.DID  // a did:key; the node's PeerID is the same key
+	Addrs []string // multiaddrs without /p2p
+}
+
+// A Record is the small signed statement about a TD that travels by DHT, gossip and stream. Times are UTC in whole seconds.
+type Record struct {
+	Owner        did.DID
+	Thing        string // thing id
+	Seq          uint64
+	Issued       time.Time
+	Expires      time.Time
+	Kind         Kind
+	Hash         [32]byte // SHA-256 of the TD's bytes; zero in a tombstone
+	Size         int      // of the TD in bytes
+	Hosts        []Host
+	Capabilities []string // ids, normalised; see Terms
+	Title        string
+	Summary      string
+	Successor    did.DID // only KindMoved
+	Inline       []byte  // zstd of the TD, or nil; bound by Hash, not by the signature
+	Raw          []byte  // the encoded record as it was read or made
+}
+
+// A Signed is a record and, if it came along, its TD: bytes that nobody has verified.
+type Signed struct {
+	Record []byte // encoded record
+	TD     []byte // JSON, or nil if it must be fetched by hash or is inside the record
+}
+
+// A Description is a thing whose record and proof were verified. It is the only form that may be indexed, shown or
+// invoked. It is read-only.
+type Description struct {
+	*Thing
+	Record *Record
+	Signed *Signed // what was verified; its TD is never nil
+	// ProofMethod is the DID URL of the key that signed the TD; ProofCreated its time.
+	ProofMethod  string
+	ProofCreated time.Time
+}
