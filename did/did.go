@@ -1,7 +1,9 @@
 // Package did names the keys that lmosd trusts: decentralized identifiers, their documents, and who can sign for them.
 //
-// A node has one Ed25519 key. Its did:key and its libp2p PeerID are two spellings of that key, and this package maps one
-// to the other exactly. Sources: W3C DID Core 1.0; did:key (W3C CCG).
+// A node has one Ed25519 key. Its did:key and its libp2p PeerID are two spellings of that key, and this package maps
+// one to the other exactly. Everything here works without a network: a did:key document is computed, other documents
+// are parsed by [ParseDocument] from bytes that a resolver fetched. Sources: W3C DID Core 1.0; did:key (W3C CCG);
+// Controlled Identifiers 1.0 (multikeys); libp2p peer ids.
 package did
 
 import (
@@ -10,8 +12,13 @@ import (
 )
 
 // A DID is a decentralized identifier in its canonical spelling, for example
-// "did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH". Values come from [Parse], [FromKey] or [FromPeer]; equal DIDs
-// are equal strings. The zero value names nobody.
+// "did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH". Values come from [Parse], [FromKey], [FromPeer] or
+// [ParsePeer]; equal DIDs are equal strings, so that they can be compared with == and be keys of maps. A value
+// converted from any other string has not been checked: [DID.Key] and [DID.Peer] check again, the other methods do not.
+//
+// The did:keys that those four accept are Ed25519 keys that can sign (see [CheckKey]) in their one spelling. Only
+// [ParseForeign] lets did:keys of other algorithms in; they occur in foreign documents and never name a node or an
+// owner. The zero value names nobody.
 type DID string
 
 // Errors of resolution. They are wrapped with the DID and the cause.
@@ -32,8 +39,8 @@ type Purpose = string
 
 // Purposes a [Signer] signs for. Any other is refused.
 const (
-	// PurposeAssertion signs a Data Integrity proof with proofPurpose assertionMethod. The message is exactly the 64 bytes
-	// of hashData (Data Integrity EdDSA §3.3.4), which cover the purpose.
+	// PurposeAssertion signs a Data Integrity proof with proofPurpose assertionMethod. The message is exactly the 64
+	// bytes of hashData (Data Integrity EdDSA §3.3.4), which cover the purpose.
 	PurposeAssertion Purpose = "assertionMethod"
 	// PurposeRecord signs the record of a description: the signed bytes are "lmos-td-v1:" and the message.
 	PurposeRecord Purpose = "lmos-td-v1:"
@@ -43,8 +50,8 @@ const (
 type Signer interface {
 	// DID names the key. Its document lists it under assertionMethod.
 	DID() DID
-	// Sign signs msg for purpose and returns the 64 bytes of an Ed25519 signature. An unknown purpose, or a message of the
-	// wrong form for it, is an error.
+	// Sign signs msg for purpose and returns the 64 bytes of an Ed25519 signature. An unknown purpose, or a message of
+	// the wrong form for it, is an error.
 	Sign(purpose Purpose, msg []byte) ([]byte, error)
 }
 

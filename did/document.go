@@ -1,6 +1,9 @@
 package did
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"slices"
+)
 
 // A Document is a DID document: its raw JSON and a typed view of what lmosd uses (DID Core §5).
 type Document struct {
@@ -33,4 +36,43 @@ type Service struct {
 	ID       string
 	Type     []string
 	Endpoint json.RawMessage
+}
+
+// relationships are the members of a document that say what a key may do (DID Core §5.3).
+var relationships = []string{
+	"authentication", "assertionMethod", "keyAgreement", "capabilityInvocation", "capabilityDelegation",
+}
+
+// relationship returns the list of a relationship by its name in JSON, or nil.
+func (d *Document) relationship(name string) *[]string {
+	switch name {
+	case "authentication":
+		return &d.Authentication
+	case "assertionMethod":
+		return &d.AssertionMethod
+	case "keyAgreement":
+		return &d.KeyAgreement
+	case "capabilityInvocation":
+		return &d.CapabilityInvocation
+	case "capabilityDelegation":
+		return &d.CapabilityDelegation
+	}
+	return nil
+}
+
+// Method returns the verification method with the absolute id, or nil. It is part of d.
+func (d *Document) Method(id string) *VerificationMethod {
+	for i := range d.VerificationMethod {
+		if d.VerificationMethod[i].ID == id {
+			return &d.VerificationMethod[i]
+		}
+	}
+	return nil
+}
+
+// Allows reports whether d lists the method with the absolute id under the relationship, for example
+// [PurposeAssertion]. An unknown relationship allows nothing.
+func (d *Document) Allows(relationship, id string) bool {
+	ids := d.relationship(relationship)
+	return ids != nil && slices.Contains(*ids, id)
 }

@@ -17,11 +17,14 @@ const APIVersion = "lmosd/v1"
 
 // A Node is what the gateway serves. Package node has it.
 type Node interface {
-	// Mesh asks any thing, here or elsewhere, through trace, policy and limit. From must be set to the caller.
+	// Mesh asks any thing, here or elsewhere, through trace, policy and limit. It is called once, by New. Messages of
+	// callers that passed the gateway have no From: policy takes that for local.
 	Mesh() interact.Thing
 	// Find, Get and Reachable read the directory (see directory.Directory).
 	Find(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error]
 	Get(ctx context.Context, ref string) (*td.Description, error)
+	// Known yields every description in the node's own index, in no order, and asks nobody.
+	Known() iter.Seq[*td.Description]
 	Reachable(d *td.Description) bool
 	// Hosted reports whether this node offers the thing.
 	Hosted(d *td.Description) bool
@@ -29,6 +32,8 @@ type Node interface {
 	// mesh was told, or two seconds have passed.
 	Publish(ctx context.Context, raw []byte) (*Publication, error)
 	Unpublish(ctx context.Context, ref string) (*Publication, error)
+	// Status returns a value that the caller may change. Calls comes from Metrics.FillCalls. The gateway sets APIVersion,
+	// Kind and API, and State while it drains.
 	Status() *Status
 	Peers() []Peer
 	Connect(ctx context.Context, addr string) error
@@ -142,7 +147,8 @@ type AgentDetail struct {
 	Kind       string          `json:"kind"` // Agent
 	Agent      Agent           `json:"agent"`
 	Signature  Signature       `json:"signature"`
-	TD         json.RawMessage `json:"td"`
+	TD         json.RawMessage `json:"td"` // without insignificant space; GET /things/{id} has the signed bytes
+	Record     []byte          `json:"record"` // the signed record, base64: what travels through the mesh
 }
 
 // Signature is the verdict on a description.
@@ -178,4 +184,24 @@ type Publication struct {
 	TDSize      int        `json:"td_bytes"`
 	Took        float64    `json:"took_ms"`
 	Warnings    []td.Issue `json:"warnings,omitempty"`
+}
+
+// Identity is GET /v1/id: who the node is.
+type Identity struct {
+	APIVersion string          `json:"apiVersion"`
+	Kind       string          `json:"kind"` // Identity
+	DID        did.DID         `json:"did"`
+	PeerID     string          `json:"peer_id"`
+	Name       string          `json:"name,omitempty"`
+	Document   json.RawMessage `json:"document"` // the DID document
+}
+
+// Version is GET /version: what program runs.
+type Version struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"` // Version
+	Version    string `json:"version"`
+	Commit     string `json:"commit,omitempty"` // of the source, if the build knows it
+	Go         string `json:"go"`
+	Platform   string `json:"platform"` // for example linux/amd64
 }

@@ -180,7 +180,8 @@ func Errorf(c Code, hint, format string, args ...any) *Error {
 }
 
 // AsError returns err as an [*Error]: itself if it wraps one, [Cancelled] or [Timeout] for a context's error, [NotJSON],
-// [BadTD] or [TooLarge] for a [*td.ValidationError], else [Internal]. AsError(nil) is nil.
+// [BadTD] or [TooLarge] for a [*td.ValidationError], [BadSignature], [Expired] or [TooLarge] for what verification found
+// (td.ErrSignature and its like), else [Internal]. AsError(nil) is nil.
 func AsError(err error) *Error {
 	var e *Error
 	var v *td.ValidationError
@@ -191,6 +192,12 @@ func AsError(err error) *Error {
 		return e
 	case errors.As(err, &v):
 		return fromValidation(v, err)
+	case errors.Is(err, td.ErrSignature), errors.Is(err, td.ErrOwner), errors.Is(err, td.ErrHash):
+		return &Error{Code: BadSignature, Title: err.Error(), Hint: "ask the owner for the description as it was signed"}
+	case errors.Is(err, td.ErrExpired), errors.Is(err, td.ErrFuture):
+		return &Error{Code: Expired, Title: err.Error(), Hint: "compare this machine's clock with the owner's: date -u"}
+	case errors.Is(err, td.ErrTooLarge):
+		return &Error{Code: TooLarge, Title: err.Error(), Hint: "shorten it: fewer capabilities, shorter ids, no pictures inside"}
 	case errors.Is(err, context.Canceled):
 		return &Error{Code: Cancelled, Err: err}
 	case errors.Is(err, context.DeadlineExceeded):

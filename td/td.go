@@ -1,9 +1,9 @@
-// Package td holds W3C Thing Descriptions: it reads and checks them, signs and verifies them, and carries them through the
-// mesh as small signed records.
+// Package td holds W3C Thing Descriptions: it reads and checks them, signs and verifies them, and carries them through
+// the mesh as small signed records.
 //
-// Three types keep trust apart. A [Thing] is a parsed and validated TD that nobody vouches for yet. A [Signed] is bytes from
-// the network. Only [Signed.Verify] makes a [Description], and the rest of the program indexes, shows and invokes nothing
-// else. Sources: WoT Thing Description 1.1; LMOS protocol, "Description"; VC Data Integrity.
+// Three types keep trust apart. A [Thing] is a parsed and validated TD that nobody vouches for yet. A [Signed] is
+// bytes from the network. Only [Signed.Verify] makes a [Description], and the rest of the program indexes, shows and
+// invokes nothing else. Sources: WoT Thing Description 1.1; LMOS protocol, "Description"; VC Data Integrity.
 package td
 
 import (
@@ -37,8 +37,8 @@ const (
 	ContextLMOS      = "https://eclipse.dev/lmos/protocol/v1"
 )
 
-// A Thing is a valid TD: its bytes as they were written, and a typed view with the defaults of TD 1.1 applied. It is not
-// verified: nobody vouches for it. It is read-only after [Parse].
+// A Thing is a valid TD: its bytes as they were written, and a typed view with the defaults of TD 1.1 applied. It is
+// not verified: nobody vouches for it. It is read-only after [Parse].
 type Thing struct {
 	Raw          []byte // byte for byte as parsed; at most [MaxTD]
 	ID           string // empty if the TD is anonymous
@@ -56,8 +56,13 @@ type Thing struct {
 	Capabilities []Capability
 	Metadata     *Metadata // nil without lmos:metadata
 	Links        []Link
-	// Warnings are deviations that were read tolerantly, or break a known client; never a reason to refuse.
+	// Warnings are deviations that were read tolerantly, or break a known client; never a reason to refuse. Only
+	// [Parse] and [Complete] tell them, to the author: a Thing from the mesh has none.
 	Warnings []Issue
+
+	doc   map[string]any // what Raw says, decoded; nil in what came from the mesh
+	terms []string       // what Terms returns; nil if it was not made by this package
+	text  string         // what Query.Text is looked for in, folded
 }
 
 // An Affordance is what properties, actions and events share.
@@ -152,7 +157,8 @@ type Host struct {
 	Addrs []string // multiaddrs without /p2p
 }
 
-// A Record is the small signed statement about a TD that travels by DHT, gossip and stream. Times are UTC in whole seconds.
+// A Record is the small signed statement about a TD that travels by DHT, gossip and stream. Times are UTC in whole
+// seconds.
 type Record struct {
 	Owner        did.DID
 	Thing        string // thing id
@@ -169,6 +175,8 @@ type Record struct {
 	Successor    did.DID // only KindMoved
 	Inline       []byte  // zstd of the TD, or nil; bound by Hash, not by the signature
 	Raw          []byte  // the encoded record as it was read or made
+
+	digest [32]byte // SHA-256 of the signed bytes
 }
 
 // A Signed is a record and, if it came along, its TD: bytes that nobody has verified.
@@ -186,4 +194,6 @@ type Description struct {
 	// ProofMethod is the DID URL of the key that signed the TD; ProofCreated its time.
 	ProofMethod  string
 	ProofCreated time.Time
+	// ProofExpires is when the proof ends, whatever the record says; zero means never.
+	ProofExpires time.Time
 }

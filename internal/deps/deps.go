@@ -50,7 +50,6 @@ import (
 	_ "github.com/santhosh-tekuri/jsonschema/v6"
 	_ "github.com/spf13/cobra"
 	_ "github.com/spf13/pflag"
-	_ "github.com/yosida95/uritemplate/v3"
 	_ "go.uber.org/goleak"
 	_ "golang.org/x/sync/errgroup"
 	_ "golang.org/x/text/unicode/norm"

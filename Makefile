@@ -1,0 +1,28 @@
+# The few things one does with this project. `make` prints them.
+.DEFAULT_GOAL := help
+
+help: ## print this
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+build: ## build a static bin/lmosd
+	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o bin/lmosd ./cmd/lmosd
+
+demo: ## see the whole way work on this machine
+	go run ./cmd/lmosd demo
+
+test: ## run the tests
+	go test ./...
+
+race: ## run the tests with the race detector
+	go test -race ./...
+
+fuzz: ## run every fuzz target for a minute
+	.ci/fuzz 60s
+
+bench: ## measure against NATS and a bare libp2p echo (docs/benchmarks.md)
+	cd bench && go run .
+
+check: ## what CI runs
+	bash .ci/run
+
+.PHONY: help build demo test race fuzz bench check

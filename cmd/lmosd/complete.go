@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lmosd/lmosd/td"
+)
+
+// completeTime is how long a shell waits for the node before it completes nothing.
+const completeTime = 300 * time.Millisecond
+
+const noFiles = cobra.ShellCompDirectiveNoFileComp
+
+// completeAgent completes the names of agents. Without a node it is silent: a shell has no place for an error.
+func (a *app) completeAgent(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	client, err := a.client()
+	if err != nil {
+		return nil, noFiles
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(cmd.Context(), completeTime)
+	defer cancel()
+	list, err := client.Find(ctx, td.Query{Limit: 100}, completeTime/2)
+	if err != nil {
+		return nil, noFiles
+	}
+	var names []string
+	for _, g := range list.Items {
+		names = append(names, copyable(g)+"\t"+oneLine(g.Title))
+	}
+	return names, noFiles
+}
+
+func (a *app) completeAction(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+	return a.completeSecond(cmd, args, word, func(actions, _ []string) []string { return actions })
+}
+
+func (a *app) completeProperty(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+	return a.completeSecond(cmd, args, word, func(_, properties []string) []string { return properties })
+}
+
+// completeSecond completes an agent, then one of its affordances.
+func (a *app) completeSecond(cmd *cobra.Command, args []string, word string, choose func(actions, properties []string) []string) (
+	[]string, cobra.ShellCompDirective) {
+	if len(args) == 0 {
+		return a.completeAgent(cmd, args, word)
+	}
+	if len(args) > 1 {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), completeTime)
+	defer cancel()
+	detail, err := a.agent(ctx, args[0])
+	if err != nil {
+		return nil, noFiles
+	}
+	return choose(detail.Agent.Actions, detail.Agent.Properties), noFiles
+}
+
+func newCompletionCommand(a *app) *cobra.Command {
+	shells := map[string]func(*cobra.Command) error{
+		"bash":       func(root *cobra.Command) error { return root.GenBashCompletionV2(a.out, true) },
+		"zsh":        func(root *cobra.Command) error { return root.GenZshCompletion(a.out) },
+		"fish":       func(root *cobra.Command) error { return root.GenFishCompletion(a.out, true) },
+		"powershell": func(root *cobra.Command) error { return root.GenPowerShellCompletionWithDesc(a.out) },
+	}
+	names := slices.Sorted(maps.Keys(shells))
+	return &cobra.Command{
+		Use:   "completion <shell>",
+		Short: "print the completion script of a shell",
+		Long: "Prints what makes a shell complete commands, flags, and the names of agents, actions and properties.\n" +
+			"Shells: " + strings.Join(names, ", ") + ".",
+		Example: `  lmosd completion bash > ~/.local/share/bash-completion/completions/lmosd
+  lmosd completion fish > ~/.config/fish/completions/lmosd.fish`,
+		Annotations:       about(scopeLocal, readOnly),
+		Args:              takes(1, 1),
+		ValidArgsFunction: cobra.FixedCompletions(names, noFiles),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			generate, ok := shells[args[0]]
+			if !ok {
+				return usage(hintFor(args[0], names, "lmosd completion bash"), "no completion for %q: %s", args[0], strings.Join(names, ", "))
+			}
+			return generate(cmd.Root())
+		},
+	}
+}

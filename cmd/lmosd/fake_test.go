@@ -1,0 +1,308 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/did/proof"
+	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/internal/jcs"
+	"github.com/lmosd/lmosd/td"
+)
+
+//go:embed testdata/weather.td.json
+var weatherTD []byte
+
+// fakeToken is what the fake node wants to see before it changes anything.
+const fakeToken = "secret"
+
+// A fakeNode answers as the API of a node does. What an agent of it does is in its name: weather answers, slow never
+// does, and failing, refusing and away give the error that the name says; liar's description was changed after it was
+// signed.
+type fakeNode struct {
+	owner  did.DID
+	agents map[string]*gateway.AgentDetail // by name
+	values map[string]string               // properties of all agents
+	bare   bool                            // no peers, no agents
+}
+
+// newFakeNode serves a fake node until the test ends, and returns its URL.
+func newFakeNode(t testing.TB) string {
+	t.Helper()
+	n := makeFake()
+	s := httptest.NewServer(n.routes())
+	t.Cleanup(func() {
+		s.CloseClientConnections() // of those who wait for slow
+		s.Close()
+	})
+	return s.URL
+}
+
+func makeFake() *fakeNode {
+	key, err := keystore.FromSeed([32]byte{1})
+	if err != nil {
+		panic(err)
+	}
+	n := &fakeNode{owner: key.DID(), agents: map[string]*gateway.AgentDetail{},
+		values: map[string]string{"modelConfiguration": `{"model":"small","temperature":0.2}`, "units": `"celsius"`, "build": `"7"`}}
+	for _, name := range []string{"weather", "slow", "failing", "refusing", "away", "liar"} {
+		n.add(name, key)
+	}
+	liar := n.agents["liar"]
+	liar.TD = bytes.Replace(liar.TD, []byte("Answers"), []byte("Dodges"), 1)
+	return n
+}
+
+func (n *fakeNode) add(name string, key *keystore.Key) {
+	raw := bytes.ReplaceAll(weatherTD, []byte("urn:example:weather\""), []byte("urn:example:"+name+"\""))
+	raw = bytes.ReplaceAll(raw, []byte(`"Weather"`), []byte(`"`+strings.ToUpper(name[:1])+name[1:]+`"`))
+	signed := sign(raw, key)
+	t, err := td.Parse(signed)
+	if err != nil {
+		panic(err)
+	}
+	hash := sha256.Sum256(signed)
+	now := time.Now()
+	n.agents[name] = &gateway.AgentDetail{APIVersion: gateway.APIVersion, Kind: "Agent", TD: signed,
+		Agent: gateway.Agent{ID: t.ID, Ref: t.ID + "@" + n.owner.Multibase(), Name: name, Title: t.Title, Description: t.Description,
+			Owner: n.owner, Hosts: []did.DID{n.owner}, Capabilities: []string{"urn:example:weather:forecast"},
+			Actions: slices.Sorted(maps.Keys(t.Actions)), Properties: slices.Sorted(maps.Keys(t.Properties)),
+			Local: name == "weather", Reachable: name != "away", Seen: now.Add(-3 * time.Second), Expires: now.Add(23*time.Hour + time.Minute)},
+		Signature: gateway.Signature{Verified: true, Method: string(n.owner) + "#" + n.owner.Multibase(), Suite: "eddsa-jcs-2022",
+			Created: now.Add(-time.Minute), Seq: 17, Hash: hex.EncodeToString(hash[:]), Size: len(signed)}}
+}
+
+func sign(raw []byte, key *keystore.Key) []byte {
+	v, err := jcs.Decode(raw, td.MaxTD)
+	if err != nil {
+		panic(err)
+	}
+	doc := v.(map[string]any)
+	p, err := proof.Sign(doc, key, proof.Options{Created: time.Now().Add(-time.Minute)})
+	if err != nil {
+		panic(err)
+	}
+	doc["proof"] = p
+	signed, err := json.Marshal(doc)
+	if err != nil {
+		panic(err)
+	}
+	return signed
+}
+
+func (n *fakeNode) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/status", n.status)
+	mux.HandleFunc("GET /v1/peers", n.peers)
+	mux.HandleFunc("POST /v1/peers", n.guard(n.connect))
+	mux.HandleFunc("GET /v1/find", n.find)
+	mux.HandleFunc("GET /v1/agents/{ref}", n.agent)
+	mux.HandleFunc("DELETE /v1/agents/{ref}", n.guard(n.unpublish))
+	mux.HandleFunc("POST /v1/publish", n.guard(n.publish))
+	mux.HandleFunc("POST /things/{ref}/actions/{name}", n.call)
+	mux.HandleFunc("GET /things/{ref}/properties", n.readAll)
+	mux.HandleFunc("GET /things/{ref}/properties/{name}", n.read)
+	mux.HandleFunc("PUT /things/{ref}/properties/{name}", n.write)
+	return mux
+}
+
+// guard lets those pass who show the token.
+func (n *fakeNode) guard(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer "+fakeToken {
+			rest.Problem(w, r, interact.Errorf(interact.TokenRejected, "export LMOSD_TOKEN=…", "this is not the token of the node"))
+			return
+		}
+		next(w, r)
+	}
+}
+
+func answer(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	_, _ = w.Write(b)
+}
+
+func (n *fakeNode) status(w http.ResponseWriter, _ *http.Request) {
+	s := gateway.Status{APIVersion: gateway.APIVersion, Kind: "Status", State: "ready", DID: n.owner, PeerID: n.owner.PeerText(),
+		Name: "alpha", Version: "0.0.9", Uptime: 11520, Profile: "default", Network: "lmos", DataDir: "/var/lib/lmosd",
+		Addrs: []string{"/ip4/192.0.2.7/tcp/4667/p2p/" + n.owner.PeerText()}, API: "http://127.0.0.1:4668"}
+	s.DHT.Mode, s.DHT.Table, s.Peers.Total, s.Peers.Direct, s.Peers.Relayed = "server", 61, 14, 12, 2
+	s.Agents.Local, s.Agents.Known, s.Calls.Total, s.Calls.P50 = 3, 212, 18200, 2.1
+	s.Warnings = []gateway.Warning{{Code: "LMOS-W031", Title: "clock-skew", Severity: "medium", Text: "peer clocks differ by 41 s",
+		Hint: "timedatectl set-ntp true"}}
+	if n.bare {
+		s.Peers.Total, s.Agents.Known, s.Agents.Local, s.State, s.Warnings = 0, 0, 0, "starting", nil
+	}
+	answer(w, s)
+}
+
+func (n *fakeNode) peers(w http.ResponseWriter, _ *http.Request) {
+	list := gateway.PeerList{APIVersion: gateway.APIVersion, Kind: "PeerList", Items: []gateway.Peer{}}
+	if !n.bare {
+		list.Items = append(list.Items, gateway.Peer{DID: n.owner, PeerID: n.owner.PeerText(), Addr: "/ip4/192.0.2.8/udp/4667/quic-v1",
+			Transport: "quic-v1", Direction: "outbound", Agent: "lmosd/0.1.0", RTT: 1.24, Since: 600})
+	}
+	answer(w, list)
+}
+
+func (n *fakeNode) connect(w http.ResponseWriter, r *http.Request) {
+	var body struct{ Addr string }
+	if json.NewDecoder(r.Body).Decode(&body) != nil || !strings.Contains(body.Addr, "/p2p/") {
+		rest.Problem(w, r, interact.Errorf(interact.Invalid, "copy what lmosd id prints there", "no address of a peer"))
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (n *fakeNode) find(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	list := gateway.AgentList{APIVersion: gateway.APIVersion, Kind: "AgentList", Items: []gateway.Agent{}, Took: 14.2,
+		Coverage: td.Coverage{Asked: 3, Answered: 3, Oldest: time.Now().Add(-2 * time.Minute)}}
+	for _, name := range slices.Sorted(maps.Keys(n.agents)) {
+		g := n.agents[name].Agent
+		if c := q.Get("capability"); strings.HasPrefix(g.Capabilities[0], c) && strings.Contains(name, q.Get("q")) && !n.bare {
+			list.Items = append(list.Items, g)
+		}
+	}
+	if q.Get("limit") == "1" {
+		list.Items, list.Coverage.Truncated = list.Items[:min(1, len(list.Items))], true
+	}
+	if q.Get("timeout") == "1ms" {
+		list.Coverage.Answered, list.Coverage.Unreachable = 1, 2
+	}
+	answer(w, list)
+}
+
+// named returns the agent of a request, or answers that there is none.
+func (n *fakeNode) named(w http.ResponseWriter, r *http.Request) (string, *gateway.AgentDetail) {
+	ref := td.ParseRef(r.PathValue("ref")).Name
+	name := ref[strings.LastIndexByte(ref, ':')+1:]
+	switch d := n.agents[name]; {
+	case name == "twins":
+		rest.Problem(w, r, interact.Errorf(interact.Ambiguous, "twins@z6MkA or twins@z6MkB", `"twins" names 2 agents`))
+	case d == nil:
+		rest.Problem(w, r, interact.Errorf(interact.NotFound, `did you mean "weather"?`, "no agent matches %q", ref))
+	default:
+		return name, d
+	}
+	return "", nil
+}
+
+func (n *fakeNode) agent(w http.ResponseWriter, r *http.Request) {
+	if _, d := n.named(w, r); d != nil {
+		answer(w, d)
+	}
+}
+
+func (n *fakeNode) unpublish(w http.ResponseWriter, r *http.Request) {
+	name, d := n.named(w, r)
+	if d != nil {
+		answer(w, gateway.Publication{APIVersion: gateway.APIVersion, Kind: "Publication", ID: d.Agent.ID, Ref: d.Agent.Ref, Name: name,
+			Owner: n.owner, Seq: 18, Withdrawn: true, Replicas: 20, Wanted: 20, GossipPeers: 6, Took: 41})
+	}
+}
+
+func (n *fakeNode) publish(w http.ResponseWriter, r *http.Request) {
+	raw, _ := io.ReadAll(r.Body)
+	t, err := td.Parse(raw)
+	if err != nil {
+		rest.Problem(w, r, err)
+		return
+	}
+	answer(w, gateway.Publication{APIVersion: gateway.APIVersion, Kind: "Publication", ID: t.ID, Ref: t.ID + "@" + n.owner.Multibase(),
+		Name: t.Name(), Owner: n.owner, Seq: 1, Created: true, Capability: "urn:example:weather:forecast", Action: "getWeather",
+		Replicas: 20, Wanted: 20, GossipPeers: 6, RecordSize: 900, TDSize: len(raw), Took: 184, Pending: t.Title == "Lonely",
+		Warnings: []td.Issue{{Pointer: "/title", Reason: "short"}}})
+}
+
+// misbehave does what the name of an agent promises, and reports whether there was something to do.
+func misbehave(w http.ResponseWriter, r *http.Request, name string) bool {
+	var err error
+	switch name {
+	case "slow":
+		<-r.Context().Done()
+		return true
+	case "failing":
+		err = &interact.Error{Code: interact.AgentFailed, Title: "the agent answered 500: \x1b[31mboom", Remote: true}
+	case "refusing":
+		err = interact.Errorf(interact.Forbidden, "lmosd config get trust.policy", "trust.policy allowlist does not let you in")
+	case "away":
+		err = interact.Errorf(interact.Unreachable, "try again", "no host of away answers")
+	default:
+		return false
+	}
+	rest.Problem(w, r, err)
+	return true
+}
+
+func (n *fakeNode) call(w http.ResponseWriter, r *http.Request) {
+	// The server notices that a client has gone only when the body was read.
+	body, _ := io.ReadAll(r.Body)
+	name, d := n.named(w, r)
+	if d == nil || misbehave(w, r, name) {
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	switch r.PathValue("name") {
+	case "getWeather":
+		_, _ = w.Write([]byte(`"Light rain, 12 °C, until 16:00."`))
+	case "getForecast":
+		_, _ = w.Write([]byte(`{"input":` + string(body) + `}`))
+	case "echo":
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		var text string
+		_ = json.Unmarshal(body, &text)
+		_, _ = w.Write([]byte(text))
+	default:
+		w.Header().Del("Content-Type")
+		w.WriteHeader(http.StatusNoContent)
+	}
+}
+
+func (n *fakeNode) readAll(w http.ResponseWriter, r *http.Request) {
+	if name, d := n.named(w, r); d != nil && !misbehave(w, r, name) {
+		all := map[string]json.RawMessage{}
+		for k, v := range n.values {
+			all[k] = json.RawMessage(v)
+		}
+		answer(w, all)
+	}
+}
+
+func (n *fakeNode) read(w http.ResponseWriter, r *http.Request) {
+	if name, d := n.named(w, r); d != nil && !misbehave(w, r, name) {
+		answer(w, json.RawMessage(n.values[r.PathValue("name")]))
+	}
+}
+
+func (n *fakeNode) write(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	name, d := n.named(w, r)
+	if d == nil || misbehave(w, r, name) {
+		return
+	}
+	if !json.Valid(body) {
+		rest.Problem(w, r, interact.Errorf(interact.Invalid, "send JSON", "no JSON"))
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}

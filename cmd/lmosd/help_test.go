@@ -1,0 +1,219 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// tree returns every command that people see, root first.
+func tree(root *cobra.Command) []*cobra.Command {
+	list := []*cobra.Command{root}
+	for _, c := range root.Commands() {
+		if !c.Hidden {
+			list = append(list, tree(c)...)
+		}
+	}
+	return list
+}
+
+func newTree(out *bytes.Buffer) *cobra.Command {
+	root := newRootCommand(newApp(nil, strings.NewReader(""), out, out))
+	root.InitDefaultHelpCmd()
+	return root
+}
+
+// TestHelp holds the help of all commands against testdata/help.golden; -update writes it anew.
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	var got bytes.Buffer
+	for _, c := range tree(newTree(&got)) {
+		got.WriteString("$ " + c.CommandPath() + " --help\n")
+		c.InitDefaultHelpFlag()
+		if err := c.Help(); err != nil {
+			t.Fatal(err)
+		}
+		got.WriteString("\n")
+	}
+	file := filepath.Join("testdata", "help.golden")
+	if *update {
+		if err := os.WriteFile(file, got.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gotLines, wantLines := strings.Split(got.String(), "\n"), strings.Split(string(want), "\n")
+	for i := range max(len(gotLines), len(wantLines)) {
+		if i >= len(gotLines) || i >= len(wantLines) || gotLines[i] != wantLines[i] {
+			t.Fatalf("%s differs from line %d on; look at the difference of go test ./cmd/lmosd -run TestHelp -update", file, i+1)
+		}
+	}
+}
+
+func TestHelpIsShort(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	root := newTree(&out)
+	if err := root.Help(); err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(out.String(), "\n"); n > 45 {
+		t.Errorf("the help of lmosd has %d lines, want 45 at most", n)
+	}
+	for line := range strings.Lines(out.String()) {
+		if len([]rune(line)) > 101 {
+			t.Errorf("%d columns: %s", len([]rune(line)), line)
+		}
+	}
+	for _, c := range tree(root)[1:] {
+		switch {
+		case c.Short == "" || strings.ToLower(c.Short[:1]) != c.Short[:1]:
+			t.Errorf("%s: the short text is %q", c.CommandPath(), c.Short)
+		case strings.Count(c.Long, "\n") > 5:
+			t.Errorf("%s: the long text has more than 6 lines", c.CommandPath())
+		case len(strings.Split(c.Example, "\n")) < 2:
+			t.Errorf("%s has fewer than 2 examples", c.CommandPath())
+		case c.Annotations["scope"] == "" || c.Annotations["impact"] == "":
+			t.Errorf("%s does not say what it reaches and changes", c.CommandPath())
+		}
+	}
+}
+
+func TestRootHasSixFlags(t *testing.T) {
+	t.Parallel()
+	r := lmosd(t.Context(), home(t), "", "help", "-o", "json")
+	var doc commandTree
+	if err := json.Unmarshal([]byte(r.out), &doc); err != nil || doc.Kind != "Help" {
+		t.Fatalf("%v in %s", err, r.out)
+	}
+	i := slices.IndexFunc(doc.Commands, func(c commandInfo) bool { return c.Path == "lmosd" })
+	if n := len(doc.Commands[i].Flags); n != 6 {
+		t.Errorf("%d flags on every help page, want 6", n)
+	}
+	j := slices.IndexFunc(doc.Commands, func(c commandInfo) bool { return c.Path == "lmosd call" })
+	if c := doc.Commands[j]; c.Scope != scopeMesh || c.Impact != readWrite || c.Example == "" || len(c.Flags) == 0 {
+		t.Errorf("call is described as %+v", c)
+	}
+}
+
+func TestTopics(t *testing.T) {
+	t.Parallel()
+	for _, name := range topicNames() {
+		r := lmosd(t.Context(), home(t), "", "help", name)
+		if r.code != 0 || len(r.out) < 200 {
+			t.Errorf("%s: exit code %d, %q", name, r.code, r.out)
+		}
+		for line := range strings.Lines(r.out) {
+			if len([]rune(line)) > 121 {
+				t.Errorf("%s: %d columns: %s", name, len([]rune(line)), line)
+			}
+		}
+	}
+	r := lmosd(t.Context(), home(t), "", "help", "exit-code")
+	if r.code != exitUsage || !strings.Contains(r.errors, `did you mean "exit-codes"?`) {
+		t.Errorf("an unknown topic gives %d %s", r.code, r.errors)
+	}
+	for _, args := range [][]string{{"help", "config", "show"}, {"help", "call"}, {"call", "--help"}, {"--help"}, {}} {
+		if r := lmosd(t.Context(), home(t), "", args...); r.code != 0 || !strings.Contains(r.out, "lmosd") || r.errors != "" {
+			t.Errorf("%v gives %d %q %q", args, r.code, r.out, r.errors)
+		}
+	}
+}
+
+func TestWantsJSON(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]bool{
+		"find -o json": true, "find -ojson": true, "find -o=json": true, "find --output json": true, "find --output=jsonl": true,
+		"find --jq .x": true, "find --jq=.x": true, "find": false, "find -o table": false, "find -o": false, "call a b -- -o json": false,
+		"find --owner json": false, "find -o yaml": false,
+	} {
+		if got := wantsJSON(strings.Fields(line)); got != want {
+			t.Errorf("%s: got %t", line, got)
+		}
+	}
+}
+
+// TestExamples runs every example of every help page that needs no node of its own, as a shell would, against the fake
+// node. What is around lmosd in them (curl, ssh) is a script that answers.
+func TestExamples(t *testing.T) {
+	t.Parallel()
+	var script strings.Builder
+	for _, c := range tree(newTree(&bytes.Buffer{})) {
+		top := strings.Fields(c.CommandPath() + " lmosd")[1]
+		if slices.Contains([]string{"run", "demo", "testnet", "lmosd"}, top) {
+			continue // they start nodes, and have tests of their own
+		}
+		for line := range strings.SplitSeq(c.Example, "\n") {
+			command, _, _ := strings.Cut(strings.TrimSpace(line), "   #")
+			command = strings.NewReplacer("lmosd run ", "true ", "http://127.0.0.1:4670", "$URL").Replace(command)
+			script.WriteString("exec sh -c " + quoteArg(command) + "\n")
+		}
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "examples.txtar"), []byte(script.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{Dir: dir, RequireExplicitExec: true, Setup: func(env *testscript.Env) error {
+		if err := setUp(env); err != nil {
+			return err
+		}
+		return exampleFiles(env)
+	}})
+}
+
+// quoteArg returns s as one argument of a script of testscript.
+func quoteArg(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
+
+// exampleFiles puts what the examples name.
+func exampleFiles(env *testscript.Env) error {
+	bin := filepath.Join(env.WorkDir, "bin")
+	for name, content := range map[string]string{
+		"bin/curl":                        "#!/bin/sh\ncat '" + filepath.Join(env.WorkDir, "weather.td.json") + "'\n",
+		"bin/ssh":                         "#!/bin/sh\nshift\nexec \"$@\"\n",
+		"agents/weather.td.json":          string(weatherTD),
+		"lmosd.yaml":                      "profile: lan\n",
+		"home/.config/fish/completions/x": "",
+		"home/.local/share/bash-completion/completions/x": "",
+	} {
+		path := filepath.Join(env.WorkDir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, []byte(content), 0o700); err != nil {
+			return err
+		}
+	}
+	env.Setenv("PATH", bin+string(os.PathListSeparator)+env.Getenv("PATH"))
+	return nil
+}
+
+func TestASecondRunStartsAfresh(t *testing.T) {
+	t.Parallel()
+	env := home(t, withToken(newFakeNode(t))...)
+	for range 2 {
+		if r := lmosd(context.Background(), env, "", "find", "weather", "-o", "name"); r.code != 0 || strings.Count(r.out, "\n") != 1 {
+			t.Errorf("exit code %d, %q", r.code, r.out)
+		}
+	}
+}
+
+// BenchmarkHelp shows what a command costs before it does anything.
+func BenchmarkHelp(b *testing.B) {
+	for b.Loop() {
+		if r := lmosd(b.Context(), nil, "", "--help"); r.code != 0 {
+			b.Fatal(r.errors)
+		}
+	}
+}

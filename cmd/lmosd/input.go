@@ -1,0 +1,229 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// maxInput bounds the input of a call, as the node does.
+const maxInput = 4 << 20
+
+// input reads the words behind the name of an action or property: k=v, k:=JSON, @file, - (standard input), or, where the
+// schema is one value, that value. It returns JSON, or nil if there are no words.
+func (a *app) input(s *td.Schema, words []string) ([]byte, error) {
+	if len(words) != 1 || words[0] != "-" && !strings.HasPrefix(words[0], "@") {
+		return inputOf(s, words)
+	}
+	content, err := a.content(strings.TrimPrefix(words[0], "@"), maxInput)
+	if err != nil {
+		return nil, err
+	}
+	return whole(s, words[0], content)
+}
+
+// content reads a file, or standard input for "-", of at most most bytes.
+func (a *app) content(name string, most int) ([]byte, error) {
+	reader := a.stdin
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, unreadable(name, err)
+		}
+		defer f.Close()
+		reader = f
+	}
+	b, err := io.ReadAll(io.LimitReader(reader, int64(most)+1))
+	switch {
+	case err != nil:
+		return nil, unreadable(name, err)
+	case len(b) > most:
+		return nil, interact.Errorf(interact.TooLarge, fmt.Sprintf("%d bytes are possible", most), "%s has more than %d bytes", name, most)
+	}
+	return b, nil
+}
+
+// unreadable says why a file that the user named cannot be read.
+func unreadable(name string, err error) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		err = pe.Err
+	}
+	return &interact.Error{Code: interact.Usage, Title: "cannot read " + name, Hint: "check the name and the permissions", Err: err}
+}
+
+// whole makes the input of the content of a file: text if the schema is a string, else JSON.
+func whole(s *td.Schema, name string, content []byte) ([]byte, error) {
+	if s.Type() == "string" {
+		return jsonString(strings.TrimSuffix(string(content), "\n")), nil
+	}
+	content = bytes.TrimSpace(content)
+	if !json.Valid(content) {
+		return nil, interact.Errorf(interact.Invalid, "check it with  jq . FILE", "the input in %s is no JSON", name)
+	}
+	return content, nil
+}
+
+// inputOf makes the input of words.
+func inputOf(s *td.Schema, words []string) ([]byte, error) {
+	if len(words) == 0 {
+		return nil, nil
+	}
+	if text, ok := strings.CutPrefix(words[0], ":="); ok && len(words) == 1 {
+		return literal("the input", text)
+	}
+	switch kind := s.Type(); kind {
+	case "string":
+		return jsonString(strings.Join(words, " ")), nil
+	case "", "object":
+		return objectOf(s, words)
+	default:
+		if len(words) > 1 {
+			return nil, interact.Errorf(interact.Invalid, "write one value, or :=JSON", "the input is %s, and %d words were given",
+				withArticle(kind), len(words))
+		}
+		return value(kind, "the input", words[0])
+	}
+}
+
+// objectOf makes an object of k=v and k:=JSON. The members stay in the order of the words.
+func objectOf(s *td.Schema, words []string) ([]byte, error) {
+	var b bytes.Buffer
+	var seen []string
+	for _, word := range words {
+		name, text, isJSON, ok := pair(word)
+		switch {
+		case !ok:
+			return nil, interact.Errorf(interact.Invalid, "give the input as "+sample(s), "%q is no k=v", word)
+		case slices.Contains(seen, name):
+			return nil, interact.Errorf(interact.Invalid, name+`:=["a","b"] makes a list`, "%s is given twice", name)
+		}
+		kind := s.Property(name).Type()
+		if isJSON {
+			kind = "json"
+		}
+		v, err := value(kind, name, text)
+		if err != nil {
+			return nil, err
+		}
+		if len(seen) > 0 {
+			b.WriteByte(',')
+		}
+		b.Write(jsonString(name))
+		b.WriteByte(':')
+		b.Write(v)
+		seen = append(seen, name)
+	}
+	return append(append([]byte{'{'}, b.Bytes()...), '}'), nil
+}
+
+// pair splits k=v and k:=JSON at the first equals sign.
+func pair(word string) (name, text string, isJSON, ok bool) {
+	name, text, ok = strings.Cut(word, "=")
+	if before, found := strings.CutSuffix(name, ":"); found {
+		name, isJSON = before, true
+	}
+	return name, text, isJSON, ok && name != ""
+}
+
+// value makes JSON of the text given for name, whose schema asks for kind. Text stays text if the schema asks nothing.
+func value(kind, name, text string) ([]byte, error) {
+	switch kind {
+	case "", "string":
+		return jsonString(text), nil
+	case "json":
+		return literal(name, text)
+	}
+	v, err := literal(name, text)
+	if err == nil && fitsKind(kind, v) {
+		return v, nil
+	}
+	return nil, interact.Errorf(interact.Invalid, name+example(kind), "%s is %s, and %q is none", name, withArticle(kind), text)
+}
+
+// literal returns text, which must be JSON.
+func literal(name, text string) ([]byte, error) {
+	v := bytes.TrimSpace([]byte(text))
+	if !json.Valid(v) {
+		return nil, interact.Errorf(interact.Invalid, `with := a string needs quotes: k:='"text"'`, "the value of %s is no JSON: %q", name, text)
+	}
+	return v, nil
+}
+
+// fitsKind reports whether the JSON v is of a type by its first byte; the node looks closer.
+func fitsKind(kind string, v []byte) bool {
+	switch c := v[0]; kind {
+	case "integer", "number":
+		return c == '-' || c >= '0' && c <= '9'
+	case "boolean":
+		return c == 't' || c == 'f'
+	case "array":
+		return c == '['
+	case "object":
+		return c == '{'
+	case "null":
+		return c == 'n'
+	}
+	return true
+}
+
+func example(kind string) string {
+	return map[string]string{"integer": "=3", "number": "=1.5", "boolean": "=true", "array": `='["a","b"]'`, "object": `='{"k":"v"}'`,
+		"null": "=null"}[kind]
+}
+
+func withArticle(kind string) string {
+	if strings.ContainsRune("aeio", rune(kind[0])) {
+		return "an " + kind
+	}
+	return "a " + kind
+}
+
+// jsonString returns text as JSON. Invalid UTF-8 becomes U+FFFD: JSON has no other bytes.
+func jsonString(text string) []byte {
+	b, err := encode(text, false)
+	if err != nil {
+		panic(err) // a string has always a JSON form
+	}
+	return bytes.TrimSuffix(b, []byte("\n"))
+}
+
+// sample shows how the input of a schema is written: what is required, else what there is.
+func sample(s *td.Schema) string {
+	switch s.Type() {
+	case "", "object":
+	default:
+		return strings.ToUpper(s.Type())
+	}
+	names := s.Required()
+	if len(names) == 0 {
+		names = s.Properties()
+	}
+	var words []string
+	for _, name := range names {
+		switch s.Property(name).Type() {
+		case "array", "object":
+			words = append(words, name+":=JSON")
+		default:
+			words = append(words, name+"="+placeholder(s.Property(name)))
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// placeholder is what stands for a value: the first of those allowed, if they are few, else three dots.
+func placeholder(s *td.Schema) string {
+	if values := s.Enum(); len(values) > 0 {
+		return fmt.Sprint(values[0])
+	}
+	return "…"
+}

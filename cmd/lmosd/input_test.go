@@ -1,0 +1,159 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// schema reads a data schema; "" is none.
+func schema(t testing.TB, text string) *td.Schema {
+	t.Helper()
+	if text == "" {
+		return nil
+	}
+	var v any
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatal(err)
+	}
+	return td.ParseSchema(v)
+}
+
+const weatherInput = `{"type":"object","properties":{"question":{"type":"string"},"days":{"type":"integer"},"exact":{"type":"boolean"},
+	"units":{"type":"array"},"at":{"type":"object"},"limit":{"type":"number"}},"required":["question"]}`
+
+func TestInput(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		schema string
+		words  []string
+		want   string
+	}{
+		"no words":                         {weatherInput, nil, ""},
+		"typed by the schema":              {weatherInput, []string{"question=Rain?", "days=3", "exact=true", "limit=1.5"}, `{"question":"Rain?","days":3,"exact":true,"limit":1.5}`},
+		"a number stays text for a string": {weatherInput, []string{"question=42"}, `{"question":"42"}`},
+		"an equals sign in the value":      {weatherInput, []string{"question=a=b"}, `{"question":"a=b"}`},
+		"an empty value":                   {weatherInput, []string{"question="}, `{"question":""}`},
+		"lists and objects are JSON":       {weatherInput, []string{`units=["mm"]`, `at={"x":1}`}, `{"units":["mm"],"at":{"x":1}}`},
+		"JSON by force":                    {weatherInput, []string{"question:=null", `x:={"y":[1]}`}, `{"question":null,"x":{"y":[1]}}`},
+		"what the schema does not name":    {weatherInput, []string{"city=Bonn", "n=1"}, `{"city":"Bonn","n":"1"}`},
+		"no schema":                        {"", []string{"a=1", "b:=2"}, `{"a":"1","b":2}`},
+		"characters of HTML and others":    {"", []string{`a=<b>"ü"`}, `{"a":"<b>\"ü\""}`},
+		"one string takes the words":       {`{"type":"string"}`, []string{"Rain", "in", "Bonn?"}, `"Rain in Bonn?"`},
+		"one string takes k=v":             {`{"type":"string"}`, []string{"a=b"}, `"a=b"`},
+		"one number":                       {`{"type":"integer"}`, []string{"-5"}, `-5`},
+		"one list":                         {`{"type":"array"}`, []string{`[1, 2]`}, `[1, 2]`},
+		"the whole input as JSON":          {`{"type":"string"}`, []string{`:="text"`}, `"text"`},
+		"an enumeration of strings":        {`{"enum":["a","b"]}`, []string{"a"}, `"a"`},
+		"an object without a type":         {`{"properties":{"n":{"type":"integer"}}}`, []string{"n=1"}, `{"n":1}`},
+		"a large number keeps its digits":  {weatherInput, []string{"days=12345678901234567890"}, `{"days":12345678901234567890}`},
+	} {
+		got, err := inputOf(schema(t, test.schema), test.words)
+		if err != nil || string(got) != test.want {
+			t.Errorf("%s: got %s, %v; want %s", name, got, err, test.want)
+		}
+	}
+}
+
+func TestWrongInput(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		schema string
+		words  []string
+		says   string
+	}{
+		"a word":                  {weatherInput, []string{"Rain?"}, "question=…"},
+		"no name":                 {weatherInput, []string{"=x"}, "is no k=v"},
+		"only a colon":            {weatherInput, []string{":=1", "a=b"}, "is no k=v"},
+		"the same name twice":     {weatherInput, []string{"question=a", "question=b"}, "twice"},
+		"no number":               {weatherInput, []string{"days=three"}, `days is an integer, and "three" is none`},
+		"no bool":                 {weatherInput, []string{"exact=yes"}, "exact is a boolean"},
+		"no list":                 {weatherInput, []string{"units=mm"}, "units is an array"},
+		"an object for a list":    {weatherInput, []string{"units={}"}, "units is an array"},
+		"no JSON":                 {weatherInput, []string{"x:={"}, "no JSON"},
+		"two numbers":             {`{"type":"number"}`, []string{"1", "2"}, "2 words were given"},
+		"text for a number":       {`{"type":"number"}`, []string{"one"}, "the input is a number"},
+		"a null that is not null": {`{"type":"null"}`, []string{"x"}, "a null"},
+	} {
+		_, err := inputOf(schema(t, test.schema), test.words)
+		e := interact.AsError(err)
+		if e == nil || e.Code != interact.Invalid || !strings.Contains(e.Error()+" "+e.Hint, test.says) || e.Hint == "" {
+			t.Errorf("%s: got %v; want %q", name, err, test.says)
+		}
+	}
+}
+
+func TestInputFromFiles(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "input")
+	if err := os.WriteFile(file, []byte("{\"days\": 3}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		schema, word, stdin, want string
+	}{
+		"a file":                        {weatherInput, "@" + file, "", `{"days": 3}`},
+		"standard input":                {weatherInput, "-", " [1]\n", "[1]"},
+		"text for a string":             {`{"type":"string"}`, "-", "two\nlines\n", `"two\nlines"`},
+		"JSON is text for a string":     {`{"type":"string"}`, "@" + file, "", `"{\"days\": 3}"`},
+		"@- is standard input, too":     {weatherInput, "@-", "1", "1"},
+		"other bytes become characters": {`{"type":"string"}`, "-", "a\xffb", `"a\ufffdb"`},
+	} {
+		a := newApp(nil, strings.NewReader(test.stdin), &strings.Builder{}, &strings.Builder{})
+		got, err := a.input(schema(t, test.schema), []string{test.word})
+		if err != nil || string(got) != test.want {
+			t.Errorf("%s: got %s, %v; want %s", name, got, err, test.want)
+		}
+	}
+	a := newApp(nil, strings.NewReader("no JSON"), &strings.Builder{}, &strings.Builder{})
+	for word, want := range map[string]interact.Code{"@" + file + "x": interact.Usage, "-": interact.Invalid, "@" + filepath.Dir(file): interact.Usage} {
+		if _, err := a.input(schema(t, weatherInput), []string{word}); interact.AsError(err) == nil || interact.AsError(err).Code != want {
+			t.Errorf("%s gives %v", word, err)
+		}
+	}
+	if _, err := newApp(nil, strings.NewReader("12345"), nil, nil).content("-", 4); interact.AsError(err).Code != interact.TooLarge {
+		t.Errorf("too much input gives %v", err)
+	}
+}
+
+func TestSample(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"":                  "",
+		weatherInput:        "question=…",
+		`{"type":"string"}`: "STRING",
+		`{"properties":{"b":{"type":"array"},"a":{"enum":["x","y"]}}}`: "a=x b:=JSON",
+	} {
+		if got := sample(schema(t, text)); got != want {
+			t.Errorf("%s: got %q, want %q", text, got, want)
+		}
+	}
+}
+
+// FuzzInput shows that whatever the words and the schema are, the input is JSON or there is an error with a hint.
+func FuzzInput(f *testing.F) {
+	f.Add(weatherInput, "question=Rain?\x00days=3")
+	f.Add(weatherInput, "days:=3\x00x=")
+	f.Add(`{"type":"string"}`, "Rain in Bonn?")
+	f.Add(`{"type":["integer","null"]}`, "-5")
+	f.Add(`{"type":"nonsense"}`, ":=[1]")
+	f.Add(``, "\xff=\xfe\x00=\x00:=")
+	f.Fuzz(func(t *testing.T, schemaText, joined string) {
+		var v any
+		if json.Unmarshal([]byte(schemaText), &v) != nil {
+			v = nil
+		}
+		got, err := inputOf(td.ParseSchema(v), strings.Split(joined, "\x00"))
+		switch {
+		case err != nil && interact.AsError(err).Hint == "":
+			t.Errorf("no hint with %v", err)
+		case err == nil && !json.Valid(got):
+			t.Errorf("%q gives %q", joined, got)
+		}
+	})
+}

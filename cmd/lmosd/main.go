@@ -1,0 +1,26 @@
+// Command lmosd is a node of the mesh, and the way to talk to one.
+//
+// `lmosd run` is the node; every other command asks a running one over its HTTP API and prints what it said. See
+// `lmosd help` for the commands and `lmosd help exit-codes` for what a script can rely on.
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// run does what the command line args (without the program's name) says, and returns the exit code. The first SIGINT or
+// SIGTERM ends ctx, so that a command can finish what it began; the second ends the process.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	defer context.AfterFunc(ctx, stop)()
+	return newApp(os.Environ(), stdin, stdout, stderr).run(ctx, args)
+}

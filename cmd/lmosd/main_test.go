@@ -1,0 +1,134 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/x509"
+	"encoding/pem"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"lmosd": main})
+}
+
+// TestScripts runs testdata/script/*.txtar. Each has a fake node of its own: LMOSD_NODE and LMOSD_TOKEN lead to it.
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		UpdateScripts:       *update,
+		RequireExplicitExec: true,
+		Setup:               setUp,
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits": wantExit,
+		},
+	})
+}
+
+// setUp gives a script its node, files and environment.
+func setUp(env *testscript.Env) error {
+	n := makeFake()
+	url, err := serve(env, n.routes(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	bare, err := serve(env, (&fakeNode{owner: n.owner, agents: n.agents, bare: true}).routes(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	for name, value := range map[string]string{"HOME": filepath.Join(env.WorkDir, "home"), "URL": url, "BARE": bare, "LMOSD_NODE": url,
+		"LMOSD_TOKEN": fakeToken, "OWNER": n.owner.Multibase(), "TERM": "xterm",
+		// A program with the race detector sleeps for a second before it exits, and there are hundreds here.
+		"GORACE": "atexit_sleep_ms=0"} {
+		env.Setenv(name, value)
+	}
+	return writeFiles(env.WorkDir, url)
+}
+
+// writeFiles puts what scripts need and a txtar archive cannot hold: a key, modes, the address of the node.
+func writeFiles(dir, url string) error {
+	private, err := x509.MarshalPKCS8PrivateKey(ed25519.NewKeyFromSeed(make([]byte, 32)))
+	if err != nil {
+		return err
+	}
+	for name, content := range map[string][]byte{
+		"weather.td.json":                   weatherTD,
+		"data/identity.pem":                 pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),
+		"home/.config/lmosd/contexts.yaml":  fmt.Appendf(nil, "apiVersion: lmosd/v1\ncurrent: tn-1\ncontexts: {tn-1: {node: %q}}\n", url),
+		"home/.local/share/lmosd/some.file": nil,
+	} {
+		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o700); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serve serves h until the script ends, and returns the URL.
+func serve(env *testscript.Env, h http.Handler, network, addr string) (string, error) {
+	l, err := net.Listen(network, addr)
+	if err != nil {
+		return "", err
+	}
+	s := &http.Server{Handler: h}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = s.Serve(l) // ends with Close
+	}()
+	env.Defer(func() {
+		_ = s.Close() // whoever waits for slow is cut off
+		<-done
+	})
+	return "http://" + l.Addr().String(), nil
+}
+
+// wantExit runs a command that must end with an exit code: exits 4 lmosd show nobody.
+func wantExit(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE COMMAND ARG…")
+	}
+	err := ts.Exec(args[1], args[2:]...)
+	code := "0"
+	if err != nil {
+		code = strings.TrimPrefix(err.Error(), "exit status ")
+	}
+	if code != args[0] {
+		ts.Fatalf("%s: exit code %s, want %s", strings.Join(args[1:], " "), code, args[0])
+	}
+}
+
+// A result is what one execution in this process printed and gave.
+type result struct {
+	code        int
+	out, errors string
+}
+
+// lmosd runs a command line in this process.
+func lmosd(ctx context.Context, env []string, stdin string, args ...string) result {
+	var out, talk bytes.Buffer
+	code := newApp(env, strings.NewReader(stdin), &out, &talk).run(ctx, args)
+	return result{code, out.String(), talk.String()}
+}
+
+// home returns an environment that has a home folder of its own and nothing else.
+func home(t testing.TB, more ...string) []string {
+	t.Helper()
+	return append([]string{"HOME=" + t.TempDir()}, more...)
+}

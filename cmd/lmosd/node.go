@@ -1,0 +1,309 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/interact"
+)
+
+func newIDCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "id",
+		Short: "show who the node is: DID, PeerID, addresses",
+		Long: "Shows the node's DID and PeerID, two spellings of its key, and where others reach it. If no node runs, the key\n" +
+			"file is read; it is never made here.",
+		Example: `  lmosd id
+  lmosd id -o json --jq .did
+  lmosd run --mesh.bootstrap "$(lmosd id --jq '.p2p[0]')"   # on another host`,
+		Annotations: map[string]string{"scope": scopeLocal, "impact": readOnly, "see": "lmosd status"},
+		Args:        takes(0, 0),
+		RunE:        func(cmd *cobra.Command, _ []string) error { return a.runID(cmd.Context()) },
+	}
+}
+
+// identity is the document of `lmosd id`.
+type identity struct {
+	APIVersion string   `json:"apiVersion"`
+	Kind       string   `json:"kind"` // Identity
+	DID        did.DID  `json:"did"`
+	PeerID     string   `json:"peer_id"`
+	Name       string   `json:"name,omitempty"`
+	Running    bool     `json:"running"`
+	Addrs      []string `json:"p2p"` // multiaddrs with /p2p; empty unless running
+}
+
+func (a *app) runID(ctx context.Context) error {
+	id, err := a.identify(ctx)
+	if err != nil {
+		return err
+	}
+	return a.show(view{doc: id, names: []string{string(id.DID)}, people: func(s *screen, _ bool) {
+		sheet := &sheet{}
+		sheet.add("did", string(id.DID))
+		sheet.add("peer", id.PeerID)
+		sheet.add("name", id.Name)
+		for _, addr := range id.Addrs {
+			sheet.add("p2p", addr)
+		}
+		if !id.Running {
+			sheet.add("state", "not running")
+		}
+		sheet.write(s)
+	}})
+}
+
+// identify asks the node, and if there is none, the key file.
+func (a *app) identify(ctx context.Context) (*identity, error) {
+	status, err := a.status(ctx)
+	if err == nil {
+		return &identity{gateway.APIVersion, "Identity", status.DID, status.PeerID, status.Name, true, status.Addrs}, nil
+	}
+	if interact.AsError(err).Code != interact.NotRunning || a.target.dataDir == "" {
+		return nil, err
+	}
+	key, keyErr := a.key()
+	switch {
+	case errors.Is(keyErr, fs.ErrNotExist):
+		return nil, err
+	case keyErr != nil:
+		return nil, keyErr
+	}
+	return &identity{gateway.APIVersion, "Identity", key.DID(), key.DID().PeerText(), "", false, []string{}}, nil
+}
+
+// key opens the key file, which must exist: a look at an identity must not make one.
+func (a *app) key() (*keystore.Key, error) {
+	c, err := a.config(nil)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(c.KeyFile()); err != nil {
+		return nil, err
+	}
+	key, err := keystore.Open(c.KeyFile())
+	if errors.Is(err, keystore.ErrPermissions) {
+		return nil, &interact.Error{Code: interact.KeyPermissions, Title: "the key file is not used", Hint: "chmod 600 " + c.KeyFile(), Err: err}
+	}
+	return key, err
+}
+
+func (a *app) status(ctx context.Context) (*gateway.Status, error) {
+	client, err := a.client()
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	return client.Status(ctx)
+}
+
+func newStatusCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "show how the node is: peers, agents, calls, warnings",
+		Long:  "Shows the state of the node and what someone should know about it.",
+		Example: `  lmosd status
+  lmosd status -o json --jq .state
+  lmosd status --node http://127.0.0.1:4670`,
+		Annotations: map[string]string{"scope": scopeLocal, "impact": readOnly, "see": "lmosd peers, lmosd id"},
+		Args:        takes(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := a.status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return a.showStatus(s)
+		},
+	}
+}
+
+func (a *app) showStatus(st *gateway.Status) error {
+	err := a.show(view{doc: st, names: []string{string(st.DID)}, people: func(s *screen, wide bool) {
+		if s.tty {
+			statusScreen(s, st)
+		} else {
+			statusSheet(st).write(s)
+		}
+	}})
+	if err != nil || !a.forPeople() {
+		return err
+	}
+	if own := version(); st.Version != "" && st.Version != own {
+		a.talk.line(a.talk.paint(yellow, "warning: ") + oneLine("the node is lmosd "+st.Version+", this command is "+own))
+	}
+	switch {
+	case st.Peers.Total == 0:
+		a.next("lmosd peers connect MULTIADDR   (on another host: lmosd id)")
+	case st.Agents.Known+st.Agents.Local > 0:
+		a.next("lmosd find")
+	default:
+		a.next("lmosd publish FILE")
+	}
+	return nil
+}
+
+// statusScreen prints the state as people read it.
+func statusScreen(s *screen, st *gateway.Status) {
+	color, ok := map[string]string{"ready": green, "degraded": yellow, "starting": yellow}[st.State]
+	if !ok {
+		color = red
+	}
+	s.line(s.paint(color, "● "+oneLine(st.State)) + "  " + oneLine(joinNotEmpty(" · ", st.DID.Short(), st.Name, "up "+uptime(st),
+		"lmosd "+st.Version, "profile "+st.Profile, "network "+st.Network)))
+	rows := &sheet{}
+	rows.add("peers", fmt.Sprintf("%d: %d direct, %d relayed · dht %s, table %d · gossip with %s on %s", st.Peers.Total, st.Peers.Direct,
+		st.Peers.Relayed, st.DHT.Mode, st.DHT.Table, count(st.Gossip.Peers, "peer", "peers"), count(st.Gossip.Topics, "topic", "topics")))
+	rows.add("agents", fmt.Sprintf("%d local, %d known", st.Agents.Local, st.Agents.Known))
+	rows.add("calls", fmt.Sprintf("%d · errors %d · p50 %s, p99 %s · queue %d", st.Calls.Total, st.Calls.Errors, millis(st.Calls.P50),
+		millis(st.Calls.P99), st.Calls.Queue))
+	rows.add("api", st.API)
+	rows.add("data", st.DataDir)
+	rows.write(s)
+	for _, w := range st.Warnings {
+		s.line("  " + s.paint(yellow, "!") + " " + oneLine(joinNotEmpty(" · ", w.Code+" "+w.Title, w.Text)))
+		if w.Hint != "" {
+			s.line("    cure: " + oneLine(w.Hint))
+		}
+	}
+}
+
+func uptime(st *gateway.Status) string { return span(time.Duration(st.Uptime * float64(time.Second))) }
+
+// statusSheet is the state for a pipe: a name and a value on each line.
+func statusSheet(st *gateway.Status) *sheet {
+	s := &sheet{}
+	for _, row := range [][2]any{
+		{"state", st.State}, {"did", st.DID}, {"peer_id", st.PeerID}, {"name", st.Name}, {"version", st.Version}, {"uptime", uptime(st)},
+		{"profile", st.Profile}, {"network", st.Network}, {"data_dir", st.DataDir}, {"api", st.API},
+		{"peers", st.Peers.Total}, {"peers_direct", st.Peers.Direct}, {"peers_relayed", st.Peers.Relayed},
+		{"dht_mode", st.DHT.Mode}, {"dht_table", st.DHT.Table}, {"gossip_topics", st.Gossip.Topics}, {"gossip_peers", st.Gossip.Peers},
+		{"agents_local", st.Agents.Local}, {"agents_known", st.Agents.Known},
+		{"calls", st.Calls.Total}, {"calls_errors", st.Calls.Errors}, {"calls_queue", st.Calls.Queue},
+	} {
+		s.add(row[0].(string), fmt.Sprint(row[1]))
+	}
+	for _, addr := range st.Addrs {
+		s.add("p2p", addr)
+	}
+	for _, w := range st.Warnings {
+		s.add("warning", strings.TrimSpace(w.Code+" "+w.Title+" "+w.Text))
+	}
+	return s
+}
+
+func newPeersCommand(a *app) *cobra.Command {
+	var exitStatus bool
+	cmd := &cobra.Command{
+		Use:   "peers",
+		Short: "list the connected nodes, or connect one",
+		Long:  "Lists the nodes that this one is connected to. The nearest come first.",
+		Example: `  lmosd peers
+  lmosd peers -o name
+  lmosd peers connect /ip4/192.0.2.7/tcp/4667/p2p/12D3KooW…`,
+		Annotations: map[string]string{"scope": scopeLocal, "impact": readOnly, "see": "lmosd status, lmosd id"},
+		Args:        subcommand,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.runPeers(cmd.Context(), exitStatus)
+		},
+	}
+	cmd.Flags().BoolVar(&exitStatus, "exit-status", false, "exit 4 if there is no peer")
+	cmd.AddCommand(newConnectCommand(a))
+	return cmd
+}
+
+func newConnectCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "connect <multiaddr>",
+		Short: "connect the node to another one",
+		Long:  "Connects the node to the one at the address, which ends in /p2p/ and its id; `lmosd id` prints it there.",
+		Example: `  lmosd peers connect /ip4/192.0.2.7/tcp/4667/p2p/12D3KooW…
+  lmosd peers connect "$(ssh other lmosd id --jq '.p2p[0]')"`,
+		Annotations: map[string]string{"scope": scopeMesh, "impact": readWrite, "see": "lmosd peers"},
+		Args:        takes(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := a.client()
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			if err := client.Connect(cmd.Context(), args[0]); err != nil {
+				return err
+			}
+			return a.showConnected(args[0])
+		},
+	}
+}
+
+func (a *app) showConnected(addr string) error {
+	doc := struct {
+		APIVersion string `json:"apiVersion"`
+		Kind       string `json:"kind"` // Connection
+		Addr       string `json:"addr"`
+	}{gateway.APIVersion, "Connection", addr}
+	_, id, _ := strings.Cut(addr, "/p2p/")
+	err := a.show(view{doc: doc, names: []string{id}, people: func(s *screen, _ bool) { s.line("connected to " + oneLine(id)) }})
+	if err == nil {
+		a.next("lmosd peers")
+	}
+	return err
+}
+
+func (a *app) runPeers(ctx context.Context, exitStatus bool) error {
+	client, err := a.client()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	list, err := client.Peers(ctx)
+	if err != nil {
+		return err
+	}
+	v := view{doc: list, people: func(s *screen, wide bool) { peerTable(list.Items, wide).write(s) }}
+	for _, p := range list.Items {
+		v.names = append(v.names, string(p.DID))
+	}
+	if err := a.show(v); err != nil {
+		return err
+	}
+	if len(list.Items) > 0 {
+		return nil
+	}
+	if a.forPeople() {
+		a.talk.line("no peers")
+	}
+	a.next("lmosd peers connect MULTIADDR   (on another host: lmosd id)")
+	if exitStatus {
+		return silentError(exitNotFound)
+	}
+	return nil
+}
+
+func peerTable(items []gateway.Peer, wide bool) *table {
+	t := &table{header: []string{"PEER", "RTT", "DIRECTION", "TRANSPORT", "AGE", "ADDRESS"}, keep: []int{0, 1, 2, 4}}
+	if wide {
+		t.header = append(t.header, "PEER ID", "PROGRAM")
+	}
+	for _, p := range items {
+		rtt := "-"
+		if p.RTT > 0 {
+			rtt = millis(p.RTT)
+		}
+		row := []cell{{p.DID.Short(), string(p.DID)}, text(rtt), text(p.Direction), text(p.Transport),
+			text(span(time.Duration(p.Since * float64(time.Second)))), text(p.Addr)}
+		if wide {
+			row = append(row, text(p.PeerID), text(p.Agent))
+		}
+		t.rows = append(t.rows, row)
+	}
+	return t
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+func newReadCommand(a *app) *cobra.Command {
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "read <agent> [property]",
+		Short: "read a property of an agent",
+		Long: "Reads a property and prints its value: a string as it is, other values as JSON. Without a property, all that\n" +
+			"can be read, as one JSON object.",
+		Example: `  lmosd read weather modelConfiguration
+  lmosd read weather
+  lmosd read weather modelConfiguration --jq .output.temperature`,
+		Annotations:       map[string]string{"scope": scopeMesh, "impact": readOnly, "see": "lmosd write, lmosd show"},
+		Args:              takes(1, 2),
+		ValidArgsFunction: a.completeProperty,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.interact(cmd.Context(), timeout, args[0], func(ctx context.Context, c *conversation) error {
+				return c.read(ctx, append(args, "")[1])
+			})
+		},
+	}
+	addTimeout(cmd, &timeout)
+	return cmd
+}
+
+func newWriteCommand(a *app) *cobra.Command {
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "write <agent> <property> <value | k=v… | k:=JSON | @file | ->",
+		Short: "set a property of an agent",
+		Long: "Sets a property. The value is typed by the property's schema: a word for a string or number, k=v for the\n" +
+			"members of an object, :=JSON for any value as it is, @file or - for the content of a file.",
+		Example: `  lmosd write weather units celsius
+  lmosd write weather modelConfiguration temperature=0.2 model=small
+  lmosd write weather modelConfiguration ':={"temperature":0.2}'`,
+		Annotations:       map[string]string{"scope": scopeMesh, "impact": readWrite, "see": "lmosd read, lmosd call"},
+		Args:              takes(3, -1),
+		ValidArgsFunction: a.completeProperty,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.interact(cmd.Context(), timeout, args[0], func(ctx context.Context, c *conversation) error {
+				return c.write(ctx, args[1], args[2:])
+			})
+		},
+	}
+	addTimeout(cmd, &timeout)
+	return cmd
+}
+
+func (c *conversation) read(ctx context.Context, name string) error {
+	if name != "" {
+		if _, err := c.property(name, "read"); err != nil {
+			return err
+		}
+	}
+	value, media, err := c.client.Read(ctx, c.agent.Ref, name)
+	if err != nil {
+		return err
+	}
+	r := c.result(value, media)
+	r.Property = name
+	return c.show(view{doc: r, names: []string{c.agent.Ref}, people: func(s *screen, _ bool) { writeOutput(s, value, media) }})
+}
+
+func (c *conversation) write(ctx context.Context, name string, words []string) error {
+	p, err := c.property(name, "write")
+	if err != nil {
+		return err
+	}
+	if p.ReadOnly {
+		return interact.Errorf(interact.NotAllowed, "lmosd read "+c.asked+" "+name, "the property %q of %s is read only", name, c.asked)
+	}
+	value, err := c.input(p.Schema, words)
+	if err != nil {
+		return err
+	}
+	if err := c.client.Write(ctx, c.agent.Ref, name, interact.JSON, value); err != nil {
+		return err
+	}
+	r := c.result(nil, "")
+	r.Property = name
+	err = c.show(view{doc: r, names: []string{c.agent.Ref}, people: func(s *screen, _ bool) {
+		s.line("wrote " + name + " of " + oneLine(copyable(c.agent)))
+	}})
+	if err == nil {
+		c.next("lmosd read %s %s", c.asked, name)
+	}
+	return err
+}
+
+func (c *conversation) property(name, verb string) (*td.Property, error) {
+	if p, ok := c.thing.Properties[name]; ok {
+		return p, nil
+	}
+	return nil, c.noAffordance("property", name, slices.Sorted(maps.Keys(c.thing.Properties)), verb)
+}

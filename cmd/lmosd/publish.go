@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+func newPublishCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "publish <file…>",
+		Short: "offer an agent: sign, store and announce its description",
+		Long: "Signs Thing Descriptions with the node's key, stores them and announces them to the mesh; - reads standard\n" +
+			"input. The forms of a description name the server that answers. Doing it again with a changed file updates\n" +
+			"the agent; with the same file it changes nothing. Without peers it is stored, and announced when there are some.",
+		Example: `  lmosd publish weather.td.json
+  lmosd publish agents/*.td.json
+  curl -s http://127.0.0.1:8080/td | lmosd publish -`,
+		Annotations: map[string]string{"scope": scopeMesh, "impact": readWrite, "see": "lmosd validate, lmosd unpublish"},
+		Args:        takes(1, -1),
+		RunE:        func(cmd *cobra.Command, args []string) error { return a.runPublish(cmd.Context(), args) },
+	}
+}
+
+func newUnpublishCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "unpublish <name…>",
+		Short: "withdraw an agent from the mesh",
+		Long: "Withdraws agents that this node offers. Connected nodes forget them within a second, others when they hear of\n" +
+			"it, at the latest when the record expires. The agent's own server is not touched.",
+		Example: `  lmosd unpublish weather
+  lmosd find --owner z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH -o name | xargs lmosd unpublish`,
+		Annotations:       map[string]string{"scope": scopeMesh, "impact": readWrite, "see": "lmosd publish"},
+		Args:              takes(1, -1),
+		ValidArgsFunction: a.completeAgent,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.each(cmd.Context(), args, func(ctx context.Context, c *gateway.Client, ref string) (*gateway.Publication, error) {
+				return c.Unpublish(ctx, ref)
+			})
+		},
+	}
+}
+
+// runPublish reads all files before it publishes the first: a wrong name changes nothing.
+func (a *app) runPublish(ctx context.Context, files []string) error {
+	contents := map[string][]byte{}
+	for _, name := range files {
+		b, err := a.content(name, td.MaxTD)
+		if err != nil {
+			return err
+		}
+		contents[name] = b
+	}
+	return a.each(ctx, files, func(ctx context.Context, c *gateway.Client, name string) (*gateway.Publication, error) {
+		p, err := c.Publish(ctx, contents[name])
+		return p, inFile(err, name)
+	})
+}
+
+// inFile puts the name of the file before what is wrong with it.
+func inFile(err error, name string) error {
+	var e *interact.Error
+	if !errors.As(err, &e) || e.Code != interact.BadTD && e.Code != interact.NotJSON && e.Code != interact.TooLarge {
+		return err
+	}
+	named := *e
+	named.Title = name + ": " + e.Error()
+	named.Err = nil
+	named.Hint = "lmosd validate " + name
+	return &named
+}
+
+// each does change for every argument and shows what came of it: one Publication, or a list. It stops at the first that
+// fails; what was done before stays, and can be done again without harm.
+func (a *app) each(ctx context.Context, args []string, change func(context.Context, *gateway.Client, string) (*gateway.Publication, error)) error {
+	client, err := a.client()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	var done []*gateway.Publication
+	for _, arg := range args {
+		p, err := change(ctx, client, arg)
+		if err != nil {
+			return err
+		}
+		done = append(done, p)
+		if a.forPeople() {
+			a.showPublication(p)
+		}
+	}
+	if a.forPeople() {
+		return nil
+	}
+	return a.show(publications(done))
+}
+
+// publications is the view of what was changed, for programs.
+func publications(done []*gateway.Publication) view {
+	v := view{doc: struct {
+		APIVersion string                 `json:"apiVersion"`
+		Kind       string                 `json:"kind"` // PublicationList
+		Items      []*gateway.Publication `json:"items"`
+	}{gateway.APIVersion, "PublicationList", done}}
+	if len(done) == 1 {
+		v.doc = done[0]
+	}
+	for _, p := range done {
+		v.names = append(v.names, p.Ref)
+	}
+	return v
+}
+
+func (a *app) showPublication(p *gateway.Publication) {
+	g := gateway.Agent{Name: p.Name, Owner: p.Owner, Ref: p.Ref}
+	verb := "updated"
+	switch {
+	case p.Withdrawn:
+		verb = "withdrawn"
+	case p.Created:
+		verb = "published"
+	}
+	a.out.line(a.out.paint(green, verb) + " " + oneLine(copyable(g)) + " · " + reached(p) + " · " + millis(p.Took))
+	a.note("id %s · revision %d · record %s · description %s", p.ID, p.Seq, size(p.RecordSize), size(p.TDSize))
+	for _, w := range p.Warnings {
+		a.talk.line(a.talk.paint(yellow, "warning: ") + oneLine(place(w)))
+	}
+	switch {
+	case p.Withdrawn:
+		a.next("lmosd find")
+	case p.Capability != "":
+		a.next("lmosd find --capability %s   (on any node)", p.Capability)
+	case p.Action != "":
+		a.next("lmosd call %s %s …   (on any node)", copyable(g), p.Action)
+	default:
+		a.next("lmosd show %s", copyable(g))
+	}
+}
+
+// reached says how far a publication got.
+func reached(p *gateway.Publication) string {
+	if p.Pending {
+		return "pending: no peers yet; it is announced when there are some"
+	}
+	return fmt.Sprintf("gossip %s, dht %d/%d", count(p.GossipPeers, "peer", "peers"), p.Replicas, p.Wanted)
+}

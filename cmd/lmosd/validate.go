@@ -1,0 +1,132 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+func newValidateCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "validate <file…>",
+		Short: "check Thing Descriptions, offline",
+		Long: "Checks files against the schema of TD 1.1 and the rules of LMOS; - reads standard input. No node is needed.\n" +
+			"Every place is printed as file: pointer: reason. Warnings do not fail. Exit code 2 if a file is invalid.",
+		Example: `  lmosd validate weather.td.json
+  lmosd validate agents/*.td.json -o json --jq '.items[] | select(.valid | not) | .file'`,
+		Annotations: map[string]string{"scope": scopeLocal, "impact": readOnly, "see": "lmosd publish"},
+		Args:        takes(1, -1),
+		RunE:        func(_ *cobra.Command, args []string) error { return a.runValidate(args) },
+	}
+}
+
+// A validation is the document of `lmosd validate`.
+type validation struct {
+	APIVersion string        `json:"apiVersion"`
+	Kind       string        `json:"kind"` // Validation
+	Valid      bool          `json:"valid"`
+	Items      []fileVerdict `json:"items"`
+}
+
+type fileVerdict struct {
+	File     string     `json:"file"`
+	Valid    bool       `json:"valid"`
+	Name     string     `json:"name,omitempty"`
+	Issues   []td.Issue `json:"issues"`
+	Warnings []td.Issue `json:"warnings"`
+	code     interact.Code
+}
+
+func (a *app) runValidate(files []string) error {
+	v := validation{APIVersion: gateway.APIVersion, Kind: "Validation", Valid: true}
+	for _, name := range files {
+		raw, err := a.content(name, td.MaxTD)
+		if e := interact.AsError(err); e != nil && e.Code != interact.TooLarge {
+			return err
+		}
+		verdict := judge(name, raw, err)
+		v.Items = append(v.Items, verdict)
+		v.Valid = v.Valid && verdict.Valid
+	}
+	if err := a.show(v.view()); err != nil {
+		return err
+	}
+	if v.Valid {
+		if len(files) == 1 && files[0] != "-" {
+			a.next("lmosd publish %s", files[0])
+		}
+		return nil
+	}
+	return v.failure(a.forPeople())
+}
+
+// judge checks one file; tooLarge is what reading it gave.
+func judge(name string, raw []byte, tooLarge error) fileVerdict {
+	v := fileVerdict{File: name, Issues: []td.Issue{}, Warnings: []td.Issue{}, code: interact.BadTD}
+	if tooLarge != nil {
+		v.Issues, v.code = []td.Issue{{Reason: tooLarge.Error()}}, interact.TooLarge
+		return v
+	}
+	t, err := td.Parse(raw)
+	var invalid *td.ValidationError
+	switch {
+	case err == nil:
+		v.Valid, v.Name = true, t.Name()
+		v.Warnings = append(v.Warnings, t.Warnings...)
+	case errors.As(err, &invalid):
+		v.Issues, v.code = append(v.Issues, invalid.Issues...), interact.AsError(err).Code
+	}
+	if err != nil && len(v.Issues) == 0 {
+		v.Issues = append(v.Issues, td.Issue{Reason: err.Error()})
+	}
+	return v
+}
+
+func (v validation) view() view {
+	w := view{doc: v}
+	for _, f := range v.Items {
+		if f.Valid {
+			w.names = append(w.names, f.File)
+		}
+	}
+	w.people = func(s *screen, _ bool) {
+		for _, f := range v.Items {
+			f.write(s)
+		}
+	}
+	return w
+}
+
+// write prints every place as "file: pointer: reason", as compilers do.
+func (v fileVerdict) write(s *screen) {
+	for _, i := range v.Issues {
+		s.line(oneLine(v.File + ": " + place(i)))
+	}
+	for _, w := range v.Warnings {
+		s.line(oneLine(v.File + ": " + place(w) + " (warning)"))
+	}
+	if v.Valid {
+		s.line(s.paint(green, "valid") + " " + oneLine(v.File+" · "+v.Name))
+	}
+}
+
+// failure is the end of a validation that found something. Programs have read it in the document.
+func (v validation) failure(people bool) error {
+	if !people {
+		return silentError(exitUsage)
+	}
+	bad, code := 0, interact.BadTD
+	for _, f := range v.Items {
+		if !f.Valid {
+			bad++
+			code = f.code
+		}
+	}
+	return interact.Errorf(code, "lmosd validate FILE after each change; -o json for programs", "%s",
+		fmt.Sprintf("%s of %d %s", count(bad, "file", "files"), len(v.Items), map[bool]string{true: "is invalid", false: "are invalid"}[bad == 1]))
+}

@@ -1,0 +1,8 @@
+//go:build !unix
+
+package main
+
+import "os"
+
+// terminalWidth returns the columns to write; the system is not asked here.
+func terminalWidth(*os.File) int { return defaultWidth }

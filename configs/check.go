@@ -1,0 +1,126 @@
+package configs
+
+import (
+	"net"
+	"net/netip"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// check reports values that are well formed and cannot work.
+func (c *Config) check(ps *problems) {
+	c.checkNode(ps)
+	c.checkAddrs(ps)
+	c.checkMesh(ps)
+	c.checkTrust(ps)
+	c.checkHTTP(ps)
+}
+
+// bad reports the value of a key where it was written.
+func (c *Config) bad(ps *problems, key, hint, format string, args ...any) {
+	at, ok := c.places[key]
+	if !ok {
+		at = place{text: "default"}
+	}
+	ps.add(interact.ConfigInvalid, at, key, hint, format, args...)
+}
+
+func (c *Config) checkNode(ps *problems) {
+	if name := c.Node.Name; utf8.RuneCountInString(name) > 64 || strings.ContainsFunc(name, unicode.IsControl) {
+		c.bad(ps, "node.name", "choose a short name", "node.name has more than 64 characters, or control characters")
+	}
+	for _, at := range []struct{ key, path string }{{"node.data_dir", c.Node.DataDir}, {"node.key", strings.TrimPrefix(c.Node.Key, "file:")},
+		{"http.socket", c.HTTP.Socket}, {"interact.credentials", c.Interact.Credentials}} {
+		// Only a shell expands it; a folder of that name would surprise.
+		if strings.HasPrefix(at.path, "~") {
+			c.bad(ps, at.key, "write the whole path", "%s begins with ~, which is not expanded here", at.key)
+		}
+	}
+	path, isFile := strings.CutPrefix(c.Node.Key, "file:")
+	switch {
+	case c.Node.Key == "auto" || isFile && path != "":
+	case isFile || c.Node.Key == "":
+		c.bad(ps, "node.key", "auto, or file:PATH", "node.key names no file")
+	default:
+		// Whatever it is, it may be the key.
+		ps.secret(c.places["node.key"], "node.key")
+	}
+}
+
+// named is a list with its key.
+type named struct {
+	key    string
+	values []string
+}
+
+func (c *Config) checkAddrs(ps *problems) {
+	for _, list := range []named{{"listen.p2p", c.Listen.P2P}, {"listen.announce", c.Listen.Announce},
+		{"listen.no_announce", c.Listen.NoAnnounce}, {"mesh.bootstrap", c.Mesh.Bootstrap}} {
+		for _, a := range list.values {
+			if !strings.HasPrefix(a, "/") {
+				c.bad(ps, list.key, "a multiaddr looks like /ip4/192.0.2.1/tcp/4667", "%q in %s is no multiaddr", a, list.key)
+			}
+		}
+	}
+	for _, a := range c.Mesh.Bootstrap {
+		if strings.HasPrefix(a, "/") && !strings.Contains(a, "/p2p/") {
+			c.bad(ps, "mesh.bootstrap", "copy the whole address that `lmosd id` prints on that node",
+				"%q does not end in /p2p/ and the id of the peer", a)
+		}
+	}
+}
+
+var networkName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$`)
+
+func (c *Config) checkMesh(ps *problems) {
+	if !networkName.MatchString(c.Mesh.Network) {
+		c.bad(ps, "mesh.network", "for example lmos or my-team", "%q is no name of a network: lower case letters, digits and inner "+
+			"hyphens, at most 32", c.Mesh.Network)
+	}
+	if p := c.Mesh.Limits.Peers; p.Low > p.High {
+		c.bad(ps, "mesh.limits.peers.low", "lower it, or raise mesh.limits.peers.high", "low is %d and high is %d", p.Low, p.High)
+	}
+}
+
+func (c *Config) checkTrust(ps *problems) {
+	for _, list := range []named{{"trust.allow", c.Trust.Allow}, {"trust.deny", c.Trust.Deny}} {
+		for _, id := range list.values {
+			if _, err := did.Parse(id); err != nil {
+				c.bad(ps, list.key, "a node prints its own with `lmosd id`", "%q in %s is no DID: %v", id, list.key, err)
+			}
+		}
+	}
+}
+
+func (c *Config) checkHTTP(ps *problems) {
+	if c.HTTP.Socket == "" {
+		c.bad(ps, "http.socket", "auto, none, or a path", "http.socket is empty")
+	}
+	if c.HTTP.Listen == "" {
+		if c.HTTP.Socket == "none" {
+			c.bad(ps, "http.listen", "set http.listen or http.socket", "nothing could reach the node: http.listen is empty and "+
+				"http.socket is none")
+		}
+		return
+	}
+	host, port, err := net.SplitHostPort(c.HTTP.Listen)
+	if _, e := strconv.ParseUint(port, 10, 16); err != nil || e != nil {
+		c.bad(ps, "http.listen", "for example 127.0.0.1:4668", "%q is no address and port", c.HTTP.Listen)
+		return
+	}
+	addr, err := netip.ParseAddr(host)
+	switch {
+	case host != "" && err != nil:
+		// A name may mean ::1 alone, or another host tomorrow.
+		c.bad(ps, "http.listen", "write 127.0.0.1:"+port, "%q is a name; a literal address is wanted", host)
+	case !addr.IsLoopback() && c.HTTP.Auth == "none":
+		ps.add(interact.WildcardBind, c.places["http.auth"], "http.listen", "listen on 127.0.0.1:"+port+", or set http.auth: token",
+			"other hosts reach %s, and http.auth is none", c.HTTP.Listen)
+	}
+}

@@ -1,0 +1,207 @@
+// Package configs reads the configuration of a node: one strict YAML file, the environment and flags, over a profile.
+//
+// Every key is a field of [Config], and the comment of the field is its documentation: `lmosd config describe` and the
+// help of `lmosd run` print it. A later layer wins over an earlier one: default, profile, file, conf.d/*.yaml,
+// environment, flags. [Load] remembers where each value came from.
+package configs
+
+import (
+	"time"
+)
+
+// APIVersion is the version of the configuration that this program reads.
+const APIVersion = "lmosd/v1"
+
+// A Config is the whole configuration of a node. [Default] and [Load] make one; it is plain data and safe to read from
+// many goroutines.
+type Config struct {
+	// The version of this file's keys. Only lmosd/v1 is known.
+	APIVersion string `yaml:"apiVersion" values:"lmosd/v1"`
+	// A named set of differences to the defaults for one kind of network. Keys that are set anywhere win over it.
+	Profile   string    `yaml:"profile" values:"default lan federation public lean test"`
+	Node      Node      `yaml:"node"`
+	Listen    Listen    `yaml:"listen"`
+	Mesh      Mesh      `yaml:"mesh"`
+	Directory Directory `yaml:"directory"`
+	Trust     Trust     `yaml:"trust"`
+	HTTP      HTTP      `yaml:"http"`
+	Interact  Interact  `yaml:"interact"`
+	Telemetry Telemetry `yaml:"telemetry"`
+	Storage   Storage   `yaml:"storage"`
+
+	// places holds where each key that is not a default was set.
+	places map[string]place
+}
+
+// Node says who the node is and where it keeps what it must not lose.
+type Node struct {
+	// A short name for people, shown in status. It has no meaning in the mesh, and nobody vouches for it. At most 64
+	// characters.
+	Name string `yaml:"name"`
+	// The folder of the key, the store, the socket and the API token; made with mode 0700. Empty means
+	// $XDG_DATA_HOME/lmosd, else ~/.local/share/lmosd. One process at a time may use it.
+	DataDir string `yaml:"data_dir"`
+	// Where the Ed25519 key of the node is: auto (identity.pem in the data folder, made at the first start) or
+	// file:PATH (PKCS#8 in PEM, mode 0600). The key itself never stands here.
+	Key string `yaml:"key"`
+}
+
+// Listen says where other nodes reach this one.
+type Listen struct {
+	// The multiaddrs that other nodes connect to. QUIC is the faster one, TCP passes where UDP is blocked. Port 0 takes a
+	// free port at each start, so that others cannot remember the address.
+	P2P []string `yaml:"p2p"`
+	// The multiaddrs that are told to others in place of those listened on, for a node behind a port mapping. Empty
+	// tells what is listened on.
+	Announce []string `yaml:"announce"`
+	// Multiaddrs, or prefixes of them, that are never told to others: an address that only this host can use.
+	NoAnnounce []string `yaml:"no_announce"`
+	// Whether private and loopback addresses are told to others. On is needed where the mesh lives in one network; off
+	// keeps the inner addresses of a site from strangers, who could not use them anyway.
+	Private bool `yaml:"private"`
+}
+
+// Mesh says which network the node joins, and how.
+type Mesh struct {
+	// The name of the network. It is part of every protocol id, so that nodes of two networks never meet. Lower case
+	// letters, digits and hyphens, at most 32.
+	Network string `yaml:"network"`
+	// The multiaddrs, with /p2p/ and a peer id, of nodes to join through. One that answers is enough; more help when
+	// some are down. Empty joins what mDNS finds and who connects to us.
+	Bootstrap []string `yaml:"bootstrap"`
+	// Whether nodes on the same local network are found by multicast DNS. On costs a few packets a minute and tells
+	// the local network that the node is there.
+	MDNS   bool   `yaml:"mdns"`
+	DHT    DHT    `yaml:"dht"`
+	Limits Limits `yaml:"limits"`
+}
+
+// DHT sets the distributed hash table that keeps the records.
+type DHT struct {
+	// Whether the node keeps records for others: server does, client only asks, auto serves unless it is certain that
+	// others cannot reach it.
+	Mode string `yaml:"mode" values:"auto server client"`
+	// How long a record that we publish stays without a refresh. Longer survives a longer absence of this node and
+	// costs fewer writes; shorter forgets a dead node sooner. From 10m to 24h.
+	TTL Duration `yaml:"ttl" min:"10m" max:"24h"`
+}
+
+// Limits keeps one peer, and all of them together, from exhausting the node.
+type Limits struct {
+	Peers Peers `yaml:"peers"`
+	// The streams that one peer may have open here at once, each way. More lets a busy peer run more calls at a time;
+	// fewer keeps a hostile one smaller. From 8 to 65536; above 256 only TCP can use them.
+	StreamsPerPeer int `yaml:"streams_per_peer" min:"8" max:"65536"`
+	// The memory that connections and streams may reserve. More serves more peers; less refuses them earlier. From
+	// 32MiB.
+	Memory Size `yaml:"memory" min:"32MiB"`
+}
+
+// Peers bounds the number of connections.
+type Peers struct {
+	// Connections are closed down to this number when there are more than high. Keep it above the size of the routing
+	// table (about 90 in a network of 200), or the node dials the same peers again and again.
+	Low int `yaml:"low" min:"1" max:"100000"`
+	// Above this number of connections the least useful are closed. A higher one costs about 130 kB for each.
+	High int `yaml:"high" min:"1" max:"100000"`
+}
+
+// Directory sets the index of the things that the node knows.
+type Directory struct {
+	// The descriptions kept in memory and on disk. More finds more without asking the mesh and costs about 10 kB each;
+	// beyond it those that expire first are dropped, and found through the DHT. From 16.
+	MaxThings int `yaml:"max_things" min:"16" max:"1000000"`
+}
+
+// Trust says who may ask this node and its agents.
+type Trust struct {
+	// Who is let in: open (everyone not in deny), verified (whoever proved a DID), allowlist (only those in allow).
+	Policy string `yaml:"policy" values:"open verified allowlist"`
+	// The DIDs let in by the policy allowlist.
+	Allow []string `yaml:"allow"`
+	// The DIDs that are refused whatever the policy is.
+	Deny []string  `yaml:"deny"`
+	Rate TrustRate `yaml:"rate"`
+}
+
+// TrustRate bounds how often one caller may ask.
+type TrustRate struct {
+	// The requests of one caller in the long run. A higher rate serves busy callers; a lower one protects slow agents.
+	// 0/s sets no limit.
+	PerPeer Rate `yaml:"per_peer"`
+	// How many requests a caller may make at once before the rate holds. Higher forgives bursts. From 1.
+	Burst int `yaml:"burst" min:"1" max:"1000000"`
+}
+
+// HTTP sets the local API.
+type HTTP struct {
+	// The address and port of the API: a literal address, not a name. The port 0 takes a free one. Empty serves the
+	// socket only. An address that other hosts reach needs auth.
+	Listen string `yaml:"listen"`
+	// The unix socket that has all rights: auto (lmosd.sock in the data folder), none, or a path.
+	Socket string `yaml:"socket"`
+	// What a program must show to change the node over TCP: token (the content of api.token in the data folder, as a
+	// Bearer token) or none.
+	Auth string `yaml:"auth" values:"token none"`
+	// The names, beside literal addresses, under which browsers and programs may address the API. A request with
+	// another Host is refused, against DNS rebinding.
+	Hosts []string `yaml:"hosts"`
+}
+
+// Interact sets how calls are made.
+type Interact struct {
+	// How long a call may take if the caller sets no time. Longer waits for slow agents; shorter frees places sooner.
+	// From 100ms to 24h.
+	Timeout Duration `yaml:"timeout" min:"100ms" max:"24h"`
+	// The calls that may run here at once; more are refused with LMOS-1529. A higher number needs more memory. From 1.
+	Concurrency int `yaml:"concurrency" min:"1" max:"1000000"`
+	// The file of the passwords and tokens for the agents that this node calls itself: auto (credentials.json in the
+	// data folder) or a path. Mode 0600; its content never leaves the node.
+	Credentials string `yaml:"credentials"`
+}
+
+// Telemetry says what the node tells about itself.
+type Telemetry struct {
+	Log Log `yaml:"log"`
+	// Whether /metrics is served, in the Prometheus format. Nothing is sent anywhere.
+	Metrics bool `yaml:"metrics"`
+}
+
+// Log sets what is written to standard error.
+type Log struct {
+	// The least severe level that is written. debug shows each step and slows the node down.
+	Level string `yaml:"level" values:"debug info warn error"`
+	// The form of a line: text for people, json for programs, auto takes text on a terminal.
+	Format string `yaml:"format" values:"auto text json"`
+}
+
+// Storage sets the store.
+type Storage struct {
+	// The database under the data folder: pebble, leveldb (smaller in memory, slower), memory (nothing survives a
+	// restart), auto takes pebble. Changing it starts with an empty store.
+	Engine string `yaml:"engine" values:"auto pebble leveldb memory"`
+}
+
+// Default returns the configuration of a node that nobody configured: the profile default.
+func Default() *Config {
+	return &Config{
+		APIVersion: APIVersion,
+		Profile:    "default",
+		Node:       Node{Key: "auto"},
+		Listen: Listen{
+			P2P:      []string{"/ip4/0.0.0.0/udp/4667/quic-v1", "/ip4/0.0.0.0/tcp/4667"},
+			Announce: []string{}, NoAnnounce: []string{}, Private: true,
+		},
+		Mesh: Mesh{
+			Network: "lmos", Bootstrap: []string{}, MDNS: true,
+			DHT:    DHT{Mode: "auto", TTL: Duration(24 * time.Hour)},
+			Limits: Limits{Peers: Peers{Low: 96, High: 128}, StreamsPerPeer: 200, Memory: 256 << 20},
+		},
+		Directory: Directory{MaxThings: 10_000},
+		Trust:     Trust{Policy: "open", Allow: []string{}, Deny: []string{}, Rate: TrustRate{PerPeer: 50, Burst: 100}},
+		HTTP:      HTTP{Listen: "127.0.0.1:4668", Socket: "auto", Auth: "token", Hosts: []string{}},
+		Interact:  Interact{Timeout: Duration(30 * time.Second), Concurrency: 256, Credentials: "auto"},
+		Telemetry: Telemetry{Log: Log{Level: "info", Format: "auto"}, Metrics: true},
+		Storage:   Storage{Engine: "auto"},
+	}
+}

@@ -1,0 +1,91 @@
+package configs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// Contexts are the nodes that a user has given names, and the one that commands ask if nothing else is said.
+type Contexts struct {
+	APIVersion string             `yaml:"apiVersion"`
+	Current    string             `yaml:"current,omitempty"`
+	Contexts   map[string]Context `yaml:"contexts"`
+}
+
+// A Context is one node.
+type Context struct {
+	// Node is the URL of its API, or the path of its socket.
+	Node string `yaml:"node"`
+	// DataDir is the folder that has its token and its lock; empty if it is on another host.
+	DataDir string `yaml:"data_dir,omitempty"`
+}
+
+// ContextsFile returns the file of the contexts: $XDG_CONFIG_HOME/lmosd/contexts.yaml.
+func ContextsFile(env []string) string { return filepath.Join(configHome(env), "contexts.yaml") }
+
+// ReadContexts reads the contexts of a file; an absent file has none. The error is an [*Error].
+func ReadContexts(path string) (*Contexts, error) {
+	c := &Contexts{APIVersion: APIVersion, Contexts: map[string]Context{}}
+	source, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return c, nil
+	case err == nil:
+		err = c.decode(source)
+	}
+	if err != nil {
+		var ps problems
+		ps.add(interact.ConfigFile, place{text: path}, "", "correct the file, or remove it", "%v", cause(err))
+		return nil, ps.err()
+	}
+	return c, nil
+}
+
+func (c *Contexts) decode(source []byte) (err error) {
+	if len(source) > maxFile || nesting(source) > maxDepth {
+		return errors.New("the file is too large")
+	}
+	// See (*reader).parse.
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the YAML cannot be read (%v)", p)
+		}
+	}()
+	if err := yaml.UnmarshalWithOptions(source, c, yaml.Strict()); err != nil {
+		return err
+	}
+	if c.APIVersion != APIVersion {
+		return fmt.Errorf("apiVersion is %q; this program reads %s", c.APIVersion, APIVersion)
+	}
+	return nil
+}
+
+// Write replaces the file by c at once, so that a reader never sees a part of it. It makes the folder.
+func (c *Contexts) Write(path string) error {
+	b, err := yaml.Marshal(c)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".contexts-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}

@@ -1,0 +1,155 @@
+package configs
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// A Problem is one thing that is wrong with a configuration.
+type Problem struct {
+	Code   interact.Code `json:"-"`
+	Where  string        `json:"where"` // "lmosd.yaml:2:3", "env LMOSD_…" or "flag --…"
+	Key    string        `json:"key,omitempty"`
+	Reason string        `json:"reason"`
+	Hint   string        `json:"hint,omitempty"`
+	// Source shows the line of the file with its neighbours and a caret below the place; empty outside a file.
+	Source string `json:"source,omitempty"`
+}
+
+// An Error is everything that is wrong with a configuration; it has at least one problem. It wraps an [*interact.Error]
+// of the first one.
+type Error struct{ Problems []Problem }
+
+// Error returns the first problem on one line, and how many more there are.
+func (e *Error) Error() string {
+	text := e.Problems[0].line()
+	if more := len(e.Problems) - 1; more > 0 {
+		text += fmt.Sprintf(" (and %d more)", more)
+	}
+	return text
+}
+
+// Unwrap returns the first problem as the error that commands and programs see.
+func (e *Error) Unwrap() error {
+	first := e.Problems[0]
+	return &interact.Error{Code: first.Code, Title: e.Error(), Hint: first.Hint}
+}
+
+func (p *Problem) line() string { return p.Where + ": " + p.Reason }
+
+// A place is where a value was written.
+type place struct {
+	text      string // "/etc/lmosd/lmosd.yaml", "env LMOSD_…", "flag --…", "profile lan"
+	line, col int    // from 1; 0 outside a file
+	source    []byte // the whole file, for the excerpt
+}
+
+// origin returns the place without the column, as `config show --origin` prints it.
+func (p place) origin() string {
+	if p.line == 0 {
+		return p.text
+	}
+	return fmt.Sprintf("%s:%d", p.text, p.line)
+}
+
+func (p place) String() string {
+	if p.line == 0 {
+		return p.text
+	}
+	return fmt.Sprintf("%s:%d:%d", p.text, p.line, p.col)
+}
+
+// excerpt returns the line of p between its neighbours, with a caret below the column.
+func (p place) excerpt() string {
+	if p.line == 0 {
+		return ""
+	}
+	// A tab would move the text and not the caret.
+	lines := strings.Split(strings.TrimRight(strings.ReplaceAll(string(p.source), "\t", " "), "\n"), "\n")
+	var b strings.Builder
+	for n := max(1, p.line-1); n <= min(len(lines), p.line+1); n++ {
+		mark := ' '
+		if n == p.line {
+			mark = '>'
+		}
+		fmt.Fprintf(&b, "%c %3d | %s\n", mark, n, strings.TrimRight(lines[n-1], "\r "))
+		if n == p.line {
+			fmt.Fprintf(&b, "      | %s^\n", strings.Repeat(" ", max(0, p.col-1)))
+		}
+	}
+	return strings.TrimRight(b.String(), "\n")
+}
+
+// problems collects what is wrong while a configuration is read.
+type problems struct{ list []Problem }
+
+func (ps *problems) add(code interact.Code, at place, key, hint, format string, args ...any) {
+	ps.list = append(ps.list, Problem{Code: code, Where: at.String(), Key: key, Reason: fmt.Sprintf(format, args...),
+		Hint: hint, Source: at.excerpt()})
+}
+
+// secret adds a problem without the line that it was found in.
+func (ps *problems) secret(at place, key string) {
+	at.source = nil
+	where := Problem{Code: interact.InlineSecret, Where: at.String(), Key: key,
+		Reason: "the value of " + key + " stands in the configuration itself",
+		Hint:   `put it into a file of mode 0600 and write "file:PATH"`}
+	ps.list = append(ps.list, where)
+}
+
+func (ps *problems) err() error {
+	if len(ps.list) == 0 {
+		return nil
+	}
+	return &Error{ps.list}
+}
+
+// Suggest returns the candidate that word most likely means, or "" if none is near: at most a third of its letters differ.
+func Suggest(word string, candidates []string) string {
+	best, least := "", len(word)/3+1
+	for _, c := range candidates {
+		if d := distance(strings.ToLower(word), strings.ToLower(c), least); d < least || d == least && best == "" {
+			best, least = c, d
+		}
+	}
+	return best
+}
+
+// distance returns how many letters must be put in, left out, changed or swapped to make b of a, or more than most if that is
+// certain from the lengths alone.
+func distance(a, b string, most int) int {
+	if max(len(a), len(b))-min(len(a), len(b)) > most || len(b) > 256 {
+		return most + 1
+	}
+	var before []int
+	last := make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row := make([]int, len(b)+1)
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+		before, last = last, row
+	}
+	return last[len(b)]
+}
+
+// didYouMean returns the hint for a name that is not known, or other if none is near.
+func didYouMean(word string, candidates []string, other string) string {
+	if s := Suggest(word, candidates); s != "" {
+		return fmt.Sprintf("did you mean %q?", s)
+	}
+	return other
+}

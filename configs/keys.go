@@ -1,0 +1,198 @@
+package configs
+
+import (
+	"encoding"
+	"fmt"
+	"iter"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A Key is one setting, as it is named in flags ("mesh.dht.mode") and, by level, in the file.
+type Key struct {
+	Name    string
+	Type    string   // string, bool, int, duration, size, rate or list
+	Default string   // as it is written in a file; "[]" is the empty list
+	Doc     string   // the comment of the field, lines joined
+	Values  []string // what may be given, if that is a fixed set
+}
+
+// List reports whether the key takes several values.
+func (k Key) List() bool { return k.Type == "list" }
+
+// Env returns the environment variable of the key: "http.listen" has LMOSD_HTTP__LISTEN.
+func (k Key) Env() string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(k.Name, ".", "__"))
+}
+
+// Keys returns every key in the order of the file.
+func Keys() []Key {
+	docs := fieldDocs()
+	var keys []Key
+	for f := range Default().fields() {
+		keys = append(keys, Key{Name: f.key, Type: f.kind(), Default: f.yaml(), Doc: docs[f.owner.Name()+"."+f.field.Name],
+			Values: f.values()})
+	}
+	return keys
+}
+
+// A field is one key of one Config: the value to set and the struct field that it is.
+type field struct {
+	key   string
+	owner reflect.Type
+	field reflect.StructField
+	value reflect.Value
+}
+
+// fields yields the keys of c in the order of the struct.
+func (c *Config) fields() iter.Seq[field] {
+	return func(yield func(field) bool) { walk("", reflect.ValueOf(c).Elem(), yield) }
+}
+
+func walk(prefix string, section reflect.Value, yield func(field) bool) bool {
+	for i := range section.NumField() {
+		sf := section.Type().Field(i)
+		name, ok := sf.Tag.Lookup("yaml")
+		if !ok {
+			continue
+		}
+		key, v := prefix+name, section.Field(i)
+		more := true
+		if v.Kind() == reflect.Struct {
+			more = walk(key+".", v, yield)
+		} else {
+			more = yield(field{key, section.Type(), sf, v})
+		}
+		if !more {
+			return false
+		}
+	}
+	return true
+}
+
+// field returns the field of a key.
+func (c *Config) field(key string) (field, bool) {
+	for f := range c.fields() {
+		if f.key == key {
+			return f, true
+		}
+	}
+	return field{}, false
+}
+
+// Get returns the value of a key as text, one line for each element of a list, and whether the key exists.
+func (c *Config) Get(key string) (string, bool) {
+	f, ok := c.field(key)
+	if !ok {
+		return "", false
+	}
+	return strings.Join(f.texts(), "\n"), true
+}
+
+func (f field) kind() string {
+	switch f.value.Interface().(type) {
+	case Duration:
+		return "duration"
+	case Size:
+		return "size"
+	case Rate:
+		return "rate"
+	case []string:
+		return "list"
+	}
+	return f.value.Kind().String()
+}
+
+func (f field) values() []string { return strings.Fields(f.field.Tag.Get("values")) }
+
+// texts returns the value as it is written in an environment variable, in pieces.
+func (f field) texts() []string {
+	if list, ok := f.value.Interface().([]string); ok {
+		return list
+	}
+	return []string{fmt.Sprint(f.value.Interface())}
+}
+
+// set gives the field the values, as they were written. The error says what is wrong with them.
+func (f field) set(values []string) error {
+	if f.kind() == "list" {
+		f.value.Set(reflect.ValueOf(append([]string{}, values...)))
+		return nil
+	}
+	if len(values) != 1 {
+		return fmt.Errorf("one value is wanted, %d were given", len(values))
+	}
+	if err := f.checkValues(values[0]); err != nil {
+		return err
+	}
+	next := reflect.New(f.value.Type())
+	if err := parse(next.Interface(), values[0]); err != nil {
+		return err
+	}
+	if err := f.checkRange(next.Elem()); err != nil {
+		return err
+	}
+	f.value.Set(next.Elem())
+	return nil
+}
+
+// parse reads text into the pointer dst.
+func parse(dst any, text string) (err error) {
+	switch d := dst.(type) {
+	case *string:
+		*d = text
+	case *bool:
+		if text != "true" && text != "false" {
+			return fmt.Errorf("%q is neither true nor false", text)
+		}
+		*d = text == "true"
+	case *int:
+		if *d, err = strconv.Atoi(text); err != nil {
+			return fmt.Errorf("%q is no whole number", text)
+		}
+	case encoding.TextUnmarshaler:
+		return d.UnmarshalText([]byte(text))
+	}
+	return nil
+}
+
+func (f field) checkValues(text string) error {
+	known := f.values()
+	if len(known) == 0 || slices.Contains(known, text) {
+		return nil
+	}
+	return &choiceError{text, known}
+}
+
+// A choiceError is a value that is none of the known ones.
+type choiceError struct {
+	given string
+	known []string
+}
+
+func (e *choiceError) Error() string {
+	return fmt.Sprintf("%q is none of %s", e.given, strings.Join(e.known, ", "))
+}
+
+// checkRange holds v against the tags min and max.
+func (f field) checkRange(v reflect.Value) error {
+	for _, bound := range []struct {
+		tag  string
+		sign int64
+	}{{"min", 1}, {"max", -1}} {
+		text, ok := f.field.Tag.Lookup(bound.tag)
+		if !ok {
+			continue
+		}
+		limit := reflect.New(v.Type())
+		if err := parse(limit.Interface(), text); err != nil {
+			return err
+		}
+		if bound.sign*v.Int() < bound.sign*limit.Elem().Int() {
+			return fmt.Errorf("%v is out of range: the %s is %s", v.Interface(), bound.tag, text)
+		}
+	}
+	return nil
+}

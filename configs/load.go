@@ -1,0 +1,211 @@
+package configs
+
+import (
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+const envPrefix = "LMOSD_"
+
+// LoadOptions names the layers of a configuration. The zero value loads the defaults.
+type LoadOptions struct {
+	// File is the configuration file; empty means none. The files conf.d/*.yaml beside it are read after it, sorted by
+	// name.
+	File string
+	// Env is the environment, "NAME=value" each, as os.Environ gives it. LMOSD_HTTP__LISTEN sets http.listen; a list has
+	// commas between its elements.
+	Env []string
+	// Flags holds the values of flags by key ("http.listen"). The elements of a list may be given one by one or with
+	// commas between them.
+	Flags map[string][]string
+}
+
+// Load reads all layers and checks the result. It depends on nothing but o and the files that o names. The error is an
+// [*Error] with everything that is wrong.
+func Load(o LoadOptions) (*Config, error) {
+	var ps problems
+	var layers []setting
+	for _, read := range []func(*problems) []setting{o.files, o.env, o.flags} {
+		layers = append(layers, read(&ps)...)
+	}
+	c := Default()
+	c.places = map[string]place{}
+	c.apply(profileOf(layers), &ps)
+	c.apply(layers, &ps)
+	c.resolve(o.Env)
+	c.check(&ps)
+	if err := ps.err(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// files reads the file and the fragments beside it.
+func (o LoadOptions) files(ps *problems) []setting {
+	if o.File == "" {
+		return nil
+	}
+	list := readFile(o.File, ps)
+	// Glob fails on a bad pattern only, and a folder with such a name has no fragments.
+	fragments, _ := filepath.Glob(filepath.Join(filepath.Dir(o.File), "conf.d", "*.yaml"))
+	slices.Sort(fragments)
+	for _, name := range fragments {
+		list = append(list, readFile(name, ps)...)
+	}
+	return list
+}
+
+func readFile(name string, ps *problems) []setting {
+	source, err := os.ReadFile(name)
+	if err != nil {
+		hint := "check the path and the permissions"
+		if errors.Is(err, fs.ErrNotExist) {
+			hint = "lmosd config describe > " + name + "  makes one with the defaults"
+		}
+		ps.add(interact.ConfigFile, place{text: name}, "", hint, "the file cannot be read: %v", cause(err))
+		return nil
+	}
+	return readYAML(name, source, ps)
+}
+
+// cause returns err without the name of the file, which the message has already.
+func cause(err error) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Err
+	}
+	return err
+}
+
+// reserved are variables with the prefix that are no keys.
+var reserved = []string{"LMOSD_NODE", "LMOSD_TOKEN", "LMOSD_CONFIG", "LMOSD_DATA_DIR", "LMOSD_UI_DIR", "LMOSD_CHROME",
+	"LMOSD_FORCE_TTY"}
+
+func (o LoadOptions) env(ps *problems) []setting {
+	shape := shape()
+	var list []setting
+	for _, variable := range o.Env {
+		name, value, _ := strings.Cut(variable, "=")
+		words, ours := strings.CutPrefix(name, envPrefix)
+		if !ours || slices.Contains(reserved, name) {
+			continue
+		}
+		key := strings.ToLower(strings.ReplaceAll(words, "__", "."))
+		at := place{text: "env " + name}
+		switch f, known := shape[key]; {
+		case known && f.value.IsValid():
+			list = append(list, setting{key, elements(f, value), at})
+		case strings.Contains(words, "__"):
+			ps.add(interact.ConfigUnknown, at, key, didYouMean(name, envNames(), "lmosd config describe shows every key"),
+				"no key has this variable")
+		}
+		// Other names are left alone: Kubernetes, for one, sets LMOSD_PORT and LMOSD_SERVICE_HOST for a service
+		// called lmosd.
+	}
+	return list
+}
+
+func envNames() []string {
+	var names []string
+	for f := range Default().fields() {
+		names = append(names, Key{Name: f.key}.Env())
+	}
+	return names
+}
+
+// elements splits the text of a list at its commas; any other value is one.
+func elements(f field, text string) []string {
+	if f.kind() != "list" {
+		return []string{text}
+	}
+	list := []string{}
+	for e := range strings.SplitSeq(text, ",") {
+		if e = strings.TrimSpace(e); e != "" {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+func (o LoadOptions) flags(ps *problems) []setting {
+	shape := shape()
+	var list []setting
+	for _, key := range slices.Sorted(maps.Keys(o.Flags)) {
+		given := o.Flags[key]
+		at := place{text: "flag --" + key}
+		f, known := shape[key]
+		if !known || !f.value.IsValid() {
+			ps.add(interact.ConfigUnknown, at, key, "lmosd run --help lists the flags", "no key has this flag")
+			continue
+		}
+		var values []string
+		for _, text := range given {
+			values = append(values, elements(f, text)...)
+		}
+		list = append(list, setting{key, values, at})
+	}
+	return list
+}
+
+// profileOf returns the settings of the profile that the layers choose. An unknown one is reported where it was set.
+func profileOf(layers []setting) []setting {
+	name := "default"
+	for _, s := range layers {
+		if s.key == "profile" && len(s.values) == 1 {
+			name = s.values[0]
+		}
+	}
+	p, _ := findProfile(name)
+	return p.settings()
+}
+
+// apply sets one value after the other and notes where it was written.
+func (c *Config) apply(list []setting, ps *problems) {
+	for _, s := range list {
+		f, _ := c.field(s.key)
+		err := f.set(s.values)
+		if err == nil {
+			c.places[s.key] = s.at
+			continue
+		}
+		hint := "lmosd config describe says what may stand here"
+		var choice *choiceError
+		if errors.As(err, &choice) {
+			hint = didYouMean(choice.given, choice.known, hint)
+		}
+		ps.add(interact.ConfigInvalid, s.at, s.key, hint, "%s: %v", s.key, err)
+	}
+}
+
+// resolve fills what depends on the environment.
+func (c *Config) resolve(env []string) {
+	if c.Node.DataDir != "" {
+		return
+	}
+	c.Node.DataDir = DataDir(env)
+	if lookup(env, "LMOSD_DATA_DIR") != "" {
+		c.places["node.data_dir"] = place{text: "env LMOSD_DATA_DIR"}
+	}
+}
+
+// Origin returns where the value of key was written: "default", "profile lan", "/etc/lmosd/lmosd.yaml:12",
+// "env LMOSD_HTTP__LISTEN" or "flag --http.listen".
+func (c *Config) Origin(key string) string {
+	if p, ok := c.places[key]; ok {
+		return p.origin()
+	}
+	return "default"
+}
+
+// Explicit reports whether somebody wrote the value of key: neither a default nor the profile did.
+func (c *Config) Explicit(key string) bool {
+	p, ok := c.places[key]
+	return ok && !strings.HasPrefix(p.text, "profile ")
+}

@@ -1,0 +1,430 @@
+package configs
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// file writes a configuration and returns its path.
+func file(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "lmosd.yaml")
+	write(t, path, text)
+	return path
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// problemsOf loads o, which must fail, and returns what is wrong.
+func problemsOf(t *testing.T, o LoadOptions) []Problem {
+	t.Helper()
+	_, err := Load(o)
+	var e *Error
+	if !errors.As(err, &e) {
+		t.Fatalf("Load gave %v, want an *Error", err)
+	}
+	return e.Problems
+}
+
+func TestLaterLayersWin(t *testing.T) {
+	t.Parallel()
+	path := file(t, "profile: lean\nhttp:\n  listen: 127.0.0.1:1001\nmesh: {network: from-file}\ninteract: {timeout: 10s}\n")
+	write(t, filepath.Join(filepath.Dir(path), "conf.d", "20.yaml"), "http: {listen: \"127.0.0.1:1020\"}\n")
+	write(t, filepath.Join(filepath.Dir(path), "conf.d", "10.yaml"), "http: {listen: \"127.0.0.1:1010\"}\n")
+	c, err := Load(LoadOptions{
+		File: path,
+		Env:  []string{"LMOSD_MESH__NETWORK=from-env", "LMOSD_INTERACT__TIMEOUT=20s", "HOME=/home/eva"},
+		Flags: map[string][]string{
+			"interact.timeout": {"40s"},
+			"mesh.bootstrap":   {"/ip4/192.0.2.1/tcp/1/p2p/a", "/ip4/192.0.2.2/tcp/1/p2p/b,/ip4/192.0.2.3/tcp/1/p2p/c"},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []struct{ key, value, origin string }{
+		{"trust.policy", "open", "default"},
+		{"mesh.dht.mode", "client", "profile lean"},
+		{"profile", "lean", path + ":1"},
+		{"http.listen", "127.0.0.1:1020", filepath.Join(filepath.Dir(path), "conf.d", "20.yaml") + ":1"},
+		{"mesh.network", "from-env", "env LMOSD_MESH__NETWORK"},
+		{"interact.timeout", "40s", "flag --interact.timeout"},
+		{"mesh.bootstrap", "/ip4/192.0.2.1/tcp/1/p2p/a\n/ip4/192.0.2.2/tcp/1/p2p/b\n/ip4/192.0.2.3/tcp/1/p2p/c",
+			"flag --mesh.bootstrap"},
+		{"node.data_dir", "/home/eva/.local/share/lmosd", "default"},
+	} {
+		if got, _ := c.Get(want.key); got != want.value {
+			t.Errorf("%s is %q, want %q", want.key, got, want.value)
+		}
+		if got := c.Origin(want.key); got != want.origin {
+			t.Errorf("%s comes from %q, want %q", want.key, got, want.origin)
+		}
+	}
+}
+
+func TestProfileIsChosenByAnyLayerAndNeverWinsOverAKey(t *testing.T) {
+	t.Parallel()
+	path := file(t, "profile: public\nmesh: {mdns: true}\n")
+	for name, test := range map[string]struct {
+		o       LoadOptions
+		profile string
+		mdns    bool
+	}{
+		"no layer":              {LoadOptions{}, "default", true},
+		"file, key beside it":   {LoadOptions{File: path}, "public", true},
+		"environment":           {LoadOptions{Env: []string{"LMOSD_PROFILE=public"}}, "public", false},
+		"flag over environment": {LoadOptions{Env: []string{"LMOSD_PROFILE=lan"}, Flags: flag("profile", "test")}, "test", false},
+		"flag over file":        {LoadOptions{File: path, Flags: flag("profile", "lan")}, "lan", true},
+	} {
+		c, err := Load(test.o)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if c.Profile != test.profile || c.Mesh.MDNS != test.mdns {
+			t.Errorf("%s: profile %s, mdns %t; want %s, %t", name, c.Profile, c.Mesh.MDNS, test.profile, test.mdns)
+		}
+	}
+}
+
+func flag(key string, values ...string) map[string][]string { return map[string][]string{key: values} }
+
+func TestEveryProfileLoads(t *testing.T) {
+	t.Parallel()
+	names := findKey(t, "profile").Values
+	for _, p := range profiles {
+		if !slices.Contains(names, p.name) {
+			t.Errorf("the key profile does not list %s", p.name)
+		}
+		c, err := Load(LoadOptions{Flags: flag("profile", p.name)})
+		if err != nil {
+			t.Errorf("%s: %v", p.name, err)
+			continue
+		}
+		for _, k := range p.keys {
+			if got, _ := c.Get(k[0]); got != strings.Join(k[1:], "\n") {
+				t.Errorf("%s: %s is %q, want %q", p.name, k[0], got, k[1:])
+			}
+		}
+	}
+	if len(names) != len(profiles) {
+		t.Errorf("the key profile lists %v, there are %d profiles", names, len(profiles))
+	}
+}
+
+func findKey(t *testing.T, name string) Key {
+	t.Helper()
+	for _, k := range Keys() {
+		if k.Name == name {
+			return k
+		}
+	}
+	t.Fatalf("no key %s", name)
+	return Key{}
+}
+
+func TestTraits(t *testing.T) {
+	t.Parallel()
+	for profile, check := range map[string]func(Traits) bool{
+		"default":    func(t Traits) bool { return t == Traits{ConnsPerIP: 64, ConnRate: 5, GossipDegree: 6} },
+		"lan":        func(t Traits) bool { return t == defaultTraits },
+		"federation": func(t Traits) bool { return t.Relay && !t.Diversity && t.ConnsPerIP == 64 },
+		"public":     func(t Traits) bool { return t.Diversity && t.AutoNAT && t.PortMap && t.ConnsPerIP == 8 },
+		"lean":       func(t Traits) bool { return t.GossipDegree == 4 },
+		"test":       func(t Traits) bool { return t == defaultTraits },
+	} {
+		c := Default()
+		c.Profile = profile
+		if got := c.Traits(); !check(got) {
+			t.Errorf("%s has %+v", profile, got)
+		}
+	}
+}
+
+func TestUnknownKeyShowsThePlaceAndWhatWasMeant(t *testing.T) {
+	t.Parallel()
+	path := file(t, "http:\n  lissten: 127.0.0.1:4668\n")
+	p := problemsOf(t, LoadOptions{File: path})[0]
+	want := Problem{Code: interact.ConfigUnknown, Where: path + ":2:3", Key: "http.lissten", Reason: `unknown key "lissten"`,
+		Hint: `did you mean "listen"?`, Source: "    1 | http:\n>   2 |   lissten: 127.0.0.1:4668\n      |   ^"}
+	if d := cmp.Diff(want, p); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestEveryProblemIsReported(t *testing.T) {
+	t.Parallel()
+	path := file(t, "nope: 1\nmesh: {limits: {peers: {low: 9, high: 3}}}\nhttp: {auth: tokn}\n")
+	o := LoadOptions{File: path, Env: []string{"LMOSD_MESH__BOOTSTRAPS=x"}, Flags: flag("bogus", "1")}
+	var keys []string
+	for _, p := range problemsOf(t, o) {
+		keys = append(keys, p.Key)
+		if p.Hint == "" || p.Where == "" {
+			t.Errorf("%+v has no hint or no place", p)
+		}
+	}
+	want := []string{"nope", "mesh.bootstraps", "bogus", "http.auth", "mesh.limits.peers.low"}
+	if !slices.Equal(keys, want) {
+		t.Errorf("got %v, want %v", keys, want)
+	}
+	_, err := Load(o)
+	if e := interact.AsError(err); e.Code != interact.ConfigUnknown || !strings.Contains(e.Error(), "(and 4 more)") {
+		t.Errorf("the error is %v %q", e.Code, e.Error())
+	}
+}
+
+// wrongFiles has a file, the code, the place and a word of the message for each way to be wrong.
+var wrongFiles = []struct {
+	name, text string
+	code       interact.Code
+	at, says   string
+}{
+	{"a key of another section", "network: lmos\n", interact.ConfigUnknown, ":1:1", "network"},
+	{"a key with dots", "http.listen: 127.0.0.1:1\n", interact.ConfigUnknown, ":1:1", "http.listen"},
+	{"a number as key", "7: x\n", interact.ConfigUnknown, ":1:1", `"7"`},
+	{"a list where a section is", "http: [a]\n", interact.ConfigInvalid, ":1:7", "mapping of the keys of http"},
+	{"a string where a section is", "mesh: x\n", interact.ConfigInvalid, ":1:7", "this is a string"},
+	{"a list at the top", "- a\n", interact.ConfigInvalid, ":1:1", "mapping of keys"},
+	{"a section where a value is", "profile: {a: b}\n", interact.ConfigInvalid, ":1:", "this is a mapping"},
+	{"a number where a string is", "mesh: {network: 5}\n", interact.ConfigInvalid, ":1:17", "a string is wanted"},
+	{"a string where a bool is", "mesh: {mdns: \"true\"}\n", interact.ConfigInvalid, ":1:14", "a bool is wanted"},
+	{"yes where a bool is", "mesh: {mdns: yes}\n", interact.ConfigInvalid, ":1:14", "a bool is wanted"},
+	{"a fraction where a whole number is", "trust: {rate: {burst: 1.5}}\n", interact.ConfigInvalid, ":1:23", "whole number"},
+	{"a string where a list is", "mesh: {bootstrap: /ip4/1.2.3.4}\n", interact.ConfigInvalid, ":1:19", "a list is wanted"},
+	{"a number in a list", "http:\n  hosts:\n    - a\n    - 1\n", interact.ConfigInvalid, ":4:7", "a string is wanted in"},
+	{"a list where a string is", "profile: [lan]\n", interact.ConfigInvalid, ":1:10", "this is a list"},
+	{"none of the values", "mesh: {dht: {mode: serve}}\n", interact.ConfigInvalid, ":1:20", "none of auto, server, client"},
+	{"below the minimum", "mesh: {dht: {ttl: 1m}}\n", interact.ConfigInvalid, ":1:19", "the min is 10m"},
+	{"above the maximum", "mesh: {dht: {ttl: 25h}}\n", interact.ConfigInvalid, ":1:19", "the max is 24h"},
+	{"a duration without unit", "interact: {timeout: 30}\n", interact.ConfigInvalid, ":1:21", "a number and a unit"},
+	{"a size without unit", "mesh: {limits: {memory: 5000000000}}\n", interact.ConfigInvalid, ":1:25", "256MiB"},
+	{"a rate without unit", "trust: {rate: {per_peer: 50}}\n", interact.ConfigInvalid, ":1:26", "50/s"},
+	{"an unknown version", "apiVersion: lmosd/v2\n", interact.ConfigInvalid, ":1:13", "lmosd/v1"},
+	{"an unknown profile", "profile: lam\n", interact.ConfigInvalid, ":1:10", "lan"},
+	{"the same key twice", "profile: lan\nprofile: lean\n", interact.ConfigFile, ":2:1", "profile"},
+	{"broken syntax", "http: {listen: \n", interact.ConfigFile, ":1:", ""},
+	{"an anchor", "http: &a {listen: x}\n", interact.ConfigInvalid, ":1:7", "anchor"},
+	{"an alias", "http: &a {}\nmesh: *a\n", interact.ConfigInvalid, "", "anchor"},
+	{"a tag", "profile: !!str lan\n", interact.ConfigInvalid, ":1:10", "a tag"},
+	{"two documents", "profile: lan\n---\nprofile: lean\n", interact.ConfigInvalid, ":3:", "second"},
+	{"deep nesting", "http: " + strings.Repeat("[", 70) + "\n", interact.ConfigFile, "", "nested"},
+	{"a huge file", strings.Repeat("# nothing here\n", 20_000), interact.ConfigFile, "", "bytes"},
+	{"an inline key", "node: {key: MC4CAQAwBQYDK2VwBCIEIJ1hsZ3v}\n", interact.InlineSecret, ":1:13", "node.key"},
+	{"a key file without a name", "node: {key: \"file:\"}\n", interact.ConfigInvalid, ":1:13", "names no file"},
+	{"a long name", "node: {name: " + strings.Repeat("x", 65) + "}\n", interact.ConfigInvalid, ":1:14", "64"},
+	{"a home folder", "node: {data_dir: ~/lmosd}\n", interact.ConfigInvalid, ":1:", "~"},
+	{"no multiaddr", "listen: {p2p: [\"0.0.0.0:4667\"]}\n", interact.ConfigInvalid, ":1:15", "multiaddr"},
+	{"a bootstrap without peer", "mesh: {bootstrap: [/ip4/1.2.3.4/tcp/1]}\n", interact.ConfigInvalid, ":1:19", "/p2p/"},
+	{"a network with a slash", "mesh: {network: a/b}\n", interact.ConfigInvalid, ":1:17", "name of a network"},
+	{"low above high", "mesh: {limits: {peers: {low: 200}}}\n", interact.ConfigInvalid, ":1:30", "low is 200"},
+	{"no DID", "trust: {allow: [bob]}\n", interact.ConfigInvalid, ":1:16", "no DID"},
+	{"a host name", "http: {listen: \"localhost:4668\"}\n", interact.ConfigInvalid, ":1:16", "localhost"},
+	{"no port", "http: {listen: 127.0.0.1}\n", interact.ConfigInvalid, ":1:16", "port"},
+	{"a port too high", "http: {listen: \"127.0.0.1:65536\"}\n", interact.ConfigInvalid, ":1:16", "port"},
+	{"open to the world", "http: {listen: \"0.0.0.0:1\", auth: none}\n", interact.WildcardBind, ":1:35", "auth"},
+	{"no host and no token", "http: {listen: \":1\", auth: none}\n", interact.WildcardBind, ":1:28", "auth"},
+	{"nothing listens", "http: {listen: \"\", socket: none}\n", interact.ConfigInvalid, ":1:16", "nothing could reach"},
+}
+
+func TestWrongFile(t *testing.T) {
+	t.Parallel()
+	for _, test := range wrongFiles {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			path := file(t, test.text)
+			p := problemsOf(t, LoadOptions{File: path})[0]
+			if p.Code != test.code || !strings.HasPrefix(p.Where, path+test.at) || !strings.Contains(p.Reason+p.Hint, test.says) {
+				t.Errorf("got %s %s: %s (%s); want %s at %s with %q", p.Code, p.Where, p.Reason, p.Hint, test.code, test.at, test.says)
+			}
+			if p.Hint == "" {
+				t.Error("no hint")
+			}
+		})
+	}
+}
+
+func TestInlineSecretIsNotShown(t *testing.T) {
+	t.Parallel()
+	const secret = "MC4CAQAwBQYDK2VwBCIEIJ1hsZ3v"
+	for name, o := range map[string]LoadOptions{
+		"file":        {File: file(t, "node:\n  key: "+secret+"\n")},
+		"environment": {Env: []string{"LMOSD_NODE__KEY=" + secret}},
+		"flag":        {Flags: flag("node.key", secret)},
+	} {
+		p := problemsOf(t, o)[0]
+		if text := p.Where + p.Reason + p.Hint + p.Source; strings.Contains(text, secret) || p.Code != interact.InlineSecret {
+			t.Errorf("%s: %+v", name, p)
+		}
+	}
+}
+
+func TestAllowedFiles(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		text, key, want string
+	}{
+		"an empty file":               {"", "profile", "default"},
+		"only comments":               {"# nothing\n", "profile", "default"},
+		"a section without keys":      {"mesh:\nprofile: lan\n", "profile", "lan"},
+		"a list without elements":     {"http:\n  hosts:\n", "http.hosts", ""},
+		"a null keeps the default":    {"profile: null\n", "profile", "default"},
+		"JSON is YAML":                {`{"profile": "lan", "mesh": {"mdns": false}}`, "mesh.mdns", "false"},
+		"a port without quotes":       {"http: {listen: 127.0.0.1:99}\n", "http.listen", "127.0.0.1:99"},
+		"an empty listen, socket on":  {"http: {listen: \"\"}\n", "http.listen", ""},
+		"wildcard with a token":       {"http: {listen: \"0.0.0.0:1\"}\n", "http.listen", "0.0.0.0:1"},
+		"no token on loopback":        {"http: {listen: \"[::1]:1\", auth: none}\n", "http.auth", "none"},
+		"a rate per minute":           {"trust: {rate: {per_peer: 30/m}}\n", "trust.rate.per_peer", "30/m"},
+		"Windows line ends":           {"mesh:\r\n  network: x\r\n", "mesh.network", "x"},
+		"a list element by line":      {"http:\n  hosts:\n    - a.example\n    - b.example\n", "http.hosts", "a.example\nb.example"},
+		"the first document is empty": {"---\nprofile: lan\n", "profile", "lan"},
+		"a list replaces the default": {"listen: {p2p: [/ip4/127.0.0.1/tcp/0]}\n", "listen.p2p", "/ip4/127.0.0.1/tcp/0"},
+	} {
+		c, err := Load(LoadOptions{File: file(t, test.text)})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if got, _ := c.Get(test.key); got != test.want {
+			t.Errorf("%s: %s is %q, want %q", name, test.key, got, test.want)
+		}
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	t.Parallel()
+	c, err := Load(LoadOptions{Env: []string{
+		"LMOSD_NODE=http://127.0.0.1:1", "LMOSD_TOKEN=t", "LMOSD_CHROME=x", "LMOSD_DATA_DIR=/srv/lmosd", // no keys
+		"LMOSD_PORT=tcp://10.0.0.1:4668", "LMOSD_SERVICE_HOST=10.0.0.1", // what Kubernetes sets
+		"LMOSD_NODE__NAME=alpha", "LMOSD_HTTP__HOSTS= a.example, b.example ,", "LMOSD_MESH__DHT__TTL=2h",
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Node.Name != "alpha" || !slices.Equal(c.HTTP.Hosts, []string{"a.example", "b.example"}) ||
+		c.Mesh.DHT.TTL != Duration(2*time.Hour) {
+		t.Errorf("got %+v %+v %v", c.Node, c.HTTP, c.Mesh.DHT)
+	}
+	if got := c.Origin("node.data_dir"); c.Node.DataDir != "/srv/lmosd" || got != "env LMOSD_DATA_DIR" {
+		t.Errorf("data_dir is %s from %s", c.Node.DataDir, got)
+	}
+	p := problemsOf(t, LoadOptions{Env: []string{"LMOSD_HTTP__LISSTEN=x"}})[0]
+	if p.Where != "env LMOSD_HTTP__LISSTEN" || p.Hint != `did you mean "LMOSD_HTTP__LISTEN"?` {
+		t.Errorf("got %+v", p)
+	}
+	p = problemsOf(t, LoadOptions{Env: []string{"LMOSD_MESH__MDNS=maybe"}})[0]
+	if p.Where != "env LMOSD_MESH__MDNS" || p.Code != interact.ConfigInvalid {
+		t.Errorf("got %+v", p)
+	}
+}
+
+func TestMissingFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "none.yaml")
+	p := problemsOf(t, LoadOptions{File: path})[0]
+	if p.Code != interact.ConfigFile || !strings.Contains(p.Hint, "config describe") || strings.Count(p.Where+p.Reason, path) != 1 {
+		t.Errorf("got %+v", p)
+	}
+	p = problemsOf(t, LoadOptions{File: filepath.Dir(path)})[0]
+	if p.Code != interact.ConfigFile {
+		t.Errorf("a folder gave %+v", p)
+	}
+}
+
+func TestPaths(t *testing.T) {
+	t.Parallel()
+	c, err := Load(LoadOptions{Flags: flag("node.data_dir", "/d")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := []string{c.KeyFile(), c.Socket(), c.TokenFile(), c.LockFile(), c.CredentialsFile(), c.Engine()}
+	want := []string{"/d/identity.pem", "/d/lmosd.sock", "/d/api.token", "/d/lock", "/d/credentials.json", "pebble"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	c.Node.Key, c.HTTP.Socket, c.HTTP.Auth, c.Interact.Credentials, c.Storage.Engine = "file:/k", "none", "none", "/c", "memory"
+	got = []string{c.KeyFile(), c.Socket(), c.TokenFile(), c.CredentialsFile(), c.Engine()}
+	if want = []string{"/k", "", "", "/c", "memory"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestWhereTheFilesAre(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	own := filepath.Join(home, ".config", "lmosd", "lmosd.yaml")
+	env := []string{"HOME=" + home}
+	if got := DataDir(append(env, "XDG_DATA_HOME=/x")); got != "/x/lmosd" {
+		t.Errorf("XDG_DATA_HOME gives %s", got)
+	}
+	if got := DataDir(append(env, "XDG_DATA_HOME=relative")); got != filepath.Join(home, ".local", "share", "lmosd") {
+		t.Errorf("a relative XDG_DATA_HOME gives %s", got)
+	}
+	if got := File(append(env, "LMOSD_CONFIG=/c.yaml")); got != "/c.yaml" {
+		t.Errorf("LMOSD_CONFIG gives %s", got)
+	}
+	write(t, own, "")
+	if got := File(env); got != own {
+		t.Errorf("got %s, want %s", got, own)
+	}
+	if got := ContextsFile([]string{"USERPROFILE=" + home}); got != filepath.Join(filepath.Dir(own), "contexts.yaml") {
+		t.Errorf("contexts are in %s", got)
+	}
+}
+
+// FuzzReadYAML shows that no file stops the program, that every problem has a place in the file, and that a valid one is
+// the same after it was written.
+func FuzzReadYAML(f *testing.F) {
+	for _, test := range wrongFiles {
+		f.Add([]byte(test.text))
+	}
+	f.Add(Describe())
+	f.Add([]byte("node:\n  name: |\n    two\n    lines\n"))
+	f.Fuzz(func(t *testing.T, source []byte) {
+		var ps problems
+		c := Default()
+		c.places = map[string]place{}
+		c.apply(readYAML("x.yaml", source, &ps), &ps)
+		c.check(&ps)
+		for _, p := range ps.list {
+			if p.Reason == "" || p.Where == "" || p.Hint == "" {
+				t.Fatalf("problem %+v", p)
+			}
+		}
+		if ps.err() == nil {
+			again(t, c)
+		}
+	})
+}
+
+// again fails unless c, written as a file and read, is c.
+func again(t *testing.T, c *Config) {
+	t.Helper()
+	var ps problems
+	d := Default()
+	d.places = map[string]place{}
+	d.apply(readYAML("again.yaml", c.YAML(true), &ps), &ps)
+	if err := ps.err(); err != nil {
+		t.Fatalf("%v in\n%s", err, c.YAML(true))
+	}
+	if diff := cmp.Diff(c, d, cmpopts.IgnoreUnexported(Config{})); diff != "" {
+		t.Fatal(diff)
+	}
+}

@@ -1,0 +1,54 @@
+package configs
+
+import (
+	"strings"
+	"time"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/node"
+	"github.com/lmosd/lmosd/policy"
+)
+
+// Options returns the options of the node that c describes. It opens the key if it is not in the data folder; everything else
+// is opened by node.New.
+func (c *Config) Options() (node.Options, error) {
+	t := c.Traits()
+	o := node.Options{
+		Dir: c.Node.DataDir, Engine: c.Engine(), Name: c.Node.Name, Profile: c.Profile, Network: c.Mesh.Network,
+		Listen: c.Listen.P2P, ListenExplicit: c.Explicit("listen.p2p"), Announce: c.Listen.Announce, NoAnnounce: c.Listen.NoAnnounce,
+		Bootstrap: c.Mesh.Bootstrap, MDNS: c.Mesh.MDNS, Loopback: c.Profile != "public" && c.Profile != "federation",
+		PublicOnly: !c.Listen.Private, Lean: c.Profile == "lean",
+		NAT:     node.NAT{Relay: t.Relay, AutoNAT: t.AutoNAT, PortMap: t.PortMap},
+		DHTMode: c.Mesh.DHT.Mode, Diversity: t.Diversity, Lifetime: time.Duration(c.Mesh.DHT.TTL),
+		Limits: node.Limits{PeersLow: c.Mesh.Limits.Peers.Low, PeersHigh: c.Mesh.Limits.Peers.High, Streams: c.Mesh.Limits.StreamsPerPeer,
+			Memory: int64(c.Mesh.Limits.Memory), PerAddress: t.ConnsPerIP, PerAddressRate: t.ConnRate},
+		MaxThings: c.Directory.MaxThings, Policy: c.rules(), Timeout: time.Duration(c.Interact.Timeout), Credentials: c.CredentialsFile(),
+		HTTP: &node.HTTP{Listen: c.HTTP.Listen, Explicit: c.Explicit("http.listen"), Socket: c.Socket(), NoAuth: c.HTTP.Auth == "none",
+			HideMetrics: !c.Telemetry.Metrics, Hosts: c.HTTP.Hosts},
+	}
+	if path, ok := strings.CutPrefix(c.Node.Key, "file:"); ok {
+		key, err := keystore.Open(path)
+		if err != nil {
+			return o, &interact.Error{Code: interact.KeyPermissions, Title: "node.key cannot be used", Err: err, Hint: "chmod 600 " + path}
+		}
+		o.Key = key
+	}
+	return o, nil
+}
+
+// rules are who may ask what.
+func (c *Config) rules() policy.Rules {
+	return policy.Rules{Mode: c.Trust.Policy, Allow: dids(c.Trust.Allow), Deny: dids(c.Trust.Deny),
+		PerPeer: float64(c.Trust.Rate.PerPeer), Burst: c.Trust.Rate.Burst, Concurrency: c.Interact.Concurrency}
+}
+
+// dids takes over what check has parsed.
+func dids(texts []string) []did.DID {
+	ids := make([]did.DID, len(texts))
+	for i, t := range texts {
+		ids[i] = did.DID(t)
+	}
+	return ids
+}

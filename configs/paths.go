@@ -1,0 +1,103 @@
+package configs
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// lookup returns the last value of a variable in env, "" without one.
+func lookup(env []string, name string) string {
+	for i := len(env) - 1; i >= 0; i-- {
+		if value, ok := strings.CutPrefix(env[i], name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// DataDir returns the data folder of a node that is not configured: $LMOSD_DATA_DIR, $XDG_DATA_HOME/lmosd, else
+// ~/.local/share/lmosd.
+func DataDir(env []string) string {
+	if dir := lookup(env, "LMOSD_DATA_DIR"); dir != "" {
+		return dir
+	}
+	return filepath.Join(base(env, "XDG_DATA_HOME", ".local", "share"), "lmosd")
+}
+
+// File returns the configuration file that is read if no flag names one, and "" if there is none: $LMOSD_CONFIG, which
+// must exist then, $XDG_CONFIG_HOME/lmosd/lmosd.yaml, /etc/lmosd/lmosd.yaml.
+func File(env []string) string {
+	if name := lookup(env, "LMOSD_CONFIG"); name != "" {
+		return name
+	}
+	for _, name := range []string{filepath.Join(configHome(env), "lmosd.yaml"), "/etc/lmosd/lmosd.yaml"} {
+		if _, err := os.Stat(name); err == nil {
+			return name
+		}
+	}
+	return ""
+}
+
+// configHome is the folder of the user's own configuration.
+func configHome(env []string) string {
+	return filepath.Join(base(env, "XDG_CONFIG_HOME", ".config"), "lmosd")
+}
+
+// base returns the folder of an XDG variable, else the one below the home folder. Without a home it is the current folder.
+func base(env []string, variable string, below ...string) string {
+	// A relative path is to be ignored (XDG Base Directory Specification, "Basics").
+	if dir := lookup(env, variable); filepath.IsAbs(dir) {
+		return dir
+	}
+	home := lookup(env, "HOME")
+	if home == "" {
+		home = lookup(env, "USERPROFILE")
+	}
+	return filepath.Join(append([]string{home}, below...)...)
+}
+
+// KeyFile returns the file of the node's key.
+func (c *Config) KeyFile() string {
+	if path, ok := strings.CutPrefix(c.Node.Key, "file:"); ok {
+		return path
+	}
+	return filepath.Join(c.Node.DataDir, "identity.pem")
+}
+
+// Socket returns the path of the unix socket, "" if there is none.
+func (c *Config) Socket() string { return c.inDataDir(c.HTTP.Socket, "lmosd.sock") }
+
+// CredentialsFile returns the file of the credentials for agents.
+func (c *Config) CredentialsFile() string {
+	return c.inDataDir(c.Interact.Credentials, "credentials.json")
+}
+
+// TokenFile returns the file of the API token, "" if no token is asked.
+func (c *Config) TokenFile() string {
+	if c.HTTP.Auth != "token" {
+		return ""
+	}
+	return filepath.Join(c.Node.DataDir, "api.token")
+}
+
+// LockFile returns the file that the running node holds locked; it contains the node's process id.
+func (c *Config) LockFile() string { return filepath.Join(c.Node.DataDir, "lock") }
+
+func (c *Config) inDataDir(value, name string) string {
+	switch value {
+	case "auto":
+		return filepath.Join(c.Node.DataDir, name)
+	case "none":
+		return ""
+	}
+	return value
+}
+
+// Engine returns the database to use: pebble, leveldb or memory.
+func (c *Config) Engine() string {
+	if c.Storage.Engine == "auto" {
+		return "pebble"
+	}
+	return c.Storage.Engine
+}

@@ -1,0 +1,119 @@
+package configs
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A Duration is a length of time, written with its unit: "30s", "1h30m", "250ms".
+type Duration time.Duration
+
+// UnmarshalText reads a duration; a number without a unit and a negative one are errors.
+func (d *Duration) UnmarshalText(b []byte) error {
+	v, err := time.ParseDuration(string(b))
+	if err != nil || v < 0 {
+		return fmt.Errorf("%q is no duration: write a number and a unit, such as 30s, 10m or 24h", b)
+	}
+	*d = Duration(v)
+	return nil
+}
+
+// Duration returns d as the standard library has it.
+func (d Duration) Duration() time.Duration { return time.Duration(d) }
+
+// String returns the shortest common form: "24h", not "24h0m0s".
+func (d Duration) String() string {
+	s := time.Duration(d).String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// MarshalText returns what String does.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// A Size is a number of bytes, written with its unit: "256MiB", "4GiB", "64kB".
+type Size int64
+
+// units holds the units of sizes, largest first, binary before decimal, as String tries them.
+var units = []struct {
+	name  string
+	bytes int64
+}{
+	{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10},
+	{"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}, {"B", 1},
+}
+
+// UnmarshalText reads a size; a number without a unit is an error.
+func (z *Size) UnmarshalText(b []byte) error {
+	text := string(b)
+	for _, u := range units {
+		number, ok := strings.CutSuffix(text, u.name)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+		if err != nil || n < 0 || n*float64(u.bytes) >= math.MaxInt64 || math.IsNaN(n) {
+			break
+		}
+		*z = Size(n * float64(u.bytes))
+		return nil
+	}
+	return fmt.Errorf("%q is no size: write a number and a unit, such as 64KiB, 256MiB or 4GiB", text)
+}
+
+// String returns the size in the largest unit that gives a whole number.
+func (z Size) String() string {
+	for _, u := range units {
+		if z != 0 && int64(z)%u.bytes == 0 {
+			return strconv.FormatInt(int64(z)/u.bytes, 10) + u.name
+		}
+	}
+	return "0B"
+}
+
+// MarshalText returns what String does.
+func (z Size) MarshalText() ([]byte, error) { return []byte(z.String()), nil }
+
+// A Rate is a number of events per second, written with its unit: "50/s", "300/m", "10/h".
+type Rate float64
+
+var errRate = errors.New("write a number and a unit, such as 50/s, 300/m or 10/h")
+
+// UnmarshalText reads a rate; a number without a unit is an error.
+func (r *Rate) UnmarshalText(b []byte) error {
+	number, unit, _ := strings.Cut(string(b), "/")
+	per, known := map[string]float64{"s": 1, "m": 60, "h": 3600}[unit]
+	n, err := strconv.ParseFloat(number, 64)
+	if !known || err != nil || math.IsNaN(n) || n < 0 || n > 1e9 {
+		return fmt.Errorf("%q is no rate: %w", b, errRate)
+	}
+	*r = Rate(n / per)
+	return nil
+}
+
+// String returns the rate per second, or per minute or hour if only that is a whole number.
+func (r Rate) String() string {
+	for _, u := range []struct {
+		name string
+		per  float64
+	}{{"s", 1}, {"m", 60}, {"h", 3600}} {
+		// A rate per hour went through a division, so that a whole number may be off by a rounding.
+		n := math.Round(float64(r)*u.per*1e9) / 1e9
+		if n == math.Trunc(n) {
+			return strconv.FormatFloat(n, 'f', -1, 64) + "/" + u.name
+		}
+	}
+	return strconv.FormatFloat(float64(r), 'g', -1, 64) + "/s"
+}
+
+// MarshalText returns what String does.
+func (r Rate) MarshalText() ([]byte, error) { return []byte(r.String()), nil }

@@ -1,0 +1,311 @@
+package configs
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// Limits of a configuration file. The nesting of a valid one is four levels; the limit keeps the parser's stack small.
+const (
+	maxFile  = 256 << 10
+	maxDepth = 64
+)
+
+// A setting gives one key a value, or the elements of a list, as they were written.
+type setting struct {
+	key    string
+	values []string
+	at     place
+}
+
+// A reader turns one file into settings.
+type reader struct {
+	name     string
+	source   []byte
+	shape    map[string]field // every key of a Config, and every section as a field of its prefix
+	settings []setting
+	*problems
+}
+
+// readYAML returns the settings of one file. What is wrong goes to ps, every place of it.
+func readYAML(name string, source []byte, ps *problems) []setting {
+	r := &reader{name: name, source: source, shape: shape(), problems: ps}
+	file, err := r.parse()
+	if err != nil {
+		r.syntax(err)
+		return nil
+	}
+	for _, doc := range file.Docs {
+		if doc.Body == nil {
+			continue
+		}
+		if len(r.settings) > 0 {
+			r.add(interact.ConfigInvalid, r.at(doc.Body), "", "keep one document, without ---", "a second YAML document")
+			break
+		}
+		r.section("", doc.Body)
+	}
+	return r.settings
+}
+
+// shape returns the keys of a Config by name. A section has an entry without a value.
+func shape() map[string]field {
+	m := map[string]field{"": {}}
+	for f := range Default().fields() {
+		m[f.key] = f
+		for i := strings.LastIndexByte(f.key, '.'); i > 0; i = strings.LastIndexByte(f.key[:i], '.') {
+			m[f.key[:i]] = field{}
+		}
+	}
+	return m
+}
+
+// parse reads the syntax. The parser of the library recurses, and has panicked on odd input: a configuration must never
+// stop the program without a message.
+func (r *reader) parse() (file *ast.File, err error) {
+	if len(r.source) > maxFile {
+		return nil, fmt.Errorf("the file has %d bytes; a configuration may have %d", len(r.source), maxFile)
+	}
+	if nesting(r.source) > maxDepth {
+		return nil, fmt.Errorf("the file is nested deeper than %d levels", maxDepth)
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			file, err = nil, fmt.Errorf("the YAML cannot be read (%v)", p)
+		}
+	}()
+	return parser.ParseBytes(r.source, 0)
+}
+
+// nesting returns an upper bound of the depth of the YAML in b: opening brackets, indentation, and dashes or question marks
+// of one line.
+func nesting(b []byte) int {
+	brackets, deepest := 0, 0
+	for line := range strings.Lines(string(b)) {
+		rest := strings.TrimLeft(line, " \t-?:")
+		deepest = max(deepest, len(line)-len(rest))
+		brackets += strings.Count(line, "[") + strings.Count(line, "{")
+		deepest = max(deepest, brackets)
+		brackets = max(0, brackets-strings.Count(line, "]")-strings.Count(line, "}"))
+	}
+	return deepest
+}
+
+// syntax reports an error of the parser at its token.
+func (r *reader) syntax(err error) {
+	at, message := place{text: r.name}, err.Error()
+	var y yaml.Error
+	if errors.As(err, &y) {
+		message = y.GetMessage()
+		at = r.place(y.GetToken())
+	}
+	r.add(interact.ConfigFile, at, "", "lmosd config describe prints a file to start from", "%s", message)
+}
+
+func (r *reader) at(n ast.Node) place { return r.place(n.GetToken()) }
+
+func (r *reader) place(t *token.Token) place {
+	p := place{text: r.name, source: r.source}
+	if t != nil && t.Position != nil {
+		p.line, p.col = t.Position.Line, t.Position.Column
+	}
+	return p
+}
+
+// section reads a mapping whose keys are below prefix ("" or "mesh.").
+func (r *reader) section(prefix string, n ast.Node) {
+	var entries []*ast.MappingValueNode
+	switch n := n.(type) {
+	case *ast.MappingNode:
+		entries = n.Values
+	case *ast.MappingValueNode:
+		entries = []*ast.MappingValueNode{n}
+	case *ast.NullNode:
+		return // "mesh:" with everything below it commented out
+	case *ast.CommentGroupNode:
+		return
+	default:
+		r.add(interact.ConfigInvalid, r.at(n), strings.TrimSuffix(prefix, "."), "lmosd config describe shows the keys",
+			"%s is wanted here, this is %s", r.sectionName(prefix), kindOf(n))
+		return
+	}
+	for _, e := range entries {
+		r.entry(prefix, e)
+	}
+}
+
+func (r *reader) sectionName(prefix string) string {
+	if prefix == "" {
+		return "a mapping of keys"
+	}
+	return "a mapping of the keys of " + strings.TrimSuffix(prefix, ".")
+}
+
+func (r *reader) entry(prefix string, e *ast.MappingValueNode) {
+	name, ok := scalar(e.Key)
+	if !ok {
+		r.add(interact.ConfigInvalid, r.at(e.Key), "", "write it out", "%s cannot be a key here", kindOf(e.Key))
+		return
+	}
+	key := prefix + name
+	f, known := r.shape[key]
+	switch {
+	case !known || name == "" || strings.Contains(name, "."):
+		r.unknown(prefix, name, r.at(e.Key))
+	case !f.value.IsValid():
+		r.section(key+".", e.Value)
+	default:
+		r.leaf(f, e.Value)
+	}
+}
+
+// unknown reports a key that does not exist, with the one that was meant: a sibling with a near name, else the same name
+// in another section.
+func (r *reader) unknown(prefix, name string, at place) {
+	var siblings []string
+	elsewhere := "lmosd config describe shows every key"
+	for _, key := range slices.Sorted(maps.Keys(r.shape)) {
+		parent, last := split(key)
+		switch {
+		case key != "" && parent == prefix:
+			siblings = append(siblings, last)
+		case last == name:
+			elsewhere = fmt.Sprintf("did you mean %q?", key)
+		}
+	}
+	r.add(interact.ConfigUnknown, at, prefix+name, didYouMean(name, siblings, elsewhere), "unknown key %q", name)
+}
+
+// split returns the section of a key, with its dot, and the last level.
+func split(key string) (section, last string) {
+	i := strings.LastIndexByte(key, '.') + 1
+	return key[:i], key[i:]
+}
+
+// leaf reads the value of a key. A null leaves the key as it was: a list whose elements are all commented out is one.
+func (r *reader) leaf(f field, n ast.Node) {
+	at := r.at(n)
+	if _, null := n.(*ast.NullNode); null {
+		return
+	}
+	list, isList := n.(*ast.SequenceNode)
+	switch {
+	case isList && f.kind() == "list":
+		r.list(f, list, at)
+	case isList || f.kind() == "list":
+		r.add(interact.ConfigInvalid, at, f.key, r.example(f), "%s is wanted for %s, this is %s", article(f.kind()), f.key, kindOf(n))
+	default:
+		r.scalar(f, n, at)
+	}
+}
+
+func (r *reader) list(f field, n *ast.SequenceNode, at place) {
+	values := []string{}
+	for _, element := range n.Values {
+		text, ok := scalar(element)
+		if _, isString := element.(*ast.StringNode); !ok || !isString {
+			r.add(interact.ConfigInvalid, r.at(element), f.key, "write it in quotes", "a string is wanted in %s, this is %s", f.key,
+				kindOf(element))
+			return
+		}
+		values = append(values, text)
+	}
+	r.settings = append(r.settings, setting{f.key, values, at})
+}
+
+func (r *reader) scalar(f field, n ast.Node, at place) {
+	text, ok := scalar(n)
+	if !ok || !fits(f.kind(), n) {
+		r.add(interact.ConfigInvalid, at, f.key, r.example(f), "%s is wanted for %s, this is %s", article(f.kind()), f.key, kindOf(n))
+		return
+	}
+	r.settings = append(r.settings, setting{f.key, []string{text}, at})
+}
+
+// fits reports whether a scalar of YAML may stand for a value of a kind. A number is no string: a name such as 1e3 would
+// change on the way.
+func fits(kind string, n ast.Node) bool {
+	switch n.(type) {
+	case *ast.StringNode, *ast.LiteralNode:
+		return kind != "bool" && kind != "int"
+	case *ast.BoolNode:
+		return kind == "bool"
+	case *ast.IntegerNode:
+		// "0" for a duration, size or rate gets the message of its own parser, which knows the unit.
+		return kind != "bool" && kind != "string"
+	case *ast.FloatNode:
+		return kind == "duration" || kind == "size" || kind == "rate"
+	}
+	return false
+}
+
+// scalar returns the text of a scalar as it was written.
+func scalar(n ast.Node) (string, bool) {
+	switch n := n.(type) {
+	case *ast.StringNode:
+		return n.Value, true
+	case *ast.LiteralNode:
+		return n.Value.Value, true
+	case *ast.BoolNode, *ast.IntegerNode, *ast.FloatNode:
+		return n.GetToken().Value, true
+	}
+	return "", false
+}
+
+func kindOf(n ast.Node) string {
+	switch n.(type) {
+	case *ast.StringNode, *ast.LiteralNode:
+		return "a string"
+	case *ast.BoolNode:
+		return "a bool"
+	case *ast.IntegerNode, *ast.FloatNode:
+		return "a number"
+	case *ast.NullNode:
+		return "nothing"
+	case *ast.SequenceNode:
+		return "a list"
+	case *ast.MappingNode, *ast.MappingValueNode:
+		return "a mapping"
+	case *ast.AnchorNode, *ast.AliasNode, *ast.MergeKeyNode:
+		return "an anchor, alias or merge key"
+	case *ast.TagNode:
+		return "a tag"
+	}
+	return "something else"
+}
+
+func article(kind string) string {
+	if kind == "int" {
+		return "a whole number"
+	}
+	return "a " + kind
+}
+
+// example returns the hint that shows a valid value.
+func (r *reader) example(f field) string {
+	_, last := split(f.key)
+	return fmt.Sprintf("for example  %s: %s", last, f.yaml())
+}
+
+// MarshalYAML returns the YAML of what v is in JSON, members in the same order.
+func MarshalYAML(v any) ([]byte, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return yaml.JSONToYAML(b)
+}
+
+// MarshalJSON returns the keys of c in the order of the file, values with units as strings.
+func (c *Config) MarshalJSON() ([]byte, error) { return yaml.YAMLToJSON(c.YAML(false)) }

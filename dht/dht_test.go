@@ -1,0 +1,516 @@
+package dht
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/td"
+)
+
+func TestPublishGetFind(t *testing.T) {
+	t.Parallel()
+	t.Run("over loopback", func(t *testing.T) {
+		t.Parallel()
+		publishGetFind(t, loopbackMesh(t, 5), false)
+	})
+	t.Run("simulated", func(t *testing.T) {
+		simulate(t, 5, func(t *testing.T, _ *simulated, nodes []*node) { publishGetFind(t, nodes, true) })
+	})
+}
+
+// publishGetFind publishes a thing of the second of five nodes, and gets and finds it from all. Whether everybody has
+// answered in time is for simulated time to say.
+func publishGetFind(t *testing.T, nodes []*node, inTime bool) {
+	s := nodes[1].thing(t, "Weather", 1, "urn:example:weather:forecast")
+	want := nodes[1].record(t, s)
+	r := nodes[1].offer(t, s)
+	if r.Replicas != 4 || r.Wanted != 4 || len(r.Deliveries) != 4 || !r.Enough() || r.Took <= 0 {
+		t.Errorf("got %+v, want all four others", r)
+	}
+	for i, n := range nodes {
+		got, err := n.Get(t.Context(), want.Owner, want.Thing)
+		if err != nil {
+			t.Fatalf("node %d: Get: %v", i, err)
+		}
+		if d := n.verified(t, got); d.Title != "Weather" {
+			t.Errorf("node %d: got %q", i, d.Title)
+		}
+		if i == 1 {
+			continue // it does not ask itself
+		}
+		for _, q := range []td.Query{
+			{Capability: []string{"urn:example:weather:forecast"}},
+			{Capability: []string{"example:weather"}},
+			{Capability: []string{"example", "Example/Weather"}},
+			{Action: "ask"},
+			{ID: want.Thing},
+			{ID: want.Thing, Owner: want.Owner},
+			{Text: "weather"},
+			{Owner: want.Owner},
+			{Type: "agent"},
+			{Capability: []string{"example:weather"}, Text: "something", Type: "agent", Action: "ask", Owner: want.Owner},
+		} {
+			all, c := n.found(t, q)
+			if len(all) != 1 || all[0].Thing != want.Thing {
+				t.Errorf("node %d: %+v: found %d", i, q, len(all))
+			}
+			if c.Asked == 0 || inTime && !c.Complete() {
+				t.Errorf("node %d: %+v: coverage %+v", i, q, c)
+			}
+		}
+		all, c := n.found(t, td.Query{Capability: []string{"urn:example:traffic"}})
+		if len(all) != 0 || inTime && !c.Complete() {
+			t.Errorf("node %d: found %d of what is not there, coverage %+v", i, len(all), c)
+		}
+	}
+}
+
+func TestGetWhatIsNotThere(t *testing.T) {
+	t.Parallel()
+	nodes := loopbackMesh(t, 2)
+	_, err := nodes[0].Get(t.Context(), nodes[0].key.DID(), "urn:none")
+	if !errors.Is(err, did.ErrNotFound) || errors.Is(err, ErrNoPeers) {
+		t.Errorf("got %v, want that it is not found", err)
+	}
+	alone := start(t, 9, loopback(t, 9), nil)
+	if _, err = alone.Get(t.Context(), alone.key.DID(), "urn:none"); !errors.Is(err, did.ErrNotFound) || !errors.Is(err, ErrNoPeers) {
+		t.Errorf("alone: got %v, want that there is nobody to ask", err)
+	}
+	if s := alone.Stats(); s.Gets != 1 || s.Missed != 1 {
+		t.Errorf("alone: stats %+v, want one Get that missed", s)
+	}
+}
+
+func TestPublishAlone(t *testing.T) {
+	t.Parallel()
+	n := start(t, 0, loopback(t, 0), nil)
+	s := n.thing(t, "Lonely", 1, "x")
+	r, err := n.Publish(t.Context(), s)
+	if !errors.Is(err, ErrNoReplicas) || !errors.Is(err, ErrNoPeers) || r.Replicas != 0 || r.Enough() {
+		t.Errorf("got %+v, %v; want no replicas for want of peers", r, err)
+	}
+	if _, err := n.Provide(t.Context(), n.record(t, s)); !errors.Is(err, ErrNoReplicas) {
+		t.Errorf("Provide: got %v, want no replicas", err)
+	}
+	rec := n.record(t, s)
+	if _, err := n.Get(t.Context(), rec.Owner, rec.Thing); err != nil {
+		t.Errorf("the node's own record: %v", err)
+	}
+	if s := n.Stats(); s.Publishes != 1 || s.Unpublished != 1 || s.Provided == 0 || s.Values.Entries != 1 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+// TestProvideCatchesUp provides while nobody is there; who comes later finds it.
+func TestProvideCatchesUp(t *testing.T) {
+	t.Parallel()
+	a := start(t, 0, loopback(t, 0), nil)
+	s := a.thing(t, "Early", 1, "urn:early")
+	a.held.add(s)
+	if _, err := a.Provide(t.Context(), a.record(t, s)); !errors.Is(err, ErrNoReplicas) {
+		t.Fatalf("Provide: got %v, want no replicas", err)
+	}
+	b := start(t, 1, loopback(t, 1), seededBy(a))
+	joined(t, []*node{a, b})
+	eventuallyFinds(t, b, td.Query{Capability: []string{"early"}})
+}
+
+// eventuallyFinds waits until n finds something: in real time an answer may come too late on a busy machine.
+func eventuallyFinds(t *testing.T, n *node, q td.Query) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for len(mustFind(t, n, q)) == 0 {
+		if !sleep(ctx, 50*time.Millisecond) {
+			t.Fatal("it is never found")
+		}
+	}
+}
+
+func mustFind(t *testing.T, n *node, q td.Query) []*td.Record {
+	t.Helper()
+	all, _ := n.found(t, q)
+	return all
+}
+
+func TestPublishRefusesBadRecords(t *testing.T) {
+	t.Parallel()
+	n := start(t, 0, loopback(t, 0), nil)
+	s := n.thing(t, "Weather", 1, "x")
+	forged := strings.Replace(string(s.Record), "Weather", "Leather", 1)
+	tests := map[string]struct {
+		record []byte
+		want   error
+	}{
+		"forged":    {[]byte(forged), td.ErrSignature},
+		"garbage":   {[]byte("garbage"), td.ErrMalformed},
+		"too large": {make([]byte, td.MaxRecord+1), td.ErrTooLarge},
+		"empty":     {nil, td.ErrMalformed},
+	}
+	for name, tt := range tests {
+		if _, err := n.Publish(t.Context(), &td.Signed{Record: tt.record}); !errors.Is(err, tt.want) {
+			t.Errorf("%s: got %v, want %v", name, err, tt.want)
+		}
+	}
+}
+
+func TestNewerRecordWins(t *testing.T) {
+	t.Parallel()
+	simulate(t, 3, func(t *testing.T, net *simulated, nodes []*node) {
+		old, newer := nodes[0].thing(t, "Weather", 1, "x"), nodes[0].thing(t, "Weather", 2, "x")
+		if _, err := nodes[0].Publish(t.Context(), newer); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := nodes[0].Publish(t.Context(), old); !errors.Is(err, ErrNewer) {
+			t.Errorf("an older record at home: got %v, want that a newer one is out", err)
+		}
+		// A node that has lost its memory finds out from the others.
+		other := net.add(nodes[1])
+		joined(t, append(nodes[1:], other))
+		r, err := other.Publish(t.Context(), old)
+		if !errors.Is(err, ErrNewer) || r.Replicas != 0 {
+			t.Errorf("an older record elsewhere: got %+v, %v; want that a newer one is out", r, err)
+		}
+		rec := nodes[0].record(t, newer)
+		for i, n := range nodes {
+			got, err := n.Get(t.Context(), rec.Owner, rec.Thing)
+			if err != nil || n.record(t, got).Seq != 2 {
+				t.Errorf("node %d: got %v, want seq 2", i, err)
+			}
+		}
+		if _, err := nodes[0].Publish(t.Context(), newer); err != nil {
+			t.Errorf("the same record again: %v", err)
+		}
+	})
+}
+
+func TestTombstoneIsAnAnswer(t *testing.T) {
+	t.Parallel()
+	simulate(t, 3, func(t *testing.T, net *simulated, nodes []*node) {
+		s := nodes[0].thing(t, "Weather", 1, "x")
+		rec := nodes[0].record(t, s)
+		nodes[0].offer(t, s)
+		grave, err := td.Bury(nodes[0].key, rec.Thing, td.Lease{Seq: 2, Now: time.Now(), Lifetime: 24 * time.Hour}, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := nodes[0].Publish(t.Context(), grave); err != nil {
+			t.Fatal(err)
+		}
+		got, err := nodes[2].Get(t.Context(), rec.Owner, rec.Thing)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := nodes[2].record(t, got); r.Kind != td.KindTombstone || got.TD != nil {
+			t.Errorf("got kind %d, want a tombstone", r.Kind)
+		}
+	})
+}
+
+func TestBodyOfALargeTD(t *testing.T) {
+	t.Parallel()
+	simulate(t, 3, func(t *testing.T, net *simulated, nodes []*node) {
+		s := nodes[0].bigThing(t, "Big", "urn:big")
+		rec := nodes[0].record(t, s)
+		if len(rec.Inline) != 0 {
+			t.Fatal("the TD is inside the record")
+		}
+		nodes[0].offer(t, s)
+		got, err := nodes[2].Get(t.Context(), rec.Owner, rec.Thing)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := nodes[2].verified(t, got); d.Title != "Big" {
+			t.Errorf("got %q", d.Title)
+		}
+		for f, err := range nodes[2].Find(t.Context(), td.Query{Capability: []string{"big"}}) {
+			if err != nil || nodes[2].verified(t, f).Title != "Big" {
+				t.Errorf("Find: got %v, %v", f, err)
+			}
+		}
+		if b, err := nodes[0].Body(t.Context(), rec); err != nil || len(b) != rec.Size {
+			t.Errorf("at home: %d bytes, %v", len(b), err)
+		}
+		other := *rec
+		other.Hash[0]++
+		if _, err := nodes[2].Body(t.Context(), &other); !errors.Is(err, errRemote) {
+			t.Errorf("a hash that nobody has: got %v", err)
+		}
+		net.kill(nodes[0])
+		if _, err := nodes[2].Body(t.Context(), rec); err == nil {
+			t.Error("a dead host gave a TD")
+		}
+		if _, err := nodes[2].Body(t.Context(), &td.Record{Thing: "x", Kind: td.KindTombstone}); err == nil {
+			t.Error("a tombstone has a TD")
+		}
+	})
+}
+
+// liar is a Local that answers with what others made.
+type liar struct{ *held }
+
+func (l liar) Body([32]byte) ([]byte, bool) { return []byte(`{"title":"another TD"}`), true }
+
+func (l liar) Hosted(q td.Query) []*td.Signed {
+	good := l.held.Hosted(q)
+	return append([]*td.Signed{{Record: []byte("garbage")}}, good...)
+}
+
+func TestLiarsAreCounted(t *testing.T) {
+	t.Parallel()
+	simulate(t, 3, func(t *testing.T, net *simulated, nodes []*node) {
+		bad := net.add(nodes[0], func(o *Options) { o.Local = liar{o.Local.(*held)} })
+		joined(t, append(nodes, bad))
+		big := bad.bigThing(t, "Big", "urn:fruit:apple")
+		bad.offer(t, big)
+		nodes[1].offer(t, nodes[1].thing(t, "Honest", 1, "urn:fruit:pear"))
+		all, c := nodes[2].found(t, td.Query{Capability: []string{"fruit"}})
+		if len(all) != 1 || all[0].Title != "Honest" {
+			t.Errorf("found %d, want the honest one", len(all))
+		}
+		if c.Asked != 2 || c.Answered != 1 || c.Unreachable != 1 {
+			t.Errorf("coverage %+v, want one of two", c)
+		}
+		if _, err := nodes[2].Body(t.Context(), bad.record(t, big)); !errors.Is(err, errBody) {
+			t.Errorf("another TD: got %v", err)
+		}
+		if s := nodes[2].Stats(); s.AskFailed < 2 {
+			t.Errorf("%d failures counted, want two at least", s.AskFailed)
+		}
+	})
+}
+
+func TestUnprovide(t *testing.T) {
+	t.Parallel()
+	simulate(t, 3, func(t *testing.T, net *simulated, nodes []*node) {
+		a, b := nodes[0].thing(t, "A", 1, "urn:fruit:apple"), nodes[0].thing(t, "B", 1, "urn:fruit:pear")
+		nodes[0].offer(t, a)
+		nodes[0].offer(t, b)
+		before := nodes[0].Stats().Provided
+		rec := nodes[0].record(t, a)
+		nodes[0].held.drop(a)
+		nodes[0].Unprovide(rec.Owner, rec.Thing)
+		nodes[0].Unprovide(rec.Owner, rec.Thing) // twice is once
+		if got := nodes[0].Stats().Provided; got != before-2 {
+			t.Errorf("%d keys provided, want %d: fruit, pear and the action stay", got, before-2)
+		}
+		// Others still remember a provider, and hear from it that there is nothing.
+		if all, c := nodes[2].found(t, td.Query{Capability: []string{"fruit:apple"}}); len(all) != 0 || !c.Complete() {
+			t.Errorf("found %d, coverage %+v", len(all), c)
+		}
+		if all := mustFind(t, nodes[2], td.Query{Capability: []string{"fruit"}}); len(all) != 1 || all[0].Title != "B" {
+			t.Errorf("found %d of the others, want B", len(all))
+		}
+	})
+}
+
+func TestFindStopsAtTheLimit(t *testing.T) {
+	t.Parallel()
+	simulate(t, 3, func(t *testing.T, net *simulated, nodes []*node) {
+		for i := range 5 {
+			nodes[0].offer(t, nodes[0].thing(t, fmt.Sprint("Thing ", i), 1, "urn:many"))
+		}
+		all, c := nodes[2].found(t, td.Query{Capability: []string{"many"}, Limit: 3})
+		if len(all) != 3 || !c.Truncated {
+			t.Errorf("found %d, coverage %+v; want three and more to come", len(all), c)
+		}
+		all, c = nodes[2].found(t, td.Query{Capability: []string{"many"}})
+		if len(all) != 5 || c.Truncated {
+			t.Errorf("found %d, coverage %+v; want five and no more", len(all), c)
+		}
+		for range nodes[2].Find(t.Context(), td.Query{Capability: []string{"many"}}) {
+			break // must release everything: goleak watches
+		}
+	})
+}
+
+func TestFindAndDeadPeers(t *testing.T) {
+	t.Parallel()
+	simulate(t, 4, func(t *testing.T, net *simulated, nodes []*node) {
+		nodes[0].offer(t, nodes[0].thing(t, "Gone", 1, "urn:fruit"))
+		nodes[1].offer(t, nodes[1].thing(t, "Here", 1, "urn:fruit"))
+		net.kill(nodes[0])
+		all, c := nodes[3].found(t, td.Query{Capability: []string{"fruit"}})
+		if len(all) != 1 || all[0].Title != "Here" {
+			t.Errorf("found %d, want the one that is there", len(all))
+		}
+		if c.Asked != 2 || c.Unreachable != 1 || c.Complete() {
+			t.Errorf("coverage %+v, want one unreachable", c)
+		}
+	})
+}
+
+func TestFindCancelled(t *testing.T) {
+	t.Parallel()
+	nodes := loopbackMesh(t, 2)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var errs []error
+	for _, err := range nodes[0].Find(ctx, td.Query{Capability: []string{"x"}}) {
+		errs = append(errs, err)
+	}
+	if len(errs) != 1 || !errors.Is(errs[0], context.Canceled) {
+		t.Errorf("got %v, want that it was cancelled", errs)
+	}
+	for _, err := range nodes[0].Find(t.Context(), td.Query{Text: strings.Repeat("x", maxTerm+1)}) {
+		if !errors.Is(err, errWire) {
+			t.Errorf("an endless text: got %v", err)
+		}
+	}
+}
+
+func TestFindOutsideTheMesh(t *testing.T) {
+	t.Parallel()
+	gone := start(t, 5, loopback(t, 5), nil)
+	info := gone.info()
+	gone.stop()
+	_ = gone.host.Close()
+	n := start(t, 0, loopback(t, 0), func() []peer.AddrInfo { return []peer.AddrInfo{info} })
+	if _, c := n.found(t, td.Query{Capability: []string{"x"}}); c.Complete() {
+		t.Errorf("coverage %+v says complete, and there was nobody to ask", c)
+	}
+	alone := start(t, 1, loopback(t, 1), nil)
+	if _, c := alone.found(t, td.Query{Capability: []string{"x"}}); !c.Complete() {
+		t.Errorf("coverage %+v of a mesh of one says incomplete", c)
+	}
+}
+
+func TestAdmits(t *testing.T) {
+	t.Parallel()
+	stranger := testSigner(t, 2).DID()
+	admits := func(o *Options) {
+		o.Admits = func(id did.DID) error {
+			if id == stranger {
+				return errors.New("not a member")
+			}
+			return nil
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		net := newSimulated(t)
+		defer net.close()
+		a := net.add(nil, admits)
+		b := net.add(a, admits)
+		c := net.add(a)
+		joined(t, []*node{a, b})
+		if err := c.host.Connect(t.Context(), a.info()); err != nil {
+			t.Fatal(err)
+		}
+		a.offer(t, a.thing(t, "Secret", 1, "urn:secret"))
+		if _, err := c.askBody(t.Context(), a.host.ID(), [32]byte{}); err == nil || errors.Is(err, errRemote) {
+			t.Errorf("a stranger's question: got %v, want a reset", err)
+		}
+		net.wait(time.Minute)
+		if n := a.Size(); n != 1 {
+			t.Errorf("%d peers in the table, want the member", n)
+		}
+		if s := a.Stats(); s.Refused == 0 || s.RefusedStreams == 0 {
+			t.Errorf("what was refused is not counted: %+v", s)
+		}
+		if all := mustFind(t, b, td.Query{Capability: []string{"secret"}}); len(all) != 1 {
+			t.Errorf("the member found %d", len(all))
+		}
+	})
+}
+
+func TestClientsFindAndAreFound(t *testing.T) {
+	t.Parallel()
+	simulate(t, 3, func(t *testing.T, net *simulated, nodes []*node) {
+		client := net.add(nodes[0], func(o *Options) { o.Mode = ModeClient })
+		joined(t, append(nodes, client))
+		client.offer(t, client.thing(t, "Mobile", 1, "urn:mobile"))
+		if all := mustFind(t, nodes[2], td.Query{Capability: []string{"mobile"}}); len(all) != 1 {
+			t.Errorf("a server found %d of the client", len(all))
+		}
+		nodes[1].offer(t, nodes[1].thing(t, "Fixed", 1, "urn:fixed"))
+		if all := mustFind(t, client, td.Query{Capability: []string{"fixed"}}); len(all) != 1 {
+			t.Errorf("the client found %d", len(all))
+		}
+		for _, p := range nodes[0].Peers() {
+			if p == client.host.ID() {
+				t.Error("a client is in a routing table")
+			}
+		}
+	})
+}
+
+func TestNetworksDoNotMerge(t *testing.T) {
+	t.Parallel()
+	a := start(t, 0, loopback(t, 0), nil)
+	b := start(t, 1, loopback(t, 1), seededBy(a), func(o *Options) { o.Network = "other" })
+	if err := b.host.Connect(t.Context(), a.info()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.askBody(t.Context(), a.host.ID(), [32]byte{}); err == nil || errors.Is(err, errRemote) {
+		t.Errorf("got an answer over networks: %v", err)
+	}
+	if a.Size() != 0 || b.Size() != 0 {
+		t.Errorf("tables of %d and %d peers", a.Size(), b.Size())
+	}
+}
+
+func TestOptions(t *testing.T) {
+	t.Parallel()
+	h := loopback(t, 0)
+	for name, o := range map[string]Options{
+		"slash in the network": {Network: "a/b"},
+		"upper case":           {Network: "Main"},
+		"endless network":      {Network: strings.Repeat("x", 64)},
+		"unknown mode":         {Mode: "relay"},
+		"tiny buckets":         {K: 4},
+	} {
+		if d, err := New(h, o); err == nil {
+			t.Errorf("%s: no error", name)
+			_ = d.Close()
+		}
+	}
+	d, err := New(h, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	if ids := h.Mux().Protocols(); containsAny(fmt.Sprint(ids), "lmos") {
+		t.Errorf("handlers are left after Close: %v", ids)
+	}
+	kad, records := Protocols("main")
+	if kad != "/lmos/main/kad/1.0.0" || records != "/lmos/main/records/1" {
+		t.Errorf("protocols %s and %s", kad, records)
+	}
+}
+
+func containsAny(s, part string) bool { return strings.Contains(s, part) }
+
+// TestSeedComesLater starts a node before its seed.
+func TestSeedComesLater(t *testing.T) {
+	t.Parallel()
+	gone := loopback(t, 0)
+	var seed atomic.Pointer[peer.AddrInfo]
+	seed.Store(&peer.AddrInfo{ID: gone.ID(), Addrs: gone.Addrs()})
+	_ = gone.Close()
+	tried := make(chan struct{}, 100)
+	late := start(t, 1, loopback(t, 1), func() []peer.AddrInfo {
+		tried <- struct{}{}
+		return []peer.AddrInfo{*seed.Load()}
+	})
+	<-tried
+	<-tried // the first attempt has failed
+	h := loopback(t, 0)
+	seed.Store(&peer.AddrInfo{ID: h.ID(), Addrs: h.Addrs()})
+	start(t, 0, h, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := late.Wait(ctx, 1); err != nil {
+		t.Fatalf("it never joins: %v", err)
+	}
+}

@@ -1,0 +1,86 @@
+package dht
+
+import (
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	kad "github.com/libp2p/go-libp2p-kad-dht"
+	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/peer"
+)
+
+const (
+	faultTag   = "lmos-dht-fault"
+	faultScore = -20
+	worstScore = -100
+	faultTime  = 10 * time.Minute // how long a peer stays out of the routing table
+	faultPause = time.Minute      // between two log lines
+	maxFaulty  = 1024             // peers that are remembered
+)
+
+// faults deals with peers that send malformed replies (spec/libp2p.md §8.1 S12). It is safe for concurrent use.
+type faults struct {
+	host host.Host
+	log  *slog.Logger
+	kad  atomic.Pointer[kad.IpfsDHT] // nil while the library is being opened
+
+	// What follows is owned by mu. until says how long each peer stays out.
+	mu     sync.Mutex
+	until  map[peer.ID]time.Time
+	logged time.Time
+	silent int // faults since then
+}
+
+// note takes p out of the routing table for a while and lowers its score, and logs it at most once in a while.
+func (f *faults) note(p peer.ID, err error) {
+	others, log := f.remember(p, time.Now())
+	f.host.ConnManager().UpsertTag(p, faultTag, func(score int) int { return max(score+faultScore, worstScore) })
+	if k := f.kad.Load(); k != nil {
+		k.RoutingTable().RemovePeer(p)
+	}
+	if log {
+		f.log.Warn("peer sends malformed DHT replies", "peer", p, "err", err, "others", others)
+	}
+}
+
+func (f *faults) remember(p peer.ID, now time.Time) (others int, log bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.until == nil {
+		f.until = map[peer.ID]time.Time{}
+	}
+	for old, end := range f.until {
+		// If there are too many, any may go: to forget one is to try it once more.
+		if now.After(end) || len(f.until) >= maxFaulty {
+			delete(f.until, old)
+		}
+	}
+	f.until[p] = now.Add(faultTime)
+	if now.Sub(f.logged) < faultPause {
+		f.silent++
+		return 0, false
+	}
+	others, f.silent, f.logged = f.silent, 0, now
+	return others, true
+}
+
+// has reports whether p is to stay out. Without this the library would take it again at once, for any good reply.
+func (f *faults) has(p peer.ID) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	end, ok := f.until[p]
+	return ok && time.Now().Before(end)
+}
+
+// sweep takes peers that are to stay out from the routing table, where a good reply that was under way may have put them
+// back.
+func (f *faults) sweep() {
+	table := f.kad.Load().RoutingTable()
+	for _, p := range table.ListPeers() {
+		if f.has(p) {
+			table.RemovePeer(p)
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package dht
+
+import (
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/network"
+)
+
+// Limits of inbound DHT streams (spec/libp2p.md §8.2). A PUT_VALUE is at most 8 KiB of record, an ADD_PROVIDER one peer
+// record, so 64 KiB is ample.
+const (
+	maxInbound = 64 << 10         // G3: a request
+	frameTime  = 10 * time.Second // G4: from the first byte of a request to its last, and for writing a reply
+	idleTime   = time.Minute      // G4: between requests
+)
+
+// A gate stands between a stream and the library's handler, which would read frames of up to 4 MiB. It looks at each length
+// prefix as it passes and resets the stream before the handler can act on a bad one. No Read crosses the end of a frame.
+//
+// Only one goroutine reads and writes, as the handler does.
+type gate struct {
+	network.Stream
+	head    prefix
+	left    int // bytes of the current frame that have not been read yet
+	timer   *time.Timer
+	refused func(error)
+}
+
+// newGate guards s. refused is told of a bad prefix. stop must be called when the handler is done.
+//
+// Timers and not stream deadlines, because those bound one direction or both, and a stream may wait a minute for its next
+// request while a reply may not take as long.
+func newGate(s network.Stream, refused func(error)) *gate {
+	g := &gate{Stream: s, refused: refused}
+	g.timer = time.AfterFunc(idleTime, func() { _ = s.Reset() })
+	return g
+}
+
+func (g *gate) stop() { g.timer.Stop() }
+
+// Read delivers either one byte of a prefix or a part of one frame's body.
+func (g *gate) Read(p []byte) (int, error) {
+	switch {
+	case len(p) == 0:
+		return 0, nil
+	case g.left == 0:
+		return g.readHead(p[:1])
+	}
+	n, err := g.Stream.Read(p[:min(len(p), g.left)])
+	g.left -= n
+	if g.left == 0 {
+		g.timer.Reset(idleTime)
+	}
+	return n, err
+}
+
+func (g *gate) readHead(p []byte) (int, error) {
+	n, err := g.Stream.Read(p)
+	if n == 0 {
+		return 0, err
+	}
+	if g.head.n == 0 {
+		g.timer.Reset(frameTime)
+	}
+	done, bad := g.head.add(p[0], maxInbound)
+	if bad != nil {
+		g.refused(bad)
+		_ = g.Stream.ResetWithError(network.StreamProtocolViolation)
+		return 0, bad
+	}
+	if done {
+		g.left, g.head = g.head.size, prefix{}
+	}
+	if done && g.left == 0 {
+		g.timer.Reset(idleTime)
+	}
+	return n, err
+}
+
+// Write sends a part of a reply. A far end that does not take it loses the stream.
+func (g *gate) Write(p []byte) (int, error) {
+	g.timer.Reset(frameTime)
+	n, err := g.Stream.Write(p)
+	g.timer.Reset(idleTime)
+	return n, err
+}

@@ -1,0 +1,194 @@
+package dht
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	kad "github.com/libp2p/go-libp2p-kad-dht"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/peerstore"
+	ma "github.com/multiformats/go-multiaddr"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/td"
+)
+
+const (
+	getTime  = 10 * time.Second // of Get, if ctx has no deadline
+	quorum   = 3                // the library stops after one answer more
+	settle   = 250 * time.Millisecond
+	bodyTime = 5 * time.Second // of one host's TD
+)
+
+// errBody says that what a host sent is not the TD of the record.
+var errBody = errors.New("the TD does not match the record")
+
+// Get returns the record of a thing, and its TD unless that is inside. It takes the best of the first answers, and waits
+// for a better one a quarter of a second after the first: an answer may lag behind what is newest, so that the caller keeps
+// the higher seq. A tombstone is an answer too.
+//
+// The error wraps [did.ErrNotFound] if nobody who answered has a valid record, and [ErrNoPeers] as well if there was nobody
+// to ask. Without a deadline, ten seconds are one.
+func (d *DHT) Get(ctx context.Context, owner did.DID, thing string) (*td.Signed, error) {
+	d.stats.gets.Add(1)
+	s, err := d.get(ctx, owner, thing)
+	if err != nil {
+		d.stats.missed.Add(1)
+		return nil, fmt.Errorf("get %s: %w", thing, err)
+	}
+	return s, nil
+}
+
+func (d *DHT) get(ctx context.Context, owner did.DID, thing string) (*td.Signed, error) {
+	ctx, cancel := withDefault(ctx, getTime)
+	defer cancel()
+	raw, err := d.search(ctx, valueKeyOf(owner, thing), settle)
+	switch {
+	case raw != nil:
+	case err != nil:
+		return nil, err
+	case d.Size() == 0:
+		return nil, fmt.Errorf("%w: %w", did.ErrNotFound, ErrNoPeers)
+	default:
+		return nil, did.ErrNotFound
+	}
+	rec, err := d.o.Verifier.Record(raw, time.Now())
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", did.ErrNotFound, err) // it was valid, and has expired while we waited
+	}
+	s := &td.Signed{Record: raw}
+	if rec.Kind != td.KindTD || len(rec.Inline) > 0 {
+		return s, nil
+	}
+	s.TD, err = d.Body(ctx, rec)
+	return s, err
+}
+
+// search returns the best valid value under key: of those that come until the quorum, the end of ctx, or settle after the
+// first. It is nil if there is none.
+func (d *DHT) search(ctx context.Context, key string, settle time.Duration) (best []byte, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	found, err := d.kad.SearchValue(ctx, key, kad.Quorum(quorum))
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	defer func() {
+		cancel()
+		for range found { // ends with ctx; the library's goroutine is gone then
+		}
+	}()
+	var settled <-chan time.Time
+	for {
+		select {
+		case v, ok := <-found:
+			if !ok {
+				return best, ctxError(ctx, best)
+			}
+			best = v // each is better than the one before
+			if settled == nil {
+				t := time.NewTimer(settle)
+				defer t.Stop()
+				settled = t.C
+			}
+		case <-settled:
+			return best, nil
+		}
+	}
+}
+
+// ctxError returns the error of ctx if that is why nothing was found.
+func ctxError(ctx context.Context, best []byte) error {
+	if best != nil {
+		return nil
+	}
+	return context.Cause(ctx)
+}
+
+// Body returns the TD of a record by its hash, from this node or one of the record's hosts: connected ones first, each for
+// at most five seconds. What comes is checked against the record; it is at most [td.MaxTD] bytes.
+func (d *DHT) Body(ctx context.Context, r *td.Record) ([]byte, error) {
+	if r.Kind != td.KindTD || r.Size <= 0 || r.Size > td.MaxTD {
+		return nil, fmt.Errorf("fetch %s: the record has no TD", r.Thing)
+	}
+	if b, ok := d.o.Local.Body(r.Hash); ok {
+		return b, checkBody(r, b)
+	}
+	errs := []error{errors.New("no host is reachable")}
+	for _, ai := range d.hostsOf(r) {
+		b, err := d.bodyFrom(ctx, ai, r)
+		if err == nil {
+			return b, nil
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", ai.ID, err))
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, fmt.Errorf("fetch %s: %w", r.Thing, errors.Join(errs...))
+}
+
+func (d *DHT) bodyFrom(ctx context.Context, ai peer.AddrInfo, r *td.Record) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, bodyTime)
+	defer cancel()
+	d.stats.asked.Add(1)
+	d.host.Peerstore().AddAddrs(ai.ID, ai.Addrs, peerstore.TempAddrTTL)
+	b, err := d.askBody(ctx, ai.ID, r.Hash)
+	if err == nil {
+		err = checkBody(r, b)
+	}
+	if err != nil {
+		d.stats.askFailed.Add(1)
+		return nil, err
+	}
+	return b, nil
+}
+
+func checkBody(r *td.Record, b []byte) error {
+	if sum := sha256.Sum256(b); len(b) != r.Size || !bytes.Equal(sum[:], r.Hash[:]) {
+		return errBody
+	}
+	return nil
+}
+
+// hostsOf returns the hosts of r that may be asked, connected ones first.
+func (d *DHT) hostsOf(r *td.Record) []peer.AddrInfo {
+	var near, far []peer.AddrInfo
+	for _, h := range r.Hosts {
+		id, err := h.Node.Peer()
+		if err != nil || peer.ID(id) == d.host.ID() || !d.admits(peer.ID(id)) {
+			continue
+		}
+		ai := peer.AddrInfo{ID: peer.ID(id), Addrs: multiaddrs(h.Addrs)}
+		if d.host.Network().Connectedness(ai.ID) == network.Connected {
+			near = append(near, ai)
+		} else {
+			far = append(far, ai)
+		}
+	}
+	return slices.Concat(near, far)
+}
+
+func multiaddrs(texts []string) []ma.Multiaddr {
+	var addrs []ma.Multiaddr
+	for _, t := range texts {
+		if a, err := ma.NewMultiaddr(t); err == nil {
+			addrs = append(addrs, a)
+		}
+	}
+	return addrs
+}
+
+// withDefault bounds ctx by limit if it has no deadline of its own.
+func withDefault(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, limit)
+}

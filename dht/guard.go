@@ -1,0 +1,153 @@
+package dht
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	pb "github.com/libp2p/go-libp2p-kad-dht/pb"
+	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/protocol"
+	"github.com/libp2p/go-libp2p/x/rate"
+	manet "github.com/multiformats/go-multiaddr/net"
+)
+
+// Limits of the inbound side (spec/libp2p.md §8.2).
+const (
+	maxStreams     = 512 // G2: at once, the inbound limit of the protocol in the resource manager
+	maxPeerStreams = 8   // G5: at once from one peer
+	// G7: requests of one peer. A node that comes up provides all its keys at once, so the burst is wide.
+	requestRate  = 100
+	requestBurst = 2000
+)
+
+// A guard is the host as the library sees it: every handler that the library sets gets the limits of spec/libp2p.md §8.2
+// around it. It is safe for concurrent use.
+type guard struct {
+	host.Host
+	admits   func(peer.ID) bool
+	subnets  *rate.Limiter
+	requests *meter
+	places   *places
+	stats    *counters
+	log      *slog.Logger
+
+	// handlers is what the library has set; owned by mu.
+	mu       sync.Mutex
+	handlers map[protocol.ID]struct{}
+}
+
+func newGuard(h host.Host, admits func(peer.ID) bool, stats *counters, log *slog.Logger) *guard {
+	return &guard{
+		Host: h, admits: admits, stats: stats, log: log,
+		subnets:  newSubnets(),
+		requests: newMeter(requestRate, requestBurst),
+		places:   newPlaces(maxStreams, maxPeerStreams),
+		handlers: map[protocol.ID]struct{}{},
+	}
+}
+
+// newSubnets returns G1, the rate of new streams by address. Loopback is free: a whole testnet lives there.
+func newSubnets() *rate.Limiter {
+	each := rate.Limit{RPS: 20, Burst: 200}
+	return &rate.Limiter{
+		NetworkPrefixLimits: []rate.PrefixLimit{
+			{Prefix: netip.MustParsePrefix("127.0.0.0/8")},
+			{Prefix: netip.MustParsePrefix("::1/128")},
+		},
+		SubnetRateLimiter: rate.SubnetLimiter{
+			IPv4SubnetLimits: []rate.SubnetLimit{{PrefixLength: 32, Limit: each}},
+			IPv6SubnetLimits: []rate.SubnetLimit{{PrefixLength: 56, Limit: each}},
+			GracePeriod:      time.Minute,
+		},
+	}
+}
+
+// SetStreamHandler sets h with the guard around it.
+func (g *guard) SetStreamHandler(id protocol.ID, h network.StreamHandler) {
+	g.mu.Lock()
+	g.handlers[id] = struct{}{}
+	g.mu.Unlock()
+	g.Host.SetStreamHandler(id, func(s network.Stream) { g.serve(s, h) })
+}
+
+// serve runs h on s if there is a place for it.
+func (g *guard) serve(s network.Stream, h network.StreamHandler) {
+	if code := g.enter(s); code != network.StreamNoError {
+		g.stats.refusedStreams.Add(1)
+		_ = s.ResetWithError(code)
+		return
+	}
+	defer g.places.leave(s)
+	defer g.survive(s)
+	gate := newGate(s, func(err error) { g.refuse(s, err) })
+	defer gate.stop()
+	h(gate)
+}
+
+func (g *guard) enter(s network.Stream) network.StreamErrorCode {
+	switch {
+	case !g.admits(s.Conn().RemotePeer()):
+		return network.StreamGated
+	case !g.subnets.Allow(addrOf(s.Conn())):
+		return network.StreamRateLimited
+	}
+	return g.places.enter(s)
+}
+
+// survive ends a panic of the handler: it costs its own stream, not the process.
+func (g *guard) survive(s network.Stream) {
+	r := recover()
+	if r == nil {
+		return
+	}
+	g.stats.panics.Add(1)
+	g.log.Error("DHT handler panicked", "peer", s.Conn().RemotePeer(), "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+	_ = s.Reset()
+}
+
+func (g *guard) refuse(s network.Stream, err error) {
+	g.stats.refusedFrames.Add(1)
+	g.log.Debug("DHT frame refused", "peer", s.Conn().RemotePeer(), "err", err)
+}
+
+// onRequest is G7: the library calls it before it handles a request. A long-lived stream carries many, so that counting
+// streams is not enough. It cannot say no: an emptied request is refused by the library at no cost.
+func (g *guard) onRequest(_ context.Context, s network.Stream, m *pb.Message) {
+	if g.requests.take(s.Conn().RemotePeer(), time.Now()) {
+		return
+	}
+	g.stats.limitedRequests.Add(1)
+	put := m.GetType() == pb.Message_PUT_VALUE
+	m.Record, m.Key, m.ProviderPeers = nil, nil, nil
+	if !put {
+		_ = s.ResetWithError(network.StreamRateLimited)
+	}
+}
+
+// close ends every stream, and returns when the last handler has: the datastores are the caller's again. The library
+// leaves its handlers set when it is closed.
+func (g *guard) close() {
+	g.mu.Lock()
+	for id := range g.handlers {
+		g.Host.RemoveStreamHandler(id)
+	}
+	g.mu.Unlock()
+	g.places.close()
+}
+
+// addrOf returns the far end's IP address, or the zero address if it has none.
+func addrOf(c network.Conn) netip.Addr {
+	ip, err := manet.ToIP(c.RemoteMultiaddr())
+	if err != nil {
+		return netip.Addr{}
+	}
+	addr, _ := netip.AddrFromSlice(ip)
+	return addr.Unmap()
+}

@@ -1,0 +1,29 @@
+package dht
+
+import (
+	"context"
+	"iter"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/lmosd/lmosd/td"
+)
+
+// Ask yields what one peer hosts and what matches q, up to q.Limit, or 256 if that is 0: a zero query asks for everything.
+// The records are unverified. The error, if there is one, is the last element. Without a deadline, ten seconds are one.
+func (d *DHT) Ask(ctx context.Context, p peer.ID, q td.Query) iter.Seq2[*td.Signed, error] {
+	return func(yield func(*td.Signed, error) bool) {
+		ctx, cancel := withDefault(ctx, recordsTime)
+		defer cancel()
+		left := false
+		d.stats.asked.Add(1)
+		_, err := d.ask(ctx, p, findQuestion(q), func(s *td.Signed) (bool, error) {
+			left = !yield(s, nil)
+			return !left, nil
+		})
+		if err != nil && !left {
+			d.stats.askFailed.Add(1)
+			yield(nil, err)
+		}
+	}
+}

@@ -1,0 +1,330 @@
+package dht
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ipfs/go-cid"
+	pb "github.com/libp2p/go-libp2p-kad-dht/pb"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/multiformats/go-multihash"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/td"
+)
+
+// Times of provider records, which others keep for a day.
+//
+// The loop that renews them is this package's own. The library's sweeping provider works with this sender too, and sends as
+// many messages (64 keys in a network of 40: 176 look-up requests there, 154 here). But it does not say who has taken a key,
+// so that Provide could neither count nor wait, and it sends each key on its own, which the guards of others would refuse by
+// the hundred. What it does well, to share look-ups among neighbouring keys, is done here by region.
+const (
+	provideEvery = providerAge * 10 / 22                        // spec/libp2p.md §7.7
+	thinEvery    = 30 * time.Minute                             // of a key that fewer than K nodes have: the network may have grown
+	retryFirst   = time.Second                                  // after a key that nobody took; doubles
+	retryLast    = 5 * time.Minute                              // up to this
+	retryAlone   = 15 * time.Second                             // or this, if there was nobody: trying costs nothing then
+	provideBatch = 1024                                         // keys of one round
+	batchPause   = requestBurst / 2 / requestRate * time.Second // between full rounds, for the limits of others
+	streamBatch  = 64                                           // messages on one stream
+	maxTold      = 16                                           // peers told at once
+)
+
+// maxKeys bounds the provider keys of one thing.
+const maxKeys = 64
+
+// A provideKey is the multihash of a provider key.
+type provideKey string
+
+// capabilityKey and thingKey return the provider keys of a capability level and of a thing id.
+func capabilityKey(level string) provideKey { return newKey("cap/" + level) }
+func thingKey(id string) provideKey         { return newKey("thing/" + id) }
+
+func newKey(name string) provideKey {
+	sum := sha256.Sum256([]byte("/lmos/1/" + name))
+	mh, err := multihash.Encode(sum[:], multihash.SHA2_256)
+	if err != nil {
+		panic(err) // the digest has the length that the code wants
+	}
+	return provideKey(mh)
+}
+
+func (k provideKey) cid() cid.Cid { return cid.NewCidV1(cid.Raw, multihash.Multihash(k)) }
+
+// keysOf returns the provider keys of a record: its thing id, and each level of its capabilities, the general levels first
+// if there are too many.
+func keysOf(r *td.Record) []provideKey {
+	keys := []provideKey{thingKey(r.Thing)}
+	seen := map[provideKey]bool{keys[0]: true}
+	var levels [][]string
+	for _, c := range r.Capabilities {
+		levels = append(levels, td.Levels(c))
+	}
+	for depth := range 4 {
+		for _, l := range levels {
+			if depth >= len(l) || len(keys) == maxKeys {
+				continue
+			}
+			if k := capabilityKey(l[depth]); !seen[k] {
+				seen[k] = true
+				keys = append(keys, k)
+			}
+		}
+	}
+	return keys
+}
+
+// Provide tells the mesh that this node hosts the thing of r, under its id and each level of its capabilities, and keeps
+// telling it until [DHT.Unprovide]. Keys that were told lately, for r or another thing, are not told again. It returns when
+// every key was told, or nobody was there to be told; [DHT.Run] goes on from there.
+//
+// The error wraps [ErrNoReplicas] if a key was taken by no other node.
+func (d *DHT) Provide(ctx context.Context, r *td.Record) (Receipt, error) {
+	start := time.Now()
+	keys := keysOf(r)
+	due := d.offers.add(thingName(r.Owner, r.Thing), keys)
+	if len(due) > 0 {
+		d.provide(ctx, due)
+	}
+	receipt := d.offers.receipt(keys)
+	receipt.Took = time.Since(start)
+	if receipt.Replicas == 0 {
+		return receipt, fmt.Errorf("provide %s: %w", r.Thing, cmp.Or(ctx.Err(), ErrNoReplicas))
+	}
+	return receipt, nil
+}
+
+// Unprovide ends what Provide began for a thing. The DHT has no word for taking back: others remember for up to a day that
+// this node hosted something, ask it, and hear that it does not.
+func (d *DHT) Unprovide(owner did.DID, thing string) { d.offers.remove(thingName(owner, thing)) }
+
+func thingName(owner did.DID, thing string) string { return string(owner) + "\x00" + thing }
+
+// reprovide tells each key again when its time comes. It ends with ctx.
+func (d *DHT) reprovide(ctx context.Context) {
+	for {
+		keys, pause := d.offers.due(time.Now(), provideBatch)
+		if len(keys) > 0 {
+			d.provide(ctx, keys)
+		}
+		alive := true
+		switch {
+		case len(keys) == provideBatch:
+			alive = sleep(ctx, batchPause)
+		case len(keys) == 0:
+			alive = d.offers.sleep(ctx, pause)
+		}
+		if !alive || ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// provide tells the closest peers of each key that this node provides it, and notes how many have taken it.
+func (d *DHT) provide(ctx context.Context, keys []provideKey) {
+	told := d.closestOfAll(ctx, keys)
+	wanted := map[provideKey]int{}
+	for _, ks := range told {
+		for _, k := range ks {
+			wanted[k]++
+		}
+	}
+	taken := d.tellAll(ctx, told)
+	// One jitter for all: keys that were told together are renewed together, and share look-ups again.
+	now, factor := time.Now(), spread()
+	for _, k := range keys {
+		// The library answers questions of others from its own store.
+		_ = d.kad.ProviderStore().AddProvider(ctx, []byte(k), peer.AddrInfo{ID: d.host.ID()})
+		d.offers.told(k, taken[k], wanted[k], d.o.K, now, factor)
+	}
+}
+
+// tellAll tells peers their keys, and returns how many have taken each.
+func (d *DHT) tellAll(ctx context.Context, told map[peer.ID][]provideKey) map[provideKey]int {
+	self := []peer.AddrInfo{{ID: d.host.ID(), Addrs: d.kad.FilteredAddrs()}}
+	taken := map[provideKey]int{}
+	if len(self[0].Addrs) == 0 {
+		d.log.Warn("not provided: this node has no address that may be published")
+		return taken
+	}
+	var mu sync.Mutex
+	var g errgroup.Group
+	g.SetLimit(maxTold)
+	for _, p := range slices.Sorted(maps.Keys(told)) {
+		keys := told[p]
+		g.Go(func() error {
+			for some := range slices.Chunk(keys, streamBatch) {
+				if err := d.sender.sendAll(ctx, p, addProviders(some, self)); err != nil {
+					d.log.Debug("peer did not take provider records", "peer", p, "keys", len(some), "err", err)
+					return nil // it is missing in the count
+				}
+				mu.Lock()
+				for _, k := range some {
+					taken[k]++
+				}
+				mu.Unlock()
+			}
+			return nil
+		})
+	}
+	_ = g.Wait()
+	return taken
+}
+
+func addProviders(keys []provideKey, self []peer.AddrInfo) []*pb.Message {
+	var ms []*pb.Message
+	for _, k := range keys {
+		m := pb.NewMessage(pb.Message_ADD_PROVIDER, []byte(k), 0)
+		m.ProviderPeers = pb.RawPeerInfosToPBPeers(self)
+		ms = append(ms, m)
+	}
+	return ms
+}
+
+// offers is what this node provides. It is safe for concurrent use.
+type offers struct {
+	changed chan struct{} // has a place for one note to the loop
+
+	// things and keys are owned by mu.
+	mu     sync.Mutex
+	things map[string][]provideKey
+	keys   map[provideKey]*offer
+}
+
+// An offer is one key that this node provides.
+type offer struct {
+	users         int // things that have the key
+	taken, wanted int // by the last round
+	failures      int // rounds in a row in which nobody took it
+	next          time.Time
+}
+
+func newOffers() *offers {
+	return &offers{changed: make(chan struct{}, 1), things: map[string][]provideKey{}, keys: map[provideKey]*offer{}}
+}
+
+// add sets the keys of a thing, and returns those that are to be told now; the loop leaves these alone for a while.
+func (o *offers) add(thing string, keys []provideKey) (due []provideKey) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, k := range keys {
+		if o.keys[k] == nil {
+			o.keys[k] = &offer{}
+		}
+		o.keys[k].users++
+	}
+	o.dropLocked(o.things[thing])
+	o.things[thing] = keys
+	now := time.Now()
+	for _, k := range keys {
+		if of := o.keys[k]; of.taken == 0 {
+			of.next = now.Add(2 * callTime)
+			due = append(due, k)
+		}
+	}
+	return due
+}
+
+func (o *offers) remove(thing string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.dropLocked(o.things[thing])
+	delete(o.things, thing)
+}
+
+func (o *offers) dropLocked(keys []provideKey) {
+	for _, k := range keys {
+		if of := o.keys[k]; of.users > 1 {
+			of.users--
+		} else {
+			delete(o.keys, k)
+		}
+	}
+}
+
+// told notes how a round went for k: how many have taken it, of those that were to. spread is a factor for what follows.
+func (o *offers) told(k provideKey, taken, wanted, enough int, now time.Time, spread float64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	of := o.keys[k]
+	if of == nil {
+		return // given up meanwhile
+	}
+	of.taken, of.wanted = taken, wanted
+	pause := provideEvery
+	switch {
+	case taken == 0 && wanted == 0:
+		pause = min(retryFirst<<min(of.failures, 16), retryAlone)
+	case taken == 0:
+		pause = min(retryFirst<<min(of.failures, 16), retryLast)
+	case taken < enough:
+		pause = thinEvery
+	}
+	of.failures++
+	if taken > 0 {
+		of.failures = 0
+	}
+	of.next = now.Add(time.Duration(spread * float64(pause)))
+	select {
+	case o.changed <- struct{}{}:
+	default:
+	}
+}
+
+// due returns at most limit keys whose time has come, or how long until the next one's has.
+func (o *offers) due(now time.Time, limit int) (keys []provideKey, pause time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	pause = provideEvery
+	for k, of := range o.keys {
+		if wait := of.next.Sub(now); wait > 0 {
+			pause = min(pause, wait)
+		} else if len(keys) < limit {
+			keys = append(keys, k)
+		}
+	}
+	return keys, pause
+}
+
+// sleep waits for pause or a change, and reports false if ctx ended.
+func (o *offers) sleep(ctx context.Context, pause time.Duration) bool {
+	t := time.NewTimer(pause)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-o.changed:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
+}
+
+// receipt sums up the last round of each of keys.
+func (o *offers) receipt(keys []provideKey) Receipt {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var r Receipt
+	for i, k := range keys {
+		of := o.keys[k]
+		if of == nil {
+			of = &offer{}
+		}
+		if i == 0 || of.taken < r.Replicas {
+			r.Replicas, r.Wanted = of.taken, of.wanted
+		}
+	}
+	return r
+}
+
+func (o *offers) len() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.keys)
+}

@@ -1,0 +1,372 @@
+package dht
+
+import (
+	"bytes"
+	"container/heap"
+	"context"
+	"crypto/sha256"
+	"encoding/base32"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+
+	ds "github.com/ipfs/go-datastore"
+	dsq "github.com/ipfs/go-datastore/query"
+	"github.com/libp2p/go-libp2p-kad-dht/records"
+	"github.com/libp2p/go-libp2p/core/peer"
+)
+
+// errFull says that a store is full of entries that are closer to this node.
+var errFull = errors.New("full of closer entries")
+
+// Sizes of the two stores (spec/libp2p.md §8.2 G8). A node is one of the twenty closest for 20/N of all keys of a network
+// of N nodes, so these hold what an honest network of 10,000 things asks of it many times over.
+const (
+	maxValues        = 16 << 10
+	maxValueBytes    = 64 << 20
+	maxProviderSets  = 32 << 10
+	maxProviderBytes = 8 << 20
+	// maxSample is how many providers of one key are read at most. A reply must stay below maxReply, or the asker counts it
+	// as malformed; so the providers of a popular key are a sample, another one each time.
+	maxSample = 128
+)
+
+// A quota is a datastore that keeps at most so many entries and bytes. When it is full, the entry farthest from this node
+// by XOR gives way: the network needs it here least. It is safe for concurrent use.
+//
+// It remembers each key with its size and distance, about 300 bytes per entry.
+type quota struct {
+	ds.Batching
+	limit Usage
+	self  [32]byte
+	// keyOf returns the DHT key that an entry belongs to.
+	keyOf func(ds.Key) []byte
+	// sample bounds the entries that a query for the providers of one key returns; 0 does not.
+	sample int
+
+	// closed is owned by life, which each access holds for reading.
+	life   sync.RWMutex
+	closed bool
+
+	// What follows is owned by mu, which also keeps writes to the datastore in the order of the accounts.
+	mu      sync.Mutex
+	entries map[ds.Key]*entry
+	far     farthest
+	used    Usage
+}
+
+// An entry is the account of one entry of the datastore.
+type entry struct {
+	key      ds.Key
+	distance [32]byte
+	size     int
+	at       int // index in the heap
+}
+
+// newValues and newProviders open the stores of the DHT's two kinds of records for the node self.
+func newValues(ctx context.Context, store ds.Batching, self peer.ID) (*quota, error) {
+	return newQuota(ctx, &quota{
+		Batching: store, keyOf: valueKey, limit: Usage{Entries: maxValues, Bytes: maxValueBytes},
+	}, self)
+}
+
+func newProviders(ctx context.Context, store ds.Batching, self peer.ID) (*quota, error) {
+	return newQuota(ctx, &quota{
+		Batching: store, keyOf: providerKey, sample: maxSample,
+		limit: Usage{Entries: maxProviderSets, Bytes: maxProviderBytes},
+	}, self)
+}
+
+func newQuota(ctx context.Context, q *quota, self peer.ID) (*quota, error) {
+	q.self = sha256.Sum256([]byte(self))
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q, q.loadLocked(ctx)
+}
+
+// loadLocked makes the accounts anew from what is in the datastore.
+func (q *quota) loadLocked(ctx context.Context) error {
+	q.entries, q.far = map[ds.Key]*entry{}, nil
+	q.used.Entries, q.used.Bytes = 0, 0
+	res, err := q.Batching.Query(ctx, dsq.Query{KeysOnly: true, ReturnsSizes: true})
+	if err != nil {
+		return fmt.Errorf("read the DHT's records: %w", err)
+	}
+	defer func() { _ = res.Close() }()
+	for e := range res.Next() {
+		if e.Error != nil {
+			return fmt.Errorf("read the DHT's records: %w", e.Error)
+		}
+		q.setLocked(ds.RawKey(e.Key), e.Size)
+	}
+	return nil
+}
+
+// enter begins an access, which ends with life.RUnlock.
+func (q *quota) enter() error {
+	q.life.RLock()
+	if q.closed {
+		q.life.RUnlock()
+		return errClosed
+	}
+	return nil
+}
+
+// close waits for accesses under way and refuses those to come. The library may leave a write behind when it is closed, and
+// the datastore is the caller's then; it is not closed here.
+func (q *quota) close() {
+	q.life.Lock()
+	defer q.life.Unlock()
+	q.closed = true
+}
+
+// Get returns the value of k.
+func (q *quota) Get(ctx context.Context, k ds.Key) ([]byte, error) {
+	if err := q.enter(); err != nil {
+		return nil, err
+	}
+	defer q.life.RUnlock()
+	return q.Batching.Get(ctx, k)
+}
+
+// Put stores v, and removes what must give way. The error wraps errFull if that is v itself.
+func (q *quota) Put(ctx context.Context, k ds.Key, v []byte) error {
+	if err := q.enter(); err != nil {
+		return err
+	}
+	defer q.life.RUnlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	gone, full := q.admitLocked(k, len(v))
+	for _, old := range gone {
+		if err := q.Batching.Delete(ctx, old); err != nil {
+			return errors.Join(err, q.loadLocked(ctx))
+		}
+	}
+	if full != nil {
+		return full
+	}
+	if err := q.Batching.Put(ctx, k, v); err != nil {
+		return errors.Join(err, q.loadLocked(ctx))
+	}
+	return nil
+}
+
+// Delete removes k.
+func (q *quota) Delete(ctx context.Context, k ds.Key) error {
+	if err := q.enter(); err != nil {
+		return err
+	}
+	defer q.life.RUnlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.dropLocked(k)
+	return q.Batching.Delete(ctx, k)
+}
+
+// Query returns what the datastore has; of the providers of one key a random sample, if there are many.
+func (q *quota) Query(ctx context.Context, query dsq.Query) (dsq.Results, error) {
+	if err := q.enter(); err != nil {
+		return nil, err
+	}
+	defer q.life.RUnlock()
+	res, err := q.Batching.Query(ctx, query)
+	if err != nil || q.sample == 0 || !isOneKey(query.Prefix) {
+		return res, err
+	}
+	all, err := res.Rest()
+	if err != nil {
+		return nil, err
+	}
+	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return dsq.ResultsWithEntries(query, all[:min(len(all), q.sample)]), nil
+}
+
+// isOneKey tells a query for the providers of one key from the sweep for expired ones, which must see all.
+func isOneKey(prefix string) bool {
+	key, ok := strings.CutPrefix(prefix, records.ProvidersKeyPrefix)
+	return ok && key != ""
+}
+
+// Batch returns a batch of writes. Entries of it that find no place are left out of it without an error.
+func (q *quota) Batch(context.Context) (ds.Batch, error) { return &quotaBatch{q: q}, nil }
+
+type quotaBatch struct {
+	q   *quota
+	ops []batchOp
+}
+
+type batchOp struct {
+	key    ds.Key
+	value  []byte
+	remove bool
+}
+
+// Put notes a write.
+func (b *quotaBatch) Put(_ context.Context, k ds.Key, v []byte) error {
+	b.ops = append(b.ops, batchOp{key: k, value: v})
+	return nil
+}
+
+// Delete notes a removal.
+func (b *quotaBatch) Delete(_ context.Context, k ds.Key) error {
+	b.ops = append(b.ops, batchOp{key: k, remove: true})
+	return nil
+}
+
+// Commit carries the batch out as one batch of the datastore.
+func (b *quotaBatch) Commit(ctx context.Context) error {
+	q := b.q
+	if err := q.enter(); err != nil {
+		return err
+	}
+	defer q.life.RUnlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	inner, err := q.Batching.Batch(ctx)
+	if err != nil {
+		return err
+	}
+	err = b.stageLocked(ctx, inner)
+	if err == nil {
+		err = inner.Commit(ctx)
+	}
+	if err != nil {
+		return errors.Join(err, q.loadLocked(ctx))
+	}
+	b.ops = nil
+	return nil
+}
+
+func (b *quotaBatch) stageLocked(ctx context.Context, inner ds.Batch) error {
+	for _, op := range b.ops {
+		if op.remove {
+			b.q.dropLocked(op.key)
+			if err := inner.Delete(ctx, op.key); err != nil {
+				return err
+			}
+			continue
+		}
+		gone, full := b.q.admitLocked(op.key, len(op.value))
+		for _, old := range gone {
+			if err := inner.Delete(ctx, old); err != nil {
+				return err
+			}
+		}
+		if full != nil {
+			continue // it is counted, and there is nobody here who could be told
+		}
+		if err := inner.Put(ctx, op.key, op.value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// admitLocked makes the account of an entry of size bytes, and returns the keys that give way. If the entry itself must,
+// then it is one of them, because an older form of it may be there, and the error wraps errFull.
+func (q *quota) admitLocked(k ds.Key, size int) (gone []ds.Key, err error) {
+	q.setLocked(k, size)
+	for q.used.Entries > q.limit.Entries || q.used.Bytes > q.limit.Bytes {
+		old := q.far[0].key
+		q.dropLocked(old)
+		gone = append(gone, old)
+		if old == k {
+			q.used.Refused++
+			return gone, fmt.Errorf("store %s: %w", k, errFull)
+		}
+		q.used.Evicted++
+	}
+	return gone, nil
+}
+
+func (q *quota) setLocked(k ds.Key, size int) {
+	size = max(size, 0) + len(k.String())
+	if e := q.entries[k]; e != nil {
+		q.used.Bytes += size - e.size
+		e.size = size
+		return
+	}
+	e := &entry{key: k, size: size, distance: sha256.Sum256(q.keyOf(k))}
+	for i := range e.distance {
+		e.distance[i] ^= q.self[i]
+	}
+	q.entries[k] = e
+	heap.Push(&q.far, e)
+	q.used.Entries++
+	q.used.Bytes += size
+}
+
+func (q *quota) dropLocked(k ds.Key) {
+	e := q.entries[k]
+	if e == nil {
+		return
+	}
+	delete(q.entries, k)
+	heap.Remove(&q.far, e.at)
+	q.used.Entries--
+	q.used.Bytes -= e.size
+}
+
+func (q *quota) usage() Usage {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.used
+}
+
+// farthest is a heap of entries with the farthest first; entries of one DHT key go by their datastore key.
+type farthest []*entry
+
+func (f farthest) Len() int { return len(f) }
+
+func (f farthest) Less(i, j int) bool {
+	if c := bytes.Compare(f[i].distance[:], f[j].distance[:]); c != 0 {
+		return c > 0
+	}
+	return f[i].key.String() > f[j].key.String()
+}
+
+func (f farthest) Swap(i, j int) {
+	f[i], f[j] = f[j], f[i]
+	f[i].at, f[j].at = i, j
+}
+
+func (f *farthest) Push(x any) {
+	e := x.(*entry)
+	e.at = len(*f)
+	*f = append(*f, e)
+}
+
+func (f *farthest) Pop() any {
+	last := len(*f) - 1
+	e := (*f)[last]
+	(*f)[last] = nil
+	*f = (*f)[:last]
+	return e
+}
+
+// noPad is how the library writes DHT keys into datastore keys.
+var noPad = base32.StdEncoding.WithPadding(base32.NoPadding)
+
+// valueKey returns the DHT key of "/<namespace>/<base32 of the key>".
+func valueKey(k ds.Key) []byte { return decodeKey(k, k.BaseNamespace()) }
+
+// providerKey returns the DHT key of "/providers/<base32 of the key>/<base32 of the peer>".
+func providerKey(k ds.Key) []byte {
+	parts := k.List()
+	if len(parts) < 2 {
+		return k.Bytes()
+	}
+	return decodeKey(k, parts[1])
+}
+
+// decodeKey decodes text; an entry that is none of ours is placed by its datastore key.
+func decodeKey(k ds.Key, text string) []byte {
+	b, err := noPad.DecodeString(text)
+	if err != nil {
+		return k.Bytes()
+	}
+	return b
+}

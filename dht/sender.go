@@ -1,0 +1,331 @@
+package dht
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	pb "github.com/libp2p/go-libp2p-kad-dht/pb"
+	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/protocol"
+	"google.golang.org/protobuf/proto"
+)
+
+// Limits of calls to one peer (spec/libp2p.md §8.1).
+const (
+	callTime  = 10 * time.Second // S2: of a request with its reply
+	idleLine  = 10 * time.Second // S11: how long an unused stream is kept; a server keeps it for a minute
+	maxIdle   = maxAtWork        // S11: unused streams per peer
+	maxAtWork = 4                // S11: calls at once to one peer; with as many unused streams that is what a server takes
+)
+
+// A sender sends DHT messages and lets only well-formed replies through (spec/libp2p.md §8.1). It is what the library and
+// this package send with; nothing here uses the library's own. It is safe for concurrent use.
+type sender struct {
+	host   host.Host
+	protos []protocol.ID
+	k      int
+	stats  *counters
+	// fault is told of each malformed reply (S12).
+	fault func(peer.ID, error)
+
+	// lines and closed are owned by mu.
+	mu     sync.Mutex
+	lines  map[peer.ID]*line
+	closed bool
+}
+
+// A line is what the sender has open to one peer. Its fields are owned by the sender's mu, but the channel.
+type line struct {
+	places chan struct{} // one for each call at work
+	users  int           // calls that have the line, at work or waiting for a place
+	idle   []*idleStream
+}
+
+type idleStream struct {
+	network.Stream
+	timer *time.Timer
+}
+
+func newSender(h host.Host, protos []protocol.ID, k int, stats *counters, fault func(peer.ID, error)) *sender {
+	return &sender{host: h, protos: protos, k: k, stats: stats, fault: fault, lines: map[peer.ID]*line{}}
+}
+
+// SendRequest sends m to p and returns the reply: never nil without an error, and always one that fits m.
+func (s *sender) SendRequest(ctx context.Context, p peer.ID, m *pb.Message) (*pb.Message, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	resp, err := s.request(ctx, p, m)
+	s.count(p, m.GetType(), err)
+	if err != nil {
+		return nil, fmt.Errorf("%s to %s: %w", m.GetType(), p, err)
+	}
+	return resp, nil
+}
+
+func (s *sender) request(ctx context.Context, p peer.ID, m *pb.Message) (*pb.Message, error) {
+	frame, err := encode(m)
+	if err != nil {
+		return nil, err
+	}
+	leave, err := s.enter(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	if st := s.take(p); st != nil {
+		resp, err := s.exchange(ctx, p, st, m, frame)
+		if err == nil || ctx.Err() != nil || errors.Is(err, errMalformed) {
+			return resp, err
+		}
+		// The far end may have given up a stream that nobody used: once more, on a fresh one.
+	}
+	st, err := s.host.NewStream(ctx, p, s.protos...)
+	if err != nil {
+		return nil, err
+	}
+	return s.exchange(ctx, p, st, m, frame)
+}
+
+// exchange writes the frame of m on st and reads the reply. It keeps st if all went well, and resets it otherwise.
+func (s *sender) exchange(ctx context.Context, p peer.ID, st network.Stream, m *pb.Message, frame []byte) (*pb.Message, error) {
+	// S2: a reset unblocks both directions, on every transport, also on those without deadlines.
+	stop := context.AfterFunc(ctx, func() { _ = st.Reset() })
+	start := time.Now()
+	resp, err := roundTrip(st, m, frame, s.k)
+	rtt := time.Since(start)
+	if !stop() {
+		return nil, context.Cause(ctx)
+	}
+	if err != nil {
+		_ = st.Reset() // S8
+		return nil, err
+	}
+	s.host.Peerstore().RecordLatency(p, rtt) // S10
+	s.park(p, st)
+	return resp, nil
+}
+
+func roundTrip(st network.Stream, m *pb.Message, frame []byte, k int) (*pb.Message, error) {
+	if _, err := st.Write(frame); err != nil {
+		return nil, fmt.Errorf("send: %w", err)
+	}
+	reply, release, err := readFrame(st, st.Scope(), maxReply)
+	switch {
+	case errors.Is(err, errFrame):
+		return nil, fmt.Errorf("%w: %w", errMalformed, err)
+	case err != nil:
+		return nil, fmt.Errorf("receive: %w", err)
+	}
+	defer release()
+	return decodeReply(m, reply, k)
+}
+
+// SendMessage sends m to p, which has no reply (S9). It returns nil if p has taken it.
+func (s *sender) SendMessage(ctx context.Context, p peer.ID, m *pb.Message) error {
+	return s.sendAll(ctx, p, []*pb.Message{m})
+}
+
+// sendAll sends messages that have no reply on one stream. It returns nil if p has taken them all: a peer that refuses one
+// resets the stream, and one that has handled the last closes it, so the end of the stream is the acknowledgement.
+func (s *sender) sendAll(ctx context.Context, p peer.ID, ms []*pb.Message) error {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	err := s.tell(ctx, p, ms)
+	for _, m := range ms {
+		s.count(p, m.GetType(), err)
+	}
+	if err != nil {
+		return fmt.Errorf("%s to %s: %w", ms[0].GetType(), p, err)
+	}
+	return nil
+}
+
+func (s *sender) tell(ctx context.Context, p peer.ID, ms []*pb.Message) error {
+	leave, err := s.enter(ctx, p)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	st, err := s.host.NewStream(ctx, p, s.protos...)
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = st.Reset() })
+	err = oneWay(st, ms)
+	if !stop() {
+		return context.Cause(ctx)
+	}
+	_ = st.Reset() // nothing more will come; unlike Close, this never waits
+	return err
+}
+
+func oneWay(st network.Stream, ms []*pb.Message) error {
+	for _, m := range ms {
+		frame, err := encode(m)
+		if err != nil {
+			return err
+		}
+		if _, err := st.Write(frame); err != nil {
+			return fmt.Errorf("send: %w", err)
+		}
+	}
+	if err := st.CloseWrite(); err != nil {
+		return fmt.Errorf("send: %w", err)
+	}
+	var b [1]byte
+	switch n, err := st.Read(b[:]); {
+	case n > 0:
+		return fmt.Errorf("%w: to a message that has none", errMalformed)
+	case err != io.EOF:
+		return fmt.Errorf("refused: %w", err)
+	}
+	return nil
+}
+
+// encode returns the frame of a request.
+func encode(m *pb.Message) ([]byte, error) {
+	body, err := proto.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > maxRequest {
+		return nil, fmt.Errorf("request of %d bytes, %d allowed", len(body), maxRequest)
+	}
+	return appendFrame(make([]byte, 0, len(body)+maxPrefix), body), nil
+}
+
+// enter waits for a place among the calls to p. leave gives it back.
+func (s *sender) enter(ctx context.Context, p peer.ID) (leave func(), err error) {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil, errClosed
+	}
+	l := s.lines[p]
+	if l == nil {
+		l = &line{places: make(chan struct{}, maxAtWork)}
+		s.lines[p] = l
+	}
+	l.users++
+	s.mu.Unlock()
+	select {
+	case l.places <- struct{}{}:
+		return func() { <-l.places; s.release(p, l) }, nil
+	case <-ctx.Done():
+		s.release(p, l)
+		return nil, context.Cause(ctx)
+	}
+}
+
+// release gives up a use of l, and forgets it when nothing is left of it.
+func (s *sender) release(p peer.ID, l *line) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.users--
+	s.forgetLocked(p, l)
+}
+
+func (s *sender) forgetLocked(p peer.ID, l *line) {
+	if l.users == 0 && len(l.idle) == 0 && s.lines[p] == l {
+		delete(s.lines, p)
+	}
+}
+
+// take returns an unused stream to p, or nil.
+func (s *sender) take(p peer.ID) network.Stream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.lines[p]
+	if l == nil || len(l.idle) == 0 {
+		return nil
+	}
+	st := l.idle[len(l.idle)-1]
+	l.idle = l.idle[:len(l.idle)-1]
+	st.timer.Stop()
+	return st.Stream
+}
+
+// park keeps st for the next call, for a while.
+func (s *sender) park(p peer.ID, st network.Stream) {
+	s.mu.Lock()
+	l := s.lines[p]
+	if s.closed || l == nil || len(l.idle) >= maxIdle {
+		s.mu.Unlock()
+		_ = st.Reset()
+		return
+	}
+	i := &idleStream{Stream: st}
+	i.timer = time.AfterFunc(idleLine, func() { s.drop(p, i) })
+	l.idle = append(l.idle, i)
+	s.mu.Unlock()
+}
+
+// drop ends one unused stream, if it still is one.
+func (s *sender) drop(p peer.ID, st *idleStream) {
+	s.mu.Lock()
+	l, n := s.lines[p], -1
+	if l != nil {
+		n = slices.Index(l.idle, st)
+	}
+	if n >= 0 {
+		l.idle = slices.Delete(l.idle, n, n+1)
+		s.forgetLocked(p, l)
+	}
+	s.mu.Unlock()
+	if n >= 0 {
+		_ = st.Reset()
+	}
+}
+
+// OnDisconnect forgets the streams to p; the library calls it.
+func (s *sender) OnDisconnect(_ context.Context, p peer.ID) {
+	s.mu.Lock()
+	l := s.lines[p]
+	var idle []*idleStream
+	if l != nil {
+		idle, l.idle = l.idle, nil
+		s.forgetLocked(p, l)
+	}
+	s.mu.Unlock()
+	reset(idle)
+}
+
+// close ends all unused streams; calls at work end by their contexts.
+func (s *sender) close() {
+	s.mu.Lock()
+	s.closed = true
+	var idle []*idleStream
+	for _, l := range s.lines {
+		idle = append(idle, l.idle...)
+		l.idle = nil
+	}
+	s.mu.Unlock()
+	reset(idle)
+}
+
+func reset(idle []*idleStream) {
+	for _, st := range idle {
+		st.timer.Stop()
+		_ = st.Reset()
+	}
+}
+
+// count counts one message by its outcome (S10), and reports a malformed reply (S12).
+func (s *sender) count(p peer.ID, t pb.Message_MessageType, err error) {
+	c := s.stats.calls(t)
+	c.sent.Add(1)
+	switch {
+	case errors.Is(err, errMalformed):
+		c.malformed.Add(1)
+		s.fault(p, err)
+	case err != nil:
+		c.failed.Add(1)
+	}
+}

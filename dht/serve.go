@@ -1,0 +1,160 @@
+package dht
+
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/network"
+
+	"github.com/lmosd/lmosd/td"
+)
+
+// Limits of answering others over the records protocol.
+const (
+	recordsService  = "lmos.records"
+	recordsTime     = 10 * time.Second // of a question with its answer
+	maxQuestions    = 128              // at once
+	maxPeerQuestion = 16               // at once of one peer
+	questionRate    = 50               // per second of one peer
+	questionBurst   = 500
+	maxBodies       = 2 << 20 // bytes of TDs in one answer; what is beyond must be fetched by hash
+)
+
+// A shelf answers questions of others from what this node holds itself. It is safe for concurrent use.
+type shelf struct {
+	d      *DHT
+	places *places
+	meter  *meter
+}
+
+func newShelf(d *DHT) *shelf {
+	return &shelf{d: d, places: newPlaces(maxQuestions, maxPeerQuestion), meter: newMeter(questionRate, questionBurst)}
+}
+
+// handle serves one stream: a place, service, memory, deadline, one question, identity, work, close.
+func (s *shelf) handle(st network.Stream) {
+	if code := s.enter(st); code != network.StreamNoError {
+		s.d.stats.refused.Add(1)
+		_ = st.ResetWithError(code)
+		return
+	}
+	defer s.places.leave(st)
+	defer s.survive(st)
+	deadline := time.AfterFunc(recordsTime, func() { _ = st.Reset() })
+	defer deadline.Stop()
+	if err := s.serve(st); err != nil {
+		s.d.stats.refused.Add(1)
+		s.d.log.Debug("question not answered", "peer", st.Conn().RemotePeer(), "err", err)
+		_ = st.ResetWithError(codeOf(err))
+		return
+	}
+	s.d.stats.served.Add(1)
+	_ = st.Close()
+}
+
+func (s *shelf) enter(st network.Stream) network.StreamErrorCode {
+	p := st.Conn().RemotePeer()
+	switch {
+	case !s.d.admits(p):
+		return network.StreamGated
+	case !s.meter.take(p, time.Now()):
+		return network.StreamRateLimited
+	}
+	return s.places.enter(st)
+}
+
+// survive ends a panic: it costs its own stream, not the process.
+func (s *shelf) survive(st network.Stream) {
+	if r := recover(); r != nil {
+		s.d.stats.panics.Add(1)
+		s.d.log.Error("records handler panicked", "peer", st.Conn().RemotePeer(), "panic", fmt.Sprint(r),
+			"stack", string(debug.Stack()))
+		_ = st.Reset()
+	}
+}
+
+func codeOf(err error) network.StreamErrorCode {
+	switch {
+	case errors.Is(err, errWire), errors.Is(err, errFrame):
+		return network.StreamProtocolViolation
+	case errors.Is(err, network.ErrResourceLimitExceeded):
+		return network.StreamResourceLimitExceeded
+	}
+	return network.StreamNoError
+}
+
+func (s *shelf) serve(st network.Stream) error {
+	if err := st.Scope().SetService(recordsService); err != nil {
+		return err
+	}
+	frame, release, err := readFrame(st, st.Scope(), maxQuestion)
+	if err != nil {
+		return fmt.Errorf("read question: %w", err)
+	}
+	q, err := decodeQuestion(frame)
+	release()
+	if err != nil {
+		return err
+	}
+	if q.Op == opBody {
+		return s.body(st, [32]byte(q.Hash))
+	}
+	return s.find(st, q.Query)
+}
+
+func (s *shelf) body(st network.Stream, hash [32]byte) error {
+	b, ok := s.d.o.Local.Body(hash)
+	if !ok {
+		return s.say(st, &answer{Error: "not here"})
+	}
+	if err := s.say(st, &answer{TD: b}); err != nil {
+		return err
+	}
+	return s.say(st, &answer{End: true})
+}
+
+// find answers with at most the limit of the query, and says whether there is more.
+func (s *shelf) find(st network.Stream, w *wireQuery) error {
+	q, err := w.query()
+	if err != nil {
+		return err
+	}
+	limit := q.Limit
+	q.Limit++ // one more tells whether the answer is cut
+	found := s.d.o.Local.Hosted(q)
+	room := maxBodies
+	for _, f := range found[:min(len(found), limit)] {
+		a := &answer{Record: f.Record}
+		if len(f.TD) <= room && !s.isInside(f) {
+			a.TD = f.TD
+			room -= len(f.TD)
+		}
+		if err := s.say(st, a); err != nil {
+			return err
+		}
+	}
+	return s.say(st, &answer{End: true, Truncated: len(found) > limit})
+}
+
+// isInside reports whether the TD of f travels in its record anyway.
+func (s *shelf) isInside(f *td.Signed) bool {
+	r, err := s.d.o.Verifier.Record(f.Record, time.Now())
+	return err == nil && len(r.Inline) > 0
+}
+
+// say writes one frame. Its memory is reserved while it is made and sent.
+func (s *shelf) say(st network.Stream, a *answer) error {
+	size := len(a.Record) + len(a.TD) + 128
+	if err := st.Scope().ReserveMemory(size, network.ReservationPriorityMedium); err != nil {
+		return err
+	}
+	defer st.Scope().ReleaseMemory(size)
+	frame, err := encodeMessage(a, maxAnswer)
+	if err != nil {
+		return err
+	}
+	_, err = st.Write(frame)
+	return err
+}

@@ -1,0 +1,262 @@
+package dht
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lmosd/lmosd/internal/cbor"
+	"github.com/lmosd/lmosd/td"
+)
+
+func TestQuestionsTravel(t *testing.T) {
+	t.Parallel()
+	q := td.Query{
+		Capability: []string{"a", "b:c"}, ID: "urn:x", Owner: testSigner(t, 1).DID(), Action: "ask", Type: "agent", Text: "words", Limit: 7,
+	}
+	frame, err := encodeMessage(findQuestion(q), maxQuestion)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, _, err := readFrame(bytes.NewReader(frame), &accounts{}, maxQuestion)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := decodeQuestion(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := w.Query.query()
+	if err != nil || !reflect.DeepEqual(got, q) {
+		t.Errorf("got %+v, %v; want %+v", got, err, q)
+	}
+}
+
+func TestDecodeQuestion(t *testing.T) {
+	t.Parallel()
+	hash := make([]byte, 32)
+	tests := []struct {
+		name string
+		q    any
+		ok   bool
+	}{
+		{"body", &question{Op: opBody, Hash: hash}, true},
+		{"find everything", &question{Op: opFind, Query: &wireQuery{}}, true},
+		{"unknown", &question{Op: "drop"}, false},
+		{"empty", &question{}, false},
+		{"body without hash", &question{Op: opBody}, false},
+		{"body with a short hash", &question{Op: opBody, Hash: hash[:31]}, false},
+		{"body with a query", &question{Op: opBody, Hash: hash, Query: &wireQuery{}}, false},
+		{"find without a query", &question{Op: opFind}, false},
+		{"find with a hash", &question{Op: opFind, Hash: hash, Query: &wireQuery{}}, false},
+		{"too many terms", &question{Op: opFind, Query: &wireQuery{Capability: make([]string, maxTerms+1)}}, false},
+		{"a long term", &question{Op: opFind, Query: &wireQuery{Capability: []string{strings.Repeat("x", maxTerm+1)}}}, false},
+		{"a long text", &question{Op: opFind, Query: &wireQuery{Text: strings.Repeat("x", maxTerm+1)}}, false},
+		{"a limit below zero", &question{Op: opFind, Query: &wireQuery{Limit: -1}}, false},
+		{"a limit above all", &question{Op: opFind, Query: &wireQuery{Limit: maxResults + 1}}, false},
+		{"another member", map[string]any{"op": "find", "query": map[string]any{}, "more": 1}, false},
+		{"a list", []int{1, 2}, false},
+		{"a number", 7, false},
+	}
+	for _, tt := range tests {
+		b, err := cbor.Marshal(tt.q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := decodeQuestion(b); (err == nil) != tt.ok || err != nil && !errors.Is(err, errWire) {
+			t.Errorf("%s: got %v", tt.name, err)
+		}
+	}
+	if _, err := (&wireQuery{Owner: "did:key:nonsense"}).query(); !errors.Is(err, errWire) {
+		t.Errorf("an owner that is none: got %v", err)
+	}
+}
+
+func TestDecodeAnswer(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name string
+		a    any
+		want error
+	}{
+		{"record", &answer{Record: []byte("r")}, nil},
+		{"record and TD", &answer{Record: []byte("r"), TD: []byte("t")}, nil},
+		{"TD", &answer{TD: []byte("t")}, nil},
+		{"end", &answer{End: true}, nil},
+		{"end of more", &answer{End: true, Truncated: true}, nil},
+		{"nothing", &answer{}, errWire},
+		{"data and end", &answer{Record: []byte("r"), End: true}, errWire},
+		{"truncated and no end", &answer{Record: []byte("r"), Truncated: true}, errWire},
+		{"error", &answer{Error: "not here"}, errRemote},
+		{"endless error", &answer{Error: strings.Repeat("x", maxErrorText+1)}, errWire},
+		{"huge record", &answer{Record: make([]byte, td.MaxRecord+1)}, errWire},
+		{"huge TD", &answer{TD: make([]byte, td.MaxTD+1)}, errWire},
+		{"another member", map[string]any{"end": true, "more": 1}, errWire},
+		{"a text", "end", errWire},
+	}
+	for _, tt := range tests {
+		b, err := cbor.Marshal(tt.a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := decodeAnswer(b); !errors.Is(err, tt.want) {
+			t.Errorf("%s: got %v, want %v", tt.name, err, tt.want)
+		}
+	}
+	largest := &answer{Record: make([]byte, td.MaxRecord), TD: make([]byte, td.MaxTD)}
+	if _, err := encodeMessage(largest, maxAnswer); err != nil {
+		t.Errorf("the largest answer does not fit: %v", err)
+	}
+	if _, err := encodeMessage(&answer{TD: make([]byte, maxAnswer)}, maxAnswer); !errors.Is(err, errWire) {
+		t.Errorf("more than the largest: got %v", err)
+	}
+}
+
+func FuzzQuestion(f *testing.F) {
+	for _, q := range []*question{{Op: opBody, Hash: make([]byte, 32)}, findQuestion(td.Query{Capability: []string{"a"}, Limit: 3})} {
+		b, err := cbor.Marshal(q)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		q, err := decodeQuestion(b)
+		if err != nil {
+			return
+		}
+		if q.Op == opBody {
+			if len(q.Hash) != 32 {
+				t.Fatal("a body without a hash")
+			}
+			return
+		}
+		if got, err := q.Query.query(); err == nil && (got.Limit < 1 || got.Limit > maxResults || len(got.Capability) > maxTerms) {
+			t.Fatalf("a query beyond the limits: %+v", got)
+		}
+	})
+}
+
+// FuzzAnswer gives arbitrary bytes as the answer to a question; what is taken from it is within the limits.
+func FuzzAnswer(f *testing.F) {
+	for _, as := range [][]*answer{
+		{{Record: []byte("r"), TD: []byte("t")}, {End: true}},
+		{{TD: []byte("t")}, {End: true, Truncated: true}},
+		{{Error: "no"}},
+	} {
+		var all []byte
+		for _, a := range as {
+			frame, err := encodeMessage(a, maxAnswer)
+			if err != nil {
+				f.Fatal(err)
+			}
+			all = append(all, frame...)
+		}
+		f.Add(all)
+	}
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0x0f})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		st := &script{r: bytes.NewReader(b)}
+		n := 0
+		_, err := converse(st, nil, func(s *td.Signed) (bool, error) {
+			if n++; len(s.Record) > td.MaxRecord || len(s.TD) > td.MaxTD {
+				t.Fatal("more than may be was let through")
+			}
+			return true, nil
+		})
+		if n > maxResults || err == nil && len(b) == 0 {
+			t.Fatalf("%d results and %v", n, err)
+		}
+		if st.scope.held != 0 || st.scope.peak > maxAnswer {
+			t.Fatalf("%d bytes held, %d at the peak", st.scope.held, st.scope.peak)
+		}
+	})
+}
+
+func TestConverseStopsAtTooManyRecords(t *testing.T) {
+	t.Parallel()
+	one, err := encodeMessage(&answer{Record: []byte("r")}, maxAnswer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := &script{r: bytes.NewReader(bytes.Repeat(one, maxResults+5))}
+	n := 0
+	_, err = converse(st, nil, func(*td.Signed) (bool, error) { n++; return true, nil })
+	if !errors.Is(err, errWire) || n > maxResults+1 {
+		t.Errorf("got %d records and %v", n, err)
+	}
+}
+
+func TestPlausible(t *testing.T) {
+	t.Parallel()
+	r := &td.Record{Owner: "did:key:a", Thing: "urn:x", Capabilities: []string{"ask", "telekom/billing/read", "urn:example:weather"}}
+	tests := []struct {
+		q    td.Query
+		want bool
+	}{
+		{td.Query{}, true},
+		{td.Query{ID: "urn:x", Owner: "did:key:a"}, true},
+		{td.Query{ID: "urn:y"}, false},
+		{td.Query{Owner: "did:key:b"}, false},
+		{td.Query{Capability: []string{"telekom"}}, true},
+		{td.Query{Capability: []string{"urn:telekom:billing"}}, true},
+		{td.Query{Capability: []string{"Telekom/Billing/Read"}}, true},
+		{td.Query{Capability: []string{"telekom:bill"}}, false},
+		{td.Query{Capability: []string{"telekom:billing:read:all"}}, false},
+		{td.Query{Capability: []string{"example:weather", "telekom"}}, true},
+		{td.Query{Capability: []string{"example:weather", "traffic"}}, false},
+		{td.Query{Capability: []string{""}}, false},
+		{td.Query{Action: "Ask"}, true},
+		{td.Query{Action: "tell"}, false},
+		{td.Query{Text: "anything"}, true},
+	}
+	for _, tt := range tests {
+		if got := plausible(&tt.q, r); got != tt.want {
+			t.Errorf("%+v: got %v", tt.q, got)
+		}
+	}
+}
+
+func TestKeyFor(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name string
+		q    td.Query
+		want provideKey
+	}{
+		{"id before all", td.Query{ID: "urn:x", Capability: []string{"a:b"}}, thingKey("urn:x")},
+		{"the deepest", td.Query{Capability: []string{"longest-of-all", "a:b"}, Action: "ask"}, capabilityKey("a:b")},
+		{"the longest of the deepest", td.Query{Capability: []string{"a:b", "a:bc"}}, capabilityKey("a:bc")},
+		{"four levels at most", td.Query{Capability: []string{"a:b:c:d:e"}}, capabilityKey("a:b:c:d")},
+		{"urn and slashes", td.Query{Capability: []string{"URN:Example/Weather"}}, capabilityKey("example:weather")},
+		{"an action", td.Query{Action: "getWeather"}, capabilityKey("getweather")},
+		{"no term", td.Query{Text: "x", Type: "agent", Owner: "did:key:a"}, ""},
+		{"nothing normal", td.Query{Capability: []string{"", ":", "urn:"}}, ""},
+	}
+	for _, tt := range tests {
+		got, ok := keyFor(tt.q)
+		if ok != (tt.want != "") || ok && got != tt.want {
+			t.Errorf("%s: got another key (%v)", tt.name, ok)
+		}
+	}
+}
+
+// TestTermsHaveKeys checks that what a thing is provided under is what a query looks up.
+func TestTermsHaveKeys(t *testing.T) {
+	t.Parallel()
+	r := &td.Record{Thing: "urn:x", Capabilities: []string{"urn:example:weather:forecast:daily:bonn"}}
+	keys := keysOf(r)
+	for _, term := range []string{"example", "urn:example:weather", "Example/Weather/Forecast", r.Capabilities[0]} {
+		k, ok := keyFor(td.Query{Capability: []string{term}})
+		if !ok || !slices.Contains(keys, k) {
+			t.Errorf("%s: its key is not provided", term)
+		}
+	}
+	if fmt.Sprint(len(keys)) != "5" {
+		t.Errorf("%d keys", len(keys))
+	}
+}

@@ -1,0 +1,129 @@
+//go:build !noaries
+
+package aries
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	legacy "github.com/hyperledger/aries-framework-go/pkg/doc/did"
+	"github.com/hyperledger/aries-framework-go/pkg/vdr/key"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/internal/jcs"
+)
+
+// timeout ends the wait for a call. Reading the largest document takes a few milliseconds.
+const timeout = 2 * time.Second
+
+// slots bounds the calls that run at once, those that nobody waits for any more included.
+var slots = make(chan struct{}, 4)
+
+// Resolver returns the resolver of did:keys of P-256, P-384, P-521, BLS12-381 and Ed25519 keys. The methods have the
+// types of their time (JsonWebKey2020, Ed25519VerificationKey2018). Its errors wrap [did.ErrMethod] for all else,
+// [did.ErrInvalid] for a damaged key, or the error of ctx; a call that takes more than two seconds ends like a deadline. It is safe for concurrent use and needs no network.
+func Resolver() did.Resolver { return resolver{} }
+
+type resolver struct{}
+
+// Resolve computes the document of id.
+func (resolver) Resolve(ctx context.Context, id did.DID) (*did.Document, error) {
+	if id.Method() != "key" {
+		return nil, fmt.Errorf("%w: resolve %q", did.ErrMethod, id.Short())
+	}
+	if _, err := did.ParseForeign(string(id)); err != nil {
+		return nil, err
+	}
+	doc, err := fenced(ctx, func() (*legacy.Doc, error) {
+		r, err := key.New().Read(string(id))
+		if err != nil {
+			return nil, err
+		}
+		return r.DIDDocument, nil
+	})
+	switch {
+	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
+		return nil, fmt.Errorf("resolve %q: %w", id.Short(), err)
+	case err != nil: // the text was checked: what is left is an algorithm that the module does not know
+		return nil, fmt.Errorf("%w: resolve %q: %w", did.ErrMethod, id.Short(), err)
+	}
+	return translate(doc, nil, id)
+}
+
+// ReadDocument reads a DID document of DID Core 1.0 or older: the contexts v0.11 and w3id.org/did/v1, publicKey lists,
+// keys in hex. (The module knows the context 2019/did/v1 by name, and refuses it all the same; v1.1 it does not know.)
+// The document must be strict JSON of at most [did.MaxDocument] bytes. The result is what [did.ParseDocument] would say
+// of the same document in today's form; Raw is raw itself. The error wraps [did.ErrInvalid].
+func ReadDocument(raw []byte) (*did.Document, error) {
+	top, err := jcs.Object(raw, did.MaxDocument)
+	if err == nil {
+		err = precheck(top)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: legacy document: %w", did.ErrInvalid, err)
+	}
+	doc, err := fenced(context.Background(), func() (*legacy.Doc, error) { return legacy.ParseDocument(raw) })
+	if err != nil {
+		return nil, fmt.Errorf("%w: legacy document: %w", did.ErrInvalid, err)
+	}
+	id, err := did.ParseForeign(doc.ID)
+	if err != nil {
+		return nil, fmt.Errorf("legacy document: %w", err)
+	}
+	d, err := translate(doc, top, id)
+	if err != nil {
+		return nil, err
+	}
+	d.Raw = raw
+	return d, nil
+}
+
+// fenced runs call and returns what it returns, an error if it panics, or an error if it takes longer than timeout or
+// ctx. The module takes no context: a call that is given up goes on by itself and keeps its slot until it ends.
+func fenced[T any](ctx context.Context, call func() (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	var none T
+	select {
+	case slots <- struct{}{}:
+	case <-ctx.Done():
+		return none, ctx.Err()
+	}
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		defer func() { <-slots }()
+		var r result
+		defer func() { done <- r }()
+		defer func() {
+			if p := recover(); p != nil {
+				r.err = fmt.Errorf("the reader of legacy formats failed: %v", p)
+			}
+		}()
+		r.value, r.err = call()
+	}()
+	select {
+	case r := <-done:
+		return r.value, brief(r.err)
+	case <-ctx.Done():
+		return none, ctx.Err()
+	}
+}
+
+// brief cuts a message of the module, which may quote the whole document, to its first line.
+func brief(err error) error {
+	if err == nil {
+		return nil
+	}
+	text, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), "did document not valid:\n- "), "\n")
+	if len(text) > 200 {
+		text = strings.ToValidUTF8(text[:200], "") + "…"
+	}
+	return errors.New(text)
+}

@@ -1,0 +1,25 @@
+//go:build noaries
+
+package aries
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/lmosd/lmosd/did"
+)
+
+// Resolver returns a resolver whose every answer wraps [did.ErrLegacyUnsupported].
+func Resolver() did.Resolver { return stub{} }
+
+type stub struct{}
+
+// Resolve refuses.
+func (stub) Resolve(_ context.Context, id did.DID) (*did.Document, error) {
+	return nil, fmt.Errorf("%w: resolve %q", did.ErrLegacyUnsupported, id.Short())
+}
+
+// ReadDocument refuses. The error wraps [did.ErrLegacyUnsupported].
+func ReadDocument([]byte) (*did.Document, error) {
+	return nil, fmt.Errorf("%w: read a legacy document", did.ErrLegacyUnsupported)
+}

@@ -1,0 +1,199 @@
+package did
+
+import (
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"filippo.io/edwards25519"
+	"github.com/mr-tron/base58"
+)
+
+const keyPrefix = "did:key:"
+
+// FromKey returns the did:key of an Ed25519 public key. The error wraps [ErrInvalid]; see [CheckKey].
+func FromKey(pub ed25519.PublicKey) (DID, error) {
+	if err := CheckKey(pub); err != nil {
+		return "", err
+	}
+	return fromChecked(pub), nil
+}
+
+func fromChecked(pub []byte) DID {
+	var b [34]byte
+	b[0], b[1] = 0xed, 0x01
+	copy(b[2:], pub)
+	return DID(keyPrefix + "z" + base58.Encode(b[:]))
+}
+
+// Key returns the public key of a did:key. The error wraps [ErrMethod] for other methods and for did:keys of other
+// algorithms, and [ErrInvalid] for a text that [Parse] would refuse. The caller owns the result.
+func (d DID) Key() (ed25519.PublicKey, error) {
+	if !isEd25519(string(d)) {
+		return nil, fmt.Errorf("%w: %q has no Ed25519 key in its name", ErrMethod, d.Short())
+	}
+	return keyOf(string(d))
+}
+
+// isEd25519 tells whether s looks like the did:key of an Ed25519 key: ed 01 and 32 bytes always begin with z6Mk.
+func isEd25519(s string) bool { return strings.HasPrefix(s, keyPrefix+"z6Mk") }
+
+// keyOf reads a text that begins with did:key: by the rules of the one spelling.
+func keyOf(s string) (ed25519.PublicKey, error) {
+	body := s[len(keyPrefix):]
+	if err := checkKeyBody(body); err != nil {
+		return nil, invalid(s, err.Error())
+	}
+	b, err := base58.Decode(body[1:])
+	if err != nil {
+		return nil, invalid(s, "not base58btc")
+	}
+	if len(b) != 34 || b[0] != 0xed || b[1] != 0x01 {
+		return nil, invalid(s, "not the 32 bytes of an Ed25519 key")
+	}
+	pub := ed25519.PublicKey(b[2:])
+	if err := CheckKey(pub); err != nil {
+		return nil, invalid(s, err.Error())
+	}
+	// Base58 has one spelling for each value; this holds whatever the decoder lets through.
+	if base58.Encode(b) != body[1:] {
+		return nil, invalid(s, "not the canonical spelling")
+	}
+	return pub, nil
+}
+
+// checkKeyBody tells the common wrong forms apart, so that the message says what to do.
+func checkKeyBody(body string) error {
+	switch {
+	case strings.ContainsAny(body, "#/?"):
+		return errors.New("a DID URL, where a DID without path, query and fragment is needed")
+	case strings.HasPrefix(body, "u"):
+		return errors.New("the base64url form; only the base58btc form z6Mk… is accepted")
+	case strings.Contains(body, ":"):
+		return errors.New("a did:key has no version")
+	case !strings.HasPrefix(body, "z"):
+		return errors.New("the part after did:key: begins with z")
+	case len(body) != 48:
+		return fmt.Errorf("%d characters after did:key:, an Ed25519 key has 48", len(body))
+	}
+	return nil
+}
+
+// CheckKey refuses public keys under which a signature means nothing: those that are no point of the curve, those in a
+// second spelling, and those of small order, for which everybody can make signatures. crypto/ed25519 and libp2p accept
+// them. Verdicts of good keys are remembered, about the last 8,192. It is safe for concurrent use. The error wraps
+// [ErrInvalid].
+func CheckKey(pub ed25519.PublicKey) error {
+	if len(pub) != ed25519.PublicKeySize {
+		return fmt.Errorf("%w: an Ed25519 key has 32 bytes, this one has %d", ErrInvalid, len(pub))
+	}
+	key := [32]byte(pub)
+	if goodKeys.has(key) {
+		return nil
+	}
+	if err := checkPoint(pub); err != nil {
+		return err
+	}
+	goodKeys.add(key)
+	return nil
+}
+
+func checkPoint(pub []byte) error {
+	p, err := new(edwards25519.Point).SetBytes(pub)
+	if err != nil {
+		return fmt.Errorf("%w: the Ed25519 key is no point of the curve", ErrInvalid)
+	}
+	if [32]byte(p.Bytes()) != [32]byte(pub) {
+		return fmt.Errorf("%w: the Ed25519 key is not in its canonical encoding", ErrInvalid)
+	}
+	if new(edwards25519.Point).MultByCofactor(p).Equal(edwards25519.NewIdentityPoint()) == 1 {
+		return fmt.Errorf("%w: the Ed25519 key has small order", ErrInvalid)
+	}
+	return nil
+}
+
+// goodKeys is a pure memory of checkPoint: dropping it costs time and changes no answer.
+var goodKeys verdicts
+
+// verdicts remembers keys in two generations of at most half keys each. When the young one is full it becomes the old
+// one. A key that is asked for again in the old generation moves to the young, so that keys in use stay.
+type verdicts struct {
+	mu         sync.Mutex
+	young, old map[[32]byte]struct{} // owned by mu
+}
+
+const half = 4096
+
+func (v *verdicts) has(key [32]byte) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if _, ok := v.young[key]; ok {
+		return true
+	}
+	_, ok := v.old[key]
+	if ok {
+		v.addLocked(key)
+	}
+	return ok
+}
+
+func (v *verdicts) add(key [32]byte) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.addLocked(key)
+}
+
+func (v *verdicts) addLocked(key [32]byte) {
+	if v.young == nil || len(v.young) >= half {
+		v.young, v.old = make(map[[32]byte]struct{}), v.young
+	}
+	v.young[key] = struct{}{}
+}
+
+// Agreement returns the X25519 public key derived from an Ed25519 key (RFC 7748 §4.1): the keyAgreement key of its
+// did:key document. The error wraps [ErrInvalid].
+func Agreement(pub ed25519.PublicKey) ([]byte, error) {
+	if err := CheckKey(pub); err != nil {
+		return nil, err
+	}
+	p, err := new(edwards25519.Point).SetBytes(pub)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return p.BytesMontgomery(), nil
+}
+
+// agreementMultibase returns "z6LS…" for a key that was checked.
+func agreementMultibase(pub ed25519.PublicKey) string {
+	x, err := Agreement(pub)
+	if err != nil {
+		return ""
+	}
+	return EncodeBase58(append([]byte{0xec, 0x01}, x...))
+}
+
+// EncodeBase58 returns the multibase form of b in base58btc: 'z' and the digits.
+func EncodeBase58(b []byte) string { return "z" + base58.Encode(b) }
+
+// DecodeBase58 reads the multibase form 'z…' of base58btc, at most [MaxLength] characters: the time it takes grows with
+// the square of the length. The error wraps [ErrInvalid].
+func DecodeBase58(s string) ([]byte, error) {
+	digits, ok := strings.CutPrefix(s, "z")
+	if !ok || digits == "" || len(s) > MaxLength {
+		return nil, fmt.Errorf("%w: %q is no base58btc text of the form z…, at most %d long", ErrInvalid, cut(s), MaxLength)
+	}
+	b, err := base58.Decode(digits)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %q is not base58btc", ErrInvalid, cut(s))
+	}
+	return b, nil
+}
+
+func cut(s string) string {
+	if len(s) > 64 {
+		return s[:64] + "…"
+	}
+	return s
+}

@@ -1,0 +1,243 @@
+package keystore
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// ErrPermissions says that others could read or replace the key file. The error is a [*PermissionError].
+var ErrPermissions = errors.New("key file permissions")
+
+// A PermissionError says which file or directory is too open, and how to close it.
+type PermissionError struct {
+	Path string
+	Why  string // "mode 0644 lets others read it"
+	Hint string // a command that can be run, "chmod 600 PATH"
+}
+
+// Error returns path and reason.
+func (e *PermissionError) Error() string { return fmt.Sprintf("%s: %s", e.Path, e.Why) }
+
+// Unwrap returns [ErrPermissions].
+func (e *PermissionError) Unwrap() error { return ErrPermissions }
+
+// maxFile is far more than a key file has: 119 bytes.
+const maxFile = 16 << 10
+
+// blockType is the PEM type of an unencrypted PKCS#8 key.
+const blockType = "PRIVATE KEY"
+
+// Open returns the key in the file at path, PKCS#8 in PEM. If there is no file, Open makes a key and the file, mode
+// 0600, and the directory, mode 0700, and returns after both are on the disk. A file that is there is never changed: of
+// several processes that start at once, one makes the key and all get it.
+//
+// The file must be regular, belong to this user or to root, and be closed to everybody else; nobody else may be able to
+// write to its directory, as they could put a key of their own there. Otherwise the error wraps [ErrPermissions].
+func Open(path string) (*Key, error) {
+	k, err := load(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return k, err
+	}
+	fresh, err := New()
+	if err != nil {
+		return nil, err
+	}
+	if err := fresh.Save(path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	// Also after Save: what is used is what the next start will find.
+	return load(path)
+}
+
+// Save writes the key to a new file at path, as [Open] does, and returns when it is on the disk. If there is a file already
+// it is left as it is and the error wraps fs.ErrExist.
+func (k Key) Save(path string) error {
+	if err := create(path, k.private()); err != nil {
+		return fmt.Errorf("make key file %s: %w", path, err)
+	}
+	return nil
+}
+
+// load reads the file.
+func load(path string) (*Key, error) {
+	text, err := read(path)
+	if err != nil {
+		return nil, fmt.Errorf("read key file: %w", err)
+	}
+	private, err := parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("key file %s: %w", path, err)
+	}
+	return fromPrivate(private)
+}
+
+// read returns the text of a file that only this user can read and replace.
+func read(path string) ([]byte, error) {
+	// Before it is opened: opening a pipe would wait for a writer.
+	if err := checkFile(path, func() (fs.FileInfo, error) { return os.Stat(path) }); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	// And again: somebody may have swapped it in between.
+	if err := errors.Join(checkFile(path, f.Stat), checkDir(filepath.Dir(path))); err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.LimitReader(f, maxFile+1))
+}
+
+func checkFile(path string, stat func() (fs.FileInfo, error)) error {
+	info, err := stat()
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is not a regular file", path)
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+		return &PermissionError{path, fmt.Sprintf("mode %04o lets others at the key", mode), "chmod 600 " + quote(path)}
+	}
+	return checkOwner(path, info)
+}
+
+// checkDir looks for others who can write. Others who can only list the directory learn that there is a key, and that
+// is no secret; data directories that a user made with mkdir are like that.
+func checkDir(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("directory of the key file: %w", err)
+	}
+	if mode := info.Mode().Perm(); mode&0o022 != 0 {
+		hint := "chmod 700 " + quote(dir)
+		if info.Mode()&fs.ModeSticky != 0 { // a directory for everybody, such as /tmp, must stay open
+			hint = "mkdir -m 700 " + quote(filepath.Join(dir, "lmosd"))
+		}
+		return &PermissionError{dir, fmt.Sprintf("mode %04o lets others replace the key file in it", mode), hint}
+	}
+	return checkOwner(dir, info)
+}
+
+// quote returns path as one word of a shell.
+func quote(path string) string {
+	if strings.Trim(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+@%") == "" {
+		return path
+	}
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+}
+
+// parse reads one PEM block with an Ed25519 key and nothing around it but space. Messages never quote the text.
+func parse(text []byte) (ed25519.PrivateKey, error) {
+	if len(text) > maxFile {
+		return nil, errors.New("too large for a key file")
+	}
+	block, rest := pem.Decode(text)
+	switch {
+	case block == nil || !bytes.HasPrefix(bytes.TrimSpace(text), []byte("-----BEGIN ")):
+		return nil, errors.New("no PEM text; it should begin with -----BEGIN PRIVATE KEY-----")
+	case len(bytes.TrimSpace(rest)) != 0:
+		return nil, errors.New("there is more than one key in it")
+	case block.Type == "ENCRYPTED PRIVATE KEY":
+		return nil, errors.New("the key is encrypted, which is not supported")
+	case block.Type != blockType || len(block.Headers) != 0:
+		return nil, fmt.Errorf("PEM block %q, where PKCS#8 (%s) is needed", block.Type, blockType)
+	}
+	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		return nil, errors.New("the PKCS#8 structure is damaged")
+	}
+	private, ok := key.(ed25519.PrivateKey)
+	if !ok {
+		return nil, fmt.Errorf("a key of type %T, where Ed25519 is needed", key)
+	}
+	return private, nil
+}
+
+// create makes the file of a key. It appears at path complete or not at all, and only if there was none: otherwise the error
+// wraps fs.ErrExist.
+func create(path string, private ed25519.PrivateKey) error {
+	dir := filepath.Dir(path)
+	if err := makeDir(dir); err != nil {
+		return err
+	}
+	if err := checkDir(dir); err != nil {
+		return err
+	}
+	text, err := encode(private)
+	if err != nil {
+		return err
+	}
+	// A link, not a rename: a rename would replace the key that another process made meanwhile.
+	temporary := filepath.Join(dir, ".key-"+rand.Text())
+	if err := write(temporary, text); err != nil {
+		return errors.Join(err, remove(temporary))
+	}
+	err = os.Link(temporary, path)
+	if err := errors.Join(err, remove(temporary)); err != nil {
+		return err
+	}
+	return syncDir(dir)
+}
+
+// makeDir makes dir and what is missing above it, each durably.
+func makeDir(dir string) error {
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	parent := filepath.Dir(dir)
+	if err := makeDir(parent); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return syncDir(parent)
+}
+
+func encode(private ed25519.PrivateKey) ([]byte, error) {
+	der, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		return nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: blockType, Bytes: der}), nil
+}
+
+// write makes a new file and returns when it is on the disk.
+func write(path string, text []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	if _, err = f.Write(text); err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+func remove(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// syncDir makes the names in dir durable.
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

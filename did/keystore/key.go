@@ -1,0 +1,112 @@
+// Package keystore keeps the node's Ed25519 key: it makes the key file once, refuses one that others can read, and
+// signs without showing the key.
+//
+// Whoever holds a [Key] can sign what the table in [Key.Sign] lists and nothing else. Formats: PKCS#8 in PEM (RFC 5958,
+// RFC 8410); libp2p's protobuf for the transport handshake.
+package keystore
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/lmosd/lmosd/did"
+)
+
+// A Key is a private key that can be used and not seen: every way to print it shows its DID. It is a [did.Signer], and
+// safe for concurrent use.
+type Key struct {
+	id  did.DID
+	pub ed25519.PublicKey
+	// private is a function so that nothing that walks values, such as fmt, a debugger's dump or a test's diff, finds
+	// the key.
+	private func() ed25519.PrivateKey
+}
+
+var _ did.Signer = (*Key)(nil)
+
+// FromSeed returns the key of a seed (RFC 8032 §5.1.5). It is for testnets, whose keys are reproducible; a seed that
+// somebody chose or printed protects nothing.
+func FromSeed(seed [32]byte) (*Key, error) { return fromPrivate(ed25519.NewKeyFromSeed(seed[:])) }
+
+// New returns a fresh key that is in no file: it ends with the process, unless it is saved.
+func New() (*Key, error) {
+	_, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		return nil, err
+	}
+	return fromPrivate(private)
+}
+
+func fromPrivate(private ed25519.PrivateKey) (*Key, error) {
+	pub := private.Public().(ed25519.PublicKey)
+	id, err := did.FromKey(pub)
+	if err != nil {
+		return nil, err
+	}
+	return &Key{id: id, pub: pub, private: func() ed25519.PrivateKey { return private }}, nil
+}
+
+// DID returns the did:key of the key.
+func (k Key) DID() did.DID { return k.id }
+
+// Public returns the public key. The caller owns it.
+func (k Key) Public() ed25519.PublicKey { return bytes.Clone(k.pub) }
+
+// Peer returns the PeerID of the key in its binary form of 38 bytes.
+func (k Key) Peer() []byte {
+	id, err := k.id.Peer()
+	if err != nil {
+		panic(err) // the DID was made from a checked key
+	}
+	return id
+}
+
+// Libp2p returns the private key in libp2p's protobuf form, 68 bytes: 08 01 12 40, seed, public key. This is the one
+// place where the key leaves: the host needs it for the handshakes of Noise and TLS, whose signed bytes begin with a
+// name of their own and so are no input of [Key.Sign]. Give the result to the host and to nothing else.
+func (k Key) Libp2p() []byte { return append([]byte{0x08, 0x01, 0x12, 0x40}, k.private()...) }
+
+// Sign signs msg for purpose and returns 64 bytes. There are two purposes; any other is refused:
+//
+//	assertionMethod   msg is the hash data of a Data Integrity proof, exactly 64 bytes, and is signed as it is
+//	lmos-td-v1:       msg is a record in CBOR; "lmos-td-v1:" and msg are signed
+//
+// No input of one purpose is an input of another, or of the uses that libp2p makes of the key: hash data that begins
+// with one of their names, or is all text, is refused, and so is a record that would be as long as hash data.
+func (k Key) Sign(purpose did.Purpose, msg []byte) ([]byte, error) {
+	form, ok := forms[purpose]
+	if !ok {
+		return nil, fmt.Errorf("sign as %s: unknown purpose %q", k.id.Short(), purpose)
+	}
+	input, err := form(msg)
+	if err != nil {
+		return nil, fmt.Errorf("sign as %s for %q: %w", k.id.Short(), purpose, err)
+	}
+	return ed25519.Sign(k.private(), input), nil
+}
+
+// String returns the DID.
+func (k Key) String() string { return string(k.id) }
+
+// GoString returns the DID, for %#v.
+func (k Key) GoString() string { return "keystore.Key(" + string(k.id) + ")" }
+
+// Format prints the DID for every verb, also those that would print fields or bytes.
+func (k Key) Format(f fmt.State, verb rune) {
+	text := k.String()
+	if verb == 'v' && f.Flag('#') {
+		text = k.GoString()
+	}
+	// A state that cannot be written to is the caller's to notice.
+	_, _ = io.WriteString(f, text)
+}
+
+// MarshalJSON returns the DID as a JSON string.
+func (k Key) MarshalJSON() ([]byte, error) { return json.Marshal(k.id) }
+
+// LogValue returns the DID.
+func (k Key) LogValue() slog.Value { return slog.StringValue(string(k.id)) }

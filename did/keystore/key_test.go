@@ -1,0 +1,278 @@
+package keystore
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/lmosd/lmosd/did"
+)
+
+// seed is the seed of the key that the tests use; none of its spellings may be seen anywhere.
+var seed = sha256.Sum256([]byte("a seed for tests"))
+
+func newKey(t testing.TB) *Key {
+	t.Helper()
+	k, err := FromSeed(seed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func TestFromSeed(t *testing.T) {
+	t.Parallel()
+	k, err := FromSeed([32]byte{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if k.DID() != "did:key:z6MkiTBz1ymuepAQ4HEHYSF1H8quG5GLVVQR3djdX3mDooWp" {
+		t.Errorf("DID %s", k.DID())
+	}
+	if got := hex.EncodeToString(k.Peer()); got != "002408011220"+hex.EncodeToString(k.Public()) {
+		t.Errorf("PeerID %s", got)
+	}
+	if d, err := did.FromKey(k.Public()); err != nil || d != k.DID() {
+		t.Errorf("public key of %s, %v", d, err)
+	}
+}
+
+func TestPublicIsACopy(t *testing.T) {
+	t.Parallel()
+	k := newKey(t)
+	clear(k.Public())
+	if d, err := did.FromKey(k.Public()); err != nil || d != k.DID() {
+		t.Errorf("the key changed: %s, %v", d, err)
+	}
+}
+
+func TestLibp2pReadsTheKey(t *testing.T) {
+	t.Parallel()
+	k := newKey(t)
+	raw := k.Libp2p()
+	if len(raw) != 68 || !bytes.HasPrefix(raw, []byte{8, 1, 0x12, 0x40}) {
+		t.Fatalf("%d bytes", len(raw))
+	}
+	priv, err := crypto.UnmarshalPrivateKey(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := peer.IDFromPrivateKey(priv)
+	if err != nil || string(id) != string(k.Peer()) || id.String() != k.DID().PeerText() {
+		t.Errorf("PeerID %s, %v; want %x", id, err, k.Peer())
+	}
+}
+
+func TestNoWayToPrintShowsTheKey(t *testing.T) {
+	t.Parallel()
+	k := newKey(t)
+	type holder struct {
+		Key    *Key
+		hidden *Key
+		value  Key
+		any    any
+	}
+	h := holder{k, k, *k, k}
+	var out strings.Builder
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%o", "%b", "%t", "%c", "%U", "%e", "%20v", "%-+v"} {
+		for _, v := range []any{k, *k, h, &h, []*Key{k}, []Key{*k}, map[string]any{"k": k}, struct{ k Key }{*k}} {
+			fmt.Fprintf(&out, verb+"\n", v)
+		}
+	}
+	for _, v := range []any{k, *k, h, &h, map[string]any{"k": k}} {
+		text, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.Write(text)
+	}
+	for _, handler := range []slog.Handler{slog.NewTextHandler(&out, nil), slog.NewJSONHandler(&out, nil)} {
+		slog.New(handler).Info("key", "pointer", k, "value", *k, "in", h, "group", slog.GroupValue(slog.Any("k", k)))
+	}
+	fmt.Fprintln(&out, fmt.Errorf("wrapped: %v, %w", k, fmt.Errorf("%#v", *k)))
+	showsNoKey(t, out.String())
+	if !strings.Contains(out.String(), string(k.DID())) {
+		t.Error("nothing shows the DID: the test shows nothing")
+	}
+}
+
+// showsNoKey fails if text has the seed in any spelling that one of the tools of this program writes.
+func showsNoKey(t *testing.T, text string) {
+	t.Helper()
+	decimal := strings.Trim(fmt.Sprint(seed[:8]), "[]")
+	goSyntax := strings.TrimSuffix(strings.TrimPrefix(fmt.Sprintf("%#v", seed[:8]), "[]byte{"), "}")
+	for name, form := range map[string]string{
+		"raw":       string(seed[:8]),
+		"hex":       hex.EncodeToString(seed[:8]),
+		"HEX":       strings.ToUpper(hex.EncodeToString(seed[:8])),
+		"base64":    base64.StdEncoding.EncodeToString(seed[:])[:12],
+		"base64url": base64.RawURLEncoding.EncodeToString(seed[:])[:12],
+		"base58":    did.EncodeBase58(seed[:])[1:],
+		"decimal":   decimal,
+		"commas":    strings.ReplaceAll(decimal, " ", ","),
+		"Go syntax": goSyntax,
+	} {
+		if strings.Contains(text, form) {
+			t.Errorf("the text shows the seed as %s", name)
+		}
+	}
+}
+
+func TestPrintedForms(t *testing.T) {
+	t.Parallel()
+	k := newKey(t)
+	id := string(k.DID())
+	for format, want := range map[string]string{
+		"%v": id, "%+v": id, "%s": id, "%x": id, "%#v": "keystore.Key(" + id + ")",
+	} {
+		if got := fmt.Sprintf(format, k); got != want {
+			t.Errorf("%s: %s, want %s", format, got, want)
+		}
+		if got := fmt.Sprintf(format, *k); got != want {
+			t.Errorf("%s of the value: %s, want %s", format, got, want)
+		}
+	}
+	if text, err := json.Marshal(k); err != nil || string(text) != `"`+id+`"` {
+		t.Errorf("JSON %s, %v", text, err)
+	}
+	if got := k.LogValue().String(); got != id {
+		t.Errorf("log value %s", got)
+	}
+}
+
+// hashes returns hash data, as the proof package makes it.
+func hashes(text string) []byte {
+	a, b := sha256.Sum256([]byte(text)), sha256.Sum256([]byte(text+"2"))
+	return append(a[:], b[:]...)
+}
+
+func TestSignaturesByPurpose(t *testing.T) {
+	t.Parallel()
+	k := newKey(t)
+	for _, c := range []struct {
+		name    string
+		purpose did.Purpose
+		msg     []byte
+		signed  []byte
+	}{
+		{"hash data as it is", did.PurposeAssertion, hashes("x"), hashes("x")},
+		{"record behind its domain", did.PurposeRecord, []byte("\xa1\x01\x02"), []byte("lmos-td-v1:\xa1\x01\x02")},
+		{"record of 64 bytes", did.PurposeRecord, hashes("x"), append([]byte("lmos-td-v1:"), hashes("x")...)},
+	} {
+		msg := bytes.Clone(c.msg)
+		sig, err := k.Sign(c.purpose, msg)
+		if err != nil || !ed25519.Verify(k.Public(), c.signed, sig) {
+			t.Errorf("%s: %x, %v", c.name, sig, err)
+		}
+		if !bytes.Equal(msg, c.msg) {
+			t.Errorf("%s: the message was changed", c.name)
+		}
+	}
+}
+
+func TestSignRefuses(t *testing.T) {
+	t.Parallel()
+	k := newKey(t)
+	pad := func(s string) []byte { return append([]byte(s), hashes("x")[len(s):]...) }
+	text := []byte(strings.Repeat("eyJhbGciOiJFZERTQSJ9.", 4))[:64]
+	for _, c := range []struct {
+		name    string
+		purpose did.Purpose
+		msg     []byte
+	}{
+		{"no purpose", "", hashes("x")},
+		{"unknown purpose", "authentication", hashes("x")},
+		{"purpose in capitals", "AssertionMethod", hashes("x")},
+		{"record domain without its colon", "lmos-td-v1", []byte("x")},
+		{"no hash data", did.PurposeAssertion, nil},
+		{"63 bytes of hash data", did.PurposeAssertion, hashes("x")[:63]},
+		{"65 bytes of hash data", did.PurposeAssertion, append(hashes("x"), 0)},
+		{"one hash", did.PurposeAssertion, hashes("x")[:32]},
+		{"hash data that is a record", did.PurposeAssertion, pad("lmos-td-v1:")},
+		{"hash data that is a Noise handshake", did.PurposeAssertion, pad("noise-libp2p-static-key:")},
+		{"hash data that is a TLS handshake", did.PurposeAssertion, pad("libp2p-tls-handshake:")},
+		{"hash data that is gossip", did.PurposeAssertion, pad("libp2p-pubsub:")},
+		{"hash data that is an envelope", did.PurposeAssertion, pad("\x12libp2p-peer-record")},
+		{"hash data that is a JSON Web Signature", did.PurposeAssertion, text},
+		{"hash data that is an HTTP signature", did.PurposeAssertion, []byte(strings.Repeat("\"@method\": GET\n\"@path\": /\n", 3))[:64]},
+		{"empty record", did.PurposeRecord, nil},
+		{"record as long as hash data", did.PurposeRecord, make([]byte, 64-len("lmos-td-v1:"))},
+	} {
+		if sig, err := k.Sign(c.purpose, c.msg); err == nil {
+			t.Errorf("%s: signed %x", c.name, sig)
+		}
+	}
+}
+
+// No bytes are the input of two uses. For every pair of forms, what one accepts the other cannot produce.
+func TestFormsCannotCollide(t *testing.T) {
+	t.Parallel()
+	if len(forms) != 2 {
+		t.Fatalf("there are %d forms; show here that the new one collides with none", len(forms))
+	}
+	for n := range 200 {
+		msg := bytes.Repeat([]byte{0xa5}, n)
+		input, err := record(msg)
+		if err != nil {
+			continue
+		}
+		if again, err := hashData(input); err == nil {
+			t.Errorf("a record of %d bytes is hash data too: %q", n, again)
+		}
+	}
+	// What libp2p signs with the same key, in the forms that its specifications give, is refused as hash data at any
+	// length.
+	for _, d := range domains {
+		for _, before := range []string{"", string(rune(len(d)))} {
+			input := []byte(before + d)
+			for len(input) < hashSize {
+				input = append(input, 0xff)
+			}
+			if _, err := hashData(input[:hashSize]); err == nil {
+				t.Errorf("%q is accepted as hash data", input)
+			}
+		}
+	}
+	// And no record begins like one of them.
+	for _, d := range domains[1:] {
+		if strings.HasPrefix(did.PurposeRecord, d) || strings.HasPrefix(d, did.PurposeRecord) {
+			t.Errorf("%q and %q begin alike", d, did.PurposeRecord)
+		}
+	}
+}
+
+// The exported methods are known by name, so that a new one that could sign chosen bytes is noticed here.
+func TestNothingElseSigns(t *testing.T) {
+	t.Parallel()
+	typ := reflect.TypeFor[*Key]()
+	var got []string
+	for i := range typ.NumMethod() {
+		got = append(got, typ.Method(i).Name)
+	}
+	slices.Sort(got)
+	want := []string{"DID", "Format", "GoString", "Libp2p", "LogValue", "MarshalJSON", "Peer", "Public", "Sign", "String"}
+	if !slices.Equal(got, want) {
+		t.Errorf("methods %v, want %v", got, want)
+	}
+}
+
+func BenchmarkSign(b *testing.B) {
+	k, msg := newKey(b), hashes("x")
+	for b.Loop() {
+		if _, err := k.Sign(did.PurposeAssertion, msg); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

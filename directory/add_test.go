@@ -1,0 +1,479 @@
+package directory
+
+import (
+	"context"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// with returns desc with another record, changed by f.
+func with(desc *td.Description, f func(r *td.Record)) *td.Description {
+	r := *desc.Record
+	f(&r)
+	return &td.Description{Thing: desc.Thing, Record: &r, Signed: desc.Signed}
+}
+
+func TestAddKeepsTheNewest(t *testing.T) {
+	t.Parallel()
+	a := weather(t, 1)
+	one, two := described(t, a.signed(t, 1)), described(t, a.signed(t, 2))
+	d := openDirectory(t, Options{})
+
+	if changed, err := d.Add(two); err != nil || !changed {
+		t.Fatalf("first: got %v, %v", changed, err)
+	}
+	if changed, err := d.Add(two); err != nil || changed {
+		t.Errorf("again: got %v, %v, want no change", changed, err)
+	}
+	_, err := d.Add(one)
+	wantCode(t, err, interact.RolledBack, "urn:example:weather", "lmosd show")
+	if changed, err := d.Add(described(t, a.signed(t, 3))); err != nil || !changed {
+		t.Errorf("newer: got %v, %v", changed, err)
+	}
+	if _, known := d.Len(); known != 1 {
+		t.Errorf("got %d things, want 1", known)
+	}
+	if s := d.Stats(); s.Added != 2 || s.RolledBack != 1 {
+		t.Errorf("got %+v", s)
+	}
+}
+
+func TestAddTwiceWithAndWithoutTheTDInsideIsNoFork(t *testing.T) {
+	t.Parallel()
+	s := weather(t, 1).signed(t, 1)
+	d := openDirectory(t, Options{})
+	for _, s := range []*td.Signed{s, {Record: bare(t, s).Record, TD: described(t, s).Signed.TD}, s} {
+		if _, err := d.Add(described(t, s)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := d.Stats(); s.Forks != 0 || s.Added != 1 {
+		t.Errorf("got %+v", s)
+	}
+}
+
+// Two directories that see two records of one seq in different order end up with the same one.
+func TestForksEndTheSameEverywhere(t *testing.T) {
+	t.Parallel()
+	a := weather(t, 1)
+	first := described(t, a.signed(t, 7))
+	a.title = "Weather Impostor"
+	second := described(t, a.signed(t, 7))
+
+	var stays [2]string
+	for i, order := range [][]*td.Description{{first, second}, {second, first}} {
+		d := openDirectory(t, Options{})
+		for _, desc := range order {
+			_, _ = d.Add(desc)
+		}
+		got, err := d.Get(t.Context(), a.id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stays[i] = got.Title
+		if n := d.Stats().Forks; n != 1 {
+			t.Errorf("got %d forks, want 1", n)
+		}
+		if _, known := d.Len(); known != 1 {
+			t.Errorf("got %d things, want 1", known)
+		}
+	}
+	if stays[0] != stays[1] {
+		t.Errorf("the order decides: %q and %q", stays[0], stays[1])
+	}
+}
+
+func TestTombstoneRemovesAndStays(t *testing.T) {
+	t.Parallel()
+	a := weather(t, 1)
+	d := openDirectory(t, Options{})
+	for _, s := range []*td.Signed{a.signed(t, 1), a.buried(t, 2)} {
+		if changed, err := d.Add(described(t, s)); err != nil || !changed {
+			t.Fatal(changed, err)
+		}
+	}
+	if got := ids(d.FindLocal(td.Query{})); got != "" {
+		t.Errorf("still found: %s", got)
+	}
+	for _, ref := range []string{a.id, "weather-agent", "weather", a.id + "@" + a.key.DID().Multibase()} {
+		_, err := d.Get(t.Context(), ref)
+		wantCode(t, err, interact.Withdrawn, a.id, a.key.DID().Short(), time.Now().UTC().Format("2006-01-02"))
+	}
+	_, err := d.Add(described(t, a.signed(t, 1)))
+	wantCode(t, err, interact.RolledBack)
+	if s := d.Stats(); s.Withdrawn != 1 || s.Gone != 1 || s.Known != 0 {
+		t.Errorf("got %+v", s)
+	}
+	// It may come back, with a higher seq.
+	if _, err := d.Add(described(t, a.signed(t, 3))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Get(t.Context(), "weather"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTombstoneOfAStrangerIsRemembered(t *testing.T) {
+	t.Parallel()
+	a := weather(t, 1)
+	d := openDirectory(t, Options{})
+	if _, err := d.Add(described(t, a.buried(t, 9))); err != nil {
+		t.Fatal(err)
+	}
+	_, err := d.Add(described(t, a.signed(t, 8)))
+	wantCode(t, err, interact.RolledBack)
+	_, err = d.Get(t.Context(), a.id)
+	wantCode(t, err, interact.Withdrawn)
+}
+
+func TestFinalTombstoneIsTheLastWord(t *testing.T) {
+	t.Parallel()
+	a := weather(t, 1)
+	last, err := td.Bury(a.key, a.id, td.Lease{Seq: 1, Now: time.Now(), Lifetime: time.Hour}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := openDirectory(t, Options{})
+	if _, err := d.Add(described(t, last)); err != nil {
+		t.Fatal(err)
+	}
+	_, err = d.Add(described(t, a.signed(t, math.MaxUint64-1)))
+	wantCode(t, err, interact.RolledBack)
+}
+
+func TestMovedIsGoneAndSaysWhere(t *testing.T) {
+	t.Parallel()
+	desc := plain(t, 1, "urn:example:mover", "Mover")
+	d := filled(t, Options{}, desc)
+	moved := with(desc, func(r *td.Record) { r.Seq, r.Kind, r.Successor = 2, td.KindMoved, key(t, 2).DID() })
+	moved.Thing = nil
+	if _, err := d.put(moved, heard); err != nil {
+		t.Fatal(err)
+	}
+	_, err := d.Get(t.Context(), "mover")
+	wantCode(t, err, interact.Withdrawn, string(key(t, 2).DID()))
+}
+
+func TestExpiry(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		short := plain(t, 1, "urn:short", "Short")
+		long := with(plain(t, 1, "urn:long", "Long"), func(r *td.Record) { r.Expires = r.Issued.Add(24 * time.Hour) })
+		d := filled(t, Options{}, short, long)
+		run(t, d)
+
+		time.Sleep(time.Hour - time.Second)
+		synctest.Wait()
+		if got := ids(d.FindLocal(td.Query{})); got != "urn:long urn:short" {
+			t.Errorf("a second before: got %q", got)
+		}
+		time.Sleep(time.Second)
+		// No matter whether Run has come to it.
+		if got := ids(d.FindLocal(td.Query{})); got != "urn:long" {
+			t.Errorf("at expiry: got %q", got)
+		}
+		_, err := d.Get(t.Context(), "urn:short")
+		wantCode(t, err, interact.NotFound)
+		synctest.Wait()
+		if s := d.Stats(); s.Known != 1 || s.Expired != 1 || s.Gone != 1 {
+			t.Errorf("after expiry: got %+v", s)
+		}
+		// The seq outlives the description for as long as an older record could be valid.
+		_, err = d.put(with(short, func(r *td.Record) { r.Seq, r.Expires = 0, time.Now().Add(time.Minute) }), heard)
+		wantCode(t, err, interact.RolledBack)
+		time.Sleep(25 * time.Hour)
+		synctest.Wait()
+		if s := d.Stats(); s.Known != 0 || s.Gone != 0 || len(d.entries) != 0 {
+			t.Errorf("a day later: got %+v, %d entries", s, len(d.entries))
+		}
+	})
+}
+
+func TestRefreshPutsExpiryOff(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		desc := plain(t, 1, "urn:1", "Fresh", "urn:a:b")
+		d := filled(t, Options{}, desc)
+		run(t, d)
+		for seq := range uint64(5) {
+			time.Sleep(30 * time.Minute)
+			_, err := d.put(with(desc, func(r *td.Record) {
+				r.Seq, r.Issued, r.Expires = seq+2, time.Now(), time.Now().Add(time.Hour)
+			}), heard)
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := ids(d.FindLocal(td.Query{Capability: []string{"a"}})); got != "urn:1" {
+			t.Errorf("got %q", got)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if _, known := d.Len(); known != 0 {
+			t.Errorf("got %d things after the last lease", known)
+		}
+	})
+}
+
+// Run sleeps until the next expiry that it knows of; a shorter lease that comes later wakes it.
+func TestShortLeaseWakesRun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := filled(t, Options{}, plain(t, 1, "urn:long", "Long"))
+		run(t, d)
+		synctest.Wait()
+		short := with(plain(t, 1, "urn:short", "Short"), func(r *td.Record) { r.Expires = r.Issued.Add(time.Minute) })
+		if _, err := d.put(short, heard); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if s := d.Stats(); s.Known != 1 || s.Expired != 1 {
+			t.Errorf("got %+v", s)
+		}
+	})
+}
+
+func TestExpiredIsNotAdded(t *testing.T) {
+	t.Parallel()
+	d := openDirectory(t, Options{})
+	_, err := d.Add(with(plain(t, 1, "urn:1", "Late"), func(r *td.Record) { r.Expires = time.Now() }))
+	wantCode(t, err, interact.Expired, "urn:1")
+}
+
+func TestChangedTDIsFoundByWhatIsNewOnly(t *testing.T) {
+	t.Parallel()
+	d := filled(t, Options{}, plain(t, 1, "urn:1", "Old", "urn:old:thing"))
+	changed := with(plain(t, 1, "urn:1", "New", "urn:new:thing"), func(r *td.Record) { r.Seq = 2 })
+	if _, err := d.put(changed, heard); err != nil {
+		t.Fatal(err)
+	}
+	if got := ids(d.FindLocal(td.Query{Capability: []string{"old"}})); got != "" {
+		t.Errorf("found by what is gone: %s", got)
+	}
+	if got := ids(d.FindLocal(td.Query{Capability: []string{"new"}})); got != "urn:1" {
+		t.Errorf("not found by what is new: %q", got)
+	}
+	if _, ok := d.Body(plain(t, 1, "urn:1", "Old").Record.Hash); ok {
+		t.Error("the old TD is still served")
+	}
+	if body, ok := d.Body(changed.Record.Hash); !ok || string(body) != string(changed.Signed.TD) {
+		t.Errorf("got body %q, %v", body, ok)
+	}
+}
+
+func TestQuotas(t *testing.T) {
+	t.Parallel()
+	self := key(t, 9).DID()
+	here := []td.Host{{Node: self}}
+	d := openDirectory(t, Options{Max: 3, PerOwner: 2, Self: self})
+	put := func(desc *td.Description, from origin) error {
+		_, err := d.put(desc, from)
+		return err
+	}
+	for _, id := range []string{"urn:1", "urn:2"} {
+		if err := put(plain(t, 1, id, ""), heard); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantCode(t, put(plain(t, 1, "urn:3", ""), heard), interact.Overloaded, "of its owner")
+	if err := put(plain(t, 2, "urn:3", ""), heard); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, put(plain(t, 3, "urn:4", ""), heard), interact.Overloaded, "3 descriptions")
+	own := with(plain(t, 1, "urn:own", ""), func(r *td.Record) { r.Hosts = here })
+	wantCode(t, put(own, heard), interact.Overloaded)
+	if err := put(own, published); err != nil {
+		t.Error("what this node publishes is refused:", err)
+	}
+	refresh := with(plain(t, 2, "urn:3", ""), func(r *td.Record) { r.Seq = 2 })
+	if err := put(refresh, heard); err != nil {
+		t.Error("a refresh is refused:", err)
+	}
+	if s := d.Stats(); s.Refused != 3 || s.Known != 4 || s.Own != 1 {
+		t.Errorf("got %+v", s)
+	}
+}
+
+// Tombstones of things that nobody knew cannot push out what is remembered, nor fill the memory.
+func TestFloodOfTombstones(t *testing.T) {
+	t.Parallel()
+	d := openDirectory(t, Options{Max: 4})
+	bury := func(id string, seq uint64) error {
+		tomb := with(plain(t, 1, id, ""), func(r *td.Record) { r.Seq, r.Kind = seq, td.KindTombstone })
+		tomb.Thing = nil
+		_, err := d.put(tomb, heard)
+		return err
+	}
+	met := plain(t, 1, "urn:met", "Met")
+	if _, err := d.put(met, heard); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"urn:1", "urn:2", "urn:3", "urn:4"} {
+		if err := bury(id, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantCode(t, bury("urn:5", 1), interact.Overloaded, "withdrawn")
+	if err := bury("urn:met", 2); err != nil {
+		t.Error("what was known cannot be withdrawn:", err)
+	}
+	_, err := d.Get(t.Context(), "met")
+	wantCode(t, err, interact.Withdrawn)
+}
+
+func TestGoneIsBounded(t *testing.T) {
+	t.Parallel()
+	d := openDirectory(t, Options{Max: 2})
+	for i := range 9 {
+		desc := with(plain(t, 1, string(rune('a'+i)), ""), func(r *td.Record) {
+			r.Expires = r.Expires.Add(time.Duration(i) * time.Second)
+		})
+		if _, err := d.put(desc, heard); err != nil {
+			t.Fatal(err)
+		}
+		tomb := with(desc, func(r *td.Record) { r.Seq, r.Kind = 2, td.KindTombstone })
+		tomb.Thing = nil
+		if _, err := d.put(tomb, heard); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(d.dirty) != 0 {
+		t.Errorf("%d things wait for a store that is not there", len(d.dirty))
+	}
+	if s := d.Stats(); s.Gone != 4 || len(d.entries) != 4 || len(d.graves.byID) != 4 {
+		t.Errorf("got %+v, %d entries, %d graves; want 4 of each", s, len(d.entries), len(d.graves.byID))
+	}
+}
+
+func TestOwnThings(t *testing.T) {
+	t.Parallel()
+	self := key(t, 9).DID()
+	mine := with(plain(t, 1, "urn:mine", "", "urn:x:y"), func(r *td.Record) { r.Hosts = []td.Host{{Node: self}} })
+	// Anybody can claim that this node hosts something.
+	claimed := with(plain(t, 2, "urn:claimed", "", "urn:x:y"), func(r *td.Record) { r.Hosts = []td.Host{{Node: self}} })
+	d := filled(t, Options{Self: self}, claimed, plain(t, 3, "urn:other", "", "urn:x:y"))
+	if _, err := d.Add(mine); err != nil {
+		t.Fatal(err)
+	}
+	hosted := func() int { return len(d.Hosted(td.Query{Capability: []string{"x"}})) }
+	if n := hosted(); n != 1 {
+		t.Errorf("got %d hosted things, want 1", n)
+	}
+	if local, known := d.Len(); local != 1 || known != 3 {
+		t.Errorf("got %d local of %d, want 1 of 3", local, known)
+	}
+	if n := len(d.Hosted(td.Query{Capability: []string{"z"}})); n != 0 {
+		t.Errorf("got %d hosted things by another capability", n)
+	}
+	// The gossip of the own refresh changes nothing; a move to another host does.
+	for _, c := range []struct {
+		seq   uint64
+		hosts []td.Host
+		want  int
+	}{{2, mine.Record.Hosts, 1}, {3, []td.Host{{Node: key(t, 8).DID()}}, 0}, {4, mine.Record.Hosts, 0}} {
+		if _, err := d.put(with(mine, func(r *td.Record) { r.Seq, r.Hosts = c.seq, c.hosts }), heard); err != nil {
+			t.Fatal(err)
+		}
+		if n := hosted(); n != c.want {
+			t.Errorf("seq %d: got %d hosted, want %d", c.seq, n, c.want)
+		}
+	}
+	// After a lost store the node publishes what it has already heard from others.
+	if changed, err := d.Add(with(mine, func(r *td.Record) { r.Seq = 4 })); err != nil || changed {
+		t.Fatal(changed, err)
+	}
+	if n := hosted(); n != 1 {
+		t.Errorf("after publishing what was heard: got %d hosted, want 1", n)
+	}
+}
+
+func TestHosts(t *testing.T) {
+	t.Parallel()
+	a, b := key(t, 7).DID(), key(t, 8).DID()
+	on := func(id string, seq uint64, hosts ...did.DID) *td.Description {
+		return with(plain(t, 1, id, ""), func(r *td.Record) {
+			r.Seq = seq
+			for _, h := range hosts {
+				r.Hosts = append(r.Hosts, td.Host{Node: h})
+			}
+		})
+	}
+	d := filled(t, Options{}, on("urn:1", 1, a, b), on("urn:2", 1, a))
+	check := func(what string, wantA, wantB bool) {
+		t.Helper()
+		if gotA, gotB := d.Hosts(a), d.Hosts(b); gotA != wantA || gotB != wantB {
+			t.Errorf("%s: got %v and %v, want %v and %v", what, gotA, gotB, wantA, wantB)
+		}
+	}
+	check("both host something", true, true)
+	put := func(desc *td.Description) {
+		t.Helper()
+		if _, err := d.put(desc, heard); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(on("urn:1", 2, a))
+	check("after a move", true, false)
+	put(on("urn:1", 3, b))
+	check("after a move back", true, true)
+	d.dropDue(time.Now().Add(2 * time.Hour))
+	check("after all has expired", false, false)
+}
+
+func TestReach(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		self, a, b := key(t, 9).DID(), key(t, 1).DID(), key(t, 2).DID()
+		d := openDirectory(t, Options{Self: self})
+		on := func(hosts ...did.DID) *td.Description {
+			desc := &td.Description{Record: &td.Record{}}
+			for _, h := range hosts {
+				desc.Record.Hosts = append(desc.Record.Hosts, td.Host{Node: h})
+			}
+			return desc
+		}
+		check := func(what string, desc *td.Description, want bool) {
+			t.Helper()
+			if got := d.Reachable(desc); got != want {
+				t.Errorf("%s: got %v, want %v", what, got, want)
+			}
+		}
+		check("at first", on(a), true)
+		d.Reach(a, false)
+		check("the only host down", on(a), false)
+		check("one of two down", on(a, b), true)
+		check("one of two down, and self", on(a, self), true)
+		check("no host", on(), true)
+		d.Reach(self, false)
+		check("self", on(self), true)
+		d.Reach(a, true)
+		check("reached again", on(a), true)
+		d.Reach(a, false)
+		time.Sleep(downFor)
+		check("another chance", on(a), true)
+
+		for i := range maxDown + 10 {
+			d.Reach(did.DID(string(rune(i+1))), false)
+		}
+		if n := d.Stats().Down; n != maxDown {
+			t.Errorf("got %d nodes remembered, want %d", n, maxDown)
+		}
+	})
+}
+
+func TestRunEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	d := openDirectory(t, Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := d.Run(ctx); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,155 @@
+// Package directory remembers verified descriptions and finds them again.
+//
+// Its centre is an index in memory: inverted lists by capability, id, owner, action, type, name and word, so that the
+// cost of a question follows the size of its answer. What gossip brings comes in by [Directory.Offer], what a question
+// of ours brings comes in by [Directory.Find] and [Directory.Get], what this node publishes by [Directory.Add]; all of
+// it is verified first, and nobody can go back to an older record. A description leaves when its record expires, or
+// when its owner withdraws it, which is remembered for as long as an older record could come back.
+package directory
+
+import (
+	"context"
+	"iter"
+	"log/slog"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	ds "github.com/ipfs/go-datastore"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// Options configure a [Directory]. The zero value works: an index in memory that asks nobody.
+type Options struct {
+	// Store keeps what is known across restarts. The directory owns the keys below "/directory" in it; the caller
+	// closes it after [Directory.Close]. Nil keeps nothing.
+	Store ds.Batching
+	// Verifier verifies what comes in. Sharing one with the rest of the node saves verifying twice. Nil means one of
+	// its own that knows did:key.
+	Verifier *td.Verifier
+	// Sources are asked for what the index may lack, all at once.
+	Sources []Source
+	// Fetch gets the TD of a record from one of its hosts by hash. What it returns is verified. Nil fetches nothing:
+	// then only records that carry their TD are learned.
+	Fetch func(ctx context.Context, r *td.Record) ([]byte, error)
+	// Bind makes a thing that can be asked out of a description, see [Directory.Locate]. It must not block. The result
+	// is kept until the description changes.
+	Bind func(d *td.Description) interact.Thing
+	// Self is this node. It is always reachable.
+	Self did.DID
+	// Timeout bounds how long sources are waited for; zero means 2 s.
+	Timeout time.Duration
+	// Max is how many descriptions of others are kept, and again how many tombstones and last seqs; more are refused.
+	// Zero means 100,000. Raising it costs about 10 kB of memory each.
+	Max int
+	// PerOwner is how many of them one owner may have; zero means 4096.
+	PerOwner int
+	// Log may be nil.
+	Log *slog.Logger
+}
+
+// A Source knows descriptions that the index may lack. Both methods must end soon after ctx does. What a source returns
+// is believed only after it was verified.
+type Source interface {
+	// Get returns the newest record of a thing, tombstones included. The error wraps [did.ErrNotFound] if there is
+	// none.
+	Get(ctx context.Context, owner did.DID, thing string) (*td.Signed, error)
+	// Find yields what may match q, and counts in q.Tally whom it asked. It yields nothing if it cannot be asked q.
+	Find(ctx context.Context, q td.Query) iter.Seq2[*td.Signed, error]
+}
+
+// Directory is a node's view of all things in the mesh. Its methods are safe for concurrent use.
+type Directory struct {
+	opts  Options
+	log   *slog.Logger
+	reach reach
+	fetch fetcher
+	queue chan *td.Signed // of Offer
+	// pending counts the goroutines of Run that complete an offer.
+	pending atomic.Int64
+	wake    chan struct{} // the next expiry has changed
+	count   counts
+
+	mu      sync.RWMutex
+	entries map[[32]byte]*entry // all of these are owned by mu
+	index   index
+	hashes  map[[32]byte]*entry // living entries by the hash of their TD
+	hosts   map[did.DID]int     // how many living entries a node hosts
+	graves  graves
+	living  expiries          // entries with a description, the next to expire first
+	gone    expiries          // entries without, the next to be forgotten first
+	asleep  time.Time         // until then expire sleeps, unless it is woken
+	dirty   map[[32]byte]bool // what differs from the store, by key
+
+	loading atomic.Bool // the store has more than is here yet
+	saving  sync.Mutex  // held by whoever writes to the store; taken before mu
+}
+
+// New returns a directory with what Options.Store kept. If that is much, [Directory.Run] loads the rest in the
+// background.
+func New(o Options) (*Directory, error) {
+	o.complete()
+	d := &Directory{
+		opts:    o,
+		log:     o.Log,
+		queue:   make(chan *td.Signed, 1024),
+		wake:    make(chan struct{}, 1),
+		entries: map[[32]byte]*entry{},
+		hashes:  map[[32]byte]*entry{},
+		hosts:   map[did.DID]int{},
+		dirty:   map[[32]byte]bool{},
+	}
+	d.fetch.get = o.Fetch
+	if err := d.load(context.Background()); err != nil {
+		return nil, interact.Errorf(interact.StoreCorrupt, "see the log; the directory can be deleted, it fills again",
+			"read the directory's store: %v", err)
+	}
+	return d, nil
+}
+
+func (o *Options) complete() {
+	if o.Verifier == nil {
+		o.Verifier = td.NewVerifier(did.Keys())
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = 2 * time.Second
+	}
+	if o.Max <= 0 {
+		o.Max = 100_000
+	}
+	if o.PerOwner <= 0 {
+		o.PerOwner = 4096
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+}
+
+// Run expires, learns what was offered, and writes to the store, until ctx ends. It returns after the last of its
+// goroutines, with the error of the last write if that failed.
+func (d *Directory) Run(ctx context.Context) error {
+	var g sync.WaitGroup
+	g.Go(func() { d.expire(ctx) })
+	g.Go(func() { d.save(ctx) })
+	g.Go(func() { d.loadRest(ctx) })
+	for range max(2, runtime.GOMAXPROCS(0)) {
+		g.Go(func() { d.learn(ctx, &g) })
+	}
+	<-ctx.Done()
+	g.Wait()
+	return d.flushLast()
+}
+
+// Close writes what was not written. It must not be called while [Directory.Run] runs.
+func (d *Directory) Close() error { return d.flushLast() }
+
+// Len returns how many of the known things this node publishes, and how many things are known in all.
+func (d *Directory) Len() (local, known int) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return len(d.index.own), len(d.living)
+}

@@ -1,0 +1,125 @@
+package directory
+
+import (
+	"container/heap"
+	"time"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// An entry is what is known of one thing of one owner. All of it is owned by Directory.mu.
+//
+//	          newer record          tombstone, move, expiry
+//	absent ──────────────▶ living ──────────────▶ gone ──▶ absent
+//	                         ▲                     │    when no older record can come back
+//	                         └─────────────────────┘
+//	                               newer record
+type entry struct {
+	key [32]byte
+	seq uint64 // the highest ever seen: readers never go back
+	// until is when the entry may be forgotten, once it is gone.
+	until time.Time
+	d     *td.Description // nil when gone
+	grave *grave          // nil when living, and when it is gone by expiry
+	own   bool            // this node publishes it
+	bound interact.Thing  // of Options.Bind for d, or nil
+	slot  uint32          // in the index, when living
+	place int             // in living or gone
+}
+
+// A grave remembers a thing that its owner withdrew or moved.
+type grave struct {
+	record *td.Record
+	names  []string // that it was found by
+}
+
+// A record lives for a day at most, and a clock may be five minutes early or late.
+const (
+	maxLifetime = 24 * time.Hour
+	maxSkew     = 5 * time.Minute
+)
+
+// forgettable returns when nothing that r overrules can be valid any more: neither what was issued before it, nor r
+// itself.
+func forgettable(r *td.Record) time.Time {
+	t := r.Issued.Add(maxLifetime)
+	if r.Expires.After(t) {
+		t = r.Expires
+	}
+	return t.Add(2 * maxSkew)
+}
+
+// alive reports whether r is valid at now.
+func alive(r *td.Record, now time.Time) bool { return now.Before(r.Expires) }
+
+// due returns when something happens to e by itself.
+func (e *entry) due() time.Time {
+	if e.d != nil {
+		return e.d.Record.Expires
+	}
+	return e.until
+}
+
+// expiries is a heap of entries; the first is due first.
+type expiries []*entry
+
+func (h expiries) Len() int           { return len(h) }
+func (h expiries) Less(i, j int) bool { return h[i].due().Before(h[j].due()) }
+func (h expiries) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].place, h[j].place = i, j
+}
+func (h *expiries) Push(e any) {
+	e.(*entry).place = len(*h)
+	*h = append(*h, e.(*entry))
+}
+func (h *expiries) Pop() any {
+	last := len(*h) - 1
+	e := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	return e
+}
+func (h *expiries) add(e *entry)    { heap.Push(h, e) }
+func (h *expiries) remove(e *entry) { heap.Remove(h, e.place) }
+func (h *expiries) fix(e *entry)    { heap.Fix(h, e.place) }
+
+// graves finds what is withdrawn by its id and by the names it had.
+type graves struct {
+	byID, byName map[string][]*entry
+}
+
+func (g *graves) add(e *entry) {
+	if g.byID == nil {
+		g.byID, g.byName = map[string][]*entry{}, map[string][]*entry{}
+	}
+	g.byID[e.grave.record.Thing] = append(g.byID[e.grave.record.Thing], e)
+	for _, n := range e.grave.names {
+		g.byName[n] = append(g.byName[n], e)
+	}
+}
+
+func (g *graves) remove(e *entry) {
+	without(g.byID, e.grave.record.Thing, e)
+	for _, n := range e.grave.names {
+		without(g.byName, n, e)
+	}
+}
+
+// without removes e from the list of name.
+func without(lists map[string][]*entry, name string, e *entry) {
+	list := lists[name]
+	for i, other := range list {
+		if other == e {
+			list[i] = list[len(list)-1]
+			list = list[:len(list)-1]
+			break
+		}
+	}
+	if len(list) == 0 {
+		delete(lists, name)
+		return
+	}
+	lists[name] = list
+}

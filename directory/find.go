@@ -1,0 +1,227 @@
+package directory
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// atOnce is how many answers of one source are verified, and their TDs fetched, at the same time.
+const atOnce = 8
+
+// Find yields the things that q asks for: those in the index at once, then what the sources add, each thing once. It
+// ends at q.Limit, when all sources are done, or after Options.Timeout; q.Tally then says how complete the answer is.
+// What the sources add is verified, held against q again, and learned. A source that fails is counted in q.Tally and
+// ends nothing: the only error is that of ctx. The directory holds no lock while it yields.
+func (d *Directory) Find(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error] {
+	return func(yield func(*td.Description, error) bool) {
+		a := answer{q: &q, given: map[[32]byte]bool{}, yield: yield}
+		if d.fromIndex(&a) {
+			d.fromSources(ctx, &a)
+		}
+	}
+}
+
+// FindLocal yields what the index has for q, up to q.Limit, and asks nobody: a query that asks for nothing yields all
+// things, by id. It works on what was known when it was called.
+func (d *Directory) FindLocal(q td.Query) iter.Seq[*td.Description] {
+	return func(yield func(*td.Description) bool) {
+		give := func(desc *td.Description, _ error) bool { return yield(desc) }
+		d.fromIndex(&answer{q: &q, given: map[[32]byte]bool{}, yield: give})
+	}
+}
+
+// An answer is what was yielded of one query.
+type answer struct {
+	q     *td.Query
+	given map[[32]byte]bool // by key
+	yield func(*td.Description, error) bool
+}
+
+// give yields desc if it is new to the answer. It returns false when the loop was left.
+func (a *answer) give(desc *td.Description) bool {
+	key := desc.Record.Key()
+	if a.given[key] {
+		return true
+	}
+	a.given[key] = true
+	a.q.Tally.See(desc.Record.Issued)
+	return a.yield(desc, nil)
+}
+
+func (a *answer) full() bool { return len(a.given) >= a.q.Max() }
+
+// fromIndex gives what the index has. It returns false when that is all there will be.
+func (d *Directory) fromIndex(a *answer) bool {
+	a.q.Tally.Ask(1)
+	found, more := d.lookup(a.q)
+	a.q.Tally.Answer()
+	if more || d.loading.Load() {
+		a.q.Tally.Truncate()
+	}
+	for _, desc := range found {
+		if !a.give(desc) {
+			return false
+		}
+	}
+	return !more
+}
+
+// lookup returns what the index has for q, up to its limit, and whether that is not all.
+func (d *Directory) lookup(q *td.Query) (found []*td.Description, more bool) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	for e := range d.index.find(q, time.Now()) {
+		if len(found) == q.Max() {
+			return found, true
+		}
+		found = append(found, e.d)
+	}
+	return found, false
+}
+
+// fromSources gives what the sources add to an answer.
+func (d *Directory) fromSources(ctx context.Context, a *answer) {
+	if len(d.opts.Sources) == 0 {
+		return
+	}
+	if a.full() {
+		a.q.Tally.Truncate() // there may be more, and nobody was asked
+		return
+	}
+	limited, cancel := context.WithTimeout(ctx, d.opts.Timeout)
+	found := make(chan *td.Description)
+	go d.askAll(limited, a.q, found)
+	// Leaving ends the sources, and waits until the last of them is done.
+	defer func() {
+		cancel()
+		for range found {
+		}
+	}()
+	for desc := range found {
+		if !a.give(desc) {
+			return
+		}
+		if a.full() {
+			a.q.Tally.Truncate()
+			return
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		a.yield(nil, ctx.Err())
+	case limited.Err() != nil:
+		a.q.Tally.Truncate()
+	}
+}
+
+// askAll asks every source, sends what they add to found, and closes it when all are done.
+func (d *Directory) askAll(ctx context.Context, q *td.Query, found chan<- *td.Description) {
+	defer close(found)
+	var g errgroup.Group
+	for _, s := range d.opts.Sources {
+		g.Go(func() error {
+			d.ask(ctx, s, q, found)
+			return nil
+		})
+	}
+	_ = g.Wait()
+}
+
+// ask sends what one source adds to found, until ctx ends.
+func (d *Directory) ask(ctx context.Context, s Source, q *td.Query, found chan<- *td.Description) {
+	var g errgroup.Group
+	g.SetLimit(atOnce)
+	for signed, err := range s.Find(ctx, *q) {
+		if err != nil {
+			d.sourceFailed(ctx, q, err)
+			break
+		}
+		g.Go(func() error {
+			if desc := d.resolve(ctx, signed, q); desc != nil {
+				select {
+				case found <- desc:
+				case <-ctx.Done():
+				}
+			}
+			return nil
+		})
+	}
+	_ = g.Wait()
+}
+
+// sourceFailed counts a source that gave an error. Whom it had asked before, it has counted itself.
+func (d *Directory) sourceFailed(ctx context.Context, q *td.Query, err error) {
+	if ctx.Err() != nil || errors.Is(err, did.ErrNotFound) {
+		return
+	}
+	q.Tally.Ask(1)
+	q.Tally.Fail()
+	d.log.Warn("a source failed", "err", err)
+}
+
+// resolve makes what a source sent into what q asks for, or nil.
+func (d *Directory) resolve(ctx context.Context, s *td.Signed, q *td.Query) *td.Description {
+	desc, r := d.take(ctx, s)
+	if r == nil {
+		return nil
+	}
+	if known, ok := d.one(r.Owner, r.Thing); ok {
+		desc = known // as new as what was sent, or newer
+	}
+	if desc == nil || !q.Match(desc) {
+		return nil
+	}
+	return desc
+}
+
+// take verifies what a source sent and learns it. The description is nil if it is known, withdrawn or invalid, and of
+// use even if there is no room to keep it. The record is nil only if it is invalid.
+func (d *Directory) take(ctx context.Context, s *td.Signed) (*td.Description, *td.Record) {
+	desc, r, err := d.open(ctx, s)
+	if errors.Is(err, td.ErrNoTD) {
+		desc, err = d.complete(ctx, s, r)
+	}
+	if err != nil {
+		if !errors.Is(err, errKnown) && ctx.Err() == nil {
+			d.log.Debug("a source's answer is of no use", "err", err)
+		}
+		return nil, r
+	}
+	_, err = d.put(desc, heard)
+	if desc.Thing == nil || err != nil && interact.AsError(err).Code != interact.Overloaded {
+		return nil, r
+	}
+	return desc, r
+}
+
+// one returns the description of a thing, if the index has one that is valid.
+func (d *Directory) one(owner did.DID, thing string) (*td.Description, bool) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	e := d.entries[td.Key(owner, thing)]
+	if e == nil || e.d == nil || !alive(e.d.Record, time.Now()) {
+		return nil, false
+	}
+	return e.d, true
+}
+
+// Hosted returns what this node publishes of what q asks for, up to q.Limit, for other nodes that ask.
+func (d *Directory) Hosted(q td.Query) []*td.Signed {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	var signed []*td.Signed
+	for e := range d.index.find(&q, time.Now(), d.index.own) {
+		if signed = append(signed, e.d.Signed); len(signed) == q.Max() {
+			break
+		}
+	}
+	return signed
+}

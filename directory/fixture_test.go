@@ -1,0 +1,237 @@
+package directory
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+func TestMain(m *testing.M) {
+	// The codec of TDs makes channels at first use. They must not belong to the bubble of one test.
+	k, err := keystore.FromSeed([32]byte{})
+	if err != nil {
+		panic(err)
+	}
+	s, err := agent{key: k, id: "urn:example:first", title: "First"}.sign(1)
+	if err != nil {
+		panic(err)
+	}
+	if _, err := td.NewVerifier(did.Keys()).Record(s.Record, time.Now()); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// key returns the nth test key.
+func key(t testing.TB, n byte) *keystore.Key {
+	t.Helper()
+	k, err := keystore.FromSeed([32]byte{n, 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// plain returns a description that nobody signed: the index does not ask. It is of owner n, has the title, and is
+// found by the capabilities.
+func plain(t testing.TB, n byte, id, title string, capabilities ...string) *td.Description {
+	t.Helper()
+	now := time.Now().UTC().Truncate(time.Second)
+	thing := &td.Thing{ID: id, Title: title, Raw: []byte(`{"id":"` + id + `"}`)}
+	for _, c := range capabilities {
+		thing.Capabilities = append(thing.Capabilities, td.Capability{ID: c})
+	}
+	return &td.Description{
+		Thing: thing,
+		Record: &td.Record{Owner: key(t, n).DID(), Thing: id, Seq: 1, Issued: now, Expires: now.Add(time.Hour),
+			Hash: sha256.Sum256(append([]byte(id+title), n)), Title: title, Raw: []byte(id)},
+		Signed: &td.Signed{Record: []byte(id), TD: thing.Raw},
+	}
+}
+
+// open returns a directory that is closed with the test.
+func openDirectory(t testing.TB, o Options) *Directory {
+	t.Helper()
+	if o.Log == nil {
+		o.Log = testLog(t)
+	}
+	d, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// run runs d until the returned function is called, or the test ends.
+func run(t testing.TB, d *Directory) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- d.Run(ctx) }()
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-done; err != nil {
+			t.Error("Run:", err)
+		}
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// filled returns a directory with what is given, learned from others.
+func filled(t testing.TB, o Options, descs ...*td.Description) *Directory {
+	t.Helper()
+	d := openDirectory(t, o)
+	for _, desc := range descs {
+		if _, err := d.put(desc, heard); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return d
+}
+
+// ids returns the thing ids of descriptions, in order.
+func ids(seq iter.Seq[*td.Description]) string {
+	var all []string
+	for desc := range seq {
+		all = append(all, desc.Record.Thing)
+	}
+	return strings.Join(all, " ")
+}
+
+// wantCode checks the code of an error, and that people are told what to do.
+func wantCode(t *testing.T, err error, code interact.Code, parts ...string) {
+	t.Helper()
+	e := interact.AsError(err)
+	if e == nil || e.Code != code {
+		t.Fatalf("got error %v, want %v", err, code)
+	}
+	if e.Hint == "" {
+		t.Errorf("error %q has no hint", err)
+	}
+	for _, p := range parts {
+		if !strings.Contains(e.Error()+"\n"+e.Hint, p) {
+			t.Errorf("error %q, hint %q: want %q in it", e, e.Hint, p)
+		}
+	}
+}
+
+// An agent is a signed thing as an owner publishes it.
+type agent struct {
+	key   *keystore.Key
+	id    string
+	title string
+	caps  []string
+	hosts []td.Host
+}
+
+// json returns the TD of a.
+func (a agent) json() []byte {
+	type capability struct {
+		ID string `json:"id"`
+	}
+	caps := []capability{}
+	for _, c := range a.caps {
+		caps = append(caps, capability{c})
+	}
+	raw, err := json.Marshal(map[string]any{
+		"@context":            []any{td.Context11, map[string]string{"lmos": td.ContextLMOS}},
+		"@type":               []string{"lmos:Agent"},
+		"id":                  a.id,
+		"title":               a.title,
+		"security":            []string{"nosec"},
+		"securityDefinitions": map[string]any{"nosec": map[string]string{"scheme": "nosec"}},
+		"lmos:capabilities":   caps,
+		"actions": map[string]any{"ask": map[string]any{
+			"forms": []any{map[string]string{"href": "http://127.0.0.1:1/ask"}},
+		}},
+	})
+	if err != nil {
+		panic(err)
+	}
+	return raw
+}
+
+// signed signs a with a seq, for an hour.
+func (a agent) signed(t testing.TB, seq uint64) *td.Signed {
+	t.Helper()
+	s, err := a.sign(seq)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (a agent) sign(seq uint64) (*td.Signed, error) {
+	thing, err := td.Complete(a.json(), a.key.DID())
+	if err != nil {
+		return nil, err
+	}
+	return td.Sign(thing, a.key, td.Lease{Seq: seq, Now: time.Now(), Lifetime: time.Hour, Hosts: a.hosts})
+}
+
+// bare returns s as refreshes travel: the record alone.
+func bare(t testing.TB, s *td.Signed) *td.Signed {
+	t.Helper()
+	b, err := s.Without()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &td.Signed{Record: b.Record}
+}
+
+// described verifies s.
+func described(t testing.TB, s *td.Signed) *td.Description {
+	t.Helper()
+	desc, err := s.Verify(t.Context(), td.NewVerifier(did.Keys()), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return desc
+}
+
+// buried returns the tombstone of a.
+func (a agent) buried(t testing.TB, seq uint64) *td.Signed {
+	t.Helper()
+	s, err := td.Bury(a.key, a.id, td.Lease{Seq: seq, Now: time.Now(), Lifetime: 48 * time.Hour}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// weather is an agent of owner n.
+func weather(t testing.TB, n byte) agent {
+	t.Helper()
+	return agent{key: key(t, n), id: "urn:example:weather", title: "Weather Agent",
+		caps: []string{"urn:example:weather:forecast"}}
+}
+
+// numbered is the ith agent of owner n.
+func numbered(t testing.TB, n byte, i int) agent {
+	t.Helper()
+	return agent{key: key(t, n), id: fmt.Sprintf("urn:example:agent-%03d", i), title: fmt.Sprintf("Agent %03d", i),
+		caps: []string{"urn:example:many:things"}}
+}

@@ -1,0 +1,256 @@
+package directory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// Get returns the one thing that ref names (see [td.Ref]): by id, by id and owner, by owner if it has one thing, by
+// name, or by the beginning of the owner's key. A full id that the index lacks is asked of the sources; a name is not,
+// because only an index can say that it is the only one.
+//
+// The error is an [*interact.Error]: [interact.NotFound] with what may have been meant, [interact.Ambiguous] with up to
+// eight exact references, [interact.Withdrawn] with the time; or it wraps the error of ctx.
+func (d *Directory) Get(ctx context.Context, ref string) (*td.Description, error) {
+	r := td.ParseRef(ref)
+	if found := d.named(r); len(found) > 0 {
+		return pick(r, found)
+	}
+	if _, full := fullOwner(r); !r.Exact() || full {
+		// Who else could know better? Without the owner, anybody's tombstone would do, so the sources are asked first.
+		if err := d.withdrawn(r); err != nil {
+			return nil, err
+		}
+	}
+	var failed error
+	if r.Exact() && len(d.opts.Sources) > 0 {
+		var more []*td.Description
+		more, failed = d.inquire(ctx, r)
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("look for %s: %w", ref, ctx.Err())
+		}
+		found := d.named(r)
+		if len(found) == 0 {
+			// A full index does not take what was found, but it was found.
+			found = slices.DeleteFunc(more, func(desc *td.Description) bool { return d.overrules(desc.Record) })
+		}
+		if len(found) > 0 {
+			return pick(r, found)
+		}
+	}
+	if err := d.withdrawn(r); err != nil {
+		return nil, err
+	}
+	return nil, d.notFound(r, failed)
+}
+
+// pick returns the only one of found, or the error that it is not.
+func pick(r td.Ref, found []*td.Description) (*td.Description, error) {
+	if len(found) == 1 {
+		return found[0], nil
+	}
+	refs := make([]string, len(found))
+	for i, desc := range found {
+		refs[i] = desc.Ref()
+	}
+	slices.Sort(refs)
+	hint := "use one of " + strings.Join(refs[:min(len(refs), 8)], ", ")
+	if len(refs) > 8 {
+		hint += ", …"
+	}
+	return nil, interact.Errorf(interact.Ambiguous, hint, "%d agents match %q", len(found), r)
+}
+
+// named returns the living things that a reference names, in the order of the ways that [Directory.Get] lists: what
+// one way finds hides what later ones would.
+func (d *Directory) named(r td.Ref) []*td.Description {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	now := time.Now()
+	if found := d.ownedLocked(byID, r.Name, r, now); len(found) > 0 {
+		return found
+	}
+	if r.Exact() {
+		if strings.HasPrefix(r.Name, "did:") {
+			return d.ownedLocked(byOwner, r.Name, r, now)
+		}
+		return nil
+	}
+	if found := d.ownedLocked(byName, nameKey(r.Name), r, now); len(found) > 0 {
+		return found
+	}
+	return d.byKeyLocked(r.Name, now)
+}
+
+// ownedLocked returns the members of a list that the owner of a reference has.
+func (d *Directory) ownedLocked(k kind, text string, r td.Ref, now time.Time) []*td.Description {
+	var found []*td.Description
+	for e := range d.index.having(k, text, now) {
+		if r.Owns(e.d.Record.Owner) {
+			found = append(found, e.d)
+		}
+	}
+	return found
+}
+
+// byKeyLocked returns the things of the owners whose key begins with text.
+func (d *Directory) byKeyLocked(text string, now time.Time) []*td.Description {
+	prefix := strings.TrimSuffix(text, "…")
+	if !strings.HasPrefix(prefix, "z6Mk") {
+		return nil
+	}
+	var found []*td.Description
+	for owner := range d.index.lists[byOwner] {
+		if strings.HasPrefix(did.DID(owner).Multibase(), prefix) {
+			found = append(found, d.ownedLocked(byOwner, owner, td.Ref{}, now)...)
+		}
+	}
+	return found
+}
+
+// withdrawn returns the error that a thing of that name was withdrawn or moved, or nil.
+func (d *Directory) withdrawn(r td.Ref) error {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	lists := d.graves.byID[r.Name]
+	if !r.Exact() {
+		lists = slices.Concat(lists, d.graves.byName[nameKey(r.Name)])
+	}
+	var last *td.Record
+	for _, e := range lists {
+		if rec := e.grave.record; r.Owns(rec.Owner) && (last == nil || rec.Issued.After(last.Issued)) {
+			last = rec
+		}
+	}
+	switch {
+	case last == nil:
+		return nil
+	case last.Kind == td.KindMoved:
+		return interact.Errorf(interact.Withdrawn, "lmosd show "+last.Thing+"@"+string(last.Successor),
+			"%s has moved to %s at %s", last.Thing, last.Successor, stamp(last.Issued))
+	}
+	return interact.Errorf(interact.Withdrawn, "lmosd find", "%s was withdrawn by its owner %s at %s",
+		last.Thing, last.Owner.Short(), stamp(last.Issued))
+}
+
+// inquire asks the sources for what a full id names. It returns what they found, and how they failed.
+func (d *Directory) inquire(ctx context.Context, r td.Ref) ([]*td.Description, error) {
+	ctx, cancel := context.WithTimeout(ctx, d.opts.Timeout)
+	defer cancel()
+	owner, ok := fullOwner(r)
+	if ok {
+		return d.inquireOwner(ctx, owner, r.Name)
+	}
+	var found []*td.Description
+	tally := &td.Tally{}
+	for desc, err := range d.Find(ctx, td.Query{ID: r.Name, Limit: 9, Tally: tally}) {
+		if err != nil {
+			break // the caller looks at its own ctx
+		}
+		if r.Owns(desc.Record.Owner) {
+			found = append(found, desc)
+		}
+	}
+	if c := tally.Coverage(); c.Asked > c.Answered {
+		return found, fmt.Errorf("%d of %d did not answer", c.Asked-c.Answered, c.Asked)
+	}
+	return found, nil
+}
+
+// fullOwner returns the owner of a reference, if it is not only the beginning of one.
+func fullOwner(r td.Ref) (did.DID, bool) {
+	owner := r.Owner
+	if !strings.HasPrefix(owner, "did:") {
+		owner = "did:key:" + owner
+	}
+	id, err := did.Parse(owner)
+	return id, err == nil
+}
+
+// inquireOwner asks all sources for the newest record of a thing and learns what they have.
+func (d *Directory) inquireOwner(ctx context.Context, owner did.DID, thing string) ([]*td.Description, error) {
+	var (
+		mu     sync.Mutex // owns newest and failed
+		newest *td.Description
+		failed []error
+		g      sync.WaitGroup
+	)
+	for _, s := range d.opts.Sources {
+		g.Go(func() {
+			signed, err := s.Get(ctx, owner, thing)
+			var desc *td.Description
+			if err == nil {
+				desc, _ = d.take(ctx, signed)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err != nil && !errors.Is(err, did.ErrNotFound):
+				failed = append(failed, err)
+			case desc != nil && desc.Record.Owner == owner && desc.Record.Thing == thing &&
+				(newest == nil || desc.Record.Seq > newest.Record.Seq):
+				newest = desc
+			}
+		})
+	}
+	g.Wait()
+	if newest == nil {
+		return nil, errors.Join(failed...)
+	}
+	return []*td.Description{newest}, nil
+}
+
+// notFound says that nothing has a name, and what may have been meant. failed says why the answer may be incomplete.
+func (d *Directory) notFound(r td.Ref, failed error) error {
+	hint := "lmosd find"
+	if near := d.near(r.Name); near != "" {
+		hint = "lmosd show " + near
+	}
+	return &interact.Error{Code: interact.NotFound, Title: fmt.Sprintf("no agent matches %q", r), Hint: hint, Err: failed}
+}
+
+// Locate returns what asks the thing that ref names, made by Options.Bind. The errors are those of [Directory.Get], and
+// [interact.Unreachable] if nothing here speaks to it. It implements interact.Finder.
+func (d *Directory) Locate(ctx context.Context, ref string) (interact.Thing, error) {
+	desc, err := d.Get(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	key := desc.Record.Key()
+	if t := d.bound(key, desc); t != nil {
+		return t, nil
+	}
+	var t interact.Thing
+	if d.opts.Bind != nil {
+		t = d.opts.Bind(desc)
+	}
+	if t == nil {
+		return nil, interact.Errorf(interact.Unreachable, "lmosd show "+desc.Ref(),
+			"no binding of this node reaches %s", desc.Record.Thing)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if e := d.entries[key]; e != nil && e.d == desc {
+		e.bound = t
+	}
+	return t, nil
+}
+
+// bound returns what was bound to desc before, or nil.
+func (d *Directory) bound(key [32]byte, desc *td.Description) interact.Thing {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if e := d.entries[key]; e != nil && e.d == desc {
+		return e.bound
+	}
+	return nil
+}

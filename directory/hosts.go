@@ -1,0 +1,29 @@
+package directory
+
+import "github.com/lmosd/lmosd/did"
+
+// Hosts reports whether a known thing is reached through node.
+func (d *Directory) Hosts(node did.DID) bool {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.hosts[node] > 0
+}
+
+// tallyLocked counts a living e for its hosts and its TD, or counts it out again.
+func (d *Directory) tallyLocked(e *entry, in bool) {
+	by := 1
+	switch {
+	case in:
+		d.hashes[e.d.Record.Hash] = e
+	default:
+		by = -1
+		if d.hashes[e.d.Record.Hash] == e {
+			delete(d.hashes, e.d.Record.Hash)
+		}
+	}
+	for _, h := range e.d.Record.Hosts {
+		if d.hosts[h.Node] += by; d.hosts[h.Node] == 0 {
+			delete(d.hosts, h.Node)
+		}
+	}
+}

@@ -1,0 +1,199 @@
+package directory
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/lmosd/lmosd/td"
+)
+
+func corpus(t testing.TB) []*td.Description {
+	w := plain(t, 1, "urn:w:1", "Weather in Bonn", "urn:example:weather:forecast")
+	w.Actions = map[string]*td.Action{"getForecast": {}}
+	w.Types = []string{"lmos:Agent"}
+	r := plain(t, 1, "urn:w:2", "Rain Radar", "example/weather/radar")
+	r.Description = "Looks at the clouds above the Rhine"
+	r.Types = []string{"lmos:Tool", "Sensor"}
+	b := plain(t, 2, "urn:b:1", "Billing", "urn:telekom:billing:invoice", "plain-word")
+	b.Types = []string{td.ContextLMOS + "#Agent"}
+	deep := plain(t, 2, "urn:d:1", "Deep", "urn:a:b:c:d:e:f:g:h:i:j:k:l:m:n")
+	return []*td.Description{w, r, b, deep}
+}
+
+func TestFindLocal(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		q    td.Query
+		want string
+	}{
+		{"everything, by id", td.Query{}, "urn:b:1 urn:d:1 urn:w:1 urn:w:2"},
+		{"limit", td.Query{Limit: 2}, "urn:b:1 urn:d:1"},
+		{"exact capability", td.Query{Capability: []string{"urn:example:weather:forecast"}}, "urn:w:1"},
+		{"capability in other case and separators", td.Query{Capability: []string{"Example/WEATHER/forecast"}}, "urn:w:1"},
+		{"level prefix", td.Query{Capability: []string{"example:weather"}}, "urn:w:1 urn:w:2"},
+		{"half a level", td.Query{Capability: []string{"urn:example:weath"}}, ""},
+		{"plain word", td.Query{Capability: []string{"plain-word"}}, "urn:b:1"},
+		{"two capabilities", td.Query{Capability: []string{"telekom", "plain-word"}}, "urn:b:1"},
+		{"two capabilities that nobody has both", td.Query{Capability: []string{"telekom", "example"}}, ""},
+		{"capability without a normal form", td.Query{Capability: []string{"::"}}, ""},
+		{"deeper than the lists", td.Query{Capability: []string{"a:b:c:d:e:f:g:h:i:j:k:l:m"}}, "urn:d:1"},
+		{"deeper and other", td.Query{Capability: []string{"a:b:c:d:e:f:g:h:i:j:k:l:x"}}, ""},
+		{"action name as capability", td.Query{Capability: []string{"getforecast"}}, "urn:w:1"},
+		{"id", td.Query{ID: "urn:w:2"}, "urn:w:2"},
+		{"owner", td.Query{Owner: key(t, 2).DID()}, "urn:b:1 urn:d:1"},
+		{"owner and capability", td.Query{Owner: key(t, 1).DID(), Capability: []string{"example:weather:radar"}}, "urn:w:2"},
+		{"action in any case", td.Query{Action: "GETFORECAST"}, "urn:w:1"},
+		{"agents in all spellings", td.Query{Type: "agent"}, "urn:b:1 urn:w:1"},
+		{"tools", td.Query{Type: "lmos:Tool"}, "urn:w:2"},
+		{"any type", td.Query{Type: "sensor"}, "urn:w:2"},
+		{"word of a title", td.Query{Text: "bonn"}, "urn:w:1"},
+		{"word of a description", td.Query{Text: "Rhine clouds"}, "urn:w:2"},
+		{"part of a word of a capability", td.Query{Text: "eath"}, "urn:w:1 urn:w:2"},
+		{"words that nobody has together", td.Query{Text: "bonn rhine"}, ""},
+		{"text without a word", td.Query{Text: "!?"}, "urn:b:1 urn:d:1 urn:w:1 urn:w:2"},
+		{"text and type", td.Query{Text: "weather", Type: "tool"}, "urn:w:2"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			d := filled(t, Options{}, corpus(t)...)
+			got := strings.Fields(ids(d.FindLocal(c.q)))
+			slices.Sort(got)
+			if strings.Join(got, " ") != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestFindLocalLeavesTheLoop(t *testing.T) {
+	t.Parallel()
+	d := filled(t, Options{}, corpus(t)...)
+	n := 0
+	for range d.FindLocal(td.Query{}) {
+		if n++; n == 2 {
+			break
+		}
+	}
+	if n != 2 {
+		t.Errorf("got %d, want 2", n)
+	}
+}
+
+// Whatever is added, changed and removed, the index answers as if it had looked at everything.
+func TestIndexAgreesWithMatch(t *testing.T) {
+	t.Parallel()
+	word := rapid.SampledFrom([]string{"weather", "rain", "billing", "a", "b", "urn:a:b", "A/b", "x:y:z:u:v:w", "éclair",
+		"ſharp", "\u212a"})
+	rapid.Check(t, func(rt *rapid.T) {
+		var x index
+		living := map[string]*entry{}
+		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
+			id := fmt.Sprintf("urn:%d", rapid.IntRange(0, 9).Draw(rt, "id"))
+			if e := living[id]; e != nil {
+				x.remove(e, e.d)
+				delete(living, id)
+				if rapid.Bool().Draw(rt, "gone") {
+					continue
+				}
+			}
+			e := &entry{d: drawThing(rt, t, id, word)}
+			living[id] = e
+			x.add(e)
+		}
+		for range 10 {
+			checkQuery(rt, &x, living, drawQuery(rt, word))
+		}
+		for _, e := range living {
+			x.remove(e, e.d)
+		}
+		for k, lists := range x.lists {
+			if len(lists) > 0 {
+				rt.Errorf("lists of kind %d are left: %v", k, lists)
+			}
+		}
+		if len(x.order) > 0 || len(x.free) != len(x.slots) {
+			rt.Errorf("left over: order %v, %d of %d slots free", x.order, len(x.free), len(x.slots))
+		}
+	})
+}
+
+func drawThing(rt *rapid.T, t testing.TB, id string, word *rapid.Generator[string]) *td.Description {
+	desc := plain(t, byte(rapid.IntRange(1, 3).Draw(rt, "owner")), id, word.Draw(rt, "title"),
+		rapid.SliceOfN(word, 0, 3).Draw(rt, "capabilities")...)
+	desc.Types = rapid.SliceOfN(word, 0, 2).Draw(rt, "types")
+	desc.Description = word.Draw(rt, "description")
+	for _, a := range rapid.SliceOfN(word, 0, 2).Draw(rt, "actions") {
+		if desc.Actions == nil {
+			desc.Actions = map[string]*td.Action{}
+		}
+		desc.Actions[a] = &td.Action{}
+	}
+	return desc
+}
+
+func drawQuery(rt *rapid.T, word *rapid.Generator[string]) td.Query {
+	maybe := func(name string) string {
+		if !rapid.Bool().Draw(rt, name+"?") {
+			return ""
+		}
+		return word.Draw(rt, name)
+	}
+	q := td.Query{Action: maybe("action"), Type: maybe("type"), Text: maybe("text"), Limit: 100}
+	if c := maybe("capability"); c != "" {
+		q.Capability = []string{c}
+	}
+	return q
+}
+
+func checkQuery(rt *rapid.T, x *index, living map[string]*entry, q td.Query) {
+	got, want := map[string]bool{}, map[string]bool{}
+	for e := range x.find(&q, time.Now()) {
+		got[e.d.Record.Thing] = true
+	}
+	for id, e := range living {
+		if q.Match(e.d) {
+			want[id] = true
+		}
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		rt.Fatalf("query %+v: got %v, want %v", q, got, want)
+	}
+}
+
+func TestPrefixesBeginWithLevels(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		id, ok := td.Normal(rapid.StringMatching(`(urn:)?[a-c/:]{1,20}`).Draw(rt, "id"))
+		if !ok {
+			return
+		}
+		got := slices.Collect(prefixes(id))
+		want := td.Levels(id)
+		if len(got) < len(want) || !slices.Equal(got[:len(want)], want) {
+			rt.Errorf("prefixes of %q: got %q, want %q at the beginning", id, got, want)
+		}
+	})
+}
+
+func TestManyWordsAreBounded(t *testing.T) {
+	t.Parallel()
+	desc := plain(t, 1, "urn:1", "Long")
+	var b strings.Builder
+	for i := range 3 * maxWords {
+		fmt.Fprintf(&b, "w%d ", i)
+	}
+	desc.Description = b.String()
+	d := filled(t, Options{}, desc)
+	if n := len(d.index.lists[byWord]); n != maxWords {
+		t.Errorf("got %d words in the index, want %d", n, maxWords)
+	}
+	if got := ids(d.FindLocal(td.Query{Text: "w0"})); got != "urn:1" {
+		t.Errorf("got %q by the first word", got)
+	}
+}

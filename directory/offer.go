@@ -1,0 +1,141 @@
+package directory
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/lmosd/lmosd/td"
+)
+
+// errKnown says that a record brings nothing: the same or a newer one is known.
+var errKnown = errors.New("known already")
+
+// Offer takes what gossip brings: a record, perhaps without its TD. It never blocks. While [Directory.Run] runs, what
+// is offered is verified, its TD is fetched if it is nowhere here, and it is learned; what is invalid, known, or
+// cannot be fetched is counted and otherwise forgotten: the next record of the thing tries again. When more comes than
+// can be verified, the oldest of it goes.
+func (d *Directory) Offer(s *td.Signed) {
+	for {
+		select {
+		case d.queue <- s:
+			return
+		default:
+		}
+		select {
+		case <-d.queue:
+			d.count.dropped.Add(1)
+		default:
+		}
+	}
+}
+
+// learn takes what was offered until ctx ends. It never waits for a fetch: those run in g.
+func (d *Directory) learn(ctx context.Context, g *sync.WaitGroup) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case s := <-d.queue:
+			desc, r, err := d.open(ctx, s)
+			if !errors.Is(err, td.ErrNoTD) {
+				d.accept(desc, err)
+			} else if d.pending.Add(1) > maxFlights {
+				d.pending.Add(-1)
+				d.accept(nil, errBusy)
+			} else {
+				g.Go(func() {
+					defer d.pending.Add(-1)
+					d.accept(d.complete(ctx, s, r))
+				})
+			}
+		}
+	}
+}
+
+// accept ends an offer.
+func (d *Directory) accept(desc *td.Description, err error) {
+	if err == nil {
+		_, err = d.put(desc, heard)
+	}
+	switch {
+	case err == nil, errors.Is(err, errKnown):
+	case errors.Is(err, errBusy):
+		d.count.dropped.Add(1)
+	default:
+		d.log.Debug("offer refused", "err", err)
+	}
+}
+
+// open verifies s and returns its description. The error is errKnown if there is nothing to learn, and wraps
+// td.ErrNoTD if all is well but the TD is not here; then the record is returned too.
+func (d *Directory) open(ctx context.Context, s *td.Signed) (*td.Description, *td.Record, error) {
+	now := time.Now()
+	r, err := d.opts.Verifier.Record(s.Record, now)
+	if err != nil {
+		d.count.invalid.Add(1)
+		return nil, nil, err
+	}
+	if d.knows(r) {
+		return nil, r, errKnown
+	}
+	desc, err := s.Verify(ctx, d.opts.Verifier, now)
+	if errors.Is(err, td.ErrNoTD) {
+		// Most records are refreshes: the TD is the one that we have.
+		if body, ok := d.Body(r.Hash); ok {
+			desc, err = (&td.Signed{Record: s.Record, TD: body}).Verify(ctx, d.opts.Verifier, now)
+		}
+	}
+	if err != nil && !errors.Is(err, td.ErrNoTD) {
+		d.count.invalid.Add(1)
+	}
+	return desc, r, err
+}
+
+// complete fetches the TD of a record that open has verified.
+func (d *Directory) complete(ctx context.Context, s *td.Signed, r *td.Record) (*td.Description, error) {
+	d.count.fetches.Add(1)
+	body, err := d.fetch.body(ctx, r)
+	if err != nil {
+		d.count.unfetched.Add(1)
+		return nil, err
+	}
+	desc, err := (&td.Signed{Record: s.Record, TD: body}).Verify(ctx, d.opts.Verifier, time.Now())
+	if err != nil {
+		d.count.invalid.Add(1)
+		d.fetch.failed(r.Hash)
+	}
+	return desc, err
+}
+
+// knows reports whether r is certainly no news.
+func (d *Directory) knows(r *td.Record) bool {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	e := d.entries[r.Key()]
+	if e == nil || r.Seq > e.seq {
+		return false
+	}
+	known := e.record()
+	return r.Seq < e.seq || known != nil && sameRecord(known, r)
+}
+
+// overrules reports whether something newer than r is known.
+func (d *Directory) overrules(r *td.Record) bool {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	e := d.entries[r.Key()]
+	return e != nil && r.Seq < e.seq
+}
+
+// Body returns the TD of a hash, if something that is known has it. The caller must not change it.
+func (d *Directory) Body(hash [32]byte) ([]byte, bool) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	e := d.hashes[hash]
+	if e == nil {
+		return nil, false
+	}
+	return e.d.Signed.TD, true
+}

@@ -1,0 +1,254 @@
+package directory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lmosd/lmosd/td"
+)
+
+// bodies is a Fetch that has the TDs of some agents.
+func bodies(t testing.TB, signed ...*td.Signed) func(context.Context, *td.Record) ([]byte, error) {
+	by := map[[32]byte][]byte{}
+	for _, s := range signed {
+		desc := described(t, s)
+		by[desc.Record.Hash] = desc.Signed.TD
+	}
+	return func(_ context.Context, r *td.Record) ([]byte, error) {
+		if body, ok := by[r.Hash]; ok {
+			return body, nil
+		}
+		return nil, errors.New("nobody has it")
+	}
+}
+
+func TestOffer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := weather(t, 1)
+		s := a.signed(t, 2)
+		tampered := numbered(t, 1, 1).signed(t, 1)
+		tampered.Record[20] ^= 1
+		for _, c := range []struct {
+			name   string
+			offers []*td.Signed
+			want   string
+			stats  Stats
+		}{
+			{"with its TD inside", []*td.Signed{s}, a.id, Stats{Known: 1, Added: 1}},
+			{"without its TD", []*td.Signed{bare(t, s)}, a.id, Stats{Known: 1, Added: 1, Fetches: 1}},
+			{"refresh without its TD", []*td.Signed{s, bare(t, a.signed(t, 3))}, a.id, Stats{Known: 1, Added: 2}},
+			{"again", []*td.Signed{s, s, bare(t, s)}, a.id, Stats{Known: 1, Added: 1}},
+			{"older", []*td.Signed{s, a.signed(t, 1)}, a.id, Stats{Known: 1, Added: 1}},
+			{"tombstone", []*td.Signed{s, a.buried(t, 3)}, "", Stats{Gone: 1, Added: 1, Withdrawn: 1}},
+			{"tampered", []*td.Signed{tampered, s}, a.id, Stats{Known: 1, Added: 1, Invalid: 1}},
+			{"no record", []*td.Signed{{Record: []byte("x")}}, "", Stats{Invalid: 1}},
+		} {
+			d := openDirectory(t, Options{Fetch: bodies(t, s)})
+			stop := run(t, d)
+			for _, o := range c.offers {
+				d.Offer(o)
+				synctest.Wait()
+			}
+			if got := ids(d.FindLocal(td.Query{})); got != c.want {
+				t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+			}
+			if got := d.Stats(); got != c.stats {
+				t.Errorf("%s:\n got %+v\nwant %+v", c.name, got, c.stats)
+			}
+			stop()
+		}
+	})
+}
+
+func TestOfferNeverBlocks(t *testing.T) {
+	t.Parallel()
+	d := openDirectory(t, Options{}) // nobody runs it
+	for i := range cap(d.queue) + 10 {
+		d.Offer(&td.Signed{Record: fmt.Append(nil, i)})
+	}
+	if n := d.Stats().Dropped; n != 10 {
+		t.Errorf("got %d dropped, want 10", n)
+	}
+	if first := <-d.queue; string(first.Record) != "10" {
+		t.Errorf("the first is %s: the oldest should go", first.Record)
+	}
+}
+
+// What is fetched once serves all who wait for it.
+func TestFetchOnceForAll(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := weather(t, 1)
+		first := a.signed(t, 1)
+		body := described(t, first).Signed.TD
+		var calls atomic.Int32
+		d := openDirectory(t, Options{Fetch: func(context.Context, *td.Record) ([]byte, error) {
+			calls.Add(1)
+			time.Sleep(time.Second)
+			return body, nil
+		}})
+		run(t, d)
+		for seq := uint64(1); seq <= 5; seq++ {
+			d.Offer(bare(t, a.signed(t, seq)))
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if n := calls.Load(); n != 1 {
+			t.Errorf("fetched %d times", n)
+		}
+		got, err := d.Get(t.Context(), "weather")
+		if err != nil || got.Record.Seq != 5 {
+			t.Errorf("got %v, %v, want seq 5", got, err)
+		}
+	})
+}
+
+// A host that never answers holds up neither other hosts nor the workers.
+func TestDeadHostStopsNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		dead, alive := td.Host{Node: key(t, 7).DID()}, td.Host{Node: key(t, 8).DID()}
+		good := numbered(t, 1, 500)
+		good.hosts = []td.Host{alive}
+		s := good.signed(t, 1)
+		get := bodies(t, s)
+		var most, now atomic.Int32
+		d := openDirectory(t, Options{Fetch: func(ctx context.Context, r *td.Record) ([]byte, error) {
+			if r.Hosts[0].Node != dead.Node {
+				return get(ctx, r)
+			}
+			most.Store(max(most.Load(), now.Add(1)))
+			defer now.Add(-1)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}})
+		run(t, d)
+		for i := range 100 {
+			a := numbered(t, 1, i)
+			a.hosts = []td.Host{dead}
+			d.Offer(bare(t, a.signed(t, 1)))
+		}
+		d.Offer(bare(t, s))
+		synctest.Wait()
+		if got := ids(d.FindLocal(td.Query{})); got != good.id {
+			t.Errorf("got %q, want what the living host has", got)
+		}
+		if n := most.Load(); n != perHost {
+			t.Errorf("%d fetches at once from one host, want %d", n, perHost)
+		}
+		if n := d.Stats().Dropped; n != 100-perHost-perHostQueue {
+			t.Errorf("%d dropped, want those that do not fit in line", n)
+		}
+	})
+}
+
+func TestFailedFetchesBackOff(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := weather(t, 1)
+		var calls int
+		d := openDirectory(t, Options{Fetch: func(context.Context, *td.Record) ([]byte, error) {
+			calls++
+			return nil, errors.New("no")
+		}})
+		run(t, d)
+		seq := uint64(0)
+		first := described(t, a.signed(t, 1))
+		try := func(after time.Duration) int {
+			time.Sleep(after)
+			seq++
+			refresh, err := td.Renew(first, a.key, td.Lease{Seq: seq, Now: time.Now(), Lifetime: time.Hour})
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.Offer(bare(t, refresh))
+			synctest.Wait()
+			return calls
+		}
+		for i, step := range []struct {
+			after time.Duration
+			want  int
+		}{
+			{0, 1}, {time.Second, 1}, {4 * time.Second, 2}, {19 * time.Second, 2}, {time.Second, 3}, {80 * time.Second, 4},
+			{320 * time.Second, 5}, {59 * time.Minute, 5}, {time.Minute, 6},
+		} {
+			if got := try(step.after); got != step.want {
+				t.Errorf("step %d: got %d fetches, want %d", i, got, step.want)
+			}
+		}
+		if n := d.Stats().Unfetched; n != uint64(seq) {
+			t.Errorf("got %d unfetched, want %d", n, seq)
+		}
+	})
+}
+
+func TestRubbishFromAHostIsAFailure(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := weather(t, 1)
+		calls := 0
+		d := openDirectory(t, Options{Fetch: func(context.Context, *td.Record) ([]byte, error) {
+			calls++
+			return []byte(`{"title":"something else"}`), nil
+		}})
+		run(t, d)
+		for seq := uint64(1); seq <= 3; seq++ {
+			d.Offer(bare(t, a.signed(t, seq)))
+			synctest.Wait()
+		}
+		if s := d.Stats(); calls != 1 || s.Known != 0 || s.Invalid != 1 {
+			t.Errorf("fetched %d times, %+v", calls, s)
+		}
+	})
+}
+
+// A fetch whose first caller leaves goes on for those who stay.
+func TestFetchOutlivesItsFirstCaller(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := fetcher{get: func(ctx context.Context, _ *td.Record) ([]byte, error) {
+			select {
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			case <-time.After(2 * time.Second):
+				return []byte("body"), nil
+			}
+		}}
+		r := &td.Record{Hash: [32]byte{1}}
+		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		done := make(chan error, 1)
+		go func() {
+			_, err := f.body(impatient, r)
+			done <- err
+		}()
+		synctest.Wait()
+		body, err := f.body(t.Context(), r)
+		if err != nil || string(body) != "body" {
+			t.Errorf("got %q, %v", body, err)
+		}
+		if err := <-done; !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v, want the deadline of the first", err)
+		}
+		if len(f.flights) != 0 || len(f.hosts) != 0 || len(f.failures) != 0 {
+			t.Errorf("left over: %v %v %v", f.flights, f.hosts, f.failures)
+		}
+	})
+}
+
+func TestFailuresAreBounded(t *testing.T) {
+	t.Parallel()
+	var f fetcher
+	for i := range maxFailures + 10 {
+		f.failed([32]byte{byte(i), byte(i >> 8)})
+	}
+	if n := len(f.failures); n != maxFailures {
+		t.Errorf("got %d, want %d", n, maxFailures)
+	}
+}

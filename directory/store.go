@@ -1,0 +1,371 @@
+package directory
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	ds "github.com/ipfs/go-datastore"
+	"github.com/ipfs/go-datastore/query"
+
+	"github.com/lmosd/lmosd/internal/cbor"
+	"github.com/lmosd/lmosd/td"
+)
+
+// The store has two entries for each thing, below these keys and under the key of the thing in hex: what must never be
+// lost is small and read at once, the description may follow.
+var (
+	seqKeys  = ds.NewKey("/directory/1/seq")
+	descKeys = ds.NewKey("/directory/1/desc")
+)
+
+// savedSeq is what is kept of every thing, living or gone.
+type savedSeq struct {
+	Seq   uint64   `cbor:"1,keyasint"`
+	Until int64    `cbor:"2,keyasint"` // Unix seconds
+	Grave []byte   `cbor:"3,keyasint"` // the tombstone or moved record, or nothing
+	Names []string `cbor:"4,keyasint"`
+}
+
+// savedDesc is what is kept of a living thing.
+type savedDesc struct {
+	Record []byte `cbor:"1,keyasint"`
+	TD     []byte `cbor:"2,keyasint"`
+	Own    bool   `cbor:"3,keyasint"`
+}
+
+const (
+	saveEvery   = time.Second
+	saveTimeout = 10 * time.Second
+	saveAtOnce  = 1024 // entries of one batch
+	loadAtOnce  = 256  // descriptions that New verifies; at 0.3 ms each they are hardly felt
+	maxSaved    = td.MaxRecord + td.MaxTD + 1024
+)
+
+// load reads every seq, and as many descriptions as are quick to verify; loadRest reads the others.
+func (d *Directory) load(ctx context.Context) error {
+	if d.opts.Store == nil {
+		return nil
+	}
+	err := d.each(ctx, seqKeys, func(key [32]byte, value []byte) error { return d.restoreSeq(key, value) })
+	if err != nil {
+		return err
+	}
+	more, err := d.loadDescriptions(ctx, loadAtOnce)
+	d.loading.Store(more)
+	return err
+}
+
+// loadRest reads the descriptions that New left, until ctx ends.
+func (d *Directory) loadRest(ctx context.Context) {
+	if !d.loading.Load() {
+		return
+	}
+	defer d.loading.Store(false)
+	start := time.Now()
+	if _, err := d.loadDescriptions(ctx, 0); err != nil && ctx.Err() == nil {
+		d.log.Error("load the directory", "err", err)
+		return
+	}
+	_, known := d.Len()
+	d.log.Info("directory loaded", "things", known, "took", time.Since(start))
+}
+
+var errEnough = errors.New("enough")
+
+// loadDescriptions reads up to limit descriptions that are not here yet; 0 is no limit. It reports whether there are
+// more.
+func (d *Directory) loadDescriptions(ctx context.Context, limit int) (more bool, err error) {
+	n := 0
+	err = d.each(ctx, descKeys, func(key [32]byte, value []byte) error {
+		if d.has(key) {
+			return nil
+		}
+		if n++; limit > 0 && n > limit {
+			return errEnough
+		}
+		return d.restore(ctx, key, value)
+	})
+	if errors.Is(err, errEnough) {
+		return true, nil
+	}
+	return false, err
+}
+
+// has reports whether the thing of a key is living.
+func (d *Directory) has(key [32]byte) bool {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	e := d.entries[key]
+	return e != nil && e.d != nil
+}
+
+// each calls take for each entry below prefix. What take finds corrupt is deleted, alone and with a line in the log.
+func (d *Directory) each(ctx context.Context, prefix ds.Key, take func(key [32]byte, value []byte) error) error {
+	for entry, err := range ds.QueryIter(ctx, d.opts.Store, query.Query{Prefix: prefix.String()}) {
+		if err != nil {
+			return err
+		}
+		key, err := parseKey(prefix, entry.Key)
+		if err == nil {
+			err = take(key, entry.Value)
+		}
+		switch {
+		case err == nil:
+		case errors.Is(err, errCorrupt):
+			d.count.corrupt.Add(1)
+			d.log.Warn("drop an entry of the directory's store", "key", entry.Key, "err", err)
+			if err := d.opts.Store.Delete(ctx, ds.RawKey(entry.Key)); err != nil {
+				return err
+			}
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// errCorrupt says that one entry of the store is of no use.
+var errCorrupt = errors.New("corrupt")
+
+func parseKey(prefix ds.Key, text string) (key [32]byte, err error) {
+	hexed, ok := strings.CutPrefix(text, prefix.String()+"/")
+	if n, err := hex.Decode(key[:], []byte(hexed[:min(len(hexed), 64)])); !ok || err != nil || n != 32 || len(hexed) != 64 {
+		return key, fmt.Errorf("%w: not the key of a thing", errCorrupt)
+	}
+	return key, nil
+}
+
+func storeKey(prefix ds.Key, key [32]byte) ds.Key {
+	return prefix.ChildString(hex.EncodeToString(key[:]))
+}
+
+// restoreSeq takes what was kept of a thing: the highest seq, and its grave.
+func (d *Directory) restoreSeq(key [32]byte, value []byte) error {
+	var s savedSeq
+	if err := unmarshal(value, &s); err != nil {
+		return err
+	}
+	now := time.Now()
+	e := &entry{key: key, seq: s.Seq, until: time.Unix(s.Until, 0)}
+	if len(s.Grave) > 0 {
+		r, err := d.opts.Verifier.Record(s.Grave, now)
+		switch {
+		case errors.Is(err, td.ErrExpired):
+		case err != nil:
+			return fmt.Errorf("%w: grave: %w", errCorrupt, err)
+		case r.Key() != key || r.Kind == td.KindTD:
+			return fmt.Errorf("%w: the grave of another thing", errCorrupt)
+		default:
+			e.grave = &grave{record: r, names: s.Names}
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !now.Before(e.until) {
+		d.markLocked(key) // to be deleted
+		return nil
+	}
+	d.entries[key] = e
+	d.gone.add(e)
+	if e.grave != nil {
+		d.graves.add(e)
+	}
+	return nil
+}
+
+// restore takes a description that was kept, and verifies it again: a store can be tampered with, too.
+func (d *Directory) restore(ctx context.Context, key [32]byte, value []byte) error {
+	var s savedDesc
+	if err := unmarshal(value, &s); err != nil {
+		return err
+	}
+	if len(s.TD) == 0 {
+		s.TD = nil
+	}
+	desc, err := (&td.Signed{Record: s.Record, TD: s.TD}).Verify(ctx, d.opts.Verifier, time.Now())
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, td.ErrExpired):
+		d.forgetStored(key)
+		return nil
+	case err != nil:
+		return fmt.Errorf("%w: %w", errCorrupt, err)
+	case desc.Thing == nil || desc.Record.Key() != key:
+		return fmt.Errorf("%w: the description of another thing", errCorrupt)
+	}
+	from := kept
+	if s.Own {
+		from = keptOwn
+	}
+	if _, err := d.put(desc, from); err != nil {
+		d.log.Debug("stored description not taken", "thing", desc.Record.Thing, "err", err)
+		d.forgetStored(key)
+	}
+	return nil
+}
+
+// forgetStored has the next write bring the store in line with what is here.
+func (d *Directory) forgetStored(key [32]byte) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.markLocked(key)
+}
+
+// markLocked notes that the store must be brought in line with what is known under a key.
+func (d *Directory) markLocked(key [32]byte) {
+	if d.opts.Store != nil {
+		d.dirty[key] = true
+	}
+}
+
+// unmarshal decodes a value of the store.
+func unmarshal(value []byte, v any) error {
+	if len(value) > maxSaved {
+		return fmt.Errorf("%w: %d bytes", errCorrupt, len(value))
+	}
+	if err := cbor.Unmarshal(value, v); err != nil {
+		return fmt.Errorf("%w: %w", errCorrupt, err)
+	}
+	return nil
+}
+
+// save writes what has changed, every second, until ctx ends.
+func (d *Directory) save(ctx context.Context) {
+	if d.opts.Store == nil {
+		return
+	}
+	tick := time.NewTicker(saveEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if err := d.Flush(ctx); err != nil && ctx.Err() == nil {
+				d.log.Error("write the directory's store", "err", err)
+			}
+		}
+	}
+}
+
+// flushLast writes what has changed when there is no more ctx to write in.
+func (d *Directory) flushLast() error {
+	ctx, cancel := context.WithTimeout(context.Background(), saveTimeout)
+	defer cancel()
+	return d.Flush(ctx)
+}
+
+// Flush writes what has changed to Options.Store and returns when it is durable there. Run does so every second. What
+// could not be written is tried again by the next call.
+func (d *Directory) Flush(ctx context.Context) error {
+	if d.opts.Store == nil {
+		return nil
+	}
+	d.saving.Lock()
+	defer d.saving.Unlock()
+	wrote := false
+	for {
+		changes := d.changes(saveAtOnce)
+		if len(changes) == 0 {
+			break
+		}
+		if err := d.write(ctx, changes); err != nil {
+			d.unsaved(changes)
+			return fmt.Errorf("write the directory's store: %w", err)
+		}
+		wrote = true
+	}
+	if !wrote {
+		return nil
+	}
+	return d.opts.Store.Sync(ctx, ds.NewKey("/directory"))
+}
+
+// A change is what the store must have under a key; nil means nothing.
+type change struct {
+	key  [32]byte
+	seq  *savedSeq
+	desc *savedDesc
+}
+
+// changes takes up to limit changes out of dirty.
+func (d *Directory) changes(limit int) []change {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var cs []change
+	for key := range d.dirty {
+		if len(cs) == limit {
+			break
+		}
+		delete(d.dirty, key)
+		cs = append(cs, changeOf(key, d.entries[key]))
+	}
+	return cs
+}
+
+func changeOf(key [32]byte, e *entry) change {
+	c := change{key: key}
+	if e == nil {
+		return c
+	}
+	c.seq = &savedSeq{Seq: e.seq, Until: e.until.Unix()}
+	if e.grave != nil {
+		c.seq.Grave, c.seq.Names = e.grave.record.Raw, e.grave.names
+	}
+	if e.d != nil {
+		c.desc = &savedDesc{Record: e.d.Record.Raw, Own: e.own}
+		if len(e.d.Record.Inline) == 0 { // else the TD is in the record
+			c.desc.TD = e.d.Signed.TD
+		}
+	}
+	return c
+}
+
+// unsaved puts changes back that could not be written.
+func (d *Directory) unsaved(cs []change) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, c := range cs {
+		d.markLocked(c.key)
+	}
+}
+
+// write writes changes as one batch.
+func (d *Directory) write(ctx context.Context, cs []change) error {
+	b, err := d.opts.Store.Batch(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range cs {
+		var seq, desc any
+		if c.seq != nil {
+			seq = c.seq
+		}
+		if c.desc != nil {
+			desc = c.desc
+		}
+		if err := putOrDelete(ctx, b, storeKey(seqKeys, c.key), seq); err != nil {
+			return err
+		}
+		if err := putOrDelete(ctx, b, storeKey(descKeys, c.key), desc); err != nil {
+			return err
+		}
+	}
+	return b.Commit(ctx)
+}
+
+func putOrDelete(ctx context.Context, b ds.Batch, key ds.Key, value any) error {
+	if value == nil {
+		return b.Delete(ctx, key)
+	}
+	raw, err := cbor.Marshal(value)
+	if err != nil {
+		return err
+	}
+	return b.Put(ctx, key, raw)
+}

@@ -1,0 +1,370 @@
+package directory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	ds "github.com/ipfs/go-datastore"
+	"github.com/ipfs/go-datastore/query"
+	dssync "github.com/ipfs/go-datastore/sync"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/cbor"
+	"github.com/lmosd/lmosd/td"
+)
+
+func memory() ds.Batching { return dssync.MutexWrap(ds.NewMapDatastore()) }
+
+// stored returns the keys in a store, without their prefix.
+func stored(t testing.TB, store ds.Datastore, prefix ds.Key) []string {
+	t.Helper()
+	var keys []string
+	for e, err := range ds.QueryIter(t.Context(), store, query.Query{Prefix: prefix.String(), KeysOnly: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, e.Key)
+	}
+	return keys
+}
+
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	store, self := memory(), key(t, 9).DID()
+	kept, buried, mine := weather(t, 1), numbered(t, 1, 1), numbered(t, 2, 2)
+	mine.hosts = []td.Host{{Node: self}}
+	d := openDirectory(t, Options{Store: store, Self: self})
+	for _, s := range []*td.Signed{kept.signed(t, 5), buried.signed(t, 1), buried.buried(t, 2)} {
+		if _, err := d.put(described(t, s), heard); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := d.Add(described(t, mine.signed(t, 1))); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	again := openDirectory(t, Options{Store: store, Self: self})
+	if local, known := again.Len(); local != 1 || known != 2 {
+		t.Errorf("got %d local of %d, want 1 of 2", local, known)
+	}
+	got, err := again.Get(t.Context(), "weather")
+	if err != nil || got.Record.Seq != 5 || got.ProofMethod == "" {
+		t.Errorf("got %v, %v", got, err)
+	}
+	if got := ids(again.FindLocal(td.Query{Capability: []string{"urn:example:weather:forecast"}})); got != kept.id {
+		t.Errorf("by capability: got %q", got)
+	}
+	_, err = again.Get(t.Context(), "agent-001")
+	wantCode(t, err, interact.Withdrawn)
+	_, err = again.put(described(t, kept.signed(t, 4)), heard)
+	wantCode(t, err, interact.RolledBack)
+	if n := len(again.dirty); n != 0 {
+		t.Errorf("%d entries would be written again", n)
+	}
+}
+
+func TestRunWritesEverySecond(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := memory()
+		d := openDirectory(t, Options{Store: store})
+		stop := run(t, d)
+		a := weather(t, 1)
+		if _, err := d.put(described(t, a.signed(t, 1)), heard); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(saveEvery)
+		synctest.Wait()
+		if n := len(stored(t, store, descKeys)); n != 1 {
+			t.Errorf("after a second: %d descriptions in the store, want 1", n)
+		}
+		if _, err := d.put(described(t, a.buried(t, 2)), heard); err != nil {
+			t.Fatal(err)
+		}
+		stop() // writes what is left
+		if n, m := len(stored(t, store, descKeys)), len(stored(t, store, seqKeys)); n != 0 || m != 1 {
+			t.Errorf("after the tombstone: %d descriptions and %d seqs, want 0 and 1", n, m)
+		}
+	})
+}
+
+func TestStoreForgetsWhatIsOver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := memory()
+		fill := func() {
+			d := openDirectory(t, Options{Store: store})
+			for i, s := range many(t, 1, 0, 3) {
+				if _, err := d.put(described(t, s), heard); err != nil {
+					t.Fatal(i, err)
+				}
+			}
+			if err := d.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fill()
+		time.Sleep(2 * time.Hour) // the node was off
+		d := openDirectory(t, Options{Store: store})
+		if s := d.Stats(); s.Known != 0 || s.Gone != 3 || s.Corrupt != 0 {
+			t.Errorf("got %+v", s)
+		}
+		run(t, d)
+		time.Sleep(saveEvery)
+		synctest.Wait()
+		if n, m := len(stored(t, store, descKeys)), len(stored(t, store, seqKeys)); n != 0 || m != 3 {
+			t.Errorf("got %d descriptions and %d seqs, want 0 and 3", n, m)
+		}
+		time.Sleep(25 * time.Hour)
+		synctest.Wait()
+		if m := len(stored(t, store, seqKeys)); m != 0 {
+			t.Errorf("got %d seqs a day later", m)
+		}
+	})
+}
+
+func TestSeqsThatAreOverAreDeletedAtStart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := memory()
+		d := openDirectory(t, Options{Store: store})
+		if _, err := d.put(described(t, weather(t, 1).signed(t, 1)), heard); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(48 * time.Hour)
+		again := openDirectory(t, Options{Store: store})
+		if err := again.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(stored(t, store, ds.NewKey("/directory"))); n != 0 || len(again.entries) != 0 {
+			t.Errorf("%d entries in the store, %d here", n, len(again.entries))
+		}
+	})
+}
+
+// Corrupt entries cost themselves.
+func TestCorruptEntriesAreDroppedOneByOne(t *testing.T) {
+	t.Parallel()
+	store := memory()
+	d := openDirectory(t, Options{Store: store})
+	for _, s := range many(t, 1, 0, 4) {
+		if _, err := d.put(described(t, s), heard); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	keys := stored(t, store, descKeys)
+	value := func(key string) []byte {
+		v, err := store.Get(t.Context(), ds.RawKey(key))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	flipped := append([]byte{}, value(keys[1])...)
+	flipped[len(flipped)/2] ^= 1
+	for key, v := range map[string][]byte{
+		keys[0]:                         value(keys[0])[:40],
+		keys[1]:                         flipped,
+		keys[2]:                         value(keys[3]), // of another thing
+		descKeys.String() + "/nonsense": nil,
+		stored(t, store, seqKeys)[0]:    []byte("nonsense"),
+	} {
+		if err := store.Put(t.Context(), ds.RawKey(key), v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again := openDirectory(t, Options{Store: store})
+	if s := again.Stats(); s.Known != 1 || s.Corrupt != 5 {
+		t.Errorf("got %+v, want 1 known and 5 corrupt", s)
+	}
+	if n := len(stored(t, store, descKeys)); n != 1 {
+		t.Errorf("%d descriptions are left in the store, want 1", n)
+	}
+}
+
+func TestGraveOfAnotherThingIsCorrupt(t *testing.T) {
+	t.Parallel()
+	store := memory()
+	tomb := described(t, weather(t, 1).buried(t, 2)).Record
+	alive := described(t, weather(t, 1).signed(t, 2)).Record
+	for i, s := range []savedSeq{
+		{Seq: 2, Until: time.Now().Add(time.Hour).Unix(), Grave: tomb.Raw},
+		{Seq: 2, Until: time.Now().Add(time.Hour).Unix(), Grave: alive.Raw},
+		{Seq: 2, Until: time.Now().Add(time.Hour).Unix(), Grave: []byte("x")},
+	} {
+		raw, err := cbor.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := store.Put(t.Context(), storeKey(seqKeys, [32]byte{byte(i)}), raw); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := openDirectory(t, Options{Store: store})
+	if s := d.Stats(); s.Corrupt != 3 || s.Gone != 0 {
+		t.Errorf("got %+v", s)
+	}
+}
+
+// What New leaves to the background is there soon, and the answers until then say that they are not complete.
+func TestMuchIsLoadedInTheBackground(t *testing.T) {
+	t.Parallel()
+	store := memory()
+	verifier := td.NewVerifier(did.Keys())
+	d := openDirectory(t, Options{Store: store, Verifier: verifier})
+	const n = loadAtOnce + 50
+	for i, s := range many(t, 1, 0, n) {
+		if i < n-1 {
+			if _, err := d.put(described(t, s), heard); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again := openDirectory(t, Options{Store: store, Verifier: verifier})
+	if _, known := again.Len(); known != loadAtOnce {
+		t.Errorf("New has loaded %d, want %d", known, loadAtOnce)
+	}
+	tally := &td.Tally{}
+	_, err := found(again.Find(t.Context(), td.Query{ID: "urn:x", Tally: tally}))
+	if err != nil || !tally.Coverage().Truncated {
+		t.Errorf("got %v, %+v, want a truncated answer", err, tally.Coverage())
+	}
+	// Nobody goes back meanwhile, although the description is not here yet.
+	late := again.lateOne(t)
+	_, err = again.put(with(late, func(r *td.Record) { r.Seq = 0 }), heard)
+	wantCode(t, err, interact.RolledBack)
+	again.loadRest(t.Context())
+	if _, known := again.Len(); known != n-1 {
+		t.Errorf("Run has loaded %d, want %d", known, n-1)
+	}
+	if again.loading.Load() {
+		t.Error("still loading")
+	}
+}
+
+// lateOne returns a description that is in the store and not in d.
+func (d *Directory) lateOne(t *testing.T) *td.Description {
+	for key, e := range d.entries {
+		if e.d != nil {
+			continue
+		}
+		raw, err := d.opts.Store.Get(t.Context(), storeKey(descKeys, key))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var s savedDesc
+		if err := unmarshal(raw, &s); err != nil {
+			t.Fatal(err)
+		}
+		return described(t, &td.Signed{Record: s.Record})
+	}
+	t.Fatal("nothing is late")
+	return nil
+}
+
+// fullDisk is a store whose writes fail while full is set.
+type fullDisk struct {
+	ds.Batching
+	full bool
+}
+
+func (f *fullDisk) Batch(ctx context.Context) (ds.Batch, error) {
+	if f.full {
+		return nil, errors.New("no space left on device")
+	}
+	return f.Batching.Batch(ctx)
+}
+
+func TestFlushTriesAgain(t *testing.T) {
+	t.Parallel()
+	disk := &fullDisk{memory(), true}
+	d := openDirectory(t, Options{Store: disk})
+	if _, err := d.put(described(t, weather(t, 1).signed(t, 1)), heard); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Flush(t.Context()); err == nil || !strings.Contains(err.Error(), "no space") {
+		t.Errorf("got %v", err)
+	}
+	disk.full = false
+	if err := d.Flush(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if n := len(stored(t, disk, descKeys)); n != 1 {
+		t.Errorf("%d descriptions in the store, want 1", n)
+	}
+}
+
+// unreadable is a store that cannot be read.
+type unreadable struct{ ds.Batching }
+
+func (unreadable) Query(context.Context, query.Query) (query.Results, error) {
+	return nil, errors.New("input/output error")
+}
+
+func TestNewSaysThatTheStoreIsBroken(t *testing.T) {
+	t.Parallel()
+	_, err := New(Options{Store: unreadable{memory()}})
+	wantCode(t, err, interact.StoreCorrupt, "input/output error")
+}
+
+// Whatever the store has, New comes up, and what it takes in is verified.
+func FuzzRestore(f *testing.F) {
+	a := agent{key: key(f, 1), id: "urn:example:weather", title: "Weather"}
+	live, dead := described(f, a.signed(f, 1)), described(f, a.buried(f, 2))
+	for _, v := range []any{
+		savedDesc{Record: live.Record.Raw}, savedDesc{Record: bare(f, live.Signed).Record, TD: live.Signed.TD, Own: true},
+		savedSeq{Seq: 1, Until: 1 << 40}, savedSeq{Until: -1 << 62},
+		savedSeq{Seq: 2, Until: 1 << 40, Grave: dead.Record.Raw, Names: []string{"weather"}},
+	} {
+		raw, err := cbor.Marshal(v)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(raw, true)
+		f.Add(raw, false)
+	}
+	f.Add([]byte{}, true)
+	f.Fuzz(func(t *testing.T, value []byte, right bool) {
+		store := memory()
+		where := [32]byte{1}
+		if right {
+			where = live.Record.Key()
+		}
+		for _, prefix := range []ds.Key{seqKeys, descKeys} {
+			if err := store.Put(t.Context(), storeKey(prefix, where), value); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d, err := New(Options{Store: store})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for desc := range d.FindLocal(td.Query{}) {
+			if desc.Record.Owner != a.key.DID() || desc.ProofMethod == "" {
+				t.Errorf("took %+v", desc.Record)
+			}
+		}
+		_, _ = d.Get(t.Context(), "weather")
+		if err := d.Close(); err != nil {
+			t.Error(fmt.Errorf("close: %w", err))
+		}
+	})
+}

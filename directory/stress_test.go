@@ -1,0 +1,89 @@
+package directory
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// Everything at once, for the race detector; at the end the index holds exactly what is living.
+func TestEverythingAtOnce(t *testing.T) {
+	t.Parallel()
+	signed := many(t, 1, 0, 12)
+	verifier := td.NewVerifier(did.Keys())
+	d := openDirectory(t, Options{
+		Store: memory(), Verifier: verifier, Self: key(t, 9).DID(), Max: 40, PerOwner: 30,
+		Sources: []Source{having(signed...)},
+		Fetch:   bodies(t, signed...),
+		Bind: func(*td.Description) interact.Thing {
+			return interact.Unary(func(context.Context, *interact.Message) (*interact.Message, error) { return nil, nil })
+		},
+	})
+	stop := run(t, d)
+	var g sync.WaitGroup
+	for i := range 4 {
+		g.Go(func() { churn(t, d, rand.New(rand.NewPCG(uint64(i), 1))) })
+		g.Go(func() { ask(t, d, rand.New(rand.NewPCG(uint64(i), 2)), signed) })
+	}
+	g.Wait()
+	stop()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	inUse := 0
+	for _, e := range d.entries {
+		if e.d != nil {
+			inUse++
+		}
+	}
+	if inUse != len(d.living) || inUse != len(d.index.order) || inUse != len(d.hashes) ||
+		len(d.entries) != inUse+len(d.gone) {
+		t.Errorf("%d entries, %d living, %d in the heap, %d in order, %d by hash, %d gone",
+			len(d.entries), inUse, len(d.living), len(d.index.order), len(d.hashes), len(d.gone))
+	}
+}
+
+// churn adds, changes and withdraws.
+func churn(t *testing.T, d *Directory, rng *rand.Rand) {
+	for range 300 {
+		id := fmt.Sprintf("urn:churn:%d", rng.IntN(50))
+		desc := plain(t, byte(1+rng.IntN(3)), id, fmt.Sprintf("Title %d", rng.IntN(5)), "urn:a:b")
+		desc.Record.Seq = rng.Uint64N(40)
+		if rng.IntN(5) == 0 {
+			desc.Record.Kind, desc.Thing = td.KindTombstone, nil
+		}
+		if _, err := d.put(desc, origin(rng.IntN(2))); err != nil && interact.AsError(err).Code == interact.Internal {
+			t.Error(err)
+		}
+		d.Reach(desc.Record.Owner, rng.IntN(2) == 0)
+		if rng.IntN(50) == 0 {
+			d.dropDue(time.Now().Add(time.Duration(rng.IntN(61)) * time.Minute))
+		}
+	}
+}
+
+// ask reads in every way.
+func ask(t *testing.T, d *Directory, rng *rand.Rand, signed []*td.Signed) {
+	for range 50 {
+		d.Offer(signed[rng.IntN(len(signed))])
+		for _, err := range d.Find(t.Context(), td.Query{Capability: things, Limit: rng.IntN(20)}) {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		for desc := range d.FindLocal(td.Query{Text: "title"}) {
+			_ = d.Reachable(desc)
+		}
+		_, _ = d.Locate(t.Context(), fmt.Sprintf("title-%d", rng.IntN(5)))
+		_ = d.Hosted(td.Query{})
+		_ = d.Stats()
+		d.Len()
+		d.Hosts(key(t, byte(rng.IntN(5))).DID())
+	}
+}

@@ -1,0 +1,255 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/td"
+)
+
+// maxAnswer bounds what a Client reads of one answer, in bytes.
+const maxAnswer = 16 << 20
+
+// A Client asks a running node over its HTTP API. Every error is an [*interact.Error] or wraps a context error: what the
+// node said keeps its code, hint and issues; [interact.NotRunning] says that nobody answers at the address, and
+// [interact.NodeLost] that the connection broke before the answer was complete. It is safe for concurrent use.
+type Client struct {
+	target string // as given to Dial
+	base   string // without a trailing slash
+	token  string
+	http   *http.Client
+}
+
+// Dial returns a client of the node at target: the path of its unix socket (absolute, or with the prefix "unix:"), or an
+// http or https URL. The token is sent as bearer; empty sends none. Nothing is connected until the first request.
+// Another form of target is an [*interact.Error] of code Usage.
+func Dial(target, token string) (*Client, error) {
+	c := &Client{target: target, token: token}
+	transport := &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: 30 * time.Second, DisableCompression: true}
+	c.http = &http.Client{Transport: transport, CheckRedirect: noRedirect}
+	if path, ok := socketPath(target); ok {
+		c.base = "http://localhost"
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		}
+		return c, nil
+	}
+	u, err := url.Parse(target)
+	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return nil, interact.Errorf(interact.Usage, "lmosd status --node http://127.0.0.1:4668",
+			"%q is neither the URL nor the socket of a node", target)
+	}
+	c.base = u.Scheme + "://" + u.Host + strings.TrimSuffix(u.EscapedPath(), "/")
+	return c, nil
+}
+
+func socketPath(target string) (path string, ok bool) {
+	if path, ok = strings.CutPrefix(target, "unix:"); ok {
+		return strings.TrimPrefix(path, "//"), true
+	}
+	return target, strings.HasPrefix(target, "/")
+}
+
+func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+// Target returns what the client was made for, as it was given to [Dial].
+func (c *Client) Target() string { return c.target }
+
+// Close closes idle connections. Requests under way go on.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Status returns the state of the node.
+func (c *Client) Status(ctx context.Context) (*Status, error) {
+	return get[Status](ctx, c, "/v1/status")
+}
+
+// Identity returns the node's DID, PeerID and DID document.
+func (c *Client) Identity(ctx context.Context) (*Identity, error) {
+	return get[Identity](ctx, c, "/v1/id")
+}
+
+// Version returns what program the node runs.
+func (c *Client) Version(ctx context.Context) (*Version, error) {
+	return get[Version](ctx, c, "/version")
+}
+
+// Peers returns the connected nodes.
+func (c *Client) Peers(ctx context.Context) (*PeerList, error) {
+	return get[PeerList](ctx, c, "/v1/peers")
+}
+
+// Connect connects the node to the peer at addr, a multiaddr that ends in /p2p/…. It needs the token or the socket.
+func (c *Client) Connect(ctx context.Context, addr string) error {
+	body, err := json.Marshal(peerRequest{Addr: addr})
+	if err != nil {
+		return err
+	}
+	_, _, err = c.do(ctx, http.MethodPost, "/v1/peers", interact.JSON, body)
+	return err
+}
+
+// Find returns the things that q asks for, and how complete the answer is. The node searches for timeout; zero means the
+// node's default of two seconds. An empty answer is no error.
+func (c *Client) Find(ctx context.Context, q td.Query, timeout time.Duration) (*AgentList, error) {
+	return get[AgentList](ctx, c, "/v1/find?"+findValues(q, timeout).Encode())
+}
+
+func findValues(q td.Query, timeout time.Duration) url.Values {
+	v := url.Values{}
+	for _, c := range q.Capability {
+		v.Add("capability", c)
+	}
+	single := map[string]string{"id": q.ID, "owner": string(q.Owner), "action": q.Action, "type": q.Type, "q": q.Text}
+	if q.Limit != 0 {
+		single["limit"] = strconv.Itoa(q.Limit)
+	}
+	if timeout != 0 {
+		single["timeout"] = timeout.String()
+	}
+	for name, value := range single {
+		if value != "" {
+			v.Set(name, value)
+		}
+	}
+	return v
+}
+
+// Agent returns the thing that ref names (see [td.Ref]) with its TD and what was verified.
+func (c *Client) Agent(ctx context.Context, ref string) (*AgentDetail, error) {
+	return get[AgentDetail](ctx, c, "/v1/agents/"+url.PathEscape(ref))
+}
+
+// Publish signs, stores and announces a TD, with or without an id. It needs the token or the socket.
+func (c *Client) Publish(ctx context.Context, raw []byte) (*Publication, error) {
+	return ask[Publication](ctx, c, http.MethodPost, "/v1/publish", tdJSON, raw)
+}
+
+// Unpublish withdraws the thing that ref names. It needs the token or the socket.
+func (c *Client) Unpublish(ctx context.Context, ref string) (*Publication, error) {
+	return ask[Publication](ctx, c, http.MethodDelete, "/v1/agents/"+url.PathEscape(ref), "", nil)
+}
+
+// Call invokes an action of the thing that ref names and returns its output with its content type; an action without
+// output gives none of both. A nil body sends no input; an empty contentType means JSON. The node waits for the agent as
+// long as ctx allows, at most ten minutes; without a deadline, 30 s. Read and Write do the same.
+func (c *Client) Call(ctx context.Context, ref, action, contentType string, body []byte) ([]byte, string, error) {
+	if contentType == "" && body != nil {
+		contentType = interact.JSON
+	}
+	return c.do(ctx, http.MethodPost, affordance(ref, "actions", action), contentType, body)
+}
+
+// Read returns the value of a property with its content type; an empty property reads all.
+func (c *Client) Read(ctx context.Context, ref, property string) ([]byte, string, error) {
+	return c.do(ctx, http.MethodGet, affordance(ref, "properties", property), "", nil)
+}
+
+// Write sets the value of a property; an empty contentType means JSON.
+func (c *Client) Write(ctx context.Context, ref, property, contentType string, body []byte) error {
+	if contentType == "" {
+		contentType = interact.JSON
+	}
+	_, _, err := c.do(ctx, http.MethodPut, affordance(ref, "properties", property), contentType, body)
+	return err
+}
+
+func affordance(ref, kind, name string) string {
+	path := "/things/" + url.PathEscape(ref) + "/" + kind
+	if name != "" {
+		path += "/" + url.PathEscape(name)
+	}
+	return path
+}
+
+func get[T any](ctx context.Context, c *Client, path string) (*T, error) {
+	return ask[T](ctx, c, http.MethodGet, path, "", nil)
+}
+
+// ask sends a request whose answer is one JSON document of type T.
+func ask[T any](ctx context.Context, c *Client, method, path, contentType string, body []byte) (*T, error) {
+	answer, _, err := c.do(ctx, method, path, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	v := new(T)
+	if err := json.Unmarshal(answer, v); err != nil {
+		return nil, &interact.Error{Code: interact.NodeLost,
+			Title: "what answers at " + c.target + " is not a node of lmosd",
+			Hint:  "lmosd status --node http://127.0.0.1:4668", Err: err}
+	}
+	return v, nil
+}
+
+// do sends one request and returns the body and content type of a 2xx answer, else an error.
+func (c *Client) do(ctx context.Context, method, path, contentType string, body []byte) ([]byte, string, error) {
+	var reader io.Reader
+	if body != nil {
+		reader = bytes.NewReader(body)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, reader)
+	if err != nil {
+		return nil, "", interact.AsError(err)
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", contentType)
+	}
+	// The node would wait 30 s for an agent; it need not give up before ctx does (RFC 7240 §4.3).
+	if deadline, ok := ctx.Deadline(); ok {
+		req.Header.Set("Prefer", fmt.Sprintf("wait=%d", int(math.Ceil(max(time.Until(deadline).Seconds(), 1)))))
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, "", c.lost(ctx, err)
+	}
+	defer resp.Body.Close()
+	return c.read(ctx, resp)
+}
+
+func (c *Client) read(ctx context.Context, resp *http.Response) ([]byte, string, error) {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	switch {
+	case err != nil:
+		return nil, "", c.lost(ctx, err)
+	case len(body) > maxAnswer:
+		return nil, "", interact.Errorf(interact.TooLarge, "ask for less, for example with --limit",
+			"the answer has more than %d bytes", maxAnswer)
+	case resp.StatusCode < 200 || resp.StatusCode > 299:
+		return nil, "", rest.FromProblem(resp, body)
+	}
+	return body, resp.Header.Get("Content-Type"), nil
+}
+
+// lost says why there is no answer: the caller gave up, nobody is there, or the connection broke.
+func (c *Client) lost(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("ask the node at %s: %w", c.target, ctx.Err())
+	}
+	// The URL would only repeat the target.
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		err = wrapped.Err
+	}
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		return &interact.Error{Code: interact.NotRunning, Title: "no node answers at " + c.target, Hint: "lmosd run",
+			Err: err}
+	}
+	return &interact.Error{Code: interact.NodeLost, Title: "the node at " + c.target + " broke the connection",
+		Hint: "lmosd status", Err: err}
+}

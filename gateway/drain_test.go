@@ -1,0 +1,199 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// A heldMesh answers calls when it is told to.
+type heldMesh struct {
+	started chan struct{} // receives once for each call
+	release chan struct{} // closed: calls end
+	ended   chan error    // receives how each call ended for the mesh
+}
+
+func newHeldMesh() *heldMesh {
+	return &heldMesh{started: make(chan struct{}, 10), release: make(chan struct{}), ended: make(chan error, 10)}
+}
+
+func (h *heldMesh) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+	return func(yield func(*interact.Message, error) bool) {
+		h.started <- struct{}{}
+		select {
+		case <-h.release:
+			h.ended <- nil
+			interact.Unary(echo).Do(ctx, m)(yield)
+		case <-ctx.Done():
+			h.ended <- ctx.Err()
+			yield(nil, ctx.Err())
+		}
+	}
+}
+
+var heldCall = exchange{method: "POST", path: "/things/urn:x:weather/actions/ask",
+	header: map[string]string{"Content-Type": "application/json"},
+	body:   `{"held":1}`, status: 200, contain: `{"held":1}`}
+
+func startHeld(t *testing.T, o Options) (*running, *heldMesh) {
+	t.Helper()
+	mesh := newHeldMesh()
+	node := newFake(describe("urn:x:weather", "Weather", owner1))
+	node.mesh = mesh.Do
+	o.Node = node
+	return start(t, o), mesh
+}
+
+// asynchronously runs x and closes the channel when its answer was checked.
+func (r *running) asynchronously(t *testing.T, x exchange) <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.check(t, x)
+	}()
+	return done
+}
+
+// until waits for a condition that another goroutine brings about.
+func until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	for !holds() {
+		select {
+		case <-deadline:
+			t.Fatalf("waited in vain for %s", what)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+func TestDrainLetsCallsFinish(t *testing.T) {
+	t.Parallel()
+	r, mesh := startHeld(t, Options{})
+	call := r.asynchronously(t, heldCall)
+	<-mesh.started
+	r.stop()
+	until(t, "the drain", r.gate.isClosed)
+
+	r.check(t, exchange{path: "/healthz", status: 503, code: "LMOS-3030"})
+	r.check(t, exchange{path: "/readyz", status: 503})
+	r.check(t, exchange{path: "/v1/status", status: 200, contain: `"state":"draining"`})
+	r.check(t, exchange{path: "/things", status: 200})
+	r.check(t, exchange{path: "/metrics", status: 200, contain: "lmosd_ready 0"})
+	r.check(t, exchange{method: "POST", path: "/v1/publish", header: tdBody, status: 503, code: "LMOS-3030"})
+	r.check(t, exchange{path: "/things/urn:x:weather/properties/unit", status: 503, code: "LMOS-3030"})
+	refused := heldCall
+	refused.status, refused.code, refused.contain = 503, "LMOS-3030", "shutting down"
+	r.check(t, refused)
+
+	close(mesh.release)
+	<-call
+	r.end()
+	if err := <-mesh.ended; err != nil {
+		t.Errorf("the call ended with %v", err)
+	}
+	if _, err := r.http.Get(r.url + "/healthz"); err == nil {
+		t.Error("somebody answers after the end")
+	}
+}
+
+func TestDrainEndsCallsThatDoNot(t *testing.T) {
+	t.Parallel()
+	quick := defaultPatience
+	quick.drain = 30 * time.Millisecond
+	r, mesh := startHeld(t, Options{patience: quick})
+	x := heldCall
+	x.status, x.contain, x.code = 499, "", "LMOS-1499"
+	call := r.asynchronously(t, x)
+	<-mesh.started
+	r.end()
+	<-call
+	if err := <-mesh.ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("the call ended with %v", err)
+	}
+}
+
+// A consumer that goes away cancels its call.
+func TestClientThatGoesAway(t *testing.T) {
+	t.Parallel()
+	r, mesh := startHeld(t, Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, heldCall.method, r.url+heldCall.path, strings.NewReader(heldCall.body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	done := make(chan error, 1)
+	go func() {
+		_, err := r.http.Do(req)
+		done <- err
+	}()
+	<-mesh.started
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("the client got %v", err)
+	}
+	if err := <-mesh.ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("the call ended with %v", err)
+	}
+}
+
+func TestRunReturnsAtOnceWhenIdle(t *testing.T) {
+	t.Parallel()
+	r := start(t, Options{})
+	// An idle connection does not delay the end.
+	r.check(t, exchange{path: "/healthz", status: 200})
+	begin := time.Now()
+	r.end()
+	if took := time.Since(begin); took > defaultPatience.drain {
+		t.Errorf("the end took %v", took)
+	}
+}
+
+// Run ends with an error if a listener breaks under it.
+func TestRunWithABrokenListener(t *testing.T) {
+	t.Parallel()
+	g, err := New(Options{Node: newFake(), Listen: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- g.Run(t.Context()) }()
+	g.tcp.Close()
+	if err := <-done; interact.AsError(err).Code != interact.Internal {
+		t.Errorf("Run: %v", err)
+	}
+	if err := g.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+func TestGate(t *testing.T) {
+	t.Parallel()
+	var g gate
+	for range 2 {
+		if !g.enter() || g.isClosed() {
+			t.Fatal("an open gate is closed")
+		}
+	}
+	idle := g.close()
+	if g.enter() || !g.isClosed() {
+		t.Error("a closed gate is open")
+	}
+	g.leave()
+	select {
+	case <-idle:
+		t.Error("idle while one runs")
+	default:
+	}
+	g.leave()
+	<-idle
+	var unused gate
+	<-unused.close()
+}

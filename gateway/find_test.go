@@ -1,0 +1,169 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+func parsed(query string) (td.Query, time.Duration, error) {
+	return parseFind(&http.Request{URL: &url.URL{RawQuery: query}})
+}
+
+func TestParseFind(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, query string
+		want        td.Query
+		timeout     time.Duration
+	}{
+		{"nothing", "", td.Query{}, 2 * time.Second},
+		{"all", "capability=a&capability=b%3Ac&type=agent&action=ask&owner=" + string(owner1) + "&id=urn:x&q=rain+in+Bonn&limit=7&timeout=1.5s",
+			td.Query{Capability: []string{"a", "b:c"}, Type: "agent", Action: "ask", Owner: owner1, ID: "urn:x",
+				Text: "rain in Bonn", Limit: 7},
+			1500 * time.Millisecond},
+		{"owner by key", "owner=z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH", td.Query{Owner: owner1},
+			2 * time.Second},
+		{"bounds", "limit=1000&timeout=1m", td.Query{Limit: 1000}, time.Minute},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			q, timeout, err := parsed(c.query)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(c.want, q, cmpopts.IgnoreFields(td.Query{}, "Tally")); diff != "" ||
+				timeout != c.timeout {
+				t.Errorf("timeout %v, query (-want +got):\n%s", timeout, diff)
+			}
+		})
+	}
+}
+
+func TestParseFindRefuses(t *testing.T) {
+	t.Parallel()
+	for name, query := range map[string]string{
+		"unknown parameter":    "capabilty=weather",
+		"twice":                "type=a&type=b",
+		"not encoded":          "q=%zz",
+		"semicolon":            "q=a;b",
+		"limit of zero":        "limit=0",
+		"limit too high":       "limit=1001",
+		"limit of words":       "limit=many",
+		"empty limit":          "limit=",
+		"timeout without unit": "timeout=5",
+		"timeout of zero":      "timeout=0s",
+		"timeout backwards":    "timeout=-1s",
+		"timeout too long":     "timeout=2m",
+		"no DID":               "owner=did:key:z",
+		"part of a key":        "owner=z6Mkp",
+		"empty capability":     "capability=",
+		"long capability":      "capability=" + strings.Repeat("x", 300),
+		"many capabilities":    strings.Repeat("capability=a&", 17),
+		"long text":            "q=" + strings.Repeat("x", 2000),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, _, err := parsed(query)
+			var e *interact.Error
+			if !errors.As(err, &e) || e.Code != interact.Usage || e.Hint == "" {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// What the client writes, the gateway reads.
+func TestFindRoundTrip(t *testing.T) {
+	t.Parallel()
+	want := td.Query{Capability: []string{"a:b", "c d"}, ID: "urn:x?y=1&z", Owner: owner2, Action: "ask",
+		Type: "lmos:Agent", Text: "ä & ö", Limit: 9}
+	got, timeout, err := parsed(findValues(want, 300*time.Millisecond).Encode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(td.Query{}, "Tally")); diff != "" ||
+		timeout != 300*time.Millisecond {
+		t.Errorf("timeout %v, query (-want +got):\n%s", timeout, diff)
+	}
+}
+
+func FuzzParseFind(f *testing.F) {
+	f.Add("capability=a&limit=3&timeout=1s&owner=" + string(owner1))
+	f.Add("q=%zz")
+	f.Add("limit=99999999999999999999&timeout=1e9h")
+	f.Add(strings.Repeat("capability=a&", 20))
+	f.Fuzz(func(t *testing.T, query string) {
+		q, timeout, err := parsed(query)
+		if err != nil {
+			if e := interact.AsError(err); e.Code != interact.Usage || e.Hint == "" {
+				t.Errorf("%q: %v", query, err)
+			}
+			return
+		}
+		if q.Limit < 0 || q.Limit > maxFind || timeout <= 0 || timeout > maxFindTime ||
+			len(q.Capability) > maxTerms || len(q.Text) > td.MaxID {
+			t.Errorf("%q: %+v, %v", query, q, timeout)
+		}
+		if q.Owner != "" {
+			if _, err := did.Parse(string(q.Owner)); err != nil {
+				t.Errorf("%q: owner %q: %v", query, q.Owner, err)
+			}
+		}
+	})
+}
+
+// Whatever the path: no redirect, no panic, and a failure is a problem document.
+func FuzzDispatch(f *testing.F) {
+	for _, p := range []string{"/", "/things", "/things/", "/things/urn:x:weather", "/things/a//b", "/things/%2F%2F",
+		"/things/../x", "//things//x",
+		"/things/x/actions/y", "/things/x/properties", "/things/x/properties/%2e%2e", "/v1/agents/x/y",
+		"/v1/agents/%00", "/v1/./status",
+		"/v1/status/", "/things/x/events/y", "/.well-known/wot", "/things/%ff", "/\x00", "*"} {
+		for _, m := range []string{"GET", "PUT", "CONNECT"} {
+			f.Add(m, p)
+		}
+	}
+	var log strings.Builder
+	g, err := New(Options{Node: newFake(describe("urn:x:weather", "Weather", owner1)), Listen: "127.0.0.1:0",
+		NoAuth: true,
+		Log:    slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		f.Fatal(err)
+	}
+	defer g.Close()
+	f.Fuzz(func(t *testing.T, method, path string) {
+		u, err := url.ParseRequestURI(path)
+		if err != nil {
+			return
+		}
+		req := &http.Request{Method: method, URL: u, Host: "localhost", Header: http.Header{},
+			Body: io.NopCloser(strings.NewReader(""))}
+		w := httptest.NewRecorder()
+		g.serve(w, req.WithContext(context.Background()))
+		resp := w.Result()
+		if resp.StatusCode >= 300 && resp.StatusCode < 400 || resp.Header.Get("Location") != "" {
+			t.Errorf("%s %q: status %d to %q", method, path, resp.StatusCode, resp.Header.Get("Location"))
+		}
+		if resp.StatusCode >= 400 && resp.Header.Get("Content-Type") != "application/problem+json" {
+			t.Errorf("%s %q: status %d as %q", method, path, resp.StatusCode, resp.Header.Get("Content-Type"))
+		}
+		if strings.Contains(log.String(), "panicked") {
+			t.Fatalf("%s %q: %s", method, path, log.String())
+		}
+	})
+}

@@ -1,0 +1,250 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// DefaultListen is where a node serves its API if nobody says otherwise.
+const DefaultListen = "127.0.0.1:4668"
+
+// None as Listen or Socket in [Options] serves nothing there.
+const None = "none"
+
+// Limits of a request, in bytes.
+const (
+	maxBody    = 4 << 20  // a body other than a TD
+	maxHeader  = 64 << 10 // all headers
+	maxIgnored = 32 << 20 // of a body, after the answer
+)
+
+// A patience says how long the server waits for what.
+type patience struct {
+	header time.Duration // from a connection to all headers of a request
+	body   time.Duration // from the first read of a body to its end
+	idle   time.Duration // for the next request on a connection
+	drain  time.Duration // for calls that run when the node stops
+	close  time.Duration // for answers that are being written after that
+}
+
+var defaultPatience = patience{header: 5 * time.Second, body: time.Minute, idle: 2 * time.Minute, drain: 8 * time.Second,
+	close: time.Second}
+
+// Options say what a gateway serves, where, and to whom.
+type Options struct {
+	// Node is what is served. It is needed.
+	Node Node
+	// Listen is the TCP address and port. Empty means [DefaultListen], [None] serves the socket only. An address that other
+	// hosts reach needs Token.
+	Listen string
+	// Explicit says that somebody asked for Listen: if its port is busy, New fails. Otherwise a free port is taken.
+	Explicit bool
+	// Socket is the path of the unix socket, at most 100 bytes, in a folder that only the user can enter. Whoever opens it
+	// has all rights. Empty or [None] makes no socket.
+	Socket string
+	// Token is what a caller over TCP shows to change the node (RFC 6750). Empty means that no caller over TCP may.
+	Token string
+	// TokenFile is the file that holds Token; only to tell people.
+	TokenFile string
+	// NoAuth lets every caller over TCP change the node. It is refused beyond loopback.
+	NoAuth bool
+	// Hosts are the names, beside literal addresses and localhost, under which the API may be addressed. A request with
+	// another Host is refused, against DNS rebinding. Origins are the web origins ("https://console.example"), beside the
+	// gateway's own, from which browsers may send more than GET and HEAD.
+	Hosts, Origins []string
+	// MaxTD bounds a TD that is published, in bytes; zero or more than [td.MaxTD] means td.MaxTD.
+	MaxTD int
+	// MaxConns bounds the connections over TCP and over the socket, each; more wait. Zero means 1024.
+	MaxConns int
+	// Metrics is what the node counts; nil counts only what the gateway does. HideMetrics serves no /metrics.
+	Metrics     *Metrics
+	HideMetrics bool
+	// Counters returns what the parts of the node counted, for /metrics; it is called at every scrape, maybe concurrently.
+	Counters func() []Counter
+	// Log tells of requests that failed here; nil discards.
+	Log *slog.Logger
+
+	patience patience // zero means defaultPatience
+}
+
+// A Gateway is the HTTP server of a node. [New] opens it, [Gateway.Run] serves, [Gateway.Close] closes. Its methods are
+// safe for concurrent use.
+type Gateway struct {
+	o       Options
+	log     *slog.Logger
+	metrics *Metrics
+	guard   guard
+	gate    gate
+	routes  http.Handler
+	tcp     net.Listener // nil: none
+	socket  net.Listener // nil: none
+	servers []server
+	// alive ends when running requests must end; every request's context comes from it.
+	alive context.Context
+	kill  context.CancelFunc
+}
+
+// A server serves one listener.
+type server struct {
+	*http.Server
+	listener net.Listener
+}
+
+// New opens the listeners of o; nobody is served before Run. The error is an [*interact.Error]: PortBusy (a port or socket
+// that another process answers on), WildcardBind, or ConfigInvalid.
+func New(o Options) (*Gateway, error) {
+	o = o.withDefaults()
+	g := &Gateway{o: o, log: o.Log, metrics: o.Metrics}
+	g.alive, g.kill = context.WithCancel(context.Background())
+	if err := g.open(); err != nil {
+		return nil, errors.Join(err, g.Close())
+	}
+	g.guard = newGuard(o, g.tcp)
+	g.routes = g.newRoutes()
+	if g.tcp != nil {
+		g.serveOn(g.tcp, false)
+	}
+	if g.socket != nil {
+		g.serveOn(g.socket, true)
+	}
+	return g, nil
+}
+
+func (o Options) withDefaults() Options {
+	if o.Listen == "" {
+		o.Listen = DefaultListen
+	}
+	if o.MaxTD <= 0 || o.MaxTD > td.MaxTD {
+		o.MaxTD = td.MaxTD
+	}
+	if o.MaxConns <= 0 {
+		o.MaxConns = 1024
+	}
+	if o.Metrics == nil {
+		o.Metrics = NewMetrics()
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.patience == (patience{}) {
+		o.patience = defaultPatience
+	}
+	return o
+}
+
+func (g *Gateway) open() (err error) {
+	if g.o.Listen != None {
+		if g.tcp, err = listenTCP(g.o); err != nil {
+			return err
+		}
+	}
+	if g.o.Socket != "" && g.o.Socket != None {
+		if g.socket, err = listenUnix(g.o.Socket); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serveOn prepares a server for l. Callers of a trusted one have all rights.
+func (g *Gateway) serveOn(l net.Listener, trusted bool) {
+	base := context.WithValue(g.alive, trustedKey{}, trusted)
+	g.servers = append(g.servers, server{listener: limit(l, g.o.MaxConns), Server: &http.Server{
+		Handler:           http.HandlerFunc(g.serve),
+		BaseContext:       func(net.Listener) context.Context { return base },
+		ReadHeaderTimeout: g.o.patience.header,
+		IdleTimeout:       g.o.patience.idle,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          slog.NewLogLogger(g.log.Handler(), slog.LevelDebug),
+		// No WriteTimeout: an answer may take as long as its agent.
+	}})
+}
+
+// Addr returns the TCP address that is listened on, or nil.
+func (g *Gateway) Addr() net.Addr {
+	if g.tcp == nil {
+		return nil
+	}
+	return g.tcp.Addr()
+}
+
+// URL returns the address of the API without a trailing slash, or "" if only a socket is served. For a wildcard address it
+// names loopback.
+func (g *Gateway) URL() string {
+	addr, ok := g.Addr().(*net.TCPAddr)
+	if !ok {
+		return ""
+	}
+	shown := *addr
+	if shown.IP.IsUnspecified() {
+		shown.IP = net.IPv4(127, 0, 0, 1)
+	}
+	return "http://" + shown.String()
+}
+
+// Run serves until ctx ends, then drains: /healthz is red at once, new calls get [interact.ShuttingDown], running ones have
+// eight seconds to finish and are cancelled then. It returns when its last goroutine has; a stop by ctx is no error. What
+// the calls need (the mesh) must live until Run returns. It is called once.
+func (g *Gateway) Run(ctx context.Context) error {
+	group, gctx := errgroup.WithContext(ctx)
+	for _, s := range g.servers {
+		group.Go(func() error {
+			if err := s.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+				return &interact.Error{Code: interact.Internal, Title: "the HTTP server stopped", Hint: "lmosd run",
+					Err: err}
+			}
+			return nil
+		})
+	}
+	group.Go(func() error {
+		<-gctx.Done()
+		g.drain()
+		return nil
+	})
+	return group.Wait()
+}
+
+// drain ends the servers. The listeners stay open until the running calls are done, so that health checks see why.
+func (g *Gateway) drain() {
+	start, idle := time.Now(), g.gate.close()
+	select {
+	case <-idle:
+	case <-time.After(g.o.patience.drain):
+		g.log.Warn("cancelled calls that did not finish", "after", g.o.patience.drain)
+	}
+	g.kill()
+	ctx, cancel := context.WithTimeout(context.Background(), g.o.patience.close)
+	defer cancel()
+	for _, s := range g.servers {
+		if s.Shutdown(ctx) != nil {
+			s.Server.Close() // what is left had its time
+		}
+	}
+	g.log.Info("gateway closed", "took", time.Since(start))
+}
+
+// Close closes the listeners and every connection at once. After Run it does nothing more.
+func (g *Gateway) Close() error {
+	g.kill()
+	for _, s := range g.servers {
+		s.Server.Close() // its listener is closed below, whether it was served or not
+	}
+	for _, l := range []net.Listener{g.tcp, g.socket} {
+		if l == nil {
+			continue
+		}
+		if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,181 @@
+package gateway
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"mime"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// An access is what a route needs of its caller. Callers of the unix socket may do everything.
+//
+//	         loopback   beyond loopback
+//	open     anyone     anyone
+//	read     anyone     token
+//	call     anyone     token
+//	admin    token      token
+//
+// Reads are answered while the node drains, calls and administration are not. A caller that passes is still nobody to
+// the mesh: From stays empty, which policy takes for "local".
+type access uint8
+
+const (
+	open access = iota
+	read
+	call
+	admin
+)
+
+// trustedKey marks in a request's context whether it came over the unix socket.
+type trustedKey struct{}
+
+func trusted(r *http.Request) bool {
+	t, _ := r.Context().Value(trustedKey{}).(bool)
+	return t
+}
+
+// A guard decides who may ask. It is read-only.
+type guard struct {
+	token     [sha256.Size]byte // of Options.Token; compared in place of it, so that its length does not show
+	hasToken  bool
+	tokenFile string
+	noAuth    bool
+	loopback  bool // only this host reaches the listener
+	hosts     map[string]bool
+	origins   []string
+}
+
+func newGuard(o Options, l net.Listener) guard {
+	g := guard{token: sha256.Sum256([]byte(o.Token)), hasToken: o.Token != "", tokenFile: o.TokenFile, noAuth: o.NoAuth,
+		hosts: map[string]bool{"localhost": true}, origins: o.Origins}
+	g.loopback = l != nil && isLoopback(l.Addr())
+	for _, h := range o.Hosts {
+		g.hosts[strings.ToLower(hostName(h))] = true
+	}
+	return g
+}
+
+// browser refuses what a web page of somebody else may have sent: a Host that is not ours (DNS rebinding), and anything
+// but GET and HEAD from a foreign origin.
+func (g *guard) browser(r *http.Request) error {
+	if trusted(r) {
+		return nil // no browser opens a unix socket
+	}
+	if !g.hostAllowed(r) {
+		return interact.Errorf(interact.Forbidden, "use http://127.0.0.1, or add the name to http.hosts",
+			"the name %q is not one of this node's", r.Host)
+	}
+	if r.Method == http.MethodGet || r.Method == http.MethodHead || g.originAllowed(r) {
+		return nil
+	}
+	return interact.Errorf(interact.Forbidden, "ask from the page that the node serves, or from a program",
+		"a web page of origin %q may not change or call anything here", r.Header.Get("Origin"))
+}
+
+func (g *guard) hostAllowed(r *http.Request) bool {
+	host := hostName(r.Host)
+	// Only clients older than browsers send no Host (HTTP/1.0).
+	if host == "" || g.hosts[strings.ToLower(host)] {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	if err != nil {
+		return false
+	}
+	ip = ip.Unmap().WithZone("")
+	return ip.IsLoopback() || ip == localIP(r)
+}
+
+// localIP returns the address of this host that r was sent to.
+func localIP(r *http.Request) netip.Addr {
+	tcp, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	ip, _ := netip.AddrFromSlice(tcp.IP) // an unusable one equals nothing
+	return ip.Unmap().WithZone("")
+}
+
+// hostName returns host without its port, brackets and final dot.
+func hostName(host string) string {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	return strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"), ".")
+}
+
+// originAllowed reports whether no browser sent r, or the page is ours. A browser names the page in Origin; where it
+// leaves that out, Sec-Fetch-Site tells (Fetch Metadata §2.4).
+func (g *guard) originAllowed(r *http.Request) bool {
+	switch origins := r.Header.Values("Origin"); {
+	case len(origins) == 0:
+		site := r.Header.Get("Sec-Fetch-Site")
+		return site == "" || site == "same-origin" || site == "none"
+	case len(origins) > 1:
+		return false
+	case slices.Contains(g.origins, origins[0]):
+		return true
+	default:
+		u, err := url.Parse(origins[0])
+		return err == nil && u.Scheme == "http" && u.Host != "" && strings.EqualFold(u.Host, r.Host)
+	}
+}
+
+// authorize reports why r may not use a route that needs a.
+func (g *guard) authorize(r *http.Request, a access) error {
+	if a == open || trusted(r) || g.loopback && (a < admin || g.noAuth) {
+		return nil
+	}
+	token, ok := bearer(r.Header.Get("Authorization"))
+	if !ok {
+		return interact.Errorf(interact.Unauthenticated, g.tokenHint(), "%s %s needs the token of the node", r.Method,
+			r.URL.Path)
+	}
+	sum := sha256.Sum256([]byte(token))
+	if !g.hasToken || subtle.ConstantTimeCompare(sum[:], g.token[:]) != 1 {
+		return interact.Errorf(interact.TokenRejected, g.tokenHint(), "this is not the token of the node")
+	}
+	return nil
+}
+
+func (g *guard) tokenHint() string {
+	switch {
+	case !g.hasToken:
+		return "the node takes changes over its unix socket only"
+	case g.tokenFile == "":
+		return "send Authorization: Bearer and the token, or use the unix socket"
+	default:
+		return "export LMOSD_TOKEN=$(cat " + g.tokenFile + ")"
+	}
+}
+
+// bearer returns the token of an Authorization header (RFC 6750 §2.1). Anything else, "null" of some clients included,
+// is anonymous.
+func bearer(header string) (token string, ok bool) {
+	scheme, token, _ := strings.Cut(strings.TrimSpace(header), " ")
+	token = strings.TrimSpace(token)
+	return token, strings.EqualFold(scheme, "Bearer") && token != ""
+}
+
+// contentType refuses a body of another media type than one of want. That a type is needed at all keeps out the few
+// that a browser sends without asking first (Fetch §2.2.2).
+func contentType(r *http.Request, want ...string) error {
+	media, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	charset := params["charset"]
+	if err != nil || !slices.Contains(want, media) || charset != "" && !strings.EqualFold(charset, "utf-8") {
+		return interact.Errorf(interact.UnsupportedType, "send Content-Type: "+want[0],
+			"the content type %q is not %s", r.Header.Get("Content-Type"), strings.Join(want, ", "))
+	}
+	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		return interact.Errorf(interact.UnsupportedType, "send the body without Content-Encoding",
+			"the content encoding %q is not read here", coding)
+	}
+	return nil
+}

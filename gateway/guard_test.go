@@ -1,0 +1,206 @@
+package gateway
+
+import (
+	"net"
+	"net/http"
+	"testing"
+)
+
+func TestTokens(t *testing.T) {
+	t.Parallel()
+	r := start(t, Options{})
+	connect := exchange{method: "POST", path: "/v1/peers", body: `{"addr":"/x"}`}
+	for _, c := range []struct {
+		name, authorization string
+		socket              bool
+		status              int
+		code                string
+	}{
+		{"the token", "Bearer " + token, false, 204, ""},
+		{"the token, other case of the scheme", "bearer  " + token, false, 204, ""},
+		{"another token", "Bearer x", false, 401, "LMOS-3003"},
+		{"a prefix of the token", "Bearer " + token[:5], false, 401, "LMOS-3003"},
+		{"no header", "", false, 401, "LMOS-1401"},
+		{"null, as some clients send", "null", false, 401, "LMOS-1401"},
+		{"an empty token", "Bearer ", false, 401, "LMOS-1401"},
+		{"another scheme", "Basic YTpi", false, 401, "LMOS-1401"},
+		{"the socket", "", true, 204, ""},
+		{"the socket with another token", "Bearer x", true, 204, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			x := connect
+			x.header = map[string]string{"Content-Type": "application/json"}
+			if c.authorization != "" {
+				x.header["Authorization"] = c.authorization
+			}
+			x.socket, x.status, x.code = c.socket, c.status, c.code
+			if c.status == 401 {
+				x.want, x.contain = map[string]string{"WWW-Authenticate": `Bearer realm="lmosd"`}, "/data/api.token"
+			}
+			r.check(t, x)
+		})
+	}
+	for _, header := range []string{"null", "", "Basic YTpi", "Bearer wrong", "Digest"} {
+		r.check(t, exchange{path: "/v1/status", header: map[string]string{"Authorization": header}, status: 200})
+		r.check(t, exchange{path: "/things/urn:x:weather/properties/unit",
+			header: map[string]string{"Authorization": header}, status: 200})
+	}
+}
+
+// Everything that changes the node needs the token.
+func TestWritesNeedTheToken(t *testing.T) {
+	t.Parallel()
+	r := start(t, Options{})
+	for _, x := range []exchange{
+		{method: "POST", path: "/things"}, {method: "PUT", path: "/things/x"}, {method: "DELETE", path: "/things/x"},
+		{method: "POST", path: "/v1/publish"}, {method: "DELETE", path: "/v1/agents/x"},
+		{method: "POST", path: "/v1/peers"},
+	} {
+		x.status, x.code, x.header = 401, "LMOS-1401", map[string]string{"Content-Type": tdJSON}
+		r.check(t, x)
+	}
+}
+
+func TestNoToken(t *testing.T) {
+	t.Parallel()
+	g, err := New(Options{Node: newFake(), Listen: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	req, err := http.NewRequest(http.MethodPost, "/v1/peers", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer x")
+	if err := g.guard.authorize(req, admin); err == nil {
+		t.Error("a node without a token takes any")
+	}
+	open, err := New(Options{Node: newFake(), Listen: "127.0.0.1:0", NoAuth: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+	req.Header.Del("Authorization")
+	if err := open.guard.authorize(req, admin); err != nil {
+		t.Errorf("NoAuth: %v", err)
+	}
+}
+
+// Other hosts need the token for all but what health checks and strangers may see.
+func TestBeyondLoopback(t *testing.T) {
+	t.Parallel()
+	r := start(t, Options{Listen: "0.0.0.0:0"})
+	for path, status := range map[string]int{"/healthz": 200, "/readyz": 200, "/.well-known/wot": 200,
+		"/v1/status": 401, "/things": 401,
+		"/things/urn:x:weather": 401, "/things/urn:x:weather/properties/unit": 401, "/metrics": 401, "/version": 401,
+		"/v1/find": 401} {
+		r.check(t, exchange{path: path, status: status})
+		r.check(t, exchange{path: path, header: asAdmin, status: 200})
+		r.check(t, exchange{path: path, socket: true, status: 200})
+	}
+	r.check(t, exchange{path: "/v1/status", header: map[string]string{"Authorization": "Bearer x"}, status: 401,
+		code: "LMOS-3003"})
+}
+
+func TestHosts(t *testing.T) {
+	t.Parallel()
+	r := start(t, Options{Hosts: []string{"Node.Example:4668", "other.example"}})
+	for host, status := range map[string]int{
+		"127.0.0.1": 200, "127.0.0.1:4668": 200, "127.8.8.8": 200, "[::1]:4668": 200, "[::1]": 200,
+		"[::ffff:127.0.0.1]": 200,
+		"localhost":          200, "LocalHost:80": 200, "localhost.": 200, "node.example": 200, "NODE.example:1": 200,
+		"other.example:9": 200,
+		"evil.example":    403, "127.0.0.1.evil.example": 403, "localhost.evil.example": 403, "node.example.evil": 403,
+		"192.0.2.1": 403, "0.0.0.0": 403, "[fe80::1]": 403, "xlocalhost": 403,
+	} {
+		x := exchange{path: "/v1/status", header: map[string]string{"Host": host}, status: status}
+		if status == 403 {
+			x.code = "LMOS-1403"
+		}
+		t.Run(host, func(t *testing.T) {
+			t.Parallel()
+			r.check(t, x)
+			x.socket, x.status, x.code = true, 200, ""
+			r.check(t, x)
+		})
+	}
+}
+
+// The address that a request was sent to is one of ours, whatever it is.
+func TestHostIsTheLocalAddress(t *testing.T) {
+	t.Parallel()
+	for host, want := range map[string]bool{"192.0.2.7:4668": true, "192.0.2.8": false, "": true} {
+		req, err := http.NewRequest(http.MethodGet, "http://x/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = host
+		ctx := contextWith(t, http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 7), Port: 4668})
+		g := newGuard(Options{}, nil)
+		if got := g.hostAllowed(req.WithContext(ctx)); got != want {
+			t.Errorf("%q: %v, want %v", host, got, want)
+		}
+	}
+}
+
+func TestOrigins(t *testing.T) {
+	t.Parallel()
+	r := start(t, Options{Origins: []string{"https://console.example"}})
+	own := "http://" + r.Addr().String()
+	call := func(headers ...string) exchange {
+		return exchange{method: "POST", path: "/things/urn:x:weather/actions/ask", header: merge(nil, headers...)}
+	}
+	for _, c := range []struct {
+		name   string
+		x      exchange
+		status int
+	}{
+		{"no browser", call(), 204},
+		{"own page", call("Origin", own), 204},
+		{"own page by another name", call("Origin", "http://localhost:9", "Host", "localhost:9"), 204},
+		{"configured page", call("Origin", "https://console.example"), 204},
+		{"other page", call("Origin", "http://evil.example"), 403},
+		{"other port", call("Origin", "http://127.0.0.1:1"), 403},
+		{"other scheme", call("Origin", "https://"+r.Addr().String()), 403},
+		{"sandboxed page", call("Origin", "null"), 403},
+		{"empty origin", call("Origin", ""), 403},
+		{"nonsense", call("Origin", "::"), 403},
+		{"browser that names no page", call("Sec-Fetch-Site", "cross-site"), 403},
+		{"page of another port", call("Sec-Fetch-Site", "same-site"), 403},
+		{"own page that is not named", call("Sec-Fetch-Site", "same-origin"), 204},
+		{"own page with the token of another", exchange{method: "POST", path: "/v1/publish", header: merge(tdBody,
+			"Origin", "http://evil.example")}, 403},
+		{"preflight", exchange{method: "OPTIONS", path: "/v1/publish",
+			header: map[string]string{"Origin": "http://evil.example",
+				"Access-Control-Request-Method": "POST"}}, 403},
+		{"reading from anywhere", exchange{path: "/v1/status",
+			header: map[string]string{"Origin": "http://evil.example"}}, 200},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			c.x.status = c.status
+			if c.status == 403 {
+				c.x.code = "LMOS-1403"
+			}
+			// No answer lets another page read it.
+			c.x.want = map[string]string{"Access-Control-Allow-Origin": ""}
+			r.check(t, c.x)
+		})
+	}
+	two := call()
+	req, err := http.NewRequestWithContext(t.Context(), two.method, r.url+two.path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header["Origin"] = []string{own, own}
+	resp, err := r.http.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusForbidden {
+		t.Errorf("two origins: %d", resp.StatusCode)
+	}
+}

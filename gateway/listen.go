@@ -1,0 +1,224 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// maxSocketPath keeps below the shortest limit of the systems (104 bytes with the final zero).
+const maxSocketPath = 100
+
+// listenTCP listens where o says, or on a free port if that one is busy and nobody asked for it.
+func listenTCP(o Options) (net.Listener, error) {
+	host, port, err := net.SplitHostPort(o.Listen)
+	if err != nil {
+		return nil, &interact.Error{Code: interact.ConfigInvalid, Hint: "lmosd run --http.listen " + DefaultListen,
+			Title: fmt.Sprintf("%q is no address and port to listen on", o.Listen), Err: err}
+	}
+	l, err := net.Listen("tcp", o.Listen)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		busy := portBusy(o.Listen, port)
+		if o.Explicit {
+			return nil, busy
+		}
+		if l, err = net.Listen("tcp", net.JoinHostPort(host, "0")); err == nil {
+			o.Log.Warn("port busy, took a free one", "busy", o.Listen, "listen", l.Addr().String(), "reason",
+				busy.Error())
+		}
+	}
+	if err != nil {
+		return nil, &interact.Error{Code: interact.ConfigInvalid, Hint: "lmosd run --http.listen " + DefaultListen,
+			Title: "cannot listen on " + o.Listen, Err: err}
+	}
+	if !isLoopback(l.Addr()) && (o.Token == "" || o.NoAuth) {
+		l.Close() // nobody was served
+		return nil, interact.Errorf(interact.WildcardBind, "listen on 127.0.0.1:"+port+", or set http.auth: token",
+			"other hosts would reach %s, and nothing authenticates them", o.Listen)
+	}
+	return l, nil
+}
+
+func isLoopback(a net.Addr) bool {
+	tcp, ok := a.(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback()
+}
+
+func portBusy(listen, port string) *interact.Error {
+	by := ""
+	if n, err := strconv.ParseUint(port, 10, 16); err == nil {
+		if pid, name := portHolder("/proc", uint16(n)); pid != 0 {
+			by = fmt.Sprintf(" by process %d (%s)", pid, name)
+		}
+	}
+	return interact.Errorf(interact.PortBusy, "lmosd run --http.listen 127.0.0.1:0", "port %s of %s is in use%s",
+		port, listen, by)
+}
+
+// portHolder returns the id and name of a process that listens on a TCP port, as far as a Linux /proc at root tells:
+// processes of other users are hidden, and then pid is zero.
+func portHolder(root string, port uint16) (pid int, name string) {
+	var inodes []string
+	for _, table := range []string{"/net/tcp", "/net/tcp6"} {
+		// A system without /proc just tells nothing.
+		if text, err := os.ReadFile(root + table); err == nil {
+			inodes = append(inodes, listening(text, port)...)
+		}
+	}
+	if len(inodes) == 0 {
+		return 0, ""
+	}
+	procs, err := os.ReadDir(root)
+	if err != nil {
+		return 0, ""
+	}
+	for _, p := range procs {
+		pid, err := strconv.Atoi(p.Name())
+		if err == nil && hasSocket(root+"/"+p.Name()+"/fd", inodes) {
+			comm, _ := os.ReadFile(root + "/" + p.Name() + "/comm") // the name is a courtesy
+			return pid, strings.TrimSpace(string(comm))
+		}
+	}
+	return 0, ""
+}
+
+// listening returns the inodes of the sockets that listen on port, from a table in the form of /proc/net/tcp:
+// "sl local_address rem_address st … inode …", addresses as hexadecimal IP:PORT, st 0A for listening (proc(5)).
+func listening(table []byte, port uint16) (inodes []string) {
+	for line := range bytes.Lines(table) {
+		f := strings.Fields(string(line))
+		if len(f) < 10 || f[3] != "0A" {
+			continue
+		}
+		_, local, _ := strings.Cut(f[1], ":")
+		b, err := hex.DecodeString(local)
+		if err == nil && len(b) == 2 && uint16(b[0])<<8|uint16(b[1]) == port {
+			inodes = append(inodes, f[9])
+		}
+	}
+	return inodes
+}
+
+func hasSocket(dir string, inodes []string) bool {
+	fds, err := os.ReadDir(dir)
+	if err != nil {
+		return false // another user's process
+	}
+	for _, fd := range fds {
+		target, err := os.Readlink(dir + "/" + fd.Name())
+		if err != nil {
+			continue
+		}
+		for _, inode := range inodes {
+			if target == "socket:["+inode+"]" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// listenUnix listens on a unix socket that only the user can open. What a dead process left there is removed.
+func listenUnix(path string) (net.Listener, error) {
+	if len(path) > maxSocketPath {
+		return nil, interact.Errorf(interact.ConfigInvalid,
+			"lmosd run --http.socket /run/user/1000/lmosd.sock, or a shorter --data-dir",
+			"the path of the socket has %d bytes, %d are possible: %s", len(path), maxSocketPath, path)
+	}
+	if err := removeStale(path); err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, socketError("cannot listen on the socket "+path, err)
+	}
+	// Between these two calls only the folder guards the socket; the data folder has mode 0700.
+	if err := os.Chmod(path, 0o600); err != nil {
+		l.Close() // nobody was served
+		return nil, socketError("cannot protect the socket "+path, err)
+	}
+	return l, nil
+}
+
+func socketError(title string, err error) *interact.Error {
+	return &interact.Error{Code: interact.ConfigInvalid, Title: title, Hint: "lmosd run --http.socket none", Err: err}
+}
+
+// removeStale removes the socket at path if nobody answers on it. Anything but a socket is left alone.
+func removeStale(path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return socketError("cannot look at the socket "+path, err)
+	case info.Mode().Type() != fs.ModeSocket:
+		return interact.Errorf(interact.ConfigInvalid, "move it away, or choose another --http.socket",
+			"%s exists and is no socket", path)
+	}
+	conn, err := net.DialTimeout("unix", path, time.Second)
+	switch {
+	case err == nil:
+		conn.Close() // it was only a question
+		return interact.Errorf(interact.PortBusy, "lmosd status --node unix:"+path,
+			"another process answers on the socket %s", path)
+	case !errors.Is(err, syscall.ECONNREFUSED):
+		return socketError("cannot tell whether another process uses the socket "+path, err)
+	}
+	if err := os.Remove(path); err != nil {
+		return socketError("cannot remove the socket that a dead process left at "+path, err)
+	}
+	return nil
+}
+
+// limit bounds the connections of l that are open at once; more wait in the system's queue.
+func limit(l net.Listener, conns int) net.Listener {
+	return &limited{Listener: l, places: make(chan struct{}, conns), done: make(chan struct{})}
+}
+
+type limited struct {
+	net.Listener
+	places chan struct{} // holds one for each open connection
+	done   chan struct{}
+	once   sync.Once
+}
+
+func (l *limited) Accept() (net.Conn, error) {
+	select {
+	case l.places <- struct{}{}:
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+	c, err := l.Listener.Accept()
+	if err != nil {
+		<-l.places
+		return nil, err
+	}
+	return &limitedConn{Conn: c, leave: sync.OnceFunc(func() { <-l.places })}, nil
+}
+
+func (l *limited) Close() error {
+	l.once.Do(func() { close(l.done) })
+	return l.Listener.Close()
+}
+
+type limitedConn struct {
+	net.Conn
+	leave func()
+}
+
+func (c *limitedConn) Close() error {
+	defer c.leave()
+	return c.Conn.Close()
+}

@@ -1,0 +1,386 @@
+package gateway
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// occupy listens on a free port and returns its address.
+func occupy(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l.Addr().String()
+}
+
+func TestBusyPortThatNobodyChose(t *testing.T) {
+	t.Parallel()
+	busy := occupy(t)
+	var log strings.Builder
+	g, err := New(Options{Node: newFake(), Listen: busy, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	if g.Addr().String() == busy || !strings.HasPrefix(g.URL(), "http://127.0.0.1:") {
+		t.Errorf("listens on %s", g.URL())
+	}
+	if !strings.Contains(log.String(), "busy="+busy) || !strings.Contains(log.String(), "listen="+g.Addr().String()) {
+		t.Errorf("log %s", log.String())
+	}
+}
+
+func TestBusyPortThatWasChosen(t *testing.T) {
+	t.Parallel()
+	busy := occupy(t)
+	_, err := New(Options{Node: newFake(), Listen: busy, Explicit: true})
+	e := interact.AsError(err)
+	_, port, _ := net.SplitHostPort(busy)
+	if e == nil || e.Code != interact.PortBusy || !strings.Contains(e.Error(), port) || e.Hint == "" {
+		t.Fatalf("got %v", err)
+	}
+	if _, err := os.Stat("/proc/net/tcp"); err != nil {
+		return // a system that does not tell
+	}
+	if want := fmt.Sprintf("process %d (", os.Getpid()); !strings.Contains(e.Error(), want) {
+		t.Errorf("got %q, want %q in it", e.Error(), want)
+	}
+}
+
+func TestDefaultListen(t *testing.T) {
+	t.Parallel()
+	// Whether the default port is free on this machine or not: a gateway is there.
+	g, err := New(Options{Node: newFake()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	if !strings.HasPrefix(g.URL(), "http://127.0.0.1:") {
+		t.Errorf("URL %s", g.URL())
+	}
+}
+
+func TestRefusedAddresses(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		o    Options
+		code interact.Code
+	}{
+		{"no port", Options{Listen: "127.0.0.1"}, interact.ConfigInvalid},
+		{"no number", Options{Listen: "127.0.0.1:http-nothing"}, interact.ConfigInvalid},
+		{"not ours", Options{Listen: "192.0.2.1:0"}, interact.ConfigInvalid},
+		{"wildcard without a token", Options{Listen: "0.0.0.0:0"}, interact.WildcardBind},
+		{"no host without a token", Options{Listen: ":0"}, interact.WildcardBind},
+		{"wildcard with no auth", Options{Listen: "0.0.0.0:0", Token: token, NoAuth: true}, interact.WildcardBind},
+		{"long path of a socket", Options{Listen: None, Socket: "/" + strings.Repeat("x", 100)}, interact.ConfigInvalid},
+		{"folder of the socket missing", Options{Listen: None, Socket: filepath.Join(t.TempDir(), "no", "s")},
+			interact.ConfigInvalid},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			c.o.Node = newFake()
+			_, err := New(c.o)
+			e := interact.AsError(err)
+			if e == nil || e.Code != c.code || e.Hint == "" {
+				t.Errorf("got %v of code %v", err, e)
+			}
+		})
+	}
+}
+
+func TestWildcardURL(t *testing.T) {
+	t.Parallel()
+	g, err := New(Options{Node: newFake(), Listen: "0.0.0.0:0", Token: token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	if !strings.HasPrefix(g.URL(), "http://127.0.0.1:") {
+		t.Errorf("URL %s", g.URL())
+	}
+}
+
+func TestSocket(t *testing.T) {
+	t.Parallel()
+	path := socketFile(t)
+	r := start(t, Options{Listen: "127.0.0.1:0", Socket: path})
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %o", info.Mode().Perm())
+	}
+	if _, err := New(Options{Node: newFake(), Listen: None,
+		Socket: path}); interact.AsError(err).Code != interact.PortBusy {
+		t.Errorf("a second gateway: %v", err)
+	}
+	// The first one was not disturbed.
+	r.check(t, exchange{path: "/healthz", socket: true, status: 200})
+	r.end()
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the socket stays: %v", err)
+	}
+}
+
+func TestSocketOnly(t *testing.T) {
+	t.Parallel()
+	path := socketFile(t)
+	g, err := New(Options{Node: newFake(), Listen: None, Socket: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g.Addr() != nil || g.URL() != "" {
+		t.Errorf("address %v, URL %q", g.Addr(), g.URL())
+	}
+	if err := g.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestStaleSocket(t *testing.T) {
+	t.Parallel()
+	path := socketFile(t)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false) // as a killed process leaves it
+	l.Close()
+	r := start(t, Options{Socket: path})
+	r.check(t, exchange{path: "/healthz", socket: true, status: 200})
+}
+
+func TestFileInTheWayOfTheSocket(t *testing.T) {
+	t.Parallel()
+	path := socketFile(t)
+	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := New(Options{Node: newFake(), Listen: None, Socket: path})
+	if interact.AsError(err).Code != interact.ConfigInvalid {
+		t.Errorf("got %v", err)
+	}
+	if b, _ := os.ReadFile(path); string(b) != "precious" {
+		t.Error("the file was touched")
+	}
+}
+
+// A gateway that fails to open leaves nothing open.
+func TestNewClosesWhatItOpened(t *testing.T) {
+	t.Parallel()
+	addr := occupy(t)
+	path := socketFile(t)
+	if _, err := New(Options{Node: newFake(), Listen: addr, Explicit: true, Socket: path}); err == nil {
+		t.Fatal("no error")
+	}
+	if _, err := os.Stat(path); err == nil {
+		t.Error("the socket is there")
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr = free.Addr().String()
+	free.Close()
+	if _, err := New(Options{Node: newFake(), Listen: addr, Explicit: true, Socket: "/" + strings.Repeat("x",
+		200)}); err == nil {
+		t.Fatal("no error")
+	}
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatalf("the port is still taken: %v", err)
+	}
+	l.Close()
+}
+
+func TestPortHolder(t *testing.T) {
+	t.Parallel()
+	if pid, name := portHolder(t.TempDir(), 80); pid != 0 || name != "" {
+		t.Errorf("without tables: %d %q", pid, name)
+	}
+	root := t.TempDir()
+	write := func(name, text string) {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("net/tcp", procTable)
+	write("net/tcp6", "")
+	write("41/comm", "other\n")
+	write("42/comm", "holder\n")
+	write("self/comm", "x")
+	write("43/comm", "no fds\n")
+	for pid, inode := range map[string]string{"41": "999", "42": "2002"} {
+		if err := os.Mkdir(filepath.Join(root, pid, "fd"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink("socket:["+inode+"]", filepath.Join(root, pid, "fd", "3")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for port, want := range map[uint16]int{4668: 42, 80: 0, 4669: 0} {
+		if pid, _ := portHolder(root, port); pid != want {
+			t.Errorf("port %d: process %d, want %d", port, pid, want)
+		}
+	}
+}
+
+// procTable has port 4668 (123C) listening with inode 2002, and an established connection of port 4669 (123D).
+const procTable = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:123C 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 2002 1 0000000000000000 100 0 0 10 0
+   1: 0100007F:123D 0100007F:D2F0 01 00000000:00000000 00:00000000 00000000  1000        0 2003 1 0000000000000000 20 4 30 10 -1
+`
+
+func FuzzListening(f *testing.F) {
+	f.Add([]byte(procTable), uint16(4668))
+	f.Add([]byte("0: :zz 1 0A 4 5 6 7 8 9"), uint16(0))
+	f.Add([]byte("0: x:12 1 0A 4 5 6 7 8 9"), uint16(18))
+	f.Fuzz(func(t *testing.T, table []byte, port uint16) {
+		for _, inode := range listening(table, port) {
+			if inode == "" || strings.ContainsAny(inode, " \n") {
+				t.Errorf("inode %q", inode)
+			}
+		}
+	})
+}
+
+// More connections than the bound wait, and are served when others end.
+func TestConnectionBound(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bound := limit(l, 1)
+	accepted := make(chan net.Conn)
+	ended := make(chan error, 1)
+	go func() {
+		for {
+			c, err := bound.Accept()
+			if err != nil {
+				ended <- err
+				return
+			}
+			accepted <- c
+		}
+	}()
+	for range 2 {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	first := <-accepted
+	select {
+	case <-accepted:
+		t.Fatal("two connections at once")
+	case <-time.After(20 * time.Millisecond):
+	}
+	first.Close()
+	first.Close() // a second time frees nothing more
+	second := <-accepted
+	bound.Close()
+	if err := <-ended; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Accept after Close: %v", err)
+	}
+	second.Close()
+}
+
+// A client that sends its headers, or its body, drop by drop is cut off, and others are served meanwhile.
+func TestSlowClients(t *testing.T) {
+	t.Parallel()
+	quick := defaultPatience
+	quick.header, quick.body = 50*time.Millisecond, 50*time.Millisecond
+	r := start(t, Options{patience: quick})
+	for name, sent := range map[string]string{
+		"headers": "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: ",
+		"body": "POST /v1/publish HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/td+json\r\nAuthorization: Bearer " + token +
+			"\r\nContent-Length: 1000\r\n\r\n{",
+		"body of a call": "POST /things/urn:x:weather/actions/ask HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" +
+			"Content-Length: 1000\r\n\r\n{",
+		"body that nobody reads": "POST /v1/publish HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{",
+		"chunked body": "POST /things/urn:x:weather/actions/ask HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" +
+			"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n",
+		"nothing": "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, err := net.Dial("tcp", r.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			if _, err := c.Write([]byte(sent)); err != nil {
+				t.Fatal(err)
+			}
+			r.check(t, exchange{path: "/healthz", status: 200})
+			if err := c.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			buf := make([]byte, 4096)
+			for {
+				if _, err = c.Read(buf); err != nil {
+					break
+				}
+			}
+			var timeout net.Error
+			if errors.As(err, &timeout) && timeout.Timeout() {
+				t.Error("the connection is still open")
+			}
+		})
+	}
+}
+
+// A body that came in time does not end the call by the time limit of bodies.
+func TestSlowAnswerAfterABody(t *testing.T) {
+	t.Parallel()
+	quick := defaultPatience
+	quick.body = 20 * time.Millisecond
+	node := newFake(describe("urn:x:weather", "Weather", owner1))
+	node.mesh = afterTime(100 * time.Millisecond)
+	r := start(t, Options{Node: node, patience: quick})
+	r.check(t, exchange{method: "POST", path: "/things/urn:x:weather/actions/ask",
+		header: map[string]string{"Content-Type": "application/json"},
+		body:   `{"n":` + strconv.Itoa(1) + `}`, status: 200, contain: `{"n":1}`})
+}
+
+func TestLargeHeaders(t *testing.T) {
+	t.Parallel()
+	r := start(t, Options{})
+	c, err := net.Dial("tcp", r.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	// What is behind the limit is not read, so that sending more would break the connection before the answer.
+	if _, err := fmt.Fprintf(c, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Large: %s", strings.Repeat("x",
+		69<<10)); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(c).ReadString('\n')
+	if err != nil || !strings.Contains(line, "431") {
+		t.Errorf("got %q, %v", line, err)
+	}
+}

@@ -1,0 +1,420 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"io"
+	"iter"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	goleak.VerifyTestMain(m)
+}
+
+const (
+	owner1 = did.DID("did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH")
+	owner2 = did.DID("did:key:z6MkiTBz1ymuepAQ4HEHYSF1H8quG5GLVVQR3djdX3mDooWp")
+	token  = "a-token-of-the-node"
+)
+
+// a fakeNode is a map of things, and functions for what a test wants otherwise.
+type fakeNode struct {
+	mu     sync.Mutex
+	things map[string]*td.Description // owned by mu
+
+	mesh      interact.Func
+	find      func(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error]
+	publish   func(ctx context.Context, raw []byte) (*Publication, error)
+	connect   func(ctx context.Context, addr string) error
+	status    func() *Status
+	peers     []Peer
+	notReady  error
+	described []byte
+}
+
+func newFake(ds ...*td.Description) *fakeNode {
+	n := &fakeNode{things: map[string]*td.Description{}, described: []byte(`{"title":"a node"}`)}
+	for _, d := range ds {
+		n.things[d.ID] = d
+	}
+	return n
+}
+
+func (n *fakeNode) Mesh() interact.Thing {
+	if n.mesh == nil {
+		return interact.Unary(echo)
+	}
+	return n.mesh
+}
+
+// echo answers an action with its input, and a property with its name.
+func echo(_ context.Context, m *interact.Message) (*interact.Message, error) {
+	switch m.Type {
+	case interact.InvokeAction:
+		r := m.Reply(interact.ActionStatus, m.ContentType, m.Data)
+		r.Status = interact.StatusCompleted
+		return r, nil
+	case interact.ReadProperty:
+		return m.Reply(interact.PropertyReading, "", []byte(`"`+m.Name+`"`)), nil
+	case interact.WriteProperty:
+		return m.Reply(interact.Acknowledgement, "", nil), nil
+	}
+	return nil, interact.Errorf(interact.NotAllowed, "ask something else", "the fake does not know type %d", m.Type)
+}
+
+func (n *fakeNode) Find(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error] {
+	if n.find != nil {
+		return n.find(ctx, q)
+	}
+	return func(yield func(*td.Description, error) bool) {
+		q.Tally.Ask(1)
+		q.Tally.Answer()
+		for d := range n.Known() {
+			if !yield(d, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (n *fakeNode) Known() iter.Seq[*td.Description] {
+	return func(yield func(*td.Description) bool) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		for _, d := range n.things {
+			if !yield(d) {
+				return
+			}
+		}
+	}
+}
+
+func (n *fakeNode) Get(_ context.Context, ref string) (*td.Description, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if d := n.things[ref]; d != nil {
+		return d, nil
+	}
+	return nil, interact.Errorf(interact.NotFound, "lmosd find "+ref, "no agent matches %q", ref)
+}
+
+func (n *fakeNode) Reachable(*td.Description) bool { return true }
+
+func (n *fakeNode) Hosted(d *td.Description) bool { return d.Record.Owner == owner1 }
+
+func (n *fakeNode) Publish(ctx context.Context, raw []byte) (*Publication, error) {
+	if n.publish != nil {
+		return n.publish(ctx, raw)
+	}
+	t, err := td.Parse(raw)
+	if err != nil {
+		return nil, err
+	}
+	id := t.ID
+	if id == "" {
+		id = "urn:lmos:" + string(owner1) + ":" + t.Name()
+	}
+	d := describe(id, t.Title, owner1)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_, known := n.things[id]
+	n.things[id] = d
+	return &Publication{ID: id, Ref: id, Name: t.Name(), Owner: owner1, Seq: 1, Created: !known, Replicas: 2, Wanted: 3,
+		GossipPeers: 2, RecordSize: 700, TDSize: len(raw)}, nil
+}
+
+func (n *fakeNode) Unpublish(ctx context.Context, ref string) (*Publication, error) {
+	d, err := n.Get(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.things, ref)
+	return &Publication{ID: d.ID, Ref: d.ID, Owner: d.Record.Owner, Seq: 2}, nil
+}
+
+func (n *fakeNode) Status() *Status {
+	if n.status != nil {
+		return n.status()
+	}
+	return &Status{State: "ready", DID: owner1, PeerID: "12D3KooW", Version: "0.1.0"}
+}
+
+func (n *fakeNode) Peers() []Peer { return n.peers }
+
+func (n *fakeNode) Connect(ctx context.Context, addr string) error {
+	if n.connect != nil {
+		return n.connect(ctx, addr)
+	}
+	return nil
+}
+
+func (n *fakeNode) Description() []byte { return n.described }
+
+func (n *fakeNode) Ready() error { return n.notReady }
+
+// describe makes a description as verification would: only tests may.
+func describe(id, title string, owner did.DID) *td.Description {
+	raw := []byte(`{"id":"` + id + `","title":"` + title + `"}`)
+	issued := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
+	return &td.Description{
+		Signed: &td.Signed{Record: []byte("a signed record"), TD: []byte("{}")},
+		Thing: &td.Thing{Raw: raw, ID: id, Title: title, Description: "About " + title,
+			Actions:      map[string]*td.Action{"getWeather": {}, "ask": {}},
+			Properties:   map[string]*td.Property{"unit": {}},
+			Capabilities: []td.Capability{{ID: "urn:example:weather:forecast"}}},
+		Record: &td.Record{Owner: owner, Thing: id, Title: title, Seq: 7, Issued: issued,
+			Expires: issued.Add(24 * time.Hour),
+			Hash:    [32]byte{1, 2, byte(len(title))}, Size: len(raw), Hosts: []td.Host{{Node: owner2}}},
+		ProofMethod:  string(owner) + "#" + owner.Multibase(),
+		ProofCreated: issued,
+	}
+}
+
+// A running gateway, its TCP URL, and clients that leave nothing behind.
+type running struct {
+	*Gateway
+	t    *testing.T
+	url  string
+	http *http.Client // over TCP
+	unix *http.Client // over the socket; the host of the URL does not matter
+	stop context.CancelFunc
+	done chan error // what Run returned
+	end  func()     // stops, waits and checks; a test may call it before its end
+}
+
+// start runs a gateway on a free port and a socket until the test ends. Each of prepare may change it before.
+func start(t *testing.T, o Options, prepare ...func(*Gateway)) *running {
+	t.Helper()
+	if o.Node == nil {
+		o.Node = newFake(describe("urn:x:weather", "Weather", owner1))
+	}
+	if o.Listen == "" {
+		o.Listen = "127.0.0.1:0"
+	}
+	if o.Socket == "" {
+		o.Socket = socketFile(t)
+	}
+	if o.Token == "" {
+		o.Token, o.TokenFile = token, "/data/api.token"
+	}
+	g, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range prepare {
+		p(g)
+	}
+	r := &running{Gateway: g, t: t, url: g.URL(), done: make(chan error, 1)}
+	r.http, r.unix = client(t, "tcp", g.Addr().String()), client(t, "unix", o.Socket)
+	var ctx context.Context
+	ctx, r.stop = context.WithCancel(context.Background())
+	go func() { r.done <- g.Run(ctx) }()
+	r.end = sync.OnceFunc(r.wait)
+	t.Cleanup(r.end)
+	return r
+}
+
+// wait stops the gateway and waits for it.
+func (r *running) wait() {
+	r.stop()
+	if err := <-r.done; err != nil {
+		r.t.Errorf("Run: %v", err)
+	}
+	if err := r.Close(); err != nil {
+		r.t.Errorf("Close: %v", err)
+	}
+}
+
+// client returns an HTTP client that connects to addr, whatever the URL says.
+func client(t *testing.T, network, addr string) *http.Client {
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return errors.New("the gateway redirects")
+	}}
+}
+
+// socketFile returns a path for a socket, short enough for every system.
+func socketFile(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "gw")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return filepath.Join(dir, "lmosd.sock")
+}
+
+// An exchange is a request and what is wanted of its answer.
+type exchange struct {
+	name    string
+	method  string // GET if empty
+	path    string
+	header  map[string]string // Host sets the host
+	body    string
+	socket  bool // asked over the unix socket
+	status  int
+	code    string            // of the problem document
+	want    map[string]string // headers of the answer; "" wants none
+	contain string            // in the body
+}
+
+// check runs x. A failure must be a problem document.
+func (r *running) check(t *testing.T, x exchange) {
+	t.Helper()
+	resp, body := r.do(t, x)
+	if resp.StatusCode != x.status {
+		t.Errorf("status %d, want %d; body %s", resp.StatusCode, x.status, body)
+	}
+	if !strings.Contains(body, x.contain) {
+		t.Errorf("body %s, want %q in it", body, x.contain)
+	}
+	for name, want := range x.want {
+		if got := resp.Header.Get(name); got != want {
+			t.Errorf("header %s: %q, want %q", name, got, want)
+		}
+	}
+	if resp.StatusCode >= 400 && x.method != http.MethodHead {
+		checkProblem(t, resp, body, x.code)
+	}
+}
+
+func checkProblem(t *testing.T, resp *http.Response, body, code string) {
+	t.Helper()
+	if got := resp.Header.Get("Content-Type"); got != "application/problem+json" {
+		t.Errorf("content type %q of status %d", got, resp.StatusCode)
+	}
+	for _, member := range []string{`"type":`, `"title":`, `"status":`, `"hint":`, `"detail":`} {
+		// Whoever cancelled needs no hint.
+		if resp.StatusCode != 499 && !strings.Contains(body, member) {
+			t.Errorf("problem without %s: %s", member, body)
+		}
+	}
+	if code != "" && !strings.Contains(body, `"code":"`+code+`"`) {
+		t.Errorf("problem %s, want code %s", body, code)
+	}
+}
+
+func (r *running) do(t *testing.T, x exchange) (*http.Response, string) {
+	t.Helper()
+	if x.method == "" {
+		x.method = http.MethodGet
+	}
+	req, err := http.NewRequestWithContext(t.Context(), x.method, r.url+x.path, strings.NewReader(x.body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range x.header {
+		if name == "Host" {
+			req.Host = value
+			continue
+		}
+		req.Header.Set(name, value)
+	}
+	by := r.http
+	if x.socket {
+		by = r.unix
+	}
+	resp, err := by.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, string(body)
+}
+
+// merge returns a header with further pairs.
+func merge(h map[string]string, pairs ...string) map[string]string {
+	out := map[string]string{}
+	for k, v := range h {
+		out[k] = v
+	}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		out[pairs[i]] = pairs[i+1]
+	}
+	return out
+}
+
+var (
+	asAdmin = map[string]string{"Authorization": "Bearer " + token}
+	tdBody  = merge(asAdmin, "Content-Type", tdJSON)
+)
+
+// thingTD returns a valid TD; an empty id makes it anonymous.
+func thingTD(id, title string) string {
+	member := ""
+	if id != "" {
+		member = `"id":"` + id + `",`
+	}
+	return `{"@context":"https://www.w3.org/2022/wot/td/v1.1",` + member + `"title":"` + title + `",` +
+		`"securityDefinitions":{"nosec_sc":{"scheme":"nosec"}},"security":["nosec_sc"],` +
+		`"actions":{"getWeather":{"forms":[{"href":"http://127.0.0.1:9/weather"}]}}}`
+}
+
+// failingGet is a node to which every name is ambiguous.
+type failingGet struct{ *fakeNode }
+
+func (failingGet) Get(context.Context, string) (*td.Description, error) {
+	return nil, interact.Errorf(interact.Ambiguous, "say which", "two things have this name")
+}
+
+func contextWith(t *testing.T, key, value any) context.Context {
+	return context.WithValue(t.Context(), key, value)
+}
+
+// afterTime echoes when d is over, unless the call is cancelled before.
+func afterTime(d time.Duration) interact.Func {
+	return func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+		select {
+		case <-time.After(d):
+			return interact.Unary(echo).Do(ctx, m)
+		case <-ctx.Done():
+			return interact.Fail(ctx.Err())
+		}
+	}
+}
+
+// rawLine sends bytes on a connection of its own and returns the first line that comes back; empty if there is none.
+func rawLine(t *testing.T, r *running, send string) string {
+	t.Helper()
+	c, err := net.Dial("tcp", r.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, send); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	line, _ := bufio.NewReader(c).ReadString('\n') // a broken connection is an answer too
+	return line
+}

@@ -1,0 +1,353 @@
+package gateway
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// Metrics counts what a node does, for GET /metrics (names begin with lmosd_) and for [Status.Calls]. No label ever holds a
+// peer, DID, thing or host. It is safe for concurrent use.
+type Metrics struct {
+	registry       *prometheus.Registry
+	calls          *prometheus.CounterVec
+	callSeconds    *prometheus.HistogramVec
+	requests       *prometheus.CounterVec
+	requestSeconds *prometheus.HistogramVec
+	publishes      *prometheus.CounterVec
+	findSeconds    prometheus.Histogram
+
+	total, failed atomic.Uint64
+	inFlight      atomic.Int64
+	recent        recent
+}
+
+// buckets are the bounds of all histograms, in seconds: from a local call to the longest wait.
+var buckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
+
+// NewMetrics returns metrics with a registry of their own, which also has those of Go and of the process.
+func NewMetrics() *Metrics {
+	m := &Metrics{
+		registry:       prometheus.NewRegistry(),
+		calls:          counter("calls_total", "Interactions, by how they ended.", "op", "protocol", "result"),
+		callSeconds:    histogram("call_seconds", "Time of interactions that end by themselves.", "op", "protocol"),
+		requests:       counter("http_requests_total", "HTTP requests.", "route", "code"),
+		requestSeconds: histogram("http_request_seconds", "Time of HTTP requests.", "route"),
+		publishes:      counter("td_publish_total", "Publications asked for, by how they ended.", "result"),
+		findSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lmosd_find_seconds",
+			Help: "Time of searches.", Buckets: buckets}),
+	}
+	inFlight := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "lmosd_calls_in_flight",
+		Help: "Interactions that run now."},
+		func() float64 { return float64(m.inFlight.Load()) })
+	m.registry.MustRegister(m.calls, m.callSeconds, m.requests, m.requestSeconds, m.publishes, m.findSeconds, inFlight,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+func counter(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lmosd_" + name, Help: help}, labels)
+}
+
+func histogram(name, help string, labels ...string) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "lmosd_" + name, Help: help, Buckets: buckets},
+		labels)
+}
+
+// Registerer is where libp2p puts its own metrics.
+func (m *Metrics) Registerer() prometheus.Registerer { return m.registry }
+
+// Wrap counts and times every interaction that passes. The protocol is the label of these interactions: "mesh" for those
+// that this node asks for, "stream" for those that other nodes ask of it. [Status.Calls] sums up all.
+func (m *Metrics) Wrap(protocol string) interact.Wrap {
+	s := &series{metrics: m, protocol: protocol}
+	return func(next interact.Thing) interact.Thing {
+		return interact.Func(func(ctx context.Context, msg *interact.Message) iter.Seq2[*interact.Message, error] {
+			return func(yield func(*interact.Message, error) bool) {
+				c := interaction{series: s, op: opOf(msg.Type), start: time.Now(), yield: yield}
+				m.inFlight.Add(1)
+				defer c.done()
+				next.Do(ctx, msg)(c.reply)
+			}
+		})
+	}
+}
+
+// An interaction is one that is being counted.
+type interaction struct {
+	*series
+	op    int
+	start time.Time
+	err   error
+	yield func(*interact.Message, error) bool
+}
+
+func (c *interaction) reply(r *interact.Message, err error) bool {
+	if err != nil {
+		c.err = err
+	}
+	return c.yield(r, err)
+}
+
+// done counts the call. A consumer that left the loop early took what it wanted: that is no failure.
+func (c *interaction) done() {
+	took, result := time.Since(c.start), resultOf(c.err)
+	m := c.metrics
+	m.inFlight.Add(-1)
+	m.total.Add(1)
+	if result != okResult && result != cancelledResult {
+		m.failed.Add(1)
+	}
+	c.counter(c.op, result).Inc()
+	if !endless[c.op] {
+		c.observer(c.op).Observe(took.Seconds())
+		m.recent.add(took)
+	}
+}
+
+// ops are the values of the label op: the operations of TD 1.1 §5.3.4.2 by message type, and "other" for what is none.
+var ops = [...]string{
+	0:                                "other",
+	interact.ReadProperty:            "readproperty",
+	interact.WriteProperty:           "writeproperty",
+	interact.ReadAllProperties:       "readallproperties",
+	interact.ReadMultipleProperties:  "readmultipleproperties",
+	interact.WriteAllProperties:      "writeallproperties",
+	interact.WriteMultipleProperties: "writemultipleproperties",
+	interact.ObserveProperty:         "observeproperty",
+	interact.UnobserveProperty:       "unobserveproperty",
+	interact.InvokeAction:            "invokeaction",
+	interact.QueryAction:             "queryaction",
+	interact.CancelAction:            "cancelaction",
+	interact.QueryAllActions:         "queryallactions",
+	interact.SubscribeEvent:          "subscribeevent",
+	interact.UnsubscribeEvent:        "unsubscribeevent",
+	interact.SubscribeAllEvents:      "subscribeallevents",
+	interact.UnsubscribeAllEvents:    "unsubscribeallevents",
+}
+
+// endless operations last as long as their consumer likes, so that their time says nothing.
+var endless = [len(ops)]bool{interact.ObserveProperty: true, interact.SubscribeEvent: true,
+	interact.SubscribeAllEvents: true}
+
+func opOf(t interact.Type) int {
+	if int(t) < len(ops) {
+		return int(t)
+	}
+	return 0
+}
+
+// results are the values of the label result: "ok" and the slugs of the catalogue. resultIndex finds them by code.
+var (
+	results, resultIndex = resultLabels()
+	cancelledResult      = resultIndex[interact.Cancelled]
+)
+
+const okResult = 0
+
+func resultLabels() ([]string, map[interact.Code]int) {
+	codes := interact.Codes()
+	slices.Sort(codes)
+	labels, index := []string{"ok"}, make(map[interact.Code]int, len(codes))
+	for _, c := range codes {
+		index[c] = len(labels)
+		labels = append(labels, c.Slug())
+	}
+	return labels, index
+}
+
+func resultOf(err error) int {
+	if err == nil {
+		return okResult
+	}
+	if i, ok := resultIndex[interact.AsError(err).Code]; ok {
+		return i
+	}
+	return resultIndex[interact.Internal]
+}
+
+// series holds the counters of one protocol. Each is looked up once, when it first counts, so that only what happened is
+// exported.
+type series struct {
+	metrics   *Metrics
+	protocol  string
+	counters  [len(ops)][64]atomic.Pointer[prometheus.Counter] // the catalogue has less than 64 codes
+	observers [len(ops)]atomic.Pointer[prometheus.Observer]
+}
+
+func (s *series) counter(op, result int) prometheus.Counter {
+	p := &s.counters[op][result]
+	if c := p.Load(); c != nil {
+		return *c
+	}
+	c := s.metrics.calls.WithLabelValues(ops[op], s.protocol, results[result])
+	p.Store(&c)
+	return c
+}
+
+func (s *series) observer(op int) prometheus.Observer {
+	p := &s.observers[op]
+	if o := p.Load(); o != nil {
+		return *o
+	}
+	o := s.metrics.callSeconds.WithLabelValues(ops[op], s.protocol)
+	p.Store(&o)
+	return o
+}
+
+// recent holds the times of the last calls, in microseconds.
+type recent struct {
+	next  atomic.Uint64
+	times [1024]atomic.Uint32
+}
+
+func (r *recent) add(d time.Duration) {
+	i := r.next.Add(1) - 1
+	us := min(max(d.Microseconds(), 0), 1<<32-1)
+	r.times[i%uint64(len(r.times))].Store(uint32(us))
+}
+
+// percentiles returns the given fractions (0 to 1) of the recent times, in milliseconds; zeros if there are none.
+func (r *recent) percentiles(fractions ...float64) []float64 {
+	n := min(r.next.Load(), uint64(len(r.times)))
+	us := make([]uint32, n)
+	for i := range us {
+		us[i] = r.times[i].Load()
+	}
+	slices.Sort(us)
+	out := make([]float64, len(fractions))
+	for i, f := range fractions {
+		if n > 0 {
+			out[i] = float64(us[min(int(f*float64(n)), int(n)-1)]) / 1000
+		}
+	}
+	return out
+}
+
+// FillCalls sets what s.Calls tells of the calls so far; Queue is left to the node. The percentiles are those of the last
+// 1024 calls.
+func (m *Metrics) FillCalls(s *Status) {
+	p := m.recent.percentiles(0.5, 0.99)
+	s.Calls.Total, s.Calls.Errors = m.total.Load(), m.failed.Load()
+	s.Calls.P50, s.Calls.P99 = p[0], p[1]
+}
+
+// request counts one HTTP request by the pattern of its route.
+func (m *Metrics) request(route string, status int, took time.Duration) {
+	if status == 0 {
+		status = http.StatusOK // what net/http sends for a handler that wrote nothing
+	}
+	m.requests.WithLabelValues(route, strconv.Itoa(status)).Inc()
+	m.requestSeconds.WithLabelValues(route).Observe(took.Seconds())
+}
+
+// published counts one publication: ok, pending if no other node has it yet, or why it failed.
+func (m *Metrics) published(p *Publication, err error) {
+	result := results[resultOf(err)]
+	if err == nil && p.Pending {
+		result = "pending"
+	}
+	m.publishes.WithLabelValues(result).Inc()
+}
+
+func (m *Metrics) found(took time.Duration) { m.findSeconds.Observe(took.Seconds()) }
+
+// A Counter is what a part of the node counted since it started, as /metrics shows it.
+type Counter struct {
+	// Name is the metric's, without "lmosd_": "gossip_messages_total".
+	Name string
+	// Label and Value are one label and its value, out of few; both may be empty.
+	Label, Value string
+	Count        float64
+}
+
+// handler serves the registry, and the state of g's node at the time of the request.
+func (m *Metrics) handler(g *Gateway) http.Handler {
+	state := prometheus.NewRegistry()
+	state.MustRegister(&collector{g: g})
+	if g.o.Counters != nil {
+		state.MustRegister(counted(g.o.Counters))
+	}
+	return promhttp.HandlerFor(prometheus.Gatherers{m.registry, state}, promhttp.HandlerOpts{
+		// A part that reports nonsense does not hide the others.
+		ErrorHandling: promhttp.ContinueOnError,
+	})
+}
+
+// collector tells the state of the node.
+type collector struct{ g *Gateway }
+
+var (
+	buildInfo = desc("build_info", "The program; always 1.", "version", "goversion", "commit")
+	readyDesc = desc("ready", "1 while the node serves.")
+	peersDesc = desc("peers", "Connected nodes.", "direction", "transport")
+	agentDesc = desc("agents", "Descriptions in the index.", "source")
+)
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("lmosd_"+name, help, labels, nil)
+}
+
+// Describe implements [prometheus.Collector].
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{buildInfo, readyDesc, peersDesc, agentDesc} {
+		ch <- d
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	node := c.g.o.Node
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	s := node.Status()
+	gauge(buildInfo, 1, s.Version, runtime.Version(), commit())
+	serves := 0.0
+	if node.Ready() == nil && !c.g.gate.isClosed() {
+		serves = 1
+	}
+	gauge(readyDesc, serves)
+	gauge(agentDesc, float64(s.Agents.Local), "local")
+	gauge(agentDesc, float64(s.Agents.Known), "known")
+	peers := map[[2]string]float64{}
+	for _, p := range node.Peers() {
+		peers[[2]string{p.Direction, p.Transport}]++
+	}
+	for labels, n := range peers {
+		gauge(peersDesc, n, labels[0], labels[1])
+	}
+}
+
+// counted shows the Counters of the options. It describes nothing, so that the registry takes what comes.
+type counted func() []Counter
+
+// Describe implements [prometheus.Collector].
+func (counted) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements [prometheus.Collector].
+func (f counted) Collect(ch chan<- prometheus.Metric) {
+	for _, c := range f() {
+		var labels, values []string
+		if c.Label != "" {
+			labels, values = []string{c.Label}, []string{c.Value}
+		}
+		d := desc(c.Name, "Counted by the node's parts.", labels...)
+		metric, err := prometheus.NewConstMetric(d, prometheus.CounterValue, c.Count, values...)
+		if err != nil {
+			metric = prometheus.NewInvalidMetric(d, err)
+		}
+		ch <- metric
+	}
+}

@@ -1,0 +1,183 @@
+package gateway
+
+import (
+	"encoding/json"
+	"net/http"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// fixed returns the routes without parameters, by pattern of the mux.
+func (g *Gateway) fixed() map[string]http.Handler {
+	routes := map[string]http.Handler{
+		"GET /things":          g.guarded(read, g.listThings),
+		"POST /things":         g.guarded(admin, g.postThing),
+		"GET /.well-known/wot": g.guarded(open, g.wellKnown),
+		"GET /v1/status":       g.guarded(read, g.status),
+		"GET /v1/id":           g.guarded(read, g.identity),
+		"GET /v1/peers":        g.guarded(read, g.peers),
+		"POST /v1/peers":       g.guarded(admin, g.connect),
+		"GET /v1/find":         g.guarded(read, g.find),
+		"POST /v1/publish":     g.guarded(admin, g.postPublish),
+		"GET /healthz":         g.guarded(open, g.healthy),
+		"GET /readyz":          g.guarded(open, g.ready),
+		"GET /version":         g.guarded(read, g.version),
+	}
+	if !g.o.HideMetrics {
+		scrape := g.metrics.handler(g)
+		routes["GET /metrics"] = g.guarded(read, func(w http.ResponseWriter, r *http.Request) error {
+			scrape.ServeHTTP(w, r)
+			return nil
+		})
+	}
+	return routes
+}
+
+func (g *Gateway) status(w http.ResponseWriter, _ *http.Request) error {
+	s := g.o.Node.Status()
+	s.APIVersion, s.Kind, s.API = APIVersion, "Status", g.URL()
+	if g.gate.isClosed() {
+		s.State = "draining"
+	}
+	if s.Warnings == nil {
+		s.Warnings = []Warning{}
+	}
+	return writeJSON(w, http.StatusOK, s)
+}
+
+func (g *Gateway) identity(w http.ResponseWriter, r *http.Request) error {
+	s := g.o.Node.Status()
+	id := Identity{APIVersion: APIVersion, Kind: "Identity", DID: s.DID, PeerID: s.PeerID, Name: s.Name}
+	doc, err := did.Keys().Resolve(r.Context(), s.DID)
+	if err != nil {
+		return err
+	}
+	id.Document = doc.Raw
+	return writeJSON(w, http.StatusOK, id)
+}
+
+func (g *Gateway) peers(w http.ResponseWriter, _ *http.Request) error {
+	list := PeerList{APIVersion: APIVersion, Kind: "PeerList", Items: g.o.Node.Peers()}
+	if list.Items == nil {
+		list.Items = []Peer{}
+	}
+	return writeJSON(w, http.StatusOK, list)
+}
+
+type peerRequest struct {
+	Addr string `json:"addr"` // a multiaddr with /p2p
+}
+
+func (g *Gateway) connect(w http.ResponseWriter, r *http.Request) error {
+	if err := contentType(r, interact.JSON); err != nil {
+		return err
+	}
+	body, err := readBody(w, r, 4<<10)
+	if err != nil {
+		return err
+	}
+	var req peerRequest
+	if json.Unmarshal(body, &req) != nil || req.Addr == "" {
+		return interact.Errorf(interact.Invalid, `send {"addr":"/ip4/192.0.2.1/tcp/4667/p2p/12D3Koo…"}`,
+			"the body is no JSON object with the addr of a peer")
+	}
+	if err := g.o.Node.Connect(r.Context(), req.Addr); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (g *Gateway) postPublish(w http.ResponseWriter, r *http.Request) error {
+	if err := contentType(r, tdTypes...); err != nil {
+		return err
+	}
+	raw, err := readBody(w, r, g.o.MaxTD)
+	if err != nil {
+		return err
+	}
+	p, err := g.publish(r.Context(), raw)
+	if err != nil {
+		return err
+	}
+	status := http.StatusOK
+	if p.Created {
+		status = http.StatusCreated
+		w.Header().Set("Location", thingPath(p.ID))
+	}
+	return writeJSON(w, status, p)
+}
+
+// healthy is green while the process works, and red as soon as it begins to stop.
+func (g *Gateway) healthy(w http.ResponseWriter, _ *http.Request) error {
+	if g.gate.isClosed() {
+		return interact.Errorf(interact.ShuttingDown, "try again when the node is back", "the node is shutting down")
+	}
+	return writeJSON(w, http.StatusOK, map[string]string{"status": "pass"})
+}
+
+// A check is one line of GET /readyz?verbose.
+type check struct {
+	Name    string  `json:"name"`
+	Status  string  `json:"status"` // pass or fail
+	Message string  `json:"message,omitempty"`
+	Elapsed float64 `json:"elapsed_ms"`
+}
+
+func (g *Gateway) ready(w http.ResponseWriter, r *http.Request) error {
+	q, err := params(r, "verbose")
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	err = g.o.Node.Ready()
+	elapsed := milliseconds(time.Since(start))
+	if g.gate.isClosed() {
+		err = interact.Errorf(interact.ShuttingDown, "try again when the node is back", "the node is shutting down")
+	}
+	if q.Has("verbose") {
+		return writeChecks(w, check{Name: "node", Elapsed: elapsed}, err)
+	}
+	if err != nil {
+		return interact.Errorf(interact.NotReady, "lmosd status", "the node is not ready: %v", err)
+	}
+	return writeJSON(w, http.StatusOK, map[string]string{"status": "pass"})
+}
+
+func writeChecks(w http.ResponseWriter, c check, err error) error {
+	status := http.StatusOK
+	c.Status = "pass"
+	if err != nil {
+		status, c.Status, c.Message = http.StatusServiceUnavailable, "fail", err.Error()
+	}
+	return writeJSON(w, status, map[string]any{"status": c.Status, "checks": []check{c}})
+}
+
+func milliseconds(d time.Duration) float64 {
+	return float64(d.Round(time.Microsecond)) / float64(time.Millisecond)
+}
+
+func (g *Gateway) version(w http.ResponseWriter, _ *http.Request) error {
+	return writeJSON(w, http.StatusOK, Version{APIVersion: APIVersion, Kind: "Version",
+		Version: g.o.Node.Status().Version,
+		Commit:  commit(), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH})
+}
+
+// commit returns the revision that the program was built from, or "" if the build did not note it.
+var commit = sync.OnceValue(func() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return s.Value
+		}
+	}
+	return ""
+})

@@ -1,0 +1,281 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+func TestRoutes(t *testing.T) {
+	t.Parallel()
+	slashed := "https://things.example//a/b?c=1%"
+	node := newFake(describe("urn:x:weather", "Weather", owner1), describe(slashed, "Slashed", owner2))
+	r := start(t, Options{Node: node})
+	for _, x := range []exchange{
+		{name: "own TD", path: "/.well-known/wot", status: 200, contain: "a node",
+			want: map[string]string{"Content-Type": tdJSON}},
+		{name: "own TD for a client of plain JSON", path: "/.well-known/wot",
+			header: map[string]string{"Accept": "application/json"},
+			status: 200, want: map[string]string{"Content-Type": "application/json"}},
+		{name: "status", path: "/v1/status", status: 200, contain: `"kind":"Status","state":"ready"`},
+		{name: "identity", path: "/v1/id", status: 200, contain: `"document":{`},
+		{name: "peers, none", path: "/v1/peers", status: 200, contain: `"items":[]`},
+		{name: "version", path: "/version", status: 200, contain: `"version":"0.1.0"`},
+		{name: "health", path: "/healthz", status: 200, contain: "pass"},
+		{name: "readiness", path: "/readyz", status: 200, contain: "pass"},
+		{name: "readiness in full", path: "/readyz?verbose", status: 200,
+			contain: `"checks":[{"name":"node","status":"pass"`},
+		{name: "metrics", path: "/metrics", status: 200, contain: "lmosd_ready 1"},
+		{name: "search", path: "/v1/find?capability=urn:example:weather", status: 200,
+			contain: `"coverage":{"asked":1,"answered":1`},
+		{name: "agent", path: "/v1/agents/urn:x:weather", status: 200, contain: `"verified":true`},
+		{name: "agent with an escaped id", path: "/v1/agents/https:%2F%2Fthings.example%2F%2Fa%2Fb%3Fc=1%25",
+			status: 200, contain: "Slashed"},
+		{name: "agent with a raw id", path: "/v1/agents/https://things.example//a/b%3Fc=1%25", status: 200,
+			contain: "Slashed"},
+		{name: "unknown agent", path: "/v1/agents/none", status: 404, code: "LMOS-1404"},
+
+		{name: "thing", path: "/things/urn:x:weather", status: 200, contain: `"title":"Weather"`,
+			want: map[string]string{"Content-Type": tdJSON}},
+		{name: "thing with an escaped id", path: "/things/urn%3Ax%3Aweather", status: 200, contain: "Weather"},
+		{name: "thing with a slashed id, raw", path: "/things/https://things.example//a/b%3Fc=1%25", status: 200,
+			contain: "Slashed"},
+		{name: "thing with a slashed id, escaped", path: "/things/https%3A%2F%2Fthings.example%2F%2Fa%2Fb%3Fc%3D1%25",
+			status: 200, contain: "Slashed"},
+		{name: "unknown thing", path: "/things/none", status: 404, code: "LMOS-1404"},
+		{name: "thing that is a dot segment", path: "/things/..", status: 404, code: "LMOS-1404"},
+
+		{name: "unknown path", path: "/nothing", status: 404, code: "LMOS-1405"},
+		{name: "root", path: "/", status: 404, code: "LMOS-1405"},
+		{name: "final slash", path: "/v1/status/", status: 404, code: "LMOS-1405"},
+		{name: "doubled slash", path: "//v1/status", status: 404, code: "LMOS-1405"},
+		{name: "dot segment", path: "/v1/x/../status", status: 404, code: "LMOS-1405"},
+		{name: "no thing", path: "/things/", status: 404, code: "LMOS-1405"},
+		{name: "no agent", path: "/v1/agents/", status: 404, code: "LMOS-1405"},
+		{name: "other method", method: "DELETE", path: "/v1/status", status: 405, code: "LMOS-1406",
+			want: map[string]string{"Allow": "GET, HEAD"}},
+		{name: "other method of a list", method: "PUT", path: "/things", status: 405,
+			want: map[string]string{"Allow": "GET, HEAD, POST"}},
+		{name: "other method of a thing", method: "PATCH", path: "/things/x", status: 405,
+			want: map[string]string{"Allow": "DELETE, GET, HEAD, PUT"}},
+		{name: "other method of an agent", method: "POST", path: "/v1/agents/x", status: 405,
+			want: map[string]string{"Allow": "DELETE, GET, HEAD"}},
+		{name: "write-only path", path: "/v1/publish", status: 405, want: map[string]string{"Allow": "POST"}},
+		{name: "other method of an action", path: "/things/urn:x:weather/actions/ask", status: 405,
+			want: map[string]string{"Allow": "POST"}},
+		{name: "preflight", method: "OPTIONS", path: "/v1/publish", status: 405},
+		{name: "unknown resource of a thing", path: "/things/urn:x:weather/events/rain", status: 404},
+
+		{name: "metrics are nobody's to change", method: "POST", path: "/metrics", status: 405},
+		{name: "connect", method: "POST", path: "/v1/peers", header: merge(asAdmin, "Content-Type",
+			"application/json"), body: `{"addr":"/ip4/1.2.3.4"}`, status: 204},
+		{name: "connect nowhere", method: "POST", path: "/v1/peers", header: merge(asAdmin, "Content-Type",
+			"application/json"), body: `{}`, status: 400, code: "LMOS-1400"},
+		{name: "connect by a form", method: "POST", path: "/v1/peers", header: asAdmin, body: `addr=x`, status: 415,
+			code: "LMOS-1415"},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			t.Parallel()
+			r.check(t, x)
+		})
+	}
+}
+
+// HEAD is possible wherever GET is, and says what GET says, without a body.
+func TestHead(t *testing.T) {
+	t.Parallel()
+	r := start(t, Options{})
+	for _, path := range []string{"/things", "/things/urn:x:weather", "/things/none", "/.well-known/wot",
+		"/v1/status", "/v1/id", "/v1/peers",
+		"/v1/find", "/v1/agents/urn:x:weather", "/healthz", "/readyz", "/version", "/metrics", "/nothing",
+		"/things/urn:x:weather/properties/unit"} {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			get, _ := r.do(t, exchange{path: path})
+			head, body := r.do(t, exchange{method: http.MethodHead, path: path})
+			if head.StatusCode != get.StatusCode ||
+				head.Header.Get("Content-Type") != get.Header.Get("Content-Type") || body != "" {
+				t.Errorf("HEAD %d %q %q, GET %d %q", head.StatusCode, head.Header.Get("Content-Type"), body,
+					get.StatusCode,
+					get.Header.Get("Content-Type"))
+			}
+		})
+	}
+}
+
+func TestPublishRoute(t *testing.T) {
+	t.Parallel()
+	r := start(t, Options{Node: newFake()})
+	r.check(t, exchange{method: "POST", path: "/v1/publish", header: tdBody, body: thingTD("urn:x:new", "New"),
+		status:  201,
+		contain: `"kind":"Publication","id":"urn:x:new"`, want: map[string]string{"Location": "/things/urn:x:new"}})
+	r.check(t, exchange{method: "POST", path: "/v1/publish", header: tdBody, body: thingTD("urn:x:new", "New"),
+		status: 200, contain: `"replicas":2`})
+	r.check(t, exchange{method: "POST", path: "/v1/publish", header: tdBody, body: `{"title":1`, status: 400,
+		code: "LMOS-2010"})
+	r.check(t, exchange{method: "POST", path: "/v1/publish", header: merge(tdBody, "Content-Encoding", "gzip"),
+		body: "x", status: 415})
+	r.check(t, exchange{method: "DELETE", path: "/v1/agents/urn:x:new", header: asAdmin, status: 200,
+		contain: `"withdrawn":true`})
+	r.check(t, exchange{method: "DELETE", path: "/v1/agents/urn:x:new", header: asAdmin, status: 404, code: "LMOS-1404"})
+}
+
+func TestInteractions(t *testing.T) {
+	t.Parallel()
+	d := describe("urn:x:weather", "Weather", owner1)
+	r := start(t, Options{Node: newFake(d)})
+	for _, x := range []exchange{
+		{name: "action", method: "POST", path: "/things/urn:x:weather/actions/ask",
+			header: map[string]string{"Content-Type": "application/json"},
+			body:   `{"q":1}`, status: 200, contain: `{"q":1}`},
+		{name: "property", path: "/things/urn:x:weather/properties/unit", status: 200, contain: `"unit"`},
+		{name: "write", method: "PUT", path: "/things/urn:x:weather/properties/unit",
+			header: map[string]string{"Content-Type": "application/json"},
+			body:   `1`, status: 204},
+		{name: "unknown thing", method: "POST", path: "/things/none/actions/ask", status: 404, code: "LMOS-1404"},
+		{name: "body of 30 MB", method: "POST", path: "/things/urn:x:weather/actions/ask",
+			header: map[string]string{"Content-Type": "application/json"},
+			body:   strings.Repeat(" ", 30<<20), status: 413, code: "LMOS-1413"},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			t.Parallel()
+			r.check(t, x)
+		})
+	}
+}
+
+// What an upstream says keeps its code on the way out.
+func TestErrorsOfTheMesh(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		code   interact.Code
+		status int
+	}{
+		{interact.Forbidden, 403}, {interact.Withdrawn, 410}, {interact.RateLimited, 429}, {interact.AgentFailed, 502},
+		{interact.Unreachable, 503}, {interact.Timeout, 504}, {interact.Loop, 508},
+	} {
+		t.Run(c.code.Slug(), func(t *testing.T) {
+			t.Parallel()
+			node := newFake(describe("urn:x:weather", "Weather", owner1))
+			node.mesh = func(context.Context, *interact.Message) iter.Seq2[*interact.Message, error] {
+				return interact.Fail(interact.Errorf(c.code, "do something", "it is so"))
+			}
+			r := start(t, Options{Node: node})
+			r.check(t, exchange{method: "POST", path: "/things/urn:x:weather/actions/ask", status: c.status,
+				code: c.code.String(), contain: "it is so"})
+		})
+	}
+}
+
+func TestNotReady(t *testing.T) {
+	t.Parallel()
+	node := newFake()
+	node.notReady = errors.New("the store is not open")
+	r := start(t, Options{Node: node})
+	r.check(t, exchange{path: "/readyz", status: 503, code: "LMOS-3031", contain: "the store is not open"})
+	r.check(t, exchange{path: "/healthz", status: 200})
+	resp, body := r.do(t, exchange{path: "/readyz?verbose"})
+	if resp.StatusCode != 503 || !strings.Contains(body, `"status":"fail","message":"the store is not open"`) {
+		t.Errorf("verbose: %d %s", resp.StatusCode, body)
+	}
+	r.check(t, exchange{path: "/metrics", status: 200, contain: "lmosd_ready 0"})
+}
+
+func TestNotDescribedYet(t *testing.T) {
+	t.Parallel()
+	node := newFake()
+	node.described = nil
+	start(t, Options{Node: node}).check(t, exchange{path: "/.well-known/wot", status: 503, code: "LMOS-3031"})
+}
+
+func TestHiddenMetrics(t *testing.T) {
+	t.Parallel()
+	start(t, Options{HideMetrics: true}).check(t, exchange{path: "/metrics", status: 404})
+}
+
+func TestPanicOfAHandler(t *testing.T) {
+	t.Parallel()
+	node := newFake()
+	node.connect = func(context.Context, string) error { panic("the fake panics") }
+	var log strings.Builder
+	r := start(t, Options{Node: node, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	r.check(t, exchange{method: "POST", path: "/v1/peers", header: merge(asAdmin, "Content-Type", "application/json"),
+		body:   `{"addr":"/x"}`,
+		status: 500, code: "LMOS-1500"})
+	r.check(t, exchange{path: "/healthz", status: 200})
+	r.end()
+	if !strings.Contains(log.String(), "the fake panics") || !strings.Contains(log.String(), "stack") {
+		t.Errorf("log: %s", log.String())
+	}
+}
+
+// A panic in the middle of an answer must not look like its end.
+func TestPanicInAnAnswer(t *testing.T) {
+	t.Parallel()
+	r := start(t, Options{}, func(g *Gateway) {
+		g.routes = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "100")
+			fmt.Fprint(w, "half")
+			panic("in the middle")
+		})
+	})
+	resp, err := r.http.Get(r.url + "/x")
+	if err == nil {
+		_, err = io.ReadAll(resp.Body)
+		resp.Body.Close()
+	}
+	if err == nil {
+		t.Error("the answer looks whole")
+	}
+}
+
+// An error that nobody foresaw is logged with its cause, which is not sent.
+func TestInternalError(t *testing.T) {
+	t.Parallel()
+	node := newFake()
+	node.connect = func(context.Context, string) error { return errors.New("the secret cause") }
+	var log strings.Builder
+	r := start(t, Options{Node: node, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	resp, body := r.do(t, exchange{method: "POST", path: "/v1/peers", header: merge(asAdmin, "Content-Type",
+		"application/json"), body: `{"addr":"/x"}`})
+	r.end()
+	if resp.StatusCode != 500 || strings.Contains(body, "secret") || !strings.Contains(log.String(), "the secret cause") {
+		t.Errorf("%d %s; log %s", resp.StatusCode, body, log.String())
+	}
+}
+
+func TestFindAnswersWhatCameInTime(t *testing.T) {
+	t.Parallel()
+	node := newFake()
+	node.find = func(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error] {
+		return func(yield func(*td.Description, error) bool) {
+			q.Tally.Ask(2)
+			q.Tally.Answer()
+			if yield(describe("urn:x:1", "One", owner1), nil) {
+				<-ctx.Done()
+				yield(nil, ctx.Err())
+			}
+		}
+	}
+	r := start(t, Options{Node: node})
+	_, body := r.do(t, exchange{path: "/v1/find?timeout=20ms"})
+	if !strings.Contains(body, `"urn:x:1"`) || !strings.Contains(body, `"asked":2,"answered":1`) ||
+		!strings.Contains(body, `"truncated":true`) {
+		t.Errorf("got %s", body)
+	}
+	node.find = func(context.Context, td.Query) iter.Seq2[*td.Description, error] {
+		return func(yield func(*td.Description, error) bool) {
+			yield(nil, interact.Errorf(interact.Overloaded, "wait", "too many searches"))
+		}
+	}
+	r.check(t, exchange{path: "/v1/find", status: 503, code: "LMOS-1529"})
+}

@@ -1,0 +1,326 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"path"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/rest"
+)
+
+// tdJSON is the media type of a Thing Description (TD 1.1 §9).
+const tdJSON = "application/td+json"
+
+// serve answers one request: browser checks, then the route, and whatever goes wrong is a problem document.
+func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
+	start, rec := time.Now(), &recorder{ResponseWriter: w}
+	defer func() { g.metrics.request(routeOf(r), rec.status, time.Since(start)) }()
+	defer g.recovered(rec, r)
+	rec.Header().Set("X-Content-Type-Options", "nosniff")
+	if err := g.guard.browser(r); err != nil {
+		g.fail(rec, r, err)
+		return
+	}
+	body := g.timed(w, r)
+	r.Body = http.MaxBytesReader(rec, body, maxBody)
+	g.routes.ServeHTTP(rec, r)
+	finish(body)
+}
+
+// routeOf returns the path of the pattern that r matched, without what the caller chose; "none" if it matched none.
+func routeOf(r *http.Request) string {
+	_, path, both := strings.Cut(r.Pattern, " ")
+	switch {
+	case both:
+		return path
+	case r.Pattern != "":
+		return r.Pattern
+	default:
+		return "none"
+	}
+}
+
+// recovered answers for a handler that panicked; the server lives on.
+func (g *Gateway) recovered(w *recorder, r *http.Request) {
+	v := recover()
+	switch {
+	case v == nil:
+		return
+	case v == http.ErrAbortHandler:
+		panic(v)
+	}
+	g.log.Error("handler panicked", "route", routeOf(r), "panic", v, "stack", string(debug.Stack()))
+	if w.status != 0 {
+		panic(http.ErrAbortHandler) // half an answer must not look whole
+	}
+	g.fail(w, r, interact.Errorf(interact.Internal, "see the log of the node, and report it",
+		"the node failed to answer"))
+}
+
+// fail writes err as a problem document (RFC 9457).
+func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
+	var unmet *preconditionError
+	if errors.As(err, &unmet) {
+		unmet.write(w)
+		return
+	}
+	if e := interact.AsError(err); e.Code == interact.Internal {
+		g.log.Error("request failed", "route", routeOf(r), "code", e.Code.String(), "err", err)
+	}
+	rest.Problem(w, r, err)
+}
+
+// A handler answers a request, or returns why not before it wrote anything.
+type handler func(w http.ResponseWriter, r *http.Request) error
+
+// guarded runs h for callers who may, and, but for reading, only while the gateway does not drain.
+func (g *Gateway) guarded(a access, h handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		err := g.guard.authorize(r, a)
+		if err == nil {
+			err = g.counted(a, func() error { return h(w, r) })
+		}
+		if err != nil {
+			g.fail(w, r, err)
+		}
+	})
+}
+
+// counted runs f so that a drain waits for it.
+func (g *Gateway) counted(a access, f func() error) error {
+	if a == open {
+		return f()
+	}
+	if !g.gate.enter() {
+		if a == read {
+			return f()
+		}
+		return interact.Errorf(interact.ShuttingDown, "try again when the node is back", "the node is shutting down")
+	}
+	defer g.gate.leave()
+	return f()
+}
+
+// newRoutes returns the routes of the gateway. The mux sees only paths that it would not redirect: some clients of agents
+// fail on any redirect, and an id may contain "//" (WoT Discovery §7.3; RFC 3986 §3.3).
+func (g *Gateway) newRoutes() http.Handler {
+	mux := http.NewServeMux()
+	for pattern, h := range g.fixed() {
+		mux.Handle(pattern, h)
+	}
+	thing, agent, interactions := g.thingMethods(), g.agentMethods(), g.interactions()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p := r.URL.EscapedPath()
+		if id, below := rest.ThingID(r, "/things/"); id != "" {
+			r.SetPathValue("id", id)
+			if below == "" {
+				r.Pattern = "/things/{id}"
+				g.dispatch(thing, w, r)
+				return
+			}
+			r.Pattern = interactionPattern(below)
+			interactions.ServeHTTP(w, r)
+			return
+		}
+		if ref := tail(p, "/v1/agents/"); ref != "" {
+			r.SetPathValue("ref", ref)
+			r.Pattern = "/v1/agents/{ref}"
+			g.dispatch(agent, w, r)
+			return
+		}
+		if _, pattern := mux.Handler(r); pattern == "" || !isClean(p) {
+			g.fail(w, r, muxError(mux, w, r))
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// interactionPattern names a route below a thing without what the caller chose.
+func interactionPattern(below string) string {
+	switch kind, name, _ := strings.Cut(below, "/"); {
+	case kind == "actions":
+		return "/things/{id}/actions/{name}"
+	case kind == "properties" && name != "":
+		return "/things/{id}/properties/{name}"
+	case kind == "properties":
+		return "/things/{id}/properties"
+	default:
+		return ""
+	}
+}
+
+// isClean reports whether the mux takes p as it is.
+func isClean(p string) bool {
+	c := path.Clean(p)
+	return strings.HasPrefix(p, "/") && (c == p || c+"/" == p)
+}
+
+// tail returns what follows prefix in an escaped path, unescaped once; empty if there is nothing.
+func tail(escaped, prefix string) string {
+	ref, ok := strings.CutPrefix(escaped, prefix)
+	if !ok {
+		return ""
+	}
+	if u, err := url.PathUnescape(ref); err == nil { // an escaped path is always valid
+		ref = u
+	}
+	return ref
+}
+
+// muxError says in our words what the mux would say: no such path, or another method.
+func muxError(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) error {
+	if p := r.URL.EscapedPath(); isClean(p) {
+		h, _ := mux.Handler(r)
+		said := &recorder{ResponseWriter: discard{http.Header{}}}
+		h.ServeHTTP(said, r)
+		if said.status == http.StatusMethodNotAllowed {
+			return notAllowed(w, r, said.Header().Get("Allow"))
+		}
+	}
+	return interact.Errorf(interact.NoAffordance,
+		"GET /.well-known/wot describes the node, GET /things lists what it knows",
+		"nothing is served at %s", clip(r.URL.Path))
+}
+
+// dispatch asks the handler of r's method; HEAD is asked of GET's.
+func (g *Gateway) dispatch(methods map[string]http.Handler, w http.ResponseWriter, r *http.Request) {
+	method := r.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	if h := methods[method]; h != nil {
+		h.ServeHTTP(w, r)
+		return
+	}
+	allow := slices.Collect(maps.Keys(methods))
+	if methods[http.MethodGet] != nil {
+		allow = append(allow, http.MethodHead)
+	}
+	slices.Sort(allow)
+	g.fail(w, r, notAllowed(w, r, strings.Join(allow, ", ")))
+}
+
+// A recorder remembers the status of an answer; zero means that nothing was written yet.
+type recorder struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *recorder) WriteHeader(status int) {
+	if w.status == 0 && status >= 200 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *recorder) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap serves [http.ResponseController].
+func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// discard is a ResponseWriter of which only the header is looked at.
+type discard struct{ header http.Header }
+
+func (d discard) Header() http.Header         { return d.header }
+func (d discard) Write(b []byte) (int, error) { return len(b), nil }
+func (d discard) WriteHeader(int)             {}
+
+// timed gives the body of r some time to arrive, whether a handler reads it or it is thrown away.
+func (g *Gateway) timed(w http.ResponseWriter, r *http.Request) *timedBody {
+	body := &timedBody{ReadCloser: r.Body, control: http.NewResponseController(w), arrived: r.ContentLength == 0}
+	if !body.arrived {
+		body.deadline(time.Now().Add(g.o.patience.body))
+	}
+	return body
+}
+
+// A timedBody is a request body with a deadline, which is lifted at its end: from then on the server reads to see whether
+// the client goes away, and a deadline would look like that.
+type timedBody struct {
+	io.ReadCloser
+	control *http.ResponseController
+	arrived bool // to its end
+}
+
+func (b *timedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF {
+		b.arrived = true
+		b.deadline(time.Time{})
+	}
+	return n, err
+}
+
+func (b *timedBody) deadline(t time.Time) {
+	// A connection without deadlines has no slow clients either.
+	_ = b.control.SetReadDeadline(t)
+}
+
+// finish sends the answer and throws away what still comes of the body. Closing the connection at once would let the
+// client, which is still sending, see that it broke, and not the answer that says why.
+func finish(body *timedBody) {
+	if body.arrived {
+		return
+	}
+	if body.control.Flush() == nil {
+		_, _ = io.CopyN(io.Discard, body, maxIgnored) // the answer is given
+	}
+}
+
+// readBody reads a body of at most limit bytes.
+func readBody(w http.ResponseWriter, r *http.Request, limit int) ([]byte, error) {
+	tooLarge := interact.Errorf(interact.TooLarge, fmt.Sprintf("send at most %d bytes", limit),
+		"the body has more than %d bytes", limit)
+	if r.ContentLength > int64(limit) {
+		return nil, tooLarge
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(limit)))
+	var over *http.MaxBytesError
+	switch {
+	case errors.As(err, &over):
+		return nil, tooLarge
+	case err != nil:
+		return nil, &interact.Error{Code: interact.Invalid, Title: "the body did not arrive", Hint: "send it again",
+			Err: err}
+	}
+	return body, nil
+}
+
+// writeJSON writes v as one JSON document.
+func writeJSON(w http.ResponseWriter, status int, v any) error {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return fmt.Errorf("encode the answer: %w", err)
+	}
+	writeBytes(w, status, interact.JSON, b.Bytes())
+	return nil
+}
+
+func writeBytes(w http.ResponseWriter, status int, contentType string, body []byte) {
+	h := w.Header()
+	h.Set("Content-Type", contentType)
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	// A client that went away needs no answer.
+	_, _ = w.Write(body)
+}

@@ -1,0 +1,309 @@
+package rest
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// maxText is how much of an agent's own words an error carries, in bytes.
+const maxText = 4 << 10
+
+// maxRefusal is how much of a refusal is read: enough that a secret in it is seen as a whole, and not cut to a harmless
+// looking half.
+const maxRefusal = 64 << 10
+
+// An answer is what an agent answered, after it was found good.
+type answer struct {
+	client *Client
+	status int
+	header http.Header
+	url    *url.URL // that was asked
+	media  string
+	data   []byte
+}
+
+// ask sends the request by its form, or by one that it chooses, and judges the answer.
+func (c *Client) ask(ctx context.Context, r *request) (*answer, error) {
+	if r.form == nil {
+		var err error
+		if r.form, r.secrets, err = c.choose(r); err != nil {
+			return nil, err
+		}
+	}
+	req, err := r.build(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c.exchange(ctx, r, req)
+}
+
+func (c *Client) exchange(ctx context.Context, r *request, req *http.Request) (*answer, error) {
+	resp, err := c.transport.RoundTrip(req)
+	if err != nil {
+		return nil, r.lost(ctx, err)
+	}
+	defer resp.Body.Close()
+	return c.judge(ctx, r, resp)
+}
+
+// judge reads an answer within the limit and tells whether it is what the description promises.
+func (c *Client) judge(ctx context.Context, r *request, resp *http.Response) (*answer, error) {
+	if !r.expected(resp.StatusCode) {
+		return nil, c.refused(r, resp)
+	}
+	data, err := c.body(ctx, r, resp)
+	if err != nil {
+		return nil, err
+	}
+	a := &answer{client: c, status: resp.StatusCode, header: resp.Header, data: data}
+	if resp.Request != nil {
+		a.url = resp.Request.URL
+	}
+	return a, a.settle(r, resp.Header.Get("Content-Type"))
+}
+
+// expected tells a good status from a bad one: htv:statusCodeValue of the form's responses decides, else the class.
+func (r *request) expected(status int) bool {
+	if r.form != nil && bytes.Contains(r.form.Raw, []byte("htv:statusCodeValue")) {
+		if success, ok := declared(r.form.Raw, status); ok {
+			return success
+		}
+	}
+	return status >= 200 && status < 300
+}
+
+// declared looks status up in the responses that a form declares (TD 1.1 §5.3.4.2.2; WoT HTTP binding, §4).
+func declared(form json.RawMessage, status int) (success, ok bool) {
+	var f struct {
+		Response struct {
+			Status int `json:"htv:statusCodeValue"`
+		} `json:"response"`
+		Additional []struct {
+			Success bool `json:"success"`
+			Status  int  `json:"htv:statusCodeValue"`
+		} `json:"additionalResponses"`
+	}
+	if json.Unmarshal(form, &f) != nil {
+		return false, false
+	}
+	for _, a := range f.Additional {
+		if a.Status == status {
+			return a.Success, true
+		}
+	}
+	return true, f.Response.Status == status
+}
+
+// body reads the whole body, or fails at the limit without reading on.
+func (c *Client) body(ctx context.Context, r *request, resp *http.Response) ([]byte, error) {
+	coding := strings.ToLower(resp.Header.Get("Content-Encoding"))
+	if coding == "" && resp.ContentLength > c.limit {
+		return nil, c.tooLarge(r, fmt.Sprintf("%d bytes", resp.ContentLength))
+	}
+	src, err := decoded(coding, resp.Body)
+	if err != nil && ctx.Err() == nil {
+		return nil, broken(r, "what it calls "+clip(coding, 40)+" is not")
+	}
+	if err != nil {
+		return nil, r.lost(ctx, err)
+	}
+	var b bytes.Buffer
+	if coding == "" && resp.ContentLength > 0 {
+		b.Grow(int(resp.ContentLength) + bytes.MinRead)
+	}
+	n, err := b.ReadFrom(io.LimitReader(src, c.limit+1))
+	switch {
+	case n > c.limit:
+		return nil, c.tooLarge(r, "more")
+	case ctx.Err() != nil:
+		return nil, r.lost(ctx, ctx.Err())
+	case err != nil:
+		return nil, broken(r, fmt.Sprintf("it broke off after %d bytes", n))
+	}
+	return b.Bytes(), nil
+}
+
+func decoded(coding string, body io.Reader) (io.Reader, error) {
+	switch coding {
+	case "", "identity":
+		return body, nil
+	case "gzip", "x-gzip": // RFC 9110 §8.4.1.3
+		return gzip.NewReader(body)
+	}
+	return nil, errors.New("unknown coding")
+}
+
+func (c *Client) tooLarge(r *request, size string) error {
+	return interact.Errorf(interact.TooLarge, "ask for less, or let the agent answer in parts",
+		"the answer of %s is larger than %d bytes (%s); it was cut and dropped", r.what(), c.limit, size)
+}
+
+// broken is an answer that came and cannot be used.
+func broken(r *request, why string) error {
+	return interact.Errorf(interact.AgentFailed, "see the agent's log, or correct its description",
+		"the answer of %s cannot be used: %s", r.what(), why)
+}
+
+// settle decides the media type of the data and checks it. The body counts, not the label: a JSON value that says it is
+// text is JSON where the description promises JSON, and a missing Content-Type is that of the form.
+func (a *answer) settle(r *request, said string) error {
+	promised := mediaType(r.form.ResponseType)
+	a.media = mediaType(said)
+	if said == "" {
+		a.media = promised
+	}
+	data := trimJSON(a.data)
+	switch {
+	case a.status == http.StatusNoContent, len(data) == 0 && !r.promised:
+		a.media, a.data = "", nil
+	case a.media != promised && listed(r.form.AdditionalTypes, a.media):
+	case isJSON(promised) && json.Valid(data) && utf8.Valid(data):
+		a.data = data
+		if !isJSON(a.media) {
+			a.media = promised
+		}
+	case isJSON(promised) && r.op == "writeproperty":
+		a.media, a.data = "", nil // the writing went well; nobody waits for its body
+	case isJSON(promised):
+		return broken(r, "its description promises "+promised+", it sent "+sample(a.media, data, &r.secrets))
+	}
+	return nil
+}
+
+func listed(types []string, media string) bool {
+	for _, t := range types {
+		if mediaType(t) == media {
+			return true
+		}
+	}
+	return false
+}
+
+// sample shows the beginning of something that was not expected.
+func sample(media string, data []byte, s *secrets) string {
+	if len(data) == 0 {
+		return "nothing"
+	}
+	return fmt.Sprintf("%s %q", clip(media, 60), clip(s.quote(string(data[:min(len(data), maxRefusal)])), 200))
+}
+
+// refused makes the error of an answer with a bad status: the agent's own words, within bounds.
+func (c *Client) refused(r *request, resp *http.Response) error {
+	raw, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal)) // what can be read is what can be told
+	title := fmt.Sprintf("%s: the agent answered %d", r.what(), resp.StatusCode)
+	if resp.StatusCode/100 == 3 {
+		title += " with a redirect"
+		if to, err := resp.Location(); err == nil {
+			title += " to " + r.secrets.quote(plain(to.String()))
+		}
+	} else if text := r.secrets.quote(words(resp.Header.Get("Content-Type"), raw)); text != "" {
+		title += ": " + text
+	}
+	return &interact.Error{Code: interact.AgentFailed, Remote: true, Title: title, Hint: adviceFor(resp.StatusCode)}
+}
+
+func adviceFor(status int) string {
+	switch {
+	case status/100 == 3:
+		return "redirects are not followed: put the final address into the form and publish again"
+	case status == http.StatusUnauthorized, status == http.StatusForbidden:
+		return "the agent refused this node's credentials: see the credentials file on the agent's node"
+	case status == http.StatusNotFound, status == http.StatusMethodNotAllowed:
+		return "the form of the description may be wrong: compare its href and htv:methodName with the agent"
+	case status >= 500:
+		return "see the agent's log"
+	}
+	return "the agent did not like the request; its own words are in the error"
+}
+
+// words returns what the body of an error says: title and detail of a problem (RFC 9457 §3.1), else its text.
+func words(contentType string, raw []byte) string {
+	text := string(raw)
+	if isJSON(contentType) && contentType != "" {
+		var p struct{ Title, Detail string }
+		if json.Unmarshal(raw, &p) == nil && p.Title+p.Detail != "" {
+			text = strings.TrimPrefix(p.Title+": "+p.Detail, ": ")
+			text = strings.TrimSuffix(text, ": ")
+		}
+	}
+	return text
+}
+
+// quote makes an agent's text fit to be shown: no secrets, one line, bounded.
+func (s *secrets) quote(text string) string { return clip(readable(s.scrub(text)), maxText) }
+
+// readable puts a text on one line: what could move a terminal's cursor is a space.
+func readable(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r == utf8.RuneError || unicode.Is(unicode.Bidi_Control, r) {
+			return ' '
+		}
+		return r
+	}, text)
+	return strings.Join(strings.Fields(text), " ")
+}
+
+// clip cuts a text to at most n bytes at a character's border.
+func clip(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	for n > 0 && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return text[:n] + "…"
+}
+
+// lost says why no answer came.
+func (r *request) lost(ctx context.Context, err error) error {
+	where := plain(r.form.Href)
+	switch text := err.Error(); {
+	case errors.Is(ctx.Err(), context.Canceled):
+		return &interact.Error{Code: interact.Cancelled, Title: r.what() + " was cancelled", Err: ctx.Err()}
+	case ctx.Err() != nil:
+		return &interact.Error{Code: interact.Timeout, Title: r.what() + " gave no answer in time (agent at " + where + ")",
+			Hint: "raise --timeout, or see whether the agent is busy", Err: ctx.Err()}
+	case strings.Contains(text, "malformed"), strings.Contains(text, "headers exceeded"):
+		return interact.Errorf(interact.AgentFailed, "see what serves that address",
+			"what answers at %s does not speak HTTP as it should", where)
+	}
+	return interact.Errorf(interact.Unreachable, "start the agent, or publish its new address: lmosd publish FILE",
+		"%s cannot be reached at %s: %s", r.what(), where, reason(err))
+}
+
+// reason is a short cause of a failed connection. The transport's own text can hold the whole address, secrets included.
+func reason(err error) string {
+	var no syscall.Errno
+	var dns *net.DNSError
+	var op *net.OpError
+	var timeout interface{ Timeout() bool }
+	switch {
+	case errors.As(err, &dns):
+		return "the name " + clip(dns.Name, 100) + " is unknown"
+	case errors.As(err, &no):
+		return no.Error()
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "it closed the connection without an answer"
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return "nothing answered in time"
+	case errors.As(err, &op):
+		return op.Op + " failed"
+	case strings.Contains(err.Error(), "tls:"), strings.Contains(err.Error(), "x509:"):
+		return "its certificate is not trusted, or it speaks no TLS"
+	}
+	return "the connection failed"
+}

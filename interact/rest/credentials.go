@@ -1,0 +1,257 @@
+package rest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/jcs"
+)
+
+// maxCredentials is the limit of a credentials file in bytes.
+const maxCredentials = 1 << 20
+
+// Credentials are the secrets that agents ask for, from one file of the node:
+//
+//	{
+//	  "urn:example:billing": {
+//	    "basic_sc": {"origin": "http://127.0.0.1:9000", "username": "lmosd", "password": "…"}
+//	  },
+//	  "urn:example:crm": {
+//	    "bearer_sc": {"origin": "https://crm.example", "token": "…"},
+//	    "key_sc":    {"origin": "https://crm.example", "key": "…"}
+//	  }
+//	}
+//
+// The first level is a thing's id, the second the name of one of its securityDefinitions. A secret goes to its origin
+// (scheme, host, port) and nowhere else, so that a changed description cannot send it to another place. The file is read
+// again when it has changed. The secrets never leave in an error, a log line or a message.
+//
+// The zero value has none. Copies share what they hold; they are safe for concurrent use.
+type Credentials struct{ file *credentialsFile }
+
+type credential struct {
+	Origin   string `json:"origin"`
+	Username string `json:"username"`
+	Password string `json:"password"`
+	Token    string `json:"token"`
+	Key      string `json:"key"`
+}
+
+// A credentialsFile is a file and what it said when it was last read.
+type credentialsFile struct {
+	path string
+
+	mu      sync.Mutex // guards the rest
+	seen    stamp
+	err     error
+	byThing map[string]map[string]credential
+}
+
+// A stamp tells one state of a file from another.
+type stamp struct {
+	modified time.Time
+	size     int64
+	mode     fs.FileMode
+}
+
+// LoadCredentials reads the credentials file at path. An absent file is none yet; it is read when it comes. The error is
+// an [*interact.Error]: KeyPermissions if others than the owner can read the file, ConfigInvalid or ConfigFile if it
+// cannot be used.
+func LoadCredentials(path string) (Credentials, error) {
+	c := Credentials{file: &credentialsFile{path: path}}
+	c.file.mu.Lock()
+	defer c.file.mu.Unlock()
+	c.file.refreshLocked()
+	return c, c.file.err
+}
+
+// lookup returns the secret of a thing's scheme for a form at href. The error says what is missing, and no secret.
+func (c Credentials) lookup(thing, scheme, href string) (credential, error) {
+	if c.file == nil {
+		return credential{}, errors.New("this node has no credentials file")
+	}
+	c.file.mu.Lock()
+	defer c.file.mu.Unlock()
+	c.file.refreshLocked()
+	if c.file.err != nil {
+		return credential{}, errors.New("the credentials file cannot be used")
+	}
+	found, ok := c.file.byThing[thing][scheme]
+	switch {
+	case !ok:
+		return credential{}, errors.New("there are none")
+	case found.Origin != originOf(href):
+		return credential{}, fmt.Errorf("those there are for another origin than %s", originOf(href))
+	}
+	return found, nil
+}
+
+// refreshLocked reads the file again if it is another one than before.
+func (f *credentialsFile) refreshLocked() {
+	info, err := os.Stat(f.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		f.seen, f.byThing, f.err = stamp{}, nil, nil
+		return
+	}
+	if err != nil {
+		f.byThing, f.err = nil, unreadable(f.path, err)
+		return
+	}
+	now := stamp{info.ModTime(), info.Size(), info.Mode()}
+	if now == f.seen {
+		return
+	}
+	f.seen = now
+	f.byThing, f.err = readCredentials(f.path)
+}
+
+// readCredentials opens the file once and asks the open file for its mode, so that it cannot be swapped in between.
+func readCredentials(path string) (map[string]map[string]credential, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, unreadable(path, err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, unreadable(path, err)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return nil, interact.Errorf(interact.KeyPermissions, "chmod 600 "+quote(path),
+			"%s can be read by others (mode %04o)", path, info.Mode().Perm())
+	}
+	raw, err := io.ReadAll(io.LimitReader(f, maxCredentials+1))
+	if err != nil {
+		return nil, unreadable(path, err)
+	}
+	all, err := parseCredentials(raw)
+	if err != nil {
+		return nil, interact.Errorf(interact.ConfigInvalid,
+			`its form is {"THING ID": {"SCHEME": {"origin": "http://HOST:PORT", "token": "…"}}}`, "%s: %s", path, err)
+	}
+	return all, nil
+}
+
+func unreadable(path string, err error) error {
+	return &interact.Error{Code: interact.ConfigFile, Title: "credentials file " + path + " cannot be read",
+		Hint: "ls -l " + quote(path), Err: err}
+}
+
+// parseCredentials reads the file strictly: no duplicate and no unknown member. Its errors hold no secret.
+func parseCredentials(raw []byte) (map[string]map[string]credential, error) {
+	if _, err := jcs.Decode(raw, maxCredentials); err != nil {
+		return nil, safeSyntax(err)
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	var all map[string]map[string]credential
+	if err := d.Decode(&all); err != nil {
+		return nil, safeShape(err)
+	}
+	for thing, schemes := range all {
+		for scheme, c := range schemes {
+			if err := c.check(); err != nil {
+				return nil, fmt.Errorf("/%s/%s: %w", escapePointer.Replace(thing), escapePointer.Replace(scheme), err)
+			}
+			c.Origin = originOf(c.Origin)
+			schemes[scheme] = c
+		}
+	}
+	return all, nil
+}
+
+// safeSyntax returns the place of a syntax error without its text, which may quote a secret.
+func safeSyntax(err error) error {
+	var s *jcs.SyntaxError
+	if errors.As(err, &s) {
+		return fmt.Errorf("line %d, column %d is no strict JSON", s.Line, s.Column)
+	}
+	return errors.New("is larger than 1 MiB")
+}
+
+func safeShape(err error) error {
+	var t *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &t) && t.Field != "":
+		return fmt.Errorf("the member at %s has the wrong type", t.Field)
+	case strings.HasPrefix(err.Error(), "json: unknown field"):
+		return errors.New("has a member that is none of origin, username, password, token, key")
+	}
+	return errors.New("is not of the form that is needed")
+}
+
+func (c credential) check() error {
+	u, err := url.Parse(c.Origin)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil ||
+		strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
+		return errors.New(`"origin" must be scheme, host and port, e.g. "http://127.0.0.1:9000"`)
+	}
+	for _, v := range []string{c.Username, c.Password, c.Token, c.Key} {
+		if !headerOK("x", v) {
+			return errors.New("a value has control characters")
+		}
+	}
+	if strings.Contains(c.Username, ":") { // RFC 7617 §2
+		return errors.New(`"username" may not contain a colon`)
+	}
+	if c.Username+c.Password+c.Token+c.Key == "" {
+		return errors.New(`one of "username" with "password", "token" and "key" is needed`)
+	}
+	return nil
+}
+
+// originOf returns the origin of an address or template, or "" if it has none.
+func originOf(href string) string {
+	base, _, _ := strings.Cut(href, "{")
+	u, err := url.Parse(base)
+	if err != nil || u.Host == "" {
+		return ""
+	}
+	return origin(u)
+}
+
+func (c Credentials) path() string {
+	if c.file == nil {
+		return ""
+	}
+	return c.file.path
+}
+
+// name is how errors call the file: not by its path, which is nobody's business elsewhere.
+func (c Credentials) name() string {
+	if c.file == nil {
+		return "its credentials file (the node has none configured)"
+	}
+	return filepath.Base(c.file.path)
+}
+
+// String says how many things have credentials, and no more.
+func (c Credentials) String() string {
+	if c.file == nil {
+		return "no credentials"
+	}
+	c.file.mu.Lock()
+	defer c.file.mu.Unlock()
+	return fmt.Sprintf("credentials of %d things", len(c.file.byThing))
+}
+
+// GoString is String.
+func (c Credentials) GoString() string { return c.String() }
+
+// MarshalJSON gives what String says.
+func (c Credentials) MarshalJSON() ([]byte, error) { return json.Marshal(c.String()) }
+
+// LogValue gives what String says.
+func (c Credentials) LogValue() slog.Value { return slog.StringValue(c.String()) }

@@ -1,0 +1,147 @@
+package rest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A recorder is an agent that notes what it was asked and answers with answer.
+type recorder struct {
+	*httptest.Server
+	answer http.HandlerFunc
+
+	mu   sync.Mutex
+	seen []seen
+}
+
+// A seen is one request as an agent saw it.
+type seen struct {
+	method, path, query string
+	header              http.Header
+	body                string
+}
+
+func newRecorder(t *testing.T, answer http.HandlerFunc) *recorder {
+	t.Helper()
+	r := &recorder{answer: answer}
+	r.Server = httptest.NewServer(r)
+	t.Cleanup(r.Close)
+	return r
+}
+
+func (r *recorder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	body, _ := io.ReadAll(req.Body)
+	r.mu.Lock()
+	r.seen = append(r.seen, seen{req.Method, req.URL.EscapedPath(), req.URL.RawQuery, req.Header.Clone(), string(body)})
+	r.mu.Unlock()
+	req.Body = io.NopCloser(strings.NewReader(string(body)))
+	r.answer(w, req)
+}
+
+// requests returns what was seen so far.
+func (r *recorder) requests() []seen {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]seen(nil), r.seen...)
+}
+
+// last returns the newest request.
+func (r *recorder) last(t *testing.T) seen {
+	t.Helper()
+	all := r.requests()
+	if len(all) == 0 {
+		t.Fatal("the agent was not asked")
+	}
+	return all[len(all)-1]
+}
+
+// says answers every request with a JSON text.
+func says(text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, text)
+	}
+}
+
+// describe makes a TD around members, with BASE replaced by base, and parses it.
+func describe(t testing.TB, base, members string) *td.Thing {
+	t.Helper()
+	thing, err := td.Parse([]byte(describeText(base, members)))
+	if err != nil {
+		t.Fatalf("the test's TD: %v", err)
+	}
+	return thing
+}
+
+func describeText(base, members string) string {
+	if !strings.Contains(members, `"securityDefinitions"`) {
+		members = `"securityDefinitions": {"nosec_sc": {"scheme": "nosec"}}, "security": ["nosec_sc"], ` + members
+	}
+	return `{"@context": "https://www.w3.org/2022/wot/td/v1.1", "id": "urn:example:thing", "title": "Thing", ` +
+		strings.ReplaceAll(members, "BASE", base) + `}`
+}
+
+// newClient returns a client that is closed with the test.
+func newClient(t testing.TB, o Options) *Client {
+	t.Helper()
+	c := NewClient(o)
+	t.Cleanup(c.Close)
+	return c
+}
+
+// ask sends one message and returns the last reply, within a time that no test needs.
+func ask(t testing.TB, c *Client, thing *td.Thing, m *interact.Message) (*interact.Message, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	return interact.Ask(ctx, c.Thing(thing), m)
+}
+
+func read(name string) *interact.Message {
+	return &interact.Message{Type: interact.ReadProperty, Thing: "thing", ID: "1", Name: name}
+}
+
+func write(name, data string) *interact.Message {
+	return &interact.Message{Type: interact.WriteProperty, Thing: "thing", ID: "1", Name: name, Data: []byte(data)}
+}
+
+func invoke(name, data string) *interact.Message {
+	return &interact.Message{Type: interact.InvokeAction, Thing: "thing", ID: "1", Name: name, Data: []byte(data)}
+}
+
+// wantError fails unless err is an *interact.Error of the code, with a hint, and returns it.
+func wantError(t testing.TB, err error, code interact.Code) *interact.Error {
+	t.Helper()
+	var e *interact.Error
+	if !errors.As(err, &e) {
+		t.Fatalf("got %v, want an *interact.Error", err)
+	}
+	if e.Code != code {
+		t.Fatalf("got %s (%s), want %s", e.Code, e, code)
+	}
+	if e.Hint == "" && code != interact.Cancelled {
+		t.Errorf("%s has no hint", e)
+	}
+	return e
+}
+
+// everything is all that an error shows to anybody.
+func everything(e *interact.Error) string {
+	issues, _ := json.Marshal(e.Issues)
+	return e.Error() + "\n" + e.Hint + "\n" + string(issues)
+}

@@ -1,0 +1,224 @@
+package rest
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+func readSeveral(names string) *interact.Message {
+	return &interact.Message{Type: interact.ReadMultipleProperties, Thing: "thing", ID: "1", Data: []byte(names)}
+}
+
+func readAll() *interact.Message {
+	return &interact.Message{Type: interact.ReadAllProperties, Thing: "thing", ID: "1"}
+}
+
+func writeSeveral(values string) *interact.Message {
+	return &interact.Message{Type: interact.WriteMultipleProperties, Thing: "thing", ID: "1", Data: []byte(values)}
+}
+
+// byPath answers with what stands for the path, and 404 for others.
+func byPath(values map[string]string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		v, ok := values[r.URL.Path]
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		if text, ok := strings.CutPrefix(v, "text:"); ok {
+			w.Header().Set("Content-Type", "text/plain")
+			_, _ = w.Write([]byte(text))
+			return
+		}
+		says(v)(w, r)
+	}
+}
+
+func TestReadAllByTheFormOfTheThing(t *testing.T) {
+	t.Parallel()
+	agent := newRecorder(t, says(`{"a":1}`))
+	thing := describe(t, agent.URL, lamp+`, "forms": [{"href": "BASE/all", "op": ["readallproperties"]}]`)
+	got, err := ask(t, newClient(t, Options{}), thing, readAll())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Type != interact.PropertyReadings || string(got.Data) != `{"a":1}` || got.Time.IsZero() {
+		t.Errorf("got %+v %s", got, got.Data)
+	}
+	if r := agent.last(t); r.method != "GET" || r.path != "/all" || len(agent.requests()) != 1 {
+		t.Errorf("asked %+v", agent.requests())
+	}
+}
+
+func TestReadAllOneByOne(t *testing.T) {
+	t.Parallel()
+	agent := newRecorder(t, byPath(map[string]string{"/power": "true", "/level": "5", "/note": "text:hi \"you\"",
+		"/none": "null"}))
+	thing := describe(t, agent.URL, `"properties": {
+		"power":  {"type": "boolean", "forms": [{"href": "BASE/power"}]},
+		"level":  {"type": "integer", "forms": [{"href": "BASE/level"}]},
+		"none":   {"forms": [{"href": "BASE/none"}]},
+		"note":   {"type": "string", "forms": [{"href": "BASE/note", "contentType": "text/plain"}]},
+		"secret": {"type": "string", "writeOnly": true, "forms": [{"href": "BASE/secret"}]},
+		"image":  {"forms": [{"href": "BASE/image", "contentType": "image/png"}]},
+		"room":   {"uriVariables": {"room": {"type": "string"}}, "forms": [{"href": "BASE/rooms/{room}"}]},
+		"mqtt":   {"forms": [{"href": "mqtt://broker.example/p"}]}}`)
+	got, err := ask(t, newClient(t, Options{}), thing, readAll())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `{"level":5,"none":null,"note":"hi \"you\"","power":true}`; string(got.Data) != want {
+		t.Errorf("got %s, want %s", got.Data, want)
+	}
+}
+
+func TestReadAllFailsIfOneFails(t *testing.T) {
+	t.Parallel()
+	agent := newRecorder(t, byPath(map[string]string{"/power": "true"}))
+	_, err := ask(t, newClient(t, Options{}), describe(t, agent.URL, lamp), readAll())
+	wantError(t, err, interact.AgentFailed)
+}
+
+func TestReadMultiple(t *testing.T) {
+	t.Parallel()
+	agent := newRecorder(t, byPath(map[string]string{"/power": "true", "/level": "5", "/serial": `"x"`}))
+	c, thing := newClient(t, Options{}), describe(t, agent.URL, lamp)
+	got, err := ask(t, c, thing, readSeveral(`["serial","level"]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `{"level":5,"serial":"x"}`; string(got.Data) != want || got.Type != interact.PropertyReadings {
+		t.Errorf("got %s", got.Data)
+	}
+	before := len(agent.requests())
+	for names, code := range map[string]interact.Code{
+		`["serial","leve"]`:   interact.NoAffordance,
+		`["serial","secret"]`: interact.NotAllowed,
+		`[]`:                  interact.Invalid,
+		`{"a":1}`:             interact.Invalid,
+		``:                    interact.Invalid,
+		`[1]`:                 interact.Invalid,
+	} {
+		_, err := ask(t, c, thing, readSeveral(names))
+		wantError(t, err, code)
+	}
+	if after := len(agent.requests()); after != before {
+		t.Errorf("the agent was asked %d times for what does not fit", after-before)
+	}
+}
+
+func TestReadMultipleByTheFormOfTheThing(t *testing.T) {
+	t.Parallel()
+	agent := newRecorder(t, byPath(map[string]string{"/some": `{"power":true}`, "/power": "true"}))
+	c := newClient(t, Options{})
+	posted := describe(t, agent.URL, lamp+`, "forms": [{"href": "BASE/some", "op": ["readmultipleproperties"],
+		"htv:methodName": "POST"}]`)
+	if got, err := ask(t, c, posted, readSeveral(`["power"]`)); err != nil || string(got.Data) != `{"power":true}` {
+		t.Fatalf("got %v, %v", got, err)
+	}
+	if r := agent.last(t); r.path != "/some" || r.body != `["power"]` {
+		t.Errorf("got %+v", r)
+	}
+	// A GET has no body for the names: each property is read.
+	got := describe(t, agent.URL, lamp+`, "forms": [{"href": "BASE/some", "op": ["readmultipleproperties"]}]`)
+	if _, err := ask(t, c, got, readSeveral(`["power"]`)); err != nil {
+		t.Fatal(err)
+	}
+	if r := agent.last(t); r.path != "/power" {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func TestBinaryPropertyIsNotReadTogether(t *testing.T) {
+	t.Parallel()
+	agent := newRecorder(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "image/png")
+		_, _ = w.Write([]byte{1})
+	})
+	thing := describe(t, agent.URL, `"properties": {"image": {"forms": [{"href": "BASE/image",
+		"contentType": "image/png"}]}}`)
+	_, err := ask(t, newClient(t, Options{}), thing, readSeveral(`["image"]`))
+	wantError(t, err, interact.UnsupportedType)
+}
+
+func TestWriteMultiple(t *testing.T) {
+	t.Parallel()
+	agent := newRecorder(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	c := newClient(t, Options{})
+	got, err := ask(t, c, describe(t, agent.URL, lamp), writeSeveral(`{"power":true,"level":5}`))
+	if err != nil || got.Type != interact.PropertyReadings || len(got.Data) != 0 {
+		t.Fatalf("got %v, %v", got, err)
+	}
+	all := agent.requests()
+	if len(all) != 2 || all[0].path != "/power" || all[0].body != "true" || all[1].path != "/level/set" ||
+		all[1].body != "5" {
+		t.Errorf("asked %+v", all)
+	}
+
+	whole := describe(t, agent.URL, lamp+`, "forms": [{"href": "BASE/all", "op": ["writemultipleproperties"]}]`)
+	if _, err := ask(t, c, whole, writeSeveral(`{"power":true,"level":5}`)); err != nil {
+		t.Fatal(err)
+	}
+	if r := agent.last(t); r.method != "PUT" || r.path != "/all" || r.body != `{"power":true,"level":5}` {
+		t.Errorf("asked %+v", r)
+	}
+}
+
+func TestWriteMultipleChecksAllBeforeTheFirst(t *testing.T) {
+	t.Parallel()
+	agent := newRecorder(t, says(`1`))
+	c, thing := newClient(t, Options{}), describe(t, agent.URL, lamp)
+	for values, code := range map[string]interact.Code{
+		`{"power":true,"level":500}`:  interact.Invalid,
+		`{"power":true,"serial":"x"}`: interact.NotAllowed,
+		`{"power":true,"other":1}`:    interact.NoAffordance,
+		`{}`:                          interact.Invalid,
+		`[1]`:                         interact.Invalid,
+		`{"power":true,"power":true}`: interact.Invalid,
+		``:                            interact.Invalid,
+	} {
+		_, err := ask(t, c, thing, writeSeveral(values))
+		wantError(t, err, code)
+	}
+	_, err := ask(t, c, thing, writeSeveral(`{"power":1,"level":500}`))
+	e := wantError(t, err, interact.Invalid)
+	if len(e.Issues) != 2 || e.Issues[0].Pointer != "/power" || e.Issues[1].Pointer != "/level" {
+		t.Errorf("issues %v", e.Issues)
+	}
+	if n := len(agent.requests()); n != 0 {
+		t.Errorf("the agent was asked %d times", n)
+	}
+}
+
+func TestWriteMultipleSaysWhatWasWritten(t *testing.T) {
+	t.Parallel()
+	agent := newRecorder(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/power" {
+			http.Error(w, "stuck", http.StatusInternalServerError)
+		}
+	})
+	_, err := ask(t, newClient(t, Options{}), describe(t, agent.URL, lamp), writeSeveral(`{"power":true,"level":5}`))
+	e := wantError(t, err, interact.AgentFailed)
+	for _, want := range []string{"write level", "written before: power", "stuck"} {
+		if !strings.Contains(e.Error(), want) {
+			t.Errorf("%q is not said: %v", want, e)
+		}
+	}
+}
+
+func TestWriteAnswersWithWhatTheAgentSays(t *testing.T) {
+	t.Parallel()
+	agent := newRecorder(t, says(`42`)) // it took another value than it was given
+	got, err := ask(t, newClient(t, Options{}), describe(t, agent.URL, lamp), write("level", "41"))
+	if err != nil || string(got.Data) != "42" {
+		t.Errorf("got %v, %v", got, err)
+	}
+	agent.answer = func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("OK")) }
+	got, err = ask(t, newClient(t, Options{}), describe(t, agent.URL, lamp), write("level", "41"))
+	if err != nil || len(got.Data) != 0 {
+		t.Errorf("a body that is no JSON: got %v, %v", got, err)
+	}
+}

@@ -1,0 +1,162 @@
+package rest
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/url"
+	"strings"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/jcs"
+	"github.com/lmosd/lmosd/td"
+)
+
+// split takes the variables out of the message's data, and returns what is left of it for input. The rest is byte for byte
+// as the consumer wrote it: numbers keep their digits, members their order.
+func (r *request) split(schemas map[string]*td.Schema, input *td.Schema) (rest []byte, issues []td.Issue) {
+	data := trimJSON(r.message.Data)
+	fields, err := members(data)
+	if len(schemas) == 0 || err != nil {
+		return data, nil // what is wrong with it is said when it is decoded
+	}
+	r.vars = make(map[string]string, len(schemas))
+	var left []jcs.Member
+	for _, f := range fields {
+		schema, ok := schemas[f.Name]
+		if ok {
+			issues = append(issues, r.setVariable(f, schema)...)
+		}
+		if !ok || input.Property(f.Name) != nil {
+			left = append(left, f)
+		}
+	}
+	switch {
+	case isScalar(input):
+		return valueOf(left), issues
+	case len(left) == len(fields):
+		return data, issues
+	case len(left) == 0 && input.Type() == "":
+		return nil, issues // it was all variables
+	}
+	return join(left), issues
+}
+
+// scalarMember holds an input that is no object beside the variables of its address.
+const scalarMember = "value"
+
+// isScalar tells whether input is surely no object.
+func isScalar(input *td.Schema) bool {
+	t := input.Type()
+	return t != "" && t != "object"
+}
+
+func valueOf(fields []jcs.Member) []byte {
+	for _, f := range fields {
+		if f.Name == scalarMember {
+			return f.Raw
+		}
+	}
+	return nil
+}
+
+// setVariable checks the value of a variable and keeps it as text (TD 1.1 §5.3.4.2: never an object or array). A null is a
+// variable that was not given.
+func (r *request) setVariable(f jcs.Member, schema *td.Schema) []td.Issue {
+	pointer := "/" + escapePointer.Replace(f.Name)
+	value, err := decode(f.Raw)
+	if err != nil || value == nil {
+		return nil
+	}
+	switch v := value.(type) {
+	case string:
+		r.vars[f.Name] = v
+	case map[string]any, []any:
+		return []td.Issue{{Pointer: pointer, Reason: "a variable of the address is a string, a number or a boolean"}}
+	default:
+		r.vars[f.Name] = string(f.Raw)
+	}
+	return below(pointer, schema.Check(value))
+}
+
+// join writes members as an object.
+func join(fields []jcs.Member) []byte {
+	var b bytes.Buffer
+	b.WriteByte('{')
+	for i, f := range fields {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		name, _ := json.Marshal(f.Name) // a string always has a JSON form
+		b.Write(name)
+		b.WriteByte(':')
+		b.Write(f.Raw)
+	}
+	b.WriteByte('}')
+	return b.Bytes()
+}
+
+// expand fills the variables into href and parses the address. A value may not change where the request goes: the origin
+// is that of the template, and no dot segment comes in by a variable.
+func expand(href string, vars map[string]string) (*url.URL, error) {
+	if !strings.Contains(href, "{") {
+		return parseAddress(href, href)
+	}
+	t, err := parseTemplate(href)
+	if err != nil {
+		return nil, badForm(href, err.Error())
+	}
+	for _, name := range t.required() {
+		if vars[name] == "" {
+			issue := td.Issue{Pointer: "/" + escapePointer.Replace(name), Reason: "is needed"}
+			return nil, &interact.Error{Code: interact.Invalid, Title: "the address needs the variable " + name,
+				Hint: "give it as a member of the input", Issues: []td.Issue{issue}}
+		}
+	}
+	return within(href, t.expand(nil), t.expand(vars))
+}
+
+// within parses full and compares it with bare, the expansion without values.
+func within(href, bare, full string) (*url.URL, error) {
+	home, err := parseAddress(href, bare)
+	if err != nil {
+		return nil, err
+	}
+	u, err := url.Parse(full)
+	if origin(home) != originOf(href) {
+		return nil, badForm(href, "has a variable in its host")
+	}
+	if err != nil || origin(u) != origin(home) || u.User.String() != home.User.String() || dots(u.Path) > dots(home.Path) {
+		return nil, outOfBounds(href)
+	}
+	return u, nil
+}
+
+func outOfBounds(href string) error {
+	return interact.Errorf(interact.Invalid, "a variable may not hold dot segments or a host",
+		"the variables lead out of %s", plain(href))
+}
+
+// parseAddress parses text, which comes from href.
+func parseAddress(href, text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" {
+		return nil, badForm(href, "is no absolute http address")
+	}
+	return u, nil
+}
+
+// dots counts the segments of a path that a server may resolve.
+func dots(path string) int {
+	n := 0
+	for s := range strings.SplitSeq(path, "/") {
+		if s == "." || s == ".." {
+			n++
+		}
+	}
+	return n
+}
+
+func badForm(href, why string) error {
+	return interact.Errorf(interact.BadTD, "correct the form and publish the description again",
+		"the form's href %s %s", plain(href), why)
+}

@@ -1,0 +1,190 @@
+package rest
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// rooms has variables in path and query, of an affordance and of the thing.
+const rooms = `
+	"uriVariables": {"lang": {"type": "string", "enum": ["de", "en"]}},
+	"properties": {
+		"light": {"type": "object", "uriVariables": {"room": {"type": "string", "minLength": 1},
+			"n": {"type": "integer"}, "on": {"type": "boolean"}},
+			"forms": [{"href": "BASE/rooms/{room}/light{?n,on,lang}"}]},
+		"heat": {"type": "number", "uriVariables": {"room": {"type": "string"}}, "forms": [{"href": "BASE/heat/{room}"}]}
+	},
+	"actions": {
+		"say": {"input": {"type": "object", "required": ["text"], "properties": {"text": {"type": "string"},
+			"room": {"type": "string"}}},
+			"uriVariables": {"room": {"type": "string"}, "volume": {"type": "number"}},
+				"forms": [{"href": "BASE/say/{room}{?volume}"}]},
+		"ring": {"uriVariables": {"room": {"type": "string"}}, "forms": [{"href": "BASE/ring{/room}"}]},
+		"look": {"input": {"type": "object"}, "output": {}, "uriVariables": {"q": {"type": "string"}},
+			"forms": [{"href": "BASE/look{?q}", "htv:methodName": "GET"}]},
+		"note": {"input": {"type": "string"}, "uriVariables": {"room": {"type": "string"}},
+			"forms": [{"href": "BASE/note/{room}"}]}
+	}`
+
+func TestVariables(t *testing.T) {
+	t.Parallel()
+	agent := newRecorder(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	c, thing := newClient(t, Options{}), describe(t, agent.URL, rooms)
+	tests := []struct {
+		name              string
+		m                 *interact.Message
+		path, query, body string
+	}{
+		{"of a read come from its data", with(read("light"), `{"room":"hall","n":2,"on":true}`), "/rooms/hall/light",
+			"n=2&on=true", ""},
+		{"of the thing too", with(read("light"), `{"room":"hall","lang":"de"}`), "/rooms/hall/light", "lang=de", ""},
+		{"in the query may be absent or null", with(read("light"), `{"room":"hall","n":null}`), "/rooms/hall/light",
+			"", ""},
+		{"are escaped", with(read("light"), `{"room":"a/b c?%ü"}`), "/rooms/a%2Fb%20c%3F%25%C3%BC/light", "", ""},
+		{"are taken out of what is written", write("light", `{"room":"hall","a":1.50,"b":12345678901234567890e2}`),
+			"/rooms/hall/light", "", `{"a":1.50,"b":12345678901234567890e2}`},
+		{"stay in the body if the schema names them", invoke("say", `{"room":"hall","text":"hi","volume":0.5}`),
+			"/say/hall", "volume=0.5", `{"room":"hall","text":"hi"}`},
+		{"alone leave no body", invoke("ring", `{"room":"hall"}`), "/ring/hall", "", ""},
+		{"in an optional path segment need a value", invoke("ring", `{"room":"x"}`), "/ring/x", "", ""},
+		{"of a GET", invoke("look", `{"q":"a b"}`), "/look", "q=a%20b", ""},
+		{"beside a string", invoke("note", `{"room":"hall","value":"milk"}`), "/note/hall", "", `"milk"`},
+		{"beside a number", write("heat", `{"room":"hall","value":21.5}`), "/heat/hall", "", `21.5`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if _, err := ask(t, c, thing, tt.m); err != nil && tt.m.Type != interact.ReadProperty {
+				t.Fatal(err)
+			}
+			if got := agent.last(t); got.path != tt.path || got.query != tt.query || got.body != tt.body {
+				t.Errorf("got %s ? %s with %s", got.path, got.query, got.body)
+			}
+		})
+	}
+}
+
+func with(m *interact.Message, data string) *interact.Message {
+	m.Data = []byte(data)
+	return m
+}
+
+func TestBadVariables(t *testing.T) {
+	t.Parallel()
+	agent := newRecorder(t, says(`{}`))
+	c, thing := newClient(t, Options{}), describe(t, agent.URL, rooms)
+	for name, tt := range map[string]struct {
+		m       *interact.Message
+		pointer string
+	}{
+		"missing in the path":   {read("light"), "/room"},
+		"empty in the path":     {invoke("ring", `{"room":""}`), "/room"},
+		"null in the path":      {with(read("light"), `{"room":null}`), "/room"},
+		"wrong type":            {with(read("light"), `{"room":"hall","n":"two"}`), "/n"},
+		"not in the enum":       {with(read("light"), `{"room":"hall","lang":"fr"}`), "/lang"},
+		"an object":             {with(read("light"), `{"room":{"a":1}}`), "/room"},
+		"an array":              {with(read("light"), `{"room":["a"]}`), "/room"},
+		"no value beside":       {invoke("note", `{"room":"hall"}`), ""},
+		"wrong value beside":    {write("heat", `{"room":"hall","value":"hot"}`), ""},
+		"number for a string":   {with(read("light"), `{"room":7}`), "/room"},
+		"dot segment":           {with(read("light"), `{"room":".."}`), ""},
+		"the rest does not fit": {invoke("say", `{"room":"hall","text":5}`), "/text"},
+	} {
+		_, err := ask(t, c, thing, tt.m)
+		e := wantError(t, err, interact.Invalid)
+		if tt.pointer != "" && e.Issues[0].Pointer != tt.pointer {
+			t.Errorf("%s: got %v, want pointer %s", name, e.Issues, tt.pointer)
+		}
+	}
+	if n := len(agent.requests()); n != 0 {
+		t.Errorf("the agent was asked %d times", n)
+	}
+}
+
+func TestExpand(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name, href string
+		vars       map[string]string
+		want       string // "" means refused
+	}{
+		{"no template", "http://a.example/x?y=1", nil, "http://a.example/x?y=1"},
+		{"reserved expansion keeps slashes", "http://a.example/{+path}", map[string]string{"path": "a/b"},
+			"http://a.example/a/b"},
+		{"reserved expansion with dots", "http://a.example/x/{+path}", map[string]string{"path": "../b"}, ""},
+		{"reserved expansion with escaped dots", "http://a.example/x/{+path}", map[string]string{"path": "%2e%2e/b"}, ""},
+		{"dots of the form itself stay", "http://a.example/x/../{v}", map[string]string{"v": "y"},
+			"http://a.example/x/../y"},
+		{"the host is not for a variable", "http://{host}/x", map[string]string{"host": "b.example"}, ""},
+		{"nor a part of it", "http://a{+x}/y", map[string]string{"x": ".b.example"}, ""},
+		{"nor a user before it", "http://a.example{+x}", map[string]string{"x": "@b.example/"}, ""},
+		{"nor the port", "http://a.example{+x}", map[string]string{"x": ":99"}, ""},
+		{"a path right behind the host", "http://a.example{/x}", map[string]string{"x": "y"}, "http://a.example/y"},
+		{"a query right behind the host", "http://a.example{?x}", map[string]string{"x": "y"}, "http://a.example?x=y"},
+		{"query continuation", "http://a.example/?a=1{&x}", map[string]string{"x": "y&z"},
+			"http://a.example/?a=1&x=y%26z"},
+		{"escaped escapes", "http://a.example/{x}", map[string]string{"x": "%2e%2e"}, "http://a.example/%252e%252e"},
+		{"broken template", "http://a.example/{x", nil, ""},
+		{"no host", "http:///x", nil, ""},
+		{"relative", "/x", nil, ""},
+		{"prefix", "http://a.example/{x:2}", map[string]string{"x": "abc"}, "http://a.example/ab"},
+	}
+	for _, tt := range tests {
+		u, err := expand(tt.href, tt.vars)
+		switch {
+		case tt.want == "" && err == nil:
+			t.Errorf("%s: got %s, want an error", tt.name, u)
+		case tt.want != "" && (err != nil || u.String() != tt.want):
+			t.Errorf("%s: got %v, %v, want %s", tt.name, u, err, tt.want)
+		}
+	}
+}
+
+func FuzzExpand(f *testing.F) {
+	f.Add("http://a.example/x/{v}{?q}", "1", "..")
+	f.Add("http://a.example{+v}", "@b.example/", ":99")
+	f.Add("https://[::1]:8{/v:3}/{+q*}", "ü", "%2e%2e")
+	f.Add("http://a.example/{", "", "")
+	f.Fuzz(func(t *testing.T, href, v, q string) {
+		u, err := expand(href, map[string]string{"v": v, "q": q})
+		if err != nil {
+			return
+		}
+		if u.Host == "" || strings.Contains(href, "{") && origin(u) != originOf(href) {
+			t.Errorf("%q with %q and %q leads to %s", href, v, q, u)
+		}
+	})
+}
+
+func FuzzSplit(f *testing.F) {
+	thing := describe(f, "http://a.example", rooms)
+	say := thing.Actions["say"]
+	f.Add([]byte(`{"room":"hall","text":"hi"}`))
+	f.Add([]byte(`{"volume":1e400}`))
+	f.Add([]byte(`{"room":{},"room":1}`))
+	f.Add([]byte(`[1]`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r := &request{message: &interact.Message{Data: data}}
+		rest, issues := r.split(say.URIVariables, say.Input)
+		if len(issues) > 0 || len(rest) == 0 {
+			return
+		}
+		before, err := decode(data)
+		after, err2 := decode(rest)
+		if (err == nil) != (err2 == nil) {
+			t.Fatalf("%q: %v, after the split %q: %v", data, err, rest, err2)
+		}
+		b, ok := before.(map[string]any)
+		if a, _ := after.(map[string]any); ok && !slices.Equal(keysWithout(b, "volume"), keysWithout(a, "volume")) {
+			t.Errorf("%q became %q", data, rest)
+		}
+	})
+}
+
+func keysWithout(m map[string]any, name string) []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(m)), func(s string) bool { return s == name })
+}

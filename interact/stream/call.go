@@ -1,0 +1,328 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/network"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// Thing returns the thing that is reached through any of hosts. They are tried in order, those that are connected first,
+// until one can be reached; what a host answers is the answer, an error too. If none can be reached, the error is
+// Unreachable and lists the paths. To call Thing costs nothing; it connects when a message is sent.
+//
+// A request that may have begun at a host is not repeated, unless it only reads. A message's Chunks should end with the
+// context of the call: the goroutine that reads them ends with the chunk that comes after the interaction's end.
+func (b *Binding) Thing(hosts []td.Host) interact.Thing { return &thing{b, hosts} }
+
+type thing struct {
+	b     *Binding
+	hosts []td.Host
+}
+
+func (t *thing) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+	return func(yield func(*interact.Message, error) bool) {
+		t.b.count.out.Add(1)
+		if err := t.ask(ctx, m, yield); err != nil {
+			t.b.count.errorsOut.Add(1)
+			yield(nil, err)
+		}
+	}
+}
+
+// ask asks one host after the other. It returns nil when all was yielded or the consumer has left.
+func (t *thing) ask(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) error {
+	if m.Hops >= interact.MaxHops {
+		return interact.Errorf(interact.Loop, "see which nodes relay to each other", "the message for %q passed %d nodes",
+			m.Thing, m.Hops)
+	}
+	ctx, by, cancel := within(ctx, m.Deadline)
+	defer cancel()
+	if ctx.Err() != nil {
+		return interact.AsError(ctx.Err())
+	}
+	var failed []*pathError
+	for _, h := range t.prefer() {
+		err := t.b.askHost(ctx, h, request{m, by}, yield)
+		path, ok := err.(*pathError)
+		if !ok {
+			return err
+		}
+		failed = append(failed, path)
+	}
+	return unreachable(m.Thing, failed)
+}
+
+// within returns ctx with the deadline, if that is earlier than its own, and when it ends.
+func within(ctx context.Context, deadline time.Time) (context.Context, time.Time, context.CancelFunc) {
+	by, ok := ctx.Deadline()
+	if deadline.IsZero() || ok && by.Before(deadline) {
+		return ctx, by, func() {}
+	}
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	return ctx, deadline, cancel
+}
+
+// prefer returns the hosts in the order in which they are tried.
+func (t *thing) prefer() []td.Host {
+	if len(t.hosts) < 2 {
+		return t.hosts
+	}
+	hosts := slices.Clone(t.hosts)
+	slices.SortStableFunc(hosts, func(a, b td.Host) int { return t.rank(a) - t.rank(b) })
+	return hosts
+}
+
+func (t *thing) rank(h td.Host) int {
+	id, err := peerID(h.Node)
+	if err == nil && t.b.host.Network().Connectedness(id) == network.Connected {
+		return 0
+	}
+	return 1
+}
+
+// askHost asks one host, twice if the first lane turned out to be dead and nothing can have begun.
+func (b *Binding) askHost(ctx context.Context, h td.Host, q request, yield func(*interact.Message, error) bool) error {
+	r, err := b.remote(h.Node)
+	if err != nil {
+		return &pathError{host: h, err: err}
+	}
+	defer r.users.Add(-1)
+	for tries := 0; ; tries++ {
+		err := r.ask(ctx, h, q, yield)
+		lost, ok := err.(*lostError)
+		switch {
+		case !ok:
+			return err
+		case !lost.repeatable(q.m):
+			return lost.report(h.Node)
+		case tries > 0 || errors.Is(lost.cause, errSilent):
+			return &pathError{host: h, err: lost.cause}
+		}
+	}
+}
+
+// A request is a message that is asked, and when the answer is of no use any more.
+type request struct {
+	m  *interact.Message
+	by time.Time // zero: never
+}
+
+// alone reports whether the interaction needs a lane of its own: it is large, or may be long.
+func (q request) alone() bool { return q.large() || q.m.Chunks != nil || lasts(q.m.Type) }
+
+func (q request) large() bool { return len(q.m.Data) > inline }
+
+// lasts reports whether interactions of type t go on until somebody leaves.
+func lasts(t interact.Type) bool {
+	return t == interact.ObserveProperty || t == interact.SubscribeEvent || t == interact.SubscribeAllEvents
+}
+
+// reads reports whether a request of type t changes nothing, so that it may be repeated.
+func reads(t interact.Type) bool {
+	switch t {
+	case interact.ReadProperty, interact.ReadAllProperties, interact.ReadMultipleProperties, interact.QueryAction,
+		interact.QueryAllActions, interact.ObserveProperty, interact.SubscribeEvent, interact.SubscribeAllEvents:
+		return true
+	}
+	return false
+}
+
+// A call is the calling end of an interaction.
+type call struct {
+	exchange
+	request
+	slots chan struct{}      // from which the call took an element
+	at    uint64             // where the request begins in what the lane wrote
+	sent  bool               // the request was given to the lane
+	done  bool               // the last frame was taken
+	stop  context.CancelFunc // of feed
+}
+
+// ask sends q on a lane to h and yields the replies. A *pathError says that h was not reached, a *lostError that the lane
+// ended before the answer.
+func (r *remote) ask(ctx context.Context, h td.Host, q request, yield func(*interact.Message, error) bool) error {
+	c, err := r.begin(ctx, h, q)
+	if err != nil {
+		return err
+	}
+	defer c.finish()
+	if err := c.start(ctx); err != nil {
+		return c.failure(ctx, err)
+	}
+	return c.replies(ctx, yield)
+}
+
+// begin puts a call on a lane. It waits for one of the peer's slots.
+func (r *remote) begin(ctx context.Context, h td.Host, q request) (*call, error) {
+	slots := r.slots
+	if q.alone() {
+		slots = r.owns
+	}
+	select {
+	case slots <- struct{}{}:
+	case <-ctx.Done():
+		return nil, expired(ctx, r.node)
+	}
+	c := &call{request: q, slots: slots}
+	c.ready, c.begun = make(chan struct{}, 1), time.Now()
+	if err := r.place(ctx, h, c); err != nil {
+		<-slots
+		return nil, err
+	}
+	return c, nil
+}
+
+// start sends the request. What does not fit its frame is sent by a goroutine, while replies may come.
+func (c *call) start(ctx context.Context) error {
+	f := follow{stream: c.m.Chunks != nil}
+	if c.large() {
+		f.size = int64(len(c.m.Data))
+	}
+	if f.size > c.l.b.o.MaxMessage {
+		return interact.Errorf(interact.TooLarge, "send less, or in parts", "the message has %d bytes, at most %d are allowed",
+			f.size, c.l.b.o.MaxMessage)
+	}
+	left := timeLeft(c.by, c.begun)
+	var err error
+	c.at, err = c.l.out.append(ctx, kindRequest, c.id, c.l.direct(), func(b []byte) ([]byte, error) {
+		return appendRequest(b, c.m, f, left)
+	})
+	if err != nil {
+		return err
+	}
+	if c.sent = true; f.size > 0 || f.stream {
+		return c.feed(ctx)
+	}
+	return nil
+}
+
+// A feedError says that the request stream gave an error, which ended the call's lane.
+type feedError struct{ error }
+
+// feed starts to send what follows the request.
+func (c *call) feed(ctx context.Context) error {
+	if !c.l.b.enter() {
+		return errClosed
+	}
+	ctx, c.stop = context.WithCancel(ctx)
+	go func() {
+		defer c.l.b.work.Done()
+		if err := c.pour(ctx); err != nil && ctx.Err() == nil {
+			c.l.fail(err)
+		}
+	}()
+	return nil
+}
+
+func (c *call) pour(ctx context.Context) error {
+	if c.large() {
+		if err := c.sendData(ctx, c.m.Data, c.l.chunk()); err != nil {
+			return err
+		}
+	}
+	if c.m.Chunks == nil {
+		return nil
+	}
+	for chunk, err := range c.m.Chunks {
+		if err != nil {
+			return feedError{err}
+		}
+		if err := c.sendData(ctx, chunk, maxChunk); err != nil {
+			return err
+		}
+	}
+	c.l.send(kindEnd, c.id, 0)
+	return nil
+}
+
+// replies yields what arrives.
+func (c *call) replies(ctx context.Context, yield func(*interact.Message, error) bool) error {
+	for {
+		c.forget()
+		f, err := c.take(ctx, 0)
+		if err != nil {
+			return c.failure(ctx, err)
+		}
+		c.done = f.kind.ends()
+		switch f.kind {
+		case kindEnd:
+			return nil
+		case kindError:
+			e, err := readError(f.body)
+			if err != nil {
+				return c.failure(ctx, err)
+			}
+			return e
+		}
+		r, err := c.reply(ctx, f)
+		if err != nil {
+			return c.failure(ctx, err)
+		}
+		if !yield(r, nil) || c.done {
+			return nil
+		}
+	}
+}
+
+// reply reads the message of f and the data that follows it.
+func (c *call) reply(ctx context.Context, f frame) (*interact.Message, error) {
+	if f.kind != kindReply && f.kind != kindLast {
+		return nil, broken("a frame of kind %d where a reply should be", f.kind)
+	}
+	r, follow, err := readReply(f.body, c.m)
+	if err != nil || follow.size == 0 {
+		return r, err
+	}
+	if c.done {
+		return nil, broken("data was announced to follow the last frame")
+	}
+	r.Data, err = c.assemble(ctx, follow.size)
+	return r, err
+}
+
+// failure says what err means for the caller.
+func (c *call) failure(ctx context.Context, err error) error {
+	var feed feedError
+	var known *interact.Error
+	switch {
+	case ctx.Err() != nil:
+		return expired(ctx, c.l.node)
+	case errors.As(err, &feed):
+		return interact.AsError(feed.error)
+	case errors.As(err, &known):
+		return known
+	case errors.Is(err, errMemory):
+		return &interact.Error{Code: interact.Overloaded, Title: "no memory left for the answer of " + c.l.node.Short(),
+			Hint: "call less at once, or raise the memory limit of this node", Err: err}
+	case errors.Is(err, errProtocol), errors.Is(err, errCBOR):
+		c.l.fail(err)
+		return &interact.Error{Code: interact.Internal, Title: "host " + c.l.node.Short() + " answered with nonsense",
+			Hint: "update the older of the two nodes; lmosd version tells", Err: err}
+	}
+	return &lostError{cause: err, sent: c.sent && c.l.out.sent(c.at), answered: !c.unheard()}
+}
+
+// finish takes the call off its lane, tells the host if it still works, and returns what the call held.
+func (c *call) finish() {
+	if c.stop != nil {
+		c.stop()
+	}
+	removed := c.l.remove(&c.exchange)
+	switch {
+	case c.l.own && c.done:
+		c.l.fail(errOver)
+	case c.l.own:
+		c.l.fail(context.Canceled)
+	case removed && c.sent && !c.done:
+		c.l.send(kindCancel, c.id, 0)
+	}
+	c.release()
+	<-c.slots
+}

@@ -1,0 +1,298 @@
+package stream
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// An exchange is one interaction as one end of it sees it: what has arrived, and what may be sent. The lane's reader puts
+// frames in, one goroutine takes them out, and one goroutine sends.
+type exchange struct {
+	l     *lane
+	id    uint64
+	begun time.Time     // at the calling end
+	ready chan struct{} // has an element when there may be something to take; nil if nothing is expected
+
+	// mu owns what follows. Sizes are in bytes.
+	mu     sync.Mutex
+	cancel context.CancelFunc // of the work at the serving end; nil at the other
+	queue  []frame            // arrived, not taken
+	slot   [1]frame           // the first place of queue: most interactions need no more
+	queued int                // size of queue
+	taken  int                // of frames that were taken and may be in use
+	extra  int                // memory that is in use beside frames
+	owed   int                // credit for what was taken, not yet worth a frame
+	credit int                // what this end may send; one frame may overdraw it
+	more   chan struct{}      // has an element when there may be credit; made when somebody waits
+	heard  bool               // something has arrived
+	over   bool               // the frame that ends the interaction has arrived
+	err    error              // why nothing more will arrive
+}
+
+func (e *exchange) init(l *lane, id uint64) {
+	e.l, e.id, e.credit = l, id, l.window()
+	e.queue = e.slot[:0]
+}
+
+// put hands over a frame that has arrived. It is called by the lane's reader.
+func (e *exchange) put(f frame) error {
+	n := f.cost()
+	if f.own {
+		n -= len(f.body) // its reader has accounted for it
+	}
+	if err := e.l.memory.take(n); err != nil {
+		return err
+	}
+	if !f.own {
+		f.body, f.own = append(make([]byte, 0, len(f.body)), f.body...), true
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.over {
+		return broken("a frame came after the last")
+	}
+	e.queued += f.cost()
+	e.heard = true
+	e.over = f.kind.ends()
+	if e.queued+e.taken+e.owed > e.l.window()+e.l.maxBody() {
+		return broken("more was sent than there was credit for")
+	}
+	e.queue = append(e.queue, f)
+	poke(e.ready)
+	return nil
+}
+
+// poke puts an element into a channel that holds one.
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// end tells everybody who waits that the lane has ended.
+func (e *exchange) end(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.err == nil {
+		e.err = err
+	}
+	poke(e.ready)
+	poke(e.more)
+	if e.cancel != nil {
+		e.cancel()
+	}
+}
+
+// bind lets the end of the lane cancel the work on the exchange.
+func (e *exchange) bind(cancel context.CancelFunc) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.cancel = cancel
+	if e.err != nil {
+		cancel()
+	}
+}
+
+// left reports why nobody at the other end waits any more, or nil.
+func (e *exchange) left() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.err
+}
+
+// unheard reports whether nothing has arrived yet.
+func (e *exchange) unheard() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return !e.heard
+}
+
+// take returns the next frame, and waits for it at most patience if that is not 0. What was taken before counts as used:
+// the other end may send as much again.
+func (e *exchange) take(ctx context.Context, patience time.Duration) (frame, error) {
+	e.refund()
+	var late <-chan time.Time
+	if patience > 0 {
+		t := time.NewTimer(patience)
+		defer t.Stop()
+		late = t.C
+	}
+	for {
+		if f, ok, err := e.pop(); ok || err != nil {
+			return f, err
+		}
+		select {
+		case <-e.ready:
+		case <-ctx.Done():
+			return frame{}, ctx.Err()
+		case <-late:
+			return frame{}, errSlow
+		}
+	}
+}
+
+// pop takes the first frame of the queue, if there is one. What arrived before the lane ended comes before the error.
+func (e *exchange) pop() (f frame, ok bool, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.queue) == 0 {
+		return f, false, e.err
+	}
+	f, e.queue[0] = e.queue[0], frame{}
+	if e.queue = e.queue[1:]; len(e.queue) == 0 {
+		e.queue = e.slot[:0]
+	}
+	e.queued -= f.cost()
+	e.taken += f.cost()
+	return f, true, nil
+}
+
+// refund returns the memory of what was taken, and credit for it when half the window is owed.
+func (e *exchange) refund() {
+	e.mu.Lock()
+	free, credit := e.taken, 0
+	e.owed += e.taken
+	e.taken = 0
+	if e.owed >= e.l.window()/2 && !e.over {
+		credit, e.owed = e.owed, 0
+	}
+	e.mu.Unlock()
+	if free > 0 {
+		e.l.memory.give(free)
+	}
+	if credit > 0 {
+		e.l.send(kindCredit, e.id, credit)
+	}
+}
+
+// reserve accounts for n bytes that are used beside the frames, until forget or release.
+func (e *exchange) reserve(n int) error {
+	if err := e.l.memory.take(n); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.extra += n
+	return nil
+}
+
+// forget returns what reserve took.
+func (e *exchange) forget() {
+	e.mu.Lock()
+	n := e.extra
+	e.extra = 0
+	e.mu.Unlock()
+	if n > 0 {
+		e.l.memory.give(n)
+	}
+}
+
+// release returns all memory. The exchange must be off its lane.
+func (e *exchange) release() {
+	e.mu.Lock()
+	free := e.taken + e.extra + e.queued
+	e.taken, e.extra, e.queued, e.queue = 0, 0, 0, nil
+	e.mu.Unlock()
+	if free > 0 {
+		e.l.memory.give(free)
+	}
+}
+
+// assemble collects the size bytes of data that follow a message in chunks.
+func (e *exchange) assemble(ctx context.Context, size int64) ([]byte, error) {
+	if limit := e.l.b.o.MaxMessage; size > limit {
+		return nil, interact.Errorf(interact.TooLarge, "send less, or in parts", "the message has %d bytes, at most %d are allowed",
+			size, limit)
+	}
+	var data []byte
+	for len(data) < int(size) {
+		f, err := e.take(ctx, frameTime)
+		if err != nil {
+			return nil, err
+		}
+		n := len(data) + len(f.body)
+		if f.kind != kindChunk || len(f.body) == 0 || n > int(size) {
+			return nil, broken("data of %d bytes was announced and not sent", size)
+		}
+		if have := cap(data); n > have { // by and by, since to announce a size costs nothing
+			room := min(int(size), max(2*have, n))
+			if err := e.reserve(room - have); err != nil {
+				return nil, err
+			}
+			data = append(make([]byte, 0, room), data...)
+		}
+		data = append(data, f.body...)
+	}
+	return data, nil
+}
+
+// allow waits until this end may send.
+func (e *exchange) allow(ctx context.Context) error {
+	for {
+		e.mu.Lock()
+		if e.err != nil || e.credit > 0 {
+			e.mu.Unlock()
+			return e.err
+		}
+		if e.more == nil {
+			e.more = make(chan struct{}, 1)
+		}
+		more := e.more
+		e.mu.Unlock()
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// spend notes what is about to be sent. It comes before the write, so that no credit for it can come earlier.
+func (e *exchange) spend(n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.credit -= n
+}
+
+// grant adds what the credit frame with the given body brings.
+func (e *exchange) grant(body []byte) error {
+	n, err := uvarint(body)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err != nil || n == 0 || n > uint64(e.l.window()-e.credit) {
+		return broken("a credit of more than was used")
+	}
+	e.credit += int(n)
+	poke(e.more)
+	return nil
+}
+
+// send sends a frame when there is credit for it.
+func (e *exchange) send(ctx context.Context, k kind, direct bool, body func([]byte) ([]byte, error)) error {
+	if err := e.allow(ctx); err != nil {
+		return err
+	}
+	return e.l.out.push(ctx, k, e.id, direct, func(b []byte) ([]byte, error) {
+		before := len(b)
+		b, err := body(b)
+		e.spend(frame{kind: k, body: b[before:]}.cost())
+		return b, err
+	})
+}
+
+// sendData sends data in chunks of at most limit bytes.
+func (e *exchange) sendData(ctx context.Context, data []byte, limit int) error {
+	for len(data) > 0 {
+		part := data[:min(len(data), limit)]
+		data = data[len(part):]
+		err := e.send(ctx, kindChunk, false, func(b []byte) ([]byte, error) { return append(b, part...), nil })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,286 @@
+package stream
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/libp2p/go-libp2p/core/network"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// A reachLog remembers what Options.Reach was told.
+type reachLog struct {
+	mu   sync.Mutex
+	told map[did.DID][]bool
+}
+
+func (l *reachLog) reach(node did.DID, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.told == nil {
+		l.told = map[did.DID][]bool{}
+	}
+	l.told[node] = append(l.told[node], ok)
+}
+
+func (l *reachLog) last(node did.DID) (ok, told bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := l.told[node]
+	if len(all) == 0 {
+		return false, false
+	}
+	return all[len(all)-1], true
+}
+
+func TestHostsAreTriedInOrder(t *testing.T) {
+	each(t, func(t *testing.T, transport string) {
+		var log reachLog
+		gone := newHost(t, transport)
+		where := at(t, gone)
+		_ = gone.Close()
+		server := newHost(t, transport)
+		newBinding(t, server, Options{}).Serve(answering)
+		caller := newBinding(t, newHost(t, transport), Options{Reach: log.reach})
+
+		r, err := interact.Ask(t.Context(), caller.Thing([]td.Host{where, at(t, server)}), ask("a", "hello"))
+		if err != nil || string(r.Data) != "hello" {
+			t.Errorf("got %v, %v, want the answer of the second host", r, err)
+		}
+		if ok, told := log.last(where.Node); !told || ok {
+			t.Error("the dead host was not reported as unreachable")
+		}
+		if ok, told := log.last(at(t, server).Node); !told || !ok {
+			t.Error("the other host was not reported as reachable")
+		}
+	})
+}
+
+func TestConnectedHostsComeFirst(t *testing.T) {
+	t.Parallel()
+	name := func(s string) interact.Thing {
+		return interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) { return done(m, s), nil })
+	}
+	one, two := newHost(t, "tcp"), newHost(t, "tcp")
+	newBinding(t, one, Options{}).Serve(name("one"))
+	newBinding(t, two, Options{}).Serve(name("two"))
+	h := newHost(t, "tcp")
+	connect(t, h, two)
+	thing := newBinding(t, h, Options{}).Thing([]td.Host{at(t, one), at(t, two)})
+	r, err := interact.Ask(t.Context(), thing, ask("a", ""))
+	if err != nil || string(r.Data) != "two" {
+		t.Errorf("got %v, %v, want the host that is connected", r, err)
+	}
+}
+
+func TestAnAnswerIsNotAskedElsewhere(t *testing.T) {
+	t.Parallel()
+	one, two := newHost(t, "tcp"), newHost(t, "tcp")
+	newBinding(t, one, Options{}).Serve(failing(interact.Errorf(interact.AgentFailed, "", "no")))
+	newBinding(t, two, Options{}).Serve(answering)
+	thing := newBinding(t, newHost(t, "tcp"), Options{}).Thing([]td.Host{at(t, one), at(t, two)})
+	if _, err := interact.Ask(t.Context(), thing, ask("a", "")); code(err) != interact.AgentFailed {
+		t.Errorf("got %v, want the first host's error", err)
+	}
+}
+
+func TestUnreachableNamesThePaths(t *testing.T) {
+	each(t, func(t *testing.T, transport string) {
+		gone := newHost(t, transport)
+		where := at(t, gone)
+		_ = gone.Close()
+		h := newHost(t, transport)
+		caller := newBinding(t, h, Options{})
+		silent := newHost(t, transport) // does not speak the protocol
+		hosts := []td.Host{where, at(t, h), at(t, silent), {Node: "did:web:example.com"}, {Node: where.Node, Addrs: []string{"nonsense"}}}
+		_, err := interact.Ask(t.Context(), caller.Thing(hosts), ask("a", ""))
+		e := interact.AsError(err)
+		if e.Code != interact.Unreachable || e.Remote || e.Hint == "" {
+			t.Errorf("got %v %v, want Unreachable with a hint", e.Code, e)
+		}
+		for _, want := range []string{where.Addrs[0], "that is this node", "protocols not supported", "nonsense", "example.com"} {
+			if !strings.Contains(e.Error(), want) {
+				t.Errorf("%q is missing in: %v", want, e)
+			}
+		}
+		if strings.Contains(e.Error(), "\n") {
+			t.Errorf("more than one line: %q", e.Error())
+		}
+	})
+}
+
+func TestNoHost(t *testing.T) {
+	t.Parallel()
+	caller := newBinding(t, newHost(t, "tcp"), Options{})
+	if _, err := interact.Ask(t.Context(), caller.Thing(nil), ask("a", "")); code(err) != interact.Unreachable {
+		t.Errorf("got %v, want Unreachable", err)
+	}
+}
+
+func TestCancelledWhileDialing(t *testing.T) {
+	t.Parallel()
+	caller := newBinding(t, newHost(t, "tcp"), Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	where := at(t, newHost(t, "tcp"))
+	if _, err := interact.Ask(ctx, caller.Thing([]td.Host{where}), ask("a", "")); code(err) != interact.Cancelled {
+		t.Errorf("got %v, want Cancelled", err)
+	}
+}
+
+// TestAHostThatRestarted: the lane is gone, and the next call must not notice.
+func TestAHostThatRestarted(t *testing.T) {
+	each(t, func(t *testing.T, transport string) {
+		p := newPair(t, transport, answering, Options{}, Options{})
+		for range 3 {
+			if _, err := interact.Ask(t.Context(), p.thing, ask("a", "")); err != nil {
+				t.Fatal(err)
+			}
+			_ = p.server.Close()
+			p.server = newBinding(t, p.serverHost, Options{})
+			p.server.Serve(answering)
+		}
+	})
+}
+
+// TestALostRequest: a host that ends the lane in the middle of a call is asked again only if that is harmless.
+func TestALostRequest(t *testing.T) {
+	each(t, func(t *testing.T, transport string) {
+		for name, c := range map[string]struct {
+			m     *interact.Message
+			reset network.StreamErrorCode
+			calls int
+			want  interact.Code
+		}{
+			"an action is not repeated":      {ask("a", ""), network.StreamNoError, 1, interact.Unreachable},
+			"a write is not repeated":        {&interact.Message{Type: interact.WriteProperty, Name: "p"}, 0, 1, interact.Unreachable},
+			"a read is repeated":             {&interact.Message{Type: interact.ReadProperty, Name: "p"}, 0, 2, interact.Unreachable},
+			"what an idle lane never read":   {ask("a", ""), network.StreamGarbageCollected, 2, interact.Unreachable},
+			"an own lane is no other":        {&interact.Message{Type: interact.SubscribeEvent, Name: "e"}, 0, 2, interact.Unreachable},
+			"a host without room":            {ask("a", ""), network.StreamResourceLimitExceeded, 1, interact.Overloaded},
+			"a host that goes":               {ask("a", ""), network.StreamShutdown, 1, interact.ShuttingDown},
+			"a request stream can't be read": {&interact.Message{Type: interact.ReadProperty, Chunks: nothing}, 0, 1, interact.Unreachable},
+		} {
+			server := newHost(t, transport)
+			calls := make(chan struct{}, 10)
+			server.SetStreamHandler(Protocol, func(s network.Stream) {
+				_, _ = s.Read(make([]byte, 10))
+				calls <- struct{}{}
+				_ = s.ResetWithError(c.reset)
+			})
+			thing := newBinding(t, newHost(t, transport), Options{}).Thing([]td.Host{at(t, server)})
+			_, err := interact.Ask(t.Context(), thing, c.m)
+			if e := interact.AsError(err); e.Code != c.want || e.Hint == "" {
+				t.Errorf("%s: got %v %v, want %v", name, e.Code, err, c.want)
+			}
+			if n := len(calls); n != c.calls {
+				t.Errorf("%s: sent %d times, want %d", name, n, c.calls)
+			}
+		}
+	})
+}
+
+func nothing(func([]byte, error) bool) {}
+
+func TestDrain(t *testing.T) {
+	each(t, func(t *testing.T, transport string) {
+		w := newWaiting()
+		p := newPair(t, transport, w, Options{}, Options{})
+		ctx, cancel := context.WithCancel(t.Context())
+		running := make(chan error)
+		go func() {
+			_, err := interact.Ask(ctx, p.thing, ask("a", ""))
+			running <- err
+		}()
+		<-w.began
+		short, stop := context.WithCancel(t.Context())
+		stop()
+		p.server.Drain(short) // returns at once, and refuses from now on
+		if _, err := interact.Ask(t.Context(), p.thing, ask("b", "")); code(err) != interact.ShuttingDown {
+			t.Errorf("a new call: got %v, want ShuttingDown", err)
+		}
+		if _, err := interact.Ask(t.Context(), p.thing, ask("b", strings.Repeat("x", 100_000))); code(err) != interact.ShuttingDown {
+			t.Errorf("a new large call: got %v, want ShuttingDown", err)
+		}
+		drained := make(chan struct{})
+		go func() {
+			p.server.Drain(t.Context())
+			close(drained)
+		}()
+		cancel()
+		if err := <-running; code(err) != interact.Cancelled {
+			t.Errorf("the running call: %v", err)
+		}
+		<-drained
+	})
+}
+
+func TestCloseEndsCalls(t *testing.T) {
+	each(t, func(t *testing.T, transport string) {
+		for name, c := range map[string]struct {
+			close func(*pair)
+			want  interact.Code
+		}{
+			"at the caller": {func(p *pair) { _ = p.caller.Close() }, interact.ShuttingDown},
+			"at the host":   {func(p *pair) { _ = p.server.Close() }, interact.ShuttingDown},
+		} {
+			for _, m := range []*interact.Message{ask("a", ""), {Type: interact.SubscribeEvent, Name: "e"}} {
+				w := newWaiting()
+				p := newPair(t, transport, w, Options{}, Options{})
+				go func() {
+					<-w.began
+					c.close(p)
+				}()
+				_, err := interact.Ask(t.Context(), p.thing, m)
+				if m.Type == interact.InvokeAction && code(err) != c.want || err == nil {
+					t.Errorf("%s: got %v, want %v", name, err, c.want)
+				}
+				<-w.ended
+			}
+		}
+	})
+}
+
+func TestClosedBinding(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, "tcp", answering, Options{}, Options{})
+	_ = p.caller.Close()
+	_ = p.caller.Close()
+	for _, m := range []*interact.Message{ask("a", ""), ask("a", strings.Repeat("x", 100_000))} {
+		if _, err := interact.Ask(t.Context(), p.thing, m); code(err) != interact.ShuttingDown {
+			t.Errorf("got %v, want ShuttingDown", err)
+		}
+	}
+}
+
+func TestOverloaded(t *testing.T) {
+	each(t, func(t *testing.T, transport string) {
+		for name, o := range map[string]Options{"per peer": {MaxPerPeer: 2}, "in all": {MaxConcurrent: 2}} {
+			w := newWaiting()
+			p := newPair(t, transport, w, Options{}, o)
+			ctx, cancel := context.WithCancel(t.Context())
+			running := make(chan error)
+			for range 2 {
+				go func() {
+					_, err := interact.Ask(ctx, p.thing, ask("a", ""))
+					running <- err
+				}()
+				<-w.began
+			}
+			for _, size := range []int{1, 100_000} {
+				_, err := interact.Ask(t.Context(), p.thing, ask("a", strings.Repeat("x", size)))
+				if e := interact.AsError(err); e.Code != interact.Overloaded || !e.Code.Retryable() || !e.Remote {
+					t.Errorf("%s: got %v, want Overloaded", name, err)
+				}
+			}
+			cancel()
+			<-running
+			<-running
+		}
+	})
+}

@@ -1,0 +1,296 @@
+package stream
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/network"
+
+	"github.com/lmosd/lmosd/did"
+)
+
+// Why a lane ended, if not for an error of the transport.
+var (
+	errClosed = errors.New("this node is shutting down")
+	errIdle   = errors.New("nobody used the stream")
+	errStuck  = errors.New("the peer reads nothing")
+	errSlow   = errors.New("the peer sent half a frame and stopped")
+	errMemory = errors.New("no memory left for this peer")
+	errSilent = errors.New("the peer does not answer probes")
+	errOver   = errors.New("the interaction is over")
+)
+
+// resetCode is what the far end is told when a lane ends for the reason err.
+func resetCode(err error) network.StreamErrorCode {
+	switch {
+	case errors.Is(err, errMemory):
+		return network.StreamResourceLimitExceeded
+	case errors.Is(err, errProtocol), errors.Is(err, errCBOR), errors.Is(err, io.ErrUnexpectedEOF):
+		return network.StreamProtocolViolation
+	case errors.Is(err, errIdle):
+		return network.StreamGarbageCollected
+	case errors.Is(err, errSlow), errors.Is(err, errStuck):
+		return network.StreamRateLimited
+	case errors.Is(err, errClosed):
+		return network.StreamShutdown
+	}
+	return network.StreamNoError
+}
+
+// A lane is one libp2p stream and the interactions on it, at either end. One goroutine reads it until it ends; whoever has
+// something to say writes through out.
+type lane struct {
+	b       *Binding
+	s       network.Stream
+	node    did.DID  // the far end
+	own     bool     // of one interaction; set before anything runs, or by the first frame of the caller
+	first   bool     // the first frame of the caller is still to come; only the reading goroutine uses it
+	remote  *remote  // at the calling end
+	inbound *inbound // at the serving end
+	limited bool     // the connection is relayed, with bounds on time and data
+	in      *bufio.Reader
+	out     writer
+	memory  budget
+
+	slow  *time.Timer  // runs while a frame is incomplete; only the reading goroutine sets it
+	heard atomic.Int64 // when the far end last spoke, in Unix nanoseconds
+	eager atomic.Int32 // frames that were written at once since then
+	busy  atomic.Int32 // len(open)
+	done  atomic.Bool  // the only interaction has been answered
+	told  bool         // Reach knows that the far end answers; only the reading goroutine uses it
+
+	// mu owns what follows.
+	mu     sync.Mutex
+	open   map[uint64]*exchange
+	number uint64    // of the newest interaction
+	idled  time.Time // since when open is empty
+	err    error     // why the lane ended
+}
+
+// readSize is the size of a lane's read buffer. Larger frames are read into memory of their own.
+const readSize = 16 << 10
+
+// newLane registers a lane on s to or from node, with memory for its buffer, and starts the time in which the first frame
+// must come. It fails if the binding is closed or memory is short; the stream is then reset.
+func (b *Binding) newLane(s network.Stream, node did.DID, to *remote, own bool) (*lane, error) {
+	l := &lane{b: b, s: s, node: node, remote: to, own: own, limited: s.Conn().Stat().Limited,
+		open: map[uint64]*exchange{}, idled: time.Now()}
+	l.memory.scope = s.Scope()
+	l.out = writer{lane: l, room: make(chan struct{}, 1)}
+	l.slow = time.AfterFunc(frameTime, func() { l.fail(errSlow) })
+	if err := l.memory.take(readSize); err != nil {
+		l.fail(err)
+		return nil, err
+	}
+	l.in = bufio.NewReaderSize(s, readSize)
+	b.mu.Lock()
+	closed := b.closed
+	if !closed {
+		b.lanes[l] = struct{}{}
+	}
+	b.mu.Unlock()
+	if closed {
+		l.fail(errClosed)
+		return nil, errClosed
+	}
+	return l, nil
+}
+
+// listen notes that the far end spoke.
+func (l *lane) listen() {
+	l.heard.Store(time.Now().UnixNano())
+	l.eager.Store(0)
+}
+
+// hurry gives the far end a bounded time to complete what it began; relax takes that back.
+func (l *lane) hurry() { l.slow.Reset(frameTime) }
+func (l *lane) relax() { l.slow.Stop() }
+
+// serve reads frames and gives them to handle until the lane ends, and then fails it with the reason.
+func (l *lane) serve(handle func(frame) error) {
+	err := l.loop(handle)
+	if err == io.EOF && l.own && l.done.Load() {
+		err = errOver
+	}
+	l.fail(err)
+}
+
+func (l *lane) loop(handle func(frame) error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			l.b.o.Log.Error("reading a stream panicked", "peer", l.node.Short(), "panic", p, "stack", string(debug.Stack()))
+			err = errProtocol
+		}
+	}()
+	for {
+		f, err := l.read()
+		if err == nil {
+			err = handle(f)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// fail ends the lane and everything on it. Only the first call does anything.
+func (l *lane) fail(err error) {
+	l.mu.Lock()
+	if l.err != nil {
+		l.mu.Unlock()
+		return
+	}
+	l.err = err
+	open := l.open
+	l.open = map[uint64]*exchange{}
+	l.busy.Store(0)
+	l.mu.Unlock()
+
+	l.slow.Stop()
+	l.out.fail(err)
+	for _, e := range open {
+		e.end(err)
+	}
+	if errors.Is(err, errOver) {
+		_ = l.s.Close()
+	} else {
+		_ = l.s.ResetWithError(resetCode(err))
+	}
+	if l.remote != nil {
+		l.remote.drop(l)
+	}
+	l.b.mu.Lock()
+	delete(l.b.lanes, l)
+	l.b.mu.Unlock()
+}
+
+// enlist puts a new interaction on the lane. Only the calling end does that, since it numbers them.
+func (l *lane) enlist(e *exchange) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.own {
+		l.number++
+	}
+	e.init(l, l.number)
+	return l.addLocked(e)
+}
+
+// add puts an interaction on the lane under the number that it has.
+func (l *lane) add(e *exchange) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.addLocked(e)
+}
+
+func (l *lane) addLocked(e *exchange) error {
+	if l.err != nil {
+		return l.err
+	}
+	l.open[e.id] = e
+	l.busy.Store(int32(len(l.open)))
+	return nil
+}
+
+// remove takes e off the lane; it reports false if e was not there any more.
+func (l *lane) remove(e *exchange) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open[e.id] != e {
+		return false
+	}
+	delete(l.open, e.id)
+	l.busy.Store(int32(len(l.open)))
+	if len(l.open) == 0 {
+		l.idled = time.Now()
+	}
+	return true
+}
+
+// discard drops a frame that nobody waits for.
+func (l *lane) discard(f frame) {
+	if f.own {
+		l.memory.give(len(f.body))
+	}
+}
+
+// reason returns why the lane ended, or nil.
+func (l *lane) reason() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}
+
+// waiting returns since when the longest call waits whose silence is doubtful: any call on a shared lane, and one on a lane
+// of its own until it is answered the first time.
+func (l *lane) waiting() (begun time.Time, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.open {
+		if (!l.own || e.unheard()) && (!ok || e.begun.Before(begun)) {
+			begun, ok = e.begun, true
+		}
+	}
+	return begun, ok
+}
+
+func (l *lane) find(id uint64) *exchange {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.open[id]
+}
+
+// idle reports whether nobody has used the lane for so long that it should end.
+func (l *lane) idle(now time.Time) bool {
+	limit := l.b.o.Idle
+	if l.remote == nil {
+		limit = limit * 5 / 2 // the calling end goes first, so that no call meets a closing lane
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.open) == 0 && now.Sub(l.idled) > limit
+}
+
+// direct reports whether the caller may write a small frame itself. With few interactions that saves a switch of
+// goroutines; with many, frames leave together. A far end that has not spoken for some frames might block the caller.
+func (l *lane) direct() bool { return l.busy.Load() <= 2 && l.eager.Load() < 4 }
+
+// send writes a frame without a body, or the credit n.
+func (l *lane) send(k kind, id uint64, n int) {
+	_ = l.out.push(context.Background(), k, id, false, func(b []byte) ([]byte, error) {
+		if k == kindCredit {
+			b = binary.AppendUvarint(b, uint64(n))
+		}
+		return b, nil
+	})
+}
+
+// maxBody is the largest body of a frame on this lane, in bytes.
+func (l *lane) maxBody() int {
+	if l.own {
+		return maxChunk
+	}
+	return maxControl
+}
+
+// window is what an end of an interaction may send before the other end has taken it, in bytes.
+func (l *lane) window() int {
+	if l.own {
+		return 2 << 20
+	}
+	return 256 << 10
+}
+
+// chunk is how much data one chunk that this node sends has at most, in bytes.
+func (l *lane) chunk() int {
+	if l.own {
+		return 256 << 10
+	}
+	return inline
+}

@@ -1,0 +1,301 @@
+package stream
+
+import (
+	"cmp"
+	"math"
+	"time"
+	"unicode/utf8"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// Bounds of the members of a message, in bytes.
+const (
+	maxThing = td.MaxID + 256 // an id, "@" and an owner
+	maxID    = 256
+	maxName  = 1024
+	maxMedia = 256
+	maxTrace = 512 // W3C Trace Context §3.3.1.5 asks to carry this much tracestate
+)
+
+// maxLeft bounds the time that is left, so that a deadline can be added to the clock: a year.
+const maxLeft = uint64(365 * 24 * time.Hour / time.Millisecond)
+
+// What follows a message in frames of its own.
+type follow struct {
+	size   int64 // of the data, if it comes in chunks
+	stream bool  // a request stream comes
+}
+
+// appendRequest appends the map of a request that is to be answered within left milliseconds; 0 sets no bound. The error
+// is Invalid.
+func appendRequest(dst []byte, m *interact.Message, f follow, left uint64) ([]byte, error) {
+	w := openMap(dst)
+	w.uint(1, uint64(m.Type))
+	w.text(2, m.Thing, maxThing)
+	w.text(3, m.ID, maxID)
+	w.text(4, m.Correlation, maxID)
+	w.text(5, m.Name, maxName)
+	w.uint(6, uint64(m.Status))
+	w.text(7, m.ContentType, maxMedia)
+	w.text(8, m.TraceParent, maxTrace)
+	w.text(9, m.TraceState, maxTrace)
+	w.uint(10, left)
+	return finishMessage(&w, dst, m, f)
+}
+
+// appendReply appends the map of r, which answers req. The error is Invalid.
+func appendReply(dst []byte, r, req *interact.Message, f follow) ([]byte, error) {
+	w := openMap(dst)
+	w.uint(1, uint64(r.Type))
+	w.text(2, unless(r.Thing, req.Thing), maxThing)
+	w.text(3, r.ID, maxID)
+	w.text(4, unless(r.Correlation, correlation(req)), maxID)
+	w.text(5, unless(r.Name, req.Name), maxName)
+	w.uint(6, uint64(r.Status))
+	w.text(7, r.ContentType, maxMedia)
+	w.text(8, unless(r.TraceParent, req.TraceParent), maxTrace)
+	w.text(9, unless(r.TraceState, req.TraceState), maxTrace)
+	return finishMessage(&w, dst, r, f)
+}
+
+// finishMessage appends the members that requests and replies share, and checks what was appended to dst.
+func finishMessage(w *mapWriter, dst []byte, m *interact.Message, f follow) ([]byte, error) {
+	if y := m.Time.Year(); y > 1677 && y < 2262 { // what nanoseconds since 1970 can express
+		w.int(11, m.Time.UnixNano())
+	}
+	w.uint(12, uint64(m.Hops)+1)
+	w.uint(13, uint64(f.size))
+	w.yes(14, f.stream)
+	if f.size == 0 {
+		w.bytes(15, m.Data)
+	}
+	if w.bad || m.Type == 0 || m.Status > interact.StatusCancelled {
+		return dst, explain(m)
+	}
+	return w.b, nil
+}
+
+// correlation is what replies to req carry (see interact.Message.Reply).
+func correlation(req *interact.Message) string {
+	if req.Correlation == "" {
+		return req.ID
+	}
+	return req.Correlation
+}
+
+// unless returns s, or nothing if the reader will put implied in its place.
+func unless(s, implied string) string {
+	if s == implied {
+		return ""
+	}
+	return s
+}
+
+// timeLeft returns the milliseconds from now to deadline, at least one; 0 if there is no deadline.
+func timeLeft(deadline, now time.Time) uint64 {
+	if deadline.IsZero() {
+		return 0
+	}
+	return uint64(max(1, min(deadline.Sub(now).Milliseconds(), int64(maxLeft))))
+}
+
+// explain says why m cannot be written, as an Invalid error.
+func explain(m *interact.Message) error {
+	for _, t := range []struct {
+		what, text string
+		limit      int
+	}{{"thing", m.Thing, maxThing}, {"id", m.ID, maxID}, {"correlation", m.Correlation, maxID}, {"name", m.Name, maxName},
+		{"content type", m.ContentType, maxMedia}, {"traceparent", m.TraceParent, maxTrace},
+		{"tracestate", m.TraceState, maxTrace}} {
+		if len(t.text) > t.limit {
+			return interact.Errorf(interact.Invalid, "shorten it", "the %s has %d bytes, at most %d are allowed", t.what,
+				len(t.text), t.limit)
+		}
+		if !utf8.ValidString(t.text) {
+			return interact.Errorf(interact.Invalid, "send it as UTF-8", "the %s is not UTF-8", t.what)
+		}
+	}
+	return interact.Errorf(interact.Invalid, "use those of the catalogue", "message of type %d and status %d", m.Type, m.Status)
+}
+
+// readRequest reads the map of a request that was received at the time now. The strings and the data of the message are
+// kept in at most two allocations; the data is part of b.
+func readRequest(b []byte, now time.Time) (*interact.Message, follow, error) {
+	m := &interact.Message{}
+	f, err := readMessage(b, m, now)
+	if err == nil && m.Hops == 0 {
+		err = errCBOR // appendRequest counts this hop
+	}
+	return m, f, err
+}
+
+// readReply reads the map of a reply to req; see [readRequest].
+func readReply(b []byte, req *interact.Message) (*interact.Message, follow, error) {
+	m := &interact.Message{Thing: req.Thing, Correlation: correlation(req), Name: req.Name, TraceParent: req.TraceParent,
+		TraceState: req.TraceState}
+	f, err := readMessage(b, m, time.Time{})
+	if f.stream || !m.Deadline.IsZero() {
+		err = errCBOR
+	}
+	return m, f, err
+}
+
+// readMessage sets in m what the map b holds. A time that is left is counted from now.
+func readMessage(b []byte, m *interact.Message, now time.Time) (f follow, err error) {
+	r := readMap(b)
+	var texts [10]span // by key
+	for k, ok := r.next(); ok; k, ok = r.next() {
+		switch k {
+		case 1:
+			m.Type = interact.Type(r.uint(math.MaxUint8))
+		case 2, 3, 4, 5, 7, 8, 9:
+			texts[k] = r.text(textLimits[k])
+		case 6:
+			m.Status = interact.Status(r.uint(uint64(interact.StatusCancelled)))
+		case 10:
+			m.Deadline = now.Add(time.Duration(r.uint(maxLeft)) * time.Millisecond)
+		case 11:
+			m.Time = time.Unix(0, r.int()).UTC()
+		case 12:
+			m.Hops = uint8(r.uint(math.MaxUint8))
+		case 13:
+			f.size = int64(r.uint(math.MaxInt64))
+		case 14:
+			f.stream = r.yes()
+		case 15:
+			m.Data = r.bytes(maxControl)
+		default:
+			r.fail()
+		}
+	}
+	if m.Type == 0 || f.size > 0 && m.Data != nil {
+		r.fail()
+	}
+	if r.err != nil {
+		return f, r.err
+	}
+	setTexts(b, m, &texts)
+	return f, nil
+}
+
+var textLimits = [10]int{2: maxThing, 3: maxID, 4: maxID, 5: maxName, 7: maxMedia, 8: maxTrace, 9: maxTrace}
+
+// setTexts gives m the texts that lie in b, all of them in one string.
+func setTexts(b []byte, m *interact.Message, texts *[10]span) {
+	from, to := len(b), 0
+	for _, s := range texts {
+		if s.to != 0 {
+			from, to = min(from, s.from), max(to, s.to)
+		}
+	}
+	if to == 0 {
+		return
+	}
+	all := string(b[from:to])
+	for k, field := range [...]*string{2: &m.Thing, 3: &m.ID, 4: &m.Correlation, 5: &m.Name, 7: &m.ContentType,
+		8: &m.TraceParent, 9: &m.TraceState} {
+		if s := texts[k]; s.to != 0 {
+			*field = all[s.from-from : s.to-from]
+		}
+	}
+}
+
+// Bounds of an error on the wire. What is longer is cut.
+const (
+	maxTitle  = 1 << 10 // bytes
+	maxHint   = 1 << 10
+	maxDetail = 2 << 10
+	maxIssue  = 512 // of the pointer and of the reason
+	maxIssues = 32
+)
+
+// appendError appends the map of e.
+func appendError(dst []byte, e *interact.Error) []byte {
+	w := openMap(dst)
+	w.uint(1, uint64(cmp.Or(e.Code, interact.Internal)))
+	w.text(2, cut(e.Title, maxTitle), maxTitle)
+	w.text(3, cut(e.Hint, maxHint), maxHint)
+	if e.Err != nil {
+		w.text(4, cut(e.Err.Error(), maxDetail), maxDetail)
+	}
+	if issues := e.Issues[:min(len(e.Issues), maxIssues)]; len(issues) > 0 {
+		w.key(5)
+		w.b = appendHead(w.b, cborArray, uint64(len(issues)))
+		for _, i := range issues {
+			w.b = appendHead(w.b, cborArray, 2)
+			w.b = appendText(w.b, cut(i.Pointer, maxIssue))
+			w.b = appendText(w.b, cut(i.Reason, maxIssue))
+		}
+	}
+	return w.b
+}
+
+// cut returns the longest valid UTF-8 prefix of s that has at most limit bytes.
+func cut(s string, limit int) string {
+	if len(s) > limit {
+		s = s[:limit]
+	}
+	if utf8.ValidString(s) {
+		return s
+	}
+	for i, c := range s {
+		if c == utf8.RuneError {
+			if _, n := utf8.DecodeRuneInString(s[i:]); n == 1 {
+				return s[:i]
+			}
+		}
+	}
+	return s
+}
+
+// A remoteDetail is the cause of an error that happened at the far end.
+type remoteDetail string
+
+func (d remoteDetail) Error() string { return string(d) }
+
+// readError reads the map of an error.
+func readError(b []byte) (*interact.Error, error) {
+	e := &interact.Error{Remote: true}
+	r := readMap(b)
+	for k, ok := r.next(); ok; k, ok = r.next() {
+		switch k {
+		case 1:
+			e.Code = interact.Code(r.uint(math.MaxUint16))
+		case 2:
+			e.Title = r.string(r.text(maxTitle))
+		case 3:
+			e.Hint = r.string(r.text(maxHint))
+		case 4:
+			e.Err = remoteDetail(r.string(r.text(maxDetail)))
+		case 5:
+			e.Issues = readIssues(&r)
+		default:
+			r.fail()
+		}
+	}
+	if e.Code == 0 {
+		r.fail()
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	return e, nil
+}
+
+func readIssues(r *mapReader) []td.Issue {
+	n := r.head(cborArray, maxIssues)
+	if n == 0 {
+		r.fail()
+		return nil
+	}
+	issues := make([]td.Issue, 0, n)
+	for range n {
+		if r.head(cborArray, 2) != 2 {
+			r.fail()
+		}
+		issues = append(issues, td.Issue{Pointer: r.string(r.anyText(maxIssue)), Reason: r.string(r.anyText(maxIssue))})
+	}
+	return issues
+}

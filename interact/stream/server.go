@@ -1,0 +1,396 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// An inbound is a node that calls this one.
+type inbound struct {
+	lanes   int // owned by Binding.mu
+	serving atomic.Int64
+}
+
+// accept serves a stream that a peer opened. The order is that of every handler: service, memory, deadline, one message,
+// identity, work, close.
+func (b *Binding) accept(s network.Stream) {
+	if !b.enter() {
+		_ = s.ResetWithError(network.StreamShutdown)
+		return
+	}
+	defer b.work.Done()
+	id := s.Conn().RemotePeer()
+	if err := s.Scope().SetService(Service); err != nil {
+		b.o.Log.Debug("stream refused", "peer", id, "error", err)
+		_ = s.ResetWithError(network.StreamResourceLimitExceeded)
+		return
+	}
+	node, err := did.FromPeer([]byte(id))
+	if err != nil {
+		b.o.Log.Debug("stream refused", "peer", id, "error", err)
+		_ = s.ResetWithError(network.StreamGated)
+		return
+	}
+	l, err := b.newLane(s, node, nil, false)
+	if err != nil {
+		b.o.Log.Debug("stream refused", "peer", id, "error", err)
+		return
+	}
+	l.first, l.inbound = true, b.arrive(id)
+	defer b.depart(id)
+	l.serve(l.request)
+	b.o.Log.Debug("stream ended", "peer", id, "reason", l.reason())
+}
+
+func (b *Binding) arrive(id peer.ID) *inbound {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	in := b.inbounds[id]
+	if in == nil {
+		in = &inbound{}
+		b.inbounds[id] = in
+	}
+	in.lanes++
+	return in
+}
+
+func (b *Binding) depart(id peer.ID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	in := b.inbounds[id]
+	if in.lanes--; in.lanes == 0 {
+		delete(b.inbounds, id)
+	}
+}
+
+// request takes a frame that the caller sent. It is called by the lane's reader.
+func (l *lane) request(f frame) error {
+	if l.first {
+		return l.begin(f)
+	}
+	e := l.find(f.id)
+	switch {
+	case f.kind == kindRequest && !l.own && f.id != 0 && e == nil:
+		return l.admit(f)
+	case f.kind == kindRequest, f.kind.ends() && f.kind != kindEnd, f.kind == kindReply:
+		return broken("a frame of kind %d from the calling end", f.kind)
+	case e == nil: // it has been answered meanwhile
+		l.discard(f)
+		return nil
+	case f.kind == kindCredit:
+		return e.grant(f.body)
+	case f.kind == kindCancel:
+		if l.remove(e) {
+			e.end(context.Canceled)
+		}
+		return nil
+	case !l.own:
+		return broken("a request stream on a shared lane")
+	}
+	return e.put(f)
+}
+
+// begin takes the first frame, which decides what the lane is.
+func (l *lane) begin(f frame) error {
+	l.relax()
+	if f.kind != kindRequest {
+		return broken("the first frame is of kind %d", f.kind)
+	}
+	l.first, l.own = false, f.id == 0
+	return l.admit(f)
+}
+
+// admit starts to serve a request, or answers that there is no room for it.
+func (l *lane) admit(f frame) error {
+	l.b.count.in.Add(1)
+	busy := l.b.serving.Add(1) > int64(l.b.o.MaxConcurrent)
+	busy = l.inbound.serving.Add(1) > int64(l.b.o.MaxPerPeer) || busy
+	v := &served{body: f.body}
+	v.init(l, f.id)
+	var err error
+	switch {
+	case l.b.draining.Load():
+		v.refuse(f, interact.Errorf(interact.ShuttingDown, "try again in a moment", "the host is shutting down"))
+	case busy:
+		v.refuse(f, interact.Errorf(interact.Overloaded, "try again in a moment", "the host serves as many calls as it may"))
+	default:
+		err = v.accept(f)
+	}
+	return err
+}
+
+// A served is the serving end of an interaction.
+type served struct {
+	exchange
+	ctx  context.Context // of the work
+	body []byte          // the map of the request
+	req  *interact.Message
+	held *interact.Message // a reply that may be the last
+	solo bool              // the request came when the lane was quiet
+	err  error             // why the replies ended early
+}
+
+// accept copies the request out of the lane's buffer, memory first, and serves it in a goroutine.
+func (v *served) accept(f frame) error {
+	err := v.keep(f)
+	if err == nil {
+		err = v.l.add(&v.exchange)
+	}
+	v.solo = v.l.busy.Load() <= 2 && v.l.in.Buffered() == 0
+	if err != nil {
+		v.depart()
+		return err
+	}
+	v.l.b.employ(v)
+	return nil
+}
+
+// maxWorkers is how many goroutines wait for calls to serve. A goroutine that is kept has the stack that calls need; a new
+// one would spend a quarter of a small call on growing it.
+const maxWorkers = 64
+
+// employ serves v in a goroutine. It is called by a reader of the binding, so that Close still waits.
+func (b *Binding) employ(v *served) {
+	select {
+	case b.jobs <- v:
+	default:
+		b.work.Add(1)
+		go b.worker(v)
+	}
+}
+
+// worker serves v and then what else comes. It ends with the binding, when too many wait, or when it is given nil.
+func (b *Binding) worker(v *served) {
+	defer b.work.Done()
+	for v != nil {
+		v.run()
+		if b.waiting.Add(1) > maxWorkers {
+			b.waiting.Add(-1)
+			return
+		}
+		select {
+		case v = <-b.jobs:
+		case <-b.ctx.Done():
+			v = nil
+		}
+		b.waiting.Add(-1)
+	}
+}
+
+func (v *served) keep(f frame) error {
+	if v.l.own {
+		v.ready = make(chan struct{}, 1)
+	}
+	if f.own {
+		v.extra = len(f.body)
+		return nil
+	}
+	if err := v.reserve(len(f.body)); err != nil {
+		return err
+	}
+	v.body = append(make([]byte, 0, len(f.body)), f.body...)
+	return nil
+}
+
+// refuse answers a request that is not served.
+func (v *served) refuse(f frame, err error) {
+	v.l.discard(f)
+	v.fail(err, false)
+	v.depart()
+}
+
+// depart counts the interaction out.
+func (v *served) depart() {
+	v.l.inbound.serving.Add(-1)
+	v.l.b.serving.Add(-1)
+	v.l.b.settle()
+	if v.l.own {
+		v.l.conclude()
+	}
+}
+
+// conclude closes a lane of its own after the last frame, and waits a while for the caller to do the same.
+func (l *lane) conclude() {
+	l.done.Store(true)
+	l.out.finish()
+	l.hurry()
+}
+
+// run serves the request.
+func (v *served) run() {
+	err := v.work()
+	if errors.Is(err, errProtocol) || errors.Is(err, errCBOR) || errors.Is(err, errMemory) {
+		v.l.fail(err)
+	}
+	if v.left() == nil {
+		v.close(err)
+	}
+	v.l.remove(&v.exchange)
+	v.end(errOver)
+	v.release()
+	v.depart()
+}
+
+// work reads the request, asks the local thing and sends its replies. Only a reply that may be the last is kept back.
+func (v *served) work() (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			v.l.b.o.Log.Error("serving a call panicked", "peer", v.l.node.Short(), "panic", fmt.Sprint(p),
+				"stack", string(debug.Stack()))
+			err = interact.Errorf(interact.Internal, "see the log of the host", "the host failed while it served the call")
+		}
+	}()
+	m, f, err := readRequest(v.body, time.Now())
+	if err != nil {
+		return err
+	}
+	m.From, v.req = v.l.node, m
+	if m.Hops > interact.MaxHops {
+		return interact.Errorf(interact.Loop, "see which nodes relay to each other", "the message passed %d nodes", m.Hops)
+	}
+	v.begin(m.Deadline)
+	if err := v.follow(f); err != nil {
+		return err
+	}
+	v.l.b.local.Do(v.ctx, m)(v.reply)
+	return v.err
+}
+
+// begin makes the context of the work: it ends with the deadline, the lane, or the caller's interest.
+func (v *served) begin(deadline time.Time) {
+	var cancel context.CancelFunc
+	if deadline.IsZero() {
+		v.ctx, cancel = context.WithCancel(context.Background())
+	} else {
+		v.ctx, cancel = context.WithDeadline(context.Background(), deadline)
+	}
+	v.bind(cancel)
+}
+
+// follow takes what comes after the request: its data, and a stream of chunks.
+func (v *served) follow(f follow) (err error) {
+	if (f.size > 0 || f.stream) && !v.l.own {
+		return broken("data in chunks on a shared lane")
+	}
+	if f.size > 0 {
+		v.req.Data, err = v.assemble(v.ctx, f.size)
+	}
+	if f.stream {
+		v.req.Chunks = v.chunks
+	}
+	return err
+}
+
+// chunks is the request stream.
+func (v *served) chunks(yield func([]byte, error) bool) {
+	for {
+		f, err := v.take(v.ctx, 0)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		if f.kind == kindEnd || !yield(f.body, nil) {
+			return
+		}
+	}
+}
+
+// reply takes what the thing yields. An error ends the loop, as it should end the sequence.
+func (v *served) reply(r *interact.Message, err error) bool {
+	if err == nil && r == nil {
+		err = interact.Errorf(interact.Internal, "this is a bug in the agent's binding", "the agent gave an empty reply")
+	}
+	if err == nil {
+		err = v.flush()
+	}
+	switch {
+	case err != nil:
+		v.err = err
+	case mayEnd(r, v.req):
+		v.held = r
+	default:
+		v.err = v.send(r)
+	}
+	return v.err == nil
+}
+
+// mayEnd reports whether r is by its nature the last reply to req. Such a reply waits for the end of the sequence, so that
+// one frame says both.
+func mayEnd(r, req *interact.Message) bool {
+	switch r.Type {
+	case interact.Event:
+		return false
+	case interact.ActionStatus:
+		return r.Status >= interact.StatusCompleted
+	}
+	return !lasts(req.Type)
+}
+
+// flush sends the reply that was kept back, as one that more may follow.
+func (v *served) flush() error {
+	r := v.held
+	if v.held = nil; r == nil {
+		return nil
+	}
+	return v.send(r)
+}
+
+// send sends a reply that more may follow.
+func (v *served) send(r *interact.Message) error {
+	if limit := v.l.b.o.MaxMessage; int64(len(r.Data)) > limit {
+		return interact.Errorf(interact.TooLarge, "ask for less", "the answer has %d bytes, at most %d are allowed", len(r.Data),
+			limit)
+	}
+	if len(r.Data) <= inline {
+		return v.frame(kindReply, r, follow{})
+	}
+	if err := v.frame(kindReply, r, follow{size: int64(len(r.Data))}); err != nil {
+		return err
+	}
+	return v.sendData(v.ctx, r.Data, v.l.chunk())
+}
+
+// direct reports whether the goroutine may write its answer itself. Requests that came together are answered together.
+func (v *served) direct() bool { return v.solo && v.l.direct() }
+
+func (v *served) last(r *interact.Message) error { return v.frame(kindLast, r, follow{}) }
+
+func (v *served) frame(k kind, r *interact.Message, f follow) error {
+	return v.exchange.send(v.ctx, k, v.direct(), func(b []byte) ([]byte, error) { return appendReply(b, r, v.req, f) })
+}
+
+// close ends the interaction: with err, the reply that was kept back, or nothing more.
+func (v *served) close(err error) {
+	if err == nil && v.held != nil && len(v.held.Data) <= inline {
+		if err = v.last(v.held); err == nil {
+			return
+		}
+		v.held = nil
+	}
+	if e := v.flush(); err == nil {
+		err = e
+	}
+	if err != nil {
+		v.fail(err, v.direct())
+		return
+	}
+	v.l.send(kindEnd, v.id, 0)
+}
+
+// fail answers with an error.
+func (v *served) fail(err error, direct bool) {
+	v.l.b.count.errorsIn.Add(1)
+	_ = v.l.out.push(context.Background(), kindError, v.id, direct, func(b []byte) ([]byte, error) {
+		return appendError(b, interact.AsError(err)), nil
+	})
+}

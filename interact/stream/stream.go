@@ -1,0 +1,290 @@
+// Package stream carries interactions from node to node over libp2p streams.
+//
+// # The shape
+//
+// A lane is one libp2p stream that carries interactions. Each node keeps one shared lane open to each peer that it calls,
+// and all small interactions with that peer travel on it side by side: frames carry the number of their interaction, so
+// that an answer may overtake another, and frames of many callers leave in one packet. An interaction that is large or
+// long (more than 32 KiB of data, a request stream, observation and subscription) has a lane of its own, so that the flow
+// control of the transport isolates it; that lane is closed at its end.
+//
+// # On the wire
+//
+// Protocol /lmos/interact/1. Each end writes frames:
+//
+//	frame   = length kind number body
+//	length  = uvarint, bytes of kind, number and body; shortest form
+//	kind    = one byte
+//	number  = uvarint of the interaction, shortest form; 0 on a lane of its own
+//
+//	kind  name     from    body                                     ends the interaction
+//	1     request  caller  message map
+//	2     reply    server  message map
+//	3     last     server  message map                              yes
+//	4     end      server  empty                                    yes
+//	               caller  empty: the request stream is complete    no
+//	5     error    server  error map                                yes
+//	6     chunk    both    bytes
+//	7     cancel   caller  empty                                    yes
+//	8     credit   both    uvarint, bytes that were taken
+//
+// A body is at most 64 KiB, that of a chunk on a lane of its own 1 MiB. The first frame of the caller decides what the lane
+// is: number 0 makes it the lane of that one interaction. Numbers on a shared lane rise. Maps are deterministic CBOR (RFC
+// 8949 §4.2.1) with small integer keys; a member that says nothing is left out:
+//
+//	message  1 type · 2 thing · 3 id · 4 correlation · 5 name · 6 status · 7 content type · 8 traceparent · 9 tracestate ·
+//	         10 time left in milliseconds · 11 time of the reading in Unix nanoseconds · 12 hops, this one included ·
+//	         13 size of the data, which follows in chunks · 14 true: a request stream follows · 15 data
+//	error    1 code · 2 title · 3 hint · 4 detail · 5 issues, each [pointer, reason]
+//
+// What a reply leaves out of 2, 4, 5, 8 and 9 is what [interact.Message.Reply] would have copied from its request. Who
+// asks is never written: it is the key that the connection proved.
+//
+// Each end of an interaction may send replies and chunks as long as it has credit: 256 KiB at first, 2 MiB on a lane of its
+// own, and what credit frames add. A frame costs its body and 64 bytes; the one that uses the credit up may exceed it. So neither end ever stops
+// reading, and a slow consumer slows down its own interaction only.
+//
+// An interaction is cancelled with a cancel frame on a shared lane, and by closing or resetting a lane of its own. A lane
+// that ends cancels everything on it. The reset codes are those of libp2p: 0x1002 out of memory, 0x1004 the peer broke
+// these rules, 0x1006 idle, 0x1007 shutting down.
+package stream
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+)
+
+const (
+	// Protocol is the libp2p protocol id.
+	Protocol = "/lmos/interact/1"
+	// Service is the name of the resource scope of inbound streams.
+	Service = "lmos.interact"
+)
+
+// Limits of the wire and of patience.
+const (
+	maxControl  = 64 << 10         // body of a frame, in bytes
+	maxChunk    = 1 << 20          // body of a chunk on a lane of its own, in bytes
+	inline      = 32 << 10         // data that fits the frame of its message, in bytes
+	maxOwn      = 128              // lanes of their own per peer and direction; libp2p allows 200 streams
+	frameTime   = 10 * time.Second // from the first byte of a frame to its last, and from a new lane to its first frame
+	writeTime   = 10 * time.Second // for the transport to take what is written
+	dialTimeout = 5 * time.Second  // to connect to one host
+)
+
+// Options of a [Binding]. The zero value works.
+type Options struct {
+	// Log is where the binding tells what it decided; nil discards.
+	Log *slog.Logger
+	// MaxConcurrent bounds the calls that are served at once; what comes on top is answered with Overloaded. 0 means 4096.
+	MaxConcurrent int
+	// MaxPerPeer bounds the calls with one peer at once. More calls of a peer are answered with Overloaded, more calls to a
+	// peer wait. 0 means 1024.
+	MaxPerPeer int
+	// MaxMessage bounds the data of one message, in bytes; what is larger fails with TooLarge. 0 means 16 MiB.
+	MaxMessage int64
+	// DoubtAfter is how long a peer may be silent while a call waits before it is probed: QUIC takes half a minute to notice
+	// that a peer was killed. A lower value finds dead peers sooner and pings slow agents' nodes more often. 0 means 700 ms.
+	DoubtAfter time.Duration
+	// ProbeTimeout is how long a probe may take before the peer counts as dead. 0 means 1 s.
+	ProbeTimeout time.Duration
+	// Idle is how long an unused lane to a peer stays open; the serving end waits 2.5 times as long. 0 means 2 min.
+	Idle time.Duration
+	// Reach is told whether a node could be reached: false after a failed dial or probe, true after the first answer on a
+	// new lane. It must not block. Nil is told nothing.
+	Reach func(node did.DID, ok bool)
+}
+
+func (o Options) withDefaults() Options {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Reach == nil {
+		o.Reach = func(did.DID, bool) {}
+	}
+	o.MaxConcurrent = or(o.MaxConcurrent, 4096)
+	o.MaxPerPeer = or(o.MaxPerPeer, 1024)
+	o.MaxMessage = or(o.MaxMessage, 16<<20)
+	o.DoubtAfter = or(o.DoubtAfter, 700*time.Millisecond)
+	o.ProbeTimeout = or(o.ProbeTimeout, time.Second)
+	o.Idle = or(o.Idle, 2*time.Minute)
+	return o
+}
+
+func or[T int | int64 | time.Duration](v, otherwise T) T {
+	if v <= 0 {
+		return otherwise
+	}
+	return v
+}
+
+// A Binding calls things on other nodes and serves those of this one. It is safe for concurrent use.
+type Binding struct {
+	host  host.Host
+	o     Options
+	local interact.Thing  // set by Serve, before the handler
+	ctx   context.Context // of probes; ends with Close
+	stop  context.CancelFunc
+
+	// mu owns what follows.
+	mu       sync.Mutex
+	closed   bool
+	lanes    map[*lane]struct{}
+	remotes  map[did.DID]*remote  // whom this node calls
+	inbounds map[peer.ID]*inbound // who calls this node
+
+	jobs     chan *served   // for the workers that wait
+	waiting  atomic.Int32   // workers that wait
+	work     sync.WaitGroup // every goroutine of the binding
+	serving  atomic.Int64
+	draining atomic.Bool
+	drained  chan struct{} // closed when draining and nothing is served
+	drainOne sync.Once
+	count    counters
+}
+
+type counters struct{ in, out, errorsIn, errorsOut atomic.Uint64 }
+
+// New returns a binding of h. It starts nothing; [Binding.Serve] accepts calls, [Binding.Thing] makes them.
+func New(h host.Host, o Options) *Binding {
+	b := &Binding{host: h, o: o.withDefaults(), lanes: map[*lane]struct{}{}, remotes: map[did.DID]*remote{},
+		inbounds: map[peer.ID]*inbound{}, drained: make(chan struct{}), jobs: make(chan *served)}
+	b.ctx, b.stop = context.WithCancel(context.Background())
+	return b
+}
+
+// Serve answers calls of other nodes with local. Call it once, before the host connects to anybody: peers learn of the
+// protocol when they connect.
+func (b *Binding) Serve(local interact.Thing) {
+	b.local = local
+	b.host.SetStreamHandler(Protocol, b.accept)
+}
+
+// Run closes lanes that nobody uses and those that a peer does not read from. It returns when ctx ends, with nil.
+func (b *Binding) Run(ctx context.Context) error {
+	tick := time.NewTicker(min(b.o.Idle/4, writeTime/2))
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case now := <-tick.C:
+			b.sweep(now)
+		}
+	}
+}
+
+// sweep ends every lane that is stuck or idle at now, and forgets peers without any.
+func (b *Binding) sweep(now time.Time) {
+	for _, l := range b.all() {
+		switch {
+		case l.out.stuck(now):
+			l.fail(errStuck)
+		case l.idle(now):
+			l.fail(errIdle)
+		}
+	}
+	select {
+	case b.jobs <- nil: // one worker less after a busy time
+	default:
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id, r := range b.remotes {
+		if r.unused() {
+			delete(b.remotes, id)
+		}
+	}
+}
+
+// Drain refuses new calls of other nodes with ShuttingDown and waits until those that run have ended, or ctx has. Calls to
+// other nodes go on, since what runs here may need them.
+func (b *Binding) Drain(ctx context.Context) {
+	b.draining.Store(true)
+	b.settle()
+	select {
+	case <-b.drained:
+	case <-ctx.Done():
+	}
+}
+
+// settle notes that nothing is served any more, if so.
+func (b *Binding) settle() {
+	if b.draining.Load() && b.serving.Load() == 0 {
+		b.drainOne.Do(func() { close(b.drained) })
+	}
+}
+
+// Close stops serving, ends every call in both directions with ShuttingDown, and returns when the last goroutine has ended.
+// It waits for things that do not heed their context. Calling it again does nothing.
+func (b *Binding) Close() error {
+	b.host.RemoveStreamHandler(Protocol)
+	b.stop()
+	b.mu.Lock()
+	b.closed = true
+	remotes := make([]*remote, 0, len(b.remotes))
+	for _, r := range b.remotes {
+		remotes = append(remotes, r)
+	}
+	b.mu.Unlock()
+	for _, l := range b.all() {
+		l.fail(errClosed)
+	}
+	for _, r := range remotes {
+		r.close()
+	}
+	b.work.Wait()
+	return nil
+}
+
+// enter counts a goroutine in, unless the binding is closed.
+func (b *Binding) enter() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.closed {
+		b.work.Add(1)
+	}
+	return !b.closed
+}
+
+// all returns the lanes that are open now.
+func (b *Binding) all() []*lane {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	ls := make([]*lane, 0, len(b.lanes))
+	for l := range b.lanes {
+		ls = append(ls, l)
+	}
+	return ls
+}
+
+// Stats is what a [Binding] has done and holds.
+type Stats struct {
+	CallsIn, CallsOut   uint64 // since the start
+	ErrorsIn, ErrorsOut uint64 // those of them that ended with an error; calls that the consumer left are none
+	ServingNow          int    // calls of other nodes that run
+	Streams             int    // open libp2p streams, both directions
+	Pooled              int    // those of them that this node keeps for its next calls
+}
+
+// Stats returns the figures of now.
+func (b *Binding) Stats() Stats {
+	s := Stats{CallsIn: b.count.in.Load(), CallsOut: b.count.out.Load(), ErrorsIn: b.count.errorsIn.Load(),
+		ErrorsOut: b.count.errorsOut.Load(), ServingNow: int(b.serving.Load())}
+	for _, l := range b.all() {
+		s.Streams++
+		if l.remote != nil && !l.own {
+			s.Pooled++
+		}
+	}
+	return s
+}

@@ -1,0 +1,173 @@
+package stream
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"time"
+)
+
+// Sizes of what waits to be written, in bytes.
+const (
+	highWater  = 1 << 20  // more than this waits
+	keepSpare  = 64 << 10 // larger buffers are not kept
+	directSize = 4 << 10  // more may make the caller wait: four times this fits the first congestion window of QUIC
+)
+
+// A writer collects the frames of a lane and writes as many as there are with one Write.
+type writer struct {
+	lane *lane
+	room chan struct{} // has an element after a write, for those who wait for room
+
+	// mu owns what follows.
+	mu      sync.Mutex
+	buf     []byte // frames that wait
+	spare   []byte
+	flushed uint64    // bytes that were given to the stream
+	since   time.Time // of the write that goes on; zero if none
+	busy    bool      // somebody writes
+	last    bool      // nothing is added any more: the stream's write side is closed when buf is empty
+	err     error     // why nothing is written any more
+}
+
+// push appends a frame and sees that it is written. With direct set the caller may write itself. It waits while too much
+// is waiting, as long as ctx allows. The error is of body, of ctx, or why the lane ended; nothing was sent then.
+func (w *writer) push(ctx context.Context, k kind, id uint64, direct bool, body func([]byte) ([]byte, error)) error {
+	_, err := w.append(ctx, k, id, direct, body)
+	return err
+}
+
+// append does what push says, and returns the position of the frame's first byte on the lane; see sent.
+func (w *writer) append(ctx context.Context, k kind, id uint64, direct bool, body func([]byte) ([]byte, error)) (uint64, error) {
+	w.mu.Lock()
+	for w.err == nil && len(w.buf) > highWater {
+		w.mu.Unlock()
+		if err := w.wait(ctx); err != nil {
+			return 0, err
+		}
+		w.mu.Lock()
+	}
+	if w.err != nil {
+		w.mu.Unlock()
+		w.signal() // others may wait too
+		return 0, w.err
+	}
+	at := w.flushed + uint64(len(w.buf))
+	var err error
+	if w.buf, err = appendFrame(w.buf, k, id, body); err != nil || w.busy {
+		w.mu.Unlock()
+		if err != nil {
+			w.signal()
+		}
+		return at, err
+	}
+	w.busy = true
+	if direct && len(w.buf) <= directSize {
+		w.lane.eager.Add(1)
+		w.write()
+		if len(w.buf) == 0 || w.err != nil {
+			w.busy = false
+			w.mu.Unlock()
+			return at, nil
+		}
+	}
+	w.lane.b.work.Add(1) // safe: err is nil, so the lane's reader is still counted
+	w.mu.Unlock()
+	go w.flush()
+	return at, nil
+}
+
+func (w *writer) wait(ctx context.Context) error {
+	select {
+	case <-w.room:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// flush writes until nothing waits.
+func (w *writer) flush() {
+	defer w.lane.b.work.Done()
+	for {
+		// Let those who are about to add frames go first: many frames in one write are what makes a busy lane fast.
+		runtime.Gosched()
+		w.mu.Lock()
+		if len(w.buf) == 0 || w.err != nil {
+			w.busy = false
+			w.shut()
+			w.mu.Unlock()
+			return
+		}
+		w.write()
+		w.mu.Unlock()
+	}
+}
+
+// finish closes the write side of the stream once everything is written.
+func (w *writer) finish() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.last = true
+	if !w.busy {
+		w.shut()
+	}
+}
+
+func (w *writer) shut() {
+	if w.last && w.err == nil {
+		_ = w.lane.s.CloseWrite()
+	}
+}
+
+// write gives what waits to the stream. It is called with mu locked, and unlocks it meanwhile.
+func (w *writer) write() {
+	out := w.buf
+	w.buf, w.spare = w.spare[:0], nil
+	w.flushed += uint64(len(out))
+	w.since = time.Now()
+	w.mu.Unlock()
+	_, err := w.lane.s.Write(out)
+	if err != nil {
+		w.lane.fail(err)
+	}
+	w.mu.Lock()
+	w.since = time.Time{}
+	if cap(out) <= keepSpare {
+		w.spare = out
+	}
+	w.signal()
+}
+
+// signal wakes one of those who wait for room.
+func (w *writer) signal() {
+	select {
+	case w.room <- struct{}{}:
+	default:
+	}
+}
+
+// sent reports whether the byte at position at was given to the stream, so that the far end may have read it.
+func (w *writer) sent(at uint64) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return at < w.flushed
+}
+
+// stuck reports whether a write has taken so long at now that the far end must have stopped reading.
+func (w *writer) stuck(now time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.since.IsZero() && now.Sub(w.since) > writeTime
+}
+
+// fail makes everybody who writes give up.
+func (w *writer) fail(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err == nil {
+		w.err = err
+	}
+	w.buf = nil
+	w.signal()
+}

@@ -1,0 +1,281 @@
+package arch
+
+import (
+	"fmt"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/lmosd/lmosd"
+
+// rows is the house from the ground up: a package imports packages of lower rows only, and packages of one row never import
+// each other.
+var rows = [][]string{
+	{"internal/jcs", "internal/cbor"}, // helpers that know nothing of lmosd
+	{"did"},                           // who somebody is
+	{"did/proof"},                     // what somebody signed
+	{"did/keystore", "did/aries"},     // one file format, one legacy reader: below td, which signs
+	{"td"},                            // what is signed: descriptions and records
+	{"interact"},                      // the heart: messages and things
+	{"dht", "pubsub", "directory", "policy", "interact/stream", "interact/rest"}, // one carrier, binding or judge each
+	{"gateway"},            // the HTTP server of what is below
+	{"node"},               // wires one node
+	{"testnet", "configs"}, // many nodes; a node from a file
+	{"cmd/lmosd"},          // the command
+}
+
+// beside are packages that import nothing of the house and are imported by few.
+var beside = map[string][]string{
+	"examples/weather/agent": {"examples/weather", "cmd/lmosd", "testnet"}, // a stranger's agent: demo and tests run it
+	"examples/weather":       nil,
+	"internal/arch":          nil,
+}
+
+// free modules are the vocabulary that libp2p packages share: allowed where peers and addresses are spoken of.
+var free = []string{
+	"github.com/libp2p/go-libp2p/core", "github.com/multiformats/go-multiaddr", "github.com/multiformats/go-multihash",
+	"github.com/ipfs/go-cid", "github.com/ipfs/go-datastore", "github.com/multiformats/go-multistream",
+}
+
+var freeFor = []string{"node", "dht", "pubsub", "directory", "interact/stream", "testnet"}
+
+// homes are the packages that may import a foreign module, by import path prefix; the longest prefix decides.
+var homes = []struct {
+	prefix string
+	in     []string
+	reason string
+}{
+	{"filippo.io/edwards25519", []string{"did"}, "weak keys are refused where keys are read"},
+	{"github.com/mr-tron/base58", []string{"did"}, "multibase is a spelling of keys; others ask did for it"},
+	{"github.com/hyperledger/aries-framework-go", []string{"did/aries"}, "archived: fenced in, removable by a build tag"},
+	{"github.com/google/renameio/v2", []string{"node", "testnet", "cmd/lmosd", "did/keystore"}, "atomic files, wherever a file is written"},
+	{"github.com/santhosh-tekuri/jsonschema/v6", []string{"td"}, "descriptions are validated in one place"},
+	{"github.com/klauspost/compress", []string{"td"}, "a TD inside its record"},
+	{"github.com/hashicorp/golang-lru/v2", []string{"td"}, "verdicts on signatures are remembered by the verifier"},
+	{"golang.org/x/text", []string{"td"}, "normal form of capability ids"},
+	{"github.com/fxamacker/cbor/v2", []string{"internal/cbor"}, "one strict configuration for all"},
+	{"github.com/libp2p/go-libp2p-kad-dht", []string{"dht"}, "the Kademlia DHT"},
+	{"github.com/libp2p/go-libp2p-kad-dht/pb", []string{"dht", "testnet"}, "messages of the DHT; the testnet's stranger forges them"},
+	{"github.com/libp2p/go-libp2p-kbucket", []string{"dht"}, "distances of keys"},
+	{"github.com/libp2p/go-libp2p-record", []string{"dht", "testnet"}, "records of the DHT, true and forged"},
+	{"github.com/libp2p/go-msgio", []string{"dht", "testnet"}, "frames of the DHT's own protocol"},
+	{"google.golang.org/protobuf", []string{"dht"}, "messages of the DHT's own protocol"},
+	{"github.com/libp2p/go-libp2p-pubsub", []string{"pubsub"}, "gossipsub"},
+	{"github.com/libp2p/go-libp2p/x/rate", []string{"dht", "node"}, "limits per address: of streams, of connections"},
+	{"github.com/libp2p/go-libp2p/p2p/protocol/ping", []string{"interact/stream"}, "is a silent host still there"},
+	{"github.com/libp2p/go-libp2p/p2p/net/mock", []string{"testnet"}, "simulated networks"},
+	{"github.com/libp2p/go-libp2p", []string{"node"}, "the host is made in one place, of the parts it needs"},
+	{"github.com/quic-go/quic-go", []string{"node"}, "keys and hooks of the QUIC sockets"},
+	{"github.com/ipfs/go-ds-pebble", []string{"node"}, "storage engine"},
+	{"github.com/ipfs/go-ds-leveldb", []string{"node"}, "storage engine of the lean profile"},
+	{"github.com/cockroachdb/pebble/v2", []string{"node"}, "options of the storage engine"},
+	{"github.com/gofrs/flock", []string{"node"}, "one process per data directory"},
+	{"golang.org/x/time", []string{"policy"}, "rates of callers"},
+	{"golang.org/x/sync", []string{"dht", "directory", "interact/rest", "interact/stream", "gateway", "node", "testnet", "cmd/lmosd"}, "goroutines that are waited for"},
+	{"github.com/prometheus/client_golang", []string{"gateway"}, "metrics"},
+	{"github.com/goccy/go-yaml", []string{"configs"}, "configuration files"},
+	{"github.com/spf13/cobra", []string{"cmd/lmosd"}, "commands"},
+	{"github.com/spf13/pflag", []string{"cmd/lmosd"}, "flags"},
+	{"github.com/itchyny/gojq", []string{"cmd/lmosd"}, "--jq"},
+	{"github.com/mattn/go-isatty", []string{"cmd/lmosd"}, "is it a terminal"},
+	{"github.com/mattn/go-runewidth", []string{"cmd/lmosd"}, "columns of wide letters"},
+}
+
+// testOnly modules may be imported by any test, and by nothing else.
+var testOnly = []string{
+	"github.com/google/go-cmp", "github.com/rogpeppe/go-internal", "go.uber.org/goleak", "pgregory.net/rapid",
+	"github.com/gowebpki/jcs", "github.com/marcopolo/simnet",
+}
+
+// An edge is one import statement.
+type edge struct {
+	file, from, to string
+	test           bool
+}
+
+func TestImportsFollowThePlan(t *testing.T) {
+	t.Parallel()
+	edges := imports(t, "../..")
+	if len(edges) < 100 {
+		t.Fatalf("read only %d import statements: the walk is broken", len(edges))
+	}
+	for _, e := range edges {
+		if why := judge(e); why != "" {
+			t.Errorf("%s: %s", e.file, why)
+		}
+	}
+}
+
+func TestThePlanNamesWhatIsThere(t *testing.T) {
+	t.Parallel()
+	have := map[string]bool{}
+	used := map[string]bool{}
+	for _, e := range imports(t, "../..") {
+		have[e.from] = true
+		if h := home(e.to); h >= 0 {
+			used[homes[h].prefix] = true
+		}
+	}
+	for _, p := range append(slices.Concat(rows...), slices.Collect(maps.Keys(beside))...) {
+		if !have[p] && p != "internal/arch" {
+			t.Errorf("the plan has a package %s that is not there", p)
+		}
+	}
+	for _, h := range homes {
+		if !used[h.prefix] {
+			t.Errorf("the plan gives a home to %s, which nobody imports", h.prefix)
+		}
+	}
+}
+
+func TestJudgeRefuses(t *testing.T) {
+	t.Parallel()
+	for name, e := range map[string]edge{
+		"a higher row":               {from: "did", to: module + "/td"},
+		"the same row":               {from: "dht", to: module + "/pubsub"},
+		"an unknown package":         {from: "did/web", to: "fmt"},
+		"aries away from home":       {from: "td", to: "github.com/hyperledger/aries-framework-go/pkg/doc/did"},
+		"a module without home":      {from: "td", to: "github.com/stretchr/testify"},
+		"libp2p words above":         {from: "gateway", to: "github.com/libp2p/go-libp2p/core/peer"},
+		"a test module in code":      {from: "td", to: "pgregory.net/rapid"},
+		"an internal helper upwards": {from: "internal/jcs", to: module + "/did"},
+	} {
+		if judge(e) == "" {
+			t.Errorf("%s: %s may import %s, want it refused", name, e.from, e.to)
+		}
+	}
+}
+
+// judge says what is wrong with an import, or nothing.
+func judge(e edge) string {
+	if strings.HasPrefix(e.to, module+"/") {
+		return judgeOwn(e, strings.TrimPrefix(e.to, module+"/"))
+	}
+	if !strings.Contains(strings.SplitN(e.to, "/", 2)[0], ".") {
+		if row(e.from) < 0 && !known(e.from) {
+			return fmt.Sprintf("package %s has no place in the plan", e.from)
+		}
+		return "" // the standard library
+	}
+	return judgeForeign(e)
+}
+
+func known(pkg string) bool { _, ok := beside[pkg]; return ok }
+
+func judgeOwn(e edge, to string) string {
+	if by, ok := beside[to]; ok {
+		if slices.Contains(by, e.from) || e.test {
+			return ""
+		}
+		return fmt.Sprintf("%s is imported by %v only", to, by)
+	}
+	from, target := row(e.from), row(to)
+	switch {
+	case e.test && e.from == to: // a test of the package from outside
+		return ""
+	case known(e.from) && e.test:
+		return ""
+	case from < 0 || target < 0:
+		return fmt.Sprintf("%s or %s has no place in the plan", e.from, to)
+	case e.test && target <= from:
+		return "" // a test may look sideways
+	case target >= from:
+		return fmt.Sprintf("%s may not import %s: it is not on a lower row", e.from, to)
+	}
+	return ""
+}
+
+func judgeForeign(e edge) string {
+	if e.test {
+		return "" // tests meet real hosts and oracles; what ships does not
+	}
+	if h := home(e.to); h >= 0 && longer(homes[h].prefix, e.to) {
+		if slices.Contains(homes[h].in, e.from) {
+			return ""
+		}
+		return fmt.Sprintf("%s may not import %s: its home is %v", e.from, e.to, homes[h].in)
+	}
+	for _, f := range free {
+		if under(e.to, f) {
+			if slices.Contains(freeFor, e.from) {
+				return ""
+			}
+			return fmt.Sprintf("%s may not speak libp2p (%s)", e.from, e.to)
+		}
+	}
+	return fmt.Sprintf("%s imports %s, which has no home: add a row with its reason", e.from, e.to)
+}
+
+// longer reports whether the home's prefix says more about path than a free prefix does.
+func longer(prefix, path string) bool {
+	for _, f := range free {
+		if under(path, f) && len(f) > len(prefix) {
+			return false
+		}
+	}
+	return true
+}
+
+// home returns the index of the home with the longest prefix of path, or -1.
+func home(path string) int {
+	best := -1
+	for i, h := range homes {
+		if under(path, h.prefix) && (best < 0 || len(h.prefix) > len(homes[best].prefix)) {
+			best = i
+		}
+	}
+	return best
+}
+
+func under(path, prefix string) bool { return path == prefix || strings.HasPrefix(path, prefix+"/") }
+
+func row(pkg string) int {
+	return slices.IndexFunc(rows, func(r []string) bool { return slices.Contains(r, pkg) })
+}
+
+// imports reads every import statement below root. Modules of their own (bench) and test data are not the house.
+func imports(t *testing.T, root string) []edge {
+	t.Helper()
+	var edges []edge
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if name := d.Name(); name == "testdata" || name == "bench" || name == "deps" || strings.HasPrefix(name, ".") && len(name) > 2 {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(path, ".go") {
+			return nil
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, filepath.Dir(path))
+		if err != nil {
+			return err
+		}
+		for _, i := range f.Imports {
+			to, err := strconv.Unquote(i.Path.Value)
+			if err != nil {
+				return err
+			}
+			edges = append(edges, edge{file: path, from: filepath.ToSlash(rel), to: to, test: strings.HasSuffix(path, "_test.go")})
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return edges
+}

@@ -1,0 +1,56 @@
+package node
+
+import (
+	"github.com/libp2p/go-libp2p/core/control"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	ma "github.com/multiformats/go-multiaddr"
+	manet "github.com/multiformats/go-multiaddr/net"
+
+	"github.com/lmosd/lmosd/did"
+)
+
+// A gater decides which peers may be connected. It refuses every key that cannot be a did:key: other types than Ed25519,
+// points of small order and non-canonical spellings, which libp2p itself would accept; and whom admits refuses.
+type gater struct {
+	admits   func(did.DID) error // nil admits all
+	loopback bool                // loopback addresses may be dialled
+}
+
+// InterceptPeerDial refuses to dial a key that no node can have.
+func (g *gater) InterceptPeerDial(p peer.ID) bool { return g.admit(p) }
+
+// InterceptAddrDial refuses addresses that only a hostile record would name: loopback (unless the profile lives there),
+// link-local (cloud metadata servers are there) and unspecified.
+func (g *gater) InterceptAddrDial(_ peer.ID, a ma.Multiaddr) bool {
+	ip, err := manet.ToIP(a)
+	if err != nil {
+		return true // A name or a relay: what it leads to is seen when it is dialled.
+	}
+	switch {
+	case ip.IsLoopback():
+		return g.loopback
+	case ip.IsLinkLocalUnicast(), ip.IsUnspecified(), ip.IsMulticast():
+		return false
+	}
+	return true
+}
+
+// InterceptAccept lets every address knock; per-address limits are the resource manager's.
+func (g *gater) InterceptAccept(network.ConnMultiaddrs) bool { return true }
+
+// InterceptSecured sees the proven key, in both directions, before anything else happens on the connection.
+func (g *gater) InterceptSecured(_ network.Direction, p peer.ID, _ network.ConnMultiaddrs) bool {
+	return g.admit(p)
+}
+
+// InterceptUpgraded has nothing to add: the key was seen.
+func (g *gater) InterceptUpgraded(network.Conn) (bool, control.DisconnectReason) { return true, 0 }
+
+func (g *gater) admit(p peer.ID) bool {
+	id, err := did.FromPeer([]byte(p))
+	if err != nil {
+		return false
+	}
+	return g.admits == nil || g.admits(id) == nil
+}

@@ -1,0 +1,143 @@
+package node
+
+import (
+	"net/netip"
+	"syscall"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/protocol"
+	rcmgr "github.com/libp2p/go-libp2p/p2p/host/resource-manager"
+	"github.com/libp2p/go-libp2p/p2p/protocol/autonatv2"
+	circuit "github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/proto"
+	"github.com/libp2p/go-libp2p/p2p/protocol/holepunch"
+	"github.com/libp2p/go-libp2p/p2p/protocol/identify"
+	"github.com/libp2p/go-libp2p/p2p/protocol/ping"
+	"github.com/libp2p/go-libp2p/x/rate"
+
+	"github.com/lmosd/lmosd/dht"
+	"github.com/lmosd/lmosd/interact/stream"
+)
+
+// Limits of the host's resources. The zero value of a field is its default.
+type Limits struct {
+	// PeersLow and PeersHigh bound connections: above high, idle ones are closed until low are left. 96 and 128. Lower saves
+	// memory (about 110 kB each); below the size of the routing table lookups become slow.
+	PeersLow, PeersHigh int
+	// Streams is how many interactions one peer may have open at once. 200.
+	Streams int
+	// Memory is what the resource manager lets protocols reserve, in bytes. 256 MiB.
+	Memory int64
+	// PerAddress is how many connections one IPv4 address or IPv6 /56 may hold, and PerAddressRate how many it may open per
+	// second. 64 and 5. Loopback is exempt.
+	PerAddress     int
+	PerAddressRate float64
+}
+
+func (l Limits) withDefaults() Limits {
+	l.PeersLow = or(l.PeersLow, 96)
+	l.PeersHigh = or(l.PeersHigh, 128)
+	l.Streams = or(l.Streams, 200)
+	l.Memory = or(l.Memory, 256<<20)
+	l.PerAddress = or(l.PerAddress, 64)
+	l.PerAddressRate = or(l.PerAddressRate, 5)
+	return l
+}
+
+func or[T comparable](v, otherwise T) T {
+	var zero T
+	if v == zero {
+		return otherwise
+	}
+	return v
+}
+
+// resourceManager sets every limit explicitly: the library's own scale with the machine's memory and stop a busy node at
+// its 80th inbound connection and a peer at its 76th stream.
+func resourceManager(l Limits, name string) (network.ResourceManager, error) {
+	limits, none := rcmgr.DefaultLimits, rcmgr.BaseLimitIncrease{}
+	bundled(&limits)
+	kad, records := dht.Protocols(name)
+	for _, p := range []struct {
+		proto               protocol.ID
+		all, peer           int // inbound streams; twice as many outbound
+		memory, memoryOfOne int64
+	}{
+		{kad, 512, 8, 32 << 20, 1 << 20},
+		{records, 512, 16, 64 << 20, 8 << 20},
+		{stream.Protocol, 8192, l.Streams, l.Memory, 64 << 20},
+	} {
+		limits.AddProtocolLimit(p.proto, base(p.all, p.memory), none)
+		limits.AddProtocolPeerLimit(p.proto, base(p.peer, p.memoryOfOne), none)
+	}
+	limits.AddServiceLimit(stream.Service, base(8192, l.Memory), none)
+	limits.AddServicePeerLimit(stream.Service, base(l.Streams, 64<<20), none)
+	system := rcmgr.ResourceLimits{
+		Conns: rcmgr.LimitVal(2 * l.PeersHigh), ConnsInbound: rcmgr.LimitVal(l.PeersHigh + l.PeersHigh/2),
+		Streams: 16384, StreamsInbound: 8192, StreamsOutbound: 8192,
+	}
+	peerLimit := rcmgr.ResourceLimits{Streams: rcmgr.LimitVal(4 * l.Streams), StreamsInbound: rcmgr.LimitVal(2 * l.Streams), StreamsOutbound: rcmgr.LimitVal(3 * l.Streams), Memory: 96 << 20}
+	concrete := rcmgr.PartialLimitConfig{System: system, PeerDefault: peerLimit}.Build(limits.Scale(l.Memory, files()))
+	return rcmgr.NewResourceManager(rcmgr.NewFixedLimiter(concrete), perAddress(l)...)
+}
+
+// bundled sets the limits of the services that come with the host: small messages, few at a time from one peer.
+func bundled(limits *rcmgr.ScalingLimitConfig) {
+	none := rcmgr.BaseLimitIncrease{}
+	for _, s := range []struct {
+		service   string
+		protocols []protocol.ID
+		all, peer int
+	}{
+		{identify.ServiceName, []protocol.ID{identify.ID, identify.IDPush}, 128, 16},
+		{ping.ServiceName, []protocol.ID{ping.ID}, 128, 4},
+		{holepunch.ServiceName, []protocol.ID{holepunch.Protocol}, 64, 2},
+		{autonatv2.ServiceName, []protocol.ID{autonatv2.DialProtocol, autonatv2.DialBackProtocol}, 64, 2},
+		{"libp2p.relay/v2", []protocol.ID{circuit.ProtoIDv2Hop, circuit.ProtoIDv2Stop}, 256, 64},
+	} {
+		limits.AddServiceLimit(s.service, base(s.all, 8<<20), none)
+		limits.AddServicePeerLimit(s.service, base(s.peer, 1<<20), none)
+		for _, p := range s.protocols {
+			limits.AddProtocolLimit(p, base(s.all, 8<<20), none)
+			limits.AddProtocolPeerLimit(p, base(s.peer, 1<<20), none)
+		}
+	}
+}
+
+func base(inbound int, memory int64) rcmgr.BaseLimit {
+	return rcmgr.BaseLimit{StreamsInbound: inbound, StreamsOutbound: 2 * inbound, Streams: 3 * inbound, Memory: memory}
+}
+
+// perAddress limits what one address may hold and how fast it may come. Both replace the library's defaults, so loopback is
+// exempted again, and the private ranges, whose hosts are the operator's own, are not slowed.
+func perAddress(l Limits) []rcmgr.Option {
+	loop4, loop6 := netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")
+	pace := rate.Limit{RPS: l.PerAddressRate, Burst: l.PerAddress}
+	return []rcmgr.Option{
+		rcmgr.WithLimitPerSubnet(
+			[]rcmgr.ConnLimitPerSubnet{{PrefixLength: 32, ConnCount: l.PerAddress}},
+			[]rcmgr.ConnLimitPerSubnet{{PrefixLength: 56, ConnCount: l.PerAddress}}),
+		rcmgr.WithNetworkPrefixLimit(
+			[]rcmgr.NetworkPrefixLimit{{Network: loop4, ConnCount: 1 << 20}},
+			[]rcmgr.NetworkPrefixLimit{{Network: loop6, ConnCount: 1 << 20}}),
+		rcmgr.WithConnRateLimiters(&rate.Limiter{
+			NetworkPrefixLimits: []rate.PrefixLimit{{Prefix: loop4}, {Prefix: loop6},
+				{Prefix: netip.MustParsePrefix("10.0.0.0/8")}, {Prefix: netip.MustParsePrefix("172.16.0.0/12")},
+				{Prefix: netip.MustParsePrefix("192.168.0.0/16")}, {Prefix: netip.MustParsePrefix("fc00::/7")}},
+			SubnetRateLimiter: rate.SubnetLimiter{
+				IPv4SubnetLimits: []rate.SubnetLimit{{PrefixLength: 32, Limit: pace}},
+				IPv6SubnetLimits: []rate.SubnetLimit{{PrefixLength: 56, Limit: pace}},
+				GracePeriod:      time.Minute,
+			},
+		}),
+	}
+}
+
+// files returns how many file descriptors the process may open, within reason.
+func files() int {
+	var lim syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim); err != nil {
+		return 1024
+	}
+	return int(min(lim.Cur/2, 8192))
+}

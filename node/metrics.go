@@ -1,0 +1,35 @@
+package node
+
+import "github.com/lmosd/lmosd/gateway"
+
+// counters are what the parts of the node counted, for /metrics. Labels have few values: never a peer, a DID or a thing.
+func (n *Node) counters() []gateway.Counter {
+	g, d, k, s := n.gossip.Stats(), n.dir.Stats(), n.dht.Stats(), n.streams.Stats()
+	cs := []gateway.Counter{
+		{Name: "gossip_messages_total", Label: "result", Value: "published", Count: float64(g.Published)},
+		{Name: "gossip_messages_total", Label: "result", Value: "delivered", Count: float64(g.Delivered)},
+		{Name: "gossip_messages_total", Label: "result", Value: "rejected", Count: float64(g.Rejected)},
+		{Name: "gossip_messages_total", Label: "result", Value: "ignored", Count: float64(g.Ignored)},
+		{Name: "gossip_messages_total", Label: "result", Value: "duplicate", Count: float64(g.Duplicates)},
+		{Name: "gossip_messages_total", Label: "result", Value: "dropped", Count: float64(g.Dropped)},
+		{Name: "td_reject_total", Label: "reason", Value: "invalid", Count: float64(d.Invalid)},
+		{Name: "td_reject_total", Label: "reason", Value: "rolled_back", Count: float64(d.RolledBack)},
+		{Name: "td_reject_total", Label: "reason", Value: "no_room", Count: float64(d.Refused)},
+		{Name: "td_reject_total", Label: "reason", Value: "queue_full", Count: float64(d.Dropped)},
+		{Name: "td_equivocation_total", Count: float64(d.Forks)},
+		{Name: "td_fetch_total", Label: "result", Value: "ok", Count: float64(d.Fetches - d.Unfetched)},
+		{Name: "td_fetch_total", Label: "result", Value: "failed", Count: float64(d.Unfetched)},
+		{Name: "dht_served_total", Label: "result", Value: "ok", Count: float64(k.Served)},
+		{Name: "dht_served_total", Label: "result", Value: "refused", Count: float64(k.Refused + k.RefusedStreams + k.RefusedFrames + k.LimitedRequests)},
+		{Name: "panics_total", Count: float64(k.Panics)},
+		{Name: "stream_calls_total", Label: "direction", Value: "in", Count: float64(s.CallsIn)},
+		{Name: "stream_calls_total", Label: "direction", Value: "out", Count: float64(s.CallsOut)},
+		{Name: "stream_errors_total", Label: "direction", Value: "in", Count: float64(s.ErrorsIn)},
+		{Name: "stream_errors_total", Label: "direction", Value: "out", Count: float64(s.ErrorsOut)},
+	}
+	for op, c := range k.Calls {
+		cs = append(cs, gateway.Counter{Name: "dht_ops_total", Label: "op", Value: op, Count: float64(c.Sent)},
+			gateway.Counter{Name: "dht_ops_failed_total", Label: "op", Value: op, Count: float64(c.Failed + c.Malformed)})
+	}
+	return cs
+}

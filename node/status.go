@@ -1,0 +1,162 @@
+package node
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/pubsub"
+	"github.com/lmosd/lmosd/td"
+)
+
+// Ready returns nil when the node serves, else why not. Peers are not needed: a lone node serves its own agents.
+func (n *Node) Ready() error {
+	if n.draining.Load() {
+		return interact.Errorf(interact.ShuttingDown, "ask again when it is back", "the node is shutting down")
+	}
+	return nil
+}
+
+// Status returns the state of the node.
+func (n *Node) Status() *gateway.Status {
+	s := &gateway.Status{APIVersion: gateway.APIVersion, Kind: "Status", State: "ready", DID: n.DID(), PeerID: n.host.ID().String(),
+		Name: n.opts.Name, Version: n.opts.Version, Uptime: time.Since(n.started).Seconds(), Profile: n.opts.Profile,
+		Network: n.opts.Network, DataDir: n.opts.Dir, Addrs: n.addrs(), API: n.API(), Warnings: n.warnings()}
+	if n.draining.Load() {
+		s.State = "draining"
+	} else if slices.ContainsFunc(s.Warnings, func(w gateway.Warning) bool { return w.Severity == "high" }) {
+		s.State = "degraded"
+	}
+	s.Peers.Total, s.Peers.Direct, s.Peers.Relayed = n.countPeers()
+	s.DHT.Mode, s.DHT.Table = n.opts.DHTMode, n.dht.Size()
+	s.Gossip.Topics, s.Gossip.Peers = pubsub.Shards, n.gossip.Peers()
+	_, known := n.dir.Len()
+	s.Agents.Local, s.Agents.Known = len(n.offers.list()), known
+	n.metrics.FillCalls(s)
+	return s
+}
+
+func (n *Node) countPeers() (total, direct, relayed int) {
+	for _, p := range n.host.Network().Peers() {
+		total++
+		if slices.ContainsFunc(n.host.Network().ConnsToPeer(p), func(c network.Conn) bool { return !c.Stat().Limited }) {
+			direct++
+		} else {
+			relayed++
+		}
+	}
+	return total, direct, relayed
+}
+
+// warnings are the states that someone should know about, with when they began where that is known.
+func (n *Node) warnings() []gateway.Warning {
+	ws := []gateway.Warning{}
+	add := func(code, title, severity, hint, format string, args ...any) {
+		ws = append(ws, gateway.Warning{Code: "LMOS-" + code, Title: title, Severity: severity, Hint: hint, Text: fmt.Sprintf(format, args...), Since: n.started})
+	}
+	if up := time.Since(n.started); len(n.host.Network().Peers()) == 0 && up > 30*time.Second {
+		add("W001", "no-peers", "low", "lmosd peers connect ADDR, or start with --mesh.bootstrap ADDR", "this node is alone")
+	}
+	if k := n.offers.pending(); k > 0 && time.Since(n.started) > 5*time.Second {
+		add("W042", "announce-pending", "low", "they are announced as soon as a peer is there", "%d agents are known to nobody else yet", k)
+	}
+	if err := n.stores.room(); err != nil {
+		add("W020", "disk-low", "high", interact.AsError(err).Hint, "%s", err)
+	}
+	return ws
+}
+
+// Peers returns the connected nodes, by DID.
+func (n *Node) Peers() []gateway.Peer {
+	out := []gateway.Peer{}
+	for _, p := range n.host.Network().Peers() {
+		if conns := n.host.Network().ConnsToPeer(p); len(conns) > 0 {
+			out = append(out, n.peerOf(p, conns[0]))
+		}
+	}
+	slices.SortFunc(out, func(a, b gateway.Peer) int { return strings.Compare(string(a.DID), string(b.DID)) })
+	return out
+}
+
+func (n *Node) peerOf(p peer.ID, c network.Conn) gateway.Peer {
+	id, _ := did.FromPeer([]byte(p)) // The gater let no other key in.
+	agent, _ := n.host.Peerstore().Get(p, "AgentVersion")
+	text, _ := agent.(string)
+	return gateway.Peer{DID: id, PeerID: p.String(), Addr: c.RemoteMultiaddr().String(), Transport: transportOf(c),
+		Direction: strings.ToLower(c.Stat().Direction.String()), Agent: text,
+		RTT: ms(n.host.Peerstore().LatencyEWMA(p)), Since: time.Since(c.Stat().Opened).Seconds()}
+}
+
+func transportOf(c network.Conn) string {
+	if t := c.ConnState().Transport; t != "" {
+		return t
+	}
+	return "unknown"
+}
+
+// newGateway opens the API.
+func (n *Node) newGateway(h *HTTP) (*gateway.Gateway, error) {
+	o := gateway.Options{Node: n, Listen: gateway.None, Socket: gateway.None, Metrics: n.metrics, Counters: n.counters, Log: n.log}
+	if h != nil {
+		token, err := apiToken(n.opts.Dir)
+		if err != nil {
+			return nil, err
+		}
+		o.Listen, o.Explicit, o.Socket = or(h.Listen, gateway.None), h.Explicit, or(h.Socket, gateway.None)
+		o.Token, o.TokenFile, o.NoAuth = token, tokenPath(n.opts.Dir), h.NoAuth
+		o.Hosts, o.HideMetrics = h.Hosts, h.HideMetrics
+	}
+	return gateway.New(o)
+}
+
+// Description is the node's own TD, signed: what GET /.well-known/wot answers (WoT Discovery §6.2).
+func (n *Node) Description() []byte { return n.self }
+
+// describe writes and signs the node's own TD. A node without HTTP still has one, without forms that could be asked.
+func (n *Node) describe() ([]byte, error) {
+	doc := map[string]any{
+		"@context":            []any{td.Context10, td.Context11, td.ContextDiscovery, td.ContextProof, map[string]any{"lmos": td.ContextLMOS, "@language": "en"}},
+		"@type":               []any{"ThingDirectory", "lmos:Agent"},
+		"id":                  string(n.DID()),
+		"title":               n.opts.Name,
+		"description":         "A node of the " + n.opts.Network + " mesh: a directory of what it offers and knows.",
+		"version":             map[string]any{"instance": n.opts.Version},
+		"securityDefinitions": map[string]any{"nosec_sc": map[string]any{"scheme": "nosec"}},
+		"security":            []any{"nosec_sc"},
+	}
+	if api := n.API(); api != "" {
+		doc["properties"] = map[string]any{"things": thingsProperty(api)}
+	}
+	raw, err := json.Marshal(doc)
+	if err != nil {
+		return nil, err
+	}
+	t, err := td.Complete(raw, n.DID())
+	if err != nil {
+		return nil, fmt.Errorf("describe this node: %w", err)
+	}
+	now := time.Now()
+	s, err := td.Sign(t, n.key, td.Lease{Seq: millis(now), Now: now, Lifetime: n.opts.Lifetime, Hosts: n.hosts()})
+	if err != nil {
+		return nil, fmt.Errorf("sign this node's description: %w", err)
+	}
+	return s.TD, nil
+}
+
+// thingsProperty is the list of the directory (WoT Discovery §7.3.2.1.5).
+func thingsProperty(api string) map[string]any {
+	list, _ := url.JoinPath(api, "things")
+	return map[string]any{
+		"type": "array", "readOnly": true, "items": map[string]any{"type": "object"},
+		"forms": []any{map[string]any{"href": list, "op": []any{"readproperty"}, "htv:methodName": "GET", "contentType": "application/json"}},
+	}
+}

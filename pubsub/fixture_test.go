@@ -1,0 +1,225 @@
+package pubsub
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/host"
+	mocknet "github.com/libp2p/go-libp2p/p2p/net/mock"
+	ma "github.com/multiformats/go-multiaddr"
+	"go.uber.org/goleak"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/td"
+)
+
+func TestMain(m *testing.M) {
+	// The codec of TDs makes channels at first use. They must not belong to the bubble of one test.
+	a := agent{id: "urn:example:first", cap: "urn:example:first"}
+	k, err := keystore.FromSeed([32]byte{})
+	if err != nil {
+		panic(err)
+	}
+	a.key = k
+	s, err := a.sign(1, time.Now())
+	if err != nil {
+		panic(err)
+	}
+	if _, err := td.NewVerifier(did.Keys()).Record(s.Record, time.Now()); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// key returns the nth test key.
+func key(t testing.TB, n byte) *keystore.Key {
+	t.Helper()
+	k, err := keystore.FromSeed([32]byte{n, 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// An agent is a thing as its owner publishes it.
+type agent struct {
+	key *keystore.Key
+	id  string
+	cap string
+}
+
+// signed signs a with a seq, for an hour from now.
+func (a agent) signed(t testing.TB, seq uint64) *td.Signed {
+	t.Helper()
+	return a.signedAt(t, seq, time.Now())
+}
+
+func (a agent) signedAt(t testing.TB, seq uint64, now time.Time) *td.Signed {
+	t.Helper()
+	s, err := a.sign(seq, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (a agent) sign(seq uint64, now time.Time) (*td.Signed, error) {
+	raw, err := json.Marshal(map[string]any{
+		"@context":            []any{td.Context11, map[string]string{"lmos": td.ContextLMOS}},
+		"@type":               []string{"lmos:Agent"},
+		"id":                  a.id,
+		"title":               "Weather",
+		"security":            []string{"nosec"},
+		"securityDefinitions": map[string]any{"nosec": map[string]string{"scheme": "nosec"}},
+		"lmos:capabilities":   []any{map[string]string{"id": a.cap}},
+		"actions": map[string]any{"weather": map[string]any{
+			"forms": []any{map[string]string{"href": "http://127.0.0.1:1/ask"}},
+		}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	thing, err := td.Complete(raw, a.key.DID())
+	if err != nil {
+		return nil, err
+	}
+	return td.Sign(thing, a.key, td.Lease{Seq: seq, Now: now, Lifetime: time.Hour})
+}
+
+// buried returns the tombstone of a.
+func (a agent) buried(t testing.TB, seq uint64) *td.Signed {
+	t.Helper()
+	s, err := td.Bury(a.key, a.id, td.Lease{Seq: seq, Now: time.Now(), Lifetime: 48 * time.Hour}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// bare returns s as refreshes travel: the record alone.
+func bare(t testing.TB, s *td.Signed) *td.Signed {
+	t.Helper()
+	b, err := s.Without()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &td.Signed{Record: b.Record}
+}
+
+func weather(t testing.TB, n byte) agent {
+	t.Helper()
+	return agent{key: key(t, n), id: "urn:example:weather", cap: "urn:example:weather"}
+}
+
+// shardOf returns a shard that records of a travel on.
+func (a agent) shard(t testing.TB) byte {
+	t.Helper()
+	id, ok := td.Normal(a.cap)
+	if !ok {
+		t.Fatal(a.cap)
+	}
+	return td.Shard(id)
+}
+
+// A node of a test: its gossip, and what it was delivered.
+type node struct {
+	*PubSub
+	host host.Host
+
+	mu   sync.Mutex
+	seqs map[string][]uint64 // delivered, by thing; owned by mu
+}
+
+// heard returns the seqs that were delivered for a thing.
+func (n *node) heard(thing string) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return fmt.Sprint(n.seqs[thing])
+}
+
+// start starts a node on a host. It ends with the test; the host must be closed later.
+func start(t testing.TB, h host.Host, o Options) *node {
+	t.Helper()
+	n := &node{host: h, seqs: map[string][]uint64{}}
+	if o.Deliver == nil {
+		o.Deliver = func(_ *td.Signed, r *td.Record) {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			n.seqs[r.Thing] = append(n.seqs[r.Thing], r.Seq)
+		}
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	}
+	p, err := New(h, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.PubSub = p
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error("Run:", err)
+		}
+		if err := p.Close(); err != nil {
+			t.Error("Close:", err)
+		}
+	})
+	return n
+}
+
+// A sim is a simulated network.
+type sim struct {
+	t testing.TB
+	mocknet.Mocknet
+	hosts int
+}
+
+// simulate returns a network with a latency. All of it ends with the test.
+func simulate(t testing.TB, latency time.Duration) *sim {
+	t.Helper()
+	s := &sim{t: t, Mocknet: mocknet.New()}
+	s.SetLinkDefaults(mocknet.LinkOptions{Latency: latency})
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// host adds a host with an Ed25519 key and an address of its own.
+func (s *sim) host() host.Host {
+	s.t.Helper()
+	s.hosts++
+	priv, err := crypto.UnmarshalPrivateKey(key(s.t, byte(100+s.hosts)).Libp2p())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	h, err := s.AddPeer(priv, ma.StringCast(fmt.Sprintf("/ip4/10.0.%d.1/tcp/4242", s.hosts)))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return h
+}
+
+// connect links two hosts and connects them.
+func (s *sim) connect(a, b host.Host) {
+	s.t.Helper()
+	if _, err := s.LinkPeers(a.ID(), b.ID()); err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := s.ConnectPeers(a.ID(), b.ID()); err != nil {
+		s.t.Fatal(err)
+	}
+}

@@ -1,0 +1,81 @@
+package pubsub
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/libp2p/go-libp2p"
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/p2p/transport/tcp"
+
+	"github.com/lmosd/lmosd/td"
+)
+
+// realHost listens on loopback.
+func realHost(t *testing.T, n byte) host.Host {
+	t.Helper()
+	priv, err := crypto.UnmarshalPrivateKey(key(t, n).Libp2p())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := libp2p.New(libp2p.Identity(priv), libp2p.ListenAddrStrings("/ip4/127.0.0.1/tcp/0"), libp2p.DisableRelay(),
+		libp2p.NoTransports, libp2p.Transport(tcp.NewTCPTransport))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return h
+}
+
+// A record and its tombstone cross a node in the middle, on real connections.
+func TestThreeHosts(t *testing.T) {
+	t.Parallel()
+	got := make(chan uint64, 8)
+	a := weather(t, 1)
+	var nodes []*node
+	for i := range 3 {
+		o := Options{}
+		if i == 2 {
+			o.Deliver = func(_ *td.Signed, r *td.Record) { got <- r.Seq }
+		}
+		nodes = append(nodes, start(t, realHost(t, byte(50+i)), o))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for i := range 2 {
+		next := nodes[i+1].host
+		if err := nodes[i].host.Connect(ctx, peer.AddrInfo{ID: next.ID(), Addrs: next.Addrs()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, want := range []int{1, 2, 1} {
+		for nodes[i].Peers() != want {
+			select {
+			case <-ctx.Done():
+				t.Fatalf("node %d has %d peers, want %d", i, nodes[i].Peers(), want)
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}
+	// Nobody waits for the mesh, which forms with the next heartbeat.
+	for seq, s := range []*td.Signed{a.signed(t, 1), a.buried(t, 2)} {
+		if _, err := nodes[0].Announce(ctx, s); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case r := <-got:
+			if r != uint64(seq)+1 {
+				t.Errorf("got seq %d, want %d", r, seq+1)
+			}
+		case <-ctx.Done():
+			t.Fatalf("seq %d did not arrive", seq+1)
+		}
+	}
+}

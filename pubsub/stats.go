@@ -1,0 +1,90 @@
+package pubsub
+
+import (
+	"sync/atomic"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/protocol"
+
+	gossip "github.com/libp2p/go-libp2p-pubsub"
+)
+
+// Stats counts messages since [New]. Own ones count as Published only.
+type Stats struct {
+	Topics int // that this node listens on
+	Peers  int // distinct, that listen on any topic
+
+	Published  uint64
+	Delivered  uint64 // valid and new
+	Rejected   uint64 // no honest node sends these; their forwarders lose score
+	Ignored    uint64 // not now, or not for us
+	Duplicates uint64
+	// Dropped counts what full queues cost: messages to and from peers, records for Deliver, records that wait.
+	Dropped uint64
+}
+
+type counts struct {
+	published, delivered, rejected, ignored, duplicates, dropped atomic.Uint64
+}
+
+// Stats returns the counters.
+func (p *PubSub) Stats() Stats {
+	return Stats{
+		Topics:     len(p.opts.Shards),
+		Peers:      p.Peers(),
+		Published:  p.counts.published.Load(),
+		Delivered:  p.counts.delivered.Load(),
+		Rejected:   p.counts.rejected.Load(),
+		Ignored:    p.counts.ignored.Load(),
+		Duplicates: p.counts.duplicates.Load(),
+		Dropped:    p.counts.dropped.Load(),
+	}
+}
+
+// tracer hears what happens inside gossipsub. Its methods are called from gossipsub's only loop and must not block.
+type tracer struct{ p *PubSub }
+
+var _ gossip.RawTracer = (*tracer)(nil)
+
+func (t *tracer) DeliverMessage(*gossip.Message)            { t.p.counts.delivered.Add(1) }
+func (t *tracer) DuplicateMessage(*gossip.Message)          { t.p.counts.duplicates.Add(1) }
+func (t *tracer) DropRPC(*gossip.RPC, peer.ID)              { t.p.counts.dropped.Add(1) }
+func (t *tracer) UndeliverableMessage(*gossip.Message)      { t.p.counts.dropped.Add(1) }
+func (t *tracer) ThrottlePeer(peer.ID)                      { t.p.counts.dropped.Add(1) }
+func (t *tracer) OnNewOutboundStream(peer.ID, protocol.ID)  {}
+func (t *tracer) OnClosedOutboundStream(id peer.ID)         { t.p.neighbours.leave(id) }
+func (t *tracer) Join(string)                               {}
+func (t *tracer) Leave(string)                              {}
+func (t *tracer) ValidateMessage(*gossip.Message)           {}
+func (t *tracer) RecvRPC(*gossip.RPC)                       {}
+func (t *tracer) SendRPC(*gossip.RPC, peer.ID)              {}
+func (t *tracer) RejectMessage(m *gossip.Message, r string) { t.p.counts.refuse(m, r) }
+
+func (t *tracer) Graft(id peer.ID, topic string) {
+	if shard, ok := t.p.shards[topic]; ok {
+		t.p.neighbours.graft(id, shard)
+	}
+}
+
+func (t *tracer) Prune(id peer.ID, topic string) {
+	if shard, ok := t.p.shards[topic]; ok {
+		t.p.neighbours.prune(id, shard)
+	}
+}
+
+// refuse counts a message that was not accepted, by gossipsub's reason.
+func (c *counts) refuse(m *gossip.Message, reason string) {
+	_, adopted := m.ValidatorData.(accepted)
+	switch reason {
+	case gossip.RejectValidationIgnored:
+		if adopted {
+			c.delivered.Add(1)
+		} else {
+			c.ignored.Add(1)
+		}
+	case gossip.RejectValidationQueueFull, gossip.RejectValidationThrottled:
+		c.dropped.Add(1)
+	default:
+		c.rejected.Add(1)
+	}
+}

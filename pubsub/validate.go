@@ -1,0 +1,95 @@
+package pubsub
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	gossip "github.com/libp2p/go-libp2p-pubsub"
+
+	"github.com/lmosd/lmosd/td"
+)
+
+// accepted marks a message that is ignored only because it was adopted.
+type accepted struct{}
+
+// validator returns the validator of a shard. A message is an encoded record and nothing else.
+func (p *PubSub) validator(shard byte) gossip.ValidatorEx {
+	return func(_ context.Context, from peer.ID, m *gossip.Message) (verdict gossip.ValidationResult) {
+		// A panic on bytes of the network costs the message, not the node.
+		defer func() {
+			if fault := recover(); fault != nil {
+				p.log.Error("gossip validator", "fault", fault, "peer", from)
+				verdict = gossip.ValidationIgnore
+			}
+		}()
+		r, err := p.verify(shard, m.GetData())
+		if err != nil {
+			return verdictOn(err)
+		}
+		own := from == p.host.ID()
+		verdict = p.weigh(shard, r, own)
+		if verdict == gossip.ValidationAccept && !own && p.adopt(shard, m.GetData(), from) {
+			m.ValidatorData = accepted{}
+			return gossip.ValidationIgnore
+		}
+		return verdict
+	}
+}
+
+// errNotHere says that a record is on a shard where it does not belong; errNotAdmitted that we do not want its owner.
+var (
+	errNotHere     = errors.New("wrong shard")
+	errNotAdmitted = errors.New("owner not admitted")
+)
+
+// verify decodes a message of a shard and verifies its record: size, form, signature, the TD inside, times, shard,
+// owner. The TD counts, although the signature does not cover it: otherwise a forwarder could swap it for rubbish, and
+// the good copy would then be ignored as known.
+func (p *PubSub) verify(shard byte, data []byte) (*td.Record, error) {
+	r, err := p.opts.Verifier.Record(data, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	if !belongs(r).has(shard) {
+		return nil, errNotHere
+	}
+	if p.opts.Admits != nil && p.opts.Admits(r.Owner) != nil {
+		return nil, errNotAdmitted
+	}
+	return r, nil
+}
+
+// verdictOn says what an invalid record means for the peer that forwarded it. Reject costs it score, so it is for what
+// every honest node sees the same way; what they may disagree on is ignored: clock, version, membership, a resolver.
+func verdictOn(err error) gossip.ValidationResult {
+	never := []error{td.ErrTooLarge, td.ErrMalformed, td.ErrSignature, td.ErrOwner, td.ErrHash, errNotHere}
+	if slices.ContainsFunc(never, func(e error) bool { return errors.Is(err, e) }) {
+		return gossip.ValidationReject
+	}
+	return gossip.ValidationIgnore
+}
+
+// weigh holds a valid record against what was heard before, and hands it on if it is news from elsewhere. An own record
+// may be published again: gossipsub drops what it has seen.
+func (p *PubSub) weigh(shard byte, r *td.Record, own bool) gossip.ValidationResult {
+	switch how := p.replay.note(shard, r); {
+	case how == older, how == again && !own:
+		return gossip.ValidationIgnore
+	case how == newest && !own:
+		p.hand(news{&td.Signed{Record: r.Raw}, r})
+	}
+	return gossip.ValidationAccept
+}
+
+// hand queues a record for Deliver, or drops it: gossip never waits for the rest of the node.
+func (p *PubSub) hand(n news) {
+	select {
+	case p.queue <- n:
+	default:
+		p.counts.dropped.Add(1)
+	}
+}

@@ -1,0 +1,190 @@
+package td
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A checker collects what is wrong with a TD.
+type checker struct {
+	doc    map[string]any
+	inURI  map[string]bool // names under which a security scheme puts its key into the URI
+	errors []Issue
+}
+
+func (c *checker) fail(pointer, format string, args ...any) {
+	c.errors = append(c.errors, Issue{pointer, fmt.Sprintf(format, args...)})
+}
+
+// check runs the schema, then the rules that a schema cannot express: names that must be defined, rules between
+// members, limits in bytes. They read tolerantly, so that one run tells everything.
+func (c *checker) check() {
+	c.checkSchema()
+	c.checkContext()
+	c.checkID()
+	c.checkSecurity()
+	c.checkLinks()
+	c.checkLMOS()
+	c.eachForm(c.checkForm)
+	for name, v := range object(c.doc["properties"]) {
+		c.checkProperty(at("properties", name), object(v))
+	}
+}
+
+// checkContext holds the order of TD 1.1 §5.3.1.1: who offers a TD to consumers of both versions has 1.0 first, 1.1
+// second.
+func (c *checker) checkContext() {
+	list := array(c.doc["@context"])
+	v10, v11 := slices.Index(list, any(Context10)), slices.Index(list, any(Context11))
+	switch {
+	case v10 > 0:
+		c.fail(at("@context", v10), "the context of TD 1.0 must come first")
+	case v10 == 0 && v11 > 1:
+		c.fail(at("@context", v11), "the context of TD 1.1 must come second, right after that of TD 1.0")
+	case v10 < 0 && v11 > 0:
+		c.fail(at("@context", v11), "the context of TD 1.1 must come first")
+	}
+}
+
+func (c *checker) checkID() {
+	if id := text(c.doc["id"]); len(id) > MaxID {
+		c.fail("/id", "has %d bytes; an id may have %d", len(id), MaxID)
+	}
+}
+
+// checkSecurity demands that every security name that is used is defined (TD 1.1 §5.3.3).
+func (c *checker) checkSecurity() {
+	defs := object(c.doc["securityDefinitions"])
+	c.checkNames("/security", c.doc["security"], defs)
+	c.inURI = map[string]bool{}
+	variables := object(c.doc["uriVariables"])
+	for name, v := range defs {
+		s := object(v)
+		for _, of := range []string{"oneOf", "allOf"} {
+			c.checkNames(at("securityDefinitions", name, of), s[of], defs)
+		}
+		if variable := text(s["name"]); text(s["in"]) == "uri" && variable != "" {
+			c.inURI[variable] = true
+			if _, both := variables[variable]; both {
+				c.fail(at("uriVariables", variable), "has the name of a variable of the security scheme %s", show(name))
+			}
+		}
+	}
+}
+
+func (c *checker) checkNames(pointer string, v any, defs map[string]any) {
+	if len(defs) == 0 { // that is said once, of securityDefinitions
+		return
+	}
+	for i, name := range texts(v) {
+		if _, ok := defs[name]; ok {
+			continue
+		}
+		if _, isList := v.([]any); isList {
+			c.fail(pointer+at(i), "%s is not in securityDefinitions", show(name))
+		} else {
+			c.fail(pointer, "%s is not in securityDefinitions", show(name))
+		}
+	}
+}
+
+// once lists the link relations that may occur once (TD 1.1 §5.3.4.1).
+var once = []string{"type", "collection", "predecessor-version"}
+
+func (c *checker) checkLinks() {
+	seen := map[string]bool{}
+	for i, v := range array(c.doc["links"]) {
+		rel := text(object(v)["rel"])
+		if seen[rel] && slices.Contains(once, rel) {
+			c.fail(at("links", i, "rel"), "a Thing Description may have one link %s", show(rel))
+		}
+		if rel == "tm:submodel" {
+			c.fail(at("links", i, "rel"), `"tm:submodel" is for Thing Models only`)
+		}
+		seen[rel] = true
+	}
+}
+
+// A place is a form and where it stands.
+type place struct {
+	pointer    string
+	kind       string // properties, actions, events, or "" for a form of the thing
+	form       map[string]any
+	affordance map[string]any // nil for a form of the thing
+}
+
+// eachForm calls f with every form, those of affordances in the order of their names.
+func (c *checker) eachForm(f func(p place)) {
+	for i, v := range array(c.doc["forms"]) {
+		f(place{at("forms", i), "", object(v), nil})
+	}
+	for _, kind := range []string{"properties", "actions", "events"} {
+		all := object(c.doc[kind])
+		for _, name := range sortedKeys(all) {
+			a := object(all[name])
+			for i, v := range array(a["forms"]) {
+				f(place{at(kind, name, "forms", i), kind, object(v), a})
+			}
+		}
+	}
+}
+
+func (c *checker) checkForm(p place) {
+	c.checkNames(p.pointer+"/security", p.form["security"], object(c.doc["securityDefinitions"]))
+	c.checkResponses(p)
+	c.checkTemplate(p)
+	if p.kind == "properties" {
+		c.checkAccess(p)
+	}
+}
+
+func (c *checker) checkResponses(p place) {
+	for i, v := range array(p.form["additionalResponses"]) {
+		name, ok := object(v)["schema"].(string)
+		if _, defined := object(c.doc["schemaDefinitions"])[name]; ok && !defined {
+			c.fail(p.pointer+at("additionalResponses", i, "schema"), "%s is not in schemaDefinitions", show(name))
+		}
+	}
+}
+
+// checkTemplate demands that the variables of a URI template are declared (TD 1.1 §5.3.4.2).
+func (c *checker) checkTemplate(p place) {
+	href := text(p.form["href"])
+	if !strings.ContainsAny(href, "{}") {
+		return
+	}
+	names, ok := templateVars(href)
+	if !ok {
+		c.fail(p.pointer+"/href", "a brace without its counterpart: %s is no URI template", show(href))
+		return
+	}
+	for _, name := range names {
+		if !c.declares(p, name) {
+			c.fail(p.pointer+"/href", "the variable %s is in no uriVariables", show(name))
+		}
+	}
+}
+
+func (c *checker) declares(p place, name string) bool {
+	_, own := object(p.affordance["uriVariables"])[name]
+	_, thing := object(c.doc["uriVariables"])[name]
+	return own || thing || c.inURI[name]
+}
+
+// checkAccess holds the operations of a property's form against readOnly and writeOnly.
+func (c *checker) checkAccess(p place) {
+	ops := texts(p.form["op"])
+	if flag(p.affordance["readOnly"]) && slices.Contains(ops, "writeproperty") {
+		c.fail(p.pointer+"/op", `"writeproperty" on a property that is readOnly`)
+	}
+	if flag(p.affordance["writeOnly"]) && slices.Contains(ops, "readproperty") {
+		c.fail(p.pointer+"/op", `"readproperty" on a property that is writeOnly`)
+	}
+}
+
+func (c *checker) checkProperty(pointer string, p map[string]any) {
+	if flag(p["readOnly"]) && flag(p["writeOnly"]) {
+		c.fail(pointer, "readOnly and writeOnly exclude each other")
+	}
+}

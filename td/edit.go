@@ -1,0 +1,123 @@
+package td
+
+import (
+	"bytes"
+	"slices"
+)
+
+// The functions below edit the text of a JSON document that was decoded before, and so is known to be valid: what they
+// do not touch stays byte for byte, the order and the spacing its author chose included.
+
+// A span is a part of a text: a value, or a member from its name to the end of its value.
+type span struct{ from, to int }
+
+// An edit replaces a span, which may be empty, by text.
+type edit struct {
+	span
+	text string
+}
+
+// apply returns b with the edits made; they must not overlap.
+func apply(b []byte, edits []edit) []byte {
+	slices.SortStableFunc(edits, func(x, y edit) int { return x.from - y.from })
+	var out []byte
+	done := 0
+	for _, e := range edits {
+		out = append(append(out, b[done:e.from]...), e.text...)
+		done = e.to
+	}
+	return append(out, b[done:]...)
+}
+
+func skipSpace(b []byte, i int) int {
+	for i < len(b) && (b[i] == ' ' || b[i] == '\t' || b[i] == '\n' || b[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+// skipString returns where the string that begins at i ends.
+func skipString(b []byte, i int) int {
+	for i++; b[i] != '"'; i++ {
+		if b[i] == '\\' {
+			i++
+		}
+	}
+	return i + 1
+}
+
+// skipValue returns where the value that begins at i ends.
+func skipValue(b []byte, i int) int {
+	switch b[i] {
+	case '"':
+		return skipString(b, i)
+	case '{', '[':
+		return skipNested(b, i)
+	}
+	if n := bytes.IndexAny(b[i:], ",]} \t\r\n"); n >= 0 {
+		return i + n
+	}
+	return len(b)
+}
+
+func skipNested(b []byte, i int) int {
+	for depth := 0; ; i++ {
+		switch b[i] {
+		case '"':
+			i = skipString(b, i) - 1
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		}
+	}
+}
+
+// parts returns the elements of the array, or the members of the object, that begins at i.
+func parts(b []byte, i int) []span {
+	isObject := b[i] == '{'
+	var all []span
+	for i = skipSpace(b, i+1); b[i] != '}' && b[i] != ']'; {
+		from := i
+		if isObject {
+			i = skipSpace(b, skipSpace(b, skipString(b, i))+1)
+		}
+		i = skipValue(b, i)
+		all = append(all, span{from, i})
+		if i = skipSpace(b, i); b[i] == ',' {
+			i = skipSpace(b, i+1)
+		}
+	}
+	return all
+}
+
+// separator returns what stands between the parts: that between the first two, else a comma and the space before the
+// first.
+func separator(b []byte, open int, all []span) string {
+	switch len(all) {
+	case 0:
+		return ""
+	case 1:
+		return "," + string(b[open+1:all[0].from])
+	}
+	return string(b[all[0].to:all[1].from])
+}
+
+// valueOf returns the value in a member of an object.
+func valueOf(b []byte, member span) span {
+	return span{skipSpace(b, skipSpace(b, skipString(b, member.from))+1), member.to}
+}
+
+// addMember returns the object b with a member more, at its end.
+func addMember(b []byte, name string, value []byte) []byte {
+	open := skipSpace(b, 0)
+	all := parts(b, open)
+	text := `"` + name + `": ` + string(value)
+	if len(all) == 0 {
+		return apply(b, []edit{{span{open + 1, open + 1}, text}})
+	}
+	end := all[len(all)-1].to
+	return apply(b, []edit{{span{end, end}, separator(b, open, all) + text}})
+}

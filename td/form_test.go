@@ -1,0 +1,103 @@
+package td
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestResolve(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ name, base, href, want string }{
+		{"no base", "", "a", "a"},
+		{"an absolute href", "http://x/", "coap://y/a", "coap://y/a"},
+		{"beside", "http://x/a/b", "c", "http://x/a/c"},
+		{"below", "http://x/a/b/", "c", "http://x/a/b/c"},
+		{"from the root", "http://x/a/b", "/c", "http://x/c"},
+		{"upwards", "http://x/a/b/", "../c", "http://x/a/c"},
+		{"another host", "http://x/a", "//y/c", "http://y/c"},
+		{"a query", "http://x/a", "?q=1", "http://x/a?q=1"},
+		{"a template", "http://x/a/", "{id}/b{?c,d}", "http://x/a/{id}/b{?c,d}"},
+		{"a template in the base", "http://{host}/a/", "b/{id}", "http://{host}/a/b/{id}"},
+		{"many templates", "http://x/", "{a}{b}{c}{d}{e}{f}{g}{h}{i}{j}{k}{l}",
+			"http://x/{a}{b}{c}{d}{e}{f}{g}{h}{i}{j}{k}{l}"},
+		{"half a template", "http://x/", "a{b", "http://x/a%7Bb"},
+		{"two slashes stay", "http://x/", "a//b", "http://x/a//b"},
+		{"a topic", "mqtt://broker:1883/", "things/a", "mqtt://broker:1883/things/a"},
+		{"a base that is none", "http://[", "a", "a"},
+		{"an href that is none", "http://x/", "%zz", "%zz"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if got := newBase(tt.base).resolve(tt.href); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestSchemeOf(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"http://x": "http", "HTTPS://x": "https", "coap+tcp://x": "coap+tcp", "urn:x": "urn",
+		"": "", "x": "", "/a:b": "", ":x": "", "1a:b": "", "{a}:b": "",
+	} {
+		if got := schemeOf(in); got != want {
+			t.Errorf("%q: got %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestTemplateVars(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		in   string
+		want []string
+		ok   bool
+	}{
+		{"http://x/a", nil, true},
+		{"http://x/{a}{?b,c*}{+d:3}{#e}", []string{"a", "b", "c", "d", "e"}, true},
+		{"{", nil, false},
+		{"}", nil, false},
+		{"{a{b}}", nil, false},
+		{"{a}}", []string{"a"}, false},
+		{"{}", []string{""}, true},
+	}
+	for _, tt := range tests {
+		if got, ok := templateVars(tt.in); !slices.Equal(got, tt.want) || ok != tt.ok {
+			t.Errorf("%q: got %q %v, want %q %v", tt.in, got, ok, tt.want, tt.ok)
+		}
+	}
+}
+
+func TestAffordanceForm(t *testing.T) {
+	t.Parallel()
+	a := &Affordance{Forms: []Form{
+		{Href: "ws://x", Ops: []string{"readproperty"}},
+		{Href: "HTTP://x/1", Ops: []string{"readproperty", "writeproperty"}},
+		{Href: "https://x/2", Ops: []string{"readproperty"}},
+		{Href: "relative", Ops: []string{"observeproperty"}},
+	}}
+	tests := []struct {
+		name    string
+		op      string
+		schemes []string
+		want    *Form
+	}{
+		{"any scheme", "readproperty", nil, &a.Forms[0]},
+		{"http", "readproperty", []string{"http", "https"}, &a.Forms[1]},
+		{"https", "readproperty", []string{"https"}, &a.Forms[2]},
+		{"another operation", "writeproperty", []string{"http", "https"}, &a.Forms[1]},
+		{"an operation without that scheme", "writeproperty", []string{"https"}, nil},
+		{"no such operation", "invokeaction", nil, nil},
+		{"a relative href", "observeproperty", []string{"http"}, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if got := a.Form(tt.op, tt.schemes...); got != tt.want {
+				t.Errorf("got %+v, want %+v", got, tt.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,71 @@
+package td
+
+import (
+	"crypto/sha256"
+	_ "embed"
+	"fmt"
+	"sync"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// A TD inside a record is one zstd frame (RFC 8878), made with this dictionary of what most TDs say: it takes a third
+// off. The dictionary is raw content, has the id 1, and is part of the record format: it never changes. A later one
+// gets another id. Frames without a dictionary are read too.
+//
+//go:embed schema/record-1.dict
+var dictionary []byte
+
+const dictionaryID = 1
+
+// The encoder, about 3 MB, and the decoder are made at their first use; both are stateless between calls and safe for
+// concurrent use.
+var (
+	zstdEncoder = sync.OnceValue(func() *zstd.Encoder {
+		e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithEncoderConcurrency(1),
+			zstd.WithWindowSize(MaxTD), zstd.WithLowerEncoderMem(true), zstd.WithEncoderCRC(false),
+			zstd.WithSingleSegment(true), zstd.WithEncoderDictRaw(dictionaryID, dictionary))
+		if err != nil {
+			panic(err) // the options are literals
+		}
+		return e
+	})
+	zstdDecoder = sync.OnceValue(func() *zstd.Decoder {
+		d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(2*MaxTD),
+			zstd.WithDecoderMaxWindow(2*MaxTD), zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderLowmem(true),
+			zstd.WithDecoderDictRaw(dictionaryID, dictionary))
+		if err != nil {
+			panic(err) // the options are literals
+		}
+		return d
+	})
+)
+
+// deflate returns the TD compressed for a record, or nil if that is more than [MaxInline] bytes.
+func deflate(td []byte) []byte {
+	packed := zstdEncoder().EncodeAll(td, nil)
+	if len(packed) > MaxInline {
+		return nil
+	}
+	return packed
+}
+
+// body returns the TD inside the record: at most Size bytes are ever made, and they have the hash.
+func (r *Record) body() ([]byte, error) {
+	td, err := zstdDecoder().DecodeAll(r.Inline, make([]byte, 0, r.Size))
+	if err != nil {
+		return nil, fmt.Errorf("record of %s: %w: the TD inside cannot be unpacked: %w", r.Thing, ErrHash, err)
+	}
+	return td, r.checkBody(td)
+}
+
+// checkBody holds a TD against size and hash of the record.
+func (r *Record) checkBody(td []byte) error {
+	if len(td) != r.Size {
+		return fmt.Errorf("record of %s: %w: %d bytes, %d were announced", r.Thing, ErrHash, len(td), r.Size)
+	}
+	if sha256.Sum256(td) != r.Hash {
+		return fmt.Errorf("record of %s: %w: SHA-256 differs", r.Thing, ErrHash)
+	}
+	return nil
+}

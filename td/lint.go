@@ -1,0 +1,206 @@
+package td
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A linter collects what is valid, and breaks a client that people use. Each rule names the client (docs: "Universally
+// consumable Thing Descriptions").
+type linter struct {
+	doc   map[string]any
+	t     *Thing
+	found []Issue
+}
+
+// warnings returns the deviations of a valid TD.
+func warnings(doc map[string]any, t *Thing) []Issue {
+	l := &linter{doc: doc, t: t}
+	l.lintRoot()
+	l.lintLinks()
+	l.lintNames()
+	l.lintSecurity()
+	for name, v := range object(doc["properties"]) {
+		l.lintProperty(at("properties", name), object(v))
+	}
+	for name, v := range object(doc["actions"]) {
+		l.lintAction(at("actions", name), object(v))
+	}
+	(&checker{doc: doc}).eachForm(l.lintForm)
+	l.lintOrder()
+	return tidy(l.found)
+}
+
+func (l *linter) warn(pointer, format string, args ...any) {
+	l.found = append(l.found, Issue{pointer, fmt.Sprintf(format, args...)})
+}
+
+func (l *linter) lintRoot() {
+	list := contexts(l.doc)
+	if !slices.Contains(list, any(Context10)) {
+		l.warn("/@context", "without %q first, a fresh install of node-wot refuses the TD", Context10)
+	}
+	if l.t.Base != "" {
+		l.warn("/base", "kotlin-wot puts the base even before absolute hrefs: write absolute hrefs instead")
+	}
+	if _, isText := l.doc["security"].(string); isText {
+		l.warn("/security", "kotlin-wot wants an array")
+	}
+	if uses, declared := usesLMOS(l.doc); uses && !declared {
+		l.warn("/@context", `{"lmos": %q} is missing, and lmos: terms are used`, ContextLMOS)
+	}
+}
+
+// Members that kotlin-wot knows; it refuses a TD that has others here.
+var (
+	linkMembers   = []string{"href", "type", "rel", "anchor", "sizes", "hreflang"}
+	actionMembers = []string{"@type", "title", "titles", "description", "descriptions", "forms", "uriVariables", "input",
+		"output", "safe", "idempotent", "synchronous"}
+	versionMembers = []string{"instance", "model"}
+)
+
+func (l *linter) lintMembers(pointer string, m map[string]any, known []string) {
+	for name := range m {
+		if !slices.Contains(known, name) {
+			l.warn(pointer+at(name), "kotlin-wot refuses a TD with an unknown member here")
+		}
+	}
+}
+
+func (l *linter) lintLinks() {
+	l.lintMembers("/version", object(l.doc["version"]), versionMembers)
+	for i, v := range array(l.doc["links"]) {
+		m := object(v)
+		l.lintMembers(at("links", i), m, linkMembers)
+		if _, isText := m["hreflang"].(string); isText {
+			l.warn(at("links", i, "hreflang"), "kotlin-wot wants an array")
+		}
+	}
+}
+
+// lintNames finds names that two affordances have: node-wot and the WebSocket dialects address them by name alone.
+func (l *linter) lintNames() {
+	for name := range object(l.doc["actions"]) {
+		if _, ok := l.t.Properties[name]; ok {
+			l.warn(at("actions", name), "a property has the same name")
+		}
+	}
+	for name := range object(l.doc["events"]) {
+		_, property := l.t.Properties[name]
+		if _, action := l.t.Actions[name]; property || action {
+			l.warn(at("events", name), "a property or an action has the same name")
+		}
+	}
+}
+
+func (l *linter) lintSecurity() {
+	for name, s := range l.t.SecurityDefs {
+		if s.Scheme == "combo" || s.Scheme == "auto" {
+			l.warn(at("securityDefinitions", name, "scheme"), "kotlin-wot does not know the scheme %q", s.Scheme)
+		}
+	}
+	if len(l.t.Security) > 1 {
+		l.warn("/security", "several names are deprecated in TD 1.1; a combo, which replaces them, kotlin-wot does not know")
+	}
+}
+
+func (l *linter) lintProperty(pointer string, p map[string]any) {
+	if _, ok := p["type"]; !ok {
+		l.warn(pointer, `"type" is missing, without which kotlin-wot cannot read the property`)
+	}
+	l.lintValues(pointer, p)
+}
+
+// lintValues finds const, default and enum that contradict their schema.
+func (l *linter) lintValues(pointer string, schema map[string]any) {
+	_, isConst := schema["const"]
+	if _, isEnum := schema["enum"]; isEnum && isConst {
+		l.warn(pointer, "const and enum together: one of them is enough")
+	}
+	if v, ok := schema["default"]; ok {
+		if issues := ParseSchema(schema).Check(v); len(issues) > 0 {
+			l.warn(pointer+"/default", "does not fit its own schema: %s", issues[0])
+		}
+	}
+}
+
+func (l *linter) lintAction(pointer string, a map[string]any) {
+	if _, ok := a["synchronous"]; !ok {
+		l.warn(pointer, `"synchronous" is missing, which the HTTP Basic Profile requires`)
+	}
+	l.lintMembers(pointer, a, actionMembers)
+	for _, name := range []string{"input", "output"} {
+		l.lintValues(pointer+at(name), object(a[name]))
+	}
+}
+
+func (l *linter) lintForm(p place) {
+	if href := text(p.form["href"]); !hasScheme(href) {
+		l.warn(p.pointer+"/href", "is relative: some clients, and every TD that travels without its base, lose it")
+	}
+	for _, name := range []string{"op", "security", "scopes"} {
+		if _, isText := p.form[name].(string); isText {
+			l.warn(p.pointer+at(name), "kotlin-wot wants an array")
+		}
+	}
+}
+
+// lintOrder looks at the forms of each affordance together: most clients take the first that they understand.
+func (l *linter) lintOrder() {
+	for name, p := range l.t.Properties {
+		l.lintForms(at("properties", name, "forms"), p.Forms)
+	}
+	for name, a := range l.t.Actions {
+		l.lintForms(at("actions", name, "forms"), a.Forms)
+	}
+	for name, e := range l.t.Events {
+		l.lintForms(at("events", name, "forms"), e.Forms)
+	}
+}
+
+func (l *linter) lintForms(pointer string, forms []Form) {
+	ws := slices.IndexFunc(forms, func(f Form) bool { return strings.HasPrefix(f.Scheme(), "ws") })
+	http := slices.IndexFunc(forms, func(f Form) bool { return strings.HasPrefix(f.Scheme(), "http") })
+	if ws >= 0 && ws < http {
+		l.warn(pointer+at(ws), "node-wot never answers over WebSocket: put the http forms first")
+	}
+	sse := slices.IndexFunc(forms, func(f Form) bool { return f.Subprotocol == "sse" })
+	poll := slices.IndexFunc(forms, func(f Form) bool { return f.Subprotocol == "longpoll" })
+	if sse >= 0 && (poll < 0 || sse < poll) {
+		l.warn(pointer+at(sse), "node-wot does not see named server-sent events: put a longpoll form first")
+	}
+	if len(forms) > 0 && !isJSON(forms[0].ContentType) {
+		l.warn(pointer+at(0), "kotlin-wot reads JSON only: put a JSON form first")
+	}
+	l.lintSchemes(pointer, forms)
+}
+
+// lintSchemes finds a scheme that lacks an operation which another scheme has: kotlin-wot takes the first scheme it
+// knows, and then fails.
+func (l *linter) lintSchemes(pointer string, forms []Form) {
+	all := map[string]bool{}
+	offered := map[string]map[string]bool{}
+	for i := range forms {
+		scheme := forms[i].Scheme()
+		if offered[scheme] == nil {
+			offered[scheme] = map[string]bool{}
+		}
+		for _, op := range forms[i].Ops {
+			all[op], offered[scheme][op] = true, true
+		}
+	}
+	for _, scheme := range sortedKeys(offered) {
+		for _, op := range sortedKeys(all) {
+			if !offered[scheme][op] {
+				l.warn(pointer, "kotlin-wot uses one scheme only, and the %s forms do not offer %q", scheme, op)
+			}
+		}
+	}
+}
+
+func isJSON(contentType string) bool {
+	media, _, _ := strings.Cut(contentType, ";")
+	media = strings.ToLower(strings.TrimSpace(media))
+	return media == "application/json" || strings.HasPrefix(media, "application/") && strings.HasSuffix(media, "+json")
+}

@@ -1,0 +1,179 @@
+package td
+
+import (
+	"slices"
+	"strings"
+)
+
+// bareType returns the name of a type for comparison: lower case, and for the LMOS types without prefix and namespace.
+// The namespace ends neither in "/" nor in "#", so JSON-LD never expands the prefix, and all of "Agent", "lmos:Agent",
+// "…/v1Agent", "…/v1#Agent" and "…/v1/Agent" are in use (LMOS "Description").
+func bareType(typ string) string {
+	bare := typ
+	if rest, ok := cutLMOS(typ); ok {
+		bare = rest
+	}
+	return strings.ToLower(bare)
+}
+
+// cutLMOS removes the LMOS prefix or namespace from a term.
+func cutLMOS(term string) (bare string, ok bool) {
+	if rest, ok := strings.CutPrefix(term, "lmos:"); ok {
+		return rest, true
+	}
+	rest, ok := strings.CutPrefix(term, ContextLMOS)
+	if !ok {
+		return term, false
+	}
+	return strings.TrimLeft(rest, "#/"), true
+}
+
+// isContextLMOS tells whether a context is that of LMOS, with or without "/" or "#" at its end.
+func isContextLMOS(context string) bool {
+	return strings.TrimRight(context, "/#") == ContextLMOS
+}
+
+// lmosTerm returns the member of m that is an LMOS term in any spelling; key is the spelling found. The prefixed form
+// wins. bare accepts the name alone, too.
+func lmosTerm(m map[string]any, name string, bare bool) (key string, value any) {
+	spellings := [...]string{"lmos:" + name, ContextLMOS + name, ContextLMOS + "#" + name, ContextLMOS + "/" + name, name}
+	n := len(spellings)
+	if !bare {
+		n--
+	}
+	for _, key := range spellings[:n] {
+		if v, ok := m[key]; ok {
+			return key, v
+		}
+	}
+	return "", nil
+}
+
+// usesLMOS tells whether a TD has types or members of the LMOS vocabulary, and context whether it declares that.
+func usesLMOS(doc map[string]any) (uses, context bool) {
+	prefixed := func(s string) bool { return strings.HasPrefix(s, "lmos:") }
+	uses = slices.ContainsFunc(texts(doc["@type"]), prefixed)
+	for name := range doc {
+		uses = uses || prefixed(name)
+	}
+	for _, c := range contexts(doc) {
+		if isContextLMOS(text(c)) || isContextLMOS(text(object(c)["lmos"])) {
+			context = true
+		}
+	}
+	return uses, context
+}
+
+// contexts returns the entries of @context: strings and maps.
+func contexts(doc map[string]any) []any {
+	if list, ok := doc["@context"].([]any); ok {
+		return list
+	}
+	return []any{doc["@context"]}
+}
+
+// lmosRoot returns an LMOS member of the TD itself. The bare name counts only under the LMOS context in its string
+// form, where it is the natural spelling.
+func lmosRoot(doc map[string]any, name string) (key string, value any) {
+	bare := slices.ContainsFunc(contexts(doc), func(c any) bool { return isContextLMOS(text(c)) })
+	return lmosTerm(doc, name, bare)
+}
+
+// readCapabilities returns lmos:capabilities: objects, their members with or without prefix, or plain strings.
+func readCapabilities(doc map[string]any) []Capability {
+	_, value := lmosRoot(doc, "capabilities")
+	var all []Capability
+	for _, v := range array(value) {
+		if c := readCapability(v); c.ID != "" {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+func readCapability(v any) Capability {
+	if id, ok := v.(string); ok {
+		return Capability{ID: id, Name: id}
+	}
+	m := object(v)
+	get := func(name string) any { _, v := lmosTerm(m, name, true); return v }
+	c := Capability{
+		ID: text(get("id")), Name: text(get("name")), Version: scalar(get("version")),
+		Description: text(get("description")), Examples: texts(get("examples")),
+	}
+	if c.ID == "" {
+		c.ID = c.Name
+	}
+	return c
+}
+
+// scalar reads a string, or a number where people forget the quotes: "version": 1.0.
+func scalar(v any) string {
+	if f, ok := v.(float64); ok {
+		return string(bytesOf(f))
+	}
+	return text(v)
+}
+
+// readMetadata returns lmos:metadata, or nil.
+func readMetadata(doc map[string]any) *Metadata {
+	_, value := lmosRoot(doc, "metadata")
+	m := object(value)
+	if m == nil {
+		return nil
+	}
+	get := func(of map[string]any, name string) any { _, v := lmosTerm(of, name, true); return v }
+	vendor, model := object(get(m, "vendor")), object(get(m, "model"))
+	interaction := object(get(m, "interaction"))
+	return &Metadata{
+		VendorName: text(get(vendor, "name")), VendorURL: text(get(vendor, "url")),
+		ModelName: text(get(model, "name")), ModelProvider: text(get(model, "provider")),
+		Languages: texts(get(interaction, "supportedLanguages")), Modes: texts(get(interaction, "interactionMode")),
+		Raw: bytesOf(m),
+	}
+}
+
+// checkLMOS reports what is wrong with the LMOS members.
+func (c *checker) checkLMOS() {
+	if key, value := lmosRoot(c.doc, "metadata"); key != "" && object(value) == nil {
+		c.fail(at(key), "%s", wantType([]string{"object"}, value))
+	}
+	key, value := lmosRoot(c.doc, "capabilities")
+	if key == "" {
+		return
+	}
+	list, ok := value.([]any)
+	if !ok {
+		c.fail(at(key), "%s", wantType([]string{"array"}, value))
+		return
+	}
+	if len(list) > MaxCaps {
+		c.fail(at(key), "has %d capabilities; at most %d are allowed", len(list), MaxCaps)
+	}
+	for i, v := range list[:min(len(list), MaxCaps)] {
+		c.checkCapability(at(key, i), v)
+	}
+}
+
+func (c *checker) checkCapability(pointer string, v any) {
+	if _, isText := v.(string); !isText && object(v) == nil {
+		c.fail(pointer, "%s", wantType([]string{"object", "string"}, v))
+		return
+	}
+	id := readCapability(v).ID
+	if key, value := lmosTerm(object(v), "id", true); key != "" {
+		pointer += at(key)
+		if _, ok := value.(string); !ok {
+			c.fail(pointer, "%s", wantType([]string{"string"}, value))
+			return
+		}
+	}
+	switch _, ok := Normal(id); {
+	case id == "":
+		c.fail(pointer, `"id" is missing: a capability needs one, such as "urn:example:weather:forecast"`)
+	case len(id) > MaxCapability:
+		c.fail(pointer, "a capability id may have %d bytes, this one has %d", MaxCapability, len(id))
+	case !ok:
+		c.fail(pointer, "%s is no capability id: use words, separated by colons or slashes", show(id))
+	}
+}

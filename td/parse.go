@@ -1,0 +1,98 @@
+package td
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/lmosd/lmosd/internal/jcs"
+)
+
+// A ValidationError lists everything that is wrong with a TD or an input.
+type ValidationError struct {
+	// NotJSON tells that the bytes are no (strict) JSON; Issues then has one entry with line and column in its reason.
+	NotJSON bool
+	// TooLarge tells that the limit was passed before anything was read.
+	TooLarge bool
+	Issues   []Issue // at least one, at most 32, sorted by place
+}
+
+// An Issue is one thing that is wrong: where (JSON pointer, RFC 6901) and what, in plain words.
+type Issue struct {
+	Pointer string `json:"field"`
+	Reason  string `json:"description"`
+}
+
+// String returns the issue on one line.
+func (i Issue) String() string {
+	if i.Pointer == "" {
+		return i.Reason
+	}
+	return i.Pointer + ": " + i.Reason
+}
+
+// Error returns the first issue, and how many more there are.
+func (e *ValidationError) Error() string {
+	switch n := len(e.Issues); n {
+	case 0:
+		return "invalid"
+	case 1:
+		return e.Issues[0].String()
+	default:
+		return fmt.Sprintf("%s (and %d more)", e.Issues[0], n-1)
+	}
+}
+
+// Parse reads and validates a TD: size, strict JSON, the TD 1.1 schema, and the checks beyond the schema. TD 1.0, 1.1
+// and the context of the 2.0 draft are read. The error is a [*ValidationError]. A byte order mark before the document
+// is ignored, as TD 1.1 §6 asks, and is not part of Raw; in what comes from the network, and in what is signed, it is
+// refused. Raw is otherwise kept as given; the caller must not change it.
+func Parse(raw []byte) (*Thing, error) {
+	raw = bytes.TrimPrefix(raw, []byte("\ufeff"))
+	doc, err := decode(raw)
+	if err != nil {
+		return nil, err
+	}
+	return parse(raw, doc, true)
+}
+
+// decode reads the JSON of a TD once; everything later works on the decoded value.
+func decode(raw []byte) (map[string]any, error) {
+	if len(raw) > MaxTD {
+		reason := fmt.Sprintf("has %d bytes; a Thing Description may have %d", len(raw), MaxTD)
+		return nil, &ValidationError{TooLarge: true, Issues: []Issue{{"", reason}}}
+	}
+	v, err := jcs.Decode(raw, MaxTD)
+	if err != nil {
+		return nil, notJSON(err)
+	}
+	doc, ok := v.(map[string]any)
+	if !ok {
+		return nil, &ValidationError{Issues: []Issue{{"", wantType([]string{"object"}, v)}}}
+	}
+	return doc, nil
+}
+
+func notJSON(err error) *ValidationError {
+	reason := err.Error()
+	var syntax *jcs.SyntaxError
+	if errors.As(err, &syntax) {
+		reason = fmt.Sprintf("not JSON at line %d, column %d: %s", syntax.Line, syntax.Column, syntax.Msg)
+	}
+	return &ValidationError{NotJSON: true, Issues: []Issue{{"", reason}}}
+}
+
+// parse checks a decoded TD and makes its typed view. lint is for what its author gave: it adds the warnings, and
+// keeps doc, which is signed next. Both are of no use to who gets a TD from the mesh.
+func parse(raw []byte, doc map[string]any, lint bool) (*Thing, error) {
+	c := &checker{doc: doc}
+	c.check()
+	if len(c.errors) > 0 {
+		return nil, &ValidationError{Issues: tidy(c.errors)}
+	}
+	t := view(raw, doc)
+	if lint {
+		t.doc, t.Warnings = doc, warnings(doc, t)
+	}
+	return t, nil
+}

@@ -1,0 +1,142 @@
+package td
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+func TestMatch(t *testing.T) {
+	t.Parallel()
+	d := verified(t, published(t, readFile(t, "weather.td.json"), signer(t, 1), 7))
+	tests := []struct {
+		name  string
+		query Query
+		want  bool
+	}{
+		{"nothing asked", Query{}, true},
+		{"the whole capability", Query{Capability: []string{"urn:example:weather:forecast"}}, true},
+		{"in capitals, with slashes, without urn", Query{Capability: []string{"EXAMPLE/Weather"}}, true},
+		{"the first level", Query{Capability: []string{"example"}}, true},
+		{"half a level", Query{Capability: []string{"urn:exam"}}, false},
+		{"a level too many", Query{Capability: []string{"urn:example:weather:forecast:hourly"}}, false},
+		{"a level from the middle", Query{Capability: []string{"weather"}}, false},
+		{"two capabilities", Query{Capability: []string{"urn:example:weather:forecast", "urn:example:weather:current"}},
+			true},
+		{"one of two", Query{Capability: []string{"urn:example:weather:forecast", "urn:example:billing"}}, false},
+		{"an action as capability", Query{Capability: []string{"getWeather"}}, true},
+		{"no capability at all", Query{Capability: []string{"::"}}, false},
+		{"the id", Query{ID: "urn:example:agent:weather"}, true},
+		{"another id", Query{ID: "urn:example:agent"}, false},
+		{"the owner", Query{Owner: signer(t, 1).DID()}, true},
+		{"another owner", Query{Owner: signer(t, 2).DID()}, false},
+		{"the action", Query{Action: "getWeather"}, true},
+		{"the action in lower case", Query{Action: "getweather"}, true},
+		{"another action", Query{Action: "get"}, false},
+		{"an agent", Query{Type: "agent"}, true},
+		{"no tool", Query{Type: "tool"}, false},
+		{"a word of the title", Query{Text: "WEATHER"}, true},
+		{"a word of the description", Query{Text: "europe"}, true},
+		{"a word of a capability", Query{Text: "place"}, true},
+		{"a word of an action", Query{Text: "getweather"}, true},
+		{"the beginning of a word", Query{Text: "fore"}, true},
+		{"all words", Query{Text: "forecast, europe!"}, true},
+		{"all but one", Query{Text: "forecast mars"}, false},
+		{"signs only", Query{Text: "?!"}, true},
+		{"all of it",
+			Query{Capability: []string{"example"}, Action: "getWeather", Type: "lmos:Agent", Text: "weather",
+				Owner: signer(t, 1).DID()}, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if got := tt.query.Match(d); got != tt.want {
+				t.Errorf("got %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestMatchWithoutAThing(t *testing.T) {
+	t.Parallel()
+	for _, d := range []*Description{nil, {Record: &Record{Kind: KindTombstone}}} {
+		if (&Query{}).Match(d) {
+			t.Errorf("%v matches", d)
+		}
+	}
+	// Things that were put together elsewhere are read as they are.
+	d := &Description{Thing: &Thing{Title: "Köln"}, Record: &Record{}}
+	if !(&Query{Text: "ko\u0308ln"}).Match(d) {
+		t.Error("composed and decomposed letters differ")
+	}
+}
+
+func TestWords(t *testing.T) {
+	t.Parallel()
+	if got, want := Words("Rain in Köln, 20%?"), []string{"rain", "in", "köln", "20"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestMax(t *testing.T) {
+	t.Parallel()
+	if got := (&Query{}).Max(); got != 32 {
+		t.Errorf("got %d", got)
+	}
+	if got := (&Query{Limit: 5}).Max(); got != 5 {
+		t.Errorf("got %d", got)
+	}
+}
+
+func TestTally(t *testing.T) {
+	t.Parallel()
+	var tally Tally
+	var wg sync.WaitGroup
+	for i := range 100 {
+		wg.Go(func() {
+			tally.Ask(2)
+			tally.Answer()
+			tally.Fail()
+			tally.See(epoch.Add(time.Duration(i) * time.Second))
+		})
+	}
+	wg.Wait()
+	want := Coverage{Asked: 200, Answered: 100, Unreachable: 100, Oldest: epoch}
+	if got := tally.Coverage(); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if tally.Coverage().Complete() {
+		t.Error("half of the answers are complete")
+	}
+}
+
+func TestCoverageComplete(t *testing.T) {
+	t.Parallel()
+	var tally Tally
+	if !tally.Coverage().Complete() {
+		t.Error("nobody was asked, and it is incomplete")
+	}
+	tally.Ask(1)
+	tally.Answer()
+	if !tally.Coverage().Complete() {
+		t.Error("everybody answered, and it is incomplete")
+	}
+	tally.Truncate()
+	if tally.Coverage().Complete() {
+		t.Error("what was cut is complete")
+	}
+}
+
+func TestNilTallyCountsNothing(t *testing.T) {
+	t.Parallel()
+	var tally *Tally
+	tally.Ask(1)
+	tally.Answer()
+	tally.Fail()
+	tally.Truncate()
+	tally.See(epoch)
+	if got := tally.Coverage(); got != (Coverage{}) {
+		t.Errorf("got %+v", got)
+	}
+}

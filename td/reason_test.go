@@ -1,0 +1,205 @@
+package td
+
+import (
+	"fmt"
+	"math/big"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+	"pgregory.net/rapid"
+)
+
+func TestAt(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		path []any
+		want string
+	}{
+		{nil, ""},
+		{[]any{"a", 0, "b"}, "/a/0/b"},
+		{[]any{"a/b", "~", ""}, "/a~1b/~0/"},
+	} {
+		if got := at(tt.path...); got != tt.want {
+			t.Errorf("%v: got %q, want %q", tt.path, got, tt.want)
+		}
+	}
+}
+
+// Issues are told in the order of places: the whole before its parts, the second element before the tenth.
+func TestTidy(t *testing.T) {
+	t.Parallel()
+	in := []Issue{{"/b", "2"}, {"/a/10", "x"}, {"/a/2", "x"}, {"/a", "x"}, {"/b", "1"}, {"/b", "2"}, {"", "x"}, {"/a/2/c", "x"}}
+	want := []Issue{{"", "x"}, {"/a", "x"}, {"/a/2", "x"}, {"/a/2/c", "x"}, {"/a/10", "x"}, {"/b", "1"}, {"/b", "2"}}
+	if got := tidy(in); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if got := tidy(nil); len(got) != 0 {
+		t.Errorf("of nothing: %v", got)
+	}
+}
+
+func TestPointerOrderIsTotal(t *testing.T) {
+	t.Parallel()
+	pointer := rapid.StringMatching(`(/(a|b|0|1|10|02|~0))*`)
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := pointer.Draw(t, "a"), pointer.Draw(t, "b")
+		if x, y := comparePointers(a, b), comparePointers(b, a); x != -y || a == b && x != 0 {
+			t.Fatalf("%q and %q: %d and %d", a, b, x, y)
+		}
+		if strings.HasPrefix(b, a+"/") && comparePointers(a, b) >= 0 {
+			t.Fatalf("%q comes after its part %q", a, b)
+		}
+	})
+}
+
+func TestIssueText(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		err  ValidationError
+		want string
+	}{
+		{ValidationError{}, "invalid"},
+		{ValidationError{Issues: []Issue{{"", "is empty"}}}, "is empty"},
+		{ValidationError{Issues: []Issue{{"/a", "is empty"}}}, "/a: is empty"},
+		{ValidationError{Issues: []Issue{{"/a", "x"}, {"/b", "y"}, {"/c", "z"}}}, "/a: x (and 2 more)"},
+	} {
+		if got := tt.err.Error(); got != tt.want {
+			t.Errorf("got %q, want %q", got, tt.want)
+		}
+	}
+}
+
+func TestWantOneOf(t *testing.T) {
+	t.Parallel()
+	var many []any
+	for i := range 100 {
+		many = append(many, fmt.Sprintf("value number %d", i))
+	}
+	for _, tt := range []struct {
+		allowed []any
+		want    string
+	}{
+		{[]any{"a"}, `must be "a"`},
+		{[]any{"a", 1.0}, `must be "a" or 1`},
+		{[]any{nil, true, []any{}}, `must be one of null, true, []`},
+	} {
+		if got := wantOneOf(tt.allowed); got != tt.want {
+			t.Errorf("got %q, want %q", got, tt.want)
+		}
+	}
+	if got := wantOneOf(many); len(got) > 500 || !strings.HasSuffix(got, " more") {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestCut(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		in   string
+		n    int
+		want string
+	}{
+		{"", 3, ""}, {"abc", 3, "abc"}, {"abcd", 3, "ab…"}, {"äöü", 3, "äöü"}, {"äöüß", 3, "äö…"}, {"abc", 1, "…"},
+	} {
+		if got := cut(tt.in, tt.n); got != tt.want {
+			t.Errorf("%q to %d: got %q, want %q", tt.in, tt.n, got, tt.want)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		s, n := rapid.String().Draw(t, "s"), rapid.IntRange(1, 20).Draw(t, "n")
+		if got := cut(s, n); utf8.RuneCountInString(got) > n || utf8.ValidString(s) && !utf8.ValidString(got) {
+			t.Fatalf("%q to %d: got %q", s, n, got)
+		}
+	})
+}
+
+func TestKindOf(t *testing.T) {
+	t.Parallel()
+	for want, v := range map[string]any{
+		"null": nil, "boolean": true, "number": 1.0, "string": "", "array": []any{}, "object": map[string]any{}, "int": 1,
+	} {
+		if got := kindOf(v); got != want {
+			t.Errorf("%v: got %q, want %q", v, got, want)
+		}
+	}
+}
+
+// What the library reports is said in the words of this package, and what has no words yet is at least not hidden.
+func TestPlain(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		kind jsonschema.ErrorKind
+		want string
+	}{
+		{&kind.Enum{Want: []any{"a", "b"}}, `must be "a" or "b"`},
+		{&kind.Const{Want: "a"}, `must be "a"`},
+		{&kind.MinItems{Want: 1}, "must not be empty"},
+		{&kind.MinItems{Want: 2, Got: 1}, "must have at least 2 elements, has 1"},
+		{&kind.MinProperties{Want: 1}, "must not be empty"},
+		{&kind.MinLength{Want: 1}, "must not be empty"},
+		{&kind.MaxProperties{Want: 64, Got: 65}, "may have 64 members, has 65"},
+		{&kind.MaxLength{Want: 2, Got: 3}, "may have 2 characters, has 3"},
+		{&kind.Minimum{Want: big.NewRat(0, 1)}, "must be at least 0"},
+		{&kind.ExclusiveMinimum{Want: big.NewRat(1, 2)}, "must be more than 1/2"},
+		{&kind.FalseSchema{}, "is not allowed here"},
+		{&kind.UniqueItems{}, ""},
+	} {
+		if got := plain(tt.kind); got != tt.want {
+			t.Errorf("%T: got %q, want %q", tt.kind, got, tt.want)
+		}
+	}
+	c := &checker{doc: map[string]any{}}
+	c.explain(&jsonschema.ValidationError{SchemaURL: "urn:x#/nowhere", InstanceLocation: []string{"a"}, ErrorKind: &kind.UniqueItems{}})
+	if want := []Issue{{"/a", "has a form that is not allowed here"}}; !slices.Equal(c.errors, want) {
+		t.Errorf("got %v, want %v", c.errors, want)
+	}
+}
+
+// A document made to be expensive is read in bounded time and memory: 128 KiB allow no more than so many issues and forms.
+func TestHostileTDsAreCheap(t *testing.T) {
+	t.Parallel()
+	fill := func(before, unit, after string) string {
+		var b strings.Builder
+		for i := 0; b.Len() < MaxTD-2800-len(before)-len(after); i++ {
+			b.WriteString(strings.ReplaceAll(unit, "#", fmt.Sprint(i)) + ",")
+		}
+		return before + strings.TrimSuffix(b.String(), ",") + after
+	}
+	base := `"base": "http://x/` + strings.Repeat("{b}", 600) + `/"`
+	tests := []struct {
+		name, raw string
+		issues    int
+	}{
+		{"forms that are none", tdWith(fill(`"actions": {"a": {"forms": [`, `#`, `]}}`)), maxIssues},
+		{"titles that are none", tdWith(fill(`"titles": {`, `"#": 1`, `}`)), maxIssues},
+		{"a long base for many forms", tdWith(base, `"uriVariables": {"b": {}}`,
+			fill(`"properties": {`, `"#": {"forms": [{"href": "a"}]}`, `}`)), 0},
+		{"many schemes", tdWith(fill(`"actions": {"a": {"forms": [`, `{"href": "x#:"}`, `]}}`)), 0},
+		{"many variables", tdWith(fill(`"actions": {"a": {"forms": [`, `{"href": "{a}{b}{c}{d}{e}{f}#"}`, `]}}`)), maxIssues},
+		{"many uriVariables", tdWith(fill(`"uriVariables": {`, `"#": {}`, `}`)), 1},
+		{"many contexts", strings.Replace(tdWith(), c11, fill("["+c11+",", `"#"`, "]"), 1), 0},
+		{"many wrong contexts", strings.Replace(tdWith(), c11, fill("[", `"#"`, "]"), 1), 1},
+		{"many definitions", strings.Replace(tdWith(), `"n": {`,
+			fill(``, `"#": {"scheme": "apikey", "in": "uri", "name": "#"}`, `, "n": {`), 1), 0},
+		{"many branches", tdWith(fill(`"properties": {"p": {"forms": [{"href": "a"}], "oneOf": [`, `{"type": "x"}`, `]}}`)), maxIssues},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if len(tt.raw) > MaxTD || len(tt.raw) < MaxTD/2 {
+				t.Fatalf("%d bytes", len(tt.raw))
+			}
+			thing, err := Parse([]byte(tt.raw))
+			if got := len(issuesOf(err)); got != tt.issues {
+				t.Errorf("got %d issues, want %d: %v", got, tt.issues, err)
+			}
+			if err == nil && len(thing.Warnings) > maxIssues {
+				t.Errorf("%d warnings", len(thing.Warnings))
+			}
+		})
+	}
+}

@@ -1,0 +1,343 @@
+package td
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/internal/cbor"
+)
+
+// recordVersion is the version of the record that this package writes.
+const recordVersion = 1
+
+// A wireRecord is the encoding of a [Record]: a deterministic CBOR map (RFC 8949 §4.2.1) of at most [MaxRecord] bytes
+// with these keys. Members that are empty are absent. A reader refuses other keys, unless the version is higher than
+// its own.
+//
+//	 0  version      uint, 1
+//	 1  owner        text, a did:key of an Ed25519 key
+//	 2  thing        text, the thing id, 1 to 1024 bytes
+//	 3  seq          uint, strictly increasing; 2^64-1 only in a final tombstone
+//	 4  issued       uint, Unix seconds
+//	 5  expires      uint, Unix seconds; at most 24 h after issued, 30 d in a tombstone
+//	 6  kind         uint: 0 TD, 1 tombstone, 2 moved
+//	 7  hash         32 bytes, SHA-256 of the TD; kind 0 only
+//	 8  size         uint, bytes of the TD; kind 0 only
+//	 9  hosts        array of [did:key of the node, [multiaddr, …]]: at most 4, each with at most 4 addresses
+//	10  capabilities array of text, at most 64, normalised, sorted, unique
+//	11  title        text, at most 200 code points
+//	12  summary      text, at most 400 code points
+//	13  successor    text, a DID; kind 2 only
+//	14  inline       bytes, zstd of the TD with the dictionary of inline.go, at most 6 KiB; kind 0 only
+//	15  signature    64 bytes, Ed25519
+//
+// The signature is over "lmos-td-v1:" and the encoding of the map without keys 14 and 15. The TD inside is bound by its
+// hash, so a record may travel with or without it.
+type wireRecord struct {
+	Version      uint64     `cbor:"0,keyasint"`
+	Owner        string     `cbor:"1,keyasint"`
+	Thing        string     `cbor:"2,keyasint"`
+	Seq          uint64     `cbor:"3,keyasint"`
+	Issued       uint64     `cbor:"4,keyasint"`
+	Expires      uint64     `cbor:"5,keyasint"`
+	Kind         uint64     `cbor:"6,keyasint"`
+	Hash         []byte     `cbor:"7,keyasint,omitempty"`
+	Size         uint64     `cbor:"8,keyasint,omitempty"`
+	Hosts        []wireHost `cbor:"9,keyasint,omitempty"`
+	Capabilities []string   `cbor:"10,keyasint,omitempty"`
+	Title        string     `cbor:"11,keyasint,omitempty"`
+	Summary      string     `cbor:"12,keyasint,omitempty"`
+	Successor    string     `cbor:"13,keyasint,omitempty"`
+	Inline       []byte     `cbor:"14,keyasint,omitempty"`
+	Signature    []byte     `cbor:"15,keyasint,omitempty"`
+}
+
+type wireHost struct {
+	_     struct{} `cbor:",toarray"`
+	Node  string
+	Addrs []string
+}
+
+// Longest lives of records.
+const (
+	maxLife      = 24 * time.Hour
+	maxTombstone = 30 * 24 * time.Hour
+)
+
+// finalSeq ends a thing for good: nothing has a higher seq.
+const finalSeq = math.MaxUint64
+
+// latest is the end of the year 9999, the last second that RFC 3339 can write.
+const latest = 253402300799
+
+// signed returns the bytes that the signature covers, without the domain string.
+func (w wireRecord) signed() ([]byte, error) {
+	w.Inline, w.Signature = nil, nil
+	return cbor.Marshal(w)
+}
+
+// decodeRecord reads a record: size, version, strict decoding, canonical form, bounds. The signature is not checked.
+// The record keeps raw.
+func decodeRecord(raw []byte) (*Record, *wireRecord, error) {
+	if len(raw) > MaxRecord {
+		return nil, nil, fmt.Errorf("record: %w: %d bytes, %d are allowed", ErrTooLarge, len(raw), MaxRecord)
+	}
+	var head struct {
+		Version uint64 `cbor:"0,keyasint"`
+	}
+	if err := cbor.Peek(raw, &head); err != nil {
+		return nil, nil, fmt.Errorf("record: %w: %w", ErrMalformed, err)
+	}
+	if head.Version > recordVersion {
+		return nil, nil, fmt.Errorf("record: %w %d; this program knows %d", ErrVersion, head.Version, recordVersion)
+	}
+	w := new(wireRecord)
+	if err := cbor.Unmarshal(raw, w); err != nil {
+		return nil, nil, fmt.Errorf("record: %w: %w", ErrMalformed, err)
+	}
+	if again, err := cbor.Marshal(w); err != nil || !bytes.Equal(again, raw) {
+		return nil, nil, malformed("not in canonical form")
+	}
+	r, err := w.record(raw)
+	return r, w, err
+}
+
+func malformed(format string, args ...any) error {
+	return fmt.Errorf("record: %w: %s", ErrMalformed, fmt.Sprintf(format, args...))
+}
+
+// record checks the bounds of every field and returns the typed form.
+func (w *wireRecord) record(raw []byte) (*Record, error) {
+	owner, err := w.owner()
+	if err != nil {
+		return nil, err
+	}
+	for _, check := range []func() error{w.checkThing, w.checkTimes, w.checkKind, w.checkText, w.checkCapabilities} {
+		if err := check(); err != nil {
+			return nil, err
+		}
+	}
+	hosts, err := w.hosts()
+	if err != nil {
+		return nil, err
+	}
+	signed, err := w.signed()
+	if err != nil {
+		return nil, err
+	}
+	r := &Record{
+		Owner: owner, Thing: w.Thing, Seq: w.Seq, Kind: Kind(w.Kind), Size: int(w.Size), Hosts: hosts,
+		Issued: time.Unix(int64(w.Issued), 0).UTC(), Expires: time.Unix(int64(w.Expires), 0).UTC(),
+		Capabilities: w.Capabilities, Title: w.Title, Summary: w.Summary, Successor: did.DID(w.Successor),
+		Inline: w.Inline, Raw: raw, digest: sha256.Sum256(signed),
+	}
+	copy(r.Hash[:], w.Hash)
+	return r, nil
+}
+
+// owner returns the owner, a key that can be checked without asking anybody.
+func (w *wireRecord) owner() (did.DID, error) {
+	if w.Version != recordVersion {
+		return "", malformed("version %d", w.Version)
+	}
+	owner, err := did.Parse(w.Owner)
+	if err != nil {
+		return "", fmt.Errorf("record: %w: owner: %w", ErrMalformed, err)
+	}
+	if owner.Method() != "key" {
+		return "", fmt.Errorf("record: %w: owner %s: %w: a did:key signs a record", ErrMalformed, owner.Short(), did.ErrMethod)
+	}
+	return owner, nil
+}
+
+func (w *wireRecord) checkThing() error {
+	switch {
+	case w.Thing == "" || len(w.Thing) > MaxID:
+		return malformed("a thing id of %d bytes, 1 to %d are allowed", len(w.Thing), MaxID)
+	case strings.ContainsFunc(w.Thing, unicode.IsControl):
+		return malformed("control characters in the thing id")
+	}
+	return checkOwner(w.Thing, did.DID(w.Owner))
+}
+
+// checkOwner holds an id that carries its owner against who signs: a copied TD that another key signs must not take
+// over the id. For an id that carries none, owner and id together name the thing.
+func checkOwner(id string, owner did.DID) error {
+	if named := ownerInID(id); named != "" && named != owner {
+		return fmt.Errorf("%w: the id %s belongs to %s, not to %s", ErrOwner, show(id), show(string(named)), owner)
+	}
+	return nil
+}
+
+func (w *wireRecord) checkTimes() error {
+	if w.Issued == 0 || w.Expires > latest || w.Expires <= w.Issued {
+		return malformed("issued at %d, expires at %d", w.Issued, w.Expires)
+	}
+	limit := maxLife
+	if Kind(w.Kind) == KindTombstone {
+		limit = maxTombstone
+	}
+	if life := w.Expires - w.Issued; life > uint64(limit/time.Second) {
+		return malformed("lives for %d seconds, at most %v are allowed", life, limit)
+	}
+	return nil
+}
+
+func (w *wireRecord) checkKind() error {
+	kind := Kind(w.Kind)
+	hasTD := len(w.Hash) == 32 && w.Size > 0 && w.Size <= MaxTD
+	noTD := len(w.Hash) == 0 && w.Size == 0 && len(w.Inline) == 0
+	switch {
+	case w.Kind > uint64(KindMoved):
+		return malformed("unknown kind %d", w.Kind)
+	case kind == KindTD && !hasTD:
+		return malformed("a hash of %d bytes, a TD of %d bytes", len(w.Hash), w.Size)
+	case kind != KindTD && !noTD:
+		return malformed("a TD, where there is none")
+	case (kind == KindMoved) != (w.Successor != ""):
+		return malformed("a successor belongs to a moved thing, and only there")
+	case w.Seq == finalSeq && kind != KindTombstone:
+		return malformed("the last seq is for tombstones")
+	case len(w.Inline) > MaxInline:
+		return malformed("a compressed TD of %d bytes, %d are allowed", len(w.Inline), MaxInline)
+	case len(w.Signature) != ed25519.SignatureSize:
+		return malformed("a signature of %d bytes", len(w.Signature))
+	}
+	if kind == KindMoved {
+		if _, err := did.Parse(w.Successor); err != nil {
+			return fmt.Errorf("record: %w: successor: %w", ErrMalformed, err)
+		}
+	}
+	return nil
+}
+
+func (w *wireRecord) checkText() error {
+	for _, t := range []struct {
+		name, text string
+		limit      int
+	}{{"title", w.Title, MaxTitle}, {"summary", w.Summary, MaxDescription}} {
+		if utf8.RuneCountInString(t.text) > t.limit || strings.ContainsFunc(t.text, unicode.IsControl) {
+			return malformed("a %s longer than %d characters, or with control characters", t.name, t.limit)
+		}
+	}
+	return nil
+}
+
+func (w *wireRecord) checkCapabilities() error {
+	if len(w.Capabilities) > MaxCaps {
+		return malformed("%d capabilities, %d are allowed", len(w.Capabilities), MaxCaps)
+	}
+	for i, c := range w.Capabilities {
+		if id, ok := Normal(c); !ok || id != c {
+			return malformed("capability %s is not in normal form", show(c))
+		}
+		if i > 0 && w.Capabilities[i-1] >= c {
+			return malformed("capabilities are not sorted, or not unique")
+		}
+	}
+	return nil
+}
+
+func (w *wireRecord) hosts() ([]Host, error) {
+	if len(w.Hosts) > MaxHosts {
+		return nil, malformed("%d hosts, %d are allowed", len(w.Hosts), MaxHosts)
+	}
+	var hosts []Host
+	for _, h := range w.Hosts {
+		node, err := did.Parse(h.Node)
+		if err != nil || node.Method() != "key" {
+			return nil, malformed("host %s is no did:key of an Ed25519 key", show(h.Node))
+		}
+		if slices.ContainsFunc(hosts, func(o Host) bool { return o.Node == node }) {
+			return nil, malformed("host %s twice", node.Short())
+		}
+		if len(h.Addrs) > MaxAddrs || slices.ContainsFunc(h.Addrs, func(a string) bool { return !isAddr(a) }) {
+			return nil, malformed("addresses of host %s", node.Short())
+		}
+		hosts = append(hosts, Host{Node: node, Addrs: h.Addrs})
+	}
+	return hosts, nil
+}
+
+// isAddr tells whether a has the form of a multiaddr: whether it can be dialled is for the transport to say.
+func isAddr(a string) bool {
+	return len(a) > 1 && len(a) <= MaxAddr && a[0] == '/' &&
+		!strings.ContainsFunc(a, func(r rune) bool { return r <= ' ' || r > '~' })
+}
+
+// checkTime holds the record against the clock, with five minutes of tolerance for clocks that disagree.
+func (r *Record) checkTime(now time.Time) error {
+	const skew = 5 * time.Minute
+	switch {
+	case r.Issued.After(now.Add(skew)):
+		return fmt.Errorf("record of %s: %w: at %s, the clock here says %s", r.Thing, ErrFuture,
+			r.Issued.Format(time.RFC3339), now.UTC().Format(time.RFC3339))
+	case now.After(r.Expires.Add(skew)):
+		return fmt.Errorf("record of %s: %w at %s", r.Thing, ErrExpired, r.Expires.Format(time.RFC3339))
+	}
+	return nil
+}
+
+// Key returns the 32 bytes under which the record of a thing is kept: SHA-256 of owner, a zero byte, thing.
+func Key(owner did.DID, thing string) [32]byte {
+	b := make([]byte, 0, len(owner)+1+len(thing))
+	b = append(b, owner...)
+	b = append(b, 0)
+	return sha256.Sum256(append(b, thing...))
+}
+
+// Key returns the key of the record's thing; see the function [Key].
+func (r *Record) Key() [32]byte { return Key(r.Owner, r.Thing) }
+
+// Final reports whether the record ends its thing for good.
+func (r *Record) Final() bool { return r.Kind == KindTombstone && r.Seq == finalSeq }
+
+// Compare orders two records of one thing: a positive result says that r wins over o. A final tombstone wins, then the
+// higher seq, then the later expiry, then the larger hash of what was signed, then the one with its TD inside. Zero:
+// they are equal.
+func (r *Record) Compare(o *Record) int {
+	return cmp.Or(
+		compareBools(r.Final(), o.Final()),
+		cmp.Compare(r.Seq, o.Seq),
+		r.Expires.Compare(o.Expires),
+		bytes.Compare(r.digest[:], o.digest[:]),
+		compareBools(len(r.Inline) > 0, len(o.Inline) > 0),
+	)
+}
+
+func compareBools(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}
+
+// Select returns the index of the record that wins by [Record.Compare], of records that may be anything; the first of
+// equals. What cannot be decoded is passed over; signatures are not checked. It is pure and needs no clock. The error
+// says that none could be decoded, and wraps [ErrMalformed].
+func Select(records [][]byte) (int, error) {
+	best, index := (*Record)(nil), -1
+	for i, raw := range records {
+		r, _, err := decodeRecord(raw)
+		if err == nil && (best == nil || r.Compare(best) > 0) {
+			best, index = r, i
+		}
+	}
+	if best == nil {
+		return -1, fmt.Errorf("%w: none of %d records can be decoded", ErrMalformed, len(records))
+	}
+	return index, nil
+}

@@ -1,0 +1,188 @@
+package td
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/proof"
+	"github.com/lmosd/lmosd/internal/cbor"
+)
+
+// A Lease says when, for how long and from where a thing is offered.
+type Lease struct {
+	// Seq is higher than that of any record of the thing before. The publisher stores it before it publishes.
+	Seq      uint64
+	Now      time.Time     // cut to whole seconds
+	Lifetime time.Duration // whole seconds; at most 24 h, a tombstone's at most 30 days
+	Hosts    []Host        // at most MaxHosts; a tombstone has none
+}
+
+// Sign signs a completed thing for the mesh: it adds the Data Integrity proof to the TD, unless it has one by the same
+// owner that verifies, and makes and signs its record. The compressed TD goes into the record if both fit. The error
+// wraps [ErrOwner] if the TD, or its id, belongs to another than s, [ErrSignature] if it has a proof that does not
+// verify, [ErrTooLarge] if the TD or the record cannot be made small enough, and is a [*ValidationError] if the TD was
+// not completed.
+func Sign(t *Thing, s did.Signer, l Lease) (*Signed, error) {
+	if t.ID == "" {
+		return nil, invalid("", `"id" is missing: complete the TD before it is signed`)
+	}
+	raw, err := prove(t, s, l.Now)
+	if err != nil {
+		return nil, err
+	}
+	hash := sha256.Sum256(raw)
+	w := &wireRecord{
+		Thing: t.ID, Hash: hash[:], Size: uint64(len(raw)), Capabilities: t.Terms(),
+		Title: summarize(t.Title, MaxTitle), Summary: summarize(t.Description, MaxDescription),
+	}
+	return w.lease(s, l, raw)
+}
+
+// prove returns the TD with its proof.
+func prove(t *Thing, s did.Signer, now time.Time) ([]byte, error) {
+	doc := t.doc
+	if doc == nil {
+		var err error
+		if doc, err = decode(t.Raw); err != nil {
+			return nil, err
+		}
+	}
+	if _, ok := doc["proof"]; ok {
+		return t.Raw, checkProof(doc, s.DID(), now)
+	}
+	if front, middle, lmos := missingContexts(doc); len(front)+len(middle) > 0 || lmos {
+		return nil, invalid("/@context", "lacks contexts: complete the TD before it is signed")
+	}
+	p, err := proof.Sign(doc, s, proof.Options{Created: now})
+	if err != nil {
+		return nil, fmt.Errorf("sign the TD of %s: %w", t.ID, err)
+	}
+	raw := addMember(t.Raw, "proof", bytesOf(p))
+	if len(raw) > MaxTD {
+		return nil, fmt.Errorf("the signed TD of %s: %w: %d bytes, %d are allowed", t.ID, ErrTooLarge, len(raw), MaxTD)
+	}
+	return raw, nil
+}
+
+// checkProof accepts the proof of a TD that is signed already, if it is that of owner.
+func checkProof(doc map[string]any, owner did.DID, now time.Time) error {
+	if signer := proofSigner(doc); signer != owner {
+		return fmt.Errorf(`%w: the TD is signed by %s; remove "proof" to sign it as %s`, ErrOwner, signer, owner)
+	}
+	if _, err := proof.Verify(context.Background(), doc, proof.Check{Now: now}); err != nil {
+		return fmt.Errorf(`%w: %w; remove "proof" to have the TD signed anew`, ErrSignature, err)
+	}
+	return nil
+}
+
+// summarize returns s on one line without control characters, cut to n code points.
+func summarize(s string, n int) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s)
+	return cut(strings.Join(strings.Fields(s), " "), n)
+}
+
+// lease fills in who offers the thing, when and where, and signs; td, if it is not nil, goes inside if it fits.
+func (w *wireRecord) lease(s did.Signer, l Lease, td []byte) (*Signed, error) {
+	if l.Now.IsZero() || l.Lifetime < time.Second {
+		return nil, errors.New("sign a record: the lease has no time, or lasts less than a second")
+	}
+	w.Version, w.Owner, w.Seq = recordVersion, string(s.DID()), l.Seq
+	w.Issued = uint64(l.Now.Unix())
+	w.Expires = w.Issued + uint64(l.Lifetime/time.Second)
+	w.Hosts = nil
+	if Kind(w.Kind) == KindTD {
+		for _, h := range l.Hosts {
+			w.Hosts = append(w.Hosts, wireHost{Node: string(h.Node), Addrs: h.Addrs})
+		}
+	}
+	message, err := w.signed()
+	if err != nil {
+		return nil, err
+	}
+	if w.Signature, err = s.Sign(did.PurposeRecord, message); err != nil {
+		return nil, fmt.Errorf("sign the record of %s: %w", w.Thing, err)
+	}
+	if len(w.Signature) != ed25519.SignatureSize {
+		return nil, fmt.Errorf("sign the record of %s: the signer gave %d bytes", w.Thing, len(w.Signature))
+	}
+	return w.pack(td)
+}
+
+// pack encodes the record, with the TD inside if it fits, and reads it back as every receiver will: what nobody would
+// accept is not published.
+func (w *wireRecord) pack(td []byte) (*Signed, error) {
+	w.Inline = nil
+	raw, err := cbor.Marshal(w)
+	if err != nil {
+		return nil, err
+	}
+	if len(raw) > MaxRecord {
+		return nil, fmt.Errorf("the record of %s: %w: %d bytes, %d are allowed; use fewer or shorter capability ids and "+
+			"addresses", w.Thing, ErrTooLarge, len(raw), MaxRecord)
+	}
+	const overhead = 4 // the key and the length of the TD inside
+	if td != nil {
+		if w.Inline = deflate(td); len(w.Inline) > 0 && len(raw)+len(w.Inline)+overhead <= MaxRecord {
+			if raw, err = cbor.Marshal(w); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if _, _, err := decodeRecord(raw); err != nil {
+		return nil, fmt.Errorf("sign the record of %s: %w", w.Thing, err)
+	}
+	return &Signed{Record: raw, TD: td}, nil
+}
+
+// Renew makes a new record with l for a signed TD whose proof stays as it is. The error wraps [ErrOwner] if s is not
+// the owner.
+func Renew(d *Description, s did.Signer, l Lease) (*Signed, error) {
+	r := d.Record
+	if s.DID() != r.Owner {
+		return nil, fmt.Errorf("renew %s: %w: it belongs to %s, not to %s", r.Thing, ErrOwner, r.Owner, s.DID())
+	}
+	if r.Kind != KindTD {
+		return nil, fmt.Errorf("renew %s: it was withdrawn or moved", r.Thing)
+	}
+	w := &wireRecord{Thing: r.Thing, Hash: r.Hash[:], Size: uint64(r.Size), Capabilities: r.Capabilities,
+		Title: r.Title, Summary: r.Summary}
+	return w.lease(s, l, d.Signed.TD)
+}
+
+// Bury makes the tombstone of a thing. final makes it the last word: seq 2^64-1, whatever the lease says. The
+// capabilities, in normal form, are those of the record that is withdrawn: they say in which shards who must hear of
+// it listens.
+func Bury(owner did.Signer, thing string, l Lease, final bool, capabilities ...string) (*Signed, error) {
+	w := &wireRecord{Kind: uint64(KindTombstone), Thing: thing, Capabilities: capabilities}
+	if final {
+		l.Seq = finalSeq
+	}
+	return w.lease(owner, l, nil)
+}
+
+// Without returns the record of s without its inline TD: the form that refreshes travel in. The signature holds for
+// both.
+func (s *Signed) Without() (*Signed, error) {
+	_, w, err := decodeRecord(s.Record)
+	if err != nil {
+		return nil, err
+	}
+	w.Inline = nil
+	raw, err := cbor.Marshal(w)
+	if err != nil {
+		return nil, err
+	}
+	return &Signed{Record: raw, TD: s.TD}, nil
+}

@@ -1,0 +1,230 @@
+package td
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/lmosd/lmosd/did"
+)
+
+func TestSign(t *testing.T) {
+	t.Parallel()
+	k := signer(t, 1)
+	s := published(t, readFile(t, "weather.td.json"), k, 7)
+	d := verified(t, s)
+	got := *d.Record
+	got.Raw, got.Inline, got.digest, got.Hash = nil, nil, [32]byte{}, [32]byte{}
+	want := Record{
+		Owner: k.DID(), Thing: "urn:example:agent:weather", Seq: 7, Issued: epoch, Expires: epoch.Add(6 * time.Hour), Size: len(s.TD),
+		Hosts:        lease(7, k.DID()).Hosts,
+		Capabilities: []string{"getweather", "urn:example:weather:current", "urn:example:weather:forecast"},
+		Title:        "Weather", Summary: "Answers questions about the weather, today and in the next days, anywhere in Europe.",
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Record{})); diff != "" {
+		t.Error(diff)
+	}
+	if d.ProofMethod != string(k.DID())+"#"+k.DID().Multibase() || !d.ProofCreated.Equal(epoch) || !d.ProofExpires.IsZero() {
+		t.Errorf("proof: %s %v %v", d.ProofMethod, d.ProofCreated, d.ProofExpires)
+	}
+	if !bytes.Equal(d.Signed.TD, s.TD) || !bytes.Equal(d.Raw, s.TD) || !bytes.Equal(d.Signed.Record, s.Record) {
+		t.Error("bytes differ")
+	}
+}
+
+func TestSignRefuses(t *testing.T) {
+	t.Parallel()
+	k, other := signer(t, 1), signer(t, 2)
+	complete := func(raw string) *Thing {
+		thing, err := Complete([]byte(raw), k.DID())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return thing
+	}
+	plain := func() *Thing { return complete(tdWith(`"id": "urn:x"`)) }
+	large := tdWith(`"id": "urn:x"`, `"x": "`+strings.Repeat("x", MaxTD-500)+`"`)
+	var wide []string
+	for _, c := range manyCapabilities(MaxCaps) {
+		wide = append(wide, `"`+c+strings.Repeat("x", 150)+`"`)
+	}
+	tests := []struct {
+		name  string
+		thing *Thing
+		with  did.Signer
+		lease Lease
+		want  string
+	}{
+		{"a TD without id", mustParse(t, tdWith()), k, lease(1),
+			`"id" is missing: complete the TD before it is signed`},
+		{"a TD without contexts", mustParse(t, tdWith(`"id": "urn:x"`)), k, lease(1),
+			"lacks contexts: complete the TD before it is signed"},
+		{"no time", plain(), k, Lease{Seq: 1, Lifetime: time.Hour}, "the lease has no time"},
+		{"no life", plain(), k, Lease{Seq: 1, Now: epoch}, "lasts less than a second"},
+		{"a life too long", plain(), k, Lease{Seq: 1, Now: epoch, Lifetime: 25 * time.Hour},
+			"lives for 90000 seconds, at most 24h0m0s are allowed"},
+		{"the last seq", plain(), k, Lease{Seq: math.MaxUint64, Now: epoch, Lifetime: time.Hour},
+			"the last seq is for tombstones"},
+		{"the id of another", complete(tdWith(`"id": "` + string(k.DID()) + `"`)), other, lease(1), "belongs to"},
+		{"five hosts", plain(), k,
+			lease(1, k.DID(), other.DID(), signer(t, 3).DID(), signer(t, 4).DID(), signer(t, 5).DID()),
+			"5 hosts, 4 are allowed"},
+		{"a TD too large with its proof", complete(large), k, lease(1), "the signed TD of urn:x: too large"},
+		{"more capabilities than a record holds",
+			complete(tdWith(`"id": "urn:x"`, `"lmos:capabilities": [`+strings.Join(wide, ",")+`]`)), k, lease(1),
+			"use fewer or shorter capability ids"},
+		{"a signer that fails", plain(), failing{k.DID()}, lease(1), "no key today"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if _, err := Sign(tt.thing, tt.with, tt.lease); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+type failing struct{ id did.DID }
+
+func (f failing) DID() did.DID                      { return f.id }
+func (failing) Sign(string, []byte) ([]byte, error) { return nil, errors.New("no key today") }
+
+// A TD that does not fit into the record when compressed travels beside it.
+func TestLargeTDTravelsBeside(t *testing.T) {
+	t.Parallel()
+	var noise strings.Builder
+	for i := range 3000 {
+		noise.WriteString(Slug(time.Duration(i * i * 7919).String()))
+	}
+	s := published(t, []byte(tdWith(`"id": "urn:x"`, `"x": "`+noise.String()+`"`)), signer(t, 1), 1)
+	if d := verified(t, s); d.Record.Inline != nil {
+		t.Errorf("%d bytes inside", len(d.Record.Inline))
+	}
+	_, err := (&Signed{Record: s.Record}).Verify(context.Background(), NewVerifier(did.Keys()), epoch)
+	if !errors.Is(err, ErrNoTD) {
+		t.Errorf("got %v, want %v", err, ErrNoTD)
+	}
+}
+
+// Text for the search summary is one line, however long and wild it was.
+func TestSummary(t *testing.T) {
+	t.Parallel()
+	raw := tdWith(`"id": "urn:x"`, `"description": "a\n\t\u001b[31m b  `+strings.Repeat("ü", 500)+`"`)
+	got := verified(t, published(t, []byte(raw), signer(t, 1), 1)).Record.Summary
+	if n := len([]rune(got)); n != MaxDescription || !strings.HasPrefix(got, "a [31m b ü") || !strings.HasSuffix(got, "ü…") {
+		t.Errorf("%d: %q", n, got)
+	}
+}
+
+func TestRenew(t *testing.T) {
+	t.Parallel()
+	k := signer(t, 1)
+	d := verified(t, published(t, readFile(t, "weather.td.json"), k, 7))
+	later := Lease{Seq: 8, Now: epoch.Add(time.Hour), Lifetime: time.Hour}
+	s, err := Renew(d, k, later)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.Verify(context.Background(), NewVerifier(did.Keys()), later.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got.Raw, d.Raw) || got.Record.Seq != 8 || len(got.Record.Hosts) != 0 || got.Record.Title != "Weather" ||
+		len(got.Record.Capabilities) != 3 || got.Record.Expires != later.Now.Add(time.Hour) {
+		t.Errorf("got %+v", got.Record)
+	}
+	if _, err := Renew(d, signer(t, 2), later); !errors.Is(err, ErrOwner) {
+		t.Errorf("by another: %v", err)
+	}
+	d.Record.Kind = KindTombstone
+	if _, err := Renew(d, k, later); err == nil {
+		t.Error("a tombstone was renewed")
+	}
+}
+
+func TestBury(t *testing.T) {
+	t.Parallel()
+	k := signer(t, 1)
+	for _, final := range []bool{false, true} {
+		l := Lease{Seq: 8, Now: epoch, Lifetime: 30 * 24 * time.Hour, Hosts: lease(1, k.DID()).Hosts}
+		s, err := Bury(k, "urn:x", l, final, "urn:a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := verified(t, s)
+		r := d.Record
+		if d.Thing != nil || r.Kind != KindTombstone || r.Thing != "urn:x" || r.Final() != final || len(r.Hosts) != 0 ||
+			r.Capabilities[0] != "urn:a" || d.Signed.TD != nil || (r.Seq == 8) == final {
+			t.Errorf("got %+v", r)
+		}
+	}
+	if _, err := Bury(k, "", lease(1), false); !errors.Is(err, ErrMalformed) {
+		t.Errorf("of nothing: %v", err)
+	}
+}
+
+func TestWithout(t *testing.T) {
+	t.Parallel()
+	s := published(t, readFile(t, "weather.td.json"), signer(t, 1), 7)
+	bare, err := s.Without()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(bare.Record) >= len(s.Record) || !bytes.Equal(bare.TD, s.TD) {
+		t.Errorf("%d bytes of %d", len(bare.Record), len(s.Record))
+	}
+	if d := verified(t, bare); d.Record.Inline != nil {
+		t.Error("the TD is inside")
+	}
+	again, err := bare.Without()
+	if err != nil || !bytes.Equal(again.Record, bare.Record) {
+		t.Errorf("a second time: %v", err)
+	}
+	if _, err := (&Signed{Record: []byte("x")}).Without(); !errors.Is(err, ErrMalformed) {
+		t.Errorf("of garbage: %v", err)
+	}
+	if i, err := Select([][]byte{bare.Record, s.Record}); err != nil || i != 1 {
+		t.Errorf("the one with its TD inside loses: %d %v", i, err)
+	}
+}
+
+func TestRefresh(t *testing.T) {
+	t.Parallel()
+	k := signer(t, 1)
+	v := NewVerifier(did.Keys())
+	d := verified(t, published(t, readFile(t, "weather.td.json"), k, 7))
+	later := epoch.Add(time.Hour)
+	renewed, err := Renew(d, k, Lease{Seq: 8, Now: later, Lifetime: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := d.Refresh(v, renewed.Record, later)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Thing != d.Thing || got.Record.Seq != 8 || !bytes.Equal(got.Signed.TD, d.Signed.TD) || d.Record.Seq != 7 {
+		t.Errorf("got %+v", got.Record)
+	}
+	other := published(t, []byte(tdWith(`"id": "urn:example:agent:weather"`)), k, 9).Record
+	if _, err := d.Refresh(v, other, epoch); !errors.Is(err, ErrHash) {
+		t.Errorf("with another TD: %v", err)
+	}
+	copied := published(t, readFile(t, "weather.td.json"), signer(t, 2), 9).Record
+	if _, err := d.Refresh(v, copied, epoch); !errors.Is(err, ErrHash) {
+		t.Errorf("with the TD of another: %v", err)
+	}
+	if _, err := d.Refresh(v, renewed.Record, epoch.Add(24*time.Hour)); !errors.Is(err, ErrExpired) {
+		t.Errorf("with an old record: %v", err)
+	}
+	d.ProofExpires = epoch
+	if _, err := d.Refresh(v, renewed.Record, later); !errors.Is(err, ErrExpired) {
+		t.Errorf("with a proof that ended: %v", err)
+	}
+}

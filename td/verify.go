@@ -1,0 +1,106 @@
+package td
+
+import (
+	"crypto/ed25519"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/lmosd/lmosd/did"
+)
+
+// What may be wrong with a record. The gossip validators ignore what honest nodes may disagree on, and reject the rest.
+var (
+	ErrTooLarge  = errors.New("too large")
+	ErrMalformed = errors.New("malformed")
+	ErrVersion   = errors.New("unknown version")
+	ErrSignature = errors.New("signature does not verify")
+	ErrOwner     = errors.New("signed by another key than the owner's")
+	ErrExpired   = errors.New("expired")
+	ErrFuture    = errors.New("issued in the future")
+	ErrHash      = errors.New("the TD does not match the record")
+	ErrNoTD      = errors.New("the TD is not here; fetch it by hash")
+)
+
+// maxVerdicts is how many records a [Verifier] remembers, about 100 bytes each.
+const maxVerdicts = 16 << 10
+
+// A Verifier verifies records and descriptions and remembers verdicts. It is safe for concurrent use.
+type Verifier struct {
+	keys did.Resolver
+	// good holds SHA-256 of encoded records, all bytes of them, whose signature and inline TD were found good. Nothing
+	// else enters that verdict: the owner's key is in the record. Times are checked anew each time. Bad ones are not
+	// held, so that garbage pushes nothing out.
+	good *lru.Cache[[32]byte, struct{}]
+}
+
+// NewVerifier returns a verifier that resolves the keys of proofs with r. Records need no resolver: their owners are
+// did:keys.
+func NewVerifier(r did.Resolver) *Verifier {
+	good, err := lru.New[[32]byte, struct{}](maxVerdicts)
+	if err != nil {
+		panic(err) // only for a size below one
+	}
+	return &Verifier{keys: r, good: good}
+}
+
+// Record decodes and verifies an encoded record at the time now: size, strict deterministic CBOR, bounds, signature,
+// the TD inside if there is one, times. A record may be used until five minutes after it expires, and five minutes
+// before it was issued, for clocks that disagree. The error wraps one of the Err values of this package. The record
+// keeps raw, which the caller must not change.
+func (v *Verifier) Record(raw []byte, now time.Time) (*Record, error) {
+	r, _, err := v.record(raw, now)
+	return r, err
+}
+
+// record is [Verifier.Record], and returns the TD inside if it was unpacked on the way.
+func (v *Verifier) record(raw []byte, now time.Time) (*Record, []byte, error) {
+	r, w, err := decodeRecord(raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	td, err := v.remember(raw, func() ([]byte, error) { return r.authenticate(w) })
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := r.checkTime(now); err != nil {
+		return nil, nil, err
+	}
+	return r, td, nil
+}
+
+// remember calls check unless it is known to succeed for raw.
+func (v *Verifier) remember(raw []byte, check func() ([]byte, error)) ([]byte, error) {
+	key := sha256.Sum256(raw)
+	if _, known := v.good.Get(key); known {
+		return nil, nil
+	}
+	td, err := check()
+	if err == nil {
+		v.good.Add(key, struct{}{})
+	}
+	return td, err
+}
+
+// authenticate checks the signature, then the TD inside, which it returns.
+func (r *Record) authenticate(w *wireRecord) ([]byte, error) {
+	key, err := r.Owner.Key()
+	if err != nil {
+		return nil, fmt.Errorf("record: %w: owner: %w", ErrMalformed, err)
+	}
+	signed, err := w.signed()
+	if err != nil {
+		return nil, err
+	}
+	// The domain string stands before what is signed, so that no other signature of the same key is one of a record.
+	if !ed25519.Verify(key, append([]byte(did.PurposeRecord), signed...), w.Signature) {
+		return nil, fmt.Errorf("record of %s: %w", r.Thing, ErrSignature)
+	}
+	if len(r.Inline) == 0 {
+		return nil, nil
+	}
+	return r.body()
+}

@@ -1,0 +1,118 @@
+package td
+
+import "maps"
+
+// A builder makes the typed view of a TD, with the defaults of TD 1.1 §5.4.
+type builder struct {
+	doc  map[string]any
+	t    *Thing
+	base *base
+	vars map[string]*Schema // the uriVariables of the thing itself, shared by all affordances
+}
+
+// view returns the typed view of a decoded TD that was checked. It reads tolerantly: it never fails.
+func view(raw []byte, doc map[string]any) *Thing {
+	t := &Thing{
+		Raw: raw, ID: text(doc["id"]), Title: text(doc["title"]), Description: text(doc["description"]),
+		Types: texts(doc["@type"]), Base: text(doc["base"]), Version: text(object(doc["version"])["instance"]),
+		Security: texts(doc["security"]), Capabilities: readCapabilities(doc), Metadata: readMetadata(doc),
+	}
+	b := &builder{doc: doc, t: t, base: newBase(t.Base), vars: each(doc["uriVariables"], asSchema)}
+	t.SecurityDefs = b.securityDefs()
+	t.Forms = b.forms(doc["forms"], nil)
+	t.Properties = each(doc["properties"], b.property)
+	t.Actions = each(doc["actions"], b.action)
+	t.Events = each(doc["events"], b.event)
+	t.Links = b.links()
+	t.terms = t.makeTerms()
+	t.text = t.makeText()
+	return t
+}
+
+// each makes a map of the object v with read; nil if v is none.
+func each[T any](v any, read func(m map[string]any) *T) map[string]*T {
+	m := object(v)
+	if m == nil {
+		return nil
+	}
+	all := make(map[string]*T, len(m))
+	for name, v := range m {
+		all[name] = read(object(v))
+	}
+	return all
+}
+
+func (b *builder) affordance(m map[string]any, ops []string) Affordance {
+	a := Affordance{
+		Types: texts(m["@type"]), Title: text(m["title"]), Description: text(m["description"]),
+		Forms: b.forms(m["forms"], ops),
+	}
+	a.URIVariables = b.vars
+	if own := each(m["uriVariables"], asSchema); len(own) > 0 {
+		// The affordance's own variables win over those of the thing (TD 1.1 §5.3.2).
+		a.URIVariables = make(map[string]*Schema, len(b.vars)+len(own))
+		maps.Copy(a.URIVariables, b.vars)
+		maps.Copy(a.URIVariables, own)
+	}
+	return a
+}
+
+func (b *builder) property(m map[string]any) *Property {
+	p := &Property{Schema: asSchema(m), ReadOnly: flag(m["readOnly"]), WriteOnly: flag(m["writeOnly"]),
+		Observable: flag(m["observable"])}
+	p.Affordance = b.affordance(m, defaultPropertyOps(p.ReadOnly, p.WriteOnly))
+	return p
+}
+
+func defaultPropertyOps(readOnly, writeOnly bool) []string {
+	switch {
+	case readOnly && !writeOnly:
+		return propertyOps[:1:1]
+	case writeOnly && !readOnly:
+		return propertyOps[1:2:2]
+	}
+	return propertyOps[:2:2]
+}
+
+func (b *builder) action(m map[string]any) *Action {
+	a := &Action{
+		Affordance: b.affordance(m, actionOps[:1:1]),
+		Input:      schemaOf(m["input"]), Output: schemaOf(m["output"]),
+		Safe: flag(m["safe"]), Idempotent: flag(m["idempotent"]),
+	}
+	if synchronous, ok := m["synchronous"].(bool); ok {
+		a.Synchronous = &synchronous
+	}
+	return a
+}
+
+func (b *builder) event(m map[string]any) *Event {
+	return &Event{
+		Affordance:   b.affordance(m, eventOps[:2:2]),
+		Subscription: schemaOf(m["subscription"]), Data: schemaOf(m["data"]),
+		DataResponse: schemaOf(m["dataResponse"]), Cancellation: schemaOf(m["cancellation"]),
+	}
+}
+
+func (b *builder) securityDefs() map[string]*SecurityScheme {
+	return each(b.doc["securityDefinitions"], func(m map[string]any) *SecurityScheme {
+		s := &SecurityScheme{Scheme: text(m["scheme"]), In: text(m["in"]), Name: text(m["name"]),
+			OneOf: texts(m["oneOf"]), AllOf: texts(m["allOf"]), Raw: bytesOf(m)}
+		if s.In == "" {
+			s.In = defaultIn[s.Scheme]
+		}
+		return s
+	})
+}
+
+// defaultIn is where a credential stands if the scheme does not say (TD 1.1 §5.4).
+var defaultIn = map[string]string{"basic": "header", "digest": "header", "bearer": "header", "apikey": "query"}
+
+func (b *builder) links() []Link {
+	var links []Link
+	for _, v := range array(b.doc["links"]) {
+		m := object(v)
+		links = append(links, Link{Href: b.base.resolve(text(m["href"])), Rel: text(m["rel"]), Type: text(m["type"])})
+	}
+	return links
+}

@@ -1,0 +1,166 @@
+package testnet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/gateway"
+)
+
+// Ready is what `lmosd run --ready-file FILE` writes once the node serves.
+type Ready struct {
+	DID    did.DID  `json:"did"`
+	PeerID string   `json:"peerId"`
+	P2P    []string `json:"p2p"`
+	API    string   `json:"api"`
+}
+
+// stopFor is how long a process has to end before it is killed.
+const stopFor = 12 * time.Second
+
+// Processes starts n lmosd processes below o.Dir, each with a data directory, a log file and free ports. They end with
+// Close, or are left running by [Net.Leave].
+func Processes(ctx context.Context, n int, o Options) (*Net, error) {
+	o = o.withDefaults()
+	if _, err := links(o.Topology, n, o.Seed); err != nil {
+		return nil, err
+	}
+	t := &Net{Network: o.Network, Seed: o.Seed, Members: make([]*Member, n)}
+	g, start := errgroup.WithContext(ctx)
+	for i := range n {
+		g.Go(func() (err error) {
+			t.Members[i], err = spawn(start, i+1, o)
+			return err
+		})
+	}
+	err := g.Wait()
+	for _, m := range t.Members {
+		if m != nil {
+			t.close = append(t.close, m.stop)
+		}
+	}
+	if err == nil {
+		err = t.connect(ctx, o.Topology)
+	}
+	if err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	return t, nil
+}
+
+// Leave lets the processes of t live on after this one; Close then does nothing.
+func (t *Net) Leave() { t.close = nil }
+
+// spawn starts node n and waits until it serves.
+func spawn(ctx context.Context, n int, o Options) (*Member, error) {
+	dir := filepath.Join(o.Dir, "node-"+strconv.Itoa(n))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	key, err := Key(o.Seed, n)
+	if err != nil {
+		return nil, err
+	}
+	if err := key.Save(filepath.Join(dir, "identity.pem")); err != nil && !errors.Is(err, os.ErrExist) {
+		return nil, err
+	}
+	ready := filepath.Join(dir, "ready.json")
+	if err := os.Remove(ready); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	m := &Member{N: n, DID: key.DID(), DataDir: dir, Socket: filepath.Join(dir, "lmosd.sock"), Log: filepath.Join(dir, "log")}
+	p, err := command(o, m, ready)
+	if err != nil {
+		return nil, err
+	}
+	m.PID, m.stop, m.kill = p.PID(), p.stop, p.kill
+	if err := m.attach(ctx, ready, p); err != nil {
+		return nil, errors.Join(fmt.Errorf("node %d did not start, see %s: %w", n, m.Log, err), p.kill())
+	}
+	return m, nil
+}
+
+// A process is a started program that is waited for.
+type process struct {
+	cmd  *exec.Cmd
+	gone chan struct{} // closed when it has ended
+}
+
+func command(o Options, m *Member, ready string) (*process, error) {
+	log, err := os.OpenFile(m.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close() // The child has its own.
+	args := append([]string{"run", "--profile", "test", "--data-dir", m.DataDir, "--mesh.network", o.Network,
+		"--node.name", "node-" + strconv.Itoa(m.N), "--ready-file", ready}, o.Args...)
+	cmd := exec.Command(o.Binary, args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // Ctrl-C in a terminal is for the starter, not for the nodes.
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	p := &process{cmd: cmd, gone: make(chan struct{})}
+	go func() {
+		defer close(p.gone)
+		_ = cmd.Wait() // How it ended is in its log.
+	}()
+	return p, nil
+}
+
+func (p *process) PID() int { return p.cmd.Process.Pid }
+
+func (p *process) kill() error { return p.end(syscall.SIGKILL) }
+func (p *process) stop() error { return p.end(syscall.SIGTERM) }
+
+func (p *process) end(sig syscall.Signal) error {
+	select {
+	case <-p.gone:
+		return nil
+	default:
+	}
+	if err := p.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	select {
+	case <-p.gone:
+		return nil
+	case <-time.After(stopFor):
+	}
+	err := fmt.Errorf("process %d did not end within %v and was killed", p.PID(), stopFor)
+	return errors.Join(err, p.cmd.Process.Kill())
+}
+
+// attach waits for the ready file and dials the node.
+func (m *Member) attach(ctx context.Context, ready string, p *process) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	var r Ready
+	err := Until(ctx, "the node writes its ready file", func() bool {
+		select {
+		case <-p.gone:
+			cancel()
+			return false
+		default:
+		}
+		b, err := os.ReadFile(ready)
+		return err == nil && json.Unmarshal(b, &r) == nil
+	})
+	if err != nil {
+		return err
+	}
+	m.API, m.Addrs = r.API, r.P2P
+	m.Client, err = gateway.Dial(m.Socket, "")
+	return err
+}

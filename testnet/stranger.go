@@ -1,0 +1,92 @@
+package testnet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	dhtpb "github.com/libp2p/go-libp2p-kad-dht/pb"
+	record "github.com/libp2p/go-libp2p-record"
+	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-msgio/pbio"
+
+	"github.com/lmosd/lmosd/dht"
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/node"
+)
+
+// A Stranger is a host that plays by no rules of ours: it sends what the project's own packages refuse to send, to see that
+// nodes refuse to take it.
+type Stranger struct {
+	Key  *keystore.Key
+	host host.Host
+	net  string
+}
+
+// ErrRefused says that a node did not take what it was sent.
+var ErrRefused = errors.New("refused")
+
+// NewStranger makes a host with a fresh key that speaks the DHT protocol of a network. The caller closes it.
+func NewStranger(network string) (*Stranger, error) {
+	key, err := keystore.New()
+	if err != nil {
+		return nil, err
+	}
+	h, err := node.NewHost(node.Options{Key: key, Network: network, Loopback: true})
+	if err != nil {
+		return nil, err
+	}
+	return &Stranger{Key: key, host: h, net: network}, nil
+}
+
+// Close leaves the network.
+func (s *Stranger) Close() error { return s.host.Close() }
+
+// Store asks the node at addr to keep value under the key of a thing. The error wraps [ErrRefused] if it does not.
+func (s *Stranger) Store(ctx context.Context, addr string, key [32]byte, value []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	to, err := peer.AddrInfoFromString(addr)
+	if err != nil {
+		return err
+	}
+	if err := s.host.Connect(ctx, *to); err != nil {
+		return fmt.Errorf("connect to %s: %w", addr, err)
+	}
+	kad, _ := dht.Protocols(s.net)
+	stream, err := s.host.NewStream(ctx, to.ID, kad)
+	if err != nil {
+		return fmt.Errorf("speak to %s: %w", addr, err)
+	}
+	defer stream.Close()
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := stream.SetDeadline(deadline); err != nil {
+			return err
+		}
+	}
+	name := dht.RecordKey(key)
+	put := dhtpb.NewMessage(dhtpb.Message_PUT_VALUE, []byte(name), 0)
+	put.Record = record.MakePutRecord(name, value)
+	if err := pbio.NewDelimitedWriter(stream).WriteMsg(put); err != nil {
+		return fmt.Errorf("send to %s: %w", addr, err)
+	}
+	var reply dhtpb.Message
+	if err := pbio.NewDelimitedReader(stream, 64<<10).ReadMsg(&reply); err != nil {
+		return fmt.Errorf("%w: the node ended the stream (%w)", ErrRefused, err)
+	}
+	return nil
+}
+
+// Liar signs with the stranger's key and says that it is somebody else's.
+func (s *Stranger) Liar(owner did.DID) did.Signer { return liar{s.Key, owner} }
+
+type liar struct {
+	*keystore.Key
+	claims did.DID
+}
+
+// DID returns the claim.
+func (l liar) DID() did.DID { return l.claims }

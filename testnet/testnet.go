@@ -1,0 +1,219 @@
+// Package testnet builds meshes of lmosd nodes: for tests, for demonstrations, and to try things on a laptop.
+//
+// There are three tiers behind one type. [Simulated] nodes live in a simulated network without sockets, made for
+// testing/synctest: time jumps, twenty nodes cost seconds. [InProcess] nodes are real hosts on loopback in this process.
+// [Processes] are real lmosd processes, which can be killed. All are asked through the same client of the HTTP API.
+package testnet
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/gateway"
+)
+
+// Options of a testnet. The zero value is a full mesh with throw-away keys.
+type Options struct {
+	// Network is the network's name; empty makes one of Seed, so that the nodes never meet a real mesh.
+	Network string
+	// Seed makes keys, and so DIDs, reproducible. 0 means 1.
+	Seed int64
+	// Topology says who is connected to whom: full, ring, star, line, two-orgs or random:K. Empty means full.
+	Topology string
+	// Latency is the one-way delay of a link. [Simulated] only; 0 means 10 ms.
+	Latency time.Duration
+	// Dir holds data directories and logs; Binary is the lmosd program and Args go to each `lmosd run`. [Processes] only.
+	Dir, Binary string
+	Args        []string
+	Log         *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	if o.Seed == 0 {
+		o.Seed = 1
+	}
+	if o.Network == "" {
+		o.Network = fmt.Sprintf("tn-%d", o.Seed)
+	}
+	if o.Topology == "" {
+		o.Topology = "full"
+	}
+	if o.Latency == 0 {
+		o.Latency = 10 * time.Millisecond
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// A Net is a running testnet. The caller closes it.
+type Net struct {
+	Network string
+	Seed    int64
+	Members []*Member // in order; number 1 first
+	close   []func() error
+}
+
+// A Member is one node of a testnet. Its embedded client asks the node with the rights of its administrator.
+type Member struct {
+	*gateway.Client
+	N     int // from 1
+	DID   did.DID
+	Addrs []string // multiaddrs with /p2p
+	// What follows is empty in tiers without processes.
+	API, Socket, DataDir, Log string
+	PID                       int
+
+	stop, kill func() error
+}
+
+// Stop ends the node as SIGTERM does; Kill ends it as SIGKILL does, without a word to anybody.
+func (m *Member) Stop() error { return m.stop() }
+
+// Kill ends the node at once.
+func (m *Member) Kill() error { return m.kill() }
+
+// Close stops every node that still runs and releases the rest.
+func (t *Net) Close() error {
+	var errs []error
+	for i := len(t.close) - 1; i >= 0; i-- {
+		errs = append(errs, t.close[i]())
+	}
+	t.close = nil
+	return errors.Join(errs...)
+}
+
+// Key returns the key of node n (from 1) of the testnet that seed makes.
+func Key(seed int64, n int) (*keystore.Key, error) { return keystore.FromSeed(keySeed(seed, n)) }
+
+func keySeed(seed int64, n int) [32]byte {
+	b := []byte("lmosd testnet key ")
+	b = binary.BigEndian.AppendUint64(b, uint64(seed))
+	return sha256.Sum256(binary.BigEndian.AppendUint64(b, uint64(n)))
+}
+
+// A link is a connection of two nodes, by number from 0; the first dials.
+type link struct{ from, to int }
+
+// links returns the connections of a topology over n nodes. The error says which topologies there are.
+func links(topology string, n int, seed int64) ([]link, error) {
+	name, arg, _ := strings.Cut(topology, ":")
+	switch name {
+	case "full":
+		return every(n, func(i, j int) bool { return true }), nil
+	case "ring":
+		return every(n, func(i, j int) bool { return j == i+1 || i == 0 && j == n-1 }), nil
+	case "line":
+		return every(n, func(i, j int) bool { return j == i+1 }), nil
+	case "star":
+		return every(n, func(i, j int) bool { return i == 0 }), nil
+	case "two-orgs": // two full halves with one connection between them
+		half := (n + 1) / 2
+		return every(n, func(i, j int) bool { return (i < half) == (j < half) || i == 0 && j == half }), nil
+	case "random":
+		if k, err := strconv.Atoi(arg); err == nil && k > 0 {
+			return random(n, k, seed), nil
+		}
+	}
+	return nil, fmt.Errorf("no topology is named %q: take full, ring, line, star, two-orgs or random:K", topology)
+}
+
+// every returns the pairs i < j that want holds for.
+func every(n int, want func(i, j int) bool) []link {
+	var ls []link
+	for i := range n {
+		for j := i + 1; j < n; j++ {
+			if want(i, j) {
+				ls = append(ls, link{i, j})
+			}
+		}
+	}
+	return ls
+}
+
+// random connects each node to its successor, so that the mesh is one, and to k-1 others.
+func random(n, k int, seed int64) []link {
+	r := rand.New(rand.NewPCG(uint64(seed), 0))
+	set := map[link]bool{}
+	for i := range n {
+		set[ordered(i, (i+1)%n)] = true
+		for range k - 1 {
+			set[ordered(i, r.IntN(n))] = true
+		}
+	}
+	ls := make([]link, 0, len(set))
+	for l := range set {
+		if l.from != l.to {
+			ls = append(ls, l)
+		}
+	}
+	slices.SortFunc(ls, func(a, b link) int { return a.from*n + a.to - b.from*n - b.to })
+	return ls
+}
+
+func ordered(i, j int) link { return link{min(i, j), max(i, j)} }
+
+// connect makes the connections of a topology, many at once.
+func (t *Net) connect(ctx context.Context, topology string) error {
+	ls, err := links(topology, len(t.Members), t.Seed)
+	if err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(16)
+	for _, l := range ls {
+		g.Go(func() error {
+			from, to := t.Members[l.from], t.Members[l.to]
+			if err := from.Connect(ctx, to.Addrs[0]); err != nil {
+				return fmt.Errorf("connect node %d to node %d: %w", from.N, to.N, err)
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// Settle waits until every node has found gossip peers and a place in the DHT, or ctx ends.
+func (t *Net) Settle(ctx context.Context) error {
+	if len(t.Members) < 2 {
+		return nil
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	for _, m := range t.Members {
+		g.Go(func() error {
+			return Until(ctx, fmt.Sprintf("node %d is meshed", m.N), func() bool {
+				s, err := m.Status(ctx)
+				return err == nil && s.Gossip.Peers > 0 && s.DHT.Table > 0
+			})
+		})
+	}
+	return g.Wait()
+}
+
+// Until asks cond every few milliseconds until it holds. The error says what was waited for.
+func Until(ctx context.Context, what string, cond func() bool) error {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !cond() {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waited for: %s: %w", what, context.Cause(ctx))
+		case <-tick.C:
+		}
+	}
+	return nil
+}
