@@ -8,7 +8,7 @@
 // verification makes that a description.
 //
 // The library trusts the shape of replies and reads large frames, so nothing here uses its own sender or an unguarded
-// handler: see sender and guard, which spec/libp2p.md §8 prescribes for every mode, clients included.
+// handler, in any mode, clients included: see sender (rules S1 to S12) and guard (rules G1 to G8).
 package dht
 
 import (
@@ -36,7 +36,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Parameters of the DHT (spec/libp2p.md §18).
+// Parameters of the DHT. MaxRecordAge is the longest lifetime of an ordinary record.
 const (
 	bucketSize      = 20
 	minBucket       = 11
@@ -245,8 +245,8 @@ func (o Options) kadMode() (kad.ModeOpt, error) {
 	return kad.ModeAuto, nil
 }
 
-// kadOptions are the options of spec/libp2p.md §7.1. Its validator of public keys is left out: every key here is inside its
-// PeerID, so that nobody has a use for such records.
+// kadOptions are the options of the library. There is no validator of public keys: every key here is inside its PeerID, so
+// that nobody has a use for such records.
 func (d *DHT) kadOptions(mode kad.ModeOpt) []kad.Option {
 	opts := []kad.Option{
 		kad.ProtocolPrefix(protocol.ID("/lmos/" + d.o.Network)),

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	kad "github.com/libp2p/go-libp2p-kad-dht"
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/lmosd/lmosd/did"
@@ -82,7 +83,8 @@ func TestGetWhatIsNotThere(t *testing.T) {
 		t.Errorf("got %v, want that it is not found", err)
 	}
 	alone := start(t, 9, loopback(t, 9), nil)
-	if _, err = alone.Get(t.Context(), alone.key.DID(), "urn:none"); !errors.Is(err, did.ErrNotFound) || !errors.Is(err, ErrNoPeers) {
+	_, err = alone.Get(t.Context(), alone.key.DID(), "urn:none")
+	if !errors.Is(err, did.ErrNotFound) || !errors.Is(err, ErrNoPeers) {
 		t.Errorf("alone: got %v, want that there is nobody to ask", err)
 	}
 	if s := alone.Stats(); s.Gets != 1 || s.Missed != 1 {
@@ -483,13 +485,35 @@ func TestOptions(t *testing.T) {
 	if ids := h.Mux().Protocols(); containsAny(fmt.Sprint(ids), "lmos") {
 		t.Errorf("handlers are left after Close: %v", ids)
 	}
-	kad, records := Protocols("main")
-	if kad != "/lmos/main/kad/1.0.0" || records != "/lmos/main/records/1" {
-		t.Errorf("protocols %s and %s", kad, records)
+	inDHT, records := Protocols("main")
+	if inDHT != "/lmos/main/kad/1.0.0" || records != "/lmos/main/records/1" {
+		t.Errorf("protocols %s and %s", inDHT, records)
+	}
+	if _, ok := d.o.Local.Body([32]byte{}); ok || len(d.o.Local.Hosted(td.Query{})) != 0 {
+		t.Error("a node without Local holds something")
 	}
 }
 
 func containsAny(s, part string) bool { return strings.Contains(s, part) }
+
+func TestModes(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		o    Options
+		want kad.ModeOpt
+	}{
+		{Options{}, kad.ModeAuto},
+		{Options{Mode: ModeAuto}, kad.ModeAuto},
+		{Options{Mode: ModeAuto, PublishPrivate: true}, kad.ModeAutoServer},
+		{Options{Mode: ModeServer}, kad.ModeServer},
+		{Options{Mode: ModeClient, PublishPrivate: true}, kad.ModeClient},
+	}
+	for _, tt := range tests {
+		if got, err := tt.o.kadMode(); err != nil || got != tt.want {
+			t.Errorf("%q, private %v: got %v, %v; want %v", tt.o.Mode, tt.o.PublishPrivate, got, err, tt.want)
+		}
+	}
+}
 
 // TestSeedComesLater starts a node before its seed.
 func TestSeedComesLater(t *testing.T) {

@@ -20,7 +20,7 @@ const (
 	maxFaulty  = 1024             // peers that are remembered
 )
 
-// faults deals with peers that send malformed replies (spec/libp2p.md §8.1 S12). It is safe for concurrent use.
+// faults deals with peers that send malformed replies (S12). It is safe for concurrent use.
 type faults struct {
 	host host.Host
 	log  *slog.Logger

@@ -6,7 +6,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 )
 
-// Limits of inbound DHT streams (spec/libp2p.md §8.2). A PUT_VALUE is at most 8 KiB of record, an ADD_PROVIDER one peer
+// Limits of inbound DHT streams. A PUT_VALUE is at most 8 KiB of record, an ADD_PROVIDER one peer
 // record, so 64 KiB is ample.
 const (
 	maxInbound = 64 << 10         // G3: a request

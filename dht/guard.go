@@ -18,7 +18,7 @@ import (
 	manet "github.com/multiformats/go-multiaddr/net"
 )
 
-// Limits of the inbound side (spec/libp2p.md §8.2).
+// Limits of the inbound side.
 const (
 	maxStreams     = 512 // G2: at once, the inbound limit of the protocol in the resource manager
 	maxPeerStreams = 8   // G5: at once from one peer
@@ -27,8 +27,18 @@ const (
 	requestBurst = 2000
 )
 
-// A guard is the host as the library sees it: every handler that the library sets gets the limits of spec/libp2p.md §8.2
-// around it. It is safe for concurrent use.
+// A guard is the host as the library sees it. Around every handler that the library sets it puts these rules, in this order:
+//
+//   - G1 new streams have a rate per address or subnet
+//   - G2 streams at once are bounded; nobody waits for a place
+//   - G3 a frame that announces too much never reaches the reader: see gate
+//   - G4 a frame that has begun must end, and an idle stream ends
+//   - G5 one peer has eight streams at most
+//   - G6 a panic of the handler costs its stream
+//   - G7 one peer's requests have a rate: see onRequest
+//   - G8 what others store is bounded: see quota
+//
+// It is safe for concurrent use.
 type guard struct {
 	host.Host
 	admits   func(peer.ID) bool

@@ -27,7 +27,7 @@ import (
 // so that Provide could neither count nor wait, and it sends each key on its own, which the guards of others would refuse by
 // the hundred. What it does well, to share look-ups among neighbouring keys, is done here by region.
 const (
-	provideEvery = providerAge * 10 / 22                        // spec/libp2p.md §7.7
+	provideEvery = providerAge * 10 / 22                        // so that one failed round loses nothing
 	thinEvery    = 30 * time.Minute                             // of a key that fewer than K nodes have: the network may have grown
 	retryFirst   = time.Second                                  // after a key that nobody took; doubles
 	retryLast    = 5 * time.Minute                              // up to this

@@ -15,7 +15,9 @@ import (
 
 func TestKeysOf(t *testing.T) {
 	t.Parallel()
-	keys := keysOf(&td.Record{Thing: "urn:x", Capabilities: []string{"ask", "urn:telekom:billing", "urn:telekom:capability:billing:read:all"}})
+	keys := keysOf(&td.Record{Thing: "urn:x", Capabilities: []string{
+		"ask", "urn:telekom:billing", "urn:telekom:capability:billing:read:all",
+	}})
 	want := []provideKey{thingKey("urn:x")}
 	for _, l := range []string{
 		"ask", "telekom", "telekom:billing", "telekom:capability", "telekom:capability:billing", "telekom:capability:billing:read",

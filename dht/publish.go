@@ -19,7 +19,7 @@ import (
 
 const (
 	lookupTime = 15 * time.Second // of finding the closest peers
-	putTime    = 10 * time.Second // of one peer's acknowledgement (spec/libp2p.md §7.5)
+	putTime    = 10 * time.Second // of one peer's acknowledgement
 	doubtTime  = 3 * time.Second  // of looking for a newer record
 )
 

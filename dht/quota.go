@@ -21,7 +21,7 @@ import (
 // errFull says that a store is full of entries that are closer to this node.
 var errFull = errors.New("full of closer entries")
 
-// Sizes of the two stores (spec/libp2p.md §8.2 G8). A node is one of the twenty closest for 20/N of all keys of a network
+// Sizes of the two stores (G8). A node is one of the twenty closest for 20/N of all keys of a network
 // of N nodes, so these hold what an honest network of 10,000 things asks of it many times over.
 const (
 	maxValues        = 16 << 10

@@ -219,7 +219,8 @@ func TestQuotaIsClosed(t *testing.T) {
 	_, get := q.Get(t.Context(), k)
 	_, query := q.Query(t.Context(), dsq.Query{})
 	for name, err := range map[string]error{
-		"Get": get, "Query": query, "Put": q.Put(t.Context(), k, nil), "Delete": q.Delete(t.Context(), k), "Commit": batch.Commit(t.Context()),
+		"Get": get, "Query": query, "Put": q.Put(t.Context(), k, nil), "Delete": q.Delete(t.Context(), k),
+		"Commit": batch.Commit(t.Context()),
 	} {
 		if !errors.Is(err, errClosed) {
 			t.Errorf("%s: got %v, want that it is closed", name, err)

@@ -12,7 +12,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Limits of a reply (spec/libp2p.md §8.1). A full FIND_NODE or GET_VALUE reply is twenty peers and a record.
+// Limits of a reply. A full FIND_NODE or GET_VALUE reply is twenty peers and a record.
 const (
 	maxReply     = 256 << 10 // S1: of a frame, in bytes
 	maxRequest   = maxInbound

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"runtime"
+	"strings"
 	"testing"
 
 	pb "github.com/libp2p/go-libp2p-kad-dht/pb"
@@ -36,6 +37,9 @@ func TestRoundTripRefusesWhatIsNoReply(t *testing.T) {
 	get := message(pb.Message_GET_VALUE, "key", nil)
 	find := message(pb.Message_FIND_NODE, "key", nil)
 	frame := func(m *pb.Message) []byte { return appendFrame(nil, marshal(t, m)) }
+	with := func(m *pb.Message, key, value string) []byte {
+		return frame(message(m.GetType(), "key", &recpb.Record{Key: []byte(key), Value: []byte(value)}))
+	}
 	tests := []struct {
 		name  string
 		req   *pb.Message
@@ -53,11 +57,11 @@ func TestRoundTripRefusesWhatIsNoReply(t *testing.T) {
 		{"mis-keyed", get, frame(message(pb.Message_GET_VALUE, "other", nil))},
 		{"put without record", put, frame(message(pb.Message_PUT_VALUE, "key", nil))},
 		{"put with empty record", put, frame(message(pb.Message_PUT_VALUE, "key", &recpb.Record{}))},
-		{"put with another key", put, frame(message(pb.Message_PUT_VALUE, "key", &recpb.Record{Key: []byte("k"), Value: []byte("value")}))},
-		{"put with another value", put, frame(message(pb.Message_PUT_VALUE, "key", &recpb.Record{Key: []byte("key"), Value: []byte("v")}))},
-		{"get with another key", get, frame(message(pb.Message_GET_VALUE, "key", &recpb.Record{Key: []byte("k"), Value: []byte("v")}))},
-		{"get with a key-less record", get, frame(message(pb.Message_GET_VALUE, "key", &recpb.Record{Value: []byte("v")}))},
-		{"get with a huge record", get, frame(message(pb.Message_GET_VALUE, "key", &recpb.Record{Key: []byte("key"), Value: make([]byte, td.MaxRecord+1)}))},
+		{"put with another key", put, with(put, "k", "value")},
+		{"put with another value", put, with(put, "key", "v")},
+		{"get with another key", get, with(get, "k", "v")},
+		{"get with a key-less record", get, with(get, "", "v")},
+		{"get with a huge record", get, with(get, "key", strings.Repeat("v", td.MaxRecord+1))},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Limits of calls to one peer (spec/libp2p.md §8.1).
+// Limits of calls to one peer.
 const (
 	callTime  = 10 * time.Second // S2: of a request with its reply
 	idleLine  = 10 * time.Second // S11: how long an unused stream is kept; a server keeps it for a minute
@@ -25,8 +25,23 @@ const (
 	maxAtWork = 4                // S11: calls at once to one peer; with as many unused streams that is what a server takes
 )
 
-// A sender sends DHT messages and lets only well-formed replies through (spec/libp2p.md §8.1). It is what the library and
-// this package send with; nothing here uses the library's own. It is safe for concurrent use.
+// A sender sends DHT messages and lets only well-formed replies through. It is what the library and this package send with;
+// nothing uses the library's own. Its rules:
+//
+//   - S1 a reply has 256 KiB at most, checked before anything is allocated; a request 64 KiB
+//   - S2 a call ends after ten seconds or with its context, and leaves no goroutine
+//   - S3 a reply has the type of its request
+//   - S4 an acknowledged PUT_VALUE comes back with its key and value
+//   - S5 a record in a reply to GET_VALUE has the key that was asked for, and the size of a record
+//   - S6 a reply with a key has that of its request
+//   - S7 lists of peers, and of their addresses, are cut; peers that are none are dropped
+//   - S8 anything else is an error and a reset, never a nil reply without an error
+//   - S9 a message without reply is acknowledged by the end of the stream
+//   - S10 latencies are noted, and outcomes counted by type
+//   - S11 a few streams per peer are kept for the next call, fewer than a server takes
+//   - S12 a peer whose reply is malformed is reported
+//
+// It is safe for concurrent use.
 type sender struct {
 	host   host.Host
 	protos []protocol.ID

@@ -249,7 +249,9 @@ func TestRestart(t *testing.T) {
 func TestFilterAddrs(t *testing.T) {
 	t.Parallel()
 	var addrs []ma.Multiaddr
-	for _, a := range []string{"/ip4/127.0.0.1/tcp/1", "/ip4/10.0.0.1/tcp/1", "/ip4/93.184.216.34/tcp/1", "/ip6/2606:2800::1/udp/1/quic-v1"} {
+	for _, a := range []string{
+		"/ip4/127.0.0.1/tcp/1", "/ip4/10.0.0.1/tcp/1", "/ip4/93.184.216.34/tcp/1", "/ip6/2606:2800::1/udp/1/quic-v1",
+	} {
 		addrs = append(addrs, testAddr(t, a))
 	}
 	if got := (Options{}).filterAddrs(addrs); len(got) != 2 || !got[0].Equal(addrs[2]) {

@@ -41,5 +41,5 @@ func (v *validator) Validate(key string, value []byte) error {
 }
 
 // Select returns the index of the record that wins; a tie goes to the lowest, or a record that is published again would
-// not count as received again, and die of age (spec/libp2p.md §7.2). It is an error only if nothing can be read.
+// not count as received again, and die of age. It is an error only if nothing can be read.
 func (v *validator) Select(_ string, values [][]byte) (int, error) { return td.Select(values) }

@@ -16,7 +16,8 @@ import (
 func TestQuestionsTravel(t *testing.T) {
 	t.Parallel()
 	q := td.Query{
-		Capability: []string{"a", "b:c"}, ID: "urn:x", Owner: testSigner(t, 1).DID(), Action: "ask", Type: "agent", Text: "words", Limit: 7,
+		Capability: []string{"a", "b:c"}, ID: "urn:x", Owner: testSigner(t, 1).DID(), Action: "ask", Type: "agent",
+		Text: "words", Limit: 7,
 	}
 	frame, err := encodeMessage(findQuestion(q), maxQuestion)
 	if err != nil {
@@ -117,7 +118,9 @@ func TestDecodeAnswer(t *testing.T) {
 }
 
 func FuzzQuestion(f *testing.F) {
-	for _, q := range []*question{{Op: opBody, Hash: make([]byte, 32)}, findQuestion(td.Query{Capability: []string{"a"}, Limit: 3})} {
+	for _, q := range []*question{
+		{Op: opBody, Hash: make([]byte, 32)}, findQuestion(td.Query{Capability: []string{"a"}, Limit: 3}),
+	} {
 		b, err := cbor.Marshal(q)
 		if err != nil {
 			f.Fatal(err)

@@ -147,7 +147,7 @@ type AgentDetail struct {
 	Kind       string          `json:"kind"` // Agent
 	Agent      Agent           `json:"agent"`
 	Signature  Signature       `json:"signature"`
-	TD         json.RawMessage `json:"td"` // without insignificant space; GET /things/{id} has the signed bytes
+	TD         json.RawMessage `json:"td"`     // without insignificant space; GET /things/{id} has the signed bytes
 	Record     []byte          `json:"record"` // the signed record, base64: what travels through the mesh
 }
 

@@ -246,7 +246,7 @@ func (n *Node) openMesh() error {
 	n.offers.hosts, n.offers.bind = n.hosts, n.agent
 	n.offers.add = func(d *td.Description) (bool, error) { return n.dir.Add(d) }
 
-	n.dht, err = dht.New(n.host, dht.Options{Network: n.opts.Network, Mode: dht.Mode(n.opts.DHTMode), PublishPrivate: !n.opts.PublicOnly, Store: n.stores.dht(),
+	n.dht, err = dht.New(n.host, dht.Options{Network: n.opts.Network, Mode: dht.Mode(n.opts.DHTMode), PublishPrivate: !n.opts.PublicOnly, Store: n.stores.fast,
 		Seeds: n.seeds.list, Verifier: n.verifier, Local: n.offers, Admits: n.policy.Admits,
 		Diversity: n.opts.Diversity, Log: n.log})
 	if err != nil {
@@ -261,7 +261,7 @@ func (n *Node) openMesh() error {
 	}
 	n.onClose(n.gossip.Close)
 
-	n.dir, err = directory.New(directory.Options{Store: n.stores.index(), Verifier: n.verifier, Sources: []directory.Source{n.dht},
+	n.dir, err = directory.New(directory.Options{Store: n.stores.fast, Verifier: n.verifier, Sources: []directory.Source{n.dht},
 		Fetch: n.dht.Body, Bind: n.bind, Self: n.key.DID(), Max: n.opts.MaxThings, Log: n.log})
 	if err != nil {
 		return fmt.Errorf("open the directory: %w", err)

@@ -80,10 +80,9 @@ func openPebble(path, dir string, log *slog.Logger) (*stores, error) {
 	return &stores{durable: durable, fast: fast, close: durable.Close, dir: dir}, nil
 }
 
-// own, index, values, … name the parts of the database.
+// own and peers name the node's parts of the database. The DHT and the directory name theirs themselves (/dht, /directory) and
+// get the whole: a namespace inside one of the same name loses its prefix.
 func (s *stores) own() ds.Batching   { return namespace.Wrap(s.durable, ds.NewKey("/own")) }
-func (s *stores) index() ds.Batching { return namespace.Wrap(s.fast, ds.NewKey("/directory")) }
-func (s *stores) dht() ds.Batching   { return namespace.Wrap(s.fast, ds.NewKey("/dht")) }
 func (s *stores) peers() ds.Batching { return namespace.Wrap(s.fast, ds.NewKey("/peers")) }
 
 // room returns an error of code DiskFull if the disk of the store has almost no space left.

@@ -23,6 +23,7 @@ func (c *checker) check() {
 	c.checkSchema()
 	c.checkContext()
 	c.checkID()
+	c.checkBase()
 	c.checkSecurity()
 	c.checkLinks()
 	c.checkLMOS()
@@ -50,6 +51,18 @@ func (c *checker) checkContext() {
 func (c *checker) checkID() {
 	if id := text(c.doc["id"]); len(id) > MaxID {
 		c.fail("/id", "has %d bytes; an id may have %d", len(id), MaxID)
+	}
+}
+
+// checkBase bounds the variables of the base, which every relative href takes over.
+func (c *checker) checkBase() {
+	const most = 16
+	base := text(c.doc["base"])
+	switch names, ok := templateVars(base); {
+	case !ok:
+		c.fail("/base", "a brace without its counterpart: %s is no URI template", show(base))
+	case len(names) > most:
+		c.fail("/base", "may have %d variables, has %d", most, len(names))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/proof"
@@ -52,7 +53,9 @@ func checkSigned(t *Thing) error {
 	if t.ID == "" {
 		return invalid("", `the TD is signed and "id" is missing: remove "proof" to have both made`)
 	}
-	if _, err := proof.Verify(context.Background(), t.doc, proof.Check{}); err != nil {
+	// Whether the proof is in its time is for Sign to say, which has a clock.
+	created, _ := time.Parse(time.RFC3339, text(object(t.doc["proof"])["created"]))
+	if _, err := proof.Verify(context.Background(), t.doc, proof.Check{Now: created}); err != nil {
 		return fmt.Errorf(`%w: %w; remove "proof" to have the TD signed anew`, ErrSignature, err)
 	}
 	return nil

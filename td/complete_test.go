@@ -4,10 +4,14 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/internal/jcs"
 )
 
 const (
@@ -171,4 +175,73 @@ func TestSignedTDOfAnother(t *testing.T) {
 	if !bytes.Equal(again.TD, thing.Raw) {
 		t.Error("a TD that was signed is signed again")
 	}
+}
+
+// Whatever a TD looks like, completing it changes @context, may add an id right after it, and keeps every other byte of every
+// member, and their order.
+func TestCompleteKeepsTheRest(t *testing.T) {
+	t.Parallel()
+	owner := signer(t, 1).DID()
+	rapid.Check(t, func(rt *rapid.T) {
+		raw := drawTD(rt)
+		thing, err := Complete(raw, owner)
+		if err != nil {
+			rt.Fatalf("%v\n%s", err, raw)
+		}
+		before, after := membersOf(rt, raw), membersOf(rt, thing.Raw)
+		if !slices.ContainsFunc(before, func(m jcs.Member) bool { return m.Name == "id" }) {
+			at := slices.IndexFunc(after, func(m jcs.Member) bool { return m.Name == "id" })
+			if at < 1 || after[at-1].Name != "@context" {
+				rt.Fatalf("the id is at %d\n%s", at, thing.Raw)
+			}
+			after = slices.Delete(after, at, at+1)
+		}
+		for i, m := range after {
+			if i >= len(before) || m.Name != before[i].Name || m.Name != "@context" && !bytes.Equal(m.Raw, before[i].Raw) {
+				rt.Fatalf("member %d changed: %s\n%s\n%s", i, m.Name, raw, thing.Raw)
+			}
+		}
+		for _, uri := range []string{Context10, Context11, ContextDiscovery, ContextProof} {
+			if !slices.Contains(array(thing.doc["@context"]), any(uri)) {
+				rt.Fatalf("%s is missing\n%s", uri, thing.Raw)
+			}
+		}
+		if _, declared := usesLMOS(thing.doc); !declared {
+			rt.Fatalf("the LMOS prefix is missing\n%s", thing.Raw)
+		}
+	})
+}
+
+// drawTD writes a valid TD with LMOS terms in some order and spacing.
+func drawTD(t *rapid.T) []byte {
+	gap := rapid.SampledFrom([]string{"", " ", "\n", "\r\n\t", "\n    "})
+	contexts := rapid.SampledFrom([]string{
+		c11, c10, "[" + c11 + "]", "[\n" + c10 + "\n,\n" + c11 + " ]", "[ " + c11 + `, {"a": "b"}, "https://example.com"]`,
+		"[" + c10 + `,{"x":"],}"}]`, "[" + c11 + ", " + cDI + ", {}]", "[" + c11 + ", {" + cLMOS + "}]",
+	}).Draw(t, "context")
+	members := []string{
+		`"@context":` + contexts, `"title":"T"`, `"security": "n"`, `"securityDefinitions":{"n":{"scheme":"nosec"}}`,
+		`"lmos:capabilities" : [ "a" ]`, `"x\"}":"{[\"@context\""`,
+	}
+	if rapid.Bool().Draw(t, "with id") {
+		members = append(members, `"id": "urn:x"`)
+	}
+	var b strings.Builder
+	b.WriteString(gap.Draw(t, "before") + "{" + gap.Draw(t, "open"))
+	for i, m := range rapid.Permutation(members).Draw(t, "members") {
+		if i > 0 {
+			b.WriteString(gap.Draw(t, "left") + "," + gap.Draw(t, "right"))
+		}
+		b.WriteString(m)
+	}
+	b.WriteString(gap.Draw(t, "close") + "}" + gap.Draw(t, "after"))
+	return []byte(b.String())
+}
+
+func membersOf(t *rapid.T, raw []byte) []jcs.Member {
+	members, err := jcs.Members(raw)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, raw)
+	}
+	return members
 }

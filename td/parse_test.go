@@ -203,6 +203,10 @@ func TestParseRefuses(t *testing.T) {
 		{"a base of 3 kB", tdWith(`"base": "http://` + strings.Repeat("x", 3000) + `"`), "/base",
 			"may have 2048 characters, has 3007"},
 
+		{"a base of 17 variables", tdWith(`"base": "http://` + strings.Repeat("{x}", 17) + `"`), "/base",
+			"may have 16 variables, has 17"},
+		{"a base with half a variable", tdWith(`"base": "http://{x"`), "/base",
+			`a brace without its counterpart: "http://{x" is no URI template`},
 		{"a property without forms", property(`"type": "string"`), "/properties/p", `"forms" is missing`},
 		{"an action without forms", action(``), "/actions/a", `"forms" is missing`},
 		{"an event without forms", event(``), "/events/e~1~0", `"forms" is missing`},
@@ -538,4 +542,15 @@ func TestHTTPTerms(t *testing.T) {
 			t.Errorf("%s: raw form %s", name, f.Raw)
 		}
 	}
+}
+
+// What a person sees who made many mistakes at once.
+func TestBrokenTD(t *testing.T) {
+	t.Parallel()
+	_, err := Parse(readFile(t, "broken.td.json"))
+	var b strings.Builder
+	for _, issue := range issuesOf(err) {
+		b.WriteString(issue.String() + "\n")
+	}
+	golden(t, "broken.txt", []byte(b.String()))
 }

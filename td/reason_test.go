@@ -169,7 +169,7 @@ func TestHostileTDsAreCheap(t *testing.T) {
 		}
 		return before + strings.TrimSuffix(b.String(), ",") + after
 	}
-	base := `"base": "http://x/` + strings.Repeat("{b}", 600) + `/"`
+	base := `"base": "http://x/` + strings.Repeat("{b}", 16) + strings.Repeat("b", 1900) + `/"`
 	tests := []struct {
 		name, raw string
 		issues    int

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -214,11 +213,7 @@ func TestHostileSchemasAreCheap(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			schema, value := ParseSchema(decodeJSON(t, tt.schema)), decodeJSON(t, tt.value)
-			start := time.Now()
-			issues := schema.Check(value)
-			if took := time.Since(start); took > 20*time.Second { // a guard against hours; the race detector is slow
-				t.Errorf("took %v", took)
-			}
+			issues := schema.Check(value) // unbounded, some of these would take longer than the universe
 			got := ""
 			if len(issues) > 0 {
 				got = issues[0].String()

@@ -228,3 +228,67 @@ func TestRefresh(t *testing.T) {
 		t.Errorf("with a proof that ended: %v", err)
 	}
 }
+
+// A thing that came from the mesh is signed by its owner already: it can be offered again, and by nobody else.
+func TestSignAgain(t *testing.T) {
+	t.Parallel()
+	k := signer(t, 1)
+	d := verified(t, published(t, readFile(t, "weather.td.json"), k, 7))
+	s, err := Sign(d.Thing, k, lease(8))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(s.TD, d.Raw) || verified(t, s).Record.Seq != 8 {
+		t.Error("the TD is another")
+	}
+	if _, err := Sign(d.Thing, signer(t, 2), lease(8)); !errors.Is(err, ErrOwner) {
+		t.Errorf("by another: %v", err)
+	}
+	changed := &Thing{ID: d.ID, Raw: bytes.Replace(d.Raw, []byte("Europe"), []byte("Africa"), 1)}
+	if _, err := Sign(changed, k, lease(8)); !errors.Is(err, ErrSignature) {
+		t.Errorf("changed: %v", err)
+	}
+	if _, err := Sign(&Thing{ID: d.ID, Raw: []byte("x")}, k, lease(8)); err == nil {
+		t.Error("garbage was signed")
+	}
+}
+
+// A signer that answers nonsense does not get into the mesh.
+func TestSignerThatAnswersNonsense(t *testing.T) {
+	t.Parallel()
+	k := signer(t, 1)
+	thing, err := Complete([]byte(tdWith(`"id": "urn:x"`)), k.DID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Sign(thing, stub{k.DID(), make([]byte, 10)}, lease(1)); err == nil || !strings.Contains(err.Error(), "gave 10 bytes") {
+		t.Errorf("got %v", err)
+	}
+	s, err := Sign(thing, stub{k.DID(), make([]byte, 64)}, lease(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Verify(context.Background(), NewVerifier(did.Keys()), epoch); !errors.Is(err, ErrSignature) {
+		t.Errorf("got %v, want %v", err, ErrSignature)
+	}
+}
+
+type stub struct {
+	id        did.DID
+	signature []byte
+}
+
+func (s stub) DID() did.DID                        { return s.id }
+func (s stub) Sign(string, []byte) ([]byte, error) { return s.signature, nil }
+
+// The same lease of the same TD gives the same bytes: nothing depends on the order of a map.
+func TestSignIsDeterministic(t *testing.T) {
+	t.Parallel()
+	k := signer(t, 1)
+	first := published(t, readFile(t, "weather.td.json"), k, 7)
+	for range 5 {
+		if again := published(t, readFile(t, "weather.td.json"), k, 7); !bytes.Equal(again.Record, first.Record) {
+			t.Fatal("the same lease gives another record")
+		}
+	}
+}

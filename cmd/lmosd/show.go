@@ -90,15 +90,15 @@ func (a *app) showAgent(d *gateway.AgentDetail) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range d.Agent.Actions {
-		var input *td.Schema
-		if action := t.Actions[name]; action != nil {
-			input = action.Input
-		}
-		a.next("lmosd call %s %s %s", copyable(d.Agent), name, sample(input))
+	if len(d.Agent.Actions) == 0 {
+		a.next("lmosd find")
 		return nil
 	}
-	a.next("lmosd find")
+	name, input := d.Agent.Actions[0], (*td.Schema)(nil)
+	if action := t.Actions[name]; action != nil {
+		input = action.Input
+	}
+	a.next("lmosd call %s %s %s", copyable(d.Agent), name, sample(input))
 	return nil
 }
 

@@ -53,7 +53,9 @@ func code(err error) interact.Code {
 
 // failing makes a thing that answers with err.
 func failing(err error) interact.Thing {
-	return interact.Func(func(context.Context, *interact.Message) iter.Seq2[*interact.Message, error] { return interact.Fail(err) })
+	return interact.Func(func(context.Context, *interact.Message) iter.Seq2[*interact.Message, error] {
+		return interact.Fail(err)
+	})
 }
 
 func TestUnary(t *testing.T) {
@@ -502,19 +504,24 @@ func TestRequestStream(t *testing.T) {
 
 func TestRequestStreamThatFails(t *testing.T) {
 	each(t, func(t *testing.T, transport string) {
-		ended := make(chan error, 1)
+		began, ended := make(chan struct{}), make(chan error, 1)
 		p := newPair(t, transport, interact.Func(func(_ context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 			return func(yield func(*interact.Message, error) bool) {
 				var last error
 				for _, err := range m.Chunks {
-					last = err
+					if last = err; err == nil {
+						close(began)
+					}
 				}
 				ended <- last
 			}
 		}), Options{}, Options{})
 		m := ask("upload", "")
 		m.Chunks = func(yield func([]byte, error) bool) {
-			_ = yield([]byte("one"), nil) && yield(nil, errors.New("the microphone was unplugged"))
+			if yield([]byte("one"), nil) {
+				<-began
+				yield(nil, errors.New("the microphone was unplugged"))
+			}
 		}
 		_, err := interact.Ask(t.Context(), p.thing, m)
 		if err == nil || !strings.Contains(err.Error(), "unplugged") {

@@ -142,6 +142,7 @@ func TestAHostThatRestarted(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = p.server.Close()
+			until(t, "the caller notices", func() bool { return p.caller.Stats().Streams == 0 })
 			p.server = newBinding(t, p.serverHost, Options{})
 			p.server.Serve(answering)
 		}

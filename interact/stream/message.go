@@ -62,8 +62,8 @@ func appendReply(dst []byte, r, req *interact.Message, f follow) ([]byte, error)
 
 // finishMessage appends the members that requests and replies share, and checks what was appended to dst.
 func finishMessage(w *mapWriter, dst []byte, m *interact.Message, f follow) ([]byte, error) {
-	if y := m.Time.Year(); y > 1677 && y < 2262 { // what nanoseconds since 1970 can express
-		w.int(11, m.Time.UnixNano())
+	if n := m.Time.UnixNano(); !m.Time.IsZero() && m.Time.Equal(time.Unix(0, n)) { // from 1677 to 2262
+		w.int(11, n)
 	}
 	w.uint(12, uint64(m.Hops)+1)
 	w.uint(13, uint64(f.size))

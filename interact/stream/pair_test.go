@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/libp2p/go-libp2p"
 	"github.com/libp2p/go-libp2p/core/host"
@@ -68,6 +69,18 @@ func newPair(t testing.TB, transport string, local interact.Thing, caller, serve
 	connect(t, p.callerHost, p.serverHost)
 	p.thing = p.caller.Thing([]td.Host{at(t, p.serverHost)})
 	return p
+}
+
+// until waits for a condition that another goroutine brings about.
+func until(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for tick := time.NewTicker(time.Millisecond); !ok(); {
+		select {
+		case <-tick.C:
+		case <-t.Context().Done():
+			t.Fatal("waited for nothing: ", what)
+		}
+	}
 }
 
 func connect(t testing.TB, a, b host.Host) {

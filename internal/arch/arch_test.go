@@ -69,7 +69,8 @@ var homes = []struct {
 	{"google.golang.org/protobuf", []string{"dht"}, "messages of the DHT's own protocol"},
 	{"github.com/libp2p/go-libp2p-pubsub", []string{"pubsub"}, "gossipsub"},
 	{"github.com/libp2p/go-libp2p/x/rate", []string{"dht", "node"}, "limits per address: of streams, of connections"},
-	{"github.com/libp2p/go-libp2p/p2p/protocol/ping", []string{"interact/stream"}, "is a silent host still there"},
+	{"github.com/libp2p/go-libp2p/p2p/protocol/ping", []string{"interact/stream", "node"}, "is a silent host still there; its limits"},
+	{"github.com/libp2p/go-libp2p/p2p/net/swarm", []string{"interact/stream", "node"}, "the host's network; its errors of dialling"},
 	{"github.com/libp2p/go-libp2p/p2p/net/mock", []string{"testnet"}, "simulated networks"},
 	{"github.com/libp2p/go-libp2p", []string{"node"}, "the host is made in one place, of the parts it needs"},
 	{"github.com/quic-go/quic-go", []string{"node"}, "keys and hooks of the QUIC sockets"},
@@ -84,6 +85,7 @@ var homes = []struct {
 	{"github.com/spf13/cobra", []string{"cmd/lmosd"}, "commands"},
 	{"github.com/spf13/pflag", []string{"cmd/lmosd"}, "flags"},
 	{"github.com/itchyny/gojq", []string{"cmd/lmosd"}, "--jq"},
+	{"golang.org/x/sys", []string{"cmd/lmosd"}, "the width of a terminal"},
 	{"github.com/mattn/go-isatty", []string{"cmd/lmosd"}, "is it a terminal"},
 	{"github.com/mattn/go-runewidth", []string{"cmd/lmosd"}, "columns of wide letters"},
 }

@@ -1,0 +1,371 @@
+package stream
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/cbor"
+	"github.com/lmosd/lmosd/td"
+)
+
+// wireMessage and wireError are the maps of the package comment, for a codec that knows nothing of this one.
+type wireMessage struct {
+	Type        uint64 `cbor:"1,keyasint"`
+	Thing       string `cbor:"2,keyasint,omitempty"`
+	ID          string `cbor:"3,keyasint,omitempty"`
+	Correlation string `cbor:"4,keyasint,omitempty"`
+	Name        string `cbor:"5,keyasint,omitempty"`
+	Status      uint64 `cbor:"6,keyasint,omitempty"`
+	ContentType string `cbor:"7,keyasint,omitempty"`
+	TraceParent string `cbor:"8,keyasint,omitempty"`
+	TraceState  string `cbor:"9,keyasint,omitempty"`
+	Left        uint64 `cbor:"10,keyasint,omitempty"`
+	Time        *int64 `cbor:"11,keyasint,omitempty"`
+	Hops        uint64 `cbor:"12,keyasint"`
+	Size        uint64 `cbor:"13,keyasint,omitempty"`
+	Stream      bool   `cbor:"14,keyasint,omitempty"`
+	Data        []byte `cbor:"15,keyasint,omitempty"`
+}
+
+type wireError struct {
+	Code   uint64      `cbor:"1,keyasint"`
+	Title  string      `cbor:"2,keyasint,omitempty"`
+	Hint   string      `cbor:"3,keyasint,omitempty"`
+	Detail string      `cbor:"4,keyasint,omitempty"`
+	Issues [][2]string `cbor:"5,keyasint,omitempty"`
+}
+
+// drawMessage draws a message that can be sent.
+func drawMessage(t *rapid.T) *interact.Message {
+	text := func(name string, limit int) string { return rapid.StringN(0, 40, limit).Draw(t, name) }
+	m := &interact.Message{
+		Type: interact.Type(rapid.Uint8Range(1, math.MaxUint8).Draw(t, "type")), Thing: text("thing", maxThing),
+		ID: text("id", maxID), Correlation: text("correlation", maxID), Name: text("name", maxName),
+		Status:      interact.Status(rapid.Uint8Range(0, 5).Draw(t, "status")),
+		ContentType: text("content type", maxMedia), TraceParent: text("traceparent", maxTrace),
+		TraceState: text("tracestate", maxTrace), Hops: rapid.Uint8Range(0, 254).Draw(t, "hops"),
+		Data: rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "data"),
+	}
+	if rapid.Bool().Draw(t, "timed") {
+		m.Time = time.Unix(0, rapid.Int64().Draw(t, "time")).UTC()
+	}
+	if len(m.Data) == 0 {
+		m.Data = nil
+	}
+	return m
+}
+
+// TestRequestIsCBOR: what is written is what a general codec writes, and is read back.
+func TestRequestIsCBOR(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		m := drawMessage(t)
+		left := rapid.Uint64Range(0, maxLeft).Draw(t, "left")
+		f := follow{stream: rapid.Bool().Draw(t, "stream")}
+		got, err := appendRequest(nil, m, f, left)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := wireMessage{uint64(m.Type), m.Thing, m.ID, m.Correlation, m.Name, uint64(m.Status), m.ContentType, m.TraceParent,
+			m.TraceState, left, nil, uint64(m.Hops) + 1, 0, f.stream, m.Data}
+		if !m.Time.IsZero() {
+			n := m.Time.UnixNano()
+			w.Time = &n
+		}
+		want, err := cbor.Marshal(w)
+		if err != nil || !bytes.Equal(got, want) {
+			t.Fatalf("got %x, want %x (%v)", got, want, err)
+		}
+		now := time.Unix(1000, 0)
+		back, follow, err := readRequest(got, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Hops++
+		if left > 0 {
+			m.Deadline = now.Add(time.Duration(left) * time.Millisecond)
+		}
+		if d := cmp.Diff(m, back); d != "" || follow != f {
+			t.Fatalf("read back %+v (-want +got):\n%s", follow, d)
+		}
+	})
+}
+
+// TestReplySaysWhatDiffers: what a reply shares with its request is not sent, and is there again at the other end.
+func TestReplySaysWhatDiffers(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		req := drawMessage(t)
+		r := req.Reply(interact.PropertyReading, "text/plain", []byte("42"))
+		b, err := appendReply(nil, r, req, follow{})
+		if err != nil || len(b) > 30 {
+			t.Fatalf("%d bytes, %v", len(b), err)
+		}
+		back, _, err := readReply(b, req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Hops++
+		if d := cmp.Diff(r, back); d != "" {
+			t.Fatalf("a plain reply (-want +got):\n%s", d)
+		}
+		other := drawMessage(t) // the fields that it leaves empty are those of the request
+		if b, err = appendReply(nil, other, req, follow{}); err != nil {
+			t.Fatal(err)
+		}
+		if back, _, err = readReply(b, req); err != nil {
+			t.Fatal(err)
+		}
+		if other.Thing != "" && back.Thing != other.Thing || other.Name != "" && back.Name != other.Name ||
+			back.ID != other.ID || back.ContentType != other.ContentType || !bytes.Equal(back.Data, other.Data) {
+			t.Fatalf("got %+v, want %+v", back, other)
+		}
+	})
+}
+
+// TestGoldenFrames holds the bytes of the package comment still.
+func TestGoldenFrames(t *testing.T) {
+	t.Parallel()
+	m := &interact.Message{Type: interact.InvokeAction, Thing: "weather", Name: "getWeather", Data: []byte("{}")}
+	for name, c := range map[string]struct {
+		kind kind
+		id   uint64
+		body func([]byte) ([]byte, error)
+		want string
+	}{
+		"request": {kindRequest, 1, func(b []byte) ([]byte, error) { return appendRequest(b, m, follow{}, 5000) },
+			"24" + "01" + "01" + "a6" + "0109" + "026777656174686572" + "056a67657457656174686572" + "0a191388" + "0c01" + "0f427b7d"},
+		"reply": {kindLast, 300, func(b []byte) ([]byte, error) { return appendReply(b, done(m, "{}"), m, follow{}) },
+			"0f" + "03" + "ac02" + "a4" + "011822" + "0603" + "0c01" + "0f427b7d"},
+		"error": {kindError, 1, func(b []byte) ([]byte, error) {
+			return appendError(b, interact.Errorf(interact.Loop, "h", "t")), nil
+		}, "0d" + "05" + "01" + "a3" + "011905b8" + "026174" + "036168"},
+		"cancel": {kindCancel, 7, func(b []byte) ([]byte, error) { return b, nil }, "02" + "07" + "07"},
+	} {
+		got, err := appendFrame(nil, c.kind, c.id, c.body)
+		if err != nil || hex.EncodeToString(got) != c.want {
+			t.Errorf("%s: got %x, want %s (%v)", name, got, c.want, err)
+		}
+	}
+}
+
+func TestBadMaps(t *testing.T) {
+	t.Parallel()
+	for name, b := range map[string]string{
+		"nothing":                   "",
+		"no map":                    "01",
+		"no type":                   "a10c01",
+		"type 0":                    "a20100" + "0c01",
+		"no hops":                   "a10109",
+		"cut":                       "a20109" + "0c",
+		"bytes after the end":       "a20109" + "0c01" + "00",
+		"a member too few":          "a30109" + "0c01",
+		"keys not in order":         "a20c01" + "0109",
+		"a key twice":               "a301090109" + "0c01",
+		"an unknown key":            "a30109" + "0c01" + "1001",
+		"key 0":                     "a300010109" + "0c01",
+		"a number not shortest":     "a2011809" + "0c01",
+		"a length not shortest":     "a30109" + "02780161" + "0c01",
+		"8 bytes not shortest":      "a301091b0000000000000001" + "0c01",
+		"an indefinite map":         "bf01090c01ff",
+		"an indefinite text":        "a30109027f6161ff" + "0c01",
+		"a reserved head":           "a2011c" + "0c01",
+		"a text as type":            "a2016161" + "0c01",
+		"a text that is no UTF-8":   "a301090261ff" + "0c01",
+		"an empty text":             "a3010902600c01",
+		"a text longer than there":  "a3010902790400" + "0c01",
+		"4 GiB of text":             "a30109027affffffff" + "0c01",
+		"2^64-1 bytes of data":      "a301090c010f5bffffffffffffffff",
+		"empty data":                "a301090c010f40",
+		"data and its size":         "a401090c010d0a0f4161",
+		"a false":                   "a301090c010ef4",
+		"a status of no meaning":    "a3010906060c01",
+		"a type over 255":           "a2011901000c01",
+		"more time than a year":     "a30109" + "0a1b0000001000000000" + "0c01",
+		"a map that is too large":   "b8640109",
+		"an id longer than allowed": "a3010903790101" + strings.Repeat("61", 257) + "0c01",
+	} {
+		raw, err := hex.DecodeString(b)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if m, _, err := readRequest(raw, time.Now()); !errors.Is(err, errCBOR) {
+			t.Errorf("%s: got %+v, %v", name, m, err)
+		}
+	}
+	req := ask("a", "")
+	for name, b := range map[string]string{"a reply with a request stream": "a301090c010ef5", "a reply with a deadline": "a301090a010c01"} {
+		raw, _ := hex.DecodeString(b)
+		if _, _, err := readReply(raw, req); !errors.Is(err, errCBOR) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	for name, b := range map[string]string{
+		"no code": "a0", "code 0": "a10100", "a code over 65535": "a1011a00010000", "no issues": "a2011905b80580",
+		"an issue of one": "a2011905b805818161", "an issue of three": "a2011905b80581836161616161", "unknown key": "a2011905b80601",
+		"cut issue": "a2011905b8058182", "nothing": "", "33 issues": "a2011905b8059821" + strings.Repeat("826060", 33),
+	} {
+		raw, err := hex.DecodeString(b)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if e, err := readError(raw); err == nil {
+			t.Errorf("%s: got %+v", name, e)
+		}
+	}
+}
+
+func TestErrorIsCBOR(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.StringN(0, 30, maxIssue)
+		e := &interact.Error{Code: interact.Code(rapid.Uint16Range(1, math.MaxUint16).Draw(t, "code")), Title: text.Draw(t, "title"),
+			Hint: text.Draw(t, "hint")}
+		w := wireError{Code: uint64(e.Code), Title: e.Title, Hint: e.Hint, Detail: text.Draw(t, "detail")}
+		if w.Detail != "" {
+			e.Err = errors.New(w.Detail)
+		}
+		for range rapid.IntRange(0, maxIssues).Draw(t, "issues") {
+			i := td.Issue{Pointer: text.Draw(t, "pointer"), Reason: text.Draw(t, "reason")}
+			e.Issues, w.Issues = append(e.Issues, i), append(w.Issues, [2]string{i.Pointer, i.Reason})
+		}
+		got := appendError(nil, e)
+		want, err := cbor.Marshal(w)
+		if err != nil || !bytes.Equal(got, want) {
+			t.Fatalf("got %x, want %x (%v)", got, want, err)
+		}
+		back, err := readError(got)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !back.Remote || back.Code != e.Code || back.Title != e.Title || back.Hint != e.Hint || !slices.Equal(back.Issues, e.Issues) {
+			t.Fatalf("got %+v, want %+v", back, e)
+		}
+	})
+}
+
+func TestLongErrorsAreCut(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("é", 10_000)
+	e := &interact.Error{Title: long, Hint: "\xff" + long, Err: errors.New(long)}
+	for range 100 {
+		e.Issues = append(e.Issues, td.Issue{Pointer: long, Reason: long})
+	}
+	b := appendError(nil, e)
+	if len(b) > maxControl {
+		t.Errorf("an error of %d bytes", len(b))
+	}
+	back, err := readError(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if back.Code != interact.Internal || len(back.Title) != maxTitle || back.Hint != "" || len(back.Issues) != maxIssues {
+		t.Errorf("got code %v, a title of %d bytes, hint %q, %d issues", back.Code, len(back.Title), back.Hint, len(back.Issues))
+	}
+	if got := cut("aé", 2); got != "a" {
+		t.Errorf("a rune was cut in half: %q", got)
+	}
+}
+
+func TestTimesThatCannotBeSent(t *testing.T) {
+	t.Parallel()
+	m := ask("a", "")
+	m.Time = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+	b, err := appendRequest(nil, m, follow{}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if back, _, err := readRequest(b, time.Now()); err != nil || !back.Time.IsZero() {
+		t.Errorf("got %v, %v, want no time", back.Time, err)
+	}
+}
+
+func TestTimeLeft(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1000, 0)
+	for name, c := range map[string]struct {
+		deadline time.Time
+		want     uint64
+	}{
+		"none":         {time.Time{}, 0},
+		"a second":     {now.Add(time.Second), 1000},
+		"microseconds": {now.Add(time.Microsecond), 1},
+		"past":         {now.Add(-time.Hour), 1},
+		"a century":    {now.AddDate(100, 0, 0), maxLeft},
+	} {
+		if got := timeLeft(c.deadline, now); got != c.want {
+			t.Errorf("%s: got %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+func FuzzMessage(f *testing.F) {
+	for _, m := range []*interact.Message{{Type: 1}, ask("getWeather", `{"question":"Rain in Bonn?"}`),
+		{Type: interact.ReadProperty, Thing: "t", Name: "p", TraceParent: "tp", TraceState: "ts", Time: time.Unix(-1, 5), Correlation: "c"}} {
+		b, err := appendRequest(nil, m, follow{stream: true}, 100)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		now := time.Unix(1000, 0)
+		m, follow, err := readRequest(b, now)
+		if err != nil {
+			return
+		}
+		left := timeLeft(m.Deadline, now)
+		m.Hops--
+		if again, err := appendRequest(nil, m, follow, left); err != nil || !bytes.Equal(again, b) {
+			t.Errorf("%x was read as %+v, which is written as %x (%v)", b, m, again, err)
+		}
+		_, _, _ = readReply(b, ask("a", ""))
+	})
+}
+
+func FuzzError(f *testing.F) {
+	f.Add(appendError(nil, interact.Errorf(interact.NotFound, "lmosd find", "no agent matches")))
+	f.Add(appendError(nil, &interact.Error{Code: 1400, Issues: []td.Issue{{Pointer: "/a", Reason: "b"}}, Err: errors.New("c")}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		e, err := readError(b)
+		if err != nil {
+			return
+		}
+		if again := appendError(nil, e); !bytes.Equal(again, b) {
+			t.Errorf("%x was read as %+v, which is written as %x", b, e, again)
+		}
+	})
+}
+
+// TestCodecAllocates holds what a small message costs: the message and its texts when it is read, nothing when written.
+func TestCodecAllocates(t *testing.T) {
+	m := ask("getWeather", strings.Repeat("x", payload))
+	m.TraceParent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	buf := make([]byte, 0, 1024)
+	var b []byte
+	var err error
+	if n := testing.AllocsPerRun(100, func() { b, err = appendRequest(buf, m, follow{}, 100) }); n != 0 || err != nil {
+		t.Errorf("a request is written with %v allocations (%v), want 0", n, err)
+	}
+	now := time.Now()
+	if n := testing.AllocsPerRun(100, func() { _, _, err = readRequest(b, now) }); n > 2 || err != nil {
+		t.Errorf("a request is read with %v allocations (%v), want at most 2", n, err)
+	}
+	r := done(m, strings.Repeat("x", payload))
+	if n := testing.AllocsPerRun(100, func() { b, err = appendReply(buf, r, m, follow{}) }); n != 0 || err != nil {
+		t.Errorf("a reply is written with %v allocations (%v), want 0", n, err)
+	}
+	if n := testing.AllocsPerRun(100, func() { _, _, err = readReply(b, m) }); n > 1 || err != nil {
+		t.Errorf("a reply is read with %v allocations (%v), want at most 1", n, err)
+	}
+}

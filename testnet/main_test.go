@@ -1,0 +1,61 @@
+package testnet
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/examples/weather/agent"
+	"github.com/lmosd/lmosd/td"
+)
+
+// runAs makes the test binary be the lmosd program: see process_test.go.
+const runAs = "LMOSD_TESTNET_RUN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(runAs) != "" {
+		os.Exit(runNode(os.Args[1:]))
+	}
+	warmUp()
+	goleak.VerifyTestMain(m,
+		// A goroutine of QUIC's sockets ends a moment after the last connection on them.
+		goleak.IgnoreTopFunction("github.com/libp2p/go-libp2p/p2p/transport/quicreuse.(*reuse).gc"))
+}
+
+// warmUp makes what is made once in a process outside of any simulation: channels belong to the simulation that made them.
+func warmUp() {
+	key, err := keystore.New()
+	if err != nil {
+		panic(err)
+	}
+	now := time.Now()
+	s := signed(key, weatherTD(1), now)
+	if _, err := s.Verify(context.Background(), td.NewVerifier(nil), now); err != nil {
+		panic(err)
+	}
+}
+
+func signed(key *keystore.Key, raw []byte, now time.Time) *td.Signed {
+	t, err := td.Complete(raw, key.DID())
+	if err != nil {
+		panic(err)
+	}
+	s, err := td.Sign(t, key, td.Lease{Seq: uint64(now.UnixMilli()), Now: now, Lifetime: time.Hour, Hosts: []td.Host{{Node: key.DID()}}})
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
+// weatherTD is the weather agent at a port of this machine.
+func weatherTD(port int) []byte {
+	_, raw := agent.New(fmt.Sprintf("http://127.0.0.1:%d", port))
+	return raw
+}
+
+const capability = "urn:example:weather:forecast"
