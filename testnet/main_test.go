@@ -58,4 +58,14 @@ func weatherTD(port int) []byte {
 	return raw
 }
 
+// recordKey is where the record of a signed thing is kept.
+func recordKey(t *testing.T, s *td.Signed) [32]byte {
+	t.Helper()
+	r, err := td.NewVerifier(nil).Record(s.Record, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Key()
+}
+
 const capability = "urn:example:weather:forecast"

@@ -1,3 +1,209 @@
 package testnet
 
-func runNode([]string) int { return 1 }
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lmosd/lmosd/examples/weather/agent"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/node"
+)
+
+// runNode is the part of `lmosd run` that Processes relies on; the command itself is tested with the command.
+func runNode(args []string) int {
+	f := flag.NewFlagSet("run", flag.ContinueOnError)
+	dir, network, ready := f.String("data-dir", "", ""), f.String("mesh.network", "", ""), f.String("ready-file", "", "")
+	f.String("profile", "", "")
+	f.String("node.name", "", "")
+	if err := f.Parse(args[1:]); err != nil {
+		return 2
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	n, err := node.New(node.Options{Dir: *dir, Network: *network, Profile: "test", Loopback: true, ListenExplicit: true,
+		Listen: []string{"/ip4/127.0.0.1/udp/0/quic-v1", "/ip4/127.0.0.1/tcp/0"},
+		HTTP:   &node.HTTP{Listen: "127.0.0.1:0", Explicit: true, Socket: filepath.Join(*dir, "lmosd.sock")}})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer n.Close()
+	b, _ := json.Marshal(Ready{DID: n.DID(), P2P: n.Addrs(), API: n.API()})
+	if err := os.WriteFile(*ready+".new", b, 0o600); err != nil {
+		return 1
+	}
+	if err := os.Rename(*ready+".new", *ready); err != nil {
+		return 1
+	}
+	if err := n.Run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// shortDir is a folder whose sockets have a path that fits.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "tn")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+func processes(t *testing.T, n int, o Options) *Net {
+	t.Helper()
+	t.Setenv(runAs, "1")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	binary, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Binary = binary
+	net, err := Processes(ctx, n, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := net.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	if err := net.Settle(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return net
+}
+
+func TestKilledNodeComesBackWithWhatItPublished(t *testing.T) {
+	dir := shortDir(t)
+	handler, raw := agent.New("http://unset")
+	server := httptest.NewServer(handler)
+	defer server.Close()
+	_, raw = agent.New(server.URL)
+	net := processes(t, 2, Options{Dir: dir, Seed: 42})
+	p, err := net.Members[0].Publish(t.Context(), raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := net.Members[0].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := net.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again := processes(t, 2, Options{Dir: dir, Seed: 42})
+	if again.Members[0].DID != net.Members[0].DID {
+		t.Errorf("the node came back as %s, was %s", again.Members[0].DID, net.Members[0].DID)
+	}
+	input := []byte(`{"question":"Rain in Bonn?","interactionMode":"text"}`)
+	err = Until(t.Context(), "node 2 calls the agent again", func() bool {
+		out, _, err := again.Members[1].Call(t.Context(), p.Ref, "getWeather", interact.JSON, input)
+		return err == nil && len(out) > 0
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := again.Members[1].Agent(t.Context(), p.Ref)
+	if err != nil || d.Signature.Seq <= p.Seq {
+		t.Errorf("after the restart the record has seq %d (%v), want more than %d", d.Signature.Seq, err, p.Seq)
+	}
+}
+
+func TestStateSurvivesItsMaker(t *testing.T) {
+	dir := shortDir(t)
+	net := processes(t, 2, Options{Dir: dir, Seed: 7, Topology: "line"})
+	if _, err := net.Save(dir, "line", nil); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(s.Nodes) != 2 || s.Nodes[0].DID != net.Members[0].DID || s.Nodes[1].API == "" {
+		t.Errorf("got %+v, want the two nodes with their addresses", s)
+	}
+	for _, n := range s.Nodes {
+		if !Alive(n.PID, n.Born) {
+			t.Errorf("node %d does not live", n.N)
+		}
+		if Alive(n.PID, "1") {
+			t.Errorf("a process with the number of node %d and another birth was taken for it", n.N)
+		}
+	}
+	if err := s.Down(); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range s.Nodes {
+		if Alive(n.PID, n.Born) {
+			t.Errorf("node %d still lives", n.N)
+		}
+	}
+	if _, err := Load(dir); !os.IsNotExist(err) {
+		t.Errorf("the state file is still there (%v)", err)
+	}
+	if err := s.Purge(); err != nil {
+		t.Fatal(err)
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 0 {
+		t.Errorf("purge left %v", left)
+	}
+}
+
+func TestAStrangerIsRefused(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	net, err := InProcess(ctx, 2, Options{Network: "stranger"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer net.Close()
+	if err := net.Settle(ctx); err != nil {
+		t.Fatal(err)
+	}
+	s, err := NewStranger("stranger")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	owner, err := Key(1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	genuine := signed(owner, weatherTD(1), now)
+	key := recordKey(t, genuine)
+	if err := s.Store(ctx, net.Members[1].Addrs[0], key, genuine.Record); err != nil {
+		t.Errorf("a true record was not taken: %v", err)
+	}
+	for name, value := range map[string][]byte{
+		"garbage":         []byte("garbage"),
+		"another's key":   signed(s.Key, weatherTD(1), now).Record,
+		"a changed byte":  flip(genuine.Record, len(genuine.Record)/2),
+		"a cut record":    genuine.Record[:len(genuine.Record)-1],
+		"an empty record": {},
+	} {
+		if err := s.Store(ctx, net.Members[1].Addrs[0], key, value); err == nil {
+			t.Errorf("%s was taken", name)
+		}
+	}
+}
+
+func flip(b []byte, at int) []byte {
+	c := append([]byte(nil), b...)
+	c[at] ^= 1
+	return c
+}

@@ -15,9 +15,6 @@ const (
 	MaxPairs = 1 << 12 // pairs of a map
 )
 
-// RawMessage is one encoded value, kept as it is.
-type RawMessage = cbor.RawMessage
-
 // encMode and decMode never change after they are made; both are safe for concurrent use.
 var (
 	encMode = must(deterministic().EncMode())

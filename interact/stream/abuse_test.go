@@ -1,0 +1,362 @@
+package stream
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/libp2p/go-libp2p"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	rcmgr "github.com/libp2p/go-libp2p/p2p/host/resource-manager"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// raw returns the bytes of a frame.
+func raw(k kind, id uint64, body string) []byte {
+	b, err := appendFrame(nil, k, id, func(b []byte) ([]byte, error) { return append(b, body...), nil })
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// request returns the bytes of a request frame.
+func rawRequest(id uint64, m *interact.Message, f follow) []byte {
+	b, err := appendFrame(nil, kindRequest, id, func(b []byte) ([]byte, error) { return appendRequest(b, m, f, 0) })
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// TestBadCallers: whatever a peer sends costs its own stream, and nothing else.
+func TestBadCallers(t *testing.T) {
+	each(t, func(t *testing.T, transport string) {
+		w := newWaiting()
+		p := newPair(t, transport, interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+			if m.Name == "wait" {
+				return w.Do(ctx, m)
+			}
+			return answering(ctx, m)
+		}), Options{}, Options{})
+		wait, echo := ask("wait", ""), ask("echo", "x")
+		violation := network.StreamProtocolViolation
+		for name, c := range map[string]struct {
+			sent []byte
+			code network.StreamErrorCode
+		}{
+			"garbage":                          {[]byte("GET / HTTP/1.1\r\nHost: example.com\r\n\r\n"), violation},
+			"zeros":                            {make([]byte, 100), violation},
+			"a frame of 4 GiB":                 {[]byte{0xff, 0xff, 0xff, 0xff, 0x0f, 1, 1}, violation},
+			"a frame of 100 MB":                {[]byte{0x80, 0xc2, 0xd7, 0x2f, 1, 1}, violation},
+			"a control frame of 65 kB":         {raw(kindChunk, 1, strings.Repeat("x", maxControl+1)), violation},
+			"a length not shortest":            {[]byte{0x82, 0x00, 7, 1}, violation},
+			"a number not shortest":            {[]byte{3, 7, 0x81, 0x00}, violation},
+			"a number without end":             {append([]byte{20, 7}, bytes.Repeat([]byte{0xff}, 19)...), violation},
+			"an unknown kind":                  {raw(9, 1, "x"), violation},
+			"no request first":                 {raw(kindCancel, 1, ""), violation},
+			"a map that is none":               {raw(kindRequest, 1, "nonsense"), violation},
+			"a reply":                          {append(rawRequest(1, wait, follow{}), raw(kindReply, 1, "x")...), violation},
+			"a number twice":                   {append(rawRequest(1, wait, follow{}), rawRequest(1, wait, follow{})...), violation},
+			"number 0 on a shared lane":        {append(rawRequest(1, wait, follow{}), rawRequest(0, wait, follow{})...), violation},
+			"a second request on an own lane":  {append(rawRequest(0, wait, follow{}), rawRequest(1, wait, follow{})...), violation},
+			"a chunk on a shared lane":         {append(rawRequest(1, wait, follow{}), raw(kindChunk, 1, "x")...), violation},
+			"data in chunks on a shared lane":  {rawRequest(1, echo, follow{size: 100}), violation},
+			"a stream on a shared lane":        {rawRequest(1, echo, follow{stream: true}), violation},
+			"more data than was announced":     {append(rawRequest(0, echo, follow{size: 2}), raw(kindChunk, 0, "xxx")...), violation},
+			"an empty chunk of data":           {append(rawRequest(0, echo, follow{size: 2}), raw(kindChunk, 0, "")...), violation},
+			"an end in the middle of the data": {append(rawRequest(0, echo, follow{size: 2}), raw(kindEnd, 0, "")...), violation},
+			"a chunk after the end": {append(append(rawRequest(0, wait, follow{stream: true}), raw(kindEnd, 0, "")...),
+				raw(kindChunk, 0, "x")...), violation},
+			"a cancel with a body":      {append(rawRequest(1, wait, follow{}), raw(kindCancel, 1, "x")...), violation},
+			"credit that was not used":  {append(rawRequest(1, wait, follow{}), raw(kindCredit, 1, "\x01")...), violation},
+			"credit that is no number":  {append(rawRequest(1, wait, follow{}), raw(kindCredit, 1, "\xff")...), violation},
+			"chunks without credit":     {append(rawRequest(0, wait, follow{stream: true}), flood(4<<20)...), violation},
+			"half a frame, then gone":   {raw(kindRequest, 1, "xxxxxxxx")[:5], violation},
+			"a request, then half more": {append(rawRequest(1, wait, follow{}), 50, 1, 2), violation},
+		} {
+			s, err := p.callerHost.NewStream(t.Context(), p.serverHost.ID(), Protocol)
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			_, _ = s.Write(c.sent) // it may be reset before the end
+			if strings.Contains(name, "half") {
+				_ = s.CloseWrite()
+			}
+			var reset *network.StreamError
+			if _, err := io.Copy(io.Discard, s); !errors.As(err, &reset) || reset.ErrorCode != c.code || !reset.Remote {
+				t.Errorf("%s: the stream ended with %v, want code %#x", name, err, c.code)
+			}
+			_ = s.Reset()
+		}
+		for len(w.began) > 0 {
+			<-w.began
+			<-w.ended // the end of the lane reached the work
+		}
+		if _, err := interact.Ask(t.Context(), p.thing, echo); err != nil {
+			t.Errorf("an honest call after all that: %v", err)
+		}
+		until(t, "the streams are gone", func() bool { return p.server.Stats().Streams == 1 && p.server.Stats().ServingNow == 0 })
+	})
+}
+
+// flood returns chunks of n bytes in all.
+func flood(n int) (b []byte) {
+	for range n / maxChunk {
+		b = append(b, raw(kindChunk, 0, strings.Repeat("x", maxChunk))...)
+	}
+	return b
+}
+
+// TestHarmlessFrames: what comes too late, or for a call that is over, is passed over.
+func TestHarmlessFrames(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, "tcp", answering, Options{}, Options{})
+	s, err := p.callerHost.NewStream(t.Context(), p.serverHost.ID(), Protocol)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Reset() }()
+	var sent []byte
+	for i := range uint64(3) {
+		sent = append(sent, rawRequest(i+1, ask("echo", "x"), follow{})...)
+		sent = append(sent, raw(kindCancel, 99, "")...)
+		sent = append(sent, raw(kindCredit, 77, "\x01")...)
+	}
+	if _, err := s.Write(sent); err != nil {
+		t.Fatal(err)
+	}
+	last := raw(kindLast, 1, "")
+	if _, err := io.ReadFull(s, make([]byte, 3*len(last))); err != nil {
+		t.Errorf("the answers: %v", err)
+	}
+}
+
+// TestBadHosts: a host that answers with nonsense gives an error, at once.
+func TestBadHosts(t *testing.T) {
+	each(t, func(t *testing.T, transport string) {
+		m := ask("a", "x")
+		reply := func(f follow) string {
+			b, err := appendReply(nil, done(m, "x"), m, f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(b)
+		}
+		for name, c := range map[string]struct {
+			sent []byte
+			want interact.Code
+		}{
+			"garbage":                  {[]byte("HTTP/1.1 400 Bad Request\r\n\r\n"), interact.Unreachable},
+			"a request":                {raw(kindRequest, 1, "x"), interact.Unreachable},
+			"a frame of 4 GiB":         {[]byte{0xff, 0xff, 0xff, 0xff, 0x0f}, interact.Unreachable},
+			"a map that is none":       {raw(kindLast, 1, "x"), interact.Internal},
+			"an error that is none":    {raw(kindError, 1, "x"), interact.Internal},
+			"a chunk without a reply":  {raw(kindChunk, 1, "x"), interact.Internal},
+			"data after the last":      {raw(kindLast, 1, reply(follow{size: 10})), interact.Internal},
+			"a huge answer":            {raw(kindReply, 1, reply(follow{size: 1 << 40})), interact.TooLarge},
+			"more data than announced": {append(raw(kindReply, 1, reply(follow{size: 1})), raw(kindChunk, 1, "xx")...), interact.Internal},
+			"replies without credit":   {bytes.Repeat(raw(kindReply, 1, strings.Repeat("x", maxControl)), 8), interact.Unreachable},
+			"an answer after the last": {append(raw(kindEnd, 1, ""), raw(kindEnd, 1, "")...), 0},
+		} {
+			server := newHost(t, transport)
+			server.SetStreamHandler(Protocol, func(s network.Stream) {
+				_, _ = s.Read(make([]byte, 1000))
+				_, _ = s.Write(c.sent)
+				_, _ = io.Copy(io.Discard, s)
+				_ = s.Reset()
+			})
+			caller := newBinding(t, newHost(t, transport), Options{})
+			var err error
+			for _, e := range caller.Thing([]td.Host{at(t, server)}).Do(t.Context(), m) {
+				err = e
+			}
+			if e := interact.AsError(err); err == nil && c.want != 0 || err != nil && e.Code != c.want {
+				t.Errorf("%s: got %v, want %v", name, err, c.want)
+			}
+		}
+	})
+}
+
+// limitedHost returns a host whose peers may use little memory.
+func limitedHost(t *testing.T, transport string) libp2p.Option {
+	t.Helper()
+	limits := rcmgr.PartialLimitConfig{ProtocolPeerDefault: rcmgr.ResourceLimits{Memory: 1 << 20}}
+	rm, err := rcmgr.NewResourceManager(rcmgr.NewFixedLimiter(limits.Build(rcmgr.DefaultLimits.Scale(256<<20, 1024))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = rm.Close() })
+	return libp2p.ResourceManager(rm)
+}
+
+func TestMemoryIsReserved(t *testing.T) {
+	each(t, func(t *testing.T, transport string) {
+		for name, c := range map[string]struct {
+			caller, server bool // is short of memory
+			local          interact.Thing
+			data           string
+		}{
+			"of the host, for a request":   {false, true, answering, strings.Repeat("x", 4<<20)},
+			"of the caller, for an answer": {true, false, big(4 << 20), ""},
+		} {
+			host := func(short bool) []libp2p.Option {
+				if short {
+					return []libp2p.Option{limitedHost(t, transport)}
+				}
+				return nil
+			}
+			server, client := newHost(t, transport, host(c.server)...), newHost(t, transport, host(c.caller)...)
+			newBinding(t, server, Options{}).Serve(c.local)
+			thing := newBinding(t, client, Options{}).Thing([]td.Host{at(t, server)})
+			if _, err := interact.Ask(t.Context(), thing, ask("a", c.data)); code(err) != interact.Overloaded {
+				t.Errorf("%s: got %v, want Overloaded", name, err)
+			}
+			if _, err := interact.Ask(t.Context(), thing, ask("a", "x")); c.server && err != nil {
+				t.Errorf("%s: a small call: %v", name, err)
+			}
+		}
+	})
+}
+
+func big(n int) interact.Thing {
+	return interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
+		return done(m, strings.Repeat("x", n)), nil
+	})
+}
+
+// A script is a stream that brings fixed bytes and keeps what is written.
+type script struct {
+	network.Stream
+	io.Reader
+	conn  scriptConn
+	scope *tally
+	mu    sync.Mutex
+	wrote bytes.Buffer
+}
+
+type scriptConn struct {
+	network.Conn
+	id peer.ID
+}
+
+func (c scriptConn) RemotePeer() peer.ID     { return c.id }
+func (c scriptConn) Stat() network.ConnStats { return network.ConnStats{} }
+
+// A tally is a scope that counts memory.
+type tally struct {
+	network.NullScope
+	mu             sync.Mutex
+	reserved, peak int
+}
+
+func (s *tally) ReserveMemory(n int, _ uint8) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reserved += n
+	s.peak = max(s.peak, s.reserved)
+	return nil
+}
+
+func (s *tally) ReleaseMemory(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reserved -= n
+}
+
+func (s *script) Read(p []byte) (int, error) { return s.Reader.Read(p) }
+func (s *script) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.wrote.Write(p)
+}
+func (s *script) Conn() network.Conn                           { return s.conn }
+func (s *script) Scope() network.StreamScope                   { return s.scope }
+func (s *script) Close() error                                 { return nil }
+func (s *script) CloseWrite() error                            { return nil }
+func (s *script) ResetWithError(network.StreamErrorCode) error { return nil }
+
+// scriptID is the id of an Ed25519 key.
+var scriptID = must(peer.Decode("12D3KooWGMYMmN1RGUYjWaSV6P3XtnBjwnosnJGNMnttfVCRnd6g"))
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// FuzzCaller gives a host whatever a caller may send.
+func FuzzCaller(f *testing.F) {
+	f.Add(rawRequest(1, ask("echo", "x"), follow{}))
+	f.Add(append(rawRequest(1, ask("echo", "x"), follow{}), raw(kindCancel, 1, "")...))
+	f.Add(append(rawRequest(0, ask("echo", ""), follow{size: 3}), raw(kindChunk, 0, "xxx")...))
+	f.Add(append(rawRequest(0, ask("echo", ""), follow{stream: true}), raw(kindEnd, 0, "")...))
+	f.Add(append(rawRequest(1, ask("echo", strings.Repeat("x", 20_000)), follow{}), raw(kindCredit, 1, "\x05")...))
+	f.Fuzz(func(t *testing.T, sent []byte) {
+		b := New(nil, Options{MaxMessage: 1 << 20})
+		b.local = interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+			if m.Chunks != nil {
+				for range m.Chunks {
+				}
+			}
+			return answering(ctx, m)
+		})
+		s := &script{Reader: bytes.NewReader(sent), conn: scriptConn{id: scriptID}, scope: &tally{}}
+		b.accept(s)
+		b.stop()
+		b.work.Wait()
+		if n := b.serving.Load(); n != 0 || len(b.lanes) != 0 || len(b.inbounds) != 0 {
+			t.Errorf("%d calls, %d lanes, %d peers are left", n, len(b.lanes), len(b.inbounds))
+		}
+		if limit := 20*len(sent) + 3*maxChunk; s.scope.peak > limit {
+			t.Errorf("%d bytes reserved for %d bytes of input", s.scope.peak, len(sent))
+		}
+	})
+}
+
+// FuzzHost gives a caller whatever a host may send.
+func FuzzHost(f *testing.F) {
+	m := ask("a", "x")
+	for _, follow := range []follow{{}, {size: 3}} {
+		b, err := appendReply(nil, done(m, "x"), m, follow)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(raw(kindLast, 1, string(b)))
+		f.Add(append(raw(kindReply, 1, string(b)), append(raw(kindChunk, 1, "xxx"), raw(kindEnd, 1, "")...)...))
+	}
+	f.Add(raw(kindError, 1, string(appendError(nil, interact.Errorf(interact.NotFound, "h", "t")))))
+	f.Fuzz(func(t *testing.T, sent []byte) {
+		b := New(nil, Options{})
+		r := &remote{b: b, id: scriptID, lanes: map[*lane]struct{}{}, slots: make(chan struct{}, 1), closed: true}
+		s := &script{Reader: bytes.NewReader(sent), conn: scriptConn{id: scriptID}, scope: &tally{}}
+		l, err := b.newLane(s, "", r, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := &call{request: request{m: m}, slots: r.slots}
+		c.ready = make(chan struct{}, 1)
+		r.slots <- struct{}{}
+		if err := r.add(l, c); err != nil {
+			t.Fatal(err)
+		}
+		b.work.Go(func() { l.serve(l.answer) })
+		if err := c.start(t.Context()); err == nil {
+			_ = c.replies(t.Context(), func(*interact.Message, error) bool { return true })
+		}
+		c.finish()
+		b.work.Wait()
+		if len(b.lanes) != 0 || len(r.slots) != 0 {
+			t.Errorf("%d lanes, %d calls are left", len(b.lanes), len(r.slots))
+		}
+	})
+}
