@@ -97,7 +97,8 @@ func startInside(ctx context.Context, n int, o Options, prepare func(i int, no *
 }
 
 func (t *Net) join(i int, key *keystore.Key, o Options, prepare func(int, *node.Options) (func() error, error)) error {
-	no := node.Options{Key: key, Name: fmt.Sprintf("node-%d", i+1), Network: o.Network, Profile: "test", Loopback: true, Log: o.Log}
+	no := node.Options{Key: key, Name: fmt.Sprintf("node-%d", i+1), Network: o.Network, Profile: "test", Loopback: true,
+		Lifetime: o.Lifetime, Log: o.Log}
 	cut, err := prepare(i, &no)
 	if err != nil {
 		return err

@@ -35,6 +35,8 @@ type Options struct {
 	Topology string
 	// Latency is the one-way delay of a link. [Simulated] only; 0 means 10 ms.
 	Latency time.Duration
+	// Lifetime is how long a record lives without its node; 0 means a day. Not for [Processes].
+	Lifetime time.Duration
 	// Dir holds data directories and logs; Binary is the lmosd program and Args go to each `lmosd run`. [Processes] only.
 	Dir, Binary string
 	Args        []string

@@ -53,7 +53,7 @@ func TestBadCallers(t *testing.T) {
 			sent []byte
 			code network.StreamErrorCode
 		}{
-			"garbage":                          {[]byte("GET / HTTP/1.1\r\nHost: example.com\r\n\r\n"), violation},
+			"garbage":                          {[]byte("GET / HTTP/1.1\r\nHost: example.com\r\nUser-Agent: one that says much about itself\r\n\r\n"), violation},
 			"zeros":                            {make([]byte, 100), violation},
 			"a frame of 4 GiB":                 {[]byte{0xff, 0xff, 0xff, 0xff, 0x0f, 1, 1}, violation},
 			"a frame of 100 MB":                {[]byte{0x80, 0xc2, 0xd7, 0x2f, 1, 1}, violation},
@@ -155,22 +155,23 @@ func TestBadHosts(t *testing.T) {
 			sent []byte
 			want interact.Code
 		}{
-			"garbage":                  {[]byte("HTTP/1.1 400 Bad Request\r\n\r\n"), interact.Unreachable},
-			"a request":                {raw(kindRequest, 1, "x"), interact.Unreachable},
-			"a frame of 4 GiB":         {[]byte{0xff, 0xff, 0xff, 0xff, 0x0f}, interact.Unreachable},
-			"a map that is none":       {raw(kindLast, 1, "x"), interact.Internal},
-			"an error that is none":    {raw(kindError, 1, "x"), interact.Internal},
-			"a chunk without a reply":  {raw(kindChunk, 1, "x"), interact.Internal},
-			"data after the last":      {raw(kindLast, 1, reply(follow{size: 10})), interact.Internal},
-			"a huge answer":            {raw(kindReply, 1, reply(follow{size: 1 << 40})), interact.TooLarge},
-			"more data than announced": {append(raw(kindReply, 1, reply(follow{size: 1})), raw(kindChunk, 1, "xx")...), interact.Internal},
-			"replies without credit":   {bytes.Repeat(raw(kindReply, 1, strings.Repeat("x", maxControl)), 8), interact.Unreachable},
-			"an answer after the last": {append(raw(kindEnd, 1, ""), raw(kindEnd, 1, "")...), 0},
+			"garbage":                   {[]byte("HTTP/1.1 400 Bad Request\r\nServer: one that says much about itself\r\nContent-Length: 0\r\n\r\n"), interact.Internal},
+			"a request":                 {raw(kindRequest, 1, "x"), interact.Internal},
+			"a frame of 4 GiB":          {[]byte{0xff, 0xff, 0xff, 0xff, 0x0f}, interact.Internal},
+			"a map that is none":        {raw(kindLast, 1, "x"), interact.Internal},
+			"an error that is none":     {raw(kindError, 1, "x"), interact.Internal},
+			"a chunk without a reply":   {raw(kindChunk, 1, "x"), interact.Internal},
+			"data after the last":       {raw(kindLast, 1, reply(follow{size: 10})), interact.Internal},
+			"a huge answer":             {raw(kindReply, 1, reply(follow{size: 1 << 40})), interact.TooLarge},
+			"more data than announced":  {append(raw(kindReply, 1, reply(follow{size: 1})), raw(kindChunk, 1, "xx")...), interact.Internal},
+			"half an answer, then gone": {raw(kindLast, 1, reply(follow{}))[:5], interact.Unreachable},
+			"an answer after the last":  {append(raw(kindEnd, 1, ""), raw(kindEnd, 1, "")...), 0},
 		} {
 			server := newHost(t, transport)
 			server.SetStreamHandler(Protocol, func(s network.Stream) {
 				_, _ = s.Read(make([]byte, 1000))
 				_, _ = s.Write(c.sent)
+				_ = s.CloseWrite()
 				_, _ = io.Copy(io.Discard, s)
 				_ = s.Reset()
 			})

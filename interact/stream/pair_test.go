@@ -21,8 +21,10 @@ var transports = map[string]string{"quic": "/ip4/127.0.0.1/udp/0/quic-v1", "tcp"
 // newHost returns a libp2p host on loopback.
 func newHost(t testing.TB, transport string, opts ...libp2p.Option) host.Host {
 	t.Helper()
-	opts = append([]libp2p.Option{libp2p.ListenAddrStrings(transports[transport]), libp2p.DisableMetrics(),
-		libp2p.ResourceManager(&network.NullResourceManager{})}, opts...)
+	if len(opts) == 0 {
+		opts = []libp2p.Option{libp2p.ResourceManager(&network.NullResourceManager{})}
+	}
+	opts = append(opts, libp2p.ListenAddrStrings(transports[transport]), libp2p.DisableMetrics())
 	h, err := libp2p.New(opts...)
 	if err != nil {
 		t.Fatal(err)
