@@ -7,8 +7,11 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -262,7 +265,7 @@ func TestNothingElseSigns(t *testing.T) {
 		got = append(got, typ.Method(i).Name)
 	}
 	slices.Sort(got)
-	want := []string{"DID", "Format", "GoString", "Libp2p", "LogValue", "MarshalJSON", "Peer", "Public", "Sign", "String"}
+	want := []string{"DID", "Format", "GoString", "Libp2p", "LogValue", "MarshalJSON", "Peer", "Public", "Save", "Sign", "String"}
 	if !slices.Equal(got, want) {
 		t.Errorf("methods %v, want %v", got, want)
 	}
@@ -274,5 +277,20 @@ func BenchmarkSign(b *testing.B) {
 		if _, err := k.Sign(did.PurposeAssertion, msg); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+func TestSaveKeepsWhatIsThere(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "d", "identity.pem")
+	first, second := newKey(t), newKey(t)
+	if err := first.Save(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Save(path); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("a second save gave %v, want fs.ErrExist", err)
+	}
+	if got, err := Open(path); err != nil || got.DID() != first.DID() {
+		t.Errorf("opened %v, %v; want %s", got, err, first.DID())
 	}
 }

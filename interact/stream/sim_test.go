@@ -1,0 +1,361 @@
+package stream
+
+import (
+	"context"
+	"crypto/rand"
+	"io"
+	"iter"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/network"
+	mocknet "github.com/libp2p/go-libp2p/p2p/net/mock"
+	"github.com/libp2p/go-libp2p/p2p/protocol/ping"
+	"github.com/multiformats/go-multiaddr"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// simulated runs a test in a bubble of simulated time, in which to sleep takes none, with n connected hosts.
+func simulated(t *testing.T, n int, test func(t *testing.T, hosts []host.Host)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		net := mocknet.New()
+		defer func() { _ = net.Close() }()
+		for range n {
+			key, _, err := crypto.GenerateEd25519Key(rand.Reader)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := net.AddPeer(key, multiaddr.StringCast("/ip4/192.0.2.1/tcp/1")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := net.LinkAll(); err != nil {
+			t.Fatal(err)
+		}
+		if err := net.ConnectAllButSelf(); err != nil {
+			t.Fatal(err)
+		}
+		test(t, net.Hosts())
+		synctest.Wait()
+	})
+}
+
+// bind returns a binding that runs, and what ends it.
+func bind(h host.Host, o Options) (*Binding, func()) {
+	b := New(h, o)
+	ctx, cancel := context.WithCancel(context.Background())
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		_ = b.Run(ctx)
+	}()
+	return b, func() {
+		cancel()
+		<-over
+		_ = b.Close()
+	}
+}
+
+// open opens a stream of the protocol and sends b on it.
+func open(t *testing.T, from, to host.Host, b []byte) network.Stream {
+	t.Helper()
+	s, err := from.NewStream(t.Context(), to.ID(), Protocol)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Write(b); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestPatienceWithCallers(t *testing.T) {
+	whole := rawRequest(1, ask("echo", "x"), follow{})
+	stream := rawRequest(0, ask("echo", "x"), follow{size: 10})
+	for name, c := range map[string]struct {
+		sent []byte
+		want time.Duration
+	}{
+		"no frame at all":          {nil, frameTime},
+		"one byte":                 {whole[:1], frameTime},
+		"half a frame":             {whole[:len(whole)/2], frameTime},
+		"a frame and half a frame": {append(whole[:len(whole):len(whole)], whole[:5]...), frameTime},
+		"half the data":            {append(stream[:len(stream):len(stream)], raw(kindChunk, 0, "12345")...), 2 * frameTime},
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 2, func(t *testing.T, hosts []host.Host) {
+				b, stop := bind(hosts[0], Options{})
+				defer stop()
+				b.Serve(answering)
+				began := time.Now()
+				s := open(t, hosts[1], hosts[0], c.sent)
+				_, _ = io.Copy(io.Discard, s) // until the host ends it
+				if took := time.Since(began); took < c.want || took > c.want+time.Second {
+					t.Errorf("the host waited for %v, want %v", took, c.want)
+				}
+				_ = s.Reset()
+			})
+		})
+	}
+}
+
+func TestIdleLanesAreClosed(t *testing.T) {
+	simulated(t, 2, func(t *testing.T, hosts []host.Host) {
+		server, stop := bind(hosts[0], Options{})
+		defer stop()
+		server.Serve(answering)
+		caller, stop := bind(hosts[1], Options{})
+		defer stop()
+		thing := caller.Thing([]td.Host{at(t, hosts[0])})
+		for range 3 {
+			if _, err := interact.Ask(t.Context(), thing, ask("a", "")); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if s := caller.Stats(); s.Pooled != 1 {
+				t.Errorf("after a minute %d streams are kept, want 1", s.Pooled)
+			}
+		}
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if c, s := caller.Stats(), server.Stats(); c.Streams != 0 || s.Streams != 0 {
+			t.Errorf("after three minutes %d and %d streams are open", c.Streams, s.Streams)
+		}
+		if n := len(caller.remotes); n != 0 {
+			t.Errorf("%d peers are remembered", n)
+		}
+		if _, err := interact.Ask(t.Context(), thing, ask("a", "")); err != nil {
+			t.Errorf("the next call: %v", err)
+		}
+	})
+}
+
+func TestTheHostClosesIdleLanesLater(t *testing.T) {
+	simulated(t, 2, func(t *testing.T, hosts []host.Host) {
+		b, stop := bind(hosts[0], Options{})
+		defer stop()
+		b.Serve(answering)
+		s := open(t, hosts[1], hosts[0], rawRequest(1, ask("a", ""), follow{}))
+		began := time.Now()
+		_, _ = io.Copy(io.Discard, s)
+		if took := time.Since(began); took < 4*time.Minute || took > 6*time.Minute {
+			t.Errorf("closed after %v, want five minutes", took)
+		}
+		_ = s.Reset()
+	})
+}
+
+func TestAPeerThatReadsNothing(t *testing.T) {
+	simulated(t, 2, func(t *testing.T, hosts []host.Host) {
+		b, stop := bind(hosts[0], Options{})
+		defer stop()
+		b.Serve(big(30_000))
+		s := open(t, hosts[1], hosts[0], nil)
+		for i := range uint64(100) {
+			if _, err := s.Write(rawRequest(i+1, ask("a", ""), follow{})); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		if n := b.Stats(); n.Streams != 0 || n.ServingNow != 0 {
+			t.Errorf("%d streams and %d calls wait for a peer that reads nothing", n.Streams, n.ServingNow)
+		}
+		_ = s.Reset()
+	})
+}
+
+func TestDeadline(t *testing.T) {
+	simulated(t, 2, func(t *testing.T, hosts []host.Host) {
+		ping.NewPingService(hosts[0])
+		server, stop := bind(hosts[0], Options{})
+		defer stop()
+		w := newWaiting()
+		server.Serve(w)
+		caller, stop := bind(hosts[1], Options{})
+		defer stop()
+		m := ask("a", "")
+		m.Deadline = time.Now().Add(3 * time.Second)
+		began := time.Now()
+		_, err := interact.Ask(t.Context(), caller.Thing([]td.Host{at(t, hosts[0])}), m)
+		if took := time.Since(began); code(err) != interact.Timeout || took != 3*time.Second {
+			t.Errorf("got %v after %v, want Timeout after 3 s", err, took)
+		}
+		<-w.ended
+		if took := time.Since(began); took > 3100*time.Millisecond {
+			t.Errorf("the host worked for %v", took)
+		}
+	})
+}
+
+// swallow takes streams and never answers, like a peer that was killed.
+func swallow(s network.Stream) {
+	_, _ = io.Copy(io.Discard, s)
+	_ = s.Reset()
+}
+
+func TestASilentPeer(t *testing.T) {
+	for name, c := range map[string]struct {
+		m    *interact.Message
+		want string // the answer, "" for Unreachable
+	}{
+		"an action is lost":            {ask("a", ""), ""},
+		"a read is asked elsewhere":    {&interact.Message{Type: interact.ReadProperty, Thing: "x", Data: []byte("d")}, "d"},
+		"an observation is, too":       {&interact.Message{Type: interact.ObserveProperty, Thing: "x", Data: []byte("d")}, "d"},
+		"a large action, on its own":   {ask("a", string(make([]byte, 100_000))), ""},
+		"an action with much patience": {&interact.Message{Type: interact.InvokeAction, Deadline: time.Now().Add(1e6 * time.Hour)}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 3, func(t *testing.T, hosts []host.Host) {
+				var log reachLog
+				dead := hosts[0]
+				dead.SetStreamHandler(Protocol, swallow)
+				dead.SetStreamHandler(ping.ID, swallow)
+				other, stop := bind(hosts[1], Options{})
+				defer stop()
+				other.Serve(answering)
+				caller, stop := bind(hosts[2], Options{Reach: log.reach})
+				defer stop()
+				began := time.Now()
+				r, err := interact.Ask(t.Context(), caller.Thing([]td.Host{at(t, dead), at(t, hosts[1])}), c.m)
+				// 700 ms until the doubt, 1 s for the probe.
+				if took := time.Since(began); took < 1700*time.Millisecond || took > 2*time.Second {
+					t.Errorf("it took %v, want 1.7 s", took)
+				}
+				if c.want == "" && code(err) != interact.Unreachable || c.want != "" && (err != nil || string(r.Data) != c.want) {
+					t.Errorf("got %v, %v", r, err)
+				}
+				if ok, told := log.last(at(t, dead).Node); ok || !told {
+					t.Error("the silent peer was not reported")
+				}
+				if n := hosts[2].Network().Connectedness(dead.ID()); n == network.Connected {
+					t.Error("the connection is still there")
+				}
+			})
+		})
+	}
+}
+
+func TestASlowAgentIsNoSilentPeer(t *testing.T) {
+	simulated(t, 2, func(t *testing.T, hosts []host.Host) {
+		var probes atomic.Int32
+		pong := &ping.PingService{Host: hosts[0]}
+		hosts[0].SetStreamHandler(ping.ID, func(s network.Stream) {
+			probes.Add(1)
+			pong.PingHandler(s)
+		})
+		server, stop := bind(hosts[0], Options{})
+		defer stop()
+		server.Serve(slow(time.Minute))
+		caller, stop := bind(hosts[1], Options{})
+		defer stop()
+		if _, err := interact.Ask(t.Context(), caller.Thing([]td.Host{at(t, hosts[0])}), ask("a", "")); err != nil {
+			t.Fatal(err)
+		}
+		if n := probes.Load(); n < 5 || n > 15 {
+			t.Errorf("probed %d times in a minute, want about 12", n)
+		}
+		time.Sleep(time.Minute)
+		if n := probes.Load(); n > 15 {
+			t.Errorf("probed %d times, nobody waits", n)
+		}
+	})
+}
+
+// slow is a thing that takes its time.
+func slow(d time.Duration) interact.Thing {
+	return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+		select {
+		case <-time.After(d):
+			return interact.One(done(m, "at last"))
+		case <-ctx.Done():
+			return interact.Fail(ctx.Err())
+		}
+	})
+}
+
+func TestANodeWithoutPing(t *testing.T) {
+	simulated(t, 2, func(t *testing.T, hosts []host.Host) {
+		hosts[0].RemoveStreamHandler(ping.ID)
+		server, stop := bind(hosts[0], Options{})
+		defer stop()
+		server.Serve(slow(10 * time.Second))
+		caller, stop := bind(hosts[1], Options{})
+		defer stop()
+		if _, err := interact.Ask(t.Context(), caller.Thing([]td.Host{at(t, hosts[0])}), ask("a", "")); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestOtherAnswersAreASignOfLife(t *testing.T) {
+	simulated(t, 2, func(t *testing.T, hosts []host.Host) {
+		hosts[0].SetStreamHandler(ping.ID, swallow) // no probe would be answered
+		server, stop := bind(hosts[0], Options{})
+		defer stop()
+		server.Serve(interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+			if m.Name == "slow" {
+				return slow(10*time.Second).Do(ctx, m)
+			}
+			return answering(ctx, m)
+		}))
+		caller, stop := bind(hosts[1], Options{})
+		defer stop()
+		thing := caller.Thing([]td.Host{at(t, hosts[0])})
+		over := make(chan error)
+		go func() {
+			_, err := interact.Ask(t.Context(), thing, ask("slow", ""))
+			over <- err
+		}()
+		for range 50 {
+			if _, err := interact.Ask(t.Context(), thing, ask("echo", "")); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(300 * time.Millisecond)
+		}
+		if err := <-over; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestWorkersRetire(t *testing.T) {
+	simulated(t, 2, func(t *testing.T, hosts []host.Host) {
+		server, stop := bind(hosts[0], Options{})
+		defer stop()
+		server.Serve(slow(time.Second))
+		caller, stop := bind(hosts[1], Options{})
+		defer stop()
+		thing := caller.Thing([]td.Host{at(t, hosts[0])})
+		over := make(chan error)
+		for range 2 * maxWorkers {
+			go func() {
+				_, err := interact.Ask(t.Context(), thing, ask("a", ""))
+				over <- err
+			}()
+		}
+		for range 2 * maxWorkers {
+			if err := <-over; err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		if n := server.waiting.Load(); n != maxWorkers {
+			t.Errorf("%d workers wait, want %d", n, maxWorkers)
+		}
+		time.Sleep(maxWorkers * writeTime)
+		synctest.Wait()
+		if n := server.waiting.Load(); n != 0 {
+			t.Errorf("%d workers wait after a quiet time", n)
+		}
+	})
+}
