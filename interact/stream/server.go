@@ -229,8 +229,10 @@ func (l *lane) conclude() {
 // run serves the request.
 func (v *served) run() {
 	err := v.work()
-	if errors.Is(err, errProtocol) || errors.Is(err, errCBOR) || errors.Is(err, errMemory) {
-		v.l.fail(err)
+	for _, fault := range [...]error{errProtocol, errCBOR, errMemory, errSlow} {
+		if errors.Is(err, fault) {
+			v.l.fail(err)
+		}
 	}
 	if v.left() == nil {
 		v.close(err)

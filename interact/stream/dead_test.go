@@ -1,0 +1,141 @@
+package stream
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/multiformats/go-multiaddr"
+	manet "github.com/multiformats/go-multiaddr/net"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// A wire carries UDP packets to a host until it is cut. Then they vanish, as they do when a machine loses its power.
+type wire struct {
+	front net.PacketConn
+	to    *net.UDPAddr
+
+	// mu owns what follows.
+	mu    sync.Mutex
+	cut   bool
+	backs map[string]*net.UDPConn // by who sends
+	work  sync.WaitGroup
+}
+
+// newWire returns a wire to the QUIC address a, and the address of its near end.
+func newWire(t *testing.T, a multiaddr.Multiaddr) (*wire, string) {
+	t.Helper()
+	udp, _ := multiaddr.SplitFunc(a, func(c multiaddr.Component) bool { return c.Protocol().Code == multiaddr.P_QUIC_V1 })
+	to, err := manet.ToNetAddr(udp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	front, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &wire{front: front, to: to.(*net.UDPAddr), backs: map[string]*net.UDPConn{}}
+	w.work.Go(w.forth)
+	t.Cleanup(w.close)
+	return w, "/ip4/127.0.0.1/udp/" + strconv.Itoa(front.LocalAddr().(*net.UDPAddr).Port) + "/quic-v1"
+}
+
+func (w *wire) forth() {
+	buf := make([]byte, 1<<16)
+	for {
+		n, from, err := w.front.ReadFrom(buf)
+		if err != nil {
+			return
+		}
+		if back := w.back(from); back != nil {
+			_, _ = back.Write(buf[:n])
+		}
+	}
+}
+
+// back returns the socket that stands for from, or nil once the wire is cut.
+func (w *wire) back(from net.Addr) *net.UDPConn {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if c := w.backs[from.String()]; c != nil || w.cut {
+		if w.cut {
+			return nil
+		}
+		return c
+	}
+	c, err := net.DialUDP("udp4", nil, w.to)
+	if err != nil {
+		return nil
+	}
+	w.backs[from.String()] = c
+	w.work.Go(func() {
+		buf := make([]byte, 1<<16)
+		for n, err := c.Read(buf); err == nil; n, err = c.Read(buf) {
+			if !w.isCut() {
+				_, _ = w.front.WriteTo(buf[:n], from)
+			}
+		}
+	})
+	return c
+}
+
+func (w *wire) isCut() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.cut
+}
+
+func (w *wire) sever() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.cut = true
+}
+
+func (w *wire) close() {
+	_ = w.front.Close()
+	w.mu.Lock()
+	for _, c := range w.backs {
+		_ = c.Close()
+	}
+	w.mu.Unlock()
+	w.work.Wait()
+}
+
+// TestAPeerThatLostItsPower: QUIC would notice after half a minute.
+func TestAPeerThatLostItsPower(t *testing.T) {
+	t.Parallel()
+	server, other := newHost(t, "quic"), newHost(t, "quic")
+	w := newWaiting()
+	newBinding(t, server, Options{}).Serve(interact.Func(w.Do))
+	newBinding(t, other, Options{}).Serve(answering)
+	cord, near := newWire(t, server.Addrs()[0])
+	where := at(t, server)
+	where.Addrs = []string{near}
+
+	var log reachLog
+	caller := newBinding(t, newHost(t, "quic"), Options{DoubtAfter: 100 * time.Millisecond, ProbeTimeout: 500 * time.Millisecond,
+		Reach: log.reach})
+	thing := caller.Thing([]td.Host{where, at(t, other)})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	go func() {
+		<-w.began
+		cord.sever()
+	}()
+	_, err := interact.Ask(ctx, thing, ask("a", ""))
+	if code(err) != interact.Unreachable {
+		t.Errorf("got %v, want Unreachable", err)
+	}
+	if ok, told := log.last(where.Node); ok || !told {
+		t.Error("the dead peer was not reported")
+	}
+	r, err := interact.Ask(ctx, thing, ask("echo", "the next host"))
+	if err != nil || string(r.Data) != "the next host" {
+		t.Errorf("the next call: %v, %v", r, err)
+	}
+}
