@@ -17,7 +17,7 @@ race: ## run the tests with the race detector
 	go test -race ./...
 
 fuzz: ## run every fuzz target for a minute
-	.ci/fuzz 60s
+	scripts/fuzz 60s
 
 bench: ## measure against NATS and a bare libp2p echo (docs/benchmarks.md)
 	cd bench && go run .

@@ -215,7 +215,7 @@ func (n *Node) openDir() error {
 
 func (n *Node) openNetwork() (err error) {
 	n.policy = policy.New(n.opts.Policy)
-	n.verifier = td.NewVerifier(did.Resolvers(map[string]did.Resolver{"key": did.Keys(), "": aries.Resolver()}))
+	n.verifier = td.NewVerifier(did.Resolvers(map[string]did.Resolver{"key": did.Fallback(did.Keys(), aries.Resolver())}))
 	if n.metrics = n.opts.Metrics; n.metrics == nil {
 		n.metrics = gateway.NewMetrics()
 		n.opts.Metrics = n.metrics
