@@ -48,10 +48,8 @@ func (d *Directory) put(desc *td.Description, from origin) (changed bool, err er
 		}
 		own = own || e.own && d.hostedHere(r)
 	}
-	if e == nil || e.d == nil {
-		if err := d.roomLocked(e, desc, own); err != nil {
-			return false, err
-		}
+	if err := d.roomLocked(e, desc, own); err != nil {
+		return false, err
 	}
 	if e == nil {
 		e = &entry{key: key}
@@ -92,7 +90,8 @@ func (d *Directory) compareLocked(e *entry, desc *td.Description) (known bool, e
 	}
 	cur := e.record()
 	if cur == nil {
-		return false, nil // only the seq is remembered: this is its record, or as good
+		// Only the seq is remembered: this is its record, or as good. What buries has nothing left to do.
+		return r.Kind != td.KindTD, nil
 	}
 	if sameRecord(cur, r) {
 		return true, nil
@@ -119,7 +118,10 @@ func (d *Directory) rolledBackLocked(e *entry, r *td.Record, why string) error {
 
 // ownLocked notes whether this node publishes a living e.
 func (d *Directory) ownLocked(e *entry, own bool) {
+	bytes := e.bytes
+	d.weighLocked(e, 0)
 	e.own = own
+	d.weighLocked(e, bytes)
 	if own {
 		d.index.own = d.index.own.with(e.slot)
 	} else {
@@ -127,28 +129,84 @@ func (d *Directory) ownLocked(e *entry, own bool) {
 	}
 }
 
-// roomLocked returns an error if what would be new does not fit.
+// roomLocked returns an error if desc does not fit: in number, if it would be new, and in bytes.
 func (d *Directory) roomLocked(e *entry, desc *td.Description, own bool) error {
-	r := desc.Record
 	if own {
 		return nil
 	}
-	var full string
-	switch {
-	case r.Kind != td.KindTD && e == nil && len(d.gone) >= d.opts.Max:
+	full := ""
+	if desc.Record.Kind == td.KindTD {
+		full = d.fullLocked(e, desc)
+	} else if e == nil && len(d.gone) >= d.opts.Max {
 		// What was met here can be withdrawn at any time. Graves of strangers stop here, so that nobody can push out
 		// others'.
 		full = "the memory for withdrawn things is full"
-	case r.Kind == td.KindTD && len(d.living)-len(d.index.own) >= d.opts.Max:
-		full = fmt.Sprintf("%d descriptions are kept already", d.opts.Max)
-	case r.Kind == td.KindTD && d.index.ownedBy(r.Owner) >= d.opts.PerOwner:
-		full = fmt.Sprintf("%d descriptions of its owner are kept already", d.opts.PerOwner)
-	default:
+	}
+	if full == "" {
 		return nil
 	}
 	d.count.refused.Add(1)
 	return interact.Errorf(interact.Overloaded, "wait until others expire, or raise the directory's limits",
-		"no room for %s: %s", r.Thing, full)
+		"no room for %s: %s", desc.Record.Thing, full)
+}
+
+// fullLocked says why there is no room for the description of somebody else, or "".
+func (d *Directory) fullLocked(e *entry, desc *td.Description) string {
+	owner, more, known := desc.Record.Owner, weigh(desc), e != nil && e.d != nil
+	if known {
+		more -= e.bytes
+	}
+	switch {
+	case !known && len(d.living)-len(d.index.own) >= d.opts.Max:
+		return fmt.Sprintf("%d descriptions are kept already", d.opts.Max)
+	case !known && d.index.ownedBy(owner) >= d.opts.PerOwner:
+		return fmt.Sprintf("%d descriptions of its owner are kept already", d.opts.PerOwner)
+	case more > 0 && d.weight+more > d.opts.Bytes:
+		return fmt.Sprintf("descriptions take %d bytes of memory already", d.weight)
+	case more > 0 && d.weights[owner]+more > d.opts.Bytes/8:
+		return fmt.Sprintf("descriptions of its owner take %d bytes of memory already", d.weights[owner])
+	}
+	return ""
+}
+
+// weigh returns about how much memory a description takes in the index, in bytes: its text, the typed view of each part, and
+// the words by which it alone may be found.
+func weigh(desc *td.Description) int {
+	const (
+		thing, affordance, form, variable = 1 << 10, 512, 320, 64
+		ofText                            = 3 // raw, decoded, folded
+	)
+	bytes := thing + ofText*(len(desc.Raw)+len(desc.Record.Raw)) + min(len(desc.Raw)/4, maxWords)*8
+	part := func(a *td.Affordance) {
+		bytes += affordance + variable*len(a.URIVariables)
+		for i := range a.Forms {
+			bytes += form + len(a.Forms[i].Href)
+		}
+	}
+	for _, p := range desc.Properties {
+		part(&p.Affordance)
+	}
+	for _, a := range desc.Actions {
+		part(&a.Affordance)
+	}
+	for _, e := range desc.Events {
+		part(&e.Affordance)
+	}
+	return bytes + form*(len(desc.Forms)+len(desc.Links))
+}
+
+// weighLocked sets what the description of e takes.
+func (d *Directory) weighLocked(e *entry, bytes int) {
+	more := bytes - e.bytes
+	e.bytes = bytes
+	if e.own {
+		return
+	}
+	owner := e.d.Record.Owner
+	d.weight += more
+	if d.weights[owner] += more; d.weights[owner] == 0 {
+		delete(d.weights, owner)
+	}
 }
 
 // setLocked makes desc what is known of e.
@@ -159,7 +217,7 @@ func (d *Directory) setLocked(e *entry, desc *td.Description, own bool) {
 		d.liveLocked(e, desc, own)
 		d.count.added.Add(1)
 	} else {
-		d.buryLocked(e, &grave{record: r})
+		d.buryLocked(e, r)
 		d.count.withdrawn.Add(1)
 	}
 	if e.due().Before(d.asleep) {
@@ -175,13 +233,14 @@ func (d *Directory) liveLocked(e *entry, desc *td.Description, own bool) {
 		d.dropGraveLocked(e)
 	} else {
 		d.tallyLocked(e, false)
+		d.weighLocked(e, 0)
 	}
 	e.d, e.bound = desc, nil
 	switch {
 	case was == nil:
 		d.living.add(e)
 		d.index.add(e)
-	case was.Record.Hash == desc.Record.Hash:
+	case was.Record.Hash == desc.Record.Hash && was.Record.Title == desc.Record.Title:
 		d.living.fix(e) // a refresh: nothing that it is found by has changed
 	default:
 		d.living.fix(e)
@@ -190,11 +249,13 @@ func (d *Directory) liveLocked(e *entry, desc *td.Description, own bool) {
 	}
 	d.tallyLocked(e, true)
 	d.ownLocked(e, own)
+	d.weighLocked(e, weigh(desc))
 }
 
 // endLocked makes a living e gone.
 func (d *Directory) endLocked(e *entry) {
 	d.tallyLocked(e, false)
+	d.weighLocked(e, 0)
 	d.living.remove(e)
 	d.index.remove(e, e.d)
 	e.d, e.bound, e.own = nil, nil, false
@@ -212,7 +273,8 @@ func (d *Directory) boundGoneLocked() {
 
 // buryLocked makes e gone with a grave. What the thing was called is remembered, so that who asks for it by name
 // learns that it was withdrawn.
-func (d *Directory) buryLocked(e *entry, g *grave) {
+func (d *Directory) buryLocked(e *entry, r *td.Record) {
+	g := newGrave(r, nil)
 	if e.d != nil {
 		g.names = namesOf(e.d)
 		d.endLocked(e)
@@ -220,9 +282,11 @@ func (d *Directory) buryLocked(e *entry, g *grave) {
 		g.names = e.grave.names
 		d.dropGraveLocked(e)
 	}
-	e.grave = g
 	d.gone.fix(e)
-	d.graves.add(e)
+	if len(r.Raw) <= maxGrave {
+		e.grave = g
+		d.graves.add(e)
+	}
 }
 
 func (d *Directory) dropGraveLocked(e *entry) {

@@ -44,10 +44,13 @@ type Options struct {
 	// Timeout bounds how long sources are waited for; zero means 2 s.
 	Timeout time.Duration
 	// Max is how many descriptions of others are kept, and again how many tombstones and last seqs; more are refused.
-	// Zero means 100,000. Raising it costs about 10 kB of memory each.
+	// Zero means 100,000. Raising it costs memory: 6 kB for a TD of 1 kB, 20 kB for one of 4 kB.
 	Max int
 	// PerOwner is how many of them one owner may have; zero means 4096.
 	PerOwner int
+	// Bytes is about how much memory the descriptions of others may take; one owner's, an eighth of it. A TD of 128 kB that
+	// travels in 600 bytes can take some MB. Zero means 32 kB for each of Max, and 32 MiB at least.
+	Bytes int
 	// Log may be nil.
 	Log *slog.Logger
 }
@@ -80,6 +83,8 @@ type Directory struct {
 	hashes  map[[32]byte]*entry // living entries by the hash of their TD
 	hosts   map[did.DID]int     // how many living entries a node hosts
 	graves  graves
+	weight  int               // of the living that others publish, in bytes
+	weights map[did.DID]int   // the same by owner
 	living  expiries          // entries with a description, the next to expire first
 	gone    expiries          // entries without, the next to be forgotten first
 	asleep  time.Time         // until then expire sleeps, unless it is woken
@@ -101,6 +106,7 @@ func New(o Options) (*Directory, error) {
 		entries: map[[32]byte]*entry{},
 		hashes:  map[[32]byte]*entry{},
 		hosts:   map[did.DID]int{},
+		weights: map[did.DID]int{},
 		dirty:   map[[32]byte]bool{},
 	}
 	d.fetch.get = o.Fetch
@@ -123,6 +129,9 @@ func (o *Options) complete() {
 	}
 	if o.PerOwner <= 0 {
 		o.PerOwner = 4096
+	}
+	if o.Bytes <= 0 {
+		o.Bytes = max(o.Max*32_000, 32<<20)
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

@@ -23,15 +23,25 @@ type entry struct {
 	d     *td.Description // nil when gone
 	grave *grave          // nil when living, and when it is gone by expiry
 	own   bool            // this node publishes it
+	bytes int             // what d takes, see weigh; 0 when gone
 	bound interact.Thing  // of Options.Bind for d, or nil
 	slot  uint32          // in the index, when living
 	place int             // in living or gone
 }
 
-// A grave remembers a thing that its owner withdrew or moved.
+// A grave remembers a thing that its owner withdrew or moved. A record with more than maxGrave bytes has none: that it
+// buried something is remembered by its seq.
 type grave struct {
-	record *td.Record
-	names  []string // that it was found by
+	record *td.Record // without its capabilities
+	names  []string   // that it was found by
+}
+
+const maxGrave = 2 << 10
+
+func newGrave(r *td.Record, names []string) *grave {
+	slim := *r
+	slim.Capabilities = nil
+	return &grave{record: &slim, names: names}
 }
 
 // A record lives for a day at most, and a clock may be five minutes early or late.

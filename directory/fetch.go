@@ -17,7 +17,7 @@ const (
 	perHost      = 4    // fetches from one host at once
 	perHostQueue = 64   // and in line for it: one dead host must not fill the line of all
 	maxFlights   = 1024 // fetches and what is in line, in all
-	maxTries     = 5    // until a hash is left alone for forgiveAfter
+	maxTries     = 5    // until a TD is left alone for forgiveAfter
 	retryAfter   = 5 * time.Second
 	forgiveAfter = time.Hour
 	maxFailures  = 4096
@@ -33,16 +33,22 @@ var (
 // errLeft ends a flight whose maker has left; it says nothing about the host.
 var errLeft = errors.New("nobody waits any more")
 
-// fetcher gets TDs by hash: each hash once at a time, few from one host at once, and not again too soon after a
-// failure. It has no goroutines: callers wait.
+// fetcher gets TDs by hash: each once at a time, few from one host at once, and not again too soon after a failure. It has
+// no goroutines: callers wait.
 type fetcher struct {
 	get func(ctx context.Context, r *td.Record) ([]byte, error)
 
 	mu       sync.Mutex // owns the rest
-	flights  map[[32]byte]*flight
+	flights  map[parcel]*flight
 	hosts    map[did.DID]*berth
-	failures map[[32]byte]failure
+	failures map[parcel]failure
 }
+
+// A parcel is a TD that is fetched: that of a hash, for one thing. The hash alone would do if nobody lied: a stranger could
+// name it in a record of a dead host, and what fails there would count for the TD's owner.
+type parcel struct{ key, hash [32]byte }
+
+func parcelOf(r *td.Record) parcel { return parcel{r.Key(), r.Hash} }
 
 // A flight is a fetch that is going on.
 type flight struct {
@@ -90,14 +96,15 @@ func (f *fetcher) body(ctx context.Context, r *td.Record) ([]byte, error) {
 	}
 }
 
-// board returns the flight for the hash of r, and whether the caller has to make it.
+// board returns the flight for the TD of r, and whether the caller has to make it.
 func (f *fetcher) board(r *td.Record) (fl *flight, mine bool, err error) {
+	p := parcelOf(r)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if fl := f.flights[r.Hash]; fl != nil {
+	if fl := f.flights[p]; fl != nil {
 		return fl, false, nil
 	}
-	if was, ok := f.failures[r.Hash]; ok && time.Now().Before(was.next) {
+	if was, ok := f.failures[p]; ok && time.Now().Before(was.next) {
 		return nil, false, errBackoff
 	}
 	if len(f.flights) >= maxFlights {
@@ -108,11 +115,11 @@ func (f *fetcher) board(r *td.Record) (fl *flight, mine bool, err error) {
 		return nil, false, errBusy
 	}
 	if f.flights == nil {
-		f.flights = map[[32]byte]*flight{}
+		f.flights = map[parcel]*flight{}
 	}
 	b.users++
 	fl = &flight{done: make(chan struct{})}
-	f.flights[r.Hash] = fl
+	f.flights[p] = fl
 	return fl, true, nil
 }
 
@@ -154,59 +161,60 @@ func (f *fetcher) fly(ctx context.Context, r *td.Record, fl *flight) {
 	if ctx.Err() != nil && fl.err != nil {
 		fl.err = errLeft
 	}
+	p := parcelOf(r)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if b.users--; b.users == 0 {
 		delete(f.hosts, hostOf(r))
 	}
-	delete(f.flights, r.Hash)
-	f.rememberLocked(r.Hash, fl.err)
+	delete(f.flights, p)
+	f.rememberLocked(p, fl.err)
 	close(fl.done)
 }
 
 // rememberLocked notes how a fetch ended.
-func (f *fetcher) rememberLocked(hash [32]byte, err error) {
+func (f *fetcher) rememberLocked(p parcel, err error) {
 	switch err {
 	case nil:
-		delete(f.failures, hash)
+		delete(f.failures, p)
 	case errLeft:
 	default:
-		f.failLocked(hash)
+		f.failLocked(p)
 	}
 }
 
-// failed notes that what came for a hash was rubbish.
-func (f *fetcher) failed(hash [32]byte) {
+// failed notes that what came for a record was rubbish.
+func (f *fetcher) failed(r *td.Record) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.failLocked(hash)
+	f.failLocked(parcelOf(r))
 }
 
 // failLocked counts a failure: the next try may come after 5 s, 20 s, 80 s, 320 s, and then after an hour.
-func (f *fetcher) failLocked(hash [32]byte) {
+func (f *fetcher) failLocked(p parcel) {
 	now := time.Now()
-	was, ok := f.failures[hash]
+	was, ok := f.failures[p]
 	if !ok && len(f.failures) >= maxFailures {
 		f.pruneLocked(now)
 	}
 	if f.failures == nil {
-		f.failures = map[[32]byte]failure{}
+		f.failures = map[parcel]failure{}
 	}
 	was.tries++
 	was.next = now.Add(retryAfter << (2 * (was.tries - 1)))
 	if was.tries >= maxTries {
 		was = failure{next: now.Add(forgiveAfter)}
 	}
-	f.failures[hash] = was
+	f.failures[p] = was
 }
 
 // pruneLocked makes room for a failure: what may be tried again goes first, else any.
 func (f *fetcher) pruneLocked(now time.Time) {
-	var some [32]byte
-	for hash, was := range f.failures {
-		some = hash
+	var some parcel
+	for p, was := range f.failures {
+		some = p
 		if !now.Before(was.next) {
-			delete(f.failures, hash)
+			delete(f.failures, p)
 		}
 	}
 	if len(f.failures) >= maxFailures {

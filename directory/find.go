@@ -169,12 +169,17 @@ func (d *Directory) sourceFailed(ctx context.Context, q *td.Query, err error) {
 
 // resolve makes what a source sent into what q asks for, or nil.
 func (d *Directory) resolve(ctx context.Context, s *td.Signed, q *td.Query) *td.Description {
-	desc, r := d.take(ctx, s)
+	desc, r, err := d.take(ctx, s)
 	if r == nil {
 		return nil
 	}
 	if known, ok := d.one(r.Owner, r.Thing); ok {
-		desc = known // as new as what was sent, or newer
+		desc, err = known, nil // as new as what was sent, or newer
+	}
+	if errors.Is(err, errUnfetched) {
+		// The thing may fit, and the answer lacks it. Who names it has answered; who has its TD has not.
+		q.Tally.Ask(1)
+		q.Tally.Fail()
 	}
 	if desc == nil || !q.Match(desc) {
 		return nil
@@ -183,8 +188,9 @@ func (d *Directory) resolve(ctx context.Context, s *td.Signed, q *td.Query) *td.
 }
 
 // take verifies what a source sent and learns it. The description is nil if it is known, withdrawn or invalid, and of
-// use even if there is no room to keep it. The record is nil only if it is invalid.
-func (d *Directory) take(ctx context.Context, s *td.Signed) (*td.Description, *td.Record) {
+// use even if there is no room to keep it. The record is nil only if it is invalid. The error wraps errUnfetched if the
+// record is good and its TD could not be had.
+func (d *Directory) take(ctx context.Context, s *td.Signed) (*td.Description, *td.Record, error) {
 	desc, r, err := d.open(ctx, s)
 	if errors.Is(err, td.ErrNoTD) {
 		desc, err = d.complete(ctx, s, r)
@@ -193,13 +199,13 @@ func (d *Directory) take(ctx context.Context, s *td.Signed) (*td.Description, *t
 		if !errors.Is(err, errKnown) && ctx.Err() == nil {
 			d.log.Debug("a source's answer is of no use", "err", err)
 		}
-		return nil, r
+		return nil, r, err
 	}
 	_, err = d.put(desc, heard)
 	if desc.Thing == nil || err != nil && interact.AsError(err).Code != interact.Overloaded {
-		return nil, r
+		return nil, r, err
 	}
-	return desc, r
+	return desc, r, nil
 }
 
 // one returns the description of a thing, if the index has one that is valid.

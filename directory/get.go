@@ -189,11 +189,13 @@ func (d *Directory) inquireOwner(ctx context.Context, owner did.DID, thing strin
 			signed, err := s.Get(ctx, owner, thing)
 			var desc *td.Description
 			if err == nil {
-				desc, _ = d.take(ctx, signed)
+				desc, _, err = d.take(ctx, signed)
 			}
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
+			case errors.Is(err, errUnfetched):
+				failed = append(failed, err)
 			case err != nil && !errors.Is(err, did.ErrNotFound):
 				failed = append(failed, err)
 			case desc != nil && desc.Record.Owner == owner && desc.Record.Thing == thing &&

@@ -2,6 +2,7 @@ package directory
 
 import (
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -43,7 +44,7 @@ const (
 )
 
 // termsOf yields everything that a thing is found by. It yields the same whenever it is called with the same
-// description, and may repeat itself.
+// description, whatever the order of its maps, and may repeat itself.
 func termsOf(d *td.Description) iter.Seq2[kind, string] {
 	return func(yield func(kind, string) bool) {
 		for _, capability := range d.Terms() {
@@ -153,7 +154,8 @@ func yieldWords(d *td.Description, yield func(kind, string) bool) bool {
 			return false
 		}
 	}
-	for name := range d.Actions {
+	// In their order: of more words than there is room for, these that were entered must be taken out again.
+	for _, name := range slices.Sorted(maps.Keys(d.Actions)) {
 		if !words(name) {
 			return false
 		}
@@ -174,7 +176,10 @@ func (x *index) add(e *entry) {
 		if x.lists[k] == nil {
 			x.lists[k] = map[string]list{}
 		}
-		l := x.lists[k][text]
+		l, known := x.lists[k][text]
+		if !known {
+			text = strings.Clone(text) // a word is part of a whole description, which would stay with it
+		}
 		x.lists[k][text] = l.with(e.slot)
 	}
 	at, _ := x.position(e.d)
@@ -309,13 +314,17 @@ func (x *index) listsFor(q *td.Query, within []list) (lists []list, ok bool) {
 	return x.narrow(lists, q.Text)
 }
 
-// fewEnough is a length from which on sifting costs less than looking up words.
-const fewEnough = 512
+// fewEnough is a length from which on sifting costs less than looking up words; maxSought is how many words are looked up
+// at most, each of which costs a walk through the vocabulary.
+const (
+	fewEnough = 512
+	maxSought = 4
+)
 
-// narrow adds the lists for the words of a text.
+// narrow adds the lists for words of a text; the rest is sifted.
 func (x *index) narrow(lists []list, text string) ([]list, bool) {
-	for _, word := range td.Words(text) {
-		if slices.ContainsFunc(lists, func(l list) bool { return len(l) <= fewEnough }) {
+	for i, word := range td.Words(text) {
+		if i == maxSought || slices.ContainsFunc(lists, func(l list) bool { return len(l) <= fewEnough }) {
 			break
 		}
 		l := x.containing(word)

@@ -3,14 +3,19 @@ package directory
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/lmosd/lmosd/td"
 )
 
-// errKnown says that a record brings nothing: the same or a newer one is known.
-var errKnown = errors.New("known already")
+// errKnown says that a record brings nothing: the same or a newer one is known. errUnfetched says that its TD could not be
+// had.
+var (
+	errKnown     = errors.New("known already")
+	errUnfetched = errors.New("no TD")
+)
 
 // Offer takes what gossip brings: a record, perhaps without its TD. It never blocks. While [Directory.Run] runs, what
 // is offered is verified, its TD is fetched if it is nowhere here, and it is learned; what is invalid, known, or
@@ -99,12 +104,12 @@ func (d *Directory) complete(ctx context.Context, s *td.Signed, r *td.Record) (*
 	body, err := d.fetch.body(ctx, r)
 	if err != nil {
 		d.count.unfetched.Add(1)
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", errUnfetched, err)
 	}
 	desc, err := (&td.Signed{Record: s.Record, TD: body}).Verify(ctx, d.opts.Verifier, time.Now())
 	if err != nil {
 		d.count.invalid.Add(1)
-		d.fetch.failed(r.Hash)
+		d.fetch.failed(r)
 	}
 	return desc, err
 }
@@ -118,7 +123,7 @@ func (d *Directory) knows(r *td.Record) bool {
 		return false
 	}
 	known := e.record()
-	return r.Seq < e.seq || known != nil && sameRecord(known, r)
+	return r.Seq < e.seq || known != nil && sameRecord(known, r) || known == nil && r.Kind != td.KindTD
 }
 
 // overrules reports whether something newer than r is known.

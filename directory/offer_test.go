@@ -246,7 +246,7 @@ func TestFailuresAreBounded(t *testing.T) {
 	t.Parallel()
 	var f fetcher
 	for i := range maxFailures + 10 {
-		f.failed([32]byte{byte(i), byte(i >> 8)})
+		f.failed(&td.Record{Hash: [32]byte{byte(i), byte(i >> 8)}})
 	}
 	if n := len(f.failures); n != maxFailures {
 		t.Errorf("got %d, want %d", n, maxFailures)

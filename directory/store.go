@@ -160,7 +160,7 @@ func (d *Directory) restoreSeq(key [32]byte, value []byte) error {
 		case r.Key() != key || r.Kind == td.KindTD:
 			return fmt.Errorf("%w: the grave of another thing", errCorrupt)
 		default:
-			e.grave = &grave{record: r, names: s.Names}
+			e.grave = newGrave(r, s.Names)
 		}
 	}
 	d.mu.Lock()

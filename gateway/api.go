@@ -17,10 +17,16 @@ const APIVersion = "lmosd/v1"
 
 // A Node is what the gateway serves. Package node has it.
 type Node interface {
-	// Mesh asks any thing, here or elsewhere, through trace, policy and limit. It is called once, by New. Messages of
-	// callers that passed the gateway have no From: policy takes that for local.
+	Directory
+	Publisher
+	Host
+	// Mesh asks any thing, here or elsewhere, through trace, policy and limit. It is called once, by New. Messages of callers
+	// that passed the gateway have no From: policy takes that for local.
 	Mesh() interact.Thing
-	// Find, Get and Reachable read the directory (see directory.Directory).
+}
+
+// A Directory knows things (see directory.Directory).
+type Directory interface {
 	Find(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error]
 	Get(ctx context.Context, ref string) (*td.Description, error)
 	// Known yields every description in the node's own index, in no order, and asks nobody.
@@ -28,10 +34,18 @@ type Node interface {
 	Reachable(d *td.Description) bool
 	// Hosted reports whether this node offers the thing.
 	Hosted(d *td.Description) bool
+}
+
+// A Publisher offers things and withdraws them.
+type Publisher interface {
 	// Publish signs, stores and announces a TD; Unpublish withdraws. Both are done when what is local is durable and the
 	// mesh was told, or two seconds have passed.
 	Publish(ctx context.Context, raw []byte) (*Publication, error)
 	Unpublish(ctx context.Context, ref string) (*Publication, error)
+}
+
+// A Host is the node itself among its peers.
+type Host interface {
 	// Status returns a value that the caller may change. Calls comes from Metrics.FillCalls. The gateway sets APIVersion,
 	// Kind and API, and State while it drains.
 	Status() *Status

@@ -132,6 +132,13 @@ func (c *Client) Agent(ctx context.Context, ref string) (*AgentDetail, error) {
 	return get[AgentDetail](ctx, c, "/v1/agents/"+url.PathEscape(ref))
 }
 
+// Thing returns the TD of the thing that ref names, byte for byte as its owner signed it: its SHA-256 is the Hash of the
+// thing's [Signature].
+func (c *Client) Thing(ctx context.Context, ref string) ([]byte, error) {
+	raw, _, err := c.do(ctx, http.MethodGet, "/things/"+url.PathEscape(ref), "", nil)
+	return raw, err
+}
+
 // Publish signs, stores and announces a TD, with or without an id. It needs the token or the socket.
 func (c *Client) Publish(ctx context.Context, raw []byte) (*Publication, error) {
 	return ask[Publication](ctx, c, http.MethodPost, "/v1/publish", tdJSON, raw)

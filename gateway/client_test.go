@@ -67,6 +67,10 @@ func testClient(t *testing.T, c *Client) {
 	if err != nil || agent.Agent.ID != "urn:x:weather" || !agent.Signature.Verified {
 		t.Errorf("Agent: %+v, %v", agent, err)
 	}
+	raw, err := c.Thing(ctx, "urn:x:weather")
+	if err != nil || string(raw) != `{"id":"urn:x:weather","title":"Weather"}` {
+		t.Errorf("Thing: %s, %v", raw, err)
+	}
 	list, err := c.Find(ctx, td.Query{Capability: []string{"a", "b"}, ID: "x", Owner: owner1, Action: "ask",
 		Type: "agent", Text: "two words",
 		Limit: 3}, time.Second)
@@ -91,6 +95,9 @@ func testClientCalls(t *testing.T, c *Client) {
 	}
 	if err := c.Write(ctx, "urn:x:weather", "unit", "", []byte(`"K"`)); err != nil {
 		t.Errorf("Write: %v", err)
+	}
+	if _, err := c.Thing(ctx, "weathr"); interact.AsError(err).Code != interact.NotFound {
+		t.Errorf("Thing of nobody: %v", err)
 	}
 	_, _, err = c.Call(ctx, "weathr", "ask", "", nil)
 	if e := interact.AsError(err); e == nil || e.Code != interact.NotFound || e.Hint != "lmosd find weathr" ||

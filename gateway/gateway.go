@@ -229,7 +229,7 @@ func (g *Gateway) drain() {
 			s.Server.Close() // what is left had its time
 		}
 	}
-	g.log.Info("gateway closed", "took", time.Since(start))
+	g.log.Debug("gateway closed", "took", time.Since(start))
 }
 
 // Close closes the listeners and every connection at once. After Run it does nothing more.

@@ -29,13 +29,12 @@ func listenTCP(o Options) (net.Listener, error) {
 	}
 	l, err := net.Listen("tcp", o.Listen)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		busy := portBusy(o.Listen, port)
+		by := holder(port)
 		if o.Explicit {
-			return nil, busy
+			return nil, portBusy(o.Listen, by)
 		}
 		if l, err = net.Listen("tcp", net.JoinHostPort(host, "0")); err == nil {
-			o.Log.Warn("port busy, took a free one", "busy", o.Listen, "listen", l.Addr().String(), "reason",
-				busy.Error())
+			o.Log.Warn("the default port is busy; a free one is taken", "busy", o.Listen, "by", by, "listen", l.Addr().String())
 		}
 	}
 	if err != nil {
@@ -55,15 +54,21 @@ func isLoopback(a net.Addr) bool {
 	return ok && tcp.IP.IsLoopback()
 }
 
-func portBusy(listen, port string) *interact.Error {
-	by := ""
+func portBusy(listen, by string) *interact.Error {
+	if by != "" {
+		by = " by " + by
+	}
+	return interact.Errorf(interact.PortBusy, "lmosd run --http.listen 127.0.0.1:0", "%s is in use%s", listen, by)
+}
+
+// holder names the process that listens on a port, as far as the system tells: "process 4711 (lmosd)", or "".
+func holder(port string) string {
 	if n, err := strconv.ParseUint(port, 10, 16); err == nil {
 		if pid, name := portHolder("/proc", uint16(n)); pid != 0 {
-			by = fmt.Sprintf(" by process %d (%s)", pid, name)
+			return fmt.Sprintf("process %d (%s)", pid, name)
 		}
 	}
-	return interact.Errorf(interact.PortBusy, "lmosd run --http.listen 127.0.0.1:0", "port %s of %s is in use%s",
-		port, listen, by)
+	return ""
 }
 
 // portHolder returns the id and name of a process that listens on a TCP port, as far as a Linux /proc at root tells:

@@ -1,6 +1,8 @@
 package node
 
 import (
+	"net"
+
 	"github.com/libp2p/go-libp2p/core/control"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -21,7 +23,7 @@ type gater struct {
 func (g *gater) InterceptPeerDial(p peer.ID) bool { return g.admit(p) }
 
 // InterceptAddrDial refuses addresses that only a hostile record would name: loopback (unless the profile lives there),
-// link-local (cloud metadata servers are there) and unspecified.
+// link-local (cloud metadata servers are there), unspecified, and all machines at once.
 func (g *gater) InterceptAddrDial(_ peer.ID, a ma.Multiaddr) bool {
 	ip, err := manet.ToIP(a)
 	if err != nil {
@@ -30,7 +32,7 @@ func (g *gater) InterceptAddrDial(_ peer.ID, a ma.Multiaddr) bool {
 	switch {
 	case ip.IsLoopback():
 		return g.loopback
-	case ip.IsLinkLocalUnicast(), ip.IsUnspecified(), ip.IsMulticast():
+	case ip.IsLinkLocalUnicast(), ip.IsUnspecified(), ip.IsMulticast(), ip.Equal(net.IPv4bcast):
 		return false
 	}
 	return true

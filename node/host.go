@@ -33,6 +33,7 @@ import (
 	libp2pquic "github.com/libp2p/go-libp2p/p2p/transport/quic"
 	"github.com/libp2p/go-libp2p/p2p/transport/quicreuse"
 	"github.com/libp2p/go-libp2p/p2p/transport/tcp"
+	ma "github.com/multiformats/go-multiaddr"
 	"github.com/quic-go/quic-go"
 
 	"github.com/lmosd/lmosd/gateway"
@@ -57,7 +58,10 @@ type libp2pHost struct {
 
 // Close closes the host, then its parts, in reverse.
 func (h *libp2pHost) Close() error {
-	errs := []error{h.BasicHost.Close()}
+	var errs []error
+	if h.BasicHost != nil { // It was made to the end.
+		errs = append(errs, h.BasicHost.Close())
+	}
 	for i := len(h.closers) - 1; i >= 0; i-- {
 		errs = append(errs, h.closers[i]())
 	}
@@ -81,12 +85,14 @@ func NewHost(o Options) (host.Host, error) {
 // newHost makes the host: QUIC first, then TCP with TLS (which carries the post-quantum exchange) before Noise. It does not
 // listen yet: handlers come before the first peer.
 func newHost(o *Options, g *gater) (_ host.Host, err error) {
+	told, err := announced(o)
+	if err != nil {
+		return nil, err
+	}
 	h := &libp2pHost{}
 	defer func() {
 		if err != nil {
-			for i := len(h.closers) - 1; i >= 0; i-- {
-				err = errors.Join(err, h.closers[i]())
-			}
+			err = errors.Join(err, h.Close())
 		}
 	}()
 	priv, err := crypto.UnmarshalPrivateKey(o.Key.Libp2p())
@@ -103,7 +109,7 @@ func newHost(o *Options, g *gater) (_ host.Host, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return h, h.assemble(net, bus, o, priv, rm, g)
+	return h, h.assemble(net, bus, o, priv, rm, g, told)
 }
 
 // network makes the swarm with its transports.
@@ -201,13 +207,14 @@ func quicSockets(priv crypto.PrivKey, rm network.ResourceManager) (*quicreuse.Co
 }
 
 // assemble makes the host of a network.
-func (h *libp2pHost) assemble(net *swarm.Swarm, bus event.Bus, o *Options, priv crypto.PrivKey, rm network.ResourceManager, g *gater) error {
+func (h *libp2pHost) assemble(net *swarm.Swarm, bus event.Bus, o *Options, priv crypto.PrivKey, rm network.ResourceManager, g *gater,
+	told func([]ma.Multiaddr) []ma.Multiaddr) error {
 	cm, err := connmgr.NewConnManager(o.Limits.PeersLow, o.Limits.PeersHigh,
 		connmgr.WithGracePeriod(30*time.Second), connmgr.WithSilencePeriod(10*time.Second))
 	if err != nil {
 		return err
 	}
-	opts := &basichost.HostOpts{EventBus: bus, ConnManager: cm, AddrsFactory: announced(o.Announce, o.NoAnnounce), EnablePing: true,
+	opts := &basichost.HostOpts{EventBus: bus, ConnManager: cm, AddrsFactory: told, EnablePing: true,
 		UserAgent: "lmosd/" + o.Version, ProtocolVersion: "lmos/1", DisableNonPublicAddrPublishing: o.PublicOnly,
 		EnableHolePunching: o.NAT.Relay, EnableMetrics: true, PrometheusRegisterer: o.Metrics.Registerer()}
 	observed, err := observedaddrs.NewManager(bus, net)

@@ -44,14 +44,6 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-func or[T comparable](v, otherwise T) T {
-	var zero T
-	if v == zero {
-		return otherwise
-	}
-	return v
-}
-
 // resourceManager sets every limit explicitly: the library's own scale with the machine's memory and stop a busy node at
 // its 80th inbound connection and a peer at its 76th stream.
 func resourceManager(l Limits, name string) (network.ResourceManager, error) {

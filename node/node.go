@@ -19,19 +19,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
-	"math"
 	"path/filepath"
-	"regexp"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
-	"github.com/libp2p/go-libp2p/p2p/discovery/mdns"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/lmosd/lmosd/dht"
 	"github.com/lmosd/lmosd/did"
@@ -46,98 +41,6 @@ import (
 	"github.com/lmosd/lmosd/pubsub"
 	"github.com/lmosd/lmosd/td"
 )
-
-// Options of a node. The zero value runs in memory, listens nowhere and serves no HTTP: what a test needs. Package configs
-// makes the options of a daemon from its file.
-type Options struct {
-	// Key is the node's identity. Nil opens Dir/identity.pem, or makes a throw-away key without a Dir.
-	Key *keystore.Key
-	// Dir is the data directory; empty keeps everything in memory. One process holds it at a time.
-	Dir string
-	// Engine is the storage engine; empty means pebble.
-	Engine string
-	// Name is what people call the node; empty means the host's name.
-	Name             string
-	Version, Profile string
-	// Network is part of every protocol name: nodes of two networks never meet. Empty means "lmos". Lower-case letters,
-	// digits and hyphens, 32 at most.
-	Network string
-	// Listen are multiaddrs. If ListenExplicit, a busy port is an error; else a free one is taken.
-	Listen         []string
-	ListenExplicit bool
-	// Announce replaces the addresses that peers learn; NoAnnounce drops those with a prefix.
-	Announce, NoAnnounce []string
-	// Bootstrap are multiaddrs with /p2p of nodes to join.
-	Bootstrap []string
-	// MDNS finds nodes of the same network on the local network.
-	MDNS bool
-	// Loopback lets the node dial 127.0.0.1: tests and testnets.
-	Loopback bool
-	// PublicOnly withholds private addresses from peers.
-	PublicOnly bool
-	// Lean drops what a small machine can do without: Noise, and two of six gossip links.
-	Lean bool
-	NAT  NAT
-	// DHTMode is "server", "client" or "auto"; empty means server. Diversity keeps the routing table from being one subnet.
-	DHTMode   string
-	Diversity bool
-	// Lifetime is how long a record of this node is valid without a refresh, at most 24 h; 0 means that.
-	Lifetime time.Duration
-	Limits   Limits
-	// MaxThings bounds the directory; 0 means its default.
-	MaxThings int
-	Policy    policy.Rules
-	// Timeout ends an interaction without a deadline of its own. 0 means 30 s.
-	Timeout time.Duration
-	// Credentials is the file with the secrets that agents ask for; empty means Dir/credentials.json.
-	Credentials string
-	// HTTP serves the API; nil serves only [Node.Client].
-	HTTP *HTTP
-	// Metrics counts; nil makes its own. Nodes that share a process need one each.
-	Metrics *gateway.Metrics
-	// Host is a libp2p host to use instead of making one; simulations set it. The node closes it.
-	Host host.Host
-	Log  *slog.Logger
-}
-
-// HTTP says how the API is served.
-type HTTP struct {
-	// Listen is host:port; empty serves the socket only. If Explicit, a busy port is an error; else a free one is taken.
-	Listen   string
-	Explicit bool
-	// Socket is the path of the administrator's unix socket; empty means none.
-	Socket string
-	// NoAuth lets everybody on this machine change the node. It is refused beyond loopback.
-	NoAuth bool
-	// HideMetrics serves no /metrics.
-	HideMetrics bool
-	// Hosts are names besides loopback under which browsers may ask.
-	Hosts []string
-}
-
-var networkName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
-
-func (o Options) withDefaults() (Options, error) {
-	o.Network = or(o.Network, "lmos")
-	o.Profile = or(o.Profile, "default")
-	o.Version = or(o.Version, "dev")
-	o.Name = or(o.Name, hostname())
-	o.Timeout = or(o.Timeout, 30*time.Second)
-	o.Lifetime = or(o.Lifetime, 24*time.Hour)
-	o.DHTMode = or(o.DHTMode, "server")
-	o.Limits = o.Limits.withDefaults()
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	if o.Credentials == "" && o.Dir != "" {
-		o.Credentials = filepath.Join(o.Dir, "credentials.json")
-	}
-	if !networkName.MatchString(o.Network) {
-		return o, interact.Errorf(interact.ConfigInvalid, "use lower-case letters, digits and hyphens, at most 32: --mesh.network acme",
-			"mesh.network %q is no network name", o.Network)
-	}
-	return o, nil
-}
 
 // A Node is one running lmosd. Its methods are safe for concurrent use between New and Close.
 type Node struct {
@@ -168,15 +71,16 @@ type Node struct {
 	closers  []func() error // in the order of opening
 }
 
-// New opens everything a node needs and listens. On failure it closes, in reverse, what it had opened.
+// New opens everything a node needs and listens. On failure it closes, in reverse, what it had opened, and Options.Host.
+// What a user can mend is an [*interact.Error] with a hint.
 func New(o Options) (*Node, error) {
-	o, err := o.withDefaults()
-	if err != nil {
-		return nil, err
-	}
-	n := &Node{opts: o, log: o.Log, started: time.Now()}
+	n := &Node{opts: o, started: time.Now()}
 	n.life, n.end = context.WithCancel(context.Background())
+	if o.Host != nil {
+		n.onClose(o.Host.Close)
+	}
 	for _, step := range []func() error{
+		n.settle,      // nothing is opened for options that cannot work
 		n.openDir,     // first: nothing else may touch a directory that another process holds
 		n.openNetwork, // the host, without listening: handlers come before the first peer
 		n.openMesh,    // directory, DHT, gossip, streams, and the chains between them
@@ -192,6 +96,12 @@ func New(o Options) (*Node, error) {
 }
 
 func (n *Node) onClose(f func() error) { n.closers = append(n.closers, f) }
+
+func (n *Node) settle() (err error) {
+	n.opts, err = n.opts.withDefaults()
+	n.log = n.opts.Log
+	return err
+}
 
 func (n *Node) openDir() error {
 	if n.opts.Dir != "" {
@@ -221,11 +131,14 @@ func (n *Node) openNetwork() (err error) {
 		n.opts.Metrics = n.metrics
 	}
 	if n.host = n.opts.Host; n.host == nil {
-		if n.host, err = newHost(&n.opts, &gater{admits: n.policy.Admits, loopback: n.opts.Loopback || n.opts.Profile != "public"}); err != nil {
+		if n.host, err = newHost(&n.opts, &gater{admits: n.policy.Admits, loopback: n.opts.Loopback}); err != nil {
 			return err
 		}
+		n.onClose(n.host.Close)
 	}
-	n.onClose(n.host.Close)
+	if n.host.ID() != peer.ID(n.key.Peer()) {
+		return fmt.Errorf("the host is %s and the key that of %s", n.host.ID(), n.key.DID())
+	}
 	n.seeds, err = newSeeds(n.opts.Bootstrap, n.stores.peers(), n.log)
 	return err
 }
@@ -243,8 +156,9 @@ func (n *Node) openMesh() error {
 	n.onClose(n.streams.Close)
 
 	n.offers = newOffers(n.key, n.stores.own(), n.verifier, n.opts.Lifetime)
-	n.offers.hosts, n.offers.bind = n.hosts, n.agent
+	n.offers.hosts, n.offers.bind, n.offers.failed = n.hosts, n.agent, n.stores.failed
 	n.offers.add = func(d *td.Description) (bool, error) { return n.dir.Add(d) }
+	n.offers.known = func(thing string) uint64 { return n.dir.Seq(n.key.DID(), thing) }
 
 	n.dht, err = dht.New(n.host, dht.Options{Network: n.opts.Network, Mode: dht.Mode(n.opts.DHTMode), PublishPrivate: !n.opts.PublicOnly, Store: n.stores.fast,
 		Seeds: n.seeds.list, Verifier: n.verifier, Local: n.offers, Admits: n.policy.Admits,
@@ -281,18 +195,30 @@ func (n *Node) degree() int {
 }
 
 func (n *Node) openPorts() error {
-	if n.opts.Host != nil || len(n.opts.Listen) == 0 {
-		return nil
+	l, ok := n.host.Network().(listener)
+	if n.opts.Host != nil || !ok {
+		return nil // A host that was given listens where its owner wanted.
 	}
-	return n.listen()
+	return n.listenAll(l)
 }
 
+// openOffers offers again what was offered before the last stop. What was withdrawn is told to the directory too: its own
+// store may have lost the last seconds before a crash.
 func (n *Node) openOffers() error {
-	if err := n.offers.load(n.life, time.Now()); err != nil {
+	now := time.Now()
+	if err := n.offers.load(n.life, now); err != nil {
 		return err
 	}
-	for _, of := range n.offers.list() {
-		if _, err := n.dir.Add(of.desc); err != nil {
+	for _, of := range n.offers.everything() {
+		d, err := of.description(n.life, n.verifier, now)
+		if err == nil {
+			_, err = n.dir.Add(d)
+		}
+		switch {
+		case err == nil:
+		case of.desc == nil:
+			n.log.Warn("a withdrawal cannot be repeated now", "thing", of.Thing, "err", err) // The clock is wrong.
+		default:
 			return fmt.Errorf("offer %s again: %w", of.Thing, err)
 		}
 	}
@@ -309,62 +235,6 @@ func (n *Node) openHTTP() error {
 	return err
 }
 
-// Run works until ctx ends, then drains: new calls are refused, running ones finish, nothing that should live on is
-// withdrawn. It returns after its last goroutine has.
-func (n *Node) Run(ctx context.Context) error {
-	base, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
-	g, work := errgroup.WithContext(base)
-	for _, run := range []func(context.Context) error{n.dht.Run, n.gossip.Run, n.dir.Run, n.streams.Run, n.keepOffers, n.watchPeers, n.seeds.run(n.host), n.runMDNS} {
-		g.Go(func() error { return ignoreEnd(run(work)) })
-	}
-	g.Go(func() error {
-		defer stop() // Only now: what runs below is what draining calls still need.
-		return n.serve(ctx, work)
-	})
-	return g.Wait()
-}
-
-// drainFor bounds how long running calls of peers are waited for.
-const drainFor = 8 * time.Second
-
-// serve answers until ctx ends, or work does because something failed, and then waits for what still runs.
-func (n *Node) serve(ctx, work context.Context) error {
-	var g errgroup.Group
-	until, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(work, cancel)()
-	g.Go(func() error { return ignoreEnd(n.gateway.Run(until)) })
-	select {
-	case <-ctx.Done():
-	case <-work.Done():
-	}
-	n.draining.Store(true)
-	patient, enough := context.WithTimeout(context.WithoutCancel(ctx), drainFor)
-	defer enough()
-	n.streams.Drain(patient)
-	return g.Wait()
-}
-
-// Close releases what New opened, in reverse order.
-func (n *Node) Close() error {
-	n.end()
-	n.work.Wait()
-	var errs []error
-	for i := len(n.closers) - 1; i >= 0; i-- {
-		errs = append(errs, n.closers[i]())
-	}
-	n.closers = nil
-	return errors.Join(errs...)
-}
-
-func ignoreEnd(err error) error {
-	if errors.Is(err, context.Canceled) {
-		return nil
-	}
-	return err
-}
-
 func openKey(o *Options) (*keystore.Key, error) {
 	switch {
 	case o.Key != nil:
@@ -372,11 +242,16 @@ func openKey(o *Options) (*keystore.Key, error) {
 	case o.Dir == "":
 		return keystore.New()
 	}
-	k, err := keystore.Open(filepath.Join(o.Dir, "identity.pem"))
-	if errors.Is(err, keystore.ErrPermissions) {
-		return nil, &interact.Error{Code: interact.KeyPermissions, Err: err, Hint: "chmod 700 " + o.Dir + " && chmod 600 " + o.Dir + "/identity.pem"}
+	path := filepath.Join(o.Dir, "identity.pem")
+	k, err := keystore.Open(path)
+	if err == nil {
+		return k, nil
 	}
-	return k, err
+	if lax, ok := errors.AsType[*keystore.PermissionError](err); ok {
+		return nil, &interact.Error{Code: interact.KeyPermissions, Err: err, Hint: lax.Hint}
+	}
+	return nil, &interact.Error{Code: interact.KeyPermissions, Title: "the key of this node cannot be used", Err: err,
+		Hint: "put " + path + " back as it was; without it the node becomes another, with another DID"}
 }
 
 // DID is the node's name: the did:key of its key.
@@ -384,87 +259,6 @@ func (n *Node) DID() did.DID { return n.key.DID() }
 
 // Client asks the node's own API in this process, with the rights of its administrator.
 func (n *Node) Client() *gateway.Client { return n.gateway.Inside() }
-
-// Mesh asks any thing, here or elsewhere.
-func (n *Node) Mesh() interact.Thing { return n.mesh }
-
-// Find reads the directory, then asks the mesh (directory.Directory.Find).
-func (n *Node) Find(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error] {
-	return n.dir.Find(ctx, q)
-}
-
-// Get returns the one thing that ref names.
-func (n *Node) Get(ctx context.Context, ref string) (*td.Description, error) {
-	return n.dir.Get(ctx, ref)
-}
-
-// Known yields what the directory holds, and asks nobody.
-func (n *Node) Known() iter.Seq[*td.Description] {
-	return n.dir.FindLocal(td.Query{Limit: math.MaxInt})
-}
-
-// Reachable reports whether a host of d is not known to be down.
-func (n *Node) Reachable(d *td.Description) bool { return n.offers.has(d) || n.dir.Reachable(d) }
-
-// Hosted reports whether this node offers d.
-func (n *Node) Hosted(d *td.Description) bool { return n.offers.has(d) }
-
-// bind makes the Thing of a description: the agent itself if this node offers it, else its hosts. Only what was published
-// here is ever asked directly: a stranger's record that names this node as host leads nowhere.
-func (n *Node) bind(d *td.Description) interact.Thing {
-	if agent := n.offers.agentOf(d); agent != nil {
-		return agent
-	}
-	return interact.Chain(n.streams.Thing(d.Record.Hosts), interact.Named(d.Ref()), interact.Checked(d.Thing))
-}
-
-// agent asks an agent of this host over the forms of its TD. The binding checks what it sends: only it knows which members of
-// the input are secrets that it adds itself.
-func (n *Node) agent(d *td.Description) interact.Thing {
-	return n.agents.Thing(d.Thing)
-}
-
-// hosts is how this node is reached, for the records that it signs.
-func (n *Node) hosts() []td.Host {
-	var addrs []string
-	for _, a := range n.host.Addrs() {
-		if s := a.String(); len(addrs) < td.MaxAddrs && len(s) <= td.MaxAddr {
-			addrs = append(addrs, s)
-		}
-	}
-	return []td.Host{{Node: n.key.DID(), Addrs: addrs}}
-}
-
-func (n *Node) reached(id did.DID, ok bool) { n.dir.Reach(id, ok) }
-
-// HandlePeerFound receives the peers that mDNS finds. It implements mdns.Notifee and does not block.
-func (n *Node) HandlePeerFound(p peer.AddrInfo) { n.seeds.found(p) }
-
-func (n *Node) runMDNS(ctx context.Context) error {
-	if !n.opts.MDNS {
-		return nil
-	}
-	m := mdns.NewMdnsService(n.host, "_lmos-"+n.opts.Network+"._udp", n)
-	if err := m.Start(); err != nil {
-		// A host without multicast is no reason to stop: bootstrap addresses still lead to the mesh.
-		n.log.Warn("no local discovery", "err", err)
-		return nil
-	}
-	<-ctx.Done()
-	return m.Close()
-}
-
-// addrs are the node's addresses with its PeerID, as peers write them.
-func (n *Node) addrs() []string {
-	var out []string
-	for _, a := range n.host.Addrs() {
-		out = append(out, a.String()+"/p2p/"+n.host.ID().String())
-	}
-	return out
-}
-
-// Addrs are the multiaddrs under which peers reach the node, with /p2p.
-func (n *Node) Addrs() []string { return n.addrs() }
 
 // API is the URL of the HTTP API, or empty.
 func (n *Node) API() string { return n.gateway.URL() }

@@ -2,13 +2,9 @@ package node
 
 import (
 	"context"
-	"errors"
-	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
-	"github.com/lmosd/lmosd/dht"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
@@ -58,8 +54,7 @@ func (n *Node) Unpublish(ctx context.Context, ref string) (*gateway.Publication,
 		return nil, err
 	}
 	if !n.offers.has(d) {
-		return nil, interact.Errorf(interact.Forbidden, "run it on the node that published: "+string(d.Record.Hosts[0].Node),
-			"%s is offered by another node; only its owner can withdraw it", d.Name())
+		return nil, notOurs(d)
 	}
 	of, err := n.offers.withdraw(ctx, d.Record.Thing)
 	if err != nil {
@@ -71,12 +66,25 @@ func (n *Node) Unpublish(ctx context.Context, ref string) (*gateway.Publication,
 	return p, nil
 }
 
-func (n *Node) report(of *offer, s spread, start time.Time) *gateway.Publication {
-	return &gateway.Publication{APIVersion: gateway.APIVersion, Kind: "Publication", ID: of.Thing,
-		Ref: of.Thing + "@" + n.key.DID().Multibase(), Owner: n.key.DID(), Seq: of.Seq,
-		Replicas: s.receipt.Replicas, Wanted: s.receipt.Wanted, GossipPeers: s.gossip,
-		Pending:    s.gossip == 0 && s.receipt.Replicas == 0,
-		RecordSize: len(of.Signed.Record), TDSize: len(of.Signed.TD), Took: ms(time.Since(start))}
+func notOurs(d *td.Description) error {
+	hint := "its owner is " + string(d.Record.Owner)
+	if len(d.Record.Hosts) > 0 {
+		hint = "run it on the node that published: " + string(d.Record.Hosts[0].Node)
+	}
+	return interact.Errorf(interact.Forbidden, hint, "%s is offered by another node; only its owner can withdraw it", d.Name())
+}
+
+func (n *Node) report(of *offer, s *spread, start time.Time) *gateway.Publication {
+	p := &gateway.Publication{APIVersion: gateway.APIVersion, Kind: "Publication", ID: of.Thing,
+		Owner: n.key.DID(), Seq: of.Seq, RecordSize: len(of.Signed.Record), TDSize: len(of.Signed.TD)}
+	s.fill(p)
+	p.Ref, p.Took = refOf(of.Thing, n.key.DID()), ms(time.Since(start))
+	return p
+}
+
+// refOf returns the exact reference of a thing.
+func refOf(thing string, owner did.DID) string {
+	return (&td.Description{Record: &td.Record{Owner: owner, Thing: thing}}).Ref()
 }
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
@@ -94,22 +102,14 @@ func first(d *td.Description) (capability, action string) {
 	return capability, action
 }
 
-// A spread is who was told of an offer.
-type spread struct {
-	gossip  int
-	receipt dht.Receipt
-}
-
 // tellSoon tells the mesh of an offer and waits as long as a user does; the rest goes on in the background.
-func (n *Node) tellSoon(ctx context.Context, of *offer) spread {
-	var mu sync.Mutex
-	var s spread
-	done := make(chan struct{})
-	n.offers.busy(of, true)
+func (n *Node) tellSoon(ctx context.Context, of *offer) *spread {
+	s, done := new(spread), make(chan struct{})
+	n.offers.busy(of.Thing)
 	n.work.Go(func() {
 		defer close(done)
-		defer n.offers.busy(of, false)
-		n.tell(n.life, telling{of, true, true}, func(update func(*spread)) { mu.Lock(); update(&s); mu.Unlock() })
+		defer n.offers.rest(of.Thing)
+		n.tell(n.life, of, telling{of.Thing, true, true}, s)
 	})
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -118,89 +118,5 @@ func (n *Node) tellSoon(ctx context.Context, of *offer) spread {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	mu.Lock()
-	defer mu.Unlock()
 	return s
-}
-
-// tell gossips an offer and puts it into the DHT, both at once, and remembers what succeeded.
-func (n *Node) tell(ctx context.Context, t telling, note func(func(*spread))) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	var g errgroup.Group
-	if t.gossip {
-		g.Go(func() error { return n.announce(ctx, t.of, note) })
-	}
-	if t.dht {
-		g.Go(func() error { return n.replicate(ctx, t.of, note) })
-		g.Go(func() error { return n.provide(ctx, t.of) })
-	}
-	if err := g.Wait(); err != nil && ctx.Err() == nil {
-		n.log.Warn("telling the mesh failed; it is tried again", "thing", t.of.Thing, "err", err)
-	}
-}
-
-func (n *Node) announce(ctx context.Context, of *offer, note func(func(*spread))) error {
-	peers, err := n.gossip.Announce(ctx, of.Signed)
-	note(func(s *spread) { s.gossip = peers })
-	if peers > 0 {
-		n.offers.told(of)
-	}
-	return err
-}
-
-func (n *Node) replicate(ctx context.Context, of *offer, note func(func(*spread))) error {
-	r, err := n.dht.Publish(ctx, of.Signed)
-	note(func(s *spread) { s.receipt = r })
-	if r.Replicas > 0 {
-		n.offers.replicated(of)
-	}
-	if errors.Is(err, dht.ErrNoReplicas) || errors.Is(err, dht.ErrNoPeers) {
-		return nil // Pending: the answer says so, and it is tried again.
-	}
-	return err
-}
-
-func (n *Node) provide(ctx context.Context, of *offer) error {
-	if of.desc == nil {
-		n.dht.Unprovide(n.DID(), of.Thing)
-		return nil
-	}
-	_, err := n.dht.Provide(ctx, of.desc.Record)
-	if errors.Is(err, dht.ErrNoReplicas) || errors.Is(err, dht.ErrNoPeers) {
-		return nil // The DHT tells it as soon as somebody is there.
-	}
-	return err
-}
-
-// keepOffers tells the mesh again: soon while nobody knows, by gossip every few minutes, into the DHT every few hours.
-func (n *Node) keepOffers(ctx context.Context) error {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	var g errgroup.Group
-	g.SetLimit(4)
-	defer g.Wait()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
-		for _, t := range n.offers.due(time.Now(), n.gossip.Peers() > 0) {
-			g.Go(func() error { n.tellAgain(ctx, t); return nil })
-		}
-	}
-}
-
-// tellAgain renews the record, so that readers see that its host lives. What only gossip hears again travels without its
-// TD: who was there has it, and who was not fetches it.
-func (n *Node) tellAgain(ctx context.Context, t telling) {
-	defer n.offers.busy(t.of, false)
-	next, err := n.offers.renew(ctx, t.of)
-	if err != nil || next == nil {
-		n.log.Error("an offer could not be renewed", "thing", t.of.Thing, "err", err)
-		return
-	}
-	t.of = next
-	n.tell(ctx, t, func(func(*spread)) {})
 }

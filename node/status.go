@@ -30,7 +30,7 @@ func (n *Node) Ready() error {
 func (n *Node) Status() *gateway.Status {
 	s := &gateway.Status{APIVersion: gateway.APIVersion, Kind: "Status", State: "ready", DID: n.DID(), PeerID: n.host.ID().String(),
 		Name: n.opts.Name, Version: n.opts.Version, Uptime: time.Since(n.started).Seconds(), Profile: n.opts.Profile,
-		Network: n.opts.Network, DataDir: n.opts.Dir, Addrs: n.addrs(), API: n.API(), Warnings: n.warnings()}
+		Network: n.opts.Network, DataDir: n.opts.Dir, Addrs: n.Addrs(), API: n.API(), Warnings: n.warnings()}
 	if n.draining.Load() {
 		s.State = "draining"
 	} else if slices.ContainsFunc(s.Warnings, func(w gateway.Warning) bool { return w.Severity == "high" }) {
@@ -40,7 +40,7 @@ func (n *Node) Status() *gateway.Status {
 	s.DHT.Mode, s.DHT.Table = n.opts.DHTMode, n.dht.Size()
 	s.Gossip.Topics, s.Gossip.Peers = pubsub.Shards, n.gossip.Peers()
 	_, known := n.dir.Len()
-	s.Agents.Local, s.Agents.Known = len(n.offers.list()), known
+	s.Agents.Local, s.Agents.Known = n.offers.count(), known
 	n.metrics.FillCalls(s)
 	return s
 }

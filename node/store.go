@@ -7,12 +7,11 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"syscall"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/gofrs/flock"
+	"github.com/cockroachdb/pebble/v2/vfs"
 	ds "github.com/ipfs/go-datastore"
 	"github.com/ipfs/go-datastore/namespace"
 	dssync "github.com/ipfs/go-datastore/sync"
@@ -37,47 +36,51 @@ const minFree = 16 << 20
 type stores struct {
 	durable, fast ds.Batching
 	close         func() error
-	dir           string // "" in memory
+	path          string                 // of the database; "" in memory
+	free          func() (uint64, error) // bytes left on its disk; nil in memory
 }
 
-// openStores opens the database below dir.
+// openStores opens the database below dir. The engine is one of the above; empty means pebble.
 func openStores(engine, dir string, log *slog.Logger) (*stores, error) {
 	if dir == "" || engine == EngineMemory {
 		m := dssync.MutexWrap(ds.NewMapDatastore())
 		return &stores{durable: m, fast: m, close: m.Close}, nil
 	}
 	path := filepath.Join(dir, "store")
-	switch engine {
-	case "", EnginePebble:
-		return openPebble(path, dir, log)
-	case EngineLevelDB:
-		l, err := leveldb.NewDatastore(path, nil)
-		if err != nil {
-			return nil, storeError(path, err)
-		}
-		return &stores{durable: l, fast: l, close: l.Close, dir: dir}, nil
+	if engine != EngineLevelDB {
+		return openPebble(path, diskOf(dir), log)
 	}
-	return nil, interact.Errorf(interact.ConfigInvalid, "storage.engine is pebble, leveldb or memory", "no storage engine is named %q", engine)
+	l, err := leveldb.NewDatastore(path, nil)
+	if err != nil {
+		return nil, storeError(path, err)
+	}
+	return &stores{durable: l, fast: l, close: l.Close, path: path, free: diskOf(dir)}, nil
 }
 
-func openPebble(path, dir string, log *slog.Logger) (*stores, error) {
+func openPebble(path string, free func() (uint64, error), log *slog.Logger) (*stores, error) {
+	disk, watch := vfs.WithDiskHealthChecks(vfs.Default, 5*time.Second, nil, func(info vfs.DiskSlowInfo) {
+		log.Warn("the disk is slow", "info", info.String())
+	})
 	opts := &pebble.Options{
 		MemTableSize: 4 << 20,
 		// Pinned so that an older lmosd can open the store after a downgrade.
 		FormatMajorVersion: pebble.FormatColumnarBlocks,
 		Logger:             pebbleLog{log},
+		// The library's own is the same, and is not closed when the store does not open.
+		FS: disk,
 	}
 	durable, err := pebbleds.NewDatastore(path, pebbleds.WithPebbleOpts(opts), pebbleds.WithCacheSize(4<<20),
 		pebbleds.WithPebbleWriteOptions(pebble.Sync))
 	if err != nil {
-		return nil, storeError(path, err)
-	}
-	fast, err := pebbleds.NewDatastore("", pebbleds.WithPebbleDB(durable.DB), pebbleds.WithPebbleWriteOptions(pebble.NoSync))
-	if err != nil {
-		return nil, errors.Join(storeError(path, err), durable.Close())
+		return nil, errors.Join(storeError(path, err), watch.Close())
 	}
 	// Only the first view is closed: both are one database.
-	return &stores{durable: durable, fast: fast, close: durable.Close, dir: dir}, nil
+	closeAll := func() error { return errors.Join(durable.Close(), watch.Close()) }
+	fast, err := pebbleds.NewDatastore("", pebbleds.WithPebbleDB(durable.DB), pebbleds.WithPebbleWriteOptions(pebble.NoSync))
+	if err != nil {
+		return nil, errors.Join(storeError(path, err), closeAll())
+	}
+	return &stores{durable: durable, fast: fast, close: closeAll, path: path, free: free}, nil
 }
 
 // own and peers name the node's parts of the database. The DHT and the directory name theirs themselves (/dht, /directory) and
@@ -87,30 +90,64 @@ func (s *stores) peers() ds.Batching { return namespace.Wrap(s.fast, ds.NewKey("
 
 // room returns an error of code DiskFull if the disk of the store has almost no space left.
 func (s *stores) room() error {
-	if s.dir == "" {
+	if s.free == nil {
 		return nil
 	}
-	var st syscall.Statfs_t
-	if err := syscall.Statfs(s.dir, &st); err != nil {
+	free, err := s.free()
+	if err != nil || free >= minFree {
 		return nil // No answer is no reason to refuse.
 	}
-	if free := st.Bavail * uint64(st.Bsize); free < minFree {
-		return interact.Errorf(interact.DiskFull, "free some space on the disk of "+s.dir,
-			"the disk has %d bytes left; lmosd needs %d to store anything safely", free, minFree)
-	}
-	return nil
+	return interact.Errorf(interact.DiskFull, "free some space on the disk of "+s.path,
+		"the disk has %d bytes left; lmosd needs %d to store anything safely", free, minFree)
 }
+
+// diskOf returns the question how many bytes are left to us on the disk of dir.
+func diskOf(dir string) func() (uint64, error) {
+	return func() (uint64, error) {
+		var st syscall.Statfs_t
+		if err := syscall.Statfs(dir, &st); err != nil {
+			return 0, err
+		}
+		return st.Bavail * uint64(st.Bsize), nil
+	}
+}
+
+// failed makes an error of a failed read or write one for people.
+func (s *stores) failed(err error) error { return storeError(s.path, err) }
 
 func storeError(path string, err error) error {
 	switch {
-	case errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS):
-		return &interact.Error{Code: interact.StoreCorrupt, Title: "the data directory cannot be written",
-			Hint: "make " + filepath.Dir(path) + " writable, or choose another with --data-dir", Err: err}
-	case errors.Is(err, syscall.ENOSPC):
-		return &interact.Error{Code: interact.DiskFull, Title: "the disk is full", Hint: "free some space on the disk of " + path, Err: err}
+	case full(err):
+		return diskFull(path, err)
+	case unwritable(err):
+		return &interact.Error{Code: interact.StoreCorrupt, Title: "the store " + path + " cannot be written", Err: err,
+			Hint: "make " + filepath.Dir(path) + " writable, or choose another: lmosd run --data-dir DIR"}
 	}
-	return &interact.Error{Code: interact.StoreCorrupt, Title: "the store " + path + " does not open",
-		Hint: "move " + path + " away and start again: the key stays, publish the agents once more", Err: err}
+	return &interact.Error{Code: interact.StoreCorrupt, Title: "the store " + path + " cannot be read", Err: err,
+		Hint: "move it away and start again: the key stays, publish the agents once more: mv " + path + " " + path + ".bad"}
+}
+
+// dirError is the error of a data directory that cannot be used.
+func dirError(dir string, err error) error {
+	e := &interact.Error{Code: interact.ConfigInvalid, Title: dir + " cannot be the data directory", Err: err,
+		Hint: "choose another: lmosd run --data-dir DIR"}
+	switch {
+	case full(err):
+		return diskFull(dir, err)
+	case unwritable(err):
+		e.Title, e.Hint = "the data directory "+dir+" cannot be written", "make it writable, or choose another: lmosd run --data-dir DIR"
+	}
+	return e
+}
+
+func diskFull(path string, err error) error {
+	return &interact.Error{Code: interact.DiskFull, Title: "the disk of " + path + " is full", Hint: "free some space on it", Err: err}
+}
+
+func full(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
+
+func unwritable(err error) bool {
+	return errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS)
 }
 
 // pebbleLog passes what the database says of itself to the node's log. A failed write of its log is fatal to it by design:
@@ -127,34 +164,4 @@ func (l pebbleLog) Fatalf(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	l.log.Error("store cannot go on; what was acknowledged is safe", "text", text, "hint", "see the disk's space and health, then start lmosd again")
 	os.Exit(1)
-}
-
-// lockDir takes the data directory for this process and writes its pid into the lock file. The error, of code
-// DataDirLocked, names the process that holds it.
-func lockDir(dir string) (release func() error, err error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, storeError(filepath.Join(dir, "store"), err)
-	}
-	path := filepath.Join(dir, "lock")
-	lock := flock.New(path, flock.SetPermissions(0o600))
-	ok, err := lock.TryLock()
-	if err != nil {
-		return nil, storeError(path, err)
-	}
-	if !ok {
-		return nil, lockedError(dir, path)
-	}
-	if err := os.WriteFile(path, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600); err != nil {
-		return nil, errors.Join(storeError(path, err), lock.Close())
-	}
-	return lock.Close, nil
-}
-
-func lockedError(dir, path string) error {
-	holder := "another process"
-	if b, err := os.ReadFile(path); err == nil && len(b) > 0 {
-		holder = "process " + strings.TrimSpace(string(b))
-	}
-	return interact.Errorf(interact.DataDirLocked, "stop it, or start with another directory: lmosd run --data-dir DIR",
-		"%s already runs on %s", holder, dir)
 }

@@ -29,7 +29,7 @@ func apiToken(dir string) (string, error) {
 			return strings.TrimSpace(string(b)), nil
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return "", storeError(path, err)
+			return "", dirError(dir, err)
 		}
 	}
 	var raw [32]byte
@@ -39,7 +39,7 @@ func apiToken(dir string) (string, error) {
 		return token, nil
 	}
 	if err := renameio.WriteFile(path, []byte(token+"\n"), 0o600); err != nil {
-		return "", storeError(path, err)
+		return "", dirError(dir, err)
 	}
 	return token, nil
 }

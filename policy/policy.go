@@ -1,5 +1,9 @@
-// Package policy decides who may ask what, and how much: rules become wraps around a thing (interact.Wrap), so that every
-// message passes the same gate, whatever carried it.
+// Package policy decides who may ask, and how much: rules become wraps around a thing (interact.Wrap), so that every message
+// passes the same gate, whatever carried it.
+//
+// [Policy.Gate] looks at the DID that the transport proved (interact.Message.From); [Policy.Limit] counts. A message without
+// a DID is of a caller on this machine whom the gateway has let in: no mode refuses it and no rate slows it, since that caller
+// could as well use the agents themselves; the number that may run at once holds for it too.
 package policy
 
 import (
@@ -30,10 +34,11 @@ type Rules struct {
 	// Allow names who passes the allowlist; Deny who is refused in every mode.
 	Allow, Deny []did.DID
 	// PerPeer is how many messages a second one caller may send in the long run, Burst how many at once. Zero PerPeer sets no
-	// limit; a Burst below 1 is 1.
+	// limit; a Burst below 1 is 1. Lower values protect agents from greedy callers, and slow honest ones in a hurry.
 	PerPeer float64
 	Burst   int
-	// Concurrency is how many interactions may run at once, of all callers; zero sets no limit.
+	// Concurrency is how many interactions may run at once, of all callers; zero sets no limit. What comes on top is refused,
+	// not queued: the caller knows best whether to wait.
 	Concurrency int
 }
 
@@ -75,8 +80,8 @@ func set(ids []did.DID) map[did.DID]bool {
 	return m
 }
 
-// Admits returns nil if id may take part, else an [*interact.Error] of code Forbidden that names the rule. An empty id is a
-// caller on this machine, whom the gateway has let in.
+// Admits returns nil if id may take part, else an [*interact.Error] of code Forbidden that names the rule. It is what the
+// gate asks for each message, and connections, gossip and the DHT for each peer. An empty id is a caller on this machine.
 func (p *Policy) Admits(id did.DID) error {
 	switch {
 	case id == "":
@@ -92,7 +97,8 @@ func (p *Policy) Admits(id did.DID) error {
 }
 
 func forbidden(id did.DID, rule string) error {
-	return interact.Errorf(interact.Forbidden, "ask the operator of that node to change its trust settings", "%s is refused: %s", id.Short(), rule)
+	return interact.Errorf(interact.Forbidden, "ask the operator of that node to change its trust settings",
+		"%s is refused: %s", id.Short(), rule)
 }
 
 // Gate refuses messages of callers that the policy does not admit.
@@ -108,11 +114,11 @@ func (p *Policy) Gate() interact.Wrap {
 }
 
 // Limit refuses messages beyond a caller's rate, with code RateLimited, and beyond the number that may run at once, with code
-// Overloaded. Callers on this machine have no rate: they could as well use the agents themselves.
+// Overloaded. Both may be tried again.
 func (p *Policy) Limit() interact.Wrap {
 	return func(t interact.Thing) interact.Thing {
 		return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
-			if !p.allowed(m.From, time.Now()) {
+			if !p.allowed(m.From) {
 				return interact.Fail(interact.Errorf(interact.RateLimited, "slow down, or ask for a higher trust.rate.per_peer",
 					"%s asks more often than %g times a second", m.From.Short(), p.rules.PerPeer))
 			}
@@ -138,13 +144,15 @@ func (p *Policy) bounded(ctx context.Context, t interact.Thing, m *interact.Mess
 }
 
 // allowed takes a token of id's bucket.
-func (p *Policy) allowed(id did.DID, now time.Time) bool {
+func (p *Policy) allowed(id did.DID) bool {
 	if id == "" || p.rules.PerPeer <= 0 {
 		return true
 	}
+	now := time.Now()
 	return p.bucket(id, now).AllowN(now, 1)
 }
 
+// bucket returns the bucket of id, or the one that latecomers share.
 func (p *Policy) bucket(id did.DID, now time.Time) *rate.Limiter {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -154,7 +162,7 @@ func (p *Policy) bucket(id did.DID, now time.Time) *rate.Limiter {
 	}
 	p.sweepLocked(now)
 	if len(p.callers) >= maxCallers {
-		id = "" // the bucket that latecomers share
+		id = ""
 		if c := p.callers[id]; c != nil {
 			c.seen = now
 			return c.Limiter

@@ -54,7 +54,8 @@ func (c *checker) checkID() {
 	}
 }
 
-// checkBase bounds the variables of the base, which every relative href takes over.
+// checkBase bounds what every relative href takes over: the variables of the base, and its bytes in all of them. A record of
+// 500 bytes could hold a TD that is 20 MB when its addresses are resolved.
 func (c *checker) checkBase() {
 	const most = 16
 	base := text(c.doc["base"])
@@ -63,7 +64,25 @@ func (c *checker) checkBase() {
 		c.fail("/base", "a brace without its counterpart: %s is no URI template", show(base))
 	case len(names) > most:
 		c.fail("/base", "may have %d variables, has %d", most, len(names))
+	case base != "" && len(base)*c.relatives() > 4*MaxTD:
+		c.fail("/base", "has %d bytes, too many for so many relative addresses; make it shorter, or the addresses absolute",
+			len(base))
 	}
+}
+
+// relatives counts the references that are resolved against the base.
+func (c *checker) relatives() int {
+	n := 0
+	count := func(v any) {
+		if !hasScheme(text(object(v)["href"])) {
+			n++
+		}
+	}
+	c.eachForm(func(p place) { count(p.form) })
+	for _, link := range array(c.doc["links"]) {
+		count(link)
+	}
+	return n
 }
 
 // checkSecurity demands that every security name that is used is defined (TD 1.1 §5.3.3).

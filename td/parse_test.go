@@ -205,6 +205,9 @@ func TestParseRefuses(t *testing.T) {
 
 		{"a base of 17 variables", tdWith(`"base": "http://` + strings.Repeat("{x}", 17) + `"`), "/base",
 			"may have 16 variables, has 17"},
+		{"a base of 2 kB in 300 addresses", tdWith(`"base": "http://`+strings.Repeat("x", 2000)+`"`,
+			`"links": [`+strings.Repeat(`{"href": "x"},`, 299)+`{"href": "x"}]`), "/base",
+			"has 2007 bytes, too many for so many relative addresses; make it shorter, or the addresses absolute"},
 		{"a base with half a variable", tdWith(`"base": "http://{x"`), "/base",
 			`a brace without its counterpart: "http://{x" is no URI template`},
 		{"a property without forms", property(`"type": "string"`), "/properties/p", `"forms" is missing`},

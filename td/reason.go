@@ -66,9 +66,9 @@ func comparePointers(a, b string) int {
 	return cmp.Compare(len(a), len(b))
 }
 
-// wantType says that v has another type than wanted.
+// wantType says that v has another type than wanted, of which there are seven.
 func wantType(want []string, v any) string {
-	return "expected " + strings.Join(want, " or ") + ", got " + kindOf(v)
+	return "expected " + strings.Join(want[:min(len(want), 7)], " or ") + ", got " + kindOf(v)
 }
 
 func kindOf(v any) string {
@@ -113,12 +113,46 @@ func wantOneOf(allowed []any) string {
 	return "must be " + b.String()
 }
 
-// show writes a value for a message: as JSON, cut to a length that fits a line.
+// show writes a value for a message: as JSON, cut to a length that fits a line. It looks at no more of the value than that.
 func show(v any) string {
-	if s, ok := v.(string); ok {
-		return strconv.Quote(cut(s, 60))
+	switch v := v.(type) {
+	case string:
+		return strconv.Quote(cut(v, 60))
+	case []any:
+		return cut(string(bytesOf(clipped(v, 0))), 60)
+	case map[string]any:
+		return cut(string(bytesOf(clipped(v, 0))), 60)
 	}
-	return cut(string(bytesOf(v)), 60)
+	return string(bytesOf(v))
+}
+
+// clipped returns the part of v that [show] has room for. What is nested deep, and an object whose many members would have
+// to be sorted, is empty in it.
+func clipped(v any, depth int) any {
+	const most = 30 // of two characters each, at least
+	switch v := v.(type) {
+	case string:
+		return cut(v, 64)
+	case []any:
+		if depth == 2 {
+			return []any{}
+		}
+		few := make([]any, 0, min(len(v), most))
+		for _, e := range v[:min(len(v), most)] {
+			few = append(few, clipped(e, depth+1))
+		}
+		return few
+	case map[string]any:
+		few := map[string]any{}
+		if depth == 2 || len(v) > most {
+			return few
+		}
+		for name, e := range v {
+			few[cut(name, 64)] = clipped(e, depth+1)
+		}
+		return few
+	}
+	return v
 }
 
 // cut returns s with at most n code points, the last an ellipsis if something is missing.

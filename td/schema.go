@@ -1,9 +1,9 @@
 package td
 
 import (
+	"maps"
 	"math"
 	"math/big"
-	"reflect"
 	"regexp"
 	"regexp/syntax"
 	"slices"
@@ -35,7 +35,13 @@ type schemaRoot struct {
 	doc  any
 
 	mu       sync.Mutex
-	patterns map[string]*regexp.Regexp // owned by mu; nil for a pattern that is not checked
+	patterns map[string]*pattern // owned by mu; nil for a pattern that is not checked
+}
+
+// A pattern is a compiled pattern and how many instructions it has.
+type pattern struct {
+	*regexp.Regexp
+	size int
 }
 
 // value returns the decoded schema.
@@ -48,9 +54,9 @@ func (r *schemaRoot) value() any {
 	return r.doc
 }
 
-// Bounds of one check. They keep a hostile schema, or a hostile value, cheap.
+// Bounds of one check. They keep a hostile schema, or a hostile value, cheap: a check takes a third of a second at most.
 const (
-	maxSteps    = 1 << 20  // pairs of a schema part and a value part that are looked at
+	maxSteps    = 1 << 20  // pairs of a schema part and a value part that are looked at, and what costs as much
 	maxNesting  = 256      // schema parts within schema parts, references included
 	maxPatterns = 256      // compiled patterns of a schema
 	maxPattern  = 1024     // bytes of a pattern; a longer one is not checked
@@ -186,7 +192,7 @@ func step(v any, name string) (any, bool) {
 
 // pattern returns the compiled form of a pattern, or nil if it is not checked: because it is none in RE2 (ECMA 262 has
 // more), or too large.
-func (r *schemaRoot) pattern(p string) *regexp.Regexp {
+func (r *schemaRoot) pattern(p string) *pattern {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	re, known := r.patterns[p]
@@ -194,14 +200,14 @@ func (r *schemaRoot) pattern(p string) *regexp.Regexp {
 		return re
 	}
 	if r.patterns == nil {
-		r.patterns = make(map[string]*regexp.Regexp)
+		r.patterns = make(map[string]*pattern)
 	}
 	re = compile(p)
 	r.patterns[p] = re
 	return re
 }
 
-func compile(p string) *regexp.Regexp {
+func compile(p string) *pattern {
 	if len(p) > maxPattern {
 		return nil
 	}
@@ -217,7 +223,7 @@ func compile(p string) *regexp.Regexp {
 	if err != nil {
 		return nil
 	}
-	return re
+	return &pattern{re, len(program.Inst)}
 }
 
 // Check reports what in value (decoded JSON: nil, bool, float64, string, []any, map[string]any) does not fit the
@@ -245,6 +251,16 @@ type walk struct {
 }
 
 func (w *walk) done() bool { return w.steps > maxSteps || len(w.issues) > maxIssues }
+
+// affords is spend, and tells whether the walk goes on.
+func (w *walk) affords(n int) bool {
+	w.spend(n)
+	return !w.done()
+}
+
+// spend counts n small things, such as bytes or names that are looked at: a list in a schema may be as long as the schema,
+// and be walked at each step.
+func (w *walk) spend(n int) { w.steps += n / 8 }
 
 func (w *walk) fail(reason string) {
 	if !w.done() {
@@ -280,7 +296,8 @@ func (w *walk) value(schema, v any) {
 }
 
 func (w *walk) keywords(s map[string]any, v any) {
-	if types := texts(s["type"]); !isOneOf(types, v) {
+	types := texts(s["type"])
+	if w.spend(4 * len(types)); !isOneOf(types, v) {
 		w.fail(wantType(types, v))
 		return
 	}
@@ -293,6 +310,7 @@ func (w *walk) keywords(s map[string]any, v any) {
 		return
 	}
 	if ref, ok := s["$ref"].(string); ok {
+		w.spend(len(ref))
 		w.value(w.root.lookup(ref), v)
 	}
 	switch v := v.(type) {
@@ -323,9 +341,24 @@ func isType(typ string, v any) bool {
 	}
 }
 
+// equal compares decoded values, and counts what it looks at.
 func (w *walk) equal(a, b any) bool {
 	w.steps++
-	return reflect.DeepEqual(a, b)
+	if w.done() {
+		return false
+	}
+	switch a := a.(type) {
+	case string:
+		w.spend(len(a) / 64)
+		return a == b
+	case []any:
+		b, ok := b.([]any)
+		return ok && slices.EqualFunc(a, b, w.equal)
+	case map[string]any:
+		b, ok := b.(map[string]any)
+		return ok && maps.EqualFunc(a, b, w.equal)
+	}
+	return a == b
 }
 
 func (w *walk) in(step any, schema, v any) {
@@ -335,7 +368,9 @@ func (w *walk) in(step any, schema, v any) {
 }
 
 func (w *walk) object(s, v map[string]any) {
-	for _, name := range texts(s["required"]) {
+	required := texts(s["required"])
+	w.spend(4*len(required) + 8*len(v))
+	for _, name := range required {
 		if _, ok := v[name]; !ok {
 			w.fail(missing(name))
 		}
@@ -351,6 +386,7 @@ func (w *walk) object(s, v map[string]any) {
 		if p, ok := properties[name]; ok {
 			w.in(name, p, v[name])
 		} else if limited && rest == false {
+			w.spend(8 * len(properties))
 			w.fail(show(name) + " is not allowed" + closest(name, properties))
 		} else if limited {
 			w.in(name, rest, v[name])
@@ -425,15 +461,16 @@ func (w *walk) unique(v []any) {
 
 func (w *walk) text(s map[string]any, v string) {
 	if s["minLength"] != nil || s["maxLength"] != nil {
+		w.spend(len(v) / 16)
 		w.count(s, "Length", utf8.RuneCountInString(v), "character", "characters")
 	}
 	if p, ok := s["pattern"].(string); ok && len(v) <= maxMatched {
-		w.steps += len(v) / 64
-		if re := w.root.pattern(p); re != nil && !re.MatchString(v) {
+		// A match looks at each instruction once per byte, at worst.
+		if re := w.root.pattern(p); re != nil && w.affords(len(v)*re.size/2) && !re.MatchString(v) {
 			w.fail("does not match the pattern " + cut(p, 80))
 		}
 	}
-	if f, ok := formats[text(s["format"])]; ok && !f.valid(v) {
+	if f, ok := formats[text(s["format"])]; ok && w.affords(len(v)/4) && !f.valid(v) {
 		w.fail("is not " + f.name)
 	}
 }
@@ -448,7 +485,9 @@ func (w *walk) number(s map[string]any, v float64) {
 	bound("maximum", "at most", func(limit float64) bool { return v > limit })
 	bound("exclusiveMinimum", "more than", func(limit float64) bool { return v <= limit })
 	bound("exclusiveMaximum", "less than", func(limit float64) bool { return v >= limit })
-	bound("multipleOf", "a multiple of", func(unit float64) bool { return unit > 0 && !isMultiple(v, unit) })
+	bound("multipleOf", "a multiple of", func(unit float64) bool {
+		return unit > 0 && w.affords(512) && !isMultiple(v, unit)
+	})
 }
 
 // isMultiple compares what was written, not what binary64 makes of it: 0.3 is a multiple of 0.1.
@@ -510,7 +549,7 @@ func (w *walk) explain(branches []any, failed [][]Issue, v any) {
 	for i, branch := range branches {
 		s := (&Schema{node: branch, root: w.root}).object()
 		wanted := texts(s["type"])
-		if !isOneOf(wanted, v) {
+		if w.spend(4 * len(wanted)); !isOneOf(wanted, v) {
 			types = append(types, wanted...)
 			continue
 		}

@@ -208,12 +208,20 @@ func TestHostileSchemasAreCheap(t *testing.T) {
 		{"many patterns", `{"anyOf": [` + patterns(2000) + `]}`, `"x"`, ""},
 		{"60 levels", strings.Repeat(`{"items":`, 60) + `{}` + strings.Repeat(`}`, 60),
 			strings.Repeat("[", 60) + strings.Repeat("]", 60), ""},
+		{"a long list of types, often", often(`{"type": [` + strings.Repeat(`"null",`, 10_000) + `"string"]}`), `"x"`, tooComplex},
+		{"a long list of names, often", often(`{"required": [` + strings.Repeat(`"a",`, 10_000) + `"a"]}`), `{"a": 1}`, tooComplex},
+		{"a long reference, often", often(`{"$ref": "#/x` + strings.Repeat("~1", 10_000) + `"}`), `1`, tooComplex},
+		{"a long constant, often", often(`{"const": ` + ones[:80_000] + `1]}`), ones[:80_000] + "1]", tooComplex},
+		{"a wide value, often", often(`{"minProperties": 1}`), `{"a":1` + names(10_000) + `}`, tooComplex},
+		{"a slow pattern, often", often(`{"pattern": "(a|aa|[a-z]{1,100}){1,3}$"}`), `"` + strings.Repeat("a", 16_000) + `"`, tooComplex},
+		{"a slow division, often", often(`{"multipleOf": 5e-324}`), `1.7e308`, tooComplex},
+		{"a long value that is told, often", often(`{"anyOf": [{"const": ` + ones[:80_000] + `1]}, {}]}`), `1`, tooComplex},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			schema, value := ParseSchema(decodeJSON(t, tt.schema)), decodeJSON(t, tt.value)
-			issues := schema.Check(value) // unbounded, some of these would take longer than the universe
+			issues := schema.Check(value) // unbounded, some of these would take minutes, or longer than the universe
 			got := ""
 			if len(issues) > 0 {
 				got = issues[0].String()
@@ -223,6 +231,23 @@ func TestHostileSchemasAreCheap(t *testing.T) {
 			}
 		})
 	}
+}
+
+// often returns a schema that asks part 2^17 times.
+func often(part string) string {
+	s := `{"$ref": "#/$defs/d17", "$defs": {"d0": ` + part
+	for i := range 17 {
+		s += fmt.Sprintf(`, "d%d": {"allOf": [{"$ref": "#/$defs/d%d"}, {"$ref": "#/$defs/d%d"}]}`, i+1, i, i)
+	}
+	return s + `}}`
+}
+
+func names(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `,"n%d":1`, i)
+	}
+	return b.String()
 }
 
 func patterns(n int) string {

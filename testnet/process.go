@@ -8,14 +8,18 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/interact"
 )
 
 // Ready is what `lmosd run --ready-file FILE` writes once the node serves.
@@ -68,11 +72,8 @@ func spawn(ctx context.Context, n int, o Options) (*Member, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	key, err := Key(o.Seed, n)
+	key, err := identify(dir, o.Seed, n)
 	if err != nil {
-		return nil, err
-	}
-	if err := key.Save(filepath.Join(dir, "identity.pem")); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, err
 	}
 	ready := filepath.Join(dir, "ready.json")
@@ -86,15 +87,55 @@ func spawn(ctx context.Context, n int, o Options) (*Member, error) {
 	}
 	m.PID, m.stop, m.kill = p.PID(), p.stop, p.kill
 	if err := m.attach(ctx, ready, p); err != nil {
-		return nil, errors.Join(fmt.Errorf("node %d did not start, see %s: %w", n, m.Log, err), p.kill())
+		return nil, errors.Join(fmt.Errorf("node %d did not start: %w (log: %s)", n, err, m.Log), p.kill())
 	}
 	return m, nil
+}
+
+// identify puts the key of node n into its folder. A folder that has another key already is one of another testnet.
+func identify(dir string, seed int64, n int) (*keystore.Key, error) {
+	key, err := Key(seed, n)
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, "identity.pem")
+	if err := key.Save(path); !errors.Is(err, os.ErrExist) {
+		return key, err
+	}
+	found, err := keystore.Open(path)
+	if err == nil && found.DID() != key.DID() {
+		err = interact.Errorf(interact.Usage, "use another folder, or remove what is there: lmosd testnet down --purge",
+			"%s has the key of another seed than %d", dir, seed)
+	}
+	return key, err
 }
 
 // A process is a started program that is waited for.
 type process struct {
 	cmd  *exec.Cmd
 	gone chan struct{} // closed when it has ended
+}
+
+// lastWords returns why a process ended, as its log says: the last error with its cause, else the last line.
+func lastWords(log string) string {
+	b, err := os.ReadFile(log)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+	for i, line := range slices.Backward(lines) {
+		words, ok := strings.CutPrefix(line, "error: ")
+		if !ok {
+			continue
+		}
+		if i+1 < len(lines) {
+			if cause, ok := strings.CutPrefix(lines[i+1], "  cause  "); ok {
+				words += ": " + cause
+			}
+		}
+		return words
+	}
+	return "it ended: " + lines[len(lines)-1]
 }
 
 func command(o Options, m *Member, ready string) (*process, error) {
@@ -147,18 +188,22 @@ func (m *Member) attach(ctx context.Context, ready string, p *process) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	var r Ready
+	ended := false
 	err := Until(ctx, "the node writes its ready file", func() bool {
 		select {
 		case <-p.gone:
-			cancel()
-			return false
+			ended = true
+			return true
 		default:
 		}
 		b, err := os.ReadFile(ready)
 		return err == nil && json.Unmarshal(b, &r) == nil
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case ended:
+		return errors.New(lastWords(m.Log))
 	}
 	m.API, m.Addrs = r.API, r.P2P
 	m.Client, err = gateway.Dial(m.Socket, "")

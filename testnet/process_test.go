@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -159,6 +160,38 @@ func TestStateSurvivesItsMaker(t *testing.T) {
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 0 {
 		t.Errorf("purge left %v", left)
+	}
+}
+
+func TestAFolderOfAnotherSeedIsRefused(t *testing.T) {
+	dir := shortDir(t)
+	first := processes(t, 1, Options{Dir: dir, Seed: 7})
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Processes(t.Context(), 1, Options{Dir: dir, Seed: 8, Binary: "/bin/false"})
+	if e := interact.AsError(err); e == nil || e.Code != interact.Usage || e.Hint == "" {
+		t.Errorf("got %v, want a usage error: the node would have another DID than the seed says", err)
+	}
+}
+
+func TestANodeThatDoesNotStartSaysWhy(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ says, want string }{
+		"an error with its cause": {"x\nerror: no space  LMOS-3021\n  cause  disk full\n  hint   rm", "no space  LMOS-3021: disk full"},
+		"an error alone":          {"error: no", "did not start: no (log: "},
+		"no error":                {"warming up", "it ended: warming up"},
+		"nothing":                 {"", "it ended: "},
+	} {
+		dir := shortDir(t)
+		binary := filepath.Join(dir, "lmosd")
+		if err := os.WriteFile(binary, []byte("#!/bin/sh\nprintf '%b' '"+test.says+"'\nexit 1\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Processes(t.Context(), 1, Options{Dir: dir, Binary: binary})
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: got %v, want %q", name, err, test.want)
+		}
 	}
 }
 

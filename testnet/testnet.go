@@ -23,6 +23,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/interact"
 )
 
 // Options of a testnet. The zero value is a full mesh with throw-away keys.
@@ -131,7 +132,7 @@ func links(topology string, n int, seed int64) ([]link, error) {
 			return random(n, k, seed), nil
 		}
 	}
-	return nil, fmt.Errorf("no topology is named %q: take full, ring, line, star, two-orgs or random:K", topology)
+	return nil, interact.Errorf(interact.Usage, "take full, ring, line, star, two-orgs or random:3", "no topology is named %q", topology)
 }
 
 // every returns the pairs i < j that want holds for.

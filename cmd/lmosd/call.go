@@ -27,7 +27,7 @@ func newCallCommand(a *app) *cobra.Command {
 		Short: "call an action of an agent and print its answer",
 		Long: "Calls an action. k=v is typed by the action's input schema; k:=JSON is taken as it is; @file and - (standard\n" +
 			"input) give the whole input; an action that takes one string takes the words as they are.\n" +
-			"The answer alone is printed; -o json adds status and times.",
+			"The answer alone is printed; -o json adds the agent, the status and the times.",
 		Example: `  lmosd call weather getWeather question="Rain in Bonn?"
   lmosd call weather getForecast days=3 units:='["mm","°C"]'
   echo '{"question":"Rain?"}' | lmosd call weather getWeather -
@@ -36,7 +36,7 @@ func newCallCommand(a *app) *cobra.Command {
 		Args:              takes(2, -1),
 		ValidArgsFunction: a.completeAction,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.interact(cmd.Context(), timeout, args[0], func(ctx context.Context, c *conversation) error {
+			return a.interact(cmd.Context(), timeout, "call", args, func(ctx context.Context, c *conversation) error {
 				return c.call(ctx, args[1], args[2:])
 			})
 		},
@@ -60,8 +60,10 @@ type conversation struct {
 	found  time.Time // when the agent was known
 }
 
-// interact looks the agent up and does what talk does with it, for timeout at most; zero sets no limit of its own.
-func (a *app) interact(ctx context.Context, timeout time.Duration, ref string, talk func(context.Context, *conversation) error) error {
+// interact looks the agent that args begin with up and does what talk does with it, for timeout at most; zero sets no limit
+// of its own. The verb and args are the command line, for hints.
+func (a *app) interact(ctx context.Context, timeout time.Duration, verb string, args []string, talk func(context.Context, *conversation) error) error {
+	ref := args[0]
 	if timeout < 0 {
 		return usage("for example --timeout 10s", "--timeout cannot be negative")
 	}
@@ -69,6 +71,9 @@ func (a *app) interact(ctx context.Context, timeout time.Duration, ref string, t
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
+	}
+	if err := nameless(ref); err != nil {
+		return err
 	}
 	client, err := a.client()
 	if err != nil {
@@ -79,7 +84,19 @@ func (a *app) interact(ctx context.Context, timeout time.Duration, ref string, t
 	if err = c.resolve(ctx); err == nil {
 		err = talk(ctx, c)
 	}
-	return lateness(err, ref, timeout)
+	return lateness(clarify(err, ref, func(ref string) string { return again(verb, ref, args[1:]) }), ref, timeout)
+}
+
+// again is a command line with another agent; its input is not repeated.
+func again(verb, ref string, rest []string) string {
+	line := "lmosd " + verb + " " + ref
+	if len(rest) > 0 {
+		line += " " + shell(rest[0])
+	}
+	if len(rest) > 1 {
+		line += " …"
+	}
+	return line
 }
 
 // lateness says who did not answer, where only the clock here knows.
@@ -88,7 +105,7 @@ func lateness(err error, ref string, timeout time.Duration) error {
 	if e == nil || e.Code != interact.Timeout || e.Title != "" {
 		return err
 	}
-	return interact.Errorf(interact.Timeout, "raise --timeout, or see whether the agent is busy: lmosd show "+ref,
+	return interact.Errorf(interact.Timeout, "raise --timeout, or see whether the agent is busy: lmosd show "+shell(ref),
 		"no answer from %s within %s", ref, timeout)
 }
 
@@ -116,16 +133,16 @@ func (c *conversation) call(ctx context.Context, name string, words []string) er
 	}
 	output, media, err := c.client.Call(ctx, c.agent.Ref, name, interact.JSON, input)
 	if err != nil {
-		return err
+		return misfit(err, strings.TrimSpace("lmosd call "+shell(c.asked)+" "+shell(name)+" "+sample(action.Input)))
 	}
 	return c.showOutput(name, output, media)
 }
 
 // noAffordance says what there is instead of name.
 func (c *conversation) noAffordance(kind, name string, known []string, verb string) error {
-	hint := "lmosd show " + c.asked
+	hint := "lmosd show " + shell(c.asked)
 	if near := configs.Suggest(name, known); near != "" {
-		hint = fmt.Sprintf("did you mean %q?  lmosd %s %s %s …", near, verb, c.asked, near)
+		hint = fmt.Sprintf("did you mean %q?  lmosd %s %s %s", near, verb, shell(c.asked), shell(near))
 	}
 	list := strings.Join(known, ", ")
 	if list == "" {
@@ -138,27 +155,30 @@ func (c *conversation) noAffordance(kind, name string, known []string, verb stri
 // A callResult is the document of a call.
 type callResult struct {
 	APIVersion string          `json:"apiVersion"`
-	Kind       string          `json:"kind"` // CallResult
-	Agent      string          `json:"agent"`
+	Kind       string          `json:"kind"`  // CallResult
+	Agent      string          `json:"agent"` // its id
+	Ref        string          `json:"ref"`   // exact: id and owner
+	Local      bool            `json:"local"` // the node that was asked offers the agent itself
 	Action     string          `json:"action,omitempty"`
 	Property   string          `json:"property,omitempty"`
 	Status     string          `json:"status"` // completed
 	Output     json.RawMessage `json:"output,omitempty"`
 	MediaType  string          `json:"media_type,omitempty"` // of an output that is not JSON
+	Took       float64         `json:"took_ms"`
 	Timings    timings         `json:"timings"`
 }
 
-// timings are milliseconds as this command measured them.
+// timings are the parts of the time as this command measured them, in milliseconds.
 type timings struct {
 	Resolve float64 `json:"resolve_ms"` // until the agent was known
-	Agent   float64 `json:"agent_ms"`   // from there until the answer was complete
-	Total   float64 `json:"total_ms"`
+	Agent   float64 `json:"agent_ms"`   // from there until the answer was complete: mesh, queue and agent
 }
 
 func (c *conversation) result(output []byte, media string) *callResult {
 	now := time.Now()
-	r := &callResult{APIVersion: gateway.APIVersion, Kind: "CallResult", Agent: c.agent.ID, Status: "completed",
-		Timings: timings{milliseconds(c.found.Sub(c.began)), milliseconds(now.Sub(c.found)), milliseconds(now.Sub(c.began))}}
+	r := &callResult{APIVersion: gateway.APIVersion, Kind: "CallResult", Agent: c.agent.ID, Ref: c.agent.Ref, Local: c.agent.Local,
+		Status: "completed", Took: milliseconds(now.Sub(c.began)),
+		Timings: timings{milliseconds(c.found.Sub(c.began)), milliseconds(now.Sub(c.found))}}
 	switch {
 	case len(output) == 0:
 	case isJSON(media) && json.Valid(output):
@@ -188,12 +208,12 @@ func isJSON(media string) bool {
 // writeOutput prints an answer bare: a JSON string as its text, other JSON indented on a terminal, anything else as it is.
 // An agent may be a stranger: on a terminal its text cannot command the terminal.
 func writeOutput(s *screen, output []byte, media string) {
-	var text string
+	var text *string // nil for null, which is printed
 	switch {
 	case len(output) == 0:
 		return
-	case isJSON(media) && json.Unmarshal(output, &text) == nil:
-		output = []byte(text)
+	case isJSON(media) && json.Unmarshal(output, &text) == nil && text != nil:
+		output = []byte(*text)
 	case isJSON(media) && s.tty:
 		var b bytes.Buffer
 		if json.Indent(&b, output, "", "  ") == nil {

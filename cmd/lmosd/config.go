@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -75,7 +76,7 @@ func newConfigGetCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get <key>",
 		Short: "print one value",
-		Long:  "Prints the value of one key as it is, a list with one element on a line. A section is printed as YAML.",
+		Long:  "Prints the value of one key as it is, a list with one element on a line. Of a section, all keys below it.",
 		Example: `  lmosd config get http.listen
   lmosd config get mesh.bootstrap`,
 		Annotations: about(scopeLocal, readOnly),
@@ -97,8 +98,7 @@ func newConfigGetCommand(a *app) *cobra.Command {
 func (a *app) showKey(c *configs.Config, key string) error {
 	value, ok := c.Get(key)
 	if !ok {
-		return interact.Errorf(interact.ConfigUnknown, hintFor(key, keyNames(), "lmosd config describe shows every key"),
-			"no key is called %q", key)
+		return a.showSection(c, key)
 	}
 	doc := struct {
 		APIVersion string `json:"apiVersion"`
@@ -112,6 +112,42 @@ func (a *app) showKey(c *configs.Config, key string) error {
 			s.text(value + "\n")
 		}
 	}})
+}
+
+// showSection prints the keys below a section, or says that there is none of that name.
+func (a *app) showSection(c *configs.Config, section string) error {
+	all, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	values, ok := partOf(all, section)
+	if !ok {
+		return interact.Errorf(interact.ConfigUnknown, hintFor(section, keyNames(), "lmosd config describe shows every key"),
+			"no key is called %q", section)
+	}
+	doc := struct {
+		APIVersion string          `json:"apiVersion"`
+		Kind       string          `json:"kind"` // ConfigSection
+		Key        string          `json:"key"`
+		Values     json.RawMessage `json:"values"`
+	}{gateway.APIVersion, "ConfigSection", section, values}
+	text, err := configs.MarshalYAML(values)
+	if err != nil {
+		return err
+	}
+	return a.show(view{doc: doc, names: []string{section}, people: func(s *screen, _ bool) { s.text(string(text)) }})
+}
+
+// partOf returns the member of a JSON object that a path of names with dots leads to.
+func partOf(object json.RawMessage, path string) (json.RawMessage, bool) {
+	for name := range strings.SplitSeq(path, ".") {
+		var members map[string]json.RawMessage
+		if json.Unmarshal(object, &members) != nil || members[name] == nil {
+			return nil, false
+		}
+		object = members[name]
+	}
+	return object, true
 }
 
 func keyNames() []string {

@@ -26,6 +26,7 @@ type target struct {
 	dataDir string // of the node, if that is certain
 	tokens  string // the folder that has the token; it may be that of another node, which then refuses it
 	why     string // how it was chosen, for -v
+	local   bool   // the node that `lmosd run` would start with the same flags
 }
 
 // client returns a client of the node to ask. Nothing is sent yet.
@@ -76,6 +77,9 @@ func (a *app) named(name, why string) (target, error) {
 		}
 		return t, nil
 	}
+	if _, _, err := net.SplitHostPort(name); err == nil {
+		return target{}, usage("--node http://"+name, "%q is no URL (%s)", name, why)
+	}
 	contexts, err := configs.ReadContexts(configs.ContextsFile(a.env))
 	if err != nil {
 		return target{}, err
@@ -107,7 +111,7 @@ func (a *app) local() (target, error) {
 	if err != nil {
 		return target{}, err
 	}
-	t := target{addr: c.Socket(), dataDir: c.Node.DataDir, tokens: c.Node.DataDir, why: "socket in the data folder"}
+	t := target{addr: c.Socket(), dataDir: c.Node.DataDir, tokens: c.Node.DataDir, why: "socket in the data folder", local: true}
 	listens := c.HTTP.Listen != "" && !strings.HasSuffix(c.HTTP.Listen, ":0")
 	if t.addr != "" && (answers(t.addr) || a.ownFolder() && !c.Explicit("http.listen") || !listens) {
 		return t, nil
@@ -159,6 +163,14 @@ func onLoopback(addr string) bool {
 	}
 	ip, err := netip.ParseAddr(u.Hostname())
 	return err == nil && ip.IsLoopback()
+}
+
+// startLine is the command that starts the node that did not answer.
+func (a *app) startLine() string {
+	if a.target.local {
+		return "lmosd run" + a.same()
+	}
+	return "lmosd run --data-dir " + shell(a.target.dataDir)
 }
 
 // holder says which process holds the data folder of a node that does not answer.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -75,19 +76,30 @@ const (
 	otherCapability   = "urn:example:climate:report"
 )
 
-func (a *app) demo(ctx context.Context, keep bool) (err error) {
+func (a *app) demo(ctx context.Context, keep bool) error {
 	dir, err := os.MkdirTemp("", "lmosd-demo-")
 	if err != nil {
-		return err
+		return &interact.Error{Code: interact.Internal, Title: "the demo cannot make a folder in " + os.TempDir(), Err: reason(err),
+			Hint: "TMPDIR=DIR lmosd demo   # a folder that can be written"}
 	}
 	d := &demo{app: a, dir: dir, report: demoReport{APIVersion: gateway.APIVersion, Kind: "Demo", Steps: []demoStep{}}}
 	start := time.Now()
-	err = d.run(ctx)
-	d.report.Took = float64(time.Since(start).Microseconds()) / 1000
-	d.report.OK = err == nil
-	err = errors.Join(err, d.end(keep))
-	if shown := a.show(view{doc: d.report, people: func(*screen, bool) { d.summary() }}); err == nil {
-		err = shown
+	err = errors.Join(d.run(ctx), d.end(keep))
+	d.report.Took, d.report.OK = milliseconds(time.Since(start)), err == nil
+	if ctx.Err() != nil {
+		return ctx.Err() // whatever it made fail
+	}
+	if shown := a.show(view{doc: d.report, people: d.summary}); shown != nil {
+		return errors.Join(err, shown)
+	}
+	if keep {
+		a.talk.line("kept: " + dir + ", with node-1/log to node-3/log and weather.log")
+	}
+	if d.report.OK {
+		a.next("lmosd testnet up -n 5 --demo-agents", "lmosd testnet exec 3 -- find weather", "lmosd run")
+	}
+	if err != nil && a.programs() {
+		return silentError(exitInternal) // the document says what failed
 	}
 	return err
 }
@@ -110,7 +122,10 @@ func (d *demo) run(ctx context.Context) error {
 	} {
 		start := time.Now()
 		detail, err := s.do(ctx)
-		step := demoStep{Name: s.name, OK: err == nil, Took: float64(time.Since(start).Microseconds()) / 1000, Detail: detail}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		step := demoStep{Name: s.name, OK: err == nil, Took: milliseconds(time.Since(start)), Detail: detail}
 		if err != nil {
 			step.Detail = err.Error()
 		}
@@ -118,21 +133,34 @@ func (d *demo) run(ctx context.Context) error {
 		d.show(step)
 		if err != nil {
 			return &interact.Error{Code: interact.Internal, Title: fmt.Sprintf("the step %q failed", s.name), Err: err,
-				Hint: "lmosd demo --keep  leaves the logs of the nodes"}
+				Hint: "lmosd demo --keep   # leaves the logs of the nodes"}
 		}
 	}
 	return nil
 }
 
+// show prints a step. On a terminal a long detail goes on below itself.
 func (d *demo) show(s demoStep) {
 	if !d.app.forPeople() {
 		return
 	}
-	mark := d.app.out.paint(green, "✓")
+	out := d.app.out
+	mark := out.paint(green, "✓")
 	if !s.OK {
-		mark = d.app.out.paint(red, "✗")
+		mark = out.paint(red, "✗")
 	}
-	d.app.out.line(fmt.Sprintf("%s %-38s %6.0f ms   %s", mark, s.Name, s.Took, oneLine(s.Detail)))
+	const column = 53 // where the detail begins
+	lines := []string{oneLine(s.Detail)}
+	if out.tty {
+		lines = wrap(lines[0], max(out.width-column, minValue))
+	}
+	for i, line := range lines {
+		if i == 0 {
+			out.line(fmt.Sprintf("%s %-38s %6.0f ms   %s", mark, s.Name, s.Took, line))
+		} else {
+			out.line(strings.Repeat(" ", column) + line)
+		}
+	}
 }
 
 // start runs node 1 – node 2 – node 3 in a line: 1 and 3 know of each other only what travels through 2. The nodes keep their
@@ -169,7 +197,7 @@ func (d *demo) publish(ctx context.Context) (detail string, err error) {
 	if d.first.Replicas == 0 || d.first.GossipPeers == 0 {
 		return "", fmt.Errorf("nobody took it: %d of %d replicas, %d gossip peers", d.first.Replicas, d.first.Wanted, d.first.GossipPeers)
 	}
-	return fmt.Sprintf("on node 1: %d of %d DHT replicas, gossip to %s", d.first.Replicas, d.first.Wanted, plural(d.first.GossipPeers, "peer")), nil
+	return fmt.Sprintf("on node 1: %d of %d DHT replicas, gossip to %s", d.first.Replicas, d.first.Wanted, count(d.first.GossipPeers, "peer", "peers")), nil
 }
 
 // find asks node 3, which is connected to node 2 only.
@@ -247,7 +275,8 @@ func (d *demo) tamper(ctx context.Context) (string, error) {
 	if code := interact.AsError(err).Code; code != interact.BadSignature {
 		return "", fmt.Errorf("refused for another reason than its signature: %w", err)
 	}
-	return err.Error(), nil
+	why, _, _ := strings.Cut(err.Error(), "; remove") // a hint for an owner, who would sign anew
+	return "by node 2: " + why, nil
 }
 
 // forge sends a record for the agent that its owner did not sign to node 2 and node 3, past all of the project's own checks.
@@ -330,24 +359,22 @@ func (d *demo) end(keep bool) error {
 	if d.weather != nil {
 		errs = append(errs, d.weather.stop())
 	}
-	if keep {
-		d.app.talk.line("kept: " + d.dir)
-		return errors.Join(errs...)
+	if !keep {
+		errs = append(errs, os.RemoveAll(d.dir))
 	}
-	return errors.Join(append(errs, os.RemoveAll(d.dir))...)
+	return errors.Join(errs...)
 }
 
-func (d *demo) summary() {
-	out := d.app.out
+func (d *demo) summary(out *screen, _ bool) {
 	passed := 0
 	for _, s := range d.report.Steps {
 		if s.OK {
 			passed++
 		}
 	}
-	out.line(fmt.Sprintf("\n%d of 9 steps passed in %.1f s · description %d B, record %d B with the description inside",
-		passed, d.report.Took/1000, d.report.Sizes.TD, d.report.Sizes.Record))
-	if d.report.OK {
-		out.line("next: lmosd testnet up -n 5 --demo-agents   ·   lmosd testnet exec 3 -- find weather   ·   lmosd run")
+	line := fmt.Sprintf("\n%d of 9 steps passed in %.1f s", passed, d.report.Took/1000)
+	if n := d.report.Sizes; n.TD > 0 {
+		line += fmt.Sprintf(" · description %s, record %s with the description inside", size(n.TD), size(n.Record))
 	}
+	out.line(line)
 }

@@ -109,9 +109,11 @@ func (a *app) complete(err error) *interact.Error {
 	e := *interact.AsError(err)
 	switch {
 	case e.Code == interact.NotRunning && a.target.dataDir != "":
-		e.Err = errors.New(a.target.holder())
+		e.Err, e.Hint = errors.New(a.target.holder()), a.startLine()
 	case e.Code == interact.Cancelled && e.Title == "":
-		e.Title, e.Err = "interrupted", nil
+		e.Title, e.Err, e.Hint = "interrupted", nil, "run it again"
+	case e.Code == interact.Internal && e.Title == "" && e.Err != nil:
+		e.Title, e.Err = e.Err.Error(), nil // nobody knows more about it
 	}
 	if e.Hint == "" {
 		e.Hint = "lmosd errors explain " + e.Code.String()
@@ -140,6 +142,9 @@ func (a *app) people(e *interact.Error, excerpt string) {
 	}
 	if e.Err != nil {
 		a.talk.line("  cause  " + oneLine(e.Err.Error()))
+	}
+	if len(e.Issues) == 1 && strings.Contains(title, place(e.Issues[0])) {
+		e.Issues = nil // the title says it
 	}
 	for i, issue := range e.Issues {
 		if i == maxIssues {

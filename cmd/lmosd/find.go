@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -99,17 +100,30 @@ func (a *app) showAgents(list *gateway.AgentList) error {
 		return err
 	}
 	a.coverage(list)
+	a.nextAfterFind(list)
+	return nil
+}
+
+// nextAfterFind leads to the first agent that can be called.
+func (a *app) nextAfterFind(list *gateway.AgentList) {
 	switch {
 	case len(list.Items) == 0 && !list.Coverage.Complete():
 		a.next("lmosd find … --timeout 10s")
+		return
 	case len(list.Items) == 0:
-		a.next("lmosd find   (everything that is known)")
-	case len(list.Items[0].Actions) > 0:
-		a.next("lmosd call %s %s …   or  lmosd show %s", copyable(list.Items[0]), list.Items[0].Actions[0], copyable(list.Items[0]))
-	default:
-		a.next("lmosd show %s", copyable(list.Items[0]))
+		a.next("lmosd find   # everything that is known")
+		return
 	}
-	return nil
+	best := list.Items[0]
+	if i := slices.IndexFunc(list.Items, func(g gateway.Agent) bool { return g.Reachable && len(g.Actions) > 0 }); i >= 0 {
+		best = list.Items[i]
+	}
+	name := shell(copyable(best))
+	if len(best.Actions) == 0 {
+		a.next("lmosd show " + name)
+		return
+	}
+	a.next("lmosd show "+name, "lmosd call "+name+" "+shell(best.Actions[0])+" …")
 }
 
 func agentTable(items []gateway.Agent, wide bool, now time.Time) *table {

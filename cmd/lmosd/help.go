@@ -117,13 +117,16 @@ func commandPage(b *strings.Builder, cmd *cobra.Command) {
 		fmt.Fprintf(b, "\nExamples:\n%s\n", cmd.Example)
 	}
 	if flags := ownFlags(cmd); flags.HasAvailableFlags() {
-		fmt.Fprintf(b, "\nFlags:\n%s", flags.FlagUsages())
+		fmt.Fprintf(b, "\nFlags:\n%s", flags.FlagUsagesWrapped(helpWidth))
 	}
 	b.WriteString("\nFlags of every command: -c --data-dir --node -o --jq -v (lmosd --help)\n")
 	if see := cmd.Annotations["see"]; see != "" {
 		fmt.Fprintf(b, "See also: %s\n", see)
 	}
 }
+
+// helpWidth is how wide a page of help is, in columns.
+const helpWidth = 120
 
 // ownFlags returns the flags of cmd and, of its parents, those that not every command has; without --help, which whoever
 // reads this has found.

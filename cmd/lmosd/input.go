@@ -2,14 +2,15 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
@@ -47,18 +48,18 @@ func (a *app) content(name string, most int) ([]byte, error) {
 	case err != nil:
 		return nil, unreadable(name, err)
 	case len(b) > most:
-		return nil, interact.Errorf(interact.TooLarge, fmt.Sprintf("%d bytes are possible", most), "%s has more than %d bytes", name, most)
+		return nil, interact.Errorf(interact.TooLarge, "take out what is not needed, or say it elsewhere", "%s has more than %d KiB", called(name), most>>10)
 	}
 	return b, nil
 }
 
 // unreadable says why a file that the user named cannot be read.
 func unreadable(name string, err error) error {
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
-		err = pe.Err
+	hint := "check the name and the permissions: ls -l " + shell(name)
+	if errors.Is(err, syscall.EISDIR) {
+		hint = "name the files in it: " + shell(strings.TrimSuffix(name, "/")) + "/*.td.json"
 	}
-	return &interact.Error{Code: interact.Usage, Title: "cannot read " + name, Hint: "check the name and the permissions", Err: err}
+	return &interact.Error{Code: interact.Usage, Title: "cannot read " + called(name), Hint: hint, Err: reason(err)}
 }
 
 // whole makes the input of the content of a file: text if the schema is a string, else JSON.
@@ -68,7 +69,7 @@ func whole(s *td.Schema, name string, content []byte) ([]byte, error) {
 	}
 	content = bytes.TrimSpace(content)
 	if !json.Valid(content) {
-		return nil, interact.Errorf(interact.Invalid, "check it with  jq . FILE", "the input in %s is no JSON", name)
+		return nil, interact.Errorf(interact.Invalid, `for example {"name": "value"}`, "%s is no JSON", inputIn(name))
 	}
 	return content, nil
 }
@@ -79,7 +80,7 @@ func inputOf(s *td.Schema, words []string) ([]byte, error) {
 		return nil, nil
 	}
 	if text, ok := strings.CutPrefix(words[0], ":="); ok && len(words) == 1 {
-		return literal("the input", text)
+		return literal("", text)
 	}
 	switch kind := s.Type(); kind {
 	case "string":
@@ -91,7 +92,7 @@ func inputOf(s *td.Schema, words []string) ([]byte, error) {
 			return nil, interact.Errorf(interact.Invalid, "write one value, or :=JSON", "the input is %s, and %d words were given",
 				withArticle(kind), len(words))
 		}
-		return value(kind, "the input", words[0])
+		return value(kind, "", words[0])
 	}
 }
 
@@ -103,7 +104,7 @@ func objectOf(s *td.Schema, words []string) ([]byte, error) {
 		name, text, isJSON, ok := pair(word)
 		switch {
 		case !ok:
-			return nil, interact.Errorf(interact.Invalid, "give the input as "+sample(s), "%q is no k=v", word)
+			return nil, interact.Errorf(interact.Invalid, "give the input as "+cmp.Or(sample(s), "name=value"), "%q is no k=v", word)
 		case slices.Contains(seen, name):
 			return nil, interact.Errorf(interact.Invalid, name+`:=["a","b"] makes a list`, "%s is given twice", name)
 		}
@@ -147,14 +148,28 @@ func value(kind, name, text string) ([]byte, error) {
 	if err == nil && fitsKind(kind, v) {
 		return v, nil
 	}
-	return nil, interact.Errorf(interact.Invalid, name+example(kind), "%s is %s, and %q is none", name, withArticle(kind), text)
+	if name == "" {
+		return nil, interact.Errorf(interact.Invalid, "for example "+example(kind)[1:], "the input is %s, and %q is none", withArticle(kind), text)
+	}
+	return nil, interact.Errorf(interact.Invalid, "for example "+name+example(kind), "%s is %s, and %q is none", name, withArticle(kind), text)
 }
 
-// literal returns text, which must be JSON.
+// inputIn names where the input of a call stands.
+func inputIn(word string) string {
+	if word == "-" {
+		return "the input from standard input"
+	}
+	return "the input in " + strings.TrimPrefix(word, "@")
+}
+
+// literal returns text, which must be JSON; an empty name is the whole input.
 func literal(name, text string) ([]byte, error) {
 	v := bytes.TrimSpace([]byte(text))
 	if !json.Valid(v) {
-		return nil, interact.Errorf(interact.Invalid, `with := a string needs quotes: k:='"text"'`, "the value of %s is no JSON: %q", name, text)
+		if name == "" {
+			return nil, interact.Errorf(interact.Invalid, `for example :='{"name": "value"}'`, "the input behind := is no JSON: %s", text)
+		}
+		return nil, interact.Errorf(interact.Invalid, "with := a string needs quotes: "+name+`:='"text"'`, "the value of %s is no JSON: %s", name, text)
 	}
 	return v, nil
 }
@@ -212,9 +227,9 @@ func sample(s *td.Schema) string {
 	for _, name := range names {
 		switch s.Property(name).Type() {
 		case "array", "object":
-			words = append(words, name+":=JSON")
+			words = append(words, shell(name)+":=JSON")
 		default:
-			words = append(words, name+"="+placeholder(s.Property(name)))
+			words = append(words, shell(name)+"="+shell(placeholder(s.Property(name))))
 		}
 	}
 	return strings.Join(words, " ")

@@ -37,7 +37,7 @@ func addKeyFlags(cmd *cobra.Command) {
 		}
 		summary, _, _ := strings.Cut(k.Doc, ". ")
 		f := cmd.Flags().VarPF(&keyFlag{key: k}, k.Name, "", strings.TrimSuffix(summary, "."))
-		f.DefValue = k.Default
+		f.DefValue = strings.Trim(k.Default, `"`)
 		if k.Type == "bool" {
 			f.NoOptDefVal = "true"
 		}

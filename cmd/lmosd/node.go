@@ -143,7 +143,7 @@ func (a *app) showStatus(st *gateway.Status) error {
 	}
 	switch {
 	case st.Peers.Total == 0:
-		a.next("lmosd peers connect MULTIADDR   (on another host: lmosd id)")
+		a.next("lmosd peers connect MULTIADDR   # one that lmosd id prints on another host")
 	case st.Agents.Known+st.Agents.Local > 0:
 		a.next("lmosd find")
 	default:
@@ -281,7 +281,7 @@ func (a *app) runPeers(ctx context.Context, exitStatus bool) error {
 	if a.forPeople() {
 		a.talk.line("no peers")
 	}
-	a.next("lmosd peers connect MULTIADDR   (on another host: lmosd id)")
+	a.next("lmosd peers connect MULTIADDR   # one that lmosd id prints on another host")
 	if exitStatus {
 		return silentError(exitNotFound)
 	}

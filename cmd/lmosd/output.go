@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/itchyny/gojq"
 
@@ -54,11 +55,31 @@ func (a *app) show(v view) error {
 // forPeople reports whether the output is for people: then hints and next commands go to standard error.
 func (a *app) forPeople() bool { return a.flags.output == "table" || a.flags.output == "wide" }
 
-// next tells people the command that comes next.
-func (a *app) next(format string, args ...any) {
-	if a.forPeople() {
-		a.talk.line(a.talk.paint(dim, "next: ") + oneLine(fmt.Sprintf(format, args...)))
+// next tells people the commands that come next. What stands behind three spaces and "#" in one is a comment.
+func (a *app) next(commands ...string) {
+	if !a.forPeople() {
+		return
 	}
+	for i, c := range commands {
+		c, comment, found := strings.Cut(c, "   #")
+		c = oneLine(c + a.same())
+		if found {
+			c += a.talk.paint(dim, "   #"+comment)
+		}
+		commands[i] = c
+	}
+	a.talk.line(a.talk.paint(dim, "next: ") + strings.Join(commands, a.talk.paint(dim, "   ·   ")))
+}
+
+// same returns the flags that lead another command to the node of this one.
+func (a *app) same() string {
+	flags := ""
+	for _, f := range []struct{ name, value string }{{"--config", a.flags.config}, {"--data-dir", a.flags.dataDir}, {"--node", a.flags.node}} {
+		if f.value != "" {
+			flags += " " + f.name + " " + shell(f.value)
+		}
+	}
+	return flags
 }
 
 // note tells people who asked for more.

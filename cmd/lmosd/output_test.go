@@ -159,7 +159,7 @@ func TestJudge(t *testing.T) {
 		"no TD":     {"{}", nil, interact.BadTD},
 		"too large": {"", interact.Errorf(interact.TooLarge, "", "x has more than 5 bytes"), interact.TooLarge},
 	} {
-		v := judge(name, []byte(test.raw), test.err)
+		v := judge(t.Context(), name, []byte(test.raw), test.err)
 		if v.Valid != (test.code == 0) || !v.Valid && (v.code != test.code || len(v.Issues) == 0) || v.Warnings == nil || v.Issues == nil {
 			t.Errorf("%s: %+v", name, v)
 		}

@@ -26,7 +26,7 @@ func newReadCommand(a *app) *cobra.Command {
 		Args:              takes(1, 2),
 		ValidArgsFunction: a.completeProperty,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.interact(cmd.Context(), timeout, args[0], func(ctx context.Context, c *conversation) error {
+			return a.interact(cmd.Context(), timeout, "read", args, func(ctx context.Context, c *conversation) error {
 				return c.read(ctx, append(args, "")[1])
 			})
 		},
@@ -49,7 +49,7 @@ func newWriteCommand(a *app) *cobra.Command {
 		Args:              takes(3, -1),
 		ValidArgsFunction: a.completeProperty,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.interact(cmd.Context(), timeout, args[0], func(ctx context.Context, c *conversation) error {
+			return a.interact(cmd.Context(), timeout, "write", args, func(ctx context.Context, c *conversation) error {
 				return c.write(ctx, args[1], args[2:])
 			})
 		},
@@ -79,14 +79,14 @@ func (c *conversation) write(ctx context.Context, name string, words []string) e
 		return err
 	}
 	if p.ReadOnly {
-		return interact.Errorf(interact.NotAllowed, "lmosd read "+c.asked+" "+name, "the property %q of %s is read only", name, c.asked)
+		return interact.Errorf(interact.NotAllowed, "lmosd read "+shell(c.asked)+" "+shell(name), "the property %q of %s is read only", name, c.asked)
 	}
 	value, err := c.input(p.Schema, words)
 	if err != nil {
 		return err
 	}
 	if err := c.client.Write(ctx, c.agent.Ref, name, interact.JSON, value); err != nil {
-		return err
+		return misfit(err, "lmosd show "+shell(c.asked)+"   # what "+name+" may be")
 	}
 	r := c.result(nil, "")
 	r.Property = name
@@ -94,7 +94,7 @@ func (c *conversation) write(ctx context.Context, name string, words []string) e
 		s.line("wrote " + name + " of " + oneLine(copyable(c.agent)))
 	}})
 	if err == nil {
-		c.next("lmosd read %s %s", c.asked, name)
+		c.next("lmosd read " + shell(c.asked) + " " + shell(name))
 	}
 	return err
 }

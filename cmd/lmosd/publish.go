@@ -41,7 +41,11 @@ func newUnpublishCommand(a *app) *cobra.Command {
 		ValidArgsFunction: a.completeAgent,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.each(cmd.Context(), args, func(ctx context.Context, c *gateway.Client, ref string) (*gateway.Publication, error) {
-				return c.Unpublish(ctx, ref)
+				if err := nameless(ref); err != nil {
+					return nil, err
+				}
+				p, err := c.Unpublish(ctx, ref)
+				return p, clarify(err, ref, func(ref string) string { return "lmosd unpublish " + ref })
 			})
 		},
 	}
@@ -59,8 +63,30 @@ func (a *app) runPublish(ctx context.Context, files []string) error {
 	}
 	return a.each(ctx, files, func(ctx context.Context, c *gateway.Client, name string) (*gateway.Publication, error) {
 		p, err := c.Publish(ctx, contents[name])
-		return p, inFile(err, name)
+		if err != nil {
+			return nil, inFile(err, name)
+		}
+		a.remarks(p, name, contents[name])
+		return p, nil
 	})
+}
+
+// remarks adds to p what its author should know: all of it for programs, for people what keeps the agent from being called,
+// and where the rest is.
+func (a *app) remarks(p *gateway.Publication, name string, raw []byte) {
+	t, err := td.Parse(raw)
+	if err != nil {
+		return // the node read it, and said what it had to
+	}
+	unusable := obstacles(t)
+	if !a.forPeople() {
+		p.Warnings = append(unusable, t.Warnings...)
+		return
+	}
+	p.Warnings = unusable
+	if n := len(t.Warnings); n > 0 && name != "-" {
+		a.note("%s for other programs: lmosd validate %s", count(n, "warning", "warnings"), shell(name))
+	}
 }
 
 // inFile puts the name of the file before what is wrong with it.
@@ -70,10 +96,18 @@ func inFile(err error, name string) error {
 		return err
 	}
 	named := *e
-	named.Title = name + ": " + e.Error()
+	named.Title = called(name) + ": " + e.Error()
 	named.Err = nil
-	named.Hint = "lmosd validate " + name
+	named.Hint = "lmosd validate " + shell(name)
 	return &named
+}
+
+// called is how messages name a file.
+func called(file string) string {
+	if file == "-" {
+		return "standard input"
+	}
+	return file
 }
 
 // each does change for every argument and shows what came of it: one Publication, or a list. It stops at the first that
@@ -135,11 +169,11 @@ func (a *app) showPublication(p *gateway.Publication) {
 	case p.Withdrawn:
 		a.next("lmosd find")
 	case p.Capability != "":
-		a.next("lmosd find --capability %s   (on any node)", p.Capability)
+		a.next("lmosd find --capability " + shell(p.Capability) + "   # on any node")
 	case p.Action != "":
-		a.next("lmosd call %s %s …   (on any node)", copyable(g), p.Action)
+		a.next("lmosd show " + shell(copyable(g)) + "   # on any node")
 	default:
-		a.next("lmosd show %s", copyable(g))
+		a.next("lmosd show " + shell(copyable(g)))
 	}
 }
 

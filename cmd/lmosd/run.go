@@ -3,8 +3,11 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"fmt"
-	"log/slog"
+	"errors"
+	"io/fs"
+	"net/netip"
+	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,6 +15,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lmosd/lmosd/configs"
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/node"
 	"github.com/lmosd/lmosd/testnet"
 )
@@ -28,7 +34,8 @@ The first signal lets running calls finish; the second ends the process.`,
 		Example: `  lmosd run
   lmosd run --mesh.bootstrap /ip4/192.0.2.7/udp/4667/quic-v1/p2p/12D3KooWA4Xop1JaT3MHxwYMkCepYsv4iPVopMXwCz5iHYdBfeSB
   lmosd run --profile test --data-dir ./a --ready-file ./a.json`,
-		Args: takes(0, 0),
+		Annotations: map[string]string{"scope": scopeMesh, "impact": readWrite, "see": "lmosd help config, lmosd status, lmosd publish"},
+		Args:        takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			start := time.Now()
 			c, err := a.config(cmd)
@@ -39,7 +46,7 @@ The first signal lets running calls finish; the second ends the process.`,
 		},
 	}
 	addKeyFlags(cmd)
-	cmd.Flags().StringVar(&ready, "ready-file", "", "write where the node is reached to this `FILE`, once it serves")
+	cmd.Flags().StringVar(&ready, "ready-file", "", "write where the node is reached to this `FILE`, once it serves; remove it at the end")
 	return cmd
 }
 
@@ -49,19 +56,64 @@ func (a *app) serve(ctx context.Context, c *configs.Config, ready string, start 
 	if err != nil {
 		return err
 	}
+	// A script that waits for the file must not see the one of the last run.
+	if err := errors.Join(withdrawReady(ready), makeFolder(c.Node.DataDir)); err != nil {
+		return err
+	}
 	o.Version, o.Log = version(), a.logger(c)
 	n, err := node.New(o)
 	if err != nil {
-		return err
+		return cannotStart(err)
 	}
-	defer n.Close()
 	if err := announceReady(n, ready); err != nil {
+		return errors.Join(err, n.Close())
+	}
+	if err := a.banner(n.Status(), c, time.Since(start)); err != nil {
+		return errors.Join(err, n.Close())
+	}
+	defer context.AfterFunc(ctx, a.stopping)()
+	err = errors.Join(n.Run(ctx), n.Close(), withdrawReady(ready))
+	if err == nil && a.talk.tty {
+		a.talk.line("stopped")
+	}
+	return err
+}
+
+// stopping tells people why the prompt is not back at once.
+func (a *app) stopping() {
+	if a.talk.tty {
+		a.talk.line("stopping: calls that run may finish; Ctrl-C again ends at once")
+	}
+}
+
+// makeFolder makes the data folder. What goes wrong inside it later is for the node to say.
+func makeFolder(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return &interact.Error{Code: interact.ConfigInvalid, Title: "the data folder " + dir + " cannot be made", Err: reason(err),
+			Hint: "choose another one: lmosd run --data-dir DIR"}
+	}
+	return nil
+}
+
+// reason returns err without the path, where the text around it names the path already.
+func reason(err error) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Err
+	}
+	return err
+}
+
+// cannotStart gives an error that is nobody's a title.
+func cannotStart(err error) error {
+	var e *interact.Error
+	if errors.As(err, &e) {
 		return err
 	}
-	a.banner(n, c, time.Since(start))
-	err = n.Run(ctx)
-	a.note("the node has stopped")
-	return err
+	return &interact.Error{Code: interact.Internal, Title: "the node cannot start", Err: err, Hint: "lmosd run --telemetry.log.level debug"}
 }
 
 // announceReady writes the ready file atomically: who sees it can connect.
@@ -75,32 +127,113 @@ func announceReady(n *node.Node, path string) error {
 		return err
 	}
 	if err := renameio.WriteFile(path, append(b, '\n'), 0o644); err != nil {
-		return fmt.Errorf("write the ready file: %w", err)
+		return readyError(path, err)
 	}
 	return nil
 }
 
-// banner says who the node is, how it is reached, and what to do next.
-func (a *app) banner(n *node.Node, c *configs.Config, took time.Duration) {
-	s := n.Status()
-	a.out.line(fmt.Sprintf("lmosd %s  %s  %s", s.Version, s.DID.Short(), s.DID))
-	for i, addr := range s.Addrs {
-		a.out.line(fmt.Sprintf("  %-7s %s", label(i == 0, "p2p"), addr))
+// withdrawReady removes the ready file: nobody is reached by it any more.
+func withdrawReady(path string) error {
+	if path == "" {
+		return nil
 	}
-	a.out.line(fmt.Sprintf("  %-7s %s", "api", s.API))
-	a.out.line(fmt.Sprintf("  %-7s %s", "data", s.DataDir))
-	a.out.line(fmt.Sprintf("  %-7s %s, %s", "mesh", s.Network, joining(c)))
-	if s.Agents.Local > 0 {
-		a.out.line(fmt.Sprintf("  %-7s %d offered again", "agents", s.Agents.Local))
+	switch info, err := os.Lstat(path); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err == nil && !info.Mode().IsRegular():
+		return readyError(path, errors.New("something is there that is no file"))
 	}
-	a.out.line(fmt.Sprintf("ready in %d ms  ·  next: lmosd find  ·  lmosd publish agent.td.json", took.Milliseconds()))
+	if err := os.Remove(path); err != nil {
+		return readyError(path, err)
+	}
+	return nil
 }
 
-func label(show bool, text string) string {
-	if show {
-		return text
+func readyError(path string, err error) error {
+	return &interact.Error{Code: interact.Usage, Title: "the ready file " + path + " cannot be written", Err: reason(err),
+		Hint: "choose another place: lmosd run --ready-file FILE"}
+}
+
+// A started node is what `lmosd run` says once it serves.
+type started struct {
+	APIVersion string   `json:"apiVersion"`
+	Kind       string   `json:"kind"` // Node
+	DID        did.DID  `json:"did"`
+	PeerID     string   `json:"peer_id"`
+	P2P        []string `json:"p2p"` // multiaddrs with /p2p; those that most others reach come first
+	API        string   `json:"api,omitempty"`
+	DataDir    string   `json:"data_dir,omitempty"`
+	Version    string   `json:"version"`
+	Network    string   `json:"network"`
+	Mesh       string   `json:"mesh"` // where the node looks for others
+	Agents     int      `json:"agents"`
+	Took       float64  `json:"took_ms"`
+}
+
+// banner says who the node is, how it is reached, and what to do next.
+func (a *app) banner(s *gateway.Status, c *configs.Config, took time.Duration) error {
+	doc := started{gateway.APIVersion, "Node", s.DID, s.PeerID, farthest(s.Addrs), s.API, s.DataDir, s.Version, s.Network, joining(c), s.Agents.Local,
+		milliseconds(took)}
+	err := a.show(view{doc: doc, names: []string{string(s.DID)}, people: func(to *screen, _ bool) {
+		if to.tty {
+			to.line(to.paint(bold, "lmosd "+s.Version) + "  " + s.DID.Short() + "  " + string(s.DID))
+		}
+		doc.sheet(to.tty).write(to)
+		if to.tty {
+			to.line(to.paint(green, "ready") + " in " + millis(doc.Took))
+		}
+	}})
+	if err == nil && a.out.tty {
+		a.next("lmosd publish FILE", "lmosd find")
 	}
-	return ""
+	return err
+}
+
+// sheet returns what people read; brief leaves out what stands above it.
+func (d *started) sheet(brief bool) *sheet {
+	s := &sheet{}
+	if !brief {
+		s.add("did", string(d.DID))
+	}
+	for _, addr := range d.P2P {
+		s.add("p2p", addr)
+	}
+	s.add("api", d.API)
+	s.add("data", d.DataDir)
+	s.add("mesh", d.Network+", "+d.Mesh)
+	if d.Agents > 0 {
+		s.add("agents", count(d.Agents, "agent", "agents")+" offered again")
+	}
+	if !brief {
+		s.add("ready", millis(d.Took))
+	}
+	return s
+}
+
+// farthest returns multiaddrs in the order in which somebody elsewhere should try them: those of the whole internet, of the
+// local network, of this machine; QUIC before TCP.
+func farthest(addrs []string) []string {
+	list := slices.Clone(addrs)
+	slices.SortStableFunc(list, func(x, y string) int { return nearness(x) - nearness(y) })
+	return list
+}
+
+func nearness(addr string) int {
+	part := strings.Split(addr, "/") // "", "ip4", "192.0.2.7", "udp", …
+	near := 0
+	if len(part) > 2 {
+		switch ip, err := netip.ParseAddr(part[2]); {
+		case err != nil: // a name
+		case ip.IsLoopback():
+			near = 4
+		case ip.IsPrivate() || ip.IsLinkLocalUnicast():
+			near = 2
+		}
+	}
+	if !strings.Contains(addr, "/quic-v1") {
+		near++
+	}
+	return near
 }
 
 // joining says where the node looks for others.
@@ -109,28 +242,11 @@ func joining(c *configs.Config) string {
 	if c.Mesh.MDNS {
 		ways = append(ways, "mDNS")
 	}
-	ways = append(ways, plural(len(c.Mesh.Bootstrap), "bootstrap peer"))
+	if n := len(c.Mesh.Bootstrap); n > 0 {
+		ways = append(ways, count(n, "bootstrap peer", "bootstrap peers"))
+	}
+	if len(ways) == 0 {
+		return "waiting for others to connect"
+	}
 	return "joining via " + strings.Join(ways, " and ")
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
-
-// logger returns the log of the node: text for people or JSON for programs, on standard error.
-func (a *app) logger(c *configs.Config) *slog.Logger {
-	o := &slog.HandlerOptions{Level: level(c.Telemetry.Log.Level)}
-	if c.Telemetry.Log.Format == "json" || c.Telemetry.Log.Format == "auto" && !a.talk.tty {
-		return slog.New(slog.NewJSONHandler(a.talk, o))
-	}
-	return slog.New(slog.NewTextHandler(a.talk, o))
-}
-
-func level(name string) slog.Level {
-	var l slog.Level
-	_ = l.UnmarshalText([]byte(name)) // The configuration was checked; anything else is info.
-	return l
 }

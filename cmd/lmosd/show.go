@@ -3,7 +3,10 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,6 +16,7 @@ import (
 	"github.com/mattn/go-runewidth"
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/proof"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
@@ -26,7 +30,7 @@ func newShowCommand(a *app) *cobra.Command {
 		Use:   "show <agent>",
 		Short: "show an agent: description, owner, hosts, signature",
 		Long: "Shows what the node knows about an agent and has verified: who owns it, which hosts reach it, who signed\n" +
-			"its description and when, and what it can do. --verify checks the description and its proof here again,\n" +
+			"its description and when, and what it can do. --verify checks record, description and proof here again,\n" +
 			"without trust in the node.",
 		Example: `  lmosd show weather
   lmosd show weather@z6MkpTHR8VNs --td
@@ -38,42 +42,81 @@ func newShowCommand(a *app) *cobra.Command {
 			if pretty && raw || raw && verify || verify && pretty {
 				return usage("lmosd show --help", "--td, --raw and --verify are different answers; choose one")
 			}
-			detail, err := a.agent(cmd.Context(), args[0])
+			if !pretty && !raw && !verify {
+				detail, err := a.agent(cmd.Context(), args[0])
+				if err != nil {
+					return err
+				}
+				return a.showAgent(detail)
+			}
+			detail, content, err := a.described(cmd.Context(), args[0])
 			switch {
 			case err != nil:
 				return err
-			case pretty:
-				return a.showTD(detail)
-			case raw:
-				return a.write(detail.TD)
 			case verify:
-				return a.verify(cmd.Context(), detail)
+				return a.verify(cmd.Context(), detail, content)
+			case hashOf(content) != detail.Signature.Hash:
+				return interact.Errorf(interact.BadSignature, "lmosd show "+shell(args[0])+" --verify",
+					"what the node gave is not the description that was signed")
+			case raw:
+				return a.write(content)
 			}
-			return a.showAgent(detail)
+			return a.showTD(content)
 		},
 	}
 	cmd.Flags().BoolVar(&pretty, "td", false, "print the Thing Description, indented on a terminal")
-	cmd.Flags().BoolVar(&raw, "raw", false, "print the Thing Description as the node gave it")
-	cmd.Flags().BoolVar(&verify, "verify", false, "check the description and its proof here, step by step")
+	cmd.Flags().BoolVar(&raw, "raw", false, "print the Thing Description byte for byte as it was signed")
+	cmd.Flags().BoolVar(&verify, "verify", false, "check record, description and proof here, step by step")
 	return cmd
 }
 
 // agent asks the node for the agent that ref names.
 func (a *app) agent(ctx context.Context, ref string) (*gateway.AgentDetail, error) {
+	if err := nameless(ref); err != nil {
+		return nil, err
+	}
 	client, err := a.client()
 	if err != nil {
 		return nil, err
 	}
 	defer client.Close()
-	return client.Agent(ctx, ref)
+	detail, err := client.Agent(ctx, ref)
+	return detail, clarify(err, ref, func(ref string) string { return "lmosd show " + ref })
 }
 
-func (a *app) showTD(d *gateway.AgentDetail) error {
+// described asks for an agent and the bytes of its description. If the agent was updated between the two questions, they are
+// asked again.
+func (a *app) described(ctx context.Context, ref string) (detail *gateway.AgentDetail, content []byte, err error) {
+	client, err := a.client()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer client.Close()
+	for range 3 {
+		if detail, err = a.agent(ctx, ref); err != nil {
+			return nil, nil, err
+		}
+		if content, err = client.Thing(ctx, detail.Agent.Ref); err != nil {
+			return nil, nil, err
+		}
+		if hashOf(content) == detail.Signature.Hash {
+			break
+		}
+	}
+	return detail, content, nil
+}
+
+func hashOf(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+func (a *app) showTD(content []byte) error {
 	if !a.out.tty {
-		return a.write(append(bytes.TrimSpace(d.TD), '\n'))
+		return a.write(append(bytes.TrimSpace(content), '\n'))
 	}
 	var b bytes.Buffer
-	if err := json.Indent(&b, d.TD, "", "  "); err != nil {
+	if err := json.Indent(&b, bytes.TrimSpace(content), "", "  "); err != nil {
 		return err
 	}
 	return a.write([]byte(printable(b.String()) + "\n"))
@@ -90,16 +133,25 @@ func (a *app) showAgent(d *gateway.AgentDetail) error {
 	if err != nil {
 		return err
 	}
-	if len(d.Agent.Actions) == 0 {
-		a.next("lmosd find")
-		return nil
-	}
-	name, input := d.Agent.Actions[0], (*td.Schema)(nil)
-	if action := t.Actions[name]; action != nil {
-		input = action.Input
-	}
-	a.next("lmosd call %s %s %s", copyable(d.Agent), name, sample(input))
+	a.nextAfterShow(d.Agent, t)
 	return nil
+}
+
+// nextAfterShow leads to what the agent can do.
+func (a *app) nextAfterShow(g gateway.Agent, t *td.Thing) {
+	name := shell(copyable(g))
+	switch {
+	case len(g.Actions) > 0:
+		var input *td.Schema
+		if action := t.Actions[g.Actions[0]]; action != nil {
+			input = action.Input
+		}
+		a.next(strings.TrimSpace("lmosd call " + name + " " + shell(g.Actions[0]) + " " + sample(input)))
+	case len(g.Properties) > 0:
+		a.next("lmosd read " + name + " " + shell(g.Properties[0]))
+	default:
+		a.next("lmosd find")
+	}
 }
 
 func agentSheet(d *gateway.AgentDetail, t *td.Thing, now time.Time) *sheet {
@@ -113,7 +165,7 @@ func agentSheet(d *gateway.AgentDetail, t *td.Thing, now time.Time) *sheet {
 	for _, h := range g.Hosts {
 		s.add("host", string(h))
 	}
-	s.add("signature", verdict(d.Signature, g.Owner.Short()))
+	s.add("signature", verdict(d.Signature, g.Owner))
 	s.add("record", fmt.Sprintf("revision %d · %s · sha256 %s", d.Signature.Seq, size(d.Signature.Size), d.Signature.Hash))
 	s.add("state", fmt.Sprintf("%s · seen %s ago · expires in %s", state(g), ago(g.Seen, now), span(g.Expires.Sub(now))))
 	for _, c := range t.Capabilities {
@@ -132,11 +184,15 @@ func agentSheet(d *gateway.AgentDetail, t *td.Thing, now time.Time) *sheet {
 }
 
 // verdict says in words what was verified.
-func verdict(s gateway.Signature, owner string) string {
+func verdict(s gateway.Signature, owner did.DID) string {
 	if !s.Verified {
 		return "✗ not verified: do not rely on anything here"
 	}
-	return fmt.Sprintf("✓ verified: signed by the owner %s at %s (%s, key %s)", owner, s.Created.Format(time.RFC3339), s.Suite, s.Method)
+	key := ""
+	if s.Method != string(owner)+"#"+owner.Multibase() {
+		key = ", key " + s.Method // one of several that the owner has
+	}
+	return fmt.Sprintf("✓ verified: signed by the owner %s at %s (%s%s)", owner.Short(), s.Created.Format(time.RFC3339), s.Suite, key)
 }
 
 // access says which way a property goes.
@@ -181,16 +237,16 @@ func (v *verification) step(name, message string, err error) bool {
 	return err == nil
 }
 
-// verify checks d here. If it fails, the steps are still the answer, and the exit code says so.
-func (a *app) verify(ctx context.Context, d *gateway.AgentDetail) error {
-	v := verifyDetail(ctx, d)
+// verify checks an agent here. If it fails, the steps are still the answer, and the exit code says so.
+func (a *app) verify(ctx context.Context, d *gateway.AgentDetail, content []byte) error {
+	v := verifyAgent(ctx, d, content, time.Now())
 	err := a.show(view{doc: v, names: []string{d.Agent.Ref}, people: func(s *screen, _ bool) {
 		for _, step := range v.Items {
 			mark := s.paint(green, "✓")
 			if !step.OK {
 				mark = s.paint(red, "✗")
 			}
-			s.line("  " + mark + " " + runewidth.FillRight(step.Name, 7) + oneLine(step.Message))
+			s.line("  " + mark + " " + runewidth.FillRight(step.Name, 8) + oneLine(step.Message))
 		}
 	}})
 	switch {
@@ -202,31 +258,50 @@ func (a *app) verify(ctx context.Context, d *gateway.AgentDetail) error {
 	return v.err
 }
 
-func verifyDetail(ctx context.Context, d *gateway.AgentDetail) *verification {
+// verifyAgent trusts neither the node nor what it said about the agent: record and description have to agree with each
+// other and with the owner's key, and the answer about the agent with them.
+func verifyAgent(ctx context.Context, d *gateway.AgentDetail, content []byte, now time.Time) *verification {
 	v := &verification{APIVersion: gateway.APIVersion, Kind: "Verification", ID: d.Agent.ID}
-	t, err := td.Parse(d.TD)
-	if !v.step("td", "valid Thing Description, "+size(len(d.TD)), err) {
+	r, err := td.NewVerifier(did.Resolvers(map[string]did.Resolver{"key": did.Keys()})).Record(d.Record, now)
+	if err != nil {
+		v.step("record", "", err)
 		return v
 	}
-	doc, err := jcs.Decode(d.TD, td.MaxTD)
+	if r.Owner != d.Agent.Owner || r.Thing != d.Agent.ID {
+		err = fmt.Errorf("it is about %s of %s", r.Thing, r.Owner)
+	}
+	if !v.step("record", fmt.Sprintf("revision %d, signed by its owner %s, valid until %s", r.Seq, r.Owner, r.Expires.UTC().Format(time.RFC3339)), err) {
+		return v
+	}
+	if hash := hashOf(content); hash != hex.EncodeToString(r.Hash[:]) {
+		err = fmt.Errorf("the description has the sha256 %s, the record says %x", hash, r.Hash)
+	}
+	if !v.step("hash", fmt.Sprintf("the description has the sha256 that the record says, %x", r.Hash), err) {
+		return v
+	}
+	t, err := td.Parse(content)
+	if v.step("td", "valid Thing Description, "+size(len(content)), err) && v.proof(ctx, r.Owner, content) && t.ID != r.Thing {
+		v.step("id", "", fmt.Errorf("the description is of %s, not of %s", t.ID, r.Thing))
+	}
+	return v
+}
+
+// proof checks the proof inside the description.
+func (v *verification) proof(ctx context.Context, owner did.DID, content []byte) bool {
+	doc, err := jcs.Decode(content, td.MaxTD)
 	object, ok := doc.(map[string]any)
 	if err == nil && !ok {
-		err = fmt.Errorf("the description is no object")
+		err = errors.New("the description is no object")
 	}
 	if !v.step("json", "strict JSON, one meaning for every reader", err) {
-		return v
+		return false
 	}
 	signed, err := proof.Verify(ctx, object, proof.Check{})
 	if err != nil {
-		v.step("proof", "", err)
-		return v
+		return v.step("proof", "", err)
 	}
-	v.step("proof", fmt.Sprintf("%s by %s, created %s", d.Signature.Suite, signed.Method, signed.Created.Format(time.RFC3339)), nil)
-	if signed.Owner != d.Agent.Owner {
-		err = fmt.Errorf("signed by %s, and the owner is %s", signed.Owner, d.Agent.Owner)
+	if signed.Owner != owner {
+		err = fmt.Errorf("signed by %s, and the owner is %s", signed.Owner, owner)
 	}
-	if v.step("owner", "the signer is the owner "+string(signed.Owner), err) && t.ID != d.Agent.ID {
-		v.step("id", "", fmt.Errorf("the description is of %s, not of %s", t.ID, d.Agent.ID))
-	}
-	return v
+	return v.step("proof", fmt.Sprintf("Data Integrity proof of %s, created %s", signed.Owner, signed.Created.Format(time.RFC3339)), err)
 }

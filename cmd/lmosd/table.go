@@ -118,17 +118,30 @@ func (s *sheet) add(name, value string) {
 	}
 }
 
-// write prints s: aligned on a terminal, else name, tab, value.
+// write prints s: aligned on a terminal, else name, tab, value. On a terminal a name that repeats is shown once, and a value
+// that is too long goes on below itself.
 func (s *sheet) write(to *screen) {
 	width := 0
 	for _, r := range s.rows {
 		width = max(width, runewidth.StringWidth(r[0]))
 	}
+	last := ""
 	for _, r := range s.rows {
-		if to.tty {
-			to.line("  " + to.paint(dim, runewidth.FillRight(r[0], width)) + "  " + oneLine(r[1]))
-		} else {
+		if !to.tty {
 			to.line(r[0] + "\t" + oneLine(r[1]))
+			continue
+		}
+		name := r[0]
+		if name == last {
+			name = ""
+		}
+		last = r[0]
+		for _, line := range wrap(oneLine(r[1]), max(minValue, to.width-width-2*gap)) {
+			to.line("  " + to.paint(dim, runewidth.FillRight(name, width)) + "  " + line)
+			name = ""
 		}
 	}
 }
+
+// minValue is the width of a value on the narrowest terminal.
+const minValue = 30

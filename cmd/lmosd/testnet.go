@@ -4,18 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/lmosd/lmosd/configs"
+	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/testnet"
 )
@@ -33,10 +34,21 @@ real mesh. Keys are made from a seed: the same seed gives the same DIDs.`,
 		Example: `  lmosd testnet up -n 5 --demo-agents
   lmosd testnet exec 3 -- find weather
   lmosd testnet down`,
+		Args: subcommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.PersistentFlags().StringVar(&f.dir, "dir", "", "folder of the testnet (default: testnet beside the data folder)")
+	cmd.PersistentFlags().StringVar(&f.dir, "dir", "", "folder `DIR` of the testnet (default: lmosd-testnet beside the data folder)")
 	cmd.AddCommand(newTestnetUp(a, &f), newTestnetLs(a, &f), newTestnetExec(a, &f), newTestnetLogs(a, &f), newTestnetDown(a, &f))
 	return cmd
+}
+
+// line returns a command line about the same testnet.
+func (f *netFlags) line(command string) string {
+	if f.dir == "" {
+		return "lmosd testnet " + command
+	}
+	verb, rest, _ := strings.Cut(command, " ")
+	return strings.TrimSpace("lmosd testnet " + verb + " --dir " + shell(f.dir) + " " + rest)
 }
 
 // folder returns the absolute folder of the testnet.
@@ -54,7 +66,7 @@ func (f *netFlags) load(a *app) (*testnet.State, error) {
 	}
 	s, err := testnet.Load(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, interact.Errorf(interact.NotRunning, "lmosd testnet up", "no testnet runs in %s", dir)
+		return nil, interact.Errorf(interact.NotRunning, f.line("up"), "no testnet runs in %s", dir)
 	}
 	return s, err
 }
@@ -72,7 +84,8 @@ func newTestnetUp(a *app, f *netFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "start a testnet and leave it running",
-		Long:  `Starts the nodes, connects them, and returns when they are meshed.`,
+		Long: `Starts the nodes, connects them, and returns when they are meshed. In any topology but full the nodes keep their addresses
+to themselves, so that who is not connected to whom stays so until one calls the other's agent.`,
 		Example: `  lmosd testnet up -n 5
   lmosd testnet up -n 8 --topology random:3 --seed 7 --demo-agents`,
 		Args: takes(0, 0),
@@ -94,20 +107,28 @@ func (a *app) testnetUp(ctx context.Context, f *netFlags, o upOptions) error {
 		return err
 	}
 	if s, err := testnet.Load(dir); err == nil && running(s) > 0 {
-		return interact.Errorf(interact.DataDirLocked, "lmosd testnet down, or choose another folder: --dir DIR", "a testnet already runs in %s", dir)
+		return interact.Errorf(interact.DataDirLocked, f.line("down")+"   # or choose another folder: --dir DIR", "a testnet already runs in %s", dir)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return &interact.Error{Code: interact.Usage, Title: "the folder of the testnet cannot be made: " + dir, Err: reason(err),
+			Hint: "lmosd testnet up --dir DIR"}
 	}
 	start := time.Now()
 	t, err := startNet(ctx, dir, o)
 	if err != nil {
 		return err
 	}
-	a.step(start, "%s up and connected (%s)", plural(o.n, "node"), o.topology)
+	a.step(start, "%s up and connected (%s)", count(o.n, "node", "nodes"), o.topology)
 	s, err := a.finishNet(ctx, t, dir, o)
 	if err != nil {
 		return errors.Join(err, t.Close())
 	}
 	t.Leave()
-	return a.showUp(s)
+	if err := a.showNet(ctx, s); err != nil {
+		return err
+	}
+	a.next(f.line("exec 2 -- find"), f.line("logs"), f.line("down"))
+	return nil
 }
 
 func startNet(ctx context.Context, dir string, o upOptions) (*testnet.Net, error) {
@@ -115,7 +136,11 @@ func startNet(ctx context.Context, dir string, o upOptions) (*testnet.Net, error
 	if err != nil {
 		return nil, err
 	}
-	return testnet.Processes(ctx, o.n, testnet.Options{Seed: o.seed, Topology: o.topology, Dir: dir, Binary: binary})
+	var args []string
+	if o.topology != "full" {
+		args = append(args, "--listen.private=false") // else every node soon knows every other
+	}
+	return testnet.Processes(ctx, o.n, testnet.Options{Seed: o.seed, Topology: o.topology, Dir: dir, Binary: binary, Args: args})
 }
 
 // finishNet waits until the nodes are meshed, runs the agents, and writes testnet.json last: who sees it can use the net.
@@ -150,12 +175,6 @@ func (a *app) step(start time.Time, format string, args ...any) {
 	}
 }
 
-func (a *app) showUp(s *testnet.State) error {
-	err := a.showNet(s)
-	a.next("lmosd testnet exec 2 -- find   ·   lmosd testnet logs   ·   lmosd testnet down")
-	return err
-}
-
 func running(s *testnet.State) int {
 	n := 0
 	for _, node := range s.Nodes {
@@ -170,64 +189,133 @@ func newTestnetLs(a *app, f *netFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "ls",
 		Short: "list the nodes of the testnet",
+		Long:  `Lists the nodes with their peers, the agents that they know, and the memory that they use.`,
 		Example: `  lmosd testnet ls
   lmosd testnet ls -o json`,
-		Args: takes(0, 0),
-		RunE: func(*cobra.Command, []string) error {
+		Annotations: about(scopeLocal, readOnly),
+		Args:        takes(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := f.load(a)
 			if err != nil {
 				return err
 			}
-			return a.showNet(s)
+			return a.showNet(cmd.Context(), s)
 		},
 	}
 }
 
-func (a *app) showNet(s *testnet.State) error {
-	v := view{doc: s, people: func(to *screen, _ bool) {
-		t := table{header: []string{"NODE", "STATE", "PID", "API", "DID"}, keep: []int{0, 3}}
-		for _, n := range s.Nodes {
-			state := "up"
-			if !testnet.Alive(n.PID, n.Born) {
-				state = "down"
-			}
-			t.add(text(strconv.Itoa(n.N)), text(state), text(strconv.Itoa(n.PID)), text(n.API), cell{n.DID.Short(), string(n.DID)})
+// A netDocument is testnet.json with how the nodes are now.
+type netDocument struct {
+	*testnet.State
+	Nodes []netNode `json:"nodes"`
+}
+
+type netNode struct {
+	testnet.NodeState
+	State  string `json:"state"` // up, down, or silent: the process lives and does not answer
+	Peers  int    `json:"peers"`
+	Agents int    `json:"agents"`
+	RSS    int    `json:"rss_bytes,omitempty"` // if the system tells
+}
+
+// patience is how long a node of a testnet has to answer.
+const patience = time.Second
+
+// look asks every node how it is.
+func look(ctx context.Context, s *testnet.State) *netDocument {
+	doc := &netDocument{State: s, Nodes: make([]netNode, len(s.Nodes))}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var g sync.WaitGroup
+	for i, n := range s.Nodes {
+		g.Go(func() { doc.Nodes[i] = lookAt(ctx, n) })
+	}
+	g.Wait()
+	return doc
+}
+
+func lookAt(ctx context.Context, n testnet.NodeState) netNode {
+	now := netNode{NodeState: n, State: "down"}
+	if !testnet.Alive(n.PID, n.Born) {
+		return now
+	}
+	now.State, now.RSS = "silent", memoryOf(n.PID)
+	client, err := gateway.Dial(n.Socket, "")
+	if err != nil {
+		return now
+	}
+	defer client.Close()
+	if status, err := client.Status(ctx); err == nil {
+		now.State, now.Peers, now.Agents = "up", status.Peers.Total, status.Agents.Known
+	}
+	return now
+}
+
+// memoryOf returns the resident memory of a process in bytes, 0 where the system does not tell (proc_pid_statm(5)).
+func memoryOf(pid int) int {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	if err != nil {
+		return 0
+	}
+	var total, resident int
+	if _, err := fmt.Sscan(string(b), &total, &resident); err != nil {
+		return 0
+	}
+	return resident * os.Getpagesize()
+}
+
+func (a *app) showNet(ctx context.Context, s *testnet.State) error {
+	doc := look(ctx, s)
+	t := table{header: []string{"NODE", "STATE", "PEERS", "AGENTS", "RSS", "PID", "API", "DID"}, keep: []int{0, 1, 2, 3, 4, 5, 6}}
+	v := view{doc: doc, people: func(to *screen, _ bool) { t.write(to) }}
+	for _, n := range doc.Nodes {
+		rss := "-"
+		if n.RSS > 0 {
+			rss = fmt.Sprintf("%d MB", n.RSS/1_000_000)
 		}
-		t.write(to)
-	}}
-	for _, n := range s.Nodes {
+		t.add(text(strconv.Itoa(n.N)), text(n.State), text(strconv.Itoa(n.Peers)), text(strconv.Itoa(n.Agents)), text(rss),
+			text(strconv.Itoa(n.PID)), text(n.API), cell{n.DID.Short(), string(n.DID)})
 		v.names = append(v.names, strconv.Itoa(n.N))
 	}
 	return a.show(v)
 }
 
 func newTestnetExec(a *app, f *netFlags) *cobra.Command {
-	return &cobra.Command{
-		Use:   "exec NODE -- COMMAND…",
+	cmd := &cobra.Command{
+		Use:   "exec <node> -- <command…>",
 		Short: "run a command against one node",
-		Long:  `Runs lmosd with the rest of the line against node NODE, as its administrator; the exit code is the command's.`,
+		Long:  `Runs lmosd with the rest of the line against one node, as its administrator; the exit code is the command's.`,
 		Example: `  lmosd testnet exec 3 -- find weather
   lmosd testnet exec 2 -- call weather getWeather question="Rain in Bonn?" interactionMode=text`,
-		Args: takes(2, -1),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				return usage(f.line("exec "+args[0]+" -- find"), "%s needs a command behind --", cmd.CommandPath())
+			}
+			return takes(2, -1)(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s, err := f.load(a)
 			if err != nil {
 				return err
 			}
-			n, err := pick(s, args[0])
+			n, err := f.pick(s, args[0])
 			if err != nil {
 				return err
 			}
 			return a.again(cmd.Context(), n, args[1:])
 		},
 	}
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		return usage(f.line("exec 2 -- find --limit 5"), "%v; flags of the command stand behind --", err)
+	})
+	return cmd
 }
 
 // pick returns the node with the number that word says.
-func pick(s *testnet.State, word string) (*testnet.NodeState, error) {
+func (f *netFlags) pick(s *testnet.State, word string) (*testnet.NodeState, error) {
 	n, err := strconv.Atoi(strings.TrimPrefix(word, "node-"))
 	if err != nil || n < 1 || n > len(s.Nodes) {
-		return nil, usage("lmosd testnet ls", "%q is no node of the testnet: it has 1 to %d", word, len(s.Nodes))
+		return nil, usage(f.line("ls"), "%q is no node of the testnet: it has 1 to %d", word, len(s.Nodes))
 	}
 	return &s.Nodes[n-1], nil
 }
@@ -251,94 +339,4 @@ func (a *app) again(ctx context.Context, n *testnet.NodeState, args []string) er
 		return silentError(max(exit.ExitCode(), 1))
 	}
 	return err
-}
-
-func newTestnetLogs(a *app, f *netFlags) *cobra.Command {
-	var lines int
-	cmd := &cobra.Command{
-		Use:   "logs [NODE]",
-		Short: "print the end of the nodes' logs",
-		Example: `  lmosd testnet logs
-  lmosd testnet logs 2 --lines 100`,
-		Args: takes(0, 1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			s, err := f.load(a)
-			if err != nil {
-				return err
-			}
-			nodes := s.Nodes
-			if len(args) == 1 {
-				n, err := pick(s, args[0])
-				if err != nil {
-					return err
-				}
-				nodes = []testnet.NodeState{*n}
-			}
-			for _, n := range nodes {
-				if err := a.tail(n, lines); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
-	}
-	cmd.Flags().IntVar(&lines, "lines", 20, "number of lines of each node")
-	return cmd
-}
-
-// tailMax is how much of a log is read for its last lines.
-const tailMax = 1 << 20
-
-// tail prints the last lines of a node's log, each after the node's number.
-func (a *app) tail(n testnet.NodeState, lines int) error {
-	file, err := os.Open(n.Log)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	if info, err := file.Stat(); err == nil && info.Size() > tailMax {
-		if _, err := file.Seek(-tailMax, io.SeekEnd); err != nil {
-			return err
-		}
-	}
-	b, err := io.ReadAll(io.LimitReader(file, tailMax))
-	if err != nil {
-		return err
-	}
-	all := strings.Split(strings.TrimRight(string(b), "\n"), "\n")
-	for _, line := range all[max(0, len(all)-lines):] {
-		a.out.line(fmt.Sprintf("%d  %s", n.N, printable(line)))
-	}
-	return nil
-}
-
-func newTestnetDown(a *app, f *netFlags) *cobra.Command {
-	var purge bool
-	cmd := &cobra.Command{
-		Use:   "down",
-		Short: "stop the testnet",
-		Long:  `Stops every process of the testnet. Keys, stores and logs stay, so that "up" finds everything again; --purge removes them.`,
-		Example: `  lmosd testnet down
-  lmosd testnet down --purge`,
-		Args: takes(0, 0),
-		RunE: func(*cobra.Command, []string) error {
-			s, err := f.load(a)
-			if err != nil {
-				return err
-			}
-			start := time.Now()
-			if err := s.Down(); err != nil {
-				return err
-			}
-			if purge {
-				if err := s.Purge(); err != nil {
-					return err
-				}
-			}
-			a.step(start, "%s stopped", plural(len(s.Nodes), "node"))
-			return nil
-		},
-	}
-	cmd.Flags().BoolVar(&purge, "purge", false, "remove the data of the nodes, too")
-	return cmd
 }

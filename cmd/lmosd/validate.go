@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -15,13 +17,14 @@ func newValidateCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "validate <file…>",
 		Short: "check Thing Descriptions, offline",
-		Long: "Checks files against the schema of TD 1.1 and the rules of LMOS; - reads standard input. No node is needed.\n" +
-			"Every place is printed as file: pointer: reason. Warnings do not fail. Exit code 2 if a file is invalid.",
+		Long: "Checks files against the schema of TD 1.1 and the rules of LMOS, and the proof of one that is signed; - reads\n" +
+			"standard input. No node is needed. Every place is printed as file: pointer: reason. Warnings do not fail: they\n" +
+			"tell what a node or another program stumbles over. Exit code 2 if a file is invalid.",
 		Example: `  lmosd validate weather.td.json
   lmosd validate agents/*.td.json -o json --jq '.items[] | select(.valid | not) | .file'`,
 		Annotations: map[string]string{"scope": scopeLocal, "impact": readOnly, "see": "lmosd publish"},
 		Args:        takes(1, -1),
-		RunE:        func(_ *cobra.Command, args []string) error { return a.runValidate(args) },
+		RunE:        func(cmd *cobra.Command, args []string) error { return a.runValidate(cmd.Context(), args) },
 	}
 }
 
@@ -42,14 +45,14 @@ type fileVerdict struct {
 	code     interact.Code
 }
 
-func (a *app) runValidate(files []string) error {
+func (a *app) runValidate(ctx context.Context, files []string) error {
 	v := validation{APIVersion: gateway.APIVersion, Kind: "Validation", Valid: true}
 	for _, name := range files {
 		raw, err := a.content(name, td.MaxTD)
 		if e := interact.AsError(err); e != nil && e.Code != interact.TooLarge {
 			return err
 		}
-		verdict := judge(name, raw, err)
+		verdict := judge(ctx, name, raw, err)
 		v.Items = append(v.Items, verdict)
 		v.Valid = v.Valid && verdict.Valid
 	}
@@ -58,7 +61,7 @@ func (a *app) runValidate(files []string) error {
 	}
 	if v.Valid {
 		if len(files) == 1 && files[0] != "-" {
-			a.next("lmosd publish %s", files[0])
+			a.next("lmosd publish " + shell(files[0]))
 		}
 		return nil
 	}
@@ -66,7 +69,7 @@ func (a *app) runValidate(files []string) error {
 }
 
 // judge checks one file; tooLarge is what reading it gave.
-func judge(name string, raw []byte, tooLarge error) fileVerdict {
+func judge(ctx context.Context, name string, raw []byte, tooLarge error) fileVerdict {
 	v := fileVerdict{File: name, Issues: []td.Issue{}, Warnings: []td.Issue{}, code: interact.BadTD}
 	if tooLarge != nil {
 		v.Issues, v.code = []td.Issue{{Reason: tooLarge.Error()}}, interact.TooLarge
@@ -76,8 +79,9 @@ func judge(name string, raw []byte, tooLarge error) fileVerdict {
 	var invalid *td.ValidationError
 	switch {
 	case err == nil:
-		v.Valid, v.Name = true, t.Name()
-		v.Warnings = append(v.Warnings, t.Warnings...)
+		issues, warnings := signed(ctx, raw)
+		v.Valid, v.Name, v.Issues = len(issues) == 0, t.Name(), append(v.Issues, issues...)
+		v.Warnings = slices.Concat(v.Warnings, warnings, obstacles(t), t.Warnings)
 	case errors.As(err, &invalid):
 		v.Issues, v.code = append(v.Issues, invalid.Issues...), interact.AsError(err).Code
 	}
@@ -108,7 +112,7 @@ func (v fileVerdict) write(s *screen) {
 		s.line(oneLine(v.File + ": " + place(i)))
 	}
 	for _, w := range v.Warnings {
-		s.line(oneLine(v.File + ": " + place(w) + " (warning)"))
+		s.line(oneLine(v.File+": "+place(w)) + s.paint(dim, " (warning)"))
 	}
 	if v.Valid {
 		s.line(s.paint(green, "valid") + " " + oneLine(v.File+" · "+v.Name))

@@ -30,6 +30,12 @@ func newWeatherCommand() *cobra.Command {
 	}
 }
 
+// What the weather agent leaves in its folder.
+const (
+	weatherFile = "weather.td.json"
+	weatherLog  = "weather.log"
+)
+
 // A weather is a running weather agent.
 type weather struct {
 	cmd  *exec.Cmd
@@ -43,11 +49,11 @@ func startWeather(ctx context.Context, dir string) (*weather, error) {
 	if err != nil {
 		return nil, err
 	}
-	file := filepath.Join(dir, "weather.td.json")
+	file := filepath.Join(dir, weatherFile)
 	if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	log, err := os.OpenFile(filepath.Join(dir, "weather.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(filepath.Join(dir, weatherLog), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}

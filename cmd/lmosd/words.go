@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
+
+	"github.com/mattn/go-runewidth"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/gateway"
@@ -95,4 +98,34 @@ func joinDIDs(ids []did.DID) string {
 		texts[i] = string(id)
 	}
 	return strings.Join(texts, ",")
+}
+
+// shell returns word as one word of a shell. Names, ids and capabilities come from strangers, and are copied into commands.
+func shell(word string) string {
+	if word != "" && !strings.ContainsFunc(word, special) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// special reports whether r could mean something to a shell. Letters of any script and "…" do not.
+func special(r rune) bool {
+	return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.IsMark(r) && !strings.ContainsRune("@%+=:,./-_…", r)
+}
+
+// wrap breaks text between words into lines of at most width columns. A longer word has a line of its own.
+func wrap(text string, width int) []string {
+	var lines []string
+	line := ""
+	for word := range strings.FieldsSeq(text) {
+		switch {
+		case line == "":
+			line = word
+		case runewidth.StringWidth(line)+1+runewidth.StringWidth(word) <= width:
+			line += " " + word
+		default:
+			lines, line = append(lines, line), word
+		}
+	}
+	return append(lines, line)
 }

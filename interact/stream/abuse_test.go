@@ -53,7 +53,7 @@ func TestBadCallers(t *testing.T) {
 			sent []byte
 			code network.StreamErrorCode
 		}{
-			"garbage":                          {[]byte("GET / HTTP/1.1\r\nHost: example.com\r\nUser-Agent: one that says much about itself\r\n\r\n"), violation},
+			"garbage":                          {[]byte(strings.Repeat("GET / HTTP/1.1\r\n", 10)), violation},
 			"zeros":                            {make([]byte, 100), violation},
 			"a frame of 4 GiB":                 {[]byte{0xff, 0xff, 0xff, 0xff, 0x0f, 1, 1}, violation},
 			"a frame of 100 MB":                {[]byte{0x80, 0xc2, 0xd7, 0x2f, 1, 1}, violation},
@@ -155,7 +155,7 @@ func TestBadHosts(t *testing.T) {
 			sent []byte
 			want interact.Code
 		}{
-			"garbage":                   {[]byte("HTTP/1.1 400 Bad Request\r\nServer: one that says much about itself\r\nContent-Length: 0\r\n\r\n"), interact.Internal},
+			"garbage":                   {[]byte(strings.Repeat("HTTP/1.1 400 Bad Request\r\n", 10)), interact.Internal},
 			"a request":                 {raw(kindRequest, 1, "x"), interact.Internal},
 			"a frame of 4 GiB":          {[]byte{0xff, 0xff, 0xff, 0xff, 0x0f}, interact.Internal},
 			"a map that is none":        {raw(kindLast, 1, "x"), interact.Internal},
@@ -242,6 +242,7 @@ type script struct {
 	scope *tally
 	mu    sync.Mutex
 	wrote bytes.Buffer
+	code  network.StreamErrorCode // of the reset
 }
 
 type scriptConn struct {
@@ -255,9 +256,12 @@ func (c scriptConn) Stat() network.ConnStats { return network.ConnStats{} }
 // A tally is a scope that counts memory.
 type tally struct {
 	network.NullScope
+	refusal        error // of the service
 	mu             sync.Mutex
 	reserved, peak int
 }
+
+func (s *tally) SetService(string) error { return s.refusal }
 
 func (s *tally) ReserveMemory(n int, _ uint8) error {
 	s.mu.Lock()
@@ -279,11 +283,11 @@ func (s *script) Write(p []byte) (int, error) {
 	defer s.mu.Unlock()
 	return s.wrote.Write(p)
 }
-func (s *script) Conn() network.Conn                           { return s.conn }
-func (s *script) Scope() network.StreamScope                   { return s.scope }
-func (s *script) Close() error                                 { return nil }
-func (s *script) CloseWrite() error                            { return nil }
-func (s *script) ResetWithError(network.StreamErrorCode) error { return nil }
+func (s *script) Conn() network.Conn                             { return s.conn }
+func (s *script) Scope() network.StreamScope                     { return s.scope }
+func (s *script) Close() error                                   { return nil }
+func (s *script) CloseWrite() error                              { return nil }
+func (s *script) ResetWithError(c network.StreamErrorCode) error { s.code = c; return nil }
 
 // scriptID is the id of an Ed25519 key.
 var scriptID = must(peer.Decode("12D3KooWGMYMmN1RGUYjWaSV6P3XtnBjwnosnJGNMnttfVCRnd6g"))
@@ -293,6 +297,15 @@ func must[T any](v T, err error) T {
 		panic(err)
 	}
 	return v
+}
+
+func TestAServiceWithoutRoom(t *testing.T) {
+	t.Parallel()
+	b := New(nil, Options{})
+	s := &script{conn: scriptConn{id: scriptID}, scope: &tally{refusal: errors.New("too many streams")}}
+	if b.accept(s); s.code != network.StreamResourceLimitExceeded {
+		t.Errorf("the stream was reset with %#x, want %#x", s.code, network.StreamResourceLimitExceeded)
+	}
 }
 
 // FuzzCaller gives a host whatever a caller may send.

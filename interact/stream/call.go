@@ -9,13 +9,15 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/network"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
 
-// Thing returns the thing that is reached through any of hosts. They are tried in order, those that are connected first,
-// until one can be reached; what a host answers is the answer, an error too. If none can be reached, the error is
-// Unreachable and lists the paths. To call Thing costs nothing; it connects when a message is sent.
+// Thing returns the thing that is reached through any of hosts. They are tried in order, but those that are connected
+// first and those that were down in the last minute last, until one can be reached; what a host answers is the answer, an
+// error too. If none can be reached, the error is Unreachable and lists the paths. To call Thing costs nothing; it connects
+// when a message is sent.
 //
 // A request that may have begun at a host is not repeated, unless it only reads. A message's Chunks should end with the
 // context of the call: the goroutine that reads them ends with the chunk that comes after the interaction's end.
@@ -42,14 +44,16 @@ func (t *thing) ask(ctx context.Context, m *interact.Message, yield func(*intera
 		return interact.Errorf(interact.Loop, "see which nodes relay to each other", "the message for %q passed %d nodes",
 			m.Thing, m.Hops)
 	}
-	ctx, by, cancel := within(ctx, m.Deadline)
-	defer cancel()
-	if ctx.Err() != nil {
-		return interact.AsError(ctx.Err())
+	q := request{m, m.Deadline}
+	if d, ok := ctx.Deadline(); ok {
+		q.by = earliest(q.by, d)
+	}
+	if err := q.late(ctx, time.Now()); err != nil {
+		return interact.AsError(err)
 	}
 	var failed []*pathError
 	for _, h := range t.prefer() {
-		err := t.b.askHost(ctx, h, request{m, by}, yield)
+		err := t.b.askHost(ctx, h, q, yield)
 		path, ok := err.(*pathError)
 		if !ok {
 			return err
@@ -59,35 +63,35 @@ func (t *thing) ask(ctx context.Context, m *interact.Message, yield func(*intera
 	return unreachable(m.Thing, failed)
 }
 
-// within returns ctx with the deadline, if that is earlier than its own, and when it ends.
-func within(ctx context.Context, deadline time.Time) (context.Context, time.Time, context.CancelFunc) {
-	by, ok := ctx.Deadline()
-	if deadline.IsZero() || ok && by.Before(deadline) {
-		return ctx, by, func() {}
-	}
-	ctx, cancel := context.WithDeadline(ctx, deadline)
-	return ctx, deadline, cancel
-}
-
-// prefer returns the hosts in the order in which they are tried.
+// prefer returns the hosts in the order in which they are tried: those that are connected, those of which nothing is known,
+// those that were down a moment ago.
 func (t *thing) prefer() []td.Host {
 	if len(t.hosts) < 2 {
 		return t.hosts
 	}
+	ranks := make(map[did.DID]int, len(t.hosts))
+	for _, h := range t.hosts {
+		ranks[h.Node] = t.b.rank(h.Node)
+	}
 	hosts := slices.Clone(t.hosts)
-	slices.SortStableFunc(hosts, func(a, b td.Host) int { return t.rank(a) - t.rank(b) })
+	slices.SortStableFunc(hosts, func(a, b td.Host) int { return ranks[a.Node] - ranks[b.Node] })
 	return hosts
 }
 
-func (t *thing) rank(h td.Host) int {
-	id, err := peerID(h.Node)
-	if err == nil && t.b.host.Network().Connectedness(id) == network.Connected {
+func (b *Binding) rank(node did.DID) int {
+	id, err := peerID(node)
+	if err == nil && b.host.Network().Connectedness(id) == network.Connected {
 		return 0
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if r := b.remotes[node]; r != nil && r.down(time.Now()) {
+		return 2
 	}
 	return 1
 }
 
-// askHost asks one host, twice if the first lane turned out to be dead and nothing can have begun.
+// askHost asks one host, and again if the lane turned out to be dead: once, or some times if nothing was sent.
 func (b *Binding) askHost(ctx context.Context, h td.Host, q request, yield func(*interact.Message, error) bool) error {
 	r, err := b.remote(h.Node)
 	if err != nil {
@@ -102,7 +106,7 @@ func (b *Binding) askHost(ctx context.Context, h td.Host, q request, yield func(
 			return err
 		case !lost.repeatable(q.m):
 			return lost.report(h.Node)
-		case tries > 0 || errors.Is(lost.cause, errSilent):
+		case tries > 0 && lost.sent || tries > 3 || errors.Is(lost.cause, errSilent):
 			return &pathError{host: h, err: lost.cause}
 		}
 	}
@@ -114,15 +118,26 @@ type request struct {
 	by time.Time // zero: never
 }
 
+// late reports why q is not worth sending at now: the error of a context, or nil.
+func (q request) late(ctx context.Context, now time.Time) error {
+	if ctx.Err() == nil && !q.by.IsZero() && !now.Before(q.by) {
+		return context.DeadlineExceeded
+	}
+	return ctx.Err()
+}
+
+// within returns ctx with the deadline of q, for what may wait before there is a lane that watches it.
+func (q request) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	if d, ok := ctx.Deadline(); q.by.IsZero() || ok && !q.by.Before(d) {
+		return ctx, func() {}
+	}
+	return context.WithDeadline(ctx, q.by)
+}
+
 // alone reports whether the interaction needs a lane of its own: it is large, or may be long.
-func (q request) alone() bool { return q.large() || q.m.Chunks != nil || lasts(q.m.Type) }
+func (q request) alone() bool { return q.large() || q.m.Chunks != nil || q.m.Type.Long() }
 
 func (q request) large() bool { return len(q.m.Data) > inline }
-
-// lasts reports whether interactions of type t go on until somebody leaves.
-func lasts(t interact.Type) bool {
-	return t == interact.ObserveProperty || t == interact.SubscribeEvent || t == interact.SubscribeAllEvents
-}
 
 // reads reports whether a request of type t changes nothing, so that it may be repeated.
 func reads(t interact.Type) bool {
@@ -161,22 +176,40 @@ func (r *remote) ask(ctx context.Context, h td.Host, q request, yield func(*inte
 
 // begin puts a call on a lane. It waits for one of the peer's slots.
 func (r *remote) begin(ctx context.Context, h td.Host, q request) (*call, error) {
-	slots := r.slots
+	c := &call{request: q, slots: r.slots}
 	if q.alone() {
-		slots = r.owns
+		c.slots = r.owns
 	}
-	select {
-	case slots <- struct{}{}:
-	case <-ctx.Done():
-		return nil, expired(ctx, r.node)
+	if err := c.admit(ctx); err != nil {
+		return nil, expired(err, r.node)
 	}
-	c := &call{request: q, slots: slots}
-	c.ready, c.begun = make(chan struct{}, 1), time.Now()
-	if err := r.place(ctx, h, c); err != nil {
-		<-slots
+	c.ready, c.begun, c.until = make(chan struct{}, 1), time.Now(), q.by
+	l, err := r.laneFor(ctx, h, q)
+	if err == nil {
+		err = r.add(l, c)
+	}
+	if err != nil {
+		<-c.slots
 		return nil, err
 	}
 	return c, nil
+}
+
+// admit takes a slot. The error is that of a context.
+func (c *call) admit(ctx context.Context) error {
+	select {
+	case c.slots <- struct{}{}:
+		return nil
+	default:
+	}
+	ctx, cancel := c.within(ctx)
+	defer cancel()
+	select {
+	case c.slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // start sends the request. What does not fit its frame is sent by a goroutine, while replies may come.
@@ -293,7 +326,9 @@ func (c *call) failure(ctx context.Context, err error) error {
 	var known *interact.Error
 	switch {
 	case ctx.Err() != nil:
-		return expired(ctx, c.l.node)
+		return expired(ctx.Err(), c.l.node)
+	case errors.Is(err, context.DeadlineExceeded):
+		return expired(err, c.l.node)
 	case errors.As(err, &feed):
 		return interact.AsError(feed.error)
 	case errors.As(err, &known):
@@ -301,7 +336,7 @@ func (c *call) failure(ctx context.Context, err error) error {
 	case errors.Is(err, errMemory):
 		return &interact.Error{Code: interact.Overloaded, Title: "no memory left for the answer of " + c.l.node.Short(),
 			Hint: "call less at once, or raise the memory limit of this node", Err: err}
-	case errors.Is(err, errProtocol), errors.Is(err, errCBOR):
+	case errors.Is(err, errProtocol):
 		c.l.fail(err)
 		return &interact.Error{Code: interact.Internal, Title: "host " + c.l.node.Short() + " answered with nonsense",
 			Hint: "update the older of the two nodes; lmosd version tells", Err: err}

@@ -60,9 +60,9 @@ func failing(err error) interact.Thing {
 
 func TestUnary(t *testing.T) {
 	each(t, func(t *testing.T, transport string) {
-		var got *interact.Message
+		received := make(chan *interact.Message, 1)
 		p := newPair(t, transport, interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
-			got = m
+			received <- m
 			r := done(m, "sunny")
 			r.Time = time.Unix(1, 2).UTC()
 			return r, nil
@@ -76,7 +76,7 @@ func TestUnary(t *testing.T) {
 		}
 		want := *m
 		want.From, want.Hops = at(t, p.callerHost).Node, 3
-		if d := cmp.Diff(&want, got); d != "" {
+		if d := cmp.Diff(&want, <-received); d != "" {
 			t.Errorf("the host received (-want +got):\n%s", d)
 		}
 		if r.Correlation != "c-1" || r.Thing != m.Thing || r.Name != m.Name || r.TraceParent != m.TraceParent ||
@@ -227,7 +227,8 @@ func TestErrorsTravel(t *testing.T) {
 		sent := &interact.Error{Code: interact.Invalid, Title: "input does not fit", Hint: "see lmosd show weather",
 			Issues: []td.Issue{{Pointer: "/question", Reason: "is missing"}, {Pointer: "", Reason: "x"}}, Err: errors.New("why")}
 		p := newPair(t, transport, failing(sent), Options{}, Options{})
-		for name, m := range map[string]*interact.Message{"shared lane": ask("a", ""), "own lane": ask("a", strings.Repeat("x", 100_000))} {
+		for name, m := range map[string]*interact.Message{"shared lane": ask("a", ""),
+			"own lane": ask("a", strings.Repeat("x", 100_000))} {
 			_, err := interact.Ask(t.Context(), p.thing, m)
 			got := interact.AsError(err)
 			if got.Code != sent.Code || got.Title != sent.Title || got.Hint != sent.Hint || !got.Remote || got.Err.Error() != "why" ||

@@ -1,7 +1,6 @@
 package stream
 
 import (
-	"errors"
 	"math"
 	"unicode/utf8"
 )
@@ -17,7 +16,7 @@ const (
 	cborTrue  = 0xf5
 )
 
-var errCBOR = errors.New("malformed map")
+var errCBOR = broken("a malformed map")
 
 // appendHead writes the head of an item in its shortest form (RFC 8949 §4.2.1).
 func appendHead(dst []byte, major byte, v uint64) []byte {

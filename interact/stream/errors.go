@@ -72,9 +72,8 @@ func (p *paths) Error() string {
 
 func (p *paths) Unwrap() []error { return p.causes }
 
-// expired is the error for a call to node whose context has ended.
-func expired(ctx context.Context, node did.DID) error {
-	err := ctx.Err()
+// expired is the error for a call to node that ended with the error of a context.
+func expired(err error, node did.DID) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return &interact.Error{Code: interact.Timeout, Title: "no answer from host " + node.Short() + " in time",
 			Hint: "raise --timeout, or see whether the agent is busy", Err: err}

@@ -14,22 +14,23 @@ type exchange struct {
 	l     *lane
 	id    uint64
 	begun time.Time     // at the calling end
+	until time.Time     // when the caller stops waiting; zero means never
+	work  *work         // at the serving end; nil at the other
 	ready chan struct{} // has an element when there may be something to take; nil if nothing is expected
 
 	// mu owns what follows. Sizes are in bytes.
 	mu     sync.Mutex
-	cancel context.CancelFunc // of the work at the serving end; nil at the other
-	queue  []frame            // arrived, not taken
-	slot   [1]frame           // the first place of queue: most interactions need no more
-	queued int                // size of queue
-	taken  int                // of frames that were taken and may be in use
-	extra  int                // memory that is in use beside frames
-	owed   int                // credit for what was taken, not yet worth a frame
-	credit int                // what this end may send; one frame may overdraw it
-	more   chan struct{}      // has an element when there may be credit; made when somebody waits
-	heard  bool               // something has arrived
-	over   bool               // the frame that ends the interaction has arrived
-	err    error              // why nothing more will arrive
+	queue  []frame       // arrived, not taken
+	slot   [1]frame      // the first place of queue: most interactions need no more
+	queued int           // size of queue
+	taken  int           // of frames that were taken and may be in use
+	extra  int           // memory that is in use beside frames
+	owed   int           // credit for what was taken, not yet worth a frame
+	credit int           // what this end may send; one frame may overdraw it
+	more   chan struct{} // has an element when there may be credit; made when somebody waits
+	heard  bool          // something has arrived
+	over   bool          // the frame that ends the interaction has arrived
+	err    error         // why nothing more will arrive
 }
 
 func (e *exchange) init(l *lane, id uint64) {
@@ -73,7 +74,7 @@ func poke(c chan struct{}) {
 	}
 }
 
-// end tells everybody who waits that the lane has ended.
+// end tells everybody who waits that nothing more will come: the lane has ended, the caller has left, or time is up.
 func (e *exchange) end(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -82,18 +83,8 @@ func (e *exchange) end(err error) {
 	}
 	poke(e.ready)
 	poke(e.more)
-	if e.cancel != nil {
-		e.cancel()
-	}
-}
-
-// bind lets the end of the lane cancel the work on the exchange.
-func (e *exchange) bind(cancel context.CancelFunc) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.cancel = cancel
-	if e.err != nil {
-		cancel()
+	if e.work != nil {
+		e.work.end()
 	}
 }
 
@@ -234,9 +225,9 @@ func (e *exchange) assemble(ctx context.Context, size int64) ([]byte, error) {
 func (e *exchange) allow(ctx context.Context) error {
 	for {
 		e.mu.Lock()
-		if e.err != nil || e.credit > 0 {
+		if err := e.err; err != nil || e.credit > 0 {
 			e.mu.Unlock()
-			return e.err
+			return err
 		}
 		if e.more == nil {
 			e.more = make(chan struct{}, 1)

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
 
@@ -46,7 +47,7 @@ func TestHostsAreTriedInOrder(t *testing.T) {
 		_ = gone.Close()
 		server := newHost(t, transport)
 		newBinding(t, server, Options{}).Serve(answering)
-		caller := newBinding(t, newHost(t, transport), Options{Reach: log.reach})
+		caller := newBinding(t, newHost(t, transport), Options{Reach: log.reach, DialTimeout: 300 * time.Millisecond})
 
 		r, err := interact.Ask(t.Context(), caller.Thing([]td.Host{where, at(t, server)}), ask("a", "hello"))
 		if err != nil || string(r.Data) != "hello" {
@@ -78,6 +79,80 @@ func TestConnectedHostsComeFirst(t *testing.T) {
 	}
 }
 
+func TestHostsThatWereDownComeLast(t *testing.T) {
+	t.Parallel()
+	gone, server := newHost(t, "tcp"), newHost(t, "tcp")
+	hosts := []td.Host{at(t, gone), at(t, server)}
+	_ = gone.Close()
+	newBinding(t, server, Options{}).Serve(answering)
+	caller := newBinding(t, newHost(t, "tcp"), Options{})
+	if _, err := interact.Ask(t.Context(), caller.Thing(hosts), ask("a", "")); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the connection closes", func() bool {
+		_ = caller.host.Network().ClosePeer(server.ID())
+		return caller.host.Network().Connectedness(server.ID()) != network.Connected
+	})
+	if got := (&thing{caller, hosts}).prefer(); got[0].Node != hosts[1].Node {
+		t.Error("the host that was down is tried first")
+	}
+	if caller.sweep(time.Now()); len(caller.remotes) == 0 {
+		t.Error("that the host was down is forgotten at once")
+	}
+	if caller.sweep(time.Now().Add(2 * grudge)); len(caller.remotes) != 0 {
+		t.Error("that the host was down is remembered for ever")
+	}
+}
+
+// TestACallKeepsItsLane: a lane that is about to be closed as idle takes no call with it, nor does a call find it closed.
+func TestACallKeepsItsLane(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, "tcp", answering, Options{Idle: 50 * time.Microsecond}, Options{})
+	stop := make(chan struct{})
+	var sweeping sync.WaitGroup
+	sweeping.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				p.caller.sweep(time.Now())
+			}
+		}
+	})
+	for range 300 {
+		if _, err := interact.Ask(t.Context(), p.thing, ask("a", "")); err != nil {
+			t.Error(err)
+			break
+		}
+	}
+	close(stop)
+	sweeping.Wait()
+}
+
+// TestARelayedLaneGivesWay: once there is a direct connection, new calls take it, and the old ones end where they are.
+func TestARelayedLaneGivesWay(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, "tcp", answering, Options{}, Options{})
+	for range 2 {
+		if _, err := interact.Ask(t.Context(), p.thing, ask("a", "")); err != nil {
+			t.Fatal(err)
+		}
+		if n := p.caller.Stats().Streams; n != 1 {
+			t.Fatalf("%d streams, want 1", n)
+		}
+	}
+	for _, l := range p.caller.all() {
+		l.limited = true
+	}
+	if _, err := interact.Ask(t.Context(), p.thing, ask("a", "")); err != nil {
+		t.Fatal(err)
+	}
+	if n := p.caller.Stats().Streams; n != 2 {
+		t.Errorf("%d streams, want the old and a new one", n)
+	}
+}
+
 func TestAnAnswerIsNotAskedElsewhere(t *testing.T) {
 	t.Parallel()
 	one, two := newHost(t, "tcp"), newHost(t, "tcp")
@@ -95,7 +170,7 @@ func TestUnreachableNamesThePaths(t *testing.T) {
 		where := at(t, gone)
 		_ = gone.Close()
 		h := newHost(t, transport)
-		caller := newBinding(t, h, Options{})
+		caller := newBinding(t, h, Options{DialTimeout: 300 * time.Millisecond})
 		silent := newHost(t, transport) // does not speak the protocol
 		hosts := []td.Host{where, at(t, h), at(t, silent), {Node: "did:web:example.com"}, {Node: where.Node, Addrs: []string{"nonsense"}}}
 		_, err := interact.Ask(t.Context(), caller.Thing(hosts), ask("a", ""))

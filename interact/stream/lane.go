@@ -32,7 +32,7 @@ func resetCode(err error) network.StreamErrorCode {
 	switch {
 	case errors.Is(err, errMemory):
 		return network.StreamResourceLimitExceeded
-	case errors.Is(err, errProtocol), errors.Is(err, errCBOR), errors.Is(err, io.ErrUnexpectedEOF):
+	case errors.Is(err, errProtocol), errors.Is(err, io.ErrUnexpectedEOF):
 		return network.StreamProtocolViolation
 	case errors.Is(err, errIdle):
 		return network.StreamGarbageCollected
@@ -143,18 +143,43 @@ func (l *lane) loop(handle func(frame) error) (err error) {
 // fail ends the lane and everything on it. Only the first call does anything.
 func (l *lane) fail(err error) {
 	l.mu.Lock()
-	if l.err != nil {
-		l.mu.Unlock()
-		return
+	first := l.err == nil
+	if first {
+		l.err = err
 	}
-	l.err = err
+	l.mu.Unlock()
+	if first {
+		l.tear(err)
+	}
+}
+
+// expire ends the lane if nobody has used it for so long that it should. The decision holds against a call that comes at the
+// same time: either it keeps the lane open, or it finds it ended.
+func (l *lane) expire(now time.Time) {
+	limit := l.b.o.Idle
+	if l.remote == nil {
+		limit = limit * 5 / 2 // the calling end goes first, so that no call meets a closing lane
+	}
+	l.mu.Lock()
+	idle := l.err == nil && len(l.open) == 0 && now.Sub(l.idled) > limit
+	if idle {
+		l.err = errIdle
+	}
+	l.mu.Unlock()
+	if idle {
+		l.tear(errIdle)
+	}
+}
+
+// tear does what is to do once err is the lane's.
+func (l *lane) tear(err error) {
+	l.slow.Stop()
+	l.out.fail(err)
+	l.mu.Lock()
 	open := l.open
 	l.open = map[uint64]*exchange{}
 	l.busy.Store(0)
 	l.mu.Unlock()
-
-	l.slow.Stop()
-	l.out.fail(err)
 	for _, e := range open {
 		e.end(err)
 	}
@@ -227,34 +252,40 @@ func (l *lane) reason() error {
 	return l.err
 }
 
-// waiting returns since when the longest call waits whose silence is doubtful: any call on a shared lane, and one on a lane
-// of its own until it is answered the first time.
-func (l *lane) waiting() (begun time.Time, ok bool) {
+// look ends the calls whose time is up at now. It returns since when the longest call waits whose silence is doubtful (any
+// on a shared lane, and one on a lane of its own until it is answered the first time), and when time is up next; zero if
+// there is none.
+func (l *lane) look(now time.Time) (begun, by time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range l.open {
-		if (!l.own || e.unheard()) && (!ok || e.begun.Before(begun)) {
-			begun, ok = e.begun, true
+		switch {
+		case e.until.IsZero():
+		case now.Before(e.until):
+			by = earliest(by, e.until)
+		default:
+			e.end(context.DeadlineExceeded)
+			continue
+		}
+		if !l.own || e.unheard() {
+			begun = earliest(begun, e.begun)
 		}
 	}
-	return begun, ok
+	return begun, by
+}
+
+// earliest returns the earlier of two times of which one may be unset.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 func (l *lane) find(id uint64) *exchange {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.open[id]
-}
-
-// idle reports whether nobody has used the lane for so long that it should end.
-func (l *lane) idle(now time.Time) bool {
-	limit := l.b.o.Idle
-	if l.remote == nil {
-		limit = limit * 5 / 2 // the calling end goes first, so that no call meets a closing lane
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.open) == 0 && now.Sub(l.idled) > limit
 }
 
 // direct reports whether the caller may write a small frame itself. With few interactions that saves a switch of

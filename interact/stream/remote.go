@@ -25,17 +25,22 @@ type remote struct {
 	slots chan struct{} // an element per call on the shared lane
 	owns  chan struct{} // an element per call on a lane of its own
 	users atomic.Int32  // calls that hold the remote; raised with Binding.mu held
+	fell  atomic.Int64  // when it was found unreachable, in Unix nanoseconds; 0 if it answered since
 
 	// mu owns what follows.
 	mu      sync.Mutex
 	shared  *lane
 	opening *opening
 	lanes   map[*lane]struct{} // shared and own
-	doubts  *time.Timer        // runs while calls wait
-	doubted bool               // doubts runs
-	probed  time.Time          // of the last probe that was answered
-	probes  int                // that were answered in a row
 	closed  bool
+
+	// The watch over waiting calls.
+	timer    *time.Timer
+	watching bool      // the timer runs, or a probe does
+	next     time.Time // of the timer
+	probing  bool
+	probed   time.Time // the last answered probe
+	answered int       // probes in a row
 }
 
 // An opening is an attempt to open the shared lane that several calls wait for.
@@ -78,27 +83,49 @@ func (b *Binding) remote(node did.DID) (*remote, error) {
 	return r, nil
 }
 
-// unused reports whether the remote can be forgotten. It is called with Binding.mu held.
-func (r *remote) unused() bool {
+// unused reports whether the remote can be forgotten at now. It is called with Binding.mu held.
+func (r *remote) unused(now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.users.Load() == 0 && len(r.lanes) == 0
+	return r.users.Load() == 0 && len(r.lanes) == 0 && !r.down(now)
 }
 
-// place puts c on a lane to h: the shared one, or a new one of its own.
-func (r *remote) place(ctx context.Context, h td.Host, c *call) error {
-	if c.alone() {
-		l, err := r.open(ctx, h, true)
-		if err != nil {
-			return err
-		}
-		return r.add(l, c)
+// grudge is how long a host that was not reached is tried after the others.
+const grudge = time.Minute
+
+func (r *remote) down(now time.Time) bool { return now.UnixNano()-r.fell.Load() < int64(grudge) }
+
+// lost notes that the node was not reached.
+func (r *remote) lost() {
+	r.fell.Store(time.Now().UnixNano())
+	r.b.o.Reach(r.node, false)
+}
+
+// laneFor returns the lane for q: the shared one, or a new one of its own.
+func (r *remote) laneFor(ctx context.Context, h td.Host, q request) (*lane, error) {
+	if l := r.usable(); l != nil && !q.alone() {
+		return l, nil
 	}
-	l, err := r.lane(ctx, h)
-	if err != nil {
-		return err
+	ctx, cancel := q.within(ctx)
+	defer cancel()
+	if q.alone() {
+		return r.open(ctx, h, true)
 	}
-	return r.add(l, c)
+	return r.lane(ctx, h)
+}
+
+// usable returns the shared lane if it is open and no better one can be had.
+func (r *remote) usable() *lane {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.usableLocked()
+}
+
+func (r *remote) usableLocked() *lane {
+	if l := r.shared; l != nil && l.reason() == nil && !r.outdated(l) {
+		return l
+	}
+	return nil
 }
 
 // add puts c on the lane, and sees that the silence of the node is noticed. A lane that has ended meanwhile lets the caller
@@ -107,9 +134,7 @@ func (r *remote) add(l *lane, c *call) error {
 	if err := l.enlist(&c.exchange); err != nil {
 		return &lostError{cause: err}
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.doubtLocked()
+	r.watch(c)
 	return nil
 }
 
@@ -117,7 +142,7 @@ func (r *remote) add(l *lane, c *call) error {
 func (r *remote) lane(ctx context.Context, h td.Host) (*lane, error) {
 	for {
 		r.mu.Lock()
-		if l := r.shared; l != nil && !r.outdated(l) {
+		if l := r.usableLocked(); l != nil {
 			r.mu.Unlock()
 			return l, nil
 		}
@@ -143,7 +168,7 @@ func (r *remote) lane(ctx context.Context, h td.Host) (*lane, error) {
 // unopened is the error for a stream that could not be opened.
 func (r *remote) unopened(ctx context.Context, h td.Host, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
-		return expired(ctx, r.node)
+		return expired(ctx.Err(), r.node)
 	}
 	return &pathError{host: h, err: err}
 }
@@ -172,7 +197,7 @@ func (r *remote) open(ctx context.Context, h td.Host, own bool) (*lane, error) {
 	s, err := r.stream(ctx, h, own)
 	if err != nil {
 		if ctx.Err() == nil {
-			r.b.o.Reach(r.node, false)
+			r.lost()
 		}
 		return nil, r.unopened(ctx, h, err)
 	}
@@ -201,7 +226,8 @@ func (r *remote) stream(ctx context.Context, h td.Host, own bool) (network.Strea
 	if n := r.b.host.Network(); n.Connectedness(r.id) != network.Connected {
 		r.b.host.Peerstore().AddAddrs(r.id, multiaddrs(h.Addrs), peerstore.TempAddrTTL)
 	}
-	ctx, cancel := context.WithTimeout(network.WithDialPeerTimeout(ctx, dialTimeout), dialTimeout)
+	patience := r.b.o.DialTimeout
+	ctx, cancel := context.WithTimeout(network.WithDialPeerTimeout(ctx, patience), patience)
 	defer cancel()
 	if !own {
 		ctx = network.WithAllowLimitedConn(ctx, Service)
@@ -224,6 +250,7 @@ func multiaddrs(addrs []string) []multiaddr.Multiaddr {
 func (l *lane) answer(f frame) error {
 	if !l.told {
 		l.told = true
+		l.remote.fell.Store(0)
 		l.remote.b.o.Reach(l.node, true)
 	}
 	if f.kind == kindRequest || f.kind == kindCancel {
@@ -261,66 +288,72 @@ func (r *remote) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
-	if r.doubts != nil {
-		r.doubts.Stop()
+	if r.timer != nil {
+		r.timer.Stop()
 	}
 }
 
-// doubtLocked sees that the silence of the node is noticed while a call waits.
-func (r *remote) doubtLocked() {
-	if r.doubted || r.closed {
-		return
+// watch sees that the silence of the node and the deadline of c are noticed. One timer does for all calls, which makes it
+// cheap: a call that is answered soon never touches it.
+func (r *remote) watch(c *call) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.closed:
+	case !r.watching:
+		r.watching, r.answered = true, 0
+		r.alarm(earliest(c.begun.Add(r.b.o.DoubtAfter), c.until), c.begun)
+	case !c.until.IsZero() && c.until.Before(r.next):
+		r.alarm(c.until, c.begun)
 	}
-	r.doubted, r.probes = true, 0
-	if r.doubts == nil {
-		r.doubts = time.AfterFunc(r.b.o.DoubtAfter, r.doubt)
+}
+
+// alarm sets the timer to next. It is called with mu locked.
+func (r *remote) alarm(next, now time.Time) {
+	r.next = next
+	if r.timer == nil {
+		r.timer = time.AfterFunc(next.Sub(now), r.wake)
 	} else {
-		r.doubts.Reset(r.b.o.DoubtAfter)
+		r.timer.Reset(next.Sub(now))
 	}
 }
 
-// doubt probes the node if it has been silent for too long while a call waits, and sets the timer again as long as calls do.
-func (r *remote) doubt() {
+// wake ends calls whose time is up, probes the node if it has been silent for too long, and sets the timer again as long as
+// calls wait.
+func (r *remote) wake() {
 	if !r.b.enter() {
 		return
 	}
 	defer r.b.work.Done()
-	due, ok := r.due()
-	if !ok {
-		return
-	}
-	if wait := time.Until(due); wait > 0 {
-		r.again(wait)
-		return
-	}
-	began := time.Now()
-	if err := r.probe(); err != nil && !r.heardSince(began) {
-		r.bury(err)
-		return
-	}
-	r.mu.Lock()
-	r.probed = time.Now()
-	r.probes++
-	r.mu.Unlock()
-	if due, ok := r.due(); ok {
-		r.again(time.Until(due))
+	for r.look(time.Now()) {
+		r.inquire()
 	}
 }
 
-// due returns when the next probe is due. If no call waits, ok is false and the timer is off.
-func (r *remote) due() (due time.Time, ok bool) {
+// look does what wake says at now, and reports whether the node must be probed.
+func (r *remote) look(now time.Time) (probe bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var oldest, heard time.Time
+	var begun, by, heard time.Time
 	for l := range r.lanes {
-		if begun, waits := l.waiting(); waits && (!ok || begun.Before(oldest)) {
-			oldest, ok = begun, true
-		}
+		b, d := l.look(now)
+		begun, by = earliest(begun, b), earliest(by, d)
 		heard = latest(heard, time.Unix(0, l.heard.Load()))
 	}
-	r.doubted = ok
-	// Each answered probe doubles the patience, to eight times: the node lives, and its agent takes long.
-	return latest(oldest, latest(heard, r.probed)).Add(r.b.o.DoubtAfter << min(r.probes, 3)), ok
+	next := by
+	if !begun.IsZero() && !r.probing {
+		// Each answered probe doubles the patience, to eight times: the node lives, and its agent takes long.
+		due := latest(begun, latest(heard, r.probed)).Add(r.b.o.DoubtAfter << min(r.answered, 3))
+		if probe = !now.Before(due); !probe {
+			next = earliest(next, due)
+		}
+	}
+	r.probing = r.probing || probe
+	r.watching = !next.IsZero() || r.probing
+	if !next.IsZero() && !r.closed {
+		r.alarm(next, now)
+	}
+	return probe
 }
 
 func latest(a, b time.Time) time.Time {
@@ -330,11 +363,22 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-func (r *remote) again(wait time.Duration) {
+// inquire probes the node, and gives it up if it is silent. Meanwhile the timer watches deadlines only.
+func (r *remote) inquire() {
+	began := time.Now()
+	err := r.probe()
+	if err != nil && r.heardSince(began) {
+		err = nil
+	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.closed {
-		r.doubts.Reset(max(wait, 0))
+	r.probing = false
+	if err == nil {
+		r.probed = time.Now()
+		r.answered++
+	}
+	r.mu.Unlock()
+	if err != nil {
+		r.bury(err)
 	}
 }
 
@@ -370,8 +414,8 @@ func (r *remote) probe() error {
 // bury ends everything with a node that is dead, so that the next call dials it afresh.
 func (r *remote) bury(err error) {
 	r.b.o.Log.Info("peer is silent", "peer", r.node.Short(), "probe", err.Error())
+	r.lost()
 	r.mu.Lock()
-	r.doubted = false
 	lanes := make([]*lane, 0, len(r.lanes))
 	for l := range r.lanes {
 		lanes = append(lanes, l)
@@ -381,5 +425,4 @@ func (r *remote) bury(err error) {
 		l.fail(errSilent)
 	}
 	_ = r.b.host.Network().ClosePeer(r.id)
-	r.b.o.Reach(r.node, false)
 }

@@ -117,6 +117,7 @@ func (l *lane) admit(f frame) error {
 	busy = l.inbound.serving.Add(1) > int64(l.b.o.MaxPerPeer) || busy
 	v := &served{body: f.body}
 	v.init(l, f.id)
+	v.work = &v.ctx
 	var err error
 	switch {
 	case l.b.draining.Load():
@@ -132,8 +133,8 @@ func (l *lane) admit(f frame) error {
 // A served is the serving end of an interaction.
 type served struct {
 	exchange
-	ctx  context.Context // of the work
-	body []byte          // the map of the request
+	ctx  work
+	body []byte // the map of the request
 	req  *interact.Message
 	held *interact.Message // a reply that may be the last
 	solo bool              // the request came when the lane was quiet
@@ -228,8 +229,8 @@ func (l *lane) conclude() {
 
 // run serves the request.
 func (v *served) run() {
-	err := v.work()
-	for _, fault := range [...]error{errProtocol, errCBOR, errMemory, errSlow} {
+	err := v.serve()
+	for _, fault := range [...]error{errProtocol, errMemory, errSlow} {
 		if errors.Is(err, fault) {
 			v.l.fail(err)
 		}
@@ -243,8 +244,8 @@ func (v *served) run() {
 	v.depart()
 }
 
-// work reads the request, asks the local thing and sends its replies. Only a reply that may be the last is kept back.
-func (v *served) work() (err error) {
+// serve reads the request, asks the local thing and sends its replies. Only a reply that may be the last is kept back.
+func (v *served) serve() (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			v.l.b.o.Log.Error("serving a call panicked", "peer", v.l.node.Short(), "panic", fmt.Sprint(p),
@@ -260,23 +261,12 @@ func (v *served) work() (err error) {
 	if m.Hops > interact.MaxHops {
 		return interact.Errorf(interact.Loop, "see which nodes relay to each other", "the message passed %d nodes", m.Hops)
 	}
-	v.begin(m.Deadline)
+	v.ctx.until(m.Deadline)
 	if err := v.follow(f); err != nil {
 		return err
 	}
-	v.l.b.local.Do(v.ctx, m)(v.reply)
+	v.l.b.local.Do(&v.ctx, m)(v.reply)
 	return v.err
-}
-
-// begin makes the context of the work: it ends with the deadline, the lane, or the caller's interest.
-func (v *served) begin(deadline time.Time) {
-	var cancel context.CancelFunc
-	if deadline.IsZero() {
-		v.ctx, cancel = context.WithCancel(context.Background())
-	} else {
-		v.ctx, cancel = context.WithDeadline(context.Background(), deadline)
-	}
-	v.bind(cancel)
 }
 
 // follow takes what comes after the request: its data, and a stream of chunks.
@@ -285,7 +275,7 @@ func (v *served) follow(f follow) (err error) {
 		return broken("data in chunks on a shared lane")
 	}
 	if f.size > 0 {
-		v.req.Data, err = v.assemble(v.ctx, f.size)
+		v.req.Data, err = v.assemble(&v.ctx, f.size)
 	}
 	if f.stream {
 		v.req.Chunks = v.chunks
@@ -296,7 +286,7 @@ func (v *served) follow(f follow) (err error) {
 // chunks is the request stream.
 func (v *served) chunks(yield func([]byte, error) bool) {
 	for {
-		f, err := v.take(v.ctx, 0)
+		f, err := v.take(&v.ctx, 0)
 		if err != nil {
 			yield(nil, err)
 			return
@@ -335,7 +325,7 @@ func mayEnd(r, req *interact.Message) bool {
 	case interact.ActionStatus:
 		return r.Status >= interact.StatusCompleted
 	}
-	return !lasts(req.Type)
+	return !req.Type.Long()
 }
 
 // flush sends the reply that was kept back, as one that more may follow.
@@ -359,7 +349,7 @@ func (v *served) send(r *interact.Message) error {
 	if err := v.frame(kindReply, r, follow{size: int64(len(r.Data))}); err != nil {
 		return err
 	}
-	return v.sendData(v.ctx, r.Data, v.l.chunk())
+	return v.sendData(&v.ctx, r.Data, v.l.chunk())
 }
 
 // direct reports whether the goroutine may write its answer itself. Requests that came together are answered together.
@@ -368,7 +358,7 @@ func (v *served) direct() bool { return v.solo && v.l.direct() }
 func (v *served) last(r *interact.Message) error { return v.frame(kindLast, r, follow{}) }
 
 func (v *served) frame(k kind, r *interact.Message, f follow) error {
-	return v.exchange.send(v.ctx, k, v.direct(), func(b []byte) ([]byte, error) { return appendReply(b, r, v.req, f) })
+	return v.exchange.send(&v.ctx, k, v.direct(), func(b []byte) ([]byte, error) { return appendReply(b, r, v.req, f) })
 }
 
 // close ends the interaction: with err, the reply that was kept back, or nothing more.

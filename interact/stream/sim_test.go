@@ -13,6 +13,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
 	mocknet "github.com/libp2p/go-libp2p/p2p/net/mock"
 	"github.com/libp2p/go-libp2p/p2p/protocol/ping"
 	"github.com/multiformats/go-multiaddr"
@@ -174,26 +175,84 @@ func TestAPeerThatReadsNothing(t *testing.T) {
 	})
 }
 
-func TestDeadline(t *testing.T) {
+// TestDeadlines: time is up at the very moment, whatever else the caller's node waits for.
+func TestDeadlines(t *testing.T) {
+	for name, c := range map[string]struct {
+		typ    interact.Type
+		size   int
+		before time.Duration // the deadline of a call that waits already; 0: none, <0: it has no deadline
+		after  time.Duration // the deadline that is tested
+		slots  int
+		mute   bool // the host answers nothing, not even probes
+	}{
+		"before the first doubt":          {interact.InvokeAction, 1, 0, 300 * time.Millisecond, 0, false},
+		"after some probes":               {interact.InvokeAction, 1, 0, 3 * time.Second, 0, false},
+		"while a probe waits":             {interact.InvokeAction, 1, 0, time.Second, 0, true},
+		"beside a call without one":       {interact.InvokeAction, 1, -1, 2 * time.Second, 0, false},
+		"beside a call with a later one":  {interact.InvokeAction, 1, time.Hour, 100 * time.Millisecond, 0, false},
+		"on a lane of its own":            {interact.InvokeAction, 100_000, 0, 5 * time.Second, 0, false},
+		"while it waits for a slot":       {interact.InvokeAction, 1, -1, 2 * time.Second, 1, false},
+		"of an observation":               {interact.ObserveProperty, 1, 0, 4 * time.Second, 0, false},
+		"of an observation with a sister": {interact.ObserveProperty, 1, time.Minute, 4 * time.Second, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 2, func(t *testing.T, hosts []host.Host) {
+				w := newWaiting()
+				ping.NewPingService(hosts[0])
+				server, stop := bind(hosts[0], Options{})
+				defer stop()
+				server.Serve(w)
+				if c.mute {
+					hosts[0].SetStreamHandler(Protocol, swallow)
+					hosts[0].SetStreamHandler(ping.ID, swallow)
+				}
+				caller, stop := bind(hosts[1], Options{MaxPerPeer: c.slots})
+				defer stop()
+				thing := caller.Thing([]td.Host{at(t, hosts[0])})
+				first, cancel := context.WithCancel(t.Context())
+				over := make(chan error, 1)
+				if c.before != 0 {
+					m := ask("first", "")
+					if c.before > 0 {
+						m.Deadline = time.Now().Add(c.before)
+					}
+					go func() { _, err := interact.Ask(first, thing, m); over <- err }()
+					<-w.began
+				} else {
+					over <- nil
+				}
+				began := time.Now()
+				m := &interact.Message{Type: c.typ, Thing: "x", Data: make([]byte, c.size), Deadline: began.Add(c.after)}
+				_, err := interact.Ask(t.Context(), thing, m)
+				if took := time.Since(began); code(err) != interact.Timeout || took != c.after {
+					t.Errorf("got %v after %v, want Timeout after %v", err, took, c.after)
+				}
+				cancel()
+				<-over
+			})
+		})
+	}
+}
+
+func TestDeadlineAtTheHost(t *testing.T) {
 	simulated(t, 2, func(t *testing.T, hosts []host.Host) {
-		ping.NewPingService(hosts[0])
-		server, stop := bind(hosts[0], Options{})
+		b, stop := bind(hosts[0], Options{})
 		defer stop()
 		w := newWaiting()
-		server.Serve(w)
-		caller, stop := bind(hosts[1], Options{})
-		defer stop()
-		m := ask("a", "")
-		m.Deadline = time.Now().Add(3 * time.Second)
+		b.Serve(w)
+		sent, err := appendFrame(nil, kindRequest, 1, func(b []byte) ([]byte, error) {
+			return appendRequest(b, ask("a", ""), follow{}, 3000)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 		began := time.Now()
-		_, err := interact.Ask(t.Context(), caller.Thing([]td.Host{at(t, hosts[0])}), m)
-		if took := time.Since(began); code(err) != interact.Timeout || took != 3*time.Second {
-			t.Errorf("got %v after %v, want Timeout after 3 s", err, took)
-		}
+		s := open(t, hosts[1], hosts[0], sent) // a caller that never cancels
 		<-w.ended
-		if took := time.Since(began); took > 3100*time.Millisecond {
-			t.Errorf("the host worked for %v", took)
+		if took := time.Since(began); took != 3*time.Second {
+			t.Errorf("the host worked for %v, want 3 s", took)
 		}
+		_ = s.Reset()
 	})
 }
 
@@ -237,6 +296,7 @@ func TestASilentPeer(t *testing.T) {
 				if ok, told := log.last(at(t, dead).Node); ok || !told {
 					t.Error("the silent peer was not reported")
 				}
+				synctest.Wait()
 				if n := hosts[2].Network().Connectedness(dead.ID()); n == network.Connected {
 					t.Error("the connection is still there")
 				}
@@ -324,6 +384,26 @@ func TestOtherAnswersAreASignOfLife(t *testing.T) {
 		}
 		if err := <-over; err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestAPeerWithAnotherKey: only Ed25519 keys are DIDs of nodes.
+func TestAPeerWithAnotherKey(t *testing.T) {
+	simulated(t, 1, func(t *testing.T, hosts []host.Host) {
+		b, stop := bind(hosts[0], Options{})
+		defer stop()
+		key, _, err := crypto.GenerateECDSAKeyPair(rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, err := peer.IDFromPrivateKey(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &script{conn: scriptConn{id: id}, scope: &tally{}}
+		if b.accept(s); s.code != network.StreamGated {
+			t.Errorf("the stream was reset with %#x, want %#x", s.code, network.StreamGated)
 		}
 	})
 }

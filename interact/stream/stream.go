@@ -41,8 +41,8 @@
 // asks is never written: it is the key that the connection proved.
 //
 // Each end of an interaction may send replies and chunks as long as it has credit: 256 KiB at first, 2 MiB on a lane of its
-// own, and what credit frames add. A frame costs its body and 64 bytes; the one that uses the credit up may exceed it. So neither end ever stops
-// reading, and a slow consumer slows down its own interaction only.
+// own, and what credit frames add. A frame costs its body and 64 bytes; the one that uses the credit up may exceed it. So
+// neither end ever stops reading, and a slow consumer slows down its own interaction only.
 //
 // An interaction is cancelled with a cancel frame on a shared lane, and by closing or resetting a lane of its own. A lane
 // that ends cancels everything on it. The reset codes are those of libp2p: 0x1002 out of memory, 0x1004 the peer broke
@@ -72,13 +72,12 @@ const (
 
 // Limits of the wire and of patience.
 const (
-	maxControl  = 64 << 10         // body of a frame, in bytes
-	maxChunk    = 1 << 20          // body of a chunk on a lane of its own, in bytes
-	inline      = 32 << 10         // data that fits the frame of its message, in bytes
-	maxOwn      = 128              // lanes of their own per peer and direction; libp2p allows 200 streams
-	frameTime   = 10 * time.Second // from the first byte of a frame to its last, and from a new lane to its first frame
-	writeTime   = 10 * time.Second // for the transport to take what is written
-	dialTimeout = 5 * time.Second  // to connect to one host
+	maxControl = 64 << 10         // body of a frame, in bytes
+	maxChunk   = 1 << 20          // body of a chunk on a lane of its own, in bytes
+	inline     = 32 << 10         // data that fits the frame of its message, in bytes
+	maxOwn     = 128              // lanes of their own per peer and direction; libp2p allows 200 streams
+	frameTime  = 10 * time.Second // from the first byte of a frame to its last, and from a new lane to its first frame
+	writeTime  = 10 * time.Second // for the transport to take what is written
 )
 
 // Options of a [Binding]. The zero value works.
@@ -92,6 +91,8 @@ type Options struct {
 	MaxPerPeer int
 	// MaxMessage bounds the data of one message, in bytes; what is larger fails with TooLarge. 0 means 16 MiB.
 	MaxMessage int64
+	// DialTimeout is how long it may take to connect to one host before the next is tried. 0 means 5 s.
+	DialTimeout time.Duration
 	// DoubtAfter is how long a peer may be silent while a call waits before it is probed: QUIC takes half a minute to notice
 	// that a peer was killed. A lower value finds dead peers sooner and pings slow agents' nodes more often. 0 means 700 ms.
 	DoubtAfter time.Duration
@@ -114,6 +115,7 @@ func (o Options) withDefaults() Options {
 	o.MaxConcurrent = or(o.MaxConcurrent, 4096)
 	o.MaxPerPeer = or(o.MaxPerPeer, 1024)
 	o.MaxMessage = or(o.MaxMessage, 16<<20)
+	o.DialTimeout = or(o.DialTimeout, 5*time.Second)
 	o.DoubtAfter = or(o.DoubtAfter, 700*time.Millisecond)
 	o.ProbeTimeout = or(o.ProbeTimeout, time.Second)
 	o.Idle = or(o.Idle, 2*time.Minute)
@@ -186,12 +188,10 @@ func (b *Binding) Run(ctx context.Context) error {
 // sweep ends every lane that is stuck or idle at now, and forgets peers without any.
 func (b *Binding) sweep(now time.Time) {
 	for _, l := range b.all() {
-		switch {
-		case l.out.stuck(now):
+		if l.out.stuck(now) {
 			l.fail(errStuck)
-		case l.idle(now):
-			l.fail(errIdle)
 		}
+		l.expire(now)
 	}
 	select {
 	case b.jobs <- nil: // one worker less after a busy time
@@ -200,7 +200,7 @@ func (b *Binding) sweep(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for id, r := range b.remotes {
-		if r.unused() {
+		if r.unused(now) {
 			delete(b.remotes, id)
 		}
 	}

@@ -47,10 +47,10 @@ func (w *writer) append(ctx context.Context, k kind, id uint64, direct bool, bod
 		}
 		w.mu.Lock()
 	}
-	if w.err != nil {
+	if err := w.err; err != nil {
 		w.mu.Unlock()
 		w.signal() // others may wait too
-		return 0, w.err
+		return 0, err
 	}
 	at := w.flushed + uint64(len(w.buf))
 	var err error
@@ -65,9 +65,7 @@ func (w *writer) append(ctx context.Context, k kind, id uint64, direct bool, bod
 	if direct && len(w.buf) <= directSize {
 		w.lane.eager.Add(1)
 		w.write()
-		if len(w.buf) == 0 || w.err != nil {
-			w.busy = false
-			w.mu.Unlock()
+		if w.rest() {
 			return at, nil
 		}
 	}
@@ -93,10 +91,7 @@ func (w *writer) flush() {
 		// Let those who are about to add frames go first: many frames in one write are what makes a busy lane fast.
 		runtime.Gosched()
 		w.mu.Lock()
-		if len(w.buf) == 0 || w.err != nil {
-			w.busy = false
-			w.shut()
-			w.mu.Unlock()
+		if w.rest() {
 			return
 		}
 		w.write()
@@ -104,20 +99,29 @@ func (w *writer) flush() {
 	}
 }
 
+// rest lets the writing goroutine go if nothing is left to write. It is called with mu locked, and unlocks it in that case.
+func (w *writer) rest() bool {
+	if len(w.buf) > 0 && w.err == nil {
+		return false
+	}
+	w.busy = false
+	shut := w.last && w.err == nil
+	w.mu.Unlock()
+	if shut {
+		_ = w.lane.s.CloseWrite() // may wait for the transport
+	}
+	return true
+}
+
 // finish closes the write side of the stream once everything is written.
 func (w *writer) finish() {
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	w.last = true
-	if !w.busy {
-		w.shut()
+	if w.busy {
+		w.mu.Unlock() // who writes will do it
+		return
 	}
-}
-
-func (w *writer) shut() {
-	if w.last && w.err == nil {
-		_ = w.lane.s.CloseWrite()
-	}
+	w.rest()
 }
 
 // write gives what waits to the stream. It is called with mu locked, and unlocks it meanwhile.

@@ -141,6 +141,19 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
+// What takes strconv long is accepted, but not by the thousand.
+func TestSlowNumbers(t *testing.T) {
+	t.Parallel()
+	few := "[" + strings.Repeat("0e-320,5e-324,-0.0e5,1e-307,", maxTiny)
+	if _, err := Decode([]byte(few+"1]"), 1<<20); err != nil {
+		t.Error(err)
+	}
+	var syntax *SyntaxError
+	if _, err := Decode([]byte(few+"9e-330]"), 1<<20); !errors.As(err, &syntax) || syntax.Offset != len(few) {
+		t.Errorf("got %v, want an error at %d", err, len(few))
+	}
+}
+
 func TestDepth(t *testing.T) {
 	t.Parallel()
 	nest := func(n int) []byte {

@@ -1,0 +1,240 @@
+package directory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// tombOf returns the tombstone that ends desc.
+func tombOf(desc *td.Description) *td.Description {
+	tomb := with(desc, func(r *td.Record) { r.Seq, r.Kind = r.Seq+1, td.KindTombstone })
+	tomb.Thing = nil
+	return tomb
+}
+
+// wantEmpty checks that nothing is left of what the index had.
+func wantEmpty(t *testing.T, d *Directory) {
+	t.Helper()
+	for k, lists := range d.index.lists {
+		for text, l := range lists {
+			t.Errorf("list %d %q still has %v", k, text, l)
+		}
+	}
+	if d.weight != 0 || len(d.weights) != 0 {
+		t.Errorf("weight %d, of owners %v: want nothing", d.weight, d.weights)
+	}
+}
+
+// A thing with more words than the index takes leaves no slot behind, whatever order its words come in.
+func TestManyWordsLeaveTheIndex(t *testing.T) {
+	t.Parallel()
+	many := plain(t, 1, "urn:many", "Many")
+	many.Actions = map[string]*td.Action{}
+	for i := range 2 * maxWords {
+		many.Actions[fmt.Sprintf("action%d", i)] = &td.Action{}
+	}
+	d := filled(t, Options{}, many)
+	if _, err := d.put(tombOf(many), heard); err != nil {
+		t.Fatal(err)
+	}
+	wantEmpty(t, d)
+	for range d.FindLocal(td.Query{Text: "action"}) { // a slot without an entry would be the end of the program
+		t.Error("found what was withdrawn")
+	}
+}
+
+// An owner may call a thing by another title from record to record, and keep its TD.
+func TestTitleOfARecordChanges(t *testing.T) {
+	t.Parallel()
+	first := plain(t, 1, "urn:x", "Weather")
+	second := with(first, func(r *td.Record) { r.Seq, r.Title = 2, "Bank" })
+	d := filled(t, Options{}, first, second)
+	if desc, err := d.Get(t.Context(), "bank"); err != nil || desc != second {
+		t.Errorf("got %v, %v", desc, err)
+	}
+	_, err := d.Get(t.Context(), "weather")
+	wantCode(t, err, interact.NotFound)
+	if _, err := d.put(tombOf(second), heard); err != nil {
+		t.Fatal(err)
+	}
+	wantEmpty(t, d)
+	_, err = d.Get(t.Context(), "weather")
+	wantCode(t, err, interact.NotFound)
+}
+
+// A record that names the hash of somebody else's TD and a dead host must not keep that TD from being fetched.
+func TestStolenHashBlocksNobody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		honest := weather(t, 1)
+		honest.hosts = []td.Host{{Node: key(t, 3).DID()}}
+		s := honest.signed(t, 1)
+		body := described(t, s).Signed.TD
+		r := described(t, s).Record
+		thief := *r
+		thief.Owner, thief.Hosts = key(t, 2).DID(), []td.Host{{Node: key(t, 4).DID()}}
+		d := openDirectory(t, Options{Fetch: func(ctx context.Context, r *td.Record) ([]byte, error) {
+			if r.Owner == thief.Owner {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return body, nil
+		}})
+		defer run(t, d)()
+		// Both at once, and then after the thief has failed for good.
+		done := make(chan error, 1)
+		go func() { _, err := d.fetch.body(t.Context(), &thief); done <- err }()
+		synctest.Wait()
+		if got, err := d.fetch.body(t.Context(), r); err != nil || string(got) != string(body) {
+			t.Errorf("while the other fetch hangs: %v", err)
+		}
+		if err := <-done; err == nil {
+			t.Error("a dead host answered")
+		}
+		for tries := range 4 {
+			time.Sleep(retryAfter << (2 * tries))
+			_, _ = d.fetch.body(t.Context(), &thief)
+		}
+		d.Offer(bare(t, s))
+		synctest.Wait()
+		if got := ids(d.FindLocal(td.Query{})); got != honest.id {
+			t.Errorf("got %q, want %q", got, honest.id)
+		}
+	})
+}
+
+// heavy returns a description that takes about 2 MB, of a TD that fits into a record of 600 bytes.
+func heavy(t testing.TB, owner byte, id string) *td.Description {
+	t.Helper()
+	desc := plain(t, owner, id, "")
+	forms := make([]td.Form, 5000)
+	desc.Actions = map[string]*td.Action{"a": {Affordance: td.Affordance{Forms: forms}}}
+	desc.Raw = []byte(strings.Repeat(`{"href":"x"},`, 5000))
+	return desc
+}
+
+// What counts is the memory that descriptions take, not only how many they are.
+func TestMemoryIsBounded(t *testing.T) {
+	t.Parallel()
+	self := key(t, 9).DID()
+	d := openDirectory(t, Options{Bytes: 64 << 20, Self: self})
+	put := func(desc *td.Description) error {
+		_, err := d.put(desc, heard)
+		return err
+	}
+	n := 0
+	for err := error(nil); err == nil; n++ {
+		err = put(heavy(t, 1, fmt.Sprint("urn:one:", n)))
+		if err != nil {
+			wantCode(t, err, interact.Overloaded, "of its owner")
+		}
+	}
+	for owner := byte(2); owner < 60; owner++ {
+		for i := range 2 {
+			if err := put(heavy(t, owner, fmt.Sprint("urn:more:", i))); err != nil {
+				wantCode(t, err, interact.Overloaded, "memory")
+			}
+		}
+	}
+	if d.weight > 64<<20 || d.weight < 48<<20 {
+		t.Errorf("descriptions of %d bytes are kept, want nearly 64 MiB", d.weight)
+	}
+	// A small thing cannot grow to what would be refused, and stays as it was.
+	small := plain(t, 70, "urn:small", "Small")
+	if err := put(small); err != nil {
+		t.Fatal(err)
+	}
+	for range 64 { // whatever room is left
+		_ = put(heavy(t, 71, fmt.Sprint("urn:fill:", n)))
+		n++
+	}
+	big := with(heavy(t, 70, "urn:small"), func(r *td.Record) { r.Seq = 2 })
+	wantCode(t, put(big), interact.Overloaded, "memory")
+	if got, err := d.Get(t.Context(), "urn:small"); err != nil || got != small {
+		t.Errorf("got %v, %v", got, err)
+	}
+	own := with(heavy(t, 9, "urn:own"), func(r *td.Record) { r.Hosts = []td.Host{{Node: self}} })
+	if _, err := d.put(own, published); err != nil {
+		t.Error("what this node publishes is refused:", err)
+	}
+	for desc := range d.FindLocal(td.Query{Limit: 1000}) {
+		if _, err := d.put(tombOf(desc), heard); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantEmpty(t, d)
+}
+
+// A large tombstone buries, and is not kept: the seq is enough.
+func TestLargeTombstones(t *testing.T) {
+	t.Parallel()
+	d := openDirectory(t, Options{})
+	desc := plain(t, 1, "urn:x", "X")
+	if _, err := d.put(desc, heard); err != nil {
+		t.Fatal(err)
+	}
+	large := with(tombOf(desc), func(r *td.Record) { r.Raw = make([]byte, maxGrave+1) })
+	if changed, err := d.put(large, heard); err != nil || !changed {
+		t.Fatalf("got %v, %v", changed, err)
+	}
+	if changed, err := d.put(large, heard); err != nil || changed {
+		t.Errorf("again: got %v, %v", changed, err)
+	}
+	if !d.knows(large.Record) {
+		t.Error("it would be verified each time it comes")
+	}
+	_, err := d.put(desc, heard)
+	wantCode(t, err, interact.RolledBack)
+	_, err = d.Get(t.Context(), "urn:x")
+	wantCode(t, err, interact.NotFound)
+	if len(d.graves.byID) != 0 {
+		t.Error("the tombstone is kept")
+	}
+}
+
+// A record whose TD cannot be had is missing in the answer, and the answer says so.
+func TestFindCountsWhatCouldNotBeFetched(t *testing.T) {
+	t.Parallel()
+	d := openDirectory(t, Options{
+		Sources: []Source{having(bare(t, numbered(t, 1, 0).signed(t, 1)))},
+		Fetch:   func(context.Context, *td.Record) ([]byte, error) { return nil, errors.New("no answer") },
+	})
+	tally := new(td.Tally)
+	got, err := found(d.Find(t.Context(), td.Query{Capability: things, Tally: tally}))
+	if err != nil || got != "" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if c := tally.Coverage(); c.Complete() || c.Unreachable != 1 {
+		t.Errorf("got %+v: a thing is missing", c)
+	}
+}
+
+// A stranger who takes the name or the id of a thing that this node offers does not hide that thing from its own users.
+func TestStrangersDoNotHideOwnThings(t *testing.T) {
+	t.Parallel()
+	self := key(t, 9).DID()
+	own := with(plain(t, 9, "urn:x:weather", "Weather"), func(r *td.Record) { r.Hosts = []td.Host{{Node: self}} })
+	d := filled(t, Options{Self: self}, plain(t, 1, "urn:x:weather", "Weather"))
+	if _, err := d.Add(own); err != nil {
+		t.Fatal(err)
+	}
+	for _, ref := range []string{"weather", "urn:x:weather"} {
+		if got, err := d.Get(t.Context(), ref); err != nil || got != own {
+			t.Errorf("%s: got %v, %v", ref, got, err)
+		}
+	}
+	second := with(plain(t, 8, "urn:y:weather", "Weather"), func(r *td.Record) { r.Hosts = []td.Host{{Node: self}} })
+	if _, err := d.Add(second); err != nil {
+		t.Fatal(err)
+	}
+	_, err := d.Get(t.Context(), "weather")
+	wantCode(t, err, interact.Ambiguous, "3 agents")
+}

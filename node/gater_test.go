@@ -1,0 +1,149 @@
+package node
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"testing"
+
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	ma "github.com/multiformats/go-multiaddr"
+
+	"github.com/lmosd/lmosd/did"
+)
+
+// idOf returns the PeerID of a public key.
+func idOf(t testing.TB, key crypto.PubKey, err error) peer.ID {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := peer.IDFromPublicKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// rawID returns the PeerID of 32 bytes that claim to be an Ed25519 key.
+func rawID(t testing.TB, hexKey string) peer.ID {
+	t.Helper()
+	b, err := hex.DecodeString(hexKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := crypto.UnmarshalEd25519PublicKey(b)
+	return idOf(t, key, err)
+}
+
+func TestOnlyKeysThatAreDIDsAreLetIn(t *testing.T) {
+	t.Parallel()
+	_, ed, err := crypto.GenerateEd25519Key(rand.Reader)
+	good := idOf(t, ed, err)
+	_, rsa, err := crypto.GenerateRSAKeyPair(2048, rand.Reader)
+	rsaID := idOf(t, rsa, err)
+	_, secp, err := crypto.GenerateSecp256k1Key(rand.Reader)
+	secpID := idOf(t, secp, err)
+	_, ec, err := crypto.GenerateECDSAKeyPair(rand.Reader)
+	for name, c := range map[string]struct {
+		id   peer.ID
+		want bool
+	}{
+		"Ed25519":   {good, true},
+		"RSA":       {rsaID, false},
+		"secp256k1": {secpID, false},
+		"ECDSA":     {idOf(t, ec, err), false},
+		"no id":     {"", false},
+		"garbage":   {"garbage", false},
+		// Points of order 1, 2, 4 and 8: signatures by them verify for many messages.
+		"order 1": {rawID(t, "0100000000000000000000000000000000000000000000000000000000000000"), false},
+		"order 2": {rawID(t, "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f"), false},
+		"order 4": {rawID(t, "0000000000000000000000000000000000000000000000000000000000000000"), false},
+		"order 8": {rawID(t, "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05"), false},
+		// The same point has a second spelling, and so a second PeerID: y = p + 1.
+		"not canonical": {rawID(t, "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f"), false},
+		"no point":      {rawID(t, "0200000000000000000000000000000000000000000000000000000000000000"), false},
+	} {
+		g := &gater{}
+		if got := g.InterceptPeerDial(c.id); got != c.want {
+			t.Errorf("%s: may be dialled: %v, want %v", name, got, c.want)
+		}
+		for _, dir := range []network.Direction{network.DirInbound, network.DirOutbound} {
+			if got := g.InterceptSecured(dir, c.id, nil); got != c.want {
+				t.Errorf("%s: let in %v: %v, want %v", name, dir, got, c.want)
+			}
+		}
+		if !g.InterceptAccept(nil) {
+			t.Errorf("%s: who it is was judged before it was known", name)
+		}
+		if ok, _ := g.InterceptUpgraded(nil); !ok {
+			t.Errorf("%s: judged twice", name)
+		}
+	}
+}
+
+func TestThePolicyDecidesWhoIsConnected(t *testing.T) {
+	t.Parallel()
+	pub, _, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	denied, err := did.FromKey(pub)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := denied.Peer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &gater{admits: func(id did.DID) error {
+		if id == denied {
+			return errors.New("denied")
+		}
+		return nil
+	}}
+	if g.InterceptPeerDial(peer.ID(raw)) || g.InterceptSecured(network.DirInbound, peer.ID(raw), nil) {
+		t.Error("who is denied may connect")
+	}
+	if !g.InterceptPeerDial(peer.ID(newKey(t).Peer())) {
+		t.Error("who is not denied may not connect")
+	}
+}
+
+func TestAddressesThatAreNotDialled(t *testing.T) {
+	t.Parallel()
+	for addr, c := range map[string]struct{ anywhere, loopback bool }{
+		"/ip4/192.0.2.1/tcp/4667":            {true, true},
+		"/ip4/10.0.0.1/udp/4667/quic-v1":     {true, true},
+		"/ip6/2001:db8::1/tcp/4667":          {true, true},
+		"/ip6/fd00::1/tcp/4667":              {true, true},
+		"/ip4/127.0.0.1/tcp/4668":            {false, true},
+		"/ip4/127.8.8.8/tcp/4668":            {false, true},
+		"/ip6/::1/tcp/4668":                  {false, true},
+		"/ip6/::ffff:127.0.0.1/tcp/4668":     {false, true},
+		"/ip4/169.254.169.254/tcp/80":        {false, false}, // a cloud's metadata
+		"/ip6/fe80::1/tcp/4667":              {false, false},
+		"/ip6zone/eth0/ip6/fe80::1/tcp/4667": {false, false},
+		"/ip4/0.0.0.0/tcp/4667":              {false, false}, // means this machine to some systems
+		"/ip6/::/tcp/4667":                   {false, false},
+		"/ip4/224.0.0.251/udp/5353/quic-v1":  {false, false},
+		"/ip4/239.255.255.250/tcp/1900":      {false, false},
+		"/ip4/255.255.255.255/udp/9/quic-v1": {false, false},
+		"/dns4/node.example/tcp/4667":        {true, true},
+		"/p2p/12D3KooWA4Xop1JaT3MHxwYMkCepYsv4iPVopMXwCz5iHYdBfeSB/p2p-circuit": {true, true},
+	} {
+		a, err := ma.NewMultiaddr(addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := (&gater{}).InterceptAddrDial("", a); got != c.anywhere {
+			t.Errorf("%s: dialled %v, want %v", addr, got, c.anywhere)
+		}
+		if got := (&gater{loopback: true}).InterceptAddrDial("", a); got != c.loopback {
+			t.Errorf("%s: dialled by a node that lives on loopback %v, want %v", addr, got, c.loopback)
+		}
+	}
+}

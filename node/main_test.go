@@ -1,0 +1,225 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+func TestMain(m *testing.M) {
+	warmUp()
+	goleak.VerifyTestMain(m,
+		// A goroutine of QUIC's sockets ends a moment after the last connection on them.
+		goleak.IgnoreTopFunction("github.com/libp2p/go-libp2p/p2p/transport/quicreuse.(*reuse).gc"),
+		// This one waits a second for what LevelDB may give back.
+		goleak.IgnoreTopFunction("github.com/syndtr/goleveldb/leveldb.(*DB).mpoolDrain"))
+}
+
+// warmUp makes what is made once in a process outside of any simulation: channels belong to the simulation that made them.
+func warmUp() {
+	key, err := keystore.New()
+	if err != nil {
+		panic(err)
+	}
+	t, err := td.Complete(tool("warm", ""), key.DID())
+	if err != nil {
+		panic(err)
+	}
+	now := time.Now()
+	s, err := td.Sign(t, key, td.Lease{Seq: 1, Now: now, Lifetime: time.Hour})
+	if err != nil {
+		panic(err)
+	}
+	if _, err := s.Verify(context.Background(), td.NewVerifier(nil), now); err != nil {
+		panic(err)
+	}
+}
+
+// tool is the TD of an agent that nobody serves; its only action takes and gives a string. An empty id leaves it out.
+func tool(title, id string) []byte { return toolAt(title, id, "http://127.0.0.1:1") }
+
+// toolAt is the same for an agent at base. Its property "state" can be read and written, "version" only read.
+func toolAt(title, id, base string) []byte {
+	if id != "" {
+		id = fmt.Sprintf(`"id":%q,`, id)
+	}
+	return fmt.Appendf(nil, `{"@context":["https://www.w3.org/2019/wot/td/v1","https://www.w3.org/2022/wot/td/v1.1",
+{"lmos":"https://eclipse.dev/lmos/protocol/v1"}],"@type":"lmos:Tool",%s"title":%q,
+"securityDefinitions":{"nosec_sc":{"scheme":"nosec"}},"security":["nosec_sc"],
+"lmos:capabilities":[{"id":"urn:example:tool:echo","name":"echo","version":"1.0.0","description":"Says it again."}],
+"properties":{"state":{"type":"string","forms":[{"href":"%s/state","op":["readproperty","writeproperty"]}]},
+"version":{"type":"string","readOnly":true,"forms":[{"href":"%s/version","op":["readproperty"]}]}},
+"actions":{"echo":{"synchronous":true,"input":{"type":"string"},"output":{"type":"string"},
+"forms":[{"href":"%s/echo","op":["invokeaction"],"contentType":"application/json"}]}}}`, id, title, base, base, base)
+}
+
+// quiet are the options of a node in memory that listens on a port of its own.
+func quiet() Options {
+	return Options{Network: "test", Profile: "test", Loopback: true, ListenExplicit: true, Listen: []string{"/ip4/127.0.0.1/tcp/0"}}
+}
+
+// A running node. Its methods are the node's; stop may be called again.
+type running struct {
+	*Node
+	cancel context.CancelFunc
+	wait   func() error // until Run has returned
+	stop   func() error // cancel, wait, close
+}
+
+// start opens and runs a node that ends with the test.
+func start(t testing.TB, o Options) *running {
+	t.Helper()
+	n, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run(t, n)
+}
+
+func run(t testing.TB, n *Node) *running {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- n.Run(ctx) }()
+	r := &running{Node: n, cancel: cancel, wait: sync.OnceValue(func() error { return <-done })}
+	r.stop = sync.OnceValue(func() error {
+		cancel()
+		return errors.Join(r.wait(), n.Close())
+	})
+	t.Cleanup(func() {
+		if err := r.stop(); err != nil {
+			t.Errorf("stop: %v", err)
+		}
+	})
+	return r
+}
+
+// opened returns a node that does not run; it is closed with the test.
+func opened(t testing.TB, o Options) *Node {
+	t.Helper()
+	n, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return n
+}
+
+// connected runs n nodes, each connected with the one before.
+func connected(t testing.TB, n int) []*running {
+	t.Helper()
+	nodes := make([]*running, n)
+	for i := range nodes {
+		nodes[i] = start(t, quiet())
+		if i > 0 {
+			connect(t, nodes[i], nodes[i-1])
+		}
+	}
+	return nodes
+}
+
+func connect(t testing.TB, from, to *running) {
+	t.Helper()
+	if err := from.Client().Connect(t.Context(), to.Addrs()[0]); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// until waits for a condition.
+func until(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(20 * time.Second); !cond(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited for: %s", what)
+		}
+	}
+}
+
+// knows waits until a node's directory has the thing.
+func knows(t testing.TB, n *running, ref string) {
+	t.Helper()
+	until(t, "the node knows "+ref, func() bool { return has(n, ref) })
+}
+
+// has reports whether a node's directory has the thing, and asks nobody.
+func has(n *running, ref string) bool {
+	for d := range n.Known() {
+		if d.Ref() == ref || d.ID == ref || d.Name() == ref {
+			return true
+		}
+	}
+	return false
+}
+
+// publish publishes a TD.
+func publish(t testing.TB, n *running, raw []byte) string {
+	t.Helper()
+	p, err := n.Client().Publish(t.Context(), raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.Ref
+}
+
+// codeOf returns the code of an error, 0 of none.
+func codeOf(err error) interact.Code {
+	if err == nil {
+		return 0
+	}
+	if e, ok := errors.AsType[*interact.Error](err); ok {
+		return e.Code
+	}
+	return interact.Internal
+}
+
+// wantCode checks the code of an error, and that it tells people what to do.
+func wantCode(t testing.TB, err error, want interact.Code) *interact.Error {
+	t.Helper()
+	e, ok := errors.AsType[*interact.Error](err)
+	if !ok || e.Code != want {
+		t.Fatalf("got %v (%v), want %v", codeOf(err), err, want)
+	}
+	if e.Hint == "" {
+		t.Errorf("%v has no hint", err)
+	}
+	return e
+}
+
+// A journal is a log that a test reads.
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer // owned by mu
+}
+
+func (j *journal) Write(b []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(b)
+}
+
+func (j *journal) has(s string) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return bytes.Contains(j.text.Bytes(), []byte(s))
+}
+
+func (j *journal) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(j, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}

@@ -1,0 +1,140 @@
+package node
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/host"
+
+	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/policy"
+)
+
+// Options of a node. The zero value runs in memory, listens nowhere and serves no HTTP: what a test needs. Package configs
+// makes the options of a daemon from its file.
+type Options struct {
+	// Key is the node's identity. Nil opens Dir/identity.pem, or makes a throw-away key without a Dir.
+	Key *keystore.Key
+	// Dir is the data directory; empty keeps everything in memory. One process holds it at a time.
+	Dir string
+	// Engine is the storage engine; empty means pebble.
+	Engine string
+	// Name is what people call the node; empty means the host's name.
+	Name             string
+	Version, Profile string
+	// Network is part of every protocol name: nodes of two networks never meet. Empty means "lmos". Lower-case letters,
+	// digits and hyphens, 32 at most.
+	Network string
+	// Listen are multiaddrs. If ListenExplicit, a busy port is an error; else a free one is taken.
+	Listen         []string
+	ListenExplicit bool
+	// Announce replaces the addresses that peers learn; NoAnnounce drops those with a prefix.
+	Announce, NoAnnounce []string
+	// Bootstrap are multiaddrs with /p2p of nodes to join.
+	Bootstrap []string
+	// MDNS finds nodes of the same network on the local network.
+	MDNS bool
+	// Loopback lets the node dial 127.0.0.1: tests and testnets.
+	Loopback bool
+	// PublicOnly withholds private addresses from peers.
+	PublicOnly bool
+	// Lean drops what a small machine can do without: Noise, and two of six gossip links.
+	Lean bool
+	NAT  NAT
+	// DHTMode is "server", "client" or "auto"; empty means server. Diversity keeps the routing table from being one subnet.
+	DHTMode   string
+	Diversity bool
+	// Lifetime is how long a record of this node is valid without a refresh, at most 24 h; 0 means that.
+	Lifetime time.Duration
+	Limits   Limits
+	// MaxThings bounds the directory; 0 means its default.
+	MaxThings int
+	Policy    policy.Rules
+	// Timeout ends an interaction without a deadline of its own. 0 means 30 s.
+	Timeout time.Duration
+	// Credentials is the file with the secrets that agents ask for; empty means Dir/credentials.json.
+	Credentials string
+	// HTTP serves the API; nil serves only [Node.Client].
+	HTTP *HTTP
+	// Metrics counts; nil makes its own. Nodes that share a process need one each.
+	Metrics *gateway.Metrics
+	// Host is a libp2p host to use instead of making one; simulations set it. Its key is Key. The node closes it.
+	Host host.Host
+	Log  *slog.Logger
+}
+
+// HTTP says how the API is served.
+type HTTP struct {
+	// Listen is host:port; empty serves the socket only. If Explicit, a busy port is an error; else a free one is taken.
+	Listen   string
+	Explicit bool
+	// Socket is the path of the administrator's unix socket; empty means none.
+	Socket string
+	// NoAuth lets everybody on this machine change the node. It is refused beyond loopback.
+	NoAuth bool
+	// HideMetrics serves no /metrics.
+	HideMetrics bool
+	// Hosts are names besides loopback under which browsers may ask.
+	Hosts []string
+}
+
+var networkName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
+
+func (o Options) withDefaults() (Options, error) {
+	o.Network = or(o.Network, "lmos")
+	o.Profile = or(o.Profile, "default")
+	o.Version = or(o.Version, "dev")
+	o.Name = or(o.Name, hostname())
+	o.Timeout = or(o.Timeout, 30*time.Second)
+	o.Lifetime = or(o.Lifetime, 24*time.Hour)
+	o.DHTMode = or(o.DHTMode, "server")
+	o.Limits = o.Limits.withDefaults()
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Credentials == "" && o.Dir != "" {
+		o.Credentials = filepath.Join(o.Dir, "credentials.json")
+	}
+	return o, o.check()
+}
+
+// check refuses what cannot work, before anything is opened. Package configs does so too, and knows the line of the file.
+func (o *Options) check() error {
+	switch {
+	case !networkName.MatchString(o.Network):
+		return interact.Errorf(interact.ConfigInvalid, "use lower-case letters, digits and hyphens, at most 32: --mesh.network acme",
+			"mesh.network %q is no network name", o.Network)
+	case !slices.Contains([]string{"server", "client", "auto"}, o.DHTMode):
+		return interact.Errorf(interact.ConfigInvalid, "it is server, client or auto", "mesh.dht.mode %q is unknown", o.DHTMode)
+	case o.Lifetime < time.Second || o.Lifetime > 24*time.Hour:
+		return interact.Errorf(interact.ConfigInvalid, "leave it out for 24h, which is the most", "mesh.dht.ttl %v is no life of a record", o.Lifetime)
+	case !slices.Contains([]string{"", policy.Open, policy.Verified, policy.Allowlist}, o.Policy.Mode):
+		return interact.Errorf(interact.ConfigInvalid, "it is open, verified or allowlist", "trust.policy %q is unknown", o.Policy.Mode)
+	case !slices.Contains([]string{"", EnginePebble, EngineLevelDB, EngineMemory}, o.Engine):
+		return interact.Errorf(interact.ConfigInvalid, "it is pebble, leveldb or memory", "storage.engine %q is unknown", o.Engine)
+	}
+	return nil
+}
+
+func or[T comparable](v, otherwise T) T {
+	var zero T
+	if v == zero {
+		return otherwise
+	}
+	return v
+}
+
+// hostname is what a node without a name is called.
+func hostname() string {
+	h, err := os.Hostname()
+	if err != nil {
+		return "node"
+	}
+	return h
+}

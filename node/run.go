@@ -1,0 +1,88 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/p2p/discovery/mdns"
+	"golang.org/x/sync/errgroup"
+)
+
+// Run works until ctx ends, then drains: new calls are refused with ShuttingDown, running ones have eight seconds to finish,
+// nothing that should live on is withdrawn. It returns after its last goroutine has, within about ten seconds; [Node.Close]
+// then cuts the calls that are left. It is called once.
+func (n *Node) Run(ctx context.Context) error {
+	base, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	g, work := errgroup.WithContext(base)
+	for _, run := range []func(context.Context) error{
+		n.dht.Run, n.gossip.Run, n.dir.Run, n.streams.Run,
+		n.keepOffers, n.watchPeers, n.seeds.run(n.host), n.runMDNS,
+	} {
+		g.Go(func() error { return ignoreEnd(run(work)) })
+	}
+	g.Go(func() error {
+		defer stop() // Only now: what runs below is what draining calls still need.
+		return n.serve(ctx, work)
+	})
+	return g.Wait()
+}
+
+// drainFor bounds how long running calls of peers are waited for.
+const drainFor = 8 * time.Second
+
+// serve answers until ctx ends, or something here failed, and then waits for what still runs.
+func (n *Node) serve(ctx, work context.Context) error {
+	var g errgroup.Group
+	until, enough := context.WithCancel(ctx)
+	defer enough()
+	defer context.AfterFunc(work, enough)()
+	g.Go(func() error {
+		defer enough() // A node that nobody can ask is not left running.
+		return ignoreEnd(n.gateway.Run(until))
+	})
+	<-until.Done()
+	n.draining.Store(true)
+	patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainFor)
+	defer cancel()
+	n.streams.Drain(patient)
+	return g.Wait()
+}
+
+// Close releases what New opened, in reverse order.
+func (n *Node) Close() error {
+	n.end()
+	n.work.Wait()
+	var errs []error
+	for i := len(n.closers) - 1; i >= 0; i-- {
+		errs = append(errs, n.closers[i]())
+	}
+	n.closers = nil
+	return errors.Join(errs...)
+}
+
+func ignoreEnd(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// HandlePeerFound receives the peers that mDNS finds. It implements mdns.Notifee and does not block.
+func (n *Node) HandlePeerFound(p peer.AddrInfo) { n.seeds.found(p) }
+
+func (n *Node) runMDNS(ctx context.Context) error {
+	if !n.opts.MDNS {
+		return nil
+	}
+	m := mdns.NewMdnsService(n.host, "_lmos-"+n.opts.Network+"._udp", n)
+	if err := m.Start(); err != nil {
+		// A host without multicast is no reason to stop: bootstrap addresses still lead to the mesh.
+		n.log.Warn("no local discovery", "err", err)
+		return nil
+	}
+	<-ctx.Done()
+	return m.Close()
+}

@@ -1,0 +1,261 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	ds "github.com/ipfs/go-datastore"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+func TestEngines(t *testing.T) {
+	t.Parallel()
+	for engine, persists := range map[string]bool{"": true, EnginePebble: true, EngineLevelDB: true, EngineMemory: false} {
+		t.Run("engine "+engine, func(t *testing.T) {
+			t.Parallel()
+			dir, key := t.TempDir(), ds.NewKey("/a")
+			s := openAt(t, engine, dir)
+			for name, part := range map[string]ds.Batching{"own": s.own(), "peers": s.peers()} {
+				if err := part.Put(t.Context(), key, []byte(name)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := s.close(); err != nil {
+				t.Fatal(err)
+			}
+			s = openAt(t, engine, dir)
+			defer s.close()
+			for name, part := range map[string]ds.Batching{"own": s.own(), "peers": s.peers()} {
+				got, err := part.Get(t.Context(), key)
+				if persists && (err != nil || string(got) != name) {
+					t.Errorf("after a restart %s has %q, %v; want its own entry", name, got, err)
+				}
+				if !persists && !errors.Is(err, ds.ErrNotFound) {
+					t.Errorf("memory has %q after a restart", got)
+				}
+			}
+			if err := s.room(); err != nil {
+				t.Errorf("no room on this disk: %v", err)
+			}
+		})
+	}
+}
+
+func openAt(t testing.TB, engine, dir string) *stores {
+	t.Helper()
+	s, err := openStores(engine, dir, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestADamagedStoreIsNamed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := openAt(t, EnginePebble, dir)
+	if err := errors.Join(s.own().Put(t.Context(), ds.NewKey("/a"), []byte("b")), s.close()); err != nil {
+		t.Fatal(err)
+	}
+	damage(t, filepath.Join(dir, "store"), "MANIFEST*")
+	_, err := openStores(EnginePebble, dir, slog.New(slog.DiscardHandler))
+	if e := wantCode(t, err, interact.StoreCorrupt); !strings.Contains(e.Hint, "mv "+dir) {
+		t.Errorf("%v (%s) does not say what to move away", e, e.Hint)
+	}
+	file := filepath.Join(t.TempDir(), "store")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = openStores(EngineLevelDB, filepath.Dir(file), slog.New(slog.DiscardHandler))
+	wantCode(t, err, interact.StoreCorrupt)
+}
+
+// damage overwrites files of a database.
+func damage(t testing.TB, dir, pattern string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, pattern))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%s has no %s (%v)", dir, pattern, err)
+	}
+	for _, f := range files {
+		if err := os.WriteFile(f, []byte(strings.Repeat("garbage ", 20)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestAFullDiskTakesNothingNew(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		free uint64
+		err  error
+		want interact.Code
+	}{
+		"full":               {free: 0, want: interact.DiskFull},
+		"almost full":        {free: minFree - 1, want: interact.DiskFull},
+		"room enough":        {free: minFree},
+		"a disk that is shy": {err: errors.New("no answer")},
+	} {
+		s := &stores{path: "/data/store", free: func() (uint64, error) { return c.free, c.err }}
+		err := s.room()
+		if codeOf(err) != c.want {
+			t.Errorf("%s: got %v, want %v", name, err, c.want)
+		}
+		if err != nil && !strings.Contains(interact.AsError(err).Hint, "/data/store") {
+			t.Errorf("%s: the hint does not say which disk: %s", name, interact.AsError(err).Hint)
+		}
+	}
+	if _, err := diskOf("/nowhere/at/all")(); err == nil {
+		t.Error("a disk that is not there has room")
+	}
+}
+
+func TestErrorsOfADiskSayWhatToDo(t *testing.T) {
+	t.Parallel()
+	path := func(err error) error {
+		return fmt.Errorf("open: %w", &fs.PathError{Op: "open", Path: "/data/store", Err: err})
+	}
+	for name, c := range map[string]struct {
+		cause              error
+		wantStore, wantDir interact.Code
+		says               string
+	}{
+		"read-only disk":      {syscall.EROFS, interact.StoreCorrupt, interact.ConfigInvalid, "cannot be written"},
+		"no permission":       {syscall.EACCES, interact.StoreCorrupt, interact.ConfigInvalid, "cannot be written"},
+		"not permitted":       {syscall.EPERM, interact.StoreCorrupt, interact.ConfigInvalid, "cannot be written"},
+		"disk full":           {syscall.ENOSPC, interact.DiskFull, interact.DiskFull, "is full"},
+		"quota used up":       {syscall.EDQUOT, interact.DiskFull, interact.DiskFull, "is full"},
+		"a file in the way":   {syscall.ENOTDIR, interact.StoreCorrupt, interact.ConfigInvalid, "cannot be"},
+		"broken bits":         {syscall.EIO, interact.StoreCorrupt, interact.ConfigInvalid, "cannot be"},
+		"a part that is gone": {syscall.ENOENT, interact.StoreCorrupt, interact.ConfigInvalid, "cannot be"},
+	} {
+		for err, want := range map[error]interact.Code{storeError("/data/store", path(c.cause)): c.wantStore, dirError("/data", path(c.cause)): c.wantDir} {
+			e := wantCode(t, err, want)
+			if !strings.Contains(e.Title, c.says) || !strings.Contains(e.Title, "/data") || !errors.Is(e, c.cause) {
+				t.Errorf("%s: %q does not say that it %s and why", name, e, c.says)
+			}
+		}
+	}
+}
+
+func TestWhatTheDatabaseSaysGoesToTheLog(t *testing.T) {
+	t.Parallel()
+	var j journal
+	l := pebbleLog{j.logger()}
+	l.Infof("flushed %d", 1)
+	l.Errorf("lost %s", "x")
+	if !j.has(`level=DEBUG msg=store text="flushed 1"`) || !j.has(`level=ERROR msg=store text="lost x"`) {
+		t.Errorf("the log has %s", j.text.String())
+	}
+}
+
+func TestOneProcessHoldsADirectory(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "new", "data")
+	release, err := lockDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the directory has mode %v, %v; want 0700", info.Mode(), err)
+	}
+	_, err = lockDir(dir)
+	e := wantCode(t, err, interact.DataDirLocked)
+	if want := fmt.Sprintf("process %d already runs on %s", os.Getpid(), dir); e.Error() != want {
+		t.Errorf("got %q, want %q", e, want)
+	}
+	if err := os.Truncate(filepath.Join(dir, "lock"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lockDir(dir); !strings.HasPrefix(wantCode(t, err, interact.DataDirLocked).Error(), "another process") {
+		t.Errorf("without a pid: %v", err)
+	}
+	if err := release(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := lockDir(dir)
+	if err != nil {
+		t.Fatalf("the directory stays locked: %v", err)
+	}
+	if err := again(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestADirectoryThatCannotBe(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lockIsDir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(lockIsDir, "lock"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, dir := range map[string]string{"a file": file, "below a file": filepath.Join(file, "data"), "in the kernel": "/proc/lmosd", "a directory in place of the lock": lockIsDir} {
+		_, err := lockDir(dir)
+		if e := wantCode(t, err, interact.ConfigInvalid); !strings.Contains(e.Title, dir) || !strings.Contains(e.Hint, "--data-dir") {
+			t.Errorf("%s: %q (%s)", name, e, e.Hint)
+		}
+	}
+}
+
+func TestTheTokenIsMadeOnce(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	token, err := apiToken(dir)
+	if err != nil || len(token) < 43 {
+		t.Fatalf("got %q, %v; want 32 random bytes", token, err)
+	}
+	info, err := os.Stat(tokenPath(dir))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file has mode %v, %v; want 0600", info.Mode(), err)
+	}
+	if again, err := apiToken(dir); err != nil || again != token {
+		t.Errorf("again: %q, %v; want the same", again, err)
+	}
+	if other, err := apiToken(t.TempDir()); err != nil || other == token {
+		t.Errorf("another directory has %q, %v; want another", other, err)
+	}
+	one, err := apiToken("")
+	two, err2 := apiToken("")
+	if one == two || err != nil || err2 != nil {
+		t.Errorf("without a directory: %q, %q, %v, %v; want one for each start", one, two, err, err2)
+	}
+}
+
+func TestATokenThatIsNoneIsReplaced(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"empty": "", "short": "abc\n", "a crash before it was written": strings.Repeat(" ", 64)} {
+		if err := os.WriteFile(tokenPath(dir), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		token, err := apiToken(dir)
+		if err != nil || len(token) < 43 {
+			t.Errorf("%s: got %q, %v; want a new one", name, token, err)
+		}
+	}
+	own := strings.Repeat("s3cret", 10)
+	if err := os.WriteFile(tokenPath(dir), []byte("  "+own+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if token, err := apiToken(dir); err != nil || token != own {
+		t.Errorf("the user's own: %q, %v", token, err)
+	}
+	if err := errors.Join(os.Remove(tokenPath(dir)), os.Mkdir(tokenPath(dir), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	_, err := apiToken(dir)
+	wantCode(t, err, interact.ConfigInvalid)
+	_, err = apiToken("/nowhere/at/all")
+	wantCode(t, err, interact.ConfigInvalid)
+}

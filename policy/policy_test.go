@@ -1,0 +1,311 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+)
+
+const (
+	alice = did.DID("did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH")
+	bob   = did.DID("did:key:z6MkiTBz1ymuepAQ4HEHYSF1H8quG5GLVVQR3djdX3mDooWp")
+	local = did.DID("")
+)
+
+// answering is a thing that answers everything.
+var answering = interact.Func(func(_ context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+	return answer
+})
+
+func answer(yield func(*interact.Message, error) bool) { yield(&reply, nil) }
+
+var reply = interact.Message{Type: interact.ActionStatus, Status: interact.StatusCompleted}
+
+func ask(ctx context.Context, t interact.Thing, from did.DID) error {
+	_, err := interact.Ask(ctx, t, &interact.Message{Type: interact.InvokeAction, From: from})
+	return err
+}
+
+// code returns the code of err's *interact.Error, or 0.
+func code(err error) interact.Code {
+	var e *interact.Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return 0
+}
+
+func TestGate(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		rules Rules
+		from  did.DID
+		rule  string // named by the refusal; "" means admitted
+	}{
+		"no rules":                          {Rules{}, alice, ""},
+		"open":                              {Rules{Mode: Open}, alice, ""},
+		"open to callers on this machine":   {Rules{Mode: Open}, local, ""},
+		"open, denied":                      {Rules{Mode: Open, Deny: []did.DID{alice}}, alice, "trust.deny"},
+		"open, another denied":              {Rules{Mode: Open, Deny: []did.DID{bob}}, alice, ""},
+		"verified":                          {Rules{Mode: Verified}, alice, ""},
+		"verified, denied":                  {Rules{Mode: Verified, Deny: []did.DID{alice}}, alice, "trust.deny"},
+		"verified, on this machine":         {Rules{Mode: Verified}, local, ""},
+		"listed":                            {Rules{Mode: Allowlist, Allow: []did.DID{bob, alice}}, alice, ""},
+		"not listed":                        {Rules{Mode: Allowlist, Allow: []did.DID{bob}}, alice, "trust.allow"},
+		"an empty list":                     {Rules{Mode: Allowlist}, alice, "trust.allow"},
+		"listed and denied":                 {Rules{Mode: Allowlist, Allow: []did.DID{alice}, Deny: []did.DID{alice}}, alice, "trust.deny"},
+		"a list, on this machine":           {Rules{Mode: Allowlist}, local, ""},
+		"a list does not matter when open":  {Rules{Mode: Open, Allow: []did.DID{bob}}, alice, ""},
+		"an unknown mode admits nobody":     {Rules{Mode: "opne"}, alice, `"opne"`},
+		"an unknown mode, even those named": {Rules{Mode: "opne", Allow: []did.DID{alice}}, alice, `"opne"`},
+	} {
+		err := ask(t.Context(), interact.Chain(answering, New(c.rules).Gate()), c.from)
+		if c.rule == "" {
+			if err != nil {
+				t.Errorf("%s: refused: %v", name, err)
+			}
+			continue
+		}
+		e := interact.AsError(err)
+		if e == nil || e.Code != interact.Forbidden || e.Hint == "" || !strings.Contains(e.Title, c.rule) ||
+			!strings.Contains(e.Title, c.from.Short()) {
+			t.Errorf("%s: got %v, want Forbidden that names %s and the caller", name, err, c.rule)
+		}
+	}
+}
+
+func TestRulesAreCopied(t *testing.T) {
+	t.Parallel()
+	deny := []did.DID{bob}
+	p := New(Rules{Deny: deny})
+	deny[0] = alice
+	if p.Admits(alice) != nil || p.Admits(bob) == nil {
+		t.Error("a policy changed with the list that it was made of")
+	}
+}
+
+func TestRate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		thing := interact.Chain(answering, New(Rules{PerPeer: 10, Burst: 3}).Limit())
+		passed := func(from did.DID, n int) (ok int) {
+			for range n {
+				switch err := ask(t.Context(), thing, from); {
+				case err == nil:
+					ok++
+				case code(err) != interact.RateLimited || !interact.RateLimited.Retryable():
+					t.Errorf("got %v, want RateLimited", err)
+				}
+			}
+			return ok
+		}
+		if n := passed(alice, 10); n != 3 {
+			t.Errorf("%d of 10 at once passed, want the burst of 3", n)
+		}
+		if n := passed(bob, 2); n != 2 {
+			t.Errorf("%d of 2 of another caller passed, want both", n)
+		}
+		if n := passed(local, 100); n != 100 {
+			t.Errorf("%d of 100 on this machine passed, want all", n)
+		}
+		time.Sleep(200 * time.Millisecond)
+		if n := passed(alice, 10); n != 2 {
+			t.Errorf("%d of 10 passed after 200 ms at 10 a second, want 2", n)
+		}
+		time.Sleep(time.Hour)
+		if n := passed(alice, 10); n != 3 {
+			t.Errorf("%d of 10 passed after an hour, want the burst of 3", n)
+		}
+	})
+}
+
+func TestZeroRateIsNone(t *testing.T) {
+	t.Parallel()
+	thing := interact.Chain(answering, New(Rules{Burst: 1}).Limit())
+	for range 1000 {
+		if err := ask(t.Context(), thing, alice); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestBurstIsAtLeastOne(t *testing.T) {
+	t.Parallel()
+	thing := interact.Chain(answering, New(Rules{PerPeer: 0.001}).Limit())
+	if err := ask(t.Context(), thing, alice); err != nil {
+		t.Errorf("the first call: %v", err)
+	}
+	if err := ask(t.Context(), thing, alice); code(err) != interact.RateLimited {
+		t.Errorf("the second call: %v", err)
+	}
+}
+
+// TestCallersAreForgotten: neither many callers nor a long time make the policy grow, and nobody gains by it.
+func TestCallersAreForgotten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Rules{PerPeer: 0.01, Burst: 2}) // a bucket is full again after 200 s
+		thing := interact.Chain(answering, p.Limit())
+		if err := ask(t.Context(), thing, alice); err != nil {
+			t.Fatal(err)
+		}
+		limited := 0
+		for i := range maxCallers + 100 {
+			if err := ask(t.Context(), thing, did.DID(fmt.Sprint("did:key:z", i))); err != nil {
+				limited++
+			}
+		}
+		if n := len(p.callers); n > maxCallers+1 {
+			t.Errorf("%d callers are remembered, want at most %d", n, maxCallers+1)
+		}
+		if limited < 90 {
+			t.Errorf("%d of about 100 latecomers were refused, want all but the burst that they share", limited)
+		}
+		time.Sleep(90 * time.Second) // alice's bucket is not full yet
+		if err := ask(t.Context(), thing, bob); err != nil {
+			t.Log("bob comes late, too:", err)
+		}
+		if p.callers[alice] == nil {
+			t.Error("a caller was forgotten whose bucket is not full")
+		}
+		time.Sleep(time.Hour)
+		if err := ask(t.Context(), thing, bob); err != nil {
+			t.Errorf("after an hour: %v", err)
+		}
+		if n := len(p.callers); n > 2 {
+			t.Errorf("%d callers are remembered after an hour", n)
+		}
+	})
+}
+
+func TestConcurrency(t *testing.T) {
+	t.Parallel()
+	began, release := make(chan struct{}), make(chan struct{})
+	thing := interact.Chain(interact.Unary(func(context.Context, *interact.Message) (*interact.Message, error) {
+		began <- struct{}{}
+		<-release
+		return &reply, nil
+	}), New(Rules{Concurrency: 2}).Limit())
+	errs := make(chan error)
+	for range 2 {
+		go func() { errs <- ask(t.Context(), thing, alice) }()
+		<-began
+	}
+	for _, from := range []did.DID{alice, bob, local} {
+		if err := ask(t.Context(), thing, from); code(err) != interact.Overloaded {
+			t.Errorf("the third at once, of %q: got %v, want Overloaded", from, err)
+		}
+	}
+	close(release)
+	for range 2 {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	go func() { errs <- ask(t.Context(), thing, alice) }()
+	<-began
+	if err := <-errs; err != nil {
+		t.Errorf("after the others: %v", err)
+	}
+}
+
+// TestOnlyWhatRunsCounts: an interaction counts from the first step of its loop to the last, and also if it panics.
+func TestOnlyWhatRunsCounts(t *testing.T) {
+	t.Parallel()
+	p := New(Rules{Concurrency: 1})
+	m := &interact.Message{Type: interact.InvokeAction}
+	thing := interact.Chain(answering, p.Limit())
+	for range 10 {
+		_ = thing.Do(t.Context(), m) // never begun
+	}
+	for range thing.Do(t.Context(), m) {
+		break // left at once
+	}
+	func() {
+		defer func() { _ = recover() }()
+		broken := interact.Chain(interact.Unary(func(context.Context, *interact.Message) (*interact.Message, error) { panic("x") }), p.Limit())
+		_ = ask(t.Context(), broken, alice)
+	}()
+	if n := p.running.Load(); n != 0 {
+		t.Errorf("%d run, want none", n)
+	}
+	if err := ask(t.Context(), thing, alice); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestManyCallersAtOnce(t *testing.T) {
+	t.Parallel()
+	p := New(Rules{PerPeer: 1, Burst: 5, Concurrency: 100})
+	thing := interact.Chain(answering, p.Gate(), p.Limit())
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	passed := 0
+	for i := range 8 {
+		wg.Go(func() {
+			for range 100 {
+				if ask(t.Context(), thing, did.DID(fmt.Sprint("did:key:z", i%4))) == nil {
+					mu.Lock()
+					passed++
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if passed < 20 || passed > 40 {
+		t.Errorf("%d passed, want 4 callers' bursts of 5 and what a second brings", passed)
+	}
+}
+
+// through returns a chain as a node has it.
+func through(r Rules) interact.Thing {
+	p := New(r)
+	return interact.Chain(answering, p.Gate(), p.Limit())
+}
+
+var busy = Rules{Mode: Allowlist, Allow: []did.DID{alice}, Deny: []did.DID{bob}, PerPeer: 1e12, Burst: 1 << 30}
+
+// TestAdmissionAllocates: a call that is admitted costs no memory, or a closure if those that run are counted.
+func TestAdmissionAllocates(t *testing.T) {
+	m := &interact.Message{Type: interact.InvokeAction, From: alice}
+	counted := busy
+	counted.Concurrency = 1 << 20
+	for name, c := range map[string]struct {
+		rules Rules
+		want  float64
+	}{"no rules": {Rules{}, 0}, "all rules": {busy, 0}, "all rules and counted": {counted, 1}} {
+		thing := through(c.rules)
+		n := testing.AllocsPerRun(100, func() {
+			thing.Do(t.Context(), m)(func(*interact.Message, error) bool { return true })
+		})
+		if n > c.want {
+			t.Errorf("%s: %v allocations, want %v", name, n, c.want)
+		}
+	}
+}
+
+// BenchmarkAdmitted is what the policy adds to a call that it admits.
+func BenchmarkAdmitted(b *testing.B) {
+	m := &interact.Message{Type: interact.InvokeAction, From: alice}
+	counted := busy
+	counted.Concurrency = 1 << 20
+	for name, rules := range map[string]Rules{"none": {}, "rules": busy, "counted": counted} {
+		b.Run(name, func(b *testing.B) {
+			thing := through(rules)
+			b.ReportAllocs()
+			for b.Loop() {
+				thing.Do(b.Context(), m)(func(*interact.Message, error) bool { return true })
+			}
+		})
+	}
+}
