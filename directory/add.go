@@ -104,7 +104,10 @@ func (d *Directory) compareLocked(e *entry, desc *td.Description) (known bool, e
 func (d *Directory) forkLocked(e *entry, cur, r *td.Record) error {
 	d.count.forks.Add(1)
 	stays := cur.Compare(r) >= 0
-	d.log.Warn("equivocation: two records with one seq", "owner", r.Owner, "thing", r.Thing, "seq", r.Seq, "stays", stays)
+	if !e.fork { // once: who makes forks could fill the log with them
+		e.fork = true
+		d.log.Warn("equivocation: two records with one seq", "owner", r.Owner, "thing", r.Thing, "seq", r.Seq, "stays", stays)
+	}
 	if stays {
 		return d.rolledBackLocked(e, r, "another record with the same seq came; two programs may use one key")
 	}

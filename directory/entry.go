@@ -23,6 +23,7 @@ type entry struct {
 	d     *td.Description // nil when gone
 	grave *grave          // nil when living, and when it is gone by expiry
 	own   bool            // this node publishes it
+	fork  bool            // two records of one seq were seen, and that was logged
 	bytes int             // what d takes, see weigh; 0 when gone
 	bound interact.Thing  // of Options.Bind for d, or nil
 	slot  uint32          // in the index, when living

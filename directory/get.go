@@ -15,7 +15,8 @@ import (
 )
 
 // Get returns the one thing that ref names (see [td.Ref]): by id, by id and owner, by owner if it has one thing, by
-// name, or by the beginning of the owner's key. A full id that the index lacks is asked of the sources; a name is not,
+// name, or by the beginning of the owner's key. Of several that share an id or a name, one that this node publishes wins, if
+// it is the only one. A full id that the index lacks is asked of the sources; a name is not,
 // because only an index can say that it is the only one.
 //
 // The error is an [*interact.Error]: [interact.NotFound] with what may have been meant, [interact.Ambiguous] with up to
@@ -77,7 +78,7 @@ func (d *Directory) named(r td.Ref) []*td.Description {
 	defer d.mu.RUnlock()
 	now := time.Now()
 	if found := d.ownedLocked(byID, r.Name, r, now); len(found) > 0 {
-		return found
+		return d.preferLocked(found)
 	}
 	if r.Exact() {
 		if strings.HasPrefix(r.Name, "did:") {
@@ -86,9 +87,22 @@ func (d *Directory) named(r td.Ref) []*td.Description {
 		return nil
 	}
 	if found := d.ownedLocked(byName, nameKey(r.Name), r, now); len(found) > 0 {
-		return found
+		return d.preferLocked(found)
 	}
 	return d.byKeyLocked(r.Name, now)
+}
+
+// preferLocked returns the only one of found that this node publishes, or all: a stranger who takes its name or id must not
+// hide it from those who ask here.
+func (d *Directory) preferLocked(found []*td.Description) []*td.Description {
+	if len(found) < 2 {
+		return found
+	}
+	own := slices.DeleteFunc(slices.Clone(found), func(desc *td.Description) bool { return !d.entries[desc.Record.Key()].own })
+	if len(own) == 1 {
+		return own
+	}
+	return found
 }
 
 // ownedLocked returns the members of a list that the owner of a reference has.
@@ -189,13 +203,14 @@ func (d *Directory) inquireOwner(ctx context.Context, owner did.DID, thing strin
 			signed, err := s.Get(ctx, owner, thing)
 			var desc *td.Description
 			if err == nil {
-				desc, _, err = d.take(ctx, signed)
+				var why error
+				if desc, _, why = d.take(ctx, signed); errors.Is(why, errUnfetched) {
+					err = why
+				}
 			}
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
-			case errors.Is(err, errUnfetched):
-				failed = append(failed, err)
 			case err != nil && !errors.Is(err, did.ErrNotFound):
 				failed = append(failed, err)
 			case desc != nil && desc.Record.Owner == owner && desc.Record.Thing == thing &&
@@ -217,7 +232,11 @@ func (d *Directory) notFound(r td.Ref, failed error) error {
 	if near := d.near(r.Name); near != "" {
 		hint = "lmosd show " + near
 	}
-	return &interact.Error{Code: interact.NotFound, Title: fmt.Sprintf("no agent matches %q", r), Hint: hint, Err: failed}
+	title := fmt.Sprintf("no agent matches %q", r)
+	if failed != nil {
+		title += ", as far as could be asked"
+	}
+	return &interact.Error{Code: interact.NotFound, Title: title, Hint: hint, Err: failed}
 }
 
 // Locate returns what asks the thing that ref names, made by Options.Bind. The errors are those of [Directory.Get], and

@@ -67,7 +67,7 @@ func (a *app) runID(ctx context.Context) error {
 func (a *app) identify(ctx context.Context) (*identity, error) {
 	status, err := a.status(ctx)
 	if err == nil {
-		return &identity{gateway.APIVersion, "Identity", status.DID, status.PeerID, status.Name, true, status.Addrs}, nil
+		return &identity{gateway.APIVersion, "Identity", status.DID, status.PeerID, status.Name, true, farthest(status.Addrs)}, nil
 	}
 	if interact.AsError(err).Code != interact.NotRunning || a.target.dataDir == "" {
 		return nil, err
@@ -192,7 +192,7 @@ func statusSheet(st *gateway.Status) *sheet {
 	} {
 		s.add(row[0].(string), fmt.Sprint(row[1]))
 	}
-	for _, addr := range st.Addrs {
+	for _, addr := range farthest(st.Addrs) {
 		s.add("p2p", addr)
 	}
 	for _, w := range st.Warnings {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -78,12 +79,16 @@ func (a *app) remarks(p *gateway.Publication, name string, raw []byte) {
 	if err != nil {
 		return // the node read it, and said what it had to
 	}
-	unusable := obstacles(t)
+	known := p.Warnings
+	p.Warnings = append(obstacles(t), known...)
 	if !a.forPeople() {
-		p.Warnings = append(unusable, t.Warnings...)
+		for _, w := range t.Warnings {
+			if !slices.Contains(known, w) {
+				p.Warnings = append(p.Warnings, w)
+			}
+		}
 		return
 	}
-	p.Warnings = unusable
 	if n := len(t.Warnings); n > 0 && name != "-" {
 		a.note("%s for other programs: lmosd validate %s", count(n, "warning", "warnings"), shell(name))
 	}

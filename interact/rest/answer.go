@@ -116,7 +116,7 @@ func (c *Client) body(ctx context.Context, r *request, resp *http.Response) ([]b
 	}
 	src, err := decoded(coding, resp.Body)
 	if err != nil && ctx.Err() == nil {
-		return nil, broken(r, "what it calls "+clip(coding, 40)+" is not")
+		return nil, broken(r, "what it calls "+clip(readable(coding), 40)+" is not")
 	}
 	if err != nil {
 		return nil, r.lost(ctx, err)
@@ -198,7 +198,7 @@ func sample(media string, data []byte, s *secrets) string {
 	if len(data) == 0 {
 		return "nothing"
 	}
-	return fmt.Sprintf("%s %q", clip(media, 60), clip(s.quote(string(data[:min(len(data), maxRefusal)])), 200))
+	return fmt.Sprintf("%s %q", clip(readable(media), 60), clip(s.quote(string(data[:min(len(data), maxRefusal)])), 200))
 }
 
 // refused makes the error of an answer with a bad status: the agent's own words, within bounds.
