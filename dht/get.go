@@ -157,7 +157,8 @@ func checkBody(r *td.Record, b []byte) error {
 	return nil
 }
 
-// hostsOf returns the hosts of r that may be asked, connected ones first.
+// hostsOf returns the hosts of r that may be asked, connected ones first, with those of their addresses that may enter the
+// address book: a stranger's record must not make a public node knock at its private neighbours.
 func (d *DHT) hostsOf(r *td.Record) []peer.AddrInfo {
 	var near, far []peer.AddrInfo
 	for _, h := range r.Hosts {
@@ -165,7 +166,7 @@ func (d *DHT) hostsOf(r *td.Record) []peer.AddrInfo {
 		if err != nil || peer.ID(id) == d.host.ID() || !d.admits(peer.ID(id)) {
 			continue
 		}
-		ai := peer.AddrInfo{ID: peer.ID(id), Addrs: multiaddrs(h.Addrs)}
+		ai := peer.AddrInfo{ID: peer.ID(id), Addrs: d.o.filterAddrs(multiaddrs(h.Addrs))}
 		if d.host.Network().Connectedness(ai.ID) == network.Connected {
 			near = append(near, ai)
 		} else {

@@ -249,57 +249,61 @@ func TestGuardBoundsStreams(t *testing.T) {
 
 func TestGuardBoundsSubnets(t *testing.T) {
 	t.Parallel()
-	g, serve := guarded(t, everyone, func(network.Stream) {})
-	defer g.close()
-	refused := func(addr string, n int) (refused int) {
-		for i := range n {
-			st := inbound(t, i, addr)
-			serve(st)
-			if st.code.Load() == int64(network.StreamRateLimited) {
-				refused++
+	synctest.Test(t, func(t *testing.T) { // in which no time passes
+		g, serve := guarded(t, everyone, func(network.Stream) {})
+		defer g.close()
+		refused := func(addr string, n int) (refused int) {
+			for i := range n {
+				st := inbound(t, i, addr)
+				serve(st)
+				if st.code.Load() == int64(network.StreamRateLimited) {
+					refused++
+				}
 			}
+			return refused
 		}
-		return refused
-	}
-	if n := refused("/ip4/10.0.0.1/tcp/1", 300); n < 90 || n > 100 {
-		t.Errorf("of 300 streams of one address %d were refused, want about 100", n)
-	}
-	if n := refused("/ip4/10.0.0.2/tcp/1", 100); n != 0 {
-		t.Errorf("%d streams of another address were refused", n)
-	}
-	if n := refused("/ip6/2001:db8::1/tcp/1", 150) + refused("/ip6/2001:db8::2/tcp/1", 150); n < 90 || n > 100 {
-		t.Errorf("of 300 streams of one IPv6 subnet %d were refused, want about 100", n)
-	}
-	if n := refused("/ip4/127.0.0.1/tcp/1", 500); n != 0 {
-		t.Errorf("%d streams over loopback were refused", n)
-	}
+		if n := refused("/ip4/10.0.0.1/tcp/1", 300); n != 100 {
+			t.Errorf("of 300 streams of one address %d were refused, want 100", n)
+		}
+		if n := refused("/ip4/10.0.0.2/tcp/1", 100); n != 0 {
+			t.Errorf("%d streams of another address were refused", n)
+		}
+		if n := refused("/ip6/2001:db8::1/tcp/1", 150) + refused("/ip6/2001:db8::2/tcp/1", 150); n != 100 {
+			t.Errorf("of 300 streams of one IPv6 subnet %d were refused, want 100", n)
+		}
+		if n := refused("/ip4/127.0.0.1/tcp/1", 500); n != 0 {
+			t.Errorf("%d streams over loopback were refused", n)
+		}
+	})
 }
 
 func TestGuardBoundsRequests(t *testing.T) {
 	t.Parallel()
-	g, _ := guarded(t, everyone, nil)
-	defer g.close()
-	st := inbound(t, 1, "/ip4/10.0.0.1/tcp/1")
-	put := func() *pb.Message {
-		return message(pb.Message_PUT_VALUE, "key", &recpb.Record{Key: []byte("key")})
-	}
-	for n := range requestBurst {
-		m := put()
-		if g.onRequest(t.Context(), st, m); m.Record == nil {
-			t.Fatalf("request %d of the burst was refused", n)
+	synctest.Test(t, func(t *testing.T) { // in which no time passes
+		g, _ := guarded(t, everyone, nil)
+		defer g.close()
+		st := inbound(t, 1, "/ip4/10.0.0.1/tcp/1")
+		put := func() *pb.Message {
+			return message(pb.Message_PUT_VALUE, "key", &recpb.Record{Key: []byte("key")})
 		}
-	}
-	m := put()
-	g.onRequest(t.Context(), st, m)
-	if m.Record != nil || len(m.Key) != 0 || st.code.Load() != 0 {
-		t.Error("a put beyond the rate was not emptied, or its stream was reset")
-	}
-	m = message(pb.Message_FIND_NODE, "key", nil)
-	g.onRequest(t.Context(), st, m)
-	if got := network.StreamErrorCode(st.code.Load()); got != network.StreamRateLimited || len(m.Key) != 0 {
-		t.Errorf("a request beyond the rate: reset with %#x, want %#x", got, network.StreamRateLimited)
-	}
-	if got := g.stats.limitedRequests.Load(); got != 2 {
-		t.Errorf("%d limited requests counted, want 2", got)
-	}
+		for n := range requestBurst {
+			m := put()
+			if g.onRequest(t.Context(), st, m); m.Record == nil {
+				t.Fatalf("request %d of the burst was refused", n)
+			}
+		}
+		m := put()
+		g.onRequest(t.Context(), st, m)
+		if m.Record != nil || len(m.Key) != 0 || st.code.Load() != 0 {
+			t.Error("a put beyond the rate was not emptied, or its stream was reset")
+		}
+		m = message(pb.Message_FIND_NODE, "key", nil)
+		g.onRequest(t.Context(), st, m)
+		if got := network.StreamErrorCode(st.code.Load()); got != network.StreamRateLimited || len(m.Key) != 0 {
+			t.Errorf("a request beyond the rate: reset with %#x, want %#x", got, network.StreamRateLimited)
+		}
+		if got := g.stats.limitedRequests.Load(); got != 2 {
+			t.Errorf("%d limited requests counted, want 2", got)
+		}
+	})
 }

@@ -32,12 +32,7 @@ func (m *meter) take(p peer.ID, now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.sweepLocked(now)
-	b, ok := m.buckets[p]
-	if !ok {
-		b = bucket{tokens: m.burst, at: now}
-	}
-	b.tokens = min(m.burst, b.tokens+now.Sub(b.at).Seconds()*m.rate)
-	b.at = now
+	b := m.filledLocked(p, now)
 	allowed := b.tokens >= 1
 	if allowed {
 		b.tokens--
@@ -46,8 +41,29 @@ func (m *meter) take(p peer.ID, now time.Time) bool {
 	return allowed
 }
 
+// charge takes n tokens of p afterwards, for what its request turned out to cost. There may be fewer than none then, but no
+// fewer than a full bucket makes good.
+func (m *meter) charge(p peer.ID, n float64, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b := m.filledLocked(p, now)
+	b.tokens = max(b.tokens-n, -m.burst)
+	m.buckets[p] = b
+}
+
+// filledLocked returns the bucket of p as it is at the time now.
+func (m *meter) filledLocked(p peer.ID, now time.Time) bucket {
+	b, ok := m.buckets[p]
+	if !ok {
+		return bucket{tokens: m.burst, at: now}
+	}
+	b.tokens = min(m.burst, b.tokens+now.Sub(b.at).Seconds()*m.rate)
+	b.at = now
+	return b
+}
+
 // sweepLocked forgets buckets that are full again, once in the time that filling one takes: a full bucket and none are the
-// same. So the map holds the peers of that time only, and each of those has held a connection.
+// same. So the map holds the peers of that time, or twice that, only, and each of those has held a connection.
 func (m *meter) sweepLocked(now time.Time) {
 	refill := time.Duration(m.burst / m.rate * float64(time.Second))
 	if now.Sub(m.swept) < refill {
@@ -55,7 +71,7 @@ func (m *meter) sweepLocked(now time.Time) {
 	}
 	m.swept = now
 	for p, b := range m.buckets {
-		if now.Sub(b.at) >= refill {
+		if b.tokens+now.Sub(b.at).Seconds()*m.rate >= m.burst {
 			delete(m.buckets, p)
 		}
 	}

@@ -35,6 +35,20 @@ func TestMeter(t *testing.T) {
 	}
 }
 
+func TestMeterCharges(t *testing.T) {
+	t.Parallel()
+	m := newMeter(10, 20)
+	now := time.Unix(1e9, 0)
+	m.charge("a", 1e6, now)
+	if m.take("a", now.Add(2*time.Second)) || m.take("a", now.Add(2050*time.Millisecond)) {
+		t.Error("a token for who owes some")
+	}
+	m.take("b", now.Add(3*time.Second)) // sweeps
+	if !m.take("a", now.Add(2200*time.Millisecond)) || len(m.buckets) != 2 {
+		t.Error("the debt was forgotten, or has no end")
+	}
+}
+
 func TestMeterForgetsFullBuckets(t *testing.T) {
 	t.Parallel()
 	m := newMeter(10, 20)

@@ -19,7 +19,8 @@ const (
 	maxPeerQuestion = 16               // at once of one peer
 	questionRate    = 50               // per second of one peer
 	questionBurst   = 500
-	maxBodies       = 2 << 20 // bytes of TDs in one answer; what is beyond must be fetched by hash
+	questionBytes   = 64 << 10 // of an answer cost as much as a question: a small one may have an answer of 4 MB
+	maxBodies       = 2 << 20  // bytes of TDs in one answer; what is beyond must be fetched by hash
 )
 
 // A shelf answers questions of others from what this node holds itself. It is safe for concurrent use.
@@ -154,6 +155,9 @@ func (s *shelf) say(st network.Stream, a *answer) error {
 	frame, err := encodeMessage(a, maxAnswer)
 	if err != nil {
 		return err
+	}
+	if data := len(a.Record) + len(a.TD); data > 0 {
+		s.meter.charge(st.Conn().RemotePeer(), float64(data)/questionBytes, time.Now())
 	}
 	_, err = st.Write(frame)
 	return err

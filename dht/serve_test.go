@@ -278,6 +278,10 @@ func TestPublicNodeProvidesNothingPrivate(t *testing.T) {
 		a := net.add(nil, public)
 		b := net.add(a, public)
 		joined(t, []*node{a, b})
+		hosts := []td.Host{{Node: testSigner(t, 90).DID(), Addrs: []string{"/ip4/10.0.0.1/tcp/1", "/ip4/93.184.216.34/tcp/1"}}}
+		if got := a.hostsOf(&td.Record{Hosts: hosts}); len(got) != 1 || len(got[0].Addrs) != 1 {
+			t.Errorf("a record leads to %v", got)
+		}
 		s := b.thing(t, "Hidden", 1, "urn:hidden")
 		if _, err := b.Provide(t.Context(), b.record(t, s)); !errors.Is(err, ErrNoReplicas) {
 			t.Errorf("got %v, want that nobody was told", err)

@@ -115,7 +115,7 @@ func (d *Directory) forkLocked(e *entry, cur, r *td.Record) error {
 }
 
 func (d *Directory) rolledBackLocked(e *entry, r *td.Record, why string) error {
-	return interact.Errorf(interact.RolledBack, "lmosd show "+exactRef(r),
+	return interact.Errorf(interact.RolledBack, "lmosd show "+interact.Quote(exactRef(r)),
 		"%s of %s: %s (seq %d, known %d)", r.Thing, r.Owner.Short(), why, r.Seq, e.seq)
 }
 
@@ -166,7 +166,7 @@ func (d *Directory) fullLocked(e *entry, desc *td.Description) string {
 		return fmt.Sprintf("%d descriptions of its owner are kept already", d.opts.PerOwner)
 	case more > 0 && d.weight+more > d.opts.Bytes:
 		return fmt.Sprintf("descriptions take %d bytes of memory already", d.weight)
-	case more > 0 && d.weights[owner]+more > d.opts.Bytes/8:
+	case more > 0 && d.weights[owner]+more > d.opts.share():
 		return fmt.Sprintf("descriptions of its owner take %d bytes of memory already", d.weights[owner])
 	}
 	return ""

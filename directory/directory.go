@@ -48,8 +48,9 @@ type Options struct {
 	Max int
 	// PerOwner is how many of them one owner may have; zero means 4096.
 	PerOwner int
-	// Bytes is about how much memory the descriptions of others may take; one owner's, an eighth of it. A TD of 128 kB that
-	// travels in 600 bytes can take some MB. Zero means 32 kB for each of Max, and 32 MiB at least.
+	// Bytes is about how much memory the descriptions of others may take; one owner's, as large a part of it as PerOwner is of
+	// Max, or 32 MiB. A TD of 128 kB that travels in 600 bytes can take some MB. Zero means 32 kB for each of Max, and 32 MiB
+	// at least.
 	Bytes int
 	// Log may be nil.
 	Log *slog.Logger
@@ -72,6 +73,8 @@ type Directory struct {
 	reach reach
 	fetch fetcher
 	queue chan *td.Signed // of Offer
+	// queued is how many bytes of TDs are in the queue.
+	queued atomic.Int64
 	// pending counts the goroutines of Run that complete an offer.
 	pending atomic.Int64
 	wake    chan struct{} // the next expiry has changed
@@ -131,12 +134,18 @@ func (o *Options) complete() {
 		o.PerOwner = 4096
 	}
 	if o.Bytes <= 0 {
-		o.Bytes = max(o.Max*32_000, 32<<20)
+		o.Bytes = max(o.Max*32_000, leastBytes)
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 }
+
+// leastBytes leaves room for a few large things where Max is small.
+const leastBytes = 32 << 20
+
+// share returns how much memory the descriptions of one owner may take.
+func (o *Options) share() int { return min(o.Bytes, max(o.Bytes/o.Max*o.PerOwner, leastBytes)) }
 
 // Run expires, learns what was offered, and writes to the store, until ctx ends. It returns after the last of its
 // goroutines, with the error of the last write if that failed.

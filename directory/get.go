@@ -61,7 +61,7 @@ func pick(r td.Ref, found []*td.Description) (*td.Description, error) {
 	}
 	refs := make([]string, len(found))
 	for i, desc := range found {
-		refs[i] = desc.Ref()
+		refs[i] = interact.Quote(desc.Ref())
 	}
 	slices.Sort(refs)
 	hint := "use one of " + strings.Join(refs[:min(len(refs), 8)], ", ")
@@ -149,7 +149,7 @@ func (d *Directory) withdrawn(r td.Ref) error {
 	case last == nil:
 		return nil
 	case last.Kind == td.KindMoved:
-		return interact.Errorf(interact.Withdrawn, "lmosd show "+last.Thing+"@"+string(last.Successor),
+		return interact.Errorf(interact.Withdrawn, "lmosd show "+interact.Quote(last.Thing+"@"+string(last.Successor)),
 			"%s has moved to %s at %s", last.Thing, last.Successor, stamp(last.Issued))
 	}
 	return interact.Errorf(interact.Withdrawn, "lmosd find", "%s was withdrawn by its owner %s at %s",
@@ -230,7 +230,7 @@ func (d *Directory) inquireOwner(ctx context.Context, owner did.DID, thing strin
 func (d *Directory) notFound(r td.Ref, failed error) error {
 	hint := "lmosd find"
 	if near := d.near(r.Name); near != "" {
-		hint = "lmosd show " + near
+		hint = "lmosd show " + interact.Quote(near)
 	}
 	title := fmt.Sprintf("no agent matches %q", r)
 	if failed != nil {
@@ -255,7 +255,7 @@ func (d *Directory) Locate(ctx context.Context, ref string) (interact.Thing, err
 		t = d.opts.Bind(desc)
 	}
 	if t == nil {
-		return nil, interact.Errorf(interact.Unreachable, "lmosd show "+desc.Ref(),
+		return nil, interact.Errorf(interact.Unreachable, "lmosd show "+interact.Quote(desc.Ref()),
 			"no binding of this node reaches %s", desc.Record.Thing)
 	}
 	d.mu.Lock()

@@ -17,11 +17,18 @@ var (
 	errUnfetched = errors.New("no TD")
 )
 
+// maxQueued bounds the TDs that wait in the queue, in bytes; records are small.
+const maxQueued = 16 << 20
+
 // Offer takes what gossip brings: a record, perhaps without its TD. It never blocks. While [Directory.Run] runs, what
 // is offered is verified, its TD is fetched if it is nowhere here, and it is learned; what is invalid, known, or
 // cannot be fetched is counted and otherwise forgotten: the next record of the thing tries again. When more comes than
 // can be verified, the oldest of it goes.
 func (d *Directory) Offer(s *td.Signed) {
+	if d.queued.Add(int64(len(s.TD))) > maxQueued {
+		d.queued.Add(-int64(len(s.TD)))
+		s = &td.Signed{Record: s.Record} // its TD can be fetched
+	}
 	for {
 		select {
 		case d.queue <- s:
@@ -29,7 +36,8 @@ func (d *Directory) Offer(s *td.Signed) {
 		default:
 		}
 		select {
-		case <-d.queue:
+		case oldest := <-d.queue:
+			d.queued.Add(-int64(len(oldest.TD)))
 			d.count.dropped.Add(1)
 		default:
 		}
@@ -43,6 +51,7 @@ func (d *Directory) learn(ctx context.Context, g *sync.WaitGroup) {
 		case <-ctx.Done():
 			return
 		case s := <-d.queue:
+			d.queued.Add(-int64(len(s.TD)))
 			desc, r, err := d.open(ctx, s)
 			if !errors.Is(err, td.ErrNoTD) {
 				d.accept(desc, err)
@@ -85,13 +94,13 @@ func (d *Directory) open(ctx context.Context, s *td.Signed) (*td.Description, *t
 	if d.knows(r) {
 		return nil, r, errKnown
 	}
-	desc, err := s.Verify(ctx, d.opts.Verifier, now)
-	if errors.Is(err, td.ErrNoTD) {
-		// Most records are refreshes: the TD is the one that we have.
-		if body, ok := d.Body(r.Hash); ok {
-			desc, err = (&td.Signed{Record: s.Record, TD: body}).Verify(ctx, d.opts.Verifier, now)
+	if known, ok := d.one(r.Owner, r.Thing); ok && r.Kind == td.KindTD && known.Record.Hash == r.Hash {
+		// Most records are refreshes: the TD is the one that we have, and was verified.
+		if fresh, err := known.Refresh(d.opts.Verifier, s.Record, now); err == nil {
+			return fresh, r, nil
 		}
 	}
+	desc, err := s.Verify(ctx, d.opts.Verifier, now)
 	if err != nil && !errors.Is(err, td.ErrNoTD) {
 		d.count.invalid.Add(1)
 	}

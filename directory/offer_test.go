@@ -66,6 +66,31 @@ func TestOffer(t *testing.T) {
 	})
 }
 
+// A refresh costs a signature: the TD is neither verified nor held again.
+func TestRefreshKeepsTheThing(t *testing.T) {
+	t.Parallel()
+	first := weather(t, 1).signed(t, 1)
+	d := filled(t, Options{}, described(t, first))
+	before, err := d.Get(t.Context(), "urn:example:weather")
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := td.Renew(before, key(t, 1), td.Lease{Seq: 2, Now: time.Now(), Lifetime: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []*td.Signed{second, bare(t, second)} {
+		desc, _, err := d.open(t.Context(), s)
+		if err != nil || desc.Thing != before.Thing || desc.Record.Seq != 2 {
+			t.Errorf("got %+v, %v", desc, err)
+		}
+	}
+	stranger := weather(t, 2).signed(t, 3)
+	if desc, _, err := d.open(t.Context(), stranger); err != nil || desc.Thing == before.Thing {
+		t.Errorf("a stranger's thing: got %+v, %v", desc, err)
+	}
+}
+
 func TestOfferNeverBlocks(t *testing.T) {
 	t.Parallel()
 	d := openDirectory(t, Options{}) // nobody runs it
@@ -77,6 +102,22 @@ func TestOfferNeverBlocks(t *testing.T) {
 	}
 	if first := <-d.queue; string(first.Record) != "10" {
 		t.Errorf("the first is %s: the oldest should go", first.Record)
+	}
+}
+
+// A peer that answers with many large TDs fills no memory: what the queue has no room for is fetched later.
+func TestQueueBoundsTDs(t *testing.T) {
+	t.Parallel()
+	d := openDirectory(t, Options{}) // nobody runs it
+	for range 2 * cap(d.queue) {
+		d.Offer(&td.Signed{Record: []byte("x"), TD: make([]byte, td.MaxTD)})
+	}
+	held := 0
+	for range cap(d.queue) {
+		held += len((<-d.queue).TD)
+	}
+	if held > maxQueued || int64(held) != d.queued.Load() {
+		t.Errorf("%d bytes of TDs are queued, %d are counted; want at most %d", held, d.queued.Load(), maxQueued)
 	}
 }
 

@@ -16,12 +16,16 @@ func (g *Gateway) Inside() *Client {
 // inside carries requests to a gateway as function calls.
 type inside struct{ g *Gateway }
 
-// RoundTrip answers with everything that the handler wrote. It returns when the handler has.
+// RoundTrip answers with everything that the handler wrote. It returns when the handler has; once the gateway is closed its
+// context is cancelled.
 func (t inside) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err := req.Context().Err(); err != nil {
 		return nil, err
 	}
-	r := req.Clone(context.WithValue(req.Context(), trustedKey{}, true))
+	ctx, cancel := context.WithCancel(req.Context())
+	defer cancel()
+	defer context.AfterFunc(t.g.alive, cancel)() // A drain ends it, as it ends requests that came by a connection.
+	r := req.Clone(context.WithValue(ctx, trustedKey{}, true))
 	r.RequestURI, r.RemoteAddr, r.Host = req.URL.RequestURI(), "@", req.URL.Host
 	r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/1.1", 1, 1
 	if r.Body == nil {

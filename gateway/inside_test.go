@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"context"
+	"errors"
 	"testing"
 
 	"github.com/lmosd/lmosd/interact"
@@ -27,5 +29,30 @@ func TestInsideAsksWithoutListening(t *testing.T) {
 	}
 	if _, err := c.Unpublish(t.Context(), "nobody-of-that-name"); interact.AsError(err) == nil || interact.AsError(err).Code == interact.Unauthenticated {
 		t.Errorf("withdrawing gave %v, want the rights of an administrator", err)
+	}
+}
+
+func TestInsideEndsWithTheGateway(t *testing.T) {
+	t.Parallel()
+	mesh, node := newHeldMesh(), newFake(describe("urn:x:weather", "Weather", owner1))
+	node.mesh = mesh.Do
+	g, err := New(Options{Node: node, Listen: None})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, _, err := g.Inside().Call(t.Context(), "urn:x:weather", "ask", interact.JSON, []byte(`{"held":1}`))
+		done <- err
+	}()
+	<-mesh.started
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-mesh.ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("the call ended with %v for the mesh, want it cancelled", err)
+	}
+	if err := <-done; interact.AsError(err).Code != interact.Cancelled {
+		t.Errorf("the caller got %v, want %v", err, interact.Cancelled)
 	}
 }

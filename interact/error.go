@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/lmosd/lmosd/td"
 )
@@ -177,6 +178,18 @@ func (e *Error) Unwrap() error { return e.Err }
 // it is said once.
 func Errorf(c Code, hint, format string, args ...any) *Error {
 	return &Error{Code: c, Title: fmt.Sprintf(format, args...), Hint: hint}
+}
+
+// Quote returns text as one word of a shell, for a hint that is a command: an id may be any URI, and its owner a stranger
+// who would like to see "urn:x;reboot" pasted.
+func Quote(text string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.:/@%+=", r)
+	}
+	if text != "" && strings.IndexFunc(text, func(r rune) bool { return !plain(r) }) < 0 {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
 // AsError returns err as an [*Error]: itself if it wraps one, [Cancelled] or [Timeout] for a context's error, [NotJSON],

@@ -192,3 +192,18 @@ func TestAsError(t *testing.T) {
 		}
 	}
 }
+
+func TestQuote(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"urn:x:weather@z6Mk": "urn:x:weather@z6Mk",
+		"urn:x;reboot;#":     "'urn:x;reboot;#'",
+		"it's $(here)":       `'it'\''s $(here)'`,
+		"":                   "''",
+		"wetter-köln":        "'wetter-köln'",
+	} {
+		if got := Quote(text); got != want {
+			t.Errorf("%q: got %s, want %s", text, got, want)
+		}
+	}
+}

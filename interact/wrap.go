@@ -111,35 +111,31 @@ func Check(d *td.Thing, m *Message) error {
 		if a == nil {
 			return noAffordance(d, "action", m.Name, slices.Collect(maps.Keys(d.Actions)))
 		}
-		return checkData(a.Input, a.URIVariables, m)
+		return checkData(d, &a.Affordance, a.Input, m)
 	case ReadProperty, ObserveProperty, WriteProperty:
 		p := d.Properties[m.Name]
 		switch {
 		case p == nil:
 			return noAffordance(d, "property", m.Name, slices.Collect(maps.Keys(d.Properties)))
 		case m.Type == WriteProperty && p.ReadOnly:
-			return Errorf(NotAllowed, "read it: lmosd read "+d.Name()+" "+m.Name, "property %s of %s is read-only", m.Name, d.Name())
+			return Errorf(NotAllowed, "read it: lmosd read "+Quote(d.Name())+" "+Quote(m.Name), "property %s of %s is read-only", m.Name, d.Name())
 		case m.Type != WriteProperty && p.WriteOnly:
-			return Errorf(NotAllowed, "write it: lmosd write "+d.Name()+" "+m.Name+" VALUE", "property %s of %s is write-only", m.Name, d.Name())
+			return Errorf(NotAllowed, "write it: lmosd write "+Quote(d.Name())+" "+Quote(m.Name)+" VALUE", "property %s of %s is write-only", m.Name, d.Name())
 		case m.Type == WriteProperty:
-			return checkData(p.Schema, p.URIVariables, m)
+			return checkData(d, &p.Affordance, p.Schema, m)
 		}
 	}
 	return nil
 }
 
-// checkData checks JSON data against a schema. Data of other media types has no schema; with variables in the address, the
-// binding takes the input apart and checks the parts.
-func checkData(s *td.Schema, vars map[string]*td.Schema, m *Message) error {
-	if s == nil || len(vars) > 0 || !strings.Contains(m.Media(), "json") {
+// checkData checks JSON data against a schema. Data of other media types has no schema. With variables in the address, or a
+// secret in the body, the binding at the agent takes the input apart or adds to it, and checks the parts.
+func checkData(d *td.Thing, a *td.Affordance, s *td.Schema, m *Message) error {
+	if s == nil || len(a.URIVariables) > 0 || hidesMember(d, a) || !td.IsJSON(m.ContentType) {
 		return nil
 	}
 	if len(m.Data) == 0 {
-		if len(s.Check(map[string]any{})) == 0 {
-			return nil // An object whose members are all optional may be left out.
-		}
-		return &Error{Code: Invalid, Title: "the input is missing", Hint: "see what it takes: lmosd show " + m.Thing,
-			Issues: []td.Issue{{Reason: "a value is needed here"}}}
+		return checkAbsent(s, m)
 	}
 	v, err := jcs.Decode(m.Data, len(m.Data))
 	if err != nil {
@@ -147,9 +143,31 @@ func checkData(s *td.Schema, vars map[string]*td.Schema, m *Message) error {
 	}
 	if issues := s.Check(v); len(issues) > 0 {
 		return &Error{Code: Invalid, Title: "the input does not fit the schema of " + m.Name,
-			Hint: "see what it takes: lmosd show " + m.Thing, Issues: issues}
+			Hint: "see what it takes: lmosd show " + Quote(m.Thing), Issues: issues}
 	}
 	return nil
+}
+
+// checkAbsent says whether no data will do. An action may be asked without input if that can be anything, or an object whose
+// members are all optional.
+func checkAbsent(s *td.Schema, m *Message) error {
+	if m.Type == InvokeAction && (s.Type() == "" || s.Type() == "object" && len(s.Check(map[string]any{})) == 0) {
+		return nil
+	}
+	return &Error{Code: Invalid, Title: "the input is missing", Hint: "see what it takes: lmosd show " + Quote(m.Thing),
+		Issues: []td.Issue{{Reason: "a value is needed here"}}}
+}
+
+// hidesMember reports whether a security scheme puts a member into the body that the consumer does not know (TD 1.1 §5.3.3).
+func hidesMember(d *td.Thing, a *td.Affordance) bool {
+	for i := range a.Forms {
+		for _, name := range a.Forms[i].Security {
+			if s := d.SecurityDefs[name]; s != nil && s.In == "body" {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func noAffordance(d *td.Thing, kind, name string, have []string) error {

@@ -87,8 +87,10 @@ func TestNamed(t *testing.T) {
 // lamp has an affordance of each kind that Check tells apart.
 const lamp = `{
 	"@context": "https://www.w3.org/2022/wot/td/v1.1", "id": "urn:example:lamp", "title": "Lamp",
-	"securityDefinitions": {"nosec": {"scheme": "nosec"}}, "security": "nosec",
+	"securityDefinitions": {"nosec": {"scheme": "nosec"}, "pin_sc": {"scheme": "apikey", "in": "body", "name": "pin"}},
+	"security": "nosec",
 	"properties": {
+		"mode": {"forms": [{"href": "http://lamp/mode"}]},
 		"level": {"type": "integer", "minimum": 0, "maximum": 100, "forms": [{"href": "http://lamp/level"}]},
 		"power": {"type": "number", "readOnly": true, "forms": [{"href": "http://lamp/power"}]},
 		"pin": {"type": "string", "writeOnly": true, "forms": [{"href": "http://lamp/pin"}]}
@@ -98,6 +100,9 @@ const lamp = `{
 			"forms": [{"href": "http://lamp/fade"}]},
 		"blink": {"input": {"type": "object", "properties": {"times": {"type": "integer"}}}, "forms": [{"href": "http://lamp/blink"}]},
 		"reset": {"forms": [{"href": "http://lamp/reset"}]},
+		"unlock": {"input": {"type": "object", "properties": {"pin": {"type": "string"}}, "required": ["pin"]},
+			"forms": [{"href": "http://lamp/unlock", "security": "pin_sc"}]},
+		"scene": {"input": {"oneOf": [{"type": "string"}, {"type": "integer"}]}, "forms": [{"href": "http://lamp/scene"}]},
 		"find": {"uriVariables": {"q": {"type": "string"}}, "input": {"type": "string"}, "forms": [{"href": "http://lamp/find{?q}"}]}
 	}
 }`
@@ -128,7 +133,11 @@ func TestCheck(t *testing.T) {
 		"JSON by another name":             {InvokeAction, "fade", "application/ld+json", `{}`, Invalid, ""},
 		"variables are checked elsewhere":  {InvokeAction, "find", "", `{"q": "x"}`, 0, ""},
 		"no such action":                   {InvokeAction, "explode", "", "", NoAffordance, "blink, fade, find, reset"},
-		"no such property":                 {ReadProperty, "levels", "", "", NoAffordance, "properties level, pin, power"},
+		"a secret that the host adds":      {InvokeAction, "unlock", "", `{}`, 0, ""},
+		"no input that may be anything":    {InvokeAction, "scene", "", "", 0, ""},
+		"lines of JSON are no JSON":        {InvokeAction, "fade", "application/x-ndjson", "1\n2", 0, ""},
+		"write nothing":                    {WriteProperty, "mode", "", "", Invalid, "missing"},
+		"no such property":                 {ReadProperty, "levels", "", "", NoAffordance, "properties level, mode, pin, power"},
 		"read":                             {ReadProperty, "level", "", "", 0, ""},
 		"observe":                          {ObserveProperty, "level", "", "", 0, ""},
 		"write":                            {WriteProperty, "level", "", "50", 0, ""},

@@ -60,7 +60,8 @@ type libp2pHost struct {
 func (h *libp2pHost) Close() error {
 	var errs []error
 	if h.BasicHost != nil { // It was made to the end.
-		errs = append(errs, h.BasicHost.Close())
+		// The network first: the host would wait five seconds for a push to a peer that died and was not missed yet.
+		errs = append(errs, h.Network().Close(), h.BasicHost.Close())
 	}
 	for i := len(h.closers) - 1; i >= 0; i-- {
 		errs = append(errs, h.closers[i]())
@@ -79,12 +80,17 @@ func NewHost(o Options) (host.Host, error) {
 		return nil, err
 	}
 	o.Metrics = gateway.NewMetrics()
-	return newHost(&o, &gater{loopback: o.Loopback})
+	h, err := newHost(&o, &gater{loopback: o.Loopback})
+	if err != nil {
+		return nil, err
+	}
+	h.Start()
+	return h, nil
 }
 
 // newHost makes the host: QUIC first, then TCP with TLS (which carries the post-quantum exchange) before Noise. It does not
-// listen yet: handlers come before the first peer.
-func newHost(o *Options, g *gater) (_ host.Host, err error) {
+// listen yet: handlers come before the first peer, and Start after the last address, or the host would not know them at once.
+func newHost(o *Options, g *gater) (_ *libp2pHost, err error) {
 	told, err := announced(o)
 	if err != nil {
 		return nil, err
@@ -131,7 +137,7 @@ func (h *libp2pHost) network(priv crypto.PrivKey, bus event.Bus, rm network.Reso
 		return nil, err
 	}
 	h.closers = append(h.closers, reuse.Close)
-	opts = append(opts, swarm.WithConnectionGater(g), swarm.WithResourceManager(rm))
+	opts = append([]swarm.Option{swarm.WithConnectionGater(g), swarm.WithResourceManager(rm), swarm.WithDialRanker(rankDials)}, opts...)
 	s, err := swarm.NewSwarm(id, book, bus, opts...)
 	if err != nil {
 		return nil, err
@@ -149,7 +155,13 @@ func addTransports(s *swarm.Swarm, priv crypto.PrivKey, reuse *quicreuse.ConnMan
 	if err != nil {
 		return err
 	}
-	t, err := tcp.NewTCPTransport(up, rm, nil)
+	var opts []tcp.Option
+	if !o.NAT.Relay {
+		// Dialling from the listening port serves hole punching only. Without it a redial never meets what the kernel still
+		// remembers of the last connection, and a dead peer's port refuses at once.
+		opts = append(opts, tcp.DisableReuseport())
+	}
+	t, err := tcp.NewTCPTransport(up, rm, nil, opts...)
 	if err != nil {
 		return err
 	}
@@ -244,7 +256,6 @@ func (h *libp2pHost) assemble(net *swarm.Swarm, bus event.Bus, o *Options, priv 
 			return err
 		}
 	}
-	h.Start()
 	return nil
 }
 

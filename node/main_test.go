@@ -161,7 +161,7 @@ func knows(t testing.TB, n *running, ref string) {
 // has reports whether a node's directory has the thing, and asks nobody.
 func has(n *running, ref string) bool {
 	for d := range n.Known() {
-		if d.Ref() == ref || d.ID == ref || d.Name() == ref {
+		if d.Ref() == ref || d.ID == ref {
 			return true
 		}
 	}

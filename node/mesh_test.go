@@ -1,20 +1,422 @@
 package node
 
 import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/did/proof"
+	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/policy"
+	"github.com/lmosd/lmosd/td"
 )
+
+var byCapability = td.Query{Capability: []string{"urn:example:tool"}}
+
+// found returns what a node finds by capability.
+func found(t testing.TB, n *running) []gateway.Agent {
+	t.Helper()
+	list, err := n.Client().Find(t.Context(), byCapability, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list.Items
+}
 
 func TestFromPublishToWithdrawal(t *testing.T) {
 	t.Parallel()
 	nodes := connected(t, 2)
-	a := newAgent(t)
 	host, caller := nodes[0], nodes[1].Client()
-	ref := publish(t, host, toolAt("Echo", "", a.url))
+	ref := publish(t, host, toolAt("Echo", "", newAgent(t).url))
 	knows(t, nodes[1], ref)
+	if list := found(t, nodes[1]); len(list) != 1 || list[0].Ref != ref || list[0].Local || !list[0].Reachable || list[0].Hosts[0] != host.DID() {
+		t.Errorf("found %+v, want the thing on the other node", list)
+	}
+	if list := found(t, host); len(list) != 1 || !list[0].Local || !list[0].Reachable {
+		t.Errorf("the host finds %+v, want its own thing", list)
+	}
 	out, media, err := caller.Call(t.Context(), "echo", "echo", interact.JSON, []byte(`"hello"`))
 	if err != nil || string(out) != `"hello"` || media != interact.JSON {
 		t.Errorf("the call gives %s (%s), %v; want the same text", out, media, err)
+	}
+	if err := caller.Write(t.Context(), ref, "state", "", []byte(`"written"`)); err != nil {
+		t.Error(err)
+	}
+	if out, _, err := caller.Read(t.Context(), ref, "state"); err != nil || string(out) != `"written"` {
+		t.Errorf("the property is %s, %v; want what was written", out, err)
+	}
+	if out, _, err := caller.Read(t.Context(), ref, ""); err != nil || !jsonEqual(out, `{"state":"written","version":"1"}`) {
+		t.Errorf("all properties are %s, %v", out, err)
+	}
+	p, err := host.Client().Unpublish(t.Context(), "echo")
+	if err != nil || !p.Withdrawn || p.Ref != ref || p.GossipPeers != 1 {
+		t.Errorf("got %+v, %v; want it withdrawn and told", p, err)
+	}
+	until(t, "the thing is gone", func() bool { return len(found(t, nodes[1])) == 0 })
+	_, _, err = caller.Call(t.Context(), ref, "echo", interact.JSON, []byte(`"hello"`))
+	wantCode(t, err, interact.Withdrawn)
+	_, err = host.Client().Unpublish(t.Context(), ref)
+	wantCode(t, err, interact.Withdrawn)
+}
+
+func jsonEqual(a []byte, b string) bool {
+	var x, y map[string]any
+	if json.Unmarshal(a, &x) != nil || json.Unmarshal([]byte(b), &y) != nil || len(x) != len(y) {
+		return false
+	}
+	for k, v := range x {
+		if y[k] != v {
+			return false
+		}
+	}
+	return true
+}
+
+// who is an agent in the process of its node that says who asked.
+var who = interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
+	from, err := json.Marshal(m.From)
+	r := m.Reply(interact.ActionStatus, interact.JSON, from)
+	r.Status = interact.StatusCompleted
+	return r, err
+})
+
+func TestTheAgentLearnsWhoAsks(t *testing.T) {
+	t.Parallel()
+	nodes := connected(t, 2)
+	p, err := nodes[0].Offer(t.Context(), tool("Who", ""), who)
+	if err != nil {
+		t.Fatal(err)
+	}
+	knows(t, nodes[1], p.Ref)
+	for i, want := range map[int]did.DID{1: nodes[1].DID(), 0: ""} {
+		out, _, err := nodes[i].Client().Call(t.Context(), p.Ref, "echo", interact.JSON, []byte(`"x"`))
+		if err != nil || string(out) != `"`+string(want)+`"` {
+			t.Errorf("asked by node %d the agent hears %s, %v; want %q", i, out, err, want)
+		}
+	}
+	_, _, err = nodes[1].Client().Call(t.Context(), p.Ref, "echo", interact.JSON, []byte(`7`))
+	if e := wantCode(t, err, interact.Invalid); len(e.Issues) == 0 || e.Remote {
+		t.Errorf("input outside of the schema: %+v; want the issue, found by the caller's own node", e)
+	}
+	forged := &interact.Message{Type: interact.InvokeAction, Thing: p.Ref, Name: "echo", Data: []byte(`"x"`), From: "did:key:zForged"}
+	r, err := interact.Ask(t.Context(), nodes[1].streams.Thing(nodes[0].hosts()), forged)
+	if err != nil || string(r.Data) != `"`+string(nodes[1].DID())+`"` {
+		t.Errorf("with a forged sender the agent hears %+v, %v; want whom the connection proved", r, err)
+	}
+}
+
+func TestWhatIsOfferedInProcessIsChecked(t *testing.T) {
+	t.Parallel()
+	n := opened(t, Options{})
+	if _, err := n.Offer(t.Context(), []byte(`{"title":"a"}`), who); codeOf(err) != interact.BadTD {
+		t.Errorf("a bad TD gives %v, want %v", err, interact.BadTD)
+	}
+	p, err := n.Offer(t.Context(), tool("Who", ""), who)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = interact.Ask(t.Context(), n.Mesh(), &interact.Message{Type: interact.InvokeAction, Thing: p.Ref, Name: "echo", Data: []byte(`7`)})
+	wantCode(t, err, interact.Invalid)
+}
+
+func TestANodeRelaysForNobody(t *testing.T) {
+	t.Parallel()
+	nodes := connected(t, 3)
+	ref := publish(t, nodes[2], toolAt("Echo", "", newAgent(t).url))
+	knows(t, nodes[1], ref)
+	if _, _, err := nodes[1].Client().Call(t.Context(), ref, "echo", interact.JSON, []byte(`"x"`)); err != nil {
+		t.Fatalf("the node in the middle cannot ask itself: %v", err)
+	}
+	for _, name := range []string{ref, "echo"} {
+		m := &interact.Message{Type: interact.InvokeAction, Thing: name, Name: "echo", Data: []byte(`"x"`)}
+		_, err := interact.Ask(t.Context(), nodes[0].streams.Thing(nodes[1].Node.hosts()), m)
+		if e := wantCode(t, err, interact.NotFound); !e.Remote {
+			t.Errorf("%v was inferred here, want the answer of the node in the middle", e)
+		}
+	}
+}
+
+// TestARecordThatNamesThisNodeLeadsNowhere: a stranger signs a TD whose forms point into a network that only this node
+// reaches, and says that this node is its host.
+func TestARecordThatNamesThisNodeLeadsNowhere(t *testing.T) {
+	t.Parallel()
+	var hits atomic.Int32
+	secret := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { hits.Add(1) }))
+	defer secret.Close()
+	nodes := connected(t, 2)
+	stranger := newDesk(t)
+	stranger.hosts = nodes[0].hosts
+	of, _, err := stranger.offers.publish(t.Context(), toolAt("Trap", "urn:x:trap", secret.URL), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range nodes {
+		n.dir.Offer(of.Signed)
+		knows(t, n, of.desc.Ref())
+	}
+	_, _, err = nodes[0].Client().Call(t.Context(), of.desc.Ref(), "echo", interact.JSON, []byte(`"x"`))
+	wantCode(t, err, interact.Unreachable)
+	_, _, err = nodes[1].Client().Call(t.Context(), of.desc.Ref(), "echo", interact.JSON, []byte(`"x"`))
+	if e := wantCode(t, err, interact.NotFound); !e.Remote {
+		t.Errorf("%v, want the answer of the node that is said to be the host", e)
+	}
+	if found(t, nodes[0])[0].Local {
+		t.Error("the stranger's thing counts as this node's")
+	}
+	if n := hits.Load(); n != 0 {
+		t.Errorf("the address inside was asked %d times", n)
+	}
+	_, err = nodes[0].Client().Unpublish(t.Context(), "trap")
+	wantCode(t, err, interact.Forbidden)
+}
+
+func TestOnlyTheHostWithdraws(t *testing.T) {
+	t.Parallel()
+	nodes := connected(t, 2)
+	ref := publish(t, nodes[0], tool("Echo", ""))
+	knows(t, nodes[1], ref)
+	_, err := nodes[1].Client().Unpublish(t.Context(), "echo")
+	if e := wantCode(t, err, interact.Forbidden); !strings.Contains(e.Hint, string(nodes[0].DID())) {
+		t.Errorf("the hint %q does not say where it can be done", e.Hint)
+	}
+	homeless := newDesk(t)
+	homeless.hosts = func() []td.Host { return nil }
+	nodes[1].dir.Offer(homeless.publish("Cloud", "urn:x:cloud").Signed)
+	knows(t, nodes[1], "urn:x:cloud")
+	_, err = nodes[1].Client().Unpublish(t.Context(), "cloud")
+	if e := wantCode(t, err, interact.Forbidden); !strings.Contains(e.Hint, string(homeless.signer.DID())) {
+		t.Errorf("the hint %q does not say whose it is", e.Hint)
+	}
+	_, err = nodes[1].Client().Unpublish(t.Context(), "nothing")
+	wantCode(t, err, interact.NotFound)
+}
+
+func TestNamesThatFitNoneOrMany(t *testing.T) {
+	t.Parallel()
+	nodes := connected(t, 3)
+	base := newAgent(t).url
+	refs := []string{publish(t, nodes[0], toolAt("Clock", "", base)), publish(t, nodes[1], toolAt("Clock", "", base))}
+	for _, ref := range refs {
+		knows(t, nodes[1], ref)
+		knows(t, nodes[2], ref)
+	}
+	ask := func(n *running, name string) error {
+		_, _, err := n.Client().Call(t.Context(), name, "echo", interact.JSON, []byte(`"x"`))
+		return err
+	}
+	e := wantCode(t, ask(nodes[2], "clock"), interact.Ambiguous)
+	for _, ref := range refs {
+		if !strings.Contains(e.Hint, ref) {
+			t.Errorf("the hint %q does not list %s", e.Hint, ref)
+		}
+	}
+	if err := ask(nodes[1], "clock"); err != nil {
+		t.Errorf("where one of the two is offered, its name fails: %v", err)
+	}
+	if e := wantCode(t, ask(nodes[2], "clok"), interact.NotFound); !strings.Contains(e.Hint, "clock") {
+		t.Errorf("the hint %q does not say what may have been meant", e.Hint)
+	}
+}
+
+func TestWhoIsDeniedIsNotConnected(t *testing.T) {
+	t.Parallel()
+	caller := start(t, quiet())
+	for name, rules := range map[string]policy.Rules{
+		"denied":            {Deny: []did.DID{caller.DID()}},
+		"not on the list":   {Mode: policy.Allowlist},
+		"denied and listed": {Mode: policy.Allowlist, Allow: []did.DID{caller.DID()}, Deny: []did.DID{caller.DID()}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := quiet()
+			o.Policy = rules
+			host := start(t, o)
+			addr := host.Addrs()[0]
+			if err := caller.Client().Connect(t.Context(), addr); err == nil {
+				// The caller may believe for a moment that it is connected; the host has cut it off.
+				until(t, "the host has cut the caller off", func() bool { return len(host.Peers()) == 0 })
+			} else {
+				wantCode(t, err, interact.Unreachable)
+			}
+			wantCode(t, host.Client().Connect(t.Context(), caller.Addrs()[0]), interact.Unreachable)
+			if len(host.Peers()) != 0 {
+				t.Errorf("the host is connected with %v", host.Peers())
+			}
+		})
+	}
+	listed := quiet()
+	listed.Policy = policy.Rules{Mode: policy.Allowlist, Allow: []did.DID{caller.DID()}}
+	connect(t, caller, start(t, listed))
+}
+
+// TestWhoIsDeniedIsRefusedAtTheGate: the host of this node has no gater, as a connection may be older than a rule.
+func TestWhoIsDeniedIsRefusedAtTheGate(t *testing.T) {
+	t.Parallel()
+	caller := start(t, quiet())
+	o := quiet()
+	o.Key = newKey(t)
+	h, err := NewHost(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Network().Listen(addrs(t, "/ip4/127.0.0.1/tcp/0")...); err != nil {
+		t.Fatal(err)
+	}
+	o.Host, o.Policy = h, policy.Rules{Deny: []did.DID{caller.DID()}}
+	host := start(t, o)
+	ref := publish(t, host, toolAt("Echo", "", newAgent(t).url))
+	connect(t, caller, host)
+	if _, err := caller.dir.Add(host.offers.find(ref).desc); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = caller.Client().Call(t.Context(), ref, "echo", interact.JSON, []byte(`"x"`))
+	if e := wantCode(t, err, interact.Forbidden); !e.Remote || !strings.Contains(e.Error(), "trust.deny") {
+		t.Errorf("%v (remote %v) does not name the rule of the host", e, e.Remote)
+	}
+}
+
+func TestALateJoinerLearnsWhatItsNeighbourOffers(t *testing.T) {
+	t.Parallel()
+	host := start(t, quiet())
+	refs := []string{publish(t, host, tool("One", "")), publish(t, host, tool("Two", ""))}
+	late := start(t, quiet())
+	connect(t, late, host)
+	for _, ref := range refs {
+		knows(t, late, ref)
+	}
+	second := start(t, quiet())
+	connect(t, host, second) // it is asked also when it was dialled
+	for _, ref := range refs {
+		knows(t, second, ref)
+	}
+}
+
+func TestALostHostIsUnreachableUntilItIsBack(t *testing.T) {
+	t.Parallel()
+	o := quiet()
+	o.Key = newKey(t)
+	host, watcher := start(t, o), start(t, quiet())
+	a := newAgent(t)
+	ref := publish(t, host, toolAt("Echo", "urn:x:echo", a.url))
+	connect(t, watcher, host)
+	knows(t, watcher, ref)
+	reachable := func(want bool) func() bool {
+		return func() bool { list := found(t, watcher); return len(list) == 1 && list[0].Reachable == want }
+	}
+	until(t, "the thing is reachable", reachable(true))
+	if err := host.stop(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the thing is marked unreachable", reachable(false))
+	_, _, err := watcher.Client().Call(t.Context(), ref, "echo", interact.JSON, []byte(`"x"`))
+	if e := wantCode(t, err, interact.Unreachable); e.Remote {
+		t.Errorf("%v is said to come from the far end", e)
+	}
+	again := start(t, o)
+	publish(t, again, toolAt("Echo", "urn:x:echo", a.url))
+	connect(t, again, watcher)
+	until(t, "the thing is reachable again", reachable(true))
+	until(t, "the thing can be called again", func() bool {
+		_, _, err := watcher.Client().Call(t.Context(), ref, "echo", interact.JSON, []byte(`"x"`))
+		return err == nil
+	})
+}
+
+func TestANodeComesBackWithoutItsBootstrap(t *testing.T) {
+	t.Parallel()
+	a := start(t, quiet())
+	ref := publish(t, a, tool("Echo", ""))
+	o := quiet()
+	o.Dir, o.Bootstrap = t.TempDir(), a.Addrs()
+	b := start(t, o)
+	knows(t, b, ref)
+	if err := b.stop(); err != nil {
+		t.Fatal(err)
+	}
+	o.Bootstrap = nil
+	again := start(t, o)
+	until(t, "the node has found its peer again", func() bool { return len(again.Peers()) == 1 })
+	if p := again.Peers()[0]; p.DID != a.DID() {
+		t.Errorf("connected with %s, want %s", p.DID, a.DID())
+	}
+	knows(t, again, ref)
+}
+
+func TestTheNodeDescribesItself(t *testing.T) {
+	t.Parallel()
+	o := quiet()
+	o.Name, o.HTTP, o.Version = "Front desk", &HTTP{Listen: "127.0.0.1:0"}, "v1.2.3"
+	served, alone := opened(t, o), opened(t, Options{})
+	for _, n := range []*Node{served, alone} {
+		parsed, err := td.Parse(n.Description())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if parsed.ID != string(n.DID()) || parsed.Title != n.opts.Name || !parsed.HasType("agent") || !parsed.HasType("ThingDirectory") ||
+			len(parsed.Warnings) != 0 {
+			t.Errorf("got %+v", parsed)
+		}
+		var doc map[string]any
+		if err := json.Unmarshal(n.Description(), &doc); err != nil {
+			t.Fatal(err)
+		}
+		v, err := proof.Verify(t.Context(), doc, proof.Check{Resolver: did.Keys(), Now: time.Now()})
+		if err != nil || v.Owner != n.DID() {
+			t.Errorf("signed by %+v, %v; want the node", v, err)
+		}
+		things := parsed.Properties["things"]
+		if (things != nil) != (n == served) || things != nil && things.Forms[0].Href != n.API()+"/things" {
+			t.Errorf("with the API at %q the list is %+v", n.API(), things)
+		}
+	}
+	if parsed, _ := td.Parse(served.Description()); parsed.Version != "v1.2.3" {
+		t.Errorf("the version is %s", parsed.Version)
+	}
+}
+
+func TestAKeyOfOnesOwn(t *testing.T) {
+	t.Parallel()
+	key, err := keystore.FromSeed([32]byte{1, 2, 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := quiet()
+	o.Key = key
+	n := opened(t, o)
+	if n.DID() != key.DID() || !strings.HasSuffix(n.Addrs()[0], "/p2p/"+n.host.ID().String()) {
+		t.Errorf("the node is %s at %v", n.DID(), n.Addrs())
+	}
+}
+
+func TestWhoIsCutIsTold(t *testing.T) {
+	t.Parallel()
+	n, err := New(quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.patience = 20 * time.Millisecond
+	host, caller, agent := run(t, n), start(t, quiet()), newGated()
+	connect(t, caller, host)
+	p, err := host.Offer(t.Context(), tool("Echo", ""), agent.thing())
+	if err != nil {
+		t.Fatal(err)
+	}
+	knows(t, caller, p.Ref)
+	done := calling(t, caller, p.Ref)
+	<-agent.asked
+	if err := host.stop(); err != nil {
+		t.Error(err)
+	}
+	// The connection may end before the reason arrives: then the host was lost.
+	if r := <-done; codeOf(r.err) != interact.ShuttingDown && codeOf(r.err) != interact.Unreachable {
+		t.Errorf("the call gives %v, want %v or %v", r.err, interact.ShuttingDown, interact.Unreachable)
 	}
 }

@@ -68,13 +68,14 @@ type Node struct {
 	end      context.CancelFunc
 	work     sync.WaitGroup // what Publish left running
 	draining atomic.Bool
+	patience time.Duration  // with calls of peers that run when the node stops
 	closers  []func() error // in the order of opening
 }
 
 // New opens everything a node needs and listens. On failure it closes, in reverse, what it had opened, and Options.Host.
 // What a user can mend is an [*interact.Error] with a hint.
 func New(o Options) (*Node, error) {
-	n := &Node{opts: o, started: time.Now()}
+	n := &Node{opts: o, started: time.Now(), patience: drainFor}
 	n.life, n.end = context.WithCancel(context.Background())
 	if o.Host != nil {
 		n.onClose(o.Host.Close)
@@ -131,10 +132,12 @@ func (n *Node) openNetwork() (err error) {
 		n.opts.Metrics = n.metrics
 	}
 	if n.host = n.opts.Host; n.host == nil {
-		if n.host, err = newHost(&n.opts, &gater{admits: n.policy.Admits, loopback: n.opts.Loopback}); err != nil {
+		h, err := newHost(&n.opts, &gater{admits: n.policy.Admits, loopback: n.opts.Loopback})
+		if err != nil {
 			return err
 		}
-		n.onClose(n.host.Close)
+		n.onClose(h.Close)
+		n.host = h
 	}
 	if n.host.ID() != peer.ID(n.key.Peer()) {
 		return fmt.Errorf("the host is %s and the key that of %s", n.host.ID(), n.key.DID())
@@ -152,7 +155,7 @@ func (n *Node) openMesh() error {
 	n.agents = rest.NewClient(rest.Options{Credentials: creds, Log: n.log})
 	n.onClose(func() error { n.agents.Close(); return nil })
 
-	n.streams = stream.New(n.host, stream.Options{Log: n.log, MaxPerPeer: n.opts.Limits.Streams, Reach: n.reached})
+	n.streams = stream.New(n.host, stream.Options{Log: n.log, DialTimeout: n.dialTimeout(), MaxPerPeer: n.opts.Limits.Streams, Reach: n.reached})
 	n.onClose(n.streams.Close)
 
 	n.offers = newOffers(n.key, n.stores.own(), n.verifier, n.opts.Lifetime)
@@ -187,6 +190,15 @@ func (n *Node) openMesh() error {
 	return nil
 }
 
+// dialTimeout is short where peers are near: a node that is there answers within milliseconds, and one that is not should not
+// keep a caller waiting.
+func (n *Node) dialTimeout() time.Duration {
+	if n.opts.Profile == "public" {
+		return 5 * time.Second
+	}
+	return 2 * time.Second
+}
+
 func (n *Node) degree() int {
 	if n.opts.Lean {
 		return 4
@@ -199,7 +211,13 @@ func (n *Node) openPorts() error {
 	if n.opts.Host != nil || !ok {
 		return nil // A host that was given listens where its owner wanted.
 	}
-	return n.listenAll(l)
+	if err := n.listenAll(l); err != nil {
+		return err
+	}
+	if h, ok := n.host.(*libp2pHost); ok {
+		h.Start()
+	}
+	return nil
 }
 
 // openOffers offers again what was offered before the last stop. What was withdrawn is told to the directory too: its own

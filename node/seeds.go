@@ -11,8 +11,6 @@ import (
 	"github.com/ipfs/go-datastore/query"
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
-	"github.com/libp2p/go-libp2p/core/peerstore"
-	"github.com/libp2p/go-libp2p/core/record"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lmosd/lmosd/interact"
@@ -22,6 +20,7 @@ const (
 	snapshotFirst = 5 * time.Second // after the start: a node that is killed soon comes back too; the pauses double
 	snapshotEvery = 5 * time.Minute // and are no longer than this
 	snapshotMax   = 256
+	addrsMax      = 16 // of a peer
 	foundMax      = 256
 	foundDials    = 8 // peers that mDNS found, dialled at once
 )
@@ -111,19 +110,15 @@ func (s *seeds) dial(ctx context.Context, h host.Host, p peer.AddrInfo) {
 	}
 }
 
-// save writes the signed peer records of the connected peers. A snapshot replaces the last one; an empty one does not: a
-// node that lost everybody still knows whom to ask.
+// save writes the connected peers and how they are reached. A snapshot replaces the last one; an empty one does not: a node
+// that lost everybody still knows whom to ask.
 func (s *seeds) save(ctx context.Context, h host.Host) {
-	book, ok := peerstore.GetCertifiedAddrBook(h.Peerstore())
-	if !ok {
-		return
-	}
 	now := map[ds.Key][]byte{}
 	for _, p := range h.Network().Peers() {
-		if env := book.GetPeerRecord(p); env != nil && len(now) < snapshotMax {
-			if b, err := env.Marshal(); err == nil {
-				now[ds.NewKey(p.String())] = b
-			}
+		info := h.Peerstore().PeerInfo(p)
+		info.Addrs = info.Addrs[:min(len(info.Addrs), addrsMax)]
+		if b, err := info.MarshalJSON(); err == nil && len(info.Addrs) > 0 && len(now) < snapshotMax {
+			now[ds.NewKey(p.String())] = b
 		}
 	}
 	if len(now) == 0 {
@@ -143,6 +138,7 @@ func (s *seeds) replace(ctx context.Context, now map[ds.Key][]byte) error {
 	if err != nil {
 		return err
 	}
+	defer old.Close()
 	for r := range old.Next() {
 		if _, keep := now[ds.RawKey(r.Key)]; r.Error == nil && !keep {
 			err = errors.Join(err, batch.Delete(ctx, ds.RawKey(r.Key)))
@@ -154,7 +150,8 @@ func (s *seeds) replace(ctx context.Context, now map[ds.Key][]byte) error {
 	return errors.Join(err, batch.Commit(ctx), s.store.Sync(ctx, ds.NewKey("/")))
 }
 
-// restore reads the snapshot. Entries that do not verify are dropped one by one.
+// restore reads the snapshot. Entries that do not read are dropped one by one: who answers at an address has to prove its key
+// anyway.
 func (s *seeds) restore() []peer.AddrInfo {
 	res, err := s.store.Query(context.Background(), query.Query{Limit: snapshotMax})
 	if err != nil {
@@ -164,13 +161,9 @@ func (s *seeds) restore() []peer.AddrInfo {
 	defer res.Close()
 	var all []peer.AddrInfo
 	for r := range res.Next() {
-		if r.Error != nil {
-			continue
-		}
-		if _, rec, err := record.ConsumeEnvelope(r.Value, peer.PeerRecordEnvelopeDomain); err == nil {
-			if p, ok := rec.(*peer.PeerRecord); ok {
-				all = append(all, peer.AddrInfo{ID: p.PeerID, Addrs: p.Addrs})
-			}
+		var info peer.AddrInfo
+		if r.Error == nil && info.UnmarshalJSON(r.Value) == nil && info.ID != "" && len(info.Addrs) > 0 {
+			all = append(all, info)
 		}
 	}
 	return all

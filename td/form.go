@@ -29,6 +29,14 @@ func (a *Affordance) Form(op string, schemes ...string) *Form {
 // Scheme returns the scheme of the form's href in lower case, or "" if the href is relative.
 func (f *Form) Scheme() string { return schemeOf(f.Href) }
 
+// IsJSON tells whether a content type is JSON: application/json, or any type with the suffix +json (RFC 6839 §3.1). Nothing
+// is JSON too, the default of TD 1.1 §5.4.
+func IsJSON(contentType string) bool {
+	media, _, _ := strings.Cut(contentType, ";")
+	media = strings.ToLower(strings.TrimSpace(media))
+	return media == "" || media == "application/json" || strings.HasSuffix(media, "+json")
+}
+
 // schemeOf returns the scheme of a URI in lower case, or "" (RFC 3986 §3.1).
 func schemeOf(uri string) string {
 	for i := 0; i < len(uri); i++ {

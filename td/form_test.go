@@ -101,3 +101,15 @@ func TestAffordanceForm(t *testing.T) {
 		})
 	}
 }
+
+func TestIsJSON(t *testing.T) {
+	t.Parallel()
+	for contentType, want := range map[string]bool{
+		"": true, "application/json": true, "Application/JSON; charset=utf-8": true, "application/td+json": true,
+		"application/x-ndjson": false, "application/json-seq": false, "text/plain": false, "json": false,
+	} {
+		if got := IsJSON(contentType); got != want {
+			t.Errorf("%q: got %v, want %v", contentType, got, want)
+		}
+	}
+}

@@ -170,7 +170,7 @@ func (l *linter) lintForms(pointer string, forms []Form) {
 	if sse >= 0 && (poll < 0 || sse < poll) {
 		l.warn(pointer+at(sse), "node-wot does not see named server-sent events: put a longpoll form first")
 	}
-	if len(forms) > 0 && !isJSON(forms[0].ContentType) {
+	if len(forms) > 0 && !IsJSON(forms[0].ContentType) {
 		l.warn(pointer+at(0), "kotlin-wot reads JSON only: put a JSON form first")
 	}
 	l.lintSchemes(pointer, forms)
@@ -197,10 +197,4 @@ func (l *linter) lintSchemes(pointer string, forms []Form) {
 			}
 		}
 	}
-}
-
-func isJSON(contentType string) bool {
-	media, _, _ := strings.Cut(contentType, ";")
-	media = strings.ToLower(strings.TrimSpace(media))
-	return media == "application/json" || strings.HasPrefix(media, "application/") && strings.HasSuffix(media, "+json")
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -144,9 +145,16 @@ func command(o Options, m *Member, ready string) (*process, error) {
 		return nil, err
 	}
 	defer log.Close() // The child has its own.
-	args := append([]string{"run", "--profile", "test", "--data-dir", m.DataDir, "--mesh.network", o.Network,
-		"--node.name", "node-" + strconv.Itoa(m.N), "--ready-file", ready}, o.Args...)
-	cmd := exec.Command(o.Binary, args...)
+	args := []string{"run", "--profile", "test", "--data-dir", m.DataDir, "--mesh.network", o.Network,
+		"--node.name", "node-" + strconv.Itoa(m.N), "--ready-file", ready}
+	if o.Topology != "full" {
+		own, err := secluded()
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, own...)
+	}
+	cmd := exec.Command(o.Binary, append(args, o.Args...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // Ctrl-C in a terminal is for the starter, not for the nodes.
 	if err := cmd.Start(); err != nil {
@@ -158,6 +166,27 @@ func command(o Options, m *Member, ready string) (*process, error) {
 		_ = cmd.Wait() // How it ended is in its log.
 	}()
 	return p, nil
+}
+
+// secluded returns the flags of a node that tells its addresses to nobody, so that only those of the topology connect to it.
+// The records that it signs have them, and so a call finds its way. The ports must be known beforehand; they are free a moment
+// before the node takes them.
+func secluded() ([]string, error) {
+	t, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	u, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	args := []string{"--listen.private=false"}
+	// TCP first, which members are connected by: there the system tells at once that a process was killed.
+	for _, addr := range []string{fmt.Sprintf("/ip4/127.0.0.1/tcp/%d", t.Addr().(*net.TCPAddr).Port),
+		fmt.Sprintf("/ip4/127.0.0.1/udp/%d/quic-v1", u.LocalAddr().(*net.UDPAddr).Port)} {
+		args = append(args, "--listen.p2p", addr, "--listen.announce", addr)
+	}
+	return args, errors.Join(t.Close(), u.Close())
 }
 
 func (p *process) PID() int { return p.cmd.Process.Pid }

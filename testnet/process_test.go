@@ -25,14 +25,21 @@ func runNode(args []string) int {
 	dir, network, ready := f.String("data-dir", "", ""), f.String("mesh.network", "", ""), f.String("ready-file", "", "")
 	f.String("profile", "", "")
 	f.String("node.name", "", "")
+	f.Bool("listen.private", true, "")
+	var listen, announce []string
+	f.Func("listen.p2p", "", func(s string) error { listen = append(listen, s); return nil })
+	f.Func("listen.announce", "", func(s string) error { announce = append(announce, s); return nil })
 	if err := f.Parse(args[1:]); err != nil {
 		return 2
+	}
+	if listen == nil {
+		listen = []string{"/ip4/127.0.0.1/udp/0/quic-v1", "/ip4/127.0.0.1/tcp/0"}
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	n, err := node.New(node.Options{Dir: *dir, Network: *network, Profile: "test", Loopback: true, ListenExplicit: true,
-		Listen: []string{"/ip4/127.0.0.1/udp/0/quic-v1", "/ip4/127.0.0.1/tcp/0"},
-		HTTP:   &node.HTTP{Listen: "127.0.0.1:0", Explicit: true, Socket: filepath.Join(*dir, "lmosd.sock")}})
+		Listen: listen, Announce: announce, PublicOnly: announce != nil,
+		HTTP: &node.HTTP{Listen: "127.0.0.1:0", Explicit: true, Socket: filepath.Join(*dir, "lmosd.sock")}})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -160,6 +167,33 @@ func TestStateSurvivesItsMaker(t *testing.T) {
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 0 {
 		t.Errorf("purge left %v", left)
+	}
+}
+
+func TestALineOfProcessesStaysALine(t *testing.T) {
+	net := processes(t, 3, Options{Dir: shortDir(t), Seed: 3, Topology: "line"})
+	handler, raw := agent.New("http://unset")
+	server := httptest.NewServer(handler)
+	defer server.Close()
+	_, raw = agent.New(server.URL)
+	p, err := net.Members[0].Publish(t.Context(), raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = Until(t.Context(), "node 3 knows the agent", func() bool {
+		_, err := net.Members[2].Agent(t.Context(), p.Ref)
+		return err == nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []int{1, 2, 1} {
+		if peers, err := net.Members[i].Peers(t.Context()); err != nil || len(peers.Items) != want {
+			t.Errorf("node %d has %d peers (%v), want %d", i+1, len(peers.Items), err, want)
+		}
+	}
+	if _, _, err := net.Members[2].Read(t.Context(), p.Ref, "units"); err != nil {
+		t.Errorf("node 3 cannot reach what it was told of by node 2: %v", err)
 	}
 }
 

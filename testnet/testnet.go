@@ -32,7 +32,8 @@ type Options struct {
 	Network string
 	// Seed makes keys, and so DIDs, reproducible. 0 means 1.
 	Seed int64
-	// Topology says who is connected to whom: full, ring, star, line, two-orgs or random:K. Empty means full.
+	// Topology says who is connected to whom: full, ring, star, line, two-orgs or random:K. Empty means full. [Processes] in
+	// any other keep their addresses to themselves, so that it stays; in other tiers nodes find each other in time.
 	Topology string
 	// Latency is the one-way delay of a link. [Simulated] only; 0 means 10 ms.
 	Latency time.Duration
@@ -181,6 +182,9 @@ func (t *Net) connect(ctx context.Context, topology string) error {
 	for _, l := range ls {
 		g.Go(func() error {
 			from, to := t.Members[l.from], t.Members[l.to]
+			if len(to.Addrs) == 0 {
+				return fmt.Errorf("node %d listens nowhere", to.N)
+			}
 			if err := from.Connect(ctx, to.Addrs[0]); err != nil {
 				return fmt.Errorf("connect node %d to node %d: %w", from.N, to.N, err)
 			}

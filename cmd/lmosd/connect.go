@@ -67,6 +67,13 @@ func (a *app) ownFolder() bool {
 // named returns the node of a URL, a socket, or the name of a context.
 func (a *app) named(name, why string) (target, error) {
 	if strings.Contains(name, "/") || strings.HasPrefix(name, "unix:") {
+		if strings.HasSuffix(name, ".sock") && !strings.HasPrefix(name, "unix:") {
+			path, err := filepath.Abs(name)
+			if err != nil {
+				return target{}, err
+			}
+			name = path
+		}
 		t := target{addr: name, why: why}
 		if path, ok := strings.CutSuffix(strings.TrimPrefix(name, "unix:"), "/lmosd.sock"); ok && !strings.Contains(name, "://") {
 			t.dataDir = path

@@ -77,6 +77,7 @@ const (
 )
 
 func (a *app) demo(ctx context.Context, keep bool) error {
+	defer outlive()()
 	dir, err := os.MkdirTemp("", "lmosd-demo-")
 	if err != nil {
 		return &interact.Error{Code: interact.Internal, Title: "the demo cannot make a folder in " + os.TempDir(), Err: reason(err),
@@ -149,18 +150,7 @@ func (d *demo) show(s demoStep) {
 	if !s.OK {
 		mark = out.paint(red, "✗")
 	}
-	const column = 53 // where the detail begins
-	lines := []string{oneLine(s.Detail)}
-	if out.tty {
-		lines = wrap(lines[0], max(out.width-column, minValue))
-	}
-	for i, line := range lines {
-		if i == 0 {
-			out.line(fmt.Sprintf("%s %-38s %6.0f ms   %s", mark, s.Name, s.Took, line))
-		} else {
-			out.line(strings.Repeat(" ", column) + line)
-		}
-	}
+	out.item(fmt.Sprintf("%s %-38s %6.0f ms   ", mark, s.Name, s.Took), 53, s.Detail)
 }
 
 // start runs node 1 – node 2 – node 3 in a line: 1 and 3 know of each other only what travels through 2. The nodes keep their
@@ -173,7 +163,7 @@ func (d *demo) start(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	d.net, err = testnet.Processes(ctx, 3, testnet.Options{Network: fmt.Sprintf("demo-%d", os.Getpid()), Seed: time.Now().UnixNano(),
-		Topology: "line", Dir: d.dir, Binary: binary, Args: []string{"--listen.private=false"}})
+		Topology: "line", Dir: d.dir, Binary: binary})
 	if err != nil {
 		return "", err
 	}

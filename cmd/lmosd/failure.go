@@ -141,7 +141,7 @@ func (a *app) people(e *interact.Error, excerpt string) {
 		a.talk.line(strings.TrimRight(printable(line), "\n"))
 	}
 	if e.Err != nil {
-		a.talk.line("  cause  " + oneLine(e.Err.Error()))
+		a.talk.item("  cause  ", 9, e.Err.Error())
 	}
 	if len(e.Issues) == 1 && strings.Contains(title, place(e.Issues[0])) {
 		e.Issues = nil // the title says it
@@ -151,9 +151,9 @@ func (a *app) people(e *interact.Error, excerpt string) {
 			a.talk.line(fmt.Sprintf("  at     … and %d more places", len(e.Issues)-i))
 			break
 		}
-		a.talk.line("  at     " + oneLine(place(issue)))
+		a.talk.item("  at     ", 9, place(issue))
 	}
-	a.talk.line("  hint   " + oneLine(e.Hint))
+	a.talk.line("  hint   " + oneLine(e.Hint)) // on one line, so that it can be copied
 }
 
 // maxIssues is how many places of an input an error lists.

@@ -17,16 +17,20 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
-	"github.com/lmosd/lmosd/did/proof"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest"
-	"github.com/lmosd/lmosd/internal/jcs"
 	"github.com/lmosd/lmosd/td"
 )
 
 //go:embed testdata/weather.td.json
 var weatherTD []byte
+
+// The owners of the agents that have one name.
+const (
+	twin1 = "z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH"
+	twin2 = "z6MkiTBz1ymuepAQ4HEHYSF1H8quG5GLVVQR3djdX3mDooWp"
+)
 
 // fakeToken is what the fake node wants to see before it changes anything.
 const fakeToken = "secret"
@@ -37,6 +41,7 @@ const fakeToken = "secret"
 type fakeNode struct {
 	owner  did.DID
 	agents map[string]*gateway.AgentDetail // by name
+	raw    map[string][]byte               // likewise: the descriptions byte for byte
 	values map[string]string               // properties of all agents
 	bare   bool                            // no peers, no agents
 }
@@ -58,51 +63,37 @@ func makeFake() *fakeNode {
 	if err != nil {
 		panic(err)
 	}
-	n := &fakeNode{owner: key.DID(), agents: map[string]*gateway.AgentDetail{},
+	n := &fakeNode{owner: key.DID(), agents: map[string]*gateway.AgentDetail{}, raw: map[string][]byte{},
 		values: map[string]string{"modelConfiguration": `{"model":"small","temperature":0.2}`, "units": `"celsius"`, "build": `"7"`}}
 	for _, name := range []string{"weather", "slow", "failing", "refusing", "away", "liar"} {
 		n.add(name, key)
 	}
-	liar := n.agents["liar"]
-	liar.TD = bytes.Replace(liar.TD, []byte("Answers"), []byte("Dodges"), 1)
+	n.raw["liar"] = bytes.Replace(n.raw["liar"], []byte("Answers"), []byte("Dodges"), 1)
+	n.agents["liar"].TD = n.raw["liar"]
 	return n
 }
 
 func (n *fakeNode) add(name string, key *keystore.Key) {
 	raw := bytes.ReplaceAll(weatherTD, []byte("urn:example:weather\""), []byte("urn:example:"+name+"\""))
 	raw = bytes.ReplaceAll(raw, []byte(`"Weather"`), []byte(`"`+strings.ToUpper(name[:1])+name[1:]+`"`))
-	signed := sign(raw, key)
-	t, err := td.Parse(signed)
+	t, err := td.Complete(raw, key.DID())
 	if err != nil {
 		panic(err)
 	}
-	hash := sha256.Sum256(signed)
 	now := time.Now()
-	n.agents[name] = &gateway.AgentDetail{APIVersion: gateway.APIVersion, Kind: "Agent", TD: signed,
+	signed, err := td.Sign(t, key, td.Lease{Seq: 17, Now: now.Add(-3 * time.Second), Lifetime: 23*time.Hour + time.Minute})
+	if err != nil {
+		panic(err)
+	}
+	hash := sha256.Sum256(signed.TD)
+	n.raw[name] = signed.TD
+	n.agents[name] = &gateway.AgentDetail{APIVersion: gateway.APIVersion, Kind: "Agent", TD: signed.TD, Record: signed.Record,
 		Agent: gateway.Agent{ID: t.ID, Ref: t.ID + "@" + n.owner.Multibase(), Name: name, Title: t.Title, Description: t.Description,
 			Owner: n.owner, Hosts: []did.DID{n.owner}, Capabilities: []string{"urn:example:weather:forecast"},
 			Actions: slices.Sorted(maps.Keys(t.Actions)), Properties: slices.Sorted(maps.Keys(t.Properties)),
 			Local: name == "weather", Reachable: name != "away", Seen: now.Add(-3 * time.Second), Expires: now.Add(23*time.Hour + time.Minute)},
 		Signature: gateway.Signature{Verified: true, Method: string(n.owner) + "#" + n.owner.Multibase(), Suite: "eddsa-jcs-2022",
-			Created: now.Add(-time.Minute), Seq: 17, Hash: hex.EncodeToString(hash[:]), Size: len(signed)}}
-}
-
-func sign(raw []byte, key *keystore.Key) []byte {
-	v, err := jcs.Decode(raw, td.MaxTD)
-	if err != nil {
-		panic(err)
-	}
-	doc := v.(map[string]any)
-	p, err := proof.Sign(doc, key, proof.Options{Created: time.Now().Add(-time.Minute)})
-	if err != nil {
-		panic(err)
-	}
-	doc["proof"] = p
-	signed, err := json.Marshal(doc)
-	if err != nil {
-		panic(err)
-	}
-	return signed
+			Created: now.Add(-time.Minute), Seq: 17, Hash: hex.EncodeToString(hash[:]), Size: len(signed.TD)}}
 }
 
 func (n *fakeNode) routes() http.Handler {
@@ -114,6 +105,7 @@ func (n *fakeNode) routes() http.Handler {
 	mux.HandleFunc("GET /v1/agents/{ref}", n.agent)
 	mux.HandleFunc("DELETE /v1/agents/{ref}", n.guard(n.unpublish))
 	mux.HandleFunc("POST /v1/publish", n.guard(n.publish))
+	mux.HandleFunc("GET /things/{ref}", n.thing)
 	mux.HandleFunc("POST /things/{ref}/actions/{name}", n.call)
 	mux.HandleFunc("GET /things/{ref}/properties", n.readAll)
 	mux.HandleFunc("GET /things/{ref}/properties/{name}", n.read)
@@ -198,9 +190,10 @@ func (n *fakeNode) named(w http.ResponseWriter, r *http.Request) (string, *gatew
 	name := ref[strings.LastIndexByte(ref, ':')+1:]
 	switch d := n.agents[name]; {
 	case name == "twins":
-		rest.Problem(w, r, interact.Errorf(interact.Ambiguous, "twins@z6MkA or twins@z6MkB", `"twins" names 2 agents`))
+		rest.Problem(w, r, interact.Errorf(interact.Ambiguous, "use one of urn:lmos:did:key:"+twin1+":twins, urn:example:twins@"+twin2,
+			`2 agents match "twins"`))
 	case d == nil:
-		rest.Problem(w, r, interact.Errorf(interact.NotFound, `did you mean "weather"?`, "no agent matches %q", ref))
+		rest.Problem(w, r, interact.Errorf(interact.NotFound, "lmosd show weather", "no agent matches %q", ref))
 	default:
 		return name, d
 	}
@@ -210,6 +203,13 @@ func (n *fakeNode) named(w http.ResponseWriter, r *http.Request) (string, *gatew
 func (n *fakeNode) agent(w http.ResponseWriter, r *http.Request) {
 	if _, d := n.named(w, r); d != nil {
 		answer(w, d)
+	}
+}
+
+func (n *fakeNode) thing(w http.ResponseWriter, r *http.Request) {
+	if name, d := n.named(w, r); d != nil {
+		w.Header().Set("Content-Type", "application/td+json")
+		_, _ = w.Write(n.raw[name])
 	}
 }
 

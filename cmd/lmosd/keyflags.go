@@ -1,6 +1,7 @@
 package main
 
 import (
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -26,7 +27,15 @@ func (a *app) config(cmd *cobra.Command) (*configs.Config, error) {
 	if file == "" {
 		file = configs.File(a.env)
 	}
-	return configs.Load(configs.LoadOptions{File: file, Env: a.env, Flags: flags})
+	c, err := configs.Load(configs.LoadOptions{File: file, Env: a.env, Flags: flags})
+	if err != nil {
+		return nil, err
+	}
+	// What the node says about itself, and where others look for its socket, must not depend on where they stand.
+	if c.Node.DataDir, err = filepath.Abs(c.Node.DataDir); err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // addKeyFlags gives cmd a flag for each key of the configuration; [app.config] reads them.

@@ -135,6 +135,7 @@ func (a *app) each(ctx context.Context, args []string, change func(context.Conte
 		}
 	}
 	if a.forPeople() {
+		a.nextAfterPublish(done[len(done)-1])
 		return nil
 	}
 	return a.show(publications(done))
@@ -168,17 +169,22 @@ func (a *app) showPublication(p *gateway.Publication) {
 	a.out.line(a.out.paint(green, verb) + " " + oneLine(copyable(g)) + " · " + reached(p) + " · " + millis(p.Took))
 	a.note("id %s · revision %d · record %s · description %s", p.ID, p.Seq, size(p.RecordSize), size(p.TDSize))
 	for _, w := range p.Warnings {
-		a.talk.line(a.talk.paint(yellow, "warning: ") + oneLine(place(w)))
+		a.talk.item(a.talk.paint(yellow, "warning: "), 9, place(w))
 	}
+}
+
+// nextAfterPublish leads to what was published, from wherever.
+func (a *app) nextAfterPublish(p *gateway.Publication) {
+	name := shell(copyable(gateway.Agent{Name: p.Name, Owner: p.Owner, Ref: p.Ref}))
 	switch {
 	case p.Withdrawn:
 		a.next("lmosd find")
 	case p.Capability != "":
 		a.next("lmosd find --capability " + shell(p.Capability) + "   # on any node")
 	case p.Action != "":
-		a.next("lmosd show " + shell(copyable(g)) + "   # on any node")
+		a.next("lmosd show " + name + "   # on any node")
 	default:
-		a.next("lmosd show " + shell(copyable(g)))
+		a.next("lmosd show " + name)
 	}
 }
 

@@ -65,6 +65,18 @@ func variable(env []string, name string) string {
 // line writes text and the end of a line. A stream that cannot be written to has nobody who could be told.
 func (s *screen) line(text string) { _, _ = fmt.Fprintln(s, text) }
 
+// item writes text behind what marks it, which is width columns wide; on a terminal, what is too long for a line goes on below.
+func (s *screen) item(mark string, width int, text string) {
+	lines := []string{oneLine(text)}
+	if s.tty {
+		lines = wrap(lines[0], max(s.width-width, minValue))
+	}
+	for _, line := range lines {
+		s.line(mark + line)
+		mark = strings.Repeat(" ", width)
+	}
+}
+
 // text writes lines as they are.
 func (s *screen) text(lines string) { _, _ = io.WriteString(s, lines) }
 

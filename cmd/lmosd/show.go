@@ -246,7 +246,7 @@ func (a *app) verify(ctx context.Context, d *gateway.AgentDetail, content []byte
 			if !step.OK {
 				mark = s.paint(red, "✗")
 			}
-			s.line("  " + mark + " " + runewidth.FillRight(step.Name, 8) + oneLine(step.Message))
+			s.item("  "+mark+" "+runewidth.FillRight(step.Name, 8), 12, step.Message)
 		}
 	}})
 	switch {

@@ -136,10 +136,7 @@ func (s *sheet) write(to *screen) {
 			name = ""
 		}
 		last = r[0]
-		for _, line := range wrap(oneLine(r[1]), max(minValue, to.width-width-2*gap)) {
-			to.line("  " + to.paint(dim, runewidth.FillRight(name, width)) + "  " + line)
-			name = ""
-		}
+		to.item("  "+to.paint(dim, runewidth.FillRight(name, width))+"  ", width+2*gap, r[1])
 	}
 }
 

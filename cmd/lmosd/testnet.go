@@ -99,6 +99,7 @@ to themselves, so that who is not connected to whom stays so until one calls the
 }
 
 func (a *app) testnetUp(ctx context.Context, f *netFlags, o upOptions) error {
+	defer outlive()()
 	if o.n < 1 || o.n > 100 {
 		return usage("lmosd testnet up -n 5", "a testnet has 1 to 100 nodes, not %d", o.n)
 	}
@@ -136,11 +137,7 @@ func startNet(ctx context.Context, dir string, o upOptions) (*testnet.Net, error
 	if err != nil {
 		return nil, err
 	}
-	var args []string
-	if o.topology != "full" {
-		args = append(args, "--listen.private=false") // else every node soon knows every other
-	}
-	return testnet.Processes(ctx, o.n, testnet.Options{Seed: o.seed, Topology: o.topology, Dir: dir, Binary: binary, Args: args})
+	return testnet.Processes(ctx, o.n, testnet.Options{Seed: o.seed, Topology: o.topology, Dir: dir, Binary: binary})
 }
 
 // finishNet waits until the nodes are meshed, runs the agents, and writes testnet.json last: who sees it can use the net.

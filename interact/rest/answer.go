@@ -17,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
 )
 
 // maxText is how much of an agent's own words an error carries, in bytes.
@@ -171,14 +172,14 @@ func (a *answer) settle(r *request, said string) error {
 	case a.status == http.StatusNoContent, len(data) == 0 && !r.promised:
 		a.media, a.data = "", nil
 	case a.media != promised && listed(r.form.AdditionalTypes, a.media):
-	case isJSON(promised) && json.Valid(data) && utf8.Valid(data):
+	case td.IsJSON(promised) && json.Valid(data) && utf8.Valid(data):
 		a.data = data
-		if !isJSON(a.media) {
+		if !td.IsJSON(a.media) {
 			a.media = promised
 		}
-	case isJSON(promised) && r.op == "writeproperty":
+	case td.IsJSON(promised) && r.op == "writeproperty":
 		a.media, a.data = "", nil // the writing went well; nobody waits for its body
-	case isJSON(promised):
+	case td.IsJSON(promised):
 		return broken(r, "its description promises "+promised+", it sent "+sample(a.media, data, &r.secrets))
 	}
 	return nil
@@ -233,7 +234,7 @@ func adviceFor(status int) string {
 // words returns what the body of an error says: title and detail of a problem (RFC 9457 §3.1), else its text.
 func words(contentType string, raw []byte) string {
 	text := string(raw)
-	if isJSON(contentType) && contentType != "" {
+	if td.IsJSON(contentType) && contentType != "" {
 		var p struct{ Title, Detail string }
 		if json.Unmarshal(raw, &p) == nil && p.Title+p.Detail != "" {
 			text = strings.TrimPrefix(p.Title+": "+p.Detail, ": ")

@@ -80,7 +80,7 @@ func checkProperty(t *td.Thing, m *interact.Message) (*request, error) {
 // take splits the message's data into variables and body, and checks both.
 func (r *request) take(vars map[string]*td.Schema, input *td.Schema) error {
 	m := r.message
-	if len(m.Data) > 0 && !isJSON(m.Media()) {
+	if len(m.Data) > 0 && !td.IsJSON(m.Media()) {
 		r.body = m.Data // no schema speaks about it; choose looks at its media type
 		return nil
 	}
@@ -202,18 +202,7 @@ func invalid(m *interact.Message, issues []td.Issue) error {
 		first += fmt.Sprintf(" (and %d more)", n)
 	}
 	return &interact.Error{Code: interact.Invalid, Title: what + " does not take this: " + first, Issues: issues,
-		Hint: "lmosd show " + quote(m.Thing) + " prints what it takes"}
-}
-
-// quote makes a reference safe to paste into a shell.
-func quote(ref string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.:/@%+=", r)
-	}
-	if ref != "" && strings.IndexFunc(ref, func(r rune) bool { return !plain(r) }) < 0 {
-		return ref
-	}
-	return "'" + strings.ReplaceAll(ref, "'", `'\''`) + "'"
+		Hint: "lmosd show " + interact.Quote(m.Thing) + " prints what it takes"}
 }
 
 // label is how a thing is called in errors.

@@ -129,7 +129,7 @@ func readCredentials(path string) (map[string]map[string]credential, error) {
 		return nil, unreadable(path, err)
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return nil, interact.Errorf(interact.KeyPermissions, "chmod 600 "+quote(path),
+		return nil, interact.Errorf(interact.KeyPermissions, "chmod 600 "+interact.Quote(path),
 			"%s can be read by others (mode %04o)", path, info.Mode().Perm())
 	}
 	raw, err := io.ReadAll(io.LimitReader(f, maxCredentials+1))
@@ -146,7 +146,7 @@ func readCredentials(path string) (map[string]map[string]credential, error) {
 
 func unreadable(path string, err error) error {
 	return &interact.Error{Code: interact.ConfigFile, Title: "credentials file " + path + " cannot be read",
-		Hint: "ls -l " + quote(path), Err: err}
+		Hint: "ls -l " + interact.Quote(path), Err: err}
 }
 
 // parseCredentials reads the file strictly: no duplicate and no unknown member. Its errors hold no secret.

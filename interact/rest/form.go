@@ -159,7 +159,7 @@ func (r *request) content() ([]byte, string, error) {
 	method, media, secret := r.method(), r.form.ContentType, r.secrets.inBody()
 	bodyless := method == http.MethodGet || method == http.MethodHead
 	switch {
-	case secret && (bodyless || !isJSON(media) || !isJSON(r.message.Media())):
+	case secret && (bodyless || !td.IsJSON(media) || !td.IsJSON(r.message.Media())):
 		return nil, "", badForm(r.form.Href, "has a security scheme in the body, and no JSON body for it")
 	case bodyless && len(r.body) > 0 && string(r.body) != "{}":
 		return nil, "", interact.Errorf(interact.NotAllowed,
@@ -170,7 +170,7 @@ func (r *request) content() ([]byte, string, error) {
 	case secret:
 		body, err := r.secrets.fill(r.body)
 		return body, media, err
-	case !isJSON(r.message.Media()):
+	case !td.IsJSON(r.message.Media()):
 		return r.body, r.message.ContentType, nil
 	case strings.HasPrefix(mediaType(media), "text/"):
 		text, _ := textOf(r.body)
@@ -199,11 +199,11 @@ func compress(req *http.Request, body []byte) {
 // JSON string for text.
 func accepts(want, have string, body []byte) bool {
 	want, have = mediaType(want), mediaType(have)
-	if isJSON(have) && strings.HasPrefix(want, "text/") {
+	if td.IsJSON(have) && strings.HasPrefix(want, "text/") {
 		_, ok := textOf(body)
 		return ok
 	}
-	return want == have || isJSON(want) && isJSON(have)
+	return want == have || td.IsJSON(want) && td.IsJSON(have)
 }
 
 // textOf returns the string, number or boolean that body is as JSON, as text.
@@ -232,12 +232,6 @@ func mediaType(contentType string) string {
 		return interact.JSON
 	}
 	return media
-}
-
-// isJSON tells whether a content type is JSON (RFC 6839 §3.1 included).
-func isJSON(contentType string) bool {
-	media := mediaType(contentType)
-	return media == interact.JSON || strings.HasSuffix(media, "+json")
 }
 
 // origin returns scheme, host and port of u in one spelling (RFC 6454 §4).

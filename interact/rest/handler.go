@@ -278,7 +278,7 @@ func inputType(r *http.Request, a *td.Affordance) (string, error) {
 		return "", interact.Errorf(interact.UnsupportedType, "send the body as it is",
 			"a body with Content-Encoding is not read")
 	}
-	if said != "" && isJSON(said) {
+	if said != "" && td.IsJSON(said) {
 		return interact.JSON, nil
 	}
 	named := func(f td.Form) bool { return mediaType(f.ContentType) == mediaType(said) }

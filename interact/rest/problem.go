@@ -173,7 +173,7 @@ func uuid() string {
 func FromProblem(resp *http.Response, body []byte) *interact.Error {
 	var p problem
 	media := mediaType(resp.Header.Get("Content-Type"))
-	if !isJSON(media) || json.Unmarshal(body, &p) != nil || p.Type+p.Title+p.Detail == "" {
+	if !td.IsJSON(media) || json.Unmarshal(body, &p) != nil || p.Type+p.Title+p.Detail == "" {
 		text := clip(readable(string(body[:min(len(body), maxRefusal)])), maxText)
 		return interact.Errorf(codeOf("", resp.StatusCode),
 			"this answer is none of lmosd's: see what is between here and the node",

@@ -78,12 +78,15 @@ func (a *agent) readMultiple(ctx context.Context, m *interact.Message) (*interac
 	return readings(m, values)
 }
 
-// names reads the names that m asks for and checks each of them.
+// names reads the names that m asks for, each once, and checks them: a name that stands a thousand times in a message must
+// not ask the agent a thousand times.
 func (a *agent) names(m *interact.Message) ([]string, error) {
 	var names []string
 	if err := json.Unmarshal(m.Data, &names); err != nil || len(names) == 0 {
 		return nil, invalid(m, []td.Issue{{Reason: "an array of property names is needed"}})
 	}
+	slices.Sort(names)
+	names = slices.Compact(names)
 	for _, name := range names {
 		if _, err := check(a.thing, part(m, interact.ReadProperty, name, nil)); err != nil {
 			return nil, err
@@ -109,7 +112,7 @@ func (a *agent) readable() []string {
 // embeddable tells whether a value of this media type can stand inside a JSON object.
 func embeddable(media string) bool {
 	media = mediaType(media)
-	return media == "" || isJSON(media) || strings.HasPrefix(media, "text/")
+	return media == "" || td.IsJSON(media) || strings.HasPrefix(media, "text/")
 }
 
 func (a *agent) readEach(ctx context.Context, m *interact.Message, names []string) (map[string]json.RawMessage, error) {
@@ -138,7 +141,7 @@ func embed(reply *interact.Message) (json.RawMessage, error) {
 	switch media := reply.Media(); {
 	case len(reply.Data) == 0:
 		return json.RawMessage("null"), nil
-	case isJSON(media):
+	case td.IsJSON(media):
 		return reply.Data, nil
 	case embeddable(media):
 		return json.Marshal(string(reply.Data))

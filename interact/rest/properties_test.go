@@ -93,6 +93,12 @@ func TestReadMultiple(t *testing.T) {
 	if want := `{"level":5,"serial":"x"}`; string(got.Data) != want || got.Type != interact.PropertyReadings {
 		t.Errorf("got %s", got.Data)
 	}
+	if _, err := ask(t, c, thing, readSeveral(`["level"`+strings.Repeat(`,"level"`, 1000)+`]`)); err != nil {
+		t.Error(err)
+	}
+	if n := len(agent.requests()); n != 3 {
+		t.Errorf("one name a thousand times: the agent was asked %d times, want 3 with the two before", n)
+	}
 	before := len(agent.requests())
 	for names, code := range map[string]interact.Code{
 		`["serial","leve"]`:   interact.NoAffordance,

@@ -83,7 +83,7 @@ func (b *Binding) newLane(s network.Stream, node did.DID, to *remote, own bool) 
 	l := &lane{b: b, s: s, node: node, remote: to, own: own, limited: s.Conn().Stat().Limited,
 		open: map[uint64]*exchange{}, idled: time.Now()}
 	l.memory.scope = s.Scope()
-	l.out = writer{lane: l, room: make(chan struct{}, 1)}
+	l.out.lane = l
 	l.slow = time.AfterFunc(frameTime, func() { l.fail(errSlow) })
 	if err := l.memory.take(readSize); err != nil {
 		l.fail(err)

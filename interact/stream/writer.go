@@ -17,17 +17,18 @@ const (
 // A writer collects the frames of a lane and writes as many as there are with one Write.
 type writer struct {
 	lane *lane
-	room chan struct{} // has an element after a write, for those who wait for room
 
 	// mu owns what follows.
 	mu      sync.Mutex
 	buf     []byte // frames that wait
 	spare   []byte
-	flushed uint64    // bytes that were given to the stream
-	since   time.Time // of the write that goes on; zero if none
-	busy    bool      // somebody writes
-	last    bool      // nothing is added any more: the stream's write side is closed when buf is empty
-	err     error     // why nothing is written any more
+	writing int           // bytes of the write that goes on
+	room    chan struct{} // closed after a write; made by those who wait for room
+	flushed uint64        // bytes that were given to the stream
+	since   time.Time     // of the write that goes on; zero if none
+	busy    bool          // somebody writes
+	last    bool          // nothing is added any more: the stream's write side is closed when buf is empty
+	err     error         // why nothing is written any more
 }
 
 // push appends a frame and sees that it is written. With direct set the caller may write itself. It waits while too much
@@ -40,25 +41,20 @@ func (w *writer) push(ctx context.Context, k kind, id uint64, direct bool, body 
 // append does what push says, and returns the position of the frame's first byte on the lane; see sent.
 func (w *writer) append(ctx context.Context, k kind, id uint64, direct bool, body func([]byte) ([]byte, error)) (uint64, error) {
 	w.mu.Lock()
-	for w.err == nil && len(w.buf) > highWater {
-		w.mu.Unlock()
+	for w.err == nil && w.writing+len(w.buf) > highWater {
 		if err := w.wait(ctx); err != nil {
+			w.mu.Unlock()
 			return 0, err
 		}
-		w.mu.Lock()
 	}
 	if err := w.err; err != nil {
 		w.mu.Unlock()
-		w.signal() // others may wait too
 		return 0, err
 	}
 	at := w.flushed + uint64(len(w.buf))
 	var err error
 	if w.buf, err = appendFrame(w.buf, k, id, body); err != nil || w.busy {
 		w.mu.Unlock()
-		if err != nil {
-			w.signal()
-		}
 		return at, err
 	}
 	w.busy = true
@@ -75,9 +71,16 @@ func (w *writer) append(ctx context.Context, k kind, id uint64, direct bool, bod
 	return at, nil
 }
 
+// wait waits for a write to end. It is called with mu locked, and unlocks it meanwhile.
 func (w *writer) wait(ctx context.Context) error {
+	if w.room == nil {
+		w.room = make(chan struct{})
+	}
+	room := w.room
+	w.mu.Unlock()
+	defer w.mu.Lock()
 	select {
-	case <-w.room:
+	case <-room:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -129,25 +132,25 @@ func (w *writer) write() {
 	out := w.buf
 	w.buf, w.spare = w.spare[:0], nil
 	w.flushed += uint64(len(out))
-	w.since = time.Now()
+	w.writing, w.since = len(out), time.Now()
 	w.mu.Unlock()
 	_, err := w.lane.s.Write(out)
 	if err != nil {
 		w.lane.fail(err)
 	}
 	w.mu.Lock()
-	w.since = time.Time{}
+	w.writing, w.since = 0, time.Time{}
 	if cap(out) <= keepSpare {
 		w.spare = out
 	}
 	w.signal()
 }
 
-// signal wakes one of those who wait for room.
+// signal wakes all who wait for room. It is called with mu locked.
 func (w *writer) signal() {
-	select {
-	case w.room <- struct{}{}:
-	default:
+	if w.room != nil {
+		close(w.room)
+		w.room = nil
 	}
 }
 

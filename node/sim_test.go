@@ -1,0 +1,267 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/crypto"
+	mocknet "github.com/libp2p/go-libp2p/p2p/net/mock"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// A sim is a simulated network whose time jumps.
+type sim struct {
+	mocknet.Mocknet
+	nodes []*running
+}
+
+// simulate runs f with n nodes that are linked, and not connected.
+func simulate(t *testing.T, n int, f func(t *testing.T, s *sim)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &sim{Mocknet: mocknet.New()}
+		t.Cleanup(func() {
+			if err := s.Close(); err != nil {
+				t.Errorf("close the network: %v", err)
+			}
+		})
+		s.SetLinkDefaults(mocknet.LinkOptions{Latency: 5 * time.Millisecond})
+		for i := range n {
+			s.nodes = append(s.nodes, run(t, s.open(t, i)))
+		}
+		if err := s.LinkAll(); err != nil {
+			t.Fatal(err)
+		}
+		f(t, s)
+		s.hush()
+	})
+}
+
+// hush ends the gossip, before a node goes: the simulation forgets streams that are opened while a connection ends, and the
+// gossip of the others would wait for them for ever.
+func (s *sim) hush() {
+	for _, n := range s.nodes {
+		_ = n.gossip.Close()
+	}
+	synctest.Wait()
+}
+
+func (s *sim) open(t *testing.T, i int) *Node {
+	t.Helper()
+	key := newKey(t)
+	priv, err := crypto.UnmarshalPrivateKey(key.Libp2p())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := s.AddPeer(priv, addrs(t, fmt.Sprintf("/ip4/10.0.0.%d/tcp/4667", i+1))[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := New(Options{Key: key, Host: h, Network: "sim", Profile: "test", Lifetime: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func codesOf(n *running) []string {
+	var codes []string
+	for _, w := range n.Status().Warnings {
+		codes = append(codes, w.Code)
+	}
+	return codes
+}
+
+func TestWhatNobodyHeardIsToldWhenSomebodyComes(t *testing.T) {
+	simulate(t, 2, func(t *testing.T, s *sim) {
+		host, other := s.nodes[0], s.nodes[1]
+		p, err := host.Client().Publish(t.Context(), tool("Echo", ""))
+		if err != nil || !p.Pending {
+			t.Fatalf("got %+v, %v; want it pending", p, err)
+		}
+		if codes := codesOf(host); len(codes) != 0 {
+			t.Errorf("a node that has just started warns of %v", codes)
+		}
+		time.Sleep(time.Minute)
+		if codes := codesOf(host); !slices.Equal(codes, []string{"LMOS-W001", "LMOS-W042"}) {
+			t.Errorf("alone for a minute it warns of %v, want no-peers and announce-pending", codes)
+		}
+		connect(t, other, host)
+		knows(t, other, p.Ref)
+		until(t, "nothing is pending", func() bool { return host.offers.pending() == 0 })
+		until(t, "the DHT has it", func() bool { _, err := other.dht.Get(t.Context(), host.DID(), p.ID); return err == nil })
+		if codes := codesOf(host); len(codes) != 0 {
+			t.Errorf("in company it warns of %v", codes)
+		}
+	})
+}
+
+func TestAWithdrawalThatNobodyHeardIsToldToo(t *testing.T) {
+	simulate(t, 2, func(t *testing.T, s *sim) {
+		host, other := s.nodes[0], s.nodes[1]
+		ref := publish(t, host, tool("Echo", "urn:x:echo"))
+		if p, err := host.Client().Unpublish(t.Context(), ref); err != nil || !p.Pending {
+			t.Fatalf("got %+v, %v; want it pending", p, err)
+		}
+		time.Sleep(time.Hour)
+		connect(t, other, host)
+		until(t, "the DHT has the tombstone", func() bool {
+			signed, err := other.dht.Get(t.Context(), host.DID(), "urn:x:echo")
+			if err != nil {
+				return false
+			}
+			r, err := td.NewVerifier(nil).Record(signed.Record, time.Now())
+			return err == nil && r.Kind == td.KindTombstone
+		})
+		_, err := other.Client().Agent(t.Context(), ref)
+		wantCode(t, err, interact.Withdrawn)
+	})
+}
+
+func TestRecordsAreRenewedWhileTheirHostLives(t *testing.T) {
+	simulate(t, 2, func(t *testing.T, s *sim) {
+		host, other := s.nodes[0], s.nodes[1]
+		connect(t, other, host)
+		p, err := host.Client().Publish(t.Context(), tool("Echo", "urn:x:echo"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		knows(t, other, p.Ref)
+		time.Sleep(130 * time.Minute) // more than two lives
+		d, err := other.Client().Agent(t.Context(), p.Ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if age := time.Since(d.Agent.Seen); age > 12*time.Minute || d.Signature.Seq <= p.Seq || !d.Agent.Reachable {
+			t.Errorf("the record is %v old with seq %d after %d; want it renewed every ten minutes", age, d.Signature.Seq, p.Seq)
+		}
+		if signed, err := other.dht.Get(t.Context(), host.DID(), "urn:x:echo"); err != nil || signed == nil {
+			t.Errorf("the DHT has lost it: %v", err)
+		}
+	})
+}
+
+// gated is an agent that answers when it is let to, and says when it is asked.
+type gated struct{ asked, free chan struct{} }
+
+func newGated() *gated { return &gated{asked: make(chan struct{}, 8), free: make(chan struct{})} }
+
+func (g *gated) thing() interact.Thing {
+	return interact.Unary(func(ctx context.Context, m *interact.Message) (*interact.Message, error) {
+		g.asked <- struct{}{}
+		select {
+		case <-g.free:
+			r := m.Reply(interact.ActionStatus, interact.JSON, m.Data)
+			r.Status = interact.StatusCompleted
+			return r, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	})
+}
+
+// A result is how a call ended.
+type result struct {
+	out []byte
+	err error
+}
+
+// calling calls the action of a thing and returns where the answer comes.
+func calling(t *testing.T, from *running, ref string) chan result {
+	done := make(chan result, 1)
+	go func() {
+		out, _, err := from.Client().Call(t.Context(), ref, "echo", interact.JSON, []byte(`"x"`))
+		done <- result{out, err}
+	}()
+	return done
+}
+
+func TestRunningCallsFinishWhenTheNodeStops(t *testing.T) {
+	simulate(t, 2, func(t *testing.T, s *sim) {
+		host, other, agent := s.nodes[0], s.nodes[1], newGated()
+		connect(t, other, host)
+		p, err := host.Offer(t.Context(), tool("Echo", ""), agent.thing())
+		if err != nil {
+			t.Fatal(err)
+		}
+		knows(t, other, p.Ref)
+		s.hush()
+		remote, local := calling(t, other, p.Ref), calling(t, host, p.Ref)
+		<-agent.asked
+		<-agent.asked
+		host.cancel()
+		synctest.Wait()
+		for _, n := range []*running{other, host} {
+			_, _, err := n.Client().Call(t.Context(), p.Ref, "echo", interact.JSON, []byte(`"x"`))
+			if e := wantCode(t, err, interact.ShuttingDown); e.Remote != (n == other) {
+				t.Errorf("a new call gives %v, remote %v", e, e.Remote)
+			}
+		}
+		if s := host.Status(); s.State != "draining" || host.Ready() == nil {
+			t.Errorf("the node is %s, ready %v; want it draining", s.State, host.Ready())
+		}
+		time.Sleep(5 * time.Second)
+		close(agent.free)
+		for name, done := range map[string]chan result{"the other node": remote, "the node itself": local} {
+			if r := <-done; r.err != nil || string(r.out) != `"x"` {
+				t.Errorf("the running call of %s gives %s, %v; want its answer", name, r.out, r.err)
+			}
+		}
+		if err := host.wait(); err != nil {
+			t.Errorf("run: %v", err)
+		}
+		if !has(other, p.Ref) {
+			t.Error("the thing was withdrawn, though its node only stopped")
+		}
+	})
+}
+
+func TestAStuckCallIsCut(t *testing.T) {
+	simulate(t, 2, func(t *testing.T, s *sim) {
+		host, other, agent := s.nodes[0], s.nodes[1], newGated()
+		connect(t, other, host)
+		p, err := host.Offer(t.Context(), tool("Echo", ""), agent.thing())
+		if err != nil {
+			t.Fatal(err)
+		}
+		knows(t, other, p.Ref)
+		s.hush()
+		remote, local := calling(t, other, p.Ref), calling(t, host, p.Ref)
+		<-agent.asked
+		<-agent.asked
+		start := time.Now()
+		if err := host.stop(); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(start); took < drainFor || took > drainFor+2*time.Second {
+			t.Errorf("the node stopped after %v, want %v and a little", took, drainFor)
+		}
+		if r := <-remote; codeOf(r.err) != interact.Unreachable { // A simulated stream tells no reason.
+			t.Errorf("the call of the other node gives %v, want %v", r.err, interact.Unreachable)
+		}
+		if r := <-local; codeOf(r.err) != interact.Cancelled {
+			t.Errorf("the call of the node itself gives %v, want that it was cut", r.err)
+		}
+	})
+}
+
+func TestANodeWithoutCallsStopsAtOnce(t *testing.T) {
+	simulate(t, 2, func(t *testing.T, s *sim) {
+		connect(t, s.nodes[0], s.nodes[1])
+		s.hush()
+		start := time.Now()
+		if err := s.nodes[0].stop(); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("the node stopped after %v", took)
+		}
+	})
+}
