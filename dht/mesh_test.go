@@ -169,10 +169,11 @@ func (s *simulated) kill(n *node) {
 		if other == id {
 			continue
 		}
-		if err := s.net.DisconnectPeers(id, other); err != nil {
+		// The link first: in between, somebody may dial again.
+		if err := s.net.UnlinkPeers(id, other); err != nil {
 			s.t.Fatal(err)
 		}
-		if err := s.net.UnlinkPeers(id, other); err != nil {
+		if err := s.net.DisconnectPeers(id, other); err != nil {
 			s.t.Fatal(err)
 		}
 	}

@@ -1,6 +1,7 @@
 package did
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -146,7 +147,7 @@ func checkSyntax(s string) error {
 	method, id, found := strings.Cut(rest, ":")
 	switch {
 	case !ok:
-		return fmt.Errorf("a DID begins with did:")
+		return errors.New(`a DID begins with "did:"`)
 	case len(s) > MaxLength:
 		return fmt.Errorf("%d bytes; a DID may have %d", len(s), MaxLength)
 	case !found || method == "" || strings.Trim(method, "abcdefghijklmnopqrstuvwxyz0123456789") != "":

@@ -61,7 +61,7 @@ func pick(r td.Ref, found []*td.Description) (*td.Description, error) {
 	}
 	refs := make([]string, len(found))
 	for i, desc := range found {
-		refs[i] = interact.Quote(desc.Ref())
+		refs[i] = desc.Ref()
 	}
 	slices.Sort(refs)
 	hint := "use one of " + strings.Join(refs[:min(len(refs), 8)], ", ")

@@ -39,8 +39,8 @@ func simulate(t *testing.T, n int, f func(t *testing.T, s *sim)) {
 		if err := s.LinkAll(); err != nil {
 			t.Fatal(err)
 		}
+		defer s.hush()
 		f(t, s)
-		s.hush()
 	})
 }
 

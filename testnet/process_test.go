@@ -97,10 +97,10 @@ func processes(t *testing.T, n int, o Options) *Net {
 
 func TestKilledNodeComesBackWithWhatItPublished(t *testing.T) {
 	dir := shortDir(t)
-	handler, raw := agent.New("http://unset")
+	handler, _ := agent.New("http://unset")
 	server := httptest.NewServer(handler)
 	defer server.Close()
-	_, raw = agent.New(server.URL)
+	_, raw := agent.New(server.URL)
 	net := processes(t, 2, Options{Dir: dir, Seed: 42})
 	p, err := net.Members[0].Publish(t.Context(), raw)
 	if err != nil {
@@ -172,10 +172,10 @@ func TestStateSurvivesItsMaker(t *testing.T) {
 
 func TestALineOfProcessesStaysALine(t *testing.T) {
 	net := processes(t, 3, Options{Dir: shortDir(t), Seed: 3, Topology: "line"})
-	handler, raw := agent.New("http://unset")
+	handler, _ := agent.New("http://unset")
 	server := httptest.NewServer(handler)
 	defer server.Close()
-	_, raw = agent.New(server.URL)
+	_, raw := agent.New(server.URL)
 	p, err := net.Members[0].Publish(t.Context(), raw)
 	if err != nil {
 		t.Fatal(err)

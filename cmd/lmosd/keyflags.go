@@ -46,7 +46,7 @@ func addKeyFlags(cmd *cobra.Command) {
 		}
 		summary, _, _ := strings.Cut(k.Doc, ". ")
 		f := cmd.Flags().VarPF(&keyFlag{key: k}, k.Name, "", strings.TrimSuffix(summary, "."))
-		f.DefValue = strings.Trim(k.Default, `"`)
+		f.DefValue = strings.TrimPrefix(strings.Trim(k.Default, `"`), "[]")
 		if k.Type == "bool" {
 			f.NoOptDefVal = "true"
 		}

@@ -90,12 +90,6 @@ var homes = []struct {
 	{"github.com/mattn/go-runewidth", []string{"cmd/lmosd"}, "columns of wide letters"},
 }
 
-// testOnly modules may be imported by any test, and by nothing else.
-var testOnly = []string{
-	"github.com/google/go-cmp", "github.com/rogpeppe/go-internal", "go.uber.org/goleak", "pgregory.net/rapid",
-	"github.com/gowebpki/jcs", "github.com/marcopolo/simnet",
-}
-
 // An edge is one import statement.
 type edge struct {
 	file, from, to string

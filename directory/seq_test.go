@@ -1,0 +1,7 @@
+package directory
+
+import (
+	"testing"
+
+	"github.com/lmosd/lmosd/did"
+)
