@@ -1,0 +1,275 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lmosd/lmosd/examples/weather/agent"
+	"github.com/lmosd/lmosd/testnet"
+)
+
+// A terminal is what a user has: a home folder, a shell's environment, and this program as real processes.
+type terminal struct {
+	t    *testing.T
+	home string
+	env  []string
+}
+
+// newTerminal returns a terminal with a home of its own, whose path is short enough for sockets below it.
+func newTerminal(t *testing.T, env ...string) *terminal {
+	t.Helper()
+	dir := folder(t)
+	return &terminal{t: t, home: dir, env: append([]string{"HOME=" + dir, "TMPDIR=" + dir, "PATH=" + os.Getenv("PATH"),
+		// A program with the race detector sleeps for a second before it exits.
+		"GORACE=atexit_sleep_ms=0"}, env...)}
+}
+
+// patient returns a context for what may take long on a busy machine and never takes forever.
+func patient(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// eventually waits until cond holds.
+func eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	if err := testnet.Until(patient(t), what, cond); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (x *terminal) command(args ...string) *exec.Cmd {
+	cmd := exec.Command("lmosd", args...)
+	cmd.Env, cmd.Dir = x.env, x.home
+	return cmd
+}
+
+// lmosd runs a command to its end.
+func (x *terminal) lmosd(args ...string) result {
+	x.t.Helper()
+	p := x.start(args...)
+	code := p.wait()
+	return result{code, p.out.String(), p.talk.String()}
+}
+
+// ok runs a command that must succeed, and returns what it printed.
+func (x *terminal) ok(args ...string) string {
+	x.t.Helper()
+	r := x.lmosd(args...)
+	if r.code != 0 {
+		x.t.Fatalf("lmosd %s: exit code %d\n%s%s", strings.Join(args, " "), r.code, r.out, r.errors)
+	}
+	return r.out
+}
+
+// fails runs a command that must end with an exit code, and returns what it said.
+func (x *terminal) fails(code int, args ...string) string {
+	x.t.Helper()
+	r := x.lmosd(args...)
+	if r.code != code {
+		x.t.Errorf("lmosd %s: exit code %d, want %d\n%s%s", strings.Join(args, " "), r.code, code, r.out, r.errors)
+	}
+	return r.errors
+}
+
+// A program is a process of this program that runs until it is told to end. What it wrote may be read at any time.
+type program struct {
+	t         *testing.T
+	cmd       *exec.Cmd
+	out, talk buffer
+	ended     chan struct{}
+}
+
+// start runs a command and does not wait for it. It never outlives the test.
+func (x *terminal) start(args ...string) *program {
+	x.t.Helper()
+	p := &program{t: x.t, cmd: x.command(args...), ended: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.talk
+	if err := p.cmd.Start(); err != nil {
+		x.t.Fatal(err)
+	}
+	go func() {
+		defer close(p.ended)
+		_ = p.cmd.Wait() // how it ended is in ProcessState
+	}()
+	x.t.Cleanup(func() {
+		_ = p.cmd.Process.Kill() // it may have ended
+		<-p.ended
+	})
+	return p
+}
+
+// signal sends a signal to the program.
+func (p *program) signal(s syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// wait returns the exit code, or -1 if a signal ended the program.
+func (p *program) wait() int {
+	p.t.Helper()
+	select {
+	case <-p.ended:
+		return p.cmd.ProcessState.ExitCode()
+	case <-time.After(time.Minute):
+		p.t.Fatalf("%v does not end", p.cmd.Args)
+		return 0
+	}
+}
+
+// stop ends the program as a supervisor does.
+func (p *program) stop() int {
+	p.t.Helper()
+	p.signal(syscall.SIGTERM)
+	return p.wait()
+}
+
+// A buffer is a bytes.Buffer for a process that writes while the test reads.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer // owned by mu
+}
+
+// Write implements [io.Writer].
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+// String returns what was written so far.
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// A nodeProcess is a running node.
+type nodeProcess struct {
+	*program
+	testnet.Ready
+	dir string
+}
+
+// node runs a node on loopback with the data folder dir, and returns when it serves.
+func (x *terminal) node(dir string, args ...string) *nodeProcess {
+	x.t.Helper()
+	dir = filepath.Join(x.home, dir)
+	file := dir + ".ready"
+	n := &nodeProcess{dir: dir, program: x.start(append([]string{"run", "--profile", "test", "--data-dir", dir, "--ready-file", file}, args...)...)}
+	eventually(x.t, "the node serves", func() bool {
+		select {
+		case <-n.ended:
+			x.t.Fatalf("the node ended with exit code %d\n%s%s", n.wait(), n.out.String(), n.talk.String())
+		default:
+		}
+		b, err := os.ReadFile(file)
+		return err == nil && json.Unmarshal(b, &n.Ready) == nil
+	})
+	return n
+}
+
+// at returns a terminal in which commands ask n.
+func (x *terminal) at(n *nodeProcess) *terminal {
+	with := *x
+	with.env = append(append([]string{}, x.env...), "LMOSD_DATA_DIR="+n.dir)
+	return &with
+}
+
+// weather serves the example's agent, and returns the file of its description.
+func (x *terminal) weather() string {
+	x.t.Helper()
+	s := httptest.NewUnstartedServer(nil)
+	handler, description := agent.New("http://" + s.Listener.Addr().String())
+	s.Config.Handler = handler
+	s.Start()
+	x.t.Cleanup(s.Close)
+	return x.file("weather.td.json", string(description))
+}
+
+// slow serves an agent that waits until it is let go, and returns the file of its description.
+func (x *terminal) slow() (file string, asked <-chan struct{}, answer func()) {
+	x.t.Helper()
+	begun, free := make(chan struct{}, 1), make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		begun <- struct{}{}
+		select {
+		case <-free:
+		case <-r.Context().Done():
+		}
+		answer(w, "at last")
+	}))
+	answer = sync.OnceFunc(func() { close(free) })
+	x.t.Cleanup(func() {
+		answer()
+		s.Close()
+	})
+	return x.file("slow.td.json", `{"@context": "https://www.w3.org/2022/wot/td/v1.1", "title": "Slow", "security": "n",
+		"securityDefinitions": {"n": {"scheme": "nosec"}}, "actions": {"wait": {"forms": [{"href": "`+s.URL+`/wait"}]}}}`), begun, answer
+}
+
+// file writes a file into the home folder and returns its path.
+func (x *terminal) file(name, content string) string {
+	x.t.Helper()
+	path := filepath.Join(x.home, name)
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		x.t.Fatal(err)
+	}
+	return path
+}
+
+// decode reads one JSON document.
+func decode[T any](t *testing.T, text string) (v T) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	return v
+}
+
+// lives reports whether a process whose command line has word is left, where the system tells.
+func lives(word string) bool {
+	processes, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return false
+	}
+	for _, p := range processes {
+		if b, err := os.ReadFile(p); err == nil && bytes.Contains(b, []byte(word)) {
+			return true
+		}
+	}
+	return false
+}
+
+// gone reports whether a file is not there.
+func gone(path string) bool {
+	_, err := os.Lstat(path)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// contains reports the wanted texts that are not in text.
+func contains(t *testing.T, text string, wanted ...string) {
+	t.Helper()
+	for _, w := range wanted {
+		if !strings.Contains(text, w) {
+			t.Errorf("no %q in:\n%s", w, text)
+		}
+	}
+}
