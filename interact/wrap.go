@@ -15,12 +15,17 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
+// MaxWait is how long a consumer may let an interaction with an end take.
+const MaxWait = 10 * time.Minute
+
 // Trace gives a message that begins here what it needs to be followed: an id, a W3C trace context and a deadline, timeout
-// from now. What a message has already, it keeps.
+// from now. What a message has already, it keeps; a deadline beyond [MaxWait] becomes that.
 func Trace(timeout time.Duration) Wrap {
 	return func(t Thing) Thing {
 		return Func(func(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
-			if m.ID != "" && m.TraceParent != "" && !m.Deadline.IsZero() {
+			now := time.Now()
+			patient := m.Deadline.Sub(now) > MaxWait && !m.Type.Long()
+			if m.ID != "" && m.TraceParent != "" && !m.Deadline.IsZero() && !patient {
 				return t.Do(ctx, m)
 			}
 			c := *m
@@ -31,7 +36,10 @@ func Trace(timeout time.Duration) Wrap {
 				c.TraceParent = newTrace()
 			}
 			if c.Deadline.IsZero() && !c.Type.Long() {
-				c.Deadline = time.Now().Add(timeout)
+				c.Deadline = now.Add(timeout)
+			}
+			if patient {
+				c.Deadline = now.Add(MaxWait)
 			}
 			return t.Do(ctx, &c)
 		})

@@ -40,9 +40,13 @@ func TestTrace(t *testing.T) {
 		t.Error("the consumer's message was changed")
 	}
 
-	whole := &Message{Type: InvokeAction, ID: "mine", TraceParent: "mine", Deadline: time.Now().Add(time.Hour)}
+	whole := &Message{Type: InvokeAction, ID: "mine", TraceParent: "mine", Deadline: time.Now().Add(time.Minute)}
 	if _, err := Ask(t.Context(), thing, whole); err != nil || got != whole {
 		t.Errorf("a message that lacks nothing was copied (%v)", err)
+	}
+	patient := &Message{Type: InvokeAction, ID: "mine", TraceParent: "mine", Deadline: time.Now().Add(365 * 24 * time.Hour)}
+	if _, err := Ask(t.Context(), thing, patient); err != nil || time.Until(got.Deadline) > MaxWait {
+		t.Errorf("a year's patience left %v (%v), want %v at most", time.Until(got.Deadline), err, MaxWait)
 	}
 	if _, err := Ask(t.Context(), thing, &Message{Type: ObserveProperty, ID: "mine"}); err != nil || !got.Deadline.IsZero() || got.ID != "mine" {
 		t.Errorf("an observation got %+v (%v), want its own id and no deadline", got, err)

@@ -17,6 +17,7 @@ import (
 type gater struct {
 	admits   func(did.DID) error // nil admits all
 	loopback bool                // loopback addresses may be dialled
+	public   bool                // private addresses may not: in a network of strangers they lead to somebody else's neighbours
 }
 
 // InterceptPeerDial refuses to dial a key that no node can have.
@@ -34,6 +35,8 @@ func (g *gater) InterceptAddrDial(_ peer.ID, a ma.Multiaddr) bool {
 		return g.loopback
 	case ip.IsLinkLocalUnicast(), ip.IsUnspecified(), ip.IsMulticast(), ip.Equal(net.IPv4bcast):
 		return false
+	case g.public:
+		return manet.IsPublicAddr(a)
 	}
 	return true
 }

@@ -420,3 +420,21 @@ func TestWhoIsCutIsTold(t *testing.T) {
 		t.Errorf("the call gives %v, want %v or %v", r.err, interact.ShuttingDown, interact.Unreachable)
 	}
 }
+
+func TestOverQUIC(t *testing.T) {
+	t.Parallel()
+	o := quiet()
+	o.Listen = []string{"/ip4/127.0.0.1/udp/0/quic-v1"}
+	host, caller := start(t, o), start(t, o)
+	connect(t, caller, host)
+	ref := publish(t, host, toolAt("Echo", "", newAgent(t).url))
+	knows(t, caller, ref)
+	large := `"` + strings.Repeat("x", 1<<20) + `"`
+	out, _, err := caller.Client().Call(t.Context(), ref, "echo", interact.JSON, []byte(large))
+	if err != nil || string(out) != large {
+		t.Errorf("a call of a megabyte gives %d bytes, %v", len(out), err)
+	}
+	if p := caller.Peers(); len(p) != 1 || p[0].Transport != "quic-v1" {
+		t.Errorf("the peers are %+v", p)
+	}
+}

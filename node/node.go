@@ -64,6 +64,7 @@ type Node struct {
 	self     []byte           // the node's own signed TD
 
 	seeds    *seeds
+	greeting chan struct{}   // a place for each peer that is greeted now
 	life     context.Context // ends with the node; background work hangs on it
 	end      context.CancelFunc
 	work     sync.WaitGroup // what Publish left running
@@ -75,7 +76,7 @@ type Node struct {
 // New opens everything a node needs and listens. On failure it closes, in reverse, what it had opened, and Options.Host.
 // What a user can mend is an [*interact.Error] with a hint.
 func New(o Options) (*Node, error) {
-	n := &Node{opts: o, started: time.Now(), patience: drainFor}
+	n := &Node{opts: o, started: time.Now(), patience: drainFor, greeting: make(chan struct{}, greetAtOnce)}
 	n.life, n.end = context.WithCancel(context.Background())
 	if o.Host != nil {
 		n.onClose(o.Host.Close)
@@ -132,7 +133,7 @@ func (n *Node) openNetwork() (err error) {
 		n.opts.Metrics = n.metrics
 	}
 	if n.host = n.opts.Host; n.host == nil {
-		h, err := newHost(&n.opts, &gater{admits: n.policy.Admits, loopback: n.opts.Loopback})
+		h, err := newHost(&n.opts, &gater{admits: n.policy.Admits, loopback: n.opts.Loopback, public: n.opts.Profile == "public"})
 		if err != nil {
 			return err
 		}

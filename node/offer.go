@@ -32,6 +32,7 @@ type offer struct {
 	desc  *td.Description // nil when withdrawn
 	bound interact.Thing  // asks the agent; nil when withdrawn
 	here  bool            // the agent is in this process and ends with it: not stored
+	warns []td.Issue      // for the author; what is verified has none
 }
 
 // description is what the directory is told: the tombstone's when withdrawn.
@@ -147,7 +148,7 @@ func (o *offers) put(ctx context.Context, t *td.Thing, agent interact.Thing, seq
 	if err != nil {
 		return nil, fmt.Errorf("verify what was just signed: %w", err)
 	}
-	of := &offer{Thing: t.ID, Seq: seq, Signed: signed, desc: desc, bound: agent, here: agent != nil}
+	of := &offer{Thing: t.ID, Seq: seq, Signed: signed, desc: desc, bound: agent, here: agent != nil, warns: t.Warnings}
 	if agent == nil {
 		of.bound = o.bind(desc)
 	}

@@ -17,8 +17,9 @@ import (
 )
 
 const (
-	redialIn = 2 * time.Second // how long a lost peer has to answer before its things are marked unreachable
-	greetMax = 256             // records that a new peer is asked for
+	redialIn    = 2 * time.Second // how long a lost peer has to answer before its things are marked unreachable
+	greetAtOnce = 16              // peers
+	greetMax    = 256             // records that a new peer is asked for
 )
 
 // watchPeers follows who comes and goes: a new peer is asked what it offers, so that a late joiner knows its neighbours'
@@ -63,6 +64,12 @@ func (n *Node) greet(ctx context.Context, p peer.ID) {
 	n.dir.Reach(id, true)
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
+	select {
+	case n.greeting <- struct{}{}:
+		defer func() { <-n.greeting }()
+	case <-ctx.Done():
+		return
+	}
 	for s, err := range n.dht.Ask(ctx, p, td.Query{Limit: greetMax}) {
 		if err != nil {
 			n.log.Debug("a new peer did not say what it offers", "peer", id, "err", err)

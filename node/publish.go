@@ -40,7 +40,7 @@ func (n *Node) offer(ctx context.Context, raw []byte, agent interact.Thing) (*ga
 	}
 	p := n.report(of, n.tellSoon(ctx, of), start)
 	p.Created = created
-	p.Name, p.Warnings = of.desc.Name(), of.desc.Warnings
+	p.Name, p.Warnings = of.desc.Name(), of.warns
 	p.Capability, p.Action = first(of.desc)
 	n.log.Info("published", "thing", of.Thing, "seq", of.Seq, "replicas", p.Replicas, "gossip", p.GossipPeers, "took", time.Since(start))
 	return p, nil

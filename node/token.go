@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/google/renameio/v2"
+
+	"github.com/lmosd/lmosd/interact"
 )
 
 func tokenPath(dir string) string {
@@ -24,6 +26,10 @@ func tokenPath(dir string) string {
 func apiToken(dir string) (string, error) {
 	path := tokenPath(dir)
 	if path != "" {
+		if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o077 != 0 {
+			return "", interact.Errorf(interact.KeyPermissions, "chmod 600 "+interact.Quote(path),
+				"%s has mode %04o: others on this machine could change the node with it", path, info.Mode().Perm())
+		}
 		b, err := os.ReadFile(path)
 		if err == nil && len(strings.TrimSpace(string(b))) >= 32 {
 			return strings.TrimSpace(string(b)), nil

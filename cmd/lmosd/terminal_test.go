@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -173,6 +174,9 @@ func (x *terminal) node(dir string, args ...string) *nodeProcess {
 	x.t.Helper()
 	dir = filepath.Join(x.home, dir)
 	file := dir + ".ready"
+	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) { // of one that was killed
+		x.t.Fatal(err)
+	}
 	n := &nodeProcess{dir: dir, program: x.start(append([]string{"run", "--profile", "test", "--data-dir", dir, "--ready-file", file}, args...)...)}
 	eventually(x.t, "the node serves", func() bool {
 		select {
@@ -205,7 +209,7 @@ func (x *terminal) weather() string {
 }
 
 // slow serves an agent that waits until it is let go, and returns the file of its description.
-func (x *terminal) slow() (file string, asked <-chan struct{}, answer func()) {
+func (x *terminal) slow() (file string, asked <-chan struct{}, release func()) {
 	x.t.Helper()
 	begun, free := make(chan struct{}, 1), make(chan struct{})
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -216,13 +220,13 @@ func (x *terminal) slow() (file string, asked <-chan struct{}, answer func()) {
 		}
 		answer(w, "at last")
 	}))
-	answer = sync.OnceFunc(func() { close(free) })
+	release = sync.OnceFunc(func() { close(free) })
 	x.t.Cleanup(func() {
-		answer()
+		release()
 		s.Close()
 	})
 	return x.file("slow.td.json", `{"@context": "https://www.w3.org/2022/wot/td/v1.1", "title": "Slow", "security": "n",
-		"securityDefinitions": {"n": {"scheme": "nosec"}}, "actions": {"wait": {"forms": [{"href": "`+s.URL+`/wait"}]}}}`), begun, answer
+		"securityDefinitions": {"n": {"scheme": "nosec"}}, "actions": {"wait": {"forms": [{"href": "`+s.URL+`/wait"}]}}}`), begun, release
 }
 
 // file writes a file into the home folder and returns its path.
@@ -242,6 +246,15 @@ func decode[T any](t *testing.T, text string) (v T) {
 		t.Fatalf("%v in %s", err, text)
 	}
 	return v
+}
+
+// prints waits until a running program has printed all wanted texts.
+func (p *program) prints(wanted ...string) {
+	p.t.Helper()
+	eventually(p.t, "the program prints "+strings.Join(wanted, " and "), func() bool {
+		out := p.out.String()
+		return !slices.ContainsFunc(wanted, func(w string) bool { return !strings.Contains(out, w) })
+	})
 }
 
 // lives reports whether a process whose command line has word is left, where the system tells.

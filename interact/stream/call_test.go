@@ -225,7 +225,7 @@ func TestNoReply(t *testing.T) {
 func TestErrorsTravel(t *testing.T) {
 	each(t, func(t *testing.T, transport string) {
 		sent := &interact.Error{Code: interact.Invalid, Title: "input does not fit", Hint: "see lmosd show weather",
-			Issues: []td.Issue{{Pointer: "/question", Reason: "is missing"}, {Pointer: "", Reason: "x"}}, Err: errors.New("why")}
+			Issues: []td.Issue{{Pointer: "/question", Reason: "is missing"}, {Pointer: "", Reason: "x"}}, Err: errors.New("why"), Remote: true}
 		p := newPair(t, transport, failing(sent), Options{}, Options{})
 		for name, m := range map[string]*interact.Message{"shared lane": ask("a", ""),
 			"own lane": ask("a", strings.Repeat("x", 100_000))} {

@@ -217,7 +217,8 @@ func appendError(dst []byte, e *interact.Error) []byte {
 	w.uint(1, uint64(cmp.Or(e.Code, interact.Internal)))
 	w.text(2, cut(e.Title, maxTitle), maxTitle)
 	w.text(3, cut(e.Hint, maxHint), maxHint)
-	if e.Err != nil {
+	// The cause stays here, for the log: it may tell of paths and addresses of this host. What the far end itself said goes on.
+	if e.Err != nil && e.Remote {
 		w.text(4, cut(e.Err.Error(), maxDetail), maxDetail)
 	}
 	if issues := e.Issues[:min(len(e.Issues), maxIssues)]; len(issues) > 0 {
@@ -262,7 +263,7 @@ func readError(b []byte) (*interact.Error, error) {
 	for k, ok := r.next(); ok; k, ok = r.next() {
 		switch k {
 		case 1:
-			e.Code = interact.Code(r.uint(math.MaxUint16))
+			e.Code = foreign(interact.Code(r.uint(math.MaxUint16)))
 		case 2:
 			e.Title = r.string(r.text(maxTitle))
 		case 3:
@@ -283,6 +284,26 @@ func readError(b []byte) (*interact.Error, error) {
 	}
 	return e, nil
 }
+
+// foreign returns the code that another node's error has here: what it says of an interaction, or of its own state. It cannot
+// speak of this node's configuration, key or socket, and a code that nobody here knows is the agent's failure.
+func foreign(c interact.Code) interact.Code {
+	switch {
+	case c == 0, c < 2000 && known[c], c == interact.NotJSON, c == interact.BadTD, c == interact.DiskFull,
+		c == interact.ShuttingDown, c == interact.NotReady:
+		return c
+	}
+	return interact.AgentFailed
+}
+
+// known are the codes of the catalogue.
+var known = func() map[interact.Code]bool {
+	m := map[interact.Code]bool{}
+	for _, c := range interact.Codes() {
+		m[c] = true
+	}
+	return m
+}()
 
 func readIssues(r *mapReader) []td.Issue {
 	n := r.head(cborArray, maxIssues)

@@ -233,7 +233,7 @@ func TestErrorIsCBOR(t *testing.T) {
 			Hint: text.Draw(t, "hint")}
 		w := wireError{Code: uint64(e.Code), Title: e.Title, Hint: e.Hint, Detail: text.Draw(t, "detail")}
 		if w.Detail != "" {
-			e.Err = errors.New(w.Detail)
+			e.Err, e.Remote = errors.New(w.Detail), true
 		}
 		for range rapid.IntRange(0, maxIssues).Draw(t, "issues") {
 			i := td.Issue{Pointer: text.Draw(t, "pointer"), Reason: text.Draw(t, "reason")}
@@ -248,16 +248,40 @@ func TestErrorIsCBOR(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !back.Remote || back.Code != e.Code || back.Title != e.Title || back.Hint != e.Hint || !slices.Equal(back.Issues, e.Issues) {
+		if !back.Remote || back.Code != foreign(e.Code) || back.Title != e.Title || back.Hint != e.Hint || !slices.Equal(back.Issues, e.Issues) {
 			t.Fatalf("got %+v, want %+v", back, e)
 		}
 	})
 }
 
+func TestForeignCodes(t *testing.T) {
+	t.Parallel()
+	for sent, want := range map[interact.Code]interact.Code{
+		interact.NotFound: interact.NotFound, interact.AgentFailed: interact.AgentFailed, interact.Overloaded: interact.Overloaded,
+		interact.BadTD: interact.BadTD, interact.ShuttingDown: interact.ShuttingDown, interact.DiskFull: interact.DiskFull,
+		// It cannot speak of this node's token, key, configuration or process.
+		interact.TokenRejected: interact.AgentFailed, interact.NotRunning: interact.AgentFailed, interact.Usage: interact.AgentFailed,
+		interact.DataDirLocked: interact.AgentFailed, interact.KeyPermissions: interact.AgentFailed, 1999: interact.AgentFailed, 65535: interact.AgentFailed,
+	} {
+		got, err := readError(appendError(nil, &interact.Error{Code: sent}))
+		if err != nil || got.Code != want {
+			t.Errorf("%v became %v (%v), want %v", sent, got, err, want)
+		}
+	}
+}
+
+func TestACauseStaysAtHome(t *testing.T) {
+	t.Parallel()
+	secret := &interact.Error{Code: interact.Internal, Title: "it failed", Err: errors.New("open /var/lib/lmosd/identity.pem")}
+	if b := appendError(nil, secret); bytes.Contains(b, []byte("identity.pem")) {
+		t.Errorf("the cause of a local error is told to peers: %q", b)
+	}
+}
+
 func TestLongErrorsAreCut(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("é", 10_000)
-	e := &interact.Error{Title: long, Hint: "\xff" + long, Err: errors.New(long)}
+	e := &interact.Error{Remote: true, Title: long, Hint: "\xff" + long, Err: errors.New(long)}
 	for range 100 {
 		e.Issues = append(e.Issues, td.Issue{Pointer: long, Reason: long})
 	}

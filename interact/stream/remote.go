@@ -196,7 +196,7 @@ func (r *remote) openShared(ctx context.Context, h td.Host, o *opening) (*lane, 
 func (r *remote) open(ctx context.Context, h td.Host, own bool) (*lane, error) {
 	s, err := r.stream(ctx, h, own)
 	if err != nil {
-		if ctx.Err() == nil {
+		if ctx.Err() == nil && !isLocal(err) {
 			r.lost()
 		}
 		return nil, r.unopened(ctx, h, err)
@@ -219,6 +219,12 @@ func (r *remote) open(ctx context.Context, h td.Host, own bool) (*lane, error) {
 		l.serve(l.answer)
 	}()
 	return l, nil
+}
+
+// isLocal reports whether a stream was not opened for a reason that says nothing of the peer's being there: this node has no
+// room for it, or the peer answered that it does not speak the protocol.
+func isLocal(err error) bool {
+	return errors.Is(err, network.ErrResourceLimitExceeded) || notSpoken(err)
 }
 
 // stream opens a libp2p stream. Small interactions may use a relayed connection.

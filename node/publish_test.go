@@ -1,0 +1,172 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// TestWhoLeavesHasPublishedAllTheSame: the store has it, and the mesh is told in the background.
+func TestWhoLeavesHasPublishedAllTheSame(t *testing.T) {
+	t.Parallel()
+	nodes := connected(t, 2)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	p, err := nodes[0].Publish(ctx, tool("Echo", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if nodes[0].offers.find(p.Ref) == nil {
+		t.Error("the thing is not offered")
+	}
+	knows(t, nodes[1], p.Ref)
+}
+
+func TestThePublicationSaysWhatWasDone(t *testing.T) {
+	t.Parallel()
+	nodes := connected(t, 2)
+	until(t, "they are meshed", func() bool { return nodes[0].gossip.Peers() == 1 && nodes[0].dht.Size() == 1 })
+	p, err := nodes[0].Publish(t.Context(), tool("Echo", ""))
+	if err != nil || p.Pending || p.Replicas != 1 || p.Wanted != 1 || p.GossipPeers != 1 || !p.Created || p.Withdrawn {
+		t.Errorf("got %+v, %v; want it told to the other node in both ways", p, err)
+	}
+	if again, err := nodes[0].Publish(t.Context(), tool("Echo", "")); err != nil || again.Created || again.Seq <= p.Seq || again.Ref != p.Ref {
+		t.Errorf("again: %+v, %v", again, err)
+	}
+	u, err := nodes[0].Unpublish(t.Context(), "echo")
+	if err != nil || !u.Withdrawn || u.Name != "echo" || u.ID != p.ID || u.Ref != p.Ref || u.TDSize != 0 || u.Pending {
+		t.Errorf("withdrawn: %+v, %v", u, err)
+	}
+}
+
+func TestTheAuthorIsWarned(t *testing.T) {
+	t.Parallel()
+	n := opened(t, Options{})
+	raw := strings.Replace(string(tool("Odd", "")), `"security":["nosec_sc"]`, `"security":"nosec_sc"`, 1)
+	p, err := n.Client().Publish(t.Context(), []byte(raw))
+	if err != nil || len(p.Warnings) != 1 || p.Warnings[0].Pointer != "/security" {
+		t.Errorf("got %+v, %v; want the warning about security", p, err)
+	}
+	if p, err = n.Client().Publish(t.Context(), tool("Plain", "")); err != nil || len(p.Warnings) != 0 {
+		t.Errorf("got %+v, %v; want no warning", p, err)
+	}
+}
+
+func TestManyChangeAtOnce(t *testing.T) {
+	t.Parallel()
+	nodes := connected(t, 2)
+	var g sync.WaitGroup
+	for w := range 4 {
+		g.Go(func() {
+			for i := range 6 {
+				id := fmt.Sprintf("urn:x:%d", (w+i)%3)
+				if (w+i)%4 == 3 {
+					_, err := nodes[0].Unpublish(t.Context(), id)
+					if c := codeOf(err); c != 0 && c != interact.Withdrawn && c != interact.NotFound {
+						t.Errorf("withdraw: %v", err)
+					}
+				} else if _, err := nodes[0].Publish(t.Context(), tool("Echo", id)); err != nil {
+					t.Errorf("publish: %v", err)
+				}
+			}
+		})
+	}
+	g.Wait()
+	for i := range 3 {
+		id := fmt.Sprintf("urn:x:%d", i)
+		of := nodes[0].offers.get(id)
+		until(t, "both nodes agree on "+id, func() bool {
+			d, err := nodes[1].Get(t.Context(), id)
+			if of.desc == nil {
+				return codeOf(err) == interact.Withdrawn
+			}
+			return err == nil && d.Record.Seq == of.Seq
+		})
+	}
+}
+
+func TestARenewalThatFailsIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	var j journal
+	o := Options{Log: j.logger()}
+	n := opened(t, o)
+	p, err := n.Publish(t.Context(), tool("Echo", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	disk := &faulty{Batching: n.offers.store, err: errors.New("the cable is out")}
+	n.offers.store = disk
+	later := time.Now().Add(time.Hour)
+	for _, due := range n.offers.due(later, true) {
+		n.tellAgain(t.Context(), due)
+	}
+	if !j.has("could not be renewed") || !j.has("the cable is out") {
+		t.Errorf("the log has %s", j.text.String())
+	}
+	disk.err = nil
+	due := n.offers.due(later.Add(time.Hour), true)
+	if len(due) != 1 {
+		t.Fatalf("%v is due, want it once more", due)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	n.tellAgain(ended, due[0]) // a node that stops begins nothing
+	if of := n.offers.get(p.ID); of.Seq != p.Seq {
+		t.Errorf("the seq went from %d to %d while the node stopped", p.Seq, of.Seq)
+	}
+	n.tellAgain(t.Context(), n.offers.due(later.Add(2*time.Hour), true)[0])
+	if of := n.offers.get(p.ID); of.Seq <= p.Seq {
+		t.Errorf("the seq is still %d", of.Seq)
+	}
+	n.tellAgain(t.Context(), telling{thing: "urn:x:forgotten", gossip: true, dht: true})
+}
+
+// TestAnOldTellingHasNoEffect: telling takes a while, and a thing may be withdrawn meanwhile.
+func TestAnOldTellingHasNoEffect(t *testing.T) {
+	t.Parallel()
+	var j journal
+	o := quiet()
+	o.Log = j.logger()
+	host, other := start(t, o), start(t, quiet())
+	connect(t, other, host)
+	p, err := host.Publish(t.Context(), tool("Echo", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := host.offers.get(p.ID)
+	if _, err := host.Unpublish(t.Context(), p.ID); err != nil {
+		t.Fatal(err)
+	}
+	host.tell(t.Context(), old, telling{p.ID, true, true}, new(spread))
+	if err := host.provide(t.Context(), old); err != nil {
+		t.Error(err)
+	}
+	if j.has("telling the mesh failed") {
+		t.Errorf("the log warns of what is as it should be: %s", j.text.String())
+	}
+	until(t, "the other node knows of the withdrawal", func() bool {
+		_, err := other.Get(t.Context(), p.ID)
+		return codeOf(err) == interact.Withdrawn
+	})
+}
+
+func TestFirstIsTheSameEveryTime(t *testing.T) {
+	t.Parallel()
+	d := &td.Description{Thing: &td.Thing{Actions: map[string]*td.Action{"c": nil, "a": nil, "b": nil},
+		Capabilities: []td.Capability{{ID: "urn:x:2"}, {ID: "urn:x:1"}}}}
+	for range 20 {
+		if capability, action := first(d); capability != "urn:x:2" || action != "a" {
+			t.Fatalf("got %s, %s; want the first capability, and the action that comes first", capability, action)
+		}
+	}
+	if capability, action := first(&td.Description{Thing: &td.Thing{}}); capability != "" || action != "" {
+		t.Errorf("of nothing: got %q, %q", capability, action)
+	}
+}
