@@ -57,16 +57,17 @@ func startEcho(ctx context.Context, kind string) (func() (caller, error), func()
 func echoCaller(ctx context.Context, h host.Host, to peer.ID) (caller, error) {
 	s, err := h.NewStream(ctx, to, echoProtocol)
 	if err != nil {
-		return nil, err
+		return caller{}, err
 	}
 	out, in := bytes.Repeat([]byte{'x'}, payloadSize), make([]byte, payloadSize)
-	return func(context.Context) error {
+	call := func(context.Context) error {
 		if _, err := s.Write(out); err != nil {
 			return err
 		}
 		_, err := io.ReadFull(s, in)
 		return err
-	}, nil
+	}
+	return caller{call: call, close: func() { _ = s.Close() }}, nil
 }
 
 func serveEcho(ctx context.Context, kind string) error {

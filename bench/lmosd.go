@@ -52,13 +52,13 @@ func startLMOSD(ctx context.Context, kind string) (func() (caller, error), func(
 	}
 	mesh, data := n.Mesh(), []byte(`"`+string(bytes.Repeat([]byte{'x'}, payloadSize-2))+`"`)
 	dial := func() (caller, error) {
-		return func(ctx context.Context) error {
+		return caller{close: func() {}, call: func(ctx context.Context) error {
 			r, err := interact.Ask(ctx, mesh, &interact.Message{Type: interact.InvokeAction, Thing: ref, Name: "echo", Data: data})
 			if err == nil && len(r.Data) != payloadSize {
 				err = fmt.Errorf("%d bytes came back", len(r.Data))
 			}
 			return err
-		}, nil
+		}}, nil
 	}
 	return dial, stop, nil
 }

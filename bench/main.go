@@ -26,8 +26,11 @@ import (
 
 const payloadSize = 256
 
-// A caller makes one call and checks its answer. Each concurrent caller has one of its own.
-type caller func(context.Context) error
+// A caller makes calls and checks their answers. Each concurrent caller has one of its own, and closes it.
+type caller struct {
+	call  func(context.Context) error
+	close func()
+}
 
 // A system is one thing that is measured.
 type system struct {
@@ -105,6 +108,7 @@ func measure(ctx context.Context, dial func() (caller, error), callers int, leng
 		if err != nil {
 			return figure{}, err
 		}
+		defer c.close()
 		calls[i] = c
 	}
 	if _, _, err := loop(ctx, calls, length/5); err != nil {
@@ -125,13 +129,13 @@ func loop(ctx context.Context, calls []caller, length time.Duration) (times []ti
 	var over atomic.Bool
 	var errs []error
 	start := time.Now()
-	for _, call := range calls {
+	for _, c := range calls {
 		wg.Go(func() {
 			own := make([]time.Duration, 0, 1<<16)
 			var failed error
 			for !over.Load() && failed == nil {
 				t := time.Now()
-				failed = call(ctx)
+				failed = c.call(ctx)
 				own = append(own, time.Since(t))
 			}
 			mu.Lock()

@@ -31,13 +31,13 @@ func startNATS(ctx context.Context) (func() (caller, error), func(), error) {
 	}
 	payload := bytes.Repeat([]byte{'x'}, payloadSize)
 	dial := func() (caller, error) {
-		return func(ctx context.Context) error {
+		return caller{close: func() {}, call: func(context.Context) error {
 			m, err := conn.Request("echo", payload, 5*time.Second)
 			if err == nil && len(m.Data) != payloadSize {
 				err = fmt.Errorf("%d bytes came back", len(m.Data))
 			}
 			return err
-		}, nil
+		}}, nil
 	}
 	return dial, func() { conn.Close(); stopResponder(); stopServer() }, nil
 }

@@ -62,8 +62,9 @@ func bridgeIPs() map[string]bool {
 	if err != nil {
 		return ips
 	}
+	kinds := []string{"docker", "br-", "virbr", "veth", "cni", "lxc"}
 	for _, i := range ifaces {
-		if !slices.ContainsFunc([]string{"docker", "br-", "virbr", "veth", "cni", "lxc"}, func(p string) bool { return strings.HasPrefix(i.Name, p) }) {
+		if !slices.ContainsFunc(kinds, func(kind string) bool { return strings.HasPrefix(i.Name, kind) }) {
 			continue
 		}
 		addrs, _ := i.Addrs()

@@ -82,13 +82,15 @@ func TestARecordHasTheAddressesThatMostCanUse(t *testing.T) {
 	const relayed = "/ip4/192.0.2.9/tcp/1/p2p/12D3KooWA4Xop1JaT3MHxwYMkCepYsv4iPVopMXwCz5iHYdBfeSB/p2p-circuit"
 	for name, c := range map[string]struct{ has, want []string }{
 		"none": {},
-		"loopback last": {[]string{"/ip4/127.0.0.1/udp/1/quic-v1", "/ip4/127.0.0.1/tcp/1", "/ip6/::1/udp/1/quic-v1", "/ip6/::1/tcp/1", "/ip4/10.0.0.1/tcp/1",
+		"loopback last": {[]string{"/ip4/127.0.0.1/udp/1/quic-v1", "/ip4/127.0.0.1/tcp/1", "/ip6/::1/udp/1/quic-v1", "/ip6/::1/tcp/1",
+			"/ip4/10.0.0.1/tcp/1",
 			"/ip4/10.0.0.1/udp/1/quic-v1"},
 			[]string{"/ip4/10.0.0.1/tcp/1", "/ip4/10.0.0.1/udp/1/quic-v1", "/ip4/127.0.0.1/udp/1/quic-v1", "/ip4/127.0.0.1/tcp/1"}},
 		"public first": {[]string{"/ip4/127.0.0.1/tcp/1", "/ip4/10.0.0.1/tcp/1", relayed, "/dns4/node.example/tcp/1", "/ip4/8.8.8.8/tcp/1"},
 			[]string{"/dns4/node.example/tcp/1", "/ip4/8.8.8.8/tcp/1", "/ip4/10.0.0.1/tcp/1", relayed}},
-		"in the host's order":   {[]string{"/ip4/10.0.0.2/tcp/1", "/ip4/10.0.0.1/tcp/1"}, []string{"/ip4/10.0.0.2/tcp/1", "/ip4/10.0.0.1/tcp/1"}},
-		"none that is too long": {[]string{"/dns4/" + strings.Repeat("a.", 126) + "a/tcp/1", "/ip4/10.0.0.1/tcp/1"}, []string{"/ip4/10.0.0.1/tcp/1"}},
+		"in the host's order": {[]string{"/ip4/10.0.0.2/tcp/1", "/ip4/10.0.0.1/tcp/1"}, []string{"/ip4/10.0.0.2/tcp/1", "/ip4/10.0.0.1/tcp/1"}},
+		"none that is too long": {[]string{"/dns4/" + strings.Repeat("a.", 126) + "a/tcp/1", "/ip4/10.0.0.1/tcp/1"},
+			[]string{"/ip4/10.0.0.1/tcp/1"}},
 	} {
 		if got := useful(addrs(t, c.has...)); !slices.Equal(got, c.want) {
 			t.Errorf("%s: got %v, want %v", name, got, c.want)

@@ -133,7 +133,7 @@ func TestWhatAgentsDoWrongReachesTheConsumer(t *testing.T) {
 				ref := publish(t, nodes[0], toolAt("Bad "+name, "", base))
 				knows(t, nodes[1], ref)
 				for i, n := range nodes {
-					_, _, err := n.Client().Call(t.Context(), ref, "echo", interact.JSON, []byte(`"x"`))
+					err := ask(t, n, ref)
 					if e := wantCode(t, err, f.want); e.Remote != (f.remote || i == 1) || !strings.Contains(e.Error(), f.says) {
 						t.Errorf("asked on node %d: %q, remote %v", i, e, e.Remote)
 					}
@@ -182,7 +182,7 @@ func TestASlowAgentCostsItsOwnCall(t *testing.T) {
 	good := publish(t, nodes[0], toolAt("Good", "", newAgent(t).url))
 	knows(t, nodes[1], ref)
 	knows(t, nodes[1], good)
-	ask := func(ctx context.Context, deadline time.Time) chan error {
+	begin := func(ctx context.Context, deadline time.Time) chan error {
 		done := make(chan error, 1)
 		go func() {
 			_, err := interact.Ask(ctx, nodes[1].Mesh(), &interact.Message{Type: interact.InvokeAction, Thing: ref, Name: "echo",
@@ -191,15 +191,15 @@ func TestASlowAgentCostsItsOwnCall(t *testing.T) {
 		}()
 		return done
 	}
-	timed := ask(t.Context(), time.Now().Add(300*time.Millisecond))
+	timed := begin(t.Context(), time.Now().Add(300*time.Millisecond))
 	<-asked
-	if _, _, err := nodes[1].Client().Call(t.Context(), good, "echo", interact.JSON, []byte(`"x"`)); err != nil {
+	if err := ask(t, nodes[1], good); err != nil {
 		t.Errorf("meanwhile another agent of the node gives %v", err)
 	}
 	wantCode(t, <-timed, interact.Timeout)
 	<-left
 	ctx, cancel := context.WithCancel(t.Context())
-	cancelled := ask(ctx, time.Now().Add(time.Minute))
+	cancelled := begin(ctx, time.Now().Add(time.Minute))
 	<-asked
 	cancel()
 	if err := <-cancelled; codeOf(err) != interact.Cancelled {

@@ -178,6 +178,13 @@ func publish(t testing.TB, n *running, raw []byte) string {
 	return p.Ref
 }
 
+// ask calls the action of a tool.
+func ask(t testing.TB, n *running, ref string) error {
+	t.Helper()
+	_, _, err := n.Client().Call(t.Context(), ref, "echo", interact.JSON, []byte(`"x"`))
+	return err
+}
+
 // codeOf returns the code of an error, 0 of none.
 func codeOf(err error) interact.Code {
 	if err == nil {

@@ -37,7 +37,8 @@ func TestFromPublishToWithdrawal(t *testing.T) {
 	host, caller := nodes[0], nodes[1].Client()
 	ref := publish(t, host, toolAt("Echo", "", newAgent(t).url))
 	knows(t, nodes[1], ref)
-	if list := found(t, nodes[1]); len(list) != 1 || list[0].Ref != ref || list[0].Local || !list[0].Reachable || list[0].Hosts[0] != host.DID() {
+	list := found(t, nodes[1])
+	if len(list) != 1 || list[0].Ref != ref || list[0].Local || !list[0].Reachable || list[0].Hosts[0] != host.DID() {
 		t.Errorf("found %+v, want the thing on the other node", list)
 	}
 	if list := found(t, host); len(list) != 1 || !list[0].Local || !list[0].Reachable {
@@ -132,7 +133,7 @@ func TestANodeRelaysForNobody(t *testing.T) {
 	nodes := connected(t, 3)
 	ref := publish(t, nodes[2], toolAt("Echo", "", newAgent(t).url))
 	knows(t, nodes[1], ref)
-	if _, _, err := nodes[1].Client().Call(t.Context(), ref, "echo", interact.JSON, []byte(`"x"`)); err != nil {
+	if err := ask(t, nodes[1], ref); err != nil {
 		t.Fatalf("the node in the middle cannot ask itself: %v", err)
 	}
 	for _, name := range []string{ref, "echo"} {
@@ -162,9 +163,9 @@ func TestARecordThatNamesThisNodeLeadsNowhere(t *testing.T) {
 		n.dir.Offer(of.Signed)
 		knows(t, n, of.desc.Ref())
 	}
-	_, _, err = nodes[0].Client().Call(t.Context(), of.desc.Ref(), "echo", interact.JSON, []byte(`"x"`))
+	err = ask(t, nodes[0], of.desc.Ref())
 	wantCode(t, err, interact.Unreachable)
-	_, _, err = nodes[1].Client().Call(t.Context(), of.desc.Ref(), "echo", interact.JSON, []byte(`"x"`))
+	err = ask(t, nodes[1], of.desc.Ref())
 	if e := wantCode(t, err, interact.NotFound); !e.Remote {
 		t.Errorf("%v, want the answer of the node that is said to be the host", e)
 	}
@@ -208,20 +209,16 @@ func TestNamesThatFitNoneOrMany(t *testing.T) {
 		knows(t, nodes[1], ref)
 		knows(t, nodes[2], ref)
 	}
-	ask := func(n *running, name string) error {
-		_, _, err := n.Client().Call(t.Context(), name, "echo", interact.JSON, []byte(`"x"`))
-		return err
-	}
-	e := wantCode(t, ask(nodes[2], "clock"), interact.Ambiguous)
+	e := wantCode(t, ask(t, nodes[2], "clock"), interact.Ambiguous)
 	for _, ref := range refs {
 		if !strings.Contains(e.Hint, ref) {
 			t.Errorf("the hint %q does not list %s", e.Hint, ref)
 		}
 	}
-	if err := ask(nodes[1], "clock"); err != nil {
+	if err := ask(t, nodes[1], "clock"); err != nil {
 		t.Errorf("where one of the two is offered, its name fails: %v", err)
 	}
-	if e := wantCode(t, ask(nodes[2], "clok"), interact.NotFound); !strings.Contains(e.Hint, "clock") {
+	if e := wantCode(t, ask(t, nodes[2], "clok"), interact.NotFound); !strings.Contains(e.Hint, "clock") {
 		t.Errorf("the hint %q does not say what may have been meant", e.Hint)
 	}
 }
@@ -277,7 +274,7 @@ func TestWhoIsDeniedIsRefusedAtTheGate(t *testing.T) {
 	if _, err := caller.dir.Add(host.offers.find(ref).desc); err != nil {
 		t.Fatal(err)
 	}
-	_, _, err = caller.Client().Call(t.Context(), ref, "echo", interact.JSON, []byte(`"x"`))
+	err = ask(t, caller, ref)
 	if e := wantCode(t, err, interact.Forbidden); !e.Remote || !strings.Contains(e.Error(), "trust.deny") {
 		t.Errorf("%v (remote %v) does not name the rule of the host", e, e.Remote)
 	}
@@ -316,7 +313,7 @@ func TestALostHostIsUnreachableUntilItIsBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, "the thing is marked unreachable", reachable(false))
-	_, _, err := watcher.Client().Call(t.Context(), ref, "echo", interact.JSON, []byte(`"x"`))
+	err := ask(t, watcher, ref)
 	if e := wantCode(t, err, interact.Unreachable); e.Remote {
 		t.Errorf("%v is said to come from the far end", e)
 	}
@@ -325,7 +322,7 @@ func TestALostHostIsUnreachableUntilItIsBack(t *testing.T) {
 	connect(t, again, watcher)
 	until(t, "the thing is reachable again", reachable(true))
 	until(t, "the thing can be called again", func() bool {
-		_, _, err := watcher.Client().Call(t.Context(), ref, "echo", interact.JSON, []byte(`"x"`))
+		err := ask(t, watcher, ref)
 		return err == nil
 	})
 }

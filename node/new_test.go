@@ -29,7 +29,8 @@ func TestTheZeroOptionsWork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.State != "ready" || s.Network != "lmos" || s.Profile != "default" || s.Name == "" || s.API != "" || len(s.Addrs) != 0 || s.DataDir != "" {
+	if s.State != "ready" || s.Network != "lmos" || s.Profile != "default" || s.Name == "" || s.API != "" || len(s.Addrs) != 0 ||
+		s.DataDir != "" {
 		t.Errorf("got %+v", s)
 	}
 	p, err := n.Client().Publish(t.Context(), tool("Echo", ""))
@@ -386,4 +387,44 @@ func newECDH(t testing.TB) any {
 		t.Fatal(err)
 	}
 	return key
+}
+
+// TestAWithdrawalThatCannotBeRepeated: a wrong clock is no reason not to start, a damaged entry is one.
+func TestAWithdrawalThatCannotBeRepeated(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		ahead  time.Duration
+		damage bool
+		want   interact.Code
+	}{
+		"now":                     {},
+		"of a clock that is slow": {ahead: 48 * time.Hour},
+		"damaged":                 {damage: true, want: interact.StoreCorrupt},
+	} {
+		o := quiet()
+		o.Dir, o.Key = t.TempDir(), newKey(t)
+		s := openAt(t, "", o.Dir)
+		d := deskOver(t, o.Key, s.own())
+		grave, err := d.bury(t.Context(), nil, "urn:x:gone", time.Now().Add(c.ahead))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.damage {
+			grave.Signed.Record[len(grave.Signed.Record)-1] ^= 1
+			err = d.keep(t.Context(), grave)
+		}
+		if err := errors.Join(err, s.close()); err != nil {
+			t.Fatal(err)
+		}
+		n, err := New(o)
+		if codeOf(err) != c.want {
+			t.Errorf("%s: got %v, want %v", name, err, c.want)
+		}
+		if err == nil {
+			err = n.Close()
+		}
+		if c.want == 0 && err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }

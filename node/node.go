@@ -233,15 +233,21 @@ func (n *Node) openOffers() error {
 		if err == nil {
 			_, err = n.dir.Add(d)
 		}
+		late := errors.Is(err, td.ErrExpired) || errors.Is(err, td.ErrFuture)
 		switch {
-		case err == nil:
-		case of.desc == nil:
-			n.log.Warn("a withdrawal cannot be repeated now", "thing", of.Thing, "err", err) // The clock is wrong.
+		case err == nil, codeIs(err, interact.RolledBack) && of.desc == nil: // It was offered again, by a process that is gone.
+		case late && of.desc == nil:
+			n.log.Warn("a withdrawal cannot be repeated now: is the clock right?", "thing", of.Thing, "err", err)
 		default:
-			return fmt.Errorf("offer %s again: %w", of.Thing, err)
+			return n.stores.failed(fmt.Errorf("offer %s again: %w", of.Thing, err))
 		}
 	}
 	return nil
+}
+
+func codeIs(err error, code interact.Code) bool {
+	e, ok := errors.AsType[*interact.Error](err)
+	return ok && e.Code == code
 }
 
 func (n *Node) openHTTP() error {

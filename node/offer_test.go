@@ -345,7 +345,8 @@ func TestNothingIsAnnouncedThatWasNotStored(t *testing.T) {
 		}
 	}
 	if d.announced() != told || d.count() != 1 || d.get("urn:x:echo") != of {
-		t.Errorf("%d more were announced, %d are offered, the thing's is %+v; want what was stored", d.announced()-told, d.count(), d.get("urn:x:echo"))
+		t.Errorf("%d more were announced, %d are offered, the thing's is %+v; want what was stored", d.announced()-told, d.count(),
+			d.get("urn:x:echo"))
 	}
 }
 
@@ -499,7 +500,8 @@ func TestADamagedEntryIsNotPassedOver(t *testing.T) {
 			if err := d.disk.Put(t.Context(), d.storeKey("urn:x:echo"), []byte(c.entry)); err != nil {
 				t.Fatal(err)
 			}
-			if e := wantCode(t, d.load(t.Context(), time.Now()), interact.StoreCorrupt); !strings.Contains(e.Error(), c.why) || !strings.Contains(e.Hint, "/data/store") {
+			e := wantCode(t, d.load(t.Context(), time.Now()), interact.StoreCorrupt)
+			if !strings.Contains(e.Error(), c.why) || !strings.Contains(e.Hint, "/data/store") {
 				t.Errorf("got %q, hint %q; want what is wrong (%s) and where", e, e.Hint, c.why)
 			}
 		})

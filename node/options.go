@@ -113,7 +113,8 @@ func (o *Options) check() error {
 	case !slices.Contains([]string{"server", "client", "auto"}, o.DHTMode):
 		return interact.Errorf(interact.ConfigInvalid, "it is server, client or auto", "mesh.dht.mode %q is unknown", o.DHTMode)
 	case o.Lifetime < time.Second || o.Lifetime > 24*time.Hour:
-		return interact.Errorf(interact.ConfigInvalid, "leave it out for 24h, which is the most", "mesh.dht.ttl %v is no life of a record", o.Lifetime)
+		return interact.Errorf(interact.ConfigInvalid, "leave it out for 24h, which is the most",
+			"mesh.dht.ttl %v is no life of a record", o.Lifetime)
 	case !slices.Contains([]string{"", policy.Open, policy.Verified, policy.Allowlist}, o.Policy.Mode):
 		return interact.Errorf(interact.ConfigInvalid, "it is open, verified or allowlist", "trust.policy %q is unknown", o.Policy.Mode)
 	case !slices.Contains([]string{"", EnginePebble, EngineLevelDB, EngineMemory}, o.Engine):

@@ -199,7 +199,7 @@ func TestRunningCallsFinishWhenTheNodeStops(t *testing.T) {
 		host.cancel()
 		synctest.Wait()
 		for _, n := range []*running{other, host} {
-			_, _, err := n.Client().Call(t.Context(), p.Ref, "echo", interact.JSON, []byte(`"x"`))
+			err := ask(t, n, p.Ref)
 			if e := wantCode(t, err, interact.ShuttingDown); e.Remote != (n == other) {
 				t.Errorf("a new call gives %v, remote %v", e, e.Remote)
 			}

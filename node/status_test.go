@@ -21,7 +21,8 @@ func TestStatusCountsWhatThereIs(t *testing.T) {
 	}
 	knows(t, nodes[1], ref)
 	for _, body := range []string{`"x"`, `7`} { // one good, one bad
-		_, _ = interact.Ask(t.Context(), nodes[1].Mesh(), &interact.Message{Type: interact.InvokeAction, Thing: ref, Name: "echo", Data: []byte(body)})
+		m := &interact.Message{Type: interact.InvokeAction, Thing: ref, Name: "echo", Data: []byte(body)}
+		_, _ = interact.Ask(t.Context(), nodes[1].Mesh(), m)
 	}
 	until(t, "both are in the DHT and in the gossip", func() bool {
 		s := nodes[1].Status()
@@ -34,7 +35,8 @@ func TestStatusCountsWhatThereIs(t *testing.T) {
 	if s.Agents.Local != 0 || s.Agents.Known != 1 || s.Calls.Total != 2 || s.Calls.Errors != 1 {
 		t.Errorf("agents %+v, calls %+v; want one known, two calls with one error", s.Agents, s.Calls)
 	}
-	if s := nodes[0].Status(); s.Agents.Local != 1 || s.Agents.Known != 1 || s.State != "ready" || len(s.Warnings) != 0 || s.DID != nodes[0].DID() {
+	s = nodes[0].Status()
+	if s.Agents.Local != 1 || s.Agents.Known != 1 || s.State != "ready" || len(s.Warnings) != 0 || s.DID != nodes[0].DID() {
 		t.Errorf("the host says %+v", s)
 	}
 	peers := nodes[1].Peers()
@@ -77,7 +79,7 @@ func TestAFullDiskIsToldAndHarmsNothing(t *testing.T) {
 	}
 	_, err := n.Client().Publish(t.Context(), tool("New", ""))
 	wantCode(t, err, interact.DiskFull)
-	if _, _, err := n.Client().Call(t.Context(), ref, "echo", interact.JSON, []byte(`"x"`)); err != nil {
+	if err := ask(t, n, ref); err != nil {
 		t.Errorf("what was published before gives %v", err)
 	}
 	if _, err := n.Client().Unpublish(t.Context(), ref); err != nil {
@@ -94,7 +96,7 @@ func TestCountersNameNobody(t *testing.T) {
 	connect(t, n, host)
 	ref := publish(t, host, toolAt("Echo", "urn:x:secret-thing", newAgent(t).url))
 	knows(t, n, ref)
-	if _, _, err := n.Client().Call(t.Context(), ref, "echo", interact.JSON, []byte(`"x"`)); err != nil {
+	if err := ask(t, n, ref); err != nil {
 		t.Fatal(err)
 	}
 	seen := map[string]float64{}

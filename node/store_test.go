@@ -137,7 +137,8 @@ func TestErrorsOfADiskSayWhatToDo(t *testing.T) {
 		"broken bits":         {syscall.EIO, interact.StoreCorrupt, interact.ConfigInvalid, "cannot be"},
 		"a part that is gone": {syscall.ENOENT, interact.StoreCorrupt, interact.ConfigInvalid, "cannot be"},
 	} {
-		for err, want := range map[error]interact.Code{storeError("/data/store", path(c.cause)): c.wantStore, dirError("/data", path(c.cause)): c.wantDir} {
+		inStore, ofDir := storeError("/data/store", path(c.cause)), dirError("/data", path(c.cause))
+		for err, want := range map[error]interact.Code{inStore: c.wantStore, ofDir: c.wantDir} {
 			e := wantCode(t, err, want)
 			if !strings.Contains(e.Title, c.says) || !strings.Contains(e.Title, "/data") || !errors.Is(e, c.cause) {
 				t.Errorf("%s: %q does not say that it %s and why", name, e, c.says)
@@ -200,7 +201,12 @@ func TestADirectoryThatCannotBe(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(lockIsDir, "lock"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for name, dir := range map[string]string{"a file": file, "below a file": filepath.Join(file, "data"), "in the kernel": "/proc/lmosd", "a directory in place of the lock": lockIsDir} {
+	for name, dir := range map[string]string{
+		"a file":                           file,
+		"below a file":                     filepath.Join(file, "data"),
+		"in the kernel":                    "/proc/lmosd",
+		"a directory in place of the lock": lockIsDir,
+	} {
 		_, err := lockDir(dir)
 		if e := wantCode(t, err, interact.ConfigInvalid); !strings.Contains(e.Title, dir) || !strings.Contains(e.Hint, "--data-dir") {
 			t.Errorf("%s: %q (%s)", name, e, e.Hint)

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// demoSteps are what the demo has to show, in this order.
+var demoSteps = []string{"three nodes up and meshed", "agent published", "found by capability", "called across", "property read",
+	"tampered description refused", "record with a wrong owner key refused", "withdrawn and gone", "killed node's agent unreachable"}
+
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	x := newTerminal(t)
+	r := x.lmosd("demo")
+	if r.code != 0 {
+		t.Fatalf("exit code %d\n%s%s", r.code, r.out, r.errors)
+	}
+	lines := strings.Split(r.out, "\n")
+	for i, name := range demoSteps {
+		if !strings.HasPrefix(lines[i], "✓ "+name+" ") || !strings.Contains(lines[i], " ms   ") {
+			t.Errorf("line %d is %q, want the step %q", i+1, lines[i], name)
+		}
+	}
+	contains(t, r.out, "Rain in Bonn? Light rain, 12 °C, until 16:00.", "the document or its proof was changed after signing\n",
+		"\n\n9 of 9 steps passed in ")
+	contains(t, r.errors, "next: lmosd testnet up -n 5 --demo-agents")
+	nothingLeft(t, x)
+}
+
+func TestDemoForPrograms(t *testing.T) {
+	t.Parallel()
+	x := newTerminal(t)
+	r := x.lmosd("demo", "-o", "json")
+	doc := decode[demoReport](t, r.out)
+	if r.code != 0 || r.errors != "" || doc.Kind != "Demo" || doc.APIVersion != "lmosd/v1" || !doc.OK || doc.Took <= 0 || doc.Sizes.Record == 0 {
+		t.Errorf("exit code %d, %s%+v", r.code, r.errors, doc)
+	}
+	for i, name := range demoSteps {
+		if i >= len(doc.Steps) || doc.Steps[i].Name != name || !doc.Steps[i].OK || doc.Steps[i].Detail == "" {
+			t.Fatalf("step %d is not %q in %+v", i+1, name, doc.Steps)
+		}
+	}
+	nothingLeft(t, x)
+}
+
+// A demo whose nodes cannot start says why, and is no success: their sockets would be too deep in this folder.
+func TestDemoThatFails(t *testing.T) {
+	t.Parallel()
+	deep := filepath.Join(folder(t), strings.Repeat("d", 80))
+	if err := os.Mkdir(deep, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	x := newTerminal(t, "TMPDIR="+deep)
+	r := x.lmosd("demo")
+	if r.code != exitInternal || !strings.HasPrefix(r.out, "✗ three nodes up and meshed ") {
+		t.Errorf("exit code %d\n%s", r.code, r.out)
+	}
+	contains(t, r.out, "0 of 9 steps passed in ")
+	contains(t, r.errors, `error: the step "three nodes up and meshed" failed`, "the path of the socket has", "hint   lmosd demo --keep")
+
+	r = x.lmosd("demo", "-o", "json")
+	if doc := decode[demoReport](t, r.out); r.code != exitInternal || r.errors != "" || doc.OK || len(doc.Steps) != 1 || doc.Steps[0].OK ||
+		!strings.Contains(doc.Steps[0].Detail, "the path of the socket has") {
+		t.Errorf("exit code %d, %s%+v", r.code, r.errors, doc)
+	}
+	if left, _ := os.ReadDir(deep); len(left) != 0 {
+		t.Errorf("%v is left", left)
+	}
+
+	x = newTerminal(t)
+	x.env = append(x.env, "TMPDIR="+x.file("file", ""))
+	contains(t, x.fails(exitInternal, "demo"), "the demo cannot make a folder in ", "TMPDIR=DIR lmosd demo")
+}
+
+func TestDemoKeepsItsFolder(t *testing.T) {
+	t.Parallel()
+	deep := filepath.Join(folder(t), strings.Repeat("d", 80))
+	if err := os.Mkdir(deep, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	x := newTerminal(t, "TMPDIR="+deep)
+	contains(t, x.fails(exitInternal, "demo", "--keep"), "kept: "+deep)
+	if logs, _ := filepath.Glob(filepath.Join(deep, "*", "node-1", "log")); len(logs) != 1 {
+		t.Errorf("the log of node 1 is not there: %v", logs)
+	}
+}
+
+func TestDemoCleansUpWhenItIsInterrupted(t *testing.T) {
+	t.Parallel()
+	x := newTerminal(t)
+	d := x.start("demo")
+	d.prints("✓ three nodes up and meshed")
+	d.signal(syscall.SIGINT)
+	if code := d.wait(); code != exitInterrupted {
+		t.Errorf("exit code %d\n%s%s", code, d.out.String(), d.talk.String())
+	}
+	contains(t, d.talk.String(), "error: interrupted  LMOS-1499")
+	nothingLeft(t, x)
+}
+
+// nothingLeft reports files and processes of a demo.
+func nothingLeft(t *testing.T, x *terminal) {
+	t.Helper()
+	if left, _ := filepath.Glob(filepath.Join(x.home, "lmosd-demo-*")); len(left) != 0 {
+		t.Errorf("%v is left", left)
+	}
+	if lives(filepath.Join(x.home, "lmosd-demo-")) {
+		t.Error("a process of the demo still runs")
+	}
+}
