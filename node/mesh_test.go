@@ -427,9 +427,9 @@ func TestOverQUIC(t *testing.T) {
 	ref := publish(t, host, toolAt("Echo", "", newAgent(t).url))
 	knows(t, caller, ref)
 	large := `"` + strings.Repeat("x", 1<<20) + `"`
-	out, _, err := caller.Client().Call(t.Context(), ref, "echo", interact.JSON, []byte(large))
-	if err != nil || string(out) != large {
-		t.Errorf("a call of a megabyte gives %d bytes, %v", len(out), err)
+	m := &interact.Message{Type: interact.InvokeAction, Thing: ref, Name: "echo", Data: []byte(large)}
+	if r, err := interact.Ask(t.Context(), caller.Mesh(), m); err != nil || string(r.Data) != large {
+		t.Errorf("a call of a megabyte gives %+v, %v", r, err)
 	}
 	if p := caller.Peers(); len(p) != 1 || p[0].Transport != "quic-v1" {
 		t.Errorf("the peers are %+v", p)

@@ -16,13 +16,14 @@ import (
 // Times of an offer. All are jittered by a tenth, so that a mesh that started at once does not speak at once.
 const (
 	tellEvery  = 10 * time.Minute // a new record by gossip; half its life if that is less
-	retryEvery = 15 * time.Second // between attempts; a quarter of its life if that is less
+	retryEvery = 15 * time.Second // between attempts, at first; a quarter of its life at most
 )
 
 // A reach is what the mesh knows of an offer: when gossip and the DHT last took a record of it. It outlives the records.
 type reach struct {
 	told, replicated time.Time     // zero while nobody has it
 	tried            time.Time     // the end of the last attempt
+	vain             int           // attempts in a row after which somebody was still to be told
 	wait             time.Duration // until gossip repeats it, jittered
 	busy             int           // attempts that run
 }
@@ -44,14 +45,25 @@ func (o *offers) due(now time.Time, listeners bool) []telling {
 	var out []telling
 	for thing := range o.all {
 		r := o.reachLocked(thing)
-		t := telling{thing: thing, gossip: now.Sub(r.told) >= r.wait, dht: now.Sub(r.replicated) >= o.life/4}
-		if r.busy > 0 || !t.gossip && !t.dht || now.Sub(r.tried) < min(retryEvery, o.life/4) {
+		gossip, dht := r.wants(now, o.life)
+		if r.busy > 0 || !gossip && !dht || now.Sub(r.tried) < o.patience(r.vain) {
 			continue
 		}
 		r.busy++
-		out = append(out, t)
+		out = append(out, telling{thing, gossip, dht})
 	}
 	return out
+}
+
+// wants says by which carriers a thing is to be told at the time now.
+func (r *reach) wants(now time.Time, life time.Duration) (gossip, dht bool) {
+	return now.Sub(r.told) >= r.wait, now.Sub(r.replicated) >= life/4
+}
+
+// patience is how long nothing is tried after so many attempts in vain: it doubles, because each attempt signs and stores a
+// record, and a mesh without a DHT server would never have enough of them.
+func (o *offers) patience(vain int) time.Duration {
+	return min(retryEvery<<min(max(vain-1, 0), 10), tellEvery, o.life/4)
 }
 
 func (o *offers) reachLocked(thing string) *reach {
@@ -71,12 +83,19 @@ func (o *offers) busy(thing string) { o.note(thing, func(r *reach) { r.busy++ })
 
 // rest marks a thing as told or given up, for now.
 func (o *offers) rest(thing string) {
-	o.note(thing, func(r *reach) { r.busy, r.tried = r.busy-1, time.Now() })
+	o.note(thing, func(r *reach) {
+		r.busy, r.tried = r.busy-1, time.Now()
+		if gossip, dht := r.wants(r.tried, o.life); gossip || dht {
+			r.vain++
+		} else {
+			r.vain = 0
+		}
+	})
 }
 
 // news notes that nobody knows what is said of a thing now, whatever they knew of it before.
 func (o *offers) news(thing string) {
-	o.note(thing, func(r *reach) { r.told, r.replicated = time.Time{}, time.Time{} })
+	o.note(thing, func(r *reach) { r.told, r.replicated, r.vain = time.Time{}, time.Time{}, 0 })
 }
 
 // told and replicated note that gossip or the DHT has the offer; nothing, if it was replaced meanwhile.

@@ -44,7 +44,7 @@ func apiToken(dir string) (string, error) {
 	if path == "" {
 		return token, nil
 	}
-	if err := renameio.WriteFile(path, []byte(token+"\n"), 0o600); err != nil {
+	if err := renameio.WriteFile(path, []byte(token+"\n"), 0o600, renameio.WithTempDir(filepath.Dir(path))); err != nil {
 		return "", dirError(dir, err)
 	}
 	return token, nil

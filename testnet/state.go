@@ -65,7 +65,7 @@ func (t *Net) Save(dir, topology string, agents []Proc) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s, renameio.WriteFile(filepath.Join(dir, StateFile), append(b, '\n'), 0o600)
+	return s, renameio.WriteFile(filepath.Join(dir, StateFile), append(b, '\n'), 0o600, renameio.WithTempDir(dir))
 }
 
 // Load reads the state of the testnet in dir. The error wraps fs.ErrNotExist if there is none.

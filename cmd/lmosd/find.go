@@ -127,7 +127,7 @@ func (a *app) nextAfterFind(list *gateway.AgentList) {
 }
 
 func agentTable(items []gateway.Agent, wide bool, now time.Time) *table {
-	t := &table{header: []string{"AGENT", "CAPABILITIES", "ACTIONS", "STATE", "SEEN"}, keep: []int{0, 3, 4}}
+	t := &table{header: []string{"AGENT", "CAPABILITIES", "ACTIONS", "STATE", "SEEN"}, keep: []int{0, 3, 4}, wide: wide}
 	if wide {
 		t.header = append(t.header, "TITLE", "ID", "OWNER", "HOSTS", "EXPIRES")
 	}

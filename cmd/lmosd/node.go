@@ -289,7 +289,7 @@ func (a *app) runPeers(ctx context.Context, exitStatus bool) error {
 }
 
 func peerTable(items []gateway.Peer, wide bool) *table {
-	t := &table{header: []string{"PEER", "RTT", "DIRECTION", "TRANSPORT", "AGE", "ADDRESS"}, keep: []int{0, 1, 2, 4}}
+	t := &table{header: []string{"PEER", "RTT", "DIRECTION", "TRANSPORT", "AGE", "ADDRESS"}, keep: []int{0, 1, 2, 4}, wide: wide}
 	if wide {
 		t.header = append(t.header, "PEER ID", "PROGRAM")
 	}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -126,7 +127,7 @@ func announceReady(n *node.Node, path string) error {
 	if err != nil {
 		return err
 	}
-	if err := renameio.WriteFile(path, append(b, '\n'), 0o644); err != nil {
+	if err := renameio.WriteFile(path, append(b, '\n'), 0o644, renameio.WithTempDir(filepath.Dir(path))); err != nil {
 		return readyError(path, err)
 	}
 	return nil

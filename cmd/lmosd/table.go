@@ -11,8 +11,9 @@ import (
 type table struct {
 	header []string
 	rows   [][]cell
-	// keep holds the columns that are never cut: what is copied into the next command.
+	// keep holds the columns that are never cut: what is copied into the next command. Of a wide table none is cut.
 	keep []int
+	wide bool
 }
 
 // A cell is what one place of a table shows: short on a terminal, full in a pipe.
@@ -85,7 +86,7 @@ func (t *table) fit(lines [][]string, width int) []int {
 		}
 		total += widths[i]
 	}
-	for ; total > width; total-- {
+	for ; total > width && !t.wide; total-- {
 		widest := -1
 		for i, w := range widths {
 			if w > minWidth && !slices.Contains(t.keep, i) && (widest < 0 || w > widths[widest]) {

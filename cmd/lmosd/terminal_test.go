@@ -27,6 +27,7 @@ type terminal struct {
 	t    *testing.T
 	home string
 	env  []string
+	addr string // of the weather agent, once there is one
 }
 
 // newTerminal returns a terminal with a home of its own, whose path is short enough for sockets below it.
@@ -66,6 +67,16 @@ func (x *terminal) lmosd(args ...string) result {
 	p := x.start(args...)
 	code := p.wait()
 	return result{code, p.out.String(), p.talk.String()}
+}
+
+// typed runs a line as a shell does.
+func (x *terminal) typed(line string) result {
+	x.t.Helper()
+	cmd := exec.CommandContext(patient(x.t), "sh", "-c", line)
+	var out, talk bytes.Buffer
+	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = x.env, x.home, &out, &talk
+	_ = cmd.Run() // the exit code tells
+	return result{cmd.ProcessState.ExitCode(), out.String(), talk.String()}
 }
 
 // ok runs a command that must succeed, and returns what it printed.
@@ -205,6 +216,7 @@ func (x *terminal) weather() string {
 	s.Config.Handler = handler
 	s.Start()
 	x.t.Cleanup(s.Close)
+	x.addr = s.Listener.Addr().String()
 	return x.file("weather.td.json", string(description))
 }
 
@@ -237,6 +249,16 @@ func (x *terminal) file(name, content string) string {
 		x.t.Fatal(err)
 	}
 	return path
+}
+
+// readFile returns a file of the project.
+func readFile(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("..", "..", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
 }
 
 // decode reads one JSON document.

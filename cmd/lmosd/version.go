@@ -1,9 +1,10 @@
 package main
 
 import (
-	"cmp"
+	"regexp"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -31,17 +32,26 @@ func newVersionCommand(a *app) *cobra.Command {
 // version returns the version of this program; a build from a checkout without a tag is "dev".
 func version() string { return buildInfo().Version }
 
+// untagged is the version that Go makes for a commit without a tag before it (Go Modules Reference, "Pseudo-versions").
+var untagged = regexp.MustCompile(`^v0\.0\.0-\d{14}-[0-9a-f]{12}(\+dirty)?$`)
+
+// nameOf returns a module's version as people say it: 0.1.0 for v0.1.0, dev for a checkout without a tag.
+func nameOf(version string) string {
+	if version == "" || version == "(devel)" || untagged.MatchString(version) {
+		return "dev"
+	}
+	return strings.TrimPrefix(version, "v")
+}
+
 // buildInfo says what the build noted about itself.
 func buildInfo() gateway.Version {
-	v := gateway.Version{APIVersion: gateway.APIVersion, Kind: "Version", Version: "dev", Go: runtime.Version(),
+	v := gateway.Version{APIVersion: gateway.APIVersion, Kind: "Version", Version: nameOf(""), Go: runtime.Version(),
 		Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v
 	}
-	if info.Main.Version != "(devel)" {
-		v.Version = cmp.Or(info.Main.Version, v.Version)
-	}
+	v.Version = nameOf(info.Main.Version)
 	for _, s := range info.Settings {
 		if s.Key == "vcs.revision" {
 			v.Commit = s.Value

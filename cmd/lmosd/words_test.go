@@ -162,15 +162,31 @@ func TestTableInAPipeHasFullValues(t *testing.T) {
 	}
 }
 
+func TestWideTableIsNotCut(t *testing.T) {
+	t.Parallel()
+	tab := &table{header: []string{"A", "B"}, wide: true}
+	tab.add(text(strings.Repeat("a", 30)), text(strings.Repeat("b", 30)))
+	var b bytes.Buffer
+	tab.write(&screen{Writer: &b, tty: true, width: 20})
+	if strings.Contains(b.String(), "…") {
+		t.Errorf("got %q", b.String())
+	}
+}
+
 func TestSheet(t *testing.T) {
 	t.Parallel()
 	s := &sheet{}
 	s.add("id", "x")
 	s.add("nothing", "")
 	s.add("owner", "y z")
-	for tty, want := range map[bool]string{true: "  id     x\n  owner  y z\n", false: "id\tx\nowner\ty z\n"} {
+	s.add("action", "one "+strings.Repeat("word ", 7))
+	s.add("action", "two")
+	for tty, want := range map[bool]string{
+		true:  "  id      x\n  owner   y z\n  action  one word word word word word\n          word word\n          two\n",
+		false: "id\tx\nowner\ty z\naction\tone word word word word word word word\naction\ttwo\n",
+	} {
 		var b bytes.Buffer
-		s.write(&screen{Writer: &b, tty: tty, width: 80})
+		s.write(&screen{Writer: &b, tty: tty, width: 40})
 		if b.String() != want {
 			t.Errorf("terminal %t: got %q, want %q", tty, b.String(), want)
 		}

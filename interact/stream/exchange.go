@@ -102,6 +102,13 @@ func (e *exchange) unheard() bool {
 	return !e.heard
 }
 
+// complete reports whether the frame that ends the interaction has arrived.
+func (e *exchange) complete() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.over
+}
+
 // take returns the next frame, and waits for it at most patience if that is not 0. What was taken before counts as used:
 // the other end may send as much again.
 func (e *exchange) take(ctx context.Context, patience time.Duration) (frame, error) {

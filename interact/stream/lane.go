@@ -113,13 +113,29 @@ func (l *lane) listen() {
 func (l *lane) hurry() { l.slow.Reset(frameTime) }
 func (l *lane) relax() { l.slow.Stop() }
 
-// serve reads frames and gives them to handle until the lane ends, and then fails it with the reason.
+// serve reads frames and gives them to handle until the lane ends, and then fails it with the reason. A whole answer that its
+// caller still works on is no reason: the memory that it needs is the stream's, so the caller ends the lane.
 func (l *lane) serve(handle func(frame) error) {
 	err := l.loop(handle)
-	if err == io.EOF && l.own && l.done.Load() {
+	switch {
+	case err == io.EOF && l.own && l.done.Load():
 		err = errOver
+	case err == io.EOF && l.own && l.remote != nil && l.answered():
+		return
 	}
 	l.fail(err)
+}
+
+// answered reports whether the last frame of an interaction has arrived, and its caller has not left.
+func (l *lane) answered() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.open {
+		if e.complete() {
+			return true
+		}
+	}
+	return false
 }
 
 func (l *lane) loop(handle func(frame) error) (err error) {

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+func TestClarify(t *testing.T) {
+	t.Parallel()
+	show := func(ref string) string { return "lmosd show " + ref }
+	for name, test := range map[string]struct {
+		err         error
+		asked       string
+		hint, cause string
+	}{
+		"a near name":            {interact.Errorf(interact.NotFound, "lmosd show weather", "x"), "weathr", `did you mean "weather"?  lmosd show weather`, ""},
+		"a near name with signs": {interact.Errorf(interact.NotFound, "lmosd show a;b", "x"), "a", `did you mean "a;b"?  lmosd show 'a;b'`, ""},
+		"nothing near":           {interact.Errorf(interact.NotFound, "lmosd find", "x"), "weathr", "lmosd find", ""},
+		"two owners": {interact.Errorf(interact.Ambiguous, "use one of urn:lmos:did:key:"+twin1+":w, urn:x:w@"+twin2, "x"), "w",
+			"lmosd show w@" + twin1[:shortKey], "w@" + twin1[:shortKey] + ", w@" + twin2[:shortKey]},
+		"more than are listed": {interact.Errorf(interact.Ambiguous, "use one of urn:x:w@"+twin1+", …", "x"), "w@z6Mk",
+			"lmosd show w@" + twin1[:shortKey], "w@" + twin1[:shortKey] + ", …"},
+		"one owner":        {interact.Errorf(interact.Ambiguous, "use one of urn:x:a@"+twin1+", urn:x:b@"+twin1, "x"), "w", "use one of urn:x:a@" + twin1 + ", urn:x:b@" + twin1, ""},
+		"a key":            {interact.Errorf(interact.Ambiguous, "use one of urn:x:a@"+twin1, "x"), "z6Mk", "use one of urn:x:a@" + twin1, ""},
+		"no list":          {interact.Errorf(interact.Ambiguous, "say more", "x"), "w", "say more", ""},
+		"another error":    {interact.Errorf(interact.Timeout, "wait", "x"), "w", "wait", ""},
+		"of nobody at all": {errors.New("boom"), "w", "", "boom"},
+	} {
+		e := interact.AsError(clarify(test.err, test.asked, show))
+		cause := ""
+		if e.Err != nil {
+			cause = e.Err.Error()
+		}
+		if e.Hint != test.hint || cause != test.cause {
+			t.Errorf("%s: hint %q, cause %q; want %q, %q", name, e.Hint, cause, test.hint, test.cause)
+		}
+	}
+	if clarify(nil, "w", show) != nil {
+		t.Error("no error became one")
+	}
+}
+
+func TestMisfit(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		err  error
+		want string
+	}{
+		"an input with places":  {&interact.Error{Code: interact.Invalid, Hint: "old", Issues: []td.Issue{{Reason: "x"}}}, "lmosd call a b"},
+		"an input without them": {&interact.Error{Code: interact.Invalid, Hint: "old"}, "old"},
+		"another error":         {&interact.Error{Code: interact.Timeout, Hint: "old", Issues: []td.Issue{{}}}, "old"},
+	} {
+		if got := interact.AsError(misfit(test.err, "lmosd call a b")).Hint; got != test.want {
+			t.Errorf("%s: got %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+func TestAgain(t *testing.T) {
+	t.Parallel()
+	for want, rest := range map[string][]string{
+		"lmosd call w":           nil,
+		"lmosd call w act":       {"act"},
+		"lmosd call w 'a b' …":   {"a b", "k=v"},
+		"lmosd call w '$(rm)' …": {"$(rm)", "k=v", "x"},
+	} {
+		if got := again("call", "w", rest); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+func TestShell(t *testing.T) {
+	t.Parallel()
+	for word, want := range map[string]string{
+		"": "''", "weather@z6MkA…": "weather@z6MkA…", "urn:example:a/b": "urn:example:a/b", "k=v": "k=v", "Zürich": "Zürich", "天気": "天気",
+		"a b": "'a b'", "$(rm -rf ~)": "'$(rm -rf ~)'", "it's": `'it'\''s'`, "a;b": "'a;b'", "*": "'*'", "~": "'~'", "`x`": "'`x`'", "a\nb": "'a\nb'",
+	} {
+		if got := shell(word); got != want {
+			t.Errorf("%q: got %s, want %s", word, got, want)
+		}
+	}
+}
+
+func TestWrap(t *testing.T) {
+	t.Parallel()
+	for want, text := range map[string]string{"": "", "a": "a", "one two|three": "one two three", "a|loooooooooong|b": "a loooooooooong  b", "天気 天|気": "天気 天 気"} {
+		if got := strings.Join(wrap(text, 7), "|"); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestObstacles(t *testing.T) {
+	t.Parallel()
+	const head = `"@context": "https://www.w3.org/2022/wot/td/v1.1", "title": "x", "security": "n", "securityDefinitions": {"n": {"scheme": "nosec"},
+		"p": {"scheme": "psk", "identity": "x"}, "b": {"scheme": "basic"}}`
+	for want, body := range map[string]string{
+		": describes no action, property or event": ``,
+		"/actions/a~1b/forms: none has an address": `, "actions": {"a/b": {"forms": [{"href": "mqtt://127.0.0.1/x"}]}}`,
+		"/properties/p/forms: none has an address": `, "properties": {"p": {"forms": [{"href": "/x"}]}}`,
+		"/securityDefinitions/p/scheme: a node":    `, "actions": {"a": {"forms": [{"href": "http://127.0.0.1/x", "security": "p"}]}}`,
+		"":                                         `, "actions": {"a": {"uriVariables": {"id": {"type": "string"}}, "forms": [{"href": "coap://127.0.0.1/x"}, {"href": "http://127.0.0.1/{id}", "security": "b"}]}}`,
+	} {
+		thing, err := td.Parse([]byte("{" + head + body + "}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, o := range obstacles(thing) {
+			got += o.Pointer + ": " + o.Reason
+		}
+		if !strings.HasPrefix(got, want) || (want == "") != (got == "") {
+			t.Errorf("%s: got %q, want %q", body, got, want)
+		}
+	}
+}

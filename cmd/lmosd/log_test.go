@@ -1,0 +1,108 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lmosd/lmosd/configs"
+)
+
+// at is when everything in these tests is logged.
+var at = time.Date(2026, 11, 20, 10, 0, 5, 0, time.Local)
+
+// logged returns what a logger of a terminal, or of a pipe, writes for a record.
+func logged(t *testing.T, level, format string, env []string, log func(*slog.Logger)) string {
+	t.Helper()
+	var out bytes.Buffer
+	c := configs.Default()
+	c.Telemetry.Log.Level, c.Telemetry.Log.Format = level, format
+	log(newApp(env, nil, &bytes.Buffer{}, &out).logger(c))
+	return out.String()
+}
+
+func record(l *slog.Logger, level slog.Level, message string, attrs ...slog.Attr) {
+	r := slog.NewRecord(at, level, message, 0)
+	r.AddAttrs(attrs...)
+	if l.Enabled(context.Background(), level) {
+		_ = l.Handler().Handle(context.Background(), r) // it writes into memory
+	}
+}
+
+func TestLogOnATerminal(t *testing.T) {
+	t.Parallel()
+	terminal := []string{"LMOSD_FORCE_TTY=80", "NO_COLOR=1"}
+	for want, log := range map[string]func(*slog.Logger){
+		"10:00:05  published  thing=urn:x  took=4.4ms\n": func(l *slog.Logger) {
+			record(l, slog.LevelInfo, "published", slog.String("thing", "urn:x"), slog.Duration("took", 4432*time.Microsecond))
+		},
+		"10:00:05  warning: port busy  by=\"process 1 (x)\"  took=1m30s\n": func(l *slog.Logger) {
+			record(l, slog.LevelWarn, "port busy", slog.String("by", "process 1 (x)"), slog.Duration("took", 90*time.Second))
+		},
+		"10:00:05  error: it broke  err=\"a\ufffd[2J b\"  empty=\"\"\n": func(l *slog.Logger) {
+			record(l, slog.LevelError, "it\nbroke", slog.Any("err", errors.New("a\x1b[2J b")), slog.String("empty", ""))
+		},
+		"10:00:05  x  node=1  g.peer=2  g.h.n=3\n": func(l *slog.Logger) {
+			record(l.With("node", 1).WithGroup("g").With("peer", 2).WithGroup("h"), slog.LevelInfo, "x", slog.Int("n", 3))
+		},
+		"": func(l *slog.Logger) { record(l, slog.LevelDebug, "detail") },
+	} {
+		if got := logged(t, "info", "auto", terminal, log); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	got := logged(t, "debug", "text", []string{"LMOSD_FORCE_TTY=80"}, func(l *slog.Logger) { record(l, slog.LevelDebug, "detail") })
+	if got != "\x1b[2m10:00:05\x1b[0m  \x1b[2mdebug: \x1b[0mdetail\n" {
+		t.Errorf("in colour: %q", got)
+	}
+}
+
+func TestLogInAPipe(t *testing.T) {
+	t.Parallel()
+	log := func(l *slog.Logger) {
+		record(l, slog.LevelInfo, "published", slog.Duration("took", 4432*time.Microsecond))
+	}
+	if got := logged(t, "info", "auto", nil, log); !strings.HasSuffix(got, `"level":"INFO","msg":"published","took_ms":4.432}`+"\n") {
+		t.Errorf("JSON: %s", got)
+	}
+	if got := logged(t, "info", "text", nil, log); !strings.HasSuffix(got, " level=INFO msg=published took=4.432ms\n") {
+		t.Errorf("text: %s", got)
+	}
+	if got := logged(t, "warn", "json", []string{"LMOSD_FORCE_TTY=80"}, log); got != "" {
+		t.Errorf("below the level: %s", got)
+	}
+}
+
+// What a library has to say is left out unless it is a warning, or everything is asked for.
+func TestLogOfLibraries(t *testing.T) {
+	t.Parallel()
+	foreign, own := reflect.ValueOf(strings.ToUpper).Pointer()+1, reflect.ValueOf(newApp).Pointer()+1
+	if !ours(own) || ours(foreign) || !ours(0) {
+		t.Error("whose function it is, is not seen")
+	}
+	for name, test := range map[string]struct {
+		level string
+		of    slog.Level
+		want  bool
+	}{
+		"news":                    {"info", slog.LevelInfo, false},
+		"a warning":               {"info", slog.LevelWarn, true},
+		"news, if all is wanted":  {"debug", slog.LevelInfo, true},
+		"a warning nobody wanted": {"error", slog.LevelWarn, false},
+	} {
+		got := logged(t, test.level, "auto", nil, func(l *slog.Logger) {
+			r := slog.NewRecord(at, test.of, "shutting down", foreign)
+			if l.Enabled(t.Context(), test.of) {
+				_ = l.With("a", 1).WithGroup("g").Handler().Handle(t.Context(), r) // it writes into memory
+			}
+		})
+		if (got != "") != test.want {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
