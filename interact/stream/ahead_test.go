@@ -32,11 +32,11 @@ func TestAnAnswerIsWholeHoweverLateItIsRead(t *testing.T) {
 			for range 20 {
 				late := func() bool {
 					for _, l := range caller.all() {
-						if l.own && l.answered() {
-							return server.Stats().ServingNow == 0
+						if l.own && !l.answered() {
+							return false
 						}
 					}
-					return false
+					return server.Stats().ServingNow == 0
 				}
 				got := 0
 				m := &interact.Message{Type: interact.SubscribeEvent, Thing: "a", Name: "b"}
