@@ -200,6 +200,32 @@ func TestOnlyTheHostWithdraws(t *testing.T) {
 	wantCode(t, err, interact.NotFound)
 }
 
+// TestWhatAProcessLeftBehindCanBeWithdrawn: an agent in a process ends with it, and the mesh remembers it for a day.
+func TestWhatAProcessLeftBehindCanBeWithdrawn(t *testing.T) {
+	t.Parallel()
+	o := quiet()
+	o.Dir = t.TempDir()
+	n := start(t, o)
+	p, err := n.Offer(t.Context(), tool("Who", ""), who)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.stop(); err != nil {
+		t.Fatal(err)
+	}
+	again := start(t, o)
+	if list := found(t, again); len(list) != 1 || list[0].Local {
+		t.Errorf("found %+v, want the thing, which nobody offers any more", list)
+	}
+	wantCode(t, ask(t, again, p.Ref), interact.Unreachable)
+	if _, err := again.Client().Unpublish(t.Context(), p.Ref); err != nil {
+		t.Fatal(err)
+	}
+	if list := found(t, again); len(list) != 0 {
+		t.Errorf("found %+v after it was withdrawn", list)
+	}
+}
+
 func TestNamesThatFitNoneOrMany(t *testing.T) {
 	t.Parallel()
 	nodes := connected(t, 3)

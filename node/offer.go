@@ -205,12 +205,15 @@ func (o *offers) publish(ctx context.Context, raw []byte, agent interact.Thing) 
 	return of, old == nil || old.desc == nil, nil
 }
 
-// withdraw buries a thing that this node offers.
+// withdraw buries a thing of this node. What is buried already stays as it is.
 func (o *offers) withdraw(ctx context.Context, thing string) (*offer, error) {
 	o.turn.Lock()
 	defer o.turn.Unlock()
-	now := time.Now()
-	of, err := o.bury(ctx, o.get(thing), thing, now)
+	now, old := time.Now(), o.get(thing)
+	if old != nil && !old.Withdrawn.IsZero() && old.Seq >= o.known(thing) {
+		return old, nil
+	}
+	of, err := o.bury(ctx, old, thing, now)
 	if err != nil {
 		return nil, err
 	}

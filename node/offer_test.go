@@ -214,6 +214,9 @@ func TestWithdrawalBuriesTheThing(t *testing.T) {
 	if _, err := d.Locate(t.Context(), "urn:x:echo"); codeOf(err) != interact.Withdrawn {
 		t.Errorf("asking for it gives %v, want %v", err, interact.Withdrawn)
 	}
+	if again := d.withdraw("urn:x:echo"); again != grave {
+		t.Errorf("withdrawn twice: %+v, want the same tombstone", again)
+	}
 	back, created, err := d.offers.publish(t.Context(), tool("Echo", "urn:x:echo"), nil)
 	if err != nil || !created || back.Seq <= grave.Seq {
 		t.Errorf("published again: created %v, seq %d after %d, %v", created, back.Seq, grave.Seq, err)

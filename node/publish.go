@@ -46,14 +46,15 @@ func (n *Node) offer(ctx context.Context, raw []byte, agent interact.Thing) (*ga
 	return p, nil
 }
 
-// Unpublish withdraws a thing that this node offers and tells the mesh.
+// Unpublish withdraws a thing of this node and tells the mesh: one that it offers, or that a process with its key offered and
+// left behind.
 func (n *Node) Unpublish(ctx context.Context, ref string) (*gateway.Publication, error) {
 	start := time.Now()
 	d, err := n.dir.Get(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
-	if !n.offers.has(d) {
+	if d.Record.Owner != n.DID() {
 		return nil, notOurs(d)
 	}
 	of, err := n.offers.withdraw(ctx, d.Record.Thing)
@@ -71,7 +72,7 @@ func notOurs(d *td.Description) error {
 	if len(d.Record.Hosts) > 0 {
 		hint = "run it on the node that published: " + string(d.Record.Hosts[0].Node)
 	}
-	return interact.Errorf(interact.Forbidden, hint, "%s is offered by another node; only its owner can withdraw it", d.Name())
+	return interact.Errorf(interact.Forbidden, hint, "%s belongs to another node; only its owner can withdraw it", d.Name())
 }
 
 func (n *Node) report(of *offer, s *spread, start time.Time) *gateway.Publication {
