@@ -425,7 +425,7 @@ func TestWhoIsCutIsTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.patience = 20 * time.Millisecond
+	n.drainFor = 20 * time.Millisecond
 	host, caller, agent := run(t, n), start(t, quiet()), newGated()
 	connect(t, caller, host)
 	p, err := host.Offer(t.Context(), tool("Echo", ""), agent.thing())

@@ -69,14 +69,14 @@ type Node struct {
 	end      context.CancelFunc
 	work     sync.WaitGroup // what Publish left running
 	draining atomic.Bool
-	patience time.Duration  // with calls of peers that run when the node stops
+	drainFor time.Duration  // with calls of peers that run when the node stops
 	closers  []func() error // in the order of opening
 }
 
 // New opens everything a node needs and listens. On failure it closes, in reverse, what it had opened, and Options.Host.
 // What a user can mend is an [*interact.Error] with a hint.
 func New(o Options) (*Node, error) {
-	n := &Node{opts: o, started: time.Now(), patience: drainFor, greeting: make(chan struct{}, greetAtOnce)}
+	n := &Node{opts: o, started: time.Now(), drainFor: drainFor, greeting: make(chan struct{}, greetAtOnce)}
 	n.life, n.end = context.WithCancel(context.Background())
 	if o.Host != nil {
 		n.onClose(o.Host.Close)

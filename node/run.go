@@ -45,7 +45,7 @@ func (n *Node) serve(ctx, work context.Context) error {
 	})
 	<-until.Done()
 	n.draining.Store(true)
-	patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.patience)
+	patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.drainFor)
 	defer cancel()
 	n.streams.Drain(patient)
 	return g.Wait()

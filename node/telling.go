@@ -46,7 +46,7 @@ func (o *offers) due(now time.Time, listeners bool) []telling {
 	for thing := range o.all {
 		r := o.reachLocked(thing)
 		gossip, dht := r.wants(now, o.life)
-		if r.busy > 0 || !gossip && !dht || now.Sub(r.tried) < o.patience(r.vain) {
+		if r.busy > 0 || !gossip && !dht || now.Sub(r.tried) < o.pauseAfter(r.vain) {
 			continue
 		}
 		r.busy++
@@ -60,9 +60,9 @@ func (r *reach) wants(now time.Time, life time.Duration) (gossip, dht bool) {
 	return now.Sub(r.told) >= r.wait, now.Sub(r.replicated) >= life/4
 }
 
-// patience is how long nothing is tried after so many attempts in vain: it doubles, because each attempt signs and stores a
+// pauseAfter is how long nothing is tried after so many attempts in vain: it doubles, because each attempt signs and stores a
 // record, and a mesh without a DHT server would never have enough of them.
-func (o *offers) patience(vain int) time.Duration {
+func (o *offers) pauseAfter(vain int) time.Duration {
 	return min(retryEvery<<min(max(vain-1, 0), 10), tellEvery, o.life/4)
 }
 
