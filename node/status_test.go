@@ -24,9 +24,9 @@ func TestStatusCountsWhatThereIs(t *testing.T) {
 		m := &interact.Message{Type: interact.InvokeAction, Thing: ref, Name: "echo", Data: []byte(body)}
 		_, _ = interact.Ask(t.Context(), nodes[1].Mesh(), m)
 	}
-	until(t, "both are in the DHT and in the gossip", func() bool {
+	until(t, "they are meshed and agree", func() bool {
 		s := nodes[1].Status()
-		return s.DHT.Table == 1 && s.Gossip.Peers == 1
+		return s.DHT.Table == 1 && s.Gossip.Peers == 1 && s.Agents.Known == 1 // of what was withdrawn, both have heard
 	})
 	s := nodes[1].Status()
 	if s.Peers.Total != 1 || s.Peers.Direct != 1 || s.Peers.Relayed != 0 || s.Gossip.Topics != 16 || s.DHT.Mode != "server" {
