@@ -35,6 +35,7 @@ import (
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/credentials"
 	"github.com/lmosd/lmosd/interact/rest"
 	"github.com/lmosd/lmosd/interact/stream"
 	"github.com/lmosd/lmosd/policy"
@@ -149,7 +150,7 @@ func (n *Node) openNetwork() (err error) {
 
 // openMesh is the wiring: who asks whom.
 func (n *Node) openMesh() error {
-	creds, err := rest.LoadCredentials(n.opts.Credentials)
+	creds, err := credentials.Load(n.opts.Credentials)
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ import (
 	"testing"
 
 	"github.com/lmosd/lmosd/configs"
-	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/interact/credentials"
 )
 
 // A block is a piece of code in a page.
@@ -211,7 +211,7 @@ func TestCredentialsOfTheDocumentationAreValid(t *testing.T) {
 			if err := os.WriteFile(path, []byte(b.text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if c, err := rest.LoadCredentials(path); err != nil || c.String() != "credentials of 2 things" {
+			if c, err := credentials.Load(path); err != nil || c.String() != "credentials of 2 things" {
 				t.Errorf("%v, %v", c, err)
 			}
 			return

@@ -18,6 +18,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/credentials"
 )
 
 // plainActions are an action that has an output and one that has none.
@@ -436,7 +437,7 @@ func FuzzAnswer(f *testing.F) {
 			t.Errorf("%d bytes passed the limit", len(ans.data))
 		}
 		if task := ans.task(r); task != nil {
-			if err := task.aim(); err == nil && origin(task.url) != "http://agent.example" {
+			if err := task.aim(); err == nil && credentials.Origin(task.url) != "http://agent.example" {
 				t.Errorf("the status is looked for at %s", task.url)
 			}
 		}

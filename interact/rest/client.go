@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/credentials"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -38,7 +39,7 @@ const MaxBody = 4 << 20
 // Options are the settings of a [Client]. The zero value works.
 type Options struct {
 	// Credentials are what agents ask for. The zero value has none.
-	Credentials Credentials
+	Credentials credentials.Store
 	// Log gets what an operator should know; nil discards.
 	Log *slog.Logger
 	// MaxBody is the limit of an answer in bytes, after decompression; 0 means 4 MiB.
@@ -50,7 +51,7 @@ type Options struct {
 
 // A Client asks agents over HTTP. It is safe for concurrent use and keeps connections open between requests.
 type Client struct {
-	credentials Credentials
+	credentials credentials.Store
 	log         *slog.Logger
 	limit       int64
 	transport   http.RoundTripper

@@ -234,18 +234,6 @@ func mediaType(contentType string) string {
 	return media
 }
 
-// origin returns scheme, host and port of u in one spelling (RFC 6454 §4).
-func origin(u *url.URL) string {
-	scheme, host, port := strings.ToLower(u.Scheme), strings.ToLower(u.Hostname()), u.Port()
-	if strings.Contains(host, ":") {
-		host = "[" + host + "]"
-	}
-	if port == "" || scheme == "http" && port == "80" || scheme == "https" && port == "443" {
-		return scheme + "://" + host
-	}
-	return scheme + "://" + host + ":" + port
-}
-
 // plain returns an address as it may be shown: without user, query and fragment.
 func plain(href string) string {
 	href, _, _ = strings.Cut(href, "#")

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/credentials"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -52,7 +53,7 @@ func (c *Client) satisfy(s *secrets, r *request, f *td.Form, name string, depth 
 	case "combo":
 		return c.combine(s, r, f, scheme, depth)
 	case "basic", "bearer", "apikey":
-		found, err := c.credentials.lookup(r.thing.ID, name, f.Href)
+		found, err := c.credentials.Lookup(r.thing.ID, name, f.Href)
 		if err != nil {
 			return c.unauthenticated(r, f, name, scheme.Scheme, err)
 		}
@@ -86,17 +87,17 @@ func (c *Client) combine(s *secrets, r *request, f *td.Form, scheme *td.Security
 
 // unauthenticated says which member of which file is missing. The full path is for the log of this node only.
 func (c *Client) unauthenticated(r *request, f *td.Form, name, scheme string, why error) error {
-	c.log.Warn("credentials", "thing", r.thing.ID, "scheme", name, "file", c.credentials.path(), "err", why)
+	c.log.Warn("credentials", "thing", r.thing.ID, "scheme", name, "file", c.credentials.Path(), "err", why)
 	wants := map[string]string{"basic": `"username" and "password"`, "bearer": `"token"`, "apikey": `"key"`}[scheme]
 	pointer := "/" + escapePointer.Replace(r.thing.ID) + "/" + escapePointer.Replace(name)
 	hint := fmt.Sprintf("on the agent's node add %s with \"origin\": %q, %s to %s",
-		pointer, originOf(f.Href), wants, c.credentials.name())
+		pointer, credentials.OriginOf(f.Href), wants, c.credentials.Name())
 	return interact.Errorf(interact.Unauthenticated, hint,
 		"%s needs credentials for its security scheme %s: %s", r.what(), name, why)
 }
 
 // add puts the values of found where scheme wants them.
-func (s *secrets) add(r *request, name string, scheme *td.SecurityScheme, found credential) error {
+func (s *secrets) add(r *request, name string, scheme *td.SecurityScheme, found credentials.Credential) error {
 	add := secret{in: scheme.In, name: scheme.Name}
 	switch scheme.Scheme {
 	case "basic": // RFC 7617

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/credentials"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -42,7 +43,7 @@ func guarded(t *testing.T, base, scheme string) *td.Thing {
 func withSecrets(t *testing.T, o Options, thing, scheme, secret string) *Client {
 	t.Helper()
 	var err error
-	if o.Credentials, err = LoadCredentials(writeSecrets(t,
+	if o.Credentials, err = credentials.Load(writeSecrets(t,
 		fmt.Sprintf(`{%q: {%q: %s}}`, thing, scheme, secret))); err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +168,7 @@ func TestMissingCredentialsNameFileAndMember(t *testing.T) {
 	t.Parallel()
 	agent := newRecorder(t, says(`1`))
 	path := filepath.Join(t.TempDir(), "credentials.json")
-	creds, err := LoadCredentials(path)
+	creds, err := credentials.Load(path)
 	if err != nil {
 		t.Fatal(err)
 	}

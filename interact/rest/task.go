@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/credentials"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -158,7 +159,7 @@ func (t *task) aim() error {
 		return nil
 	}
 	to, err := t.url.Parse(t.state.Href)
-	if err != nil || origin(to) != origin(t.url) {
+	if err != nil || credentials.Origin(to) != credentials.Origin(t.url) {
 		return broken(t.r, "it runs in the background, and its status is at another origin")
 	}
 	to.User, to.Fragment = nil, ""

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/credentials"
 	"github.com/lmosd/lmosd/internal/jcs"
 	"github.com/lmosd/lmosd/td"
 )
@@ -122,10 +123,10 @@ func within(href, bare, full string) (*url.URL, error) {
 		return nil, err
 	}
 	u, err := url.Parse(full)
-	if origin(home) != originOf(href) {
+	if credentials.Origin(home) != credentials.OriginOf(href) {
 		return nil, badForm(href, "has a variable in its host")
 	}
-	if err != nil || origin(u) != origin(home) || u.User.String() != home.User.String() || dots(u.Path) > dots(home.Path) {
+	if err != nil || credentials.Origin(u) != credentials.Origin(home) || u.User.String() != home.User.String() || dots(u.Path) > dots(home.Path) {
 		return nil, outOfBounds(href)
 	}
 	return u, nil

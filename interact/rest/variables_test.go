@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/credentials"
 )
 
 // rooms has variables in path and query, of an affordance and of the thing.
@@ -154,7 +155,7 @@ func FuzzExpand(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if u.Host == "" || strings.Contains(href, "{") && origin(u) != originOf(href) {
+		if u.Host == "" || strings.Contains(href, "{") && credentials.Origin(u) != credentials.OriginOf(href) {
 			t.Errorf("%q with %q and %q leads to %s", href, v, q, u)
 		}
 	})

@@ -24,6 +24,7 @@ var rows = [][]string{
 	{"did/keystore", "did/aries"},     // one file format, one legacy reader: below td, which signs
 	{"td"},                            // what is signed: descriptions and records
 	{"interact"},                      // the heart: messages and things
+	{"interact/credentials"},          // the secrets that agents ask for, of all bindings
 	{"dht", "pubsub", "directory", "policy", "interact/stream", "interact/rest"}, // one carrier, binding or judge each
 	{"gateway"},            // the HTTP server of what is below
 	{"node"},               // wires one node

@@ -1,4 +1,4 @@
-package rest
+package credentials
 
 import (
 	"encoding/json"
@@ -38,7 +38,7 @@ func TestCredentialsFileIsReadStrictly(t *testing.T) {
 	}
 	for _, tt := range tests {
 		path := writeSecrets(t, tt.text)
-		_, err := LoadCredentials(path)
+		_, err := Load(path)
 		wrong := tt.says != "" || tt.name == "wrong level"
 		if !wrong {
 			if err != nil {
@@ -64,7 +64,7 @@ func TestCredentialsFileMustBePrivate(t *testing.T) {
 		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)
 		}
-		_, err := LoadCredentials(path)
+		_, err := Load(path)
 		if ok && err != nil {
 			t.Errorf("%04o: %v", mode, err)
 		}
@@ -78,16 +78,16 @@ func TestCredentialsFileMustBePrivate(t *testing.T) {
 
 func TestCredentialsFileThatCannotBeRead(t *testing.T) {
 	t.Parallel()
-	if _, err := LoadCredentials(filepath.Join(t.TempDir(), "absent.json")); err != nil {
+	if _, err := Load(filepath.Join(t.TempDir(), "absent.json")); err != nil {
 		t.Errorf("absent: %v", err)
 	}
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	_, err := LoadCredentials(dir)
+	_, err := Load(dir)
 	wantError(t, err, interact.ConfigFile)
-	_, err = LoadCredentials(filepath.Join(writeSecrets(t, `{}`), "below.json"))
+	_, err = Load(filepath.Join(writeSecrets(t, `{}`), "below.json"))
 	wantError(t, err, interact.ConfigFile)
 }
 
@@ -98,7 +98,7 @@ func TestCredentialsFollowTheFile(t *testing.T) {
 		return fmt.Sprintf(`{"urn:x": {"sc": {"origin": "HTTP://127.0.0.1:9000/", "token": %q}}}`, token)
 	}
 	path := writeSecrets(t, text("one"))
-	c, err := LoadCredentials(path)
+	c, err := Load(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestCredentialsFollowTheFile(t *testing.T) {
 	}
 	expect := func(step, want string) {
 		t.Helper()
-		if got, err := c.lookup("urn:x", "sc", form); got.Token != want || (err == nil) != (want != "") {
+		if got, err := c.Lookup("urn:x", "sc", form); got.Token != want || (err == nil) != (want != "") {
 			t.Errorf("%s: got %q, %v, want %q", step, got.Token, err, want)
 		}
 	}
@@ -136,7 +136,7 @@ func TestCredentialsFollowTheFile(t *testing.T) {
 
 func TestLookup(t *testing.T) {
 	t.Parallel()
-	c, err := LoadCredentials(writeSecrets(t, `{"urn:x": {"sc": {"origin": "https://H.example:443", "token": "t"}}}`))
+	c, err := Load(writeSecrets(t, `{"urn:x": {"sc": {"origin": "https://H.example:443", "token": "t"}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,18 +155,18 @@ func TestLookup(t *testing.T) {
 		{"a template for a host", "urn:x", "sc", "https://{h}/", false},
 	}
 	for _, tt := range tests {
-		if _, err := c.lookup(tt.thing, tt.scheme, tt.href); (err == nil) != tt.ok {
+		if _, err := c.Lookup(tt.thing, tt.scheme, tt.href); (err == nil) != tt.ok {
 			t.Errorf("%s: got %v", tt.name, err)
 		}
 	}
-	if _, err := (Credentials{}).lookup("urn:x", "sc", "https://h.example"); err == nil {
+	if _, err := (Store{}).Lookup("urn:x", "sc", "https://h.example"); err == nil {
 		t.Error("the zero value has a secret")
 	}
 }
 
 func TestCredentialsShowNothing(t *testing.T) {
 	t.Parallel()
-	c, err := LoadCredentials(writeSecrets(t, `{"urn:x": {"sc": {"origin": "http://h", "token": "hunter2",
+	c, err := Load(writeSecrets(t, `{"urn:x": {"sc": {"origin": "http://h", "token": "hunter2",
 		"key": "hunter2", "username": "hunter2"}}}`))
 	if err != nil {
 		t.Fatal(err)
@@ -176,14 +176,14 @@ func TestCredentialsShowNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log strings.Builder
-	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "c", c, "o", Options{Credentials: c}.Credentials)
+	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "c", c, "o", struct{ C Store }{c})
 	for _, text := range []string{fmt.Sprint(c), fmt.Sprintf("%v %+v %#v %s %q", c, c, c, c, c), string(asJSON),
 		log.String()} {
 		if strings.Contains(text, "hunter2") {
 			t.Errorf("shown: %s", text)
 		}
 	}
-	if got := fmt.Sprint(c, Credentials{}); got != "credentials of 1 things no credentials" {
+	if got := fmt.Sprint(c, Store{}); got != "credentials of 1 things no credentials" {
 		t.Errorf("got %s", got)
 	}
 }
@@ -201,13 +201,34 @@ func FuzzCredentials(f *testing.F) {
 		}
 		for thing, schemes := range all {
 			for scheme, c := range schemes {
-				if c.Origin != originOf(c.Origin) || c.Origin == "" {
+				if c.Origin != OriginOf(c.Origin) || c.Origin == "" {
 					t.Errorf("%q %q has the origin %q", thing, scheme, c.Origin)
 				}
-				if !headerOK("x", c.Token+c.Key+c.Username+c.Password) {
+				if strings.IndexFunc(c.Token+c.Key+c.Username+c.Password, isControl) >= 0 {
 					t.Errorf("%q %q cannot go into a header", thing, scheme)
 				}
 			}
 		}
 	})
 }
+
+func writeSecrets(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "credentials.json")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func wantError(t *testing.T, err error, code interact.Code) *interact.Error {
+	t.Helper()
+	e, ok := err.(*interact.Error)
+	if !ok || e.Code != code {
+		t.Fatalf("got %v, want %v", err, code)
+	}
+	return e
+}
+
+// everything is all that an error can show.
+func everything(e *interact.Error) string { return fmt.Sprintf("%v %+v %s", e, *e, e.Hint) }

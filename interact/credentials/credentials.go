@@ -1,4 +1,6 @@
-package rest
+// Package credentials holds the secrets that agents ask of this node: one file, read again when it changes. Every binding that
+// asks agents takes its secrets from here.
+package credentials
 
 import (
 	"bytes"
@@ -22,7 +24,7 @@ import (
 // maxCredentials is the limit of a credentials file in bytes.
 const maxCredentials = 1 << 20
 
-// Credentials are the secrets that agents ask for, from one file of the node:
+// A Store holds the secrets that agents ask for, from one file of the node:
 //
 //	{
 //	  "urn:example:billing": {
@@ -39,9 +41,10 @@ const maxCredentials = 1 << 20
 // again when it has changed. The secrets never leave in an error, a log line or a message.
 //
 // The zero value has none. Copies share what they hold; they are safe for concurrent use.
-type Credentials struct{ file *credentialsFile }
+type Store struct{ file *credentialsFile }
 
-type credential struct {
+// A Credential is one secret; what is not needed is empty.
+type Credential struct {
 	Origin   string `json:"origin"`
 	Username string `json:"username"`
 	Password string `json:"password"`
@@ -56,7 +59,7 @@ type credentialsFile struct {
 	mu      sync.Mutex // guards the rest
 	seen    stamp
 	err     error
-	byThing map[string]map[string]credential
+	byThing map[string]map[string]Credential
 }
 
 // A stamp tells one state of a file from another.
@@ -66,34 +69,34 @@ type stamp struct {
 	mode     fs.FileMode
 }
 
-// LoadCredentials reads the credentials file at path. An absent file is none yet; it is read when it comes. The error is
+// Load reads the credentials file at path. An absent file is none yet; it is read when it comes. The error is
 // an [*interact.Error]: KeyPermissions if others than the owner can read the file, ConfigInvalid or ConfigFile if it
 // cannot be used.
-func LoadCredentials(path string) (Credentials, error) {
-	c := Credentials{file: &credentialsFile{path: path}}
+func Load(path string) (Store, error) {
+	c := Store{file: &credentialsFile{path: path}}
 	c.file.mu.Lock()
 	defer c.file.mu.Unlock()
 	c.file.refreshLocked()
 	return c, c.file.err
 }
 
-// lookup returns the secret of a thing's scheme for a form at href. The error says what is missing, and no secret.
-func (c Credentials) lookup(thing, scheme, href string) (credential, error) {
+// Lookup returns the secret of a thing's scheme for a form at href. The error says what is missing, and no secret.
+func (c Store) Lookup(thing, scheme, href string) (Credential, error) {
 	if c.file == nil {
-		return credential{}, errors.New("this node has no credentials file")
+		return Credential{}, errors.New("this node has no credentials file")
 	}
 	c.file.mu.Lock()
 	defer c.file.mu.Unlock()
 	c.file.refreshLocked()
 	if c.file.err != nil {
-		return credential{}, errors.New("the credentials file cannot be used")
+		return Credential{}, errors.New("the credentials file cannot be used")
 	}
 	found, ok := c.file.byThing[thing][scheme]
 	switch {
 	case !ok:
-		return credential{}, errors.New("there are none")
-	case found.Origin != originOf(href):
-		return credential{}, fmt.Errorf("those there are for another origin than %s", originOf(href))
+		return Credential{}, errors.New("there are none")
+	case found.Origin != OriginOf(href):
+		return Credential{}, fmt.Errorf("those there are for another origin than %s", OriginOf(href))
 	}
 	return found, nil
 }
@@ -118,7 +121,7 @@ func (f *credentialsFile) refreshLocked() {
 }
 
 // readCredentials opens the file once and asks the open file for its mode, so that it cannot be swapped in between.
-func readCredentials(path string) (map[string]map[string]credential, error) {
+func readCredentials(path string) (map[string]map[string]Credential, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, unreadable(path, err)
@@ -150,13 +153,13 @@ func unreadable(path string, err error) error {
 }
 
 // parseCredentials reads the file strictly: no duplicate and no unknown member. Its errors hold no secret.
-func parseCredentials(raw []byte) (map[string]map[string]credential, error) {
+func parseCredentials(raw []byte) (map[string]map[string]Credential, error) {
 	if _, err := jcs.Decode(raw, maxCredentials); err != nil {
 		return nil, safeSyntax(err)
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
-	var all map[string]map[string]credential
+	var all map[string]map[string]Credential
 	if err := d.Decode(&all); err != nil {
 		return nil, safeShape(err)
 	}
@@ -165,7 +168,7 @@ func parseCredentials(raw []byte) (map[string]map[string]credential, error) {
 			if err := c.check(); err != nil {
 				return nil, fmt.Errorf("/%s/%s: %w", escapePointer.Replace(thing), escapePointer.Replace(scheme), err)
 			}
-			c.Origin = originOf(c.Origin)
+			c.Origin = OriginOf(c.Origin)
 			schemes[scheme] = c
 		}
 	}
@@ -192,14 +195,14 @@ func safeShape(err error) error {
 	return errors.New("is not of the form that is needed")
 }
 
-func (c credential) check() error {
+func (c Credential) check() error {
 	u, err := url.Parse(c.Origin)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil ||
+	if err != nil || u.Host == "" || !schemes[strings.ToLower(u.Scheme)] || u.User != nil ||
 		strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
 		return errors.New(`"origin" must be scheme, host and port, e.g. "http://127.0.0.1:9000"`)
 	}
 	for _, v := range []string{c.Username, c.Password, c.Token, c.Key} {
-		if !headerOK("x", v) {
+		if strings.IndexFunc(v, isControl) >= 0 {
 			return errors.New("a value has control characters")
 		}
 	}
@@ -212,25 +215,50 @@ func (c credential) check() error {
 	return nil
 }
 
-// originOf returns the origin of an address or template, or "" if it has none.
-func originOf(href string) string {
+// OriginOf returns the origin of an address or template, or "" if it has none.
+func OriginOf(href string) string {
 	base, _, _ := strings.Cut(href, "{")
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" {
 		return ""
 	}
-	return origin(u)
+	return Origin(u)
 }
 
-func (c Credentials) path() string {
+// schemes are those of the bindings.
+var schemes = map[string]bool{"http": true, "https": true, "ws": true, "wss": true, "mqtt": true, "mqtts": true,
+	"coap": true, "coaps": true, "coap+tcp": true, "coaps+tcp": true}
+
+// defaultPorts are left out of an origin (RFC 9110 §4.2; RFC 6455 §3).
+var defaultPorts = map[string]string{"http": "80", "https": "443", "ws": "80", "wss": "443", "mqtt": "1883", "mqtts": "8883",
+	"coap": "5683", "coaps": "5684", "coap+tcp": "5683", "coaps+tcp": "5684"}
+
+// Origin returns scheme, host and port of u in one spelling (RFC 6454 §4).
+func Origin(u *url.URL) string {
+	scheme, host, port := strings.ToLower(u.Scheme), strings.ToLower(u.Hostname()), u.Port()
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	if port == "" || port == defaultPorts[scheme] {
+		return scheme + "://" + host
+	}
+	return scheme + "://" + host + ":" + port
+}
+
+// escapePointer writes a member's name as a part of a JSON pointer (RFC 6901 §3).
+var escapePointer = strings.NewReplacer("~", "~0", "/", "~1")
+
+func isControl(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
+
+func (c Store) Path() string {
 	if c.file == nil {
 		return ""
 	}
 	return c.file.path
 }
 
-// name is how errors call the file: not by its path, which is nobody's business elsewhere.
-func (c Credentials) name() string {
+// Name is how errors call the file: not by its path, which is nobody's business elsewhere.
+func (c Store) Name() string {
 	if c.file == nil {
 		return "its credentials file (the node has none configured)"
 	}
@@ -238,7 +266,7 @@ func (c Credentials) name() string {
 }
 
 // String says how many things have credentials, and no more.
-func (c Credentials) String() string {
+func (c Store) String() string {
 	if c.file == nil {
 		return "no credentials"
 	}
@@ -248,10 +276,10 @@ func (c Credentials) String() string {
 }
 
 // GoString is String.
-func (c Credentials) GoString() string { return c.String() }
+func (c Store) GoString() string { return c.String() }
 
 // MarshalJSON gives what String says.
-func (c Credentials) MarshalJSON() ([]byte, error) { return json.Marshal(c.String()) }
+func (c Store) MarshalJSON() ([]byte, error) { return json.Marshal(c.String()) }
 
 // LogValue gives what String says.
-func (c Credentials) LogValue() slog.Value { return slog.StringValue(c.String()) }
+func (c Store) LogValue() slog.Value { return slog.StringValue(c.String()) }
