@@ -153,6 +153,8 @@ type Error struct {
 	Hint string
 	// Remote tells that the far end said so; otherwise this node inferred it.
 	Remote bool
+	// Begun tells that the far end may have begun before the error, so that asking again may do it twice.
+	Begun bool
 	// Issues lists what is wrong with an input; only with [Invalid], [NotJSON] and [BadTD].
 	Issues []td.Issue
 	// Err is the cause, if there is one.

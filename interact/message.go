@@ -17,6 +17,24 @@ import (
 type Type uint8
 
 // Message types. The numbers travel between nodes: they are never changed or reused.
+//
+// What a [Thing] is asked, and what it answers:
+//
+//	ReadProperty                       one PropertyReading
+//	ReadAllProperties, ReadMultiple…   one PropertyReadings: an object of values by name. ReadMultiple… has an array of names
+//	WriteProperty                      one Acknowledgement, or a PropertyReading of what was written
+//	WriteAllProperties, WriteMultiple… one Acknowledgement, or PropertyReadings. The data is an object of values by name
+//	ObserveProperty, ObserveAll…       a PropertyReading per change, until the loop is left. There need not be a first value
+//	InvokeAction                       ActionStatus messages. The last is completed and has the output; a failure is the
+//	                                   error of the sequence. One that is running may have a part of the output: a response
+//	                                   stream is a row of them, with the content type of the parts
+//	QueryAction                        one ActionStatus: the state now, with the output of what is completed. What failed has
+//	                                   the problem (RFC 9457) as data
+//	CancelAction                       one ActionStatus that is cancelled, or the error NoTask
+//	QueryAllActions                    one ActionStatuses: an object of arrays of states by action, newest first (see [Task])
+//	SubscribeEvent, SubscribeAllEvents an Event for each, until the loop is left
+//
+// Unobserve and unsubscribe messages exist on wires only: a binding answers them and leaves the loop. No Thing sees them.
 const (
 	ReadProperty            Type = 1
 	WriteProperty           Type = 2
@@ -34,6 +52,8 @@ const (
 	UnsubscribeEvent        Type = 14
 	SubscribeAllEvents      Type = 15
 	UnsubscribeAllEvents    Type = 16
+	ObserveAllProperties    Type = 17
+	UnobserveAllProperties  Type = 18
 
 	PropertyReading  Type = 32
 	PropertyReadings Type = 33
@@ -56,6 +76,37 @@ const (
 	StatusCancelled
 )
 
+// statusWords are the states as the Web Thing Protocol and WoT Profiles spell them; the last is LMOS's own.
+var statusWords = [...]string{"", "pending", "running", "completed", "failed", "cancelled"}
+
+// String returns the word of s; empty for [StatusNone].
+func (s Status) String() string {
+	if int(s) < len(statusWords) {
+		return statusWords[s]
+	}
+	return ""
+}
+
+// Final reports whether nothing follows s.
+func (s Status) Final() bool { return s >= StatusCompleted }
+
+// StatusOf returns the state that word spells, in any of the spellings of LMOS and WoT; [StatusNone] for another.
+func StatusOf(word string) Status {
+	switch word {
+	case "pending":
+		return StatusPending
+	case "running", "in progress", "in_progress", "inProgress":
+		return StatusRunning
+	case "completed":
+		return StatusCompleted
+	case "failed":
+		return StatusFailed
+	case "cancelled", "canceled":
+		return StatusCancelled
+	}
+	return StatusNone
+}
+
 // JSON is the content type of a message that names none (TD 1.1 §5.4, default of contentType).
 const JSON = "application/json"
 
@@ -73,25 +124,55 @@ type Message struct {
 	ID, Correlation string
 	// Name is the affordance: the property, action or event.
 	Name string
+	// ActionID names one run of an action: in its states, and in QueryAction and CancelAction, where empty means the latest
+	// run that the consumer began. At most 256 bytes.
+	ActionID string
+	// After is the ID of the last reading or event that the consumer has seen: what came since is sent again, as far as it is
+	// kept. Only where the type is long (see [Type.Long]). At most 256 bytes.
+	After string
+	// Key makes an invocation repeatable: with one key, one consumer's action runs once, and who asks again hears of that run.
+	// At most 256 bytes.
+	Key string
+	// Detach asks that an action outlive its consumer: the first state is pending and has an ActionID, and leaving the loop
+	// leaves it running. Without it, leaving cancels; but actions whose synchronous is false are always detached.
+	Detach bool
 	// Status is set in ActionStatus messages only.
 	Status Status
 	// ContentType is the media type of Data; empty means [JSON].
 	ContentType string
 	Data        []byte
+	// Accept is the media type in which a consumer would like the replies; empty means any. A binding to an agent takes a form
+	// of that type if there is one, and a binding to a consumer converts between JSON and CBOR ([Transcode]).
+	Accept string
 	// TraceParent and TraceState are the W3C trace context.
 	TraceParent, TraceState string
 	// Deadline is when the consumer stops waiting; zero means never. Bindings send the time that is left, so that clocks
 	// need not agree.
 	Deadline time.Time
-	// Time is when a reading or event happened; zero means unknown.
-	Time time.Time
+	// Time is when a reading or event happened, or when an action ended; zero means unknown. Began is when an action was asked
+	// for, in its states.
+	Time, Began time.Time
 	// Hops counts the nodes that the message has passed.
 	Hops uint8
 	// From is who asks, as the transport proved it; empty means nobody in particular. It is never sent: each binding sets
 	// it on what it receives.
 	From did.DID
+	// Timing asks, in a request, where the time goes; the last reply says so. Nil asks nothing.
+	Timing *Timing
+	// Via forces the way to the thing: the name of a [Path], a scheme or an address. It is for the node that is asked, and never
+	// sent.
+	Via string
 	// Chunks is the optional request stream (voice, upload). It is read once, by the thing that answers.
 	Chunks iter.Seq2[[]byte, error]
+}
+
+// Timing says where the time of an interaction went. What was not measured is zero.
+type Timing struct {
+	// Path is how the thing was reached: "local", "mesh quic-v1", "http".
+	Path string
+	// Resolve is the time until the thing was known, Total until the last reply came back to the consumer's node. Host is what
+	// the thing's node took of it, and Agent what the agent took of that.
+	Resolve, Total, Host, Agent time.Duration
 }
 
 // Reply returns an answer to m of type t: correlated, of the same thing and affordance, in the same trace.
@@ -101,7 +182,7 @@ func (m *Message) Reply(t Type, contentType string, data []byte) *Message {
 		corr = m.ID
 	}
 	return &Message{Type: t, Thing: m.Thing, Correlation: corr, Name: m.Name, ContentType: contentType, Data: data,
-		TraceParent: m.TraceParent, TraceState: m.TraceState}
+		ActionID: m.ActionID, TraceParent: m.TraceParent, TraceState: m.TraceState}
 }
 
 // Media returns the content type of m, with the default applied.

@@ -139,16 +139,6 @@ func (q request) alone() bool { return q.large() || q.m.Chunks != nil || q.m.Typ
 
 func (q request) large() bool { return len(q.m.Data) > inline }
 
-// reads reports whether a request of type t changes nothing, so that it may be repeated.
-func reads(t interact.Type) bool {
-	switch t {
-	case interact.ReadProperty, interact.ReadAllProperties, interact.ReadMultipleProperties, interact.QueryAction,
-		interact.QueryAllActions, interact.ObserveProperty, interact.SubscribeEvent, interact.SubscribeAllEvents:
-		return true
-	}
-	return false
-}
-
 // A call is the calling end of an interaction.
 type call struct {
 	exchange

@@ -96,7 +96,7 @@ func (e *lostError) repeatable(m *interact.Message) bool {
 	switch {
 	case e.answered || m.Chunks != nil || errors.Is(e.cause, errClosed):
 		return false
-	case !e.sent || reads(m.Type):
+	case !e.sent || m.Type.Reads() || m.Key != "":
 		return true
 	}
 	// A lane that its serving end closed as unused had read nothing; one that was never agreed on has no reader.
@@ -105,7 +105,7 @@ func (e *lostError) repeatable(m *interact.Message) bool {
 
 // report is the error for a caller whose request may have begun. The cause decides the code.
 func (e *lostError) report(node did.DID) error {
-	r := &interact.Error{Code: interact.Unreachable, Err: e.cause, Title: "host " + node.Short() + " was lost before it answered",
+	r := &interact.Error{Code: interact.Unreachable, Begun: true, Err: e.cause, Title: "host " + node.Short() + " was lost before it answered",
 		Hint: "the request may have been carried out; look before you repeat it"}
 	switch {
 	case errors.Is(e.cause, errClosed):

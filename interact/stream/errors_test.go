@@ -59,7 +59,7 @@ func TestReads(t *testing.T) {
 		interact.WriteAllProperties: false, interact.WriteMultipleProperties: false, interact.InvokeAction: false,
 		interact.CancelAction: false, interact.UnobserveProperty: false, interact.UnsubscribeEvent: false, 99: false,
 	} {
-		if reads(typ) != want {
+		if interact.Type.Reads(typ) != want {
 			t.Errorf("type %d: got %t, want %t", typ, !want, want)
 		}
 	}

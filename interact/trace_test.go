@@ -94,7 +94,7 @@ const lamp = `{
 	"securityDefinitions": {"nosec": {"scheme": "nosec"}, "pin_sc": {"scheme": "apikey", "in": "body", "name": "pin"}},
 	"security": "nosec",
 	"properties": {
-		"mode": {"forms": [{"href": "http://lamp/mode"}]},
+		"mode": {"observable": true, "forms": [{"href": "http://lamp/mode"}]},
 		"level": {"type": "integer", "minimum": 0, "maximum": 100, "forms": [{"href": "http://lamp/level"}]},
 		"power": {"type": "number", "readOnly": true, "forms": [{"href": "http://lamp/power"}]},
 		"pin": {"type": "string", "writeOnly": true, "forms": [{"href": "http://lamp/pin"}]}
@@ -143,7 +143,8 @@ func TestCheck(t *testing.T) {
 		"write nothing":                    {WriteProperty, "mode", "", "", Invalid, "missing"},
 		"no such property":                 {ReadProperty, "levels", "", "", NoAffordance, "properties level, mode, pin, power"},
 		"read":                             {ReadProperty, "level", "", "", 0, ""},
-		"observe":                          {ObserveProperty, "level", "", "", 0, ""},
+		"observe":                          {ObserveProperty, "mode", "", "", 0, ""},
+		"observe what only tells if asked": {ObserveProperty, "level", "", "", NotAllowed, "lmosd read"},
 		"write":                            {WriteProperty, "level", "", "50", 0, ""},
 		"write too much":                   {WriteProperty, "level", "", "101", Invalid, ""},
 		"write what is read-only":          {WriteProperty, "power", "", "5", NotAllowed, "lmosd read lamp power"},

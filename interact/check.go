@@ -1,0 +1,316 @@
+package interact
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/lmosd/lmosd/td"
+)
+
+// Checked lets through only what fits the description d: a known affordance, an operation that it offers, input within its
+// schema (TD 1.1 §5.3.1: consumers must not send data outside the schema). Nothing is sent otherwise.
+func Checked(d *td.Thing) Wrap {
+	return func(t Thing) Thing {
+		return Func(func(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
+			if err := Check(d, m); err != nil {
+				return Fail(err)
+			}
+			return t.Do(ctx, m)
+		})
+	}
+}
+
+// CheckedReplies turns a reply that breaks the description d into the error AgentFailed, which ends the interaction: an output,
+// a value or an event's data outside its schema. The place is in the error's issues.
+func CheckedReplies(d *td.Thing) Wrap {
+	return func(t Thing) Thing {
+		return Func(func(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
+			return func(yield func(*Message, error) bool) {
+				for r, err := range t.Do(ctx, m) {
+					if err == nil {
+						err = CheckReply(d, r)
+					}
+					if err != nil {
+						yield(nil, err)
+						return
+					}
+					if !yield(r, nil) {
+						return
+					}
+				}
+			}
+		})
+	}
+}
+
+// Check reports what in m does not fit the description d. The error is an [*Error] of code [NoAffordance], [NotAllowed] or
+// [Invalid].
+func Check(d *td.Thing, m *Message) error {
+	switch m.Type {
+	case ReadProperty, ObserveProperty, WriteProperty:
+		return checkProperty(d, m)
+	case ReadMultipleProperties:
+		_, err := Names(d, m)
+		return err
+	case WriteMultipleProperties, WriteAllProperties:
+		return checkValues(d, m)
+	case InvokeAction:
+		a := d.Actions[m.Name]
+		if a == nil {
+			return noAction(d, m.Name)
+		}
+		return checkInput(d, &a.Affordance, a.Input, m)
+	case QueryAction, CancelAction:
+		if m.Name != "" && d.Actions[m.Name] == nil {
+			return noAction(d, m.Name)
+		}
+	case SubscribeEvent:
+		e := d.Events[m.Name]
+		if e == nil {
+			return noAffordance(d, "event", m.Name, slices.Collect(maps.Keys(d.Events)))
+		}
+		if len(m.Data) > 0 {
+			return checkInput(d, &e.Affordance, e.Subscription, m)
+		}
+	case SubscribeAllEvents:
+		if len(d.Events) == 0 {
+			return Errorf(NotAllowed, "lmosd show "+Quote(d.Name()), "%s has no events", d.Name())
+		}
+	case ReadAllProperties, ObserveAllProperties, QueryAllActions:
+	default:
+		return Errorf(NotAllowed, "ask for one of the operations of TD 1.1 §5.3.4.2; to end a subscription, leave it",
+			"%s is not asked like this (message type %d)", d.Name(), m.Type)
+	}
+	return nil
+}
+
+func checkProperty(d *td.Thing, m *Message) error {
+	p := d.Properties[m.Name]
+	who, what := Quote(d.Name()), Quote(m.Name)
+	switch {
+	case p == nil:
+		return noAffordance(d, "property", m.Name, slices.Collect(maps.Keys(d.Properties)))
+	case m.Type == WriteProperty && p.ReadOnly:
+		return Errorf(NotAllowed, "read it: lmosd read "+who+" "+what, "property %s of %s is read-only", m.Name, d.Name())
+	case m.Type == WriteProperty:
+		return checkInput(d, &p.Affordance, p.Schema, m)
+	case p.WriteOnly:
+		return Errorf(NotAllowed, "write it: lmosd write "+who+" "+what+" VALUE", "property %s of %s is write-only", m.Name, d.Name())
+	case m.Type == ObserveProperty && !p.Observable:
+		return Errorf(NotAllowed, "read it now and then: lmosd read "+who+" "+what, "property %s of %s cannot be observed", m.Name, d.Name())
+	}
+	return nil
+}
+
+// Names returns the properties that a ReadMultipleProperties asks for: its data, an array of names. The error is an [*Error] of
+// code [Invalid] for what is no array of names, or an empty one; [NoAffordance]; or [NotAllowed] for what cannot be read.
+func Names(d *td.Thing, m *Message) ([]string, error) {
+	const hint = `for example ["temperature","units"]`
+	v, ok, err := Value(m.Data, m.Media())
+	if err != nil {
+		return nil, err
+	}
+	list, _ := v.([]any)
+	names := make([]string, 0, len(list))
+	for _, e := range list {
+		name, ok := e.(string)
+		if !ok {
+			return nil, Errorf(Invalid, hint, "the names of properties are texts, not %T", e)
+		}
+		if err := checkProperty(d, &Message{Type: ReadProperty, Name: name}); err != nil {
+			return nil, err
+		}
+		names = append(names, name)
+	}
+	if !ok || len(names) == 0 {
+		return nil, Errorf(Invalid, hint, "an array of at least one property's name is needed")
+	}
+	return names, nil
+}
+
+// checkValues checks an object of values by property. To write all means all that can be written (Web Thing Protocol,
+// writeallproperties).
+func checkValues(d *td.Thing, m *Message) error {
+	v, ok, err := Value(m.Data, m.Media())
+	if err != nil {
+		return err
+	}
+	values, _ := v.(map[string]any)
+	if !ok || len(values) == 0 {
+		return Errorf(Invalid, `for example {"units":"celsius"}`, "an object of at least one property's value is needed")
+	}
+	var issues []td.Issue
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		p := d.Properties[name]
+		if p == nil || p.ReadOnly {
+			return checkProperty(d, &Message{Type: WriteProperty, Name: name})
+		}
+		if len(p.URIVariables) == 0 && !hidesMember(d, &p.Affordance) {
+			issues = append(issues, below(name, p.Schema.Check(values[name]))...)
+		}
+	}
+	if m.Type == WriteAllProperties {
+		for _, name := range slices.Sorted(maps.Keys(d.Properties)) {
+			if _, ok := values[name]; !ok && !d.Properties[name].ReadOnly {
+				issues = append(issues, td.Issue{Pointer: "/" + pointerEscape.Replace(name), Reason: "is missing: all that can be written is to be written"})
+			}
+		}
+	}
+	if len(issues) > 0 {
+		return &Error{Code: Invalid, Title: "the values do not fit the properties", Hint: "see what they take: lmosd show " + Quote(m.Thing), Issues: issues}
+	}
+	return nil
+}
+
+// below places issues under the member name.
+func below(name string, issues []td.Issue) []td.Issue {
+	for i := range issues {
+		issues[i].Pointer = "/" + pointerEscape.Replace(name) + issues[i].Pointer
+	}
+	return issues
+}
+
+// pointerEscape writes a name as a part of a JSON pointer (RFC 6901 §3).
+var pointerEscape = strings.NewReplacer("~", "~0", "/", "~1")
+
+// checkInput checks JSON or CBOR against a schema. Data of other media types has no schema, and chunks are not looked at. With
+// variables in the address, or a secret in the body, the binding at the agent takes the input apart or adds to it, and checks
+// the parts.
+func checkInput(d *td.Thing, a *td.Affordance, s *td.Schema, m *Message) error {
+	if s == nil || len(a.URIVariables) > 0 || m.Chunks != nil || hidesMember(d, a) {
+		return nil
+	}
+	v, ok, err := Value(m.Data, m.Media())
+	switch {
+	case err != nil:
+		return err
+	case !ok:
+		return nil
+	case len(m.Data) == 0:
+		return checkAbsent(s, m)
+	}
+	if issues := s.Check(v); len(issues) > 0 {
+		return &Error{Code: Invalid, Title: "the input does not fit the schema of " + m.Name,
+			Hint: "see what it takes: lmosd show " + Quote(m.Thing), Issues: issues}
+	}
+	return nil
+}
+
+// checkAbsent says whether no data will do. An action may be asked without input if that can be anything, or an object whose
+// members are all optional.
+func checkAbsent(s *td.Schema, m *Message) error {
+	if m.Type == InvokeAction && (s.Type() == "" || s.Type() == "object" && len(s.Check(map[string]any{})) == 0) {
+		return nil
+	}
+	return &Error{Code: Invalid, Title: "the input is missing", Hint: "see what it takes: lmosd show " + Quote(m.Thing),
+		Issues: []td.Issue{{Reason: "a value is needed here"}}}
+}
+
+// CheckReply reports what in the reply r breaks the description d. The error is an [*Error] of code [AgentFailed].
+func CheckReply(d *td.Thing, r *Message) error {
+	switch r.Type {
+	case PropertyReading:
+		if p := d.Properties[r.Name]; p != nil {
+			return checkOutput(d, p.Schema, r)
+		}
+	case PropertyReadings:
+		return checkReadings(d, r)
+	case ActionStatus:
+		if a := d.Actions[r.Name]; a != nil && r.Status == StatusCompleted {
+			return checkOutput(d, a.Output, r)
+		}
+	case Event:
+		if e := d.Events[r.Name]; e != nil {
+			return checkOutput(d, e.Data, r)
+		}
+	}
+	return nil
+}
+
+func checkReadings(d *td.Thing, r *Message) error {
+	v, ok, err := Value(r.Data, r.Media())
+	values, isObject := v.(map[string]any)
+	if err != nil || ok && len(r.Data) > 0 && !isObject {
+		return outside(d, r, []td.Issue{{Reason: "an object of values by name is needed"}})
+	}
+	var issues []td.Issue
+	for name, value := range values {
+		if p := d.Properties[name]; p != nil {
+			issues = append(issues, below(name, p.Schema.Check(value))...)
+		}
+	}
+	if len(issues) > 0 {
+		return outside(d, r, issues)
+	}
+	return nil
+}
+
+func checkOutput(d *td.Thing, s *td.Schema, r *Message) error {
+	if s == nil || len(r.Data) == 0 {
+		return nil
+	}
+	v, ok, err := Value(r.Data, r.Media())
+	switch {
+	case err != nil:
+		return outside(d, r, []td.Issue{{Reason: err.Error()}})
+	case !ok:
+		return nil
+	}
+	if issues := s.Check(v); len(issues) > 0 {
+		return outside(d, r, issues)
+	}
+	return nil
+}
+
+func outside(d *td.Thing, r *Message, issues []td.Issue) error {
+	return &Error{Code: AgentFailed, Title: fmt.Sprintf("%s sent something outside its own schema of %s", d.Name(), r.Name),
+		Hint: "correct the agent or its description; a node that trusts its agents can run with interact.validate: false", Issues: issues}
+}
+
+// hidesMember reports whether a security scheme puts a member into the body that the consumer does not know (TD 1.1 §5.3.3).
+func hidesMember(d *td.Thing, a *td.Affordance) bool {
+	for i := range a.Forms {
+		for _, name := range a.Forms[i].Security {
+			if s := d.SecurityDefs[name]; s != nil && s.In == "body" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func noAction(d *td.Thing, name string) error {
+	return noAffordance(d, "action", name, slices.Collect(maps.Keys(d.Actions)))
+}
+
+func noAffordance(d *td.Thing, kind, name string, have []string) error {
+	slices.Sort(have)
+	hint := fmt.Sprintf("%s has no %s", d.Name(), plural(kind))
+	if len(have) > 0 {
+		hint = fmt.Sprintf("%s has the %s %s", d.Name(), plural(kind), strings.Join(have[:min(len(have), 8)], ", "))
+	}
+	return Errorf(NoAffordance, hint, "%s has no %s %q", d.Name(), kind, name)
+}
+
+func plural(kind string) string {
+	if before, ok := strings.CutSuffix(kind, "y"); ok {
+		return before + "ies"
+	}
+	return kind + "s"
+}
+
+// A Task is the state of one run of an action as JSON says it (Web Thing Protocol, ActionStatus): an element of the arrays in
+// the data of ActionStatuses.
+type Task struct {
+	ActionID  string          `json:"actionID"`
+	State     string          `json:"state"` // of [Status]
+	Output    json.RawMessage `json:"output,omitempty"`
+	Error     json.RawMessage `json:"error,omitempty"`         // RFC 9457
+	Requested string          `json:"timeRequested,omitempty"` // RFC 3339
+	Ended     string          `json:"timeEnded,omitempty"`
+}

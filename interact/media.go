@@ -1,0 +1,141 @@
+package interact
+
+import (
+	"encoding/base64"
+	"fmt"
+	"math"
+	"mime"
+	"strings"
+
+	"github.com/lmosd/lmosd/internal/cbor"
+	"github.com/lmosd/lmosd/internal/jcs"
+	"github.com/lmosd/lmosd/td"
+)
+
+// CBOR is the media type of RFC 8949.
+const CBOR = "application/cbor"
+
+// IsCBOR reports whether contentType is CBOR or based on it (RFC 8949 §9.5).
+func IsCBOR(contentType string) bool {
+	t, _, err := mime.ParseMediaType(contentType)
+	return err == nil && (t == CBOR || strings.HasSuffix(t, "+cbor"))
+}
+
+// Value decodes data that is JSON or CBOR, strictly: one value, no name twice, no number that float64 cannot hold. The kinds
+// are those that [td.Schema.Check] takes. ok is false for another media type, of which nothing is known. No data is no value: nil. The error is
+// an [*Error] of code [Invalid].
+func Value(data []byte, contentType string) (v any, ok bool, err error) {
+	switch {
+	case len(data) == 0:
+		return nil, td.IsJSON(contentType) || IsCBOR(contentType), nil
+	case td.IsJSON(contentType):
+		v, err := jcs.Decode(data, len(data))
+		if err != nil {
+			return nil, true, &Error{Code: Invalid, Title: "the input is not JSON", Hint: "text needs quotes: '\"text\"'", Err: err}
+		}
+		return v, true, nil
+	case IsCBOR(contentType):
+		v, err := fromCBOR(data)
+		if err != nil {
+			return nil, true, &Error{Code: Invalid, Title: "the input is not CBOR that can be read", Hint: "send one item with text keys, definite lengths and no tags", Err: err}
+		}
+		return v, true, nil
+	}
+	return nil, false, nil
+}
+
+// Transcode converts data between JSON and CBOR. Where both types are of one family, or one is neither, the data stays as it is
+// and keeps its type: media is the type of what is returned. Byte strings of CBOR become base64url text (RFC 8949 §6.1). The
+// error is an [*Error] of code [Invalid].
+func Transcode(data []byte, from, to string) (out []byte, media string, err error) {
+	toCBOR, toJSON := td.IsJSON(from) && IsCBOR(to), IsCBOR(from) && to != "" && td.IsJSON(to)
+	if len(data) == 0 || !toCBOR && !toJSON {
+		return data, from, nil
+	}
+	v, _, err := Value(data, from)
+	if err != nil {
+		return nil, "", err
+	}
+	if toCBOR {
+		out, err = cbor.Marshal(integers(v))
+	} else {
+		out, err = jcs.Append(nil, v)
+	}
+	if err != nil {
+		return nil, "", &Error{Code: Invalid, Title: "the data cannot be written as " + to, Hint: "see the size of its numbers", Err: err}
+	}
+	return out, to, nil
+}
+
+// fromCBOR decodes an item and makes of it what JSON can say.
+func fromCBOR(data []byte) (any, error) {
+	var v any
+	if err := cbor.Unmarshal(data, &v); err != nil {
+		return nil, err
+	}
+	return asJSON(v)
+}
+
+func asJSON(v any) (any, error) {
+	switch v := v.(type) {
+	case nil, bool, string:
+		return v, nil
+	case []byte:
+		return base64.RawURLEncoding.EncodeToString(v), nil
+	case uint64:
+		return exact(float64(v), uint64(float64(v)) == v && float64(v) < 1<<64, v)
+	case int64:
+		return exact(float64(v), int64(float64(v)) == v, v)
+	case float64:
+		return v, nil
+	case []any:
+		for i := range v {
+			var err error
+			if v[i], err = asJSON(v[i]); err != nil {
+				return nil, err
+			}
+		}
+		return v, nil
+	case map[any]any:
+		m := make(map[string]any, len(v))
+		for k, e := range v {
+			name, ok := k.(string)
+			if !ok {
+				return nil, fmt.Errorf("a key of a map is no text but %T", k)
+			}
+			var err error
+			if m[name], err = asJSON(e); err != nil {
+				return nil, err
+			}
+		}
+		return m, nil
+	}
+	return nil, fmt.Errorf("an item of type %T", v)
+}
+
+// exact returns f if it is the integer n: others are refused as in JSON (RFC 7493 §2.2).
+func exact(f float64, same bool, n any) (any, error) {
+	if !same {
+		return nil, fmt.Errorf("the number %v has more digits than a float64 holds", n)
+	}
+	return f, nil
+}
+
+// integers replaces each float64 that is an integer by one, so that CBOR writes it as such (RFC 8949 §4.2.2).
+func integers(v any) any {
+	switch v := v.(type) {
+	case float64:
+		if v == math.Trunc(v) && math.Abs(v) < 1<<63 {
+			return int64(v)
+		}
+	case []any:
+		for i := range v {
+			v[i] = integers(v[i])
+		}
+	case map[string]any:
+		for k := range v {
+			v[k] = integers(v[k])
+		}
+	}
+	return v
+}

@@ -1,0 +1,117 @@
+package interact
+
+import (
+	"github.com/lmosd/lmosd/td"
+)
+
+// ops are the operations of TD 1.1 §5.3.4.2 by message type.
+var ops = [...]string{
+	ReadProperty:            "readproperty",
+	WriteProperty:           "writeproperty",
+	ReadAllProperties:       "readallproperties",
+	ReadMultipleProperties:  "readmultipleproperties",
+	WriteAllProperties:      "writeallproperties",
+	WriteMultipleProperties: "writemultipleproperties",
+	ObserveProperty:         "observeproperty",
+	UnobserveProperty:       "unobserveproperty",
+	InvokeAction:            "invokeaction",
+	QueryAction:             "queryaction",
+	CancelAction:            "cancelaction",
+	QueryAllActions:         "queryallactions",
+	SubscribeEvent:          "subscribeevent",
+	UnsubscribeEvent:        "unsubscribeevent",
+	SubscribeAllEvents:      "subscribeallevents",
+	UnsubscribeAllEvents:    "unsubscribeallevents",
+	ObserveAllProperties:    "observeallproperties",
+	UnobserveAllProperties:  "unobserveallproperties",
+}
+
+// Op returns the operation that t asks for, "readproperty"; empty for what is no request.
+func (t Type) Op() string {
+	if int(t) < len(ops) {
+		return ops[t]
+	}
+	return ""
+}
+
+// TypeOf returns the type that asks for the operation op; zero for what is none.
+func TypeOf(op string) Type {
+	for t, o := range ops {
+		if o == op && o != "" {
+			return Type(t)
+		}
+	}
+	return 0
+}
+
+// Long reports whether an interaction of type t goes on until somebody ends it, so that no deadline is given to it.
+func (t Type) Long() bool {
+	switch t {
+	case ObserveProperty, ObserveAllProperties, SubscribeEvent, SubscribeAllEvents:
+		return true
+	}
+	return false
+}
+
+// Reads reports whether a request of type t changes nothing, so that it may be repeated.
+func (t Type) Reads() bool {
+	switch t {
+	case ReadProperty, ReadAllProperties, ReadMultipleProperties, QueryAction, QueryAllActions:
+		return true
+	}
+	return t.Long()
+}
+
+// Repeatable reports whether asking m twice does no more than asking it once: it reads, has a key, or is an action that d calls
+// safe or idempotent (TD 1.1 §5.3.1.4). A nil d knows of no such action.
+func Repeatable(d *td.Thing, m *Message) bool {
+	switch {
+	case m.Chunks != nil:
+		return false // they are read once
+	case m.Type.Reads(), m.Key != "":
+		return true
+	case m.Type == InvokeAction && d != nil:
+		a := d.Actions[m.Name]
+		return a != nil && (a.Safe || a.Idempotent)
+	}
+	return m.Type == CancelAction
+}
+
+// Affordance returns what m speaks of: the property, action or event of d by the type and name of m; nil if it is the thing
+// itself, or d has no such affordance.
+func Affordance(d *td.Thing, m *Message) *td.Affordance {
+	switch m.Type {
+	case ReadProperty, WriteProperty, ObserveProperty, UnobserveProperty:
+		if p := d.Properties[m.Name]; p != nil {
+			return &p.Affordance
+		}
+	case InvokeAction, QueryAction, CancelAction:
+		if a := d.Actions[m.Name]; a != nil {
+			return &a.Affordance
+		}
+	case SubscribeEvent, UnsubscribeEvent:
+		if e := d.Events[m.Name]; e != nil {
+			return &e.Affordance
+		}
+	}
+	return nil
+}
+
+// Forms returns the forms of d that offer what m asks for, in the order of the description (TD 1.1 §5.3.4.2). They are those of
+// the affordance, or of the thing for an operation on all or several.
+func Forms(d *td.Thing, m *Message) []td.Form {
+	forms := d.Forms
+	if a := Affordance(d, m); a != nil {
+		forms = a.Forms
+	}
+	var fit []td.Form
+	for _, f := range forms {
+		for _, op := range f.Ops {
+			if op == m.Type.Op() {
+				fit = append(fit, f)
+				break
+			}
+		}
+	}
+	return fit
+}

@@ -1,0 +1,228 @@
+package interact
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lmosd/lmosd/td"
+)
+
+// A Path is one way to a thing: the mesh, or a form of its description.
+type Path struct {
+	// Name says what it is: "mesh", or the scheme and subprotocol of a form, "https", "ws lmosprotocol".
+	Name string
+	// Href is the address of a form; empty for the mesh.
+	Href string
+	// Thing asks over it.
+	Thing Thing
+	// Offers reports whether m can be asked over it; nil means everything can.
+	Offers func(m *Message) bool
+	// Rank orders paths of which nothing is known: lower is better.
+	Rank int
+}
+
+const (
+	downFor  = 30 * time.Second // a path that failed is tried last
+	muchWins = 2                // a path is preferred to one of a lower rank if it was this many times faster
+)
+
+// Paths is one thing that can be reached in several ways. It takes the best: one that did not fail lately, was not much slower
+// than another, and has the lowest rank. If that cannot be reached it takes the next, unless the interaction may have begun and
+// is not repeatable ([Repeatable]). It is safe for concurrent use.
+type Paths struct {
+	desc *td.Thing
+	all  []*path
+}
+
+// A path is a Path and what is known of it.
+type path struct {
+	Path
+	mu     sync.Mutex
+	failed time.Time     // zero: not lately
+	took   time.Duration // moving average of unary interactions; zero: unknown
+}
+
+// NewPaths returns the thing that d describes and that each of paths leads to.
+func NewPaths(d *td.Thing, paths ...Path) *Paths {
+	p := &Paths{desc: d}
+	for _, one := range paths {
+		p.all = append(p.all, &path{Path: one})
+	}
+	return p
+}
+
+// A PathState is what is known of a path.
+type PathState struct {
+	Name, Href string
+	Down       bool
+	Took       time.Duration // average; 0: unknown
+}
+
+// States returns the paths, best first.
+func (p *Paths) States(now time.Time) []PathState {
+	var states []PathState
+	for _, one := range p.order(p.all, now) {
+		states = append(states, one.state(now))
+	}
+	return states
+}
+
+// Do implements [Thing].
+func (p *Paths) Do(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
+	return func(yield func(*Message, error) bool) {
+		usable, err := p.usable(m)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		again := Repeatable(p.desc, m)
+		var failed []error
+		for _, one := range p.order(usable, time.Now()) {
+			err := one.ask(ctx, m, yield)
+			if err == nil {
+				return
+			}
+			failed = append(failed, err)
+			if !elsewhere(err, again) || ctx.Err() != nil {
+				break
+			}
+		}
+		yield(nil, together(failed))
+	}
+}
+
+// usable returns the paths that m can take.
+func (p *Paths) usable(m *Message) ([]*path, error) {
+	var fit []*path
+	for _, one := range p.all {
+		if one.Offers != nil && !one.Offers(m) || m.Via != "" && !one.is(m.Via) {
+			continue
+		}
+		fit = append(fit, one)
+	}
+	if len(fit) > 0 {
+		return fit, nil
+	}
+	var names []string
+	for _, one := range p.all {
+		names = append(names, one.Name)
+	}
+	if m.Via != "" {
+		return nil, Errorf(Unreachable, "its ways are "+strings.Join(names, ", "), "%s offers no %s by %q", p.desc.Name(), m.Type.Op(), m.Via)
+	}
+	return nil, Errorf(NotAllowed, "its ways are "+strings.Join(names, ", "), "no way to %s offers %s", p.desc.Name(), m.Type.Op())
+}
+
+// is reports whether via names the path: its name, the first word of it, or its address.
+func (p *path) is(via string) bool {
+	word, _, _ := strings.Cut(p.Name, " ")
+	return via == p.Name || via == word || via == p.Href && via != ""
+}
+
+// order returns paths as they are tried.
+func (p *Paths) order(paths []*path, now time.Time) []*path {
+	if len(paths) < 2 {
+		return paths
+	}
+	states := make(map[*path]PathState, len(paths))
+	for _, one := range paths {
+		states[one] = one.state(now)
+	}
+	sorted := slices.Clone(paths)
+	slices.SortStableFunc(sorted, func(a, b *path) int {
+		sa, sb := states[a], states[b]
+		switch {
+		case sa.Down != sb.Down && sa.Down:
+			return 1
+		case sa.Down != sb.Down:
+			return -1
+		case sa.Took > 0 && sb.Took > muchWins*sa.Took:
+			return -1
+		case sb.Took > 0 && sa.Took > muchWins*sb.Took:
+			return 1
+		}
+		return cmp.Compare(a.Rank, b.Rank)
+	})
+	return sorted
+}
+
+func (p *path) state(now time.Time) PathState {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return PathState{Name: p.Name, Href: p.Href, Took: p.took, Down: !p.failed.IsZero() && now.Sub(p.failed) < downFor}
+}
+
+// ask asks over the path. An error is returned only if nothing was yielded yet.
+func (p *path) ask(ctx context.Context, m *Message, yield func(*Message, error) bool) error {
+	begun := time.Now()
+	answered := false
+	for r, err := range p.Thing.Do(ctx, m) {
+		if err != nil {
+			p.note(err, 0)
+			if !answered {
+				return err
+			}
+			yield(nil, err)
+			return nil
+		}
+		answered = true
+		if m.Timing != nil && (r.Timing == nil || r.Timing.Path == "") {
+			r = r.timed(func(t *Timing) { t.Path = p.Name })
+		}
+		if !yield(r, nil) {
+			return nil
+		}
+	}
+	if !m.Type.Long() {
+		p.note(nil, time.Since(begun))
+	}
+	return nil
+}
+
+// note remembers how it went. What the far end said tells that it was reached.
+func (p *path) note(err error, took time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var e *Error
+	switch {
+	case err != nil && errors.As(err, &e) && e.Code == Unreachable && !e.Remote:
+		p.failed = time.Now()
+	case err != nil:
+	case p.took == 0:
+		p.failed, p.took = time.Time{}, took
+	default:
+		p.failed, p.took = time.Time{}, (7*p.took+took)/8
+	}
+}
+
+// elsewhere reports whether another path may be tried after err: what was not reached, what cannot be asked over this path, and,
+// if the interaction is repeatable, what was lost on the way.
+func elsewhere(err error, repeatable bool) bool {
+	var e *Error
+	if !errors.As(err, &e) || e.Remote || e.Begun && !repeatable {
+		return false
+	}
+	switch e.Code {
+	case Unreachable, Unauthenticated, UnsupportedType, NotAllowed:
+		return true
+	}
+	return false
+}
+
+// together is the last error, which tells of those before.
+func together(failed []error) error {
+	last := failed[len(failed)-1]
+	if len(failed) == 1 {
+		return last
+	}
+	e := *AsError(last)
+	e.Err = errors.Join(failed...)
+	e.Title = AsError(last).Error() + "; other ways failed before"
+	return &e
+}

@@ -1,0 +1,143 @@
+package interact
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"iter"
+	"time"
+)
+
+// MaxWait is how long a consumer may let an interaction with an end take.
+const MaxWait = 10 * time.Minute
+
+// Trace gives a message that begins here what it needs to be followed: an id, a W3C trace context and a deadline, timeout
+// from now. What a message has already, it keeps; a deadline beyond [MaxWait] becomes that.
+func Trace(timeout time.Duration) Wrap {
+	return func(t Thing) Thing {
+		return Func(func(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
+			now := time.Now()
+			patient := m.Deadline.Sub(now) > MaxWait && !m.Type.Long()
+			if m.ID != "" && m.TraceParent != "" && !m.Deadline.IsZero() && !patient {
+				return t.Do(ctx, m)
+			}
+			c := *m
+			if c.ID == "" {
+				c.ID = NewID()
+			}
+			if c.TraceParent == "" {
+				c.TraceParent = newTrace()
+			}
+			if c.Deadline.IsZero() && !c.Type.Long() {
+				c.Deadline = now.Add(timeout)
+			}
+			if patient {
+				c.Deadline = now.Add(MaxWait)
+			}
+			return t.Do(ctx, &c)
+		})
+	}
+}
+
+// A Tracer records spans, the parts of a trace (OpenTelemetry).
+type Tracer interface {
+	// Start begins the span of one stage of m. It returns the message as the next stage is to see it, with the span as its
+	// parent, and the function that ends the span: once, with the error or nil.
+	Start(stage string, m *Message) (next *Message, end func(err error))
+}
+
+// Spans records a span around each interaction. A nil tracer records nothing and costs nothing.
+func Spans(tr Tracer, stage string) Wrap {
+	return func(t Thing) Thing {
+		if tr == nil {
+			return t
+		}
+		return Func(func(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
+			return func(yield func(*Message, error) bool) {
+				next, end := tr.Start(stage, m)
+				var failed error
+				defer func() { end(failed) }()
+				for r, err := range t.Do(ctx, next) {
+					if failed = err; !yield(r, err) {
+						return
+					}
+				}
+			}
+		})
+	}
+}
+
+// Timed measures, for messages that ask for it, the time from the request to each reply, and sets it with set.
+func Timed(set func(t *Timing, took time.Duration)) Wrap {
+	return func(t Thing) Thing {
+		return Func(func(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
+			if m.Timing == nil {
+				return t.Do(ctx, m)
+			}
+			return func(yield func(*Message, error) bool) {
+				begun := time.Now()
+				for r, err := range t.Do(ctx, m) {
+					if err == nil {
+						r = r.timed(func(t *Timing) { set(t, time.Since(begun)) })
+					}
+					if !yield(r, err) {
+						return
+					}
+				}
+			}
+		})
+	}
+}
+
+// timed returns m with its timing changed by set.
+func (m *Message) timed(set func(*Timing)) *Message {
+	c := *m
+	c.Timing = &Timing{}
+	if m.Timing != nil {
+		*c.Timing = *m.Timing
+	}
+	set(c.Timing)
+	return &c
+}
+
+// NewID returns a new message id, a UUID of version 4 (LMOS: messageID).
+func NewID() string {
+	var b [16]byte
+	rand.Read(b[:])
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	var s [36]byte
+	hex.Encode(s[:], b[:4])
+	s[8], s[13], s[18], s[23] = '-', '-', '-', '-'
+	hex.Encode(s[9:], b[4:6])
+	hex.Encode(s[14:], b[6:8])
+	hex.Encode(s[19:], b[8:10])
+	hex.Encode(s[24:], b[10:])
+	return string(s[:])
+}
+
+// newTrace returns a traceparent of a new trace that nobody records yet (W3C Trace Context §3.2).
+func newTrace() string {
+	var b [24]byte
+	rand.Read(b[:])
+	var s [55]byte
+	copy(s[:], "00-")
+	hex.Encode(s[3:], b[:16])
+	s[35] = '-'
+	hex.Encode(s[36:], b[16:])
+	copy(s[52:], "-00")
+	return string(s[:])
+}
+
+// Named asks for ref instead of the name that the consumer used: what is unique here need not be elsewhere.
+func Named(ref string) Wrap {
+	return func(t Thing) Thing {
+		return Func(func(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
+			if m.Thing == ref {
+				return t.Do(ctx, m)
+			}
+			c := *m
+			c.Thing = ref
+			return t.Do(ctx, &c)
+		})
+	}
+}
