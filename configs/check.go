@@ -3,6 +3,7 @@ package configs
 import (
 	"net"
 	"net/netip"
+	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
@@ -20,6 +21,8 @@ func (c *Config) check(ps *problems) {
 	c.checkMesh(ps)
 	c.checkTrust(ps)
 	c.checkHTTP(ps)
+	c.checkDoors(ps)
+	c.checkURLs(ps)
 }
 
 // bad reports the value of a key where it was written.
@@ -122,5 +125,35 @@ func (c *Config) checkHTTP(ps *problems) {
 	case !addr.IsLoopback() && c.HTTP.Auth == "none":
 		ps.add(interact.WildcardBind, c.places["http.auth"], "http.listen", "listen on 127.0.0.1:"+port+", or set http.auth: token",
 			"other hosts reach %s, and http.auth is none", c.HTTP.Listen)
+	}
+}
+
+// checkDoors looks at where other protocols come in. CoAP callers prove nothing, and MQTT's do so only with a token.
+func (c *Config) checkDoors(ps *problems) {
+	for _, door := range []struct {
+		key, listen, example string
+		open                 bool
+	}{{"mqtt.listen", c.MQTT.Listen, "127.0.0.1:1883", c.HTTP.Auth == "none"}, {"coap.listen", c.CoAP.Listen, "127.0.0.1:5683", true}} {
+		if door.listen == "" {
+			continue
+		}
+		addr, err := netip.ParseAddrPort(door.listen)
+		switch {
+		case err != nil:
+			c.bad(ps, door.key, "for example "+door.example, "%q is no address and port", door.listen)
+		case door.open && !addr.Addr().IsLoopback() && !addr.Addr().IsPrivate():
+			ps.add(interact.WildcardBind, c.places[door.key], door.key, door.key+": "+door.example, "%s would let everybody who reaches %s call agents as this node",
+				door.key, door.listen)
+		}
+	}
+}
+
+func (c *Config) checkURLs(ps *problems) {
+	for _, at := range []struct{ key, url, example string }{{"telemetry.traces.endpoint", c.Telemetry.Traces.Endpoint, "http://127.0.0.1:4318"},
+		{"http.public_url", c.HTTP.PublicURL, "https://node.example"}} {
+		u, err := url.Parse(at.url)
+		if at.url != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "") {
+			c.bad(ps, at.key, "for example "+at.example, "%q is no http URL", at.url)
+		}
 	}
 }

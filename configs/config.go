@@ -26,6 +26,10 @@ type Config struct {
 	Trust     Trust     `yaml:"trust"`
 	HTTP      HTTP      `yaml:"http"`
 	Interact  Interact  `yaml:"interact"`
+	MQTT      MQTT      `yaml:"mqtt"`
+	CoAP      CoAP      `yaml:"coap"`
+	// Agents that the node runs itself, each as `lmosd expose` takes it: "exec:./weather.sh --name weather".
+	Agents    []string  `yaml:"agents"`
 	Telemetry Telemetry `yaml:"telemetry"`
 	Storage   Storage   `yaml:"storage"`
 
@@ -131,6 +135,9 @@ type TrustRate struct {
 	PerPeer Rate `yaml:"per_peer"`
 	// How many requests a caller may make at once before the rate holds. Higher forgives bursts. From 1.
 	Burst int `yaml:"burst" min:"1" max:"1000000"`
+	// The requests that one agent of this node gets in the long run, of all callers. A lower rate protects agents that cost
+	// money. 0/s sets no limit.
+	PerThing Rate `yaml:"per_thing"`
 }
 
 // HTTP sets the local API.
@@ -146,6 +153,9 @@ type HTTP struct {
 	// The names, beside literal addresses, under which browsers and programs may address the API. A request with
 	// another Host is refused, against DNS rebinding.
 	Hosts []string `yaml:"hosts"`
+	// The URL under which consumers on other hosts reach the API, if a proxy stands before it: it goes into the forms of the
+	// TDs that this node hands out. Empty takes what the consumer asked.
+	PublicURL string `yaml:"public_url"`
 }
 
 // Interact sets how calls are made.
@@ -155,16 +165,60 @@ type Interact struct {
 	Timeout Duration `yaml:"timeout" min:"100ms" max:"24h"`
 	// The calls that may run here at once; more are refused with LMOS-1529. A higher number needs more memory. From 1.
 	Concurrency int `yaml:"concurrency" min:"1" max:"1000000"`
+	// The calls that one caller may have running here at once; more are refused with LMOS-1529. 0 sets no limit of its own.
+	PerCaller int `yaml:"per_caller" min:"0" max:"1000000"`
+	// The calls that one agent of this node may have running at once, of all callers. A low number protects agents that do one
+	// thing at a time. 0 sets no limit of its own.
+	PerThing int `yaml:"per_thing" min:"0" max:"1000000"`
+	// The subscriptions and observations that one caller may have here at once. 0 sets no limit.
+	Subscriptions int `yaml:"subscriptions" min:"0" max:"1000000"`
+	// Whether requests to the agents of this node, and what they answer, are checked against their descriptions. Off saves a
+	// few microseconds a call, for nets whose agents trust each other.
+	Validate bool `yaml:"validate"`
+	// Whether agents of other nodes are also asked directly, over the addresses in their descriptions, where the mesh cannot
+	// reach them: secure (only with TLS and only public addresses), any (also plain, and in private networks), off.
+	Direct string `yaml:"direct" values:"off secure any"`
+	Tasks  Tasks  `yaml:"tasks"`
 	// The file of the passwords and tokens for the agents that this node calls itself: auto (credentials.json in the
 	// data folder) or a path. Mode 0600; its content never leaves the node.
 	Credentials string `yaml:"credentials"`
+}
+
+// Tasks sets the long actions of the agents of this node, which go on when their caller leaves.
+type Tasks struct {
+	// How long such an action may run; then it is cancelled. From 1s to 720h.
+	Run Duration `yaml:"run" min:"1s" max:"720h"`
+	// How long its result is kept for whoever asks. Longer needs more memory. From 1s to 720h.
+	Keep Duration `yaml:"keep" min:"1s" max:"720h"`
+}
+
+// MQTT sets the broker through which MQTT clients reach the things of the mesh.
+type MQTT struct {
+	// The address and port, for example 127.0.0.1:1883; empty runs no broker. Other hosts need the API's token as password.
+	Listen string `yaml:"listen"`
+}
+
+// CoAP sets the endpoint through which CoAP clients reach the things of the mesh.
+type CoAP struct {
+	// The address and UDP port, for example 127.0.0.1:5683; empty runs none. It has no authentication: keep it on loopback, or
+	// in a network that is trusted.
+	Listen string `yaml:"listen"`
 }
 
 // Telemetry says what the node tells about itself.
 type Telemetry struct {
 	Log Log `yaml:"log"`
 	// Whether /metrics is served, in the Prometheus format. Nothing is sent anywhere.
-	Metrics bool `yaml:"metrics"`
+	Metrics bool   `yaml:"metrics"`
+	Traces  Traces `yaml:"traces"`
+}
+
+// Traces sets the spans of interactions (OpenTelemetry).
+type Traces struct {
+	// The URL of a collector that takes OTLP over HTTP, for example http://127.0.0.1:4318. Empty sends none.
+	Endpoint string `yaml:"endpoint"`
+	// How many of a hundred interactions that begin here are recorded. Those that come with a trace go by its own flag.
+	Percent int `yaml:"percent" min:"0" max:"100"`
 }
 
 // Log sets what is written to standard error.
@@ -200,8 +254,10 @@ func Default() *Config {
 		Directory: Directory{MaxThings: 10_000},
 		Trust:     Trust{Policy: "open", Allow: []string{}, Deny: []string{}, Rate: TrustRate{PerPeer: 50, Burst: 100}},
 		HTTP:      HTTP{Listen: "127.0.0.1:4668", Socket: "auto", Auth: "token", Hosts: []string{}},
-		Interact:  Interact{Timeout: Duration(30 * time.Second), Concurrency: 256, Credentials: "auto"},
-		Telemetry: Telemetry{Log: Log{Level: "info", Format: "auto"}, Metrics: true},
+		Interact: Interact{Timeout: Duration(30 * time.Second), Concurrency: 256, Credentials: "auto", Validate: true, Direct: "secure",
+			Tasks: Tasks{Run: Duration(time.Hour), Keep: Duration(10 * time.Minute)}},
+		Agents:    []string{},
+		Telemetry: Telemetry{Log: Log{Level: "info", Format: "auto"}, Metrics: true, Traces: Traces{Percent: 100}},
 		Storage:   Storage{Engine: "auto"},
 	}
 }

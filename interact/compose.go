@@ -1,0 +1,211 @@
+package interact
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lmosd/lmosd/td"
+)
+
+// maxParts is how many properties or events one operation on all of them asks for at once.
+const maxParts = 256
+
+// Composed answers operations on all or several affordances by asking for each of them, where the description d has no form for
+// the operation itself (TD 1.1 §5.3.4.2). The parts of a reading or writing are asked one after the other: the first that fails
+// ends it, and the error of a writing says what was written before. Observations and subscriptions run side by side; all end
+// with the first that ends with an error.
+func Composed(d *td.Thing) Wrap {
+	return func(t Thing) Thing {
+		return Func(func(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
+			compose := composers[m.Type]
+			if compose == nil || len(Forms(d, m)) > 0 {
+				return t.Do(ctx, m)
+			}
+			return compose(ctx, d, t, m)
+		})
+	}
+}
+
+type composer func(ctx context.Context, d *td.Thing, t Thing, m *Message) iter.Seq2[*Message, error]
+
+var composers = map[Type]composer{
+	ReadAllProperties: readEach, ReadMultipleProperties: readEach, WriteAllProperties: writeEach, WriteMultipleProperties: writeEach,
+	ObserveAllProperties: observeEach, SubscribeAllEvents: subscribeEach,
+}
+
+// part is m as a question about one affordance.
+func part(m *Message, t Type, name string) *Message {
+	p := *m
+	p.Type, p.Name, p.Data, p.ContentType = t, name, nil, ""
+	return &p
+}
+
+func readEach(ctx context.Context, d *td.Thing, t Thing, m *Message) iter.Seq2[*Message, error] {
+	return Unary(func(ctx context.Context, m *Message) (*Message, error) {
+		names, err := readable(d, m)
+		if err != nil {
+			return nil, err
+		}
+		values := make(map[string]json.RawMessage, len(names))
+		for _, name := range names {
+			r, err := Ask(ctx, t, part(m, ReadProperty, name))
+			if err != nil {
+				return nil, fmt.Errorf("read %s: %w", name, err)
+			}
+			if values[name], err = member(r); err != nil {
+				return nil, err
+			}
+		}
+		data, err := json.Marshal(values)
+		if err != nil {
+			return nil, err
+		}
+		r := m.Reply(PropertyReadings, JSON, data)
+		r.Time = time.Now()
+		return r, nil
+	}).Do(ctx, m)
+}
+
+// readable returns the properties that m asks for: those that it names, or all that need no variables.
+func readable(d *td.Thing, m *Message) ([]string, error) {
+	if m.Type == ReadMultipleProperties {
+		return Names(d, m)
+	}
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(d.Properties)) {
+		if p := d.Properties[name]; !p.WriteOnly && len(p.URIVariables) == 0 {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// member returns the data of r as a member of a JSON object: other text as a string.
+func member(r *Message) (json.RawMessage, error) {
+	data, media, err := Transcode(r.Data, r.Media(), JSON)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(data) == 0:
+		return json.RawMessage("null"), nil
+	case td.IsJSON(media) && json.Valid(data):
+		return bytes.TrimSpace(data), nil
+	case strings.HasPrefix(media, "text/"):
+		return json.Marshal(string(data))
+	}
+	return nil, Errorf(NotAllowed, "read it alone", "property %s is %s, which does not go into an object of values", r.Name, media)
+}
+
+func writeEach(ctx context.Context, d *td.Thing, t Thing, m *Message) iter.Seq2[*Message, error] {
+	return Unary(func(ctx context.Context, m *Message) (*Message, error) {
+		data, _, err := Transcode(m.Data, m.Media(), JSON)
+		if err != nil {
+			return nil, err
+		}
+		var values map[string]json.RawMessage
+		if err := json.Unmarshal(data, &values); err != nil {
+			return nil, &Error{Code: Invalid, Title: "an object of values by name is needed", Hint: `for example {"units":"celsius"}`, Err: err}
+		}
+		var written []string
+		for _, name := range slices.Sorted(maps.Keys(values)) {
+			p := part(m, WriteProperty, name)
+			p.Data, p.ContentType = values[name], JSON
+			if _, err := Ask(ctx, t, p); err != nil {
+				return nil, partly(err, name, written)
+			}
+			written = append(written, name)
+		}
+		return m.Reply(Acknowledgement, "", nil), nil
+	}).Do(ctx, m)
+}
+
+// partly is err, which says what was done before it.
+func partly(err error, failed string, written []string) error {
+	e := *AsError(err)
+	e.Title = fmt.Sprintf("%s was not written: %s", failed, AsError(err).Error())
+	if len(written) > 0 {
+		e.Title += "; written before: " + strings.Join(written, ", ")
+	}
+	e.Err = err
+	return &e
+}
+
+func observeEach(ctx context.Context, d *td.Thing, t Thing, m *Message) iter.Seq2[*Message, error] {
+	var parts []*Message
+	for _, name := range slices.Sorted(maps.Keys(d.Properties)) {
+		if p := d.Properties[name]; p.Observable && !p.WriteOnly {
+			parts = append(parts, part(m, ObserveProperty, name))
+		}
+	}
+	return merged(ctx, d, t, parts, "property that can be observed")
+}
+
+func subscribeEach(ctx context.Context, d *td.Thing, t Thing, m *Message) iter.Seq2[*Message, error] {
+	var parts []*Message
+	for _, name := range slices.Sorted(maps.Keys(d.Events)) {
+		parts = append(parts, part(m, SubscribeEvent, name))
+	}
+	return merged(ctx, d, t, parts, "event")
+}
+
+// merged asks all parts at once and yields what any of them answers.
+func merged(ctx context.Context, d *td.Thing, t Thing, parts []*Message, what string) iter.Seq2[*Message, error] {
+	if len(parts) == 0 || len(parts) > maxParts {
+		return Fail(Errorf(NotAllowed, "lmosd show "+Quote(d.Name()), "%s has no %s, or more than %d", d.Name(), what, maxParts))
+	}
+	return func(yield func(*Message, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		var work sync.WaitGroup
+		defer work.Wait()
+		defer cancel()
+		type result struct {
+			m   *Message
+			err error
+		}
+		all := make(chan result)
+		give := func(r result) bool {
+			select {
+			case all <- r:
+				return true
+			case <-ctx.Done():
+				return false
+			}
+		}
+		for _, p := range parts {
+			work.Go(func() {
+				for r, err := range t.Do(ctx, p) {
+					if !give(result{r, err}) {
+						return
+					}
+				}
+				give(result{})
+			})
+		}
+		for left := len(parts); left > 0; {
+			select {
+			case r := <-all:
+				switch {
+				case r.err != nil:
+					yield(nil, r.err)
+					return
+				case r.m == nil:
+					left--
+				case !yield(r.m, nil):
+					return
+				}
+			case <-ctx.Done():
+				yield(nil, AsError(context.Cause(ctx)))
+				return
+			}
+		}
+	}
+}
