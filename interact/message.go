@@ -159,7 +159,7 @@ type Message struct {
 	From did.DID
 	// Timing asks, in a request, where the time goes; the last reply says so. Nil asks nothing.
 	Timing *Timing
-	// Via forces the way to the thing: the name of a [Path], a scheme or an address. It is for the node that is asked, and never
+	// Via forces the way to the thing: "mesh", the scheme of a form, or its href. It is for the node that is asked, and never
 	// sent.
 	Via string
 	// Chunks is the optional request stream (voice, upload). It is read once, by the thing that answers.

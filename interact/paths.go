@@ -15,14 +15,14 @@ import (
 
 // A Path is one way to a thing: the mesh, or a form of its description.
 type Path struct {
-	// Name says what it is: "mesh", or the scheme and subprotocol of a form, "https", "ws lmosprotocol".
+	// Name says what it is: "mesh", or the scheme of its forms, "https".
 	Name string
-	// Href is the address of a form; empty for the mesh.
-	Href string
 	// Thing asks over it.
 	Thing Thing
 	// Offers reports whether m can be asked over it; nil means everything can.
 	Offers func(m *Message) bool
+	// Leads reports whether via, as in [Message.Via], is an address of the path; nil has none.
+	Leads func(via string) bool
 	// Rank orders paths of which nothing is known: lower is better.
 	Rank int
 }
@@ -59,9 +59,9 @@ func NewPaths(d *td.Thing, paths ...Path) *Paths {
 
 // A PathState is what is known of a path.
 type PathState struct {
-	Name, Href string
-	Down       bool
-	Took       time.Duration // average; 0: unknown
+	Name string
+	Down bool
+	Took time.Duration // average; 0: unknown
 }
 
 // States returns the paths, best first.
@@ -119,11 +119,8 @@ func (p *Paths) usable(m *Message) ([]*path, error) {
 	return nil, Errorf(NotAllowed, "its ways are "+strings.Join(names, ", "), "no way to %s offers %s", p.desc.Name(), m.Type.Op())
 }
 
-// is reports whether via names the path: its name, the first word of it, or its address.
-func (p *path) is(via string) bool {
-	word, _, _ := strings.Cut(p.Name, " ")
-	return via == p.Name || via == word || via == p.Href && via != ""
-}
+// is reports whether via names the path.
+func (p *path) is(via string) bool { return via == p.Name || p.Leads != nil && p.Leads(via) }
 
 // order returns paths as they are tried.
 func (p *Paths) order(paths []*path, now time.Time) []*path {
@@ -155,7 +152,7 @@ func (p *Paths) order(paths []*path, now time.Time) []*path {
 func (p *path) state(now time.Time) PathState {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return PathState{Name: p.Name, Href: p.Href, Took: p.took, Down: !p.failed.IsZero() && now.Sub(p.failed) < downFor}
+	return PathState{Name: p.Name, Took: p.took, Down: !p.failed.IsZero() && now.Sub(p.failed) < downFor}
 }
 
 // ask asks over the path. An error is returned only if nothing was yielded yet.
