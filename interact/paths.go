@@ -75,6 +75,9 @@ func (p *Paths) States(now time.Time) []PathState {
 
 // Do implements [Thing].
 func (p *Paths) Do(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
+	if len(p.all) == 1 && p.all[0].Offers == nil && m.Via == "" && m.Timing == nil {
+		return p.all[0].Thing.Do(ctx, m) // there is nothing to choose, and nobody asks what was chosen
+	}
 	return func(yield func(*Message, error) bool) {
 		usable, err := p.usable(m)
 		if err != nil {

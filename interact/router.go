@@ -3,6 +3,7 @@ package interact
 import (
 	"context"
 	"iter"
+	"time"
 )
 
 // A Finder knows where things are.
@@ -16,10 +17,18 @@ type Finder interface {
 func Router(f Finder) Thing {
 	return Func(func(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
 		return func(yield func(*Message, error) bool) {
+			begun := time.Time{}
+			if m.Timing != nil {
+				begun = time.Now()
+			}
 			t, err := f.Locate(ctx, m.Thing)
 			if err != nil {
 				yield(nil, err)
 				return
+			}
+			if m.Timing != nil {
+				resolved := time.Since(begun)
+				t = Timed(func(t *Timing, _ time.Duration) { t.Resolve = resolved })(t)
 			}
 			t.Do(ctx, m)(yield)
 		}
