@@ -1,20 +1,17 @@
 // Package policy decides who may ask, and how much: rules become wraps around a thing (interact.Wrap), so that every message
 // passes the same gate, whatever carried it.
 //
-// [Policy.Gate] looks at the DID that the transport proved (interact.Message.From); [Policy.Limit] counts. A message without
-// a DID is of a caller on this machine whom the gateway has let in: no mode refuses it and no rate slows it, since that caller
-// could as well use the agents themselves; the number that may run at once holds for it too.
+// [Policy.Gate] looks at the DID that the transport proved (interact.Message.From); [Policy.Limit] counts what callers ask, and
+// [Policy.LimitThing] what one agent is asked. A message without a DID is of a caller on this machine whom the gateway has let
+// in: no mode refuses it and no rate slows it, since that caller could as well use the agents themselves; the numbers that may
+// run at once, of all callers and of one agent, hold for it too.
 package policy
 
 import (
 	"context"
 	"fmt"
 	"iter"
-	"sync"
-	"sync/atomic"
 	"time"
-
-	"golang.org/x/time/rate"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
@@ -37,39 +34,44 @@ type Rules struct {
 	// limit; a Burst below 1 is 1. Lower values protect agents from greedy callers, and slow honest ones in a hurry.
 	PerPeer float64
 	Burst   int
-	// Concurrency is how many interactions may run at once, of all callers; zero sets no limit. What comes on top is refused,
-	// not queued: the caller knows best whether to wait.
-	Concurrency int
+	// Concurrency is how many interactions may run at once, of all callers, and ConsumerConcurrency how many of one caller;
+	// zero sets no limit. What comes on top is refused, not queued: the caller knows best whether to wait. Subscriptions
+	// and observations are counted apart: they wait most of the time, and go on for days.
+	Concurrency, ConsumerConcurrency int
+	// Subscriptions is how many subscriptions and observations one caller may have at once; zero sets no limit.
+	Subscriptions int
+	// PerThing is how many messages a second one agent of this node gets in the long run, of all callers with a DID together,
+	// and ThingBurst how many at once. Zero PerThing sets no limit; a ThingBurst below 1 is what a second brings.
+	PerThing   float64
+	ThingBurst int
+	// ThingConcurrency is how many interactions may run at once with one agent of this node, of all callers; zero sets no
+	// limit. It protects agents that do one thing at a time.
+	ThingConcurrency int
 }
 
 // A Policy applies Rules. It is safe for concurrent use.
 type Policy struct {
 	rules       Rules
 	allow, deny map[did.DID]bool
-	running     atomic.Int64
-
-	mu sync.Mutex
-	// callers holds the bucket of each caller that was seen lately; owned by mu.
-	callers map[did.DID]*caller
-	swept   time.Time
+	running     count
+	callers     accounts[did.DID]
+	things      accounts[string]
 }
 
-// A caller is one caller's token bucket.
-type caller struct {
-	*rate.Limiter
-	seen time.Time
-}
-
-// Callers that have been silent for idle have a full bucket again, so nothing is lost when they are forgotten. At most
-// maxCallers are remembered; beyond that new ones share a bucket.
+// At most so many callers, and agents of this node, are remembered. Beyond that new ones share an account.
 const (
-	idle       = time.Minute
 	maxCallers = 4096
+	maxThings  = 1 << 16
 )
 
 // New returns a policy with rules r. It keeps r's lists.
 func New(r Rules) *Policy {
-	return &Policy{rules: r, allow: set(r.Allow), deny: set(r.Deny), callers: map[did.DID]*caller{}}
+	if r.ThingBurst < 1 {
+		r.ThingBurst = int(min(max(r.PerThing, 1), 1<<30))
+	}
+	return &Policy{rules: r, allow: set(r.Allow), deny: set(r.Deny),
+		callers: newAccounts[did.DID](r.PerPeer, r.Burst, maxCallers),
+		things:  newAccounts[string](r.PerThing, r.ThingBurst, maxThings)}
 }
 
 func set(ids []did.DID) map[did.DID]bool {
@@ -113,75 +115,112 @@ func (p *Policy) Gate() interact.Wrap {
 	}
 }
 
-// Limit refuses messages beyond a caller's rate, with code RateLimited, and beyond the number that may run at once, with code
-// Overloaded. Both may be tried again.
+// Limit refuses messages beyond a caller's rate, with code RateLimited, and beyond the numbers that may run at once, with code
+// Overloaded. The error names the limit; all may be tried again.
 func (p *Policy) Limit() interact.Wrap {
 	return func(t interact.Thing) interact.Thing {
 		return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
-			if !p.allowed(m.From) {
+			who := p.account(m.From)
+			if !who.allow() {
 				return interact.Fail(interact.Errorf(interact.RateLimited, "slow down, or ask for a higher trust.rate.per_peer",
 					"%s asks more often than %g times a second", m.From.Short(), p.rules.PerPeer))
 			}
-			if p.rules.Concurrency <= 0 {
+			if m.Type.Long() && (who == nil || p.rules.Subscriptions <= 0) ||
+				!m.Type.Long() && p.rules.Concurrency <= 0 && (who == nil || p.rules.ConsumerConcurrency <= 0) {
 				return t.Do(ctx, m)
 			}
-			return p.bounded(ctx, t, m)
+			return p.bounded(ctx, t, m, who)
 		})
 	}
 }
 
+// account returns the account of id; nil if nothing is counted of that caller.
+func (p *Policy) account(id did.DID) *account {
+	if id == "" || p.rules.PerPeer <= 0 && p.rules.ConsumerConcurrency <= 0 && p.rules.Subscriptions <= 0 {
+		return nil
+	}
+	return p.callers.get(id, time.Now())
+}
+
 // bounded counts an interaction from when its loop begins until it is left.
-func (p *Policy) bounded(ctx context.Context, t interact.Thing, m *interact.Message) iter.Seq2[*interact.Message, error] {
+func (p *Policy) bounded(ctx context.Context, t interact.Thing, m *interact.Message,
+	who *account) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
-		defer p.running.Add(-1)
-		if p.running.Add(1) > int64(p.rules.Concurrency) {
-			yield(nil, interact.Errorf(interact.Overloaded, "try again; or raise interact.concurrency there",
-				"%d interactions run already", p.rules.Concurrency))
+		if err := p.enter(m, who); err != nil {
+			yield(nil, err)
 			return
 		}
+		defer p.leave(m, who)
 		t.Do(ctx, m)(yield)
 	}
 }
 
-// allowed takes a token of id's bucket.
-func (p *Policy) allowed(id did.DID) bool {
-	if id == "" || p.rules.PerPeer <= 0 {
-		return true
+// enter counts m in, or says which limit it passes. A subscription that gets here has an account.
+func (p *Policy) enter(m *interact.Message, who *account) error {
+	switch {
+	case m.Type.Long() && !who.subscribed.enter(p.rules.Subscriptions):
+		return interact.Errorf(interact.Overloaded, "end one; or ask for a higher interact.subscriptions there",
+			"%s has %d subscriptions already", m.From.Short(), p.rules.Subscriptions)
+	case m.Type.Long():
+		return nil
+	case who != nil && !who.running.enter(p.rules.ConsumerConcurrency):
+		return interact.Errorf(interact.Overloaded, "wait for one to end; or ask for a higher interact.per_caller there",
+			"%s has %d interactions running already", m.From.Short(), p.rules.ConsumerConcurrency)
+	case p.running.enter(p.rules.Concurrency):
+		return nil
 	}
-	now := time.Now()
-	return p.bucket(id, now).AllowN(now, 1)
+	if who != nil {
+		who.running.leave()
+	}
+	return interact.Errorf(interact.Overloaded, "try again; or raise interact.concurrency there",
+		"%d interactions run already", p.rules.Concurrency)
 }
 
-// bucket returns the bucket of id, or the one that latecomers share.
-func (p *Policy) bucket(id did.DID, now time.Time) *rate.Limiter {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if c := p.callers[id]; c != nil {
-		c.seen = now
-		return c.Limiter
-	}
-	p.sweepLocked(now)
-	if len(p.callers) >= maxCallers {
-		id = ""
-		if c := p.callers[id]; c != nil {
-			c.seen = now
-			return c.Limiter
-		}
-	}
-	c := &caller{rate.NewLimiter(rate.Limit(p.rules.PerPeer), max(p.rules.Burst, 1)), now}
-	p.callers[id] = c
-	return c.Limiter
-}
-
-// sweepLocked forgets callers whose bucket is full again, once in a while.
-func (p *Policy) sweepLocked(now time.Time) {
-	if now.Sub(p.swept) < time.Second {
+func (p *Policy) leave(m *interact.Message, who *account) {
+	if m.Type.Long() {
+		who.subscribed.leave()
 		return
 	}
-	p.swept = now
-	for id, c := range p.callers {
-		if now.Sub(c.seen) > idle && c.TokensAt(now) >= float64(c.Burst()) {
-			delete(p.callers, id)
+	p.running.leave()
+	if who != nil {
+		who.running.leave()
+	}
+}
+
+// LimitThing refuses what is too much for one agent of this node: messages beyond its rate, with code RateLimited, and
+// interactions beyond the number that may run with it at once, with code Overloaded. The error names the limit; both may be
+// tried again. It stands around the agent itself, so that the agent is the same by whatever name it was asked for; id is the id
+// of its description. An agent that is offered again keeps its account.
+func (p *Policy) LimitThing(id string) interact.Wrap {
+	return func(t interact.Thing) interact.Thing {
+		if p.rules.PerThing <= 0 && p.rules.ThingConcurrency <= 0 {
+			return t
 		}
+		return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+			what := p.things.get(id, time.Now())
+			if m.From != "" && !what.allow() {
+				return interact.Fail(interact.Errorf(interact.RateLimited,
+					"try again in a while; or ask for a higher trust.rate.per_thing there",
+					"%s is asked more often than %g times a second", id, p.rules.PerThing))
+			}
+			if p.rules.ThingConcurrency <= 0 || m.Type.Long() {
+				return t.Do(ctx, m)
+			}
+			return p.narrow(ctx, t, m, what)
+		})
+	}
+}
+
+// narrow counts an interaction with one agent from when its loop begins until it is left.
+func (p *Policy) narrow(ctx context.Context, t interact.Thing, m *interact.Message,
+	what *account) iter.Seq2[*interact.Message, error] {
+	return func(yield func(*interact.Message, error) bool) {
+		if !what.running.enter(p.rules.ThingConcurrency) {
+			yield(nil, interact.Errorf(interact.Overloaded, "try again when it has time; or ask for a higher interact.per_thing there",
+				"%s has %d interactions running already", m.Thing, p.rules.ThingConcurrency))
+			return
+		}
+		defer what.running.leave()
+		t.Do(ctx, m)(yield)
 	}
 }

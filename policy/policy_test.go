@@ -164,7 +164,7 @@ func TestCallersAreForgotten(t *testing.T) {
 				limited++
 			}
 		}
-		if n := len(p.callers); n > maxCallers+1 {
+		if n := len(p.callers.all); n > maxCallers+1 {
 			t.Errorf("%d callers are remembered, want at most %d", n, maxCallers+1)
 		}
 		if limited < 90 {
@@ -174,14 +174,14 @@ func TestCallersAreForgotten(t *testing.T) {
 		if err := ask(t.Context(), thing, bob); err != nil {
 			t.Log("bob comes late, too:", err)
 		}
-		if p.callers[alice] == nil {
+		if p.callers.all[alice] == nil {
 			t.Error("a caller was forgotten whose bucket is not full")
 		}
 		time.Sleep(time.Hour)
 		if err := ask(t.Context(), thing, bob); err != nil {
 			t.Errorf("after an hour: %v", err)
 		}
-		if n := len(p.callers); n > 2 {
+		if n := len(p.callers.all); n > 2 {
 			t.Errorf("%d callers are remembered after an hour", n)
 		}
 	})

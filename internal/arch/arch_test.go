@@ -18,15 +18,19 @@ const module = "github.com/lmosd/lmosd"
 // rows is the house from the ground up: a package imports packages of lower rows only, and packages of one row never import
 // each other.
 var rows = [][]string{
-	{"internal/jcs", "internal/cbor"}, // helpers that know nothing of lmosd
+	{"internal/jcs", "internal/cbor", "internal/outbound"}, // helpers that know nothing of lmosd
 	{"did"},                           // who somebody is
 	{"did/proof"},                     // what somebody signed
 	{"did/keystore", "did/aries"},     // one file format, one legacy reader: below td, which signs
 	{"td"},                            // what is signed: descriptions and records
-	{"interact"},                      // the heart: messages and things
+	{"interact", "td/openapi"},        // the heart: messages and things; descriptions made of others
 	{"interact/credentials"},          // the secrets that agents ask for, of all bindings
-	{"dht", "pubsub", "directory", "policy", "interact/stream", "interact/rest"}, // one carrier, binding or judge each
-	{"gateway"},            // the HTTP server of what is below
+	{"interact/coap/wire"},            // datagrams of CoAP
+	// one carrier, binding, keeper or judge each
+	{"dht", "pubsub", "directory", "policy", "telemetry", "interact/task", "interact/hub", "interact/stream", "interact/rest",
+		"interact/ws", "interact/mqtt", "interact/coap", "interact/command"},
+	{"gateway", "expose"},  // the HTTP server of what is below; agents made of what is there already
+	{"agent"},              // what the author of an agent imports
 	{"node"},               // wires one node
 	{"testnet", "configs"}, // many nodes; a node from a file
 	{"cmd/lmosd"},          // the command
@@ -36,6 +40,7 @@ var rows = [][]string{
 var beside = map[string][]string{
 	"examples/weather/agent": {"examples/weather", "cmd/lmosd", "testnet"}, // a stranger's agent: demo and tests run it
 	"examples/weather":       nil,
+	"interop":                nil, // tests only: programs of other projects
 	"internal/arch":          nil,
 }
 
@@ -45,7 +50,7 @@ var free = []string{
 	"github.com/ipfs/go-cid", "github.com/ipfs/go-datastore", "github.com/multiformats/go-multistream",
 }
 
-var freeFor = []string{"node", "dht", "pubsub", "directory", "interact/stream", "testnet"}
+var freeFor = []string{"node", "dht", "pubsub", "directory", "interact/stream", "interact/task", "testnet"}
 
 // homes are the packages that may import a foreign module, by import path prefix; the longest prefix decides.
 var homes = []struct {
@@ -79,7 +84,14 @@ var homes = []struct {
 	{"github.com/ipfs/go-ds-leveldb", []string{"node"}, "storage engine of the lean profile"},
 	{"github.com/cockroachdb/pebble/v2", []string{"node"}, "options of the storage engine"},
 	{"github.com/gofrs/flock", []string{"node"}, "one process per data directory"},
-	{"golang.org/x/time", []string{"policy"}, "rates of callers"},
+	{"golang.org/x/time", []string{"policy", "interact/ws", "interact/coap"}, "rates of callers"},
+	{"github.com/coder/websocket", []string{"interact/ws"}, "WebSockets"},
+	{"github.com/eclipse/paho.golang", []string{"interact/mqtt"}, "MQTT 5"},
+	{"github.com/eclipse/paho.mqtt.golang", []string{"interact/mqtt"}, "MQTT 3.1.1"},
+	{"github.com/mochi-mqtt/server/v2", []string{"interact/mqtt"}, "the embedded broker"},
+	{"github.com/plgd-dev/go-coap/v3", []string{"interact/coap", "interact/coap/wire"}, "CoAP"},
+	{"github.com/getkin/kin-openapi", []string{"td/openapi"}, "OpenAPI documents"},
+	{"go.opentelemetry.io/otel", []string{"telemetry"}, "spans, and OTLP to a collector"},
 	{"golang.org/x/sync", []string{"dht", "directory", "interact/rest", "interact/stream", "gateway", "node", "testnet", "cmd/lmosd"}, "goroutines that are waited for"},
 	{"github.com/prometheus/client_golang", []string{"gateway"}, "metrics"},
 	{"github.com/goccy/go-yaml", []string{"configs"}, "configuration files"},
@@ -246,7 +258,7 @@ func imports(t *testing.T, root string) []edge {
 			return err
 		}
 		if d.IsDir() {
-			if name := d.Name(); name == "testdata" || name == "bench" || name == "deps" || strings.HasPrefix(name, ".") && len(name) > 2 {
+			if name := d.Name(); name == "testdata" || name == "bench" || name == "deps" || name == "node_modules" || strings.HasPrefix(name, ".") && len(name) > 2 {
 				return filepath.SkipDir
 			}
 			return nil

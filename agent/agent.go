@@ -1,0 +1,259 @@
+// Package agent is what the author of an agent in Go imports: [Serve] offers actions, properties and events to the mesh through
+// the node of this machine, and [Call] asks other agents.
+//
+//	err := agent.Serve(ctx, agent.Agent{Name: "weather"},
+//		agent.Action("getWeather", func(ctx context.Context, in Question) (string, error) { … }))
+//
+// The agent dials the node (one WebSocket, see interact/ws), so that it needs no port and no address of its own; when the
+// connection breaks it dials again, and the node keeps the agent's place for a while. The Thing Description is made of the Go
+// types: what a caller sends fits the schema before a function sees it.
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"log/slog"
+	"time"
+
+	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/ws"
+)
+
+// An Agent is what an agent says of itself, and where its node is. Only Name is needed.
+type Agent struct {
+	// Name is the title, by which others call the agent.
+	Name string
+	// ID is a URI; empty lets the node make one of its own DID and the name.
+	ID          string
+	Description string
+	// Version is that of the agent, "1.0.0".
+	Version string
+	// Capabilities are ids under which others look for the agent, "urn:example:weather".
+	Capabilities []string
+	// Tool says that this is a tool and no agent (@type lmos:Tool).
+	Tool bool
+	// Node is the URL or the socket of the node, and Token its token; empty takes those of this machine, see [Local].
+	Node, Token string
+	// Ready is called each time the node has taken the agent, with its id. Nil is not called.
+	Ready func(id string)
+	Log   *slog.Logger
+}
+
+// A Part is one affordance of an agent: what [Action], [Stream], [Property], [State] and [Event] make.
+type Part interface{ add(*server) error }
+
+// An Option says more about a part.
+type Option func(about map[string]any)
+
+// Doc describes a part in words.
+func Doc(text string) Option { return func(about map[string]any) { about["description"] = text } }
+
+// Safe says that an action changes nothing, so that it may be asked twice (TD 1.1, safe).
+func Safe() Option {
+	return func(about map[string]any) { about["safe"], about["idempotent"] = true, true }
+}
+
+// Idempotent says that asking twice does what asking once does (TD 1.1, idempotent).
+func Idempotent() Option { return func(about map[string]any) { about["idempotent"] = true } }
+
+// Async says that an action takes long: the node runs it as a task that outlives its caller (TD 1.1, synchronous: false).
+func Async() Option { return func(about map[string]any) { about["synchronous"] = false } }
+
+// Serve offers the parts as one agent until ctx ends; then the agent is withdrawn and the result is nil. A broken connection is
+// dialled again, with pauses up to five seconds. The error is an [*interact.Error]: that there is no node at first, that it
+// refuses the agent, or what is wrong with the parts.
+func Serve(ctx context.Context, a Agent, parts ...Part) error {
+	td, thing, err := New(a, parts...)
+	if err != nil {
+		return err
+	}
+	if a.Node == "" {
+		a.Node, a.Token = Local()
+	}
+	o, err := socketOf(a.Node)
+	if err != nil {
+		return err
+	}
+	o.Token, o.TD, o.Thing, o.Log = a.Token, td, thing, a.Log
+	return keep(ctx, o, a.Ready)
+}
+
+// New makes the draft of a description and the thing of an agent, for a program that offers them itself: to a node in its own
+// process (node.Node.Offer, after td.Draft), or over another connection.
+func New(a Agent, parts ...Part) (td []byte, thing interact.Thing, err error) {
+	s, err := newServer(a, parts)
+	if err != nil {
+		return nil, nil, err
+	}
+	return s.td, s, nil
+}
+
+// longestPause is the longest time between two attempts to reach the node.
+const longestPause = 5 * time.Second
+
+// keep attaches again whenever the connection breaks after the first success.
+func keep(ctx context.Context, o ws.AttachOptions, ready func(id string)) error {
+	known := false
+	pause := longestPause / 64
+	o.Registered = func(id string) {
+		known, pause = true, longestPause/64
+		if ready != nil {
+			ready(id)
+		}
+	}
+	for {
+		err := ws.Attach(ctx, o)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case !known, !passing(err):
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil
+		}
+		pause = min(2*pause, longestPause)
+	}
+}
+
+// passing reports whether err is of the connection, so that it is worth dialling again.
+func passing(err error) bool {
+	e, ok := errors.AsType[*interact.Error](err)
+	return !ok || e.Code.Retryable() || e.Code == interact.Cancelled
+}
+
+// A server is the thing behind the connection.
+type server struct {
+	about      map[string]any // the description, as it grows
+	td         []byte
+	actions    map[string]func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error]
+	properties map[string]*property
+	events     map[string]*topic
+}
+
+func newServer(a Agent, parts []Part) (*server, error) {
+	if a.Name == "" {
+		return nil, interact.Errorf(interact.BadTD, `agent.Agent{Name: "weather"}`, "the agent has no name")
+	}
+	s := &server{about: describe(a), actions: map[string]func(context.Context, *interact.Message) iter.Seq2[*interact.Message, error]{},
+		properties: map[string]*property{}, events: map[string]*topic{}}
+	for _, p := range parts {
+		if err := p.add(s); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	s.td, err = json.Marshal(s.about)
+	return s, err
+}
+
+func describe(a Agent) map[string]any {
+	about := map[string]any{"title": a.Name, "@type": "lmos:Agent"}
+	if a.Tool {
+		about["@type"] = "lmos:Tool"
+	}
+	for name, value := range map[string]string{"id": a.ID, "description": a.Description} {
+		if value != "" {
+			about[name] = value
+		}
+	}
+	if a.Version != "" {
+		about["version"] = map[string]any{"instance": a.Version}
+	}
+	var caps []any
+	for _, id := range a.Capabilities {
+		caps = append(caps, map[string]any{"id": id, "name": id})
+	}
+	if caps != nil {
+		about["lmos:capabilities"] = caps
+	}
+	return about
+}
+
+// put adds an affordance to the description. Two of one name are an error.
+func (s *server) put(kind, name string, about map[string]any, options []Option) error {
+	all, _ := s.about[kind].(map[string]any)
+	if all == nil {
+		all = map[string]any{}
+		s.about[kind] = all
+	}
+	if name == "" || all[name] != nil {
+		return interact.Errorf(interact.BadTD, "give each a name of its own", "the name %q of the agent's %s is empty or taken", name, kind)
+	}
+	for _, o := range options {
+		o(about)
+	}
+	all[name] = about
+	return nil
+}
+
+// Do implements [interact.Thing].
+func (s *server) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+	switch m.Type {
+	case interact.InvokeAction:
+		if f := s.actions[m.Name]; f != nil {
+			return f(ctx, m)
+		}
+	case interact.ReadProperty, interact.WriteProperty, interact.ObserveProperty:
+		if p := s.properties[m.Name]; p != nil {
+			return p.do(ctx, m)
+		}
+	case interact.ReadAllProperties, interact.ReadMultipleProperties:
+		return interact.Unary(s.readSome).Do(ctx, m)
+	case interact.WriteMultipleProperties, interact.WriteAllProperties:
+		return interact.Unary(s.writeSome).Do(ctx, m)
+	case interact.SubscribeEvent:
+		if t := s.events[m.Name]; t != nil {
+			return t.listen(ctx, m, interact.Event)
+		}
+	case interact.SubscribeAllEvents:
+		return s.listenAll(ctx, m)
+	case interact.ObserveAllProperties:
+		return s.observeAll(ctx, m)
+	default:
+		return interact.Fail(interact.Errorf(interact.NotAllowed, "the node answers this for its agents", "an agent is not asked for %s", m.Type.Op()))
+	}
+	return interact.Fail(interact.Errorf(interact.NoAffordance, "see what it has: lmosd show", "there is no %q here", m.Name))
+}
+
+// Local returns where the node of this machine is, and the token: LMOSD_NODE and LMOSD_TOKEN if they are set, else the socket
+// in the data folder if there is one, else the URL of the default port with the token of the data folder.
+func Local() (node, token string) { return local() }
+
+// Mesh returns a client of the node of this machine: to find, call, read, write and watch other agents. The caller closes it.
+func Mesh() (*gateway.Client, error) {
+	node, token := Local()
+	return gateway.Dial(node, token)
+}
+
+// Call calls an action of an agent through the node of this machine, and decodes its output. The error is an [*interact.Error]
+// or wraps a context error.
+func Call[Out any](ctx context.Context, agent, action string, input any) (Out, error) {
+	var out Out
+	mesh, err := Mesh()
+	if err != nil {
+		return out, err
+	}
+	defer mesh.Close()
+	body, err := json.Marshal(input)
+	if err != nil {
+		return out, &interact.Error{Code: interact.Invalid, Title: "the input cannot be written as JSON", Err: err}
+	}
+	if input == nil {
+		body = nil
+	}
+	raw, _, err := mesh.Call(ctx, agent, action, interact.JSON, body)
+	if err != nil || len(raw) == 0 {
+		return out, err
+	}
+	if err := json.Unmarshal(raw, &out); err != nil {
+		return out, &interact.Error{Code: interact.AgentFailed, Title: "the output of " + action + " is no " + typeName[Out](), Err: err,
+			Hint: "see what it gives: lmosd show " + interact.Quote(agent)}
+	}
+	return out, nil
+}

@@ -1,0 +1,335 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+type question struct {
+	Text  string   `json:"text" desc:"what to say"`
+	Times *int     `json:"times"`
+	Tags  []string `json:"tags,omitempty"`
+	inner int
+}
+
+// parrot is an agent with a part of each kind.
+func parrot() (*State[string], *Event[int], []Part) {
+	mood, said := NewState("mood", "calm", func(v string) error {
+		if v == "dead" {
+			return errors.New("it is resting")
+		}
+		return nil
+	}), NewEvent[int]("said")
+	count := 0
+	return mood, said, []Part{mood, said,
+		Action("say", func(_ context.Context, q question) (string, error) {
+			count += len(q.Text)
+			said.Emit(count)
+			return strings.Repeat(q.Text, max(1, *or(q.Times))), nil
+		}, Doc("Says it again."), Safe()),
+		Stream("spell", func(_ context.Context, word string) iter.Seq2[string, error] {
+			return func(yield func(string, error) bool) {
+				for _, r := range word {
+					if r == '!' {
+						yield("", errors.New("it does not shout"))
+						return
+					}
+					if !yield(string(r), nil) {
+						return
+					}
+				}
+			}
+		}),
+		Action("fall", func(context.Context, None) (None, error) { panic("off the perch") }),
+		Action("wait", func(ctx context.Context, _ None) (None, error) { <-ctx.Done(); return None{}, ctx.Err() }, Async()),
+		Property("age", func(context.Context) (int, error) { return 7, nil }, nil),
+		Property("name", func(context.Context) (string, error) { return "Polly", nil }, func(context.Context, string) error { return nil }),
+	}
+}
+
+func or(n *int) *int {
+	if n == nil {
+		n = new(int)
+	}
+	return n
+}
+
+const owner = did.DID("did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH")
+
+func described(t *testing.T, raw []byte) *td.Thing {
+	t.Helper()
+	draft, err := td.Draft(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := td.Complete(draft, owner)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, raw)
+	}
+	return d
+}
+
+func TestDescriptionIsMadeOfTypes(t *testing.T) {
+	t.Parallel()
+	_, _, parts := parrot()
+	raw, _, err := New(Agent{Name: "parrot", Description: "It talks.", Version: "1.2.3", Capabilities: []string{"urn:example:say"}, Tool: true}, parts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := described(t, raw)
+	if d.Title != "parrot" || d.Description != "It talks." || d.Version != "1.2.3" || d.Types[0] != "lmos:Tool" || d.Capabilities[0].ID != "urn:example:say" {
+		t.Errorf("got %s", raw)
+	}
+	say := d.Actions["say"]
+	if !say.Safe || say.Description != "Says it again." || say.Output.Type() != "string" || !slices.Equal(say.Input.Required(), []string{"text"}) ||
+		!slices.Equal(say.Input.Properties(), []string{"tags", "text", "times"}) {
+		t.Errorf("say is %s", raw)
+	}
+	if a := d.Actions["wait"]; a.Synchronous == nil || *a.Synchronous || a.Input != nil || a.Output != nil {
+		t.Errorf("wait is %+v", a)
+	}
+	if p := d.Properties["age"]; !p.ReadOnly || p.Observable || p.Type() != "integer" {
+		t.Errorf("age is %+v", p)
+	}
+	if p := d.Properties["mood"]; p.ReadOnly || !p.Observable {
+		t.Errorf("mood is %+v", p)
+	}
+	if d.Events["said"].Data.Type() != "integer" || d.Actions["spell"].Output != nil {
+		t.Errorf("got %s", raw)
+	}
+}
+
+func TestSchemas(t *testing.T) {
+	t.Parallel()
+	type tree struct {
+		Left *tree `json:"left"`
+	}
+	type embedded struct {
+		question
+		Named question `json:"named"`
+		Skip  int      `json:"-"`
+		Plain bool
+	}
+	for want, got := range map[string]map[string]any{
+		`{"type":"string"}`:                            schemaFor[string](),
+		`{"type":"integer"}`:                           schemaFor[int64](),
+		`{"minimum":0,"type":"integer"}`:               schemaFor[uint8](),
+		`{"type":"number"}`:                            schemaFor[float32](),
+		`{"items":{"type":"boolean"},"type":"array"}`:  schemaFor[[]bool](),
+		`{"contentEncoding":"base64","type":"string"}`: schemaFor[[]byte](),
+		`{"items":{"type":"string"},"maxItems":2,"minItems":2,"type":"array"}`: schemaFor[[2]string](),
+		`{"type":"object"}`:                      schemaFor[map[string]int](),
+		`{"format":"date-time","type":"string"}`: schemaFor[time.Time](),
+		`{}`:                                     schemaFor[any](),
+		`null`:                                   schemaFor[None](),
+	} {
+		if b, _ := json.Marshal(got); string(b) != want {
+			t.Errorf("got %s, want %s", b, want)
+		}
+	}
+	if b, err := json.Marshal(schemaFor[tree]()); err != nil || len(b) > 2000 {
+		t.Errorf("a type in itself: %d bytes, %v", len(b), err)
+	}
+	s := schemaFor[embedded]()
+	names := slices.Sorted(maps.Keys(s["properties"].(map[string]any)))
+	if !slices.Equal(names, []string{"Plain", "named", "tags", "text", "times"}) {
+		t.Errorf("the members are %q", names)
+	}
+}
+
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	_, _, parts := parrot()
+	raw, thing, err := New(Agent{Name: "parrot"}, parts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := described(t, raw)
+	thing = interact.Chain(thing, interact.Checked(d), interact.CheckedReplies(d))
+	for name, c := range map[string]struct {
+		m    interact.Message
+		want string
+		code interact.Code
+		says string
+	}{
+		"an action":         {interact.Message{Type: interact.InvokeAction, Name: "say", Data: []byte(`{"text":"ho","times":2}`)}, `"hoho"`, 0, ""},
+		"in CBOR":           {interact.Message{Type: interact.InvokeAction, Name: "say", ContentType: interact.CBOR, Data: []byte("\xa1\x64text\x62hi")}, `"hi"`, 0, ""},
+		"a wrong input":     {interact.Message{Type: interact.InvokeAction, Name: "say", Data: []byte(`{"text":1}`)}, "", interact.Invalid, ""},
+		"a panic":           {interact.Message{Type: interact.InvokeAction, Name: "fall"}, "", interact.AgentFailed, "off the perch"},
+		"a reading":         {interact.Message{Type: interact.ReadProperty, Name: "age"}, `7`, 0, ""},
+		"a writing":         {interact.Message{Type: interact.WriteProperty, Name: "name", Data: []byte(`"Jack"`)}, ``, 0, ""},
+		"a refused writing": {interact.Message{Type: interact.WriteProperty, Name: "mood", Data: []byte(`"dead"`)}, "", interact.AgentFailed, "resting"},
+		"all":               {interact.Message{Type: interact.ReadAllProperties}, `{"age":7,"mood":"calm","name":"Polly"}`, 0, ""},
+		"some":              {interact.Message{Type: interact.ReadMultipleProperties, Data: []byte(`["age"]`)}, `{"age":7}`, 0, ""},
+		"writing some":      {interact.Message{Type: interact.WriteMultipleProperties, Data: []byte(`{"name":"Jack"}`)}, ``, 0, ""},
+		"nothing there":     {interact.Message{Type: interact.ReadProperty, Name: "x"}, "", interact.NoAffordance, "x"},
+		"what a host does":  {interact.Message{Type: interact.QueryAction, Name: "say"}, "", interact.NotAllowed, ""},
+	} {
+		r, err := interact.Ask(t.Context(), thing, &c.m)
+		if c.code != 0 {
+			if e := interact.AsError(err); e == nil || e.Code != c.code || !strings.Contains(e.Error(), c.says) {
+				t.Errorf("%s: got %v, want %v that says %q", name, err, c.code, c.says)
+			}
+			continue
+		}
+		if err != nil || string(r.Data) != c.want {
+			t.Errorf("%s: got %v, %v, want %s", name, r, err, c.want)
+		}
+	}
+}
+
+func TestStreamAnswersInParts(t *testing.T) {
+	t.Parallel()
+	_, _, parts := parrot()
+	_, thing, err := New(Agent{Name: "parrot"}, parts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spell := func(word string, enough int) (heard string, last error) {
+		data, _ := json.Marshal(word)
+		n := 0
+		for r, err := range thing.Do(t.Context(), &interact.Message{Type: interact.InvokeAction, Name: "spell", Data: data}) {
+			if err != nil {
+				return heard, err
+			}
+			heard += fmt.Sprintf("%s %s;", r.Status, r.Data)
+			if n++; n == enough {
+				break
+			}
+		}
+		return heard, nil
+	}
+	if heard, err := spell("ab", -1); err != nil || heard != `running "a";running "b";completed ;` {
+		t.Errorf("got %q, %v", heard, err)
+	}
+	if heard, err := spell("a!", -1); interact.AsError(err).Code != interact.AgentFailed || heard != `running "a";` {
+		t.Errorf("got %q, %v", heard, err)
+	}
+	if heard, err := spell("abc", 1); err != nil || heard != `running "a";` {
+		t.Errorf("a caller that leaves: got %q, %v", heard, err)
+	}
+}
+
+func TestListeners(t *testing.T) {
+	t.Parallel()
+	mood, said, parts := parrot()
+	_, thing, err := New(Agent{Name: "parrot"}, parts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, m := range map[string]*interact.Message{
+		"mood": {Type: interact.ObserveProperty, Name: "mood"}, "said": {Type: interact.SubscribeEvent, Name: "said"},
+		"all properties": {Type: interact.ObserveAllProperties}, "all events": {Type: interact.SubscribeAllEvents},
+	} {
+		stop := make(chan struct{})
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(time.Millisecond):
+					mood.Set("cross")
+					said.Emit(3)
+				}
+			}
+		}()
+		for r, err := range thing.Do(t.Context(), m) {
+			if err != nil || string(r.Data) != `"cross"` && string(r.Data) != "3" || r.Time.IsZero() || r.Name != "mood" && r.Name != "said" {
+				t.Errorf("%s: got %+v, %v", name, r, err)
+			}
+			break
+		}
+		close(stop)
+		<-done
+	}
+	if mood.Get() != "cross" {
+		t.Errorf("the mood is %s", mood.Get())
+	}
+}
+
+func TestSlowListenersAreDropped(t *testing.T) {
+	t.Parallel()
+	_, said, parts := parrot()
+	_, thing, err := New(Agent{Name: "parrot"}, parts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last error
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	first := make(chan struct{})
+	go func() {
+		<-first
+		for i := range 2*waiting + 2 {
+			said.Emit(i)
+		}
+	}()
+	go func() { time.Sleep(time.Millisecond); said.Emit(0); close(first) }()
+	for _, err := range thing.Do(ctx, &interact.Message{Type: interact.SubscribeEvent, Name: "said"}) {
+		if last = err; err == nil {
+			<-first
+			for len(said.topic.listening()) > 0 && ctx.Err() == nil { // until it is too slow
+				time.Sleep(time.Millisecond)
+			}
+		}
+	}
+	if e := interact.AsError(last); e.Code != interact.Overloaded {
+		t.Errorf("got %v", last)
+	}
+}
+
+// listening are the listeners of t.
+func (t *topic) listening() []*listener {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Collect(maps.Keys(t.listeners))
+}
+
+func TestPartsAreChecked(t *testing.T) {
+	t.Parallel()
+	one := Action("a", func(context.Context, None) (None, error) { return None{}, nil })
+	for name, parts := range map[string][]Part{"a name twice": {one, one}, "no name": {Action("", func(context.Context, None) (None, error) { return None{}, nil })}} {
+		if _, _, err := New(Agent{Name: "x"}, parts...); interact.AsError(err) == nil || interact.AsError(err).Code != interact.BadTD {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	if _, _, err := New(Agent{}); err == nil {
+		t.Error("an agent without a name is served")
+	}
+	if err := Serve(t.Context(), Agent{Name: "x", Node: "ftp://x"}); interact.AsError(err).Code != interact.Usage {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestLocal(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("LMOSD_NODE", "")
+	t.Setenv("LMOSD_TOKEN", "")
+	t.Setenv("LMOSD_DATA_DIR", dir)
+	if node, token := Local(); node != "http://127.0.0.1:4668" || token != "" {
+		t.Errorf("got %q %q", node, token)
+	}
+	t.Setenv("LMOSD_NODE", "http://127.0.0.1:1")
+	t.Setenv("LMOSD_TOKEN", "x")
+	if node, token := Local(); node != "http://127.0.0.1:1" || token != "x" {
+		t.Errorf("got %q %q", node, token)
+	}
+}

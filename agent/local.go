@@ -1,0 +1,60 @@
+package agent
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/ws"
+)
+
+func local() (node, token string) {
+	token = os.Getenv("LMOSD_TOKEN")
+	if node = os.Getenv("LMOSD_NODE"); node != "" {
+		return node, token
+	}
+	dir := dataDir()
+	socket := filepath.Join(dir, "lmosd.sock")
+	if _, err := os.Stat(socket); err == nil {
+		return socket, token
+	}
+	if token == "" {
+		raw, err := os.ReadFile(filepath.Join(dir, "api.token"))
+		if err == nil {
+			token = strings.TrimSpace(string(raw))
+		}
+	}
+	return "http://127.0.0.1:4668", token
+}
+
+// dataDir is the data folder of a node that is not configured.
+func dataDir() string {
+	if dir := os.Getenv("LMOSD_DATA_DIR"); dir != "" {
+		return dir
+	}
+	if dir := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "lmosd")
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		home = "." // the next step says that nobody is there
+	}
+	return filepath.Join(home, ".local", "share", "lmosd")
+}
+
+// socketOf returns how the WebSocket of a node is reached: node is a URL, or the path of a socket, with or without "unix:".
+func socketOf(node string) (ws.AttachOptions, error) {
+	if path, ok := strings.CutPrefix(node, "unix:"); ok || strings.HasPrefix(node, "/") {
+		return ws.AttachOptions{URL: "ws://localhost/ws", Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		}}, nil
+	}
+	rest, ok := strings.CutPrefix(node, "http")
+	if !ok {
+		return ws.AttachOptions{}, interact.Errorf(interact.Usage, "for example http://127.0.0.1:4668", "%q is neither the URL nor the socket of a node", node)
+	}
+	return ws.AttachOptions{URL: "ws" + strings.TrimSuffix(rest, "/") + "/ws"}, nil
+}

@@ -1,0 +1,190 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// Property makes a property of two functions; a nil write makes it read-only, a nil read write-only.
+func Property[T any](name string, read func(ctx context.Context) (T, error), write func(ctx context.Context, v T) error, options ...Option) Part {
+	p := &property{name: name, about: propertyAbout[T](read == nil, write == nil, false), options: options}
+	if read != nil {
+		p.read = func(ctx context.Context) (any, error) { return read(ctx) }
+	}
+	if write != nil {
+		p.write = func(ctx context.Context, m *interact.Message) error {
+			var v T
+			if err := decode(m, &v); err != nil {
+				return err
+			}
+			return write(ctx, v)
+		}
+	}
+	return p
+}
+
+func propertyAbout[T any](writeOnly, readOnly, observable bool) map[string]any {
+	about := schemaFor[T]()
+	if about == nil {
+		about = map[string]any{}
+	}
+	for name, set := range map[string]bool{"readOnly": readOnly, "writeOnly": writeOnly, "observable": observable} {
+		if set {
+			about[name] = true
+		}
+	}
+	return about
+}
+
+// A State is a property that the agent itself holds: others read, write and observe it. It is safe for concurrent use.
+type State[T any] struct {
+	name    string
+	options []Option
+	changes *topic
+	changed func(T) error
+
+	mu    sync.Mutex
+	value T
+}
+
+// NewState returns a property with a first value. Written, if it is not nil, is asked before a value that somebody writes is
+// taken, and may refuse it.
+func NewState[T any](name string, first T, written func(v T) error, options ...Option) *State[T] {
+	return &State[T]{name: name, options: options, changes: newTopic(name), changed: written, value: first}
+}
+
+// Get returns the value.
+func (s *State[T]) Get() T {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.value
+}
+
+// Set changes the value and tells who observes it.
+func (s *State[T]) Set(v T) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.value = v
+	s.changes.tell(v)
+}
+
+func (s *State[T]) add(to *server) error {
+	p := &property{name: s.name, about: propertyAbout[T](false, false, true), options: s.options, changes: s.changes,
+		read: func(context.Context) (any, error) { return s.Get(), nil },
+		write: func(_ context.Context, m *interact.Message) error {
+			var v T
+			if err := decode(m, &v); err != nil {
+				return err
+			}
+			if s.changed != nil {
+				if err := s.changed(v); err != nil {
+					return err
+				}
+			}
+			s.Set(v)
+			return nil
+		}}
+	return p.add(to)
+}
+
+// A property is a property whatever its Go type is.
+type property struct {
+	name    string
+	about   map[string]any
+	options []Option
+	read    func(ctx context.Context) (any, error)               // nil: write-only
+	write   func(ctx context.Context, m *interact.Message) error // nil: read-only
+	changes *topic                                               // nil: cannot be observed
+}
+
+func (p *property) add(s *server) error {
+	if err := s.put("properties", p.name, p.about, p.options); err != nil {
+		return err
+	}
+	s.properties[p.name] = p
+	return nil
+}
+
+func (p *property) do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+	switch {
+	case m.Type == interact.ReadProperty && p.read != nil:
+		return interact.Unary(func(ctx context.Context, m *interact.Message) (*interact.Message, error) {
+			v, err := p.read(ctx)
+			if err != nil {
+				return nil, failed(p.name, err)
+			}
+			data, err := encode(p.name, v)
+			if err != nil {
+				return nil, err
+			}
+			r := m.Reply(interact.PropertyReading, interact.JSON, data)
+			r.Time = time.Now()
+			return r, nil
+		}).Do(ctx, m)
+	case m.Type == interact.WriteProperty && p.write != nil:
+		return interact.Unary(func(ctx context.Context, m *interact.Message) (*interact.Message, error) {
+			if err := p.write(ctx, m); err != nil {
+				return nil, failed(p.name, err)
+			}
+			return m.Reply(interact.Acknowledgement, "", nil), nil
+		}).Do(ctx, m)
+	case m.Type == interact.ObserveProperty && p.changes != nil:
+		return p.changes.listen(ctx, m, interact.PropertyReading)
+	}
+	return interact.Fail(interact.Errorf(interact.NotAllowed, "see what it offers: lmosd show", "%s is not offered for %s", m.Type.Op(), p.name))
+}
+
+// readSome reads the properties that m names, or all that can be read.
+func (s *server) readSome(ctx context.Context, m *interact.Message) (*interact.Message, error) {
+	names := slices.Sorted(maps.Keys(s.properties))
+	if m.Type == interact.ReadMultipleProperties {
+		names = nil
+		if err := decode(m, &names); err != nil {
+			return nil, err
+		}
+	}
+	values := map[string]json.RawMessage{}
+	for _, name := range names {
+		p := s.properties[name]
+		if p != nil && p.read == nil && m.Type == interact.ReadAllProperties {
+			continue
+		}
+		one := *m
+		one.Type, one.Name, one.Data = interact.ReadProperty, name, nil
+		r, err := interact.Ask(ctx, s, &one)
+		if err != nil {
+			return nil, err
+		}
+		values[name] = r.Data
+	}
+	data, err := encode("the properties", values)
+	if err != nil {
+		return nil, err
+	}
+	r := m.Reply(interact.PropertyReadings, interact.JSON, data)
+	r.Time = time.Now()
+	return r, nil
+}
+
+// writeSome writes one property after the other; the first that fails ends it.
+func (s *server) writeSome(ctx context.Context, m *interact.Message) (*interact.Message, error) {
+	var values map[string]json.RawMessage
+	if err := decode(m, &values); err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		one := *m
+		one.Type, one.Name, one.ContentType, one.Data = interact.WriteProperty, name, interact.JSON, values[name]
+		if _, err := interact.Ask(ctx, s, &one); err != nil {
+			return nil, err
+		}
+	}
+	return m.Reply(interact.Acknowledgement, "", nil), nil
+}

@@ -1,0 +1,115 @@
+package agent
+
+import (
+	"encoding"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+)
+
+// maxDepth is how deep types are looked into; below, anything is taken.
+const maxDepth = 12
+
+// schemaFor returns the data schema of T (TD 1.1 §5.3.2), as far as its Go type tells; nil for [None], an empty one for what can
+// be anything. Struct fields go by their json tags; those with omitempty, omitzero or a pointer are optional; the tag desc
+// describes one.
+func schemaFor[T any]() map[string]any {
+	t := reflect.TypeFor[T]()
+	if t == reflect.TypeFor[None]() {
+		return nil
+	}
+	return schemaOf(t, 0)
+}
+
+func typeName[T any]() string { return fmt.Sprint(reflect.TypeFor[T]()) }
+
+var (
+	timeType = reflect.TypeFor[time.Time]()
+	rawType  = reflect.TypeFor[json.RawMessage]()
+	textType = reflect.TypeFor[encoding.TextMarshaler]()
+	jsonType = reflect.TypeFor[json.Marshaler]()
+)
+
+func schemaOf(t reflect.Type, depth int) map[string]any {
+	switch {
+	case depth > maxDepth, t == rawType:
+		return map[string]any{}
+	case t == timeType:
+		return map[string]any{"type": "string", "format": "date-time"}
+	case t.Implements(jsonType):
+		return map[string]any{} // only its own code knows
+	case t.Implements(textType):
+		return map[string]any{"type": "string"}
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return schemaOf(t.Elem(), depth+1)
+	case reflect.String:
+		return map[string]any{"type": "string"}
+	case reflect.Bool:
+		return map[string]any{"type": "boolean"}
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return map[string]any{"type": "integer"}
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr:
+		return map[string]any{"type": "integer", "minimum": 0}
+	case reflect.Float32, reflect.Float64:
+		return map[string]any{"type": "number"}
+	case reflect.Slice, reflect.Array:
+		return listSchema(t, depth)
+	case reflect.Map:
+		return map[string]any{"type": "object"}
+	case reflect.Struct:
+		return structSchema(t, depth)
+	}
+	return map[string]any{}
+}
+
+func listSchema(t reflect.Type, depth int) map[string]any {
+	if t.Elem().Kind() == reflect.Uint8 && t.Kind() == reflect.Slice {
+		return map[string]any{"type": "string", "contentEncoding": "base64"}
+	}
+	s := map[string]any{"type": "array", "items": schemaOf(t.Elem(), depth+1)}
+	if t.Kind() == reflect.Array {
+		s["minItems"], s["maxItems"] = t.Len(), t.Len()
+	}
+	return s
+}
+
+func structSchema(t reflect.Type, depth int) map[string]any {
+	properties, required := map[string]any{}, []any{}
+	for _, f := range reflect.VisibleFields(t) {
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if !f.IsExported() || name == "-" && options == "" || f.Anonymous && name == "" || inUnexported(t, f) {
+			continue
+		}
+		if name == "" {
+			name = f.Name
+		}
+		s := schemaOf(f.Type, depth+1)
+		if desc := f.Tag.Get("desc"); desc != "" {
+			s["description"] = desc
+		}
+		properties[name] = s
+		if !strings.Contains(options, "omitempty") && !strings.Contains(options, "omitzero") && f.Type.Kind() != reflect.Pointer {
+			required = append(required, name)
+		}
+	}
+	s := map[string]any{"type": "object", "properties": properties}
+	if len(required) > 0 {
+		s["required"] = required
+	}
+	return s
+}
+
+// inUnexported reports whether f lies in an embedded struct that has a name of its own in JSON, so that it is not t's member.
+func inUnexported(t reflect.Type, f reflect.StructField) bool {
+	for i := 1; i < len(f.Index); i++ {
+		outer := t.FieldByIndex(f.Index[:i])
+		if name, _, _ := strings.Cut(outer.Tag.Get("json"), ","); name != "" {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,107 @@
+package hub
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// A subscriber takes events out of the ring in batches, of at most so many events and about so many bytes: what it has taken is
+// in memory as long as it yields, even if the ring has forgotten it.
+const (
+	batchEvents = 64
+	batchBytes  = 64 << 10
+)
+
+// A subscriber is one consumer of a topic. It belongs to the goroutine of its consumer.
+type subscriber struct {
+	topic  *topic
+	m      *interact.Message // what it asked
+	run    *run              // whose end is its own
+	at     uint64            // the number of the next event that it reads
+	joined uint64            // before this number it catches up, and is not too slow
+	seen   string            // the ID of the last that it was given
+	batch  []*interact.Message
+}
+
+// deliver yields events until the consumer leaves, ctx ends, the agent does, or the consumer is too slow.
+func (s *subscriber) deliver(ctx context.Context, yield func(*interact.Message, error) bool) {
+	corr := s.m.Correlation
+	if corr == "" {
+		corr = s.m.ID
+	}
+	for {
+		if err := ctx.Err(); err != nil {
+			yield(nil, err)
+			return
+		}
+		wait, over, err := s.take()
+		switch {
+		case err != nil:
+			yield(nil, err)
+			return
+		case over:
+			return
+		case wait != nil:
+			select {
+			case <-wait:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		for _, e := range s.batch {
+			r := *e
+			r.Correlation, r.TraceParent, r.TraceState = corr, s.m.TraceParent, s.m.TraceState
+			s.seen = r.ID
+			if !yield(&r, nil) {
+				return
+			}
+		}
+	}
+}
+
+// take puts what comes next into the batch. Otherwise it returns what to wait for, or that the agent has ended; or the error, of
+// the agent's or because too many events wait.
+func (s *subscriber) take() (wait <-chan struct{}, over bool, err error) {
+	t := s.topic
+	clear(s.batch) // a consumer that waits holds nothing
+	s.batch = s.batch[:0]
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	end := t.nextLocked()
+	if s.run.over {
+		end = s.run.end
+	}
+	waiting := end - s.at
+	switch {
+	case waiting == 0 && s.run.over:
+		return nil, true, s.run.err
+	case waiting == 0:
+		if t.wake == nil {
+			t.wake = make(chan struct{})
+		}
+		return t.wake, false, nil
+	case s.at < t.first, s.at >= s.joined && waiting > uint64(t.hub.o.Queue):
+		return nil, false, s.slow(waiting)
+	}
+	from := t.events[s.at-t.first : end-t.first]
+	bytes := int64(0)
+	for _, e := range from[:min(len(from), batchEvents)] {
+		s.batch = append(s.batch, e)
+		if bytes += int64(len(e.Data)); bytes > batchBytes {
+			break
+		}
+	}
+	s.at += uint64(len(s.batch))
+	return nil, false, nil
+}
+
+// slow is the error of a consumer that is too slow.
+func (s *subscriber) slow(waiting uint64) error {
+	hint := "read faster, and subscribe again"
+	if s.seen != "" {
+		hint = fmt.Sprintf("read faster, and subscribe again with After %q, to get what is kept of what was missed", s.seen)
+	}
+	return interact.Errorf(interact.Overloaded, hint, "the consumer reads too slowly: %d events waited", waiting)
+}

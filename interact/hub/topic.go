@@ -1,0 +1,215 @@
+package hub
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// maxID is how long the ID of an event may be, in bytes (interact.Message.ID).
+const maxID = 256
+
+// overhead is about what an event needs beside its data, in bytes.
+const overhead = 512
+
+// A topic is one thing that is observed: the ring of what was said, and the run that says it.
+type topic struct {
+	hub   *Hub
+	key   key
+	start string // begins the IDs of events that have none
+
+	// mu owns what follows. Nothing is yielded and nobody is asked while it is locked.
+	mu sync.Mutex
+	// events are those that are kept, oldest first. The first has the number first; numbers begin with 0.
+	events []*interact.Message
+	first  uint64
+	bytes  int64
+	wake   chan struct{} // closed when there is more to read; nil if nobody waits
+	run    *run          // the last
+	users  int           // subscribers
+	idle   time.Time     // since when there are none
+	last   string        // the agent's ID of the last event that had one
+}
+
+// A run is one asking of the agent. Its fields are owned by topic.mu.
+type run struct {
+	cancel context.CancelFunc
+	over   bool
+	end    uint64 // the number after that of its last event
+	err    error
+}
+
+// join adds a subscriber, and has the agent asked if nobody does. It is called with Hub.mu locked.
+func (t *topic) join(m *interact.Message) *subscriber {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := &subscriber{topic: t, m: m, at: t.nextLocked(), seen: m.After}
+	if m.After != "" {
+		s.at = t.afterLocked(m.After)
+	}
+	s.joined = t.nextLocked()
+	t.users++
+	if t.run == nil || t.run.over {
+		t.beginLocked(m)
+	}
+	s.run = t.run
+	return s
+}
+
+func (t *topic) nextLocked() uint64 { return t.first + uint64(len(t.events)) }
+
+// afterLocked returns the number after that of the event id; of the oldest if several have it, and of the first that is kept if
+// none has.
+func (t *topic) afterLocked(id string) uint64 {
+	for i, e := range t.events {
+		if e.ID == id {
+			return t.first + uint64(i) + 1
+		}
+	}
+	return t.first
+}
+
+// beginLocked has the agent asked, for all subscribers, as the first of them did.
+func (t *topic) beginLocked(first *interact.Message) {
+	m := *first
+	m.Deadline, m.Accept, m.Timing = time.Time{}, "", nil
+	switch {
+	case t.last != "":
+		m.After = t.last
+	case strings.HasPrefix(m.After, t.start): // the agent does not know it
+		m.After = ""
+	}
+	ctx, cancel := context.WithCancel(t.hub.ctx)
+	r := &run{cancel: cancel}
+	t.run = r
+	t.hub.work.Go(func() {
+		defer cancel()
+		err := t.observe(ctx, &m)
+		if t.hub.ctx.Err() != nil {
+			err = shuttingDown()
+		}
+		t.conclude(r, err)
+	})
+}
+
+// observe asks the agent and publishes what it says.
+func (t *topic) observe(ctx context.Context, m *interact.Message) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			t.hub.o.Log.Error("an agent panicked", "thing", m.Thing, "affordance", m.Name, "panic", fmt.Sprint(p), "stack",
+				string(debug.Stack()))
+			err = interact.Errorf(interact.Internal, "see the log of the host", "the host failed while it observed %s", m.Name)
+		}
+	}()
+	for r, err := range t.key.source.thing.Do(ctx, m) {
+		if err != nil {
+			return err
+		}
+		if r == nil {
+			return interact.Errorf(interact.Internal, "this is a bug in the agent's binding", "the agent of %s gave an empty event",
+				m.Name)
+		}
+		t.publish(r)
+	}
+	return nil
+}
+
+// publish adds an event to the ring, and wakes all that wait at once.
+func (t *topic) publish(r *interact.Message) {
+	t.mu.Lock()
+	if r.ID != "" && len(r.ID) <= maxID {
+		t.last = r.ID
+	} else {
+		c := *r
+		c.ID = t.start + strconv.FormatUint(t.nextLocked(), 10)
+		r = &c
+	}
+	t.events = append(t.events, r)
+	t.bytes += size(r)
+	t.trimLocked()
+	wake := t.wake
+	t.wake = nil
+	t.mu.Unlock()
+	if wake != nil {
+		close(wake)
+	}
+}
+
+func size(r *interact.Message) int64 { return int64(len(r.Data)) + overhead }
+
+// trimLocked drops the oldest events that are too much; the newest stays.
+func (t *topic) trimLocked() {
+	most, share := t.hub.o.Ring+t.hub.o.Queue, t.hub.share.Load()
+	for len(t.events) > most || t.bytes > share && len(t.events) > 1 {
+		t.bytes -= size(t.events[0])
+		t.events[0] = nil
+		t.events = t.events[1:]
+		t.first++
+	}
+}
+
+// shrink drops what passes the share of the ring, which got smaller.
+func (t *topic) shrink() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.trimLocked()
+}
+
+// conclude notes the end of a run and wakes its subscribers.
+func (t *topic) conclude(r *run, err error) {
+	t.mu.Lock()
+	r.over, r.end, r.err = true, t.nextLocked(), err
+	wake := t.wake
+	t.wake = nil
+	useless := t.users == 0 && len(t.events) == 0
+	t.mu.Unlock()
+	if wake != nil {
+		close(wake)
+	}
+	if useless {
+		t.hub.discard(t)
+	}
+}
+
+// discard removes a topic whose agent has ended before it said anything, unless somebody has come meanwhile.
+func (h *Hub) discard(t *topic) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t.mu.Lock()
+	useless := t.users == 0 && t.run.over && len(t.events) == 0
+	t.mu.Unlock()
+	if useless && h.topics[t.key] == t {
+		h.removeLocked(t)
+	}
+}
+
+// leave counts a subscriber out. It reports whether nobody reads, and whether the topic is of no more use. It is called with
+// Hub.mu locked.
+func (t *topic) leave(now time.Time) (unread, useless bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.users--
+	t.idle = now
+	unread = t.users == 0
+	return unread, unread && (t.hub.o.Linger < 0 || t.run.over && len(t.events) == 0)
+}
+
+// idleSince returns since when nobody reads, if so.
+func (t *topic) idleSince() (since time.Time, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.idle, t.users == 0
+}
+
+// close ends the run.
+func (t *topic) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.run.cancel()
+}

@@ -1,0 +1,238 @@
+package task
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// Problem is the media type of the data of a task that failed (RFC 9457 §3).
+const Problem = "application/problem+json"
+
+const (
+	// farewell is how long CancelAction waits for the end of what it cancelled.
+	farewell = 5 * time.Second
+	// maxListed is how many bytes of outputs are part of an answer to QueryAllActions.
+	maxListed = 1 << 20
+)
+
+// query answers QueryAction: the state of a task, with its output if it is completed, or the problem if it failed. Where the
+// output was not kept, the error is TooLarge.
+func (h *host) query(_ context.Context, m *interact.Message) (*interact.Message, error) {
+	s, err := h.look(m)
+	switch {
+	case err != nil:
+		return nil, err
+	case s.lost != nil:
+		return nil, s.lost
+	}
+	return s.reply(m), nil
+}
+
+// cancel answers CancelAction: it waits until the task has ended, at most 5 s.
+func (h *host) cancel(ctx context.Context, m *interact.Message) (*interact.Message, error) {
+	s, err := h.look(m)
+	switch {
+	case err != nil:
+		return nil, err
+	case s.state.Final():
+		return nil, s.ended(m)
+	}
+	s.task.cancel(errAsked)
+	if err := s.task.wait(ctx, m.Deadline); err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	s = s.task.stateLocked()
+	h.mu.Unlock()
+	if s.state != interact.StatusCancelled { // it was quicker, or does not listen
+		return nil, s.ended(m)
+	}
+	return s.reply(m), nil
+}
+
+// wait returns when the task has ended, or the error is why not.
+func (t *task) wait(ctx context.Context, deadline time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, farewell)
+	defer cancel()
+	if !deadline.IsZero() {
+		ctx, cancel = context.WithDeadline(ctx, deadline)
+		defer cancel()
+	}
+	select {
+	case <-t.done:
+		return nil
+	case <-ctx.Done():
+	}
+	if ctx.Err() == context.Canceled {
+		return ctx.Err()
+	}
+	return interact.Errorf(interact.Timeout, "ask for its state in a while (queryaction)",
+		"%s was told to stop, and has not yet", t.name)
+}
+
+// list answers QueryAllActions with the tasks of the consumer by action, newest first. Outputs that JSON cannot hold, and those
+// beyond 1 MiB together, are left out: QueryAction has them.
+func (h *host) list(_ context.Context, m *interact.Message) (*interact.Message, error) {
+	all, room := map[string][]interact.Task{}, maxListed
+	for _, s := range h.states(m.From) {
+		one := s.listed()
+		if len(one.Output) > room {
+			one.Output = nil
+		}
+		room -= len(one.Output)
+		all[s.task.name] = append(all[s.task.name], one)
+	}
+	data, err := json.Marshal(all)
+	if err != nil {
+		return nil, &interact.Error{Code: interact.Internal, Title: "the tasks cannot be listed",
+			Hint: "ask for one (queryaction)", Err: err}
+	}
+	return m.Reply(interact.ActionStatuses, interact.JSON, data), nil
+}
+
+// states returns how the tasks of a consumer stand, newest first.
+func (h *host) states(from did.DID) (all []state) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.sweepLocked(time.Now())
+	c := h.consumers[from]
+	if c == nil {
+		return nil
+	}
+	for _, t := range slices.Backward(c.tasks) {
+		if t.thing == h.desc.ID {
+			all = append(all, t.stateLocked())
+		}
+	}
+	return all
+}
+
+// look returns the state of the task that m speaks of. The error is NoTask, or Invalid for a message that speaks of none.
+func (h *host) look(m *interact.Message) (state, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.sweepLocked(time.Now())
+	switch t := h.findLocked(m); {
+	case t != nil:
+		return t.stateLocked(), nil
+	case m.ActionID != "":
+		return state{}, interact.Errorf(interact.NoTask,
+			"results are kept for a while, and not over a restart of the host; only who began an action can ask for it",
+			"%s knows no task %q", h.desc.Name(), m.ActionID)
+	case m.Name == "":
+		return state{}, interact.Errorf(interact.Invalid, "give the actionID of its first state, or the action's name",
+			"no task is named")
+	default:
+		return state{}, interact.Errorf(interact.NoTask, "what is asked for with Detach or a Key can be asked for later, for a while",
+			"%s knows no task of %s", h.desc.Name(), m.Name)
+	}
+}
+
+// findLocked returns the task that m names, or the latest of that action, if it is one of the consumer's.
+func (h *host) findLocked(m *interact.Message) *task {
+	c := h.consumers[m.From]
+	if c == nil || m.ActionID == "" && m.Name == "" {
+		return nil
+	}
+	for _, t := range slices.Backward(c.tasks) {
+		if t.thing == h.desc.ID && (m.Name == "" || t.name == m.Name) && (m.ActionID == "" || t.id == m.ActionID) {
+			return t
+		}
+	}
+	return nil
+}
+
+// A state is how a task stands at one moment.
+type state struct {
+	task  *task
+	state interact.Status
+	final *interact.Message
+	err   *interact.Error
+	lost  *interact.Error // the output was not kept
+	over  time.Time
+}
+
+func (t *task) stateLocked() state {
+	s := state{task: t, state: t.state, final: t.final, err: t.err, over: t.over}
+	if t.state == interact.StatusCompleted {
+		_, s.lost = t.resultLocked()
+	}
+	return s
+}
+
+// reply is the state as an answer to m.
+func (s state) reply(m *interact.Message) *interact.Message {
+	r := m.Reply(interact.ActionStatus, "", nil)
+	r.ActionID, r.Name, r.Status, r.Began = s.task.id, s.task.name, s.state, s.task.began.UTC()
+	if !s.over.IsZero() {
+		r.Time = s.over.UTC()
+	}
+	switch {
+	case s.final != nil:
+		r.ContentType, r.Data = s.final.ContentType, s.final.Data
+	case s.state == interact.StatusFailed:
+		r.ContentType, r.Data = Problem, problem(s.err)
+	}
+	return r
+}
+
+// ended is the error for who wants to cancel what is over.
+func (s state) ended(m *interact.Message) error {
+	return interact.Errorf(interact.NoTask, "there is nothing to cancel; queryaction tells the result", "%s of %s has ended: %s",
+		s.task.name, interact.Quote(m.Thing), s.state)
+}
+
+// listed is the state as an element of the answer to QueryAllActions (Web Thing Protocol, ActionStatus).
+func (s state) listed() interact.Task {
+	one := interact.Task{ActionID: s.task.id, State: s.state.String(), Requested: s.task.began.UTC().Format(time.RFC3339Nano)}
+	if !s.over.IsZero() {
+		one.Ended = s.over.UTC().Format(time.RFC3339Nano)
+	}
+	switch {
+	case s.final != nil:
+		one.Output = inJSON(s.final)
+	case s.lost != nil:
+		one.Error = problem(s.lost)
+	case s.state == interact.StatusFailed:
+		one.Error = problem(s.err)
+	}
+	return one
+}
+
+// inJSON is the data of m as JSON; nil if it cannot be.
+func inJSON(m *interact.Message) json.RawMessage {
+	data, media, err := interact.Transcode(m.Data, m.Media(), interact.JSON)
+	switch {
+	case err != nil || len(data) == 0 || len(data) > maxListed:
+		return nil
+	case td.IsJSON(media) && json.Valid(data):
+		return data
+	case strings.HasPrefix(media, "text/") && utf8.Valid(data):
+		text, _ := json.Marshal(string(data)) // a string always can
+		return text
+	}
+	return nil
+}
+
+// problem is e as an RFC 9457 problem with the members that lmosd's problems have. What e wraps stays on the host.
+func problem(e *interact.Error) []byte {
+	data, _ := json.Marshal(struct { // texts and flags always can be
+		Type      string     `json:"type"`
+		Code      string     `json:"code"`
+		Title     string     `json:"title"`
+		Detail    string     `json:"detail,omitempty"`
+		Hint      string     `json:"hint,omitempty"`
+		Retryable bool       `json:"retryable"`
+		Remote    bool       `json:"remote"`
+		Issues    []td.Issue `json:"validationErrors,omitempty"`
+	}{"urn:lmosd:error:" + e.Code.Slug(), e.Code.String(), e.Code.Title(), e.Title, e.Hint, e.Code.Retryable(), e.Remote, e.Issues})
+	return data
+}

@@ -1,0 +1,134 @@
+package task
+
+import (
+	"slices"
+	"time"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// A consumer is what is known of one that has tasks. Its fields are owned by Runner.mu.
+type consumer struct {
+	from    did.DID
+	tasks   []*task // in the order in which they began
+	running int
+	held    int64 // bytes of its tasks
+	kept    int64 // those of them that have ended
+}
+
+// What is scarce when a task is forgotten.
+func keptTasks(c *consumer) int64 { return int64(len(c.tasks) - c.running) }
+func keptBytes(c *consumer) int64 { return c.kept }
+
+// admitLocked makes t a task of its consumer. The error is Overloaded or ShuttingDown.
+func (r *Runner) admitLocked(t *task) error {
+	if r.closed {
+		return interact.Errorf(interact.ShuttingDown, "try again in a moment", "the host is shutting down")
+	}
+	c := r.consumers[t.m.From]
+	if c == nil {
+		c = &consumer{from: t.m.From}
+	}
+	t.owner = c
+	switch {
+	case c.running >= r.o.MaxPerConsumer:
+		return interact.Errorf(interact.Overloaded, "wait until one has ended, or cancel one",
+			"%d tasks of the consumer run already", c.running)
+	case len(r.tasks) >= r.o.MaxTasks && !r.forgetLocked(c, keptTasks):
+		return interact.Errorf(interact.Overloaded, "try again in a while", "%d tasks run already", r.o.MaxTasks)
+	case !r.holdLocked(t, int64(len(t.m.Data))):
+		return interact.Errorf(interact.Overloaded, "try again in a while, or send less",
+			"there is no room for an input of %d bytes", len(t.m.Data))
+	}
+	c.tasks = append(c.tasks, t)
+	c.running++
+	r.consumers[c.from], r.tasks[t.id] = c, t
+	if t.key != (key{}) {
+		r.keys[t.key] = t
+	}
+	return nil
+}
+
+// holdLocked counts n bytes more for t, and makes room for them. If it cannot, nothing is counted.
+func (r *Runner) holdLocked(t *task, n int64) bool {
+	if n > r.o.MaxOutput/2 {
+		return false
+	}
+	for t.owner.held+n > r.o.MaxOutput/2 {
+		if t.owner.kept == 0 || !r.forgetOldestLocked(t.owner) {
+			return false
+		}
+	}
+	for r.held+n > r.o.MaxOutput {
+		if !r.forgetLocked(t.owner, keptBytes) {
+			return false
+		}
+	}
+	t.held, t.owner.held, r.held = t.held+n, t.owner.held+n, r.held+n
+	return true
+}
+
+// releaseLocked counts n bytes less for t.
+func (r *Runner) releaseLocked(t *task, n int64) {
+	t.held, t.owner.held, r.held = t.held-n, t.owner.held-n, r.held-n
+}
+
+// forgetLocked forgets the oldest task that has ended of the consumer that keeps most of what is scarce, so that a greedy one
+// makes room for the others. A newcomer that keeps as much as another gives way.
+func (r *Runner) forgetLocked(newcomer *consumer, scarce func(*consumer) int64) bool {
+	most := newcomer
+	for _, c := range r.consumers {
+		if scarce(c) > scarce(most) {
+			most = c
+		}
+	}
+	return scarce(most) > 0 && r.forgetOldestLocked(most)
+}
+
+// forgetOldestLocked forgets the task of c that ended first.
+func (r *Runner) forgetOldestLocked(c *consumer) bool {
+	for e := r.ended.Front(); e != nil; e = e.Next() {
+		if t := e.Value.(*task); t.owner == c {
+			r.dropLocked(t)
+			return true
+		}
+	}
+	return false
+}
+
+// sweep forgets what ended long ago.
+func (r *Runner) sweep(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sweepLocked(now)
+}
+
+// sweepLocked does so at now. Ages are those of the monotonic clock: tasks do not mind when the time of day is set.
+func (r *Runner) sweepLocked(now time.Time) {
+	for e := r.ended.Front(); e != nil && now.Sub(e.Value.(*task).over) >= r.o.Keep; e = r.ended.Front() {
+		r.dropLocked(e.Value.(*task))
+	}
+}
+
+// dropLocked forgets a task that has ended.
+func (r *Runner) dropLocked(t *task) {
+	c := t.owner
+	r.ended.Remove(t.place)
+	c.kept -= t.held
+	r.releaseLocked(t, t.held)
+	delete(r.tasks, t.id)
+	r.unkeyLocked(t)
+	i := slices.Index(c.tasks, t)
+	c.tasks = slices.Delete(c.tasks, i, i+1)
+	if len(c.tasks) == 0 {
+		delete(r.consumers, c.from)
+	}
+}
+
+// unkeyLocked lets the key of t begin another run.
+func (r *Runner) unkeyLocked(t *task) {
+	if r.keys[t.key] == t {
+		delete(r.keys, t.key)
+	}
+}

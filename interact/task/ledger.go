@@ -1,0 +1,407 @@
+package task
+
+import (
+	"cmp"
+	"container/list"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	ds "github.com/ipfs/go-datastore"
+	"github.com/ipfs/go-datastore/query"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// Bounds of an entry's texts, in bytes, and of an entry as it is stored.
+const (
+	maxActionID = 256 // interact.Message.ActionID
+	maxThing    = td.MaxID + 256
+	maxAction   = 1024
+	maxEntry    = 32 << 10
+)
+
+// A Store keeps the entries of a [Ledger]; every go-datastore has these methods. The ledger needs one of its own, or a namespace.
+type Store interface {
+	Put(ctx context.Context, key ds.Key, value []byte) error
+	Delete(ctx context.Context, key ds.Key) error
+	Query(ctx context.Context, q query.Query) (query.Results, error)
+	// Sync returns when what was put is durable.
+	Sync(ctx context.Context, prefix ds.Key) error
+}
+
+// LedgerOptions are the settings of a [Ledger]. The zero value works.
+type LedgerOptions struct {
+	// Keep is how long an entry is kept after its action began; 0 means a day.
+	Keep time.Duration
+	// Max is how many entries are kept; 0 means 10,000. Beyond that the oldest are forgotten.
+	Max int
+	// Log gets what an operator should know; nil discards.
+	Log *slog.Logger
+}
+
+// An Entry is an action that a consumer of this node has begun.
+type Entry struct {
+	// ActionID names the run at its host.
+	ActionID string
+	// Thing refers to the thing as the consumer did, and Action is its action.
+	Thing, Action string
+	// Began is when the consumer asked, by this node's clock.
+	Began time.Time
+	// State is the last that this node heard of it; it may be pending for long after the action has ended, as nobody asked.
+	State interact.Status
+	// Ended is when this node heard that it has ended; zero: it did not.
+	Ended time.Time
+}
+
+// A Ledger remembers what the consumers of this node have begun, so that they find it again: after they have left, and after
+// a restart of the node. It is safe for concurrent use.
+type Ledger struct {
+	store Store
+	o     LedgerOptions
+
+	mu sync.Mutex
+	// entries and order are owned by mu. The elements are of *record, oldest first.
+	entries map[string]*list.Element
+	order   list.List
+
+	disk sync.Mutex // held while an entry is put or deleted, so that the store ends up with what is in memory
+}
+
+// A record is an entry and when it was noted, by the monotonic clock: it does not get old because the time of day is set.
+type record struct {
+	Entry
+	noted time.Time
+}
+
+// NewLedger returns the ledger of what is in store. Entries that do not read are dropped. The error is the store's.
+func NewLedger(store Store, o LedgerOptions) (*Ledger, error) {
+	o.Keep = cmp.Or(max(o.Keep, 0), 24*time.Hour)
+	o.Max = cmp.Or(max(o.Max, 0), 10_000)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	l := &Ledger{store: store, o: o, entries: map[string]*list.Element{}}
+	if err := l.restore(context.Background(), time.Now()); err != nil {
+		return nil, fmt.Errorf("read the ledger of tasks: %w", err)
+	}
+	return l, nil
+}
+
+// restore reads the store and deletes from it what is of no use.
+func (l *Ledger) restore(ctx context.Context, now time.Time) error {
+	res, err := l.store.Query(ctx, query.Query{})
+	if err != nil {
+		return err
+	}
+	defer res.Close()
+	var all []*record
+	var bad []string
+	for r := range res.Next() {
+		if r.Error != nil {
+			return r.Error
+		}
+		e, err := parseEntry(r.Value)
+		if err != nil || place(e.ActionID).String() != r.Key {
+			l.o.Log.Warn("an entry of the ledger of tasks does not read", "error", err)
+			bad = append(bad, r.Key)
+			continue
+		}
+		// What is of the future has no age: the clock was set back.
+		all = append(all, &record{e, now.Add(-max(now.Sub(e.Began), 0))})
+	}
+	slices.SortFunc(all, func(a, b *record) int { return a.noted.Compare(b.noted) })
+	for _, r := range all {
+		l.entries[r.ActionID] = l.order.PushBack(r)
+	}
+	for _, k := range bad {
+		err = errors.Join(err, l.store.Delete(ctx, ds.RawKey(k)))
+	}
+	l.erase(ctx, l.trim(now))
+	return err
+}
+
+// Wrap returns what is put around the mesh, for the consumers of this node. An action's first state that has an ActionID and
+// is not the last is noted, and yielded when that is durable; last states are noted when they are heard of, as part of the
+// action or in answer to QueryAction and CancelAction. Messages that have a From are of others, and pass. Where the store fails,
+// the log says so and the interaction goes on: it has begun.
+func (l *Ledger) Wrap() interact.Wrap {
+	return func(t interact.Thing) interact.Thing {
+		return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+			if m.From == "" {
+				switch m.Type {
+				case interact.InvokeAction:
+					return l.invoke(ctx, t, m)
+				case interact.QueryAction, interact.CancelAction:
+					return l.ask(ctx, t, m)
+				}
+			}
+			return t.Do(ctx, m)
+		})
+	}
+}
+
+// invoke notes an action that begins.
+func (l *Ledger) invoke(ctx context.Context, t interact.Thing, m *interact.Message) iter.Seq2[*interact.Message, error] {
+	return func(yield func(*interact.Message, error) bool) {
+		began, id := time.Now(), ""
+		for r, err := range t.Do(ctx, m) {
+			switch {
+			case err != nil:
+				if id != "" && tells(err) {
+					l.mark(ctx, id, interact.StatusFailed)
+				}
+			case id == "" && r.ActionID != "" && !r.Status.Final():
+				id = r.ActionID
+				l.note(ctx, Entry{ActionID: id, Thing: m.Thing, Action: m.Name, Began: began, State: r.Status})
+			case id != "":
+				l.mark(ctx, id, r.Status)
+			}
+			if !yield(r, err) {
+				return
+			}
+		}
+	}
+}
+
+// tells reports whether an error says that the action has failed, and not that this node lost sight of it.
+func tells(err error) bool {
+	e := interact.AsError(err)
+	switch e.Code {
+	case interact.Unreachable, interact.Timeout, interact.Cancelled, interact.Overloaded, interact.NodeLost, interact.ShuttingDown:
+		return false
+	}
+	return !e.Begun
+}
+
+// ask notes what is heard of an action.
+func (l *Ledger) ask(ctx context.Context, t interact.Thing, m *interact.Message) iter.Seq2[*interact.Message, error] {
+	return func(yield func(*interact.Message, error) bool) {
+		for r, err := range t.Do(ctx, m) {
+			if err == nil && r.Type == interact.ActionStatus {
+				l.mark(ctx, r.ActionID, r.Status)
+			}
+			if !yield(r, err) {
+				return
+			}
+		}
+	}
+}
+
+// List returns the entries, newest first.
+func (l *Ledger) List() []Entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	all := []Entry{}
+	for e := l.order.Back(); e != nil; e = e.Prev() {
+		if r := e.Value.(*record); now.Sub(r.noted) < l.o.Keep {
+			all = append(all, r.Entry)
+		}
+	}
+	return all
+}
+
+// Get returns the entry of the run id.
+func (l *Ledger) Get(id string) (Entry, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e := l.entries[id]; e != nil && time.Since(e.Value.(*record).noted) < l.o.Keep {
+		return e.Value.(*record).Entry, true
+	}
+	return Entry{}, false
+}
+
+// Forget drops the entry of the run id, if there is one. What runs at the host goes on.
+func (l *Ledger) Forget(id string) {
+	l.mu.Lock()
+	e := l.entries[id]
+	if e != nil {
+		l.dropLocked(e)
+	}
+	l.mu.Unlock()
+	if e != nil {
+		l.erase(context.Background(), []string{id})
+	}
+}
+
+func (l *Ledger) dropLocked(e *list.Element) {
+	delete(l.entries, l.order.Remove(e).(*record).ActionID)
+}
+
+// note adds an entry, and returns when it is durable. An id that is known already stays with its thing: another host cannot
+// take it over.
+func (l *Ledger) note(ctx context.Context, e Entry) {
+	if err := e.check(); err != nil {
+		l.o.Log.Warn("an action cannot be remembered", "thing", e.Thing, "action", e.Action, "error", err)
+		return
+	}
+	now := time.Now()
+	l.mu.Lock()
+	_, known := l.entries[e.ActionID]
+	if !known {
+		l.entries[e.ActionID] = l.order.PushBack(&record{e, now})
+	}
+	l.mu.Unlock()
+	if known {
+		return
+	}
+	ctx = context.WithoutCancel(ctx) // the consumer may leave meanwhile
+	l.erase(ctx, l.trim(now))
+	err := l.save(ctx, e.ActionID)
+	if err == nil {
+		err = l.store.Sync(ctx, ds.NewKey("/"))
+	}
+	if err != nil {
+		l.o.Log.Error("an action is not remembered over a restart", "thing", e.Thing, "action", e.Action, "id", e.ActionID,
+			"error", err)
+	}
+}
+
+// mark notes how an action stands. That need not be durable: the host can be asked again.
+func (l *Ledger) mark(ctx context.Context, id string, state interact.Status) {
+	l.mu.Lock()
+	e := l.entries[id]
+	changed := e != nil && state > e.Value.(*record).State && !e.Value.(*record).State.Final()
+	if changed {
+		r := e.Value.(*record)
+		if r.State = state; state.Final() {
+			r.Ended = time.Now()
+		}
+	}
+	l.mu.Unlock()
+	if !changed || !state.Final() {
+		return
+	}
+	if err := l.save(context.WithoutCancel(ctx), id); err != nil {
+		l.o.Log.Warn("the end of an action is not remembered over a restart", "id", id, "error", err)
+	}
+}
+
+// trim forgets what is old or too much, and returns the ids of it, which are to be erased.
+func (l *Ledger) trim(now time.Time) (gone []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for e := l.order.Front(); e != nil; e = l.order.Front() {
+		r := e.Value.(*record)
+		if l.order.Len() <= l.o.Max && now.Sub(r.noted) < l.o.Keep {
+			break
+		}
+		gone = append(gone, r.ActionID)
+		l.dropLocked(e)
+	}
+	return gone
+}
+
+// save stores what is in memory of the run id.
+func (l *Ledger) save(ctx context.Context, id string) error {
+	l.disk.Lock()
+	defer l.disk.Unlock()
+	l.mu.Lock()
+	e := l.entries[id]
+	var data []byte
+	if e != nil {
+		data = e.Value.(*record).append(nil)
+	}
+	l.mu.Unlock()
+	if e == nil { // it was forgotten meanwhile
+		return nil
+	}
+	return l.store.Put(ctx, place(id), data)
+}
+
+// erase deletes runs from the store, unless they are in memory again. What cannot be deleted is dropped when it is read again.
+func (l *Ledger) erase(ctx context.Context, ids []string) {
+	l.disk.Lock()
+	defer l.disk.Unlock()
+	for _, id := range ids {
+		l.mu.Lock()
+		_, back := l.entries[id]
+		l.mu.Unlock()
+		if back {
+			continue
+		}
+		if err := l.store.Delete(ctx, place(id)); err != nil {
+			l.o.Log.Warn("an entry of the ledger of tasks was not deleted", "id", id, "error", err)
+		}
+	}
+}
+
+// place is where the entry of the run id is stored. An id is any text that a host made up, so its hash is the key.
+func place(id string) ds.Key {
+	sum := sha256.Sum256([]byte(id))
+	return ds.NewKey(hex.EncodeToString(sum[:]))
+}
+
+// A line is an entry as it is stored, version 1.
+type line struct {
+	V        int        `json:"v"`
+	ActionID string     `json:"actionID"`
+	Thing    string     `json:"thing"`
+	Action   string     `json:"action"`
+	Began    time.Time  `json:"began"`
+	State    string     `json:"state"`
+	Ended    *time.Time `json:"ended,omitempty"`
+}
+
+// append appends the entry as it is stored.
+func (e *Entry) append(dst []byte) []byte {
+	l := line{V: 1, ActionID: e.ActionID, Thing: e.Thing, Action: e.Action, Began: e.Began.UTC(), State: e.State.String()}
+	if !e.Ended.IsZero() {
+		ended := e.Ended.UTC()
+		l.Ended = &ended
+	}
+	data, _ := json.Marshal(l) // check let no year through that JSON cannot hold
+	return append(dst, data...)
+}
+
+// parseEntry reads an entry as it is stored.
+func parseEntry(data []byte) (Entry, error) {
+	if len(data) > maxEntry {
+		return Entry{}, fmt.Errorf("an entry of %d bytes", len(data))
+	}
+	d := json.NewDecoder(strings.NewReader(string(data)))
+	d.DisallowUnknownFields()
+	var l line
+	if err := d.Decode(&l); err != nil {
+		return Entry{}, err
+	}
+	if l.V != 1 || d.More() {
+		return Entry{}, fmt.Errorf("an entry of version %d, or more than one", l.V)
+	}
+	e := Entry{ActionID: l.ActionID, Thing: l.Thing, Action: l.Action, Began: l.Began, State: interact.StatusOf(l.State)}
+	if l.Ended != nil {
+		e.Ended = *l.Ended
+	}
+	return e, e.check()
+}
+
+// check reports what of an entry a host cannot have said honestly.
+func (e *Entry) check() error {
+	for _, text := range []struct {
+		what, text string
+		most       int
+	}{{"actionID", e.ActionID, maxActionID}, {"thing", e.Thing, maxThing}, {"action", e.Action, maxAction}} {
+		if len(text.text) > text.most || !utf8.ValidString(text.text) {
+			return fmt.Errorf("the %s is longer than %d bytes, or no text", text.what, text.most)
+		}
+	}
+	if e.ActionID == "" {
+		return fmt.Errorf("there is no actionID")
+	}
+	for _, t := range []time.Time{e.Began, e.Ended} {
+		if y := t.UTC().Year(); y < 1 || y > 9999 {
+			return fmt.Errorf("the year %d", y)
+		}
+	}
+	return nil
+}

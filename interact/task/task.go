@@ -1,0 +1,266 @@
+package task
+
+import (
+	"container/list"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// A task is one run of an action:
+//
+//	pending → running → completed | failed | cancelled
+//
+// The goroutine that asks the agent is the only one that changes the state, and the only one that sends to followers.
+type task struct {
+	id, thing, name string
+	key             key
+	input           [sha256.Size]byte // hash of the input, if there is a key
+	began           time.Time
+	cancel          context.CancelCauseFunc
+	done            chan struct{}     // closed when it has ended
+	m               *interact.Message // what the agent is asked; owned by the goroutine
+	parts           []part            // of an output that comes as a stream; owned by the goroutine
+
+	// The rest is owned by Runner.mu.
+	owner     *consumer
+	detached  bool
+	followers []*follower // replaced, never changed in place
+	state     interact.Status
+	touched   bool              // the agent has said something
+	said      bool              // and it was a part of the output
+	lost      bool              // there was no room for the output
+	held      int64             // bytes of input and output
+	final     *interact.Message // of what was completed, with the whole output
+	err       *interact.Error   // of what failed or was cancelled
+	over      time.Time         // when it ended
+	place     *list.Element     // in Runner.ended
+}
+
+// A key is what makes an invocation repeatable. The zero key does not.
+type key struct {
+	from                did.DID
+	thing, action, word string
+}
+
+// join lets the consumer of m follow a task: the one of the same key, or a new one.
+func (h *host) join(m *interact.Message, detached bool) (*follower, error) {
+	var k key
+	var sum [sha256.Size]byte
+	if m.Key != "" {
+		k = key{m.From, h.desc.ID, m.Name, m.Key}
+		sum = digest(m)
+	}
+	now := time.Now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.sweepLocked(now)
+	f := &follower{m: m, replies: make(chan *interact.Message, ahead), left: make(chan struct{})}
+	f.task = h.keys[k] // nothing has the zero key
+	switch {
+	case f.task == nil:
+		return f, h.beginLocked(f, k, sum, detached, now)
+	case f.task.input != sum:
+		return nil, interact.Errorf(interact.Invalid,
+			"use another key for each invocation; this one can be asked for with the same input only",
+			"the key %q was used with another input of %s", m.Key, m.Name)
+	case len(f.task.followers) >= maxFollowers:
+		return nil, interact.Errorf(interact.Overloaded, "ask for its state (queryaction)", "%d consumers follow %s already",
+			maxFollowers, m.Name)
+	case f.task.state.Final():
+		f.end(f.task.resultLocked())
+		return f, nil
+	}
+	f.task.detached = f.task.detached || detached
+	f.late = f.task.said
+	f.task.followers = append(slices.Clip(f.task.followers), f)
+	return f, nil
+}
+
+// digest is the hash of an input.
+func digest(m *interact.Message) [sha256.Size]byte {
+	s := sha256.New()
+	fmt.Fprintf(s, "%d %s ", len(m.Media()), m.Media())
+	s.Write(m.Data)
+	return [sha256.Size]byte(s.Sum(nil))
+}
+
+// beginLocked begins a task for f. Its message is that of the consumer, with the time that a task has; it is not to be detached
+// a second time.
+func (h *host) beginLocked(f *follower, k key, sum [sha256.Size]byte, detached bool, now time.Time) error {
+	m := *f.m
+	m.Detach, m.Deadline = false, now.Add(h.o.MaxRun)
+	if m.Chunks != nil {
+		m.Chunks = f.chunks(m.Chunks)
+	}
+	t := &task{id: interact.NewID(), thing: h.desc.ID, name: m.Name, key: k, input: sum, began: now, done: make(chan struct{}),
+		m:        &m,
+		detached: detached, followers: []*follower{f}, state: interact.StatusPending}
+	if err := h.admitLocked(t); err != nil {
+		return err
+	}
+	f.task = t
+	var ctx context.Context
+	ctx, t.cancel = context.WithCancelCause(h.ctx)
+	h.work.Go(func() { h.run(ctx, t) })
+	return nil
+}
+
+// run asks the agent, to the end.
+func (h *host) run(ctx context.Context, t *task) {
+	defer t.cancel(nil)
+	ctx, stop := context.WithTimeoutCause(ctx, h.o.MaxRun, errTooLong)
+	defer stop()
+	h.mu.Lock()
+	t.state = interact.StatusRunning
+	h.mu.Unlock()
+	final, err := h.ask(ctx, t)
+	if err != nil {
+		err = h.why(t, context.Cause(ctx), err)
+	}
+	h.finish(t, final, interact.AsError(err))
+}
+
+// ask asks the agent, tells the followers what it says meanwhile, and returns the completed state.
+func (h *host) ask(ctx context.Context, t *task) (final *interact.Message, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			h.o.Log.Error("an agent panicked", "thing", t.thing, "action", t.name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			final, err = nil, interact.Errorf(interact.Internal, "see the log of the host", "the host failed while it asked %s", t.name)
+		}
+	}()
+	for r, err := range h.agent.Do(ctx, t.m) {
+		switch {
+		case err != nil:
+			return nil, err
+		case r.Status == interact.StatusCompleted:
+			return r, nil
+		case r.Status == interact.StatusCancelled:
+			return nil, &interact.Error{Code: interact.Cancelled, Title: "the agent cancelled " + t.name, Remote: true}
+		case r.Status == interact.StatusFailed:
+			return nil, &interact.Error{Code: interact.AgentFailed, Title: "the agent says that it failed " + t.name, Remote: true}
+		case r.Status != interact.StatusPending || len(r.Data) > 0: // the followers have heard that it is pending
+			h.tell(ctx, t, r)
+		}
+	}
+	return nil, interact.Errorf(interact.AgentFailed, "see the log of the agent", "the agent ended %s without a last state", t.name)
+}
+
+// why says what ended a task whose context may have been cancelled.
+func (h *host) why(t *task, cause, err error) error {
+	switch {
+	case errors.Is(cause, errTooLong):
+		return &interact.Error{Code: interact.Timeout, Title: fmt.Sprintf("%s ran longer than %v", t.name, h.o.MaxRun),
+			Hint: "the operator of its host can raise interact.tasks.run", Begun: true}
+	case errors.Is(cause, errClosed):
+		return &interact.Error{Code: interact.ShuttingDown, Title: t.name + " was cut: the host is shutting down",
+			Hint: "ask again in a moment", Begun: true}
+	case cause != nil:
+		return &interact.Error{Code: interact.Cancelled, Title: t.name + " was cancelled: " + cause.Error(),
+			Hint: "ask again, with another key if it had one", Begun: true}
+	}
+	return err
+}
+
+// tell gives what the agent says on the way to the followers. It waits for those that are slow, but not for long.
+func (h *host) tell(ctx context.Context, t *task, r *interact.Message) {
+	n := int64(len(r.Data))
+	h.mu.Lock()
+	t.touched, t.said = true, t.said || n > 0
+	if !t.lost && n > 0 && h.holdLocked(t, n) {
+		t.parts = append(t.parts, part{r.Data, r.Media()})
+	} else if n > 0 {
+		h.loseLocked(t)
+	}
+	followers := t.followers
+	h.mu.Unlock()
+	for _, f := range followers {
+		if err := f.send(ctx, r); err != nil {
+			h.unfollow(f)
+			f.end(nil, err)
+		}
+	}
+}
+
+// loseLocked gives up keeping the output of a task that runs.
+func (h *host) loseLocked(t *task) {
+	for _, p := range t.parts {
+		h.releaseLocked(t, int64(len(p.data)))
+	}
+	t.parts, t.lost = nil, true
+}
+
+// finish notes how t ended, and tells its followers. Who has heard all parts of an output gets the last state as the agent said
+// it, others get the whole.
+func (h *host) finish(t *task, said *interact.Message, err *interact.Error) {
+	now := time.Now()
+	final := said
+	if err == nil {
+		final = t.whole(said)
+	}
+	h.mu.Lock()
+	h.settleLocked(t, final, err, now)
+	whole, fail := t.resultLocked()
+	followers := t.followers
+	t.followers, t.parts, t.m = nil, nil, nil
+	h.mu.Unlock()
+	for _, f := range followers {
+		if err == nil && !f.late {
+			f.end(said, nil)
+		} else {
+			f.end(whole, fail)
+		}
+	}
+	h.o.Log.Debug("an action has ended", "thing", t.thing, "action", t.name, "id", t.id, "state", t.state.String(), "took",
+		now.Sub(t.began))
+	close(t.done)
+}
+
+// settleLocked makes of a task that runs one that has ended.
+func (h *host) settleLocked(t *task, final *interact.Message, err *interact.Error, now time.Time) {
+	h.releaseLocked(t, t.held)
+	switch {
+	case err == nil:
+		t.state = interact.StatusCompleted
+		if t.lost = t.lost || !h.holdLocked(t, int64(len(final.Data))); !t.lost {
+			t.final = final
+		}
+	case err.Code == interact.Cancelled:
+		t.state, t.err = interact.StatusCancelled, err
+	default:
+		t.state, t.err = interact.StatusFailed, err
+		if !t.touched && unbegun(err) {
+			h.unkeyLocked(t)
+		}
+	}
+	t.over, t.place = now, h.ended.PushBack(t)
+	t.owner.running--
+	t.owner.kept += t.held
+}
+
+// unbegun reports whether err says that the agent did nothing, so that the same key may ask again.
+func unbegun(err *interact.Error) bool {
+	switch err.Code {
+	case interact.Unreachable, interact.Overloaded, interact.RateLimited, interact.NotReady, interact.Unauthenticated,
+		interact.Forbidden,
+		interact.NotFound:
+		return !err.Begun
+	}
+	return false
+}
+
+// resultLocked is how a task has ended, for who did not hear all of it.
+func (t *task) resultLocked() (*interact.Message, *interact.Error) {
+	if t.state == interact.StatusCompleted && t.lost {
+		return nil, interact.Errorf(interact.TooLarge, "follow it while it runs; or ask the operator of its host for room",
+			"%s is completed, and its output was too large to be kept", t.name)
+	}
+	return t.final, t.err
+}

@@ -1,0 +1,98 @@
+package policy
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// idle is after which silence an account may be forgotten, if its bucket is full again: nothing is lost.
+const idle = time.Minute
+
+// accounts are what is counted of each caller, or of each agent.
+type accounts[K comparable] struct {
+	rate  rate.Limit // of each; 0: no limit
+	burst int
+	max   int
+
+	mu sync.Mutex
+	// all holds those that were seen lately or have something running; owned by mu. Those that come when there are max
+	// share the account of the zero K.
+	all   map[K]*account
+	swept time.Time
+}
+
+func newAccounts[K comparable](perSecond float64, burst, most int) accounts[K] {
+	return accounts[K]{rate: rate.Limit(perSecond), burst: max(burst, 1), max: most, all: map[K]*account{}}
+}
+
+// An account is what is counted of one caller or agent. A nil account counts nothing.
+type account struct {
+	bucket              *rate.Limiter // nil: no limit
+	seen                time.Time     // owned by accounts.mu
+	running, subscribed count
+}
+
+// get returns the account of id, or the one that latecomers share.
+func (a *accounts[K]) get(id K, now time.Time) *account {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if c := a.all[id]; c != nil {
+		c.seen = now
+		return c
+	}
+	a.sweepLocked(now)
+	if len(a.all) >= a.max {
+		var latecomers K
+		id = latecomers
+		if c := a.all[id]; c != nil {
+			c.seen = now
+			return c
+		}
+	}
+	c := &account{seen: now}
+	if a.rate > 0 {
+		c.bucket = rate.NewLimiter(a.rate, a.burst)
+	}
+	a.all[id] = c
+	return c
+}
+
+// sweepLocked forgets accounts in which nothing is noted, once in a while.
+func (a *accounts[K]) sweepLocked(now time.Time) {
+	if now.Sub(a.swept) < time.Second {
+		return
+	}
+	a.swept = now
+	for id, c := range a.all {
+		// Whoever got the account a moment ago and has not yet entered is safe: the account was seen then.
+		if now.Sub(c.seen) > idle && c.empty(now) {
+			delete(a.all, id)
+		}
+	}
+}
+
+// empty reports whether a new account would be the same.
+func (c *account) empty(now time.Time) bool {
+	full := c.bucket == nil || c.bucket.TokensAt(now) >= float64(c.bucket.Burst())
+	return full && c.running.Load() == 0 && c.subscribed.Load() == 0
+}
+
+// allow takes a token.
+func (c *account) allow() bool { return c == nil || c.bucket == nil || c.bucket.Allow() }
+
+// A count is how many run.
+type count struct{ atomic.Int64 }
+
+// enter counts one more, unless there are limit already. A limit below 1 is none.
+func (c *count) enter(limit int) bool {
+	if n := c.Add(1); limit > 0 && n > int64(limit) {
+		c.leave()
+		return false
+	}
+	return true
+}
+
+func (c *count) leave() { c.Add(-1) }

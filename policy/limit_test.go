@@ -1,0 +1,258 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+)
+
+const (
+	invoke    = interact.InvokeAction
+	read      = interact.ReadProperty
+	subscribe = interact.SubscribeEvent
+	observe   = interact.ObserveAllProperties
+)
+
+// lasting is a thing whose interactions run until they are cancelled.
+var lasting = interact.Func(func(ctx context.Context, _ *interact.Message) iter.Seq2[*interact.Message, error] {
+	return func(yield func(*interact.Message, error) bool) {
+		<-ctx.Done()
+		yield(nil, ctx.Err())
+	}
+})
+
+// run has an interaction of each type run in a bubble, until the returned function is called.
+func run(t *testing.T, thing interact.Thing, from did.DID, types ...interact.Type) (end func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for _, typ := range types {
+		wg.Go(func() {
+			_, err := interact.Ask(ctx, thing, &interact.Message{Type: typ, From: from, Thing: "urn:x"})
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("type %d of %q, for which there is room: %v", typ, from, err)
+			}
+		})
+	}
+	synctest.Wait()
+	return func() {
+		cancel()
+		wg.Wait()
+	}
+}
+
+// refused checks that a message is refused with code by an error whose hint names the key of the limit.
+func refused(t *testing.T, thing interact.Thing, from did.DID, typ interact.Type, want interact.Code, key string) {
+	t.Helper()
+	_, err := interact.Ask(t.Context(), thing, &interact.Message{Type: typ, From: from, Thing: "urn:x"})
+	e := interact.AsError(err)
+	if e == nil || e.Code != want || !e.Code.Retryable() || !strings.Contains(e.Hint, key) || e.Title == "" {
+		t.Errorf("type %d of %q: got %v, want %v that names %s", typ, from, err, want, key)
+	}
+}
+
+func TestConsumerConcurrency(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Rules{ConsumerConcurrency: 2})
+		thing := interact.Chain(lasting, p.Limit())
+		for range 2 { // what ended counts no more
+			end := run(t, thing, alice, invoke, read)
+			refused(t, thing, alice, invoke, interact.Overloaded, "interact.per_caller")
+			// Neither subscriptions of the same caller are counted there, nor another caller, nor those on this machine.
+			ends := []func(){run(t, thing, alice, subscribe, observe, observe), run(t, thing, bob, invoke, invoke),
+				run(t, thing, local, invoke, invoke, invoke, invoke)}
+			refused(t, thing, bob, invoke, interact.Overloaded, "interact.per_caller")
+			for _, end := range append(ends, end) {
+				end()
+			}
+		}
+	})
+}
+
+func TestSubscriptions(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Rules{Subscriptions: 2, Concurrency: 1, ConsumerConcurrency: 1})
+		thing := interact.Chain(lasting, p.Limit())
+		end := run(t, thing, alice, subscribe, observe)
+		refused(t, thing, alice, subscribe, interact.Overloaded, "interact.subscriptions")
+		refused(t, thing, alice, observe, interact.Overloaded, "interact.subscriptions")
+		run(t, thing, bob, subscribe)()
+		run(t, thing, local, subscribe, subscribe, subscribe)()
+		other := run(t, thing, alice, invoke) // not in the way of the subscriptions, nor they in its
+		refused(t, thing, alice, invoke, interact.Overloaded, "interact.per_caller")
+		refused(t, thing, bob, invoke, interact.Overloaded, "interact.concurrency")
+		other()
+		end()
+		run(t, thing, alice, subscribe, observe)()
+	})
+}
+
+// TestRefusedIsNotCounted: who is refused by the number of all leaves no trace in the number of its own.
+func TestRefusedIsNotCounted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Rules{Concurrency: 1, ConsumerConcurrency: 2})
+		thing := interact.Chain(lasting, p.Limit())
+		end := run(t, thing, bob, invoke)
+		for range 5 {
+			refused(t, thing, alice, invoke, interact.Overloaded, "interact.concurrency")
+		}
+		end()
+		if n := p.callers.all[alice].running.Load(); n != 0 {
+			t.Errorf("%d of alice are counted, want none", n)
+		}
+		run(t, thing, alice, invoke)()
+		if n := p.running.Load(); n != 0 {
+			t.Errorf("%d are counted, want none", n)
+		}
+	})
+}
+
+func TestThingConcurrency(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Rules{ThingConcurrency: 2})
+		lamp, clock := interact.Chain(lasting, p.LimitThing("urn:lamp")), interact.Chain(lasting, p.LimitThing("urn:clock"))
+		again := interact.Chain(lasting, p.LimitThing("urn:lamp")) // offered again
+		end := run(t, lamp, alice, invoke)
+		local1 := run(t, again, local, invoke)
+		for _, from := range []did.DID{alice, bob, local} {
+			refused(t, lamp, from, read, interact.Overloaded, "interact.per_thing")
+			refused(t, again, from, read, interact.Overloaded, "interact.per_thing")
+		}
+		run(t, lamp, bob, subscribe, observe, subscribe)()
+		run(t, clock, alice, invoke, invoke)()
+		end()
+		local1()
+		run(t, lamp, alice, invoke, invoke)()
+	})
+}
+
+func TestPerThing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Rules{PerThing: 4})
+		lamp, clock := interact.Chain(answering, p.LimitThing("urn:lamp")), interact.Chain(answering, p.LimitThing("urn:clock"))
+		passed := func(n int) (ok int) {
+			for i := range n {
+				switch err := ask(t.Context(), lamp, []did.DID{alice, bob}[i%2]); {
+				case err == nil:
+					ok++
+				case code(err) != interact.RateLimited:
+					t.Errorf("got %v, want RateLimited", err)
+				}
+			}
+			return ok
+		}
+		if n := passed(20); n != 4 {
+			t.Errorf("%d of 20 at once passed, want what a second brings: 4", n)
+		}
+		refused(t, lamp, alice, subscribe, interact.RateLimited, "trust.rate.per_thing")
+		for range 100 {
+			if err := ask(t.Context(), lamp, local); err != nil {
+				t.Fatalf("on this machine: %v", err)
+			}
+		}
+		if err := ask(t.Context(), clock, alice); err != nil {
+			t.Errorf("another agent: %v", err)
+		}
+		time.Sleep(500 * time.Millisecond)
+		if n := passed(20); n != 2 {
+			t.Errorf("%d of 20 passed after 500 ms at 4 a second, want 2", n)
+		}
+	})
+}
+
+func TestThingBurst(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		rules Rules
+		want  int
+	}{
+		"its own":               {Rules{PerThing: 0.001, ThingBurst: 7}, 7},
+		"what a second brings":  {Rules{PerThing: 30.5}, 30},
+		"at least one":          {Rules{PerThing: 0.001}, 1},
+		"a rate beyond numbers": {Rules{PerThing: 1e300}, 1 << 30},
+	} {
+		if got := New(c.rules).things.burst; got != c.want {
+			t.Errorf("%s: a burst of %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+// TestAccountsAreBounded: with something running an account stays, however long; without, it goes.
+func TestAccountsAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Rules{ConsumerConcurrency: 1, Subscriptions: 1})
+		thing := interact.Chain(lasting, p.Limit())
+		end, endSub := run(t, thing, alice, invoke), run(t, thing, bob, subscribe)
+		for i := range maxCallers + 50 {
+			run(t, thing, did.DID(fmt.Sprint("did:key:z", i)), invoke)()
+		}
+		if n := len(p.callers.all); n > maxCallers+1 {
+			t.Errorf("%d accounts, want at most %d", n, maxCallers+1)
+		}
+		time.Sleep(time.Hour)
+		run(t, thing, "did:key:zlast", invoke)()
+		if n := len(p.callers.all); n > 3 {
+			t.Errorf("%d accounts after an hour, want those that have something running", n)
+		}
+		refused(t, thing, alice, invoke, interact.Overloaded, "interact.per_caller")
+		refused(t, thing, bob, subscribe, interact.Overloaded, "interact.subscriptions")
+		end()
+		endSub()
+	})
+}
+
+// TestLatecomersShare: beyond the bound new callers are counted together, and the old ones as before.
+func TestLatecomersShare(t *testing.T) {
+	t.Parallel()
+	a := newAccounts[string](1, 1, 2)
+	now := time.Now()
+	first, second := a.get("a", now), a.get("b", now)
+	third, fourth := a.get("c", now), a.get("d", now)
+	if third != fourth || first == second || third == first || a.get("a", now) != first {
+		t.Error("want two accounts of their own, and one that the rest share")
+	}
+}
+
+func TestLimitsOfNothing(t *testing.T) {
+	t.Parallel()
+	p := New(Rules{Concurrency: 1})
+	thing := interact.Chain(answering, p.LimitThing("urn:x"), p.Limit())
+	if err := ask(t.Context(), thing, alice); err != nil {
+		t.Error(err)
+	}
+	if len(p.things.all)+len(p.callers.all) != 0 {
+		t.Error("accounts are kept where nothing is counted")
+	}
+}
+
+func TestThingAllocates(t *testing.T) {
+	m := &interact.Message{Type: invoke, From: alice}
+	for name, c := range map[string]struct {
+		rules Rules
+		want  float64
+	}{"no limit": {Rules{}, 0}, "a rate": {Rules{PerThing: 1e12}, 0}, "a rate and counted": {Rules{PerThing: 1e12,
+		ThingConcurrency: 9}, 1}} {
+		thing := interact.Chain(answering, New(c.rules).LimitThing("urn:x"))
+		n := testing.AllocsPerRun(100, func() {
+			thing.Do(t.Context(), m)(func(*interact.Message, error) bool { return true })
+		})
+		if n > c.want {
+			t.Errorf("%s: %v allocations, want %v", name, n, c.want)
+		}
+	}
+}

@@ -1,0 +1,10 @@
+package policy
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// TestMain fails if a goroutine is left: the package starts none.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -1,0 +1,63 @@
+package telemetry
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"strings"
+
+	"go.opentelemetry.io/otel/trace"
+)
+
+// parentLen is the length of a traceparent of version 00: "00-" trace id "-" parent id "-" flags (W3C Trace Context §3.2).
+const parentLen = 55
+
+// parseParent reads a traceparent (W3C Trace Context §3.2.2, §4.3). Of a later version, what this one knows is read. ok is false
+// for what is none; a trace is then begun anew.
+func parseParent(s string) (c trace.SpanContextConfig, ok bool) {
+	if len(s) < parentLen || s[2] != '-' || s[35] != '-' || s[52] != '-' {
+		return c, false
+	}
+	var version, flags [1]byte
+	hex := lowerHex(version[:], s[:2]) && lowerHex(c.TraceID[:], s[3:35]) && lowerHex(c.SpanID[:], s[36:52]) && lowerHex(flags[:], s[53:55])
+	switch {
+	case !hex, !c.TraceID.IsValid(), !c.SpanID.IsValid(),
+		version[0] == 0xff, version[0] == 0 && len(s) != parentLen, len(s) > parentLen && s[parentLen] != '-':
+		return trace.SpanContextConfig{}, false // not half of it: the trace id alone would be taken over
+	}
+	c.TraceFlags, c.Remote = trace.TraceFlags(flags[0]), true
+	return c, true
+}
+
+// lowerHex decodes s, which has two digits for each byte of dst. Capital letters are no digits here (§3.2.2.1).
+func lowerHex(dst []byte, s string) bool {
+	if strings.ContainsAny(s, "ABCDEF") {
+		return false
+	}
+	_, err := hex.Decode(dst, []byte(s))
+	return err == nil
+}
+
+// format writes the traceparent of a recorded span: sampled, and random if the trace says so (Level 2 §3.2.2.5.2).
+func format(c trace.SpanContext, parent trace.TraceFlags) string {
+	flags := trace.FlagsSampled | parent&trace.FlagsRandom
+	trace, span := c.TraceID(), c.SpanID()
+	return write(trace[:], span[:], byte(flags))
+}
+
+// newParent returns a traceparent of a new trace that is not recorded.
+func newParent() string {
+	var b [24]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return write(b[:16], b[16:], 0)
+}
+
+func write(trace, span []byte, flags byte) string {
+	var s [parentLen]byte
+	copy(s[:], "00-")
+	hex.Encode(s[3:], trace)
+	s[35] = '-'
+	hex.Encode(s[36:], span)
+	s[52] = '-'
+	hex.Encode(s[53:], []byte{flags})
+	return string(s[:])
+}
