@@ -73,12 +73,19 @@ func Serve(ctx context.Context, a Agent, parts ...Part) error {
 	if a.Node == "" {
 		a.Node, a.Token = Local()
 	}
-	o, err := socketOf(a.Node)
+	return Attach(ctx, a.Node, a.Token, td, thing, a.Ready, a.Log)
+}
+
+// Attach offers a thing of any kind, as [Serve] offers one that is made of parts: td is its description, complete or a draft
+// without forms; node is the URL or the socket of the node, and token the node's token. Ready is called each time the node has
+// taken the thing, with its id; nil is not called. A nil log discards.
+func Attach(ctx context.Context, node, token string, td []byte, thing interact.Thing, ready func(id string), log *slog.Logger) error {
+	o, err := socketOf(node)
 	if err != nil {
 		return err
 	}
-	o.Token, o.TD, o.Thing, o.Log = a.Token, td, thing, a.Log
-	return keep(ctx, o, a.Ready)
+	o.Token, o.TD, o.Thing, o.Log = token, td, thing, log
+	return keep(ctx, o, ready)
 }
 
 // New makes the draft of a description and the thing of an agent, for a program that offers them itself: to a node in its own

@@ -33,25 +33,34 @@ func echoHost(kind string) (host.Host, error) {
 
 // startEcho is the least that libp2p can do: a persistent stream for each caller, fixed-size messages, no framing.
 func startEcho(ctx context.Context, kind string) (func() (caller, error), func(), error) {
-	addr, stop, err := child(ctx, "echo="+kind)
+	h, to, stop, err := dialEcho(ctx, kind)
 	if err != nil {
 		return nil, nil, err
 	}
-	h, err := echoHost(kind)
+	return func() (caller, error) { return echoCaller(ctx, h, to) }, stop, nil
+}
+
+// dialEcho starts a bare libp2p host in a process and returns one here that is connected to it.
+func dialEcho(ctx context.Context, kind string) (h host.Host, to peer.ID, stop func(), err error) {
+	addr, stopEcho, err := child(ctx, "echo="+kind)
 	if err != nil {
-		stop()
-		return nil, nil, err
+		return nil, "", nil, err
 	}
-	end := func() { h.Close(); stop() }
+	h, err = echoHost(kind)
+	if err != nil {
+		stopEcho()
+		return nil, "", nil, err
+	}
+	stop = func() { h.Close(); stopEcho() }
 	info, err := peer.AddrInfoFromString(addr)
 	if err == nil {
 		err = h.Connect(ctx, *info)
 	}
 	if err != nil {
-		end()
-		return nil, nil, err
+		stop()
+		return nil, "", nil, err
 	}
-	return func() (caller, error) { return echoCaller(ctx, h, info.ID) }, end, nil
+	return h, info.ID, stop, nil
 }
 
 func echoCaller(ctx context.Context, h host.Host, to peer.ID) (caller, error) {
@@ -76,6 +85,7 @@ func serveEcho(ctx context.Context, kind string) error {
 		return err
 	}
 	defer h.Close()
+	h.SetStreamHandler(bulkProtocol, swallow)
 	h.SetStreamHandler(echoProtocol, func(s network.Stream) {
 		defer s.Close()
 		b := make([]byte, payloadSize)

@@ -1,21 +1,28 @@
 package main
 
 import (
-	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
 
+	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/node"
 	"github.com/lmosd/lmosd/policy"
 )
 
-const echoTD = `{"@context":["https://www.w3.org/2019/wot/td/v1","https://www.w3.org/2022/wot/td/v1.1"],"@type":"lmos:Tool","title":"echo",
+// benchTD describes the agent. %s is where it is reached over HTTP, if at all: the agent of this process is asked itself.
+const benchTD = `{"@context":["https://www.w3.org/2019/wot/td/v1","https://www.w3.org/2022/wot/td/v1.1"],"@type":"lmos:Tool","title":"%s",
 "securityDefinitions":{"nosec_sc":{"scheme":"nosec"}},"security":["nosec_sc"],
-"actions":{"echo":{"synchronous":true,"input":{"type":"string"},"output":{"type":"string"},
-"forms":[{"href":"http://127.0.0.1:1/echo","op":["invokeaction"],"contentType":"application/json"}]}}}`
+"actions":{
+"echo":{"synchronous":true,"input":{"type":"string"},"output":{"type":"string"},"forms":[{"href":"%[2]s/echo","op":["invokeaction"],"contentType":"application/json"}]},
+"upload":{"synchronous":true,"output":{"type":"integer"},"forms":[{"href":"%[2]s/upload","op":["invokeaction"],"contentType":"application/octet-stream"}]},
+"download":{"synchronous":true,"forms":[{"href":"%[2]s/download","op":["invokeaction"],"contentType":"application/octet-stream"}]},
+"publish":{"synchronous":true,"input":{"type":"integer"},"forms":[{"href":"%[2]s/publish","op":["invokeaction"],"contentType":"application/json"}]},
+"stats":{"synchronous":true,"output":{"type":"object"},"forms":[{"href":"%[2]s/stats","op":["invokeaction"],"contentType":"application/json"}]}},
+"events":{"tick":{"subscription":{"type":"string"},"data":{"type":"string"},"forms":[{"href":"%[2]s/tick","op":["subscribeevent"],"subprotocol":"sse"}]}}}`
 
 // options are those of a node of the test profile. The chain is whole: codec, schema check, trace, policy and rate limit.
 func options(kind string) node.Options {
@@ -23,48 +30,71 @@ func options(kind string) node.Options {
 		Listen: []string{listenOn(kind)}, Policy: policy.Rules{Mode: "open", PerPeer: 1e9, Burst: 1e9}}
 }
 
-// echo is an agent in the process of its node.
-var echo = interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
-	r := m.Reply(interact.ActionStatus, m.ContentType, m.Data)
-	r.Status = interact.StatusCompleted
-	return r, nil
-})
-
-func startLMOSD(ctx context.Context, kind string) (func() (caller, error), func(), error) {
-	line, stopHost, err := child(ctx, "lmosd="+kind)
+// start runs a node until stop.
+func start(ctx context.Context, o node.Options) (n *node.Node, stop func(), err error) {
+	n, err = node.New(o)
 	if err != nil {
 		return nil, nil, err
 	}
-	addr, ref, _ := strings.Cut(line, " ")
-	n, stopNode, err := start(ctx, kind)
-	if err != nil {
-		stopHost()
-		return nil, nil, err
-	}
-	stop := func() { stopNode(); stopHost() }
-	if err := n.Connect(ctx, addr); err != nil {
-		stop()
-		return nil, nil, err
-	}
-	if err := known(ctx, n, ref); err != nil {
-		stop()
-		return nil, nil, err
-	}
-	mesh, data := n.Mesh(), []byte(`"`+string(bytes.Repeat([]byte{'x'}, payloadSize-2))+`"`)
-	dial := func() (caller, error) {
-		return caller{close: func() {}, call: func(ctx context.Context) error {
-			r, err := interact.Ask(ctx, mesh, &interact.Message{Type: interact.InvokeAction, Thing: ref, Name: "echo", Data: data})
-			if err == nil && len(r.Data) != payloadSize {
-				err = fmt.Errorf("%d bytes came back", len(r.Data))
-			}
-			return err
-		}}, nil
-	}
-	return dial, stop, nil
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() { defer close(done); _ = n.Run(ctx) }()
+	return n, func() { cancel(); <-done; _ = n.Close() }, nil
 }
 
-// known waits until the node has heard of the thing.
-func known(ctx context.Context, n *node.Node, ref string) error {
+// serveHost is a node that offers the agent of its own process and, if arg has a second part, one at that HTTP address.
+func serveHost(ctx context.Context, arg string) error {
+	kind, web, _ := strings.Cut(arg, ",")
+	n, stop, err := start(ctx, options(kind))
+	if err != nil {
+		return err
+	}
+	defer stop()
+	var p *gateway.Publication
+	if web != "" {
+		p, err = n.Publish(ctx, fmt.Appendf(nil, benchTD, "web", web))
+	} else {
+		p, err = n.Offer(ctx, fmt.Appendf(nil, benchTD, "bench", "http://127.0.0.1:1"), &agent{subs: map[*subscription]struct{}{}})
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%s %s\n", n.Addrs()[0], p.Ref)
+	<-ctx.Done()
+	return nil
+}
+
+// A link is a node in this process that knows the agent of a node in another.
+type link struct {
+	node *node.Node
+	ref  string // of the agent
+	stop func()
+}
+
+func newLink(ctx context.Context, kind string) (*link, error) {
+	line, stopHost, err := child(ctx, "host="+kind)
+	if err != nil {
+		return nil, err
+	}
+	addr, ref, _ := strings.Cut(line, " ")
+	n, stopNode, err := start(ctx, options(kind))
+	if err != nil {
+		stopHost()
+		return nil, err
+	}
+	l := &link{node: n, ref: ref, stop: func() { stopNode(); stopHost() }}
+	if err := meet(ctx, n, addr, ref); err != nil {
+		l.stop()
+		return nil, err
+	}
+	return l, nil
+}
+
+// meet connects a node to another, and waits until it has heard of the thing there.
+func meet(ctx context.Context, n *node.Node, addr, ref string) error {
+	if err := n.Connect(ctx, addr); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	for {
@@ -76,29 +106,35 @@ func known(ctx context.Context, n *node.Node, ref string) error {
 	}
 }
 
-// start runs a node until stop.
-func start(ctx context.Context, kind string) (n *node.Node, stop func(), err error) {
-	n, err = node.New(options(kind))
+// invoke asks the agent for an action.
+func (l *link) invoke(ctx context.Context, name string, data []byte) (*interact.Message, error) {
+	return interact.Ask(ctx, l.node.Mesh(), &interact.Message{Type: interact.InvokeAction, Thing: l.ref, Name: name, Data: data})
+}
+
+// stats returns what the host's process uses.
+func (l *link) stats(ctx context.Context) (stats, error) {
+	var s stats
+	r, err := l.invoke(ctx, "stats", nil)
+	if err == nil {
+		err = json.Unmarshal(r.Data, &s)
+	}
+	return s, err
+}
+
+func (l *link) caller() caller {
+	return caller{close: func() {}, call: func(ctx context.Context) error {
+		r, err := l.invoke(ctx, "echo", payload)
+		if err == nil && len(r.Data) != payloadSize {
+			err = fmt.Errorf("%d bytes came back", len(r.Data))
+		}
+		return err
+	}}
+}
+
+func startLMOSD(ctx context.Context, kind string) (func() (caller, error), func(), error) {
+	l, err := newLink(ctx, kind)
 	if err != nil {
 		return nil, nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() { defer close(done); _ = n.Run(ctx) }()
-	return n, func() { cancel(); <-done; _ = n.Close() }, nil
-}
-
-func serveLMOSD(ctx context.Context, kind string) error {
-	n, stop, err := start(ctx, kind)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	p, err := n.Offer(ctx, []byte(echoTD), echo)
-	if err != nil {
-		return err
-	}
-	fmt.Printf("%s %s\n", n.Addrs()[0], p.Ref)
-	<-ctx.Done()
-	return nil
+	return func() (caller, error) { return l.caller(), nil }, l.stop, nil
 }

@@ -7,8 +7,10 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/task"
 	"github.com/lmosd/lmosd/node"
 	"github.com/lmosd/lmosd/policy"
+	"github.com/lmosd/lmosd/telemetry"
 )
 
 // Options returns the options of the node that c describes. It opens the key if it is not in the data folder; everything else
@@ -26,7 +28,10 @@ func (c *Config) Options() (node.Options, error) {
 			Memory: int64(c.Mesh.Limits.Memory), PerAddress: t.ConnsPerIP, PerAddressRate: t.ConnRate},
 		MaxThings: c.Directory.MaxThings, Policy: c.rules(), Timeout: time.Duration(c.Interact.Timeout), Credentials: c.CredentialsFile(),
 		HTTP: &node.HTTP{Listen: c.HTTP.Listen, Explicit: c.Explicit("http.listen"), Socket: c.Socket(), NoAuth: c.HTTP.Auth == "none",
-			HideMetrics: !c.Telemetry.Metrics, Hosts: c.HTTP.Hosts},
+			HideMetrics: !c.Telemetry.Metrics, Hosts: c.HTTP.Hosts, PublicURL: c.HTTP.PublicURL},
+		NoValidation: !c.Interact.Validate, Direct: c.Interact.Direct, MQTT: c.MQTT.Listen, CoAP: c.CoAP.Listen,
+		Tasks:     task.Options{MaxRun: time.Duration(c.Interact.Tasks.Run), Keep: time.Duration(c.Interact.Tasks.Keep)},
+		Telemetry: telemetry.Options{Endpoint: c.Telemetry.Traces.Endpoint, Sample: float64(c.Telemetry.Traces.Percent) / 100},
 	}
 	if path, ok := strings.CutPrefix(c.Node.Key, "file:"); ok {
 		key, err := keystore.Open(path)
@@ -41,7 +46,9 @@ func (c *Config) Options() (node.Options, error) {
 // rules are who may ask what.
 func (c *Config) rules() policy.Rules {
 	return policy.Rules{Mode: c.Trust.Policy, Allow: dids(c.Trust.Allow), Deny: dids(c.Trust.Deny),
-		PerPeer: float64(c.Trust.Rate.PerPeer), Burst: c.Trust.Rate.Burst, Concurrency: c.Interact.Concurrency}
+		PerPeer: float64(c.Trust.Rate.PerPeer), Burst: c.Trust.Rate.Burst, PerThing: float64(c.Trust.Rate.PerThing), ThingBurst: c.Trust.Rate.Burst,
+		Concurrency: c.Interact.Concurrency, ConsumerConcurrency: c.Interact.PerCaller, ThingConcurrency: c.Interact.PerThing,
+		Subscriptions: c.Interact.Subscriptions}
 }
 
 // dids takes over what check has parsed.

@@ -164,6 +164,11 @@ func (c *Client) Read(ctx context.Context, ref, property string) ([]byte, string
 	return c.do(ctx, http.MethodGet, affordance(ref, "properties", property), "", nil)
 }
 
+// ReadMultiple returns an object of the values of the named properties, with its content type.
+func (c *Client) ReadMultiple(ctx context.Context, ref string, names ...string) ([]byte, string, error) {
+	return c.do(ctx, http.MethodGet, affordance(ref, "properties", "")+"?"+url.Values{"name": names}.Encode(), "", nil)
+}
+
 // Write sets the value of a property; an empty contentType means JSON.
 func (c *Client) Write(ctx context.Context, ref, property, contentType string, body []byte) error {
 	if contentType == "" {
@@ -171,6 +176,31 @@ func (c *Client) Write(ctx context.Context, ref, property, contentType string, b
 	}
 	_, _, err := c.do(ctx, http.MethodPut, affordance(ref, "properties", property), contentType, body)
 	return err
+}
+
+// Tasks returns the runs of actions that the node knows, newest first.
+func (c *Client) Tasks(ctx context.Context) (*TaskList, error) {
+	return get[TaskList](ctx, c, "/v1/tasks")
+}
+
+// Task returns the state of one run. The error is [interact.NoTask] for one that nobody knows, or knows any more.
+func (c *Client) Task(ctx context.Context, id string) (*Task, error) {
+	return get[Task](ctx, c, "/v1/tasks/"+url.PathEscape(id))
+}
+
+// CancelTask ends one run, and returns what became of it. It needs the token or the socket.
+func (c *Client) CancelTask(ctx context.Context, id string) (*Task, error) {
+	return ask[Task](ctx, c, http.MethodDelete, "/v1/tasks/"+url.PathEscape(id), "", nil)
+}
+
+// Paths returns the ways to the thing that ref names, best first.
+func (c *Client) Paths(ctx context.Context, ref string) (*PathList, error) {
+	return get[PathList](ctx, c, "/v1/paths/"+url.PathEscape(ref))
+}
+
+// Ping measures n times, from 1 to 100, how far away the host of the thing is that ref names.
+func (c *Client) Ping(ctx context.Context, ref string, n int) (*Ping, error) {
+	return ask[Ping](ctx, c, http.MethodPost, "/v1/ping/"+url.PathEscape(ref)+"?n="+strconv.Itoa(n), "", nil)
 }
 
 func affordance(ref, kind, name string) string {
@@ -193,9 +223,7 @@ func ask[T any](ctx context.Context, c *Client, method, path, contentType string
 	}
 	v := new(T)
 	if err := json.Unmarshal(answer, v); err != nil {
-		return nil, &interact.Error{Code: interact.NodeLost,
-			Title: "what answers at " + c.target + " is not a node of lmosd",
-			Hint:  "lmosd status --node http://127.0.0.1:4668", Err: err}
+		return nil, c.stranger(err)
 	}
 	return v, nil
 }
@@ -203,29 +231,38 @@ func ask[T any](ctx context.Context, c *Client, method, path, contentType string
 // do sends one request and returns the body and content type of a 2xx answer, else an error.
 func (c *Client) do(ctx context.Context, method, path, contentType string, body []byte) ([]byte, string, error) {
 	var reader io.Reader
+	header := http.Header{}
 	if body != nil {
 		reader = bytes.NewReader(body)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path, reader)
-	if err != nil {
-		return nil, "", interact.AsError(err)
-	}
-	if body != nil {
-		req.Header.Set("Content-Type", contentType)
+		header.Set("Content-Type", contentType)
 	}
 	// The node would wait 30 s for an agent; it need not give up before ctx does (RFC 7240 §4.3).
 	if deadline, ok := ctx.Deadline(); ok {
-		req.Header.Set("Prefer", fmt.Sprintf("wait=%d", int(math.Ceil(max(time.Until(deadline).Seconds(), 1)))))
+		header.Set("Prefer", fmt.Sprintf("wait=%d", int(math.Ceil(max(time.Until(deadline).Seconds(), 1)))))
 	}
+	resp, err := c.send(ctx, method, path, header, reader)
+	if err != nil {
+		return nil, "", err
+	}
+	defer resp.Body.Close()
+	return c.read(ctx, resp)
+}
+
+// send sends one request and returns the answer, whose body must be closed.
+func (c *Client) send(ctx context.Context, method, path string, header http.Header, body io.Reader) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
+	if err != nil {
+		return nil, interact.AsError(err)
+	}
+	req.Header = header
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, "", c.lost(ctx, err)
+		return nil, c.lost(ctx, err)
 	}
-	defer resp.Body.Close()
-	return c.read(ctx, resp)
+	return resp, nil
 }
 
 func (c *Client) read(ctx context.Context, resp *http.Response) ([]byte, string, error) {
@@ -241,6 +278,15 @@ func (c *Client) read(ctx context.Context, resp *http.Response) ([]byte, string,
 	}
 	return body, resp.Header.Get("Content-Type"), nil
 }
+
+// stranger says that it is no node that answered.
+func (c *Client) stranger(err error) error {
+	return &interact.Error{Code: interact.NodeLost, Title: "what answers at " + c.target + " is not a node of lmosd",
+		Hint: "lmosd status --node http://127.0.0.1:4668", Err: strangeError{err}}
+}
+
+// A strangeError is why an answer is none of a node.
+type strangeError struct{ error }
 
 // lost says why there is no answer: the caller gave up, nobody is there, or the connection broke.
 func (c *Client) lost(ctx context.Context, err error) error {

@@ -6,11 +6,13 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/rest"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -20,9 +22,8 @@ const DefaultListen = "127.0.0.1:4668"
 // None as Listen or Socket in [Options] serves nothing there.
 const None = "none"
 
-// Limits of a request, in bytes.
+// Limits of a request, in bytes. Each route bounds its body.
 const (
-	maxBody    = 4 << 20  // a body other than a TD
 	maxHeader  = 64 << 10 // all headers
 	maxIgnored = 32 << 20 // of a body, after the answer
 )
@@ -30,13 +31,14 @@ const (
 // A patience says how long the server waits for what.
 type patience struct {
 	header time.Duration // from a connection to all headers of a request
-	body   time.Duration // from the first read of a body to its end
+	body   time.Duration // from the first read of a body to its end; a request stream has its own (see rest.Server)
+	write  time.Duration // for a part of an answer, 64 KiB at most, to be taken
 	idle   time.Duration // for the next request on a connection
 	drain  time.Duration // for calls that run when the node stops
 	close  time.Duration // for answers that are being written after that
 }
 
-var defaultPatience = patience{header: 5 * time.Second, body: time.Minute, idle: 2 * time.Minute, drain: 8 * time.Second,
+var defaultPatience = patience{header: 5 * time.Second, body: time.Minute, write: 30 * time.Second, idle: 2 * time.Minute, drain: 8 * time.Second,
 	close: time.Second}
 
 // Options say what a gateway serves, where, and to whom.
@@ -61,6 +63,15 @@ type Options struct {
 	// another Host is refused, against DNS rebinding. Origins are the web origins ("https://console.example"), beside the
 	// gateway's own, from which browsers may send more than GET and HEAD.
 	Hosts, Origins []string
+	// PublicURL is the address of the API as consumers reach it, "https://node.example", for the addresses in descriptions. Empty
+	// means the scheme and Host of each request.
+	PublicURL string
+	// WS serves GET /ws; nil serves none.
+	WS WebSocket
+	// CallbackDial connects to the addresses that consumers give for webhooks. Nil connects to addresses of the public internet
+	// only, or to any with PrivateCallbacks.
+	CallbackDial     func(ctx context.Context, network, addr string) (net.Conn, error)
+	PrivateCallbacks bool
 	// MaxTD bounds a TD that is published, in bytes; zero or more than [td.MaxTD] means td.MaxTD.
 	MaxTD int
 	// MaxConns bounds the connections over TCP and over the socket, each; more wait. Zero means 1024.
@@ -76,6 +87,13 @@ type Options struct {
 	patience patience // zero means defaultPatience
 }
 
+// A WebSocket is what serves the WebSocket endpoint (interact/ws).
+type WebSocket interface {
+	// Serve upgrades r and serves its socket until that ends, or the context of r does. mayRegister tells whether the caller may
+	// offer agents of its own; what it may ask as a consumer is for the mesh to say. What is no upgrade it refuses.
+	Serve(w http.ResponseWriter, r *http.Request, mayRegister bool)
+}
+
 // A Gateway is the HTTP server of a node. [New] opens it, [Gateway.Run] serves, [Gateway.Close] closes. Its methods are
 // safe for concurrent use.
 type Gateway struct {
@@ -84,9 +102,11 @@ type Gateway struct {
 	metrics *Metrics
 	guard   guard
 	gate    gate
+	things  *rest.Server
 	routes  http.Handler
-	tcp     net.Listener // nil: none
-	socket  net.Listener // nil: none
+	sockets sync.WaitGroup // WebSockets that are served; none is added once gate is closed
+	tcp     net.Listener   // nil: none
+	socket  net.Listener   // nil: none
 	servers []server
 	// alive ends when running requests must end; every request's context comes from it.
 	alive context.Context
@@ -109,6 +129,7 @@ func New(o Options) (*Gateway, error) {
 		return nil, errors.Join(err, g.Close())
 	}
 	g.guard = newGuard(o, g.tcp)
+	g.things = g.newThings()
 	g.routes = g.newRoutes()
 	if g.tcp != nil {
 		g.serveOn(g.tcp, false)
@@ -158,14 +179,14 @@ func (g *Gateway) open() (err error) {
 // serveOn prepares a server for l. Callers of a trusted one have all rights.
 func (g *Gateway) serveOn(l net.Listener, trusted bool) {
 	base := context.WithValue(g.alive, trustedKey{}, trusted)
-	g.servers = append(g.servers, server{listener: limit(l, g.o.MaxConns), Server: &http.Server{
+	g.servers = append(g.servers, server{listener: limit(l, g.o.MaxConns, g.o.patience.write), Server: &http.Server{
 		Handler:           http.HandlerFunc(g.serve),
 		BaseContext:       func(net.Listener) context.Context { return base },
 		ReadHeaderTimeout: g.o.patience.header,
 		IdleTimeout:       g.o.patience.idle,
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          slog.NewLogLogger(g.log.Handler(), slog.LevelDebug),
-		// No WriteTimeout: an answer may take as long as its agent.
+		// No WriteTimeout: an answer may take as long as its agent. The connection bounds each write.
 	}})
 }
 
@@ -191,8 +212,8 @@ func (g *Gateway) URL() string {
 	return "http://" + shown.String()
 }
 
-// Run serves until ctx ends, then drains: /healthz is red at once, new calls get [interact.ShuttingDown], running ones have
-// eight seconds to finish and are cancelled then. It returns when its last goroutine has; a stop by ctx is no error. What
+// Run serves until ctx ends, then drains: /healthz is red at once, new calls get [interact.ShuttingDown], streams of events, long
+// polls and webhooks end, running calls have eight seconds to finish and are cancelled then, and so are WebSockets. It returns when its last goroutine has; a stop by ctx is no error. What
 // the calls need (the mesh) must live until Run returns. It is called once.
 func (g *Gateway) Run(ctx context.Context) error {
 	group, gctx := errgroup.WithContext(ctx)
@@ -216,6 +237,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 // drain ends the servers. The listeners stay open until the running calls are done, so that health checks see why.
 func (g *Gateway) drain() {
 	start, idle := time.Now(), g.gate.close()
+	g.things.Drain() // what would never be idle
 	select {
 	case <-idle:
 	case <-time.After(g.o.patience.drain):
@@ -229,12 +251,17 @@ func (g *Gateway) drain() {
 			s.Server.Close() // what is left had its time
 		}
 	}
+	g.sockets.Wait() // their contexts have ended
+	g.things.Close()
 	g.log.Debug("gateway closed", "took", time.Since(start))
 }
 
 // Close closes the listeners and every connection at once. After Run it does nothing more.
 func (g *Gateway) Close() error {
 	g.kill()
+	if g.things != nil {
+		g.things.Close()
+	}
 	for _, s := range g.servers {
 		s.Server.Close() // its listener is closed below, whether it was served or not
 	}

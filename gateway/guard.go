@@ -63,7 +63,7 @@ func newGuard(o Options, l net.Listener) guard {
 }
 
 // browser refuses what a web page of somebody else may have sent: a Host that is not ours (DNS rebinding), and anything
-// but GET and HEAD from a foreign origin.
+// but GET and HEAD from a foreign origin. A WebSocket is a GET that the page can talk through.
 func (g *guard) browser(r *http.Request) error {
 	if trusted(r) {
 		return nil // no browser opens a unix socket
@@ -72,11 +72,36 @@ func (g *guard) browser(r *http.Request) error {
 		return interact.Errorf(interact.Forbidden, "use http://127.0.0.1, or add the name to http.hosts",
 			"the name %q is not one of this node's", r.Host)
 	}
-	if r.Method == http.MethodGet || r.Method == http.MethodHead || g.originAllowed(r) {
+	reads := (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.URL.Path != socketRoute
+	if reads || g.originAllowed(r) {
 		return nil
 	}
 	return interact.Errorf(interact.Forbidden, "ask from the page that the node serves, or from a program",
 		"a web page of origin %q may not change or call anything here", r.Header.Get("Origin"))
+}
+
+// tokenOfQuery takes the token of the node out of the query, where a browser has to put it: neither EventSource nor WebSocket
+// sends headers that a page chooses. Nowhere else is it taken, for addresses are kept in many places. It must not reach an
+// agent, as a variable of its address would.
+func (g *guard) tokenOfQuery(r *http.Request) {
+	if r.Method != http.MethodGet || r.URL.Path != socketRoute && !strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
+		return
+	}
+	query := r.URL.Query()
+	token := query.Get("token")
+	if token == "" || !g.isToken(token) {
+		return
+	}
+	query.Del("token")
+	r.URL.RawQuery = query.Encode()
+	if r.Header.Get("Authorization") == "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+}
+
+func (g *guard) isToken(token string) bool {
+	sum := sha256.Sum256([]byte(token))
+	return g.hasToken && subtle.ConstantTimeCompare(sum[:], g.token[:]) == 1
 }
 
 func (g *guard) hostAllowed(r *http.Request) bool {
@@ -138,8 +163,7 @@ func (g *guard) authorize(r *http.Request, a access) error {
 		return interact.Errorf(interact.Unauthenticated, g.tokenHint(), "%s %s needs the token of the node", r.Method,
 			r.URL.Path)
 	}
-	sum := sha256.Sum256([]byte(token))
-	if !g.hasToken || subtle.ConstantTimeCompare(sum[:], g.token[:]) != 1 {
+	if !g.isToken(token) {
 		return interact.Errorf(interact.TokenRejected, g.tokenHint(), "this is not the token of the node")
 	}
 	return nil

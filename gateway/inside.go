@@ -1,10 +1,11 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"net/http"
+	"strconv"
+	"sync"
 )
 
 // Inside returns a client that asks g in this process, without a connection and with the rights of the unix socket. It works
@@ -16,45 +17,102 @@ func (g *Gateway) Inside() *Client {
 // inside carries requests to a gateway as function calls.
 type inside struct{ g *Gateway }
 
-// RoundTrip answers with everything that the handler wrote. It returns when the handler has; once the gateway is closed its
-// context is cancelled.
+// RoundTrip answers as soon as the handler does. The handler runs until it is done, or the body of the answer is closed, which
+// waits for it; once the gateway is closed its context is cancelled.
 func (t inside) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err := req.Context().Err(); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(req.Context())
-	defer cancel()
-	defer context.AfterFunc(t.g.alive, cancel)() // A drain ends it, as it ends requests that came by a connection.
 	r := req.Clone(context.WithValue(ctx, trustedKey{}, true))
 	r.RequestURI, r.RemoteAddr, r.Host = req.URL.RequestURI(), "@", req.URL.Host
 	r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/1.1", 1, 1
-	if r.Body == nil {
+	switch {
+	case r.Body == nil:
 		r.Body = http.NoBody
+	case r.Body != http.NoBody && r.ContentLength == 0:
+		r.ContentLength = -1 // "unknown" is zero to who sends, and -1 to who receives
 	}
-	defer r.Body.Close()
-	w := &written{header: http.Header{}, status: http.StatusOK}
-	t.g.serve(w, r)
-	return &http.Response{Status: http.StatusText(w.status), StatusCode: w.status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: w.header, ContentLength: int64(w.body.Len()), Body: io.NopCloser(&w.body), Request: req}, nil
+	body, out := io.Pipe()
+	w := &written{header: http.Header{}, out: out, head: req.Method == http.MethodHead, begun: make(chan struct{})}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer cancel()
+		defer context.AfterFunc(t.g.alive, cancel)() // a drain ends it, as it ends requests that came by a connection
+		defer r.Body.Close()
+		defer w.close()
+		t.g.serve(w, r)
+	}()
+	<-w.begun
+	resp := &http.Response{Status: http.StatusText(w.status), StatusCode: w.status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: w.sent, ContentLength: -1, Body: &insideBody{PipeReader: body, cancel: cancel, done: done}, Request: req}
+	if n, err := strconv.ParseInt(w.sent.Get("Content-Length"), 10, 64); err == nil {
+		resp.ContentLength = n
+	}
+	return resp, nil
 }
 
-// written is an http.ResponseWriter into memory.
+// An insideBody ends its handler when it is closed.
+type insideBody struct {
+	*io.PipeReader
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// Close implements [io.Closer].
+func (b *insideBody) Close() error {
+	b.cancel()
+	err := b.PipeReader.Close()
+	<-b.done
+	return err
+}
+
+// written is an http.ResponseWriter into a pipe. Its methods are called by the handler's goroutine only; status and sent may be
+// read once begun is closed.
 type written struct {
 	header http.Header
+	out    *io.PipeWriter
+	head   bool // the answer has no body
 	status int
-	done   bool // the status is final
-	body   bytes.Buffer
+	sent   http.Header // as it was when the answer began
+	begun  chan struct{}
+	once   sync.Once
 }
 
 func (w *written) Header() http.Header { return w.header }
 
 func (w *written) WriteHeader(status int) {
-	if !w.done && status >= 200 {
-		w.status, w.done = status, true
+	if status < 200 {
+		return
 	}
+	w.once.Do(func() {
+		w.status, w.sent = status, w.header.Clone()
+		close(w.begun)
+	})
 }
 
 func (w *written) Write(b []byte) (int, error) {
-	w.done = true
-	return w.body.Write(b)
+	w.WriteHeader(http.StatusOK)
+	if w.head {
+		return len(b), nil
+	}
+	return w.out.Write(b)
+}
+
+// Flush implements [http.Flusher].
+func (w *written) Flush() { w.WriteHeader(http.StatusOK) }
+
+// close ends the answer when the handler has returned. One that aborted did not answer to the end, and the reader is told.
+func (w *written) close() {
+	v := recover()
+	w.WriteHeader(http.StatusOK)
+	switch v {
+	case nil:
+		w.out.Close()
+	case http.ErrAbortHandler:
+		w.out.CloseWithError(io.ErrUnexpectedEOF)
+	default:
+		panic(v)
+	}
 }

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -187,13 +188,15 @@ func removeStale(path string) error {
 	return nil
 }
 
-// limit bounds the connections of l that are open at once; more wait in the system's queue.
-func limit(l net.Listener, conns int) net.Listener {
-	return &limited{Listener: l, places: make(chan struct{}, conns), done: make(chan struct{})}
+// limit bounds the connections of l that are open at once; more wait in the system's queue. It also bounds how long a peer may
+// take for a part of what is written to it.
+func limit(l net.Listener, conns int, write time.Duration) net.Listener {
+	return &limited{Listener: l, write: write, places: make(chan struct{}, conns), done: make(chan struct{})}
 }
 
 type limited struct {
 	net.Listener
+	write  time.Duration
 	places chan struct{} // holds one for each open connection
 	done   chan struct{}
 	once   sync.Once
@@ -210,7 +213,7 @@ func (l *limited) Accept() (net.Conn, error) {
 		<-l.places
 		return nil, err
 	}
-	return &limitedConn{Conn: c, leave: sync.OnceFunc(func() { <-l.places })}, nil
+	return &limitedConn{Conn: c, patience: l.write, leave: sync.OnceFunc(func() { <-l.places })}, nil
 }
 
 func (l *limited) Close() error {
@@ -220,7 +223,39 @@ func (l *limited) Close() error {
 
 type limitedConn struct {
 	net.Conn
-	leave func()
+	patience time.Duration
+	own      atomic.Bool // somebody set a deadline for writing
+	leave    func()
+}
+
+// writeBlock is how much a peer has to take within the patience, in bytes.
+const writeBlock = 64 << 10
+
+// Write gives the peer its time for each part. A deadline for the whole answer would cut what is large or long, and with none a
+// peer that reads nothing would keep its place for ever.
+func (c *limitedConn) Write(b []byte) (n int, err error) {
+	for {
+		if !c.own.Load() {
+			_ = c.Conn.SetWriteDeadline(time.Now().Add(c.patience)) // a broken connection is told of by Write
+		}
+		m, err := c.Conn.Write(b[:min(len(b), writeBlock)])
+		n, b = n+m, b[m:]
+		if err != nil || len(b) == 0 {
+			return n, err
+		}
+	}
+}
+
+// SetWriteDeadline takes the deadline of somebody who knows better; zero gives it back.
+func (c *limitedConn) SetWriteDeadline(t time.Time) error {
+	c.own.Store(!t.IsZero())
+	return c.Conn.SetWriteDeadline(t)
+}
+
+// SetDeadline does the same for both directions.
+func (c *limitedConn) SetDeadline(t time.Time) error {
+	c.own.Store(!t.IsZero())
+	return c.Conn.SetDeadline(t)
 }
 
 func (c *limitedConn) Close() error {

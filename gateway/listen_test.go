@@ -272,7 +272,7 @@ func TestConnectionBound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bound := limit(l, 1)
+	bound := limit(l, 1, time.Second)
 	accepted := make(chan net.Conn)
 	ended := make(chan error, 1)
 	go func() {

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"net/http"
@@ -26,6 +27,7 @@ type Metrics struct {
 	requests       *prometheus.CounterVec
 	requestSeconds *prometheus.HistogramVec
 	publishes      *prometheus.CounterVec
+	events         *prometheus.CounterVec
 	findSeconds    prometheus.Histogram
 
 	total, failed atomic.Uint64
@@ -41,17 +43,19 @@ func NewMetrics() *Metrics {
 	m := &Metrics{
 		registry:       prometheus.NewRegistry(),
 		calls:          counter("calls_total", "Interactions, by how they ended.", "op", "protocol", "result"),
-		callSeconds:    histogram("call_seconds", "Time of interactions that end by themselves.", "op", "protocol"),
+		callSeconds:    histogram("call_seconds", "Time of interactions that end by themselves.", "op", "protocol", "stage"),
 		requests:       counter("http_requests_total", "HTTP requests.", "route", "code"),
 		requestSeconds: histogram("http_request_seconds", "Time of HTTP requests.", "route"),
 		publishes:      counter("td_publish_total", "Publications asked for, by how they ended.", "result"),
+		events: counter("events_total", "Events and readings for consumers of the HTTP API, by how they were sent and whether they could not be.",
+			"kind", "dropped"),
 		findSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lmosd_find_seconds",
 			Help: "Time of searches.", Buckets: buckets}),
 	}
 	inFlight := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "lmosd_calls_in_flight",
 		Help: "Interactions that run now."},
 		func() float64 { return float64(m.inFlight.Load()) })
-	m.registry.MustRegister(m.calls, m.callSeconds, m.requests, m.requestSeconds, m.publishes, m.findSeconds, inFlight,
+	m.registry.MustRegister(m.calls, m.callSeconds, m.requests, m.requestSeconds, m.publishes, m.events, m.findSeconds, inFlight,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -68,15 +72,28 @@ func histogram(name, help string, labels ...string) *prometheus.HistogramVec {
 // Registerer is where libp2p puts its own metrics.
 func (m *Metrics) Registerer() prometheus.Registerer { return m.registry }
 
+// stageTotal is the stage of an interaction as a whole.
+const stageTotal = "total"
+
 // Wrap counts and times every interaction that passes. The protocol is the label of these interactions: "mesh" for those
 // that this node asks for, "stream" for those that other nodes ask of it. [Status.Calls] sums up all.
-func (m *Metrics) Wrap(protocol string) interact.Wrap {
-	s := &series{metrics: m, protocol: protocol}
+func (m *Metrics) Wrap(protocol string) interact.Wrap { return m.wrap(stageTotal, protocol, true) }
+
+// Stage times a part of interactions that [Metrics.Wrap] counts: stage says which, "mesh" what the way through the mesh takes,
+// "stream" what is asked over one, "agent" what the agent takes; protocol is the binding that carries it, "http" or "mqtt". Both
+// are labels, so they must be of few values.
+func (m *Metrics) Stage(stage, protocol string) interact.Wrap { return m.wrap(stage, protocol, false) }
+
+// wrap times, and counts if count is set.
+func (m *Metrics) wrap(stage, protocol string, count bool) interact.Wrap {
+	s := &series{metrics: m, protocol: protocol, stage: stage, counts: count}
 	return func(next interact.Thing) interact.Thing {
 		return interact.Func(func(ctx context.Context, msg *interact.Message) iter.Seq2[*interact.Message, error] {
 			return func(yield func(*interact.Message, error) bool) {
 				c := interaction{series: s, op: opOf(msg.Type), start: time.Now(), yield: yield}
-				m.inFlight.Add(1)
+				if count {
+					m.inFlight.Add(1)
+				}
 				defer c.done()
 				next.Do(ctx, msg)(c.reply)
 			}
@@ -102,47 +119,33 @@ func (c *interaction) reply(r *interact.Message, err error) bool {
 
 // done counts the call. A consumer that left the loop early took what it wanted: that is no failure.
 func (c *interaction) done() {
-	took, result := time.Since(c.start), resultOf(c.err)
-	m := c.metrics
+	took, timed := time.Since(c.start), !interact.Type(c.op).Long()
+	if timed {
+		c.observer(c.op).Observe(took.Seconds())
+	}
+	if !c.counts {
+		return
+	}
+	m, result := c.metrics, resultOf(c.err)
 	m.inFlight.Add(-1)
 	m.total.Add(1)
 	if result != okResult && result != cancelledResult {
 		m.failed.Add(1)
 	}
 	c.counter(c.op, result).Inc()
-	if !endless[c.op] {
-		c.observer(c.op).Observe(took.Seconds())
+	if timed {
 		m.recent.add(took)
 	}
 }
 
-// ops are the values of the label op: the operations of TD 1.1 §5.3.4.2 by message type, and "other" for what is none.
-var ops = [...]string{
-	0:                                "other",
-	interact.ReadProperty:            "readproperty",
-	interact.WriteProperty:           "writeproperty",
-	interact.ReadAllProperties:       "readallproperties",
-	interact.ReadMultipleProperties:  "readmultipleproperties",
-	interact.WriteAllProperties:      "writeallproperties",
-	interact.WriteMultipleProperties: "writemultipleproperties",
-	interact.ObserveProperty:         "observeproperty",
-	interact.UnobserveProperty:       "unobserveproperty",
-	interact.InvokeAction:            "invokeaction",
-	interact.QueryAction:             "queryaction",
-	interact.CancelAction:            "cancelaction",
-	interact.QueryAllActions:         "queryallactions",
-	interact.SubscribeEvent:          "subscribeevent",
-	interact.UnsubscribeEvent:        "unsubscribeevent",
-	interact.SubscribeAllEvents:      "subscribeallevents",
-	interact.UnsubscribeAllEvents:    "unsubscribeallevents",
-}
+// opCount is how many values the label op has: the message types of requests, and 0 for what is none.
+const opCount = int(interact.UnobserveAllProperties) + 1
 
-// endless operations last as long as their consumer likes, so that their time says nothing.
-var endless = [len(ops)]bool{interact.ObserveProperty: true, interact.SubscribeEvent: true,
-	interact.SubscribeAllEvents: true}
+// opName is the value of the label op: an operation of TD 1.1 §5.3.4.2, or "other".
+func opName(op int) string { return cmp.Or(interact.Type(op).Op(), "other") }
 
 func opOf(t interact.Type) int {
-	if int(t) < len(ops) {
+	if t.Op() != "" && int(t) < opCount {
 		return int(t)
 	}
 	return 0
@@ -177,13 +180,15 @@ func resultOf(err error) int {
 	return resultIndex[interact.Internal]
 }
 
-// series holds the counters of one protocol. Each is looked up once, when it first counts, so that only what happened is
+// series holds the counters of one protocol in one stage. Each is looked up once, when it first counts, so that only what happened is
 // exported.
 type series struct {
 	metrics   *Metrics
 	protocol  string
-	counters  [len(ops)][64]atomic.Pointer[prometheus.Counter] // the catalogue has less than 64 codes
-	observers [len(ops)]atomic.Pointer[prometheus.Observer]
+	stage     string
+	counts    bool                                            // it is counted here, and not only timed
+	counters  [opCount][64]atomic.Pointer[prometheus.Counter] // the catalogue has less than 64 codes
+	observers [opCount]atomic.Pointer[prometheus.Observer]
 }
 
 func (s *series) counter(op, result int) prometheus.Counter {
@@ -191,7 +196,7 @@ func (s *series) counter(op, result int) prometheus.Counter {
 	if c := p.Load(); c != nil {
 		return *c
 	}
-	c := s.metrics.calls.WithLabelValues(ops[op], s.protocol, results[result])
+	c := s.metrics.calls.WithLabelValues(opName(op), s.protocol, results[result])
 	p.Store(&c)
 	return c
 }
@@ -201,7 +206,7 @@ func (s *series) observer(op int) prometheus.Observer {
 	if o := p.Load(); o != nil {
 		return *o
 	}
-	o := s.metrics.callSeconds.WithLabelValues(ops[op], s.protocol)
+	o := s.metrics.callSeconds.WithLabelValues(opName(op), s.protocol, s.stage)
 	p.Store(&o)
 	return o
 }
@@ -259,6 +264,11 @@ func (m *Metrics) published(p *Publication, err error) {
 		result = "pending"
 	}
 	m.publishes.WithLabelValues(result).Inc()
+}
+
+// event counts one event or reading that was sent to a consumer, or could not be.
+func (m *Metrics) event(kind string, dropped bool) {
+	m.events.WithLabelValues(kind, strconv.FormatBool(dropped)).Inc()
 }
 
 func (m *Metrics) found(took time.Duration) { m.findSeconds.Observe(took.Seconds()) }

@@ -49,7 +49,7 @@ func TestWrapCounts(t *testing.T) {
 		`lmosd_calls_total{op="invokeaction",protocol="mesh",result="internal"}`:          "2",
 		`lmosd_calls_total{op="readproperty",protocol="stream",result="ok"}`:              "1",
 		`lmosd_calls_total{op="other",protocol="stream",result="ok"}`:                     "1",
-		`lmosd_call_seconds_count{op="invokeaction",protocol="mesh"}`:                     "7",
+		`lmosd_call_seconds_count{op="invokeaction",protocol="mesh",stage="total"}`:       "7",
 		`lmosd_calls_in_flight`: "0",
 	} {
 		if got[line] != want {
@@ -86,7 +86,7 @@ func TestWrapOfAStream(t *testing.T) {
 	if got[`lmosd_calls_total{op="subscribeevent",protocol="mesh",result="ok"}`] != "1" || m.inFlight.Load() != 0 {
 		t.Errorf("got %v", got)
 	}
-	if _, timed := got[`lmosd_call_seconds_count{op="subscribeevent",protocol="mesh"}`]; timed {
+	if _, timed := got[`lmosd_call_seconds_count{op="subscribeevent",protocol="mesh",stage="total"}`]; timed {
 		t.Error("a subscription is timed")
 	}
 }
@@ -188,7 +188,7 @@ func TestMetricNames(t *testing.T) {
 // checkLabels refuses labels that grow with the mesh, and metrics without the prefix.
 func checkLabels(t *testing.T, body string) {
 	t.Helper()
-	allowed := []string{"op", "protocol", "result", "route", "code", "le", "source", "direction", "transport",
+	allowed := []string{"op", "protocol", "result", "stage", "kind", "dropped", "route", "code", "le", "source", "direction", "transport",
 		"version", "goversion", "commit", "quantile"}
 	for _, m := range regexp.MustCompile(`(?m)^(\w+)\{([^}]*)\}`).FindAllStringSubmatch(body, -1) {
 		for _, l := range regexp.MustCompile(`(\w+)="([^"]*)"`).FindAllStringSubmatch(m[2], -1) {

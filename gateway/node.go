@@ -24,9 +24,13 @@ func (g *Gateway) fixed() map[string]http.Handler {
 		"POST /v1/peers":       g.guarded(admin, g.connect),
 		"GET /v1/find":         g.guarded(read, g.find),
 		"POST /v1/publish":     g.guarded(admin, g.postPublish),
+		"GET /v1/tasks":        g.guarded(read, g.listTasks),
 		"GET /healthz":         g.guarded(open, g.healthy),
 		"GET /readyz":          g.guarded(open, g.ready),
 		"GET /version":         g.guarded(read, g.version),
+	}
+	if g.o.WS != nil {
+		routes["GET "+socketRoute] = g.guarded(open, g.serveSocket) // it asks for the caller's rights itself
 	}
 	if !g.o.HideMetrics {
 		scrape := g.metrics.handler(g)

@@ -70,8 +70,8 @@ func TestRoutes(t *testing.T) {
 		{name: "other method of an agent", method: "POST", path: "/v1/agents/x", status: 405,
 			want: map[string]string{"Allow": "DELETE, GET, HEAD"}},
 		{name: "write-only path", path: "/v1/publish", status: 405, want: map[string]string{"Allow": "POST"}},
-		{name: "other method of an action", path: "/things/urn:x:weather/actions/ask", status: 405,
-			want: map[string]string{"Allow": "POST"}},
+		{name: "other method of an action", method: "PUT", path: "/things/urn:x:weather/actions/ask", status: 405,
+			want: map[string]string{"Allow": "DELETE, GET, HEAD, POST"}},
 		{name: "preflight", method: "OPTIONS", path: "/v1/publish", status: 405},
 		{name: "unknown resource of a thing", path: "/things/urn:x:weather/events/rain", status: 404},
 

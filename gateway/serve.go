@@ -1,12 +1,14 @@
 package gateway
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/url"
 	"path"
@@ -33,8 +35,9 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 		g.fail(rec, r, err)
 		return
 	}
+	g.guard.tokenOfQuery(r)
 	body := g.timed(w, r)
-	r.Body = http.MaxBytesReader(rec, body, maxBody)
+	r.Body = body
 	g.routes.ServeHTTP(rec, r)
 	finish(body)
 }
@@ -120,7 +123,8 @@ func (g *Gateway) newRoutes() http.Handler {
 	for pattern, h := range g.fixed() {
 		mux.Handle(pattern, h)
 	}
-	thing, agent, interactions := g.thingMethods(), g.agentMethods(), g.interactions()
+	thing, interactions, description := g.thingMethods(), g.interactions(call), g.interactions(read)
+	named := g.named()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p := r.URL.EscapedPath()
 		if id, below := rest.ThingID(r, "/things/"); id != "" {
@@ -130,15 +134,20 @@ func (g *Gateway) newRoutes() http.Handler {
 				g.dispatch(thing, w, r)
 				return
 			}
-			r.Pattern = interactionPattern(below)
-			interactions.ServeHTTP(w, r)
+			if r.Pattern = interactionPattern(below); below == "td" {
+				description.ServeHTTP(w, r)
+			} else {
+				interactions.ServeHTTP(w, r)
+			}
 			return
 		}
-		if ref := tail(p, "/v1/agents/"); ref != "" {
-			r.SetPathValue("ref", ref)
-			r.Pattern = "/v1/agents/{ref}"
-			g.dispatch(agent, w, r)
-			return
+		for prefix, methods := range named {
+			if ref := tail(p, prefix); ref != "" {
+				r.SetPathValue("ref", ref)
+				r.Pattern = prefix + "{ref}"
+				g.dispatch(methods, w, r)
+				return
+			}
 		}
 		if _, pattern := mux.Handler(r); pattern == "" || !isClean(p) {
 			g.fail(w, r, muxError(mux, w, r))
@@ -150,16 +159,15 @@ func (g *Gateway) newRoutes() http.Handler {
 
 // interactionPattern names a route below a thing without what the caller chose.
 func interactionPattern(below string) string {
-	switch kind, name, _ := strings.Cut(below, "/"); {
-	case kind == "actions":
-		return "/things/{id}/actions/{name}"
-	case kind == "properties" && name != "":
-		return "/things/{id}/properties/{name}"
-	case kind == "properties":
-		return "/things/{id}/properties"
-	default:
-		return ""
+	parts := strings.Split(below, "/")
+	pattern := "/things/{id}/" + parts[0]
+	if len(parts) > 1 {
+		pattern += map[bool]string{false: "/{name}", true: "/{subscription}"}[parts[0] == "subscriptions"]
 	}
+	if len(parts) > 2 {
+		pattern += map[bool]string{false: "/observable", true: "/{run}"}[parts[0] == "actions"]
+	}
+	return pattern
 }
 
 // isClean reports whether the mux takes p as it is.
@@ -231,6 +239,12 @@ func (w *recorder) Write(b []byte) (int, error) {
 		w.status = http.StatusOK
 	}
 	return w.ResponseWriter.Write(b)
+}
+
+// Hijack hands the connection over to a WebSocket.
+func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	w.status = http.StatusSwitchingProtocols
+	return http.NewResponseController(w.ResponseWriter).Hijack()
 }
 
 // Unwrap serves [http.ResponseController].

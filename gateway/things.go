@@ -31,11 +31,31 @@ func (g *Gateway) thingMethods() map[string]http.Handler {
 	}
 }
 
-// interactions serves the affordances of things (WoT Profile, HTTP Basic).
-func (g *Gateway) interactions() http.Handler {
-	h := rest.Handler(g.o.Node.Mesh(), g.o.Node.Get)
-	return g.guarded(call, func(w http.ResponseWriter, r *http.Request) error {
-		h.ServeHTTP(w, r)
+// newThings makes the server of what is below /things/{id}.
+func (g *Gateway) newThings() *rest.Server {
+	o := rest.ServerOptions{Mesh: g.o.Node.Mesh(), Find: g.o.Node.Get, Log: g.log, Base: g.base, Count: g.metrics.event,
+		Bearer: g.tcp != nil && !g.guard.loopback, CallbackDial: g.o.CallbackDial, PrivateCallbacks: g.o.PrivateCallbacks}
+	if g.o.WS != nil {
+		o.Socket = socketRoute
+	}
+	return rest.NewServer(o)
+}
+
+// base is the address of the API for the caller of r. Who came by the unix socket is told the one that everybody can use.
+func (g *Gateway) base(r *http.Request) string {
+	switch url := g.URL(); {
+	case g.o.PublicURL != "":
+		return strings.TrimSuffix(g.o.PublicURL, "/")
+	case trusted(r) && url != "":
+		return url
+	}
+	return "http://" + r.Host
+}
+
+// interactions serves the affordances of things, and their TDs with forms of this node, to callers who may do what a needs.
+func (g *Gateway) interactions(a access) http.Handler {
+	return g.guarded(a, func(w http.ResponseWriter, r *http.Request) error {
+		g.things.ServeHTTP(w, r)
 		return nil
 	})
 }
@@ -191,7 +211,7 @@ func (g *Gateway) precondition(r *http.Request, id string) error {
 // listThings writes the TDs of the node's own index, ordered by id; all of them if no limit is given (WoT Discovery
 // §7.3.2.1.5).
 func (g *Gateway) listThings(w http.ResponseWriter, r *http.Request) error {
-	q, err := params(r, "limit", "offset", "format")
+	q, err := params(r, "limit", "offset", "format", "forms")
 	if err != nil {
 		return err
 	}
@@ -206,18 +226,45 @@ func (g *Gateway) listThings(w http.ResponseWriter, r *http.Request) error {
 	if f := q.Get("format"); f != "" && f != "array" {
 		return interact.Errorf(interact.Usage, "leave format out", "the format %q is not known", clip(f))
 	}
+	raw, err := g.rawWith(q.Get("forms"), r)
+	if err != nil {
+		return err
+	}
 	all, tag := g.indexed()
 	page := all[min(offset, len(all)):]
 	if limit != 0 && limit < len(page) {
 		page = page[:limit]
-		w.Header().Add("Link", fmt.Sprintf(`</things?limit=%d&offset=%d>; rel="next"`, limit, offset+limit))
+		more := ""
+		if q.Get("forms") != "" {
+			more = "&forms=" + q.Get("forms")
+		}
+		w.Header().Add("Link", fmt.Sprintf(`</things?limit=%d&offset=%d%s>; rel="next"`, limit, offset+limit, more))
 	}
 	if q.Has("limit") || q.Has("offset") {
 		w.Header().Add("Link", fmt.Sprintf(`</things>; rel="canonical"; etag=%q`, tag))
 	}
 	w.Header().Set("Content-Type", accepted(r, "application/ld+json", interact.JSON))
-	writeArray(w, r, page)
+	writeArray(w, r, page, raw)
 	return nil
+}
+
+// rawWith returns what gives the TD of a description: as its owner signed it, or with the forms of this node.
+func (g *Gateway) rawWith(forms string, r *http.Request) (func(*td.Description) []byte, error) {
+	switch forms {
+	case "":
+		return func(d *td.Description) []byte { return d.Raw }, nil
+	case "node":
+		return func(d *td.Description) []byte {
+			raw, err := g.things.Describe(r, d)
+			if err != nil { // no TD that was verified is one that cannot be read
+				g.log.Error("TD cannot be written anew", "thing", d.Ref(), "err", err)
+				return d.Raw
+			}
+			return raw
+		}, nil
+	}
+	return nil, interact.Errorf(interact.Usage, "forms=node, or leave it out for the TDs as they were signed",
+		"the forms %q are not known", clip(forms))
 }
 
 // indexed returns what the node's index holds, in the order of ids and owners, and a tag of that state.
@@ -242,7 +289,7 @@ func digest(h hash.Hash, parts ...string) {
 }
 
 // writeArray writes TDs one after another, without a copy of all in memory. HEAD gets no length: it would cost as much.
-func writeArray(w http.ResponseWriter, r *http.Request, ds []*td.Description) {
+func writeArray(w http.ResponseWriter, r *http.Request, ds []*td.Description, raw func(*td.Description) []byte) {
 	if r.Method == http.MethodHead {
 		w.WriteHeader(http.StatusOK)
 		return
@@ -252,7 +299,7 @@ func writeArray(w http.ResponseWriter, r *http.Request, ds []*td.Description) {
 		if _, err := w.Write([]byte(separator)); err != nil {
 			return // the client went away
 		}
-		if _, err := w.Write(d.Raw); err != nil {
+		if _, err := w.Write(raw(d)); err != nil {
 			return // likewise
 		}
 		separator = ","

@@ -235,18 +235,36 @@ func Unary(f func(ctx context.Context, m *Message) (*Message, error)) Thing {
 	})
 }
 
-// Ask sends m to t and returns the last reply: the answer of a unary interaction, the final status of an action.
-// No reply at all is an [*Error] of code [Internal].
+// maxJoined is how many bytes of a response stream [Ask] holds.
+const maxJoined = 16 << 20
+
+// Ask sends m to t and returns the last reply: the answer of a unary interaction, the final state of an action, with the whole
+// output if that came in parts (see [Join]; more than 16 MiB is the error [TooLarge]). No reply at all is an [*Error] of code
+// [Internal].
 func Ask(ctx context.Context, t Thing, m *Message) (*Message, error) {
 	var last *Message
+	var parts []Part
+	size := 0
 	for r, err := range t.Do(ctx, m) {
 		if err != nil {
 			return nil, err
 		}
 		last = r
+		if r == nil || r.Type != ActionStatus || r.Status != StatusRunning || len(r.Data) == 0 {
+			continue
+		}
+		if size += len(r.Data); size > maxJoined {
+			return nil, Errorf(TooLarge, "take the output in parts: lmosd call --stream", "the output of %s has more than %d bytes", m.Name, maxJoined)
+		}
+		parts = append(parts, Part{r.Data, r.ContentType})
 	}
 	if last == nil {
 		return nil, &Error{Code: Internal, Title: "no answer", Hint: "the agent ended the interaction without a reply; see its log"}
+	}
+	if len(parts) > 0 && last.Status == StatusCompleted && len(last.Data) == 0 {
+		c := *last
+		c.Data, c.ContentType = Join(parts)
+		return &c, nil
 	}
 	return last, nil
 }

@@ -4,14 +4,15 @@
 //
 //  1. A consumer asks its own node: HTTP (gateway, interact/rest) or `lmosd call`, which is HTTP too.
 //  2. The binding decodes to an interact.Message and sets From.
-//  3. The mesh is interact.Chain(Router(directory), trace, metrics, policy, limit): a few lines in [New].
-//  4. Router asks directory.Locate: a thing that this node offers is a local Thing, else the verified description's hosts
-//     are asked.
+//  3. The mesh is interact.Chain(Router(directory), trace, spans, metrics, policy, limit, ledger): a few lines in [New].
+//  4. Router asks directory.Locate: a thing that this node offers is a local Thing, else the ways to it are tried, best first:
+//     the verified description's hosts, then its own addresses, as far as they may be asked.
 //  5. interact/stream takes a pooled stream to the host (or opens one for long or large interactions), writes the frame and
 //     yields the replies.
 //  6. On the host: service, memory, deadline, one frame, the identity of the authenticated peer as From, then the host's
 //     own chain, which ends at what the host offers: a node relays for nobody.
-//  7. The agent's binding (interact/rest) is asked; its replies come back through the same loops.
+//  7. Around the agent stand its limits, tasks, and the one subscription that all consumers share. Then its binding is asked
+//     (interact/rest, ws, mqtt, coap, command, or the connection that it opened); its replies come back through the same loops.
 //  8. Cancel travels the same way: consumer gone, context, loop left, stream reset, context on the host, request aborted.
 package node
 
@@ -35,34 +36,50 @@ import (
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/coap"
 	"github.com/lmosd/lmosd/interact/credentials"
+	"github.com/lmosd/lmosd/interact/hub"
+	"github.com/lmosd/lmosd/interact/mqtt"
 	"github.com/lmosd/lmosd/interact/rest"
 	"github.com/lmosd/lmosd/interact/stream"
+	"github.com/lmosd/lmosd/interact/task"
+	"github.com/lmosd/lmosd/interact/ws"
 	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/pubsub"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/telemetry"
 )
 
 // A Node is one running lmosd. Its methods are safe for concurrent use between New and Close.
 type Node struct {
-	opts     Options
-	log      *slog.Logger
-	key      *keystore.Key
-	started  time.Time
-	host     host.Host
-	stores   *stores
-	verifier *td.Verifier
-	policy   *policy.Policy
-	metrics  *gateway.Metrics
-	agents   *rest.Client    // asks the agents of this host
-	streams  *stream.Binding // asks other nodes
-	dht      *dht.DHT
-	gossip   *pubsub.PubSub
-	dir      *directory.Directory
-	offers   *offers
-	mesh     interact.Thing
-	gateway  *gateway.Gateway // listens only with Options.HTTP
-	self     []byte           // the node's own signed TD
+	opts      Options
+	log       *slog.Logger
+	key       *keystore.Key
+	started   time.Time
+	host      host.Host
+	stores    *stores
+	verifier  *td.Verifier
+	policy    *policy.Policy
+	metrics   *gateway.Metrics
+	tracer    interact.Tracer // nil records nothing
+	own       *bindings       // ask the agents of this host
+	strangers *bindings       // ask other nodes' agents over their own addresses; nil if that is off
+	callbacks *rest.Callbacks // where agents of this host call back; nil without HTTP
+	streams   *stream.Binding // asks other nodes
+	tasks     *task.Runner    // long actions of this host's agents
+	ledger    *task.Ledger    // those that this node's consumers began
+	hub       *hub.Hub
+	guests    *guests
+	sockets   *ws.Server
+	broker    *mqtt.Broker // nil without Options.MQTT
+	coap      *coap.Server // nil without Options.CoAP
+	dht       *dht.DHT
+	gossip    *pubsub.PubSub
+	dir       *directory.Directory
+	offers    *offers
+	mesh      interact.Thing
+	gateway   *gateway.Gateway // listens only with Options.HTTP
+	self      []byte           // the node's own signed TD
 
 	seeds    *seeds
 	greeting chan struct{}   // a place for each peer that is greeted now
@@ -86,9 +103,11 @@ func New(o Options) (*Node, error) {
 		n.settle,      // nothing is opened for options that cannot work
 		n.openDir,     // first: nothing else may touch a directory that another process holds
 		n.openNetwork, // the host, without listening: handlers come before the first peer
+		n.openAgents,  // what asks the agents of this host
 		n.openMesh,    // directory, DHT, gossip, streams, and the chains between them
 		n.openPorts,   // now peers may come
 		n.openOffers,  // needs the addresses that listening gave
+		n.openDoors,   // other protocols
 		n.openHTTP,    // last: who can ask finds everything there
 	} {
 		if err := step(); err != nil {
@@ -148,15 +167,53 @@ func (n *Node) openNetwork() (err error) {
 	return err
 }
 
-// openMesh is the wiring: who asks whom.
-func (n *Node) openMesh() error {
+// openAgents opens what stands around the agents of this host: bindings, tasks, shared subscriptions, spans.
+func (n *Node) openAgents() error {
+	if n.opts.Telemetry.Endpoint != "" {
+		o := n.opts.Telemetry
+		o.Service, o.Version, o.Node, o.Log = "lmosd", n.opts.Version, string(n.DID()), n.log
+		t, err := telemetry.New(n.life, o)
+		if err != nil {
+			return err
+		}
+		n.tracer = t
+		n.onClose(func() error { return flush(t) })
+	}
 	creds, err := credentials.Load(n.opts.Credentials)
 	if err != nil {
 		return err
 	}
-	n.agents = rest.NewClient(rest.Options{Credentials: creds, Log: n.log})
-	n.onClose(func() error { n.agents.Close(); return nil })
+	n.own = newBindings(creds, nil, callbacks{n}, n.log)
+	n.onClose(n.own.close)
+	if n.strangers = guardedBindings(n.opts.Direct, creds, n.log); n.strangers != nil {
+		n.onClose(n.strangers.close)
+	}
+	n.hub = hub.New(hub.Options{Log: n.log})
+	n.onClose(func() error { n.hub.Close(); return nil })
+	o := n.opts.Tasks
+	o.Log = n.log
+	n.tasks = task.New(o)
+	n.onClose(func() error { n.tasks.Close(); return nil })
+	if n.ledger, err = task.NewLedger(n.stores.ledger(), task.LedgerOptions{Log: n.log}); err != nil {
+		return n.stores.failed(err)
+	}
+	n.guests = &guests{node: n, all: map[string]*guest{}}
+	return nil
+}
 
+// flushFor bounds how long the last spans may take to leave.
+const flushFor = 2 * time.Second
+
+func flush(t *telemetry.Tracer) error {
+	ctx, cancel := context.WithTimeout(context.Background(), flushFor)
+	defer cancel()
+	// A collector that is away keeps nobody from stopping; the tracer has said so in the log.
+	_ = t.Close(ctx)
+	return nil
+}
+
+// openMesh is the wiring: who asks whom.
+func (n *Node) openMesh() (err error) {
 	n.streams = stream.New(n.host, stream.Options{Log: n.log, DialTimeout: n.dialTimeout(), MaxPerPeer: n.opts.Limits.Streams, Reach: n.reached})
 	n.onClose(n.streams.Close)
 
@@ -187,10 +244,21 @@ func (n *Node) openMesh() error {
 	}
 	n.onClose(n.dir.Close)
 
-	n.mesh = interact.Chain(interact.Router(n.dir), interact.Trace(n.opts.Timeout), n.metrics.Wrap("mesh"), n.policy.Gate(), n.policy.Limit())
-	n.streams.Serve(interact.Chain(interact.Router(n.offers), interact.Trace(n.opts.Timeout), n.metrics.Wrap("stream"), n.policy.Gate(), n.policy.Limit()))
+	n.mesh = interact.Chain(interact.Router(n.dir), interact.Trace(n.opts.Timeout), interact.Timed(total), interact.Spans(n.tracer, "mesh"),
+		n.metrics.Wrap("mesh"), n.policy.Gate(), n.policy.Limit(), n.ledger.Wrap())
+	n.streams.Serve(interact.Chain(interact.Router(n.offers), interact.Trace(n.opts.Timeout), interact.Timed(atHost), interact.Spans(n.tracer, "stream"),
+		n.metrics.Wrap("stream"), n.policy.Gate(), n.policy.Limit()))
 	return nil
 }
+
+// total is the time that a consumer of this node sees; what took no other way was here.
+func total(t *interact.Timing, took time.Duration) {
+	if t.Total = took; t.Path == "" {
+		t.Path = "local"
+	}
+}
+
+func atHost(t *interact.Timing, took time.Duration) { t.Host = took }
 
 // dialTimeout is short where peers are near: a node that is there answers within milliseconds, and one that is not should not
 // keep a caller waiting.

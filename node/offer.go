@@ -30,8 +30,8 @@ type offer struct {
 	Withdrawn time.Time  `json:"withdrawn,omitzero"`
 
 	desc  *td.Description // nil when withdrawn
+	agent interact.Thing  // in this process, with which it ends: not stored; nil if it is asked over its forms
 	bound interact.Thing  // asks the agent; nil when withdrawn
-	here  bool            // the agent is in this process and ends with it: not stored
 	warns []td.Issue      // for the author; what is verified has none
 }
 
@@ -56,10 +56,10 @@ type offers struct {
 	verify *td.Verifier
 	life   time.Duration // of a record; the DHT gets a new one after a quarter of it
 	hosts  func() []td.Host
-	bind   func(*td.Description) interact.Thing
-	add    func(*td.Description) (bool, error) // into the directory
-	known  func(thing string) uint64           // the highest seq that the directory has seen; 0: none
-	failed func(error) error                   // says which store failed, and what to do
+	bind   func(d *td.Description, agent interact.Thing) interact.Thing // agent is nil if d's forms are asked
+	add    func(*td.Description) (bool, error)                          // into the directory
+	known  func(thing string) uint64                                    // the highest seq that the directory has seen; 0: none
+	failed func(error) error                                            // says which store failed, and what to do
 
 	// mu owns the shelf and reach. An offer is replaced, never changed.
 	mu sync.RWMutex
@@ -148,16 +148,13 @@ func (o *offers) put(ctx context.Context, t *td.Thing, agent interact.Thing, seq
 	if err != nil {
 		return nil, fmt.Errorf("verify what was just signed: %w", err)
 	}
-	of := &offer{Thing: t.ID, Seq: seq, Signed: signed, desc: desc, bound: agent, here: agent != nil, warns: t.Warnings}
-	if agent == nil {
-		of.bound = o.bind(desc)
-	}
+	of := &offer{Thing: t.ID, Seq: seq, Signed: signed, desc: desc, agent: agent, bound: o.bind(desc, agent), warns: t.Warnings}
 	return of, o.keep(ctx, of)
 }
 
 // keep stores of durably, then makes it the offer of its thing.
 func (o *offers) keep(ctx context.Context, of *offer) error {
-	if !of.here {
+	if of.agent == nil {
 		b, err := json.Marshal(of)
 		if err != nil {
 			return err
@@ -277,7 +274,7 @@ func (o *offers) refresh(ctx context.Context, of *offer, now time.Time) (*offer,
 	if err != nil {
 		return nil, err
 	}
-	next := &offer{Thing: of.Thing, Seq: seq, Signed: signed, desc: desc, bound: of.bound, here: of.here}
+	next := &offer{Thing: of.Thing, Seq: seq, Signed: signed, desc: desc, agent: of.agent, bound: of.bound}
 	return next, o.keep(ctx, next)
 }
 
@@ -292,11 +289,7 @@ func (o *offers) signAnew(ctx context.Context, of *offer, now time.Time) (*offer
 	if err != nil {
 		return nil, err
 	}
-	var agent interact.Thing
-	if of.here {
-		agent = of.bound
-	}
-	return o.put(ctx, t, agent, o.nextSeq(of, of.Thing, now), now)
+	return o.put(ctx, t, of.agent, o.nextSeq(of, of.Thing, now), now)
 }
 
 // unproved returns a TD without its proof, its members in the order that they had.

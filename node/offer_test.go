@@ -69,7 +69,7 @@ func deskOver(t testing.TB, key *keystore.Key, store ds.Batching) *desk {
 	d := &desk{t: t, disk: &faulty{Batching: store}}
 	d.offers = newOffers(key, d.disk, td.NewVerifier(nil), time.Hour)
 	d.hosts = func() []td.Host { return []td.Host{{Node: key.DID(), Addrs: []string{"/ip4/192.0.2.1/tcp/4667"}}} }
-	d.bind = func(*td.Description) interact.Thing { return agentThing{} }
+	d.bind = func(*td.Description, interact.Thing) interact.Thing { return agentThing{} }
 	d.failed = (&stores{path: "/data/store"}).failed
 	d.offers.add = d.take
 	return d
@@ -78,7 +78,7 @@ func deskOver(t testing.TB, key *keystore.Key, store ds.Batching) *desk {
 // take stands in for the directory. It sees that what is announced was stored before.
 func (d *desk) take(desc *td.Description) (bool, error) {
 	b, err := d.disk.Get(context.Background(), d.storeKey(desc.Record.Thing))
-	if of := d.get(desc.Record.Thing); of == nil || !of.here {
+	if of := d.get(desc.Record.Thing); of == nil || of.agent == nil {
 		var stored struct{ Seq uint64 }
 		if err = errors.Join(err, json.Unmarshal(b, &stored)); err != nil || stored.Seq != desc.Record.Seq {
 			d.t.Errorf("seq %d of %s was announced when the store had seq %d (%v)", desc.Record.Seq, desc.Record.Thing, stored.Seq, err)
@@ -259,7 +259,7 @@ func TestAClockThatWasWrongHarmsNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if next.Seq <= wrong.Seq || next.here != wrong.here || !next.desc.ProofCreated.Before(ahead) || next.desc.Title != "Echo" {
+		if next.Seq <= wrong.Seq || (next.agent == nil) != (wrong.agent == nil) || !next.desc.ProofCreated.Before(ahead) || next.desc.Title != "Echo" {
 			t.Errorf("got %+v; want it signed anew with a seq after %d", next, wrong.Seq)
 		}
 		if a, b := keysOf(t, next.Signed.TD), keysOf(t, wrong.Signed.TD); a != b {
@@ -315,7 +315,7 @@ func TestAnAgentInThisProcessIsNotStored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if next, err := d.renew(t.Context(), of.Thing); err != nil || !next.here {
+	if next, err := d.renew(t.Context(), of.Thing); err != nil || next.agent == nil {
 		t.Errorf("renewed: %+v, %v; want the agent in this process", next, err)
 	}
 	if next := d.restart(time.Now()); next.count() != 0 {

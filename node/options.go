@@ -13,7 +13,9 @@ import (
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/task"
 	"github.com/lmosd/lmosd/policy"
+	"github.com/lmosd/lmosd/telemetry"
 )
 
 // Options of a node. The zero value runs in memory, listens nowhere and serves no HTTP: what a test needs. Package configs
@@ -58,6 +60,17 @@ type Options struct {
 	Policy    policy.Rules
 	// Timeout ends an interaction without a deadline of its own. 0 means 30 s.
 	Timeout time.Duration
+	// NoValidation lets requests to agents of this node, and their replies, pass without a look at their descriptions.
+	NoValidation bool
+	// Direct says whether agents of other nodes are asked over the addresses in their descriptions, where the mesh does not
+	// reach them: DirectOff, DirectSecure or DirectAny; empty means DirectSecure.
+	Direct string
+	// Tasks bounds the long actions of this node's agents.
+	Tasks task.Options
+	// MQTT and CoAP are the addresses, host:port, at which clients of these protocols ask; empty opens none.
+	MQTT, CoAP string
+	// Telemetry sends spans to a collector, if it has an Endpoint.
+	Telemetry telemetry.Options
 	// Credentials is the file with the secrets that agents ask for; empty means Dir/credentials.json.
 	Credentials string
 	// HTTP serves the API; nil serves only [Node.Client].
@@ -82,6 +95,8 @@ type HTTP struct {
 	HideMetrics bool
 	// Hosts are names besides loopback under which browsers may ask.
 	Hosts []string
+	// PublicURL is where consumers elsewhere reach the API; empty takes what they asked.
+	PublicURL string
 }
 
 var networkName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
@@ -94,6 +109,7 @@ func (o Options) withDefaults() (Options, error) {
 	o.Timeout = or(o.Timeout, 30*time.Second)
 	o.Lifetime = or(o.Lifetime, 24*time.Hour)
 	o.DHTMode = or(o.DHTMode, "server")
+	o.Direct = or(o.Direct, DirectSecure)
 	o.Limits = o.Limits.withDefaults()
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -112,6 +128,8 @@ func (o *Options) check() error {
 			"mesh.network %q is no network name", o.Network)
 	case !slices.Contains([]string{"server", "client", "auto"}, o.DHTMode):
 		return interact.Errorf(interact.ConfigInvalid, "it is server, client or auto", "mesh.dht.mode %q is unknown", o.DHTMode)
+	case !slices.Contains([]string{DirectOff, DirectSecure, DirectAny}, o.Direct):
+		return interact.Errorf(interact.ConfigInvalid, "it is off, secure or any", "interact.direct %q is unknown", o.Direct)
 	case o.Lifetime < time.Second || o.Lifetime > 24*time.Hour:
 		return interact.Errorf(interact.ConfigInvalid, "leave it out for 24h, which is the most",
 			"mesh.dht.ttl %v is no life of a record", o.Lifetime)

@@ -20,13 +20,9 @@ func (n *Node) Publish(ctx context.Context, raw []byte) (*gateway.Publication, e
 }
 
 // Offer publishes an agent that is part of this process: agent answers what its TD describes, within the TD's schemas. It
-// ends with the process; its last record says how long others remember it.
+// ends with the process; its last record says how long others remember it. A TD without forms comes from td.Draft.
 func (n *Node) Offer(ctx context.Context, raw []byte, agent interact.Thing) (*gateway.Publication, error) {
-	t, err := td.Complete(raw, n.DID())
-	if err != nil {
-		return nil, interact.AsError(err)
-	}
-	return n.offer(ctx, t.Raw, interact.Chain(agent, interact.Checked(t)))
+	return n.offer(ctx, raw, agent)
 }
 
 func (n *Node) offer(ctx context.Context, raw []byte, agent interact.Thing) (*gateway.Publication, error) {

@@ -18,7 +18,7 @@ func (n *Node) Run(ctx context.Context) error {
 	defer stop()
 	g, work := errgroup.WithContext(base)
 	for _, run := range []func(context.Context) error{
-		n.dht.Run, n.gossip.Run, n.dir.Run, n.streams.Run,
+		n.dht.Run, n.gossip.Run, n.dir.Run, n.streams.Run, n.hub.Run, n.tasks.Run, n.runDoors,
 		n.keepOffers, n.watchPeers, n.seeds.run(n.host), n.runMDNS,
 	} {
 		g.Go(func() error { return ignoreEnd(run(work)) })
@@ -47,6 +47,7 @@ func (n *Node) serve(ctx, work context.Context) error {
 	n.draining.Store(true)
 	patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.drainFor)
 	defer cancel()
+	g.Go(func() error { n.tasks.Drain(patient); return nil })
 	n.streams.Drain(patient)
 	return g.Wait()
 }
@@ -85,4 +86,9 @@ func (n *Node) runMDNS(ctx context.Context) error {
 	}
 	<-ctx.Done()
 	return m.Close()
+}
+
+// later runs f beside everything else; its context ends with the node.
+func (n *Node) later(f func(ctx context.Context)) {
+	n.work.Go(func() { f(n.life) })
 }

@@ -3,6 +3,7 @@ package node
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/url"
 	"slices"
 	"strings"
@@ -113,7 +114,8 @@ func (n *Node) newGateway(h *HTTP) (*gateway.Gateway, error) {
 		}
 		o.Listen, o.Explicit, o.Socket = or(h.Listen, gateway.None), h.Explicit, or(h.Socket, gateway.None)
 		o.Token, o.TokenFile, o.NoAuth = token, tokenPath(n.opts.Dir), h.NoAuth
-		o.Hosts, o.HideMetrics = h.Hosts, h.HideMetrics
+		o.Hosts, o.HideMetrics, o.PublicURL = h.Hosts, h.HideMetrics, h.PublicURL
+		o.WS, o.PrivateCallbacks = n.sockets, n.opts.Direct == DirectAny || onLoopback(h.Listen) // who asks is on this host
 	}
 	return gateway.New(o)
 }
@@ -159,4 +161,11 @@ func thingsProperty(api string) map[string]any {
 		"type": "array", "readOnly": true, "items": map[string]any{"type": "object"},
 		"forms": []any{map[string]any{"href": list, "op": []any{"readproperty"}, "htv:methodName": "GET", "contentType": "application/json"}},
 	}
+}
+
+// onLoopback reports whether only this host reaches a listener at addr.
+func onLoopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	ip := net.ParseIP(host)
+	return addr == "" || err == nil && ip != nil && ip.IsLoopback()
 }

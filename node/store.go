@@ -85,7 +85,10 @@ func openPebble(path string, free func() (uint64, error), log *slog.Logger) (*st
 
 // own and peers name the node's parts of the database. The DHT and the directory name theirs themselves (/dht, /directory) and
 // get the whole: a namespace inside one of the same name loses its prefix.
-func (s *stores) own() ds.Batching   { return namespace.Wrap(s.durable, ds.NewKey("/own")) }
+func (s *stores) own() ds.Batching { return namespace.Wrap(s.durable, ds.NewKey("/own")) }
+func (s *stores) ledger() ds.Batching {
+	return namespace.Wrap(s.durable, ds.NewKey("/tasks"))
+}
 func (s *stores) peers() ds.Batching { return namespace.Wrap(s.fast, ds.NewKey("/peers")) }
 
 // room returns an error of code DiskFull if the disk of the store has almost no space left.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"math"
+	"time"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
@@ -34,19 +35,58 @@ func (n *Node) Reachable(d *td.Description) bool { return n.offers.has(d) || n.d
 // Hosted reports whether this node offers d.
 func (n *Node) Hosted(d *td.Description) bool { return n.offers.has(d) }
 
-// bind makes the Thing of a description: the agent itself if this node offers it, else its hosts. Only what was published
-// here is ever asked directly: a stranger's record that names this node as host leads nowhere.
+// bind makes the Thing of a description: the agent itself if this node offers it, else the ways to it. An agent is asked over
+// its forms without a guard only if its TD was published here: a stranger's record that names this node as host leads nowhere.
+// bind makes the Thing of a description: the agent itself if this node offers it, else the ways to it. An agent is asked over
+// its forms without a guard only if its TD was published here: a stranger's record that names this node as host leads nowhere.
 func (n *Node) bind(d *td.Description) interact.Thing {
 	if agent := n.offers.agentOf(d); agent != nil {
 		return agent
 	}
-	return interact.Chain(n.streams.Thing(d.Record.Hosts), interact.Named(d.Ref()), interact.Checked(d.Thing))
+	far := &elsewhere{ways: n.ways(d)}
+	far.Thing = interact.Chain(far.ways, interact.Named(d.Ref()), n.hub.Wrap(), n.checked(d.Thing))
+	return far
 }
 
-// agent asks an agent of this host over the forms of its TD. The binding checks what it sends: only it knows which members of
-// the input are secrets that it adds itself.
-func (n *Node) agent(d *td.Description) interact.Thing {
-	return n.agents.Thing(d.Thing)
+// elsewhere is a thing of another node, and the ways to it.
+type elsewhere struct {
+	interact.Thing
+	ways *interact.Paths
+}
+
+// ways are the mesh, and what forms there are that may be asked directly.
+func (n *Node) ways(d *td.Description) *interact.Paths {
+	paths := []interact.Path{{Name: "mesh", Thing: n.streams.Thing(d.Record.Hosts)}}
+	if n.strangers != nil {
+		for _, p := range n.strangers.paths(d.Thing, 1) {
+			p.Thing = interact.Composed(d.Thing)(p.Thing)
+			paths = append(paths, p)
+		}
+	}
+	return interact.NewPaths(d.Thing, paths...)
+}
+
+// agent puts around an agent of this host what every interaction with it passes, in this order: the checks of its description,
+// tasks, its limits, one subscription for all, operations on all made of single ones, and last the replies' checks and times.
+// Without an agent of this process it is asked over the forms of its TD.
+func (n *Node) agent(d *td.Description, agent interact.Thing) interact.Thing {
+	if agent == nil {
+		agent = interact.NewPaths(d.Thing, n.own.paths(d.Thing, 0)...)
+	}
+	wraps := []interact.Wrap{n.checked(d.Thing), n.tasks.Wrap(d.Thing), n.policy.LimitThing(d.ID), n.hub.Wrap(), interact.Composed(d.Thing)}
+	if !n.opts.NoValidation {
+		wraps = append(wraps, interact.CheckedReplies(d.Thing))
+	}
+	return interact.Chain(agent, append(wraps, interact.Timed(func(t *interact.Timing, took time.Duration) { t.Agent = took }),
+		interact.Spans(n.tracer, "agent"), n.metrics.Wrap("agent"))...)
+}
+
+// checked is the check of requests, unless it is off.
+func (n *Node) checked(d *td.Thing) interact.Wrap {
+	if n.opts.NoValidation {
+		return func(t interact.Thing) interact.Thing { return t }
+	}
+	return interact.Checked(d)
 }
 
 func (n *Node) reached(id did.DID, ok bool) { n.dir.Reach(id, ok) }

@@ -18,9 +18,10 @@ func parseParent(s string) (c trace.SpanContextConfig, ok bool) {
 		return c, false
 	}
 	var version, flags [1]byte
-	hex := lowerHex(version[:], s[:2]) && lowerHex(c.TraceID[:], s[3:35]) && lowerHex(c.SpanID[:], s[36:52]) && lowerHex(flags[:], s[53:55])
+	digits := lowerHex(version[:], s[:2]) && lowerHex(c.TraceID[:], s[3:35]) && lowerHex(c.SpanID[:], s[36:52]) &&
+		lowerHex(flags[:], s[53:55])
 	switch {
-	case !hex, !c.TraceID.IsValid(), !c.SpanID.IsValid(),
+	case !digits, !c.TraceID.IsValid(), !c.SpanID.IsValid(),
 		version[0] == 0xff, version[0] == 0 && len(s) != parentLen, len(s) > parentLen && s[parentLen] != '-':
 		return trace.SpanContextConfig{}, false // not half of it: the trace id alone would be taken over
 	}
@@ -40,8 +41,8 @@ func lowerHex(dst []byte, s string) bool {
 // format writes the traceparent of a recorded span: sampled, and random if the trace says so (Level 2 §3.2.2.5.2).
 func format(c trace.SpanContext, parent trace.TraceFlags) string {
 	flags := trace.FlagsSampled | parent&trace.FlagsRandom
-	trace, span := c.TraceID(), c.SpanID()
-	return write(trace[:], span[:], byte(flags))
+	id, span := c.TraceID(), c.SpanID()
+	return write(id[:], span[:], byte(flags))
 }
 
 // newParent returns a traceparent of a new trace that is not recorded.
@@ -51,10 +52,10 @@ func newParent() string {
 	return write(b[:16], b[16:], 0)
 }
 
-func write(trace, span []byte, flags byte) string {
+func write(id, span []byte, flags byte) string {
 	var s [parentLen]byte
 	copy(s[:], "00-")
-	hex.Encode(s[3:], trace)
+	hex.Encode(s[3:], id)
 	s[35] = '-'
 	hex.Encode(s[36:], span)
 	s[52] = '-'

@@ -64,7 +64,8 @@ func newExporter(ctx context.Context, endpoint string, o Options) (*exporter, er
 	if err != nil {
 		return nil, err
 	}
-	e := &exporter{SpanExporter: inner, transport: transport, lost: losses{log: o.Log.With("collector", endpoint)}, done: make(chan struct{})}
+	e := &exporter{SpanExporter: inner, transport: transport, lost: losses{log: o.Log.With("collector", endpoint)},
+		done: make(chan struct{})}
 	e.stop, e.abort = context.WithCancel(context.Background())
 	return e, nil
 }

@@ -79,15 +79,16 @@ type Tracer struct {
 }
 
 // New returns a tracer that sends to a collector. It does not wait for the collector, which may come later. The error is an
-// [*interact.Error] of code [interact.ConfigInvalid], or that of ctx. Beside the options, the collector's environment variables of
-// OpenTelemetry are read (OTEL_EXPORTER_OTLP_HEADERS and others); what the options say wins.
+// [*interact.Error] of code [interact.ConfigInvalid], or that of ctx. Beside the options, the collector's environment variables
+// of OpenTelemetry are read (OTEL_EXPORTER_OTLP_HEADERS and others); what the options say wins.
 func New(ctx context.Context, o Options) (*Tracer, error) {
 	endpoint, err := target(o.Endpoint)
 	if err != nil {
 		return nil, err
 	}
 	if o.Sample > 1 {
-		return nil, interact.Errorf(interact.ConfigInvalid, "0.05 records one trace in twenty", "a sample of %v: it is a share, at most 1", o.Sample)
+		return nil, interact.Errorf(interact.ConfigInvalid, "0.05 records one trace in twenty",
+			"a sample of %v: it is a share, at most 1", o.Sample)
 	}
 	if o.Sample == 0 {
 		o.Sample = 1
@@ -102,7 +103,8 @@ func New(ctx context.Context, o Options) (*Tracer, error) {
 	q := newQueue(e)
 	provider := sdk.NewTracerProvider(sdk.WithSampler(sdk.AlwaysSample()), sdk.WithSpanProcessor(q), sdk.WithRawSpanLimits(limits),
 		sdk.WithResource(describe(o)))
-	return &Tracer{sample: o.Sample, queue: q, spans: provider.Tracer("github.com/lmosd/lmosd/telemetry", trace.WithInstrumentationVersion(o.Version))}, nil
+	return &Tracer{sample: o.Sample, queue: q, spans: provider.Tracer("github.com/lmosd/lmosd/telemetry",
+		trace.WithInstrumentationVersion(o.Version))}, nil
 }
 
 // limits bound a span, whatever a stranger calls its thing.
@@ -117,7 +119,8 @@ func target(endpoint string) (string, error) {
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
 		return "", interact.Errorf(interact.ConfigInvalid, hint, "the collector's address is no http or https URL")
 	case u.User != nil:
-		return "", interact.Errorf(interact.ConfigInvalid, "give it as a header: Authorization: Basic …", "the collector's address has a secret in it")
+		return "", interact.Errorf(interact.ConfigInvalid, "give it as a header: Authorization: Basic …",
+			"the collector's address has a secret in it")
 	case u.RawQuery != "" || u.Fragment != "":
 		return "", interact.Errorf(interact.ConfigInvalid, hint, "the collector's address has a query or a fragment")
 	}

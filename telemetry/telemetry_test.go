@@ -139,7 +139,8 @@ func TestTwoNodesMakeOneTrace(t *testing.T) {
 	here := newTracer(t, Options{Endpoint: c.URL, Service: "lmosd", Version: "1.2.3", Node: "did:key:z6Mkhere"})
 	there := newTracer(t, Options{Endpoint: c.URL, Sample: -1}) // its own traces are not recorded; this one is not its own
 	var seen interact.Message
-	host := interact.Chain(agent(&seen), interact.Spans(there, "stream"), interact.Trace(time.Minute), interact.Spans(there, "agent"))
+	host := interact.Chain(agent(&seen), interact.Spans(there, "stream"), interact.Trace(time.Minute), interact.Spans(there,
+		"agent"))
 	mesh := interact.Chain(host, interact.Spans(here, "mesh"), interact.Trace(time.Minute), interact.Spans(here, "path"))
 	if _, err := interact.Ask(t.Context(), mesh, request()); err != nil {
 		t.Fatal(err)
@@ -161,10 +162,11 @@ func TestTwoNodesMakeOneTrace(t *testing.T) {
 		}
 		parent = s.SpanId
 	}
-	if want := "00-" + hex.EncodeToString(c.spans["mesh"].TraceId) + "-" + hex.EncodeToString(parent) + "-01"; seen.TraceParent != want {
+	if want := fmt.Sprintf("00-%x-%x-01", c.spans["mesh"].TraceId, parent); seen.TraceParent != want {
 		t.Errorf("the agent saw %s, want %s", seen.TraceParent, want)
 	}
-	if c.resource["service.name"] != "lmosd" || c.resource["service.version"] != "1.2.3" || c.resource["service.instance.id"] != "did:key:z6Mkhere" {
+	if c.resource["service.name"] != "lmosd" || c.resource["service.version"] != "1.2.3" ||
+		c.resource["service.instance.id"] != "did:key:z6Mkhere" {
 		t.Errorf("the sender is %v", c.resource)
 	}
 }
@@ -183,7 +185,8 @@ func TestWhatASpanSays(t *testing.T) {
 	for stage, kind := range map[string]otlp.Span_SpanKind{"mesh": otlp.Span_SPAN_KIND_SERVER, "path": otlp.Span_SPAN_KIND_CLIENT,
 		"stream": otlp.Span_SPAN_KIND_SERVER, "agent": otlp.Span_SPAN_KIND_CLIENT, "cache": otlp.Span_SPAN_KIND_INTERNAL} {
 		s := c.spans[stage]
-		want := map[string]string{"lmos.stage": stage, "lmos.op": "invokeaction", "lmos.thing": "urn:x:weather", "lmos.affordance": "forecast",
+		want := map[string]string{"lmos.stage": stage, "lmos.op": "invokeaction", "lmos.thing": "urn:x:weather",
+			"lmos.affordance": "forecast",
 			"lmos.message_id": "m1", "lmos.correlation_id": "c1"}
 		if got := texts(s.Attributes); fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%s: got %v, want %v", stage, got, want)
@@ -206,22 +209,26 @@ func TestFailures(t *testing.T) {
 		err          error
 		code, status string
 	}{
-		"remote":    {&interact.Error{Code: interact.AgentFailed, Title: "exit 3: password hunter2", Remote: true}, "LMOS-1502 agent-failed true", "LMOS-1502 agent-failed"},
-		"ours":      {interact.Errorf(interact.Unreachable, "", "x"), "LMOS-1503 agent-unreachable false", "LMOS-1503 agent-unreachable"},
+		"remote": {&interact.Error{Code: interact.AgentFailed, Title: "exit 3: password hunter2", Remote: true},
+			"LMOS-1502 agent-failed true", "LMOS-1502 agent-failed"},
+		"ours": {interact.Errorf(interact.Unreachable, "", "x"), "LMOS-1503 agent-unreachable false",
+			"LMOS-1503 agent-unreachable"},
 		"deadline":  {fmt.Errorf("wait: %w", context.DeadlineExceeded), "LMOS-1504 timeout false", "LMOS-1504 timeout"},
 		"any":       {errors.New("disk hunter2"), "LMOS-1500 internal false", "LMOS-1500 internal"},
 		"left":      {context.Canceled, "LMOS-1499 cancelled false", ""},
 		"cancelled": {&interact.Error{Code: interact.Cancelled, Remote: true}, "LMOS-1499 cancelled true", "LMOS-1499 cancelled"},
 	}
 	for stage, want := range cases {
-		if _, err := interact.Ask(t.Context(), interact.Chain(failing(want.err), interact.Spans(tr, stage)), request()); !errors.Is(err, want.err) {
+		if _, err := interact.Ask(t.Context(), interact.Chain(failing(want.err), interact.Spans(tr, stage)),
+			request()); !errors.Is(err, want.err) {
 			t.Errorf("%s: got %v, want the error to pass", stage, err)
 		}
 	}
 	flush(t, tr)
 	for stage, want := range cases {
 		a, s := texts(c.spans[stage].Attributes), c.spans[stage].Status
-		if got := a["lmos.error.code"] + " " + a["error.type"] + " " + a["lmos.error.remote"]; got != want.code || s.GetMessage() != want.status {
+		if got := a["lmos.error.code"] + " " + a["error.type"] + " " + a["lmos.error.remote"]; got != want.code ||
+			s.GetMessage() != want.status {
 			t.Errorf("%s: got %q and status %q, want %q and %q", stage, got, s.GetMessage(), want.code, want.status)
 		}
 		if (s.GetCode() == otlp.Status_STATUS_CODE_ERROR) != (want.status != "") {
@@ -389,7 +396,8 @@ func TestEndpoint(t *testing.T) {
 			t.Errorf("%s: got %q, %v; want %q", in, got, err, want)
 		}
 		var e *interact.Error
-		if err != nil && (!errors.As(err, &e) || e.Code != interact.ConfigInvalid || e.Hint == "" || strings.Contains(err.Error(), "hunter2")) {
+		if err != nil && (!errors.As(err, &e) || e.Code != interact.ConfigInvalid || e.Hint == "" || strings.Contains(err.Error(),
+			"hunter2")) {
 			t.Errorf("%s: got %v", in, err)
 		}
 	}
@@ -568,6 +576,33 @@ func TestAfterClose(t *testing.T) {
 	}
 }
 
+// TestSpansComeBeforeTrace is how a tracer is to be chained: the other way round every trace that begins here has begun already,
+// and is not recorded.
+func TestSpansComeBeforeTrace(t *testing.T) {
+	t.Parallel()
+	c := newCollector(t)
+	tr := newTracer(t, Options{Endpoint: c.URL})
+	var seen interact.Message
+	trace := interact.Trace(time.Minute)
+	for want, chain := range []interact.Thing{
+		interact.Chain(agent(&seen), trace, interact.Spans(tr, "mesh")),
+		interact.Chain(agent(&seen), interact.Spans(tr, "mesh"), trace),
+	} {
+		if _, err := interact.Ask(t.Context(), chain, &interact.Message{Type: interact.InvokeAction}); err != nil {
+			t.Fatal(err)
+		}
+		if want == 1 {
+			flush(t, tr)
+		}
+		if flags := fmt.Sprintf("-%02d", want); !strings.HasSuffix(seen.TraceParent, flags) || seen.ID == "" || seen.Deadline.IsZero() {
+			t.Errorf("the agent saw %+v, want flags %s", seen, flags)
+		}
+	}
+	if c.count != 1 {
+		t.Errorf("got %d spans, want that of the second chain", c.count)
+	}
+}
+
 func TestNilTracer(t *testing.T) {
 	t.Parallel()
 	var tr *Tracer
@@ -613,7 +648,8 @@ func TestManyAtOnce(t *testing.T) {
 		wg.Go(func() {
 			for range 100 {
 				var seen interact.Message
-				_, _ = interact.Ask(t.Context(), interact.Chain(agent(&seen), interact.Spans(tr, "mesh"), interact.Spans(tr, "agent")), request())
+				_, _ = interact.Ask(t.Context(), interact.Chain(agent(&seen), interact.Spans(tr, "mesh"), interact.Spans(tr, "agent")),
+					request())
 			}
 		})
 	}
@@ -626,7 +662,8 @@ func TestManyAtOnce(t *testing.T) {
 
 // FuzzParent holds the reader of parents against that of the OpenTelemetry library.
 func FuzzParent(f *testing.F) {
-	for _, s := range []string{"", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-x",
+	for _, s := range []string{"", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+		"cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-x",
 		"00-4BF92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"} {
 		f.Add(s)
 	}
@@ -641,7 +678,8 @@ func FuzzParent(f *testing.F) {
 		if !ok {
 			return
 		}
-		if want.IsValid() && (want.TraceID() != got.TraceID || want.SpanID() != got.SpanID || want.IsSampled() != got.TraceFlags.IsSampled()) {
+		if want.IsValid() && (want.TraceID() != got.TraceID || want.SpanID() != got.SpanID ||
+			want.IsSampled() != got.TraceFlags.IsSampled()) {
 			t.Fatalf("%q: got %v, want %v", s, got, want)
 		}
 		if !want.IsValid() && got.TraceFlags&^(trace.FlagsSampled|trace.FlagsRandom) == 0 {

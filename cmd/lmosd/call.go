@@ -2,11 +2,13 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"mime"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -20,29 +22,50 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
+// callFlags are what the user says about a call, beside its input.
+type callFlags struct {
+	timeout           time.Duration
+	async, stream     bool
+	key, via          string
+	accept, mediaType string
+}
+
 func newCallCommand(a *app) *cobra.Command {
-	var timeout time.Duration
+	var f callFlags
 	cmd := &cobra.Command{
 		Use:   "call <agent> <action> [k=v… | k:=JSON | @file | -]",
 		Short: "call an action of an agent and print its answer",
 		Long: "Calls an action. k=v is typed by the action's input schema; k:=JSON is taken as it is; @file and - (standard\n" +
 			"input) give the whole input; an action that takes one string takes the words as they are.\n" +
-			"The answer alone is printed; -o json adds the agent, the status and the times.",
+			"The answer alone is printed; -o json adds the agent, the status, the way and the times.",
 		Example: `  lmosd call weather getWeather question="Rain in Bonn?"
   lmosd call weather getForecast days=3 units:='["mm","°C"]'
   echo '{"question":"Rain?"}' | lmosd call weather getWeather -
-  lmosd call weather getWeather question=Bonn --jq .output`,
-		Annotations:       map[string]string{"scope": scopeMesh, "impact": readWrite, "see": "lmosd show, lmosd read, lmosd help exit-codes"},
+  lmosd call weather getWeather question=Bonn --jq .output
+  lmosd call weather getReport year=2026 --async
+  lmosd call weather transcribe @question.ogg --content-type audio/ogg --stream`,
+		Annotations:       map[string]string{"scope": scopeMesh, "impact": readWrite, "see": "lmosd show, lmosd read, lmosd task, lmosd trace, lmosd help exit-codes"},
 		Args:              takes(2, -1),
 		ValidArgsFunction: a.completeAction,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.interact(cmd.Context(), timeout, "call", args, func(ctx context.Context, c *conversation) error {
-				return c.call(ctx, args[1], args[2:])
+			return a.interact(cmd.Context(), f.timeout, "call", args, func(ctx context.Context, c *conversation) error {
+				return c.call(ctx, f, args[1], args[2:])
 			})
 		},
 	}
-	addTimeout(cmd, &timeout)
+	addTimeout(cmd, &f.timeout)
+	flags := cmd.Flags()
+	flags.BoolVar(&f.async, "async", false, "do not wait: print the id of the run (lmosd task)")
+	flags.BoolVar(&f.stream, "stream", false, "print the output as it comes: each part of JSON on a line, other types as they are")
+	flags.StringVar(&f.accept, "accept", "", "media `TYPE` that the output should have")
+	flags.StringVar(&f.mediaType, "content-type", "", "media `TYPE` of @file or -; standard input, and what is large, is sent while it is read")
+	flags.StringVar(&f.key, "idempotency-key", "", "`KEY` that makes the call repeatable: with one key the action runs once")
+	addVia(cmd, &f.via)
 	return cmd
+}
+
+func addVia(cmd *cobra.Command, via *string) {
+	cmd.Flags().StringVar(via, "via", "", "`WAY` to the agent: one that lmosd trace lists, a scheme, or an address")
 }
 
 func addTimeout(cmd *cobra.Command, timeout *time.Duration) {
@@ -122,20 +145,111 @@ func (c *conversation) resolve(ctx context.Context) error {
 	return nil
 }
 
-func (c *conversation) call(ctx context.Context, name string, words []string) error {
-	action, ok := c.thing.Actions[name]
-	if !ok {
-		return c.noAffordance("action", name, slices.Sorted(maps.Keys(c.thing.Actions)), "call")
+func (c *conversation) call(ctx context.Context, f callFlags, name string, words []string) error {
+	if f.stream && (f.async || !c.forPeople()) {
+		return usage("leave --stream out", "--stream prints the output as it comes, which goes with neither --async nor -o %s", c.flags.output)
 	}
-	input, err := c.input(action.Input, words)
+	action, err := c.action(name, "call")
 	if err != nil {
 		return err
 	}
-	output, media, err := c.client.Call(ctx, c.agent.Ref, name, interact.JSON, input)
+	o := gateway.CallOptions{Accept: f.accept, Async: f.async, Key: f.key, Via: f.via, Timing: true}
+	done, err := c.fill(&o, f, action, words)
 	if err != nil {
-		return misfit(err, strings.TrimSpace("lmosd call "+shell(c.asked)+" "+shell(name)+" "+sample(action.Input)))
+		return err
 	}
-	return c.showOutput(name, output, media)
+	defer done()
+	var parts *partWriter
+	if f.stream {
+		parts = &partWriter{to: c.out, asJSON: o.Stream == nil && expectsJSON(action, f.accept)}
+		o.Output = parts
+	}
+	r, err := c.client.Invoke(ctx, c.agent.Ref, name, o)
+	if err == nil && r.Task != nil && !f.async {
+		return c.outlast(ctx, r.Task, func(t *gateway.Task) error { return c.showOutput(name, t.Output, interact.JSON, r.Timing) })
+	}
+	switch {
+	case err != nil:
+		return misfit(err, strings.TrimSpace("lmosd call "+shell(c.asked)+" "+shell(name)+" "+sample(action.Input)))
+	case r.Task != nil:
+		return c.showBegun(r)
+	case parts != nil:
+		return parts.end()
+	}
+	return c.showOutput(name, r.Output, r.Media, r.Timing)
+}
+
+func (c *conversation) action(name, verb string) (*td.Action, error) {
+	if a, ok := c.thing.Actions[name]; ok {
+		return a, nil
+	}
+	return nil, c.noAffordance("action", name, slices.Sorted(maps.Keys(c.thing.Actions)), verb)
+}
+
+// streamFrom is the size from which a file is sent while it is read, in bytes: what is smaller is one input, which every binding has.
+const streamFrom = 1 << 20
+
+// fill reads the input into o. What it opened must be closed with done.
+func (c *conversation) fill(o *gateway.CallOptions, f callFlags, action *td.Action, words []string) (done func(), err error) {
+	done = func() {}
+	if o.ContentType = f.mediaType; f.mediaType == "" || isJSON(f.mediaType) {
+		o.Body, err = c.input(action.Input, words)
+		return done, err
+	}
+	if len(words) != 1 || words[0] != "-" && !strings.HasPrefix(words[0], "@") {
+		return done, usage("--content-type "+shell(f.mediaType)+" @FILE", "an input of the type %s is one @file, or - for standard input", f.mediaType)
+	}
+	name := strings.TrimPrefix(words[0], "@")
+	if interact.IsCBOR(f.mediaType) {
+		o.Body, err = c.content(name, maxInput)
+		return done, err
+	}
+	if o.Stream = c.stdin; name == "-" {
+		return done, nil
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return done, unreadable(name, err)
+	}
+	if info, err := file.Stat(); err == nil && info.Mode().IsRegular() && info.Size() <= streamFrom {
+		defer file.Close()
+		o.Stream = nil
+		o.Body, err = c.content(name, streamFrom)
+		return done, err
+	}
+	o.Stream = file
+	return func() { _ = file.Close() }, nil // it was only read
+}
+
+// outlast waits for a run that goes on, and shows what became of it. The run outlives the wait, whoever ends that.
+func (c *conversation) outlast(ctx context.Context, t *gateway.Task, show func(*gateway.Task) error) error {
+	wait := "lmosd task wait " + t.ID
+	if c.forPeople() && c.talk.tty {
+		c.talk.line(c.talk.paint(dim, "it goes on as a task, with or without this command; ") + wait + c.same())
+	}
+	ended, err := c.client.WaitTask(ctx, t)
+	if err == nil {
+		err = failureOf(ended)
+	} else if ctx.Err() != nil {
+		e := *interact.AsError(err)
+		e.Title, e.Hint, e.Err = "the action goes on; the wait for it ended", wait, nil
+		return &e
+	}
+	if err != nil {
+		return err
+	}
+	return show(ended)
+}
+
+// showBegun prints the id of a run that goes on.
+func (c *conversation) showBegun(r *gateway.CallResult) error {
+	doc := c.result(nil, "", r.Timing)
+	doc.Action, doc.Status, doc.Task = r.Task.Action, r.Task.Status, r.Task.ID
+	err := c.show(view{doc: doc, names: []string{r.Task.ID}, people: func(s *screen, _ bool) { s.line(oneLine(r.Task.ID)) }})
+	if err == nil {
+		c.next("lmosd task wait "+shell(r.Task.ID), "lmosd task ls")
+	}
+	return err
 }
 
 // noAffordance says what there is instead of name.
@@ -161,28 +275,41 @@ type callResult struct {
 	Local      bool            `json:"local"` // the node that was asked offers the agent itself
 	Action     string          `json:"action,omitempty"`
 	Property   string          `json:"property,omitempty"`
-	Status     string          `json:"status"` // completed
+	Status     string          `json:"status"`         // completed; pending or running with a task
+	Task       string          `json:"task,omitempty"` // the run that goes on
 	Output     json.RawMessage `json:"output,omitempty"`
 	MediaType  string          `json:"media_type,omitempty"` // of an output that is not JSON
-	Took       float64         `json:"took_ms"`
+	Path       string          `json:"path,omitempty"`       // local, mesh quic-v1, https …
+	Took       float64         `json:"took_ms"`              // of this command
 	Timings    timings         `json:"timings"`
 }
 
-// timings are the parts of the time as this command measured them, in milliseconds.
+// timings are the parts of the time in milliseconds, as the node measured them; what it did not say, this command did. The host is
+// the node that offers the agent: what it took has the agent's time in it.
 type timings struct {
 	Resolve float64 `json:"resolve_ms"` // until the agent was known
-	Agent   float64 `json:"agent_ms"`   // from there until the answer was complete: mesh, queue and agent
+	Total   float64 `json:"total_ms"`   // until the answer was there
+	Host    float64 `json:"host_ms,omitempty"`
+	Agent   float64 `json:"agent_ms,omitempty"`
 }
 
-func (c *conversation) result(output []byte, media string) *callResult {
+// result is the document of an interaction that ends now. The times of the node are nil if they were not asked for.
+func (c *conversation) result(output []byte, media string, t *interact.Timing) *callResult {
 	now := time.Now()
 	r := &callResult{APIVersion: gateway.APIVersion, Kind: "CallResult", Agent: c.agent.ID, Ref: c.agent.Ref, Local: c.agent.Local,
-		Status: "completed", Took: milliseconds(now.Sub(c.began)),
-		Timings: timings{milliseconds(c.found.Sub(c.began)), milliseconds(now.Sub(c.found))}}
-	switch {
+		Status: "completed", Took: milliseconds(now.Sub(c.began))}
+	if t == nil {
+		t = &interact.Timing{}
+	}
+	r.Path = t.Path
+	r.Timings = timings{milliseconds(cmp.Or(t.Resolve, c.found.Sub(c.began))), milliseconds(cmp.Or(t.Total, now.Sub(c.found))),
+		milliseconds(t.Host), milliseconds(t.Agent)}
+	switch values := jsonParts(output, media); {
 	case len(output) == 0:
-	case isJSON(media) && json.Valid(output):
-		r.Output = output
+	case len(values) == 1:
+		r.Output = values[0]
+	case len(values) > 1:
+		r.Output = slices.Concat([]byte("["), bytes.Join(values, []byte(",")), []byte("]"))
 	default:
 		r.Output, r.MediaType = jsonString(string(output)), media
 	}
@@ -193,8 +320,8 @@ func milliseconds(d time.Duration) float64 {
 	return float64(d.Round(time.Microsecond)) / float64(time.Millisecond)
 }
 
-func (c *conversation) showOutput(action string, output []byte, media string) error {
-	r := c.result(output, media)
+func (c *conversation) showOutput(action string, output []byte, media string, t *interact.Timing) error {
+	r := c.result(output, media, t)
 	r.Action = action
 	return c.show(view{doc: r, names: []string{c.agent.Ref}, people: func(s *screen, _ bool) { writeOutput(s, output, media) }})
 }
@@ -209,8 +336,13 @@ func isJSON(media string) bool {
 // An agent may be a stranger: on a terminal its text cannot command the terminal.
 func writeOutput(s *screen, output []byte, media string) {
 	var text *string // nil for null, which is printed
-	switch {
+	switch values := jsonParts(output, media); {
 	case len(output) == 0:
+		return
+	case len(values) > 1:
+		for _, v := range values {
+			writeOutput(s, v, media)
+		}
 		return
 	case isJSON(media) && json.Unmarshal(output, &text) == nil && text != nil:
 		output = []byte(*text)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -38,15 +39,51 @@ func (a *app) completeAgent(cmd *cobra.Command, _ []string, _ string) ([]string,
 }
 
 func (a *app) completeAction(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
-	return a.completeSecond(cmd, args, word, func(actions, _ []string) []string { return actions })
+	return a.completeSecond(cmd, args, word, func(d *gateway.AgentDetail) []string { return d.Agent.Actions })
+}
+
+// completeWatched completes an agent, then its events and observable properties, as often as there are names.
+func (a *app) completeWatched(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+	return a.completeSecond(cmd, args[:min(len(args), 1)], word, func(d *gateway.AgentDetail) (names []string) {
+		t, err := td.Parse(d.TD)
+		if err != nil {
+			return nil
+		}
+		for name, p := range t.Properties {
+			if p.Observable {
+				names = append(names, name)
+			}
+		}
+		return append(names, slices.Collect(maps.Keys(t.Events))...)
+	})
+}
+
+// completeTask completes the ids of tasks.
+func (a *app) completeTask(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	client, err := a.client()
+	if err != nil || len(args) > 0 {
+		return nil, noFiles
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(cmd.Context(), completeTime)
+	defer cancel()
+	list, err := client.Tasks(ctx)
+	if err != nil {
+		return nil, noFiles
+	}
+	var ids []string
+	for _, t := range list.Items {
+		ids = append(ids, t.ID+"\t"+oneLine(t.Name+" "+t.Action+" "+t.Status))
+	}
+	return ids, noFiles
 }
 
 func (a *app) completeProperty(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
-	return a.completeSecond(cmd, args, word, func(_, properties []string) []string { return properties })
+	return a.completeSecond(cmd, args, word, func(d *gateway.AgentDetail) []string { return d.Agent.Properties })
 }
 
 // completeSecond completes an agent, then one of its affordances.
-func (a *app) completeSecond(cmd *cobra.Command, args []string, word string, choose func(actions, properties []string) []string) (
+func (a *app) completeSecond(cmd *cobra.Command, args []string, word string, choose func(*gateway.AgentDetail) []string) (
 	[]string, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return a.completeAgent(cmd, args, word)
@@ -60,7 +97,7 @@ func (a *app) completeSecond(cmd *cobra.Command, args []string, word string, cho
 	if err != nil {
 		return nil, noFiles
 	}
-	return choose(detail.Agent.Actions, detail.Agent.Properties), noFiles
+	return choose(detail), noFiles
 }
 
 func newCompletionCommand(a *app) *cobra.Command {

@@ -110,6 +110,7 @@ func (n *fakeNode) routes() http.Handler {
 	mux.HandleFunc("GET /things/{ref}/properties", n.readAll)
 	mux.HandleFunc("GET /things/{ref}/properties/{name}", n.read)
 	mux.HandleFunc("PUT /things/{ref}/properties/{name}", n.write)
+	n.longRoutes(mux)
 	return mux
 }
 
@@ -262,7 +263,19 @@ func (n *fakeNode) call(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
+	if r.Header.Get("Lmos-Timing") != "" {
+		w.Header().Set("Server-Timing", `resolve;dur=0.040, host;dur=2.5, agent;dur=1.9, total;dur=3.2, path;desc="mesh quic-v1"`)
+	}
+	if r.Header.Get("Prefer") == "respond-async" || r.PathValue("name") == "getReport" {
+		begun(w, r)
+		return
+	}
 	switch r.PathValue("name") {
+	case "transcribe":
+		for _, part := range []string{`"Rain "`, `"in Bonn?"`} {
+			_, _ = w.Write([]byte(part))
+			_ = http.NewResponseController(w).Flush()
+		}
 	case "getWeather":
 		_, _ = w.Write([]byte(`"Light rain, 12 °C, until 16:00."`))
 	case "getForecast":
@@ -279,6 +292,10 @@ func (n *fakeNode) call(w http.ResponseWriter, r *http.Request) {
 }
 
 func (n *fakeNode) readAll(w http.ResponseWriter, r *http.Request) {
+	if strings.Contains(r.Header.Get("Accept"), "event-stream") {
+		n.events(w, r)
+		return
+	}
 	if name, d := n.named(w, r); d != nil && !misbehave(w, r, name) {
 		all := map[string]json.RawMessage{}
 		for k, v := range n.values {
@@ -289,6 +306,10 @@ func (n *fakeNode) readAll(w http.ResponseWriter, r *http.Request) {
 }
 
 func (n *fakeNode) read(w http.ResponseWriter, r *http.Request) {
+	if strings.Contains(r.Header.Get("Accept"), "event-stream") {
+		n.events(w, r)
+		return
+	}
 	if name, d := n.named(w, r); d != nil && !misbehave(w, r, name) {
 		answer(w, json.RawMessage(n.values[r.PathValue("name")]))
 	}

@@ -91,8 +91,8 @@ func rootPage(b *strings.Builder, root *cobra.Command) {
 	for _, g := range root.Groups() {
 		fmt.Fprintf(b, "\n%s\n", g.Title)
 		for _, c := range root.Commands() {
-			if c.GroupID == g.ID && c.IsAvailableCommand() || c.GroupID == g.ID && c.Name() == "help" {
-				fmt.Fprintf(b, "  %-12s%s\n", c.Name(), c.Short)
+			if name, short := onFirstPage(c); c.GroupID == g.ID && c.IsAvailableCommand() && name != "" {
+				fmt.Fprintf(b, "  %-19s%s\n", name, short)
 			}
 		}
 	}
@@ -101,6 +101,21 @@ func rootPage(b *strings.Builder, root *cobra.Command) {
 		b.WriteString(strings.TrimPrefix(line, "  "))
 	}
 	fmt.Fprintf(b, "\nlmosd help <command>, or a topic: %s\n", strings.Join(topicNames(), ", "))
+}
+
+// onFirstPage returns the line of a command: some share one, so that the page stays one.
+func onFirstPage(c *cobra.Command) (name, short string) {
+	switch c.Name() {
+	case "read":
+		return "read|write", "read or set a property of an agent"
+	case "ping":
+		return "ping|trace", "how far away an agent is, and where the time of a call goes"
+	case "publish":
+		return "publish|unpublish", "offer an agent by its description; withdraw it"
+	case "write", "trace", "unpublish":
+		return "", ""
+	}
+	return c.Name(), c.Short
 }
 
 func commandPage(b *strings.Builder, cmd *cobra.Command) {

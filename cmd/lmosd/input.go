@@ -86,6 +86,10 @@ func inputOf(s *td.Schema, words []string) ([]byte, error) {
 	case "string":
 		return jsonString(strings.Join(words, " ")), nil
 	case "", "object":
+		// An open schema takes anything: words that are no pairs are text.
+		if kind == "" && s != nil && len(s.Properties()) == 0 && !slices.ContainsFunc(words, func(w string) bool { return strings.ContainsRune(w, '=') }) {
+			return jsonString(strings.Join(words, " ")), nil
+		}
 		return objectOf(s, words)
 	default:
 		if len(words) > 1 {

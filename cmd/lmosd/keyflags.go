@@ -35,7 +35,7 @@ func (a *app) config(cmd *cobra.Command) (*configs.Config, error) {
 	if c.Node.DataDir, err = filepath.Abs(c.Node.DataDir); err != nil {
 		return nil, err
 	}
-	return c, nil
+	return c, checkAgents(c)
 }
 
 // addKeyFlags gives cmd a flag for each key of the configuration; [app.config] reads them.

@@ -14,23 +14,31 @@ import (
 
 func newReadCommand(a *app) *cobra.Command {
 	var timeout time.Duration
+	var watch bool
 	cmd := &cobra.Command{
 		Use:   "read <agent> [property]",
 		Short: "read a property of an agent",
 		Long: "Reads a property and prints its value: a string as it is, other values as JSON. Without a property, all that\n" +
-			"can be read, as one JSON object.",
+			"can be read, as one JSON object. With --watch it prints each new value from now on, as lmosd watch does.",
 		Example: `  lmosd read weather modelConfiguration
   lmosd read weather
+  lmosd read weather units --watch
   lmosd read weather modelConfiguration --jq .output.temperature`,
-		Annotations:       map[string]string{"scope": scopeMesh, "impact": readOnly, "see": "lmosd write, lmosd show"},
+		Annotations:       map[string]string{"scope": scopeMesh, "impact": readOnly, "see": "lmosd write, lmosd watch, lmosd show"},
 		Args:              takes(1, 2),
 		ValidArgsFunction: a.completeProperty,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if watch {
+				return a.interact(cmd.Context(), 0, "read", args, func(ctx context.Context, c *conversation) error {
+					return c.observe(ctx, args[1:], watchFlags{timeout: timeout})
+				})
+			}
 			return a.interact(cmd.Context(), timeout, "read", args, func(ctx context.Context, c *conversation) error {
 				return c.read(ctx, append(args, "")[1])
 			})
 		},
 	}
+	cmd.Flags().BoolVar(&watch, "watch", false, "print each new value as it comes, until Ctrl-C or --timeout")
 	addTimeout(cmd, &timeout)
 	return cmd
 }
@@ -68,9 +76,27 @@ func (c *conversation) read(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	r := c.result(value, media)
+	r := c.result(value, media, nil)
 	r.Property = name
 	return c.show(view{doc: r, names: []string{c.agent.Ref}, people: func(s *screen, _ bool) { writeOutput(s, value, media) }})
+}
+
+// observe prints the changes of a property, or of all.
+func (c *conversation) observe(ctx context.Context, names []string, f watchFlags) error {
+	if len(names) > 0 {
+		if _, err := c.property(names[0], "read"); err != nil {
+			return err
+		}
+	}
+	topics, err := c.topics(names, true)
+	if err != nil {
+		return err
+	}
+	topics = slices.DeleteFunc(topics, func(t topic) bool { return t.kind == eventKind })
+	if len(topics) == 0 {
+		return interact.Errorf(interact.NotAllowed, "lmosd read "+shell(c.asked), "%s has no property that can be observed", c.asked)
+	}
+	return c.watch(ctx, topics, f)
 }
 
 func (c *conversation) write(ctx context.Context, name string, words []string) error {
@@ -88,7 +114,7 @@ func (c *conversation) write(ctx context.Context, name string, words []string) e
 	if err := c.client.Write(ctx, c.agent.Ref, name, interact.JSON, value); err != nil {
 		return misfit(err, "lmosd show "+shell(c.asked)+"   # what "+name+" may be")
 	}
-	r := c.result(nil, "")
+	r := c.result(nil, "", nil)
 	r.Property = name
 	err = c.show(view{doc: r, names: []string{c.agent.Ref}, people: func(s *screen, _ bool) {
 		s.line("wrote " + name + " of " + oneLine(copyable(c.agent)))

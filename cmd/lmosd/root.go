@@ -57,8 +57,9 @@ func hideFlags(cmd *cobra.Command) {
 // commands returns the commands by group; help shows those of a group by name.
 func (a *app) commands() map[string][]*cobra.Command {
 	return map[string][]*cobra.Command{
-		"use":     {newFindCommand(a), newShowCommand(a), newCallCommand(a), newReadCommand(a), newWriteCommand(a)},
-		"offer":   {newPublishCommand(a), newUnpublishCommand(a), newValidateCommand(a)},
+		"use": {newFindCommand(a), newShowCommand(a), newCallCommand(a), newReadCommand(a), newWriteCommand(a), newWatchCommand(a),
+			newTaskCommand(a), newPingCommand(a), newTraceCommand(a)},
+		"offer":   {newExposeCommand(a), newPublishCommand(a), newUnpublishCommand(a), newValidateCommand(a)},
 		"node":    {annotate(newRunCommand(a), scopeMesh, readWrite), newIDCommand(a), newStatusCommand(a), newPeersCommand(a)},
 		"operate": {newConfigCommand(a)},
 		"develop": {annotate(newDemoCommand(a), scopeLocal, readOnly), annotate(newTestnetCommand(a), scopeLocal, readWrite),

@@ -66,10 +66,15 @@ func (a *app) serve(ctx context.Context, c *configs.Config, ready string, start 
 	if err != nil {
 		return cannotStart(err)
 	}
+	agents, err := a.offerAgents(ctx, n, c, o.Log)
+	if err != nil {
+		return errors.Join(err, n.Close())
+	}
+	defer agents.close()
 	if err := announceReady(n, ready); err != nil {
 		return errors.Join(err, n.Close())
 	}
-	if err := a.banner(n.Status(), c, time.Since(start)); err != nil {
+	if err := a.banner(n.Status(), c, agents.names, time.Since(start)); err != nil {
 		return errors.Join(err, n.Close())
 	}
 	defer context.AfterFunc(ctx, a.stopping)()
@@ -168,13 +173,14 @@ type started struct {
 	Network    string   `json:"network"`
 	Mesh       string   `json:"mesh"` // where the node looks for others
 	Agents     int      `json:"agents"`
+	Own        []string `json:"own_agents,omitempty"` // by name: those of the configuration
 	Took       float64  `json:"took_ms"`
 }
 
 // banner says who the node is, how it is reached, and what to do next.
-func (a *app) banner(s *gateway.Status, c *configs.Config, took time.Duration) error {
+func (a *app) banner(s *gateway.Status, c *configs.Config, agents []string, took time.Duration) error {
 	doc := started{gateway.APIVersion, "Node", s.DID, s.PeerID, farthest(s.Addrs), s.API, s.DataDir, s.Version, s.Network, joining(c), s.Agents.Local,
-		milliseconds(took)}
+		agents, milliseconds(took)}
 	err := a.show(view{doc: doc, names: []string{string(s.DID)}, people: func(to *screen, _ bool) {
 		if to.tty {
 			to.line(to.paint(bold, "lmosd "+s.Version) + "  " + s.DID.Short() + "  " + string(s.DID))
@@ -202,8 +208,11 @@ func (d *started) sheet(brief bool) *sheet {
 	s.add("api", d.API)
 	s.add("data", d.DataDir)
 	s.add("mesh", d.Network+", "+d.Mesh)
-	if d.Agents > 0 {
-		s.add("agents", count(d.Agents, "agent", "agents")+" offered again")
+	if again := d.Agents - len(d.Own); again > 0 {
+		s.add("agents", count(again, "agent", "agents")+" offered again")
+	}
+	if len(d.Own) > 0 {
+		s.add("agents", strings.Join(d.Own, ", ")+" of the configuration")
 	}
 	if !brief {
 		s.add("ready", millis(d.Took))

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -47,7 +48,7 @@ func newShowCommand(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.showAgent(detail)
+				return a.showAgent(cmd.Context(), detail)
 			}
 			detail, content, err := a.described(cmd.Context(), args[0])
 			switch {
@@ -122,19 +123,36 @@ func (a *app) showTD(content []byte) error {
 	return a.write([]byte(printable(b.String()) + "\n"))
 }
 
-func (a *app) showAgent(d *gateway.AgentDetail) error {
+func (a *app) showAgent(ctx context.Context, d *gateway.AgentDetail) error {
 	// A description of a newer version may not parse here; what the node says about it is still shown.
 	t, err := td.Parse(d.TD)
 	if err != nil {
 		t = &td.Thing{}
 		a.note("the description is not understood here: %v", err)
 	}
-	err = a.show(view{doc: d, names: []string{d.Agent.Ref}, people: func(s *screen, _ bool) { agentSheet(d, t, time.Now()).write(s) }})
+	err = a.show(view{doc: d, names: []string{d.Agent.Ref}, people: func(s *screen, _ bool) {
+		sheet := agentSheet(d, t, time.Now())
+		sheet.add("for WoT", a.consumerTD(ctx, d.Agent.Ref))
+		sheet.write(s)
+	}})
 	if err != nil {
 		return err
 	}
 	a.nextAfterShow(d.Agent, t)
 	return nil
+}
+
+// consumerTD is where consumers of the Web of Things get the description with addresses of the node; empty if it serves no URL.
+func (a *app) consumerTD(ctx context.Context, ref string) string {
+	base := a.target.addr
+	if !strings.HasPrefix(base, "http") {
+		status, err := a.status(ctx)
+		if err != nil || status.API == "" {
+			return ""
+		}
+		base = status.API
+	}
+	return strings.TrimSuffix(base, "/") + "/things/" + url.PathEscape(ref) + "/td"
 }
 
 // nextAfterShow leads to what the agent can do.
@@ -169,6 +187,9 @@ func agentSheet(d *gateway.AgentDetail, t *td.Thing, now time.Time) *sheet {
 	s.add("record", fmt.Sprintf("revision %d · %s · sha256 %s", d.Signature.Seq, size(d.Signature.Size), d.Signature.Hash))
 	s.add("state", fmt.Sprintf("%s · seen %s ago · expires in %s", state(g), ago(g.Seen, now), span(g.Expires.Sub(now))))
 	for _, c := range t.Capabilities {
+		if c.Name == c.ID {
+			c.Name = ""
+		}
 		s.add("capability", joinNotEmpty(" · ", c.ID, c.Name, c.Version, c.Description))
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.Actions)) {

@@ -110,7 +110,20 @@ type program struct {
 // start runs a command and does not wait for it. It never outlives the test.
 func (x *terminal) start(args ...string) *program {
 	x.t.Helper()
-	p := &program{t: x.t, cmd: x.command(args...), ended: make(chan struct{})}
+	return x.run(x.command(args...))
+}
+
+// typing runs a line as a shell does, and does not wait for it.
+func (x *terminal) typing(line string) *program {
+	x.t.Helper()
+	cmd := exec.Command("sh", "-c", line)
+	cmd.Env, cmd.Dir = x.env, x.home
+	return x.run(cmd)
+}
+
+func (x *terminal) run(cmd *exec.Cmd) *program {
+	x.t.Helper()
+	p := &program{t: x.t, cmd: cmd, ended: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.talk
 	if err := p.cmd.Start(); err != nil {
 		x.t.Fatal(err)

@@ -30,7 +30,18 @@ var verbs = map[string][]string{
 	"read":      {"read", "AGENT", "units", "--timeout", "PATIENCE"},
 	"read all":  {"read", "AGENT", "--timeout", "PATIENCE"},
 	"write":     {"write", "AGENT", "units", "kelvin", "--timeout", "PATIENCE"},
+	"watch":     {"watch", "AGENT", "--limit", "1", "--timeout", "PATIENCE"},
+	"ping":      {"ping", "AGENT"},
+	"trace":     {"trace", "AGENT"},
+	"trace one": {"trace", "AGENT", "ping", "--timeout", "PATIENCE"},
+	"async":     {"call", "AGENT", "getReport", "--async", "--timeout", "PATIENCE"},
+	"long":      {"call", "AGENT", "getReport", "--timeout", "PATIENCE"},
+	"task":      {"task", "ls"},
+	"task show": {"task", "show", "5d02"},
+	"task wait": {"task", "wait", "3f2a"},
+	"cancel":    {"task", "cancel", "3f2a"},
 	"publish":   {"publish", "-"},
+	"expose":    {"expose", "testdata/weather.td.json"},
 	"unpublish": {"unpublish", "AGENT"},
 	"status":    {"status"},
 	"peers":     {"peers", "--exit-status"},
@@ -50,7 +61,7 @@ func withToken(url string) []string    { return []string{"LMOSD_NODE=" + url, "L
 func withoutToken(url string) []string { return []string{"LMOSD_NODE=" + url} }
 
 func interaction(code int) map[string]int {
-	return map[string]int{"call": code, "read": code, "read all": code, "write": code}
+	return map[string]int{"call": code, "read": code, "read all": code, "write": code, "watch": code, "trace one": code, "async": code, "long": code}
 }
 
 var situations = []situation{
@@ -58,13 +69,17 @@ var situations = []situation{
 	{"no node is there", func(string) []string { return []string{"LMOSD_NODE=http://127.0.0.1:1"} }, "weather", all(3)},
 	{"nobody has started a node", func(string) []string { return []string{"LMOSD_HTTP__LISTEN=127.0.0.1:1"} }, "weather", all(3)},
 	{"what answers is no node", withToken, "weather", nil}, // see TestNoNodeBehindTheAddress
-	{"the agent is unknown", withToken, "nobody", map[string]int{"find": 4, "show": 4, "call": 4, "read": 4, "write": 4, "unpublish": 4}},
-	{"the name is ambiguous", withToken, "twins", map[string]int{"show": 2, "call": 2, "read": 2, "write": 2, "unpublish": 2}},
+	{"the agent is unknown", withToken, "nobody", map[string]int{"find": 4, "show": 4, "call": 4, "read": 4, "write": 4, "unpublish": 4,
+		"watch": 4, "ping": 4, "trace": 4, "trace one": 4, "async": 4}},
+	{"the name is ambiguous", withToken, "twins", map[string]int{"show": 2, "call": 2, "read": 2, "write": 2, "unpublish": 2, "watch": 2,
+		"ping": 2, "trace": 2}},
+	{"no host of the agent answers a ping", withToken, "away", map[string]int{"ping": 7, "trace": 0}},
 	{"the agent does not answer", withToken, "slow", interaction(7)},
 	{"no host of the agent answers", withToken, "away", interaction(7)},
 	{"the agent fails", withToken, "failing", interaction(5)},
 	{"the policy refuses", withToken, "refusing", interaction(6)},
-	{"the token is missing", withoutToken, "weather", map[string]int{"publish": 6, "unpublish": 6, "connect": 6, "find": 0, "call": 0}},
+	{"the token is missing", withoutToken, "weather", map[string]int{"publish": 6, "unpublish": 6, "connect": 6, "find": 0, "call": 0,
+		"expose": 6, "cancel": 6, "task": 0, "watch": 0}},
 }
 
 func TestExitCodesNeverLie(t *testing.T) {

@@ -65,9 +65,11 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
-// millis returns a number of milliseconds with its unit: 0.4 ms, 14 ms, 1.2 s.
+// millis returns a number of milliseconds with its unit: 40 µs, 0.4 ms, 14 ms, 1.2 s.
 func millis(ms float64) string {
 	switch {
+	case ms > 0 && ms < 0.1:
+		return fmt.Sprintf("%.0f µs", ms*1000)
 	case ms >= 1000:
 		return fmt.Sprintf("%.1f s", ms/1000)
 	case ms >= 10:

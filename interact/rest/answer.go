@@ -10,13 +10,16 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/outbound"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -39,9 +42,25 @@ type answer struct {
 
 // ask sends the request by its form, or by one that it chooses, and judges the answer.
 func (c *Client) ask(ctx context.Context, r *request) (*answer, error) {
+	ctx = r.streams(ctx)
+	defer r.release()
+	resp, err := c.begin(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	return c.judge(ctx, r, resp)
+}
+
+// begin sends the request by its form, or by one that it chooses. The caller closes the answer's body.
+func (c *Client) begin(ctx context.Context, r *request) (*http.Response, error) {
 	if r.form == nil {
-		var err error
-		if r.form, r.secrets, err = c.choose(r); err != nil {
+		if err := c.choose(r); err != nil {
+			return nil, err
+		}
+	}
+	if r.message.Chunks != nil {
+		if err := c.feed(r); err != nil {
 			return nil, err
 		}
 	}
@@ -49,16 +68,33 @@ func (c *Client) ask(ctx context.Context, r *request) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.exchange(ctx, r, req)
+	return carry(ctx, c.transport, r, req)
 }
 
+// exchange sends a request that was built, and judges the answer.
 func (c *Client) exchange(ctx context.Context, r *request, req *http.Request) (*answer, error) {
-	resp, err := c.transport.RoundTrip(req)
+	resp, err := carry(ctx, c.transport, r, req)
 	if err != nil {
-		return nil, r.lost(ctx, err)
+		return nil, err
 	}
 	defer resp.Body.Close()
 	return c.judge(ctx, r, resp)
+}
+
+// carry takes a request to the agent. Its error knows whether anything of it was written.
+func carry(ctx context.Context, via http.RoundTripper, r *request, req *http.Request) (*http.Response, error) {
+	var written atomic.Bool
+	trace := &httptrace.ClientTrace{ // the last attempt counts: net/http makes another only if that does no harm
+		GotConn:      func(httptrace.GotConnInfo) { written.Store(false) },
+		WroteHeaders: func() { written.Store(true) },
+	}
+	resp, err := via.RoundTrip(req.WithContext(httptrace.WithClientTrace(ctx, trace)))
+	if err != nil {
+		e := r.lost(ctx, err)
+		e.Begun = written.Load()
+		return nil, e
+	}
+	return resp, nil
 }
 
 // judge reads an answer within the limit and tells whether it is what the description promises.
@@ -115,12 +151,9 @@ func (c *Client) body(ctx context.Context, r *request, resp *http.Response) ([]b
 	if coding == "" && resp.ContentLength > c.limit {
 		return nil, c.tooLarge(r, fmt.Sprintf("%d bytes", resp.ContentLength))
 	}
-	src, err := decoded(coding, resp.Body)
-	if err != nil && ctx.Err() == nil {
-		return nil, broken(r, "what it calls "+clip(readable(coding), 40)+" is not")
-	}
+	src, err := c.source(ctx, r, resp)
 	if err != nil {
-		return nil, r.lost(ctx, err)
+		return nil, err
 	}
 	var b bytes.Buffer
 	if coding == "" && resp.ContentLength > 0 {
@@ -136,6 +169,19 @@ func (c *Client) body(ctx context.Context, r *request, resp *http.Response) ([]b
 		return nil, broken(r, fmt.Sprintf("it broke off after %d bytes", n))
 	}
 	return b.Bytes(), nil
+}
+
+// source is the body of an answer, decompressed.
+func (c *Client) source(ctx context.Context, r *request, resp *http.Response) (io.Reader, error) {
+	coding := strings.ToLower(resp.Header.Get("Content-Encoding"))
+	src, err := decoded(coding, resp.Body)
+	switch {
+	case err == nil:
+		return src, nil
+	case ctx.Err() != nil:
+		return nil, r.lost(ctx, err)
+	}
+	return nil, broken(r, "what it calls "+clip(readable(coding), 40)+" is not")
 }
 
 func decoded(coding string, body io.Reader) (io.Reader, error) {
@@ -177,7 +223,8 @@ func (a *answer) settle(r *request, said string) error {
 		if !td.IsJSON(a.media) {
 			a.media = promised
 		}
-	case td.IsJSON(promised) && r.op == "writeproperty":
+	case interact.IsCBOR(a.media) && len(data) > 0:
+	case structured(promised) && strings.HasPrefix(r.op, "write"):
 		a.media, a.data = "", nil // the writing went well; nobody waits for its body
 	case td.IsJSON(promised):
 		return broken(r, "its description promises "+promised+", it sent "+sample(a.media, data, &r.secrets))
@@ -269,15 +316,29 @@ func clip(text string, n int) string {
 	return text[:n] + "…"
 }
 
-// lost says why no answer came.
-func (r *request) lost(ctx context.Context, err error) error {
+// lost says why no answer came, or not the whole of it. The agent may have begun.
+func (r *request) lost(ctx context.Context, err error) *interact.Error {
+	e := r.failure(ctx, err)
+	e.Begun = true
+	return e
+}
+
+func (r *request) failure(ctx context.Context, err error) *interact.Error {
 	where := plain(r.form.Href)
+	var refused *interact.Error
+	var stream streamError
 	switch text := err.Error(); {
+	case errors.As(context.Cause(ctx), &stream):
+		e := *interact.AsError(stream.error)
+		return &e
 	case errors.Is(ctx.Err(), context.Canceled):
 		return &interact.Error{Code: interact.Cancelled, Title: r.what() + " was cancelled", Err: ctx.Err()}
 	case ctx.Err() != nil:
 		return &interact.Error{Code: interact.Timeout, Title: r.what() + " gave no answer in time (agent at " + where + ")",
 			Hint: "raise --timeout, or see whether the agent is busy", Err: ctx.Err()}
+	case errors.As(err, &refused): // by Options.Dial
+		e := *refused
+		return &e
 	case strings.Contains(text, "malformed"), strings.Contains(text, "headers exceeded"):
 		return interact.Errorf(interact.AgentFailed, "see what serves that address",
 			"what answers at %s does not speak HTTP as it should", where)
@@ -292,7 +353,10 @@ func reason(err error) string {
 	var dns *net.DNSError
 	var op *net.OpError
 	var timeout interface{ Timeout() bool }
+	var refused *outbound.Error
 	switch {
+	case errors.As(err, &refused):
+		return refused.Error()
 	case errors.As(err, &dns):
 		return "the name " + clip(dns.Name, 100) + " is unknown"
 	case errors.As(err, &no):

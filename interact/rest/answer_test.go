@@ -415,7 +415,7 @@ func FuzzAnswer(f *testing.F) {
 	f.Add(302, "", "br", []byte("x"))
 	f.Fuzz(func(t *testing.T, status int, contentType, coding string, body []byte) {
 		c := NewClient(Options{MaxBody: 1 << 10})
-		r, err := check(thing, invoke("act", ""))
+		r, err := plan(thing, invoke("act", ""))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,10 +1,12 @@
 // Package rest is the HTTP binding of the Web of Things, both sides. [Client.Thing] asks an agent that is any HTTP server:
 // it follows the forms of the agent's Thing Description. [Handler] offers the things of the mesh to local HTTP consumers.
 //
-// A request to an agent goes through the same steps each time, one file each: the message is checked against the
-// description before anything is sent (check.go), a form is chosen and filled (form.go, variables.go), the security schemes
-// add what they need from a file that stays on this node (security.go, credentials.go), and the answer is read within a
-// limit and judged (answer.go). An action that the agent runs in the background is followed to its end (task.go).
+// A request to an agent goes through the same steps each time, one file each: the message is taken apart (request.go), a form
+// is chosen and filled (form.go, variables.go), the security schemes add what they need from a file that stays on this node
+// (security.go), and the answer is read within a limit and judged (answer.go). An action that the agent runs in the background
+// is followed to its end (task.go); streams of either direction pass through as they come (chunks.go). Changes and events
+// come by one of three subprotocols (observe.go): server-sent events (sse.go, listen.go), longpoll (longpoll.go), or a call
+// to an address of this node (webhook.go, callbacks.go).
 //
 // # Variables of an address
 //
@@ -14,7 +16,8 @@
 // member "value": {"room": "kitchen", "value": 21}. A variable that stands in the path must be given; one in the query may
 // be left out.
 //
-// Sources: WoT Thing Description 1.1; WoT Binding Templates, HTTP; WoT Profile, HTTP Basic; RFC 9110, 9457, 6570.
+// Sources: WoT Thing Description 1.1; WoT Binding Templates, HTTP; WoT Profile, HTTP Basic, HTTP SSE and HTTP Webhook; RFC
+// 9110, 9457, 6570; HTML §9.2 (server-sent events).
 package rest
 
 import (
@@ -23,6 +26,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
@@ -30,11 +34,15 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// DefaultTimeout is how long an interaction may take whose message has no deadline.
+// DefaultTimeout is how long an interaction may take whose message has no deadline. It does not count for observations and
+// subscriptions.
 const DefaultTimeout = 30 * time.Second
 
 // MaxBody is the limit of a request's or an answer's body in bytes, unless Options say otherwise.
 const MaxBody = 4 << 20
+
+// dialTimeout is how long a connection may take to come up.
+const dialTimeout = 10 * time.Second
 
 // Options are the settings of a [Client]. The zero value works.
 type Options struct {
@@ -42,10 +50,16 @@ type Options struct {
 	Credentials credentials.Store
 	// Log gets what an operator should know; nil discards.
 	Log *slog.Logger
-	// MaxBody is the limit of an answer in bytes, after decompression; 0 means 4 MiB.
+	// MaxBody is the limit in bytes of an answer, a reading or an event, after decompression; 0 means 4 MiB. Answers that pass
+	// as streams have none.
 	MaxBody int64
-	// Transport carries the requests; nil means one of the client's own, which has at most 64 connections to an agent and
-	// uses no proxy. It must not follow redirects.
+	// Dial opens the connections to agents, each within 10 s; nil means a net.Dialer. An [*interact.Error] that it gives is the
+	// error of the interaction.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	// Webhook receives what agents send by the subprotocol webhook; nil means that forms with it cannot be used.
+	Webhook Receiver
+	// Transport carries the requests; nil means one of the client's own, which connects by Dial, has at most 64 connections to
+	// an agent beside those of observations, and uses no proxy. It must not follow redirects.
 	Transport http.RoundTripper
 }
 
@@ -55,13 +69,22 @@ type Client struct {
 	log         *slog.Logger
 	limit       int64
 	transport   http.RoundTripper
-	pause       time.Duration // before the second look at a background action
+	lasting     http.RoundTripper // of observations: each holds a connection, which the others must not wait for
+	webhook     Receiver
+	pause       time.Duration // before the second look at a background action; other pauses are multiples of it
+
+	work sync.WaitGroup // goroutines that send request streams
+
+	// mu guards the rest.
+	mu       sync.Mutex
+	closed   bool
+	observed map[string]int // observations that run, by origin
 }
 
 // NewClient returns a client with options o. Close it when it is done.
 func NewClient(o Options) *Client {
-	c := &Client{credentials: o.Credentials, log: o.Log, limit: o.MaxBody, transport: o.Transport,
-		pause: 50 * time.Millisecond}
+	c := &Client{credentials: o.Credentials, log: o.Log, limit: o.MaxBody, transport: o.Transport, lasting: o.Transport,
+		webhook: o.Webhook, pause: 50 * time.Millisecond, observed: map[string]int{}}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
@@ -69,46 +92,85 @@ func NewClient(o Options) *Client {
 		c.limit = MaxBody
 	}
 	if c.transport == nil {
-		c.transport = newTransport()
+		c.transport, c.lasting = newTransport(o, 64), newTransport(o, 0)
 	}
 	return c
 }
 
-func newTransport() *http.Transport {
+// newTransport returns a transport with at most most connections to one host; 0 means as many as there are requests.
+func newTransport(o Options, most int) *http.Transport {
+	dial := o.Dial
+	if dial == nil {
+		dial = (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext
+	}
 	return &http.Transport{
-		DialContext:         (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
-		TLSHandshakeTimeout: 10 * time.Second,
+		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+			defer cancel()
+			return dial(ctx, network, addr)
+		},
+		TLSHandshakeTimeout: dialTimeout,
 		MaxIdleConns:        256,
 		MaxIdleConnsPerHost: 32,
-		MaxConnsPerHost:     64,
+		MaxConnsPerHost:     most,
 		// Many servers close an idle connection after 5 s. To leave it earlier avoids the race in which a POST is lost.
 		IdleConnTimeout:        4 * time.Second,
 		MaxResponseHeaderBytes: 64 << 10,
 		// The form says whether an answer may be compressed (contentCoding).
 		DisableCompression: true,
 		ForceAttemptHTTP2:  true,
+		// An agent that vanished is noticed while nothing is asked of it, too.
+		HTTP2: &http.HTTP2Config{SendPingTimeout: 30 * time.Second},
 	}
 }
 
-// Close closes connections that are not in use. Interactions that still run end as their contexts say.
+// Close closes connections that are not in use, and waits for the goroutines that still send a request stream: each ends with
+// the chunk that comes after its interaction's end. Interactions that still run end as their contexts say.
 func (c *Client) Close() {
-	if t, ok := c.transport.(interface{ CloseIdleConnections() }); ok {
-		t.CloseIdleConnections()
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.work.Wait()
+	for _, via := range []http.RoundTripper{c.transport, c.lasting} {
+		if t, ok := via.(interface{ CloseIdleConnections() }); ok {
+			t.CloseIdleConnections()
+		}
 	}
 }
 
-// Thing returns the agent that t describes. It answers ReadProperty, WriteProperty, ReadAllProperties,
-// ReadMultipleProperties (data: an array of names), WriteMultipleProperties (data: values by name) and InvokeAction over
-// the HTTP and HTTPS forms of t; other messages are [interact.NotAllowed].
+// enter counts a goroutine in, unless the client is closed.
+func (c *Client) enter() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.work.Add(1)
+	}
+	return !c.closed
+}
+
+// Thing returns the agent that t describes. It answers all requests but QueryAction, CancelAction and QueryAllActions, which
+// are the node's own to answer, over the HTTP and HTTPS forms of t. A message must fit t ([interact.Checked]): only what
+// stands in an address or beside a secret is checked here.
 //
 // Errors are always an [*interact.Error]:
-//   - Invalid with issues, NoAffordance, NotAllowed, UnsupportedType, Unauthenticated: nothing was sent.
-//   - Unreachable, Timeout, Cancelled: no answer came; whether the agent did the work is unknown, unless it never listened.
+//   - Invalid with issues, NoAffordance, NotAllowed, UnsupportedType, Unauthenticated, Overloaded: nothing was sent.
+//   - Unreachable, Timeout, Cancelled: no answer came. Begun tells that the agent may have done the work nevertheless.
 //   - AgentFailed: the agent answered, with an error (Remote) or with something that its description does not promise.
 //   - TooLarge: the answer passed the limit and was cut.
 //
-// Reading all properties gives those that can be read over HTTP, as JSON or text, without variables. A message without a
-// deadline has 30 s.
+// Without a form for them that can be used, all or several properties are read and written one by one; to observe all needs a
+// form ([interact.Composed] does without). Reading all gives those that can be read over HTTP, as JSON, CBOR or text, without
+// variables. A message without a deadline has 30 s, unless its type is long.
+//
+// The output of an action whose media type is neither JSON nor CBOR and whose length is unknown or above 1 MiB is a stream:
+// states that are running have its parts as they arrive, each at most 64 KiB and of the answer's content type, and the
+// completed one has no data. The agent is read as the consumer takes them. A message's Chunks become the body of the request,
+// while the answer is read. They should end with the context of the call.
+//
+// An observation or a subscription takes server-sent events, else longpoll, else a webhook. It outlives broken connections for
+// up to five minutes; what happens meanwhile is lost, unless the agent repeats it by the ID of the last event. Longpoll loses
+// what happens between two questions. Where an agent answers a longpoll at once, it is asked less and less often, down to
+// every 30 s; what is read again unchanged in this way is no change.
 func (c *Client) Thing(t *td.Thing) interact.Thing { return &agent{client: c, thing: t} }
 
 // An agent is a thing behind HTTP forms.
@@ -120,14 +182,35 @@ type agent struct {
 // Do implements [interact.Thing].
 func (a *agent) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
-		ctx, cancel := context.WithDeadline(ctx, deadline(m))
+		ctx, cancel := until(ctx, m)
 		defer cancel()
-		if m.Type == interact.InvokeAction {
-			a.invoke(ctx, m, yield)
-			return
+		var err error
+		switch {
+		case m.Chunks != nil && m.Type != interact.InvokeAction && m.Type != interact.WriteProperty:
+			err = interact.Errorf(interact.NotAllowed, "send the input in one message", "%s of %s takes no stream", m.Type.Op(),
+				label(a.thing))
+		case m.Type.Long():
+			err = a.observe(ctx, m, yield)
+		case m.Type == interact.InvokeAction:
+			err = a.invoke(ctx, m, yield)
+		default:
+			var reply *interact.Message
+			if reply, err = a.property(ctx, m); err == nil {
+				yield(reply, nil)
+			}
 		}
-		yield(a.property(ctx, m))
+		if err != nil && err != errLeft {
+			yield(nil, err)
+		}
 	}
+}
+
+// until returns ctx with the deadline of m.
+func until(ctx context.Context, m *interact.Message) (context.Context, context.CancelFunc) {
+	if m.Deadline.IsZero() && m.Type.Long() {
+		return context.WithCancel(ctx)
+	}
+	return context.WithDeadline(ctx, deadline(m))
 }
 
 func deadline(m *interact.Message) time.Time {
@@ -140,39 +223,48 @@ func deadline(m *interact.Message) time.Time {
 // property answers the messages that have exactly one reply.
 func (a *agent) property(ctx context.Context, m *interact.Message) (*interact.Message, error) {
 	switch m.Type {
-	case interact.ReadProperty:
-		return a.read(ctx, m)
-	case interact.WriteProperty:
-		return a.write(ctx, m)
+	case interact.ReadProperty, interact.WriteProperty:
+		return a.single(ctx, m)
 	case interact.ReadAllProperties:
 		return a.readAll(ctx, m)
 	case interact.ReadMultipleProperties:
 		return a.readMultiple(ctx, m)
-	case interact.WriteMultipleProperties:
+	case interact.WriteMultipleProperties, interact.WriteAllProperties:
 		return a.writeMultiple(ctx, m)
+	case interact.QueryAction, interact.CancelAction, interact.QueryAllActions:
+		return nil, interact.Errorf(interact.NotAllowed, "ask the node that offers it: it keeps the states of actions",
+			"%s is not asked of %s itself", m.Type.Op(), label(a.thing))
 	}
 	return nil, interact.Errorf(interact.NotAllowed,
-		"ask for a reading, a writing or an action; over HTTP the rest is not offered yet",
-		"%s over HTTP cannot be asked for this (message type %d)", label(a.thing), m.Type)
+		"ask for one of the operations of TD 1.1 §5.3.4.2; to end a subscription, leave it",
+		"%s is not asked like this (message type %d)", label(a.thing), m.Type)
 }
 
 // invoke runs an action and yields its states; the last one is final.
-func (a *agent) invoke(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
-	r, err := check(a.thing, m)
+func (a *agent) invoke(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) error {
+	r, err := plan(a.thing, m)
 	if err != nil {
-		yield(nil, err)
-		return
+		return err
 	}
-	ans, err := a.client.ask(ctx, r)
+	ctx = r.streams(ctx)
+	defer r.release()
+	resp, err := a.client.begin(ctx, r)
 	if err != nil {
-		yield(nil, err)
-		return
+		return err
+	}
+	defer resp.Body.Close()
+	if r.passes(resp) {
+		return a.client.pass(ctx, r, resp, yield)
+	}
+	ans, err := a.client.judge(ctx, r, resp)
+	if err != nil {
+		return err
 	}
 	if t := ans.task(r); t != nil {
-		t.follow(ctx, yield)
-		return
+		return t.follow(ctx, yield)
 	}
 	yield(finished(m, ans.media, ans.data), nil)
+	return nil
 }
 
 // finished is the last message of an action that went well.

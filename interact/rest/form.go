@@ -15,24 +15,77 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// offers tells whether this binding can carry out op with the form.
-func offers(f *td.Form, op string) bool {
-	scheme, _, _ := strings.Cut(f.Href, ":")
-	if scheme = strings.ToLower(scheme); scheme != "http" && scheme != "https" || !slices.Contains(f.Ops, op) {
+// The subprotocols of forms (WoT Profile §7; longpoll has no document).
+const (
+	sse      = "sse"
+	longpoll = "longpoll"
+	webhook  = "webhook"
+)
+
+// Claims reports whether this binding can use the form: over http or https, plain or with the subprotocol sse, longpoll or
+// webhook. A client without [Options].Webhook cannot use the last.
+func Claims(f *td.Form) bool {
+	if scheme := f.Scheme(); scheme != "http" && scheme != "https" {
 		return false
 	}
-	switch f.Subprotocol {
-	case "":
+	switch subprotocol(f) {
+	case "", sse, longpoll, webhook:
 		return true
-	case "sse", "longpoll": // the property's address serves both; Accept decides (WoT Profile §7.2)
-		return op == "readproperty"
 	}
 	return false
 }
 
-// choose picks the first form that offers the operation, takes the input's media type, and has its credentials here. If
-// none has all of it, the error is about the first that offers the operation.
-func (c *Client) choose(r *request) (*td.Form, secrets, error) {
+// subprotocol returns the subprotocol of f. The example of WoT Profile, HTTP Webhook, misspells the member.
+func subprotocol(f *td.Form) string {
+	if f.Subprotocol != "" || !bytes.Contains(f.Raw, []byte(`"suprotocol"`)) {
+		return f.Subprotocol
+	}
+	var misspelled struct{ Suprotocol string }
+	_ = json.Unmarshal(f.Raw, &misspelled) // what is no text is none
+	return misspelled.Suprotocol
+}
+
+// offers tells whether this binding can carry out op with the form.
+func offers(f *td.Form, op string) bool {
+	if !Claims(f) || !slices.Contains(f.Ops, op) {
+		return false
+	}
+	switch long := interact.TypeOf(op).Long(); subprotocol(f) {
+	case "":
+		return true
+	case sse, longpoll: // the property's address serves both; Accept decides (WoT Profile §7.2)
+		return long || strings.HasPrefix(op, "read") && mediaType(f.ResponseType) != eventsType
+	default:
+		return long
+	}
+}
+
+// carrier returns the subprotocol that brings the changes or events of a form. One that names none answers when there is
+// something new, as a longpoll.
+func carrier(f *td.Form) string {
+	switch s := subprotocol(f); {
+	case s != "":
+		return s
+	case mediaType(f.ResponseType) == eventsType:
+		return sse
+	}
+	return longpoll
+}
+
+// carriers are the subprotocols in the order in which they are taken: sse loses nothing, a webhook needs a way back.
+var carriers = []string{sse, longpoll, webhook}
+
+// A choice is a form that a request can be sent by, with its secrets.
+type choice struct {
+	form    *td.Form
+	secrets secrets
+	rank    int // lower is better
+}
+
+// choices returns the forms that offer the operation, take the input, and have their credentials here; the best is the first,
+// else the description's order counts. If none has all of it, the error is about the first that offers the operation.
+func (c *Client) choices(r *request) ([]choice, error) {
+	var fit []choice
 	var first error
 	for i := range r.forms {
 		f := &r.forms[i]
@@ -40,23 +93,65 @@ func (c *Client) choose(r *request) (*td.Form, secrets, error) {
 			continue
 		}
 		s, err := c.usable(r, f)
-		if err == nil {
-			return f, s, nil
-		}
-		if first == nil {
+		switch {
+		case err == nil:
+			fit = append(fit, choice{f, s, r.rank(f)})
+		case first == nil:
 			first = err
 		}
 	}
-	if first == nil {
+	if len(fit) == 0 && first == nil {
 		first = noForm(r)
 	}
-	return nil, secrets{}, first
+	if len(fit) > 0 {
+		first = nil
+	}
+	slices.SortStableFunc(fit, func(a, b choice) int { return a.rank - b.rank })
+	return fit, first
 }
 
+// choose takes the best form.
+func (c *Client) choose(r *request) error {
+	fit, err := c.choices(r)
+	if err == nil {
+		r.form, r.secrets = fit[0].form, fit[0].secrets
+	}
+	return err
+}
+
+// rank counts what speaks against a form: its carrier, an answer of another type than the consumer wants, an input that has to
+// be converted.
+func (r *request) rank(f *td.Form) int {
+	rank := 0
+	if r.message.Type.Long() {
+		rank = 4 * slices.Index(carriers, carrier(f))
+	}
+	if want := r.message.Accept; want != "" && !strings.Contains(want, "*") && !alike(f.ResponseType, want) {
+		rank += 2
+	}
+	if len(r.body) > 0 && !alike(f.ContentType, r.media) {
+		rank++
+	}
+	return rank
+}
+
+// alike tells whether data of type a needs no conversion to be of type b.
+func alike(a, b string) bool {
+	a, b = mediaType(a), mediaType(b)
+	return a == b || td.IsJSON(a) && td.IsJSON(b) || interact.IsCBOR(a) && interact.IsCBOR(b)
+}
+
+// structured tells whether data of a type can be converted to JSON.
+func structured(media string) bool { return td.IsJSON(media) || interact.IsCBOR(media) }
+
 func (c *Client) usable(r *request, f *td.Form) (secrets, error) {
-	if len(r.body) > 0 && !accepts(f.ContentType, r.message.Media(), r.body) {
+	if !r.fits(f) {
 		return secrets{}, interact.Errorf(interact.UnsupportedType, "send "+mediaType(f.ContentType), "%s takes %s, not %s",
-			r.what(), mediaType(f.ContentType), mediaType(r.message.Media()))
+			r.what(), mediaType(f.ContentType), mediaType(r.media))
+	}
+	if c.webhook == nil && r.message.Type.Long() && carrier(f) == webhook {
+		return secrets{}, interact.Errorf(interact.NotAllowed, "offer it by sse too, or give this node an address for callbacks",
+			"%s comes by webhook, and this node has no address to be called at", r.what())
 	}
 	switch strings.ToLower(f.ContentCoding) {
 	case "", "identity", "gzip":
@@ -67,12 +162,20 @@ func (c *Client) usable(r *request, f *td.Form) (secrets, error) {
 	return c.secrets(r, f)
 }
 
-// what names the affordance and the thing in errors.
-func (r *request) what() string {
-	if r.message.Name == "" {
-		return r.op + " of " + label(r.thing)
+// fits tells whether the form takes the body: of the same type, JSON of any kind for JSON, CBOR for JSON and the other way, a
+// JSON string for text. A stream is not converted.
+func (r *request) fits(f *td.Form) bool {
+	want, have := mediaType(f.ContentType), mediaType(r.media)
+	switch {
+	case r.message.Chunks != nil:
+		return alike(want, have)
+	case len(r.body) == 0:
+		return true
+	case td.IsJSON(have) && strings.HasPrefix(want, "text/"):
+		_, ok := textOf(r.body)
+		return ok
 	}
-	return r.message.Name + " of " + label(r.thing)
+	return want == have || structured(want) && structured(have)
 }
 
 func noForm(r *request) error {
@@ -88,12 +191,13 @@ func noForm(r *request) error {
 	return e
 }
 
-// method is htv:methodName, else the default of the operation (WoT HTTP binding, §4).
+// method is htv:methodName, else the default of the operation (WoT HTTP binding, §4; WoT Profile §7.2, §7.3).
 func (r *request) method() string {
+	long := r.message.Type.Long()
 	switch {
 	case r.form.HTTPMethod != "":
 		return r.form.HTTPMethod
-	case strings.HasPrefix(r.op, "read"):
+	case strings.HasPrefix(r.op, "read"), long && carrier(r.form) != webhook:
 		return http.MethodGet
 	case strings.HasPrefix(r.op, "write"):
 		return http.MethodPut
@@ -116,10 +220,13 @@ func (r *request) build(ctx context.Context) (*http.Request, error) {
 		return nil, err
 	}
 	req.Header.Set("Accept", mediaType(r.form.ResponseType))
-	if len(body) > 0 {
+	if len(body) > 0 || r.feed != nil {
 		req.Header.Set("Content-Type", media)
 	}
-	if strings.EqualFold(r.form.ContentCoding, "gzip") {
+	switch zip := r.zipped(); {
+	case r.feed != nil:
+		r.attach(req)
+	case zip:
 		compress(req, body)
 	}
 	for _, h := range r.form.HTTPHeaders {
@@ -128,12 +235,33 @@ func (r *request) build(ctx context.Context) (*http.Request, error) {
 		}
 		req.Header.Set(h.Name, h.Value)
 	}
-	if r.repeatable {
-		// Empty, so never sent: it tells net/http that the request may go again over a fresh connection.
-		req.Header["Idempotency-Key"] = nil
+	if err := r.name(req); err != nil {
+		return nil, err
 	}
 	r.secrets.apply(req)
 	return req, nil
+}
+
+// zipped tells whether the form wants bodies that are compressed.
+func (r *request) zipped() bool { return strings.EqualFold(r.form.ContentCoding, "gzip") }
+
+// name sets the key that makes an invocation repeatable for the agent (draft-ietf-httpapi-idempotency-key-header). A nil one is
+// never sent: it tells net/http that the request may go again over a fresh connection.
+func (r *request) name(req *http.Request) error {
+	key := r.message.Key
+	if r.message.Type != interact.InvokeAction {
+		key = ""
+	}
+	switch {
+	case key != "" && !headerOK("Idempotency-Key", key):
+		return interact.Errorf(interact.Invalid, "use a key of printable characters", "the key of %s cannot be sent over HTTP",
+			r.what())
+	case key != "":
+		req.Header.Set("Idempotency-Key", key)
+	case r.repeatable:
+		req.Header["Idempotency-Key"] = nil
+	}
+	return nil
 }
 
 // newRequest makes a request with the trace of the message.
@@ -158,25 +286,39 @@ func newRequest(ctx context.Context, r *request, method string, u *url.URL, body
 func (r *request) content() ([]byte, string, error) {
 	method, media, secret := r.method(), r.form.ContentType, r.secrets.inBody()
 	bodyless := method == http.MethodGet || method == http.MethodHead
+	streams := r.message.Chunks != nil
 	switch {
-	case secret && (bodyless || !td.IsJSON(media) || !td.IsJSON(r.message.Media())):
+	case secret && (bodyless || streams || !structured(media) || !structured(r.media)):
 		return nil, "", badForm(r.form.Href, "has a security scheme in the body, and no JSON body for it")
-	case bodyless && len(r.body) > 0 && string(r.body) != "{}":
+	case bodyless && (streams || len(r.body) > 0 && string(r.body) != "{}"):
 		return nil, "", interact.Errorf(interact.NotAllowed,
 			"declare the members of the input as uriVariables, or use POST",
 			"%s is asked with %s, which has no body for the input", r.what(), method)
-	case bodyless:
-		return nil, "", nil
+	case bodyless, streams:
+		return nil, r.message.Media(), nil
 	case secret:
-		body, err := r.secrets.fill(r.body)
-		return body, media, err
-	case !td.IsJSON(r.message.Media()):
-		return r.body, r.message.ContentType, nil
-	case strings.HasPrefix(mediaType(media), "text/"):
+		return r.filled(media)
+	case td.IsJSON(r.media) && strings.HasPrefix(mediaType(media), "text/"):
 		text, _ := textOf(r.body)
 		return []byte(text), media, nil
+	case structured(r.media) && structured(media):
+		body, _, err := interact.Transcode(r.body, r.media, media)
+		return body, media, err
 	}
-	return r.body, media, nil
+	return r.body, r.media, nil
+}
+
+// filled is the body with the secrets that stand in it.
+func (r *request) filled(media string) ([]byte, string, error) {
+	body, _, err := interact.Transcode(r.body, r.media, interact.JSON)
+	if err != nil {
+		return nil, "", err
+	}
+	if body, err = r.secrets.fill(body); err != nil {
+		return nil, "", err
+	}
+	body, _, err = interact.Transcode(body, interact.JSON, media)
+	return body, media, err
 }
 
 func compress(req *http.Request, body []byte) {
@@ -193,17 +335,6 @@ func compress(req *http.Request, body []byte) {
 	req.ContentLength = int64(b.Len())
 	req.Body = io.NopCloser(bytes.NewReader(b.Bytes()))
 	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil }
-}
-
-// accepts tells whether a form of type want takes a body of type have: the same type, JSON of any kind for JSON, or a
-// JSON string for text.
-func accepts(want, have string, body []byte) bool {
-	want, have = mediaType(want), mediaType(have)
-	if td.IsJSON(have) && strings.HasPrefix(want, "text/") {
-		_, ok := textOf(body)
-		return ok
-	}
-	return want == have || td.IsJSON(want) && td.IsJSON(have)
 }
 
 // textOf returns the string, number or boolean that body is as JSON, as text.

@@ -104,12 +104,13 @@ func newClient(t testing.TB, o Options) *Client {
 	return c
 }
 
-// ask sends one message and returns the last reply, within a time that no test needs.
+// ask sends one message and returns the last reply, within a time that no test needs. It checks the message before, as a node
+// does.
 func ask(t testing.TB, c *Client, thing *td.Thing, m *interact.Message) (*interact.Message, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	return interact.Ask(ctx, c.Thing(thing), m)
+	return interact.Ask(ctx, interact.Chain(c.Thing(thing), interact.Checked(thing)), m)
 }
 
 func read(name string) *interact.Message {

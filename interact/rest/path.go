@@ -6,15 +6,21 @@ import (
 	"strings"
 )
 
-// resources says how many names may follow the word in a path: /actions/{name}/{task}, /properties/{name}, /events/{name}.
-var resources = map[string]int{"actions": 2, "properties": 1, "events": 1}
+// resources says how many names may follow the word in a path, at least and at most: /actions/{name}/{run},
+// /properties/{name}/observable, /events/{name}, /subscriptions/{id}, /td.
+var resources = map[string]struct{ least, most int }{
+	"properties": {0, 2}, "actions": {0, 2}, "events": {0, 1}, "subscriptions": {1, 1}, "td": {0, 0},
+}
 
-// ThingID splits the path of r behind prefix ("/things/") into a thing's id and the rest: "", or what begins with actions,
-// properties or events. The id is unescaped once; the rest is still escaped, so that a name may hold an escaped slash. The
-// id may be any URI, raw or percent-encoded, also one with slashes and double slashes: clients send both.
+// observable is the only name that may follow that of a property.
+const observable = "observable"
+
+// ThingID splits the path of r behind prefix ("/things/") into a thing's id and the rest: "", or what begins with properties,
+// actions, events, subscriptions or td. The id is unescaped once; the rest is still escaped, so that a name may hold an escaped
+// slash. The id may be any URI, raw or percent-encoded, also one with slashes and double slashes: clients send both.
 //
-// A raw id that itself ends like such a rest, "urn:x/actions/y", is taken apart at the first place that fits: escape its
-// slashes to name it. Both results are empty if the path does not begin with prefix.
+// A raw id that itself ends like such a rest, "urn:x/actions/y" or "https://x.example/td", is taken apart at the first place
+// that fits: escape its slashes to name it. Both results are empty if the path does not begin with prefix.
 func ThingID(r *http.Request, prefix string) (id, rest string) {
 	path, ok := strings.CutPrefix(r.URL.EscapedPath(), prefix)
 	if !ok {
@@ -34,14 +40,18 @@ func ThingID(r *http.Request, prefix string) (id, rest string) {
 	return unescape(path), rest
 }
 
-// isRest tells whether a path is a resource word and no more names than may follow it, none of them empty.
+// isRest tells whether a path is a resource word and as many names as may follow it, none of them empty.
 func isRest(path string) bool {
 	word, names, more := strings.Cut(path, "/")
 	room, ok := resources[word]
 	if !ok || !more {
-		return ok
+		return ok && room.least == 0
 	}
-	return strings.Count(names, "/") < room && !strings.Contains("/"+names+"/", "//")
+	n := strings.Count(names, "/") + 1
+	if n < room.least || n > room.most || strings.Contains("/"+names+"/", "//") {
+		return false
+	}
+	return word != "properties" || n < 2 || names[strings.IndexByte(names, '/')+1:] == observable
 }
 
 // unescape undoes percent-encoding once. An escaped path is always valid.

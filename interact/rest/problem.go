@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -112,16 +111,8 @@ func StatusOf(c interact.Code) int {
 // Problem answers r with err as an RFC 9457 problem. What err wraps is for the log of whoever calls, and is not sent. Set
 // Allow on w before, where the error is [interact.NotAllowed].
 func Problem(w http.ResponseWriter, r *http.Request, err error) {
-	e := interact.AsError(err)
-	if e == nil {
-		e = &interact.Error{Code: interact.Internal}
-	}
-	status := StatusOf(e.Code)
-	body, _ := json.Marshal(problem{
-		Type: typePrefix + e.Code.Slug(), Code: e.Code.String(), Title: e.Code.Title(), Status: status,
-		Detail: detail(e), Hint: e.Hint, Instance: "urn:uuid:" + uuid(),
-		Retryable: e.Code.Retryable(), Remote: e.Remote, Issues: e.Issues,
-	})
+	p := problemOf(err)
+	body, _ := json.Marshal(p) // strings, a number and booleans always have a JSON form
 	h := w.Header()
 	h.Set("Content-Type", ProblemType)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
@@ -129,7 +120,7 @@ func Problem(w http.ResponseWriter, r *http.Request, err error) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Del("Etag")
 	h.Del("Last-Modified")
-	switch status {
+	switch p.Status {
 	case http.StatusUnauthorized: // RFC 9110 §11.6.1
 		h.Set("Www-Authenticate", `Bearer realm="lmosd"`)
 	case http.StatusMethodNotAllowed: // RFC 9110 §15.5.6: the field is there, even if it is empty
@@ -139,10 +130,28 @@ func Problem(w http.ResponseWriter, r *http.Request, err error) {
 	case http.StatusTooManyRequests:
 		h.Set("Retry-After", "1")
 	}
-	w.WriteHeader(status)
+	w.WriteHeader(p.Status)
 	if r == nil || r.Method != http.MethodHead {
 		_, _ = w.Write(body) // the consumer is gone; there is nobody to tell
 	}
+}
+
+// problemOf returns err as it is sent. The cause is not.
+func problemOf(err error) problem {
+	e := asProblem(err)
+	return problem{
+		Type: typePrefix + e.Code.Slug(), Code: e.Code.String(), Title: e.Code.Title(), Status: StatusOf(e.Code),
+		Detail: detail(e), Hint: e.Hint, Instance: "urn:uuid:" + interact.NewID(),
+		Retryable: e.Code.Retryable(), Remote: e.Remote, Issues: e.Issues,
+	}
+}
+
+// asProblem is [interact.AsError], with an error even for nil.
+func asProblem(err error) *interact.Error {
+	if e := interact.AsError(err); e != nil {
+		return e
+	}
+	return &interact.Error{Code: interact.Internal}
 }
 
 // detail is what happened, in a line. Without a title of its own, an error with issues tells the first.
@@ -158,14 +167,6 @@ func detail(e *interact.Error) string {
 		text += fmt.Sprintf(" (and %d more)", n)
 	}
 	return text
-}
-
-// uuid returns a random UUID (RFC 9562 §5.4).
-func uuid() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
 // FromProblem reads the error of a node's answer: the inverse of [Problem]. A body that is no problem, of a proxy say,

@@ -17,7 +17,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-func problemOf(t *testing.T, method string, err error) (*http.Response, []byte) {
+func answerOf(t *testing.T, method string, err error) (*http.Response, []byte) {
 	t.Helper()
 	w := httptest.NewRecorder()
 	Problem(w, httptest.NewRequestWithContext(t.Context(), method, "/x", nil), err)
@@ -28,7 +28,7 @@ var version4 = regexp.MustCompile(`^urn:uuid:[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3
 
 func TestProblem(t *testing.T) {
 	t.Parallel()
-	resp, body := problemOf(t, "GET", interact.Errorf(interact.NotFound, "lmosd find weather", "no agent matches %q",
+	resp, body := answerOf(t, "GET", interact.Errorf(interact.NotFound, "lmosd find weather", "no agent matches %q",
 		"weathr"))
 	if resp.StatusCode != 404 || resp.Header.Get("Content-Type") != "application/problem+json" ||
 		resp.Header.Get("X-Content-Type-Options") != "nosniff" {
@@ -58,7 +58,7 @@ func TestProblemNeverSendsTheCause(t *testing.T) {
 		&interact.Error{Code: interact.Unreachable, Title: "down", Err: errors.New("hunter2")},
 		&interact.Error{Code: interact.Internal, Err: errors.New("hunter2")},
 	} {
-		if _, body := problemOf(t, "GET", err); bytes.Contains(body, []byte("hunter2")) {
+		if _, body := answerOf(t, "GET", err); bytes.Contains(body, []byte("hunter2")) {
 			t.Errorf("%v: sent %s", err, body)
 		}
 	}
@@ -68,7 +68,7 @@ func TestProblemHeaders(t *testing.T) {
 	t.Parallel()
 	for code, field := range map[interact.Code]string{interact.Unauthenticated: "Www-Authenticate",
 		interact.RateLimited: "Retry-After", interact.NotAllowed: "Allow"} {
-		resp, _ := problemOf(t, "GET", &interact.Error{Code: code})
+		resp, _ := answerOf(t, "GET", &interact.Error{Code: code})
 		if _, ok := resp.Header[field]; !ok {
 			t.Errorf("%s has no %s", code, field)
 		}
@@ -79,11 +79,11 @@ func TestProblemHeaders(t *testing.T) {
 	if got := w.Header().Get("Allow"); got != "GET" {
 		t.Errorf("Allow is %q", got)
 	}
-	if resp, body := problemOf(t, "HEAD", &interact.Error{Code: interact.NotFound}); len(body) != 0 ||
+	if resp, body := answerOf(t, "HEAD", &interact.Error{Code: interact.NotFound}); len(body) != 0 ||
 		resp.Header.Get("Content-Length") == "" {
 		t.Errorf("HEAD has %q, %v", body, resp.Header)
 	}
-	if resp, _ := problemOf(t, "GET", nil); resp.StatusCode != 500 {
+	if resp, _ := answerOf(t, "GET", nil); resp.StatusCode != 500 {
 		t.Errorf("no error is %d", resp.StatusCode)
 	}
 }
@@ -114,7 +114,7 @@ func TestProblemsComeBack(t *testing.T) {
 			{Code: code, Title: "what happened", Hint: "what to do", Remote: true},
 			{Code: code, Title: "bad", Issues: []td.Issue{{Pointer: "/a~1b", Reason: "expected string"}}},
 		} {
-			resp, body := problemOf(t, "GET", want)
+			resp, body := answerOf(t, "GET", want)
 			if d := cmp.Diff(want, FromProblem(resp, body)); d != "" {
 				t.Errorf("%s: %s", code, d)
 			}
@@ -124,7 +124,7 @@ func TestProblemsComeBack(t *testing.T) {
 
 func TestIssuesAreToldWhereNothingElseIs(t *testing.T) {
 	t.Parallel()
-	resp, body := problemOf(t, "POST", &interact.Error{Code: interact.BadTD,
+	resp, body := answerOf(t, "POST", &interact.Error{Code: interact.BadTD,
 		Issues: []td.Issue{{Pointer: "/title", Reason: "is needed"}, {}, {}}})
 	if got := FromProblem(resp, body).Title; got != "/title: is needed (and 2 more)" {
 		t.Errorf("got %q", got)

@@ -191,7 +191,7 @@ func TestWriteMultipleChecksAllBeforeTheFirst(t *testing.T) {
 	}
 	_, err := ask(t, c, thing, writeSeveral(`{"power":1,"level":500}`))
 	e := wantError(t, err, interact.Invalid)
-	if len(e.Issues) != 2 || e.Issues[0].Pointer != "/power" || e.Issues[1].Pointer != "/level" {
+	if len(e.Issues) != 2 || e.Issues[0].Pointer != "/level" || e.Issues[1].Pointer != "/power" {
 		t.Errorf("issues %v", e.Issues)
 	}
 	if n := len(agent.requests()); n != 0 {
@@ -226,5 +226,114 @@ func TestWriteAnswersWithWhatTheAgentSays(t *testing.T) {
 	got, err = ask(t, newClient(t, Options{}), describe(t, agent.URL, lamp), write("level", "41"))
 	if err != nil || len(got.Data) != 0 {
 		t.Errorf("a body that is no JSON: got %v, %v", got, err)
+	}
+}
+
+func TestWriteAll(t *testing.T) {
+	t.Parallel()
+	agent := newRecorder(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	c := newClient(t, Options{})
+	const members = `"properties": {
+		"a": {"type": "integer", "forms": [{"href": "BASE/a"}]},
+		"b": {"type": "string", "forms": [{"href": "BASE/b"}]},
+		"r": {"readOnly": true, "forms": [{"href": "BASE/r"}]}}`
+	all := func() *interact.Message {
+		return &interact.Message{Type: interact.WriteAllProperties, Thing: "thing", ID: "1", Key: "k", Data: []byte(`{"b":"x","a":1}`)}
+	}
+	form := func(ops string) string { return members + `, "forms": [{"href": "BASE/all", "op": [` + ops + `]}]` }
+	for name, tt := range map[string]struct{ members, want string }{
+		"by its form":                {form(`"writeallproperties"`), `PUT /all {"b":"x","a":1}`},
+		"by the form for several":    {form(`"writemultipleproperties"`), `PUT /all {"b":"x","a":1}`},
+		"one by one":                 {members, `PUT /b "x" PUT /a 1`},
+		"by no form that only reads": {form(`"readallproperties"`), `PUT /b "x" PUT /a 1`},
+	} {
+		before := len(agent.requests())
+		got, err := ask(t, c, describe(t, agent.URL, tt.members), all())
+		if err != nil || got.Type != interact.PropertyReadings {
+			t.Errorf("%s: got %v, %v", name, got, err)
+		}
+		var asked []string
+		for _, r := range agent.requests()[before:] {
+			asked = append(asked, r.method+" "+r.path+" "+r.body)
+			if key := r.header.Get("Idempotency-Key"); key != "" && r.path != "/all" {
+				t.Errorf("%s: two requests have one key", name)
+			}
+		}
+		if strings.Join(asked, " ") != tt.want {
+			t.Errorf("%s: asked %s", name, asked)
+		}
+	}
+	_, err := ask(t, c, describe(t, agent.URL, members), &interact.Message{Type: interact.WriteAllProperties,
+		Data: []byte(`{"a":1}`)})
+	if e := wantError(t, err, interact.Invalid); len(e.Issues) != 1 || e.Issues[0].Pointer != "/b" {
+		t.Errorf("got %s", everything(e))
+	}
+	// Several are not all: the form for all is not theirs.
+	if _, err := ask(t, c, describe(t, agent.URL, form(`"writeallproperties"`)), writeSeveral(`{"a":1}`)); err != nil ||
+		agent.last(t).path != "/a" {
+		t.Errorf("got %v, asked %s", err, agent.last(t).path)
+	}
+}
+
+func TestSeveralPropertiesInCBOR(t *testing.T) {
+	t.Parallel()
+	agent := newRecorder(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPut {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		w.Header().Set("Content-Type", "application/cbor")
+		_, _ = w.Write([]byte{0x18, 0x2a})
+	})
+	c := newClient(t, Options{})
+	thing := describe(t, agent.URL, `"properties": {
+		"a": {"type": "integer", "forms": [{"href": "BASE/a", "contentType": "application/cbor"}]},
+		"b": {"type": "integer", "forms": [{"href": "BASE/b", "contentType": "application/cbor"}, {"href": "BASE/json"}]}}`)
+	m := readSeveral("\x81\x61a") // ["a"]
+	m.ContentType = "application/cbor"
+	if got, err := ask(t, c, thing, m); err != nil || string(got.Data) != `{"a":42}` {
+		t.Errorf("got %v, %v", got, err)
+	}
+	agent.answer = byPath(map[string]string{"/json": "7"})
+	if got, err := ask(t, c, thing, readSeveral(`["b"]`)); err != nil || string(got.Data) != `{"b":7}` {
+		t.Errorf("got %v, %v", got, err)
+	}
+	agent.answer = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }
+	w := writeSeveral("\xa1\x61a\x01")
+	w.ContentType = "application/cbor"
+	if _, err := ask(t, c, thing, w); err != nil || agent.last(t).body != "\x01" || agent.last(t).path != "/a" {
+		t.Errorf("wrote %+v, %v", agent.last(t), err)
+	}
+}
+
+func TestSeveralValuesWithVariables(t *testing.T) {
+	t.Parallel()
+	agent := newRecorder(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	c, thing := newClient(t, Options{}), describe(t, agent.URL, rooms)
+	if _, err := ask(t, c, thing, writeSeveral(`{"heat":{"room":"hall","value":21.5}}`)); err != nil {
+		t.Fatal(err)
+	}
+	if r := agent.last(t); r.path != "/heat/hall" || r.body != "21.5" {
+		t.Errorf("wrote %+v", r)
+	}
+	_, err := ask(t, c, thing, writeSeveral(`{"heat":{"room":"hall","value":"hot"},"light":{"room":5}}`))
+	e := wantError(t, err, interact.Invalid)
+	if len(e.Issues) != 2 || e.Issues[0].Pointer != "/heat" || e.Issues[1].Pointer != "/light/room" {
+		t.Errorf("got %s", everything(e))
+	}
+	if n := len(agent.requests()); n != 1 {
+		t.Errorf("the agent was asked %d times", n)
+	}
+}
+
+func TestWholeFormThatCannotBeUsed(t *testing.T) {
+	t.Parallel()
+	agent := newRecorder(t, byPath(map[string]string{"/power": "true", "/level": "1", "/serial": `"x"`}))
+	thing := describe(t, agent.URL, `"securityDefinitions": {"nosec_sc": {"scheme": "nosec"}, "sc": {"scheme": "bearer"}},
+		"security": ["nosec_sc"], `+
+		lamp+`, "forms": [{"href": "BASE/all", "op": ["readallproperties"], "security": ["sc"]}]`)
+	got, err := ask(t, newClient(t, Options{}), thing, readAll())
+	if err != nil || string(got.Data) != `{"level":1,"power":true,"serial":"x"}` {
+		t.Errorf("got %v, %v", got, err)
 	}
 }

@@ -49,7 +49,7 @@ func (a *answer) task(r *request) *task {
 		return nil
 	}
 	var s state
-	isState := json.Unmarshal(a.data, &s) == nil && statusOf(s.Status) != interact.StatusNone
+	isState := json.Unmarshal(a.data, &s) == nil && interact.StatusOf(s.Status) != interact.StatusNone
 	if !isState && len(a.data) > 0 {
 		return nil
 	}
@@ -65,40 +65,26 @@ func (a *answer) task(r *request) *task {
 	return &task{client: a.client, r: r, url: a.url, state: s}
 }
 
-// statusOf reads the words of the profile and of LMOS; any other word is StatusNone.
-func statusOf(word string) interact.Status {
-	switch word {
-	case "pending":
-		return interact.StatusPending
-	case "running", "in progress", "in_progress":
-		return interact.StatusRunning
-	case "completed":
-		return interact.StatusCompleted
-	case "failed":
-		return interact.StatusFailed
-	case "cancelled", "canceled":
-		return interact.StatusCancelled
-	}
-	return interact.StatusNone
-}
-
 // follow yields each new state until the final one. If the consumer leaves or its time is up, the action is cancelled
 // at the agent.
-func (t *task) follow(ctx context.Context, yield func(*interact.Message, error) bool) {
+func (t *task) follow(ctx context.Context, yield func(*interact.Message, error) bool) error {
 	final, err := t.run(ctx, func(s interact.Status) bool {
 		m := t.r.message.Reply(interact.ActionStatus, "", nil)
 		m.Status = s
 		return yield(m, nil)
 	})
-	switch {
-	case err == errLeft:
+	if err == errLeft || err != nil && ctx.Err() != nil {
 		t.abandon(ctx)
-	case err != nil && ctx.Err() != nil:
-		t.abandon(ctx)
-		yield(nil, err)
-	default:
-		yield(final, err)
 	}
+	if err != nil && err != errLeft {
+		e := *interact.AsError(err)
+		e.Begun = true // whatever a look at it met
+		return &e
+	}
+	if err == nil {
+		yield(final, nil)
+	}
+	return err
 }
 
 // errLeft says that nobody listens any more.
@@ -109,7 +95,7 @@ func (t *task) run(ctx context.Context, tell func(interact.Status) bool) (*inter
 	told := interact.StatusNone
 	after := ""
 	for pause := t.client.pause; ; pause = min(2*pause, maxPause) {
-		s := statusOf(t.state.Status)
+		s := interact.StatusOf(t.state.Status)
 		if s > interact.StatusRunning {
 			return t.end(s)
 		}
@@ -188,7 +174,7 @@ func (t *task) look(ctx context.Context) (retryAfter string, err error) {
 
 func (t *task) update(ans *answer) error {
 	var s state
-	if json.Unmarshal(ans.data, &s) != nil || statusOf(s.Status) == interact.StatusNone {
+	if json.Unmarshal(ans.data, &s) != nil || interact.StatusOf(s.Status) == interact.StatusNone {
 		return broken(t.r, "it runs in the background, and its status is "+sample(ans.media, ans.data, &t.r.secrets))
 	}
 	t.state = s

@@ -12,12 +12,14 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// split takes the variables out of the message's data, and returns what is left of it for input. The rest is byte for byte
-// as the consumer wrote it: numbers keep their digits, members their order.
-func (r *request) split(schemas map[string]*td.Schema, input *td.Schema) (rest []byte, issues []td.Issue) {
-	data := trimJSON(r.message.Data)
+// split takes the variables out of data, and returns what is left of it for input. The rest is byte for byte as the consumer
+// wrote it: numbers keep their digits, members their order.
+func (r *request) split(data []byte, schemas map[string]*td.Schema, input *td.Schema) (rest []byte, issues []td.Issue) {
+	if len(schemas) == 0 {
+		return data, nil
+	}
 	fields, err := members(data)
-	if len(schemas) == 0 || err != nil {
+	if err != nil {
 		return data, nil // what is wrong with it is said when it is decoded
 	}
 	r.vars = make(map[string]string, len(schemas))

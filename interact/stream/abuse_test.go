@@ -21,6 +21,9 @@ import (
 
 // raw returns the bytes of a frame.
 func raw(k kind, id uint64, body string) []byte {
+	if k == kindChunk {
+		return appendChunk(nil, id, []byte(body))
+	}
 	b, err := appendFrame(nil, k, id, func(b []byte) ([]byte, error) { return append(b, body...), nil })
 	if err != nil {
 		panic(err)
@@ -328,7 +331,7 @@ func FuzzCaller(f *testing.F) {
 		b.accept(s)
 		b.stop()
 		b.work.Wait()
-		if n := b.serving.Load(); n != 0 || len(b.lanes) != 0 || len(b.inbounds) != 0 {
+		if n := b.serving.sum(); n != 0 || len(b.lanes) != 0 || len(b.inbounds) != 0 {
 			t.Errorf("%d calls, %d lanes, %d peers are left", n, len(b.lanes), len(b.inbounds))
 		}
 		if limit := 20*len(sent) + 3*maxChunk; s.scope.peak > limit {
@@ -351,15 +354,16 @@ func FuzzHost(f *testing.F) {
 	f.Add(raw(kindError, 1, string(appendError(nil, interact.Errorf(interact.NotFound, "h", "t")))))
 	f.Fuzz(func(t *testing.T, sent []byte) {
 		b := New(nil, Options{})
-		r := &remote{b: b, id: scriptID, lanes: map[*lane]struct{}{}, slots: make(chan struct{}, 1), closed: true}
+		r := &remote{b: b, id: scriptID, lanes: map[*lane]struct{}{}, closed: true}
+		slots := make(chan struct{}, 1)
 		s := &script{Reader: bytes.NewReader(sent), conn: scriptConn{id: scriptID}, scope: &tally{}}
 		l, err := b.newLane(s, "", r, false)
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := &call{request: request{m: m}, slots: r.slots}
+		c := &call{request: request{m: m}, slots: slots}
 		c.ready = make(chan struct{}, 1)
-		r.slots <- struct{}{}
+		slots <- struct{}{}
 		if err := r.add(l, c); err != nil {
 			t.Fatal(err)
 		}
@@ -369,8 +373,8 @@ func FuzzHost(f *testing.F) {
 		}
 		c.finish()
 		b.work.Wait()
-		if len(b.lanes) != 0 || len(r.slots) != 0 {
-			t.Errorf("%d lanes, %d calls are left", len(b.lanes), len(r.slots))
+		if len(b.lanes) != 0 || len(slots) != 0 {
+			t.Errorf("%d lanes, %d calls are left", len(b.lanes), len(slots))
 		}
 	})
 }

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"iter"
+	"strings"
 	"testing"
 
 	"github.com/libp2p/go-libp2p"
+	"github.com/libp2p/go-libp2p/core/network"
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
@@ -31,15 +33,10 @@ func TestAnAnswerIsWholeHoweverLateItIsRead(t *testing.T) {
 			connect(t, from, to)
 			for range 20 {
 				late := func() bool {
-					for _, l := range caller.all() {
-						if l.own && !l.answered() {
-							return false
-						}
-					}
-					return server.Stats().ServingNow == 0
+					return caller.Stats().Streams == 0 && server.Stats().ServingNow == 0
 				}
 				got := 0
-				m := &interact.Message{Type: interact.SubscribeEvent, Thing: "a", Name: "b"}
+				m := &interact.Message{Type: interact.InvokeAction, Thing: "a", Name: "b", Chunks: nothing}
 				for r, err := range caller.Thing([]td.Host{at(t, to)}).Do(t.Context(), m) {
 					if err != nil {
 						t.Fatalf("after %d bytes: %v", got, err)
@@ -56,4 +53,52 @@ func TestAnAnswerIsWholeHoweverLateItIsRead(t *testing.T) {
 			until(t, "nothing is open", func() bool { return caller.Stats().Streams == 0 })
 		})
 	}
+}
+
+// TestAWholeAnswerOutlivesItsLane: the host loses patience with a consumer that pauses, and resets what it has answered.
+func TestAWholeAnswerOutlivesItsLane(t *testing.T) {
+	each(t, func(t *testing.T, transport string) {
+		data := strings.Repeat("x", 200_000)
+		for name, m := range map[string]*interact.Message{"own lane": streamed(nothing), "shared lane": ask("a", "")} {
+			from, to := newHost(t, transport, libp2p.UserAgent("caller")), newHost(t, transport, libp2p.UserAgent("server"))
+			reset := make(chan struct{})
+			to.SetStreamHandler(Protocol, func(s network.Stream) {
+				id := uint64(1)
+				if m.Chunks != nil {
+					id = 0
+				}
+				first, _ := appendReply(nil, part(m, []byte("1")), m, follow{})
+				head, _ := appendReply(nil, part(m, nil), m, follow{size: int64(len(data))})
+				last, _ := appendReply(nil, done(m, ""), m, follow{})
+				sent := append(raw(kindReply, id, string(first)), raw(kindReply, id, string(head))...)
+				for b := range slicesOf([]byte(data), maxControl) {
+					sent = append(sent, raw(kindChunk, id, string(b))...)
+				}
+				_, _ = s.Read(make([]byte, 1000))
+				_, _ = s.Write(append(sent, raw(kindLast, id, string(last))...))
+				<-reset
+				_ = s.ResetWithError(network.StreamRateLimited)
+			})
+			caller := newBinding(t, from, Options{})
+			connect(t, from, to)
+			n := 0
+			for r, err := range caller.Thing([]td.Host{at(t, to)}).Do(t.Context(), m) {
+				if err != nil {
+					t.Fatalf("%s: after %d replies: %v", name, n, err)
+				}
+				if n++; n == 1 {
+					l := caller.all()[0]
+					until(t, "all has arrived", func() bool { return l.answered() })
+					close(reset)
+					until(t, "the lane has ended", func() bool { return len(caller.all()) == 0 && l.reason() != nil })
+				}
+				if n == 2 && string(r.Data) != data {
+					t.Errorf("%s: got %d bytes", name, len(r.Data))
+				}
+			}
+			if n != 3 {
+				t.Errorf("%s: got %d replies, want 3", name, n)
+			}
+		}
+	})
 }

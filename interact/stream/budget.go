@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 
@@ -26,13 +27,14 @@ type budget struct {
 	free int // reserved and unused
 }
 
-// take asks for n bytes before they are allocated. The error wraps errMemory.
+// take asks for n bytes before they are allocated. The error wraps errMemory. Nobody counts any more once the stream has ended:
+// what is made of its frames then is made of what had arrived, which credit bounds.
 func (m *budget) take(n int) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if n > m.free {
 		more := (n - m.free + slab - 1) / slab * slab
-		if err := m.scope.ReserveMemory(more, network.ReservationPriorityMedium); err != nil {
+		if err := m.scope.ReserveMemory(more, network.ReservationPriorityMedium); err != nil && !errors.Is(err, network.ErrResourceScopeClosed) {
 			return fmt.Errorf("%w: %w", errMemory, err)
 		}
 		m.free += more

@@ -3,7 +3,9 @@ package stream
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -134,8 +136,24 @@ func (q request) within(ctx context.Context) (context.Context, context.CancelFun
 	return context.WithDeadline(ctx, q.by)
 }
 
-// alone reports whether the interaction needs a lane of its own: it is large, or may be long.
-func (q request) alone() bool { return q.large() || q.m.Chunks != nil || q.m.Type.Long() }
+// class says which lane the interaction takes. An action whose consumer wants something else than JSON or CBOR may answer
+// with a stream: sound, a file.
+func (q request) class() class {
+	switch {
+	case q.large() || q.m.Chunks != nil:
+		return alone
+	case q.m.Type.Long():
+		return long
+	case q.m.Type == interact.InvokeAction && !structured(q.m.Accept):
+		return alone
+	}
+	return short
+}
+
+// structured reports whether accept is a type of JSON or CBOR, or none in particular.
+func structured(accept string) bool {
+	return accept == "" || accept == "*/*" || td.IsJSON(accept) || interact.IsCBOR(accept)
+}
 
 func (q request) large() bool { return len(q.m.Data) > inline }
 
@@ -166,15 +184,14 @@ func (r *remote) ask(ctx context.Context, h td.Host, q request, yield func(*inte
 
 // begin puts a call on a lane. It waits for one of the peer's slots.
 func (r *remote) begin(ctx context.Context, h td.Host, q request) (*call, error) {
-	c := &call{request: q, slots: r.slots}
-	if q.alone() {
-		c.slots = r.owns
-	}
-	if err := c.admit(ctx); err != nil {
+	cl := q.class()
+	c := &call{request: q, slots: r.slots[cl]}
+	c.long = cl == long
+	if err := c.admit(ctx, r.node); err != nil {
 		return nil, expired(err, r.node)
 	}
 	c.ready, c.begun, c.until = make(chan struct{}, 1), time.Now(), q.by
-	l, err := r.laneFor(ctx, h, q)
+	l, err := r.laneFor(ctx, h, q, cl)
 	if err == nil {
 		err = r.add(l, c)
 	}
@@ -185,12 +202,16 @@ func (r *remote) begin(ctx context.Context, h td.Host, q request) (*call, error)
 	return c, nil
 }
 
-// admit takes a slot. The error is that of a context.
-func (c *call) admit(ctx context.Context) error {
+// admit takes a slot. The error is that of a context, or Overloaded.
+func (c *call) admit(ctx context.Context, node did.DID) error {
 	select {
 	case c.slots <- struct{}{}:
 		return nil
 	default:
+	}
+	if c.long {
+		return interact.Errorf(interact.Overloaded, "end some of them first", "this node observes and subscribes to %d things at %s already",
+			cap(c.slots), node.Short())
 	}
 	ctx, cancel := c.within(ctx)
 	defer cancel()
@@ -244,7 +265,15 @@ func (c *call) feed(ctx context.Context) error {
 	return nil
 }
 
-func (c *call) pour(ctx context.Context) error {
+// pour sends the data of a large request, then its chunks. A source that panics costs its own call only: it runs in a
+// goroutine that nobody else guards.
+func (c *call) pour(ctx context.Context) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			c.l.b.o.Log.Error("a request stream panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			err = feedError{interact.Errorf(interact.Internal, "see the log of this node", "the source of the request stream failed")}
+		}
+	}()
 	if c.large() {
 		if err := c.sendData(ctx, c.m.Data, c.l.chunk()); err != nil {
 			return err

@@ -64,24 +64,30 @@ func TestUnary(t *testing.T) {
 		p := newPair(t, transport, interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
 			received <- m
 			r := done(m, "sunny")
-			r.Time = time.Unix(1, 2).UTC()
+			r.Time, r.Began = time.Unix(1, 2).UTC(), time.Unix(0, 1).UTC()
+			r.ActionID, r.Timing = "run-1", &interact.Timing{Path: "local", Host: 3 * time.Millisecond, Agent: time.Millisecond}
 			return r, nil
 		}), Options{}, Options{})
 		m := &interact.Message{Type: interact.InvokeAction, Thing: "urn:example:weather@z6Mk", ID: "id-1", Correlation: "c-1",
 			Name: "getWeather", ContentType: "text/plain", Data: []byte("Bonn?"), TraceParent: "00-aa-bb-01", TraceState: "v=1",
-			Time: time.Unix(3, 4).UTC(), Hops: 2}
+			Time: time.Unix(3, 4).UTC(), Hops: 2, ActionID: "run-0", Key: "k", Detach: true, Accept: "application/cbor",
+			Timing: &interact.Timing{}, Via: "mesh"}
 		r, err := interact.Ask(t.Context(), p.thing, m)
 		if err != nil {
 			t.Fatal(err)
 		}
 		want := *m
-		want.From, want.Hops = at(t, p.callerHost).Node, 3
+		want.From, want.Hops, want.Via = at(t, p.callerHost).Node, 3, "" // how this node is to ask is its own affair
 		if d := cmp.Diff(&want, <-received); d != "" {
 			t.Errorf("the host received (-want +got):\n%s", d)
 		}
 		if r.Correlation != "c-1" || r.Thing != m.Thing || r.Name != m.Name || r.TraceParent != m.TraceParent ||
-			string(r.Data) != "sunny" || r.Status != interact.StatusCompleted || !r.Time.Equal(time.Unix(1, 2)) {
+			string(r.Data) != "sunny" || r.Status != interact.StatusCompleted || !r.Time.Equal(time.Unix(1, 2)) ||
+			!r.Began.Equal(time.Unix(0, 1)) || r.ActionID != "run-1" {
 			t.Errorf("the caller received %+v", r)
+		}
+		if want := (interact.Timing{Host: 3 * time.Millisecond, Agent: time.Millisecond}); r.Timing == nil || *r.Timing != want {
+			t.Errorf("the caller learned the times %+v, want %+v", r.Timing, want)
 		}
 	})
 }
@@ -292,8 +298,9 @@ func (w *waiting) Do(ctx context.Context, m *interact.Message) iter.Seq2[*intera
 func TestCancelReachesTheHost(t *testing.T) {
 	each(t, func(t *testing.T, transport string) {
 		for name, m := range map[string]*interact.Message{
-			"shared lane": ask("a", ""),
-			"own lane":    {Type: interact.ObserveProperty, Thing: "x", Name: "p"},
+			"shared lane":    ask("a", ""),
+			"lane of events": {Type: interact.ObserveProperty, Thing: "x", Name: "p"},
+			"own lane":       streamed(nothing),
 		} {
 			w := newWaiting()
 			p := newPair(t, transport, w, Options{}, Options{})
@@ -316,8 +323,9 @@ func TestCancelReachesTheHost(t *testing.T) {
 func TestLeavingTheLoopReachesTheHost(t *testing.T) {
 	each(t, func(t *testing.T, transport string) {
 		for name, m := range map[string]*interact.Message{
-			"shared lane": ask("a", ""),
-			"own lane":    {Type: interact.SubscribeEvent, Thing: "x", Name: "e"},
+			"shared lane":    ask("a", ""),
+			"lane of events": subscribe("e"),
+			"own lane":       streamed(nothing),
 		} {
 			w := newWaiting()
 			w.first = func(m *interact.Message) *interact.Message { return m.Reply(interact.Event, "", []byte("1")) }

@@ -15,11 +15,13 @@ type exchange struct {
 	id    uint64
 	begun time.Time     // at the calling end
 	until time.Time     // when the caller stops waiting; zero means never
+	long  bool          // it goes on until somebody ends it; set before init
 	work  *work         // at the serving end; nil at the other
 	ready chan struct{} // has an element when there may be something to take; nil if nothing is expected
 
 	// mu owns what follows. Sizes are in bytes.
 	mu     sync.Mutex
+	window int           // what an end may send before the other end has taken it
 	queue  []frame       // arrived, not taken
 	slot   [1]frame      // the first place of queue: most interactions need no more
 	queued int           // size of queue
@@ -34,8 +36,8 @@ type exchange struct {
 }
 
 func (e *exchange) init(l *lane, id uint64) {
-	e.l, e.id, e.credit = l, id, l.window()
-	e.queue = e.slot[:0]
+	e.l, e.id, e.window = l, id, l.window(e.long)
+	e.credit, e.queue = e.window, e.slot[:0]
 }
 
 // put hands over a frame that has arrived. It is called by the lane's reader.
@@ -58,7 +60,7 @@ func (e *exchange) put(f frame) error {
 	e.queued += f.cost()
 	e.heard = true
 	e.over = f.kind.ends()
-	if e.queued+e.taken+e.owed > e.l.window()+e.l.maxBody() {
+	if e.queued+e.taken+e.owed > e.window+e.l.maxBody() {
 		return broken("more was sent than there was credit for")
 	}
 	e.queue = append(e.queue, f)
@@ -155,7 +157,7 @@ func (e *exchange) refund() {
 	free, credit := e.taken, 0
 	e.owed += e.taken
 	e.taken = 0
-	if e.owed >= e.l.window()/2 && !e.over {
+	if e.owed >= e.window/2 && !e.over {
 		credit, e.owed = e.owed, 0
 	}
 	e.mu.Unlock()
@@ -178,7 +180,16 @@ func (e *exchange) reserve(n int) error {
 	return nil
 }
 
-// forget returns what reserve took.
+// keep lets the body of f, which was just taken, be used until forget or release.
+func (e *exchange) keep(f frame) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.taken -= f.cost()
+	e.owed += f.cost()
+	e.extra += f.cost()
+}
+
+// forget returns what reserve and keep took.
 func (e *exchange) forget() {
 	e.mu.Lock()
 	n := e.extra
@@ -216,6 +227,10 @@ func (e *exchange) assemble(ctx context.Context, size int64) ([]byte, error) {
 		if f.kind != kindChunk || len(f.body) == 0 || n > int(size) {
 			return nil, broken("data of %d bytes was announced and not sent", size)
 		}
+		if len(f.body) == int(size) {
+			e.keep(f)
+			return f.body, nil
+		}
 		if have := cap(data); n > have { // by and by, since to announce a size costs nothing
 			room := min(int(size), max(2*have, n))
 			if err := e.reserve(room - have); err != nil {
@@ -224,6 +239,7 @@ func (e *exchange) assemble(ctx context.Context, size int64) ([]byte, error) {
 			data = append(make([]byte, 0, room), data...)
 		}
 		data = append(data, f.body...)
+		buffers.put(f.body)
 	}
 	return data, nil
 }
@@ -261,7 +277,7 @@ func (e *exchange) grant(body []byte) error {
 	n, err := uvarint(body)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if err != nil || n == 0 || n > uint64(e.l.window()-e.credit) {
+	if err != nil || n == 0 || n > uint64(e.window-e.credit) {
 		return broken("a credit of more than was used")
 	}
 	e.credit += int(n)
@@ -287,8 +303,11 @@ func (e *exchange) sendData(ctx context.Context, data []byte, limit int) error {
 	for len(data) > 0 {
 		part := data[:min(len(data), limit)]
 		data = data[len(part):]
-		err := e.send(ctx, kindChunk, false, func(b []byte) ([]byte, error) { return append(b, part...), nil })
-		if err != nil {
+		if err := e.allow(ctx); err != nil {
+			return err
+		}
+		cost := frame{kind: kindChunk, body: part}.cost()
+		if err := e.l.out.chunk(ctx, e.id, part, func() { e.spend(cost) }); err != nil {
 			return err
 		}
 	}

@@ -98,7 +98,7 @@ func TestCreditIsReturned(t *testing.T) {
 			n, _ := binary.Uvarint(b[3:])
 			credits += int(n)
 		}
-		return credits >= 100*10_000-e.l.window()/2
+		return credits >= 100*10_000-e.window/2
 	})
 	if credits > 100*10_000 {
 		t.Errorf("%d bytes of credit for %d that were sent", credits, 100*10_000)
@@ -119,7 +119,7 @@ func TestMoreThanTheWindow(t *testing.T) {
 				sum += 50_064
 			}
 		}
-		if !errors.Is(err, errProtocol) || sum < e.l.window() || sum > e.l.window()+e.l.maxBody() {
+		if !errors.Is(err, errProtocol) || sum < e.window || sum > e.window+e.l.maxBody() {
 			t.Errorf("own=%t: %d bytes were taken in: %v", own, sum, err)
 		}
 	}
@@ -131,7 +131,7 @@ func TestSendersWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &exchange{}
 		e.init(&lane{}, 1)
-		e.spend(e.l.window() + 5)
+		e.spend(e.window + 5)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := e.allow(ctx); !errors.Is(err, context.DeadlineExceeded) {

@@ -51,7 +51,7 @@ func broken(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", errProtocol, fmt.Sprintf(format, args...))
 }
 
-// appendFrame appends a frame whose body is what body appends. If that fails, dst is returned as it was.
+// appendFrame appends a frame that is no chunk, and whose body is what body appends. If that fails, dst is returned as it was.
 func appendFrame(dst []byte, k kind, id uint64, body func([]byte) ([]byte, error)) ([]byte, error) {
 	const room = 4 // for the length, which is not known yet; 4 bytes hold 2^28
 	start := len(dst)
@@ -62,7 +62,7 @@ func appendFrame(dst []byte, k kind, id uint64, body func([]byte) ([]byte, error
 	if err != nil {
 		return dst, err
 	}
-	if k != kindChunk && len(b)-head > maxControl {
+	if len(b)-head > maxControl {
 		return dst, interact.Errorf(interact.TooLarge, "shorten its members", "the message has %d bytes beside its data, "+
 			"at most %d are allowed", len(b)-head, maxControl)
 	}
@@ -70,6 +70,18 @@ func appendFrame(dst []byte, k kind, id uint64, body func([]byte) ([]byte, error
 	n := binary.PutUvarint(length[:], uint64(len(b)-start-room))
 	copy(b[start:], length[:n])
 	return append(b[:start+n], b[start+room:]...), nil
+}
+
+// chunkHead is the most that stands before the body of a chunk: length, kind and number.
+const chunkHead = 4 + maxHead
+
+// appendChunk appends the frame of a chunk. Its length is known at once, so that nothing is moved.
+func appendChunk(dst []byte, id uint64, data []byte) []byte {
+	var head [maxHead]byte
+	head[0] = byte(kindChunk)
+	n := 1 + binary.PutUvarint(head[1:], id)
+	dst = binary.AppendUvarint(dst, uint64(n+len(data)))
+	return append(append(dst, head[:n]...), data...)
 }
 
 // read waits for the next frame and reads it. A body that is not the frame's own lies in the buffer of l.in.
@@ -189,8 +201,13 @@ func (l *lane) readLarge(n, size int) (frame, error) {
 	if err := l.memory.take(size - head); err != nil {
 		return f, err
 	}
-	f.body, f.own = make([]byte, size-head), true
-	_, err = io.ReadFull(l.in, f.body)
+	f.body, f.own = buffers.get(size-head), true
+	for rest := f.body; len(rest) > 0 && err == nil; {
+		part := rest[:min(len(rest), maxControl)]
+		rest = rest[len(part):]
+		l.hurry() // a slow link is none that stands still
+		_, err = io.ReadFull(l.in, part)
+	}
 	return f, unexpected(err)
 }
 

@@ -113,15 +113,12 @@ func (l *lane) listen() {
 func (l *lane) hurry() { l.slow.Reset(frameTime) }
 func (l *lane) relax() { l.slow.Stop() }
 
-// serve reads frames and gives them to handle until the lane ends, and then fails it with the reason. A whole answer that its
-// caller still works on is no reason: the memory that it needs is the stream's, so the caller ends the lane.
+// serve reads frames and gives them to handle until the lane ends, and then fails it with the reason. What has arrived can
+// still be taken.
 func (l *lane) serve(handle func(frame) error) {
 	err := l.loop(handle)
-	switch {
-	case err == io.EOF && l.own && l.done.Load():
+	if err == io.EOF && l.own && (l.done.Load() || l.remote != nil && l.answered()) {
 		err = errOver
-	case err == io.EOF && l.own && l.remote != nil && l.answered():
-		return
 	}
 	l.fail(err)
 }
@@ -254,6 +251,17 @@ func (l *lane) remove(e *exchange) bool {
 	return true
 }
 
+// dismiss ends the observations and subscriptions that are served on the lane.
+func (l *lane) dismiss() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.open {
+		if e.long && e.work != nil {
+			e.work.end()
+		}
+	}
+}
+
 // discard drops a frame that nobody waits for.
 func (l *lane) discard(f frame) {
 	if f.own {
@@ -268,9 +276,8 @@ func (l *lane) reason() error {
 	return l.err
 }
 
-// look ends the calls whose time is up at now. It returns since when the longest call waits whose silence is doubtful (any
-// on a shared lane, and one on a lane of its own until it is answered the first time), and when time is up next; zero if
-// there is none.
+// look ends the calls whose time is up at now. It returns since when the longest call waits whose silence is doubtful (each
+// until it is answered the first time, and a small one until its end), and when time is up next; zero if there is none.
 func (l *lane) look(now time.Time) (begun, by time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -283,7 +290,7 @@ func (l *lane) look(now time.Time) (begun, by time.Time) {
 			e.end(context.DeadlineExceeded)
 			continue
 		}
-		if !l.own || e.unheard() {
+		if !l.own && !e.long || e.unheard() {
 			begun = earliest(begun, e.begun)
 		}
 	}
@@ -326,10 +333,14 @@ func (l *lane) maxBody() int {
 	return maxControl
 }
 
-// window is what an end of an interaction may send before the other end has taken it, in bytes.
-func (l *lane) window() int {
-	if l.own {
+// window is what an end of an interaction may send before the other end has taken it, in bytes. A thousand that are long
+// fit the memory that a node grants one peer.
+func (l *lane) window(long bool) int {
+	switch {
+	case l.own:
 		return 2 << 20
+	case long:
+		return 64 << 10
 	}
 	return 256 << 10
 }
@@ -339,5 +350,5 @@ func (l *lane) chunk() int {
 	if l.own {
 		return 256 << 10
 	}
-	return inline
+	return maxControl
 }

@@ -19,8 +19,12 @@ const (
 	maxTrace = 512 // W3C Trace Context §3.3.1.5 asks to carry this much tracestate
 )
 
-// maxLeft bounds the time that is left, so that a deadline can be added to the clock: a year.
-const maxLeft = uint64(365 * 24 * time.Hour / time.Millisecond)
+// maxLeft bounds the time that is left, so that a deadline can be added to the clock: a year. maxTook does so for what an
+// answer took.
+const (
+	maxLeft = uint64(365 * 24 * time.Hour / time.Millisecond)
+	maxTook = uint64(365 * 24 * time.Hour / time.Microsecond)
+)
 
 // What follows a message in frames of its own.
 type follow struct {
@@ -42,7 +46,14 @@ func appendRequest(dst []byte, m *interact.Message, f follow, left uint64) ([]by
 	w.text(8, m.TraceParent, maxTrace)
 	w.text(9, m.TraceState, maxTrace)
 	w.uint(10, left)
-	return finishMessage(&w, dst, m, f)
+	w.common(m, f)
+	w.text(16, m.ActionID, maxID)
+	w.text(17, m.After, maxID)
+	w.text(18, m.Key, maxID)
+	w.yes(19, m.Detach)
+	w.yes(20, m.Timing != nil)
+	w.text(23, m.Accept, maxMedia)
+	return w.message(dst, m)
 }
 
 // appendReply appends the map of r, which answers req. The error is Invalid.
@@ -57,24 +68,51 @@ func appendReply(dst []byte, r, req *interact.Message, f follow) ([]byte, error)
 	w.text(7, r.ContentType, maxMedia)
 	w.text(8, unless(r.TraceParent, req.TraceParent), maxTrace)
 	w.text(9, unless(r.TraceState, req.TraceState), maxTrace)
-	return finishMessage(&w, dst, r, f)
+	w.common(r, f)
+	w.text(16, unless(r.ActionID, req.ActionID), maxID)
+	if req.Timing != nil && r.Timing != nil {
+		w.uint(20, took(r.Timing.Host))
+		w.uint(21, took(r.Timing.Agent))
+	}
+	w.time(22, r.Began)
+	return w.message(dst, r)
 }
 
-// finishMessage appends the members that requests and replies share, and checks what was appended to dst.
-func finishMessage(w *mapWriter, dst []byte, m *interact.Message, f follow) ([]byte, error) {
-	if n := m.Time.UnixNano(); !m.Time.IsZero() && m.Time.Equal(time.Unix(0, n)) { // from 1677 to 2262
-		w.int(11, n)
-	}
+// common appends the members 11 to 15, which requests and replies share.
+func (w *mapWriter) common(m *interact.Message, f follow) {
+	w.time(11, m.Time)
 	w.uint(12, uint64(m.Hops)+1)
 	w.uint(13, uint64(f.size))
 	w.yes(14, f.stream)
 	if f.size == 0 {
 		w.bytes(15, m.Data)
 	}
+}
+
+// time appends t, if it is set and there are nanoseconds for it: from 1677 to 2262.
+func (w *mapWriter) time(k byte, t time.Time) {
+	if t.IsZero() {
+		return
+	}
+	if n := t.UnixNano(); t.Equal(time.Unix(0, n)) {
+		w.int(k, n)
+	}
+}
+
+// message returns what was written to dst, if m can be written at all.
+func (w *mapWriter) message(dst []byte, m *interact.Message) ([]byte, error) {
 	if w.bad || m.Type == 0 || m.Status > interact.StatusCancelled {
 		return dst, explain(m)
 	}
 	return w.b, nil
+}
+
+// took returns d in microseconds, at least one; 0 if it was not measured.
+func took(d time.Duration) uint64 {
+	if d <= 0 {
+		return 0
+	}
+	return max(1, min(uint64(d.Microseconds()), maxTook))
 }
 
 // correlation is what replies to req carry (see interact.Message.Reply).
@@ -107,8 +145,9 @@ func explain(m *interact.Message) error {
 		what, text string
 		limit      int
 	}{{"thing", m.Thing, maxThing}, {"id", m.ID, maxID}, {"correlation", m.Correlation, maxID}, {"name", m.Name, maxName},
-		{"content type", m.ContentType, maxMedia}, {"traceparent", m.TraceParent, maxTrace},
-		{"tracestate", m.TraceState, maxTrace}} {
+		{"content type", m.ContentType, maxMedia}, {"traceparent", m.TraceParent, maxTrace}, {"tracestate", m.TraceState, maxTrace},
+		{"action's id", m.ActionID, maxID}, {"id of what was seen last", m.After, maxID}, {"key", m.Key, maxID},
+		{"accepted media type", m.Accept, maxMedia}} {
 		if len(t.text) > t.limit {
 			return interact.Errorf(interact.Invalid, "shorten it", "the %s has %d bytes, at most %d are allowed", t.what,
 				len(t.text), t.limit)
@@ -121,43 +160,76 @@ func explain(m *interact.Message) error {
 }
 
 // readRequest reads the map of a request that was received at the time now. The strings and the data of the message are
-// kept in at most two allocations; the data is part of b.
+// kept in at most three allocations; the data is part of b.
 func readRequest(b []byte, now time.Time) (*interact.Message, follow, error) {
 	m := &interact.Message{}
-	f, err := readMessage(b, m, now)
+	f, err := readMessage(b, m, members{request: true, now: now})
 	if err == nil && m.Hops == 0 {
 		err = errCBOR // appendRequest counts this hop
 	}
 	return m, f, err
 }
 
+// asksLong reports whether the map of a request asks for something that goes on until somebody ends it. It looks at the
+// type only, which comes first.
+func asksLong(b []byte) bool {
+	r := readMap(b)
+	k, _ := r.next()
+	return k == 1 && interact.Type(r.uint(math.MaxUint8)).Long()
+}
+
 // readReply reads the map of a reply to req; see [readRequest].
 func readReply(b []byte, req *interact.Message) (*interact.Message, follow, error) {
-	m := &interact.Message{Thing: req.Thing, Correlation: correlation(req), Name: req.Name, TraceParent: req.TraceParent,
-		TraceState: req.TraceState}
-	f, err := readMessage(b, m, time.Time{})
-	if f.stream || !m.Deadline.IsZero() {
-		err = errCBOR
-	}
+	m := &interact.Message{Thing: req.Thing, Correlation: correlation(req), Name: req.Name, ActionID: req.ActionID,
+		TraceParent: req.TraceParent, TraceState: req.TraceState}
+	f, err := readMessage(b, m, members{timed: req.Timing != nil})
 	return m, f, err
 }
 
-// readMessage sets in m what the map b holds. A time that is left is counted from now.
-func readMessage(b []byte, m *interact.Message, now time.Time) (f follow, err error) {
+// members says which members a map may have.
+type members struct {
+	request bool      // those of a request, not those of a reply
+	now     time.Time // from which a request's time is counted
+	timed   bool      // the request asked where the time goes
+}
+
+// The members that only a request has, and that only a reply has, as bits by key.
+const (
+	onlyRequest = 1<<10 | 1<<14 | 1<<17 | 1<<18 | 1<<19 | 1<<23
+	onlyReply   = 1<<21 | 1<<22
+)
+
+// allow reports whether there may be a member of the given key.
+func (s members) allow(key byte) bool {
+	bit := 1 << key
+	switch {
+	case s.request:
+		return onlyReply&bit == 0
+	case key == 20 || key == 21:
+		return s.timed
+	}
+	return onlyRequest&bit == 0
+}
+
+// readMessage sets in m what the map b holds.
+func readMessage(b []byte, m *interact.Message, s members) (f follow, err error) {
 	r := readMap(b)
-	var texts [10]span // by key
+	var texts [24]span // by key
 	for k, ok := r.next(); ok; k, ok = r.next() {
+		if !s.allow(k) {
+			r.fail()
+		}
 		switch k {
 		case 1:
 			m.Type = interact.Type(r.uint(math.MaxUint8))
-		case 2, 3, 4, 5, 7, 8, 9:
+		case 2, 3, 4, 5, 7, 8, 9, 16, 17, 18, 23:
 			texts[k] = r.text(textLimits[k])
 		case 6:
 			m.Status = interact.Status(r.uint(uint64(interact.StatusCancelled)))
 		case 10:
-			m.Deadline = now.Add(time.Duration(r.uint(maxLeft)) * time.Millisecond)
+			m.Deadline = s.now.Add(time.Duration(r.uint(maxLeft)) * time.Millisecond)
 		case 11:
-			m.Time = time.Unix(0, r.int()).UTC()
+			m.Time = r.time()
 		case 12:
 			m.Hops = uint8(r.uint(math.MaxUint8))
 		case 13:
@@ -166,6 +238,12 @@ func readMessage(b []byte, m *interact.Message, now time.Time) (f follow, err er
 			f.stream = r.yes()
 		case 15:
 			m.Data = r.bytes(maxControl)
+		case 19:
+			m.Detach = r.yes()
+		case 20, 21:
+			r.timing(k, m, s)
+		case 22:
+			m.Began = r.time()
 		default:
 			r.fail()
 		}
@@ -180,10 +258,37 @@ func readMessage(b []byte, m *interact.Message, now time.Time) (f follow, err er
 	return f, nil
 }
 
-var textLimits = [10]int{2: maxThing, 3: maxID, 4: maxID, 5: maxName, 7: maxMedia, 8: maxTrace, 9: maxTrace}
+func (r *mapReader) time() time.Time { return time.Unix(0, r.int()).UTC() }
 
-// setTexts gives m the texts that lie in b, all of them in one string.
-func setTexts(b []byte, m *interact.Message, texts *[10]span) {
+// timing reads the member k, which asks for times or tells one.
+func (r *mapReader) timing(k byte, m *interact.Message, s members) {
+	if m.Timing == nil {
+		m.Timing = &interact.Timing{}
+	}
+	switch {
+	case s.request:
+		r.yes()
+	case k == 20:
+		m.Timing.Host = time.Duration(r.uint(maxTook)) * time.Microsecond
+	default:
+		m.Timing.Agent = time.Duration(r.uint(maxTook)) * time.Microsecond
+	}
+}
+
+var textLimits = [24]int{2: maxThing, 3: maxID, 4: maxID, 5: maxName, 7: maxMedia, 8: maxTrace, 9: maxTrace, 16: maxID,
+	17: maxID, 18: maxID, 23: maxMedia}
+
+// setTexts gives m the texts that lie in b: those before the data share one string, and those behind it another.
+func setTexts(b []byte, m *interact.Message, texts *[24]span) {
+	fields := [24]*string{2: &m.Thing, 3: &m.ID, 4: &m.Correlation, 5: &m.Name, 7: &m.ContentType, 8: &m.TraceParent,
+		9: &m.TraceState, 16: &m.ActionID, 17: &m.After, 18: &m.Key, 23: &m.Accept}
+	const data = 15
+	share(b, texts[:data], fields[:data])
+	share(b, texts[data:], fields[data:])
+}
+
+// share sets fields to the texts that lie in b, all of them in one string.
+func share(b []byte, texts []span, fields []*string) {
 	from, to := len(b), 0
 	for _, s := range texts {
 		if s.to != 0 {
@@ -194,10 +299,9 @@ func setTexts(b []byte, m *interact.Message, texts *[10]span) {
 		return
 	}
 	all := string(b[from:to])
-	for k, field := range [...]*string{2: &m.Thing, 3: &m.ID, 4: &m.Correlation, 5: &m.Name, 7: &m.ContentType,
-		8: &m.TraceParent, 9: &m.TraceState} {
-		if s := texts[k]; s.to != 0 {
-			*field = all[s.from-from : s.to-from]
+	for k, s := range texts {
+		if s.to != 0 {
+			*fields[k] = all[s.from-from : s.to-from]
 		}
 	}
 }

@@ -18,7 +18,25 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// wireMessage and wireError are the maps of the package comment, for a codec that knows nothing of this one.
+// wireRequest, wireReply and wireError are the maps of the package comment, for a codec that knows nothing of this one.
+type wireRequest struct {
+	wireMessage
+	Left     uint64 `cbor:"10,keyasint,omitempty"`
+	Stream   bool   `cbor:"14,keyasint,omitempty"`
+	After    string `cbor:"17,keyasint,omitempty"`
+	Key      string `cbor:"18,keyasint,omitempty"`
+	Detached bool   `cbor:"19,keyasint,omitempty"`
+	Timed    bool   `cbor:"20,keyasint,omitempty"`
+	Accept   string `cbor:"23,keyasint,omitempty"`
+}
+
+type wireReply struct {
+	wireMessage
+	Host  uint64 `cbor:"20,keyasint,omitempty"`
+	Agent uint64 `cbor:"21,keyasint,omitempty"`
+	Began *int64 `cbor:"22,keyasint,omitempty"`
+}
+
 type wireMessage struct {
 	Type        uint64 `cbor:"1,keyasint"`
 	Thing       string `cbor:"2,keyasint,omitempty"`
@@ -29,12 +47,26 @@ type wireMessage struct {
 	ContentType string `cbor:"7,keyasint,omitempty"`
 	TraceParent string `cbor:"8,keyasint,omitempty"`
 	TraceState  string `cbor:"9,keyasint,omitempty"`
-	Left        uint64 `cbor:"10,keyasint,omitempty"`
 	Time        *int64 `cbor:"11,keyasint,omitempty"`
 	Hops        uint64 `cbor:"12,keyasint"`
 	Size        uint64 `cbor:"13,keyasint,omitempty"`
-	Stream      bool   `cbor:"14,keyasint,omitempty"`
 	Data        []byte `cbor:"15,keyasint,omitempty"`
+	ActionID    string `cbor:"16,keyasint,omitempty"`
+}
+
+// wire returns the members that requests and replies share.
+func wireOf(m *interact.Message) wireMessage {
+	return wireMessage{Type: uint64(m.Type), Thing: m.Thing, ID: m.ID, Correlation: m.Correlation, Name: m.Name,
+		Status: uint64(m.Status), ContentType: m.ContentType, TraceParent: m.TraceParent, TraceState: m.TraceState,
+		Time: nanoseconds(m.Time), Hops: uint64(m.Hops) + 1, Data: m.Data, ActionID: m.ActionID}
+}
+
+func nanoseconds(t time.Time) *int64 {
+	if t.IsZero() {
+		return nil
+	}
+	n := t.UnixNano()
+	return &n
 }
 
 type wireError struct {
@@ -45,22 +77,54 @@ type wireError struct {
 	Issues [][2]string `cbor:"5,keyasint,omitempty"`
 }
 
-// drawMessage draws a message that can be sent.
+// drawMessage draws what requests and replies share, of a message that can be sent.
 func drawMessage(t *rapid.T) *interact.Message {
-	text := func(name string, limit int) string { return rapid.StringN(0, 40, limit).Draw(t, name) }
 	m := &interact.Message{
-		Type: interact.Type(rapid.Uint8Range(1, math.MaxUint8).Draw(t, "type")), Thing: text("thing", maxThing),
-		ID: text("id", maxID), Correlation: text("correlation", maxID), Name: text("name", maxName),
+		Type: interact.Type(rapid.Uint8Range(1, math.MaxUint8).Draw(t, "type")), Thing: drawText(t, "thing", maxThing),
+		ID: drawText(t, "id", maxID), Correlation: drawText(t, "correlation", maxID), Name: drawText(t, "name", maxName),
 		Status:      interact.Status(rapid.Uint8Range(0, 5).Draw(t, "status")),
-		ContentType: text("content type", maxMedia), TraceParent: text("traceparent", maxTrace),
-		TraceState: text("tracestate", maxTrace), Hops: rapid.Uint8Range(0, 254).Draw(t, "hops"),
-		Data: rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "data"),
-	}
-	if rapid.Bool().Draw(t, "timed") {
-		m.Time = time.Unix(0, rapid.Int64().Draw(t, "time")).UTC()
+		ContentType: drawText(t, "content type", maxMedia), TraceParent: drawText(t, "traceparent", maxTrace),
+		TraceState: drawText(t, "tracestate", maxTrace), Hops: rapid.Uint8Range(0, 254).Draw(t, "hops"),
+		Data: rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "data"), Time: drawTime(t, "time"),
+		ActionID: drawText(t, "action's id", maxID),
 	}
 	if len(m.Data) == 0 {
 		m.Data = nil
+	}
+	return m
+}
+
+func drawText(t *rapid.T, name string, limit int) string {
+	return rapid.StringN(0, 40, limit).Draw(t, name)
+}
+
+func drawTime(t *rapid.T, name string) time.Time {
+	if rapid.Bool().Draw(t, "no "+name) {
+		return time.Time{}
+	}
+	return time.Unix(0, rapid.Int64().Draw(t, name)).UTC()
+}
+
+// drawRequest draws a message with what only a request has.
+func drawRequest(t *rapid.T) *interact.Message {
+	m := drawMessage(t)
+	m.After, m.Key = drawText(t, "after", maxID), drawText(t, "key", maxID)
+	m.Detach, m.Accept = rapid.Bool().Draw(t, "detach"), drawText(t, "accept", maxMedia)
+	if rapid.Bool().Draw(t, "timed") {
+		m.Timing = &interact.Timing{}
+	}
+	return m
+}
+
+// drawReply draws a message with what only a reply has.
+func drawReply(t *rapid.T) *interact.Message {
+	m := drawMessage(t)
+	m.Began = drawTime(t, "began")
+	took := func(name string) time.Duration {
+		return time.Duration(rapid.Uint64Range(0, maxTook).Draw(t, name)) * time.Microsecond
+	}
+	if rapid.Bool().Draw(t, "timed") {
+		m.Timing = &interact.Timing{Host: took("host"), Agent: took("agent")}
 	}
 	return m
 }
@@ -69,20 +133,15 @@ func drawMessage(t *rapid.T) *interact.Message {
 func TestRequestIsCBOR(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		m := drawMessage(t)
+		m := drawRequest(t)
 		left := rapid.Uint64Range(0, maxLeft).Draw(t, "left")
 		f := follow{stream: rapid.Bool().Draw(t, "stream")}
 		got, err := appendRequest(nil, m, f, left)
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := wireMessage{uint64(m.Type), m.Thing, m.ID, m.Correlation, m.Name, uint64(m.Status), m.ContentType, m.TraceParent,
-			m.TraceState, left, nil, uint64(m.Hops) + 1, 0, f.stream, m.Data}
-		if !m.Time.IsZero() {
-			n := m.Time.UnixNano()
-			w.Time = &n
-		}
-		want, err := cbor.Marshal(w)
+		want, err := cbor.Marshal(wireRequest{wireMessage: wireOf(m), Left: left, Stream: f.stream, After: m.After, Key: m.Key,
+			Detached: m.Detach, Timed: m.Timing != nil, Accept: m.Accept})
 		if err != nil || !bytes.Equal(got, want) {
 			t.Fatalf("got %x, want %x (%v)", got, want, err)
 		}
@@ -101,11 +160,45 @@ func TestRequestIsCBOR(t *testing.T) {
 	})
 }
 
+// TestReplyIsCBOR is the same for a reply that has nothing in common with its request.
+func TestReplyIsCBOR(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		r, req := drawReply(t), &interact.Message{}
+		if rapid.Bool().Draw(t, "asked for times") {
+			req.Timing = &interact.Timing{}
+		}
+		got, err := appendReply(nil, r, req, follow{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if req.Timing == nil || r.Timing != nil && *r.Timing == (interact.Timing{}) {
+			r.Timing = nil // not sent to who did not ask, nor when there is nothing to tell
+		}
+		w := wireReply{wireMessage: wireOf(r), Began: nanoseconds(r.Began)}
+		if r.Timing != nil {
+			w.Host, w.Agent = uint64(r.Timing.Host.Microseconds()), uint64(r.Timing.Agent.Microseconds())
+		}
+		want, err := cbor.Marshal(w)
+		if err != nil || !bytes.Equal(got, want) {
+			t.Fatalf("got %x, want %x (%v)", got, want, err)
+		}
+		back, _, err := readReply(got, req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Hops++
+		if d := cmp.Diff(r, back); d != "" {
+			t.Fatalf("read back (-want +got):\n%s", d)
+		}
+	})
+}
+
 // TestReplySaysWhatDiffers: what a reply shares with its request is not sent, and is there again at the other end.
 func TestReplySaysWhatDiffers(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		req := drawMessage(t)
+		req := drawRequest(t)
 		r := req.Reply(interact.PropertyReading, "text/plain", []byte("42"))
 		b, err := appendReply(nil, r, req, follow{})
 		if err != nil || len(b) > 30 {
@@ -119,7 +212,7 @@ func TestReplySaysWhatDiffers(t *testing.T) {
 		if d := cmp.Diff(r, back); d != "" {
 			t.Fatalf("a plain reply (-want +got):\n%s", d)
 		}
-		other := drawMessage(t) // the fields that it leaves empty are those of the request
+		other := drawReply(t) // the fields that it leaves empty are those of the request
 		if b, err = appendReply(nil, other, req, follow{}); err != nil {
 			t.Fatal(err)
 		}
@@ -127,7 +220,7 @@ func TestReplySaysWhatDiffers(t *testing.T) {
 			t.Fatal(err)
 		}
 		if other.Thing != "" && back.Thing != other.Thing || other.Name != "" && back.Name != other.Name ||
-			back.ID != other.ID || back.ContentType != other.ContentType || !bytes.Equal(back.Data, other.Data) {
+			other.ActionID != "" && back.ActionID != other.ActionID || back.ID != other.ID || back.ContentType != other.ContentType || !bytes.Equal(back.Data, other.Data) {
 			t.Fatalf("got %+v, want %+v", back, other)
 		}
 	})
@@ -137,6 +230,12 @@ func TestReplySaysWhatDiffers(t *testing.T) {
 func TestGoldenFrames(t *testing.T) {
 	t.Parallel()
 	m := &interact.Message{Type: interact.InvokeAction, Thing: "weather", Name: "getWeather", Data: []byte("{}")}
+	detached := &interact.Message{Type: interact.InvokeAction, Data: []byte("{}"), ActionID: "a1", Key: "k", Detach: true,
+		Timing: &interact.Timing{Path: "mesh", Resolve: 1, Total: 2, Host: 3, Agent: 4}, Accept: "application/cbor", Via: "mesh"}
+	pending := detached.Reply(interact.ActionStatus, "", nil)
+	pending.Status, pending.ActionID, pending.Began = interact.StatusPending, "b2", time.Unix(0, 7)
+	pending.Timing = &interact.Timing{Path: "local", Resolve: time.Hour, Total: time.Hour, Host: 300 * time.Microsecond, Agent: 1}
+	watch := &interact.Message{Type: interact.ObserveAllProperties, After: "e9"}
 	for name, c := range map[string]struct {
 		kind kind
 		id   uint64
@@ -147,6 +246,13 @@ func TestGoldenFrames(t *testing.T) {
 			"24" + "01" + "01" + "a6" + "0109" + "026777656174686572" + "056a67657457656174686572" + "0a191388" + "0c01" + "0f427b7d"},
 		"reply": {kindLast, 300, func(b []byte) ([]byte, error) { return appendReply(b, done(m, "{}"), m, follow{}) },
 			"0f" + "03" + "ac02" + "a4" + "011822" + "0603" + "0c01" + "0f427b7d"},
+		"detached request": {kindRequest, 1, func(b []byte) ([]byte, error) { return appendRequest(b, detached, follow{}, 0) },
+			"28" + "01" + "01" + "a8" + "0109" + "0c01" + "0f427b7d" + "10626131" + "12616b" + "13f5" + "14f5" +
+				"1770" + hex.EncodeToString([]byte("application/cbor"))},
+		"pending reply": {kindReply, 1, func(b []byte) ([]byte, error) { return appendReply(b, pending, detached, follow{}) },
+			"16" + "02" + "01" + "a7" + "011822" + "0601" + "0c01" + "10626232" + "1419012c" + "1501" + "1607"},
+		"observation": {kindRequest, 2, func(b []byte) ([]byte, error) { return appendRequest(b, watch, follow{}, 0) },
+			"0b" + "01" + "02" + "a3" + "0111" + "0c01" + "11626539"},
 		"error": {kindError, 1, func(b []byte) ([]byte, error) {
 			return appendError(b, interact.Errorf(interact.Loop, "h", "t")), nil
 		}, "0d" + "05" + "01" + "a3" + "011905b8" + "026174" + "036168"},
@@ -172,7 +278,15 @@ func TestBadMaps(t *testing.T) {
 		"a member too few":          "a30109" + "0c01",
 		"keys not in order":         "a20c01" + "0109",
 		"a key twice":               "a301090109" + "0c01",
-		"an unknown key":            "a30109" + "0c01" + "1001",
+		"an unknown key":            "a30109" + "0c01" + "181801",
+		"a number as action's id":   "a30109" + "0c01" + "1001",
+		"an empty key":              "a30109" + "0c01" + "1260",
+		"detached: false":           "a30109" + "0c01" + "13f4",
+		"times that are a number":   "a30109" + "0c01" + "1401",
+		"times of a reply":          "a30109" + "0c01" + "1501",
+		"a beginning":               "a30109" + "0c01" + "1601",
+		"a long action's id":        "a30109" + "0c01" + "10790101" + strings.Repeat("61", 257),
+		"a long accept":             "a30109" + "0c01" + "17790101" + strings.Repeat("61", 257),
 		"key 0":                     "a300010109" + "0c01",
 		"a number not shortest":     "a2011809" + "0c01",
 		"a length not shortest":     "a30109" + "02780161" + "0c01",
@@ -203,10 +317,31 @@ func TestBadMaps(t *testing.T) {
 			t.Errorf("%s: got %+v, %v", name, m, err)
 		}
 	}
-	req := ask("a", "")
-	for name, b := range map[string]string{"a reply with a request stream": "a301090c010ef5", "a reply with a deadline": "a301090a010c01"} {
-		raw, _ := hex.DecodeString(b)
-		if _, _, err := readReply(raw, req); !errors.Is(err, errCBOR) {
+	req, timed := ask("a", ""), ask("a", "")
+	timed.Timing = &interact.Timing{}
+	for name, c := range map[string]struct {
+		req *interact.Message
+		b   string
+	}{
+		"a reply with a request stream":    {req, "a301090c010ef5"},
+		"a reply with a deadline":          {req, "a301090a010c01"},
+		"a reply with after":               {req, "a301090c01116161"},
+		"a reply with a key":               {req, "a301090c01126161"},
+		"a reply that is detached":         {req, "a301090c0113f5"},
+		"a reply with accept":              {req, "a301090c01176161"},
+		"times that nobody asked for":      {req, "a301090c011401"},
+		"an agent's, neither":              {req, "a301090c011501"},
+		"a reply that asks for times":      {timed, "a301090c0114f5"},
+		"times of 0":                       {timed, "a301090c011400"},
+		"times of more than a year":        {timed, "a301090c01141b0001000000000000"},
+		"a beginning that is no integer":   {req, "a301090c01166161"},
+		"a beginning that is out of range": {req, "a301090c01161bffffffffffffffff"},
+	} {
+		raw, err := hex.DecodeString(c.b)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if _, _, err := readReply(raw, c.req); !errors.Is(err, errCBOR) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
@@ -305,12 +440,24 @@ func TestTimesThatCannotBeSent(t *testing.T) {
 	t.Parallel()
 	m := ask("a", "")
 	m.Time = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
-	b, err := appendRequest(nil, m, follow{}, 0)
+	m.Began = time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC)
+	b, err := appendReply(nil, m, m, follow{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if back, _, err := readRequest(b, time.Now()); err != nil || !back.Time.IsZero() {
-		t.Errorf("got %v, %v, want no time", back.Time, err)
+	if back, _, err := readReply(b, m); err != nil || !back.Time.IsZero() || !back.Began.IsZero() {
+		t.Errorf("got %v and %v, %v, want no time", back.Time, back.Began, err)
+	}
+}
+
+// TestTook: what was measured is told, however short it was.
+func TestTook(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]uint64{-1: 0, 0: 0, 1: 1, time.Microsecond: 1, 1999: 1, time.Second: 1_000_000,
+		math.MaxInt64: maxTook} {
+		if got := took(d); got != want {
+			t.Errorf("%v became %d µs, want %d", d, got, want)
+		}
 	}
 }
 
@@ -335,14 +482,25 @@ func TestTimeLeft(t *testing.T) {
 
 func FuzzMessage(f *testing.F) {
 	for _, m := range []*interact.Message{{Type: 1}, ask("getWeather", `{"question":"Rain in Bonn?"}`),
-		{Type: interact.ReadProperty, Thing: "t", Name: "p", TraceParent: "tp", TraceState: "ts", Time: time.Unix(-1, 5), Correlation: "c"}} {
+		{Type: interact.ReadProperty, Thing: "t", Name: "p", TraceParent: "tp", TraceState: "ts", Time: time.Unix(-1, 5), Correlation: "c"},
+		{Type: interact.InvokeAction, Data: []byte("{}"), ActionID: "a", After: "b", Key: "k", Detach: true, Timing: &interact.Timing{},
+			Accept: "application/cbor"}} {
 		b, err := appendRequest(nil, m, follow{stream: true}, 100)
 		if err != nil {
 			f.Fatal(err)
 		}
 		f.Add(b)
 	}
+	asked := ask("a", "")
+	asked.Timing, asked.ActionID = &interact.Timing{}, "a1"
+	told := done(asked, "x")
+	told.Timing, told.Began, told.ActionID = &interact.Timing{Host: time.Second, Agent: time.Millisecond}, time.Unix(5, 6), "a2"
+	if b, err := appendReply(nil, told, asked, follow{}); err == nil {
+		f.Add(b)
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
+		fuzzReply(t, b, asked)
+		fuzzReply(t, b, ask("a", ""))
 		now := time.Unix(1000, 0)
 		m, follow, err := readRequest(b, now)
 		if err != nil {
@@ -353,8 +511,26 @@ func FuzzMessage(f *testing.F) {
 		if again, err := appendRequest(nil, m, follow, left); err != nil || !bytes.Equal(again, b) {
 			t.Errorf("%x was read as %+v, which is written as %x (%v)", b, m, again, err)
 		}
-		_, _, _ = readReply(b, ask("a", ""))
 	})
+}
+
+// fuzzReply: what a reply was read as is written as something that reads the same.
+func fuzzReply(t *testing.T, b []byte, req *interact.Message) {
+	t.Helper()
+	r, f, err := readReply(b, req)
+	if err != nil || r.Hops == 0 {
+		return // written, it would have passed this node
+	}
+	r.Hops--
+	again, err := appendReply(nil, r, req, f)
+	if err != nil || len(again) > len(b) {
+		t.Fatalf("%x was read as %+v, which is written as %x (%v)", b, r, again, err)
+	}
+	back, follow, err := readReply(again, req)
+	r.Hops++
+	if d := cmp.Diff(r, back); d != "" || err != nil || follow != f {
+		t.Errorf("%x was read as %+v, and %x as %+v (%v)", b, r, again, back, err)
+	}
 }
 
 func FuzzError(f *testing.F) {
@@ -389,6 +565,15 @@ func TestCodecAllocates(t *testing.T) {
 	now := time.Now()
 	if n := testing.AllocsPerRun(100, func() { _, _, err = readRequest(b, now) }); n > 2 || err != nil {
 		t.Errorf("a request is read with %v allocations (%v), want at most 2", n, err)
+	}
+	whole := *m
+	whole.Key, whole.Accept = "key", "application/cbor"
+	late, err := appendRequest(nil, &whole, follow{}, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := testing.AllocsPerRun(100, func() { _, _, err = readRequest(late, now) }); n > 3 || err != nil {
+		t.Errorf("a request with members behind its data is read with %v allocations (%v), want at most 3", n, err)
 	}
 	r := done(m, strings.Repeat("x", payload))
 	if n := testing.AllocsPerRun(100, func() { b, err = appendReply(buf, r, m, follow{}) }); n != 0 || err != nil {

@@ -22,15 +22,14 @@ type remote struct {
 	b     *Binding
 	id    peer.ID
 	node  did.DID
-	slots chan struct{} // an element per call on the shared lane
-	owns  chan struct{} // an element per call on a lane of its own
-	users atomic.Int32  // calls that hold the remote; raised with Binding.mu held
-	fell  atomic.Int64  // when it was found unreachable, in Unix nanoseconds; 0 if it answered since
+	slots [3]chan struct{} // by class: an element per interaction
+	users atomic.Int32     // calls that hold the remote; raised with Binding.mu held
+	fell  atomic.Int64     // when it was found unreachable, in Unix nanoseconds; 0 if it answered since
 
 	// mu owns what follows.
 	mu      sync.Mutex
-	shared  *lane
-	opening *opening
+	shared  [2]*lane // by class, short and long
+	opening [2]*opening
 	lanes   map[*lane]struct{} // shared and own
 	closed  bool
 
@@ -76,8 +75,10 @@ func (b *Binding) remote(node did.DID) (*remote, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &remote{b: b, id: id, node: node, lanes: map[*lane]struct{}{}, slots: make(chan struct{}, b.o.MaxPerPeer),
-		owns: make(chan struct{}, min(maxOwn, b.o.MaxPerPeer)), closed: b.closed}
+	r := &remote{b: b, id: id, node: node, lanes: map[*lane]struct{}{}, closed: b.closed}
+	for cl, n := range [...]int{short: b.o.MaxPerPeer, long: b.o.MaxLong, alone: min(maxOwn, b.o.MaxPerPeer)} {
+		r.slots[cl] = make(chan struct{}, n)
+	}
 	r.users.Add(1)
 	b.remotes[node] = r
 	return r, nil
@@ -101,28 +102,30 @@ func (r *remote) lost() {
 	r.b.o.Reach(r.node, false)
 }
 
-// laneFor returns the lane for q: the shared one, or a new one of its own.
-func (r *remote) laneFor(ctx context.Context, h td.Host, q request) (*lane, error) {
-	if l := r.usable(); l != nil && !q.alone() {
-		return l, nil
+// laneFor returns the lane for q, which is of class cl: a shared one, or a new one of its own.
+func (r *remote) laneFor(ctx context.Context, h td.Host, q request, cl class) (*lane, error) {
+	if cl != alone {
+		if l := r.usable(cl); l != nil {
+			return l, nil
+		}
 	}
 	ctx, cancel := q.within(ctx)
 	defer cancel()
-	if q.alone() {
-		return r.open(ctx, h, true)
+	if cl == alone {
+		return r.open(ctx, h, cl)
 	}
-	return r.lane(ctx, h)
+	return r.lane(ctx, h, cl)
 }
 
-// usable returns the shared lane if it is open and no better one can be had.
-func (r *remote) usable() *lane {
+// usable returns the shared lane of class cl if it is open and no better one can be had.
+func (r *remote) usable(cl class) *lane {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.usableLocked()
+	return r.usableLocked(cl)
 }
 
-func (r *remote) usableLocked() *lane {
-	if l := r.shared; l != nil && l.reason() == nil && !r.outdated(l) {
+func (r *remote) usableLocked(cl class) *lane {
+	if l := r.shared[cl]; l != nil && l.reason() == nil && !r.outdated(l) {
 		return l
 	}
 	return nil
@@ -138,20 +141,21 @@ func (r *remote) add(l *lane, c *call) error {
 	return nil
 }
 
-// lane returns the shared lane, and opens it if there is none. Calls that need it at the same time wait for one attempt.
-func (r *remote) lane(ctx context.Context, h td.Host) (*lane, error) {
+// lane returns the shared lane of class cl, and opens it if there is none. Calls that need it at the same time wait for one
+// attempt.
+func (r *remote) lane(ctx context.Context, h td.Host, cl class) (*lane, error) {
 	for {
 		r.mu.Lock()
-		if l := r.usableLocked(); l != nil {
+		if l := r.usableLocked(cl); l != nil {
 			r.mu.Unlock()
 			return l, nil
 		}
-		o := r.opening
+		o := r.opening[cl]
 		if o == nil {
 			o = &opening{done: make(chan struct{})}
-			r.opening = o
+			r.opening[cl] = o
 			r.mu.Unlock()
-			return r.openShared(ctx, h, o)
+			return r.openShared(ctx, h, o, cl)
 		}
 		r.mu.Unlock()
 		select {
@@ -179,13 +183,13 @@ func (r *remote) outdated(l *lane) bool {
 	return l.limited && r.b.host.Network().Connectedness(r.id) == network.Connected
 }
 
-func (r *remote) openShared(ctx context.Context, h td.Host, o *opening) (*lane, error) {
-	o.lane, o.err = r.open(ctx, h, false)
+func (r *remote) openShared(ctx context.Context, h td.Host, o *opening, cl class) (*lane, error) {
+	o.lane, o.err = r.open(ctx, h, cl)
 	o.left = ctx.Err() != nil
 	r.mu.Lock()
-	r.opening = nil
+	r.opening[cl] = nil
 	if o.err == nil && o.lane.reason() == nil {
-		r.shared = o.lane
+		r.shared[cl] = o.lane
 	}
 	r.mu.Unlock()
 	close(o.done)
@@ -193,8 +197,8 @@ func (r *remote) openShared(ctx context.Context, h td.Host, o *opening) (*lane, 
 }
 
 // open opens a stream to the node, connecting with the addresses of h if need be, and starts to read it.
-func (r *remote) open(ctx context.Context, h td.Host, own bool) (*lane, error) {
-	s, err := r.stream(ctx, h, own)
+func (r *remote) open(ctx context.Context, h td.Host, cl class) (*lane, error) {
+	s, err := r.stream(ctx, h, cl)
 	if err != nil {
 		if ctx.Err() == nil && !isLocal(err) {
 			r.lost()
@@ -205,7 +209,7 @@ func (r *remote) open(ctx context.Context, h td.Host, own bool) (*lane, error) {
 		_ = s.ResetWithError(network.StreamShutdown)
 		return nil, (&lostError{cause: errClosed}).report(r.node)
 	}
-	l, err := r.b.newLane(s, r.node, r, own)
+	l, err := r.b.newLane(s, r.node, r, cl == alone)
 	if err != nil {
 		r.b.work.Done()
 		return nil, (&lostError{cause: err}).report(r.node)
@@ -227,15 +231,15 @@ func isLocal(err error) bool {
 	return errors.Is(err, network.ErrResourceLimitExceeded) || notSpoken(err)
 }
 
-// stream opens a libp2p stream. Small interactions may use a relayed connection.
-func (r *remote) stream(ctx context.Context, h td.Host, own bool) (network.Stream, error) {
+// stream opens a libp2p stream. Calls may use a relayed connection, which is bounded in time and data.
+func (r *remote) stream(ctx context.Context, h td.Host, cl class) (network.Stream, error) {
 	if n := r.b.host.Network(); n.Connectedness(r.id) != network.Connected {
 		r.b.host.Peerstore().AddAddrs(r.id, multiaddrs(h.Addrs), peerstore.TempAddrTTL)
 	}
 	patience := r.b.o.DialTimeout
 	ctx, cancel := context.WithTimeout(network.WithDialPeerTimeout(ctx, patience), patience)
 	defer cancel()
-	if !own {
+	if cl == short {
 		ctx = network.WithAllowLimitedConn(ctx, Service)
 	}
 	return r.b.host.NewStream(ctx, r.id, Protocol)
@@ -285,8 +289,10 @@ func (r *remote) drop(l *lane) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.lanes, l)
-	if r.shared == l {
-		r.shared = nil
+	for cl := range r.shared {
+		if r.shared[cl] == l {
+			r.shared[cl] = nil
+		}
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"sync/atomic"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
@@ -18,7 +17,7 @@ import (
 // An inbound is a node that calls this one.
 type inbound struct {
 	lanes   int // owned by Binding.mu
-	serving atomic.Int64
+	serving load
 }
 
 // accept serves a stream that a peer opened. The order is that of every handler: service, memory, deadline, one message,
@@ -113,15 +112,19 @@ func (l *lane) begin(f frame) error {
 // admit starts to serve a request, or answers that there is no room for it.
 func (l *lane) admit(f frame) error {
 	l.b.count.in.Add(1)
-	busy := l.b.serving.Add(1) > int64(l.b.o.MaxConcurrent)
-	busy = l.inbound.serving.Add(1) > int64(l.b.o.MaxPerPeer) || busy
 	v := &served{body: f.body}
+	limit := l.b.o.MaxPerPeer
+	if v.long = asksLong(f.body); v.long {
+		v.class, limit = long, l.b.o.MaxLong
+	}
 	v.init(l, f.id)
 	v.work = &v.ctx
+	busy := l.b.serving[v.class].Add(1) > int64(l.b.o.MaxConcurrent)
+	busy = l.inbound.serving[v.class].Add(1) > int64(limit) || busy
 	var err error
 	switch {
 	case l.b.draining.Load():
-		v.refuse(f, interact.Errorf(interact.ShuttingDown, "try again in a moment", "the host is shutting down"))
+		v.refuse(f, goingDown())
 	case busy:
 		v.refuse(f, interact.Errorf(interact.Overloaded, "try again in a moment", "the host serves as many calls as it may"))
 	default:
@@ -130,15 +133,20 @@ func (l *lane) admit(f frame) error {
 	return err
 }
 
+func goingDown() error {
+	return interact.Errorf(interact.ShuttingDown, "try again in a moment", "the host is shutting down")
+}
+
 // A served is the serving end of an interaction.
 type served struct {
 	exchange
-	ctx  work
-	body []byte // the map of the request
-	req  *interact.Message
-	held *interact.Message // a reply that may be the last
-	solo bool              // the request came when the lane was quiet
-	err  error             // why the replies ended early
+	ctx   work
+	class class
+	body  []byte // the map of the request
+	req   *interact.Message
+	held  *interact.Message // a reply that may be the last
+	solo  bool              // the request came when the lane was quiet
+	err   error             // why the replies ended early
 }
 
 // accept copies the request out of the lane's buffer, memory first, and serves it in a goroutine.
@@ -151,6 +159,9 @@ func (v *served) accept(f frame) error {
 	if err != nil {
 		v.depart()
 		return err
+	}
+	if v.long && v.l.b.draining.Load() {
+		v.ctx.end() // Drain did not see it
 	}
 	v.l.b.employ(v)
 	return nil
@@ -212,8 +223,8 @@ func (v *served) refuse(f frame, err error) {
 
 // depart counts the interaction out.
 func (v *served) depart() {
-	v.l.inbound.serving.Add(-1)
-	v.l.b.serving.Add(-1)
+	v.l.inbound.serving[v.class].Add(-1)
+	v.l.b.serving[v.class].Add(-1)
 	v.l.b.settle()
 	if v.l.own {
 		v.l.conclude()
@@ -230,6 +241,9 @@ func (l *lane) conclude() {
 // run serves the request.
 func (v *served) run() {
 	err := v.serve()
+	if v.long && v.l.b.draining.Load() {
+		err = goingDown()
+	}
 	for _, fault := range [...]error{errProtocol, errMemory, errSlow} {
 		if errors.Is(err, fault) {
 			v.l.fail(err)
@@ -283,7 +297,7 @@ func (v *served) follow(f follow) (err error) {
 	return err
 }
 
-// chunks is the request stream.
+// chunks is the request stream. The memory of a chunk is used again when the next is asked for.
 func (v *served) chunks(yield func([]byte, error) bool) {
 	for {
 		f, err := v.take(&v.ctx, 0)
@@ -294,6 +308,7 @@ func (v *served) chunks(yield func([]byte, error) bool) {
 		if f.kind == kindEnd || !yield(f.body, nil) {
 			return
 		}
+		buffers.put(f.body)
 	}
 }
 

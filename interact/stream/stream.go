@@ -3,10 +3,15 @@
 // # The shape
 //
 // A lane is one libp2p stream that carries interactions. Each node keeps one shared lane open to each peer that it calls,
-// and all small interactions with that peer travel on it side by side: frames carry the number of their interaction, so
-// that an answer may overtake another, and frames of many callers leave in one packet. An interaction that is large or
-// long (more than 32 KiB of data, a request stream, observation and subscription) has a lane of its own, so that the flow
-// control of the transport isolates it; that lane is closed at its end.
+// and all small calls of that peer travel on it side by side: frames carry the number of their interaction, so that an
+// answer may overtake another, and frames of many callers leave in one packet. Observations and subscriptions share a
+// second lane, so that there may be a thousand of them and a flood of events delays no call. An interaction whose request is
+// large (more than 32 KiB of data, or a request stream) has a lane of its own, so that the flow control of the transport
+// isolates it, and so has an action whose consumer wants neither JSON nor CBOR, since what it wants may be a stream; that
+// lane is closed at its end. Which lane it is, is the caller's choice: to the serving end all are alike.
+//
+// An answer comes on the lane of its request, however large it turns out to be. On a shared lane its credit keeps what it has
+// under way small, so that other answers wait for 256 KiB of it at most.
 //
 // # On the wire
 //
@@ -34,14 +39,18 @@
 //
 //	message  1 type · 2 thing · 3 id · 4 correlation · 5 name · 6 status · 7 content type · 8 traceparent · 9 tracestate ·
 //	         10 time left in milliseconds · 11 time of the reading in Unix nanoseconds · 12 hops, this one included ·
-//	         13 size of the data, which follows in chunks · 14 true: a request stream follows · 15 data
+//	         13 size of the data, which follows in chunks · 14 true: a request stream follows · 15 data ·
+//	         16 id of the action · 17 id of what was seen last · 18 key · 19 true: detached ·
+//	         20 of a request, true: asks for times; of a reply, what the host took in microseconds · 21 what the agent took
+//	         of that · 22 when the action began in Unix nanoseconds · 23 media type that is wanted
 //	error    1 code · 2 title · 3 hint · 4 detail · 5 issues, each [pointer, reason]
 //
-// What a reply leaves out of 2, 4, 5, 8 and 9 is what [interact.Message.Reply] would have copied from its request. Who
+// Only a request has 10, 14, 17 to 19 and 23, only a reply has 21 and 22; 20 and 21 are in replies to a request that has 20.
+// What a reply leaves out of 2, 4, 5, 8, 9 and 16 is what [interact.Message.Reply] would have copied from its request. Who
 // asks is never written: it is the key that the connection proved.
 //
-// Each end of an interaction may send replies and chunks as long as it has credit: 256 KiB at first, 2 MiB on a lane of its
-// own, and what credit frames add. A frame costs its body and 64 bytes; the one that uses the credit up may exceed it. So
+// Each end of an interaction may send replies and chunks as long as it has credit: 256 KiB at first (64 KiB if it observes
+// or subscribes, 2 MiB on a lane of its own), and what credit frames add. A frame costs its body and 64 bytes; the one that uses the credit up may exceed it. So
 // neither end ever stops reading, and a slow consumer slows down its own interaction only.
 //
 // An interaction is cancelled with a cancel frame on a shared lane, and by closing or resetting a lane of its own. A lane
@@ -76,19 +85,23 @@ const (
 	maxChunk   = 1 << 20          // body of a chunk on a lane of its own, in bytes
 	inline     = 32 << 10         // data that fits the frame of its message, in bytes
 	maxOwn     = 128              // lanes of their own per peer and direction; libp2p allows 200 streams
-	frameTime  = 10 * time.Second // from the first byte of a frame to its last, and from a new lane to its first frame
-	writeTime  = 10 * time.Second // for the transport to take what is written
+	frameTime  = 10 * time.Second // for the next 64 KiB of a frame that has begun, and from a new lane to its first frame
+	writeTime  = 10 * time.Second // for the transport to take 256 KiB
 )
 
 // Options of a [Binding]. The zero value works.
 type Options struct {
 	// Log is where the binding tells what it decided; nil discards.
 	Log *slog.Logger
-	// MaxConcurrent bounds the calls that are served at once; what comes on top is answered with Overloaded. 0 means 4096.
+	// MaxConcurrent bounds the calls that are served at once, and apart from them the observations and subscriptions; what
+	// comes on top is answered with Overloaded. 0 means 4096.
 	MaxConcurrent int
 	// MaxPerPeer bounds the calls with one peer at once. More calls of a peer are answered with Overloaded, more calls to a
 	// peer wait. 0 means 1024.
 	MaxPerPeer int
+	// MaxLong bounds the observations and subscriptions with one peer at once, in each direction. More are Overloaded at once:
+	// who waited for another's end might wait for days. 0 means 1024.
+	MaxLong int
 	// MaxMessage bounds the data of one message, in bytes; what is larger fails with TooLarge. 0 means 16 MiB.
 	MaxMessage int64
 	// DialTimeout is how long it may take to connect to one host before the next is tried. 0 means 5 s.
@@ -114,6 +127,7 @@ func (o Options) withDefaults() Options {
 	}
 	o.MaxConcurrent = or(o.MaxConcurrent, 4096)
 	o.MaxPerPeer = or(o.MaxPerPeer, 1024)
+	o.MaxLong = or(o.MaxLong, 1024)
 	o.MaxMessage = or(o.MaxMessage, 16<<20)
 	o.DialTimeout = or(o.DialTimeout, 5*time.Second)
 	o.DoubtAfter = or(o.DoubtAfter, 700*time.Millisecond)
@@ -147,12 +161,26 @@ type Binding struct {
 	jobs     chan *served   // for the workers that wait
 	waiting  atomic.Int32   // workers that wait
 	work     sync.WaitGroup // every goroutine of the binding
-	serving  atomic.Int64
+	serving  load
 	draining atomic.Bool
 	drained  chan struct{} // closed when draining and nothing is served
 	drainOne sync.Once
 	count    counters
 }
+
+// A class of interactions has lanes and bounds of its own.
+type class int
+
+const (
+	short class = iota // calls
+	long               // observations and subscriptions (interact.Type.Long)
+	alone              // what has a lane of its own; the serving end counts it as short
+)
+
+// A load is how many interactions of each class are served now.
+type load [2]atomic.Int64
+
+func (l *load) sum() int64 { return l[short].Load() + l[long].Load() }
 
 type counters struct{ in, out, errorsIn, errorsOut atomic.Uint64 }
 
@@ -165,7 +193,7 @@ func New(h host.Host, o Options) *Binding {
 }
 
 // Serve answers calls of other nodes with local. Call it once, before the host connects to anybody: peers learn of the
-// protocol when they connect.
+// protocol when they connect. A chunk of a request stream is local's until it asks for the next.
 func (b *Binding) Serve(local interact.Thing) {
 	b.local = local
 	b.host.SetStreamHandler(Protocol, b.accept)
@@ -206,10 +234,14 @@ func (b *Binding) sweep(now time.Time) {
 	}
 }
 
-// Drain refuses new calls of other nodes with ShuttingDown and waits until those that run have ended, or ctx has. Calls to
-// other nodes go on, since what runs here may need them.
+// Drain refuses new calls of other nodes with ShuttingDown and waits until those that run have ended, or ctx has. Their
+// observations and subscriptions, which have no end of their own, are ended the same way. Calls to other nodes go on, since
+// what runs here may need them.
 func (b *Binding) Drain(ctx context.Context) {
 	b.draining.Store(true)
+	for _, l := range b.all() {
+		l.dismiss()
+	}
 	b.settle()
 	select {
 	case <-b.drained:
@@ -219,7 +251,7 @@ func (b *Binding) Drain(ctx context.Context) {
 
 // settle notes that nothing is served any more, if so.
 func (b *Binding) settle() {
-	if b.draining.Load() && b.serving.Load() == 0 {
+	if b.draining.Load() && b.serving.sum() == 0 {
 		b.drainOne.Do(func() { close(b.drained) })
 	}
 }
@@ -279,7 +311,7 @@ type Stats struct {
 // Stats returns the figures of now.
 func (b *Binding) Stats() Stats {
 	s := Stats{CallsIn: b.count.in.Load(), CallsOut: b.count.out.Load(), ErrorsIn: b.count.errorsIn.Load(),
-		ErrorsOut: b.count.errorsOut.Load(), ServingNow: int(b.serving.Load())}
+		ErrorsOut: b.count.errorsOut.Load(), ServingNow: int(b.serving.sum())}
 	for _, l := range b.all() {
 		s.Streams++
 		if l.remote != nil && !l.own {

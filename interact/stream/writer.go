@@ -9,9 +9,10 @@ import (
 
 // Sizes of what waits to be written, in bytes.
 const (
-	highWater  = 1 << 20  // more than this waits
-	keepSpare  = 64 << 10 // larger buffers are not kept
-	directSize = 4 << 10  // more may make the caller wait: four times this fits the first congestion window of QUIC
+	highWater  = 256 << 10 // more than this waits
+	keepSpare  = 64 << 10  // larger buffers are shared by all lanes
+	writeSize  = 256 << 10 // is written at once, so that stuck can tell a slow link from one that stands still
+	directSize = 4 << 10   // more may make the caller wait: four times this fits the first congestion window of QUIC
 )
 
 // A writer collects the frames of a lane and writes as many as there are with one Write.
@@ -40,6 +41,25 @@ func (w *writer) push(ctx context.Context, k kind, id uint64, direct bool, body 
 
 // append does what push says, and returns the position of the frame's first byte on the lane; see sent.
 func (w *writer) append(ctx context.Context, k kind, id uint64, direct bool, body func([]byte) ([]byte, error)) (uint64, error) {
+	return w.add(ctx, direct, func() (err error) {
+		w.buf, err = appendFrame(w.buf, k, id, body)
+		return err
+	})
+}
+
+// chunk does what push says with a chunk. The caller may change data afterwards.
+func (w *writer) chunk(ctx context.Context, id uint64, data []byte, spend func()) error {
+	_, err := w.add(ctx, false, func() error {
+		spend()
+		w.reserve(chunkHead + len(data))
+		w.buf = appendChunk(w.buf, id, data)
+		return nil
+	})
+	return err
+}
+
+// add calls put, which is to append to w.buf, and does what push says.
+func (w *writer) add(ctx context.Context, direct bool, put func() error) (uint64, error) {
 	w.mu.Lock()
 	for w.err == nil && w.writing+len(w.buf) > highWater {
 		if err := w.wait(ctx); err != nil {
@@ -52,8 +72,7 @@ func (w *writer) append(ctx context.Context, k kind, id uint64, direct bool, bod
 		return 0, err
 	}
 	at := w.flushed + uint64(len(w.buf))
-	var err error
-	if w.buf, err = appendFrame(w.buf, k, id, body); err != nil || w.busy {
+	if err := put(); err != nil || w.busy {
 		w.mu.Unlock()
 		return at, err
 	}
@@ -108,6 +127,9 @@ func (w *writer) rest() bool {
 		return false
 	}
 	w.busy = false
+	if len(w.buf) == 0 {
+		w.buf = small(w.buf)
+	}
 	shut := w.last && w.err == nil
 	w.mu.Unlock()
 	if shut {
@@ -131,19 +153,47 @@ func (w *writer) finish() {
 func (w *writer) write() {
 	out := w.buf
 	w.buf, w.spare = w.spare[:0], nil
+	if len(out) > keepSpare {
+		w.buf = large(0) // as much is going to come meanwhile
+	}
 	w.flushed += uint64(len(out))
-	w.writing, w.since = len(out), time.Now()
-	w.mu.Unlock()
-	_, err := w.lane.s.Write(out)
-	if err != nil {
-		w.lane.fail(err)
+	w.writing = len(out)
+	for rest, err := out, error(nil); len(rest) > 0 && err == nil; {
+		part := rest[:min(len(rest), writeSize)]
+		rest = rest[len(part):]
+		w.since = time.Now()
+		w.mu.Unlock()
+		if _, err = w.lane.s.Write(part); err != nil {
+			w.lane.fail(err)
+		}
+		w.mu.Lock()
 	}
-	w.mu.Lock()
 	w.writing, w.since = 0, time.Time{}
-	if cap(out) <= keepSpare {
-		w.spare = out
-	}
+	w.spare = small(out)
 	w.signal()
+}
+
+// reserve makes room for n bytes in buf. It is called with mu locked.
+func (w *writer) reserve(n int) {
+	n += len(w.buf)
+	if n <= cap(w.buf) {
+		return
+	}
+	old := w.buf
+	w.buf = append(large(n), old...)
+	small(old)
+}
+
+// large returns an empty buffer for n bytes, and for what waits at most before nothing is added.
+func large(n int) []byte { return buffers.get(max(n, highWater+maxControl+chunkHead))[:0] }
+
+// small returns b if a lane may keep it, and gives it away otherwise. Its content is of no use any more.
+func small(b []byte) []byte {
+	if cap(b) <= keepSpare {
+		return b
+	}
+	buffers.put(b)
+	return nil
 }
 
 // signal wakes all who wait for room. It is called with mu locked.

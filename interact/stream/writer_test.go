@@ -111,6 +111,9 @@ func TestDirectWrites(t *testing.T) {
 	})
 }
 
+// taken is how many frames of 50 kB may wait.
+const taken = highWater/50_000 + 1
+
 func TestWhoWritesTooMuchWaits(t *testing.T) {
 	gated(t, func(t *testing.T, l *lane, g *gate) {
 		errs := make(chan error, 100)
@@ -118,8 +121,8 @@ func TestWhoWritesTooMuchWaits(t *testing.T) {
 			go func() { errs <- push(l, 50_000, false) }()
 		}
 		synctest.Wait()
-		if n := len(errs); n != highWater/50_000+1 {
-			t.Errorf("%d of 100 frames of 50 kB were taken in, want 21", n)
+		if n := len(errs); n != taken {
+			t.Errorf("%d of 100 frames of 50 kB were taken in, want %d", n, taken)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -154,8 +157,8 @@ func TestTheEndFreesWhoWaits(t *testing.T) {
 				freed++
 			}
 		}
-		if freed != 79 {
-			t.Errorf("%d were freed, want the 79 that waited", freed)
+		if freed != 100-taken {
+			t.Errorf("%d were freed, want the %d that waited", freed, 100-taken)
 		}
 		close(g.open)
 	})
@@ -224,4 +227,26 @@ func TestResetCodes(t *testing.T) {
 			t.Errorf("%v: got %#x, want %#x", err, got, want)
 		}
 	}
+}
+
+// TestLargeFramesAreWrittenInParts: so that a slow link shows that it moves.
+func TestLargeFramesAreWrittenInParts(t *testing.T) {
+	gated(t, func(t *testing.T, l *lane, g *gate) {
+		if err := l.out.chunk(t.Context(), 1, make([]byte, maxChunk), func() {}); err != nil {
+			t.Fatal(err)
+		}
+		for range 4 { // 1 MiB within 36 s
+			synctest.Wait()
+			time.Sleep(writeTime - time.Second)
+			if l.out.stuck(time.Now()) {
+				t.Error("stuck, although it moves")
+			}
+			g.open <- struct{}{}
+		}
+		close(g.open)
+		synctest.Wait()
+		if writes, n := g.count(); writes != 5 || n != maxChunk+len("\x82\x80\x40\x06\x01") {
+			t.Errorf("%d bytes in %d writes, want 1 MiB and 5 bytes in 5", n, writes)
+		}
+	})
 }

@@ -27,7 +27,7 @@ type task struct {
 	cancel          context.CancelCauseFunc
 	done            chan struct{}     // closed when it has ended
 	m               *interact.Message // what the agent is asked; owned by the goroutine
-	parts           []part            // of an output that comes as a stream; owned by the goroutine
+	parts           []interact.Part   // of an output that comes as a stream; owned by the goroutine
 
 	// The rest is owned by Runner.mu.
 	owner     *consumer
@@ -175,7 +175,7 @@ func (h *host) tell(ctx context.Context, t *task, r *interact.Message) {
 	h.mu.Lock()
 	t.touched, t.said = true, t.said || n > 0
 	if !t.lost && n > 0 && h.holdLocked(t, n) {
-		t.parts = append(t.parts, part{r.Data, r.Media()})
+		t.parts = append(t.parts, interact.Part{Data: r.Data, ContentType: r.Media()})
 	} else if n > 0 {
 		h.loseLocked(t)
 	}
@@ -192,7 +192,7 @@ func (h *host) tell(ctx context.Context, t *task, r *interact.Message) {
 // loseLocked gives up keeping the output of a task that runs.
 func (h *host) loseLocked(t *task) {
 	for _, p := range t.parts {
-		h.releaseLocked(t, int64(len(p.data)))
+		h.releaseLocked(t, int64(len(p.Data)))
 	}
 	t.parts, t.lost = nil, true
 }

@@ -78,7 +78,8 @@ func (g *Guard) Check(addr netip.Addr) error {
 // DialContext connects to addr, "host:port" with a numeric port, over network: tcp, tcp4, tcp6, udp, udp4 or udp6. It has the
 // signature that [net/http.Transport] and most clients want. Names are resolved here; of what they resolve to, the addresses
 // that are allowed are tried one after the other, at most 8. All of it has 10 s, or until ctx ends if that is earlier. The error
-// is an [*Error], or wraps one, if nothing was tried because it is not allowed; else it is that of the resolver or the connection.
+// is an [*Error], or wraps one, if nothing was tried because it is not allowed; else it is that of the resolver or the
+// connection.
 func (g *Guard) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
 	host, port, err := split(network, addr)
 	if err != nil {

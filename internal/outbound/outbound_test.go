@@ -66,7 +66,8 @@ func TestAddressesThatAreNotPublic(t *testing.T) {
 		parsed := netip.MustParseAddr(addr)
 		err := Public().Check(parsed)
 		var refused *Error
-		if !errors.As(err, &refused) || !strings.Contains(refused.Why, why) || refused.Addr != parsed || refused.Host != parsed.String() {
+		if !errors.As(err, &refused) || !strings.Contains(refused.Why, why) || refused.Addr != parsed ||
+			refused.Host != parsed.String() {
 			t.Errorf("%s: got %v, want it refused as %q", addr, err, why)
 		}
 		if err := Any().Check(parsed); err != nil {
@@ -268,7 +269,8 @@ func TestTheNextAddressIsTried(t *testing.T) {
 	t.Parallel()
 	addr := server(t, "tcp4", "127.0.0.1:0", "second")
 	_, port, _ := net.SplitHostPort(addr)
-	g := only(map[string][]string{"x": {"127.0.0.9", "127.0.0.1"}, "y": {"127.0.0.8", "127.0.0.9"}}, "127.0.0.1", "127.0.0.8", "127.0.0.9")
+	g := only(map[string][]string{"x": {"127.0.0.9", "127.0.0.1"}, "y": {"127.0.0.8", "127.0.0.9"}}, "127.0.0.1", "127.0.0.8",
+		"127.0.0.9")
 	if got, err := read(t, g, "tcp", "x:"+port); got != "second" || err != nil {
 		t.Errorf("got %q, %v", got, err)
 	}
@@ -366,7 +368,8 @@ func TestInsideAnHTTPClient(t *testing.T) {
 
 // FuzzCheck holds the guard against what the standard library knows of addresses.
 func FuzzCheck(f *testing.F) {
-	for _, s := range []string{"8.8.8.8", "127.0.0.1", "::ffff:10.0.0.1", "64:ff9b::a00:1", "2002:7f00:1::", "fe80::1%x", "2a00::1", "::", "0x7f.1"} {
+	for _, s := range []string{"8.8.8.8", "127.0.0.1", "::ffff:10.0.0.1", "64:ff9b::a00:1", "2002:7f00:1::", "fe80::1%x",
+		"2a00::1", "::", "0x7f.1"} {
 		f.Add(s)
 	}
 	g := Public()

@@ -1,11 +1,16 @@
-// Agents for lmosd in JavaScript: serve actions to the mesh, and call others, through the node of this machine.
+// Agents for lmosd in JavaScript: serve actions to the mesh, and ask other agents, through the node of this machine.
 //
 //   import { agent, call } from './lmosd.mjs'
 //   await agent('weather').action('getWeather', { question: 'string' }, ({ question }) => 'sunny').run()
 //
 //   await call('weather', 'getWeather', { question: 'Rain in Bonn?' })
 //
-// One file, Node 18 or later, no dependency. The agent dials the node (one WebSocket, RFC 6455), so it needs no port of its own.
+// One file, Node 18 or later, no dependency: copy it beside your program. The agent dials the node (one WebSocket, RFC 6455), so
+// it needs no port of its own.
+//
+// Limits: inputs, outputs, values and events are JSON, of at most 4 MiB; text of others arrives as a string, and anything else in
+// base64. An agent cannot read its input as a stream. It runs in Node, not in a browser.
+//
 // Apache-2.0.
 
 import { createHash, randomBytes, randomUUID } from 'node:crypto'
@@ -14,17 +19,28 @@ import http from 'node:http'
 import https from 'node:https'
 import { homedir } from 'node:os'
 import { isAbsolute, join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 
-const MAX_MESSAGE = 16 << 20 // bytes of one WebSocket message
+const MAX_MESSAGE = 4 << 20 // bytes of one WebSocket message, which the node takes
 const PING_EVERY = 20_000 // ms without a word from the node, after which it is asked whether it is there
+const ABSENCE = 60_000 // ms for which watch waits for a node that went away
+const RETRYABLE = new Set([1429, 1503, 1504, 1529, 3001, 3002, 3021, 3030, 3031].map((n) => `LMOS-${n}`))
 
-/** What went wrong, as the node or an agent says it (RFC 9457). Throw it in an action to choose status and title. */
+/** What went wrong, as the node or an agent says it (RFC 9457). Throw it in an agent to choose the words: the message says what
+ * happened, hint what helps. What was wrong with an input is in problem.validationErrors. The codes: lmosd errors ls. */
 export class LmosdError extends Error {
-  constructor(title, { code = 'LMOS-1502', status = 500, hint = '', problem = {} } = {}) {
-    super(title)
-    Object.assign(this, { name: 'LmosdError', code, status, hint, problem })
+  constructor(message, { code = 'LMOS-1502', hint = '', problem = {}, cause } = {}) {
+    super(message, { cause })
+    Object.assign(this, { name: 'LmosdError', code, hint, problem, retryable: RETRYABLE.has(code) })
   }
 }
+
+/** The error that a problem document, or an error message of the WebSocket, says. */
+function told(p) {
+  return new LmosdError(p?.detail || p?.title || 'the node refused', { code: p?.code || 'LMOS-1500', hint: p?.hint, problem: p })
+}
+
+const lost = (cause) => new LmosdError(`the connection to the node broke: ${cause?.message ?? 'it was closed'}`, { code: 'LMOS-3002', hint: 'lmosd status', cause })
 
 // --- where the node is
 
@@ -43,99 +59,26 @@ export function local() {
   return { node: 'http://127.0.0.1:4668', token }
 }
 
-/** Begins a request to the node. */
-function begin(at, method, path, headers) {
-  const options = { method, path, headers: { ...headers, ...(at.token && { Authorization: `Bearer ${at.token}` }) } }
+/** Begins a request to a node: to a URL, or to the path of a unix socket, with or without "unix:". It has a connection of its own. */
+function begin(at, options) {
+  const headers = { ...options.headers, ...(at.token && { Authorization: `Bearer ${at.token}` }) }
   if (at.node.startsWith('unix:') || at.node.startsWith('/')) {
-    return http.request({ ...options, socketPath: at.node.replace(/^unix:/, ''), host: 'localhost' })
+    return http.request({ ...options, headers, agent: false, socketPath: at.node.replace(/^unix:/, ''), host: 'localhost' })
   }
-  const url = new URL(at.node)
-  return (url.protocol === 'https:' ? https : http).request({ ...options, host: url.hostname.replace(/^\[|\]$/g, ''), port: url.port || undefined })
+  const url = URL.canParse?.(at.node) === false ? {} : new URL(at.node)
+  const carrier = { 'http:': http, 'https:': https }[url.protocol]
+  if (!carrier) throw new LmosdError(`${at.node} is neither the URL nor the socket of a node`, { code: 'LMOS-2000', hint: 'http://127.0.0.1:4668' })
+  return carrier.request({ ...options, headers, agent: false, host: url.hostname.replace(/^\[|\]$/g, ''), port: url.port || undefined })
 }
 
-function unreachable(at, cause) {
-  return new LmosdError(`no node answers at ${at.node}: ${cause.message}`, { code: 'LMOS-3001', hint: 'lmosd run' })
-}
+const unreachable = (at, cause) => new LmosdError(`no node answers at ${at.node}: ${cause.message || cause.code}`, { code: 'LMOS-3001', hint: 'lmosd run', cause })
 
-function problem(raw, status) {
-  let p = {}
-  try { p = JSON.parse(raw) ?? {} } catch { /* other words */ }
-  return new LmosdError(p.detail || p.title || `status ${status}`, { code: p.code ?? 'LMOS-1500', status, hint: p.hint ?? '', problem: p })
-}
-
-// --- asking
-
-/** Finds, calls, reads, writes and watches agents through one node. */
-export class Mesh {
-  constructor(node, token) {
-    const at = local()
-    this.at = { node: node ?? at.node, token: token ?? at.token }
-  }
-
-  /** Sends a request and resolves with the response, whose body is not read yet. */
-  open(method, path, body, headers = {}, signal) {
-    return new Promise((resolve, reject) => {
-      const r = begin(this.at, method, path, { ...headers, ...(body !== undefined && { 'Content-Length': Buffer.byteLength(body) }) })
-      r.on('error', (e) => reject(signal?.aborted ? signal.reason : unreachable(this.at, e)))
-      r.on('response', (response) => {
-        if (response.statusCode < 400) return resolve(response)
-        all(response).then((raw) => reject(problem(raw, response.statusCode)), reject)
-      })
-      signal?.addEventListener('abort', () => r.destroy(), { once: true })
-      r.end(body)
-    })
-  }
-
-  /** Sends a request and resolves with the answer: JSON as its value, text as string, anything else as Buffer, none as undefined. */
-  async json(method, path, value, headers = {}, signal) {
-    const body = value === undefined ? undefined : JSON.stringify(value)
-    const r = await this.open(method, path, body, { ...(body !== undefined && { 'Content-Type': 'application/json' }), ...headers }, signal)
-    const raw = await all(r)
-    const type = (r.headers['content-type'] ?? '').split(';')[0]
-    if (raw.length === 0) return undefined
-    if (type === 'application/json' || type.endsWith('+json')) return JSON.parse(raw)
-    return type.startsWith('text/') ? raw.toString() : raw
-  }
-
-  /** The agents that fit: find('weather'), find('', { capability: 'urn:example:weather' }). */
-  async find(words = '', query = {}) {
-    const q = new URLSearchParams({ ...(words && { q: words }), ...query })
-    return (await this.json('GET', `/v1/find?${q}`)).items
-  }
-
-  /** Calls an action; timeout is in seconds. */
-  call(agent, action, input, { timeout = 30, signal } = {}) {
-    return this.json('POST', `${thing(agent)}/actions/${encodeURIComponent(action)}`, input, { Prefer: `wait=${Math.max(1, Math.floor(timeout))}` }, signal)
-  }
-
-  /** The value of a property; without a name, an object of all that can be read. */
-  read(agent, name) { return this.json('GET', `${thing(agent)}/properties${name ? '/' + encodeURIComponent(name) : ''}`) }
-
-  /** Sets a property. */
-  write(agent, name, value) { return this.json('PUT', `${thing(agent)}/properties/${encodeURIComponent(name)}`, value) }
-
-  /** Yields { name, id, value } of an event, of a property, or of all events, until the loop is left. A connection that breaks is
-   * made again, and what came meanwhile is asked for. */
-  async * watch(agent, { event, property, after = '' } = {}) {
-    const path = thing(agent) + (property ? `/properties/${encodeURIComponent(property)}` : `/events${event ? '/' + encodeURIComponent(event) : ''}`)
-    for (let pause = 100, known = false; ; pause = Math.min(5000, 2 * pause)) {
-      let r
-      try {
-        r = await this.open('GET', path, undefined, { Accept: 'text/event-stream', ...(after && { 'Last-Event-ID': after }) })
-        known = true
-        for await (const e of sse(r)) {
-          pause = 100
-          if (e.name === 'error') throw problem(e.data, 500)
-          after = e.id || after
-          yield { name: e.name, id: e.id, value: e.data ? JSON.parse(e.data) : undefined }
-        }
-      } catch (e) {
-        if (!known || e instanceof LmosdError && e.code !== 'LMOS-3001') throw e
-      } finally {
-        r?.destroy()
-      }
-      await new Promise((wake) => setTimeout(wake, pause))
-    }
+/** The error for a response that is no success. */
+async function refused(at, response) {
+  try {
+    return told(JSON.parse(await all(response)))
+  } catch (cause) {
+    return new LmosdError(`what answers at ${at.node} says ${response.statusCode} and is no node`, { code: 'LMOS-3002', cause })
   }
 }
 
@@ -145,34 +88,149 @@ async function all(stream) {
   return Buffer.concat(parts)
 }
 
-const thing = (agent) => '/things/' + encodeURIComponent(agent)
+// --- asking
 
-/** The events of a stream (HTML, Server-sent events). */
-async function * sse(stream) {
-  let rest = ''
-  let e = { name: '', id: '', data: [] }
-  stream.setEncoding('utf8')
-  for await (const part of stream) {
-    const lines = (rest + part).split(/\r\n|\n|\r(?!$)/)
-    rest = lines.pop()
-    for (const line of lines) {
-      if (line === '') {
-        if (e.data.length) yield { name: e.name, id: e.id, data: e.data.join('\n') }
-        e = { name: '', id: e.id, data: [] }
-        continue
-      }
-      const at = line.indexOf(':')
-      const [field, value] = at < 0 ? [line, ''] : [line.slice(0, at), line.slice(at + 1).replace(/^ /, '')]
-      if (field === 'event') e.name = value
-      else if (field === 'id') e.id = value
-      else if (field === 'data') e.data.push(value)
+/** Finds, calls, reads, writes and watches agents through one node. Where a method takes { signal }, an AbortSignal ends it. */
+export class Mesh {
+  constructor(node, token) {
+    const at = local()
+    this.at = { node: node ?? at.node, token: token ?? at.token }
+  }
+
+  /** Sends a request and resolves with the response, whose body is not read yet. */
+  open(method, path, { body, headers, signal } = {}) {
+    return new Promise((resolve, reject) => {
+      const about = body !== undefined && { 'Content-Type': 'application/json', 'Content-Length': Buffer.byteLength(body) }
+      const r = begin(this.at, { method, path, headers: { ...about, ...headers }, signal })
+      r.on('error', (e) => reject(signal?.aborted ? signal.reason : unreachable(this.at, e)))
+      r.on('response', (response) => {
+        if (response.statusCode < 400) return resolve(response)
+        refused(this.at, response).then(reject)
+      })
+      r.end(body)
+    })
+  }
+
+  /** Sends a request and resolves with the answer: JSON as its value, text as string, anything else as Buffer, none as undefined. */
+  async json(method, path, options) {
+    const r = await this.open(method, path, options)
+    const raw = await all(r).catch((e) => { throw lost(e) })
+    const type = (r.headers['content-type'] ?? '').split(';')[0]
+    if (raw.length === 0) return undefined
+    if (type === 'application/json' || type.endsWith('+json')) return JSON.parse(raw)
+    return type.startsWith('text/') ? raw.toString() : raw
+  }
+
+  /** The agents that fit: find('weather'), find('', { capability: 'urn:example:weather' }). An array of objects with id and name. */
+  async find(words = '', query = {}) {
+    const q = new URLSearchParams({ ...(words && { q: words }), ...query })
+    return (await this.json('GET', `/v1/find?${q}`)).items
+  }
+
+  /** Calls an action and resolves with its output; undefined if it has none. One that answers in parts gives them together: texts
+   * as one text, others as an array. After timeout seconds, 600 at most, the error is LMOS-1504; an action that is not
+   * synchronous goes on then. */
+  async call(agent, action, input, options) {
+    const parts = []
+    for await (const { final, output } of this.#run(agent, action, input, options)) {
+      if (final && output !== undefined) return output
+      if (!final) parts.push(output)
     }
+    if (parts.length < 2) return parts[0]
+    return parts.every((p) => typeof p === 'string') ? parts.join('') : parts
+  }
+
+  /** Calls an action like call, and yields the parts of its output as they come. To leave the loop cancels it. */
+  async * stream(agent, action, input, options) {
+    let parts = 0
+    for await (const { final, output } of this.#run(agent, action, input, options)) {
+      if (output !== undefined && !(final && parts++)) yield output
+    }
+  }
+
+  /** Yields what an action puts out: each part, and at the end the output with final. */
+  async * #run(agent, action, input, { timeout = 30, signal } = {}) {
+    const r = await this.open('POST', place(agent, 'actions', action), {
+      body: input === undefined ? undefined : JSON.stringify(input),
+      headers: { Accept: 'text/event-stream', Prefer: `wait=${Math.max(1, Math.ceil(timeout))}` },
+      signal
+    })
+    for await (const { value: { status, output, error } } of events(r, signal)) {
+      if (status === 'failed') throw told(error)
+      if (status === 'cancelled') throw new LmosdError(`${action} was cancelled`, { code: 'LMOS-1499' })
+      if (status === 'completed' || output !== undefined) yield { final: status === 'completed', output }
+      if (status === 'completed') return
+    }
+    throw new LmosdError(`${action} ended without a result`, { code: 'LMOS-3002', hint: 'lmosd status' })
+  }
+
+  /** The value of a property; without a name, an object of all that can be read. */
+  read(agent, name) { return this.json('GET', place(agent, 'properties', name)) }
+
+  /** Sets a property. */
+  write(agent, name, value) { return this.json('PUT', place(agent, 'properties', name), { body: JSON.stringify(value) }) }
+
+  /** Yields { name, value, id } of an event, of a property, or of all events ('*' of all properties), until the loop is left. A
+   * connection that breaks is made again for up to a minute, and what came meanwhile is asked for. */
+  async * watch(agent, { event, property, after = '', signal } = {}) {
+    const path = property ? place(agent, 'properties', property.replace(/^\*$/, '')) : place(agent, 'events', event)
+    for (let pause = 100, seen; ; pause = Math.min(5000, 2 * pause)) {
+      try {
+        const r = await this.open('GET', path, { headers: { Accept: 'text/event-stream', ...(after && { 'Last-Event-ID': after }) }, signal })
+        seen = Date.now()
+        for await (const e of events(r, signal)) {
+          pause = 100
+          after = e.id || after
+          yield e
+          seen = Date.now()
+        }
+        return // it has nothing more to say
+      } catch (e) {
+        // An agent that was there may be unknown for a moment: its node has just come back.
+        if (!seen || Date.now() - seen > ABSENCE || !(e.retryable || e.code === 'LMOS-1404')) throw e
+      }
+      await sleep(pause, undefined, { signal })
+    }
+  }
+}
+
+const place = (agent, kind, name) => ['/things', encodeURIComponent(agent), kind, ...(name ? [encodeURIComponent(name)] : [])].join('/')
+
+/** Yields the server-sent events of a response: { name, id, value }. The one that says why a stream ends is thrown. */
+async function * events(response, signal) {
+  let rest = ''
+  let e = { data: [] }
+  response.setEncoding('utf8')
+  const parts = response[Symbol.asyncIterator]()
+  try {
+    for (;;) {
+      const { done, value: part } = await parts.next().catch((cause) => { throw signal?.aborted ? signal.reason : lost(cause) })
+      if (done) return
+      const lines = (rest + part).split('\n')
+      rest = lines.pop()
+      for (const line of lines) {
+        const [, field, text] = /^([^:]*):? ?(.*?)\r?$/.exec(line)
+        if (field === 'data') e.data.push(text)
+        else if (field !== '') e[field] = text
+        else if (line.length < 2) { // the end of an event, and not a comment
+          const { event: name = '', id = '', data } = e
+          e = { data: [] }
+          if (data.length === 0) continue
+          const value = JSON.parse(data.join('\n'))
+          if (name === 'lmos:problem') throw told(value)
+          yield { name, id, value }
+        }
+      }
+    }
+  } finally {
+    response.destroy()
   }
 }
 
 /** These ask through the node of this machine, see Mesh. */
 export const find = (...args) => new Mesh().find(...args)
 export const call = (...args) => new Mesh().call(...args)
+export const stream = (...args) => new Mesh().stream(...args)
 export const read = (...args) => new Mesh().read(...args)
 export const write = (...args) => new Mesh().write(...args)
 export const watch = (...args) => new Mesh().watch(...args)
@@ -182,139 +240,192 @@ export const watch = (...args) => new Mesh().watch(...args)
 /** An agent of this name. See Agent for what it can offer. */
 export const agent = (name, about) => new Agent(name, about)
 
-/** What an agent offers. Each method returns the agent, so that they can be written one after the other. */
+/** What an agent offers. Each method returns the agent, so that they can be written one after the other. Name is what others call
+ * it, everything else may be left out: without an id the node makes one, capabilities are ids under which others look for it, at
+ * most limit requests are answered at once, ready is called each time the node has taken the agent, and signal stops it. */
 export class Agent {
-  constructor(name, { description, capabilities = [], id, version, tool = false, node, token, ready, signal } = {}) {
+  #actions = new Map()
+  #reads = new Map()
+  #writes = new Map()
+  #states = new Map()
+  #running = new Map() // by message id: how it is cancelled
+  #listening = new Map() // by type and name: the request
+  #stopping = new AbortController()
+  #socket
+  #known = false
+
+  constructor(name, { description, capabilities = [], id, version, tool = false, limit = 256, node, token, ready, signal } = {}) {
     this.about = {
       title: name, '@type': tool ? 'lmos:Tool' : 'lmos:Agent',
       ...(id && { id }), ...(description && { description }), ...(version && { version: { instance: version } }),
-      ...(capabilities.length && { 'lmos:capabilities': capabilities.map((c) => ({ id: c, name: c })) }),
-      properties: {}, actions: {}, events: {}
+      ...(capabilities.length && { 'lmos:capabilities': capabilities.map((c) => typeof c === 'string' ? { id: c, name: c } : c) })
     }
-    Object.assign(this, { node, token, ready, signal, actions: {}, reads: {}, writes: {}, topics: new Map(), id: undefined })
+    this.id = undefined // what the node calls the agent, once it has taken it
+    Object.assign(this, { limit, node, token, ready })
+    if (signal?.aborted) this.#stopping.abort()
+    signal?.addEventListener('abort', () => this.stop(), { once: true })
   }
 
-  /** An action. The schema of its input is a TD data schema, or an object of types by name: { question: 'string' }. The function
-   * takes the input and an AbortSignal, and returns the output or a promise of it; a generator answers in parts. */
+  #put(kind, name, about) {
+    const all = this.about[kind] ??= {}
+    if (!name || name in all) {
+      throw new LmosdError(`the name "${name}" of the agent's ${kind} is empty or taken`, { code: 'LMOS-2011', hint: 'give each a name of its own' })
+    }
+    all[name] = about
+    return this
+  }
+
+  /** An action. Input is a type, see schema; nothing for one that takes none. The function gets the input and an AbortSignal that
+   * says that nobody waits any more, and returns the output or a promise of it; a generator answers in parts. About may have the
+   * type of the output, safe, idempotent, synchronous: false for what takes long and goes on without its caller, and other
+   * members of the description (TD 1.1 §5.3.1.4). */
   action(name, input, f, { output, ...about } = {}) {
-    this.about.actions[name] = { synchronous: true, ...about, ...(input && { input: schema(input) }), ...(output && { output: schema(output) }) }
-    this.actions[name] = f
+    this.#put('actions', name, { synchronous: true, ...about, ...(input && { input: schema(input) }), ...(output && { output: schema(output) }) })
+    this.#actions.set(name, f)
     return this
   }
 
   /** A property of two functions; without write it is read-only. */
-  property(name, type, read, write) {
-    this.about.properties[name] = { ...schema(type), ...(!write && { readOnly: true }) }
-    this.reads[name] = read
-    if (write) this.writes[name] = write
+  property(name, type, read, write, about) {
+    this.#put('properties', name, { ...schema(type), ...(!write && { readOnly: true }), ...about })
+    this.#reads.set(name, read)
+    if (write) this.#writes.set(name, write)
     return this
   }
 
-  /** A property that the agent holds: others read, write and observe it. set(name, value) changes it. */
-  state(name, type, value) {
-    const held = { value }
-    this.about.properties[name] = { ...schema(type), observable: true }
-    this.reads[name] = () => held.value
-    this.writes[name] = (v) => this.set(name, v)
-    this.topics.set('property ' + name, { held, listeners: new Set() })
+  /** A property that the agent holds: others read, write and observe it. set(name, value) changes it, get(name) tells it. About may
+   * have more members of the description, and readOnly. */
+  state(name, type, value, about) {
+    this.#put('properties', name, { ...schema(type), observable: true, ...about })
+    this.#states.set(name, value)
+    this.#reads.set(name, () => this.get(name))
+    if (!about?.readOnly) this.#writes.set(name, (v) => this.set(name, v))
     return this
   }
+
+  get(name) { return this.#states.get(name) }
 
   set(name, value) {
-    const t = this.topics.get('property ' + name)
-    t.held.value = value
-    for (const tell of t.listeners) tell(value)
+    if (!this.#states.has(name)) throw new LmosdError(`the agent has no state "${name}"`, { code: 'LMOS-1405' })
+    this.#states.set(name, value)
+    this.#tell('propertyReading', name, value)
   }
 
   /** An event; emit(name, value) tells everybody who has subscribed. */
-  event(name, type) {
-    this.about.events[name] = type ? { data: schema(type) } : {}
-    this.topics.set('event ' + name, { listeners: new Set() })
-    return this
-  }
+  event(name, type, about) { return this.#put('events', name, { ...(type && { data: schema(type) }), ...about }) }
 
   emit(name, value) {
-    for (const tell of this.topics.get('event ' + name).listeners) tell(value)
+    if (!this.about.events?.[name]) throw new LmosdError(`the agent has no event "${name}"`, { code: 'LMOS-1405' })
+    this.#tell('event', name, value)
   }
 
-  /** Serves until stop is called. The first attempt to reach the node must work; a connection that breaks later is made again,
-   * with pauses up to five seconds. */
+  /** Serves until stop is called, or the process is told to end (SIGINT, SIGTERM): then the process ends, too. The first attempt
+   * to reach the node must work; a connection that breaks later is made again, with pauses up to five seconds. */
   async run() {
-    this.stopping = new AbortController()
-    this.signal?.addEventListener('abort', () => this.stop(), { once: true })
-    for (let pause = 100, known = false; !this.stopping.signal.aborted; pause = Math.min(5000, 2 * pause)) {
-      try {
-        await this.#serve(() => { known = true; pause = 50 })
-      } catch (e) {
-        if (!known) throw e
-        if (e instanceof LmosdError && e.code !== 'LMOS-3001') throw e
-      }
-      if (this.stopping.signal.aborted) return
-      await new Promise((wake) => {
-        const timer = setTimeout(wake, pause * (0.5 + Math.random()))
-        this.stopping.signal.addEventListener('abort', () => { clearTimeout(timer); wake() }, { once: true })
-      })
+    const end = (signal) => this.stop().finally(() => process.kill(process.pid, signal))
+    const heard = ['SIGINT', 'SIGTERM'].filter((n) => process.listenerCount(n) === 0)
+    for (const n of heard) process.once(n, end)
+    try {
+      await this.#keep()
+    } finally {
+      for (const n of heard) process.off(n, end)
     }
   }
 
-  /** Withdraws the agent and ends run. */
-  stop() {
-    this.stopping?.abort()
-    if (this.socket && this.id) this.socket.send({ messageType: 'unregisterThing', messageId: randomUUID(), thingId: this.id })
-    this.socket?.close()
+  /** Serves like run, and resolves with the agent's id when the node knows it. */
+  start() {
+    return new Promise((resolve, reject) => {
+      const ready = this.ready
+      this.ready = (id) => { resolve(id); ready?.(id) }
+      this.run().then(resolve, (e) => { reject(e); if (this.id) console.error('the agent is not served any more:', e) })
+    })
   }
 
-  async #serve(known) {
-    const at = local()
-    const s = await WebSocket.dial({ node: this.node ?? at.node, token: this.token ?? at.token })
-    const running = new Map()
-    this.socket = s
-    try {
-      s.send({ messageType: 'registerThing', messageId: 'register', data: this.about })
-      for await (const m of s.messages()) {
-        if (m.messageType === 'thingRegistered') {
-          this.id = member(m, 'thingID')
-          known()
-          this.ready?.(this.id)
-        } else if (m.messageType === 'error' && member(m, 'correlationID') === 'register') {
-          throw new LmosdError(m.detail || m.title, { status: Number(m.status), problem: m })
-        } else if (m.messageType && !['error', 'acknowledgement'].includes(m.messageType)) {
-          this.#take(s, running, m)
-        }
+  /** Withdraws the agent and ends run. */
+  async stop() {
+    this.#stopping.abort()
+    const s = this.#socket
+    if (!s) return
+    if (this.#known) s.send({ messageType: 'unregisterThing', messageId: randomUUID(), thingId: this.id })
+    s.leave()
+    await Promise.race([s.closed.catch(() => {}), sleep(1000, undefined, { ref: false })]) // the node answers when it has taken note
+    s.socket.destroy()
+  }
+
+  async #keep() {
+    const { signal } = this.#stopping
+    for (let pause = 100; !signal.aborted;) {
+      try {
+        await this.#serve()
+      } catch (e) {
+        if (signal.aborted) return
+        if (!this.id || !e.retryable) throw e
       }
+      pause = this.#known ? 100 : Math.min(5000, 2 * pause)
+      this.#known = false
+      await sleep(pause * (0.5 + Math.random()), undefined, { signal }).catch(() => {}) // stop ends it
+    }
+  }
+
+  /** Serves over one connection, until it ends. */
+  async #serve() {
+    const at = local()
+    const s = await WebSocket.dial({ node: this.node ?? at.node, token: this.token ?? at.token }, (m) => this.#take(s, m))
+    this.#socket = s
+    if (this.#stopping.signal.aborted) s.socket.destroy()
+    s.send({ messageType: 'registerThing', messageId: 'register', data: this.about })
+    try {
+      await s.closed
     } finally {
-      for (const r of running.values()) r.end()
-      s.close()
+      this.#socket = undefined
+      this.#listening.clear()
+      for (const abort of this.#running.values()) abort.abort()
     }
   }
 
   /** Begins what the node asks for, or ends it. */
-  #take(s, running, m) {
-    const kind = m.messageType.toLowerCase()
-    const ends = { cancelaction: 'invokeaction', unobserveproperty: 'observeproperty', unsubscribeevent: 'subscribeevent' }[kind]
-    if (ends) {
-      const ids = [member(m, 'actionID'), member(m, 'correlationID'), member(m, 'messageID')]
-      const meant = ids.map((id) => running.get(id)).filter(Boolean)
-      for (const r of meant.length ? meant : [...running.values()].filter((r) => r.kind === ends && r.name === nameOf(m))) r.end()
-      s.send(reply(m, 'acknowledgement', { message: m.messageType }))
-      return
+  #take(s, m) {
+    const kind = m.messageType
+    const name = m.action ?? m.event ?? m.name
+    if (kind === 'thingRegistered') {
+      this.#known = true
+      this.id = m.thingId
+      this.ready?.(this.id)
+    } else if (kind === 'error' && m.correlationId === 'register') {
+      s.socket.destroy(told(m))
+    } else if (kind === 'error' || kind === 'acknowledgement') {
+      // of what was withdrawn
+    } else if (LISTEN[kind]) {
+      this.#listening.set(`${LISTEN[kind]} ${name}`, m) // one for each: the node gives what it hears to all who listen
+      s.send(reply(m, 'acknowledgement', { message: kind }))
+    } else if (LEAVE[kind]) {
+      this.#listening.delete(`${LEAVE[kind]} ${name}`)
+      s.send(reply(m, 'acknowledgement', { message: kind }))
+    } else if (kind === 'cancelAction') {
+      this.#running.get(m.correlationId)?.abort()
+      s.send(reply(m, 'actionStatus', { action: name, status: 'failed', state: 'cancelled' }))
+    } else if (this.#running.size >= this.limit) {
+      s.send(failure(m, new LmosdError(`the agent answers ${this.limit} requests already`, { code: 'LMOS-1529', hint: 'try again in a while' })))
+    } else {
+      const abort = new AbortController()
+      this.#running.set(m.messageId, abort)
+      this.#answer(s, m, kind, name, abort.signal).catch((e) => {
+        if (!(e instanceof LmosdError) && !abort.signal.aborted) console.error(kind, name, e) // the agent's own code
+        s.send(failure(m, e))
+      }).finally(() => this.#running.delete(m.messageId))
     }
-    const abort = new AbortController()
-    const r = { kind, name: nameOf(m), end: () => abort.abort() }
-    const keys = [member(m, 'messageID'), member(m, 'correlationID')].filter(Boolean)
-    for (const key of keys) running.set(key, r)
-    this.#answer(s, m, kind, r.name, abort.signal).catch((e) => s.send(failure(m, e))).then(() => {
-      for (const key of keys) if (running.get(key) === r) running.delete(key)
-    })
+  }
+
+  /** Tells the node, if it listens. */
+  #tell(kind, name, value) {
+    const m = this.#listening.get(`${kind} ${name}`)
+    if (m) this.#socket?.send(reply(m, kind, { [kind === 'event' ? 'event' : 'name']: name, data: value ?? null, timestamp: now() }))
   }
 
   async #answer(s, m, kind, name, signal) {
-    const reading = (value) => s.send(reply(m, 'propertyReading', { property: name, name, data: value, value, timestamp: now() }))
-    const status = (word, output) => s.send(reply(m, 'actionStatus', { action: name, name, status: word, ...(output !== undefined && { output }) }))
-    const topic = this.topics.get((kind === 'observeproperty' ? 'property ' : 'event ') + name)
-    if (kind === 'invokeaction' && this.actions[name]) {
-      const input = m.input ?? m.data
-      let output = await this.actions[name](input, signal)
+    if (kind === 'invokeAction' && this.#actions.has(name)) {
+      const status = (status, output) => s.send(reply(m, 'actionStatus', { action: name, status, output }))
+      let output = await this.#actions.get(name)(m.input, signal)
       if (output?.[Symbol.asyncIterator] || output?.[Symbol.iterator] && typeof output.next === 'function') {
         for await (const part of output) {
           if (signal.aborted) return
@@ -322,100 +433,117 @@ export class Agent {
         }
         output = undefined
       }
-      status('completed', output)
-    } else if (kind === 'readproperty' && this.reads[name]) {
-      reading(await this.reads[name]())
-    } else if (kind === 'writeproperty' && this.writes[name]) {
-      const value = 'data' in m ? m.data : m.value
-      await this.writes[name](value)
-      reading(value)
-    } else if (kind === 'observeproperty' && topic) {
-      await listen(topic, reading, signal)
-    } else if (kind === 'subscribeevent' && topic) {
-      s.send(reply(m, 'acknowledgement', { message: m.messageType }))
-      await listen(topic, (data) => s.send(reply(m, 'event', { event: name, name, data, timestamp: now() })), signal)
+      if (!signal.aborted) status('completed', output)
+    } else if (kind === 'readProperty' && this.#reads.has(name)) {
+      const value = await this.#reads.get(name)()
+      s.send(reply(m, 'propertyReading', { name, data: value ?? null, timestamp: now() }))
+    } else if (kind === 'writeProperty' && this.#writes.has(name)) {
+      await this.#writes.get(name)(m.data)
+      s.send(reply(m, 'acknowledgement', { message: kind }))
     } else {
-      throw new LmosdError(`${m.messageType} of ${JSON.stringify(name)} is not offered`, { status: 404 })
+      throw new LmosdError(`${kind} of "${name}" is not offered`, { code: 'LMOS-1406' })
     }
   }
 }
 
-/** Tells until the signal ends it. */
-function listen(topic, tell, signal) {
-  topic.listeners.add(tell)
-  return new Promise((resolve) => {
-    const leave = () => { topic.listeners.delete(tell); resolve() }
-    if (signal.aborted) leave()
-    else signal.addEventListener('abort', leave, { once: true })
-  })
-}
+const LISTEN = { observeProperty: 'propertyReading', subscribeEvent: 'event' } // what is sent to who asks for it
+const LEAVE = { unobserveProperty: 'propertyReading', unsubscribeEvent: 'event' }
 
-/** A member whose name ends in ID, in either spelling. */
-const member = (m, name) => m[name] ?? m[name.slice(0, -1) + 'd']
-const nameOf = (m) => m.name ?? m.property ?? m.action ?? m.event
 const now = () => new Date().toISOString()
 
 function reply(m, messageType, members) {
-  const actionID = messageType === 'actionStatus' ? member(m, 'actionID') : undefined
-  return {
-    messageType, thingId: member(m, 'thingID'), messageId: randomUUID(),
-    correlationId: member(m, 'correlationID') ?? member(m, 'messageID'), ...(actionID && { actionID }), ...members
-  }
+  return { messageType, thingId: m.thingId, messageId: randomUUID(), correlationId: m.correlationId ?? m.messageId, ...members }
 }
 
 function failure(m, e) {
   const base = 'https://eclipse.dev/lmos/protocol/v1/errors'
-  const status = e instanceof LmosdError ? e.status : 500
-  const word = { 400: 'bad-request', 404: 'not-found', 405: 'operation-not-allowed' }[status] ?? 'internal-server-error'
-  return reply(m, 'error', { type: `${base}#${word}`, title: e.message, status: String(status), detail: e.message, instance: `${base}/${randomUUID()}` })
+  const { code = 'LMOS-1502', hint } = e instanceof LmosdError ? e : { hint: "see the agent's log" }
+  const detail = String(e?.message || e).slice(0, 4096)
+  return reply(m, 'error', {
+    type: `${base}#internal-server-error`, title: 'Internal Server Error', status: '500', detail, instance: `${base}/${randomUUID()}`, code, hint
+  })
 }
 
-/** A TD data schema of a type's name, of an object of types by name, or of a schema. */
+/** A data schema (TD 1.1 §5.3.2) of the name of a type: 'string', 'integer', 'number', 'boolean', 'object', 'array', 'null', 'any';
+ * of ['string'], an array of these; or of an object of types by member: { question: 'string', days: 'integer?' }, where ? says
+ * that one may be left out. An object with type, oneOf, enum or const is a schema already. */
 function schema(type) {
   if (typeof type === 'string') return type === 'any' ? {} : { type }
-  if (type.type || type.oneOf || type.enum || Object.keys(type).length === 0) return type
-  return { type: 'object', properties: Object.fromEntries(Object.entries(type).map(([n, t]) => [n, schema(t)])), required: Object.keys(type) }
+  if (Array.isArray(type)) return { type: 'array', items: schema(type[0]) }
+  if (typeof type.type === 'string' || type.oneOf || type.enum || 'const' in type) return type
+  const optional = (t) => typeof t === 'string' && t.endsWith('?')
+  const all = Object.entries(type)
+  const required = all.filter(([, t]) => !optional(t)).map(([n]) => n)
+  const properties = Object.fromEntries(all.map(([n, t]) => [n, schema(optional(t) ? t.slice(0, -1) : t)]))
+  return { type: 'object', properties, ...(required.length && { required }) }
 }
 
 // --- WebSocket (RFC 6455), the client's side
 
+/** One connection with text messages of JSON. Its promise closed resolves when the node has closed it, and rejects when it broke. */
 class WebSocket {
-  static dial(at) {
+  /** Dials a node; take is called with each message. */
+  static dial(at, take) {
     return new Promise((resolve, reject) => {
       const key = randomBytes(16).toString('base64')
-      const r = begin(at, 'GET', '/ws', {
-        Connection: 'Upgrade', Upgrade: 'websocket', 'Sec-WebSocket-Version': 13, 'Sec-WebSocket-Key': key, 'Sec-WebSocket-Protocol': 'lmosprotocol'
+      const r = begin(at, {
+        path: '/ws',
+        timeout: 10_000,
+        headers: {
+          Connection: 'Upgrade', Upgrade: 'websocket', 'Sec-WebSocket-Version': 13, 'Sec-WebSocket-Key': key, 'Sec-WebSocket-Protocol': 'lmosprotocol'
+        }
       })
+      r.on('timeout', () => r.destroy(new Error('nothing answered in time')))
       r.on('error', (e) => reject(unreachable(at, e)))
-      r.on('response', (response) => all(response).then((raw) => reject(problem(raw, response.statusCode)), reject))
+      r.on('response', (response) => refused(at, response).then(reject))
       r.on('upgrade', (response, socket, head) => {
         const want = createHash('sha1').update(key + '258EAFA5-E914-47DA-95CA-C5AB0DC85B11').digest('base64')
-        if (response.headers['sec-websocket-accept'] === want) return resolve(new WebSocket(socket, head))
+        if (response.headers['sec-websocket-accept'] === want) return resolve(new WebSocket(socket, head, take))
         socket.destroy()
-        reject(new LmosdError('what answers is no WebSocket server', { code: 'LMOS-3001' }))
+        reject(new LmosdError(`what answers at ${at.node} is no node`, { code: 'LMOS-3002' }))
       })
       r.end()
     })
   }
 
-  constructor(socket, head) {
-    this.socket = socket
-    this.head = head
+  constructor(socket, head, take) {
+    Object.assign(this, { socket, take, buffer: head, text: false, parts: [], asked: false, over: false })
     socket.setNoDelay(true)
-    this.asked = false
-    socket.setTimeout(PING_EVERY, () => {
+    socket.setTimeout(PING_EVERY)
+    socket.on('timeout', () => {
       if (this.asked) return socket.destroy(new Error('the node does not answer'))
       this.asked = true
       this.frame(9, Buffer.alloc(0))
-      socket.setTimeout(PING_EVERY)
     })
-    socket.on('error', () => {}) // messages ends with it
+    this.closed = new Promise((resolve, reject) => {
+      let why
+      socket.on('error', (e) => { why = e })
+      socket.on('close', () => this.over ? resolve() : reject(why instanceof LmosdError ? why : lost(why)))
+    })
+    this.closed.catch(() => {}) // whoever waits for it is told
+    socket.on('data', (part) => {
+      try {
+        this.#read(part)
+      } catch (e) {
+        socket.destroy(e)
+      }
+    })
   }
 
-  send(message) { this.frame(1, Buffer.from(JSON.stringify(message))) }
+  send(message) {
+    const data = Buffer.from(JSON.stringify(message))
+    if (data.length > MAX_MESSAGE) {
+      throw new LmosdError(`a message of ${data.length} bytes is too long: ${MAX_MESSAGE} are allowed`, { code: 'LMOS-1413', hint: 'send it in parts' })
+    }
+    this.frame(1, data)
+  }
+
+  /** Says goodbye; the node closes the connection then. */
+  leave() { this.frame(8, Buffer.from([1000 >> 8, 1000 & 255])) }
 
   frame(op, data) {
-    if (!this.socket.writable) return
+    if (!this.socket.writable) return // nobody hears it
+    if (this.socket.writableLength > 4 * MAX_MESSAGE) return this.socket.destroy(new Error('the node reads too slowly'))
     const mask = randomBytes(4)
     const n = data.length
     const head = Buffer.alloc(n < 126 ? 2 : n < 65536 ? 4 : 10)
@@ -428,59 +556,39 @@ class WebSocket {
     this.socket.write(Buffer.concat([head, mask, body]))
   }
 
-  close() { this.socket.end() }
-
-  /** Yields each message that is a JSON object; it ends with the connection. */
-  async * messages() {
-    let parts = []
-    for await (const { op, final, data } of this.frames()) {
-      if (op === 8) {
-        this.frame(8, data.subarray(0, 2))
-        this.socket.end()
-        return
-      }
-      if (op === 9) this.frame(10, data)
-      if (op > 2) continue
-      parts.push(data)
-      if (parts.reduce((sum, p) => sum + p.length, 0) > MAX_MESSAGE) throw new Error(`a message of more than ${MAX_MESSAGE} bytes`)
-      if (!final) continue
-      const value = op === 2 ? undefined : JSON.parse(Buffer.concat(parts))
-      parts = []
-      if (value && typeof value === 'object') yield value
+  #read(part) {
+    this.asked = false
+    this.buffer = this.buffer.length ? Buffer.concat([this.buffer, part]) : part
+    for (;;) {
+      const b = this.buffer
+      if (b.length < 2) return
+      const short = b[1] & 0x7f
+      const head = short < 126 ? 2 : short === 126 ? 4 : 10
+      if (b.length < head) return
+      const size = short < 126 ? short : short === 126 ? b.readUInt16BE(2) : Number(b.readBigUInt64BE(2))
+      if (size > MAX_MESSAGE) throw new Error(`the node sent more than ${MAX_MESSAGE} bytes`)
+      if (b.length < head + size) return
+      this.buffer = b.subarray(head + size)
+      this.#frame(b[0] & 15, b[0] >= 0x80, b.subarray(head, head + size))
     }
   }
 
-  async * frames() {
-    let buffer = this.head
-    const need = (n) => buffer.length >= n
-    const cut = function * () {
-      while (need(2)) {
-        let size = buffer[1] & 0x7f
-        let at = 2
-        if (size === 126) {
-          if (!need(4)) return
-          size = buffer.readUInt16BE(2)
-          at = 4
-        } else if (size === 127) {
-          if (!need(10)) return
-          size = Number(buffer.readBigUInt64BE(2))
-          at = 10
-        }
-        if (size > MAX_MESSAGE) throw new Error(`a message of more than ${MAX_MESSAGE} bytes`)
-        const mask = buffer[1] & 0x80 ? buffer.subarray(at, at += 4) : undefined
-        if (!need(at + size)) return
-        const data = Buffer.from(buffer.subarray(at, at + size))
-        if (mask) for (let i = 0; i < size; i++) data[i] ^= mask[i & 3]
-        const frame = { op: buffer[0] & 15, final: Boolean(buffer[0] & 0x80), data }
-        buffer = buffer.subarray(at + size)
-        yield frame
-      }
-    }
-    yield * cut()
-    for await (const part of this.socket) {
-      this.asked = false
-      buffer = buffer.length ? Buffer.concat([buffer, part]) : part
-      yield * cut()
+  #frame(op, final, data) {
+    if (op === 8) {
+      this.over = data.length < 2 || data.readUInt16BE(0) === 1000
+      if (!this.over) this.socket.destroy(new Error(data.subarray(2).toString()))
+      this.frame(8, data.subarray(0, 2))
+      this.socket.end()
+    } else if (op === 9) {
+      this.frame(10, data)
+    } else if (op < 3) {
+      this.text ||= op === 1
+      this.parts.push(data)
+      if (this.parts.reduce((sum, p) => sum + p.length, 0) > MAX_MESSAGE) throw new Error(`the node sent more than ${MAX_MESSAGE} bytes`)
+      if (!final) return
+      const { text, parts } = this
+      Object.assign(this, { text: false, parts: [] })
+      if (text) this.take(JSON.parse(Buffer.concat(parts)))
     }
   }
 }

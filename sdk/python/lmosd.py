@@ -1,4 +1,4 @@
-"""Agents for lmosd in Python: serve actions to the mesh, and call others, through the node of this machine.
+"""Agents for lmosd in Python: serve actions to the mesh, and ask other agents, through the node of this machine.
 
     from lmosd import Agent
     agent = Agent("weather", capabilities=["urn:example:weather"])
@@ -11,40 +11,68 @@
     import lmosd
     lmosd.call("weather", "get_weather", question="Rain in Bonn?")
 
-One file, Python 3.9 or later, nothing but the standard library. The agent dials the node (one WebSocket, RFC 6455), so it
-needs no port of its own. Schemas come from type hints, descriptions from docstrings. Apache-2.0.
+One file, Python 3.9 or later, nothing but the standard library: copy it beside your program. The agent dials the node (one
+WebSocket, RFC 6455), so it needs no port of its own. Schemas come from type hints, descriptions from docstrings.
+
+Limits: inputs, outputs, values and events are JSON, of at most 4 MiB; text of others arrives as a string, and anything else in
+base64. An agent cannot read its input as a stream. Functions run in a thread for each request, coroutines in one event loop.
+
+Apache-2.0.
 """
 
+import asyncio
 import base64
+import collections.abc
+import concurrent.futures
+import contextlib
 import dataclasses
 import hashlib
 import http.client
 import inspect
 import json
+import logging
+import math
 import os
 import random
+import signal
 import socket
 import ssl
 import struct
 import threading
 import time
+import types
 import typing
 import urllib.parse
 import uuid
-from concurrent.futures import ThreadPoolExecutor
 
-__all__ = ["Agent", "Error", "Mesh", "call", "find", "read", "watch", "write"]
+__all__ = ["Agent", "Context", "Error", "Event", "Mesh", "State", "call", "find", "read", "stream", "watch", "write"]
 
-MAX_MESSAGE = 16 << 20  # bytes of one WebSocket message
+MAX_MESSAGE = 4 << 20  # bytes of one WebSocket message, which the node takes
 PING_EVERY = 20  # seconds without a word from the node, after which it is asked whether it is there
+ABSENCE = 60  # seconds for which watch waits for a node that went away
+RETRYABLE = {"LMOS-1429", "LMOS-1503", "LMOS-1504", "LMOS-1529", "LMOS-3001", "LMOS-3002", "LMOS-3021", "LMOS-3030", "LMOS-3031"}
+LISTEN = {"observeProperty": "propertyReading", "subscribeEvent": "event"}  # what is sent to who asks for it
+LEAVE = {"unobserveProperty": "propertyReading", "unsubscribeEvent": "event"}
+log = logging.getLogger("lmosd")
 
 
 class Error(Exception):
-    """What went wrong, as the node or an agent says it (RFC 9457). Raise it in an action to choose code, title and hint."""
+    """What went wrong, as the node or an agent says it (RFC 9457). Raise it in an agent to choose the words: title says what
+    happened, hint what helps. What was wrong with an input is in problem["validationErrors"]. The codes: lmosd errors ls."""
 
-    def __init__(self, title, code="LMOS-1502", status=500, hint="", problem=None):
+    def __init__(self, title, code="LMOS-1502", hint="", problem=None):
         super().__init__(title)
-        self.title, self.code, self.status, self.hint, self.problem = title, code, status, hint, problem or {}
+        self.title, self.code, self.hint, self.problem = title, code, hint, problem or {}
+        self.retryable = code in RETRYABLE  # the same may succeed later
+
+    def __str__(self):
+        return "%s (%s)%s" % (self.title, self.code, self.hint and "; " + self.hint)
+
+
+def told(p):
+    """The error that a problem document, or an error message of the WebSocket, says."""
+    p = p if isinstance(p, dict) else {}
+    return Error(p.get("detail") or p.get("title") or "the node refused", p.get("code") or "LMOS-1500", p.get("hint") or "", p)
 
 
 # --- where the node is -------------------------------------------------------------------------------------------------
@@ -62,39 +90,31 @@ def local():
     if os.path.exists(path):
         return path, token
     if not token:
-        try:
+        with contextlib.suppress(OSError):  # the node says so if it needs one
             with open(os.path.join(folder, "api.token"), encoding="ascii") as f:
                 token = f.read().strip()
-        except OSError:
-            pass  # the node says so if it needs one
     return "http://127.0.0.1:4668", token
 
 
-def dial(node, timeout):
-    """A connected socket to the node, and the Host header."""
-    if node.startswith("unix:") or node.startswith("/"):
-        s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        s.settimeout(timeout)
-        s.connect(node[5:] if node.startswith("unix:") else node)
-        return s, "localhost"
-    url = urllib.parse.urlsplit(node)
-    if url.scheme not in ("http", "https") or not url.hostname:
-        raise Error("%r is neither the URL nor the socket of a node" % node, "LMOS-2000", hint="http://127.0.0.1:4668")
-    s = socket.create_connection((url.hostname, url.port or (443 if url.scheme == "https" else 80)), timeout)
-    if url.scheme == "https":
-        s = ssl.create_default_context().wrap_socket(s, server_hostname=url.hostname)
-    return s, url.netloc
-
-
-class _Connection(http.client.HTTPConnection):
-    """HTTP over whatever dial gives."""
+class Connection(http.client.HTTPConnection):
+    """HTTP to a node: to a URL, or to the path of a unix socket, with or without "unix:"."""
 
     def __init__(self, node, timeout):
-        super().__init__("localhost", timeout=timeout)
-        self.node = node
+        self.path = node[5:] if node.startswith("unix:") else node if node.startswith("/") else ""
+        self.url = urllib.parse.urlsplit("http://localhost" if self.path else node)
+        if self.url.scheme not in ("http", "https") or not self.url.hostname:
+            raise Error("%r is neither the URL nor the socket of a node" % node, "LMOS-2000", "http://127.0.0.1:4668")
+        super().__init__(self.url.hostname, self.url.port or (443 if self.url.scheme == "https" else 80), timeout=timeout)
 
     def connect(self):
-        self.sock, self.host = dial(self.node, self.timeout)
+        if self.path:
+            self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self.sock.settimeout(self.timeout)
+            self.sock.connect(self.path)
+            return
+        super().connect()
+        if self.url.scheme == "https":
+            self.sock = ssl.create_default_context().wrap_socket(self.sock, server_hostname=self.url.hostname)
 
 
 # --- asking ------------------------------------------------------------------------------------------------------------
@@ -105,133 +125,164 @@ class Mesh:
 
     def __init__(self, node=None, token=None):
         at, key = local()
-        self.node, self.token = node or at, token if token is not None else key
+        self.node, self.token = node or at, key if token is None else token
 
-    def request(self, method, path, body=None, headers=None, timeout=60):
+    def open(self, method, path, body=None, headers=None, timeout=60):
         """Sends one request. Returns the response, which the caller reads, and its connection, which the caller closes."""
         headers = dict(headers or {})
         if self.token:
             headers["Authorization"] = "Bearer " + self.token
-        c = _Connection(self.node, timeout)
-        try:
-            c.request(method, path, body=body, headers=headers)
-            r = c.getresponse()
-        except OSError as e:
-            c.close()
-            raise Error("no node answers at %s: %s" % (self.node, e), "LMOS-3001", hint="lmosd run") from e
-        if r.status >= 400:
-            raw = r.read()
-            c.close()
-            raise problem(raw, r.status)
-        return r, c
-
-    def json(self, method, path, body=None, headers=None, timeout=60):
-        """Sends one request and decodes the answer: JSON as its value, text as str, anything else as bytes, none as None."""
-        headers = dict(headers or {})
-        data = None
         if body is not None:
-            data = json.dumps(body).encode()
-            headers.setdefault("Content-Type", "application/json")
-        r, c = self.request(method, path, data, headers, timeout)
+            headers["Content-Type"] = "application/json"
+        c = Connection(self.node, timeout)
         try:
-            raw, kind = r.read(), (r.getheader("Content-Type") or "").split(";")[0]
-        finally:
+            c.request(method, path, body, headers)
+            r = c.getresponse()
+            if r.status < 400:
+                return r, c
+            raw = r.read()
+        except (OSError, http.client.HTTPException) as e:
             c.close()
+            raise self.lost(e) from e
+        c.close()
+        try:
+            problem = json.loads(raw)
+        except ValueError:
+            problem = {"detail": "what answers at %s says %d and is no node" % (self.node, r.status), "code": "LMOS-3002"}
+        raise told(problem)
+
+    def lost(self, e):
+        """The error for a connection that failed with e."""
+        if isinstance(e, socket.timeout):
+            return Error("the node at %s gave no answer in time" % self.node, "LMOS-1504", "lmosd status")
+        return Error("no node answers at %s: %s" % (self.node, e or type(e).__name__), "LMOS-3001", "lmosd run")
+
+    def json(self, method, path, body=None):
+        """Sends one request and decodes the answer: JSON as its value, text as str, anything else as bytes, none as None."""
+        r, c = self.open(method, path, body)
+        with contextlib.closing(c):
+            try:
+                raw = r.read()
+            except (OSError, http.client.HTTPException) as e:
+                raise self.lost(e) from e
+        kind = (r.getheader("Content-Type") or "").split(";")[0]
         if not raw:
             return None
         if kind == "application/json" or kind.endswith("+json"):
             return json.loads(raw)
         return raw.decode() if kind.startswith("text/") else raw
 
+    def events(self, r, c):
+        """Yields the server-sent events of a response: name, id and value of each. The one that says why a stream ends is raised."""
+        name, ident, data = "", "", []
+        with contextlib.closing(c):
+            lines = iter(r)
+            while True:
+                try:
+                    line = next(lines, None)
+                except (OSError, http.client.HTTPException) as e:
+                    raise Error("the connection to the node broke", "LMOS-3002", "lmosd status") from e
+                if line is None:
+                    return
+                field, _, value = line.decode("utf-8", "replace").rstrip("\r\n").partition(":")
+                value = value[1:] if value.startswith(" ") else value
+                if field == "event":
+                    name = value
+                elif field == "id":
+                    ident = value
+                elif field == "data":
+                    data.append(value)
+                elif line.strip() == b"":
+                    if data:
+                        value = json.loads("\n".join(data))
+                        if name == "lmos:problem":
+                            raise told(value)
+                        yield name, ident, value
+                    name, ident, data = "", "", []
+
     def find(self, words="", **query):
-        """The agents that fit: find("weather"), find(capability="urn:example:weather"). A list of dicts."""
+        """The agents that fit: find("weather"), find(capability="urn:example:weather"). A list of dicts with id and name."""
         if words:
             query["q"] = words
         return self.json("GET", "/v1/find?" + urllib.parse.urlencode(query, doseq=True))["items"]
 
-    def call(self, agent, action, *args, timeout=30, **members):
-        """Calls an action. Its input is the one positional argument, or an object of the keyword arguments."""
-        if len(args) > 1 or args and members:
-            raise TypeError("give one input, or keyword arguments")
-        body = args[0] if args else members or None
-        return self.json("POST", "%s/actions/%s" % (thing(agent), quote(action)), body,
-                         {"Prefer": "wait=%d" % max(1, int(timeout))}, timeout + 5)
+    def call(self, agent, action, *input, timeout=30, **members):
+        """Calls an action and returns its output; None if it has none. The input is the one positional argument, or an object of
+        the keyword arguments. An action that answers in parts gives them together: texts as one text, others as a list. After
+        timeout seconds, 600 at most, the error is LMOS-1504; an action that is not synchronous goes on then."""
+        parts = []
+        for final, output in self._run(agent, action, input, members, timeout):
+            if final and output is not None:
+                return output
+            if not final:
+                parts.append(output)
+        if len(parts) > 1:
+            return "".join(parts) if all(isinstance(p, str) for p in parts) else parts
+        return parts[0] if parts else None
 
-    def read(self, agent, name=None):
+    def stream(self, agent, action, *input, timeout=30, **members):
+        """Calls an action like call, and yields the parts of its output as they come. To close the generator cancels it."""
+        parts = 0
+        for final, output in self._run(agent, action, input, members, timeout):
+            if output is not None and not (final and parts):
+                parts += 1
+                yield output
+
+    def _run(self, agent, action, input, members, timeout):
+        """Yields what an action puts out: (False, part) for each part, and (True, output) at the end."""
+        if len(input) > 1 or input and members:
+            raise TypeError("give one input, or keyword arguments")
+        body = encode(input[0] if input else members) if input or members else None
+        headers = {"Accept": "text/event-stream", "Prefer": "wait=%d" % max(1, math.ceil(timeout))}
+        for _, _, state in self.events(*self.open("POST", place(agent, "actions", action), body, headers)):
+            status, output = state.get("status"), state.get("output")
+            if status == "failed":
+                raise told(state.get("error"))
+            if status == "cancelled":
+                raise Error("%s was cancelled" % action, "LMOS-1499")
+            if status == "completed" or output is not None:
+                yield status == "completed", output
+            if status == "completed":
+                return
+        raise Error("%s ended without a result" % action, "LMOS-3002", "lmosd status")
+
+    def read(self, agent, name=""):
         """The value of a property; without a name, a dict of all that can be read."""
-        return self.json("GET", thing(agent) + "/properties" + ("/" + quote(name) if name else ""))
+        return self.json("GET", place(agent, "properties", name))
 
     def write(self, agent, name, value):
         """Sets a property."""
-        self.json("PUT", "%s/properties/%s" % (thing(agent), quote(name)), value)
+        self.json("PUT", place(agent, "properties", name), encode(value))
 
-    def watch(self, agent, event=None, property=None, after=""):
-        """Yields (name, value) of an event, of a property, or of all events, until the generator is closed. A connection that
-        breaks is made again, and what came meanwhile is asked for."""
-        path = thing(agent) + ("/properties/" + quote(property) if property else "/events" + ("/" + quote(event) if event else ""))
-        pause = 0.1
+    def watch(self, agent, event="", property="", after=""):
+        """Yields (name, value) of an event, of a property, or of all events ("*" of all properties), until the generator is
+        closed. A connection that breaks is made again for up to a minute, and what came meanwhile is asked for."""
+        path = place(agent, "properties", property.strip("*")) if property else place(agent, "events", event)
+        pause, seen = 0.1, 0
         while True:
-            headers = {"Accept": "text/event-stream"}
-            if after:
-                headers["Last-Event-ID"] = after
+            headers = {"Accept": "text/event-stream", **({"Last-Event-ID": after} if after else {})}
             try:
-                r, c = self.request("GET", path, headers=headers, timeout=60)
+                stream = self.open("GET", path, None, headers)
+                seen = time.monotonic()
+                for name, ident, value in self.events(*stream):
+                    pause, seen, after = 0.1, time.monotonic(), ident or after
+                    yield name, value
+                    seen = time.monotonic()
+                return  # it has nothing more to say
             except Error as e:
-                if not after or e.code != "LMOS-3001":
+                # An agent that was there may be unknown for a moment: its node has just come back.
+                if not (e.retryable or e.code == "LMOS-1404") or time.monotonic() - seen > ABSENCE or not seen:
                     raise
-                time.sleep(pause)
-                pause = min(5, 2 * pause)
-                continue
-            try:
-                for name, ident, data in sse(r):
-                    after, pause = ident or after, 0.1
-                    if name == "error":
-                        raise problem(data.encode(), 500)
-                    yield name, json.loads(data) if data else None
-            except (OSError, http.client.HTTPException):
-                pass  # asked for again
-            finally:
-                c.close()
-            after = after or "0"
             time.sleep(pause)
+            pause = min(5, 2 * pause)
 
 
-def sse(response):
-    """The events of a stream (HTML, Server-sent events): name, id, data."""
-    name, ident, data = "", "", []
-    for raw in response:
-        line = raw.decode("utf-8", "replace").rstrip("\r\n")
-        if not line:
-            if data:
-                yield name, ident, "\n".join(data)
-            name, data = "", []
-            continue
-        field, _, value = line.partition(":")
-        value = value[1:] if value.startswith(" ") else value
-        if field == "event":
-            name = value
-        elif field == "id":
-            ident = value
-        elif field == "data":
-            data.append(value)
-
-
-def problem(raw, status):
-    try:
-        p = json.loads(raw)
-    except ValueError:
-        p = {}
-    if not isinstance(p, dict):
-        p = {}
-    return Error(p.get("detail") or p.get("title") or "status %d" % status, p.get("code", "LMOS-1500"), status, p.get("hint", ""), p)
+def place(agent, kind, name):
+    return "/".join(["/things", quote(agent), kind] + ([quote(name)] if name else []))
 
 
 def quote(text):
     return urllib.parse.quote(text, safe="")
-
-
-def thing(agent):
-    return "/things/" + quote(agent)
 
 
 def find(words="", **query):
@@ -239,47 +290,71 @@ def find(words="", **query):
     return Mesh().find(words, **query)
 
 
-def call(agent, action, *args, **members):
+def call(agent, action, *input, **members):
     """Calls an action through the node of this machine, see Mesh.call."""
-    return Mesh().call(agent, action, *args, **members)
+    return Mesh().call(agent, action, *input, **members)
 
 
-def read(agent, name=None):
-    """Reads a property through the node of this machine."""
+def stream(agent, action, *input, **members):
+    """Calls an action through the node of this machine and yields the parts of its output, see Mesh.stream."""
+    return Mesh().stream(agent, action, *input, **members)
+
+
+def read(agent, name=""):
+    """Reads a property through the node of this machine, see Mesh.read."""
     return Mesh().read(agent, name)
 
 
 def write(agent, name, value):
-    """Writes a property through the node of this machine."""
+    """Writes a property through the node of this machine, see Mesh.write."""
     Mesh().write(agent, name, value)
 
 
-def watch(agent, event=None, property=None):
+def watch(agent, event="", property="", after=""):
     """Watches an agent through the node of this machine, see Mesh.watch."""
-    return Mesh().watch(agent, event, property)
+    return Mesh().watch(agent, event, property, after)
 
 
 # --- serving -----------------------------------------------------------------------------------------------------------
 
 
-class Event:
-    """An event of an agent: emit tells everybody who has subscribed."""
+class Context:
+    """One call of an action. A function with a parameter of this type gets it, and sees that nobody waits for it any more."""
 
-    def __init__(self, name):
-        self.name, self.listeners, self.lock = name, {}, threading.Lock()
+    def __init__(self):
+        self._over, self.task = threading.Event(), None
+
+    @property
+    def cancelled(self):
+        """Whether the caller has left, or the connection to the node is gone."""
+        return self._over.is_set()
+
+    def wait(self, seconds):
+        """Waits for so long, or until the call is cancelled. Returns whether it is."""
+        return self._over.wait(seconds)
+
+    def cancel(self):
+        self._over.set()
+        if self.task:
+            self.task.cancel()
+
+
+class Event:
+    """An event of an agent. It is made by Agent.event."""
+
+    def __init__(self, agent, name):
+        self.agent, self.name = agent, name
 
     def emit(self, value=None):
-        with self.lock:
-            listeners = list(self.listeners.values())
-        for tell in listeners:
-            tell(self.name, value)
+        """Tells everybody who has subscribed."""
+        self.agent._tell("event", self.name, value)
 
 
 class State:
-    """A property that the agent holds: others read, write and observe it."""
+    """A property that the agent holds: others read, write and observe it. It is made by Agent.state."""
 
-    def __init__(self, name, value):
-        self.changes, self._value = Event(name), value
+    def __init__(self, agent, name, value):
+        self.agent, self.name, self._value, self._lock = agent, name, value, threading.Lock()
 
     @property
     def value(self):
@@ -287,103 +362,106 @@ class State:
 
     @value.setter
     def value(self, value):
-        self._value = value
-        self.changes.emit(value)
+        with self._lock:  # who observes hears of changes in their order
+            self._value = value
+            self.agent._tell("propertyReading", self.name, value)
 
 
 class Agent:
-    """What an agent offers. Name is what others call it; everything else may be left out."""
+    """What an agent offers. Name is what others call it; everything else may be left out. Without an id the node makes one.
+    Capabilities are ids under which others look for it. At most limit requests are answered at once."""
 
-    def __init__(self, name, description="", capabilities=(), id=None, version=None, tool=False, node=None, token=None, workers=16):
+    def __init__(self, name, description="", capabilities=(), id="", version="", tool=False, node=None, token=None, limit=256):
         self.about = {"title": name, "@type": "lmos:Tool" if tool else "lmos:Agent"}
         for key, value in (("id", id), ("description", description), ("version", version and {"instance": version})):
             if value:
                 self.about[key] = value
         if capabilities:
-            self.about["lmos:capabilities"] = [{"id": c, "name": c} for c in capabilities]
-        self.node, self.token, self.workers = node, token, workers
-        self.actions, self.reads, self.writes, self.events, self.states = {}, {}, {}, {}, {}
+            self.about["lmos:capabilities"] = [c if isinstance(c, dict) else {"id": c, "name": c} for c in capabilities]
+        self.node, self.token, self.limit = node, token, limit
+        self.id = None  # what the node calls the agent, once it has taken it
         self.ready = threading.Event()  # set while the node knows the agent
-        self.id = None  # what the node calls it
-        self._stop, self._socket = threading.Event(), None
+        self._actions, self._reads, self._writes, self._loop = {}, {}, {}, None
+        self._stop, self._settled, self._socket = threading.Event(), threading.Event(), None
+        self._lock, self._running, self._listening = threading.Lock(), {}, {}
 
     # what it offers
 
-    def action(self, f=None, *, name=None, safe=False, idempotent=False, synchronous=True):
-        """Decorates a function: its parameters are the input, what it returns is the output, its docstring the description. A
-        generator answers in parts, one for each yield."""
+    def _put(self, kind, name, schema, words, about):
+        if not name or name in self.about.get(kind, {}):
+            raise Error("the name %r of the agent's %s is empty or taken" % (name, kind), "LMOS-2011", "give each a name of its own")
+        if words:
+            schema["description"] = inspect.cleandoc(words)
+        schema.update(about)
+        self.about.setdefault(kind, {})[name] = schema
+
+    def action(self, f=None, *, name="", safe=False, idempotent=False, synchronous=True, **about):
+        """Decorates a function: its parameters are the input, what it returns is the output, its docstring the description. One
+        parameter called input is the whole input; one of type Context is the call. A generator answers in parts, one for each
+        yield. Coroutines and asynchronous generators will do, too. Safe says that it changes nothing, idempotent that twice does
+        what once does; one that is not synchronous takes long, and goes on when its caller has left. About are more members of
+        the description (TD 1.1 §5.3.1.4)."""
 
         def add(f):
-            title = name or f.__name__
-            about = {"synchronous": synchronous, "input": parameters(f)}
-            hints = typing.get_type_hints(f)
-            if inspect.getdoc(f):
-                about["description"] = inspect.getdoc(f)
-            if "return" in hints and not inspect.isgeneratorfunction(f):
-                about["output"] = schema(hints["return"])
-            for word, on in (("safe", safe), ("idempotent", idempotent or safe)):
-                if on:
-                    about[word] = True
-            self.about.setdefault("actions", {})[title] = about
-            self.actions[title] = f
+            hints, words = typing.get_type_hints(f, include_extras=True), {"synchronous": synchronous}
+            words.update({w: True for w, on in (("safe", safe), ("idempotent", idempotent or safe)) if on})
+            given = parameters(f)
+            if given is not None:
+                words["input"] = given
+            parts = inspect.isgeneratorfunction(f) or inspect.isasyncgenfunction(f)
+            if hints.get("return") not in (None, type(None)) and not parts:
+                words["output"] = schema(hints["return"])
+            self._put("actions", name or f.__name__, words, f.__doc__, about)
+            self._actions[name or f.__name__] = f
             return f
 
         return add(f) if f else add
 
-    def property(self, f=None, *, name=None, write=None):
+    def property(self, f=None, *, name="", write=None, **about):
         """Decorates a function that returns the value; write is a function that takes a new one."""
 
         def add(f):
-            title = name or f.__name__
-            about = schema(typing.get_type_hints(f).get("return", typing.Any))
-            if inspect.getdoc(f):
-                about["description"] = inspect.getdoc(f)
+            words = schema(typing.get_type_hints(f, include_extras=True).get("return", typing.Any))
             if not write:
-                about["readOnly"] = True
-            self.about.setdefault("properties", {})[title] = about
-            self.reads[title], self.writes[title] = f, write
+                words["readOnly"] = True
+            self._put("properties", name or f.__name__, words, f.__doc__, about)
+            self._reads[name or f.__name__], self._writes[name or f.__name__] = f, write
             return f
 
         return add(f) if f else add
 
-    def state(self, name, value, kind=None):
-        """A property that others read, write and observe. Set its .value."""
-        s = State(name, value)
-        about = schema(kind or type(value))
-        about["observable"] = True
-        self.about.setdefault("properties", {})[name] = about
-        self.states[name] = s
-        self.reads[name] = lambda: s.value
-        self.writes[name] = lambda v: setattr(s, "value", v)
+    def state(self, name, value, kind=None, **about):
+        """A property that others read, write and observe: set its value to change it. Its type is that of the first value, or
+        kind. About are more members of the description: state("level", 0, minimum=0), or readOnly=True."""
+        s = State(self, name, value)
+        self._put("properties", name, schema(kind or type(value)), "", {"observable": True, **about})
+        self._reads[name] = lambda: s.value
+        self._writes[name] = None if about.get("readOnly") else lambda v: setattr(s, "value", build(kind or type(value), v))
         return s
 
-    def event(self, name, kind=typing.Any):
+    def event(self, name, kind=typing.Any, **about):
         """An event; call its emit(value)."""
-        self.events[name] = e = Event(name)
         data = schema(kind)
-        self.about.setdefault("events", {})[name] = {"data": data} if data else {}
-        return e
+        self._put("events", name, {"data": data} if data else {}, "", about)
+        return Event(self, name)
 
     # the connection
 
     def run(self):
-        """Serves until stop is called or the process is interrupted. The first attempt to reach the node must work; a
-        connection that breaks later is made again, with pauses up to five seconds."""
-        pause, known = 0.1, False
+        """Serves until stop is called, or the process is told to end (SIGINT, SIGTERM). The first attempt to reach the node must
+        work; a connection that breaks later is made again, with pauses up to five seconds."""
+        before = {}
+        if threading.current_thread() is threading.main_thread():
+            for n in (signal.SIGINT, signal.SIGTERM):
+                if signal.getsignal(n) in (signal.SIG_DFL, signal.default_int_handler):
+                    # In a thread: the signal may come while this one is sending.
+                    before[n] = signal.signal(n, lambda *_: threading.Thread(target=self.stop).start())
         try:
-            while not self._stop.is_set():
-                try:
-                    self._serve()
-                except (OSError, Closed) as e:
-                    if not known and not self.id:
-                        raise Error("the node at %s cannot be reached: %s" % (self.node or local()[0], e), "LMOS-3001", hint="lmosd run") from e
-                    known = True
-                    pause = 0.1 if self.ready.is_set() else min(5, 2 * pause)
-                finally:
-                    self.ready.clear()
-                self._stop.wait(pause * (0.5 + random.random()))
-        except KeyboardInterrupt:
-            self.stop()
+            self._keep()
+        finally:
+            self._settled.set()
+            for n, handler in before.items():
+                signal.signal(n, handler)
 
     def start(self, timeout=10):
         """Serves in a thread of its own, and returns when the node knows the agent."""
@@ -394,373 +472,407 @@ class Agent:
                 self.run()
             except Exception as e:  # told to who waits
                 failed.append(e)
+                log.error("the agent is not served any more: %s", e)
 
-        thread = threading.Thread(target=work, daemon=True)
-        thread.start()
-        end = time.monotonic() + timeout
-        while not self.ready.wait(0.02):
-            if failed:
-                raise failed[0]
-            if time.monotonic() > end:
-                raise Error("the node did not take the agent within %g s" % timeout, "LMOS-1504")
-        return thread
+        threading.Thread(target=work, daemon=True).start()
+        self._settled.wait(timeout)
+        if failed:
+            raise failed[0]
+        if not self._settled.is_set():
+            raise Error("the node did not take the agent within %g s" % timeout, "LMOS-1504")
 
     def stop(self):
         """Withdraws the agent and ends run."""
         self._stop.set()
         s = self._socket
-        if s:
+        if s is None:
+            return
+        with contextlib.suppress(Error):  # it is gone already
+            if self.ready.is_set():
+                s.send({"messageType": "unregisterThing", "messageId": str(uuid.uuid4()), "thingId": self.id})
+            s.frame(8, struct.pack(">H", 1000))
+            s.closed.wait(1)  # the node answers when it has taken note
+        s.close()
+
+    def _keep(self):
+        pause = 0.1
+        while not self._stop.is_set():
             try:
-                if self.id:
-                    s.send({"messageType": "unregisterThing", "messageId": str(uuid.uuid4()), "thingId": self.id})
-                s.close()
-            except OSError:
-                pass  # it is gone already
+                self._serve()
+            except Error as e:
+                if self._stop.is_set():
+                    return
+                if self.id is None or not e.retryable:
+                    raise
+                log.info("the agent dials again: %s", e)
+            finally:
+                pause = 0.1 if self.ready.is_set() else min(5, 2 * pause)
+                self.ready.clear()
+            self._stop.wait(pause * (0.5 + random.random()))
 
     def _serve(self):
-        at, key = local()
-        s = WebSocket(self.node or at, self.token if self.token is not None else key)
-        self._socket = s
-        pool = ThreadPoolExecutor(self.workers)
-        running = {}
+        """Serves over one connection, until it ends."""
+        self._socket = s = WebSocket(Mesh(self.node, self.token))
         try:
+            if self._stop.is_set():
+                return
             s.send({"messageType": "registerThing", "messageId": "register", "data": self.about})
             while True:
                 m = s.receive()
                 if m is None:
                     return
-                kind = m.get("messageType")
-                if kind == "thingRegistered":
-                    self.id = member(m, "thingID")
-                    self.ready.set()
-                elif kind == "error" and member(m, "correlationID") == "register":
-                    raise Error(m.get("detail") or m.get("title"), status=int(m.get("status") or 500), problem=m)
-                elif kind not in ("error", "acknowledgement", None):
-                    self._take(s, pool, running, m)
+                self._take(s, m)
         finally:
-            for r in list(running.values()):
-                r.end()
             s.close()
-            pool.shutdown(wait=False)
+            with self._lock:
+                running, self._running, self._listening = self._running, {}, {}
+            for call in running.values():
+                call.cancel()
 
-    def _take(self, s, pool, running, m):
-        """Begins what the node asks for. What ends something is done at once, the rest by a worker."""
-        key = member(m, "messageID") or ""
-        kind = m["messageType"].lower()
-        if kind in ("cancelaction", "unobserveproperty", "unsubscribeevent"):
-            names = [member(m, n) for n in ("actionID", "correlationID", "messageID") if member(m, n)]
-            for r in [running[n] for n in names if n in running] or [r for r in running.values() if r.is_for(kind, m)]:
-                r.end()
-            s.send(reply(m, "acknowledgement", message=m["messageType"]))
+    def _take(self, s, m):
+        """Begins what the node asks for. What ends something is done at once, the rest by a thread."""
+        kind, name, ident = m.get("messageType"), m.get("action") or m.get("event") or m.get("name"), m.get("messageId")
+        if kind == "thingRegistered":
+            self.id = m["thingId"]
+            self.ready.set()
+            self._settled.set()
+        elif kind == "error" and m.get("correlationId") == "register":
+            raise told(m)
+        elif kind in ("error", "acknowledgement"):
+            pass  # of what was withdrawn
+        elif kind in LISTEN:
+            with self._lock:  # one for each: the node gives what it hears to all who listen
+                self._listening[LISTEN[kind], name] = s, m
+            s.send(reply(m, "acknowledgement", message=kind))
+        elif kind in LEAVE:
+            with self._lock:
+                self._listening.pop((LEAVE[kind], name), None)
+            s.send(reply(m, "acknowledgement", message=kind))
+        elif kind == "cancelAction":
+            with self._lock:
+                call = self._running.get(m.get("correlationId"))
+            if call:
+                call.cancel()
+            s.send(reply(m, "actionStatus", action=name, status="failed", state="cancelled"))
+        else:
+            call = Context()
+            with self._lock:
+                room = len(self._running) < self.limit
+                if room:
+                    self._running[ident] = call
+            if not room:
+                s.send(failure(m, Error("the agent answers %d requests already" % self.limit, "LMOS-1529", "try again in a while")))
+                return
+            threading.Thread(target=self._work, args=(s, m, kind, name, call), daemon=True).start()
+
+    def _tell(self, kind, name, value):
+        """Tells the node, if it listens."""
+        with self._lock:
+            s, m = self._listening.get((kind, name), (None, None))
+        if s is None:
             return
-        request = Request(self, s, m)
-        running[key] = request
-        if member(m, "correlationID"):
-            running[member(m, "correlationID")] = request
+        message = encode(reply(m, kind, data=value, timestamp=now(), **{"event" if kind == "event" else "name": name}))
+        with contextlib.suppress(Lost):  # the connection is made again, and the node listens anew
+            s.text(message)
 
-        def work():
-            try:
-                if request.run():
-                    return  # it goes on until somebody ends it
-            finally:
-                if not request.lasting:
-                    for k in [k for k, r in list(running.items()) if r is request]:
-                        running.pop(k, None)
-
-        pool.submit(work)
-
-
-class Request:
-    """One thing that the node asks."""
-
-    def __init__(self, agent, socket, m):
-        self.agent, self.s, self.m, self.ended = agent, socket, m, threading.Event()
-        self.name = m.get("name") or m.get("property") or m.get("action") or m.get("event")
-        self.lasting, self.leave = False, None
-
-    def is_for(self, kind, m):
-        mine = self.m["messageType"].lower()
-        name = m.get("name") or m.get("property") or m.get("action") or m.get("event")
-        return name == self.name and mine == {"cancelaction": "invokeaction", "unobserveproperty": "observeproperty",
-                                              "unsubscribeevent": "subscribeevent"}[kind]
-
-    def end(self):
-        self.ended.set()
-        if self.leave:
-            self.leave()
-
-    def run(self):
-        """Answers. True if it goes on: a subscription."""
+    def _work(self, s, m, kind, name, call):
+        """Answers one request."""
         try:
-            return self.answer(self.m["messageType"].lower())
-        except Error as e:
-            self.fail(e.title, e.status)
-        except (OSError, Closed):
-            pass  # nobody hears it
-        except TypeError as e:
-            self.fail(str(e), 400)
-        except Exception as e:  # the agent's own code
-            self.fail("%s: %s" % (type(e).__name__, e), 500)
-
-    def fail(self, text, status):
-        base = "https://eclipse.dev/lmos/protocol/v1/errors"
-        word = {400: "bad-request", 404: "not-found", 405: "operation-not-allowed"}.get(status, "internal-server-error")
-        try:
-            self.s.send(reply(self.m, "error", type=base + "#" + word, title=text, status=str(status), detail=text,
-                              instance=base + "/" + str(uuid.uuid4())))
-        except (OSError, Closed):
-            pass  # nobody hears it
-
-    def answer(self, kind):
-        a, m, name = self.agent, self.m, self.name
-        if kind == "invokeaction" and name in a.actions:
-            return self.invoke(a.actions[name])
-        if kind == "readproperty" and name in a.reads:
-            return self.reading(name, a.reads[name]())
-        if kind == "writeproperty" and a.writes.get(name):
-            value = m["data"] if "data" in m else m.get("value")
-            a.writes[name](value)
-            return self.reading(name, value)
-        if kind == "observeproperty" and name in a.states:
-            return self.listen(a.states[name].changes, self.reading)
-        if kind == "subscribeevent" and name in a.events:
-            self.s.send(reply(m, "acknowledgement", message=m["messageType"]))
-            return self.listen(a.events[name], lambda name, value: self.s.send(
-                reply(m, "event", event=name, name=name, data=value, timestamp=now())))
-        raise Error("%s of %r is not offered" % (m["messageType"], name), status=404)
-
-    def reading(self, name, value):
-        self.s.send(reply(self.m, "propertyReading", property=name, name=name, data=value, value=value, timestamp=now()))
-
-    def listen(self, event, tell):
-        def told(name, value):
             try:
-                tell(name, value)
-            except (OSError, Closed):
-                self.end()
+                self._answer(s, m, kind, name, call)
+            except (Lost, concurrent.futures.CancelledError):
+                pass  # nobody waits
+            except Error as e:
+                s.send(failure(m, e))
+            except Exception as e:  # the agent's own code
+                log.exception("%s %s", kind, name)
+                s.send(failure(m, Error("%s: %s" % (type(e).__name__, e), hint="see the agent's log")))
+        except Lost:
+            pass  # nobody hears it
+        finally:
+            with self._lock:
+                self._running.pop(m.get("messageId"), None)
 
-        def leave():
-            with event.lock:
-                event.listeners.pop(self, None)
+    def _answer(self, s, m, kind, name, call):
+        if kind == "invokeAction" and name in self._actions:
+            self._invoke(s, m, name, call)
+        elif kind == "readProperty" and name in self._reads:
+            s.send(reply(m, "propertyReading", name=name, data=self._await(self._reads[name](), call), timestamp=now()))
+        elif kind == "writeProperty" and self._writes.get(name):
+            self._await(self._writes[name](m.get("data")), call)
+            s.send(reply(m, "acknowledgement", message=kind))
+        else:
+            raise Error("%s of %r is not offered" % (kind, name), "LMOS-1406")
 
-        self.lasting, self.leave = True, leave
-        with event.lock:
-            event.listeners[self] = told
-        if self.ended.is_set():
-            leave()
-        return True
-
-    def invoke(self, f):
-        output = f(**arguments(f, self.m.get("input", self.m.get("data"))))
+    def _invoke(self, s, m, name, call):
+        f = self._actions[name]
+        output = self._await(f(**arguments(f, m.get("input"), call)), call)
+        if inspect.isasyncgen(output):
+            output = self._drain(output, call)
         if inspect.isgenerator(output):
-            for part in output:
-                if self.ended.is_set():
-                    output.close()
-                    return None
-                self.status("running", part)
+            with contextlib.closing(output):
+                for part in output:
+                    if call.cancelled:
+                        return
+                    s.send(reply(m, "actionStatus", action=name, status="running", output=part))
             output = None
-        self.status("completed", output)
+        if not call.cancelled:
+            s.send(reply(m, "actionStatus", action=name, status="completed", output=output))
 
-    def status(self, word, output):
-        extra = {} if output is None else {"output": plain(output)}
-        self.s.send(reply(self.m, "actionStatus", action=self.name, name=self.name, status=word, **extra))
+    # coroutines
+
+    def _await(self, value, call):
+        """What a coroutine returns; any other value is itself."""
+        if not inspect.isawaitable(value):
+            return value
+
+        async def wait():
+            return await value
+
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        call.task = asyncio.run_coroutine_threadsafe(wait(), self._loop)
+        if call.cancelled:
+            call.task.cancel()
+        return call.task.result()
+
+    def _drain(self, parts, call):
+        """A generator of what an asynchronous one yields."""
+        try:
+            while True:
+                try:
+                    yield self._await(parts.__anext__(), call)
+                except StopAsyncIteration:
+                    return
+        finally:
+            asyncio.run_coroutine_threadsafe(parts.aclose(), self._loop)
 
 
 def reply(m, kind, **members):
-    out = {"messageType": kind, "thingId": member(m, "thingID"), "messageId": str(uuid.uuid4()),
-           "correlationId": member(m, "correlationID") or member(m, "messageID")}
-    if kind == "actionStatus" and member(m, "actionID"):
-        out["actionID"] = member(m, "actionID")
-    out.update(members)
+    """An answer to m; what is None is left out, except data."""
+    out = {"messageType": kind, "thingId": m.get("thingId"), "messageId": str(uuid.uuid4()),
+           "correlationId": m.get("correlationId") or m.get("messageId")}
+    out.update({k: v for k, v in members.items() if v is not None or k == "data"})
     return out
 
 
-def member(m, name):
-    """A member whose name ends in ID, in either spelling."""
-    return m.get(name, m.get(name[:-2] + "Id"))
+def failure(m, e):
+    base = "https://eclipse.dev/lmos/protocol/v1/errors"
+    return reply(m, "error", type=base + "#internal-server-error", title="Internal Server Error", status="500", detail=e.title[:4096],
+                 instance=base + "/" + str(uuid.uuid4()), code=e.code, hint=e.hint or None)
 
 
 def now():
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime()) + ".%03dZ" % (time.time() % 1 * 1000)
+    t = time.time()
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(t)) + ".%03dZ" % (t % 1 * 1000)
+
+
+def encode(value):
+    """A value as JSON; dataclasses are objects."""
+    try:
+        raw = json.dumps(value, ensure_ascii=False, allow_nan=False, default=plain, separators=(",", ":")).encode()
+    except (TypeError, ValueError, RecursionError) as e:
+        raise Error("this cannot be written as JSON: %s" % e) from e
+    if len(raw) > MAX_MESSAGE:
+        raise Error("a message of %d bytes is too long: %d are allowed" % (len(raw), MAX_MESSAGE), "LMOS-1413", "send it in parts")
+    return raw
+
+
+def plain(value):
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    if isinstance(value, (set, frozenset)):
+        return list(value)
+    raise TypeError("%s has no form in JSON" % type(value).__name__)
 
 
 # --- types -------------------------------------------------------------------------------------------------------------
 
 
+def taken(f):
+    """The parameters of a function that are input: name, type hint, and whether it must be there."""
+    hints = typing.get_type_hints(f, include_extras=True)
+    for n, p in inspect.signature(f).parameters.items():
+        if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and hints.get(n) is not Context:
+            yield n, hints.get(n, typing.Any), p.default is p.empty
+
+
 def parameters(f):
-    """The input schema of a function: an object of its parameters, or that of its only one if that is called input."""
-    hints, ps = typing.get_type_hints(f), inspect.signature(f).parameters
-    if list(ps) == ["input"]:
-        return schema(hints.get("input", typing.Any))
-    s = {"type": "object", "properties": {n: schema(hints.get(n, typing.Any)) for n in ps}}
-    required = [n for n, p in ps.items() if p.default is inspect.Parameter.empty]
-    if required:
-        s["required"] = required
-    return s
+    """The input schema of a function: an object of its parameters, that of its only one if that is called input, or None."""
+    some = list(taken(f))
+    if [n for n, _, _ in some] == ["input"]:
+        return schema(some[0][1])
+    return members([(n, schema(hint), required) for n, hint, required in some]) if some else None
 
 
-def arguments(f, value):
-    ps = inspect.signature(f).parameters
-    if list(ps) == ["input"]:
-        return {"input": value}
-    if value is None:
-        value = {}
-    if not isinstance(value, dict):
-        raise Error("the input must be an object", status=400)
-    hints = typing.get_type_hints(f)
-    return {n: dataclass_of(hints.get(n), v) for n, v in value.items() if n in ps}
+def arguments(f, value, call):
+    """The arguments of a function for an input."""
+    some = list(taken(f))
+    given = {n: call for n, hint in typing.get_type_hints(f).items() if hint is Context and n != "return"}
+    if [n for n, _, _ in some] == ["input"]:
+        return {"input": build(some[0][1], value), **given}
+    if not isinstance(value, dict) and value is not None:
+        raise Error("the input must be an object", "LMOS-1400")
+    value = value or {}
+    missing = [n for n, _, required in some if required and n not in value]
+    if missing:
+        raise Error("the input lacks " + ", ".join(missing), "LMOS-1400")
+    return {**{n: build(hint, value[n]) for n, hint, _ in some if n in value}, **given}
 
 
-def dataclass_of(kind, value):
-    if dataclasses.is_dataclass(kind) and isinstance(value, dict):
-        names = {f.name for f in dataclasses.fields(kind)}
-        return kind(**{n: v for n, v in value.items() if n in names})
-    return value
+def members(some):
+    s = {"type": "object", "properties": {n: about for n, about, _ in some}}
+    required = [n for n, _, must in some if must]
+    return {**s, "required": required} if required else s
 
 
-def plain(value):
-    return dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
-
-
-def schema(kind):
-    """The data schema of a type hint (TD 1.1 §5.3.2); an empty one takes anything."""
+def schema(kind, depth=0):
+    """The data schema of a type hint (TD 1.1 §5.3.2); an empty one takes anything. Annotated[str, "words"] is described."""
     origin, args = typing.get_origin(kind), typing.get_args(kind)
-    if kind in (str, int, float, bool):
-        return {"type": {str: "string", int: "integer", float: "number", bool: "boolean"}[kind]}
-    if kind is type(None):
-        return {"type": "null"}
-    if kind is dict or origin is dict:
-        return {"type": "object"}
-    if kind in (list, tuple, set) or origin in (list, tuple, set):
-        return {"type": "array", "items": schema(args[0])} if args else {"type": "array"}
+    base = origin or kind
+    if depth > 12:
+        return {}
+    if hasattr(kind, "__metadata__"):
+        words = " ".join(w for w in kind.__metadata__ if isinstance(w, str))
+        return {**schema(args[0], depth), **({"description": words} if words else {})}
+    if kind in (str, int, float, bool, type(None)):
+        return {"type": {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}[kind]}
     if origin is typing.Literal:
         return {"enum": list(args)}
-    if origin is typing.Union or args and str(origin) == "<class 'types.UnionType'>":
-        return {"oneOf": [schema(a) for a in args]}
+    if is_union(origin):
+        some = [schema(a, depth + 1) for a in args if not (a is int and float in args)]
+        names = [s.get("type") for s in some]  # oneOf: exactly one must fit
+        return {"oneOf": some} if None not in names and len(set(names)) == len(names) else {}
     if dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
-        required = [f.name for f in dataclasses.fields(kind)
-                    if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING]
-        s = {"type": "object", "properties": {n: schema(h) for n, h in hints.items()}}
-        if required:
-            s["required"] = required
-        return s
+        hints = typing.get_type_hints(kind, include_extras=True)
+        none = dataclasses.MISSING
+        return members([(f.name, schema(hints[f.name], depth + 1), f.default is none and f.default_factory is none)
+                        for f in dataclasses.fields(kind)])
+    if isinstance(base, type) and issubclass(base, collections.abc.Mapping):
+        return {"type": "object"}
+    if isinstance(base, type) and issubclass(base, (collections.abc.Sequence, collections.abc.Set)) and base is not bytes:
+        one = len(args) == 1 or args[1:] == (...,)
+        return {"type": "array", "items": schema(args[0], depth + 1)} if one else {"type": "array"}
     return {}
+
+
+def is_union(origin):
+    return origin is typing.Union or origin is getattr(types, "UnionType", typing.Union)  # int | None, from Python 3.10 on
+
+
+def build(kind, value):
+    """A value of JSON as a type hint wants it: objects become dataclasses."""
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if hasattr(kind, "__metadata__") or is_union(origin):
+        for a in args if is_union(origin) else args[:1]:
+            built = build(a, value)
+            if built is not value:
+                return built
+        return value
+    if dataclasses.is_dataclass(kind) and isinstance(value, dict):
+        hints = typing.get_type_hints(kind, include_extras=True)
+        return kind(**{n: build(hints[n], v) for n, v in value.items() if n in hints})
+    if isinstance(value, list) and len(args) == 1:
+        return [build(args[0], v) for v in value]
+    return value
 
 
 # --- WebSocket (RFC 6455), the client's side ---------------------------------------------------------------------------
 
 
-class Closed(Exception):
-    """The connection has ended."""
+class Lost(Error):
+    """The connection to the node has ended."""
+
+    def __init__(self, title):
+        super().__init__(title, "LMOS-3002", "lmosd status")
 
 
 class WebSocket:
-    """One connection with text messages of JSON. send may be called by many threads, receive by one."""
+    """One connection with text messages of JSON. Many threads may send, one receives."""
 
-    def __init__(self, node, token):
-        self.lock = threading.Lock()
-        self.s, host = dial(node, 10)
+    def __init__(self, mesh):
         key = base64.b64encode(os.urandom(16)).decode()
-        lines = ["GET /ws HTTP/1.1", "Host: " + host, "Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Key: " + key,
-                 "Sec-WebSocket-Version: 13", "Sec-WebSocket-Protocol: lmosprotocol"]
-        if token:
-            lines.append("Authorization: Bearer " + token)
-        self.s.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
-        self.f = self.s.makefile("rb")
-        status = self.f.readline(4096).decode("latin-1").split(" ", 2)
-        headers = {}
-        while True:
-            line = self.f.readline(65536).decode("latin-1").strip()
-            if not line:
-                break
-            name, _, value = line.partition(":")
-            headers[name.lower()] = value.strip()
-        if len(status) < 2 or status[1] != "101":
-            body = self.f.read(min(65536, int(headers.get("content-length") or 0)))
-            self.close()
-            raise problem(body, int(status[1]) if len(status) > 1 and status[1].isdigit() else 500)
+        r, self.connection = mesh.open("GET", "/ws", None, {
+            "Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": key,
+            "Sec-WebSocket-Protocol": "lmosprotocol"}, 10)
         want = base64.b64encode(hashlib.sha1((key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11").encode()).digest()).decode()
-        if headers.get("sec-websocket-accept") != want:
-            self.close()
-            raise Closed("what answers is no WebSocket server")
+        if r.status != 101 or r.getheader("Sec-WebSocket-Accept") != want:
+            self.connection.close()
+            raise Error("what answers at %s is no node" % mesh.node, "LMOS-3002", "lmosd status")
+        self.s, self.lock, self.closed, self.buffer = self.connection.sock, threading.Lock(), threading.Event(), bytearray()
         self.s.settimeout(PING_EVERY)
 
     def send(self, message):
-        self._frame(1, json.dumps(message, separators=(",", ":")).encode())
+        self.text(encode(message))
+
+    def text(self, raw):
+        self.frame(1, raw)
 
     def receive(self):
-        """The next message, or None at the end."""
-        parts = []
+        """The next message, or None when the node has closed the connection."""
+        text, message = False, b""
         while True:
-            head = self._exactly(2, idle=True)
-            final, op, size = head[0] & 0x80, head[0] & 0x0F, head[1] & 0x7F
+            head, size = self._take(2)
             if size == 126:
-                size = struct.unpack(">H", self._exactly(2))[0]
+                size = struct.unpack(">H", self._take(2))[0]
             elif size == 127:
-                size = struct.unpack(">Q", self._exactly(8))[0]
-            if size + sum(map(len, parts)) > MAX_MESSAGE:
-                raise Closed("a message of more than %d bytes" % MAX_MESSAGE)
-            mask = self._exactly(4) if head[1] & 0x80 else None
-            data = self._exactly(size)
-            if mask:
-                data = bytes(b ^ mask[i % 4] for i, b in enumerate(data))
+                size = struct.unpack(">Q", self._take(8))[0]
+            if size + len(message) > MAX_MESSAGE:
+                raise Lost("the node sent more than %d bytes" % MAX_MESSAGE)
+            op, data = head & 0x0F, self._take(size)
             if op == 8:
-                try:
-                    self._frame(8, data[:2])
-                except OSError:
-                    pass  # it is closed there
-                if len(data) > 2 and data[:2] != struct.pack(">H", 1000):
-                    raise Closed(data[2:].decode("utf-8", "replace"))
-                return None
+                with contextlib.suppress(Lost):  # it is closed there
+                    self.frame(8, data[:2])
+                if data[:2] in (b"", struct.pack(">H", 1000)):
+                    return None
+                raise Lost("the node closed the connection: " + data[2:].decode("utf-8", "replace"))
             if op == 9:
-                self._frame(10, data)
-            elif op in (0, 1, 2):
-                parts.append(data)
-                if final:
-                    if op == 2:
-                        parts = []
-                        continue
-                    value = json.loads(b"".join(parts))
-                    if isinstance(value, dict):
-                        return value
-                    parts = []
+                self.frame(10, data)
+            elif op < 3:
+                text, message = text or op == 1, message + data
+                if head & 0x80:
+                    if text:
+                        return json.loads(message)
+                    message = b""
 
-    def _exactly(self, n, idle=False):
-        data, asked = b"", False
-        while len(data) < n:
+    def _take(self, n):
+        """The next n bytes. A node that is silent is asked for a sign of life, once."""
+        asked = False
+        while len(self.buffer) < n:
             try:
-                more = self.f.read1(n - len(data)) if hasattr(self.f, "read1") else self.f.read(n - len(data))
+                more = self.s.recv(1 << 16)
             except socket.timeout:
-                if asked or not idle:
-                    raise Closed("the node does not answer") from None
+                if asked:
+                    raise Lost("the node does not answer") from None
                 asked = True
-                self.f = self.s.makefile("rb")
-                self._frame(9, b"")
+                self.frame(9, b"")
                 continue
+            except OSError as e:
+                raise Lost("the connection to the node broke: %s" % e) from e
             if not more:
-                raise Closed("the node closed the connection")
-            data += more
+                raise Lost("the node closed the connection")
+            asked = False
+            self.buffer += more
+        data = bytes(self.buffer[:n])
+        del self.buffer[:n]
         return data
 
-    def _frame(self, op, data):
-        mask = os.urandom(4)
-        n = len(data)
-        head = bytes([0x80 | op]) + (bytes([0x80 | n]) if n < 126 else
-                                     struct.pack(">BH", 0x80 | 126, n) if n < 65536 else struct.pack(">BQ", 0x80 | 127, n))
-        body = bytes(a ^ b for a, b in zip(data, (mask * (n // 4 + 1))[:n])) if n < 4096 else xor(data, mask)
+    def frame(self, op, data):
+        n, mask = len(data), os.urandom(4)
+        size = bytes([0x80 | n]) if n < 126 else struct.pack(">BH", 0xFE, n) if n < 65536 else struct.pack(">BQ", 0xFF, n)
+        # The mask over all bytes as one large number: Python has no faster way.
+        body = (int.from_bytes(data, "big") ^ int.from_bytes((mask * (n // 4 + 1))[:n], "big")).to_bytes(n, "big")
         with self.lock:
-            self.s.sendall(head + mask + body)
+            try:
+                self.s.sendall(bytes([0x80 | op]) + size + mask + body)
+            except OSError as e:  # half a frame may be there
+                self.close()
+                raise Lost("the connection to the node broke: %s" % e) from e
 
     def close(self):
-        try:
+        with contextlib.suppress(OSError):  # it is closed there
             self.s.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # it is closed there
-        self.s.close()
-
-
-def xor(data, mask):
-    """The mask over many bytes, as one large number: Python has no faster way."""
-    n = len(data)
-    return (int.from_bytes(data, "big") ^ int.from_bytes((mask * (n // 4 + 1))[:n], "big")).to_bytes(n, "big")
+        self.connection.close()
+        self.closed.set()

@@ -185,17 +185,15 @@ func TestHandlerRefusals(t *testing.T) {
 		{"unknown property", "GET", "/things/thing/properties/powr", "", "", 404, interact.NoAffordance, ""},
 		{"unknown action", "POST", "/things/thing/actions/fad", "", "", 404, interact.NoAffordance, ""},
 		{"unknown route", "GET", "/things/thing", "", "", 404, interact.NotFound, ""},
-		{"actions as a whole", "GET", "/things/thing/actions", "", "", 404, interact.NotFound, ""},
-		{"events", "GET", "/things/thing/events/x", "", "", 404, interact.NotFound, ""},
-		{"a task", "GET", "/things/thing/actions/fade/1", "", "", 404, interact.NotFound, ""},
+		{"unknown event", "GET", "/things/thing/events/x", "", "", 404, interact.NoAffordance, ""},
+		{"no events at all", "GET", "/things/thing/events", "", "", 405, interact.NotAllowed, ""},
+		{"a run of an unknown action", "GET", "/things/thing/actions/fad/1", "", "", 404, interact.NoAffordance, ""},
 		{"slash at the end", "GET", "/things/thing/properties/", "", "", 404, interact.NotFound, ""},
 		{"another prefix", "GET", "/agents/thing", "", "", 404, interact.NotFound, ""},
-		{"get an action", "GET", "/things/thing/actions/fade", "", "", 405, interact.NotAllowed, "POST"},
+		{"put an action", "PUT", "/things/thing/actions/fade", "", "", 405, interact.NotAllowed, "DELETE, GET, HEAD, POST"},
 		{"delete a property", "DELETE", "/things/thing/properties/power", "", "", 405, interact.NotAllowed,
-			"GET, HEAD, PUT"},
-		{"post to properties", "POST", "/things/thing/properties", "{}", jsonType, 405, interact.NotAllowed,
-			"GET, HEAD, PUT"},
-		{"options", "OPTIONS", "/things/thing/properties", "", "", 405, interact.NotAllowed, "GET, HEAD, PUT"},
+			"GET, HEAD, POST, PUT"},
+		{"options", "OPTIONS", "/things/thing/properties", "", "", 405, interact.NotAllowed, "GET, HEAD, POST, PUT"},
 		{"write what can only be read", "PUT", "/things/thing/properties/serial", `"x"`, jsonType, 405,
 			interact.NotAllowed, "GET, HEAD"},
 		{"read what can only be written", "GET", "/things/thing/properties/secret", "", "", 405, interact.NotAllowed,
@@ -260,7 +258,7 @@ func TestHandlerBodyLimit(t *testing.T) {
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest("PUT", "/things/thing/properties/power", io.MultiReader(strings.NewReader(big+" ")))
 	r.ContentLength = -1
-	if _, err := readBody(w, r); interact.AsError(err).Code != interact.TooLarge {
+	if _, err := readBody(w, r, MaxBody); interact.AsError(err).Code != interact.TooLarge {
 		t.Errorf("chunked: got %v", err)
 	}
 }

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// events prints what a subscription costs, and how fast events come, for several numbers of subscriptions on one node to an
+// agent of another. Once all subscribe to the same; once each has an input of its own, so that no node can share them.
+func events(ctx context.Context, p plan) error {
+	fmt.Println("| subscriptions | until all stand | memory of each, consumer's node | host's node | deliveries/s | CPU per delivery |")
+	fmt.Println("|---|---|---|---|---|---|")
+	for _, same := range []bool{true, false} {
+		for _, n := range []int{1, 10, 100, 1000} {
+			var runs []delivery
+			for round := range p.rounds {
+				d, err := deliver(ctx, n, same, p.length)
+				if err != nil {
+					return fmt.Errorf("%d subscriptions: %w", n, err)
+				}
+				runs = append(runs, d)
+				fmt.Fprintf(os.Stderr, "round %d  %4d subscriptions, same=%-5t  %9.0f/s\n", round+1, n, same, d.rate)
+			}
+			what := "different things"
+			if same {
+				what = "the same"
+			}
+			fmt.Printf("| %d, %s | %.1f ms | %.1f KiB | %.1f KiB | %.0f | %.2f µs |\n", n, what,
+				median(runs, func(d delivery) float64 { return us(d.begin) / 1000 }), median(runs, func(d delivery) float64 { return d.near / 1024 }),
+				median(runs, func(d delivery) float64 { return d.far / 1024 }), median(runs, func(d delivery) float64 { return d.rate }),
+				median(runs, func(d delivery) float64 { return us(d.cpu) }))
+		}
+	}
+	return nil
+}
+
+// A delivery is one measurement of n subscriptions.
+type delivery struct {
+	begin     time.Duration // until all stood
+	near, far float64       // bytes of heap and stacks for each subscription
+	rate      float64       // events that subscribers got, per second
+	cpu       time.Duration // of both processes for each of these
+}
+
+// deliver subscribes n times, measures what that takes, then lets events flow for a while.
+func deliver(ctx context.Context, n int, same bool, length time.Duration) (d delivery, err error) {
+	l, err := newLink(ctx, "tcp")
+	if err != nil {
+		return d, err
+	}
+	defer l.stop()
+	far, err := l.stats(ctx)
+	if err != nil {
+		return d, err
+	}
+	near, began := measured(), time.Now()
+	a := &audience{link: l, size: n, batches: make(chan struct{}, ahead)}
+	a.waiting.Store(int64(n))
+	ctx, cancel := context.WithCancel(ctx)
+	defer a.all.Wait()
+	defer cancel()
+	for i := range n {
+		a.all.Go(func() { a.listen(ctx, cancel, i, same) })
+	}
+	if err := a.stand(ctx); err != nil {
+		return d, err
+	}
+	d.begin = time.Since(began)
+	now, err := l.stats(ctx)
+	if err != nil {
+		return d, err
+	}
+	here := measured()
+	d.near = (here.memory() - near.memory()) / float64(n)
+	d.far = (now.memory() - far.memory()) / float64(n)
+
+	began = time.Now()
+	rounds, err := a.flow(ctx, length)
+	took := time.Since(began)
+	if err != nil {
+		return d, err
+	}
+	end, err := l.stats(ctx)
+	heard := float64(rounds * batch * n)
+	d.rate = heard / took.Seconds()
+	d.cpu = time.Duration(float64(measured().CPU-here.CPU+end.CPU-now.CPU) / heard)
+	return d, err
+}
+
+// The publisher is ahead of the slowest subscriber by ahead batches of events at most: as fast as back pressure lets it, and
+// what nodes store for slow subscribers does not count.
+const (
+	batch = 64
+	ahead = 3
+)
+
+// An audience is the subscribers of one measurement.
+type audience struct {
+	*link
+	size    int
+	all     sync.WaitGroup
+	waiting atomic.Int64        // subscribers that have heard nothing yet
+	heard   [ahead]atomic.Int64 // events of a batch that came to somebody, by the batch's number modulo ahead
+	batches chan struct{}       // an element for each batch that all have heard
+	failed  atomic.Pointer[error]
+}
+
+// listen counts the events of one subscription.
+func (a *audience) listen(ctx context.Context, giveUp context.CancelFunc, i int, same bool) {
+	m := &interact.Message{Type: interact.SubscribeEvent, Thing: a.ref, Name: "tick"}
+	if !same {
+		m.Data = strconv.AppendQuote(nil, fmt.Sprint(i))
+	}
+	first := true
+	for r, err := range a.node.Mesh().Do(ctx, m) {
+		number := 0
+		if err == nil {
+			number, err = numberOf(r.Data)
+		}
+		if err != nil {
+			if ctx.Err() == nil {
+				a.failed.Store(&err)
+				giveUp()
+			}
+			return
+		}
+		if first {
+			first = false
+			a.waiting.Add(-1)
+		}
+		if number >= 0 {
+			a.count(number / batch)
+		}
+	}
+}
+
+// count notes that somebody has heard an event of a batch.
+func (a *audience) count(b int) {
+	n := &a.heard[b%ahead]
+	if n.Add(1) == int64(batch*a.size) {
+		n.Store(0)
+		a.batches <- struct{}{}
+	}
+}
+
+// stand waits until all subscriptions stand: single events are published until everybody has heard one.
+func (a *audience) stand(ctx context.Context) error {
+	for a.waiting.Load() > 0 {
+		if _, err := a.invoke(ctx, "publish", []byte("-1")); err != nil {
+			return a.cause(err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return nil
+}
+
+// flow publishes for a while, and returns how many batches all have heard.
+func (a *audience) flow(ctx context.Context, length time.Duration) (rounds int, err error) {
+	deadline := time.Now().Add(length)
+	sent := make(chan error, ahead+1)
+	for next := 0; rounds < next || time.Now().Before(deadline); {
+		for ; next < rounds+ahead && time.Now().Before(deadline); next++ {
+			input := strconv.AppendInt(nil, int64(next*batch), 10)
+			go func() { _, err := a.invoke(ctx, "publish", input); sent <- err }()
+		}
+		select {
+		case <-a.batches:
+			rounds++
+		case err := <-sent:
+			if err != nil {
+				return rounds, a.cause(err)
+			}
+		case <-ctx.Done():
+			return rounds, a.cause(ctx.Err())
+		}
+	}
+	return rounds, nil
+}
+
+// cause returns why a subscription failed, or else err.
+func (a *audience) cause(err error) error {
+	if e := a.failed.Load(); e != nil {
+		return *e
+	}
+	return err
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// streams compares a stream of 64 KiB chunks, up (request stream) and down (response stream), with a bare libp2p stream that is
+// written to in pieces of that size.
+func streams(ctx context.Context, p plan) error {
+	fmt.Println("| transport | libp2p stream, bare | lmosd, up | / bare | lmosd, down | / bare |")
+	fmt.Println("|---|---|---|---|---|---|")
+	for _, kind := range []string{"tcp", "quic"} {
+		bare, up, down, err := threeWays(ctx, kind, p)
+		if err != nil {
+			return fmt.Errorf("over %s: %w", kind, err)
+		}
+		fmt.Printf("| %s | %.0f MB/s | %.0f MB/s | %.2f | %.0f MB/s | %.2f |\n", kind, bare, up, up/bare, down, down/bare)
+	}
+	return nil
+}
+
+// threeWays returns the medians in MB/s. The ways take turns.
+func threeWays(ctx context.Context, kind string, p plan) (bare, up, down float64, err error) {
+	b, err := newBulk(ctx, kind)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	defer b.stop()
+	l, err := newLink(ctx, kind)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	defer l.stop()
+	ways := []struct {
+		name string
+		run  func(context.Context, time.Duration) (int64, error)
+	}{{"bare", b.write}, {"lmosd, up", l.upload}, {"lmosd, down", l.download}}
+	rates := make([][]float64, len(ways))
+	for round := range p.rounds {
+		for i, w := range ways {
+			began := time.Now()
+			n, err := w.run(ctx, p.length)
+			if err != nil {
+				return 0, 0, 0, fmt.Errorf("%s: %w", w.name, err)
+			}
+			rate := float64(n) / 1e6 / time.Since(began).Seconds()
+			rates[i] = append(rates[i], rate)
+			fmt.Fprintf(os.Stderr, "round %d  %-4s %-12s %6.0f MB/s\n", round+1, kind, w.name, rate)
+		}
+	}
+	itself := func(v float64) float64 { return v }
+	return median(rates[0], itself), median(rates[1], itself), median(rates[2], itself), nil
+}
+
+// upload sends chunks for a while and returns how many bytes the agent took.
+func (l *link) upload(ctx context.Context, length time.Duration) (int64, error) {
+	chunk, deadline := make([]byte, chunkSize), time.Now().Add(length)
+	m := &interact.Message{Type: interact.InvokeAction, Thing: l.ref, Name: "upload", ContentType: "application/octet-stream"}
+	m.Chunks = func(yield func([]byte, error) bool) {
+		for time.Now().Before(deadline) && yield(chunk, nil) {
+		}
+	}
+	r, err := interact.Ask(ctx, l.node.Mesh(), m)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(string(r.Data), 10, 64)
+}
+
+// download takes chunks for a while and returns how many bytes they had.
+func (l *link) download(ctx context.Context, length time.Duration) (n int64, err error) {
+	deadline := time.Now().Add(length)
+	m := &interact.Message{Type: interact.InvokeAction, Thing: l.ref, Name: "download", Accept: "application/octet-stream"}
+	for r, err := range l.node.Mesh().Do(ctx, m) {
+		if err != nil {
+			return n, err
+		}
+		if n += int64(len(r.Data)); time.Now().After(deadline) {
+			break
+		}
+	}
+	return n, nil
+}
+
+const bulkProtocol = "/bench/bulk/1"
+
+// A bulk is a libp2p host that writes to another.
+type bulk struct {
+	host host.Host
+	to   peer.ID
+	stop func()
+}
+
+func newBulk(ctx context.Context, kind string) (*bulk, error) {
+	h, to, stop, err := dialEcho(ctx, kind)
+	return &bulk{h, to, stop}, err
+}
+
+// write writes for a while, and returns how many bytes the far end has read.
+func (b *bulk) write(ctx context.Context, length time.Duration) (n int64, err error) {
+	s, err := b.host.NewStream(ctx, b.to, bulkProtocol)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = s.Reset() }()
+	chunk := make([]byte, chunkSize)
+	for deadline := time.Now().Add(length); time.Now().Before(deadline); n += chunkSize {
+		if _, err := s.Write(chunk); err != nil {
+			return n, err
+		}
+	}
+	if err := s.CloseWrite(); err != nil {
+		return n, err
+	}
+	_, err = io.Copy(io.Discard, s) // the far end closes when it has read all
+	return n, err
+}
+
+// swallow reads a stream to its end.
+func swallow(s network.Stream) {
+	b := make([]byte, chunkSize)
+	for {
+		if _, err := s.Read(b); err != nil {
+			_ = s.Close()
+			return
+		}
+	}
+}

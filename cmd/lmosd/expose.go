@@ -1,0 +1,266 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lmosd/lmosd/agent"
+	"github.com/lmosd/lmosd/configs"
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/expose"
+	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/node"
+	"github.com/lmosd/lmosd/td"
+)
+
+func newExposeCommand(a *app) *cobra.Command {
+	var s expose.Spec
+	cmd := &cobra.Command{
+		Use:   "expose <exec:COMMAND | openapi:FILE | http(s)://… | file.td.json>",
+		Short: "make an agent of a command or a web server, and offer it",
+		Long: "A command is run for each call: the input is on standard input (one string as its text, else JSON), the output on\n" +
+			"standard output. It is an agent until Ctrl-C. A web server that OpenAPI or a Thing Description describes is\n" +
+			"published at once and stays (lmosd unpublish). A URL is asked what it is. Agents of a node for good are lines\n" +
+			"like these under agents: in its configuration.",
+		Example: `  lmosd expose exec:./weather.sh --name weather --capability urn:example:weather
+  lmosd expose 'exec:tr a-z A-Z' --name upper --action shout
+  lmosd expose 'exec:tail -n 3 -f log.txt' --name log --chunk '\n'
+  lmosd expose openapi:pets.yaml --server http://127.0.0.1:8080
+  lmosd expose http://127.0.0.1:8080`,
+		Annotations: map[string]string{"scope": scopeMesh, "impact": readWrite, "see": "lmosd publish, lmosd call, lmosd help environment"},
+		Args:        takes(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s.Target = args[0]
+			return a.expose(cmd.Context(), s)
+		},
+	}
+	expose.Flags(&s, func(to *string, name, usage string) { cmd.Flags().StringVar(to, name, "", usage) },
+		func(to *[]string, name, usage string) { cmd.Flags().StringArrayVar(to, name, nil, usage) })
+	return cmd
+}
+
+// expose offers what s says: until ctx ends if it needs this process, else for good.
+func (a *app) expose(ctx context.Context, s expose.Spec) error {
+	began := time.Now()
+	client, err := a.client()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	log := a.ownLogger()
+	x, err := expose.Open(ctx, s, log)
+	if err != nil {
+		return err
+	}
+	defer x.Close()
+	e := &exposing{app: a, client: client, spec: s, agent: x, began: began}
+	if x.Thing != nil {
+		return e.attach(ctx, log)
+	}
+	p, err := client.Publish(ctx, x.TD)
+	if err != nil {
+		return err
+	}
+	for _, w := range p.Warnings {
+		x.Warnings = append(x.Warnings, place(w))
+	}
+	return e.offered(ctx, p.Ref, reached(p))
+}
+
+// ownLogger tells of what goes wrong in this command; with -v, of all.
+func (a *app) ownLogger() *slog.Logger {
+	c := configs.Default()
+	if c.Telemetry.Log.Level = "warn"; a.flags.verbose {
+		c.Telemetry.Log.Level = "debug"
+	}
+	return a.logger(c)
+}
+
+// exposing is one run of `lmosd expose`.
+type exposing struct {
+	*app
+	client *gateway.Client
+	spec   expose.Spec
+	agent  *expose.Agent
+	began  time.Time
+	ref    string // of what is offered; empty before
+	hash   string // of its description, as the node signed it
+}
+
+// attach offers the agent as long as ctx lasts, over connections that are made again when they break.
+func (e *exposing) attach(ctx context.Context, log *slog.Logger) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	err := agent.Attach(ctx, e.target.addr, e.token(e.target), e.agent.TD, e.agent.Thing, func(id string) {
+		if err := e.offered(ctx, id, "until this command ends"); err != nil {
+			cancel(err)
+		}
+	}, log)
+	if cause := context.Cause(ctx); err == nil && !errors.Is(cause, context.Canceled) {
+		err = cause
+	}
+	return errors.Join(err, e.withdraw(context.WithoutCancel(ctx)))
+}
+
+// offered shows what is offered. When the connection was made again there is nothing new to say.
+func (e *exposing) offered(ctx context.Context, ref, how string) error {
+	d, err := e.client.Agent(ctx, ref)
+	if err != nil {
+		return err
+	}
+	again := e.ref != ""
+	if e.ref, e.hash = d.Agent.Ref, d.Signature.Hash; again {
+		e.note("%s is attached again", copyable(d.Agent))
+		return nil
+	}
+	g := d.Agent
+	doc := exposure{gateway.APIVersion, "Exposure", g.ID, g.Ref, g.Name, g.Owner, e.spec.Target, e.agent.Thing != nil, g.Capabilities, g.Actions,
+		milliseconds(time.Since(e.began)), e.agent.Warnings}
+	err = e.show(view{doc: doc, names: []string{g.Ref}, people: func(to *screen, _ bool) {
+		to.line(to.paint(green, "exposed") + " " + oneLine(copyable(g)) + " · " + how)
+		s := &sheet{}
+		s.add("id", g.ID)
+		for _, c := range g.Capabilities {
+			s.add("capability", c)
+		}
+		for _, name := range g.Actions {
+			s.add("action", name)
+		}
+		s.write(to)
+	}})
+	if err != nil || !e.forPeople() {
+		return err
+	}
+	for _, w := range e.agent.Warnings {
+		e.talk.item(e.talk.paint(yellow, "warning: "), 9, w)
+	}
+	if t, err := td.Parse(d.TD); err == nil && len(g.Actions) > 0 {
+		e.next("lmosd call " + shell(copyable(g)) + " " + shell(g.Actions[0]) + " " + cmp.Or(sample(t.Actions[g.Actions[0]].Input), "…"))
+	}
+	return nil
+}
+
+// An exposure is the document of `lmosd expose`.
+type exposure struct {
+	APIVersion   string   `json:"apiVersion"`
+	Kind         string   `json:"kind"` // Exposure
+	ID           string   `json:"id"`
+	Ref          string   `json:"ref"`
+	Name         string   `json:"name"`
+	Owner        did.DID  `json:"owner"`
+	Target       string   `json:"target"`
+	Attached     bool     `json:"attached"` // it is there until the command ends
+	Capabilities []string `json:"capabilities"`
+	Actions      []string `json:"actions"`
+	Took         float64  `json:"took_ms"`
+	Warnings     []string `json:"warnings,omitempty"`
+}
+
+// withdraw takes back what was offered. Without it the node would keep the agent's place for a while, as for one that was cut off.
+// If another process has offered an agent of the same name since, that is left alone; and a node that has gone has nothing to take
+// back.
+func (e *exposing) withdraw(ctx context.Context) error {
+	if e.ref == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, spare)
+	defer cancel()
+	d, err := e.client.Agent(ctx, e.ref)
+	if err == nil && d.Signature.Hash == e.hash {
+		_, err = e.client.Unpublish(ctx, e.ref)
+	}
+	if err != nil && exitOf(interact.AsError(err).Code) != exitNoNode {
+		return err
+	}
+	if e.talk.tty && e.forPeople() {
+		e.talk.line("withdrawn")
+	}
+	return nil
+}
+
+// checkAgents reads the lines under agents: of a configuration.
+func checkAgents(c *configs.Config) error {
+	for i, line := range c.Agents {
+		if _, err := expose.ParseLine(line); err != nil {
+			return wrongAgent(c, i, err)
+		}
+	}
+	return nil
+}
+
+// wrongAgent is an error about one line under agents:.
+func wrongAgent(c *configs.Config, i int, err error) error {
+	e := *interact.AsError(err)
+	e.Code, e.Title = interact.ConfigInvalid, fmt.Sprintf("agents[%d] (%s): %s", i, c.Origin("agents"), cmp.Or(e.Title, e.Error()))
+	return &e
+}
+
+// An agentSet are the agents of a node's configuration.
+type agentSet struct {
+	all   []*expose.Agent
+	names []string
+}
+
+// offerAgents offers the agents of the configuration. A web server that is not there yet does not keep the node from starting:
+// what it was when it was published last still holds.
+func (a *app) offerAgents(ctx context.Context, n *node.Node, c *configs.Config, log *slog.Logger) (*agentSet, error) {
+	set := &agentSet{}
+	for i, line := range c.Agents {
+		s, err := expose.ParseLine(line)
+		var name string
+		if err == nil {
+			name, err = set.offer(ctx, n, s, log)
+		}
+		switch {
+		case err == nil:
+			set.names = append(set.names, name)
+		case strings.Contains(s.Target, "://") && ctx.Err() == nil && exitOf(interact.AsError(err).Code) != exitUsage:
+			log.Warn("an agent of the configuration cannot be offered now", "line", line, "err", err)
+		default:
+			set.close()
+			return nil, wrongAgent(c, i, err)
+		}
+	}
+	return set, nil
+}
+
+func (set *agentSet) offer(ctx context.Context, n *node.Node, s expose.Spec, log *slog.Logger) (name string, err error) {
+	x, err := expose.Open(ctx, s, log)
+	if err != nil {
+		return "", err
+	}
+	set.all = append(set.all, x)
+	for _, w := range x.Warnings {
+		log.Warn("what could not be taken over", "target", s.Target, "warning", w)
+	}
+	if x.Thing == nil {
+		return published(n.Publish(ctx, x.TD))
+	}
+	draft, err := td.Draft(x.TD)
+	if err != nil {
+		return "", err
+	}
+	return published(n.Offer(ctx, draft, x.Thing))
+}
+
+func published(p *gateway.Publication, err error) (string, error) {
+	if err != nil {
+		return "", err
+	}
+	return p.Name, nil
+}
+
+// close ends what the agents run, and waits for it.
+func (set *agentSet) close() {
+	for _, x := range set.all {
+		x.Close()
+	}
+}

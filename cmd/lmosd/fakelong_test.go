@@ -1,0 +1,129 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/rest"
+)
+
+// The runs that the fake node knows: one goes on, and ends when it is waited for; one failed, one is completed.
+const (
+	runningTask   = "3f2a9c1b-0000-4000-8000-000000000001"
+	failedTask    = "5d010000-0000-4000-8000-000000000002"
+	completedTask = "5d020000-0000-4000-8000-000000000003"
+)
+
+// longRoutes adds what takes time: runs of actions, events, and the ways to an agent.
+func (n *fakeNode) longRoutes(mux *http.ServeMux) {
+	mux.HandleFunc("GET /v1/tasks", n.tasks)
+	mux.HandleFunc("GET /v1/tasks/{id}", n.task)
+	mux.HandleFunc("DELETE /v1/tasks/{id}", n.guard(n.task))
+	mux.HandleFunc("GET /v1/paths/{ref}", n.paths)
+	mux.HandleFunc("POST /v1/ping/{ref}", n.ping)
+	mux.HandleFunc("GET /things/{ref}/events", n.events)
+	mux.HandleFunc("GET /things/{ref}/events/{name}", n.events)
+	mux.HandleFunc("GET /things/{ref}/actions/{name}/{run}", n.run)
+}
+
+func (n *fakeNode) list() []gateway.Task {
+	if n.bare {
+		return []gateway.Task{}
+	}
+	began := time.Now().Add(-90 * time.Second).UTC()
+	ref := n.agents["weather"].Agent.Ref
+	return []gateway.Task{
+		{ID: runningTask, Thing: ref, Name: "weather", Action: "getReport", Status: "running", Requested: began},
+		{ID: failedTask, Thing: ref, Name: "weather", Action: "getReport", Status: "failed", Requested: began, Ended: began.Add(time.Second),
+			Error: json.RawMessage(`{"type":"urn:lmosd:error:agent-failed","code":"LMOS-1502","title":"Agent failed","detail":"no paper","remote":true}`)},
+		{ID: completedTask, Thing: ref, Name: "weather", Action: "getReport", Status: "completed", Requested: began, Ended: began.Add(3 * time.Second),
+			Output: json.RawMessage(`"It rained."`)},
+	}
+}
+
+func (n *fakeNode) tasks(w http.ResponseWriter, _ *http.Request) {
+	answer(w, gateway.TaskList{APIVersion: gateway.APIVersion, Kind: "TaskList", Items: n.list()})
+}
+
+func (n *fakeNode) task(w http.ResponseWriter, r *http.Request) {
+	for _, t := range n.list() {
+		if t.ID != r.PathValue("id") {
+			continue
+		}
+		if t.APIVersion, t.Kind = gateway.APIVersion, "Task"; r.Method == http.MethodDelete {
+			t.Status = "cancelled"
+		}
+		answer(w, t)
+		return
+	}
+	rest.Problem(w, r, interact.Errorf(interact.NoTask, "lmosd task ls", "no such task"))
+}
+
+// begun answers that an action goes on.
+func begun(w http.ResponseWriter, r *http.Request) {
+	w.WriteHeader(http.StatusCreated)
+	_, _ = fmt.Fprintf(w, `{"status":"pending","href":"/things/%s/actions/%s/%s"}`, url.PathEscape(r.PathValue("ref")), r.PathValue("name"), runningTask)
+}
+
+// run tells of a run until it has ended.
+func (n *fakeNode) run(w http.ResponseWriter, r *http.Request) {
+	if name, d := n.named(w, r); d == nil || misbehave(w, r, name) {
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	id := r.PathValue("run")
+	state := func(text string) {
+		_, _ = fmt.Fprintf(w, "event: getReport\ndata: {\"href\":\"/x/%s\",%s}\n\n", id, text)
+		_ = http.NewResponseController(w).Flush()
+	}
+	switch id {
+	case failedTask:
+		state(`"status":"failed","error":` + string(n.list()[1].Error))
+	default:
+		state(`"status":"running"`)
+		state(`"status":"completed","output":"It rained.","timeEnded":"2026-01-02T03:04:05Z"`)
+	}
+}
+
+// events tells of two events, or two values, and ends.
+func (n *fakeNode) events(w http.ResponseWriter, r *http.Request) {
+	name, d := n.named(w, r)
+	if d == nil || misbehave(w, r, name) {
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	list := []string{"event: userFeedbackReceived\nid: e1\ndata: {\"rating\":4}\n\n", "event: userFeedbackReceived\nid: e2\ndata: {\"rating\": 5}\n\n"}
+	if r.PathValue("name") == "units" || r.URL.Path == "/things/"+r.PathValue("ref")+"/properties" {
+		list = []string{"event: units\nid: p1\ndata: \"celsius\"\n\n", "event: units\nid: p2\ndata: \"fahr\\tenheit\"\n\n"}
+	}
+	if after := r.Header.Get("Last-Event-Id"); after == "e1" || after == "p1" {
+		list = list[1:]
+	}
+	for _, e := range list {
+		_, _ = w.Write([]byte(e))
+	}
+}
+
+func (n *fakeNode) paths(w http.ResponseWriter, r *http.Request) {
+	if _, d := n.named(w, r); d != nil {
+		answer(w, gateway.PathList{APIVersion: gateway.APIVersion, Kind: "PathList", Ref: d.Agent.Ref, Items: []gateway.Path{
+			{Name: "mesh", Took: 1.2}, {Name: "https", Href: "https://weather.example/actions", Down: true}}})
+	}
+}
+
+func (n *fakeNode) ping(w http.ResponseWriter, r *http.Request) {
+	name, d := n.named(w, r)
+	if d == nil || misbehave(w, r, name) {
+		return
+	}
+	p := gateway.Ping{APIVersion: gateway.APIVersion, Kind: "Ping", Ref: d.Agent.Ref, Node: n.owner, Path: "mesh quic-v1"}
+	for i := range int(r.URL.Query().Get("n")[0] - '0') {
+		p.RTT = append(p.RTT, 0.4+float64(i))
+	}
+	answer(w, p)
+}

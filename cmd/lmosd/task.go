@@ -1,0 +1,238 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/rest"
+)
+
+func newTaskCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "task",
+		Short: "list, show, await or cancel long-running actions",
+		Long: "A task is one run of an action that goes on without its caller: of one that was called with --async, or that takes\n" +
+			"long by its description. The node remembers those that were begun through it. An id may be cut: the beginning is\n" +
+			"enough where only one task begins like that.",
+		Example: `  lmosd task ls
+  lmosd task wait 3f2a
+  lmosd task cancel 3f2a`,
+		Annotations: map[string]string{"scope": scopeMesh, "impact": readOnly, "see": "lmosd call"},
+		Args:        subcommand,
+		RunE:        func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newTaskLs(a), newTaskShow(a), newTaskWait(a), newTaskCancel(a))
+	return cmd
+}
+
+func newTaskLs(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "ls",
+		Short: "list the tasks that were begun through the node",
+		Long:  "Lists the tasks that were begun through the node, newest first, with the state that the node heard of last.",
+		Example: `  lmosd task ls
+  lmosd task ls -o json --jq '.items[] | select(.status == "running") | .id'`,
+		Annotations: about(scopeLocal, readOnly),
+		Args:        takes(0, 0),
+		RunE:        func(cmd *cobra.Command, _ []string) error { return a.listTasks(cmd.Context()) },
+	}
+}
+
+func newTaskShow(a *app) *cobra.Command {
+	return a.taskCommand("show", "show the state of a task", readOnly,
+		"Asks the agent's host for the state of a task: with the output of one that is completed, and the reason of one that failed.",
+		"  lmosd task show 3f2a\n  lmosd task show 3f2a --jq .status",
+		func(ctx context.Context, c *gateway.Client, t *gateway.Task) error {
+			now, err := c.Task(ctx, t.ID)
+			if err != nil {
+				return err
+			}
+			return a.showTask(now)
+		})
+}
+
+func newTaskWait(a *app) *cobra.Command {
+	var timeout time.Duration
+	cmd := a.taskCommand("wait", "wait until a task ends, and print its output", readOnly,
+		"Waits until a task has ended, prints the output as lmosd call does, and ends as it would: with 0 only if the task is\n"+
+			"completed. Whoever stops waiting does not stop the task.",
+		"  lmosd task wait 3f2a --timeout 10m\n  lmosd task wait \"$(lmosd call weather getReport year=2026 --async)\"",
+		func(ctx context.Context, c *gateway.Client, t *gateway.Task) error {
+			return a.awaitTask(ctx, c, t, timeout)
+		})
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how long to wait (default: until it ends)")
+	return cmd
+}
+
+func newTaskCancel(a *app) *cobra.Command {
+	return a.taskCommand("cancel", "cancel a task", readWrite,
+		"Cancels a task. What the agent did until then stays done.",
+		"  lmosd task cancel 3f2a\n  lmosd task ls --jq '.items[].id' | xargs -n1 lmosd task cancel",
+		func(ctx context.Context, c *gateway.Client, t *gateway.Task) error {
+			ended, err := c.CancelTask(ctx, t.ID)
+			if err != nil {
+				return err
+			}
+			return a.show(view{doc: ended, names: []string{ended.ID}, people: func(s *screen, _ bool) {
+				s.line(oneLine(ended.Status + " " + ended.ID))
+			}})
+		})
+}
+
+// taskCommand is a command about one task.
+func (a *app) taskCommand(verb, short, impact, long, example string, do func(context.Context, *gateway.Client, *gateway.Task) error) *cobra.Command {
+	return &cobra.Command{
+		Use: verb + " <id>", Short: short, Long: long, Example: example, Annotations: about(scopeMesh, impact), Args: takes(1, 1),
+		ValidArgsFunction: a.completeTask,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := a.client()
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			t, err := findTask(cmd.Context(), client, args[0])
+			if err != nil {
+				return err
+			}
+			return do(cmd.Context(), client, t)
+		},
+	}
+}
+
+// findTask returns the task whose id begins with prefix.
+func findTask(ctx context.Context, c *gateway.Client, prefix string) (*gateway.Task, error) {
+	if prefix == "" {
+		return nil, usage("lmosd task ls", "the id of the task is empty")
+	}
+	list, err := c.Tasks(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for i, t := range list.Items {
+		if t.ID == prefix {
+			return &list.Items[i], nil
+		}
+		if strings.HasPrefix(t.ID, prefix) {
+			found = append(found, t.ID)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return nil, interact.Errorf(interact.NoTask, "lmosd task ls", "no task begins with %q", prefix)
+	case 1:
+		return &list.Items[slices.IndexFunc(list.Items, func(t gateway.Task) bool { return t.ID == found[0] })], nil
+	}
+	return nil, interact.Errorf(interact.Ambiguous, "use one of "+strings.Join(found[:min(len(found), 5)], ", "), "%d tasks begin with %q", len(found), prefix)
+}
+
+func (a *app) listTasks(ctx context.Context) error {
+	client, err := a.client()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	list, err := client.Tasks(ctx)
+	if err != nil {
+		return err
+	}
+	v := view{doc: list, people: func(s *screen, _ bool) { taskTable(list.Items, time.Now()).write(s) }}
+	for _, t := range list.Items {
+		v.names = append(v.names, t.ID)
+	}
+	if err := a.show(v); err != nil {
+		return err
+	}
+	switch i := slices.IndexFunc(list.Items, func(t gateway.Task) bool { return !t.Final() }); {
+	case i >= 0:
+		a.next("lmosd task wait " + shell(list.Items[i].ID))
+	case len(list.Items) > 0:
+		a.next("lmosd task show " + shell(list.Items[0].ID))
+	default:
+		a.next("lmosd call AGENT ACTION --async")
+	}
+	return nil
+}
+
+// shortTask is how much of an id a terminal shows: a UUID up to its first hyphen.
+const shortTask = 8
+
+func taskTable(items []gateway.Task, now time.Time) *table {
+	t := &table{header: []string{"TASK", "AGENT", "ACTION", "STATUS", "BEGAN", "TOOK"}, keep: []int{0, 3, 4, 5}}
+	for _, i := range items {
+		end := i.Ended
+		if end.IsZero() {
+			end = now
+		}
+		took := cell{span(end.Sub(i.Requested)), end.Sub(i.Requested).Round(time.Millisecond).String()}
+		t.add(cell{i.ID[:min(len(i.ID), shortTask)], i.ID}, cell{i.Name, i.Thing}, text(i.Action), text(i.Status),
+			cell{ago(i.Requested, now), i.Requested.Format(time.RFC3339)}, took)
+	}
+	return t
+}
+
+func (a *app) showTask(t *gateway.Task) error {
+	err := a.show(view{doc: t, names: []string{t.ID}, people: func(to *screen, _ bool) {
+		s := &sheet{}
+		s.add("task", t.ID)
+		s.add("agent", t.Thing)
+		s.add("action", t.Action)
+		s.add("status", t.Status)
+		s.add("began", stamp(t.Requested))
+		s.add("ended", stamp(t.Ended))
+		s.add("output", plain(t.Output))
+		if e := failureOf(t); e != nil {
+			s.add("error", interact.AsError(e).Code.String()+" "+e.Error())
+		}
+		s.write(to)
+	}})
+	if err == nil && !t.Final() {
+		a.next("lmosd task wait "+shell(t.ID), "lmosd task cancel "+shell(t.ID))
+	}
+	return err
+}
+
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.Format(time.RFC3339)
+}
+
+// awaitTask waits for a task and prints its output.
+func (a *app) awaitTask(ctx context.Context, client *gateway.Client, t *gateway.Task, timeout time.Duration) error {
+	if timeout < 0 {
+		return usage("for example --timeout 10m", "--timeout cannot be negative")
+	}
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	c := &conversation{app: a, client: client, asked: t.Name, began: time.Now(), found: time.Now(), agent: gateway.Agent{Ref: t.Thing}}
+	return c.outlast(ctx, t, func(ended *gateway.Task) error {
+		ended.APIVersion, ended.Kind = gateway.APIVersion, "Task"
+		return a.show(view{doc: ended, names: []string{ended.ID}, people: func(s *screen, _ bool) { writeOutput(s, ended.Output, interact.JSON) }})
+	})
+}
+
+// failureOf is the error that the last state of a task stands for; nil if it is completed, or goes on.
+func failureOf(t *gateway.Task) error {
+	switch status := interact.StatusOf(t.Status); {
+	case len(t.Error) > 0:
+		problem := &http.Response{StatusCode: http.StatusInternalServerError, Header: http.Header{"Content-Type": {rest.ProblemType}}}
+		return rest.FromProblem(problem, t.Error)
+	case status == interact.StatusFailed:
+		return interact.Errorf(interact.AgentFailed, "see the agent's log", "the task %s failed", t.ID)
+	case status == interact.StatusCancelled:
+		return interact.Errorf(interact.Cancelled, "call the action again", "the task %s was cancelled", t.ID)
+	}
+	return nil
+}

@@ -1,0 +1,246 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// watchFlags are what the user says about a watch, beside what is watched.
+type watchFlags struct {
+	all     bool
+	since   string
+	limit   int
+	timeout time.Duration
+}
+
+func newWatchCommand(a *app) *cobra.Command {
+	var f watchFlags
+	cmd := &cobra.Command{
+		Use:   "watch <agent> [event|property…]",
+		Short: "print events and changes of properties as they come",
+		Long: "Prints events, and changes of observable properties, as they come; without a name, all events. It goes on until\n" +
+			"Ctrl-C, or what --limit and --timeout say. A connection that breaks is made again, and nothing is lost that the\n" +
+			"agent's host still has. With --limit, fewer events until --timeout are a failure (exit code 7).",
+		Example: `  lmosd watch weather
+  lmosd watch weather userFeedbackReceived units
+  lmosd watch weather --all -o jsonl
+  lmosd watch weather userFeedbackReceived --limit 1 --timeout 1m`,
+		Annotations:       map[string]string{"scope": scopeMesh, "impact": readOnly, "see": "lmosd read, lmosd show"},
+		Args:              takes(1, -1),
+		ValidArgsFunction: a.completeWatched,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.interact(cmd.Context(), 0, "watch", args, func(ctx context.Context, c *conversation) error {
+				topics, err := c.topics(args[1:], f.all)
+				if err != nil {
+					return err
+				}
+				return c.watch(ctx, topics, f)
+			})
+		},
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&f.all, "all", false, "without a name: all observable properties, too")
+	flags.StringVar(&f.since, "since", "", "begin after the event with this `ID`, as far as the host keeps them")
+	flags.IntVar(&f.limit, "limit", 0, "end after so many")
+	flags.DurationVar(&f.timeout, "timeout", 0, "end after this time")
+	return cmd
+}
+
+// A topic is what is watched: one event or property, or all of them.
+type topic struct{ kind, name string } // kind is events or properties; an empty name is all
+
+const (
+	eventKind    = "events"
+	propertyKind = "properties"
+)
+
+// topics returns what names mean: an event, an observable property, or both.
+func (c *conversation) topics(names []string, all bool) (list []topic, err error) {
+	for _, name := range names {
+		p := c.thing.Properties[name]
+		switch {
+		case c.thing.Events[name] == nil && p == nil:
+			known := append(slices.Sorted(maps.Keys(c.thing.Events)), slices.Sorted(maps.Keys(c.thing.Properties))...)
+			return nil, c.noAffordance("event or property", name, known, "watch")
+		case c.thing.Events[name] == nil && !p.Observable:
+			return nil, interact.Errorf(interact.NotAllowed, "lmosd read "+shell(c.asked)+" "+shell(name), "the property %q of %s cannot be observed", name, c.asked)
+		}
+		if c.thing.Events[name] != nil {
+			list = append(list, topic{eventKind, name})
+		}
+		if p != nil && p.Observable {
+			list = append(list, topic{propertyKind, name})
+		}
+	}
+	if len(names) > 0 {
+		return list, nil
+	}
+	if len(c.thing.Events) > 0 {
+		list = append(list, topic{eventKind, ""})
+	}
+	if all && c.observable() {
+		list = append(list, topic{propertyKind, ""})
+	}
+	if len(list) == 0 {
+		hint := "lmosd show " + shell(c.asked)
+		if !all && c.observable() {
+			hint = "lmosd watch " + shell(c.asked) + " --all"
+		}
+		return nil, interact.Errorf(interact.NoAffordance, hint, "%s has nothing that could be watched like that", c.asked)
+	}
+	return list, nil
+}
+
+// observable reports whether any property is.
+func (c *conversation) observable() bool {
+	for _, p := range c.thing.Properties {
+		if p.Observable {
+			return true
+		}
+	}
+	return false
+}
+
+// An occurrence is one event or change, as programs read it.
+type occurrence struct {
+	APIVersion string          `json:"apiVersion"`
+	Kind       string          `json:"kind"` // Event
+	Agent      string          `json:"agent"`
+	Ref        string          `json:"ref"`
+	Event      string          `json:"event,omitempty"` // either this
+	Property   string          `json:"property,omitempty"`
+	ID         string          `json:"id,omitempty"` // for --since
+	Time       time.Time       `json:"time"`         // when it came here
+	Data       json.RawMessage `json:"data"`
+}
+
+// watch prints what happens to topics until it is enough.
+func (c *conversation) watch(ctx context.Context, topics []topic, f watchFlags) error {
+	switch {
+	case f.limit < 0 || f.timeout < 0:
+		return usage("for example --limit 10 --timeout 1m", "--limit and --timeout cannot be negative")
+	case f.since != "" && len(topics) > 1:
+		return usage("watch one event at a time", "--since is an id of one event or property, and %d are watched", len(topics))
+	}
+	wait, cancel := context.WithCancel(ctx)
+	if f.timeout > 0 {
+		wait, cancel = context.WithTimeout(ctx, f.timeout)
+	}
+	defer cancel()
+	n, last := 0, ""
+	err := c.merge(wait, topics, f.since, func(o occurrence) error {
+		if n++; n == 1 && c.forPeople() && !c.out.tty {
+			c.out.line("TIME\tNAME\tVALUE")
+		}
+		if len(topics) == 1 {
+			last = o.ID
+		}
+		if err := c.tell(o); err != nil {
+			return err
+		}
+		if n == f.limit {
+			return errEnough
+		}
+		return nil
+	})
+	switch {
+	case errors.Is(err, errEnough):
+	case ctx.Err() != nil:
+		return silentError(exitInterrupted) // Ctrl-C is how a watch ends
+	case err != nil && wait.Err() == nil:
+		return err
+	case n < f.limit:
+		return interact.Errorf(interact.Timeout, "raise --timeout, or see whether the agent is there: lmosd show "+shell(c.asked),
+			"%s of %d came from %s", count(n, "event", "events"), f.limit, c.asked)
+	}
+	if last != "" {
+		words := []string{"lmosd watch", shell(c.asked), shell(topics[0].name), "--since", shell(last) + "   # what came since"}
+		c.next(strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "''" }), " "))
+	}
+	return nil
+}
+
+// errEnough ends a watch that has all it wants.
+var errEnough = errors.New("enough")
+
+// merge calls f with what happens to any of the topics, until f or one of them fails, all have ended, or ctx has.
+func (c *conversation) merge(ctx context.Context, topics []topic, since string, f func(occurrence) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	type arrival struct {
+		occurrence
+		err error
+	}
+	arrivals := make(chan arrival)
+	var work sync.WaitGroup
+	for _, t := range topics {
+		work.Go(func() {
+			for e, err := range c.client.Watch(ctx, c.agent.Ref, t.kind, t.name, since) {
+				o := occurrence{APIVersion: gateway.APIVersion, Kind: "Event", Agent: c.agent.ID, Ref: c.agent.Ref, ID: e.ID, Time: time.Now(), Data: e.Data}
+				if t.kind == eventKind {
+					o.Event = e.Name
+				} else {
+					o.Property = e.Name
+				}
+				select {
+				case arrivals <- arrival{o, err}:
+				case <-ctx.Done():
+					return
+				}
+			}
+		})
+	}
+	go func() {
+		work.Wait()
+		close(arrivals)
+	}()
+	defer func() {
+		cancel()
+		for range arrivals { // until nobody is left who could send
+		}
+	}()
+	for a := range arrivals {
+		if a.err != nil {
+			return a.err
+		}
+		if err := f(a.occurrence); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// tell prints an occurrence.
+func (c *conversation) tell(o occurrence) error {
+	name := o.Event + o.Property
+	if c.flags.output == "yaml" {
+		c.out.line("---")
+	}
+	return c.show(view{doc: o, names: []string{o.ID}, people: func(s *screen, _ bool) {
+		if !s.tty {
+			s.line(o.Time.Format(time.RFC3339Nano) + "\t" + oneLine(name) + "\t" + plain(o.Data))
+			return
+		}
+		s.line(fmt.Sprintf("%s  %s  %s", s.paint(dim, o.Time.Format("15:04:05")), s.paint(bold, oneLine(name)), plain(o.Data)))
+	}})
+}
+
+// plain returns a value of JSON on one line: a string as its text.
+func plain(value json.RawMessage) string {
+	var text *string
+	if json.Unmarshal(value, &text) == nil && text != nil {
+		return oneLine(*text)
+	}
+	return oneLine(string(value))
+}

@@ -1,0 +1,99 @@
+package expose
+
+import (
+	"flag"
+	"io"
+	"strings"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// Flags names the settings of a Spec for a parser of flags: text adds one that is given once, list one that may repeat.
+func Flags(s *Spec, text func(to *string, name, usage string), list func(to *[]string, name, usage string)) {
+	text(&s.Name, "name", "what others call the agent")
+	text(&s.Description, "description", "what it does, in a sentence")
+	list(&s.Capabilities, "capability", "`ID` under which others find it; may repeat")
+	list(&s.Actions, "action", "`NAME` of an action of a command, which reads it in $LMOSD_ACTION; may repeat (default: run)")
+	text(&s.Chunk, "chunk", `what ends a part of a command's output, for example '\n': parts are sent at once`)
+	text(&s.Dir, "dir", "`DIR` in which a command runs")
+	text(&s.Server, "server", "`URL` of the server that an OpenAPI document describes")
+}
+
+// ParseLine reads a Spec from a line: the target and flags, as `lmosd expose` takes them. Words are split as a shell does, with
+// quotes and a backslash; nothing is expanded. The error is an [*interact.Error] of code ConfigInvalid.
+func ParseLine(line string) (Spec, error) {
+	words, ok := split(line)
+	if !ok {
+		return Spec{}, interact.Errorf(interact.ConfigInvalid, "close the quote", "a quote is not closed in %s", line)
+	}
+	var s Spec
+	fs := flag.NewFlagSet("agents", flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	Flags(&s, func(to *string, name, usage string) { fs.StringVar(to, name, "", usage) },
+		func(to *[]string, name, usage string) {
+			fs.Func(name, usage, func(v string) error { *to = append(*to, v); return nil })
+		})
+	for len(words) > 0 {
+		if s.Target == "" && !strings.HasPrefix(words[0], "-") {
+			s.Target, words = words[0], words[1:]
+			continue
+		}
+		if err := fs.Parse(words); err != nil || len(fs.Args()) == len(words) {
+			return Spec{}, unreadable(line, err)
+		}
+		words = fs.Args()
+	}
+	if s.Target == "" {
+		return Spec{}, unreadable(line, nil)
+	}
+	return s, nil
+}
+
+func unreadable(line string, err error) error {
+	return &interact.Error{Code: interact.ConfigInvalid, Title: "this is no target with flags: " + line, Err: err,
+		Hint: `for example "exec:./weather.sh --name weather"; a command with arguments needs quotes: "'exec:./weather.sh --fast' --name weather"`}
+}
+
+// unescape replaces \n, \t, \0 and \\, because few shells have a word for them.
+func unescape(text string) string {
+	return strings.NewReplacer(`\\`, `\`, `\n`, "\n", `\t`, "\t", `\0`, "\x00").Replace(text)
+}
+
+// split cuts a line into words (POSIX Shell Command Language §2.2): between single quotes all is as it is; between double quotes a
+// backslash stands before a quote and itself. It reports whether the line is complete.
+func split(line string) (words []string, ok bool) {
+	var word strings.Builder
+	var quote rune
+	inWord, escaped := false, false
+	for _, r := range line {
+		switch {
+		case escaped:
+			if quote == '"' && r != '"' && r != '\\' {
+				word.WriteByte('\\')
+			}
+			word.WriteRune(r)
+			escaped = false
+		case r == '\\' && quote != '\'':
+			escaped, inWord = true, true
+		case quote != 0 && r == quote:
+			quote = 0
+		case quote != 0:
+			word.WriteRune(r)
+		case r == '\'' || r == '"':
+			quote, inWord = r, true
+		case strings.ContainsRune(" \t\r\n", r):
+			if inWord {
+				words = append(words, word.String())
+			}
+			word.Reset()
+			inWord = false
+		default:
+			word.WriteRune(r)
+			inWord = true
+		}
+	}
+	if inWord {
+		words = append(words, word.String())
+	}
+	return words, quote == 0 && !escaped
+}

@@ -1,0 +1,92 @@
+package expose
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+func TestParseLine(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]Spec{
+		"exec:./weather.sh --name weather":                            {Target: "exec:./weather.sh", Name: "weather"},
+		"--name=weather exec:./weather.sh -description 'Says it.'":    {Target: "exec:./weather.sh", Name: "weather", Description: "Says it."},
+		`'exec:./weather.sh --fast "x y"' --chunk '\n'`:               {Target: `exec:./weather.sh --fast "x y"`, Chunk: `\n`},
+		"exec:cat --capability a --action x --capability b":           {Target: "exec:cat", Capabilities: []string{"a", "b"}, Actions: []string{"x"}},
+		"openapi:pets.yaml\n  --server http://127.0.0.1:9 --dir \"\"": {Target: "openapi:pets.yaml", Server: "http://127.0.0.1:9"},
+		`lamp\ one.td.json`: {Target: "lamp one.td.json"},
+	} {
+		if got, err := ParseLine(line); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %+v, %v; want %+v", line, got, err, want)
+		}
+	}
+}
+
+func TestLinesThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	for line, says := range map[string]string{
+		"": "no target", "--name x": "no target", "exec:./a --fast": "-fast", "exec:a exec:b": "no target", "exec:'a": "a quote is not closed",
+		`exec:a\`: "a quote is not closed", "exec:a --name": "needs an argument", "exec:a --help": "help",
+	} {
+		_, err := ParseLine(line)
+		var e *interact.Error
+		if !errors.As(err, &e) || e.Code != interact.ConfigInvalid || e.Hint == "" || !strings.Contains(e.Error(), says) {
+			t.Errorf("%q: got %v, want %q", line, err, says)
+		}
+	}
+}
+
+func TestSplit(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string][]string{
+		"":                 nil,
+		" \t\n":            nil,
+		"a  b":             {"a", "b"},
+		`a'b c'"d e"f`:     {"ab cd ef"},
+		`'' ""`:            {"", ""},
+		`'a\n' "a\n\"\\b"`: {`a\n`, `a\n"\b`},
+		`a\ b \'`:          {"a b", "'"},
+		"a\r\nb":           {"a", "b"},
+	} {
+		if got, ok := split(line); !ok || !slices.Equal(got, want) {
+			t.Errorf("%q: got %q, %t", line, got, ok)
+		}
+	}
+}
+
+func TestUnescape(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{`\n`: "\n", `\\n`: `\n`, `\0\t`: "\x00\t", `\x`: `\x`, "\n": "\n"} {
+		if got := unescape(text); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+}
+
+// Whatever a line is, it is read or it is an error, and quoting brings each word back.
+func FuzzParseLine(f *testing.F) {
+	f.Add("exec:./weather.sh --name 'a b' --capability \"c\\\"d\"")
+	f.Add(`'a\`)
+	f.Fuzz(func(t *testing.T, line string) {
+		s, err := ParseLine(line)
+		if (err == nil) == (s.Target == "") {
+			t.Fatalf("%q gives %+v and %v", line, s, err)
+		}
+		words, ok := split(line)
+		if !ok {
+			return
+		}
+		var quoted []string
+		for _, w := range words {
+			quoted = append(quoted, "'"+strings.ReplaceAll(w, "'", `'\''`)+"'")
+		}
+		again, ok := split(strings.Join(quoted, " "))
+		if !ok || !slices.Equal(again, words) {
+			t.Fatalf("%q are %q after quoting", words, again)
+		}
+	})
+}

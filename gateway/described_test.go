@@ -1,0 +1,249 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// hrefs returns the addresses of all forms and links in a TD.
+func hrefs(t *testing.T, raw string) (all []string) {
+	t.Helper()
+	thing, err := td.Parse([]byte(raw))
+	if err != nil {
+		t.Fatalf("%v: %s", err, raw)
+	}
+	for _, w := range thing.Warnings {
+		if w.Pointer != "/actions/listen/forms/0" { // it takes audio, and there is no JSON to put first
+			t.Errorf("warning: %v", w)
+		}
+	}
+	for _, f := range thing.Events["storm"].Forms {
+		all = append(all, f.Href)
+	}
+	return append(all, thing.Links[0].Href)
+}
+
+func TestDescriptionOfTheNode(t *testing.T) {
+	t.Parallel()
+	r := start(t, Options{Node: newFake(station(t)), WS: newPlainSocket()})
+	public := start(t, Options{Node: newFake(station(t)), WS: newPlainSocket(), PublicURL: "https://node.example/lmos/"})
+	beyond := start(t, Options{Node: newFake(station(t)), Listen: "0.0.0.0:0"})
+	for _, tt := range []struct {
+		name     string
+		r        *running
+		x        exchange
+		http, ws string
+	}{
+		{"over TCP", r, exchange{}, r.url, strings.Replace(r.url, "http", "ws", 1) + "/ws"},
+		{"by another name", r, exchange{header: map[string]string{"Host": "localhost:99"}}, "http://localhost:99", "ws://localhost:99/ws"},
+		{"over the socket", r, exchange{socket: true}, r.url, strings.Replace(r.url, "http", "ws", 1) + "/ws"},
+		{"behind a proxy", public, exchange{}, "https://node.example/lmos", "wss://node.example/lmos/ws"},
+		{"without WebSocket", beyond, exchange{header: asAdmin}, beyond.url, ""},
+	} {
+		tt.x.path = "/things/urn:x:station/td"
+		if tt.name == "without WebSocket" {
+			tt.x.header = merge(asAdmin, "Host", strings.TrimPrefix(tt.http, "http://"))
+		}
+		resp, body := tt.r.do(t, tt.x)
+		if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != tdJSON {
+			t.Errorf("%s: got %d %v %s", tt.name, resp.StatusCode, resp.Header, body)
+			continue
+		}
+		home := tt.http + "/things/urn:x:station@" + owner1.Multibase()
+		want := []string{home + "/events/storm", home + "/events/storm", home + "/events/storm", tt.ws, home}
+		if tt.ws == "" {
+			want = append(want[:3], want[4])
+		}
+		if got := hrefs(t, body); strings.Join(got, " ") != strings.Join(want, " ") {
+			t.Errorf("%s: got %v, want %v", tt.name, got, want)
+		}
+		if bearer := strings.Contains(body, "bearer_sc"); bearer != (tt.r == beyond) {
+			t.Errorf("%s: a token: %v", tt.name, bearer)
+		}
+	}
+	r.check(t, exchange{path: "/things/none/td", status: 404, code: "LMOS-1404"})
+	r.check(t, exchange{method: "DELETE", path: "/things/urn:x:station/td", header: asAdmin, status: 405, want: map[string]string{"Allow": "GET, HEAD"}})
+	r.check(t, exchange{method: "HEAD", path: "/things/urn:x:station/td", status: 200})
+	beyond.check(t, exchange{path: "/things/urn:x:station/td", status: 401})
+}
+
+// All TDs with forms of the node, a page at a time.
+func TestListThingsWithFormsOfTheNode(t *testing.T) {
+	t.Parallel()
+	second := station(t)
+	other := *second.Record
+	other.Owner = owner2
+	node := newFake(station(t))
+	node.things["second"] = &td.Description{Thing: second.Thing, Record: &other, Signed: second.Signed}
+	r := start(t, Options{Node: node})
+	resp, body := r.do(t, exchange{path: "/things?forms=node&limit=1"})
+	var page []json.RawMessage
+	if err := json.Unmarshal([]byte(body), &page); err != nil || len(page) != 1 {
+		t.Fatalf("got %d %s", resp.StatusCode, body)
+	}
+	if want := `</things?limit=1&offset=1&forms=node>; rel="next"`; resp.Header.Get("Link") != want {
+		t.Errorf("Link %s, want %s", resp.Header.Get("Link"), want)
+	}
+	first := hrefs(t, string(page[0]))
+	_, body = r.do(t, exchange{path: "/things?limit=1&offset=1&forms=node"})
+	if err := json.Unmarshal([]byte(body), &page); err != nil || len(page) != 1 {
+		t.Fatalf("got %s", body)
+	}
+	// Two owners may have things of one id: their addresses differ.
+	if next := hrefs(t, string(page[0])); next[0] == first[0] || !strings.HasPrefix(next[0], r.url) {
+		t.Errorf("got %s, then %s", first[0], next[0])
+	}
+	r.check(t, exchange{path: "/things?forms=mine", status: 400, code: "LMOS-2000"})
+	r.check(t, exchange{path: "/things?forms=node", status: 200, contain: `"longpoll"`})
+	if _, body := r.do(t, exchange{path: "/things"}); strings.Contains(body, `"longpoll"`) {
+		t.Error("without asking, TDs are not as they were signed")
+	}
+}
+
+// What is below a thing is counted by its route, and never by what the caller chose.
+func TestRoutesBelowThings(t *testing.T) {
+	t.Parallel()
+	for below, want := range map[string]string{
+		"td": "/things/{id}/td", "properties": "/things/{id}/properties", "properties/x": "/things/{id}/properties/{name}",
+		"properties/x/observable": "/things/{id}/properties/{name}/observable", "actions": "/things/{id}/actions",
+		"actions/x": "/things/{id}/actions/{name}", "actions/x/y": "/things/{id}/actions/{name}/{run}",
+		"events": "/things/{id}/events", "events/x": "/things/{id}/events/{name}", "subscriptions/x": "/things/{id}/subscriptions/{subscription}",
+	} {
+		if got := interactionPattern(below); got != want {
+			t.Errorf("%s: %s, want %s", below, got, want)
+		}
+	}
+	m := NewMetrics()
+	r := start(t, Options{Node: stationNode(t, counting(1)), Metrics: m})
+	c := dial(t, r.url, "")
+	for range c.Watch(t.Context(), "urn:x:station", "events", "storm", "") {
+		break
+	}
+	r.check(t, exchange{path: "/things/urn:x:station/events/storm", status: 200, contain: "10", want: map[string]string{"Lmos-Event-Id": "1"}})
+	until(t, "the counts", func() bool {
+		got := scrape(t, m)
+		return got[`lmosd_events_total{dropped="false",kind="sse"}`] == "1" && got[`lmosd_events_total{dropped="false",kind="longpoll"}`] == "1" &&
+			got[`lmosd_http_requests_total{code="200",route="/things/{id}/events/{name}"}`] == "2"
+	})
+}
+
+// A page that the node serves may watch; what another page sends by POST is refused.
+func TestEventsForBrowsers(t *testing.T) {
+	t.Parallel()
+	r := start(t, Options{Node: stationNode(t, counting(1))})
+	req, err := http.NewRequestWithContext(t.Context(), "GET", r.url+"/things/urn:x:station/events", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// As Chromium's EventSource asks.
+	for name, value := range map[string]string{"Accept": "text/event-stream", "Cache-Control": "no-cache", "Sec-Fetch-Site": "same-origin",
+		"Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty", "Referer": r.url + "/"} {
+		req.Header.Set(name, value)
+	}
+	resp, err := r.http.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" || resp.Header.Get("Content-Encoding") != "" {
+		t.Errorf("got %d %v", resp.StatusCode, resp.Header)
+	}
+	r.check(t, exchange{method: "POST", path: "/things/urn:x:station/events", status: 403, header: map[string]string{
+		"Origin": "http://evil.example", "Accept": "text/event-stream"}})
+}
+
+// Webhooks go where the options say.
+func TestWebhooksOfTheGateway(t *testing.T) {
+	t.Parallel()
+	got := make(chan string, 10)
+	consumer := start(t, Options{}, func(g *Gateway) {
+		g.routes = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got <- r.Header.Get("Link") })
+	})
+	hook := exchange{method: "POST", path: "/things/urn:x:station/events/storm", header: map[string]string{"Content-Type": "application/json"},
+		body: `{"callbackURL":"` + consumer.url + `/notify"}`, status: 201, contain: `"operation":"subscribeevent"`}
+	m := NewMetrics()
+	r := start(t, Options{Node: stationNode(t, counting(1)), PrivateCallbacks: true, PublicURL: "https://node.example", Metrics: m})
+	r.check(t, hook)
+	if link := <-got; link != `<https://node.example/things/urn:x:station/events/storm>; rel="self"` {
+		t.Errorf("Link %s", link)
+	}
+	until(t, "the count", func() bool { return scrape(t, m)[`lmosd_events_total{dropped="false",kind="webhook"}`] == "1" })
+	guarded := NewMetrics()
+	start(t, Options{Node: stationNode(t, counting(1)), Metrics: guarded}).check(t, hook)
+	until(t, "the refusal", func() bool { return scrape(t, guarded)[`lmosd_events_total{dropped="true",kind="webhook"}`] == "1" })
+}
+
+func TestStages(t *testing.T) {
+	t.Parallel()
+	m := NewMetrics()
+	thing := interact.Chain(interact.Unary(echo), m.Wrap("mesh"), m.Stage("agent", "http"))
+	for range 2 {
+		if _, err := interact.Ask(context.Background(), thing, &interact.Message{Type: interact.ReadProperty, Name: "x"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range thing.Do(context.Background(), &interact.Message{Type: interact.ObserveAllProperties}) {
+	}
+	got := scrape(t, m)
+	for line, want := range map[string]string{
+		`lmosd_call_seconds_count{op="readproperty",protocol="mesh",stage="total"}`:                   "2",
+		`lmosd_call_seconds_count{op="readproperty",protocol="http",stage="agent"}`:                   "2",
+		`lmosd_call_seconds_count{op="observeallproperties",protocol="mesh",stage="total"}`:           "",
+		`lmosd_calls_total{op="readproperty",protocol="mesh",result="ok"}`:                            "2",
+		`lmosd_calls_total{op="readproperty",protocol="http",result="ok"}`:                            "",
+		`lmosd_calls_total{op="observeallproperties",protocol="mesh",result="operation-not-allowed"}`: "1",
+		`lmosd_calls_in_flight`: "0",
+	} {
+		if got[line] != want {
+			t.Errorf("%s: %q, want %q", line, got[line], want)
+		}
+	}
+	var s Status
+	if m.FillCalls(&s); s.Calls.Total != 3 {
+		t.Errorf("%d calls", s.Calls.Total)
+	}
+	for op := range opCount {
+		if interact.Type(op).Op() != "" && opOf(interact.Type(op)) != op {
+			t.Errorf("type %d is counted as %s", op, opName(opOf(interact.Type(op))))
+		}
+	}
+	if opName(opOf(200)) != "other" || opName(opOf(interact.Event)) != "other" {
+		t.Error("what is no operation is counted as one")
+	}
+}
+
+// A request stream lasts longer than a body may: its parts have their time, not the whole.
+func TestSlowRequestStream(t *testing.T) {
+	t.Parallel()
+	quick := defaultPatience
+	quick.body = time.Millisecond
+	r := start(t, Options{Node: stationNode(t, parrot), patience: quick})
+	body, voice := io.Pipe()
+	heard, out := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		_, err := dial(t, r.url, "").Invoke(t.Context(), "urn:x:station", "listen", CallOptions{ContentType: "audio/wav", Stream: body, Output: out})
+		done <- err
+	}()
+	word := make([]byte, 4)
+	for range 50 { // each goes to the agent and back before the next
+		if _, err := voice.Write([]byte("word")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(heard, word); err != nil || string(word) != "word" {
+			t.Fatalf("heard %q, %v", word, err)
+		}
+	}
+	voice.Close()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

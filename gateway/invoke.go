@@ -1,0 +1,172 @@
+package gateway
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// CallOptions say how [Client.Invoke] invokes an action. The zero value sends no input and waits for the output.
+type CallOptions struct {
+	// ContentType is the media type of the input; empty means JSON.
+	ContentType string
+	// Body is the input; nil sends none. Stream is one that goes on while it is read, instead of Body, of a media type that is
+	// neither JSON nor CBOR.
+	Body   []byte
+	Stream io.Reader
+	// Accept is the media type that the output should have; empty means any.
+	Accept string
+	// Output gets the output as it comes, of any length; the result has none then. Nil keeps it for the result, 16 MiB at most.
+	Output io.Writer
+	// Async asks that the action go on without the caller.
+	Async bool
+	// Key makes the call repeatable: with one key the action runs once (see interact.Message).
+	Key string
+	// Via chooses the way to the thing: the name of a [Path], a scheme or an address.
+	Via string
+	// Timing asks where the time goes.
+	Timing bool
+}
+
+// A CallResult is what [Client.Invoke] returns.
+type CallResult struct {
+	// Output is what the action put out, of the media type Media; both are empty if there is none.
+	Output []byte
+	Media  string
+	// Task is the run of an action that goes on: of one that was called with Async, or never answers at once. [Client.WaitTask]
+	// waits for it. Nil for one that has ended.
+	Task *Task
+	// Timing says where the time went, if that was asked for.
+	Timing *interact.Timing
+}
+
+// Invoke invokes an action of the thing that ref names. It waits like [Client.Call]; an input that is a stream may take ten
+// minutes. An output that breaks off is the error [interact.NodeLost], after what had come was written to Output.
+func (c *Client) Invoke(ctx context.Context, ref, action string, o CallOptions) (*CallResult, error) {
+	body := o.Stream
+	if body == nil && o.Body != nil {
+		body = bytes.NewReader(o.Body)
+	}
+	resp, err := c.send(ctx, http.MethodPost, affordance(ref, "actions", action), o.header(ctx, body != nil), body)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	result := &CallResult{}
+	if o.Timing {
+		result.Timing = readTiming(resp.Header.Get("Server-Timing"))
+	}
+	if o.Output != nil && resp.StatusCode == http.StatusOK {
+		result.Media = resp.Header.Get("Content-Type")
+		return result, c.pour(ctx, o.Output, resp.Body)
+	}
+	if result.Output, result.Media, err = c.read(ctx, resp); err != nil {
+		return nil, err
+	}
+	if resp.StatusCode == http.StatusCreated {
+		if result.Task, err = readTask(result.Output, ref, action); err != nil {
+			return nil, c.stranger(err)
+		}
+		result.Output, result.Media = nil, ""
+	}
+	return result, nil
+}
+
+func (o *CallOptions) header(ctx context.Context, body bool) http.Header {
+	h := http.Header{}
+	set := func(name, value string) {
+		if value != "" {
+			h.Set(name, value)
+		}
+	}
+	if body {
+		h.Set("Content-Type", cmp.Or(o.ContentType, interact.JSON))
+	}
+	set("Accept", o.Accept)
+	set("Idempotency-Key", o.Key)
+	set("Lmos-Via", o.Via)
+	if o.Timing {
+		h.Set("Lmos-Timing", "1")
+	}
+	if o.Async {
+		h.Set("Prefer", "respond-async") // RFC 7240 §4.1
+	} else if deadline, ok := ctx.Deadline(); ok {
+		h.Set("Prefer", fmt.Sprintf("wait=%d", int(math.Ceil(max(time.Until(deadline).Seconds(), 1)))))
+	}
+	return h
+}
+
+// pour copies an output to w. The error of w is returned as it is.
+func (c *Client) pour(ctx context.Context, w io.Writer, body io.Reader) error {
+	to := &noted{Writer: w}
+	_, err := io.Copy(to, body)
+	switch {
+	case err == nil:
+		return nil
+	case to.err != nil:
+		return to.err
+	}
+	return c.lost(ctx, err)
+}
+
+// noted remembers that it was the writer that failed.
+type noted struct {
+	io.Writer
+	err error
+}
+
+func (w *noted) Write(b []byte) (int, error) {
+	n, err := w.Writer.Write(b)
+	w.err = cmp.Or(w.err, err)
+	return n, err
+}
+
+// readTask reads the state of a run as the status resource says it (WoT Profile, ActionStatus). Its id is the last part of href.
+func readTask(data []byte, ref, action string) (*Task, error) {
+	var s struct {
+		Status    string          `json:"status"`
+		Href      string          `json:"href"`
+		Output    json.RawMessage `json:"output"`
+		Error     json.RawMessage `json:"error"`
+		Requested time.Time       `json:"timeRequested"`
+		Ended     time.Time       `json:"timeEnded"`
+	}
+	if err := json.Unmarshal(data, &s); err != nil {
+		return nil, err
+	}
+	id, err := url.PathUnescape(s.Href[strings.LastIndexByte(s.Href, '/')+1:])
+	if err != nil || interact.StatusOf(s.Status) == interact.StatusNone {
+		return nil, fmt.Errorf("the state of the action is %q at %q", clip(s.Status), clip(s.Href))
+	}
+	return &Task{ID: id, Thing: ref, Action: action, Status: s.Status, Output: s.Output, Error: s.Error, Requested: s.Requested,
+		Ended: s.Ended}, nil
+}
+
+// readTiming reads a Server-Timing header (W3C Server Timing §2). What it does not know it leaves out.
+func readTiming(header string) *interact.Timing {
+	t := &interact.Timing{}
+	durations := map[string]*time.Duration{"resolve": &t.Resolve, "host": &t.Host, "agent": &t.Agent, "total": &t.Total}
+	for metric := range strings.SplitSeq(header, ",") {
+		name, param, _ := strings.Cut(strings.TrimSpace(metric), ";")
+		if text, ok := strings.CutPrefix(param, "dur="); ok && durations[name] != nil {
+			if ms, err := strconv.ParseFloat(text, 64); err == nil && ms >= 0 && ms < 1e9 {
+				*durations[name] = time.Duration(ms * float64(time.Millisecond))
+			}
+		}
+		if text, ok := strings.CutPrefix(param, "desc="); ok && name == "path" {
+			t.Path = strings.Trim(text, `"`)
+		}
+	}
+	return t
+}

@@ -1,0 +1,198 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// A plainSocket switches protocols without a WebSocket's frames, tells who came, and holds the connection until its end.
+type plainSocket struct {
+	came  chan bool // mayRegister
+	ended chan error
+}
+
+func newPlainSocket() *plainSocket {
+	return &plainSocket{came: make(chan bool, 10), ended: make(chan error, 10)}
+}
+
+func (s *plainSocket) Serve(w http.ResponseWriter, r *http.Request, mayRegister bool) {
+	if r.Header.Get("Upgrade") == "" {
+		http.Error(w, "no upgrade", http.StatusUpgradeRequired)
+		return
+	}
+	conn, buf, err := w.(http.Hijacker).Hijack()
+	if err != nil {
+		s.ended <- err
+		return
+	}
+	defer conn.Close()
+	fmt.Fprintf(buf, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\nQuery: %s\r\n\r\n", r.URL.RawQuery)
+	_ = buf.Flush()
+	s.came <- mayRegister
+	<-r.Context().Done()
+	s.ended <- r.Context().Err()
+}
+
+// upgrade sends an upgrade request with headers in pairs over network, and returns the answer's status and header. The
+// connection is closed with the test.
+func (r *running) upgrade(t *testing.T, network, path string, headers ...string) *http.Response {
+	t.Helper()
+	addr := r.Addr().String()
+	if network == "unix" {
+		addr = r.o.Socket
+	}
+	conn, err := net.Dial(network, addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	request := "GET " + path + " HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: x\r\n"
+	for i := 0; i < len(headers); i += 2 {
+		request += headers[i] + ": " + headers[i+1] + "\r\n"
+	}
+	if _, err := io.WriteString(conn, request+"\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp
+}
+
+func TestWebSocket(t *testing.T) {
+	t.Parallel()
+	ws := newPlainSocket()
+	r := start(t, Options{WS: ws})
+	for _, tt := range []struct {
+		name, network, path string
+		headers             []string
+		status              int
+		mayRegister         bool
+		query               string
+	}{
+		{"a consumer", "tcp", "/ws", nil, 101, false, ""},
+		{"an agent", "tcp", "/ws", []string{"Authorization", "Bearer " + token}, 101, true, ""},
+		{"an agent in a browser", "tcp", "/ws?x=1&token=" + token, []string{"Origin", "http://127.0.0.1"}, 101, true, "x=1"},
+		{"a wrong token in the query is a parameter", "tcp", "/ws?token=x", nil, 101, false, "token=x"},
+		{"over the socket", "unix", "/ws", nil, 101, true, ""},
+		{"from another page", "tcp", "/ws", []string{"Origin", "http://evil.example"}, 403, false, ""},
+		{"from no page at all", "tcp", "/ws", []string{"Origin", "null"}, 403, false, ""},
+		{"from a page, as Fetch Metadata tells", "tcp", "/ws", []string{"Sec-Fetch-Site", "cross-site"}, 403, false, ""},
+	} {
+		resp := r.upgrade(t, tt.network, tt.path, tt.headers...)
+		if resp.StatusCode != tt.status || resp.Header.Get("Query") != tt.query {
+			t.Errorf("%s: got %d %v", tt.name, resp.StatusCode, resp.Header)
+			continue
+		}
+		if tt.status == 101 {
+			if may := <-ws.came; may != tt.mayRegister {
+				t.Errorf("%s: may register: %v", tt.name, may)
+			}
+		}
+	}
+	r.check(t, exchange{method: "POST", path: "/ws", header: asAdmin, status: 405})
+	if resp, _ := r.do(t, exchange{path: "/ws"}); resp.StatusCode != http.StatusUpgradeRequired { // that is for the socket to say
+		t.Errorf("no upgrade: %d", resp.StatusCode)
+	}
+	r.end()
+	for range 5 {
+		if err := <-ws.ended; err != context.Canceled {
+			t.Errorf("a socket ended with %v", err)
+		}
+	}
+}
+
+func TestWebSocketIsCounted(t *testing.T) {
+	t.Parallel()
+	ws := newPlainSocket()
+	m := NewMetrics()
+	r := start(t, Options{WS: ws, Metrics: m})
+	r.upgrade(t, "tcp", "/ws")
+	<-ws.came
+	r.end() // a drain does not wait for sockets that nobody closes
+	<-ws.ended
+	until(t, "the count", func() bool { return scrape(t, m)[`lmosd_http_requests_total{code="101",route="/ws"}`] == "1" })
+}
+
+// Beyond loopback, a consumer shows the token too.
+func TestWebSocketBeyondLoopback(t *testing.T) {
+	t.Parallel()
+	ws := newPlainSocket()
+	r := start(t, Options{WS: ws, Listen: "0.0.0.0:0"})
+	if resp := r.upgrade(t, "tcp", "/ws"); resp.StatusCode != 401 {
+		t.Errorf("without a token: %d", resp.StatusCode)
+	}
+	if resp := r.upgrade(t, "tcp", "/ws?token="+token); resp.StatusCode != 101 || !<-ws.came {
+		t.Errorf("with the token: %d", resp.StatusCode)
+	}
+}
+
+func TestWebSocketWhileDraining(t *testing.T) {
+	t.Parallel()
+	mesh := newHeldMesh()
+	node := newFake(describe("urn:x:weather", "Weather", owner1))
+	node.mesh = mesh.Do
+	ws := newPlainSocket()
+	r := start(t, Options{Node: node, WS: ws})
+	r.upgrade(t, "tcp", "/ws")
+	<-ws.came
+	call := r.asynchronously(t, heldCall)
+	<-mesh.started
+	r.stop()
+	until(t, "the drain", r.gate.isClosed)
+	if resp := r.upgrade(t, "tcp", "/ws"); resp.StatusCode != 503 {
+		t.Errorf("a new socket: %d", resp.StatusCode)
+	}
+	select {
+	case err := <-ws.ended:
+		t.Errorf("a socket ended with %v while calls run", err)
+	default:
+	}
+	close(mesh.release)
+	<-call
+	r.end()
+	<-ws.ended
+}
+
+func TestNoWebSocket(t *testing.T) {
+	t.Parallel()
+	r := start(t, Options{})
+	r.check(t, exchange{path: "/ws", status: 404, code: "LMOS-1405"})
+}
+
+// A token in the query is for browsers that can do no better, and for nothing else.
+func TestTokenInTheQuery(t *testing.T) {
+	t.Parallel()
+	node := newFake(describe("urn:x:weather", "Weather", owner1))
+	var asked *interact.Message
+	node.mesh = interact.Unary(func(ctx context.Context, m *interact.Message) (*interact.Message, error) {
+		asked = m
+		return echo(ctx, m)
+	}).Do
+	r := start(t, Options{Node: node, Listen: "0.0.0.0:0"})
+	path := "/things/urn:x:weather/properties/unit?token=" + token
+	r.check(t, exchange{path: path, status: 401})
+	r.check(t, exchange{method: "POST", path: "/v1/publish?token=" + token, header: map[string]string{"Accept": "text/event-stream"}, status: 401})
+	events := map[string]string{"Accept": "text/event-stream"}
+	r.check(t, exchange{path: path, header: events, status: 405, code: "LMOS-1406"}) // it cannot be observed, and was asked for
+	r.check(t, exchange{path: "/things/urn:x:weather/properties/unit?token=x", header: events, status: 401})
+	if asked != nil {
+		t.Errorf("asked %+v", asked)
+	}
+	req, _ := http.NewRequest("GET", "/x?b=1&token="+token+"&a=2", nil)
+	req.Header.Set("Accept", "text/event-stream")
+	req.Header.Set("Authorization", "Bearer other")
+	r.guard.tokenOfQuery(req)
+	if strings.Contains(req.URL.RawQuery, "token") || req.Header.Get("Authorization") != "Bearer other" {
+		t.Errorf("query %q, header %v", req.URL.RawQuery, req.Header)
+	}
+}

@@ -1,0 +1,346 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// A station is a thing of which something can be watched.
+func station(t *testing.T) *td.Description {
+	t.Helper()
+	thing, err := td.Parse([]byte(`{"@context":"https://www.w3.org/2022/wot/td/v1.1","id":"urn:x:station","title":"Station",
+		"securityDefinitions":{"nosec_sc":{"scheme":"nosec"}},"security":["nosec_sc"],
+		"properties":{"wind":{"type":"number","observable":true,"forms":[{"href":"http://127.0.0.1:9/w","op":["readproperty","observeproperty"]}]}},
+		"actions":{"scan":{"synchronous":false,"forms":[{"href":"http://127.0.0.1:9/s"}]},"listen":{"forms":[{"href":"http://127.0.0.1:9/l",
+			"contentType":"audio/wav"}]}},
+		"events":{"storm":{"data":{"type":"number"},"forms":[{"href":"http://127.0.0.1:9/e"}]}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := describe(thing.ID, thing.Title, owner1)
+	d.Thing = thing
+	return d
+}
+
+// stationNode offers the station over a mesh.
+func stationNode(t *testing.T, mesh func(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool)) *fakeNode {
+	node := newFake(station(t))
+	node.mesh = func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+		return func(yield func(*interact.Message, error) bool) { mesh(ctx, m, yield) }
+	}
+	return node
+}
+
+// counting yields events that continue after m.After, up to end, and then nothing.
+func counting(end int) func(context.Context, *interact.Message, func(*interact.Message, error) bool) {
+	return func(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+		after := 0
+		fmt.Sscan(m.After, &after)
+		for i := after + 1; i <= end; i++ {
+			r := m.Reply(interact.Event, "", fmt.Append(nil, i*10))
+			if r.ID = fmt.Sprint(i); m.Name == "" {
+				r.Name = "storm"
+			}
+			if !yield(r, nil) {
+				return
+			}
+		}
+		<-ctx.Done()
+		yield(nil, ctx.Err())
+	}
+}
+
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	r := start(t, Options{Node: stationNode(t, counting(3))})
+	for name, c := range map[string]*Client{"url": dial(t, r.url, ""), "socket": dial(t, r.o.Socket, ""), "inside": r.Inside()} {
+		for _, tt := range []struct {
+			kind, name, after string
+			want              []Event
+		}{
+			{"events", "storm", "", []Event{{"storm", "1", json.RawMessage("10")}, {"storm", "2", json.RawMessage("20")}}},
+			{"events", "", "1", []Event{{"storm", "2", json.RawMessage("20")}, {"storm", "3", json.RawMessage("30")}}},
+			{"properties", "wind", "2", []Event{{"wind", "3", json.RawMessage("30")}}},
+		} {
+			t.Run(name+" "+tt.kind+tt.name, func(t *testing.T) {
+				t.Parallel()
+				var got []Event
+				for e, err := range c.Watch(t.Context(), "urn:x:station", tt.kind, tt.name, tt.after) {
+					if err != nil {
+						t.Fatal(err)
+					}
+					if got = append(got, e); len(got) == len(tt.want) {
+						break
+					}
+				}
+				if fmt.Sprintf("%s", got) != fmt.Sprintf("%s", tt.want) {
+					t.Errorf("got %s, want %s", got, tt.want)
+				}
+			})
+		}
+	}
+}
+
+func TestWatchErrors(t *testing.T) {
+	t.Parallel()
+	r := start(t, Options{Node: stationNode(t, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+		_ = yield(m.Reply(interact.Event, "", []byte("1")), nil) && yield(nil, interact.Errorf(interact.Withdrawn, "find another", "it is gone"))
+	})})
+	c := dial(t, r.url, "")
+	for _, tt := range []struct {
+		ref, kind, name string
+		events          int
+		code            interact.Code
+	}{
+		{"urn:x:station", "events", "storm", 1, interact.Withdrawn},
+		{"urn:x:station", "events", "sun", 0, interact.NoAffordance},
+		{"urn:x:nobody", "events", "storm", 0, interact.NotFound},
+		{"urn:x:station", "nonsense", "x", 0, interact.NotFound},
+	} {
+		n := 0
+		for _, err := range c.Watch(t.Context(), tt.ref, tt.kind, tt.name, "") {
+			if n++; err != nil {
+				n--
+				if e := interact.AsError(err); e.Code != tt.code || e.Hint == "" {
+					t.Errorf("%+v: %v", tt, err)
+				}
+			}
+		}
+		if n != tt.events {
+			t.Errorf("%+v: %d events", tt, n)
+		}
+	}
+	for _, err := range dial(t, "http://127.0.0.1:1", "").Watch(t.Context(), "x", "events", "", "") {
+		if interact.AsError(err).Code != interact.NotRunning {
+			t.Errorf("without a node: %v", err)
+		}
+	}
+}
+
+// A connection that breaks is made again, after the last event.
+func TestWatchGoesOn(t *testing.T) {
+	t.Parallel()
+	var times atomic.Int32
+	var after []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		after = append(after, r.Header.Get("Last-Event-Id"))
+		w.Header().Set("Content-Type", "text/event-stream")
+		n := times.Add(1)
+		fmt.Fprintf(w, "event: storm\nid: %d\ndata: %d\n\n: \n\n", n, n)
+		switch n {
+		case 1:
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		case 2:
+			fmt.Fprint(w, "event: lmos:problem\ndata: {\"code\":\"LMOS-1529\",\"type\":\"x\",\"hint\":\"h\"}\n\n")
+		}
+	}))
+	defer server.Close()
+	var got []string
+	for e, err := range dial(t, server.URL, "").Watch(t.Context(), "x", "events", "storm", "0") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, e.ID)
+	}
+	if !slices.Equal(got, []string{"1", "2", "3"}) || !slices.Equal(after, []string{"0", "1", "2"}) {
+		t.Errorf("got %v, asked after %v", got, after)
+	}
+}
+
+// What cannot be read ends a watch, and so do a stranger and the caller.
+func TestWatchOfAnotherServer(t *testing.T) {
+	t.Parallel()
+	mux := http.NewServeMux()
+	mux.HandleFunc("/things/nonsense/events", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "data: {\n\n") })
+	mux.HandleFunc("/things/empty/events", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) })
+	mux.HandleFunc("/things/large/events", func(w http.ResponseWriter, _ *http.Request) {
+		for range maxAnswer>>10 + 2 {
+			fmt.Fprintf(w, "data: %s\n", bytes.Repeat([]byte("x"), 1<<10))
+		}
+	})
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	c := dial(t, server.URL, "")
+	c.http.Transport.(*http.Transport).DisableKeepAlives = true
+	for _, thing := range []string{"nonsense", "empty"} {
+		for _, err := range c.Watch(t.Context(), thing, "events", "", "") {
+			if e := interact.AsError(err); e == nil || e.Code != interact.NodeLost {
+				t.Errorf("%s: %v", thing, err)
+			}
+			break
+		}
+	}
+	err := readEvents(strings.NewReader(strings.Repeat("data: "+strings.Repeat("x", 100)+"\n", 100)), 1000, func(string, string, []byte) error { return nil })
+	if err == nil {
+		t.Error("an event without end is read")
+	}
+}
+
+func TestWatchUntilTheCallerGoes(t *testing.T) {
+	t.Parallel()
+	r := start(t, Options{Node: stationNode(t, counting(1))})
+	for name, c := range map[string]*Client{"url": dial(t, r.url, ""), "inside": r.Inside()} {
+		ctx, cancel := context.WithCancel(t.Context())
+		var last error
+		for _, err := range c.Watch(ctx, "urn:x:station", "events", "storm", "") {
+			last = err
+			cancel()
+		}
+		if !errors.Is(last, context.Canceled) {
+			t.Errorf("%s: ended with %v", name, last)
+		}
+		cancel()
+	}
+}
+
+// A drain ends streams and polls at once, and the watcher knows that the node comes back.
+func TestDrainEndsWatchers(t *testing.T) {
+	t.Parallel()
+	r := start(t, Options{Node: stationNode(t, counting(1))})
+	c := dial(t, r.url, "")
+	c.http.Transport.(*http.Transport).DisableKeepAlives = true
+	ended := make(chan error, 1)
+	w := &watcher{Client: c, path: affordance("urn:x:station", "events", "storm"), yield: func(e Event, _ error) bool {
+		r.stop()
+		return true
+	}}
+	go func() {
+		_, err := w.connect(t.Context())
+		ended <- err
+	}()
+	begin := time.Now()
+	if err := <-ended; interact.AsError(err).Code != interact.ShuttingDown || !comesBack(err) {
+		t.Errorf("ended with %v", err)
+	}
+	r.end()
+	if took := time.Since(begin); took > defaultPatience.drain/2 {
+		t.Errorf("the drain took %v", took)
+	}
+}
+
+func TestWaitTask(t *testing.T) {
+	t.Parallel()
+	var looks atomic.Int32
+	node := stationNode(t, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+		r := m.Reply(interact.ActionStatus, "", nil)
+		r.Began = requested
+		switch {
+		case m.Type == interact.InvokeAction && !m.Detach:
+			yield(nil, interact.Errorf(interact.Internal, "", "not detached"))
+			return
+		case m.Type == interact.InvokeAction:
+			r.Status, r.ActionID = interact.StatusPending, "run/1"
+		case m.ActionID != "run/1":
+			yield(nil, interact.Errorf(interact.NoTask, "begin again", "no run %q", m.ActionID))
+			return
+		case looks.Add(1) < 3:
+			r.Status = interact.StatusRunning
+		default:
+			r.Status, r.Data, r.Time = interact.StatusCompleted, []byte(`7`), requested.Add(time.Minute)
+		}
+		yield(r, nil)
+	})
+	r := start(t, Options{Node: node})
+	c := dial(t, r.url, "")
+	result, err := c.Invoke(t.Context(), "urn:x:station", "scan", CallOptions{Async: true})
+	if err != nil || result.Task == nil || result.Output != nil {
+		t.Fatalf("Invoke: %+v, %v", result, err)
+	}
+	if task := result.Task; task.ID != "run/1" || task.Status != "pending" || task.Action != "scan" || !task.Requested.Equal(requested) {
+		t.Errorf("task %+v", task)
+	}
+	task, err := c.WaitTask(t.Context(), result.Task)
+	if err != nil || !task.Final() || string(task.Output) != "7" || !task.Ended.Equal(requested.Add(time.Minute)) || task.ID != "run/1" {
+		t.Errorf("WaitTask: %+v, %v", task, err)
+	}
+	if _, err := c.WaitTask(t.Context(), &Task{Thing: "urn:x:station", Action: "scan", ID: "2"}); interact.AsError(err).Code != interact.NoTask {
+		t.Errorf("WaitTask of nothing: %v", err)
+	}
+}
+
+// What readEvents makes of a stream (HTML §9.2.6).
+func TestReadEvents(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, text string
+		want       string
+	}{
+		{"one", "event: a\nid: 1\ndata: x\n\n", "a 1 x;"},
+		{"without a name", "data: x\n\n", "message  x;"},
+		{"lines", "data: x\ndata:  y\ndata\n\n", "message  x\n y\n;"},
+		{"CR LF", "event:a\r\ndata:x\r\n\r\ndata:y\r\n\r\n", "a  x;message  y;"},
+		{"CR", "data:x\r\rdata:y\r\r", "message  x;message  y;"},
+		{"comments and fields that nobody knows", ": hi\nretry: 5\nfoo: bar\ndata: x\n\n:\n\n", "message  x;"},
+		{"no data", "event: a\nid: 1\n\ndata: x\n\n", "message  x;"},
+		{"an end in the middle", "data: x\n\ndata: y\n", "message  x;"},
+		{"an end in a line", "data: x\n\ndata: y", "message  x;"},
+		{"empty data", "data\n\n", "message  ;"},
+	} {
+		var got strings.Builder
+		err := readEvents(strings.NewReader(tt.text), 1<<10, func(name, id string, data []byte) error {
+			fmt.Fprintf(&got, "%s %s %s;", name, id, data)
+			return nil
+		})
+		if err != nil || got.String() != tt.want {
+			t.Errorf("%s: got %q, %v, want %q", tt.name, got.String(), err, tt.want)
+		}
+	}
+	stop := errors.New("stop")
+	if err := readEvents(strings.NewReader("data: x\n\n"), 100, func(string, string, []byte) error { return stop }); err != stop {
+		t.Errorf("got %v", err)
+	}
+}
+
+// However a stream is cut into reads, and whatever ends its lines, the events are the same.
+func FuzzReadEvents(f *testing.F) {
+	f.Add([]byte("event: a\r\nid: 1\rdata: x\n\ndata: y\r\n\r\n"), byte(1))
+	f.Add([]byte(":\n\n\ndata"), byte(7))
+	f.Fuzz(func(t *testing.T, text []byte, cut byte) {
+		read := func(r interface{ Read([]byte) (int, error) }) (all []string) {
+			_ = readEvents(r, 1<<12, func(name, id string, data []byte) error {
+				all = append(all, fmt.Sprintf("%q %q %q", name, id, data))
+				return nil
+			})
+			return all
+		}
+		whole := read(bytes.NewReader(text))
+		if parts := read(&slow{text, int(cut)%16 + 1}); !slices.Equal(whole, parts) {
+			t.Errorf("%q: %v as a whole, %v in parts", text, whole, parts)
+		}
+		plain := bytes.ReplaceAll(bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n")), []byte("\r"), []byte("\n"))
+		if lf := read(bytes.NewReader(plain)); len(text) < 1<<12 && !slices.Equal(whole, lf) {
+			t.Errorf("%q: %v, with LF %v", text, whole, lf)
+		}
+	})
+}
+
+// slow gives a few bytes at a time.
+type slow struct {
+	text []byte
+	n    int
+}
+
+func (s *slow) Read(p []byte) (int, error) {
+	if len(s.text) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, s.text[:min(len(s.text), s.n)])
+	s.text = s.text[n:]
+	return n, nil
+}

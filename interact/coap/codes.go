@@ -1,0 +1,195 @@
+package coap
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/plgd-dev/go-coap/v3/message"
+	"github.com/plgd-dev/go-coap/v3/message/codes"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/coap/wire"
+	"github.com/lmosd/lmosd/internal/cbor"
+	"github.com/lmosd/lmosd/td"
+)
+
+// Response codes that the module for CoAP has no name for.
+const (
+	conflict        codes.Code = 4<<5 | 9  // RFC 8132 §2.3.2
+	unprocessable   codes.Code = 4<<5 | 22 // RFC 8132 §2.3.1
+	hopLimitReached codes.Code = 5<<5 | 8  // RFC 8768 §3
+)
+
+// meanings is the one table from an agent's response code to the catalogue.
+var meanings = map[codes.Code]struct {
+	code interact.Code
+	hint string
+}{
+	codes.BadRequest:              {interact.Invalid, hintRequest},               // RFC 7252 §5.9.2.1
+	codes.Unauthorized:            {interact.Unauthenticated, hintCredentials},   // RFC 7252 §5.9.2.2
+	codes.BadOption:               {interact.NotAllowed, hintOption},             // RFC 7252 §5.9.2.3
+	codes.Forbidden:               {interact.Forbidden, hintCredentials},         // RFC 7252 §5.9.2.4
+	codes.NotFound:                {interact.NoAffordance, hintForm},             // RFC 7252 §5.9.2.5
+	codes.MethodNotAllowed:        {interact.NotAllowed, hintForm},               // RFC 7252 §5.9.2.6
+	codes.NotAcceptable:           {interact.UnsupportedType, hintAccept},        // RFC 7252 §5.9.2.7
+	codes.RequestEntityIncomplete: {interact.AgentFailed, "send it again"},       // RFC 7959 §2.9.2
+	conflict:                      {interact.AgentFailed, hintRequest},           // RFC 8132 §2.3.2
+	codes.PreconditionFailed:      {interact.AgentFailed, hintRequest},           // RFC 7252 §5.9.2.8
+	codes.RequestEntityTooLarge:   {interact.TooLarge, "send less"},              // RFC 7252 §5.9.2.9, RFC 7959 §2.9.3
+	codes.UnsupportedMediaType:    {interact.UnsupportedType, hintFormat},        // RFC 7252 §5.9.2.10
+	unprocessable:                 {interact.Invalid, hintRequest},               // RFC 8132 §2.3.1
+	codes.TooManyRequests:         {interact.RateLimited, "ask less often"},      // RFC 8516 §3
+	codes.InternalServerError:     {interact.AgentFailed, hintLog},               // RFC 7252 §5.9.3.1
+	codes.NotImplemented:          {interact.NotAllowed, hintForm},               // RFC 7252 §5.9.3.2
+	codes.BadGateway:              {interact.AgentFailed, hintLog},               // RFC 7252 §5.9.3.3
+	codes.ServiceUnavailable:      {interact.Overloaded, "try again in a while"}, // RFC 7252 §5.9.3.4
+	codes.GatewayTimeout:          {interact.Timeout, hintLog},                   // RFC 7252 §5.9.3.5
+	codes.ProxyingNotSupported:    {interact.NotAllowed, hintForm},               // RFC 7252 §5.9.3.6
+	hopLimitReached:               {interact.Loop, "see which proxies are on the way, and cov:hopLimit"},
+}
+
+const (
+	hintRequest     = "the agent did not like the request; its own words are in the error"
+	hintCredentials = "the agent refused this node: see its security scheme and the credentials file on the agent's node"
+	hintForm        = "the form of the description may be wrong: compare its href and cov:method with the agent"
+	hintOption      = "the form of the description may be wrong: the agent does not know an option that it asks for"
+	hintAccept      = "the form of the description may be wrong: compare cov:accept with what the agent sends"
+	hintFormat      = "the form of the description may be wrong: compare contentType and cov:contentFormat with what the agent takes"
+	hintLog         = "see the agent's log"
+)
+
+// replies is the one table from the catalogue to response codes (RFC 7252 §5.9, RFC 7959 §2.9, RFC 8516 §3, RFC 8768 §3).
+var replies = map[interact.Code]codes.Code{
+	interact.Invalid:         codes.BadRequest,
+	interact.Unauthenticated: codes.Unauthorized,
+	interact.Forbidden:       codes.Forbidden,
+	interact.NotFound:        codes.NotFound,
+	interact.NoAffordance:    codes.NotFound,
+	interact.NotAllowed:      codes.MethodNotAllowed,
+	interact.Ambiguous:       codes.BadRequest,
+	interact.NoPeer:          codes.NotFound,
+	interact.NoTask:          codes.NotFound,
+	interact.Withdrawn:       codes.NotFound,
+	interact.TooLarge:        codes.RequestEntityTooLarge,
+	interact.UnsupportedType: codes.UnsupportedMediaType,
+	interact.RateLimited:     codes.TooManyRequests,
+	interact.BadSignature:    codes.Forbidden,
+	interact.Expired:         codes.NotFound,
+	interact.SenderMismatch:  codes.Forbidden,
+	interact.RolledBack:      codes.Forbidden,
+	interact.Loop:            hopLimitReached,
+	interact.Cancelled:       codes.ServiceUnavailable,
+	interact.Internal:        codes.InternalServerError,
+	interact.AgentFailed:     codes.BadGateway,
+	interact.Unreachable:     codes.ServiceUnavailable,
+	interact.Timeout:         codes.GatewayTimeout,
+	interact.Overloaded:      codes.ServiceUnavailable,
+	interact.NotJSON:         codes.BadRequest,
+	interact.BadTD:           codes.BadRequest,
+	interact.NotRunning:      codes.ServiceUnavailable,
+	interact.NodeLost:        codes.ServiceUnavailable,
+	interact.TokenRejected:   codes.Unauthorized,
+	interact.ShuttingDown:    codes.ServiceUnavailable,
+	interact.NotReady:        codes.ServiceUnavailable,
+}
+
+// responseOf returns the response code of c; 5.00 for what is not in the table.
+func responseOf(c interact.Code) codes.Code {
+	if r, ok := replies[c]; ok {
+		return r
+	}
+	return codes.InternalServerError
+}
+
+const (
+	maxDiagnostic = 512 // bytes of a diagnostic payload that is sent
+	maxWords      = 400 // bytes of an agent's own words in an error
+)
+
+// diagnostic is the text that says what err is (RFC 7252 §5.5.2): "LMOS-1404 no agent matches "x" (lmosd find)". What err wraps
+// is for this node's log.
+func diagnostic(e *interact.Error) []byte {
+	title := e.Title
+	if title == "" {
+		title = e.Code.Title()
+	}
+	if len(e.Issues) > 0 {
+		title += ": " + strings.TrimPrefix(e.Issues[0].Pointer+": "+e.Issues[0].Reason, ": ")
+	}
+	if e.Hint != "" {
+		title += " (" + e.Hint + ")"
+	}
+	return []byte(clip(e.Code.String()+" "+readable(title), maxDiagnostic))
+}
+
+// refused is the error that a response of class 4 or 5 stands for. The words of another lmosd say the exact code.
+func refused(what string, p *wire.Packet) *interact.Error {
+	meaning, ok := meanings[p.Code]
+	if !ok {
+		meaning.code, meaning.hint = interact.AgentFailed, hintLog
+	}
+	words := clip(readable(string(spoken(p))), maxWords)
+	title := fmt.Sprintf("%s: the agent answered %s", what, wire.Dotted(p.Code))
+	if words != "" {
+		title += ": " + words
+	}
+	e := &interact.Error{Code: meaning.code, Title: title, Hint: meaning.hint, Remote: true}
+	if code := codeIn(words); code != 0 && responseOf(code) == p.Code {
+		e.Code = code
+	}
+	return e
+}
+
+// codeIn reads the code at the beginning of a diagnostic of lmosd.
+func codeIn(words string) interact.Code {
+	digits, ok := strings.CutPrefix(words, "LMOS-")
+	if !ok || len(digits) < 4 {
+		return 0
+	}
+	n, err := strconv.ParseUint(digits[:4], 10, 16)
+	if err != nil {
+		return 0
+	}
+	return interact.Code(n)
+}
+
+// spoken returns what the payload of a refusal says: a diagnostic text, or title and detail of problem details.
+func spoken(p *wire.Packet) []byte {
+	format, ok := p.Uint(message.ContentFormat)
+	if !ok || format == 0 || td.IsJSON(wire.Media(format)) {
+		return p.Payload
+	}
+	var m map[any]any
+	if format != wire.ProblemDetails || cbor.Unmarshal(p.Payload, &m) != nil {
+		return nil
+	}
+	title, _ := m[int64(-1)].(string) // RFC 9290 §2
+	detail, _ := m[int64(-2)].(string)
+	return []byte(strings.TrimSuffix(strings.TrimPrefix(title+": "+detail, ": "), ": "))
+}
+
+// readable puts a text on one line: what could move a terminal's cursor is a space.
+func readable(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r == utf8.RuneError || unicode.Is(unicode.Bidi_Control, r) {
+			return ' '
+		}
+		return r
+	}, text)
+	return strings.Join(strings.Fields(text), " ")
+}
+
+// clip cuts a text to at most n bytes at a character's border.
+func clip(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	n -= len("…")
+	for n > 0 && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return text[:n] + "…"
+}

@@ -1,0 +1,394 @@
+package coap
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/plgd-dev/go-coap/v3/message"
+	"github.com/plgd-dev/go-coap/v3/message/codes"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/coap/wire"
+	"github.com/lmosd/lmosd/td"
+)
+
+const (
+	maxWait = 10 * time.Minute // the longest time that a consumer may ask to wait
+	comeMax = 60               // seconds: the longest Max-Age of 4.29 and 5.03
+)
+
+// An exchange is one request to the server and its answer.
+type exchange struct {
+	server   *Server
+	q        *wire.Packet
+	from     wire.Remote
+	host     netip.Addr
+	replay   *wire.Replay
+	observer *observer // whom the request made; nil if it asked for none
+
+	mu    sync.Mutex // guards acked
+	acked bool       // alone: the answer comes in a message of its own
+}
+
+// failure is the answer that err stands for, with a diagnostic payload (RFC 7252 §5.5.2).
+func failure(err error) *wire.Packet {
+	if r, ok := err.(*wire.Reject); ok {
+		return &wire.Packet{Code: r.Code, Payload: []byte(r.Text)}
+	}
+	e := interact.AsError(err)
+	p := &wire.Packet{Code: responseOf(e.Code), Payload: diagnostic(e)}
+	if e.Code == interact.RateLimited || p.Code == codes.ServiceUnavailable {
+		p.AddUint(message.MaxAge, 1) // RFC 8516 §3, RFC 7252 §5.9.3.4
+	}
+	return p
+}
+
+// run works on the request and answers it. If that takes long it is acknowledged before, so that it is not sent again.
+func (x *exchange) run(ctx context.Context) {
+	fired := make(chan struct{})
+	timer := time.AfterFunc(x.server.patience, func() {
+		defer close(fired)
+		x.acknowledge()
+	})
+	a, err := x.handle(ctx)
+	if err != nil {
+		a = failure(err)
+	}
+	if !timer.Stop() {
+		<-fired
+	}
+	x.respond(ctx, a)
+	switch w := &x.server.watches; {
+	case x.observer == nil:
+	case a.Good():
+		x.server.work.Go(func() { w.serve(x.observer) })
+	default:
+		w.remove(x.observer)
+	}
+}
+
+// acknowledge says that the answer will come.
+func (x *exchange) acknowledge() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.q.Kind == message.Confirmable {
+		x.acked = true
+		b := wire.Bare(message.Acknowledgement, x.q.Mid)
+		x.server.seen.Keep(x.replay, b)
+		x.server.send(b, x.from)
+	}
+}
+
+// respond sends the answer: with the acknowledgement, or in a message of its own until that is acknowledged.
+func (x *exchange) respond(ctx context.Context, a *wire.Packet) {
+	s := x.server
+	a.Token = x.q.Token
+	x.mu.Lock()
+	acked := x.acked
+	x.mu.Unlock()
+	if x.q.Kind == message.Confirmable && !acked {
+		a.Kind, a.Mid = message.Acknowledgement, x.q.Mid
+		b, err := a.Datagram()
+		if err != nil {
+			s.o.Log.Error("coap answer", "err", err)
+			return
+		}
+		if x.q.Code != codes.GET {
+			s.seen.Keep(x.replay, b)
+		}
+		s.send(b, x.from)
+	} else {
+		peer := s.peers.get(x.from)
+		defer s.peers.release(peer)
+		err := error(nil)
+		if acked {
+			_, _, err = peer.Confirm(ctx, a, nil)
+		} else {
+			err = peer.Fire(a)
+		}
+		if err != nil {
+			s.o.Log.Debug("coap answer", "to", x.from.Addr, "err", err)
+		}
+	}
+	if x.q.Code == codes.GET { // to get twice does nothing more than to get once (RFC 7252 §4.5)
+		s.seen.Forget(x.replay)
+	}
+}
+
+// handle makes the answer.
+func (x *exchange) handle(ctx context.Context) (*wire.Packet, error) {
+	if id, bad := x.q.Faulty(); bad {
+		if id == message.ProxyURI || id == message.ProxyScheme {
+			return nil, wire.Rejected(codes.ProxyingNotSupported, "no proxy is here") // RFC 7252 §5.7.2
+		}
+		return nil, wire.Rejected(codes.BadOption, fmt.Sprintf("option %d is not known here, or has a value that it cannot have", id))
+	}
+	p, t, err := route(x.q)
+	if err != nil {
+		return nil, err
+	}
+	want, wanted := x.q.Block(message.Block2)
+	if wanted && want.SZX > wire.SZX1024 {
+		return nil, wire.Rejected(codes.BadRequest, "the size of its blocks is reserved (RFC 7959 §2.2)")
+	}
+	key := wire.TransferKey(x.from.Addr, x.q)
+	now := time.Now()
+	if wanted && want.Num > 0 {
+		if a := x.server.going.Get(key, now); a != nil {
+			return x.cut(a, key)
+		}
+		if x.q.Code != codes.GET {
+			return nil, wire.ErrGap
+		}
+	}
+	body := x.q.Payload
+	b, parted := x.q.Block(message.Block1)
+	if parted {
+		var whole bool
+		if body, whole, err = x.gather(key, b, now); err != nil || !whole {
+			return acknowledged(&wire.Packet{Code: codes.Continue}, b), err
+		}
+	}
+	a, err := x.ask(ctx, p, t, body)
+	if err != nil {
+		a = failure(err)
+	}
+	if parted {
+		acknowledged(a, b)
+	}
+	return x.cut(a, key)
+}
+
+// acknowledged says in an answer which block of the request it is about (RFC 7959 §2.3).
+func acknowledged(a *wire.Packet, b wire.Block) *wire.Packet {
+	a.AddUint(message.Block1, b.Value())
+	return a
+}
+
+// gather takes a block of the body in.
+func (x *exchange) gather(key string, b wire.Block, now time.Time) (body []byte, whole bool, err error) {
+	s := x.server
+	if size, ok := x.q.Uint(message.Size1); ok && int64(size) > int64(s.o.MaxBody) {
+		return nil, false, x.tooLarge()
+	}
+	return s.coming.Gather(key, x.host, b, x.q.Payload, s.o.MaxBody, now)
+}
+
+func (x *exchange) tooLarge() error {
+	return interact.Errorf(interact.TooLarge, "send less", "the body is larger than %d bytes", x.server.o.MaxBody)
+}
+
+// ask answers the request whose body is whole.
+func (x *exchange) ask(ctx context.Context, p place, t interact.Type, body []byte) (*wire.Packet, error) {
+	s := x.server
+	if wait, ok := s.gate.Spend(x.host, time.Now()); !ok {
+		a := failure(interact.Errorf(interact.RateLimited, "ask less often", "more than %.0f requests in a second", s.o.Rate))
+		a.Options = nil
+		a.AddUint(message.MaxAge, uint32(min(wait.Seconds()+1, comeMax))) // RFC 8516 §3
+		return a, nil
+	}
+	if p.kind == wellKnown {
+		return x.known()
+	}
+	ctx, cancel, err := x.within(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer cancel()
+	d, err := x.find(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	if p.kind == theThing {
+		return x.describe(d)
+	}
+	m, err := x.message(ctx, p, t, d, body)
+	if err != nil {
+		return nil, err
+	}
+	return x.carry(ctx, d, p, m)
+}
+
+// find resolves the thing. An id that is spelled with escapes may be meant with and without them.
+func (x *exchange) find(ctx context.Context, p place) (*td.Description, error) {
+	var first error
+	for _, id := range p.ids() {
+		d, err := x.server.o.Find(ctx, id)
+		if err == nil && d != nil && d.Thing != nil {
+			return d, nil
+		}
+		if err == nil {
+			err = interact.Errorf(interact.NotFound, "lmosd find", "no agent matches %q", clip(readable(id), 200))
+		}
+		if first == nil {
+			first = err
+		}
+		if interact.AsError(err).Code != interact.NotFound {
+			break
+		}
+	}
+	return nil, first
+}
+
+// within is how long the consumer waits.
+func (x *exchange) within(ctx context.Context) (context.Context, context.CancelFunc, error) {
+	wait := DefaultTimeout
+	if text, ok := x.query("timeout"); ok {
+		d, err := time.ParseDuration(text)
+		if err != nil || d <= 0 || d > maxWait {
+			return nil, nil, interact.Errorf(interact.Invalid, "for example ?timeout=5s", "timeout must be a duration of at most %v", maxWait)
+		}
+		wait = d
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	return ctx, cancel, nil
+}
+
+// query returns the value of name=value in the query.
+func (x *exchange) query(name string) (value string, ok bool) {
+	for _, q := range x.q.Texts(message.URIQuery) {
+		if key, value, _ := strings.Cut(q, "="); key == name {
+			return value, true
+		}
+	}
+	return "", false
+}
+
+// message makes the message of a request.
+func (x *exchange) message(ctx context.Context, p place, t interact.Type, d *td.Description, body []byte) (*interact.Message, error) {
+	m := &interact.Message{Type: t, Thing: d.Ref(), ID: rand.Text(), Name: p.name, ActionID: p.action, Data: body}
+	m.Deadline, _ = ctx.Deadline()
+	if len(body) > 0 {
+		m.ContentType = interact.JSON // what simple consumers mean that say nothing
+		if format, ok := x.q.Uint(message.ContentFormat); ok {
+			if m.ContentType = wire.Media(format); m.ContentType == "" {
+				return nil, interact.Errorf(interact.UnsupportedType, "50 is JSON, 60 is CBOR", "the content format %d is not known here", format)
+			}
+		}
+	}
+	if len(body) > x.server.o.MaxBody {
+		return nil, x.tooLarge()
+	}
+	if format, ok := x.q.Uint(message.Accept); ok {
+		if m.Accept = wire.Media(format); m.Accept == "" {
+			return nil, wire.Rejected(codes.NotAcceptable, "this content format is not known here; 50 is JSON, 60 is CBOR")
+		}
+	}
+	return m, x.variables(d.Thing, m)
+}
+
+// present fills an answer with the data of a reply, in the type that the consumer accepts. What was done already is told in any
+// type; what is only read must be acceptable (RFC 7252 §5.10.4).
+func present(a *wire.Packet, r, m *interact.Message) (*wire.Packet, error) {
+	data, is, err := interact.Transcode(r.Data, r.Media(), m.Accept)
+	if err != nil {
+		return nil, err
+	}
+	if a.Payload = data; len(data) == 0 {
+		return a, nil
+	}
+	if m.Accept != "" && m.Type.Reads() && !wire.Alike(m.Accept, is) {
+		return nil, wire.Rejected(codes.NotAcceptable, "it is "+clip(readable(wire.Base(is)), 100))
+	}
+	format, ok := wire.FormatOf(is)
+	switch {
+	case ok:
+	case td.IsJSON(is):
+		format, ok = wire.FormatJSON, true
+	case interact.IsCBOR(is):
+		format, ok = wire.FormatCBOR, true
+	}
+	if ok {
+		a.AddUint(message.ContentFormat, format)
+	}
+	return a, nil
+}
+
+// tag is the ETag of a body (RFC 7252 §5.10.6).
+func tag(body []byte) []byte {
+	sum := sha256.Sum256(body)
+	return sum[:8]
+}
+
+// cut returns the block of the answer a that the request wants, and keeps the rest for those that follow (RFC 7959 §2.4).
+func (x *exchange) cut(a *wire.Packet, key string) (*wire.Packet, error) {
+	want, wanted := x.q.Block(message.Block2)
+	if !wanted {
+		want.SZX = wire.SZX1024
+	}
+	want.More = false
+	if x.q.Code == codes.GET && a.Code == codes.Content {
+		if _, ok := a.Option(message.ETag); !ok && len(a.Payload) > 0 {
+			a.Add(message.ETag, tag(a.Payload))
+		}
+		if x.has(a) {
+			valid := &wire.Packet{Code: codes.Valid} // RFC 7252 §5.9.1.3
+			valid.Options = copied(a.Options).Remove(message.ContentFormat)
+			return valid, nil
+		}
+	}
+	part, is, ok := want.Cut(a.Payload)
+	if !ok {
+		return nil, wire.Rejected(codes.BadRequest, "the answer has no such block")
+	}
+	if is.Num == 0 && !is.More {
+		if _, ok := x.q.Option(message.Size2); ok && a.Good() {
+			a.AddUint(message.Size2, uint32(len(a.Payload)))
+		}
+		return a, nil
+	}
+	if is.Num == 0 {
+		if _, ok := a.Option(message.ETag); !ok && a.Good() {
+			a.Add(message.ETag, tag(a.Payload))
+		}
+		x.server.keep(key, x.host, a)
+	}
+	return parted(a, part, is), nil
+}
+
+// keep lays an answer on the shelf for the blocks that follow. One for which there is no room is made again.
+func (s *Server) keep(key string, host netip.Addr, a *wire.Packet) {
+	whole := *a
+	whole.Options = withoutBlocks(a.Options)
+	if err := s.going.Keep(key, host, &whole, time.Now()); err != nil {
+		s.o.Log.Debug("coap blocks", "err", err)
+	}
+}
+
+// parted is one block of the answer a.
+func parted(a *wire.Packet, part []byte, is wire.Block) *wire.Packet {
+	b := *a
+	b.Options = copied(a.Options)
+	b.AddUint(message.Block2, is.Value())
+	if is.Num == 0 {
+		b.AddUint(message.Size2, uint32(len(a.Payload))) // RFC 7959 §4
+	}
+	b.Payload = part
+	return &b
+}
+
+// copied returns options that can be changed.
+func copied(o message.Options) message.Options { return append(message.Options(nil), o...) }
+
+// withoutBlocks returns the options that every block of an answer has.
+func withoutBlocks(o message.Options) message.Options {
+	return copied(o).Remove(message.Block1).Remove(message.Observe)
+}
+
+// has tells whether the request names the ETag of a: then the consumer has it already.
+func (x *exchange) has(a *wire.Packet) bool {
+	mine, ok := a.Option(message.ETag)
+	for _, o := range x.q.Options {
+		if ok && o.ID == message.ETag && bytes.Equal(o.Value, mine) {
+			return true
+		}
+	}
+	return false
+}

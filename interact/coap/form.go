@@ -1,0 +1,276 @@
+package coap
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/plgd-dev/go-coap/v3/message"
+	"github.com/plgd-dev/go-coap/v3/message/codes"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/coap/wire"
+	"github.com/lmosd/lmosd/td"
+)
+
+// A request is one message of a consumer on its way to an agent, over one form.
+type request struct {
+	client  *Client
+	thing   *td.Thing
+	message *interact.Message
+	op      string
+	form    *td.Form
+	terms   terms
+	address address
+	target  wire.Target
+	body    []byte
+}
+
+// request chooses the form for m: of those that can be used, the one whose media types fit best, and of those the first. If none
+// can be used the error is about the first.
+func (a *agent) request(m *interact.Message) (*request, error) {
+	var best *request
+	var first error
+	fits := -1
+	data, err := a.client.input(m)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range interact.Forms(a.thing, m) {
+		if !Claims(&f) {
+			continue
+		}
+		r := &request{client: a.client, thing: a.thing, message: m, op: m.Type.Op(), form: &f}
+		if err := r.prepare(data); err != nil {
+			if first == nil {
+				first = err
+			}
+			continue
+		}
+		if n := r.fit(); n > fits {
+			best, fits = r, n
+		}
+	}
+	switch {
+	case best != nil:
+		return best, nil
+	case first != nil:
+		return nil, first
+	}
+	return nil, a.noForm(m)
+}
+
+// input returns the data of m. What comes in chunks is gathered.
+func (c *Client) input(m *interact.Message) ([]byte, error) {
+	if m.Chunks == nil {
+		return m.Data, nil
+	}
+	data := slices.Clone(m.Data)
+	for chunk, err := range m.Chunks {
+		if err != nil {
+			return nil, &interact.Error{Code: interact.Invalid, Title: "the input broke off", Hint: "send it again", Err: err}
+		}
+		if data = append(data, chunk...); len(data) > c.limit {
+			return nil, interact.Errorf(interact.TooLarge, "send less", "the input is larger than %d bytes", c.limit)
+		}
+	}
+	return data, nil
+}
+
+// prepare makes all of the request that needs no connection.
+func (r *request) prepare(data []byte) error {
+	r.terms = termsOf(r.form, r.op)
+	vars, body, err := r.split(data)
+	if err != nil {
+		return err
+	}
+	if r.body, err = r.convert(body); err != nil {
+		return err
+	}
+	if r.address, err = expand(r.form.Href, vars); err != nil {
+		return err
+	}
+	r.target = wire.Target{Scheme: r.address.scheme, Hostport: r.address.hostport(), Host: r.address.host}
+	return r.secrets(r.form, &r.target)
+}
+
+// fit says how well the media types of the form suit the message.
+func (r *request) fit() int {
+	n := 0
+	if len(r.body) > 0 && wire.Alike(r.form.ContentType, r.message.Media()) {
+		n += 2
+	}
+	if r.message.Accept != "" && wire.Alike(r.message.Accept, r.form.ResponseType) {
+		n++
+	}
+	return n
+}
+
+// what names the affordance and the thing in errors.
+func (r *request) what() string { return what(r.thing, r.message) }
+
+func what(t *td.Thing, m *interact.Message) string {
+	label := t.Title
+	if label == "" {
+		label = t.ID
+	}
+	if m.Name == "" {
+		return m.Type.Op() + " of " + label
+	}
+	return m.Name + " of " + label
+}
+
+func (a *agent) noForm(m *interact.Message) error {
+	forms := a.thing.Forms
+	if one := interact.Affordance(a.thing, m); one != nil {
+		forms = one.Forms
+	}
+	var offered []string
+	for _, f := range forms {
+		offered = append(offered, strings.TrimSpace(clip(f.Scheme(), 20)+" "+f.Subprotocol)+" "+strings.Join(f.Ops, "+"))
+	}
+	hint := "it has no forms for it"
+	if len(offered) > 0 {
+		hint = "its forms offer: " + strings.Join(slices.Compact(offered), ", ")
+	}
+	return interact.Errorf(interact.NotAllowed, hint, "%s cannot be asked over CoAP", what(a.thing, m))
+}
+
+// packet makes the request as a message, without its body.
+func (r *request) packet() *wire.Packet {
+	p := &wire.Packet{Code: r.terms.method}
+	r.address.options(p)
+	r.terms.options(p)
+	if len(r.body) > 0 {
+		format, ok := wire.FormatOf(r.form.ContentType)
+		if r.terms.format != nil {
+			format, ok = *r.terms.format, true
+		}
+		if ok {
+			p.AddUint(message.ContentFormat, format)
+		}
+	}
+	if r.terms.szx2 != nil && r.target.Scheme != "coap+tcp" && r.target.Scheme != "coaps+tcp" {
+		p.AddUint(message.Block2, wire.Block{SZX: *r.terms.szx2}.Value())
+	}
+	return p
+}
+
+// takesBody tells the methods whose requests have a payload (RFC 7252 §5.8, RFC 8132).
+func takesBody(method codes.Code) bool { return method != codes.GET && method != codes.DELETE }
+
+// ask sends the request and returns the answer, whole. A refusal is an error.
+func (r *request) ask(ctx context.Context) (*wire.Packet, error) {
+	p, err := r.exchange(ctx, r.packet(), r.body)
+	if err != nil {
+		return nil, err
+	}
+	if !p.Good() {
+		return nil, refused(r.what(), p)
+	}
+	return p, nil
+}
+
+// exchange sends p with body and returns the answer, whole, whatever it says.
+func (r *request) exchange(ctx context.Context, p *wire.Packet, body []byte) (*wire.Packet, error) {
+	e, err := r.client.pool.Get(ctx, r.target)
+	if err != nil {
+		return nil, r.lost(ctx, err)
+	}
+	defer e.Release()
+	k := e.Call(1)
+	defer k.End()
+	a, err := r.transfer(k).do(ctx, p, body)
+	if err != nil {
+		return nil, r.gone(ctx, e, err)
+	}
+	return a, nil
+}
+
+// gone is lost, and sees to it that the connection to an agent that is silent is not used again.
+func (r *request) gone(ctx context.Context, e *wire.Lease, err error) error {
+	var l *wire.Loss
+	if errors.As(err, &l) && !l.Acked && !errors.Is(l.Cause, context.Canceled) {
+		e.Drop()
+	}
+	return r.lost(ctx, err)
+}
+
+// lost says why no answer came.
+func (r *request) lost(ctx context.Context, err error) error {
+	var known *interact.Error
+	if errors.As(err, &known) {
+		return known
+	}
+	var l *wire.Loss
+	if !errors.As(err, &l) {
+		l = &wire.Loss{Cause: err}
+	}
+	const start = "start the agent, or publish its new address: lmosd publish FILE"
+	e := &interact.Error{Code: interact.Unreachable, Hint: start, Begun: l.Begun}
+	where := plain(r.form.Href)
+	var shake *wire.HandshakeError
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
+		e.Code, e.Title, e.Hint, e.Err = interact.Cancelled, r.what()+" was cancelled", "", ctx.Err()
+	case ctx.Err() != nil && l.Acked:
+		e.Code, e.Title = interact.Timeout, fmt.Sprintf("%s gave no answer in time (agent at %s)", r.what(), where)
+		e.Hint, e.Err = "raise --timeout, or see whether the agent is busy", ctx.Err()
+	case errors.As(err, &shake):
+		e.Code, e.Title, e.Hint = interact.Unauthenticated, fmt.Sprintf("%s: no secure connection to %s: %s", r.what(), where, reason(shake.Err)), hintCredentials
+	case errors.Is(err, wire.ErrReset):
+		e.Code, e.Remote = interact.AgentFailed, true
+		e.Title, e.Hint = fmt.Sprintf("%s: what is at %s rejected the message", r.what(), where), "see what serves that address"
+	default:
+		e.Title = fmt.Sprintf("%s cannot be reached at %s: %s", r.what(), where, reason(err))
+	}
+	return e
+}
+
+// reason is a short cause of a loss.
+func reason(err error) string {
+	var dns *net.DNSError
+	switch {
+	case errors.As(err, &dns):
+		return "the name " + clip(readable(dns.Name), 100) + " is unknown"
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, wire.ErrSilent), wire.IsTimeout(err):
+		return "nothing answered in time"
+	case wire.IsRefused(err):
+		return wire.ErrRefused.Error()
+	}
+	return clip(readable(err.Error()), 200)
+}
+
+// broken is an answer that came and cannot be used.
+func (r *request) broken(format string, args ...any) error {
+	return interact.Errorf(interact.AgentFailed, "see the agent's log, or correct its description",
+		"the answer of %s cannot be used: %s", r.what(), fmt.Sprintf(format, args...))
+}
+
+// settle decides the media type of an answer: what its content format says, else what the form promises. What is labelled as text
+// and is JSON is JSON where that is promised: simple agents leave the label out or say 0.
+func (r *request) settle(p *wire.Packet) (data []byte, is string, err error) {
+	data, is = p.Payload, r.form.ResponseType
+	if len(data) == 0 {
+		return nil, "", nil
+	}
+	if format, ok := p.Uint(message.ContentFormat); ok {
+		promised := r.terms.answered != nil && *r.terms.answered == format || r.terms.accept != nil && *r.terms.accept == format
+		switch m := wire.Media(format); {
+		case m == "text/plain" && td.IsJSON(is) && json.Valid(data):
+		case m != "":
+			is = m
+		case !promised:
+			is = wire.Octets
+		}
+	}
+	if td.IsJSON(is) && !(json.Valid(data) && utf8.Valid(data)) {
+		return nil, "", r.broken("it says that it is %s, and begins with %q", wire.Base(is), clip(readable(string(data[:min(len(data), 200)])), 100))
+	}
+	return data, is, nil
+}

@@ -1,0 +1,317 @@
+package coap
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/plgd-dev/go-coap/v3/message"
+	"github.com/plgd-dev/go-coap/v3/message/codes"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/coap/wire"
+)
+
+const (
+	// backlog is how many notifications may wait for a consumer that is slow. Of a property the newest count; a subscription to an
+	// event ends when one would be lost.
+	backlog = 64
+	// defaultAge is the Max-Age of what has none (RFC 7252 §5.10.5).
+	defaultAge = time.Minute
+	// grace is the shortest time that a notification may be late, the longest is three times that (RFC 7641 §3.3.1: 5 to 15 s).
+	grace = 5 * time.Second
+	// wrap and old tell newer notifications from older ones (RFC 7641 §3.4).
+	wrap = 1 << 23
+	old  = 128 * time.Second
+)
+
+// A watcher is one observation on its way: what was told last, and whom to tell.
+type watcher struct {
+	r     *request
+	yield func(*interact.Message, error) bool
+
+	registered bool      // the agent has said that it will notify
+	seq        uint32    // of the last notification
+	at         time.Time // when that came
+	told       bool      // there was a value; the next three are its
+	format     uint32
+	last       []byte
+	etag       []byte
+	parts      map[string]string // where all are watched: the last value of each
+}
+
+// errLeft says that the consumer left the loop.
+var errLeft = errors.New("the consumer left")
+
+// watch observes the resource of the form until the consumer leaves or it ends with an error.
+func (r *request) watch(ctx context.Context, yield func(*interact.Message, error) bool) {
+	w := &watcher{r: r, yield: yield, parts: make(map[string]string)}
+	err := w.observe(ctx)
+	if err == errPoll {
+		err = w.poll(ctx)
+	}
+	if err != errLeft {
+		yield(nil, err)
+	}
+}
+
+// errPoll says that the resource cannot be observed.
+var errPoll = errors.New("the agent does not observe it")
+
+// event tells whether events are watched: each counts. Of properties the newest value does.
+func (w *watcher) event() bool {
+	return w.r.message.Type == interact.SubscribeEvent || w.r.message.Type == interact.SubscribeAllEvents
+}
+
+// observe registers with the agent and yields what it tells. The registration is made anew when nothing came for as long as the
+// last value was good, so that an agent that forgot it, or is gone, is found out (RFC 7641 §3.3.1).
+func (w *watcher) observe(ctx context.Context) error {
+	r := w.r
+	e, err := r.client.pool.Get(ctx, r.target)
+	if err != nil {
+		return r.lost(ctx, err)
+	}
+	defer e.Release()
+	k := e.Call(backlog)
+	k.Newest = !w.event()
+	defer k.End()
+	answer, err := w.register(ctx, e, k)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if w.registered {
+			w.deregister(k)
+		}
+	}()
+	asked := true
+	for {
+		if err := w.notification(ctx, e, answer, asked); err != nil {
+			return err
+		}
+		late := time.NewTimer(age(answer) + grace + rand.N(2*grace))
+		asked = false
+		select {
+		case answer = <-k.Answers:
+		case <-late.C:
+			asked = true
+			answer, err = w.register(ctx, e, k)
+		case <-k.Over:
+			err = interact.Errorf(interact.Overloaded, "read faster, or subscribe to less",
+				"%s: more than %d events wait for the consumer", r.what(), backlog)
+		case <-ctx.Done():
+			err = r.lost(ctx, &wire.Loss{Cause: ctx.Err(), Begun: true, Acked: true})
+		case <-e.Ended():
+			err = r.lost(ctx, e.Why())
+		}
+		if late.Stop(); err != nil {
+			return err
+		}
+	}
+}
+
+// register asks for the resource and for notifications, and returns the first answer.
+func (w *watcher) register(ctx context.Context, e *wire.Lease, k *wire.Call) (*wire.Packet, error) {
+	within, cancel := context.WithTimeout(ctx, DefaultTimeout)
+	defer cancel()
+	p := w.r.packet()
+	p.AddUint(message.Observe, 0) // RFC 7641 §2: register
+	a, err := w.r.transfer(k).upload(within, p, w.r.body)
+	if err != nil {
+		return nil, w.r.gone(within, e, err)
+	}
+	return a, nil
+}
+
+// deregister tells the agent that nobody listens. It does not wait: if that is lost, the next notification is rejected.
+func (w *watcher) deregister(k *wire.Call) {
+	p := w.r.packet()
+	p.AddUint(message.Observe, 1) // RFC 7641 §2: deregister
+	p.Kind = message.NonConfirmable
+	if len(w.r.body) <= 1024 {
+		p.Payload = w.r.body
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), wire.Writing)
+	defer cancel()
+	_, err := k.Send(ctx, p)
+	w.r.client.log.Debug("observation ended", "thing", w.r.thing.ID, "name", w.r.message.Name, "err", err)
+}
+
+// age is how long the value in p is good.
+func age(p *wire.Packet) time.Duration {
+	if seconds, ok := p.Uint(message.MaxAge); ok {
+		return min(time.Duration(seconds)*time.Second, maxPoll)
+	}
+	return defaultAge
+}
+
+// notification handles one answer of an observation; asked tells that it is the answer to a registration.
+func (w *watcher) notification(ctx context.Context, c *wire.Lease, p *wire.Packet, asked bool) error {
+	if !p.Good() {
+		return refused(w.r.what(), p) // RFC 7641 §3.2: it ends the observation
+	}
+	seq, observed := p.Uint(message.Observe)
+	now := time.Now()
+	asked = asked || !c.Stream() && p.Kind == message.Acknowledgement // a notification may have come before it
+	w.registered = observed
+	stale := w.told && !c.Stream() && !newer(w.seq, seq, now.Sub(w.at))
+	if observed && stale && !w.event() && !asked {
+		return nil
+	}
+	w.seq, w.at = seq, now
+	whole, err := w.whole(ctx, c, p)
+	if err != nil {
+		return err
+	}
+	switch {
+	case !observed && w.event():
+		w.note(whole) // what was there before the subscription is no event
+		return errPoll
+	case asked && w.event() && len(whole.Payload) == 0:
+		w.told = true
+		return nil // the subscription is confirmed
+	}
+	if !asked || w.changed(whole) {
+		err = w.tell(whole)
+	}
+	if err == nil && !observed {
+		err = errPoll
+	}
+	return err
+}
+
+// newer tells whether a notification with the number seq, after one with last, is not one from before it (RFC 7641 §3.4).
+func newer(last, seq uint32, since time.Duration) bool {
+	return last < seq && seq-last < wrap || last > seq && last-seq > wrap || since > old
+}
+
+// whole fetches the rest of a notification, which has only its first block (RFC 7959 §3.4). A token of its own keeps the two apart.
+func (w *watcher) whole(ctx context.Context, c *wire.Lease, p *wire.Packet) (*wire.Packet, error) {
+	if b, ok := p.Block(message.Block2); !ok || !b.More {
+		if len(p.Payload) > w.r.client.limit {
+			return nil, transfer{r: w.r}.tooLarge()
+		}
+		return p, nil
+	}
+	within, cancel := context.WithTimeout(ctx, DefaultTimeout)
+	defer cancel()
+	k := c.Call(1)
+	defer k.End()
+	whole, err := w.r.transfer(k).complete(within, w.r.packet(), p)
+	if err != nil {
+		return nil, w.r.lost(within, err)
+	}
+	return whole, nil
+}
+
+// changed tells whether p says something else than what was told last.
+func (w *watcher) changed(p *wire.Packet) bool {
+	format, _ := p.Uint(message.ContentFormat)
+	return !w.told || format != w.format || !bytes.Equal(p.Payload, w.last)
+}
+
+// note remembers p as told.
+func (w *watcher) note(p *wire.Packet) {
+	w.told, w.last = true, p.Payload
+	w.format, _ = p.Uint(message.ContentFormat)
+	w.etag, _ = p.Option(message.ETag)
+}
+
+// tell yields p: a reading or an event, or one for each member of the object where all are watched.
+func (w *watcher) tell(p *wire.Packet) error {
+	w.note(p)
+	data, media, err := w.r.settle(p)
+	if err != nil {
+		return err
+	}
+	switch w.r.message.Type {
+	case interact.ObserveProperty:
+		return w.give(interact.PropertyReading, w.r.message.Name, data, media)
+	case interact.SubscribeEvent:
+		return w.give(interact.Event, w.r.message.Name, data, media)
+	}
+	v, ok, err := interact.Value(data, media)
+	values, object := v.(map[string]any)
+	if err != nil || !ok || !object {
+		return w.r.broken("an object of values by name is needed where all are watched")
+	}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		one, err := json.Marshal(values[name])
+		if err != nil {
+			return w.r.broken("%s", err)
+		}
+		t := interact.Event
+		if !w.event() {
+			t = interact.PropertyReading
+			if w.parts[name] == string(one) {
+				continue
+			}
+			w.parts[name] = string(one)
+		}
+		if err := w.give(t, name, one, interact.JSON); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *watcher) give(t interact.Type, name string, data []byte, media string) error {
+	m := w.r.message.Reply(t, media, data)
+	m.Name, m.Time = name, time.Now().UTC()
+	if !w.yield(m, nil) {
+		return errLeft
+	}
+	return nil
+}
+
+// poll asks for the resource again and again and yields what is new.
+func (w *watcher) poll(ctx context.Context) error {
+	for pause := w.r.terms.poll; ; {
+		if err := sleep(ctx, pause); err != nil {
+			return w.r.lost(ctx, err)
+		}
+		p, err := w.look(ctx)
+		if err != nil {
+			return err
+		}
+		pause = w.r.terms.poll
+		switch {
+		case p.Code == codes.TooManyRequests: // RFC 8516 §3: Max-Age says when to come again
+			pause = max(pause, age(p))
+		case !p.Good():
+			return refused(w.r.what(), p)
+		case p.Code == codes.Valid || !w.changed(p):
+		default:
+			if err := w.tell(p); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// look asks for the resource once, and only for what is new if the agent tells its states apart (RFC 7252 §5.10.6.2).
+func (w *watcher) look(ctx context.Context) (*wire.Packet, error) {
+	within, cancel := context.WithTimeout(ctx, DefaultTimeout)
+	defer cancel()
+	p := w.r.packet()
+	if len(w.etag) > 0 {
+		p.Add(message.ETag, w.etag)
+	}
+	return w.r.exchange(within, p, w.r.body)
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,116 @@
+package coap
+
+import (
+	"net/url"
+	"strings"
+
+	"github.com/plgd-dev/go-coap/v3/message"
+	"github.com/plgd-dev/go-coap/v3/message/codes"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/coap/wire"
+)
+
+// A place is a resource of the server.
+type place struct {
+	kind   kind
+	id     string // of the thing, as the path spells it
+	name   string // of the affordance
+	action string // the id of a run
+}
+
+// A kind is what a resource is.
+type kind uint8
+
+const (
+	nowhere kind = iota
+	wellKnown
+	theThing
+	properties
+	property
+	actions
+	action
+	run
+	events
+	event
+)
+
+// words are the names of resources below a thing, by how many names follow.
+var words = map[string][]kind{
+	"properties": {properties, property},
+	"actions":    {actions, action, run},
+	"events":     {events, event},
+}
+
+// placeOf reads the segments of a path. The id is what stands before the first word that fits: its own slashes make segments, unless
+// they are escaped.
+func placeOf(path []string) place {
+	if len(path) == 2 && path[0] == ".well-known" && path[1] == "core" {
+		return place{kind: wellKnown}
+	}
+	if len(path) < 2 || path[0] != "things" || path[1] == "" {
+		return place{}
+	}
+	for i := 2; i < len(path); i++ {
+		names := path[i+1:]
+		kinds := words[path[i]]
+		if len(names) >= len(kinds) || contains(names, "") {
+			continue
+		}
+		p := place{kind: kinds[len(names)], id: strings.Join(path[1:i], "/")}
+		if len(names) > 0 {
+			p.name = names[0]
+		}
+		if len(names) > 1 {
+			p.action = names[1]
+		}
+		return p
+	}
+	return place{kind: theThing, id: strings.Join(path[1:], "/")}
+}
+
+func contains(list []string, s string) bool {
+	for _, one := range list {
+		if one == s {
+			return true
+		}
+	}
+	return false
+}
+
+// ids returns how the id of a path may be meant: as it is, or escaped once more than CoAP asks for.
+func (p place) ids() []string {
+	if plain, err := url.PathUnescape(p.id); err == nil && plain != p.id {
+		return []string{p.id, plain}
+	}
+	return []string{p.id}
+}
+
+// asks are the messages that a request means, by resource and method. Zero stands for what is answered without the mesh.
+var asks = map[kind]map[codes.Code]interact.Type{
+	wellKnown: {codes.GET: 0},
+	theThing:  {codes.GET: 0},
+	properties: {codes.GET: interact.ReadAllProperties, wire.Fetch: interact.ReadMultipleProperties,
+		codes.PUT: interact.WriteMultipleProperties, wire.Patch: interact.WriteMultipleProperties, wire.IPatch: interact.WriteMultipleProperties},
+	property: {codes.GET: interact.ReadProperty, codes.PUT: interact.WriteProperty},
+	actions:  {codes.GET: interact.QueryAllActions},
+	action:   {codes.POST: interact.InvokeAction, codes.GET: interact.QueryAction},
+	run:      {codes.GET: interact.QueryAction, codes.DELETE: interact.CancelAction, codes.POST: interact.CancelAction},
+	events:   {codes.GET: interact.SubscribeAllEvents},
+	event:    {codes.GET: interact.SubscribeEvent, wire.Fetch: interact.SubscribeEvent},
+}
+
+// route says what a request is for.
+func route(q *wire.Packet) (place, interact.Type, error) {
+	p := placeOf(q.Texts(message.URIPath))
+	methods, ok := asks[p.kind]
+	if !ok {
+		return p, 0, interact.Errorf(interact.NotFound, "things have /things/{id}, and below it properties, actions and events",
+			"nothing is served at this path")
+	}
+	t, ok := methods[q.Code]
+	if !ok {
+		return p, 0, interact.Errorf(interact.NotAllowed, "see the package's table of methods", "this method is not offered here")
+	}
+	return p, t, nil
+}

@@ -1,0 +1,276 @@
+package coap
+
+import (
+	"context"
+	"iter"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/plgd-dev/go-coap/v3/message"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/coap/wire"
+	"github.com/lmosd/lmosd/td"
+)
+
+const (
+	defaultListen    = "127.0.0.1:5683" // RFC 7252 §6.1
+	defaultObservers = 1000
+	defaultRequests  = 256
+	defaultRate      = 500
+	// patience is how long a request is worked on before it is acknowledged alone, and the answer comes later in a message of its
+	// own (RFC 7252 §5.2.2). A consumer repeats what is not acknowledged after 2 s.
+	patience = time.Second
+	// stubborn is how many reads in a row may fail.
+	stubborn = 100
+)
+
+// ServerOptions are the settings of a [Server]. Mesh and Find are needed; for the rest zero is a default.
+type ServerOptions struct {
+	// Listen is the UDP address to listen on; empty means 127.0.0.1:5683. Another host than loopback serves whoever can reach it:
+	// the server asks nobody who they are.
+	Listen string
+	// Mesh answers the messages. They have an empty From.
+	Mesh interact.Thing
+	// Find resolves the id of a path: an id, a short name or an exact reference. Its error is answered as it is; it must be an
+	// [*interact.Error] to say anything but "internal error".
+	Find func(ctx context.Context, ref string) (*td.Description, error)
+	// Known lists the things of /.well-known/core; nil lists none.
+	Known func() iter.Seq[*td.Description]
+	// Log gets what an operator should know; nil discards.
+	Log *slog.Logger
+	// MaxBody is the limit of a body in bytes, all blocks together, both ways; 0 means 4 MiB.
+	MaxBody int
+	// MaxObservers is how many observations are kept, of which one host may have half; 0 means 1000.
+	MaxObservers int
+	// MaxRequests is how many requests are answered at once, of which one host may have half; 0 means 256.
+	MaxRequests int
+	// Rate is how many requests of one host may begin in a second, and twice as many at once; 0 means 500, less than 0 any number.
+	Rate float64
+}
+
+// A Server offers the things of the mesh to CoAP consumers, over UDP:
+//
+//	GET                 /.well-known/core                                2.05 link format (RFC 6690): things, rt=wot.thing
+//	GET                 /things/{id}                                     2.05 TD, content format 432, or 50 by Accept
+//	GET FETCH PUT iPATCH /things/{id}/properties                         2.05 object of values, FETCH has an array of names; 2.04
+//	GET PUT             /things/{id}/properties/{name}                   2.05 value; 2.04
+//	GET                 /things/{id}/actions                             2.05 states of all actions
+//	POST GET            /things/{id}/actions/{name}                      2.05 output, 2.04 without; GET: state of the latest run
+//	GET DELETE POST     /things/{id}/actions/{name}/{action id}          2.05 state; 2.02 or 2.04 cancelled
+//	GET FETCH + Observe /things/{id}/events[/{name}]                     2.05 for each event
+//
+// The id is what Find resolves. Its slashes may be segments of their own or stand escaped ("%2F") in one. An action that runs in
+// the background, because its description says so (synchronous: false) or the query has "async", is answered 2.01 with the path
+// of its run in Location-Path. Variables of an affordance's address may stand in the query. "timeout=5s" in the query says how
+// long the consumer waits; the default is 30 s, the most 10 min.
+//
+// Properties, all or one, and events can be observed (RFC 7641). The first answer to an observation of a property is its value; of
+// an event it is empty and confirms the subscription. An event without Observe is 4.05, for there is nothing to get. Where all
+// are observed, a notification is an object with one member. Each notification is confirmable: who does not acknowledge it,
+// or resets it, is not notified again. Of a property that changes faster than an observer follows, the newest value is sent; an
+// observer of events that is 32 behind is told 5.03 and dropped. Observers of one affordance share one observation of the mesh.
+//
+// Accept and Content-Format choose JSON (50) or CBOR (60). Bodies of more than 1024 bytes go and come in blocks (RFC 7959), matched by
+// host, port, method, path, query and Request-Tag. Errors have a diagnostic payload that begins with the code, "LMOS-1404 …", and 4.29
+// and 5.03 say in Max-Age when to come again. Critical options that are not known are 4.02, and those of proxies 5.05.
+//
+// What came by multicast or broadcast is never answered. A spoofed sender can make the server send at most one block for each
+// datagram (a little more than 1 KiB), and five copies of an answer that it works on for more than a second. There is no
+// authentication: on an address beyond loopback everybody who reaches it is answered.
+type Server struct {
+	o        ServerOptions
+	socket   wire.Socket
+	timing   wire.Timing
+	patience time.Duration
+	quiet    time.Duration // after which an observer is asked whether it is there
+
+	gate    *wire.Gate
+	seen    wire.Replays
+	coming  wire.Shelf
+	going   wire.Shelf
+	watches watches
+	peers   peers
+
+	work sync.WaitGroup
+	halt context.CancelFunc
+	ctx  context.Context // ends with Close
+}
+
+// NewServer opens the socket of a server. The error is an [*interact.Error] of code PortBusy or ConfigInvalid.
+func NewServer(o ServerOptions) (*Server, error) {
+	if o.Mesh == nil || o.Find == nil {
+		return nil, interact.Errorf(interact.ConfigInvalid, "give both", "a CoAP server needs a mesh and a way to find things in it")
+	}
+	if o.Listen == "" {
+		o.Listen = defaultListen
+	}
+	l, err := wire.Listen(o.Listen)
+	if err != nil {
+		return nil, &interact.Error{Code: interact.PortBusy, Title: "no CoAP server on udp " + o.Listen,
+			Hint: "see who has the port, or choose another: ss -ulpn", Err: err}
+	}
+	return newServer(o, l), nil
+}
+
+func newServer(o ServerOptions, l wire.Socket) *Server {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	o.MaxBody = positive(o.MaxBody, MaxBody)
+	o.MaxObservers = positive(o.MaxObservers, defaultObservers)
+	o.MaxRequests = positive(o.MaxRequests, defaultRequests)
+	if o.Rate == 0 {
+		o.Rate = defaultRate
+	}
+	s := &Server{o: o, socket: l, timing: wire.Usual, patience: patience, quiet: 5 * time.Minute, going: wire.Shelf{Evict: true},
+		gate: wire.NewGate(o.Rate, o.MaxRequests)}
+	s.ctx, s.halt = context.WithCancel(context.Background())
+	s.watches = watches{server: s, limit: o.MaxObservers, sources: map[sourceKey]*source{}, observers: map[observerKey]*observer{}}
+	s.peers = peers{server: s, byAddr: map[netip.AddrPort]*peer{}}
+	return s
+}
+
+func positive(n, otherwise int) int {
+	if n > 0 {
+		return n
+	}
+	return otherwise
+}
+
+// Addr returns the address that the server listens on.
+func (s *Server) Addr() netip.AddrPort { return s.socket.Addr() }
+
+// Close ends Run and closes the socket. It does not wait for Run.
+func (s *Server) Close() error {
+	s.halt()
+	return s.socket.Close()
+}
+
+// Run serves until ctx ends or the server is closed, and returns when the last request and observation have ended. It may be called
+// once. Observers are told that the server leaves (5.03), without waiting for them.
+func (s *Server) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
+	defer context.AfterFunc(ctx, s.socket.Stop)()
+	err := s.listen(ctx)
+	s.watches.farewell()
+	s.halt()
+	cancel()
+	s.work.Wait()
+	_ = s.socket.Close() // nothing is written any more
+	return err
+}
+
+// listen reads datagrams. Nothing that it calls waits for a peer.
+func (s *Server) listen(ctx context.Context) error {
+	buf := make([]byte, wire.MaxDatagram)
+	for failed := 0; ; {
+		n, from, err := s.socket.Read(buf)
+		switch {
+		case ctx.Err() != nil, err != nil && wire.IsStopped(err):
+			return nil
+		case err != nil:
+			if failed++; failed > stubborn {
+				return err
+			}
+			s.o.Log.Warn("coap read", "err", err)
+		case !from.Group: // RFC 7252 §8.2: a server may be silent to a group
+			failed = 0
+			s.receive(ctx, slices.Clone(buf[:n]), from)
+		}
+	}
+}
+
+// receive sorts one datagram (RFC 7252 §4.2, §4.3). What is malformed is passed over.
+func (s *Server) receive(ctx context.Context, b []byte, from wire.Remote) {
+	p, err := wire.ParseDatagram(b)
+	switch {
+	case err != nil:
+	case p.Kind == message.Acknowledgement:
+		s.peers.settle(from, p.Mid, nil)
+	case p.Kind == message.Reset:
+		s.peers.settle(from, p.Mid, wire.ErrReset)
+	case p.IsRequest():
+		s.request(ctx, p, from)
+	case p.Kind == message.Confirmable: // a ping, or an answer that nobody asked for
+		s.send(wire.Bare(message.Reset, p.Mid), from)
+	}
+}
+
+// request begins to answer a request, or repeats the answer to one that comes again.
+func (s *Server) request(ctx context.Context, q *wire.Packet, from wire.Remote) {
+	now := time.Now()
+	r, reply, again := s.seen.Begin(from.Addr, q.Mid, now)
+	if again {
+		if reply != nil {
+			s.send(reply, from)
+		}
+		return // while it is worked on, the first copy is acknowledged in time
+	}
+	x := &exchange{server: s, q: q, from: from, host: wire.HostOf(from.Addr.Addr()), replay: r}
+	c, err := s.gate.Enter(x.host, now)
+	if err != nil {
+		s.seen.Forget(r) // its copies may try again
+		x.respond(ctx, failure(err))
+		return
+	}
+	s.work.Go(func() {
+		defer s.gate.Leave(c)
+		x.run(ctx)
+	})
+}
+
+// send writes a datagram. One that is lost is sent again by whoever misses its answer.
+func (s *Server) send(b []byte, to wire.Remote) {
+	if err := s.socket.Write(b, to); err != nil {
+		s.o.Log.Debug("coap write", "to", to.Addr, "err", err)
+	}
+}
+
+// peers are the consumers that the server sends confirmable messages to, each with a message layer as long as it is used.
+type peers struct {
+	server *Server
+	mu     sync.Mutex // guards byAddr and users
+	byAddr map[netip.AddrPort]*peer
+}
+
+type peer struct {
+	*wire.Layer
+	remote wire.Remote
+	users  int
+}
+
+func (p *peers) get(r wire.Remote) *peer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	one := p.byAddr[r.Addr]
+	if one == nil {
+		one = &peer{remote: r}
+		one.Layer = wire.NewLayer(p.server.timing, func(b []byte) error { return p.server.socket.Write(b, r) })
+		p.byAddr[r.Addr] = one
+	}
+	one.users++
+	return one
+}
+
+func (p *peers) release(one *peer) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if one.users--; one.users == 0 {
+		delete(p.byAddr, one.remote.Addr)
+	}
+}
+
+func (p *peers) settle(from wire.Remote, mid uint16, err error) {
+	p.mu.Lock()
+	one := p.byAddr[from.Addr]
+	p.mu.Unlock()
+	if one != nil {
+		one.Settle(mid, err)
+	}
+}

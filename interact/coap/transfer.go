@@ -1,0 +1,199 @@
+package coap
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/plgd-dev/go-coap/v3/message"
+	"github.com/plgd-dev/go-coap/v3/message/codes"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/coap/wire"
+)
+
+// fresh is how often an answer is fetched anew that changed between its blocks.
+const fresh = 3
+
+// A transfer is one request and its answer, each in as many blocks as it takes (RFC 7959). All its messages have one token: some
+// servers tell transfers apart by it.
+type transfer struct {
+	r *request
+	k *wire.Call
+}
+
+func (r *request) transfer(k *wire.Call) transfer { return transfer{r, k} }
+
+// do sends p with body and returns the answer with all of its payload.
+func (t transfer) do(ctx context.Context, p *wire.Packet, body []byte) (*wire.Packet, error) {
+	a, err := t.upload(ctx, p, body)
+	if err != nil {
+		return nil, err
+	}
+	return t.complete(ctx, p, a)
+}
+
+// ask sends p and checks the answer as far as every receiver must: a critical option that is not known makes it void.
+func (t transfer) ask(ctx context.Context, p *wire.Packet) (*wire.Packet, error) {
+	a, err := t.k.Ask(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	if id, bad := a.Faulty(); bad {
+		return nil, t.r.broken("its option %d is not known here, or has a value that it cannot have", id)
+	}
+	return a, nil
+}
+
+// upload sends p with body, in blocks if it must, and returns the first message of the answer.
+func (t transfer) upload(ctx context.Context, p *wire.Packet, body []byte) (*wire.Packet, error) {
+	b := wire.Block{SZX: wire.SZX1024}
+	if t.r.terms.szx1 != nil {
+		b.SZX = *t.r.terms.szx1
+	}
+	room := b.Size()
+	if t.k.Stream() && len(body) > room/2 {
+		room = t.k.Room(ctx)
+	}
+	if len(body) <= room {
+		p.Payload = body
+		a, err := t.ask(ctx, p)
+		if err == nil && a.Code == codes.Continue {
+			return nil, t.r.broken("it asks for more blocks of a request that has one")
+		}
+		return a, err
+	}
+	for {
+		part, is, _ := b.Cut(body)
+		q := *p
+		q.Options = slices.Clone(p.Options)
+		q.AddUint(message.Block1, is.Value())
+		if b.Num == 0 {
+			q.AddUint(message.Size1, uint32(len(body)))
+		}
+		q.Payload = part
+		a, err := t.ask(ctx, &q)
+		if err != nil {
+			return nil, begun(err, b.Num > 0)
+		}
+		next, more, err := t.next(is, a)
+		if err != nil || !more {
+			return a, err
+		}
+		b = next
+		if b.Num >= wire.MaxBlock {
+			return nil, interact.Errorf(interact.TooLarge, "send less", "%s takes blocks too small for %d bytes", t.r.what(), len(body))
+		}
+	}
+}
+
+// begun notes in a loss that blocks before this one had arrived.
+func begun(err error, arrived bool) error {
+	var l *wire.Loss
+	if errors.As(err, &l) && arrived {
+		l.Begun = true
+	}
+	return err
+}
+
+// next says which block to send after the block b was answered with a. The agent may ask for smaller ones (RFC 7959 §2.3, §2.9.3).
+// more is false if a is the answer to the whole.
+func (t transfer) next(b wire.Block, a *wire.Packet) (next wire.Block, more bool, err error) {
+	said, ok := a.Block(message.Block1)
+	smaller := ok && said.SZX < b.SZX
+	switch {
+	case a.Code == codes.RequestEntityTooLarge && b.Num == 0 && smaller:
+		return wire.Block{SZX: said.SZX}, true, nil
+	case !a.Good() || !b.More && a.Code != codes.Continue:
+		return b, false, nil
+	case !b.More || !ok || said.Num != b.Num:
+		return b, false, t.r.broken("it answered %s to block %d of the request", wire.Dotted(a.Code), b.Num)
+	case smaller:
+		return wire.Block{Num: uint32((b.Offset() + b.Size()) >> (said.SZX + 4)), SZX: said.SZX}, true, nil
+	}
+	return wire.Block{Num: b.Num + 1, SZX: b.SZX}, true, nil
+}
+
+// complete fetches what is missing of the answer a to p. The size of the whole is limited.
+func (t transfer) complete(ctx context.Context, p, a *wire.Packet) (*wire.Packet, error) {
+	for try := 0; ; try++ {
+		whole, changed, err := t.gather(ctx, p, a)
+		if err != nil || !changed {
+			return whole, err
+		}
+		if p.Code != codes.GET || try == fresh {
+			return nil, t.r.broken("it changed while it was read, block by block")
+		}
+		b, _ := a.Block(message.Block2)
+		if a, err = t.ask(ctx, t.follow(p, wire.Block{SZX: b.SZX})); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// gather fetches the blocks behind a. changed tells that one of them is of another answer.
+func (t transfer) gather(ctx context.Context, p, a *wire.Packet) (whole *wire.Packet, changed bool, err error) {
+	b, ok := a.Block(message.Block2)
+	size, _ := a.Uint(message.Size2)
+	switch {
+	case len(a.Payload) > t.r.client.limit, int64(size) > int64(t.r.client.limit):
+		return nil, false, t.tooLarge()
+	case !ok || !b.More && b.Num == 0:
+		return a, false, nil
+	case b.Num != 0, b.SZX == wire.BERT && !t.k.Stream():
+		return nil, false, t.r.broken("it began with block %d of the size %d", b.Num, b.SZX)
+	}
+	tag, _ := a.Option(message.ETag)
+	body := bytes.Clone(a.Payload)
+	for last := a; b.More; {
+		if !b.Full(len(last.Payload)) {
+			return nil, false, t.r.broken("a block of %d bytes has %d", b.Size(), len(last.Payload))
+		}
+		want := wire.Block{Num: uint32(len(body) / b.Size()), SZX: b.SZX}
+		if last, err = t.ask(ctx, t.follow(p, want)); err != nil {
+			return nil, false, begun(err, true)
+		}
+		if !last.Good() {
+			return nil, false, refused(t.r.what(), last)
+		}
+		if other, _ := last.Option(message.ETag); !bytes.Equal(tag, other) {
+			return nil, true, nil
+		}
+		if b, ok = last.Block(message.Block2); !ok || b.Offset() != len(body) || b.SZX > want.SZX {
+			return nil, false, t.r.broken("it sent another block than %d", want.Num)
+		}
+		if body = append(body, last.Payload...); len(body) > t.r.client.limit {
+			return nil, false, t.tooLarge()
+		}
+	}
+	complete := *a
+	complete.Payload = body
+	return &complete, false, nil
+}
+
+func (t transfer) tooLarge() error {
+	return interact.Errorf(interact.TooLarge, "ask for less, or let the agent answer in parts",
+		"the answer of %s is larger than %d bytes; it was dropped", t.r.what(), t.r.client.limit)
+}
+
+// follow asks for a block of the answer to p (RFC 7959 §2.4, §3.3). Only a FETCH says again what it wants (RFC 8132 §2).
+func (t transfer) follow(p *wire.Packet, b wire.Block) *wire.Packet {
+	q := &wire.Packet{Kind: p.Kind, Code: p.Code}
+	for _, o := range p.Options {
+		switch o.ID {
+		case message.Observe, message.Block1, message.Block2, message.Size1:
+		case message.ContentFormat:
+			if p.Code == wire.Fetch {
+				q.Add(o.ID, o.Value)
+			}
+		default:
+			q.Add(o.ID, o.Value)
+		}
+	}
+	if p.Code == wire.Fetch {
+		q.Payload = p.Payload
+	}
+	q.AddUint(message.Block2, b.Value())
+	return q
+}

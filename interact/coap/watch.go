@@ -1,0 +1,359 @@
+package coap
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/plgd-dev/go-coap/v3/message"
+	"github.com/plgd-dev/go-coap/v3/message/codes"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/coap/wire"
+)
+
+// behind is how many events may wait for an observer.
+const behind = 32
+
+// watches are the observations of the server's consumers. All observers of one affordance share a source: one observation of
+// the mesh, with a goroutine. Each observer has a goroutine too, which sends it one notification after the other.
+type watches struct {
+	server *Server
+	limit  int // of observers
+
+	mu        sync.Mutex // guards the rest, and what sources and observers say that it does
+	sources   map[sourceKey]*source
+	observers map[observerKey]*observer
+	closed    bool // nobody joins any more
+}
+
+type sourceKey struct {
+	thing string
+	kind  interact.Type
+	name  string
+	data  string // of a subscription
+}
+
+// A source is one observation of the mesh.
+type source struct {
+	key       sourceKey
+	observers map[*observer]bool // guarded by watches.mu
+	cancel    context.CancelFunc
+}
+
+// An observerKey tells observations apart: who, and the token of the registration (RFC 7641 §4.1).
+type observerKey struct {
+	from  netip.AddrPort
+	token string
+}
+
+// An observer is one observation of a consumer.
+type observer struct {
+	key    observerKey
+	source *source
+	remote wire.Remote
+	host   netip.Addr
+	ask    *interact.Message // what was asked: it says which type is accepted
+	shelf  string            // where answers lie that go out in blocks
+	newest bool              // a new value replaces those that wait
+	cancel context.CancelFunc
+	ctx    context.Context // ends when it is removed
+	wake   chan struct{}   // of one: there is something to send
+
+	queue []*interact.Message // guarded by watches.mu
+	end   error               // guarded by watches.mu: what to send last; nil as long as it goes on
+
+	seq uint32 // of the last notification; owned by whoever sends: the registration, then the goroutine
+}
+
+// observed is what is asked of the mesh to observe what m reads.
+var observed = map[interact.Type]interact.Type{interact.ReadProperty: interact.ObserveProperty,
+	interact.ReadAllProperties: interact.ObserveAllProperties, interact.SubscribeEvent: interact.SubscribeEvent,
+	interact.SubscribeAllEvents: interact.SubscribeAllEvents}
+
+// observe registers the consumer. The answer is the value of a property, or says that the subscription to an event began. Who
+// cannot be taken in gets the value alone (RFC 7641 §4.1), and of events an error.
+func (x *exchange) observe(ctx context.Context, m *interact.Message) (*wire.Packet, error) {
+	s := x.server
+	o, err := s.watches.join(x, m)
+	reads := m.Type == interact.ReadProperty || m.Type == interact.ReadAllProperties
+	if err != nil && !reads {
+		return nil, err
+	}
+	a := &wire.Packet{Code: codes.Content}
+	if reads {
+		r, asked := interact.Ask(ctx, s.o.Mesh, m)
+		if asked == nil {
+			a, asked = present(a, r, m)
+		}
+		if asked != nil {
+			if o != nil {
+				s.watches.remove(o)
+			}
+			return nil, asked
+		}
+	}
+	if o != nil {
+		o.seq = 1
+		a.AddUint(message.Observe, o.seq)
+		x.observer = o
+	}
+	return a, nil
+}
+
+// join adds an observer, in place of the one with its token, and begins to observe the mesh if nobody did.
+func (w *watches) join(x *exchange, m *interact.Message) (*observer, error) {
+	o := &observer{key: observerKey{x.from.Addr, x.q.Token}, remote: x.from, host: x.host, ask: m, shelf: wire.TransferKey(x.from.Addr, x.q),
+		newest: m.Type == interact.ReadProperty, wake: make(chan struct{}, 1)}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if old := w.observers[o.key]; old != nil {
+		w.removeLocked(old)
+	}
+	mine := 0
+	for _, other := range w.observers {
+		if other.host == o.host {
+			mine++
+		}
+	}
+	if len(w.observers) >= w.limit || mine >= max(1, w.limit/2) {
+		return nil, interact.Errorf(interact.Overloaded, "end other observations, or ask now and then", "there are too many observers")
+	}
+	if w.closed {
+		return nil, interact.Errorf(interact.ShuttingDown, "try again in a while", "the server leaves")
+	}
+	ask := &interact.Message{Type: observed[m.Type], Thing: m.Thing, ID: m.ID, Name: m.Name, Data: m.Data, ContentType: m.ContentType}
+	key := sourceKey{ask.Thing, ask.Type, ask.Name, string(ask.Data)}
+	if o.source = w.sources[key]; o.source == nil {
+		o.source = &source{key: key, observers: map[*observer]bool{}}
+		var ctx context.Context
+		ctx, o.source.cancel = context.WithCancel(w.server.ctx)
+		w.sources[key] = o.source
+		w.server.work.Go(func() { w.follow(ctx, o.source, ask) })
+	}
+	o.ctx, o.cancel = context.WithCancel(w.server.ctx)
+	o.source.observers[o] = true
+	w.observers[o.key] = o
+	return o, nil
+}
+
+// follow observes the mesh for a source and hands on what comes. The end of the observation is the end of its observers.
+func (w *watches) follow(ctx context.Context, s *source, m *interact.Message) {
+	defer s.cancel()
+	end := error(interact.Errorf(interact.AgentFailed, hintLog, "the observation ended"))
+	for r, err := range w.server.o.Mesh.Do(ctx, m) {
+		if err != nil {
+			end = err
+			break
+		}
+		w.publish(s, r)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.sources[s.key] == s {
+		delete(w.sources, s.key)
+	}
+	for o := range s.observers {
+		o.finishLocked(end)
+	}
+}
+
+// publish gives a reading or an event to all observers of its source. None of them is waited for.
+func (w *watches) publish(s *source, r *interact.Message) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for o := range s.observers {
+		switch {
+		case o.newest:
+			o.queue = append(o.queue[:0], r)
+		case len(o.queue) >= behind:
+			o.finishLocked(interact.Errorf(interact.Overloaded, "acknowledge faster, and observe again",
+				"the observer is %d events behind", behind))
+			continue
+		default:
+			o.queue = append(o.queue, r)
+		}
+		o.wakeLocked()
+	}
+}
+
+func (o *observer) finishLocked(err error) {
+	if o.end == nil {
+		o.end = err
+	}
+	o.wakeLocked()
+}
+
+func (o *observer) wakeLocked() {
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+// leave removes the observer with a key, if there is one.
+func (w *watches) leave(key observerKey) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if o := w.observers[key]; o != nil {
+		w.removeLocked(o)
+	}
+}
+
+func (w *watches) remove(o *observer) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.removeLocked(o)
+}
+
+// removeLocked ends an observer, and with the last one its source.
+func (w *watches) removeLocked(o *observer) {
+	o.cancel()
+	if w.observers[o.key] == o {
+		delete(w.observers, o.key)
+	}
+	s := o.source
+	if delete(s.observers, o); len(s.observers) == 0 {
+		s.cancel()
+		if w.sources[s.key] == s {
+			delete(w.sources, s.key)
+		}
+	}
+}
+
+// serve sends notifications until the observer goes, or does not acknowledge one (RFC 7641 §4.5). One to whom nothing was sent for a
+// while is asked whether it is there.
+func (w *watches) serve(o *observer) {
+	defer w.remove(o)
+	peer := w.server.peers.get(o.remote)
+	defer w.server.peers.release(peer)
+	for {
+		quiet := time.NewTimer(w.server.quiet)
+		var err error
+		select {
+		case <-o.wake:
+			err = w.drain(o, peer)
+		case <-quiet.C:
+			err = ping(o.ctx, peer)
+		case <-o.ctx.Done():
+			err = o.ctx.Err()
+		}
+		if quiet.Stop(); err != nil {
+			if !isDone(err) {
+				w.server.o.Log.Info("coap observer dropped", "to", o.remote.Addr, "name", o.source.key.name, "err", err)
+			}
+			return
+		}
+	}
+}
+
+// ping tells whether somebody is there: the answer to an Empty message is a Reset (RFC 7252 §4.3).
+func ping(ctx context.Context, p *peer) error {
+	_, _, err := p.Confirm(ctx, &wire.Packet{}, nil)
+	if errors.Is(err, wire.ErrReset) {
+		return nil
+	}
+	return err
+}
+
+// drain sends what waits. After the last word it returns an error.
+func (w *watches) drain(o *observer, p *peer) error {
+	for {
+		r, end := w.next(o)
+		switch {
+		case r != nil:
+			if err := w.notify(o, p, r); err != nil {
+				return err
+			}
+		case end != nil:
+			if isDone(end) {
+				return end
+			}
+			last := failure(end) // without Observe: it ends the observation (RFC 7641 §4.2)
+			last.Token = o.key.token
+			_, _, err := p.Confirm(o.ctx, last, nil)
+			return errors.Join(end, err)
+		default:
+			return nil
+		}
+	}
+}
+
+// next takes what is to be sent next.
+func (w *watches) next(o *observer) (*interact.Message, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(o.queue) > 0 {
+		r := o.queue[0]
+		o.queue = append(o.queue[:0], o.queue[1:]...)
+		return r, nil
+	}
+	return nil, o.end
+}
+
+// notify sends one reading or event and waits until it is acknowledged. What is larger than a block begins with the first; the rest
+// is fetched (RFC 7959 §3.4).
+func (w *watches) notify(o *observer, p *peer, r *interact.Message) error {
+	a, err := present(&wire.Packet{Code: codes.Content}, named(o.ask, r), o.ask)
+	if err != nil {
+		a = failure(err)
+	}
+	if a.Token = o.key.token; err == nil {
+		o.seq = (o.seq + 1) & (1<<24 - 1)
+		a.AddUint(message.Observe, o.seq)
+	}
+	if part, is, _ := (wire.Block{SZX: wire.SZX1024}).Cut(a.Payload); is.More {
+		a.Add(message.ETag, tag(a.Payload))
+		w.server.keep(o.shelf, o.host, a)
+		a = parted(a, part, is)
+	}
+	if _, _, sent := p.Confirm(o.ctx, a, nil); sent != nil {
+		return sent
+	}
+	return err
+}
+
+// named returns r as an observation of all shows it: an object with one member.
+func named(ask, r *interact.Message) *interact.Message {
+	if ask.Type != interact.ReadAllProperties && ask.Type != interact.SubscribeAllEvents {
+		return r
+	}
+	value := asJSON(r)
+	if value == nil {
+		value = json.RawMessage("null")
+	}
+	name, _ := json.Marshal(r.Name) // always has a JSON form
+	one := *r
+	one.ContentType, one.Data = interact.JSON, bytes.Join([][]byte{[]byte("{"), name, []byte(":"), value, []byte("}")}, nil)
+	return &one
+}
+
+// farewell tells all observers that the server leaves, once and without waiting, and ends them.
+func (w *watches) farewell() {
+	w.mu.Lock()
+	w.closed = true
+	var all []*observer
+	for _, o := range w.observers {
+		all = append(all, o)
+	}
+	for _, o := range all {
+		w.removeLocked(o)
+	}
+	w.mu.Unlock()
+	for _, o := range all {
+		last := failure(interact.Errorf(interact.ShuttingDown, "observe again in a while", "the server leaves"))
+		last.Token = o.key.token
+		p := w.server.peers.get(o.remote)
+		if err := p.Fire(last); err != nil {
+			w.server.o.Log.Debug("coap write", "to", o.remote.Addr, "err", err)
+		}
+		w.server.peers.release(p)
+	}
+}
+
+// isDone tells whether err only says that the server, or an observer, goes.
+func isDone(err error) bool { return errors.Is(err, context.Canceled) }

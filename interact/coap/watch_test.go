@@ -1,0 +1,356 @@
+package coap
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/plgd-dev/go-coap/v3/message"
+	"github.com/plgd-dev/go-coap/v3/message/codes"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/coap/wire"
+)
+
+// A radio is a mesh that tells all who listen what is sent into it.
+type radio struct {
+	listening, listened atomic.Int32
+	send                chan *interact.Message
+	end                 chan error
+}
+
+func newRadio() *radio { return &radio{send: make(chan *interact.Message), end: make(chan error)} }
+
+func (r *radio) mesh(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+	if !m.Type.Long() {
+		yield(m.Reply(interact.PropertyReading, "", []byte("0")), nil)
+		return
+	}
+	r.listening.Add(1)
+	r.listened.Add(1)
+	defer r.listening.Add(-1)
+	for {
+		select {
+		case x := <-r.send:
+			if !yield(x, nil) {
+				return
+			}
+		case err := <-r.end:
+			yield(nil, err)
+			return
+		case <-ctx.Done():
+			yield(nil, ctx.Err())
+			return
+		}
+	}
+}
+
+// tell sends a reading or event.
+func (r *radio) tell(name, data string) {
+	r.send <- &interact.Message{Type: interact.PropertyReading, Name: name, Data: []byte(data)}
+}
+
+// hear returns what an observer got since it was last asked, acknowledges it, and goes on until nothing comes.
+func (b *bench) hear(who netip.AddrPort, acknowledge bool) (said []string) {
+	b.t.Helper()
+	for {
+		synctest.Wait()
+		all := b.taken(who)
+		if len(all) == 0 {
+			return said
+		}
+		for _, p := range all {
+			seq, observed := p.Uint(message.Observe)
+			text := told(p)
+			if observed {
+				text = fmt.Sprintf("%d: %s", seq, text)
+			}
+			said = append(said, text)
+			if acknowledge && p.Kind == message.Confirmable {
+				b.post(who, &wire.Packet{Kind: message.Acknowledgement, Mid: p.Mid})
+			}
+		}
+	}
+}
+
+func (b *bench) register(who netip.AddrPort, path string, more ...func(*wire.Packet)) *wire.Packet {
+	q := b.request(codes.GET, path, append(more, option(message.Observe, 0))...)
+	b.post(who, q)
+	return q
+}
+
+func equal(t *testing.T, what string, got []string, want ...string) {
+	t.Helper()
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("%s: got %q, want %q", what, got, want)
+	}
+}
+
+func peerN(n int) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(n >> 8), byte(n)}), 1)
+}
+
+// TestObserversShareASource: two of one property and one of it as CBOR need one observation of the mesh, which ends with the last.
+func TestObserversShareASource(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRadio()
+		b := newBench(t, ServerOptions{Mesh: fakeMesh(r.mesh)}, describe(t, "", serveTD))
+		defer b.end()
+		first := b.register(peerN(1), at+"/properties/p")
+		b.register(peerN(2), at+"/properties/p")
+		b.register(peerN(3), at+"/properties/p", option(message.Accept, 60))
+		for n := 1; n <= 2; n++ {
+			equal(t, "the first answer", b.hear(peerN(n), true), "1: 2.05 [50] 0")
+		}
+		equal(t, "the first answer", b.hear(peerN(3), true), "1: 2.05 [60] \x00")
+		if r.listening.Load() != 1 {
+			t.Fatalf("the mesh is observed %d times", r.listening.Load())
+		}
+		r.tell("p", "7")
+		equal(t, "a change", b.hear(peerN(1), true), "2: 2.05 [50] 7")
+		equal(t, "a change", b.hear(peerN(2), true), "2: 2.05 [50] 7")
+		equal(t, "a change", b.hear(peerN(3), true), "2: 2.05 [60] \x07")
+
+		leave := b.request(codes.GET, at+"/properties/p", option(message.Observe, 1))
+		leave.Token = first.Token
+		b.post(peerN(1), leave)
+		equal(t, "who leaves gets the value", b.hear(peerN(1), true), "2.05 [50] 0")
+		r.tell("p", "8")
+		equal(t, "who left", b.hear(peerN(1), true))
+		synctest.Wait()
+		last := b.taken(peerN(2))
+		b.post(peerN(2), &wire.Packet{Kind: message.Reset, Mid: last[0].Mid}) // leaves too (RFC 7641 §3.6)
+		b.hear(peerN(3), true)
+		r.tell("p", "9")
+		equal(t, "who rejected", b.hear(peerN(2), true))
+		equal(t, "who is left", b.hear(peerN(3), true), "4: 2.05 [60] \x09")
+		r.tell("p", "10")
+		synctest.Wait() // this is not acknowledged
+		time.Sleep(2 * time.Minute)
+		if got := len(b.taken(peerN(3))); got != 5 || r.listening.Load() != 0 {
+			t.Errorf("a notification was sent %d times; the mesh is observed %d times", got, r.listening.Load())
+		}
+	})
+}
+
+func TestEventsAreHeard(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRadio()
+		b := newBench(t, ServerOptions{Mesh: fakeMesh(r.mesh)}, describe(t, "", serveTD))
+		defer b.end()
+		for _, tt := range []struct{ path, first, want string }{
+			{"/events/e", "1: 2.05", `2: 2.05 [50] {"n":1}`},
+			{"/events", "1: 2.05", `2: 2.05 [50] {"e":{"n":1}}`},
+			{"/properties", "1: 2.05 [50] 0", `2: 2.05 [50] {"e":{"n":1}}`},
+			{"/properties/still", "2.05 [50] 0", ""}, // not observable: the option is passed over
+		} {
+			q := b.register(me, at+tt.path)
+			equal(t, tt.path, b.hear(me, true), tt.first)
+			if tt.want == "" {
+				continue
+			}
+			for range 2 { // each counts
+				r.tell("e", `{"n":1}`)
+			}
+			equal(t, tt.path, b.hear(me, true), tt.want, strings.Replace(tt.want, "2:", "3:", 1))
+			// With the same token another observation takes its place.
+			q.Mid += 10000
+			b.post(me, q)
+			equal(t, tt.path, b.hear(me, true), tt.first)
+			leave := b.request(codes.GET, at+tt.path, option(message.Observe, 1))
+			leave.Token = q.Token
+			b.post(me, leave)
+			if b.hear(me, true); r.listening.Load() != 0 {
+				t.Errorf("%s: the mesh is still observed", tt.path)
+			}
+		}
+	})
+}
+
+func TestEndsOfSources(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRadio()
+		b := newBench(t, ServerOptions{Mesh: fakeMesh(r.mesh)}, describe(t, "", serveTD))
+		defer b.end()
+		b.register(me, at+"/events/e")
+		b.hear(me, true)
+		r.end <- interact.Errorf(interact.Forbidden, "ask the owner", "rule 7 refused")
+		equal(t, "the end", b.hear(me, true), "4.03 LMOS-1403 rule 7 refused (ask the owner)")
+		if b.server.watches.observers[observerKey{me, "t1"}] != nil {
+			t.Error("the observer is still there")
+		}
+		b.register(me, at+"/events/e")
+		equal(t, "again", b.hear(me, true), "1: 2.05")
+		if r.listened.Load() != 2 {
+			t.Errorf("the mesh was observed %d times", r.listened.Load())
+		}
+		b.cancel()
+		synctest.Wait()
+		equal(t, "the server leaves", b.hear(me, false), "5.03 LMOS-3030 the server leaves (observe again in a while)")
+	})
+}
+
+// TestSlowObservers: one that is slow gets the newest value of a property, and of events an end when it is too far behind. Neither
+// holds up another.
+func TestSlowObservers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRadio()
+		b := newBench(t, ServerOptions{Mesh: fakeMesh(r.mesh)}, describe(t, "", serveTD))
+		defer b.end()
+		q := b.register(me, at+"/properties/p")
+		b.hear(me, true)
+		for n := 1; n <= 100; n++ {
+			r.tell("p", fmt.Sprint(n))
+			synctest.Wait()
+		}
+		equal(t, "readings", b.hear(me, true), "2: 2.05 [50] 1", "3: 2.05 [50] 100")
+		b.server.watches.leave(observerKey{me, q.Token})
+
+		slow, quick := peerN(1), peerN(2)
+		b.register(slow, at+"/events/e")
+		b.register(quick, at+"/events/e")
+		b.hear(slow, true)
+		b.hear(quick, true)
+		r.tell("e", "0")
+		synctest.Wait()
+		waiting := b.taken(slow)
+		heard := len(b.hear(quick, true))
+		for n := 1; n <= behind+1; n++ {
+			r.tell("e", fmt.Sprint(n))
+			heard += len(b.hear(quick, true))
+		}
+		if heard != behind+2 {
+			t.Errorf("the quick one heard %d events", heard)
+		}
+		b.post(slow, &wire.Packet{Kind: message.Acknowledgement, Mid: waiting[0].Mid})
+		got := b.hear(slow, true)
+		if len(got) != behind+1 || !strings.HasPrefix(got[behind], "5.03 LMOS-1529") {
+			t.Errorf("the slow one heard %q", got)
+		}
+	})
+}
+
+// TestTooManyObservers: those beyond the limit get the value alone, or an error where there is no value. One host may have half.
+func TestTooManyObservers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRadio()
+		b := newBench(t, ServerOptions{Mesh: fakeMesh(r.mesh), MaxObservers: 10}, describe(t, "", serveTD))
+		defer b.end()
+		for n := range 20 {
+			b.register(me, at+"/properties/p")
+			want := "1: 2.05 [50] 0"
+			if n >= 5 {
+				want = "2.05 [50] 0"
+			}
+			equal(t, fmt.Sprint("observer ", n), b.hear(me, true), want)
+		}
+		for n := range 10 {
+			b.register(peerN(n), at+"/events/e")
+			got := b.hear(peerN(n), true)
+			if ok := len(got) == 1 && got[0] == "1: 2.05"; ok != (n < 5) {
+				t.Errorf("observer %d of another host: %q", n, got)
+			}
+		}
+	})
+}
+
+// TestObserversThatAreGone are found out although nothing is to be told.
+func TestObserversThatAreGone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRadio()
+		b := newBench(t, ServerOptions{Mesh: fakeMesh(r.mesh)}, describe(t, "", serveTD))
+		defer b.end()
+		gone, there := peerN(1), peerN(2)
+		b.register(gone, at+"/events/e")
+		b.register(there, at+"/events/e")
+		b.hear(gone, true)
+		b.hear(there, true)
+		for range 3 {
+			time.Sleep(5*time.Minute + time.Second)
+			for _, p := range b.taken(there) { // the answer to a ping is a Reset
+				if p.Code != codes.Empty {
+					t.Errorf("asked by %+v", p)
+				}
+				b.post(there, &wire.Packet{Kind: message.Reset, Mid: p.Mid})
+			}
+		}
+		time.Sleep(2 * time.Minute)
+		if n := len(b.server.watches.observers); n != 1 {
+			t.Errorf("%d observers are left", n)
+		}
+		r.tell("e", "1")
+		equal(t, "who is there", b.hear(there, true), "2: 2.05 [50] 1")
+	})
+}
+
+// TestLargeReadings begin with their first block, and the rest is of the same value.
+func TestLargeReadings(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRadio()
+		b := newBench(t, ServerOptions{Mesh: fakeMesh(r.mesh)}, describe(t, "", serveTD))
+		defer b.end()
+		text := big(3000)
+		b.register(me, at+"/properties/p")
+		b.hear(me, true)
+		r.tell("p", text)
+		synctest.Wait()
+		note := b.taken(me)[0]
+		b.post(me, &wire.Packet{Kind: message.Acknowledgement, Mid: note.Mid})
+		is, _ := note.Block(message.Block2)
+		tag, _ := note.Option(message.ETag)
+		if !is.More || len(note.Payload) != 1024 {
+			t.Fatalf("the notification has %d bytes, %+v", len(note.Payload), is)
+		}
+		got := string(note.Payload)
+		for num := uint32(1); is.More; num++ {
+			a := b.ask(b.request(codes.GET, at+"/properties/p", block(message.Block2, num, false, 6)))
+			is, _ = a.Block(message.Block2)
+			if other, _ := a.Option(message.ETag); string(other) != string(tag) {
+				t.Fatal("another value")
+			}
+			got += string(a.Payload)
+		}
+		if got != text {
+			t.Errorf("%d bytes of %d", len(got), len(text))
+		}
+	})
+}
+
+// TestARefusedRegistrationLeavesNothing: the value cannot be read, or not in the type that is accepted.
+func TestARefusedRegistrationLeavesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRadio()
+		fails := false
+		b := newBench(t, ServerOptions{Mesh: fakeMesh(func(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+			if fails && !m.Type.Long() {
+				yield(nil, interact.Errorf(interact.Forbidden, "ask", "no"))
+				return
+			}
+			r.mesh(ctx, m, yield)
+		})}, describe(t, "", serveTD))
+		defer b.end()
+		b.register(me, at+"/properties/p", option(message.Accept, 0))
+		equal(t, "a type that it has not", b.hear(me, true), "4.06 it is application/json")
+		b.register(me, at+"/properties/p", block(message.Block2, 9, false, 6))
+		equal(t, "a block that it has not", b.hear(me, true), "4.00 the answer has no such block")
+		fails = true
+		b.register(me, at+"/properties/p")
+		equal(t, "no reading", b.hear(me, true), "4.03 LMOS-1403 no (ask)")
+		if n := len(b.server.watches.observers); n != 0 || r.listening.Load() != 0 {
+			t.Errorf("%d observers, the mesh is observed %d times", n, r.listening.Load())
+		}
+	})
+}

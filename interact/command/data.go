@@ -1,0 +1,180 @@
+package command
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"mime"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/jcs"
+	"github.com/lmosd/lmosd/td"
+)
+
+// octets is the media type of what is neither JSON nor text.
+const octets = "application/octet-stream"
+
+// input returns what the process reads: JSON as it came, CBOR as JSON, one JSON string as its text, other types as they are.
+func input(m *interact.Message) ([]byte, error) {
+	if m.Chunks != nil && len(m.Data) > 0 {
+		return nil, interact.Errorf(interact.Invalid, "send one of them",
+			"%s takes its input or a stream: both cannot be told apart on stdin", m.Name)
+	}
+	data, media, err := interact.Transcode(m.Data, m.Media(), interact.JSON)
+	if err != nil || !td.IsJSON(media) {
+		return data, err
+	}
+	if trimmed := trimJSON(data); len(trimmed) > 0 && trimmed[0] == '"' {
+		var text string
+		if err := json.Unmarshal(trimmed, &text); err != nil {
+			return nil, &interact.Error{Code: interact.Invalid, Title: "the input is not JSON", Hint: `text needs quotes: '"text"'`,
+				Err: err}
+		}
+		return []byte(text), nil
+	}
+	return data, nil
+}
+
+// raw returns the media type as which stdout is passed on as it is; nothing if it is looked at.
+func (a *Agent) raw(m *interact.Message) string {
+	media, _, err := mime.ParseMediaType(m.Accept)
+	switch {
+	case m.Accept == "", err != nil, media == "*/*", media == "application/*":
+		if m.Chunks == nil || a.o.Chunk != "" {
+			return ""
+		}
+		return octets
+	case td.IsJSON(media), interact.IsCBOR(media), media == "text/event-stream": // events are a binding's way to send JSON
+		return ""
+	case strings.HasSuffix(media, "/*"):
+		return octets
+	}
+	return m.Accept
+}
+
+// output returns what a process wrote, as JSON if it is that or text, and its media type.
+func (a *Agent) output(m *interact.Message, out []byte) (media string, data []byte) {
+	text := a.wantsText(m.Name)
+	if v, _, err := interact.Value(out, interact.JSON); err == nil && len(out) > 0 {
+		if _, isText := v.(string); isText || !text {
+			return "", trimJSON(out)
+		}
+	}
+	if len(out) == 0 && !text {
+		return "", nil
+	}
+	if data, err := jcs.Append(nil, string(cutLine(out))); err == nil {
+		return "", data
+	}
+	return octets, out
+}
+
+// wantsText reports whether the output of the action is a string by its description.
+func (a *Agent) wantsText(action string) bool {
+	if a.o.Thing == nil || a.o.Thing.Actions[action] == nil {
+		return false
+	}
+	return a.o.Thing.Actions[action].Output.Type() == "string"
+}
+
+// cutLine drops the line end with which most programs end their output.
+func cutLine(out []byte) []byte {
+	return bytes.TrimSuffix(bytes.TrimSuffix(out, []byte("\n")), []byte("\r"))
+}
+
+// trimJSON cuts the space that JSON allows around a value (RFC 8259 §2).
+func trimJSON(data []byte) []byte { return bytes.Trim(data, " \t\r\n") }
+
+// A splitter reads the parts between delimiters.
+type splitter struct {
+	from  io.Reader
+	delim []byte
+	limit int64 // of a part
+
+	buf      []byte // what was read and not returned
+	searched int    // how much of buf has no delimiter that begins in it
+	err      error
+}
+
+// next returns the next part, without its delimiter; it belongs to the caller. The last part is what follows the last delimiter,
+// if that is anything. errTooLong is the error for a part beyond the limit, [io.EOF] that of the end.
+func (s *splitter) next() ([]byte, error) {
+	for {
+		if i := bytes.Index(s.buf[s.searched:], s.delim); i >= 0 {
+			part := bytes.Clone(s.buf[:s.searched+i])
+			s.buf, s.searched = s.buf[s.searched+i+len(s.delim):], 0
+			return part, s.check(part)
+		}
+		s.searched = max(0, len(s.buf)-len(s.delim)+1)
+		if err := s.check(s.buf[:s.searched]); err != nil {
+			return nil, err
+		}
+		if s.err != nil {
+			last := s.buf
+			if s.buf, s.searched = nil, 0; len(last) == 0 {
+				return nil, s.err
+			}
+			return last, s.check(last)
+		}
+		s.fill()
+	}
+}
+
+func (s *splitter) check(part []byte) error {
+	if int64(len(part)) > s.limit {
+		return errTooLong
+	}
+	return nil
+}
+
+func (s *splitter) fill() {
+	if cap(s.buf)-len(s.buf) < 4096 { // the parts were cloned: what is in front of buf goes
+		s.buf = append(make([]byte, 0, 2*len(s.buf)+maxPiece), s.buf...)
+	}
+	n, err := s.from.Read(s.buf[len(s.buf):cap(s.buf)])
+	s.buf, s.err = s.buf[:len(s.buf)+n], err
+}
+
+// A tail keeps the last bytes that are written to it.
+type tail struct {
+	b   [maxStderr]byte
+	n   int // bytes kept
+	cut bool
+}
+
+// Write keeps the end of p. It never fails.
+func (t *tail) Write(p []byte) (int, error) {
+	size := len(p)
+	if over := t.n + len(p) - len(t.b); over > 0 {
+		t.cut = true
+		if len(p) >= len(t.b) {
+			p, t.n = p[len(p)-len(t.b):], 0
+		} else {
+			t.n = copy(t.b[:], t.b[over:t.n])
+		}
+	}
+	t.n += copy(t.b[t.n:], p)
+	return size, nil
+}
+
+// String returns what was kept on one line: what could move a terminal's cursor is a space.
+func (t *tail) String() string {
+	kept := t.b[:t.n]
+	for t.cut && len(kept) > 0 && !utf8.RuneStart(kept[0]) {
+		kept = kept[1:]
+	}
+	text := strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r == utf8.RuneError || unicode.Is(unicode.Bidi_Control, r) {
+			return ' '
+		}
+		return r
+	}, string(kept))
+	text = strings.Join(strings.Fields(text), " ")
+	if t.cut && text != "" {
+		text = "…" + text
+	}
+	return text
+}

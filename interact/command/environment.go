@@ -1,0 +1,48 @@
+package command
+
+import (
+	"context"
+	"os"
+	"strings"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// environment is what the process finds, as the package comment says.
+func (a *Agent) environment(ctx context.Context, m *interact.Message) ([]string, error) {
+	agent, deadline := a.o.Agent, ""
+	if agent == "" {
+		agent = m.Thing
+	}
+	if end, ok := ctx.Deadline(); ok {
+		deadline = end.UTC().Format("2006-01-02T15:04:05.000Z")
+	}
+	own := []string{"LMOSD_AGENT=" + agent, "LMOSD_ACTION=" + m.Name, "LMOSD_CALLER=" + string(m.From), "LMOSD_DEADLINE=" + deadline}
+	if m.TraceParent != "" {
+		own = append(own, "TRACEPARENT="+m.TraceParent)
+		if m.TraceState != "" {
+			own = append(own, "TRACESTATE="+m.TraceState)
+		}
+	}
+	for _, v := range own {
+		const most = 16 << 10 // of the 128 KiB that Linux allows
+		if name, _, _ := strings.Cut(v, "="); len(v) > most || strings.IndexByte(v, 0) >= 0 {
+			return nil, interact.Errorf(interact.Invalid, "send text of at most 16 KiB without NUL bytes",
+				"%s cannot be told to the command", name)
+		}
+	}
+	// The last of a name counts: ours, then the user's.
+	return append(append(inherited(os.Environ()), a.o.Env...), own...), nil
+}
+
+// inherited leaves out the settings of the node, which may be secrets, and the trace of its own start.
+func inherited(all []string) []string {
+	var env []string
+	for _, v := range all {
+		name, _, _ := strings.Cut(v, "=")
+		if !strings.HasPrefix(name, "LMOSD_") && name != "TRACEPARENT" && name != "TRACESTATE" {
+			env = append(env, v)
+		}
+	}
+	return env
+}

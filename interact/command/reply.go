@@ -1,0 +1,129 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// A consumer takes a reply, or the error, and reports whether it is still there.
+type consumer = func(*interact.Message, error) bool
+
+// errTooLong tells that an output, or a part of it, passed the limit; errLeft, that the consumer has left the loop.
+var (
+	errTooLong = errors.New("too long")
+	errLeft    = errors.New("the caller left")
+)
+
+// whole yields the output as one.
+func (p *process) whole(yield consumer) error {
+	limit := p.agent.o.MaxOutput
+	out, err := io.ReadAll(io.LimitReader(p, limit+1))
+	if int64(len(out)) > limit {
+		err = errTooLong
+	}
+	if err := p.end(err); err != nil {
+		return err
+	}
+	media, data := p.agent.output(p.m, out)
+	yield(p.status(interact.StatusCompleted, media, data), nil)
+	return nil
+}
+
+// stream yields the output as it comes.
+func (p *process) stream(media string, yield consumer) error {
+	buf := make([]byte, maxPiece)
+	return p.parts(yield, func() (string, []byte, error) {
+		n, err := p.Read(buf)
+		return media, append([]byte(nil), buf[:n]...), err
+	})
+}
+
+// pieces yields the parts between delimiters.
+func (p *process) pieces(yield consumer) error {
+	s := splitter{from: p, delim: []byte(p.agent.o.Chunk), limit: p.agent.o.MaxOutput}
+	return p.parts(yield, func() (string, []byte, error) {
+		part, err := s.next()
+		if err != nil {
+			return "", nil, err
+		}
+		media, data := p.agent.output(p.m, part)
+		if len(data) == 0 {
+			data = []byte(`""`) // an empty line is one, too
+		}
+		return media, data, nil
+	})
+}
+
+// parts yields what next returns, until its error, and then the end. Data may come with the error.
+func (p *process) parts(yield consumer, next func() (media string, data []byte, err error)) error {
+	for {
+		media, data, err := next()
+		if len(data) > 0 && !yield(p.status(interact.StatusRunning, media, data), nil) {
+			_ = p.end(errLeft)
+			return nil
+		}
+		if err == nil {
+			continue
+		}
+		if err := p.end(err); err != nil {
+			return err
+		}
+		yield(p.status(interact.StatusCompleted, "", nil), nil)
+		return nil
+	}
+}
+
+func (p *process) status(s interact.Status, media string, data []byte) *interact.Message {
+	r := p.m.Reply(interact.ActionStatus, media, data)
+	r.Status = s
+	return r
+}
+
+// end waits until the process is gone, and returns what went wrong. An err that is not the end of the output ends the process.
+func (p *process) end(err error) error {
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	if err != nil {
+		p.cancel(err)
+	}
+	<-p.gone
+	p.close()
+	switch {
+	case errors.Is(err, errTooLong):
+		return p.tooLarge()
+	case err != nil:
+		return err
+	case p.stopped, p.cut:
+		return ended(p.ctx, p.m, true)
+	case p.exit != nil:
+		return p.failed()
+	}
+	return nil
+}
+
+// failed says how the process ended, in its own words if it had any.
+func (p *process) failed() error {
+	e := &interact.Error{Code: interact.AgentFailed, Remote: true, Title: p.m.Name + " failed: " + p.exit.Error(),
+		Hint: "see what the command says by itself, in a shell"}
+	if x := (*exec.ExitError)(nil); !errors.As(p.exit, &x) {
+		e.Remote, e.Title, e.Err = false, p.m.Name+" failed", p.exit
+	}
+	if words := p.stderr.String(); words != "" {
+		e.Title += ": " + words
+	}
+	return e
+}
+
+func (p *process) tooLarge() error {
+	what, limit := "output", p.agent.o.MaxOutput
+	if p.agent.o.Chunk != "" {
+		what = "part of the output"
+	}
+	return &interact.Error{Code: interact.TooLarge, Begun: true, Hint: `raise the limit, or have it sent in parts: --chunk $'\n'`,
+		Title: fmt.Sprintf("the %s of %s has more than %d bytes, and the command was ended", what, p.m.Name, limit)}
+}

@@ -1,0 +1,386 @@
+package mqtt
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"mime"
+	"strings"
+	"time"
+
+	"github.com/mochi-mqtt/server/v2/packets"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// A request is a message of a client that asks for something.
+type request struct {
+	route
+	broker      *Broker
+	consumer    *consumer
+	topic       string
+	answerTo    string // "": nobody wants an answer
+	correlation []byte
+	accept      string
+	follow      bool // states of an action are wanted as they come
+	data        []byte
+	message     *interact.Message // without what the route decides
+	wait        time.Duration
+}
+
+// accept begins to carry out a request. The code is the acknowledgement's.
+func (b *Broker) accept(c *consumer, pk packets.Packet) packets.Code {
+	to, ok := parseRequest(pk.TopicName)
+	if !ok {
+		return packets.ErrNotAuthorized
+	}
+	r := newRequest(b, c, to, pk)
+	switch {
+	case r.answerTo != "" && !r.mayAnswer():
+		return packets.ErrTopicNameInvalid
+	case r.answerTo == "" && r.kind == "":
+		return packets.ErrNotAuthorized // a word that nobody is to hear: this is no general broker
+	}
+	if !r.reserve() {
+		if r.answerTo == "" {
+			b.o.Log.Warn("mqtt request refused: too many run", "remote", c.client.Net.Remote)
+			return packets.ErrQuotaExceeded
+		}
+		r.fail(interact.Errorf(interact.Overloaded, "wait for answers before you ask more", "too many requests run"))
+		return packets.CodeSuccess
+	}
+	if !b.spawn(func() {
+		defer r.leave()
+		r.serve()
+	}) {
+		r.leave()
+		return packets.ErrServerShuttingDown
+	}
+	return packets.CodeSuccess
+}
+
+func newRequest(b *Broker, c *consumer, to route, pk packets.Packet) *request {
+	p := &pk.Properties
+	r := &request{route: to, broker: b, consumer: c, topic: pk.TopicName, answerTo: p.ResponseTopic, data: pk.Payload,
+		correlation: p.CorrelationData, wait: DefaultTimeout, message: &interact.Message{ID: interact.NewID()}}
+	if p.MessageExpiryInterval > 0 {
+		r.wait = min(time.Duration(p.MessageExpiryInterval)*time.Second, requestTime)
+	}
+	m := r.message
+	if media, _, err := mime.ParseMediaType(p.ContentType); err == nil {
+		m.ContentType = media
+	}
+	for _, u := range p.User {
+		if len(u.Val) > 512 {
+			continue
+		}
+		switch u.Key {
+		case propAccept:
+			if media, _, err := mime.ParseMediaType(u.Val); err == nil {
+				r.accept, m.Accept = media, media
+			}
+		case propTraceParent:
+			m.TraceParent = traceParent(u.Val)
+		case propTraceState:
+			m.TraceState = u.Val
+		case propFollow:
+			r.follow = u.Val == "true"
+		case propDetach:
+			m.Detach = u.Val == "true"
+		case propKey:
+			if len(u.Val) <= 256 {
+				m.Key = u.Val
+			}
+		}
+	}
+	return r
+}
+
+// traceParent returns text if it is well formed (Trace Context §3.2.2), else "".
+func traceParent(text string) string {
+	hex := func(r rune) bool { return r >= '0' && r <= '9' || r >= 'a' && r <= 'f' || r == '-' }
+	if len(text) < 55 || len(text) > 256 || text[2] != '-' || text[35] != '-' || text[52] != '-' ||
+		strings.IndexFunc(text, func(r rune) bool { return !hex(r) }) >= 0 {
+		return ""
+	}
+	return text
+}
+
+// mayAnswer reports whether the response topic is one below the request's own: a client cannot make the broker talk to others.
+func (r *request) mayAnswer() bool {
+	id, ok := strings.CutPrefix(r.answerTo, r.topic+"/reply/")
+	return ok && id != "" && !strings.Contains(id, "/") && isTopic(r.answerTo)
+}
+
+// reserve takes room for the request, if there is any.
+func (r *request) reserve() bool {
+	b := r.broker
+	if r.consumer.requests.Add(1) > int64(b.o.MaxRequests) {
+		r.consumer.requests.Add(-1)
+		return false
+	}
+	if !b.room.TryAcquire(1) {
+		r.consumer.requests.Add(-1)
+		return false
+	}
+	if !b.bytes.TryAcquire(int64(len(r.data))) {
+		b.room.Release(1)
+		r.consumer.requests.Add(-1)
+		return false
+	}
+	return true
+}
+
+func (r *request) leave() {
+	r.broker.bytes.Release(int64(len(r.data)))
+	r.broker.room.Release(1)
+	r.consumer.requests.Add(-1)
+}
+
+// serve carries the request out, and says so if it fails. A client that is gone waits for nothing; what nobody waits for is done
+// all the same.
+func (r *request) serve() {
+	life := r.consumer.life
+	if r.answerTo == "" {
+		life = r.broker.life
+	}
+	ctx, cancel := context.WithTimeout(life, r.wait)
+	defer cancel()
+	if err := r.carryOut(ctx); err != nil {
+		thing, name := clip(readable(r.thing), 200), clip(readable(r.name), 200)
+		r.broker.o.Log.Info("mqtt request failed", "thing", thing, "name", name, "err", err)
+		r.fail(err)
+	}
+}
+
+// find resolves a thing.
+func (b *Broker) find(ctx context.Context, ref string) (*td.Description, error) {
+	d, err := b.o.Find(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	if d == nil || d.Thing == nil {
+		return nil, interact.Errorf(interact.NotFound, "lmosd find", "no agent matches %s", quoted(ref))
+	}
+	return d, nil
+}
+
+func (r *request) carryOut(ctx context.Context) error {
+	d, err := r.broker.find(ctx, r.thing)
+	if err != nil {
+		return err
+	}
+	if r.kind == "" {
+		r.answer(&parcel{data: d.Raw, media: "application/td+json"})
+		return nil
+	}
+	m := r.message
+	m.Thing, m.Name = d.Ref(), r.name
+	m.Deadline, _ = ctx.Deadline()
+	if err := r.direct(m); err != nil {
+		return err
+	}
+	switch {
+	case r.answerTo == "" && m.Type.Reads():
+		return nil // nobody would hear of it
+	case m.Type == interact.InvokeAction:
+		return r.invoke(ctx, d.Actions[m.Name], m)
+	}
+	reply, err := interact.Ask(ctx, r.broker.o.Mesh, m)
+	if err != nil {
+		return err
+	}
+	p := newParcel("", reply, r.accept)
+	if reply.Type == interact.ActionStatus {
+		p = &parcel{data: taskJSON(reply), media: interact.JSON}
+		stateOf(p, reply)
+	}
+	r.answer(p)
+	return nil
+}
+
+// direct sets type and data of m by the route.
+func (r *request) direct(m *interact.Message) error {
+	if m.Data = r.data; len(m.Data) == 0 {
+		m.ContentType = ""
+	}
+	switch {
+	case r.verb != "":
+		if m.Type = interact.QueryAction; r.verb == "cancel" {
+			m.Type = interact.CancelAction
+		}
+		m.ActionID, m.Data, m.ContentType = string(r.data), nil, ""
+		if len(m.ActionID) > 256 {
+			return interact.Errorf(interact.Invalid, "send the id of the run, or nothing", "an id of %d bytes", len(m.ActionID))
+		}
+	case r.kind == "actions" && r.name == "":
+		m.Type, m.Data, m.ContentType = interact.QueryAllActions, nil, ""
+	case r.kind == "actions":
+		m.Type = interact.InvokeAction
+	case r.name == "":
+		return r.directAll(m)
+	case len(r.data) == 0:
+		m.Type = interact.ReadProperty
+	default:
+		m.Type = interact.WriteProperty
+	}
+	return nil
+}
+
+// directAll sets the type of m for {thing}/properties: by the payload.
+func (r *request) directAll(m *interact.Message) error {
+	v, ok, err := interact.Value(r.data, m.Media())
+	switch v.(type) {
+	case map[string]any:
+		m.Type = interact.WriteMultipleProperties
+	case []any:
+		m.Type = interact.ReadMultipleProperties
+	default:
+		if m.Type = interact.ReadAllProperties; len(r.data) > 0 {
+			return &interact.Error{Code: interact.Invalid, Title: "an object of values, an array of names, or nothing is needed",
+				Hint: `for example {"units":"celsius"}, or ["units"]`, Err: err}
+		}
+	}
+	if !ok && len(r.data) > 0 {
+		return interact.Errorf(interact.UnsupportedType, "send application/json", "values by name are JSON or CBOR, not %s",
+			m.Media())
+	}
+	return nil
+}
+
+// invoke runs an action and answers with its states, or with its output alone.
+func (r *request) invoke(ctx context.Context, action *td.Action, m *interact.Message) error {
+	background := m.Detach || action != nil && action.Synchronous != nil && !*action.Synchronous
+	var whole gathered
+	for s, err := range r.broker.o.Mesh.Do(ctx, m) {
+		if err != nil {
+			return err
+		}
+		final := s.Status.Final()
+		switch {
+		case s.Status == interact.StatusCancelled:
+			return &interact.Error{Code: interact.Cancelled, Remote: true, Title: "the action was cancelled",
+				Hint: "see who else can cancel it"}
+		case r.follow:
+			p := newParcel("", s, r.accept)
+			stateOf(p, s)
+			r.answer(p)
+		case final:
+			r.answer(newParcel("", whole.with(s), r.accept))
+		case background && s.ActionID != "":
+			p := &parcel{data: taskJSON(s), media: interact.JSON}
+			stateOf(p, s)
+			r.answer(p)
+			return nil // it goes on without us
+		default:
+			if err := whole.add(s, r.broker.o.MaxPacket); err != nil {
+				return err
+			}
+		}
+		if final {
+			return nil
+		}
+	}
+	return interact.Errorf(interact.AgentFailed, "see the agent's log", "the action ended without a result")
+}
+
+// gathered are the parts of a response stream for a client that gets one message.
+type gathered struct {
+	parts [][]byte
+	media string
+	size  int
+}
+
+// add keeps the part that s brings, if it does.
+func (g *gathered) add(s *interact.Message, limit int) error {
+	if len(s.Data) == 0 {
+		return nil
+	}
+	if g.size += len(s.Data); g.size > limit {
+		return interact.Errorf(interact.TooLarge, "ask with the user property lmos-follow: true, and take the parts as they come",
+			"the output is larger than %d bytes", limit)
+	}
+	g.parts, g.media = append(g.parts, s.Data), s.Media()
+	return nil
+}
+
+// with returns the final state with the whole output: JSON values as an array, other parts joined.
+func (g *gathered) with(s *interact.Message) *interact.Message {
+	if len(s.Data) > 0 || len(g.parts) == 0 {
+		return s
+	}
+	c := *s
+	c.ContentType, c.Data = g.media, bytes.Join(g.parts, nil)
+	if td.IsJSON(g.media) {
+		c.Data = append(append([]byte{'['}, bytes.Join(g.parts, []byte{','})...), ']')
+	}
+	return &c
+}
+
+// stateOf adds the state of s to p.
+func stateOf(p *parcel, s *interact.Message) {
+	p.add(propStatus, s.Status.String())
+	p.add(propActionID, s.ActionID)
+}
+
+// taskJSON writes the state of an action (Web Thing Protocol, ActionStatus).
+func taskJSON(s *interact.Message) []byte {
+	t := interact.Task{ActionID: s.ActionID, State: s.Status.String()}
+	output := s.Data
+	data, media, err := interact.Transcode(s.Data, s.Media(), interact.JSON)
+	if err == nil && td.IsJSON(media) && json.Valid(data) {
+		output = data
+	} else if len(output) > 0 {
+		output, _ = json.Marshal(string(output)) // a string always has a JSON form
+	}
+	if s.Status == interact.StatusFailed {
+		t.Error = output
+	} else if s.Status == interact.StatusCompleted {
+		t.Output = output
+	}
+	stamp := func(at time.Time) string {
+		if at.IsZero() {
+			return ""
+		}
+		return at.UTC().Format(time.RFC3339Nano)
+	}
+	t.Requested, t.Ended = stamp(s.Began), stamp(s.Time)
+	if data, err = json.Marshal(t); err != nil { // what is no JSON is left out
+		data, _ = json.Marshal(interact.Task{ActionID: t.ActionID, State: t.State, Requested: t.Requested, Ended: t.Ended})
+	}
+	return data
+}
+
+// fail answers with a problem.
+func (r *request) fail(err error) {
+	data, code := encodeProblem(err)
+	p := &parcel{data: data, media: problemType}
+	p.add(propCode, code.String())
+	r.answer(p)
+}
+
+// answer sends p to the client, if it wants an answer and listens there.
+func (r *request) answer(p *parcel) {
+	b, c := r.broker, r.consumer
+	if r.answerTo == "" {
+		return
+	}
+	limit := int(c.client.Properties.Props.MaximumPacketSize)
+	if limit > 0 && p.weight()+2*len(r.topic) > limit && p.media != problemType {
+		r.fail(interact.Errorf(interact.TooLarge, "raise the client's Maximum Packet Size",
+			"the answer has %d bytes, the client takes %d", len(p.data), limit))
+		return
+	}
+	p.topic, p.correlation = r.answerTo, r.correlation
+	b.mu.Lock()
+	to := c.filters[r.answerTo]
+	b.mu.Unlock()
+	if to == nil {
+		b.o.Log.Debug("mqtt answer dropped: the client is not subscribed to its response topic", "remote", c.client.Net.Remote)
+		return
+	}
+	if c.send(p, to.qos) {
+		c.stop()
+	}
+}

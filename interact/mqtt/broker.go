@@ -1,0 +1,486 @@
+package mqtt
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log/slog"
+	"math"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	mochi "github.com/mochi-mqtt/server/v2"
+	"github.com/mochi-mqtt/server/v2/listeners"
+	"github.com/mochi-mqtt/server/v2/packets"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// Limits of a broker, where [BrokerOptions] say no other.
+const (
+	defaultConnections = 128
+	defaultRequests    = 32
+	maxRequests        = 1024     // that run at once for all clients
+	maxRequestBytes    = 64 << 20 // of their payloads
+	maxClientFilters   = 256      // subscriptions of a client
+	maxWatches         = 4096     // affordances that are observed for all clients
+	greeting           = 10 * time.Second
+	resolveTime        = 10 * time.Second // to find a thing that is subscribed to
+	requestTime        = interact.MaxWait // the longest that a request may take
+)
+
+// BrokerOptions are the settings of a [Broker]. Mesh and Find are needed; the zero value of everything else works.
+type BrokerOptions struct {
+	// Listen is host and port of the TCP socket; port 0 takes a free one.
+	Listen string
+	// TLS makes it a broker for mqtts; nil speaks in the clear.
+	TLS *tls.Config
+	// Mesh answers what clients ask. Its messages have an empty From: who may do what is for it to say.
+	Mesh interact.Thing
+	// Find resolves a reference to a thing. Its error is answered as it is; it should be an [*interact.Error].
+	Find func(ctx context.Context, ref string) (*td.Description, error)
+	// Auth says whether a user may connect; nil lets everyone, and only a loopback or private address is listened on then.
+	Auth func(user, password string) bool
+	// Log gets what an operator should know; nil discards.
+	Log *slog.Logger
+	// MaxConnections is how many clients may be connected; 0 means 128.
+	MaxConnections int
+	// MaxRequests is how many requests of one client may run at once; 0 means 32.
+	MaxRequests int
+	// MaxPacket is the limit of a packet from a client in bytes; 0 means 4 MiB.
+	MaxPacket int
+}
+
+// A Broker offers the things of a mesh to MQTT clients, in MQTT 5 and 3.1.1. It is no general broker: clients publish requests
+// and subscribe to what things tell, and never hear each other.
+//
+// {thing} is an id, a name or an exact reference; what a topic cannot hold is percent-encoded ([Topic]). Requests are published
+// with the response topic {topic}/reply/{id}, which the client subscribes to before; nobody but the client gets the answer:
+//
+//	{thing}                        the description
+//	{thing}/properties             all readable values; with an object they are written; with an array of names these are read
+//	{thing}/properties/{p}         the value; with a payload it is written
+//	{thing}/actions                the states of all actions
+//	{thing}/actions/{a}            the action is invoked; the payload is its input
+//	{thing}/actions/{a}/query      the state of the run whose id is the payload, without one of the latest
+//	{thing}/actions/{a}/cancel     that run is cancelled
+//
+// and these are subscribed to, also with + for the name, or # at the end:
+//
+//	{thing}/properties/{p}/observable
+//	{thing}/events/{e}
+//
+// The first subscriber of an affordance begins one observation at the mesh; the last one ends it. If it fails it is begun again,
+// with what came meanwhile as far as the mesh keeps it.
+//
+// An answer is one message, with the correlation data of the request: output, value or description, nothing after a writing,
+// or an RFC 9457 problem with its code in the user property lmos-code. With the user property lmos-follow the states of an
+// action are answered as they come, each with lmos-status; without it a response stream is answered as a whole, and an action
+// that runs in the background by its state (Web Thing Protocol, ActionStatus). Without a response topic a request is carried
+// out and nobody hears of it: all that MQTT 3.1.1 can do. The message expiry interval says how long the consumer waits; 30 s
+// without.
+//
+// Messages have QoS 1 at most. Nothing is retained, wills are dropped, and sessions end with their connections. A client that
+// does not read is disconnected when 256 messages or 8 MiB wait for it.
+type Broker struct {
+	o      BrokerOptions
+	server *mochi.Server
+	door   *door
+	life   context.Context // ends with Close
+	end    context.CancelFunc
+	tasks  sync.WaitGroup
+	runs   sync.WaitGroup // Run
+	room   *semaphore.Weighted
+	bytes  *semaphore.Weighted
+	closed sync.Once
+
+	mu        sync.Mutex // guards the rest
+	running   bool
+	consumers map[net.Conn]*consumer
+	watches   map[string]*watch // by topic
+}
+
+// NewBroker opens the socket of a broker. Run it and Close it. The error is an [*interact.Error]: PortBusy, WildcardBind for an
+// address that others reach without Auth, or ConfigInvalid.
+func NewBroker(o BrokerOptions) (*Broker, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.MaxConnections <= 0 {
+		o.MaxConnections = defaultConnections
+	}
+	if o.MaxRequests <= 0 {
+		o.MaxRequests = defaultRequests
+	}
+	if o.MaxPacket <= 0 {
+		o.MaxPacket = MaxPacket
+	}
+	socket, err := listen(o)
+	if err != nil {
+		return nil, err
+	}
+	b := &Broker{o: o, room: semaphore.NewWeighted(maxRequests),
+		bytes:     semaphore.NewWeighted(max(maxRequestBytes, int64(o.MaxPacket))),
+		consumers: map[net.Conn]*consumer{}, watches: map[string]*watch{}}
+	b.life, b.end = context.WithCancel(context.Background())
+	b.door = newDoor(socket, o, b.goodbye, b.dismiss)
+	b.server = mochi.New(&mochi.Options{
+		Capabilities: &mochi.Capabilities{
+			MaximumClients:             math.MaxInt64, // the door counts
+			MaximumClientWritesPending: 1,             // nothing is queued there: see consumer
+			MaximumPacketSize:          uint32(min(int64(o.MaxPacket)+maxControl, math.MaxUint32)),
+			ReceiveMaximum:             uint16(min(o.MaxRequests, math.MaxUint16)),
+			MaximumInflight:            1024,
+			MinimumProtocolVersion:     4,
+			MaximumQos:                 2,
+			WildcardSubAvailable:       1,
+			SubIDAvailable:             0,
+			// An acknowledgement says nothing of what the request held.
+			Compatibilities: mochi.Compatibilities{NoInheritedPropertiesOnAck: true},
+		},
+		Logger: slog.New(slog.DiscardHandler), // it writes whole packets, secrets included
+		// No $SYS: nobody can subscribe to it; this keeps the broker from counting.
+		SysTopicResendInterval: 1 << 30,
+	})
+	if err := errors.Join(b.server.AddHook(&hooks{broker: b}, nil), b.server.AddListener(b.door)); err != nil {
+		socket.Close()
+		return nil, &interact.Error{Code: interact.Internal, Title: "the MQTT broker cannot be set up", Err: err}
+	}
+	return b, nil
+}
+
+func listen(o BrokerOptions) (net.Listener, error) {
+	l, err := net.Listen("tcp", o.Listen)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, &interact.Error{Code: interact.PortBusy, Title: o.Listen + " is in use",
+			Hint: "choose another port for mqtt.listen", Err: err}
+	case err != nil:
+		return nil, &interact.Error{Code: interact.ConfigInvalid, Title: "cannot listen on " + o.Listen,
+			Hint: "for example mqtt.listen: 127.0.0.1:1883", Err: err}
+	}
+	if a, ok := l.Addr().(*net.TCPAddr); o.Auth == nil && (!ok || !a.IP.IsLoopback() && !a.IP.IsPrivate()) {
+		l.Close() // nobody was served
+		return nil, interact.Errorf(interact.WildcardBind, "listen on 127.0.0.1, or set http.auth: token",
+			"other hosts would reach the MQTT broker at %s, and nothing authenticates them", o.Listen)
+	}
+	if o.TLS != nil {
+		l = tls.NewListener(l, o.TLS)
+	}
+	return l, nil
+}
+
+// Addr returns the address of the socket.
+func (b *Broker) Addr() net.Addr { return b.door.Addr() }
+
+// Run serves clients until ctx or the broker ends, and returns when the last goroutine has. It is called once at most.
+func (b *Broker) Run(ctx context.Context) error {
+	b.mu.Lock()
+	if b.running || b.life.Err() != nil {
+		b.mu.Unlock()
+		return errors.New("the MQTT broker runs already, or was closed")
+	}
+	b.running = true
+	b.runs.Add(1)
+	b.mu.Unlock()
+	defer b.runs.Done()
+	if err := b.server.Serve(); err != nil {
+		b.shut()
+		return err
+	}
+	b.o.Log.Info("mqtt broker", "listen", b.Addr().String())
+	select {
+	case <-ctx.Done():
+	case <-b.life.Done():
+	}
+	b.shut()
+	return nil
+}
+
+// Close ends the broker and waits for it.
+func (b *Broker) Close() error {
+	b.shut()
+	b.runs.Wait()
+	return nil
+}
+
+// shut closes the socket, disconnects the clients, and waits for what they have begun.
+func (b *Broker) shut() {
+	b.closed.Do(func() {
+		b.mu.Lock()
+		b.end()
+		b.mu.Unlock()
+		_ = b.server.Close() // its hooks and listeners give no errors
+		b.tasks.Wait()
+	})
+}
+
+// goodbye tells the clients of MQTT 5 that the broker ends. A write takes [writeTimeout] at most.
+func (b *Broker) goodbye() {
+	var work sync.WaitGroup
+	b.mu.Lock()
+	for _, c := range b.consumers {
+		if c.client.Properties.ProtocolVersion == 5 {
+			work.Go(func() { _ = b.server.DisconnectClient(c.client, packets.ErrServerShuttingDown) }) // it ends whatever it hears
+		}
+	}
+	b.mu.Unlock()
+	work.Wait()
+}
+
+// spawn runs f in a goroutine that Run waits for; not when the broker has ended.
+func (b *Broker) spawn(f func()) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.spawnLocked(f)
+}
+
+func (b *Broker) spawnLocked(f func()) bool {
+	if b.life.Err() != nil {
+		return false
+	}
+	b.tasks.Go(f)
+	return true
+}
+
+// hooks are what mochi asks and tells while it serves.
+type hooks struct {
+	mochi.HookBase
+	broker *Broker
+}
+
+// ID implements [mochi.Hook].
+func (*hooks) ID() string { return "lmosd" }
+
+// Provides implements [mochi.Hook].
+func (*hooks) Provides(b byte) bool {
+	switch b {
+	case mochi.OnConnect, mochi.OnConnectAuthenticate, mochi.OnACLCheck, mochi.OnPacketRead, mochi.OnPacketEncode,
+		mochi.OnSessionEstablish,
+		mochi.OnSubscribe, mochi.OnSubscribed, mochi.OnUnsubscribed, mochi.OnPublish:
+		return true
+	}
+	return false
+}
+
+// OnPacketRead implements [mochi.Hook]: it changes what is not offered, and sees acknowledgements.
+func (h *hooks) OnPacketRead(cl *mochi.Client, pk packets.Packet) (packets.Packet, error) {
+	switch pk.FixedHeader.Type {
+	case packets.Connect:
+		// A will would be published without anybody's leave, and a session would outlive its watches.
+		pk.Connect.WillFlag, pk.Connect.WillRetain, pk.Connect.WillQos, pk.Connect.Clean = false, false, 0, true
+	case packets.Puback:
+		if c := h.broker.consumer(cl); c != nil {
+			c.acknowledged(pk.PacketID)
+		}
+	}
+	return pk, nil
+}
+
+// OnConnect implements [mochi.Hook].
+func (h *hooks) OnConnect(cl *mochi.Client, _ packets.Packet) error {
+	// One user cannot end the session of another by its identifier.
+	cl.ID = string(cl.Properties.Username) + "\x00" + cl.ID
+	if cl.Properties.ProtocolVersion == 5 && (cl.State.Keepalive == 0 || cl.State.Keepalive > 300) { // MQTT 5 §3.2.2.3.14
+		cl.State.Keepalive, cl.State.ServerKeepalive = 300, true
+	}
+	return nil
+}
+
+// OnConnectAuthenticate implements [mochi.Hook].
+func (h *hooks) OnConnectAuthenticate(cl *mochi.Client, pk packets.Packet) bool {
+	ok := h.broker.o.Auth == nil || h.broker.o.Auth(string(pk.Connect.Username), string(pk.Connect.Password))
+	if !ok {
+		h.broker.o.Log.Warn("mqtt client refused", "remote", cl.Net.Remote)
+	}
+	return ok
+}
+
+// OnSessionEstablish implements [mochi.Hook].
+func (h *hooks) OnSessionEstablish(cl *mochi.Client, _ packets.Packet) { h.broker.admit(cl) }
+
+// OnPacketEncode implements [mochi.Hook]: a CONNACK says what is not offered (MQTT 5 §3.2.2.3), and messages keep their user
+// properties whether problem information is wanted or not (§3.1.2.11.7).
+func (h *hooks) OnPacketEncode(_ *mochi.Client, pk packets.Packet) packets.Packet {
+	if pk.FixedHeader.Type == packets.Publish {
+		pk.Mods.DisallowProblemInfo = false
+	}
+	if pk.FixedHeader.Type == packets.Connack && pk.ReasonCode == packets.CodeSuccess.Code {
+		p := &pk.Properties
+		p.MaximumPacketSize = uint32(min(h.broker.o.MaxPacket, math.MaxInt32))
+		p.RetainAvailableFlag, p.SharedSubAvailableFlag, p.SubIDAvailableFlag = true, true, true
+		p.RetainAvailable, p.SharedSubAvailable, p.SubIDAvailable = 0, 0, 0
+	}
+	return pk
+}
+
+// OnSubscribe implements [mochi.Hook].
+func (h *hooks) OnSubscribe(cl *mochi.Client, pk packets.Packet) packets.Packet {
+	c := h.broker.consumer(cl)
+	if c == nil {
+		return pk
+	}
+	ctx, cancel := context.WithTimeout(c.life, resolveTime)
+	defer cancel()
+	for i := range pk.Filters {
+		f := &pk.Filters[i]
+		f.Qos = min(f.Qos, 1)
+		if len(c.proposed) < maxClientFilters {
+			c.proposed[f.Filter] = h.broker.propose(ctx, c, f.Filter, f.Qos)
+		}
+	}
+	return pk
+}
+
+// OnACLCheck implements [mochi.Hook].
+func (h *hooks) OnACLCheck(cl *mochi.Client, topic string, write bool) bool {
+	if write {
+		_, ok := parseRequest(topic)
+		return ok
+	}
+	c := h.broker.consumer(cl)
+	return c != nil && c.proposed[topic] != nil
+}
+
+// OnSubscribed implements [mochi.Hook].
+func (h *hooks) OnSubscribed(cl *mochi.Client, pk packets.Packet, codes []byte) {
+	c := h.broker.consumer(cl)
+	if c == nil {
+		return
+	}
+	for i, f := range pk.Filters {
+		if p := c.proposed[f.Filter]; p != nil && codes[i] <= packets.CodeGrantedQos2.Code {
+			h.broker.subscribe(c, f.Filter, p)
+		}
+	}
+	clear(c.proposed)
+}
+
+// OnUnsubscribed implements [mochi.Hook].
+func (h *hooks) OnUnsubscribed(cl *mochi.Client, pk packets.Packet) {
+	if c := h.broker.consumer(cl); c != nil {
+		for _, f := range pk.Filters {
+			h.broker.unsubscribe(c, f.Filter)
+		}
+	}
+}
+
+// OnPublish implements [mochi.Hook]: every message is a request, and none goes to other clients.
+func (h *hooks) OnPublish(cl *mochi.Client, pk packets.Packet) (packets.Packet, error) {
+	code := packets.ErrNotAuthorized
+	if c := h.broker.consumer(cl); c != nil {
+		code = h.broker.accept(c, pk)
+	}
+	if code.Code >= packets.ErrUnspecifiedError.Code && pk.FixedHeader.Qos == 1 && cl.Properties.ProtocolVersion == 5 {
+		return pk, code
+	}
+	return pk, packets.CodeSuccessIgnore
+}
+
+// A door is the listener of a broker: it counts the connections, looks at their packets, and waits for them.
+type door struct {
+	net.Listener
+	limit   int
+	packet  int
+	goodbye func()         // tells who is connected that the door closes
+	gone    func(net.Conn) // what ends with a connection
+	log     *slog.Logger
+	serving sync.WaitGroup
+
+	mu     sync.Mutex // guards the rest
+	closed bool
+	open   map[net.Conn]bool
+}
+
+func newDoor(l net.Listener, o BrokerOptions, goodbye func(), gone func(net.Conn)) *door {
+	return &door{Listener: l, limit: o.MaxConnections, packet: o.MaxPacket, goodbye: goodbye, gone: gone, log: o.Log,
+		open: map[net.Conn]bool{}}
+}
+
+// ID implements [listeners.Listener], as do the methods below.
+func (d *door) ID() string { return "lmosd" }
+
+// Address returns the address of the socket.
+func (d *door) Address() string { return d.Addr().String() }
+
+// Protocol returns "tcp".
+func (d *door) Protocol() string { return d.Addr().Network() }
+
+// Init does nothing.
+func (d *door) Init(*slog.Logger) error { return nil }
+
+// Serve accepts connections until the door is closed.
+func (d *door) Serve(establish listeners.EstablishFn) {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return
+	}
+	d.serving.Add(1)
+	d.mu.Unlock()
+	defer d.serving.Done()
+	for {
+		conn, err := d.Accept()
+		switch {
+		case err == nil:
+			d.enter(conn, establish)
+		case errors.Is(err, net.ErrClosed):
+			return
+		default:
+			d.log.Warn("mqtt accept", "err", err)
+			time.Sleep(50 * time.Millisecond) // out of files, most likely; Close waits this long
+		}
+	}
+}
+
+// enter serves one connection in its own goroutine, if there is room.
+func (d *door) enter(conn net.Conn, establish listeners.EstablishFn) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed || len(d.open) >= d.limit {
+		conn.Close()
+		return
+	}
+	d.open[conn] = true
+	g := newGuard(conn, fromConsumer, d.packet)
+	d.serving.Go(func() {
+		defer d.leave(conn)
+		defer d.gone(g)
+		_ = conn.SetReadDeadline(time.Now().Add(greeting)) // mochi sets its own after CONNECT
+		if err := establish(d.ID(), g); err != nil && !errors.Is(err, io.EOF) {
+			d.log.Debug("mqtt client gone", "remote", conn.RemoteAddr().String(), "err", err)
+		}
+	})
+}
+
+// leave forgets a connection. A packet that mochi fails on ends its own connection, and not the node.
+func (d *door) leave(conn net.Conn) {
+	if r := recover(); r != nil {
+		d.log.Error("mqtt client ended by a panic", "remote", conn.RemoteAddr().String(), "panic", r)
+	}
+	conn.Close()
+	d.mu.Lock()
+	delete(d.open, conn)
+	d.mu.Unlock()
+}
+
+// Close stops listening, says goodbye, and waits for all connections to end. It does not use what mochi gives it for that, which
+// locks a read lock twice and hangs if a client comes or goes in between.
+func (d *door) Close(listeners.CloseFn) {
+	d.mu.Lock()
+	d.closed = true
+	d.mu.Unlock()
+	_ = d.Listener.Close() // it is closed whatever it says
+	d.goodbye()
+	d.mu.Lock()
+	for conn := range d.open {
+		conn.Close()
+	}
+	d.mu.Unlock()
+	d.serving.Wait()
+}

@@ -1,0 +1,203 @@
+package mqtt
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	mochi "github.com/mochi-mqtt/server/v2"
+	"github.com/mochi-mqtt/server/v2/packets"
+)
+
+const (
+	maxParcels = 256 // that wait for a client, or for its acknowledgement
+	maxPending = 32  // that may be unacknowledged
+)
+
+// A consumer is a client of the broker. What is sent to it waits in a queue of its own: mochi's counts no bytes, and mixes up the
+// packet identifiers of both directions.
+type consumer struct {
+	client   *mochi.Client
+	life     context.Context // ends with the connection
+	end      context.CancelFunc
+	requests atomic.Int64 // that run
+	// proposed are the filters of the SUBSCRIBE that is being read. The goroutine that reads the connection owns it.
+	proposed map[string]*proposal
+	// filters are those that are subscribed to; broker.mu guards them.
+	filters map[string]*proposal
+
+	wake chan struct{} // has room for one
+
+	mu      sync.Mutex // guards the rest
+	queue   []queued
+	pending map[uint16]int // bytes by packet identifier
+	size    int            // bytes of both
+	last    uint16         // packet identifier
+	over    bool           // it does not read
+	writing bool           // run writes to it
+}
+
+// A parcel is a message for one or several clients. It is not changed once it is sent.
+type parcel struct {
+	topic       string
+	data        []byte
+	media       string
+	correlation []byte
+	props       []packets.UserProperty
+}
+
+// add adds a user property; one that says nothing, or cannot be sent, is left out.
+func (p *parcel) add(name, value string) {
+	if value != "" && isProperty(value) {
+		p.props = append(p.props, packets.UserProperty{Key: name, Val: value})
+	}
+}
+
+// A queued is a parcel on its way to one client.
+type queued struct {
+	*parcel
+	qos byte
+}
+
+// weight is what a parcel counts against the limit of a queue, in bytes.
+func (p *parcel) weight() int { return len(p.data) + overhead }
+
+// admit makes a consumer of a client whose CONNECT was accepted.
+func (b *Broker) admit(cl *mochi.Client) {
+	c := &consumer{client: cl, proposed: map[string]*proposal{}, filters: map[string]*proposal{}, pending: map[uint16]int{},
+		wake: make(chan struct{}, 1)}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c.life, c.end = context.WithCancel(b.life)
+	if !b.spawnLocked(func() { c.run(b) }) {
+		c.end()
+		return
+	}
+	b.consumers[cl.Net.Conn] = c
+}
+
+// consumer returns the consumer of a client; nil if it is gone.
+func (b *Broker) consumer(cl *mochi.Client) *consumer {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.consumers[cl.Net.Conn]
+}
+
+// run sends what is queued, until the connection ends.
+func (c *consumer) run(b *Broker) {
+	for {
+		pk, over := c.next()
+		switch {
+		case pk != nil:
+			if err := c.client.WritePacket(*pk); errors.Is(err, packets.ErrPacketTooLarge) {
+				c.acknowledged(pk.PacketID) // MQTT 5 §3.1.2.11.4: it is discarded as if it was sent
+			} else if err != nil {
+				c.client.Stop(err)
+			}
+			continue
+		case over:
+			b.o.Log.Warn("mqtt client is too slow", "remote", c.client.Net.Remote)
+			if c.client.Properties.ProtocolVersion == 5 {
+				_ = b.server.DisconnectClient(c.client, packets.ErrQuotaExceeded) // the connection ends either way
+			}
+			c.stop()
+			<-c.life.Done()
+			return
+		}
+		select {
+		case <-c.wake:
+		case <-c.life.Done():
+			return
+		}
+	}
+}
+
+// next takes a message that may be sent now. It is called when the one before was written.
+func (c *consumer) next() (pk *packets.Packet, over bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.writing = false; len(c.queue) == 0 || c.over {
+		return nil, c.over
+	}
+	p := c.queue[0]
+	if p.qos > 0 && len(c.pending) >= c.window() {
+		return nil, false
+	}
+	c.queue[0] = queued{}
+	c.queue, c.writing = c.queue[1:], true
+	pk = &packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Publish, Qos: p.qos}, TopicName: p.topic, Payload: p.data,
+		Created: time.Now().Unix(), Properties: packets.Properties{ContentType: p.media, CorrelationData: p.correlation,
+			User: p.props}}
+	if p.qos == 0 {
+		c.size -= p.weight()
+		return pk, false
+	}
+	for c.last++; c.last == 0 || c.pending[c.last] > 0; c.last++ {
+	}
+	pk.PacketID, c.pending[c.last] = c.last, p.weight()
+	return pk, false
+}
+
+// window is how many messages may be unacknowledged (MQTT 5 §3.1.2.11.3).
+func (c *consumer) window() int {
+	if wants := int(c.client.Properties.Props.ReceiveMaximum); wants > 0 {
+		return min(wants, maxPending)
+	}
+	return maxPending
+}
+
+// send queues a parcel. A client for which too much waits is disconnected: it would miss something without knowing. stuck tells
+// that the caller is to stop it, without its own locks: run is busy with a write that may take long.
+func (c *consumer) send(p *parcel, qos byte) (stuck bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over {
+		return false
+	}
+	if len(c.queue)+len(c.pending) >= maxParcels || c.size+p.weight() > max(maxQueued, p.weight()) {
+		c.over, c.queue = true, nil
+	} else {
+		c.queue, c.size = append(c.queue, queued{p, qos}), c.size+p.weight()
+	}
+	c.ring()
+	return c.over && c.writing
+}
+
+// stop ends the connection without a word.
+func (c *consumer) stop() { c.client.Stop(packets.ErrQuotaExceeded) }
+
+// acknowledged forgets a message that the client has.
+func (c *consumer) acknowledged(id uint16) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if weight := c.pending[id]; weight > 0 {
+		delete(c.pending, id)
+		c.size -= weight
+		c.ring()
+	}
+}
+
+func (c *consumer) ring() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// dismiss ends what a connection has begun: its requests that want an answer, and its subscriptions.
+func (b *Broker) dismiss(conn net.Conn) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c := b.consumers[conn]
+	if c == nil {
+		return
+	}
+	delete(b.consumers, conn)
+	c.end()
+	for filter := range c.filters {
+		b.unsubscribeLocked(c, filter)
+	}
+}

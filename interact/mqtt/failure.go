@@ -1,0 +1,120 @@
+package mqtt
+
+import (
+	"context"
+	"errors"
+	"net"
+	"syscall"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// unreached says why there is no connection to the broker.
+func (s *session) unreached(err error) error {
+	var r *refusal
+	where := s.key.host
+	switch {
+	case s.life.Err() != nil:
+		return shuttingDown()
+	case errors.As(err, &r) && refusals[r.code].code == interact.Unauthenticated:
+		// Not Remote: the agent said nothing, and another way to it may be tried.
+		return interact.Errorf(interact.Unauthenticated, "see user name and password in the credentials file on the agent's node",
+			"the broker at %s refused this node: %s", where, r)
+	case errors.As(err, &r):
+		return interact.Errorf(interact.Unreachable, "see the broker's log", "the broker at %s refused the connection: %s", where, r)
+	case errors.Is(err, errProtocol), errors.Is(err, errTooLarge):
+		return interact.Errorf(interact.Unreachable, "see what serves that address", "what answers at %s is no MQTT broker: %v",
+			where, err)
+	}
+	return interact.Errorf(interact.Unreachable, "start the broker, or publish its new address: lmosd publish FILE",
+		"the broker at %s cannot be reached: %s", where, reason(err))
+}
+
+// reason is a short cause of a failed connection.
+func reason(err error) string {
+	var no syscall.Errno
+	var dns *net.DNSError
+	var guarded *interact.Error
+	switch {
+	case errors.As(err, &guarded): // the node's own dialer said No
+		return guarded.Error()
+	case errors.As(err, &dns):
+		return "the name " + clip(readable(dns.Name), 100) + " is unknown"
+	case errors.As(err, &no):
+		return no.Error()
+	case errors.Is(err, context.DeadlineExceeded):
+		return "nothing answered in time"
+	}
+	return clip(readable(err.Error()), 200)
+}
+
+// given says that ctx has ended before the broker did what it was to do.
+func (s *session) given(ctx context.Context, what string) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return &interact.Error{Code: interact.Cancelled, Err: ctx.Err()}
+	}
+	return &interact.Error{Code: interact.Timeout, Title: "the broker at " + s.key.host + " " + what,
+		Hint: "raise --timeout, or see whether the broker is busy", Err: ctx.Err()}
+}
+
+// unheard says why a subscription failed; nil if it did not.
+func (s *session) unheard(ctx context.Context, w wire, filter string, err error) error {
+	var r *refusal
+	switch {
+	case err == nil:
+		return nil
+	case s.life.Err() != nil:
+		return shuttingDown()
+	case errors.As(err, &r):
+		return interact.Errorf(interact.NotAllowed, "let this node's user read that topic at the broker, or offer another form",
+			"the broker at %s refused the subscription to %s: %s", s.key.host, quoted(filter), r)
+	case ctx.Err() != nil:
+		return s.given(ctx, "did not take a subscription in time")
+	}
+	return &interact.Error{Code: interact.Unreachable, Title: "the broker at " + s.key.host + " did not take a subscription",
+		Hint: "see the broker's log", Err: lostTo(w, err)}
+}
+
+// unsent says why a message was not published, or whether it was is unknown.
+func (s *session) unsent(ctx context.Context, w wire, topic string, err error) error {
+	var r *refusal
+	where := s.key.host
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errUnsent):
+		return interact.Errorf(interact.Unreachable, "ask again",
+			"the connection to the broker at %s was lost before the message was sent", where)
+	case errors.Is(err, errNobody):
+		return interact.Errorf(interact.Unreachable, "start the agent", "nobody listens to %s at the broker %s", quoted(topic), where)
+	case errors.As(err, &r):
+		code := refusals[r.code].code
+		if code == 0 || code == interact.Unauthenticated || code == interact.Unreachable {
+			code = interact.AgentFailed
+		}
+		return &interact.Error{Code: code, Remote: true, Title: "the broker at " + where + " refused a message to " + quoted(topic) +
+			": " + r.Error(),
+			Hint: "see the broker's log, and what this node's user may publish there"}
+	case s.life.Err() != nil:
+		e := *interact.AsError(shuttingDown())
+		e.Begun = true
+		return &e
+	case errors.Is(ctx.Err(), context.Canceled):
+		return &interact.Error{Code: interact.Cancelled, Begun: true, Err: ctx.Err()}
+	case ctx.Err() != nil, errors.Is(err, errSlowAck):
+		return &interact.Error{Code: interact.Timeout, Begun: true, Title: "the broker at " + where +
+			" did not acknowledge a message in time",
+			Hint: "see whether the broker is busy", Err: err}
+	}
+	return &interact.Error{Code: interact.Unreachable, Begun: true, Title: "the connection to the broker at " + where +
+		" broke after the message was sent",
+		Hint: "see whether the agent did it before you ask again", Err: lostTo(w, err)}
+}
+
+// lostTo adds what the guard saw to err.
+func lostTo(w wire, err error) error {
+	if cause := w.cause(); cause != nil {
+		return cause
+	}
+	return err
+}

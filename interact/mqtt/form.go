@@ -1,0 +1,253 @@
+package mqtt
+
+import (
+	"cmp"
+	"encoding/json"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// A plan is what a form asks of this binding, read and checked.
+type plan struct {
+	form    *td.Form
+	host    string   // the broker, with its port
+	secure  bool     // mqtts
+	topic   string   // to publish to; empty if the form has none
+	filters []string // to subscribe to; empty if the form has none
+	qos     byte
+	retain  bool
+	// asks tells that the form is answered by messages to a response topic (kotlin-wot), and not of the W3C's style.
+	asks bool
+
+	login login
+}
+
+// terms are those of the MQTT vocabulary that this binding uses (WoT MQTT binding, §Vocabulary).
+type terms struct {
+	topic, filter, packet json.RawMessage
+	qos, retain           json.RawMessage
+}
+
+// readTerms finds the terms in a form, with either prefix, in the form itself or in its "optionalProperties" (kotlin-wot).
+func readTerms(raw []byte) (terms, error) {
+	var t terms
+	var form map[string]json.RawMessage
+	if len(raw) == 0 {
+		return t, nil
+	}
+	if err := json.Unmarshal(raw, &form); err != nil {
+		return t, err
+	}
+	var nested map[string]json.RawMessage
+	_ = json.Unmarshal(form["optionalProperties"], &nested) // what is no object has no terms
+	get := func(name string) json.RawMessage {
+		for _, m := range []map[string]json.RawMessage{form, nested} {
+			for _, prefix := range []string{"mqv:", "mqtt:"} {
+				if v, ok := m[prefix+name]; ok && string(v) != "null" {
+					return v
+				}
+			}
+		}
+		return nil
+	}
+	t = terms{topic: get("topic"), filter: get("filter"), packet: get("controlPacket"), qos: get("qos"), retain: get("retain")}
+	return t, nil
+}
+
+// readForm makes a plan of f. The error is an [*interact.Error] of code BadTD, or NotAllowed for what this binding does not have.
+func readForm(f *td.Form) (*plan, error) {
+	if strings.ContainsAny(f.Href, "{}") {
+		return nil, interact.Errorf(interact.NotAllowed, "offer a form without variables",
+			"the address %s has variables, which MQTT forms cannot have here", plain(f.Href))
+	}
+	if f.ContentCoding != "" && !strings.EqualFold(f.ContentCoding, "identity") {
+		return nil, interact.Errorf(interact.NotAllowed, "offer a form without contentCoding", "the coding %q is not used over MQTT",
+			clip(readable(f.ContentCoding), 40))
+	}
+	p := &plan{form: f}
+	path, err := p.readHref()
+	if err != nil {
+		return nil, err
+	}
+	t, err := readTerms(f.Raw)
+	if err != nil {
+		return nil, badForm(f, "cannot be read")
+	}
+	if err := p.readTopics(t, path); err != nil {
+		return nil, err
+	}
+	if p.qos, err = readQoS(t.qos); err != nil {
+		return nil, badForm(f, err.Error())
+	}
+	if t.retain != nil && json.Unmarshal(t.retain, &p.retain) != nil && string(t.retain) != `"true"` &&
+		string(t.retain) != `"false"` {
+		return nil, badForm(f, "has an mqv:retain that is neither true nor false")
+	}
+	p.retain = p.retain || string(t.retain) == `"true"`
+	// A retained message is no request: who asks later would be answered what was asked before.
+	p.asks = t.topic == nil && t.filter == nil && t.packet == nil && !p.retain
+	return p, nil
+}
+
+// readHref reads the broker's address and returns the path behind it.
+func (p *plan) readHref() (path string, err error) {
+	scheme, rest, ok := strings.Cut(p.form.Href, "://")
+	p.secure = strings.EqualFold(scheme, "mqtts")
+	authority, path, _ := strings.Cut(rest, "/")
+	// By hand, not u.Path: the topic is the path byte for byte, and "#" at its end is a wildcard, no empty fragment.
+	if !strings.HasSuffix(path, "/#") && path != "#" {
+		path, _, _ = strings.Cut(path, "#")
+	}
+	path, _, _ = strings.Cut(path, "?")
+	authority = authority[strings.LastIndex(authority, "@")+1:] // secrets come from the credentials file, never from a description
+	u, err := url.Parse("mqtt://" + authority)
+	if !ok || err != nil || u.Hostname() == "" || u.Path+u.RawQuery+u.Fragment != "" {
+		return "", badForm(p.form, "is no address of a broker")
+	}
+	port := cmp.Or(u.Port(), map[bool]string{false: "1883", true: "8883"}[p.secure])
+	p.host = net.JoinHostPort(strings.ToLower(u.Hostname()), port)
+	return path, nil
+}
+
+// readTopics takes the topic to publish to and the filters to subscribe to from the terms, else from the path.
+func (p *plan) readTopics(t terms, path string) error {
+	topic, err := oneText(t.topic)
+	if err != nil {
+		return badForm(p.form, "has an mqv:topic that is no text")
+	}
+	filters, err := manyTexts(t.filter)
+	if err != nil {
+		return badForm(p.form, "has an mqv:filter that is neither a text nor an array of texts")
+	}
+	topic = cmp.Or(topic, path)
+	if len(filters) == 0 && topic != "" {
+		filters = []string{topic}
+	}
+	if len(filters) > 64 {
+		return badForm(p.form, "has more than 64 filters")
+	}
+	for _, f := range filters {
+		if !isFilter(f) {
+			return badForm(p.form, "has the filter "+quoted(f)+", which MQTT does not allow")
+		}
+	}
+	if t.topic != nil && !isTopic(topic) {
+		return badForm(p.form, "has the topic "+quoted(topic)+", which MQTT does not allow")
+	}
+	if isTopic(topic) {
+		p.topic = topic
+	}
+	if p.filters = covered(filters); len(p.filters) == 0 {
+		return badForm(p.form, "has no topic")
+	}
+	return nil
+}
+
+func oneText(raw json.RawMessage) (s string, err error) {
+	if raw != nil {
+		err = json.Unmarshal(raw, &s)
+	}
+	return s, err
+}
+
+func manyTexts(raw json.RawMessage) (list []string, err error) {
+	if raw == nil {
+		return nil, nil
+	}
+	if one, err := oneText(raw); err == nil {
+		return []string{one}, nil
+	}
+	err = json.Unmarshal(raw, &list)
+	return list, err
+}
+
+// readQoS reads 0, 1, 2, as a number or a text: the binding's own examples write "0". Without it the QoS is 1.
+func readQoS(raw json.RawMessage) (byte, error) {
+	switch strings.Trim(string(raw), `"`) {
+	case "":
+		return 1, nil
+	case "0":
+		return 0, nil
+	case "1":
+		return 1, nil
+	case "2":
+		return 2, nil
+	}
+	return 0, errQoS
+}
+
+type formError string
+
+func (e formError) Error() string { return string(e) }
+
+const errQoS = formError("has an mqv:qos that is none of 0, 1 and 2")
+
+// plans returns the plans of the forms that offer m, best first: those of the message's own media type or the one that is liked
+// for the answer, then the rest in the order of the description. The error is about the first form that could not be used.
+func (a *agent) plans(m *interact.Message) ([]*plan, error) {
+	var fit []*plan
+	var first error
+	for _, f := range interact.Forms(a.thing, m) {
+		if !Claims(&f) {
+			continue
+		}
+		p, err := a.usable(&f, m)
+		if err == nil {
+			fit = append(fit, p)
+		} else if first == nil {
+			first = err
+		}
+	}
+	if len(fit) == 0 && first == nil {
+		first = interact.Errorf(interact.NotAllowed, "lmosd show "+interact.Quote(a.thing.Name())+" prints its forms",
+			"%s offers no %s over MQTT", a.what(m), m.Type.Op())
+	}
+	if len(fit) == 0 {
+		return nil, first
+	}
+	slices.SortStableFunc(fit, func(p, q *plan) int { return cmp.Compare(p.rank(m), q.rank(m)) })
+	return fit, nil
+}
+
+// rank orders plans by how well their types suit m: lower is better.
+func (p *plan) rank(m *interact.Message) int {
+	rank := 0
+	if len(m.Data) > 0 && mediaType(p.form.ContentType) != mediaType(m.Media()) {
+		rank += 2
+	}
+	if m.Accept != "" && mediaType(p.form.ResponseType) != mediaType(m.Accept) {
+		rank++
+	}
+	return rank
+}
+
+// usable makes a plan of a form, if it can carry m and its credentials are here.
+func (a *agent) usable(f *td.Form, m *interact.Message) (*plan, error) {
+	p, err := readForm(f)
+	if err != nil {
+		return nil, err
+	}
+	publishes := m.Type == interact.WriteProperty || m.Type == interact.InvokeAction
+	if publishes && p.topic == "" {
+		return nil, badForm(f, "has no topic that can be published to")
+	}
+	if publishes {
+		if _, _, err := encode(m, f); err != nil {
+			return nil, err
+		}
+	}
+	if p.login, err = a.client.login(a, f); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func badForm(f *td.Form, why string) error {
+	return interact.Errorf(interact.BadTD, "correct the form and publish the description again", "the form at %s %s",
+		plain(f.Href), why)
+}

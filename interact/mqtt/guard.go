@@ -1,0 +1,276 @@
+package mqtt
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// Types of control packets (MQTT 5 §2.1.2).
+const (
+	pktConnect     = 1
+	pktConnack     = 2
+	pktPublish     = 3
+	pktPuback      = 4
+	pktPubrec      = 5
+	pktPubrel      = 6
+	pktPubcomp     = 7
+	pktSubscribe   = 8
+	pktSuback      = 9
+	pktUnsubscribe = 10
+	pktUnsuback    = 11
+	pktPingreq     = 12
+	pktPingresp    = 13
+	pktDisconnect  = 14
+)
+
+// maxControl limits every packet that carries no payload, in bytes.
+const maxControl = 64 << 10
+
+// Errors of a guard. They reach who waits for the connection's end.
+var (
+	errProtocol = errors.New("what it sent is no MQTT")
+	errTooLarge = errors.New("it sent a packet that is too large")
+	errSilent   = errors.New("it closed the connection before it said a word")
+)
+
+// A guard is a connection whose packets are looked at before a library reads them: their types, their order and their lengths.
+// The libraries allocate what a header promises, and some trust a peer more than a stranger deserves. Writes end in
+// time, whatever deadline the library sets.
+//
+// Read has one caller at a time; the fields are its own. A guard is a [sync.Locker] because paho writes a packet in several
+// pieces, and locks what can be locked around them.
+type guard struct {
+	net.Conn
+	sync.Mutex // serializes packets that are written
+
+	in    *bufio.Reader
+	rule  rule
+	head  []byte // what of the header, or of a packet that was cut, is not read yet
+	left  int    // bytes of the body
+	drop  int    // bytes that nobody reads: the rest of a packet that was cut
+	first bool   // the first packet was seen
+	err   error
+
+	mu     sync.Mutex
+	old    bool           // the CONNACK was that of MQTT 3.1.1 (see old)
+	failed error          // why reading ended
+	cuts   map[string]int // how many messages on a topic have lost their payload
+}
+
+// A rule says what a peer may send.
+type rule struct {
+	limit int    // of a PUBLISH in bytes
+	first byte   // type of the first packet, which never comes again
+	types uint16 // the types that may follow, as bits
+	exact bool   // acknowledgements have the lengths of MQTT 3.1.1
+	cuts  bool   // a PUBLISH that is too large loses its payload; else the connection ends
+}
+
+func bits(types ...byte) (b uint16) {
+	for _, t := range types {
+		b |= 1 << t
+	}
+	return b
+}
+
+// Rules. AUTH is never allowed: lmosd has no method of enhanced authentication (MQTT 5 §4.12).
+var (
+	fromBroker    = rule{first: pktConnack, types: answers | bits(pktDisconnect)}
+	fromOldBroker = rule{first: pktConnack, types: answers, exact: true, cuts: true}
+	fromConsumer  = rule{first: pktConnect, types: acks | bits(pktPublish, pktSubscribe, pktUnsubscribe, pktPingreq, pktDisconnect)}
+)
+
+// acks are what both sides say of messages, answers all that a broker of MQTT 3.1.1 says.
+var (
+	acks    = bits(pktPuback, pktPubrec, pktPubrel, pktPubcomp)
+	answers = acks | bits(pktPublish, pktSuback, pktUnsuback, pktPingresp)
+)
+
+func newGuard(c net.Conn, r rule, limit int) *guard {
+	r.limit = limit
+	return &guard{Conn: c, rule: r, in: bufio.NewReaderSize(c, 4<<10)}
+}
+
+// lengths are those of MQTT 3.1.1 (§3). A client that subscribes to one filter at a time gets one return code; paho has no place
+// for a second.
+var lengths = map[byte]int{pktConnack: 2, pktPuback: 2, pktPubrec: 2, pktPubrel: 2, pktPubcomp: 2, pktSuback: 3, pktUnsuback: 2,
+	pktPingresp: 0}
+
+// check says whether a packet with this first byte and remaining length may come now.
+func (r rule) check(seen bool, first byte, length int) error {
+	kind := first >> 4
+	switch {
+	case !seen && kind != r.first, seen && r.types&(1<<kind) == 0:
+		return fmt.Errorf("%w: a packet of type %d", errProtocol, kind)
+	case kind == pktPublish && first>>1&3 == 3:
+		return fmt.Errorf("%w: a message of QoS 3", errProtocol)
+	case kind == pktPublish && length > r.limit:
+		return fmt.Errorf("%w: %d bytes", errTooLarge, length)
+	case kind != pktPublish && length > maxControl:
+		return fmt.Errorf("%w: %d bytes of type %d", errTooLarge, length, kind)
+	case r.exact && kind != pktPublish && length != lengths[kind]:
+		return fmt.Errorf("%w: a packet of type %d with %d bytes", errProtocol, kind, length)
+	}
+	return nil
+}
+
+// Read implements [net.Conn].
+func (g *guard) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	for len(g.head) == 0 && g.left == 0 {
+		if g.err == nil {
+			g.err = g.next()
+		}
+		if g.err != nil {
+			g.mu.Lock()
+			g.failed = g.err
+			g.mu.Unlock()
+			return 0, g.err
+		}
+	}
+	if len(g.head) > 0 {
+		n := copy(p, g.head)
+		g.head = g.head[n:]
+		return n, nil
+	}
+	n, err := g.in.Read(p[:min(len(p), g.left)])
+	g.left -= n
+	return n, err
+}
+
+// next reads and checks the header of the next packet (MQTT 5 §2.1).
+func (g *guard) next() error {
+	if g.drop > 0 {
+		n, err := g.in.Discard(g.drop)
+		if g.drop -= n; err != nil {
+			return err
+		}
+	}
+	first, err := g.in.ReadByte()
+	if err == io.EOF && !g.first {
+		return errSilent
+	}
+	if err != nil {
+		return err
+	}
+	length, field, err := readLength(g.in)
+	if err != nil {
+		return err
+	}
+	switch err := g.rule.check(g.first, first, length); {
+	case errors.Is(err, errTooLarge) && g.rule.cuts && first>>4 == pktPublish:
+		return g.cut(first, length)
+	case err != nil:
+		return err
+	}
+	if !g.first && first>>4 == pktConnack && length == 2 {
+		g.mu.Lock()
+		g.old = true
+		g.mu.Unlock()
+	}
+	g.first = true
+	g.head, g.left = append([]byte{first}, field...), length
+	return nil
+}
+
+// readLength reads a variable byte integer of at most four bytes (MQTT 5 §1.5.5).
+func readLength(r io.ByteReader) (length int, field []byte, err error) {
+	for shift := 0; shift < 28; shift += 7 {
+		b, err := r.ReadByte()
+		if err != nil {
+			return 0, nil, err
+		}
+		field = append(field, b)
+		length |= int(b&0x7f) << shift
+		if b < 0x80 {
+			return length, field, nil
+		}
+	}
+	return 0, nil, fmt.Errorf("%w: a length of five bytes", errProtocol)
+}
+
+func appendLength(b []byte, length int) []byte {
+	for ; length >= 0x80; length >>= 7 {
+		b = append(b, byte(length)|0x80)
+	}
+	return append(b, byte(length))
+}
+
+// cut passes on a message that is too large without its payload, so that it is acknowledged and others who share the connection
+// do not suffer. An MQTT 3.1.1 broker cannot be told a limit.
+func (g *guard) cut(first byte, length int) error {
+	var size [2]byte
+	if _, err := io.ReadFull(g.in, size[:]); err != nil {
+		return err
+	}
+	n := int(size[0])<<8 | int(size[1])
+	if n > maxTopic || n+4 > length {
+		return fmt.Errorf("%w: a topic of %d bytes", errProtocol, n)
+	}
+	if first>>1&3 > 0 {
+		n += 2 // the packet identifier
+	}
+	body := make([]byte, n)
+	if _, err := io.ReadFull(g.in, body); err != nil {
+		return err
+	}
+	topic := string(body[:int(size[0])<<8|int(size[1])])
+	g.mu.Lock()
+	if g.cuts == nil {
+		g.cuts = map[string]int{}
+	}
+	if len(g.cuts) < maxFilters || g.cuts[topic] > 0 {
+		g.cuts[topic]++
+	}
+	g.mu.Unlock()
+	g.head = append(appendLength([]byte{first}, 2+n), append(size[:], body...)...)
+	g.drop = length - 2 - n
+	return nil
+}
+
+// wasCut reports whether an empty message on topic has lost its payload here.
+func (g *guard) wasCut(topic string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.cuts[topic] == 0 {
+		return false
+	}
+	if g.cuts[topic]--; g.cuts[topic] == 0 {
+		delete(g.cuts, topic)
+	}
+	return true
+}
+
+// isOld reports whether the broker answered a CONNECT as MQTT 3.1.1 does: a CONNACK of MQTT 5 is longer (§3.2).
+func (g *guard) isOld() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.old
+}
+
+// cause is why reading ended; nil if it did not.
+func (g *guard) cause() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.failed
+}
+
+// Write implements [net.Conn]. A peer has [writeTimeout], and a second more for each 64 KiB.
+func (g *guard) Write(p []byte) (int, error) {
+	patient := writeTimeout + time.Duration(len(p)>>16)*time.Second
+	_ = g.Conn.SetWriteDeadline(time.Now().Add(patient)) // a closed connection says so when it is written to
+	return g.Conn.Write(p)
+}
+
+// SetDeadline sets the deadline of reads only.
+func (g *guard) SetDeadline(t time.Time) error { return g.Conn.SetReadDeadline(t) }
+
+// SetWriteDeadline does nothing.
+func (g *guard) SetWriteDeadline(time.Time) error { return nil }

@@ -1,0 +1,416 @@
+package mqtt
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/eclipse/paho.golang/paho"
+	paho3 "github.com/eclipse/paho.mqtt.golang"
+	mochi "github.com/mochi-mqtt/server/v2"
+	"github.com/mochi-mqtt/server/v2/hooks/auth"
+	"github.com/mochi-mqtt/server/v2/packets"
+	"go.uber.org/goleak"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// soon is longer than anything takes that works.
+const soon = 20 * time.Second
+
+// A plainBroker is an ordinary broker between agents and this node.
+type plainBroker struct {
+	*mochi.Server
+	addr string
+	door net.Listener
+
+	mu      sync.Mutex
+	refuse5 func(c net.Conn) // what is done to an MQTT 5 CONNECT; nil: it is taken
+	logins  []string         // user:password of each CONNECT
+	conns   map[string]net.Conn
+}
+
+// brokerHook counts clients and refuses versions.
+type brokerHook struct {
+	mochi.HookBase
+	b *plainBroker
+}
+
+func (*brokerHook) ID() string           { return "test" }
+func (*brokerHook) Provides(b byte) bool { return b == mochi.OnPacketRead || b == mochi.OnConnect }
+
+func (h *brokerHook) OnPacketRead(cl *mochi.Client, pk packets.Packet) (packets.Packet, error) {
+	h.b.mu.Lock()
+	refuse := h.b.refuse5
+	h.b.mu.Unlock()
+	if pk.FixedHeader.Type == packets.Connect && pk.ProtocolVersion == 5 && refuse != nil {
+		refuse(cl.Net.Conn)
+		cl.Stop(errors.New("no MQTT 5 here")) // mochi goes on whatever a hook says
+	}
+	return pk, nil
+}
+
+func (h *brokerHook) OnConnect(cl *mochi.Client, pk packets.Packet) error {
+	h.b.mu.Lock()
+	defer h.b.mu.Unlock()
+	if cl.Closed() || h.b.conns == nil {
+		return nil
+	}
+	h.b.logins = append(h.b.logins, string(pk.Connect.Username)+":"+string(pk.Connect.Password))
+	h.b.conns[cl.ID] = cl.Net.Conn
+	return nil
+}
+
+// startBroker runs a plain broker on addr, "127.0.0.1:0" for a free port, until the test ends or it is stopped.
+func startBroker(t testing.TB, addr string, hooks ...mochi.Hook) *plainBroker {
+	t.Helper()
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return serveBroker(t, l, hooks...)
+}
+
+func serveBroker(t testing.TB, l net.Listener, hooks ...mochi.Hook) *plainBroker {
+	t.Helper()
+	caps := mochi.NewDefaultServerCapabilities()
+	caps.MaximumClientWritesPending = 4096
+	b := &plainBroker{addr: l.Addr().String(), door: l, conns: map[string]net.Conn{}}
+	b.Server = mochi.New(&mochi.Options{Capabilities: caps, Logger: slog.New(slog.DiscardHandler), InlineClient: true,
+		SysTopicResendInterval: math.MaxInt32})
+	if len(hooks) == 0 {
+		hooks = append(hooks, new(auth.AllowHook))
+	}
+	for _, h := range append(hooks, &brokerHook{b: b}) {
+		if err := b.AddHook(h, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := BrokerOptions{MaxConnections: 1000, MaxPacket: 8 << 20, Log: slog.New(slog.DiscardHandler)}
+	if err := b.AddListener(newDoor(l, o, func() {}, func(net.Conn) {})); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Serve(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.stop)
+	return b
+}
+
+// old makes the broker one of MQTT 3.1.1: it refuses the CONNECT of MQTT 5 as such brokers do.
+func (b *plainBroker) old() *plainBroker {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.refuse5 = func(c net.Conn) { _, _ = c.Write([]byte{0x20, 2, 0, 1}) }
+	return b
+}
+
+// stop ends the broker; stopping twice is once.
+func (b *plainBroker) stop() {
+	b.mu.Lock()
+	first := b.conns != nil
+	b.conns = nil
+	b.mu.Unlock()
+	if first {
+		_ = b.Server.Close()
+	}
+}
+
+// cut breaks the connections of all clients whose id begins with prefix, without a word.
+func (b *plainBroker) cut(prefix string) (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id, c := range b.conns {
+		if strings.HasPrefix(id, prefix) {
+			c.Close()
+			delete(b.conns, id)
+			n++
+		}
+	}
+	return n
+}
+
+// connects returns how often somebody has connected.
+func (b *plainBroker) connects() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.logins)
+}
+
+// filters returns how many filters the clients of this package have subscribed to at the broker.
+func (b *plainBroker) filters() (n int) {
+	for id, cl := range b.Clients.GetAll() {
+		if strings.HasPrefix(id, "lmosd") {
+			n += cl.State.Subscriptions.Len()
+		}
+	}
+	return n
+}
+
+// A peer is an agent or a consumer, of MQTT 5.
+type peer struct {
+	*paho.Client
+	messages chan *paho.Publish
+}
+
+// newPeer connects a client of MQTT 5. handle gets each message in a goroutine of its own; nil puts them into messages.
+func newPeer(t testing.TB, addr string, handle func(p *peer, m *paho.Publish), change ...func(*paho.Connect)) *peer {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &peer{messages: make(chan *paho.Publish, 4096)}
+	var work sync.WaitGroup
+	p.Client = paho.NewClient(paho.ClientConfig{Conn: newGuard(conn, fromBroker, 8<<20), Session: calm{newState()},
+		OnPublishReceived: []func(paho.PublishReceived) (bool, error){
+			func(r paho.PublishReceived) (bool, error) {
+				if handle == nil {
+					p.messages <- r.Packet
+				} else {
+					work.Go(func() { handle(p, r.Packet) })
+				}
+				return true, nil
+			}}})
+	connect := &paho.Connect{ClientID: "peer" + interact.NewID(), CleanStart: true, KeepAlive: 30}
+	for _, f := range change {
+		f(connect)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	if _, err := p.Connect(ctx, connect); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = p.Disconnect(&paho.Disconnect{})
+		work.Wait()
+	})
+	return p
+}
+
+// sub subscribes and fails the test if the broker refuses.
+func (p *peer) sub(t testing.TB, filters ...string) {
+	t.Helper()
+	for _, f := range filters {
+		if err := p.trySub(t, f, 1); err != nil {
+			t.Fatalf("subscribe to %s: %v", f, err)
+		}
+	}
+}
+
+func (p *peer) trySub(t testing.TB, filter string, qos byte) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	_, err := p.Subscribe(ctx, &paho.Subscribe{Subscriptions: []paho.SubscribeOptions{{Topic: filter, QoS: qos}}})
+	return err
+}
+
+// pub publishes and returns the reason code of the acknowledgement.
+func (p *peer) pub(t testing.TB, m *paho.Publish) byte {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	resp, err := p.Publish(ctx, m)
+	if resp == nil {
+		t.Errorf("publish to %s: %v", m.Topic, err)
+		return 0xff
+	}
+	return resp.ReasonCode
+}
+
+// next waits for a message.
+func (p *peer) next(t testing.TB) *paho.Publish {
+	t.Helper()
+	select {
+	case m := <-p.messages:
+		return m
+	case <-time.After(soon):
+		t.Fatal("no message came")
+		return nil
+	}
+}
+
+// answer is what an agent of kotlin-wot does: the answer to the response topic, without correlation data.
+func (p *peer) answer(m *paho.Publish, media, data string) {
+	if m.Properties == nil || m.Properties.ResponseTopic == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), soon)
+	defer cancel()
+	_, _ = p.Publish(ctx, &paho.Publish{Topic: m.Properties.ResponseTopic, QoS: 1, Payload: []byte(data),
+		Properties: &paho.PublishProperties{ContentType: media}})
+}
+
+// newPeer3 connects a client of MQTT 3.1.1 that subscribes to filters.
+func newPeer3(t testing.TB, addr string, handle paho3.MessageHandler, filters ...string) paho3.Client {
+	t.Helper()
+	o := paho3.NewClientOptions().AddBroker("tcp://" + addr).SetProtocolVersion(4).SetClientID("old" + interact.NewID()[:8]).
+		SetAutoReconnect(false).SetDefaultPublishHandler(handle).SetOrderMatters(true)
+	c := paho3.NewClient(o)
+	done(t, c.Connect())
+	t.Cleanup(func() { c.Disconnect(100) })
+	for _, f := range filters {
+		done(t, c.Subscribe(f, 1, nil))
+	}
+	return c
+}
+
+func done(t testing.TB, token paho3.Token) {
+	t.Helper()
+	if !token.WaitTimeout(soon) || token.Error() != nil {
+		t.Fatalf("mqtt 3.1.1: %v", token.Error())
+	}
+}
+
+// describe makes a TD around members, with BASE replaced by base, and parses it.
+func describe(t testing.TB, base, members string) *td.Thing {
+	t.Helper()
+	if !strings.Contains(members, `"securityDefinitions"`) {
+		members = `"securityDefinitions": {"nosec_sc": {"scheme": "nosec"}}, "security": ["nosec_sc"], ` + members
+	}
+	thing, err := td.Parse([]byte(`{"@context": "https://www.w3.org/2022/wot/td/v1.1", "id": "urn:example:lamp", "title": "Lamp", ` +
+		strings.ReplaceAll(members, "BASE", base) + `}`))
+	if err != nil {
+		t.Fatalf("the test's TD: %v", err)
+	}
+	return thing
+}
+
+// newClient returns a client that is closed with the test.
+func newClient(t testing.TB, o Options) *Client {
+	t.Helper()
+	c := NewClient(o)
+	t.Cleanup(c.Close)
+	return c
+}
+
+// ask sends one message and returns the last reply, within a time that no test needs.
+func ask(t testing.TB, c *Client, thing *td.Thing, m *interact.Message) (*interact.Message, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	return interact.Ask(ctx, c.Thing(thing), m)
+}
+
+func read(name string) *interact.Message {
+	return &interact.Message{Type: interact.ReadProperty, Thing: "lamp", ID: "1", Name: name}
+}
+
+func write(name, data string) *interact.Message {
+	return &interact.Message{Type: interact.WriteProperty, Thing: "lamp", ID: "1", Name: name, Data: []byte(data)}
+}
+
+func invoke(name, data string) *interact.Message {
+	return &interact.Message{Type: interact.InvokeAction, Thing: "lamp", ID: "1", Name: name, Data: []byte(data)}
+}
+
+func within1(m *interact.Message, d time.Duration) *interact.Message {
+	m.Deadline = time.Now().Add(d)
+	return m
+}
+
+// A reader is an observation that runs beside the test.
+type reader struct {
+	replies chan *interact.Message
+	failed  chan error
+	leave   context.CancelFunc
+}
+
+// observe begins an observation; it ends with the test at the latest.
+func observe(t testing.TB, thing interact.Thing, m *interact.Message) *reader {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &reader{replies: make(chan *interact.Message, 4096), failed: make(chan error, 1), leave: cancel}
+	var work sync.WaitGroup
+	work.Go(func() {
+		var last error
+		for m, err := range thing.Do(ctx, m) {
+			if err == nil {
+				r.replies <- m
+			}
+			last = err
+		}
+		r.failed <- last
+	})
+	t.Cleanup(func() {
+		cancel()
+		work.Wait()
+	})
+	return r
+}
+
+func (r *reader) next(t testing.TB) *interact.Message {
+	t.Helper()
+	select {
+	case m := <-r.replies:
+		return m
+	case err := <-r.failed:
+		if len(r.replies) > 0 {
+			r.failed <- err
+			return <-r.replies
+		}
+		t.Fatalf("the observation ended: %v", err)
+	case <-time.After(soon):
+		t.Fatal("nothing was observed")
+	}
+	return nil
+}
+
+func (r *reader) err(t testing.TB) error {
+	t.Helper()
+	select {
+	case err := <-r.failed:
+		return err
+	case <-time.After(soon):
+		t.Fatal("the observation did not end")
+		return nil
+	}
+}
+
+// until waits for a condition.
+func until(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(soon); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s: not in time", what)
+		}
+	}
+}
+
+// wantError fails unless err is an *interact.Error of the code, with a hint, and returns it.
+func wantError(t testing.TB, err error, code interact.Code) *interact.Error {
+	t.Helper()
+	var e *interact.Error
+	if !errors.As(err, &e) {
+		t.Fatalf("got %v, want an *interact.Error", err)
+	}
+	if e.Code != code {
+		t.Fatalf("got %s (%s), want %s", e.Code, e, code)
+	}
+	if e.Hint == "" && code != interact.Cancelled {
+		t.Errorf("%s has no hint", e)
+	}
+	return e
+}
+
+// everything is all that an error shows to anybody.
+func everything(e *interact.Error) string {
+	issues, _ := json.Marshal(e.Issues)
+	return fmt.Sprint(e.Error(), "\n", e.Hint, "\n", string(issues))
+}
+
+// logTo returns a logger that writes to w.
+func logTo(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }

@@ -1,0 +1,122 @@
+package mqtt
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestRequestTopics(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		topic string
+		want  route
+		ok    bool
+	}{
+		{"weather", route{thing: "weather"}, true},
+		{"urn:x:y@z6Mk", route{thing: "urn:x:y@z6Mk"}, true},
+		{"https:%2F%2Fh%2Fa/actions/b%2Fc", route{thing: "https://h/a", kind: "actions", name: "b/c"}, true},
+		{"w/properties", route{thing: "w", kind: "properties"}, true},
+		{"w/properties/p", route{thing: "w", kind: "properties", name: "p"}, true},
+		{"w/actions", route{thing: "w", kind: "actions"}, true},
+		{"w/actions/a/query", route{thing: "w", kind: "actions", name: "a", verb: "query"}, true},
+		{"w/actions/a/cancel", route{thing: "w", kind: "actions", name: "a", verb: "cancel"}, true},
+		{"100%", route{thing: "100%"}, true},
+		{"w/events/e", route{}, false}, {"w/properties/p/observable", route{}, false}, {"w/actions/a/reply/1", route{}, false},
+		{"w/actions/a/start", route{}, false}, {"w/properties/p/query", route{}, false}, {"w/other", route{}, false},
+		{"w/", route{}, false}, {"/w", route{}, false},
+		{"w//a", route{}, false}, {"w/actions/", route{}, false}, {"$SYS/broker", route{}, false}, {"w/+/a", route{}, false},
+		{"#", route{}, false}, {"", route{}, false},
+		{"w%00/actions/a", route{}, false}, {"w/actions/a/query/1", route{}, false}, {strings.Repeat("w", 2000), route{}, false},
+	}
+	for _, tt := range tests {
+		got, ok := parseRequest(tt.topic)
+		if ok != tt.ok || ok && got != tt.want {
+			t.Errorf("%.40q: %+v, %v", tt.topic, got, ok)
+		}
+	}
+}
+
+func TestReplyTopics(t *testing.T) {
+	t.Parallel()
+	for topic, want := range map[string]bool{"w/reply/1": true, "w/actions/a/reply/1-2": true, "w/properties/reply/x": true,
+		"w/actions/a/query/reply/1": true,
+		"w/events/e/reply/1":        false, "w/actions/a/reply/": false, "w/actions/a/reply/+": false, "w/actions/+/reply/1": false,
+		"reply/1": false, "w/actions/a": false,
+		"$SYS/reply/1": false, "w/actions/a/reply/1/2": false, "": false} {
+		if got := isReply(topic); got != want {
+			t.Errorf("%q: %v", topic, got)
+		}
+	}
+}
+
+func TestScopesOfFilters(t *testing.T) {
+	t.Parallel()
+	d := describe(t, "mqtt://h", `
+		"properties": {"level": {"type": "integer", "observable": true, "forms": [{"href": "BASE/x"}]}, "a/b": {"type": "integer",
+			"observable": true, "forms": [{"href": "BASE/x"}]},
+			"still": {"type": "integer", "forms": [{"href": "BASE/x"}]}},
+		"events": {"broken": {"forms": [{"href": "BASE/x"}]}, "out": {"forms": [{"href": "BASE/x"}]}}`)
+	tests := []struct {
+		filter string
+		want   []string
+	}{
+		{"w/properties/level/observable", []string{"w/properties/level/observable"}},
+		{"w/properties/a%2Fb/observable", []string{"w/properties/a%2Fb/observable"}},
+		{"w/properties/a%2fb/observable", []string{"w/properties/a%2fb/observable"}},
+		{"w/properties/still/observable", nil},
+		{"w/properties/+/observable", []string{"w/properties/a%2Fb/observable", "w/properties/level/observable"}},
+		{"w/properties/#", []string{"w/properties/a%2Fb/observable", "w/properties/level/observable"}},
+		{"w/events/broken", []string{"w/events/broken"}},
+		{"w/events/none", nil},
+		{"w/events/+", []string{"w/events/broken", "w/events/out"}},
+		{"w/events/#", []string{"w/events/broken", "w/events/out"}},
+		{"w/#", []string{"w/events/broken", "w/events/out", "w/properties/a%2Fb/observable", "w/properties/level/observable"}},
+	}
+	for _, tt := range tests {
+		s, ok := parseFilter(tt.filter)
+		var got []string
+		for _, subject := range s.subjects(d) {
+			got = append(got, subject.topic)
+		}
+		slices.Sort(got)
+		if !ok || s.thing != "w" || !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %q, %v", tt.filter, got, ok)
+		}
+		for _, topic := range got {
+			if !matches(tt.filter, topic) {
+				t.Errorf("%s is published on %s, which it does not cover", tt.filter, topic)
+			}
+		}
+	}
+	for _, filter := range []string{"#", "+", "+/events/e", "w", "w/+", "w/+/e", "w/events", "w/properties/level",
+		"w/properties/+", "w/actions/#", "w/events/e/x", "$SYS/#",
+		"$share/g/w/events/e", "/events/e", "w/properties/level/+", "", "w/#/x"} {
+		if s, ok := parseFilter(filter); ok {
+			t.Errorf("%q is allowed: %+v", filter, s)
+		}
+	}
+}
+
+// What can be published to, what can be subscribed to, and what is answered on do not mix.
+func FuzzRoutes(f *testing.F) {
+	for _, s := range []string{"w", "w/actions/a", "w/actions/reply/query", "w/properties/+/observable", "w/events/e",
+		"w/actions/a/reply/1", "$share/a/b", "w/#", "a%2Fb/events/%2B"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, topic string) {
+		r, ok := parseRequest(topic)
+		if ok && (!isTopic(topic) || r.thing == "" || r.kind == "" && r.name != "") {
+			t.Errorf("%q is the request %+v", topic, r)
+		}
+		s, heard := parseFilter(topic)
+		switch {
+		case ok && heard:
+			t.Errorf("%q is both asked and heard", topic)
+		case heard && (!isFilter(topic) || strings.ContainsAny(s.level, "+#") || s.thing == ""):
+			t.Errorf("%q covers more than one thing: %+v", topic, s)
+		case isReply(topic) && isPattern(topic):
+			t.Errorf("%q covers answers to others", topic)
+		}
+	})
+}

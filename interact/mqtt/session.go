@@ -1,0 +1,519 @@
+package mqtt
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// A sessionKey says who shares a connection.
+type sessionKey struct {
+	host   string
+	secure bool
+	login  [32]byte
+	lane   int // more than 0 only where filters overlap
+}
+
+// A session is the connection to a broker, and who listens there. It connects when somebody needs it, and again for those who
+// listen when the connection is lost.
+//
+//	 acquire            connect              lost, nobody listens
+//	─────────▶ unconnected ──▶ connected ─────────────────▶ unconnected ─▶ closed when idle
+//	                             ▲  │ lost, somebody listens
+//	                             └──┴──▶ reviving: connects and subscribes again, for [patience]
+type session struct {
+	client *Client
+	key    sessionKey
+	login  login
+	life   context.Context // ends with the session
+	end    context.CancelFunc
+	tasks  sync.WaitGroup
+
+	// users and idle are owned by client.mu.
+	users int
+	idle  *time.Timer
+
+	mu      sync.Mutex    // guards the rest
+	wire    wire          // nil: not connected
+	opening chan struct{} // not nil while a connection is being opened; closed when that ends
+	failed  error         // why the last attempt failed
+	subs    map[string]*subscription
+	wild    int // how many of subs have a wildcard
+}
+
+// A subscription is one filter and who listens to it.
+type subscription struct {
+	filter    string
+	qos       byte
+	on        wire          // where it was acknowledged; nil: nowhere
+	busy      chan struct{} // not nil while a SUBSCRIBE or UNSUBSCRIBE is under way; closed when that ends
+	listeners map[*listener]bool
+}
+
+// errOverlap says that a filter covers topics of another one on this connection. A broker may then send a message once or twice
+// (MQTT 5 §3.3.4), and nobody could tell which.
+var errOverlap = errors.New("filters overlap")
+
+// acquire returns the session of p's broker in a lane, for one user more. Release it.
+func (c *Client) acquire(p *plan, lane int) (*session, error) {
+	key := sessionKey{host: p.host, secure: p.secure, login: p.login.digest(), lane: lane}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, shuttingDown()
+	}
+	s := c.sessions[key]
+	if s == nil {
+		if len(c.sessions) >= maxSessions && !c.evictLocked() {
+			return nil, interact.Errorf(interact.Overloaded, "ask again when others have ended",
+				"%d connections to MQTT brokers are in use", maxSessions)
+		}
+		s = &session{client: c, key: key, login: p.login, subs: map[string]*subscription{}}
+		s.life, s.end = context.WithCancel(context.Background())
+		c.sessions[key] = s
+	}
+	s.users++
+	if s.idle != nil {
+		s.idle.Stop()
+		s.idle = nil
+	}
+	return s, nil
+}
+
+func shuttingDown() error {
+	return interact.Errorf(interact.ShuttingDown, "ask again when the node runs", "the connection to the broker was closed")
+}
+
+// evictLocked makes room by retiring a session without users.
+func (c *Client) evictLocked() bool {
+	for _, s := range c.sessions {
+		if s.users == 0 {
+			c.retireLocked(s)
+			return true
+		}
+	}
+	return false
+}
+
+// release ends one use. The last one lets the connection stay for a while.
+func (c *Client) release(s *session) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s.users--; s.users > 0 || c.closed {
+		return
+	}
+	s.idle = time.AfterFunc(c.o.Idle, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if s.users == 0 && c.sessions[s.key] == s {
+			c.retireLocked(s)
+		}
+	})
+}
+
+// retireLocked forgets s and closes it.
+func (c *Client) retireLocked(s *session) {
+	delete(c.sessions, s.key)
+	if !c.closed {
+		c.tasks.Go(s.close)
+	}
+}
+
+// close ends the connection and everything that goes on over it.
+func (s *session) close() {
+	s.end()
+	s.fail(shuttingDown())
+	s.mu.Lock()
+	w := s.wire
+	s.wire = nil
+	s.mu.Unlock()
+	if w != nil {
+		w.close()
+	}
+	s.tasks.Wait()
+}
+
+// connect returns the wire, and waits for one that is being opened. The error is an [*interact.Error]: nothing was sent.
+func (s *session) connect(ctx context.Context) (wire, error) {
+	s.mu.Lock()
+	for s.wire == nil {
+		if s.life.Err() != nil {
+			s.mu.Unlock()
+			return nil, shuttingDown()
+		}
+		if s.opening == nil {
+			s.opening, s.failed = make(chan struct{}), nil
+			s.tasks.Go(s.open)
+		}
+		wait := s.opening
+		s.mu.Unlock()
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return nil, s.given(ctx, "was not reached")
+		}
+		s.mu.Lock()
+		if err := s.failed; err != nil && s.wire == nil && s.opening == nil {
+			s.mu.Unlock()
+			return nil, err
+		}
+	}
+	defer s.mu.Unlock()
+	return s.wire, nil
+}
+
+// open makes one attempt to connect and tells those who wait for it.
+func (s *session) open() {
+	ctx, cancel := context.WithTimeout(s.life, dialTimeout)
+	w, err := s.dial(ctx)
+	cancel()
+	s.mu.Lock()
+	close(s.opening)
+	s.opening = nil
+	gone := s.life.Err() != nil
+	switch {
+	case err != nil:
+		s.failed = err
+	case gone:
+		s.failed = shuttingDown()
+	default:
+		s.wire, s.failed = w, nil
+		s.tasks.Go(func() { s.watch(w) })
+	}
+	s.mu.Unlock()
+	if err == nil && gone {
+		w.close()
+	}
+}
+
+// dial opens a connection in the newest version that the broker takes.
+func (s *session) dial(ctx context.Context) (wire, error) {
+	host := s.key.host
+	known := s.client.version(host, time.Now())
+	var newer error
+	if known != 4 {
+		w, err := s.dialVersion(ctx, 5)
+		if !errors.Is(err, errVersion) {
+			if err != nil {
+				return nil, s.unreached(err)
+			}
+			s.client.learn(host, 5, time.Now())
+			return w, nil
+		}
+		newer = err
+	}
+	w, err := s.dialVersion(ctx, 4)
+	if err != nil {
+		if newer != nil {
+			err = fmt.Errorf("%w; in MQTT 3.1.1: %w", newer, err)
+		}
+		return nil, s.unreached(err)
+	}
+	s.client.learn(host, 4, time.Now())
+	return w, nil
+}
+
+func (s *session) dialVersion(ctx context.Context, version byte) (wire, error) {
+	o := &s.client.o
+	conn, err := o.Dial(ctx, "tcp", s.key.host)
+	if err != nil {
+		return nil, err
+	}
+	if s.key.secure {
+		if conn, err = s.secure(ctx, conn); err != nil {
+			return nil, err
+		}
+	}
+	// 23 letters and digits: every broker takes such an identifier (MQTT 3.1.1 §3.1.3.1).
+	id := "lmosd" + strings.ReplaceAll(interact.NewID(), "-", "")[:18]
+	if version == 5 {
+		g := newGuard(conn, fromBroker, o.MaxPacket)
+		return dial5(ctx, g, id, s.login, o.MaxPacket, s.deliver)
+	}
+	return dial3(ctx, newGuard(conn, fromOldBroker, o.MaxPacket), id, s.login, writeTimeout, s.deliver)
+}
+
+// secure makes a TLS connection of conn (scheme mqtts).
+func (s *session) secure(ctx context.Context, conn net.Conn) (net.Conn, error) {
+	config := &tls.Config{}
+	if s.client.o.TLS != nil {
+		config = s.client.o.TLS.Clone()
+	}
+	if config.ServerName == "" {
+		config.ServerName, _, _ = net.SplitHostPort(s.key.host)
+	}
+	t := tls.Client(conn, config)
+	if err := t.HandshakeContext(ctx); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// watch waits for the end of w, and connects anew for those who listen.
+func (s *session) watch(w wire) {
+	select {
+	case <-w.ended():
+	case <-s.life.Done():
+		return // close does the rest
+	}
+	s.mu.Lock()
+	if s.wire == w {
+		s.wire = nil
+	}
+	for _, sub := range s.subs {
+		if sub.on == w {
+			sub.on = nil
+		}
+		s.settleLocked(sub)
+	}
+	s.mu.Unlock()
+	s.client.o.Log.Info("broker lost", "broker", s.key.host, "err", w.cause())
+	s.tasks.Go(w.close) // which may take a while, and nobody need wait
+	s.revive()
+}
+
+// revive connects and subscribes again as long as somebody listens.
+func (s *session) revive() {
+	until := time.Now().Add(patience)
+	for pause := firstPause; s.heard(); pause = min(2*pause, maxPause) {
+		w, err := s.connect(s.life)
+		if err == nil {
+			s.resubscribe(w)
+			return
+		}
+		if time.Now().After(until) {
+			s.fail(&interact.Error{Code: interact.Unreachable, Title: "the connection to the broker at " + s.key.host +
+				" was lost and did not come back",
+				Hint: "see whether the broker runs", Err: err})
+			return
+		}
+		select {
+		case <-time.After(pause/2 + rand.N(pause)): // not all at once, when a broker comes back
+		case <-s.life.Done():
+			return
+		}
+	}
+}
+
+// heard reports whether anybody wants the session to be revived.
+func (s *session) heard() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sub := range s.subs {
+		for l := range sub.listeners {
+			if !l.once {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// resubscribe subscribes on w to what is listened to. If w ends meanwhile, its own watch goes on from here.
+func (s *session) resubscribe(w wire) {
+	s.mu.Lock()
+	var again []*subscription
+	for _, sub := range s.subs {
+		if sub.on == nil && sub.busy == nil && len(sub.listeners) > 0 {
+			again = append(again, sub)
+			for l := range sub.listeners {
+				l.renew()
+			}
+		}
+	}
+	s.mu.Unlock()
+	for _, sub := range again {
+		if _, err := s.ensure(s.life, sub, false); err != nil && !isDone(w) && s.life.Err() == nil {
+			s.mu.Lock()
+			for l := range sub.listeners {
+				l.fail(err)
+			}
+			s.mu.Unlock()
+		}
+	}
+}
+
+func isDone(w wire) bool { return isClosed(w.ended()) }
+
+// fail ends all who listen.
+func (s *session) fail(why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sub := range s.subs {
+		for l := range sub.listeners {
+			l.fail(why)
+		}
+	}
+}
+
+// listen makes l hear what matches filter. again asks for retained messages even if the filter is subscribed to already. It
+// returns the wire that the subscription is on. Leave when it is done, also after an error.
+func (s *session) listen(ctx context.Context, filter string, qos byte, l *listener, again bool) (wire, error) {
+	s.mu.Lock()
+	sub := s.subs[filter]
+	if sub == nil {
+		if err := s.roomLocked(filter); err != nil {
+			s.mu.Unlock()
+			return nil, err
+		}
+		sub = &subscription{filter: filter, qos: qos, listeners: map[*listener]bool{}}
+		s.subs[filter] = sub
+		if isPattern(filter) {
+			s.wild++
+		}
+	}
+	if qos > sub.qos {
+		sub.qos, again = qos, true
+	}
+	sub.listeners[l] = true
+	s.mu.Unlock()
+	return s.ensure(ctx, sub, again)
+}
+
+// roomLocked says whether a filter can be added.
+func (s *session) roomLocked(filter string) error {
+	if len(s.subs) >= maxFilters {
+		return interact.Errorf(interact.Overloaded, "ask again when others have ended",
+			"%d topics of the broker at %s are listened to", maxFilters, s.key.host)
+	}
+	if s.wild == 0 && !isPattern(filter) {
+		return nil
+	}
+	for other := range s.subs {
+		if overlap(filter, other) {
+			return errOverlap
+		}
+	}
+	return nil
+}
+
+// ensure subscribes sub on the present wire, unless it is already and again is not set.
+func (s *session) ensure(ctx context.Context, sub *subscription, again bool) (wire, error) {
+	for {
+		w, err := s.connect(ctx)
+		if err != nil {
+			return nil, err
+		}
+		s.mu.Lock()
+		switch {
+		case sub.busy != nil:
+			busy := sub.busy
+			s.mu.Unlock()
+			select {
+			case <-busy:
+			case <-s.life.Done():
+			case <-ctx.Done():
+				return nil, s.given(ctx, "did not take a subscription in time")
+			}
+			continue
+		case s.wire != w: // lost meanwhile
+			s.mu.Unlock()
+			continue
+		case sub.on == w && !again:
+			s.mu.Unlock()
+			return w, nil
+		}
+		sub.busy = make(chan struct{})
+		qos := sub.qos
+		s.mu.Unlock()
+		err = insist(ctx, func() error { return w.subscribe(ctx, sub.filter, qos) })
+		s.mu.Lock()
+		close(sub.busy)
+		sub.busy = nil
+		if err == nil && s.wire == w {
+			sub.on = w
+		}
+		s.settleLocked(sub)
+		s.mu.Unlock()
+		return w, s.unheard(ctx, w, sub.filter, err)
+	}
+}
+
+// insist does f again if the packet identifier was in use: a known broker does not tell those of its own messages from ours.
+func insist(ctx context.Context, f func() error) error {
+	for try := 1; ; try++ {
+		err := f()
+		var r *refusal
+		if !errors.As(err, &r) || r.code != 0x91 || try == 10 {
+			return err
+		}
+		select {
+		case <-time.After(time.Duration(try) * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// leave ends listening.
+func (s *session) leave(filter string, l *listener) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sub := s.subs[filter]
+	if sub == nil || !sub.listeners[l] {
+		return
+	}
+	delete(sub.listeners, l)
+	s.settleLocked(sub)
+}
+
+// settleLocked unsubscribes from what nobody listens to, and forgets it then.
+func (s *session) settleLocked(sub *subscription) {
+	if len(sub.listeners) > 0 || sub.busy != nil || s.subs[sub.filter] != sub {
+		return
+	}
+	w := sub.on
+	if w == nil || w != s.wire {
+		delete(s.subs, sub.filter)
+		if isPattern(sub.filter) {
+			s.wild--
+		}
+		return
+	}
+	sub.busy = make(chan struct{})
+	if s.life.Err() != nil {
+		return // all ends
+	}
+	s.tasks.Go(func() {
+		err := insist(s.life, func() error { return w.unsubscribe(s.life, sub.filter) })
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		close(sub.busy)
+		sub.busy, sub.on = nil, nil
+		s.settleLocked(sub)
+		if err != nil && s.life.Err() == nil && !isDone(w) {
+			s.client.o.Log.Warn("unsubscribe", "broker", s.key.host, "err", err)
+		}
+	})
+}
+
+// deliver gives a message to those who listen. It does not block: the connection waits for it.
+func (s *session) deliver(d *delivery) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	give := func(sub *subscription) {
+		for l := range sub.listeners {
+			l.push(d)
+		}
+	}
+	if sub := s.subs[d.topic]; sub != nil {
+		give(sub)
+	}
+	if s.wild == 0 {
+		return
+	}
+	for filter, sub := range s.subs {
+		if filter != d.topic && isPattern(filter) && matches(filter, d.topic) {
+			give(sub)
+		}
+	}
+}

@@ -1,0 +1,219 @@
+package mqtt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/eclipse/paho.golang/packets"
+	"github.com/eclipse/paho.golang/paho"
+	pahosession "github.com/eclipse/paho.golang/paho/session"
+	"github.com/eclipse/paho.golang/paho/session/state"
+)
+
+// receiveMaximum is how many unacknowledged messages a broker may have under way to us (MQTT 5 §3.1.2.11.3).
+const receiveMaximum = 64
+
+// overhead is about what a message has beside payload and topics, in bytes.
+const overhead = 512
+
+// wire5 speaks MQTT 5.
+type wire5 struct {
+	paho  *paho.Client
+	conn  *guard
+	state *state.State
+	life  context.Context // ends with the connection
+	end   context.CancelFunc
+	watch sync.WaitGroup
+	limit int // of a packet that the broker takes, in bytes; 0: none
+}
+
+// dial5 greets the broker at the other end of conn, which it owns from now on. deliver gets every message and must not block.
+// The error wraps errVersion if the broker does not want MQTT 5, or is a *refusal.
+func dial5(ctx context.Context, conn *guard, id string, l login, limit int, deliver func(*delivery)) (wire, error) {
+	w := &wire5{conn: conn, state: state.NewInMemory()}
+	w.life, w.end = context.WithCancel(context.Background())
+	w.paho = paho.NewClient(paho.ClientConfig{
+		Conn: conn, Session: calm{w.state}, AuthHandler: noAuth{}, PacketTimeout: ackTimeout,
+		OnPublishReceived:  []func(paho.PublishReceived) (bool, error){received(deliver)},
+		OnServerDisconnect: func(*paho.Disconnect) {}, // the end of the connection follows
+	})
+	maximum, size := uint16(receiveMaximum), uint32(min(int64(limit), math.MaxUint32))
+	connect := &paho.Connect{ClientID: id, KeepAlive: keepAlive, CleanStart: true, Username: l.user, UsernameFlag: l != login{},
+		Password: []byte(l.password), PasswordFlag: l != login{},
+		// Some brokers drop user properties of messages, too, if problem information is not asked for (MQTT 5 §3.1.2.11.7).
+		Properties: &paho.ConnectProperties{ReceiveMaximum: &maximum, MaximumPacketSize: &size, RequestProblemInfo: true}}
+	// paho looks at ctx while it waits for the answer, and not while it writes.
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	ack, err := w.paho.Connect(ctx, connect)
+	stop()
+	if err != nil {
+		w.end()
+		_ = conn.Close()
+		return nil, refused5(ctx, conn, ack, err)
+	}
+	if ack.Properties != nil && ack.Properties.MaximumPacketSize != nil {
+		w.limit = int(*ack.Properties.MaximumPacketSize)
+	}
+	w.watch.Go(func() {
+		<-w.paho.Done()
+		w.end()
+	})
+	return w, nil
+}
+
+// refused5 says why a CONNECT failed.
+func refused5(ctx context.Context, conn *guard, ack *paho.Connack, err error) error {
+	switch {
+	case ack != nil && ack.ReasonCode == packets.ConnackUnsupportedProtocolVersion, conn.isOld(),
+		errors.Is(conn.cause(), errSilent):
+		return fmt.Errorf("%w: %w", errVersion, err)
+	case ack != nil && ack.ReasonCode >= 0x80:
+		r := &refusal{code: ack.ReasonCode}
+		if ack.Properties != nil {
+			r.reason = clip(readable(ack.Properties.ReasonString), 200)
+		}
+		return r
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case conn.cause() != nil:
+		return conn.cause()
+	}
+	return err
+}
+
+// received makes deliveries of what paho received.
+func received(deliver func(*delivery)) func(paho.PublishReceived) (bool, error) {
+	return func(r paho.PublishReceived) (bool, error) {
+		d := &delivery{topic: r.Packet.Topic, retained: r.Packet.Retain, data: r.Packet.Payload}
+		if p := r.Packet.Properties; p != nil {
+			d.media, d.answerTo, d.correlation = p.ContentType, p.ResponseTopic, p.CorrelationData
+			for _, u := range p.User {
+				d.props = append(d.props, prop{u.Key, u.Value})
+			}
+		}
+		deliver(d)
+		return true, nil
+	}
+}
+
+func (w *wire5) version() byte          { return 5 }
+func (w *wire5) ended() <-chan struct{} { return w.life.Done() }
+func (w *wire5) cause() error           { return w.conn.cause() }
+
+// within is ctx that ends with the connection, too: paho forgets whom to tell.
+func (w *wire5) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, ackTimeout)
+	stop := context.AfterFunc(w.life, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+func (w *wire5) publish(ctx context.Context, p *publication) error {
+	if w.limit > 0 && len(p.data)+len(p.topic)+len(p.answerTo)+overhead > w.limit {
+		return &refusal{code: 0x95} // the broker would end the connection
+	}
+	packet := &paho.Publish{Topic: p.topic, QoS: p.qos, Retain: p.retain, Payload: p.data, Properties: &paho.PublishProperties{
+		ContentType: p.media, ResponseTopic: p.answerTo, CorrelationData: p.correlation}}
+	if p.expiry > 0 {
+		seconds := uint32(min((p.expiry+time.Second-1)/time.Second, math.MaxUint32))
+		packet.Properties.MessageExpiry = &seconds
+	}
+	for _, u := range p.props {
+		packet.Properties.User.Add(u.name, u.value)
+	}
+	inner, cancel := w.within(ctx)
+	defer cancel()
+	resp, err := w.paho.Publish(inner, packet)
+	switch {
+	case resp != nil && resp.ReasonCode >= 0x80:
+		r := &refusal{code: resp.ReasonCode}
+		if resp.Properties != nil {
+			r.reason = clip(readable(resp.Properties.ReasonString), 200)
+		}
+		return r
+	case err == nil && resp != nil && resp.ReasonCode == 0x10: // MQTT 5 §3.4.2.1: no matching subscribers
+		return errNobody
+	case errors.Is(err, paho.ErrInvalidArguments):
+		return &refusal{code: 0x9b, reason: clip(readable(err.Error()), 200)}
+	}
+	return w.failed(ctx, inner, err)
+}
+
+func (w *wire5) subscribe(ctx context.Context, filter string, qos byte) error {
+	inner, cancel := w.within(ctx)
+	defer cancel()
+	ack, err := w.paho.Subscribe(inner, &paho.Subscribe{Subscriptions: []paho.SubscribeOptions{{Topic: filter, QoS: qos}}})
+	switch {
+	case ack != nil && len(ack.Reasons) != 1:
+		return fmt.Errorf("%w: %d codes for one filter", errProtocol, len(ack.Reasons))
+	case ack != nil && ack.Reasons[0] >= 0x80:
+		r := &refusal{code: ack.Reasons[0]}
+		if ack.Properties != nil {
+			r.reason = clip(readable(ack.Properties.ReasonString), 200)
+		}
+		return r
+	case errors.Is(err, paho.ErrInvalidArguments):
+		return &refusal{code: 0xa2}
+	}
+	return w.failed(ctx, inner, err)
+}
+
+func (w *wire5) unsubscribe(ctx context.Context, filter string) error {
+	inner, cancel := w.within(ctx)
+	defer cancel()
+	ack, err := w.paho.Unsubscribe(inner, &paho.Unsubscribe{Topics: []string{filter}})
+	if ack != nil && len(ack.Reasons) == 1 && ack.Reasons[0] >= 0x80 {
+		return &refusal{code: ack.Reasons[0]}
+	}
+	return w.failed(ctx, inner, err)
+}
+
+// failed says what an error of paho means. inner is ctx, or has ended before it.
+func (w *wire5) failed(ctx, inner context.Context, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, pahosession.ErrNoConnection):
+		return errUnsent
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case w.life.Err() == nil && inner.Err() != nil:
+		return errSlowAck
+	}
+	return fmt.Errorf("%w: %w", errLost, err)
+}
+
+func (w *wire5) close() {
+	_ = w.paho.Disconnect(&paho.Disconnect{}) // if it does not hear, it sees the connection end
+	w.watch.Wait()
+	_ = w.state.Close()
+	w.end()
+}
+
+// calm is a session that survives a race of paho: it answers a PUBREC on a connection that it has just forgotten.
+type calm struct{ *state.State }
+
+// PacketReceived implements the SessionManager of paho.
+func (c calm) PacketReceived(p *packets.ControlPacket, out chan<- *packets.Publish) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = errLost
+		}
+	}()
+	return c.State.PacketReceived(p, out)
+}
+
+// noAuth stands where paho calls an authenticator without looking whether there is one. No broker is asked to use it, and the
+// guard ends the connection of one that does.
+type noAuth struct{}
+
+// Authenticate implements [paho.Auther].
+func (noAuth) Authenticate(*paho.Auth) *paho.Auth {
+	return &paho.Auth{ReasonCode: packets.AuthContinueAuthentication, Properties: &paho.AuthProperties{}}
+}
+
+// Authenticated implements [paho.Auther].
+func (noAuth) Authenticated() {}

@@ -1,0 +1,192 @@
+package rest
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// Limits of [Callbacks].
+const (
+	maxCallbacks  = 1024    // addresses that are open at once
+	maxDelivery   = 1 << 20 // bytes of one delivery
+	maxDelivering = 128     // deliveries at once
+	maxEachCalls  = 4       // of them, to one address
+	// patienceOfAgents is how long a delivery waits until it is taken. It is then refused for now.
+	patienceOfAgents = 5 * time.Second
+)
+
+// Callbacks receives what agents send by webhook (WoT Profile §7.3). It is the [Receiver] of a client, and the HTTP handler to
+// which its addresses lead:
+//
+//	callbacks := rest.NewCallbacks("https://node.example:8080/callbacks")
+//	mux.Handle("POST /callbacks/", callbacks)
+//	client := rest.NewClient(rest.Options{Webhook: callbacks})
+//
+// The last segment of an address is random: 128 bits, which nobody guesses. It is all that an agent proves, so that the address
+// is told to the agent only. A delivery has at most 1 MiB. It is answered with 200 when the consumer has taken it; with 503 when
+// that did not happen within five seconds, or too many wait; with 404 when the address is closed. At most 1024 addresses are
+// open at once. It is safe for concurrent use.
+type Callbacks struct {
+	base string
+	busy chan struct{} // an element per delivery
+
+	mu   sync.Mutex
+	open map[string]*callback // by the last segment; guarded by mu
+}
+
+// A callback is one open address.
+type callback struct {
+	deliveries chan Delivery
+	busy       chan struct{} // an element per delivery
+	closed     chan struct{}
+}
+
+// NewCallbacks returns a receiver whose addresses begin with base, an absolute address under which its handler is reached.
+func NewCallbacks(base string) *Callbacks {
+	return &Callbacks{base: strings.TrimSuffix(base, "/") + "/", busy: make(chan struct{}, maxDelivering),
+		open: map[string]*callback{}}
+}
+
+// Receive implements [Receiver]. The error is of code Overloaded.
+func (c *Callbacks) Receive(context.Context) (callbackURL string, deliveries <-chan Delivery, release func(), err error) {
+	one := &callback{deliveries: make(chan Delivery), busy: make(chan struct{}, maxEachCalls), closed: make(chan struct{})}
+	key := rand.Text()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.open) >= maxCallbacks {
+		return "", nil, nil, interact.Errorf(interact.Overloaded, "end some subscriptions",
+			"%d addresses for callbacks are open already", maxCallbacks)
+	}
+	c.open[key] = one
+	return c.base + key, one.deliveries, func() { c.release(key) }, nil
+}
+
+func (c *Callbacks) release(key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if one := c.open[key]; one != nil {
+		close(one.closed)
+		delete(c.open, key)
+	}
+}
+
+// ServeHTTP implements [http.Handler]. It looks at the last segment of the path.
+func (c *Callbacks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	err := c.serve(w, r)
+	if err == nil {
+		w.WriteHeader(http.StatusOK)
+		return
+	}
+	switch interact.AsError(err).Code {
+	case interact.Overloaded:
+		w.Header().Set("Retry-After", "1")
+	case interact.NotAllowed:
+		w.Header().Set("Allow", http.MethodPost)
+	}
+	Problem(w, r, err)
+}
+
+func (c *Callbacks) serve(w http.ResponseWriter, r *http.Request) error {
+	one := c.find(r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:])
+	switch {
+	case one == nil:
+		return closed()
+	case r.Method != http.MethodPost:
+		return interact.Errorf(interact.NotAllowed, "use POST", "a callback is not asked, it is told")
+	case r.Header.Get("Content-Encoding") != "":
+		return interact.Errorf(interact.UnsupportedType, "send the body as it is", "a delivery with Content-Encoding is not read")
+	}
+	for _, busy := range []chan struct{}{one.busy, c.busy} {
+		select {
+		case busy <- struct{}{}:
+			defer func() { <-busy }()
+		default:
+			return crowded()
+		}
+	}
+	d, err := delivery(w, r)
+	if err != nil {
+		return err
+	}
+	return one.deliver(r.Context(), d)
+}
+
+func (c *Callbacks) find(key string) *callback {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.open[key]
+}
+
+// delivery reads the body.
+func delivery(w http.ResponseWriter, r *http.Request) (Delivery, error) {
+	conn := http.NewResponseController(w)
+	_ = conn.SetReadDeadline(time.Now().Add(patienceOfAgents)) // a server that has none has other means
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxDelivery))
+	_ = conn.SetReadDeadline(time.Time{})
+	var over *http.MaxBytesError
+	switch {
+	case errors.As(err, &over):
+		return Delivery{}, interact.Errorf(interact.TooLarge, "send less", "the delivery is larger than %d bytes", maxDelivery)
+	case err != nil:
+		return Delivery{}, &interact.Error{Code: interact.Invalid, Title: "the delivery broke off", Hint: "send it again", Err: err}
+	}
+	d := Delivery{Data: body, ID: idOf([]byte(r.Header.Get(eventHeader)), ""), Self: selfLink(r.Header.Values("Link"))}
+	if said := r.Header.Get("Content-Type"); len(said) <= maxName && len(body) > 0 {
+		d.ContentType = said
+	}
+	return d, nil
+}
+
+// deliver hands d to the consumer.
+func (o *callback) deliver(ctx context.Context, d Delivery) error {
+	timer := time.NewTimer(patienceOfAgents)
+	defer timer.Stop()
+	select {
+	case o.deliveries <- d:
+		return nil
+	case <-o.closed:
+		return closed()
+	case <-timer.C:
+		return crowded()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func closed() error {
+	return interact.Errorf(interact.NotFound, "subscribe again to get another address",
+		"this callback address is closed, or never was")
+}
+
+func crowded() error {
+	return interact.Errorf(interact.Overloaded, "deliver again later", "the consumer has not taken what was delivered before")
+}
+
+// selfLink returns the target of the link of relation "self" (RFC 8288 §3), at most 2 KiB; empty if there is none.
+func selfLink(fields []string) string {
+	for _, link := range strings.Split(strings.Join(fields, ","), ",") {
+		target, params, ok := strings.Cut(strings.TrimSpace(link), ">")
+		if target, open := strings.CutPrefix(target, "<"); ok && open && len(target) <= 2<<10 && isSelf(params) {
+			return target
+		}
+	}
+	return ""
+}
+
+func isSelf(params string) bool {
+	for p := range strings.SplitSeq(params, ";") {
+		name, value, _ := strings.Cut(strings.TrimSpace(p), "=")
+		if strings.EqualFold(strings.TrimSpace(name), "rel") && strings.EqualFold(strings.Trim(value, `" `), "self") {
+			return true
+		}
+	}
+	return false
+}

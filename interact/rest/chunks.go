@@ -1,0 +1,152 @@
+package rest
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// maxPart is the size of the parts in which an answer passes, in bytes.
+const maxPart = 64 << 10
+
+// streamFrom is the length from which an answer passes in parts, in bytes.
+const streamFrom = 1 << 20
+
+// A streamError is what broke a request stream.
+type streamError struct{ error }
+
+// feed starts to send the message's chunks, with its data before them, as the body of the request. The goroutine is the
+// client's: it ends with the request, at the chunk that comes then.
+func (c *Client) feed(r *request) error {
+	if !c.enter() {
+		return interact.Errorf(interact.ShuttingDown, "ask again when the node is up", "this node stops, and calls nobody any more")
+	}
+	body, in := io.Pipe()
+	r.feed = body
+	go func() {
+		defer c.work.Done()
+		_ = in.CloseWithError(r.pour(in))
+	}()
+	return nil
+}
+
+// pour writes the stream to w. If the consumer's side breaks, the interaction ends: half of a stream must not look whole.
+func (r *request) pour(w io.Writer) error {
+	if !r.zipped() {
+		return r.pourTo(w, func() error { return nil })
+	}
+	z := gzip.NewWriter(w)
+	if err := r.pourTo(z, z.Flush); err != nil {
+		return err
+	}
+	return z.Close()
+}
+
+// pourTo writes the stream to w, and flushes after each chunk: the agent is to hear it now.
+func (r *request) pourTo(w io.Writer, flush func() error) error {
+	if err := writeChunk(w, r.body, flush); err != nil {
+		return err
+	}
+	for chunk, err := range r.message.Chunks {
+		if err != nil {
+			r.abort(streamError{err})
+			return err
+		}
+		if err := writeChunk(w, chunk, flush); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writeChunk(w io.Writer, chunk []byte, flush func() error) error {
+	if len(chunk) == 0 {
+		return nil // an empty write to a pipe waits for a reader, and says nothing to it
+	}
+	if _, err := w.Write(chunk); err != nil {
+		return err
+	}
+	return flush()
+}
+
+// attach makes the stream the body of req, of unknown length (RFC 9112 §7.1).
+func (r *request) attach(req *http.Request) {
+	req.Body, req.GetBody, req.ContentLength = r.feed, nil, -1
+	if r.zipped() {
+		req.Header.Set("Accept-Encoding", "gzip")
+		req.Header.Set("Content-Encoding", "gzip")
+	}
+}
+
+// streams returns ctx for an interaction whose request may be a stream that breaks. The caller releases the request.
+func (r *request) streams(ctx context.Context) context.Context {
+	if r.message.Chunks != nil {
+		ctx, r.abort = context.WithCancelCause(ctx)
+	}
+	return ctx
+}
+
+// release ends what the request still does.
+func (r *request) release() {
+	if r.feed != nil {
+		_ = r.feed.CloseWithError(errLeft)
+	}
+	if r.abort != nil {
+		r.abort(nil)
+	}
+}
+
+// passes tells whether an answer is a stream, which passes in parts: of an unknown or great length, and of a type whose halves
+// mean something. Text where JSON is promised is not: many servers call all text that.
+func (r *request) passes(resp *http.Response) bool {
+	switch resp.StatusCode {
+	case http.StatusCreated, http.StatusAccepted, http.StatusNoContent:
+		return false
+	}
+	said, promised := resp.Header.Get("Content-Type"), mediaType(r.form.ResponseType)
+	media := mediaType(said)
+	if said == "" {
+		media = promised
+	}
+	unlabelled := media == "text/plain" || media == "text/html"
+	return (resp.ContentLength < 0 || resp.ContentLength > streamFrom) && r.expected(resp.StatusCode) &&
+		!structured(media) && !(structured(promised) && unlabelled && !listed(r.form.AdditionalTypes, media))
+}
+
+// pass yields the parts of an answer as they arrive, and then the end. It reads no further than the consumer has taken.
+func (c *Client) pass(ctx context.Context, r *request, resp *http.Response, yield func(*interact.Message, error) bool) error {
+	src, err := c.source(ctx, r, resp)
+	if err != nil {
+		return err
+	}
+	media := strings.TrimSpace(resp.Header.Get("Content-Type"))
+	if media == "" || !headerOK("Content-Type", media) {
+		media = mediaType(r.form.ResponseType)
+	}
+	buf, total := make([]byte, maxPart), int64(0)
+	for {
+		n, err := src.Read(buf)
+		total += int64(n)
+		if n > 0 {
+			part := r.message.Reply(interact.ActionStatus, media, bytes.Clone(buf[:n]))
+			if part.Status = interact.StatusRunning; !yield(part, nil) {
+				return errLeft
+			}
+		}
+		switch {
+		case err == io.EOF:
+			yield(finished(r.message, "", nil), nil)
+			return nil
+		case err != nil && ctx.Err() != nil:
+			return r.lost(ctx, err)
+		case err != nil:
+			return broken(r, fmt.Sprintf("it broke off after %d bytes", total))
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// errOver says that the agent has ended the observation: there is no more.
+var errOver = errors.New("the agent ended it")
+
+// A lostError is a failure that another try may mend.
+type lostError struct {
+	error
+	after time.Duration // before the next try, as the agent says
+}
+
+// mendable returns err as a *lostError if the agent was not reached, else err.
+func mendable(err error) error {
+	if e := interact.AsError(err); e.Code == interact.Unreachable && !e.Remote {
+		return &lostError{error: err}
+	}
+	return err
+}
+
+// refusal returns the error of an answer with a bad status. There is no deadline: the agent's words are read for a moment only.
+func (o *observation) refusal(resp *http.Response) error {
+	defer time.AfterFunc(farewell, o.drop).Stop()
+	return o.client.refused(o.r, resp)
+}
+
+// refuses is refusal, as a *lostError if the status may pass.
+func (o *observation) refuses(resp *http.Response) error {
+	err := o.refusal(resp)
+	if passing(resp.StatusCode) {
+		return &lostError{err, retryAfter(resp.Header.Get("Retry-After"))}
+	}
+	return err
+}
+
+// mend waits after err before the next try. Its error ends the observation: it is that of the context, or err if that is
+// nothing that passes, or comes before the agent has taken the observation, or for too long.
+func (o *observation) mend(ctx context.Context, err error, out *outage, least time.Duration) error {
+	lost, ok := err.(*lostError)
+	switch {
+	case err == errLeft:
+		return err
+	case ctx.Err() != nil:
+		return o.r.lost(ctx, err)
+	case !ok:
+		return err
+	case !o.opened || out.late():
+		return lost.error
+	}
+	o.client.log.Debug("observation broke", "thing", o.r.thing.ID, "op", o.r.op, "affordance", o.r.message.Name, "err", lost.error)
+	if err := sleep(ctx, max(least, lost.after)); err != nil {
+		return o.r.lost(ctx, err)
+	}
+	return nil
+}
+
+// A listener is an observation by server-sent events (WoT Profile §7.2; HTML §9.2.3).
+type listener struct {
+	*observation
+	outage
+	last  string        // id of the last event
+	retry time.Duration // how long the agent wants to be left alone between two streams; 0 if it did not say
+}
+
+// listen takes the events of one stream after the other, until the consumer leaves or the agent says that there is no more.
+func (o *observation) listen(ctx context.Context) error {
+	l := &listener{observation: o, outage: outage{first: 10 * o.client.pause}, last: o.r.message.After}
+	for {
+		err := l.connect(ctx)
+		if err == errOver {
+			return nil
+		}
+		if err := o.mend(ctx, err, &l.outage, l.between()); err != nil {
+			return err
+		}
+	}
+}
+
+// between is the pause before the next stream: what the agent asked for while it was there, else one that grows.
+func (l *listener) between() time.Duration {
+	if l.retry > 0 && l.since.IsZero() {
+		return min(max(l.retry, 4*l.client.pause), maxBackoff)
+	}
+	return l.next()
+}
+
+// connect opens a stream and takes its events until it breaks.
+func (l *listener) connect(ctx context.Context) error {
+	resp, err := l.send(ctx, func(h http.Header) {
+		h.Set("Accept", eventsType)
+		h.Set("Cache-Control", "no-store")
+		after(h, l.last)
+	})
+	defer l.drop()
+	if err != nil {
+		l.fails()
+		return mendable(err)
+	}
+	defer resp.Body.Close()
+	if err := l.accepts(resp); err != nil {
+		l.fails()
+		return err
+	}
+	src, err := l.client.source(ctx, l.r, resp)
+	if err != nil {
+		return err
+	}
+	l.opened = true
+	l.answers()
+	return l.take(src)
+}
+
+// accepts tells whether an answer is an event stream. After the first, 204 is the end (HTML §9.2.3).
+func (l *listener) accepts(resp *http.Response) error {
+	said := resp.Header.Get("Content-Type")
+	switch {
+	case resp.StatusCode == http.StatusNoContent && l.opened:
+		return errOver
+	case !l.r.expected(resp.StatusCode):
+		return l.refuses(resp)
+	case resp.StatusCode == http.StatusNoContent || said != "" && mediaType(said) != eventsType:
+		return broken(l.r, "an event stream is promised, it sent "+clip(readable(said), 60))
+	}
+	return nil
+}
+
+// take yields the events of a stream until it breaks.
+func (l *listener) take(src io.Reader) error {
+	begun := time.Now()
+	events := newEventReader(src, int(l.client.limit))
+	events.id = l.last
+	for {
+		ev, err := events.next()
+		l.last = events.id
+		if events.retry > 0 {
+			l.retry = events.retry
+		}
+		switch {
+		case err == errLong:
+			return l.client.tooLarge(l.r, "an event")
+		case err != nil:
+			if time.Since(begun) > maxBackoff {
+				l.over()
+			}
+			return &lostError{error: interact.Errorf(interact.Unreachable, "see the agent's log",
+				"%s: its event stream at %s broke off: %s", l.r.what(), plain(l.r.form.Href), reason(err))}
+		}
+		l.over()
+		if ev.name == problemEvent && !l.knows(problemEvent) {
+			return problemIn(ev.data)
+		}
+		if err := l.tell(notice{id: ev.id, name: ev.name, data: ev.data}); err != nil {
+			return err
+		}
+	}
+}
+
+// problemIn is the error with which a node ends a stream of events, as a *lostError if it may pass.
+func problemIn(data []byte) error {
+	e := FromProblem(&http.Response{StatusCode: http.StatusBadGateway, Header: http.Header{"Content-Type": {ProblemType}}}, data)
+	if e.Remote = true; e.Code.Retryable() {
+		return &lostError{error: e}
+	}
+	return e
+}

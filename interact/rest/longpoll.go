@@ -1,0 +1,136 @@
+package rest
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+const (
+	// maxHold is how long one question of a longpoll may wait for its answer, as in node-wot and the Kotlin SDK.
+	maxHold = 60 * time.Minute
+	// atOnce is the time within which an answer comes that the agent has not held.
+	atOnce = 250 * time.Millisecond
+	// maxRow is how many events may come at once, one behind the other, before the next question waits a little.
+	maxRow = 32
+)
+
+// A poller is an observation by longpoll: a GET is answered with one event or change as its body, and asked again.
+type poller struct {
+	*observation
+	outage        // of the agent
+	hurry  outage // grows while the agent answers at once without anything new
+	row    int    // events that came at once
+	before []byte // the reading before
+	last   string // id of the event before, from a node; else empty
+}
+
+// poll asks again and again, until the consumer leaves.
+func (o *observation) poll(ctx context.Context) error {
+	p := &poller{observation: o, outage: outage{first: 10 * o.client.pause}, hurry: outage{first: 4 * o.client.pause},
+		last: o.r.message.After}
+	for {
+		asked := time.Now()
+		ans, err := p.ask(ctx)
+		held := time.Since(asked) >= atOnce
+		if err == nil {
+			err = p.heard(ctx, ans, held)
+		} else {
+			p.missed(held)
+		}
+		if err == nil {
+			continue
+		}
+		if err := o.mend(ctx, err, &p.outage, p.next()); err != nil {
+			return err
+		}
+	}
+}
+
+// missed notes a failure. One after a while is no outage that goes on: a proxy on the way has less patience than the agent.
+func (p *poller) missed(held bool) {
+	if held && p.opened {
+		p.over()
+	}
+	p.fails()
+}
+
+// ask asks once. No answer within maxHold is an empty one.
+func (p *poller) ask(ctx context.Context) (*answer, error) {
+	held, cancel := context.WithTimeout(ctx, maxHold)
+	defer cancel()
+	resp, err := p.send(held, p.prepare)
+	defer p.drop()
+	switch {
+	case err != nil && held.Err() != nil && ctx.Err() == nil:
+		return &answer{status: http.StatusNoContent}, nil
+	case err != nil:
+		return nil, mendable(err)
+	}
+	defer resp.Body.Close()
+	if !p.r.expected(resp.StatusCode) {
+		return nil, p.refuses(resp)
+	}
+	data, err := p.client.body(ctx, p.r, resp)
+	if err != nil && interact.AsError(err).Code == interact.AgentFailed {
+		return nil, &lostError{error: err} // half an answer
+	}
+	return &answer{status: resp.StatusCode, header: resp.Header, data: data}, err
+}
+
+func (p *poller) prepare(h http.Header) {
+	h.Set("Accept", mediaType(p.promises()))
+	h.Set("Cache-Control", "no-store")
+	after(h, p.last)
+}
+
+// heard takes an answer, and waits before the next question if this one came too fast.
+func (p *poller) heard(ctx context.Context, ans *answer, held bool) error {
+	p.opened = true
+	p.over()
+	if held {
+		p.hurry.over()
+		p.row = 0
+	}
+	if p.empty(ans, held) || p.unchanged(ans, held) {
+		if held {
+			return nil
+		}
+		return sleep(ctx, p.hurry.next())
+	}
+	p.hurry.over()
+	p.last = idOf([]byte(ans.header.Get(eventHeader)), "")
+	n := notice{id: p.last, media: ans.header.Get("Content-Type"), data: ans.data}
+	if p.r.message.Name == "" {
+		n.name = ans.header.Get(nameHeader)
+	}
+	if err := p.tell(n); err != nil {
+		return err
+	}
+	if p.row++; p.row > maxRow {
+		return sleep(ctx, 4*p.client.pause)
+	}
+	return nil
+}
+
+// empty tells whether an answer says nothing. An event that has no data is an empty answer too: one that was held.
+func (p *poller) empty(ans *answer, held bool) bool {
+	if ans.status == http.StatusNoContent {
+		return true
+	}
+	signal := p.r.message.Type == interact.SubscribeEvent && !p.r.promised
+	return len(trimJSON(ans.data)) == 0 && !(signal && held)
+}
+
+// unchanged tells whether an agent that holds no question answered with the reading from before.
+func (p *poller) unchanged(ans *answer, held bool) bool {
+	if p.r.message.Type != interact.ObserveProperty && p.r.message.Type != interact.ObserveAllProperties {
+		return false
+	}
+	same := p.before != nil && bytes.Equal(p.before, ans.data)
+	p.before = ans.data
+	return same && !held
+}

@@ -1,0 +1,253 @@
+package rest
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/credentials"
+	"github.com/lmosd/lmosd/internal/jcs"
+	"github.com/lmosd/lmosd/td"
+)
+
+const (
+	// maxObserved is how many observations of one origin run at once.
+	maxObserved = 256
+	// maxOutage is how long an observation goes on without its agent.
+	maxOutage = 5 * time.Minute
+	// maxBackoff is the longest pause before an agent is asked again.
+	maxBackoff = 30 * time.Second
+)
+
+// An observation is the running interaction of a message whose type is long.
+type observation struct {
+	client *Client
+	r      *request
+	yield  func(*interact.Message, error) bool
+	// opened tells that the agent took the observation: what breaks from then on is mended.
+	opened bool
+	// puzzled tells that a name that fits nothing was logged.
+	puzzled bool
+	// drop ends the request that was sent last.
+	drop context.CancelFunc
+}
+
+// A notice is a change or an event as a subprotocol brought it.
+type notice struct {
+	id, name string // may be empty
+	media    string // empty: that of the form
+	data     []byte
+}
+
+// observe yields the changes or events that m asks for, by the best form that the agent takes.
+func (a *agent) observe(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) error {
+	r, err := a.subject(m)
+	if err != nil {
+		return err
+	}
+	fit, err := a.client.choices(r)
+	if err != nil {
+		return err
+	}
+	leave, err := a.client.admit(r, fit[0].form)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	o := &observation{client: a.client, r: r, yield: yield}
+	var first error
+	for _, one := range fit {
+		r.form, r.secrets = one.form, one.secrets
+		err := o.follow(ctx)
+		if err == nil || o.opened || ctx.Err() != nil {
+			return err
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// subject takes m apart, or returns the request of a thing-level operation.
+func (a *agent) subject(m *interact.Message) (*request, error) {
+	if m.Type == interact.ObserveProperty || m.Type == interact.SubscribeEvent {
+		return plan(a.thing, m)
+	}
+	return &request{thing: a.thing, message: m, op: m.Type.Op(), forms: a.thing.Forms, media: interact.JSON, repeatable: true}, nil
+}
+
+// follow takes the changes or events by the chosen form.
+func (o *observation) follow(ctx context.Context) error {
+	switch carrier(o.r.form) {
+	case sse:
+		return o.listen(ctx)
+	case webhook:
+		return o.receive(ctx)
+	}
+	return o.poll(ctx)
+}
+
+// admit counts an observation in. The function counts it out.
+func (c *Client) admit(r *request, f *td.Form) (leave func(), err error) {
+	origin := credentials.OriginOf(f.Href)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.observed[origin] >= maxObserved {
+		return nil, interact.Errorf(interact.Overloaded, "end some, or observe all of the thing at once",
+			"%s: %d observations of %s run already", r.what(), maxObserved, origin)
+	}
+	c.observed[origin]++
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.observed[origin]--; c.observed[origin] == 0 {
+			delete(c.observed, origin)
+		}
+	}, nil
+}
+
+// send asks by the chosen form, over a connection of its own. The prepare function changes the request. The caller drops it.
+func (o *observation) send(ctx context.Context, prepare func(h http.Header)) (*http.Response, error) {
+	ctx, o.drop = context.WithCancel(ctx)
+	req, err := o.r.build(ctx)
+	if err != nil {
+		return nil, err
+	}
+	prepare(req.Header)
+	return carry(ctx, o.client.lasting, o.r, req)
+}
+
+// after asks for what came since the event id; what cannot be a header is not asked for.
+func after(h http.Header, id string) {
+	if id != "" && headerOK("Last-Event-Id", id) {
+		h.Set("Last-Event-Id", id)
+	}
+}
+
+// tell yields what a notice says. The error is errLeft if the consumer left, or that of data that the description does not
+// promise.
+func (o *observation) tell(n notice) error {
+	if n.name == "message" && !o.knows(n.name) {
+		n.name = "" // HTML §9.2.6: the name of events without one
+	}
+	if n.name != "" && !o.knows(n.name) {
+		o.puzzle(n)
+		return nil
+	}
+	r, form := *o.r, *o.r.form
+	r.form, form.ResponseType = &form, o.promises()
+	data := &answer{data: n.data}
+	if err := data.settle(&r, n.media); err != nil {
+		return err
+	}
+	parts, ok := o.parts(n, data)
+	if !ok {
+		o.puzzle(n)
+	}
+	for _, one := range parts {
+		if !o.yield(o.reply(n.id, one.Name, data.media, one.Raw), nil) {
+			return errLeft
+		}
+	}
+	return nil
+}
+
+// promises is the media type of a change or event. The form may have that of the stream instead; and a stream is text.
+func (o *observation) promises() string {
+	media := o.r.form.ResponseType
+	if mediaType(media) == eventsType || interact.IsCBOR(media) && carrier(o.r.form) == sse {
+		return interact.JSON
+	}
+	return media
+}
+
+func (o *observation) reply(id, name, media string, data []byte) *interact.Message {
+	t := interact.Event
+	if o.r.message.Type == interact.ObserveProperty || o.r.message.Type == interact.ObserveAllProperties {
+		t = interact.PropertyReading
+	}
+	reply := reading(o.r.message, t, media, data)
+	reply.ID, reply.Name = id, name
+	return reply
+}
+
+// parts returns of what a notice speaks, with the data of each: what its name says, or the one thing that is observed. An object
+// without a name may have several, by name.
+func (o *observation) parts(n notice, data *answer) (parts []jcs.Member, ok bool) {
+	switch name := o.r.message.Name; {
+	case n.name != "":
+		return []jcs.Member{{Name: n.name, Raw: data.data}}, true
+	case name != "":
+		return []jcs.Member{{Name: name, Raw: data.data}}, true
+	case !td.IsJSON(data.media):
+		return nil, false
+	}
+	parts, err := members(data.data)
+	if err != nil || slices.ContainsFunc(parts, func(f jcs.Member) bool { return !o.knows(f.Name) }) {
+		return nil, false
+	}
+	return parts, true
+}
+
+// knows tells whether the name is that of what is observed.
+func (o *observation) knows(name string) bool {
+	switch o.r.message.Type {
+	case interact.ObserveAllProperties:
+		return o.r.thing.Properties[name] != nil
+	case interact.SubscribeAllEvents:
+		return o.r.thing.Events[name] != nil
+	}
+	return name == o.r.message.Name
+}
+
+// puzzle notes, once, that something came that belongs to nothing.
+func (o *observation) puzzle(n notice) {
+	if !o.puzzled {
+		o.client.log.Warn("an agent sends what it does not describe", "thing", o.r.thing.ID, "op", o.r.op,
+			"affordance", o.r.message.Name, "name", clip(readable(n.name), 100))
+	}
+	o.puzzled = true
+}
+
+// An outage is the time in which an agent does not answer, or not as it should: it says how long to wait before the next try,
+// and when to give up.
+type outage struct {
+	first time.Duration // pause
+	pause time.Duration // before
+	since time.Time     // when the agent was missed first; zero: it is there
+}
+
+// next returns a pause, which is longer each time. A little of it is chance: not all consumers of an agent that was away are to
+// come back at once.
+func (o *outage) next() time.Duration {
+	o.pause = min(max(2*o.pause, o.first), maxBackoff)
+	return o.pause - rand.N(o.pause/4+1)
+}
+
+// fails notes that the agent was missed, answers that it is there, and over that all is well again.
+func (o *outage) fails() {
+	if o.since.IsZero() {
+		o.since = time.Now()
+	}
+}
+
+func (o *outage) answers() { o.since = time.Time{} }
+
+func (o *outage) over() { o.since, o.pause = time.Time{}, 0 }
+
+// late tells that the agent was missed for too long.
+func (o *outage) late() bool { return !o.since.IsZero() && time.Since(o.since) > maxOutage }
+
+// passing tells whether a bad status may be gone at the next try.
+func passing(status int) bool {
+	switch status {
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests, http.StatusInternalServerError,
+		http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,221 @@
+package rest
+
+import (
+	"context"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/jcs"
+	"github.com/lmosd/lmosd/td"
+)
+
+// A request is a message taken apart, ready to be sent by one of the forms.
+type request struct {
+	thing   *td.Thing
+	message *interact.Message
+	op      string
+	forms   []td.Form
+	vars    map[string]string // variables of the address
+	body    []byte            // what is left of the input
+	media   string            // of body
+	// promised tells that the description promises a value in the answer.
+	promised bool
+	// repeatable tells that a request may be sent again if the connection broke before an answer (safe or idempotent).
+	repeatable bool
+	// synchronous is what the action says of itself; nil if it says nothing.
+	synchronous *bool
+
+	// Chosen by [Client.choose].
+	form    *td.Form
+	secrets secrets
+	// feed is the request stream on its way, if there is one; abort ends the interaction if it breaks.
+	feed  *io.PipeReader
+	abort context.CancelCauseFunc
+}
+
+// plan takes m apart: the affordance's forms, the variables of the address, the body. [interact.Check] has found m good before;
+// what it cannot see is checked here: an input of which some members stand in the address, or are this node's to give.
+func plan(t *td.Thing, m *interact.Message) (*request, error) {
+	a := interact.Affordance(t, m)
+	if a == nil {
+		return nil, strange(t, m)
+	}
+	r := &request{thing: t, message: m, op: m.Type.Op(), forms: a.Forms, repeatable: interact.Repeatable(t, m)}
+	input := r.expects()
+	if m.Chunks != nil {
+		return r, r.takeStream(a.URIVariables)
+	}
+	if m.Type == interact.ReadProperty || m.Type == interact.ObserveProperty {
+		return r, r.takeVariables(a.URIVariables)
+	}
+	return r, r.take(a.URIVariables, input)
+}
+
+// strange is the error of a message whose affordance is not there.
+func strange(t *td.Thing, m *interact.Message) error {
+	if err := interact.Check(t, m); err != nil {
+		return err
+	}
+	return interact.Errorf(interact.NotAllowed, "lmosd show "+interact.Quote(m.Thing), "%s offers no %s over HTTP",
+		label(t), m.Type.Op())
+}
+
+// expects notes what the description says of the answer, and returns the schema of the input.
+func (r *request) expects() *td.Schema {
+	name := r.message.Name
+	switch r.message.Type {
+	case interact.InvokeAction:
+		a := r.thing.Actions[name]
+		r.promised, r.synchronous = a.Output != nil, a.Synchronous
+		return a.Input
+	case interact.WriteProperty:
+		return r.thing.Properties[name].Schema
+	case interact.SubscribeEvent:
+		e := r.thing.Events[name]
+		r.promised = e.Data != nil
+		return e.Subscription
+	}
+	r.promised = true
+	return nil
+}
+
+// take splits the message's data into variables and body. Where it does so, it checks the parts.
+func (r *request) take(vars map[string]*td.Schema, input *td.Schema) error {
+	data, apart, err := r.input(vars)
+	if err != nil {
+		return err
+	}
+	if len(data) > 0 && !td.IsJSON(r.media) {
+		r.body = data // no schema speaks about it; choose looks at its media type
+		return nil
+	}
+	rest, issues := r.split(trimJSON(data), vars, input)
+	r.body = rest
+	if len(rest) == 0 && r.message.Type == interact.InvokeAction && input.Type() == "object" {
+		r.body = []byte("{}") // all its members are optional
+	}
+	if apart {
+		issues = append(issues, r.checkRest(rest, input)...)
+	}
+	if len(issues) > 0 {
+		return invalid(r.message, issues)
+	}
+	return nil
+}
+
+// input returns the message's data, and whether it is to be taken apart. What is, must be JSON: CBOR becomes it.
+func (r *request) input(vars map[string]*td.Schema) (data []byte, apart bool, err error) {
+	data, r.media = r.message.Data, r.message.Media()
+	if apart = len(vars) > 0 || len(r.bodyPointers()) > 0; apart && interact.IsCBOR(r.media) {
+		data, r.media, err = interact.Transcode(data, r.media, interact.JSON)
+	}
+	return data, apart, err
+}
+
+// checkRest checks what is left of an input that was taken apart.
+func (r *request) checkRest(rest []byte, input *td.Schema) []td.Issue {
+	value, err := decode(rest)
+	switch {
+	case err != nil:
+		return []td.Issue{{Reason: err.Error()}}
+	case len(rest) > 0:
+		return r.withhold(value, input)
+	case r.message.Type == interact.WriteProperty:
+		return []td.Issue{{Reason: "a value is needed"}}
+	case r.message.Type == interact.SubscribeEvent, input.Type() == "":
+		return nil
+	case input.Type() == "object":
+		return r.withhold(map[string]any{}, input)
+	}
+	return []td.Issue{{Reason: "an input is needed: " + input.Type()}}
+}
+
+// takeVariables is take for an operation without a body.
+func (r *request) takeVariables(vars map[string]*td.Schema) error {
+	data, _, err := r.input(vars)
+	if err != nil {
+		return err
+	}
+	if _, issues := r.split(trimJSON(data), vars, nil); len(issues) > 0 {
+		return invalid(r.message, issues)
+	}
+	return nil
+}
+
+// takeStream is take for a request stream: its content type speaks of the chunks. The data beside it is the beginning of the
+// stream, or JSON that holds the variables of the address if there are any.
+func (r *request) takeStream(vars map[string]*td.Schema) error {
+	if r.media = r.message.Media(); len(vars) == 0 {
+		r.body = r.message.Data
+		return nil
+	}
+	rest, issues := r.split(trimJSON(r.message.Data), vars, nil)
+	if len(issues) == 0 && len(rest) > 0 && string(rest) != "{}" {
+		issues = []td.Issue{{Reason: "beside a stream there may be variables of the address only"}}
+	}
+	if len(issues) > 0 {
+		return invalid(r.message, issues)
+	}
+	return nil
+}
+
+// decode reads JSON strictly: a name that stands twice could mean one thing here and another to the agent.
+func decode(data []byte) (any, error) {
+	if len(data) == 0 {
+		return nil, nil
+	}
+	return jcs.Decode(data, len(data))
+}
+
+// withhold checks value as the agent will see it: members that this node's credentials fill (in: body, TD 1.1 §5.3.3)
+// are not the consumer's to give.
+func (r *request) withhold(value any, input *td.Schema) []td.Issue {
+	pointers := r.bodyPointers()
+	for _, p := range pointers {
+		place(value, p, "")
+	}
+	return slices.DeleteFunc(input.Check(value), func(i td.Issue) bool { return slices.Contains(pointers, i.Pointer) })
+}
+
+func (r *request) bodyPointers() []string {
+	var pointers []string
+	for _, f := range r.forms {
+		for _, name := range f.Security {
+			if s := r.thing.SecurityDefs[name]; s != nil && s.In == "body" {
+				pointers = append(pointers, bodyPointer(s.Name))
+			}
+		}
+	}
+	return pointers
+}
+
+// place sets the member at a JSON pointer and makes the objects on the way. It reports whether value had room for it.
+func place(value any, pointer, member string) bool {
+	o, ok := value.(map[string]any)
+	steps := strings.Split(strings.TrimPrefix(pointer, "/"), "/")
+	for i, step := range steps {
+		if !ok {
+			return false
+		}
+		step = unescapePointer.Replace(step)
+		if i == len(steps)-1 {
+			o[step] = member
+			break
+		}
+		if o[step] == nil {
+			o[step] = map[string]any{}
+		}
+		o, ok = o[step].(map[string]any)
+	}
+	return ok
+}
+
+// what names the affordance and the thing in errors.
+func (r *request) what() string {
+	if r.message.Name == "" {
+		return r.op + " of " + label(r.thing)
+	}
+	return r.message.Name + " of " + label(r.thing)
+}

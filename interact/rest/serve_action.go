@@ -1,0 +1,321 @@
+package rest
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// An actionState is the state of a run of an action (WoT Profile §6.2.3, ActionStatus). Href is the path of its resource.
+type actionState struct {
+	Status    string          `json:"status"`
+	Href      string          `json:"href,omitempty"`
+	Output    json.RawMessage `json:"output,omitempty"`
+	Error     json.RawMessage `json:"error,omitempty"` // RFC 9457
+	Requested string          `json:"timeRequested,omitempty"`
+	Ended     string          `json:"timeEnded,omitempty"`
+}
+
+// state returns what the status r says.
+func (v *visit) state(r *interact.Message) actionState {
+	s := actionState{Status: r.Status.String(), Requested: rfc3339(r.Began)}
+	if r.ActionID != "" {
+		s.Href = v.path("actions", v.nameOf(r), r.ActionID)
+	}
+	if r.Status.Final() {
+		s.Ended = rfc3339(r.Time)
+	}
+	if r.Status == interact.StatusFailed {
+		s.Error = jsonOf(r.Data, r.Media())
+	} else {
+		s.Output = jsonOf(r.Data, r.Media())
+	}
+	return s
+}
+
+func (v *visit) nameOf(r *interact.Message) string {
+	if r.Name != "" {
+		return r.Name
+	}
+	return v.at.name
+}
+
+func rfc3339(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339Nano)
+}
+
+// thingPath returns the path of something below a thing. Each name is escaped.
+func thingPath(ref string, names ...string) string {
+	var b strings.Builder
+	b.WriteString("/things/" + url.PathEscape(ref))
+	for _, name := range names {
+		b.WriteByte('/')
+		b.WriteString(url.PathEscape(name))
+	}
+	return b.String()
+}
+
+// postAction invokes an action.
+func (v *visit) postAction() error {
+	m, err := v.message(interact.InvokeAction)
+	if err != nil {
+		return err
+	}
+	if err := v.load(m); err != nil {
+		return err
+	}
+	if err := v.check(m); err != nil {
+		return err
+	}
+	async := prefers(v.r.Header, "respond-async")
+	if a := v.desc.Actions[m.Name]; a.Synchronous != nil && !*a.Synchronous {
+		async = true
+	}
+	m.Detach = async
+	ctx, cancel, err := v.patient(m)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	if wantsEvents(v.r) {
+		return v.follow(ctx, m)
+	}
+	return v.invoke(ctx, m)
+}
+
+// follow answers with each state of the run as an event. The consumer may be slow: then the agent waits.
+func (v *visit) follow(ctx context.Context, m *interact.Message) error {
+	f := v.newFeed(ctx, m, 0)
+	defer f.stop()
+	return v.stream(m, f, func(r *interact.Message) []byte {
+		data, _ := json.Marshal(v.state(r)) // texts and JSON always have a JSON form
+		return data
+	})
+}
+
+// invoke answers with the output: as a whole, part by part, or, of an action that goes on without the consumer, with the place
+// where its state is.
+func (v *visit) invoke(ctx context.Context, m *interact.Message) error {
+	var last *interact.Message
+	out := &outputStream{visit: v, m: m}
+	for r, err := range v.o.Mesh.Do(ctx, m) {
+		switch {
+		case err != nil && out.begun:
+			out.abort(err)
+		case err != nil:
+			return v.explained(m, err)
+		case m.Detach && r.ActionID != "" && !r.Status.Final():
+			return v.created(m, r)
+		}
+		if last = r; (out.begun || r.Status == interact.StatusRunning) && len(r.Data) > 0 && out.write(r) != nil {
+			return nil // the consumer is gone
+		}
+	}
+	switch {
+	case out.begun:
+		out.end(last)
+		return nil
+	case last == nil:
+		return interact.Errorf(interact.Internal, "the agent ended the interaction without a reply; see its log", "no answer")
+	}
+	if err := outcome(last); err != nil {
+		return err
+	}
+	return v.respond(m, last)
+}
+
+// created answers with where the state of a run can be asked for.
+func (v *visit) created(m, r *interact.Message) error {
+	s := v.state(r)
+	if s.Requested == "" {
+		s.Requested = rfc3339(v.began)
+	}
+	v.describeReply(m, r)
+	v.w.Header().Set("Location", s.Href)
+	if prefers(v.r.Header, "respond-async") {
+		v.w.Header().Set("Preference-Applied", "respond-async") // RFC 7240 §3
+	}
+	return v.writeJSON(http.StatusCreated, m, s)
+}
+
+// An outputStream writes an output that comes in parts.
+type outputStream struct {
+	*visit
+	m       *interact.Message
+	control *http.ResponseController
+	begun   bool
+}
+
+// write sends one part at once. The first decides about the media type.
+func (o *outputStream) write(r *interact.Message) error {
+	if !o.begun {
+		o.begun, o.control = true, http.NewResponseController(o.w)
+		o.describeReply(o.m, r)
+		o.describeData(r.Media())
+		o.w.Header().Set("X-Accel-Buffering", "no") // proxies hold back what comes slowly
+		o.w.WriteHeader(http.StatusOK)
+	}
+	// A connection without deadlines has no slow readers either.
+	_ = o.control.SetWriteDeadline(time.Now().Add(o.visit.o.pace.write))
+	if _, err := o.w.Write(r.Data); err != nil {
+		return err
+	}
+	return o.control.Flush()
+}
+
+// end lifts the deadline, so that the connection can be used again. An output that ended in a bad state is not whole.
+func (o *outputStream) end(last *interact.Message) {
+	if err := outcome(last); err != nil && last.Status != interact.StatusRunning {
+		o.abort(err)
+	}
+	_ = o.control.SetWriteDeadline(time.Time{})
+}
+
+// abort breaks the connection off. A body of HTTP/1.1 has no other way to say that it is not whole, and half an output must not
+// look like one.
+func (o *outputStream) abort(err error) {
+	o.visit.o.Log.Info("output broke off", "thing", o.m.Thing, "action", o.m.Name, "code", interact.AsError(err).Code.String(), "err", err)
+	panic(http.ErrAbortHandler)
+}
+
+// getTask answers with the state of a run: of that in the path, or of the latest.
+func (v *visit) getTask() error {
+	m, err := v.message(interact.QueryAction)
+	if err != nil {
+		return err
+	}
+	if wantsEvents(v.r) && v.r.Method != http.MethodHead {
+		return v.followTask(m)
+	}
+	r, err := v.last(m)
+	if err != nil {
+		return err
+	}
+	v.describeReply(m, r)
+	return v.writeJSON(http.StatusOK, m, v.state(r))
+}
+
+// followTask answers with each new state of a run as an event, until one is final. There is no way to be told of states, so the
+// run is looked at again and again, ever less often.
+func (v *visit) followTask(m *interact.Message) error {
+	if err := v.check(m); err != nil {
+		return err
+	}
+	if err := v.enter(); err != nil {
+		return err
+	}
+	defer v.leave()
+	ctx, cancel := context.WithCancel(v.r.Context())
+	defer cancel()
+	defer context.AfterFunc(v.ending, cancel)()
+	e := v.eventStream()
+	defer e.end()
+	alive := time.NewTicker(v.o.pace.keepAlive)
+	defer alive.Stop()
+	var said []byte
+	id := m.ActionID
+	for pause := v.o.pace.look; ; pause = min(pause*3/2, 20*v.o.pace.look) {
+		look := *m
+		look.ID, look.ActionID = interact.NewID(), id
+		r, err := interact.Ask(ctx, v.o.Mesh, &look)
+		if err = cmp.Or(err, ctx.Err()); err != nil {
+			return v.taskLost(m, e, err)
+		}
+		id = r.ActionID // "the latest" may be another one next time
+		data, _ := json.Marshal(v.state(r))
+		if !bytes.Equal(data, said) && e.send(v.nameOf(r), "", data) != nil || r.Status.Final() {
+			return nil
+		}
+		said = data
+		if !pauseWith(ctx, e, alive.C, pause) {
+			return nil
+		}
+	}
+}
+
+// pauseWith waits, and shows that the stream lives. It reports whether the consumer is there. It ends early with ctx.
+func pauseWith(ctx context.Context, e *eventStream, alive <-chan time.Time, pause time.Duration) bool {
+	over := time.NewTimer(pause)
+	defer over.Stop()
+	for {
+		select {
+		case <-alive:
+			if e.comment("") != nil {
+				return false
+			}
+		case <-over.C:
+			return true
+		case <-ctx.Done():
+			return true
+		}
+	}
+}
+
+// taskLost ends the events of a run that cannot be looked at any more.
+func (v *visit) taskLost(m *interact.Message, e *eventStream, err error) error {
+	if v.ending.Err() != nil {
+		err = stopping()
+	}
+	switch {
+	case v.r.Context().Err() != nil:
+		return nil
+	case !e.begun:
+		return v.explained(m, err)
+	}
+	e.problem(err)
+	return nil
+}
+
+// deleteTask cancels a run.
+func (v *visit) deleteTask() error {
+	m, err := v.message(interact.CancelAction)
+	if err != nil {
+		return err
+	}
+	if _, err := v.last(m); err != nil {
+		return err
+	}
+	v.w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// getActions answers with the states of all runs by action, newest first.
+func (v *visit) getActions() error {
+	m, err := v.message(interact.QueryAllActions)
+	if err != nil {
+		return err
+	}
+	r, err := v.last(m)
+	if err != nil {
+		return err
+	}
+	data, _, err := interact.Transcode(r.Data, r.Media(), interact.JSON)
+	var tasks map[string][]interact.Task
+	if err == nil && len(data) > 0 {
+		err = json.Unmarshal(data, &tasks)
+	}
+	if err != nil {
+		return &interact.Error{Code: interact.AgentFailed, Title: "the states of the actions cannot be read", Hint: "see the agent's log", Err: err}
+	}
+	all := make(map[string][]actionState, len(tasks))
+	for name, runs := range tasks {
+		states := make([]actionState, len(runs))
+		for i, t := range runs {
+			states[i] = actionState{Status: t.State, Href: v.path("actions", name, t.ActionID), Output: t.Output, Error: t.Error,
+				Requested: t.Requested, Ended: t.Ended}
+		}
+		all[name] = states
+	}
+	v.describeReply(m, r)
+	return v.writeJSON(http.StatusOK, m, all)
+}

@@ -1,0 +1,244 @@
+package rest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+)
+
+// readEvents reads all events of a stream and writes each as "id|name|data".
+func readEvents(src io.Reader, limit int) (got []string, e *eventReader, err error) {
+	e = newEventReader(src, limit)
+	for {
+		ev, err := e.next()
+		if err == io.EOF {
+			return got, e, nil
+		}
+		if err != nil {
+			return got, e, err
+		}
+		got = append(got, fmt.Sprintf("%s|%s|%s", ev.id, ev.name, ev.data))
+	}
+}
+
+func TestEventStream(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name, stream string
+		want         []string
+		id           string
+	}{
+		{"an event", "data: 1\n\n", []string{"||1"}, ""},
+		{"without the space", "data:1\n\n", []string{"||1"}, ""},
+		{"only one space is taken away", "data:  1\n\n", []string{"|| 1"}, ""},
+		{"several lines of data", "data: a\ndata: b\ndata\ndata: c\n\n", []string{"||a\nb\n\nc"}, ""},
+		{"all fields", "id: 7\nevent: hot\ndata: {}\nretry: 100\n\n", []string{"7|hot|{}"}, "7"},
+		{"CR, LF and both", "data: 1\r\rdata: 2\n\ndata: 3\r\n\r\n", []string{"||1", "||2", "||3"}, ""},
+		{"CR before LF ends one line", "data: 1\r\n\r\ndata: 2\r\n\r\n", []string{"||1", "||2"}, ""},
+		{"a byte order mark", "\xef\xbb\xbfdata: 1\n\n", []string{"||1"}, ""},
+		{"half a byte order mark is a name", "\xef\xbbdata: 1\n\n", nil, ""},
+		{"a second byte order mark is a name", "data: 1\n\n\xef\xbb\xbfdata: 2\n\n", []string{"||1"}, ""},
+		{"comments", ": hello\n:\ndata: 1\n: in between\n\n", []string{"||1"}, ""},
+		{"unknown fields", "date: x\nDATA: x\ndata x: y\ndata: 1\n\n", []string{"||1"}, ""},
+		{"a name without data is forgotten", "event: a\n\ndata: 1\n\n", []string{"||1"}, ""},
+		{"the last name counts", "event: a\nevent: b\ndata: 1\n\n", []string{"|b|1"}, ""},
+		{"empty data is data", "data\n\ndata:\n\n", []string{"||", "||"}, ""},
+		{"an id stays", "id: 1\ndata: a\n\ndata: b\n\n", []string{"1||a", "1||b"}, "1"},
+		{"an empty id takes it back", "id: 1\ndata: a\n\nid\ndata: b\n\n", []string{"1||a", "||b"}, ""},
+		{"an id with NUL is none", "id: 1\ndata: a\n\nid: \x00\ndata: b\n\n", []string{"1||a", "1||b"}, "1"},
+		{"an id alone counts", "id: 5\n\n", nil, "5"},
+		{"half an event is dropped, and its id", "id: 1\ndata: a\n\nid: 2\ndata: b\n", []string{"1||a"}, "1"},
+		{"half a line is dropped", "data: a\n\ndata: b", []string{"||a"}, ""},
+		{"a long id cannot be given back", "id: " + strings.Repeat("x", 257) + "\ndata: a\n\n", []string{"||a"}, ""},
+		{"nothing", "", nil, ""},
+		{"only blank lines", "\n\r\n\r\r\n", nil, ""},
+	}
+	for _, tt := range tests {
+		for kind, src := range map[string]io.Reader{"at once": strings.NewReader(tt.stream),
+			"byte by byte":   iotest.OneByteReader(strings.NewReader(tt.stream)),
+			"with the error": iotest.DataErrReader(strings.NewReader(tt.stream))} {
+			got, e, err := readEvents(src, 1000)
+			if err != nil || fmt.Sprint(got) != fmt.Sprint(tt.want) || e.id != tt.id {
+				t.Errorf("%s, %s: got %q, id %q, %v, want %q, id %q", tt.name, kind, got, e.id, err, tt.want, tt.id)
+			}
+		}
+	}
+}
+
+func TestRetryOfAnEventStream(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]time.Duration{"1500": 1500 * time.Millisecond, "-1": 7, "1.5": 7, "": 7,
+		"99999999999999999999999": 7, "x": 7} {
+		if got := retryOf([]byte(text), 7); got != want {
+			t.Errorf("%q: got %v, want %v", text, got, want)
+		}
+	}
+}
+
+func TestEventStreamIsBounded(t *testing.T) {
+	t.Parallel()
+	for name, part := range map[string]string{
+		"a line without end":       "data: xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+		"a comment without end":    ":xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+		"an event without end":     "data: 12345678901234567890\n",
+		"an event of empty lines":  "data\n",
+		"a line without any field": strings.Repeat("x", 5000),
+	} {
+		src := &endless{part: []byte(part)}
+		_, _, err := readEvents(src, 1<<20)
+		if !errors.Is(err, errLong) {
+			t.Errorf("%s: got %v", name, err)
+		}
+		if src.read > 8<<20 {
+			t.Errorf("%s: %d bytes were read", name, src.read)
+		}
+	}
+}
+
+// An endless reader repeats part.
+type endless struct {
+	part []byte
+	read int
+}
+
+func (e *endless) Read(p []byte) (int, error) {
+	n := 0
+	for n+len(e.part) <= len(p) {
+		n += copy(p[n:], e.part)
+	}
+	if n == 0 {
+		n = copy(p, e.part[:min(len(p), len(e.part))])
+	}
+	e.read += n
+	return n, nil
+}
+
+func TestEventStreamAtItsLimit(t *testing.T) {
+	t.Parallel()
+	line := strings.Repeat("x", 94)
+	if got, _, err := readEvents(strings.NewReader("data: "+line+"\n\n"), 100); err != nil || len(got) != 1 {
+		t.Errorf("a line of the limit: %q, %v", got, err)
+	}
+	if _, _, err := readEvents(strings.NewReader("data: "+line+"x\n\n"), 100); !errors.Is(err, errLong) {
+		t.Errorf("a byte more: %v", err)
+	}
+	if got, _, err := readEvents(strings.NewReader("data: "+line+"\ndata: 12345\n\n"), 100); err != nil || len(got) != 1 {
+		t.Errorf("an event of the limit: %q, %v", got, err)
+	}
+	if _, _, err := readEvents(strings.NewReader("data: "+line+"\ndata: 123456\n\n"), 100); !errors.Is(err, errLong) {
+		t.Errorf("a byte more: %v", err)
+	}
+}
+
+// A source that never gives anything must not keep a goroutine busy for ever.
+func TestEventStreamOfNothing(t *testing.T) {
+	t.Parallel()
+	if _, _, err := readEvents(iotest.ErrReader(io.ErrClosedPipe), 100); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("got %v", err)
+	}
+	if _, _, err := readEvents(lazy{}, 100); !errors.Is(err, io.ErrNoProgress) {
+		t.Errorf("got %v", err)
+	}
+}
+
+type lazy struct{}
+
+func (lazy) Read([]byte) (int, error) { return 0, nil }
+
+// A long line must not stay in memory while small ones follow.
+func TestLongLineIsForgotten(t *testing.T) {
+	t.Parallel()
+	e := newEventReader(strings.NewReader("data: "+strings.Repeat("x", 1<<20)+"\n\ndata: 1\n\n"), 2<<20)
+	for range 2 {
+		if _, err := e.next(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if cap(e.long) > maxPart {
+		t.Errorf("%d bytes are held", cap(e.long))
+	}
+}
+
+// plainly reads a stream as HTML §9.2.6 says, the simple way: all of it at once.
+func plainly(stream string) []string {
+	var got []string
+	stream = strings.TrimPrefix(stream, "\xef\xbb\xbf")
+	stream = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(stream)
+	lines := strings.Split(stream, "\n")
+	id, last, name, data := "", "", "", ""
+	for _, line := range lines[:len(lines)-1] {
+		field, value, _ := strings.Cut(line, ":")
+		value = strings.TrimPrefix(value, " ")
+		switch {
+		case line == "" && data == "":
+			last, name = id, ""
+		case line == "":
+			last = id
+			got = append(got, fmt.Sprintf("%s|%s|%s", last, name, data[:len(data)-1]))
+			name, data = "", ""
+		case field == "data":
+			data += value + "\n"
+		case field == "event":
+			name = value
+		case field == "id" && len(value) > maxName:
+			id = ""
+		case field == "id" && !strings.Contains(value, "\x00"):
+			id = value
+		}
+	}
+	return got
+}
+
+func FuzzEventStream(f *testing.F) {
+	for _, s := range []string{"data: 1\n\n", "\xef\xbb\xbfid: 1\revent: a\r\ndata: x\ndata\n\r\n", ":\n\nretry: 5\n\n",
+		"id: \x00\ndata: \xff\n\n", "data: 1\r"} {
+		f.Add([]byte(s), uint8(3))
+	}
+	f.Fuzz(func(t *testing.T, stream []byte, step uint8) {
+		src := io.Reader(bytes.NewReader(stream))
+		if step > 0 {
+			src = stepping{src, int(step)}
+		}
+		got, _, err := readEvents(src, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := plainly(string(stream))
+		for i := range want { // a name that is too long is cut
+			if parts := strings.SplitN(want[i], "|", 3); len(parts[1]) > maxName {
+				return
+			}
+		}
+		if fmt.Sprintf("%q", got) != fmt.Sprintf("%q", want) {
+			t.Errorf("%q: got %q, want %q", stream, got, want)
+		}
+	})
+}
+
+// A stepping reader reads at most n bytes at once.
+type stepping struct {
+	src io.Reader
+	n   int
+}
+
+func (s stepping) Read(p []byte) (int, error) { return s.src.Read(p[:min(len(p), s.n)]) }
+
+func BenchmarkEventStream(b *testing.B) {
+	const one = "id: 1718000000000\nevent: temperature\ndata: {\"value\":21.5,\"unit\":\"celsius\"}\n\n"
+	stream := strings.Repeat(one, 1000)
+	b.SetBytes(int64(len(stream)))
+	b.ReportAllocs()
+	for b.Loop() {
+		e := newEventReader(strings.NewReader(stream), MaxBody)
+		for {
+			if _, err := e.next(); err != nil {
+				break
+			}
+		}
+	}
+}

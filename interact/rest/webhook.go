@@ -1,0 +1,155 @@
+package rest
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/credentials"
+	"github.com/lmosd/lmosd/internal/jcs"
+	"github.com/lmosd/lmosd/td"
+)
+
+// A Receiver makes addresses at which agents call back (WoT Profile §7.3). [Callbacks] is one.
+type Receiver interface {
+	// Receive opens an address, absolute and unguessable, and returns what agents send there. An agent hears that its delivery
+	// was taken when it was taken from the channel, which is never closed. The caller calls release once, which closes the
+	// address. The error is an [*interact.Error].
+	Receive(ctx context.Context) (callbackURL string, deliveries <-chan Delivery, release func(), err error)
+}
+
+// A Delivery is a change or event that an agent sent to a callback address.
+type Delivery struct {
+	ContentType string // empty if there is no data, or the agent did not say
+	Data        []byte
+	// ID is that of the event, if it comes from a node; else empty. At most 256 bytes.
+	ID string
+	// Self is the address of the affordance: the link of relation "self". Empty if there is none.
+	Self string
+}
+
+// callbackMember is the member that holds the address in a subscription (WoT Profile §7.3).
+const callbackMember = "callbackURL"
+
+// receive subscribes with an address of this node, and takes what comes there until the consumer leaves.
+func (o *observation) receive(ctx context.Context) error {
+	address, deliveries, release, err := o.client.webhook.Receive(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	end, err := o.subscribe(ctx, address)
+	if err != nil {
+		return err
+	}
+	o.opened = true
+	defer end()
+	for {
+		select {
+		case <-ctx.Done():
+			return o.r.lost(ctx, ctx.Err())
+		case d := <-deliveries:
+			if err := o.tell(notice{id: d.ID, name: o.speaksOf(d), media: d.ContentType, data: d.Data}); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// subscribe gives the agent the address. The function ends the subscription.
+func (o *observation) subscribe(ctx context.Context, address string) (end func(), err error) {
+	sub, r, form := *o, *o.r, *o.r.form
+	sub.r, r.form, form.ContentType = &r, &form, interact.JSON
+	if r.body, err = subscription(&r, address); err != nil {
+		return nil, err
+	}
+	r.media = interact.JSON
+	ctx, cancel := context.WithTimeout(ctx, DefaultTimeout)
+	defer cancel()
+	resp, err := sub.send(ctx, func(h http.Header) {
+		h.Set("Accept", interact.JSON)
+		after(h, r.message.After)
+	})
+	defer sub.drop()
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if !r.expected(resp.StatusCode) {
+		return nil, sub.refusal(resp)
+	}
+	return o.leave(ctx, resp), nil
+}
+
+// subscription is the body that subscribes: what the consumer gave, and the address.
+func subscription(r *request, address string) ([]byte, error) {
+	data, _, err := interact.Transcode(r.body, r.media, interact.JSON)
+	if err != nil {
+		return nil, err
+	}
+	fields, err := members(data)
+	if len(data) > 0 && err != nil {
+		return nil, interact.Errorf(interact.Invalid, "send an object", "%s comes by webhook, which has room for members only",
+			r.what())
+	}
+	value, _ := json.Marshal(address) // a string always has a JSON form
+	return join(append(fields, jcs.Member{Name: callbackMember, Raw: value})), nil
+}
+
+// leave returns the function that deletes the subscription at the address that the answer names. It must be at the agent's own
+// origin: the credentials go there.
+func (o *observation) leave(ctx context.Context, resp *http.Response) func() {
+	to, err := resp.Location()
+	if err != nil || resp.Request == nil || credentials.Origin(to) != credentials.Origin(resp.Request.URL) {
+		o.client.log.Warn("a subscription by webhook cannot be ended: its address is missing or at another origin",
+			"thing", o.r.thing.ID, "affordance", o.r.message.Name)
+		return func() {}
+	}
+	to.User, to.Fragment = nil, ""
+	return func() { o.delete(ctx, to) }
+}
+
+// delete ends a subscription, after ctx has ended.
+func (o *observation) delete(ctx context.Context, to *url.URL) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+	defer cancel()
+	req, err := newRequest(ctx, o.r, http.MethodDelete, to, nil)
+	if err != nil {
+		return
+	}
+	o.r.secrets.apply(req)
+	resp, err := carry(ctx, o.client.transport, o.r, req)
+	if err == nil {
+		err = resp.Body.Close()
+	}
+	o.client.log.Debug("subscription ended", "thing", o.r.thing.ID, "affordance", o.r.message.Name, "err", err)
+}
+
+// speaksOf is the affordance whose forms have the address that a delivery names; empty if there is none.
+func (o *observation) speaksOf(d Delivery) string {
+	base, err := url.Parse(o.r.form.Href)
+	if d.Self == "" || o.r.message.Name != "" || err != nil {
+		return ""
+	}
+	self, err := base.Parse(d.Self)
+	if err != nil {
+		return ""
+	}
+	at := func(forms []td.Form) bool {
+		return slices.ContainsFunc(forms, func(f td.Form) bool { return f.Href == self.String() })
+	}
+	for name, p := range o.r.thing.Properties {
+		if o.r.message.Type == interact.ObserveAllProperties && at(p.Forms) {
+			return name
+		}
+	}
+	for name, e := range o.r.thing.Events {
+		if o.r.message.Type == interact.SubscribeAllEvents && at(e.Forms) {
+			return name
+		}
+	}
+	return ""
+}

@@ -1,0 +1,123 @@
+package ws
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// AttachOptions say which thing is attached to which node. URL, TD and Thing are needed.
+type AttachOptions struct {
+	// URL is the node's WebSocket endpoint, e.g. "ws://127.0.0.1:4668/ws", and Token the node's token; empty sends none.
+	URL, Token string
+	// Dial opens the connection; nil means net.Dialer. With a unix socket it takes no notice of the address.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	// TD is the thing's description: JSON, complete or a draft without forms.
+	TD []byte
+	// Thing answers what the node asks.
+	Thing interact.Thing
+	// Log gets what an operator should know; nil discards.
+	Log *slog.Logger
+	// Registered is called when the node has taken the thing, with the id that it has; nil is not called.
+	Registered func(id string)
+}
+
+// Attach makes an agent of this process: it dials the node, registers the thing, and serves what the node asks over the same
+// connection, so that the agent needs no port of its own. It returns nil when ctx has ended, after it took the thing back. Any
+// other end is an error, an [*interact.Error]: NodeLost if the node cannot be reached or the connection broke, TokenRejected, or
+// what the node has against the description (Remote). The caller decides whether to attach again.
+//
+//	→ {"messageType":"registerThing","messageId":"m1","data":{"title":"weather","actions":{…}}}
+//	← {"messageType":"thingRegistered","messageId":"n1","correlationId":"m1","thingId":"urn:…"}
+//	← {"messageType":"invokeAction","messageId":"n2","thingId":"urn:…","action":"ask","input":"Bonn?"}
+//	→ {"messageType":"actionStatus","messageId":"m2","correlationId":"n2","thingId":"urn:…","status":"completed","output":"ok"}
+//	→ {"messageType":"unregisterThing","messageId":"m3","thingId":"urn:…"}
+func Attach(ctx context.Context, o AttachOptions) error {
+	c, err := o.connect(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- c.run() }()
+	err = o.attached(ctx, c)
+	c.end(goodbye)
+	<-ended
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// connect dials the node.
+func (o *AttachOptions) connect(ctx context.Context) (*conn, error) {
+	header := http.Header{"User-Agent": {"lmosd"}}
+	if o.Token != "" {
+		header.Set("Authorization", "Bearer "+o.Token)
+	}
+	s, status, err := dialer{dial: o.Dial}.open(ctx, o.URL, header, "lmosprotocol")
+	switch name := plain(o.URL); {
+	case err == nil:
+		h := &host{refusal: interact.Errorf(interact.Forbidden, "register it with a node", "this is an agent, not a node")}
+		h.find = func(_ context.Context, ref string) (target, error) { return target{ref: ref, thing: o.Thing}, nil }
+		own := settings{log: o.Log, maxPending: 4 * defaultPending, rate: 1e6}.withDefaults() // the node has limits of its own
+		return newConn(context.Background(), s, name, own, doc, h), nil
+	case status == http.StatusUnauthorized || status == http.StatusForbidden:
+		return nil, interact.Errorf(interact.TokenRejected, "export LMOSD_TOKEN=$(cat FILE), the token file of the node",
+			"%s refused the token", name)
+	case status != 0:
+		return nil, interact.Errorf(interact.NodeLost, "is this the address of a node, ending in /ws?",
+			"%s answered %d and opened no WebSocket", name, status)
+	default:
+		return nil, interact.Errorf(interact.NodeLost, "lmosd run", "the node at %s cannot be reached: %s", name, reason(err))
+	}
+}
+
+// attached registers the thing, waits for the end of ctx or of the connection, and takes the thing back if there is still a
+// connection.
+func (o *AttachOptions) attached(ctx context.Context, c *conn) error {
+	p := &peer{c: c, style: style{dialect: doc}}
+	wait, cancel := context.WithTimeout(ctx, askWait)
+	defer cancel()
+	id, err := o.tell(wait, p, typeRegister, o.TD)
+	if err != nil {
+		return err
+	}
+	if o.Registered != nil {
+		o.Registered(id)
+	}
+	select {
+	case <-c.ctx.Done():
+		return &interact.Error{Code: interact.NodeLost, Title: "the connection to the node was lost", Err: context.Cause(c.ctx),
+			Hint: "see that the node runs: lmosd status"}
+	case <-ctx.Done():
+	}
+	p.thing = id
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	_, err = o.tell(last, p, typeUnregister, nil)
+	return err
+}
+
+// tell sends a message of lmosd's own and waits for the answer. It returns the thing's id that the answer has.
+func (o *AttachOptions) tell(ctx context.Context, p *peer, t interact.Type, data []byte) (id string, err error) {
+	k, err := p.c.begin(ctx, p, &interact.Message{Type: t, Data: data})
+	if err != nil {
+		return "", err
+	}
+	defer p.c.asking.remove(k)
+	f, err := p.c.next(ctx, p, k)
+	switch {
+	case err != nil:
+		return "", err
+	case f.Type == typeError:
+		return "", f.fault.Error
+	}
+	return f.Thing, nil
+}

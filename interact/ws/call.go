@@ -1,0 +1,248 @@
+package ws
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// asking is the side of a connection that asks.
+type asking struct {
+	// order makes one step of a change among the watchers and the frame that tells the peer.
+	order sync.Mutex
+
+	mu       sync.Mutex // guards the rest
+	calls    map[string]*call
+	watchers map[subKey][]*call
+	used     time.Time // when the last call was left
+}
+
+// A call is one request to the peer that is being answered.
+type call struct {
+	m    *interact.Message // what is asked
+	id   string            // of the request's message, and its correlation
+	key  subKey            // only if m is long
+	sent atomic.Bool
+	bell chan struct{} // has an element when something changed
+
+	mu    sync.Mutex // guards the rest
+	queue []*frame
+	held  int // bytes of the queue
+	err   error
+}
+
+func (a *asking) init() {
+	a.calls, a.watchers, a.used = map[string]*call{}, map[subKey][]*call{}, time.Now()
+}
+
+// idleSince returns how long nothing has been asked.
+func (a *asking) idleSince(now time.Time) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.calls) > 0 {
+		return 0
+	}
+	return now.Sub(a.used)
+}
+
+// begin sends m to the peer in the words of p. The peer gets ids of ours: those of consumers need not differ.
+func (c *conn) begin(ctx context.Context, p *peer, m *interact.Message) (*call, error) {
+	f := p.request(m, m.Type)
+	k := &call{m: m, id: f.ID, bell: make(chan struct{}, 1)}
+	a := &c.asking
+	if m.Type.Long() {
+		k.key = keyOf(f)
+		a.order.Lock()
+		defer a.order.Unlock()
+	}
+	a.mu.Lock()
+	a.calls[k.id] = k
+	if m.Type.Long() {
+		a.watchers[k.key] = append(a.watchers[k.key], k)
+	}
+	a.mu.Unlock()
+	if err := c.send(ctx, f, &k.sent); err != nil {
+		a.remove(k)
+		return nil, c.unsent(p, k, err)
+	}
+	return k, nil
+}
+
+// unsent is the error for a request that did not reach the writer.
+func (c *conn) unsent(p *peer, k *call, err error) error {
+	var unfit *interact.Error
+	switch {
+	case errors.As(err, &unfit):
+		return err
+	case c.ctx.Err() != nil:
+		return c.broken(k)
+	}
+	return p.expired(err)
+}
+
+// remove forgets k. It reports whether k was the last that watches its key.
+func (a *asking) remove(k *call) (last bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.calls, k.id)
+	a.used = time.Now()
+	if !k.m.Type.Long() {
+		return false
+	}
+	others := a.watchers[k.key][:0]
+	for _, o := range a.watchers[k.key] {
+		if o != k {
+			others = append(others, o)
+		}
+	}
+	if a.watchers[k.key] = others; len(others) == 0 {
+		delete(a.watchers, k.key)
+	}
+	return len(others) == 0
+}
+
+// leave ends k. The peer is told if it would go on: with what nobody watches any more, or with an action.
+func (c *conn) leave(p *peer, k *call, final bool, actionID string) {
+	if k.m.Type.Long() {
+		c.asking.order.Lock()
+		defer c.asking.order.Unlock()
+	}
+	last := c.asking.remove(k)
+	if c.ctx.Err() != nil || final {
+		return
+	}
+	var f *frame
+	switch {
+	case last && p.style.knows(endOf(k.m.Type)):
+		f = p.request(k.m, endOf(k.m.Type))
+	case k.m.Type == interact.InvokeAction && !k.m.Detach && p.style.knows(interact.CancelAction):
+		f = p.request(k.m, interact.CancelAction)
+		f.Correlation, f.ActionID = k.id, actionID
+	default:
+		return
+	}
+	f.Data, f.ContentType, f.After, f.Key = nil, "", "", ""
+	_ = c.send(context.Background(), f, nil) // the connection ends if it fails, and the interaction with it
+}
+
+// endOf returns the type that ends what t began.
+func endOf(t interact.Type) interact.Type {
+	switch t {
+	case interact.ObserveProperty:
+		return interact.UnobserveProperty
+	case interact.ObserveAllProperties:
+		return interact.UnobserveAllProperties
+	case interact.SubscribeAllEvents:
+		return interact.UnsubscribeAllEvents
+	}
+	return interact.UnsubscribeEvent
+}
+
+// answer gives the frame f of size bytes to the calls that wait for it. It is called by the reader and never waits. A reading or
+// event that answers no call is a notification for whoever watches its affordance: Kotlin correlates only the first.
+func (a *asking) answer(f *frame, size int) {
+	a.mu.Lock()
+	k := a.calls[f.Correlation]
+	if k == nil {
+		k = a.calls[f.ID] // some repeat the message's id instead
+	}
+	if k != nil && !k.m.Type.Long() {
+		a.mu.Unlock()
+		k.put(f, size)
+		return
+	}
+	for _, w := range a.watchersLocked(k, f) {
+		w.put(f, size)
+	}
+	a.mu.Unlock()
+}
+
+// watchersLocked returns the calls that f concerns, which answers k, if not nil. Calls with one key share one subscription of
+// the peer.
+func (a *asking) watchersLocked(k *call, f *frame) []*call {
+	switch f.Type {
+	case interact.PropertyReading, interact.Event:
+	default:
+		if k == nil {
+			return nil
+		}
+		return a.watchers[k.key]
+	}
+	key := subKey{wordByType[f.Type].about, f.Thing, f.Name}
+	if k != nil {
+		key.thing = k.key.thing
+	}
+	all := key
+	all.name = ""
+	found := append(append([]*call(nil), a.watchers[key]...), a.watchers[all]...)
+	if k != nil && len(found) == 0 {
+		found = a.watchers[k.key]
+	}
+	return found
+}
+
+// put adds f to what the call's consumer has to read. One that reads too slowly loses its call, and nobody else's.
+func (k *call) put(f *frame, size int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.err != nil:
+		return
+	case len(k.queue) >= maxQueued || k.held > 0 && k.held+size > maxHeld:
+		k.queue, k.held = nil, 0
+		k.err = interact.Errorf(interact.Overloaded, "read faster, or subscribe to less",
+			"more answers came than were read: %d or %d bytes waited", maxQueued, maxHeld)
+	default:
+		k.queue, k.held = append(k.queue, f), k.held+size
+	}
+	select {
+	case k.bell <- struct{}{}:
+	default:
+	}
+}
+
+// take returns the next frame, if there is one.
+func (k *call) take() (*frame, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.queue) == 0 {
+		k.held = 0
+		return nil, k.err
+	}
+	f := k.queue[0]
+	k.queue = k.queue[1:]
+	return f, nil
+}
+
+// next waits for the next frame.
+func (c *conn) next(ctx context.Context, p *peer, k *call) (*frame, error) {
+	for {
+		if f, err := k.take(); f != nil || err != nil {
+			return f, err
+		}
+		select {
+		case <-k.bell:
+		case <-ctx.Done():
+			return nil, p.expired(ctx.Err())
+		case <-c.ctx.Done():
+			if f, err := k.take(); f != nil || err != nil {
+				return f, err
+			}
+			return nil, c.broken(k)
+		}
+	}
+}
+
+// broken is the error for a call whose connection ended.
+func (c *conn) broken(k *call) error {
+	e := &interact.Error{Code: interact.Unreachable, Title: "the connection to " + c.name + " was lost", Err: context.Cause(c.ctx),
+		Hint: "see that the agent runs, and ask again", Begun: k.sent.Load()}
+	if e.Begun && !k.m.Type.Reads() {
+		e.Hint = "the request may have been carried out; look before you repeat it"
+	}
+	return e
+}

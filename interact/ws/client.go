@@ -1,0 +1,307 @@
+package ws
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"iter"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/credentials"
+	"github.com/lmosd/lmosd/td"
+)
+
+// Options are the settings of a [Client]. The zero value works.
+type Options struct {
+	// Credentials are what agents ask for. The zero value has none.
+	Credentials credentials.Store
+	// Dial opens every connection; nil means net.Dialer.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	// TLS is for wss and https; nil trusts the roots of the system.
+	TLS *tls.Config
+	// Log gets what an operator should know; nil discards.
+	Log *slog.Logger
+	// MaxMessage is the limit of a frame in bytes, in both directions; 0 means 4 MiB. An agent that sends a larger one loses
+	// its connection.
+	MaxMessage int64
+	// Ping is how long an agent may be silent before it is asked for a sign of life; 0 means 30 s. It has 10 s to answer.
+	Ping time.Duration
+}
+
+// A Client asks agents that are WebSocket servers. It keeps one connection per address and credentials, opens a new one when
+// that broke, and closes what was not used for five minutes. It is safe for concurrent use.
+type Client struct {
+	credentials credentials.Store
+	dialer      dialer
+	settings    settings
+	ctx         context.Context // ends with Close
+	cancel      context.CancelFunc
+	work        sync.WaitGroup
+
+	mu     sync.Mutex // guards the rest
+	lines  map[lineKey]*line
+	closed bool
+}
+
+// A lineKey names a connection. What was opened with other credentials is another (Web Thing Protocol, connections).
+type lineKey struct {
+	url, subprotocol string
+	login            [sha256.Size]byte
+}
+
+// A line is a connection that is there, or is being opened. ready is closed when conn or err is set.
+type line struct {
+	ready chan struct{}
+	conn  *conn
+	echo  string // the subprotocol that the agent agreed to
+	err   error
+}
+
+// NewClient returns a client with options o. Close it when it is done.
+func NewClient(o Options) *Client {
+	c := &Client{credentials: o.Credentials, dialer: dialer{o.Dial, o.TLS}, lines: map[lineKey]*line{}}
+	c.settings = settings{log: o.Log, maxMessage: o.MaxMessage, ping: o.Ping, idle: idle}.withDefaults()
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	return c
+}
+
+// Close ends all connections and waits for the goroutines. Interactions that run end with an error.
+func (c *Client) Close() {
+	c.mu.Lock()
+	c.closed = true
+	for _, l := range c.lines {
+		select {
+		case <-l.ready:
+			if l.conn != nil {
+				l.conn.end(goodbye)
+			}
+		default: // it ends when it sees that the client has
+		}
+	}
+	c.mu.Unlock()
+	c.cancel()
+	c.work.Wait()
+}
+
+// Claims reports whether this binding can use f: its scheme is ws or wss with a known subprotocol or none, or http or https with
+// a known subprotocol, and its href is no template.
+func Claims(f *td.Form) bool {
+	_, known := subprotocols[strings.ToLower(f.Subprotocol)]
+	switch f.Scheme() {
+	case "ws", "wss":
+		return (known || f.Subprotocol == "") && !strings.Contains(f.Href, "{")
+	case "http", "https":
+		return known && !strings.Contains(f.Href, "{")
+	}
+	return false
+}
+
+// Thing returns the agent that t describes, asked over its WebSocket forms. It answers all messages that a Thing is asked, as
+// far as the forms offer them and the agent's dialect has them; others are [interact.NotAllowed].
+//
+// The dialect is that of the Web Thing Protocol if the form says so. Else it is that of the LMOS documents, if the agent agrees
+// to the subprotocol at the upgrade, or Kotlin's: the Kotlin server does not agree, and closes connections on words it does not
+// know. A form may give the name by which its agent knows the thing as "lmos:thingId", if that is not its id.
+//
+// Observations and subscriptions of one affordance share one subscription of the agent. A consumer that reads too slowly gets
+// [interact.Overloaded]. When the connection breaks, what was asked over it ends with [interact.Unreachable]; Begun tells whether
+// the agent may have read it.
+func (c *Client) Thing(t *td.Thing) interact.Thing { return &agent{c, t} }
+
+// An agent is a thing behind WebSocket forms.
+type agent struct {
+	client *Client
+	thing  *td.Thing
+}
+
+// Do implements [interact.Thing].
+func (a *agent) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+	return func(yield func(*interact.Message, error) bool) {
+		if err := a.ask(ctx, m, yield); err != nil {
+			yield(nil, err)
+		}
+	}
+}
+
+// ask asks over the agent's connection. One that turns out to be dead is opened again, once.
+func (a *agent) ask(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) error {
+	f, l, err := a.form(m)
+	if err != nil {
+		return err
+	}
+	if m.TraceParent != "" { // LMOS, trace context: in the messages and at the upgrade
+		l.header.Set("Traceparent", m.TraceParent)
+	}
+	answered := false
+	seen := func(r *interact.Message, err error) bool {
+		answered = true
+		return yield(r, err)
+	}
+	for try := 1; ; try++ {
+		p, fresh, err := a.connect(ctx, f, l)
+		if err != nil {
+			return err
+		}
+		err = p.ask(ctx, m, seen)
+		if fresh || answered || try == 3 || !a.stale(m, err) {
+			return l.scrub(err)
+		}
+	}
+}
+
+// stale reports whether err says that the connection had ended before m was asked, or that asking again does no harm. A
+// subscription that stood may have missed something: whoever watches must hear of that.
+func (a *agent) stale(m *interact.Message, err error) bool {
+	var e *interact.Error
+	return errors.As(err, &e) && e.Code == interact.Unreachable && !e.Remote &&
+		(!e.Begun || !m.Type.Long() && interact.Repeatable(a.thing, m))
+}
+
+// form returns the first form that offers m and whose credentials are here, with these.
+func (a *agent) form(m *interact.Message) (*td.Form, login, error) {
+	var first error
+	forms := interact.Forms(a.thing, m)
+	for i := range forms {
+		if !Claims(&forms[i]) {
+			continue
+		}
+		l, err := a.client.login(a.thing, &forms[i])
+		if err == nil {
+			return &forms[i], l, nil
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	if first == nil {
+		first = interact.Errorf(interact.NotAllowed, "see its forms: lmosd show "+interact.Quote(a.thing.Name()),
+			"%s offers no %s of %q over WebSockets", a.thing.Name(), m.Type.Op(), clip(m.Name, 100))
+	}
+	return nil, login{}, first
+}
+
+// connect returns the agent at the other end of a connection; fresh tells that it was opened for this.
+func (a *agent) connect(ctx context.Context, f *td.Form, l login) (p *peer, fresh bool, err error) {
+	n, fresh, err := a.client.line(f, l)
+	if err != nil {
+		return nil, false, err
+	}
+	select {
+	case <-n.ready:
+	case <-ctx.Done():
+		return nil, false, interact.AsError(ctx.Err())
+	}
+	if n.err != nil {
+		return nil, false, n.err
+	}
+	return &peer{n.conn, thingID(a.thing, f), style{dialect: a.dialect(f, n.echo), proven: true}}, fresh, nil
+}
+
+// dialect decides how the agent is spoken to (LMOS WebSocket subprotocol, dialect detection).
+func (a *agent) dialect(f *td.Form, echo string) dialect {
+	t := a.thing
+	switch {
+	case subprotocols[strings.ToLower(f.Subprotocol)] == wtp, subprotocols[strings.ToLower(echo)] == wtp:
+		return wtp
+	case !strings.Contains(t.ID, ":"), len(t.Security) == 0 && len(t.SecurityDefs) == 0,
+		bytes.Contains(f.Raw, []byte(`"optionalProperties"`)), echo == "":
+		return kotlin
+	}
+	return doc
+}
+
+// thingID is what the agent calls the thing.
+func thingID(t *td.Thing, f *td.Form) string {
+	if bytes.Contains(f.Raw, []byte(`"lmos:thingId"`)) {
+		var own struct {
+			ID string `json:"lmos:thingId"`
+		}
+		if json.Unmarshal(f.Raw, &own) == nil && own.ID != "" {
+			return own.ID
+		}
+	}
+	return t.ID
+}
+
+// line returns the connection for a form, which may still be opening; fresh tells that it is new.
+func (c *Client) line(f *td.Form, l login) (n *line, fresh bool, err error) {
+	key := lineKey{f.Href, strings.ToLower(f.Subprotocol), l.sum()}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, false, interact.Errorf(interact.ShuttingDown, "lmosd run starts it again", "this node is shutting down")
+	}
+	if n := c.lines[key]; n != nil && n.usable() {
+		return n, false, nil
+	}
+	n = &line{ready: make(chan struct{})}
+	c.lines[key] = n
+	c.work.Go(func() { c.keep(key, n, f, l) })
+	return n, true, nil
+}
+
+// usable reports whether a line is being opened or is open.
+func (l *line) usable() bool {
+	select {
+	case <-l.ready:
+		return l.conn != nil && l.conn.ctx.Err() == nil
+	default:
+		return true
+	}
+}
+
+// keep opens the connection of n and runs it to its end.
+func (c *Client) keep(key lineKey, n *line, f *td.Form, l login) {
+	c.open(n, f, l)
+	close(n.ready)
+	if n.conn != nil {
+		if c.ctx.Err() != nil {
+			n.conn.end(goodbye)
+		}
+		err := n.conn.run()
+		c.settings.log.Debug("connection to agent ended", "agent", n.conn.name, "err", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.lines[key] == n {
+		delete(c.lines, key)
+	}
+}
+
+// open dials. That nothing has begun at the agent is certain: another way to it may be tried.
+func (c *Client) open(n *line, f *td.Form, l login) {
+	var offer []string
+	if f.Subprotocol != "" {
+		offer = []string{f.Subprotocol}
+	}
+	url, err := l.address(f.Href)
+	if err != nil {
+		n.err = err
+		return
+	}
+	s, status, err := c.dialer.open(c.ctx, url, l.header, offer...)
+	name := plain(f.Href)
+	switch {
+	case err == nil:
+		n.echo = s.ws.Subprotocol()
+		n.conn = newConn(context.Background(), s, name, c.settings, undecided, nil)
+	case status == http.StatusUnauthorized || status == http.StatusForbidden:
+		n.err = interact.Errorf(interact.Unauthenticated, "see the credentials file on the agent's node",
+			"%s refused this node: %d", name, status)
+	case status != 0:
+		n.err = interact.Errorf(interact.Unreachable, "compare the form's href and subprotocol with the agent",
+			"%s answered %d and opened no WebSocket", name, status)
+	default:
+		n.err = interact.Errorf(interact.Unreachable, "start the agent, or publish its new address: lmosd publish FILE",
+			"%s cannot be reached: %s", name, reason(err))
+	}
+}

@@ -1,0 +1,301 @@
+package ws
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// settings are the choices of a connection, defaults applied.
+type settings struct {
+	log              *slog.Logger
+	maxMessage       int64
+	maxPending       int
+	maxSubscriptions int
+	rate             float64       // inbound frames per second
+	ping             time.Duration // of silence, after which the peer is asked for a sign of life
+	idle             time.Duration // after which an unused connection ends; 0 means never
+}
+
+func (s settings) withDefaults() settings {
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if s.maxMessage <= 0 {
+		s.maxMessage = defaultMessage
+	}
+	if s.maxPending <= 0 {
+		s.maxPending = defaultPending
+	}
+	if s.maxSubscriptions <= 0 {
+		s.maxSubscriptions = defaultSubscriptions
+	}
+	if s.rate <= 0 {
+		s.rate = defaultRate
+	}
+	if s.ping <= 0 {
+		s.ping = defaultPing
+	}
+	return s
+}
+
+// A conn is one connection. It serves what the peer asks and asks the peer, whoever dialled.
+//
+// Three goroutines belong to it: the reader, which runs it, the writer, and the watch over its life; and one for each request
+// and subscription that is served. Only the writer writes frames; the others give them to it through out. The connection ends
+// once, with end: then ctx is cancelled, the writer says goodbye, and run returns when the last goroutine has.
+type conn struct {
+	settings
+	socket
+	name   string // of the peer, for errors and the log
+	tongue tongue // belongs to the reader
+
+	ctx     context.Context // its cause is a *closing
+	cancel  context.CancelCauseFunc
+	ended   sync.Once
+	last    *time.Timer // until raw is closed; set by end
+	out     chan outgoing
+	writing atomic.Bool
+	pinging atomic.Bool
+	heard   atomic.Int64 // when the last frame came, in Unix nanoseconds
+	work    sync.WaitGroup
+
+	serving serving
+	asking  asking
+}
+
+// An outgoing is a frame that waits to be written. sent is set, if it is not nil, before the first byte goes out.
+type outgoing struct {
+	data []byte
+	sent *atomic.Bool
+}
+
+// A closing says why a connection ended: the words for the peer, and the cause for errors here.
+type closing struct {
+	code   websocket.StatusCode
+	reason string // at most 123 bytes
+	err    error
+}
+
+func (e *closing) Error() string {
+	if e.err != nil {
+		return e.err.Error()
+	}
+	return e.reason
+}
+
+func (e *closing) Unwrap() error { return e.err }
+
+// Reasons for which this end closes a connection.
+var (
+	goodbye    = &closing{websocket.StatusNormalClosure, "done", nil}
+	goingAway  = &closing{websocket.StatusGoingAway, "the node is shutting down", nil}
+	readsSlow  = &closing{websocket.StatusTryAgainLater, "you read too slowly: frames waited longer than 10 s", nil}
+	noPong     = &closing{websocket.StatusPolicyViolation, "no answer to a ping", nil}
+	wroteBadly = &closing{websocket.StatusAbnormalClosure, "", errors.New("the connection broke while a frame was written")}
+)
+
+// newConn returns the connection over k, which serves h; nil serves nothing. run runs it. The values of ctx are those of what is
+// served.
+func newConn(ctx context.Context, k socket, name string, s settings, assumed dialect, h *host) *conn {
+	c := &conn{settings: s, socket: k, name: name, tongue: tongue{assumed: assumed}, out: make(chan outgoing, 32)}
+	c.ctx, c.cancel = context.WithCancelCause(ctx)
+	c.serving.init(h, s)
+	c.asking.init()
+	c.heard.Store(time.Now().UnixNano())
+	k.ws.SetReadLimit(s.maxMessage)
+	return c
+}
+
+// run reads frames until the connection ends, and returns when its last goroutine has. The error says why it ended.
+func (c *conn) run() error {
+	var own sync.WaitGroup
+	own.Go(c.write)
+	own.Go(c.watch)
+	why := c.listen()
+	if c.pinging.Load() && why.code == websocket.StatusAbnormalClosure {
+		why = noPong // the library tears the socket down when a ping cannot be written
+	}
+	c.end(why)
+	c.work.Wait()
+	own.Wait()
+	c.last.Stop()
+	c.serving.release()
+	return context.Cause(c.ctx)
+}
+
+// end ends the connection for why. Only the first call counts. The peer has a moment to hear of it.
+func (c *conn) end(why *closing) {
+	c.ended.Do(func() {
+		c.last = time.AfterFunc(farewell, func() { _ = c.raw.Close() })
+		c.cancel(why)
+	})
+}
+
+// listen reads frames and deals with each. It never waits for what a frame asks for.
+func (c *conn) listen() *closing {
+	for {
+		kind, data, err := c.ws.Read(context.Background())
+		if err != nil {
+			return lost(err)
+		}
+		c.heard.Store(time.Now().UnixNano())
+		if kind != websocket.MessageText {
+			continue // no dialect has binary frames; the Kotlin server ignores them, too
+		}
+		c.dispatch(data)
+	}
+}
+
+// lost is the closing for a read that failed: the peer closed, or the network did.
+func lost(err error) *closing {
+	var said websocket.CloseError
+	switch {
+	case errors.As(err, &said):
+		return &closing{websocket.StatusNormalClosure, "", fmt.Errorf("it was closed: %d %s", said.Code, clip(said.Reason, 130))}
+	case errors.Is(err, websocket.ErrMessageTooBig):
+		return &closing{websocket.StatusMessageTooBig, "", errors.New("a frame was larger than is allowed")}
+	}
+	return &closing{websocket.StatusAbnormalClosure, "", errors.New("it broke: " + reason(err))}
+}
+
+// dispatch decides what a frame is: a request to serve, or an answer to one of ours.
+func (c *conn) dispatch(data []byte) {
+	f, err := decode(data)
+	f.style = c.tongue.style(f)
+	switch {
+	case err != nil && f.Type != 0 && !f.asks(): // a bad answer ends what it answers
+		f.Type = typeError
+		f.fault = fault{interact.Errorf(interact.AgentFailed, "see what the agent sends", "a message of the agent: %v", err)}
+		c.asking.answer(f, len(data))
+	case err != nil:
+		c.serving.bucket.take()
+		c.refuse(f, err)
+	case f.asks():
+		c.request(f)
+	default:
+		c.asking.answer(f, len(data))
+	}
+}
+
+// write writes frames until the connection ends, and then says goodbye.
+func (c *conn) write() {
+	for c.ctx.Err() == nil {
+		select {
+		case <-c.ctx.Done():
+		case o := <-c.out:
+			if o.sent != nil {
+				o.sent.Store(true)
+			}
+			// Longer than patience: who is slow shall still get the frame that is on its way, and hear the reason.
+			ctx, cancel := context.WithTimeout(context.Background(), patience+farewell)
+			c.writing.Store(true)
+			if c.ws.Write(ctx, websocket.MessageText, o.data) != nil {
+				c.end(wroteBadly)
+			}
+			c.writing.Store(false)
+			cancel()
+		}
+	}
+	c.close()
+}
+
+// close performs the close handshake as far as the peer takes part in it.
+func (c *conn) close() {
+	var why *closing
+	if !errors.As(context.Cause(c.ctx), &why) || why.code == websocket.StatusAbnormalClosure {
+		_ = c.ws.CloseNow() // there is nobody to tell
+		return
+	}
+	_ = c.ws.Close(why.code, why.reason) // as above, if it fails
+}
+
+// watch asks a silent peer for a sign of life, and ends an unused connection.
+func (c *conn) watch() {
+	t := time.NewTicker(max(c.ping/2, time.Millisecond))
+	defer t.Stop()
+	for c.ctx.Err() == nil {
+		select {
+		case <-c.ctx.Done():
+		case now := <-t.C:
+			c.check(now)
+		}
+	}
+}
+
+func (c *conn) check(now time.Time) {
+	if c.idle > 0 && c.asking.idleSince(now) >= c.idle {
+		c.end(goodbye)
+		return
+	}
+	if now.Sub(time.Unix(0, c.heard.Load())) < c.ping || c.writing.Load() { // a frame that is being written has its own limit
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, pongWait)
+	defer cancel()
+	c.pinging.Store(true)
+	if c.ws.Ping(ctx) != nil {
+		c.end(noPong)
+	}
+	c.pinging.Store(false)
+}
+
+// send encodes f and gives it to the writer. It waits for room while the peer is slow; if that lasts too long, the connection
+// ends. The error is an [*interact.Error] for a frame that cannot be sent, or else the cause of the connection's end or of ctx.
+func (c *conn) send(ctx context.Context, f *frame, sent *atomic.Bool) error {
+	data, err := f.encode()
+	if err != nil {
+		return err
+	}
+	if int64(len(data)) > c.maxMessage {
+		return interact.Errorf(interact.TooLarge, "send or ask for less", "the frame for %s has %d bytes; %d are allowed",
+			clip(f.Name, 100), len(data), c.maxMessage)
+	}
+	o := outgoing{data, sent}
+	select {
+	case c.out <- o:
+		return nil
+	default:
+	}
+	t := time.NewTimer(patience)
+	defer t.Stop()
+	select {
+	case c.out <- o:
+		return nil
+	case <-c.ctx.Done():
+		return context.Cause(c.ctx)
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		c.end(readsSlow)
+		return readsSlow
+	}
+}
+
+// A bucket limits the frames that a peer may send: it holds those of one second. It belongs to the reader.
+type bucket struct {
+	rate, left float64
+	at         time.Time
+}
+
+// take takes a frame's worth out, and reports whether it was there.
+func (b *bucket) take() bool {
+	now := time.Now()
+	if !b.at.IsZero() {
+		b.left += now.Sub(b.at).Seconds() * b.rate
+	}
+	b.at, b.left = now, min(b.left, b.rate)
+	if b.left < 1 {
+		return false
+	}
+	b.left--
+	return true
+}

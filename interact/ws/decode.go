@@ -1,0 +1,300 @@
+package ws
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// errUnsupported marks the error for a messageType or operation that nobody knows. LMOS has a name for that.
+var errUnsupported = errors.New("unsupported message type")
+
+// decode reads a frame of any dialect. Data points into b. With an error, the frame has what could be read: enough to answer.
+// The error is an [*interact.Error] of code Invalid, or NotAllowed for a type that is not known.
+func decode(b []byte) (*frame, error) {
+	f, m := &frame{}, members{}
+	if err := m.read(b); err != nil {
+		return f, interact.Errorf(interact.Invalid, "send one JSON object in each text frame", "the frame cannot be read: %v", err)
+	}
+	f.capital = m.capital
+	err := f.ids(&m)
+	w, strange := f.kind(&m)
+	if err == nil {
+		err = strange
+	}
+	if err == nil {
+		err = f.fill(&m, w, b)
+	}
+	return f, err
+}
+
+// ids reads who is asked and what the message is called.
+func (f *frame) ids(m *members) error {
+	var errs [3]error
+	f.ID, errs[0] = m.text(sID, maxID)
+	f.Correlation, errs[1] = m.text(sCorrelation, maxID)
+	f.Thing, errs[2] = m.text(sThing, maxThing)
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// kind says what the message is: its type, and in wtp its part and operation.
+func (f *frame) kind(m *members) (*word, error) {
+	name, err := m.text(sType, maxID)
+	if err != nil || name == "" {
+		return nil, interact.Errorf(interact.Invalid, `for example "messageType": "readProperty"`, "the frame has no messageType")
+	}
+	w := lookup(name)
+	if w == nil {
+		if p := parts[strings.ToLower(name)]; p != none {
+			return f.operation(m, p)
+		}
+		return nil, unknown("messageType", name, "see the message types of the LMOS WebSocket subprotocol")
+	}
+	f.Type = w.typ
+	f.marks = w.proves(m, name)
+	return w, nil
+}
+
+func unknown(what, name, hint string) error {
+	return &interact.Error{Code: interact.NotAllowed, Title: "the " + what + " " + strconv.Quote(clip(name, 60)) + " is not known",
+		Hint: hint, Err: errUnsupported}
+}
+
+// proves says which LMOS dialect a message shows, if it does (LMOS WebSocket subprotocol, dialect detection).
+func (w *word) proves(m *members, name string) dialect {
+	switch {
+	case name == "subscribeevent", w.typ == interact.Acknowledgement, m.has(sProperty, sProperties) && !m.has(sName):
+		return kotlin
+	case m.capital, w.about == aboutProperty && m.has(sName) && !m.has(sProperty):
+		return doc
+	}
+	switch w.typ {
+	case interact.QueryAction, interact.CancelAction, interact.SubscribeAllEvents, interact.UnsubscribeAllEvents:
+		return doc
+	}
+	return undecided
+}
+
+// operation reads the operation of a wtp message.
+func (f *frame) operation(m *members, p part) (*word, error) {
+	f.marks, f.capital, f.part = wtp, true, p
+	op, err := m.text(sOp, maxID)
+	if err != nil || op == "" {
+		return nil, interact.Errorf(interact.Invalid, `for example "operation": "readproperty"`, "the frame has no operation")
+	}
+	w := wordByOp[strings.ToLower(op)]
+	if w == nil {
+		return nil, unknown("operation", op, "see the operations of the Web Thing Protocol")
+	}
+	f.op = w.typ
+	if p == response && w.slip(m) {
+		f.part = request
+	}
+	switch f.part {
+	case request:
+		f.Type, f.op = w.typ, 0
+	case response:
+		f.Type = w.answer
+	case notification:
+		if f.Type = w.note; f.Type == 0 {
+			return nil, interact.Errorf(interact.Invalid, "notifications belong to observations and subscriptions",
+				"a notification of %s makes no sense", w.typ.Op())
+		}
+	}
+	if m.has(sError) && f.part != request {
+		f.Type = typeError
+	}
+	return wordByType[f.Type], nil
+}
+
+// slip reports whether a response must have been meant as a request, as in some examples of the draft: it has what only
+// requests have, or lacks what each response has.
+func (w *word) slip(m *members) bool {
+	switch w.typ {
+	case interact.ReadProperty, interact.ReadAllProperties, interact.ReadMultipleProperties:
+		return !m.has(sValue, sValues, sData, sError) && !m.null[sValue]
+	case interact.InvokeAction:
+		return m.has(sInput)
+	case interact.QueryAction:
+		return !m.has(sStatus, sError)
+	}
+	return false
+}
+
+// fill reads the rest of the message of type w.
+func (f *frame) fill(m *members, w *word, b []byte) error {
+	if err := f.texts(m, w); err != nil {
+		return err
+	}
+	f.Time, f.Hops = moment(m.raw[sTime]), hops(m.raw[sHops])
+	f.TraceParent, f.TraceState = traced(f.TraceParent, f.TraceState)
+	if f.asks() && f.ID == "" && f.Correlation == "" {
+		return interact.Errorf(interact.Invalid, "send a messageId: a UUID of your choice", "the request has no messageId")
+	}
+	switch f.Type {
+	case typeError:
+		f.readFault(m, b)
+		return nil
+	case interact.Acknowledgement:
+		return f.acked(m)
+	case interact.ActionStatus:
+		return f.status(m, w)
+	}
+	return f.data(m, w)
+}
+
+// texts reads the name of the affordance, by the best of its names, and the optional texts.
+func (f *frame) texts(m *members, w *word) error {
+	var err error
+	read := func(to *string, s slot, limit int) {
+		if err == nil && *to == "" {
+			*to, err = m.text(s, limit)
+		}
+	}
+	switch w.about {
+	case aboutProperty:
+		read(&f.Name, sProperty, maxName)
+	case aboutAction:
+		read(&f.Name, sAction, maxName)
+	case aboutEvent:
+		read(&f.Name, sEvent, maxName)
+	}
+	if w.about != aboutThing || f.part != none {
+		read(&f.Name, sName, maxName)
+	}
+	read(&f.ActionID, sActionID, maxID)
+	read(&f.After, sAfter, maxID)
+	read(&f.Key, sKey, maxID)
+	read(&f.TraceParent, sParent, maxText)
+	read(&f.TraceState, sTraceState, maxText)
+	return err
+}
+
+// acked reads which request an acknowledgement of LMOS is for: its messageType.
+func (f *frame) acked(m *members) error {
+	text, err := m.text(sAcked, maxID)
+	if w := lookup(text); w != nil && f.op == 0 {
+		f.op = w.typ
+	}
+	return err
+}
+
+// data reads the data from the best member that has it. A value may be null, anything else is then absent.
+func (f *frame) data(m *members, w *word) error {
+	for _, s := range w.data {
+		if m.raw[s] != nil {
+			return f.embedded(m, m.raw[s])
+		}
+	}
+	if f.Type == interact.PropertyReading || f.Type == interact.WriteProperty {
+		for _, s := range w.data {
+			if m.null[s] {
+				f.Data = []byte("null")
+			}
+		}
+	}
+	return nil
+}
+
+// status reads the state of an action: a word in LMOS, an object in wtp, and nothing where wtp has the output at once.
+func (f *frame) status(m *members, w *word) error {
+	if raw := m.raw[sStatus]; raw != nil && raw[0] == '{' {
+		return f.statusObject(m, raw)
+	}
+	text, err := m.text(sStatus, maxID)
+	if err != nil {
+		return err
+	}
+	exact, err := m.text(sState, maxID)
+	if err != nil {
+		return err
+	}
+	if f.Status = interact.StatusOf(exact); f.Status == interact.StatusNone {
+		f.Status = interact.StatusOf(text)
+	}
+	if f.part == response && text == "" {
+		f.Status = interact.StatusCompleted
+		if f.op == interact.CancelAction {
+			f.Status = interact.StatusCancelled
+		}
+	}
+	if failed := m.raw[sError]; failed != nil && f.Status == interact.StatusFailed {
+		f.Data, f.ContentType = failed, problemType
+		return nil
+	}
+	return f.data(m, w)
+}
+
+// statusObject reads an ActionStatus of wtp. One of its examples has status for state.
+func (f *frame) statusObject(m *members, raw []byte) error {
+	var s struct {
+		ActionID, State, Status  string
+		TimeRequested, TimeEnded string
+		Output, Error            json.RawMessage
+	}
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return badMember(sStatus, "is no ActionStatus")
+	}
+	if s.State == "" {
+		s.State = s.Status
+	}
+	if s.ActionID != "" {
+		f.ActionID = s.ActionID
+	}
+	if len(f.ActionID) > maxID {
+		return badMember(sActionID, "is too long")
+	}
+	f.Status = interact.StatusOf(s.State)
+	f.Began = parseTime(s.TimeRequested)
+	if ended := parseTime(s.TimeEnded); !ended.IsZero() {
+		f.Time = ended
+	}
+	switch {
+	case f.Status == interact.StatusFailed && present(s.Error):
+		f.Data, f.ContentType = s.Error, problemType
+	case present(s.Output):
+		return f.embedded(m, s.Output)
+	}
+	return nil
+}
+
+func present(raw []byte) bool { return len(raw) > 0 && !bytes.Equal(raw, []byte("null")) }
+
+// hops reads the number of nodes that relayed a message. What is no small number is too many.
+func hops(raw []byte) uint8 {
+	if raw == nil {
+		return 0
+	}
+	n, err := strconv.ParseUint(string(raw), 10, 8)
+	if err != nil {
+		return interact.MaxHops + 1
+	}
+	return uint8(n)
+}
+
+// traced drops a trace context that is not well formed, or is too long (W3C Trace Context §3.2.2, §3.3.1.5).
+func traced(parent, state string) (string, string) {
+	hex := func(r rune) bool { return r >= '0' && r <= '9' || r >= 'a' && r <= 'f' || r == '-' }
+	if len(parent) < 55 || len(parent) > maxID || parent[2] != '-' || parent[35] != '-' || parent[52] != '-' ||
+		strings.IndexFunc(parent, func(r rune) bool { return !hex(r) }) >= 0 {
+		return "", ""
+	}
+	if len(state) > 512 {
+		state = ""
+	}
+	return parent, state
+}
+
+func badMember(s slot, what string) error {
+	return interact.Errorf(interact.Invalid, "see the message types of the LMOS WebSocket subprotocol", "the member %s %s",
+		names[s][0], what)
+}

@@ -1,0 +1,242 @@
+package ws
+
+import (
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// Where the types and instances of errors begin (LMOS, constants; Web Thing Protocol, errors).
+const (
+	errorBase    = "https://eclipse.dev/lmos/protocol/v1/errors#"
+	instanceBase = "https://eclipse.dev/lmos/protocol/v1/errors/"
+	errorBaseWTP = "https://w3c.github.io/web-thing-protocol/errors#"
+)
+
+// maxIssues is how many issues of an error are read.
+const maxIssues = 100
+
+// A class is a code as the wire says it: the fragment of the error's type, and its status.
+type class struct {
+	fragment string
+	status   int
+}
+
+const unsupported = "unsupported-message-type"
+
+var internal = class{"internal-server-error", 500}
+
+// classes is the one table from the catalogue to the wire (LMOS WebSocket subprotocol, errors, with lmosd's additions). What is
+// not in it is internal.
+var classes = map[interact.Code]class{
+	interact.Invalid:         {"bad-request", 400},
+	interact.Ambiguous:       {"bad-request", 400},
+	interact.TooLarge:        {"bad-request", 400},
+	interact.UnsupportedType: {"bad-request", 400},
+	interact.NotJSON:         {"bad-request", 400},
+	interact.BadTD:           {"bad-request", 400},
+	interact.Unauthenticated: {"unauthorized", 401},
+	interact.TokenRejected:   {"unauthorized", 401},
+	interact.Forbidden:       {"forbidden", 403},
+	interact.BadSignature:    {"forbidden", 403},
+	interact.SenderMismatch:  {"forbidden", 403},
+	interact.NotFound:        {"not-found", 404},
+	interact.NoAffordance:    {"not-found", 404},
+	interact.NoPeer:          {"not-found", 404},
+	interact.NoTask:          {"not-found", 404},
+	interact.Withdrawn:       {"not-found", 404},
+	interact.Expired:         {"not-found", 404},
+	interact.NotAllowed:      {"operation-not-allowed", 405},
+	interact.RateLimited:     {"too-many-requests", 429},
+	interact.Unreachable:     {"unavailable", 503},
+	interact.Overloaded:      {"unavailable", 503},
+	interact.ShuttingDown:    {"unavailable", 503},
+	interact.NotReady:        {"unavailable", 503},
+	interact.Timeout:         {"timeout", 504},
+	interact.Loop:            {"loop-detected", 508},
+}
+
+// codes is the way back, for a peer that says no code of its own. Who was reached and knows not what was asked lacks the
+// affordance, not the thing.
+var codes = map[string]interact.Code{
+	unsupported:             interact.NotAllowed,
+	"bad-request":           interact.Invalid,
+	"unauthorized":          interact.Unauthenticated,
+	"forbidden":             interact.Forbidden,
+	"not-found":             interact.NoAffordance,
+	"operation-not-allowed": interact.NotAllowed,
+	"too-many-requests":     interact.RateLimited,
+	"unavailable":           interact.Overloaded,
+	"timeout":               interact.Timeout,
+	"loop-detected":         interact.Loop,
+}
+
+// known are the codes that a peer may say.
+var known = knownCodes()
+
+func knownCodes() map[interact.Code]bool {
+	all := map[interact.Code]bool{}
+	for _, c := range interact.Codes() {
+		all[c] = true
+	}
+	return all
+}
+
+func classOf(e *interact.Error) class {
+	if errors.Is(e, errUnsupported) {
+		return class{unsupported, 400}
+	}
+	if c, ok := classes[e.Code]; ok {
+		return c
+	}
+	return internal
+}
+
+// title is the short text of an error, as kotlin-wot words it where it has one.
+func title(e *interact.Error, op interact.Type) string {
+	about := wordOf(op).about
+	switch {
+	case errors.Is(e, errUnsupported):
+		return "Unsupported Message Type"
+	case e.Code == interact.NotFound:
+		return "Thing Not Found"
+	case e.Code == interact.NoAffordance && about == aboutProperty:
+		return "Property Not Found"
+	case e.Code == interact.NoAffordance && about == aboutAction:
+		return "Action Not Found"
+	case e.Code == interact.NoAffordance && about == aboutEvent:
+		return "Event Not Found"
+	case e.Code == interact.NotAllowed && op == interact.WriteProperty:
+		return "Property Read-Only"
+	case e.Code == interact.NotAllowed && op == interact.ReadProperty:
+		return "Property is write-only"
+	case classOf(e) == internal:
+		return "Internal Server Error"
+	}
+	return e.Code.Title()
+}
+
+// detail is what happened, in a line. What the error wraps is for the log, and is not sent.
+func detail(e *interact.Error) string {
+	switch {
+	case e.Title != "":
+		return e.Title
+	case len(e.Issues) > 0:
+		return e.Issues[0].String()
+	}
+	return e.Code.Title()
+}
+
+// writeFault writes the error of f: as members of the frame in LMOS, as one member in wtp.
+func (f *frame) writeFault(w *writer) {
+	if f.part == none {
+		f.fault.write(w, f, strconv.Quote(strconv.Itoa(classOf(f.fault.Error).status)))
+		return
+	}
+	inner := writer{b: []byte{'{'}, style: w.style}
+	f.fault.write(&inner, f, strconv.Itoa(classOf(f.fault.Error).status))
+	w.raw(sError, append(inner.b, '}'))
+}
+
+// A fault is an error on the wire.
+type fault struct{ *interact.Error }
+
+// write writes the members of an error (RFC 9457 §3.1). All five are there in LMOS, whose status is a string.
+func (e fault) write(w *writer, f *frame, status string) {
+	c := classOf(e.Error)
+	typ := errorBase + c.fragment
+	if f.part != none && (c.status == 400 || c.status == 403 || c.status == 404 || c.status == 500 || c.status == 503) {
+		typ = errorBaseWTP + strconv.Itoa(c.status)
+	}
+	w.field("type", typ)
+	w.field("title", title(e.Error, f.op))
+	w.member("status")
+	w.b = append(w.b, status...)
+	w.field("detail", detail(e.Error))
+	w.field("instance", instanceBase+interact.NewID())
+	w.field("code", e.Code.String())
+	if e.Hint != "" {
+		w.field("hint", e.Hint)
+	}
+	if len(e.Issues) > 0 {
+		if raw, err := json.Marshal(e.Issues); err == nil {
+			w.member("validationErrors")
+			w.b = append(w.b, raw...)
+		}
+	}
+}
+
+func (w *writer) field(name, text string) {
+	w.member(name)
+	w.b = appendText(w.b, text)
+}
+
+// problem returns e as an RFC 9457 problem: the data of a failed action.
+func problem(e *interact.Error, op interact.Type) []byte {
+	w := writer{b: []byte{'{'}}
+	f := &frame{part: response, op: op}
+	fault{e}.write(&w, f, strconv.Itoa(classOf(e).status))
+	return append(w.b, '}')
+}
+
+// readFault reads the error of a frame from its members, or from the one of wtp.
+func (f *frame) readFault(m *members, b []byte) {
+	raw := b
+	if f.part != none {
+		raw = m.raw[sError]
+	}
+	f.fault = fault{readProblem(raw)}
+}
+
+// readProblem reads an error as any dialect writes it: status may be a text or a number. It is never nil.
+func readProblem(raw []byte) *interact.Error {
+	var p struct {
+		Type, Title, Detail, Code, Hint string
+		Status                          json.RawMessage
+		Issues                          []td.Issue `json:"validationErrors"`
+	}
+	if text, ok := unquote(raw); ok {
+		p.Title = text
+	} else {
+		_ = json.Unmarshal(raw, &p) // a member of another kind is as good as none
+	}
+	e := &interact.Error{Code: interact.AgentFailed, Remote: true, Title: clip(p.Detail, maxText), Hint: clip(p.Hint, maxText)}
+	if e.Title == "" {
+		e.Title = clip(p.Title, maxText)
+	}
+	if e.Hint == "" {
+		e.Hint = "see the log of the agent"
+	}
+	for _, i := range p.Issues[:min(len(p.Issues), maxIssues)] {
+		e.Issues = append(e.Issues, td.Issue{Pointer: clip(i.Pointer, maxText), Reason: clip(i.Reason, maxText)})
+	}
+	e.Code = codeOf(p.Code, p.Type, p.Status)
+	if strings.HasSuffix(p.Type, "#"+unsupported) {
+		e.Err = errUnsupported
+	}
+	return e
+}
+
+// codeOf reads the code that a peer says, else that of the error's type, else that of its status.
+func codeOf(said, typ string, status json.RawMessage) interact.Code {
+	if digits, ok := strings.CutPrefix(said, "LMOS-"); ok {
+		n, err := strconv.ParseUint(digits, 10, 16)
+		if err == nil && known[interact.Code(n)] {
+			return interact.Code(n)
+		}
+	}
+	if fragment, ok := strings.CutPrefix(typ, errorBase); ok && codes[fragment] != 0 {
+		return codes[fragment]
+	}
+	number := strings.Trim(string(status), `" `)
+	for fragment, code := range codes {
+		if fragment != unsupported && strconv.Itoa(classes[code].status) == number {
+			return code
+		}
+	}
+	return interact.AgentFailed
+}

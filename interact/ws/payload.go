@@ -1,0 +1,136 @@
+package ws
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"mime"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// problemType is the media type of what went wrong in a failed action (RFC 9457 §3).
+const problemType = "application/problem+json"
+
+// embedded takes the data of a frame from the member raw: JSON as it stands, or a string with contentType and base64.
+func (f *frame) embedded(m *members, raw []byte) error {
+	media, err := m.text(sMedia, maxID)
+	if err != nil {
+		return err
+	}
+	coded := string(m.raw[sBase64]) == "true"
+	if !coded && td.IsJSON(media) {
+		f.Data = raw
+		if media != interact.JSON {
+			f.ContentType = media
+		}
+		return nil
+	}
+	text, ok := unquote(raw)
+	if !ok {
+		return badMember(sMedia, "says that the data is no JSON, and it is no text either")
+	}
+	if text == "" {
+		return nil
+	}
+	f.Data, f.ContentType = []byte(text), media
+	if !coded {
+		return nil
+	}
+	if f.Data, err = base64.StdEncoding.DecodeString(text); err != nil {
+		return badMember(sBase64, "is true, and the data is not base64")
+	}
+	switch {
+	case media == "":
+		f.ContentType = "application/octet-stream"
+	case media == interact.JSON:
+		f.ContentType = ""
+	}
+	if td.IsJSON(f.ContentType) && !json.Valid(f.Data) {
+		return badMember(sMedia, "says JSON, and the data is none")
+	}
+	return nil
+}
+
+// payload returns the data of f as the JSON that a frame holds, with the members contentType and base64 if it needs them. The
+// bytes may be a stranger's: what is not valid never gets into a frame.
+func (f *frame) payload() (raw []byte, media string, coded bool, err error) {
+	raw, media = f.Data, f.ContentType
+	if !td.IsJSON(media) {
+		if raw, media, err = interact.Transcode(raw, media, interact.JSON); err != nil {
+			return nil, "", false, f.unfit(err)
+		}
+	}
+	switch {
+	case len(raw) == 0:
+		return nil, "", false, nil
+	case td.IsJSON(media):
+		if !utf8.Valid(raw) || !json.Valid(raw) {
+			return nil, "", false, f.unfit(nil)
+		}
+		if media == interact.JSON {
+			media = ""
+		}
+		return raw, media, false, nil
+	case strings.HasPrefix(mediaType(media), "text/") && utf8.Valid(raw):
+		return appendText(nil, string(raw)), media, false, nil
+	}
+	b := append(make([]byte, 0, 2+base64.StdEncoding.EncodedLen(len(raw))), '"')
+	return append(base64.StdEncoding.AppendEncode(b, raw), '"'), media, true, nil
+}
+
+// unfit is the error for data that is not what its content type says.
+func (f *frame) unfit(cause error) error {
+	e := interact.Errorf(interact.AgentFailed, "see what the agent sends, or name the right content type",
+		"the data of %s is not %s", clip(f.Name, 100), clip(f.Media(), 100))
+	if f.asks() {
+		e.Code, e.Hint = interact.Invalid, "send what the content type says"
+	}
+	e.Err = cause
+	return e
+}
+
+func mediaType(contentType string) string {
+	media, _, err := mime.ParseMediaType(contentType)
+	if err != nil {
+		return ""
+	}
+	return media
+}
+
+// appendText appends s as a JSON string.
+func appendText(b []byte, s string) []byte {
+	for i := 0; i < len(s); i++ {
+		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
+			quoted, _ := json.Marshal(s) // a string never fails
+			return append(b, quoted...)
+		}
+	}
+	return append(append(append(b, '"'), s...), '"')
+}
+
+// readable puts a text on one line: what could move a terminal's cursor is a space.
+func readable(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r == utf8.RuneError || unicode.Is(unicode.Bidi_Control, r) {
+			return ' '
+		}
+		return r
+	}, text)
+	return strings.Join(strings.Fields(text), " ")
+}
+
+// clip makes a peer's text fit to be shown: on one line, and of at most n bytes, cut at a character's border.
+func clip(text string, n int) string {
+	text = readable(text[:min(len(text), 4*n)])
+	if len(text) <= n {
+		return text
+	}
+	for n > 0 && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return text[:n] + "…"
+}

@@ -1,0 +1,278 @@
+package ws
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// Pauses between two looks at an action of wtp grow from firstPause to lastPause.
+const (
+	firstPause = 50 * time.Millisecond
+	lastPause  = 2 * time.Second
+)
+
+// A peer is a thing at the other end of a connection.
+type peer struct {
+	c     *conn
+	thing string // as the peer calls it
+	style style
+}
+
+// request returns the frame of type t for m.
+func (p *peer) request(m *interact.Message, t interact.Type) *frame {
+	f := &frame{Message: *m, style: p.style}
+	f.Type, f.Thing, f.ID, f.Hops = t, p.thing, interact.NewID(), m.Hops+1
+	f.Correlation, f.Time = f.ID, time.Time{}
+	if p.style.dialect == wtp {
+		f.part = request
+	}
+	return f
+}
+
+// ask asks m and yields the replies. It returns the error that ends the interaction, for the caller to yield.
+func (p *peer) ask(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) error {
+	if err := p.possible(m); err != nil {
+		return err
+	}
+	ctx, cancel := within(ctx, m)
+	defer cancel()
+	k, err := p.c.begin(ctx, p, m)
+	if err != nil {
+		return err
+	}
+	a := answers{m: m, dialect: p.style.dialect}
+	defer func() { p.c.leave(p, k, a.final, a.actionID) }()
+	for {
+		f, err := p.c.next(ctx, p, k)
+		if err != nil {
+			return err
+		}
+		r, err := a.take(f)
+		if err != nil {
+			return err
+		}
+		if r != nil && !yield(r, nil) || a.final {
+			return nil
+		}
+		if a.pollable() {
+			return p.poll(ctx, &a, yield)
+		}
+	}
+}
+
+// possible refuses what cannot be asked over a WebSocket, or of this peer.
+func (p *peer) possible(m *interact.Message) error {
+	switch {
+	case m.Hops >= interact.MaxHops:
+		return interact.Errorf(interact.Loop, "see which nodes relay to each other", "the message passed %d nodes", m.Hops)
+	case m.Chunks != nil:
+		return interact.Errorf(interact.NotAllowed, "send the data as one input", "a WebSocket message has no request stream")
+	case wordByType[m.Type] == nil || m.Type.Op() == "" || ends(m.Type):
+		return interact.Errorf(interact.NotAllowed,
+			"ask for one of the operations of TD 1.1 §5.3.4.2; to end a subscription, leave it",
+			"things are not asked like this (message type %d)", m.Type)
+	case !p.style.knows(m.Type):
+		return interact.Errorf(interact.NotAllowed, "ask for single properties, actions and events", "%s has no message for %s",
+			p.c.name, m.Type.Op())
+	}
+	return nil
+}
+
+// within bounds the time of an interaction that has an end. An action without a deadline may take as long as its connection
+// lives.
+func within(ctx context.Context, m *interact.Message) (context.Context, context.CancelFunc) {
+	switch {
+	case !m.Deadline.IsZero() && !m.Type.Long():
+		return context.WithDeadline(ctx, m.Deadline)
+	case m.Type.Long() || m.Type == interact.InvokeAction:
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, askWait)
+}
+
+// expired is the error for a consumer that went away, or whose time is over.
+func (p *peer) expired(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return &interact.Error{Code: interact.Timeout, Title: p.c.name + " gave no answer in time", Begun: true, Err: err,
+			Hint: "raise --timeout, or see whether the agent is busy"}
+	}
+	return &interact.Error{Code: interact.Cancelled, Err: err}
+}
+
+// poll looks at an action of wtp until it has ended: the protocol tells of no change by itself (queryaction).
+func (p *peer) poll(ctx context.Context, a *answers, yield func(*interact.Message, error) bool) error {
+	q := *a.m
+	q.Type, q.ActionID, q.Data, q.Key, q.After = interact.QueryAction, a.actionID, nil, "", ""
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return p.expired(ctx.Err())
+		case <-p.c.ctx.Done(): // the query says so
+			t.Stop()
+		}
+		var seen *interact.Message
+		if err := p.ask(ctx, &q, func(r *interact.Message, _ error) bool { seen = r; return true }); err != nil {
+			return err
+		}
+		r, err := a.state(seen)
+		if err != nil {
+			return err
+		}
+		if r != nil && !yield(r, nil) || a.final {
+			return nil
+		}
+	}
+}
+
+// answers turns the frames that answer m into what a Thing yields.
+type answers struct {
+	m        *interact.Message
+	dialect  dialect
+	actionID string
+	status   interact.Status // that was yielded last
+	final    bool            // nothing follows, or it does not matter
+}
+
+// take takes one frame. It returns nil for one that says nothing to a consumer.
+func (a *answers) take(f *frame) (*interact.Message, error) {
+	if f.Type == typeError {
+		a.final = true
+		return nil, f.fault.Error
+	}
+	switch {
+	case a.m.Type.Long():
+		if f.Type != interact.PropertyReading && f.Type != interact.Event {
+			return nil, nil // an acknowledgement
+		}
+		r := a.reply(f, f.Type)
+		r.ID = f.ID
+		return r, nil
+	case a.m.Type == interact.InvokeAction && f.Type == interact.ActionStatus:
+		return a.state(a.reply(f, f.Type))
+	}
+	a.final = true
+	several := a.m.Type == interact.WriteMultipleProperties || a.m.Type == interact.WriteAllProperties
+	switch {
+	case a.m.Type == interact.WriteProperty:
+		return a.written(f)
+	case several && f.Type == interact.Acknowledgement:
+	case f.Type != wordByType[a.m.Type].answer:
+		return nil, a.odd(f)
+	case f.Type == interact.ActionStatuses:
+		f.Data = tasks(f.Data)
+	}
+	return a.reply(f, f.Type), nil
+}
+
+// odd is the error for an answer of the wrong type.
+func (a *answers) odd(f *frame) error {
+	return interact.Errorf(interact.AgentFailed, "see what the agent sends", "%s was answered with a message of type %s",
+		a.m.Type.Op(), wordOf(f.Type).lmos)
+}
+
+// reply makes a reply of f.
+func (a *answers) reply(f *frame, t interact.Type) *interact.Message {
+	r := a.m.Reply(t, f.ContentType, f.Data)
+	r.Status, r.Time, r.Began = f.Status, f.Time, f.Began
+	if f.Name != "" {
+		r.Name = f.Name
+	}
+	if f.ActionID != "" {
+		r.ActionID = f.ActionID
+	}
+	return r
+}
+
+// written reads the answer to a write: the documents answer with an object of values by name.
+func (a *answers) written(f *frame) (*interact.Message, error) {
+	switch {
+	case f.Type == interact.PropertyReading && len(f.Data) > 0:
+		return a.reply(f, f.Type), nil
+	case f.Type == interact.PropertyReadings:
+		var values map[string]json.RawMessage
+		_ = json.Unmarshal(f.Data, &values) // what is no object confirms nothing
+		if value := values[a.m.Name]; value != nil {
+			f.Data = value
+			return a.reply(f, interact.PropertyReading), nil
+		}
+	case f.Type != interact.Acknowledgement && f.Type != interact.PropertyReading:
+		return nil, a.odd(f)
+	}
+	return a.m.Reply(interact.Acknowledgement, "", nil), nil
+}
+
+// state takes a state of the action that was invoked. A failure is an error.
+func (a *answers) state(r *interact.Message) (*interact.Message, error) {
+	if r.ActionID != "" {
+		a.actionID = r.ActionID
+	}
+	r.Type, r.Name = interact.ActionStatus, a.m.Name
+	if r.Status == interact.StatusPending && len(r.Data) > 0 {
+		r.Status = interact.StatusRunning // the documents have one word for both
+	}
+	switch r.Status {
+	case interact.StatusNone, interact.StatusCompleted: // whoever answers without a state has done it
+		r.Status, a.final = interact.StatusCompleted, true
+	case interact.StatusFailed:
+		a.final = true
+		return nil, failure(r)
+	case interact.StatusCancelled:
+		a.final = true
+		return nil, &interact.Error{Code: interact.Cancelled, Remote: true, Title: "the agent cancelled the action", Hint: "ask again"}
+	default:
+		if a.status == r.Status && len(r.Data) == 0 {
+			return nil, nil // nothing new
+		}
+	}
+	a.status = r.Status
+	return r, nil
+}
+
+// failure is the error of a failed action: the problem it came with, or its output's words.
+func failure(r *interact.Message) error {
+	switch {
+	case len(r.Data) == 0:
+		return &interact.Error{Code: interact.AgentFailed, Remote: true, Title: "the action failed", Hint: "see the agent's log"}
+	case r.ContentType == problemType:
+		return readProblem(r.Data)
+	}
+	return &interact.Error{Code: interact.AgentFailed, Remote: true, Title: "the action failed: " + clip(string(r.Data), maxText),
+		Hint: "see the agent's log"}
+}
+
+// pollable reports whether the action goes on and must be asked about.
+func (a *answers) pollable() bool {
+	return a.dialect == wtp && a.m.Type == interact.InvokeAction && !a.final && a.actionID != ""
+}
+
+// tasks puts the states of actions right where they follow an example of the draft that says status for state.
+func tasks(data []byte) []byte {
+	if !bytes.Contains(data, []byte(`"status"`)) {
+		return data
+	}
+	var all map[string][]map[string]json.RawMessage
+	if json.Unmarshal(data, &all) != nil {
+		return data
+	}
+	for _, list := range all {
+		for _, t := range list {
+			if t["state"] == nil && t["status"] != nil {
+				t["state"] = t["status"]
+				delete(t, "status")
+			}
+		}
+	}
+	fixed, err := json.Marshal(all)
+	if err != nil {
+		return data
+	}
+	return fixed
+}

@@ -1,0 +1,108 @@
+package ws
+
+import (
+	"context"
+	"iter"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// A registered is a thing that the peer offers over its connection. ready is closed when it is registered, or is not.
+type registered struct {
+	peer
+	ready   chan struct{}
+	gone    context.Context // ends when it is unregistered
+	cancel  context.CancelFunc
+	release func()
+}
+
+// register takes a thing that the peer offers (lmosd's extension: registerThing).
+func (c *conn) register(f *frame) error {
+	s := &c.serving
+	if s.host.register == nil {
+		return s.host.refusal
+	}
+	if len(f.Data) == 0 {
+		return interact.Errorf(interact.Invalid, `send the description as the member "data"`, "there is no description")
+	}
+	s.mu.Lock()
+	full := len(s.things) >= maxThings
+	s.mu.Unlock()
+	if full {
+		return interact.Errorf(interact.RateLimited, "open another connection", "this connection has %d things already", maxThings)
+	}
+	r := &registered{peer: peer{c: c, style: style{dialect: doc, capital: f.capital}}, ready: make(chan struct{})}
+	r.gone, r.cancel = context.WithCancel(c.ctx)
+	id, release, err := s.host.register(c.ctx, f.Data, r)
+	if err != nil {
+		r.cancel()
+		return err
+	}
+	r.thing, r.release = id, release
+	close(r.ready)
+	s.mu.Lock()
+	old := s.things[id]
+	s.things[id] = r
+	s.mu.Unlock()
+	old.end()
+	a := f.reply(typeRegistered)
+	a.Thing = id
+	return c.send(c.ctx, a, nil)
+}
+
+// end releases a thing that is no longer offered. It may be nil.
+func (r *registered) end() {
+	if r == nil {
+		return
+	}
+	r.cancel()
+	if r.release != nil {
+		r.release()
+	}
+}
+
+// unregister takes a thing back.
+func (c *conn) unregister(f *frame) error {
+	s := &c.serving
+	s.mu.Lock()
+	r := s.things[f.Thing]
+	delete(s.things, f.Thing)
+	s.mu.Unlock()
+	if r == nil {
+		return interact.Errorf(interact.NotFound, "send the thingId of thingRegistered", "%q is not registered by this connection",
+			clip(f.Thing, 200))
+	}
+	r.end()
+	return c.send(c.ctx, f.reply(interact.Acknowledgement), nil)
+}
+
+// release gives all things back when the connection has ended.
+func (s *serving) release() {
+	s.mu.Lock()
+	things := s.things
+	s.things = map[string]*registered{}
+	s.mu.Unlock()
+	for _, r := range things {
+		r.end()
+	}
+}
+
+// Do asks the thing over the connection that it was registered over. It implements [interact.Thing].
+func (r *registered) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+	return func(yield func(*interact.Message, error) bool) {
+		select {
+		case <-r.ready:
+		case <-r.gone.Done():
+		case <-ctx.Done():
+			yield(nil, ctx.Err())
+			return
+		}
+		if r.gone.Err() != nil {
+			yield(nil, interact.Errorf(interact.Unreachable, "start the agent again", "the agent is not connected"))
+			return
+		}
+		if err := r.ask(ctx, m, yield); err != nil {
+			yield(nil, err)
+		}
+	}
+}

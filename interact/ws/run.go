@@ -1,0 +1,298 @@
+package ws
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// A run is one invocation of an action over a connection. All but running belongs to the lock of runs.
+type run struct {
+	thing, name     string
+	id, correlation string // of the invocation
+	actionID        string
+	cancel          context.CancelFunc // ends it; nil if it outlives the connection, or is over
+}
+
+// runs are the latest invocations of a connection, oldest first: queries and cancellations name an action, an actionID, or the
+// ids of the invocation (LMOS WebSocket subprotocol, tolerance 8).
+type runs struct {
+	mu   sync.Mutex
+	list []*run
+}
+
+func (r *runs) add(one *run) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.list) >= maxRuns {
+		r.list = append(r.list[:0], r.list[len(r.list)-maxRuns+1:]...)
+	}
+	r.list = append(r.list, one)
+}
+
+// over notes that a run has ended. One without an actionID is forgotten: nothing is kept of it.
+func (r *runs) over(one *run) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	one.cancel = nil
+	if one.actionID != "" {
+		return
+	}
+	for i := range r.list {
+		if r.list[i] == one {
+			r.list = append(r.list[:i], r.list[i+1:]...)
+			return
+		}
+	}
+}
+
+// named notes the actionID of a run.
+func (r *runs) named(one *run, actionID string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(actionID) <= maxID {
+		one.actionID = actionID
+	}
+}
+
+// find returns a copy of the run that f speaks of.
+func (r *runs) find(f *frame) (run, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	is := func(one *run, id string) bool { return id != "" && (one.id == id || one.correlation == id) }
+	for _, fits := range []func(*run) bool{
+		func(one *run) bool { return f.ActionID != "" && one.actionID == f.ActionID },
+		func(one *run) bool { return f.ActionID == "" && is(one, f.Correlation) },
+		func(one *run) bool { return f.ActionID == "" && is(one, f.ID) },
+		func(one *run) bool { return f.ActionID == "" && one.thing == f.Thing && one.name == f.Name },
+	} {
+		for i := len(r.list) - 1; i >= 0; i-- {
+			if fits(r.list[i]) {
+				return *r.list[i], true
+			}
+		}
+	}
+	return run{}, false
+}
+
+// invoke runs an action and tells of it as much as the peer's dialect takes.
+func (c *conn) invoke(f *frame, t target, m *interact.Message) error {
+	m.Detach = c.detaches(f, t)
+	ctx, cancel := context.WithCancel(c.ctx)
+	if !m.Detach {
+		ctx, cancel = context.WithTimeout(c.ctx, interact.MaxWait)
+	}
+	defer cancel()
+	one := &run{thing: f.Thing, name: f.Name, id: f.ID, correlation: f.Correlation, cancel: cancel}
+	if m.Detach {
+		one.cancel = nil
+	}
+	c.serving.runs.add(one)
+	defer c.serving.runs.over(one)
+	n := &narrator{c: c, f: f, m: m, run: one}
+	defer n.close()
+	for r, err := range t.thing.Do(ctx, m) {
+		if err == nil && r != nil {
+			err = n.tell(ctx, r)
+		}
+		switch {
+		case errors.Is(err, errEnough):
+			return nil
+		case err != nil:
+			return n.failed(err)
+		}
+	}
+	return n.finish(ctx)
+}
+
+// detaches reports whether the action of f is to outlive its consumer: unless it is synchronous, and where the peer takes a
+// state for an answer.
+func (c *conn) detaches(f *frame, t target) bool {
+	if !c.serving.host.detaches || f.dialect != doc && f.dialect != wtp || t.desc == nil {
+		return false
+	}
+	a := t.desc.Actions[f.Name]
+	return a != nil && (a.Synchronous == nil || !*a.Synchronous)
+}
+
+// errEnough says that the peer has all that its dialect allows.
+var errEnough = errors.New("enough")
+
+// A narrator tells a peer how an action goes on: the documents take every state, Kotlin the final one only, and wtp one answer,
+// which is the output or a state to ask about later.
+type narrator struct {
+	c    *conn
+	f    *frame
+	m    *interact.Message
+	run  *run
+	last *interact.Message
+	sum  sum
+
+	told      bool // a state was sent
+	following bool // see follow
+}
+
+// tell takes one state.
+func (n *narrator) tell(ctx context.Context, r *interact.Message) error {
+	if r.ActionID != "" {
+		n.c.serving.runs.named(n.run, r.ActionID)
+	}
+	switch {
+	case r.Status.Final() || r.Status == interact.StatusNone:
+		n.last = r
+		return nil
+	case n.f.wantsSteps():
+		if err := n.send(ctx, r); err != nil {
+			return err
+		}
+		n.told = true
+		return n.follow()
+	case n.f.dialect == wtp && n.m.Detach && r.ActionID != "":
+		if err := n.send(ctx, r); err != nil {
+			return err
+		}
+		return errEnough
+	}
+	return n.sum.add(r, n.c.maxMessage)
+}
+
+// follow gives the place among the requests back: an action that outlives the connection may go on for days. There is a limit
+// to those that are followed, too; beyond it the consumer can query.
+func (n *narrator) follow() error {
+	s := &n.c.serving
+	if !n.m.Detach || n.run.actionID == "" || n.following {
+		return nil
+	}
+	if s.following.Add(1) > int64(n.c.maxSubscriptions) {
+		s.following.Add(-1)
+		return errEnough
+	}
+	n.following = true
+	s.pending.Add(-1)
+	return nil
+}
+
+// close takes the place again that follow gave back.
+func (n *narrator) close() {
+	if n.following {
+		n.c.serving.following.Add(-1)
+		n.c.serving.pending.Add(1)
+	}
+}
+
+// finish sends the final state.
+func (n *narrator) finish(ctx context.Context) error {
+	if n.last == nil {
+		return interact.Errorf(interact.AgentFailed, "see the agent's log", "the action ended without a result")
+	}
+	switch n.last.Status {
+	case interact.StatusFailed:
+		return n.failed(readProblem(n.last.Data))
+	case interact.StatusCancelled:
+		return n.failed(&interact.Error{Code: interact.Cancelled, Remote: true, Title: "the action was cancelled", Hint: "ask again"})
+	}
+	r := *n.last
+	r.Status = interact.StatusCompleted
+	if len(r.Data) == 0 {
+		r.Data, r.ContentType = n.sum.output()
+	}
+	return n.send(ctx, &r)
+}
+
+func (n *narrator) send(ctx context.Context, r *interact.Message) error {
+	a := n.f.answer(r)
+	if n.f.dialect == wtp {
+		a.now()
+	}
+	return n.c.send(ctx, a, nil)
+}
+
+// failed ends the action with err. A peer that was told of states gets the final state, as each invocation has one; the others
+// get the error.
+func (n *narrator) failed(err error) error {
+	e := interact.AsError(err)
+	if !n.told || n.c.ctx.Err() != nil {
+		return err
+	}
+	r := &interact.Message{Status: interact.StatusFailed, ActionID: n.run.actionID, ContentType: problemType,
+		Data: problem(e, n.f.Type)}
+	return n.send(n.c.ctx, r)
+}
+
+// A sum collects a stream of parts for a peer that gets the final state only: texts are joined, JSON values make an array.
+type sum struct {
+	data  []byte
+	media string
+	parts int
+}
+
+func (s *sum) add(r *interact.Message, limit int64) error {
+	if len(r.Data) == 0 {
+		return nil
+	}
+	text := strings.HasPrefix(mediaType(r.Media()), "text/")
+	if int64(len(s.data)+len(r.Data)) >= limit {
+		return interact.Errorf(interact.TooLarge, "ask in the dialect of the LMOS documents, which takes parts",
+			"the parts of the answer have more than %d bytes together", limit)
+	}
+	switch {
+	case !text && !td.IsJSON(r.ContentType), s.parts > 0 && s.media != r.Media():
+		return interact.Errorf(interact.UnsupportedType, "ask in the dialect of the LMOS documents, which takes parts",
+			"parts of type %s cannot be joined", clip(r.Media(), 100))
+	case !text && s.parts > 0:
+		s.data = append(s.data, ',')
+	}
+	s.data, s.media, s.parts = append(s.data, r.Data...), r.Media(), s.parts+1
+	return nil
+}
+
+// output returns all parts as one.
+func (s *sum) output() (data []byte, media string) {
+	if s.parts == 0 || !td.IsJSON(s.media) {
+		return s.data, s.media
+	}
+	return append(append([]byte{'['}, s.data...), ']'), interact.JSON
+}
+
+// inquire answers a query or a cancellation of an action that this connection began, or that is named by its actionID.
+func (c *conn) inquire(f *frame, t target, m *interact.Message) error {
+	one, ok := c.serving.runs.find(f)
+	if !ok && f.ActionID == "" {
+		return interact.Errorf(interact.NoTask, "send the actionID that its first status had",
+			"this connection began no %q that is known", clip(f.Name, 100))
+	}
+	if ok {
+		m.Name, m.ActionID = one.name, one.actionID
+	}
+	if m.ActionID == "" { // it runs here, and is known to nobody else
+		return c.attached(f, &one)
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, interact.MaxWait)
+	defer cancel()
+	r, err := interact.Ask(ctx, t.thing, m)
+	if err != nil {
+		return err
+	}
+	a := f.answer(r)
+	if a.ActionID == "" {
+		a.ActionID = m.ActionID
+	}
+	return c.send(ctx, a, nil)
+}
+
+// attached answers for a run that lives as long as its invocation.
+func (c *conn) attached(f *frame, one *run) error {
+	r := &interact.Message{Status: interact.StatusRunning, Name: one.name}
+	if one.cancel == nil {
+		return interact.Errorf(interact.NoTask, "ask again after its first status", "%s has not begun", clip(one.name, 100))
+	}
+	if f.Type == interact.CancelAction {
+		one.cancel()
+		r.Status = interact.StatusCancelled
+	}
+	return c.send(c.ctx, f.answer(r), nil)
+}

@@ -1,0 +1,204 @@
+package ws
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// TestQueriesAndCancellations names runs in each way that there is.
+func TestQueriesAndCancellations(t *testing.T) {
+	t.Parallel()
+	const begin = `
+		> {"messageType":"invokeAction","thingID":"urn:x","messageID":"m1","correlationID":"c1","action":"long"}
+		< {"messageType":"actionStatus","correlationID":"c1","status":"pending","actionID":"a-long"}`
+	for _, c := range []struct{ name, script string }{
+		{"by action", `
+			> {"messageType":"queryAction","thingID":"urn:x","messageID":"q1","action":"long"}
+			< {"messageType":"actionStatus","correlationID":"q1","action":"long","status":"pending","actionID":"a-long"}`},
+		{"by actionID", `
+			> {"messageType":"queryAction","thingId":"urn:x","messageId":"q1","action":"long","actionID":"a-long"}
+			< {"messageType":"actionStatus","correlationId":"q1","status":"pending","actionID":"a-long"}`},
+		{"by the correlation of the invocation", `
+			> {"messageType":"queryAction","thingID":"urn:x","messageID":"q1","correlationID":"c1","action":"long"}
+			< {"messageType":"actionStatus","correlationID":"c1","status":"pending","actionID":"a-long"}`},
+		{"by the message of the invocation", `
+			> {"messageType":"queryAction","thingID":"urn:x","messageID":"m1","action":"long"}
+			< {"messageType":"actionStatus","correlationID":"m1","status":"pending","actionID":"a-long"}`},
+		{"in wtp", `
+			> {"messageType":"request","operation":"queryaction","thingID":"urn:x","messageID":"q1","actionID":"a-long"}
+			< {"messageType":"response","operation":"queryaction","name":"long","status":{"actionID":"a-long","state":"pending"}}`},
+		{"of another action", `
+			> {"messageType":"queryAction","thingID":"urn:x","messageID":"q1","action":"work"}
+			< {"messageType":"error","correlationID":"q1","status":"404","code":"LMOS-1410"}`},
+		{"of an unknown actionID", `
+			> {"messageType":"queryAction","thingID":"urn:x","messageID":"q1","action":"long","actionID":"a-none"}
+			< {"messageType":"error","correlationID":"q1","status":"404","code":"LMOS-1410"}`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			l := newLab()
+			_, url := serve(t, l, ServerOptions{})
+			w := dial(t, url, "lmosprotocol")
+			w.talk(begin + c.script)
+		})
+	}
+}
+
+func TestCancelledTaskHasItsFinalState(t *testing.T) {
+	t.Parallel()
+	l := newLab()
+	_, url := serve(t, l, ServerOptions{})
+	w := dial(t, url, "lmosprotocol")
+	w.talk(`
+		> {"messageType":"invokeAction","thingID":"urn:x","messageID":"m1","action":"long"}
+		< {"messageType":"actionStatus","correlationID":"m1","status":"pending","actionID":"a-long"}
+		> {"messageType":"cancelAction","thingID":"urn:x","messageID":"k1","action":"long","reason":"user left"}`)
+	final := 0
+	for range 2 { // they come in any order
+		switch m := w.hear(); m["correlationID"] {
+		case "k1":
+			if m["status"] != "failed" || m["state"] != "cancelled" || m["actionID"] != "a-long" {
+				t.Errorf("the cancellation was answered %v", m)
+			}
+		case "m1":
+			final++
+		}
+	}
+	if final != 1 {
+		t.Errorf("the invocation has %d final states, want one", final)
+	}
+}
+
+// TestAttachedActionIsCancelledByItsInvocation: it has no actionID, and lives as long as its invocation.
+func TestAttachedActionIsCancelledByItsInvocation(t *testing.T) {
+	t.Parallel()
+	l := newLab()
+	_, url := serve(t, l, ServerOptions{})
+	w := dial(t, url, "lmosprotocol")
+	w.say(`{"messageType":"invokeAction","thingID":"urn:x","messageID":"m1","action":"hang"}`)
+	l.saw(t, interact.InvokeAction)
+	w.talk(`
+		> {"messageType":"queryAction","thingID":"urn:x","messageID":"q1","action":"hang"}
+		< {"messageType":"actionStatus","correlationID":"q1","status":"pending","state":"running"}
+		> {"messageType":"cancelAction","thingID":"urn:x","messageID":"k1","correlationID":"m1","action":"hang"}`)
+	l.until(t, "the action was left", func() bool { return l.state["left hang"] != 0 })
+	got := []any{w.hear()["messageType"], w.hear()["messageType"]}
+	if !strings.Contains(fmt.Sprint(got), "actionStatus") || !strings.Contains(fmt.Sprint(got), "error") {
+		t.Errorf("got %v, want the answer to the cancellation and the error of the invocation", got)
+	}
+	w.talk(`
+		> {"messageType":"queryAction","thingID":"urn:x","messageID":"q2","action":"hang"}
+		< {"messageType":"error","correlationID":"q2","code":"LMOS-1410"}`)
+}
+
+// TestTasksOfWTP: one response, then queries.
+func TestTasksOfWTP(t *testing.T) {
+	t.Parallel()
+	l := newLab()
+	_, url := serve(t, l, ServerOptions{})
+	w := dial(t, url, "webthingprotocol")
+	for _, name := range []string{"work", "break"} {
+		w.talk(`
+			> {"messageType":"request","operation":"invokeaction","thingID":"urn:x","messageID":"m1","name":"` + name + `"}
+			< {"messageType":"response","operation":"invokeaction","name":"` + name + `","status":{"actionID":"a-` + name + `","state":"pending"},"output":null}`)
+		l.until(t, "the task has ended", func() bool { return l.state["a-"+name].Final() })
+	}
+	w.talk(`
+		> {"messageType":"request","operation":"queryaction","thingID":"urn:x","messageID":"q1","actionID":"a-work"}
+		< {"messageType":"response","operation":"queryaction","name":"work","status":{"actionID":"a-work","state":"completed","output":"done"}}
+		> {"messageType":"request","operation":"queryaction","thingID":"urn:x","messageID":"q2","actionID":"a-break"}
+		< {"messageType":"response","operation":"queryaction","status":{"actionID":"a-break","state":"failed","error":{"title":"it broke"}},"error":null}
+		> {"messageType":"request","operation":"cancelaction","thingID":"urn:x","messageID":"q3","actionID":"a-work"}
+		< {"messageType":"response","operation":"cancelaction","actionID":"a-work","status":null}`)
+}
+
+// TestTasksDoNotTakeThePlacesOfRequests: what outlives the connection is followed beside them, up to a limit.
+func TestTasksDoNotTakeThePlacesOfRequests(t *testing.T) {
+	t.Parallel()
+	l := newLab()
+	_, url := serve(t, l, ServerOptions{MaxPending: 1, MaxSubscriptions: 2})
+	w := dial(t, url, "lmosprotocol")
+	for range 4 { // the third and fourth are not followed
+		w.talk(`
+			> {"messageType":"invokeAction","thingID":"urn:x","messageID":"m1","action":"long"}
+			< {"messageType":"actionStatus","correlationID":"m1","status":"pending","actionID":"a-long"}`)
+		for w.readNow()["code"] == "LMOS-1529" { // until the place is free again
+		}
+	}
+	l.unblock.Do(func() { close(l.release) })
+	for range 2 {
+		w.expect(`{"messageType":"actionStatus","status":"completed"}`)
+	}
+	w.quiet()
+}
+
+// readNow reads the level and returns the answer.
+func (w *wire) readNow() map[string]any {
+	w.say(`{"messageType":"readProperty","thingID":"urn:x","messageID":"now","name":"level"}`)
+	return w.hear()
+}
+
+func TestRunsAreBounded(t *testing.T) {
+	t.Parallel()
+	var r runs
+	for i := range 3 * maxRuns {
+		one := &run{thing: "urn:x", name: "work", id: fmt.Sprint("m", i)}
+		r.add(one)
+		if r.named(one, fmt.Sprint("a", i)); i%3 == 0 {
+			r.over(one)
+		}
+	}
+	if len(r.list) != maxRuns {
+		t.Errorf("%d runs are remembered, want %d", len(r.list), maxRuns)
+	}
+	f := &frame{}
+	f.Thing, f.Name = "urn:x", "work"
+	if one, ok := r.find(f); !ok || one.id != fmt.Sprint("m", 3*maxRuns-1) {
+		t.Errorf("the latest run is %q, %v", one.id, ok)
+	}
+	f.Correlation = "m5"
+	if one, ok := r.find(f); !ok || one.id == "m5" {
+		t.Errorf("a forgotten run was found: %q", one.id)
+	}
+	unnamed := &run{id: "unnamed"}
+	r.add(unnamed)
+	r.over(unnamed)
+	if len(r.list) != maxRuns-1 {
+		t.Errorf("a run that nobody can name is remembered: %d", len(r.list))
+	}
+}
+
+func TestPartsAreJoined(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, media string
+		parts       []string
+		data, want  string
+		code        interact.Code
+	}{
+		{"text", "text/plain", []string{"sun", "", "ny"}, "sunny", "text/plain", 0},
+		{"JSON", "", []string{`1`, `{"a":2}`}, `[1,{"a":2}]`, interact.JSON, 0},
+		{"one JSON", "", []string{`1`}, `[1]`, interact.JSON, 0},
+		{"none", "", nil, ``, ``, 0},
+		{"bytes", "audio/ogg", []string{"x"}, "", "", interact.UnsupportedType},
+		{"too many", "text/plain", []string{"0123456789", "0123456789"}, "", "", interact.TooLarge},
+	} {
+		var s sum
+		var err error
+		for _, p := range c.parts {
+			if err = s.add(&interact.Message{Data: []byte(p), ContentType: c.media}, 20); err != nil {
+				break
+			}
+		}
+		if c.code != 0 {
+			wantError(t, err, c.code)
+			continue
+		}
+		if data, media := s.output(); err != nil || string(data) != c.data || media != c.want {
+			t.Errorf("%s: got %q of %q, %v", c.name, data, media, err)
+		}
+	}
+}

@@ -1,0 +1,267 @@
+package ws
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// A target is what a request asks.
+type target struct {
+	ref   string // Message.Thing
+	thing interact.Thing
+	desc  *td.Thing // nil: unknown
+}
+
+// A host is what a connection serves.
+type host struct {
+	// find returns what the peer calls ref. The error is an [*interact.Error] or a context's.
+	find func(ctx context.Context, ref string) (target, error)
+	// register takes a thing that the peer offers; nil refuses with the error.
+	register func(ctx context.Context, raw []byte, agent interact.Thing) (id string, release func(), err error)
+	refusal  error
+	// detaches tells that find's things keep actions running: an action that is not synchronous is asked to outlive its consumer,
+	// where the dialect has states for that.
+	detaches bool
+	// parent and state are the trace context of the upgrade, for messages that have none.
+	parent, state string
+}
+
+// serving is the side of a connection that serves.
+type serving struct {
+	host      *host
+	bucket    bucket       // belongs to the reader
+	pending   atomic.Int64 // requests that are being answered
+	following atomic.Int64 // actions whose states are told, though they do not need this connection
+	runs      runs
+
+	mu     sync.Mutex // guards the rest
+	subs   map[subKey]*sub
+	turns  map[turnKey]chan struct{}
+	known  map[string]knowledge
+	things map[string]*registered
+}
+
+// A turnKey is a property whose writes are carried out one after another.
+type turnKey struct{ thing, name string }
+
+// knowledge is a target that was found before.
+type knowledge struct {
+	target
+	until time.Time
+}
+
+func (s *serving) init(h *host, o settings) {
+	s.host, s.bucket = h, bucket{rate: o.rate, left: o.rate}
+	s.subs, s.turns, s.known = map[subKey]*sub{}, map[turnKey]chan struct{}{}, map[string]knowledge{}
+	s.things = map[string]*registered{}
+}
+
+// request serves the request f in a goroutine of its own, or refuses it. It is called by the reader, in the order of the
+// frames.
+func (c *conn) request(f *frame) {
+	s := &c.serving
+	switch {
+	case s.host == nil:
+		c.refuse(f, interact.Errorf(interact.NotAllowed, "ask a node", "this end of the connection serves nothing"))
+	case !s.bucket.take():
+		c.refuse(f, interact.Errorf(interact.RateLimited, "send less in a second", "more than %.0f frames came in a second", c.rate))
+	case ends(f.Type):
+		c.unsubscribe(f)
+	case f.Type.Long():
+		c.subscribe(f)
+	case s.pending.Add(1) > int64(c.maxPending):
+		s.pending.Add(-1)
+		c.refuse(f, interact.Errorf(interact.Overloaded, "wait for answers before you ask more",
+			"%d requests of this connection are being answered already", c.maxPending))
+	default:
+		wait, done := c.turn(f)
+		c.work.Go(func() {
+			defer s.pending.Add(-1)
+			defer done()
+			c.guarded(f, func() error { return c.serve(f, wait) })
+		})
+	}
+}
+
+// guarded answers f with the error of serve, or for its panic.
+func (c *conn) guarded(f *frame, serve func() error) {
+	err := func() (err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				c.log.Error("serving a message panicked", "peer", c.name, "type", wordOf(f.Type).lmos, "panic", fmt.Sprint(p),
+					"stack", string(debug.Stack()))
+				err = interact.Errorf(interact.Internal, "see the log of the node", "the node failed while it served the message")
+			}
+		}()
+		return serve()
+	}()
+	if err != nil {
+		c.refuse(f, err)
+	}
+}
+
+// turn gives a write its place behind those of the same property that came before: done is called after it.
+func (c *conn) turn(f *frame) (wait <-chan struct{}, done func()) {
+	if f.Type != interact.WriteProperty {
+		return nil, func() {}
+	}
+	s, key, mine := &c.serving, turnKey{f.Thing, f.Name}, make(chan struct{})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	wait = s.turns[key]
+	s.turns[key] = mine
+	return wait, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.turns[key] == mine {
+			delete(s.turns, key)
+		}
+		close(mine)
+	}
+}
+
+// serve answers a request that has an end.
+func (c *conn) serve(f *frame, wait <-chan struct{}) error {
+	if wait != nil {
+		select {
+		case <-wait:
+		case <-c.ctx.Done():
+			return context.Cause(c.ctx)
+		}
+	}
+	switch f.Type {
+	case typeRegister:
+		return c.register(f)
+	case typeUnregister:
+		return c.unregister(f)
+	}
+	t, err := c.find(f)
+	if err != nil {
+		return err
+	}
+	m := c.message(f, t)
+	switch f.Type {
+	case interact.InvokeAction:
+		return c.invoke(f, t, m)
+	case interact.QueryAction, interact.CancelAction:
+		return c.inquire(f, t, m)
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, interact.MaxWait)
+	defer cancel()
+	r, err := interact.Ask(ctx, t.thing, m)
+	if err != nil {
+		return err
+	}
+	return c.send(ctx, f.answer(r), nil)
+}
+
+// find returns what f asks, from memory if it was found lately.
+func (c *conn) find(f *frame) (target, error) {
+	s := &c.serving
+	if f.Hops > interact.MaxHops {
+		return target{}, interact.Errorf(interact.Loop, "see which nodes relay to each other", "the message passed %d nodes", f.Hops)
+	}
+	s.mu.Lock()
+	k, ok := s.known[f.Thing]
+	s.mu.Unlock()
+	now := time.Now()
+	if ok && now.Before(k.until) {
+		return k.target, nil
+	}
+	t, err := s.host.find(c.ctx, f.Thing)
+	if err != nil {
+		return target{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.known) >= maxKnown {
+		clear(s.known)
+	}
+	s.known[f.Thing] = knowledge{t, now.Add(knownFor)}
+	return t, nil
+}
+
+// message returns what the thing is asked.
+func (c *conn) message(f *frame, t target) *interact.Message {
+	m := f.Message
+	m.Thing, m.Correlation, m.Accept = t.ref, f.correlation(), interact.JSON
+	if m.ID == "" {
+		m.ID = f.correlation()
+	}
+	if m.TraceParent == "" {
+		m.TraceParent, m.TraceState = c.serving.host.parent, c.serving.host.state
+	}
+	return &m
+}
+
+// answer returns the one answer to f that the reply r makes, in the form that the dialect has for it.
+func (f *frame) answer(r *interact.Message) *frame {
+	a := f.reply(wordByType[f.Type].answer)
+	a.Data, a.ContentType, a.Status, a.ActionID = r.Data, r.ContentType, r.Status, r.ActionID
+	a.Time, a.Began = r.Time, r.Began
+	if r.Name != "" {
+		a.Name = r.Name
+	}
+	switch f.Type {
+	case interact.ReadProperty, interact.ReadAllProperties, interact.ReadMultipleProperties:
+		a.now()
+	case interact.WriteProperty, interact.WriteAllProperties, interact.WriteMultipleProperties:
+		f.written(a, r)
+	}
+	return a
+}
+
+// now sets the time of a reading that has none: it is of this moment.
+func (f *frame) now() {
+	if f.Time.IsZero() {
+		f.Time = time.Now()
+	}
+}
+
+// written completes the answer to a write. LMOS repeats what was written: Kotlin as a reading, the documents as readings
+// (tolerance 13). wtp has a value only if the thing confirmed one.
+func (f *frame) written(a *frame, r *interact.Message) {
+	confirmed := r.Type == interact.PropertyReading || r.Type == interact.PropertyReadings
+	if !confirmed {
+		a.Data, a.ContentType = nil, ""
+		if f.dialect != wtp || f.Type != interact.WriteProperty {
+			a.Data, a.ContentType = f.Data, f.ContentType
+		}
+	}
+	a.now()
+	if f.Type == interact.WriteProperty && f.dialect == doc && td.IsJSON(a.ContentType) && len(a.Data) > 0 {
+		a.Type = interact.PropertyReadings
+		a.Data = append(append(append(appendText([]byte{'{'}, f.Name), ':'), a.Data...), '}')
+	}
+}
+
+// refuse answers f with an error. Whoever is not there any more hears nothing.
+func (c *conn) refuse(f *frame, err error) {
+	if c.ctx.Err() != nil {
+		return
+	}
+	if c.serving.host == nil { // an agent that is asked is not told what it should not have sent
+		c.log.Debug("message ignored", "peer", c.name, "err", err)
+		return
+	}
+	a := f.reply(typeError)
+	e := interact.AsError(err)
+	if e.Code == interact.Internal {
+		c.log.Error("message failed", "peer", c.name, "thing", f.Thing, "name", f.Name, "err", err)
+	}
+	a.fault = fault{e}
+	a.now()
+	var unfit *interact.Error
+	if err := c.send(c.ctx, a, nil); errors.As(err, &unfit) { // its issues are too many for a frame
+		a.fault = fault{&interact.Error{Code: e.Code, Hint: "ask for less"}}
+		_ = c.send(c.ctx, a, nil)
+	}
+}

@@ -1,0 +1,160 @@
+package ws
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// ServerOptions are the settings of a [Server]. Mesh and Find are needed.
+type ServerOptions struct {
+	// Mesh answers the messages; their Thing is the exact reference of a description (td.Description.Ref).
+	Mesh interact.Thing
+	// Find returns the description of what a consumer calls ref: an id, a short name, an exact reference. Its error is answered
+	// as it is; it must be an [*interact.Error] to say anything but "internal error".
+	Find func(ctx context.Context, ref string) (*td.Description, error)
+	// Register takes a thing that an agent offers over its connection: raw is its description, which may be a draft (td.Draft),
+	// and agent asks it. It returns the thing's id; release is called once, when the agent takes the thing back, registers it
+	// anew over the same connection, or is gone. It ends that registration only: a later one of the same id, here or over
+	// another connection, is not its business. agent answers only after Register has returned. Nil refuses all agents.
+	Register func(ctx context.Context, raw []byte, agent interact.Thing) (id string, release func(), err error)
+	// Log gets what an operator should know; nil discards.
+	Log *slog.Logger
+	// MaxMessage is the limit of a frame in bytes, in both directions; 0 means 4 MiB. Who sends a larger one loses the
+	// connection.
+	MaxMessage int64
+	// MaxPending is how many requests of a connection are answered at once; 0 means 256. Those beyond are refused.
+	MaxPending int
+	// MaxSubscriptions is how many subscriptions and observations a connection may have; 0 means 1000.
+	MaxSubscriptions int
+	// Rate is how many frames a connection may send in a second; 0 means 50,000. Requests beyond are refused.
+	Rate float64
+	// Ping is how long a peer may be silent before it is asked for a sign of life; 0 means 30 s. It has 10 s to answer.
+	Ping time.Duration
+}
+
+// A Server offers the things of the mesh over WebSockets, in all dialects, and takes the things of agents that dial in. It is
+// safe for concurrent use.
+//
+// Requests of a connection are carried out side by side; only writes to one property keep their order. A consumer that does not
+// read loses its connection (1013), and with a connection all its subscriptions and its actions that do not outlive it end.
+type Server struct {
+	o        ServerOptions
+	settings settings
+
+	mu     sync.Mutex // guards the rest
+	conns  map[*conn]bool
+	closed bool
+	work   sync.WaitGroup // raised with mu held
+}
+
+// NewServer returns a server with options o. Close it when it is done.
+func NewServer(o ServerOptions) *Server {
+	s := &Server{o: o, conns: map[*conn]bool{}}
+	s.settings = settings{log: o.Log, maxMessage: o.MaxMessage, maxPending: o.MaxPending, maxSubscriptions: o.MaxSubscriptions,
+		rate: o.Rate, ping: o.Ping}.withDefaults()
+	return s
+}
+
+// Close ends all connections (1001) and waits for their goroutines.
+func (s *Server) Close() {
+	s.mu.Lock()
+	s.closed = true
+	for c := range s.conns {
+		c.end(goingAway)
+	}
+	s.mu.Unlock()
+	s.work.Wait()
+}
+
+// Serve upgrades r and serves the connection until it ends. The caller has decided that r may ask at all: its Origin and
+// credentials are not looked at here, and messages are sent with an empty From. With mayRegister the peer may register things;
+// without, it is told to authenticate, and the connection lives on.
+func (s *Server) Serve(w http.ResponseWriter, r *http.Request, mayRegister bool) {
+	offer := negotiate(r.Header)
+	o := &websocket.AcceptOptions{InsecureSkipVerify: true} // the caller has checked the Origin
+	if offer != "" {
+		o.Subprotocols = []string{offer}
+	}
+	tap := &tap{ResponseWriter: w}
+	ws, err := websocket.Accept(tap, r, o)
+	if err != nil {
+		return // the answer is written
+	}
+	ctx := context.WithoutCancel(r.Context()) // its end is not that of the connection
+	c := newConn(ctx, socket{ws, tap.raw}, r.RemoteAddr, s.settings, subprotocols[strings.ToLower(offer)], s.host(r, mayRegister))
+	if s.add(c) {
+		defer s.remove(c)
+	} else {
+		c.end(goingAway)
+	}
+	err = c.run()
+	s.settings.log.Debug("connection ended", "peer", c.name, "err", err)
+}
+
+func (s *Server) add(c *conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.conns[c] = true
+		s.work.Add(1)
+	}
+	return !s.closed
+}
+
+func (s *Server) remove(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+	s.work.Done()
+}
+
+// host returns what is served to r.
+func (s *Server) host(r *http.Request, mayRegister bool) *host {
+	h := &host{detaches: true}
+	h.parent, h.state = traced(r.Header.Get("Traceparent"), strings.Join(r.Header.Values("Tracestate"), ","))
+	h.find = func(ctx context.Context, ref string) (target, error) {
+		d, err := s.o.Find(ctx, ref)
+		switch {
+		case err != nil:
+			return target{}, err
+		case d == nil || d.Thing == nil:
+			return target{}, interact.Errorf(interact.NotFound, "lmosd find", "no agent matches %q", clip(ref, 200))
+		}
+		return target{d.Ref(), s.o.Mesh, d.Thing}, nil
+	}
+	switch {
+	case s.o.Register == nil:
+		h.refusal = interact.Errorf(interact.Forbidden, "publish its description: lmosd publish FILE", "this node takes no agents over WebSockets")
+	case !mayRegister:
+		h.refusal = interact.Errorf(interact.Unauthenticated, "connect with Authorization: Bearer and the node's token",
+			"only who has the token of the node may register agents")
+	default:
+		h.register = s.o.Register
+	}
+	return h
+}
+
+// A tap keeps the connection that is taken over from the HTTP server.
+type tap struct {
+	http.ResponseWriter
+	raw io.Closer
+}
+
+// Hijack implements [http.Hijacker].
+func (t *tap) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	c, rw, err := http.NewResponseController(t.ResponseWriter).Hijack()
+	t.raw = c
+	return c, rw, err
+}

@@ -1,0 +1,246 @@
+package ws
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// A subKey is what a subscription is about: one affordance of a thing, or with no name all of them. The thing is as the peer
+// spells it.
+type subKey struct {
+	about subject // aboutProperty or aboutEvent
+	thing string
+	name  string
+}
+
+// keyOf returns the key of an observation, a subscription, or its end.
+func keyOf(f *frame) subKey {
+	k := subKey{aboutEvent, f.Thing, f.Name}
+	switch f.Type {
+	case interact.ObserveProperty, interact.UnobserveProperty:
+		k.about = aboutProperty
+	case interact.ObserveAllProperties, interact.UnobserveAllProperties:
+		k.about, k.name = aboutProperty, ""
+	case interact.SubscribeAllEvents, interact.UnsubscribeAllEvents:
+		k.name = ""
+	}
+	return k
+}
+
+// ends reports whether t ends an observation or subscription.
+func ends(t interact.Type) bool {
+	switch t {
+	case interact.UnobserveProperty, interact.UnobserveAllProperties, interact.UnsubscribeEvent, interact.UnsubscribeAllEvents:
+		return true
+	}
+	return false
+}
+
+// A sub is a subscription of the peer. The last one with a key counts (LMOS WebSocket subprotocol, tolerance 12).
+type sub struct {
+	key    subKey
+	f      *frame
+	cancel context.CancelFunc
+	done   chan struct{} // closed when nothing more of it is sent
+	// except are the names that a subscription to all leaves out: they have one of their own, or were ended singly. It belongs to
+	// the lock of serving.
+	except map[string]bool
+}
+
+// subscribe begins the subscription that f asks for, and ends those it replaces. It is called by the reader.
+func (c *conn) subscribe(f *frame) {
+	ctx, cancel := context.WithCancel(c.ctx)
+	s := &sub{key: keyOf(f), f: f, cancel: cancel, done: make(chan struct{})}
+	replaced, room := c.serving.put(s, c.maxSubscriptions)
+	if !room {
+		cancel()
+		c.refuse(f, interact.Errorf(interact.RateLimited, "end some, or subscribe to all events of a thing",
+			"this connection has %d subscriptions already", c.maxSubscriptions))
+		return
+	}
+	c.work.Go(func() {
+		defer close(s.done)
+		defer cancel()
+		defer c.serving.drop(s)
+		wait(replaced)
+		c.guarded(f, func() error { return c.follow(ctx, s) })
+	})
+}
+
+// put adds s and cancels what it replaces: its equal, and if it is for all of a thing, the single ones. room is false if there
+// are limit others.
+func (s *serving) put(one *sub, limit int) (replaced []*sub, room bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.subs[one.key] == nil && len(s.subs) >= limit {
+		return nil, false
+	}
+	replaced = s.takeLocked(one.key, limit)
+	s.subs[one.key] = one
+	return replaced, true
+}
+
+// takeLocked cancels and removes the subscriptions that key stands for. A subscription to all that stays leaves the name out.
+func (s *serving) takeLocked(key subKey, limit int) (taken []*sub) {
+	all := key
+	all.name = ""
+	if a := s.subs[all]; a != nil && key.name != "" && len(a.except) < limit {
+		if a.except == nil {
+			a.except = map[string]bool{}
+		}
+		a.except[key.name] = true
+	}
+	for k, one := range s.subs {
+		if k == key || key.name == "" && k.about == key.about && k.thing == key.thing {
+			one.cancel()
+			delete(s.subs, k)
+			taken = append(taken, one)
+		}
+	}
+	return taken
+}
+
+// drop removes s if it was not replaced.
+func (s *serving) drop(one *sub) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.subs[one.key] == one {
+		delete(s.subs, one.key)
+	}
+}
+
+// leavesOut reports whether a subscription to all does not have name.
+func (s *serving) leavesOut(one *sub, name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return one.except[name]
+}
+
+func wait(subs []*sub) {
+	for _, one := range subs {
+		<-one.done
+	}
+}
+
+// unsubscribe ends what f names. That there is nothing to end is no error (Web Thing Protocol, unsubscribeevent). It is called by
+// the reader.
+func (c *conn) unsubscribe(f *frame) {
+	c.serving.mu.Lock()
+	taken := c.serving.takeLocked(keyOf(f), c.maxSubscriptions)
+	c.serving.mu.Unlock()
+	c.work.Go(func() {
+		wait(taken)
+		c.acknowledge(f)
+	})
+}
+
+// acknowledge answers f without data, if the peer's dialect has that.
+func (c *conn) acknowledge(f *frame) {
+	if f.wantsAck() {
+		_ = c.send(c.ctx, f.reply(interact.Acknowledgement), nil) // it fails if the connection has ended
+	}
+}
+
+// follow sends what the subscription s brings, until ctx ends. A thing that ends it by itself is an error.
+func (c *conn) follow(ctx context.Context, s *sub) error {
+	t, err := c.find(s.f)
+	if err != nil {
+		return err
+	}
+	m := c.message(s.f, t)
+	if t.desc != nil {
+		if err := interact.Check(t.desc, m); err != nil { // an acknowledgement must be worth something
+			return err
+		}
+	}
+	ack := func() { c.acknowledge(s.f) }
+	if m.Type == interact.ObserveProperty && s.f.dialect != wtp {
+		if ack, err = c.current(ctx, s, t, m); err != nil {
+			return c.unless(ctx, err)
+		}
+	}
+	return c.unless(ctx, c.relay(ctx, s, t, m, ack))
+}
+
+// unless drops an error that comes of the end of ctx: the peer asked for it, or is gone.
+func (c *conn) unless(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// current sends the current reading: in LMOS it is the answer to an observation. Where the property cannot be read, there is
+// none. It returns the acknowledgement that is left to send. What changes from then on is asked for by the reading's id.
+func (c *conn) current(ctx context.Context, s *sub, t target, m *interact.Message) (ack func(), err error) {
+	q := *m
+	q.Type, q.ID, q.After, q.Data = interact.ReadProperty, interact.NewID(), "", nil
+	r, err := interact.Ask(ctx, t.thing, &q)
+	switch {
+	case err != nil && interact.AsError(err).Code == interact.NotAllowed:
+		return func() { c.acknowledge(s.f) }, nil
+	case err != nil:
+		return nil, err
+	}
+	if m.After == "" {
+		m.After = r.ID
+	}
+	a := s.f.reply(interact.PropertyReading)
+	a.carry(r)
+	return func() {}, c.send(ctx, a, nil)
+}
+
+// relay sends a notification for each of the thing's. The acknowledgement comes before the first, or when ackDelay has passed
+// without an error.
+func (c *conn) relay(ctx context.Context, s *sub, t target, m *interact.Message, ack func()) error {
+	var once sync.Once
+	timer := time.AfterFunc(ackDelay, func() { once.Do(ack) })
+	defer once.Do(func() {}) // waits for an acknowledgement that is on its way
+	defer timer.Stop()
+	for r, err := range t.thing.Do(ctx, m) {
+		if err != nil || r == nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		if c.serving.leavesOut(s, r.Name) {
+			continue
+		}
+		once.Do(ack)
+		var unfit *interact.Error
+		if err := c.send(ctx, s.f.notification(r), nil); errors.As(err, &unfit) {
+			c.log.Warn("notification dropped", "thing", s.f.Thing, "name", r.Name, "err", err)
+		} else if err != nil {
+			return err
+		}
+	}
+	return interact.Errorf(interact.Unreachable, "subscribe again", "the thing ended the subscription")
+}
+
+// notification returns the frame for r, which the subscription f brought.
+func (f *frame) notification(r *interact.Message) *frame {
+	n := f.reply(wordByType[f.Type].note)
+	if n.part != none {
+		n.part = notification
+	}
+	n.carry(r)
+	return n
+}
+
+// carry takes the content of a reading or event over. Its id becomes the message's, so that a consumer can name the last one it
+// has seen.
+func (f *frame) carry(r *interact.Message) {
+	f.Data, f.ContentType, f.Time = r.Data, r.ContentType, r.Time
+	if r.Name != "" {
+		f.Name = r.Name
+	}
+	if r.ID != "" && len(r.ID) <= maxID {
+		f.ID = r.ID
+	}
+	f.now()
+}

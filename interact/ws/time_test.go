@@ -1,0 +1,427 @@
+package ws
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// A pipes is a network in a synctest bubble: each dial is a net.Pipe, and what is written waits in a buffer, as with TCP.
+type pipes struct {
+	accept chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newPipes() *pipes { return &pipes{accept: make(chan net.Conn), closed: make(chan struct{})} }
+
+func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	here, there := net.Pipe()
+	select {
+	case p.accept <- newBuffered(there):
+		return newBuffered(here), nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// A buffered is an end of a pipe that holds up to 64 writes.
+type buffered struct {
+	net.Conn
+	queue chan []byte
+	done  chan struct{}
+	once  sync.Once
+}
+
+func newBuffered(c net.Conn) *buffered {
+	b := &buffered{Conn: c, queue: make(chan []byte, 64), done: make(chan struct{})}
+	go b.pump()
+	return b
+}
+
+func (b *buffered) pump() {
+	for {
+		select {
+		case p := <-b.queue:
+			if _, err := b.Conn.Write(p); err != nil {
+				return
+			}
+			continue
+		default:
+		}
+		select {
+		case p := <-b.queue:
+			if _, err := b.Conn.Write(p); err != nil {
+				return
+			}
+		case <-b.done:
+			_ = b.Conn.Close()
+			return
+		}
+	}
+}
+
+func (b *buffered) Write(p []byte) (int, error) {
+	select {
+	case b.queue <- append([]byte(nil), p...):
+		return len(p), nil
+	case <-b.done:
+		return 0, net.ErrClosed
+	}
+}
+
+// Close lets what was written go out, as TCP does; a read ends at once.
+func (b *buffered) Close() error {
+	b.once.Do(func() {
+		close(b.done)
+		_ = b.Conn.SetReadDeadline(time.Unix(1, 0))
+	})
+	return nil
+}
+
+// Accept, Close and Addr implement [net.Listener].
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.accept:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
+
+// bubble serves a lab in a synctest bubble until test returns.
+func bubble(t *testing.T, l *lab, o ServerOptions, test func(t *testing.T, p *pipes, s *Server)) {
+	l.late = time.Hour
+	o.Mesh, o.Find = l, find(describe(t, `"href": "ws://unused.example"`))
+	s, p := NewServer(o), newPipes()
+	h := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.Serve(w, r, true) })}
+	var work sync.WaitGroup
+	work.Go(func() { _ = h.Serve(p) })
+	test(t, p, s)
+	s.Close()
+	_ = h.Close()
+	work.Wait()
+}
+
+func dialPipe(t *testing.T, p *pipes) *wire {
+	t.Helper()
+	k, _, err := dialer{dial: p.dial}.open(t.Context(), "ws://lab/ws", http.Header{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWire(t, k.ws)
+	return w
+}
+
+// TestSlowReaderIsDropped: it hears why, if it begins to read in time; and its subscription ends.
+func TestSlowReaderIsDropped(t *testing.T) {
+	t.Parallel()
+	const events = 300
+	for _, c := range []struct {
+		name    string
+		asleep  time.Duration
+		reason  bool
+		dropped bool
+	}{
+		{"in time", patience - time.Second, false, false},
+		{"late", patience + time.Second, true, true},
+		{"never", patience + farewell + time.Second, false, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				l := newLab()
+				bubble(t, l, ServerOptions{}, func(t *testing.T, p *pipes, _ *Server) {
+					w := dialPipe(t, p)
+					w.say(`{"messageType":"subscribeevent","thingId":"urn:x","messageId":"m1","event":"alarm"}`)
+					w.hear()
+					l.watched(t, 1)
+					for range events { // the pipe holds 64 frames, out 32
+						l.emit(interact.Event, "alarm", "", `"fire"`)
+					}
+					time.Sleep(c.asleep)
+					heard, err := 0, error(nil)
+					for heard < events && err == nil {
+						if _, err = w.read(); err == nil {
+							heard++
+						}
+					}
+					if c.dropped != (err != nil) {
+						t.Fatalf("%d events were heard: %v", heard, err)
+					}
+					var said websocket.CloseError
+					if errors.As(err, &said) != c.reason || c.reason && (said.Code != websocket.StatusTryAgainLater || !strings.Contains(said.Reason, "slowly")) {
+						t.Errorf("it ended with %v", err)
+					}
+					if !c.dropped {
+						_ = w.ws.CloseNow()
+					}
+					l.watched(t, 0)
+				})
+			})
+		})
+	}
+}
+
+// TestHalfOpenConnection: a peer that went away without a word is missed after the ping, at both ends.
+func TestHalfOpenConnection(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab()
+		bubble(t, l, ServerOptions{}, func(t *testing.T, p *pipes, s *Server) {
+			w := dialPipe(t, p)
+			w.say(`{"messageType":"subscribeevent","thingId":"urn:x","messageId":"m1","event":"alarm"}`)
+			w.hear()
+			l.watched(t, 1)
+			began := time.Now() // from now on nobody reads the pipe
+			l.watched(t, 0)
+			if took := time.Since(began); took < defaultPing || took > 2*defaultPing+pongWait {
+				t.Errorf("it took %v", took)
+			}
+		})
+	})
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipes()
+		client := NewClient(Options{Dial: p.dial})
+		defer client.Close()
+		thing := client.Thing(describe(t, form("ws://agent/ws", "lmos")).Thing)
+		done := make(chan error, 1)
+		go func() {
+			_, err := interact.Ask(t.Context(), thing, message(interact.InvokeAction, "chat", ""))
+			done <- err
+		}()
+		silent, over := <-p.accept, make(chan struct{})
+		defer close(over)
+		go func() { // it agrees to the upgrade, reads the request, and stops
+			h := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if ws, err := websocket.Accept(w, r, nil); err == nil {
+					_, _, _ = ws.Read(context.Background())
+					<-over
+					_ = ws.CloseNow()
+				}
+			})}
+			_ = h.Serve(&once{conn: silent, end: over})
+		}()
+		began := time.Now()
+		if e := wantError(t, <-done, interact.Unreachable); !e.Begun || !strings.Contains(e.Error(), "ping") {
+			t.Errorf("got %v", e)
+		}
+		if took := time.Since(began); took < defaultPing || took > 2*defaultPing+pongWait {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// A once is a listener of one connection.
+type once struct {
+	conn net.Conn
+	end  <-chan struct{}
+}
+
+func (o *once) Accept() (net.Conn, error) {
+	if c := o.conn; c != nil {
+		o.conn = nil
+		return c, nil
+	}
+	<-o.end
+	return nil, net.ErrClosed
+}
+func (o *once) Close() error   { return nil }
+func (o *once) Addr() net.Addr { return &net.UnixAddr{} }
+
+// TestQuietConnectionsLive as long as pings are answered: the Kotlin client never opens a second one.
+func TestQuietConnectionsLive(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab()
+		bubble(t, l, ServerOptions{}, func(t *testing.T, p *pipes, _ *Server) {
+			w := dialPipe(t, p)
+			w.say(`{"messageType":"subscribeevent","thingId":"urn:x","messageId":"m1","event":"alarm"}`)
+			w.hear()
+			l.watched(t, 1)
+			go func() {
+				time.Sleep(24 * time.Hour)
+				l.emit(interact.Event, "alarm", "", `"fire"`)
+			}()
+			_, data, err := w.ws.Read(context.Background()) // which answers pings
+			if err != nil || !strings.Contains(string(data), "fire") {
+				t.Errorf("got %s, %v", data, err)
+			}
+			_ = w.ws.CloseNow()
+		})
+	})
+}
+
+// TestUnusedConnectionOfAClientEnds, and one that is used does not.
+func TestUnusedConnectionOfAClientEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab()
+		bubble(t, l, ServerOptions{}, func(t *testing.T, p *pipes, s *Server) {
+			client := NewClient(Options{Dial: p.dial})
+			defer client.Close()
+			thing := client.Thing(describe(t, form("ws://agent/ws", "lmos")).Thing)
+			conns := func() int {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				return len(s.conns)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() {
+				for range thing.Do(ctx, message(interact.SubscribeEvent, "alarm", "")) {
+				}
+			}()
+			time.Sleep(2 * idle)
+			if conns() != 1 {
+				t.Errorf("%d connections while it is used", conns())
+			}
+			cancel()
+			time.Sleep(idle + defaultPing)
+			if conns() != 0 {
+				t.Errorf("%d connections after it was not used", conns())
+			}
+			if _, err := interact.Ask(t.Context(), thing, message(interact.ReadProperty, "level", "")); err != nil {
+				t.Error(err)
+			}
+		})
+	})
+}
+
+// TestTimesOfAnswers: a deadline ends an interaction, and the agent is told; one without has 30 s, if it is no action.
+func TestTimesOfAnswers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab()
+		bubble(t, l, ServerOptions{}, func(t *testing.T, p *pipes, _ *Server) {
+			client := NewClient(Options{Dial: p.dial})
+			defer client.Close()
+			thing := client.Thing(describe(t, form("ws://agent/ws", "lmos")).Thing)
+			m := message(interact.InvokeAction, "hang", "")
+			m.Deadline = time.Now().Add(time.Minute)
+			began := time.Now()
+			_, err := interact.Ask(t.Context(), thing, m)
+			if e := wantError(t, err, interact.Timeout); time.Since(began) != time.Minute || !e.Begun {
+				t.Errorf("after %v: %+v", time.Since(began), e)
+			}
+			l.until(t, "the action was cancelled", func() bool { return l.state["left hang"] != 0 })
+			patient := newReader(t, thing, message(interact.InvokeAction, "hang", ""))
+			time.Sleep(9 * time.Minute)
+			l.unblock.Do(func() { close(l.release) })
+			if m := patient.next(t); m.Status != interact.StatusCompleted {
+				t.Errorf("got %+v", m)
+			}
+		})
+	})
+}
+
+// TestAcknowledgementWaitsForTheThing: an error within that time takes its place, and an event does not overtake it.
+func TestAcknowledgementWaitsForTheThing(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		after time.Duration
+		err   error
+		want  string
+	}{
+		{"an error at once", ackDelay / 2, interact.Errorf(interact.Forbidden, "ask", "not you"), "error"},
+		{"an error later", 2 * ackDelay, interact.Errorf(interact.Forbidden, "ask", "not you"), "acknowledgement error"},
+		{"an event at once", ackDelay / 2, nil, "acknowledgement event error"},
+		{"an event later", 2 * ackDelay, nil, "acknowledgement event error"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := NewServer(ServerOptions{Find: find(describe(t, `"href": "ws://unused.example"`)),
+				Mesh: interact.Func(func(_ context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+					return func(yield func(*interact.Message, error) bool) {
+						time.Sleep(c.after)
+						if c.err == nil {
+							yield(m.Reply(interact.Event, "", []byte(`"x"`)), nil)
+							return // the thing ends it by itself
+						}
+						yield(nil, c.err)
+					}
+				})})
+			p := newPipes()
+			h := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.Serve(w, r, false) })}
+			var work sync.WaitGroup
+			work.Go(func() { _ = h.Serve(p) })
+			w := dialPipe(t, p)
+			w.say(`{"messageType":"subscribeevent","thingId":"urn:x","messageId":"m1","event":"alarm"}`)
+			var got []string
+			for len(got) == 0 || got[len(got)-1] != "error" {
+				got = append(got, fmt.Sprint(w.hear()["messageType"]))
+			}
+			if strings.Join(got, " ") != c.want {
+				t.Errorf("%s: got %v, want %s", c.name, got, c.want)
+			}
+			_ = w.ws.CloseNow()
+			s.Close()
+			_ = h.Close()
+			work.Wait()
+		})
+	}
+}
+
+// TestBucket lets a second's worth through at once, and then at the rate.
+func TestBucket(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := bucket{rate: 10, left: 10}
+		count := func() (n int) {
+			for b.take() {
+				n++
+			}
+			return n
+		}
+		if n := count(); n != 10 {
+			t.Errorf("%d at once, want 10", n)
+		}
+		time.Sleep(500 * time.Millisecond)
+		if n := count(); n != 5 {
+			t.Errorf("%d after half a second, want 5", n)
+		}
+		time.Sleep(time.Hour)
+		if n := count(); n != 10 {
+			t.Errorf("%d after an hour, want 10", n)
+		}
+	})
+}
+
+func TestMoments(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ raw, want string }{
+		{`"2026-01-01T00:00:00.123Z"`, "2026-01-01T00:00:00.123Z"},
+		{`"2026-01-01T01:00:00+01:00[Europe/Berlin][u-ca=hebrew]"`, "2026-01-01T00:00:00Z"},
+		{`1767225600`, "2026-01-01T00:00:00Z"},
+		{`1767225600.123456789`, "2026-01-01T00:00:00.123457Z"},
+		{`1767225600123`, "2026-01-01T00:00:00.123Z"},
+		{`1.7672256e9`, "2026-01-01T00:00:00Z"},
+		{`"yesterday"`, ""}, {`-1`, ""}, {`0`, ""}, {`1e300`, ""}, {`true`, ""}, {`[2026,1,1]`, ""}, {``, ""}, {`"0000-01-01T00:00:00Z"`, ""},
+	} {
+		got := ""
+		if at := moment([]byte(c.raw)); !at.IsZero() {
+			got = string(appendTime(nil, at))
+		}
+		if got != c.want {
+			t.Errorf("%s: got %q, want %q", c.raw, got, c.want)
+		}
+	}
+}

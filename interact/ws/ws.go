@@ -1,0 +1,62 @@
+// Package ws carries interactions over WebSockets: the LMOS subprotocol ("lmosprotocol") and the W3C Web Thing Protocol
+// ("webthingprotocol"), both sides. [Server] offers the things of the mesh to consumers, [Client] asks agents that are
+// WebSocket servers, and [Attach] is an agent that dials its node and is asked over the connection it opened.
+//
+// One codec reads three dialects, frame by frame, and answers each in its own spelling (dialect.go): what the LMOS documents
+// say (doc), what the Kotlin SDK speaks (kotlin), and the Web Thing Protocol (wtp). A connection is symmetric (conn.go): it
+// serves the requests of its peer (serve.go, subscription.go, run.go) and asks requests of its own (call.go, peer.go). Whoever
+// dialled makes no difference.
+//
+// # Extensions
+//
+// A few members are lmosd's own; whoever does not know them ignores them (LMOS WebSocket subprotocol: unknown members are
+// ignored).
+//
+//	contentType        media type of the data, if it is not application/json. Text is then a JSON string
+//	base64             true: the data is a JSON string in base64 (RFC 4648 §4)
+//	state              the exact state of an action where a dialect has no word for it: running, cancelled
+//	actionID           in every status of an action that has one, and in queryAction and cancelAction
+//	error              in an actionStatus that is failed: what went wrong (RFC 9457)
+//	lastNotificationId in LMOS observations and subscriptions, as the Web Thing Protocol has it
+//	idempotencyKey     in invokeAction: with one key an action runs once
+//	code, hint         in errors: "LMOS-1404", and what to do
+//	hops               in requests: how many nodes relayed it, so that a loop ends
+//
+// registerThing, thingRegistered and unregisterThing are messages of their own, see [Attach].
+//
+// Sources: LMOS protocol, "WebSocket subprotocol"; kotlin-wot; W3C Web Thing Protocol WebSocket Sub-protocol; RFC 6455.
+package ws
+
+import "time"
+
+// Limits that are not for choice, in bytes unless said otherwise.
+const (
+	maxID     = 256     // a message's, correlation's or action's id (LMOS, limits)
+	maxThing  = 2 << 10 // a thing's id with its owner
+	maxName   = 1 << 10 // an affordance
+	maxText   = 4 << 10 // words of a peer in an error
+	maxQueued = 1 << 10 // frames that wait for a consumer
+	maxHeld   = 8 << 20 // what such frames may hold together
+	maxThings = 256     // registered over one connection
+	maxKnown  = 256     // descriptions that a connection remembers
+	maxRuns   = 1024    // actions that a connection remembers
+)
+
+// Defaults and times.
+const (
+	defaultMessage       = 4 << 20
+	defaultPending       = 256
+	defaultSubscriptions = 1000
+	defaultRate          = 50_000 // frames per second
+	defaultPing          = 30 * time.Second
+	pongWait             = 10 * time.Second
+	patience             = 10 * time.Second // for a peer that reads too slowly
+	farewell             = 3 * time.Second  // for the close handshake
+	dialWait             = 15 * time.Second // for address, connection, TLS and upgrade
+	idle                 = 5 * time.Minute  // after which a client lets an unused connection go
+	askWait              = 30 * time.Second // for an answer to a request without a deadline that is no action
+	knownFor             = 5 * time.Second  // a description is looked up again after that
+	// ackDelay is how long an acknowledgement waits: for an error that makes it void, and until the thing that is asked listens,
+	// so that what the consumer does next is not missed. A first notification sends it at once.
+	ackDelay = 10 * time.Millisecond
+)

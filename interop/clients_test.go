@@ -1,0 +1,349 @@
+package interop
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// tool returns the path of a program, or skips: .ci/run installs them all.
+func tool(t *testing.T, names ...string) string {
+	t.Helper()
+	for _, name := range names {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	if os.Getenv("CI") != "" {
+		t.Fatalf("%v is not installed", names)
+	}
+	t.Skipf("%v is not installed", names)
+	return ""
+}
+
+// modules skips unless npm ci was run here.
+func modules(t *testing.T) {
+	t.Helper()
+	tool(t, "node")
+	if _, err := os.Stat("node_modules"); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal("run npm ci in interop first")
+		}
+		t.Skip("run npm ci in interop first")
+	}
+}
+
+// run runs a script of this folder and decodes what it prints.
+func run(t *testing.T, into any, script string, args ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "node", append([]string{script}, args...)...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err == nil {
+		err = json.Unmarshal(out, into)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v\n%s\n%s", script, err, out, stderr.String())
+	}
+}
+
+func same(t *testing.T, what string, got any, want string) {
+	t.Helper()
+	if err := expect(what, string(asJSON(got)), want); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNodeWotConsumes(t *testing.T) {
+	modules(t)
+	m := newMesh(t)
+	_, raw, thing := newLamp(t, "lamp")
+	m.offer(t, raw, thing)
+	d := m.known(t, "lamp")
+	var saw map[string]any
+	run(t, &saw, "wot-consume.mjs", m.api+"/things/"+url.PathEscape(d.ID)+"/td")
+	same(t, "title", saw["title"], `"lamp"`)
+	same(t, "read", saw["read"], `"celsius"`)
+	same(t, "written", saw["written"], `"kelvin"`)
+	same(t, "all", saw["all"], `{"units":"kelvin","level":0}`)
+	same(t, "level", saw["level"], `3`)
+	same(t, "output", saw["output"], `42`)
+	same(t, "events", saw["events"], `["fire","fire"]`)
+	if refused, _ := saw["refused"].(string); !strings.Contains(refused, "400") && !strings.Contains(refused, "Bad Request") {
+		t.Errorf("wrong input: node-wot saw %q", refused)
+	}
+	if seen, _ := saw["observed"].([]any); len(seen) != 2 || seen[0].(float64) < 101 || seen[1].(float64) <= seen[0].(float64) {
+		t.Errorf("observed %v", saw["observed"])
+	}
+}
+
+func TestNodeWotExposes(t *testing.T) {
+	modules(t)
+	m := newMesh(t)
+	cmd := exec.Command("node", "wot-expose.mjs")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { in.Close(); cmd.Wait() })
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.offer(t, line, nil)
+	m.known(t, "counter")
+	k := openGo(t, m, "counter")
+	if err := k.write("label", `"x"`); err != nil {
+		t.Error(err)
+	}
+	got, err := k.read("label")
+	if err != nil || got != `"x"` {
+		t.Errorf("label is %s, %v", got, err)
+	}
+	if got, err = k.invoke("increment", "5"); err != nil || got != "5" {
+		t.Errorf("increment gave %s, %v", got, err)
+	}
+	if _, err := k.invoke("fail", "null"); interact.AsError(err).Code != interact.AgentFailed {
+		t.Errorf("fail gave %v", err)
+	}
+	if all, err := k.readAll(); err != nil || string(all["count"]) != "5" {
+		t.Errorf("all is %s, %v", all, err)
+	}
+	for name, listen := range map[string]func(string) (func() (string, error), func() error, error){"count": k.observe, "changed": k.subscribe} {
+		next, stop, err := listen(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 5
+		heard := make(chan string, 1)
+		go func() {
+			v, err := next()
+			heard <- v + fmt.Sprint(err)
+		}()
+	tries:
+		for range 200 {
+			n++
+			if _, err := k.invoke("increment", "1"); err != nil {
+				t.Error(err)
+			}
+			select {
+			case v := <-heard:
+				if !strings.HasSuffix(v, "<nil>") {
+					t.Errorf("%s: %s", name, v)
+				}
+				break tries
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestWsSpeaksEachDialect(t *testing.T) {
+	modules(t)
+	m := newMesh(t)
+	for _, dialect := range []string{"doc", "kotlin", "wtp"} {
+		name := "lamp-" + dialect
+		_, raw, thing := newLamp(t, name)
+		m.offer(t, raw, thing)
+		d := m.known(t, name)
+		var saw map[string]any
+		run(t, &saw, "dialects.mjs", "ws"+strings.TrimPrefix(m.api, "http")+"/ws", dialect, d.ID)
+		for what, want := range map[string]string{"read": `"celsius"`, "several": `{"units":"celsius","level":5}`, "all": `{"units":"celsius","level":5}`,
+			"refused": `"400"`, "missing": `"404"`, "observed": `77`, "event": `"fire"`, "after": `"celsius"`} {
+			same(t, dialect+": "+what, saw[what], want)
+		}
+		if dialect != "wtp" || saw["output"] != nil { // an asynchronous response of wtp has a state in place of an output
+			same(t, dialect+": output", saw["output"], `42`)
+		}
+		want := map[string]string{"doc": "lmosprotocol", "kotlin": "", "wtp": "webthingprotocol"}[dialect]
+		if saw["protocol"] != want {
+			t.Errorf("%s: the subprotocol is %v", dialect, saw["protocol"])
+		}
+	}
+}
+
+func TestCurlReadsEveryStream(t *testing.T) {
+	curl := tool(t, "curl")
+	m := newMesh(t)
+	l, raw, thing := newLamp(t, "lamp")
+	m.offer(t, raw, thing)
+	m.known(t, "lamp")
+	for path, want := range map[string]string{"/properties/level": "event: level", "/properties": "event: level", "/events/alarm": "event: alarm", "/events": "event: alarm"} {
+		cmd := exec.CommandContext(t.Context(), curl, "-sN", "--max-time", "20", "-H", "Accept: text/event-stream", m.api+"/things/lamp"+path)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		stop := make(chan struct{})
+		go func() {
+			for i := 1; ; i++ {
+				l.level.Set(i)
+				l.alarm.Emit("fire")
+				select {
+				case <-stop:
+					return
+				case <-time.After(20 * time.Millisecond):
+				}
+			}
+		}()
+		var seen []string
+		for lines := bufio.NewScanner(out); lines.Scan() && len(seen) < 3; {
+			if line := lines.Text(); strings.HasPrefix(line, "event: ") || strings.HasPrefix(line, "id: ") || strings.HasPrefix(line, "data: ") {
+				seen = append(seen, line)
+			}
+		}
+		close(stop)
+		cmd.Process.Kill()
+		cmd.Wait()
+		if all := strings.Join(seen, "\n"); !strings.Contains(all, want) || !strings.Contains(all, "id: ") || !strings.Contains(all, "data: ") {
+			t.Errorf("%s: curl saw %q", path, seen)
+		}
+	}
+}
+
+// TestChromium runs EventSource and WebSocket of a real browser, in a page that the gateway served.
+func TestChromium(t *testing.T) {
+	browser := tool(t, "chromium", "chromium-browser", "google-chrome")
+	m := newMesh(t)
+	_, raw, thing := newLamp(t, "lamp")
+	m.offer(t, raw, thing)
+	m.known(t, "lamp")
+	b := startBrowser(t, browser, m.api+"/version")
+	got := b.eval(`new Promise((resolve, reject) => {
+		const source = new EventSource('/things/lamp/events/alarm')
+		source.onerror = () => reject(new Error('EventSource failed'))
+		const timer = setInterval(() => fetch('/things/lamp/actions/ring', {method: 'POST', headers: {'Content-Type': 'application/json'}, body: '"fire"'}), 50)
+		source.addEventListener('alarm', (e) => { clearInterval(timer); source.close(); resolve(e.data + ' ' + Boolean(e.lastEventId)) })
+	})`)
+	if got != `"fire" true` {
+		t.Errorf("EventSource saw %q", got)
+	}
+	got = b.eval(`new Promise((resolve, reject) => {
+		const socket = new WebSocket(location.origin.replace('http', 'ws') + '/ws', ['lmosprotocol'])
+		socket.onerror = () => reject(new Error('WebSocket failed'))
+		socket.onopen = () => socket.send(JSON.stringify({messageType: 'invokeAction', thingID: 'lamp', messageID: 'm1', action: 'add', input: {a: 19, b: 23}}))
+		socket.onmessage = (e) => { const m = JSON.parse(e.data); if (m.status === 'completed') { socket.close(); resolve(socket.protocol + ' ' + m.output) } }
+	})`)
+	if got != "lmosprotocol 42" {
+		t.Errorf("WebSocket saw %q", got)
+	}
+}
+
+// A browser is a page in headless Chromium, driven over its DevTools protocol.
+type browser struct {
+	t *testing.T
+	c *websocket.Conn
+	n int
+}
+
+func startBrowser(t *testing.T, path, page string) *browser {
+	t.Helper()
+	dir := t.TempDir()
+	cmd := exec.Command(path, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking",
+		"--disable-component-update", "--remote-debugging-port=0", "--user-data-dir="+dir, page)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	var port string
+	for end := time.Now().Add(30 * time.Second); port == ""; time.Sleep(50 * time.Millisecond) {
+		raw, _ := os.ReadFile(filepath.Join(dir, "DevToolsActivePort"))
+		port, _, _ = strings.Cut(string(raw), "\n")
+		if time.Now().After(end) {
+			t.Fatal("the browser does not start")
+		}
+	}
+	var target string
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for end := time.Now().Add(30 * time.Second); target == ""; time.Sleep(50 * time.Millisecond) {
+		resp, err := client.Get("http://127.0.0.1:" + port + "/json/list")
+		if err == nil {
+			raw, _ := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			var pages []struct{ Type, URL, WebSocketDebuggerURL string }
+			_ = json.Unmarshal(raw, &pages)
+			for _, p := range pages {
+				if p.Type == "page" && p.URL == page {
+					target = p.WebSocketDebuggerURL
+				}
+			}
+		}
+		if time.Now().After(end) {
+			t.Fatal("the browser does not open the page")
+		}
+	}
+	c, _, err := websocket.Dial(t.Context(), target, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.SetReadLimit(1 << 20)
+	t.Cleanup(func() { c.CloseNow() })
+	b := &browser{t: t, c: c}
+	for b.eval(`Promise.resolve(document.readyState === 'complete' && location.href)`) != page {
+		time.Sleep(20 * time.Millisecond)
+	}
+	return b
+}
+
+// eval runs a script in the page and waits for the promise that it is.
+func (b *browser) eval(script string) string {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.t.Context(), 30*time.Second)
+	defer cancel()
+	b.n++
+	if err := b.c.Write(ctx, websocket.MessageText, asJSON(map[string]any{"id": b.n, "method": "Runtime.evaluate",
+		"params": map[string]any{"expression": script, "awaitPromise": true, "returnByValue": true}})); err != nil {
+		b.t.Fatal(err)
+	}
+	for {
+		_, raw, err := b.c.Read(ctx)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		var m struct {
+			ID     int
+			Result struct {
+				Result           struct{ Value any }
+				ExceptionDetails map[string]any
+			}
+		}
+		if json.Unmarshal(raw, &m) != nil || m.ID != b.n {
+			continue
+		}
+		if m.Result.ExceptionDetails != nil {
+			b.t.Fatalf("the page says %s", asJSON(m.Result.ExceptionDetails))
+		}
+		return fmt.Sprint(m.Result.Result.Value)
+	}
+}

@@ -1,0 +1,83 @@
+package node
+
+import (
+	"context"
+	"crypto/subtle"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/coap"
+	"github.com/lmosd/lmosd/interact/mqtt"
+	"github.com/lmosd/lmosd/interact/ws"
+)
+
+// openDoors opens the ways by which consumers of other protocols than HTTP come in.
+func (n *Node) openDoors() (err error) {
+	n.sockets = ws.NewServer(ws.ServerOptions{Mesh: n.mesh, Find: n.Get, Register: n.Register, Log: n.log})
+	n.onClose(func() error { n.sockets.Close(); return nil })
+	if n.opts.MQTT != "" {
+		auth, err := n.mqttAuth()
+		if err != nil {
+			return err
+		}
+		n.broker, err = mqtt.NewBroker(mqtt.BrokerOptions{Listen: n.opts.MQTT, Mesh: n.mesh, Find: n.Get, Auth: auth, Log: n.log})
+		if err != nil {
+			return cannotListen("mqtt.listen", n.opts.MQTT, err)
+		}
+		n.onClose(n.broker.Close)
+	}
+	if n.opts.CoAP != "" {
+		n.coap, err = coap.NewServer(coap.ServerOptions{Listen: n.opts.CoAP, Mesh: n.mesh, Find: n.Get, Known: n.Known, Log: n.log})
+		if err != nil {
+			return cannotListen("coap.listen", n.opts.CoAP, err)
+		}
+		n.onClose(n.coap.Close)
+	}
+	return nil
+}
+
+func cannotListen(key, addr string, err error) error {
+	return &interact.Error{Code: interact.PortBusy, Title: "nothing can listen on " + addr, Err: err, Hint: "choose another address: lmosd run --" + key + " 127.0.0.1:0"}
+}
+
+// mqttAuth asks clients that do not come over loopback for the API's token as their password.
+func (n *Node) mqttAuth() (func(user, password string) bool, error) {
+	if onLoopback(n.opts.MQTT) || n.opts.HTTP != nil && n.opts.HTTP.NoAuth {
+		return nil, nil
+	}
+	token, err := apiToken(n.opts.Dir)
+	if err != nil {
+		return nil, err
+	}
+	return func(_, password string) bool {
+		return token != "" && subtle.ConstantTimeCompare([]byte(password), []byte(token)) == 1
+	}, nil
+}
+
+func (n *Node) runDoors(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	if n.broker != nil {
+		g.Go(func() error { return n.broker.Run(ctx) })
+	}
+	if n.coap != nil {
+		g.Go(func() error { return n.coap.Run(ctx) })
+	}
+	return g.Wait()
+}
+
+// MQTT is the address at which MQTT clients ask, or empty.
+func (n *Node) MQTT() string {
+	if n.broker == nil {
+		return ""
+	}
+	return n.broker.Addr().String()
+}
+
+// CoAP is the address at which CoAP clients ask, or empty.
+func (n *Node) CoAP() string {
+	if n.coap == nil {
+		return ""
+	}
+	return n.coap.Addr().String()
+}

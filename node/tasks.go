@@ -1,0 +1,156 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/p2p/protocol/ping"
+
+	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/task"
+	"github.com/lmosd/lmosd/td"
+)
+
+// Tasks are the long actions that consumers of this node began, here or elsewhere. It implements gateway.TaskKeeper.
+func (n *Node) Tasks() gateway.Tasks { return begun{n} }
+
+// begun are the tasks of a node's consumers: their places are in its ledger, their states at the things' hosts.
+type begun struct{ *Node }
+
+// List returns what the ledger says: it asks nobody.
+func (b begun) List() []gateway.Task {
+	var all []gateway.Task
+	for _, e := range b.ledger.List() {
+		all = append(all, b.noted(e))
+	}
+	return all
+}
+
+// Get asks the thing's host.
+func (b begun) Get(ctx context.Context, id string) (*gateway.Task, error) {
+	return b.ask(ctx, interact.QueryAction, id)
+}
+
+// Cancel asks the thing's host to end the run.
+func (b begun) Cancel(ctx context.Context, id string) (*gateway.Task, error) {
+	return b.ask(ctx, interact.CancelAction, id)
+}
+
+func (b begun) ask(ctx context.Context, typ interact.Type, id string) (*gateway.Task, error) {
+	e, ok := b.ledger.Get(id)
+	if !ok {
+		return nil, interact.Errorf(interact.NoTask, "lmosd task ls shows those of this node", "no task %q was begun here", id)
+	}
+	r, err := interact.Ask(ctx, b.mesh, &interact.Message{Type: typ, Thing: e.Thing, Name: e.Action, ActionID: id})
+	if err != nil {
+		return nil, err
+	}
+	t := b.noted(e)
+	if t.Status = r.Status.String(); !r.Began.IsZero() {
+		t.Requested = r.Began
+	}
+	if r.Status.Final() {
+		t.Ended = r.Time
+	}
+	switch {
+	case len(r.Data) == 0:
+	case r.Status == interact.StatusFailed:
+		t.Error = r.Data
+	default:
+		t.Output = asOutput(r)
+	}
+	return &t, nil
+}
+
+// asOutput returns the data of r as JSON: what is no JSON is a string.
+func asOutput(r *interact.Message) json.RawMessage {
+	data, media, err := interact.Transcode(r.Data, r.Media(), interact.JSON)
+	if err == nil && td.IsJSON(media) && json.Valid(data) {
+		return data
+	}
+	text, _ := json.Marshal(string(r.Data)) // a string always has a JSON form
+	return text
+}
+
+// noted is what the ledger says of a task.
+func (b begun) noted(e task.Entry) gateway.Task {
+	t := gateway.Task{ID: e.ActionID, Thing: e.Thing, Name: e.Thing, Action: e.Action, Status: e.State.String(), Requested: e.Began, Ended: e.Ended}
+	r := td.ParseRef(e.Thing)
+	for d := range b.dir.FindLocal(td.Query{ID: r.Name, Limit: 8}) {
+		if r.Match(d) {
+			t.Name = d.Name()
+		}
+	}
+	return t
+}
+
+// Paths returns the ways to a thing, best first. It implements gateway.PathFinder.
+func (n *Node) Paths(ctx context.Context, ref string) ([]gateway.Path, error) {
+	t, err := n.dir.Locate(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	far, ok := t.(*elsewhere)
+	if !ok {
+		return []gateway.Path{{Name: "local"}}, nil
+	}
+	var all []gateway.Path
+	for _, s := range far.ways.States(time.Now()) {
+		all = append(all, gateway.Path{Name: s.Name, Down: s.Down, Took: ms(s.Took)})
+	}
+	return all, nil
+}
+
+// pingWait bounds one ping.
+const pingWait = 5 * time.Second
+
+// Ping measures the way to the host of a thing, times times. It implements gateway.Pinger.
+func (n *Node) Ping(ctx context.Context, ref string, times int) (*gateway.Ping, error) {
+	d, err := n.dir.Get(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	p := &gateway.Ping{Ref: d.Ref(), Node: n.DID(), Path: "local", RTT: make([]float64, 0, times)}
+	if n.offers.has(d) {
+		for range times {
+			p.RTT = append(p.RTT, 0)
+		}
+		return p, nil
+	}
+	for _, h := range d.Record.Hosts {
+		raw, perr := h.Node.Peer()
+		if perr != nil {
+			continue
+		}
+		if err = n.pingHost(ctx, peer.ID(raw), times, p); err == nil {
+			p.Node = h.Node
+			return p, nil
+		}
+	}
+	return nil, &interact.Error{Code: interact.Unreachable, Title: "no host of " + d.Name() + " answers a ping", Err: err,
+		Hint: "lmosd show " + interact.Quote(ref) + " says where it is"}
+}
+
+func (n *Node) pingHost(ctx context.Context, id peer.ID, times int, p *gateway.Ping) error {
+	if err := n.host.Connect(ctx, peer.AddrInfo{ID: id}); err != nil {
+		return err
+	}
+	for _, c := range n.host.Network().ConnsToPeer(id) {
+		p.Path = "mesh " + transportOf(c)
+	}
+	ctx, cancel := context.WithTimeout(ctx, pingWait*time.Duration(times))
+	defer cancel()
+	p.RTT = p.RTT[:0]
+	for r := range ping.Ping(ctx, n.host, id) {
+		if r.Error != nil {
+			return r.Error
+		}
+		if p.RTT = append(p.RTT, float64(r.RTT)/float64(time.Millisecond)); len(p.RTT) == times {
+			break
+		}
+	}
+	return ctx.Err()
+}

@@ -1,0 +1,210 @@
+// Package openapi makes a Thing Description of an OpenAPI document, so that any HTTP service is a tool of the mesh (ux §5.1,
+// "openapi:FILE").
+//
+// Each operation is an action. The result follows the WoT HTTP binding, and the rules by which interact/rest fills it:
+//
+//   - name: the operationId; without one the method and the path, "getPetsPetId".
+//   - form: the server and the path with its parameters as a URI template, and the method (htv:methodName).
+//   - uriVariables: the parameters of path and query. A consumer gives them as members of the input, beside those of the body;
+//     where the body is no object, it is the member "value".
+//   - input: the schema of the request's body. output: that of the first response of success that has one.
+//   - safe for GET and HEAD, idempotent also for PUT and DELETE, synchronous always.
+//   - security: basic, bearer, API keys. Tokens of OAuth 2 are bearer tokens here: to get one is left to the user.
+//
+// References are written out where they are used, cycles cut at their second turn. What a description cannot say is left out, and
+// told in a warning. Nothing is fetched: a document that refers to other files has to be bundled first.
+//
+// Sources: OpenAPI 3.0.4 and 3.1.1; WoT Thing Description 1.1; WoT Binding Templates, HTTP.
+package openapi
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/getkin/kin-openapi/openapi3"
+
+	"github.com/lmosd/lmosd/internal/jcs"
+	"github.com/lmosd/lmosd/td"
+)
+
+// Limits of a document.
+const (
+	// MaxDocument is the limit of a document in bytes.
+	MaxDocument = 4 << 20
+
+	maxOperations = 1000 // more never fit
+	maxParameters = 200  // of an operation
+	maxName       = 256  // bytes of a parameter's name
+	maxAddress    = 2048 // bytes of a server's address
+	maxWarnings   = 100  // that are told
+	maxText       = 500  // characters of a description
+)
+
+// Options are the settings of [Convert]. The zero value works.
+type Options struct {
+	// Server is the address of the API, "https://api.example/v1"; empty means that which the document names first.
+	Server string
+	// Name is the title of the thing; empty means the document's.
+	Name string
+}
+
+// Convert returns the Thing Description of the API that doc describes, JSON or YAML of OpenAPI 3.0 or 3.1, at most 4 MiB. It has
+// no id and no proof: td.Complete and td.Sign add them. The description always passes [td.Parse], so it has at most [td.MaxTD]
+// bytes: where that is too little, descriptions and then the inner parts of schemas are left out, with a warning. The warnings
+// tell what else is not as in the document, one line each, at most 100. The error is a [*td.ValidationError]: no JSON or YAML,
+// no OpenAPI, an address that is none, more than fits.
+func Convert(doc []byte, o Options) (thing []byte, warnings []string, err error) {
+	api, err := load(doc)
+	if err != nil {
+		return nil, nil, err
+	}
+	base, err := serverOf(api.Servers, o.Server)
+	if err != nil {
+		return nil, nil, err
+	}
+	if count(api) > maxOperations {
+		return nil, nil, tooMany(api)
+	}
+	// What is left out, the least useful first.
+	for _, d := range []detail{{depth: 12, texts: true}, {depth: 12}, {depth: 6}, {depth: 3}, {depth: 1}, {depth: 0, bare: true}} {
+		c := newConverter(api, o, base, d)
+		thing := c.thing()
+		if len(thing["actions"].(map[string]any)) == 0 {
+			return nil, nil, invalid("/paths", strings.Join(append([]string{"has no operation that can be an action"},
+				c.warnings...), "; "))
+		}
+		out, err := jcs.Append(nil, thing)
+		if err != nil {
+			return nil, nil, invalid("", "cannot be written: "+err.Error())
+		}
+		if c.nodes < 0 || len(out) > td.MaxTD {
+			continue
+		}
+		if _, err := td.Parse(out); err != nil {
+			return nil, nil, fmt.Errorf("%w: %w", errOurs, err)
+		}
+		return out, c.told(), nil
+	}
+	return nil, nil, tooMany(api)
+}
+
+func tooMany(api *openapi3.T) error {
+	const reason = "has %d operations: too many for the %d bytes of a Thing Description; offer a document with a part of them"
+	return &td.ValidationError{TooLarge: true, Issues: []td.Issue{{Reason: fmt.Sprintf(reason, count(api), td.MaxTD)}}}
+}
+
+// errOurs marks a result that is no description: a bug of this package, looked for by its fuzz test.
+var errOurs = errors.New("the description that was made is invalid")
+
+func invalid(pointer, reason string) error {
+	return &td.ValidationError{Issues: []td.Issue{{Pointer: pointer, Reason: reason}}}
+}
+
+// A detail says how much of the document is kept.
+type detail struct {
+	depth int  // of schemas
+	texts bool // titles and descriptions inside of schemas
+	bare  bool // no descriptions at all
+}
+
+// A converter makes one description.
+type converter struct {
+	api  *openapi3.T
+	o    Options
+	base string
+	detail
+	nodes    int // schemas that may still be written; below 0 it was too many
+	security *security
+	warnings []string
+	more     int // warnings that were not kept
+}
+
+func newConverter(api *openapi3.T, o Options, base string, d detail) *converter {
+	const maxNodes = td.MaxTD / 8 // a schema has more bytes than that
+	c := &converter{api: api, o: o, base: base, detail: d, nodes: maxNodes}
+	c.security = newSecurity(c)
+	return c
+}
+
+// warn tells something of a place, once.
+func (c *converter) warn(where, format string, args ...any) {
+	text := clip(where+": "+fmt.Sprintf(format, args...), 300)
+	switch {
+	case slices.Contains(c.warnings, text):
+	case len(c.warnings) == maxWarnings:
+		c.more++
+	default:
+		c.warnings = append(c.warnings, text)
+	}
+}
+
+// told returns the warnings, and how many are not among them.
+func (c *converter) told() []string {
+	if !c.texts {
+		c.warnings = slices.Insert(c.warnings, 0, fmt.Sprintf("the API is too large for the %d bytes of a description: %s",
+			td.MaxTD, c.left()))
+	}
+	if c.more > 0 {
+		c.warnings = append(c.warnings, fmt.Sprintf("and %d more", c.more))
+	}
+	return c.warnings
+}
+
+func (c *converter) left() string {
+	switch {
+	case c.bare:
+		return "descriptions and schemas are left out, but for their types"
+	case c.depth < 12:
+		return fmt.Sprintf("schemas end at level %d, and have no descriptions", c.depth)
+	}
+	return "schemas have no descriptions"
+}
+
+// thing returns the whole description.
+func (c *converter) thing() map[string]any {
+	title, description, version := c.o.Name, "", ""
+	if i := c.api.Info; i != nil {
+		description, version = i.Description, i.Version
+		if title == "" {
+			title = i.Title
+		}
+	}
+	if title == "" {
+		title = "API"
+	}
+	thing := map[string]any{
+		"@context": []any{td.Context10, td.Context11, map[string]any{"lmos": td.ContextLMOS}},
+		"@type":    "lmos:Tool",
+		"title":    clip(title, maxText),
+		"actions":  c.actions(), // before the security: they say what is used
+	}
+	if description = strings.TrimSpace(description); description != "" && !c.bare {
+		thing["description"] = clip(description, maxText)
+	}
+	if version != "" {
+		thing["version"] = map[string]any{"instance": clip(version, 100)}
+	}
+	thing["security"], thing["securityDefinitions"] = list(c.security.general), c.security.definitions()
+	return thing
+}
+
+// clip cuts s to at most n characters. It looks at no more: s may have megabytes.
+func clip(s string, n int) string {
+	for i := range s {
+		if n--; n < 0 {
+			return s[:i] + "…"
+		}
+	}
+	return s
+}
+
+// list returns texts as decoded JSON.
+func list(texts []string) []any {
+	out := make([]any, len(texts))
+	for i, s := range texts {
+		out[i] = s
+	}
+	return out
+}

@@ -1,0 +1,415 @@
+package openapi
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/getkin/kin-openapi/openapi3"
+)
+
+// A walk is where in a schema the converter is.
+type walk struct {
+	op    *operation
+	input bool // of an action; else its output
+	exact bool // inside of oneOf, where a branch that takes more could be a second that fits
+	above []*openapi3.Schema
+}
+
+// schema returns a schema as TD 1.1 §5.3.2 has it, with the keywords of JSON Schema that td.Schema knows beside. What cannot be
+// written is open: {}.
+func (c *converter) schema(ref *openapi3.SchemaRef, w walk) map[string]any {
+	c.nodes--
+	if ref == nil || ref.Value == nil || c.nodes < 0 {
+		return map[string]any{}
+	}
+	s := ref.Value
+	if slices.Contains(w.above, s) {
+		c.warn("schemas", "%s is inside of itself: the second is open", clip(strings.TrimPrefix(ref.Ref, "#/components/schemas/"), 100))
+		return map[string]any{}
+	}
+	w.above = append(slices.Clip(w.above), s)
+	out := c.keywords(s, w)
+	if s.Nullable || s.Type.Includes("null") && len(*s.Type) > 1 {
+		out = orNull(out)
+	}
+	return out
+}
+
+// orNull allows null too (OpenAPI 3.0.4 §4.7.24.2, nullable), unless it is allowed already: one of oneOf may fit, and no more.
+func orNull(s map[string]any) map[string]any {
+	if admitsNull(s) {
+		return s
+	}
+	if list, ok := s["oneOf"].([]any); ok && s["type"] == nil && s["enum"] == nil && s["const"] == nil && s["allOf"] == nil &&
+		s["anyOf"] == nil && s["not"] == nil {
+		s["oneOf"] = append(slices.Clip(list), map[string]any{"type": "null"})
+		return s
+	}
+	outer := map[string]any{"oneOf": []any{s, map[string]any{"type": "null"}}}
+	for _, name := range []string{"title", "description", "default"} { // they speak of both
+		if v, ok := s[name]; ok {
+			outer[name] = v
+			delete(s, name)
+		}
+	}
+	return outer
+}
+
+// admitsNull reports whether null fits a schema of this package.
+func admitsNull(s map[string]any) bool {
+	if t, ok := s["type"]; ok && t != "null" {
+		return false
+	}
+	if list, ok := s["enum"].([]any); ok && !slices.Contains(list, any(nil)) {
+		return false
+	}
+	if v, ok := s["const"]; ok && v != nil {
+		return false
+	}
+	fits := func(branch any) bool { m, ok := branch.(map[string]any); return ok && admitsNull(m) }
+	for name, ok := range map[string]func([]any) bool{
+		"oneOf": func(l []any) bool { return slices.ContainsFunc(l, fits) },
+		"anyOf": func(l []any) bool { return slices.ContainsFunc(l, fits) },
+		"allOf": func(l []any) bool { return !slices.ContainsFunc(l, func(b any) bool { return !fits(b) }) },
+	} {
+		if list, is := s[name].([]any); is && !ok(list) {
+			return false
+		}
+	}
+	return s["not"] == nil
+}
+
+// keywords returns s without regard to null.
+func (c *converter) keywords(s *openapi3.Schema, w walk) map[string]any {
+	out := map[string]any{}
+	c.types(s, out)
+	if c.texts {
+		setText(out, "title", clip(s.Title, 100))
+		setText(out, "description", clip(s.Description, 300))
+	}
+	if len(w.above) > c.depth {
+		return out
+	}
+	c.values(s, out)
+	bounds(s, out)
+	c.parts(s, w, out)
+	c.branches(s, w, out)
+	c.unsupported(s, w)
+	return out
+}
+
+func setText(out map[string]any, name, text string) {
+	if text != "" {
+		out[name] = text
+	}
+}
+
+// jsonTypes are those of JSON Schema.
+var jsonTypes = []string{"object", "array", "string", "number", "integer", "boolean"}
+
+// types adds the type; several are a oneOf (TD 1.1 has one).
+func (c *converter) types(s *openapi3.Schema, out map[string]any) {
+	var types []string
+	for _, t := range s.Type.Slice() {
+		if slices.Contains(jsonTypes, t) && !slices.Contains(types, t) {
+			types = append(types, t)
+		} else if t != "null" {
+			c.warn("schemas", "the type %q is none of JSON's", clip(t, 40))
+		}
+	}
+	if slices.Contains(types, "number") { // or an integer would fit twice
+		types = slices.DeleteFunc(types, func(t string) bool { return t == "integer" })
+	}
+	switch {
+	case len(types) == 1:
+		out["type"] = types[0]
+	case len(types) > 1 && len(s.OneOf) == 0 && len(s.Enum) == 0:
+		var branches []any
+		for _, t := range types {
+			branches = append(branches, map[string]any{"type": t})
+		}
+		out["oneOf"] = branches
+	case s.Type.Is("null"):
+		out["type"] = "null"
+	}
+}
+
+// values adds enum, const and default.
+func (c *converter) values(s *openapi3.Schema, out map[string]any) {
+	const deepest = 8 // a value lies below a schema, and both have a limit together
+	if list := s.Enum; len(list) > 0 && depthOf(list) <= deepest {
+		if _, typed := out["type"]; typed { // null is said by nullable
+			list = slices.DeleteFunc(slices.Clone(list), func(v any) bool { return v == nil })
+		}
+		if c.nodes -= len(list); len(list) > 0 {
+			out["enum"] = list
+		}
+	}
+	if v, ok := s.Extensions["const"]; ok && depthOf(v) <= deepest {
+		out["const"] = v
+	}
+	if v := s.Default; v != nil && depthOf(v) <= deepest {
+		out["default"] = v
+	}
+}
+
+func depthOf(v any) int {
+	deepest := 0
+	switch v := v.(type) {
+	case []any:
+		for _, e := range v {
+			deepest = max(deepest, depthOf(e))
+		}
+	case map[string]any:
+		for _, e := range v {
+			deepest = max(deepest, depthOf(e))
+		}
+	}
+	return deepest + 1
+}
+
+// bounds adds the limits of numbers, texts, arrays and objects.
+func bounds(s *openapi3.Schema, out map[string]any) {
+	limit := func(name string, v *float64, exclusive bool) {
+		if v == nil || math.IsInf(*v, 0) || math.IsNaN(*v) {
+			return
+		}
+		if exclusive {
+			name = "exclusive" + strings.ToUpper(name[:1]) + name[1:]
+		}
+		out[name] = *v
+	}
+	limit("minimum", s.Min, s.ExclusiveMin)
+	limit("maximum", s.Max, s.ExclusiveMax)
+	if s.MultipleOf != nil && *s.MultipleOf > 0 {
+		limit("multipleOf", s.MultipleOf, false)
+	}
+	for name, n := range map[string]uint64{"minLength": s.MinLength, "minItems": s.MinItems, "minProperties": s.MinProps} {
+		if n > 0 {
+			out[name] = float64(n)
+		}
+	}
+	for name, n := range map[string]*uint64{"maxLength": s.MaxLength, "maxItems": s.MaxItems, "maxProperties": s.MaxProps} {
+		if n != nil {
+			out[name] = float64(*n)
+		}
+	}
+	setText(out, "pattern", s.Pattern)
+	switch {
+	case s.Format == "byte": // OpenAPI 3.0.4 §4.4
+		out["contentEncoding"] = "base64"
+	case s.Type.Includes("string") && s.Format != "binary":
+		setText(out, "format", clip(s.Format, 40))
+	}
+	if s.UniqueItems {
+		out["uniqueItems"] = true
+	}
+}
+
+// parts adds elements and members.
+func (c *converter) parts(s *openapi3.Schema, w walk, out map[string]any) {
+	if s.Items != nil && s.Extensions["prefixItems"] == nil { // else it speaks of what comes behind those
+		out["items"] = c.schema(s.Items, w)
+	}
+	members, hidden := map[string]any{}, map[string]bool{}
+	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+		p := s.Properties[name]
+		// OpenAPI 3.0.4 §4.7.24.2: what is readOnly is not sent, what is writeOnly does not come back, required or not.
+		if p != nil && p.Value != nil && (w.input && p.Value.ReadOnly || !w.input && p.Value.WriteOnly) {
+			hidden[name] = true
+			continue
+		}
+		members[name] = c.schema(p, w)
+	}
+	if len(members) > 0 {
+		out["properties"] = members
+	}
+	if c.nodes -= len(s.Required); c.nodes >= 0 {
+		if required := names(s.Required, hidden); len(required) > 0 {
+			out["required"] = required
+		}
+	}
+	c.others(s.AdditionalProperties, w, out)
+}
+
+// names returns each of all once, but for those in without.
+func names(all []string, without map[string]bool) []any {
+	var list []any
+	seen := maps.Clone(without)
+	for _, name := range all {
+		if !seen[name] {
+			seen[name] = true
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+// others says what members there may be beside. A consumer takes more than is described (TD 1.1 §5.3.1), so an output never ends.
+func (c *converter) others(a openapi3.AdditionalProperties, w walk, out map[string]any) {
+	switch {
+	case a.Schema != nil:
+		out["additionalProperties"] = c.schema(a.Schema, w)
+	case a.Has != nil && !*a.Has && (w.input || w.exact):
+		out["additionalProperties"] = false
+	}
+}
+
+// branches adds alternatives and combinations.
+func (c *converter) branches(s *openapi3.Schema, w walk, out map[string]any) {
+	all := func(refs openapi3.SchemaRefs, w walk) []any {
+		var list []any
+		for _, r := range refs {
+			list = append(list, c.schema(r, w))
+		}
+		return list
+	}
+	one := w
+	if one.exact = true; len(s.OneOf) > 0 {
+		out["oneOf"] = all(s.OneOf, one)
+	}
+	if list := all(s.AnyOf, w); len(list) > 0 {
+		out["anyOf"] = list
+		// One value or null, as OpenAPI 3.1 writes it, is what TD 1.1 can say: oneOf.
+		if i := slices.IndexFunc(list, isNull); len(list) == 2 && i >= 0 && out["oneOf"] == nil && !isNull(list[1-i]) &&
+			!admitsNull(list[1-i].(map[string]any)) {
+			out["oneOf"] = list
+			delete(out, "anyOf")
+		}
+	}
+	if s.Not != nil {
+		out["not"] = c.schema(s.Not, w)
+	}
+	if list := all(s.AllOf, w); len(list) > 0 && c.nodes >= 0 {
+		combine(out, list)
+	}
+}
+
+func isNull(s any) bool {
+	m, ok := s.(map[string]any)
+	return ok && len(m) == 1 && m["type"] == "null"
+}
+
+// plainMembers are those of objects that can be put together to one.
+var plainMembers = []string{"type", "title", "description", "properties", "required"}
+
+// combine adds allOf. Objects that only add members to each other become one object, which TD 1.1 can say.
+func combine(out map[string]any, all []any) {
+	const most = 32 // objects that people put together; each goes through all before it
+	merged := maps.Clone(out)
+	for _, branch := range all {
+		if len(all) > most || !merge(merged, branch.(map[string]any)) {
+			out["allOf"] = all
+			return
+		}
+	}
+	maps.Copy(out, merged)
+}
+
+// merge adds the members of one object to another. It returns false if they are more than that, and leaves a half-merged object.
+func merge(into, from map[string]any) bool {
+	for _, m := range []map[string]any{into, from} {
+		for name := range m {
+			if !slices.Contains(plainMembers, name) {
+				return false
+			}
+		}
+		if t, ok := m["type"]; ok && t != "object" {
+			return false
+		}
+	}
+	members := map[string]any{}
+	for _, m := range []map[string]any{into, from} {
+		p, _ := m["properties"].(map[string]any)
+		for name, schema := range p {
+			if members[name] != nil {
+				return false // both count
+			}
+			members[name] = schema
+		}
+	}
+	if len(members) > 0 {
+		into["properties"] = members
+	}
+	required, _ := into["required"].([]any)
+	more, _ := from["required"].([]any)
+	seen := make(map[any]bool, len(required))
+	for _, name := range required {
+		seen[name] = true
+	}
+	required = slices.Clip(required)
+	for _, name := range more {
+		if !seen[name] {
+			required = append(required, name)
+		}
+	}
+	if len(required) > 0 {
+		into["required"] = required
+	}
+	for _, name := range []string{"type", "title", "description"} {
+		if into[name] == nil && from[name] != nil {
+			into[name] = from[name]
+		}
+	}
+	return true
+}
+
+// ignored are keywords that ask nothing of a value, and those that are handled.
+var ignored = []string{"const", "examples", "$schema", "$id", "$comment", "$anchor", "$defs", "deprecated",
+	"contentMediaType", "contentEncoding"}
+
+// unsupported tells of keywords that are not kept.
+func (c *converter) unsupported(s *openapi3.Schema, w walk) {
+	for _, name := range slices.Sorted(maps.Keys(s.Extensions)) {
+		if !slices.Contains(ignored, name) && !strings.HasPrefix(name, "x-") {
+			c.warn(w.op.where(), "%s in a schema is left out", clip(name, 60))
+		}
+	}
+}
+
+// simple returns the schema of a variable, which is one value (TD 1.1 §5.3.4.2), or nil if it is not. Of a list it is one
+// element, and several is true.
+func (op *operation) simple(p *openapi3.Parameter) (schema map[string]any, several bool) {
+	switch {
+	case p.Schema != nil:
+		schema = op.schema(p.Schema, walk{op: op, input: true})
+	case len(p.Content) > 0:
+		schema = map[string]any{"type": "string", "contentMediaType": "application/json"}
+	default:
+		schema = map[string]any{"type": "string"}
+	}
+	if schema["type"] == "array" {
+		items, _ := schema["items"].(map[string]any)
+		if schema, several = items, true; items == nil {
+			schema = map[string]any{"type": "string"}
+		}
+	}
+	if !single(schema) {
+		return nil, several
+	}
+	if p.Required && p.In == openapi3.ParameterInQuery && !op.bare {
+		p = &openapi3.Parameter{Description: strings.TrimSpace(p.Description + " Required.")}
+	}
+	if p.Description != "" && !op.bare {
+		schema["description"] = clip(p.Description, 300)
+	}
+	return schema, several
+}
+
+// single reports whether a schema allows no object and no array by its type, nor by that of a part.
+func single(s map[string]any) bool {
+	if t := s["type"]; t == "object" || t == "array" || s["properties"] != nil || s["items"] != nil {
+		return false
+	}
+	for _, name := range []string{"oneOf", "anyOf", "allOf"} {
+		branches, _ := s[name].([]any)
+		for _, b := range branches {
+			if m, ok := b.(map[string]any); ok && !single(m) {
+				return false
+			}
+		}
+	}
+	return true
+}
