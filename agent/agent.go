@@ -238,8 +238,9 @@ func Mesh() (*gateway.Client, error) {
 	return gateway.Dial(node, token)
 }
 
-// Call calls an action of an agent through the node of this machine, and decodes its output. The error is an [*interact.Error]
-// or wraps a context error.
+// Call calls an action of an agent through the node of this machine, and decodes its output. The parts of an output that comes as
+// a stream are put together (see [interact.Join]), and the end of an action that takes long is waited for. Without a deadline in
+// ctx an action that is not of that kind has 30 s. The error is an [*interact.Error] or wraps a context error.
 func Call[Out any](ctx context.Context, agent, action string, input any) (Out, error) {
 	var out Out
 	mesh, err := Mesh()
@@ -247,14 +248,7 @@ func Call[Out any](ctx context.Context, agent, action string, input any) (Out, e
 		return out, err
 	}
 	defer mesh.Close()
-	body, err := json.Marshal(input)
-	if err != nil {
-		return out, &interact.Error{Code: interact.Invalid, Title: "the input cannot be written as JSON", Err: err}
-	}
-	if input == nil {
-		body = nil
-	}
-	raw, _, err := mesh.Call(ctx, agent, action, interact.JSON, body)
+	raw, err := call(ctx, mesh, agent, action, input)
 	if err != nil || len(raw) == 0 {
 		return out, err
 	}

@@ -165,8 +165,8 @@ type exposure struct {
 }
 
 // withdraw takes back what was offered. Without it the node would keep the agent's place for a while, as for one that was cut off.
-// If another process has offered an agent of the same name since, that is left alone; and a node that has gone has nothing to take
-// back.
+// If another process has offered an agent of the same name since, that is left alone: its description is another one, or was signed
+// in another second. A node that has gone has nothing to take back.
 func (e *exposing) withdraw(ctx context.Context) error {
 	if e.ref == "" {
 		return nil

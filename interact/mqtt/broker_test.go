@@ -920,7 +920,8 @@ func TestClientAsksBroker(t *testing.T) {
 func TestRequestLargerThanTheBrokerTakes(t *testing.T) {
 	t.Parallel()
 	b := serve(t, newMesh(t), func(o *BrokerOptions) { o.MaxPacket = 10_000 })
-	thing := describe(t, "mqtt://"+b.Addr().String(), `"actions": {"echo": {"output": {}, "forms": [{"href": "BASE/lamp/actions/echo"}]}}`)
+	thing := describe(t, "mqtt://"+b.Addr().String(), `"actions": {"echo": {"output": {},
+		"forms": [{"href": "BASE/lamp/actions/echo"}]}}`)
 	c := newClient(t, Options{})
 	_, err := ask(t, c, thing, invoke("echo", `"`+strings.Repeat("x", 20_000)+`"`))
 	if e := wantError(t, err, interact.TooLarge); e.Begun {
@@ -936,7 +937,8 @@ func TestTextsThatMQTTDoesNotTake(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	b := serve(t, m)
-	thing := describe(t, "mqtt://"+b.Addr().String(), `"actions": {"echo": {"output": {}, "forms": [{"href": "BASE/lamp/actions/echo"}]}}`)
+	thing := describe(t, "mqtt://"+b.Addr().String(), `"actions": {"echo": {"output": {},
+		"forms": [{"href": "BASE/lamp/actions/echo"}]}}`)
 	c := newClient(t, Options{})
 	bad := invoke("echo", "1")
 	bad.Key, bad.TraceState, bad.Accept = "\xff\x00", strings.Repeat("x", 70_000), "a\nb"
@@ -952,7 +954,8 @@ func TestTextsThatMQTTDoesNotTake(t *testing.T) {
 	if got := p.next(t); got.Properties.User.Get("lmos-id") != "" {
 		t.Errorf("%v", got.Properties)
 	}
-	if n := newParcel("t", &interact.Message{ContentType: "text/\xff", Data: []byte("x")}, ""); n.media != "application/octet-stream" {
+	if n := newParcel("t", &interact.Message{ContentType: "text/\xff", Data: []byte("x")},
+		""); n.media != "application/octet-stream" {
 		t.Errorf("media %q", n.media)
 	}
 }
@@ -970,6 +973,36 @@ func TestBrokerOverTLS(t *testing.T) {
 	}
 }
 
+// halfSubscribe is a SUBSCRIBE of MQTT 5 without the options of its filter: mochi 2.7.9 reads beyond its end, and panics.
+const halfSubscribe = "\x00\x02\x00\x00\x06lamp/#"
+
+func TestPanicOfTheLibraryEndsOneConnection(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	var log lines
+	b := serve(t, m, func(o *BrokerOptions) { o.Log = logTo(&log) })
+	good := newPeer(t, b.Addr().String(), nil)
+	for i := range 3 {
+		conn, err := net.Dial("tcp", b.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		hello := "\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x04bad" + strconv.Itoa(i)
+		_, _ = conn.Write(join(packet(0x10, hello), packet(0x82, "\x00\x01\x00\x00\x12lamp/events/broken\x01"), packet(0x82,
+			halfSubscribe)))
+		_, _ = io.Copy(io.Discard, conn) // until it is ended
+		conn.Close()
+	}
+	until(t, "nothing is left of it", func() bool {
+		return b.count() == 1 && m.observers("broken") == 0 && b.server.Clients.Len() == 1 &&
+			len(b.server.Topics.Subscribers("lamp/events/broken").Subscriptions) == 0
+	})
+	good.exchange(t, "lamp/properties/level", "", "")
+	if !strings.Contains(log.String(), "panic") {
+		t.Errorf("log: %s", log.String())
+	}
+}
+
 // Whatever a client sends, the broker goes on for others.
 func FuzzBrokerInput(f *testing.F) {
 	m := newMesh(f)
@@ -980,6 +1013,7 @@ func FuzzBrokerInput(f *testing.F) {
 	f.Add(packet(0x32, "\x00\x11lamp/actions/echo\x00\x01\x00x"), byte(5))
 	f.Add(packet(0x34, "\x00\x11lamp/actions/echo\x00\x01x"), byte(4))
 	f.Add(packet(0x62, "\x00\x01"), byte(4))
+	f.Add(packet(0x82, halfSubscribe), byte(5))
 	f.Add(packet(0xa2, "\x00\x01\x00\x01a"), byte(4))
 	f.Fuzz(func(t *testing.T, raw []byte, version byte) {
 		conn, err := net.Dial("tcp", b.Addr().String())

@@ -190,14 +190,20 @@ func (c *consumer) ring() {
 // dismiss ends what a connection has begun: its requests that want an answer, and its subscriptions.
 func (b *Broker) dismiss(conn net.Conn) {
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	c := b.consumers[conn]
 	if c == nil {
+		b.mu.Unlock()
 		return
 	}
 	delete(b.consumers, conn)
 	c.end()
 	for filter := range c.filters {
 		b.unsubscribeLocked(c, filter)
+	}
+	b.mu.Unlock()
+	// Mochi does this itself, unless a packet made it panic (see door.leave).
+	if cl, ok := b.server.Clients.Get(c.client.ID); ok && cl == c.client {
+		b.server.UnsubscribeClient(cl)
+		b.server.Clients.Delete(cl.ID)
 	}
 }

@@ -136,7 +136,8 @@ func (s *Server) host(r *http.Request, mayRegister bool) *host {
 	}
 	switch {
 	case s.o.Register == nil:
-		h.refusal = interact.Errorf(interact.Forbidden, "publish its description: lmosd publish FILE", "this node takes no agents over WebSockets")
+		h.refusal = interact.Errorf(interact.Forbidden, "publish its description: lmosd publish FILE",
+			"this node takes no agents over WebSockets")
 	case !mayRegister:
 		h.refusal = interact.Errorf(interact.Unauthenticated, "connect with Authorization: Bearer and the node's token",
 			"only who has the token of the node may register agents")

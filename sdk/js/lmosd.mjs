@@ -65,8 +65,9 @@ function begin(at, options) {
   if (at.node.startsWith('unix:') || at.node.startsWith('/')) {
     return http.request({ ...options, headers, agent: false, socketPath: at.node.replace(/^unix:/, ''), host: 'localhost' })
   }
-  const url = URL.canParse?.(at.node) === false ? {} : new URL(at.node)
-  const carrier = { 'http:': http, 'https:': https }[url.protocol]
+  let url
+  try { url = new URL(at.node) } catch { /* it is told below */ }
+  const carrier = { 'http:': http, 'https:': https }[url?.protocol]
   if (!carrier) throw new LmosdError(`${at.node} is neither the URL nor the socket of a node`, { code: 'LMOS-2000', hint: 'http://127.0.0.1:4668' })
   return carrier.request({ ...options, headers, agent: false, host: url.hostname.replace(/^\[|\]$/g, ''), port: url.port || undefined })
 }
@@ -507,7 +508,7 @@ class WebSocket {
   }
 
   constructor(socket, head, take) {
-    Object.assign(this, { socket, take, buffer: head, text: false, parts: [], asked: false, over: false })
+    Object.assign(this, { socket, take, buffer: head, text: false, parts: [], asked: false, left: false, over: false })
     socket.setNoDelay(true)
     socket.setTimeout(PING_EVERY)
     socket.on('timeout', () => {
@@ -538,11 +539,12 @@ class WebSocket {
     this.frame(1, data)
   }
 
-  /** Says goodbye; the node closes the connection then. */
-  leave() { this.frame(8, Buffer.from([1000 >> 8, 1000 & 255])) }
+  /** Says goodbye (1000); the node closes the connection then. */
+  leave() { this.frame(8, Buffer.from([0x03, 0xe8])) }
 
   frame(op, data) {
-    if (!this.socket.writable) return // nobody hears it
+    if (!this.socket.writable || this.left) return // nobody hears it
+    this.left = op === 8
     if (this.socket.writableLength > 4 * MAX_MESSAGE) return this.socket.destroy(new Error('the node reads too slowly'))
     const mask = randomBytes(4)
     const n = data.length
@@ -569,16 +571,16 @@ class WebSocket {
       if (size > MAX_MESSAGE) throw new Error(`the node sent more than ${MAX_MESSAGE} bytes`)
       if (b.length < head + size) return
       this.buffer = b.subarray(head + size)
-      this.#frame(b[0] & 15, b[0] >= 0x80, b.subarray(head, head + size))
+      this.#got(b[0] & 15, b[0] >= 0x80, b.subarray(head, head + size))
     }
   }
 
-  #frame(op, final, data) {
+  #got(op, final, data) {
     if (op === 8) {
       this.over = data.length < 2 || data.readUInt16BE(0) === 1000
-      if (!this.over) this.socket.destroy(new Error(data.subarray(2).toString()))
       this.frame(8, data.subarray(0, 2))
-      this.socket.end()
+      if (this.over) this.socket.end()
+      else this.socket.destroy(new Error(data.subarray(2).toString()))
     } else if (op === 9) {
       this.frame(10, data)
     } else if (op < 3) {

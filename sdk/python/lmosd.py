@@ -802,6 +802,7 @@ class WebSocket:
             self.connection.close()
             raise Error("what answers at %s is no node" % mesh.node, "LMOS-3002", "lmosd status")
         self.s, self.lock, self.closed, self.buffer = self.connection.sock, threading.Lock(), threading.Event(), bytearray()
+        self.left = False  # goodbye was said
         self.s.settimeout(PING_EVERY)
 
     def send(self, message):
@@ -865,6 +866,9 @@ class WebSocket:
         # The mask over all bytes as one large number: Python has no faster way.
         body = (int.from_bytes(data, "big") ^ int.from_bytes((mask * (n // 4 + 1))[:n], "big")).to_bytes(n, "big")
         with self.lock:
+            if self.left:
+                raise Lost("the connection to the node is being closed")
+            self.left = op == 8
             try:
                 self.s.sendall(bytes([0x80 | op]) + size + mask + body)
             except OSError as e:  # half a frame may be there

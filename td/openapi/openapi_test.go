@@ -532,8 +532,7 @@ func TestBombs(t *testing.T) {
 	}
 	wide := `{"openapi":"3.0.0","x":` + strings.Repeat(`{"a":`, 90) + `"` + strings.Repeat("y",
 		3<<20) + `"` + strings.Repeat("}", 91)
-	many := `{"openapi":"3.0.0","x":[` + strings.Repeat("1,", maxValues) + `1]}`
-	for name, doc := range map[string]string{"aliases": laughs.String(), "deep and wide": wide, "many values": many} {
+	for name, doc := range map[string]string{"aliases": laughs.String(), "deep and wide": wide} {
 		_, _, err := Convert([]byte(doc), Options{})
 		var v *td.ValidationError
 		if !errors.As(err, &v) {
@@ -578,8 +577,7 @@ func large(n int) string {
 
 func TestALargeAPIIsCut(t *testing.T) {
 	t.Parallel()
-	for n, want := range map[int]string{3: "", 55: "no descriptions", 72: "level 3", 130: "level 1",
-		400: "left out, but for their types"} {
+	for n, want := range map[int]string{3: "", 72: "level 3", 400: "left out, but for their types"} {
 		raw, warnings, err := Convert([]byte(large(n)), Options{})
 		if err != nil {
 			t.Fatalf("%d operations: %v", n, err)

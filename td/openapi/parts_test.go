@@ -103,6 +103,28 @@ func decoded(t *testing.T, text string) any {
 	return v
 }
 
+func TestTidyStopsAtItsLimits(t *testing.T) {
+	t.Parallel()
+	for in, c := range map[string]struct{ many, deep bool }{
+		`{"a":[1,2,3],"default":{"b":[4]},"properties":{"c":{}}}`: {false, false},
+		`[` + strings.Repeat("1,", 20) + `1]`:                     {true, false},
+		`{"enum":[` + strings.Repeat("1,", 20) + `1]}`:            {true, false},
+		`{"default":` + nested(maxDepth+1) + `}`:                  {true, true},
+		nested(maxDepth + 2):                                      {true, true},
+	} {
+		tidy := tidier{values: 20}
+		if c.deep {
+			tidy.values = 1000
+		}
+		tidy.schema(decoded(t, in), 0)
+		if (tidy.values < 0 || tidy.deep) != c.many || tidy.deep != c.deep {
+			t.Errorf("%.40s: %d values left, too deep: %v", in, tidy.values, tidy.deep)
+		}
+	}
+}
+
+func nested(n int) string { return strings.Repeat(`{"a":`, n) + "1" + strings.Repeat("}", n) }
+
 func TestMerge(t *testing.T) {
 	t.Parallel()
 	type object = map[string]any
@@ -116,16 +138,19 @@ func TestMerge(t *testing.T) {
 	for name, c := range map[string]struct {
 		into, from, want object // nil: they are not merged
 	}{
-		"empty":            {object{}, object{}, object{}},
-		"members":          {object{"properties": members("a")}, object{"properties": members("b")}, object{"properties": members("a", "b")}},
+		"empty": {object{}, object{}, object{}},
+		"members": {object{"properties": members("a")}, object{"properties": members("b")}, object{"properties": members("a",
+			"b")}},
 		"a member of both": {object{"properties": members("a")}, object{"properties": members("a")}, nil},
-		"what is required": {object{"required": []any{"a"}}, object{"required": []any{"b", "a"}}, object{"required": []any{"a", "b"}}},
-		"titles":           {object{"title": "A"}, object{"title": "B", "description": "d"}, object{"title": "A", "description": "d"}},
-		"a type":           {object{}, object{"type": "object"}, object{"type": "object"}},
-		"no object":        {object{}, object{"type": "string"}, nil},
-		"onto no object":   {object{"type": "array"}, object{}, nil},
-		"alternatives":     {object{}, object{"oneOf": []any{}}, nil},
-		"a closed object":  {object{}, object{"additionalProperties": false}, nil},
+		"what is required": {object{"required": []any{"a"}}, object{"required": []any{"b", "a"}}, object{"required": []any{"a",
+			"b"}}},
+		"titles": {object{"title": "A"}, object{"title": "B", "description": "d"}, object{"title": "A",
+			"description": "d"}},
+		"a type":          {object{}, object{"type": "object"}, object{"type": "object"}},
+		"no object":       {object{}, object{"type": "string"}, nil},
+		"onto no object":  {object{"type": "array"}, object{}, nil},
+		"alternatives":    {object{}, object{"oneOf": []any{}}, nil},
+		"a closed object": {object{}, object{"additionalProperties": false}, nil},
 	} {
 		got := maps.Clone(c.into)
 		if ok := merge(got, c.from); ok != (c.want != nil) {

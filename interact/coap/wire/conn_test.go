@@ -92,6 +92,12 @@ func get(t *testing.T, p *Pool, to Target) (*Packet, error) {
 	return k.Ask(t.Context(), &Packet{Code: codes.GET})
 }
 
+func size(p *Pool) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.conns)
+}
+
 func TestPoolKeepsConnectionsAsLongAsTheyAreUsed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -116,7 +122,7 @@ func TestPoolKeepsConnectionsAsLongAsTheyAreUsed(t *testing.T) {
 			t.Errorf("%d connections, one of which was in use", dials.Load())
 		}
 		time.Sleep(3 * idleAfter)
-		if len(p.conns) != 0 {
+		if size(p) != 0 {
 			t.Error("a connection is kept that nobody uses")
 		}
 		if _, err := get(t, p, udpTarget); err != nil || dials.Load() != 2 {
@@ -146,8 +152,8 @@ func TestPoolIsBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if len(p.conns) != maxConns || dials.Load() != 2*maxConns {
-			t.Errorf("%d connections of %d", len(p.conns), dials.Load())
+		if size(p) != maxConns || dials.Load() != 2*maxConns {
+			t.Errorf("%d connections of %d", size(p), dials.Load())
 		}
 		var all []*Lease
 		for n := range maxConns {
@@ -259,8 +265,8 @@ func TestAnswersOfAllKinds(t *testing.T) {
 func TestWhatNobodyWaitsFor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var f *far
-		p, _, end := poolOf(func(one *far, _ *Packet) { f = one })
+		fars := make(chan *far, 1000)
+		p, _, end := poolOf(func(one *far, _ *Packet) { fars <- one })
 		defer end()
 		l, err := p.Get(t.Context(), udpTarget)
 		if err != nil {
@@ -272,7 +278,7 @@ func TestWhatNobodyWaitsFor(t *testing.T) {
 		if _, err := k.Send(t.Context(), &Packet{Kind: message.NonConfirmable, Code: codes.GET}); err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait()
+		f := <-fars
 		token := (<-f.got).Token
 		tests := []struct {
 			name string
@@ -308,7 +314,9 @@ func TestWhatNobodyWaitsFor(t *testing.T) {
 		for mid := range 3 * recent { // what is remembered is bounded
 			f.send(&Packet{Kind: message.NonConfirmable, Mid: uint16(1000 + mid), Code: codes.Content, Token: "x"})
 		}
-		if synctest.Wait(); len(l.seen) > recent {
+		synctest.Wait()
+		end()
+		if len(l.seen) > recent {
 			t.Errorf("%d messages are remembered", len(l.seen))
 		}
 	})

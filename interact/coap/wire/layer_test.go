@@ -98,7 +98,10 @@ func TestFatesOfAMessage(t *testing.T) {
 					done <- err
 				}()
 				synctest.Wait()
-				tt.then(l, tap.sent[0].Mid, answers, cancel)
+				tap.mu.Lock()
+				mid := tap.sent[0].Mid
+				tap.mu.Unlock()
+				tt.then(l, mid, answers, cancel)
 				if err := <-done; !errors.Is(err, tt.err) {
 					t.Errorf("got %v, want %v", err, tt.err)
 				}

@@ -29,6 +29,7 @@ type Gate struct {
 	mu    sync.Mutex // guards the rest
 	busy  int
 	hosts map[netip.Addr]*Caller
+	swept time.Time // when hosts were last forgotten
 }
 
 // NewGate returns a gate through which each host may begin rate requests in a second, and twice as many at once; of all of them
@@ -90,7 +91,7 @@ func (g *Gate) callerLocked(host netip.Addr, now time.Time) *Caller {
 	if c := g.hosts[host]; c != nil {
 		return c
 	}
-	if len(g.hosts) >= maxHosts {
+	if len(g.hosts) >= maxHosts && now.Sub(g.swept) >= time.Second { // not for each of many new hosts
 		g.sweepLocked(now)
 	}
 	if len(g.hosts) >= maxHosts {
@@ -106,6 +107,7 @@ func (g *Gate) callerLocked(host netip.Addr, now time.Time) *Caller {
 
 // sweepLocked forgets the hosts that are as if they had never come.
 func (g *Gate) sweepLocked(now time.Time) {
+	g.swept = now
 	full := time.Duration(math.MaxInt64)
 	if g.rate > 0 {
 		full = time.Duration(g.burst / g.rate * float64(time.Second))

@@ -1,0 +1,242 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// says is an agent that answers every action with one text.
+func says(text string) interact.Thing {
+	return interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
+		r := m.Reply(interact.ActionStatus, interact.JSON, fmt.Appendf(nil, "%q", text))
+		r.Status = interact.StatusCompleted
+		return r, nil
+	})
+}
+
+const echoDraft = `{"title": "Echo", "id": "urn:x:guest", "actions": {"echo": {"input": {"type": "string"}, "output": {"type": "string"}}}}`
+
+func invoke(ctx context.Context, n *running, ref string) (string, error) {
+	r, err := interact.Ask(ctx, n.Mesh(), &interact.Message{Type: interact.InvokeAction, Thing: ref, Name: "echo", Data: []byte(`"x"`)})
+	if err != nil {
+		return "", err
+	}
+	return string(r.Data), nil
+}
+
+func TestAGuestComesGoesAndComesBack(t *testing.T) {
+	simulate(t, 2, func(t *testing.T, s *sim) {
+		host, other := s.nodes[0], s.nodes[1]
+		connect(t, other, host)
+		id, gone, err := host.Register(t.Context(), []byte(echoDraft), says("first"))
+		if err != nil || id != "urn:x:guest" {
+			t.Fatalf("got %q, %v", id, err)
+		}
+		knows(t, other, id)
+		if got, err := invoke(t.Context(), other, id); err != nil || got != `"first"` {
+			t.Errorf("got %s, %v", got, err)
+		}
+		gone()
+		if _, err := invoke(t.Context(), other, id); interact.AsError(err).Code != interact.Unreachable || !strings.Contains(err.Error(), "away") {
+			t.Errorf("while it is away: %v", err)
+		}
+		time.Sleep(grace / 2)
+		_, gone, err = host.Register(t.Context(), []byte(echoDraft), says("second"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * grace)
+		if got, err := invoke(t.Context(), other, id); err != nil || got != `"second"` {
+			t.Errorf("after it came back: %s, %v", got, err)
+		}
+		gone()
+		time.Sleep(grace + time.Second)
+		if _, err := invoke(t.Context(), other, id); interact.AsError(err).Code != interact.Withdrawn {
+			t.Errorf("after the grace: %v", err)
+		}
+		if _, _, err := host.Register(t.Context(), []byte(echoDraft), says("third")); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "it is back", func() bool { got, _ := invoke(t.Context(), other, id); return got == `"third"` })
+	})
+}
+
+func TestASecondGuestTakesThePlaceOfTheFirst(t *testing.T) {
+	t.Parallel()
+	n := start(t, quiet())
+	_, goneFirst, err := n.Register(t.Context(), []byte(echoDraft), says("first"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := n.Register(t.Context(), []byte(echoDraft), says("second")); err != nil {
+		t.Fatal(err)
+	}
+	goneFirst() // its connection is found broken only now
+	if got, err := invoke(t.Context(), n, "echo"); err != nil || got != `"second"` {
+		t.Errorf("got %s, %v", got, err)
+	}
+}
+
+func TestGuestsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	n := start(t, quiet())
+	for _, raw := range []string{`x`, `[]`, `{}`, `{"title": "x", "id": "no uri"}`, `{"title": "x", "actions": {"a": {"input": {"type": "float"}}}}`,
+		`{"title": "x", "id": "did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH"}`} {
+		if id, _, err := n.Register(t.Context(), []byte(raw), says("x")); err == nil || interact.AsError(err).Hint == "" {
+			t.Errorf("%s: got %q, %v", raw, id, err)
+		}
+	}
+	if n := len(n.guests.all); n != 0 {
+		t.Errorf("%d places are kept for guests that were refused", n)
+	}
+}
+
+func TestWhatBreaksItsOwnDescriptionIsAnError(t *testing.T) {
+	t.Parallel()
+	liar := interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
+		r := m.Reply(interact.ActionStatus, interact.JSON, []byte(`42`))
+		r.Status = interact.StatusCompleted
+		return r, nil
+	})
+	for _, trusting := range []bool{false, true} {
+		o := quiet()
+		o.NoValidation = trusting
+		n := start(t, o)
+		if _, _, err := n.Register(t.Context(), []byte(echoDraft), liar); err != nil {
+			t.Fatal(err)
+		}
+		got, err := invoke(t.Context(), n, "echo")
+		if trusting != (err == nil) || !trusting && interact.AsError(err).Code != interact.AgentFailed {
+			t.Errorf("trusting %t: got %s, %v", trusting, got, err)
+		}
+		_, err = interact.Ask(t.Context(), n.Mesh(), &interact.Message{Type: interact.InvokeAction, Thing: "echo", Name: "echo", Data: []byte(`7`)})
+		if trusting != (err == nil) || !trusting && interact.AsError(err).Code != interact.Invalid {
+			t.Errorf("trusting %t: wrong input gave %v", trusting, err)
+		}
+	}
+}
+
+// sleeper is an agent whose action waits until it is told to end.
+func sleeper(enough <-chan struct{}) interact.Thing {
+	return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+		return func(yield func(*interact.Message, error) bool) {
+			select {
+			case <-enough:
+				r := m.Reply(interact.ActionStatus, interact.JSON, []byte(`"awake"`))
+				r.Status = interact.StatusCompleted
+				yield(r, nil)
+			case <-ctx.Done():
+				yield(nil, ctx.Err())
+			}
+		}
+	})
+}
+
+const sleepDraft = `{"title": "Sleeper", "actions": {"sleep": {"synchronous": false, "output": {"type": "string"}}}}`
+
+// TestTasksOutliveTheConsumersNode: a long action goes on when its consumer's node stops, and the node finds it again.
+func TestTasksOutliveTheConsumersNode(t *testing.T) {
+	t.Parallel()
+	host := start(t, quiet())
+	enough := make(chan struct{})
+	thing, _, err := host.Register(t.Context(), []byte(sleepDraft), sleeper(enough))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := quiet()
+	o.Dir, o.Bootstrap = t.TempDir(), host.Addrs()
+	consumer := start(t, o)
+	knows(t, consumer, thing)
+	var id string
+	for r, err := range consumer.Mesh().Do(t.Context(), &interact.Message{Type: interact.InvokeAction, Thing: "sleeper", Name: "sleep"}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		id = r.ActionID
+		break
+	}
+	if err := consumer.stop(); err != nil {
+		t.Fatal(err)
+	}
+	consumer = start(t, o)
+	tasks := consumer.Tasks().List()
+	if len(tasks) != 1 || tasks[0].ID != id || tasks[0].Status != "pending" || tasks[0].Action != "sleep" {
+		t.Fatalf("after a restart there are %+v, want %s", tasks, id)
+	}
+	knows(t, consumer, thing)
+	if task, err := consumer.Tasks().Get(t.Context(), id); err != nil || task.Status != "running" && task.Status != "pending" {
+		t.Errorf("got %+v, %v", task, err)
+	}
+	close(enough)
+	until(t, "it is done", func() bool {
+		task, err := consumer.Tasks().Get(t.Context(), id)
+		return err == nil && task.Status == "completed" && string(task.Output) == `"awake"` && !task.Ended.IsZero() && task.Name == "sleeper"
+	})
+	if _, err := consumer.Tasks().Cancel(t.Context(), id); interact.AsError(err).Code != interact.NoTask {
+		t.Errorf("a cancel of what has ended: %v", err)
+	}
+	if _, err := consumer.Tasks().Get(t.Context(), "nonsense"); interact.AsError(err).Code != interact.NoTask {
+		t.Errorf("what was never begun: %v", err)
+	}
+	if _, err := interact.Ask(t.Context(), host.Mesh(), &interact.Message{Type: interact.QueryAction, Thing: "sleeper", Name: "sleep", ActionID: id}); interact.AsError(err).Code != interact.NoTask {
+		t.Errorf("a task of another consumer: %v", err)
+	}
+}
+
+func TestTasksAreCancelled(t *testing.T) {
+	t.Parallel()
+	host := start(t, quiet())
+	if _, _, err := host.Register(t.Context(), []byte(sleepDraft), sleeper(nil)); err != nil {
+		t.Fatal(err)
+	}
+	for r, err := range host.Mesh().Do(t.Context(), &interact.Message{Type: interact.InvokeAction, Thing: "sleeper", Name: "sleep"}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		task, err := host.Tasks().Cancel(t.Context(), r.ActionID)
+		if err != nil || task.Status != "cancelled" {
+			t.Errorf("got %+v, %v", task, err)
+		}
+		break
+	}
+}
+
+func TestPathsAndPings(t *testing.T) {
+	t.Parallel()
+	host, other := start(t, quiet()), start(t, quiet())
+	if _, _, err := host.Register(t.Context(), []byte(echoDraft), says("x")); err != nil {
+		t.Fatal(err)
+	}
+	connect(t, other, host)
+	knows(t, other, "urn:x:guest")
+	paths, err := other.Paths(t.Context(), "echo")
+	if err != nil || len(paths) != 1 || paths[0].Name != "mesh" {
+		t.Errorf("got %+v, %v", paths, err)
+	}
+	if paths, err = host.Paths(t.Context(), "echo"); err != nil || paths[0].Name != "local" {
+		t.Errorf("at its host: %+v, %v", paths, err)
+	}
+	p, err := other.Ping(t.Context(), "echo", 3)
+	if err != nil || len(p.RTT) != 3 || p.RTT[0] <= 0 || p.Node != host.DID() || p.Path != "mesh tcp" {
+		t.Errorf("got %+v, %v", p, err)
+	}
+	if p, err = host.Ping(t.Context(), "echo", 2); err != nil || len(p.RTT) != 2 || p.Path != "local" {
+		t.Errorf("at its host: %+v, %v", p, err)
+	}
+	if _, err := other.Ping(t.Context(), "nobody", 1); interact.AsError(err).Code != interact.NotFound {
+		t.Errorf("got %v", err)
+	}
+	r, err := interact.Ask(t.Context(), other.Mesh(), &interact.Message{Type: interact.InvokeAction, Thing: "echo", Name: "echo", Data: []byte(`"x"`), Timing: &interact.Timing{}})
+	if err != nil || r.Timing == nil || r.Timing.Path != "mesh" || r.Timing.Total < r.Timing.Host || r.Timing.Host < r.Timing.Agent || r.Timing.Agent <= 0 {
+		t.Errorf("got %+v, %v", r.Timing, err)
+	}
+	if _, err := interact.Ask(t.Context(), other.Mesh(), &interact.Message{Type: interact.InvokeAction, Thing: "echo", Name: "echo", Data: []byte(`"x"`), Via: "coap"}); interact.AsError(err).Code != interact.Unreachable {
+		t.Errorf("a way that there is not: %v", err)
+	}
+}

@@ -1,0 +1,182 @@
+package sdk
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/node"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience is how long a test waits for anything.
+const patience = 30 * time.Second
+
+// program returns the path of an interpreter, or skips: what CI runs on has both.
+func program(t *testing.T, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	switch {
+	case err == nil:
+		return path
+	case os.Getenv("CI") != "":
+		t.Fatalf("%s is not installed", name)
+	}
+	t.Skipf("%s is not installed", name)
+	return ""
+}
+
+// A host is a node with an API on loopback.
+type host struct {
+	*node.Node
+	api, token, dir string
+	client          *gateway.Client
+	stop            func()
+}
+
+// newHost starts a node with its data in dir; empty takes a new folder. It ends with the test, or before.
+func newHost(t *testing.T, dir string) *host {
+	t.Helper()
+	if dir == "" {
+		dir = t.TempDir()
+	}
+	log := slog.New(slog.DiscardHandler)
+	if os.Getenv("LMOSD_TEST_LOG") != "" {
+		log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	n, err := node.New(node.Options{Name: "host", Network: fmt.Sprintf("sdk-%d", time.Now().UnixNano()%1e9), Profile: "test", Loopback: true,
+		Dir: dir, Engine: node.EngineMemory, Listen: []string{"/ip4/127.0.0.1/tcp/0"}, ListenExplicit: true, Direct: node.DirectOff,
+		HTTP: &node.HTTP{Listen: "127.0.0.1:0", Explicit: true, Socket: filepath.Join(dir, "lmosd.sock")}, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- n.Run(ctx) }()
+	h := &host{Node: n, api: n.API(), dir: dir, client: n.Client()}
+	h.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(h.stop)
+	raw, err := os.ReadFile(filepath.Join(dir, "api.token"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.token = strings.TrimSpace(string(raw))
+	return h
+}
+
+// env is what a program needs to find the node at the address api.
+func (h *host) env(api string) []string { return []string{"LMOSD_NODE=" + api, "LMOSD_TOKEN=" + h.token} }
+
+// until calls try until it succeeds.
+func until(t *testing.T, what string, try func() error) {
+	t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		err := try()
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+}
+
+// A wire is an address before a node, whose connections a test can cut.
+type wire struct {
+	listener net.Listener
+	to       atomic.Pointer[string] // host:port; nil refuses
+	work     sync.WaitGroup
+
+	mu    sync.Mutex
+	conns map[net.Conn]bool // owned by mu
+}
+
+func newWire(t *testing.T, api string) *wire {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &wire{listener: l, conns: map[net.Conn]bool{}}
+	w.heal(api)
+	w.work.Go(w.accept)
+	t.Cleanup(func() { l.Close(); w.cut(); w.work.Wait() })
+	return w
+}
+
+func (w *wire) api() string { return "http://" + w.listener.Addr().String() }
+
+// heal leads connections to the node at api.
+func (w *wire) heal(api string) {
+	to := strings.TrimPrefix(api, "http://")
+	w.to.Store(&to)
+}
+
+// cut breaks all connections, and refuses more until heal.
+func (w *wire) cut() {
+	w.to.Store(nil)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for c := range w.conns {
+		c.Close()
+	}
+}
+
+func (w *wire) accept() {
+	for {
+		c, err := w.listener.Accept()
+		if err != nil {
+			return
+		}
+		w.work.Go(func() { w.carry(c) })
+	}
+}
+
+func (w *wire) carry(c net.Conn) {
+	defer c.Close()
+	to := w.to.Load()
+	if to == nil {
+		return
+	}
+	far, err := net.Dial("tcp", *to)
+	if err != nil {
+		return
+	}
+	defer far.Close()
+	w.mu.Lock()
+	w.conns[c] = true
+	w.mu.Unlock()
+	if w.to.Load() == nil { // cut meanwhile
+		return
+	}
+	var back sync.WaitGroup
+	back.Go(func() { io.Copy(c, far); c.Close() })
+	io.Copy(far, c)
+	far.Close()
+	back.Wait()
+	w.mu.Lock()
+	delete(w.conns, c)
+	w.mu.Unlock()
+}

@@ -1,0 +1,139 @@
+"""The lamp that the tests ask, in Python. It is withdrawn and ends when its standard input does."""
+
+import asyncio
+import dataclasses
+import os
+import sys
+import typing
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "python"))
+sys.dont_write_bytecode = True
+import lmosd  # noqa: E402
+
+agent = lmosd.Agent(sys.argv[1], "A lamp.", ["urn:example:lamp"], version="1.2.3")
+units = agent.state("units", "celsius")
+level = agent.state("level", 0, minimum=0, maximum=100)
+hung = agent.state("hung", 0, readOnly=True)
+alarm = agent.event("alarm", str)
+
+
+@dataclasses.dataclass
+class Point:
+    lat: float
+    lon: float = 0
+
+
+@dataclasses.dataclass
+class Place:
+    name: str
+    at: typing.Optional[Point] = None
+    near: typing.List[Point] = dataclasses.field(default_factory=list)
+
+
+@agent.action(safe=True)
+def add(a: int, b: int = 1) -> int:
+    "Adds."
+    return a + b
+
+
+@agent.action
+async def echo(input: str) -> str:
+    await asyncio.sleep(0)
+    return input
+
+
+@agent.action
+def count(to: int):
+    for i in range(to):
+        yield "%d " % (i + 1)
+
+
+@agent.action
+async def numbers(to: int) -> typing.AsyncIterator[int]:
+    for i in range(to):
+        await asyncio.sleep(0)
+        yield i + 1
+
+
+@agent.action
+def move(place: typing.Annotated[Place, "where to"], by: typing.Union[int, float, None] = None) -> Place:
+    at = place.at or Point(0)
+    return Place(place.name, Point(at.lat + (by or 1), at.lon), [Point(p.lat) for p in place.near])
+
+
+@agent.action
+def ring(text: str) -> None:
+    alarm.emit(text)
+
+
+@agent.action
+def fail():
+    raise ValueError("out of order")
+
+
+@agent.action
+def refuse():
+    raise lmosd.Error("no bulb", "LMOS-1529", "screw one in")
+
+
+@agent.action
+def unwritable():
+    return float("nan")
+
+
+@agent.action
+def huge(size: int) -> str:
+    return "x" * size
+
+
+@agent.action
+def hang(call: lmosd.Context):
+    call.wait(60)
+    hung.value += 1
+
+
+@agent.action
+def drip(call: lmosd.Context):
+    try:
+        while True:
+            yield "drop"
+            call.wait(0.001)
+    finally:
+        hung.value += 1
+
+
+@agent.action
+async def sleep():
+    try:
+        await asyncio.sleep(60)
+    finally:
+        hung.value += 1
+
+
+@agent.action(synchronous=False)
+def slow(text: str) -> str:
+    return text
+
+
+@agent.action
+def crash():
+    os._exit(1)
+
+
+@agent.property
+def version() -> str:
+    return "1.2.3"
+
+
+notes = []
+
+
+@agent.property(write=notes.append)
+def note() -> typing.Optional[str]:
+    return notes[-1] if notes else None
+
+
+agent.start()
+print("ready", agent.id, flush=True)
+sys.stdin.read()
+agent.stop()

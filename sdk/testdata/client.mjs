@@ -1,0 +1,37 @@
+// Asks what the test writes, one request in JSON a line, and answers in lines that have the request's id.
+import { createInterface } from 'node:readline'
+import { call, find, read, stream, watch, write } from '../js/lmosd.mjs'
+
+const say = (id, members) => console.log(JSON.stringify({ id, ...members }))
+
+async function * limit (items, count) {
+  for await (const item of items) {
+    yield item
+    if (--count === 0) return
+  }
+}
+
+async function run ({ id, op, agent, name, input, timeout, count, ...more }) {
+  switch (op) {
+    case 'call': return call(agent, name, input, { timeout })
+    case 'stream': {
+      const parts = []
+      for await (const part of limit(stream(agent, name, input, { timeout }), count)) parts.push(part)
+      return parts
+    }
+    case 'watch':
+      for await (const { name, value } of limit(watch(agent, more), count)) say(id, { item: [name, value] })
+      return
+    case 'read': return read(agent, name)
+    case 'write': return write(agent, name, input)
+    case 'find': return (await find(name, more)).map((a) => a.name)
+  }
+  throw new Error(op)
+}
+
+createInterface({ input: process.stdin }).on('line', (line) => {
+  const request = JSON.parse(line)
+  run(request).then((result) => say(request.id, { result }), (e) => {
+    say(request.id, { error: { message: e.message, code: e.code ?? '', hint: e.hint ?? '', issues: e.problem?.validationErrors ?? [] } })
+  })
+}).on('close', () => process.exit())

@@ -1,0 +1,62 @@
+"""Asks what the test writes, one request in JSON a line, and answers in lines that have the request's id."""
+
+import json
+import os
+import sys
+import threading
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "python"))
+sys.dont_write_bytecode = True
+import lmosd  # noqa: E402
+
+lock = threading.Lock()
+
+
+def say(ident, **members):
+    with lock:
+        print(json.dumps({"id": ident, **members}), flush=True)
+
+
+def limit(items, count):
+    for item in items:
+        yield item
+        count -= 1
+        if count == 0:
+            return
+
+
+def do(op, agent=None, name=None, input=None, timeout=30, count=0, ident=None, **more):
+    args = [] if input is None else [input]
+    if op == "call" and isinstance(input, dict):
+        return lmosd.call(agent, name, timeout=timeout, **input)
+    if op == "call":
+        return lmosd.call(agent, name, *args, timeout=timeout)
+    if op == "stream":
+        return list(limit(lmosd.stream(agent, name, *args, timeout=timeout), count))
+    if op == "watch":
+        for name, value in limit(lmosd.watch(agent, **more), count):
+            say(ident, item=[name, value])
+        return None
+    if op == "read":
+        return lmosd.read(agent, name or "")
+    if op == "write":
+        return lmosd.write(agent, name, input)
+    if op == "find":
+        return [a["name"] for a in lmosd.find(name or "", **more)]
+    raise ValueError(op)
+
+
+def work(request):
+    ident = request.pop("id")
+    try:
+        result = do(ident=ident, **request)
+    except lmosd.Error as e:
+        say(ident, error={"message": e.title, "code": e.code, "hint": e.hint, "issues": e.problem.get("validationErrors", [])})
+    except Exception as e:
+        say(ident, error={"message": repr(e), "code": "", "hint": ""})
+    else:
+        say(ident, result=result)
+
+
+for line in sys.stdin:
+    threading.Thread(target=work, args=(json.loads(line),), daemon=True).start()
