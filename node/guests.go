@@ -28,9 +28,9 @@ type guest struct {
 }
 
 // Register offers an agent that dialled in: it is described by a TD, or by a draft of one (td.Draft), and answers through thing.
-// A second registration of an id takes the place of the first. Gone is called once, when the connection has ended: the agent's
-// place is kept for some seconds, then it is withdrawn.
-func (n *Node) Register(ctx context.Context, raw []byte, thing interact.Thing) (id string, gone func(), err error) {
+// A second registration of an id takes the place of the first. Gone is called once: when the agent has taken itself back (over),
+// and then it is withdrawn, or when its connection has ended, and then its place is kept for some seconds first.
+func (n *Node) Register(ctx context.Context, raw []byte, thing interact.Thing) (id string, gone func(over bool), err error) {
 	draft, err := td.Draft(raw)
 	if err != nil {
 		return "", nil, interact.AsError(err)
@@ -47,9 +47,9 @@ func (n *Node) Register(ctx context.Context, raw []byte, thing interact.Thing) (
 		n.guests.drop(t.ID, g)
 		return "", nil, err
 	}
-	return t.ID, func() {
+	return t.ID, func(over bool) {
 		if g.goes(came) {
-			n.later(func(ctx context.Context) { n.guests.expire(ctx, t.ID, g) })
+			n.later(func(ctx context.Context) { n.guests.expire(ctx, t.ID, g, over) })
 		}
 	}, nil
 }
@@ -80,10 +80,14 @@ func (gs *guests) drop(id string, g *guest) bool {
 	return true
 }
 
-// expire withdraws a guest that does not come back in time.
-func (gs *guests) expire(ctx context.Context, id string, g *guest) {
+// expire withdraws a guest that does not come back in time, or said that it will not.
+func (gs *guests) expire(ctx context.Context, id string, g *guest, over bool) {
+	wait := grace
+	if over {
+		wait = 0
+	}
 	select {
-	case <-time.After(grace):
+	case <-time.After(wait):
 	case <-ctx.Done():
 		return // what is offered ends with the process
 	}

@@ -42,7 +42,7 @@ func TestAGuestComesGoesAndComesBack(t *testing.T) {
 		if got, err := invoke(t.Context(), other, id); err != nil || got != `"first"` {
 			t.Errorf("got %s, %v", got, err)
 		}
-		gone()
+		gone(false)
 		if _, err := invoke(t.Context(), other, id); interact.AsError(err).Code != interact.Unreachable || !strings.Contains(err.Error(), "away") {
 			t.Errorf("while it is away: %v", err)
 		}
@@ -55,15 +55,21 @@ func TestAGuestComesGoesAndComesBack(t *testing.T) {
 		if got, err := invoke(t.Context(), other, id); err != nil || got != `"second"` {
 			t.Errorf("after it came back: %s, %v", got, err)
 		}
-		gone()
+		gone(false)
 		time.Sleep(grace + time.Second)
 		if _, err := invoke(t.Context(), other, id); interact.AsError(err).Code != interact.Withdrawn {
 			t.Errorf("after the grace: %v", err)
 		}
-		if _, _, err := host.Register(t.Context(), []byte(echoDraft), says("third")); err != nil {
+		_, gone, err = host.Register(t.Context(), []byte(echoDraft), says("third"))
+		if err != nil {
 			t.Fatal(err)
 		}
 		until(t, "it is back", func() bool { got, _ := invoke(t.Context(), other, id); return got == `"third"` })
+		gone(true)
+		time.Sleep(time.Second)
+		if _, err := invoke(t.Context(), other, id); interact.AsError(err).Code != interact.Withdrawn {
+			t.Errorf("a second after it took itself back: %v", err)
+		}
 	})
 }
 
@@ -77,7 +83,7 @@ func TestASecondGuestTakesThePlaceOfTheFirst(t *testing.T) {
 	if _, _, err := n.Register(t.Context(), []byte(echoDraft), says("second")); err != nil {
 		t.Fatal(err)
 	}
-	goneFirst() // its connection is found broken only now
+	goneFirst(false) // its connection is found broken only now
 	if got, err := invoke(t.Context(), n, "echo"); err != nil || got != `"second"` {
 		t.Errorf("got %s, %v", got, err)
 	}

@@ -223,7 +223,7 @@ func TestBlocksBothWays(t *testing.T) {
 		base := start(t, func(w mux.ResponseWriter, r *mux.Message) {
 			says(w, codes.Content, message.AppJSON, bodyOf(r.Message))
 		})
-		for _, terms := range []string{``, `, "cov:blockwise": {"cov:block1Size": 64, "cov:block2Size": 128}`} {
+		for terms, text := range map[string]string{``: text, `, "cov:blockwise": {"cov:block1Size": 64, "cov:block2Size": 128}`: big(5000)} {
 			thing := newClient(t, Options{}).Thing(describe(t, base, `"actions": {"echo": {"input": {}, "forms": [{"href": "BASE/echo"`+terms+`}]}}`))
 			if r := must(t, thing, invoke("echo", text)); string(r.Data) != text {
 				t.Errorf("%s %s: %d bytes came back of %d", transport, terms, len(r.Data), len(text))

@@ -119,53 +119,72 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// An agentPipe is an agent at the other end of a line, for tests in a bubble.
+// An agentPipe is an agent at the other end of a line, for tests in a bubble. It answers on the connection that was made last.
 type agentPipe struct {
-	net.Conn
-	t    *testing.T
-	work sync.WaitGroup
-	mu   sync.Mutex
+	t     *testing.T
+	react func(a *agentPipe, q *wire.Packet)
+	work  sync.WaitGroup
+
+	mu   sync.Mutex // guards the rest
+	ends []*line
 	got  []string // what was asked: KIND CODE PATH [observe]
 	last *wire.Packet
 }
 
 // piped returns a client whose agent calls react with each message it gets. Both end with the bubble's test.
 func piped(t *testing.T, react func(a *agentPipe, q *wire.Packet)) (*Client, *agentPipe) {
-	near, far := newLine()
-	a := &agentPipe{Conn: far, t: t}
-	a.work.Go(func() {
-		buf := make([]byte, 1<<16)
-		for {
-			n, err := far.Read(buf)
-			if err != nil {
-				return
-			}
-			q, err := wire.ParseDatagram(slices.Clone(buf[:n]))
-			if err != nil {
-				t.Errorf("the client sent no message: %x", buf[:n])
-				continue
-			}
-			observe, observing := q.Uint(message.Observe)
-			said := fmt.Sprintf("%d %s /%s", q.Kind, wire.Dotted(q.Code), strings.Join(q.Texts(message.URIPath), "/"))
-			if observing {
-				said += fmt.Sprintf(" observe=%d", observe)
-			}
-			a.mu.Lock()
-			if a.got = append(a.got, said); q.IsRequest() {
-				a.last = q
-			}
-			a.mu.Unlock()
-			react(a, q)
-		}
-	})
-	client := NewClient(Options{Dial: func(context.Context, string, string) (net.Conn, error) { return near, nil }})
+	a := &agentPipe{t: t, react: react}
+	client := NewClient(Options{Dial: func(context.Context, string, string) (net.Conn, error) {
+		near, far := newLine()
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.ends = append(a.ends, far)
+		a.work.Go(func() { a.listen(far) })
+		return near, nil
+	}})
 	return client, a
 }
 
+func (a *agentPipe) listen(far *line) {
+	buf := make([]byte, 1<<16)
+	for {
+		n, err := far.Read(buf)
+		if err != nil {
+			return
+		}
+		q, err := wire.ParseDatagram(slices.Clone(buf[:n]))
+		if err != nil {
+			a.t.Errorf("the client sent no message: %x", buf[:n])
+			continue
+		}
+		observe, observing := q.Uint(message.Observe)
+		said := fmt.Sprintf("%d %s /%s", q.Kind, wire.Dotted(q.Code), strings.Join(q.Texts(message.URIPath), "/"))
+		if observing {
+			said += fmt.Sprintf(" observe=%d", observe)
+		}
+		a.mu.Lock()
+		if a.got = append(a.got, said); q.IsRequest() {
+			a.last = q
+		}
+		a.mu.Unlock()
+		a.react(a, q)
+	}
+}
+
+// end closes the client and the agent.
 func (a *agentPipe) end(c *Client) {
 	c.Close()
-	_ = a.Close()
+	for _, far := range a.ends {
+		_ = far.Close()
+	}
 	a.work.Wait()
+}
+
+// Write sends a datagram to the client.
+func (a *agentPipe) Write(b []byte) (int, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.ends[len(a.ends)-1].Write(b)
 }
 
 func (a *agentPipe) asked() []string {
@@ -238,12 +257,12 @@ func TestPolling(t *testing.T) {
 					a.says(q, codes.Content, value)
 				}
 			})
-			defer a.end(client)
 			want, every := []string{"p=1", "p=2", "p=3"}, 2*time.Second
 			if m.Name == "e" {
 				want, every = []string{"e=2", "e=3"}, 3*time.Second // what was there before is no event
 			}
 			got, err := first(t.Context(), client.Thing(describe(t, "", pipeTD)), m, len(want))
+			a.end(client)
 			if err != nil || !slices.Equal(got, want) {
 				t.Errorf("got %q, %v, want %q", got, err, want)
 			}
@@ -362,15 +381,15 @@ func TestAnAgentThatForgets(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		values := []string{"1", "1", "2"}
-		n := 0
+		n := 0 // the agent's
 		client, a := piped(t, func(a *agentPipe, q *wire.Packet) {
 			if obs, ok := q.Uint(message.Observe); ok && obs == 0 {
 				a.says(q, codes.Content, values[n], option(message.Observe, 1))
 				n++
 			}
 		})
-		defer a.end(client)
 		got, err := first(t.Context(), client.Thing(describe(t, "", pipeTD)), observe("p"), 2)
+		a.end(client)
 		if err != nil || !slices.Equal(got, []string{"p=1", "p=2"}) || n != 3 {
 			t.Errorf("got %q, %v after %d registrations", got, err, n)
 		}

@@ -153,7 +153,7 @@ func TestSIGTERMComesFirst(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "cleaned")
 	a := newAgent(t, Options{Command: `trap 'echo yes > ` + file +
-		`; exit 0' TERM; echo $$; while :; do sleep 1000 & wait; done`, Chunk: "\n", Grace: time.Minute})
+		`; exit 0' TERM; sleep 1000 & echo $$; wait; wait`, Chunk: "\n", Grace: time.Minute})
 	group, _, leave := started(t, a, t.Context(), invoke(""))
 	leave()
 	if b, err := os.ReadFile(file); string(b) != "yes\n" || living(group) {
@@ -167,7 +167,7 @@ func TestTheGraceIsForTheChildrenToo(t *testing.T) {
 	dir := t.TempDir()
 	fifo, file := filepath.Join(dir, "go"), filepath.Join(dir, "cleaned")
 	mkfifo(t, fifo)
-	child := `trap "cat ` + fifo + `; echo yes > ` + file + `; exit 0" TERM; echo $PPID; while :; do sleep 1000 & wait; done`
+	child := `trap "cat ` + fifo + `; echo yes > ` + file + `; exit 0" TERM; sleep 1000 & echo $PPID; wait; wait`
 	a := newAgent(t, Options{Command: `sh -c '` + child + `' ; true`, Chunk: "\n", Grace: time.Minute})
 	group, _, leave := started(t, a, t.Context(), invoke(""))
 	left := make(chan struct{})

@@ -29,7 +29,7 @@ func newRegistry() *registry {
 	return &registry{agents: map[string]interact.Thing{}, raw: map[string]string{}, changed: make(chan struct{}, 100)}
 }
 
-func (r *registry) register(_ context.Context, raw []byte, agent interact.Thing) (string, func(), error) {
+func (r *registry) register(_ context.Context, raw []byte, agent interact.Thing) (string, func(over bool), error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if strings.Contains(string(raw), "bad") {
@@ -38,13 +38,13 @@ func (r *registry) register(_ context.Context, raw []byte, agent interact.Thing)
 	id := fmt.Sprintf("urn:agent:%d", len(raw))
 	r.agents[id], r.raw[id] = agent, string(raw)
 	r.changed <- struct{}{}
-	return id, func() {
+	return id, func(over bool) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if r.agents[id] == agent {
 			delete(r.agents, id)
 		}
-		r.released = append(r.released, id)
+		r.released = append(r.released, fmt.Sprintf("%s over %t", id, over))
 		r.changed <- struct{}{}
 	}, nil
 }
@@ -123,8 +123,8 @@ func TestAttach(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Errorf("Attach returned %v", err)
 	}
-	if r.agent(id) != nil || len(r.released) != 1 {
-		t.Errorf("it is still registered, or was released %d times", len(r.released))
+	if r.agent(id) != nil || len(r.released) != 1 || !strings.HasSuffix(r.released[0], "over true") {
+		t.Errorf("it is still registered, or was released %q", r.released)
 	}
 	_, err = ask(t, thing, message(interact.ReadProperty, "level", ""))
 	if e := wantError(t, err, interact.Unreachable); e.Begun {
@@ -265,7 +265,7 @@ func TestAgentDiesInTheMiddle(t *testing.T) {
 		}
 	}
 	<-r.changed
-	if len(r.released) != 1 {
+	if len(r.released) != 1 || !strings.HasSuffix(r.released[0], "over false") {
 		t.Errorf("released %v", r.released)
 	}
 }
@@ -326,7 +326,7 @@ func (w *wire) quietAs(id string) {
 func TestRegistrationIsNotAskedBeforeItStands(t *testing.T) {
 	t.Parallel()
 	asked := make(chan error, 1)
-	eager := func(_ context.Context, _ []byte, agent interact.Thing) (string, func(), error) {
+	eager := func(_ context.Context, _ []byte, agent interact.Thing) (string, func(over bool), error) {
 		go func() {
 			_, err := interact.Ask(context.Background(), agent, message(interact.ReadProperty, "level", ""))
 			asked <- err
@@ -341,7 +341,7 @@ func TestRegistrationIsNotAskedBeforeItStands(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
-	refusing := func(_ context.Context, _ []byte, agent interact.Thing) (string, func(), error) {
+	refusing := func(_ context.Context, _ []byte, agent interact.Thing) (string, func(over bool), error) {
 		go func() {
 			_, err := interact.Ask(context.Background(), agent, message(interact.ReadProperty, "level", ""))
 			asked <- err

@@ -13,7 +13,7 @@ type registered struct {
 	ready   chan struct{}
 	gone    context.Context // ends when it is unregistered
 	cancel  context.CancelFunc
-	release func()
+	release func(over bool)
 }
 
 // register takes a thing that the peer offers (lmosd's extension: registerThing).
@@ -44,20 +44,20 @@ func (c *conn) register(f *frame) error {
 	old := s.things[id]
 	s.things[id] = r
 	s.mu.Unlock()
-	old.end()
+	old.end(false)
 	a := f.reply(typeRegistered)
 	a.Thing = id
 	return c.send(c.ctx, a, nil)
 }
 
-// end releases a thing that is no longer offered. It may be nil.
-func (r *registered) end() {
+// end releases a thing that is no longer offered; over tells that the agent took it back itself. It may be nil.
+func (r *registered) end(over bool) {
 	if r == nil {
 		return
 	}
 	r.cancel()
 	if r.release != nil {
-		r.release()
+		r.release(over)
 	}
 }
 
@@ -72,7 +72,7 @@ func (c *conn) unregister(f *frame) error {
 		return interact.Errorf(interact.NotFound, "send the thingId of thingRegistered", "%q is not registered by this connection",
 			clip(f.Thing, 200))
 	}
-	r.end()
+	r.end(true)
 	return c.send(c.ctx, f.reply(interact.Acknowledgement), nil)
 }
 
@@ -83,7 +83,7 @@ func (s *serving) release() {
 	s.things = map[string]*registered{}
 	s.mu.Unlock()
 	for _, r := range things {
-		r.end()
+		r.end(false)
 	}
 }
 

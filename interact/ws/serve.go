@@ -25,7 +25,7 @@ type host struct {
 	// find returns what the peer calls ref. The error is an [*interact.Error] or a context's.
 	find func(ctx context.Context, ref string) (target, error)
 	// register takes a thing that the peer offers; nil refuses with the error.
-	register func(ctx context.Context, raw []byte, agent interact.Thing) (id string, release func(), err error)
+	register func(ctx context.Context, raw []byte, agent interact.Thing) (id string, release func(over bool), err error)
 	refusal  error
 	// detaches tells that find's things keep actions running: an action that is not synchronous is asked to outlive its consumer,
 	// where the dialect has states for that.
