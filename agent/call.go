@@ -7,10 +7,12 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/td"
 )
 
 // call invokes an action and returns the whole output, in JSON.
@@ -48,11 +50,17 @@ func finished(ctx context.Context, mesh *gateway.Client, t *gateway.Task) ([]byt
 	return nil, rest.FromProblem(resp, t.Error)
 }
 
-// whole makes one value of an output: parts of a stream come as values of JSON one after the other.
+// whole makes one value of JSON of an output. Parts of a stream come as values one after the other; text becomes a string, and
+// anything else one in base64, which a []byte takes.
 func whole(output []byte, media string) ([]byte, error) {
 	data, media, err := interact.Transcode(output, media, interact.JSON)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case strings.HasPrefix(media, "text/"):
+		return json.Marshal(string(data))
+	case !td.IsJSON(media):
+		return json.Marshal(data)
 	}
 	var parts []interact.Part
 	for values := json.NewDecoder(bytes.NewReader(data)); ; {

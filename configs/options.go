@@ -31,7 +31,7 @@ func (c *Config) Options() (node.Options, error) {
 			HideMetrics: !c.Telemetry.Metrics, Hosts: c.HTTP.Hosts, PublicURL: c.HTTP.PublicURL},
 		NoValidation: !c.Interact.Validate, Direct: c.Interact.Direct, MQTT: c.MQTT.Listen, CoAP: c.CoAP.Listen,
 		Tasks:     task.Options{MaxRun: time.Duration(c.Interact.Tasks.Run), Keep: time.Duration(c.Interact.Tasks.Keep)},
-		Telemetry: telemetry.Options{Endpoint: c.Telemetry.Traces.Endpoint, Sample: float64(c.Telemetry.Traces.Percent) / 100},
+		Telemetry: telemetry.Options{Endpoint: c.Telemetry.Traces.Endpoint, Sample: share(c.Telemetry.Traces.Percent)},
 	}
 	if path, ok := strings.CutPrefix(c.Node.Key, "file:"); ok {
 		key, err := keystore.Open(path)
@@ -58,4 +58,12 @@ func dids(texts []string) []did.DID {
 		ids[i] = did.DID(t)
 	}
 	return ids
+}
+
+// share is the part of traces that are recorded: none is less than zero there, because zero stands for all.
+func share(percent int) float64 {
+	if percent == 0 {
+		return -1
+	}
+	return float64(percent) / 100
 }

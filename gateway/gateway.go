@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -66,7 +65,8 @@ type Options struct {
 	// PublicURL is the address of the API as consumers reach it, "https://node.example", for the addresses in descriptions. Empty
 	// means the scheme and Host of each request.
 	PublicURL string
-	// WS serves GET /ws; nil serves none.
+	// WS serves GET /ws; nil serves none. Its sockets are not the gateway's: Run does not wait for them, and whoever made WS closes
+	// it after Run, for calls of peers that still run may be answered by agents behind them.
 	WS WebSocket
 	// CallbackDial connects to the addresses that consumers give for webhooks. Nil connects to addresses of the public internet
 	// only, or to any with PrivateCallbacks.
@@ -89,7 +89,7 @@ type Options struct {
 
 // A WebSocket is what serves the WebSocket endpoint (interact/ws).
 type WebSocket interface {
-	// Serve upgrades r and serves its socket until that ends, or the context of r does. mayRegister tells whether the caller may
+	// Serve upgrades r and serves its socket until that ends. mayRegister tells whether the caller may
 	// offer agents of its own; what it may ask as a consumer is for the mesh to say. What is no upgrade it refuses.
 	Serve(w http.ResponseWriter, r *http.Request, mayRegister bool)
 }
@@ -104,7 +104,6 @@ type Gateway struct {
 	gate    gate
 	things  *rest.Server
 	routes  http.Handler
-	sockets sync.WaitGroup // WebSockets that are served; none is added once gate is closed
 	tcp     net.Listener   // nil: none
 	socket  net.Listener   // nil: none
 	servers []server
@@ -213,7 +212,7 @@ func (g *Gateway) URL() string {
 }
 
 // Run serves until ctx ends, then drains: /healthz is red at once, new calls get [interact.ShuttingDown], streams of events, long
-// polls and webhooks end, running calls have eight seconds to finish and are cancelled then, and so are WebSockets. It returns when its last goroutine has; a stop by ctx is no error. What
+// polls and webhooks end, running calls have eight seconds to finish and are cancelled then. It returns when its last goroutine has; a stop by ctx is no error. What
 // the calls need (the mesh) must live until Run returns. It is called once.
 func (g *Gateway) Run(ctx context.Context) error {
 	group, gctx := errgroup.WithContext(ctx)
@@ -251,7 +250,6 @@ func (g *Gateway) drain() {
 			s.Server.Close() // what is left had its time
 		}
 	}
-	g.sockets.Wait() // their contexts have ended
 	g.things.Close()
 	g.log.Debug("gateway closed", "took", time.Since(start))
 }

@@ -10,17 +10,14 @@ import (
 const socketRoute = "/ws"
 
 // serveSocket serves one WebSocket. Who may call may consume, and who may administer the node may offer agents. A drain does not wait
-// for it: it is idle most of the time. Its context ends when the calls that the drain waits for are done.
+// for it: it is idle most of the time.
 func (g *Gateway) serveSocket(w http.ResponseWriter, r *http.Request) error {
 	if err := g.guard.authorize(r, call); err != nil {
 		return err
 	}
-	if !g.gate.enter() {
+	if g.gate.isClosed() {
 		return interact.Errorf(interact.ShuttingDown, "connect again when the node is back", "the node is shutting down")
 	}
-	g.sockets.Add(1)
-	g.gate.leave()
-	defer g.sockets.Done()
 	g.o.WS.Serve(w, r, g.guard.authorize(r, admin) == nil)
 	return nil
 }

@@ -244,9 +244,10 @@ func (n *Node) openMesh() (err error) {
 	}
 	n.onClose(n.dir.Close)
 
-	n.mesh = interact.Chain(interact.Router(n.dir), interact.Trace(n.opts.Timeout), interact.Timed(total), interact.Spans(n.tracer, "mesh"),
+	// Spans come before Trace: a trace that begins here begins with its span, which says whether it is recorded.
+	n.mesh = interact.Chain(interact.Router(n.dir), interact.Spans(n.tracer, "mesh"), interact.Trace(n.opts.Timeout), interact.Timed(total),
 		n.metrics.Wrap("mesh"), n.policy.Gate(), n.policy.Limit(), n.ledger.Wrap())
-	n.streams.Serve(interact.Chain(interact.Router(n.offers), interact.Trace(n.opts.Timeout), interact.Timed(atHost), interact.Spans(n.tracer, "stream"),
+	n.streams.Serve(interact.Chain(interact.Router(n.offers), interact.Spans(n.tracer, "stream"), interact.Trace(n.opts.Timeout), interact.Timed(atHost),
 		n.metrics.Wrap("stream"), n.policy.Gate(), n.policy.Limit()))
 	return nil
 }

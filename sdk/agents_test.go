@@ -206,3 +206,14 @@ func upTo(n int, format string) iter.Seq2[string, error] {
 		}
 	}
 }
+
+// command runs a program to its end, and returns all that it prints.
+func command(t *testing.T, env []string, args ...string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Env = append(os.Environ(), env...)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}

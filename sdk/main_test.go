@@ -87,7 +87,9 @@ func newHost(t *testing.T, dir string) *host {
 }
 
 // env is what a program needs to find the node at the address api.
-func (h *host) env(api string) []string { return []string{"LMOSD_NODE=" + api, "LMOSD_TOKEN=" + h.token} }
+func (h *host) env(api string) []string {
+	return []string{"LMOSD_NODE=" + api, "LMOSD_TOKEN=" + h.token}
+}
 
 // until calls try until it succeeds.
 func until(t *testing.T, what string, try func() error) {

@@ -91,11 +91,11 @@ type exposing struct {
 	spec   expose.Spec
 	agent  *expose.Agent
 	began  time.Time
-	ref    string // of what is offered; empty before
-	hash   string // of its description, as the node signed it
+	told   bool // what is offered
 }
 
-// attach offers the agent as long as ctx lasts, over connections that are made again when they break.
+// attach offers the agent as long as ctx lasts, over connections that are made again when they break. At the end the agent is
+// taken back, if there is a node to take it back from.
 func (e *exposing) attach(ctx context.Context, log *slog.Logger) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -107,7 +107,10 @@ func (e *exposing) attach(ctx context.Context, log *slog.Logger) error {
 	if cause := context.Cause(ctx); err == nil && !errors.Is(cause, context.Canceled) {
 		err = cause
 	}
-	return errors.Join(err, e.withdraw(context.WithoutCancel(ctx)))
+	if err == nil && e.talk.tty && e.forPeople() {
+		e.talk.line("stopped")
+	}
+	return err
 }
 
 // offered shows what is offered. When the connection was made again there is nothing new to say.
@@ -116,12 +119,12 @@ func (e *exposing) offered(ctx context.Context, ref, how string) error {
 	if err != nil {
 		return err
 	}
-	again := e.ref != ""
-	if e.ref, e.hash = d.Agent.Ref, d.Signature.Hash; again {
-		e.note("%s is attached again", copyable(d.Agent))
+	g := d.Agent
+	if e.told {
+		e.note("%s is attached again", copyable(g))
 		return nil
 	}
-	g := d.Agent
+	e.told = true
 	doc := exposure{gateway.APIVersion, "Exposure", g.ID, g.Ref, g.Name, g.Owner, e.spec.Target, e.agent.Thing != nil, g.Capabilities, g.Actions,
 		milliseconds(time.Since(e.began)), e.agent.Warnings}
 	err = e.show(view{doc: doc, names: []string{g.Ref}, people: func(to *screen, _ bool) {
@@ -162,28 +165,6 @@ type exposure struct {
 	Actions      []string `json:"actions"`
 	Took         float64  `json:"took_ms"`
 	Warnings     []string `json:"warnings,omitempty"`
-}
-
-// withdraw takes back what was offered. Without it the node would keep the agent's place for a while, as for one that was cut off.
-// If another process has offered an agent of the same name since, that is left alone: its description is another one, or was signed
-// in another second. A node that has gone has nothing to take back.
-func (e *exposing) withdraw(ctx context.Context) error {
-	if e.ref == "" {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, spare)
-	defer cancel()
-	d, err := e.client.Agent(ctx, e.ref)
-	if err == nil && d.Signature.Hash == e.hash {
-		_, err = e.client.Unpublish(ctx, e.ref)
-	}
-	if err != nil && exitOf(interact.AsError(err).Code) != exitNoNode {
-		return err
-	}
-	if e.talk.tty && e.forPeople() {
-		e.talk.line("withdrawn")
-	}
-	return nil
 }
 
 // checkAgents reads the lines under agents: of a configuration.

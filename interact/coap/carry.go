@@ -86,9 +86,6 @@ func (x *exchange) invoke(ctx context.Context, t *td.Thing, m *interact.Message)
 			if len(r.Data) == 0 && len(parts) > 0 {
 				r = m.Reply(interact.ActionStatus, partsType, parts)
 			}
-			if len(r.Data) > x.server.o.MaxBody {
-				return nil, answerTooLarge(x.server.o.MaxBody)
-			}
 			return output(r, m)
 		case r.Status == interact.StatusFailed, r.Status == interact.StatusCancelled:
 			return nil, &interact.Error{Code: interact.AgentFailed, Remote: true, Title: "the action " + r.Status.String(), Hint: hintLog}

@@ -324,6 +324,9 @@ func (x *exchange) cut(a *wire.Packet, key string) (*wire.Packet, error) {
 		want.SZX = wire.SZX1024
 	}
 	want.More = false
+	if len(a.Payload) > x.server.o.MaxBody {
+		return nil, answerTooLarge(x.server.o.MaxBody)
+	}
 	if x.q.Code == codes.GET && a.Code == codes.Content {
 		if _, ok := a.Option(message.ETag); !ok && len(a.Payload) > 0 {
 			a.Add(message.ETag, tag(a.Payload))

@@ -18,6 +18,7 @@ import (
 	"github.com/plgd-dev/go-coap/v3/message/pool"
 	"github.com/plgd-dev/go-coap/v3/mux"
 	coapnet "github.com/plgd-dev/go-coap/v3/net"
+	"github.com/plgd-dev/go-coap/v3/net/blockwise"
 	"github.com/plgd-dev/go-coap/v3/options"
 	"github.com/plgd-dev/go-coap/v3/tcp"
 	"github.com/plgd-dev/go-coap/v3/udp"
@@ -127,7 +128,7 @@ func udpAgent(t testing.TB, handle func(w mux.ResponseWriter, r *mux.Message)) s
 		t.Fatal(err)
 	}
 	s := udp.NewServer(ticking(t), options.WithMux(mux.HandlerFunc(handle)), options.WithErrors(func(error) {}),
-		options.WithMaxMessageSize(8<<20))
+		options.WithMaxMessageSize(8<<20), options.WithBlockwise(true, blockwise.SZX1024, time.Minute))
 	serve(t, func() error { return s.Serve(l) }, s.Stop)
 	return "coap://" + l.LocalAddr().String()
 }
@@ -140,7 +141,7 @@ func tcpAgent(t testing.TB, handle func(w mux.ResponseWriter, r *mux.Message)) s
 		t.Fatal(err)
 	}
 	s := tcp.NewServer(ticking(t), options.WithMux(mux.HandlerFunc(handle)), options.WithErrors(func(error) {}),
-		options.WithMaxMessageSize(8<<20))
+		options.WithMaxMessageSize(8<<20), options.WithBlockwise(true, blockwise.SZX1024, time.Minute))
 	serve(t, func() error { return s.Serve(l) }, func() { s.Stop(); _ = l.Close() })
 	return "coap+tcp://" + l.Addr().String()
 }

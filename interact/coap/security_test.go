@@ -19,6 +19,7 @@ import (
 	"github.com/plgd-dev/go-coap/v3/message/codes"
 	"github.com/plgd-dev/go-coap/v3/mux"
 	coapnet "github.com/plgd-dev/go-coap/v3/net"
+	"github.com/plgd-dev/go-coap/v3/net/blockwise"
 	"github.com/plgd-dev/go-coap/v3/options"
 
 	"github.com/lmosd/lmosd/interact"
@@ -41,7 +42,8 @@ func dtlsAgent(t *testing.T, identity, key string, handle func(w mux.ResponseWri
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := coapdtls.NewServer(ticking(t), options.WithMux(mux.HandlerFunc(handle)), options.WithErrors(func(error) {}))
+	s := coapdtls.NewServer(ticking(t), options.WithMux(mux.HandlerFunc(handle)), options.WithErrors(func(error) {}),
+		options.WithBlockwise(true, blockwise.SZX1024, time.Minute))
 	serve(t, func() error { return s.Serve(l) }, func() { s.Stop(); _ = l.Close() })
 	return "coaps://" + l.Addr().String()
 }
@@ -143,28 +145,65 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-// A coapServer is libcoap's example server.
+// coapServer runs libcoap's example server until the test ends, on a port for UDP and TCP; the next one is for DTLS.
 func coapServer(t *testing.T, args ...string) (port int) {
 	t.Helper()
 	path := libcoap(t, "server")
-	l, err := net.ListenPacket("udp", "127.0.0.1:0") // a port that was free a moment ago
+	for range 5 {
+		if port = freePorts(t); port == 0 {
+			continue
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		cmd := exec.CommandContext(ctx, path, append([]string{"-A", "127.0.0.1", "-p", fmt.Sprint(port), "-d", "10"}, args...)...)
+		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+		cmd.WaitDelay = 5 * time.Second
+		if err := cmd.Start(); err != nil {
+			cancel()
+			t.Fatal(err)
+		}
+		var work sync.WaitGroup
+		work.Go(func() { _ = cmd.Wait() })
+		stop := func() { cancel(); work.Wait() }
+		if listens(port) {
+			t.Cleanup(stop)
+			return port
+		}
+		stop() // somebody else was faster
+	}
+	t.Skip("libcoap's coap-server does not start")
+	return 0
+}
+
+// freePorts returns a port that nobody has, whose next one nobody has either; 0 if they were not found.
+func freePorts(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	port = l.LocalAddr().(*net.UDPAddr).Port
-	_ = l.Close()
-	ctx, cancel := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, path, append([]string{"-A", "127.0.0.1", "-p", fmt.Sprint(port), "-d", "10"}, args...)...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.WaitDelay = 5 * time.Second
-	if err := cmd.Start(); err != nil {
-		cancel()
-		t.Fatal(err)
+	defer l.Close()
+	port := l.Addr().(*net.TCPAddr).Port
+	for n := range 2 {
+		u, err := net.ListenPacket("udp", fmt.Sprintf("127.0.0.1:%d", port+n))
+		if err != nil {
+			return 0
+		}
+		defer u.Close()
 	}
-	var work sync.WaitGroup
-	work.Go(func() { _ = cmd.Wait() })
-	t.Cleanup(func() { cancel(); work.Wait() })
 	return port
+}
+
+// listens waits until a server accepts connections.
+func listens(port int) bool {
+	for range 100 {
+		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			_ = c.Close()
+			return true
+		}
+		time.Sleep(20 * time.Millisecond) // it is being started
+	}
+	return false
 }
 
 // TestLibcoapServer asks an agent that is libcoap's server, in the clear and with a key: its text, its clock, which can be observed,
@@ -181,16 +220,7 @@ func TestLibcoapServer(t *testing.T) {
 				"time": {"observable": true, "forms": [{"href": "BASE/time", "contentType": "text/plain", "op": ["readproperty", "observeproperty"]}]},
 				"data": {"forms": [{"href": "BASE/example_data", "contentType": "text/plain"}]},
 				"none": {"readOnly": true, "forms": [{"href": "BASE/none"}]}}`))
-			var r *interact.Message
-			eventually(t, "the server answers", func() bool {
-				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-				defer cancel()
-				var err error
-				if r, err = interact.Ask(ctx, thing, read("hello")); err != nil {
-					time.Sleep(50 * time.Millisecond) // it is being started
-				}
-				return err == nil
-			})
+			r := must(t, thing, read("hello"))
 			if !strings.Contains(string(r.Data), "libcoap") || r.Media() != "text/plain" {
 				t.Errorf("got %s %q", r.Media(), r.Data)
 			}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/plgd-dev/go-coap/v3/message"
 	"github.com/plgd-dev/go-coap/v3/message/pool"
+	"github.com/plgd-dev/go-coap/v3/net/blockwise"
 	"github.com/plgd-dev/go-coap/v3/options"
 	"github.com/plgd-dev/go-coap/v3/udp"
 
@@ -28,7 +29,7 @@ func TestGoCoapClient(t *testing.T) {
 	mesh := newStore()
 	mesh.set("level", []byte("7"))
 	addr := startServer(t, ServerOptions{Mesh: interact.Checked(thing)(mesh)}, thing)
-	c, err := udp.Dial(addr.String(), ticking(t), options.WithMaxMessageSize(8<<20))
+	c, err := udp.Dial(addr.String(), ticking(t), options.WithMaxMessageSize(8<<20), options.WithBlockwise(true, blockwise.SZX1024, time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +193,7 @@ func TestAServerUnderFire(t *testing.T) {
 					b[0], b[1] = 0x40|b[0]&0x13, b[1]%8
 				}
 				_, _ = c.Write(b)
-				if n%50 == 0 {
+				if n%10 == 0 {
 					time.Sleep(time.Millisecond) // not to fill the socket of the server all the time
 				}
 			}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/plgd-dev/go-coap/v3/message"
@@ -67,8 +68,11 @@ type observer struct {
 	queue []*interact.Message // guarded by watches.mu
 	end   error               // guarded by watches.mu: what to send last; nil as long as it goes on
 
-	seq uint32 // of the last notification; owned by whoever sends: the registration, then the goroutine
+	seq atomic.Uint32 // of the last notification
 }
+
+// next is the number of a notification: greater than those before (RFC 7641 §4.4).
+func (o *observer) next() uint32 { return o.seq.Add(1) & (1<<24 - 1) }
 
 // observed is what is asked of the mesh to observe what m reads.
 var observed = map[interact.Type]interact.Type{interact.ReadProperty: interact.ObserveProperty,
@@ -79,7 +83,7 @@ var observed = map[interact.Type]interact.Type{interact.ReadProperty: interact.O
 // cannot be taken in gets the value alone (RFC 7641 §4.1), and of events an error.
 func (x *exchange) observe(ctx context.Context, m *interact.Message) (*wire.Packet, error) {
 	s := x.server
-	o, err := s.watches.join(x, m)
+	o, fresh, err := s.watches.join(x, m)
 	reads := m.Type == interact.ReadProperty || m.Type == interact.ReadAllProperties
 	if err != nil && !reads {
 		return nil, err
@@ -98,20 +102,27 @@ func (x *exchange) observe(ctx context.Context, m *interact.Message) (*wire.Pack
 		}
 	}
 	if o != nil {
-		o.seq = 1
-		a.AddUint(message.Observe, o.seq)
-		x.observer = o
+		a.AddUint(message.Observe, o.next())
+		if fresh {
+			x.observer = o
+		}
 	}
 	return a, nil
 }
 
-// join adds an observer, in place of the one with its token, and begins to observe the mesh if nobody did.
-func (w *watches) join(x *exchange, m *interact.Message) (*observer, error) {
-	o := &observer{key: observerKey{x.from.Addr, x.q.Token}, remote: x.from, host: x.host, ask: m, shelf: wire.TransferKey(x.from.Addr, x.q),
+// join adds an observer and begins to observe the mesh if nobody did. The one with its token is kept if it observes the same, else it
+// makes room (RFC 7641 §4.1); fresh tells that the observer is a new one.
+func (w *watches) join(x *exchange, m *interact.Message) (o *observer, fresh bool, err error) {
+	ask := &interact.Message{Type: observed[m.Type], Thing: m.Thing, ID: m.ID, Name: m.Name, Data: m.Data, ContentType: m.ContentType}
+	key := sourceKey{ask.Thing, ask.Type, ask.Name, string(ask.Data)}
+	o = &observer{key: observerKey{x.from.Addr, x.q.Token}, remote: x.from, host: x.host, ask: m, shelf: wire.TransferKey(x.from.Addr, x.q),
 		newest: m.Type == interact.ReadProperty, wake: make(chan struct{}, 1)}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if old := w.observers[o.key]; old != nil {
+		if old.source.key == key && old.shelf == o.shelf && old.end == nil {
+			return old, false, nil
+		}
 		w.removeLocked(old)
 	}
 	mine := 0
@@ -121,13 +132,11 @@ func (w *watches) join(x *exchange, m *interact.Message) (*observer, error) {
 		}
 	}
 	if len(w.observers) >= w.limit || mine >= max(1, w.limit/2) {
-		return nil, interact.Errorf(interact.Overloaded, "end other observations, or ask now and then", "there are too many observers")
+		return nil, false, interact.Errorf(interact.Overloaded, "end other observations, or ask now and then", "there are too many observers")
 	}
 	if w.closed {
-		return nil, interact.Errorf(interact.ShuttingDown, "try again in a while", "the server leaves")
+		return nil, false, interact.Errorf(interact.ShuttingDown, "try again in a while", "the server leaves")
 	}
-	ask := &interact.Message{Type: observed[m.Type], Thing: m.Thing, ID: m.ID, Name: m.Name, Data: m.Data, ContentType: m.ContentType}
-	key := sourceKey{ask.Thing, ask.Type, ask.Name, string(ask.Data)}
 	if o.source = w.sources[key]; o.source == nil {
 		o.source = &source{key: key, observers: map[*observer]bool{}}
 		var ctx context.Context
@@ -138,7 +147,7 @@ func (w *watches) join(x *exchange, m *interact.Message) (*observer, error) {
 	o.ctx, o.cancel = context.WithCancel(w.server.ctx)
 	o.source.observers[o] = true
 	w.observers[o.key] = o
-	return o, nil
+	return o, true, nil
 }
 
 // follow observes the mesh for a source and hands on what comes. The end of the observation is the end of its observers.
@@ -263,7 +272,7 @@ func ping(ctx context.Context, p *peer) error {
 // drain sends what waits. After the last word it returns an error.
 func (w *watches) drain(o *observer, p *peer) error {
 	for {
-		r, end := w.next(o)
+		r, end := w.take(o)
 		switch {
 		case r != nil:
 			if err := w.notify(o, p, r); err != nil {
@@ -283,8 +292,8 @@ func (w *watches) drain(o *observer, p *peer) error {
 	}
 }
 
-// next takes what is to be sent next.
-func (w *watches) next(o *observer) (*interact.Message, error) {
+// take takes what is to be sent next.
+func (w *watches) take(o *observer) (*interact.Message, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(o.queue) > 0 {
@@ -299,12 +308,14 @@ func (w *watches) next(o *observer) (*interact.Message, error) {
 // is fetched (RFC 7959 §3.4).
 func (w *watches) notify(o *observer, p *peer, r *interact.Message) error {
 	a, err := present(&wire.Packet{Code: codes.Content}, named(o.ask, r), o.ask)
+	if err == nil && len(a.Payload) > w.server.o.MaxBody {
+		err = answerTooLarge(w.server.o.MaxBody)
+	}
 	if err != nil {
 		a = failure(err)
 	}
 	if a.Token = o.key.token; err == nil {
-		o.seq = (o.seq + 1) & (1<<24 - 1)
-		a.AddUint(message.Observe, o.seq)
+		a.AddUint(message.Observe, o.next())
 	}
 	if part, is, _ := (wire.Block{SZX: wire.SZX1024}).Cut(a.Payload); is.More {
 		a.Add(message.ETag, tag(a.Payload))

@@ -20,6 +20,9 @@ type wire3 struct {
 	life  context.Context // ends with the connection
 	end   context.CancelFunc
 	tasks sync.WaitGroup // calls of paho, which know no context
+
+	mu     sync.Mutex // guards closed
+	closed bool       // no task begins any more
 }
 
 // dial3 is [dial5] for MQTT 3.1.1. A message that paho cannot take over within handover is given up.
@@ -104,7 +107,13 @@ func (w *wire3) call(ctx context.Context, f func() paho3.Token) (paho3.Token, er
 	timer := time.NewTimer(ackTimeout)
 	defer timer.Stop()
 	began := make(chan paho3.Token, 1)
+	w.mu.Lock()
+	if w.closed {
+		w.mu.Unlock()
+		return nil, errUnsent
+	}
 	w.tasks.Go(func() { began <- f() })
+	w.mu.Unlock()
 	var token paho3.Token
 	var done <-chan struct{}
 	for {
@@ -149,5 +158,8 @@ func (w *wire3) close() {
 	w.paho.Disconnect(100) // milliseconds for the DISCONNECT to leave
 	_ = w.conn.Close()
 	w.end()
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
 	w.tasks.Wait()
 }

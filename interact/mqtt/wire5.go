@@ -37,7 +37,7 @@ func dial5(ctx context.Context, conn *guard, id string, l login, limit int, deli
 	w := &wire5{conn: conn, state: state.NewInMemory()}
 	w.life, w.end = context.WithCancel(context.Background())
 	w.paho = paho.NewClient(paho.ClientConfig{
-		Conn: conn, Session: calm{w.state}, AuthHandler: noAuth{}, PacketTimeout: ackTimeout,
+		Conn: conn, Session: &calm{State: w.state}, AuthHandler: noAuth{}, PacketTimeout: ackTimeout,
 		OnPublishReceived:  []func(paho.PublishReceived) (bool, error){received(deliver)},
 		OnServerDisconnect: func(*paho.Disconnect) {}, // the end of the connection follows
 	})
@@ -193,17 +193,32 @@ func (w *wire5) close() {
 	w.end()
 }
 
-// calm is a session that survives a race of paho: it answers a PUBREC on a connection that it has just forgotten.
-type calm struct{ *state.State }
+// calm is a session that survives a race of paho 0.23: it answers a PUBREC on a connection that it forgets at the same time.
+type calm struct {
+	*state.State
+	mu sync.Mutex // held where paho reads or forgets the connection, and holds no lock
+}
 
 // PacketReceived implements the SessionManager of paho.
-func (c calm) PacketReceived(p *packets.ControlPacket, out chan<- *packets.Publish) (err error) {
+func (c *calm) PacketReceived(p *packets.ControlPacket, out chan<- *packets.Publish) (err error) {
+	if p.Type != packets.PUBREC {
+		return c.State.PacketReceived(p, out)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	defer func() {
-		if r := recover(); r != nil {
+		if recover() != nil { // there is no connection any more
 			err = errLost
 		}
 	}()
 	return c.State.PacketReceived(p, out)
+}
+
+// ConnectionLost implements the SessionManager of paho.
+func (c *calm) ConnectionLost(p *packets.Disconnect) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.State.ConnectionLost(p)
 }
 
 // noAuth stands where paho calls an authenticator without looking whether there is one. No broker is asked to use it, and the

@@ -329,8 +329,7 @@ func FuzzCaller(f *testing.F) {
 		})
 		s := &script{Reader: bytes.NewReader(sent), conn: scriptConn{id: scriptID}, scope: &tally{}}
 		b.accept(s)
-		b.stop()
-		b.work.Wait()
+		b.retire()
 		if n := b.serving.sum(); n != 0 || len(b.lanes) != 0 || len(b.inbounds) != 0 {
 			t.Errorf("%d calls, %d lanes, %d peers are left", n, len(b.lanes), len(b.inbounds))
 		}

@@ -3,7 +3,7 @@ package stream
 import (
 	"errors"
 	"fmt"
-	"sync"
+	"sync/atomic"
 
 	"github.com/libp2p/go-libp2p/core/network"
 )
@@ -22,34 +22,35 @@ type reserver interface {
 // with its scope.
 type budget struct {
 	scope reserver
-	// mu owns what follows, in bytes.
-	mu   sync.Mutex
-	free int // reserved and unused
+	free  atomic.Int64 // bytes that are reserved and unused; less than 0 while somebody who took asks for more
 }
 
 // take asks for n bytes before they are allocated. The error wraps errMemory. Nobody counts any more once the stream has ended:
 // what is made of its frames then is made of what had arrived, which credit bounds.
 func (m *budget) take(n int) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if n > m.free {
-		more := (n - m.free + slab - 1) / slab * slab
-		if err := m.scope.ReserveMemory(more, network.ReservationPriorityMedium); err != nil && !errors.Is(err, network.ErrResourceScopeClosed) {
-			return fmt.Errorf("%w: %w", errMemory, err)
-		}
-		m.free += more
+	short := -m.free.Add(int64(-n))
+	if short <= 0 {
+		return nil
 	}
-	m.free -= n
+	more := (min(int(short), n) + slab - 1) / slab * slab // others who are short ask for themselves
+	err := m.scope.ReserveMemory(more, network.ReservationPriorityMedium)
+	if err != nil && !errors.Is(err, network.ErrResourceScopeClosed) {
+		m.free.Add(int64(n))
+		return fmt.Errorf("%w: %w", errMemory, err)
+	}
+	m.free.Add(int64(more))
 	return nil
 }
 
 // give returns n bytes that were taken.
 func (m *budget) give(n int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.free += n; m.free >= 4*slab {
-		rest := m.free % slab
-		m.scope.ReleaseMemory(m.free - slab - rest)
-		m.free = slab + rest
+	free := m.free.Add(int64(n))
+	for free >= 4*slab {
+		keep := slab + free%slab
+		if m.free.CompareAndSwap(free, keep) {
+			m.scope.ReleaseMemory(int(free - keep))
+			return
+		}
+		free = m.free.Load()
 	}
 }

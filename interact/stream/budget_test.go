@@ -75,8 +75,8 @@ func TestBudgetNeverLies(t *testing.T) {
 			} else if n := rapid.IntRange(0, 3*slab).Draw(t, "take"); m.take(n) == nil {
 				used, sum = append(used, n), sum+n
 			}
-			if scope.reserved < sum || scope.reserved >= sum+5*slab || scope.reserved-m.free != sum {
-				t.Fatalf("%d bytes reserved, %d of them free, for %d that are used", scope.reserved, m.free, sum)
+			if scope.reserved < sum || scope.reserved >= sum+5*slab || scope.reserved-int(m.free.Load()) != sum {
+				t.Fatalf("%d bytes reserved, %d of them free, for %d that are used", scope.reserved, m.free.Load(), sum)
 			}
 		}
 	})

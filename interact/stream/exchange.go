@@ -9,7 +9,7 @@ import (
 )
 
 // An exchange is one interaction as one end of it sees it: what has arrived, and what may be sent. The lane's reader puts
-// frames in, one goroutine takes them out, and one goroutine sends.
+// frames in, one goroutine takes them out, and one goroutine sends; the first two may be one after the other.
 type exchange struct {
 	l     *lane
 	id    uint64
@@ -18,6 +18,7 @@ type exchange struct {
 	long  bool          // it goes on until somebody ends it; set before init
 	work  *work         // at the serving end; nil at the other
 	ready chan struct{} // has an element when there may be something to take; nil if nothing is expected
+	extra int           // memory that is in use beside frames, in bytes; of the goroutine that takes
 
 	// mu owns what follows. Sizes are in bytes.
 	mu     sync.Mutex
@@ -26,7 +27,6 @@ type exchange struct {
 	slot   [1]frame      // the first place of queue: most interactions need no more
 	queued int           // size of queue
 	taken  int           // of frames that were taken and may be in use
-	extra  int           // memory that is in use beside frames
 	owed   int           // credit for what was taken, not yet worth a frame
 	credit int           // what this end may send; one frame may overdraw it
 	more   chan struct{} // has an element when there may be credit; made when somebody waits
@@ -114,7 +114,9 @@ func (e *exchange) complete() bool {
 // take returns the next frame, and waits for it at most patience if that is not 0. What was taken before counts as used:
 // the other end may send as much again.
 func (e *exchange) take(ctx context.Context, patience time.Duration) (frame, error) {
-	e.refund()
+	if f, ok, err := e.next(); ok || err != nil {
+		return f, err
+	}
 	var late <-chan time.Time
 	if patience > 0 {
 		t := time.NewTimer(patience)
@@ -122,9 +124,6 @@ func (e *exchange) take(ctx context.Context, patience time.Duration) (frame, err
 		late = t.C
 	}
 	for {
-		if f, ok, err := e.pop(); ok || err != nil {
-			return f, err
-		}
 		select {
 		case <-e.ready:
 		case <-ctx.Done():
@@ -132,13 +131,29 @@ func (e *exchange) take(ctx context.Context, patience time.Duration) (frame, err
 		case <-late:
 			return frame{}, errSlow
 		}
+		if f, ok, err := e.next(); ok || err != nil {
+			return f, err
+		}
 	}
 }
 
-// pop takes the first frame of the queue, if there is one. What arrived before the lane ended comes before the error.
-func (e *exchange) pop() (f frame, ok bool, err error) {
+// next returns the memory of what was taken, and credit for it when half the window is owed. Then it takes the first frame of
+// the queue, if there is one. What arrived before the lane ended comes before the error.
+func (e *exchange) next() (f frame, ok bool, err error) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
+	free, credit := e.refundLocked()
+	f, ok, err = e.popLocked()
+	e.mu.Unlock()
+	if free > 0 {
+		e.l.memory.give(free)
+	}
+	if credit > 0 {
+		e.l.send(kindCredit, e.id, credit)
+	}
+	return f, ok, err
+}
+
+func (e *exchange) popLocked() (f frame, ok bool, err error) {
 	if len(e.queue) == 0 {
 		return f, false, e.err
 	}
@@ -151,33 +166,23 @@ func (e *exchange) pop() (f frame, ok bool, err error) {
 	return f, true, nil
 }
 
-// refund returns the memory of what was taken, and credit for it when half the window is owed.
-func (e *exchange) refund() {
-	e.mu.Lock()
-	free, credit := e.taken, 0
+func (e *exchange) refundLocked() (free, credit int) {
+	free = e.taken
 	e.owed += e.taken
 	e.taken = 0
 	if e.owed >= e.window/2 && !e.over {
 		credit, e.owed = e.owed, 0
 	}
-	e.mu.Unlock()
-	if free > 0 {
-		e.l.memory.give(free)
-	}
-	if credit > 0 {
-		e.l.send(kindCredit, e.id, credit)
-	}
+	return free, credit
 }
 
 // reserve accounts for n bytes that are used beside the frames, until forget or release.
 func (e *exchange) reserve(n int) error {
-	if err := e.l.memory.take(n); err != nil {
-		return err
+	err := e.l.memory.take(n)
+	if err == nil {
+		e.extra += n
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.extra += n
-	return nil
+	return err
 }
 
 // keep lets the body of f, which was just taken, be used until forget or release.
@@ -191,22 +196,20 @@ func (e *exchange) keep(f frame) {
 
 // forget returns what reserve and keep took.
 func (e *exchange) forget() {
-	e.mu.Lock()
-	n := e.extra
-	e.extra = 0
-	e.mu.Unlock()
-	if n > 0 {
-		e.l.memory.give(n)
+	if e.extra > 0 {
+		e.l.memory.give(e.extra)
+		e.extra = 0
 	}
 }
 
 // release returns all memory. The exchange must be off its lane.
 func (e *exchange) release() {
 	e.mu.Lock()
-	free := e.taken + e.extra + e.queued
-	e.taken, e.extra, e.queued, e.queue = 0, 0, 0, nil
+	free := e.taken + e.queued
+	e.taken, e.queued, e.queue = 0, 0, nil
 	e.mu.Unlock()
-	if free > 0 {
+	free += e.extra
+	if e.extra = 0; free > 0 {
 		e.l.memory.give(free)
 	}
 }

@@ -63,6 +63,7 @@ type lane struct {
 	heard atomic.Int64 // when the far end last spoke, in Unix nanoseconds
 	eager atomic.Int32 // frames that were written at once since then
 	busy  atomic.Int32 // len(open)
+	over  atomic.Bool  // err is set
 	done  atomic.Bool  // the only interaction has been answered
 	told  bool         // Reach knows that the far end answers; only the reading goroutine uses it
 
@@ -159,6 +160,7 @@ func (l *lane) fail(err error) {
 	first := l.err == nil
 	if first {
 		l.err = err
+		l.over.Store(true)
 	}
 	l.mu.Unlock()
 	if first {
@@ -177,6 +179,7 @@ func (l *lane) expire(now time.Time) {
 	idle := l.err == nil && len(l.open) == 0 && now.Sub(l.idled) > limit
 	if idle {
 		l.err = errIdle
+		l.over.Store(true)
 	}
 	l.mu.Unlock()
 	if idle {

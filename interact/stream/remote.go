@@ -26,9 +26,10 @@ type remote struct {
 	users atomic.Int32     // calls that hold the remote; raised with Binding.mu held
 	fell  atomic.Int64     // when it was found unreachable, in Unix nanoseconds; 0 if it answered since
 
+	shared [2]atomic.Pointer[lane] // by class, short and long; written with mu locked
+
 	// mu owns what follows.
 	mu      sync.Mutex
-	shared  [2]*lane // by class, short and long
 	opening [2]*opening
 	lanes   map[*lane]struct{} // shared and own
 	closed  bool
@@ -119,13 +120,7 @@ func (r *remote) laneFor(ctx context.Context, h td.Host, q request, cl class) (*
 
 // usable returns the shared lane of class cl if it is open and no better one can be had.
 func (r *remote) usable(cl class) *lane {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.usableLocked(cl)
-}
-
-func (r *remote) usableLocked(cl class) *lane {
-	if l := r.shared[cl]; l != nil && l.reason() == nil && !r.outdated(l) {
+	if l := r.shared[cl].Load(); l != nil && !l.over.Load() && !r.outdated(l) {
 		return l
 	}
 	return nil
@@ -146,7 +141,7 @@ func (r *remote) add(l *lane, c *call) error {
 func (r *remote) lane(ctx context.Context, h td.Host, cl class) (*lane, error) {
 	for {
 		r.mu.Lock()
-		if l := r.usableLocked(cl); l != nil {
+		if l := r.usable(cl); l != nil {
 			r.mu.Unlock()
 			return l, nil
 		}
@@ -189,7 +184,7 @@ func (r *remote) openShared(ctx context.Context, h td.Host, o *opening, cl class
 	r.mu.Lock()
 	r.opening[cl] = nil
 	if o.err == nil && o.lane.reason() == nil {
-		r.shared[cl] = o.lane
+		r.shared[cl].Store(o.lane)
 	}
 	r.mu.Unlock()
 	close(o.done)
@@ -290,9 +285,7 @@ func (r *remote) drop(l *lane) {
 	defer r.mu.Unlock()
 	delete(r.lanes, l)
 	for cl := range r.shared {
-		if r.shared[cl] == l {
-			r.shared[cl] = nil
-		}
+		r.shared[cl].CompareAndSwap(l, nil)
 	}
 }
 
@@ -310,13 +303,13 @@ func (r *remote) close() {
 func (r *remote) watch(c *call) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch {
+	switch due := earliest(c.begun.Add(r.b.o.DoubtAfter), c.until); {
 	case r.closed:
 	case !r.watching:
 		r.watching, r.answered = true, 0
-		r.alarm(earliest(c.begun.Add(r.b.o.DoubtAfter), c.until), c.begun)
-	case !c.until.IsZero() && c.until.Before(r.next):
-		r.alarm(c.until, c.begun)
+		r.alarm(due, c.begun)
+	case due.Before(r.next):
+		r.alarm(due, c.begun)
 	}
 }
 

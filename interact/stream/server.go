@@ -171,30 +171,26 @@ func (v *served) accept(f frame) error {
 // one would spend a quarter of a small call on growing it.
 const maxWorkers = 64
 
-// employ serves v in a goroutine. It is called by a reader of the binding, so that Close still waits.
+// employ serves v in a goroutine. It is called by those that read lanes, so that Close still waits.
 func (b *Binding) employ(v *served) {
 	select {
 	case b.jobs <- v:
 	default:
-		b.work.Add(1)
+		b.workers.Add(1)
 		go b.worker(v)
 	}
 }
 
 // worker serves v and then what else comes. It ends with the binding, when too many wait, or when it is given nil.
 func (b *Binding) worker(v *served) {
-	defer b.work.Done()
+	defer b.workers.Done()
 	for v != nil {
 		v.run()
 		if b.waiting.Add(1) > maxWorkers {
 			b.waiting.Add(-1)
 			return
 		}
-		select {
-		case v = <-b.jobs:
-		case <-b.ctx.Done():
-			v = nil
-		}
+		v = <-b.jobs
 		b.waiting.Add(-1)
 	}
 }

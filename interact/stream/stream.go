@@ -158,9 +158,11 @@ type Binding struct {
 	remotes  map[did.DID]*remote  // whom this node calls
 	inbounds map[peer.ID]*inbound // who calls this node
 
-	jobs     chan *served   // for the workers that wait
+	jobs     chan *served   // for the workers that wait; closed when there is nobody left to employ one
 	waiting  atomic.Int32   // workers that wait
-	work     sync.WaitGroup // every goroutine of the binding
+	workers  sync.WaitGroup
+	work     sync.WaitGroup // every other goroutine of the binding
+	retired  sync.Once
 	serving  load
 	draining atomic.Bool
 	drained  chan struct{} // closed when draining and nothing is served
@@ -221,12 +223,15 @@ func (b *Binding) sweep(now time.Time) {
 		}
 		l.expire(now)
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return
+	}
 	select {
 	case b.jobs <- nil: // one worker less after a busy time
 	default:
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	for id, r := range b.remotes {
 		if r.unused(now) {
 			delete(b.remotes, id)
@@ -274,8 +279,19 @@ func (b *Binding) Close() error {
 	for _, r := range remotes {
 		r.close()
 	}
-	b.work.Wait()
+	b.retire()
 	return nil
+}
+
+// retire waits for all goroutines. Nothing new may begin.
+func (b *Binding) retire() {
+	b.work.Wait() // those that read lanes are among them, and nobody else employs workers
+	b.retired.Do(func() {
+		b.mu.Lock() // sweep sends
+		close(b.jobs)
+		b.mu.Unlock()
+	})
+	b.workers.Wait()
 }
 
 // enter counts a goroutine in, unless the binding is closed.

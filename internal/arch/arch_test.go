@@ -41,6 +41,7 @@ var beside = map[string][]string{
 	"examples/weather/agent": {"examples/weather", "cmd/lmosd", "testnet"}, // a stranger's agent: demo and tests run it
 	"examples/weather":       nil,
 	"interop":                nil, // tests only: programs of other projects
+	"sdk":                    nil, // tests only: the libraries of other languages
 	"internal/arch":          nil,
 }
 
@@ -84,15 +85,17 @@ var homes = []struct {
 	{"github.com/ipfs/go-ds-leveldb", []string{"node"}, "storage engine of the lean profile"},
 	{"github.com/cockroachdb/pebble/v2", []string{"node"}, "options of the storage engine"},
 	{"github.com/gofrs/flock", []string{"node"}, "one process per data directory"},
-	{"golang.org/x/time", []string{"policy", "interact/ws", "interact/coap"}, "rates of callers"},
+	{"golang.org/x/time", []string{"policy"}, "rates of callers"},
 	{"github.com/coder/websocket", []string{"interact/ws"}, "WebSockets"},
 	{"github.com/eclipse/paho.golang", []string{"interact/mqtt"}, "MQTT 5"},
 	{"github.com/eclipse/paho.mqtt.golang", []string{"interact/mqtt"}, "MQTT 3.1.1"},
 	{"github.com/mochi-mqtt/server/v2", []string{"interact/mqtt"}, "the embedded broker"},
 	{"github.com/plgd-dev/go-coap/v3", []string{"interact/coap", "interact/coap/wire"}, "CoAP"},
+	{"github.com/pion/dtls/v3", []string{"interact/coap/wire"}, "CoAP over DTLS"},
 	{"github.com/getkin/kin-openapi", []string{"td/openapi"}, "OpenAPI documents"},
+	{"github.com/oasdiff/yaml3", []string{"td/openapi"}, "YAML of OpenAPI documents, by that library's own parser"},
 	{"go.opentelemetry.io/otel", []string{"telemetry"}, "spans, and OTLP to a collector"},
-	{"golang.org/x/sync", []string{"dht", "directory", "interact/rest", "interact/stream", "gateway", "node", "testnet", "cmd/lmosd"}, "goroutines that are waited for"},
+	{"golang.org/x/sync", []string{"dht", "directory", "interact/rest", "interact/stream", "interact/mqtt", "gateway", "node", "testnet", "cmd/lmosd"}, "goroutines that are waited for"},
 	{"github.com/prometheus/client_golang", []string{"gateway"}, "metrics"},
 	{"github.com/goccy/go-yaml", []string{"configs"}, "configuration files"},
 	{"github.com/spf13/cobra", []string{"cmd/lmosd"}, "commands"},

@@ -132,7 +132,14 @@ func TestPoolKeepsConnectionsAsLongAsTheyAreUsed(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.Drop()
+		synctest.Wait()
+		select {
+		case <-l.Ended():
+			t.Error("a connection ended that somebody has")
+		default:
+		}
 		l.Release()
+		<-l.Ended()
 		if get(t, p, udpTarget); dials.Load() != 3 {
 			t.Errorf("%d connections, one of which was dropped", dials.Load())
 		}

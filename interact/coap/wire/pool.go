@@ -121,12 +121,14 @@ func (p *Pool) evictLocked() bool {
 	return true
 }
 
-// Release gives the connection back.
+// Release gives the connection back. One that was dropped ends with its last user.
 func (e *Lease) Release() {
 	e.pool.mu.Lock()
 	defer e.pool.mu.Unlock()
 	e.users--
-	e.last = time.Now()
+	if e.last = time.Now(); e.users == 0 && e.conn != nil && e.pool.conns[e.to] != e {
+		e.close()
+	}
 }
 
 // Drop makes the next user dial anew: the far end is silent, or another one than before.

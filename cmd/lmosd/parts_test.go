@@ -1,0 +1,111 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/lmosd/lmosd/td"
+)
+
+func TestPartWriter(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		asJSON, tty bool
+		parts       []string
+		want        string
+	}{
+		"a text at a time":               {true, false, []string{`"one"`, `"two"`}, "one\ntwo\n"},
+		"texts that are cut":             {true, false, []string{`"o`, `ne""tw`, `o"`}, "one\ntwo\n"},
+		"texts that come together":       {true, false, []string{`"one""two"{"a":1}[2]`}, "one\ntwo\n{\"a\":1}\n[2]\n"},
+		"a number at the end":            {true, false, []string{`1`, `2`}, "12\n"},
+		"numbers with space between":     {true, false, []string{`1 `, `2 `}, "1\n2\n"},
+		"literals":                       {true, false, []string{`true`, `null`}, "true\nnull\n"},
+		"nothing":                        {true, false, nil, ""},
+		"space":                          {true, false, []string{" \n"}, ""},
+		"what is no JSON from the start": {true, false, []string{"OggS\x00", "\xff"}, "OggS\x00\xff"},
+		"what is no JSON in the end":     {true, false, []string{`"one"`, `{"a":`}, "one\n{\"a\":"},
+		"JSON as bytes":                  {false, false, []string{`"one"`, `"two"`}, `"one""two"`},
+		"bytes":                          {false, false, []string{"\x1b[2J\xe2", "\x82\xac"}, "\x1b[2J€"},
+		"letters on a terminal":          {false, true, []string{"a\xe2", "\x82\xac\x1b", "\xf0\x9f"}, "a€\ufffd\ufffd"},
+		"a terminal that is commanded":   {true, true, []string{`"\u001b[2J"`}, "\ufffd[2J\n"},
+	} {
+		var b bytes.Buffer
+		p := &partWriter{to: &screen{Writer: &b, tty: test.tty, width: 80}, asJSON: test.asJSON}
+		for _, part := range test.parts {
+			if n, err := p.Write([]byte(part)); n != len(part) || err != nil {
+				t.Errorf("%s: %d, %v", name, n, err)
+			}
+		}
+		if err := p.end(); err != nil || b.String() != test.want {
+			t.Errorf("%s: got %q, %v; want %q", name, b.String(), err, test.want)
+		}
+	}
+}
+
+func TestAValueThatNeverEnds(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	p := &partWriter{to: &screen{Writer: &b}, asJSON: true}
+	long := `"` + strings.Repeat("x", maxValue)
+	if _, err := p.Write([]byte(long)); err != nil || b.String() != long {
+		t.Errorf("%d bytes were printed of %d, %v", b.Len(), len(long), err)
+	}
+}
+
+// FuzzPartWriter shows that how an output is cut makes no difference, and that nothing but what stands between values is lost.
+func FuzzPartWriter(f *testing.F) {
+	f.Add([]byte(`"one""two"{"a":[1,2]}`), uint8(3))
+	f.Add([]byte("12\xff"), uint8(1))
+	f.Fuzz(func(t *testing.T, output []byte, size uint8) {
+		printed := func(size int) string {
+			var b bytes.Buffer
+			p := &partWriter{to: &screen{Writer: &b}, asJSON: true}
+			for rest := output; len(rest) > 0; {
+				n := min(size, len(rest))
+				if _, err := p.Write(rest[:n]); err != nil {
+					t.Fatal(err)
+				}
+				rest = rest[n:]
+			}
+			if err := p.end(); err != nil {
+				t.Fatal(err)
+			}
+			return b.String()
+		}
+		if whole, cut := printed(max(len(output), 1)), printed(int(size)+1); whole != cut {
+			t.Fatalf("%q in parts of %d: %q, at once %q", output, int(size)+1, cut, whole)
+		}
+	})
+}
+
+func TestJSONParts(t *testing.T) {
+	t.Parallel()
+	for output, want := range map[string]int{"": 0, `"a"`: 1, `"a""b"`: 2, "1 2\n": 2, `{"a":1}`: 1, `{"a"`: 0, `1 x`: 0} {
+		if got := len(jsonParts([]byte(output), "application/json; charset=utf-8")); got != want {
+			t.Errorf("%q: %d values, want %d", output, got, want)
+		}
+	}
+	if jsonParts([]byte("1"), "text/plain") != nil {
+		t.Error("text is no JSON")
+	}
+}
+
+func TestExpectsJSON(t *testing.T) {
+	t.Parallel()
+	speech, err := td.Parse(weatherTD)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transcribe := speech.Actions["transcribe"]
+	audio := &td.Action{Affordance: td.Affordance{Forms: []td.Form{{ContentType: "application/json", ResponseType: "audio/ogg"}}}}
+	for _, test := range []struct {
+		action *td.Action
+		accept string
+		want   bool
+	}{{transcribe, "", true}, {transcribe, "audio/ogg", false}, {audio, "", false}, {audio, "application/ld+json", true}, {&td.Action{}, "", false}} {
+		if got := expectsJSON(test.action, test.accept); got != test.want {
+			t.Errorf("%+v with %q: got %t", test.action.Forms, test.accept, got)
+		}
+	}
+}
