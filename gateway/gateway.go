@@ -104,8 +104,8 @@ type Gateway struct {
 	gate    gate
 	things  *rest.Server
 	routes  http.Handler
-	tcp     net.Listener   // nil: none
-	socket  net.Listener   // nil: none
+	tcp     net.Listener // nil: none
+	socket  net.Listener // nil: none
 	servers []server
 	// alive ends when running requests must end; every request's context comes from it.
 	alive context.Context

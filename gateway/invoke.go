@@ -27,7 +27,8 @@ type CallOptions struct {
 	Stream io.Reader
 	// Accept is the media type that the output should have; empty means any.
 	Accept string
-	// Output gets the output as it comes, of any length; the result has none then. Nil keeps it for the result, 16 MiB at most.
+	// Output gets the output as it comes, of any length; the result has none then. Values of JSON that come in parts are on a line
+	// each, unless Accept asks for another type. Nil keeps the output for the result, 16 MiB at most.
 	Output io.Writer
 	// Async asks that the action go on without the caller.
 	Async bool
@@ -94,6 +95,9 @@ func (o *CallOptions) header(ctx context.Context, body bool) http.Header {
 		h.Set("Content-Type", cmp.Or(o.ContentType, interact.JSON))
 	}
 	set("Accept", o.Accept)
+	if o.Accept == "" && o.Output != nil {
+		h.Set("Accept", "application/x-ndjson, */*;q=0.9")
+	}
 	set("Idempotency-Key", o.Key)
 	set("Lmos-Via", o.Via)
 	if o.Timing {

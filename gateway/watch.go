@@ -1,13 +1,10 @@
 package gateway
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"net/http"
 	"net/url"
@@ -126,101 +123,30 @@ func (w *watcher) connect(ctx context.Context) (connected bool, err error) {
 		return false, err
 	}
 	w.connected = true
-	err = readEvents(resp.Body, maxAnswer, w.event)
-	var told *toldError
-	switch {
-	case w.left:
-		return true, nil
-	case ctx.Err() != nil: // inside of a process that is an end like any other
+	for e, err := range rest.ReadEvents(resp.Body, maxAnswer) {
+		var said *interact.Error
+		switch {
+		case errors.As(err, &said):
+			return true, said
+		case err != nil:
+			return true, w.lost(ctx, err)
+		}
+		if err := w.event(e); err != nil || w.left {
+			return true, err
+		}
+	}
+	if ctx.Err() != nil { // inside of a process that is an end like any other
 		return true, w.lost(ctx, ctx.Err())
-	case err == nil:
-		return true, nil
-	case errors.As(err, &told):
-		return true, told.error
 	}
-	return true, w.lost(ctx, err)
+	return true, nil
 }
 
-// A toldError is why a stream ended, as the node said or its events show: not the connection's.
-type toldError struct{ error }
-
-// event hands an event on.
-func (w *watcher) event(name, id string, data []byte) error {
-	if name == "lmos:problem" {
-		resp := &http.Response{StatusCode: http.StatusInternalServerError, Header: http.Header{"Content-Type": {rest.ProblemType}}}
-		return &toldError{rest.FromProblem(resp, data)}
+// event hands an event on. The error is what is wrong with it.
+func (w *watcher) event(e rest.SentEvent) error {
+	if !json.Valid(e.Data) {
+		return w.stranger(errors.New("an event that is not JSON"))
 	}
-	if !json.Valid(data) {
-		return &toldError{w.stranger(errors.New("an event that is not JSON"))}
-	}
-	if w.seen++; id != "" {
-		w.after = id
-	}
-	if !w.yield(Event{Name: name, ID: id, Data: data}, nil) {
-		w.left = true
-		return io.EOF
-	}
+	w.seen, w.after = w.seen+1, e.ID
+	w.left = !w.yield(Event{Name: e.Name, ID: e.ID, Data: e.Data}, nil)
 	return nil
-}
-
-// readEvents reads server-sent events (HTML Living Standard §9.2.6) and calls f with each: name is "message" if it has none, and
-// id is the event's own. An event has at most limit bytes. It returns nil at the end, or the error of the reader or of f.
-func readEvents(r io.Reader, limit int, f func(name, id string, data []byte) error) error {
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, limit)
-	lines.Split(eventLines())
-	name, id, data, has := "", "", []byte(nil), false
-	for lines.Scan() {
-		line := lines.Bytes()
-		if len(line) == 0 {
-			if has {
-				if name == "" {
-					name = "message"
-				}
-				if err := f(name, id, data[:len(data)-1]); err != nil {
-					return err
-				}
-			}
-			name, id, data, has = "", "", nil, false
-			continue
-		}
-		field, value, _ := bytes.Cut(line, []byte(":"))
-		value = bytes.TrimPrefix(value, []byte(" "))
-		switch string(field) {
-		case "event":
-			name = string(value)
-		case "id":
-			id = string(value)
-		case "data":
-			if len(data)+len(value) > limit {
-				return bufio.ErrTooLong
-			}
-			data, has = append(append(data, value...), '\n'), true
-		}
-	}
-	return lines.Err()
-}
-
-// eventLines splits at CR LF, LF and CR. A CR at the end of what has come may be the first half of CR LF: the line is given, and
-// an LF that follows is skipped.
-func eventLines() bufio.SplitFunc {
-	afterCR := false
-	return func(data []byte, atEOF bool) (int, []byte, error) {
-		skip := 0
-		if afterCR && len(data) > 0 {
-			afterCR = false
-			if data[0] == '\n' {
-				skip = 1
-			}
-		}
-		end := bytes.IndexAny(data[skip:], "\r\n")
-		if end < 0 {
-			if atEOF {
-				return len(data), nil, bufio.ErrFinalToken // a line without an end is of no event
-			}
-			return skip, nil, nil
-		}
-		afterCR = data[skip+end] == '\r'
-		return skip + end + 1, data[skip : skip+end], nil
-	}
 }

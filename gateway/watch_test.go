@@ -6,12 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"net/http"
 	"net/http/httptest"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -186,10 +184,6 @@ func TestWatchOfAnotherServer(t *testing.T) {
 			break
 		}
 	}
-	err := readEvents(strings.NewReader(strings.Repeat("data: "+strings.Repeat("x", 100)+"\n", 100)), 1000, func(string, string, []byte) error { return nil })
-	if err == nil {
-		t.Error("an event without end is read")
-	}
 }
 
 func TestWatchUntilTheCallerGoes(t *testing.T) {
@@ -272,75 +266,4 @@ func TestWaitTask(t *testing.T) {
 	if _, err := c.WaitTask(t.Context(), &Task{Thing: "urn:x:station", Action: "scan", ID: "2"}); interact.AsError(err).Code != interact.NoTask {
 		t.Errorf("WaitTask of nothing: %v", err)
 	}
-}
-
-// What readEvents makes of a stream (HTML §9.2.6).
-func TestReadEvents(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		name, text string
-		want       string
-	}{
-		{"one", "event: a\nid: 1\ndata: x\n\n", "a 1 x;"},
-		{"without a name", "data: x\n\n", "message  x;"},
-		{"lines", "data: x\ndata:  y\ndata\n\n", "message  x\n y\n;"},
-		{"CR LF", "event:a\r\ndata:x\r\n\r\ndata:y\r\n\r\n", "a  x;message  y;"},
-		{"CR", "data:x\r\rdata:y\r\r", "message  x;message  y;"},
-		{"comments and fields that nobody knows", ": hi\nretry: 5\nfoo: bar\ndata: x\n\n:\n\n", "message  x;"},
-		{"no data", "event: a\nid: 1\n\ndata: x\n\n", "message  x;"},
-		{"an end in the middle", "data: x\n\ndata: y\n", "message  x;"},
-		{"an end in a line", "data: x\n\ndata: y", "message  x;"},
-		{"empty data", "data\n\n", "message  ;"},
-	} {
-		var got strings.Builder
-		err := readEvents(strings.NewReader(tt.text), 1<<10, func(name, id string, data []byte) error {
-			fmt.Fprintf(&got, "%s %s %s;", name, id, data)
-			return nil
-		})
-		if err != nil || got.String() != tt.want {
-			t.Errorf("%s: got %q, %v, want %q", tt.name, got.String(), err, tt.want)
-		}
-	}
-	stop := errors.New("stop")
-	if err := readEvents(strings.NewReader("data: x\n\n"), 100, func(string, string, []byte) error { return stop }); err != stop {
-		t.Errorf("got %v", err)
-	}
-}
-
-// However a stream is cut into reads, and whatever ends its lines, the events are the same.
-func FuzzReadEvents(f *testing.F) {
-	f.Add([]byte("event: a\r\nid: 1\rdata: x\n\ndata: y\r\n\r\n"), byte(1))
-	f.Add([]byte(":\n\n\ndata"), byte(7))
-	f.Fuzz(func(t *testing.T, text []byte, cut byte) {
-		read := func(r interface{ Read([]byte) (int, error) }) (all []string) {
-			_ = readEvents(r, 1<<12, func(name, id string, data []byte) error {
-				all = append(all, fmt.Sprintf("%q %q %q", name, id, data))
-				return nil
-			})
-			return all
-		}
-		whole := read(bytes.NewReader(text))
-		if parts := read(&slow{text, int(cut)%16 + 1}); !slices.Equal(whole, parts) {
-			t.Errorf("%q: %v as a whole, %v in parts", text, whole, parts)
-		}
-		plain := bytes.ReplaceAll(bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n")), []byte("\r"), []byte("\n"))
-		if lf := read(bytes.NewReader(plain)); len(text) < 1<<12 && !slices.Equal(whole, lf) {
-			t.Errorf("%q: %v, with LF %v", text, whole, lf)
-		}
-	})
-}
-
-// slow gives a few bytes at a time.
-type slow struct {
-	text []byte
-	n    int
-}
-
-func (s *slow) Read(p []byte) (int, error) {
-	if len(s.text) == 0 {
-		return 0, io.EOF
-	}
-	n := copy(p, s.text[:min(len(s.text), s.n)])
-	s.text = s.text[n:]
-	return n, nil
 }

@@ -2,8 +2,11 @@ package node
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"iter"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -245,4 +248,49 @@ func TestPathsAndPings(t *testing.T) {
 	if _, err := interact.Ask(t.Context(), other.Mesh(), &interact.Message{Type: interact.InvokeAction, Thing: "echo", Name: "echo", Data: []byte(`"x"`), Via: "coap"}); interact.AsError(err).Code != interact.Unreachable {
 		t.Errorf("a way that there is not: %v", err)
 	}
+}
+
+// TestAnAgentThatCallsBack offers its event by webhook only (WoT Profile §7.3).
+func TestAnAgentThatCallsBack(t *testing.T) {
+	t.Parallel()
+	o := quiet()
+	o.Dir, o.HTTP = t.TempDir(), &HTTP{Listen: "127.0.0.1:0", Explicit: true}
+	n := start(t, o)
+	over := make(chan struct{})
+	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodDelete {
+			w.WriteHeader(http.StatusNoContent)
+			close(over)
+			return
+		}
+		var subscription struct{ CallbackURL string }
+		if err := json.NewDecoder(r.Body).Decode(&subscription); err != nil {
+			t.Error(err)
+		}
+		w.Header().Set("Location", "/subscription")
+		w.WriteHeader(http.StatusCreated)
+		go func() {
+			resp, err := http.Post(subscription.CallbackURL, "application/json", strings.NewReader(`"fire"`))
+			if err != nil || resp.StatusCode != http.StatusOK {
+				t.Errorf("called back: %v, %v", resp, err)
+				return
+			}
+			resp.Body.Close()
+		}()
+	}))
+	t.Cleanup(agent.Close)
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	if _, err := n.Publish(t.Context(), fmt.Appendf(nil, `{"@context": "https://www.w3.org/2022/wot/td/v1.1", "title": "Alarm",
+		"securityDefinitions": {"n": {"scheme": "nosec"}}, "security": "n",
+		"events": {"alarm": {"data": {"type": "string"}, "forms": [{"href": "%s/alarm", "subprotocol": "webhook"}]}}}`, agent.URL)); err != nil {
+		t.Fatal(err)
+	}
+	for r, err := range n.Mesh().Do(t.Context(), &interact.Message{Type: interact.SubscribeEvent, Thing: "alarm", Name: "alarm"}) {
+		if err != nil || string(r.Data) != `"fire"` {
+			t.Fatalf("got %v, %v", r, err)
+		}
+		break
+	}
+	n.hub.Close() // it would wait a minute for somebody who comes back
+	<-over
 }

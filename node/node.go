@@ -326,6 +326,7 @@ func (n *Node) openHTTP() error {
 		return err
 	}
 	n.onClose(n.gateway.Close)
+	n.openCallbacks()
 	n.self, err = n.describe()
 	return err
 }

@@ -115,7 +115,7 @@ func (n *Node) newGateway(h *HTTP) (*gateway.Gateway, error) {
 		o.Listen, o.Explicit, o.Socket = or(h.Listen, gateway.None), h.Explicit, or(h.Socket, gateway.None)
 		o.Token, o.TokenFile, o.NoAuth = token, tokenPath(n.opts.Dir), h.NoAuth
 		o.Hosts, o.HideMetrics, o.PublicURL = h.Hosts, h.HideMetrics, h.PublicURL
-		o.WS, o.PrivateCallbacks = n.sockets, n.opts.Direct == DirectAny || onLoopback(h.Listen) // who asks is on this host
+		o.WS, o.Callbacks, o.PrivateCallbacks = n.sockets, callbacks{n}, n.opts.Direct == DirectAny || onLoopback(h.Listen) // who asks is on this host
 	}
 	return gateway.New(o)
 }
