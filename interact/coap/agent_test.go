@@ -52,7 +52,9 @@ func TestAgentsThatMisbehave(t *testing.T) {
 		{"a first block that is not", read("p"), serveBlocks(func(_ wire.Block, m *wire.Packet) {
 			m.AddUint(message.Block2, wire.Block{Num: 1, More: true, SZX: 6}.Value())
 		}), interact.AgentFailed, false},
-		{"a block that is short", read("p"), serveBlocks(func(b wire.Block, m *wire.Packet) { m.Payload = m.Payload[:len(m.Payload)-1] }), interact.AgentFailed, false},
+		{"a block that is short", read("p"), serveBlocks(func(_ wire.Block, m *wire.Packet) {
+			m.Payload = m.Payload[:len(m.Payload)-1]
+		}), interact.AgentFailed, false},
 		{"a block that is empty, for ever", read("p"), serveBlocks(func(b wire.Block, m *wire.Packet) {
 			m.Payload = nil
 			m.AddUint(message.Block2, wire.Block{Num: b.Num, More: true, SZX: 6}.Value())
@@ -66,7 +68,8 @@ func TestAgentsThatMisbehave(t *testing.T) {
 				m.AddUint(message.Block2, wire.Block{More: true}.Value())
 			}
 		}), interact.AgentFailed, false},
-		{"a size beyond the limit", read("p"), serveBlocks(func(_ wire.Block, m *wire.Packet) { m.AddUint(message.Size2, 1<<31) }), interact.TooLarge, false},
+		{"a size beyond the limit", read("p"), serveBlocks(func(_ wire.Block, m *wire.Packet) { m.AddUint(message.Size2, 1<<31) }),
+			interact.TooLarge, false},
 		{"blocks without an end", read("p"), func(a *agentPipe, q *wire.Packet) {
 			b, _ := q.Block(message.Block2)
 			a.says(q, codes.Content, strings.Repeat("x", 1024), option(message.Block2, wire.Block{Num: b.Num, More: true, SZX: 6}.Value()))
@@ -87,17 +90,25 @@ func TestAgentsThatMisbehave(t *testing.T) {
 				a.says(q, codes.Content, text[:1024], option(message.Block2, 8|6))
 			}
 		}, interact.Unreachable, true},
-		{"an unknown critical option", read("p"), func(a *agentPipe, q *wire.Packet) { a.says(q, codes.Content, "1", option(65001, 1)) }, interact.AgentFailed, false},
+		{"an unknown critical option", read("p"), func(a *agentPipe, q *wire.Packet) {
+			a.says(q, codes.Content, "1", option(65001,
+				1))
+		}, interact.AgentFailed, false},
 		{"no JSON", read("p"), func(a *agentPipe, q *wire.Packet) {
 			a.says(q, codes.Content, "{\x1b", option(message.ContentFormat, 50))
 		}, interact.AgentFailed, false},
-		{"an answer that says go on", read("p"), func(a *agentPipe, q *wire.Packet) { a.says(q, codes.Continue, "") }, interact.AgentFailed, false},
+		{"an answer that says go on", read("p"), func(a *agentPipe, q *wire.Packet) { a.says(q, codes.Continue, "") },
+			interact.AgentFailed, false},
 		{"it asks to go on after the last block", invoke("go", text), func(a *agentPipe, q *wire.Packet) {
 			b, _ := q.Block(message.Block1)
 			a.says(q, codes.Continue, "", option(message.Block1, b.Value()))
 		}, interact.AgentFailed, false},
-		{"it takes a part for the whole", invoke("go", text), func(a *agentPipe, q *wire.Packet) { a.says(q, codes.Changed, "") }, interact.AgentFailed, false},
-		{"it answers another block", invoke("go", text), func(a *agentPipe, q *wire.Packet) { a.says(q, codes.Continue, "", option(message.Block1, 7<<4|8|6)) }, interact.AgentFailed, false},
+		{"it takes a part for the whole", invoke("go", text), func(a *agentPipe, q *wire.Packet) { a.says(q, codes.Changed, "") },
+			interact.AgentFailed, false},
+		{"it answers another block", invoke("go", text), func(a *agentPipe, q *wire.Packet) {
+			a.says(q, codes.Continue, "",
+				option(message.Block1, 7<<4|8|6))
+		}, interact.AgentFailed, false},
 		{"it takes nothing so large", invoke("go", text), func(a *agentPipe, q *wire.Packet) {
 			b, _ := q.Block(message.Block1)
 			a.says(q, codes.RequestEntityTooLarge, "", option(message.Block1, b.Value()))
@@ -108,10 +119,17 @@ func TestAgentsThatMisbehave(t *testing.T) {
 			}
 		}, interact.Unreachable, true},
 		{"it never acknowledges", invoke("go", ""), func(*agentPipe, *wire.Packet) {}, interact.Unreachable, true},
-		{"it never answers", invoke("go", ""), func(a *agentPipe, q *wire.Packet) { _, _ = a.Write(wire.Bare(message.Acknowledgement, q.Mid)) }, interact.Timeout, true},
+		{"it never answers", invoke("go", ""), func(a *agentPipe, q *wire.Packet) {
+			_, _ = a.Write(wire.Bare(message.Acknowledgement,
+				q.Mid))
+		}, interact.Timeout, true},
 		{"it never answers what is not confirmed", invoke("non", ""), func(*agentPipe, *wire.Packet) {}, interact.Unreachable, true},
-		{"it rejects", invoke("go", ""), func(a *agentPipe, q *wire.Packet) { _, _ = a.Write(wire.Bare(message.Reset, q.Mid)) }, interact.AgentFailed, false},
-		{"it speaks another language", invoke("go", ""), func(a *agentPipe, _ *wire.Packet) { _, _ = a.Write([]byte("HTTP/1.1 200 OK\r\n")) }, interact.Unreachable, true},
+		{"it rejects", invoke("go", ""), func(a *agentPipe, q *wire.Packet) { _, _ = a.Write(wire.Bare(message.Reset, q.Mid)) },
+			interact.AgentFailed, false},
+		{"it speaks another language", invoke("go", ""), func(a *agentPipe, _ *wire.Packet) {
+			_,
+				_ = a.Write([]byte("HTTP/1.1 200 OK\r\n"))
+		}, interact.Unreachable, true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -167,7 +185,8 @@ func TestDeadlines(t *testing.T) {
 func TestSmallerBlocks(t *testing.T) {
 	t.Parallel()
 	text := big(5000)
-	for name, code := range map[string]codes.Code{"4.13": codes.RequestEntityTooLarge, "2.31": codes.Continue, "2.04 for each": codes.Changed} {
+	for name, code := range map[string]codes.Code{"4.13": codes.RequestEntityTooLarge, "2.31": codes.Continue,
+		"2.04 for each": codes.Changed} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -229,7 +248,8 @@ func TestAValueThatChanges(t *testing.T) {
 	})
 }
 
-const taskTD = `"actions": {"go": {"forms": [{"href": "coap://10.0.0.1/go"}]}, "sync": {"synchronous": true, "forms": [{"href": "coap://10.0.0.1/go"}]}}`
+const taskTD = `"actions": {"go": {"forms": [{"href": "coap://10.0.0.1/go"}]},
+	"sync": {"synchronous": true, "forms": [{"href": "coap://10.0.0.1/go"}]}}`
 
 func TestTasksOfAgents(t *testing.T) {
 	t.Parallel()
@@ -241,10 +261,13 @@ func TestTasksOfAgents(t *testing.T) {
 		want   string
 		code   interact.Code
 	}{
-		{"to its end", invoke("go", ""), "", []string{`{"state":"pending"}`, `{"status":"running"}`, `{"state":"completed","output":{"n":7}}`}, `pending running completed{"n":7}`, 0},
-		{"without output", invoke("go", ""), `{"status":"running"}`, []string{`{"state":"completed","output":null}`}, `running completed`, 0},
+		{"to its end", invoke("go", ""), "", []string{`{"state":"pending"}`, `{"status":"running"}`,
+			`{"state":"completed","output":{"n":7}}`}, `pending running completed{"n":7}`, 0},
+		{"without output", invoke("go", ""), `{"status":"running"}`, []string{`{"state":"completed","output":null}`},
+			`running completed`, 0},
 		{"completed at once", invoke("go", ""), `{"state":"completed","output":7}`, nil, `completed7`, 0},
-		{"failed", invoke("go", ""), "", []string{`{"state":"failed","error":{"title":"no fuel","detail":"buy some"}}`}, `pending`, interact.AgentFailed},
+		{"failed", invoke("go", ""), "", []string{`{"state":"failed","error":{"title":"no fuel","detail":"buy some"}}`}, `pending`,
+			interact.AgentFailed},
 		{"cancelled by another", invoke("go", ""), "", []string{`{"state":"cancelled"}`}, `pending`, interact.Cancelled},
 		{"a state that is none", invoke("go", ""), "", []string{`[]`}, `pending`, interact.AgentFailed},
 		{"an answer that is no state", invoke("go", ""), `{"made":"x"}`, nil, `completed{"made":"x"}`, 0},

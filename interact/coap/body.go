@@ -145,7 +145,8 @@ func join(fields []jcs.Member) []byte {
 	return b.Bytes()
 }
 
-// convert returns the body as the form wants it: JSON as CBOR and the other way round, and a string, a number or a boolean as text.
+// convert returns the body as the form wants it: JSON as CBOR and the other way round, and a string, a number or a boolean as
+// text.
 func (r *request) convert(body []byte) ([]byte, error) {
 	want, have := r.form.ContentType, r.message.Media()
 	if len(body) == 0 {
@@ -155,7 +156,8 @@ func (r *request) convert(body []byte) ([]byte, error) {
 		if string(body) == "{}" {
 			return nil, nil
 		}
-		return nil, interact.Errorf(interact.NotAllowed, "declare the members of the input as uriVariables, or set cov:method to one with a body",
+		return nil, interact.Errorf(interact.NotAllowed,
+			"declare the members of the input as uriVariables, or set cov:method to one with a body",
 			"%s is asked with a method that has no body for the input", r.what())
 	}
 	if wire.Alike(want, have) {
@@ -171,7 +173,8 @@ func (r *request) convert(body []byte) ([]byte, error) {
 	if text, ok := textOf(out); ok && td.IsJSON(is) && strings.HasPrefix(wire.Base(want), "text/") {
 		return text, nil
 	}
-	return nil, interact.Errorf(interact.UnsupportedType, "send "+wire.Base(want), "%s takes %s, not %s", r.what(), wire.Base(want), wire.Base(have))
+	return nil, interact.Errorf(interact.UnsupportedType, "send "+wire.Base(want),
+		"%s takes %s, not %s", r.what(), wire.Base(want), wire.Base(have))
 }
 
 // textOf returns the string, number or boolean that body is as JSON, as text.

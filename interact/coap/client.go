@@ -4,9 +4,8 @@
 // # To agents
 //
 // A request goes through the same steps each time: a form is chosen (form.go), its terms are read (terms.go), the input is taken
-// apart and converted (body.go), a connection is found or made (pool.go, conn.go), the bodies travel in blocks (transfer.go), and
-// the answer is judged (codes.go, form.go). Observations are in observe.go, actions that an agent runs in the background in
-// task.go.
+// apart and converted (body.go), the bodies travel in blocks (transfer.go), and the answer is judged (codes.go, form.go).
+// Observations are in observe.go, actions that an agent runs in the background in task.go. CoAP itself is in the package wire.
 //
 // A form's href may have variables: {name} in the path, {?a,b} or {&a,b} for the query. The values of its uriVariables are the
 // members of the same names in the input. They are taken out of the body, unless the input's schema names them too. Where the
@@ -16,15 +15,9 @@
 //
 // See [Server].
 //
-// # Why there is a message layer here
-//
-// Options and codes come from the module go-coap, which also writes the messages. Its connections, its block-wise transfer and its
-// server are not used: a peer that is slow to be answered holds up all others of a server, what is sent in blocks has no limit and
-// is kept by token, which real clients change from block to block, a Reset counts as an acknowledgement, and its goroutines have
-// nobody who waits for them. layer.go, conn.go and blocks.go are what is needed of RFC 7252 §4 and RFC 7959 instead.
-//
-// Sources: WoT Thing Description 1.1; WoT Binding Templates, CoAP; RFC 7252 (CoAP), 7641 (Observe), 7959 (Block), 8323 (TCP), 8132
-// (FETCH, PATCH), 8516 (4.29), 8768 (Hop-Limit), 9177 (Q-Block: its sizes only), 9290 (problem details), 6690 (link format).
+// Sources: WoT Thing Description 1.1; WoT Binding Templates, CoAP; RFC 7252 (CoAP), 7641 (Observe), 7959 (Block), 8323 (TCP),
+// 8132 (FETCH, PATCH), 8516 (4.29), 8768 (Hop-Limit), 9177 (Q-Block: its sizes only), 9290 (problem details), 6690 (link
+// format).
 package coap
 
 import (
@@ -61,8 +54,8 @@ type Options struct {
 	MaxBody int
 }
 
-// A Client asks agents over CoAP. It is safe for concurrent use. It keeps at most 256 connections, one for each agent's host, port
-// and scheme (and pre-shared key), and closes those over which nothing came for a minute and that nobody uses.
+// A Client asks agents over CoAP. It is safe for concurrent use. It keeps at most 256 connections, one for each agent's host,
+// port and scheme (and pre-shared key), and closes those over which nothing came for a minute and that nobody uses.
 type Client struct {
 	credentials credentials.Store
 	log         *slog.Logger
@@ -100,8 +93,8 @@ func (c *Client) Close() { c.pool.Close() }
 //
 // Errors are always an [*interact.Error]. Remote tells that the agent answered with an error; its code is that of the one table
 // in this package, and its own words are in the title, at most 400 bytes. Begun tells that no answer came to a request that the
-// agent may have got. TooLarge: the answer passed the limit and was dropped. A message without a deadline has 30 s, unless its type
-// is long.
+// agent may have got. TooLarge: the answer passed the limit and was dropped. A message without a deadline has 30 s, unless its
+// type is long.
 func (c *Client) Thing(t *td.Thing) interact.Thing {
 	a := &agent{client: c, thing: t}
 	parts := *t

@@ -22,7 +22,8 @@ import (
 )
 
 // agents are go-coap's servers, by transport.
-var agents = map[string]func(t testing.TB, handle func(w mux.ResponseWriter, r *mux.Message)) string{"udp": udpAgent, "tcp": tcpAgent}
+var agents = map[string]func(t testing.TB, handle func(w mux.ResponseWriter, r *mux.Message)) string{"udp": udpAgent,
+	"tcp": tcpAgent}
 
 // heard is a request as an agent of go-coap got it.
 func heard(r *mux.Message) string {
@@ -51,7 +52,8 @@ func TestOperationsBecomeRequests(t *testing.T) {
 		"non": {"readOnly": true, "forms": [{"href": "BASE/non", "cov:confirmable": false}]},
 		"cbor": {"forms": [{"href": "BASE/cbor", "contentType": "application/cbor"}]},
 		"text": {"forms": [{"href": "BASE/text", "contentType": "text/plain;charset=utf-8"}]},
-		"own": {"forms": [{"href": "BASE/own", "cov:method": "PATCH", "contentType": "application/vnd.x", "cov:contentFormat": 65000, "op": "writeproperty"}]},
+		"own": {"forms": [{"href": "BASE/own", "cov:method": "PATCH", "contentType": "application/vnd.x",
+			"cov:contentFormat": 65000, "op": "writeproperty"}]},
 		"room": {"type": "integer", "uriVariables": {"room": {"type": "string"}, "day": {"type": "integer"}},
 			"forms": [{"href": "BASE/rooms/{room}{?day}"}]}},
 		"actions": {
@@ -81,7 +83,8 @@ func TestOperationsBecomeRequests(t *testing.T) {
 		{"variables and an input", invoke("fly", `{"id":7,"to":"moon"}`), `0.03 /fly/7 12=50 {"to":"moon"}`},
 		{"read all", &interact.Message{Type: interact.ReadAllProperties}, "0.01 /all"},
 		{"read several", withData(&interact.Message{Type: interact.ReadMultipleProperties}, `["p"]`), `0.05 /some 12=50 ["p"]`},
-		{"write several", withData(&interact.Message{Type: interact.WriteMultipleProperties}, `{"p":"x"}`), `0.03 /all 12=50 {"p":"x"}`},
+		{"write several", withData(&interact.Message{Type: interact.WriteMultipleProperties}, `{"p":"x"}`),
+			`0.03 /all 12=50 {"p":"x"}`},
 	}
 	for transport, start := range agents {
 		var mu sync.Mutex
@@ -131,14 +134,18 @@ func TestAnswersBecomeReplies(t *testing.T) {
 		{"JSON called text", message.TextPlain, codes.Content, `21`, read("p"), "application/json", "21", interact.PropertyReading},
 		{"text", message.TextPlain, codes.Content, `warm`, read("p"), "text/plain", "warm", interact.PropertyReading},
 		{"nothing said", nil, codes.Content, `{"a":1}`, read("p"), "application/json", `{"a":1}`, interact.PropertyReading},
-		{"the format of the form's response", message.MediaType(65001), codes.Content, `x`, read("own"), "application/vnd.own", `x`, interact.PropertyReading},
-		{"an unknown format", message.MediaType(65002), codes.Content, `x`, read("own"), "application/octet-stream", `x`, interact.PropertyReading},
+		{"the format of the form's response", message.MediaType(65001), codes.Content, `x`, read("own"), "application/vnd.own", `x`,
+			interact.PropertyReading},
+		{"an unknown format", message.MediaType(65002), codes.Content, `x`, read("own"), "application/octet-stream", `x`,
+			interact.PropertyReading},
 		{"written", nil, codes.Changed, ``, write("p", "1"), "application/json", ``, interact.Acknowledgement},
-		{"written, and said what", message.TextPlain, codes.Changed, `OK!`, write("p", "1"), "application/json", ``, interact.Acknowledgement},
+		{"written, and said what", message.TextPlain, codes.Changed, `OK!`, write("p", "1"), "application/json", ``,
+			interact.Acknowledgement},
 		{"output", message.AppJSON, codes.Changed, `7`, invoke("go", ""), "application/json", `7`, interact.ActionStatus},
 		{"output of POST", message.AppJSON, codes.Content, `7`, invoke("go", ""), "application/json", `7`, interact.ActionStatus},
 		{"no output", nil, codes.Changed, ``, invoke("go", ""), "application/json", ``, interact.ActionStatus},
-		{"created, with an output", message.AppJSON, codes.Created, `{"id":1}`, invoke("go", ""), "application/json", `{"id":1}`, interact.ActionStatus},
+		{"created, with an output", message.AppJSON, codes.Created, `{"id":1}`, invoke("go", ""), "application/json", `{"id":1}`,
+			interact.ActionStatus},
 	}
 	for transport, start := range agents {
 		var now atomic.Int32
@@ -160,7 +167,8 @@ func TestAnswersBecomeReplies(t *testing.T) {
 			if r.Type != tt.t || r.Media() != tt.media || string(r.Data) != tt.data || r.Correlation != "1" || r.Name != tt.m.Name {
 				t.Errorf("%s: %s: got %d %s %q, want %d %s %q", transport, tt.name, r.Type, r.Media(), r.Data, tt.t, tt.media, tt.data)
 			}
-			if r.Type == interact.ActionStatus && r.Status != interact.StatusCompleted || r.Type == interact.PropertyReading && r.Time.IsZero() {
+			if r.Type == interact.ActionStatus && r.Status != interact.StatusCompleted || r.Type == interact.PropertyReading &&
+				r.Time.IsZero() {
 				t.Errorf("%s: %s: status %v, time %v", transport, tt.name, r.Status, r.Time)
 			}
 		}
@@ -196,9 +204,12 @@ func TestWordsOfAgents(t *testing.T) {
 		code  interact.Code
 		title string
 	}{
-		{"another lmosd", &wire.Packet{Code: codes.NotFound, Payload: []byte("LMOS-1410 no such task")}, interact.NoTask, "x: the agent answered 4.04: LMOS-1410 no such task"},
-		{"a code that does not fit the response", &wire.Packet{Code: codes.NotFound, Payload: []byte("LMOS-1400 x")}, interact.NoAffordance, "x: the agent answered 4.04: LMOS-1400 x"},
-		{"no code", &wire.Packet{Code: codes.NotFound, Payload: []byte("LMOS-x")}, interact.NoAffordance, "x: the agent answered 4.04: LMOS-x"},
+		{"another lmosd", &wire.Packet{Code: codes.NotFound, Payload: []byte("LMOS-1410 no such task")}, interact.NoTask,
+			"x: the agent answered 4.04: LMOS-1410 no such task"},
+		{"a code that does not fit the response", &wire.Packet{Code: codes.NotFound, Payload: []byte("LMOS-1400 x")},
+			interact.NoAffordance, "x: the agent answered 4.04: LMOS-1400 x"},
+		{"no code", &wire.Packet{Code: codes.NotFound, Payload: []byte("LMOS-x")}, interact.NoAffordance,
+			"x: the agent answered 4.04: LMOS-x"},
 		{"problem details", format(257, "\xa2\x20\x62no\x21\x64gone"), interact.NoAffordance, "x: the agent answered 4.04: no: gone"},
 		{"problem details, broken", format(257, "\xa2\x20"), interact.NoAffordance, "x: the agent answered 4.04"},
 		{"octets", format(42, "\x00\x01"), interact.NoAffordance, "x: the agent answered 4.04"},
@@ -223,8 +234,10 @@ func TestBlocksBothWays(t *testing.T) {
 		base := start(t, func(w mux.ResponseWriter, r *mux.Message) {
 			says(w, codes.Content, message.AppJSON, bodyOf(r.Message))
 		})
-		for terms, text := range map[string]string{``: text, `, "cov:blockwise": {"cov:block1Size": 64, "cov:block2Size": 128}`: big(5000)} {
-			thing := newClient(t, Options{}).Thing(describe(t, base, `"actions": {"echo": {"input": {}, "forms": [{"href": "BASE/echo"`+terms+`}]}}`))
+		for terms, text := range map[string]string{``: text,
+			`, "cov:blockwise": {"cov:block1Size": 64, "cov:block2Size": 128}`: big(5000)} {
+			thing := newClient(t, Options{}).Thing(describe(t, base,
+				`"actions": {"echo": {"input": {}, "forms": [{"href": "BASE/echo"`+terms+`}]}}`))
 			if r := must(t, thing, invoke("echo", text)); string(r.Data) != text {
 				t.Errorf("%s %s: %d bytes came back of %d", transport, terms, len(r.Data), len(text))
 			}
@@ -305,7 +318,8 @@ func TestFormsThatCannotBeUsed(t *testing.T) {
 		{"one of two schemes", `{"href": "coaps://h/x", "security": "any"}`, read("p"), interact.Unauthenticated},
 		{"an input of another type", `{"href": "coap://h/x"}`, invoke("go", `{}`), interact.UnsupportedType},
 		{"an input and no body", `{"href": "coap://h/x"}`, invoke("get", `{"a":1}`), interact.NotAllowed},
-		{"an operation that CoAP has not", `{"href": "coap://h/x"}`, &interact.Message{Type: interact.QueryAction, Name: "go"}, interact.NotAllowed},
+		{"an operation that CoAP has not", `{"href": "coap://h/x"}`, &interact.Message{Type: interact.QueryAction, Name: "go"},
+			interact.NotAllowed},
 	}
 	dialled := errors.New("dialled")
 	client := newClient(t, Options{Dial: func(context.Context, string, string) (net.Conn, error) { return nil, dialled }})
@@ -329,7 +343,8 @@ func TestTheBestFormIsTaken(t *testing.T) {
 		says(w, codes.Content, message.AppJSON, "7")
 	})
 	thing := newClient(t, Options{}).Thing(describe(t, base, `"properties": {"p": {"forms": [
-		{"href": "http://127.0.0.1/p"}, {"href": "coap://me@h/x"}, {"href": "BASE/json"}, {"href": "BASE/cbor", "contentType": "application/cbor"}]}}`))
+		{"href": "http://127.0.0.1/p"}, {"href": "coap://me@h/x"}, {"href": "BASE/json"},
+		{"href": "BASE/cbor", "contentType": "application/cbor"}]}}`))
 	m := read("p")
 	for accept, want := range map[string]string{"": "7", "application/json": "7", "application/cbor": "\x07"} {
 		if m.Accept = accept; string(must(t, thing, m).Data) != want {
@@ -346,7 +361,8 @@ func TestEachIsAskedWhereTheThingHasNoForm(t *testing.T) {
 		seen.Store(wire.Dotted(r.Code())+path+bodyOf(r.Message), true)
 		says(w, codes.Content, message.AppJSON, `"`+path+`"`)
 	})
-	thing := newClient(t, Options{}).Thing(describe(t, base, `"properties": {"a": {"forms": [{"href": "BASE/a"}]}, "b": {"forms": [{"href": "BASE/b"}]}},
+	thing := newClient(t, Options{}).Thing(describe(t, base,
+		`"properties": {"a": {"forms": [{"href": "BASE/a"}]}, "b": {"forms": [{"href": "BASE/b"}]}},
 		"forms": [{"href": "BASE/some", "op": "readmultipleproperties"}, {"href": "http://127.0.0.1/all", "op": "readallproperties"}]`))
 	r := must(t, thing, &interact.Message{Type: interact.ReadAllProperties})
 	if string(r.Data) != `{"a":"/a","b":"/b"}` {
@@ -409,7 +425,8 @@ func TestAClosedClientRefuses(t *testing.T) {
 	t.Parallel()
 	client := NewClient(Options{})
 	client.Close()
-	_, err := ask(t, client.Thing(describe(t, "coap://127.0.0.1:1", `"properties": {"p": {"forms": [{"href": "BASE/p"}]}}`)), read("p"))
+	_, err := ask(t, client.Thing(describe(t, "coap://127.0.0.1:1", `"properties": {"p": {"forms": [{"href": "BASE/p"}]}}`)),
+		read("p"))
 	wantError(t, err, interact.ShuttingDown)
 }
 

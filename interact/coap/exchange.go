@@ -243,7 +243,8 @@ func (x *exchange) within(ctx context.Context) (context.Context, context.CancelF
 	if text, ok := x.query("timeout"); ok {
 		d, err := time.ParseDuration(text)
 		if err != nil || d <= 0 || d > maxWait {
-			return nil, nil, interact.Errorf(interact.Invalid, "for example ?timeout=5s", "timeout must be a duration of at most %v", maxWait)
+			return nil, nil, interact.Errorf(interact.Invalid, "for example ?timeout=5s",
+				"timeout must be a duration of at most %v", maxWait)
 		}
 		wait = d
 	}
@@ -262,14 +263,16 @@ func (x *exchange) query(name string) (value string, ok bool) {
 }
 
 // message makes the message of a request.
-func (x *exchange) message(ctx context.Context, p place, t interact.Type, d *td.Description, body []byte) (*interact.Message, error) {
+func (x *exchange) message(ctx context.Context, p place, t interact.Type, d *td.Description,
+	body []byte) (*interact.Message, error) {
 	m := &interact.Message{Type: t, Thing: d.Ref(), ID: rand.Text(), Name: p.name, ActionID: p.action, Data: body}
 	m.Deadline, _ = ctx.Deadline()
 	if len(body) > 0 {
 		m.ContentType = interact.JSON // what simple consumers mean that say nothing
 		if format, ok := x.q.Uint(message.ContentFormat); ok {
 			if m.ContentType = wire.Media(format); m.ContentType == "" {
-				return nil, interact.Errorf(interact.UnsupportedType, "50 is JSON, 60 is CBOR", "the content format %d is not known here", format)
+				return nil, interact.Errorf(interact.UnsupportedType, "50 is JSON, 60 is CBOR",
+					"the content format %d is not known here", format)
 			}
 		}
 	}

@@ -222,7 +222,8 @@ func (r *request) lost(ctx context.Context, err error) error {
 		e.Code, e.Title = interact.Timeout, fmt.Sprintf("%s gave no answer in time (agent at %s)", r.what(), where)
 		e.Hint, e.Err = "raise --timeout, or see whether the agent is busy", ctx.Err()
 	case errors.As(err, &shake):
-		e.Code, e.Title, e.Hint = interact.Unauthenticated, fmt.Sprintf("%s: no secure connection to %s: %s", r.what(), where, reason(shake.Err)), hintCredentials
+		e.Code, e.Hint = interact.Unauthenticated, hintCredentials
+		e.Title = fmt.Sprintf("%s: no secure connection to %s: %s", r.what(), where, reason(shake.Err))
 	case errors.Is(err, wire.ErrReset):
 		e.Code, e.Remote = interact.AgentFailed, true
 		e.Title, e.Hint = fmt.Sprintf("%s: what is at %s rejected the message", r.what(), where), "see what serves that address"
@@ -270,7 +271,8 @@ func (r *request) settle(p *wire.Packet) (data []byte, is string, err error) {
 		}
 	}
 	if td.IsJSON(is) && !(json.Valid(data) && utf8.Valid(data)) {
-		return nil, "", r.broken("it says that it is %s, and begins with %q", wire.Base(is), clip(readable(string(data[:min(len(data), 200)])), 100))
+		begin := clip(readable(string(data[:min(len(data), 200)])), 100)
+		return nil, "", r.broken("it says that it is %s, and begins with %q", wire.Base(is), begin)
 	}
 	return data, is, nil
 }

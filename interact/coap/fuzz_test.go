@@ -28,14 +28,21 @@ func TestTerms(t *testing.T) {
 		{"nothing to write", "writemultipleproperties", `{}`, terms{method: codes.PUT, poll: time.Second}},
 		{"nothing to invoke", "invokeaction", `{}`, terms{method: codes.POST, poll: time.Second}},
 		{"nothing to subscribe", "subscribeevent", `{}`, terms{method: codes.GET, poll: time.Second}},
-		{"all", "invokeaction", `{"cov:method": "iPATCH", "cov:contentFormat": 60, "cov:accept": 50, "cov:confirmable": false, "cov:hopLimit": 5,
-			"cov:minPollingInterval": 2.5, "cov:blockwise": {"cov:block1Size": 64, "cov:block2Size": 1024}, "response": {"contentType": "x", "cov:contentFormat": 42}}`,
-			terms{method: wire.IPatch, format: n(60), accept: n(50), answered: n(42), unconfirmed: true, hops: n(5), poll: 2500 * time.Millisecond, szx1: s(2), szx2: s(6)}},
-		{"Q-Block", "readproperty", `{"cov:qblockwise": {"cov:block1Size": 16, "cov:block2Size": 32}}`, terms{method: codes.GET, poll: time.Second, szx1: s(0), szx2: s(1)}},
-		{"Q-Block in another spelling", "readproperty", `{"cov:quickblockwise": {"cov:block2Size": 512}}`, terms{method: codes.GET, poll: time.Second, szx2: s(5)}},
+		{"all", "invokeaction",
+			`{"cov:method": "iPATCH", "cov:contentFormat": 60, "cov:accept": 50, "cov:confirmable": false, "cov:hopLimit": 5,
+			"cov:minPollingInterval": 2.5, "cov:blockwise": {"cov:block1Size": 64, "cov:block2Size": 1024},
+			"response": {"contentType": "x", "cov:contentFormat": 42}}`,
+			terms{method: wire.IPatch, format: n(60), accept: n(50), answered: n(42), unconfirmed: true, hops: n(5),
+				poll: 2500 * time.Millisecond, szx1: s(2), szx2: s(6)}},
+		{"Q-Block", "readproperty", `{"cov:qblockwise": {"cov:block1Size": 16, "cov:block2Size": 32}}`, terms{method: codes.GET,
+			poll: time.Second, szx1: s(0), szx2: s(1)}},
+		{"Q-Block in another spelling", "readproperty", `{"cov:quickblockwise": {"cov:block2Size": 512}}`, terms{method: codes.GET,
+			poll: time.Second, szx2: s(5)}},
 		{"a method of an early draft", "readproperty", `{"cov:methodName": "post"}`, terms{method: codes.POST, poll: time.Second}},
-		{"what cannot be meant", "readproperty", `{"cov:method": "BREW", "cov:contentFormat": 70000, "cov:accept": -1, "cov:confirmable": "no", "cov:hopLimit": 0,
-			"cov:minPollingInterval": -3, "cov:blockwise": {"cov:block1Size": 100, "cov:block2Size": 2048}, "response": []}`, terms{method: codes.GET, poll: time.Second}},
+		{"what cannot be meant", "readproperty",
+			`{"cov:method": "BREW", "cov:contentFormat": 70000, "cov:accept": -1, "cov:confirmable": "no", "cov:hopLimit": 0,
+			"cov:minPollingInterval": -3, "cov:blockwise": {"cov:block1Size": 100, "cov:block2Size": 2048}, "response": []}`,
+			terms{method: codes.GET, poll: time.Second}},
 		{"a pause too long", "readproperty", `{"cov:minPollingInterval": 1e300}`, terms{method: codes.GET, poll: maxPoll}},
 		{"no object", "readproperty", `[]`, terms{method: codes.GET, poll: time.Second}},
 	}
@@ -43,8 +50,10 @@ func TestTerms(t *testing.T) {
 	for _, tt := range tests {
 		got := termsOf(&td.Form{Raw: []byte(tt.raw)}, tt.op)
 		w := tt.want
-		if got.method != w.method || got.poll != w.poll || got.unconfirmed != w.unconfirmed || !same(got.format, w.format) || !same(got.accept, w.accept) ||
-			!same(got.answered, w.answered) || !same(got.hops, w.hops) || (got.szx1 == nil) != (w.szx1 == nil) || (got.szx2 == nil) != (w.szx2 == nil) ||
+		if got.method != w.method || got.poll != w.poll || got.unconfirmed != w.unconfirmed || !same(got.format, w.format) ||
+			!same(got.accept, w.accept) ||
+			!same(got.answered, w.answered) || !same(got.hops, w.hops) || (got.szx1 == nil) != (w.szx1 == nil) ||
+			(got.szx2 == nil) != (w.szx2 == nil) ||
 			w.szx1 != nil && *got.szx1 != *w.szx1 || w.szx2 != nil && *got.szx2 != *w.szx2 {
 			t.Errorf("%s: got %+v, want %+v", tt.name, got, w)
 		}
@@ -54,14 +63,16 @@ func TestTerms(t *testing.T) {
 func TestAddresses(t *testing.T) {
 	t.Parallel()
 	for href, want := range map[string]address{
-		"coap://h":                       {scheme: "coap", host: "h", port: "5683"},
-		"COAPS://Host/":                  {scheme: "coaps", host: "host", port: "5684"},
-		"coap+tcp://[::1]:1/a":           {scheme: "coap+tcp", host: "::1", port: "1", path: []string{"a"}},
-		"coaps+tcp://h//a/":              {scheme: "coaps+tcp", host: "h", port: "5684", path: []string{"", "a", ""}},
-		"coap://h/%7Eme/a%2Fb?x=%26&y=+": {scheme: "coap", host: "h", port: "5683", path: []string{"~me", "a/b"}, query: []string{"x=&", "y=+"}},
+		"coap://h":             {scheme: "coap", host: "h", port: "5683"},
+		"COAPS://Host/":        {scheme: "coaps", host: "host", port: "5684"},
+		"coap+tcp://[::1]:1/a": {scheme: "coap+tcp", host: "::1", port: "1", path: []string{"a"}},
+		"coaps+tcp://h//a/":    {scheme: "coaps+tcp", host: "h", port: "5684", path: []string{"", "a", ""}},
+		"coap://h/%7Eme/a%2Fb?x=%26&y=+": {scheme: "coap", host: "h", port: "5683", path: []string{"~me", "a/b"},
+			query: []string{"x=&", "y=+"}},
 	} {
 		a, err := parseAddress(href)
-		if err != nil || a.scheme != want.scheme || a.host != want.host || a.port != want.port || !slices.Equal(a.path, want.path) || !slices.Equal(a.query, want.query) {
+		if err != nil || a.scheme != want.scheme || a.host != want.host || a.port != want.port || !slices.Equal(a.path, want.path) ||
+			!slices.Equal(a.query, want.query) {
 			t.Errorf("%s: got %+v, %v", href, a, err)
 		}
 	}
@@ -113,11 +124,13 @@ func TestPlaces(t *testing.T) {
 
 func FuzzTerms(f *testing.F) {
 	f.Add(`{"cov:method": "FETCH", "cov:contentFormat": 60, "cov:minPollingInterval": 2.5}`)
-	f.Add(`{"cov:qblockwise": {"cov:block1Size": 16}, "cov:blockwise": {"cov:block2Size": 1024}, "response": {"cov:contentFormat": 42}}`)
+	f.Add(`{"cov:qblockwise": {"cov:block1Size": 16}, "cov:blockwise": {"cov:block2Size": 1024},
+		"response": {"cov:contentFormat": 42}}`)
 	f.Add(`{"cov:hopLimit": 1e9, "cov:minPollingInterval": 1e308}`)
 	f.Fuzz(func(t *testing.T, raw string) {
 		got := termsOf(&td.Form{Raw: []byte(raw)}, "readproperty")
-		if got.method == 0 || got.poll <= 0 || got.poll > maxPoll || got.szx1 != nil && *got.szx1 > 6 || got.szx2 != nil && *got.szx2 > 6 || got.hops != nil && (*got.hops == 0 || *got.hops > 255) {
+		if got.method == 0 || got.poll <= 0 || got.poll > maxPoll || got.szx1 != nil && *got.szx1 > 6 || got.szx2 != nil &&
+			*got.szx2 > 6 || got.hops != nil && (*got.hops == 0 || *got.hops > 255) {
 			t.Errorf("%s: %+v", raw, got)
 		}
 	})
@@ -161,7 +174,8 @@ func FuzzPlace(f *testing.F) {
 	f.Add("things//events/")
 	f.Fuzz(func(t *testing.T, path string) {
 		p := placeOf(strings.Split(path, "/"))
-		if (p.kind > wellKnown) != (p.id != "") || (p.kind == property || p.kind == action || p.kind == event || p.kind == run) != (p.name != "") || (p.kind == run) != (p.action != "") {
+		if (p.kind > wellKnown) != (p.id != "") || (p.kind == property || p.kind == action || p.kind == event ||
+			p.kind == run) != (p.name != "") || (p.kind == run) != (p.action != "") {
 			t.Errorf("%q: %+v", path, p)
 		}
 		for _, id := range p.ids() {
@@ -195,7 +209,10 @@ func FuzzServer(f *testing.F) {
 	thing := describe(f, "", serveTD)
 	f.Fuzz(func(t *testing.T, one, two []byte) {
 		h := newHub()
-		s := newServer(ServerOptions{Mesh: fakeMesh(echoMesh), Find: func(context.Context, string) (*td.Description, error) { return described(thing), nil }}, h)
+		s := newServer(ServerOptions{Mesh: fakeMesh(echoMesh), Find: func(context.Context, string) (*td.Description,
+			error) {
+			return described(thing), nil
+		}}, h)
 		for _, b := range [][]byte{one, two} {
 			s.receive(t.Context(), slices.Clone(b), wire.Remote{Addr: me})
 		}

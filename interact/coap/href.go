@@ -132,7 +132,8 @@ func expand(href string, vars map[string]string) (address, error) {
 	if err != nil {
 		return address{}, err
 	}
-	if _, path, ok := strings.Cut(pieces[0].text, "://"); !ok || !strings.ContainsAny(path, "/?") && len(pieces) > 1 && pieces[1].lead == "" {
+	_, path, ok := strings.Cut(pieces[0].text, "://")
+	if !ok || !strings.ContainsAny(path, "/?") && len(pieces) > 1 && pieces[1].lead == "" {
 		return address{}, badForm(href, "has a variable in its host")
 	}
 	var b strings.Builder
@@ -175,5 +176,6 @@ func plain(href string) string {
 }
 
 func badForm(href, why string) error {
-	return interact.Errorf(interact.BadTD, "correct the form and publish the description again", "the form's href %s %s", plain(href), why)
+	return interact.Errorf(interact.BadTD, "correct the form and publish the description again",
+		"the form's href %s %s", plain(href), why)
 }

@@ -46,12 +46,14 @@ type store struct {
 	mu      sync.Mutex
 	values  map[string][]byte
 	changed chan struct{}
+	watched bool
 }
 
 func (s *store) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
 		s.mu.Lock()
 		value, changed := s.values[m.Name], s.changed
+		s.watched = s.watched || m.Type == interact.ObserveProperty
 		s.mu.Unlock()
 		switch m.Type {
 		case interact.ReadProperty:
@@ -101,6 +103,13 @@ func (s *store) get(name string) string {
 	return string(s.values[name])
 }
 
+// isWatched tells whether it was ever observed: what changed before, nobody is told.
+func (s *store) isWatched() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.watched
+}
+
 func newStore() *store { return &store{values: map[string][]byte{}, changed: make(chan struct{})} }
 
 // lampTD describes what store is asked in these tests.
@@ -130,7 +139,8 @@ func TestLibcoapClient(t *testing.T) {
 	if got := mesh.get("level"); got != "21" {
 		t.Errorf("put wrote %q", got)
 	}
-	if got := coapClient(t, "-m", "post", "-t", "50", "-e", `{"a":1}`, at+"/things/urn%3Aexample%3Athing/actions/echo"); !strings.Contains(got, `{"a":1}`) {
+	if got := coapClient(t, "-m", "post", "-t", "50", "-e", `{"a":1}`,
+		at+"/things/urn%3Aexample%3Athing/actions/echo"); !strings.Contains(got, `{"a":1}`) {
 		t.Errorf("post: %q", got)
 	}
 	if got := coapClient(t, at+"/.well-known/core"); !strings.Contains(got, `</things/urn:example:thing>;rt="wot.thing";ct=432`) {

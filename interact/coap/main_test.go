@@ -38,7 +38,8 @@ func describe(t testing.TB, base, members string) *td.Thing {
 	if !strings.Contains(members, `"securityDefinitions"`) {
 		members = `"securityDefinitions": {"nosec_sc": {"scheme": "nosec"}}, "security": ["nosec_sc"], ` + members
 	}
-	thing, err := td.Parse([]byte(`{"@context": "https://www.w3.org/2022/wot/td/v1.1", "id": "urn:example:thing", "title": "Thing", ` +
+	thing, err := td.Parse([]byte(`{"@context": "https://www.w3.org/2022/wot/td/v1.1", "id": "urn:example:thing",
+		"title": "Thing", ` +
 		strings.ReplaceAll(members, "BASE", base) + `}`))
 	if err != nil {
 		t.Fatalf("the test's TD: %v", err)
@@ -225,7 +226,9 @@ func (f fakeMesh) Do(ctx context.Context, m *interact.Message) iter.Seq2[*intera
 
 // described is a description as it comes from the mesh.
 func described(thing *td.Thing) *td.Description {
-	return &td.Description{Thing: thing, Record: &td.Record{Owner: did.DID("did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK"), Thing: thing.ID, Title: thing.Title}}
+	return &td.Description{Thing: thing,
+		Record: &td.Record{Owner: did.DID("did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK"), Thing: thing.ID,
+			Title: thing.Title}}
 }
 
 // startServer runs a server for the things, which are found by id, until the test ends.

@@ -190,7 +190,8 @@ func newer(last, seq uint32, since time.Duration) bool {
 	return last < seq && seq-last < wrap || last > seq && last-seq > wrap || since > old
 }
 
-// whole fetches the rest of a notification, which has only its first block (RFC 7959 §3.4). A token of its own keeps the two apart.
+// whole fetches the rest of a notification, which has only its first block (RFC 7959 §3.4). A token of its own keeps the two
+// apart.
 func (w *watcher) whole(ctx context.Context, c *wire.Lease, p *wire.Packet) (*wire.Packet, error) {
 	if b, ok := p.Block(message.Block2); !ok || !b.More {
 		if len(p.Payload) > w.r.client.limit {

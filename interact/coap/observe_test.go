@@ -19,7 +19,8 @@ import (
 	"github.com/lmosd/lmosd/interact/coap/wire"
 )
 
-const watchTD = `"properties": {"p": {"observable": true, "forms": [{"href": "BASE/p", "op": ["readproperty", "observeproperty"], "cov:minPollingInterval": 2}]}},
+const watchTD = `"properties": {"p": {"observable": true, "forms": [{"href": "BASE/p", "op": ["readproperty", "observeproperty"],
+	"cov:minPollingInterval": 2}]}},
 	"events": {"e": {"forms": [{"href": "BASE/e", "cov:minPollingInterval": 0.05}]}},
 	"forms": [{"href": "BASE/ps", "op": "observeallproperties"}, {"href": "BASE/es", "op": "subscribeallevents"}]`
 
@@ -228,9 +229,11 @@ func option(id message.OptionID, n uint32) func(*wire.Packet) {
 	return func(p *wire.Packet) { p.AddUint(id, n) }
 }
 
-const pipeTD = `"properties": {"p": {"observable": true, "forms": [{"href": "coap://10.0.0.1/p", "op": ["readproperty", "observeproperty"],
+const pipeTD = `"properties": {"p": {"observable": true, "forms": [{"href": "coap://10.0.0.1/p",
+	"op": ["readproperty", "observeproperty"],
 	"cov:minPollingInterval": 2}]}}, "events": {"e": {"forms": [{"href": "coap://10.0.0.1/e", "cov:minPollingInterval": 3}]}},
-	"actions": {"go": {"forms": [{"href": "coap://10.0.0.1/go"}]}, "non": {"forms": [{"href": "coap://10.0.0.1/non", "cov:confirmable": false}]}}`
+	"actions": {"go": {"forms": [{"href": "coap://10.0.0.1/go"}]},
+	"non": {"forms": [{"href": "coap://10.0.0.1/non", "cov:confirmable": false}]}}`
 
 // TestPolling reads a resource that is not observed, not faster than its form says, and yields changes only.
 func TestPolling(t *testing.T) {
@@ -279,8 +282,8 @@ func TestPolling(t *testing.T) {
 	}
 }
 
-// TestNotificationsInAnyOrder is RFC 7641 §3.4: what is older than what is known is passed over; a copy is acknowledged and not told
-// again. Of events everyone counts.
+// TestNotificationsInAnyOrder is RFC 7641 §3.4: what is older than what is known is passed over; a copy is acknowledged and not
+// told again. Of events everyone counts.
 func TestNotificationsInAnyOrder(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -309,7 +312,8 @@ func TestNotificationsInAnyOrder(t *testing.T) {
 					a.notifies(103, 7+1<<23, "wrapped") // so far ahead that it is behind
 				})
 				defer a.end(client)
-				got, err := first(t.Context(), client.Thing(describe(t, "", strings.ReplaceAll(pipeTD, `"href": "coap://10.0.0.1/`, `"contentType": "text/plain", "href": "coap://10.0.0.1/`))), tt.m, len(tt.want))
+				got, err := first(t.Context(), client.Thing(describe(t, "", strings.ReplaceAll(pipeTD, `"href": "coap://10.0.0.1/`,
+					`"contentType": "text/plain", "href": "coap://10.0.0.1/`))), tt.m, len(tt.want))
 				if err != nil || !slices.Equal(got, tt.want) {
 					t.Errorf("got %q, %v, want %q", got, err, tt.want)
 				}
@@ -417,9 +421,11 @@ func TestEndsOfObservations(t *testing.T) {
 				a.notifies(uint16(i), uint32(i+2), "1")
 			}
 		}, subscribe("e"), interact.Overloaded},
-		"not JSON":           {func(a *agentPipe, q *wire.Packet) { a.says(q, codes.Content, "{", option(message.Observe, 1)) }, observe("p"), interact.AgentFailed},
+		"not JSON": {func(a *agentPipe, q *wire.Packet) { a.says(q, codes.Content, "{", option(message.Observe, 1)) },
+			observe("p"), interact.AgentFailed},
 		"never acknowledged": {func(*agentPipe, *wire.Packet) {}, observe("p"), interact.Unreachable},
-		"rejected":           {func(a *agentPipe, q *wire.Packet) { _, _ = a.Write(wire.Bare(message.Reset, q.Mid)) }, observe("p"), interact.AgentFailed},
+		"rejected": {func(a *agentPipe, q *wire.Packet) { _, _ = a.Write(wire.Bare(message.Reset, q.Mid)) }, observe("p"),
+			interact.AgentFailed},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -42,8 +42,8 @@ var words = map[string][]kind{
 	"events":     {events, event},
 }
 
-// placeOf reads the segments of a path. The id is what stands before the first word that fits: its own slashes make segments, unless
-// they are escaped.
+// placeOf reads the segments of a path. The id is what stands before the first word that fits: its own slashes make segments,
+// unless they are escaped.
 func placeOf(path []string) place {
 	if len(path) == 2 && path[0] == ".well-known" && path[1] == "core" {
 		return place{kind: wellKnown}
@@ -91,7 +91,8 @@ var asks = map[kind]map[codes.Code]interact.Type{
 	wellKnown: {codes.GET: 0},
 	theThing:  {codes.GET: 0},
 	properties: {codes.GET: interact.ReadAllProperties, wire.Fetch: interact.ReadMultipleProperties,
-		codes.PUT: interact.WriteMultipleProperties, wire.Patch: interact.WriteMultipleProperties, wire.IPatch: interact.WriteMultipleProperties},
+		codes.PUT: interact.WriteMultipleProperties, wire.Patch: interact.WriteMultipleProperties,
+		wire.IPatch: interact.WriteMultipleProperties},
 	property: {codes.GET: interact.ReadProperty, codes.PUT: interact.WriteProperty},
 	actions:  {codes.GET: interact.QueryAllActions},
 	action:   {codes.POST: interact.InvokeAction, codes.GET: interact.QueryAction},

@@ -78,7 +78,8 @@ func (r *request) psk(f *td.Form, t *wire.Target, name string, scheme *td.Securi
 		r.client.log.Warn("credentials", "thing", r.thing.ID, "scheme", name, "file", r.client.credentials.Path(), "err", err)
 		hint := fmt.Sprintf(`on the agent's node add /%s/%s with "origin": %q, "username" (the identity) and "key" to %s`,
 			pointer.Replace(r.thing.ID), pointer.Replace(name), credentials.OriginOf(f.Href), r.client.credentials.Name())
-		return interact.Errorf(interact.Unauthenticated, hint, "%s needs credentials for its security scheme %s: %s", r.what(), name, err)
+		return interact.Errorf(interact.Unauthenticated, hint,
+			"%s needs credentials for its security scheme %s: %s", r.what(), name, err)
 	}
 	var own struct{ Identity string }
 	_ = json.Unmarshal(scheme.Raw, &own) // a scheme without identity is one

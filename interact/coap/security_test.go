@@ -59,8 +59,9 @@ func secrets(t testing.TB, text string) credentials.Store {
 	return c
 }
 
-const pskTD = `"securityDefinitions": {"key": {"scheme": "psk", "identity": "from the TD"}, "nosec_sc": {"scheme": "nosec"}}, "security": ["key"],
-	"properties": {"p": {"forms": [{"href": "BASE/p"}]}}, "actions": {"echo": {"input": {}, "forms": [{"href": "BASE/echo"}]}}`
+const pskTD = `"securityDefinitions": {"key": {"scheme": "psk", "identity": "from the TD"}, "nosec_sc": {"scheme": "nosec"}},
+	"security": ["key"], "properties": {"p": {"forms": [{"href": "BASE/p"}]}},
+	"actions": {"echo": {"input": {}, "forms": [{"href": "BASE/echo"}]}}`
 
 func TestPreSharedKeys(t *testing.T) {
 	t.Parallel()
@@ -70,11 +71,14 @@ func TestPreSharedKeys(t *testing.T) {
 		identity, file string
 		code           interact.Code
 	}{
-		"the right key":               {"me", `{"origin": "ORIGIN", "username": "me", "key": "` + key + `"}`, 0},
-		"the identity of the TD":      {"from the TD", `{"origin": "ORIGIN", "key": "` + key + `"}`, 0},
-		"another key":                 {"me", `{"origin": "ORIGIN", "username": "me", "key": "other` + key + `"}`, interact.Unauthenticated},
-		"another identity":            {"me", `{"origin": "ORIGIN", "username": "you", "key": "` + key + `"}`, interact.Unauthenticated},
-		"for another host":            {"me", `{"origin": "coaps://127.0.0.2", "username": "me", "key": "` + key + `"}`, interact.Unauthenticated},
+		"the right key":          {"me", `{"origin": "ORIGIN", "username": "me", "key": "` + key + `"}`, 0},
+		"the identity of the TD": {"from the TD", `{"origin": "ORIGIN", "key": "` + key + `"}`, 0},
+		"another key": {"me", `{"origin": "ORIGIN", "username": "me", "key": "other` + key + `"}`,
+			interact.Unauthenticated},
+		"another identity": {"me", `{"origin": "ORIGIN", "username": "you", "key": "` + key + `"}`,
+			interact.Unauthenticated},
+		"for another host": {"me", `{"origin": "coaps://127.0.0.2", "username": "me", "key": "` + key + `"}`,
+			interact.Unauthenticated},
 		"a token, which is not a key": {"me", `{"origin": "ORIGIN", "token": "` + key + `"}`, interact.Unauthenticated},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -110,8 +114,12 @@ func TestPreSharedKeys(t *testing.T) {
 // TestThingsWithOtherKeysHaveOtherConnections: one thing does not speak with what another was given.
 func TestThingsWithOtherKeysHaveOtherConnections(t *testing.T) {
 	t.Parallel()
-	base := dtlsAgent(t, "me", "hunter2hunter2", func(w mux.ResponseWriter, _ *mux.Message) { says(w, codes.Content, message.AppJSON, "1") })
-	client := newClient(t, Options{Credentials: secrets(t, `{"urn:example:thing": {"key": {"origin": "`+base+`", "username": "me", "key": "hunter2hunter2"}}}`)})
+	base := dtlsAgent(t, "me", "hunter2hunter2", func(w mux.ResponseWriter, _ *mux.Message) {
+		says(w, codes.Content,
+			message.AppJSON, "1")
+	})
+	client := newClient(t, Options{Credentials: secrets(t,
+		`{"urn:example:thing": {"key": {"origin": "`+base+`", "username": "me", "key": "hunter2hunter2"}}}`)})
 	must(t, client.Thing(describe(t, base, pskTD)), read("p"))
 	other := strings.Replace(pskTD, `"security": ["key"]`, `"security": ["nosec_sc"]`, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
@@ -138,7 +146,8 @@ func TestCertificates(t *testing.T) {
 			_ = c.Close()
 		}
 	}, func() { _ = l.Close() })
-	thing := newClient(t, Options{}).Thing(describe(t, "coaps+tcp://"+l.Addr().String(), `"properties": {"p": {"forms": [{"href": "BASE/p"}]}}`))
+	thing := newClient(t, Options{}).Thing(describe(t, "coaps+tcp://"+l.Addr().String(),
+		`"properties": {"p": {"forms": [{"href": "BASE/p"}]}}`))
 	_, err = ask(t, thing, read("p"))
 	if e := wantError(t, err, interact.Unauthenticated); e.Begun || e.Remote {
 		t.Errorf("%+v", e)
@@ -206,18 +215,22 @@ func listens(port int) bool {
 	return false
 }
 
-// TestLibcoapServer asks an agent that is libcoap's server, in the clear and with a key: its text, its clock, which can be observed,
-// and a resource that is made by writing.
+// TestLibcoapServer asks an agent that is libcoap's server, in the clear and with a key: its text, its clock, which can be
+// observed, and a resource that is made by writing.
 func TestLibcoapServer(t *testing.T) {
 	t.Parallel()
 	port := coapServer(t, "-k", "hunter2hunter2")
-	for base, sec := range map[string]string{fmt.Sprintf("coap://127.0.0.1:%d", port): "nosec_sc", fmt.Sprintf("coaps://127.0.0.1:%d", port+1): "key",
+	for base, sec := range map[string]string{fmt.Sprintf("coap://127.0.0.1:%d", port): "nosec_sc",
+		fmt.Sprintf("coaps://127.0.0.1:%d", port+1):  "key",
 		fmt.Sprintf("coap+tcp://127.0.0.1:%d", port): "nosec_sc"} {
 		t.Run(base[:8], func(t *testing.T) {
-			client := newClient(t, Options{Credentials: secrets(t, `{"urn:example:thing": {"key": {"origin": "`+base+`", "username": "me", "key": "hunter2hunter2"}}}`)})
-			thing := client.Thing(describe(t, base, `"securityDefinitions": {"key": {"scheme": "psk"}, "nosec_sc": {"scheme": "nosec"}}, "security": ["`+sec+`"],
+			client := newClient(t, Options{Credentials: secrets(t,
+				`{"urn:example:thing": {"key": {"origin": "`+base+`", "username": "me", "key": "hunter2hunter2"}}}`)})
+			thing := client.Thing(describe(t, base,
+				`"securityDefinitions": {"key": {"scheme": "psk"}, "nosec_sc": {"scheme": "nosec"}}, "security": ["`+sec+`"],
 				"properties": {"hello": {"readOnly": true, "forms": [{"href": "BASE/", "contentType": "text/plain"}]},
-				"time": {"observable": true, "forms": [{"href": "BASE/time", "contentType": "text/plain", "op": ["readproperty", "observeproperty"]}]},
+				"time": {"observable": true, "forms": [{"href": "BASE/time", "contentType": "text/plain",
+					"op": ["readproperty", "observeproperty"]}]},
 				"data": {"forms": [{"href": "BASE/example_data", "contentType": "text/plain"}]},
 				"none": {"readOnly": true, "forms": [{"href": "BASE/none"}]}}`))
 			r := must(t, thing, read("hello"))

@@ -56,7 +56,8 @@ type ServerOptions struct {
 //
 //	GET                 /.well-known/core                                2.05 link format (RFC 6690): things, rt=wot.thing
 //	GET                 /things/{id}                                     2.05 TD, content format 432, or 50 by Accept
-//	GET FETCH PUT iPATCH /things/{id}/properties                         2.05 object of values, FETCH has an array of names; 2.04
+//	GET FETCH           /things/{id}/properties                          2.05 object of values; FETCH has an array of names
+//	PUT PATCH iPATCH    /things/{id}/properties                          2.04; an object of values
 //	GET PUT             /things/{id}/properties/{name}                   2.05 value; 2.04
 //	GET                 /things/{id}/actions                             2.05 states of all actions
 //	POST GET            /things/{id}/actions/{name}                      2.05 output, 2.04 without; GET: state of the latest run
@@ -68,19 +69,20 @@ type ServerOptions struct {
 // of its run in Location-Path. Variables of an affordance's address may stand in the query. "timeout=5s" in the query says how
 // long the consumer waits; the default is 30 s, the most 10 min.
 //
-// Properties, all or one, and events can be observed (RFC 7641). The first answer to an observation of a property is its value; of
-// an event it is empty and confirms the subscription. An event without Observe is 4.05, for there is nothing to get. Where all
-// are observed, a notification is an object with one member. Each notification is confirmable: who does not acknowledge it,
+// Properties, all or one, and events can be observed (RFC 7641). The first answer to an observation of a property is its value;
+// of an event it is empty and confirms the subscription. An event without Observe is 4.05, for there is nothing to get. Where
+// all are observed, a notification is an object with one member. Each notification is confirmable: who does not acknowledge it,
 // or resets it, is not notified again. Of a property that changes faster than an observer follows, the newest value is sent; an
-// observer of events that is 32 behind is told 5.03 and dropped. Observers of one affordance share one observation of the mesh.
+// observer of events, or of all properties, that is 32 behind is told 5.03 and dropped. Observers of one affordance share one observation of the mesh.
 //
-// Accept and Content-Format choose JSON (50) or CBOR (60). Bodies of more than 1024 bytes go and come in blocks (RFC 7959), matched by
-// host, port, method, path, query and Request-Tag. Errors have a diagnostic payload that begins with the code, "LMOS-1404 …", and 4.29
-// and 5.03 say in Max-Age when to come again. Critical options that are not known are 4.02, and those of proxies 5.05.
+// Accept and Content-Format choose JSON (50) or CBOR (60). Bodies of more than 1024 bytes go and come in blocks (RFC 7959),
+// matched by host, port, method, path, query and Request-Tag. Errors have a diagnostic payload that begins with the code,
+// "LMOS-1404 …", and 4.29 and 5.03 say in Max-Age when to come again. Critical options that are not known are 4.02, and those
+// of proxies 5.05.
 //
 // What came by multicast or broadcast is never answered. A spoofed sender can make the server send at most one block for each
-// datagram (a little more than 1 KiB), and five copies of an answer that it works on for more than a second. There is no
-// authentication: on an address beyond loopback everybody who reaches it is answered.
+// datagram (a little more than 1 KiB), five copies of an answer that it works on for more than a second, and five of one
+// notification. There is no authentication: on an address beyond loopback everybody who reaches it is answered.
 type Server struct {
 	o        ServerOptions
 	socket   wire.Socket
@@ -150,8 +152,8 @@ func (s *Server) Close() error {
 	return s.socket.Close()
 }
 
-// Run serves until ctx ends or the server is closed, and returns when the last request and observation have ended. It may be called
-// once. Observers are told that the server leaves (5.03), without waiting for them.
+// Run serves until ctx ends or the server is closed, and returns when the last request and observation have ended. It may be
+// called once. Observers are told that the server leaves (5.03), without waiting for them.
 func (s *Server) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

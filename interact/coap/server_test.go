@@ -189,9 +189,11 @@ func told(p *wire.Packet) string {
 	return said
 }
 
-const serveTD = `"properties": {"p": {"type": "integer", "observable": true, "forms": [{"href": "coap://h/p"}]}, "still": {"forms": [{"href": "coap://h/s"}]},
+const serveTD = `"properties": {"p": {"type": "integer", "observable": true, "forms": [{"href": "coap://h/p"}]},
+		"still": {"forms": [{"href": "coap://h/s"}]},
 		"room": {"uriVariables": {"room": {"type": "string"}, "day": {"type": "integer"}}, "forms": [{"href": "coap://h/{room}"}]}},
-	"actions": {"go": {"input": {}, "forms": [{"href": "coap://h/go"}]}, "slow": {"synchronous": false, "forms": [{"href": "coap://h/slow"}]},
+	"actions": {"go": {"input": {}, "forms": [{"href": "coap://h/go"}]},
+		"slow": {"synchronous": false, "forms": [{"href": "coap://h/slow"}]},
 		"fly": {"input": {"type": "integer"}, "uriVariables": {"to": {"type": "string"}}, "forms": [{"href": "coap://h/{to}"}]}},
 	"events": {"e": {"forms": [{"href": "coap://h/e"}]}}`
 
@@ -223,26 +225,40 @@ func TestRequestsBecomeOperations(t *testing.T) {
 			want string
 		}{
 			{"read", b.request(codes.GET, at+"/properties/p"), `2.05 [50] "readproperty p  application/json  detach=false"`},
-			{"read CBOR", b.request(codes.GET, at+"/properties/p", option(message.Accept, 60)), "2.05 [60] \x78.readproperty p  application/json  detach=false"},
-			{"an id with escapes", b.request(codes.GET, "/things/urn%3Aexample%3Athing/properties/p"), `2.05 [50] "readproperty p  application/json  detach=false"`},
-			{"an unconfirmed reading", b.request(codes.GET, at+"/properties/p", func(p *wire.Packet) { p.Kind = message.NonConfirmable }), `2.05 [50] "readproperty p  application/json  detach=false"`},
+			{"read CBOR", b.request(codes.GET, at+"/properties/p", option(message.Accept, 60)),
+				"2.05 [60] \x78.readproperty p  application/json  detach=false"},
+			{"an id with escapes", b.request(codes.GET, "/things/urn%3Aexample%3Athing/properties/p"),
+				`2.05 [50] "readproperty p  application/json  detach=false"`},
+			{"an unconfirmed reading", b.request(codes.GET, at+"/properties/p",
+				func(p *wire.Packet) { p.Kind = message.NonConfirmable }), `2.05 [50] "readproperty p  application/json  detach=false"`},
 			{"write", b.request(codes.PUT, at+"/properties/p", payload("21", 50)), `2.04`},
 			{"read all", b.request(codes.GET, at+"/properties"), `2.05 [50] "readallproperties   application/json  detach=false"`},
-			{"read several", b.request(wire.Fetch, at+"/properties", payload(`["p"]`, 50)), `2.05 [50] "readmultipleproperties   application/json [\"p\"] detach=false"`},
+			{"read several", b.request(wire.Fetch, at+"/properties", payload(`["p"]`, 50)),
+				`2.05 [50] "readmultipleproperties   application/json [\"p\"] detach=false"`},
 			{"write several", b.request(codes.PUT, at+"/properties", payload(`{}`, 50)), `2.04`},
 			{"patch several", b.request(wire.IPatch, at+"/properties", payload(`{}`, 50)), `2.04`},
-			{"invoke", b.request(codes.POST, at+"/actions/go", payload(`1`)), `2.05 [50] "invokeaction go  application/json 1 detach=false"`},
-			{"invoke with CBOR", b.request(codes.POST, at+"/actions/go", payload("\x01", 60)), `2.05 [50] "invokeaction go  application/cbor \u0001 detach=false"`},
-			{"invoke in the background", b.request(codes.POST, at+"/actions/go?async"), `2.05 [50] "invokeaction go  application/json  detach=true"`},
-			{"an action of the background", b.request(codes.POST, at+"/actions/slow"), `2.05 [50] "invokeaction slow  application/json  detach=true"`},
-			{"the state of a run", b.request(codes.GET, at+"/actions/go/7"), `2.05 [50] {"actionID":"7","state":"running","output":"queryaction go 7 application/json  detach=false","timeRequested":"2026-01-02T03:04:05Z"}`},
-			{"the latest run", b.request(codes.GET, at+"/actions/go"), `2.05 [50] {"actionID":"","state":"running","output":"queryaction go  application/json  detach=false","timeRequested":"2026-01-02T03:04:05Z"}`},
+			{"invoke", b.request(codes.POST, at+"/actions/go", payload(`1`)),
+				`2.05 [50] "invokeaction go  application/json 1 detach=false"`},
+			{"invoke with CBOR", b.request(codes.POST, at+"/actions/go", payload("\x01", 60)),
+				`2.05 [50] "invokeaction go  application/cbor \u0001 detach=false"`},
+			{"invoke in the background", b.request(codes.POST, at+"/actions/go?async"),
+				`2.05 [50] "invokeaction go  application/json  detach=true"`},
+			{"an action of the background", b.request(codes.POST, at+"/actions/slow"),
+				`2.05 [50] "invokeaction slow  application/json  detach=true"`},
+			{"the state of a run", b.request(codes.GET, at+"/actions/go/7"),
+				`2.05 [50] {"actionID":"7","state":"running","output":"queryaction go 7 application/json  detach=false",` +
+					`"timeRequested":"2026-01-02T03:04:05Z"}`},
+			{"the latest run", b.request(codes.GET, at+"/actions/go"),
+				`2.05 [50] {"actionID":"","state":"running","output":"queryaction go  application/json  detach=false",` +
+					`"timeRequested":"2026-01-02T03:04:05Z"}`},
 			{"all runs", b.request(codes.GET, at+"/actions"), `2.05 [50] "queryallactions   application/json  detach=false"`},
 			{"cancel", b.request(codes.DELETE, at+"/actions/go/7"), `2.02`},
 			{"cancel by POST", b.request(codes.POST, at+"/actions/go/7"), `2.04`},
 			{"variables in the query", b.request(codes.GET, at+"/properties/room?room=kitchen&day=3&other=x"), ""},
-			{"variables and a scalar", b.request(codes.POST, at+"/actions/fly?to=moon", payload("7", 50)), `2.05 [50] "invokeaction fly  application/json {\"value\":7,\"to\":\"moon\"} detach=false"`},
-			{"variables in body and query", b.request(codes.POST, at+"/actions/fly?to=moon", payload(`{"to":"mars","value":7}`, 50)), `2.05 [50] "invokeaction fly  application/json {\"to\":\"mars\",\"value\":7} detach=false"`},
+			{"variables and a scalar", b.request(codes.POST, at+"/actions/fly?to=moon", payload("7", 50)),
+				`2.05 [50] "invokeaction fly  application/json {\"value\":7,\"to\":\"moon\"} detach=false"`},
+			{"variables in body and query", b.request(codes.POST, at+"/actions/fly?to=moon", payload(`{"to":"mars","value":7}`, 50)),
+				`2.05 [50] "invokeaction fly  application/json {\"to\":\"mars\",\"value\":7} detach=false"`},
 		}
 		for _, tt := range tests {
 			got := told(b.ask(tt.q))
@@ -292,7 +308,8 @@ func TestRequestsThatAreRefused(t *testing.T) {
 			{"an unknown thing", b.request(codes.GET, "/things/urn:none"), `4.04 LMOS-1404 no agent matches "urn:none" (lmosd find)`},
 			{"a method of another resource", b.request(codes.DELETE, at+"/properties/p"), "4.05 LMOS-1406"},
 			{"an unknown method", b.request(31, at+"/properties/p"), "4.05 LMOS-1406"},
-			{"an event without Observe", b.request(codes.GET, at+"/events/e"), "4.05 LMOS-1406 there is no last event to get (ask with the option Observe: 0)"},
+			{"an event without Observe", b.request(codes.GET, at+"/events/e"),
+				"4.05 LMOS-1406 there is no last event to get (ask with the option Observe: 0)"},
 			{"an unknown content format", b.request(codes.PUT, at+"/properties/p", payload("x", 64999)), "4.15 LMOS-1415"},
 			{"an unknown type to accept", b.request(codes.GET, at+"/properties/p", option(message.Accept, 64999)), "4.06"},
 			{"a type that it has not", b.request(codes.GET, at+"/properties/png", option(message.Accept, 50)), "4.06 it is image/png"},
@@ -304,11 +321,14 @@ func TestRequestsThatAreRefused(t *testing.T) {
 			{"blocks of a reserved size", b.request(codes.GET, at, option(message.Block2, 7)), "4.00"},
 			{"a block beyond the end", b.request(codes.GET, at+"/properties/p", block(message.Block2, 9, false, 6)), "4.00"},
 			{"a block of nothing", b.request(codes.POST, at+"/actions/go", block(message.Block2, 1, false, 6)), "4.08"},
-			{"a block without the first", b.request(codes.PUT, at+"/properties/p", payload("x", 50), block(message.Block1, 1, false, 6)), "4.08"},
-			{"a body too large", b.request(codes.PUT, at+"/properties/p", payload("x", 50), block(message.Block1, 0, false, 6), option(message.Size1, 5<<20)), "4.13 LMOS-1413"},
+			{"a block without the first", b.request(codes.PUT, at+"/properties/p", payload("x", 50), block(message.Block1, 1, false,
+				6)), "4.08"},
+			{"a body too large", b.request(codes.PUT, at+"/properties/p", payload("x", 50), block(message.Block1, 0, false, 6),
+				option(message.Size1, 5<<20)), "4.13 LMOS-1413"},
 			{"a time that is none", b.request(codes.GET, at+"/properties/p?timeout=soon"), "4.00 LMOS-1400"},
 			{"a time too long", b.request(codes.GET, at+"/properties/p?timeout=11m"), "4.00 LMOS-1400"},
-			{"JSON that is none, where it has to be read", b.request(codes.POST, at+"/actions/fly?to=x", payload("\xff", 60)), "4.00 LMOS-1400"},
+			{"JSON that is none, where it has to be read", b.request(codes.POST, at+"/actions/fly?to=x", payload("\xff", 60)),
+				"4.00 LMOS-1400"},
 			{"too often", b.request(codes.GET, at+"/properties/limited"), "4.29 LMOS-1429 too often (wait)"},
 			{"issues", b.request(codes.GET, at+"/properties/issues"), "4.00 LMOS-1400 Invalid message: /a: is missing"},
 			{"what is nobody's business", b.request(codes.GET, at+"/properties/cause"), "5.00 LMOS-1500 Internal error"},
@@ -360,7 +380,8 @@ func TestDescriptionsAndLinks(t *testing.T) {
 				a := b.ask(q)
 				is, _ := a.Block(message.Block2)
 				size, sized := a.Uint(message.Size2)
-				if format, _ := a.Uint(message.ContentFormat); format != want || is.Num != num || sized != (num == 0) || sized && int(size) != len(thing.Raw) {
+				if format, _ := a.Uint(message.ContentFormat); format != want || is.Num != num || sized != (num == 0) || sized &&
+					int(size) != len(thing.Raw) {
 					t.Fatalf("accept %d: %s, %+v, Size2 %d", accept, clip(told(a), 30), is, size)
 				}
 				if got = append(got, a.Payload...); !is.More {
@@ -371,9 +392,12 @@ func TestDescriptionsAndLinks(t *testing.T) {
 				t.Errorf("accept %d: %d bytes of %d", accept, len(got), len(thing.Raw))
 			}
 		}
-		const links = `</things/urn:example:thing>;rt="wot.thing";ct=432,</things/http:%2F%2Fh%2Fa%20b%3Bc%3E%3Fd>;rt="wot.thing";ct=432`
-		for query, want := range map[string]string{"": links, "?rt=wot.thing": links, "?rt=wot.*": links, "?rt=core.rd": "", "?href=/x": links} {
-			if got := told(b.ask(b.request(codes.GET, "/.well-known/core"+query))); strings.TrimSpace(got) != strings.TrimSpace("2.05 [40] "+want) {
+		const links = `</things/urn:example:thing>;rt="wot.thing";ct=432,` +
+			`</things/http:%2F%2Fh%2Fa%20b%3Bc%3E%3Fd>;rt="wot.thing";ct=432`
+		for query, want := range map[string]string{"": links, "?rt=wot.thing": links, "?rt=wot.*": links, "?rt=core.rd": "",
+			"?href=/x": links} {
+			if got := told(b.ask(b.request(codes.GET,
+				"/.well-known/core"+query))); strings.TrimSpace(got) != strings.TrimSpace("2.05 [40] "+want) {
 				t.Errorf("%s: got %s", query, got)
 			}
 		}
@@ -436,7 +460,8 @@ func TestBodiesInBlocks(t *testing.T) {
 			t.Errorf("%d bytes came back of %d, after %d runs", len(got), len(text), runs)
 		}
 		time.Sleep(2 * time.Minute)
-		if a := b.ask(b.request(codes.POST, at+"/actions/go", block(message.Block2, 1, false, 6))); a.Code != codes.RequestEntityIncomplete || runs != 1 {
+		if a := b.ask(b.request(codes.POST, at+"/actions/go", block(message.Block2, 1, false,
+			6))); a.Code != codes.RequestEntityIncomplete || runs != 1 {
 			t.Errorf("much later: %s, %d runs", told(a), runs)
 		}
 	})
@@ -494,7 +519,8 @@ func TestCopiesOfRequests(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		for range 2 {
-			if got := b.taken(me); len(got) != 1 || got[0].Kind != message.Acknowledgement || got[0].Code != codes.Empty || got[0].Mid != q.Mid {
+			if got := b.taken(me); len(got) != 1 || got[0].Kind != message.Acknowledgement || got[0].Code != codes.Empty ||
+				got[0].Mid != q.Mid {
 				t.Fatalf("acknowledged by %+v", got)
 			}
 			b.post(me, q)
@@ -563,8 +589,13 @@ func TestPartsOfAnOutput(t *testing.T) {
 		})
 		b := newBench(t, ServerOptions{Mesh: mesh, MaxBody: 12}, describe(t, "", serveTD))
 		defer b.end()
-		if a := b.ask(b.request(codes.POST, at+"/actions/go")); !strings.HasPrefix(told(a), "4.13") {
-			t.Errorf("beyond the limit: %s", told(a))
+		for _, q := range []*wire.Packet{b.request(codes.POST, at+"/actions/go"), b.request(codes.GET, at)} {
+			if a := b.ask(q); !strings.HasPrefix(told(a), "4.13") {
+				t.Errorf("beyond the limit: %s", told(a))
+			}
+		}
+		if a := b.ask(b.request(codes.PUT, at+"/properties/p", payload("1234567890123", 50))); !strings.HasPrefix(told(a), "4.13") {
+			t.Errorf("an input beyond the limit: %s", told(a))
 		}
 		b.server.o.MaxBody = MaxBody
 		if a := b.ask(b.request(codes.POST, at+"/actions/go")); told(a) != "2.05 [0] one two three" {
@@ -603,7 +634,8 @@ func TestDatagramsThatAreNoRequests(t *testing.T) {
 				t.Errorf("%s: got %q, want %q", name, got, tt.want)
 			}
 		}
-		for _, garbage := range []string{"", "\x40", "GET / HTTP/1.1", "\x49\x01\x00\x01123456789", "\x40\x01\x77\x77\xff", "\x40\x01\x00\x01\xf0", strings.Repeat("\xff", 60000)} {
+		for _, garbage := range []string{"", "\x40", "GET / HTTP/1.1", "\x49\x01\x00\x01123456789", "\x40\x01\x77\x77\xff",
+			"\x40\x01\x00\x01\xf0", strings.Repeat("\xff", 60000)} {
 			b.in <- letter{[]byte(garbage), wire.Remote{Addr: me}}
 		}
 		b.post(me, b.request(codes.GET, at))
@@ -680,7 +712,8 @@ func TestRatesOfRequests(t *testing.T) {
 
 func TestRunEnds(t *testing.T) {
 	t.Parallel()
-	s, err := NewServer(ServerOptions{Listen: "127.0.0.1:0", Mesh: fakeMesh(echoMesh), Find: func(context.Context, string) (*td.Description, error) { return nil, nil }})
+	find := func(context.Context, string) (*td.Description, error) { return nil, nil }
+	s, err := NewServer(ServerOptions{Listen: "127.0.0.1:0", Mesh: fakeMesh(echoMesh), Find: find})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -697,7 +730,7 @@ func TestRunEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	_, err = NewServer(ServerOptions{Listen: l.LocalAddr().String(), Mesh: fakeMesh(echoMesh), Find: s.o.Find})
+	_, err = NewServer(ServerOptions{Listen: l.LocalAddr().String(), Mesh: fakeMesh(echoMesh), Find: find})
 	wantError(t, err, interact.PortBusy)
 	_, err = NewServer(ServerOptions{})
 	wantError(t, err, interact.ConfigInvalid)

@@ -122,7 +122,8 @@ func (t *task) end(s interact.Status) (*interact.Message, error) {
 	}
 	var problem struct{ Title, Detail string }
 	_ = json.Unmarshal(t.state.Error, &problem) // an error of another form says nothing
-	title := strings.TrimSuffix(t.r.what()+" failed: "+clip(readable(strings.TrimPrefix(problem.Title+": "+problem.Detail, ": ")), maxWords), ": ")
+	words := strings.Trim(problem.Title+": "+problem.Detail, ": ")
+	title := strings.TrimSuffix(t.r.what()+" failed: "+clip(readable(words), maxWords), ": ")
 	return nil, &interact.Error{Code: interact.AgentFailed, Remote: true, Title: title, Hint: hintLog}
 }
 

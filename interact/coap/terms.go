@@ -61,7 +61,8 @@ func termsOf(f *td.Form, op string) terms {
 		}
 	}
 	response, _ := raw.Response.(map[string]any)
-	t.format, t.accept, t.answered = number(raw.Format, 0xffff), number(raw.Accept, 0xffff), number(response["cov:contentFormat"], 0xffff)
+	t.format, t.accept = number(raw.Format, 0xffff), number(raw.Accept, 0xffff)
+	t.answered = number(response["cov:contentFormat"], 0xffff)
 	t.unconfirmed = raw.Confirmable == false
 	if t.hops = number(raw.HopLimit, 255); t.hops != nil && *t.hops == 0 {
 		t.hops = nil

@@ -29,7 +29,8 @@ func TestGoCoapClient(t *testing.T) {
 	mesh := newStore()
 	mesh.set("level", []byte("7"))
 	addr := startServer(t, ServerOptions{Mesh: interact.Checked(thing)(mesh)}, thing)
-	c, err := udp.Dial(addr.String(), ticking(t), options.WithMaxMessageSize(8<<20), options.WithBlockwise(true, blockwise.SZX1024, time.Minute))
+	c, err := udp.Dial(addr.String(), ticking(t), options.WithMaxMessageSize(8<<20), options.WithBlockwise(true,
+		blockwise.SZX1024, time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,20 +51,24 @@ func TestGoCoapClient(t *testing.T) {
 	if got := said(c.Get(ctx, props+"level", message.Option{ID: message.Accept, Value: []byte{60}})); got != "2.05 60 \x07" {
 		t.Errorf("get CBOR: %s", got)
 	}
-	if got := said(c.Put(ctx, props+"level", message.AppCBOR, strings.NewReader("\x18\x2a"))); got != "2.04 0 " || mesh.get("level") != "42" {
+	if got := said(c.Put(ctx, props+"level", message.AppCBOR, strings.NewReader("\x18\x2a"))); got != "2.04 0 " ||
+		mesh.get("level") != "42" {
 		t.Errorf("put CBOR: %s, %s", got, mesh.get("level"))
 	}
-	if got := said(c.Put(ctx, props+"level", message.AppJSON, strings.NewReader(`"x"`))); !strings.HasPrefix(got, "4.00 0 LMOS-1400") {
+	if got := said(c.Put(ctx, props+"level", message.AppJSON, strings.NewReader(`"x"`))); !strings.HasPrefix(got,
+		"4.00 0 LMOS-1400") {
 		t.Errorf("put what is no integer: %s", got)
 	}
 	text := big(100 << 10)
-	if got := said(c.Put(ctx, props+"text", message.AppJSON, strings.NewReader(text))); got != "2.04 0 " || mesh.get("text") != text {
+	if got := said(c.Put(ctx, props+"text", message.AppJSON, strings.NewReader(text))); got != "2.04 0 " ||
+		mesh.get("text") != text {
 		t.Errorf("put 100 KiB: %s, %d bytes came", got, len(mesh.get("text")))
 	}
 	if got := said(c.Get(ctx, props+"text")); got != "2.05 50 "+text {
 		t.Errorf("get 100 KiB: %s", clip(got, 100))
 	}
-	if got := said(c.Post(ctx, "/things/urn:example:thing/actions/echo", message.AppJSON, strings.NewReader(text))); got != "2.05 50 "+text {
+	if got := said(c.Post(ctx, "/things/urn:example:thing/actions/echo", message.AppJSON,
+		strings.NewReader(text))); got != "2.05 50 "+text {
 		t.Errorf("post 100 KiB: %s", clip(got, 100))
 	}
 
@@ -72,6 +77,7 @@ func TestGoCoapClient(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "the mesh is observed", mesh.isWatched)
 	var got []string
 	for n := 42; n < 46; n++ {
 		mesh.set("level", fmt.Appendf(nil, "%d", n))
@@ -131,10 +137,13 @@ func TestBothSides(t *testing.T) {
 	thing := describe(t, "", serveTD)
 	addr := startServer(t, ServerOptions{Mesh: mesh}, thing)
 	base := "coap://" + addr.String() + "/things/urn%3Aexample%3Athing"
-	agent := newClient(t, Options{}).Thing(describe(t, base, `"properties": {"p": {"observable": true, "forms": [{"href": "BASE/properties/p"}]},
+	agent := newClient(t, Options{}).Thing(describe(t, base,
+		`"properties": {"p": {"observable": true, "forms": [{"href": "BASE/properties/p"}]},
 			"none": {"forms": [{"href": "BASE/properties/none"}]}},
-		"actions": {"go": {"input": {}, "forms": [{"href": "BASE/actions/go", "contentType": "application/cbor"}]}, "slow": {"forms": [{"href": "BASE/actions/slow"}]}},
-		"events": {"e": {"forms": [{"href": "BASE/events/e"}]}}, "forms": [{"href": "BASE/properties", "op": ["readallproperties", "writemultipleproperties"]}]`))
+		"actions": {"go": {"input": {}, "forms": [{"href": "BASE/actions/go", "contentType": "application/cbor"}]},
+			"slow": {"forms": [{"href": "BASE/actions/slow"}]}},
+		"events": {"e": {"forms": [{"href": "BASE/events/e"}]}},
+		"forms": [{"href": "BASE/properties", "op": ["readallproperties", "writemultipleproperties"]}]`))
 	if r := must(t, agent, read("p")); string(r.Data) != "21" {
 		t.Errorf("read %s", r.Data)
 	}
@@ -157,7 +166,8 @@ func TestBothSides(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	got, err := first(t.Context(), agent, subscribe("e"), 10)
-	if e := interact.AsError(err); !slices.Equal(got, []string{`e={"n":0}`, `e={"n":1}`, `e={"n":2}`}) || e == nil || e.Code != interact.Withdrawn {
+	if e := interact.AsError(err); !slices.Equal(got, []string{`e={"n":0}`, `e={"n":1}`, `e={"n":2}`}) || e == nil ||
+		e.Code != interact.Withdrawn {
 		t.Errorf("heard %q, %v", got, err)
 	}
 }
@@ -199,7 +209,8 @@ func TestAServerUnderFire(t *testing.T) {
 			}
 		})
 	}
-	client := newClient(t, Options{}).Thing(describe(t, "coap://"+addr.String()+"/things/urn:example:thing", strings.ReplaceAll(lampTD, "BASE/level", "BASE/properties/level")))
+	client := newClient(t, Options{}).Thing(describe(t, "coap://"+addr.String()+"/things/urn:example:thing",
+		strings.ReplaceAll(lampTD, "BASE/level", "BASE/properties/level")))
 	for range 20 {
 		if r := must(t, client, read("level")); string(r.Data) != "7" {
 			t.Errorf("read %s", r.Data)
@@ -217,8 +228,9 @@ func TestALargeFleetOfObservers(t *testing.T) {
 	mesh := newStore()
 	mesh.set("level", []byte("0"))
 	addr := startServer(t, ServerOptions{Mesh: mesh, Rate: -1, MaxRequests: 2 * fleet}, thing)
-	agent := newClient(t, Options{}).Thing(describe(t, "coap://"+addr.String()+"/things/urn:example:thing", strings.ReplaceAll(lampTD, `"forms": [{"href": "BASE/level"}]`,
-		`"forms": [{"href": "BASE/properties/level", "op": ["observeproperty"]}]`)))
+	agent := newClient(t, Options{}).Thing(describe(t, "coap://"+addr.String()+"/things/urn:example:thing",
+		strings.ReplaceAll(lampTD, `"forms": [{"href": "BASE/level"}]`,
+			`"forms": [{"href": "BASE/properties/level", "op": ["observeproperty"]}]`)))
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	var work, ready sync.WaitGroup
@@ -242,6 +254,7 @@ func TestALargeFleetOfObservers(t *testing.T) {
 		})
 	}
 	ready.Wait()
+	eventually(t, "the mesh is observed", mesh.isWatched)
 	for n := 1; n <= changes; n++ {
 		mesh.set("level", fmt.Append(nil, n))
 	}
@@ -254,7 +267,8 @@ func BenchmarkRead(b *testing.B) {
 	mesh := newStore()
 	mesh.set("level", []byte("7"))
 	addr := startServer(b, ServerOptions{Mesh: mesh, Rate: -1}, thing)
-	client := newClient(b, Options{}).Thing(describe(b, "coap://"+addr.String()+"/things/urn:example:thing", strings.ReplaceAll(lampTD, "BASE/level", "BASE/properties/level")))
+	client := newClient(b, Options{}).Thing(describe(b, "coap://"+addr.String()+"/things/urn:example:thing",
+		strings.ReplaceAll(lampTD, "BASE/level", "BASE/properties/level")))
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := interact.Ask(b.Context(), client, read("level")); err != nil {
@@ -268,7 +282,8 @@ func BenchmarkBlocks(b *testing.B) {
 	thing := describe(b, "coap://127.0.0.1", lampTD)
 	mesh := newStore()
 	addr := startServer(b, ServerOptions{Mesh: mesh, Rate: -1}, thing)
-	client := newClient(b, Options{}).Thing(describe(b, "coap://"+addr.String()+"/things/urn:example:thing", strings.ReplaceAll(lampTD, "BASE/echo", "BASE/actions/echo")))
+	client := newClient(b, Options{}).Thing(describe(b, "coap://"+addr.String()+"/things/urn:example:thing",
+		strings.ReplaceAll(lampTD, "BASE/echo", "BASE/actions/echo")))
 	text := big(100 << 10)
 	b.SetBytes(int64(2 * len(text)))
 	for b.Loop() {

@@ -97,8 +97,8 @@ func begun(err error, arrived bool) error {
 	return err
 }
 
-// next says which block to send after the block b was answered with a. The agent may ask for smaller ones (RFC 7959 §2.3, §2.9.3).
-// more is false if a is the answer to the whole.
+// next says which block to send after the block b was answered with a. The agent may ask for smaller ones (RFC 7959 §2.3,
+// §2.9.3). more is false if a is the answer to the whole.
 func (t transfer) next(b wire.Block, a *wire.Packet) (next wire.Block, more bool, err error) {
 	said, ok := a.Block(message.Block1)
 	smaller := ok && said.SZX < b.SZX

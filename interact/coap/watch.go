@@ -44,6 +44,7 @@ type source struct {
 	key       sourceKey
 	observers map[*observer]bool // guarded by watches.mu
 	cancel    context.CancelFunc
+	begun     chan struct{} // closed when the mesh is about to be asked
 }
 
 // An observerKey tells observations apart: who, and the token of the registration (RFC 7641 §4.1).
@@ -90,6 +91,9 @@ func (x *exchange) observe(ctx context.Context, m *interact.Message) (*wire.Pack
 	}
 	a := &wire.Packet{Code: codes.Content}
 	if reads {
+		if o != nil {
+			<-o.source.begun // to read before would miss what changes in between
+		}
 		r, asked := interact.Ask(ctx, s.o.Mesh, m)
 		if asked == nil {
 			a, asked = present(a, r, m)
@@ -110,13 +114,14 @@ func (x *exchange) observe(ctx context.Context, m *interact.Message) (*wire.Pack
 	return a, nil
 }
 
-// join adds an observer and begins to observe the mesh if nobody did. The one with its token is kept if it observes the same, else it
-// makes room (RFC 7641 §4.1); fresh tells that the observer is a new one.
+// join adds an observer and begins to observe the mesh if nobody did. The one with its token is kept if it observes the same,
+// else it makes room (RFC 7641 §4.1); fresh tells that the observer is a new one.
 func (w *watches) join(x *exchange, m *interact.Message) (o *observer, fresh bool, err error) {
-	ask := &interact.Message{Type: observed[m.Type], Thing: m.Thing, ID: m.ID, Name: m.Name, Data: m.Data, ContentType: m.ContentType}
+	ask := &interact.Message{Type: observed[m.Type], Thing: m.Thing, ID: m.ID, Name: m.Name, Data: m.Data,
+		ContentType: m.ContentType}
 	key := sourceKey{ask.Thing, ask.Type, ask.Name, string(ask.Data)}
-	o = &observer{key: observerKey{x.from.Addr, x.q.Token}, remote: x.from, host: x.host, ask: m, shelf: wire.TransferKey(x.from.Addr, x.q),
-		newest: m.Type == interact.ReadProperty, wake: make(chan struct{}, 1)}
+	o = &observer{key: observerKey{x.from.Addr, x.q.Token}, remote: x.from, host: x.host, ask: m,
+		shelf: wire.TransferKey(x.from.Addr, x.q), newest: m.Type == interact.ReadProperty, wake: make(chan struct{}, 1)}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if old := w.observers[o.key]; old != nil {
@@ -132,13 +137,14 @@ func (w *watches) join(x *exchange, m *interact.Message) (o *observer, fresh boo
 		}
 	}
 	if len(w.observers) >= w.limit || mine >= max(1, w.limit/2) {
-		return nil, false, interact.Errorf(interact.Overloaded, "end other observations, or ask now and then", "there are too many observers")
+		return nil, false, interact.Errorf(interact.Overloaded, "end other observations, or ask now and then",
+			"there are too many observers")
 	}
 	if w.closed {
 		return nil, false, interact.Errorf(interact.ShuttingDown, "try again in a while", "the server leaves")
 	}
 	if o.source = w.sources[key]; o.source == nil {
-		o.source = &source{key: key, observers: map[*observer]bool{}}
+		o.source = &source{key: key, observers: map[*observer]bool{}, begun: make(chan struct{})}
 		var ctx context.Context
 		ctx, o.source.cancel = context.WithCancel(w.server.ctx)
 		w.sources[key] = o.source
@@ -154,6 +160,7 @@ func (w *watches) join(x *exchange, m *interact.Message) (o *observer, fresh boo
 func (w *watches) follow(ctx context.Context, s *source, m *interact.Message) {
 	defer s.cancel()
 	end := error(interact.Errorf(interact.AgentFailed, hintLog, "the observation ended"))
+	close(s.begun)
 	for r, err := range w.server.o.Mesh.Do(ctx, m) {
 		if err != nil {
 			end = err
@@ -234,8 +241,8 @@ func (w *watches) removeLocked(o *observer) {
 	}
 }
 
-// serve sends notifications until the observer goes, or does not acknowledge one (RFC 7641 §4.5). One to whom nothing was sent for a
-// while is asked whether it is there.
+// serve sends notifications until the observer goes, or does not acknowledge one (RFC 7641 §4.5). One to whom nothing was sent
+// for a while is asked whether it is there.
 func (w *watches) serve(o *observer) {
 	defer w.remove(o)
 	peer := w.server.peers.get(o.remote)
@@ -304,8 +311,8 @@ func (w *watches) take(o *observer) (*interact.Message, error) {
 	return nil, o.end
 }
 
-// notify sends one reading or event and waits until it is acknowledged. What is larger than a block begins with the first; the rest
-// is fetched (RFC 7959 §3.4).
+// notify sends one reading or event and waits until it is acknowledged. What is larger than a block begins with the first; the
+// rest is fetched (RFC 7959 §3.4).
 func (w *watches) notify(o *observer, p *peer, r *interact.Message) error {
 	a, err := present(&wire.Packet{Code: codes.Content}, named(o.ask, r), o.ask)
 	if err == nil && len(a.Payload) > w.server.o.MaxBody {

@@ -103,7 +103,8 @@ func peerN(n int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(n >> 8), byte(n)}), 1)
 }
 
-// TestObserversShareASource: two of one property and one of it as CBOR need one observation of the mesh, which ends with the last.
+// TestObserversShareASource: two of one property and one of it as CBOR need one observation of the mesh, which ends with the
+// last.
 func TestObserversShareASource(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -211,8 +212,8 @@ func TestEndsOfSources(t *testing.T) {
 	})
 }
 
-// TestSlowObservers: one that is slow gets the newest value of a property, and of events an end when it is too far behind. Neither
-// holds up another.
+// TestSlowObservers: one that is slow gets the newest value of a property, and of events an end when it is too far behind.
+// Neither holds up another.
 func TestSlowObservers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -347,13 +348,14 @@ func TestARefusedRegistrationLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRadio()
 		fails := false
-		b := newBench(t, ServerOptions{Mesh: fakeMesh(func(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+		mesh := func(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 			if fails && !m.Type.Long() {
 				yield(nil, interact.Errorf(interact.Forbidden, "ask", "no"))
 				return
 			}
 			r.mesh(ctx, m, yield)
-		})}, describe(t, "", serveTD))
+		}
+		b := newBench(t, ServerOptions{Mesh: fakeMesh(mesh)}, describe(t, "", serveTD))
 		defer b.end()
 		b.register(me, at+"/properties/p", option(message.Accept, 0))
 		equal(t, "a type that it has not", b.hear(me, true), "4.06 it is application/json")
@@ -364,6 +366,30 @@ func TestARefusedRegistrationLeavesNothing(t *testing.T) {
 		equal(t, "no reading", b.hear(me, true), "4.03 LMOS-1403 no (ask)")
 		if n := b.observers(); n != 0 || r.listening.Load() != 0 {
 			t.Errorf("%d observers, the mesh is observed %d times", n, r.listening.Load())
+		}
+	})
+}
+
+// TestATokenThatIsUsedAgain for another resource observes that, and no longer the first (RFC 7641 §4.1).
+func TestATokenThatIsUsedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRadio()
+		b := newBench(t, ServerOptions{Mesh: fakeMesh(r.mesh), MaxBody: 2000}, describe(t, "", serveTD))
+		defer b.end()
+		q := b.register(me, at+"/events/e")
+		b.hear(me, true)
+		b.register(me, at+"/properties/p", func(p *wire.Packet) { p.Token = q.Token })
+		equal(t, "the first answer", b.hear(me, true), "1: 2.05 [50] 0")
+		if r.listening.Load() != 1 || b.observers() != 1 {
+			t.Errorf("the mesh is observed %d times by %d observers", r.listening.Load(), b.observers())
+		}
+		r.tell("p", "7")
+		equal(t, "a change", b.hear(me, true), "2: 2.05 [50] 7")
+		r.tell("p", big(3000))
+		equal(t, "a value beyond the limit", b.hear(me, true), "4.13 LMOS-1413 the answer is larger than 2000 bytes (ask for less)")
+		if b.observers() != 0 {
+			t.Error("an observer is left that was told an error")
 		}
 	})
 }

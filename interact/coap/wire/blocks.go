@@ -19,9 +19,9 @@ const (
 	itemsWeight = 512 // bytes that an item counts beside its data
 )
 
-// A Shelf holds bodies that are on their way block by block: those that come in, or those that go out. It holds at most 256 of them
-// and 32 MiB, of which one host may have half, each for a minute after it was last used. The zero value works. It is safe for concurrent
-// use.
+// A Shelf holds bodies that are on their way block by block: those that come in, or those that go out. It holds at most 256 of
+// them and 32 MiB, of which one host may have half, each for a minute after it was last used. The zero value works. It is safe
+// for concurrent use.
 type Shelf struct {
 	// Evict lets a new body take the place of the oldest; otherwise a full shelf refuses it.
 	Evict bool
@@ -136,7 +136,8 @@ var ErrGap = &Reject{codes.RequestEntityIncomplete, "the blocks before this one 
 
 // Gather adds the block b of a body with a key. It returns the body when it is whole; done is false as long as it is not. A block
 // that came before is passed over. The limit is in bytes, of the whole. The error is a [*Reject], or [interact.Overloaded].
-func (s *Shelf) Gather(key string, host netip.Addr, b Block, part []byte, limit int, now time.Time) (body []byte, done bool, err error) {
+func (s *Shelf) Gather(key string, host netip.Addr, b Block, part []byte, limit int, now time.Time) (
+	body []byte, done bool, err error) {
 	if b.SZX > SZX1024 || b.More && !b.Full(len(part)) || len(part) > b.Size() {
 		return nil, false, &Reject{codes.BadRequest, "a block has not the size that it says (RFC 7959 §2.2)"}
 	}

@@ -337,10 +337,12 @@ func TestLosses(t *testing.T) {
 		cause        error
 		begun, acked bool
 	}{
-		"never acknowledged":   {func(*far, *Packet) {}, message.Confirmable, context.DeadlineExceeded, true, false},
-		"never answered":       {func(f *far, q *Packet) { _, _ = f.Write(Bare(message.Acknowledgement, q.Mid)) }, message.Confirmable, context.DeadlineExceeded, true, true},
-		"not confirmable":      {func(*far, *Packet) {}, message.NonConfirmable, context.DeadlineExceeded, true, false},
-		"rejected":             {func(f *far, q *Packet) { _, _ = f.Write(Bare(message.Reset, q.Mid)) }, message.Confirmable, ErrReset, false, false},
+		"never acknowledged": {func(*far, *Packet) {}, message.Confirmable, context.DeadlineExceeded, true, false},
+		"never answered": {func(f *far, q *Packet) { _, _ = f.Write(Bare(message.Acknowledgement, q.Mid)) },
+			message.Confirmable, context.DeadlineExceeded, true, true},
+		"not confirmable": {func(*far, *Packet) {}, message.NonConfirmable, context.DeadlineExceeded, true, false},
+		"rejected": {func(f *far, q *Packet) { _, _ = f.Write(Bare(message.Reset, q.Mid)) }, message.Confirmable,
+			ErrReset, false, false},
 		"the connection ended": {nil, message.Confirmable, errClosed, true, true},
 	}
 	for name, tt := range tests {
@@ -489,7 +491,8 @@ func TestStreams(t *testing.T) {
 
 func TestStreamsThatBreak(t *testing.T) {
 	t.Parallel()
-	for name, say := range map[string]string{"nonsense": "GET / HTTP/1.1\r\n\r\n", "too large": "\xf0\x7f\x00\x00\x00\x45", "cut off": "\xd0", "abort": "\x00\xe5"} {
+	for name, say := range map[string]string{"nonsense": "GET / HTTP/1.1\r\n\r\n", "too large": "\xf0\x7f\x00\x00\x00\x45",
+		"cut off": "\xd0", "abort": "\x00\xe5"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {

@@ -21,7 +21,8 @@ func HostOf(a netip.Addr) netip.Addr {
 	return a
 }
 
-// A Gate limits how many requests are answered at once and how many begin in a second, for each host. It is safe for concurrent use.
+// A Gate limits how many requests are answered at once and how many begin in a second, for each host. It is safe for concurrent
+// use.
 type Gate struct {
 	rate, burst float64 // requests in a second and at once that may begin; 0: no limit
 	all, each   int     // requests that are answered at once: of all hosts, of one
@@ -45,8 +46,8 @@ type Caller struct {
 	at     time.Time // when tokens was right
 }
 
-// Enter begins to answer a request of host (see [HostOf]); Leave ends it. The error is RateLimited if the host asks too much at once, Overloaded
-// if all do.
+// Enter begins to answer a request of host (see [HostOf]); Leave ends it. The error is RateLimited if the host asks too much at
+// once, Overloaded if all do.
 func (g *Gate) Enter(host netip.Addr, now time.Time) (*Caller, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

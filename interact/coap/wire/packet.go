@@ -1,12 +1,13 @@
-// Package wire is CoAP itself, as far as the binding needs it: messages, the layer that repeats and acknowledges them, connections to
-// servers, and what a server keeps of its clients. It knows nothing of things.
+// Package wire is CoAP itself, as far as the binding needs it: messages, the layer that repeats and acknowledges them,
+// connections to servers, and what a server keeps of its clients. It knows nothing of things.
 //
-// A client takes a connection from a [Pool] and asks over a [Call]. A server reads a [Socket], tells copies of requests by [Replays],
-// counts its callers with a [Gate], sends what must arrive through a [Layer], and keeps bodies that travel in blocks on a [Shelf].
+// A client takes a connection from a [Pool] and asks over a [Call]. A server reads a [Socket], tells copies of requests by
+// [Replays], counts its callers with a [Gate], sends what must arrive through a [Layer], and keeps bodies that travel in blocks
+// on a [Shelf].
 //
 // Options and codes come from the module go-coap, which also writes the messages and reads their options. Its connections, its
-// block-wise transfer and its server are not used: a peer that is slow to be answered holds up all others of a server; what is sent
-// in blocks has no limit, and is kept by token, which real clients change from block to block; a Reset counts as an
+// block-wise transfer and its server are not used: a peer that is slow to be answered holds up all others of a server; what is
+// sent in blocks has no limit, and is kept by token, which real clients change from block to block; a Reset counts as an
 // acknowledgement; and its goroutines have nobody who waits for them.
 //
 // Sources: RFC 7252 (CoAP), 7641 (Observe), 7959 (Block), 8323 (TCP), 8132 (FETCH, PATCH), 8768 (Hop-Limit), 9175 (Request-Tag).
@@ -236,8 +237,8 @@ var known = map[message.OptionID]definition{
 	requestTag:            {max: 8, repeat: true},
 }
 
-// Faulty returns the number of the first critical option of p that is unknown, has a length that it cannot have, or comes twice and may not:
-// whoever gets it must refuse the message (RFC 7252 §5.4.1, §5.4.3, §5.4.5). Critical numbers are odd.
+// Faulty returns the number of the first critical option of p that is unknown, has a length that it cannot have, or comes twice
+// and may not: whoever gets it must refuse the message (RFC 7252 §5.4.1, §5.4.3, §5.4.5). Critical numbers are odd.
 func (p *Packet) Faulty() (message.OptionID, bool) {
 	for i, o := range p.Options {
 		d, ok := known[o.ID]

@@ -89,7 +89,8 @@ func TestFrames(t *testing.T) {
 		r := bufio.NewReader(bytes.NewReader(append(b, b...)))
 		for range 2 {
 			back, err := readFrame(r, 1<<20)
-			if err != nil || back.Code != p.Code || back.Token != p.Token || len(back.Payload) != size || !slices.EqualFunc(back.Options, p.Options, sameOption) {
+			if err != nil || back.Code != p.Code || back.Token != p.Token || len(back.Payload) != size ||
+				!slices.EqualFunc(back.Options, p.Options, sameOption) {
 				t.Fatalf("%d bytes: %+v, %v", size, back, err)
 			}
 		}
@@ -125,7 +126,8 @@ func TestFaultyOptions(t *testing.T) {
 		id   message.OptionID
 	}{
 		{"none", options(), 0},
-		{"all is well", options(message.Option{ID: message.URIPath, Value: []byte("a")}, message.Option{ID: message.URIPath}, message.Option{ID: message.Accept, Value: []byte{50}}), 0},
+		{"all is well", options(message.Option{ID: message.URIPath, Value: []byte("a")}, message.Option{ID: message.URIPath},
+			message.Option{ID: message.Accept, Value: []byte{50}}), 0},
 		{"an unknown elective one", options(message.Option{ID: 65000, Value: long}), 0},
 		{"an elective one of a bad length", options(message.Option{ID: message.Observe, Value: long}), 0},
 		{"an elective one twice", options(message.Option{ID: message.Observe}, message.Option{ID: message.Observe}), 0},
@@ -134,7 +136,8 @@ func TestFaultyOptions(t *testing.T) {
 		{"a segment too long", options(message.Option{ID: message.URIPath, Value: long}), message.URIPath},
 		{"a host too short", options(message.Option{ID: message.URIHost}), message.URIHost},
 		{"a block option too long", options(message.Option{ID: message.Block1, Value: []byte{1, 2, 3, 4}}), message.Block1},
-		{"a critical one twice", options(message.Option{ID: message.Accept, Value: []byte{50}}, message.Option{ID: message.Accept, Value: []byte{60}}), message.Accept},
+		{"a critical one twice", options(message.Option{ID: message.Accept, Value: []byte{50}}, message.Option{ID: message.Accept,
+			Value: []byte{60}}), message.Accept},
 		{"a proxy", options(message.Option{ID: message.ProxyURI, Value: []byte("coap://h")}), message.ProxyURI},
 	}
 	for _, tt := range tests {
@@ -149,7 +152,8 @@ func TestFaultyOptions(t *testing.T) {
 
 func TestBlocks(t *testing.T) {
 	t.Parallel()
-	for v, want := range map[uint32]Block{0: {}, 6: {SZX: 6}, 8: {More: true}, 0x1e: {Num: 1, More: true, SZX: 6}, 0xffffff: {1<<20 - 1, true, 7}} {
+	for v, want := range map[uint32]Block{0: {}, 6: {SZX: 6}, 8: {More: true}, 0x1e: {Num: 1, More: true, SZX: 6},
+		0xffffff: {1<<20 - 1, true, 7}} {
 		p := &Packet{}
 		p.AddUint(message.Block2, v)
 		if b, ok := p.Block(message.Block2); !ok || b != want || b.Value() != v {
@@ -194,14 +198,16 @@ func TestFormats(t *testing.T) {
 			t.Errorf("%s is %d and %d is %s", f.media, n, f.number, Media(f.number))
 		}
 	}
-	for media, want := range map[string]int{"": 50, "Application/JSON; charset=utf-8": 50, "text/plain;charset=UTF-8": 0, "text/plain; charset=latin1": -1,
-		"text/plain;charset": -1, "application/vnd.x": -1, "application/td+json": 432} {
+	for media, want := range map[string]int{"": 50, "Application/JSON; charset=utf-8": 50, "text/plain;charset=UTF-8": 0,
+		"text/plain; charset=latin1": -1,
+		"text/plain;charset":         -1, "application/vnd.x": -1, "application/td+json": 432} {
 		if n, ok := FormatOf(media); ok != (want >= 0) || ok && int(n) != want {
 			t.Errorf("%q: %d, %v", media, n, ok)
 		}
 	}
 	for pair, want := range map[[2]string]bool{{"", "application/json"}: true, {"application/td+json", "application/json"}: true,
-		{"application/cbor", "application/senml+cbor"}: true, {"application/cbor", "application/json"}: false, {"text/plain", "text/plain;charset=utf-8"}: true} {
+		{"application/cbor", "application/senml+cbor"}: true, {"application/cbor", "application/json"}: false, {"text/plain",
+			"text/plain;charset=utf-8"}: true} {
 		if Alike(pair[0], pair[1]) != want {
 			t.Errorf("%v: %v", pair, !want)
 		}
@@ -224,7 +230,8 @@ func FuzzDatagram(f *testing.F) {
 			t.Fatalf("%x was read and cannot be written: %v", b, err)
 		}
 		again, err := ParseDatagram(out)
-		if err != nil || again.Mid != p.Mid || again.Token != p.Token || !bytes.Equal(again.Payload, p.Payload) || !slices.EqualFunc(again.Options, p.Options, sameOption) {
+		if err != nil || again.Mid != p.Mid || again.Token != p.Token || !bytes.Equal(again.Payload, p.Payload) ||
+			!slices.EqualFunc(again.Options, p.Options, sameOption) {
 			t.Fatalf("%x became %x: %v", b, out, err)
 		}
 	})

@@ -30,8 +30,8 @@ type Target struct {
 	Identity, Key string
 }
 
-// A Pool holds the connections of a client: at most 256. Those that nobody uses, and over which nothing came for a minute, are closed.
-// Each has one goroutine, which dials and then reads. It is safe for concurrent use.
+// A Pool holds the connections of a client: at most 256. Those that nobody uses, and over which nothing came for a minute, are
+// closed. Each has one goroutine, which dials and then reads. It is safe for concurrent use.
 type Pool struct {
 	dial   func(ctx context.Context, network, addr string) (net.Conn, error)
 	timing Timing
@@ -65,7 +65,8 @@ func NewPool(dial func(ctx context.Context, network, addr string) (net.Conn, err
 	return p
 }
 
-// Get returns a connection to t. Give it back with [Lease.Release]. The error is a [*Loss], or says that the pool is full or closed.
+// Get returns a connection to t. Give it back with [Lease.Release]. The error is a [*Loss], or says that the pool is full or
+// closed.
 func (p *Pool) Get(ctx context.Context, t Target) (*Lease, error) {
 	e, err := p.take(t)
 	if err != nil {
@@ -187,7 +188,8 @@ func (p *Pool) connect(t Target) (*conn, error) {
 	}
 	if u, ok := raw.RemoteAddr().(*net.UDPAddr); ok && (u.IP.IsMulticast() || u.IP.Equal(net.IPv4bcast)) {
 		_ = raw.Close() // nothing was sent
-		return nil, interact.Errorf(interact.NotAllowed, "write the address of one agent into the form", "%s is an address of many", t.Host)
+		return nil, interact.Errorf(interact.NotAllowed, "write the address of one agent into the form",
+			"%s is an address of many", t.Host)
 	}
 	secured, err := secure(ctx, t, raw)
 	if err != nil {

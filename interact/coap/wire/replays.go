@@ -14,8 +14,8 @@ const (
 	lifetime = 247 * time.Second
 )
 
-// Replays are the requests of the last minutes, to tell copies of them from new ones (RFC 7252 §4.5). Where there are too many the
-// oldest are forgotten. The zero value works. It is safe for concurrent use.
+// Replays are the requests of the last minutes, to tell copies of them from new ones (RFC 7252 §4.5). Where there are too many
+// the oldest are forgotten. The zero value works. It is safe for concurrent use.
 type Replays struct {
 	mu    sync.Mutex // guards the rest, and every replay
 	byKey map[replayKey]*Replay

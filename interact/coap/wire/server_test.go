@@ -104,7 +104,8 @@ func TestGateForgetsHosts(t *testing.T) {
 
 func TestHostsAreNetworksOfIPv6(t *testing.T) {
 	t.Parallel()
-	for addr, want := range map[string]string{"10.1.2.3": "10.1.2.3", "::ffff:10.1.2.3": "10.1.2.3", "2001:db8:1:2:3::4": "2001:db8:1:2::", "fe80::1%eth0": "fe80::"} {
+	for addr, want := range map[string]string{"10.1.2.3": "10.1.2.3", "::ffff:10.1.2.3": "10.1.2.3",
+		"2001:db8:1:2:3::4": "2001:db8:1:2::", "fe80::1%eth0": "fe80::"} {
 		if got := HostOf(netip.MustParseAddr(addr)); got.String() != want {
 			t.Errorf("%s: %s", addr, got)
 		}
@@ -237,7 +238,8 @@ func TestShelfIsBounded(t *testing.T) {
 		s := Shelf{Evict: evict}
 		refused := 0
 		for n := range 3 * maxItems {
-			_, _, err := s.Gather(fmt.Sprint(n), host(n%3), Block{More: true, SZX: 6}, full, 1<<20, noon.Add(time.Duration(n)*time.Millisecond))
+			_, _, err := s.Gather(fmt.Sprint(n), host(n%3), Block{More: true, SZX: 6}, full, 1<<20,
+				noon.Add(time.Duration(n)*time.Millisecond))
 			if err != nil {
 				refused++
 			}
