@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"reflect"
 	"runtime/debug"
 
 	"github.com/lmosd/lmosd/interact"
@@ -148,10 +149,18 @@ func status(m *interact.Message, s interact.Status, v any) (*interact.Message, e
 	return r, nil
 }
 
-// encode writes v; [None] is nothing.
+// encode writes v; [None] is nothing. A list or map that is nil is an empty one: null would not fit its schema.
 func encode(name string, v any) ([]byte, error) {
 	if _, none := v.(None); none {
 		return nil, nil
+	}
+	if _, own := v.(json.Marshaler); !own {
+		switch r := reflect.ValueOf(v); {
+		case r.Kind() == reflect.Slice && r.IsNil() && r.Type().Elem().Kind() != reflect.Uint8:
+			return []byte("[]"), nil
+		case r.Kind() == reflect.Map && r.IsNil():
+			return []byte("{}"), nil
+		}
 	}
 	data, err := json.Marshal(v)
 	if err != nil {

@@ -138,6 +138,14 @@ func TestSchemas(t *testing.T) {
 		`{"format":"date-time","type":"string"}`: schemaFor[time.Time](),
 		`{}`:                                     schemaFor[any](),
 		`null`:                                   schemaFor[None](),
+		`{"oneOf":[{"type":"string"},{"type":"null"}]}`: schemaFor[*string](),
+		`{"properties":{"a":{"oneOf":[{"items":{"type":"integer"},"type":"array"},{"type":"null"}]}},"required":["a"],"type":"object"}`: schemaFor[struct {
+			A []int `json:"a"`
+		}](),
+		`{"properties":{"a":{"items":{"type":"integer"},"type":"array"},"b":{"type":"integer"}},"type":"object"}`: schemaFor[struct {
+			A []int `json:"a,omitempty"`
+			B *int  `json:"b,omitempty"`
+		}](),
 	} {
 		if b, _ := json.Marshal(got); string(b) != want {
 			t.Errorf("got %s, want %s", b, want)
@@ -191,6 +199,39 @@ func TestAnswers(t *testing.T) {
 		if err != nil || string(r.Data) != c.want {
 			t.Errorf("%s: got %v, %v, want %s", name, r, err, c.want)
 		}
+	}
+}
+
+// Whatever a Go value is, the agent's own description has room for it.
+func TestNilFitsTheSchema(t *testing.T) {
+	t.Parallel()
+	type found struct {
+		Names []string          `json:"names"`
+		By    map[string]*found `json:"by"`
+		Next  *found            `json:"next"`
+		Raw   json.RawMessage   `json:"raw"`
+		Bytes []byte            `json:"bytes"`
+	}
+	raw, thing, err := New(Agent{Name: "x"},
+		Action("struct", func(context.Context, None) (found, error) { return found{}, nil }),
+		Action("list", func(context.Context, None) ([]string, error) { return nil, nil }),
+		Action("map", func(context.Context, None) (map[string]int, error) { return nil, nil }),
+		Action("pointer", func(context.Context, None) (*found, error) { return nil, nil }),
+		Action("raw", func(context.Context, None) (json.RawMessage, error) { return nil, nil }),
+		NewState[[]int]("state", nil, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	thing = interact.CheckedReplies(described(t, raw))(thing)
+	for name, want := range map[string]string{"struct": `{"names":null,"by":null,"next":null,"raw":null,"bytes":null}`, "list": "[]", "map": "{}",
+		"pointer": "null", "raw": "null"} {
+		r, err := interact.Ask(t.Context(), thing, &interact.Message{Type: interact.InvokeAction, Name: name})
+		if err != nil || string(r.Data) != want {
+			t.Errorf("%s: got %v, %v, want %s", name, r, err, want)
+		}
+	}
+	if r, err := interact.Ask(t.Context(), thing, &interact.Message{Type: interact.ReadProperty, Name: "state"}); err != nil || string(r.Data) != "[]" {
+		t.Errorf("the state: got %v, %v", r, err)
 	}
 }
 

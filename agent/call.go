@@ -4,20 +4,17 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
-	"io"
 	"net/http"
-	"strings"
 
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest"
-	"github.com/lmosd/lmosd/td"
 )
 
 // call invokes an action and returns the whole output, in JSON.
 func call(ctx context.Context, mesh *gateway.Client, agent, action string, input any) ([]byte, error) {
-	o := gateway.CallOptions{Accept: interact.JSON}
+	// The states of the run, and not its output alone: parts of JSON have borders there.
+	o := gateway.CallOptions{Accept: "text/event-stream"}
 	if input != nil {
 		var err error
 		if o.Body, err = json.Marshal(input); err != nil {
@@ -25,55 +22,57 @@ func call(ctx context.Context, mesh *gateway.Client, agent, action string, input
 		}
 	}
 	r, err := mesh.Invoke(ctx, agent, action, o)
-	switch {
-	case err != nil:
-		return nil, err
-	case r.Task != nil:
-		return finished(ctx, mesh, r.Task)
-	}
-	return whole(r.Output, r.Media)
-}
-
-// finished waits for the end of a long action and returns its output.
-func finished(ctx context.Context, mesh *gateway.Client, t *gateway.Task) ([]byte, error) {
-	t, err := mesh.WaitTask(ctx, t)
 	if err != nil {
 		return nil, err
 	}
-	switch interact.StatusOf(t.Status) {
-	case interact.StatusCompleted:
-		return t.Output, nil
-	case interact.StatusCancelled:
-		return nil, interact.Errorf(interact.Cancelled, "ask again", "%s was cancelled", t.Action)
-	}
-	resp := &http.Response{StatusCode: http.StatusInternalServerError, Header: http.Header{"Content-Type": {rest.ProblemType}}}
-	return nil, rest.FromProblem(resp, t.Error)
+	return outcome(action, r.Output)
 }
 
-// whole makes one value of JSON of an output. Parts of a stream come as values one after the other; text becomes a string, and
-// anything else one in base64, which a []byte takes.
-func whole(output []byte, media string) ([]byte, error) {
-	data, media, err := interact.Transcode(output, media, interact.JSON)
-	switch {
-	case err != nil:
-		return nil, err
-	case strings.HasPrefix(media, "text/"):
-		return json.Marshal(string(data))
-	case !td.IsJSON(media):
-		return json.Marshal(data)
-	}
+// A state is one state of a run (docs/api.md, "Events and changes").
+type state struct {
+	Status string          `json:"status"`
+	Output json.RawMessage `json:"output"`
+	Error  json.RawMessage `json:"error"`
+}
+
+// outcome returns the output that the states of a run tell: a stream of server-sent events, each with its data on one line.
+func outcome(action string, stream []byte) ([]byte, error) {
 	var parts []interact.Part
-	for values := json.NewDecoder(bytes.NewReader(data)); ; {
-		var v json.RawMessage
-		switch err := values.Decode(&v); {
-		case errors.Is(err, io.EOF) && len(parts) == 0:
-			return nil, nil
-		case errors.Is(err, io.EOF):
-			data, _ = interact.Join(parts)
-			return data, nil
-		case err != nil:
-			return nil, &interact.Error{Code: interact.AgentFailed, Title: "the output is no JSON", Err: err, Hint: "ask for it as it is: lmosd call"}
+	name := ""
+	for line := range bytes.Lines(stream) {
+		field, value, _ := bytes.Cut(bytes.TrimSpace(line), []byte(": "))
+		if string(field) == "event" {
+			name = string(value)
 		}
-		parts = append(parts, interact.Part{Data: v, ContentType: media})
+		if string(field) != "data" {
+			continue
+		}
+		if name == "lmos:problem" {
+			return nil, told(value)
+		}
+		var s state
+		if err := json.Unmarshal(value, &s); err != nil {
+			return nil, &interact.Error{Code: interact.NodeLost, Title: "a state of " + action + " cannot be read", Hint: "lmosd status", Err: err}
+		}
+		switch status := interact.StatusOf(s.Status); {
+		case status == interact.StatusFailed:
+			return nil, told(s.Error)
+		case status == interact.StatusCancelled:
+			return nil, interact.Errorf(interact.Cancelled, "ask again", "%s was cancelled", action)
+		case status == interact.StatusCompleted && (s.Output != nil || len(parts) == 0):
+			return s.Output, nil
+		case status == interact.StatusCompleted:
+			data, _ := interact.Join(parts)
+			return data, nil
+		case s.Output != nil:
+			parts = append(parts, interact.Part{Data: s.Output})
+		}
 	}
+	return nil, interact.Errorf(interact.NodeLost, "lmosd status", "%s ended without a result", action)
+}
+
+// told is the error that a problem document says.
+func told(problem []byte) error {
+	resp := &http.Response{StatusCode: http.StatusInternalServerError, Header: http.Header{"Content-Type": {rest.ProblemType}}}
+	return rest.FromProblem(resp, problem)
 }

@@ -13,8 +13,8 @@ import (
 const maxDepth = 12
 
 // schemaFor returns the data schema of T (TD 1.1 §5.3.2), as far as its Go type tells; nil for [None], an empty one for what can
-// be anything. Struct fields go by their json tags; those with omitempty, omitzero or a pointer are optional; the tag desc
-// describes one.
+// be anything. Struct fields go by their json tags; those with omitempty, omitzero or a pointer are optional; those that
+// encoding/json writes as null when they are nil may be null; the tag desc describes one.
 func schemaFor[T any]() map[string]any {
 	t := reflect.TypeFor[T]()
 	if t == reflect.TypeFor[None]() {
@@ -45,7 +45,7 @@ func schemaOf(t reflect.Type, depth int) map[string]any {
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
-		return schemaOf(t.Elem(), depth+1)
+		return orNull(schemaOf(t.Elem(), depth+1))
 	case reflect.String:
 		return map[string]any{"type": "string"}
 	case reflect.Bool:
@@ -64,6 +64,14 @@ func schemaOf(t reflect.Type, depth int) map[string]any {
 		return structSchema(t, depth)
 	}
 	return map[string]any{}
+}
+
+// orNull is s, or null.
+func orNull(s map[string]any) map[string]any {
+	if s["type"] == nil { // it is anything, or has null already
+		return s
+	}
+	return map[string]any{"oneOf": []any{s, map[string]any{"type": "null"}}}
 }
 
 func listSchema(t reflect.Type, depth int) map[string]any {
@@ -87,12 +95,13 @@ func structSchema(t reflect.Type, depth int) map[string]any {
 		if name == "" {
 			name = f.Name
 		}
-		s := schemaOf(f.Type, depth+1)
+		optional := strings.Contains(options, "omitempty") || strings.Contains(options, "omitzero")
+		s := fieldSchema(f.Type, optional, depth+1)
 		if desc := f.Tag.Get("desc"); desc != "" {
 			s["description"] = desc
 		}
 		properties[name] = s
-		if !strings.Contains(options, "omitempty") && !strings.Contains(options, "omitzero") && f.Type.Kind() != reflect.Pointer {
+		if !optional && f.Type.Kind() != reflect.Pointer {
 			required = append(required, name)
 		}
 	}
@@ -101,6 +110,17 @@ func structSchema(t reflect.Type, depth int) map[string]any {
 		s["required"] = required
 	}
 	return s
+}
+
+// fieldSchema is the schema of a field: one that is left out when it is nil is never null.
+func fieldSchema(t reflect.Type, optional bool, depth int) map[string]any {
+	switch kind := t.Kind(); {
+	case optional && kind == reflect.Pointer:
+		return schemaOf(t.Elem(), depth)
+	case !optional && (kind == reflect.Slice || kind == reflect.Map):
+		return orNull(schemaOf(t, depth))
+	}
+	return schemaOf(t, depth)
 }
 
 // inUnexported reports whether f lies in an embedded struct that has a name of its own in JSON, so that it is not t's member.

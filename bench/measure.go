@@ -105,6 +105,8 @@ func loop(ctx context.Context, calls []caller, length time.Duration) (times []ti
 	start := time.Now()
 	for _, c := range calls {
 		wg.Go(func() {
+			ctx, cancel := context.WithCancel(ctx) // callers have nothing in common, as in a node
+			defer cancel()
 			own := make([]time.Duration, 0, 1<<16)
 			var failed error
 			for !over.Load() && failed == nil {

@@ -247,3 +247,23 @@ func TestSlowRequestStream(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What agents post to the addresses that they were given arrives, from anybody who knows one, and from no web page.
+func TestCallbacks(t *testing.T) {
+	t.Parallel()
+	took := make(chan string, 10)
+	r := start(t, Options{Listen: "0.0.0.0:0", Callbacks: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		took <- r.URL.Path
+		w.WriteHeader(http.StatusOK)
+	})})
+	post := exchange{method: "POST", path: CallbacksPath + "x1", body: "1", header: map[string]string{"Content-Type": "application/json"}, status: 200}
+	r.check(t, post)
+	if got := <-took; got != "/callbacks/x1" {
+		t.Errorf("took %s", got)
+	}
+	r.check(t, exchange{path: post.path, status: 405, want: map[string]string{"Allow": "POST"}})
+	r.check(t, exchange{method: "POST", path: post.path + "/y", status: 404})
+	r.check(t, exchange{method: "POST", path: CallbacksPath, status: 404})
+	r.check(t, exchange{method: "POST", path: post.path, status: 403, header: map[string]string{"Origin": "http://evil.example"}})
+	start(t, Options{}).check(t, exchange{method: "POST", path: post.path, status: 404, code: "LMOS-1405"})
+}

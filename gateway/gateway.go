@@ -21,6 +21,9 @@ const DefaultListen = "127.0.0.1:4668"
 // None as Listen or Socket in [Options] serves nothing there.
 const None = "none"
 
+// CallbacksPath is where agents post what this node subscribed to by webhook; one segment follows.
+const CallbacksPath = "/callbacks/"
+
 // Limits of a request, in bytes. Each route bounds its body.
 const (
 	maxHeader  = 64 << 10 // all headers
@@ -37,8 +40,8 @@ type patience struct {
 	close  time.Duration // for answers that are being written after that
 }
 
-var defaultPatience = patience{header: 5 * time.Second, body: time.Minute, write: 30 * time.Second, idle: 2 * time.Minute, drain: 8 * time.Second,
-	close: time.Second}
+var defaultPatience = patience{header: 5 * time.Second, body: time.Minute, write: 30 * time.Second, idle: 2 * time.Minute,
+	drain: 8 * time.Second, close: time.Second}
 
 // Options say what a gateway serves, where, and to whom.
 type Options struct {
@@ -68,6 +71,8 @@ type Options struct {
 	// WS serves GET /ws; nil serves none. Its sockets are not the gateway's: Run does not wait for them, and whoever made WS closes
 	// it after Run, for calls of peers that still run may be answered by agents behind them.
 	WS WebSocket
+	// Callbacks takes what agents post to addresses below CallbacksPath, which nobody else knows (rest.Callbacks); nil takes nothing.
+	Callbacks http.Handler
 	// CallbackDial connects to the addresses that consumers give for webhooks. Nil connects to addresses of the public internet
 	// only, or to any with PrivateCallbacks.
 	CallbackDial     func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -212,8 +217,9 @@ func (g *Gateway) URL() string {
 }
 
 // Run serves until ctx ends, then drains: /healthz is red at once, new calls get [interact.ShuttingDown], streams of events, long
-// polls and webhooks end, running calls have eight seconds to finish and are cancelled then. It returns when its last goroutine has; a stop by ctx is no error. What
-// the calls need (the mesh) must live until Run returns. It is called once.
+// polls and webhooks end, running calls have eight seconds to finish and are cancelled then. It returns when its last goroutine
+// has, but for those of WebSockets; a stop by ctx is no error. What the calls need (the mesh) must live until Run returns. It is
+// called once.
 func (g *Gateway) Run(ctx context.Context) error {
 	group, gctx := errgroup.WithContext(ctx)
 	for _, s := range g.servers {

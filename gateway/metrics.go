@@ -47,7 +47,7 @@ func NewMetrics() *Metrics {
 		requests:       counter("http_requests_total", "HTTP requests.", "route", "code"),
 		requestSeconds: histogram("http_request_seconds", "Time of HTTP requests.", "route"),
 		publishes:      counter("td_publish_total", "Publications asked for, by how they ended.", "result"),
-		events: counter("events_total", "Events and readings for consumers of the HTTP API, by how they were sent and whether they could not be.",
+		events: counter("events_total", "Events and readings for HTTP consumers, by how they were sent, or could not be.",
 			"kind", "dropped"),
 		findSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lmosd_find_seconds",
 			Help: "Time of searches.", Buckets: buckets}),
@@ -180,8 +180,8 @@ func resultOf(err error) int {
 	return resultIndex[interact.Internal]
 }
 
-// series holds the counters of one protocol in one stage. Each is looked up once, when it first counts, so that only what happened is
-// exported.
+// series holds the counters of one protocol in one stage. Each is looked up once, when it first counts, so that only what
+// happened is exported.
 type series struct {
 	metrics   *Metrics
 	protocol  string

@@ -29,6 +29,12 @@ func (g *Gateway) fixed() map[string]http.Handler {
 		"GET /readyz":          g.guarded(open, g.ready),
 		"GET /version":         g.guarded(read, g.version),
 	}
+	if g.o.Callbacks != nil {
+		routes["POST "+CallbacksPath+"{callback}"] = g.guarded(open, func(w http.ResponseWriter, r *http.Request) error {
+			g.o.Callbacks.ServeHTTP(w, r)
+			return nil
+		})
+	}
 	if g.o.WS != nil {
 		routes["GET "+socketRoute] = g.guarded(open, g.serveSocket) // it asks for the caller's rights itself
 	}

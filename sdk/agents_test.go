@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -35,8 +36,19 @@ var languages = map[string]func(t *testing.T, h *host, api, name string) *lamp{
 	},
 }
 
-// startProcess starts a program that prints "ready ID" and ends when its input does.
+// startProcess starts a program that prints "ready ID" and ends when its input does, and waits until it is ready.
 func startProcess(t *testing.T, env []string, args ...string) *lamp {
+	t.Helper()
+	l, ready := launch(t, env, args...)
+	var err error
+	if l.id, err = ready(); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// launch starts it; ready waits.
+func launch(t *testing.T, env []string, args ...string) (l *lamp, ready func() (id string, err error)) {
 	t.Helper()
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), env...)
@@ -53,44 +65,43 @@ func startProcess(t *testing.T, env []string, args ...string) *lamp {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	ended := false
-	end := func() error {
-		if ended {
-			return nil
-		}
-		ended = true
+	end := sync.OnceValue(func() error {
 		in.Close()
 		io.Copy(io.Discard, out)
 		return cmd.Wait()
-	}
+	})
+	killed := false
 	t.Cleanup(func() {
-		if err := end(); err != nil {
+		if err := end(); err != nil && !killed {
 			t.Errorf("%s: %v", args[1], err)
 		}
 		if t.Failed() {
 			t.Logf("%s: %s", args[1], stderr.String())
 		}
 	})
-	line, err := bufio.NewReader(out).ReadString('\n')
-	id, ok := strings.CutPrefix(strings.TrimSpace(line), "ready ")
-	if err != nil || !ok {
-		t.Fatalf("%s said %q, %v", args[1], line, err)
+	ready = func() (string, error) {
+		line, err := bufio.NewReader(out).ReadString('\n')
+		id, ok := strings.CutPrefix(strings.TrimSpace(line), "ready ")
+		if !ok {
+			return "", fmt.Errorf("%s said %q, %w", args[1], line, err)
+		}
+		return id, nil
 	}
-	return &lamp{id: id, leave: end, kill: func() {
+	return &lamp{leave: end, kill: func() {
+		killed = true
 		cmd.Process.Kill()
 		_ = end() // it was killed
-	}}
+	}}, ready
 }
 
 type (
-	sum   struct{ A, B int }
 	point struct {
 		Lat float64 `json:"lat"`
 		Lon float64 `json:"lon,omitempty"`
 	}
 	spot struct {
 		Name string  `json:"name" desc:"where to"`
-		At   *point  `json:"at,omitempty"`
+		At   *point  `json:"at"`
 		Near []point `json:"near,omitempty"`
 	}
 )
@@ -164,6 +175,11 @@ func startGo(t *testing.T, h *host, api, name string) *lamp {
 			return func(yield func(string, error) bool) {
 				defer func() { hung.Set(hung.Get() + 1) }()
 				for yield("drop", nil) {
+					select {
+					case <-time.After(time.Millisecond):
+					case <-ctx.Done():
+						return
+					}
 				}
 			}
 		}),

@@ -174,7 +174,7 @@ func newGo(t *testing.T, h *host, api string) client {
 	}
 	t.Cleanup(mesh.Close)
 	return func(r request, item func(json.RawMessage)) (json.RawMessage, error) {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		raw, err := askGo(ctx, mesh, r, item)
 		if err != nil {

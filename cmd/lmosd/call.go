@@ -161,11 +161,16 @@ func (c *conversation) call(ctx context.Context, f callFlags, name string, words
 	defer done()
 	var parts *partWriter
 	if f.stream {
-		parts = &partWriter{to: c.out, asJSON: o.Stream == nil && expectsJSON(action, f.accept)}
+		if parts = (&partWriter{to: c.out, asJSON: expectsJSON(action, f.accept)}); parts.asJSON {
+			o.Accept = acceptParts(f.accept)
+		}
 		o.Output = parts
 	}
 	r, err := c.client.Invoke(ctx, c.agent.Ref, name, o)
 	if err == nil && r.Task != nil && !f.async {
+		if c.forPeople() && c.talk.tty {
+			c.talk.line(c.talk.paint(dim, "it goes on as a task, with or without this command: ") + "lmosd task wait " + r.Task.ID + c.same())
+		}
 		return c.outlast(ctx, r.Task, func(t *gateway.Task) error { return c.showOutput(name, t.Output, interact.JSON, r.Timing) })
 	}
 	switch {
@@ -224,9 +229,6 @@ func (c *conversation) fill(o *gateway.CallOptions, f callFlags, action *td.Acti
 // outlast waits for a run that goes on, and shows what became of it. The run outlives the wait, whoever ends that.
 func (c *conversation) outlast(ctx context.Context, t *gateway.Task, show func(*gateway.Task) error) error {
 	wait := "lmosd task wait " + t.ID
-	if c.forPeople() && c.talk.tty {
-		c.talk.line(c.talk.paint(dim, "it goes on as a task, with or without this command; ") + wait + c.same())
-	}
 	ended, err := c.client.WaitTask(ctx, t)
 	if err == nil {
 		err = failureOf(ended)
@@ -304,12 +306,10 @@ func (c *conversation) result(output []byte, media string, t *interact.Timing) *
 	r.Path = t.Path
 	r.Timings = timings{milliseconds(cmp.Or(t.Resolve, c.found.Sub(c.began))), milliseconds(cmp.Or(t.Total, now.Sub(c.found))),
 		milliseconds(t.Host), milliseconds(t.Agent)}
-	switch values := jsonParts(output, media); {
+	switch {
 	case len(output) == 0:
-	case len(values) == 1:
-		r.Output = values[0]
-	case len(values) > 1:
-		r.Output = slices.Concat([]byte("["), bytes.Join(values, []byte(",")), []byte("]"))
+	case isJSON(media) && json.Valid(output):
+		r.Output = output
 	default:
 		r.Output, r.MediaType = jsonString(string(output)), media
 	}
@@ -336,13 +336,8 @@ func isJSON(media string) bool {
 // An agent may be a stranger: on a terminal its text cannot command the terminal.
 func writeOutput(s *screen, output []byte, media string) {
 	var text *string // nil for null, which is printed
-	switch values := jsonParts(output, media); {
+	switch {
 	case len(output) == 0:
-		return
-	case len(values) > 1:
-		for _, v := range values {
-			writeOutput(s, v, media)
-		}
 		return
 	case isJSON(media) && json.Unmarshal(output, &text) == nil && text != nil:
 		output = []byte(*text)

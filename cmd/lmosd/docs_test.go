@@ -296,7 +296,7 @@ func TestOperationsPage(t *testing.T) {
 		}
 	}
 	for word := range strings.FieldsSeq(page) {
-		if key := strings.Trim(word, "`,.;()"); strings.HasPrefix(word, "`") && isKey(key) && !slices.ContainsFunc(keyNames(), func(k string) bool {
+		if key := strings.Trim(word, "`,.;:()"); strings.HasPrefix(word, "`") && isKey(key) && !slices.ContainsFunc(keyNames(), func(k string) bool {
 			return k == key || strings.HasPrefix(k, key+".")
 		}) {
 			t.Errorf("there is no key %s", key)

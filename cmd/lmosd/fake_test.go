@@ -272,7 +272,12 @@ func (n *fakeNode) call(w http.ResponseWriter, r *http.Request) {
 	}
 	switch r.PathValue("name") {
 	case "transcribe":
-		for _, part := range []string{`"Rain "`, `"in Bonn?"`} {
+		if !strings.Contains(r.Header.Get("Accept"), "application/x-ndjson") {
+			_, _ = w.Write([]byte(`"Rain in Bonn?"`))
+			return
+		}
+		w.Header().Set("Content-Type", "application/x-ndjson")
+		for _, part := range []string{"\"Rain \"\n", "\"in Bonn?\"\n"} {
 			_, _ = w.Write([]byte(part))
 			_ = http.NewResponseController(w).Flush()
 		}

@@ -58,9 +58,10 @@ func TestIdempotencyKey(t *testing.T) {
 func TestWatchAcrossNodes(t *testing.T) {
 	t.Parallel()
 	x := newTerminal(t)
+	file := x.weather() // before the nodes, so that it ends after them: they listen to its events
 	a := x.node("a")
 	b := x.node("b", "--mesh.bootstrap", a.P2P[0])
-	x.at(a).ok("publish", x.weather())
+	x.at(a).ok("publish", file)
 	eventually(t, "the other node finds it", func() bool { return x.at(b).lmosd("show", "weather").code == 0 })
 	contains(t, x.at(b).ok("__complete", "watch", "weather", ""), "userFeedbackReceived")
 	watch := x.at(b).start("watch", "weather", "--limit", "2", "-o", "jsonl")
@@ -93,8 +94,9 @@ func TestWatchAcrossNodes(t *testing.T) {
 func TestWatchIsInterrupted(t *testing.T) {
 	t.Parallel()
 	x := newTerminal(t)
+	file := x.weather() // before the node, which listens to its events
 	x = x.at(x.node("n"))
-	x.ok("publish", x.weather())
+	x.ok("publish", file)
 	watch := x.start("watch", "weather")
 	eventually(t, "an event was told", func() bool {
 		x.ok("call", "weather", "giveFeedback", "rating=4")

@@ -220,14 +220,12 @@ func (b *Broker) shut() {
 	})
 }
 
-// goodbye tells the clients of MQTT 5 that the broker ends. A write takes [writeTimeout] at most.
+// goodbye tells the clients that the broker ends.
 func (b *Broker) goodbye() {
 	var work sync.WaitGroup
 	b.mu.Lock()
 	for _, c := range b.consumers {
-		if c.client.Properties.ProtocolVersion == 5 {
-			work.Go(func() { _ = b.server.DisconnectClient(c.client, packets.ErrServerShuttingDown) }) // it ends whatever it hears
-		}
+		work.Go(func() { b.farewell(c, packets.ErrServerShuttingDown) })
 	}
 	b.mu.Unlock()
 	work.Wait()
@@ -284,8 +282,10 @@ func (h *hooks) OnPacketRead(cl *mochi.Client, pk packets.Packet) (packets.Packe
 
 // OnConnect implements [mochi.Hook].
 func (h *hooks) OnConnect(cl *mochi.Client, _ packets.Packet) error {
-	// One user cannot end the session of another by its identifier.
-	cl.ID = string(cl.Properties.Username) + "\x00" + cl.ID
+	// Mochi never sees an identifier twice: what it does then locks a read lock twice, and hangs if the other is busy (see admit).
+	// Without a quota of its own it does not look for messages to send, which has the same fault.
+	cl.ID = string(cl.Properties.Username) + "\x00" + cl.ID + "\x00" + interact.NewID()
+	cl.State.Inflight.ResetSendQuota(0)
 	if cl.Properties.ProtocolVersion == 5 && (cl.State.Keepalive == 0 || cl.State.Keepalive > 300) { // MQTT 5 §3.2.2.3.14
 		cl.State.Keepalive, cl.State.ServerKeepalive = 300, true
 	}

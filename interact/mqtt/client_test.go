@@ -432,7 +432,9 @@ func TestVersionIsRemembered(t *testing.T) {
 	} {
 		b := startBroker(t, "127.0.0.1:0")
 		tries := 0
+		b.mu.Lock()
 		b.refuse5 = func(c net.Conn) { tries++; refuse(c) }
+		b.mu.Unlock()
 		c, thing := newClient(t, Options{Idle: time.Nanosecond}), describe(t, "mqtt://"+b.addr, w3c)
 		for range 3 {
 			if _, err := ask(t, c, thing, write("level", "1")); err != nil {

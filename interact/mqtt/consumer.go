@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +22,7 @@ const (
 // packet identifiers of both directions.
 type consumer struct {
 	client   *mochi.Client
+	name     string          // user and client identifier
 	life     context.Context // ends with the connection
 	end      context.CancelFunc
 	requests atomic.Int64 // that run
@@ -65,18 +67,33 @@ type queued struct {
 // weight is what a parcel counts against the limit of a queue, in bytes.
 func (p *parcel) weight() int { return len(p.data) + overhead }
 
-// admit makes a consumer of a client whose CONNECT was accepted.
+// admit makes a consumer of a client whose CONNECT was accepted. It ends the connection that the same user has with the same
+// identifier (MQTT 5 §3.1.4); one user cannot end another's.
 func (b *Broker) admit(cl *mochi.Client) {
 	c := &consumer{client: cl, proposed: map[string]*proposal{}, filters: map[string]*proposal{}, pending: map[uint16]int{},
 		wake: make(chan struct{}, 1)}
+	c.name = cl.ID[:strings.LastIndexByte(cl.ID, 0)]
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	for _, other := range b.consumers {
+		if other.name == c.name {
+			b.spawnLocked(func() { b.farewell(other, packets.ErrSessionTakenOver) })
+		}
+	}
 	c.life, c.end = context.WithCancel(b.life)
 	if !b.spawnLocked(func() { c.run(b) }) {
 		c.end()
 		return
 	}
 	b.consumers[cl.Net.Conn] = c
+}
+
+// farewell ends a connection, with a reason where the protocol has one. It takes [writeTimeout] at most.
+func (b *Broker) farewell(c *consumer, why packets.Code) {
+	if c.client.Properties.ProtocolVersion == 5 {
+		_ = b.server.DisconnectClient(c.client, why) // the connection ends either way
+	}
+	c.client.Stop(why)
 }
 
 // consumer returns the consumer of a client; nil if it is gone.
@@ -100,10 +117,7 @@ func (c *consumer) run(b *Broker) {
 			continue
 		case over:
 			b.o.Log.Warn("mqtt client is too slow", "remote", c.client.Net.Remote)
-			if c.client.Properties.ProtocolVersion == 5 {
-				_ = b.server.DisconnectClient(c.client, packets.ErrQuotaExceeded) // the connection ends either way
-			}
-			c.stop()
+			b.farewell(c, packets.ErrQuotaExceeded)
 			<-c.life.Done()
 			return
 		}

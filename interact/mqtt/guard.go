@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -42,11 +44,14 @@ var (
 // The libraries allocate what a header promises, and some trust a peer more than a stranger deserves. Writes end in
 // time, whatever deadline the library sets.
 //
-// Read has one caller at a time; the fields are its own. A guard is a [sync.Locker] because paho writes a packet in several
-// pieces, and locks what can be locked around them.
+// Read has one caller at a time; the fields are its own. A guard is a [sync.Locker] because paho writes a packet of MQTT 5 in
+// several pieces, and locks what can be locked around them: they leave together.
 type guard struct {
 	net.Conn
-	sync.Mutex // serializes packets that are written
+
+	packet sync.Mutex // guards batch and parts
+	batch  bool
+	parts  net.Buffers
 
 	in    *bufio.Reader
 	rule  rule
@@ -58,7 +63,7 @@ type guard struct {
 
 	mu     sync.Mutex
 	old    bool           // the CONNACK was that of MQTT 3.1.1 (see old)
-	failed error          // why reading ended
+	failed error          // why it ended
 	cuts   map[string]int // how many messages on a topic have lost their payload
 }
 
@@ -129,9 +134,7 @@ func (g *guard) Read(p []byte) (int, error) {
 			g.err = g.next()
 		}
 		if g.err != nil {
-			g.mu.Lock()
-			g.failed = g.err
-			g.mu.Unlock()
+			g.fail(g.err)
 			return 0, g.err
 		}
 	}
@@ -154,7 +157,7 @@ func (g *guard) next() error {
 		}
 	}
 	first, err := g.in.ReadByte()
-	if err == io.EOF && !g.first {
+	if !g.first && (err == io.EOF || errors.Is(err, syscall.ECONNRESET)) {
 		return errSilent
 	}
 	if err != nil {
@@ -255,18 +258,63 @@ func (g *guard) isOld() bool {
 	return g.old
 }
 
-// cause is why reading ended; nil if it did not.
+// fail remembers why the connection ended.
+func (g *guard) fail(err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.failed == nil {
+		g.failed = err
+	}
+}
+
+// cause is why the connection ended; nil if it did not.
 func (g *guard) cause() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.failed
 }
 
-// Write implements [net.Conn]. A peer has [writeTimeout], and a second more for each 64 KiB.
+// Lock begins a packet.
+func (g *guard) Lock() {
+	g.packet.Lock()
+	g.batch = true
+}
+
+// Unlock sends the packet. If that fails the connection ends.
+func (g *guard) Unlock() {
+	defer g.packet.Unlock()
+	parts, size := g.parts, 0
+	g.batch, g.parts = false, nil
+	for _, p := range parts {
+		size += len(p)
+	}
+	if size <= oneWrite {
+		parts = net.Buffers{slices.Concat(parts...)}
+	}
+	g.patience(size)
+	if _, err := parts.WriteTo(g.Conn); err != nil {
+		g.fail(err)
+		g.Conn.Close()
+	}
+}
+
+// oneWrite is the size of packets that are copied to be written at once, in bytes: as many TLS records would be sent as pieces.
+const oneWrite = 16 << 10
+
+// Write implements [net.Conn].
 func (g *guard) Write(p []byte) (int, error) {
-	patient := writeTimeout + time.Duration(len(p)>>16)*time.Second
-	_ = g.Conn.SetWriteDeadline(time.Now().Add(patient)) // a closed connection says so when it is written to
+	if g.batch {
+		g.parts = append(g.parts, p)
+		return len(p), nil
+	}
+	g.patience(len(p))
 	return g.Conn.Write(p)
+}
+
+// patience gives a peer [writeTimeout] to take size bytes, and a second more for each 64 KiB.
+func (g *guard) patience(size int) {
+	// A closed connection says so when it is written to.
+	_ = g.Conn.SetWriteDeadline(time.Now().Add(writeTimeout + time.Duration(size>>16)*time.Second))
 }
 
 // SetDeadline sets the deadline of reads only.

@@ -53,10 +53,9 @@ func (*brokerHook) Provides(b byte) bool { return b == mochi.OnPacketRead || b =
 
 func (h *brokerHook) OnPacketRead(cl *mochi.Client, pk packets.Packet) (packets.Packet, error) {
 	h.b.mu.Lock()
-	refuse := h.b.refuse5
-	h.b.mu.Unlock()
-	if pk.FixedHeader.Type == packets.Connect && pk.ProtocolVersion == 5 && refuse != nil {
-		refuse(cl.Net.Conn)
+	defer h.b.mu.Unlock()
+	if pk.FixedHeader.Type == packets.Connect && pk.ProtocolVersion == 5 && h.b.refuse5 != nil {
+		h.b.refuse5(cl.Net.Conn)
 		cl.Stop(errors.New("no MQTT 5 here")) // mochi goes on whatever a hook says
 	}
 	return pk, nil
@@ -68,6 +67,8 @@ func (h *brokerHook) OnConnect(cl *mochi.Client, pk packets.Packet) error {
 	if cl.Closed() || h.b.conns == nil {
 		return nil
 	}
+	// Mochi looks for messages to send under a read lock that it takes twice, and hangs now and then. Without a quota it does not.
+	cl.State.Inflight.ResetSendQuota(0)
 	h.b.logins = append(h.b.logins, string(pk.Connect.Username)+":"+string(pk.Connect.Password))
 	h.b.conns[cl.ID] = cl.Net.Conn
 	return nil

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
 )
 
 // An actionState is the state of a run of an action (WoT Profile §6.2.3, ActionStatus). Href is the path of its resource.
@@ -107,7 +108,7 @@ func (v *visit) follow(ctx context.Context, m *interact.Message) error {
 // where its state is.
 func (v *visit) invoke(ctx context.Context, m *interact.Message) error {
 	var last *interact.Message
-	out := &outputStream{visit: v, m: m}
+	out := &output{visit: v, m: m}
 	for r, err := range v.o.Mesh.Do(ctx, m) {
 		switch {
 		case err != nil && out.begun:
@@ -117,21 +118,20 @@ func (v *visit) invoke(ctx context.Context, m *interact.Message) error {
 		case m.Detach && r.ActionID != "" && !r.Status.Final():
 			return v.created(m, r)
 		}
-		if last = r; (out.begun || r.Status == interact.StatusRunning) && len(r.Data) > 0 && out.write(r) != nil {
+		last = r
+		if r.Status != interact.StatusRunning || len(r.Data) == 0 {
+			continue
+		}
+		if err := out.part(r); err != nil && out.begun {
 			return nil // the consumer is gone
+		} else if err != nil {
+			return err
 		}
 	}
-	switch {
-	case out.begun:
-		out.end(last)
-		return nil
-	case last == nil:
+	if last == nil {
 		return interact.Errorf(interact.Internal, "the agent ended the interaction without a reply; see its log", "no answer")
 	}
-	if err := outcome(last); err != nil {
-		return err
-	}
-	return v.respond(m, last)
+	return out.end(last)
 }
 
 // created answers with where the state of a run can be asked for.
@@ -148,43 +148,112 @@ func (v *visit) created(m, r *interact.Message) error {
 	return v.writeJSON(http.StatusCreated, m, s)
 }
 
-// An outputStream writes an output that comes in parts.
-type outputStream struct {
+// rowsType is the media type of values of JSON on a line each.
+const rowsType = "application/x-ndjson"
+
+// maxHeld bounds an output that is held until it is whole, in bytes.
+const maxHeld = 16 << 20
+
+// An output is what an action puts out. Bytes that come in parts are sent part by part. Values of JSON that come so are no JSON
+// one after the other: they are joined at the end ([interact.Join]), unless the consumer takes them on a line each.
+type output struct {
 	*visit
 	m       *interact.Message
 	control *http.ResponseController
-	begun   bool
+	begun   bool // the status was sent
+	rows    bool // it is sent on a line each
+	held    []interact.Part
+	size    int // of held
 }
 
-// write sends one part at once. The first decides about the media type.
-func (o *outputStream) write(r *interact.Message) error {
+// part takes a part. Once the answer has begun, an error says that the consumer is gone.
+func (o *output) part(r *interact.Message) error {
+	_, isValue := valueOfPart(r)
+	switch {
+	case o.begun || len(o.held) == 0 && !isValue:
+		return o.send(r)
+	case len(o.held) == 0 && accepts(o.r, rowsType):
+		o.rows = true
+		return o.send(r)
+	}
+	if o.size += len(r.Data); o.size > maxHeld {
+		return interact.Errorf(interact.TooLarge, "take it in parts: Accept: "+rowsType+", or text/event-stream",
+			"the output has more than %d bytes", maxHeld)
+	}
+	o.held = append(o.held, interact.Part{Data: r.Data, ContentType: r.ContentType})
+	return nil
+}
+
+// valueOfPart returns the value of JSON that a part is; ok is false if it is none.
+func valueOfPart(r *interact.Message) (value []byte, ok bool) {
+	value, media, err := interact.Transcode(r.Data, r.Media(), interact.JSON)
+	return value, err == nil && td.IsJSON(media) && json.Valid(value)
+}
+
+// send sends one part at once. The first decides about the media type.
+func (o *output) send(r *interact.Message) error {
+	data, media := r.Data, r.Media()
+	if o.rows {
+		data, media = rowOf(r), rowsType
+	}
 	if !o.begun {
 		o.begun, o.control = true, http.NewResponseController(o.w)
 		o.describeReply(o.m, r)
-		o.describeData(r.Media())
+		o.describeData(media)
 		o.w.Header().Set("X-Accel-Buffering", "no") // proxies hold back what comes slowly
 		o.w.WriteHeader(http.StatusOK)
 	}
 	// A connection without deadlines has no slow readers either.
-	_ = o.control.SetWriteDeadline(time.Now().Add(o.visit.o.pace.write))
-	if _, err := o.w.Write(r.Data); err != nil {
+	_ = o.control.SetWriteDeadline(time.Now().Add(o.o.pace.write))
+	if _, err := o.w.Write(data); err != nil {
 		return err
 	}
 	return o.control.Flush()
 }
 
-// end lifts the deadline, so that the connection can be used again. An output that ended in a bad state is not whole.
-func (o *outputStream) end(last *interact.Message) {
-	if err := outcome(last); err != nil && last.Status != interact.StatusRunning {
-		o.abort(err)
+// rowOf writes a part on a line.
+func rowOf(r *interact.Message) []byte {
+	var line bytes.Buffer
+	if json.Compact(&line, jsonOf(r.Data, r.Media())) != nil { // what jsonOf returns is JSON
+		return nil
 	}
-	_ = o.control.SetWriteDeadline(time.Time{})
+	line.WriteByte('\n')
+	return line.Bytes()
+}
+
+// end answers with what is left. An output that ended in a bad state is not whole.
+func (o *output) end(last *interact.Message) error {
+	switch err := outcome(last); {
+	case err != nil && o.begun:
+		o.abort(err)
+	case err != nil:
+		return err
+	case !o.begun:
+		return o.respond(o.m, o.whole(last))
+	case last.Status != interact.StatusRunning && len(last.Data) > 0:
+		_ = o.send(last) // a consumer that is gone needs no rest
+	}
+	_ = o.control.SetWriteDeadline(time.Time{}) // so that the connection can be used again
+	return nil
+}
+
+// whole returns the last state with the whole output.
+func (o *output) whole(last *interact.Message) *interact.Message {
+	if len(o.held) == 0 {
+		return last
+	}
+	if len(last.Data) > 0 {
+		o.held = append(o.held, interact.Part{Data: last.Data, ContentType: last.ContentType})
+	}
+	c := *last
+	c.Data, c.ContentType = interact.Join(o.held)
+	return &c
 }
 
 // abort breaks the connection off. A body of HTTP/1.1 has no other way to say that it is not whole, and half an output must not
 // look like one.
-func (o *outputStream) abort(err error) {
-	o.visit.o.Log.Info("output broke off", "thing", o.m.Thing, "action", o.m.Name, "code", interact.AsError(err).Code.String(), "err", err)
+func (o *output) abort(err error) {
+	o.o.Log.Info("output broke off", "thing", o.m.Thing, "action", o.m.Name, "code", interact.AsError(err).Code.String(), "err", err)
 	panic(http.ErrAbortHandler)
 }
 
@@ -305,7 +374,8 @@ func (v *visit) getActions() error {
 		err = json.Unmarshal(data, &tasks)
 	}
 	if err != nil {
-		return &interact.Error{Code: interact.AgentFailed, Title: "the states of the actions cannot be read", Hint: "see the agent's log", Err: err}
+		return &interact.Error{Code: interact.AgentFailed, Title: "the states of the actions cannot be read",
+			Hint: "see the agent's log", Err: err}
 	}
 	all := make(map[string][]actionState, len(tasks))
 	for name, runs := range tasks {

@@ -364,6 +364,67 @@ func TestResponseStreamWithARest(t *testing.T) {
 	}
 }
 
+// Values of JSON that come one by one are one value to who asks for JSON, and a line each to who takes lines.
+func TestResponseStreamOfValues(t *testing.T) {
+	t.Parallel()
+	const cbor = "\x18\x2a"
+	for _, tt := range []struct {
+		name          string
+		parts         [][2]string // media type and data; the last is of the final state
+		joined, media string
+		rows          string
+	}{
+		{"texts", [][2]string{{"", `"Light "`}, {"", `"rain"`}, {"", ``}}, `"Light rain"`, jsonType, "\"Light \"\n\"rain\"\n"},
+		{"numbers", [][2]string{{"", `1`}, {"", ` 2 `}, {"", `3`}}, `[1, 2 ,3]`, jsonType, "1\n2\n3\n"},
+		{"one", [][2]string{{"", "{\n}"}, {"", ``}}, "{\n}", jsonType, "{}\n"},
+		{"CBOR", [][2]string{{"application/cbor", cbor}, {"", `"x"`}, {"", ``}}, `[42,"x"]`, jsonType, "42\n\"x\"\n"},
+		{"pieces of one document", [][2]string{{"", `{"a":[1,`}, {"", `2]}`}, {"", ``}}, `{"a":[1,2]}`, jsonType, `{"a":[1,2]}`},
+		{"text", [][2]string{{"text/plain", "a"}, {"text/plain", "b"}, {"", ""}}, "ab", "text/plain", "ab"},
+		{"a value, then a piece", [][2]string{{"", `1`}, {"", `{`}, {"", ``}}, `1{`, "", "1\n\"{\"\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, ServerOptions{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+				for i, p := range tt.parts {
+					r := status(m, interact.StatusRunning, "", p[1])
+					if r.ContentType = p[0]; i == len(tt.parts)-1 {
+						r.Status = interact.StatusCompleted
+					}
+					if !yield(r, nil) {
+						return
+					}
+				}
+			})
+			resp, body := send(t, "POST", w.url+"/actions/toggle", "", "Accept", "application/json")
+			if resp.StatusCode != 200 || body != tt.joined || tt.media != "" && resp.Header.Get("Content-Type") != tt.media {
+				t.Errorf("joined: got %d %v %q", resp.StatusCode, resp.Header, body)
+			}
+			_, body = send(t, "POST", w.url+"/actions/toggle", "", "Accept", "application/x-ndjson, */*;q=0.1")
+			if body != tt.rows {
+				t.Errorf("rows: got %q, want %q", body, tt.rows)
+			}
+		})
+	}
+}
+
+// Values that are held are an error like any other when the action fails, and are held within bounds.
+func TestResponseStreamOfValuesThatFails(t *testing.T) {
+	t.Parallel()
+	large := `"` + strings.Repeat("x", 4<<20) + `"`
+	w := newWorld(t, ServerOptions{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+		for range map[bool]int{true: 1, false: 5}[m.Key == "fails"] {
+			if !yield(status(m, interact.StatusRunning, "", large), nil) {
+				return
+			}
+		}
+		yield(nil, interact.Errorf(interact.AgentFailed, "see its log", "it broke"))
+	})
+	resp, body := send(t, "POST", w.url+"/actions/toggle", "", "Idempotency-Key", "fails")
+	wantProblem(t, resp, body, 502, interact.AgentFailed)
+	resp, body = send(t, "POST", w.url+"/actions/toggle", "")
+	wantProblem(t, resp, body, 413, interact.TooLarge)
+}
+
 func TestResponseStreamConsumerGone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, ServerOptions{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {

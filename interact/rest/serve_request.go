@@ -46,9 +46,12 @@ func (v *visit) message(t interact.Type) (*interact.Message, error) {
 	if v.r.Header.Get("Lmos-Timing") != "" || v.has("timing") {
 		m.Timing = &interact.Timing{}
 	}
-	for name, text := range map[string]string{"Lmos-Via": m.Via, "Idempotency-Key": m.Key, "Last-Event-ID": m.After} {
-		if len(text) > maxMember {
-			return nil, interact.Errorf(interact.Invalid, "shorten it", "%s has %d bytes, %d are possible", name, len(text), maxMember)
+	for _, member := range [...]struct{ name, text string }{
+		{"Lmos-Via", m.Via}, {"Idempotency-Key", m.Key}, {"Last-Event-ID", m.After},
+	} {
+		if len(member.text) > maxMember {
+			return nil, interact.Errorf(interact.Invalid, "shorten it", "%s has %d bytes, %d are possible", member.name,
+				len(member.text), maxMember)
 		}
 	}
 	return m, nil
@@ -56,7 +59,7 @@ func (v *visit) message(t interact.Type) (*interact.Message, error) {
 
 // has reports whether the query has a parameter of this server: not a variable of the affordance's address with that name.
 func (v *visit) has(name string) bool {
-	if !v.r.URL.Query().Has(name) {
+	if v.r.URL.RawQuery == "" || !v.r.URL.Query().Has(name) {
 		return false
 	}
 	a := v.affordance()
@@ -72,9 +75,14 @@ func (v *visit) param(name string) string {
 
 // affordance returns the affordance of the path; nil if there is none.
 func (v *visit) affordance() *td.Affordance {
-	kind := map[string]interact.Type{"properties": interact.ReadProperty, "actions": interact.InvokeAction,
-		"events": interact.SubscribeEvent}[v.at.kind]
-	return interact.Affordance(v.desc.Thing, &interact.Message{Type: kind, Name: v.at.name})
+	t := interact.SubscribeEvent
+	switch v.at.kind {
+	case "properties":
+		t = interact.ReadProperty
+	case "actions":
+		t = interact.InvokeAction
+	}
+	return interact.Affordance(v.desc.Thing, &interact.Message{Type: t, Name: v.at.name})
 }
 
 // patient bounds the time that m may take, by what the consumer says.
@@ -110,6 +118,9 @@ func (v *visit) patience(m *interact.Message) (time.Duration, error) {
 
 // preferences reads the header Prefer: values by name in lower case (RFC 7240 §2). The first of a name counts.
 func preferences(h http.Header) map[string]string {
+	if h["Prefer"] == nil {
+		return nil
+	}
 	all := map[string]string{}
 	for p := range strings.SplitSeq(strings.Join(h.Values("Prefer"), ","), ",") {
 		p, _, _ = strings.Cut(p, ";")
@@ -152,6 +163,9 @@ type mediaRange struct {
 
 // accepted reads the Accept headers; at most 32 entries.
 func accepted(h http.Header) (all []mediaRange) {
+	if h["Accept"] == nil {
+		return nil
+	}
 	for entry := range strings.SplitSeq(strings.Join(h.Values("Accept"), ","), ",") {
 		media, params, err := mime.ParseMediaType(entry)
 		if err != nil || len(all) == 32 {
@@ -185,8 +199,11 @@ func wanted(h http.Header) string {
 
 // wantsEvents reports whether the consumer asks for server-sent events. A resource that has both answers with them only to who
 // names them.
-func wantsEvents(r *http.Request) bool {
-	return slices.ContainsFunc(accepted(r.Header), func(m mediaRange) bool { return m.media == eventsType && m.quality > 0 })
+func wantsEvents(r *http.Request) bool { return accepts(r, eventsType) }
+
+// accepts reports whether the consumer names media.
+func accepts(r *http.Request, media string) bool {
+	return slices.ContainsFunc(accepted(r.Header), func(m mediaRange) bool { return m.media == media && m.quality > 0 })
 }
 
 // load reads the body, and the variables in the query, into m.

@@ -3,6 +3,9 @@ package rest
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
+	"iter"
 	"net/http"
 	"strings"
 	"time"
@@ -102,6 +105,40 @@ func appendEvent(dst []byte, name, id string, data []byte) []byte {
 		data = data[end+1:]
 	}
 	return append(append(append(dst, "data: "...), data...), "\n\n"...)
+}
+
+// A SentEvent is one server-sent event as a reader gets it.
+type SentEvent struct {
+	// Name is its type; empty if it has none.
+	Name string
+	// ID is what to continue after: that of this event, or of one before it.
+	ID   string
+	Data []byte
+}
+
+// ReadEvents reads the server-sent events of a [Server] until src ends. A line, and the data of an event, have at most limit
+// bytes. The sequence ends with an [*interact.Error] that the server sent as the last event, with the error of src, or with that
+// of the limit; the end of src is none.
+func ReadEvents(src io.Reader, limit int) iter.Seq2[SentEvent, error] {
+	return func(yield func(SentEvent, error) bool) {
+		r := newEventReader(src, limit)
+		for {
+			e, err := r.next()
+			switch {
+			case errors.Is(err, io.EOF):
+				return
+			case err != nil:
+				yield(SentEvent{}, err)
+				return
+			case e.name == problemEvent:
+				said := http.Response{StatusCode: http.StatusInternalServerError, Header: http.Header{"Content-Type": {ProblemType}}}
+				yield(SentEvent{}, FromProblem(&said, e.data))
+				return
+			case !yield(SentEvent{Name: e.name, ID: e.id, Data: e.data}, nil):
+				return
+			}
+		}
+	}
 }
 
 // oneLine makes of text a line.

@@ -192,7 +192,8 @@ func (v *visit) poll(m *interact.Message, f *feed) error {
 	case v.ending.Err() != nil:
 		return stopping()
 	case f.err == nil:
-		return interact.Errorf(interact.AgentFailed, "ask again, or see the agent's log", "%s ended the subscription", label(v.desc.Thing))
+		return interact.Errorf(interact.AgentFailed, "ask again, or see the agent's log", "%s ended the subscription",
+			label(v.desc.Thing))
 	}
 	return v.explained(m, f.err)
 }
@@ -268,7 +269,8 @@ func (f *feed) put(ctx context.Context, r *interact.Message) error {
 	return nil
 }
 
-var errSlow error = interact.Errorf(interact.Overloaded, "read faster, and continue after the last event", "the reader is too slow")
+var errSlow error = interact.Errorf(interact.Overloaded, "read faster, and continue after the last event",
+	"the reader is too slow")
 
 // taken makes room for more.
 func (f *feed) taken(r *interact.Message) { f.ahead.Release(weight(r)) }

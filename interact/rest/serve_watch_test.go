@@ -8,6 +8,7 @@ import (
 	"iter"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -482,6 +483,37 @@ func parseEvents(text string) (events [][3]string) {
 		}
 	}
 	return events
+}
+
+// What the server writes, [ReadEvents] reads.
+func TestReadEvents(t *testing.T) {
+	t.Parallel()
+	stream := appendEvent(appendEvent([]byte(": \n\n"), "hot", "1", []byte("20\n21")), "", "", []byte("x"))
+	var got []string
+	for e, err := range ReadEvents(bytes.NewReader(stream), 100) {
+		got = append(got, fmt.Sprintf("%s %s %s %v", e.Name, e.ID, e.Data, err))
+	}
+	if want := []string{"hot 1 20\n21 <nil>", " 1 x <nil>"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	for range ReadEvents(bytes.NewReader(stream), 100) {
+		break
+	}
+	ended := appendEvent(appendEvent(nil, problemEvent, "", []byte(`{"code":"LMOS-1411","type":"x"}`)), "after", "", nil)
+	for _, err := range ReadEvents(bytes.NewReader(ended), 100) {
+		if e := interact.AsError(err); e == nil || e.Code != interact.Withdrawn {
+			t.Errorf("got %v", err)
+		}
+	}
+	n := 0
+	for _, err := range ReadEvents(bytes.NewReader(stream), 5) {
+		if n++; err == nil {
+			t.Error("a line that is too long is read")
+		}
+	}
+	if n != 1 {
+		t.Errorf("%d events", n)
+	}
 }
 
 func FuzzEvent(f *testing.F) {

@@ -76,8 +76,9 @@ func (h *hooks) open(ctx context.Context, o *ServerOptions) {
 		dial = outbound.Public().DialContext
 	}
 	h.client = &http.Client{
-		Transport: &http.Transport{DialContext: dial, MaxIdleConns: 64, IdleConnTimeout: 30 * time.Second, TLSHandshakeTimeout: 10 * time.Second},
-		Timeout:   o.pace.deliver,
+		Transport: &http.Transport{DialContext: dial, MaxIdleConns: 64, IdleConnTimeout: 30 * time.Second,
+			TLSHandshakeTimeout: 10 * time.Second},
+		Timeout: o.pace.deliver,
 		// A redirect could lead anywhere; the address was judged, not what it points to.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
@@ -149,7 +150,8 @@ func (v *visit) subscribeWith(t interact.Type, body []byte, media string) error 
 // checkCallback judges the text of an address. Where it leads is judged when it is connected to, each time.
 func checkCallback(text string) error {
 	u, err := url.Parse(text)
-	if err != nil || len(text) > maxCallback || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.Fragment != "" {
+	if err != nil || len(text) > maxCallback || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" ||
+		u.User != nil || u.Fragment != "" {
 		return interact.Errorf(interact.Invalid, "for example https://consumer.example/notify",
 			"callbackURL is no http or https URL of at most %d bytes, without a user and a fragment", maxCallback)
 	}
@@ -189,7 +191,8 @@ func (v *visit) hook() (*hook, error) {
 	if k := v.hooks.all[v.at.id]; k != nil && k.ref == v.ref {
 		return k, nil
 	}
-	return nil, interact.Errorf(interact.NoTask, "subscribe again: webhooks end with the node, and with a consumer that cannot be reached",
+	return nil, interact.Errorf(interact.NoTask,
+		"subscribe again: webhooks end with the node, and with a consumer that cannot be reached",
 		"there is no such subscription")
 }
 

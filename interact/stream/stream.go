@@ -158,8 +158,8 @@ type Binding struct {
 	remotes  map[did.DID]*remote  // whom this node calls
 	inbounds map[peer.ID]*inbound // who calls this node
 
-	jobs     chan *served   // for the workers that wait; closed when there is nobody left to employ one
-	waiting  atomic.Int32   // workers that wait
+	jobs     chan *served // for the workers that wait; closed when there is nobody left to employ one
+	waiting  atomic.Int32 // workers that wait
 	workers  sync.WaitGroup
 	work     sync.WaitGroup // every other goroutine of the binding
 	retired  sync.Once

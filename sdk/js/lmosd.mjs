@@ -9,7 +9,8 @@
 // it needs no port of its own.
 //
 // Limits: inputs, outputs, values and events are JSON, of at most 4 MiB; text of others arrives as a string, and anything else in
-// base64. An agent cannot read its input as a stream. It runs in Node, not in a browser.
+// base64. An agent cannot read its input as a stream; an output in parts that is 1000 parts ahead of its reader is cut off. It
+// runs in Node, not in a browser.
 //
 // Apache-2.0.
 
@@ -22,7 +23,6 @@ import { isAbsolute, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 
 const MAX_MESSAGE = 4 << 20 // bytes of one WebSocket message, which the node takes
-const PING_EVERY = 20_000 // ms without a word from the node, after which it is asked whether it is there
 const ABSENCE = 60_000 // ms for which watch waits for a node that went away
 const RETRYABLE = new Set([1429, 1503, 1504, 1529, 3001, 3002, 3021, 3030, 3031].map((n) => `LMOS-${n}`))
 
@@ -243,7 +243,8 @@ export const agent = (name, about) => new Agent(name, about)
 
 /** What an agent offers. Each method returns the agent, so that they can be written one after the other. Name is what others call
  * it, everything else may be left out: without an id the node makes one, capabilities are ids under which others look for it, at
- * most limit requests are answered at once, ready is called each time the node has taken the agent, and signal stops it. */
+ * most limit requests are answered at once, a node that says nothing for ping seconds is asked whether it is there, ready is called
+ * each time the node has taken the agent, and signal stops it. */
 export class Agent {
   #actions = new Map()
   #reads = new Map()
@@ -255,14 +256,15 @@ export class Agent {
   #socket
   #known = false
 
-  constructor(name, { description, capabilities = [], id, version, tool = false, limit = 256, node, token, ready, signal } = {}) {
+  constructor(name, { description, capabilities = [], id, version, tool = false, limit = 256, ping = 20, node, token, ready, signal } = {}) {
+    if (!name) throw new LmosdError('the agent has no name', { code: 'LMOS-2011', hint: "agent('weather')" })
     this.about = {
       title: name, '@type': tool ? 'lmos:Tool' : 'lmos:Agent',
       ...(id && { id }), ...(description && { description }), ...(version && { version: { instance: version } }),
       ...(capabilities.length && { 'lmos:capabilities': capabilities.map((c) => typeof c === 'string' ? { id: c, name: c } : c) })
     }
     this.id = undefined // what the node calls the agent, once it has taken it
-    Object.assign(this, { limit, node, token, ready })
+    Object.assign(this, { limit, ping, node, token, ready })
     if (signal?.aborted) this.#stopping.abort()
     signal?.addEventListener('abort', () => this.stop(), { once: true })
   }
@@ -371,7 +373,7 @@ export class Agent {
   /** Serves over one connection, until it ends. */
   async #serve() {
     const at = local()
-    const s = await WebSocket.dial({ node: this.node ?? at.node, token: this.token ?? at.token }, (m) => this.#take(s, m))
+    const s = await WebSocket.dial({ node: this.node ?? at.node, token: this.token ?? at.token }, this.ping, (m) => this.#take(s, m))
     this.#socket = s
     if (this.#stopping.signal.aborted) s.socket.destroy()
     s.send({ messageType: 'registerThing', messageId: 'register', data: this.about })
@@ -484,7 +486,7 @@ function schema(type) {
 /** One connection with text messages of JSON. Its promise closed resolves when the node has closed it, and rejects when it broke. */
 class WebSocket {
   /** Dials a node; take is called with each message. */
-  static dial(at, take) {
+  static dial(at, ping, take) {
     return new Promise((resolve, reject) => {
       const key = randomBytes(16).toString('base64')
       const r = begin(at, {
@@ -499,7 +501,7 @@ class WebSocket {
       r.on('response', (response) => refused(at, response).then(reject))
       r.on('upgrade', (response, socket, head) => {
         const want = createHash('sha1').update(key + '258EAFA5-E914-47DA-95CA-C5AB0DC85B11').digest('base64')
-        if (response.headers['sec-websocket-accept'] === want) return resolve(new WebSocket(socket, head, take))
+        if (response.headers['sec-websocket-accept'] === want) return resolve(new WebSocket(socket, head, ping, take))
         socket.destroy()
         reject(new LmosdError(`what answers at ${at.node} is no node`, { code: 'LMOS-3002' }))
       })
@@ -507,10 +509,10 @@ class WebSocket {
     })
   }
 
-  constructor(socket, head, take) {
+  constructor(socket, head, ping, take) {
     Object.assign(this, { socket, take, buffer: head, text: false, parts: [], asked: false, left: false, over: false })
     socket.setNoDelay(true)
-    socket.setTimeout(PING_EVERY)
+    socket.setTimeout(1000 * ping)
     socket.on('timeout', () => {
       if (this.asked) return socket.destroy(new Error('the node does not answer'))
       this.asked = true

@@ -15,7 +15,8 @@ One file, Python 3.9 or later, nothing but the standard library: copy it beside 
 WebSocket, RFC 6455), so it needs no port of its own. Schemas come from type hints, descriptions from docstrings.
 
 Limits: inputs, outputs, values and events are JSON, of at most 4 MiB; text of others arrives as a string, and anything else in
-base64. An agent cannot read its input as a stream. Functions run in a thread for each request, coroutines in one event loop.
+base64. An agent cannot read its input as a stream; an output in parts that is 1000 parts ahead of its reader is cut off.
+Functions run in a thread for each request, coroutines in one event loop.
 
 Apache-2.0.
 """
@@ -48,7 +49,6 @@ import uuid
 __all__ = ["Agent", "Context", "Error", "Event", "Mesh", "State", "call", "find", "read", "stream", "watch", "write"]
 
 MAX_MESSAGE = 4 << 20  # bytes of one WebSocket message, which the node takes
-PING_EVERY = 20  # seconds without a word from the node, after which it is asked whether it is there
 ABSENCE = 60  # seconds for which watch waits for a node that went away
 RETRYABLE = {"LMOS-1429", "LMOS-1503", "LMOS-1504", "LMOS-1529", "LMOS-3001", "LMOS-3002", "LMOS-3021", "LMOS-3030", "LMOS-3031"}
 LISTEN = {"observeProperty": "propertyReading", "subscribeEvent": "event"}  # what is sent to who asks for it
@@ -174,31 +174,32 @@ class Mesh:
 
     def events(self, r, c):
         """Yields the server-sent events of a response: name, id and value of each. The one that says why a stream ends is raised."""
-        name, ident, data = "", "", []
+        rest, name, ident, data = b"", "", "", []
         with contextlib.closing(c):
-            lines = iter(r)
             while True:
                 try:
-                    line = next(lines, None)
+                    more = r.read1(1 << 16)  # readline would take a connection that broke for the end
                 except (OSError, http.client.HTTPException) as e:
-                    raise Error("the connection to the node broke", "LMOS-3002", "lmosd status") from e
-                if line is None:
+                    raise Lost("the connection to the node broke") from e
+                if not more:
                     return
-                field, _, value = line.decode("utf-8", "replace").rstrip("\r\n").partition(":")
-                value = value[1:] if value.startswith(" ") else value
-                if field == "event":
-                    name = value
-                elif field == "id":
-                    ident = value
-                elif field == "data":
-                    data.append(value)
-                elif line.strip() == b"":
-                    if data:
-                        value = json.loads("\n".join(data))
+                *lines, rest = (rest + more).split(b"\n")
+                for line in lines:
+                    field, _, value = line.decode("utf-8", "replace").rstrip("\r").partition(":")
+                    value = value[1:] if value.startswith(" ") else value
+                    if field == "event":
+                        name = value
+                    elif field == "id":
+                        ident = value
+                    elif field == "data":
+                        data.append(value)
+                    elif len(line) < 2:  # the end of an event, and not a comment
+                        value = json.loads("\n".join(data)) if data else None
                         if name == "lmos:problem":
                             raise told(value)
-                        yield name, ident, value
-                    name, ident, data = "", "", []
+                        if data:
+                            yield name, ident, value
+                        name, ident, data = "", "", []
 
     def find(self, words="", **query):
         """The agents that fit: find("weather"), find(capability="urn:example:weather"). A list of dicts with id and name."""
@@ -369,16 +370,20 @@ class State:
 
 class Agent:
     """What an agent offers. Name is what others call it; everything else may be left out. Without an id the node makes one.
-    Capabilities are ids under which others look for it. At most limit requests are answered at once."""
+    Capabilities are ids under which others look for it. At most limit requests are answered at once. A node that says nothing
+    for ping seconds is asked whether it is there."""
 
-    def __init__(self, name, description="", capabilities=(), id="", version="", tool=False, node=None, token=None, limit=256):
+    def __init__(self, name, description="", capabilities=(), id="", version="", tool=False, node=None, token=None, limit=256,
+                 ping=20):
+        if not name:
+            raise Error("the agent has no name", "LMOS-2011", 'lmosd.Agent("weather")')
         self.about = {"title": name, "@type": "lmos:Tool" if tool else "lmos:Agent"}
         for key, value in (("id", id), ("description", description), ("version", version and {"instance": version})):
             if value:
                 self.about[key] = value
         if capabilities:
             self.about["lmos:capabilities"] = [c if isinstance(c, dict) else {"id": c, "name": c} for c in capabilities]
-        self.node, self.token, self.limit = node, token, limit
+        self.node, self.token, self.limit, self.ping = node, token, limit, ping
         self.id = None  # what the node calls the agent, once it has taken it
         self.ready = threading.Event()  # set while the node knows the agent
         self._actions, self._reads, self._writes, self._loop = {}, {}, {}, None
@@ -512,7 +517,7 @@ class Agent:
 
     def _serve(self):
         """Serves over one connection, until it ends."""
-        self._socket = s = WebSocket(Mesh(self.node, self.token))
+        self._socket = s = WebSocket(Mesh(self.node, self.token), self.ping)
         try:
             if self._stop.is_set():
                 return
@@ -792,7 +797,7 @@ class Lost(Error):
 class WebSocket:
     """One connection with text messages of JSON. Many threads may send, one receives."""
 
-    def __init__(self, mesh):
+    def __init__(self, mesh, ping):
         key = base64.b64encode(os.urandom(16)).decode()
         r, self.connection = mesh.open("GET", "/ws", None, {
             "Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": key,
@@ -803,7 +808,7 @@ class WebSocket:
             raise Error("what answers at %s is no node" % mesh.node, "LMOS-3002", "lmosd status")
         self.s, self.lock, self.closed, self.buffer = self.connection.sock, threading.Lock(), threading.Event(), bytearray()
         self.left = False  # goodbye was said
-        self.s.settimeout(PING_EVERY)
+        self.s.settimeout(ping)
 
     def send(self, message):
         self.text(encode(message))

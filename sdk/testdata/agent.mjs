@@ -9,7 +9,7 @@ let note
 const over = (signal) => new Promise((resolve) => signal.addEventListener('abort', resolve))
 const hung = () => lamp.set('hung', lamp.get('hung') + 1)
 
-const lamp = agent(process.argv[2], { description: 'A lamp.', capabilities: ['urn:example:lamp'], version: '1.2.3' })
+const lamp = agent(process.argv[2], { description: 'A lamp.', capabilities: ['urn:example:lamp'], version: '1.2.3', ping: Number(process.env.LAMP_PING ?? 20) })
   .state('units', 'string', 'celsius')
   .state('level', { type: 'integer', minimum: 0, maximum: 100 }, 0)
   .state('hung', 'integer', 0, { readOnly: true })

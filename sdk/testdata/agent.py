@@ -10,7 +10,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "python"))
 sys.dont_write_bytecode = True
 import lmosd  # noqa: E402
 
-agent = lmosd.Agent(sys.argv[1], "A lamp.", ["urn:example:lamp"], version="1.2.3")
+agent = lmosd.Agent(sys.argv[1], "A lamp.", ["urn:example:lamp"], version="1.2.3", ping=float(os.environ.get("LAMP_PING", 20)))
 units = agent.state("units", "celsius")
 level = agent.state("level", 0, minimum=0, maximum=100)
 hung = agent.state("hung", 0, readOnly=True)
@@ -129,7 +129,7 @@ notes = []
 
 
 @agent.property(write=notes.append)
-def note() -> typing.Optional[str]:
+def note() -> typing.Any:
     return notes[-1] if notes else None
 
 
