@@ -71,14 +71,20 @@ func (n *Node) ways(d *td.Description) *interact.Paths {
 // Without an agent of this process it is asked over the forms of its TD.
 func (n *Node) agent(d *td.Description, agent interact.Thing) interact.Thing {
 	if agent == nil {
-		agent = interact.NewPaths(d.Thing, n.own.paths(d.Thing, 0)...)
+		paths := n.own.paths(d.Thing, 0)
+		for i, p := range paths {
+			paths[i].Thing = n.metrics.Stage("agent", p.Name)(p.Thing)
+		}
+		agent = interact.NewPaths(d.Thing, paths...)
+	} else {
+		agent = n.metrics.Stage("agent", "inside")(agent)
 	}
 	wraps := []interact.Wrap{n.checked(d.Thing), n.tasks.Wrap(d.Thing), n.policy.LimitThing(d.ID), n.hub.Wrap(), interact.Composed(d.Thing)}
 	if !n.opts.NoValidation {
 		wraps = append(wraps, interact.CheckedReplies(d.Thing))
 	}
 	return interact.Chain(agent, append(wraps, interact.Timed(func(t *interact.Timing, took time.Duration) { t.Agent = took }),
-		interact.Spans(n.tracer, "agent"), n.metrics.Wrap("agent"))...)
+		interact.Spans(n.tracer, "agent"))...)
 }
 
 // checked is the check of requests, unless it is off.

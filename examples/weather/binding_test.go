@@ -39,10 +39,9 @@ func TestConsumerAsksThroughANode(t *testing.T) {
 	d := &td.Description{Thing: thing,
 		Record: &td.Record{Owner: "did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH", Thing: "urn:x:weather"}}
 	mesh := interact.Router(finder{client.Thing(thing)})
-	node := httptest.NewServer(rest.Handler(mesh, func(context.Context, string) (*td.Description, error) {
-		return d,
-			nil
-	}))
+	server := rest.NewServer(rest.ServerOptions{Mesh: mesh, Find: func(context.Context, string) (*td.Description, error) { return d, nil }})
+	t.Cleanup(server.Close)
+	node := httptest.NewServer(server)
 	t.Cleanup(node.Close)
 
 	const bonn = `{"question":"Rain in Bonn?","interactionMode":"text"}`

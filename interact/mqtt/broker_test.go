@@ -660,6 +660,11 @@ func TestBrokerAuthenticates(t *testing.T) {
 	until(t, "observed", func() bool { return m.observers("broken") == 1 })
 	again := newPeer(t, b.Addr().String(), nil, as("me", "geheim-7"), func(c *paho.Connect) { c.CleanStart = false })
 	until(t, "the old session is left", func() bool { return m.observers("broken") == 0 })
+	select {
+	case <-me.Done():
+	case <-time.After(soon):
+		t.Error("the old connection lives on")
+	}
 	again.exchange(t, "lamp/properties/level", "", "")
 }
 

@@ -1,5 +1,5 @@
 // Package rest is the HTTP binding of the Web of Things, both sides. [Client.Thing] asks an agent that is any HTTP server:
-// it follows the forms of the agent's Thing Description. [Handler] offers the things of the mesh to local HTTP consumers.
+// it follows the forms of the agent's Thing Description. [Server] offers the things of the mesh to local HTTP consumers.
 //
 // A request to an agent goes through the same steps each time, one file each: the message is taken apart (request.go), a form
 // is chosen and filled (form.go, variables.go), the security schemes add what they need from a file that stays on this node

@@ -126,11 +126,6 @@ func NewServer(o ServerOptions) *Server {
 	return s
 }
 
-// Handler returns a [Server] that takes no webhooks, so that there is nothing to close.
-func Handler(mesh interact.Thing, find func(ctx context.Context, ref string) (*td.Description, error)) http.Handler {
-	return NewServer(ServerOptions{Mesh: mesh, Find: find, MaxCallbacks: -1})
-}
-
 func baseOf(r *http.Request) string {
 	if r.TLS != nil {
 		return "https://" + r.Host

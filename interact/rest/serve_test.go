@@ -74,7 +74,7 @@ func serve(t *testing.T, data string, names ...string) (*mesh, string) {
 		}
 		return nil, interact.Errorf(interact.NotFound, "lmosd find", "no agent matches %q", ref)
 	}
-	server := httptest.NewServer(Handler(m, find))
+	server := httptest.NewServer(handler(t, m, find))
 	t.Cleanup(server.Close)
 	return m, server.URL
 }
@@ -471,7 +471,7 @@ func TestHandlerDoesNotLetABrowserRunAnAnswer(t *testing.T) {
 
 func TestHandlerWithoutADescription(t *testing.T) {
 	t.Parallel()
-	h := Handler(&mesh{}, func(context.Context, string) (*td.Description, error) {
+	h := handler(t, &mesh{}, func(context.Context, string) (*td.Description, error) {
 		return &td.Description{Record: &td.Record{}}, nil
 	})
 	w := httptest.NewRecorder()
@@ -483,7 +483,7 @@ func BenchmarkHandler(b *testing.B) {
 	thing := describe(b, "", node)
 	d := &td.Description{Thing: thing,
 		Record: &td.Record{Owner: "did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH", Thing: thing.ID}}
-	h := Handler(interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
+	h := handler(b, interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
 		return m.Reply(interact.ActionStatus, "", []byte("1")), nil
 	}), func(context.Context, string) (*td.Description, error) { return d, nil })
 	b.ReportAllocs()
@@ -492,4 +492,11 @@ func BenchmarkHandler(b *testing.B) {
 		r.Header.Set("Content-Type", jsonType)
 		h.ServeHTTP(httptest.NewRecorder(), r)
 	}
+}
+
+// handler returns a server that is closed with the test.
+func handler(t testing.TB, mesh interact.Thing, find func(context.Context, string) (*td.Description, error)) *Server {
+	s := NewServer(ServerOptions{Mesh: mesh, Find: find})
+	t.Cleanup(s.Close)
+	return s
 }
