@@ -163,25 +163,34 @@ func (a *audience) stand(ctx context.Context) error {
 
 // flow publishes for a while, and returns how many batches all have heard.
 func (a *audience) flow(ctx context.Context, length time.Duration) (rounds int, err error) {
-	deadline := time.Now().Add(length)
-	sent := make(chan error, ahead+1)
-	for next := 0; rounds < next || time.Now().Before(deadline); {
-		for ; next < rounds+ahead && time.Now().Before(deadline); next++ {
-			input := strconv.AppendInt(nil, int64(next*batch), 10)
-			go func() { _, err := a.invoke(ctx, "publish", input); sent <- err }()
-		}
-		select {
-		case <-a.batches:
-			rounds++
-		case err := <-sent:
-			if err != nil {
-				return rounds, a.cause(err)
+	sent := 0
+	for deadline := time.Now().Add(length); time.Now().Before(deadline); sent++ {
+		if sent-rounds == ahead {
+			if err := a.await(ctx); err != nil {
+				return rounds, err
 			}
-		case <-ctx.Done():
-			return rounds, a.cause(ctx.Err())
+			rounds++
+		}
+		if _, err := a.invoke(ctx, "publish", strconv.AppendInt(nil, int64(sent*batch), 10)); err != nil {
+			return rounds, a.cause(err)
+		}
+	}
+	for ; rounds < sent; rounds++ {
+		if err := a.await(ctx); err != nil {
+			return rounds, err
 		}
 	}
 	return rounds, nil
+}
+
+// await waits until all have heard another batch.
+func (a *audience) await(ctx context.Context) error {
+	select {
+	case <-a.batches:
+		return nil
+	case <-ctx.Done():
+		return a.cause(ctx.Err())
+	}
 }
 
 // cause returns why a subscription failed, or else err.

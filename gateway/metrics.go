@@ -55,6 +55,11 @@ func NewMetrics() *Metrics {
 	inFlight := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "lmosd_calls_in_flight",
 		Help: "Interactions that run now."},
 		func() float64 { return float64(m.inFlight.Load()) })
+	for _, kind := range []string{"sse", "longpoll", "webhook"} {
+		for _, dropped := range []string{"false", "true"} {
+			m.events.WithLabelValues(kind, dropped) // that there were none is worth knowing, too
+		}
+	}
 	m.registry.MustRegister(m.calls, m.callSeconds, m.requests, m.requestSeconds, m.publishes, m.events, m.findSeconds, inFlight,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m

@@ -268,11 +268,17 @@ func TestOperationsPage(t *testing.T) {
 	t.Parallel()
 	page := readFile(t, "docs/operations.md")
 	x := newTerminal(t)
+	file := x.weather() // before the nodes, which listen to its events
 	a := x.node("a")
 	b := x.node("b", "--mesh.bootstrap", a.P2P[0])
-	x.at(a).ok("publish", x.weather())
+	x.at(a).ok("publish", file)
 	eventually(t, "the other node finds the agent", func() bool { return x.at(b).lmosd("find", "--exit-status").code == 0 })
 	x.at(b).ok("read", "weather", "units")
+	watch := x.at(a).start("watch", "weather", "--limit", "1")
+	eventually(t, "an event is told", func() bool {
+		x.at(a).ok("call", "weather", "giveFeedback", "rating=5")
+		return watch.out.String() != ""
+	})
 
 	files, err := os.ReadDir(b.dir)
 	if err != nil {

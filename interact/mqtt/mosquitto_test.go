@@ -2,6 +2,7 @@ package mqtt
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -20,6 +21,7 @@ import (
 type mosquitto struct {
 	addr, config string
 	process      *exec.Cmd
+	ended        chan struct{} // closed when it has
 }
 
 // startMosquitto runs Mosquitto on a free port, with more lines of its configuration, or skips the test where it is not
@@ -29,10 +31,11 @@ func startMosquitto(t testing.TB, lines ...string) *mosquitto {
 	if _, err := exec.LookPath("mosquitto"); err != nil {
 		t.Skip("mosquitto is not on PATH: apt-get install mosquitto")
 	}
-	for range 5 { // another process may take the port first
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+	for range 20 { // another process may take the port first
+		// Below the ports that the system gives away: a test beside this one would get it before Mosquitto does.
+		l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(20_000+rand.N(10_000)))
 		if err != nil {
-			t.Fatal(err)
+			continue
 		}
 		m := &mosquitto{addr: l.Addr().String(), config: filepath.Join(t.TempDir(), "mosquitto.conf")}
 		l.Close()
@@ -60,7 +63,13 @@ func (m *mosquitto) start(t testing.TB) bool {
 	if err := m.process.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	ended, process := make(chan struct{}), m.process
+	m.ended = ended
+	go func() {
+		_ = process.Wait()
+		close(ended)
+	}()
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end) && !isClosed(ended); time.Sleep(5 * time.Millisecond) {
 		if conn, err := net.Dial("tcp", m.addr); err == nil {
 			conn.Close()
 			return true
@@ -74,7 +83,7 @@ func (m *mosquitto) start(t testing.TB) bool {
 func (m *mosquitto) stop() {
 	if m.process != nil {
 		_ = m.process.Process.Kill()
-		_ = m.process.Wait()
+		<-m.ended
 		m.process = nil
 	}
 }
