@@ -25,7 +25,7 @@ type question struct {
 	Text  string   `json:"text" desc:"what to say"`
 	Times *int     `json:"times"`
 	Tags  []string `json:"tags,omitempty"`
-	inner int
+	Skip  int      `json:"-"`
 }
 
 // parrot is an agent with a part of each kind.

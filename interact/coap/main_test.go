@@ -202,20 +202,6 @@ func newPuppet(t testing.TB, react func(p *puppet, q *wire.Packet, from net.Addr
 	return p
 }
 
-// send sends a message.
-func (p *puppet) send(m *wire.Packet, to net.Addr) {
-	b, err := m.Datagram()
-	if err == nil {
-		_, _ = p.WriteTo(b, to)
-	}
-}
-
-// piggyback answers q with its acknowledgement.
-func (p *puppet) piggyback(q, a *wire.Packet, to net.Addr) {
-	a.Kind, a.Mid, a.Token = message.Acknowledgement, q.Mid, q.Token
-	p.send(a, to)
-}
-
 // A fakeMesh is what a server asks: a function.
 type fakeMesh func(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool)
 

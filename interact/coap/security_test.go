@@ -29,6 +29,7 @@ import (
 // dtlsAgent is an agent of go-coap that knows one identity and key.
 func dtlsAgent(t *testing.T, identity, key string, handle func(w mux.ResponseWriter, r *mux.Message)) string {
 	t.Helper()
+	//lint:ignore SA1019 go-coap takes no other
 	l, err := coapnet.NewDTLSListener("udp", "127.0.0.1:0", &piondtls.Config{
 		PSK: func(hint []byte) ([]byte, error) {
 			if string(hint) != identity {

@@ -88,7 +88,6 @@ type listener struct {
 	mu   sync.Mutex
 	got  []*interact.Message
 	err  error
-	over bool
 	stop context.CancelFunc
 	done chan struct{}
 }

@@ -251,7 +251,8 @@ func (a *agent) publication(m *interact.Message, p *plan) (*publication, error) 
 		return nil, interact.Errorf(interact.TooLarge, "send less", "MQTT has no room for %d bytes", len(pub.data))
 	}
 	if !isProperty(pub.media) {
-		return nil, interact.Errorf(interact.Invalid, "send a content type such as application/json", "the content type is no media type")
+		return nil, interact.Errorf(interact.Invalid, "send a content type such as application/json",
+			"the content type is no media type")
 	}
 	pub.add(propTraceParent, m.TraceParent) // W3C Trace Context, MQTT
 	pub.add(propTraceState, m.TraceState)

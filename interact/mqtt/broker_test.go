@@ -468,7 +468,7 @@ func TestOneObservationForAllSubscribers(t *testing.T) {
 	peers[1].sub(t, "lamp/properties/+/observable", "lamp/properties/level/observable")
 	peers[2].sub(t, "lamp/#")
 	until(t, "observed", func() bool {
-		return m.observers("level") == 1 && m.observers("color") == 1 && m.observers("broken") == 1
+		return m.observers("level") == 1 && m.observers("color") == 1 && m.observers("broken") == 1 && m.observers("out") == 1
 	})
 	for i := range 3 {
 		if n := m.tell("level", "id-"+strconv.Itoa(i), strconv.Itoa(i)); n != 1 {

@@ -180,7 +180,8 @@ func TestWhyABrokerIsNotReached(t *testing.T) {
 	for says, err := range map[string]error{
 		"is unknown": &net.DNSError{Name: "h\x1b[31m"}, "10.0.0.1 is a private address": own,
 		"nothing answered in time": context.DeadlineExceeded,
-		"odd":                      errors.New("odd\nthing"), "no MQTT broker": errProtocol, "banned (moon)": &refusal{code: 0x8a, reason: "moon"},
+		"odd":                      errors.New("odd\nthing"),
+		"no MQTT broker":           errProtocol, "banned (moon)": &refusal{code: 0x8a, reason: "moon"},
 	} {
 		e := interact.AsError(s.unreached(err))
 		if e.Code != interact.Unreachable || e.Begun || !strings.Contains(e.Title, says) || strings.ContainsAny(e.Title, "\x1b\n") {

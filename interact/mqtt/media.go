@@ -73,8 +73,8 @@ func mediaOf(said, promised string) string {
 	return said
 }
 
-// isProperty reports whether s may stand in a property of a message: a text as MQTT defines it (MQTT 5 §1.5.4), and not a long one.
-// A peer ends the connection that brings another, and others share it.
+// isProperty reports whether s may stand in a property of a message: a text as MQTT defines it (MQTT 5 §1.5.4), and not a long
+// one. A peer ends the connection that brings another, and others share it.
 func isProperty(s string) bool {
 	return len(s) <= maxProperty && utf8.ValidString(s) && strings.IndexFunc(s, unicode.IsControl) < 0
 }

@@ -310,7 +310,7 @@ func TestWebhookAnswers(t *testing.T) {
 		t.Errorf("%d deliveries to a consumer that is gone", n)
 	}
 	elsewhere, followed := consumer(t, always(200))
-	s := httptest.NewServer(http.RedirectHandler(elsewhere, 307))
+	s := httptest.NewServer(http.RedirectHandler(elsewhere, http.StatusTemporaryRedirect))
 	defer s.Close()
 	again := newWorld(t, ServerOptions{PrivateCallbacks: true, pace: hasty()}, untilLeft("=1"))
 	at := again.hooked("/events/hot", callTo(s.URL))

@@ -389,7 +389,7 @@ func TestSlowIsNotNever(t *testing.T) {
 						return
 					}
 				}
-				completes(nil, m)(yield)
+				completes(context.TODO(), m)(yield)
 			}
 		}
 		n := 0
@@ -445,7 +445,7 @@ func TestRequestStream(t *testing.T) {
 				}
 				all = append(all, b...)
 			}
-			completes(nil, &interact.Message{Data: all})(yield)
+			completes(context.TODO(), &interact.Message{Data: all})(yield)
 		}
 	}
 	chunks := make(chan []byte)
