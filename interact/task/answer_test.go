@@ -191,7 +191,9 @@ func TestWhatAnAgentMakesOfCancelling(t *testing.T) {
 		}, "cancelled"},
 		"nothing": {func(*interact.Message, func(*interact.Message, error) bool) {}, "cancelled"},
 		"a panic": {func(*interact.Message, func(*interact.Message, error) bool) { panic("stop") }, "cancelled"},
-		"it completed": {func(m *interact.Message, yield func(*interact.Message, error) bool) { completes(context.TODO(), m)(yield) },
+		"it completed": {func(m *interact.Message, yield func(*interact.Message, error) bool) {
+			completes(context.TODO(), m)(yield)
+		},
 			" task-not-found"},
 		"another state": {func(m *interact.Message, yield func(*interact.Message, error) bool) {
 			yield(&interact.Message{Status: interact.StatusFailed}, nil)
