@@ -132,8 +132,8 @@ func decode(m *interact.Message, v any) error {
 		err = json.Unmarshal(data, v)
 	}
 	if err != nil {
-		return &interact.Error{Code: interact.Invalid, Title: "the input of " + m.Name + " is not of the type that the agent takes", Err: err,
-			Hint: "see what it takes: lmosd show"}
+		return &interact.Error{Code: interact.Invalid, Title: "the input of " + m.Name + " is not of the type that the agent takes",
+			Hint: "see what it takes: lmosd show", Err: err}
 	}
 	return nil
 }
@@ -164,7 +164,8 @@ func encode(name string, v any) ([]byte, error) {
 	}
 	data, err := json.Marshal(v)
 	if err != nil {
-		return nil, &interact.Error{Code: interact.AgentFailed, Remote: true, Title: "the output of " + name + " cannot be written as JSON", Err: err}
+		return nil, &interact.Error{Code: interact.AgentFailed, Remote: true, Hint: "see the agent's log", Err: err,
+			Title: "the output of " + name + " cannot be written as JSON"}
 	}
 	return data, nil
 }

@@ -79,7 +79,8 @@ func Serve(ctx context.Context, a Agent, parts ...Part) error {
 // Attach offers a thing of any kind, as [Serve] offers one that is made of parts: td is its description, complete or a draft
 // without forms; node is the URL or the socket of the node, and token the node's token. Ready is called each time the node has
 // taken the thing, with its id; nil is not called. A nil log discards.
-func Attach(ctx context.Context, node, token string, td []byte, thing interact.Thing, ready func(id string), log *slog.Logger) error {
+func Attach(ctx context.Context, node, token string, td []byte, thing interact.Thing, ready func(id string),
+	log *slog.Logger) error {
 	o, err := socketOf(node)
 	if err != nil {
 		return err
@@ -138,7 +139,7 @@ func passing(err error) bool {
 type server struct {
 	about      map[string]any // the description, as it grows
 	td         []byte
-	actions    map[string]func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error]
+	actions    map[string]action
 	properties map[string]*property
 	events     map[string]*topic
 }
@@ -147,8 +148,7 @@ func newServer(a Agent, parts []Part) (*server, error) {
 	if a.Name == "" {
 		return nil, interact.Errorf(interact.BadTD, `agent.Agent{Name: "weather"}`, "the agent has no name")
 	}
-	s := &server{about: describe(a), actions: map[string]func(context.Context, *interact.Message) iter.Seq2[*interact.Message, error]{},
-		properties: map[string]*property{}, events: map[string]*topic{}}
+	s := &server{about: describe(a), actions: map[string]action{}, properties: map[string]*property{}, events: map[string]*topic{}}
 	for _, p := range parts {
 		if err := p.add(s); err != nil {
 			return nil, err
@@ -190,7 +190,7 @@ func (s *server) put(kind, name string, about map[string]any, options []Option) 
 		s.about[kind] = all
 	}
 	if name == "" || all[name] != nil {
-		return interact.Errorf(interact.BadTD, "give each a name of its own", "the name %q of the agent's %s is empty or taken", name, kind)
+		return interact.Errorf(interact.BadTD, "give each its own", "the name %q among the agent's %s is empty or taken", name, kind)
 	}
 	for _, o := range options {
 		o(about)
@@ -216,14 +216,15 @@ func (s *server) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interac
 		return interact.Unary(s.writeSome).Do(ctx, m)
 	case interact.SubscribeEvent:
 		if t := s.events[m.Name]; t != nil {
-			return t.listen(ctx, m, interact.Event)
+			return listenTo(ctx, m, interact.Event, []source{t})
 		}
 	case interact.SubscribeAllEvents:
 		return s.listenAll(ctx, m)
 	case interact.ObserveAllProperties:
 		return s.observeAll(ctx, m)
 	default:
-		return interact.Fail(interact.Errorf(interact.NotAllowed, "the node answers this for its agents", "an agent is not asked for %s", m.Type.Op()))
+		return interact.Fail(interact.Errorf(interact.NotAllowed, "the node answers this for its agents",
+			"an agent is not asked for %s", m.Type.Op()))
 	}
 	return interact.Fail(interact.Errorf(interact.NoAffordance, "see what it has: lmosd show", "there is no %q here", m.Name))
 }
@@ -254,8 +255,8 @@ func Call[Out any](ctx context.Context, agent, action string, input any) (Out, e
 		return out, err
 	}
 	if err := json.Unmarshal(raw, &out); err != nil {
-		return out, &interact.Error{Code: interact.AgentFailed, Title: "the output of " + action + " is no " + typeName[Out](), Err: err,
-			Hint: "see what it gives: lmosd show " + interact.Quote(agent)}
+		return out, &interact.Error{Code: interact.AgentFailed, Title: "the output of " + action + " is no " + typeName[Out](),
+			Hint: "see what it gives: lmosd show " + interact.Quote(agent), Err: err}
 	}
 	return out, nil
 }

@@ -306,6 +306,58 @@ func TestListeners(t *testing.T) {
 	}
 }
 
+// Who has read a value and then observes misses no change between the two, and hears nothing twice.
+func TestObservationContinuesAReading(t *testing.T) {
+	t.Parallel()
+	mood, _, parts := parrot()
+	_, thing, err := New(Agent{Name: "parrot"}, parts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func() *interact.Message {
+		t.Helper()
+		r, err := interact.Ask(t.Context(), thing, &interact.Message{Type: interact.ReadProperty, Name: "mood"})
+		if err != nil || r.ID == "" {
+			t.Fatalf("got %+v, %v", r, err)
+		}
+		return r
+	}
+	observe := func(after string, begun func()) *interact.Message {
+		t.Helper()
+		over, caused := make(chan struct{}), make(chan struct{})
+		defer func() { close(over); <-caused }()
+		go func() {
+			defer close(caused)
+			for len(mood.changes.listening()) == 0 {
+				select {
+				case <-over:
+					return
+				case <-time.After(time.Millisecond):
+				}
+			}
+			begun()
+		}()
+		for r, err := range thing.Do(t.Context(), &interact.Message{Type: interact.ObserveProperty, Name: "mood", After: after}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+		return nil
+	}
+	before := read()
+	mood.Set("cross")
+	if r := observe(before.ID, func() {}); string(r.Data) != `"cross"` || r.ID != read().ID {
+		t.Errorf("after an older value: got %s %s", r.ID, r.Data)
+	}
+	if r := observe(read().ID, func() { mood.Set("glad") }); string(r.Data) != `"glad"` {
+		t.Errorf("after the last value: got %s", r.Data)
+	}
+	if r := observe("", func() { mood.Set("sad") }); string(r.Data) != `"sad"` {
+		t.Errorf("from now on: got %s", r.Data)
+	}
+}
+
 func TestSlowListenersAreDropped(t *testing.T) {
 	t.Parallel()
 	_, said, parts := parrot()

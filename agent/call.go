@@ -18,7 +18,8 @@ func call(ctx context.Context, mesh *gateway.Client, agent, action string, input
 	if input != nil {
 		var err error
 		if o.Body, err = json.Marshal(input); err != nil {
-			return nil, &interact.Error{Code: interact.Invalid, Title: "the input cannot be written as JSON", Hint: "see its type", Err: err}
+			return nil, &interact.Error{Code: interact.Invalid, Title: "the input cannot be written as JSON",
+				Hint: "see its type", Err: err}
 		}
 	}
 	r, err := mesh.Invoke(ctx, agent, action, o)
@@ -52,7 +53,8 @@ func outcome(action string, stream []byte) ([]byte, error) {
 		}
 		var s state
 		if err := json.Unmarshal(value, &s); err != nil {
-			return nil, &interact.Error{Code: interact.NodeLost, Title: "a state of " + action + " cannot be read", Hint: "lmosd status", Err: err}
+			return nil, &interact.Error{Code: interact.NodeLost, Title: "a state of " + action + " cannot be read",
+				Hint: "lmosd status", Err: err}
 		}
 		switch status := interact.StatusOf(s.Status); {
 		case status == interact.StatusFailed:

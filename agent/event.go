@@ -21,7 +21,7 @@ func NewEvent[T any](name string, options ...Option) *Event[T] {
 }
 
 // Emit tells all subscribers. It does not wait for them: one that does not keep up is dropped, with a reason.
-func (e *Event[T]) Emit(v T) { e.topic.tell(v) }
+func (e *Event[T]) Emit(v T) { e.topic.tell(e.topic.happens(v)) }
 
 func (e *Event[T]) add(s *server) error {
 	about := map[string]any{}
@@ -38,6 +38,13 @@ func (e *Event[T]) add(s *server) error {
 // waiting is how many values may wait for a listener. The node listens once, whatever the number of subscribers is.
 const waiting = 1024
 
+// A source is what can be listened to. Join lets l hear what comes from then on, and perhaps what came after the reading or event
+// with the id after.
+type source interface {
+	join(l *listener, after string)
+	leave(l *listener)
+}
+
 // A topic is what many may listen to.
 type topic struct {
 	name string
@@ -49,18 +56,33 @@ type topic struct {
 // A listener is one who listens. The channel is closed when it was too slow.
 type listener struct{ values chan happening }
 
+// A happening is a value that is told, or the reason why there is none.
 type happening struct {
-	name string
-	data []byte
-	err  error
-	at   time.Time
+	name, id string
+	data     []byte
+	err      error
+	at       time.Time
+}
+
+// reply makes a message of it that answers m; nil with an error.
+func (h *happening) reply(m *interact.Message, typ interact.Type) *interact.Message {
+	if h.err != nil {
+		return nil
+	}
+	r := m.Reply(typ, interact.JSON, h.data)
+	r.Name, r.ID, r.Time = h.name, h.id, h.at
+	return r
 }
 
 func newTopic(name string) *topic { return &topic{name: name, listeners: map[*listener]struct{}{}} }
 
-func (t *topic) tell(v any) {
+// happens makes of v what is told.
+func (t *topic) happens(v any) happening {
 	data, err := encode(t.name, v)
-	h := happening{t.name, data, err, time.Now()}
+	return happening{name: t.name, data: data, err: err, at: time.Now()}
+}
+
+func (t *topic) tell(h happening) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for l := range t.listeners {
@@ -73,7 +95,7 @@ func (t *topic) tell(v any) {
 	}
 }
 
-func (t *topic) join(l *listener) {
+func (t *topic) join(l *listener, _ string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.listeners[l] = struct{}{}
@@ -85,12 +107,8 @@ func (t *topic) leave(l *listener) {
 	delete(t.listeners, l)
 }
 
-func (t *topic) listen(ctx context.Context, m *interact.Message, typ interact.Type) iter.Seq2[*interact.Message, error] {
-	return listenTo(ctx, m, typ, []*topic{t})
-}
-
 func (s *server) listenAll(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
-	var all []*topic
+	var all []source
 	for _, t := range s.events {
 		all = append(all, t)
 	}
@@ -98,7 +116,7 @@ func (s *server) listenAll(ctx context.Context, m *interact.Message) iter.Seq2[*
 }
 
 func (s *server) observeAll(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
-	var all []*topic
+	var all []source
 	for _, p := range s.properties {
 		if p.changes != nil {
 			all = append(all, p.changes)
@@ -108,18 +126,18 @@ func (s *server) observeAll(ctx context.Context, m *interact.Message) iter.Seq2[
 }
 
 // listenTo yields what the topics tell until the listener leaves.
-func listenTo(ctx context.Context, m *interact.Message, typ interact.Type, topics []*topic) iter.Seq2[*interact.Message, error] {
+func listenTo(ctx context.Context, m *interact.Message, typ interact.Type, sources []source) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
-		l := make([]*listener, len(topics))
+		l := make([]*listener, len(sources))
 		all := make(chan happening)
 		ctx, cancel := context.WithCancel(ctx)
 		var forwards sync.WaitGroup
 		defer forwards.Wait()
 		defer cancel()
-		for i, t := range topics {
+		for i, s := range sources {
 			l[i] = &listener{make(chan happening, waiting)}
-			t.join(l[i])
-			defer t.leave(l[i])
+			s.join(l[i], m.After)
+			defer s.leave(l[i])
 			forwards.Go(func() { forward(ctx, l[i].values, all) })
 		}
 		for {
@@ -143,7 +161,8 @@ func forward(ctx context.Context, from <-chan happening, to chan<- happening) {
 		select {
 		case next, ok := <-from:
 			if h = next; !ok {
-				h.err = interact.Errorf(interact.Overloaded, "subscribe again, and read faster", "the subscriber reads too slowly: %d values waited", waiting)
+				h.err = interact.Errorf(interact.Overloaded, "subscribe again, and read faster",
+					"the subscriber reads too slowly: %d values waited", waiting)
 			}
 		case <-ctx.Done():
 			return
@@ -164,7 +183,5 @@ func deliver(m *interact.Message, typ interact.Type, h happening, yield func(*in
 		yield(nil, h.err)
 		return false
 	}
-	r := m.Reply(typ, interact.JSON, h.data)
-	r.Name, r.Time = h.name, h.at
-	return yield(r, nil)
+	return yield(h.reply(m, typ), nil)
 }

@@ -54,7 +54,8 @@ func socketOf(node string) (ws.AttachOptions, error) {
 	}
 	rest, ok := strings.CutPrefix(node, "http")
 	if !ok {
-		return ws.AttachOptions{}, interact.Errorf(interact.Usage, "for example http://127.0.0.1:4668", "%q is neither the URL nor the socket of a node", node)
+		return ws.AttachOptions{}, interact.Errorf(interact.Usage, "for example http://127.0.0.1:4668",
+			"%q is neither the URL nor the socket of a node", node)
 	}
 	return ws.AttachOptions{URL: "ws" + strings.TrimSuffix(rest, "/") + "/ws"}, nil
 }

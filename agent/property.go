@@ -6,6 +6,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -13,10 +14,17 @@ import (
 )
 
 // Property makes a property of two functions; a nil write makes it read-only, a nil read write-only.
-func Property[T any](name string, read func(ctx context.Context) (T, error), write func(ctx context.Context, v T) error, options ...Option) Part {
+func Property[T any](name string, read func(ctx context.Context) (T, error), write func(ctx context.Context, v T) error,
+	options ...Option) Part {
 	p := &property{name: name, about: propertyAbout[T](read == nil, write == nil, false), options: options}
 	if read != nil {
-		p.read = func(ctx context.Context) (any, error) { return read(ctx) }
+		p.read = func(ctx context.Context) happening {
+			v, err := read(ctx)
+			if err != nil {
+				return happening{err: failed(name, err)}
+			}
+			return newTopic(name).happens(v)
+		}
 	}
 	if write != nil {
 		p.write = func(ctx context.Context, m *interact.Message) error {
@@ -50,14 +58,18 @@ type State[T any] struct {
 	changes *topic
 	changed func(T) error
 
-	mu    sync.Mutex
-	value T
+	start string // begins the ids of its readings
+
+	mu      sync.Mutex
+	value   T     // owned by mu
+	version int64 // counts the values; owned by mu
 }
 
 // NewState returns a property with a first value. Written, if it is not nil, is asked before a value that somebody writes is
 // taken, and may refuse it.
 func NewState[T any](name string, first T, written func(v T) error, options ...Option) *State[T] {
-	return &State[T]{name: name, options: options, changes: newTopic(name), changed: written, value: first}
+	return &State[T]{name: name, options: options, changes: newTopic(name), changed: written, start: interact.NewID() + "-",
+		value: first}
 }
 
 // Get returns the value.
@@ -72,12 +84,38 @@ func (s *State[T]) Set(v T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.value = v
-	s.changes.tell(v)
+	s.version++
+	s.changes.tell(s.nowLocked())
+}
+
+// nowLocked is the value as it is told.
+func (s *State[T]) nowLocked() happening {
+	h := s.changes.happens(s.value)
+	h.id = s.start + strconv.FormatInt(s.version, 36)
+	return h
+}
+
+// join lets l listen. It hears the current value if after names an earlier one: who read that misses no change.
+func (s *State[T]) join(l *listener, after string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changes.join(l, "")
+	if now := s.nowLocked(); after != "" && after != now.id {
+		l.values <- now // it is new and has room
+	}
+}
+
+func (s *State[T]) leave(l *listener) { s.changes.leave(l) }
+
+// now is the value as it is told.
+func (s *State[T]) now(context.Context) happening {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.nowLocked()
 }
 
 func (s *State[T]) add(to *server) error {
-	p := &property{name: s.name, about: propertyAbout[T](false, false, true), options: s.options, changes: s.changes,
-		read: func(context.Context) (any, error) { return s.Get(), nil },
+	p := &property{name: s.name, about: propertyAbout[T](false, false, true), options: s.options, changes: s, read: s.now,
 		write: func(_ context.Context, m *interact.Message) error {
 			var v T
 			if err := decode(m, &v); err != nil {
@@ -99,9 +137,9 @@ type property struct {
 	name    string
 	about   map[string]any
 	options []Option
-	read    func(ctx context.Context) (any, error)               // nil: write-only
+	read    func(ctx context.Context) happening                  // nil: write-only
 	write   func(ctx context.Context, m *interact.Message) error // nil: read-only
-	changes *topic                                               // nil: cannot be observed
+	changes source                                               // nil: cannot be observed
 }
 
 func (p *property) add(s *server) error {
@@ -116,17 +154,8 @@ func (p *property) do(ctx context.Context, m *interact.Message) iter.Seq2[*inter
 	switch {
 	case m.Type == interact.ReadProperty && p.read != nil:
 		return interact.Unary(func(ctx context.Context, m *interact.Message) (*interact.Message, error) {
-			v, err := p.read(ctx)
-			if err != nil {
-				return nil, failed(p.name, err)
-			}
-			data, err := encode(p.name, v)
-			if err != nil {
-				return nil, err
-			}
-			r := m.Reply(interact.PropertyReading, interact.JSON, data)
-			r.Time = time.Now()
-			return r, nil
+			h := p.read(ctx)
+			return h.reply(m, interact.PropertyReading), h.err
 		}).Do(ctx, m)
 	case m.Type == interact.WriteProperty && p.write != nil:
 		return interact.Unary(func(ctx context.Context, m *interact.Message) (*interact.Message, error) {
@@ -136,9 +165,10 @@ func (p *property) do(ctx context.Context, m *interact.Message) iter.Seq2[*inter
 			return m.Reply(interact.Acknowledgement, "", nil), nil
 		}).Do(ctx, m)
 	case m.Type == interact.ObserveProperty && p.changes != nil:
-		return p.changes.listen(ctx, m, interact.PropertyReading)
+		return listenTo(ctx, m, interact.PropertyReading, []source{p.changes})
 	}
-	return interact.Fail(interact.Errorf(interact.NotAllowed, "see what it offers: lmosd show", "%s is not offered for %s", m.Type.Op(), p.name))
+	return interact.Fail(interact.Errorf(interact.NotAllowed, "see what it offers: lmosd show",
+		"%s is not offered for %s", m.Type.Op(), p.name))
 }
 
 // readSome reads the properties that m names, or all that can be read.

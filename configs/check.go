@@ -141,7 +141,7 @@ func (c *Config) checkDoors(ps *problems) {
 		switch {
 		case err != nil:
 			c.bad(ps, door.key, "for example "+door.example, "%q is no address and port", door.listen)
-		case door.open && !addr.Addr().IsLoopback() && !addr.Addr().IsPrivate():
+		case door.open && !addr.Addr().IsLoopback():
 			ps.add(interact.WildcardBind, c.places[door.key], door.key, door.key+": "+door.example, "%s would let everybody who reaches %s call agents as this node",
 				door.key, door.listen)
 		}

@@ -200,8 +200,7 @@ type MQTT struct {
 
 // CoAP sets the endpoint through which CoAP clients reach the things of the mesh.
 type CoAP struct {
-	// The address and UDP port, for example 127.0.0.1:5683; empty runs none. It has no authentication: keep it on loopback, or
-	// in a network that is trusted.
+	// The address and UDP port, for example 127.0.0.1:5683; empty runs none. It has no authentication, so it is on loopback.
 	Listen string `yaml:"listen"`
 }
 
@@ -254,7 +253,7 @@ func Default() *Config {
 		Directory: Directory{MaxThings: 10_000},
 		Trust:     Trust{Policy: "open", Allow: []string{}, Deny: []string{}, Rate: TrustRate{PerPeer: 50, Burst: 100}},
 		HTTP:      HTTP{Listen: "127.0.0.1:4668", Socket: "auto", Auth: "token", Hosts: []string{}},
-		Interact: Interact{Timeout: Duration(30 * time.Second), Concurrency: 256, Credentials: "auto", Validate: true, Direct: "secure",
+		Interact: Interact{Timeout: Duration(30 * time.Second), Concurrency: 256, PerCaller: 64, Subscriptions: 256, Credentials: "auto", Validate: true, Direct: "secure",
 			Tasks: Tasks{Run: Duration(time.Hour), Keep: Duration(10 * time.Minute)}},
 		Agents:    []string{},
 		Telemetry: Telemetry{Log: Log{Level: "info", Format: "auto"}, Metrics: true, Traces: Traces{Percent: 100}},

@@ -74,19 +74,34 @@ func Check(d *td.Thing, m *Message) error {
 		if e == nil {
 			return noAffordance(d, "event", m.Name, slices.Collect(maps.Keys(d.Events)))
 		}
-		if len(m.Data) > 0 {
+		switch {
+		case len(m.Data) > 0 && e.Subscription == nil:
+			return noData(m)
+		case len(m.Data) > 0:
 			return checkInput(d, &e.Affordance, e.Subscription, m)
 		}
 	case SubscribeAllEvents:
 		if len(d.Events) == 0 {
 			return Errorf(NotAllowed, "lmosd show "+Quote(d.Name()), "%s has no events", d.Name())
 		}
-	case ReadAllProperties, ObserveAllProperties, QueryAllActions:
+		if len(m.Data) > 0 {
+			return noData(m)
+		}
+	case ObserveAllProperties:
+		if len(m.Data) > 0 {
+			return noData(m)
+		}
+	case ReadAllProperties, QueryAllActions:
 	default:
 		return Errorf(NotAllowed, "ask for one of the operations of TD 1.1 §5.3.4.2; to end a subscription, leave it",
 			"%s is not asked like this (message type %d)", d.Name(), m.Type)
 	}
 	return nil
+}
+
+// noData refuses data that a subscription does not take: subscriptions with different data are different observations of the agent.
+func noData(m *Message) error {
+	return Errorf(Invalid, "leave the data out", "%s %s takes no data", m.Type.Op(), m.Name)
 }
 
 func checkProperty(d *td.Thing, m *Message) error {
@@ -103,6 +118,8 @@ func checkProperty(d *td.Thing, m *Message) error {
 		return Errorf(NotAllowed, "write it: lmosd write "+who+" "+what+" VALUE", "property %s of %s is write-only", m.Name, d.Name())
 	case m.Type == ObserveProperty && !p.Observable:
 		return Errorf(NotAllowed, "read it now and then: lmosd read "+who+" "+what, "property %s of %s cannot be observed", m.Name, d.Name())
+	case m.Type == ObserveProperty && len(m.Data) > 0 && len(p.URIVariables) == 0:
+		return noData(m)
 	}
 	return nil
 }

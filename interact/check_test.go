@@ -21,7 +21,8 @@ func dimmer(t *testing.T) *td.Thing {
 			"pin": {"type": "string", "writeOnly": true, "forms": [{"href": "http://lamp/pin"}]},
 			"a/b": {"type": "string", "forms": [{"href": "http://lamp/ab"}]}},
 		"actions": {"fade": {"input": {"type": "integer"}, "output": {"type": "string"}, "forms": [{"href": "http://lamp/fade"}]}},
-		"events": {"hot": {"subscription": {"type": "object", "required": ["above"]}, "data": {"type": "number"}, "forms": [{"href": "http://lamp/hot"}]}}}`))
+		"events": {"hot": {"subscription": {"type": "object", "required": ["above"]}, "data": {"type": "number"}, "forms": [{"href": "http://lamp/hot"}]},
+			"cold": {"forms": [{"href": "http://lamp/cold"}]}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,8 +57,12 @@ func TestCheckOfSeveral(t *testing.T) {
 		"subscribe":                      {Message{Type: SubscribeEvent, Name: "hot"}, 0, ""},
 		"subscribe with what it takes":   {Message{Type: SubscribeEvent, Name: "hot", Data: []byte(`{"above":5}`)}, 0, ""},
 		"subscribe with something else":  {Message{Type: SubscribeEvent, Name: "hot", Data: []byte(`{}`)}, Invalid, ""},
-		"subscribe to what is not there": {Message{Type: SubscribeEvent, Name: "cold"}, NoAffordance, "cold"},
+		"subscribe to what is not there": {Message{Type: SubscribeEvent, Name: "warm"}, NoAffordance, "warm"},
 		"subscribe to all":               {Message{Type: SubscribeAllEvents}, 0, ""},
+		"subscribe to all with data":     {Message{Type: SubscribeAllEvents, Data: []byte(`1`)}, Invalid, "no data"},
+		"subscribe with data for none":   {Message{Type: SubscribeEvent, Name: "cold", Data: []byte(`1`)}, Invalid, "no data"},
+		"observe with data":              {Message{Type: ObserveProperty, Name: "level", Data: []byte(`1`)}, Invalid, "no data"},
+		"observe all with data":          {Message{Type: ObserveAllProperties, Data: []byte(`1`)}, Invalid, "no data"},
 		"query":                          {Message{Type: QueryAction, ActionID: "1"}, 0, ""},
 		"query an action":                {Message{Type: QueryAction, Name: "fade"}, 0, ""},
 		"query what is not there":        {Message{Type: QueryAction, Name: "x"}, NoAffordance, "x"},

@@ -89,7 +89,6 @@ func TestComposedLeavesFormsAlone(t *testing.T) {
 func TestComposedMergesSubscriptions(t *testing.T) {
 	t.Parallel()
 	d := dimmer(t)
-	d.Events["cold"] = d.Events["hot"]
 	var names []string
 	for r, err := range Chain(single(nil, ""), Composed(d)).Do(t.Context(), &Message{Type: SubscribeAllEvents}) {
 		if err != nil {

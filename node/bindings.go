@@ -55,8 +55,8 @@ func newBindings(creds credentials.Store, dial dialer, hook rest.Receiver, log *
 	}}
 }
 
-// guardedBindings ask strangers' agents; nil if nobody may be asked. Secure takes TLS only, and public addresses.
-func guardedBindings(direct string, creds credentials.Store, log *slog.Logger) *bindings {
+// guardedBindings ask strangers' agents, without any secret of this node; nil if nobody may be asked. Secure takes TLS only, and public addresses.
+func guardedBindings(direct string, log *slog.Logger) *bindings {
 	guard := outbound.Public()
 	switch direct {
 	case DirectOff:
@@ -64,7 +64,8 @@ func guardedBindings(direct string, creds credentials.Store, log *slog.Logger) *
 	case DirectAny:
 		guard = outbound.Any()
 	}
-	b := newBindings(creds, guard.DialContext, nil, log)
+	// A stranger chooses the id of a thing, and by it would choose one of our secrets: for what request, is in its hands, too.
+	b := newBindings(credentials.Store{}, guard.DialContext, nil, log)
 	if direct != DirectAny {
 		b.permit = func(scheme string) bool { return tlsSchemes[scheme] }
 	}

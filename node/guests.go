@@ -41,9 +41,9 @@ func (n *Node) Register(ctx context.Context, raw []byte, thing interact.Thing) (
 	}
 	g := n.guests.enter(t.ID)
 	came := &connection{thing}
-	g.comes(came)
+	before := g.comes(came)
 	if _, err := n.offer(ctx, t.Raw, g); err != nil {
-		g.goes(came)
+		g.yields(came, before)
 		n.guests.drop(t.ID, g)
 		return "", nil, err
 	}
@@ -102,10 +102,22 @@ func (gs *guests) expire(ctx context.Context, id string, g *guest, over bool) {
 	}
 }
 
-func (g *guest) comes(c *connection) {
+// comes makes c the agent, and returns which was before.
+func (g *guest) comes(c *connection) interact.Thing {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	before := g.agent
 	g.agent = c
+	return before
+}
+
+// yields gives the place of c, which was refused, back to who had it. If that went meanwhile, it says so itself when it is asked.
+func (g *guest) yields(c *connection, before interact.Thing) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.agent == interact.Thing(c) {
+		g.agent = before
+	}
 }
 
 // goes notes that c has ended. It reports whether nobody took its place before.

@@ -185,7 +185,7 @@ func (n *Node) openAgents() error {
 	}
 	n.own = newBindings(creds, nil, callbacks{n}, n.log)
 	n.onClose(n.own.close)
-	if n.strangers = guardedBindings(n.opts.Direct, creds, n.log); n.strangers != nil {
+	if n.strangers = guardedBindings(n.opts.Direct, n.log); n.strangers != nil {
 		n.onClose(n.strangers.close)
 	}
 	n.hub = hub.New(hub.Options{Log: n.log})

@@ -34,8 +34,8 @@ type Rules struct {
 	// limit; a Burst below 1 is 1. Lower values protect agents from greedy callers, and slow honest ones in a hurry.
 	PerPeer float64
 	Burst   int
-	// Concurrency is how many interactions may run at once, of all callers, and ConsumerConcurrency how many of one caller;
-	// zero sets no limit. What comes on top is refused, not queued: the caller knows best whether to wait. Subscriptions
+	// Concurrency is how many interactions may run at once, of all callers with a DID, and again as many of those on this
+	// machine, and ConsumerConcurrency how many of one caller; zero sets no limit. What comes on top is refused, not queued: the caller knows best whether to wait. Subscriptions
 	// and observations are counted apart: they wait most of the time, and go on for days.
 	Concurrency, ConsumerConcurrency int
 	// Subscriptions is how many subscriptions and observations one caller may have at once; zero sets no limit.
@@ -53,7 +53,8 @@ type Rules struct {
 type Policy struct {
 	rules       Rules
 	allow, deny map[did.DID]bool
-	running     count
+	running     count // of peers
+	own         count // of callers on this machine
 	callers     accounts[did.DID]
 	things      accounts[string]
 }
@@ -166,7 +167,9 @@ func (p *Policy) enter(m *interact.Message, who *account) error {
 	case who != nil && !who.running.enter(p.rules.ConsumerConcurrency):
 		return interact.Errorf(interact.Overloaded, "wait for one to end; or ask for a higher interact.per_caller there",
 			"%s has %d interactions running already", m.From.Short(), p.rules.ConsumerConcurrency)
-	case p.running.enter(p.rules.Concurrency):
+	case who == nil && m.From == "" && p.own.enter(p.rules.Concurrency):
+		return nil // callers on this machine have places of their own, which no stranger takes
+	case m.From != "" && p.running.enter(p.rules.Concurrency):
 		return nil
 	}
 	if who != nil {
@@ -179,6 +182,10 @@ func (p *Policy) enter(m *interact.Message, who *account) error {
 func (p *Policy) leave(m *interact.Message, who *account) {
 	if m.Type.Long() {
 		who.subscribed.leave()
+		return
+	}
+	if m.From == "" {
+		p.own.leave()
 		return
 	}
 	p.running.leave()

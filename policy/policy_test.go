@@ -200,13 +200,20 @@ func TestConcurrency(t *testing.T) {
 		go func() { errs <- ask(t.Context(), thing, alice) }()
 		<-began
 	}
-	for _, from := range []did.DID{alice, bob, local} {
+	for _, from := range []did.DID{alice, bob} {
 		if err := ask(t.Context(), thing, from); code(err) != interact.Overloaded {
 			t.Errorf("the third at once, of %q: got %v, want Overloaded", from, err)
 		}
 	}
+	for range 2 { // whom no stranger takes the places of
+		go func() { errs <- ask(t.Context(), thing, local) }()
+		<-began
+	}
+	if err := ask(t.Context(), thing, local); code(err) != interact.Overloaded {
+		t.Errorf("the third at once on this machine: got %v, want Overloaded", err)
+	}
 	close(release)
-	for range 2 {
+	for range 4 {
 		if err := <-errs; err != nil {
 			t.Error(err)
 		}

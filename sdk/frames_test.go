@@ -160,6 +160,7 @@ func TestFrames(t *testing.T) {
 				t.Fatalf("the id is %q, %v", id, err)
 			}
 			p.sizes()
+			p.busy()
 			p.expect(ping, "") // it is silent here
 			p.send(final|pong, "")
 			p.expect(ping, "")
@@ -226,4 +227,27 @@ func (p *peer) sizes() {
 			p.t.Errorf("a message of %d bytes came back as %.100s", n, raw)
 		}
 	}
+}
+
+// busy asks for more than the agent does at once: it refuses that, and goes on when it has time again.
+func (p *peer) busy() {
+	p.t.Helper()
+	const limit = 256
+	for i := range limit {
+		p.send(final|text, fmt.Sprintf(`{"messageType":"invokeAction","messageId":"h%d","action":"hang"}`, i))
+	}
+	const echo = `{"messageType":"invokeAction","messageId":"e","action":"echo","input":"x"}`
+	p.send(final|text, echo)
+	p.expect(text, `"LMOS-1529"`)
+	for i := range limit {
+		p.send(final|text, fmt.Sprintf(`{"messageType":"cancelAction","messageId":"c%d","correlationId":"h%d","action":"hang"}`, i, i))
+		p.expect(text, `"cancelled"`)
+	}
+	until(p.t, "the agent has time again", func() error {
+		p.send(final|text, echo)
+		if raw := p.expect(text, ""); !bytes.Contains(raw, []byte(`"completed"`)) {
+			return fmt.Errorf("it says %s", raw)
+		}
+		return nil
+	})
 }

@@ -468,6 +468,25 @@ func TestAgentLeaves(t *testing.T) {
 	})
 }
 
+// An agent whose node is gone ends nevertheless, and at once.
+func TestAgentLeavesAlone(t *testing.T) {
+	t.Parallel()
+	eachLanguage(t, func(t *testing.T, start func(t *testing.T, h *host, api, name string) *lamp) {
+		h := newHost(t, "")
+		w := newWire(t, h.api)
+		l := start(t, h, w.api(), "lamp")
+		w.cut()
+		until(t, "the agent is away", func() error { return isAway(h.add(t)) })
+		began := time.Now()
+		if err := l.leave(); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > patience/3 {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
 // An agent finds its node by the data folder, through the socket or with the token.
 func TestFindsTheNode(t *testing.T) {
 	t.Parallel()

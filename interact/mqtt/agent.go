@@ -43,7 +43,9 @@ func (a *agent) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact
 			return yield(r, nil)
 		}
 		for i, p := range plans {
-			err = work(a, ctx, m, p, tell)
+			if err = work(a, ctx, m, p, tell); errors.Is(err, errUnsent) && !told {
+				err = work(a, ctx, m, p, tell) // on a new connection
+			}
 			if told || i == len(plans)-1 || !elsewhere(err) || ctx.Err() != nil {
 				break
 			}

@@ -164,7 +164,7 @@ func listen(o BrokerOptions) (net.Listener, error) {
 		return nil, &interact.Error{Code: interact.ConfigInvalid, Title: "cannot listen on " + o.Listen,
 			Hint: "for example mqtt.listen: 127.0.0.1:1883", Err: err}
 	}
-	if a, ok := l.Addr().(*net.TCPAddr); o.Auth == nil && (!ok || !a.IP.IsLoopback() && !a.IP.IsPrivate()) {
+	if a, ok := l.Addr().(*net.TCPAddr); o.Auth == nil && (!ok || !a.IP.IsLoopback()) {
 		l.Close() // nobody was served
 		return nil, interact.Errorf(interact.WildcardBind, "listen on 127.0.0.1, or set http.auth: token",
 			"other hosts would reach the MQTT broker at %s, and nothing authenticates them", o.Listen)

@@ -708,7 +708,11 @@ func TestBrokerLimits(t *testing.T) {
 	if got := p.exchange(t, "lamp/properties/level", "", ""); got == nil {
 		t.Error("p has suffered")
 	}
-	until(t, "room again", func() bool { return b.count() == 1 })
+	until(t, "room again", func() bool {
+		b.door.mu.Lock()
+		defer b.door.mu.Unlock()
+		return len(b.door.open) == 1
+	})
 	r := newPeer(t, addr, nil)
 	for i := range maxClientFilters + 1 {
 		if err := r.trySub(t, "lamp/reply/"+strconv.Itoa(i), 1); (err == nil) != (i < maxClientFilters) {

@@ -83,8 +83,8 @@ func (s *session) unsent(ctx context.Context, w wire, topic string, err error) e
 	case err == nil:
 		return nil
 	case errors.Is(err, errUnsent):
-		return interact.Errorf(interact.Unreachable, "ask again",
-			"the connection to the broker at %s was lost before the message was sent", where)
+		return &interact.Error{Code: interact.Unreachable, Title: "the connection to the broker at " + where + " is lost",
+			Hint: "ask again", Err: errUnsent}
 	case errors.Is(err, errNobody):
 		return interact.Errorf(interact.Unreachable, "start the agent", "nobody listens to %s at the broker %s", quoted(topic), where)
 	case errors.As(err, &r):

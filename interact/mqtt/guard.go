@@ -2,6 +2,7 @@ package mqtt
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -62,9 +63,10 @@ type guard struct {
 	err   error
 
 	mu     sync.Mutex
-	old    bool           // the CONNACK was that of MQTT 3.1.1 (see old)
-	failed error          // why it ended
-	cuts   map[string]int // how many messages on a topic have lost their payload
+	old    bool            // the CONNACK was that of MQTT 3.1.1 (see old)
+	failed error           // why it ended
+	cuts   map[string]int  // how many messages on a topic have lost their payload
+	sent   map[uint16]bool // packet identifiers that are not acknowledged, if rule.exact
 }
 
 // A rule says what a peer may send.
@@ -72,7 +74,7 @@ type rule struct {
 	limit int    // of a PUBLISH in bytes
 	first byte   // type of the first packet, which never comes again
 	types uint16 // the types that may follow, as bits
-	exact bool   // acknowledgements have the lengths of MQTT 3.1.1
+	exact bool   // acknowledgements have the lengths of MQTT 3.1.1, and are for what was sent
 	cuts  bool   // a PUBLISH that is too large loses its payload; else the connection ends
 }
 
@@ -134,8 +136,7 @@ func (g *guard) Read(p []byte) (int, error) {
 			g.err = g.next()
 		}
 		if g.err != nil {
-			g.fail(g.err)
-			return 0, g.err
+			return 0, g.fail(g.err)
 		}
 	}
 	if len(g.head) > 0 {
@@ -144,7 +145,9 @@ func (g *guard) Read(p []byte) (int, error) {
 		return n, nil
 	}
 	n, err := g.in.Read(p[:min(len(p), g.left)])
-	g.left -= n
+	if g.left -= n; err != nil {
+		err = g.fail(err)
+	}
 	return n, err
 }
 
@@ -180,7 +183,56 @@ func (g *guard) next() error {
 	}
 	g.first = true
 	g.head, g.left = append([]byte{first}, field...), length
+	if g.rule.exact && bits(pktPuback, pktPubrec, pktPubcomp, pktSuback, pktUnsuback)&(1<<(first>>4)) != 0 {
+		return g.acknowledged(first >> 4)
+	}
 	return nil
+}
+
+// acknowledged lets an acknowledgement pass if it is for a packet that was sent. For another one paho 1.5 may complete a token
+// twice at the same time, which ends the process.
+func (g *guard) acknowledged(kind byte) error {
+	body := make([]byte, g.left)
+	if _, err := io.ReadFull(g.in, body); err != nil {
+		return err
+	}
+	g.head, g.left = append(g.head, body...), 0
+	id := uint16(body[0])<<8 | uint16(body[1])
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.sent[id] {
+		return fmt.Errorf("%w: an acknowledgement of nothing", errProtocol)
+	}
+	if kind != pktPubrec { // PUBCOMP follows
+		delete(g.sent, id)
+	}
+	return nil
+}
+
+// sending remembers the identifier of a packet of MQTT 3.1.1 that wants an acknowledgement.
+func (g *guard) sending(p []byte) {
+	r := bytes.NewReader(p)
+	first, _ := r.ReadByte()
+	_, field, err := readLength(r)
+	if err != nil {
+		return
+	}
+	body := p[1+len(field):]
+	switch kind := first >> 4; {
+	case kind == pktPublish && first>>1&3 > 0 && len(body) >= 2:
+		body = body[min(2+int(body[0])<<8+int(body[1]), len(body)):]
+	case kind != pktSubscribe && kind != pktUnsubscribe:
+		return
+	}
+	if len(body) < 2 {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.sent == nil {
+		g.sent = map[uint16]bool{}
+	}
+	g.sent[uint16(body[0])<<8|uint16(body[1])] = true
 }
 
 // readLength reads a variable byte integer of at most four bytes (MQTT 5 §1.5.5).
@@ -258,13 +310,15 @@ func (g *guard) isOld() bool {
 	return g.old
 }
 
-// fail remembers why the connection ended.
-func (g *guard) fail(err error) {
+// fail remembers why the connection ended, and returns the first that was told. That a connection is closed after a write failed
+// is no news, and paho takes it for its own doing.
+func (g *guard) fail(err error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.failed == nil {
 		g.failed = err
 	}
+	return g.failed
 }
 
 // cause is why the connection ended; nil if it did not.
@@ -293,7 +347,7 @@ func (g *guard) Unlock() {
 	}
 	g.patience(size)
 	if _, err := parts.WriteTo(g.Conn); err != nil {
-		g.fail(err)
+		_ = g.fail(err)
 		g.Conn.Close()
 	}
 }
@@ -301,14 +355,24 @@ func (g *guard) Unlock() {
 // oneWrite is the size of packets that are copied to be written at once, in bytes: as many TLS records would be sent as pieces.
 const oneWrite = 16 << 10
 
-// Write implements [net.Conn].
+// Write implements [net.Conn]. Who speaks to a broker is never told that it failed: the connection ends then, and paho hears of
+// it in the one place where it is safe.
 func (g *guard) Write(p []byte) (int, error) {
-	if g.batch {
+	switch {
+	case g.batch:
 		g.parts = append(g.parts, p)
 		return len(p), nil
+	case g.rule.exact:
+		g.sending(p)
 	}
 	g.patience(len(p))
-	return g.Conn.Write(p)
+	n, err := g.Conn.Write(p)
+	if err != nil && g.rule.exact {
+		_ = g.fail(err)
+		g.Conn.Close()
+		return len(p), nil
+	}
+	return n, err
 }
 
 // patience gives a peer [writeTimeout] to take size bytes, and a second more for each 64 KiB.

@@ -48,8 +48,7 @@ func TestGuardPassesOnWhatIsAllowed(t *testing.T) {
 	}{
 		{"a broker of 5", fromBroker, join(connack5, packet(0x30, "\x00\x01ax"), packet(0x90, "\x00\x01\x00\x00"), packet(0xd0, ""),
 			packet(0xe0, ""))},
-		{"a broker of 3.1.1", fromOldBroker, join(connack3, packet(0x32, "\x00\x01a\x00\x01x"), packet(0x90, "\x00\x01\x00"),
-			packet(0xd0, ""))},
+		{"a broker of 3.1.1", fromOldBroker, join(connack3, packet(0x32, "\x00\x01a\x00\x01x"), packet(0xd0, ""))},
 		{"a client", fromConsumer, join(packet(0x10, "\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x00"),
 			packet(0x82, "\x00\x01\x00\x00\x01a\x00"), packet(0xc0, ""))},
 	}
@@ -80,6 +79,7 @@ func TestGuardEndsWhatIsNot(t *testing.T) {
 		{"a message that is too large", fromBroker, join(connack5, []byte{0x30, 0xff, 0xff, 0xff, 0x7f}), errTooLarge},
 		{"a SUBACK that is too large", fromBroker, join(connack5, []byte{0x90, 0xff, 0xff, 0x7f}), errTooLarge},
 		{"two return codes for one filter", fromOldBroker, join(connack3, packet(0x90, "\x00\x01\x00\x00")), errProtocol},
+		{"an acknowledgement of nothing", fromOldBroker, join(connack3, packet(0x40, "\x00\x01")), errProtocol},
 		{"an AUTH in 3.1.1", fromOldBroker, join(connack3, packet(0xf0, "")), errProtocol},
 		{"a client that begins with a message", fromConsumer, packet(0x30, "\x00\x01a"), errProtocol},
 		{"a client with a long CONNECT", fromConsumer, []byte{0x10, 0xff, 0xff, 0x7f}, errTooLarge},
@@ -112,6 +112,64 @@ func TestGuardCutsWhatIsTooLarge(t *testing.T) {
 	g = feed(t, fromOldBroker, 1000, join(connack3, packet(0x30, "\xff\xff"+large)))
 	if _, err := io.ReadAll(g); !errors.Is(err, errProtocol) {
 		t.Errorf("a topic longer than its packet: %v", err)
+	}
+}
+
+func TestGuardKnowsWhatWasSent(t *testing.T) {
+	t.Parallel()
+	sent := join(packet(0x82, "\x00\x01\x00\x01a\x01"), packet(0xa2, "\x00\x02\x00\x01a"))
+	tests := []struct {
+		name  string
+		sent  [][]byte
+		heard []byte
+		ok    bool
+	}{
+		{"a subscription", [][]byte{packet(0x82, "\x00\x01\x00\x01a\x01")}, packet(0x90, "\x00\x01\x00"), true},
+		{"its end", [][]byte{packet(0xa2, "\x01\x02\x00\x01a")}, packet(0xb0, "\x01\x02"), true},
+		{"a message", [][]byte{packet(0x32, "\x00\x01a\x00\x07x")}, packet(0x40, "\x00\x07"), true},
+		{"a message of QoS 2", [][]byte{packet(0x34, "\x00\x01a\x00\x07x")}, join(packet(0x50, "\x00\x07"), packet(0x70,
+			"\x00\x07")), true},
+		{"a message of QoS 0", [][]byte{packet(0x30, "\x00\x01a\x00\x07x")}, packet(0x40, "\x00\x07"), false},
+		{"twice", [][]byte{packet(0x32, "\x00\x01a\x00\x07x")}, join(packet(0x40, "\x00\x07"), packet(0x40, "\x00\x07")), false},
+		{"another", [][]byte{packet(0x32, "\x00\x01a\x00\x07x")}, packet(0x40, "\x00\x08"), false},
+		{"what is no packet", [][]byte{{}, {0x32}, packet(0x32, "\xff\xff"), packet(0x82, "\x00"), sent}, packet(0x40, "\xff\xff"),
+			false},
+	}
+	for _, tt := range tests {
+		g := newGuard(bufferConn{bytes.NewReader(join(connack3, tt.heard))}, fromOldBroker, 1000)
+		for _, p := range tt.sent {
+			if n, err := g.Write(p); n != len(p) || err != nil {
+				t.Fatal(n, err)
+			}
+		}
+		if _, err := io.ReadAll(g); (err == nil) != tt.ok {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+}
+
+// A write that fails ends the connection; only who reads hears of it.
+func TestGuardKeepsFailedWritesToItself(t *testing.T) {
+	t.Parallel()
+	for _, r := range []rule{fromOldBroker, fromBroker} {
+		here, there := net.Pipe()
+		there.Close()
+		g := newGuard(here, r, 1000)
+		if !r.exact {
+			g.Lock()
+		}
+		if n, err := g.Write([]byte{0xc0, 0}); n != 2 || err != nil {
+			t.Errorf("%d, %v", n, err)
+		}
+		if !r.exact {
+			g.Unlock()
+		}
+		if g.cause() == nil {
+			t.Error("nobody knows that the connection ended")
+		}
+		if _, err := g.Read(make([]byte, 1)); err == nil {
+			t.Error("it is read on")
+		}
 	}
 }
 

@@ -195,7 +195,7 @@ func TestBrokerThatComesBack(t *testing.T) {
 	}
 }
 
-// scripted answers as a broker of MQTT 5 that takes CONNECT and SUBSCRIBE, and ends when the first subscription is made.
+// scripted answers as a broker of MQTT 5 that takes CONNECT and SUBSCRIBE, and ends a second after the first subscription.
 func scripted(conn net.Conn) {
 	defer conn.Close()
 	in := bufio.NewReader(conn)
@@ -217,6 +217,7 @@ func scripted(conn net.Conn) {
 			_, _ = conn.Write(connack5)
 		case pktSubscribe:
 			_, _ = conn.Write(packet(0x90, string(body[:2])+"\x00\x01"))
+			time.Sleep(time.Second) // of the bubble's time
 			return
 		case pktPingreq:
 			_, _ = conn.Write(packet(0xd0, ""))

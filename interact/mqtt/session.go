@@ -144,7 +144,8 @@ func (s *session) close() {
 // connect returns the wire, and waits for one that is being opened. The error is an [*interact.Error]: nothing was sent.
 func (s *session) connect(ctx context.Context) (wire, error) {
 	s.mu.Lock()
-	for s.wire == nil {
+	for s.wire == nil || isDone(s.wire) {
+		s.wire = nil // watch does the rest
 		if s.life.Err() != nil {
 			s.mu.Unlock()
 			return nil, shuttingDown()
@@ -396,9 +397,10 @@ func (s *session) roomLocked(filter string) error {
 	return nil
 }
 
-// ensure subscribes sub on the present wire, unless it is already and again is not set.
+// ensure subscribes sub on the present wire, unless it is already and again is not set. To subscribe twice does no harm: if the
+// connection turns out to be lost it is done on a new one.
 func (s *session) ensure(ctx context.Context, sub *subscription, again bool) (wire, error) {
-	for {
+	for lost := 0; ; {
 		w, err := s.connect(ctx)
 		if err != nil {
 			return nil, err
@@ -433,9 +435,24 @@ func (s *session) ensure(ctx context.Context, sub *subscription, again bool) (wi
 			sub.on = w
 		}
 		s.settleLocked(sub)
+		wanted := len(sub.listeners) > 0
 		s.mu.Unlock()
+		if lost++; wanted && lost < 3 && (errors.Is(err, errLost) || errors.Is(err, errUnsent)) && s.over(ctx, w) {
+			continue
+		}
 		return w, s.unheard(ctx, w, sub.filter, err)
 	}
+}
+
+// over waits for the end of a connection that is lost. It reports false if the session or ctx ends first.
+func (s *session) over(ctx context.Context, w wire) bool {
+	select {
+	case <-w.ended():
+		return s.life.Err() == nil
+	case <-s.life.Done():
+	case <-ctx.Done():
+	}
+	return false
 }
 
 // insist does f again if the packet identifier was in use: a known broker does not tell those of its own messages from ours.

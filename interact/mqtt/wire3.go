@@ -78,6 +78,9 @@ func (w *wire3) cause() error           { return w.conn.cause() }
 
 func (w *wire3) publish(ctx context.Context, p *publication) error {
 	_, err := w.call(ctx, func() paho3.Token { return w.paho.Publish(p.topic, p.qos, p.retain, p.data) })
+	if err == nil && p.qos == 0 && w.conn.cause() != nil {
+		return errLost // without an acknowledgement the end of the connection is all that is heard
+	}
 	return err
 }
 

@@ -590,3 +590,22 @@ func TestASlowConsumerSlowsItsOwnCallOnly(t *testing.T) {
 		}
 	})
 }
+
+// TestACallAllocates holds what a small call costs at both ends together, libp2p included: 30 objects, 40 over QUIC.
+func TestACallAllocates(t *testing.T) {
+	for transport, limit := range map[string]float64{"tcp": 30, "quic": 40} {
+		p := newPair(t, transport, answering, Options{}, Options{})
+		m := ask("getWeather", strings.Repeat("x", payload))
+		m.TraceParent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+		var failed error
+		n := testing.AllocsPerRun(1000, func() {
+			if _, err := interact.Ask(t.Context(), p.thing, m); err != nil {
+				failed = err
+			}
+		})
+		if n > limit || failed != nil {
+			t.Errorf("a call over %s allocates %v objects (%v), want %v at most", transport, n, failed, limit)
+		}
+		t.Logf("%s: %v objects", transport, n)
+	}
+}

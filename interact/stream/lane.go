@@ -85,7 +85,8 @@ func (b *Binding) newLane(s network.Stream, node did.DID, to *remote, own bool) 
 		open: map[uint64]*exchange{}, idled: time.Now()}
 	l.memory.scope = s.Scope()
 	l.out.lane = l
-	l.slow = time.AfterFunc(frameTime, func() { l.fail(errSlow) })
+	l.slow = time.AfterFunc(24*time.Hour, func() { l.fail(errSlow) }) // set before it can run
+	l.slow.Reset(frameTime)
 	if err := l.memory.take(readSize); err != nil {
 		l.fail(err)
 		return nil, err

@@ -439,3 +439,44 @@ func TestWorkersRetire(t *testing.T) {
 		}
 	})
 }
+
+// TestDoubtBesideAPatientCall: a call that may take an hour does not keep the node from seeing that another gets no answer.
+func TestDoubtBesideAPatientCall(t *testing.T) {
+	simulated(t, 2, func(t *testing.T, hosts []host.Host) {
+		hosts[0].SetStreamHandler(ping.ID, swallow) // no probe would be answered
+		w := newWaiting()
+		w.first = func(m *interact.Message) *interact.Message { return part(m, []byte("1")) }
+		server, stop := bind(hosts[0], Options{})
+		defer stop()
+		server.Serve(interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+			if m.Chunks == nil {
+				return slow(time.Hour).Do(ctx, m)
+			}
+			return w.Do(ctx, m)
+		}))
+		caller, stop := bind(hosts[1], Options{})
+		defer stop()
+		thing := caller.Thing([]td.Host{at(t, hosts[0])})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		heard, over := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(over)
+			for range thing.Do(ctx, streamed(nothing)) {
+				select {
+				case <-heard:
+				default:
+					close(heard)
+				}
+			}
+		}()
+		<-heard
+		time.Sleep(10 * time.Second)
+		began := time.Now()
+		_, err := interact.Ask(t.Context(), thing, ask("a", ""))
+		if took := time.Since(began); code(err) != interact.Unreachable || took > 3*time.Second {
+			t.Errorf("got %v after %v, want Unreachable within 3 s", err, took)
+		}
+		<-over // what is dead is given up as a whole
+	})
+}

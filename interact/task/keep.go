@@ -35,7 +35,8 @@ func (r *Runner) admitLocked(t *task) error {
 	case c.running >= r.o.MaxPerConsumer:
 		return interact.Errorf(interact.Overloaded, "wait until one has ended, or cancel one",
 			"%d tasks of the consumer run already", c.running)
-	case len(r.tasks) >= r.o.MaxTasks && !r.forgetLocked(c, keptTasks):
+	case c.from != "" && len(r.tasks) >= r.o.MaxTasks-min(r.o.MaxPerConsumer, r.o.MaxTasks/4) && !r.forgetLocked(c, keptTasks),
+		len(r.tasks) >= r.o.MaxTasks && !r.forgetLocked(c, keptTasks): // the last places are for consumers on this machine
 		return interact.Errorf(interact.Overloaded, "try again in a while", "%d tasks run already", r.o.MaxTasks)
 	case !r.holdLocked(t, int64(len(t.m.Data))):
 		return interact.Errorf(interact.Overloaded, "try again in a while, or send less",

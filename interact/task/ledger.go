@@ -161,6 +161,9 @@ func (l *Ledger) invoke(ctx context.Context, t interact.Thing, m *interact.Messa
 					l.mark(ctx, id, interact.StatusFailed)
 				}
 			case id == "" && r.ActionID != "" && !r.Status.Final():
+				if _, known := l.Get(r.ActionID); known && !l.of(r.ActionID, m.Thing) {
+					break // another host's run
+				}
 				id = r.ActionID
 				l.note(ctx, Entry{ActionID: id, Thing: m.Thing, Action: m.Name, Began: began, State: r.Status})
 			case id != "":
@@ -187,7 +190,7 @@ func tells(err error) bool {
 func (l *Ledger) ask(ctx context.Context, t interact.Thing, m *interact.Message) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
 		for r, err := range t.Do(ctx, m) {
-			if err == nil && r.Type == interact.ActionStatus {
+			if err == nil && r.Type == interact.ActionStatus && l.of(r.ActionID, m.Thing) {
 				l.mark(ctx, r.ActionID, r.Status)
 			}
 			if !yield(r, err) {
@@ -195,6 +198,12 @@ func (l *Ledger) ask(ctx context.Context, t interact.Thing, m *interact.Message)
 			}
 		}
 	}
+}
+
+// of reports whether id is a run of thing: a host says what it likes of its own runs, and nothing of another's.
+func (l *Ledger) of(id, thing string) bool {
+	e, ok := l.Get(id)
+	return ok && e.Thing == thing
 }
 
 // List returns the entries, newest first.

@@ -73,14 +73,14 @@ func (c *conn) request(f *frame) {
 		c.refuse(f, interact.Errorf(interact.NotAllowed, "ask a node", "this end of the connection serves nothing"))
 	case !s.bucket.take():
 		c.refuse(f, interact.Errorf(interact.RateLimited, "send less in a second", "more than %.0f frames came in a second", c.rate))
-	case ends(f.Type):
-		c.unsubscribe(f)
-	case f.Type.Long():
+	case f.Type.Long() && !ends(f.Type):
 		c.subscribe(f)
 	case s.pending.Add(1) > int64(c.maxPending):
 		s.pending.Add(-1)
 		c.refuse(f, interact.Errorf(interact.Overloaded, "wait for answers before you ask more",
 			"%d requests of this connection are being answered already", c.maxPending))
+	case ends(f.Type):
+		c.unsubscribe(f)
 	default:
 		wait, done := c.turn(f)
 		c.work.Go(func() {

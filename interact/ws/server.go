@@ -92,13 +92,14 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, mayRegister bool)
 	if err != nil {
 		return // the answer is written
 	}
-	ctx := context.WithoutCancel(r.Context()) // its end is not that of the connection
+	ctx := context.WithoutCancel(r.Context()) // its end is told to the peer first
 	c := newConn(ctx, socket{ws, tap.raw}, r.RemoteAddr, s.settings, subprotocols[strings.ToLower(offer)], s.host(r, mayRegister))
 	if s.add(c) {
 		defer s.remove(c)
 	} else {
 		c.end(goingAway)
 	}
+	defer context.AfterFunc(r.Context(), func() { c.end(goingAway) })()
 	err = c.run()
 	s.settings.log.Debug("connection ended", "peer", c.name, "err", err)
 }

@@ -133,6 +133,7 @@ func (c *conn) unsubscribe(f *frame) {
 	taken := c.serving.takeLocked(keyOf(f), c.maxSubscriptions)
 	c.serving.mu.Unlock()
 	c.work.Go(func() {
+		defer c.serving.pending.Add(-1) // its request counted it
 		wait(taken)
 		c.acknowledge(f)
 	})

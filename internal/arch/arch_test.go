@@ -41,6 +41,7 @@ var beside = map[string][]string{
 	"examples/weather/agent": {"examples/weather", "cmd/lmosd", "testnet"}, // a stranger's agent: demo and tests run it
 	"examples/weather":       nil,
 	"interop":                nil, // tests only: programs of other projects
+	"examples/agents/go":     nil, // what an agent's author writes
 	"sdk":                    nil, // tests only: the libraries of other languages
 	"internal/arch":          nil,
 }

@@ -35,16 +35,19 @@ export class LmosdError extends Error {
   }
 }
 
+const fault = (code, message, hint, cause) => new LmosdError(message, { code: `LMOS-${code}`, hint, cause })
+
 /** The error that a problem document, or an error message of the WebSocket, says. */
 function told(p) {
   return new LmosdError(p?.detail || p?.title || 'the node refused', { code: p?.code || 'LMOS-1500', hint: p?.hint, problem: p })
 }
 
-const lost = (cause) => new LmosdError(`the connection to the node broke: ${cause?.message ?? 'it was closed'}`, { code: 'LMOS-3002', hint: 'lmosd status', cause })
+const lost = (e) => fault(3002, `the connection to the node broke: ${e?.message ?? 'it was closed'}`, 'lmosd status', e)
 
 // --- where the node is
 
-/** The node of this machine and its token: LMOSD_NODE and LMOSD_TOKEN, else the socket in the data folder, else the default port. */
+/** The node of this machine and its token: LMOSD_NODE and LMOSD_TOKEN, else the socket in the data folder, else the default
+ * port. */
 export function local() {
   const env = process.env
   let token = env.LMOSD_TOKEN ?? ''
@@ -59,27 +62,30 @@ export function local() {
   return { node: 'http://127.0.0.1:4668', token }
 }
 
-/** Begins a request to a node: to a URL, or to the path of a unix socket, with or without "unix:". It has a connection of its own. */
+/** Begins a request to a node: to a URL, or to the path of a unix socket, with or without "unix:". Its connection is its own. */
 function begin(at, options) {
   const headers = { ...options.headers, ...(at.token && { Authorization: `Bearer ${at.token}` }) }
+  options = { ...options, headers, agent: false }
   if (at.node.startsWith('unix:') || at.node.startsWith('/')) {
-    return http.request({ ...options, headers, agent: false, socketPath: at.node.replace(/^unix:/, ''), host: 'localhost' })
+    return http.request({ ...options, socketPath: at.node.replace(/^unix:/, ''), host: 'localhost' })
   }
   let url
   try { url = new URL(at.node) } catch { /* it is told below */ }
   const carrier = { 'http:': http, 'https:': https }[url?.protocol]
-  if (!carrier) throw new LmosdError(`${at.node} is neither the URL nor the socket of a node`, { code: 'LMOS-2000', hint: 'http://127.0.0.1:4668' })
-  return carrier.request({ ...options, headers, agent: false, host: url.hostname.replace(/^\[|\]$/g, ''), port: url.port || undefined })
+  if (!carrier) throw fault(2000, `${at.node} is neither the URL nor the socket of a node`, 'http://127.0.0.1:4668')
+  return carrier.request({ ...options, host: url.hostname.replace(/^\[|\]$/g, ''), port: url.port || undefined })
 }
 
-const unreachable = (at, cause) => new LmosdError(`no node answers at ${at.node}: ${cause.message || cause.code}`, { code: 'LMOS-3001', hint: 'lmosd run', cause })
+function unreachable(at, cause) {
+  return fault(3001, `no node answers at ${at.node}: ${cause.message || cause.code}`, 'lmosd run', cause)
+}
 
 /** The error for a response that is no success. */
 async function refused(at, response) {
   try {
     return told(JSON.parse(await all(response)))
   } catch (cause) {
-    return new LmosdError(`what answers at ${at.node} says ${response.statusCode} and is no node`, { code: 'LMOS-3002', cause })
+    return fault(3002, `what answers at ${at.node} says ${response.statusCode} and is no node`, 'lmosd status', cause)
   }
 }
 
@@ -112,7 +118,8 @@ export class Mesh {
     })
   }
 
-  /** Sends a request and resolves with the answer: JSON as its value, text as string, anything else as Buffer, none as undefined. */
+  /** Sends a request and resolves with the answer: JSON as its value, text as string, anything else as Buffer, none as
+   * undefined. */
   async json(method, path, options) {
     const r = await this.open(method, path, options)
     const raw = await all(r).catch((e) => { throw lost(e) })
@@ -122,7 +129,8 @@ export class Mesh {
     return type.startsWith('text/') ? raw.toString() : raw
   }
 
-  /** The agents that fit: find('weather'), find('', { capability: 'urn:example:weather' }). An array of objects with id and name. */
+  /** The agents that fit: find('weather'), find('', { capability: 'urn:example:weather' }). An array of objects with id and
+   * name. */
   async find(words = '', query = {}) {
     const q = new URLSearchParams({ ...(words && { q: words }), ...query })
     return (await this.json('GET', `/v1/find?${q}`)).items
@@ -158,18 +166,20 @@ export class Mesh {
     })
     for await (const { value: { status, output, error } } of events(r, signal)) {
       if (status === 'failed') throw told(error)
-      if (status === 'cancelled') throw new LmosdError(`${action} was cancelled`, { code: 'LMOS-1499' })
+      if (status === 'cancelled') throw fault(1499, `${action} was cancelled`)
       if (status === 'completed' || output !== undefined) yield { final: status === 'completed', output }
       if (status === 'completed') return
     }
-    throw new LmosdError(`${action} ended without a result`, { code: 'LMOS-3002', hint: 'lmosd status' })
+    throw fault(3002, `${action} ended without a result`, 'lmosd status')
   }
 
   /** The value of a property; without a name, an object of all that can be read. */
   read(agent, name) { return this.json('GET', place(agent, 'properties', name)) }
 
   /** Sets a property. */
-  write(agent, name, value) { return this.json('PUT', place(agent, 'properties', name), { body: JSON.stringify(value) }) }
+  write(agent, name, value) {
+    return this.json('PUT', place(agent, 'properties', name), { body: JSON.stringify(value) })
+  }
 
   /** Yields { name, value, id } of an event, of a property, or of all events ('*' of all properties), until the loop is left. A
    * connection that breaks is made again for up to a minute, and what came meanwhile is asked for. */
@@ -177,7 +187,8 @@ export class Mesh {
     const path = property ? place(agent, 'properties', property.replace(/^\*$/, '')) : place(agent, 'events', event)
     for (let pause = 100, seen; ; pause = Math.min(5000, 2 * pause)) {
       try {
-        const r = await this.open('GET', path, { headers: { Accept: 'text/event-stream', ...(after && { 'Last-Event-ID': after }) }, signal })
+        const headers = { Accept: 'text/event-stream', ...(after && { 'Last-Event-ID': after }) }
+        const r = await this.open('GET', path, { headers, signal })
         seen = Date.now()
         for await (const e of events(r, signal)) {
           pause = 100
@@ -195,7 +206,9 @@ export class Mesh {
   }
 }
 
-const place = (agent, kind, name) => ['/things', encodeURIComponent(agent), kind, ...(name ? [encodeURIComponent(name)] : [])].join('/')
+function place(agent, kind, name) {
+  return `/things/${encodeURIComponent(agent)}/${kind}${name ? '/' + encodeURIComponent(name) : ''}`
+}
 
 /** Yields the server-sent events of a response: { name, id, value }. The one that says why a stream ends is thrown. */
 async function * events(response, signal) {
@@ -207,7 +220,9 @@ async function * events(response, signal) {
     for (;;) {
       const { done, value: part } = await parts.next().catch((cause) => { throw signal?.aborted ? signal.reason : lost(cause) })
       if (done) return
-      const lines = (rest + part).split('\n')
+      rest += part
+      if (!part.includes('\n')) continue
+      const lines = rest.split('\n')
       rest = lines.pop()
       for (const line of lines) {
         const [, field, text] = /^([^:]*):? ?(.*?)\r?$/.exec(line)
@@ -243,8 +258,8 @@ export const agent = (name, about) => new Agent(name, about)
 
 /** What an agent offers. Each method returns the agent, so that they can be written one after the other. Name is what others call
  * it, everything else may be left out: without an id the node makes one, capabilities are ids under which others look for it, at
- * most limit requests are answered at once, a node that says nothing for ping seconds is asked whether it is there, ready is called
- * each time the node has taken the agent, and signal stops it. */
+ * most limit requests are answered at once, a node that says nothing for ping seconds is asked whether it is there, ready is
+ * called each time the node has taken the agent, and signal stops it. */
 export class Agent {
   #actions = new Map()
   #reads = new Map()
@@ -256,8 +271,10 @@ export class Agent {
   #socket
   #known = false
 
-  constructor(name, { description, capabilities = [], id, version, tool = false, limit = 256, ping = 20, node, token, ready, signal } = {}) {
-    if (!name) throw new LmosdError('the agent has no name', { code: 'LMOS-2011', hint: "agent('weather')" })
+  constructor(name, about = {}) {
+    const { description, capabilities = [], id, version, tool = false } = about
+    const { limit = 256, ping = 20, node, token, ready, signal } = about
+    if (!name) throw fault(2011, 'the agent has no name', "agent('weather')")
     this.about = {
       title: name, '@type': tool ? 'lmos:Tool' : 'lmos:Agent',
       ...(id && { id }), ...(description && { description }), ...(version && { version: { instance: version } }),
@@ -271,9 +288,7 @@ export class Agent {
 
   #put(kind, name, about) {
     const all = this.about[kind] ??= {}
-    if (!name || name in all) {
-      throw new LmosdError(`the name "${name}" of the agent's ${kind} is empty or taken`, { code: 'LMOS-2011', hint: 'give each a name of its own' })
-    }
+    if (!name || name in all) throw fault(2011, `the name "${name}" among the ${kind} is empty or taken`, 'give each its own')
     all[name] = about
     return this
   }
@@ -283,7 +298,8 @@ export class Agent {
    * type of the output, safe, idempotent, synchronous: false for what takes long and goes on without its caller, and other
    * members of the description (TD 1.1 §5.3.1.4). */
   action(name, input, f, { output, ...about } = {}) {
-    this.#put('actions', name, { synchronous: true, ...about, ...(input && { input: schema(input) }), ...(output && { output: schema(output) }) })
+    const types = { ...(input && { input: schema(input) }), ...(output && { output: schema(output) }) }
+    this.#put('actions', name, { synchronous: true, ...types, ...about })
     this.#actions.set(name, f)
     return this
   }
@@ -296,8 +312,8 @@ export class Agent {
     return this
   }
 
-  /** A property that the agent holds: others read, write and observe it. set(name, value) changes it, get(name) tells it. About may
-   * have more members of the description, and readOnly. */
+  /** A property that the agent holds: others read, write and observe it. set(name, value) changes it, get(name) tells it. About
+   * may have more members of the description, and readOnly. */
   state(name, type, value, about) {
     this.#put('properties', name, { ...schema(type), observable: true, ...about })
     this.#states.set(name, value)
@@ -309,7 +325,7 @@ export class Agent {
   get(name) { return this.#states.get(name) }
 
   set(name, value) {
-    if (!this.#states.has(name)) throw new LmosdError(`the agent has no state "${name}"`, { code: 'LMOS-1405' })
+    if (!this.#states.has(name)) throw fault(1405, `the agent has no state "${name}"`)
     this.#states.set(name, value)
     this.#tell('propertyReading', name, value)
   }
@@ -318,7 +334,7 @@ export class Agent {
   event(name, type, about) { return this.#put('events', name, { ...(type && { data: schema(type) }), ...about }) }
 
   emit(name, value) {
-    if (!this.about.events?.[name]) throw new LmosdError(`the agent has no event "${name}"`, { code: 'LMOS-1405' })
+    if (!this.about.events?.[name]) throw fault(1405, `the agent has no event "${name}"`)
     this.#tell('event', name, value)
   }
 
@@ -351,7 +367,8 @@ export class Agent {
     if (!s) return
     if (this.#known) s.send({ messageType: 'unregisterThing', messageId: randomUUID(), thingId: this.id })
     s.leave()
-    await Promise.race([s.closed.catch(() => {}), sleep(1000, undefined, { ref: false })]) // the node answers when it has taken note
+    // The node answers when it has taken note.
+    await Promise.race([s.closed.catch(() => {}), sleep(1000, undefined, { ref: false })])
     s.socket.destroy()
   }
 
@@ -372,8 +389,7 @@ export class Agent {
 
   /** Serves over one connection, until it ends. */
   async #serve() {
-    const at = local()
-    const s = await WebSocket.dial({ node: this.node ?? at.node, token: this.token ?? at.token }, this.ping, (m) => this.#take(s, m))
+    const s = await WebSocket.dial(new Mesh(this.node, this.token).at, this.ping, (m) => this.#take(s, m))
     this.#socket = s
     if (this.#stopping.signal.aborted) s.socket.destroy()
     s.send({ messageType: 'registerThing', messageId: 'register', data: this.about })
@@ -408,7 +424,7 @@ export class Agent {
       this.#running.get(m.correlationId)?.abort()
       s.send(reply(m, 'actionStatus', { action: name, status: 'failed', state: 'cancelled' }))
     } else if (this.#running.size >= this.limit) {
-      s.send(failure(m, new LmosdError(`the agent answers ${this.limit} requests already`, { code: 'LMOS-1529', hint: 'try again in a while' })))
+      s.send(failure(m, fault(1529, `the agent answers ${this.limit} requests already`, 'try again in a while')))
     } else {
       const abort = new AbortController()
       this.#running.set(m.messageId, abort)
@@ -422,7 +438,8 @@ export class Agent {
   /** Tells the node, if it listens. */
   #tell(kind, name, value) {
     const m = this.#listening.get(`${kind} ${name}`)
-    if (m) this.#socket?.send(reply(m, kind, { [kind === 'event' ? 'event' : 'name']: name, data: value ?? null, timestamp: now() }))
+    const which = kind === 'event' ? 'event' : 'name'
+    if (m) this.#socket?.send(reply(m, kind, { [which]: name, data: value ?? null, timestamp: now() }))
   }
 
   async #answer(s, m, kind, name, signal) {
@@ -444,7 +461,7 @@ export class Agent {
       await this.#writes.get(name)(m.data)
       s.send(reply(m, 'acknowledgement', { message: kind }))
     } else {
-      throw new LmosdError(`${kind} of "${name}" is not offered`, { code: 'LMOS-1406' })
+      throw fault(1406, `${kind} of "${name}" is not offered`)
     }
   }
 }
@@ -463,13 +480,14 @@ function failure(m, e) {
   const { code = 'LMOS-1502', hint } = e instanceof LmosdError ? e : { hint: "see the agent's log" }
   const detail = String(e?.message || e).slice(0, 4096)
   return reply(m, 'error', {
-    type: `${base}#internal-server-error`, title: 'Internal Server Error', status: '500', detail, instance: `${base}/${randomUUID()}`, code, hint
+    type: `${base}#internal-server-error`, title: 'Internal Server Error', status: '500', detail,
+    instance: `${base}/${randomUUID()}`, code, hint
   })
 }
 
-/** A data schema (TD 1.1 §5.3.2) of the name of a type: 'string', 'integer', 'number', 'boolean', 'object', 'array', 'null', 'any';
- * of ['string'], an array of these; or of an object of types by member: { question: 'string', days: 'integer?' }, where ? says
- * that one may be left out. An object with type, oneOf, enum or const is a schema already. */
+/** A data schema (TD 1.1 §5.3.2) of the name of a type: 'string', 'integer', 'number', 'boolean', 'object', 'array', 'null',
+ * 'any'; of ['string'], an array of these; or of an object of types by member: { question: 'string', days: 'integer?' }, where ?
+ * says that one may be left out. An object with type, oneOf, enum or const is a schema already. */
 function schema(type) {
   if (typeof type === 'string') return type === 'any' ? {} : { type }
   if (Array.isArray(type)) return { type: 'array', items: schema(type[0]) }
@@ -483,19 +501,18 @@ function schema(type) {
 
 // --- WebSocket (RFC 6455), the client's side
 
-/** One connection with text messages of JSON. Its promise closed resolves when the node has closed it, and rejects when it broke. */
+/** One connection with text messages of JSON. Its promise closed resolves when the node has closed it, and rejects when it
+ * broke. */
 class WebSocket {
   /** Dials a node; take is called with each message. */
   static dial(at, ping, take) {
     return new Promise((resolve, reject) => {
       const key = randomBytes(16).toString('base64')
-      const r = begin(at, {
-        path: '/ws',
-        timeout: 10_000,
-        headers: {
-          Connection: 'Upgrade', Upgrade: 'websocket', 'Sec-WebSocket-Version': 13, 'Sec-WebSocket-Key': key, 'Sec-WebSocket-Protocol': 'lmosprotocol'
-        }
-      })
+      const headers = {
+        Connection: 'Upgrade', Upgrade: 'websocket', 'Sec-WebSocket-Version': 13, 'Sec-WebSocket-Key': key,
+        'Sec-WebSocket-Protocol': 'lmosprotocol'
+      }
+      const r = begin(at, { path: '/ws', timeout: 10_000, headers })
       r.on('timeout', () => r.destroy(new Error('nothing answered in time')))
       r.on('error', (e) => reject(unreachable(at, e)))
       r.on('response', (response) => refused(at, response).then(reject))
@@ -503,14 +520,14 @@ class WebSocket {
         const want = createHash('sha1').update(key + '258EAFA5-E914-47DA-95CA-C5AB0DC85B11').digest('base64')
         if (response.headers['sec-websocket-accept'] === want) return resolve(new WebSocket(socket, head, ping, take))
         socket.destroy()
-        reject(new LmosdError(`what answers at ${at.node} is no node`, { code: 'LMOS-3002' }))
+        reject(fault(3002, `what answers at ${at.node} is no node`, 'lmosd status'))
       })
       r.end()
     })
   }
 
   constructor(socket, head, ping, take) {
-    Object.assign(this, { socket, take, buffer: head, text: false, parts: [], asked: false, left: false, over: false })
+    Object.assign(this, { socket, take, buffer: head, text: false, parts: [], size: 0, asked: false, left: false, over: false })
     socket.setNoDelay(true)
     socket.setTimeout(1000 * ping)
     socket.on('timeout', () => {
@@ -536,7 +553,7 @@ class WebSocket {
   send(message) {
     const data = Buffer.from(JSON.stringify(message))
     if (data.length > MAX_MESSAGE) {
-      throw new LmosdError(`a message of ${data.length} bytes is too long: ${MAX_MESSAGE} are allowed`, { code: 'LMOS-1413', hint: 'send it in parts' })
+      throw fault(1413, `${data.length} bytes are too much for a message: ${MAX_MESSAGE} are allowed`, 'send parts')
     }
     this.frame(1, data)
   }
@@ -588,10 +605,11 @@ class WebSocket {
     } else if (op < 3) {
       this.text ||= op === 1
       this.parts.push(data)
-      if (this.parts.reduce((sum, p) => sum + p.length, 0) > MAX_MESSAGE) throw new Error(`the node sent more than ${MAX_MESSAGE} bytes`)
+      this.size += data.length
+      if (this.size > MAX_MESSAGE) throw new Error(`the node sent more than ${MAX_MESSAGE} bytes`)
       if (!final) return
       const { text, parts } = this
-      Object.assign(this, { text: false, parts: [] })
+      Object.assign(this, { text: false, parts: [], size: 0 })
       if (text) this.take(JSON.parse(Buffer.concat(parts)))
     }
   }

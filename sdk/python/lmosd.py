@@ -101,10 +101,12 @@ class Connection(http.client.HTTPConnection):
 
     def __init__(self, node, timeout):
         self.path = node[5:] if node.startswith("unix:") else node if node.startswith("/") else ""
-        self.url = urllib.parse.urlsplit("http://localhost" if self.path else node)
-        if self.url.scheme not in ("http", "https") or not self.url.hostname:
-            raise Error("%r is neither the URL nor the socket of a node" % node, "LMOS-2000", "http://127.0.0.1:4668")
-        super().__init__(self.url.hostname, self.url.port or (443 if self.url.scheme == "https" else 80), timeout=timeout)
+        try:
+            self.url = urllib.parse.urlsplit("http://localhost" if self.path else node)
+            port = self.url.port or {"http": 80, "https": 443}[self.url.scheme]
+            super().__init__(self.url.hostname or "", port, timeout=timeout)
+        except (KeyError, ValueError, http.client.HTTPException):
+            raise Error("%r is neither the URL nor the socket of a node" % node, "LMOS-2000", "http://127.0.0.1:4668") from None
 
     def connect(self):
         if self.path:
@@ -173,8 +175,8 @@ class Mesh:
         return raw.decode() if kind.startswith("text/") else raw
 
     def events(self, r, c):
-        """Yields the server-sent events of a response: name, id and value of each. The one that says why a stream ends is raised."""
-        rest, name, ident, data = b"", "", "", []
+        """Yields the server-sent events of a response: name, id and value of each. The one that says why it ends is raised."""
+        rest, name, ident, data = [], "", "", []
         with contextlib.closing(c):
             while True:
                 try:
@@ -183,7 +185,11 @@ class Mesh:
                     raise Lost("the connection to the node broke") from e
                 if not more:
                     return
-                *lines, rest = (rest + more).split(b"\n")
+                rest.append(more)
+                if b"\n" not in more:
+                    continue
+                lines = b"".join(rest).split(b"\n")
+                rest = [lines.pop()]
                 for line in lines:
                     field, _, value = line.decode("utf-8", "replace").rstrip("\r").partition(":")
                     value = value[1:] if value.startswith(" ") else value
@@ -272,7 +278,7 @@ class Mesh:
                 return  # it has nothing more to say
             except Error as e:
                 # An agent that was there may be unknown for a moment: its node has just come back.
-                if not (e.retryable or e.code == "LMOS-1404") or time.monotonic() - seen > ABSENCE or not seen:
+                if not seen or time.monotonic() - seen > ABSENCE or not (e.retryable or e.code == "LMOS-1404"):
                     raise
             time.sleep(pause)
             pause = min(5, 2 * pause)
@@ -394,7 +400,7 @@ class Agent:
 
     def _put(self, kind, name, schema, words, about):
         if not name or name in self.about.get(kind, {}):
-            raise Error("the name %r of the agent's %s is empty or taken" % (name, kind), "LMOS-2011", "give each a name of its own")
+            raise Error("the name %r among the agent's %s is empty or taken" % (name, kind), "LMOS-2011", "give each its own")
         if words:
             schema["description"] = inspect.cleandoc(words)
         schema.update(about)
@@ -566,7 +572,8 @@ class Agent:
                 if room:
                     self._running[ident] = call
             if not room:
-                s.send(failure(m, Error("the agent answers %d requests already" % self.limit, "LMOS-1529", "try again in a while")))
+                busy = Error("the agent answers %d requests already" % self.limit, "LMOS-1529", "try again in a while")
+                s.send(failure(m, busy))
                 return
             threading.Thread(target=self._work, args=(s, m, kind, name, call), daemon=True).start()
 
@@ -665,8 +672,8 @@ def reply(m, kind, **members):
 
 def failure(m, e):
     base = "https://eclipse.dev/lmos/protocol/v1/errors"
-    return reply(m, "error", type=base + "#internal-server-error", title="Internal Server Error", status="500", detail=e.title[:4096],
-                 instance=base + "/" + str(uuid.uuid4()), code=e.code, hint=e.hint or None)
+    return reply(m, "error", type=base + "#internal-server-error", title="Internal Server Error", status="500",
+                 detail=e.title[:4096], instance=base + "/" + str(uuid.uuid4()), code=e.code, hint=e.hint or None)
 
 
 def now():
@@ -681,7 +688,7 @@ def encode(value):
     except (TypeError, ValueError, RecursionError) as e:
         raise Error("this cannot be written as JSON: %s" % e) from e
     if len(raw) > MAX_MESSAGE:
-        raise Error("a message of %d bytes is too long: %d are allowed" % (len(raw), MAX_MESSAGE), "LMOS-1413", "send it in parts")
+        raise Error("%d bytes are too much for a message: %d are allowed" % (len(raw), MAX_MESSAGE), "LMOS-1413", "send parts")
     return raw
 
 

@@ -1,0 +1,65 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+func TestOutcome(t *testing.T) {
+	t.Parallel()
+	event := func(name, data string) string { return "event: " + name + "\ndata: " + data + "\n\n" }
+	for name, c := range map[string]struct {
+		stream, want string
+		code         interact.Code
+	}{
+		"an output":             {": \n\n" + event("a", `{"status":"completed","output":{"x":1}}`), `{"x":1}`, 0},
+		"none":                  {event("a", `{"status":"completed"}`), "", 0},
+		"a long action":         {event("a", `{"status":"pending","href":"/x"}`) + event("a", `{"status":"completed","output":2}`), "2", 0},
+		"texts in parts":        {event("a", `{"status":"running","output":"x"}`) + event("a", `{"status":"running","output":"y"}`) + event("a", `{"status":"completed"}`), `"xy"`, 0},
+		"values in parts":       {event("a", `{"status":"running","output":1}`) + event("a", `{"status":"running","output":2}`) + event("a", `{"status":"completed"}`), "[1,2]", 0},
+		"the whole at the end":  {event("a", `{"status":"running","output":1}`) + event("a", `{"status":"completed","output":[1,2]}`), "[1,2]", 0},
+		"lines that end in CR":  {"event: a\r\ndata: {\"status\":\"completed\",\"output\":1}\r\n\r\n", "1", 0},
+		"a failure":             {event("a", `{"status":"failed","error":{"code":"LMOS-1529","title":"Overloaded","detail":"no time"}}`), "", interact.Overloaded},
+		"a failure, no words":   {event("a", `{"status":"failed"}`), "", interact.Internal},
+		"cancelled":             {event("a", `{"status":"cancelled"}`), "", interact.Cancelled},
+		"a problem after parts": {event("a", `{"status":"running","output":1}`) + event("lmos:problem", `{"code":"LMOS-1503","title":"Agent unreachable"}`), "", interact.Unreachable},
+		"broken off":            {event("a", `{"status":"running","output":1}`), "", interact.NodeLost},
+		"nothing":               {"", "", interact.NodeLost},
+		"no state":              {event("a", `[`), "", interact.NodeLost},
+	} {
+		got, err := outcome("a", []byte(c.stream))
+		switch {
+		case c.code != 0:
+			if e := interact.AsError(err); e == nil || e.Code != c.code {
+				t.Errorf("%s: got %s, %v, want %v", name, got, err, c.code)
+			}
+		case err != nil || string(got) != c.want:
+			t.Errorf("%s: got %s, %v, want %s", name, got, err, c.want)
+		}
+	}
+}
+
+func FuzzOutcome(f *testing.F) {
+	f.Add("event: a\ndata: {\"status\":\"running\",\"output\":\"x\"}\n\nevent: a\ndata: {\"status\":\"completed\"}\n\n")
+	f.Add("event: lmos:problem\ndata: {\"title\":\"x\"}\n\n")
+	f.Add("data: " + strings.Repeat("[", 100))
+	f.Fuzz(func(t *testing.T, stream string) {
+		if _, err := outcome("a", []byte(stream)); err != nil && interact.AsError(err).Code == 0 {
+			t.Errorf("an error without a code: %v", err)
+		}
+	})
+}
+
+func TestCallFindsNobody(t *testing.T) {
+	t.Setenv("LMOSD_NODE", "http://127.0.0.1:1")
+	for want, call := range map[interact.Code]func() error{
+		interact.NotRunning: func() error { _, err := Call[int](t.Context(), "a", "b", nil); return err },
+		interact.Invalid:    func() error { _, err := Call[int](t.Context(), "a", "b", func() {}); return err },
+	} {
+		if err := call(); interact.AsError(err) == nil || interact.AsError(err).Code != want {
+			t.Errorf("got %v, want %v", err, want)
+		}
+	}
+}

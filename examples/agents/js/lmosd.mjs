@@ -1,0 +1,1 @@
+../../../sdk/js/lmosd.mjs
