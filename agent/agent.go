@@ -139,7 +139,7 @@ func passing(err error) bool {
 type server struct {
 	about      map[string]any // the description, as it grows
 	td         []byte
-	actions    map[string]action
+	actions    map[string]interact.Func
 	properties map[string]*property
 	events     map[string]*topic
 }
@@ -148,7 +148,7 @@ func newServer(a Agent, parts []Part) (*server, error) {
 	if a.Name == "" {
 		return nil, interact.Errorf(interact.BadTD, `agent.Agent{Name: "weather"}`, "the agent has no name")
 	}
-	s := &server{about: describe(a), actions: map[string]action{}, properties: map[string]*property{}, events: map[string]*topic{}}
+	s := &server{about: describe(a), actions: map[string]interact.Func{}, properties: map[string]*property{}, events: map[string]*topic{}}
 	for _, p := range parts {
 		if err := p.add(s); err != nil {
 			return nil, err

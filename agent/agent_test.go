@@ -59,7 +59,8 @@ func parrot() (*State[string], *Event[int], []Part) {
 		Action("fall", func(context.Context, None) (None, error) { panic("off the perch") }),
 		Action("wait", func(ctx context.Context, _ None) (None, error) { <-ctx.Done(); return None{}, ctx.Err() }, Async()),
 		Property("age", func(context.Context) (int, error) { return 7, nil }, nil),
-		Property("name", func(context.Context) (string, error) { return "Polly", nil }, func(context.Context, string) error { return nil }),
+		Property("name", func(context.Context) (string, error) { return "Polly", nil },
+			func(context.Context, string) error { return nil }),
 	}
 }
 
@@ -88,16 +89,19 @@ func described(t *testing.T, raw []byte) *td.Thing {
 func TestDescriptionIsMadeOfTypes(t *testing.T) {
 	t.Parallel()
 	_, _, parts := parrot()
-	raw, _, err := New(Agent{Name: "parrot", Description: "It talks.", Version: "1.2.3", Capabilities: []string{"urn:example:say"}, Tool: true}, parts...)
+	raw, _, err := New(Agent{Name: "parrot", Description: "It talks.", Version: "1.2.3", Capabilities: []string{"urn:example:say"},
+		Tool: true}, parts...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	d := described(t, raw)
-	if d.Title != "parrot" || d.Description != "It talks." || d.Version != "1.2.3" || d.Types[0] != "lmos:Tool" || d.Capabilities[0].ID != "urn:example:say" {
+	if d.Title != "parrot" || d.Description != "It talks." || d.Version != "1.2.3" || d.Types[0] != "lmos:Tool" ||
+		d.Capabilities[0].ID != "urn:example:say" {
 		t.Errorf("got %s", raw)
 	}
 	say := d.Actions["say"]
-	if !say.Safe || say.Description != "Says it again." || say.Output.Type() != "string" || !slices.Equal(say.Input.Required(), []string{"text"}) ||
+	if !say.Safe || say.Description != "Says it again." || say.Output.Type() != "string" ||
+		!slices.Equal(say.Input.Required(), []string{"text"}) ||
 		!slices.Equal(say.Input.Properties(), []string{"tags", "text", "times"}) {
 		t.Errorf("say is %s", raw)
 	}
@@ -119,6 +123,13 @@ func TestSchemas(t *testing.T) {
 	t.Parallel()
 	type tree struct {
 		Left *tree `json:"left"`
+	}
+	type listed struct {
+		A []bool `json:"a"`
+	}
+	type optional struct {
+		A []bool `json:"a,omitempty"`
+		B *bool  `json:"b,omitempty"`
 	}
 	type embedded struct {
 		question
@@ -176,18 +187,22 @@ func TestAnswers(t *testing.T) {
 		code interact.Code
 		says string
 	}{
-		"an action":         {interact.Message{Type: interact.InvokeAction, Name: "say", Data: []byte(`{"text":"ho","times":2}`)}, `"hoho"`, 0, ""},
-		"in CBOR":           {interact.Message{Type: interact.InvokeAction, Name: "say", ContentType: interact.CBOR, Data: []byte("\xa1\x64text\x62hi")}, `"hi"`, 0, ""},
-		"a wrong input":     {interact.Message{Type: interact.InvokeAction, Name: "say", Data: []byte(`{"text":1}`)}, "", interact.Invalid, ""},
-		"a panic":           {interact.Message{Type: interact.InvokeAction, Name: "fall"}, "", interact.AgentFailed, "off the perch"},
-		"a reading":         {interact.Message{Type: interact.ReadProperty, Name: "age"}, `7`, 0, ""},
-		"a writing":         {interact.Message{Type: interact.WriteProperty, Name: "name", Data: []byte(`"Jack"`)}, ``, 0, ""},
-		"a refused writing": {interact.Message{Type: interact.WriteProperty, Name: "mood", Data: []byte(`"dead"`)}, "", interact.AgentFailed, "resting"},
-		"all":               {interact.Message{Type: interact.ReadAllProperties}, `{"age":7,"mood":"calm","name":"Polly"}`, 0, ""},
-		"some":              {interact.Message{Type: interact.ReadMultipleProperties, Data: []byte(`["age"]`)}, `{"age":7}`, 0, ""},
-		"writing some":      {interact.Message{Type: interact.WriteMultipleProperties, Data: []byte(`{"name":"Jack"}`)}, ``, 0, ""},
-		"nothing there":     {interact.Message{Type: interact.ReadProperty, Name: "x"}, "", interact.NoAffordance, "x"},
-		"what a host does":  {interact.Message{Type: interact.QueryAction, Name: "say"}, "", interact.NotAllowed, ""},
+		"an action": {interact.Message{Type: interact.InvokeAction, Name: "say",
+			Data: []byte(`{"text":"ho","times":2}`)}, `"hoho"`, 0, ""},
+		"in CBOR": {interact.Message{Type: interact.InvokeAction, Name: "say", ContentType: interact.CBOR,
+			Data: []byte("\xa1\x64text\x62hi")}, `"hi"`, 0, ""},
+		"a wrong input": {interact.Message{Type: interact.InvokeAction, Name: "say",
+			Data: []byte(`{"text":1}`)}, "", interact.Invalid, ""},
+		"a panic":   {interact.Message{Type: interact.InvokeAction, Name: "fall"}, "", interact.AgentFailed, "off the perch"},
+		"a reading": {interact.Message{Type: interact.ReadProperty, Name: "age"}, `7`, 0, ""},
+		"a writing": {interact.Message{Type: interact.WriteProperty, Name: "name", Data: []byte(`"Jack"`)}, ``, 0, ""},
+		"a refused writing": {interact.Message{Type: interact.WriteProperty, Name: "mood",
+			Data: []byte(`"dead"`)}, "", interact.AgentFailed, "resting"},
+		"all":              {interact.Message{Type: interact.ReadAllProperties}, `{"age":7,"mood":"calm","name":"Polly"}`, 0, ""},
+		"some":             {interact.Message{Type: interact.ReadMultipleProperties, Data: []byte(`["age"]`)}, `{"age":7}`, 0, ""},
+		"writing some":     {interact.Message{Type: interact.WriteMultipleProperties, Data: []byte(`{"name":"Jack"}`)}, ``, 0, ""},
+		"nothing there":    {interact.Message{Type: interact.ReadProperty, Name: "x"}, "", interact.NoAffordance, "x"},
+		"what a host does": {interact.Message{Type: interact.QueryAction, Name: "say"}, "", interact.NotAllowed, ""},
 	} {
 		r, err := interact.Ask(t.Context(), thing, &c.m)
 		if c.code != 0 {
@@ -223,14 +238,15 @@ func TestNilFitsTheSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	thing = interact.CheckedReplies(described(t, raw))(thing)
-	for name, want := range map[string]string{"struct": `{"names":null,"by":null,"next":null,"raw":null,"bytes":null}`, "list": "[]", "map": "{}",
-		"pointer": "null", "raw": "null"} {
+	for name, want := range map[string]string{"struct": `{"names":null,"by":null,"next":null,"raw":null,"bytes":null}`,
+		"list": "[]", "map": "{}", "pointer": "null", "raw": "null"} {
 		r, err := interact.Ask(t.Context(), thing, &interact.Message{Type: interact.InvokeAction, Name: name})
 		if err != nil || string(r.Data) != want {
 			t.Errorf("%s: got %v, %v, want %s", name, r, err, want)
 		}
 	}
-	if r, err := interact.Ask(t.Context(), thing, &interact.Message{Type: interact.ReadProperty, Name: "state"}); err != nil || string(r.Data) != "[]" {
+	r, err := interact.Ask(t.Context(), thing, &interact.Message{Type: interact.ReadProperty, Name: "state"})
+	if err != nil || string(r.Data) != "[]" {
 		t.Errorf("the state: got %v, %v", r, err)
 	}
 }
@@ -293,7 +309,8 @@ func TestListeners(t *testing.T) {
 			}
 		}()
 		for r, err := range thing.Do(t.Context(), m) {
-			if err != nil || string(r.Data) != `"cross"` && string(r.Data) != "3" || r.Time.IsZero() || r.Name != "mood" && r.Name != "said" {
+			if err != nil || string(r.Data) != `"cross"` && string(r.Data) != "3" || r.Time.IsZero() ||
+				r.Name != "mood" && r.Name != "said" {
 				t.Errorf("%s: got %+v, %v", name, r, err)
 			}
 			break
@@ -399,7 +416,8 @@ func (t *topic) listening() []*listener {
 func TestPartsAreChecked(t *testing.T) {
 	t.Parallel()
 	one := Action("a", func(context.Context, None) (None, error) { return None{}, nil })
-	for name, parts := range map[string][]Part{"a name twice": {one, one}, "no name": {Action("", func(context.Context, None) (None, error) { return None{}, nil })}} {
+	unnamed := Action("", func(context.Context, None) (None, error) { return None{}, nil })
+	for name, parts := range map[string][]Part{"a name twice": {one, one}, "no name": {unnamed}} {
 		if _, _, err := New(Agent{Name: "x"}, parts...); interact.AsError(err) == nil || interact.AsError(err).Code != interact.BadTD {
 			t.Errorf("%s: got %v", name, err)
 		}

@@ -10,24 +10,29 @@ import (
 func TestOutcome(t *testing.T) {
 	t.Parallel()
 	event := func(name, data string) string { return "event: " + name + "\ndata: " + data + "\n\n" }
+	running := func(output string) string { return event("a", `{"status":"running","output":`+output+`}`) }
+	done := event("a", `{"status":"completed"}`)
 	for name, c := range map[string]struct {
 		stream, want string
 		code         interact.Code
 	}{
-		"an output":             {": \n\n" + event("a", `{"status":"completed","output":{"x":1}}`), `{"x":1}`, 0},
-		"none":                  {event("a", `{"status":"completed"}`), "", 0},
-		"a long action":         {event("a", `{"status":"pending","href":"/x"}`) + event("a", `{"status":"completed","output":2}`), "2", 0},
-		"texts in parts":        {event("a", `{"status":"running","output":"x"}`) + event("a", `{"status":"running","output":"y"}`) + event("a", `{"status":"completed"}`), `"xy"`, 0},
-		"values in parts":       {event("a", `{"status":"running","output":1}`) + event("a", `{"status":"running","output":2}`) + event("a", `{"status":"completed"}`), "[1,2]", 0},
-		"the whole at the end":  {event("a", `{"status":"running","output":1}`) + event("a", `{"status":"completed","output":[1,2]}`), "[1,2]", 0},
-		"lines that end in CR":  {"event: a\r\ndata: {\"status\":\"completed\",\"output\":1}\r\n\r\n", "1", 0},
-		"a failure":             {event("a", `{"status":"failed","error":{"code":"LMOS-1529","title":"Overloaded","detail":"no time"}}`), "", interact.Overloaded},
-		"a failure, no words":   {event("a", `{"status":"failed"}`), "", interact.Internal},
-		"cancelled":             {event("a", `{"status":"cancelled"}`), "", interact.Cancelled},
-		"a problem after parts": {event("a", `{"status":"running","output":1}`) + event("lmos:problem", `{"code":"LMOS-1503","title":"Agent unreachable"}`), "", interact.Unreachable},
-		"broken off":            {event("a", `{"status":"running","output":1}`), "", interact.NodeLost},
-		"nothing":               {"", "", interact.NodeLost},
-		"no state":              {event("a", `[`), "", interact.NodeLost},
+		"an output": {": \n\n" + event("a", `{"status":"completed","output":{"x":1}}`), `{"x":1}`, 0},
+		"none":      {done, "", 0},
+		"a long action": {event("a", `{"status":"pending","href":"/x"}`) + event("a", `{"status":"completed","output":2}`),
+			"2", 0},
+		"texts in parts":       {running(`"x"`) + running(`"y"`) + done, `"xy"`, 0},
+		"values in parts":      {running(`1`) + running(`2`) + done, "[1,2]", 0},
+		"the whole at the end": {running(`1`) + event("a", `{"status":"completed","output":[1,2]}`), "[1,2]", 0},
+		"lines that end in CR": {"event: a\r\ndata: {\"status\":\"completed\",\"output\":1}\r\n\r\n", "1", 0},
+		"a failure": {event("a", `{"status":"failed","error":{"code":"LMOS-1529","title":"Overloaded","detail":"no time"}}`),
+			"", interact.Overloaded},
+		"a failure, no words": {event("a", `{"status":"failed"}`), "", interact.Internal},
+		"cancelled":           {event("a", `{"status":"cancelled"}`), "", interact.Cancelled},
+		"a problem after parts": {running(`1`) + event("lmos:problem", `{"code":"LMOS-1503","title":"Agent unreachable"}`),
+			"", interact.Unreachable},
+		"broken off": {running(`1`), "", interact.NodeLost},
+		"nothing":    {"", "", interact.NodeLost},
+		"no state":   {event("a", `[`), "", interact.NodeLost},
 	} {
 		got, err := outcome("a", []byte(c.stream))
 		switch {

@@ -28,21 +28,23 @@ func events(ctx context.Context, p plan) error {
 				runs = append(runs, d)
 				fmt.Fprintf(os.Stderr, "round %d  %4d subscriptions, same=%-5t  %9.0f/s\n", round+1, n, same, d.rate)
 			}
-			what := "different things"
-			if same {
-				what = "the same"
-			}
-			memory := "– | –" // it is lost in what else comes and goes
-			if n >= 100 {
-				memory = fmt.Sprintf("%.1f KiB | %.1f KiB", median(runs, func(d delivery) float64 { return d.near / 1024 }),
-					median(runs, func(d delivery) float64 { return d.far / 1024 }))
-			}
-			fmt.Printf("| %d, %s | %.1f ms | %s | %.0f | %.2f µs |\n", n, what,
-				median(runs, func(d delivery) float64 { return us(d.begin) / 1000 }), memory,
-				median(runs, func(d delivery) float64 { return d.rate }), median(runs, func(d delivery) float64 { return us(d.cpu) }))
+			fmt.Println(eventsRow(n, same, runs))
 		}
 	}
 	return nil
+}
+
+func eventsRow(n int, same bool, runs []delivery) string {
+	of := func(pick func(delivery) float64) float64 { return median(runs, pick) }
+	what, memory := "different things", "– | –" // few are lost in what else comes and goes
+	if same {
+		what = "the same"
+	}
+	if n >= 100 {
+		memory = fmt.Sprintf("%.1f KiB | %.1f KiB", of(func(d delivery) float64 { return d.near })/1024, of(func(d delivery) float64 { return d.far })/1024)
+	}
+	return fmt.Sprintf("| %d, %s | %.1f ms | %s | %.0f | %.2f µs |", n, what, of(func(d delivery) float64 { return us(d.begin) })/1000, memory,
+		of(func(d delivery) float64 { return d.rate }), of(func(d delivery) float64 { return us(d.cpu) }))
 }
 
 // A delivery is one measurement of n subscriptions.

@@ -75,7 +75,7 @@ func Check(d *td.Thing, m *Message) error {
 			return noAffordance(d, "event", m.Name, slices.Collect(maps.Keys(d.Events)))
 		}
 		switch {
-		case len(m.Data) > 0 && e.Subscription == nil:
+		case len(m.Data) > 0 && e.Subscription == nil && len(e.URIVariables) == 0:
 			return noData(m)
 		case len(m.Data) > 0:
 			return checkInput(d, &e.Affordance, e.Subscription, m)

@@ -158,20 +158,10 @@ func BenchmarkUp(b *testing.B) {
 
 func BenchmarkDown(b *testing.B) {
 	for transport := range transports {
-		for name, m := range map[string]*interact.Message{"shared": ask("down", ""), "own": {Type: interact.InvokeAction, Chunks: nothing}} {
+		for name, m := range map[string]*interact.Message{"shared": ask("down", ""), "own": streamed(nothing)} {
 			b.Run(transport+"-"+name, func(b *testing.B) {
 				chunk := make([]byte, chunkSize)
-				p := newPair(b, transport, interact.Func(func(_ context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
-					return func(yield func(*interact.Message, error) bool) {
-						for {
-							r := m.Reply(interact.ActionStatus, "application/octet-stream", chunk)
-							r.Status = interact.StatusRunning
-							if !yield(r, nil) {
-								return
-							}
-						}
-					}
-				}), Options{}, Options{})
+				p := newPair(b, transport, pouring(chunk), Options{}, Options{})
 				b.SetBytes(chunkSize)
 				b.ReportAllocs()
 				for r, err := range p.thing.Do(b.Context(), m) {
@@ -185,6 +175,16 @@ func BenchmarkDown(b *testing.B) {
 			})
 		}
 	}
+}
+
+// pouring is a thing that sends data again and again.
+func pouring(data []byte) interact.Thing {
+	return interact.Func(func(_ context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+		return func(yield func(*interact.Message, error) bool) {
+			for yield(part(m, data), nil) {
+			}
+		}
+	})
 }
 
 // BenchmarkBulk is what libp2p itself gives: writes of 64 KiB on one stream.
@@ -278,23 +278,20 @@ func publishing(data []byte) interact.Thing {
 // BenchmarkUnaryBeside is a small call while another interaction with the same host streams its answer.
 func BenchmarkUnaryBeside(b *testing.B) {
 	for transport := range transports {
-		for name, m := range map[string]*interact.Message{"nothing": nil, "shared": ask("down", ""), "own": {Type: interact.InvokeAction, Name: "down", Chunks: nothing},
-			"events": {Type: interact.SubscribeEvent, Name: "down"}} {
+		for name, m := range map[string]*interact.Message{"nothing": nil, "shared": ask("down", ""), "own": streamed(nothing),
+			"events": subscribe("e")} {
 			b.Run(transport+"-"+name, func(b *testing.B) {
-				p := newPair(b, transport, interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
-					if m.Name != "down" {
+				chunks, events := pouring(make([]byte, chunkSize)), publishing(make([]byte, payload))
+				local := func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+					switch {
+					case m.Name == "echo":
 						return answering(ctx, m)
+					case m.Type.Long():
+						return events.Do(ctx, m)
 					}
-					return func(yield func(*interact.Message, error) bool) {
-						size := chunkSize
-						if m.Type == interact.SubscribeEvent {
-							size = payload
-						}
-						r := m.Reply(interact.ActionStatus, "application/octet-stream", make([]byte, size))
-						for r.Status = interact.StatusRunning; yield(r, nil); {
-						}
-					}
-				}), Options{}, Options{})
+					return chunks.Do(ctx, m)
+				}
+				p := newPair(b, transport, interact.Func(local), Options{}, Options{})
 				ctx, cancel := context.WithCancel(b.Context())
 				var wg sync.WaitGroup
 				var bytes atomic.Int64

@@ -210,8 +210,8 @@ func (c *call) admit(ctx context.Context, node did.DID) error {
 	default:
 	}
 	if c.long {
-		return interact.Errorf(interact.Overloaded, "end some of them first", "this node observes and subscribes to %d things at %s already",
-			cap(c.slots), node.Short())
+		return interact.Errorf(interact.Overloaded, "end some of them first",
+			"this node has %d observations and subscriptions at %s already", cap(c.slots), node.Short())
 	}
 	ctx, cancel := c.within(ctx)
 	defer cancel()

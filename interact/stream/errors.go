@@ -105,8 +105,9 @@ func (e *lostError) repeatable(m *interact.Message) bool {
 
 // report is the error for a caller whose request may have begun. The cause decides the code.
 func (e *lostError) report(node did.DID) error {
-	r := &interact.Error{Code: interact.Unreachable, Begun: true, Err: e.cause, Title: "host " + node.Short() + " was lost before it answered",
-		Hint: "the request may have been carried out; look before you repeat it"}
+	r := &interact.Error{Code: interact.Unreachable, Begun: true, Err: e.cause,
+		Title: "host " + node.Short() + " was lost before it answered",
+		Hint:  "the request may have been carried out; look before you repeat it"}
 	switch {
 	case errors.Is(e.cause, errClosed):
 		r.Code, r.Title, r.Hint = interact.ShuttingDown, "this node is shutting down", "lmosd run starts it again"

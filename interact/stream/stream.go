@@ -50,8 +50,9 @@
 // asks is never written: it is the key that the connection proved.
 //
 // Each end of an interaction may send replies and chunks as long as it has credit: 256 KiB at first (64 KiB if it observes
-// or subscribes, 2 MiB on a lane of its own), and what credit frames add. A frame costs its body and 64 bytes; the one that uses the credit up may exceed it. So
-// neither end ever stops reading, and a slow consumer slows down its own interaction only.
+// or subscribes, 2 MiB on a lane of its own), and what credit frames add. A frame costs its body and 64 bytes; the one that
+// uses the credit up may exceed it. So neither end ever stops reading, and a slow consumer slows down its own interaction
+// only.
 //
 // An interaction is cancelled with a cancel frame on a shared lane, and by closing or resetting a lane of its own. A lane
 // that ends cancels everything on it. The reset codes are those of libp2p: 0x1002 out of memory, 0x1004 the peer broke

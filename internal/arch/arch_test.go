@@ -19,21 +19,21 @@ const module = "github.com/lmosd/lmosd"
 // each other.
 var rows = [][]string{
 	{"internal/jcs", "internal/cbor", "internal/outbound"}, // helpers that know nothing of lmosd
-	{"did"},                           // who somebody is
-	{"did/proof"},                     // what somebody signed
-	{"did/keystore", "did/aries"},     // one file format, one legacy reader: below td, which signs
-	{"td"},                            // what is signed: descriptions and records
-	{"interact", "td/openapi"},        // the heart: messages and things; descriptions made of others
-	{"interact/credentials"},          // the secrets that agents ask for, of all bindings
-	{"interact/coap/wire"},            // datagrams of CoAP
+	{"did"},                       // who somebody is
+	{"did/proof"},                 // what somebody signed
+	{"did/keystore", "did/aries"}, // one file format, one legacy reader: below td, which signs
+	{"td"},                        // what is signed: descriptions and records
+	{"interact", "td/openapi"},    // the heart: messages and things; descriptions made of others
+	{"interact/credentials"},      // the secrets that agents ask for, of all bindings
+	{"interact/coap/wire"},        // datagrams of CoAP
 	// one carrier, binding, keeper or judge each
 	{"dht", "pubsub", "directory", "policy", "telemetry", "interact/task", "interact/hub", "interact/stream", "interact/rest",
 		"interact/ws", "interact/mqtt", "interact/coap", "interact/command"},
-	{"gateway", "expose"},  // the HTTP server of what is below; agents made of what is there already
-	{"agent"},              // what the author of an agent imports
-	{"node"},               // wires one node
-	{"testnet", "configs"}, // many nodes; a node from a file
-	{"cmd/lmosd"},          // the command
+	{"gateway", "expose"},               // the HTTP server of what is below; agents made of what is there already
+	{"agent"},                           // what the author of an agent imports
+	{"node"},                            // wires one node
+	{"testnet", "configs"},              // many nodes; a node from a file
+	{"cmd/lmosd", "examples/agents/go"}, // the command; what an agent's author writes
 }
 
 // beside are packages that import nothing of the house and are imported by few.
@@ -41,7 +41,6 @@ var beside = map[string][]string{
 	"examples/weather/agent": {"examples/weather", "cmd/lmosd", "testnet"}, // a stranger's agent: demo and tests run it
 	"examples/weather":       nil,
 	"interop":                nil, // tests only: programs of other projects
-	"examples/agents/go":     nil, // what an agent's author writes
 	"sdk":                    nil, // tests only: the libraries of other languages
 	"internal/arch":          nil,
 }
