@@ -148,7 +148,8 @@ func newServer(a Agent, parts []Part) (*server, error) {
 	if a.Name == "" {
 		return nil, interact.Errorf(interact.BadTD, `agent.Agent{Name: "weather"}`, "the agent has no name")
 	}
-	s := &server{about: describe(a), actions: map[string]interact.Func{}, properties: map[string]*property{}, events: map[string]*topic{}}
+	s := &server{about: describe(a), actions: map[string]interact.Func{}, properties: map[string]*property{},
+		events: map[string]*topic{}}
 	for _, p := range parts {
 		if err := p.add(s); err != nil {
 			return nil, err

@@ -150,13 +150,9 @@ func TestSchemas(t *testing.T) {
 		`{}`:                                     schemaFor[any](),
 		`null`:                                   schemaFor[None](),
 		`{"oneOf":[{"type":"string"},{"type":"null"}]}`: schemaFor[*string](),
-		`{"properties":{"a":{"oneOf":[{"items":{"type":"integer"},"type":"array"},{"type":"null"}]}},"required":["a"],"type":"object"}`: schemaFor[struct {
-			A []int `json:"a"`
-		}](),
-		`{"properties":{"a":{"items":{"type":"integer"},"type":"array"},"b":{"type":"integer"}},"type":"object"}`: schemaFor[struct {
-			A []int `json:"a,omitempty"`
-			B *int  `json:"b,omitempty"`
-		}](),
+		`{"properties":{"a":{"oneOf":[{"items":{"type":"boolean"},"type":"array"},{"type":"null"}]}},"required":["a"],` +
+			`"type":"object"}`: schemaFor[listed](),
+		`{"properties":{"a":{"items":{"type":"boolean"},"type":"array"},"b":{"type":"boolean"}},"type":"object"}`: schemaFor[optional](),
 	} {
 		if b, _ := json.Marshal(got); string(b) != want {
 			t.Errorf("got %s, want %s", b, want)

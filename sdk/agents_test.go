@@ -115,8 +115,10 @@ func startGo(t *testing.T, h *host, api, name string) *lamp {
 	type to struct {
 		To int `json:"to"`
 	}
-	units, level := agent.NewState("units", "celsius", nil), agent.NewState("level", 0, nil, func(about map[string]any) { about["minimum"], about["maximum"] = 0, 100 })
-	hung, alarm := agent.NewState("hung", 0, nil, func(about map[string]any) { about["readOnly"] = true }), agent.NewEvent[string]("alarm")
+	upTo100 := func(about map[string]any) { about["minimum"], about["maximum"] = 0, 100 }
+	readOnly := func(about map[string]any) { about["readOnly"] = true }
+	units, level := agent.NewState("units", "celsius", nil), agent.NewState("level", 0, nil, upTo100)
+	hung, alarm := agent.NewState("hung", 0, nil, readOnly), agent.NewEvent[string]("alarm")
 	var note any
 	wait := func(ctx context.Context, _ agent.None) (agent.None, error) {
 		<-ctx.Done()
@@ -185,13 +187,14 @@ func startGo(t *testing.T, h *host, api, name string) *lamp {
 		}),
 		agent.Action("slow", func(_ context.Context, in text) (string, error) { return in.Text, nil }, agent.Async()),
 		agent.Property("version", func(context.Context) (string, error) { return "1.2.3", nil }, nil),
-		agent.Property("note", func(context.Context) (any, error) { return note, nil }, func(_ context.Context, v any) error { note = v; return nil }),
+		agent.Property("note", func(context.Context) (any, error) { return note, nil },
+			func(_ context.Context, v any) error { note = v; return nil }),
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done, ready := make(chan error, 1), make(chan string, 100)
 	go func() {
-		done <- agent.Serve(ctx, agent.Agent{Name: name, Description: "A lamp.", Version: "1.2.3", Capabilities: []string{"urn:example:lamp"}, Node: api, Token: h.token,
-			Ready: func(id string) { ready <- id }}, parts...)
+		done <- agent.Serve(ctx, agent.Agent{Name: name, Description: "A lamp.", Version: "1.2.3", Node: api, Token: h.token,
+			Capabilities: []string{"urn:example:lamp"}, Ready: func(id string) { ready <- id }}, parts...)
 	}()
 	end := func() error {
 		cancel()

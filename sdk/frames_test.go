@@ -40,9 +40,14 @@ func newPeers(t *testing.T) (api string, peers <-chan *peer) {
 	come := make(chan *peer, 10)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		key, err := base64.StdEncoding.DecodeString(r.Header.Get("Sec-WebSocket-Key"))
-		if err != nil || len(key) != 16 || r.URL.Path != "/ws" || r.Header.Get("Upgrade") != "websocket" || r.Header.Get("Connection") != "Upgrade" ||
-			r.Header.Get("Sec-WebSocket-Version") != "13" || r.Header.Get("Sec-WebSocket-Protocol") != "lmosprotocol" || r.Header.Get("Authorization") != "Bearer t" {
-			t.Errorf("the upgrade is %s %v", r.URL, r.Header)
+		if err != nil || len(key) != 16 || r.URL.Path != "/ws" {
+			t.Errorf("the upgrade is of %s with the key %x, %v", r.URL, key, err)
+		}
+		for name, want := range map[string]string{"Upgrade": "websocket", "Connection": "Upgrade", "Authorization": "Bearer t",
+			"Sec-WebSocket-Version": "13", "Sec-WebSocket-Protocol": "lmosprotocol"} {
+			if got := r.Header.Get(name); got != want {
+				t.Errorf("the upgrade has %s %q, want %q", name, got, want)
+			}
 		}
 		sum := sha1.Sum([]byte(r.Header.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
 		c, rw, err := http.NewResponseController(w).Hijack()
@@ -50,8 +55,8 @@ func newPeers(t *testing.T) (api string, peers <-chan *peer) {
 			t.Error(err)
 			return
 		}
-		fmt.Fprintf(c, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: %s\r\n\r\n",
-			base64.StdEncoding.EncodeToString(sum[:]))
+		fmt.Fprintf(c, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"+
+			"Sec-WebSocket-Accept: %s\r\n\r\n", base64.StdEncoding.EncodeToString(sum[:]))
 		t.Cleanup(func() { c.Close() })
 		c.SetDeadline(time.Now().Add(patience))
 		come <- &peer{t, c, rw.Reader}
@@ -181,7 +186,8 @@ func TestFrames(t *testing.T) {
 			p = take(t, peers)
 			p.expect(text, `"registerThing"`)
 			p.send(final|text, registered)
-			p.send(final|text, `{"messageType":"cancelAction","messageId":"1","correlationId":"0","action":"hang"}`) // it has processed what came before
+			// Its answer tells that it has dealt with what came before.
+			p.send(final|text, `{"messageType":"cancelAction","messageId":"1","correlationId":"0","action":"hang"}`)
 			p.expect(text, `"cancelled"`)
 			left := make(chan error, 1)
 			go func() { left <- l.leave() }()

@@ -58,8 +58,9 @@ func newHost(t *testing.T, dir string) *host {
 	if os.Getenv("LMOSD_TEST_LOG") != "" {
 		log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
-	n, err := node.New(node.Options{Name: "host", Network: fmt.Sprintf("sdk-%d", time.Now().UnixNano()%1e9), Profile: "test", Loopback: true,
-		Dir: dir, Engine: node.EngineMemory, Listen: []string{"/ip4/127.0.0.1/tcp/0"}, ListenExplicit: true, Direct: node.DirectOff,
+	n, err := node.New(node.Options{Name: "host", Network: fmt.Sprintf("sdk-%d", time.Now().UnixNano()%1e9), Profile: "test",
+		Loopback: true, Dir: dir, Engine: node.EngineMemory, Direct: node.DirectOff,
+		Listen: []string{"/ip4/127.0.0.1/tcp/0"}, ListenExplicit: true,
 		HTTP: &node.HTTP{Listen: "127.0.0.1:0", Explicit: true, Socket: filepath.Join(dir, "lmosd.sock")}, Log: log})
 	if err != nil {
 		t.Fatal(err)

@@ -30,7 +30,8 @@ func readTypes(t *testing.T, program, file string) (all types) {
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", file, err, raw)
 	}
-	if a := all.About; a.ID != "urn:x:types" || a.Type != "lmos:Tool" || len(a.Capabilities) != 2 || a.Capabilities[0]["name"] != "urn:x" || a.Capabilities[1]["version"] != "2" {
+	if a := all.About; a.ID != "urn:x:types" || a.Type != "lmos:Tool" || len(a.Capabilities) != 2 ||
+		a.Capabilities[0]["name"] != "urn:x" || a.Capabilities[1]["version"] != "2" {
 		t.Errorf("the agent is %+v", a)
 	}
 	return all
@@ -49,18 +50,22 @@ func sameEach(t *testing.T, got map[string]json.RawMessage, want map[string]stri
 func TestPythonTypes(t *testing.T) {
 	t.Parallel()
 	all := readTypes(t, program(t, "python3"), "testdata/types.py")
-	const leaf = `{"type":"object","properties":{"n":{"type":"integer"},"tags":{"type":"array","items":{"type":"string"}}},"required":["n"]}`
+	const leaf = `{"type":"object","required":["n"],
+		"properties":{"n":{"type":"integer"},"tags":{"type":"array","items":{"type":"string"}}}}`
 	sameEach(t, all.About.Actions, map[string]string{
 		"nothing": `{"synchronous":true}`,
-		"plain": `{"synchronous":true,"description":"Says\nmore.","input":{"type":"object","properties":{"s":{"type":"string"},"i":{"type":"integer"},
-			"f":{"type":"number"},"b":{"type":"boolean"},"anything":{},"words":{"type":"string","description":"in words"}},
+		"plain": `{"synchronous":true,"description":"Says\nmore.","input":{"type":"object","properties":{
+			"s":{"type":"string"},"i":{"type":"integer"},"f":{"type":"number"},"b":{"type":"boolean"},"anything":{},
+			"words":{"type":"string","description":"in words"}},
 			"required":["s","i","f","b","anything"]},"output":{"type":"object"}}`,
 		"lists": `{"synchronous":true,"idempotent":true,"title":"Lists","input":{"type":"object","properties":{"a":{"type":"array"},
 			"b":{"type":"array","items":{"type":"integer"}},"c":{"type":"array","items":{"type":"string"}},"d":{"type":"array"},
-			"e":{"type":"array","items":{"type":"boolean"}},"g":{"type":"array","items":{"type":"number"}}},"required":["a","b","c","d","e","g"]}}`,
+			"e":{"type":"array","items":{"type":"boolean"}},"g":{"type":"array","items":{"type":"number"}}},
+			"required":["a","b","c","d","e","g"]}}`,
 		"unions": `{"synchronous":true,"safe":true,"idempotent":true,"input":{"type":"object","properties":{
 			"a":{"oneOf":[{"type":"integer"},{"type":"null"}]},"b":{"oneOf":[{"type":"number"}]},"c":{},"d":{"enum":["x",1]},
-			"e":{"oneOf":[{"type":"string"},{"type":"array","items":{"type":"integer"}},{"type":"null"}]}},"required":["a","b","c","d","e"]}}`,
+			"e":{"oneOf":[{"type":"string"},{"type":"array","items":{"type":"integer"}},{"type":"null"}]}},
+			"required":["a","b","c","d","e"]}}`,
 		"whole":   `{"synchronous":true,"input":` + leaf + `,"output":{"type":"array","items":` + leaf + `}}`,
 		"context": `{"synchronous":true,"input":{"type":"object","properties":{"n":{"type":"integer"}}},"output":{"type":"string"}}`,
 	})
@@ -71,8 +76,8 @@ func TestPythonTypes(t *testing.T) {
 	if want := `[{"n":1,"tags":["é"]},[1,2]]`; all.Encoded != want {
 		t.Errorf("the JSON is %s, want %s", all.Encoded, want)
 	}
-	for name, code := range map[string]string{"missing": "LMOS-1400", "no object": "LMOS-1400", "set": "LMOS-1502", "nan": "LMOS-1502",
-		"surrogate": "LMOS-1502", "too long": "LMOS-1413", "twice": "LMOS-2011"} {
+	for name, code := range map[string]string{"missing": "LMOS-1400", "no object": "LMOS-1400", "set": "LMOS-1502",
+		"nan": "LMOS-1502", "surrogate": "LMOS-1502", "too long": "LMOS-1413", "twice": "LMOS-2011"} {
 		if all.Errors[name] != code {
 			t.Errorf("%s: got %q, want %s", name, all.Errors[name], code)
 		}
@@ -84,18 +89,22 @@ func TestJavaScriptTypes(t *testing.T) {
 	all := readTypes(t, program(t, "node"), "testdata/types.mjs")
 	sameEach(t, all.About.Actions, map[string]string{
 		"nothing": `{"synchronous":true}`,
-		"plain": `{"synchronous":true,"description":"Says more.","output":{"type":"object"},"input":{"type":"object","required":["s","i","anything"],
-			"properties":{"s":{"type":"string"},"i":{"type":"integer"},"anything":{},"maybe":{"type":"number"}}}}`,
+		"plain": `{"synchronous":true,"description":"Says more.","output":{"type":"object"},
+			"input":{"type":"object","required":["s","i","anything"],"properties":{
+				"s":{"type":"string"},"i":{"type":"integer"},"anything":{},"maybe":{"type":"number"}}}}`,
 		"lists": `{"synchronous":true,"idempotent":true,"title":"Lists","input":{"type":"object","required":["a","b"],"properties":{
 			"a":{"type":"array","items":{"type":"string"}},
 			"b":{"type":"array","items":{"type":"object","required":["n"],"properties":{"n":{"type":"integer"}}}}}}}`,
 		"own": `{"synchronous":false,"input":{"type":"string","maxLength":3},"output":{"oneOf":[{"type":"string"}]}}`,
-		"nested": `{"synchronous":true,"output":{"enum":[1,2]},"input":{"type":"object","required":["at"],"properties":{"at":{"type":"object",
-			"required":["lat","type"],"properties":{"lat":{"type":"number"},"type":{"type":"object","properties":{"of":{"type":"string"}}}}}}}}`,
+		"nested": `{"synchronous":true,"output":{"enum":[1,2]},"input":{"type":"object","required":["at"],"properties":{
+			"at":{"type":"object","required":["lat","type"],"properties":{
+				"lat":{"type":"number"},"type":{"type":"object","properties":{"of":{"type":"string"}}}}}}}}`,
 	})
-	sameEach(t, all.About.Properties, map[string]string{"one": `{"type":"boolean","readOnly":true}`, "two": `{"const":3,"observable":true,"readOnly":true}`})
+	sameEach(t, all.About.Properties, map[string]string{"one": `{"type":"boolean","readOnly":true}`,
+		"two": `{"const":3,"observable":true,"readOnly":true}`})
 	sameEach(t, all.About.Events, map[string]string{"three": `{}`})
-	for name, code := range map[string]string{"twice": "LMOS-2011", "unnamed": "LMOS-2011", "emit": "LMOS-1405", "set": "LMOS-1405", "agent": "LMOS-2011"} {
+	for name, code := range map[string]string{"twice": "LMOS-2011", "unnamed": "LMOS-2011", "emit": "LMOS-1405",
+		"set": "LMOS-1405", "agent": "LMOS-2011"} {
 		if all.Errors[name] != code {
 			t.Errorf("%s: got %q, want %s", name, all.Errors[name], code)
 		}

@@ -3,23 +3,31 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { agent, LmosdError } from '../js/lmosd.mjs'
 
 const point = { lat: 'number', lon: 'number?' }
-const place = { type: 'object', required: ['name'], properties: { name: { type: 'string' }, at: { oneOf: [{ type: 'object' }, { type: 'null' }] }, near: { type: 'array' } } }
+const orNull = (type) => ({ oneOf: [{ type }, { type: 'null' }] })
+const place = {
+  type: 'object', required: ['name'], properties: { name: { type: 'string' }, at: orNull('object'), near: { type: 'array' } }
+}
 let note
 
 const over = (signal) => new Promise((resolve) => signal.addEventListener('abort', resolve))
 const hung = () => lamp.set('hung', lamp.get('hung') + 1)
 
-const lamp = agent(process.argv[2], { description: 'A lamp.', capabilities: ['urn:example:lamp'], version: '1.2.3', ping: Number(process.env.LAMP_PING ?? 20) })
+const ping = Number(process.env.LAMP_PING ?? 20)
+const lamp = agent(process.argv[2], { description: 'A lamp.', capabilities: ['urn:example:lamp'], version: '1.2.3', ping })
   .state('units', 'string', 'celsius')
   .state('level', { type: 'integer', minimum: 0, maximum: 100 }, 0)
   .state('hung', 'integer', 0, { readOnly: true })
   .event('alarm', 'string')
-  .action('add', { a: 'integer', b: 'integer?' }, ({ a, b = 1 }) => a + b, { output: 'integer', safe: true, description: 'Adds.' })
+  .action('add', { a: 'integer', b: 'integer?' }, ({ a, b = 1 }) => a + b, {
+    output: 'integer', safe: true, description: 'Adds.'
+  })
   .action('echo', 'string', async (text) => text, { output: 'string' })
   .action('count', { to: 'integer' }, function * ({ to }) { for (let i = 1; i <= to; i++) yield `${i} ` })
   .action('numbers', { to: 'integer' }, async function * ({ to }) { for (let i = 1; i <= to; i++) yield i })
-  .action('move', { place, by: { oneOf: [{ type: 'number' }, { type: 'null' }] } }, ({ place, by }) => ({
-    name: place.name, at: { lat: (place.at?.lat ?? 0) + (by || 1), lon: place.at?.lon ?? 0 }, near: (place.near ?? []).map(({ lat }) => ({ lat, lon: 0 }))
+  .action('move', { place, by: orNull('number') }, ({ place, by }) => ({
+    name: place.name,
+    at: { lat: (place.at?.lat ?? 0) + (by || 1), lon: place.at?.lon ?? 0 },
+    near: (place.near ?? []).map(({ lat }) => ({ lat, lon: 0 }))
   }), { output: { name: 'string', at: point, near: [point] } })
   .action('ring', { text: 'string' }, ({ text }) => lamp.emit('alarm', text))
   .action('fail', undefined, () => { throw new RangeError('out of order') })

@@ -31,7 +31,7 @@ async function run ({ id, op, agent, name, input, timeout, count, ...more }) {
 
 createInterface({ input: process.stdin }).on('line', (line) => {
   const request = JSON.parse(line)
-  run(request).then((result) => say(request.id, { result }), (e) => {
-    say(request.id, { error: { message: e.message, code: e.code ?? '', hint: e.hint ?? '', issues: e.problem?.validationErrors ?? [] } })
+  run(request).then((result) => say(request.id, { result }), ({ message, code = '', hint = '', problem }) => {
+    say(request.id, { error: { message, code, hint, issues: problem?.validationErrors ?? [] } })
   })
 }).on('close', () => process.exit())

@@ -37,12 +37,14 @@ def plain(s: str, i: int, f: float, b: bool, anything, words: typing.Annotated[s
 
 
 @agent.action(name="lists", idempotent=True, title="Lists")
-def many(a: list, b: typing.List[int], c: typing.Tuple[str, ...], d: typing.Tuple[int, str], e: typing.Set[bool], g: typing.Sequence[float]) -> None:
+def many(a: list, b: typing.List[int], c: typing.Tuple[str, ...], d: typing.Tuple[int, str], e: typing.Set[bool],
+         g: typing.Sequence[float]) -> None:
     pass
 
 
 @agent.action(safe=True)
-def unions(a: typing.Optional[int], b: typing.Union[int, float], c: typing.Union[str, typing.Any], d: typing.Literal["x", 1], e: typing.Union[str, typing.List[int], None]):
+def unions(a: typing.Optional[int], b: typing.Union[int, float], c: typing.Union[str, typing.Any], d: typing.Literal["x", 1],
+           e: typing.Union[str, typing.List[int], None]):
     pass
 
 
@@ -61,7 +63,8 @@ def built(tree: Tree, some: typing.List[Leaf], maybe: typing.Optional[Leaf] = No
     pass
 
 
-input = {"tree": {"leaves": [{"n": 1, "unknown": 2}], "left": {"leaves": []}}, "some": [{"n": 2, "tags": ["x"]}], "maybe": {"n": 3}, "words": {"n": 4}, "unknown": 1}
+input = {"tree": {"leaves": [{"n": 1, "unknown": 2}], "left": {"leaves": []}}, "some": [{"n": 2, "tags": ["x"]}],
+         "maybe": {"n": 3}, "words": {"n": 4}, "unknown": 1}
 arguments = lmosd.arguments(built, input, None)
 errors = {}
 for name, do in {
@@ -77,4 +80,5 @@ for name, do in {
         do()
     except lmosd.Error as e:
         errors[name] = e.code
-print(json.dumps({"about": agent.about, "built": repr(arguments), "encoded": lmosd.encode([Leaf(1, ["é"]), (1, 2)]).decode(), "errors": errors}))
+print(json.dumps({"about": agent.about, "built": repr(arguments), "errors": errors,
+                  "encoded": lmosd.encode([Leaf(1, ["é"]), (1, 2)]).decode()}))

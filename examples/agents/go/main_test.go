@@ -67,9 +67,9 @@ func script(t *testing.T, program, path string) *exec.Cmd {
 func newNode(t *testing.T) (n *node.Node, env []string) {
 	t.Helper()
 	dir := t.TempDir()
-	n, err := node.New(node.Options{Name: "host", Network: fmt.Sprintf("ex-%d", time.Now().UnixNano()%1e9), Profile: "test", Loopback: true, Dir: dir,
-		Engine: node.EngineMemory, Listen: []string{"/ip4/127.0.0.1/tcp/0"}, ListenExplicit: true, Direct: node.DirectOff,
-		HTTP: &node.HTTP{Listen: "127.0.0.1:0", Explicit: true}})
+	n, err := node.New(node.Options{Name: "host", Network: fmt.Sprintf("ex-%d", time.Now().UnixNano()%1e9), Profile: "test",
+		Loopback: true, Dir: dir, Engine: node.EngineMemory, Direct: node.DirectOff,
+		Listen: []string{"/ip4/127.0.0.1/tcp/0"}, ListenExplicit: true, HTTP: &node.HTTP{Listen: "127.0.0.1:0", Explicit: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +153,8 @@ func TestPrinters(t *testing.T) {
 				return err
 			})
 			_, _, err := c.Call(t.Context(), "printer", "staple", "", []byte(`{"pages":50}`))
-			if e := interact.AsError(err); e == nil || e.Code != interact.AgentFailed || e.Title != "50 pages are too thick" || e.Hint != "staple 40 pages at most" {
+			if e := interact.AsError(err); e == nil || e.Code != interact.AgentFailed || e.Title != "50 pages are too thick" ||
+				e.Hint != "staple 40 pages at most" {
 				t.Errorf("to staple gives %+v", e)
 			}
 			if _, _, err := c.Call(t.Context(), "printer", "staple", "", []byte(`{"pages":5}`)); err != nil {
@@ -219,7 +220,8 @@ func asks(t *testing.T, cmd *exec.Cmd, env []string) {
 	cmd.Env = append(cmd.Env, env...)
 	out, err := cmd.CombinedOutput()
 	got := strings.ReplaceAll(string(out), `"celsius"`, "celsius")
-	if want := "sunny in Bonn\nday 1: sunny\nday 2: sunny\ncelsius\nLMOS-1400 "; err != nil || !strings.HasPrefix(got, want) || !strings.Contains(got, "city") {
+	const want = "sunny in Bonn\nday 1: sunny\nday 2: sunny\ncelsius\nLMOS-1400 "
+	if err != nil || !strings.HasPrefix(got, want) || !strings.Contains(got, "city") {
 		t.Errorf("got %s, %v, want %s…", got, err, want)
 	}
 }
