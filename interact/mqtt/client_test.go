@@ -262,6 +262,7 @@ func TestPublishAndRetained(t *testing.T) {
 			}
 		}
 		done(t, p.Publish("lamp/level", 1, true, "41"))
+		<-seen // the broker acknowledges before it delivers
 		for range 2 {
 			got, err := ask(t, c, thing, read("level"))
 			if err != nil || string(got.Data) != "41" || got.Type != interact.PropertyReading || !got.Time.IsZero() {

@@ -1,0 +1,137 @@
+package interop
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"testing"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// pattern yields n bytes that differ from chunk to chunk.
+type pattern struct{ at, n int64 }
+
+func (p *pattern) Read(b []byte) (int, error) {
+	if p.at >= p.n {
+		return 0, io.EOF
+	}
+	k := int(min(int64(len(b)), p.n-p.at, 32<<10))
+	for i := 0; i < k; i += 8 {
+		v := p.at + int64(i)
+		for j := i; j < min(i+8, k); j++ {
+			b[j] = byte(v >> (8 * (j - i)))
+		}
+	}
+	p.at += int64(k)
+	return k, nil
+}
+
+// TestStreamsBothWaysAtOnce sends a stream through two nodes to an HTTP agent that sends it back while it comes, in memory that does
+// not grow with it. LMOSD_LONG=1 makes it 1 GiB.
+func TestStreamsBothWaysAtOnce(t *testing.T) {
+	m := newMesh(t)
+	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		control := http.NewResponseController(w)
+		if err := control.EnableFullDuplex(); err != nil {
+			t.Error(err)
+		}
+		w.Header().Set("Content-Type", "audio/opus")
+		buf := make([]byte, 32<<10)
+		for {
+			n, err := r.Body.Read(buf)
+			if _, werr := w.Write(buf[:n]); werr != nil {
+				return
+			}
+			control.Flush()
+			if err != nil {
+				return
+			}
+		}
+	}))
+	t.Cleanup(agent.Close)
+	m.offer(t, fmt.Appendf(nil, `{"@context": "https://www.w3.org/2022/wot/td/v1.1", "title": "Parrot",
+		"securityDefinitions": {"n": {"scheme": "nosec"}}, "security": "n",
+		"actions": {"pipe": {"synchronous": true, "forms": [{"href": "%s/pipe", "contentType": "audio/opus"}]}}}`, agent.URL), nil)
+	m.known(t, "parrot")
+	size := int64(64 << 20)
+	if os.Getenv("LMOSD_LONG") != "" {
+		size = 1 << 30
+	}
+	want := sha256.New()
+	if _, err := io.Copy(want, &pattern{n: size}); err != nil {
+		t.Fatal(err)
+	}
+	runtime.GC()
+	var before, now runtime.MemStats
+	runtime.ReadMemStats(&before)
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(t.Context(), "POST", m.api+"/things/parrot/actions/pipe?timeout=5m", io.NopCloser(&pattern{n: size}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "audio/opus")
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "audio/opus" {
+		raw, _ := io.ReadAll(resp.Body)
+		t.Fatalf("%s %s", resp.Status, raw)
+	}
+	got := sha256.New()
+	var total, peak int64
+	buf := make([]byte, 256<<10)
+	for {
+		n, err := resp.Body.Read(buf)
+		got.Write(buf[:n])
+		if total += int64(n); total>>23 != (total-int64(n))>>23 { // now and then
+			runtime.ReadMemStats(&now)
+			peak = max(peak, int64(now.HeapAlloc)-int64(before.HeapAlloc))
+		}
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatalf("after %d bytes: %v", total, err)
+		}
+	}
+	if total != size || !bytes.Equal(got.Sum(nil), want.Sum(nil)) {
+		t.Errorf("%d of %d bytes came back, or others", total, size)
+	}
+	if peak > 48<<20 {
+		t.Errorf("the heap grew by %d MiB for a stream of %d MiB", peak>>20, size>>20)
+	}
+	t.Logf("%d MiB there and back; the heap of both nodes, agent and consumer grew by at most %d MiB", size>>20, peak>>20)
+}
+
+// TestEitherEncoding asks the same action in JSON and in CBOR, and for both, of an agent at another node that speaks JSON.
+func TestEitherEncoding(t *testing.T) {
+	m := newMesh(t)
+	startHTTP(t, m, "lamp")
+	m.known(t, "lamp")
+	h := newHTTPTalk(t, m, "lamp")
+	defer h.client.CloseIdleConnections()
+	const inCBOR = "\xa2\x61a\x13\x61b\x17"
+	for _, c := range []struct{ body, media, accept, want, as string }{
+		{`{"a":19,"b":23}`, interact.JSON, interact.JSON, "42", interact.JSON},
+		{inCBOR, interact.CBOR, interact.CBOR, "\x18\x2a", interact.CBOR},
+		{inCBOR, interact.CBOR, interact.JSON, "42", interact.JSON},
+		{`{"a":19,"b":23}`, interact.JSON, interact.CBOR, "\x18\x2a", interact.CBOR},
+	} {
+		_, header, raw, err := h.do("POST", "/actions/add", c.body, "Content-Type", c.media, "Accept", c.accept)
+		if err != nil || string(raw) != c.want || header.Get("Content-Type") != c.as {
+			t.Errorf("%s to %s: got %q of %s, %v", c.media, c.accept, raw, header.Get("Content-Type"), err)
+		}
+	}
+	if _, _, raw, err := h.do("GET", "/properties/units", "", "Accept", interact.CBOR); err != nil || string(raw) != "\x67celsius" {
+		t.Errorf("a reading in CBOR: %q, %v", raw, err)
+	}
+}
