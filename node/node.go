@@ -85,10 +85,12 @@ type Node struct {
 	greeting chan struct{}   // a place for each peer that is greeted now
 	life     context.Context // ends with the node; background work hangs on it
 	end      context.CancelFunc
-	work     sync.WaitGroup // what Publish left running
-	draining atomic.Bool
-	drainFor time.Duration  // with calls of peers that run when the node stops
-	closers  []func() error // in the order of opening
+	work     sync.WaitGroup // what Publish and guests left running
+	// beginning is held while work is begun, and while life ends: nothing is begun after that.
+	beginning sync.Mutex
+	draining  atomic.Bool
+	drainFor  time.Duration  // with calls of peers that run when the node stops
+	closers   []func() error // in the order of opening
 }
 
 // New opens everything a node needs and listens. On failure it closes, in reverse, what it had opened, and Options.Host.

@@ -103,11 +103,14 @@ func first(d *td.Description) (capability, action string) {
 func (n *Node) tellSoon(ctx context.Context, of *offer) *spread {
 	s, done := new(spread), make(chan struct{})
 	n.offers.busy(of.Thing)
-	n.work.Go(func() {
+	if !n.later(func(life context.Context) {
 		defer close(done)
 		defer n.offers.rest(of.Thing)
-		n.tell(n.life, of, telling{of.Thing, true, true}, s)
-	})
+		n.tell(life, of, telling{of.Thing, true, true}, s)
+	}) {
+		n.offers.rest(of.Thing) // the node ends; it is told at the next start
+		return s
+	}
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {

@@ -54,7 +54,9 @@ func (n *Node) serve(ctx, work context.Context) error {
 
 // Close releases what New opened, in reverse order.
 func (n *Node) Close() error {
+	n.beginning.Lock()
 	n.end()
+	n.beginning.Unlock()
 	n.work.Wait()
 	var errs []error
 	for i := len(n.closers) - 1; i >= 0; i-- {
@@ -88,7 +90,13 @@ func (n *Node) runMDNS(ctx context.Context) error {
 	return m.Close()
 }
 
-// later runs f beside everything else; its context ends with the node.
-func (n *Node) later(f func(ctx context.Context)) {
+// later runs f beside everything else; its context ends with the node. Once the node ends nothing is begun, and later reports so.
+func (n *Node) later(f func(ctx context.Context)) bool {
+	n.beginning.Lock()
+	defer n.beginning.Unlock()
+	if n.life.Err() != nil {
+		return false
+	}
 	n.work.Go(func() { f(n.life) })
+	return true
 }

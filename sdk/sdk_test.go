@@ -445,6 +445,20 @@ func TestAgentDiesAtWork(t *testing.T) {
 	l.kill()
 }
 
+// An action that would end the process ends only itself.
+func TestPythonExit(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, "")
+	languages["python"](t, h, h.api, "lamp")
+	_, _, err := h.client.Call(t.Context(), "lamp", "leave", "", nil)
+	if e := interact.AsError(err); e == nil || e.Code != interact.AgentFailed || !strings.Contains(e.Title, "no exit") {
+		t.Errorf("got %v", err)
+	}
+	if err := h.add(t); err != nil {
+		t.Error(err)
+	}
+}
+
 // An agent that stops is withdrawn, and its process ends.
 func TestAgentLeaves(t *testing.T) {
 	t.Parallel()

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// types are what a library makes of the types of testdata/types.*.
+// types are what a library makes of the types of testdata/hints.*.
 type types struct {
 	About struct {
 		ID           string           `json:"id"`
@@ -49,7 +49,7 @@ func sameEach(t *testing.T, got map[string]json.RawMessage, want map[string]stri
 
 func TestPythonTypes(t *testing.T) {
 	t.Parallel()
-	all := readTypes(t, program(t, "python3"), "testdata/types.py")
+	all := readTypes(t, program(t, "python3"), "testdata/hints.py")
 	const leaf = `{"type":"object","required":["n"],
 		"properties":{"n":{"type":"integer"},"tags":{"type":"array","items":{"type":"string"}}}}`
 	sameEach(t, all.About.Actions, map[string]string{
@@ -86,7 +86,7 @@ func TestPythonTypes(t *testing.T) {
 
 func TestJavaScriptTypes(t *testing.T) {
 	t.Parallel()
-	all := readTypes(t, program(t, "node"), "testdata/types.mjs")
+	all := readTypes(t, program(t, "node"), "testdata/hints.mjs")
 	sameEach(t, all.About.Actions, map[string]string{
 		"nothing": `{"synchronous":true}`,
 		"plain": `{"synchronous":true,"description":"Says more.","output":{"type":"object"},

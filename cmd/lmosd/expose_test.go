@@ -146,7 +146,7 @@ func TestExposedAgentOutlivesItsNode(t *testing.T) {
 	n = x.node("n")
 	eventually(t, "the agent is attached again", func() bool { return x.at(n).lmosd("call", "weather", "run", "Bonn").code == 0 })
 	if code := n.stop(); code != 0 {
-		t.Errorf("the node ends with %d", code)
+		t.Errorf("the node ends with %d\n%s", code, n.talk.String())
 	}
 	if code := p.stop(); code != 0 { // there is nobody to withdraw from
 		t.Errorf("expose ends with %d\n%s", code, p.talk.String())

@@ -27,6 +27,7 @@ import collections.abc
 import concurrent.futures
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import http.client
 import inspect
@@ -34,6 +35,7 @@ import json
 import logging
 import math
 import os
+import queue
 import random
 import signal
 import socket
@@ -394,6 +396,7 @@ class Agent:
         self.ready = threading.Event()  # set while the node knows the agent
         self._actions, self._reads, self._writes, self._loop = {}, {}, {}, None
         self._stop, self._settled, self._socket = threading.Event(), threading.Event(), None
+        self._queue, self._idle = queue.SimpleQueue(), threading.Semaphore(0)  # requests, and threads that wait for one
         self._lock, self._running, self._listening = threading.Lock(), {}, {}
 
     # what it offers
@@ -575,7 +578,9 @@ class Agent:
                 busy = Error("the agent answers %d requests already" % self.limit, "LMOS-1529", "try again in a while")
                 s.send(failure(m, busy))
                 return
-            threading.Thread(target=self._work, args=(s, m, kind, name, call), daemon=True).start()
+            self._queue.put((s, m, kind, name, call))
+            if not self._idle.acquire(blocking=False):
+                threading.Thread(target=self._worker, daemon=True).start()
 
     def _tell(self, kind, name, value):
         """Tells the node, if it listens."""
@@ -587,6 +592,12 @@ class Agent:
         with contextlib.suppress(Lost):  # the connection is made again, and the node listens anew
             s.text(message)
 
+    def _worker(self):
+        """Answers one request after the other. Threads are made as they are needed, and stay."""
+        while True:
+            self._work(*self._queue.get())
+            self._idle.release()
+
     def _work(self, s, m, kind, name, call):
         """Answers one request."""
         try:
@@ -596,7 +607,7 @@ class Agent:
                 pass  # nobody waits
             except Error as e:
                 s.send(failure(m, e))
-            except Exception as e:  # the agent's own code
+            except (Exception, SystemExit) as e:  # the agent's own code
                 log.exception("%s %s", kind, name)
                 s.send(failure(m, Error("%s: %s" % (type(e).__name__, e), hint="see the agent's log")))
         except Lost:
@@ -703,17 +714,22 @@ def plain(value):
 # --- types -------------------------------------------------------------------------------------------------------------
 
 
+@functools.lru_cache(maxsize=None)
 def taken(f):
-    """The parameters of a function that are input: name, type hint, and whether it must be there."""
-    hints = typing.get_type_hints(f, include_extras=True)
+    """What a function takes: its parameters that are input, with type hint and whether it must be there; and those that get the
+    Context."""
+    hints, some, contexts = typing.get_type_hints(f, include_extras=True), [], []
     for n, p in inspect.signature(f).parameters.items():
-        if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and hints.get(n) is not Context:
-            yield n, hints.get(n, typing.Any), p.default is p.empty
+        if hints.get(n) is Context:
+            contexts.append(n)
+        elif p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+            some.append((n, hints.get(n, typing.Any), p.default is p.empty))
+    return some, contexts
 
 
 def parameters(f):
     """The input schema of a function: an object of its parameters, that of its only one if that is called input, or None."""
-    some = list(taken(f))
+    some, _ = taken(f)
     if [n for n, _, _ in some] == ["input"]:
         return schema(some[0][1])
     return members([(n, schema(hint), required) for n, hint, required in some]) if some else None
@@ -721,8 +737,8 @@ def parameters(f):
 
 def arguments(f, value, call):
     """The arguments of a function for an input."""
-    some = list(taken(f))
-    given = {n: call for n, hint in typing.get_type_hints(f).items() if hint is Context and n != "return"}
+    some, contexts = taken(f)
+    given = {n: call for n in contexts}
     if [n for n, _, _ in some] == ["input"]:
         return {"input": build(some[0][1], value), **given}
     if not isinstance(value, dict) and value is not None:

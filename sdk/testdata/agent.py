@@ -82,6 +82,11 @@ def unwritable():
 
 
 @agent.action
+def leave():
+    sys.exit("no exit")
+
+
+@agent.action
 def huge(size: int) -> str:
     return "x" * size
 
