@@ -82,6 +82,7 @@ type Directory struct {
 
 	mu      sync.RWMutex
 	entries map[[32]byte]*entry // all of these are owned by mu
+	routes  map[string]*entry
 	index   index
 	hashes  map[[32]byte]*entry // living entries by the hash of their TD
 	hosts   map[did.DID]int     // how many living entries a node hosts

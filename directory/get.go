@@ -242,6 +242,9 @@ func (d *Directory) notFound(r td.Ref, failed error) error {
 // Locate returns what asks the thing that ref names, made by Options.Bind. The errors are those of [Directory.Get], and
 // [interact.Unreachable] if nothing here speaks to it. It implements interact.Finder.
 func (d *Directory) Locate(ctx context.Context, ref string) (interact.Thing, error) {
+	if t := d.route(ref); t != nil {
+		return t, nil
+	}
 	desc, err := d.Get(ctx, ref)
 	if err != nil {
 		return nil, err
@@ -262,8 +265,29 @@ func (d *Directory) Locate(ctx context.Context, ref string) (interact.Thing, err
 	defer d.mu.Unlock()
 	if e := d.entries[key]; e != nil && e.d == desc {
 		e.bound = t
+		if ref == desc.Ref() {
+			d.setRouteLocked(ref, e)
+		}
 	}
 	return t, nil
+}
+
+// route returns what is bound to the thing that ref names with its owner, if that was asked for before and still lives.
+func (d *Directory) route(ref string) interact.Thing {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if e := d.routes[ref]; e != nil && e.d != nil && alive(e.d.Record, time.Now()) {
+		return e.bound
+	}
+	return nil
+}
+
+// setRouteLocked remembers what ref names. An entry that was forgotten stays until there are too many.
+func (d *Directory) setRouteLocked(ref string, e *entry) {
+	if d.routes == nil || len(d.routes) > len(d.entries)+1024 {
+		d.routes = map[string]*entry{}
+	}
+	d.routes[ref] = e
 }
 
 // bound returns what was bound to desc before, or nil.

@@ -31,18 +31,16 @@ func CheckedReplies(d *td.Thing) Wrap {
 	return func(t Thing) Thing {
 		return Func(func(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
 			return func(yield func(*Message, error) bool) {
-				for r, err := range t.Do(ctx, m) {
+				t.Do(ctx, m)(func(r *Message, err error) bool {
 					if err == nil {
 						err = CheckReply(d, r)
 					}
 					if err != nil {
 						yield(nil, err)
-						return
+						return false
 					}
-					if !yield(r, nil) {
-						return
-					}
-				}
+					return yield(r, nil)
+				})
 			}
 		})
 	}

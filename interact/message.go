@@ -238,25 +238,40 @@ func Unary(f func(ctx context.Context, m *Message) (*Message, error)) Thing {
 // maxJoined is how many bytes of a response stream [Ask] holds.
 const maxJoined = 16 << 20
 
+// An answer gathers replies for [Ask].
+type answer struct {
+	request, last *Message
+	parts         []Part
+	size          int
+	err           error
+}
+
+// take takes what a sequence yields. After an error it is not called again.
+func (a *answer) take(r *Message, err error) bool {
+	if a.err = err; err != nil {
+		return false
+	}
+	a.last = r
+	if r == nil || r.Type != ActionStatus || r.Status != StatusRunning || len(r.Data) == 0 {
+		return true
+	}
+	if a.size += len(r.Data); a.size > maxJoined {
+		a.err = Errorf(TooLarge, "take the output in parts: lmosd call --stream", "the output of %s has more than %d bytes", a.request.Name, maxJoined)
+		return false
+	}
+	a.parts = append(a.parts, Part{r.Data, r.ContentType})
+	return true
+}
+
 // Ask sends m to t and returns the last reply: the answer of a unary interaction, the final state of an action, with the whole
 // output if that came in parts (see [Join]; more than 16 MiB is the error [TooLarge]). No reply at all is an [*Error] of code
 // [Internal].
 func Ask(ctx context.Context, t Thing, m *Message) (*Message, error) {
-	var last *Message
-	var parts []Part
-	size := 0
-	for r, err := range t.Do(ctx, m) {
-		if err != nil {
-			return nil, err
-		}
-		last = r
-		if r == nil || r.Type != ActionStatus || r.Status != StatusRunning || len(r.Data) == 0 {
-			continue
-		}
-		if size += len(r.Data); size > maxJoined {
-			return nil, Errorf(TooLarge, "take the output in parts: lmosd call --stream", "the output of %s has more than %d bytes", m.Name, maxJoined)
-		}
-		parts = append(parts, Part{r.Data, r.ContentType})
+	a := answer{request: m}
+	t.Do(ctx, m)(a.take) // no loop: each variable that its body keeps would be an object of its own
+	last, parts := a.last, a.parts
+	if a.err != nil {
+		return nil, a.err
 	}
 	if last == nil {
 		return nil, &Error{Code: Internal, Title: "no answer", Hint: "the agent ended the interaction without a reply; see its log"}

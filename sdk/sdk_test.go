@@ -205,8 +205,10 @@ var contract = map[string]func(*asker){
 	},
 	"observe": func(a *asker) {
 		set := func(i int) error { _, err := a.do("write", "level", fmt.Sprint(i%100)); return err }
-		a.watches(request{Op: "watch", Property: "level"}, "level", set, func(i int) string { return fmt.Sprint(i % 100) })
-		a.watches(request{Op: "watch", Property: "*"}, "level", set, func(i int) string { return fmt.Sprint(i % 100) })
+		for _, property := range []string{"level", "*"} {
+			a.gives("write", "level", quiet, `null`)
+			a.watches(request{Op: "watch", Property: property}, "level", set, func(i int) string { return fmt.Sprint(i % 100) })
+		}
 	},
 }
 
@@ -230,15 +232,19 @@ func above(n, before int) error {
 	return nil
 }
 
+// quiet is a level that means nothing: who begins to observe may hear the current values first.
+const quiet = `100`
+
 // watches follows what r asks for while cause makes it happen: once somebody listens, nothing is missed, and all comes in order.
 func (a *asker) watches(r request, name string, cause func(i int) error, want func(i int) string) {
 	a.Helper()
 	r.Agent = a.agent
 	items, done := make(chan json.RawMessage, 1000), make(chan error, 1)
 	last := ""
-	hear := func(item json.RawMessage) { // who begins to observe may hear the current values
-		if r.Property == "" || strings.Contains(string(item), `"`+name+`"`) && string(item) != last {
-			last = string(item)
+	hear := func(item json.RawMessage) {
+		said := string(item)
+		if r.Property == "" || strings.Contains(said, `"`+name+`"`) && !strings.Contains(said, quiet) && said != last {
+			last = said
 			items <- item
 		}
 	}

@@ -111,7 +111,7 @@ func newTransport(o Options, most int) *http.Transport {
 		},
 		TLSHandshakeTimeout: dialTimeout,
 		MaxIdleConns:        256,
-		MaxIdleConnsPerHost: 32,
+		MaxIdleConnsPerHost: most,
 		MaxConnsPerHost:     most,
 		// Many servers close an idle connection after 5 s. To leave it earlier avoids the race in which a POST is lost.
 		IdleConnTimeout:        4 * time.Second,

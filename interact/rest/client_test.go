@@ -312,7 +312,7 @@ func TestConnectionsAreReused(t *testing.T) {
 func TestConnectionsToAnAgentAreBounded(t *testing.T) {
 	t.Parallel()
 	tr := newTransport(Options{}, 64)
-	if tr.MaxConnsPerHost != 64 || tr.MaxIdleConnsPerHost != 32 || tr.Proxy != nil {
+	if tr.MaxConnsPerHost != 64 || tr.MaxIdleConnsPerHost != 64 || tr.Proxy != nil {
 		t.Errorf("got %d, %d, proxy %t", tr.MaxConnsPerHost, tr.MaxIdleConnsPerHost, tr.Proxy != nil)
 	}
 }

@@ -153,27 +153,37 @@ func (l *Ledger) Wrap() interact.Wrap {
 // invoke notes an action that begins.
 func (l *Ledger) invoke(ctx context.Context, t interact.Thing, m *interact.Message) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
-		began, id := time.Now(), ""
-		for r, err := range t.Do(ctx, m) {
-			switch {
-			case err != nil:
-				if id != "" && tells(err) {
-					l.mark(ctx, id, interact.StatusFailed)
-				}
-			case id == "" && r.ActionID != "" && !r.Status.Final():
-				if _, known := l.Get(r.ActionID); known && !l.of(r.ActionID, m.Thing) {
-					break // another host's run
-				}
-				id = r.ActionID
-				l.note(ctx, Entry{ActionID: id, Thing: m.Thing, Action: m.Name, Began: began, State: r.Status})
-			case id != "":
-				l.mark(ctx, id, r.Status)
-			}
-			if !yield(r, err) {
-				return
-			}
-		}
+		f := following{Ledger: l, ctx: ctx, request: m, began: time.Now(), yield: yield}
+		t.Do(ctx, m)(f.reply) // no loop: each variable that its body keeps would be an object of its own
 	}
+}
+
+// A following is an invocation whose states are noted.
+type following struct {
+	*Ledger
+	ctx     context.Context
+	request *interact.Message
+	began   time.Time
+	id      string // of the action, once it is known
+	yield   func(*interact.Message, error) bool
+}
+
+func (f *following) reply(r *interact.Message, err error) bool {
+	switch {
+	case err != nil:
+		if f.id != "" && tells(err) {
+			f.mark(f.ctx, f.id, interact.StatusFailed)
+		}
+	case f.id == "" && r.ActionID != "" && !r.Status.Final():
+		if _, known := f.Get(r.ActionID); known && !f.of(r.ActionID, f.request.Thing) {
+			break // another host's run
+		}
+		f.id = r.ActionID
+		f.note(f.ctx, Entry{ActionID: f.id, Thing: f.request.Thing, Action: f.request.Name, Began: f.began, State: r.Status})
+	case f.id != "":
+		f.mark(f.ctx, f.id, r.Status)
+	}
+	return f.yield(r, err)
 }
 
 // tells reports whether an error says that the action has failed, and not that this node lost sight of it.

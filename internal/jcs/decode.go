@@ -289,7 +289,7 @@ func (d *decoder) more(closing byte, n, start int) bool {
 // str reads a string; i stands on its opening quote.
 func (d *decoder) str() string {
 	start := d.i + 1
-	for i := start; i < len(d.src); i++ {
+	for i := d.plain(start); i < len(d.src); i++ {
 		switch c := d.src[i]; {
 		case c == '"':
 			d.i = i + 1
@@ -302,6 +302,21 @@ func (d *decoder) str() string {
 	}
 	d.fail(start-1, "this string has no end")
 	return ""
+}
+
+// plain returns where the bytes from i on that mean themselves in a string end, or at most 7 bytes before. It looks at eight
+// at a time: a byte of x is 0x80 where one of the word is below 0x20, a quote or a backslash (or, falsely, behind such a one).
+func (d *decoder) plain(i int) int {
+	const ones, high = 0x0101010101010101, 0x8080808080808080
+	for ; i+8 <= len(d.src); i += 8 {
+		w := uint64(d.src[i]) | uint64(d.src[i+1])<<8 | uint64(d.src[i+2])<<16 | uint64(d.src[i+3])<<24 |
+			uint64(d.src[i+4])<<32 | uint64(d.src[i+5])<<40 | uint64(d.src[i+6])<<48 | uint64(d.src[i+7])<<56
+		quote, slash := w^ones*'"', w^ones*'\\'
+		if x := (w-ones*0x20)&^w | (quote-ones)&^quote | (slash-ones)&^slash; x&high != 0 {
+			break
+		}
+	}
+	return i
 }
 
 // escaped reads the string that began at start, whose first backslash is at i.
