@@ -162,7 +162,8 @@ type Message struct {
 	// Via forces the way to the thing: "mesh", the scheme of a form, or its href. It is for the node that is asked, and never
 	// sent.
 	Via string
-	// Chunks is the optional request stream (voice, upload). It is read once, by the thing that answers.
+	// Chunks is the optional request stream (voice, upload). It is read once, by the thing that answers. A chunk is its
+	// receiver's until it asks for the next.
 	Chunks iter.Seq2[[]byte, error]
 }
 
