@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/plgd-dev/go-coap/v3/message"
 	"github.com/plgd-dev/go-coap/v3/message/codes"
@@ -122,7 +120,7 @@ func diagnostic(e *interact.Error) []byte {
 	if e.Hint != "" {
 		title += " (" + e.Hint + ")"
 	}
-	return []byte(clip(e.Code.String()+" "+readable(title), maxDiagnostic))
+	return []byte(clip(e.Code.String()+" "+interact.Readable(title), maxDiagnostic))
 }
 
 // refused is the error that a response of class 4 or 5 stands for. The words of another lmosd say the exact code.
@@ -131,7 +129,7 @@ func refused(what string, p *wire.Packet) *interact.Error {
 	if !ok {
 		meaning.code, meaning.hint = interact.AgentFailed, hintLog
 	}
-	words := clip(readable(string(spoken(p))), maxWords)
+	words := clip(interact.Readable(string(spoken(p))), maxWords)
 	title := fmt.Sprintf("%s: the agent answered %s", what, wire.Dotted(p.Code))
 	if words != "" {
 		title += ": " + words
@@ -171,25 +169,10 @@ func spoken(p *wire.Packet) []byte {
 	return []byte(strings.TrimSuffix(strings.TrimPrefix(title+": "+detail, ": "), ": "))
 }
 
-// readable puts a text on one line: what could move a terminal's cursor is a space.
-func readable(text string) string {
-	text = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || r == utf8.RuneError || unicode.Is(unicode.Bidi_Control, r) {
-			return ' '
-		}
-		return r
-	}, text)
-	return strings.Join(strings.Fields(text), " ")
-}
-
-// clip cuts a text to at most n bytes at a character's border.
+// clip cuts a text to at most n bytes, the mark of the cut included.
 func clip(text string, n int) string {
 	if len(text) <= n {
 		return text
 	}
-	n -= len("…")
-	for n > 0 && !utf8.RuneStart(text[n]) {
-		n--
-	}
-	return text[:n] + "…"
+	return interact.Clip(text, n-len("…"))
 }

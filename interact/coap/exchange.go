@@ -225,7 +225,7 @@ func (x *exchange) find(ctx context.Context, p place) (*td.Description, error) {
 			return d, nil
 		}
 		if err == nil {
-			err = interact.Errorf(interact.NotFound, "lmosd find", "no agent matches %q", clip(readable(id), 200))
+			err = interact.Errorf(interact.NotFound, "lmosd find", "no agent matches %q", clip(interact.Readable(id), 200))
 		}
 		if first == nil {
 			first = err
@@ -298,7 +298,7 @@ func present(a *wire.Packet, r, m *interact.Message) (*wire.Packet, error) {
 		return a, nil
 	}
 	if m.Accept != "" && m.Type.Reads() && !wire.Alike(m.Accept, is) {
-		return nil, wire.Rejected(codes.NotAcceptable, "it is "+clip(readable(wire.Base(is)), 100))
+		return nil, wire.Rejected(codes.NotAcceptable, "it is "+clip(interact.Readable(wire.Base(is)), 100))
 	}
 	format, ok := wire.FormatOf(is)
 	switch {

@@ -238,13 +238,13 @@ func reason(err error) string {
 	var dns *net.DNSError
 	switch {
 	case errors.As(err, &dns):
-		return "the name " + clip(readable(dns.Name), 100) + " is unknown"
+		return "the name " + clip(interact.Readable(dns.Name), 100) + " is unknown"
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, wire.ErrSilent), wire.IsTimeout(err):
 		return "nothing answered in time"
 	case wire.IsRefused(err):
 		return wire.ErrRefused.Error()
 	}
-	return clip(readable(err.Error()), 200)
+	return clip(interact.Readable(err.Error()), 200)
 }
 
 // broken is an answer that came and cannot be used.
@@ -271,7 +271,7 @@ func (r *request) settle(p *wire.Packet) (data []byte, is string, err error) {
 		}
 	}
 	if td.IsJSON(is) && !(json.Valid(data) && utf8.Valid(data)) {
-		begin := clip(readable(string(data[:min(len(data), 200)])), 100)
+		begin := clip(interact.Readable(string(data[:min(len(data), 200)])), 100)
 		return nil, "", r.broken("it says that it is %s, and begins with %q", wire.Base(is), begin)
 	}
 	return data, is, nil

@@ -172,7 +172,7 @@ func plain(href string) string {
 		authority, path, _ := strings.Cut(rest, "/")
 		href = scheme + "://" + authority[strings.LastIndexByte(authority, '@')+1:] + "/" + path
 	}
-	return clip(readable(href), 200)
+	return clip(interact.Readable(href), 200)
 }
 
 func badForm(href, why string) error {

@@ -123,7 +123,7 @@ func (t *task) end(s interact.Status) (*interact.Message, error) {
 	var problem struct{ Title, Detail string }
 	_ = json.Unmarshal(t.state.Error, &problem) // an error of another form says nothing
 	words := strings.Trim(problem.Title+": "+problem.Detail, ": ")
-	title := strings.TrimSuffix(t.r.what()+" failed: "+clip(readable(words), maxWords), ": ")
+	title := strings.TrimSuffix(t.r.what()+" failed: "+clip(interact.Readable(words), maxWords), ": ")
 	return nil, &interact.Error{Code: interact.AgentFailed, Remote: true, Title: title, Hint: hintLog}
 }
 

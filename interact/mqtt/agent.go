@@ -423,7 +423,7 @@ func (a *agent) news(m *interact.Message, p *plan, d *delivery, property bool) *
 	media := mediaOf(d.media, p.form.ResponseType)
 	empty := property && len(d.data) == 0 && (td.IsJSON(media) || interact.IsCBOR(media)) // a retained value was deleted
 	if name == "" && m.Name == "" || empty {
-		a.client.o.Log.Debug("message skipped", "thing", a.thing.ID, "topic", clip(d.topic, 200))
+		a.client.o.Log.Debug("message skipped", "thing", a.thing.ID, "topic", interact.Clip(d.topic, 200))
 		return nil
 	}
 	r := a.reading(m, p, d)

@@ -39,13 +39,13 @@ func reason(err error) string {
 	case errors.As(err, &guarded): // the node's own dialer said No
 		return guarded.Error()
 	case errors.As(err, &dns):
-		return "the name " + clip(readable(dns.Name), 100) + " is unknown"
+		return "the name " + interact.Clip(interact.Readable(dns.Name), 100) + " is unknown"
 	case errors.As(err, &no):
 		return no.Error()
 	case errors.Is(err, context.DeadlineExceeded):
 		return "nothing answered in time"
 	}
-	return clip(readable(err.Error()), 200)
+	return interact.Clip(interact.Readable(err.Error()), 200)
 }
 
 // given says that ctx has ended before the broker did what it was to do.

@@ -265,7 +265,7 @@ func TestShownTexts(t *testing.T) {
 			t.Errorf("%q: %q, want %q", in, got, want)
 		}
 	}
-	if got := clip(strings.Repeat("ü", 10), 5); got != "üü…" {
+	if got := interact.Clip(strings.Repeat("ü", 10), 5); got != "üü…" {
 		t.Errorf("clipped to %q", got)
 	}
 }

@@ -87,29 +87,7 @@ func plain(href string) string {
 		authority, path, _ := strings.Cut(rest, "/")
 		href = scheme + "://" + authority[strings.LastIndex(authority, "@")+1:] + "/" + path
 	}
-	return clip(readable(href), 200)
+	return interact.Clip(interact.Readable(href), 200)
 }
 
-func quoted(s string) string { return strconv.Quote(clip(readable(s), 200)) }
-
-// readable puts a text on one line: what could move a terminal's cursor is a space.
-func readable(text string) string {
-	text = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || r == utf8.RuneError || unicode.Is(unicode.Bidi_Control, r) {
-			return ' '
-		}
-		return r
-	}, text)
-	return strings.Join(strings.Fields(text), " ")
-}
-
-// clip cuts a text to at most n bytes at a character's border.
-func clip(text string, n int) string {
-	if len(text) <= n {
-		return text
-	}
-	for n > 0 && !utf8.RuneStart(text[n]) {
-		n--
-	}
-	return text[:n] + "…"
-}
+func quoted(s string) string { return strconv.Quote(interact.Clip(interact.Readable(s), 200)) }

@@ -47,7 +47,7 @@ func encodeProblem(err error) (data []byte, code interact.Code) {
 // refused makes the error of an agent's problem: its own words, bounded.
 func (a *agent) refused(m *interact.Message, d *delivery) error {
 	e := decodeProblem(d.data, d.prop(propCode))
-	e.Title = clip(a.what(m)+": "+e.Title, maxText)
+	e.Title = interact.Clip(a.what(m)+": "+e.Title, maxText)
 	if e.Hint == "" {
 		e.Hint = "see the agent's log"
 	}
@@ -79,9 +79,9 @@ func decodeProblem(data []byte, code string) *interact.Error {
 			e.Title = p.Title
 		}
 	}
-	e.Title, e.Hint = clip(readable(e.Title), maxText), clip(readable(p.Hint), maxText)
+	e.Title, e.Hint = interact.Clip(interact.Readable(e.Title), maxText), interact.Clip(interact.Readable(p.Hint), maxText)
 	for _, i := range p.Issues[:min(len(p.Issues), maxIssues)] {
-		e.Issues = append(e.Issues, td.Issue{Pointer: clip(readable(i.Pointer), maxText), Reason: clip(readable(i.Reason), maxText)})
+		e.Issues = append(e.Issues, td.Issue{Pointer: interact.Clip(interact.Readable(i.Pointer), maxText), Reason: interact.Clip(interact.Readable(i.Reason), maxText)})
 	}
 	return e
 }

@@ -41,7 +41,7 @@ func (b *Broker) propose(ctx context.Context, c *consumer, filter string, qos by
 	}
 	d, err := b.find(ctx, s.thing)
 	if err != nil {
-		b.o.Log.Info("mqtt subscription refused", "remote", c.client.Net.Remote, "filter", clip(readable(filter), 200), "err", err)
+		b.o.Log.Info("mqtt subscription refused", "remote", c.client.Net.Remote, "filter", interact.Clip(interact.Readable(filter), 200), "err", err)
 		return nil
 	}
 	p := &proposal{ref: d.Ref(), qos: qos, subjects: s.subjects(d.Thing)}

@@ -12,6 +12,8 @@ import (
 	"github.com/eclipse/paho.golang/paho"
 	pahosession "github.com/eclipse/paho.golang/paho/session"
 	"github.com/eclipse/paho.golang/paho/session/state"
+
+	"github.com/lmosd/lmosd/interact"
 )
 
 // receiveMaximum is how many unacknowledged messages a broker may have under way to us (MQTT 5 §3.1.2.11.3).
@@ -74,7 +76,7 @@ func refused5(ctx context.Context, conn *guard, ack *paho.Connack, err error) er
 	case ack != nil && ack.ReasonCode >= 0x80:
 		r := &refusal{code: ack.ReasonCode}
 		if ack.Properties != nil {
-			r.reason = clip(readable(ack.Properties.ReasonString), 200)
+			r.reason = interact.Clip(interact.Readable(ack.Properties.ReasonString), 200)
 		}
 		return r
 	case ctx.Err() != nil:
@@ -131,13 +133,13 @@ func (w *wire5) publish(ctx context.Context, p *publication) error {
 	case resp != nil && resp.ReasonCode >= 0x80:
 		r := &refusal{code: resp.ReasonCode}
 		if resp.Properties != nil {
-			r.reason = clip(readable(resp.Properties.ReasonString), 200)
+			r.reason = interact.Clip(interact.Readable(resp.Properties.ReasonString), 200)
 		}
 		return r
 	case err == nil && resp != nil && resp.ReasonCode == 0x10: // MQTT 5 §3.4.2.1: no matching subscribers
 		return errNobody
 	case errors.Is(err, paho.ErrInvalidArguments):
-		return &refusal{code: 0x9b, reason: clip(readable(err.Error()), 200)}
+		return &refusal{code: 0x9b, reason: interact.Clip(interact.Readable(err.Error()), 200)}
 	}
 	return w.failed(ctx, inner, err)
 }
@@ -152,7 +154,7 @@ func (w *wire5) subscribe(ctx context.Context, filter string, qos byte) error {
 	case ack != nil && ack.Reasons[0] >= 0x80:
 		r := &refusal{code: ack.Reasons[0]}
 		if ack.Properties != nil {
-			r.reason = clip(readable(ack.Properties.ReasonString), 200)
+			r.reason = interact.Clip(interact.Readable(ack.Properties.ReasonString), 200)
 		}
 		return r
 	case errors.Is(err, paho.ErrInvalidArguments):

@@ -15,7 +15,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"syscall"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/lmosd/lmosd/interact"
@@ -181,7 +180,7 @@ func (c *Client) source(ctx context.Context, r *request, resp *http.Response) (i
 	case ctx.Err() != nil:
 		return nil, r.lost(ctx, err)
 	}
-	return nil, broken(r, "what it calls "+clip(readable(coding), 40)+" is not")
+	return nil, broken(r, "what it calls "+interact.Clip(interact.Readable(coding), 40)+" is not")
 }
 
 func decoded(coding string, body io.Reader) (io.Reader, error) {
@@ -246,7 +245,7 @@ func sample(media string, data []byte, s *secrets) string {
 	if len(data) == 0 {
 		return "nothing"
 	}
-	return fmt.Sprintf("%s %q", clip(readable(media), 60), clip(s.quote(string(data[:min(len(data), maxRefusal)])), 200))
+	return fmt.Sprintf("%s %q", interact.Clip(interact.Readable(media), 60), interact.Clip(s.quote(string(data[:min(len(data), maxRefusal)])), 200))
 }
 
 // refused makes the error of an answer with a bad status: the agent's own words, within bounds.
@@ -292,28 +291,8 @@ func words(contentType string, raw []byte) string {
 }
 
 // quote makes an agent's text fit to be shown: no secrets, one line, bounded.
-func (s *secrets) quote(text string) string { return clip(readable(s.scrub(text)), maxText) }
-
-// readable puts a text on one line: what could move a terminal's cursor is a space.
-func readable(text string) string {
-	text = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || r == utf8.RuneError || unicode.Is(unicode.Bidi_Control, r) {
-			return ' '
-		}
-		return r
-	}, text)
-	return strings.Join(strings.Fields(text), " ")
-}
-
-// clip cuts a text to at most n bytes at a character's border.
-func clip(text string, n int) string {
-	if len(text) <= n {
-		return text
-	}
-	for n > 0 && !utf8.RuneStart(text[n]) {
-		n--
-	}
-	return text[:n] + "…"
+func (s *secrets) quote(text string) string {
+	return interact.Clip(interact.Readable(s.scrub(text)), maxText)
 }
 
 // lost says why no answer came, or not the whole of it. The agent may have begun.
@@ -358,7 +337,7 @@ func reason(err error) string {
 	case errors.As(err, &refused):
 		return refused.Error()
 	case errors.As(err, &dns):
-		return "the name " + clip(dns.Name, 100) + " is unknown"
+		return "the name " + interact.Clip(dns.Name, 100) + " is unknown"
 	case errors.As(err, &no):
 		return no.Error()
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):

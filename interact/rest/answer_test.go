@@ -370,7 +370,7 @@ func TestReadable(t *testing.T) {
 		"bad \xff utf-8": "bad utf-8",
 		"":               "",
 	} {
-		if got := readable(in); got != want {
+		if got := interact.Readable(in); got != want {
 			t.Errorf("%q: got %q, want %q", in, got, want)
 		}
 	}
@@ -383,8 +383,8 @@ func TestClip(t *testing.T) {
 		n    int
 		want string
 	}{{"abc", 3, "abc"}, {"abcd", 3, "abc…"}, {"äöü", 3, "ä…"}, {"ä", 1, "…"}} {
-		if got := clip(tt.in, tt.n); got != tt.want {
-			t.Errorf("clip(%q, %d): got %q, want %q", tt.in, tt.n, got, tt.want)
+		if got := interact.Clip(tt.in, tt.n); got != tt.want {
+			t.Errorf("interact.Clip(%q, %d): got %q, want %q", tt.in, tt.n, got, tt.want)
 		}
 	}
 }

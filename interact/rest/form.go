@@ -183,7 +183,7 @@ func noForm(r *request) error {
 	offered := []string{}
 	for _, f := range r.forms {
 		scheme, _, _ := strings.Cut(f.Href, ":")
-		offered = append(offered, strings.TrimSpace(clip(scheme, 20)+" "+f.Subprotocol)+" "+strings.Join(f.Ops, "+"))
+		offered = append(offered, strings.TrimSpace(interact.Clip(scheme, 20)+" "+f.Subprotocol)+" "+strings.Join(f.Ops, "+"))
 	}
 	if e.Hint = "it has no forms"; len(offered) > 0 {
 		e.Hint = "its forms offer: " + strings.Join(slices.Compact(offered), ", ")
@@ -376,5 +376,5 @@ func plain(href string) string {
 		}
 		href = scheme + "://" + authority + "/" + path
 	}
-	return clip(href, 200)
+	return interact.Clip(href, 200)
 }

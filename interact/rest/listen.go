@@ -128,7 +128,7 @@ func (l *listener) accepts(resp *http.Response) error {
 	case !l.r.expected(resp.StatusCode):
 		return l.refuses(resp)
 	case resp.StatusCode == http.StatusNoContent || said != "" && mediaType(said) != eventsType:
-		return broken(l.r, "an event stream is promised, it sent "+clip(readable(said), 60))
+		return broken(l.r, "an event stream is promised, it sent "+interact.Clip(interact.Readable(said), 60))
 	}
 	return nil
 }

@@ -208,7 +208,7 @@ func (o *observation) knows(name string) bool {
 func (o *observation) puzzle(n notice) {
 	if !o.puzzled {
 		o.client.log.Warn("an agent sends what it does not describe", "thing", o.r.thing.ID, "op", o.r.op,
-			"affordance", o.r.message.Name, "name", clip(readable(n.name), 100))
+			"affordance", o.r.message.Name, "name", interact.Clip(interact.Readable(n.name), 100))
 	}
 	o.puzzled = true
 }

@@ -175,18 +175,18 @@ func FromProblem(resp *http.Response, body []byte) *interact.Error {
 	var p problem
 	media := mediaType(resp.Header.Get("Content-Type"))
 	if !td.IsJSON(media) || json.Unmarshal(body, &p) != nil || p.Type+p.Title+p.Detail == "" {
-		text := clip(readable(string(body[:min(len(body), maxRefusal)])), maxText)
+		text := interact.Clip(interact.Readable(string(body[:min(len(body), maxRefusal)])), maxText)
 		return interact.Errorf(codeOf("", resp.StatusCode),
 			"this answer is none of lmosd's: see what is between here and the node",
 			"%s", strings.TrimSpace(fmt.Sprintf("status %d %s", resp.StatusCode, text)))
 	}
-	e := &interact.Error{Code: codeOf(p.Code, resp.StatusCode), Hint: clip(readable(p.Hint), maxText), Remote: p.Remote}
+	e := &interact.Error{Code: codeOf(p.Code, resp.StatusCode), Hint: interact.Clip(interact.Readable(p.Hint), maxText), Remote: p.Remote}
 	for _, i := range p.Issues[:min(len(p.Issues), maxIssues)] {
-		i.Pointer, i.Reason = clip(readable(i.Pointer), maxText), clip(readable(i.Reason), maxText)
+		i.Pointer, i.Reason = interact.Clip(interact.Readable(i.Pointer), maxText), interact.Clip(interact.Readable(i.Reason), maxText)
 		e.Issues = append(e.Issues, i)
 	}
-	if e.Title = clip(readable(p.Detail), maxText); e.Title == "" && p.Title != e.Code.Title() {
-		e.Title = clip(readable(p.Title), maxText)
+	if e.Title = interact.Clip(interact.Readable(p.Detail), maxText); e.Title == "" && p.Title != e.Code.Title() {
+		e.Title = interact.Clip(interact.Readable(p.Title), maxText)
 	}
 	return e
 }

@@ -229,7 +229,7 @@ func (v *visit) serve(rest string) error {
 	if v.at = at; offered == nil {
 		return interact.Errorf(interact.NotFound,
 			"things have /things/{id}/td, /properties, /actions and /events, and names below these",
-			"nothing is served at %s", clip(readable(v.r.URL.Path), 200))
+			"nothing is served at %s", interact.Clip(interact.Readable(v.r.URL.Path), 200))
 	}
 	method := v.r.Method
 	if method == http.MethodHead {
@@ -239,7 +239,7 @@ func (v *visit) serve(rest string) error {
 	if do == nil {
 		allow := offered.allow()
 		v.w.Header().Set("Allow", allow) // RFC 9110 §10.2.1
-		return interact.Errorf(interact.NotAllowed, "use "+allow, "%s is not offered here", clip(readable(v.r.Method), 20))
+		return interact.Errorf(interact.NotAllowed, "use "+allow, "%s is not offered here", interact.Clip(interact.Readable(v.r.Method), 20))
 	}
 	if at.kind != "subscriptions" { // a webhook can be ended when its thing is gone
 		if err := v.find(); err != nil {
@@ -265,7 +265,7 @@ func (v *visit) find() error {
 	case err != nil:
 		return err
 	case d == nil || d.Thing == nil:
-		return interact.Errorf(interact.NotFound, "lmosd find", "no agent matches %q", clip(readable(v.ref), 200))
+		return interact.Errorf(interact.NotFound, "lmosd find", "no agent matches %q", interact.Clip(interact.Readable(v.ref), 200))
 	}
 	v.desc = d
 	return nil

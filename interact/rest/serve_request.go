@@ -301,7 +301,7 @@ func inputType(r *http.Request, a *td.Affordance) (string, error) {
 		return mediaType(said), nil
 	}
 	return "", interact.Errorf(interact.UnsupportedType, "Content-Type: "+interact.JSON,
-		"a body of type %q is not taken here", clip(readable(said), 100))
+		"a body of type %q is not taken here", interact.Clip(interact.Readable(said), 100))
 }
 
 // unasked are the media types that a browser sends for any web page (Fetch §2.2.2).

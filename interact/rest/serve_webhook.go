@@ -286,7 +286,7 @@ func (k *hook) note(r *interact.Message, err error) (gone bool) {
 		k.missed, k.delivered, k.lastError = 0, k.delivered+1, ""
 		return false
 	}
-	k.missed, k.failed, k.lastError = k.missed+1, k.failed+1, clip(readable(err.Error()), 200)
+	k.missed, k.failed, k.lastError = k.missed+1, k.failed+1, interact.Clip(interact.Readable(err.Error()), 200)
 	return k.missed >= maxMissed || errors.Is(err, errGone)
 }
 

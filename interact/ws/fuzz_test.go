@@ -57,7 +57,7 @@ func FuzzProblem(f *testing.F) {
 	f.Add([]byte(`{"status":503,"validationErrors":[{"field":"/a","description":"b"}]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		e := readProblem(b)
-		if e.Code == 0 || e.Hint == "" || len(e.Title) > maxText+8 || readable(e.Title) != e.Title {
+		if e.Code == 0 || e.Hint == "" || len(e.Title) > maxText+8 || interact.Readable(e.Title) != e.Title {
 			t.Fatalf("%q: %+v", b, e)
 		}
 	})

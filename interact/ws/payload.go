@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"mime"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/lmosd/lmosd/interact"
@@ -112,25 +111,7 @@ func appendText(b []byte, s string) []byte {
 	return append(append(append(b, '"'), s...), '"')
 }
 
-// readable puts a text on one line: what could move a terminal's cursor is a space.
-func readable(text string) string {
-	text = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || r == utf8.RuneError || unicode.Is(unicode.Bidi_Control, r) {
-			return ' '
-		}
-		return r
-	}, text)
-	return strings.Join(strings.Fields(text), " ")
-}
-
 // clip makes a peer's text fit to be shown: on one line, and of at most n bytes, cut at a character's border.
 func clip(text string, n int) string {
-	text = readable(text[:min(len(text), 4*n)])
-	if len(text) <= n {
-		return text
-	}
-	for n > 0 && !utf8.RuneStart(text[n]) {
-		n--
-	}
-	return text[:n] + "…"
+	return interact.Clip(interact.Readable(text[:min(len(text), 4*n)]), n)
 }
