@@ -97,6 +97,26 @@ func Affordance(d *td.Thing, m *Message) *td.Affordance {
 	return nil
 }
 
+// InputSchema returns the schema of the data that m carries: an action's input, a property's value, what a subscription takes; nil
+// if d has none.
+func InputSchema(d *td.Thing, m *Message) *td.Schema {
+	switch m.Type {
+	case InvokeAction:
+		if a := d.Actions[m.Name]; a != nil {
+			return a.Input
+		}
+	case WriteProperty:
+		if p := d.Properties[m.Name]; p != nil {
+			return p.Schema
+		}
+	case SubscribeEvent:
+		if e := d.Events[m.Name]; e != nil {
+			return e.Subscription
+		}
+	}
+	return nil
+}
+
 // Forms returns the forms of d that offer what m asks for, in the order of the description (TD 1.1 §5.3.4.2). They are those of
 // the affordance, or of the thing for an operation on all or several.
 func Forms(d *td.Thing, m *Message) []td.Form {

@@ -14,25 +14,6 @@ import (
 // scalarMember holds an input that is no object beside the variables of its address.
 const scalarMember = "value"
 
-// inputOf returns the schema of the body that m carries, or nil.
-func inputOf(t *td.Thing, m *interact.Message) *td.Schema {
-	switch m.Type {
-	case interact.InvokeAction:
-		if a := t.Actions[m.Name]; a != nil {
-			return a.Input
-		}
-	case interact.WriteProperty:
-		if p := t.Properties[m.Name]; p != nil {
-			return p.Schema
-		}
-	case interact.SubscribeEvent:
-		if e := t.Events[m.Name]; e != nil {
-			return e.Subscription
-		}
-	}
-	return nil
-}
-
 // split takes the variables of the address out of data, and checks both: [interact.Check] leaves such an input to the binding.
 // Without variables the data is the body.
 func (r *request) split(data []byte) (vars map[string]string, body []byte, err error) {
@@ -47,7 +28,7 @@ func (r *request) split(data []byte) (vars map[string]string, body []byte, err e
 	if len(plain) > 0 && !td.IsJSON(media) {
 		return nil, data, nil // nothing is known of it: an address with a variable will miss it
 	}
-	schema := inputOf(r.thing, r.message)
+	schema := interact.InputSchema(r.thing, r.message)
 	vars, body, issues := take(plain, a.URIVariables, schema)
 	if len(body) == 0 && schema.Type() == "object" {
 		body = []byte("{}")

@@ -251,7 +251,7 @@ func (v *visit) loadVariables(m *interact.Message, a *td.Affordance) (err error)
 		return err
 	}
 	if len(m.Data) == 0 || td.IsJSON(m.ContentType) {
-		m.Data, m.ContentType = merge(m.Data, query, a.URIVariables, input(v.desc.Thing, m)), ""
+		m.Data, m.ContentType = merge(m.Data, query, a.URIVariables, interact.InputSchema(v.desc.Thing, m)), ""
 	}
 	return nil
 }
@@ -357,25 +357,6 @@ func chunksOf(body io.Reader, before func(end bool)) iter.Seq2[[]byte, error] {
 	}
 }
 
-// input is the schema of the input that m carries, or nil.
-func input(t *td.Thing, m *interact.Message) *td.Schema {
-	switch m.Type {
-	case interact.InvokeAction:
-		if a := t.Actions[m.Name]; a != nil {
-			return a.Input
-		}
-	case interact.WriteProperty:
-		if p := t.Properties[m.Name]; p != nil {
-			return p.Schema
-		}
-	case interact.SubscribeEvent:
-		if e := t.Events[m.Name]; e != nil {
-			return e.Subscription
-		}
-	}
-	return nil
-}
-
 // merge adds variables of the query to an input. What the body says holds. An input that is no object becomes the member
 // "value" of one (see the package comment).
 func merge(data []byte, query url.Values, schemas map[string]*td.Schema, input *td.Schema) []byte {
@@ -415,7 +396,7 @@ func typed(text string, schema *td.Schema) []byte {
 // check holds m against the description before the mesh is asked, and says in HTTP's words what does not fit.
 func (v *visit) check(m *interact.Message) error {
 	c := *m
-	if m.Type == interact.InvokeAction && len(m.Data) == 0 && m.Chunks == nil && input(v.desc.Thing, m).Type() == "object" {
+	if m.Type == interact.InvokeAction && len(m.Data) == 0 && m.Chunks == nil && interact.InputSchema(v.desc.Thing, m).Type() == "object" {
 		c.Data, c.ContentType = []byte("{}"), interact.JSON // so that it is said which members are missing
 	}
 	err := interact.Check(v.desc.Thing, &c)
