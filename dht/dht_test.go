@@ -21,7 +21,9 @@ func TestPublishGetFind(t *testing.T) {
 	t.Parallel()
 	t.Run("over loopback", func(t *testing.T) {
 		t.Parallel()
-		publishGetFind(t, loopbackMesh(t, 5), false)
+		nodes := loopbackMesh(t, 5)
+		acquainted(t, nodes, len(nodes)-1)
+		publishGetFind(t, nodes, false)
 	})
 	t.Run("simulated", func(t *testing.T) {
 		simulate(t, 5, func(t *testing.T, _ *simulated, nodes []*node) { publishGetFind(t, nodes, true) })

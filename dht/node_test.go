@@ -148,10 +148,16 @@ func seededBy(seeds ...*node) func() []peer.AddrInfo {
 // joined waits until each node knows half of the others.
 func joined(t testing.TB, nodes []*node) {
 	t.Helper()
+	acquainted(t, nodes, len(nodes)/2)
+}
+
+// acquainted waits until each node knows so many others.
+func acquainted(t testing.TB, nodes []*node, others int) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	for i, n := range nodes {
-		if err := n.Wait(ctx, len(nodes)/2); err != nil {
+		if err := n.Wait(ctx, others); err != nil {
 			t.Fatalf("node %d has %d peers: %v", i, n.Size(), err)
 		}
 	}

@@ -1,11 +1,11 @@
 package node
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -298,18 +298,7 @@ func unproved(raw []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var b bytes.Buffer
-	for _, m := range members {
-		if m.Name == "proof" {
-			continue
-		}
-		name, err := json.Marshal(m.Name)
-		if err != nil {
-			return nil, err
-		}
-		fmt.Fprintf(&b, ",%s:%s", name, m.Raw)
-	}
-	return append([]byte("{"), append(bytes.TrimPrefix(b.Bytes(), []byte(",")), '}')...), nil
+	return jcs.Join(slices.DeleteFunc(members, func(m jcs.Member) bool { return m.Name == "proof" })), nil
 }
 
 // get returns what is known of a thing, withdrawn or not, or nil.

@@ -2,7 +2,6 @@ package coap
 
 import (
 	"bytes"
-	"encoding/json"
 	"strings"
 
 	"github.com/lmosd/lmosd/interact"
@@ -76,7 +75,7 @@ func take(data []byte, schemas map[string]*td.Schema, input *td.Schema) (vars ma
 	if scalar || len(left) == 0 {
 		return vars, rest, issues
 	}
-	return vars, join(left), issues
+	return vars, jcs.Join(left), issues
 }
 
 // variableOf returns the text of a variable: a string, a number or a boolean (TD 1.1 §5.3.4.2). A null was not given.
@@ -107,23 +106,6 @@ func decode(data []byte) (any, *td.Issue) {
 		return nil, &td.Issue{Reason: err.Error()}
 	}
 	return v, nil
-}
-
-// join writes members as an object.
-func join(fields []jcs.Member) []byte {
-	var b bytes.Buffer
-	b.WriteByte('{')
-	for i, f := range fields {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		name, _ := json.Marshal(f.Name) // a string always has a JSON form
-		b.Write(name)
-		b.WriteByte(':')
-		b.Write(f.Raw)
-	}
-	b.WriteByte('}')
-	return b.Bytes()
 }
 
 // convert returns the body as the form wants it: JSON as CBOR and the other way round, and a string, a number or a boolean as

@@ -198,7 +198,7 @@ func (x *exchange) variables(t *td.Thing, m *interact.Message) error {
 		fields = append(fields, jcs.Member{Name: name, Raw: typed(value, schema)})
 	}
 	if len(fields) > before {
-		m.Data, m.ContentType = join(fields), interact.JSON
+		m.Data, m.ContentType = jcs.Join(fields), interact.JSON
 	}
 	return nil
 }

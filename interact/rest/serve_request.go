@@ -377,7 +377,7 @@ func merge(data []byte, query url.Values, schemas map[string]*td.Schema, input *
 	if len(fields) == before {
 		return data
 	}
-	return join(fields)
+	return jcs.Join(fields)
 }
 
 // typed writes a value of the query as the JSON that the schema wants: a string if that fits, else the number or boolean

@@ -1,8 +1,6 @@
 package rest
 
 import (
-	"bytes"
-	"encoding/json"
 	"net/url"
 	"strings"
 
@@ -41,7 +39,7 @@ func (r *request) split(data []byte, schemas map[string]*td.Schema, input *td.Sc
 	case len(left) == 0 && input.Type() == "":
 		return nil, issues // it was all variables
 	}
-	return join(left), issues
+	return jcs.Join(left), issues
 }
 
 // scalarMember holds an input that is no object beside the variables of its address.
@@ -79,23 +77,6 @@ func (r *request) setVariable(f jcs.Member, schema *td.Schema) []td.Issue {
 		r.vars[f.Name] = string(f.Raw)
 	}
 	return below(pointer, schema.Check(value))
-}
-
-// join writes members as an object.
-func join(fields []jcs.Member) []byte {
-	var b bytes.Buffer
-	b.WriteByte('{')
-	for i, f := range fields {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		name, _ := json.Marshal(f.Name) // a string always has a JSON form
-		b.Write(name)
-		b.WriteByte(':')
-		b.Write(f.Raw)
-	}
-	b.WriteByte('}')
-	return b.Bytes()
 }
 
 // expand fills the variables into href and parses the address. A value may not change where the request goes: the origin

@@ -96,7 +96,7 @@ func subscription(r *request, address string) ([]byte, error) {
 			r.what())
 	}
 	value, _ := json.Marshal(address) // a string always has a JSON form
-	return join(append(fields, jcs.Member{Name: callbackMember, Raw: value})), nil
+	return jcs.Join(append(fields, jcs.Member{Name: callbackMember, Raw: value})), nil
 }
 
 // leave returns the function that deletes the subscription at the address that the answer names. It must be at the agent's own
