@@ -22,14 +22,14 @@ func IsCBOR(contentType string) bool {
 }
 
 // Value decodes data that is JSON or CBOR, strictly: one value, no name twice, no number that float64 cannot hold. The kinds
-// are those that [td.Schema.Check] takes. ok is false for another media type, of which nothing is known. No data is no value: nil. The error is
-// an [*Error] of code [Invalid].
+// are those that [td.Schema.Check] takes. Texts may be parts of data: the value is good as long as data is not changed. ok is
+// false for another media type, of which nothing is known. No data is no value: nil. The error is an [*Error] of code [Invalid].
 func Value(data []byte, contentType string) (v any, ok bool, err error) {
 	switch {
 	case len(data) == 0:
 		return nil, td.IsJSON(contentType) || IsCBOR(contentType), nil
 	case td.IsJSON(contentType):
-		v, err := jcs.Decode(data, len(data))
+		v, err := jcs.View(data)
 		if err != nil {
 			return nil, true, &Error{Code: Invalid, Title: "the input is not JSON", Hint: "text needs quotes: '\"text\"'", Err: err}
 		}

@@ -37,14 +37,12 @@ func (n *Node) Hosted(d *td.Description) bool { return n.offers.has(d) }
 
 // bind makes the Thing of a description: the agent itself if this node offers it, else the ways to it. An agent is asked over
 // its forms without a guard only if its TD was published here: a stranger's record that names this node as host leads nowhere.
-// bind makes the Thing of a description: the agent itself if this node offers it, else the ways to it. An agent is asked over
-// its forms without a guard only if its TD was published here: a stranger's record that names this node as host leads nowhere.
 func (n *Node) bind(d *td.Description) interact.Thing {
 	if agent := n.offers.agentOf(d); agent != nil {
 		return agent
 	}
 	far := &elsewhere{ways: n.ways(d)}
-	far.Thing = interact.Chain(far.ways, interact.Named(d.Ref()), n.hub.Wrap(), n.checked(d.Thing))
+	far.Thing = interact.Chain(far.ways, interact.Named(d.Ref()), n.hub.Wrap())
 	return far
 }
 
@@ -54,12 +52,12 @@ type elsewhere struct {
 	ways *interact.Paths
 }
 
-// ways are the mesh, and what forms there are that may be asked directly.
+// ways are the mesh, at whose other end the host checks what it is asked, and what forms there are that may be asked directly.
 func (n *Node) ways(d *td.Description) *interact.Paths {
 	paths := []interact.Path{{Name: "mesh", Thing: n.streams.Thing(d.Record.Hosts)}}
 	if n.strangers != nil {
 		for _, p := range n.strangers.paths(d.Thing, 1) {
-			p.Thing = interact.Composed(d.Thing)(p.Thing)
+			p.Thing = interact.Chain(p.Thing, n.checked(d.Thing), interact.Composed(d.Thing))
 			paths = append(paths, p)
 		}
 	}

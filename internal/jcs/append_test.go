@@ -267,6 +267,9 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		v, err := Decode(b, 1<<20)
+		if seen, bad := View(b); (bad == nil) != (err == nil) && len(b) <= 1<<20 || err == nil && !reflect.DeepEqual(seen, v) {
+			t.Fatalf("Decode: %#v, %v\nView: %#v, %v", v, err, seen, bad)
+		}
 		if err != nil {
 			var e *SyntaxError
 			if !errors.As(err, &e) && !errors.Is(err, ErrTooLarge) {

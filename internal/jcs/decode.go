@@ -14,6 +14,7 @@ import (
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
+	"unsafe"
 )
 
 // MaxDepth is how deep arrays and objects may nest. A value in 64 pairs of brackets is accepted, in 65 it is refused.
@@ -39,12 +40,19 @@ func (e *SyntaxError) Error() string {
 // and map[string]any, and shares no memory with b. An integer is refused if its digits are not exactly those of its
 // binary64 value; that concerns some beyond 2^53. The error is a [*SyntaxError], or wraps [ErrTooLarge].
 func Decode(b []byte, max int) (any, error) {
-	d, err := newDecoder(b, max)
-	if err != nil {
-		return nil, err
+	if len(b) > max {
+		return nil, fmt.Errorf("%w: %d bytes, %d are allowed", ErrTooLarge, len(b), max)
 	}
-	var v any
+	return decode(string(b))
+}
+
+// View is [Decode] without a limit for who looks at a value and drops it: its strings are parts of b, and change with b.
+func View(b []byte) (any, error) { return decode(unsafe.String(unsafe.SliceData(b), len(b))) }
+
+func decode(src string) (v any, err error) {
+	d := decoder{src: src}
 	err = d.catch(func() {
+		d.begin()
 		v = d.value()
 		d.end()
 	})
@@ -76,12 +84,10 @@ type Member struct {
 // Members returns the members of the object b in the order in which they were written. Raw slices point into b. The
 // whole of b is checked as [Decode] does; the caller limits its size.
 func Members(b []byte) ([]Member, error) {
-	d, err := newDecoder(b, len(b))
-	if err != nil {
-		return nil, err
-	}
+	d := decoder{src: string(b)}
 	var ms []Member
-	err = d.catch(func() {
+	err := d.catch(func() {
+		d.begin()
 		if d.space(); d.peek() != '{' {
 			d.fail(d.i, "a JSON object is needed here")
 		}
@@ -96,7 +102,7 @@ func Members(b []byte) ([]Member, error) {
 	return ms, nil
 }
 
-// A decoder scans src once from the front. i is the next byte. A syntax error unwinds as a panic with a *SyntaxError,
+// A decoder scans src once from the front; strings without escapes are slices of it. i is the next byte. A syntax error unwinds as a panic with a *SyntaxError,
 // which catch returns: the grammar then reads without an error check in every second line.
 type decoder struct {
 	src   string
@@ -105,19 +111,14 @@ type decoder struct {
 	tiny  int // numbers so far that are slow to convert
 }
 
-func newDecoder(b []byte, max int) (*decoder, error) {
-	if len(b) > max {
-		return nil, fmt.Errorf("%w: %d bytes, %d are allowed", ErrTooLarge, len(b), max)
-	}
-	// One copy; strings without escapes are slices of it.
-	d := &decoder{src: string(b)}
+// begin refuses what is no text.
+func (d *decoder) begin() {
 	if strings.HasPrefix(d.src, "\ufeff") {
-		return nil, d.syntax(0, "byte order mark")
+		d.fail(0, "byte order mark")
 	}
 	if !utf8.ValidString(d.src) {
-		return nil, d.syntax(badUTF8(d.src), "bytes that are not UTF-8")
+		d.fail(badUTF8(d.src), "bytes that are not UTF-8")
 	}
-	return d, nil
 }
 
 func (d *decoder) catch(parse func()) (err error) {
