@@ -1,16 +1,17 @@
 package telemetry
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
-	"net/http"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/lmosd/lmosd/interact"
 )
 
 // A queue holds ended spans until they are sent. It stands before the library's own, which would drop without a word.
@@ -37,6 +38,7 @@ func (q *queue) OnEnd(s sdk.ReadOnlySpan) {
 
 // close sends what waits until ctx ends, and waits for the end of the library's goroutine.
 func (q *queue) close(ctx context.Context) error {
+	q.out.client.leave()
 	defer context.AfterFunc(ctx, q.out.abort)()
 	err := q.Shutdown(ctx)
 	if <-q.out.done; err == nil {
@@ -48,24 +50,24 @@ func (q *queue) close(ctx context.Context) error {
 // An exporter sends batches. It tells the log itself what was lost, and the library that all is well: the library would write to
 // the standard error.
 type exporter struct {
-	sdk.SpanExporter
-	transport *http.Transport
-	waiting   atomic.Int64
-	lost      losses
-	stop      context.Context // ends what is being sent
-	abort     context.CancelFunc
-	done      chan struct{} // closed when the last batch was sent
-	once      sync.Once
+	client  *client
+	waiting atomic.Int64
+	lost    losses
+	stop    context.Context // ends what is being sent
+	abort   context.CancelFunc
+	done    chan struct{} // closed when the last batch was sent
+	once    sync.Once
 }
 
-func newExporter(ctx context.Context, endpoint string, o Options) (*exporter, error) {
-	transport := newTransport()
-	inner, err := otlptracehttp.New(ctx, clientOptions(endpoint, o, transport)...)
+var _ sdk.SpanExporter = (*exporter)(nil)
+
+func newExporter(endpoint string, o Options) (*exporter, error) {
+	o.Log = o.Log.With("collector", endpoint)
+	c, err := newClient(endpoint, o, os.Getenv)
 	if err != nil {
 		return nil, err
 	}
-	e := &exporter{SpanExporter: inner, transport: transport, lost: losses{log: o.Log.With("collector", endpoint)},
-		done: make(chan struct{})}
+	e := &exporter{client: c, lost: losses{log: o.Log}, done: make(chan struct{})}
 	e.stop, e.abort = context.WithCancel(context.Background())
 	return e, nil
 }
@@ -76,20 +78,32 @@ func (e *exporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) er
 	defer context.AfterFunc(e.stop, cancel)()
 	defer cancel()
 	defer e.waiting.Add(-int64(len(spans)))
-	if err := e.SpanExporter.ExportSpans(ctx, spans); err != nil {
+	body, err := encode(spans)
+	if err != nil {
 		e.lost.note(err.Error(), len(spans))
+		return nil
+	}
+	p, err := e.client.send(ctx, body)
+	switch {
+	case err != nil:
+		e.lost.note(err.Error(), len(spans))
+	case p.rejected > 0:
+		e.lost.note("rejected: "+cmp.Or(p.message, "no reason given"), int(min(p.rejected, int64(len(spans)))))
+	case p.message != "":
+		e.lost.note(p.message, 0)
 	}
 	return nil
 }
 
 // Shutdown is called when the last batch was sent.
-func (e *exporter) Shutdown(ctx context.Context) error {
-	defer e.once.Do(func() {
-		e.transport.CloseIdleConnections()
+func (e *exporter) Shutdown(context.Context) error {
+	e.once.Do(func() {
+		e.client.transport.CloseIdleConnections()
+		e.client.leave()
 		e.abort()
 		close(e.done)
 	})
-	return e.SpanExporter.Shutdown(ctx)
+	return nil
 }
 
 // losses tells the log of spans that were lost, at most once a minute.
@@ -101,25 +115,17 @@ type losses struct {
 	spans int
 }
 
-// note counts n spans that were lost, and why.
+// note counts n spans that were lost, and why. A warning of the collector loses none.
 func (l *losses) note(why string, n int) {
-	const maxWhy = 300 // a collector may answer with a whole page
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.spans += n
 	if now := time.Now(); l.said.IsZero() || now.Sub(l.said) >= time.Minute {
-		l.log.Warn("spans lost", "spans", l.spans, "why", clip(why, maxWhy))
+		what := "spans lost"
+		if l.spans == 0 {
+			what = "the collector warns"
+		}
+		l.log.Warn(what, "spans", l.spans, "why", interact.Clip(interact.Readable(why), maxWhy))
 		l.said, l.spans = now, 0
 	}
-}
-
-// clip cuts s to at most n bytes, between characters.
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n] + "…"
 }

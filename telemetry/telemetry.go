@@ -4,7 +4,7 @@
 // next, and ends it with the outcome. The spans of one interaction on several nodes are one trace, because the W3C trace context
 // travels inside each message (LMOS "Observability"); a consumer or an agent that records its own spans finds ours in the same
 // trace. Spans leave in batches over OTLP/HTTP. A collector that is slow or away costs spans, never an interaction: the queue is
-// bounded, and what does not fit is dropped and counted.
+// bounded, and what does not fit is dropped and counted. A batch is sent again, for some seconds, to a collector that is busy.
 //
 // Stages and what their spans are (OpenTelemetry "SpanKind"):
 //
@@ -26,8 +26,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"net"
-	"net/http"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -35,7 +33,6 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
@@ -50,6 +47,12 @@ const (
 	maxText       = 1024            // characters of an attribute
 	batchEvery    = 5 * time.Second // how long a span may wait for others
 	exportTimeout = 30 * time.Second
+	postTimeout   = 10 * time.Second // of one attempt
+	patience      = 20 * time.Second // after the first attempt, no other begins later
+	firstPause    = time.Second      // between attempts, give or take the half; each is twice the last
+	maxPause      = 5 * time.Second
+	maxAnswer     = 64 << 10 // bytes of a collector's answer; what is longer is not read
+	maxWhy        = 300      // bytes of an answer in the log: it may be a whole page
 )
 
 // Options are the settings of a [Tracer]. Endpoint is needed.
@@ -79,8 +82,9 @@ type Tracer struct {
 }
 
 // New returns a tracer that sends to a collector. It does not wait for the collector, which may come later. The error is an
-// [*interact.Error] of code [interact.ConfigInvalid], or that of ctx. Beside the options, the collector's environment variables
-// of OpenTelemetry are read (OTEL_EXPORTER_OTLP_HEADERS and others); what the options say wins.
+// [*interact.Error] of code [interact.ConfigInvalid], or that of ctx. Beside the options, two variables of the environment are
+// read, as OpenTelemetry has them: OTEL_EXPORTER_OTLP_HEADERS ("name=value,…"), unless the options have headers, and
+// OTEL_EXPORTER_OTLP_COMPRESSION ("gzip"). With _TRACES before the last word they win over those without.
 func New(ctx context.Context, o Options) (*Tracer, error) {
 	endpoint, err := target(o.Endpoint)
 	if err != nil {
@@ -96,7 +100,10 @@ func New(ctx context.Context, o Options) (*Tracer, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	e, err := newExporter(ctx, endpoint, o)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	e, err := newExporter(endpoint, o)
 	if err != nil {
 		return nil, err
 	}
@@ -239,31 +246,4 @@ func finish(span trace.Span, err error) {
 		}
 	}
 	span.End()
-}
-
-// newTransport carries spans to the collector.
-func newTransport() *http.Transport {
-	return &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment, // a collector may be far away
-		DialContext:           (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
-		TLSHandshakeTimeout:   10 * time.Second,
-		ResponseHeaderTimeout: 10 * time.Second,
-		MaxIdleConnsPerHost:   2,
-		IdleConnTimeout:       time.Minute,
-		ForceAttemptHTTP2:     true,
-	}
-}
-
-// clientOptions are those of the library that speaks OTLP.
-func clientOptions(endpoint string, o Options, transport http.RoundTripper) []otlptracehttp.Option {
-	client := &http.Client{Transport: transport, Timeout: exportTimeout,
-		// A redirect would carry the headers, and with them a secret, to somewhere else.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	options := []otlptracehttp.Option{otlptracehttp.WithEndpointURL(endpoint), otlptracehttp.WithHTTPClient(client),
-		otlptracehttp.WithRetry(otlptracehttp.RetryConfig{Enabled: true, InitialInterval: time.Second, MaxInterval: 5 * time.Second,
-			MaxElapsedTime: 20 * time.Second})}
-	if len(o.Headers) > 0 {
-		options = append(options, otlptracehttp.WithHeaders(o.Headers))
-	}
-	return options
 }

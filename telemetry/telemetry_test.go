@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -19,7 +20,6 @@ import (
 
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
-	coltrace "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	common "go.opentelemetry.io/proto/otlp/common/v1"
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
 	"go.uber.org/goleak"
@@ -33,7 +33,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // A collector is a real receiver of OTLP/HTTP.
 type collector struct {
 	*httptest.Server
-	status int // 0: 200
+	status int    // 0: 200
+	answer []byte // to spans that are taken
 
 	mu       sync.Mutex
 	spans    map[string]*otlp.Span // by lmos.stage
@@ -55,13 +56,22 @@ func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.paths, c.headers = append(c.paths, r.URL.Path), r.Header.Clone()
-	body, err := io.ReadAll(r.Body)
+	var in io.Reader = r.Body
+	var err error
+	if r.Header.Get("Content-Encoding") == "gzip" {
+		in, err = gzip.NewReader(r.Body)
+	}
+	if err != nil {
+		http.Error(w, "not gzip", http.StatusBadRequest)
+		return
+	}
+	body, err := io.ReadAll(in)
 	if c.status != 0 {
 		w.WriteHeader(c.status)
 		_, _ = io.WriteString(w, strings.Repeat("no ", 1000))
 		return
 	}
-	var req coltrace.ExportTraceServiceRequest
+	var req otlp.TracesData
 	if err == nil {
 		err = proto.Unmarshal(body, &req)
 	}
@@ -81,6 +91,7 @@ func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	w.Header().Set("Content-Type", "application/x-protobuf")
+	_, _ = w.Write(c.answer)
 }
 
 // texts are attributes as a map; those that are not text as they print.
@@ -401,9 +412,13 @@ func TestEndpoint(t *testing.T) {
 			t.Errorf("%s: got %v", in, err)
 		}
 	}
-	for _, o := range []Options{{}, {Endpoint: "http://127.0.0.1:1", Sample: 1.5}} {
-		if tr, err := New(t.Context(), o); err == nil || tr != nil {
-			t.Errorf("%+v is taken", o)
+	const away = "http://127.0.0.1:1"
+	for _, o := range []Options{{}, {Endpoint: away, Sample: 1.5}, {Endpoint: away, Headers: map[string]string{"a b": "hunter2"}},
+		{Endpoint: away, Headers: map[string]string{"Authorization": "hunter2\r\nX: y"}}} {
+		tr, err := New(t.Context(), o)
+		if interact.AsError(err) == nil || interact.AsError(err).Code != interact.ConfigInvalid || tr != nil ||
+			strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%+v: got %v", o, err)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -466,16 +481,18 @@ func TestACollectorThatRefuses(t *testing.T) {
 
 func TestARedirectIsNotFollowed(t *testing.T) {
 	t.Parallel()
-	other := newCollector(t)
-	s := httptest.NewServer(http.RedirectHandler(other.URL+"/v1/traces", http.StatusTemporaryRedirect))
-	t.Cleanup(s.Close)
-	var log logged
-	tr := newTracer(t, Options{Endpoint: s.URL, Log: log.logger()})
-	_, end := tr.Start("mesh", request())
-	end(nil)
-	flush(t, tr)
-	if len(other.paths) != 0 || !strings.Contains(log.lines()[0], "307") {
-		t.Errorf("the other server was asked for %v; log %q", other.paths, log.lines())
+	for _, code := range []int{301, 302, 303, 307, 308} {
+		other := newCollector(t)
+		s := httptest.NewServer(http.RedirectHandler(other.URL+"/v1/traces", code))
+		t.Cleanup(s.Close)
+		var log logged
+		tr := newTracer(t, Options{Endpoint: s.URL, Log: log.logger(), Headers: map[string]string{"Authorization": "hunter2"}})
+		_, end := tr.Start("mesh", request())
+		end(nil)
+		flush(t, tr)
+		if len(other.paths) != 0 || !strings.Contains(log.lines()[0], fmt.Sprint(code)) {
+			t.Errorf("%d: the other server was asked for %v; log %q", code, other.paths, log.lines())
+		}
 	}
 }
 
@@ -628,15 +645,6 @@ func TestLossesAreToldOnceAMinute(t *testing.T) {
 			t.Errorf("got %q", lines)
 		}
 	})
-}
-
-func TestClip(t *testing.T) {
-	t.Parallel()
-	for in, want := range map[string]string{"": "", "abcd": "abcd", "abcde": "abcd…", "abcä": "abc…", "äää": "ää…"} {
-		if got := clip(in, 4); got != want {
-			t.Errorf("%s: got %s, want %s", in, got, want)
-		}
-	}
 }
 
 func TestManyAtOnce(t *testing.T) {

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	legacy "github.com/hyperledger/aries-framework-go/pkg/doc/did"
 	"github.com/hyperledger/aries-framework-go/pkg/vdr/fingerprint"
 	"go.uber.org/goleak"
 
@@ -295,7 +296,7 @@ func hexKey(text string) string {
 
 func TestFenceCatchesPanics(t *testing.T) {
 	t.Parallel()
-	_, err := fenced(t.Context(), func() (int, error) { panic("nil loader") })
+	_, err := fenced(t.Context(), func() (*legacy.Doc, error) { panic("nil loader") })
 	if err == nil || !strings.Contains(err.Error(), "nil loader") {
 		t.Error(err)
 	}
@@ -305,7 +306,7 @@ func TestFenceGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stuck := make(chan struct{})
 		start := time.Now()
-		_, err := fenced(t.Context(), func() (int, error) { <-stuck; return 0, nil })
+		_, err := fenced(t.Context(), func() (*legacy.Doc, error) { <-stuck; return nil, nil })
 		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != timeout {
 			t.Errorf("%v after %v", err, time.Since(start))
 		}

@@ -1,0 +1,252 @@
+package telemetry
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"math/rand/v2"
+	"mime"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+const protobuf = "application/x-protobuf"
+
+// A client posts spans to a collector over OTLP/HTTP (OTLP 1.x, "OTLP/HTTP"). It is ours because the library's brings gRPC along.
+// What it is given in headers goes to the collector alone.
+type client struct {
+	url       string
+	header    http.Header // of each request
+	gzip      bool
+	transport *http.Transport
+	leaving   context.Context // ends when the tracer is closed: nobody waits for a collector that is away any more
+	leave     context.CancelFunc
+}
+
+func newClient(url string, o Options, getenv func(string) string) (*client, error) {
+	set := readEnv(getenv, o.Log)
+	if len(o.Headers) > 0 {
+		set.headers = o.Headers
+	}
+	c := &client{url: url, header: http.Header{}, gzip: set.gzip, transport: newTransport()}
+	c.header.Set("User-Agent", "lmosd")
+	for name, value := range set.headers {
+		if !validHeader(name, value) {
+			return nil, interact.Errorf(interact.ConfigInvalid, `for example {"Authorization": "Bearer …"}`,
+				"a header for the collector is none that HTTP can carry") // nor shown: a secret may be in the name by mistake
+		}
+		c.header.Set(name, value)
+	}
+	c.header.Set("Content-Type", protobuf)
+	if c.gzip {
+		c.header.Set("Content-Encoding", "gzip")
+	}
+	c.leaving, c.leave = context.WithCancel(context.Background())
+	return c, nil
+}
+
+// newTransport carries spans to the collector.
+func newTransport() *http.Transport {
+	return &http.Transport{
+		Proxy:               http.ProxyFromEnvironment, // a collector may be far away
+		DialContext:         (&net.Dialer{Timeout: postTimeout, KeepAlive: 30 * time.Second}).DialContext,
+		TLSHandshakeTimeout: postTimeout,
+		MaxIdleConnsPerHost: 2,
+		IdleConnTimeout:     time.Minute,
+		ForceAttemptHTTP2:   true,
+	}
+}
+
+// A failure is why a collector did not take a batch.
+type failure struct {
+	why     string
+	refused bool          // it answered, and wants none of it ever; else it may be asked again
+	away    bool          // it did not answer
+	after   time.Duration // how long it wants to be left alone
+}
+
+func (f *failure) Error() string { return f.why }
+
+// send posts a batch, again and again while the collector is busy or away: for at most [patience], and until ctx ends. The pauses
+// grow, and no two senders have the same.
+func (c *client) send(ctx context.Context, body []byte) (partial, error) {
+	if c.gzip {
+		body = compress(body)
+	}
+	began := time.Now()
+	for pause := firstPause; ; pause = min(2*pause, maxPause) {
+		p, fail := c.post(ctx, body)
+		switch {
+		case fail == nil:
+			return p, nil
+		case ctx.Err() != nil:
+			return partial{}, ctx.Err()
+		case fail.refused:
+			return partial{}, fail
+		}
+		wait := max(fail.after, pause/2+rand.N(pause))
+		if wait > patience-time.Since(began) || !c.sleep(ctx, wait, fail.away) {
+			return partial{}, fail
+		}
+	}
+}
+
+// sleep reports whether it is worth to ask again.
+func (c *client) sleep(ctx context.Context, d time.Duration, away bool) bool {
+	var leaving <-chan struct{}
+	if away { // one that is busy gets its time until the last
+		leaving = c.leaving.Done()
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+	case <-leaving:
+	}
+	return false
+}
+
+func compress(body []byte) []byte {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, _ = z.Write(body) // a buffer takes all
+	_ = z.Close()
+	return b.Bytes()
+}
+
+// post asks once. The transport is asked without a client: a redirect, followed, would carry the headers, and with them a secret,
+// to somewhere else.
+func (c *client) post(ctx context.Context, body []byte) (partial, *failure) {
+	ctx, cancel := context.WithTimeout(ctx, postTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
+	if err != nil {
+		return partial{}, &failure{why: err.Error(), refused: true}
+	}
+	req.Header = c.header.Clone()
+	resp, err := c.transport.RoundTrip(req)
+	if err != nil {
+		return partial{}, unanswered(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // the status has said what matters
+	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != protobuf {
+		return partial{}, judge(resp, string(answer))
+	}
+	if resp.StatusCode/100 != 2 {
+		_, why := readPair(answer) // google.rpc.Status: int32 code = 1, string message = 2
+		return partial{}, judge(resp, why)
+	}
+	return readPartial(answer), nil
+}
+
+// unanswered is for a request that had no answer. The collector may have the spans all the same: it gets them twice then
+// (OTLP 1.x, "Duplicate Data").
+func unanswered(err error) *failure {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return &failure{why: "no answer within " + postTimeout.String(), away: true}
+	}
+	return &failure{why: err.Error(), away: true}
+}
+
+// judge is OTLP 1.x, "Failures", "Retryable Response Codes".
+func judge(resp *http.Response, why string) *failure {
+	if resp.StatusCode/100 == 2 {
+		return nil
+	}
+	f := &failure{why: resp.Status, refused: true}
+	if why = interact.Readable(why); why != "" {
+		f.why += ": " + why
+	}
+	switch resp.StatusCode {
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		f.refused, f.after = false, retryAfter(resp.Header.Get("Retry-After"), time.Now())
+	}
+	return f
+}
+
+// retryAfter reads seconds or a date (RFC 9110 §10.2.3). What is neither, or past, is 0.
+func retryAfter(s string, now time.Time) time.Duration {
+	if n, err := strconv.ParseUint(s, 10, 31); err == nil {
+		return time.Duration(n) * time.Second
+	}
+	if at, err := http.ParseTime(s); err == nil {
+		return max(0, at.Sub(now))
+	}
+	return 0
+}
+
+// A partial is what a collector that took a batch says beside: how many spans it did not want after all, or a warning if none
+// (OTLP 1.x, "Partial Success").
+type partial struct {
+	rejected int64
+	message  string
+}
+
+// readPartial reads an ExportTraceServiceResponse: partial_success = 1. Its package is not imported, for it imports gRPC.
+func readPartial(b []byte) (p partial) {
+	for f := range fields(b) {
+		if f.number == 1 && f.kind == protowire.BytesType {
+			p.rejected, p.message = readPair(f.bytes) // int64 rejected_spans = 1, string error_message = 2
+		}
+	}
+	return p
+}
+
+// readPair reads a message that has a number in field 1 and a text in field 2.
+func readPair(b []byte) (n int64, text string) {
+	for f := range fields(b) {
+		switch {
+		case f.number == 1 && f.kind == protowire.VarintType:
+			n = int64(f.varint)
+		case f.number == 2 && f.kind == protowire.BytesType:
+			text = string(f.bytes)
+		}
+	}
+	return n, text
+}
+
+// A field is one of a Protobuf message, with the value of its kind.
+type field struct {
+	number protowire.Number
+	kind   protowire.Type
+	varint uint64
+	bytes  []byte
+}
+
+// fields yields the fields of a message as far as it can be read.
+func fields(b []byte) iter.Seq[field] {
+	return func(yield func(field) bool) {
+		for len(b) > 0 {
+			var f field
+			n := 0
+			f.number, f.kind, n = protowire.ConsumeTag(b)
+			if n < 0 {
+				return
+			}
+			switch b = b[n:]; f.kind {
+			case protowire.VarintType:
+				f.varint, n = protowire.ConsumeVarint(b)
+			case protowire.BytesType:
+				f.bytes, n = protowire.ConsumeBytes(b)
+			default:
+				n = protowire.ConsumeFieldValue(f.number, f.kind, b)
+			}
+			if n < 0 || !yield(f) {
+				return
+			}
+			b = b[n:]
+		}
+	}
+}
