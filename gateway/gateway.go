@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/interact/rest/serve"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -33,7 +33,7 @@ const (
 // A patience says how long the server waits for what.
 type patience struct {
 	header time.Duration // from a connection to all headers of a request
-	body   time.Duration // from the first read of a body to its end; a request stream has its own (see rest.Server)
+	body   time.Duration // from the first read of a body to its end; a request stream has its own (see serve.Server)
 	write  time.Duration // for a part of an answer, 64 KiB at most, to be taken
 	idle   time.Duration // for the next request on a connection
 	drain  time.Duration // for calls that run when the node stops
@@ -63,7 +63,7 @@ type Options struct {
 	NoAuth bool
 	// Hosts are the names, beside literal addresses and localhost, under which the API may be addressed. A request with
 	// another Host is refused, against DNS rebinding. Origins are the web origins ("https://console.example"), beside the
-	// gateway's own, from which browsers may send more than GET and HEAD.
+	// gateway's own, from which browsers may send more than GET and HEAD, and read what agents offer.
 	Hosts, Origins []string
 	// PublicURL is the address of the API as consumers reach it, "https://node.example", for the addresses in descriptions. Empty
 	// means the scheme and Host of each request.
@@ -107,7 +107,7 @@ type Gateway struct {
 	metrics *Metrics
 	guard   guard
 	gate    gate
-	things  *rest.Server
+	things  *serve.Server
 	routes  http.Handler
 	tcp     net.Listener // nil: none
 	socket  net.Listener // nil: none

@@ -9,9 +9,11 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/rest/serve"
 )
 
 // An access is what a route needs of its caller. Callers of the unix socket may do everything.
@@ -63,39 +65,53 @@ func newGuard(o Options, l net.Listener) guard {
 }
 
 // browser refuses what a web page of somebody else may have sent: a Host that is not ours (DNS rebinding), and anything
-// but GET and HEAD from a foreign origin. A WebSocket is a GET that the page can talk through.
+// but GET and HEAD from a foreign origin. A WebSocket is a GET that the page can talk through, and reading what an agent offers
+// makes the agent work: the page sees at least how long it took.
 func (g *guard) browser(r *http.Request) error {
 	if trusted(r) {
 		return nil // no browser opens a unix socket
 	}
 	if !g.hostAllowed(r) {
 		return interact.Errorf(interact.Forbidden, "use http://127.0.0.1, or add the name to http.hosts",
-			"the name %q is not one of this node's", r.Host)
+			"the name %q is not one of this node's", clip(r.Host))
 	}
 	reads := (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.URL.Path != socketRoute
-	if reads || g.originAllowed(r) {
+	if reads && !isInteraction(r) || g.originAllowed(r) {
 		return nil
 	}
 	return interact.Errorf(interact.Forbidden, "ask from the page that the node serves, or from a program",
-		"a web page of origin %q may not change or call anything here", r.Header.Get("Origin"))
+		"a web page of origin %q may not change or call anything here", clip(r.Header.Get("Origin")))
+}
+
+// isInteraction reports whether r asks an agent: whatever is below a thing, but for its description.
+func isInteraction(r *http.Request) bool {
+	_, below := serve.ThingID(r, "/things/")
+	return below != "" && below != "td"
 }
 
 // tokenOfQuery takes the token of the node out of the query, where a browser has to put it: neither EventSource nor WebSocket
 // sends headers that a page chooses. Nowhere else is it taken, for addresses are kept in many places. It must not reach an
-// agent, as a variable of its address would.
+// agent, as a variable of its address would: what stands there for the node goes no further, right or wrong, and the right
+// token does not from any request.
 func (g *guard) tokenOfQuery(r *http.Request) {
-	if r.Method != http.MethodGet || r.URL.Path != socketRoute && !strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
+	if !strings.Contains(r.URL.RawQuery, "token") && !strings.Contains(r.URL.RawQuery, "%") {
 		return
 	}
 	query := r.URL.Query()
-	token := query.Get("token")
-	if token == "" || !g.isToken(token) {
+	given := query["token"]
+	// Who can send the header does, and means a variable; nobody needs a token on the unix socket.
+	forNode := !trusted(r) && r.Header.Get("Authorization") == "" && r.Method == http.MethodGet &&
+		(r.URL.Path == socketRoute || strings.Contains(r.Header.Get("Accept"), "text/event-stream"))
+	left := slices.DeleteFunc(slices.Clone(given), func(token string) bool { return forNode || g.isToken(token) })
+	if len(left) == len(given) {
 		return
 	}
-	query.Del("token")
+	if query["token"] = left; len(left) == 0 {
+		query.Del("token")
+	}
 	r.URL.RawQuery = query.Encode()
-	if r.Header.Get("Authorization") == "" {
-		r.Header.Set("Authorization", "Bearer "+token)
+	if forNode {
+		r.Header.Set("Authorization", "Bearer "+given[0])
 	}
 }
 
@@ -106,6 +122,9 @@ func (g *guard) isToken(token string) bool {
 
 func (g *guard) hostAllowed(r *http.Request) bool {
 	host := hostName(r.Host)
+	if !portOK(r.Host) {
+		return false
+	}
 	// Only clients older than browsers send no Host (HTTP/1.0).
 	if host == "" || g.hosts[strings.ToLower(host)] {
 		return true
@@ -136,6 +155,16 @@ func hostName(host string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"), ".")
 }
 
+// portOK reports whether host has no port, or one that is a number (RFC 3986 §3.2.3).
+func portOK(host string) bool {
+	_, port, err := net.SplitHostPort(host)
+	if err != nil || port == "" {
+		return true // without a port; a host that is nothing at all is not allowed as a name
+	}
+	_, err = strconv.ParseUint(port, 10, 16)
+	return err == nil
+}
+
 // originAllowed reports whether no browser sent r, or the page is ours. A browser names the page in Origin; where it
 // leaves that out, Sec-Fetch-Site tells (Fetch Metadata §2.4).
 func (g *guard) originAllowed(r *http.Request) bool {
@@ -160,8 +189,8 @@ func (g *guard) authorize(r *http.Request, a access) error {
 	}
 	token, ok := bearer(r.Header.Get("Authorization"))
 	if !ok {
-		return interact.Errorf(interact.Unauthenticated, g.tokenHint(), "%s %s needs the token of the node", r.Method,
-			r.URL.Path)
+		return interact.Errorf(interact.Unauthenticated, g.tokenHint(), "%s %s needs the token of the node", clip(r.Method),
+			clip(r.URL.Path))
 	}
 	if !g.isToken(token) {
 		return interact.Errorf(interact.TokenRejected, g.tokenHint(), "this is not the token of the node")
@@ -195,11 +224,11 @@ func contentType(r *http.Request, want ...string) error {
 	charset := params["charset"]
 	if err != nil || !slices.Contains(want, media) || charset != "" && !strings.EqualFold(charset, "utf-8") {
 		return interact.Errorf(interact.UnsupportedType, "send Content-Type: "+want[0],
-			"the content type %q is not %s", r.Header.Get("Content-Type"), strings.Join(want, ", "))
+			"the content type %q is not %s", clip(r.Header.Get("Content-Type")), strings.Join(want, ", "))
 	}
 	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
 		return interact.Errorf(interact.UnsupportedType, "send the body without Content-Encoding",
-			"the content encoding %q is not read here", coding)
+			"the content encoding %q is not read here", clip(coding))
 	}
 	return nil
 }

@@ -114,6 +114,8 @@ func TestHosts(t *testing.T) {
 		"other.example:9": 200,
 		"evil.example":    403, "127.0.0.1.evil.example": 403, "localhost.evil.example": 403, "node.example.evil": 403,
 		"192.0.2.1": 403, "0.0.0.0": 403, "[fe80::1]": 403, "xlocalhost": 403,
+		"localhost:": 200, "127.0.0.1:65535": 200, "127.0.0.1:evil": 403, "localhost:80x": 403, "node.example:-1": 403,
+		"[::1]:evil": 403, "localhost:65536": 403,
 	} {
 		x := exchange{path: "/v1/status", header: map[string]string{"Host": host}, status: status}
 		if status == 403 {
@@ -152,6 +154,9 @@ func TestOrigins(t *testing.T) {
 	call := func(headers ...string) exchange {
 		return exchange{method: "POST", path: "/things/urn:x:weather/actions/ask", header: merge(nil, headers...)}
 	}
+	ask := func(below string, headers ...string) exchange {
+		return exchange{path: "/things/urn:x:weather" + below, header: merge(nil, headers...)}
+	}
 	for _, c := range []struct {
 		name   string
 		x      exchange
@@ -177,6 +182,25 @@ func TestOrigins(t *testing.T) {
 				"Access-Control-Request-Method": "POST"}}, 403},
 		{"reading from anywhere", exchange{path: "/v1/status",
 			header: map[string]string{"Origin": "http://evil.example"}}, 200},
+		// What asks an agent is no mere reading.
+		{"a description", ask("", "Origin", "http://evil.example"), 200},
+		{"a description with forms", ask("/td", "Sec-Fetch-Site", "cross-site"), 200},
+		{"a property, no browser", ask("/properties/unit"), 200},
+		{"a property, own page", ask("/properties/unit", "Sec-Fetch-Site", "same-origin"), 200},
+		{"a property, address bar", ask("/properties/unit", "Sec-Fetch-Site", "none"), 200},
+		{"a property, own page that is named", ask("/properties/unit", "Origin", own), 200},
+		{"a property, configured page", ask("/properties/unit", "Origin", "https://console.example"), 200},
+		{"a property, other page", ask("/properties/unit", "Origin", "http://evil.example"), 403},
+		{"a property, image of another page", ask("/properties/unit", "Sec-Fetch-Site", "cross-site"), 403},
+		{"a property, page of another port", ask("/properties/unit", "Sec-Fetch-Site", "same-site"), 403},
+		{"all properties", ask("/properties", "Sec-Fetch-Site", "cross-site"), 403},
+		{"events", ask("/events", "Sec-Fetch-Site", "cross-site", "Accept", "text/event-stream"), 403},
+		{"states", ask("/actions", "Origin", "null"), 403},
+		{"a webhook", ask("/subscriptions/x", "Sec-Fetch-Site", "cross-site"), 403},
+		{"only the header", exchange{method: "HEAD", path: "/things/urn:x:weather/properties/unit",
+			header: map[string]string{"Sec-Fetch-Site": "cross-site"}}, 403},
+		{"an escaped id", exchange{path: "/things/urn%3Ax%3Aweather/properties/unit",
+			header: map[string]string{"Sec-Fetch-Site": "cross-site"}}, 403},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

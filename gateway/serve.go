@@ -16,10 +16,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/interact/rest/serve"
 )
 
 // tdJSON is the media type of a Thing Description (TD 1.1 §9).
@@ -127,7 +129,7 @@ func (g *Gateway) newRoutes() http.Handler {
 	named := g.named()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p := r.URL.EscapedPath()
-		if id, below := rest.ThingID(r, "/things/"); id != "" {
+		if id, below := serve.ThingID(r, "/things/"); id != "" {
 			r.SetPathValue("id", id)
 			if below == "" {
 				r.Pattern = "/things/{id}"
@@ -259,8 +261,8 @@ func (d discard) WriteHeader(int)             {}
 
 // timed gives the body of r some time to arrive, whether a handler reads it or it is thrown away.
 func (g *Gateway) timed(w http.ResponseWriter, r *http.Request) *timedBody {
-	body := &timedBody{ReadCloser: r.Body, control: http.NewResponseController(w), arrived: r.ContentLength == 0}
-	if !body.arrived {
+	body := &timedBody{ReadCloser: r.Body, control: http.NewResponseController(w)}
+	if body.arrived.Store(r.ContentLength == 0); !body.arrived.Load() {
 		body.deadline(time.Now().Add(g.o.patience.body))
 	}
 	return body
@@ -271,13 +273,13 @@ func (g *Gateway) timed(w http.ResponseWriter, r *http.Request) *timedBody {
 type timedBody struct {
 	io.ReadCloser
 	control *http.ResponseController
-	arrived bool // to its end
+	arrived atomic.Bool // to its end; who reads may be another goroutine than the handler's
 }
 
 func (b *timedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err == io.EOF {
-		b.arrived = true
+		b.arrived.Store(true)
 		b.deadline(time.Time{})
 	}
 	return n, err
@@ -291,7 +293,7 @@ func (b *timedBody) deadline(t time.Time) {
 // finish sends the answer and throws away what still comes of the body. Closing the connection at once would let the
 // client, which is still sending, see that it broke, and not the answer that says why.
 func finish(body *timedBody) {
-	if body.arrived {
+	if body.arrived.Load() {
 		return
 	}
 	if body.control.Flush() == nil {

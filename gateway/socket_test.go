@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/lmosd/lmosd/interact"
@@ -82,7 +81,7 @@ func TestWebSocket(t *testing.T) {
 		{"a consumer", "tcp", "/ws", nil, 101, false, ""},
 		{"an agent", "tcp", "/ws", []string{"Authorization", "Bearer " + token}, 101, true, ""},
 		{"an agent in a browser", "tcp", "/ws?x=1&token=" + token, []string{"Origin", "http://127.0.0.1"}, 101, true, "x=1"},
-		{"a wrong token in the query is a parameter", "tcp", "/ws?token=x", nil, 101, false, "token=x"},
+		{"a wrong token in the query", "tcp", "/ws?token=x&y=1", nil, 101, false, "y=1"},
 		{"over the socket", "unix", "/ws", nil, 101, true, ""},
 		{"from another page", "tcp", "/ws", []string{"Origin", "http://evil.example"}, 403, false, ""},
 		{"from no page at all", "tcp", "/ws", []string{"Origin", "null"}, 403, false, ""},
@@ -182,17 +181,52 @@ func TestTokenInTheQuery(t *testing.T) {
 	path := "/things/urn:x:weather/properties/unit?token=" + token
 	r.check(t, exchange{path: path, status: 401})
 	r.check(t, exchange{method: "POST", path: "/v1/publish?token=" + token, header: map[string]string{"Accept": "text/event-stream"}, status: 401})
-	events := map[string]string{"Accept": "text/event-stream"}
-	r.check(t, exchange{path: path, header: events, status: 405, code: "LMOS-1406"}) // it cannot be observed, and was asked for
-	r.check(t, exchange{path: "/things/urn:x:weather/properties/unit?token=x", header: events, status: 401})
+	r.check(t, exchange{path: path, header: events(""), status: 405, code: "LMOS-1406"}) // it cannot be observed, and was asked for
+	r.check(t, exchange{path: "/things/urn:x:weather/properties/unit?token=x", header: events(""), status: 401})
 	if asked != nil {
 		t.Errorf("asked %+v", asked)
 	}
-	req, _ := http.NewRequest("GET", "/x?b=1&token="+token+"&a=2", nil)
-	req.Header.Set("Accept", "text/event-stream")
-	req.Header.Set("Authorization", "Bearer other")
-	r.guard.tokenOfQuery(req)
-	if strings.Contains(req.URL.RawQuery, "token") || req.Header.Get("Authorization") != "Bearer other" {
-		t.Errorf("query %q, header %v", req.URL.RawQuery, req.Header)
+}
+
+// What the query says of the node's token does not reach an agent that has a variable of that name.
+func TestTokenGoesNoFurther(t *testing.T) {
+	t.Parallel()
+	r := start(t, Options{})
+	for _, tt := range []struct {
+		name, method, path, query string
+		socket                    bool
+		headers                   map[string]string
+		left, authorization       string
+	}{
+		{"a variable", "GET", "/x", "a=1&token=mine", false, nil, "a=1&token=mine", ""},
+		{"events", "GET", "/x", "b=1&token=" + token + "&a=2", false, events(""), "a=2&b=1", "Bearer " + token},
+		{"events, a wrong token", "GET", "/x", "token=wrong&a=2", false, events(""), "a=2", "Bearer wrong"},
+		{"events, none", "GET", "/x", "a=2", false, events(""), "a=2", ""},
+		{"events, an escaped name", "GET", "/x", "%74oken=wrong", false, events(""), "", "Bearer wrong"},
+		{"events, a header too", "GET", "/x", "token=" + token, false, events("Bearer other"), "", "Bearer other"},
+		{"events, a header and a variable", "GET", "/x", "token=mine", false, events("Bearer other"), "token=mine", "Bearer other"},
+		{"events over the socket", "GET", "/x", "token=mine", true, events(""), "token=mine", ""},
+		{"a WebSocket, a wrong token", "GET", "/ws", "token=wrong", false, nil, "", "Bearer wrong"},
+		{"a reading", "GET", "/x", "token=" + token, false, nil, "", ""},
+		{"a call, the token behind a variable", "POST", "/x", "token=mine&token=" + token, false, nil, "token=mine", ""},
+		{"a call over the socket", "POST", "/x", "token=" + token, true, nil, "", ""},
+	} {
+		req, _ := http.NewRequestWithContext(contextWith(t, trustedKey{}, tt.socket), tt.method, tt.path+"?"+tt.query, nil)
+		for name, value := range tt.headers {
+			req.Header.Set(name, value)
+		}
+		r.guard.tokenOfQuery(req)
+		if req.URL.RawQuery != tt.left || req.Header.Get("Authorization") != tt.authorization {
+			t.Errorf("%s: query %q, header %v", tt.name, req.URL.RawQuery, req.Header)
+		}
 	}
+}
+
+// events are the headers that ask for events.
+func events(authorization string) map[string]string {
+	h := map[string]string{"Accept": "text/event-stream"}
+	if authorization != "" {
+		h["Authorization"] = authorization
+	}
+	return h
 }

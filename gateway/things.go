@@ -15,7 +15,7 @@ import (
 	"strings"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/interact/rest/serve"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -32,13 +32,13 @@ func (g *Gateway) thingMethods() map[string]http.Handler {
 }
 
 // newThings makes the server of what is below /things/{id}.
-func (g *Gateway) newThings() *rest.Server {
-	o := rest.ServerOptions{Mesh: g.o.Node.Mesh(), Find: g.o.Node.Get, Log: g.log, Base: g.base, Count: g.metrics.event,
+func (g *Gateway) newThings() *serve.Server {
+	o := serve.Options{Mesh: g.o.Node.Mesh(), Find: g.o.Node.Get, Log: g.log, Base: g.base, Count: g.metrics.event,
 		Bearer: g.tcp != nil && !g.guard.loopback, CallbackDial: g.o.CallbackDial, PrivateCallbacks: g.o.PrivateCallbacks}
 	if g.o.WS != nil {
 		o.Socket = socketRoute
 	}
-	return rest.NewServer(o)
+	return serve.New(o)
 }
 
 // base is the address of the API for the caller of r. Who came by the unix socket is told the one that everybody can use.

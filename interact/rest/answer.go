@@ -207,8 +207,8 @@ func broken(r *request, why string) error {
 // settle decides the media type of the data and checks it. The body counts, not the label: a JSON value that says it is
 // text is JSON where the description promises JSON, and a missing Content-Type is that of the form.
 func (a *answer) settle(r *request, said string) error {
-	promised := mediaType(r.form.ResponseType)
-	a.media = mediaType(said)
+	promised := MediaType(r.form.ResponseType)
+	a.media = MediaType(said)
 	if said == "" {
 		a.media = promised
 	}
@@ -233,7 +233,7 @@ func (a *answer) settle(r *request, said string) error {
 
 func listed(types []string, media string) bool {
 	for _, t := range types {
-		if mediaType(t) == media {
+		if MediaType(t) == media {
 			return true
 		}
 	}

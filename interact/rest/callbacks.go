@@ -138,7 +138,7 @@ func delivery(w http.ResponseWriter, r *http.Request) (Delivery, error) {
 	case err != nil:
 		return Delivery{}, &interact.Error{Code: interact.Invalid, Title: "the delivery broke off", Hint: "send it again", Err: err}
 	}
-	d := Delivery{Data: body, ID: idOf([]byte(r.Header.Get(eventHeader)), ""), Self: selfLink(r.Header.Values("Link"))}
+	d := Delivery{Data: body, ID: idOf([]byte(r.Header.Get(EventIDHeader)), ""), Self: selfLink(r.Header.Values("Link"))}
 	if said := r.Header.Get("Content-Type"); len(said) <= maxName && len(body) > 0 {
 		d.ContentType = said
 	}

@@ -74,7 +74,7 @@ func TestCallbackDelivers(t *testing.T) {
 		{"application/json; x=" + strings.Repeat("x", 300), `1`, `<` + strings.Repeat("x", 3000) + `>; rel=self`, Delivery{"",
 			[]byte(`1`), "9", ""}},
 	} {
-		go func() { statuses <- call(t, "POST", url, tt.contentType, tt.body, "Link", tt.link, eventHeader, "9") }()
+		go func() { statuses <- call(t, "POST", url, tt.contentType, tt.body, "Link", tt.link, EventIDHeader, "9") }()
 		got := <-deliveries
 		if got.ContentType != tt.want.ContentType || string(got.Data) != string(tt.want.Data) || got.Self != tt.want.Self ||
 			got.ID != tt.want.ID {

@@ -109,8 +109,8 @@ func (r *request) passes(resp *http.Response) bool {
 	case http.StatusCreated, http.StatusAccepted, http.StatusNoContent:
 		return false
 	}
-	said, promised := resp.Header.Get("Content-Type"), mediaType(r.form.ResponseType)
-	media := mediaType(said)
+	said, promised := resp.Header.Get("Content-Type"), MediaType(r.form.ResponseType)
+	media := MediaType(said)
 	if said == "" {
 		media = promised
 	}
@@ -126,8 +126,8 @@ func (c *Client) pass(ctx context.Context, r *request, resp *http.Response, yiel
 		return err
 	}
 	media := strings.TrimSpace(resp.Header.Get("Content-Type"))
-	if media == "" || !headerOK("Content-Type", media) {
-		media = mediaType(r.form.ResponseType)
+	if media == "" || !HeaderOK("Content-Type", media) {
+		media = MediaType(r.form.ResponseType)
 	}
 	buf, total := make([]byte, maxPart), int64(0)
 	for {

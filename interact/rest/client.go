@@ -1,5 +1,6 @@
-// Package rest is the HTTP binding of the Web of Things, both sides. [Client.Thing] asks an agent that is any HTTP server:
-// it follows the forms of the agent's Thing Description. [Server] offers the things of the mesh to local HTTP consumers.
+// Package rest asks agents over HTTP, by the HTTP binding of the Web of Things. [Client.Thing] asks an agent that is any HTTP
+// server: it follows the forms of the agent's Thing Description. Package serve is the other side, which offers the things of the
+// mesh to HTTP consumers, in the same words: errors are problems (problem.go), and variables of an address members of the input.
 //
 // A request to an agent goes through the same steps each time, one file each: the message is taken apart (request.go), a form
 // is chosen and filled (form.go, variables.go), the security schemes add what they need from a file that stays on this node

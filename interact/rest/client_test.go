@@ -3,7 +3,6 @@ package rest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"iter"
 	"net/http"
@@ -452,24 +451,6 @@ func TestIdempotentActionGoesAgainOverAFreshConnection(t *testing.T) {
 	}
 	if h := agent.last(t).header; len(h["Idempotency-Key"]) > 0 {
 		t.Errorf("a key was sent: %v", h)
-	}
-}
-
-func TestNear(t *testing.T) {
-	t.Parallel()
-	have := []string{"getWeather", "giveFeedback", "a"}
-	for name, want := range map[string]string{
-		"getweather":             "[getWeather]",
-		"getWether":              "[getWeather]",
-		"weather":                "[getWeather]",
-		"Feedback":               "[giveFeedback]",
-		"zzz":                    "[]",
-		"":                       "[]",
-		strings.Repeat("a", 1e6): "[]",
-	} {
-		if got := fmt.Sprint(near(name, have)); got != want {
-			t.Errorf("%.20q: got %s, want %s", name, got, want)
-		}
 	}
 }
 

@@ -54,7 +54,7 @@ func offers(f *td.Form, op string) bool {
 	case "":
 		return true
 	case sse, longpoll: // the property's address serves both; Accept decides (WoT Profile §7.2)
-		return long || strings.HasPrefix(op, "read") && mediaType(f.ResponseType) != eventsType
+		return long || strings.HasPrefix(op, "read") && MediaType(f.ResponseType) != EventsType
 	default:
 		return long
 	}
@@ -66,7 +66,7 @@ func carrier(f *td.Form) string {
 	switch s := subprotocol(f); {
 	case s != "":
 		return s
-	case mediaType(f.ResponseType) == eventsType:
+	case MediaType(f.ResponseType) == EventsType:
 		return sse
 	}
 	return longpoll
@@ -137,7 +137,7 @@ func (r *request) rank(f *td.Form) int {
 
 // alike tells whether data of type a needs no conversion to be of type b.
 func alike(a, b string) bool {
-	a, b = mediaType(a), mediaType(b)
+	a, b = MediaType(a), MediaType(b)
 	return a == b || td.IsJSON(a) && td.IsJSON(b) || interact.IsCBOR(a) && interact.IsCBOR(b)
 }
 
@@ -146,8 +146,8 @@ func structured(media string) bool { return td.IsJSON(media) || interact.IsCBOR(
 
 func (c *Client) usable(r *request, f *td.Form) (secrets, error) {
 	if !r.fits(f) {
-		return secrets{}, interact.Errorf(interact.UnsupportedType, "send "+mediaType(f.ContentType), "%s takes %s, not %s",
-			r.what(), mediaType(f.ContentType), mediaType(r.media))
+		return secrets{}, interact.Errorf(interact.UnsupportedType, "send "+MediaType(f.ContentType), "%s takes %s, not %s",
+			r.what(), MediaType(f.ContentType), MediaType(r.media))
 	}
 	if c.webhook == nil && r.message.Type.Long() && carrier(f) == webhook {
 		return secrets{}, interact.Errorf(interact.NotAllowed, "offer it by sse too, or give this node an address for callbacks",
@@ -165,7 +165,7 @@ func (c *Client) usable(r *request, f *td.Form) (secrets, error) {
 // fits tells whether the form takes the body: of the same type, JSON of any kind for JSON, CBOR for JSON and the other way, a
 // JSON string for text. A stream is not converted.
 func (r *request) fits(f *td.Form) bool {
-	want, have := mediaType(f.ContentType), mediaType(r.media)
+	want, have := MediaType(f.ContentType), MediaType(r.media)
 	switch {
 	case r.message.Chunks != nil:
 		return alike(want, have)
@@ -219,7 +219,7 @@ func (r *request) build(ctx context.Context) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Accept", mediaType(r.form.ResponseType))
+	req.Header.Set("Accept", MediaType(r.form.ResponseType))
 	if len(body) > 0 || r.feed != nil {
 		req.Header.Set("Content-Type", media)
 	}
@@ -230,7 +230,7 @@ func (r *request) build(ctx context.Context) (*http.Request, error) {
 		compress(req, body)
 	}
 	for _, h := range r.form.HTTPHeaders {
-		if !headerOK(h.Name, h.Value) {
+		if !HeaderOK(h.Name, h.Value) {
 			return nil, badForm(r.form.Href, "has an impossible field in htv:headers")
 		}
 		req.Header.Set(h.Name, h.Value)
@@ -253,7 +253,7 @@ func (r *request) name(req *http.Request) error {
 		key = ""
 	}
 	switch {
-	case key != "" && !headerOK("Idempotency-Key", key):
+	case key != "" && !HeaderOK("Idempotency-Key", key):
 		return interact.Errorf(interact.Invalid, "use a key of printable characters", "the key of %s cannot be sent over HTTP",
 			r.what())
 	case key != "":
@@ -298,7 +298,7 @@ func (r *request) content() ([]byte, string, error) {
 		return nil, r.message.Media(), nil
 	case secret:
 		return r.filled(media)
-	case td.IsJSON(r.media) && strings.HasPrefix(mediaType(media), "text/"):
+	case td.IsJSON(r.media) && strings.HasPrefix(MediaType(media), "text/"):
 		text, _ := textOf(r.body)
 		return []byte(text), media, nil
 	case structured(r.media) && structured(media):
@@ -355,8 +355,8 @@ func textOf(body []byte) (string, bool) {
 	return "", false
 }
 
-// mediaType returns a content type in lower case without parameters; nothing means JSON (TD 1.1 §5.4).
-func mediaType(contentType string) string {
+// MediaType returns a content type in lower case without parameters; nothing means JSON (TD 1.1 §5.4).
+func MediaType(contentType string) string {
 	media, _, _ := strings.Cut(contentType, ";")
 	media = strings.ToLower(strings.TrimSpace(media))
 	if media == "" {

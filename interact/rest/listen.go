@@ -96,7 +96,7 @@ func (l *listener) between() time.Duration {
 // connect opens a stream and takes its events until it breaks.
 func (l *listener) connect(ctx context.Context) error {
 	resp, err := l.send(ctx, func(h http.Header) {
-		h.Set("Accept", eventsType)
+		h.Set("Accept", EventsType)
 		h.Set("Cache-Control", "no-store")
 		after(h, l.last)
 	})
@@ -127,7 +127,7 @@ func (l *listener) accepts(resp *http.Response) error {
 		return errOver
 	case !l.r.expected(resp.StatusCode):
 		return l.refuses(resp)
-	case resp.StatusCode == http.StatusNoContent || said != "" && mediaType(said) != eventsType:
+	case resp.StatusCode == http.StatusNoContent || said != "" && MediaType(said) != EventsType:
 		return broken(l.r, "an event stream is promised, it sent "+interact.Clip(interact.Readable(said), 60))
 	}
 	return nil
@@ -155,7 +155,7 @@ func (l *listener) take(src io.Reader) error {
 				"%s: its event stream at %s broke off: %s", l.r.what(), plain(l.r.form.Href), reason(err))}
 		}
 		l.over()
-		if ev.name == problemEvent && !l.knows(problemEvent) {
+		if ev.name == ProblemEvent && !l.knows(ProblemEvent) {
 			return problemIn(ev.data)
 		}
 		if err := l.tell(notice{id: ev.id, name: ev.name, data: ev.data}); err != nil {

@@ -82,7 +82,7 @@ func (p *poller) ask(ctx context.Context) (*answer, error) {
 }
 
 func (p *poller) prepare(h http.Header) {
-	h.Set("Accept", mediaType(p.promises()))
+	h.Set("Accept", MediaType(p.promises()))
 	h.Set("Cache-Control", "no-store")
 	after(h, p.last)
 }
@@ -102,10 +102,10 @@ func (p *poller) heard(ctx context.Context, ans *answer, held bool) error {
 		return sleep(ctx, p.hurry.next())
 	}
 	p.hurry.over()
-	p.last = idOf([]byte(ans.header.Get(eventHeader)), "")
+	p.last = idOf([]byte(ans.header.Get(EventIDHeader)), "")
 	n := notice{id: p.last, media: ans.header.Get("Content-Type"), data: ans.data}
 	if p.r.message.Name == "" {
-		n.name = ans.header.Get(nameHeader)
+		n.name = ans.header.Get(EventNameHeader)
 	}
 	if err := p.tell(n); err != nil {
 		return err

@@ -123,7 +123,7 @@ func (o *observation) send(ctx context.Context, prepare func(h http.Header)) (*h
 
 // after asks for what came since the event id; what cannot be a header is not asked for.
 func after(h http.Header, id string) {
-	if id != "" && headerOK("Last-Event-Id", id) {
+	if id != "" && HeaderOK("Last-Event-Id", id) {
 		h.Set("Last-Event-Id", id)
 	}
 }
@@ -159,7 +159,7 @@ func (o *observation) tell(n notice) error {
 // promises is the media type of a change or event. The form may have that of the stream instead; and a stream is text.
 func (o *observation) promises() string {
 	media := o.r.form.ResponseType
-	if mediaType(media) == eventsType || interact.IsCBOR(media) && carrier(o.r.form) == sse {
+	if MediaType(media) == EventsType || interact.IsCBOR(media) && carrier(o.r.form) == sse {
 		return interact.JSON
 	}
 	return media
@@ -186,7 +186,7 @@ func (o *observation) parts(n notice, data *answer) (parts []jcs.Member, ok bool
 	case !td.IsJSON(data.media):
 		return nil, false
 	}
-	parts, err := members(data.data)
+	parts, err := jcs.Members(data.data)
 	if err != nil || slices.ContainsFunc(parts, func(f jcs.Member) bool { return !o.knows(f.Name) }) {
 		return nil, false
 	}

@@ -136,6 +136,13 @@ func Problem(w http.ResponseWriter, r *http.Request, err error) {
 	}
 }
 
+// ProblemOf returns err as the document that [Problem] answers with, and its detail: what happened, in a line. That may be empty.
+func ProblemOf(err error) (doc []byte, detail string) {
+	p := problemOf(err)
+	doc, _ = json.Marshal(p) // strings, a number and booleans always have a JSON form
+	return doc, p.Detail
+}
+
 // problemOf returns err as it is sent. The cause is not.
 func problemOf(err error) problem {
 	e := asProblem(err)
@@ -173,7 +180,7 @@ func detail(e *interact.Error) string {
 // gives the code of its status and its text, bounded. The result is never nil; Err is.
 func FromProblem(resp *http.Response, body []byte) *interact.Error {
 	var p problem
-	media := mediaType(resp.Header.Get("Content-Type"))
+	media := MediaType(resp.Header.Get("Content-Type"))
 	if !td.IsJSON(media) || json.Unmarshal(body, &p) != nil || p.Type+p.Title+p.Detail == "" {
 		text := interact.Clip(interact.Readable(string(body[:min(len(body), maxRefusal)])), maxText)
 		return interact.Errorf(codeOf("", resp.StatusCode),

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/jcs"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -78,7 +79,7 @@ func alone(f *td.Form, op string) bool {
 
 // embeddable tells whether a value of this media type can stand inside a JSON object.
 func embeddable(media string) bool {
-	media = mediaType(media)
+	media = MediaType(media)
 	return structured(media) || strings.HasPrefix(media, "text/")
 }
 
@@ -157,7 +158,7 @@ func (a *agent) parts(m *interact.Message) (names []string, parts []*request, er
 	if err != nil {
 		return nil, nil, err
 	}
-	fields, err := members(data)
+	fields, err := jcs.Members(data)
 	if err != nil {
 		return nil, nil, invalid(m, []td.Issue{{Reason: "an object of values by property name is needed"}})
 	}

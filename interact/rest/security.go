@@ -132,9 +132,9 @@ func (s *secrets) add(r *request, name string, scheme *td.SecurityScheme, found 
 func (s secret) possible(scheme string) bool {
 	switch s.in {
 	case "header":
-		return headerOK(s.name, s.value)
+		return HeaderOK(s.name, s.value)
 	case "cookie":
-		return headerOK(s.name, s.value) && scheme != "basic" && !strings.ContainsAny(s.value, "; ,\"\\")
+		return HeaderOK(s.name, s.value) && scheme != "basic" && !strings.ContainsAny(s.value, "; ,\"\\")
 	case "query", "body", "uri":
 		return s.name != "" && scheme != "basic"
 	}
@@ -225,8 +225,8 @@ func (s *secrets) scrub(text string) string {
 	return text
 }
 
-// headerOK tells whether a field may go into a header (RFC 9110 §5.1, §5.5).
-func headerOK(name, value string) bool {
+// HeaderOK reports whether a field may go into a header (RFC 9110 §5.1, §5.5).
+func HeaderOK(name, value string) bool {
 	token := func(r rune) bool {
 		return r > ' ' && r < 0x7f && !strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r)
 	}

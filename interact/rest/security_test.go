@@ -325,13 +325,13 @@ func TestHeaderOK(t *testing.T) {
 	t.Parallel()
 	for name, ok := range map[string]bool{"X-Key": true, "": false, "a b": false, "a:b": false, "ä": false,
 		"a\r\n": false} {
-		if headerOK(name, "v") != ok {
+		if HeaderOK(name, "v") != ok {
 			t.Errorf("name %q: want %t", name, ok)
 		}
 	}
 	for value, ok := range map[string]bool{"": true, "a\tb": true, "ü": true, "a\nb": false, "a\x00": false,
 		"\x7f": false} {
-		if headerOK("X", value) != ok {
+		if HeaderOK("X", value) != ok {
 			t.Errorf("value %q: want %t", value, ok)
 		}
 	}

@@ -4,8 +4,24 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"iter"
+	"net/http"
 	"strconv"
 	"time"
+)
+
+// What both sides of the binding call the same: this package, and package serve.
+const (
+	// EventsType is the media type of server-sent events (HTML Living Standard §9.2.5).
+	EventsType = "text/event-stream"
+	// ProblemEvent is the name of the last event of a stream that ends with an error; its data is the problem (RFC 9457). No
+	// affordance of a well-meaning thing is called so, and EventSource, to which "error" means something else, passes it on.
+	ProblemEvent = "lmos:problem"
+	// EventIDHeader tells in the answer to a long poll, and in a delivery, which event it is: what a consumer gives as ?after=
+	// next time, so that none is lost between two polls. EventNameHeader says which affordance it is of, where the consumer asked
+	// for all.
+	EventIDHeader   = "Lmos-Event-Id"
+	EventNameHeader = "Lmos-Event-Name"
 )
 
 // maxName is the limit of an event's id and name in bytes (see interact.Message).
@@ -155,3 +171,37 @@ func (e *eventReader) fill() error {
 }
 
 var bom = []byte("\xef\xbb\xbf")
+
+// A SentEvent is one server-sent event as a reader gets it.
+type SentEvent struct {
+	// Name is its type; empty if it has none.
+	Name string
+	// ID is what to continue after: that of this event, or of one before it.
+	ID   string
+	Data []byte
+}
+
+// ReadEvents reads the server-sent events of a node (package serve) until src ends. A line, and the data of an event, have at most
+// limit bytes. The sequence ends with an [*interact.Error] that the server sent as the last event, with the error of src, or with
+// that of the limit; the end of src is none.
+func ReadEvents(src io.Reader, limit int) iter.Seq2[SentEvent, error] {
+	return func(yield func(SentEvent, error) bool) {
+		r := newEventReader(src, limit)
+		for {
+			e, err := r.next()
+			switch {
+			case errors.Is(err, io.EOF):
+				return
+			case err != nil:
+				yield(SentEvent{}, err)
+				return
+			case e.name == ProblemEvent:
+				said := http.Response{StatusCode: http.StatusInternalServerError, Header: http.Header{"Content-Type": {ProblemType}}}
+				yield(SentEvent{}, FromProblem(&said, e.data))
+				return
+			case !yield(SentEvent{Name: e.name, ID: e.id, Data: e.data}, nil):
+				return
+			}
+		}
+	}
+}

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
 	"time"
+
+	"github.com/lmosd/lmosd/interact"
 )
 
 // readEvents reads all events of a stream and writes each as "id|name|data".
@@ -240,5 +243,36 @@ func BenchmarkEventStream(b *testing.B) {
 				break
 			}
 		}
+	}
+}
+
+// Comments are no events, and the last event is the error that it tells.
+func TestReadEvents(t *testing.T) {
+	t.Parallel()
+	const stream = ": \n\nevent: hot\nid: 1\ndata: 20\ndata: 21\n\ndata: x\n\n"
+	var got []string
+	for e, err := range ReadEvents(strings.NewReader(stream), 100) {
+		got = append(got, fmt.Sprintf("%s %s %s %v", e.Name, e.ID, e.Data, err))
+	}
+	if want := []string{"hot 1 20\n21 <nil>", " 1 x <nil>"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	for range ReadEvents(strings.NewReader(stream), 100) {
+		break
+	}
+	const ended = "event: lmos:problem\ndata: {\"code\":\"LMOS-1411\",\"type\":\"x\"}\n\nevent: after\ndata: \n\n"
+	for _, err := range ReadEvents(strings.NewReader(ended), 100) {
+		if e := interact.AsError(err); e == nil || e.Code != interact.Withdrawn {
+			t.Errorf("got %v", err)
+		}
+	}
+	n := 0
+	for _, err := range ReadEvents(strings.NewReader(stream), 5) {
+		if n++; err == nil {
+			t.Error("a line that is too long is read")
+		}
+	}
+	if n != 1 {
+		t.Errorf("%d events", n)
 	}
 }

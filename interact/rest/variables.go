@@ -1,7 +1,9 @@
 package rest
 
 import (
+	"encoding/json"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/lmosd/lmosd/interact"
@@ -16,7 +18,7 @@ func (r *request) split(data []byte, schemas map[string]*td.Schema, input *td.Sc
 	if len(schemas) == 0 {
 		return data, nil
 	}
-	fields, err := members(data)
+	fields, err := jcs.Members(data)
 	if err != nil {
 		return data, nil // what is wrong with it is said when it is decoded
 	}
@@ -77,6 +79,72 @@ func (r *request) setVariable(f jcs.Member, schema *td.Schema) []td.Issue {
 		r.vars[f.Name] = string(f.Raw)
 	}
 	return below(pointer, schema.Check(value))
+}
+
+// AddVariables adds variables of an address, as the query of a consumer spells them, to the input in JSON: the inverse of what
+// [Client.Thing] takes apart. What the input says holds. An input that is no object becomes the member "value" of one (see the
+// package comment). An input that is wrong stays as it is.
+func AddVariables(data []byte, query url.Values, schemas map[string]*td.Schema, input *td.Schema) []byte {
+	fields, err := jcs.Members(data)
+	if err != nil && len(data) > 0 {
+		if _, err := decode(data); err != nil || !isScalar(input) {
+			return data // what is wrong with it is said by the check
+		}
+		fields = []jcs.Member{{Name: scalarMember, Raw: data}}
+	}
+	before := len(fields)
+	for name, schema := range schemas {
+		if !query.Has(name) || slices.ContainsFunc(fields, func(f jcs.Member) bool { return f.Name == name }) {
+			continue
+		}
+		fields = append(fields, jcs.Member{Name: name, Raw: typed(query.Get(name), schema)})
+	}
+	if len(fields) == before {
+		return data
+	}
+	return jcs.Join(fields)
+}
+
+// typed writes a value of the query as the JSON that the schema wants: a string if that fits, else the number or boolean
+// that it spells.
+func typed(text string, schema *td.Schema) []byte {
+	asString, _ := json.Marshal(text)
+	if len(schema.Check(text)) == 0 {
+		return asString
+	}
+	if v, err := decode([]byte(text)); err == nil && v != nil && len(schema.Check(v)) == 0 {
+		return []byte(text)
+	}
+	return asString
+}
+
+// CheckVariables checks the values of the address's variables in the data of m, a request for t. The rest is checked where the
+// input is taken apart, at the agent's node. The error is an [*interact.Error] of code Invalid with issues.
+func CheckVariables(t *td.Thing, m *interact.Message) error {
+	a := interact.Affordance(t, m)
+	if a == nil || len(a.URIVariables) == 0 || !td.IsJSON(m.ContentType) {
+		return nil
+	}
+	fields, err := jcs.Members(m.Data)
+	if err != nil {
+		return nil // an input that is no object has no variables
+	}
+	var issues []td.Issue
+	for _, f := range fields {
+		schema := a.URIVariables[f.Name]
+		value, err := decode(f.Raw)
+		if schema == nil || err != nil || value == nil {
+			continue
+		}
+		for _, i := range schema.Check(value) {
+			issues = append(issues, td.Issue{Pointer: "/" + escapePointer.Replace(f.Name) + i.Pointer, Reason: i.Reason})
+		}
+	}
+	if len(issues) > 0 {
+		return &interact.Error{Code: interact.Invalid, Title: "the variables do not fit the address of " + m.Name,
+			Hint: "see what it takes: lmosd show " + interact.Quote(m.Thing), Issues: issues}
+	}
+	return nil
 }
 
 // expand fills the variables into href and parses the address. A value may not change where the request goes: the origin

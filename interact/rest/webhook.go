@@ -3,9 +3,11 @@ package rest
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
+	"time"
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
@@ -41,16 +43,25 @@ func (o *observation) receive(ctx context.Context) error {
 		return err
 	}
 	defer release()
-	end, err := o.subscribe(ctx, address)
+	end, until, err := o.subscribe(ctx, address, o.r.message.After)
 	if err != nil {
 		return err
 	}
 	o.opened = true
-	defer end()
-	for {
+	defer func() { end() }()
+	for renew := o.renewal(until); ; {
 		select {
 		case <-ctx.Done():
 			return o.r.lost(ctx, ctx.Err())
+		case <-renew:
+			again, later, err := o.subscribe(ctx, address, "")
+			switch {
+			case err == nil:
+				end, until = again, later
+			case time.Now().After(until):
+				return err
+			}
+			renew = o.renewal(until)
 		case d := <-deliveries:
 			if err := o.tell(notice{id: d.ID, name: o.speaksOf(d), media: d.ContentType, data: d.Data}); err != nil {
 				return err
@@ -59,29 +70,54 @@ func (o *observation) receive(ctx context.Context) error {
 	}
 }
 
-// subscribe gives the agent the address. The function ends the subscription.
-func (o *observation) subscribe(ctx context.Context, address string) (end func(), err error) {
+// renewal tells when to subscribe again with the same address: when half of the time that is left is over. A subscription
+// without an end, which is all that the profile knows, needs none.
+func (o *observation) renewal(until time.Time) <-chan time.Time {
+	if until.IsZero() {
+		return nil
+	}
+	return time.After(max(time.Until(until)/2, 20*o.client.pause))
+}
+
+// subscribe gives the agent the address. The function ends the subscription; it ends by itself at until, unless that is zero.
+func (o *observation) subscribe(ctx context.Context, address, last string) (end func(), until time.Time, err error) {
 	sub, r, form := *o, *o.r, *o.r.form
 	sub.r, r.form, form.ContentType = &r, &form, interact.JSON
 	if r.body, err = subscription(&r, address); err != nil {
-		return nil, err
+		return nil, until, err
 	}
 	r.media = interact.JSON
 	ctx, cancel := context.WithTimeout(ctx, DefaultTimeout)
 	defer cancel()
 	resp, err := sub.send(ctx, func(h http.Header) {
 		h.Set("Accept", interact.JSON)
-		after(h, r.message.After)
+		after(h, last)
 	})
 	defer sub.drop()
 	if err != nil {
-		return nil, err
+		return nil, until, err
 	}
 	defer resp.Body.Close()
 	if !r.expected(resp.StatusCode) {
-		return nil, sub.refusal(resp)
+		return nil, until, sub.refusal(resp)
 	}
-	return o.leave(ctx, resp), nil
+	return o.leave(ctx, resp), expiry(resp), nil
+}
+
+// expiry is until when a node keeps a subscription, which its answer says; zero if it says nothing. An answer without a length
+// may go on for as long as the first delivery takes, and is not waited for.
+func expiry(resp *http.Response) time.Time {
+	var said struct {
+		Expires time.Time `json:"expires"`
+	}
+	if resp.ContentLength <= 0 || resp.ContentLength > maxRefusal {
+		return said.Expires
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, resp.ContentLength))
+	if err != nil || json.Unmarshal(body, &said) != nil {
+		return time.Time{}
+	}
+	return said.Expires
 }
 
 // subscription is the body that subscribes: what the consumer gave, and the address.
@@ -90,7 +126,7 @@ func subscription(r *request, address string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	fields, err := members(data)
+	fields, err := jcs.Members(data)
 	if len(data) > 0 && err != nil {
 		return nil, interact.Errorf(interact.Invalid, "send an object", "%s comes by webhook, which has room for members only",
 			r.what())

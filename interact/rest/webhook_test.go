@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -241,4 +243,70 @@ func TestSecretsGoAlongWithASubscription(t *testing.T) {
 			t.Errorf("%s without credentials", r.method)
 		}
 	}
+}
+
+// A subscription that ends by itself is renewed in time, also when that does not work at once.
+func TestWebhookIsRenewed(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int32
+	h, agent := newHooker(t, nil)
+	h.answer = func(w http.ResponseWriter, r *http.Request) {
+		n := asked.Add(1)
+		if n == 2 {
+			http.Error(w, "busy", http.StatusServiceUnavailable)
+			return
+		}
+		expires := time.Now().Add(time.Hour)
+		if n == 1 {
+			expires = time.Now().Add(time.Second)
+		}
+		body := fmt.Sprintf(`{"expires":%q}`, expires.Format(time.RFC3339Nano))
+		w.Header().Set("Location", fmt.Sprintf("/subscriptions/%d", n))
+		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, body)
+	}
+	h.deliver = func(url string) {
+		if asked.Load() == 3 {
+			tell(url, "application/json", "80")
+		}
+	}
+	c, thing := newClient(t, Options{Webhook: newCallbacks(t)}), describe(t, agent.URL, hooked)
+	c.pause = time.Microsecond
+	m := subscribe("hot")
+	m.After = "e1"
+	got, err := follow(t, c, thing, m, 1)
+	if err != nil || told(got) != "hot  80\n" {
+		t.Errorf("got %s, %v", told(got), err)
+	}
+	if gone := <-h.deleted; gone != "/subscriptions/3" {
+		t.Errorf("deleted %s", gone)
+	}
+	all := agent.requests()
+	for i, after := range []string{"e1", "", ""} {
+		if all[i].body != all[0].body || all[i].header.Get("Last-Event-Id") != after {
+			t.Errorf("%d: subscribed with %+v", i, all[i])
+		}
+	}
+}
+
+// One that cannot be renewed in time is over.
+func TestWebhookIsNotRenewed(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int32
+	h, agent := newHooker(t, nil)
+	h.answer = func(w http.ResponseWriter, _ *http.Request) {
+		if asked.Add(1) > 1 {
+			http.Error(w, "no more", http.StatusForbidden)
+			return
+		}
+		const body = `{"expires":"2020-01-01T00:00:00Z"}`
+		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, body)
+	}
+	c, thing := newClient(t, Options{Webhook: newCallbacks(t)}), describe(t, agent.URL, hooked)
+	c.pause = time.Microsecond
+	_, err := follow(t, c, thing, subscribe("hot"), 1)
+	wantError(t, err, interact.AgentFailed)
 }

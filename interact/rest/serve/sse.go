@@ -1,19 +1,13 @@
-package rest
+package serve
 
 import (
 	"bytes"
-	"encoding/json"
-	"errors"
-	"io"
-	"iter"
 	"net/http"
 	"strings"
 	"time"
-)
 
-// problemEvent is the name of the last event of a stream that ends with an error; its data is the problem (RFC 9457). No
-// affordance of a well-meaning thing is called so, and EventSource, to which "error" means something else, passes it on.
-const problemEvent = "lmos:problem"
+	"github.com/lmosd/lmosd/interact/rest"
+)
 
 // An eventStream writes server-sent events (HTML Living Standard §9.2.5), each at once. Whoever cannot take an event within the
 // patience is given up.
@@ -38,7 +32,7 @@ func (e *eventStream) begin() error {
 	}
 	e.begun = true
 	h := e.w.Header()
-	h.Set("Content-Type", eventsType)
+	h.Set("Content-Type", rest.EventsType)
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // proxies hold back what comes slowly
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -51,7 +45,7 @@ func (e *eventStream) send(name, id string, data []byte) error {
 	if err := e.begin(); err != nil {
 		return err
 	}
-	if !e.named && name != problemEvent {
+	if !e.named && name != rest.ProblemEvent {
 		name = ""
 	}
 	e.buf = appendEvent(e.buf[:0], name, id, data)
@@ -66,9 +60,9 @@ func (e *eventStream) comment(text string) error {
 
 // problem sends the last event of a stream that ends with err.
 func (e *eventStream) problem(err error) {
-	data, _ := json.Marshal(problemOf(err)) // strings, a number and booleans always have a JSON form
-	if e.comment(detail(asProblem(err))) == nil {
-		_ = e.send(problemEvent, "", data) // a consumer that is gone needs no reason
+	doc, detail := rest.ProblemOf(err)
+	if e.comment(detail) == nil {
+		_ = e.send(rest.ProblemEvent, "", doc) // a consumer that is gone needs no reason
 	}
 }
 
@@ -105,40 +99,6 @@ func appendEvent(dst []byte, name, id string, data []byte) []byte {
 		data = data[end+1:]
 	}
 	return append(append(append(dst, "data: "...), data...), "\n\n"...)
-}
-
-// A SentEvent is one server-sent event as a reader gets it.
-type SentEvent struct {
-	// Name is its type; empty if it has none.
-	Name string
-	// ID is what to continue after: that of this event, or of one before it.
-	ID   string
-	Data []byte
-}
-
-// ReadEvents reads the server-sent events of a [Server] until src ends. A line, and the data of an event, have at most limit
-// bytes. The sequence ends with an [*interact.Error] that the server sent as the last event, with the error of src, or with that
-// of the limit; the end of src is none.
-func ReadEvents(src io.Reader, limit int) iter.Seq2[SentEvent, error] {
-	return func(yield func(SentEvent, error) bool) {
-		r := newEventReader(src, limit)
-		for {
-			e, err := r.next()
-			switch {
-			case errors.Is(err, io.EOF):
-				return
-			case err != nil:
-				yield(SentEvent{}, err)
-				return
-			case e.name == problemEvent:
-				said := http.Response{StatusCode: http.StatusInternalServerError, Header: http.Header{"Content-Type": {ProblemType}}}
-				yield(SentEvent{}, FromProblem(&said, e.data))
-				return
-			case !yield(SentEvent{Name: e.name, ID: e.id, Data: e.data}, nil):
-				return
-			}
-		}
-	}
 }
 
 // oneLine makes of text a line.

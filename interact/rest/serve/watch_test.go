@@ -1,4 +1,4 @@
-package rest
+package serve
 
 import (
 	"bytes"
@@ -8,13 +8,13 @@ import (
 	"iter"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/rest"
 )
 
 // untilLeft yields events and then nothing until the consumer goes.
@@ -33,7 +33,7 @@ func untilLeft(events ...string) func(context.Context, *interact.Message, func(*
 
 func TestServerSentEvents(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ServerOptions{}, untilLeft("=20.5", "=21"))
+	w := newWorld(t, Options{}, untilLeft("=20.5", "=21"))
 	in := w.events("/properties/temperature")
 	for name, want := range map[string]string{"Cache-Control": "no-store", "X-Accel-Buffering": "no", "X-Content-Type-Options": "nosniff",
 		"Content-Length": ""} {
@@ -79,7 +79,7 @@ func TestServerSentEventsOfEveryResource(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, ServerOptions{}, func(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+			w := newWorld(t, Options{}, func(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 				name := ""
 				if m.Name == "" {
 					name = "units"
@@ -100,7 +100,7 @@ func TestServerSentEventsOfEveryResource(t *testing.T) {
 // The header wins over the query.
 func TestLastEventID(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ServerOptions{}, untilLeft())
+	w := newWorld(t, Options{}, untilLeft())
 	w.events("/events/hot?lastEventId=1", "Last-Event-ID", "2")
 	if m := receive(t, w.asked); m.After != "2" {
 		t.Errorf("after %q", m.After)
@@ -112,7 +112,7 @@ func TestLastEventID(t *testing.T) {
 // Whatever an agent sends, an event is one event with a JSON value.
 func TestEventsHaveJSON(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ServerOptions{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+	w := newWorld(t, Options{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 		for _, e := range [][2]string{{"", `{"a": 1}`}, {"", "[1,\r\n2,\r3]\n"}, {"", "nonsense\nid: x"}, {"", ""}, {"text/plain", "a\n\nb"},
 			{"application/cbor", "\xa1\x61a\x01"}, {"application/cbor", "\xff"}, {"image/png", "\x89PNG"}} {
 			r := happens(m, "hot\nid: x", "1\n2", e[1])
@@ -138,7 +138,7 @@ func TestEventsKeepAlive(t *testing.T) {
 	t.Parallel()
 	p := defaultPace
 	p.commit, p.keepAlive = time.Millisecond, time.Millisecond
-	w := newWorld(t, ServerOptions{pace: p}, untilLeft())
+	w := newWorld(t, Options{pace: p}, untilLeft())
 	in := w.events("/events/hot")
 	for range 3 {
 		if got := in.next(); got != ": " {
@@ -151,13 +151,13 @@ func TestEventsKeepAlive(t *testing.T) {
 func TestEventsThatFail(t *testing.T) {
 	t.Parallel()
 	refused := interact.Errorf(interact.Forbidden, "ask the owner", "rule 3 says no")
-	w := newWorld(t, ServerOptions{}, fails(refused))
+	w := newWorld(t, Options{}, fails(refused))
 	for _, accept := range []string{"text/event-stream", "*/*"} {
 		resp, body := send(t, "GET", w.url+"/events/hot", "", "Accept", accept)
 		wantProblem(t, resp, body, 403, interact.Forbidden)
 	}
 
-	later := newWorld(t, ServerOptions{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+	later := newWorld(t, Options{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 		if yield(happens(m, "", "1", "1"), nil) {
 			yield(nil, interact.Errorf(interact.Unreachable, "wait", "the host\nis gone"))
 		}
@@ -181,7 +181,7 @@ func TestEventsThatFail(t *testing.T) {
 // A thing that ends the subscription at once still gives a stream, which ends.
 func TestEventsThatEnd(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ServerOptions{}, func(context.Context, *interact.Message, func(*interact.Message, error) bool) {})
+	w := newWorld(t, Options{}, func(context.Context, *interact.Message, func(*interact.Message, error) bool) {})
 	in := w.events("/events/hot")
 	if got := in.nextEvent(); got != "EOF" {
 		t.Errorf("got %q", got)
@@ -204,7 +204,7 @@ func TestLongPoll(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			release := make(chan struct{})
-			w := newWorld(t, ServerOptions{}, func(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+			w := newWorld(t, Options{}, func(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 				<-release
 				for i := 7; yield(happens(m, tt.affordance, fmt.Sprint("e", i), fmt.Sprint(i)), nil); i++ {
 				}
@@ -227,11 +227,11 @@ func TestLongPoll(t *testing.T) {
 // An event without data is an event all the same, and no "no content".
 func TestLongPollWithoutData(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ServerOptions{}, untilLeft("="))
+	w := newWorld(t, Options{}, untilLeft("="))
 	if resp, body := send(t, "GET", w.url+"/events/hot", ""); resp.StatusCode != 200 || body != "" {
 		t.Errorf("got %d %q", resp.StatusCode, body)
 	}
-	cbor := newWorld(t, ServerOptions{}, untilLeft("=1"))
+	cbor := newWorld(t, Options{}, untilLeft("=1"))
 	if resp, body := send(t, "GET", cbor.url+"/events/hot", "", "Accept", "application/cbor"); body != "\x01" ||
 		resp.Header.Get("Content-Type") != "application/cbor" {
 		t.Errorf("got %q %v", body, resp.Header)
@@ -243,7 +243,7 @@ func TestLongPollOfNothing(t *testing.T) {
 	t.Parallel()
 	p := defaultPace
 	p.hold = time.Millisecond
-	w := newWorld(t, ServerOptions{pace: p}, untilLeft())
+	w := newWorld(t, Options{pace: p}, untilLeft())
 	resp, body := send(t, "GET", w.url+"/events/hot", "")
 	wantProblem(t, resp, body, 504, interact.Timeout)
 	receive(t, w.left)
@@ -251,7 +251,7 @@ func TestLongPollOfNothing(t *testing.T) {
 
 func TestLongPollIsEndedByDelete(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ServerOptions{}, untilLeft())
+	w := newWorld(t, Options{}, untilLeft())
 	for _, path := range []string{"/events/hot", "/events", "/properties/temperature/observable"} {
 		if resp, body := send(t, "DELETE", w.url+path, ""); resp.StatusCode != 204 || body != "" {
 			t.Errorf("%s: got %d %s", path, resp.StatusCode, body)
@@ -265,7 +265,7 @@ func TestLongPollIsEndedByDelete(t *testing.T) {
 // Clients open a long poll with a HEAD that must not wait.
 func TestHeadNeverWaits(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ServerOptions{}, untilLeft())
+	w := newWorld(t, Options{}, untilLeft())
 	for path, media := range map[string]string{"/events/hot": jsonType, "/events": jsonType, "/properties/units/observable": jsonType} {
 		for accept, want := range map[string]string{"*/*": media, "text/event-stream": "text/event-stream"} {
 			resp, body := send(t, "HEAD", w.url+path, "", "Accept", accept)
@@ -287,22 +287,22 @@ func TestHeadNeverWaits(t *testing.T) {
 
 func TestWatchRefusals(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ServerOptions{}, untilLeft())
+	w := newWorld(t, Options{}, untilLeft())
 	for _, tt := range []struct {
 		method, path, body, accept string
 		status                     int
 		code                       interact.Code
 	}{
-		{"GET", "/properties/serial", "", eventsType, 405, interact.NotAllowed},
+		{"GET", "/properties/serial", "", rest.EventsType, 405, interact.NotAllowed},
 		{"GET", "/properties/serial/observable", "", "", 405, interact.NotAllowed},
-		{"GET", "/properties/sereal", "", eventsType, 404, interact.NoAffordance},
+		{"GET", "/properties/sereal", "", rest.EventsType, 404, interact.NoAffordance},
 		{"GET", "/events/hott", "", "", 404, interact.NoAffordance},
-		{"GET", "/events/hott", "", eventsType, 404, interact.NoAffordance},
+		{"GET", "/events/hott", "", rest.EventsType, 404, interact.NoAffordance},
 		{"PUT", "/events/hot", "", "", 405, interact.NotAllowed},
 		{"POST", "/properties/units/observable", "", "", 405, interact.NotAllowed},
-		{"POST", "/events/bid", `{"item":1}`, eventsType, 400, interact.Invalid},
-		{"POST", "/events/bid", `{`, eventsType, 400, interact.Invalid},
-		{"GET", "/properties/room?n=two", "", eventsType, 400, interact.Invalid},
+		{"POST", "/events/bid", `{"item":1}`, rest.EventsType, 400, interact.Invalid},
+		{"POST", "/events/bid", `{`, rest.EventsType, 400, interact.Invalid},
+		{"GET", "/properties/room?n=two", "", rest.EventsType, 400, interact.Invalid},
 		{"GET", "/things/nobody/events", "", "", 404, interact.NotFound},
 		{"GET", "/events/", "", "", 404, interact.NotFound},
 	} {
@@ -322,7 +322,7 @@ func TestWatchRefusals(t *testing.T) {
 
 func TestTooManyWatchers(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ServerOptions{MaxWatchers: 1}, untilLeft("=1"))
+	w := newWorld(t, Options{MaxWatchers: 1}, untilLeft("=1"))
 	in := w.events("/events/hot")
 	resp, body := send(t, "GET", w.url+"/events/hot", "")
 	wantProblem(t, resp, body, 503, interact.Overloaded)
@@ -338,14 +338,14 @@ func TestTooManyWatchers(t *testing.T) {
 // A drain ends what has no end of its own, and says why.
 func TestDrain(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ServerOptions{}, untilLeft("=1"))
+	w := newWorld(t, Options{}, untilLeft("=1"))
 	in := w.events("/events/hot")
 	in.nextEvent()
-	quiet := newWorld(t, ServerOptions{}, untilLeft())
+	quiet := newWorld(t, Options{}, untilLeft())
 	polled := make(chan string)
 	go func() {
 		resp, body := send(t, "GET", quiet.url+"/events/hot", "")
-		polled <- fmt.Sprint(resp.StatusCode, FromProblem(resp, []byte(body)).Code)
+		polled <- fmt.Sprint(resp.StatusCode, rest.FromProblem(resp, []byte(body)).Code)
 	}()
 	receive(t, quiet.asked)
 	w.Drain()
@@ -359,7 +359,7 @@ func TestDrain(t *testing.T) {
 	if got := receive(t, polled); got != "503 LMOS-3030" {
 		t.Errorf("the long poll ended with %s", got)
 	}
-	for _, accept := range []string{eventsType, ""} {
+	for _, accept := range []string{rest.EventsType, ""} {
 		resp, body := send(t, "GET", w.url+"/events/hot", "", "Accept", accept)
 		wantProblem(t, resp, body, 503, interact.ShuttingDown)
 	}
@@ -390,7 +390,7 @@ func TestReaderThatTakesNothing(t *testing.T) {
 	p := defaultPace
 	p.write = 50 * time.Millisecond
 	c := make(counts, 1000)
-	w := newWorld(t, ServerOptions{pace: p, Count: c.count}, flood)
+	w := newWorld(t, Options{pace: p, Count: c.count}, flood)
 	w.events("/events/hot") // and nothing is read
 	receive(t, w.left)
 	c.wait(t, "sse true")
@@ -416,13 +416,13 @@ func TestReaderThatIsTooSlow(t *testing.T) {
 	p := defaultPace
 	p.write = 20 * time.Millisecond
 	c := make(counts, 1000)
-	w := newWorld(t, ServerOptions{pace: p, Count: c.count}, flood)
+	w := newWorld(t, Options{pace: p, Count: c.count}, flood)
 	out := &blockedWriter{ResponseRecorder: httptest.ResponseRecorder{Body: &bytes.Buffer{}}, allow: make(chan struct{})}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		r := httptest.NewRequestWithContext(t.Context(), "GET", "/things/house/events/hot", nil)
-		r.Header.Set("Accept", eventsType)
+		r.Header.Set("Accept", rest.EventsType)
 		w.ServeHTTP(out, r)
 	}()
 	receive(t, w.left) // the mesh was left, because nobody read
@@ -443,7 +443,7 @@ func TestReaderThatIsTooSlow(t *testing.T) {
 // Many small events ahead of a reader are bounded too.
 func TestReadAheadIsBounded(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ServerOptions{}, nil)
+	w := newWorld(t, Options{}, nil)
 	n := 0
 	w.o.Mesh = interact.Func(func(_ context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 		return func(yield func(*interact.Message, error) bool) {
@@ -485,37 +485,6 @@ func parseEvents(text string) (events [][3]string) {
 	return events
 }
 
-// What the server writes, [ReadEvents] reads.
-func TestReadEvents(t *testing.T) {
-	t.Parallel()
-	stream := appendEvent(appendEvent([]byte(": \n\n"), "hot", "1", []byte("20\n21")), "", "", []byte("x"))
-	var got []string
-	for e, err := range ReadEvents(bytes.NewReader(stream), 100) {
-		got = append(got, fmt.Sprintf("%s %s %s %v", e.Name, e.ID, e.Data, err))
-	}
-	if want := []string{"hot 1 20\n21 <nil>", " 1 x <nil>"}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	for range ReadEvents(bytes.NewReader(stream), 100) {
-		break
-	}
-	ended := appendEvent(appendEvent(nil, problemEvent, "", []byte(`{"code":"LMOS-1411","type":"x"}`)), "after", "", nil)
-	for _, err := range ReadEvents(bytes.NewReader(ended), 100) {
-		if e := interact.AsError(err); e == nil || e.Code != interact.Withdrawn {
-			t.Errorf("got %v", err)
-		}
-	}
-	n := 0
-	for _, err := range ReadEvents(bytes.NewReader(stream), 5) {
-		if n++; err == nil {
-			t.Error("a line that is too long is read")
-		}
-	}
-	if n != 1 {
-		t.Errorf("%d events", n)
-	}
-}
-
 func FuzzEvent(f *testing.F) {
 	f.Add("hot", "1", []byte(`{"a":1}`))
 	f.Add("a\r\nevent: b", "x\x00", []byte("a\r\rb\n\r\n: c\n\ndata: d"))
@@ -536,7 +505,7 @@ func FuzzEvent(f *testing.F) {
 // A consumer that goes away in the middle of a long poll ends it.
 func TestLongPollConsumerGone(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ServerOptions{}, untilLeft())
+	w := newWorld(t, Options{}, untilLeft())
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		<-w.asked

@@ -1,4 +1,4 @@
-package rest
+package serve
 
 import (
 	"bytes"
@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/rest"
 )
 
 // began and ended are when the runs of these tests were asked for and ended.
@@ -47,7 +48,7 @@ func TestAsynchronousAction(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, ServerOptions{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+			w := newWorld(t, Options{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 				if yield(status(m, interact.StatusPending, "run/1", ""), nil) {
 					t.Error("the consumer stays")
 				}
@@ -70,13 +71,13 @@ func TestAsynchronousAction(t *testing.T) {
 // A host that cannot let an action go on answers as if it had not been asked to; one that says nothing of the time is helped out.
 func TestAsynchronousActionThatIsNot(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ServerOptions{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+	w := newWorld(t, Options{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 		_ = yield(status(m, interact.StatusPending, "", ""), nil) && yield(status(m, interact.StatusCompleted, "1", "5"), nil)
 	})
 	if resp, body := send(t, "POST", w.url+"/actions/clean", ""); resp.StatusCode != 200 || body != "5" {
 		t.Errorf("got %d %s", resp.StatusCode, body)
 	}
-	bare := newWorld(t, ServerOptions{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+	bare := newWorld(t, Options{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 		r := m.Reply(interact.ActionStatus, "", nil)
 		r.Status, r.ActionID = interact.StatusRunning, "1"
 		yield(r, nil)
@@ -110,14 +111,14 @@ func TestTask(t *testing.T) {
 			`"timeRequested":"2026-11-20T10:00:00.123Z","timeEnded":"2026-11-20T10:00:01.123Z"}`},
 		{"failed", func(m *interact.Message) *interact.Message {
 			r := status(m, interact.StatusFailed, "", `{"title":"stuck"}`)
-			r.ContentType = ProblemType
+			r.ContentType = rest.ProblemType
 			return r
 		}, `{"status":"failed","href":"/things/house/actions/clean/7","error":{"title":"stuck"},` +
 			`"timeRequested":"2026-11-20T10:00:00.123Z","timeEnded":"2026-11-20T10:00:01.123Z"}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, ServerOptions{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+			w := newWorld(t, Options{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 				r := tt.reply(m)
 				r.ActionID = "7"
 				yield(r, nil)
@@ -142,12 +143,12 @@ func TestTask(t *testing.T) {
 
 func TestTaskThatNobodyKnows(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ServerOptions{}, fails(interact.Errorf(interact.NoTask, "lmosd tasks", "there is no run 7")))
+	w := newWorld(t, Options{}, fails(interact.Errorf(interact.NoTask, "lmosd tasks", "there is no run 7")))
 	for _, method := range []string{"GET", "DELETE"} {
 		resp, body := send(t, method, w.url+"/actions/clean/7", "")
 		wantProblem(t, resp, body, 404, interact.NoTask)
 	}
-	resp, body := send(t, "GET", w.url+"/actions/clean/7", "", "Accept", eventsType)
+	resp, body := send(t, "GET", w.url+"/actions/clean/7", "", "Accept", rest.EventsType)
 	wantProblem(t, resp, body, 404, interact.NoTask)
 	resp, body = send(t, "POST", w.url+"/actions/clean/7", "")
 	wantProblem(t, resp, body, 405, interact.NotAllowed)
@@ -155,7 +156,7 @@ func TestTaskThatNobodyKnows(t *testing.T) {
 
 func TestCancelTask(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ServerOptions{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+	w := newWorld(t, Options{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 		yield(status(m, interact.StatusCancelled, "7", ""), nil)
 	})
 	for path, id := range map[string]string{"/actions/clean/7": "7", "/actions/clean": ""} {
@@ -172,7 +173,7 @@ func TestAllActions(t *testing.T) {
 	t.Parallel()
 	const tasks = `{"clean":[{"actionID":"2","state":"running","timeRequested":"2026-11-20T10:00:00Z"},` +
 		`{"actionID":"1","state":"failed","error":{"title":"stuck"},"timeEnded":"2026-11-20T10:00:00Z"}],"fade":[]}`
-	w := newWorld(t, ServerOptions{}, answers(interact.ActionStatuses, "", tasks))
+	w := newWorld(t, Options{}, answers(interact.ActionStatuses, "", tasks))
 	resp, body := send(t, "GET", w.url+"/actions", "")
 	var got any
 	_ = json.Unmarshal([]byte(body), &got)
@@ -190,10 +191,10 @@ func TestAllActions(t *testing.T) {
 		!strings.HasPrefix(body, "\xa2") {
 		t.Errorf("in CBOR: %v %q", resp.Header, body)
 	}
-	odd := newWorld(t, ServerOptions{}, answers(interact.ActionStatuses, "", `[]`))
+	odd := newWorld(t, Options{}, answers(interact.ActionStatuses, "", `[]`))
 	resp, body = send(t, "GET", odd.url+"/actions", "")
 	wantProblem(t, resp, body, 502, interact.AgentFailed)
-	none := newWorld(t, ServerOptions{}, answers(interact.ActionStatuses, "", ``))
+	none := newWorld(t, Options{}, answers(interact.ActionStatuses, "", ``))
 	if _, body := send(t, "GET", none.url+"/actions", ""); body != "{}" {
 		t.Errorf("without any: %s", body)
 	}
@@ -205,7 +206,7 @@ func TestEventsOfATask(t *testing.T) {
 	p := defaultPace
 	p.look = time.Millisecond
 	var asked atomic.Int32
-	w := newWorld(t, ServerOptions{pace: p}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+	w := newWorld(t, Options{pace: p}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 		switch n := asked.Add(1); {
 		case n < 3:
 			yield(status(m, interact.StatusPending, "7", ""), nil)
@@ -235,7 +236,7 @@ func TestEventsOfATaskThatIsLost(t *testing.T) {
 	p := defaultPace
 	p.look, p.keepAlive = 20*time.Millisecond, time.Millisecond
 	var lost atomic.Bool
-	w := newWorld(t, ServerOptions{pace: p}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+	w := newWorld(t, Options{pace: p}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 		if lost.Load() {
 			yield(nil, interact.Errorf(interact.NoTask, "begin again", "forgotten"))
 			return
@@ -258,19 +259,19 @@ func TestEventsOfATaskThatIsLost(t *testing.T) {
 	if got := again.nextEvent(); !strings.Contains(got, "LMOS-3030") {
 		t.Errorf("got %q", got)
 	}
-	resp, body := send(t, "GET", w.url+"/actions/clean/7", "", "Accept", eventsType)
+	resp, body := send(t, "GET", w.url+"/actions/clean/7", "", "Accept", rest.EventsType)
 	wantProblem(t, resp, body, 503, interact.ShuttingDown)
 }
 
 // An action as a stream of events: every state, with the parts of the output.
 func TestActionAsEvents(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ServerOptions{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+	w := newWorld(t, Options{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 		text := status(m, interact.StatusRunning, "", "half")
 		text.ContentType = "text/plain"
 		_ = yield(status(m, interact.StatusPending, "7", ""), nil) && yield(text, nil) && yield(status(m, interact.StatusCompleted, "", `[1]`), nil)
 	})
-	in := w.open(t.Context(), "POST", "/actions/fade", `{"to":1}`, "Accept", eventsType, "Content-Type", jsonType)
+	in := w.open(t.Context(), "POST", "/actions/fade", `{"to":1}`, "Accept", rest.EventsType, "Content-Type", jsonType)
 	for _, want := range []string{
 		`{"status":"pending","href":"/things/house/actions/fade/7","timeRequested":"2026-11-20T10:00:00.123Z"}`,
 		`{"status":"running","output":"half","timeRequested":"2026-11-20T10:00:00.123Z"}`,
@@ -282,15 +283,15 @@ func TestActionAsEvents(t *testing.T) {
 	if got := in.next(); got != "EOF" {
 		t.Errorf("then %q", got)
 	}
-	failing := newWorld(t, ServerOptions{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+	failing := newWorld(t, Options{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 		_ = yield(status(m, interact.StatusRunning, "", ""), nil) && yield(nil, interact.Errorf(interact.AgentFailed, "see its log", "it broke"))
 	})
-	in = failing.open(t.Context(), "POST", "/actions/toggle", "", "Accept", eventsType)
+	in = failing.open(t.Context(), "POST", "/actions/toggle", "", "Accept", rest.EventsType)
 	in.nextEvent()
 	if got := in.nextEvent(); !strings.Contains(got, "lmos:problem") || !strings.Contains(got, "it broke") {
 		t.Errorf("got %q", got)
 	}
-	resp, body := send(t, "POST", failing.url+"/actions/fade", `{}`, "Accept", eventsType, "Content-Type", jsonType)
+	resp, body := send(t, "POST", failing.url+"/actions/fade", `{}`, "Accept", rest.EventsType, "Content-Type", jsonType)
 	wantProblem(t, resp, body, 400, interact.Invalid)
 }
 
@@ -298,7 +299,7 @@ func TestActionAsEvents(t *testing.T) {
 func TestResponseStream(t *testing.T) {
 	t.Parallel()
 	next := make(chan string)
-	w := newWorld(t, ServerOptions{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+	w := newWorld(t, Options{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 		for part := range next {
 			r := status(m, interact.StatusRunning, "", part)
 			if r.ContentType = "text/plain"; !yield(r, nil) {
@@ -341,7 +342,7 @@ func TestResponseStreamThatBreaksOff(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, ServerOptions{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+			w := newWorld(t, Options{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 				_ = yield(status(m, interact.StatusRunning, "", "half"), nil) && yield(end(m))
 			})
 			in := w.open(t.Context(), "POST", "/actions/toggle", "")
@@ -355,7 +356,7 @@ func TestResponseStreamThatBreaksOff(t *testing.T) {
 // The last status of a stream may have the rest.
 func TestResponseStreamWithARest(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ServerOptions{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+	w := newWorld(t, Options{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 		_ = yield(status(m, interact.StatusRunning, "", ""), nil) && yield(status(m, interact.StatusRunning, "", "a"), nil) &&
 			yield(status(m, interact.StatusCompleted, "", "b"), nil)
 	})
@@ -384,7 +385,7 @@ func TestResponseStreamOfValues(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, ServerOptions{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+			w := newWorld(t, Options{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 				for i, p := range tt.parts {
 					r := status(m, interact.StatusRunning, "", p[1])
 					if r.ContentType = p[0]; i == len(tt.parts)-1 {
@@ -411,7 +412,7 @@ func TestResponseStreamOfValues(t *testing.T) {
 func TestResponseStreamOfValuesThatFails(t *testing.T) {
 	t.Parallel()
 	large := `"` + strings.Repeat("x", 4<<20) + `"`
-	w := newWorld(t, ServerOptions{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+	w := newWorld(t, Options{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 		for range map[bool]int{true: 1, false: 5}[m.Key == "fails"] {
 			if !yield(status(m, interact.StatusRunning, "", large), nil) {
 				return
@@ -427,7 +428,7 @@ func TestResponseStreamOfValuesThatFails(t *testing.T) {
 
 func TestResponseStreamConsumerGone(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ServerOptions{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+	w := newWorld(t, Options{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 		part := strings.Repeat("x", 64<<10)
 		for yield(status(m, interact.StatusRunning, "", part), nil) {
 		}
@@ -459,7 +460,7 @@ func echoStream(_ context.Context, m *interact.Message, yield func(*interact.Mes
 // Voice goes in and comes out at the same time.
 func TestRequestStreamInBothDirections(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ServerOptions{}, echoStream)
+	w := newWorld(t, Options{}, echoStream)
 	body, voice := io.Pipe()
 	req, err := http.NewRequestWithContext(t.Context(), "POST", w.url+"/actions/listen", body)
 	if err != nil {
@@ -499,7 +500,7 @@ func TestRequestStreamInBothDirections(t *testing.T) {
 // What is a stream, and what a whole.
 func TestWhatIsAStream(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ServerOptions{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+	w := newWorld(t, Options{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 		kind := fmt.Sprint("whole ", len(m.Data))
 		if m.Chunks != nil {
 			n := 0
@@ -565,7 +566,7 @@ func TestWhatIsAStream(t *testing.T) {
 func TestRequestStreamThatBreaksOff(t *testing.T) {
 	t.Parallel()
 	failed := make(chan error, 1)
-	w := newWorld(t, ServerOptions{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+	w := newWorld(t, Options{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 		for _, err := range m.Chunks {
 			if err != nil {
 				failed <- err
@@ -610,7 +611,7 @@ func (n *noise) Read(p []byte) (int, error) {
 // 64 MiB go through in both directions, and only a little of them is held at any time.
 func TestStreamInConstantMemory(t *testing.T) {
 	const size = 64 << 20
-	w := newWorld(t, ServerOptions{}, echoStream)
+	w := newWorld(t, Options{}, echoStream)
 	want, got := sha256.New(), sha256.New()
 	if _, err := io.Copy(want, &noise{left: size}); err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
-package rest
+package serve
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/base64"
 	"encoding/json"
@@ -12,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/rest"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -76,7 +78,7 @@ func (v *visit) describeData(media string) {
 	h := v.w.Header()
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
-	if !headerOK("Content-Type", media) {
+	if !rest.HeaderOK("Content-Type", media) {
 		media = "application/octet-stream"
 	}
 	h.Set("Content-Type", media)
@@ -112,7 +114,7 @@ func serverTiming(t *interact.Timing, took time.Duration) string {
 			metrics = append(metrics, fmt.Sprintf("%s;dur=%.3f", stage.name, float64(stage.dur)/float64(time.Millisecond)))
 		}
 	}
-	if t.Path != "" && headerOK("Server-Timing", t.Path) && !strings.ContainsAny(t.Path, `"\`) {
+	if t.Path != "" && rest.HeaderOK("Server-Timing", t.Path) && !strings.ContainsAny(t.Path, `"\`) {
 		metrics = append(metrics, `path;desc="`+t.Path+`"`)
 	}
 	return strings.Join(metrics, ", ")
@@ -129,7 +131,7 @@ func jsonOf(data []byte, media string) json.RawMessage {
 			return converted
 		}
 	} else if td.IsJSON(media) && json.Valid(data) {
-		return trimJSON(data)
+		return bytes.TrimSpace(data)
 	}
 	text := string(data)
 	if !utf8.Valid(data) || interact.IsCBOR(media) {

@@ -1,4 +1,4 @@
-package rest
+package serve
 
 import (
 	"bytes"
@@ -11,10 +11,12 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/rest"
 	"github.com/lmosd/lmosd/internal/outbound"
 )
 
@@ -22,6 +24,7 @@ const (
 	maxCallback = 2 << 10 // bytes of a callback's URL
 	tries       = 5       // to deliver one event
 	maxMissed   = 5       // events in a row that could not be delivered; then the webhook ends
+	maxEnded    = 256     // webhooks of which it is remembered why they ended
 	maxReply    = 64 << 10
 )
 
@@ -37,10 +40,12 @@ type hook struct {
 	cancel   context.CancelFunc
 	after    string // the ID of the last event that was delivered, or given up; run's own
 	missed   int    // events in a row; run's own
+	lease    *time.Timer
 
 	// What GET shows is owned by the mu of hooks.
 	delivered, failed uint64
 	lastError         string
+	expires, ended    time.Time
 }
 
 // A hookState is what GET shows of a hook.
@@ -51,23 +56,29 @@ type hookState struct {
 	Delivered   uint64 `json:"delivered"`
 	Failed      uint64 `json:"failed"` // events that could not be delivered
 	LastError   string `json:"lastError,omitempty"`
+	Expires     string `json:"expires,omitempty"` // of one that lives
+	Ended       string `json:"ended,omitempty"`   // of one that does not; lastError says why
 }
 
-// hooks are the webhooks of a server. They live as long as it does.
+// hooks are the webhooks of a server. Each lives for a lease, which the same subscription renews: the profile has no word for how
+// long a consumer wants to be told, and one that crashed does not say that it left. Nor does it have a word for the end of a
+// subscription, so that a consumer learns of it by asking.
 type hooks struct {
 	client *http.Client
-	server *ServerOptions
+	server *Options
 	max    int
 	ctx    context.Context
 	stop   context.CancelFunc
 	wait   sync.WaitGroup
 
-	mu  sync.Mutex
-	all map[string]*hook // owned by mu
+	// mu guards the rest.
+	mu   sync.Mutex
+	all  map[string]*hook
+	past []*hook // that ended by themselves, the last at the end
 }
 
 // open makes h ready. Its hooks end with ctx.
-func (h *hooks) open(ctx context.Context, o *ServerOptions) {
+func (h *hooks) open(ctx context.Context, o *Options) {
 	dial := o.CallbackDial
 	switch {
 	case dial == nil && o.PrivateCallbacks:
@@ -105,7 +116,7 @@ func (v *visit) subscribe(t interact.Type) error {
 	if err != nil {
 		return err
 	}
-	body, err := readBody(v.w, v.r, MaxBody)
+	body, err := readBody(v.w, v.r, rest.MaxBody)
 	if err != nil {
 		return err
 	}
@@ -158,38 +169,114 @@ func checkCallback(text string) error {
 	return nil
 }
 
+// addHook makes a webhook, or renews the lease of the one that is the same. A consumer that wants to continue after an event
+// gets a new one, instead of the old.
 func (v *visit) addHook(m *interact.Message, callback string) (*hook, error) {
 	h, kind, base := &v.hooks, v.at.kind, v.o.Base(v.r)
 	ref := v.ref
 	k := &hook{hooks: h, id: interact.NewID(), ref: ref, callback: callback, message: m, mesh: v.o.Mesh, after: m.After,
 		self: func(name string) string { return base + thingPath(ref, kind, name) }}
-	ctx, cancel := context.WithCancel(h.ctx)
-	k.cancel = cancel
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
 	case v.ending.Err() != nil:
-		cancel()
 		return nil, stopping()
 	case h.max < 0:
-		cancel()
 		return nil, interact.Errorf(interact.NotAllowed, "ask with Accept: text/event-stream", "webhooks are not offered here")
-	case len(h.all) >= h.max:
-		cancel()
+	}
+	if old := h.sameLocked(k); old != nil && m.After == "" {
+		old.leaseLocked()
+		return old, nil
+	} else if old != nil {
+		old.endLocked(nil)
+	}
+	if len(h.all) >= h.max {
 		return nil, interact.Errorf(interact.Overloaded, "end some of them, or ask with Accept: text/event-stream",
 			"there are %d webhooks already", len(h.all))
 	}
+	ctx, cancel := context.WithCancel(h.ctx)
+	k.cancel = cancel
+	k.leaseLocked()
 	h.all[k.id] = k
 	h.wait.Go(func() { k.run(ctx) })
 	return k, nil
 }
 
-// hook returns the webhook of the path.
+// sameLocked returns the webhook that tells the same consumer of the same; nil if there is none.
+func (h *hooks) sameLocked(k *hook) *hook {
+	for _, old := range h.all {
+		if a, b := old.message, k.message; old.callback == k.callback && old.ref == k.ref && a.Type == b.Type && a.Name == b.Name &&
+			a.Via == b.Via && bytes.Equal(a.Data, b.Data) {
+			return old
+		}
+	}
+	return nil
+}
+
+// leaseLocked begins a lease, or a new one.
+func (k *hook) leaseLocked() {
+	lease := k.server.pace.lease
+	k.expires = time.Now().Add(lease)
+	if k.lease == nil {
+		k.lease = time.AfterFunc(lease, k.expire)
+	} else {
+		k.lease.Reset(lease)
+	}
+}
+
+// expire ends a hook whose lease is over, unless it was renewed at the last moment.
+func (k *hook) expire() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !time.Now().Before(k.expires) {
+		k.endLocked(errExpired)
+	}
+}
+
+var errExpired = errors.New("the lease is over, subscribe again in time to renew it")
+
+// end takes a hook out. Why is remembered, unless it is nil.
+func (k *hook) end(why error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.endLocked(why)
+}
+
+func (k *hook) endLocked(why error) {
+	if k.all[k.id] != k {
+		return
+	}
+	delete(k.all, k.id)
+	k.lease.Stop()
+	k.cancel()
+	if why == nil {
+		return
+	}
+	k.server.Log.Info("webhook ended", "thing", k.message.Thing, "operation", k.message.Type.Op(), "err", why)
+	past := &hook{hooks: k.hooks, id: k.id, ref: k.ref, callback: k.callback, delivered: k.delivered, failed: k.failed,
+		lastError: k.lastError, ended: time.Now(), message: &interact.Message{Type: k.message.Type, Name: k.message.Name}}
+	if !errors.Is(why, errGone) { // else the last error is why
+		past.lastError = said(why)
+	}
+	if k.past = append(k.past, past); len(k.past) > maxEnded {
+		k.past = slices.Delete(k.past, 0, 1)
+	}
+}
+
+// said is an error as GET shows it.
+func said(err error) string { return interact.Clip(interact.Readable(err.Error()), 200) }
+
+// hook returns the webhook of the path, which may have ended.
 func (v *visit) hook() (*hook, error) {
 	v.hooks.mu.Lock()
 	defer v.hooks.mu.Unlock()
 	if k := v.hooks.all[v.at.id]; k != nil && k.ref == v.ref {
 		return k, nil
+	}
+	for _, k := range v.hooks.past {
+		if k.id == v.at.id && k.ref == v.ref {
+			return k, nil
+		}
 	}
 	return nil, interact.Errorf(interact.NoTask,
 		"subscribe again: webhooks end with the node, and with a consumer that cannot be reached",
@@ -209,30 +296,30 @@ func (v *visit) deleteHook() error {
 	if err != nil {
 		return err
 	}
-	k.cancel()
-	k.remove()
+	k.forget()
 	v.w.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+// forget ends a hook, and all memory of it.
+func (k *hook) forget() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.endLocked(nil)
+	k.past = slices.DeleteFunc(k.past, func(p *hook) bool { return p.id == k.id })
 }
 
 func (k *hook) state() hookState {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return hookState{CallbackURL: k.callback, Operation: k.message.Type.Op(), Name: k.message.Name, Delivered: k.delivered,
-		Failed: k.failed, LastError: k.lastError}
-}
-
-func (k *hook) remove() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	delete(k.all, k.id)
+		Failed: k.failed, LastError: k.lastError, Expires: rfc3339(k.expires), Ended: rfc3339(k.ended)}
 }
 
 // run watches the thing until the hook is cancelled, the consumer cannot be reached, or the thing has nothing to say any more.
 // An observation that was lost on the way is begun again after the last event.
 func (k *hook) run(ctx context.Context) {
-	defer k.cancel()
-	defer k.remove()
+	defer k.end(nil)
 	for pause := k.server.pace.back; ctx.Err() == nil; pause = min(2*pause, 60*k.server.pace.back) {
 		before := k.state()
 		err := k.watch(ctx)
@@ -240,7 +327,7 @@ func (k *hook) run(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case errors.Is(err, errGone), e != nil && !e.Code.Retryable():
-			k.server.Log.Info("webhook ended", "thing", k.message.Thing, "operation", k.message.Type.Op(), "err", err)
+			k.end(err)
 			return
 		case k.state() != before:
 			pause = k.server.pace.back // it worked for a while
@@ -286,7 +373,7 @@ func (k *hook) note(r *interact.Message, err error) (gone bool) {
 		k.missed, k.delivered, k.lastError = 0, k.delivered+1, ""
 		return false
 	}
-	k.missed, k.failed, k.lastError = k.missed+1, k.failed+1, interact.Clip(interact.Readable(err.Error()), 200)
+	k.missed, k.failed, k.lastError = k.missed+1, k.failed+1, said(err)
 	return k.missed >= maxMissed || errors.Is(err, errGone)
 }
 
@@ -316,14 +403,14 @@ func (k *hook) post(ctx context.Context, r *interact.Message) error {
 	if err != nil {
 		return err
 	}
-	if h := req.Header; len(data) > 0 && headerOK("Content-Type", media) {
+	if h := req.Header; len(data) > 0 && rest.HeaderOK("Content-Type", media) {
 		h.Set("Content-Type", media)
 	}
 	req.Header.Set("User-Agent", "lmosd")
 	req.Header.Set("Date", time.Now().UTC().Format(http.TimeFormat))
 	req.Header.Set("Link", "<"+k.self(cmp.Or(r.Name, k.message.Name))+`>; rel="self"`)
-	if r.ID != "" && headerOK(eventHeader, r.ID) {
-		req.Header.Set(eventHeader, r.ID)
+	if r.ID != "" && rest.HeaderOK(rest.EventIDHeader, r.ID) {
+		req.Header.Set(rest.EventIDHeader, r.ID)
 	}
 	resp, err := k.client.Do(req)
 	if err != nil {

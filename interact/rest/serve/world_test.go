@@ -1,4 +1,4 @@
-package rest
+package serve
 
 import (
 	"bufio"
@@ -11,9 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // house has something of every kind.
 const house = `
@@ -54,7 +58,7 @@ type world struct {
 }
 
 // newWorld starts a server that asks do. The thing is also known by the names.
-func newWorld(t *testing.T, o ServerOptions, do func(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool),
+func newWorld(t *testing.T, o Options, do func(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool),
 	names ...string) *world {
 	t.Helper()
 	w := &world{t: t, asked: make(chan *interact.Message, 1000), left: make(chan error, 1000)}
@@ -68,7 +72,7 @@ func newWorld(t *testing.T, o ServerOptions, do func(ctx context.Context, m *int
 	if o.Find == nil {
 		o.Find = finds(t, append(names, "house")...)
 	}
-	w.Server = NewServer(o)
+	w.Server = New(o)
 	server := httptest.NewServer(w.Server)
 	w.url = server.URL + "/things/house"
 	t.Cleanup(func() {
@@ -86,10 +90,21 @@ func note[T any](c chan T, v T) {
 	}
 }
 
+// describe makes a TD around members, and parses it.
+func describe(t testing.TB, members string) *td.Thing {
+	t.Helper()
+	thing, err := td.Parse([]byte(`{"@context": "https://www.w3.org/2022/wot/td/v1.1", "id": "urn:example:thing", "title": "Thing",
+		"securityDefinitions": {"nosec_sc": {"scheme": "nosec"}}, "security": ["nosec_sc"], ` + members + `}`))
+	if err != nil {
+		t.Fatalf("the test's TD: %v", err)
+	}
+	return thing
+}
+
 // finds knows one thing by any of names.
 func finds(t testing.TB, names ...string) func(context.Context, string) (*td.Description, error) {
 	t.Helper()
-	thing := describe(t, "", house)
+	thing := describe(t, house)
 	d := &td.Description{Thing: thing, Record: &td.Record{Owner: "did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH",
 		Thing: "urn:example:house", Title: "House"}}
 	return func(_ context.Context, ref string) (*td.Description, error) {

@@ -1,4 +1,4 @@
-package rest
+package serve
 
 import (
 	"cmp"
@@ -11,19 +11,13 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/rest"
 )
 
 // What is read ahead of a reader of events. A reader that is behind by so much, for as long as a write may take, is dropped.
 const (
 	aheadEvents = 128
 	aheadBytes  = 1 << 20
-)
-
-// eventHeader tells in the answer to a long poll which event it is: what a consumer gives as ?after= next time, so that none is
-// lost between two polls. nameHeader says which affordance it is of, where the consumer asked for all.
-const (
-	eventHeader = "Lmos-Event-Id"
-	nameHeader  = "Lmos-Event-Name"
 )
 
 func (v *visit) getEvents() error {
@@ -91,7 +85,7 @@ func (v *visit) greet(how string) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Type", interact.JSON)
 	if how == "sse" {
-		h.Set("Content-Type", eventsType)
+		h.Set("Content-Type", rest.EventsType)
 	}
 	v.w.WriteHeader(http.StatusOK)
 }
@@ -193,7 +187,7 @@ func (v *visit) poll(m *interact.Message, f *feed) error {
 		return stopping()
 	case f.err == nil:
 		return interact.Errorf(interact.AgentFailed, "ask again, or see the agent's log", "%s ended the subscription",
-			label(v.desc.Thing))
+			cmp.Or(v.desc.Thing.Title, v.desc.Thing.ID))
 	}
 	return v.explained(m, f.err)
 }
@@ -204,11 +198,11 @@ func (v *visit) answerPoll(m, r *interact.Message) error {
 		data, media = r.Data, r.Media()
 	}
 	v.describeReply(m, r)
-	if h := v.w.Header(); headerOK(eventHeader, r.ID) && r.ID != "" {
-		h.Set(eventHeader, r.ID)
+	if h := v.w.Header(); rest.HeaderOK(rest.EventIDHeader, r.ID) && r.ID != "" {
+		h.Set(rest.EventIDHeader, r.ID)
 	}
-	if name := cmp.Or(r.Name, m.Name); headerOK(nameHeader, name) {
-		v.w.Header().Set(nameHeader, name)
+	if name := cmp.Or(r.Name, m.Name); rest.HeaderOK(rest.EventNameHeader, name) {
+		v.w.Header().Set(rest.EventNameHeader, name)
 	}
 	v.write(http.StatusOK, media, data)
 	v.o.Count("longpoll", false)

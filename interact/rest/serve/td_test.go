@@ -1,4 +1,4 @@
-package rest
+package serve
 
 import (
 	"crypto/tls"
@@ -18,10 +18,10 @@ import (
 const homeOf = "http://node.example:4668/things/urn:example:house@z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH"
 
 // described returns the TD that a server gives of the test's thing.
-func described(t *testing.T, o ServerOptions, prepare func(*http.Request)) *td.Thing {
+func described(t *testing.T, o Options, prepare func(*http.Request)) *td.Thing {
 	t.Helper()
 	o.Find = finds(t, "house")
-	s := NewServer(o)
+	s := New(o)
 	defer s.Close()
 	r := httptest.NewRequestWithContext(t.Context(), "GET", "http://node.example:4668/things/house/td", nil)
 	if prepare != nil {
@@ -58,7 +58,7 @@ func brief(home string, forms []td.Form) (lines []string) {
 
 func TestDescription(t *testing.T) {
 	t.Parallel()
-	thing := described(t, ServerOptions{Socket: "/ws"}, nil)
+	thing := described(t, Options{Socket: "/ws"}, nil)
 	const ws = "ws://node.example:4668/ws lmosprotocol "
 	for what, tt := range map[string]struct {
 		forms []td.Form
@@ -108,7 +108,7 @@ func TestDescription(t *testing.T) {
 // Every href of a description leads to something.
 func TestDescriptionLeadsSomewhere(t *testing.T) {
 	t.Parallel()
-	thing := described(t, ServerOptions{}, nil)
+	thing := described(t, Options{}, nil)
 	all := append([]td.Form{}, thing.Forms...)
 	for _, p := range thing.Properties {
 		all = append(all, p.Forms...)
@@ -134,16 +134,16 @@ func TestDescriptionForItsCaller(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name          string
-		options       ServerOptions
+		options       Options
 		prepare       func(*http.Request)
 		http, ws, def string
 	}{
-		{"as it was addressed", ServerOptions{Socket: "/ws"}, func(r *http.Request) { r.Host = "[::1]:99" }, "http://[::1]:99/", "ws://[::1]:99/ws", "nosec_sc"},
-		{"over TLS", ServerOptions{Socket: "/ws"}, func(r *http.Request) { r.TLS = &tls.ConnectionState{} }, "https://node.example:4668/",
+		{"as it was addressed", Options{Socket: "/ws"}, func(r *http.Request) { r.Host = "[::1]:99" }, "http://[::1]:99/", "ws://[::1]:99/ws", "nosec_sc"},
+		{"over TLS", Options{Socket: "/ws"}, func(r *http.Request) { r.TLS = &tls.ConnectionState{} }, "https://node.example:4668/",
 			"wss://node.example:4668/ws", "nosec_sc"},
-		{"public", ServerOptions{Socket: "/ws", Bearer: true, Base: func(*http.Request) string { return "https://public.example/lmos" }}, nil,
+		{"public", Options{Socket: "/ws", Bearer: true, Base: func(*http.Request) string { return "https://public.example/lmos" }}, nil,
 			"https://public.example/lmos/", "wss://public.example/lmos/ws", "bearer_sc"},
-		{"without WebSocket", ServerOptions{}, nil, "http://node.example:4668/", "", "nosec_sc"},
+		{"without WebSocket", Options{}, nil, "http://node.example:4668/", "", "nosec_sc"},
 	} {
 		thing := described(t, tt.options, tt.prepare)
 		forms := thing.Events["hot"].Forms
@@ -155,7 +155,7 @@ func TestDescriptionForItsCaller(t *testing.T) {
 			t.Errorf("%s: the last form is %s", tt.name, last.Href)
 		}
 	}
-	w := newWorld(t, ServerOptions{}, nil)
+	w := newWorld(t, Options{}, nil)
 	if resp, body := send(t, "GET", w.url+"/td", "", "Accept", "application/json"); resp.Header.Get("Content-Type") != jsonType ||
 		!json.Valid([]byte(body)) {
 		t.Errorf("for a client of plain JSON: %v", resp.Header)

@@ -1,4 +1,13 @@
-package rest
+// Package serve offers the things of a mesh to consumers that speak HTTP: the consumers' side of what package rest asks of agents.
+// [Server] says which paths there are.
+//
+// A request becomes a message (request.go) and is held against the description; then the mesh is asked. The answer is one value
+// (property.go, reply.go), the state or the output of an action (action.go), or what happens from now on (watch.go): as
+// server-sent events (sse.go), a long poll, or by a webhook (webhook.go). A thing's TD has forms that lead here (td.go).
+//
+// Sources: WoT Thing Description 1.1; WoT Profile, HTTP Basic, HTTP SSE and HTTP Webhook; RFC 9110, 7240, 8288, 9457; HTML §9.2
+// (server-sent events).
+package serve
 
 import (
 	"context"
@@ -12,11 +21,12 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/rest"
 	"github.com/lmosd/lmosd/td"
 )
 
-// ServerOptions say what a [Server] offers. Mesh and Find are needed.
-type ServerOptions struct {
+// Options say what a [Server] offers. Mesh and Find are needed.
+type Options struct {
 	// Mesh is asked. Messages have an empty From: who the caller is, is for the mesh that is given here; an Authorization
 	// header is not looked at.
 	Mesh interact.Thing
@@ -36,7 +46,7 @@ type ServerOptions struct {
 	// only, or to any with PrivateCallbacks.
 	CallbackDial     func(ctx context.Context, network, addr string) (net.Conn, error)
 	PrivateCallbacks bool
-	// MaxCallbacks bounds the webhooks, which live as long as the server; zero means 256, less than zero allows none.
+	// MaxCallbacks bounds the webhooks; zero means 256, less than zero allows none.
 	MaxCallbacks int
 	// MaxWatchers bounds the requests that wait for events; zero means 512.
 	MaxWatchers int
@@ -58,12 +68,13 @@ type pace struct {
 	retry     time.Duration // before the second delivery of an event; later ones are further apart
 	deliver   time.Duration // for one delivery
 	back      time.Duration // before a lost observation is begun again; later ones are further apart
+	lease     time.Duration // of a webhook that is not renewed
 }
 
 // The real clients hold a long poll for an hour, and take the end of it for the end of the subscription (wot.md §3).
 var defaultPace = pace{hold: 61 * time.Minute, keepAlive: 15 * time.Second, commit: 150 * time.Millisecond,
 	write: 10 * time.Second, read: time.Minute, look: 50 * time.Millisecond, retry: 500 * time.Millisecond,
-	deliver: 10 * time.Second, back: time.Second}
+	deliver: 10 * time.Second, back: time.Second, lease: 24 * time.Hour}
 
 // A Server offers the things of a mesh to consumers that speak HTTP (WoT Profile: HTTP Basic, HTTP SSE, HTTP Webhook; long poll as
 // the known clients do it). Paths are those of [ThingID], below /things/{id}:
@@ -78,10 +89,11 @@ var defaultPace = pace{hold: 61 * time.Minute, keepAlive: 15 * time.Second, comm
 //	GET /properties/{name}/observable             long poll: 200 with one value, when there is one
 //	GET /events/{name}, /events                   long poll: 200 with one event
 //	GET /properties/{name}, /properties, /events… server-sent events, with Accept: text/event-stream
-//	POST with {"callbackURL": …}                  to each of these: 201 with Location; values are posted there
-//	GET DELETE /subscriptions/{id}                200 with the state of a webhook; 204: ends it
+//	POST with {"callbackURL": …}                  to each of these: 201 with Location; values are posted there for 24 h, from the
+//	                                              last time that the same was asked for; "expires" in the body says until when
+//	GET DELETE /subscriptions/{id}                200 with the state of a webhook, or why it ended; 204: ends it
 //
-// HEAD works where GET does, and never waits. Every failure is a [Problem], and there are no redirects. Requests are checked
+// HEAD works where GET does, and never waits. Every failure is a [rest.Problem], and there are no redirects. Requests are checked
 // against the description before the mesh is asked. A body has at most 4 MiB, and its Content-Type must be one that the
 // affordance takes: JSON, CBOR (RFC 8949) instead of JSON, or what the forms name. The body of an action that is neither JSON
 // nor CBOR, and has no length or more than a MiB, is a stream: it goes on while it comes. The output of an action that comes in
@@ -91,11 +103,11 @@ var defaultPace = pace{hold: 61 * time.Minute, keepAlive: 15 * time.Second, comm
 // min at most, and Prefer respond-async that an action shall go on without it; Idempotency-Key makes an action repeatable;
 // Lmos-Via (via) chooses the way to the thing; Lmos-Timing (timing) asks for a Server-Timing header; Last-Event-ID (lastEventId,
 // after) continues after an event that was seen. Variables of an affordance's address may stand in the query, or in the body as
-// for [Client.Thing]. A consumer that goes away cancels what it asked for.
+// for [rest.Client.Thing]. A consumer that goes away cancels what it asked for.
 //
 // A Server is safe for concurrent use.
 type Server struct {
-	o ServerOptions
+	o Options
 	// ending ends when the server is drained: subscriptions end, calls do not.
 	ending   context.Context
 	end      context.CancelFunc
@@ -103,8 +115,8 @@ type Server struct {
 	hooks    hooks
 }
 
-// NewServer returns a server with options o. Close it when it is done.
-func NewServer(o ServerOptions) *Server {
+// New returns a server with options o. Close it when it is done.
+func New(o Options) *Server {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -145,10 +157,10 @@ func (s *Server) Close() {
 
 // ServeHTTP implements [http.Handler].
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	id, rest := ThingID(r, "/things/")
+	id, below := ThingID(r, "/things/")
 	v := &visit{Server: s, w: w, r: r, ref: id, began: time.Now()}
-	if err := v.serve(rest); err != nil {
-		Problem(w, r, err)
+	if err := v.serve(below); err != nil {
+		rest.Problem(w, r, err)
 	}
 }
 
@@ -188,8 +200,8 @@ var (
 )
 
 // parseSpot takes the rest of a path apart, as [ThingID] gives it; nil methods if it names nothing.
-func parseSpot(rest string) (spot, methods) {
-	parts := strings.Split(rest, "/")
+func parseSpot(below string) (spot, methods) {
+	parts := strings.Split(below, "/")
 	s := spot{kind: parts[0]}
 	if len(parts) > 1 {
 		s.name = unescape(parts[1])
@@ -198,7 +210,7 @@ func parseSpot(rest string) (spot, methods) {
 		s.id = unescape(parts[2])
 	}
 	switch {
-	case !isRest(rest):
+	case !isRest(below):
 		return s, nil
 	case s.kind == "td":
 		return s, tdMethods
@@ -224,8 +236,8 @@ func parseSpot(rest string) (spot, methods) {
 	return s, nil
 }
 
-func (v *visit) serve(rest string) error {
-	at, offered := parseSpot(rest)
+func (v *visit) serve(below string) error {
+	at, offered := parseSpot(below)
 	if v.at = at; offered == nil {
 		return interact.Errorf(interact.NotFound,
 			"things have /things/{id}/td, /properties, /actions and /events, and names below these",

@@ -1,4 +1,4 @@
-package rest
+package serve
 
 import (
 	"net/http"

@@ -1,4 +1,4 @@
-package rest
+package serve
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/rest"
 )
 
 func TestWanted(t *testing.T) {
@@ -24,6 +25,8 @@ func TestWanted(t *testing.T) {
 		"application/json;q=0.8, application/cbor;q=0.9":                  "application/cbor",
 		"image/*, application/json;q=0.5":                                 "",
 		"text/event-stream":                                               "",
+		"application/x-ndjson":                                            "",
+		"application/x-ndjson, application/cbor;q=0.1":                    "application/cbor",
 		"text/event-stream, application/cbor":                             "application/cbor",
 		"application/cbor;q=0":                                            "",
 		"application/cbor;q=x, a/b;q=0.1":                                 "a/b",
@@ -66,7 +69,7 @@ func FuzzAccept(f *testing.F) {
 // What the header and the query say becomes the message.
 func TestMessageOfARequest(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ServerOptions{}, answers(interact.ActionStatus, "", "1"))
+	w := newWorld(t, Options{}, answers(interact.ActionStatus, "", "1"))
 	for _, tt := range []struct {
 		name, query string
 		headers     []string
@@ -98,7 +101,7 @@ func TestMessageOfARequest(t *testing.T) {
 // A variable of an address is that, though it has the name of one of the server's parameters.
 func TestVariableWithTheNameOfAParameter(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ServerOptions{}, answers(interact.PropertyReading, "", "1"))
+	w := newWorld(t, Options{}, answers(interact.PropertyReading, "", "1"))
 	if resp, body := send(t, "GET", w.url+"/properties/room?via=hall&timing=1", ""); resp.StatusCode != 200 {
 		t.Fatalf("got %d %s", resp.StatusCode, body)
 	}
@@ -121,7 +124,7 @@ func TestServerTiming(t *testing.T) {
 	t.Parallel()
 	times := &interact.Timing{Path: "mesh quic-v1", Resolve: 1500 * time.Microsecond, Host: 20 * time.Millisecond,
 		Agent: 15 * time.Millisecond, Total: 25 * time.Millisecond}
-	w := newWorld(t, ServerOptions{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+	w := newWorld(t, Options{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 		r := m.Reply(interact.PropertyReading, "", []byte("1"))
 		r.Timing = times
 		yield(r, nil)
@@ -148,7 +151,7 @@ func TestServerTiming(t *testing.T) {
 // JSON and CBOR are one to a consumer.
 func TestCBOR(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ServerOptions{}, answers(interact.ActionStatus, "", `{"a":1}`))
+	w := newWorld(t, Options{}, answers(interact.ActionStatus, "", `{"a":1}`))
 	resp, body := send(t, "POST", w.url+"/actions/fade", "\xa1\x62to\x05", "Content-Type", "application/cbor", "Accept", "application/cbor")
 	if resp.StatusCode != 200 || body != "\xa1\x61a\x01" || resp.Header.Get("Content-Type") != "application/cbor" {
 		t.Errorf("got %d %q %v", resp.StatusCode, body, resp.Header)
@@ -163,7 +166,7 @@ func TestCBOR(t *testing.T) {
 	resp, body = send(t, "POST", w.url+"/actions/fade", "\xa1", "Content-Type", "application/cbor")
 	wantProblem(t, resp, body, 400, interact.Invalid)
 
-	packed := newWorld(t, ServerOptions{}, answers(interact.PropertyReading, "application/cbor", "\xa1\x61a\x01"))
+	packed := newWorld(t, Options{}, answers(interact.PropertyReading, "application/cbor", "\xa1\x61a\x01"))
 	for accept, want := range map[string]string{"application/json": `{"a":1}`, "application/cbor": "\xa1\x61a\x01", "*/*": "\xa1\x61a\x01",
 		"image/png": "\xa1\x61a\x01"} {
 		if _, body := send(t, "GET", packed.url+"/properties/serial", "", "Accept", accept); body != want {
@@ -171,7 +174,7 @@ func TestCBOR(t *testing.T) {
 		}
 	}
 	// What cannot be converted stays what it is.
-	odd := newWorld(t, ServerOptions{}, answers(interact.PropertyReading, "", "{"))
+	odd := newWorld(t, Options{}, answers(interact.PropertyReading, "", "{"))
 	if resp, body := send(t, "GET", odd.url+"/properties/serial", "", "Accept", "application/cbor"); body != "{" ||
 		resp.Header.Get("Content-Type") != jsonType {
 		t.Errorf("got %q %v", body, resp.Header)
@@ -180,7 +183,7 @@ func TestCBOR(t *testing.T) {
 
 func TestReadSome(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ServerOptions{}, answers(interact.PropertyReadings, "", `{"units":"celsius"}`))
+	w := newWorld(t, Options{}, answers(interact.PropertyReadings, "", `{"units":"celsius"}`))
 	for _, tt := range []struct{ name, method, query, body, media, data string }{
 		{"a list", "GET", "?names=units,serial", "", "", `["units","serial"]`},
 		{"one by one", "GET", "?name=units&name=a%2Cb", "", "", `["units","a,b"]`},
@@ -223,7 +226,7 @@ func TestReadSome(t *testing.T) {
 
 func TestWriteAllOrSome(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ServerOptions{}, answers(interact.Acknowledgement, "", ""))
+	w := newWorld(t, Options{}, answers(interact.Acknowledgement, "", ""))
 	const all = `{"units":"celsius","secret":"x","room":1,"a,b":2}`
 	for _, tt := range []struct {
 		query, prefer, body string
@@ -255,7 +258,7 @@ func TestWriteAllOrSome(t *testing.T) {
 // Everything that GET answers, HEAD does, with the same header.
 func TestHeadOfEveryRoute(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ServerOptions{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+	w := newWorld(t, Options{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 		switch m.Type {
 		case interact.QueryAction:
 			yield(status(m, interact.StatusRunning, "7", ""), nil)
@@ -278,7 +281,7 @@ func TestHeadOfEveryRoute(t *testing.T) {
 // A problem of an input has its place, whatever the input is.
 func TestExplained(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ServerOptions{}, answers(interact.ActionStatus, "", "1"))
+	w := newWorld(t, Options{}, answers(interact.ActionStatus, "", "1"))
 	for _, tt := range []struct{ name, method, path, body, title, hint string }{
 		{"a member", "POST", "/actions/fade", `{"to":"up"}`, `fade does not take this: /to: expected integer, got string`, ""},
 		{"no input", "POST", "/actions/fade", ``, `fade does not take this: "to" is missing`, ""},
@@ -327,7 +330,7 @@ func TestParseSpot(t *testing.T) {
 }
 
 func FuzzServer(f *testing.F) {
-	s := NewServer(ServerOptions{Mesh: interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
+	s := New(Options{Mesh: interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
 		r := m.Reply(interact.ActionStatus, "", m.Data)
 		r.Status = interact.StatusCompleted
 		return r, nil
@@ -348,7 +351,7 @@ func FuzzServer(f *testing.F) {
 		r.Header.Set("Accept", accept)
 		w := httptest.NewRecorder()
 		s.ServeHTTP(w, r)
-		if resp := w.Result(); resp.StatusCode >= 400 && resp.Header.Get("Content-Type") != ProblemType || resp.StatusCode == 500 {
+		if resp := w.Result(); resp.StatusCode >= 400 && resp.Header.Get("Content-Type") != rest.ProblemType || resp.StatusCode == 500 {
 			t.Errorf("%s %s: %d %v %s", method, path, resp.StatusCode, resp.Header, w.Body)
 		}
 	})

@@ -1,4 +1,4 @@
-package rest
+package serve
 
 import (
 	"context"
@@ -71,10 +71,13 @@ func (w *world) state(url string) (s hookState) {
 	return s
 }
 
-// gone returns when there is no such webhook any more.
-func (w *world) gone(url string) {
+// ended returns the state of a webhook when it has ended by itself.
+func (w *world) ended(url string) hookState {
 	w.t.Helper()
-	for w.state(url).CallbackURL != "" {
+	for {
+		if s := w.state(url); s.Ended != "" || s.CallbackURL == "" {
+			return s
+		}
 	}
 }
 
@@ -94,7 +97,7 @@ func TestWebhook(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			url, got := consumer(t, always(200))
-			w := newWorld(t, ServerOptions{PrivateCallbacks: true}, untilLeft("hot=20.5", "hot=21"))
+			w := newWorld(t, Options{PrivateCallbacks: true}, untilLeft("hot=20.5", "hot=21"))
 			at := w.hooked(tt.path, callTo(url))
 			for i, want := range []string{"20.5", "21"} {
 				d := receive(t, got)
@@ -111,8 +114,8 @@ func TestWebhook(t *testing.T) {
 			}
 			for w.state(at).Delivered != 2 { // it is counted after the answer
 			}
-			want := `{"callbackURL":"` + url + `",` + tt.state + `,"delivered":2,"failed":0}`
-			if _, body := send(t, "GET", at, ""); body != want {
+			want := `{"callbackURL":"` + url + `",` + tt.state + `,"delivered":2,"failed":0,"expires":"`
+			if _, body := send(t, "GET", at, ""); !strings.HasPrefix(body, want) {
 				t.Errorf("state %s, want %s", body, want)
 			}
 			if resp, body := send(t, "HEAD", at, ""); resp.StatusCode != 200 || body != "" {
@@ -136,7 +139,7 @@ func TestWebhook(t *testing.T) {
 func TestWebhookWithData(t *testing.T) {
 	t.Parallel()
 	url, got := consumer(t, always(204))
-	w := newWorld(t, ServerOptions{PrivateCallbacks: true}, untilLeft("="))
+	w := newWorld(t, Options{PrivateCallbacks: true}, untilLeft("="))
 	w.hooked("/events/bid", `{"callbackURL":"`+url+`","data":{"item":"tea"}}`)
 	if m := receive(t, w.asked); string(m.Data) != `{"item":"tea"}` {
 		t.Errorf("asked with %s", m.Data)
@@ -149,7 +152,7 @@ func TestWebhookWithData(t *testing.T) {
 		t.Errorf("asked with %s", m.Data)
 	}
 	packed, got := consumer(t, always(204))
-	cbor := newWorld(t, ServerOptions{PrivateCallbacks: true}, func(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+	cbor := newWorld(t, Options{PrivateCallbacks: true}, func(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 		r := happens(m, "", "", "\x18\x2a")
 		r.ContentType = "application/cbor"
 		yield(r, nil)
@@ -163,7 +166,7 @@ func TestWebhookWithData(t *testing.T) {
 
 func TestWebhookRefusals(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ServerOptions{PrivateCallbacks: true}, untilLeft())
+	w := newWorld(t, Options{PrivateCallbacks: true}, untilLeft())
 	const good = `{"callbackURL":"http://127.0.0.1:9/x"}`
 	for _, tt := range []struct {
 		name, path, media, body string
@@ -208,7 +211,7 @@ func TestWebhookRefusals(t *testing.T) {
 func TestWebhookOfAnotherThing(t *testing.T) {
 	t.Parallel()
 	url, _ := consumer(t, always(200))
-	w := newWorld(t, ServerOptions{PrivateCallbacks: true}, untilLeft(), "flat")
+	w := newWorld(t, Options{PrivateCallbacks: true}, untilLeft(), "flat")
 	at := w.hooked("/events/hot", callTo(url))
 	resp, body := send(t, "DELETE", strings.Replace(at, "/house/", "/flat/", 1), "")
 	wantProblem(t, resp, body, 404, interact.NoTask)
@@ -220,14 +223,16 @@ func TestWebhookOfAnotherThing(t *testing.T) {
 func TestTooManyWebhooks(t *testing.T) {
 	t.Parallel()
 	url, _ := consumer(t, always(200))
-	w := newWorld(t, ServerOptions{PrivateCallbacks: true, MaxCallbacks: 1}, untilLeft())
+	w := newWorld(t, Options{PrivateCallbacks: true, MaxCallbacks: 1}, untilLeft())
 	at := w.hooked("/events/hot", callTo(url))
-	resp, body := send(t, "POST", w.url+"/events/hot", callTo(url), "Content-Type", jsonType)
-	wantProblem(t, resp, body, 503, interact.Overloaded)
+	for _, other := range []string{"/events", "/properties/units"} {
+		resp, body := send(t, "POST", w.url+other, callTo(url), "Content-Type", jsonType)
+		wantProblem(t, resp, body, 503, interact.Overloaded)
+	}
 	send(t, "DELETE", at, "")
 	w.hooked("/events/hot", callTo(url))
-	none := newWorld(t, ServerOptions{MaxCallbacks: -1}, untilLeft())
-	resp, body = send(t, "POST", none.url+"/events/hot", callTo(url), "Content-Type", jsonType)
+	none := newWorld(t, Options{MaxCallbacks: -1}, untilLeft())
+	resp, body := send(t, "POST", none.url+"/events/hot", callTo(url), "Content-Type", jsonType)
 	wantProblem(t, resp, body, 405, interact.NotAllowed)
 }
 
@@ -241,7 +246,7 @@ func TestWebhookTriesAgain(t *testing.T) {
 		return 200
 	})
 	c := make(counts, 1000)
-	w := newWorld(t, ServerOptions{PrivateCallbacks: true, Count: c.count, pace: hasty()}, untilLeft("=1", "=2"))
+	w := newWorld(t, Options{PrivateCallbacks: true, Count: c.count, pace: hasty()}, untilLeft("=1", "=2"))
 	w.hooked("/events/hot", callTo(url))
 	for i := range 2 * tries {
 		if d := receive(t, got); d.body != fmt.Sprint(1+i/tries) {
@@ -257,11 +262,13 @@ func TestWebhookOfNobody(t *testing.T) {
 	t.Parallel()
 	url, got := consumer(t, always(500))
 	c := make(counts, 1000)
-	w := newWorld(t, ServerOptions{PrivateCallbacks: true, Count: c.count, pace: hasty()}, untilLeft("=1", "=2", "=3", "=4", "=5", "=6"))
-	at := w.hooked("/events/hot", callTo(url))
-	w.gone(at)
+	w := newWorld(t, Options{PrivateCallbacks: true, Count: c.count, pace: hasty()}, untilLeft("=1", "=2", "=3", "=4", "=5", "=6"))
+	s := w.ended(w.hooked("/events/hot", callTo(url)))
 	if n := len(got); n != tries*maxMissed {
 		t.Errorf("%d deliveries", n)
+	}
+	if s.Failed != maxMissed || s.LastError != "the consumer answered with status 500" || s.Expires != "" {
+		t.Errorf("ended as %+v", s)
 	}
 	for range maxMissed {
 		if what := receive(t, c); what != "webhook true" {
@@ -280,7 +287,7 @@ func TestWebhookShowsWhatWentWrong(t *testing.T) {
 		return 200
 	})
 	next := make(chan struct{})
-	w := newWorld(t, ServerOptions{PrivateCallbacks: true, pace: hasty()}, func(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+	w := newWorld(t, Options{PrivateCallbacks: true, pace: hasty()}, func(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 		if yield(happens(m, "", "1", "1"), nil) {
 			<-next
 			untilLeft("=2")(ctx, m, yield)
@@ -304,16 +311,24 @@ func TestWebhookShowsWhatWentWrong(t *testing.T) {
 func TestWebhookAnswers(t *testing.T) {
 	t.Parallel()
 	url, got := consumer(t, always(410))
-	w := newWorld(t, ServerOptions{PrivateCallbacks: true, pace: hasty()}, untilLeft("=1", "=2"))
-	w.gone(w.hooked("/events/hot", callTo(url)))
+	w := newWorld(t, Options{PrivateCallbacks: true, pace: hasty()}, untilLeft("=1", "=2"))
+	at := w.hooked("/events/hot", callTo(url))
+	if s := w.ended(at); s.LastError != errGone.Error() || s.Name != "hot" {
+		t.Errorf("ended as %+v", s)
+	}
+	for i, status := range []int{204, 404} { // it is forgotten when the consumer says so
+		if resp, body := send(t, "DELETE", at, ""); resp.StatusCode != status {
+			t.Errorf("%d: got %d %s", i, resp.StatusCode, body)
+		}
+	}
 	if n := len(got); n != 1 {
 		t.Errorf("%d deliveries to a consumer that is gone", n)
 	}
 	elsewhere, followed := consumer(t, always(200))
 	s := httptest.NewServer(http.RedirectHandler(elsewhere, http.StatusTemporaryRedirect))
 	defer s.Close()
-	again := newWorld(t, ServerOptions{PrivateCallbacks: true, pace: hasty()}, untilLeft("=1"))
-	at := again.hooked("/events/hot", callTo(s.URL))
+	again := newWorld(t, Options{PrivateCallbacks: true, pace: hasty()}, untilLeft("=1"))
+	at = again.hooked("/events/hot", callTo(s.URL))
 	for again.state(at).Failed == 0 {
 	}
 	if len(followed) > 0 {
@@ -327,13 +342,15 @@ func TestWebhookIntoTheNetwork(t *testing.T) {
 	url, got := consumer(t, always(200))
 	_, port, _ := net.SplitHostPort(strings.TrimPrefix(strings.TrimSuffix(url, "/notify"), "http://"))
 	for _, host := range []string{"127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0"} {
-		w := newWorld(t, ServerOptions{pace: hasty()}, untilLeft("=1"))
-		w.gone(w.hooked("/events/hot", callTo("http://"+host+":"+port+"/notify")))
+		w := newWorld(t, Options{pace: hasty()}, untilLeft("=1"))
+		if s := w.ended(w.hooked("/events/hot", callTo("http://"+host+":"+port+"/notify"))); s.LastError == "" {
+			t.Errorf("%s: ended as %+v", host, s)
+		}
 	}
 	if n := len(got); n > 0 {
 		t.Errorf("%d deliveries", n)
 	}
-	w := newWorld(t, ServerOptions{}, nil)
+	w := newWorld(t, Options{}, nil)
 	k := &hook{hooks: &w.hooks, callback: url, message: &interact.Message{}, self: func(string) string { return "x" }}
 	var refused *outbound.Error
 	if err := k.post(t.Context(), &interact.Message{}); !errors.Is(err, errGone) || !errors.As(err, &refused) {
@@ -345,7 +362,7 @@ func TestWebhookOverAnotherDial(t *testing.T) {
 	t.Parallel()
 	url, got := consumer(t, always(200))
 	var dialled atomic.Value
-	w := newWorld(t, ServerOptions{CallbackDial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+	w := newWorld(t, Options{CallbackDial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 		dialled.Store(addr)
 		return new(net.Dialer).DialContext(ctx, network, strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/notify"))
 	}}, untilLeft("=1"))
@@ -361,7 +378,7 @@ func TestWebhookBeginsAgain(t *testing.T) {
 	t.Parallel()
 	url, got := consumer(t, always(200))
 	var times atomic.Int32
-	w := newWorld(t, ServerOptions{PrivateCallbacks: true, pace: hasty()}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+	w := newWorld(t, Options{PrivateCallbacks: true, pace: hasty()}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 		switch times.Add(1) {
 		case 1:
 			_ = yield(happens(m, "", "e1", "1"), nil) && yield(nil, interact.Errorf(interact.Unreachable, "wait", "the host is gone"))
@@ -373,8 +390,9 @@ func TestWebhookBeginsAgain(t *testing.T) {
 			yield(nil, interact.Errorf(interact.Withdrawn, "", "gone for good"))
 		}
 	})
-	at := w.hooked("/events/hot?after=e0", callTo(url))
-	w.gone(at)
+	if s := w.ended(w.hooked("/events/hot?after=e0", callTo(url))); !strings.Contains(s.LastError, "gone for good") || s.Delivered != 2 {
+		t.Errorf("ended as %+v", s)
+	}
 	for _, want := range []string{"e0", "e1", "e1", "e2"} {
 		if m := receive(t, w.asked); m.After != want {
 			t.Errorf("begun after %q, want %q", m.After, want)
@@ -382,6 +400,64 @@ func TestWebhookBeginsAgain(t *testing.T) {
 	}
 	if len(got) != 2 {
 		t.Errorf("%d deliveries", len(got))
+	}
+}
+
+// The same subscription renews the lease; without it the webhook ends, and says so.
+func TestWebhookLease(t *testing.T) {
+	t.Parallel()
+	url, _ := consumer(t, always(200))
+	p := hasty()
+	p.lease = time.Hour
+	w := newWorld(t, Options{PrivateCallbacks: true, pace: p}, untilLeft())
+	at := w.hooked("/events/hot", callTo(url))
+	receive(t, w.asked)
+	before := w.state(at).Expires
+	if until, err := time.Parse(time.RFC3339, before); err != nil || time.Until(until) > p.lease || time.Until(until) < p.lease-time.Minute {
+		t.Errorf("expires %s", before)
+	}
+	if again := w.hooked("/events/hot", callTo(url)); again != at || w.state(at).Expires <= before {
+		t.Errorf("renewed %s as %s until %s, before %s", at, again, w.state(at).Expires, before)
+	}
+	for name, other := range map[string][2]string{"event": {"/events/bid", `{"callbackURL":"` + url + `","data":{"item":"tea"}}`},
+		"data": {"/events/bid", `{"callbackURL":"` + url + `","data":{"item":"milk"}}`}, "address": {"/events/hot", callTo(url + "/2")},
+		"way": {"/events/hot?via=mesh", callTo(url)}} {
+		if w.hooked(other[0], other[1]) == at {
+			t.Errorf("another %s is the same", name)
+		}
+		receive(t, w.asked)
+	}
+	// Who saw an event wants the ones since then, and not twice.
+	again := w.hooked("/events/hot?after=e7", callTo(url))
+	if m := receive(t, w.asked); again == at || m.After != "e7" || w.state(at).CallbackURL != "" {
+		t.Errorf("continues after %q as %s, the old one is %+v", m.After, again, w.state(at))
+	}
+	receive(t, w.left)
+	k := w.hooks.all[again[strings.LastIndexByte(again, '/')+1:]]
+	k.expire() // too early: it was renewed at the last moment
+	if w.state(again).Ended != "" {
+		t.Error("it ended before its time")
+	}
+	p.lease = time.Millisecond
+	short := newWorld(t, Options{PrivateCallbacks: true, pace: p}, untilLeft())
+	if s := short.ended(short.hooked("/events/hot", callTo(url))); s.LastError != errExpired.Error() {
+		t.Errorf("ended as %+v", s)
+	}
+	receive(t, short.left)
+}
+
+// Only some of the ended ones are remembered.
+func TestWebhooksAreForgotten(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{PrivateCallbacks: true}, untilLeft())
+	for i := range maxEnded + 2 {
+		at := w.hooked("/events/hot", callTo(fmt.Sprintf("http://127.0.0.1:9/%d", i)))
+		w.hooks.mu.Lock()
+		w.hooks.all[at[strings.LastIndexByte(at, '/')+1:]].endLocked(errExpired)
+		w.hooks.mu.Unlock()
+	}
+	if all := w.hooks.past; len(all) != maxEnded || all[maxEnded-1].callback != fmt.Sprintf("http://127.0.0.1:9/%d", maxEnded+1) {
+		t.Errorf("%d are remembered", len(all))
 	}
 }
 
@@ -400,7 +476,7 @@ func TestWebhookEndsWithTheServer(t *testing.T) {
 	}))
 	defer s.Close()
 	defer close(hangs)
-	w := newWorld(t, ServerOptions{PrivateCallbacks: true}, untilLeft("=1"))
+	w := newWorld(t, Options{PrivateCallbacks: true}, untilLeft("=1"))
 	at := w.hooked("/events/hot", callTo(s.URL))
 	receive(t, began)
 	w.Close()

@@ -1,23 +1,22 @@
-package rest
+package serve
 
 import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
 	"mime"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/rest"
 	"github.com/lmosd/lmosd/internal/jcs"
 	"github.com/lmosd/lmosd/td"
 )
@@ -28,9 +27,6 @@ const (
 	maxBlock  = 1 << 20          // bytes of a body that is taken as a whole though it could be a stream
 	chunkSize = 64 << 10         // bytes of a part of a stream, at most
 )
-
-// eventsType is the media type of server-sent events (HTML Living Standard §9.2.5).
-const eventsType = "text/event-stream"
 
 // message makes the message of type t that the request asks for, but for its data.
 func (v *visit) message(t interact.Type) (*interact.Message, error) {
@@ -113,7 +109,7 @@ func (v *visit) patience(m *interact.Message) (time.Duration, error) {
 	case m.Chunks != nil:
 		return maxWait, nil
 	}
-	return DefaultTimeout, nil
+	return rest.DefaultTimeout, nil
 }
 
 // preferences reads the header Prefer: values by name in lower case (RFC 7240 §2). The first of a name counts.
@@ -183,11 +179,11 @@ func accepted(h http.Header) (all []mediaRange) {
 }
 
 // wanted returns the media type that the consumer likes best; empty if it takes anything, or says nothing that can be asked of an
-// agent. Nobody gets a 406: what there is, is better than nothing.
+// agent: events and rows are this server's ways to send what an agent answers. Nobody gets a 406: what there is, is better than nothing.
 func wanted(h http.Header) string {
 	var best mediaRange
 	for _, r := range accepted(h) {
-		if r.quality > best.quality && r.media != eventsType {
+		if r.quality > best.quality && r.media != rest.EventsType && r.media != rowsType {
 			best = r
 		}
 	}
@@ -199,7 +195,7 @@ func wanted(h http.Header) string {
 
 // wantsEvents reports whether the consumer asks for server-sent events. A resource that has both answers with them only to who
 // names them.
-func wantsEvents(r *http.Request) bool { return accepts(r, eventsType) }
+func wantsEvents(r *http.Request) bool { return accepts(r, rest.EventsType) }
 
 // accepts reports whether the consumer names media.
 func accepts(r *http.Request, media string) bool {
@@ -230,7 +226,7 @@ func (v *visit) loadBody(m *interact.Message) (err error) {
 		return nil
 	}
 	wrong := err // a body without a length may be none at all
-	if m.Data, err = readBody(v.w, v.r, MaxBody); err != nil {
+	if m.Data, err = readBody(v.w, v.r, rest.MaxBody); err != nil {
 		return err
 	}
 	if len(m.Data) == 0 {
@@ -251,7 +247,7 @@ func (v *visit) loadVariables(m *interact.Message, a *td.Affordance) (err error)
 		return err
 	}
 	if len(m.Data) == 0 || td.IsJSON(m.ContentType) {
-		m.Data, m.ContentType = merge(m.Data, query, a.URIVariables, interact.InputSchema(v.desc.Thing, m)), ""
+		m.Data, m.ContentType = rest.AddVariables(m.Data, query, a.URIVariables, interact.InputSchema(v.desc.Thing, m)), ""
 	}
 	return nil
 }
@@ -297,8 +293,8 @@ func inputType(r *http.Request, a *td.Affordance) (string, error) {
 		return interact.JSON, nil
 	case interact.IsCBOR(said):
 		return interact.CBOR, nil
-	case a != nil && slices.ContainsFunc(a.Forms, func(f td.Form) bool { return takes(&f, mediaType(said)) }):
-		return mediaType(said), nil
+	case a != nil && slices.ContainsFunc(a.Forms, func(f td.Form) bool { return takes(&f, rest.MediaType(said)) }):
+		return rest.MediaType(said), nil
 	}
 	return "", interact.Errorf(interact.UnsupportedType, "Content-Type: "+interact.JSON,
 		"a body of type %q is not taken here", interact.Clip(interact.Readable(said), 100))
@@ -309,7 +305,7 @@ var unasked = []string{"text/plain", "multipart/form-data", "application/x-www-f
 
 // takes reports whether a form's agent may get a body of a media type.
 func takes(f *td.Form, media string) bool {
-	if mediaType(f.ContentType) == media {
+	if rest.MediaType(f.ContentType) == media {
 		return true
 	}
 	return strings.HasPrefix(f.Href, td.MeshHref) && media != "" && len(media) <= maxMember && !slices.Contains(unasked, media)
@@ -327,6 +323,9 @@ func (v *visit) loadStream(m *interact.Message) {
 	// HTTP/1 would read the rest of the body before the first byte of an answer. A writer that cannot do better still answers.
 	_ = control.EnableFullDuplex()
 	m.Chunks = chunksOf(v.r.Body, func(end bool) {
+		if v.r.Context().Err() != nil {
+			return // it is answered: the connection may have its next request
+		}
 		deadline := time.Time{} // at the end the server reads on, to see whether the consumer goes away
 		if !end {
 			deadline = time.Now().Add(v.o.pace.read)
@@ -357,42 +356,6 @@ func chunksOf(body io.Reader, before func(end bool)) iter.Seq2[[]byte, error] {
 	}
 }
 
-// merge adds variables of the query to an input. What the body says holds. An input that is no object becomes the member
-// "value" of one (see the package comment).
-func merge(data []byte, query url.Values, schemas map[string]*td.Schema, input *td.Schema) []byte {
-	fields, err := members(data)
-	if err != nil && len(data) > 0 {
-		if _, err := decode(data); err != nil || !isScalar(input) {
-			return data // what is wrong with it is said by the check
-		}
-		fields = []jcs.Member{{Name: scalarMember, Raw: data}}
-	}
-	before := len(fields)
-	for name, schema := range schemas {
-		if !query.Has(name) || slices.ContainsFunc(fields, func(f jcs.Member) bool { return f.Name == name }) {
-			continue
-		}
-		fields = append(fields, jcs.Member{Name: name, Raw: typed(query.Get(name), schema)})
-	}
-	if len(fields) == before {
-		return data
-	}
-	return jcs.Join(fields)
-}
-
-// typed writes a value of the query as the JSON that the schema wants: a string if that fits, else the number or boolean
-// that it spells.
-func typed(text string, schema *td.Schema) []byte {
-	asString, _ := json.Marshal(text)
-	if len(schema.Check(text)) == 0 {
-		return asString
-	}
-	if v, err := decode([]byte(text)); err == nil && v != nil && len(schema.Check(v)) == 0 {
-		return []byte(text)
-	}
-	return asString
-}
-
 // check holds m against the description before the mesh is asked, and says in HTTP's words what does not fit.
 func (v *visit) check(m *interact.Message) error {
 	c := *m
@@ -401,38 +364,9 @@ func (v *visit) check(m *interact.Message) error {
 	}
 	err := interact.Check(v.desc.Thing, &c)
 	if err == nil {
-		err = checkVariables(v.desc.Thing, m)
+		err = rest.CheckVariables(v.desc.Thing, m)
 	}
 	return v.explained(m, err)
-}
-
-// checkVariables checks the values of the address's variables in the data. The binding at the agent, which takes the input apart,
-// checks the rest.
-func checkVariables(t *td.Thing, m *interact.Message) error {
-	a := interact.Affordance(t, m)
-	if a == nil || len(a.URIVariables) == 0 || !td.IsJSON(m.ContentType) {
-		return nil
-	}
-	fields, err := members(m.Data)
-	if err != nil {
-		return nil // an input that is no object has no variables
-	}
-	var issues []td.Issue
-	for _, f := range fields {
-		schema := a.URIVariables[f.Name]
-		value, err := decode(f.Raw)
-		if schema == nil || err != nil || value == nil {
-			continue
-		}
-		for _, i := range schema.Check(value) {
-			issues = append(issues, td.Issue{Pointer: "/" + escapePointer.Replace(f.Name) + i.Pointer, Reason: i.Reason})
-		}
-	}
-	if len(issues) > 0 {
-		return &interact.Error{Code: interact.Invalid, Title: "the variables do not fit the address of " + m.Name,
-			Hint: "see what it takes: lmosd show " + interact.Quote(m.Thing), Issues: issues}
-	}
-	return nil
 }
 
 // explained adds to a refusal what a consumer over HTTP can use: the methods that there are, a name that was meant, the place of

@@ -1,4 +1,4 @@
-package rest
+package serve
 
 import (
 	"bufio"
@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/rest"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -54,7 +55,7 @@ func (m *mesh) Do(ctx context.Context, msg *interact.Message) iter.Seq2[*interac
 // serve starts a handler over a mesh that answers with the reading data, and a finder that knows one thing by any of names.
 func serve(t *testing.T, data string, names ...string) (*mesh, string) {
 	t.Helper()
-	thing := describe(t, "", node)
+	thing := describe(t, node)
 	d := &td.Description{Thing: thing,
 		Record: &td.Record{Owner: "did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH", Thing: thing.ID,
 			Title: thing.Title}}
@@ -106,8 +107,8 @@ func send(t *testing.T, method, url, body string, headers ...string) (*http.Resp
 // wantProblem fails unless the answer is a problem with status and code.
 func wantProblem(t *testing.T, resp *http.Response, body string, status int, code interact.Code) *interact.Error {
 	t.Helper()
-	e := FromProblem(resp, []byte(body))
-	if resp.StatusCode != status || resp.Header.Get("Content-Type") != ProblemType || e.Code != code {
+	e := rest.FromProblem(resp, []byte(body))
+	if resp.StatusCode != status || resp.Header.Get("Content-Type") != rest.ProblemType || e.Code != code {
 		t.Errorf("got %d %s %s: %s, want %d %s", resp.StatusCode, resp.Header.Get("Content-Type"), e.Code, body,
 			status, code)
 	}
@@ -245,7 +246,7 @@ func TestHandlerIssuesHavePointers(t *testing.T) {
 func TestHandlerBodyLimit(t *testing.T) {
 	t.Parallel()
 	m, base := serve(t, ``)
-	big := strings.Repeat(" ", MaxBody-4) + "true"
+	big := strings.Repeat(" ", rest.MaxBody-4) + "true"
 	if resp, body := send(t, "PUT", base+"/things/thing/properties/power", big, "Content-Type",
 		jsonType); resp.StatusCode != 204 {
 		t.Errorf("4 MiB: got %d %s", resp.StatusCode, body)
@@ -258,7 +259,7 @@ func TestHandlerBodyLimit(t *testing.T) {
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest("PUT", "/things/thing/properties/power", io.MultiReader(strings.NewReader(big+" ")))
 	r.ContentLength = -1
-	if _, err := readBody(w, r, MaxBody); interact.AsError(err).Code != interact.TooLarge {
+	if _, err := readBody(w, r, rest.MaxBody); interact.AsError(err).Code != interact.TooLarge {
 		t.Errorf("chunked: got %v", err)
 	}
 }
@@ -383,7 +384,7 @@ func TestHandlerErrorsOfTheMesh(t *testing.T) {
 			return nil, &interact.Error{Code: code, Title: "what", Hint: "do", Remote: true}
 		}
 		resp, body := send(t, "POST", base+"/things/thing/actions/toggle", "")
-		if e := wantProblem(t, resp, body, StatusOf(code), code); !e.Remote || e.Title != "what" {
+		if e := wantProblem(t, resp, body, rest.StatusOf(code), code); !e.Remote || e.Title != "what" {
 			t.Errorf("%s: got %+v", code, e)
 		}
 		<-m.asked
@@ -397,7 +398,7 @@ func TestHandlerErrorsOfTheMesh(t *testing.T) {
 			return reply, nil
 		}
 		resp, body := send(t, "POST", base+"/things/thing/actions/toggle", "")
-		wantProblem(t, resp, body, StatusOf(code), code)
+		wantProblem(t, resp, body, rest.StatusOf(code), code)
 		<-m.asked
 	}
 }
@@ -480,7 +481,7 @@ func TestHandlerWithoutADescription(t *testing.T) {
 }
 
 func BenchmarkHandler(b *testing.B) {
-	thing := describe(b, "", node)
+	thing := describe(b, node)
 	d := &td.Description{Thing: thing,
 		Record: &td.Record{Owner: "did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH", Thing: thing.ID}}
 	h := handler(b, interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
@@ -496,7 +497,7 @@ func BenchmarkHandler(b *testing.B) {
 
 // handler returns a server that is closed with the test.
 func handler(t testing.TB, mesh interact.Thing, find func(context.Context, string) (*td.Description, error)) *Server {
-	s := NewServer(ServerOptions{Mesh: mesh, Find: find})
+	s := New(Options{Mesh: mesh, Find: find})
 	t.Cleanup(s.Close)
 	return s
 }
