@@ -130,15 +130,28 @@ func openCommand(s Spec, line string, log *slog.Logger) (*Agent, error) {
 	}
 	file := filepath.Base(words[0])
 	name := cmp.Or(s.Name, strings.TrimSuffix(file, filepath.Ext(file)), file)
-	agent, err := command.New(command.Options{Command: line, Dir: s.Dir, Chunk: unescape(s.Chunk), Agent: name, Log: log})
-	if err != nil {
-		return nil, err
-	}
 	raw, err := s.describe(command.Describe(name, "", s.Capabilities, s.Actions), nil)
 	if err != nil {
 		return nil, err
 	}
+	thing, err := parsed(raw)
+	if err != nil {
+		return nil, err
+	}
+	agent, err := command.New(command.Options{Command: line, Dir: s.Dir, Chunk: unescape(s.Chunk), Agent: name, Thing: thing, Log: log})
+	if err != nil {
+		return nil, err
+	}
 	return &Agent{TD: raw, Thing: agent, close: agent.Close}, nil
+}
+
+// parsed reads a draft.
+func parsed(raw []byte) (*td.Thing, error) {
+	draft, err := td.Draft(raw)
+	if err != nil {
+		return nil, err
+	}
+	return td.Parse(draft)
 }
 
 // runnable finds the mistake of many first tries: a script that is elsewhere, or has no execute bit. What a shell looks for in its

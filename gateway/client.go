@@ -151,7 +151,8 @@ func (c *Client) Unpublish(ctx context.Context, ref string) (*Publication, error
 
 // Call invokes an action of the thing that ref names and returns its output with its content type; an action without
 // output gives none of both. A nil body sends no input; an empty contentType means JSON. The node waits for the agent as
-// long as ctx allows, at most ten minutes; without a deadline, 30 s. Read and Write do the same.
+// long as ctx allows, at most ten minutes; without a deadline, 30 s. Read and Write do the same. Of an action that goes on as a task
+// it returns the state: [Client.Invoke] tells the two apart.
 func (c *Client) Call(ctx context.Context, ref, action, contentType string, body []byte) ([]byte, string, error) {
 	if contentType == "" && body != nil {
 		contentType = interact.JSON

@@ -1,8 +1,6 @@
 package gateway
 
 import (
-	"context"
-	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -181,44 +179,6 @@ func TestClientOfAnotherServer(t *testing.T) {
 		"endless": interact.TooLarge, "redirect": interact.Internal, "not found": interact.NotFound} {
 		if e := interact.AsError(ask[name]()); e == nil || e.Code != want || e.Hint == "" {
 			t.Errorf("%s: %v, want code %v", name, e, want)
-		}
-	}
-}
-
-func TestClientGivesUp(t *testing.T) {
-	t.Parallel()
-	r, mesh := startHeld(t, Options{})
-	c := dial(t, r.url, "")
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
-	defer cancel()
-	_, _, err := c.Call(ctx, "urn:x:weather", "ask", "", []byte(`1`))
-	if !errors.Is(err, context.DeadlineExceeded) || interact.AsError(err).Code != interact.Timeout {
-		t.Errorf("got %v", err)
-	}
-	if err := <-mesh.ended; !errors.Is(err, context.Canceled) {
-		t.Errorf("the call ended with %v", err)
-	}
-}
-
-// The node waits as long as the client does.
-func TestClientTellsItsPatience(t *testing.T) {
-	t.Parallel()
-	var prefer string
-	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		prefer = r.Header.Get("Prefer")
-	}))
-	defer server.Close()
-	c := dial(t, server.URL, "")
-	for timeout, want := range map[time.Duration]string{0: "", time.Millisecond * 100: "wait=1",
-		90 * time.Second: "wait=90"} {
-		ctx, cancel := t.Context(), context.CancelFunc(func() {})
-		if timeout != 0 {
-			ctx, cancel = context.WithTimeout(ctx, timeout)
-		}
-		_, _, err := c.Read(ctx, "x", "y")
-		cancel()
-		if err != nil || prefer != want {
-			t.Errorf("%v: Prefer %q, want %q; %v", timeout, prefer, want, err)
 		}
 	}
 }

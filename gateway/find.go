@@ -156,7 +156,7 @@ func owner(s string) (did.DID, error) {
 	}
 	id, err := did.Parse(s)
 	if err != nil {
-		return "", interact.Errorf(interact.Usage, "owner=did:key:z6Mk…", "owner is %q: %v", clip(s), err)
+		return "", interact.Errorf(interact.Usage, "owner=did:key:z6Mk…", "owner is %q: %s", clip(s), clip(err.Error()))
 	}
 	return id, nil
 }

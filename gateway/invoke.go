@@ -10,11 +10,13 @@ import (
 	"math"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
 )
 
 // CallOptions say how [Client.Invoke] invokes an action. The zero value sends no input and waits for the output.
@@ -28,8 +30,12 @@ type CallOptions struct {
 	// Accept is the media type that the output should have; empty means any.
 	Accept string
 	// Output gets the output as it comes, of any length; the result has none then. Values of JSON that come in parts are on a line
-	// each, unless Accept asks for another type. Nil keeps the output for the result, 16 MiB at most.
+	// each (application/x-ndjson), unless Accept asks for another type than JSON. Nil keeps the output for the result, 16 MiB at
+	// most.
 	Output io.Writer
+	// Began is told the media type of what Output gets: once, before the first byte, and of an action without output never. Nil
+	// is told nothing. Without Output it is not used: the result says the type.
+	Began func(media string)
 	// Async asks that the action go on without the caller.
 	Async bool
 	// Key makes the call repeatable: with one key the action runs once (see interact.Message).
@@ -38,6 +44,10 @@ type CallOptions struct {
 	Via string
 	// Timing asks where the time goes.
 	Timing bool
+	// TraceParent makes the call a part of a trace: "00-", trace id, "-", parent id, "-", flags in lower-case hexadecimal digits
+	// (W3C Trace Context §3.2.2, version 00). Flags of 01 ask the nodes that record spans to record it. Empty leaves the trace to
+	// the node.
+	TraceParent string
 }
 
 // A CallResult is what [Client.Invoke] returns.
@@ -53,8 +63,13 @@ type CallResult struct {
 }
 
 // Invoke invokes an action of the thing that ref names. It waits like [Client.Call]; an input that is a stream may take ten
-// minutes. An output that breaks off is the error [interact.NodeLost], after what had come was written to Output.
+// minutes. An output that breaks off is the error [interact.NodeLost], after what had come was written to Output; a TraceParent
+// that is none is [interact.Usage], and nothing is asked.
 func (c *Client) Invoke(ctx context.Context, ref, action string, o CallOptions) (*CallResult, error) {
+	if o.TraceParent != "" && !isTraceParent(o.TraceParent) {
+		return nil, interact.Errorf(interact.Usage, "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01 is one",
+			"%q is no traceparent", clip(o.TraceParent))
+	}
 	body := o.Stream
 	if body == nil && o.Body != nil {
 		body = bytes.NewReader(o.Body)
@@ -70,6 +85,9 @@ func (c *Client) Invoke(ctx context.Context, ref, action string, o CallOptions) 
 	}
 	if o.Output != nil && resp.StatusCode == http.StatusOK {
 		result.Media = resp.Header.Get("Content-Type")
+		if o.Began != nil {
+			o.Began(result.Media)
+		}
 		return result, c.pour(ctx, o.Output, resp.Body)
 	}
 	if result.Output, result.Media, err = c.read(ctx, resp); err != nil {
@@ -95,9 +113,10 @@ func (o *CallOptions) header(ctx context.Context, body bool) http.Header {
 		h.Set("Content-Type", cmp.Or(o.ContentType, interact.JSON))
 	}
 	set("Accept", o.Accept)
-	if o.Accept == "" && o.Output != nil {
-		h.Set("Accept", "application/x-ndjson, */*;q=0.9")
+	if o.Output != nil && (o.Accept == "" || td.IsJSON(o.Accept)) {
+		h.Set("Accept", cmp.Or(o.Accept, "*/*")+", application/x-ndjson;q=0.9") // less liked: it is for the node, not for the agent
 	}
+	set("Traceparent", o.TraceParent)
 	set("Idempotency-Key", o.Key)
 	set("Lmos-Via", o.Via)
 	if o.Timing {
@@ -109,6 +128,14 @@ func (o *CallOptions) header(ctx context.Context, body bool) http.Header {
 		h.Set("Prefer", fmt.Sprintf("wait=%d", int(math.Ceil(max(time.Until(deadline).Seconds(), 1)))))
 	}
 	return h
+}
+
+// traceParent is the form of version 00. An all-zero id is none (Trace Context §3.2.2.3, §3.2.2.4).
+var traceParent = regexp.MustCompile(`^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
+
+// isTraceParent reports whether a node takes text over. One that it does not, it replaces without a word.
+func isTraceParent(text string) bool {
+	return traceParent.MatchString(text) && strings.Trim(text[3:35], "0") != "" && strings.Trim(text[36:52], "0") != ""
 }
 
 // pour copies an output to w. The error of w is returned as it is.

@@ -40,6 +40,8 @@ func parrot(_ context.Context, m *interact.Message, yield func(*interact.Message
 	yield(reply(interact.StatusCompleted, nil), nil)
 }
 
+const inTrace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
 func TestInvoke(t *testing.T) {
 	t.Parallel()
 	asked := make(chan *interact.Message, 100)
@@ -50,21 +52,21 @@ func TestInvoke(t *testing.T) {
 	for name, c := range map[string]*Client{"url": dial(t, r.url, ""), "inside": r.Inside()} {
 		ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 		got, err := c.Invoke(ctx, "urn:x:station", "scan", CallOptions{Body: []byte(`{"a":1}`), Key: "k", Via: "mesh", Timing: true,
-			Accept: "application/cbor"})
+			Accept: "application/cbor", TraceParent: inTrace})
 		cancel()
 		want := &CallResult{Output: []byte("\xa1\x61a\x01"), Media: "application/cbor",
 			Timing: &interact.Timing{Path: "mesh quic-v1", Total: 3 * time.Millisecond, Agent: time.Millisecond}}
 		if d := cmp.Diff(want, got); err != nil || d != "" {
 			t.Errorf("%s: %v %s", name, err, d)
 		}
-		if m := <-asked; m.Key != "k" || m.Via != "mesh" || time.Until(m.Deadline) < 80*time.Second {
+		if m := <-asked; m.Key != "k" || m.Via != "mesh" || m.TraceParent != inTrace || time.Until(m.Deadline) < 80*time.Second {
 			t.Errorf("%s: asked %+v", name, m)
 		}
 		if got, err := c.Invoke(t.Context(), "urn:x:station", "scan", CallOptions{}); err != nil || len(got.Output) > 0 ||
 			got.Media != "" || got.Timing != nil || got.Task != nil {
 			t.Errorf("%s: without anything: %+v, %v", name, got, err)
 		}
-		if m := <-asked; m.ContentType != "" || len(m.Data) > 0 {
+		if m := <-asked; m.ContentType != "" || len(m.Data) > 0 || m.TraceParent != "" {
 			t.Errorf("%s: asked %+v", name, m)
 		}
 		// To an agent that cannot let it go on, an asynchronous call is one like others.
@@ -77,6 +79,55 @@ func TestInvoke(t *testing.T) {
 		}
 		if _, err := c.Invoke(t.Context(), "urn:x:station", "scam", CallOptions{}); interact.AsError(err).Code != interact.NoAffordance {
 			t.Errorf("%s: unknown action: %v", name, err)
+		}
+	}
+}
+
+// What a node would not take over, and replace without a word, is not sent.
+func TestInvokeInNoTrace(t *testing.T) {
+	t.Parallel()
+	for _, parent := range []string{"x", inTrace[:54], inTrace + "-x", " " + inTrace, inTrace + "\n", strings.ToUpper(inTrace),
+		"01" + inTrace[2:], "00-" + strings.Repeat("0", 32) + inTrace[35:],
+		inTrace[:36] + strings.Repeat("0", 16) + "-01", strings.ReplaceAll(inTrace, "-", "_")} {
+		_, err := dial(t, "http://127.0.0.1:1", "").Invoke(t.Context(), "x", "y", CallOptions{TraceParent: parent})
+		if e := interact.AsError(err); e == nil || e.Code != interact.Usage || e.Hint == "" {
+			t.Errorf("%q: %v", parent, err)
+		}
+	}
+}
+
+// Whoever takes an output as it comes knows its type before its first byte, and asks the agent for no lines of JSON.
+func TestInvokeTellsTheTypeFirst(t *testing.T) {
+	t.Parallel()
+	accepts := make(chan string, 100)
+	r := start(t, Options{Node: stationNode(t, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+		accepts <- m.Accept
+		media, part := "text/plain", "one"
+		if string(m.Data) == `"json"` {
+			media, part = "application/json", `{"a": 1}`
+		}
+		reply := m.Reply(interact.ActionStatus, media, []byte(part))
+		if reply.Status = interact.StatusRunning; string(m.Data) != `"none"` && !yield(reply, nil) {
+			return
+		}
+		end := m.Reply(interact.ActionStatus, "", nil)
+		end.Status = interact.StatusCompleted
+		yield(end, nil)
+	})})
+	for _, tt := range []struct{ input, accept, asked, told string }{
+		{`"text"`, "", "", "text/plain one"},
+		{`"json"`, "", "", "application/x-ndjson {\"a\":1}\n"},
+		{`"json"`, "application/json", "application/json", "application/x-ndjson {\"a\":1}\n"},
+		{`"json"`, "audio/ogg", "audio/ogg", `application/json {"a": 1}`},
+		{`"none"`, "", "", ""},
+	} {
+		for name, c := range map[string]*Client{"url": dial(t, r.url, ""), "inside": r.Inside()} {
+			var got strings.Builder
+			_, err := c.Invoke(t.Context(), "urn:x:station", "scan", CallOptions{Body: []byte(tt.input), Accept: tt.accept, Output: &got,
+				Began: func(media string) { got.WriteString(media + " ") }})
+			if asked := <-accepts; err != nil || got.String() != tt.told || asked != tt.asked {
+				t.Errorf("%s: %+v: got %q, asked for %q, %v", name, tt, got.String(), asked, err)
+			}
 		}
 	}
 }
@@ -222,40 +273,5 @@ func TestInsideStreams(t *testing.T) {
 	defer head.Body.Close()
 	if body, err := io.ReadAll(head.Body); err != nil || len(body) > 0 || head.ContentLength <= 0 {
 		t.Errorf("HEAD: %q, %v, length %d", body, err, head.ContentLength)
-	}
-}
-
-// A peer that takes nothing loses its connection; one that takes a little at a time does not.
-func TestPeerThatTakesNothing(t *testing.T) {
-	t.Parallel()
-	quick := defaultPatience
-	quick.write = 100 * time.Millisecond
-	broken := make(chan error, 1)
-	r := start(t, Options{patience: quick}, func(g *Gateway) {
-		g.routes = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-			part := []byte(strings.Repeat("x", 32<<20))
-			_, err := w.Write(part)
-			broken <- err
-		})
-	})
-	resp, err := r.http.Get(r.url + "/x") // and nothing is read
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if err := <-broken; err == nil {
-		t.Error("32 MB were taken by a peer that reads nothing")
-	}
-	again, err := r.unix.Get("http://localhost/x")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer again.Body.Close()
-	n, err := io.Copy(io.Discard, again.Body)
-	if err != nil || n != 32<<20 {
-		t.Errorf("a peer that reads got %d bytes, %v", n, err)
-	}
-	if err := <-broken; err != nil {
-		t.Errorf("and the write failed: %v", err)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -306,64 +305,6 @@ func TestConnectionBound(t *testing.T) {
 		t.Errorf("Accept after Close: %v", err)
 	}
 	second.Close()
-}
-
-// A client that sends its headers, or its body, drop by drop is cut off, and others are served meanwhile.
-func TestSlowClients(t *testing.T) {
-	t.Parallel()
-	quick := defaultPatience
-	quick.header, quick.body = 50*time.Millisecond, 50*time.Millisecond
-	r := start(t, Options{patience: quick})
-	for name, sent := range map[string]string{
-		"headers": "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: ",
-		"body": "POST /v1/publish HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/td+json\r\nAuthorization: Bearer " + token +
-			"\r\nContent-Length: 1000\r\n\r\n{",
-		"body of a call": "POST /things/urn:x:weather/actions/ask HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" +
-			"Content-Length: 1000\r\n\r\n{",
-		"body that nobody reads": "POST /v1/publish HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{",
-		"chunked body": "POST /things/urn:x:weather/actions/ask HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" +
-			"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n",
-		"nothing": "",
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c, err := net.Dial("tcp", r.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer c.Close()
-			if _, err := c.Write([]byte(sent)); err != nil {
-				t.Fatal(err)
-			}
-			r.check(t, exchange{path: "/healthz", status: 200})
-			if err := c.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
-				t.Fatal(err)
-			}
-			buf := make([]byte, 4096)
-			for {
-				if _, err = c.Read(buf); err != nil {
-					break
-				}
-			}
-			var timeout net.Error
-			if errors.As(err, &timeout) && timeout.Timeout() {
-				t.Error("the connection is still open")
-			}
-		})
-	}
-}
-
-// A body that came in time does not end the call by the time limit of bodies.
-func TestSlowAnswerAfterABody(t *testing.T) {
-	t.Parallel()
-	quick := defaultPatience
-	quick.body = 20 * time.Millisecond
-	node := newFake(describe("urn:x:weather", "Weather", owner1))
-	node.mesh = afterTime(100 * time.Millisecond)
-	r := start(t, Options{Node: node, patience: quick})
-	r.check(t, exchange{method: "POST", path: "/things/urn:x:weather/actions/ask",
-		header: map[string]string{"Content-Type": "application/json"},
-		body:   `{"n":` + strconv.Itoa(1) + `}`, status: 200, contain: `{"n":1}`})
 }
 
 func TestLargeHeaders(t *testing.T) {

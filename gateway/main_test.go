@@ -40,6 +40,7 @@ const (
 type fakeNode struct {
 	mu     sync.Mutex
 	things map[string]*td.Description // owned by mu
+	asked  chan<- string              // is told what is asked for and not known; nil tells nobody
 
 	mesh      interact.Func
 	find      func(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error]
@@ -110,9 +111,14 @@ func (n *fakeNode) Known() iter.Seq[*td.Description] {
 
 func (n *fakeNode) Get(_ context.Context, ref string) (*td.Description, error) {
 	n.mu.Lock()
-	defer n.mu.Unlock()
-	if d := n.things[ref]; d != nil {
+	d := n.things[ref]
+	n.mu.Unlock()
+	if d != nil {
 		return d, nil
+	}
+	select {
+	case n.asked <- ref:
+	default: // nobody wants to know
 	}
 	return nil, interact.Errorf(interact.NotFound, "lmosd find "+ref, "no agent matches %q", ref)
 }

@@ -3,7 +3,6 @@ package gateway
 import (
 	"encoding/json"
 	"net/http"
-	"strings"
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest"
@@ -28,6 +27,10 @@ func (e *preconditionError) write(w http.ResponseWriter) {
 	if e.tag != "" {
 		w.Header().Set("ETag", e.tag)
 	}
+	hint := "GET " + thingPath(e.id) + ", and repeat the change with its ETag in If-Match"
+	if e.tag == "" {
+		hint = "repeat the change without If-Match: there is nothing that it could match"
+	}
 	body, _ := json.Marshal(struct { // strings, a number and booleans always encode
 		Type      string `json:"type"`
 		Title     string `json:"title"`
@@ -37,7 +40,7 @@ func (e *preconditionError) write(w http.ResponseWriter) {
 		Retryable bool   `json:"retryable"`
 		Remote    bool   `json:"remote"`
 	}{Type: "about:blank", Title: "Precondition Failed", Status: http.StatusPreconditionFailed, Detail: e.Error(),
-		Hint: "GET " + thingPath(e.id) + ", and repeat the change with its ETag in If-Match"})
+		Hint: hint})
 	writeBytes(w, http.StatusPreconditionFailed, rest.ProblemType, body)
 }
 
@@ -48,10 +51,5 @@ func notAllowed(w http.ResponseWriter, r *http.Request, allow string) error {
 		clip(r.URL.Path))
 }
 
-// clip keeps what a caller sent from filling an error.
-func clip(s string) string {
-	if len(s) > 200 {
-		s = s[:200] + "…"
-	}
-	return strings.ToValidUTF8(s, "\ufffd")
-}
+// clip keeps what a caller sent from filling an error, and from commanding the terminal that shows it.
+func clip(s string) string { return interact.Clip(interact.Readable(s), 200) }

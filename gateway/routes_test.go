@@ -279,3 +279,36 @@ func TestFindAnswersWhatCameInTime(t *testing.T) {
 	}
 	r.check(t, exchange{path: "/v1/find", status: 503, code: "LMOS-1529"})
 }
+
+// What a caller sent neither fills an error nor commands the terminal that shows it.
+func TestErrorsAreShort(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x\u202e", 5000)
+	escaped := strings.Repeat("%1b", 5000)
+	r := start(t, Options{Listen: "0.0.0.0:0"})
+	for name, x := range map[string]exchange{
+		"a path":              {path: "/" + escaped, status: 404},
+		"a path, no token":    {method: "POST", path: "/v1/tasks/" + escaped, status: 405},
+		"a thing, no token":   {path: "/things/" + escaped + "/actions/x", status: 401},
+		"a parameter":         {path: "/v1/find?" + escaped + "=1", header: asAdmin, status: 400},
+		"a value":             {path: "/v1/find?limit=" + escaped, header: asAdmin, status: 400},
+		"an owner":            {path: "/v1/find?owner=" + escaped, header: asAdmin, status: 400},
+		"a format":            {path: "/things?format=" + escaped, header: asAdmin, status: 400},
+		"a host":              {path: "/healthz", header: map[string]string{"Host": strings.Repeat("x", 9000)}, status: 403},
+		"an origin":           {method: "POST", path: "/v1/publish", header: merge(tdBody, "Origin", long), status: 403},
+		"a content type":      {method: "POST", path: "/v1/publish", header: merge(asAdmin, "Content-Type", long), status: 415},
+		"a content encoding":  {method: "POST", path: "/v1/publish", header: merge(tdBody, "Content-Encoding", long), status: 415},
+		"a token":             {path: "/v1/status", header: map[string]string{"Authorization": "Bearer " + long}, status: 401},
+		"a thing in a state":  {method: "DELETE", path: "/things/" + escaped, header: merge(asAdmin, "If-Match", `"x"`), status: 412},
+		"an id in a document": {method: "POST", path: "/things", header: tdBody, body: thingTD("urn:x:"+strings.Repeat("x", 900), "X"), status: 400},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			resp, body := r.do(t, x)
+			if resp.StatusCode != x.status || len(body) > 1500 || strings.ContainsAny(body, "\x1b\u202e") ||
+				strings.Contains(body, `\u001b`) {
+				t.Errorf("status %d with %d bytes: %.300s", resp.StatusCode, len(body), body)
+			}
+		})
+	}
+}

@@ -28,13 +28,14 @@ type Event struct {
 const (
 	firstPause = 100 * time.Millisecond
 	mostPause  = 5 * time.Second
-	maxAbsence = time.Minute // of a node; then the watcher gives up
+	maxAbsence = time.Minute // of a node, or of the thing on it; then the watcher gives up
 )
 
 // Watch yields what happens to the thing that ref names: kind is "events" or "properties", name the event or the property; empty
 // means all. It begins after the event with the ID after, as far as that is kept; empty means now. A connection that breaks is
-// made again, for up to a minute, and continues after the last event. The sequence ends with an error, when ctx or the loop does,
-// or when the thing has nothing more to say.
+// made again, for up to a minute, and continues after the last event. In this minute [interact.NotFound] is no end either: a node
+// that started again is there before its agents are. The sequence ends with an error, when ctx or the loop does, or when the thing
+// has nothing more to say.
 func (c *Client) Watch(ctx context.Context, ref, kind, name, after string) iter.Seq2[Event, error] {
 	return c.watch(ctx, affordance(ref, kind, name), after)
 }
@@ -64,18 +65,16 @@ func (c *Client) watch(ctx context.Context, path, after string) iter.Seq2[Event,
 		w := &watcher{Client: c, path: path, after: after, yield: yield}
 		pause, since := firstPause, time.Now()
 		for {
-			before := w.seen
-			connected, err := w.connect(ctx)
-			if connected {
-				since = time.Now()
-			}
-			if w.seen > before {
-				pause = firstPause
+			before, begun := w.seen, time.Now()
+			err := w.connect(ctx)
+			// One that ends at once with the node's word is as good as none, though it began with a good status.
+			if w.seen > before || !w.opened.Before(begun) && time.Since(w.opened) > mostPause {
+				pause, since = firstPause, time.Now()
 			}
 			switch {
 			case w.left || err == nil:
 				return
-			case ctx.Err() != nil, !w.connected, !comesBack(err), time.Since(since) > maxAbsence:
+			case ctx.Err() != nil, w.opened.IsZero(), !comesBack(err), time.Since(since) > maxAbsence:
 				yield(Event{}, err)
 				return
 			}
@@ -88,10 +87,11 @@ func (c *Client) watch(ctx context.Context, path, after string) iter.Seq2[Event,
 	}
 }
 
-// comesBack reports whether it is worth to try again after err.
+// comesBack reports whether it is worth to try again after err, for who was connected before.
 func comesBack(err error) bool {
 	var strange strangeError
-	return interact.AsError(err).Code.Retryable() && !errors.As(err, &strange)
+	code := interact.AsError(err).Code
+	return (code.Retryable() || code == interact.NotFound) && !errors.As(err, &strange)
 }
 
 // A watcher reads a stream of events.
@@ -99,20 +99,20 @@ type watcher struct {
 	*Client
 	path, after string
 	yield       func(Event, error) bool
-	seen        int  // events
-	left        bool // the loop was
-	connected   bool // at least once
+	seen        int       // events
+	left        bool      // the loop was
+	opened      time.Time // when the last connection was that had a good status; zero if none had
 }
 
-// connect reads events until the connection ends; nil if the node or the loop ended it. It reports whether there was one.
-func (w *watcher) connect(ctx context.Context) (connected bool, err error) {
+// connect reads events until the connection ends; nil if the node or the loop ended it.
+func (w *watcher) connect(ctx context.Context) error {
 	header := http.Header{"Accept": {"text/event-stream"}}
 	if w.after != "" {
 		header.Set("Last-Event-Id", w.after)
 	}
 	resp, err := w.send(ctx, http.MethodGet, w.path, header, nil)
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
@@ -120,25 +120,25 @@ func (w *watcher) connect(ctx context.Context) (connected bool, err error) {
 		if err == nil {
 			err = w.stranger(fmt.Errorf("status %d for events", resp.StatusCode))
 		}
-		return false, err
+		return err
 	}
-	w.connected = true
+	w.opened = time.Now()
 	for e, err := range rest.ReadEvents(resp.Body, maxAnswer) {
 		var said *interact.Error
 		switch {
 		case errors.As(err, &said):
-			return true, said
+			return said
 		case err != nil:
-			return true, w.lost(ctx, err)
+			return w.lost(ctx, err)
 		}
 		if err := w.event(e); err != nil || w.left {
-			return true, err
+			return err
 		}
 	}
 	if ctx.Err() != nil { // inside of a process that is an end like any other
-		return true, w.lost(ctx, ctx.Err())
+		return w.lost(ctx, ctx.Err())
 	}
-	return true, nil
+	return nil
 }
 
 // event hands an event on. The error is what is wrong with it.

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
@@ -161,6 +162,109 @@ func TestWatchGoesOn(t *testing.T) {
 	}
 }
 
+// A node that starts again is there before its agents are.
+func TestWatchOutlivesTheNode(t *testing.T) {
+	t.Parallel()
+	first := start(t, Options{Node: stationNode(t, counting(1))})
+	addr, c := first.Addr().String(), dial(t, first.url, "")
+	c.http.Transport.(*http.Transport).DisableKeepAlives = true
+	asked := make(chan string, 1)
+	var second *running
+	var got []string
+	for e, err := range c.Watch(t.Context(), "urn:x:station", "events", "storm", "0") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got = append(got, e.ID); len(got) == 2 {
+			break
+		}
+		first.end()
+		node := stationNode(t, counting(2))
+		all := node.things
+		node.things, node.asked = map[string]*td.Description{}, asked
+		second = start(t, Options{Node: node, Listen: addr, Explicit: true})
+		go func() {
+			<-asked // and it is told that there is no such agent
+			node.mu.Lock()
+			defer node.mu.Unlock()
+			node.things = all
+		}()
+	}
+	if !slices.Equal(got, []string{"1", "2"}) {
+		t.Errorf("got %v", got)
+	}
+	second.end()
+}
+
+// How long an agent may be away.
+func TestWatchOfAThingThatGoes(t *testing.T) {
+	t.Parallel()
+	lost := interact.Errorf(interact.Unreachable, "lmosd status", "it broke")
+	for name, tt := range map[string]struct {
+		back   time.Duration // when it is known again; 0 for never
+		then   error         // what its host says from the second time on
+		code   interact.Code // at the end
+		most   time.Duration // that it takes
+		events int
+	}{
+		"it comes back": {back: 50 * time.Second, code: interact.Withdrawn, most: 56 * time.Second, events: 2,
+			then: interact.Errorf(interact.Withdrawn, "", "gone")},
+		"it does not": {code: interact.NotFound, most: 66 * time.Second, events: 1},
+		"its host knows it not": {back: time.Nanosecond, code: interact.NotFound, most: 66 * time.Second, events: 1,
+			then: interact.Errorf(interact.NotFound, "", "no")},
+		"its host does not serve": {back: time.Nanosecond, code: interact.Overloaded, most: 66 * time.Second, events: 1,
+			then: interact.Errorf(interact.Overloaded, "", "no")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var times int
+				var node *fakeNode
+				node = stationNode(t, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+					times++
+					if times > 1 && tt.events == 1 {
+						time.Sleep(2 * time.Second) // the stream has begun
+						yield(nil, tt.then)
+						return
+					}
+					node.mu.Lock()
+					all := node.things
+					node.things = map[string]*td.Description{}
+					node.mu.Unlock()
+					if tt.back > 0 {
+						time.AfterFunc(tt.back, func() {
+							node.mu.Lock()
+							defer node.mu.Unlock()
+							node.things = all
+						})
+					}
+					if times == 1 {
+						_ = yield(m.Reply(interact.Event, "", []byte("1")), nil) && yield(nil, lost)
+						return
+					}
+					_ = yield(m.Reply(interact.Event, "", []byte("2")), nil) && yield(nil, tt.then)
+				})
+				g, err := New(Options{Node: node, Listen: None})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer g.Close()
+				begin, n := time.Now(), 0
+				for _, err = range g.Inside().Watch(t.Context(), "urn:x:station", "events", "storm", "") {
+					if err == nil {
+						n++
+					}
+				}
+				took := time.Since(begin)
+				if interact.AsError(err).Code != tt.code || n != tt.events || took < tt.back || took > tt.most ||
+					tt.events == 1 && took < maxAbsence {
+					t.Errorf("%d events, then %v after %v", n, err, took)
+				}
+			})
+		})
+	}
+}
+
 // What cannot be read ends a watch, and so do a stranger and the caller.
 func TestWatchOfAnotherServer(t *testing.T) {
 	t.Parallel()
@@ -215,8 +319,7 @@ func TestDrainEndsWatchers(t *testing.T) {
 		return true
 	}}
 	go func() {
-		_, err := w.connect(t.Context())
-		ended <- err
+		ended <- w.connect(t.Context())
 	}()
 	begin := time.Now()
 	if err := <-ended; interact.AsError(err).Code != interact.ShuttingDown || !comesBack(err) {

@@ -89,6 +89,12 @@ func Check(d *td.Thing, m *Message) error {
 		if len(m.Data) > 0 {
 			return noData(m)
 		}
+		for _, p := range d.Properties {
+			if p.Observable && !p.WriteOnly {
+				return nil
+			}
+		}
+		return Errorf(NotAllowed, "lmosd show "+Quote(d.Name()), "%s has no observable properties", d.Name())
 	case ReadAllProperties, QueryAllActions:
 	default:
 		return Errorf(NotAllowed, "ask for one of the operations of TD 1.1 §5.3.4.2; to end a subscription, leave it",

@@ -90,8 +90,10 @@ func TestCheckOfSeveral(t *testing.T) {
 			t.Errorf("%s: %q does not say %q", name, text, c.says)
 		}
 	}
-	if e := AsError(Check(&td.Thing{Title: "mute"}, &Message{Type: SubscribeAllEvents})); e == nil || e.Code != NotAllowed {
-		t.Errorf("all of no events: got %v", e)
+	for _, all := range []Type{SubscribeAllEvents, ObserveAllProperties} {
+		if e := AsError(Check(&td.Thing{Title: "mute"}, &Message{Type: all})); e == nil || e.Code != NotAllowed {
+			t.Errorf("%s of nothing: got %v", all.Op(), e)
+		}
 	}
 }
 

@@ -55,6 +55,9 @@ func newBindings(creds credentials.Store, dial dialer, hook rest.Receiver, log *
 	}}
 }
 
+// Asks reports whether a node speaks the protocol of a form, to ask an agent over it.
+func Asks(f *td.Form) bool { return rest.Claims(f) || ws.Claims(f) || mqtt.Claims(f) || coap.Claims(f) }
+
 // guardedBindings ask strangers' agents, without any secret of this node; nil if nobody may be asked. Secure takes TLS only, and public addresses.
 func guardedBindings(direct string, log *slog.Logger) *bindings {
 	guard := outbound.Public()

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"crypto/subtle"
+	"errors"
 
 	"golang.org/x/sync/errgroup"
 
@@ -28,6 +29,9 @@ func (n *Node) openDoors() (err error) {
 		n.onClose(n.broker.Close)
 	}
 	if n.opts.CoAP != "" {
+		if !onLoopback(n.opts.CoAP) { // its clients prove nothing
+			return openToAll("coap.listen", n.opts.CoAP)
+		}
 		n.coap, err = coap.NewServer(coap.ServerOptions{Listen: n.opts.CoAP, Mesh: n.mesh, Find: n.Get, Known: n.Known, Log: n.log})
 		if err != nil {
 			return cannotListen("coap.listen", n.opts.CoAP, err)
@@ -38,13 +42,24 @@ func (n *Node) openDoors() (err error) {
 }
 
 func cannotListen(key, addr string, err error) error {
+	if known := (*interact.Error)(nil); errors.As(err, &known) {
+		return known
+	}
 	return &interact.Error{Code: interact.PortBusy, Title: "nothing can listen on " + addr, Err: err, Hint: "choose another address: lmosd run --" + key + " 127.0.0.1:0"}
+}
+
+func openToAll(key, addr string) error {
+	return interact.Errorf(interact.WildcardBind, "lmosd run --"+key+" 127.0.0.1:0",
+		"everybody who reaches %s could call agents as this node", addr)
 }
 
 // mqttAuth asks clients that do not come over loopback for the API's token as their password.
 func (n *Node) mqttAuth() (func(user, password string) bool, error) {
-	if onLoopback(n.opts.MQTT) || n.opts.HTTP != nil && n.opts.HTTP.NoAuth {
+	switch {
+	case onLoopback(n.opts.MQTT):
 		return nil, nil
+	case n.opts.HTTP != nil && n.opts.HTTP.NoAuth:
+		return nil, openToAll("mqtt.listen", n.opts.MQTT)
 	}
 	token, err := apiToken(n.opts.Dir)
 	if err != nil {

@@ -21,10 +21,19 @@ type guests struct {
 	all map[string]*guest // by thing id; owned by mu
 }
 
-// A guest is one agent that dialled in. While it is away, calls of it fail at once.
+// A guest is the place of one agent that dialled in. While the agent is away, calls of it fail at once.
 type guest struct {
-	mu    sync.Mutex
-	agent interact.Thing // nil while away; owned by mu
+	mu sync.Mutex
+	// what follows is owned by mu.
+	agent *connection   // nil while away
+	last  *connection   // after which it is away
+	over  chan struct{} // closed when the guest has been withdrawn; nil until that begins
+}
+
+// A connection is the thing of one connection.
+type connection struct {
+	interact.Thing
+	ended bool // owned by the guest's mu
 }
 
 // Register offers an agent that dialled in: it is described by a TD, or by a draft of one (td.Draft), and answers through thing.
@@ -39,49 +48,95 @@ func (n *Node) Register(ctx context.Context, raw []byte, thing interact.Thing) (
 	if err != nil {
 		return "", nil, interact.AsError(err)
 	}
-	g := n.guests.enter(t.ID)
-	came := &connection{thing}
-	before := g.comes(came)
+	came := &connection{Thing: thing}
+	g, before, err := n.guests.enter(ctx, t.ID, came)
+	if err != nil {
+		return "", nil, err
+	}
 	if _, err := n.offer(ctx, t.Raw, g); err != nil {
-		g.yields(came, before)
-		n.guests.drop(t.ID, g)
+		if g.yields(came, before) {
+			n.guests.leave(t.ID, g, came, false)
+		}
 		return "", nil, err
 	}
 	return t.ID, func(over bool) {
 		if g.goes(came) {
-			n.later(func(ctx context.Context) { n.guests.expire(ctx, t.ID, g, over) })
+			n.guests.leave(t.ID, g, came, over)
 		}
 	}, nil
 }
 
-// A connection is the thing of one connection; two are equal only if they are the same.
-type connection struct{ interact.Thing }
+// enter makes c the agent of an id, and returns which was before. Of one that is being withdrawn it waits for the end: it would be
+// withdrawn itself.
+func (gs *guests) enter(ctx context.Context, id string, c *connection) (g *guest, before *connection, err error) {
+	for {
+		g, before, over := gs.place(id, c)
+		if over == nil {
+			return g, before, nil
+		}
+		select {
+		case <-over:
+		case <-ctx.Done():
+			return nil, nil, interact.AsError(ctx.Err())
+		}
+	}
+}
 
-func (gs *guests) enter(id string) *guest {
+// place makes c the agent of an id, unless the one that was there is being withdrawn.
+func (gs *guests) place(id string, c *connection) (g *guest, before *connection, over <-chan struct{}) {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
-	g := gs.all[id]
-	if g == nil {
+	if g = gs.all[id]; g == nil {
 		g = &guest{}
 		gs.all[id] = g
 	}
-	return g
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.over == nil {
+		before, g.agent = g.agent, c
+	}
+	return g, before, g.over
 }
 
-func (gs *guests) drop(id string, g *guest) bool {
+// leave ends a guest that is away since c: in time, if it is offered.
+func (gs *guests) leave(id string, g *guest, c *connection, over bool) {
+	if gs.offers(id, g) {
+		gs.node.later(func(ctx context.Context) { gs.expire(ctx, id, g, c, over) })
+	} else if gs.begin(id, g, c) {
+		gs.end(id, g)
+	}
+}
+
+// offers reports whether it is the guest that is offered under the id: it may be withdrawn, or published as something else.
+func (gs *guests) offers(id string, g *guest) bool {
+	of := gs.node.offers.get(id)
+	return of != nil && of.agent == interact.Thing(g)
+}
+
+// begin begins to withdraw a guest that is away since c. It reports false for one that came back, even if it went again: that
+// absence has its own time.
+func (gs *guests) begin(id string, g *guest, c *connection) bool {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.agent != nil || gs.all[id] != g {
-		return false // it came back
+	if g.agent != nil || g.last != c || g.over != nil {
+		return false
 	}
-	delete(gs.all, id)
+	g.over = make(chan struct{})
 	return true
 }
 
+// end makes room for who comes under the same id.
+func (gs *guests) end(id string, g *guest) {
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	delete(gs.all, id)
+	close(g.over)
+}
+
 // expire withdraws a guest that does not come back in time, or said that it will not.
-func (gs *guests) expire(ctx context.Context, id string, g *guest, over bool) {
+func (gs *guests) expire(ctx context.Context, id string, g *guest, c *connection, over bool) {
 	wait := grace
 	if over {
 		wait = 0
@@ -91,7 +146,11 @@ func (gs *guests) expire(ctx context.Context, id string, g *guest, over bool) {
 	case <-ctx.Done():
 		return // what is offered ends with the process
 	}
-	if !gs.drop(id, g) {
+	if !gs.begin(id, g, c) {
+		return
+	}
+	defer gs.end(id, g)
+	if !gs.offers(id, g) {
 		return
 	}
 	n := gs.node
@@ -102,32 +161,31 @@ func (gs *guests) expire(ctx context.Context, id string, g *guest, over bool) {
 	}
 }
 
-// comes makes c the agent, and returns which was before.
-func (g *guest) comes(c *connection) interact.Thing {
+// yields gives the place of c, which was refused, back to who had it. It reports whether nobody is there: that one may have gone
+// meanwhile.
+func (g *guest) yields(c, before *connection) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	before := g.agent
-	g.agent = c
-	return before
-}
-
-// yields gives the place of c, which was refused, back to who had it. If that went meanwhile, it says so itself when it is asked.
-func (g *guest) yields(c *connection, before interact.Thing) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.agent == interact.Thing(c) {
-		g.agent = before
+	c.ended = true
+	if g.agent != c {
+		return false
 	}
+	if g.agent = before; before != nil && before.ended {
+		g.agent = nil
+	}
+	g.last = c
+	return g.agent == nil
 }
 
 // goes notes that c has ended. It reports whether nobody took its place before.
 func (g *guest) goes(c *connection) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	c.ended = true
 	if g.agent != c {
 		return false
 	}
-	g.agent = nil
+	g.agent, g.last = nil, c
 	return true
 }
 

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"net/http"
@@ -11,7 +12,10 @@ import (
 	"testing"
 	"time"
 
+	ds "github.com/ipfs/go-datastore"
+
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
 )
 
 // says is an agent that answers every action with one text.
@@ -92,6 +96,135 @@ func TestASecondGuestTakesThePlaceOfTheFirst(t *testing.T) {
 	}
 }
 
+// inTurn runs f while no offer gets a record.
+func (n *Node) inTurn(f func()) {
+	n.offers.turn.Lock()
+	defer n.offers.turn.Unlock()
+	f()
+}
+
+func (gs *guests) count() int {
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	return len(gs.all)
+}
+
+// TestAGuestThatIsRefusedLeavesAllAsItWas: it takes nobody's place for good, and its coming keeps nobody offered who has gone.
+func TestAGuestThatIsRefusedLeavesAllAsItWas(t *testing.T) {
+	for name, c := range map[string]struct {
+		goes string // when the first goes: "before" the second comes, "meanwhile" or "never"
+		want string // what is answered half a minute later; empty if it was withdrawn
+	}{
+		"the first stays":          {"never", `"first"`},
+		"the first is away":        {"before", ""},
+		"the first goes meanwhile": {"meanwhile", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulate(t, 1, func(t *testing.T, s *sim) {
+				n := s.nodes[0]
+				_, gone, err := n.Register(t.Context(), []byte(echoDraft), says("first"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if c.goes == "before" {
+					gone(false)
+				}
+				time.Sleep(grace / 2)
+				add := n.offers.add
+				n.inTurn(func() {
+					n.offers.add = func(*td.Description) (bool, error) {
+						if c.goes == "meanwhile" {
+							gone(false)
+						}
+						return false, errors.New("the disk is full")
+					}
+				})
+				if _, _, err := n.Register(t.Context(), []byte(echoDraft), says("second")); err == nil {
+					t.Error("it was not refused")
+				}
+				n.inTurn(func() { n.offers.add = add })
+				time.Sleep(2 * grace)
+				got, err := invoke(t.Context(), n, "urn:x:guest")
+				if got != c.want || c.want == "" && interact.AsError(err).Code != interact.Withdrawn {
+					t.Errorf("got %s, %v", got, err)
+				}
+				if got := n.guests.count(); got != len(c.want)/len(`"first"`) {
+					t.Errorf("%d places are kept", got)
+				}
+			})
+		})
+	}
+}
+
+// heldStore holds each Put until it is told to go on.
+type heldStore struct {
+	ds.Batching
+	came, goOn chan struct{}
+}
+
+func (h *heldStore) Put(ctx context.Context, k ds.Key, b []byte) error {
+	h.came <- struct{}{}
+	<-h.goOn
+	return h.Batching.Put(ctx, k, b)
+}
+
+// TestAGuestIsWithdrawnOnlyIfItIsOffered: who comes back at the last moment stays, and so does what was published in its place.
+func TestAGuestIsWithdrawnOnlyIfItIsOffered(t *testing.T) {
+	simulate(t, 1, func(t *testing.T, s *sim) {
+		n := s.nodes[0]
+		register := func(text string) func(bool) {
+			_, gone, err := n.Register(t.Context(), []byte(echoDraft), says(text))
+			if err != nil {
+				t.Error(err)
+			}
+			return gone
+		}
+		answers := func(when, want string) {
+			t.Helper()
+			if got, err := invoke(t.Context(), n, "urn:x:guest"); got != want {
+				t.Errorf("%s: got %q, %v", when, got, err)
+			}
+		}
+		// Each absence has its own time.
+		for range 3 {
+			register("it flaps")(false)
+			time.Sleep(grace * 2 / 3)
+		}
+		gone := register("first")
+		time.Sleep(2 * grace)
+		answers("after short absences", `"first"`)
+
+		disk := &heldStore{n.offers.store, make(chan struct{}), make(chan struct{})}
+		n.inTurn(func() { n.offers.store = disk })
+		gone(true)
+		<-disk.came // it is being withdrawn
+		back := make(chan func(bool))
+		go func() { back <- register("second") }()
+		ended, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, _, err := n.Register(ended, []byte(echoDraft), says("x")); interact.AsError(err).Code != interact.Timeout {
+			t.Errorf("while it is withdrawn: %v", err)
+		}
+		close(disk.goOn)
+		gone = <-back
+		time.Sleep(2 * grace)
+		answers("after it came back at the last moment", `"second"`)
+
+		n.inTurn(func() { n.offers.store = disk.Batching })
+		if _, err := n.Publish(t.Context(), tool("Echo", "urn:x:guest")); err != nil {
+			t.Fatal(err)
+		}
+		gone(true)
+		time.Sleep(2 * grace)
+		if !n.offers.has(n.offers.get("urn:x:guest").desc) {
+			t.Error("what was published in its place was withdrawn")
+		}
+		if got := n.guests.count(); got != 0 {
+			t.Errorf("%d places are kept", got)
+		}
+	})
+}
+
 func TestGuestsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	n := start(t, quiet())
@@ -101,7 +234,7 @@ func TestGuestsThatAreRefused(t *testing.T) {
 			t.Errorf("%s: got %q, %v", raw, id, err)
 		}
 	}
-	if n := len(n.guests.all); n != 0 {
+	if n := n.guests.count(); n != 0 {
 		t.Errorf("%d places are kept for guests that were refused", n)
 	}
 }

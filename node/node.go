@@ -2,13 +2,13 @@
 //
 // One interaction, in the order of the code:
 //
-//  1. A consumer asks its own node: HTTP (gateway, interact/rest) or `lmosd call`, which is HTTP too.
+//  1. A consumer asks its own node: HTTP (gateway, interact/rest/serve) or `lmosd call`, which is HTTP too.
 //  2. The binding decodes to an interact.Message and sets From.
 //  3. The mesh is interact.Chain(Router(directory), trace, spans, metrics, policy, limit, ledger): a few lines in [New].
 //  4. Router asks directory.Locate: a thing that this node offers is a local Thing, else the ways to it are tried, best first:
 //     the verified description's hosts, then its own addresses, as far as they may be asked.
-//  5. interact/stream takes a pooled stream to the host (or opens one for long or large interactions), writes the frame and
-//     yields the replies.
+//  5. interact/stream puts the interaction on a lane to the host, writes the frame and yields the replies: calls share one lane,
+//     observations and subscriptions a second one, and what is large, or may be answered by a stream, has one of its own.
 //  6. On the host: service, memory, deadline, one frame, the identity of the authenticated peer as From, then the host's
 //     own chain, which ends at what the host offers: a node relays for nobody.
 //  7. Around the agent stand its limits, tasks, and the one subscription that all consumers share. Then its binding is asked
@@ -190,7 +190,7 @@ func (n *Node) openAgents() error {
 	if n.strangers = guardedBindings(n.opts.Direct, n.log); n.strangers != nil {
 		n.onClose(n.strangers.close)
 	}
-	n.hub = hub.New(hub.Options{Log: n.log})
+	n.hub = hub.New(hub.Options{PerCaller: n.opts.Policy.Subscriptions, Log: n.log})
 	n.onClose(func() error { n.hub.Close(); return nil })
 	o := n.opts.Tasks
 	o.Log = n.log

@@ -62,6 +62,8 @@ func TestTheAuthorIsWarned(t *testing.T) {
 func TestManyChangeAtOnce(t *testing.T) {
 	t.Parallel()
 	nodes := connected(t, 2)
+	// What is said before they are meshed is said again a quarter of a minute later, under a new number.
+	until(t, "they are meshed", func() bool { return nodes[0].gossip.Peers() == 1 && nodes[0].dht.Size() == 1 })
 	var g sync.WaitGroup
 	for w := range 4 {
 		g.Go(func() {
@@ -81,9 +83,9 @@ func TestManyChangeAtOnce(t *testing.T) {
 	g.Wait()
 	for i := range 3 {
 		id := fmt.Sprintf("urn:x:%d", i)
-		of := nodes[0].offers.get(id)
 		until(t, "both nodes agree on "+id, func() bool {
 			d, err := nodes[1].Get(t.Context(), id)
+			of := nodes[0].offers.get(id) // it may have been renewed meanwhile
 			if of.desc == nil {
 				return codeOf(err) == interact.Withdrawn
 			}

@@ -35,8 +35,9 @@ type Rules struct {
 	PerPeer float64
 	Burst   int
 	// Concurrency is how many interactions may run at once, of all callers with a DID, and again as many of those on this
-	// machine, and ConsumerConcurrency how many of one caller; zero sets no limit. What comes on top is refused, not queued: the caller knows best whether to wait. Subscriptions
-	// and observations are counted apart: they wait most of the time, and go on for days.
+	// machine, and ConsumerConcurrency how many of one caller; zero sets no limit. What comes on top is refused, not queued: the
+	// caller knows best whether to wait. Subscriptions and observations are counted apart: they wait most of the time, and go on
+	// for days.
 	Concurrency, ConsumerConcurrency int
 	// Subscriptions is how many subscriptions and observations one caller may have at once; zero sets no limit.
 	Subscriptions int

@@ -76,15 +76,16 @@ func (x *exchange) invoke(ctx context.Context, t *td.Thing, m *interact.Message)
 	a := t.Actions[m.Name]
 	_, async := x.query("async")
 	m.Detach = async || a != nil && a.Synchronous != nil && !*a.Synchronous
-	var parts []byte // of a response stream
-	var partsType string
+	var parts []interact.Part // of a response stream
+	size := 0
 	for r, err := range x.server.o.Mesh.Do(ctx, m) {
 		switch {
 		case err != nil:
 			return nil, err
 		case r.Status == interact.StatusCompleted:
 			if len(r.Data) == 0 && len(parts) > 0 {
-				r = m.Reply(interact.ActionStatus, partsType, parts)
+				data, media := interact.Join(parts)
+				r = m.Reply(interact.ActionStatus, media, data)
 			}
 			return output(r, m)
 		case r.Status == interact.StatusFailed, r.Status == interact.StatusCancelled:
@@ -92,8 +93,8 @@ func (x *exchange) invoke(ctx context.Context, t *td.Thing, m *interact.Message)
 		case m.Detach && r.ActionID != "":
 			return x.created(m, r)
 		case len(r.Data) > 0:
-			parts, partsType = append(parts, r.Data...), r.ContentType
-			if len(parts) > x.server.o.MaxBody {
+			parts = append(parts, interact.Part{Data: r.Data, ContentType: r.Media()})
+			if size += len(r.Data); size > x.server.o.MaxBody {
 				return nil, answerTooLarge(x.server.o.MaxBody)
 			}
 		}

@@ -57,8 +57,8 @@ func (x *exchange) run(ctx context.Context) {
 		defer close(fired)
 		x.acknowledge()
 	})
-	a, err := x.handle(ctx)
-	if err != nil {
+	var a *wire.Packet
+	if err := x.server.safely("a request", func() (err error) { a, err = x.handle(ctx); return err }); err != nil {
 		a = failure(err)
 	}
 	if !timer.Stop() {

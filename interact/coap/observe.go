@@ -157,12 +157,12 @@ func (w *watcher) notification(ctx context.Context, c *wire.Lease, p *wire.Packe
 	}
 	seq, observed := p.Uint(message.Observe)
 	now := time.Now()
-	asked = asked || !c.Stream() && p.Kind == message.Acknowledgement // a notification may have come before it
 	w.registered = observed
 	stale := w.told && !c.Stream() && !newer(w.seq, seq, now.Sub(w.at))
 	if observed && stale && !w.event() && !asked {
 		return nil
 	}
+	asked = asked || !c.Stream() && p.Kind == message.Acknowledgement // a notification may have come before it
 	w.seq, w.at = seq, now
 	whole, err := w.whole(ctx, c, p)
 	if err != nil {

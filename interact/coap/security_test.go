@@ -180,7 +180,7 @@ func coapServer(t *testing.T, args ...string) (port int) {
 		}
 		stop() // somebody else was faster
 	}
-	t.Skip("libcoap's coap-server does not start")
+	t.Fatal("libcoap's coap-server does not start")
 	return 0
 }
 

@@ -2,9 +2,11 @@ package coap
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"log/slog"
 	"net/netip"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -30,9 +32,10 @@ const (
 
 // ServerOptions are the settings of a [Server]. Mesh and Find are needed; for the rest zero is a default.
 type ServerOptions struct {
-	// Listen is the UDP address to listen on; empty means 127.0.0.1:5683. Another host than loopback serves whoever can reach it:
-	// the server asks nobody who they are.
+	// Listen is the UDP address to listen on; empty means 127.0.0.1:5683.
 	Listen string
+	// Anyone allows an address that is not of loopback. Whoever can reach it is served then: the server asks nobody who they are.
+	Anyone bool
 	// Mesh answers the messages. They have an empty From.
 	Mesh interact.Thing
 	// Find resolves the id of a path: an id, a short name or an exact reference. Its error is answered as it is; it must be an
@@ -73,7 +76,8 @@ type ServerOptions struct {
 // of an event it is empty and confirms the subscription. An event without Observe is 4.05, for there is nothing to get. Where
 // all are observed, a notification is an object with one member. Each notification is confirmable: who does not acknowledge it,
 // or resets it, is not notified again. Of a property that changes faster than an observer follows, the newest value is sent; an
-// observer of events, or of all properties, that is 32 behind is told 5.03 and dropped. Observers of one affordance share one observation of the mesh.
+// observer of events, or of all properties, that is 32 or 1 MiB behind is told 5.03 and dropped. Observers of one affordance share
+// one observation of the mesh.
 //
 // Accept and Content-Format choose JSON (50) or CBOR (60). Bodies of more than 1024 bytes go and come in blocks (RFC 7959),
 // matched by host, port, method, path, query and Request-Tag. Errors have a diagnostic payload that begins with the code,
@@ -82,7 +86,7 @@ type ServerOptions struct {
 //
 // What came by multicast or broadcast is never answered. A spoofed sender can make the server send at most one block for each
 // datagram (a little more than 1 KiB), five copies of an answer that it works on for more than a second, and five of one
-// notification. There is no authentication: on an address beyond loopback everybody who reaches it is answered.
+// notification. There is no authentication: only loopback is listened on, unless the options allow everybody.
 type Server struct {
 	o        ServerOptions
 	socket   wire.Socket
@@ -102,7 +106,8 @@ type Server struct {
 	ctx  context.Context // ends with Close
 }
 
-// NewServer opens the socket of a server. The error is an [*interact.Error] of code PortBusy or ConfigInvalid.
+// NewServer opens the socket of a server. The error is an [*interact.Error] of code PortBusy or ConfigInvalid, or WildcardBind
+// for an address that others reach, unless ServerOptions.Anyone is set.
 func NewServer(o ServerOptions) (*Server, error) {
 	if o.Mesh == nil || o.Find == nil {
 		return nil, interact.Errorf(interact.ConfigInvalid, "give both", "a CoAP server needs a mesh and a way to find things in it")
@@ -114,6 +119,11 @@ func NewServer(o ServerOptions) (*Server, error) {
 	if err != nil {
 		return nil, &interact.Error{Code: interact.PortBusy, Title: "no CoAP server on udp " + o.Listen,
 			Hint: "see who has the port, or choose another: ss -ulpn", Err: err}
+	}
+	if at := l.Addr().Addr().Unmap(); !o.Anyone && !at.IsLoopback() {
+		_ = l.Close() // nothing was read
+		return nil, interact.Errorf(interact.WildcardBind, "listen on 127.0.0.1, or set coap.ServerOptions.Anyone",
+			"other hosts would reach the CoAP server on udp %s, and nothing authenticates them", o.Listen)
 	}
 	return newServer(o, l), nil
 }
@@ -134,6 +144,17 @@ func newServer(o ServerOptions, l wire.Socket) *Server {
 	s.watches = watches{server: s, limit: o.MaxObservers, sources: map[sourceKey]*source{}, observers: map[observerKey]*observer{}}
 	s.peers = peers{server: s, byAddr: map[netip.AddrPort]*peer{}}
 	return s
+}
+
+// safely does what asks others, whose panic is an error of one request and not the end of the node.
+func (s *Server) safely(what string, f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.o.Log.Error("coap panic", "at", what, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			err = interact.Errorf(interact.Internal, "see the log of the node", "the node failed at %s", what)
+		}
+	}()
+	return f()
 }
 
 func positive(n, otherwise int) int {

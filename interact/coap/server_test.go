@@ -572,13 +572,18 @@ func TestActionsInTheBackground(t *testing.T) {
 	})
 }
 
-// TestPartsOfAnOutput are put together.
+// TestPartsOfAnOutput are put together, those of JSON as JSON.
 func TestPartsOfAnOutput(t *testing.T) {
 	t.Parallel()
+	parts := map[string][]string{"text/plain": {"one ", "two ", "three", ""}, "": {`"one\n"`, `"two\n"`, ""}}
 	synctest.Test(t, func(t *testing.T) {
 		mesh := fakeMesh(func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
-			for _, part := range []string{"one ", "two ", "three", ""} {
-				r := m.Reply(interact.ActionStatus, "text/plain", []byte(part))
+			media := "text/plain"
+			if m.Name == "fly" {
+				media = ""
+			}
+			for _, part := range parts[media] {
+				r := m.Reply(interact.ActionStatus, media, []byte(part))
 				if r.Status = interact.StatusRunning; part == "" {
 					r.Status, r.ContentType = interact.StatusCompleted, ""
 				}
@@ -600,6 +605,34 @@ func TestPartsOfAnOutput(t *testing.T) {
 		b.server.o.MaxBody = MaxBody
 		if a := b.ask(b.request(codes.POST, at+"/actions/go")); told(a) != "2.05 [0] one two three" {
 			t.Errorf("got %s", told(a))
+		}
+		if a := b.ask(b.request(codes.POST, at+"/actions/fly", payload("7", 50))); told(a) != `2.05 [50] "one\ntwo\n"` {
+			t.Errorf("got %s", told(a))
+		}
+	})
+}
+
+// TestPanicEndsOneRequest and neither the server nor the node.
+func TestPanicEndsOneRequest(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		mesh := fakeMesh(func(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+			if m.Name != "p" {
+				panic("the agent broke")
+			}
+			echoMesh(ctx, m, yield)
+		})
+		b := newBench(t, ServerOptions{Mesh: mesh}, describe(t, "", serveTD))
+		defer b.end()
+		if a := b.ask(b.request(codes.POST, at+"/actions/go")); !strings.HasPrefix(told(a), "5.00 LMOS-1500 the node failed") {
+			t.Errorf("got %s", told(a))
+		}
+		b.register(me, at+"/events/e")
+		if got := b.hear(me, true); len(got) != 2 || !strings.HasPrefix(got[1], "5.00 LMOS-1500") {
+			t.Errorf("an observation: %q", got)
+		}
+		if a := b.ask(b.request(codes.GET, at+"/properties/p")); a.Code != codes.Content {
+			t.Errorf("afterwards: %s", told(a))
 		}
 	})
 }
@@ -734,4 +767,14 @@ func TestRunEnds(t *testing.T) {
 	wantError(t, err, interact.PortBusy)
 	_, err = NewServer(ServerOptions{})
 	wantError(t, err, interact.ConfigInvalid)
+	for _, listen := range []string{"0.0.0.0:0", "[::]:0", ":0"} {
+		o := ServerOptions{Listen: listen, Mesh: fakeMesh(echoMesh), Find: find}
+		_, err = NewServer(o)
+		wantError(t, err, interact.WildcardBind)
+		o.Anyone = true
+		if s, err = NewServer(o); err != nil {
+			t.Fatal(err)
+		}
+		_ = s.Close()
+	}
 }

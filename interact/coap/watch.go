@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,8 +18,11 @@ import (
 	"github.com/lmosd/lmosd/interact/coap/wire"
 )
 
-// behind is how many events may wait for an observer.
-const behind = 32
+// behind is how many events may wait for an observer, and behindBytes how many bytes they may have, unless it is one.
+const (
+	behind      = 32
+	behindBytes = 1 << 20
+)
 
 // watches are the observations of the server's consumers. All observers of one affordance share a source: one observation of
 // the mesh, with a goroutine. Each observer has a goroutine too, which sends it one notification after the other.
@@ -36,7 +40,8 @@ type sourceKey struct {
 	thing string
 	kind  interact.Type
 	name  string
-	data  string // of a subscription
+	media string // of a subscription's data
+	data  string
 }
 
 // A source is one observation of the mesh.
@@ -119,7 +124,7 @@ func (x *exchange) observe(ctx context.Context, m *interact.Message) (*wire.Pack
 func (w *watches) join(x *exchange, m *interact.Message) (o *observer, fresh bool, err error) {
 	ask := &interact.Message{Type: observed[m.Type], Thing: m.Thing, ID: m.ID, Name: m.Name, Data: m.Data,
 		ContentType: m.ContentType}
-	key := sourceKey{ask.Thing, ask.Type, ask.Name, string(ask.Data)}
+	key := sourceKey{ask.Thing, ask.Type, ask.Name, ask.ContentType, string(ask.Data)}
 	o = &observer{key: observerKey{x.from.Addr, x.q.Token}, remote: x.from, host: x.host, ask: m,
 		shelf: wire.TransferKey(x.from.Addr, x.q), newest: m.Type == interact.ReadProperty, wake: make(chan struct{}, 1)}
 	w.mu.Lock()
@@ -159,15 +164,16 @@ func (w *watches) join(x *exchange, m *interact.Message) (o *observer, fresh boo
 // follow observes the mesh for a source and hands on what comes. The end of the observation is the end of its observers.
 func (w *watches) follow(ctx context.Context, s *source, m *interact.Message) {
 	defer s.cancel()
-	end := error(interact.Errorf(interact.AgentFailed, hintLog, "the observation ended"))
 	close(s.begun)
-	for r, err := range w.server.o.Mesh.Do(ctx, m) {
-		if err != nil {
-			end = err
-			break
+	end := w.server.safely("an observation", func() error {
+		for r, err := range w.server.o.Mesh.Do(ctx, m) {
+			if err != nil {
+				return err
+			}
+			w.publish(s, r)
 		}
-		w.publish(s, r)
-	}
+		return interact.Errorf(interact.AgentFailed, hintLog, "the observation ended")
+	})
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.sources[s.key] == s {
@@ -186,15 +192,23 @@ func (w *watches) publish(s *source, r *interact.Message) {
 		switch {
 		case o.newest:
 			o.queue = append(o.queue[:0], r)
-		case len(o.queue) >= behind:
+		case len(o.queue) >= behind, len(o.queue) > 0 && o.waitingLocked()+len(r.Data) > behindBytes:
 			o.finishLocked(interact.Errorf(interact.Overloaded, "acknowledge faster, and observe again",
-				"the observer is %d events behind", behind))
+				"the observer is %d events behind", len(o.queue)))
 			continue
 		default:
 			o.queue = append(o.queue, r)
 		}
 		o.wakeLocked()
 	}
+}
+
+// waitingLocked is how many bytes wait for the observer.
+func (o *observer) waitingLocked() (n int) {
+	for _, r := range o.queue {
+		n += len(r.Data)
+	}
+	return n
 }
 
 func (o *observer) finishLocked(err error) {
@@ -305,7 +319,7 @@ func (w *watches) take(o *observer) (*interact.Message, error) {
 	defer w.mu.Unlock()
 	if len(o.queue) > 0 {
 		r := o.queue[0]
-		o.queue = append(o.queue[:0], o.queue[1:]...)
+		o.queue = slices.Delete(o.queue, 0, 1)
 		return r, nil
 	}
 	return nil, o.end

@@ -250,6 +250,22 @@ func TestSlowObservers(t *testing.T) {
 		if len(got) != behind+1 || !strings.HasPrefix(got[behind], "5.03 LMOS-1529") {
 			t.Errorf("the slow one heard %q", got)
 		}
+
+		large := peerN(3) // a few events may be as much as many
+		b.register(large, at+"/events/e")
+		b.hear(large, true)
+		for range 4 {
+			r.tell("e", big(behindBytes/2))
+			synctest.Wait()
+			b.hear(quick, true)
+		}
+		b.server.watches.mu.Lock()
+		defer b.server.watches.mu.Unlock()
+		for _, o := range b.server.watches.observers {
+			if waits := o.waitingLocked(); o.remote.Addr == large && (waits > behindBytes || o.end == nil) {
+				t.Errorf("%d bytes wait for one that does not acknowledge, and its end is %v", waits, o.end)
+			}
+		}
 	})
 }
 

@@ -67,7 +67,7 @@ type Options struct {
 	Dir string
 	// Env are variables beside those of this process, "NAME=value".
 	Env []string
-	// Chunk is the delimiter that splits the output into parts, for example "\n"; empty means the output is one.
+	// Chunk is the delimiter that ends the parts of the output, for example "\n"; empty means the output is one.
 	Chunk string
 	// MaxOutput is the limit of an output, or of one part between delimiters, in bytes; 0 means 4 MiB. A raw stream has none.
 	MaxOutput int64
@@ -152,8 +152,9 @@ func (o *Options) argv() ([]string, error) {
 // Do implements [interact.Thing]. It answers InvokeAction; other messages are [interact.NotAllowed]. An output in one part is one
 // ActionStatus that is completed and has it: JSON, or octets (application/octet-stream) where it is neither JSON nor text; none
 // for an empty output. An output in parts is an ActionStatus that is running for each, and one that is completed without data.
-// The parts between delimiters are JSON, as an output in one part would be; those of a raw stream have at most 64 KiB, and the
-// type that the caller accepts, else application/octet-stream. A caller that sends a stream and accepts JSON gets one output.
+// A part that a delimiter ends is the value, if it is one of JSON, else text or octets, with the delimiter: put together
+// ([interact.Join]) the parts of a text are what the command wrote. Those of a raw stream have at most 64 KiB, and the type that
+// the caller accepts, else application/octet-stream. A caller that sends a stream and accepts JSON gets one output.
 //
 // Errors are an [*interact.Error]:
 //   - AgentFailed, Remote: the process ended otherwise than with 0; the title has the end of stderr, on one line.

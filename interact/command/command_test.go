@@ -359,15 +359,15 @@ func TestParts(t *testing.T) {
 		command, chunk, accept string
 		want                   []string
 	}{
-		"lines":                      {`printf 'one\ntwo\n'`, "\n", "", []string{js + `"one"`, js + `"two"`}},
-		"the last without delimiter": {`printf 'one\ntwo'`, "\n", "", []string{js + `"one"`, js + `"two"`}},
+		"lines":                      {`printf 'one\r\ntwo\n'`, "\n", "", []string{js + `"one\r\n"`, js + `"two\n"`}},
+		"the last without delimiter": {`printf 'one\ntwo'`, "\n", "", []string{js + `"one\n"`, js + `"two"`}},
 		"JSON lines":                 {`printf '{"a":1}\n[2]\n'`, "\n", interact.JSON, []string{js + `{"a":1}`, js + `[2]`}},
-		"an empty line":              {`printf 'a\n\nb\n'`, "\n", "", []string{js + `"a"`, js + `""`, js + `"b"`}},
-		"a long delimiter":           {`printf 'a--b-- -c-'`, "--", "", []string{js + `"a"`, js + `"b"`, js + `" -c-"`}},
-		"a delimiter in two writes":  {`printf 'a-'; sleep 0.01; printf -- '-b'`, "--", "", []string{js + `"a"`, js + `"b"`}},
+		"an empty line":              {`printf 'a\n\nb\n'`, "\n", "", []string{js + `"a\n"`, js + `"\n"`, js + `"b\n"`}},
+		"a long delimiter":           {`printf 'a--b-- -c-'`, "--", "", []string{js + `"a--"`, js + `"b--"`, js + `" -c-"`}},
+		"a delimiter in two writes":  {`printf 'a-'; sleep 0.01; printf -- '-b'`, "--", "", []string{js + `"a--"`, js + `"b"`}},
 		"no output":                  {`true`, "\n", "", nil},
-		"a failure after parts":      {`echo a; exit 1`, "\n", "", []string{js + `"a"`, "error agent-failed"}},
-		"octets in a part":           {`printf '\377\n'`, "\n", "", []string{"running application/octet-stream \xff"}},
+		"a failure after parts":      {`echo a; exit 1`, "\n", "", []string{js + `"a\n"`, "error agent-failed"}},
+		"octets in a part":           {`printf '\377\n'`, "\n", "", []string{"running application/octet-stream \xff\n"}},
 		"a type of its own":          {`printf 'a\nb\n'`, "\n", "text/plain", []string{"running text/plain a\nb\n"}},
 		"the same without a delimiter": {`printf 'a\nb\n'`, "", "audio/pcm;rate=16000",
 			[]string{"running audio/pcm;rate=16000 a\nb\n"}},
@@ -399,6 +399,27 @@ func TestParts(t *testing.T) {
 	}
 }
 
+// TestPartsTogether: the parts of a text are together what the command wrote.
+func TestPartsTogether(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"one\ntwo\n", "one\n\n two", "\n", "a\r\nb\r\n"} {
+		a := newAgent(t, Options{Args: []string{"printf", "%s", text}, Chunk: "\n"})
+		var parts []interact.Part
+		for r, err := range a.Do(t.Context(), invoke("")) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(r.Data) > 0 {
+				parts = append(parts, interact.Part{Data: r.Data, ContentType: r.Media()})
+			}
+		}
+		data, _ := interact.Join(parts)
+		if got := ""; json.Unmarshal(data, &got) != nil || got != text {
+			t.Errorf("%q became %s", text, data)
+		}
+	}
+}
+
 func TestPartsComeWhileItRuns(t *testing.T) {
 	t.Parallel()
 	fifo := filepath.Join(t.TempDir(), "go")
@@ -417,7 +438,7 @@ func TestPartsComeWhileItRuns(t *testing.T) {
 			}
 		}
 	}
-	if !slices.Equal(got, []string{`"first"`, `"second"`, ""}) {
+	if !slices.Equal(got, []string{`"first\n"`, `"second\n"`, ""}) {
 		t.Errorf("got %q", got)
 	}
 }
@@ -425,7 +446,7 @@ func TestPartsComeWhileItRuns(t *testing.T) {
 func TestAPartThatIsTooLong(t *testing.T) {
 	t.Parallel()
 	a := newAgent(t, Options{Command: "echo ok; exec cat /dev/zero", Chunk: "\n", MaxOutput: 10_000})
-	if got := replies(t, a, invoke("")); !slices.Equal(got, []string{`running application/json "ok"`, "error too-large"}) {
+	if got := replies(t, a, invoke("")); !slices.Equal(got, []string{`running application/json "ok\n"`, "error too-large"}) {
 		t.Errorf("got %.200q", got)
 	}
 	all := newAgent(t, Options{Command: "head -c 3000000 /dev/zero | tr '\\0' x", MaxOutput: 1000})
@@ -467,7 +488,7 @@ func TestARequestStream(t *testing.T) {
 		"the type that is accepted": {"cat", "", "audio/pcm", []string{"running audio/pcm ab\xffc", "completed application/json "}},
 		"one JSON value of it":      {"wc -c | tr -d ' '", "", interact.JSON, []string{"completed application/json 4"}},
 		"lines of it": {"wc -c | tr -d ' '; echo end", "\n", "", []string{"running application/json 4",
-			`running application/json "end"`, "completed application/json "}},
+			`running application/json "end\n"`, "completed application/json "}},
 		"what is not read is no woe": {"true", "", "", []string{"completed application/json "}},
 		"nor what is read in part": {"head -c 1", "", "", []string{"running application/octet-stream a",
 			"completed application/json "}},
@@ -724,14 +745,14 @@ func FuzzSplitter(f *testing.F) {
 		if delim == "" || step < 1 {
 			return
 		}
-		want := strings.Split(string(out), delim)
+		want := strings.SplitAfter(string(out), delim)
 		if want[len(want)-1] == "" {
 			want = want[:len(want)-1]
 		}
 		s := splitter{from: &slow{bytes.NewReader(out), step}, delim: []byte(delim), limit: 1 << 30}
 		var got []string
-		for part, err := s.next(); err == nil; part, err = s.next() {
-			got = append(got, string(part))
+		for part, end, err := s.next(); err == nil; part, end, err = s.next() {
+			got = append(got, string(part)+string(end))
 		}
 		if !slices.Equal(got, want) {
 			t.Fatalf("got %q, want %q", got, want)

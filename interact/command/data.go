@@ -57,16 +57,37 @@ func (a *Agent) raw(m *interact.Message) string {
 
 // output returns what a process wrote, as JSON if it is that or text, and its media type.
 func (a *Agent) output(m *interact.Message, out []byte) (media string, data []byte) {
-	text := a.wantsText(m.Name)
-	if v, _, err := interact.Value(out, interact.JSON); err == nil && len(out) > 0 {
-		if _, isText := v.(string); isText || !text {
-			return "", trimJSON(out)
-		}
+	if data, ok := a.value(m, out); ok {
+		return "", data
 	}
-	if len(out) == 0 && !text {
+	if len(out) == 0 && !a.wantsText(m.Name) {
 		return "", nil
 	}
-	if data, err := jcs.Append(nil, string(cutLine(out))); err == nil {
+	return text(out, cutLine(out))
+}
+
+// part is output for one of many, which ended with the delimiter end unless it was the last. A value of JSON is itself; text has
+// its end, so that the parts of a text put together ([interact.Join]) are what the process wrote.
+func (a *Agent) part(m *interact.Message, out, end []byte) (media string, data []byte) {
+	if data, ok := a.value(m, out); ok {
+		return "", data
+	}
+	out = append(out, end...)
+	return text(out, out)
+}
+
+// value returns the value of JSON that out is, unless the description says that it is text.
+func (a *Agent) value(m *interact.Message, out []byte) ([]byte, bool) {
+	v, _, err := interact.Value(out, interact.JSON)
+	if _, isText := v.(string); err != nil || len(out) == 0 || !isText && a.wantsText(m.Name) {
+		return nil, false
+	}
+	return trimJSON(out), true
+}
+
+// text returns text as a string of JSON; where it is none, out as octets.
+func text(out, text []byte) (media string, data []byte) {
+	if data, err := jcs.Append(nil, string(text)); err == nil {
 		return "", data
 	}
 	return octets, out
@@ -99,25 +120,25 @@ type splitter struct {
 	err      error
 }
 
-// next returns the next part, without its delimiter; it belongs to the caller. The last part is what follows the last delimiter,
-// if that is anything. errTooLong is the error for a part beyond the limit, [io.EOF] that of the end.
-func (s *splitter) next() ([]byte, error) {
+// next returns the next part, which belongs to the caller, and the delimiter that ends it. The last part is what follows the last
+// delimiter, if that is anything; it has none. errTooLong is the error for a part beyond the limit, [io.EOF] that of the end.
+func (s *splitter) next() (part, end []byte, err error) {
 	for {
 		if i := bytes.Index(s.buf[s.searched:], s.delim); i >= 0 {
 			part := bytes.Clone(s.buf[:s.searched+i])
 			s.buf, s.searched = s.buf[s.searched+i+len(s.delim):], 0
-			return part, s.check(part)
+			return part, s.delim, s.check(part)
 		}
 		s.searched = max(0, len(s.buf)-len(s.delim)+1)
 		if err := s.check(s.buf[:s.searched]); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if s.err != nil {
 			last := s.buf
 			if s.buf, s.searched = nil, 0; len(last) == 0 {
-				return nil, s.err
+				return nil, nil, s.err
 			}
-			return last, s.check(last)
+			return last, nil, s.check(last)
 		}
 		s.fill()
 	}

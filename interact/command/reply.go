@@ -46,14 +46,11 @@ func (p *process) stream(media string, yield consumer) error {
 func (p *process) pieces(yield consumer) error {
 	s := splitter{from: p, delim: []byte(p.agent.o.Chunk), limit: p.agent.o.MaxOutput}
 	return p.parts(yield, func() (string, []byte, error) {
-		part, err := s.next()
+		part, end, err := s.next()
 		if err != nil {
 			return "", nil, err
 		}
-		media, data := p.agent.output(p.m, part)
-		if len(data) == 0 {
-			data = []byte(`""`) // an empty line is one, too
-		}
+		media, data := p.agent.part(p.m, part, end)
 		return media, data, nil
 	})
 }

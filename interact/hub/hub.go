@@ -3,8 +3,10 @@
 // A [Hub] stands around things, at their host. The first consumer that observes a property or subscribes to an event begins
 // one observation of the agent; those that ask for the same join it. What the agent says goes into a ring (topic.go), which
 // each consumer reads at its own pace (subscriber.go): one that is slow, or never reads, holds neither the agent nor the others
-// up. A consumer that comes back names the last that it has seen (After), and hears what came since, as far as the ring
-// reaches. Sources: Web Thing Protocol, lastNotificationID; WoT Profile, HTTP SSE; HTML, server-sent events, Last-Event-ID.
+// up. A consumer that comes back names the last that it has seen (After), and hears what came since, as far as the ring or the
+// agent reaches; nobody else hears that. What rings hold is bounded in memory.go, who may have how much in quota.go.
+//
+// Sources: Web Thing Protocol, lastNotificationID; WoT Profile, HTTP SSE; HTML, server-sent events, Last-Event-ID.
 package hub
 
 import (
@@ -14,11 +16,13 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -29,7 +33,8 @@ type Options struct {
 	Ring int
 	// RingBytes is how many bytes they may have together, of one affordance; 0 means 4 MiB. The newest is always kept.
 	RingBytes int64
-	// Memory is how many bytes all rings may have; 0 means 64 MiB. When there are many, each gets its share.
+	// Memory is how many bytes all rings may have together, beside the newest event; 0 means 64 MiB. Beyond it those that have more
+	// than their share give way, the eldest first.
 	Memory int64
 	// Queue is how many events may wait for a consumer; 0 means 256. With more it is sent away. Higher values forgive slower
 	// consumers.
@@ -37,10 +42,13 @@ type Options struct {
 	// Linger is how long an observation goes on after its last consumer has left, so that one that comes back misses nothing;
 	// 0 means 1 min, less than 0 not at all.
 	Linger time.Duration
-	// MaxTopics is how many observations there may be at once; 0 means 1024. One that nobody reads makes room for a new one.
+	// MaxTopics is how many observations there may be at once; 0 means 1024. One that nobody reads makes room for a new one. Callers
+	// on this machine (who have no From) leave a quarter of them to others, and others a quarter to them.
 	MaxTopics int
-	// MaxSubscribers is how many consumers there may be at once; 0 means 10,000.
+	// MaxSubscribers is how many consumers there may be at once, shared in the same way; 0 means 10,000.
 	MaxSubscribers int
+	// PerCaller is how many subscriptions one caller with a DID may have at once; 0 means a quarter of MaxTopics.
+	PerCaller int
 	// Log gets what an operator should know; nil discards.
 	Log *slog.Logger
 }
@@ -53,6 +61,7 @@ func (o Options) withDefaults() Options {
 	o.Linger = cmp.Or(o.Linger, time.Minute)
 	o.MaxTopics = cmp.Or(max(o.MaxTopics, 0), 1024)
 	o.MaxSubscribers = cmp.Or(max(o.MaxSubscribers, 0), 10_000)
+	o.PerCaller = cmp.Or(max(o.PerCaller, 0), max(o.MaxTopics/4, 1))
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return o
 }
@@ -64,22 +73,26 @@ type Hub struct {
 	stop  context.CancelFunc
 	work  sync.WaitGroup // an element per observation
 	kick  chan struct{}  // has an element when an observation has lost its last consumer
-	share atomic.Int64   // bytes that a ring may have
+	bytes atomic.Int64   // of all rings
+	said  atomic.Uint64  // how many events there were
 
 	// mu owns what follows. It is locked before a topic's.
-	mu          sync.Mutex
-	topics      map[key]*topic
-	subscribers int
-	started     int64 // when the last topic was, in Unix milliseconds
-	closed      bool
+	mu      sync.Mutex
+	topics  map[key][]*topic
+	all     int             // topics
+	taken   [2]taken        // by callers on this machine, and by others
+	callers map[did.DID]int // the subscriptions of those who have any
+	started int64           // when the last topic was, in Unix milliseconds
+	closed  bool
 }
 
-// A key is what is observed: what has the same key is the same observation.
+// A key is what is observed. What has the same key is the same observation; but consumers that come back to an event that no
+// ring has make another, in which the past is told first.
 type key struct {
-	source           *source
-	thing, name, via string
-	typ              interact.Type
-	input            [sha256.Size]byte // of the data and its type; zero if there is none
+	source    *source
+	name, via string
+	typ       interact.Type
+	input     [sha256.Size]byte // of the data and its type; zero if there is none
 }
 
 // A source is a thing that the hub stands around.
@@ -90,20 +103,22 @@ type source struct {
 
 // New returns a hub. Close it when it is done.
 func New(o Options) *Hub {
-	h := &Hub{o: o.withDefaults(), topics: map[key]*topic{}, kick: make(chan struct{}, 1)}
+	h := &Hub{o: o.withDefaults(), topics: map[key][]*topic{}, callers: map[did.DID]int{}, kick: make(chan struct{}, 1)}
 	h.ctx, h.stop = context.WithCancel(context.Background())
-	h.shareOutLocked()
 	return h
 }
 
-// Wrap returns what is put around a thing. Observations and subscriptions (see [interact.Type.Long]) are shared where thing,
-// affordance, Data and Via are the same; all other messages pass. The agent is asked with the message of the first consumer, its
-// From too, but without its deadline and Accept: the hub belongs inside of policies, and bindings to consumers convert what they
-// get. The agent gets the first consumer's After, or the ID of the last event that the hub has of it.
+// Wrap returns what is put around one thing, by whatever name it is asked. Observations and subscriptions (see
+// [interact.Type.Long]) are shared where affordance, Data and Via are the same; all other messages pass. The agent is asked with
+// the message of the first consumer, its From too, but without its deadline and Accept: the hub belongs inside of policies, and
+// bindings to consumers convert what they get.
 //
-// Each event or reading has the agent's ID, or else one that the hub makes of the time of its start and a number. With After, a
-// consumer first gets what came after that event; where that is not known any more, all that is kept: at least once. Without
-// After it gets what comes from now on.
+// Each event or reading has the agent's ID, or else one that the hub makes of the time of its start and a number. Without After
+// a consumer gets what comes from now on, and nothing that is told again for others. With After it first gets what came after
+// that event, once. Where no ring has the event, the agent is asked for what came after it, in an observation apart, which those
+// with the same After share. Where that is of no use, because the ring has forgotten events or the agent gives no IDs, and where
+// there are eight of these observations already, the consumer gets all that is kept: at least once. An observation that ended is
+// begun again, for those with After, with the ID of its last event.
 //
 // A consumer that has more than Queue events waiting is sent away with Overloaded, and the hint tells the After with which it
 // comes back. The end of the agent's sequence, or its error, is that of all consumers, once they have read what came before;
@@ -133,48 +148,67 @@ func (s *source) subscribe(ctx context.Context, m *interact.Message) iter.Seq2[*
 			yield(nil, err)
 			return
 		}
-		defer s.leave(sub.topic)
+		defer s.leave(sub)
 		sub.deliver(ctx, yield)
 	}
 }
 
 // join makes the consumer of m a subscriber. The error is Overloaded or ShuttingDown.
 func (h *Hub) join(s *source, m *interact.Message) (*subscriber, error) {
-	k := key{source: s, thing: m.Thing, name: m.Name, via: m.Via, typ: m.Type}
+	k := key{source: s, name: m.Name, via: m.Via, typ: m.Type}
 	if len(m.Data) > 0 {
 		k.input = sha256.Sum256(fmt.Appendf(nil, "%d %s %s", len(m.Media()), m.Media(), m.Data))
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	switch {
-	case h.closed:
+	if h.closed {
 		return nil, shuttingDown()
-	case h.subscribers >= h.o.MaxSubscribers:
-		return nil, interact.Errorf(interact.Overloaded, "try again in a while; or subscribe at another host of the thing",
-			"%d subscriptions are served already", h.subscribers)
 	}
-	t := h.topics[k]
-	if t == nil {
-		if len(h.topics) >= h.o.MaxTopics && !h.evictLocked() {
-			return nil, interact.Errorf(interact.Overloaded, "try again in a while; or subscribe to what others have subscribed to",
-				"%d affordances are observed already", len(h.topics))
+	if err := h.mayJoinLocked(m.From); err != nil {
+		return nil, err
+	}
+	t := h.pickLocked(k, m.After)
+	if t == nil || len(t.readers) == 0 {
+		if err := h.mayObserveLocked(m.From, t == nil); err != nil {
+			return nil, err
 		}
+	}
+	if t == nil {
 		// No two topics have the same start, so that no two events have the same ID.
 		h.started = max(h.started+1, time.Now().UnixMilli())
-		t = &topic{hub: h, key: k, start: strconv.FormatInt(h.started, 36) + "-"}
-		h.topics[k] = t
-		h.shareOutLocked()
+		t = &topic{hub: h, key: k, start: strconv.FormatInt(h.started, 36) + "-", since: m.After, live: m.After == ""}
+		h.topics[k] = append(h.topics[k], t)
+		h.all++
 	}
-	h.subscribers++
+	h.countLocked(t, m.From, 1)
 	return t.join(m), nil
 }
 
-// leave counts a subscriber of t out.
-func (h *Hub) leave(t *topic) {
+// maxReplays is how many observations of one affordance there may be in which the past is told.
+const maxReplays = 8
+
+// pickLocked returns the topic that suits a consumer with after best; nil if it is to begin one.
+func (h *Hub) pickLocked(k key, after string) *topic {
+	var best *topic
+	suits := suitsNot
+	for _, t := range h.topics[k] {
+		if s := t.suits(after); s > suits {
+			best, suits = t, s
+		}
+	}
+	if best == nil && after != "" && len(h.topics[k]) > maxReplays {
+		return h.topics[k][0]
+	}
+	return best
+}
+
+// leave counts a subscriber out.
+func (h *Hub) leave(s *subscriber) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.subscribers--
-	unread, useless := t.leave(time.Now())
+	t := s.topic
+	h.countLocked(t, s.m.From, -1)
+	unread, useless := t.leave(time.Now(), s.m.From)
 	if useless {
 		h.removeLocked(t)
 	}
@@ -190,33 +224,21 @@ func (h *Hub) leave(t *topic) {
 // removeLocked ends an observation that nobody reads.
 func (h *Hub) removeLocked(t *topic) {
 	t.close()
-	delete(h.topics, t.key)
-	h.shareOutLocked()
+	h.all--
+	h.topics[t.key] = slices.DeleteFunc(h.topics[t.key], func(other *topic) bool { return other == t })
+	if len(h.topics[t.key]) == 0 {
+		delete(h.topics, t.key)
+	}
 }
 
-// evictLocked ends the observation that nobody has read for the longest time.
-func (h *Hub) evictLocked() bool {
-	var oldest *topic
-	var since time.Time
-	for _, t := range h.topics {
-		if idle, ok := t.idleSince(); ok && (oldest == nil || idle.Before(since)) {
-			oldest, since = t, idle
+// eachLocked yields all topics. Who is given one may remove it.
+func (h *Hub) eachLocked(yield func(*topic) bool) {
+	for _, list := range h.topics {
+		for _, t := range slices.Clone(list) {
+			if !yield(t) {
+				return
+			}
 		}
-	}
-	if oldest != nil {
-		h.removeLocked(oldest)
-	}
-	return oldest != nil
-}
-
-// shareOutLocked gives each ring its share of the memory.
-func (h *Hub) shareOutLocked() {
-	share := min(h.o.RingBytes, h.o.Memory/int64(max(len(h.topics), 1)))
-	if h.share.Swap(share) <= share {
-		return
-	}
-	for _, t := range h.topics {
-		t.shrink()
 	}
 }
 
@@ -241,7 +263,7 @@ func (h *Hub) Run(ctx context.Context) error {
 func (h *Hub) sweep(now time.Time) (next time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, t := range h.topics {
+	for t := range h.eachLocked {
 		idle, ok := t.idleSince()
 		if !ok {
 			continue
@@ -268,7 +290,7 @@ func (h *Hub) Close() {
 func (h *Hub) Count() (topics, subscribers int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return len(h.topics), h.subscribers
+	return h.all, h.taken[0].subscriptions + h.taken[1].subscriptions
 }
 
 func shuttingDown() *interact.Error {

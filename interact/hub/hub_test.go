@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -71,7 +72,15 @@ func (a *agent) say(texts ...string) {
 
 func (a *agent) give(m *interact.Message) {
 	a.mu.Lock()
-	says := a.runs[len(a.runs)-1]
+	last := len(a.runs) - 1
+	a.mu.Unlock()
+	a.giveTo(last, m)
+}
+
+// giveTo has the observation number run say m.
+func (a *agent) giveTo(run int, m *interact.Message) {
+	a.mu.Lock()
+	says := a.runs[run]
 	a.mu.Unlock()
 	says <- m
 	synctest.Wait()
@@ -219,7 +228,6 @@ func TestWhatIsShared(t *testing.T) {
 		other := interact.Chain(a, h.Wrap()) // the same messages to another thing
 		base := listen(t, thing)
 		for name, change := range map[string]func(*interact.Message){
-			"another thing":      func(m *interact.Message) { m.Thing = "urn:lamp" },
 			"another affordance": func(m *interact.Message) { m.Name = "tock" },
 			"another type":       func(m *interact.Message) { m.Type = interact.ObserveProperty },
 			"input":              func(m *interact.Message) { m.Data = []byte("{}") },
@@ -240,11 +248,11 @@ func TestWhatIsShared(t *testing.T) {
 		}
 		before, _ := a.counts()
 		l := listen(t, thing, func(m *interact.Message) {
-			m.From, m.Accept, m.Deadline = "did:key:x", interact.CBOR, time.Now().Add(time.Hour)
+			m.Thing, m.From, m.Accept, m.Deadline = "clock", "did:key:x", interact.CBOR, time.Now().Add(time.Hour)
 		})
 		l.leave()
 		if n, _ := a.counts(); n != before {
-			t.Error("who asks, for which media type and for how long makes another observation")
+			t.Error("who asks, by which name of the thing, for which media type and for how long makes another observation")
 		}
 		listen(t, other).leave()
 		if n, _ := a.counts(); n != before+1 {
@@ -320,18 +328,75 @@ func TestAfter(t *testing.T) {
 					want(t, "after "+id, l.texts(), strings.TrimSpace("0 1 2 3 4 "[2*i+2:]))
 					l.leave()
 				}
-				gone := listen(t, thing, after("never heard of"))
-				want(t, "after what is not known", gone.texts(), "0 1 2 3 4")
-				a.say("5")
-				want(t, "and what comes", gone.texts(), "0 1 2 3 4 5")
 				none := listen(t, thing)
 				want(t, "without After", none.texts(), "")
+				gone := listen(t, thing, after("never heard of"))
+				kept := "0 1 2 3 4 "
+				if asked, _ := a.counts(); ids[0] == "" && asked != 1 || ids[0] != "" && asked != 2 {
+					t.Errorf("the agent was asked %d times: it may know what was before the ring if it gives IDs", asked)
+				}
+				if ids[0] != "" {
+					kept = ""
+				}
+				a.say("5")
+				want(t, "after what is not known", gone.texts(), kept+"5")
 				first.leave()
 				gone.leave()
 				none.leave()
 			})
 		})
 	}
+}
+
+// TestReplayIsOfWhoAskedForIt: what an agent tells again reaches those only that asked for it, and each of them once.
+func TestReplayIsOfWhoAskedForIt(t *testing.T) {
+	bubble(t, Options{}, func(t *testing.T, h *Hub, a *agent, thing interact.Thing) {
+		give := func(run int, ids ...string) {
+			for _, id := range ids {
+				a.giveTo(run, &interact.Message{Type: interact.Event, ID: id, Data: []byte(id)})
+			}
+		}
+		back := listen(t, thing, after("e1"))
+		give(0, "e2") // of the past, as are e3 and e4
+		fresh, twin := listen(t, thing), listen(t, thing, after("e1"))
+		give(0, "e3")
+		later, other := listen(t, thing, after("e2")), listen(t, thing, after("e0"))
+		give(0, "e4")
+		give(2, "e1", "e2", "e3", "e4")
+		for run := range 3 {
+			give(run, "e5") // it is now
+		}
+		for _, c := range []struct{ what, got, want string }{
+			{"the first, after e1", back.texts(), "e2 e3 e4 e5"}, {"without After", fresh.texts(), "e5"},
+			{"another one after e1", twin.texts(), "e2 e3 e4 e5"}, {"after e2, which the ring has", later.texts(), "e3 e4 e5"},
+			{"after e0, which it has not", other.texts(), "e1 e2 e3 e4 e5"}} {
+			want(t, c.what, c.got, c.want)
+		}
+		for run, want := range []string{"e1", "", "e0"} {
+			if got := a.asked[run].After; got != want || len(a.asked) != 3 {
+				t.Errorf("observation %d of %d was asked for After %q, want %q of 3", run, len(a.asked), got, want)
+			}
+		}
+
+		give(1, "e6")
+		close(a.runs[1]) // the one without a past ends
+		synctest.Wait()
+		fresh = listen(t, thing)
+		again := listen(t, thing, after("e6"))
+		give(3, "e8")
+		give(4, "e7", "e8")
+		want(t, "without After, after an end", fresh.texts(), "e8")
+		want(t, "after e6, after an end", again.texts(), "e7 e8")
+		for i := range 20 {
+			listen(t, thing, after(fmt.Sprint("x", i))).leave()
+		}
+		if asked, _ := a.counts(); asked > 5+maxReplays {
+			t.Errorf("the agent was asked %d times for one event", asked)
+		}
+		for _, l := range []*listener{back, twin, later, other, fresh, again} {
+			l.leave()
+		}
+	})
 }
 
 func TestSameIDs(t *testing.T) {
@@ -536,7 +601,7 @@ func TestNeverReads(t *testing.T) {
 		if n := len(l.ids()); n != 1000 {
 			t.Errorf("%d of 1000 events beside one that does not read", n)
 		}
-		for _, topic := range h.topics {
+		for topic := range h.eachLocked {
 			if n := len(topic.events); n > 266 {
 				t.Errorf("%d events are kept, want at most 266", n)
 			}
@@ -622,7 +687,7 @@ func TestMemory(t *testing.T) {
 	big := strings.Repeat("x", 1000)
 	bubble(t, Options{RingBytes: 20_000, Memory: 30_000}, func(t *testing.T, h *Hub, a *agent, thing interact.Thing) {
 		held := func() (n int64) {
-			for _, topic := range h.topics {
+			for topic := range h.eachLocked {
 				var sum int64
 				for _, e := range topic.events {
 					sum += size(e)
@@ -658,6 +723,138 @@ func TestMemory(t *testing.T) {
 	})
 }
 
+// TestMemoryOfMany: events that are larger than the share of a ring do not add up, and who has little loses nothing for it.
+func TestMemoryOfMany(t *testing.T) {
+	const memory = 200_000
+	bubble(t, Options{Memory: memory}, func(t *testing.T, h *Hub, a *agent, thing interact.Thing) {
+		name := func(s string) func(*interact.Message) { return func(m *interact.Message) { m.Name = s } }
+		small := listen(t, thing, name("small"))
+		a.say("0", "1", "2")
+		idle := listen(t, thing, name("idle"))
+		a.say("i")
+		idle.leave()
+		all := []*listener{small}
+		for i := range 50 {
+			l := listen(t, thing, name(fmt.Sprint("big", i)))
+			all = append(all, l)
+			a.say(strings.Repeat("x", 30_000))
+			if l.leave(); len(l.ids()) != 1 {
+				t.Fatalf("the event of ring %d did not come", i)
+			}
+			if i%2 == 0 {
+				all = append(all, listen(t, thing, name(fmt.Sprint("big", i))))
+			}
+			var held int64
+			for topic := range h.eachLocked {
+				for _, e := range topic.events {
+					held += size(e)
+				}
+			}
+			if held > memory || held != h.bytes.Load() {
+				t.Fatalf("%d rings hold %d bytes and say %d, want at most %d", i+1, held, h.bytes.Load(), memory)
+			}
+		}
+		back := listen(t, thing, name("small"), after(small.ids()[0]))
+		want(t, "who comes back to a small ring", back.texts(), "1 2")
+		idle = listen(t, thing, name("idle"), after("gone"))
+		want(t, "who comes back to a small ring that nobody read", idle.texts(), "i")
+		for _, l := range append(all, back, idle) {
+			l.leave()
+		}
+		time.Sleep(2 * time.Minute)
+		if topics, _ := h.Count(); topics != 0 || h.bytes.Load() != 0 {
+			t.Errorf("%d topics and %d bytes are left", topics, h.bytes.Load())
+		}
+	})
+}
+
+// TestShares: no caller, and neither of the two kinds of callers, takes all that there is.
+func TestShares(t *testing.T) {
+	o := Options{MaxTopics: 8, MaxSubscribers: 12, PerCaller: 4, Linger: time.Hour}
+	bubble(t, o, func(t *testing.T, h *Hub, a *agent, thing interact.Thing) {
+		var all []*listener
+		ask := func(from, name string) *listener {
+			l := listen(t, thing, func(m *interact.Message) { m.From, m.Name = did.DID(from), name })
+			all = append(all, l)
+			return l
+		}
+		refused := func(l *listener) bool {
+			err, over := l.ended()
+			if over && interact.AsError(err).Code != interact.Overloaded {
+				t.Errorf("got %v, want Overloaded", err)
+			}
+			return over
+		}
+		for i, c := range []struct {
+			from, name string
+			refused    bool
+		}{
+			{"did:a", "1", false}, {"did:a", "2", false}, {"did:a", "3", false}, {"did:a", "4", false}, {"did:a", "5", true},
+			{"did:a", "1", true}, {"did:b", "5", false}, {"did:b", "6", false}, {"did:b", "7", true}, {"did:b", "1", false},
+			{"", "1", false}, {"", "8", false}, {"", "9", false}, {"", "10", true}, {"did:b", "1", false}, {"did:c", "7", true},
+			{"did:c", "1", false}, {"did:d", "1", true}, // the ninth of twelve of those who are not on this machine was the last
+		} {
+			if got := refused(ask(c.from, c.name)); got != c.refused {
+				t.Errorf("%d: %q asks for %s: refused is %t", i, c.from, c.name, got)
+			}
+		}
+		for _, l := range all {
+			l.leave()
+		}
+		if len(h.callers) > 0 || h.taken != [2]taken{} {
+			t.Errorf("%v and %v are counted when all have left", h.callers, h.taken)
+		}
+	})
+}
+
+// TestWhoLeavesMostGivesWay: who comes and goes takes nothing away that others may come back to.
+func TestWhoLeavesMostGivesWay(t *testing.T) {
+	bubble(t, Options{MaxTopics: 4, Linger: time.Hour}, func(t *testing.T, h *Hub, a *agent, thing interact.Thing) {
+		by := func(from, name string) *listener {
+			return listen(t, thing, func(m *interact.Message) { m.From, m.Name = did.DID(from), name })
+		}
+		l := by("did:a", "mine")
+		a.say("0", "1")
+		l.leave()
+		for i := range 20 {
+			time.Sleep(time.Second)
+			by("did:b", fmt.Sprint(i)).leave()
+		}
+		id := l.ids()[0]
+		l = listen(t, thing, func(m *interact.Message) { m.From, m.Name, m.After = "did:a", "mine", id })
+		want(t, "who comes back", l.texts(), "1")
+		l.leave()
+	})
+}
+
+// TestStuckHoldsLittle: what a consumer has taken and does not read is small, and what it has read is let go.
+func TestStuckHoldsLittle(t *testing.T) {
+	bubble(t, Options{}, func(t *testing.T, h *Hub, a *agent, thing interact.Thing) {
+		topic := &topic{hub: h}
+		for i := range 100 {
+			topic.events = append(topic.events, &interact.Message{ID: fmt.Sprint(i), Data: make([]byte, 1000*(1+i%20))})
+		}
+		s := &subscriber{topic: topic, m: &interact.Message{}, run: &run{over: true, end: 100}}
+		read := 0
+		s.deliver(t.Context(), func(m *interact.Message, err error) bool {
+			held := 0
+			for _, e := range s.batch {
+				if e != nil {
+					held += len(e.Data)
+				}
+			}
+			if held > batchBytes {
+				t.Errorf("a consumer that does not read holds %d bytes", held)
+			}
+			read++
+			return true
+		})
+		if read != 100 {
+			t.Errorf("%d of 100 events came", read)
+		}
+	})
+}
+
 // TestClockJumps: an observation does not end because the time of day is set; ages are differences of the monotonic clock.
 func TestClockJumps(t *testing.T) {
 	t.Parallel()
@@ -672,7 +869,7 @@ func TestClockJumps(t *testing.T) {
 	for range thing.Do(t.Context(), &interact.Message{Type: interact.SubscribeEvent}) {
 		break
 	}
-	for _, topic := range h.topics {
+	for topic := range h.eachLocked {
 		now := topic.idle
 		if !strings.Contains(now.String(), " m=") {
 			t.Errorf("%v has no monotonic reading", now)

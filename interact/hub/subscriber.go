@@ -7,11 +7,11 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// A subscriber takes events out of the ring in batches, of at most so many events and about so many bytes: what it has taken is
-// in memory as long as it yields, even if the ring has forgotten it.
+// A subscriber takes events out of the ring in batches, of at most so many events and so many bytes, or one: what it has taken
+// and not yielded is in memory as long as it yields, even if the ring has forgotten it.
 const (
 	batchEvents = 64
-	batchBytes  = 64 << 10
+	batchBytes  = 16 << 10
 )
 
 // A subscriber is one consumer of a topic. It belongs to the goroutine of its consumer.
@@ -50,8 +50,9 @@ func (s *subscriber) deliver(ctx context.Context, yield func(*interact.Message, 
 			}
 			continue
 		}
-		for _, e := range s.batch {
+		for i, e := range s.batch {
 			r := *e
+			s.batch[i] = nil
 			r.Correlation, r.TraceParent, r.TraceState = corr, s.m.TraceParent, s.m.TraceState
 			s.seen = r.ID
 			if !yield(&r, nil) {
@@ -88,10 +89,10 @@ func (s *subscriber) take() (wait <-chan struct{}, over bool, err error) {
 	from := t.events[s.at-t.first : end-t.first]
 	bytes := int64(0)
 	for _, e := range from[:min(len(from), batchEvents)] {
-		s.batch = append(s.batch, e)
-		if bytes += int64(len(e.Data)); bytes > batchBytes {
+		if bytes += int64(len(e.Data)); bytes > batchBytes && len(s.batch) > 0 {
 			break
 		}
+		s.batch = append(s.batch, e)
 	}
 	s.at += uint64(len(s.batch))
 	return nil, false, nil

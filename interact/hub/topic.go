@@ -4,25 +4,29 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 )
 
 // maxID is how long the ID of an event may be, in bytes (interact.Message.ID).
 const maxID = 256
 
-// overhead is about what an event needs beside its data, in bytes.
-const overhead = 512
-
 // A topic is one thing that is observed: the ring of what was said, and the run that says it.
 type topic struct {
 	hub   *Hub
 	key   key
 	start string // begins the IDs of events that have none
+	since string // the After with which it was begun: the ring begins behind it
+
+	// readers are the subscribers by caller, and keeper is the caller that was the last to leave. Hub.mu owns them.
+	readers map[did.DID]int
+	keeper  did.DID
 
 	// mu owns what follows. Nothing is yielded and nobody is asked while it is locked.
 	mu sync.Mutex
@@ -35,6 +39,9 @@ type topic struct {
 	users  int           // subscribers
 	idle   time.Time     // since when there are none
 	last   string        // the agent's ID of the last event that had one
+	live   bool          // the agent was never asked for what was before
+	said   uint64        // the number of its last event among those of the hub
+	closed bool          // nobody reads it any more
 }
 
 // A run is one asking of the agent. Its fields are owned by topic.mu.
@@ -67,12 +74,42 @@ func (t *topic) nextLocked() uint64 { return t.first + uint64(len(t.events)) }
 // afterLocked returns the number after that of the event id; of the oldest if several have it, and of the first that is kept if
 // none has.
 func (t *topic) afterLocked(id string) uint64 {
-	for i, e := range t.events {
-		if e.ID == id {
-			return t.first + uint64(i) + 1
-		}
+	if i := t.indexLocked(id); i >= 0 {
+		return t.first + uint64(i) + 1
 	}
 	return t.first
+}
+
+func (t *topic) indexLocked(id string) int {
+	return slices.IndexFunc(t.events, func(e *interact.Message) bool { return e.ID == id })
+}
+
+// How well a topic suits a consumer.
+const (
+	suitsNot   = iota
+	suitsBadly // it has all that is kept of what is missed, or it is the one for who misses nothing
+	suits      // it has what is missed
+	suitsBest  // and nothing else
+)
+
+// suits says how well the topic suits a consumer with after. It is called with Hub.mu locked.
+func (t *topic) suits(after string) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	anonymous := t.last == "" && len(t.events) > 0 // the agent gives no IDs, and knows none
+	switch {
+	case after == "" && t.live && (!t.run.over || t.last == ""):
+		return suitsBadly
+	case after == "":
+		return suitsNot
+	case t.indexLocked(after) >= 0:
+		return suitsBest
+	case t.since == after, strings.HasPrefix(after, t.start):
+		return suits
+	case t.live && (t.first > 0 || anonymous):
+		return suitsBadly
+	}
+	return suitsNot
 }
 
 // beginLocked has the agent asked, for all subscribers, as the first of them did.
@@ -82,9 +119,10 @@ func (t *topic) beginLocked(first *interact.Message) {
 	switch {
 	case t.last != "":
 		m.After = t.last
-	case strings.HasPrefix(m.After, t.start): // the agent does not know it
+	case strings.HasPrefix(m.After, t.start), len(t.events) > 0: // the agent does not know it
 		m.After = ""
 	}
+	t.live = t.live && m.After == ""
 	ctx, cancel := context.WithCancel(t.hub.ctx)
 	r := &run{cancel: cancel}
 	t.run = r
@@ -123,6 +161,10 @@ func (t *topic) observe(ctx context.Context, m *interact.Message) (err error) {
 // publish adds an event to the ring, and wakes all that wait at once.
 func (t *topic) publish(r *interact.Message) {
 	t.mu.Lock()
+	if t.closed {
+		t.mu.Unlock()
+		return
+	}
 	if r.ID != "" && len(r.ID) <= maxID {
 		t.last = r.ID
 	} else {
@@ -130,35 +172,21 @@ func (t *topic) publish(r *interact.Message) {
 		c.ID = t.start + strconv.FormatUint(t.nextLocked(), 10)
 		r = &c
 	}
+	t.said = t.hub.said.Add(1)
 	t.events = append(t.events, r)
-	t.bytes += size(r)
-	t.trimLocked()
+	t.addLocked(size(r))
+	for len(t.events) > t.hub.o.Ring+t.hub.o.Queue || t.bytes > t.hub.o.RingBytes && len(t.events) > 1 {
+		t.dropLocked()
+	}
 	wake := t.wake
 	t.wake = nil
 	t.mu.Unlock()
 	if wake != nil {
 		close(wake)
 	}
-}
-
-func size(r *interact.Message) int64 { return int64(len(r.Data)) + overhead }
-
-// trimLocked drops the oldest events that are too much; the newest stays.
-func (t *topic) trimLocked() {
-	most, share := t.hub.o.Ring+t.hub.o.Queue, t.hub.share.Load()
-	for len(t.events) > most || t.bytes > share && len(t.events) > 1 {
-		t.bytes -= size(t.events[0])
-		t.events[0] = nil
-		t.events = t.events[1:]
-		t.first++
+	if t.hub.bytes.Load() > t.hub.o.Memory {
+		t.hub.reclaim(t)
 	}
-}
-
-// shrink drops what passes the share of the ring, which got smaller.
-func (t *topic) shrink() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.trimLocked()
 }
 
 // conclude notes the end of a run and wakes its subscribers.
@@ -184,18 +212,18 @@ func (h *Hub) discard(t *topic) {
 	t.mu.Lock()
 	useless := t.users == 0 && t.run.over && len(t.events) == 0
 	t.mu.Unlock()
-	if useless && h.topics[t.key] == t {
+	if useless && slices.Contains(h.topics[t.key], t) {
 		h.removeLocked(t)
 	}
 }
 
 // leave counts a subscriber out. It reports whether nobody reads, and whether the topic is of no more use. It is called with
 // Hub.mu locked.
-func (t *topic) leave(now time.Time) (unread, useless bool) {
+func (t *topic) leave(now time.Time, caller did.DID) (unread, useless bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.users--
-	t.idle = now
+	t.idle, t.keeper = now, caller
 	unread = t.users == 0
 	return unread, unread && (t.hub.o.Linger < 0 || t.run.over && len(t.events) == 0)
 }
@@ -207,9 +235,12 @@ func (t *topic) idleSince() (since time.Time, ok bool) {
 	return t.idle, t.users == 0
 }
 
-// close ends the run.
+// close ends the run and forgets the ring.
 func (t *topic) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.closed = true
+	t.addLocked(-t.bytes)
+	t.first, t.events = t.nextLocked(), nil
 	t.run.cancel()
 }

@@ -1,10 +1,11 @@
 package mqtt
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"mime"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -43,8 +44,8 @@ func (b *Broker) accept(c *consumer, pk packets.Packet) packets.Code {
 		return packets.ErrNotAuthorized // a word that nobody is to hear: this is no general broker
 	}
 	if !r.reserve() {
-		if r.answerTo == "" {
-			b.o.Log.Warn("mqtt request refused: too many run", "remote", c.client.Net.Remote)
+		if r.answerTo == "" || c.crowded() {
+			b.busy.warn(b.o.Log, "mqtt request refused: too many run", "remote", c.client.Net.Remote)
 			return packets.ErrQuotaExceeded
 		}
 		r.fail(interact.Errorf(interact.Overloaded, "wait for answers before you ask more", "too many requests run"))
@@ -116,23 +117,23 @@ func (r *request) mayAnswer() bool {
 // reserve takes room for the request, if there is any.
 func (r *request) reserve() bool {
 	b := r.broker
-	if r.consumer.requests.Add(1) > int64(b.o.MaxRequests) {
-		r.consumer.requests.Add(-1)
-		return false
-	}
-	if !b.room.TryAcquire(1) {
-		r.consumer.requests.Add(-1)
-		return false
-	}
-	if !b.bytes.TryAcquire(int64(len(r.data))) {
+	if r.consumer.requests.Add(1) <= int64(b.o.MaxRequests) && b.room.TryAcquire(1) {
+		if b.bytes.TryAcquire(int64(len(r.data))) {
+			if r.answerTo != "" || b.deaf.TryAcquire(1) {
+				return true
+			}
+			b.bytes.Release(int64(len(r.data)))
+		}
 		b.room.Release(1)
-		r.consumer.requests.Add(-1)
-		return false
 	}
-	return true
+	r.consumer.requests.Add(-1)
+	return false
 }
 
 func (r *request) leave() {
+	if r.answerTo == "" {
+		r.broker.deaf.Release(1)
+	}
 	r.broker.bytes.Release(int64(len(r.data)))
 	r.broker.room.Release(1)
 	r.consumer.requests.Add(-1)
@@ -147,11 +148,22 @@ func (r *request) serve() {
 	}
 	ctx, cancel := context.WithTimeout(life, r.wait)
 	defer cancel()
-	if err := r.carryOut(ctx); err != nil {
+	if err := r.broker.safely("a request", func() error { return r.carryOut(ctx) }); err != nil {
 		thing, name := interact.Clip(interact.Readable(r.thing), 200), interact.Clip(interact.Readable(r.name), 200)
 		r.broker.o.Log.Info("mqtt request failed", "thing", thing, "name", name, "err", err)
 		r.fail(err)
 	}
+}
+
+// safely does what asks others, whose panic is an error of one request and not the end of the node.
+func (b *Broker) safely(what string, f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			b.o.Log.Error("mqtt panic", "at", what, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			err = interact.Errorf(interact.Internal, "see the log of the node", "the node failed at %s", what)
+		}
+	}()
+	return f()
 }
 
 // find resolves a thing.
@@ -285,10 +297,12 @@ func (r *request) invoke(ctx context.Context, action *td.Action, m *interact.Mes
 	return interact.Errorf(interact.AgentFailed, "see the agent's log", "the action ended without a result")
 }
 
+// maxParts is how many parts of a response stream are gathered.
+const maxParts = 1 << 16
+
 // gathered are the parts of a response stream for a client that gets one message.
 type gathered struct {
-	parts [][]byte
-	media string
+	parts []interact.Part
 	size  int
 }
 
@@ -297,24 +311,21 @@ func (g *gathered) add(s *interact.Message, limit int) error {
 	if len(s.Data) == 0 {
 		return nil
 	}
-	if g.size += len(s.Data); g.size > limit {
+	if g.size += len(s.Data); g.size > limit || len(g.parts) == maxParts {
 		return interact.Errorf(interact.TooLarge, "ask with the user property lmos-follow: true, and take the parts as they come",
-			"the output is larger than %d bytes", limit)
+			"the output is larger than %d bytes, or has more than %d parts", limit, maxParts)
 	}
-	g.parts, g.media = append(g.parts, s.Data), s.Media()
+	g.parts = append(g.parts, interact.Part{Data: s.Data, ContentType: s.Media()})
 	return nil
 }
 
-// with returns the final state with the whole output: JSON values as an array, other parts joined.
+// with returns the final state with the whole output ([interact.Join]).
 func (g *gathered) with(s *interact.Message) *interact.Message {
 	if len(s.Data) > 0 || len(g.parts) == 0 {
 		return s
 	}
 	c := *s
-	c.ContentType, c.Data = g.media, bytes.Join(g.parts, nil)
-	if td.IsJSON(g.media) {
-		c.Data = append(append([]byte{'['}, bytes.Join(g.parts, []byte{','})...), ']')
-	}
+	c.Data, c.ContentType = interact.Join(g.parts)
 	return &c
 }
 

@@ -4,16 +4,15 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"io"
 	"log/slog"
 	"math"
 	"net"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
 
 	mochi "github.com/mochi-mqtt/server/v2"
-	"github.com/mochi-mqtt/server/v2/listeners"
 	"github.com/mochi-mqtt/server/v2/packets"
 	"golang.org/x/sync/semaphore"
 
@@ -29,6 +28,7 @@ const (
 	maxRequestBytes    = 64 << 20 // of their payloads
 	maxClientFilters   = 256      // subscriptions of a client
 	maxWatches         = 4096     // affordances that are observed for all clients
+	maxClientWatches   = maxWatches / 4
 	greeting           = 10 * time.Second
 	resolveTime        = 10 * time.Second // to find a thing that is subscribed to
 	requestTime        = interact.MaxWait // the longest that a request may take
@@ -48,7 +48,7 @@ type BrokerOptions struct {
 	Auth func(user, password string) bool
 	// Log gets what an operator should know; nil discards.
 	Log *slog.Logger
-	// MaxConnections is how many clients may be connected; 0 means 128.
+	// MaxConnections is how many clients may be connected, of which one host other than this may have half; 0 means 128.
 	MaxConnections int
 	// MaxRequests is how many requests of one client may run at once; 0 means 32.
 	MaxRequests int
@@ -97,12 +97,15 @@ type Broker struct {
 	runs   sync.WaitGroup // Run
 	room   *semaphore.Weighted
 	bytes  *semaphore.Weighted
+	deaf   *semaphore.Weighted // requests without an answer: they outlive their clients
 	closed sync.Once
 
 	mu        sync.Mutex // guards the rest
 	running   bool
 	consumers map[net.Conn]*consumer
-	watches   map[string]*watch // by topic
+	watches   map[watchKey]*watch
+
+	crowded, refused, busy seldom // what the log says of clients that want too much
 }
 
 // NewBroker opens the socket of a broker. Run it and Close it. The error is an [*interact.Error]: PortBusy, WildcardBind for an
@@ -125,8 +128,8 @@ func NewBroker(o BrokerOptions) (*Broker, error) {
 		return nil, err
 	}
 	b := &Broker{o: o, room: semaphore.NewWeighted(maxRequests),
-		bytes:     semaphore.NewWeighted(max(maxRequestBytes, int64(o.MaxPacket))),
-		consumers: map[net.Conn]*consumer{}, watches: map[string]*watch{}}
+		bytes: semaphore.NewWeighted(max(maxRequestBytes, int64(o.MaxPacket))), deaf: semaphore.NewWeighted(maxRequests / 2),
+		consumers: map[net.Conn]*consumer{}, watches: map[watchKey]*watch{}}
 	b.life, b.end = context.WithCancel(context.Background())
 	b.door = newDoor(socket, o, b.goodbye, b.dismiss)
 	b.server = mochi.New(&mochi.Options{
@@ -284,7 +287,7 @@ func (h *hooks) OnPacketRead(cl *mochi.Client, pk packets.Packet) (packets.Packe
 func (h *hooks) OnConnect(cl *mochi.Client, _ packets.Packet) error {
 	// Mochi never sees an identifier twice: what it does then locks a read lock twice, and hangs if the other is busy (see admit).
 	// Without a quota of its own it does not look for messages to send, which has the same fault.
-	cl.ID = string(cl.Properties.Username) + "\x00" + cl.ID + "\x00" + interact.NewID()
+	cl.ID = strconv.Quote(string(cl.Properties.Username)) + cl.ID + "\x00" + interact.NewID()
 	cl.State.Inflight.ResetSendQuota(0)
 	if cl.Properties.ProtocolVersion == 5 && (cl.State.Keepalive == 0 || cl.State.Keepalive > 300) { // MQTT 5 §3.2.2.3.14
 		cl.State.Keepalive, cl.State.ServerKeepalive = 300, true
@@ -296,7 +299,7 @@ func (h *hooks) OnConnect(cl *mochi.Client, _ packets.Packet) error {
 func (h *hooks) OnConnectAuthenticate(cl *mochi.Client, pk packets.Packet) bool {
 	ok := h.broker.o.Auth == nil || h.broker.o.Auth(string(pk.Connect.Username), string(pk.Connect.Password))
 	if !ok {
-		h.broker.o.Log.Warn("mqtt client refused", "remote", cl.Net.Remote)
+		h.broker.refused.warn(h.broker.o.Log, "mqtt client refused", "remote", cl.Net.Remote)
 	}
 	return ok
 }
@@ -380,107 +383,4 @@ func (h *hooks) OnPublish(cl *mochi.Client, pk packets.Packet) (packets.Packet, 
 		return pk, code
 	}
 	return pk, packets.CodeSuccessIgnore
-}
-
-// A door is the listener of a broker: it counts the connections, looks at their packets, and waits for them.
-type door struct {
-	net.Listener
-	limit   int
-	packet  int
-	goodbye func()         // tells who is connected that the door closes
-	gone    func(net.Conn) // what ends with a connection
-	log     *slog.Logger
-	serving sync.WaitGroup
-
-	mu     sync.Mutex // guards the rest
-	closed bool
-	open   map[net.Conn]bool
-}
-
-func newDoor(l net.Listener, o BrokerOptions, goodbye func(), gone func(net.Conn)) *door {
-	return &door{Listener: l, limit: o.MaxConnections, packet: o.MaxPacket, goodbye: goodbye, gone: gone, log: o.Log,
-		open: map[net.Conn]bool{}}
-}
-
-// ID implements [listeners.Listener], as do the methods below.
-func (d *door) ID() string { return "lmosd" }
-
-// Address returns the address of the socket.
-func (d *door) Address() string { return d.Addr().String() }
-
-// Protocol returns "tcp".
-func (d *door) Protocol() string { return d.Addr().Network() }
-
-// Init does nothing.
-func (d *door) Init(*slog.Logger) error { return nil }
-
-// Serve accepts connections until the door is closed.
-func (d *door) Serve(establish listeners.EstablishFn) {
-	d.mu.Lock()
-	if d.closed {
-		d.mu.Unlock()
-		return
-	}
-	d.serving.Add(1)
-	d.mu.Unlock()
-	defer d.serving.Done()
-	for {
-		conn, err := d.Accept()
-		switch {
-		case err == nil:
-			d.enter(conn, establish)
-		case errors.Is(err, net.ErrClosed):
-			return
-		default:
-			d.log.Warn("mqtt accept", "err", err)
-			time.Sleep(50 * time.Millisecond) // out of files, most likely; Close waits this long
-		}
-	}
-}
-
-// enter serves one connection in its own goroutine, if there is room.
-func (d *door) enter(conn net.Conn, establish listeners.EstablishFn) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed || len(d.open) >= d.limit {
-		conn.Close()
-		return
-	}
-	d.open[conn] = true
-	g := newGuard(conn, fromConsumer, d.packet)
-	d.serving.Go(func() {
-		defer d.leave(conn)
-		defer d.gone(g)
-		_ = conn.SetReadDeadline(time.Now().Add(greeting)) // mochi sets its own after CONNECT
-		if err := establish(d.ID(), g); err != nil && !errors.Is(err, io.EOF) {
-			d.log.Debug("mqtt client gone", "remote", conn.RemoteAddr().String(), "err", err)
-		}
-	})
-}
-
-// leave forgets a connection. A packet that mochi fails on ends its own connection, and not the node.
-func (d *door) leave(conn net.Conn) {
-	if r := recover(); r != nil {
-		d.log.Error("mqtt client ended by a panic", "remote", conn.RemoteAddr().String(), "panic", r)
-	}
-	conn.Close()
-	d.mu.Lock()
-	delete(d.open, conn)
-	d.mu.Unlock()
-}
-
-// Close stops listening, says goodbye, and waits for all connections to end. It does not use what mochi gives it for that, which
-// locks a read lock twice and hangs if a client comes or goes in between.
-func (d *door) Close(listeners.CloseFn) {
-	d.mu.Lock()
-	d.closed = true
-	d.mu.Unlock()
-	_ = d.Listener.Close() // it is closed whatever it says
-	d.goodbye()
-	d.mu.Lock()
-	for conn := range d.open {
-		conn.Close()
-	}
-	d.mu.Unlock()
-	d.serving.Wait()
 }

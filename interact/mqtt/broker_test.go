@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"log/slog"
 	"net"
 	"os"
 	"slices"
@@ -46,6 +47,7 @@ const meshForms = `
 		"echo":    {"input": {}, "output": {}, "forms": [{"href": "lmos:/actions/echo"}]},
 		"stream":  {"output": {"type": "string"}, "forms": [{"href": "lmos:/actions/stream"}]},
 		"wait":    {"forms": [{"href": "lmos:/actions/wait"}]},
+		"panic":   {"forms": [{"href": "lmos:/actions/panic"}]},
 		"refuse":  {"forms": [{"href": "lmos:/actions/refuse"}]},
 		"long":    {"synchronous": false, "forms": [{"href": "lmos:/actions/long"}]}},
 	"events": {"broken": {"forms": [{"href": "lmos:/events/broken"}]}, "out": {"forms": [{"href": "lmos:/events/out"}]}}`
@@ -104,6 +106,8 @@ func (m *mesh) Do(ctx context.Context, q *interact.Message) iter.Seq2[*interact.
 		r := status(interact.StatusCompleted, string(q.Data))
 		r.ContentType = q.ContentType
 		return interact.One(r)
+	case q.Name == "panic":
+		panic("the lamp broke")
 	case q.Name == "stream":
 		return sequence(status(interact.StatusPending, ""), status(interact.StatusRunning, `"a"`),
 			status(interact.StatusRunning, `"b"`), status(interact.StatusCompleted, ""))
@@ -280,7 +284,7 @@ func TestBrokerAnswers(t *testing.T) {
 		{"read some", "lamp/properties", `["level"]`, interact.ReadMultipleProperties, "", "application/json", `{"level":42}`},
 		{"write some", "lamp/properties", `{"level":1}`, interact.WriteMultipleProperties, "", "", ""},
 		{"invoke", "lamp/actions/echo", `{"a":1}`, interact.InvokeAction, "echo", "application/json", `{"a":1}`},
-		{"a response stream as a whole", "lamp/actions/stream", "", interact.InvokeAction, "stream", "application/json", `["a","b"]`},
+		{"a response stream as a whole", "lamp/actions/stream", "", interact.InvokeAction, "stream", "application/json", `"ab"`},
 		{"an action in the background", "lamp/actions/long", "", interact.InvokeAction, "long", "application/json",
 			`{"actionID":"run-1","state":"pending"}`},
 		{"query", "lamp/actions/long/query", "7", interact.QueryAction, "long", "application/json",
@@ -385,6 +389,7 @@ func TestBrokerProblems(t *testing.T) {
 		{"stranger", "", "", interact.NotFound, "stranger"},
 		{"nobody/actions/x", "", "", interact.NotFound, "nobody"},
 		{"lamp/actions/refuse", "", "", interact.Forbidden, "not for you"},
+		{"lamp/actions/panic", "", "", interact.Internal, "the node failed"},
 		{"lamp/actions/long/cancel", "", "unknown", interact.NoTask, "no such run"},
 		{"lamp/actions/long/query", "", strings.Repeat("x", 300), interact.Invalid, "300 bytes"},
 		{"lamp/properties", "application/json", "7", interact.Invalid, "object of values"},
@@ -511,6 +516,24 @@ func TestOneObservationForAllSubscribers(t *testing.T) {
 	}
 	old.Disconnect(10)
 	until(t, "level is left", func() bool { return m.observers("level") == 0 })
+
+	// However the thing and the affordance are spelled, and by however many filters of one client.
+	spelled := newPeer(t, b.Addr().String(), nil)
+	topics := []string{"urn%3Aexample%3Alamp/events/out", "lamp/events/o%75t", "lamp/events/out", "urn:example:lamp/events/out"}
+	spelled.sub(t, topics...)
+	until(t, "out is observed", func() bool { return m.observers("out") > 0 })
+	m.tell("out", "", `"y"`)
+	var heard []string
+	for range topics {
+		heard = append(heard, spelled.next(t).Topic)
+	}
+	if slices.Sort(heard); m.observers("out") != 1 || !slices.Equal(heard, slices.Sorted(slices.Values(topics))) {
+		t.Errorf("%d observations for one event; it was heard on %v", m.observers("out"), heard)
+	}
+	for _, topic := range topics {
+		unsubscribe(spelled, topic)
+	}
+	until(t, "out is left", func() bool { return m.observers("out") == 0 })
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.begun["level"] != 1 {
@@ -671,7 +694,10 @@ func TestBrokerAuthenticates(t *testing.T) {
 func TestBrokerLimits(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
-	b := serve(t, m, func(o *BrokerOptions) { o.MaxConnections, o.MaxRequests, o.MaxPacket = 2, 3, 10_000 })
+	var log lines
+	b := serve(t, m, func(o *BrokerOptions) {
+		o.MaxConnections, o.MaxRequests, o.MaxPacket, o.Log = 2, 3, 10_000, logTo(&log)
+	})
 	addr := b.Addr().String()
 	p := newPeer(t, addr, nil)
 	for i := range 3 {
@@ -688,13 +714,18 @@ func TestBrokerLimits(t *testing.T) {
 	// Another client has room, but not a third one.
 	q := newPeer(t, addr, nil)
 	q.exchange(t, "lamp/properties/level", "", "")
-	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
+	for range 3 {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := conn.Read(make([]byte, 1)); n > 0 || err == nil {
+			t.Error("a third connection is served")
+		}
+		conn.Close()
 	}
-	defer conn.Close()
-	if n, err := conn.Read(make([]byte, 1)); n > 0 || err == nil {
-		t.Error("a third connection is served")
+	if text := log.String(); strings.Count(text, "connection closed") != 1 || !strings.Contains(text, "MaxConnections") {
+		t.Errorf("want one line that says what to raise, got %s", text)
 	}
 	// A packet that is too large ends its own connection.
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
@@ -720,6 +751,58 @@ func TestBrokerLimits(t *testing.T) {
 		}
 	}
 }
+
+// TestOneClientDoesNotWatchAll: it may observe as much as a quarter of what all may.
+func TestOneClientDoesNotWatchAll(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	many := *m.lamp.Thing
+	many.Events = map[string]*td.Event{}
+	for i := range maxClientWatches / 2 {
+		many.Events[strconv.Itoa(i)] = &td.Event{}
+	}
+	var log lines
+	b := serve(t, m, func(o *BrokerOptions) {
+		o.Log = logTo(&log)
+		o.Find = func(_ context.Context, ref string) (*td.Description, error) {
+			return &td.Description{Thing: &many, Record: &td.Record{Thing: ref, Owner: "did:key:z6MkLamp"}}, nil
+		}
+	})
+	p, other := newPeer(t, b.Addr().String(), nil), newPeer(t, b.Addr().String(), nil)
+	p.sub(t, "1/events/#", "2/events/#", "2/events/#")
+	if err := p.trySub(t, "3/events/0", 1); err == nil || !strings.Contains(log.String(), "observes too much") {
+		t.Errorf("one client observes more than %d affordances: %s", maxClientWatches, log.String())
+	}
+	other.sub(t, "3/events/0")
+}
+
+// TestOneHostDoesNotTakeAllConnections: of another machine than this.
+func TestOneHostDoesNotTakeAllConnections(t *testing.T) {
+	t.Parallel()
+	from := func(host string) net.Conn {
+		return &remoteConn{remote: &net.TCPAddr{IP: net.ParseIP(host), Port: 1}}
+	}
+	d := newDoor(nil, BrokerOptions{MaxConnections: 4, Log: slog.New(slog.DiscardHandler)}, nil, nil)
+	for i, c := range []struct {
+		host string
+		room bool
+	}{{"192.0.2.1", true}, {"192.0.2.1", true}, {"::ffff:192.0.2.1", false}, {"192.0.2.2", true}, {"127.0.0.1", true},
+		{"127.0.0.1", false}} {
+		conn := from(c.host)
+		if room := d.roomLocked(conn); room != c.room {
+			t.Errorf("connection %d of %s: room is %t", i, c.host, room)
+		} else if room {
+			d.open[conn] = true
+		}
+	}
+}
+
+type remoteConn struct {
+	net.Conn
+	remote net.Addr
+}
+
+func (c *remoteConn) RemoteAddr() net.Addr { return c.remote }
 
 // count returns how many clients there are.
 func (b *Broker) count() int {
@@ -759,24 +842,27 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	}
 	var read sync.WaitGroup
 	read.Go(func() { _, _ = io.Copy(io.Discard, bad) })
-	until(t, "both listen", func() bool { return b.members("lamp/events/broken") == 2 })
+	until(t, "both listen", func() bool { return b.members() == 2 })
 	for i := range maxParcels + maxPending + 10 {
 		m.tell("broken", "", strconv.Itoa(i))
 		if got := good.next(t); string(got.Payload) != strconv.Itoa(i) {
 			t.Fatalf("the good client heard %q, want %d", got.Payload, i)
 		}
 	}
-	until(t, "the bad one is ended", func() bool { return b.count() == 1 && b.members("lamp/events/broken") == 1 })
+	until(t, "the bad one is ended", func() bool { return b.count() == 1 && b.members() == 1 })
 	read.Wait()
 }
 
-func (b *Broker) members(topic string) int {
+// members returns how many clients hear of the event broken.
+func (b *Broker) members() (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if w := b.watches[topic]; w != nil {
-		return len(w.members)
+	for key, w := range b.watches {
+		if key.name == "broken" {
+			n += len(w.members)
+		}
 	}
-	return 0
+	return n
 }
 
 func TestQueueOfAClientCountsBytes(t *testing.T) {

@@ -180,6 +180,14 @@ func (c *consumer) send(p *parcel, qos byte) (stuck bool) {
 	return c.over && c.writing
 }
 
+// crowded reports whether half of what may wait for the client does: then it gets no refusals of requests, which it did not wait for,
+// as messages of their own. They would end its connection, though it reads.
+func (c *consumer) crowded() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.queue)+len(c.pending) >= maxParcels/2 || c.size >= maxQueued/2
+}
+
 // stop ends the connection without a word.
 func (c *consumer) stop() { c.client.Stop(packets.ErrQuotaExceeded) }
 

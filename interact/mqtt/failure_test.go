@@ -309,7 +309,8 @@ func TestGatheredParts(t *testing.T) {
 		{"text", []*interact.Message{part("text/plain", "light "), part("text/plain", "rain")}, "", "light rain"},
 		{"nothing", nil, "", ""},
 		{"the end has it all", []*interact.Message{part("", "1")}, "2", "2"},
-		{"states without data", []*interact.Message{part("", ""), part("", "1")}, "", "[1]"},
+		{"states without data", []*interact.Message{part("", ""), part("", "1")}, "", "1"},
+		{"texts of JSON", []*interact.Message{part("", `"one\n"`), part("", `"two\n"`)}, "", `"one\ntwo\n"`},
 	}
 	for _, tt := range tests {
 		var g gathered
@@ -375,7 +376,21 @@ func TestRoomForRequests(t *testing.T) {
 		t.Error("room is not given back")
 	}
 	small.leave()
-	if !b.room.TryAcquire(maxRequests) || small.reserve() {
+	// Those that nobody waits for outlive their connections: who comes again and again does not fill the room with them.
+	for range maxRequests / 2 {
+		again := &request{broker: b, consumer: &consumer{}}
+		if !again.reserve() {
+			t.Fatal("a request without an answer is refused")
+		}
+		defer again.leave()
+	}
+	if waits := (&request{broker: b, consumer: &consumer{}, answerTo: "x"}); small.reserve() || !waits.reserve() {
+		t.Error("requests that nobody waits for take the room of others")
+	} else {
+		waits.leave()
+	}
+	small.answerTo = "x"
+	if !b.room.TryAcquire(maxRequests/2) || small.reserve() {
 		t.Error("the requests of all clients are not counted")
 	}
 	if small.consumer.requests.Load() != 0 || !b.bytes.TryAcquire(maxRequestBytes) {

@@ -60,6 +60,7 @@ type guard struct {
 	left  int    // bytes of the body
 	drop  int    // bytes that nobody reads: the rest of a packet that was cut
 	first bool   // the first packet was seen
+	five  bool   // it is MQTT 5, as far as is known
 	err   error
 
 	mu     sync.Mutex
@@ -100,7 +101,7 @@ var (
 
 func newGuard(c net.Conn, r rule, limit int) *guard {
 	r.limit = limit
-	return &guard{Conn: c, rule: r, in: bufio.NewReaderSize(c, 4<<10)}
+	return &guard{Conn: c, rule: r, in: bufio.NewReaderSize(c, 2*maxTopic), five: r.first == pktConnack && !r.exact}
 }
 
 // lengths are those of MQTT 3.1.1 (§3). A client that subscribes to one filter at a time gets one return code; paho has no place
@@ -176,6 +177,9 @@ func (g *guard) next() error {
 	case err != nil:
 		return err
 	}
+	if err := g.modest(first, length); err != nil {
+		return err
+	}
 	if !g.first && first>>4 == pktConnack && length == 2 {
 		g.mu.Lock()
 		g.old = true
@@ -185,6 +189,35 @@ func (g *guard) next() error {
 	g.head, g.left = append([]byte{first}, field...), length
 	if g.rule.exact && bits(pktPuback, pktPubrec, pktPubcomp, pktSuback, pktUnsuback)&(1<<(first>>4)) != 0 {
 		return g.acknowledged(first >> 4)
+	}
+	return nil
+}
+
+// modest looks at the properties of a message of MQTT 5, which may have as many bytes as every other packet (§3.3.2.3): of five
+// bytes a library makes an object of 32 and two texts. Of the CONNECT it learns the version (§3.1.2.2).
+func (g *guard) modest(first byte, length int) error {
+	kind, at := first>>4, 2
+	if kind != pktConnect && !(kind == pktPublish && g.five) {
+		return nil
+	}
+	b, err := g.in.Peek(min(7, length))
+	if kind == pktConnect {
+		g.five = len(b) == 7 && b[6] == 5
+	}
+	if kind == pktConnect || err != nil || len(b) < at {
+		return err
+	}
+	if at += int(b[0])<<8 + int(b[1]); at > 2+maxTopic {
+		return fmt.Errorf("%w: a topic of %d bytes", errProtocol, at-2)
+	}
+	if first>>1&3 > 0 {
+		at += 2 // the packet identifier
+	}
+	if b, err = g.in.Peek(min(at+4, length)); err != nil || len(b) <= at {
+		return err // it ends before its properties: the library says so
+	}
+	if size, _, _ := readLength(bytes.NewReader(b[at:])); size > maxControl {
+		return fmt.Errorf("%w: properties of %d bytes", errTooLarge, size)
 	}
 	return nil
 }

@@ -37,6 +37,8 @@ func join(packets ...[]byte) []byte { return bytes.Join(packets, nil) }
 var (
 	connack5 = packet(0x20, "\x00\x00\x00")
 	connack3 = packet(0x20, "\x00\x00")
+	connect5 = packet(0x10, "\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x00")
+	connect3 = packet(0x10, "\x00\x04MQTT\x04\x02\x00\x3c\x00\x05first")
 )
 
 func TestGuardPassesOnWhatIsAllowed(t *testing.T) {
@@ -49,8 +51,9 @@ func TestGuardPassesOnWhatIsAllowed(t *testing.T) {
 		{"a broker of 5", fromBroker, join(connack5, packet(0x30, "\x00\x01ax"), packet(0x90, "\x00\x01\x00\x00"), packet(0xd0, ""),
 			packet(0xe0, ""))},
 		{"a broker of 3.1.1", fromOldBroker, join(connack3, packet(0x32, "\x00\x01a\x00\x01x"), packet(0xd0, ""))},
-		{"a client", fromConsumer, join(packet(0x10, "\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x00"),
-			packet(0x82, "\x00\x01\x00\x00\x01a\x00"), packet(0xc0, ""))},
+		{"a client", fromConsumer, join(connect5, packet(0x82, "\x00\x01\x00\x00\x01a\x00"),
+			packet(0x32, "\x00\x01a\x00\x01\x00\xff\xff\x7f"), packet(0xc0, ""))},
+		{"a client of 3.1.1", fromConsumer, join(connect3, packet(0x30, "\x00\x01a\xff\xff\x7f"))},
 	}
 	for _, tt := range tests {
 		got, err := io.ReadAll(feed(t, tt.rule, 1000, tt.raw))
@@ -82,6 +85,9 @@ func TestGuardEndsWhatIsNot(t *testing.T) {
 		{"an acknowledgement of nothing", fromOldBroker, join(connack3, packet(0x40, "\x00\x01")), errProtocol},
 		{"an AUTH in 3.1.1", fromOldBroker, join(connack3, packet(0xf0, "")), errProtocol},
 		{"a client that begins with a message", fromConsumer, packet(0x30, "\x00\x01a"), errProtocol},
+		{"properties that are too large", fromConsumer, join(connect5, packet(0x30, "\x00\x01a\xff\xff\x7f")), errTooLarge},
+		{"the same of a broker", fromBroker, join(connack5, packet(0x32, "\x00\x01a\x00\x01\xff\xff\x7f")), errTooLarge},
+		{"a topic that is too long", fromBroker, join(connack5, packet(0x30, "\x20\x00abcde")), errProtocol},
 		{"a client with a long CONNECT", fromConsumer, []byte{0x10, 0xff, 0xff, 0x7f}, errTooLarge},
 	}
 	for _, tt := range tests {

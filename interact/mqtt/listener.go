@@ -39,12 +39,12 @@ func (l *listener) push(d *delivery) {
 	if l.err != nil || !l.newLocked(d) {
 		return
 	}
-	if len(l.queue) >= l.limit || l.size+len(d.data) > max(maxQueued, len(d.data)) {
+	if len(l.queue) >= l.limit || l.size+d.weight() > max(maxQueued, d.weight()) {
 		l.failLocked(interact.Errorf(interact.Overloaded, "read faster, or observe less",
 			"the consumer is too slow: %d messages wait", len(l.queue)))
 		return
 	}
-	l.queue, l.size = append(l.queue, d), l.size+len(d.data)
+	l.queue, l.size = append(l.queue, d), l.size+d.weight()
 	l.ring()
 }
 
@@ -114,6 +114,6 @@ func (l *listener) take() (*delivery, error) {
 	}
 	d := l.queue[0]
 	l.queue[0] = nil
-	l.queue, l.size = l.queue[1:], l.size-len(d.data)
+	l.queue, l.size = l.queue[1:], l.size-d.weight()
 	return d, nil
 }

@@ -293,40 +293,37 @@ func TestSlowConsumer(t *testing.T) {
 
 // listening counts who listens to what the broker has acknowledged.
 func listening(c *Client) (n int) {
+	eachSubscription(c, func(sub *subscription) {
+		if sub.on != nil && sub.busy == nil {
+			n += len(sub.listeners)
+		}
+	})
+	return n
+}
+
+// queueFull reports whether somebody who listens to filter has failed.
+func queueFull(c *Client, filter string) (full bool) {
+	eachSubscription(c, func(sub *subscription) {
+		for l := range sub.listeners {
+			l.mu.Lock()
+			full = full || l.err != nil && sub.filter == filter
+			l.mu.Unlock()
+		}
+	})
+	return full
+}
+
+// eachSubscription calls f with the filters of all connections, those that are being left included, under their locks.
+func eachSubscription(c *Client, f func(*subscription)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range c.sessions {
 		s.mu.Lock()
 		for _, sub := range s.subs {
-			if sub.on != nil && sub.busy == nil {
-				n += len(sub.listeners)
-			}
+			f(sub)
 		}
 		s.mu.Unlock()
 	}
-	return n
-}
-
-// queueFull reports whether somebody who listens to filter has failed.
-func queueFull(c *Client, filter string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, s := range c.sessions {
-		s.mu.Lock()
-		if sub := s.subs[filter]; sub != nil {
-			for l := range sub.listeners {
-				l.mu.Lock()
-				full := l.err != nil
-				l.mu.Unlock()
-				if full {
-					s.mu.Unlock()
-					return true
-				}
-			}
-		}
-		s.mu.Unlock()
-	}
-	return false
 }
 
 func TestQueueCountsBytes(t *testing.T) {
@@ -337,7 +334,7 @@ func TestQueueCountsBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		l.push(&delivery{topic: "a", data: make([]byte, maxQueued/2)})
+		l.push(&delivery{topic: "a", data: make([]byte, maxQueued/2-2*overhead)})
 	}
 	for range 2 {
 		if _, err := l.next(t.Context(), nil); err != nil {
@@ -346,6 +343,21 @@ func TestQueueCountsBytes(t *testing.T) {
 	}
 	_, err := l.next(t.Context(), nil)
 	wantError(t, err, interact.Overloaded)
+
+	// What a broker packs around an empty payload counts, or is not kept.
+	var got *delivery
+	take := received(func(d *delivery) { got = d })
+	user := paho.UserProperties{{Key: propID, Value: "7"}, {Key: propID, Value: "8"}, {Key: "other", Value: "x"},
+		{Key: propTime, Value: strings.Repeat("x", maxProperty+1)}}
+	long := strings.Repeat("y", 60_000)
+	if _, err := take(paho.PublishReceived{Packet: &paho.Publish{Topic: "a", Properties: &paho.PublishProperties{User: user,
+		ContentType: long, ResponseTopic: long, CorrelationData: []byte(long)}}}); err != nil {
+		t.Fatal(err)
+	}
+	kept := len(got.media) + len(got.answerTo) + cap(got.correlation)
+	if len(got.props) != 1 || got.prop(propID) != "7" || kept > 3*maxTopic {
+		t.Errorf("%d bytes and the properties %v of a message are kept", kept, got.props)
+	}
 }
 
 // A broker may send a message once for each filter that covers it. With one connection per filter each consumer hears it once.

@@ -85,6 +85,9 @@ const (
 	propTime        = "lmos-time"
 )
 
+// answerProps are those that answers and readings have.
+var answerProps = [...]string{propStatus, propActionID, propCode, propID, propTime}
+
 // Options are the settings of a [Client]. The zero value works.
 type Options struct {
 	// Credentials are what brokers ask for: user name and password of a security scheme "basic". The zero value has none.

@@ -81,7 +81,8 @@ func decodeProblem(data []byte, code string) *interact.Error {
 	}
 	e.Title, e.Hint = interact.Clip(interact.Readable(e.Title), maxText), interact.Clip(interact.Readable(p.Hint), maxText)
 	for _, i := range p.Issues[:min(len(p.Issues), maxIssues)] {
-		e.Issues = append(e.Issues, td.Issue{Pointer: interact.Clip(interact.Readable(i.Pointer), maxText), Reason: interact.Clip(interact.Readable(i.Reason), maxText)})
+		e.Issues = append(e.Issues, td.Issue{Pointer: interact.Clip(interact.Readable(i.Pointer), maxText),
+			Reason: interact.Clip(interact.Readable(i.Reason), maxText)})
 	}
 	return e
 }

@@ -515,6 +515,9 @@ func (s *session) settleLocked(sub *subscription) {
 
 // deliver gives a message to those who listen. It does not block: the connection waits for it.
 func (s *session) deliver(d *delivery) {
+	if len(d.topic) > maxTopic { // of MQTT 3.1.1: the guard ends a connection of MQTT 5 for that
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	give := func(sub *subscription) {

@@ -91,15 +91,9 @@ func allowed(code interact.Code) bool {
 	return code == interact.Unreachable || code == interact.Timeout || code == interact.Cancelled
 }
 
-// subscriptions counts the filters of all connections, those that are being left included.
+// subscriptions counts the filters of all connections.
 func subscriptions(c *Client) (n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, s := range c.sessions {
-		s.mu.Lock()
-		n += len(s.subs)
-		s.mu.Unlock()
-	}
+	eachSubscription(c, func(*subscription) { n++ })
 	return n
 }
 

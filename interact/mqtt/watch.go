@@ -3,7 +3,6 @@ package mqtt
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"time"
 
@@ -25,14 +24,25 @@ type proposal struct {
 
 // propose checks a filter that a client wants to subscribe to; nil if it may not.
 func (b *Broker) propose(ctx context.Context, c *consumer, filter string, qos byte) *proposal {
+	watched := 0
 	b.mu.Lock()
 	_, again := c.filters[filter]
 	room := again || len(c.filters)+len(c.proposed) < maxClientFilters
+	for other, p := range c.filters {
+		if c.proposed[other] == nil && other != filter {
+			watched += len(p.subjects)
+		}
+	}
 	b.mu.Unlock()
+	for _, p := range c.proposed {
+		if p != nil {
+			watched += len(p.subjects)
+		}
+	}
 	s, ok := parseFilter(filter)
 	switch {
 	case !room:
-		b.o.Log.Warn("mqtt client has too many subscriptions", "remote", c.client.Net.Remote)
+		b.crowded.warn(b.o.Log, "mqtt client has too many subscriptions", "remote", c.client.Net.Remote, "limit", maxClientFilters)
 		return nil
 	case !ok && isReply(filter):
 		return &proposal{qos: qos}
@@ -41,24 +51,43 @@ func (b *Broker) propose(ctx context.Context, c *consumer, filter string, qos by
 	}
 	d, err := b.find(ctx, s.thing)
 	if err != nil {
-		b.o.Log.Info("mqtt subscription refused", "remote", c.client.Net.Remote, "filter", interact.Clip(interact.Readable(filter), 200), "err", err)
+		b.o.Log.Info("mqtt subscription refused", "remote", c.client.Net.Remote, "filter", quoted(filter), "err", err)
 		return nil
 	}
 	p := &proposal{ref: d.Ref(), qos: qos, subjects: s.subjects(d.Thing)}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(p.subjects) == 0 || len(b.watches)+len(p.subjects) > maxWatches {
+	if len(p.subjects) == 0 {
+		return nil
+	}
+	if len(b.watches)+len(p.subjects) > maxWatches || watched+len(p.subjects) > maxClientWatches {
+		b.crowded.warn(b.o.Log, "mqtt client observes too much", "remote", c.client.Net.Remote, "limit", maxClientWatches,
+			"of_all", maxWatches)
 		return nil
 	}
 	return p
 }
 
+// A watchKey is what is observed: however clients spell the thing and the affordance, it is observed once.
+type watchKey struct {
+	ref  string // of the description (td.Description.Ref)
+	typ  interact.Type
+	name string
+}
+
+func (p *proposal) key(s subject) watchKey { return watchKey{p.ref, s.typ, s.name} }
+
 // A watch is one observation at the mesh, and the clients who hear of it.
 type watch struct {
-	subject
-	ref     string
+	watchKey
 	end     context.CancelFunc
-	members map[*consumer]map[string]byte // the QoS by filter; broker.mu guards it
+	members map[*consumer]map[string]hearing // by filter; broker.mu guards it
+}
+
+// A hearing is how a client hears of something by one of its filters: on a topic that is spelled as the filter is.
+type hearing struct {
+	topic string
+	qos   byte
 }
 
 // subscribe makes c hear of what p covers.
@@ -70,33 +99,37 @@ func (b *Broker) subscribe(c *consumer, filter string, p *proposal) {
 	}
 	old := c.filters[filter]
 	c.filters[filter] = p
+	now := map[watchKey]bool{}
 	for _, s := range p.subjects {
-		w := b.watches[s.topic]
+		key := p.key(s)
+		now[key] = true
+		w := b.watches[key]
 		if w == nil {
-			w = b.beginLocked(s, p.ref)
+			w = b.beginLocked(key)
 		}
 		if w != nil && w.members[c] == nil {
-			w.members[c] = map[string]byte{}
+			w.members[c] = map[string]hearing{}
 		}
 		if w != nil {
-			w.members[c][filter] = p.qos
+			w.members[c][filter] = hearing{s.topic, p.qos}
 		}
 	}
 	if old != nil { // what it covered then, and does not cover now
-		gone := slices.DeleteFunc(slices.Clone(old.subjects), func(s subject) bool { return slices.Contains(p.subjects, s) })
-		b.forgetLocked(c, filter, gone)
+		gone := *old
+		gone.subjects = slices.DeleteFunc(slices.Clone(old.subjects), func(s subject) bool { return now[old.key(s)] })
+		b.forgetLocked(c, filter, &gone)
 	}
 }
 
 // beginLocked begins an observation; nil if the broker has ended.
-func (b *Broker) beginLocked(s subject, ref string) *watch {
+func (b *Broker) beginLocked(key watchKey) *watch {
 	ctx, cancel := context.WithCancel(b.life)
-	w := &watch{subject: s, ref: ref, end: cancel, members: map[*consumer]map[string]byte{}}
+	w := &watch{watchKey: key, end: cancel, members: map[*consumer]map[string]hearing{}}
 	if !b.spawnLocked(func() { b.observe(ctx, w) }) {
 		cancel()
 		return nil
 	}
-	b.watches[s.topic] = w
+	b.watches[key] = w
 	return w
 }
 
@@ -112,13 +145,13 @@ func (b *Broker) unsubscribeLocked(c *consumer, filter string) {
 		return
 	}
 	delete(c.filters, filter)
-	b.forgetLocked(c, filter, p.subjects)
+	b.forgetLocked(c, filter, p)
 }
 
-// forgetLocked takes c from the watches of subjects. The last one ends the observation.
-func (b *Broker) forgetLocked(c *consumer, filter string, subjects []subject) {
-	for _, s := range subjects {
-		w := b.watches[s.topic]
+// forgetLocked takes c from the watches of p. The last one ends the observation.
+func (b *Broker) forgetLocked(c *consumer, filter string, p *proposal) {
+	for _, s := range p.subjects {
+		w := b.watches[p.key(s)]
 		if w == nil {
 			continue
 		}
@@ -126,7 +159,7 @@ func (b *Broker) forgetLocked(c *consumer, filter string, subjects []subject) {
 			delete(w.members, c)
 		}
 		if len(w.members) == 0 {
-			delete(b.watches, s.topic)
+			delete(b.watches, w.watchKey)
 			w.end()
 		}
 	}
@@ -137,18 +170,19 @@ func (b *Broker) observe(ctx context.Context, w *watch) {
 	after := ""
 	for pause := firstRetry; ; pause = min(2*pause, maxRetry) {
 		m := &interact.Message{Type: w.typ, Thing: w.ref, Name: w.name, ID: interact.NewID(), After: after, Accept: interact.JSON}
-		err := errors.New("it ended")
-		for r, failed := range b.o.Mesh.Do(ctx, m) {
-			if failed != nil {
-				err = failed
-				break
+		err := b.safely("an observation", func() error {
+			for r, err := range b.o.Mesh.Do(ctx, m) {
+				if err != nil {
+					return err
+				}
+				b.tell(w, r)
+				pause = firstRetry
+				if r.ID != "" {
+					after = r.ID
+				}
 			}
-			b.tell(w, r)
-			pause = firstRetry
-			if r.ID != "" {
-				after = r.ID
-			}
-		}
+			return errors.New("it ended")
+		})
 		if ctx.Err() != nil {
 			return
 		}
@@ -161,18 +195,25 @@ func (b *Broker) observe(ctx context.Context, w *watch) {
 	}
 }
 
-// tell gives a reading or event to all members.
+// tell gives a reading or event to all members: once on each topic that a member knows it by.
 func (b *Broker) tell(w *watch, r *interact.Message) {
-	p := newParcel(w.topic, r, interact.JSON)
-	p.add(propID, r.ID)
+	first := newParcel("", r, interact.JSON)
+	first.add(propID, r.ID)
 	if !r.Time.IsZero() {
-		p.add(propTime, r.Time.UTC().Format(time.RFC3339Nano))
+		first.add(propTime, r.Time.UTC().Format(time.RFC3339Nano))
 	}
 	var stuck []*consumer
 	b.mu.Lock()
 	for c, filters := range w.members {
-		if c.send(p, slices.Max(slices.Collect(maps.Values(filters)))) {
-			stuck = append(stuck, c)
+		topics := map[string]byte{}
+		for _, h := range filters {
+			topics[h.topic] = max(topics[h.topic], h.qos)
+		}
+		for topic, qos := range topics {
+			p := *first
+			if p.topic = topic; c.send(&p, qos) {
+				stuck = append(stuck, c)
+			}
 		}
 	}
 	b.mu.Unlock()

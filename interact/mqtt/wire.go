@@ -61,6 +61,9 @@ type delivery struct {
 	props       []prop
 }
 
+// weight is what a message counts while it waits, in bytes.
+func (d *delivery) weight() int { return len(d.data) + len(d.topic) + overhead }
+
 // prop returns the first user property called name.
 func (d *delivery) prop(name string) string {
 	for _, p := range d.props {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -92,9 +93,13 @@ func received(deliver func(*delivery)) func(paho.PublishReceived) (bool, error) 
 	return func(r paho.PublishReceived) (bool, error) {
 		d := &delivery{topic: r.Packet.Topic, retained: r.Packet.Retain, data: r.Packet.Payload}
 		if p := r.Packet.Properties; p != nil {
-			d.media, d.answerTo, d.correlation = p.ContentType, p.ResponseTopic, p.CorrelationData
+			// What is kept while a message waits is what is used, and little: it counts by topic and payload.
+			d.media, d.answerTo = interact.Clip(p.ContentType, maxProperty+1), interact.Clip(p.ResponseTopic, maxTopic)
+			d.correlation = slices.Clone(p.CorrelationData[:min(len(p.CorrelationData), 64)]) // ours is shorter
 			for _, u := range p.User {
-				d.props = append(d.props, prop{u.Key, u.Value})
+				if known := slices.Contains(answerProps[:], u.Key); known && len(u.Value) <= maxProperty && d.prop(u.Key) == "" {
+					d.props = append(d.props, prop{u.Key, u.Value})
+				}
 			}
 		}
 		deliver(d)

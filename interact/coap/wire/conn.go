@@ -89,7 +89,8 @@ func (c *conn) datagram(b []byte) error {
 	return err
 }
 
-// Call begins to wait for answers with a new token; room is how many may wait. End it when it is done.
+// Call begins to wait for answers with a new token; room is how many may wait, and a sixteenth of it if they are larger than
+// datagrams. End it when it is done.
 func (c *conn) Call(room int) *Call {
 	token := make([]byte, maxToken) // not to be guessed (RFC 7252 §5.3.1)
 	_, _ = rand.Read(token)         // never fails
@@ -322,11 +323,17 @@ func (c *conn) deliver(p *Packet) bool {
 	if k == nil {
 		return false
 	}
+	room := cap(k.Answers)
+	if len(p.Payload) > MaxDatagram { // of a stream: few of them are as much as many others
+		room = max(room/16, 1)
+	}
 	for {
-		select {
-		case k.Answers <- p:
-			return true
-		default:
+		if len(k.Answers) < room {
+			select {
+			case k.Answers <- p:
+				return true
+			default:
+			}
 		}
 		if !k.Newest {
 			k.once.Do(func() { close(k.Over) })

@@ -554,5 +554,15 @@ func TestTooManyAnswers(t *testing.T) {
 			t.Errorf("newest %v: %d, %d, over %v", newest, a.Mid, b.Mid, over)
 		}
 		c.End()
+
+		large := k.Call(64) // of a stream that floods
+		large.Newest = newest
+		for range 64 {
+			k.deliver(&Packet{Token: large.token, Payload: make([]byte, MaxDatagram+1)})
+		}
+		if n := len(large.Answers); n != 4 {
+			t.Errorf("newest %v: %d large answers wait", newest, n)
+		}
+		large.End()
 	}
 }

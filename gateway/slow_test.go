@@ -1,0 +1,245 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// pipes is a listener whose connections are pipes: it works in a bubble of testing/synctest, where time passes when all wait.
+type pipes struct {
+	calls chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.calls:
+		return c, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	p.once.Do(func() { close(p.done) })
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
+
+func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	here, there := net.Pipe()
+	select {
+	case p.calls <- there:
+		return here, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// inBubble runs a gateway on pipes in a bubble. Prepare may change it before; nil does not.
+func inBubble(t *testing.T, o Options, prepare func(*Gateway), test func(t *testing.T, r *running, p *pipes)) {
+	synctest.Test(t, func(t *testing.T) {
+		o.Listen, o.Token = None, token
+		if o.Node == nil {
+			o.Node = newFake(describe("urn:x:weather", "Weather", owner1))
+		}
+		g, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if prepare != nil {
+			prepare(g)
+		}
+		p := &pipes{calls: make(chan net.Conn), done: make(chan struct{})}
+		g.serveOn(p, false)
+		transport := &http.Transport{DialContext: p.dial}
+		r := &running{Gateway: g, t: t, url: "http://localhost", done: make(chan error, 1), http: &http.Client{Transport: transport}}
+		ctx, stop := context.WithCancel(t.Context())
+		r.stop = stop
+		go func() { r.done <- g.Run(ctx) }()
+		test(t, r, p)
+		transport.CloseIdleConnections()
+		r.wait()
+	})
+}
+
+// A client that sends its headers, or its body, drop by drop is cut off, and others are served meanwhile.
+func TestSlowClients(t *testing.T) {
+	t.Parallel()
+	const post = "POST /things/urn:x:weather/actions/ask HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + token +
+		"\r\nContent-Type: application/json\r\n"
+	for name, tt := range map[string]struct {
+		sent string
+		most time.Duration
+	}{
+		"nothing": {"", defaultPatience.header},
+		"headers": {"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: ", defaultPatience.header},
+		"body": {"POST /v1/publish HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/td+json\r\nAuthorization: Bearer " + token +
+			"\r\nContent-Length: 1000\r\n\r\n{", defaultPatience.body},
+		"body of a call":         {post + "Content-Length: 1000\r\n\r\n{", defaultPatience.body},
+		"body that nobody reads": {"POST /v1/publish HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{", defaultPatience.body},
+		"chunked body":           {post + "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n", defaultPatience.body},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, Options{}, nil, func(t *testing.T, r *running, p *pipes) {
+				c, err := p.dial(t.Context(), "", "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				begin := time.Now()
+				if _, err := io.WriteString(c, tt.sent); err != nil {
+					t.Fatal(err)
+				}
+				r.check(t, exchange{path: "/healthz", status: 200})
+				_, _ = io.Copy(io.Discard, c) // how it ends is the server's choice
+				if took := time.Since(begin); took < tt.most || took > tt.most+time.Second {
+					t.Errorf("cut off after %v, want %v", took, tt.most)
+				}
+			})
+		})
+	}
+}
+
+// A body that came in time does not end the call by the time limit of bodies.
+func TestSlowAnswerAfterABody(t *testing.T) {
+	t.Parallel()
+	node := newFake(describe("urn:x:weather", "Weather", owner1))
+	node.mesh = afterTime(2 * defaultPatience.body)
+	inBubble(t, Options{Node: node}, nil, func(t *testing.T, r *running, _ *pipes) {
+		r.check(t, exchange{method: "POST", path: "/things/urn:x:weather/actions/ask",
+			header: merge(asAdmin, "Content-Type", "application/json", "Prefer", "wait=300"), body: `{"n":1}`, status: 200, contain: `{"n":1}`})
+	})
+}
+
+// A peer that takes nothing loses its connection; one that takes a little at a time does not.
+func TestPeerThatTakesNothing(t *testing.T) {
+	t.Parallel()
+	const size = 4 << 20
+	for name, tt := range map[string]struct {
+		part  int // bytes that are taken in a pause
+		pause time.Duration
+		whole bool
+	}{
+		"nothing":             {0, time.Hour, false},
+		"a little":            {writeBlock / 4, defaultPatience.write/4 - time.Second, true},
+		"less than a little":  {writeBlock / 8, defaultPatience.write / 4, false},
+		"all, after a while":  {size + 1024, defaultPatience.write - time.Second, true},
+		"all, after too long": {size + 1024, defaultPatience.write + time.Second, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			broken := make(chan error, 1)
+			inBubble(t, Options{}, func(g *Gateway) {
+				g.routes = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					_, err := io.WriteString(w, strings.Repeat("x", size))
+					broken <- err
+				})
+			}, func(t *testing.T, _ *running, p *pipes) {
+				c, err := p.dial(t.Context(), "", "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				if _, err := fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"); err != nil {
+					t.Fatal(err)
+				}
+				here, there := io.Pipe()
+				defer here.Close()
+				go func() {
+					for err == nil {
+						time.Sleep(tt.pause)
+						_, err = io.CopyN(there, c, int64(tt.part))
+						if tt.part == 0 && len(broken) > 0 {
+							err = io.EOF
+						}
+					}
+					there.CloseWithError(err)
+				}()
+				resp, err := http.ReadResponse(bufio.NewReader(here), nil)
+				n := int64(0)
+				if err == nil {
+					n, err = io.Copy(io.Discard, resp.Body)
+				}
+				if whole := err == nil && n == size; whole != tt.whole {
+					t.Errorf("%d bytes came, %v", n, err)
+				}
+				if err := <-broken; (err == nil) != tt.whole {
+					t.Errorf("the write ended with %v", err)
+				}
+			})
+		})
+	}
+}
+
+// The node waits as long as the client does, and the client no longer.
+func TestClientTellsItsPatience(t *testing.T) {
+	t.Parallel()
+	asked := make(chan time.Duration, 1)
+	node := newFake(describe("urn:x:weather", "Weather", owner1))
+	node.mesh = func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+		asked <- time.Until(m.Deadline)
+		return interact.Unary(echo).Do(ctx, m)
+	}
+	for timeout, want := range map[time.Duration]time.Duration{100 * time.Millisecond: time.Second, 90*time.Second - 1: 90 * time.Second,
+		24 * time.Hour: interact.MaxWait} {
+		inBubble(t, Options{Node: node}, nil, func(t *testing.T, r *running, _ *pipes) {
+			ctx, cancel := context.WithTimeout(t.Context(), timeout)
+			defer cancel()
+			c := &Client{base: r.url, token: token, http: r.http}
+			if _, _, err := c.Read(ctx, "urn:x:weather", "unit"); err != nil {
+				t.Error(err)
+			}
+			if got := <-asked; got != want {
+				t.Errorf("with %v, the node waits %v, want %v", timeout, got, want)
+			}
+		})
+	}
+}
+
+func TestClientGivesUp(t *testing.T) {
+	t.Parallel()
+	for name, inside := range map[string]bool{"over a connection": false, "inside": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			node := newFake(describe("urn:x:weather", "Weather", owner1))
+			ended := make(chan error, 1)
+			node.mesh = func(ctx context.Context, _ *interact.Message) iter.Seq2[*interact.Message, error] {
+				<-ctx.Done()
+				ended <- ctx.Err()
+				return interact.Fail(ctx.Err())
+			}
+			inBubble(t, Options{Node: node}, nil, func(t *testing.T, r *running, _ *pipes) {
+				c := &Client{base: r.url, token: token, http: r.http}
+				if inside {
+					c = r.Inside()
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+				defer cancel()
+				_, _, err := c.Call(ctx, "urn:x:weather", "ask", "", []byte(`1`))
+				if interact.AsError(err).Code != interact.Timeout || !inside && !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("got %v", err) // inside, both sides notice at once
+				}
+				if err := <-ended; err == nil {
+					t.Error("the call was not cancelled")
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,79 @@
+package node
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+func TestDoors(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { taken.Close() })
+	for name, c := range map[string]struct {
+		mqtt, coap string
+		http       *HTTP
+		code       interact.Code // zero: it opens
+		hint       string
+	}{
+		"none":                   {},
+		"both":                   {mqtt: "127.0.0.1:0", coap: "127.0.0.1:0"},
+		"without authentication": {mqtt: "[::1]:0", http: &HTTP{Listen: "127.0.0.1:0", NoAuth: true}},
+		"a port that is busy":    {mqtt: taken.Addr().String(), code: interact.PortBusy},
+		"CoAP for everybody":     {coap: "0.0.0.0:0", code: interact.WildcardBind, hint: "--coap.listen 127.0.0.1:0"},
+		"CoAP at a name":         {coap: "localhost:0", code: interact.WildcardBind, hint: "--coap.listen 127.0.0.1:0"},
+		"MQTT for everybody, unguarded": {mqtt: "0.0.0.0:0", http: &HTTP{Listen: "127.0.0.1:0", NoAuth: true},
+			code: interact.WildcardBind, hint: "--mqtt.listen"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := quiet()
+			o.MQTT, o.CoAP, o.HTTP = c.mqtt, c.coap, c.http
+			if c.code == 0 {
+				n := start(t, o)
+				if (n.MQTT() == "") != (c.mqtt == "") || (n.CoAP() == "") != (c.coap == "") || strings.HasSuffix(n.MQTT()+n.CoAP(), ":0") {
+					t.Errorf("opened are %q and %q", n.MQTT(), n.CoAP())
+				}
+				return
+			}
+			n, err := New(o)
+			if err == nil {
+				n.Close()
+			}
+			if e := interact.AsError(err); e == nil || e.Code != c.code || e.Hint == "" || !strings.Contains(e.Hint, c.hint) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// Whoever reaches the broker from elsewhere shows what it takes to use the API.
+func TestTheTokenIsThePasswordOfMQTT(t *testing.T) {
+	t.Parallel()
+	n := &Node{opts: Options{MQTT: "127.0.0.1:1", Dir: t.TempDir()}}
+	if auth, err := n.mqttAuth(); auth != nil || err != nil {
+		t.Errorf("on loopback: %v", err)
+	}
+	n.opts.MQTT = "192.0.2.1:1883"
+	auth, err := n.mqttAuth()
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := os.ReadFile(filepath.Join(n.opts.Dir, "api.token"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	right := strings.TrimSpace(string(token))
+	for password, want := range map[string]bool{right: true, "": false, right[1:]: false, right + "x": false} {
+		if got := auth("anybody", password); got != want {
+			t.Errorf("%q: %t", password, got)
+		}
+	}
+}
