@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,7 +18,8 @@ type None struct{}
 
 // Action makes an action of a function. In and Out are what encoding/json reads and writes; [None] is nothing. An error of f is
 // the agent's answer: its text goes to the caller, so it should hold no secret. f runs once per call, at the same time as
-// others; ctx ends when the caller gives up.
+// others; ctx ends when the caller gives up. With [Chunks] as In it reads its input while that comes, and with [Data] as Out the
+// output is no JSON.
 func Action[In, Out any](name string, f func(ctx context.Context, in In) (Out, error), options ...Option) Part {
 	return &action[In, Out]{name: name, options: options, run: func(ctx context.Context, in In) iter.Seq2[Out, error] {
 		return func(yield func(Out, error) bool) { yield(f(ctx, in)) }
@@ -59,6 +61,9 @@ func (a *action[In, Out]) do(ctx context.Context, m *interact.Message) iter.Seq2
 		if err := decode(m, &in); err != nil {
 			yield(nil, err)
 			return
+		}
+		if c, ok := any(&in).(*Chunks); ok {
+			defer c.pull.close()
 		}
 		for out, err := range guard(func() iter.Seq2[Out, error] { return a.run(ctx, in) }) {
 			if err != nil {
@@ -122,8 +127,15 @@ func failed(name string, err error) error {
 	return &interact.Error{Code: interact.AgentFailed, Remote: true, Title: name + ": " + err.Error(), Hint: "see the agent's log"}
 }
 
-// decode reads the data of m into v.
+// decode reads the input of m into v.
 func decode(m *interact.Message, v any) error {
+	if c, ok := v.(*Chunks); ok {
+		*c = chunksOf(m)
+		return nil
+	}
+	if m.Chunks != nil {
+		return interact.Errorf(interact.NotAllowed, "send the data as one input", "%s takes no request stream", m.Name)
+	}
 	if _, none := v.(*None); none || len(m.Data) == 0 {
 		return nil
 	}
@@ -140,6 +152,11 @@ func decode(m *interact.Message, v any) error {
 
 // status makes a state of an action with v as its data.
 func status(m *interact.Message, s interact.Status, v any) (*interact.Message, error) {
+	if d, ok := v.(Data); ok {
+		r := m.Reply(interact.ActionStatus, cmp.Or(d.ContentType, octets), d.Bytes)
+		r.Status = s
+		return r, nil
+	}
 	data, err := encode(m.Name, v)
 	if err != nil {
 		return nil, err

@@ -240,10 +240,10 @@ func Mesh() (*gateway.Client, error) {
 	return gateway.Dial(node, token)
 }
 
-// Call calls an action of an agent through the node of this machine, and decodes its output; a nil input is none. The parts of an
-// output that comes as a stream are put together (see [interact.Join]), text decodes as a string, and what is neither JSON nor
-// text as one in base64url. Without a deadline in ctx the node waits 30 s. The error is an [*interact.Error] or wraps a context
-// error.
+// Call calls an action of an agent through the node of this machine, and decodes its output; a nil input is none, and an
+// io.Reader or an [Upload] is sent while it is read. The parts of an output that comes as a stream are put together (see
+// [interact.Join]), text decodes as a string, and what is neither JSON nor text as one in base64url. Without a deadline in ctx the node waits 30 s.
+// The error is an [*interact.Error] or wraps a context error.
 func Call[Out any](ctx context.Context, agent, action string, input any) (Out, error) {
 	var out Out
 	mesh, err := Mesh()

@@ -2,8 +2,10 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 
 	"github.com/lmosd/lmosd/gateway"
@@ -15,7 +17,13 @@ import (
 func call(ctx context.Context, mesh *gateway.Client, agent, action string, input any) ([]byte, error) {
 	// The states of the run, and not its output alone: parts of JSON have borders there.
 	o := gateway.CallOptions{Accept: "text/event-stream"}
-	if input != nil {
+	switch body, streams := input.(io.Reader); {
+	case streams:
+		o.Stream, o.ContentType = body, octets
+		if u, ok := input.(Upload); ok {
+			o.ContentType = cmp.Or(u.ContentType, octets)
+		}
+	case input != nil:
 		var err error
 		if o.Body, err = json.Marshal(input); err != nil {
 			return nil, &interact.Error{Code: interact.Invalid, Title: "the input cannot be written as JSON",

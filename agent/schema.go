@@ -12,12 +12,13 @@ import (
 // maxDepth is how deep types are looked into; below, anything is taken.
 const maxDepth = 12
 
-// schemaFor returns the data schema of T (TD 1.1 §5.3.2), as far as its Go type tells; nil for [None], an empty one for what can
-// be anything. Struct fields go by their json tags; those with omitempty, omitzero or a pointer are optional; those that
-// encoding/json writes as null when they are nil may be null; the tag desc describes one.
+// schemaFor returns the data schema of T (TD 1.1 §5.3.2), as far as its Go type tells; nil for [None] and for what is no JSON, an
+// empty one for what can be anything. Struct fields go by their json tags; those with omitempty, omitzero or a pointer are
+// optional; those that encoding/json writes as null when they are nil may be null; the tag desc describes one.
 func schemaFor[T any]() map[string]any {
 	t := reflect.TypeFor[T]()
-	if t == reflect.TypeFor[None]() {
+	switch t {
+	case reflect.TypeFor[None](), reflect.TypeFor[Chunks](), reflect.TypeFor[Data]():
 		return nil
 	}
 	return schemaOf(t, 0)

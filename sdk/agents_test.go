@@ -185,6 +185,33 @@ func startGo(t *testing.T, h *host, api, name string) *lamp {
 				}
 			}
 		}),
+		agent.Action("hear", func(_ context.Context, in agent.Chunks) (string, error) {
+			n, err := io.Copy(io.Discard, in.Reader())
+			return fmt.Sprintf("%d of %s", n, in.ContentType), err
+		}),
+		agent.Stream("parrot", func(_ context.Context, in agent.Chunks) iter.Seq2[agent.Data, error] {
+			return func(yield func(agent.Data, error) bool) {
+				for chunk, err := range in.All() {
+					if !yield(agent.Data{Bytes: chunk}, err) {
+						return
+					}
+				}
+			}
+		}),
+		agent.Action("sip", func(_ context.Context, in agent.Chunks) (string, error) {
+			for chunk, err := range in.All() {
+				return string(chunk[:min(9, len(chunk))]), err
+			}
+			return "", nil
+		}),
+		agent.Action("nap", func(ctx context.Context, in agent.Chunks) (agent.None, error) {
+			if _, err := in.Reader().Read(make([]byte, 1)); err != nil { // it was left before it began to read
+				hung.Set(hung.Get() + 1)
+				return agent.None{}, err
+			}
+			return wait(ctx, agent.None{})
+		}),
+		agent.Property("peak", func(context.Context) (int, error) { return 0, nil }, nil),
 		agent.Action("slow", func(_ context.Context, in text) (string, error) { return in.Text, nil }, agent.Async()),
 		agent.Property("version", func(context.Context) (string, error) { return "1.2.3", nil }, nil),
 		agent.Property("note", func(context.Context) (any, error) { return note, nil },

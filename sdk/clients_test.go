@@ -189,6 +189,8 @@ func askGo(ctx context.Context, mesh *gateway.Client, r request, item func(json.
 	switch r.Op {
 	case "call": // finds the node by the environment, as a program does
 		return callGo(ctx, r)
+	case "upload", "bytes", "file":
+		return uploadGo(ctx, r)
 	case "read":
 		raw, _, err := mesh.Read(ctx, r.Agent, r.Name)
 		return raw, err

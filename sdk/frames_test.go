@@ -165,6 +165,7 @@ func TestFrames(t *testing.T) {
 				t.Fatalf("the id is %q, %v", id, err)
 			}
 			p.sizes()
+			p.streams()
 			p.busy()
 			p.expect(ping, "") // it is silent here
 			p.send(final|pong, "")

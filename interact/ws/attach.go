@@ -18,7 +18,7 @@ type AttachOptions struct {
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// TD is the thing's description: JSON, complete or a draft without forms.
 	TD []byte
-	// Thing answers what the node asks.
+	// Thing answers what the node asks. It may be asked with a request stream (interact.Message.Chunks).
 	Thing interact.Thing
 	// Log gets what an operator should know; nil discards.
 	Log *slog.Logger
@@ -31,8 +31,8 @@ type AttachOptions struct {
 // other end is an error, an [*interact.Error]: NodeLost if the node cannot be reached or the connection broke, TokenRejected, or
 // what the node has against the description (Remote). The caller decides whether to attach again.
 //
-//	→ {"messageType":"registerThing","messageId":"m1","data":{"title":"weather","actions":{…}}}
-//	← {"messageType":"thingRegistered","messageId":"n1","correlationId":"m1","thingId":"urn:…"}
+//	→ {"messageType":"registerThing","messageId":"m1","streams":true,"data":{"title":"weather","actions":{…}}}
+//	← {"messageType":"thingRegistered","messageId":"n1","correlationId":"m1","thingId":"urn:…","streams":true}
 //	← {"messageType":"invokeAction","messageId":"n2","thingId":"urn:…","action":"ask","input":"Bonn?"}
 //	→ {"messageType":"actionStatus","messageId":"m2","correlationId":"n2","thingId":"urn:…","status":"completed","output":"ok"}
 //	→ {"messageType":"unregisterThing","messageId":"m3","thingId":"urn:…"}
@@ -107,7 +107,7 @@ func (o *AttachOptions) attached(ctx context.Context, c *conn) error {
 
 // tell sends a message of lmosd's own and waits for the answer. It returns the thing's id that the answer has.
 func (o *AttachOptions) tell(ctx context.Context, p *peer, t interact.Type, data []byte) (id string, err error) {
-	k, err := p.c.begin(ctx, p, &interact.Message{Type: t, Data: data})
+	k, err := p.c.begin(ctx, p, &interact.Message{Type: t, Data: data}, nil)
 	if err != nil {
 		return "", err
 	}

@@ -270,6 +270,70 @@ func TestAgentDiesInTheMiddle(t *testing.T) {
 	}
 }
 
+// TestSharedSubscriptions plays an agent: what it tells already is not asked for again, and what it ends ends for all.
+func TestSharedSubscriptions(t *testing.T) {
+	t.Parallel()
+	w, thing := plays(t, "")
+	tell := func(kind, of, more string) {
+		w.say(fmt.Sprintf(`{"messageType":%q,"messageId":"x","correlationId":%q,"thingId":"urn:agent:13",%s}`, kind, of, more))
+	}
+	asked := func(kind string, name any) string {
+		t.Helper()
+		m := w.hear()
+		if m["messageType"] != kind || m["event"] != name {
+			t.Fatalf("the agent hears %v, want %s %v", m, kind, name)
+		}
+		return m["messageId"].(string)
+	}
+	one, every := message(interact.SubscribeEvent, "alarm", ""), message(interact.SubscribeAllEvents, "", "")
+	first := newReader(t, thing, one)
+	id := asked("subscribeEvent", "alarm")
+	second := newReader(t, thing, one)
+	watched(t, thing, 2)
+	first.leave() // the subscription stays
+	tell("event", id, `"event":"alarm","data":1`)
+	if r := second.next(t); string(r.Data) != "1" {
+		t.Errorf("got %+v", r)
+	}
+	tell("error", id, `"title":"it is over"`)
+	wantError(t, <-second.err, interact.AgentFailed)
+
+	first = newReader(t, thing, one) // what ended is asked for again
+	id = asked("subscribeEvent", "alarm")
+	all := newReader(t, thing, every)
+	tell("error", asked("subscribeAllEvents", nil), `"title":"what is that?"`)
+	wantError(t, <-all.err, interact.AgentFailed)
+	tell("event", id, `"event":"alarm","data":2`)
+	first.next(t) // that was refused, so this stands
+
+	all = newReader(t, thing, every)
+	id = asked("subscribeAllEvents", nil)
+	second = newReader(t, thing, message(interact.SubscribeEvent, "other", ""))
+	watched(t, thing, 3)
+	all.leave() // single ones have joined
+	for _, name := range []string{"alarm", "other", "third"} {
+		tell("event", id, `"event":"`+name+`","data":3`)
+	}
+	if a, b := first.next(t), second.next(t); a.Name != "alarm" || b.Name != "other" {
+		t.Errorf("got %+v, %+v", a, b)
+	}
+	first.leave()
+	after := message(interact.SubscribeEvent, "other", "")
+	after.After = "e1"
+	third := newReader(t, thing, after) // it wants what was before
+	asked("subscribeEvent", "other")
+	third.leave()
+	second.leave()
+	asked("unsubscribeAllEvents", nil)
+
+	third = newReader(t, thing, one)
+	id = asked("subscribeEvent", "alarm")
+	third.leave()
+	asked("unsubscribeEvent", "alarm")
+	tell("error", id, `"title":"nobody hears it"`)
+	w.quietAs("q")
+}
+
 // TestBadAnswersOfAnAgent end the call that they answer, or nothing.
 func TestBadAnswersOfAnAgent(t *testing.T) {
 	t.Parallel()

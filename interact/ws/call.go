@@ -3,6 +3,7 @@ package ws
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +19,8 @@ type asking struct {
 	mu       sync.Mutex // guards the rest
 	calls    map[string]*call
 	watchers map[subKey][]*call
+	// standing are the requests that the subscriptions of the peer come of. The call of one may have left: others share it.
+	standing map[subKey]*call
 	used     time.Time // when the last call was left
 }
 
@@ -27,7 +30,9 @@ type call struct {
 	id   string            // of the request's message, and its correlation
 	key  subKey            // only if m is long
 	sent atomic.Bool
-	bell chan struct{} // has an element when something changed
+	// heard tells that a subscription was not refused. It belongs to the lock of asking.
+	heard bool
+	bell  chan struct{} // has an element when something changed
 
 	mu    sync.Mutex // guards the rest
 	queue []*frame
@@ -36,7 +41,8 @@ type call struct {
 }
 
 func (a *asking) init() {
-	a.calls, a.watchers, a.used = map[string]*call{}, map[subKey][]*call{}, time.Now()
+	a.calls, a.watchers, a.standing = map[string]*call{}, map[subKey][]*call{}, map[subKey]*call{}
+	a.used = time.Now()
 }
 
 // idleSince returns how long nothing has been asked.
@@ -49,27 +55,62 @@ func (a *asking) idleSince(now time.Time) time.Duration {
 	return now.Sub(a.used)
 }
 
-// begin sends m to the peer in the words of p. The peer gets ids of ours: those of consumers need not differ.
-func (c *conn) begin(ctx context.Context, p *peer, m *interact.Message) (*call, error) {
+// begin sends m to the peer in the words of p; o is its request stream, or nil. The peer gets ids of ours: those of consumers
+// need not differ. What the peer tells already is not asked for again: it would end the first subscription.
+func (c *conn) begin(ctx context.Context, p *peer, m *interact.Message, o *outflow) (*call, error) {
 	f := p.request(m, m.Type)
 	k := &call{m: m, id: f.ID, bell: make(chan struct{}, 1)}
+	if o != nil {
+		f.stream, o.k = o.number, k
+	}
 	a := &c.asking
 	if m.Type.Long() {
 		k.key = keyOf(f)
 		a.order.Lock()
 		defer a.order.Unlock()
 	}
-	a.mu.Lock()
-	a.calls[k.id] = k
-	if m.Type.Long() {
-		a.watchers[k.key] = append(a.watchers[k.key], k)
+	joined, before := a.add(k)
+	if joined {
+		return k, nil
 	}
-	a.mu.Unlock()
 	if err := c.send(ctx, f, &k.sent); err != nil {
-		a.remove(k)
+		a.undo(k, before)
 		return nil, c.unsent(p, k, err)
 	}
 	return k, nil
+}
+
+// add notes k. It reports whether k shares a subscription that the peer has; else k's own takes the place of the one before. Who
+// wants to hear what came since an event needs a subscription that says so.
+func (a *asking) add(k *call) (joined bool, before *call) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.calls[k.id] = k
+	if !k.m.Type.Long() {
+		return false, nil
+	}
+	a.watchers[k.key] = append(a.watchers[k.key], k)
+	before = a.standing[k.key]
+	if k.m.After == "" && (before != nil || a.standing[k.key.all()] != nil) {
+		k.sent.Store(true)
+		return true, nil
+	}
+	a.standing[k.key] = k
+	return false, before
+}
+
+// undo forgets k, which was not sent.
+func (a *asking) undo(k, before *call) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.calls, k.id)
+	if a.standing[k.key] == k {
+		delete(a.standing, k.key)
+		if before != nil {
+			a.standing[k.key] = before
+		}
+	}
+	a.unwatchLocked(k)
 }
 
 // unsent is the error for a request that did not reach the writer.
@@ -84,25 +125,59 @@ func (c *conn) unsent(p *peer, k *call, err error) error {
 	return p.expired(err)
 }
 
-// remove forgets k. It reports whether k was the last that watches its key.
-func (a *asking) remove(k *call) (last bool) {
+// remove forgets k. It reports whether nobody watches a subscription of the peer any more, and which.
+func (a *asking) remove(k *call) (idle subKey, last bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.calls, k.id)
 	a.used = time.Now()
-	if !k.m.Type.Long() {
-		return false
+	if !k.m.Type.Long() || a.standing[k.key] != k {
+		delete(a.calls, k.id)
 	}
-	others := a.watchers[k.key][:0]
-	for _, o := range a.watchers[k.key] {
-		if o != k {
-			others = append(others, o)
+	if !k.m.Type.Long() || !a.unwatchLocked(k) {
+		return subKey{}, false
+	}
+	idle = k.key
+	if all := k.key.all(); a.standing[all] != nil {
+		idle = all
+	}
+	for key := range a.watchers {
+		if idle.covers(key) {
+			return subKey{}, false
 		}
 	}
-	if a.watchers[k.key] = others; len(others) == 0 {
+	a.endLocked(idle, false)
+	return idle, true
+}
+
+// unwatchLocked takes k from the watchers, and reports whether it was among them.
+func (a *asking) unwatchLocked(k *call) (found bool) {
+	list := a.watchers[k.key]
+	i := slices.Index(list, k)
+	if i < 0 {
+		return false
+	}
+	if a.watchers[k.key] = slices.Delete(list, i, i+1); len(list) == 1 {
 		delete(a.watchers, k.key)
 	}
-	return len(others) == 0
+	return true
+}
+
+// endLocked forgets the subscription end of the peer, and those that it covers: they were replaced by it, unless it was refused.
+// It returns who watched.
+func (a *asking) endLocked(end subKey, refused bool) (watched []*call) {
+	for key, list := range a.watchers {
+		if end.covers(key) && (!refused || key == end || a.standing[key] == nil) {
+			watched = append(watched, list...)
+			delete(a.watchers, key)
+		}
+	}
+	for key, k := range a.standing {
+		if key == end || end.covers(key) && !refused {
+			delete(a.standing, key)
+			delete(a.calls, k.id)
+		}
+	}
+	return watched
 }
 
 // leave ends k. The peer is told if it would go on: with what nobody watches any more, or with an action.
@@ -111,14 +186,15 @@ func (c *conn) leave(p *peer, k *call, final bool, actionID string) {
 		c.asking.order.Lock()
 		defer c.asking.order.Unlock()
 	}
-	last := c.asking.remove(k)
+	idle, last := c.asking.remove(k)
 	if c.ctx.Err() != nil || final {
 		return
 	}
 	var f *frame
 	switch {
-	case last && p.style.knows(endOf(k.m.Type)):
-		f = p.request(k.m, endOf(k.m.Type))
+	case last && p.style.knows(endOf(k.m.Type, idle)):
+		f = p.request(k.m, endOf(k.m.Type, idle))
+		f.Name = idle.name
 	case k.m.Type == interact.InvokeAction && !k.m.Detach && p.style.knows(interact.CancelAction):
 		f = p.request(k.m, interact.CancelAction)
 		f.Correlation, f.ActionID = k.id, actionID
@@ -129,17 +205,17 @@ func (c *conn) leave(p *peer, k *call, final bool, actionID string) {
 	_ = c.send(context.Background(), f, nil) // the connection ends if it fails, and the interaction with it
 }
 
-// endOf returns the type that ends what t began.
-func endOf(t interact.Type) interact.Type {
-	switch t {
-	case interact.ObserveProperty:
+// endOf returns the type that ends the subscription with the key end, which t may have joined.
+func endOf(t interact.Type, end subKey) interact.Type {
+	switch one := t == interact.ObserveProperty || t == interact.SubscribeEvent; {
+	case end.about == aboutProperty && one && end.name != "":
 		return interact.UnobserveProperty
-	case interact.ObserveAllProperties:
+	case end.about == aboutProperty:
 		return interact.UnobserveAllProperties
-	case interact.SubscribeAllEvents:
-		return interact.UnsubscribeAllEvents
+	case one && end.name != "":
+		return interact.UnsubscribeEvent
 	}
-	return interact.UnsubscribeEvent
+	return interact.UnsubscribeAllEvents
 }
 
 // answer gives the frame f of size bytes to the calls that wait for it. It is called by the reader and never waits. A reading or
@@ -155,7 +231,15 @@ func (a *asking) answer(f *frame, size int) {
 		k.put(f, size)
 		return
 	}
-	for _, w := range a.watchersLocked(k, f) {
+	watching := a.watchersLocked(k, f)
+	switch {
+	case k == nil:
+	case f.Type != typeError:
+		k.heard = true
+	case a.standing[k.key] == k:
+		watching = a.endLocked(k.key, !k.heard)
+	}
+	for _, w := range watching {
 		w.put(f, size)
 	}
 	a.mu.Unlock()
@@ -176,9 +260,7 @@ func (a *asking) watchersLocked(k *call, f *frame) []*call {
 	if k != nil {
 		key.thing = k.key.thing
 	}
-	all := key
-	all.name = ""
-	found := append(append([]*call(nil), a.watchers[key]...), a.watchers[all]...)
+	found := append(append([]*call(nil), a.watchers[key]...), a.watchers[key.all()]...)
 	if k != nil && len(found) == 0 {
 		found = a.watchers[k.key]
 	}
@@ -189,6 +271,7 @@ func (a *asking) watchersLocked(k *call, f *frame) []*call {
 func (k *call) put(f *frame, size int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	defer k.ring()
 	switch {
 	case k.err != nil:
 		return
@@ -199,8 +282,24 @@ func (k *call) put(f *frame, size int) {
 	default:
 		k.queue, k.held = append(k.queue, f), k.held+size
 	}
+}
+
+// fail ends k with err, after the frames that have come.
+func (k *call) fail(err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	defer k.ring()
+	if k.err == nil {
+		k.err = err
+	}
+}
+
+func (k *call) ring() { poke(k.bell) }
+
+// poke puts an element into a channel that holds one.
+func poke(bell chan struct{}) {
 	select {
-	case k.bell <- struct{}{}:
+	case bell <- struct{}{}:
 	default:
 	}
 }

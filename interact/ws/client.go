@@ -203,7 +203,7 @@ func (a *agent) connect(ctx context.Context, f *td.Form, l login) (p *peer, fres
 	if n.err != nil {
 		return nil, false, n.err
 	}
-	return &peer{n.conn, thingID(a.thing, f), style{dialect: a.dialect(f, n.echo), proven: true}}, fresh, nil
+	return &peer{c: n.conn, thing: thingID(a.thing, f), style: style{dialect: a.dialect(f, n.echo), proven: true}}, fresh, nil
 }
 
 // dialect decides how the agent is spoken to (LMOS WebSocket subprotocol, dialect detection).

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/coder/websocket"
 
@@ -177,8 +178,10 @@ func watch(t *testing.T, l *lab, thing interact.Thing, typ interact.Type) {
 	if m.Name = name; typ == interact.SubscribeAllEvents || typ == interact.ObserveAllProperties {
 		m.Name = ""
 	}
-	one, two := newReader(t, thing, m), newReader(t, thing, m)
-	l.until(t, "both have subscribed", func() bool { return asks(l, typ) == 2 && len(l.watchers) == 1 })
+	one := newReader(t, thing, m)
+	l.watched(t, 1)
+	two := newReader(t, thing, m)
+	watched(t, thing, 2)
 	for i, reads := range [][]*reader{{one, two}, {two}} {
 		want := fmt.Sprint(i + 100)
 		l.emit(reply, name, "n"+want, `"`+want+`"`)
@@ -201,16 +204,61 @@ func watch(t *testing.T, l *lab, thing interact.Thing, typ interact.Type) {
 	}
 	two.leave()
 	l.watched(t, 0)
-}
-
-// asks counts the messages of a type. The lab is locked.
-func asks(l *lab, typ interact.Type) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	asked := 0
 	for _, m := range l.asked {
 		if m.Type == typ {
-			n++
+			asked++
 		}
 	}
-	return n
+	if asked != 1 {
+		t.Errorf("the agent was asked %d times, want once", asked)
+	}
+}
+
+// lineOf is the connection to a thing.
+func lineOf(thing interact.Thing) (c *conn) {
+	switch thing := thing.(type) {
+	case *registered:
+		return thing.c
+	case *agent:
+		thing.client.mu.Lock()
+		defer thing.client.mu.Unlock()
+		for _, l := range thing.client.lines {
+			c = l.conn
+		}
+	}
+	return c
+}
+
+// eventually waits for a condition inside of a connection, which nothing tells of.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick, late := time.NewTicker(time.Millisecond), time.After(20*time.Second)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatalf("waited too long until %s", what)
+		}
+	}
+}
+
+// watched waits until n consumers watch a thing that is connected.
+func watched(t *testing.T, thing interact.Thing, n int) {
+	t.Helper()
+	a := &lineOf(thing).asking
+	eventually(t, fmt.Sprintf("%d watch", n), func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		all := 0
+		for _, list := range a.watchers {
+			all += len(list)
+		}
+		return all == n
+	})
 }
 
 // A reader is a consumer that watches.

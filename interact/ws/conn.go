@@ -70,12 +70,14 @@ type conn struct {
 
 	serving serving
 	asking  asking
+	flows   flows
 }
 
 // An outgoing is a frame that waits to be written. sent is set, if it is not nil, before the first byte goes out.
 type outgoing struct {
-	data []byte
-	sent *atomic.Bool
+	data   []byte
+	sent   *atomic.Bool
+	binary bool
 }
 
 // A closing says why a connection ended: the words for the peer, and the cause for errors here.
@@ -148,8 +150,9 @@ func (c *conn) listen() *closing {
 			return lost(err)
 		}
 		c.heard.Store(time.Now().UnixNano())
-		if kind != websocket.MessageText {
-			continue // no dialect has binary frames; the Kotlin server ignores them, too
+		if kind != websocket.MessageText { // they are in no dialect
+			c.packet(data)
+			continue
 		}
 		c.dispatch(data)
 	}
@@ -198,7 +201,11 @@ func (c *conn) write() {
 			// Longer than patience: who is slow shall still get the frame that is on its way, and hear the reason.
 			ctx, cancel := context.WithTimeout(context.Background(), patience+farewell)
 			c.writing.Store(true)
-			if c.ws.Write(ctx, websocket.MessageText, o.data) != nil {
+			kind := websocket.MessageText
+			if o.binary {
+				kind = websocket.MessageBinary
+			}
+			if c.ws.Write(ctx, kind, o.data) != nil {
 				c.end(wroteBadly)
 			}
 			c.writing.Store(false)
@@ -248,8 +255,8 @@ func (c *conn) check(now time.Time) {
 	c.pinging.Store(false)
 }
 
-// send encodes f and gives it to the writer. It waits for room while the peer is slow; if that lasts too long, the connection
-// ends. The error is an [*interact.Error] for a frame that cannot be sent, or else the cause of the connection's end or of ctx.
+// send encodes f and gives it to the writer, as give does. The error is an [*interact.Error] for a frame that cannot be sent, or
+// else that of give.
 func (c *conn) send(ctx context.Context, f *frame, sent *atomic.Bool) error {
 	data, err := f.encode()
 	if err != nil {
@@ -259,7 +266,12 @@ func (c *conn) send(ctx context.Context, f *frame, sent *atomic.Bool) error {
 		return interact.Errorf(interact.TooLarge, "send or ask for less", "the frame for %s has %d bytes; %d are allowed",
 			clip(f.Name, 100), len(data), c.maxMessage)
 	}
-	o := outgoing{data, sent}
+	return c.give(ctx, outgoing{data: data, sent: sent})
+}
+
+// give gives o to the writer. It waits for room while the peer is slow; if that lasts too long, the connection ends. The error is
+// the cause of its end, or of that of ctx.
+func (c *conn) give(ctx context.Context, o outgoing) error {
 	select {
 	case c.out <- o:
 		return nil

@@ -121,7 +121,7 @@ func (f *frame) operation(m *members, p part) (*word, error) {
 func (w *word) slip(m *members) bool {
 	switch w.typ {
 	case interact.ReadProperty, interact.ReadAllProperties, interact.ReadMultipleProperties:
-		return !m.has(sValue, sValues, sData, sError) && !m.null[sValue]
+		return !m.has(sValue, sValues, sData, sError) && (w.typ != interact.ReadProperty || !m.null[sValue])
 	case interact.InvokeAction:
 		return m.has(sInput)
 	case interact.QueryAction:
@@ -148,8 +148,28 @@ func (f *frame) fill(m *members, w *word, b []byte) error {
 		return f.acked(m)
 	case interact.ActionStatus:
 		return f.status(m, w)
+	case typeRegister, typeRegistered:
+		f.streams = string(m.raw[sStreams]) == "true"
+	case interact.InvokeAction:
+		if raw := m.raw[sStream]; raw != nil {
+			return f.announced(m, w, raw)
+		}
 	}
 	return f.data(m, w)
+}
+
+// announced reads that a request stream follows: its number and its content type.
+func (f *frame) announced(m *members, w *word, raw []byte) (err error) {
+	n, err := strconv.ParseUint(string(raw), 10, 32)
+	switch {
+	case err != nil || n == 0:
+		return badMember(sStream, "is no number from 1 to 4294967295")
+	case m.has(w.data...):
+		return badMember(sStream, "says that the input follows, and it is there")
+	}
+	f.stream = uint32(n)
+	f.ContentType, err = m.text(sMedia, maxID)
+	return err
 }
 
 // texts reads the name of the affordance, by the best of its names, and the optional texts.

@@ -89,6 +89,9 @@ func (f *frame) writeLMOS(w *writer) error {
 	if err := f.writeData(w, word.write); err != nil {
 		return err
 	}
+	if f.streams {
+		w.raw(sStreams, []byte("true"))
+	}
 	f.writeRequest(w)
 	w.when("timestamp", f.Time)
 	return nil
@@ -145,6 +148,10 @@ func (f *frame) writeRequest(w *writer) {
 	w.maybe(sKey, f.Key)
 	w.maybe(sParent, f.TraceParent)
 	w.maybe(sTraceState, f.TraceState)
+	if f.stream > 0 {
+		w.raw(sStream, strconv.AppendUint(nil, uint64(f.stream), 10))
+		w.maybe(sMedia, f.ContentType)
+	}
 	if f.Hops > 0 && f.Type.Op() != "" {
 		w.member(names[sHops][0])
 		w.b = strconv.AppendUint(w.b, uint64(f.Hops), 10)

@@ -26,6 +26,10 @@ type frame struct {
 	part  part          // none in LMOS
 	op    interact.Type // what a reply answers or acknowledges; 0 where that is not known
 	fault fault         // of an error
+
+	streams bool   // of a registration: the agent takes request streams
+	stream  uint32 // of an invocation: the number of the stream that is its input; 0 if there is none
+	flow    *inflow
 }
 
 // asks reports whether f is a request.

@@ -68,6 +68,12 @@ func meaning(f *frame) string {
 	if f.Hops > 0 {
 		fmt.Fprintf(&b, " hops=%d", f.Hops)
 	}
+	if f.streams {
+		b.WriteString(" streams")
+	}
+	if f.stream > 0 {
+		fmt.Fprintf(&b, " stream=%d", f.stream)
+	}
 	if !f.Time.IsZero() {
 		fmt.Fprintf(&b, " time=%s", appendTime(nil, f.Time))
 	}

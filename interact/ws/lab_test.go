@@ -298,18 +298,25 @@ func serve(t testing.TB, l *lab, o ServerOptions) (*Server, string) {
 	t.Helper()
 	o.Mesh, o.Find = l, find(describe(t, `"href": "ws://unused.example"`))
 	s := NewServer(o)
+	return s, listen(t, s)
+}
+
+// listen returns the address of s.
+func listen(t testing.TB, s *Server) string {
+	t.Helper()
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.Serve(w, r, r.Header.Get("Authorization") == "Bearer token")
 	}))
 	t.Cleanup(h.Close)
 	t.Cleanup(s.Close)
-	return s, "ws" + strings.TrimPrefix(h.URL, "http")
+	return "ws" + strings.TrimPrefix(h.URL, "http")
 }
 
 // A wire is a peer that is a test: it says and hears frames as they are.
 type wire struct {
-	t  testing.TB
-	ws *websocket.Conn
+	t    testing.TB
+	ws   *websocket.Conn
+	kept [][]byte // frames of text that came while unpack waited for another
 }
 
 // dial opens a wire. It offers the subprotocols.
@@ -325,7 +332,7 @@ func dial(t testing.TB, url string, offer ...string) *wire {
 func newWire(t testing.TB, ws *websocket.Conn) *wire {
 	ws.SetReadLimit(64 << 20)
 	t.Cleanup(func() { _ = ws.CloseNow() })
-	return &wire{t, ws}
+	return &wire{t: t, ws: ws}
 }
 
 func (w *wire) say(frame string) {
@@ -340,9 +347,17 @@ func (w *wire) say(frame string) {
 func (w *wire) read() (map[string]any, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	_, data, err := w.ws.Read(ctx)
-	if err != nil {
-		return nil, err
+	var data []byte
+	if len(w.kept) > 0 {
+		data, w.kept = w.kept[0], w.kept[1:]
+	}
+	for kind, err := websocket.MessageBinary, error(nil); data == nil; {
+		if kind, data, err = w.ws.Read(ctx); err != nil {
+			return nil, err
+		}
+		if kind == websocket.MessageBinary { // see unpack
+			data = nil
+		}
 	}
 	var m map[string]any
 	if err := json.Unmarshal(data, &m); err != nil {

@@ -58,6 +58,9 @@ func (f *frame) embedded(m *members, raw []byte) error {
 // bytes may be a stranger's: what is not valid never gets into a frame.
 func (f *frame) payload() (raw []byte, media string, coded bool, err error) {
 	raw, media = f.Data, f.ContentType
+	if len(raw) == 0 {
+		return nil, "", false, nil
+	}
 	if !td.IsJSON(media) {
 		if raw, media, err = interact.Transcode(raw, media, interact.JSON); err != nil {
 			return nil, "", false, f.unfit(err)

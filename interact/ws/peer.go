@@ -21,6 +21,8 @@ type peer struct {
 	c     *conn
 	thing string // as the peer calls it
 	style style
+	// streams tells that the peer takes request streams.
+	streams bool
 }
 
 // request returns the frame of type t for m.
@@ -28,6 +30,7 @@ func (p *peer) request(m *interact.Message, t interact.Type) *frame {
 	f := &frame{Message: *m, style: p.style}
 	f.Type, f.Thing, f.ID, f.Hops = t, p.thing, interact.NewID(), m.Hops+1
 	f.Correlation, f.Time = f.ID, time.Time{}
+	f.streams = t == typeRegister
 	if p.style.dialect == wtp {
 		f.part = request
 	}
@@ -41,9 +44,17 @@ func (p *peer) ask(ctx context.Context, m *interact.Message, yield func(*interac
 	}
 	ctx, cancel := within(ctx, m)
 	defer cancel()
-	k, err := p.c.begin(ctx, p, m)
+	o, err := p.c.offer(m)
 	if err != nil {
 		return err
+	}
+	defer o.end()
+	k, err := p.c.begin(ctx, p, m, o)
+	if err != nil {
+		return err
+	}
+	if o != nil {
+		go o.feed(ctx, k)
 	}
 	a := answers{m: m, dialect: p.style.dialect}
 	defer func() { p.c.leave(p, k, a.final, a.actionID) }()
@@ -70,8 +81,10 @@ func (p *peer) possible(m *interact.Message) error {
 	switch {
 	case m.Hops >= interact.MaxHops:
 		return interact.Errorf(interact.Loop, "see which nodes relay to each other", "the message passed %d nodes", m.Hops)
-	case m.Chunks != nil:
-		return interact.Errorf(interact.NotAllowed, "send the data as one input", "a WebSocket message has no request stream")
+	case m.Chunks != nil && (!p.streams || m.Type != interact.InvokeAction):
+		return interact.Errorf(interact.NotAllowed, "send the data as one input", "%s takes no request stream here", p.c.name)
+	case m.Chunks != nil && len(m.Data) > 0:
+		return interact.Errorf(interact.Invalid, "send one of them", "%s takes its input or a stream, and not both", clip(m.Name, 100))
 	case wordByType[m.Type] == nil || m.Type.Op() == "" || ends(m.Type):
 		return interact.Errorf(interact.NotAllowed,
 			"ask for one of the operations of TD 1.1 §5.3.4.2; to end a subscription, leave it",

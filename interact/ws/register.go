@@ -31,7 +31,8 @@ func (c *conn) register(f *frame) error {
 	if full {
 		return interact.Errorf(interact.RateLimited, "open another connection", "this connection has %d things already", maxThings)
 	}
-	r := &registered{peer: peer{c: c, style: style{dialect: doc, capital: f.capital}}, ready: make(chan struct{})}
+	r := &registered{peer: peer{c: c, style: style{dialect: doc, capital: f.capital}, streams: f.streams},
+		ready: make(chan struct{})}
 	r.gone, r.cancel = context.WithCancel(c.ctx)
 	id, release, err := s.host.register(c.ctx, f.Data, r)
 	if err != nil {
@@ -46,7 +47,7 @@ func (c *conn) register(f *frame) error {
 	s.mu.Unlock()
 	old.end(false)
 	a := f.reply(typeRegistered)
-	a.Thing = id
+	a.Thing, a.streams = id, f.streams
 	return c.send(c.ctx, a, nil)
 }
 

@@ -81,12 +81,15 @@ func (r *runs) find(f *frame) (run, bool) {
 
 // invoke runs an action and tells of it as much as the peer's dialect takes.
 func (c *conn) invoke(f *frame, t target, m *interact.Message) error {
-	m.Detach = c.detaches(f, t)
+	m.Detach = f.flow == nil && c.detaches(f, t) // who sends a stream stays
 	ctx, cancel := context.WithCancel(c.ctx)
 	if !m.Detach {
 		ctx, cancel = context.WithTimeout(c.ctx, interact.MaxWait)
 	}
 	defer cancel()
+	if f.flow != nil {
+		m.Chunks = f.flow.chunks(ctx)
+	}
 	one := &run{thing: f.Thing, name: f.Name, id: f.ID, correlation: f.Correlation, cancel: cancel}
 	if m.Detach {
 		one.cancel = nil

@@ -83,10 +83,18 @@ func (c *conn) request(f *frame) {
 		c.unsubscribe(f)
 	default:
 		wait, done := c.turn(f)
+		flow, err := c.accept(f)
+		f.flow = flow
 		c.work.Go(func() {
 			defer s.pending.Add(-1)
 			defer done()
-			c.guarded(f, func() error { return c.serve(f, wait) })
+			defer flow.drop()
+			c.guarded(f, func() error {
+				if err != nil {
+					return err
+				}
+				return c.serve(f, wait)
+			})
 		})
 	}
 }

@@ -17,6 +17,12 @@ type subKey struct {
 	name  string
 }
 
+// all returns the key of a subscription to all of which k is one.
+func (k subKey) all() subKey { return subKey{about: k.about, thing: k.thing} }
+
+// covers reports whether a subscription to k brings what other names.
+func (k subKey) covers(other subKey) bool { return k == other || k == other.all() }
+
 // keyOf returns the key of an observation, a subscription, or its end.
 func keyOf(f *frame) subKey {
 	k := subKey{aboutEvent, f.Thing, f.Name}
@@ -86,16 +92,14 @@ func (s *serving) put(one *sub, limit int) (replaced []*sub, room bool) {
 
 // takeLocked cancels and removes the subscriptions that key stands for. A subscription to all that stays leaves the name out.
 func (s *serving) takeLocked(key subKey, limit int) (taken []*sub) {
-	all := key
-	all.name = ""
-	if a := s.subs[all]; a != nil && key.name != "" && len(a.except) < limit {
+	if a := s.subs[key.all()]; a != nil && key.name != "" && len(a.except) < limit {
 		if a.except == nil {
 			a.except = map[string]bool{}
 		}
 		a.except[key.name] = true
 	}
 	for k, one := range s.subs {
-		if k == key || key.name == "" && k.about == key.about && k.thing == key.thing {
+		if key.covers(k) {
 			one.cancel()
 			delete(s.subs, k)
 			taken = append(taken, one)

@@ -48,6 +48,8 @@ const (
 	sMedia
 	sBase64
 	sHops
+	sStreams
+	sStream
 	slots // how many there are
 )
 
@@ -84,6 +86,8 @@ var names = [slots][]string{
 	sMedia:       {"contentType"},
 	sBase64:      {"base64"},
 	sHops:        {"hops"},
+	sStreams:     {"streams"},
+	sStream:      {"stream"},
 }
 
 // A subject is what a message speaks of.
@@ -139,8 +143,10 @@ var words = []word{
 	{interact.UnsubscribeAllEvents, "unsubscribeAllEvents", aboutThing, nil, nil, nil, interact.Acknowledgement, 0},
 
 	// A reading carries its value twice: the documents call it value, Kotlin data.
-	{interact.PropertyReading, "propertyReading", aboutProperty, list{sValue, sData}, list{sData, sValue}, list{sValue}, 0, 0},
-	{interact.PropertyReadings, "propertyReadings", aboutThing, list{sData, sValues}, list{sData}, list{sValues}, 0, 0},
+	// Whoever confuses value and values is understood, too.
+	{interact.PropertyReading, "propertyReading", aboutProperty, list{sValue, sData, sValues}, list{sData, sValue},
+		list{sValue}, 0, 0},
+	{interact.PropertyReadings, "propertyReadings", aboutThing, list{sData, sValues, sValue}, list{sData}, list{sValues}, 0, 0},
 	{interact.ActionStatus, "actionStatus", aboutAction, list{sOutput, sData}, list{sOutput}, list{sOutput}, 0, 0},
 	{interact.ActionStatuses, "actionStatuses", aboutThing, list{sStatuses, sData}, list{sStatuses}, list{sStatuses}, 0, 0},
 	{interact.Event, "event", aboutEvent, list{sData, sValue}, list{sData}, list{sData}, 0, 0},

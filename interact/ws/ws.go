@@ -21,6 +21,8 @@
 //	idempotencyKey     in invokeAction: with one key an action runs once
 //	code, hint         in errors: "LMOS-1404", and what to do
 //	hops               in requests: how many nodes relayed it, so that a loop ends
+//	streams            true, in registerThing: the agent takes request streams; in thingRegistered: the node sends them
+//	stream             in invokeAction: the input follows in binary frames, as the stream of this number (packet.go)
 //
 // registerThing, thingRegistered and unregisterThing are messages of their own, see [Attach].
 //

@@ -9,8 +9,8 @@
 // it needs no port of its own.
 //
 // Limits: inputs, outputs, values and events are JSON, of at most 4 MiB; text of others arrives as a string, and anything else in
-// base64. An agent cannot read its input as a stream; an output in parts that is 1000 parts ahead of its reader is cut off. It
-// runs in Node, not in a browser.
+// base64, unless the input is 'chunks': that has no limit. An output in parts that is 1000 parts ahead of its reader is cut off.
+// It runs in Node, not in a browser.
 //
 // Apache-2.0.
 
@@ -20,9 +20,13 @@ import http from 'node:http'
 import https from 'node:https'
 import { homedir } from 'node:os'
 import { isAbsolute, join } from 'node:path'
+import { pipeline, Readable } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
 
 const MAX_MESSAGE = 4 << 20 // bytes of one WebSocket message, which the node takes
+const WINDOW = 256 << 10 // bytes of a request stream that come before they are read, each frame with its head
+const MAX_CHUNK = 64 << 10 // bytes of a request stream in one frame
+const [CHUNK, END, ABORT, CREDIT, STOP] = [1, 2, 3, 4, 5] // the kinds of binary frames: docs/sdk.md
 const ABSENCE = 60_000 // ms for which watch waits for a node that went away
 const RETRYABLE = new Set([1429, 1503, 1504, 1529, 3001, 3002, 3021, 3030, 3031].map((n) => `LMOS-${n}`))
 
@@ -104,8 +108,9 @@ export class Mesh {
     this.at = { node: node ?? at.node, token: token ?? at.token }
   }
 
-  /** Sends a request and resolves with the response, whose body is not read yet. */
-  open(method, path, { body, headers, signal } = {}) {
+  /** Sends a request and resolves with the response, whose body is not read yet. A source is sent as the body while it is read;
+   * its error is given to failed. */
+  open(method, path, { body, source, failed, headers, signal } = {}) {
     return new Promise((resolve, reject) => {
       const about = body !== undefined && { 'Content-Type': 'application/json', 'Content-Length': Buffer.byteLength(body) }
       const r = begin(this.at, { method, path, headers: { ...about, ...headers }, signal })
@@ -114,7 +119,10 @@ export class Mesh {
         if (response.statusCode < 400) return resolve(response)
         refused(this.at, response).then(reject)
       })
-      r.end(body)
+      if (source === undefined) return r.end(body)
+      const from = Readable.from(source instanceof Uint8Array ? [source] : source, { objectMode: true, highWaterMark: 1 })
+      from.on('error', (e) => { failed(e); reject(e) })
+      pipeline(from, r, () => {}) // who reads the response hears of it
     })
   }
 
@@ -138,7 +146,8 @@ export class Mesh {
 
   /** Calls an action and resolves with its output; undefined if it has none. One that answers in parts gives them together: texts
    * as one text, others as an array. After timeout seconds, 600 at most, the error is LMOS-1504; an action that is not
-   * synchronous goes on then. */
+   * synchronous goes on then. A Buffer, a Readable, and other iterators of bytes are sent as they are, while they are read, with
+   * { contentType: 'audio/wav' }. */
   async call(agent, action, input, options) {
     const parts = []
     for await (const { final, output } of this.#run(agent, action, input, options)) {
@@ -158,19 +167,22 @@ export class Mesh {
   }
 
   /** Yields what an action puts out: each part, and at the end the output with final. */
-  async * #run(agent, action, input, { timeout = 30, signal } = {}) {
-    const r = await this.open('POST', place(agent, 'actions', action), {
-      body: input === undefined ? undefined : JSON.stringify(input),
-      headers: { Accept: 'text/event-stream', Prefer: `wait=${Math.max(1, Math.ceil(timeout))}` },
-      signal
-    })
-    for await (const { value: { status, output, error } } of events(r, signal)) {
-      if (status === 'failed') throw told(error)
-      if (status === 'cancelled') throw fault(1499, `${action} was cancelled`)
-      if (status === 'completed' || output !== undefined) yield { final: status === 'completed', output }
-      if (status === 'completed') return
+  async * #run(agent, action, input, { timeout = 30, signal, contentType = 'application/octet-stream' } = {}) {
+    const headers = { Accept: 'text/event-stream', Prefer: `wait=${Math.max(1, Math.ceil(timeout))}` }
+    const options = { headers, signal }
+    let why
+    if (streams(input)) {
+      Object.assign(options, { source: input, failed: (e) => { why = e } })
+      Object.assign(headers, { 'Content-Type': contentType, 'Transfer-Encoding': 'chunked' }) // also of nothing
+    } else if (input !== undefined) {
+      options.body = JSON.stringify(input)
     }
-    throw fault(3002, `${action} ended without a result`, 'lmosd status')
+    const r = await this.open('POST', place(agent, 'actions', action), options)
+    try {
+      yield * states(action, r, signal)
+    } catch (e) {
+      throw why ?? e
+    }
   }
 
   /** The value of a property; without a name, an object of all that can be read. */
@@ -204,6 +216,23 @@ export class Mesh {
       await sleep(pause, undefined, { signal })
     }
   }
+}
+
+/** Yields what the states of a run tell: each part, and at the end the output with final. */
+async function * states(action, r, signal) {
+  for await (const { value: { status, output, error } } of events(r, signal)) {
+    if (status === 'failed') throw told(error)
+    if (status === 'cancelled') throw fault(1499, `${action} was cancelled`)
+    if (status === 'completed' || output !== undefined) yield { final: status === 'completed', output }
+    if (status === 'completed') return
+  }
+  throw fault(3002, `${action} ended without a result`, 'lmosd status')
+}
+
+/** Whether an input is no value of JSON, but sent as it is. */
+function streams(input) {
+  return input instanceof Uint8Array || Boolean(input?.[Symbol.asyncIterator]) ||
+    Boolean(input?.[Symbol.iterator]) && typeof input.next === 'function'
 }
 
 function place(agent, kind, name) {
@@ -266,6 +295,7 @@ export class Agent {
   #writes = new Map()
   #states = new Map()
   #running = new Map() // by message id: how it is cancelled
+  #streams = new Map() // by number: the input that comes
   #listening = new Map() // by type and name: the request
   #stopping = new AbortController()
   #socket
@@ -293,14 +323,16 @@ export class Agent {
     return this
   }
 
-  /** An action. Input is a type, see schema; nothing for one that takes none. The function gets the input and an AbortSignal that
+  /** An action. Input is a type, see schema; nothing for one that takes none; 'chunks' for one that takes it while it comes, as
+   * an async iterator of Buffers with a contentType: see Chunks. The function gets the input and an AbortSignal that
    * says that nobody waits any more, and returns the output or a promise of it; a generator answers in parts. About may have the
    * type of the output, safe, idempotent, synchronous: false for what takes long and goes on without its caller, and other
    * members of the description (TD 1.1 §5.3.1.4). */
   action(name, input, f, { output, ...about } = {}) {
-    const types = { ...(input && { input: schema(input) }), ...(output && { output: schema(output) }) }
+    const chunked = input === 'chunks'
+    const types = { ...(input && !chunked && { input: schema(input) }), ...(output && { output: schema(output) }) }
     this.#put('actions', name, { synchronous: true, ...types, ...about })
-    this.#actions.set(name, f)
+    this.#actions.set(name, Object.assign((...args) => f(...args), { chunked }))
     return this
   }
 
@@ -392,18 +424,24 @@ export class Agent {
     const s = await WebSocket.dial(new Mesh(this.node, this.token).at, this.ping, (m) => this.#take(s, m))
     this.#socket = s
     if (this.#stopping.signal.aborted) s.socket.destroy()
-    s.send({ messageType: 'registerThing', messageId: 'register', data: this.about })
+    s.send({ messageType: 'registerThing', messageId: 'register', streams: true, data: this.about })
     try {
       await s.closed
     } finally {
       this.#socket = undefined
       this.#listening.clear()
+      for (const chunks of this.#streams.values()) chunks.end(lost())
+      this.#streams.clear()
       for (const abort of this.#running.values()) abort.abort()
     }
   }
 
   /** Begins what the node asks for, or ends it. */
   #take(s, m) {
+    if (Buffer.isBuffer(m)) { // of a request stream; of one that is unknown it is ignored
+      if (m.length >= 5) this.#streams.get(m.readUInt32BE(1))?.take(m[0], m.subarray(5))
+      return
+    }
     const kind = m.messageType
     const name = m.action ?? m.event ?? m.name
     if (kind === 'thingRegistered') {
@@ -428,10 +466,19 @@ export class Agent {
     } else {
       const abort = new AbortController()
       this.#running.set(m.messageId, abort)
+      if (m.stream) {
+        m.chunks = new Chunks(m.contentType, undefined, (kind, body) => s.packet(m.stream, kind, body))
+        this.#streams.set(m.stream, m.chunks)
+        abort.signal.addEventListener('abort', () => m.chunks.end(fault(1499, 'the caller has left')))
+      }
       this.#answer(s, m, kind, name, abort.signal).catch((e) => {
         if (!(e instanceof LmosdError) && !abort.signal.aborted) console.error(kind, name, e) // the agent's own code
         s.send(failure(m, e))
-      }).finally(() => this.#running.delete(m.messageId))
+      }).finally(() => {
+        this.#running.delete(m.messageId)
+        if (this.#streams.get(m.stream) === m.chunks) this.#streams.delete(m.stream)
+        m.chunks?.end(fault(1499, 'the call is over'))
+      })
     }
   }
 
@@ -444,8 +491,11 @@ export class Agent {
 
   async #answer(s, m, kind, name, signal) {
     if (kind === 'invokeAction' && this.#actions.has(name)) {
-      const status = (status, output) => s.send(reply(m, 'actionStatus', { action: name, status, output }))
-      let output = await this.#actions.get(name)(m.input, signal)
+      const status = (status, output) => s.send(reply(m, 'actionStatus', { action: name, status, ...put(output) }))
+      const f = this.#actions.get(name)
+      if (f.chunked) m.chunks ??= whole(m)
+      else if (m.chunks) throw fault(1406, `${name} takes no request stream`, 'send the data as one input')
+      let output = await f(m.chunks ?? m.input, signal)
       if (output?.[Symbol.asyncIterator] || output?.[Symbol.iterator] && typeof output.next === 'function') {
         for await (const part of output) {
           if (signal.aborted) return
@@ -464,6 +514,104 @@ export class Agent {
       throw fault(1406, `${kind} of "${name}" is not offered`)
     }
   }
+}
+
+/** The input of an action that takes it while it comes: for await (const chunk of sound). A chunk is a Buffer, as the caller sent
+ * it at once, cut at 64 KiB; an input that came whole is one chunk. It is read once. Who does not read on holds the caller back; to
+ * leave the loop tells the caller's side to send no more; what breaks off throws. */
+class Chunks {
+  #queue = []
+  #used = 0
+  #owed = WINDOW // what the node may send when it is read
+  #credit = 0 // what the node may send
+  #over
+  #error
+  #send
+  #wake = () => {}
+
+  constructor(contentType = 'application/octet-stream', whole, send) {
+    this.contentType = contentType
+    this.#over = send === undefined
+    this.#send = send
+    if (whole?.length) this.#queue.push(whole)
+  }
+
+  get #ended() { return this.#over || this.#error }
+
+  [Symbol.asyncIterator]() { return this }
+
+  async next() {
+    for (;;) {
+      this.#owed += this.#used
+      this.#used = 0
+      if (this.#owed >= WINDOW / 2 && !this.#ended) {
+        const grant = Buffer.alloc(4)
+        grant.writeUInt32BE(this.#owed)
+        this.#credit += this.#owed
+        this.#owed = 0
+        this.#send(CREDIT, grant)
+      }
+      const value = this.#queue.shift()
+      if (value) {
+        this.#used = 5 + value.length
+        return { value, done: false }
+      }
+      if (this.#error) throw this.#error
+      if (this.#over) return { value: undefined, done: true }
+      await new Promise((resolve) => { this.#wake = resolve })
+    }
+  }
+
+  /** Says that no more is wanted; leaving the loop calls it. */
+  async return() {
+    const more = !this.#ended
+    this.end(fault(1499, 'the stream was closed'))
+    if (more) this.#send(STOP, Buffer.alloc(0))
+    return { value: undefined, done: true }
+  }
+
+  /** Deals with a frame of the node. */
+  take(kind, body) {
+    if (this.#ended) return
+    if (kind === CHUNK && body.length > 0 && body.length <= MAX_CHUNK && this.#credit > 0) {
+      this.#credit -= 5 + body.length
+      this.#queue.push(body)
+      this.#wake()
+    } else if (kind === END) {
+      this.#over = true
+      this.#wake()
+    } else if (kind === ABORT) {
+      this.end(fault(1499, `the request stream was broken off: ${body}`))
+    } else if (kind === CHUNK) {
+      this.#send(STOP, Buffer.from('more came than there was credit for'))
+      this.end(fault(1400, 'more of the request stream came than was let'))
+    }
+  }
+
+  /** Ends it with an error, if it has not ended. */
+  end(error) {
+    if (!this.#ended) {
+      this.#error = error
+      this.#queue = []
+    }
+    this.#wake()
+  }
+}
+
+/** The input of m, which came whole, as Chunks. */
+function whole({ input, contentType, base64 }) {
+  if (base64) return new Chunks(contentType, Buffer.from(input, 'base64'))
+  if (input === undefined || input === null) return new Chunks(contentType ?? 'application/json')
+  const json = /[/+]json\s*(;|$)/.test(contentType ?? 'application/json')
+  return new Chunks(contentType ?? 'application/json', Buffer.from(json ? JSON.stringify(input) : input))
+}
+
+/** The members that hold an output. Bytes are no JSON. */
+function put(output) {
+  if (!(output instanceof Uint8Array)) return { output }
+  const { buffer, byteOffset, byteLength } = output
+  const text = Buffer.from(buffer, byteOffset, byteLength).toString('base64')
+  return { output: text, base64: true, contentType: 'application/octet-stream' }
 }
 
 const LISTEN = { observeProperty: 'propertyReading', subscribeEvent: 'event' } // what is sent to who asks for it
@@ -501,10 +649,10 @@ function schema(type) {
 
 // --- WebSocket (RFC 6455), the client's side
 
-/** One connection with text messages of JSON. Its promise closed resolves when the node has closed it, and rejects when it
- * broke. */
+/** One connection with text messages of JSON, and binary frames of request streams. Its promise closed resolves when the node has
+ * closed it, and rejects when it broke. */
 class WebSocket {
-  /** Dials a node; take is called with each message. */
+  /** Dials a node; take is called with each message: a value of JSON, or a Buffer. */
   static dial(at, ping, take) {
     return new Promise((resolve, reject) => {
       const key = randomBytes(16).toString('base64')
@@ -556,6 +704,13 @@ class WebSocket {
       throw fault(1413, `${data.length} bytes are too much for a message: ${MAX_MESSAGE} are allowed`, 'send parts')
     }
     this.frame(1, data)
+  }
+
+  /** Sends a frame of a request stream. */
+  packet(number, kind, body) {
+    const head = Buffer.alloc(5, kind)
+    head.writeUInt32BE(number, 1)
+    this.frame(2, Buffer.concat([head, body]))
   }
 
   /** Says goodbye (1000); the node closes the connection then. */
@@ -610,7 +765,8 @@ class WebSocket {
       if (!final) return
       const { text, parts } = this
       Object.assign(this, { text: false, parts: [], size: 0 })
-      if (text) this.take(JSON.parse(Buffer.concat(parts)))
+      const message = Buffer.concat(parts)
+      this.take(text ? JSON.parse(message) : message)
     }
   }
 }

@@ -15,7 +15,7 @@ One file, Python 3.9 or later, nothing but the standard library: copy it beside 
 WebSocket, RFC 6455), so it needs no port of its own. Schemas come from type hints, descriptions from docstrings.
 
 Limits: inputs, outputs, values and events are JSON, of at most 4 MiB; text of others arrives as a string, and anything else in
-base64. An agent cannot read its input as a stream; an output in parts that is 1000 parts ahead of its reader is cut off.
+base64, unless the function takes Chunks: that has no limit. An output in parts that is 1000 parts ahead of its reader is cut off.
 Functions run in a thread for each request, coroutines in one event loop.
 
 Apache-2.0.
@@ -23,6 +23,7 @@ Apache-2.0.
 
 import asyncio
 import base64
+import collections
 import collections.abc
 import concurrent.futures
 import contextlib
@@ -48,9 +49,12 @@ import typing
 import urllib.parse
 import uuid
 
-__all__ = ["Agent", "Context", "Error", "Event", "Mesh", "State", "call", "find", "read", "stream", "watch", "write"]
+__all__ = ["Agent", "Chunks", "Context", "Error", "Event", "Mesh", "State", "call", "find", "read", "stream", "watch", "write"]
 
 MAX_MESSAGE = 4 << 20  # bytes of one WebSocket message, which the node takes
+WINDOW = 256 << 10  # bytes of a request stream that come before they are read, each frame with its head
+MAX_CHUNK = 64 << 10  # bytes of a request stream in one frame
+CHUNK, END, ABORT, CREDIT, STOP = 1, 2, 3, 4, 5  # the kinds of binary frames: docs/sdk.md
 ABSENCE = 60  # seconds for which watch waits for a node that went away
 RETRYABLE = {"LMOS-1429", "LMOS-1503", "LMOS-1504", "LMOS-1529", "LMOS-3001", "LMOS-3002", "LMOS-3021", "LMOS-3030", "LMOS-3031"}
 LISTEN = {"observeProperty": "propertyReading", "subscribeEvent": "event"}  # what is sent to who asks for it
@@ -132,21 +136,29 @@ class Mesh:
         self.node, self.token = node or at, key if token is None else token
 
     def open(self, method, path, body=None, headers=None, timeout=60):
-        """Sends one request. Returns the response, which the caller reads, and its connection, which the caller closes."""
+        """Sends one request. Returns the response, which the caller reads, and its connection, which the caller closes. A body
+        that is an Upload is sent while the response is read."""
         headers = dict(headers or {})
         if self.token:
             headers["Authorization"] = "Bearer " + self.token
-        if body is not None:
+        upload = body if isinstance(body, Upload) else None
+        if upload:
+            body, headers["Transfer-Encoding"], headers["Content-Type"] = None, "chunked", upload.content_type
+        elif body is not None:
             headers["Content-Type"] = "application/json"
         c = Connection(self.node, timeout)
         try:
-            c.request(method, path, body, headers)
+            c.request(method, path, body, headers, encode_chunked=False)
+            if upload:
+                upload.start(c.sock)
             r = c.getresponse()
             if r.status < 400:
                 return r, c
             raw = r.read()
         except (OSError, http.client.HTTPException) as e:
             c.close()
+            if upload and upload.error:
+                raise upload.error from e
             raise self.lost(e) from e
         c.close()
         try:
@@ -218,7 +230,8 @@ class Mesh:
     def call(self, agent, action, *input, timeout=30, **members):
         """Calls an action and returns its output; None if it has none. The input is the one positional argument, or an object of
         the keyword arguments. An action that answers in parts gives them together: texts as one text, others as a list. After
-        timeout seconds, 600 at most, the error is LMOS-1504; an action that is not synchronous goes on then."""
+        timeout seconds, 600 at most, the error is LMOS-1504; an action that is not synchronous goes on then. Bytes, a file, or an
+        iterator of bytes are sent as they are, while they are read, with content_type="audio/wav"."""
         parts = []
         for final, output in self._run(agent, action, input, members, timeout):
             if final and output is not None:
@@ -239,11 +252,23 @@ class Mesh:
 
     def _run(self, agent, action, input, members, timeout):
         """Yields what an action puts out: (False, part) for each part, and (True, output) at the end."""
-        if len(input) > 1 or input and members:
+        upload = Upload.of(input[0], **members) if len(input) == 1 and Upload.fits(input[0]) else None
+        if len(input) > 1 or input and members and not upload:
             raise TypeError("give one input, or keyword arguments")
-        body = encode(input[0] if input else members) if input or members else None
+        body = upload or (encode(input[0] if input else members) if input or members else None)
         headers = {"Accept": "text/event-stream", "Prefer": "wait=%d" % max(1, math.ceil(timeout))}
-        for _, _, state in self.events(*self.open("POST", place(agent, "actions", action), body, headers)):
+        try:
+            yield from self._states(action, *self.open("POST", place(agent, "actions", action), body, headers, max(60, timeout)))
+        except Lost:
+            if upload and upload.error:  # that is why
+                raise upload.error from None
+            raise
+        finally:
+            if upload:
+                upload.stop()
+
+    def _states(self, action, r, c):
+        for _, _, state in self.events(r, c):
             status, output = state.get("status"), state.get("output")
             if status == "failed":
                 raise told(state.get("error"))
@@ -284,6 +309,55 @@ class Mesh:
                     raise
             time.sleep(pause)
             pause = min(5, 2 * pause)
+
+
+class Upload:
+    """An input that is sent while it is read, by a thread of its own: the answer may come meanwhile."""
+
+    @staticmethod
+    def fits(input):
+        return isinstance(input, (bytes, bytearray, memoryview)) or hasattr(input, "read") or hasattr(input, "__next__")
+
+    @classmethod
+    def of(cls, input, content_type="application/octet-stream"):
+        u = cls()
+        u.source, u.content_type, u.error, u.sock = input, content_type, None, None
+        return u
+
+    def chunks(self):
+        if hasattr(self.source, "read"):
+            read = getattr(self.source, "read1", self.source.read)  # what is there, and no more
+            return iter(lambda: read(MAX_CHUNK), b"")
+        return iter([self.source] if not hasattr(self.source, "__next__") else self.source)
+
+    def start(self, sock):
+        self.sock = sock
+        threading.Thread(target=self._send, daemon=True).start()
+
+    def _send(self):
+        chunks = self.chunks()
+        while True:
+            try:
+                chunk = next(chunks, None)
+                chunk = None if chunk is None else bytes(chunk)
+            except Exception as e:  # told to the caller
+                self.error = e
+                self.stop()
+                return
+            try:
+                if chunk is None:
+                    self.sock.sendall(b"0\r\n\r\n")
+                    return
+                if len(chunk):
+                    self.sock.sendall(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+            except OSError:  # nobody reads it any more
+                return
+
+    def stop(self):
+        """Ends a thread that sends to nobody."""
+        if self.sock:
+            with contextlib.suppress(OSError):  # it is closed there
+                self.sock.shutdown(socket.SHUT_RDWR)
 
 
 def place(agent, kind, name):
@@ -331,7 +405,7 @@ class Context:
     """One call of an action. A function with a parameter of this type gets it, and sees that nobody waits for it any more."""
 
     def __init__(self):
-        self._over, self.task = threading.Event(), None
+        self._over, self.task, self.chunks = threading.Event(), None, None
 
     @property
     def cancelled(self):
@@ -344,8 +418,119 @@ class Context:
 
     def cancel(self):
         self._over.set()
+        if self.chunks:
+            self.chunks._end(Error("the caller has left", "LMOS-1499"))
         if self.task:
             self.task.cancel()
+
+
+class Chunks:
+    """The input of an action that takes it while it comes: sound, a file. A function with a parameter of this type gets it, and
+    reads it once: for chunk in sound, or async for in a coroutine. A chunk is bytes, as the caller sent it at once, cut at 64
+    KiB; an input that came whole is one chunk. Who does not read on holds the caller back. What breaks off raises an Error."""
+
+    def __init__(self, content_type, whole=b"", send=None):
+        self.content_type = content_type  # what the caller says of it, "audio/wav"
+        self._send, self._over, self._error = send, send is None, None
+        self._queue, self._used, self._owed, self._credit = collections.deque([whole] if whole else []), 0, WINDOW, 0
+        self._changed, self._waiter = threading.Condition(), None
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        while True:
+            chunk = self._step()
+            if chunk is None:
+                raise StopIteration
+            if chunk:
+                return chunk
+            with self._changed:
+                self._changed.wait_for(self._ready)
+
+    def __aiter__(self):
+        return self
+
+    async def __anext__(self):
+        while True:
+            chunk = self._step()
+            if chunk is None:
+                raise StopAsyncIteration
+            if chunk:
+                return chunk
+            loop = asyncio.get_running_loop()
+            future = loop.create_future()
+            with self._changed:
+                if self._ready():
+                    continue
+                self._waiter = lambda: loop.call_soon_threadsafe(lambda: future.done() or future.set_result(None))
+            await future
+
+    def close(self):
+        """Says that no more is wanted, for a function that goes on after that."""
+        with self._changed:
+            more = not self._ended()
+        self._end(Error("the stream was closed", "LMOS-1499"))
+        if more:  # it may come
+            self._send(STOP, b"")
+
+    def _ended(self):
+        return self._over or self._error
+
+    def _ready(self):
+        return self._queue or self._ended()
+
+    def _step(self):
+        """The next chunk, b"" if none has come yet, None at the end. What was taken before may come again as credit."""
+        with self._changed:
+            self._owed, self._used, grant = self._owed + self._used, 0, 0
+            if self._owed >= WINDOW // 2 and not self._ended():
+                grant, self._owed = self._owed, 0
+                self._credit += grant
+            chunk = b""
+            if self._queue:
+                chunk = self._queue.popleft()
+                self._used = 5 + len(chunk)
+            elif self._error:
+                raise self._error
+            elif self._over:
+                chunk = None
+        if grant:
+            self._send(CREDIT, struct.pack(">I", grant))
+        return chunk
+
+    def _take(self, kind, body):
+        """Deals with a frame of the node."""
+        with self._changed:
+            if self._ended():
+                return
+            if kind == CHUNK and 0 < len(body) <= MAX_CHUNK and self._credit > 0:
+                self._queue.append(body)
+                self._credit -= 5 + len(body)
+                self._wake()
+                return
+            if kind == END:
+                self._over = True
+                self._wake()
+                return
+        if kind == ABORT:
+            self._end(Error("the request stream was broken off: " + body.decode("utf-8", "replace"), "LMOS-1499"))
+        elif kind == CHUNK:
+            self._send(STOP, b"more came than there was credit for")
+            self._end(Error("more of the request stream came than was let", "LMOS-1400"))
+
+    def _end(self, error):
+        with self._changed:
+            if not self._ended():
+                self._error = error
+                self._queue.clear()
+            self._wake()
+
+    def _wake(self):
+        self._changed.notify_all()
+        if self._waiter:
+            self._waiter()
+            self._waiter = None
 
 
 class Event:
@@ -397,7 +582,7 @@ class Agent:
         self._actions, self._reads, self._writes, self._loop = {}, {}, {}, None
         self._stop, self._settled, self._socket = threading.Event(), threading.Event(), None
         self._queue, self._idle = queue.SimpleQueue(), threading.Semaphore(0)  # requests, and threads that wait for one
-        self._lock, self._running, self._listening = threading.Lock(), {}, {}
+        self._lock, self._running, self._listening, self._streams = threading.Lock(), {}, {}, {}
 
     # what it offers
 
@@ -411,7 +596,8 @@ class Agent:
 
     def action(self, f=None, *, name="", safe=False, idempotent=False, synchronous=True, **about):
         """Decorates a function: its parameters are the input, what it returns is the output, its docstring the description. One
-        parameter called input is the whole input; one of type Context is the call. A generator answers in parts, one for each
+        parameter called input is the whole input; one of type Context is the call; one of type Chunks gets the input while it
+        comes. A generator answers in parts, one for each
         yield. Coroutines and asynchronous generators will do, too. Safe says that it changes nothing, idempotent that twice does
         what once does; one that is not synchronous takes long, and goes on when its caller has left. About are more members of
         the description (TD 1.1 §5.3.1.4)."""
@@ -530,18 +716,30 @@ class Agent:
         try:
             if self._stop.is_set():
                 return
-            s.send({"messageType": "registerThing", "messageId": "register", "data": self.about})
+            s.send({"messageType": "registerThing", "messageId": "register", "streams": True, "data": self.about})
             while True:
                 m = s.receive()
                 if m is None:
                     return
-                self._take(s, m)
+                if isinstance(m, bytes):
+                    self._packet(m)
+                else:
+                    self._take(s, m)
         finally:
             s.close()
             with self._lock:
-                running, self._running, self._listening = self._running, {}, {}
+                running, self._running, self._listening, self._streams = self._running, {}, {}, {}
             for call in running.values():
                 call.cancel()
+
+    def _packet(self, data):
+        """Gives a binary frame to the request stream that it is of. What is of none is ignored."""
+        if len(data) >= 5:
+            kind, number = struct.unpack(">BI", data[:5])
+            with self._lock:
+                chunks = self._streams.get(number)
+            if chunks:
+                chunks._take(kind, data[5:])
 
     def _take(self, s, m):
         """Begins what the node asks for. What ends something is done at once, the rest by a thread."""
@@ -574,6 +772,10 @@ class Agent:
                 room = len(self._running) < self.limit
                 if room:
                     self._running[ident] = call
+                    if m.get("stream"):
+                        call.chunks = Chunks(m.get("contentType") or "application/octet-stream", send=functools.partial(
+                            s.packet, m["stream"]))
+                        self._streams[m["stream"]] = call.chunks
             if not room:
                 busy = Error("the agent answers %d requests already" % self.limit, "LMOS-1529", "try again in a while")
                 s.send(failure(m, busy))
@@ -615,6 +817,10 @@ class Agent:
         finally:
             with self._lock:
                 self._running.pop(m.get("messageId"), None)
+                if self._streams.get(m.get("stream")) is call.chunks:
+                    self._streams.pop(m.get("stream"), None)
+            if call.chunks:
+                call.chunks._end(Error("the call is over", "LMOS-1499"))
 
     def _answer(self, s, m, kind, name, call):
         if kind == "invokeAction" and name in self._actions:
@@ -629,6 +835,10 @@ class Agent:
 
     def _invoke(self, s, m, name, call):
         f = self._actions[name]
+        if taken(f)[2]:
+            call.chunks = call.chunks or whole(m)
+        elif call.chunks:
+            raise Error("%s takes no request stream" % name, "LMOS-1406", "send the data as one input")
         output = self._await(f(**arguments(f, m.get("input"), call)), call)
         if inspect.isasyncgen(output):
             output = self._drain(output, call)
@@ -637,10 +847,10 @@ class Agent:
                 for part in output:
                     if call.cancelled:
                         return
-                    s.send(reply(m, "actionStatus", action=name, status="running", output=part))
+                    s.send(reply(m, "actionStatus", action=name, status="running", **put(part)))
             output = None
         if not call.cancelled:
-            s.send(reply(m, "actionStatus", action=name, status="completed", output=output))
+            s.send(reply(m, "actionStatus", action=name, status="completed", **put(output)))
 
     # coroutines
 
@@ -681,6 +891,24 @@ def reply(m, kind, **members):
     return out
 
 
+def put(output):
+    """The members that hold an output. Bytes are no JSON."""
+    if isinstance(output, (bytes, bytearray)):
+        return {"output": base64.b64encode(output).decode(), "base64": True, "contentType": "application/octet-stream"}
+    return {"output": output}
+
+
+def whole(m):
+    """The input of m, which came whole, as Chunks."""
+    value, kind = m.get("input"), m.get("contentType") or "application/json"
+    if m.get("base64"):
+        return Chunks(m.get("contentType") or "application/octet-stream", base64.b64decode(value))
+    if value is None:
+        return Chunks(kind)
+    json_ = kind.split(";")[0].endswith(("/json", "+json"))
+    return Chunks(kind, encode(value) if json_ else value.encode())
+
+
 def failure(m, e):
     base = "https://eclipse.dev/lmos/protocol/v1/errors"
     return reply(m, "error", type=base + "#internal-server-error", title="Internal Server Error", status="500",
@@ -716,20 +944,24 @@ def plain(value):
 
 @functools.lru_cache(maxsize=None)
 def taken(f):
-    """What a function takes: its parameters that are input, with type hint and whether it must be there; and those that get the
-    Context."""
-    hints, some, contexts = typing.get_type_hints(f, include_extras=True), [], []
+    """What a function takes: its parameters that are input, with type hint and whether it must be there; those that get the
+    Context; and those that get Chunks."""
+    hints, some, contexts, streams = typing.get_type_hints(f, include_extras=True), [], [], []
     for n, p in inspect.signature(f).parameters.items():
         if hints.get(n) is Context:
             contexts.append(n)
+        elif hints.get(n) is Chunks:
+            streams.append(n)
         elif p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
             some.append((n, hints.get(n, typing.Any), p.default is p.empty))
-    return some, contexts
+    if len(streams) > 1 or streams and some:
+        raise TypeError("%s takes Chunks and more: they are the whole input" % f.__name__)
+    return some, contexts, streams
 
 
 def parameters(f):
     """The input schema of a function: an object of its parameters, that of its only one if that is called input, or None."""
-    some, _ = taken(f)
+    some, _, _ = taken(f)
     if [n for n, _, _ in some] == ["input"]:
         return schema(some[0][1])
     return members([(n, schema(hint), required) for n, hint, required in some]) if some else None
@@ -737,8 +969,10 @@ def parameters(f):
 
 def arguments(f, value, call):
     """The arguments of a function for an input."""
-    some, contexts = taken(f)
+    some, contexts, streams = taken(f)
     given = {n: call for n in contexts}
+    if streams:
+        return {streams[0]: call.chunks, **given}
     if [n for n, _, _ in some] == ["input"]:
         return {"input": build(some[0][1], value), **given}
     if not isinstance(value, dict) and value is not None:
@@ -818,7 +1052,7 @@ class Lost(Error):
 
 
 class WebSocket:
-    """One connection with text messages of JSON. Many threads may send, one receives."""
+    """One connection with text messages of JSON, and binary frames of request streams. Many threads may send, one receives."""
 
     def __init__(self, mesh, ping):
         key = base64.b64encode(os.urandom(16)).decode()
@@ -839,8 +1073,13 @@ class WebSocket:
     def text(self, raw):
         self.frame(1, raw)
 
+    def packet(self, number, kind, body):
+        """Sends a frame of a request stream. That the connection is gone is seen by who receives."""
+        with contextlib.suppress(Lost):
+            self.frame(2, struct.pack(">BI", kind, number) + body)
+
     def receive(self):
-        """The next message, or None when the node has closed the connection."""
+        """The next message, bytes for a binary one, or None when the node has closed the connection."""
         text, message = False, b""
         while True:
             head, size = self._take(2)
@@ -862,9 +1101,7 @@ class WebSocket:
             elif op < 3:
                 text, message = text or op == 1, message + data
                 if head & 0x80:
-                    if text:
-                        return json.loads(message)
-                    message = b""
+                    return json.loads(message) if text else bytes(message)
 
     def _take(self, n):
         """The next n bytes. A node that is silent is asked for a sign of life, once."""

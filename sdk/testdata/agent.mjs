@@ -1,4 +1,5 @@
 // The lamp that the tests ask, in JavaScript. It is withdrawn and ends when its standard input does.
+import { existsSync, readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { agent, LmosdError } from '../js/lmosd.mjs'
 
@@ -46,6 +47,25 @@ const lamp = agent(process.argv[2], { description: 'A lamp.', capabilities: ['ur
     }
   })
   .action('sleep', undefined, (_, signal) => sleep(60_000, undefined, { signal }).finally(hung))
+  .action('hear', 'chunks', async (sound) => {
+    let n = 0
+    for await (const chunk of sound) n += chunk.length
+    return `${n} of ${sound.contentType}`
+  }, { output: 'string' })
+  .action('parrot', 'chunks', async function * (sound) { for await (const chunk of sound) yield chunk })
+  .action('sip', 'chunks', async (sound) => {
+    for await (const chunk of sound) return chunk.toString('utf8', 0, 9)
+  })
+  .action('nap', 'chunks', async (sound, signal) => {
+    try {
+      await sound.next()
+      await over(signal)
+    } finally {
+      hung()
+    }
+  })
+  .property('peak', 'integer', () => existsSync('/proc/self/status')
+    ? Number(/VmHWM:\s+(\d+)/.exec(readFileSync('/proc/self/status', 'ascii'))[1]) : 0)
   .action('slow', { text: 'string' }, ({ text }) => text, { output: 'string', synchronous: false })
   .action('crash', undefined, () => process.exit(1))
   .property('version', 'string', () => '1.2.3')

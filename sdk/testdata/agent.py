@@ -115,6 +115,42 @@ async def sleep():
         hung.value += 1
 
 
+@agent.action
+def hear(sound: lmosd.Chunks) -> str:
+    return "%d of %s" % (sum(len(chunk) for chunk in sound), sound.content_type)
+
+
+@agent.action
+async def parrot(sound: lmosd.Chunks):
+    async for chunk in sound:
+        yield chunk
+
+
+@agent.action
+def sip(sound: lmosd.Chunks, call: lmosd.Context) -> str:
+    first = next(sound)
+    sound.close()
+    return first[:9].decode()
+
+
+@agent.action
+def nap(sound: lmosd.Chunks, call: lmosd.Context):
+    try:
+        next(sound)
+        call.wait(60)
+    finally:
+        hung.value += 1
+
+
+@agent.property
+def peak() -> int:
+    "KiB of memory, where the system tells."
+    if not os.path.exists("/proc/self/status"):
+        return 0
+    with open("/proc/self/status", encoding="ascii") as f:
+        return int(f.read().split("VmHWM:")[1].split()[0])
+
+
 @agent.action(synchronous=False)
 def slow(text: str) -> str:
     return text

@@ -1,4 +1,5 @@
 // Asks what the test writes, one request in JSON a line, and answers in lines that have the request's id.
+import { createReadStream } from 'node:fs'
 import { createInterface } from 'node:readline'
 import { call, find, read, stream, watch, write } from '../js/lmosd.mjs'
 
@@ -11,9 +12,17 @@ async function * limit (items, count) {
   }
 }
 
+async function * upload ({ chunks, size, fail }) {
+  for (let i = 0; i < chunks; i++) yield Buffer.alloc(size, 'x')
+  if (fail) throw new Error('the microphone fell')
+}
+
 async function run ({ id, op, agent, name, input, timeout, count, ...more }) {
   switch (op) {
     case 'call': return call(agent, name, input, { timeout })
+    case 'upload': return call(agent, name, upload(input), { timeout, contentType: 'audio/wav' })
+    case 'bytes': return call(agent, name, Buffer.from(input))
+    case 'file': return call(agent, name, createReadStream(process.argv[1]))
     case 'stream': {
       const parts = []
       for await (const part of limit(stream(agent, name, input, { timeout }), count)) parts.push(part)

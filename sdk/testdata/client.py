@@ -25,8 +25,22 @@ def limit(items, count):
             return
 
 
+def upload(chunks, size, fail=False):
+    for _ in range(chunks):
+        yield b"x" * size
+    if fail:
+        raise OSError("the microphone fell")
+
+
 def do(op, agent=None, name=None, input=None, timeout=30, count=0, ident=None, **more):
     args = [] if input is None else [input]
+    if op == "upload":
+        return lmosd.call(agent, name, upload(**input), content_type="audio/wav", timeout=timeout)
+    if op == "bytes":
+        return lmosd.call(agent, name, input.encode())
+    if op == "file":
+        with open(__file__, "rb") as f:
+            return lmosd.call(agent, name, f)
     if op == "call" and isinstance(input, dict):
         return lmosd.call(agent, name, timeout=timeout, **input)
     if op == "call":

@@ -1,9 +1,11 @@
-// Command go is two agents in Go, and two programs that ask the first.
+// Command go is three agents in Go, two programs that ask the first, and one that sends to the last.
 //
 //	go run ./examples/agents/go forecast
 //	go run ./examples/agents/go ask
 //	go run ./examples/agents/go watch
 //	go run ./examples/agents/go printer
+//	go run ./examples/agents/go scribe
+//	go run ./examples/agents/go send
 package main
 
 import (
@@ -14,6 +16,7 @@ import (
 	"iter"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -133,10 +136,37 @@ func printer(ctx context.Context) error {
 		}))
 }
 
+// scribe is an agent that reads its input while it comes.
+func scribe(ctx context.Context) error {
+	return agent.Serve(ctx, agent.Agent{Name: "scribe"},
+		agent.Action("hear", func(_ context.Context, speech agent.Chunks) (string, error) {
+			size := 0
+			for chunk, err := range speech.All() { // bytes, while they come
+				if err != nil {
+					return "", err
+				}
+				size += len(chunk)
+			}
+			return fmt.Sprintf("%d bytes of %s", size, speech.ContentType), nil
+		}))
+}
+
+// send sends it what a reader gives.
+func send(ctx context.Context) error {
+	speech := agent.Upload{ContentType: "audio/wav", Reader: strings.NewReader("one, two")}
+	text, err := agent.Call[string](ctx, "scribe", "hear", speech)
+	if err != nil {
+		return err
+	}
+	fmt.Println(text)
+	return nil
+}
+
 func main() {
-	do := map[string]func(context.Context) error{"forecast": forecast, "ask": ask, "watch": watch, "printer": printer}
+	do := map[string]func(context.Context) error{"forecast": forecast, "ask": ask, "watch": watch, "printer": printer,
+		"scribe": scribe, "send": send}
 	if len(os.Args) != 2 || do[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: go run ./examples/agents/go forecast | ask | watch | printer")
+		fmt.Fprintln(os.Stderr, "usage: go run ./examples/agents/go forecast | ask | watch | printer | scribe | send")
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

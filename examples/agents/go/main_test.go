@@ -180,6 +180,32 @@ func TestPrinters(t *testing.T) {
 	}
 }
 
+// What is sent to a scribe comes to it, whatever either is written in.
+func TestScribes(t *testing.T) {
+	t.Parallel()
+	for to, agent := range programs {
+		t.Run(to, func(t *testing.T) {
+			t.Parallel()
+			n, env := newNode(t)
+			end := begin(t, agent(t, "scribe"), env)
+			until(t, "the scribe is there", func() error {
+				_, _, err := n.Client().Call(t.Context(), "scribe", "hear", "", []byte("1"))
+				return err
+			})
+			for from, program := range programs {
+				cmd := program(t, "send")
+				cmd.Env = append(cmd.Env, env...)
+				if out, err := cmd.CombinedOutput(); err != nil || string(out) != "8 bytes of audio/wav\n" {
+					t.Errorf("from %s: got %s, %v", from, out, err)
+				}
+			}
+			if err := end(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // begin starts an agent. end tells it to end, and returns what is wrong with how it did.
 func begin(t *testing.T, cmd *exec.Cmd, env []string) (end func() error) {
 	t.Helper()

@@ -1,0 +1,343 @@
+package ws
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"runtime/debug"
+	"sync"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// flows are the request streams of a connection, by their numbers.
+type flows struct {
+	mu   sync.Mutex // guards all
+	in   map[uint32]*inflow
+	out  map[uint32]*outflow
+	last uint32 // of out
+}
+
+// An inflow is a request stream that the peer sends. Nothing comes before it is read: then the peer gets credit, and more when
+// half of it is used. Credit counts the bytes of frames with their heads; one frame may overdraw it.
+type inflow struct {
+	c      *conn
+	number uint32
+	bell   chan struct{} // has an element when something changed
+
+	mu     sync.Mutex // guards the rest
+	queue  [][]byte
+	credit int // what the peer may send
+	owed   int // what was read, or never granted
+	used   int // of owed: what its reader may be using
+	read   bool
+	over   bool // nothing more comes
+	err    error
+}
+
+// accept begins the stream that the request f announces. It is called by the reader of the connection.
+func (c *conn) accept(f *frame) (*inflow, error) {
+	if f.stream == 0 {
+		return nil, nil
+	}
+	s := &c.flows
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.in[f.stream] != nil:
+		return nil, interact.Errorf(interact.Invalid, "give each stream a number of its own", "the stream %d is open already", f.stream)
+	case len(s.in) >= maxStreams:
+		return nil, interact.Errorf(interact.Overloaded, "wait for the end of one, or open another connection",
+			"this connection has %d request streams already", maxStreams)
+	}
+	i := &inflow{c: c, number: f.stream, bell: make(chan struct{}, 1), owed: window}
+	if s.in == nil {
+		s.in = map[uint32]*inflow{}
+	}
+	s.in[f.stream] = i
+	return i, nil
+}
+
+// drop forgets the stream when its request is answered, and tells a peer that may wait for credit. It may be nil.
+func (i *inflow) drop() {
+	if i == nil {
+		return
+	}
+	i.end(interact.Errorf(interact.Cancelled, "read it before you answer", "the interaction is over"), "")
+	i.c.flows.mu.Lock()
+	defer i.c.flows.mu.Unlock()
+	delete(i.c.flows.in, i.number)
+}
+
+// chunks is the stream as a thing reads it, until ctx ends. Whoever leaves the loop wants no more.
+func (i *inflow) chunks(ctx context.Context) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		i.mu.Lock()
+		again := i.read
+		i.read = true
+		i.mu.Unlock()
+		if again {
+			yield(nil, interact.Errorf(interact.Internal, "keep what you read", "a request stream is read once"))
+			return
+		}
+		for {
+			b, err := i.next(ctx)
+			if err == io.EOF || !yield(b, err) || err != nil {
+				break
+			}
+		}
+		i.end(errUnwanted, "")
+	}
+}
+
+// next waits for a chunk. The error is io.EOF at the end.
+func (i *inflow) next(ctx context.Context) ([]byte, error) {
+	for {
+		b, credit, err := i.step()
+		if credit > 0 {
+			_ = i.c.post(ctx, packet{kind: kindCredit, stream: i.number, credit: uint32(credit)}) // it fails with the connection
+		}
+		if b != nil || err != nil {
+			return b, err
+		}
+		select {
+		case <-i.bell:
+		case <-ctx.Done():
+			return nil, interact.AsError(ctx.Err())
+		case <-i.c.ctx.Done():
+			return nil, &interact.Error{Code: interact.Unreachable, Title: "the connection to " + i.c.name + " was lost",
+				Hint: "what came of the stream is not all", Err: context.Cause(i.c.ctx)}
+		}
+	}
+}
+
+// step takes the next chunk, if there is one, and the credit that the peer is to get.
+func (i *inflow) step() (b []byte, credit int, err error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.owed, i.used = i.owed+i.used, 0
+	if i.owed >= window/2 && !i.over && i.err == nil {
+		credit, i.credit, i.owed = i.owed, i.credit+i.owed, 0
+	}
+	switch {
+	case len(i.queue) > 0:
+		b, i.queue[0] = i.queue[0], nil
+		i.queue = i.queue[1:]
+		i.used = packetHead + len(b)
+	case i.err != nil:
+		err = i.err
+	case i.over:
+		err = io.EOF
+	}
+	return b, credit, err
+}
+
+// take deals with a packet of the peer. It is called by the reader of the connection.
+func (i *inflow) take(p packet) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	defer poke(i.bell)
+	switch {
+	case i.over || i.err != nil:
+	case p.kind == kindEnd:
+		i.over = true
+	case p.kind == kindAbort:
+		i.queue, i.err = nil, &interact.Error{Code: interact.Cancelled, Remote: true, Hint: "send it again",
+			Title: "the request stream was broken off: " + clip(string(p.body), maxWords)}
+	case i.credit <= 0:
+		i.queue, i.err = nil, interact.Errorf(interact.Invalid, "wait for credit", "more of the request stream came than was let")
+		i.c.work.Go(func() { i.tell("more came than there was credit for") })
+	default:
+		i.credit -= packetHead + len(p.body)
+		if cap(p.body) > 2*len(p.body) { // many small ones must not hold large buffers
+			p.body = append(make([]byte, 0, len(p.body)), p.body...)
+		}
+		i.queue = append(i.queue, p.body)
+	}
+}
+
+// end ends the stream with err for who reads it. If more may come, the peer is told that it is not wanted, and why.
+func (i *inflow) end(err error, why string) {
+	i.mu.Lock()
+	more := !i.over && i.err == nil
+	if i.queue = nil; more {
+		i.err = err
+	}
+	poke(i.bell)
+	i.mu.Unlock()
+	if more {
+		i.tell(why)
+	}
+}
+
+func (i *inflow) tell(why string) {
+	_ = i.c.post(i.c.ctx, packet{kind: kindStop, stream: i.number, body: phrase(why)}) // it fails with the connection
+}
+
+// An outflow is a request stream that goes to the peer.
+type outflow struct {
+	c      *conn
+	number uint32
+	k      *call         // that it belongs to
+	bell   chan struct{} // has an element when something changed
+
+	mu     sync.Mutex // guards the rest
+	credit int64
+	over   bool // the peer wants no more, or has all
+}
+
+// offer begins a stream for m, if m has one; else it is nil. end ends it.
+func (c *conn) offer(m *interact.Message) (*outflow, error) {
+	if m.Chunks == nil {
+		return nil, nil
+	}
+	s := &c.flows
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.out) >= maxStreams {
+		return nil, interact.Errorf(interact.Overloaded, "wait for the end of one", "%s reads %d request streams already", c.name,
+			maxStreams)
+	}
+	if s.out == nil {
+		s.out = map[uint32]*outflow{}
+	}
+	for s.last++; s.last == 0 || s.out[s.last] != nil; s.last++ {
+	}
+	o := &outflow{c: c, number: s.last, bell: make(chan struct{}, 1)}
+	s.out[s.last] = o
+	return o, nil
+}
+
+// feed sends the stream of k's message, and ends k if it breaks. It returns with the chunk that comes after the end: nothing else
+// can end the source.
+func (o *outflow) feed(ctx context.Context, k *call) {
+	err := o.pour(ctx, k.m.Chunks)
+	o.mu.Lock()
+	ended := o.over
+	o.over = true
+	o.mu.Unlock()
+	if ended || ctx.Err() != nil {
+		return
+	}
+	last := packet{kind: kindEnd, stream: o.number}
+	if err != nil {
+		k.fail(interact.AsError(err))
+		last.kind, last.body = kindAbort, phrase(err.Error())
+	}
+	_ = o.c.post(ctx, last) // it fails with the connection, and so does k
+}
+
+// pour sends chunks as far as there is credit. The source may be a stranger's code.
+func (o *outflow) pour(ctx context.Context, chunks iter.Seq2[[]byte, error]) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			o.c.log.Error("a request stream panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			err = interact.Errorf(interact.Internal, "see the log of this node", "the source of the request stream failed")
+		}
+	}()
+	for chunk, err := range chunks {
+		if err != nil {
+			return err
+		}
+		for len(chunk) > 0 {
+			part := chunk[:min(len(chunk), maxChunk)]
+			if err := o.spend(ctx, packetHead+len(part)); err != nil {
+				return err
+			}
+			if err := o.c.post(ctx, packet{kind: kindChunk, stream: o.number, body: part}); err != nil {
+				return err
+			}
+			chunk = chunk[len(part):]
+		}
+	}
+	return nil
+}
+
+var errUnwanted = errors.New("the reader wants no more")
+
+// spend waits for credit, and takes n of it.
+func (o *outflow) spend(ctx context.Context, n int) error {
+	for {
+		o.mu.Lock()
+		over, some := o.over, o.credit > 0
+		if some {
+			o.credit -= int64(n)
+		}
+		o.mu.Unlock()
+		switch {
+		case over:
+			return errUnwanted
+		case some:
+			return ctx.Err()
+		}
+		select {
+		case <-o.bell:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// take deals with a packet of the reader, which may end the interaction.
+func (o *outflow) take(p packet) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	defer poke(o.bell)
+	o.credit += int64(p.credit)
+	switch {
+	case o.over:
+	case o.credit > maxCredit:
+		o.over = true
+		o.k.fail(interact.Errorf(interact.AgentFailed, "grant less at once", "%s granted more than %d bytes of credit", o.c.name,
+			maxCredit))
+	case p.kind == kindStop:
+		o.over = true
+		if len(p.body) > 0 {
+			o.k.fail(&interact.Error{Code: interact.AgentFailed, Remote: true, Hint: "see the agent's log",
+				Title: "the agent broke the request stream off: " + clip(string(p.body), maxWords)})
+		}
+	}
+}
+
+// end ends the stream when its interaction is over; a peer that may wait for more is told. It may be nil.
+func (o *outflow) end() {
+	if o == nil {
+		return
+	}
+	o.mu.Lock()
+	told := o.over
+	o.over = true
+	o.mu.Unlock()
+	o.c.flows.mu.Lock()
+	delete(o.c.flows.out, o.number)
+	o.c.flows.mu.Unlock()
+	if !told {
+		_ = o.c.post(o.c.ctx, packet{kind: kindAbort, stream: o.number, body: phrase("the interaction is over")}) // as in feed
+	}
+}
+
+// packet deals with a binary frame. What is of no stream, or of one that is over, is ignored; what is of one and cannot be read
+// ends that.
+func (c *conn) packet(data []byte) {
+	p, err := readPacket(data)
+	c.flows.mu.Lock()
+	in, out := c.flows.in[p.stream], c.flows.out[p.stream]
+	c.flows.mu.Unlock()
+	switch {
+	case err != nil && p.kind == kindChunk && in != nil:
+		c.work.Go(func() { in.end(interact.Errorf(interact.Invalid, "see docs/sdk.md, streams", "%v", err), err.Error()) })
+	case err != nil:
+		c.log.Debug("frame ignored", "peer", c.name, "err", err)
+	case p.kind <= kindAbort && in != nil:
+		in.take(p)
+	case p.kind > kindAbort && out != nil:
+		out.take(p)
+	}
+}
+
+// post gives a packet to the writer.
+func (c *conn) post(ctx context.Context, p packet) error {
+	return c.give(ctx, outgoing{data: p.encode(), binary: true})
+}
