@@ -16,6 +16,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/input"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/configs"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
@@ -44,8 +47,9 @@ func newCallCommand(a *app) *cobra.Command {
   lmosd call weather getWeather question=Bonn --jq .output
   lmosd call weather getReport year=2026 --async
   lmosd call weather transcribe @question.ogg --content-type audio/ogg --stream`,
-		Annotations:       map[string]string{"scope": scopeMesh, "impact": readWrite, "see": "lmosd show, lmosd read, lmosd task, lmosd trace, lmosd help exit-codes"},
-		Args:              takes(2, -1),
+		Annotations: console.About(console.ScopeMesh, console.ReadWrite,
+			"lmosd show, lmosd read, lmosd task, lmosd trace, lmosd help exit-codes"),
+		Args:              console.Takes(2, -1),
 		ValidArgsFunction: a.completeAction,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.interact(cmd.Context(), f.timeout, "call", args, func(ctx context.Context, c *conversation) error {
@@ -85,10 +89,11 @@ type conversation struct {
 
 // interact looks the agent that args begin with up and does what talk does with it, for timeout at most; zero sets no limit
 // of its own. The verb and args are the command line, for hints.
-func (a *app) interact(ctx context.Context, timeout time.Duration, verb string, args []string, talk func(context.Context, *conversation) error) error {
+func (a *app) interact(ctx context.Context, timeout time.Duration, verb string, args []string,
+	talk func(context.Context, *conversation) error) error {
 	ref := args[0]
 	if timeout < 0 {
-		return usage("for example --timeout 10s", "--timeout cannot be negative")
+		return console.Usage("for example --timeout 10s", "--timeout cannot be negative")
 	}
 	if timeout > 0 {
 		var cancel context.CancelFunc
@@ -114,7 +119,7 @@ func (a *app) interact(ctx context.Context, timeout time.Duration, verb string, 
 func again(verb, ref string, rest []string) string {
 	line := "lmosd " + verb + " " + ref
 	if len(rest) > 0 {
-		line += " " + shell(rest[0])
+		line += " " + terminal.Shell(rest[0])
 	}
 	if len(rest) > 1 {
 		line += " …"
@@ -128,7 +133,7 @@ func lateness(err error, ref string, timeout time.Duration) error {
 	if e == nil || e.Code != interact.Timeout || e.Title != "" {
 		return err
 	}
-	return interact.Errorf(interact.Timeout, "raise --timeout, or see whether the agent is busy: lmosd show "+shell(ref),
+	return interact.Errorf(interact.Timeout, "raise --timeout, or see whether the agent is busy: lmosd show "+terminal.Shell(ref),
 		"no answer from %s within %s", ref, timeout)
 }
 
@@ -146,8 +151,9 @@ func (c *conversation) resolve(ctx context.Context) error {
 }
 
 func (c *conversation) call(ctx context.Context, f callFlags, name string, words []string) error {
-	if f.stream && (f.async || !c.forPeople()) {
-		return usage("leave --stream out", "--stream prints the output as it comes, which goes with neither --async nor -o %s", c.flags.output)
+	if f.stream && (f.async || !c.ForPeople()) {
+		return console.Usage("leave --stream out", "--stream prints the output as it comes, which goes with neither --async nor -o %s",
+			c.Flags.Output)
 	}
 	action, err := c.action(name, "call")
 	if err != nil {
@@ -161,21 +167,23 @@ func (c *conversation) call(ctx context.Context, f callFlags, name string, words
 	defer done()
 	var parts *partWriter
 	if f.stream {
-		if parts = (&partWriter{to: c.out, asJSON: expectsJSON(action, f.accept)}); parts.asJSON {
-			o.Accept = acceptParts(f.accept)
-		}
+		parts = &partWriter{to: c.Out}
 		o.Output = parts
+		if f.accept == "" || isJSON(f.accept) { // else what comes is printed as it is, whatever it is
+			o.Began = parts.began
+		}
 	}
 	r, err := c.client.Invoke(ctx, c.agent.Ref, name, o)
 	if err == nil && r.Task != nil && !f.async {
-		if c.forPeople() && c.talk.tty {
-			c.talk.line(c.talk.paint(dim, "it goes on as a task, with or without this command: ") + "lmosd task wait " + r.Task.ID + c.same())
+		if c.ForPeople() && c.Talk.TTY {
+			c.Talk.Line(c.Talk.Paint(terminal.Dim, "it goes on as a task, with or without this command: ") +
+				"lmosd task wait " + r.Task.ID + c.Same())
 		}
 		return c.outlast(ctx, r.Task, func(t *gateway.Task) error { return c.showOutput(name, t.Output, interact.JSON, r.Timing) })
 	}
 	switch {
 	case err != nil:
-		return misfit(err, strings.TrimSpace("lmosd call "+shell(c.asked)+" "+shell(name)+" "+sample(action.Input)))
+		return misfit(err, strings.TrimSpace("lmosd call "+terminal.Shell(c.asked)+" "+terminal.Shell(name)+" "+input.Sample(action.Input)))
 	case r.Task != nil:
 		return c.showBegun(r)
 	case parts != nil:
@@ -198,28 +206,29 @@ const streamFrom = 1 << 20
 func (c *conversation) fill(o *gateway.CallOptions, f callFlags, action *td.Action, words []string) (done func(), err error) {
 	done = func() {}
 	if o.ContentType = f.mediaType; f.mediaType == "" || isJSON(f.mediaType) {
-		o.Body, err = c.input(action.Input, words)
+		o.Body, err = input.Read(c.Console, action.Input, words)
 		return done, err
 	}
 	if len(words) != 1 || words[0] != "-" && !strings.HasPrefix(words[0], "@") {
-		return done, usage("--content-type "+shell(f.mediaType)+" @FILE", "an input of the type %s is one @file, or - for standard input", f.mediaType)
+		return done, console.Usage("--content-type "+terminal.Shell(f.mediaType)+" @FILE",
+			"an input of the type %s is one @file, or - for standard input", f.mediaType)
 	}
 	name := strings.TrimPrefix(words[0], "@")
 	if interact.IsCBOR(f.mediaType) {
-		o.Body, err = c.content(name, maxInput)
+		o.Body, err = input.Content(c.Console, name, input.MaxInput)
 		return done, err
 	}
-	if o.Stream = c.stdin; name == "-" {
+	if o.Stream = c.Stdin; name == "-" {
 		return done, nil
 	}
 	file, err := os.Open(name)
 	if err != nil {
-		return done, unreadable(name, err)
+		return done, input.Unreadable(name, err)
 	}
 	if info, err := file.Stat(); err == nil && info.Mode().IsRegular() && info.Size() <= streamFrom {
 		defer file.Close()
 		o.Stream = nil
-		o.Body, err = c.content(name, streamFrom)
+		o.Body, err = input.Content(c.Console, name, streamFrom)
 		return done, err
 	}
 	o.Stream = file
@@ -247,25 +256,23 @@ func (c *conversation) outlast(ctx context.Context, t *gateway.Task, show func(*
 func (c *conversation) showBegun(r *gateway.CallResult) error {
 	doc := c.result(nil, "", r.Timing)
 	doc.Action, doc.Status, doc.Task = r.Task.Action, r.Task.Status, r.Task.ID
-	err := c.show(view{doc: doc, names: []string{r.Task.ID}, people: func(s *screen, _ bool) { s.line(oneLine(r.Task.ID)) }})
+	err := c.Show(console.View{Doc: doc, Names: []string{r.Task.ID}, People: func(s *terminal.Screen, _ bool) {
+		s.Line(terminal.OneLine(r.Task.ID))
+	}})
 	if err == nil {
-		c.next("lmosd task wait "+shell(r.Task.ID), "lmosd task ls")
+		c.Next("lmosd task wait "+terminal.Shell(r.Task.ID), "lmosd task ls")
 	}
 	return err
 }
 
 // noAffordance says what there is instead of name.
 func (c *conversation) noAffordance(kind, name string, known []string, verb string) error {
-	hint := "lmosd show " + shell(c.asked)
+	hint := "lmosd show " + terminal.Shell(c.asked)
 	if near := configs.Suggest(name, known); near != "" {
-		hint = fmt.Sprintf("did you mean %q?  lmosd %s %s %s", near, verb, shell(c.asked), shell(near))
-	}
-	list := strings.Join(known, ", ")
-	if list == "" {
-		list = "none"
+		hint = fmt.Sprintf("did you mean %q?  lmosd %s %s %s", near, verb, terminal.Shell(c.asked), terminal.Shell(near))
 	}
 	return &interact.Error{Code: interact.NoAffordance, Title: fmt.Sprintf("%s has no %s %q", c.asked, kind, name), Hint: hint,
-		Err: fmt.Errorf("what it has: %s", list)}
+		Err: fmt.Errorf("what it has: %s", cmp.Or(strings.Join(known, ", "), "none"))}
 }
 
 // A callResult is the document of a call.
@@ -282,6 +289,7 @@ type callResult struct {
 	Output     json.RawMessage `json:"output,omitempty"`
 	MediaType  string          `json:"media_type,omitempty"` // of an output that is not JSON
 	Path       string          `json:"path,omitempty"`       // local, mesh quic-v1, https …
+	Trace      string          `json:"trace_id,omitempty"`   // of lmosd trace
 	Took       float64         `json:"took_ms"`              // of this command
 	Timings    timings         `json:"timings"`
 }
@@ -299,31 +307,29 @@ type timings struct {
 func (c *conversation) result(output []byte, media string, t *interact.Timing) *callResult {
 	now := time.Now()
 	r := &callResult{APIVersion: gateway.APIVersion, Kind: "CallResult", Agent: c.agent.ID, Ref: c.agent.Ref, Local: c.agent.Local,
-		Status: "completed", Took: milliseconds(now.Sub(c.began))}
+		Status: "completed", Took: console.Milliseconds(now.Sub(c.began))}
 	if t == nil {
 		t = &interact.Timing{}
 	}
 	r.Path = t.Path
-	r.Timings = timings{milliseconds(cmp.Or(t.Resolve, c.found.Sub(c.began))), milliseconds(cmp.Or(t.Total, now.Sub(c.found))),
-		milliseconds(t.Host), milliseconds(t.Agent)}
+	r.Timings = timings{console.Milliseconds(cmp.Or(t.Resolve, c.found.Sub(c.began))), console.Milliseconds(cmp.Or(t.Total, now.Sub(c.found))),
+		console.Milliseconds(t.Host), console.Milliseconds(t.Agent)}
 	switch {
 	case len(output) == 0:
 	case isJSON(media) && json.Valid(output):
 		r.Output = output
 	default:
-		r.Output, r.MediaType = jsonString(string(output)), media
+		r.Output, r.MediaType = input.Quoted(string(output)), media
 	}
 	return r
-}
-
-func milliseconds(d time.Duration) float64 {
-	return float64(d.Round(time.Microsecond)) / float64(time.Millisecond)
 }
 
 func (c *conversation) showOutput(action string, output []byte, media string, t *interact.Timing) error {
 	r := c.result(output, media, t)
 	r.Action = action
-	return c.show(view{doc: r, names: []string{c.agent.Ref}, people: func(s *screen, _ bool) { writeOutput(s, output, media) }})
+	return c.Show(console.View{Doc: r, Names: []string{c.agent.Ref}, People: func(s *terminal.Screen, _ bool) {
+		writeOutput(s, output, media)
+	}})
 }
 
 // isJSON reports whether media is JSON or based on it (RFC 6839 §3.1).
@@ -334,21 +340,21 @@ func isJSON(media string) bool {
 
 // writeOutput prints an answer bare: a JSON string as its text, other JSON indented on a terminal, anything else as it is.
 // An agent may be a stranger: on a terminal its text cannot command the terminal.
-func writeOutput(s *screen, output []byte, media string) {
+func writeOutput(s *terminal.Screen, output []byte, media string) {
 	var text *string // nil for null, which is printed
 	switch {
 	case len(output) == 0:
 		return
 	case isJSON(media) && json.Unmarshal(output, &text) == nil && text != nil:
 		output = []byte(*text)
-	case isJSON(media) && s.tty:
+	case isJSON(media) && s.TTY:
 		var b bytes.Buffer
 		if json.Indent(&b, output, "", "  ") == nil {
 			output = b.Bytes()
 		}
 	}
-	if s.tty {
-		output = []byte(printable(strings.ToValidUTF8(string(output), string(utf8.RuneError))))
+	if s.TTY {
+		output = []byte(terminal.Printable(strings.ToValidUTF8(string(output), string(utf8.RuneError))))
 	}
 	if isText(media) && !bytes.HasSuffix(output, []byte("\n")) {
 		output = append(bytes.Clone(output), '\n')

@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest"
@@ -19,8 +21,8 @@ func newErrorsCommand(a *app) *cobra.Command {
 		Long:  "Lists and explains the error codes that commands, API and logs show, as LMOS-1404.",
 		Example: `  lmosd errors ls
   lmosd errors explain LMOS-1404`,
-		Annotations: map[string]string{"scope": scopeLocal, "impact": readOnly, "see": "lmosd help exit-codes"},
-		Args:        subcommand,
+		Annotations: console.About(console.ScopeLocal, console.ReadOnly, "lmosd help exit-codes"),
+		Args:        console.Subcommand,
 		RunE:        func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newErrorsListCommand(a), newErrorsExplainCommand(a))
@@ -34,8 +36,8 @@ func newErrorsListCommand(a *app) *cobra.Command {
 		Long:  "Lists every error code with its exit code and HTTP status, and whether trying again may help.",
 		Example: `  lmosd errors ls
   lmosd errors ls --jq '.items[] | select(.retryable) | .code'`,
-		Annotations: about(scopeLocal, readOnly),
-		Args:        takes(0, 0),
+		Annotations: console.About(console.ScopeLocal, console.ReadOnly),
+		Args:        console.Takes(0, 0),
 		RunE:        func(*cobra.Command, []string) error { return a.listErrors() },
 	}
 }
@@ -47,8 +49,8 @@ func newErrorsExplainCommand(a *app) *cobra.Command {
 		Long:  "Says what an error code means, what usually causes it, and what helps. LMOS- may be left out.",
 		Example: `  lmosd errors explain LMOS-1404
   lmosd errors explain 3001`,
-		Annotations: about(scopeLocal, readOnly),
-		Args:        takes(1, 1),
+		Annotations: console.About(console.ScopeLocal, console.ReadOnly),
+		Args:        console.Takes(1, 1),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			var names []string
 			for _, e := range errorCodes() {
@@ -75,8 +77,8 @@ type errorCode struct {
 }
 
 func entry(c interact.Code) errorCode {
-	return errorCode{Code: c.String(), Slug: c.Slug(), Title: c.Title(), Status: rest.StatusOf(c), Exit: exitOf(c), Retryable: c.Retryable(),
-		Meaning: explanations[c].meaning, Cure: explanations[c].cure}
+	return errorCode{Code: c.String(), Slug: c.Slug(), Title: c.Title(), Status: rest.StatusOf(c), Exit: console.ExitOf(c),
+		Retryable: c.Retryable(), Meaning: explanations[c].meaning, Cure: explanations[c].cure}
 }
 
 func errorCodes() []errorCode {
@@ -94,17 +96,17 @@ func (a *app) listErrors() error {
 		Kind       string      `json:"kind"` // ErrorCodeList
 		Items      []errorCode `json:"items"`
 	}{gateway.APIVersion, "ErrorCodeList", list}
-	t := &table{header: []string{"CODE", "EXIT", "HTTP", "RETRY", "NAME", "MEANING"}, keep: []int{0, 1, 2, 3, 4}}
-	v := view{doc: doc, people: func(s *screen, _ bool) { t.write(s) }}
+	t := &terminal.Table{Header: []string{"CODE", "EXIT", "HTTP", "RETRY", "NAME", "MEANING"}, Keep: []int{0, 1, 2, 3, 4}}
+	v := console.View{Doc: doc, People: func(s *terminal.Screen, _ bool) { t.Write(s) }}
 	for _, e := range list {
 		retry := "no"
 		if e.Retryable {
 			retry = "yes"
 		}
-		t.add(text(e.Code), text(strconv.Itoa(e.Exit)), text(strconv.Itoa(e.Status)), text(retry), text(e.Slug), text(e.Meaning))
-		v.names = append(v.names, e.Code)
+		t.Add(terminal.Texts(e.Code, strconv.Itoa(e.Exit), strconv.Itoa(e.Status), retry, e.Slug, e.Meaning)...)
+		v.Names = append(v.Names, e.Code)
 	}
-	return a.show(v)
+	return a.Show(v)
 }
 
 func (a *app) explainError(name string) error {
@@ -113,17 +115,17 @@ func (a *app) explainError(name string) error {
 		return err
 	}
 	e.APIVersion, e.Kind = gateway.APIVersion, "ErrorCode"
-	return a.show(view{doc: e, names: []string{e.Code}, people: func(s *screen, _ bool) {
-		sheet := &sheet{}
-		sheet.add("code", e.Code+"  "+e.Slug)
-		sheet.add("meaning", e.Meaning)
-		sheet.add("cure", e.Cure)
-		sheet.add("exit", strconv.Itoa(e.Exit))
-		sheet.add("http", strconv.Itoa(e.Status))
+	return a.Show(console.View{Doc: e, Names: []string{e.Code}, People: func(s *terminal.Screen, _ bool) {
+		sheet := &terminal.Sheet{}
+		sheet.Add("code", e.Code+"  "+e.Slug)
+		sheet.Add("meaning", e.Meaning)
+		sheet.Add("cure", e.Cure)
+		sheet.Add("exit", strconv.Itoa(e.Exit))
+		sheet.Add("http", strconv.Itoa(e.Status))
 		if e.Retryable {
-			sheet.add("retry", "the same may succeed later")
+			sheet.Add("retry", "the same may succeed later")
 		}
-		sheet.write(s)
+		sheet.Write(s)
 	}})
 }
 
@@ -137,7 +139,7 @@ func lookUp(name string) (errorCode, error) {
 		}
 		near = append(near, e.Code, e.Slug)
 	}
-	return errorCode{}, usage(hintFor(name, near, "lmosd errors ls"), "no error has the code %q", name)
+	return errorCode{}, console.Usage(console.HintFor(name, near, "lmosd errors ls"), "no error has the code %q", name)
 }
 
 // An explanation is what the catalogue does not say in its title.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -12,7 +14,7 @@ import (
 // nameless refuses a name that is none, before the node takes it for another route.
 func nameless(ref string) error {
 	if strings.TrimSpace(ref) == "" {
-		return usage("lmosd find   # lists the agents by name", "the name of the agent is empty")
+		return console.Usage("lmosd find   # lists the agents by name", "the name of the agent is empty")
 	}
 	return nil
 }
@@ -31,14 +33,14 @@ func clarify(err error, asked string, command func(ref string) string) error {
 		if !ok {
 			return err
 		}
-		better.Hint = fmt.Sprintf("did you mean %q?  %s", near, command(shell(near)))
+		better.Hint = fmt.Sprintf("did you mean %q?  %s", near, command(terminal.Shell(near)))
 	case interact.Ambiguous:
 		names := candidates(e.Hint, asked)
 		if len(names) == 0 {
 			return err
 		}
 		better.Err = errors.New(strings.Join(names, ", "))
-		better.Hint = command(shell(names[0]))
+		better.Hint = command(terminal.Shell(names[0]))
 	default:
 		return err
 	}

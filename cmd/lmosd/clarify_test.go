@@ -74,37 +74,17 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-func TestShell(t *testing.T) {
-	t.Parallel()
-	for word, want := range map[string]string{
-		"": "''", "weather@z6MkA…": "weather@z6MkA…", "urn:example:a/b": "urn:example:a/b", "k=v": "k=v", "Zürich": "Zürich", "天気": "天気",
-		"a b": "'a b'", "$(rm -rf ~)": "'$(rm -rf ~)'", "it's": `'it'\''s'`, "a;b": "'a;b'", "*": "'*'", "~": "'~'", "`x`": "'`x`'", "a\nb": "'a\nb'",
-	} {
-		if got := shell(word); got != want {
-			t.Errorf("%q: got %s, want %s", word, got, want)
-		}
-	}
-}
-
-func TestWrap(t *testing.T) {
-	t.Parallel()
-	for want, text := range map[string]string{"": "", "a": "a", "one two|three": "one two three", "a|loooooooooong|b": "a loooooooooong  b", "天気 天|気": "天気 天 気"} {
-		if got := strings.Join(wrap(text, 7), "|"); got != want {
-			t.Errorf("%q: got %q, want %q", text, got, want)
-		}
-	}
-}
-
 func TestObstacles(t *testing.T) {
 	t.Parallel()
 	const head = `"@context": "https://www.w3.org/2022/wot/td/v1.1", "title": "x", "security": "n", "securityDefinitions": {"n": {"scheme": "nosec"},
 		"p": {"scheme": "psk", "identity": "x"}, "b": {"scheme": "basic"}}`
 	for want, body := range map[string]string{
 		": describes no action, property or event": ``,
-		"/actions/a~1b/forms: none has an address": `, "actions": {"a/b": {"forms": [{"href": "mqtt://127.0.0.1/x"}]}}`,
+		"/actions/a~1b/forms: none has an address": `, "actions": {"a/b": {"forms": [{"href": "modbus+tcp://127.0.0.1/x"}]}}`,
 		"/properties/p/forms: none has an address": `, "properties": {"p": {"forms": [{"href": "/x"}]}}`,
 		"/securityDefinitions/p/scheme: a node":    `, "actions": {"a": {"forms": [{"href": "http://127.0.0.1/x", "security": "p"}]}}`,
-		"":                                         `, "actions": {"a": {"uriVariables": {"id": {"type": "string"}}, "forms": [{"href": "coap://127.0.0.1/x"}, {"href": "http://127.0.0.1/{id}", "security": "b"}]}}`,
+		"":                                         `, "actions": {"a": {"uriVariables": {"id": {"type": "string"}}, "forms": [{"href": "modbus+tcp://127.0.0.1/x"}, {"href": "http://127.0.0.1/{id}", "security": "b"}]}}, "properties": {"m": {"forms": [{"href": "mqtt://127.0.0.1/x"}]}}, "events": {"e": {"forms": [{"href": "coap://127.0.0.1/x", "op": "subscribeevent"}]}}`,
+		"/events/e/forms: none has an address":     `, "events": {"e": {"forms": [{"href": "knx://127.0.0.1/x"}]}}`,
 	} {
 		thing, err := td.Parse([]byte("{" + head + body + "}"))
 		if err != nil {

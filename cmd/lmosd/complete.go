@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/td"
 )
@@ -33,7 +35,7 @@ func (a *app) completeAgent(cmd *cobra.Command, _ []string, _ string) ([]string,
 	}
 	var names []string
 	for _, g := range list.Items {
-		names = append(names, copyable(g)+"\t"+oneLine(g.Title))
+		names = append(names, copyable(g)+"\t"+terminal.OneLine(g.Title))
 	}
 	return names, noFiles
 }
@@ -73,7 +75,7 @@ func (a *app) completeTask(cmd *cobra.Command, args []string, _ string) ([]strin
 	}
 	var ids []string
 	for _, t := range list.Items {
-		ids = append(ids, t.ID+"\t"+oneLine(t.Name+" "+t.Action+" "+t.Status))
+		ids = append(ids, t.ID+"\t"+terminal.OneLine(t.Name+" "+t.Action+" "+t.Status))
 	}
 	return ids, noFiles
 }
@@ -102,10 +104,10 @@ func (a *app) completeSecond(cmd *cobra.Command, args []string, word string, cho
 
 func newCompletionCommand(a *app) *cobra.Command {
 	shells := map[string]func(*cobra.Command) error{
-		"bash":       func(root *cobra.Command) error { return root.GenBashCompletionV2(a.out, true) },
-		"zsh":        func(root *cobra.Command) error { return root.GenZshCompletion(a.out) },
-		"fish":       func(root *cobra.Command) error { return root.GenFishCompletion(a.out, true) },
-		"powershell": func(root *cobra.Command) error { return root.GenPowerShellCompletionWithDesc(a.out) },
+		"bash":       func(root *cobra.Command) error { return root.GenBashCompletionV2(a.Out, true) },
+		"zsh":        func(root *cobra.Command) error { return root.GenZshCompletion(a.Out) },
+		"fish":       func(root *cobra.Command) error { return root.GenFishCompletion(a.Out, true) },
+		"powershell": func(root *cobra.Command) error { return root.GenPowerShellCompletionWithDesc(a.Out) },
 	}
 	names := slices.Sorted(maps.Keys(shells))
 	return &cobra.Command{
@@ -115,13 +117,14 @@ func newCompletionCommand(a *app) *cobra.Command {
 			"Shells: " + strings.Join(names, ", ") + ".",
 		Example: `  lmosd completion bash > ~/.local/share/bash-completion/completions/lmosd
   lmosd completion fish > ~/.config/fish/completions/lmosd.fish`,
-		Annotations:       about(scopeLocal, readOnly),
-		Args:              takes(1, 1),
+		Annotations:       console.About(console.ScopeLocal, console.ReadOnly),
+		Args:              console.Takes(1, 1),
 		ValidArgsFunction: cobra.FixedCompletions(names, noFiles),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			generate, ok := shells[args[0]]
 			if !ok {
-				return usage(hintFor(args[0], names, "lmosd completion bash"), "no completion for %q: %s", args[0], strings.Join(names, ", "))
+				return console.Usage(console.HintFor(args[0], names, "lmosd completion bash"), "no completion for %q: %s", args[0],
+					strings.Join(names, ", "))
 			}
 			return generate(cmd.Root())
 		},

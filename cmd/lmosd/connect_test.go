@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lmosd/lmosd/configs"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
 )
 
 // folder returns a data folder whose path is short enough for a socket.
@@ -70,15 +70,15 @@ func TestWhichNodeIsAsked(t *testing.T) {
 		"the socket of the folder":            {nil, []string{"--data-dir", served}, 0, socket + " (socket in the data folder)"},
 		"the folder of the variable":          {[]string{"LMOSD_DATA_DIR=" + served}, nil, 0, socket},
 		"a stale socket, then the address":    {[]string{"XDG_DATA_HOME=" + stale, "LMOSD_HTTP__LISTEN=" + addr}, nil, 0, url + " (http.listen)"},
-		"no other node for a named folder":    {nil, []string{"--data-dir", stale}, exitNoNode, "no process holds the data folder " + stale},
+		"no other node for a named folder":    {nil, []string{"--data-dir", stale}, console.ExitNoNode, "no process holds the data folder " + stale},
 		"a named folder and an address":       {[]string{"LMOSD_HTTP__LISTEN=" + addr}, []string{"--data-dir", stale}, 0, url},
-		"a socket where nobody answers":       {nil, []string{"--node", filepath.Join(stale, "lmosd.sock")}, exitNoNode, "no process holds"},
-		"no socket and no fixed port":         {[]string{"LMOSD_HTTP__LISTEN=127.0.0.1:0"}, nil, exitNoNode, "lmosd.sock"},
-		"neither URL nor socket":              {nil, []string{"--node", "127.0.0.1/x"}, exitUsage, "neither the URL nor the socket"},
+		"a socket where nobody answers":       {nil, []string{"--node", filepath.Join(stale, "lmosd.sock")}, console.ExitNoNode, "no process holds"},
+		"no socket and no fixed port":         {[]string{"LMOSD_HTTP__LISTEN=127.0.0.1:0"}, nil, console.ExitNoNode, "lmosd.sock"},
+		"neither URL nor socket":              {nil, []string{"--node", "127.0.0.1/x"}, console.ExitUsage, "neither the URL nor the socket"},
 		"a broken configuration is no bar":    {[]string{"LMOSD_PROFILE=none"}, []string{"--node", url}, 0, url},
-		"a broken configuration is a bar":     {[]string{"LMOSD_PROFILE=none"}, nil, exitUsage, "env LMOSD_PROFILE"},
-		"a name of a context that is not":     {nil, []string{"--node", "tn-1"}, exitUsage, "none is known"},
-		"a configuration that does not exist": {nil, []string{"-c", filepath.Join(stale, "x.yaml")}, exitUsage, "config describe"},
+		"a broken configuration is a bar":     {[]string{"LMOSD_PROFILE=none"}, nil, console.ExitUsage, "env LMOSD_PROFILE"},
+		"a name of a context that is not":     {nil, []string{"--node", "tn-1"}, console.ExitUsage, "none is known"},
+		"a configuration that does not exist": {nil, []string{"-c", filepath.Join(stale, "x.yaml")}, console.ExitUsage, "config describe"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -87,70 +87,5 @@ func TestWhichNodeIsAsked(t *testing.T) {
 				t.Errorf("exit code %d, want %d with %q; %s", r.code, test.code, test.says, r.errors)
 			}
 		})
-	}
-}
-
-func TestTokenGoesToThisHostOnly(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "api.token"), []byte("abc\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for name, test := range map[string]struct {
-		env    []string
-		target target
-		want   string
-	}{
-		"loopback":            {nil, target{addr: "http://127.0.0.1:1", tokens: dir}, "abc"},
-		"loopback of IPv6":    {nil, target{addr: "http://[::1]:1", tokens: dir}, "abc"},
-		"another host":        {nil, target{addr: "http://192.0.2.1:1", tokens: dir}, ""},
-		"a name":              {nil, target{addr: "https://node.example", tokens: dir}, ""},
-		"a socket":            {nil, target{addr: "/run/lmosd.sock", tokens: dir}, ""},
-		"no folder":           {nil, target{addr: "http://127.0.0.1:1"}, ""},
-		"no file":             {nil, target{addr: "http://127.0.0.1:1", tokens: t.TempDir()}, ""},
-		"the variable":        {[]string{"LMOSD_TOKEN=xyz"}, target{addr: "https://node.example"}, "xyz"},
-		"the variable's word": {[]string{"LMOSD_TOKEN=xyz"}, target{addr: "http://127.0.0.1:1", tokens: dir}, "xyz"},
-	} {
-		if got := newApp(test.env, nil, nil, nil).token(test.target); got != test.want {
-			t.Errorf("%s: got %q, want %q", name, got, test.want)
-		}
-	}
-}
-
-func TestReachable(t *testing.T) {
-	t.Parallel()
-	for listen, want := range map[string]string{
-		"127.0.0.1:4668": "127.0.0.1:4668", "0.0.0.0:1": "127.0.0.1:1", "[::]:1": "127.0.0.1:1", ":1": "127.0.0.1:1",
-		"192.0.2.1:1": "192.0.2.1:1",
-	} {
-		if got := reachable(listen); got != want {
-			t.Errorf("%s: got %s, want %s", listen, got, want)
-		}
-	}
-}
-
-func TestEveryKeyIsAFlag(t *testing.T) {
-	t.Parallel()
-	for _, k := range configs.Keys() {
-		if k.Name == "apiVersion" || k.Name == "node.data_dir" {
-			continue
-		}
-		value := strings.Trim(k.Default, `"`)
-		if k.List() {
-			value = "/ip4/127.0.0.1/tcp/1/p2p/x"
-		}
-		if strings.HasPrefix(k.Name, "trust.") && k.List() {
-			value = string(makeFake().owner)
-		}
-		r := lmosd(t.Context(), home(t), "", "config", "show", "--origin", "--"+k.Name+"="+value)
-		if r.code != 0 || !strings.Contains(r.out, "# from flag --"+k.Name+"\n") {
-			t.Errorf("--%s=%s: exit code %d, %s", k.Name, value, r.code, r.errors)
-		}
-	}
-	r := lmosd(t.Context(), home(t), "", "config", "show", "--mesh.mdns", "--data-dir", "/d", "--http.hosts", "a", "--http.hosts", "b", "-o", "yaml")
-	for _, want := range []string{"mdns: true", "data_dir: /d", "- a\n", "mesh.mdns: flag --mesh.mdns"} {
-		if !strings.Contains(r.out, want) {
-			t.Errorf("no %q in %s%s", want, r.out, r.errors)
-		}
 	}
 }

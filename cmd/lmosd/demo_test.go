@@ -6,6 +6,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/playground"
 )
 
 // demoSteps are what the demo has to show, in this order.
@@ -14,7 +17,7 @@ var demoSteps = []string{"three nodes up and meshed", "agent published", "found 
 
 func TestDemo(t *testing.T) {
 	t.Parallel()
-	x := newTerminal(t)
+	x := newUser(t)
 	r := x.lmosd("demo")
 	if r.code != 0 {
 		t.Fatalf("exit code %d\n%s%s", r.code, r.out, r.errors)
@@ -33,9 +36,9 @@ func TestDemo(t *testing.T) {
 
 func TestDemoForPrograms(t *testing.T) {
 	t.Parallel()
-	x := newTerminal(t)
+	x := newUser(t)
 	r := x.lmosd("demo", "-o", "json")
-	doc := decode[demoReport](t, r.out)
+	doc := decode[playground.DemoReport](t, r.out)
 	if r.code != 0 || r.errors != "" || doc.Kind != "Demo" || doc.APIVersion != "lmosd/v1" || !doc.OK || doc.Took <= 0 || doc.Sizes.Record == 0 {
 		t.Errorf("exit code %d, %s%+v", r.code, r.errors, doc)
 	}
@@ -54,16 +57,16 @@ func TestDemoThatFails(t *testing.T) {
 	if err := os.Mkdir(deep, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	x := newTerminal(t, "TMPDIR="+deep)
+	x := newUser(t, "TMPDIR="+deep)
 	r := x.lmosd("demo")
-	if r.code != exitInternal || !strings.HasPrefix(r.out, "✗ three nodes up and meshed ") {
+	if r.code != console.ExitInternal || !strings.HasPrefix(r.out, "✗ three nodes up and meshed ") {
 		t.Errorf("exit code %d\n%s", r.code, r.out)
 	}
 	contains(t, r.out, "0 of 9 steps passed in ")
 	contains(t, r.errors, `error: the step "three nodes up and meshed" failed`, "the path of the socket has", "hint   lmosd demo --keep")
 
 	r = x.lmosd("demo", "-o", "json")
-	if doc := decode[demoReport](t, r.out); r.code != exitInternal || r.errors != "" || doc.OK || len(doc.Steps) != 1 || doc.Steps[0].OK ||
+	if doc := decode[playground.DemoReport](t, r.out); r.code != console.ExitInternal || r.errors != "" || doc.OK || len(doc.Steps) != 1 || doc.Steps[0].OK ||
 		!strings.Contains(doc.Steps[0].Detail, "the path of the socket has") {
 		t.Errorf("exit code %d, %s%+v", r.code, r.errors, doc)
 	}
@@ -71,9 +74,9 @@ func TestDemoThatFails(t *testing.T) {
 		t.Errorf("%v is left, or a process", left)
 	}
 
-	x = newTerminal(t)
+	x = newUser(t)
 	x.env = append(x.env, "TMPDIR="+x.file("file", ""))
-	contains(t, x.fails(exitInternal, "demo"), "the demo cannot make a folder in ", "TMPDIR=DIR lmosd demo")
+	contains(t, x.fails(console.ExitInternal, "demo"), "the demo cannot make a folder in ", "TMPDIR=DIR lmosd demo")
 }
 
 func TestDemoKeepsItsFolder(t *testing.T) {
@@ -82,8 +85,8 @@ func TestDemoKeepsItsFolder(t *testing.T) {
 	if err := os.Mkdir(deep, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	x := newTerminal(t, "TMPDIR="+deep)
-	contains(t, x.fails(exitInternal, "demo", "--keep"), "kept: "+deep)
+	x := newUser(t, "TMPDIR="+deep)
+	contains(t, x.fails(console.ExitInternal, "demo", "--keep"), "kept: "+deep)
 	if logs, _ := filepath.Glob(filepath.Join(deep, "*", "node-1", "log")); len(logs) != 1 {
 		t.Errorf("the log of node 1 is not there: %v", logs)
 	}
@@ -91,11 +94,11 @@ func TestDemoKeepsItsFolder(t *testing.T) {
 
 func TestDemoCleansUpWhenItIsInterrupted(t *testing.T) {
 	t.Parallel()
-	x := newTerminal(t)
+	x := newUser(t)
 	d := x.start("demo")
 	d.prints("✓ three nodes up and meshed")
 	d.signal(syscall.SIGINT)
-	if code := d.wait(); code != exitInterrupted {
+	if code := d.wait(); code != console.ExitInterrupted {
 		t.Errorf("exit code %d\n%s%s", code, d.out.String(), d.talk.String())
 	}
 	contains(t, d.talk.String(), "error: interrupted  LMOS-1499")
@@ -103,7 +106,7 @@ func TestDemoCleansUpWhenItIsInterrupted(t *testing.T) {
 }
 
 // nothingLeft reports files and processes of a demo.
-func nothingLeft(t *testing.T, x *terminal) {
+func nothingLeft(t *testing.T, x *user) {
 	t.Helper()
 	if left, _ := filepath.Glob(filepath.Join(x.home, "lmosd-demo-*")); len(left) != 0 {
 		t.Errorf("%v is left", left)

@@ -80,7 +80,7 @@ func TestDocumentation(t *testing.T) {
 	for _, page := range []string{"docs/agents.md", "docs/api.md", "docs/operations.md", "examples/README.md"} {
 		t.Run(page, func(t *testing.T) {
 			t.Parallel()
-			x := newTerminal(t, "LMOSD_FORCE_TTY=100", "NO_COLOR=1")
+			x := newUser(t, "LMOSD_FORCE_TTY=100", "NO_COLOR=1")
 			x.weather()
 			real := strings.NewReplacer("127.0.0.1:4668", defaultNode(x), "127.0.0.1:9000", echoServer(t), "127.0.0.1:8765", x.addr)
 			var all []step
@@ -100,7 +100,7 @@ func TestDocumentation(t *testing.T) {
 }
 
 // defaultNode runs a node in the folder that commands look into by default, and returns the address of its API.
-func defaultNode(x *terminal) string {
+func defaultNode(x *user) string {
 	n := x.node(".local/share/lmosd")
 	return strings.TrimPrefix(n.API, "http://")
 }
@@ -116,7 +116,7 @@ func echoServer(t *testing.T) string {
 }
 
 // shell runs steps in one shell, so that variables stay, and compares each.
-func (x *terminal) shell(all []step) {
+func (x *user) shell(all []step) {
 	x.t.Helper()
 	const mark = "----- exit code "
 	var script strings.Builder
@@ -234,7 +234,7 @@ func TestRoutesOfTheDocumentation(t *testing.T) {
 			t.Errorf("%s %s is not in docs/api.md", m[1], m[2])
 		}
 	}
-	x := newTerminal(t)
+	x := newUser(t)
 	n := x.node("n")
 	x.at(n).ok("publish", x.weather())
 	for _, r := range rows {
@@ -267,7 +267,7 @@ func status(t *testing.T, method, url string) int {
 func TestOperationsPage(t *testing.T) {
 	t.Parallel()
 	page := readFile(t, "docs/operations.md")
-	x := newTerminal(t)
+	x := newUser(t)
 	file := x.weather() // before the nodes, which listen to its events
 	a := x.node("a")
 	b := x.node("b", "--mesh.bootstrap", a.P2P[0])
@@ -302,8 +302,8 @@ func TestOperationsPage(t *testing.T) {
 		}
 	}
 	for word := range strings.FieldsSeq(page) {
-		if key := strings.Trim(word, "`,.;:()"); strings.HasPrefix(word, "`") && isKey(key) && !slices.ContainsFunc(keyNames(), func(k string) bool {
-			return k == key || strings.HasPrefix(k, key+".")
+		if key := strings.Trim(word, "`,.;:()"); strings.HasPrefix(word, "`") && isKey(key) && !slices.ContainsFunc(configs.Keys(), func(k configs.Key) bool {
+			return k.Name == key || strings.HasPrefix(k.Name, key+".")
 		}) {
 			t.Errorf("there is no key %s", key)
 		}
@@ -313,10 +313,10 @@ func TestOperationsPage(t *testing.T) {
 // isKey reports whether a word looks like a key of the configuration.
 func isKey(word string) bool {
 	first, rest, ok := strings.Cut(word, ".")
-	return ok && rest != "" && !strings.ContainsAny(rest, "/*(") && slices.ContainsFunc(keyNames(), func(k string) bool { return strings.HasPrefix(k, first+".") })
+	return ok && rest != "" && !strings.ContainsAny(rest, "/*(") && slices.ContainsFunc(configs.Keys(), func(k configs.Key) bool { return strings.HasPrefix(k.Name, first+".") })
 }
 
-func (x *terminal) scrape(n *nodeProcess) string {
+func (x *user) scrape(n *nodeProcess) string {
 	x.t.Helper()
 	resp, err := http.Get(n.API + "/metrics")
 	if err != nil {

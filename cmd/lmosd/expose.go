@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"strings"
 	"time"
@@ -12,6 +11,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lmosd/lmosd/agent"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/input"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/settings"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/configs"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/expose"
@@ -35,8 +38,8 @@ func newExposeCommand(a *app) *cobra.Command {
   lmosd expose 'exec:tail -n 3 -f log.txt' --name log --chunk '\n'
   lmosd expose openapi:pets.yaml --server http://127.0.0.1:8080
   lmosd expose http://127.0.0.1:8080`,
-		Annotations: map[string]string{"scope": scopeMesh, "impact": readWrite, "see": "lmosd publish, lmosd call, lmosd help environment"},
-		Args:        takes(1, 1),
+		Annotations: console.About(console.ScopeMesh, console.ReadWrite, "lmosd publish, lmosd call, lmosd help environment"),
+		Args:        console.Takes(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s.Target = args[0]
 			return a.expose(cmd.Context(), s)
@@ -70,7 +73,7 @@ func (a *app) expose(ctx context.Context, s expose.Spec) error {
 		return err
 	}
 	for _, w := range p.Warnings {
-		x.Warnings = append(x.Warnings, place(w))
+		x.Warnings = append(x.Warnings, console.Place(w))
 	}
 	return e.offered(ctx, p.Ref, reached(p))
 }
@@ -78,7 +81,7 @@ func (a *app) expose(ctx context.Context, s expose.Spec) error {
 // ownLogger tells of what goes wrong in this command; with -v, of all.
 func (a *app) ownLogger() *slog.Logger {
 	c := configs.Default()
-	if c.Telemetry.Log.Level = "warn"; a.flags.verbose {
+	if c.Telemetry.Log.Level = "warn"; a.Flags.Verbose {
 		c.Telemetry.Log.Level = "debug"
 	}
 	return a.logger(c)
@@ -99,7 +102,7 @@ type exposing struct {
 func (e *exposing) attach(ctx context.Context, log *slog.Logger) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	err := agent.Attach(ctx, e.target.addr, e.token(e.target), e.agent.TD, e.agent.Thing, func(id string) {
+	err := agent.Attach(ctx, e.target.Addr, e.target.Token(), e.agent.TD, e.agent.Thing, func(id string) {
 		if err := e.offered(ctx, id, "until this command ends"); err != nil {
 			cancel(err)
 		}
@@ -107,8 +110,8 @@ func (e *exposing) attach(ctx context.Context, log *slog.Logger) error {
 	if cause := context.Cause(ctx); err == nil && !errors.Is(cause, context.Canceled) {
 		err = cause
 	}
-	if err == nil && e.talk.tty && e.forPeople() {
-		e.talk.line("stopped")
+	if err == nil && e.Talk.TTY && e.ForPeople() {
+		e.Talk.Line("stopped")
 	}
 	return err
 }
@@ -121,32 +124,33 @@ func (e *exposing) offered(ctx context.Context, ref, how string) error {
 	}
 	g := d.Agent
 	if e.told {
-		e.note("%s is attached again", copyable(g))
+		e.Note("%s is attached again", copyable(g))
 		return nil
 	}
 	e.told = true
-	doc := exposure{gateway.APIVersion, "Exposure", g.ID, g.Ref, g.Name, g.Owner, e.spec.Target, e.agent.Thing != nil, g.Capabilities, g.Actions,
-		milliseconds(time.Since(e.began)), e.agent.Warnings}
-	err = e.show(view{doc: doc, names: []string{g.Ref}, people: func(to *screen, _ bool) {
-		to.line(to.paint(green, "exposed") + " " + oneLine(copyable(g)) + " · " + how)
-		s := &sheet{}
-		s.add("id", g.ID)
+	doc := exposure{gateway.APIVersion, "Exposure", g.ID, g.Ref, g.Name, g.Owner, e.spec.Target, e.agent.Thing != nil,
+		g.Capabilities, g.Actions, console.Milliseconds(time.Since(e.began)), e.agent.Warnings}
+	err = e.Show(console.View{Doc: doc, Names: []string{g.Ref}, People: func(to *terminal.Screen, _ bool) {
+		to.Line(to.Paint(terminal.Green, "exposed") + " " + terminal.OneLine(copyable(g)) + " · " + how)
+		s := &terminal.Sheet{}
+		s.Add("id", g.ID)
 		for _, c := range g.Capabilities {
-			s.add("capability", c)
+			s.Add("capability", c)
 		}
 		for _, name := range g.Actions {
-			s.add("action", name)
+			s.Add("action", name)
 		}
-		s.write(to)
+		s.Write(to)
 	}})
-	if err != nil || !e.forPeople() {
+	if err != nil || !e.ForPeople() {
 		return err
 	}
 	for _, w := range e.agent.Warnings {
-		e.talk.item(e.talk.paint(yellow, "warning: "), 9, w)
+		e.Talk.Item(e.Talk.Paint(terminal.Yellow, "warning: "), 9, w)
 	}
 	if t, err := td.Parse(d.TD); err == nil && len(g.Actions) > 0 {
-		e.next("lmosd call " + shell(copyable(g)) + " " + shell(g.Actions[0]) + " " + cmp.Or(sample(t.Actions[g.Actions[0]].Input), "…"))
+		e.Next("lmosd call " + terminal.Shell(copyable(g)) + " " + terminal.Shell(g.Actions[0]) + " " +
+			cmp.Or(input.Sample(t.Actions[g.Actions[0]].Input), "…"))
 	}
 	return nil
 }
@@ -165,23 +169,6 @@ type exposure struct {
 	Actions      []string `json:"actions"`
 	Took         float64  `json:"took_ms"`
 	Warnings     []string `json:"warnings,omitempty"`
-}
-
-// checkAgents reads the lines under agents: of a configuration.
-func checkAgents(c *configs.Config) error {
-	for i, line := range c.Agents {
-		if _, err := expose.ParseLine(line); err != nil {
-			return wrongAgent(c, i, err)
-		}
-	}
-	return nil
-}
-
-// wrongAgent is an error about one line under agents:.
-func wrongAgent(c *configs.Config, i int, err error) error {
-	e := *interact.AsError(err)
-	e.Code, e.Title = interact.ConfigInvalid, fmt.Sprintf("agents[%d] (%s): %s", i, c.Origin("agents"), cmp.Or(e.Title, e.Error()))
-	return &e
 }
 
 // An agentSet are the agents of a node's configuration.
@@ -203,11 +190,11 @@ func (a *app) offerAgents(ctx context.Context, n *node.Node, c *configs.Config, 
 		switch {
 		case err == nil:
 			set.names = append(set.names, name)
-		case strings.Contains(s.Target, "://") && ctx.Err() == nil && exitOf(interact.AsError(err).Code) != exitUsage:
+		case strings.Contains(s.Target, "://") && ctx.Err() == nil && console.ExitOf(interact.AsError(err).Code) != console.ExitUsage:
 			log.Warn("an agent of the configuration cannot be offered now", "line", line, "err", err)
 		default:
 			set.close()
-			return nil, wrongAgent(c, i, err)
+			return nil, settings.WrongAgent(c, i, err)
 		}
 	}
 	return set, nil

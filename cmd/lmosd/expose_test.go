@@ -9,11 +9,12 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
 	"github.com/lmosd/lmosd/gateway"
 )
 
 // script writes a shell script into the home folder and returns how it is run.
-func (x *terminal) script(name, body string) string {
+func (x *user) script(name, body string) string {
 	x.t.Helper()
 	if err := os.Chmod(x.file(name, "#!/bin/sh\n"+body+"\n"), 0o700); err != nil {
 		x.t.Fatal(err)
@@ -22,7 +23,7 @@ func (x *terminal) script(name, body string) string {
 }
 
 // exposed runs lmosd expose until the agent is there.
-func (x *terminal) exposed(args ...string) *program {
+func (x *user) exposed(args ...string) *program {
 	x.t.Helper()
 	p := x.start(append([]string{"expose"}, args...)...)
 	eventually(x.t, "the agent is exposed", func() bool {
@@ -40,7 +41,7 @@ const sunny = `read question; echo "sunny in $question, says $LMOSD_AGENT/$LMOSD
 
 func TestExposeACommand(t *testing.T) {
 	t.Parallel()
-	x := newTerminal(t)
+	x := newUser(t)
 	n := x.node("n")
 	x = x.at(n)
 	p := x.exposed(x.script("weather.sh", sunny), "--capability", "urn:x:weather", "--description", "Knows the weather.", "--action", "ask")
@@ -61,13 +62,13 @@ func TestExposeACommand(t *testing.T) {
 	if code := p.wait(); code != 0 {
 		t.Errorf("exit code %d\n%s", code, p.talk.String())
 	}
-	eventually(t, "it is withdrawn", func() bool { return x.lmosd("call", "weather", "ask", "Bonn").code == exitNotFound })
+	eventually(t, "it is withdrawn", func() bool { return x.lmosd("call", "weather", "ask", "Bonn").code == console.ExitNotFound })
 }
 
 // What a command puts out reaches the caller on another node while the command still runs.
 func TestExposedOutputComesInParts(t *testing.T) {
 	t.Parallel()
-	x := newTerminal(t)
+	x := newUser(t)
 	a := x.node("a")
 	b := x.node("b", "--mesh.bootstrap", a.P2P[0])
 	body := "echo one; while [ ! -e '" + filepath.Join(x.home, "go-on") + "' ]; do sleep 0.05; done; echo two"
@@ -82,6 +83,13 @@ func TestExposedOutputComesInParts(t *testing.T) {
 	if code := call.wait(); code != 0 || call.out.String() != "one\ntwo\n" {
 		t.Errorf("exit code %d, %q %s", code, call.out.String(), call.talk.String())
 	}
+	// As a whole it is what the command wrote.
+	for more, want := range map[string]string{"": "one\ntwo\n", "--accept text/plain": "one\ntwo\n",
+		"--jq .output|tojson": `"one\ntwo\n"` + "\n"} {
+		if out := x.at(b).ok(append([]string{"call", "counter", "run"}, strings.Fields(more)...)...); out != want {
+			t.Errorf("%s: the whole output is %q", more, out)
+		}
+	}
 	contains(t, x.at(b).ok("trace", "counter", "run"), "\nnetwork\t", "\tmesh", "\nhost\t", "\nagent\t", "\ntotal\t")
 	contains(t, x.at(b).ok("trace", "counter"), "mesh\tup\t")
 	ping := decode[gateway.Ping](t, x.at(b).ok("ping", "counter", "-n", "2", "-o", "json"))
@@ -92,7 +100,7 @@ func TestExposedOutputComesInParts(t *testing.T) {
 
 func TestExposedBytesStayAsTheyAre(t *testing.T) {
 	t.Parallel()
-	x := newTerminal(t)
+	x := newUser(t)
 	x = x.at(x.node("n"))
 	x.exposed("exec:cat", "--name", "mirror")
 	picture := bytes.Repeat([]byte{0, 0xff, '"', '\n', 0x1b}, 40_000)
@@ -107,23 +115,23 @@ func TestExposedBytesStayAsTheyAre(t *testing.T) {
 
 func TestExposedCommandFails(t *testing.T) {
 	t.Parallel()
-	x := newTerminal(t)
+	x := newUser(t)
 	x = x.at(x.node("n"))
 	x.exposed(x.script("broken.sh", "echo 'out of paper' >&2; exit 3"))
-	contains(t, x.fails(exitAgent, "call", "broken", "run"), "LMOS-1502", "exit status 3: out of paper")
+	contains(t, x.fails(console.ExitAgent, "call", "broken", "run"), "LMOS-1502", "exit status 3: out of paper")
 }
 
 // An agent that was killed is away; if it does not come back, it is withdrawn.
 func TestExposedAgentIsKilled(t *testing.T) {
 	t.Parallel()
-	x := newTerminal(t)
+	x := newUser(t)
 	x = x.at(x.node("n"))
 	agent := x.script("weather.sh", sunny)
 	p := x.exposed(agent)
 	p.signal(syscall.SIGKILL)
 	p.wait()
-	eventually(t, "the agent is away", func() bool { return x.lmosd("call", "weather", "run", "Bonn").code == exitTimeout })
-	contains(t, x.fails(exitTimeout, "call", "weather", "run", "Bonn"), "is away")
+	eventually(t, "the agent is away", func() bool { return x.lmosd("call", "weather", "run", "Bonn").code == console.ExitTimeout })
+	contains(t, x.fails(console.ExitTimeout, "call", "weather", "run", "Bonn"), "is away")
 
 	again := x.exposed(agent)
 	x.ok("call", "weather", "run", "Bonn")
@@ -132,13 +140,13 @@ func TestExposedAgentIsKilled(t *testing.T) {
 	}
 	again.signal(syscall.SIGKILL)
 	again.wait()
-	eventually(t, "the agent is withdrawn", func() bool { return x.lmosd("call", "weather", "run", "Bonn").code == exitNotFound })
+	eventually(t, "the agent is withdrawn", func() bool { return x.lmosd("call", "weather", "run", "Bonn").code == console.ExitNotFound })
 }
 
 // When the node is back, the agent is, too.
 func TestExposedAgentOutlivesItsNode(t *testing.T) {
 	t.Parallel()
-	x := newTerminal(t)
+	x := newUser(t)
 	n := x.node("n")
 	p := x.at(n).exposed(x.script("weather.sh", sunny))
 	n.signal(syscall.SIGKILL)
@@ -159,7 +167,7 @@ func TestExposedAgentOutlivesItsNode(t *testing.T) {
 // Who exposes under the same name takes the place, and whoever had it leaves it alone.
 func TestExposeTakesThePlace(t *testing.T) {
 	t.Parallel()
-	x := newTerminal(t)
+	x := newUser(t)
 	x = x.at(x.node("n"))
 	first := x.exposed("exec:echo first", "--name", "echo")
 	second := x.exposed("exec:echo second", "--name", "echo", "-o", "json")
@@ -176,9 +184,9 @@ func TestExposeTakesThePlace(t *testing.T) {
 
 func TestExposeNeedsTheToken(t *testing.T) {
 	t.Parallel()
-	x := newTerminal(t)
+	x := newUser(t)
 	n := x.node("n")
-	contains(t, x.fails(exitRefused, "expose", "exec:cat", "--node", n.API), "hint")
+	contains(t, x.fails(console.ExitRefused, "expose", "exec:cat", "--node", n.API), "hint")
 	token, err := os.ReadFile(filepath.Join(n.dir, "api.token"))
 	if err != nil {
 		t.Fatal(err)
@@ -195,7 +203,7 @@ const petsYAML = "openapi: 3.0.3\ninfo: {title: Pets, version: '1'}\npaths:\n" +
 // TestExposeExamples runs the examples of the help page.
 func TestExposeExamples(t *testing.T) {
 	t.Parallel()
-	x := newTerminal(t)
+	x := newUser(t)
 	x = x.at(x.node("n"))
 	x.weather()
 	x.script("weather.sh", sunny)
@@ -223,7 +231,7 @@ func TestExposeExamples(t *testing.T) {
 
 func TestAgentsOfTheConfiguration(t *testing.T) {
 	t.Parallel()
-	x := newTerminal(t)
+	x := newUser(t)
 	x.script("weather.sh", sunny)
 	x.file("lamp.td.json", strings.ReplaceAll(petsTD, "Pets", "Lamp"))
 	config := x.file("lmosd.yaml", "agents:\n  - \"exec:./weather.sh --name weather --capability urn:x:weather\"\n"+
@@ -251,7 +259,7 @@ const petsTD = `{"@context": "https://www.w3.org/2022/wot/td/v1.1", "title": "Pe
 
 func TestWrongAgentsOfTheConfiguration(t *testing.T) {
 	t.Parallel()
-	x := newTerminal(t)
+	x := newUser(t)
 	for line, says := range map[string]string{
 		"exec:./nothing.sh":       "there is no nothing.sh",
 		"exec:cat --fast":         "this is no target with flags: exec:cat --fast",
@@ -261,11 +269,11 @@ func TestWrongAgentsOfTheConfiguration(t *testing.T) {
 		"exec:cat --chunk x -d y": "flag provided but not defined: -d",
 	} {
 		config := x.file("lmosd.yaml", "agents: [\"exec:cat --name first\", \""+line+"\"]\n")
-		said := x.fails(exitUsage, "run", "--profile", "test", "--data-dir", filepath.Join(x.home, "n"), "-c", config)
+		said := x.fails(console.ExitUsage, "run", "--profile", "test", "--data-dir", filepath.Join(x.home, "n"), "-c", config)
 		contains(t, said, "LMOS-2002", "agents[1] ("+config+":1)", says, "\n  hint   ")
 	}
 	config := x.file("lmosd.yaml", "agents: [\"exec:cat --fast\"]\n")
-	contains(t, x.fails(exitUsage, "config", "validate", config), "agents[0]")
+	contains(t, x.fails(console.ExitUsage, "config", "validate", config), "agents[0]")
 }
 
 // A node whose WebSocket does not answer is one that does not run.
@@ -280,7 +288,7 @@ func TestExposeWithoutANode(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := lmosd(t.Context(), home(t), "", "expose", "exec:cat", "--node", "http://"+addr)
-	if r.code != exitNoNode || r.out != "" {
+	if r.code != console.ExitNoNode || r.out != "" {
 		t.Errorf("exit code %d, %q %q", r.code, r.out, r.errors)
 	}
 }

@@ -284,6 +284,9 @@ func (n *fakeNode) call(w http.ResponseWriter, r *http.Request) {
 	case "getWeather":
 		_, _ = w.Write([]byte(`"Light rain, 12 °C, until 16:00."`))
 	case "getForecast":
+		if parent := r.Header.Get("Traceparent"); parent != "" {
+			body = []byte(`"` + parent + `"`)
+		}
 		_, _ = w.Write([]byte(`{"input":` + string(body) + `}`))
 	case "echo":
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")

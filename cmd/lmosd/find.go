@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
@@ -37,7 +39,7 @@ func newFindCommand(a *app) *cobra.Command {
   lmosd find weather forecast
   lmosd find --capability urn:example:weather --type agent
   lmosd find --action getWeather -o name --exit-status`,
-		Annotations: map[string]string{"scope": scopeMesh, "impact": readOnly, "see": "lmosd show, lmosd help names"},
+		Annotations: console.About(console.ScopeMesh, console.ReadOnly, "lmosd show, lmosd help names"),
 		RunE:        func(cmd *cobra.Command, args []string) error { return a.runFind(cmd.Context(), f, args) },
 	}
 	flags := cmd.Flags()
@@ -56,12 +58,13 @@ func (a *app) runFind(ctx context.Context, f findFlags, words []string) error {
 	if f.owner != "" {
 		owner, err := did.Parse(withMethod(f.owner))
 		if err != nil {
-			return &interact.Error{Code: interact.Usage, Title: "--owner is no DID", Hint: "--owner did:key:z6Mk…, as lmosd show prints it", Err: err}
+			return &interact.Error{Code: interact.Usage, Title: "--owner is no DID", Err: err,
+				Hint: "--owner did:key:z6Mk…, as lmosd show prints it"}
 		}
 		f.query.Owner = owner
 	}
 	if f.query.Limit < 0 || f.timeout < 0 {
-		return usage("for example --limit 10 --timeout 5s", "--limit and --timeout cannot be negative")
+		return console.Usage("for example --limit 10 --timeout 5s", "--limit and --timeout cannot be negative")
 	}
 	client, err := a.client()
 	if err != nil {
@@ -78,7 +81,7 @@ func (a *app) runFind(ctx context.Context, f findFlags, words []string) error {
 		return err
 	}
 	if f.exitStatus && len(list.Items) == 0 {
-		return silentError(exitNotFound)
+		return console.SilentError(console.ExitNotFound)
 	}
 	return nil
 }
@@ -92,11 +95,11 @@ func withMethod(owner string) string {
 }
 
 func (a *app) showAgents(list *gateway.AgentList) error {
-	v := view{doc: list, people: func(s *screen, wide bool) { agentTable(list.Items, wide, time.Now()).write(s) }}
+	v := console.View{Doc: list, People: func(s *terminal.Screen, wide bool) { agentTable(list.Items, wide, time.Now()).Write(s) }}
 	for _, g := range list.Items {
-		v.names = append(v.names, g.Ref)
+		v.Names = append(v.Names, g.Ref)
 	}
-	if err := a.show(v); err != nil {
+	if err := a.Show(v); err != nil {
 		return err
 	}
 	a.coverage(list)
@@ -108,53 +111,54 @@ func (a *app) showAgents(list *gateway.AgentList) error {
 func (a *app) nextAfterFind(list *gateway.AgentList) {
 	switch {
 	case len(list.Items) == 0 && !list.Coverage.Complete():
-		a.next("lmosd find … --timeout 10s")
+		a.Next("lmosd find … --timeout 10s")
 		return
 	case len(list.Items) == 0:
-		a.next("lmosd find   # everything that is known")
+		a.Next("lmosd find   # everything that is known")
 		return
 	}
 	best := list.Items[0]
 	if i := slices.IndexFunc(list.Items, func(g gateway.Agent) bool { return g.Reachable && len(g.Actions) > 0 }); i >= 0 {
 		best = list.Items[i]
 	}
-	name := shell(copyable(best))
+	name := terminal.Shell(copyable(best))
 	if len(best.Actions) == 0 {
-		a.next("lmosd show " + name)
+		a.Next("lmosd show " + name)
 		return
 	}
-	a.next("lmosd show "+name, "lmosd call "+name+" "+shell(best.Actions[0])+" …")
+	a.Next("lmosd show "+name, "lmosd call "+name+" "+terminal.Shell(best.Actions[0])+" …")
 }
 
-func agentTable(items []gateway.Agent, wide bool, now time.Time) *table {
-	t := &table{header: []string{"AGENT", "CAPABILITIES", "ACTIONS", "STATE", "SEEN"}, keep: []int{0, 3, 4}, wide: wide}
+func agentTable(items []gateway.Agent, wide bool, now time.Time) *terminal.Table {
+	t := &terminal.Table{Header: []string{"AGENT", "CAPABILITIES", "ACTIONS", "STATE", "SEEN"}, Keep: []int{0, 3, 4}, Wide: wide}
 	if wide {
-		t.header = append(t.header, "TITLE", "ID", "OWNER", "HOSTS", "EXPIRES")
+		t.Header = append(t.Header, "TITLE", "ID", "OWNER", "HOSTS", "EXPIRES")
 	}
 	for _, g := range items {
-		row := []cell{{copyable(g), fullName(g)}, text(strings.Join(g.Capabilities, ",")), text(strings.Join(g.Actions, ",")), text(state(g)),
-			{ago(g.Seen, now), g.Seen.Format(time.RFC3339)}}
+		row := []terminal.Cell{terminal.Short(copyable(g), fullName(g)), terminal.Text(strings.Join(g.Capabilities, ",")),
+			terminal.Text(strings.Join(g.Actions, ",")), terminal.Text(state(g)),
+			terminal.Short(terminal.Ago(g.Seen, now), g.Seen.Format(time.RFC3339))}
 		if wide {
-			row = append(row, text(g.Title), text(g.ID), text(string(g.Owner)), text(joinDIDs(g.Hosts)), text(g.Expires.Format(time.RFC3339)))
+			row = append(row, terminal.Texts(g.Title, g.ID, string(g.Owner), joinDIDs(g.Hosts), g.Expires.Format(time.RFC3339))...)
 		}
-		t.rows = append(t.rows, row)
+		t.Add(row...)
 	}
 	return t
 }
 
 // coverage says how complete an answer is, always: a short list without that would look like a small mesh.
 func (a *app) coverage(list *gateway.AgentList) {
-	switch a.flags.output {
+	switch a.Flags.Output {
 	case "json", "yaml":
 		return // the document has it
 	case "jsonl":
-		b, err := encode(map[string]any{"apiVersion": gateway.APIVersion, "coverage": list.Coverage}, false)
+		b, err := console.Encode(map[string]any{"apiVersion": gateway.APIVersion, "coverage": list.Coverage}, false)
 		if err == nil {
-			a.talk.line(strings.TrimSpace(string(b)))
+			a.Talk.Line(strings.TrimSpace(string(b)))
 		}
 		return
 	}
-	a.talk.line(a.talk.paint(dim, coverageLine(list, time.Now())))
+	a.Talk.Line(a.Talk.Paint(terminal.Dim, coverageLine(list, time.Now())))
 }
 
 func coverageLine(list *gateway.AgentList, now time.Time) string {
@@ -173,11 +177,11 @@ func coverageLine(list *gateway.AgentList, now time.Time) string {
 		asked += fmt.Sprintf(", unreachable %d", c.Unreachable)
 	}
 	if !c.Oldest.IsZero() {
-		asked += ", oldest " + ago(c.Oldest, now)
+		asked += ", oldest " + terminal.Ago(c.Oldest, now)
 	}
-	parts := []string{count(len(list.Items), "agent", "agents") + " from " + count(len(hosts), "peer", "peers"), asked}
+	parts := []string{terminal.Count(len(list.Items), "agent", "agents") + " from " + terminal.Count(len(hosts), "peer", "peers"), asked}
 	if away > 0 {
-		parts = append(parts, count(away, "agent is unreachable", "agents are unreachable"))
+		parts = append(parts, terminal.Count(away, "agent is unreachable", "agents are unreachable"))
 	}
 	switch {
 	case c.Truncated:
@@ -185,5 +189,5 @@ func coverageLine(list *gateway.AgentList, now time.Time) string {
 	case !c.Complete():
 		parts = append(parts, "incomplete")
 	}
-	return strings.Join(append(parts, millis(list.Took)), " · ")
+	return strings.Join(append(parts, terminal.Millis(list.Took)), " · ")
 }

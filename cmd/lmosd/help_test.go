@@ -12,15 +12,18 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/manual"
+
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// tree returns every command that people see, root first.
-func tree(root *cobra.Command) []*cobra.Command {
+// visible returns every command that people see, root first.
+func visible(root *cobra.Command) []*cobra.Command {
 	list := []*cobra.Command{root}
 	for _, c := range root.Commands() {
 		if !c.Hidden {
-			list = append(list, tree(c)...)
+			list = append(list, visible(c)...)
 		}
 	}
 	return list
@@ -36,7 +39,7 @@ func newTree(out *bytes.Buffer) *cobra.Command {
 func TestHelp(t *testing.T) {
 	t.Parallel()
 	var got bytes.Buffer
-	for _, c := range tree(newTree(&got)) {
+	for _, c := range visible(newTree(&got)) {
 		got.WriteString("$ " + c.CommandPath() + " --help\n")
 		c.InitDefaultHelpFlag()
 		if err := c.Help(); err != nil {
@@ -77,7 +80,7 @@ func TestHelpIsShort(t *testing.T) {
 			t.Errorf("%d columns: %s", len([]rune(line)), line)
 		}
 	}
-	for _, c := range tree(root)[1:] {
+	for _, c := range visible(root)[1:] {
 		switch {
 		case c.Short == "" || strings.ToLower(c.Short[:1]) != c.Short[:1]:
 			t.Errorf("%s: the short text is %q", c.CommandPath(), c.Short)
@@ -94,23 +97,27 @@ func TestHelpIsShort(t *testing.T) {
 func TestRootHasSixFlags(t *testing.T) {
 	t.Parallel()
 	r := lmosd(t.Context(), home(t), "", "help", "-o", "json")
-	var doc commandTree
+	var doc manual.Tree
 	if err := json.Unmarshal([]byte(r.out), &doc); err != nil || doc.Kind != "Help" {
 		t.Fatalf("%v in %s", err, r.out)
 	}
-	i := slices.IndexFunc(doc.Commands, func(c commandInfo) bool { return c.Path == "lmosd" })
+	i := slices.IndexFunc(doc.Commands, func(c manual.Command) bool { return c.Path == "lmosd" })
 	if n := len(doc.Commands[i].Flags); n != 6 {
 		t.Errorf("%d flags on every help page, want 6", n)
 	}
-	j := slices.IndexFunc(doc.Commands, func(c commandInfo) bool { return c.Path == "lmosd call" })
-	if c := doc.Commands[j]; c.Scope != scopeMesh || c.Impact != readWrite || c.Example == "" || len(c.Flags) == 0 {
+	j := slices.IndexFunc(doc.Commands, func(c manual.Command) bool { return c.Path == "lmosd call" })
+	if c := doc.Commands[j]; c.Scope != console.ScopeMesh || c.Impact != console.ReadWrite || c.Example == "" || len(c.Flags) == 0 {
 		t.Errorf("call is described as %+v", c)
 	}
 }
 
 func TestTopics(t *testing.T) {
 	t.Parallel()
-	for _, name := range topicNames() {
+	var doc manual.Tree
+	if err := json.Unmarshal([]byte(lmosd(t.Context(), home(t), "", "help", "-o", "json").out), &doc); err != nil || len(doc.Topics) < 3 {
+		t.Fatalf("the topics are %q, %v", doc.Topics, err)
+	}
+	for _, name := range doc.Topics {
 		r := lmosd(t.Context(), home(t), "", "help", name)
 		if r.code != 0 || len(r.out) < 200 {
 			t.Errorf("%s: exit code %d, %q", name, r.code, r.out)
@@ -122,7 +129,7 @@ func TestTopics(t *testing.T) {
 		}
 	}
 	r := lmosd(t.Context(), home(t), "", "help", "exit-code")
-	if r.code != exitUsage || !strings.Contains(r.errors, `did you mean "exit-codes"?`) {
+	if r.code != console.ExitUsage || !strings.Contains(r.errors, `did you mean "exit-codes"?`) {
 		t.Errorf("an unknown topic gives %d %s", r.code, r.errors)
 	}
 	for _, args := range [][]string{{"help", "config", "show"}, {"help", "call"}, {"call", "--help"}, {"--help"}, {}} {
@@ -132,25 +139,12 @@ func TestTopics(t *testing.T) {
 	}
 }
 
-func TestWantsJSON(t *testing.T) {
-	t.Parallel()
-	for line, want := range map[string]bool{
-		"find -o json": true, "find -ojson": true, "find -o=json": true, "find --output json": true, "find --output=jsonl": true,
-		"find --jq .x": true, "find --jq=.x": true, "find": false, "find -o table": false, "find -o": false, "call a b -- -o json": false,
-		"find --owner json": false, "find -o yaml": false,
-	} {
-		if got := wantsJSON(strings.Fields(line)); got != want {
-			t.Errorf("%s: got %t", line, got)
-		}
-	}
-}
-
 // TestExamples runs every example of every help page that needs no node of its own, as a shell would, against the fake
 // node. What is around lmosd in them (curl, ssh) is a script that answers.
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	var script strings.Builder
-	for _, c := range tree(newTree(&bytes.Buffer{})) {
+	for _, c := range visible(newTree(&bytes.Buffer{})) {
 		top := strings.Fields(c.CommandPath() + " lmosd")[1]
 		if slices.Contains([]string{"run", "demo", "testnet", "expose", "lmosd"}, top) {
 			continue // they start nodes, or do not end, and have tests of their own

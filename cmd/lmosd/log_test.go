@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"log/slog"
 	"reflect"
 	"strings"
@@ -34,35 +33,7 @@ func record(l *slog.Logger, level slog.Level, message string, attrs ...slog.Attr
 	}
 }
 
-func TestLogOnATerminal(t *testing.T) {
-	t.Parallel()
-	terminal := []string{"LMOSD_FORCE_TTY=80", "NO_COLOR=1"}
-	for want, log := range map[string]func(*slog.Logger){
-		"10:00:05  published  thing=urn:x  took=4.4ms\n": func(l *slog.Logger) {
-			record(l, slog.LevelInfo, "published", slog.String("thing", "urn:x"), slog.Duration("took", 4432*time.Microsecond))
-		},
-		"10:00:05  warning: port busy  by=\"process 1 (x)\"  took=1m30s\n": func(l *slog.Logger) {
-			record(l, slog.LevelWarn, "port busy", slog.String("by", "process 1 (x)"), slog.Duration("took", 90*time.Second))
-		},
-		"10:00:05  error: it broke  err=\"a\ufffd[2J b\"  empty=\"\"\n": func(l *slog.Logger) {
-			record(l, slog.LevelError, "it\nbroke", slog.Any("err", errors.New("a\x1b[2J b")), slog.String("empty", ""))
-		},
-		"10:00:05  x  node=1  g.peer=2  g.h.n=3\n": func(l *slog.Logger) {
-			record(l.With("node", 1).WithGroup("g").With("peer", 2).WithGroup("h"), slog.LevelInfo, "x", slog.Int("n", 3))
-		},
-		"": func(l *slog.Logger) { record(l, slog.LevelDebug, "detail") },
-	} {
-		if got := logged(t, "info", "auto", terminal, log); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
-	}
-	got := logged(t, "debug", "text", []string{"LMOSD_FORCE_TTY=80"}, func(l *slog.Logger) { record(l, slog.LevelDebug, "detail") })
-	if got != "\x1b[2m10:00:05\x1b[0m  \x1b[2mdebug: \x1b[0mdetail\n" {
-		t.Errorf("in colour: %q", got)
-	}
-}
-
-func TestLogInAPipe(t *testing.T) {
+func TestLogForms(t *testing.T) {
 	t.Parallel()
 	log := func(l *slog.Logger) {
 		record(l, slog.LevelInfo, "published", slog.Duration("took", 4432*time.Microsecond))
@@ -72,6 +43,9 @@ func TestLogInAPipe(t *testing.T) {
 	}
 	if got := logged(t, "info", "text", nil, log); !strings.HasSuffix(got, " level=INFO msg=published took=4.432ms\n") {
 		t.Errorf("text: %s", got)
+	}
+	if got := logged(t, "info", "auto", []string{"LMOSD_FORCE_TTY=80", "NO_COLOR=1"}, log); got != "10:00:05  published  took=4.4ms\n" {
+		t.Errorf("on a terminal: %s", got)
 	}
 	if got := logged(t, "warn", "json", []string{"LMOSD_FORCE_TTY=80"}, log); got != "" {
 		t.Errorf("below the level: %s", got)

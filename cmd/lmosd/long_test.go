@@ -5,12 +5,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
 	"github.com/lmosd/lmosd/gateway"
 )
 
 func TestTasksOfANode(t *testing.T) {
 	t.Parallel()
-	x := newTerminal(t)
+	x := newUser(t)
 	x = x.at(x.node("n"))
 	flag := filepath.Join(x.home, "go-on")
 	x.exposed(x.script("report.sh", "while [ ! -e '"+flag+"' ]; do sleep 0.05; done; echo done"))
@@ -21,12 +22,12 @@ func TestTasksOfANode(t *testing.T) {
 	}
 	contains(t, x.ok("task", "ls"), id+"\turn:lmos:did:key:", "\trun\t", other)
 	contains(t, x.ok("task", "show", other[:13]), "status\trunning\n")
-	contains(t, x.fails(exitTimeout, "task", "wait", id, "--timeout", "100ms"), "the action goes on", "hint   lmosd task wait "+id)
+	contains(t, x.fails(console.ExitTimeout, "task", "wait", id, "--timeout", "100ms"), "the action goes on", "hint   lmosd task wait "+id)
 
 	if out := x.ok("task", "cancel", other[:13]); out != "cancelled "+other+"\n" {
 		t.Errorf("cancel prints %q", out)
 	}
-	contains(t, x.fails(exitInterrupted, "task", "wait", other), "LMOS-1499", "cancelled")
+	contains(t, x.fails(console.ExitInterrupted, "task", "wait", other), "LMOS-1499", "cancelled")
 
 	wait := x.start("task", "wait", id[:13])
 	x.file("go-on", "")
@@ -42,7 +43,7 @@ func TestTasksOfANode(t *testing.T) {
 // With one key an action runs once.
 func TestIdempotencyKey(t *testing.T) {
 	t.Parallel()
-	x := newTerminal(t)
+	x := newUser(t)
 	x = x.at(x.node("n"))
 	x.exposed(x.script("count.sh", "echo x >> count; wc -l < count"))
 	for range 2 {
@@ -57,7 +58,7 @@ func TestIdempotencyKey(t *testing.T) {
 
 func TestWatchAcrossNodes(t *testing.T) {
 	t.Parallel()
-	x := newTerminal(t)
+	x := newUser(t)
 	file := x.weather() // before the nodes, so that it ends after them: they listen to its events
 	a := x.node("a")
 	b := x.node("b", "--mesh.bootstrap", a.P2P[0])
@@ -86,14 +87,14 @@ func TestWatchAcrossNodes(t *testing.T) {
 	if again := decode[occurrence](t, x.at(b).ok("watch", "weather", "--since", e.ID, "--limit", "1", "-o", "jsonl")); again.ID != decode[occurrence](t, lines[1]).ID {
 		t.Errorf("after %s came %+v", e.ID, again)
 	}
-	if said := x.at(b).fails(exitTimeout, "watch", "weather", "--limit", "1", "--timeout", "100ms"); !strings.Contains(said, "0 events of 1 came") {
+	if said := x.at(b).fails(console.ExitTimeout, "watch", "weather", "--limit", "1", "--timeout", "100ms"); !strings.Contains(said, "0 events of 1 came") {
 		t.Errorf("it says %s", said)
 	}
 }
 
 func TestWatchIsInterrupted(t *testing.T) {
 	t.Parallel()
-	x := newTerminal(t)
+	x := newUser(t)
 	file := x.weather() // before the node, which listens to its events
 	x = x.at(x.node("n"))
 	x.ok("publish", file)
@@ -102,7 +103,7 @@ func TestWatchIsInterrupted(t *testing.T) {
 		x.ok("call", "weather", "giveFeedback", "rating=4")
 		return strings.Contains(watch.out.String(), "{\"rating\":4}")
 	})
-	if code := watch.stop(); code != exitInterrupted || strings.Contains(watch.talk.String(), "error") {
+	if code := watch.stop(); code != console.ExitInterrupted || strings.Contains(watch.talk.String(), "error") {
 		t.Errorf("exit code %d, %s", code, watch.talk.String())
 	}
 }

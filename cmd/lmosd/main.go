@@ -24,11 +24,3 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	defer context.AfterFunc(ctx, stop)()
 	return newApp(os.Environ(), stdin, stdout, stderr).run(ctx, args)
 }
-
-// outlive lets this process go on when nobody reads what it prints any more, until the returned function is called: whoever
-// has started processes must come to stop them (lmosd demo | head -1).
-func outlive() (stop func()) {
-	unread := make(chan os.Signal, 1)
-	signal.Notify(unread, syscall.SIGPIPE)
-	return func() { signal.Stop(unread) }
-}

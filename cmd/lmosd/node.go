@@ -11,6 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/settings"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/gateway"
@@ -26,8 +29,8 @@ func newIDCommand(a *app) *cobra.Command {
 		Example: `  lmosd id
   lmosd id -o json --jq .did
   lmosd run --mesh.bootstrap "$(lmosd id --jq '.p2p[0]')"   # on another host`,
-		Annotations: map[string]string{"scope": scopeLocal, "impact": readOnly, "see": "lmosd status"},
-		Args:        takes(0, 0),
+		Annotations: console.About(console.ScopeLocal, console.ReadOnly, "lmosd status"),
+		Args:        console.Takes(0, 0),
 		RunE:        func(cmd *cobra.Command, _ []string) error { return a.runID(cmd.Context()) },
 	}
 }
@@ -48,18 +51,18 @@ func (a *app) runID(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return a.show(view{doc: id, names: []string{string(id.DID)}, people: func(s *screen, _ bool) {
-		sheet := &sheet{}
-		sheet.add("did", string(id.DID))
-		sheet.add("peer", id.PeerID)
-		sheet.add("name", id.Name)
+	return a.Show(console.View{Doc: id, Names: []string{string(id.DID)}, People: func(s *terminal.Screen, _ bool) {
+		sheet := &terminal.Sheet{}
+		sheet.Add("did", string(id.DID))
+		sheet.Add("peer", id.PeerID)
+		sheet.Add("name", id.Name)
 		for _, addr := range id.Addrs {
-			sheet.add("p2p", addr)
+			sheet.Add("p2p", addr)
 		}
 		if !id.Running {
-			sheet.add("state", "not running")
+			sheet.Add("state", "not running")
 		}
-		sheet.write(s)
+		sheet.Write(s)
 	}})
 }
 
@@ -69,7 +72,7 @@ func (a *app) identify(ctx context.Context) (*identity, error) {
 	if err == nil {
 		return &identity{gateway.APIVersion, "Identity", status.DID, status.PeerID, status.Name, true, farthest(status.Addrs)}, nil
 	}
-	if interact.AsError(err).Code != interact.NotRunning || a.target.dataDir == "" {
+	if interact.AsError(err).Code != interact.NotRunning || a.target == nil || a.target.DataDir == "" {
 		return nil, err
 	}
 	key, keyErr := a.key()
@@ -84,7 +87,7 @@ func (a *app) identify(ctx context.Context) (*identity, error) {
 
 // key opens the key file, which must exist: a look at an identity must not make one.
 func (a *app) key() (*keystore.Key, error) {
-	c, err := a.config(nil)
+	c, err := settings.Load(a.Console, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -115,8 +118,8 @@ func newStatusCommand(a *app) *cobra.Command {
 		Example: `  lmosd status
   lmosd status -o json --jq .state
   lmosd status --node http://127.0.0.1:4670`,
-		Annotations: map[string]string{"scope": scopeLocal, "impact": readOnly, "see": "lmosd peers, lmosd id"},
-		Args:        takes(0, 0),
+		Annotations: console.About(console.ScopeLocal, console.ReadOnly, "lmosd peers, lmosd id"),
+		Args:        console.Takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := a.status(cmd.Context())
 			if err != nil {
@@ -128,60 +131,63 @@ func newStatusCommand(a *app) *cobra.Command {
 }
 
 func (a *app) showStatus(st *gateway.Status) error {
-	err := a.show(view{doc: st, names: []string{string(st.DID)}, people: func(s *screen, wide bool) {
-		if s.tty {
+	err := a.Show(console.View{Doc: st, Names: []string{string(st.DID)}, People: func(s *terminal.Screen, wide bool) {
+		if s.TTY {
 			statusScreen(s, st)
 		} else {
-			statusSheet(st).write(s)
+			statusSheet(st).Write(s)
 		}
 	}})
-	if err != nil || !a.forPeople() {
+	if err != nil || !a.ForPeople() {
 		return err
 	}
 	if own := version(); st.Version != "" && st.Version != own {
-		a.talk.line(a.talk.paint(yellow, "warning: ") + oneLine("the node is lmosd "+st.Version+", this command is "+own))
+		a.Talk.Line(a.Talk.Paint(terminal.Yellow, "warning: ") + terminal.OneLine("the node is lmosd "+st.Version+", this command is "+own))
 	}
 	switch {
 	case st.Peers.Total == 0:
-		a.next("lmosd peers connect MULTIADDR   # one that lmosd id prints on another host")
+		a.Next("lmosd peers connect MULTIADDR   # one that lmosd id prints on another host")
 	case st.Agents.Known+st.Agents.Local > 0:
-		a.next("lmosd find")
+		a.Next("lmosd find")
 	default:
-		a.next("lmosd publish FILE")
+		a.Next("lmosd publish FILE")
 	}
 	return nil
 }
 
 // statusScreen prints the state as people read it.
-func statusScreen(s *screen, st *gateway.Status) {
-	color, ok := map[string]string{"ready": green, "degraded": yellow, "starting": yellow}[st.State]
+func statusScreen(s *terminal.Screen, st *gateway.Status) {
+	color, ok := map[string]string{"ready": terminal.Green, "degraded": terminal.Yellow, "starting": terminal.Yellow}[st.State]
 	if !ok {
-		color = red
+		color = terminal.Red
 	}
-	s.line(s.paint(color, "● "+oneLine(st.State)) + "  " + oneLine(joinNotEmpty(" · ", st.DID.Short(), st.Name, "up "+uptime(st),
-		"lmosd "+st.Version, "profile "+st.Profile, "network "+st.Network)))
-	rows := &sheet{}
-	rows.add("peers", fmt.Sprintf("%d: %d direct, %d relayed · dht %s, table %d · gossip with %s on %s", st.Peers.Total, st.Peers.Direct,
-		st.Peers.Relayed, st.DHT.Mode, st.DHT.Table, count(st.Gossip.Peers, "peer", "peers"), count(st.Gossip.Topics, "topic", "topics")))
-	rows.add("agents", fmt.Sprintf("%d local, %d known", st.Agents.Local, st.Agents.Known))
-	rows.add("calls", fmt.Sprintf("%d · errors %d · p50 %s, p99 %s · queue %d", st.Calls.Total, st.Calls.Errors, millis(st.Calls.P50),
-		millis(st.Calls.P99), st.Calls.Queue))
-	rows.add("api", st.API)
-	rows.add("data", st.DataDir)
-	rows.write(s)
+	s.Line(s.Paint(color, "● "+terminal.OneLine(st.State)) + "  " + terminal.OneLine(joinNotEmpty(" · ", st.DID.Short(), st.Name,
+		"up "+uptime(st), "lmosd "+st.Version, "profile "+st.Profile, "network "+st.Network)))
+	rows := &terminal.Sheet{}
+	rows.Add("peers", fmt.Sprintf("%d: %d direct, %d relayed · dht %s, table %d · gossip with %s on %s", st.Peers.Total, st.Peers.Direct,
+		st.Peers.Relayed, st.DHT.Mode, st.DHT.Table, terminal.Count(st.Gossip.Peers, "peer", "peers"),
+		terminal.Count(st.Gossip.Topics, "topic", "topics")))
+	rows.Add("agents", fmt.Sprintf("%d local, %d known", st.Agents.Local, st.Agents.Known))
+	rows.Add("calls", fmt.Sprintf("%d · errors %d · p50 %s, p99 %s · queue %d", st.Calls.Total, st.Calls.Errors,
+		terminal.Millis(st.Calls.P50), terminal.Millis(st.Calls.P99), st.Calls.Queue))
+	rows.Add("api", st.API)
+	rows.Add("data", st.DataDir)
+	rows.Write(s)
 	for _, w := range st.Warnings {
-		s.line("  " + s.paint(yellow, "!") + " " + oneLine(joinNotEmpty(" · ", w.Code+" "+w.Title, w.Text)))
+		s.Line("  " + s.Paint(terminal.Yellow, "!") + " " + terminal.OneLine(joinNotEmpty(" · ", w.Code+" "+w.Title, w.Text)))
 		if w.Hint != "" {
-			s.line("    cure: " + oneLine(w.Hint))
+			s.Line("    cure: " + terminal.OneLine(w.Hint))
 		}
 	}
 }
 
-func uptime(st *gateway.Status) string { return span(time.Duration(st.Uptime * float64(time.Second))) }
+func uptime(st *gateway.Status) string {
+	return terminal.Span(time.Duration(st.Uptime * float64(time.Second)))
+}
 
 // statusSheet is the state for a pipe: a name and a value on each line.
-func statusSheet(st *gateway.Status) *sheet {
-	s := &sheet{}
+func statusSheet(st *gateway.Status) *terminal.Sheet {
+	s := &terminal.Sheet{}
 	for _, row := range [][2]any{
 		{"state", st.State}, {"did", st.DID}, {"peer_id", st.PeerID}, {"name", st.Name}, {"version", st.Version}, {"uptime", uptime(st)},
 		{"profile", st.Profile}, {"network", st.Network}, {"data_dir", st.DataDir}, {"api", st.API},
@@ -190,13 +196,13 @@ func statusSheet(st *gateway.Status) *sheet {
 		{"agents_local", st.Agents.Local}, {"agents_known", st.Agents.Known},
 		{"calls", st.Calls.Total}, {"calls_errors", st.Calls.Errors}, {"calls_queue", st.Calls.Queue},
 	} {
-		s.add(row[0].(string), fmt.Sprint(row[1]))
+		s.Add(row[0].(string), fmt.Sprint(row[1]))
 	}
 	for _, addr := range farthest(st.Addrs) {
-		s.add("p2p", addr)
+		s.Add("p2p", addr)
 	}
 	for _, w := range st.Warnings {
-		s.add("warning", strings.TrimSpace(w.Code+" "+w.Title+" "+w.Text))
+		s.Add("warning", strings.TrimSpace(w.Code+" "+w.Title+" "+w.Text))
 	}
 	return s
 }
@@ -210,8 +216,8 @@ func newPeersCommand(a *app) *cobra.Command {
 		Example: `  lmosd peers
   lmosd peers -o name
   lmosd peers connect /ip4/192.0.2.7/tcp/4667/p2p/12D3KooW…`,
-		Annotations: map[string]string{"scope": scopeLocal, "impact": readOnly, "see": "lmosd status, lmosd id"},
-		Args:        subcommand,
+		Annotations: console.About(console.ScopeLocal, console.ReadOnly, "lmosd status, lmosd id"),
+		Args:        console.Subcommand,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.runPeers(cmd.Context(), exitStatus)
 		},
@@ -228,8 +234,8 @@ func newConnectCommand(a *app) *cobra.Command {
 		Long:  "Connects the node to the one at the address, which ends in /p2p/ and its id; `lmosd id` prints it there.",
 		Example: `  lmosd peers connect /ip4/192.0.2.7/tcp/4667/p2p/12D3KooW…
   lmosd peers connect "$(ssh other lmosd id --jq '.p2p[0]')"`,
-		Annotations: map[string]string{"scope": scopeMesh, "impact": readWrite, "see": "lmosd peers"},
-		Args:        takes(1, 1),
+		Annotations: console.About(console.ScopeMesh, console.ReadWrite, "lmosd peers"),
+		Args:        console.Takes(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			client, err := a.client()
 			if err != nil {
@@ -251,9 +257,11 @@ func (a *app) showConnected(addr string) error {
 		Addr       string `json:"addr"`
 	}{gateway.APIVersion, "Connection", addr}
 	_, id, _ := strings.Cut(addr, "/p2p/")
-	err := a.show(view{doc: doc, names: []string{id}, people: func(s *screen, _ bool) { s.line("connected to " + oneLine(id)) }})
+	err := a.Show(console.View{Doc: doc, Names: []string{id}, People: func(s *terminal.Screen, _ bool) {
+		s.Line("connected to " + terminal.OneLine(id))
+	}})
 	if err == nil {
-		a.next("lmosd peers")
+		a.Next("lmosd peers")
 	}
 	return err
 }
@@ -268,42 +276,43 @@ func (a *app) runPeers(ctx context.Context, exitStatus bool) error {
 	if err != nil {
 		return err
 	}
-	v := view{doc: list, people: func(s *screen, wide bool) { peerTable(list.Items, wide).write(s) }}
+	v := console.View{Doc: list, People: func(s *terminal.Screen, wide bool) { peerTable(list.Items, wide).Write(s) }}
 	for _, p := range list.Items {
-		v.names = append(v.names, string(p.DID))
+		v.Names = append(v.Names, string(p.DID))
 	}
-	if err := a.show(v); err != nil {
+	if err := a.Show(v); err != nil {
 		return err
 	}
 	if len(list.Items) > 0 {
 		return nil
 	}
-	if a.forPeople() {
-		a.talk.line("no peers")
+	if a.ForPeople() {
+		a.Talk.Line("no peers")
 	}
-	a.next("lmosd peers connect MULTIADDR   # one that lmosd id prints on another host")
+	a.Next("lmosd peers connect MULTIADDR   # one that lmosd id prints on another host")
 	if exitStatus {
-		return silentError(exitNotFound)
+		return console.SilentError(console.ExitNotFound)
 	}
 	return nil
 }
 
-func peerTable(items []gateway.Peer, wide bool) *table {
-	t := &table{header: []string{"PEER", "RTT", "DIRECTION", "TRANSPORT", "AGE", "ADDRESS"}, keep: []int{0, 1, 2, 4}, wide: wide}
+func peerTable(items []gateway.Peer, wide bool) *terminal.Table {
+	t := &terminal.Table{Header: []string{"PEER", "RTT", "DIRECTION", "TRANSPORT", "AGE", "ADDRESS"}, Keep: []int{0, 1, 2, 4}, Wide: wide}
 	if wide {
-		t.header = append(t.header, "PEER ID", "PROGRAM")
+		t.Header = append(t.Header, "PEER ID", "PROGRAM")
 	}
 	for _, p := range items {
 		rtt := "-"
 		if p.RTT > 0 {
-			rtt = millis(p.RTT)
+			rtt = terminal.Millis(p.RTT)
 		}
-		row := []cell{{p.DID.Short(), string(p.DID)}, text(rtt), text(p.Direction), text(p.Transport),
-			text(span(time.Duration(p.Since * float64(time.Second)))), text(p.Addr)}
+		age := terminal.Span(time.Duration(p.Since * float64(time.Second)))
+		row := append([]terminal.Cell{terminal.Short(p.DID.Short(), string(p.DID))},
+			terminal.Texts(rtt, p.Direction, p.Transport, age, p.Addr)...)
 		if wide {
-			row = append(row, text(p.PeerID), text(p.Agent))
+			row = append(row, terminal.Texts(p.PeerID, p.Agent)...)
 		}
-		t.rows = append(t.rows, row)
+		t.Add(row...)
 	}
 	return t
 }

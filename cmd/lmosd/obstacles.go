@@ -10,6 +10,7 @@ import (
 
 	"github.com/lmosd/lmosd/did/proof"
 	"github.com/lmosd/lmosd/internal/jcs"
+	"github.com/lmosd/lmosd/node"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -26,6 +27,9 @@ func obstacles(t *td.Thing) []td.Issue {
 	for _, name := range slices.Sorted(maps.Keys(t.Properties)) {
 		found = append(found, deaf("/properties/"+escape(name), t.Properties[name].Affordance.Forms, used)...)
 	}
+	for _, name := range slices.Sorted(maps.Keys(t.Events)) {
+		found = append(found, deaf("/events/"+escape(name), t.Events[name].Forms, used)...)
+	}
 	for _, name := range slices.Sorted(maps.Keys(used)) {
 		s := t.SecurityDefs[name]
 		if s != nil && !slices.Contains([]string{"nosec", "basic", "bearer", "apikey", "combo"}, s.Scheme) {
@@ -41,7 +45,7 @@ func deaf(pointer string, forms []td.Form, used map[string]bool) []td.Issue {
 	heard := false
 	for _, f := range forms {
 		u, err := url.Parse(strings.NewReplacer("{", "", "}", "").Replace(f.Href)) // the href may be a template
-		if err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https") {
+		if err == nil && u.Host != "" && node.Asks(&f) {
 			heard = true
 		}
 		for _, name := range f.Security {
@@ -51,7 +55,7 @@ func deaf(pointer string, forms []td.Form, used map[string]bool) []td.Issue {
 	if heard {
 		return nil
 	}
-	return []td.Issue{{Pointer: pointer + "/forms", Reason: "none has an address with http or https, which is what a node asks"}}
+	return []td.Issue{{Pointer: pointer + "/forms", Reason: "none has an address that a node can ask: http, ws, mqtt, coap, or the secure ones"}}
 }
 
 // escape returns name as a part of a JSON pointer (RFC 6901 §3).

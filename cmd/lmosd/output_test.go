@@ -2,14 +2,12 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"strings"
 	"testing"
 
-	"github.com/lmosd/lmosd/configs"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/td"
 )
 
 func TestWriteOutput(t *testing.T) {
@@ -36,118 +34,10 @@ func TestWriteOutput(t *testing.T) {
 		"a type that nobody knows":             {";", "a", false, "a"},
 	} {
 		var b bytes.Buffer
-		writeOutput(&screen{Writer: &b, tty: test.tty, width: 80}, []byte(test.output), test.media)
+		writeOutput(&terminal.Screen{Writer: &b, TTY: test.tty, Width: 80}, []byte(test.output), test.media)
 		if b.String() != test.want {
 			t.Errorf("%s: got %q, want %q", name, b.String(), test.want)
 		}
-	}
-}
-
-// printed shows a view in a form.
-func printed(t *testing.T, v view, args ...string) string {
-	t.Helper()
-	var out bytes.Buffer
-	a := newApp(nil, nil, &out, &out)
-	a.flags.output = "table"
-	for i := 0; i < len(args); i += 2 {
-		map[string]func(string){"-o": func(s string) { a.flags.output = s }, "--jq": func(s string) { a.flags.output, a.flags.jq = "json", s }}[args[i]](args[i+1])
-	}
-	if err := a.show(v); err != nil {
-		return "error: " + err.Error()
-	}
-	return out.String()
-}
-
-func TestFormsOfAView(t *testing.T) {
-	t.Parallel()
-	list := view{doc: map[string]any{"kind": "L", "items": []map[string]any{{"n": 1}, {"n": "<b>"}}}, names: []string{"x\x1b", "y"},
-		people: func(s *screen, wide bool) { s.line(map[bool]string{true: "wide", false: "narrow"}[wide]) }}
-	for _, test := range []struct {
-		args []string
-		want string
-	}{
-		{nil, "narrow\n"},
-		{[]string{"-o", "wide"}, "wide\n"},
-		{[]string{"-o", "json"}, `{"items":[{"n":1},{"n":"<b>"}],"kind":"L"}` + "\n"},
-		{[]string{"-o", "jsonl"}, "{\"n\":1}\n{\"n\":\"<b>\"}\n"},
-		{[]string{"-o", "name"}, "x\ufffd\ny\n"},
-		{[]string{"-o", "yaml"}, "items:\n- \"n\": 1\n- \"n\": <b>\nkind: L\n"},
-		{[]string{"--jq", ".items[].n"}, "1\n<b>\n"},
-		{[]string{"--jq", ".items[1]"}, "{\"n\":\"<b>\"}\n"},
-		{[]string{"--jq", ".kind, halt"}, "L\n"},
-		{[]string{"--jq", "empty"}, ""},
-		{[]string{"--jq", ".kind.x"}, "error: --jq failed: expected an object but got: string (\"L\")"},
-		{[]string{"--jq", "$x"}, "error: --jq is no jq expression: variable not defined: $x"},
-	} {
-		if got := printed(t, list, test.args...); got != test.want {
-			t.Errorf("%v: got %q, want %q", test.args, got, test.want)
-		}
-	}
-	if got := printed(t, view{doc: map[string]int{"a": 1}}, "-o", "jsonl"); got != "{\"a\":1}\n" {
-		t.Errorf("a document without items: %q", got)
-	}
-	if got := printed(t, view{doc: map[string]any{"items": []int{}}}, "-o", "jsonl"); got != "" {
-		t.Errorf("an empty list: %q", got)
-	}
-	for _, form := range []string{"json", "jsonl", "yaml"} {
-		if got := printed(t, view{doc: func() {}}, "-o", form); !strings.HasPrefix(got, "error: ") {
-			t.Errorf("%s of a function: %q", form, got)
-		}
-	}
-}
-
-// failed prints err as the program does at its end.
-func failed(err error, asJSON bool, env ...string) (string, int) {
-	var talk bytes.Buffer
-	a := newApp(env, nil, &bytes.Buffer{}, &talk)
-	a.flags.output = "table"
-	code := a.fail(err, asJSON)
-	return talk.String(), code
-}
-
-func TestErrorsForPeople(t *testing.T) {
-	t.Parallel()
-	many := make([]td.Issue, maxIssues+5)
-	for name, test := range map[string]struct {
-		err  error
-		code int
-		want string
-	}{
-		"with a cause": {&interact.Error{Code: interact.NodeLost, Title: "it broke", Hint: "lmosd status", Err: errors.New("EOF\nhere")}, 3,
-			"error: it broke  LMOS-3002\n  cause  EOF here\n  hint   lmosd status\n"},
-		"without title and hint": {&interact.Error{Code: interact.NotFound}, 4,
-			"error: Agent not found  LMOS-1404\n  hint   lmosd errors explain LMOS-1404\n"},
-		"with places": {&interact.Error{Code: interact.BadTD, Title: "t", Hint: "h", Issues: []td.Issue{{Pointer: "/a", Reason: "wrong"}, {Reason: "missing"}}}, 2,
-			"error: t  LMOS-2011\n  at     /a: wrong\n  at     missing\n  hint   h\n"},
-		"of nobody in particular": {errors.New("disk on fire"), 1,
-			"error: disk on fire  LMOS-1500\n  hint   lmosd errors explain LMOS-1500\n"},
-		"with one place, which the title names": {&interact.Error{Code: interact.BadTD, Title: "x: /a: wrong (and 0 more)", Hint: "h",
-			Issues: []td.Issue{{Pointer: "/a", Reason: "wrong"}}}, 2, "error: x: /a: wrong (and 0 more)  LMOS-2011\n  hint   h\n"},
-		"silent": {silentError(4), 4, ""},
-		"from strangers": {&interact.Error{Code: interact.AgentFailed, Title: "a\x1b[31m\nb", Hint: "h\x07"}, 5,
-			"error: a\ufffd[31m b  LMOS-1502\n  hint   h\ufffd\n"},
-	} {
-		if got, code := failed(test.err, false); got != test.want || code != test.code {
-			t.Errorf("%s: exit %d\n got %q\nwant %q", name, code, got, test.want)
-		}
-	}
-	if got, _ := failed(&interact.Error{Code: interact.BadTD, Issues: many}, false); strings.Count(got, "\n") != maxIssues+3 ||
-		!strings.Contains(got, "and 5 more places") {
-		t.Errorf("many places: %q", got)
-	}
-}
-
-func TestErrorsOfTheConfiguration(t *testing.T) {
-	t.Parallel()
-	_, err := configs.Load(configs.LoadOptions{Env: []string{"LMOSD_MESH__NETWORK=A B"}})
-	got, code := failed(err, false, "LMOSD_FORCE_TTY=200", "NO_COLOR=1")
-	head, _, _ := strings.Cut(got, "\n")
-	if code != exitUsage || !strings.HasPrefix(head, "error: env LMOSD_MESH__NETWORK: ") || !strings.HasSuffix(head, "LMOS-2002") {
-		t.Errorf("exit %d: %q", code, got)
-	}
-	got, _ = failed(err, true)
-	if !strings.HasPrefix(got, `{"apiVersion":"lmosd/v1","error":{"type":"urn:lmosd:error:config-invalid-value"`) || strings.Count(got, "\n") != 1 {
-		t.Errorf("for programs: %q", got)
 	}
 }
 

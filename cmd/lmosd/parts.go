@@ -3,30 +3,13 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"slices"
+	"mime"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/td"
 )
-
-// acceptParts is the header that asks the node for parts of JSON on a line each, beside what the agent is asked for.
-func acceptParts(accept string) string {
-	if accept == "" {
-		accept = "*/*"
-	}
-	return accept + ", application/x-ndjson;q=0.9"
-}
-
-// expectsJSON reports whether the output of an action is JSON, as far as that is known before it comes: by what the caller accepts,
-// else by the forms. The API says it too late for those who take the output while it comes.
-func expectsJSON(a *td.Action, accept string) bool {
-	if accept != "" {
-		return isJSON(accept)
-	}
-	return slices.ContainsFunc(a.Forms, func(f td.Form) bool { return isJSON(f.ResponseType) })
-}
 
 // maxValue bounds a value of JSON that comes on a line, as the node bounds it, in bytes.
 const maxValue = 4 << 20
@@ -34,9 +17,15 @@ const maxValue = 4 << 20
 // A partWriter prints an output as it comes: values of JSON that are on a line each as lmosd call prints them, other types as they
 // are. What should be JSON and is not is printed as it is, from there on.
 type partWriter struct {
-	to     *screen
+	to     *terminal.Screen
 	asJSON bool
 	rest   []byte // the beginning of a line of JSON, or of a letter on a terminal
+}
+
+// began is told the media type of what comes: JSON is one value, or one on each line.
+func (p *partWriter) began(media string) {
+	t, _, err := mime.ParseMediaType(media)
+	p.asJSON = isJSON(media) || err == nil && t == "application/x-ndjson"
 }
 
 // Write implements [io.Writer].
@@ -70,7 +59,7 @@ func (p *partWriter) end() error {
 func (p *partWriter) bytes(end bool) error {
 	out := p.rest
 	p.rest = nil
-	if p.to.tty {
+	if p.to.TTY {
 		cut := len(out)
 		for i := max(0, cut-utf8.UTFMax); i < cut && !end; i++ {
 			if utf8.RuneStart(out[i]) && !utf8.FullRune(out[i:]) {
@@ -78,7 +67,7 @@ func (p *partWriter) bytes(end bool) error {
 			}
 		}
 		out, p.rest = out[:cut], out[cut:]
-		out = []byte(printable(strings.ToValidUTF8(string(out), string(utf8.RuneError))))
+		out = []byte(terminal.Printable(strings.ToValidUTF8(string(out), string(utf8.RuneError))))
 	}
 	_, err := p.to.Write(out)
 	return err

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 )
 
 func TestPartWriter(t *testing.T) {
@@ -32,7 +32,7 @@ func TestPartWriter(t *testing.T) {
 		"a terminal that is commanded":   {true, true, []string{`"\u001b[2J"`}, "\ufffd[2J\n"},
 	} {
 		var b bytes.Buffer
-		p := &partWriter{to: &screen{Writer: &b, tty: test.tty, width: 80}, asJSON: test.asJSON}
+		p := &partWriter{to: &terminal.Screen{Writer: &b, TTY: test.tty, Width: 80}, asJSON: test.asJSON}
 		for _, part := range test.parts {
 			if n, err := p.Write([]byte(part)); n != len(part) || err != nil {
 				t.Errorf("%s: %d, %v", name, n, err)
@@ -47,7 +47,7 @@ func TestPartWriter(t *testing.T) {
 func TestAValueThatNeverEnds(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
-	p := &partWriter{to: &screen{Writer: &b}, asJSON: true}
+	p := &partWriter{to: &terminal.Screen{Writer: &b}, asJSON: true}
 	long := `"` + strings.Repeat("x", maxValue)
 	if _, err := p.Write([]byte(long)); err != nil || b.String() != long {
 		t.Errorf("%d bytes were printed of %d, %v", b.Len(), len(long), err)
@@ -61,7 +61,7 @@ func FuzzPartWriter(f *testing.F) {
 	f.Fuzz(func(t *testing.T, output []byte, size uint8) {
 		printed := func(size int) string {
 			var b bytes.Buffer
-			p := &partWriter{to: &screen{Writer: &b}, asJSON: true}
+			p := &partWriter{to: &terminal.Screen{Writer: &b}, asJSON: true}
 			for rest := output; len(rest) > 0; {
 				n := min(size, len(rest))
 				if _, err := p.Write(rest[:n]); err != nil {
@@ -80,21 +80,13 @@ func FuzzPartWriter(f *testing.F) {
 	})
 }
 
-func TestExpectsJSON(t *testing.T) {
+func TestWhatComesInLinesOfJSON(t *testing.T) {
 	t.Parallel()
-	speech, err := td.Parse(weatherTD)
-	if err != nil {
-		t.Fatal(err)
-	}
-	transcribe := speech.Actions["transcribe"]
-	audio := &td.Action{Affordance: td.Affordance{Forms: []td.Form{{ContentType: "application/json", ResponseType: "audio/ogg"}}}}
-	for _, test := range []struct {
-		action *td.Action
-		accept string
-		want   bool
-	}{{transcribe, "", true}, {transcribe, "audio/ogg", false}, {audio, "", false}, {audio, "application/ld+json", true}, {&td.Action{}, "", false}} {
-		if got := expectsJSON(test.action, test.accept); got != test.want {
-			t.Errorf("%+v with %q: got %t", test.action.Forms, test.accept, got)
+	for media, want := range map[string]bool{"application/x-ndjson": true, "application/json; charset=utf-8": true, "application/ld+json": true,
+		"audio/ogg": false, "text/plain": false, "": false, ";": false} {
+		p := &partWriter{}
+		if p.began(media); p.asJSON != want {
+			t.Errorf("%q: got %t", media, p.asJSON)
 		}
 	}
 }

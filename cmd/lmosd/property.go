@@ -8,6 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/input"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -24,8 +27,8 @@ func newReadCommand(a *app) *cobra.Command {
   lmosd read weather
   lmosd read weather units --watch
   lmosd read weather modelConfiguration --jq .output.temperature`,
-		Annotations:       map[string]string{"scope": scopeMesh, "impact": readOnly, "see": "lmosd write, lmosd watch, lmosd show"},
-		Args:              takes(1, 2),
+		Annotations:       console.About(console.ScopeMesh, console.ReadOnly, "lmosd write, lmosd watch, lmosd show"),
+		Args:              console.Takes(1, 2),
 		ValidArgsFunction: a.completeProperty,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if watch {
@@ -53,8 +56,8 @@ func newWriteCommand(a *app) *cobra.Command {
 		Example: `  lmosd write weather units celsius
   lmosd write weather modelConfiguration temperature=0.2 model=small
   lmosd write weather modelConfiguration ':={"temperature":0.2}'`,
-		Annotations:       map[string]string{"scope": scopeMesh, "impact": readWrite, "see": "lmosd read, lmosd call"},
-		Args:              takes(3, -1),
+		Annotations:       console.About(console.ScopeMesh, console.ReadWrite, "lmosd read, lmosd call"),
+		Args:              console.Takes(3, -1),
 		ValidArgsFunction: a.completeProperty,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.interact(cmd.Context(), timeout, "write", args, func(ctx context.Context, c *conversation) error {
@@ -78,7 +81,9 @@ func (c *conversation) read(ctx context.Context, name string) error {
 	}
 	r := c.result(value, media, nil)
 	r.Property = name
-	return c.show(view{doc: r, names: []string{c.agent.Ref}, people: func(s *screen, _ bool) { writeOutput(s, value, media) }})
+	return c.Show(console.View{Doc: r, Names: []string{c.agent.Ref}, People: func(s *terminal.Screen, _ bool) {
+		writeOutput(s, value, media)
+	}})
 }
 
 // observe prints the changes of a property, or of all.
@@ -94,7 +99,7 @@ func (c *conversation) observe(ctx context.Context, names []string, f watchFlags
 	}
 	topics = slices.DeleteFunc(topics, func(t topic) bool { return t.kind == eventKind })
 	if len(topics) == 0 {
-		return interact.Errorf(interact.NotAllowed, "lmosd read "+shell(c.asked), "%s has no property that can be observed", c.asked)
+		return interact.Errorf(interact.NotAllowed, "lmosd read "+terminal.Shell(c.asked), "%s has no property that can be observed", c.asked)
 	}
 	return c.watch(ctx, topics, f)
 }
@@ -105,22 +110,23 @@ func (c *conversation) write(ctx context.Context, name string, words []string) e
 		return err
 	}
 	if p.ReadOnly {
-		return interact.Errorf(interact.NotAllowed, "lmosd read "+shell(c.asked)+" "+shell(name), "the property %q of %s is read only", name, c.asked)
+		return interact.Errorf(interact.NotAllowed, "lmosd read "+terminal.Shell(c.asked)+" "+terminal.Shell(name),
+			"the property %q of %s is read only", name, c.asked)
 	}
-	value, err := c.input(p.Schema, words)
+	value, err := input.Read(c.Console, p.Schema, words)
 	if err != nil {
 		return err
 	}
 	if err := c.client.Write(ctx, c.agent.Ref, name, interact.JSON, value); err != nil {
-		return misfit(err, "lmosd show "+shell(c.asked)+"   # what "+name+" may be")
+		return misfit(err, "lmosd show "+terminal.Shell(c.asked)+"   # what "+name+" may be")
 	}
 	r := c.result(nil, "", nil)
 	r.Property = name
-	err = c.show(view{doc: r, names: []string{c.agent.Ref}, people: func(s *screen, _ bool) {
-		s.line("wrote " + name + " of " + oneLine(copyable(c.agent)))
+	err = c.Show(console.View{Doc: r, Names: []string{c.agent.Ref}, People: func(s *terminal.Screen, _ bool) {
+		s.Line("wrote " + name + " of " + terminal.OneLine(copyable(c.agent)))
 	}})
 	if err == nil {
-		c.next("lmosd read " + shell(c.asked) + " " + shell(name))
+		c.Next("lmosd read " + terminal.Shell(c.asked) + " " + terminal.Shell(name))
 	}
 	return err
 }

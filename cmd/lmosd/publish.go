@@ -8,6 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/input"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
@@ -23,8 +26,8 @@ func newPublishCommand(a *app) *cobra.Command {
 		Example: `  lmosd publish weather.td.json
   lmosd publish agents/*.td.json
   curl -s http://127.0.0.1:8080/td | lmosd publish -`,
-		Annotations: map[string]string{"scope": scopeMesh, "impact": readWrite, "see": "lmosd validate, lmosd unpublish"},
-		Args:        takes(1, -1),
+		Annotations: console.About(console.ScopeMesh, console.ReadWrite, "lmosd validate, lmosd unpublish"),
+		Args:        console.Takes(1, -1),
 		RunE:        func(cmd *cobra.Command, args []string) error { return a.runPublish(cmd.Context(), args) },
 	}
 }
@@ -37,8 +40,8 @@ func newUnpublishCommand(a *app) *cobra.Command {
 			"it, at the latest when the record expires. The agent's own server is not touched.",
 		Example: `  lmosd unpublish weather
   lmosd find --owner z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH -o name | xargs lmosd unpublish`,
-		Annotations:       map[string]string{"scope": scopeMesh, "impact": readWrite, "see": "lmosd publish"},
-		Args:              takes(1, -1),
+		Annotations:       console.About(console.ScopeMesh, console.ReadWrite, "lmosd publish"),
+		Args:              console.Takes(1, -1),
 		ValidArgsFunction: a.completeAgent,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.each(cmd.Context(), args, func(ctx context.Context, c *gateway.Client, ref string) (*gateway.Publication, error) {
@@ -56,7 +59,7 @@ func newUnpublishCommand(a *app) *cobra.Command {
 func (a *app) runPublish(ctx context.Context, files []string) error {
 	contents := map[string][]byte{}
 	for _, name := range files {
-		b, err := a.content(name, td.MaxTD)
+		b, err := input.Content(a.Console, name, td.MaxTD)
 		if err != nil {
 			return err
 		}
@@ -81,7 +84,7 @@ func (a *app) remarks(p *gateway.Publication, name string, raw []byte) {
 	}
 	known := p.Warnings
 	p.Warnings = append(obstacles(t), known...)
-	if !a.forPeople() {
+	if !a.ForPeople() {
 		for _, w := range t.Warnings {
 			if !slices.Contains(known, w) {
 				p.Warnings = append(p.Warnings, w)
@@ -90,7 +93,7 @@ func (a *app) remarks(p *gateway.Publication, name string, raw []byte) {
 		return
 	}
 	if n := len(t.Warnings); n > 0 && name != "-" {
-		a.note("%s for other programs: lmosd validate %s", count(n, "warning", "warnings"), shell(name))
+		a.Note("%s for other programs: lmosd validate %s", terminal.Count(n, "warning", "warnings"), terminal.Shell(name))
 	}
 }
 
@@ -101,23 +104,16 @@ func inFile(err error, name string) error {
 		return err
 	}
 	named := *e
-	named.Title = called(name) + ": " + e.Error()
+	named.Title = input.Called(name) + ": " + e.Error()
 	named.Err = nil
-	named.Hint = "lmosd validate " + shell(name)
+	named.Hint = "lmosd validate " + terminal.Shell(name)
 	return &named
-}
-
-// called is how messages name a file.
-func called(file string) string {
-	if file == "-" {
-		return "standard input"
-	}
-	return file
 }
 
 // each does change for every argument and shows what came of it: one Publication, or a list. It stops at the first that
 // fails; what was done before stays, and can be done again without harm.
-func (a *app) each(ctx context.Context, args []string, change func(context.Context, *gateway.Client, string) (*gateway.Publication, error)) error {
+func (a *app) each(ctx context.Context, args []string,
+	change func(context.Context, *gateway.Client, string) (*gateway.Publication, error)) error {
 	client, err := a.client()
 	if err != nil {
 		return err
@@ -130,29 +126,29 @@ func (a *app) each(ctx context.Context, args []string, change func(context.Conte
 			return err
 		}
 		done = append(done, p)
-		if a.forPeople() {
+		if a.ForPeople() {
 			a.showPublication(p)
 		}
 	}
-	if a.forPeople() {
+	if a.ForPeople() {
 		a.nextAfterPublish(done[len(done)-1])
 		return nil
 	}
-	return a.show(publications(done))
+	return a.Show(publications(done))
 }
 
 // publications is the view of what was changed, for programs.
-func publications(done []*gateway.Publication) view {
-	v := view{doc: struct {
+func publications(done []*gateway.Publication) console.View {
+	v := console.View{Doc: struct {
 		APIVersion string                 `json:"apiVersion"`
 		Kind       string                 `json:"kind"` // PublicationList
 		Items      []*gateway.Publication `json:"items"`
 	}{gateway.APIVersion, "PublicationList", done}}
 	if len(done) == 1 {
-		v.doc = done[0]
+		v.Doc = done[0]
 	}
 	for _, p := range done {
-		v.names = append(v.names, p.Ref)
+		v.Names = append(v.Names, p.Ref)
 	}
 	return v
 }
@@ -166,25 +162,26 @@ func (a *app) showPublication(p *gateway.Publication) {
 	case p.Created:
 		verb = "published"
 	}
-	a.out.line(a.out.paint(green, verb) + " " + oneLine(copyable(g)) + " · " + reached(p) + " · " + millis(p.Took))
-	a.note("id %s · revision %d · record %s · description %s", p.ID, p.Seq, size(p.RecordSize), size(p.TDSize))
+	a.Out.Line(a.Out.Paint(terminal.Green, verb) + " " + terminal.OneLine(copyable(g)) + " · " + reached(p) + " · " +
+		terminal.Millis(p.Took))
+	a.Note("id %s · revision %d · record %s · description %s", p.ID, p.Seq, terminal.Size(p.RecordSize), terminal.Size(p.TDSize))
 	for _, w := range p.Warnings {
-		a.talk.item(a.talk.paint(yellow, "warning: "), 9, place(w))
+		a.Talk.Item(a.Talk.Paint(terminal.Yellow, "warning: "), 9, console.Place(w))
 	}
 }
 
 // nextAfterPublish leads to what was published, from wherever.
 func (a *app) nextAfterPublish(p *gateway.Publication) {
-	name := shell(copyable(gateway.Agent{Name: p.Name, Owner: p.Owner, Ref: p.Ref}))
+	name := terminal.Shell(copyable(gateway.Agent{Name: p.Name, Owner: p.Owner, Ref: p.Ref}))
 	switch {
 	case p.Withdrawn:
-		a.next("lmosd find")
+		a.Next("lmosd find")
 	case p.Capability != "":
-		a.next("lmosd find --capability " + shell(p.Capability) + "   # on any node")
+		a.Next("lmosd find --capability " + terminal.Shell(p.Capability) + "   # on any node")
 	case p.Action != "":
-		a.next("lmosd show " + name + "   # on any node")
+		a.Next("lmosd show " + name + "   # on any node")
 	default:
-		a.next("lmosd show " + name)
+		a.Next("lmosd show " + name)
 	}
 }
 
@@ -193,5 +190,5 @@ func reached(p *gateway.Publication) string {
 	if p.Pending {
 		return "pending: no peers yet; it is announced when there are some"
 	}
-	return fmt.Sprintf("gossip %s, dht %d/%d", count(p.GossipPeers, "peer", "peers"), p.Replicas, p.Wanted)
+	return fmt.Sprintf("gossip %s, dht %d/%d", terminal.Count(p.GossipPeers, "peer", "peers"), p.Replicas, p.Wanted)
 }

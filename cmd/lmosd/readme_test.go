@@ -35,7 +35,7 @@ func TestReadmeBegins(t *testing.T) {
 	if got := commands(first.text); len(got) != 2 || got[0] != "go run ./cmd/lmosd demo" || got[1] != "go test ./..." {
 		t.Errorf("the README begins with %q", got)
 	}
-	x := newTerminal(t)
+	x := newUser(t)
 	contains(t, x.ok("demo", "--help"), "Usage:\n  lmosd demo\n")
 	shown := strings.Split(readme(t, "✓ "), "\n")
 	for i, name := range demoSteps {
@@ -49,7 +49,7 @@ func TestReadmeBegins(t *testing.T) {
 // for the first, the others for the second.
 func TestReadmeByHand(t *testing.T) {
 	t.Parallel()
-	x := newTerminal(t)
+	x := newUser(t)
 	x.weather()
 	lines := commands(readme(t, "lmosd run --mesh.bootstrap"))
 	if len(lines) < 8 || lines[0] != "lmosd run" {
@@ -77,7 +77,7 @@ func TestReadmeByHand(t *testing.T) {
 // TestReadmeNamesWhatThereIs checks the commands in the running text.
 func TestReadmeNamesWhatThereIs(t *testing.T) {
 	t.Parallel()
-	x := newTerminal(t)
+	x := newUser(t)
 	content := readFile(t, "README.md")
 	for _, m := range regexp.MustCompile("`(lmosd [^`]+)`").FindAllStringSubmatch(content, -1) {
 		line := m[1]

@@ -2,6 +2,11 @@ package main
 
 import (
 	"github.com/spf13/cobra"
+
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/manual"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/playground"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/settings"
 )
 
 // groups are the headings of `lmosd --help`, in the order of a first day with lmosd.
@@ -21,18 +26,18 @@ func newRootCommand(a *app) *cobra.Command {
 		Example: `  lmosd run                                               start a node
   lmosd find --capability urn:example:weather:forecast    who can do this?
   lmosd call weather getWeather question="Rain in Bonn?"  ask one of them`,
-		Args: subcommand,
+		Args: console.Subcommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		// Errors are printed once, by app.fail; the usage of a command does not help with an agent that is away.
+		// Errors are printed once, by Console.Fail; the usage of a command does not help with an agent that is away.
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		// A command that replaces this hook must call check itself.
-		PersistentPreRunE: a.check,
+		PersistentPreRunE: a.Check,
 	}
-	a.flags.register(root.PersistentFlags())
-	root.SetFlagErrorFunc(flagError)
-	root.SetHelpFunc(a.help)
-	root.SetHelpCommand(newHelpCommand(a))
+	a.Flags.Register(root.PersistentFlags())
+	root.SetFlagErrorFunc(console.FlagError)
+	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { manual.Print(a.Console, cmd) })
+	root.SetHelpCommand(manual.NewHelpCommand(a.Console))
 	root.AddGroup(groups...)
 	root.SetHelpCommandGroupID("develop")
 	root.CompletionOptions.DisableDefaultCmd = true // newCompletionCommand has its place
@@ -60,43 +65,18 @@ func (a *app) commands() map[string][]*cobra.Command {
 		"use": {newFindCommand(a), newShowCommand(a), newCallCommand(a), newReadCommand(a), newWriteCommand(a), newWatchCommand(a),
 			newTaskCommand(a), newPingCommand(a), newTraceCommand(a)},
 		"offer":   {newExposeCommand(a), newPublishCommand(a), newUnpublishCommand(a), newValidateCommand(a)},
-		"node":    {annotate(newRunCommand(a), scopeMesh, readWrite), newIDCommand(a), newStatusCommand(a), newPeersCommand(a)},
-		"operate": {newConfigCommand(a)},
-		"develop": {annotate(newDemoCommand(a), scopeLocal, readOnly), annotate(newTestnetCommand(a), scopeLocal, readWrite),
-			newErrorsCommand(a), newVersionCommand(a), newCompletionCommand(a), newWeatherCommand()},
+		"node":    {annotate(newRunCommand(a), console.ScopeMesh, console.ReadWrite), newIDCommand(a), newStatusCommand(a), newPeersCommand(a)},
+		"operate": {settings.NewConfigCommand(a.Console)},
+		"develop": {annotate(playground.NewDemoCommand(a.Console), console.ScopeLocal, console.ReadOnly),
+			annotate(playground.NewTestnetCommand(a.Console), console.ScopeLocal, console.ReadWrite), newErrorsCommand(a), newVersionCommand(a),
+			newCompletionCommand(a), playground.NewWeatherCommand()},
 	}
-}
-
-// subcommand is the check of the arguments of a command that only has others below it.
-func subcommand(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	var names []string
-	for _, c := range cmd.Commands() {
-		if c.IsAvailableCommand() {
-			names = append(names, c.Name())
-		}
-	}
-	return usage(hintFor(args[0], names, cmd.CommandPath()+" --help"), "%s has no command %q", cmd.CommandPath(), args[0])
-}
-
-// What a command reaches, and what it changes; in Annotations, for `lmosd help -o json`.
-const (
-	scopeLocal = "local" // this host
-	scopeMesh  = "mesh"  // other nodes, too
-	readOnly   = "ro"
-	readWrite  = "rw"
-)
-
-func about(scope, impact string) map[string]string {
-	return map[string]string{"scope": scope, "impact": impact}
 }
 
 // annotate says for a command and those below it what they reach and change, where they do not say it themselves.
 func annotate(cmd *cobra.Command, scope, impact string) *cobra.Command {
 	if cmd.Annotations == nil {
-		cmd.Annotations = about(scope, impact)
+		cmd.Annotations = console.About(scope, impact)
 	}
 	for _, sub := range cmd.Commands() {
 		annotate(sub, scope, impact)

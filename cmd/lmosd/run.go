@@ -15,6 +15,9 @@ import (
 	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/settings"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/configs"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/gateway"
@@ -35,18 +38,18 @@ The first signal lets running calls finish; the second ends the process.`,
 		Example: `  lmosd run
   lmosd run --mesh.bootstrap /ip4/192.0.2.7/udp/4667/quic-v1/p2p/12D3KooWA4Xop1JaT3MHxwYMkCepYsv4iPVopMXwCz5iHYdBfeSB
   lmosd run --profile test --data-dir ./a --ready-file ./a.json`,
-		Annotations: map[string]string{"scope": scopeMesh, "impact": readWrite, "see": "lmosd help config, lmosd status, lmosd publish"},
-		Args:        takes(0, 0),
+		Annotations: console.About(console.ScopeMesh, console.ReadWrite, "lmosd help config, lmosd status, lmosd publish"),
+		Args:        console.Takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			start := time.Now()
-			c, err := a.config(cmd)
+			c, err := settings.Load(a.Console, cmd)
 			if err != nil {
 				return err
 			}
 			return a.serve(cmd.Context(), c, ready, start)
 		},
 	}
-	addKeyFlags(cmd)
+	settings.AddKeyFlags(cmd)
 	cmd.Flags().StringVar(&ready, "ready-file", "", "write where the node is reached to this `FILE`, once it serves; remove it at the end")
 	return cmd
 }
@@ -79,16 +82,16 @@ func (a *app) serve(ctx context.Context, c *configs.Config, ready string, start 
 	}
 	defer context.AfterFunc(ctx, a.stopping)()
 	err = errors.Join(n.Run(ctx), n.Close(), withdrawReady(ready))
-	if err == nil && a.talk.tty {
-		a.talk.line("stopped")
+	if err == nil && a.Talk.TTY {
+		a.Talk.Line("stopped")
 	}
 	return err
 }
 
 // stopping tells people why the prompt is not back at once.
 func (a *app) stopping() {
-	if a.talk.tty {
-		a.talk.line("stopping: calls that run may finish; Ctrl-C again ends at once")
+	if a.Talk.TTY {
+		a.Talk.Line("stopping: calls that run may finish; Ctrl-C again ends at once")
 	}
 }
 
@@ -98,19 +101,10 @@ func makeFolder(dir string) error {
 		return nil
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return &interact.Error{Code: interact.ConfigInvalid, Title: "the data folder " + dir + " cannot be made", Err: reason(err),
+		return &interact.Error{Code: interact.ConfigInvalid, Title: "the data folder " + dir + " cannot be made", Err: console.Reason(err),
 			Hint: "choose another one: lmosd run --data-dir DIR"}
 	}
 	return nil
-}
-
-// reason returns err without the path, where the text around it names the path already.
-func reason(err error) error {
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
-		return pe.Err
-	}
-	return err
 }
 
 // cannotStart gives an error that is nobody's a title.
@@ -156,7 +150,7 @@ func withdrawReady(path string) error {
 }
 
 func readyError(path string, err error) error {
-	return &interact.Error{Code: interact.Usage, Title: "the ready file " + path + " cannot be written", Err: reason(err),
+	return &interact.Error{Code: interact.Usage, Title: "the ready file " + path + " cannot be written", Err: console.Reason(err),
 		Hint: "choose another place: lmosd run --ready-file FILE"}
 }
 
@@ -179,43 +173,43 @@ type started struct {
 
 // banner says who the node is, how it is reached, and what to do next.
 func (a *app) banner(s *gateway.Status, c *configs.Config, agents []string, took time.Duration) error {
-	doc := started{gateway.APIVersion, "Node", s.DID, s.PeerID, farthest(s.Addrs), s.API, s.DataDir, s.Version, s.Network, joining(c), s.Agents.Local,
-		agents, milliseconds(took)}
-	err := a.show(view{doc: doc, names: []string{string(s.DID)}, people: func(to *screen, _ bool) {
-		if to.tty {
-			to.line(to.paint(bold, "lmosd "+s.Version) + "  " + s.DID.Short() + "  " + string(s.DID))
+	doc := started{gateway.APIVersion, "Node", s.DID, s.PeerID, farthest(s.Addrs), s.API, s.DataDir, s.Version, s.Network,
+		joining(c), s.Agents.Local, agents, console.Milliseconds(took)}
+	err := a.Show(console.View{Doc: doc, Names: []string{string(s.DID)}, People: func(to *terminal.Screen, _ bool) {
+		if to.TTY {
+			to.Line(to.Paint(terminal.Bold, "lmosd "+s.Version) + "  " + s.DID.Short() + "  " + string(s.DID))
 		}
-		doc.sheet(to.tty).write(to)
-		if to.tty {
-			to.line(to.paint(green, "ready") + " in " + millis(doc.Took))
+		doc.sheet(to.TTY).Write(to)
+		if to.TTY {
+			to.Line(to.Paint(terminal.Green, "ready") + " in " + terminal.Millis(doc.Took))
 		}
 	}})
-	if err == nil && a.out.tty {
-		a.next("lmosd publish FILE", "lmosd find")
+	if err == nil && a.Out.TTY {
+		a.Next("lmosd publish FILE", "lmosd find")
 	}
 	return err
 }
 
 // sheet returns what people read; brief leaves out what stands above it.
-func (d *started) sheet(brief bool) *sheet {
-	s := &sheet{}
+func (d *started) sheet(brief bool) *terminal.Sheet {
+	s := &terminal.Sheet{}
 	if !brief {
-		s.add("did", string(d.DID))
+		s.Add("did", string(d.DID))
 	}
 	for _, addr := range d.P2P {
-		s.add("p2p", addr)
+		s.Add("p2p", addr)
 	}
-	s.add("api", d.API)
-	s.add("data", d.DataDir)
-	s.add("mesh", d.Network+", "+d.Mesh)
+	s.Add("api", d.API)
+	s.Add("data", d.DataDir)
+	s.Add("mesh", d.Network+", "+d.Mesh)
 	if again := d.Agents - len(d.Own); again > 0 {
-		s.add("agents", count(again, "agent", "agents")+" offered again")
+		s.Add("agents", terminal.Count(again, "agent", "agents")+" offered again")
 	}
 	if len(d.Own) > 0 {
-		s.add("agents", strings.Join(d.Own, ", ")+" of the configuration")
+		s.Add("agents", strings.Join(d.Own, ", ")+" of the configuration")
 	}
 	if !brief {
-		s.add("ready", millis(d.Took))
+		s.Add("ready", terminal.Millis(d.Took))
 	}
 	return s
 }
@@ -253,7 +247,7 @@ func joining(c *configs.Config) string {
 		ways = append(ways, "mDNS")
 	}
 	if n := len(c.Mesh.Bootstrap); n > 0 {
-		ways = append(ways, count(n, "bootstrap peer", "bootstrap peers"))
+		ways = append(ways, terminal.Count(n, "bootstrap peer", "bootstrap peers"))
 	}
 	if len(ways) == 0 {
 		return "waiting for others to connect"

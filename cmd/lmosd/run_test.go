@@ -10,12 +10,13 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
 	"github.com/lmosd/lmosd/gateway"
 )
 
 func TestRunSaysHowItIsReached(t *testing.T) {
 	t.Parallel()
-	x := newTerminal(t)
+	x := newUser(t)
 	n := x.node("n")
 	if n.DID.PeerText() != n.PeerID || len(n.P2P) == 0 || !strings.HasSuffix(n.P2P[0], "/p2p/"+n.PeerID) {
 		t.Errorf("the ready file has %+v", n.Ready)
@@ -46,7 +47,7 @@ func TestRunSaysHowItIsReached(t *testing.T) {
 
 func TestRunOnATerminal(t *testing.T) {
 	t.Parallel()
-	x := newTerminal(t, "LMOSD_FORCE_TTY=100", "NO_COLOR=1")
+	x := newUser(t, "LMOSD_FORCE_TTY=100", "NO_COLOR=1")
 	n := x.node("n", "--mesh.bootstrap", "/ip4/127.0.0.1/udp/9/quic-v1/p2p/12D3KooWA4Xop1JaT3MHxwYMkCepYsv4iPVopMXwCz5iHYdBfeSB")
 	n.prints("lmosd ", "  "+n.DID.Short()+"  "+string(n.DID)+"\n", "\n  p2p   /ip4/127.0.0.1/udp/", "\n        /ip4/127.0.0.1/tcp/",
 		"\n  mesh  lmos, joining via 1 bootstrap peer\n", "\nready in ")
@@ -63,7 +64,7 @@ func TestRunOnATerminal(t *testing.T) {
 
 func TestRunForPrograms(t *testing.T) {
 	t.Parallel()
-	x := newTerminal(t)
+	x := newUser(t)
 	n := x.node("n", "-o", "json")
 	eventually(t, "the document is complete", func() bool { return strings.HasSuffix(n.out.String(), "\n") })
 	doc := decode[started](t, n.out.String())
@@ -82,7 +83,7 @@ func TestRunForPrograms(t *testing.T) {
 
 func TestRestartKeepsWhoAndWhatItIs(t *testing.T) {
 	t.Parallel()
-	x := newTerminal(t)
+	x := newUser(t)
 	file := x.weather()
 	first := x.node("n")
 	x.at(first).ok("publish", file)
@@ -108,16 +109,16 @@ func TestRestartKeepsWhoAndWhatItIs(t *testing.T) {
 
 func TestOneProcessAtATimeHasADataFolder(t *testing.T) {
 	t.Parallel()
-	x := newTerminal(t)
+	x := newUser(t)
 	n := x.node("n")
-	said := x.fails(exitConflict, "run", "--profile", "test", "--data-dir", n.dir)
+	said := x.fails(console.ExitConflict, "run", "--profile", "test", "--data-dir", n.dir)
 	contains(t, said, "LMOS-3011", "process "+strconv.Itoa(n.cmd.Process.Pid), "lmosd run --data-dir DIR")
 	x.at(n).ok("status") // the first is not disturbed
 }
 
 func TestPortsInUse(t *testing.T) {
 	t.Parallel()
-	x := newTerminal(t)
+	x := newUser(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +136,7 @@ func TestPortsInUse(t *testing.T) {
 		"TCP":  {"--listen.p2p", "/ip4/127.0.0.1/tcp/" + tcp, "/ip4/127.0.0.1/tcp/" + tcp},
 		"QUIC": {"--listen.p2p", "/ip4/127.0.0.1/udp/" + udp + "/quic-v1", "/ip4/127.0.0.1/udp/" + udp},
 	} {
-		said := x.fails(exitConflict, "run", "--profile", "test", "--data-dir", filepath.Join(x.home, name), test.flag, test.value)
+		said := x.fails(console.ExitConflict, "run", "--profile", "test", "--data-dir", filepath.Join(x.home, name), test.flag, test.value)
 		contains(t, said, "LMOS-3010", test.says, "\n  hint   ")
 		if strings.Contains(said, `"level"`) {
 			t.Errorf("%s: noise beside the error: %s", name, said)
@@ -148,12 +149,12 @@ func TestSignals(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ node, call int }{
 		"one":  {0, 0},
-		"two":  {-1, exitNoNode},
+		"two":  {-1, console.ExitNoNode},
 		"term": {0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			x := newTerminal(t)
+			x := newUser(t)
 			file, asked, release := x.slow()
 			n := x.node("n")
 			x.at(n).ok("publish", file)
@@ -162,7 +163,7 @@ func TestSignals(t *testing.T) {
 			first := map[bool]syscall.Signal{true: syscall.SIGTERM, false: syscall.SIGINT}[name == "term"]
 			n.signal(first)
 			eventually(t, "the node drains", func() bool {
-				return x.at(n).lmosd("call", "slow", "wait").code == exitUnavailable
+				return x.at(n).lmosd("call", "slow", "wait").code == console.ExitUnavailable
 			})
 			if test.node < 0 {
 				n.signal(syscall.SIGINT)
@@ -184,7 +185,7 @@ func TestSignals(t *testing.T) {
 
 func TestWhatKeepsANodeFromStarting(t *testing.T) {
 	t.Parallel()
-	x := newTerminal(t)
+	x := newUser(t)
 	file := x.file("file", "")
 	if err := os.MkdirAll(filepath.Join(x.home, "bad"), 0o700); err != nil {
 		t.Fatal(err)
@@ -196,13 +197,13 @@ func TestWhatKeepsANodeFromStarting(t *testing.T) {
 		code int
 		says string
 	}{
-		"no folder can be made":         {[]string{"--data-dir", file + "/x"}, exitUsage, "the data folder " + file + "/x cannot be made"},
-		"a folder too deep for sockets": {[]string{"--data-dir", long}, exitUsage, "the path of the socket has"},
-		"a key that is none":            {[]string{"--data-dir", filepath.Join(x.home, "bad")}, exitRefused, "identity.pem"},
-		"no place for the ready file":   {[]string{"--ready-file", file + "/x"}, exitUsage, "the ready file " + file + "/x cannot be written"},
-		"a ready file that is a folder": {[]string{"--ready-file", x.home}, exitUsage, "something is there that is no file"},
-		"an unknown profile":            {[]string{"--profile", "tset"}, exitUsage, `did you mean "test"?`},
-		"an open API":                   {[]string{"--http.listen", "0.0.0.0:0", "--http.auth", "none"}, exitUsage, "LMOS-2006"},
+		"no folder can be made":         {[]string{"--data-dir", file + "/x"}, console.ExitUsage, "the data folder " + file + "/x cannot be made"},
+		"a folder too deep for sockets": {[]string{"--data-dir", long}, console.ExitUsage, "the path of the socket has"},
+		"a key that is none":            {[]string{"--data-dir", filepath.Join(x.home, "bad")}, console.ExitRefused, "identity.pem"},
+		"no place for the ready file":   {[]string{"--ready-file", file + "/x"}, console.ExitUsage, "the ready file " + file + "/x cannot be written"},
+		"a ready file that is a folder": {[]string{"--ready-file", x.home}, console.ExitUsage, "something is there that is no file"},
+		"an unknown profile":            {[]string{"--profile", "tset"}, console.ExitUsage, `did you mean "test"?`},
+		"an open API":                   {[]string{"--http.listen", "0.0.0.0:0", "--http.auth", "none"}, console.ExitUsage, "LMOS-2006"},
 	} {
 		r := x.lmosd(append([]string{"run", "--profile", "test"}, test.args...)...)
 		if r.code != test.code || !strings.Contains(r.errors, test.says) || !strings.Contains(r.errors, "\n  hint   ") || r.out != "" {
@@ -213,14 +214,14 @@ func TestWhatKeepsANodeFromStarting(t *testing.T) {
 
 func TestTokenOfARunningNode(t *testing.T) {
 	t.Parallel()
-	x := newTerminal(t)
+	x := newUser(t)
 	n := x.node("n")
 	file := x.weather()
-	said := x.fails(exitRefused, "publish", file, "--node", n.API)
+	said := x.fails(console.ExitRefused, "publish", file, "--node", n.API)
 	contains(t, said, "LMOS-1401", "export LMOSD_TOKEN=$(cat "+filepath.Join(n.dir, "api.token")+")")
 	with := *x
 	with.env = append(append([]string{}, x.env...), "LMOSD_TOKEN=wrong")
-	contains(t, with.fails(exitRefused, "publish", file, "--node", n.API), "LMOS-3003")
+	contains(t, with.fails(console.ExitRefused, "publish", file, "--node", n.API), "LMOS-3003")
 	token, err := os.ReadFile(filepath.Join(n.dir, "api.token"))
 	if err != nil {
 		t.Fatal(err)
@@ -231,7 +232,7 @@ func TestTokenOfARunningNode(t *testing.T) {
 
 func TestARelativeFolderIsTheSameFromEverywhere(t *testing.T) {
 	t.Parallel()
-	x := newTerminal(t)
+	x := newUser(t)
 	file := filepath.Join(x.home, "a.json")
 	n := x.start("run", "--profile", "test", "--data-dir", "./a", "--ready-file", "./a.json")
 	eventually(t, "the node serves", func() bool { return !gone(file) })

@@ -14,9 +14,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/mattn/go-runewidth"
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/input"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/proof"
 	"github.com/lmosd/lmosd/gateway"
@@ -36,12 +38,12 @@ func newShowCommand(a *app) *cobra.Command {
 		Example: `  lmosd show weather
   lmosd show weather@z6MkpTHR8VNs --td
   lmosd show weather --verify`,
-		Annotations:       map[string]string{"scope": scopeMesh, "impact": readOnly, "see": "lmosd find, lmosd call, lmosd help names"},
-		Args:              takes(1, 1),
+		Annotations:       console.About(console.ScopeMesh, console.ReadOnly, "lmosd find, lmosd call, lmosd help names"),
+		Args:              console.Takes(1, 1),
 		ValidArgsFunction: a.completeAgent,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if pretty && raw || raw && verify || verify && pretty {
-				return usage("lmosd show --help", "--td, --raw and --verify are different answers; choose one")
+				return console.Usage("lmosd show --help", "--td, --raw and --verify are different answers; choose one")
 			}
 			if !pretty && !raw && !verify {
 				detail, err := a.agent(cmd.Context(), args[0])
@@ -57,10 +59,10 @@ func newShowCommand(a *app) *cobra.Command {
 			case verify:
 				return a.verify(cmd.Context(), detail, content)
 			case hashOf(content) != detail.Signature.Hash:
-				return interact.Errorf(interact.BadSignature, "lmosd show "+shell(args[0])+" --verify",
+				return interact.Errorf(interact.BadSignature, "lmosd show "+terminal.Shell(args[0])+" --verify",
 					"what the node gave is not the description that was signed")
 			case raw:
-				return a.write(content)
+				return a.Print(content)
 			}
 			return a.showTD(content)
 		},
@@ -113,14 +115,14 @@ func hashOf(b []byte) string {
 }
 
 func (a *app) showTD(content []byte) error {
-	if !a.out.tty {
-		return a.write(append(bytes.TrimSpace(content), '\n'))
+	if !a.Out.TTY {
+		return a.Print(append(bytes.TrimSpace(content), '\n'))
 	}
 	var b bytes.Buffer
 	if err := json.Indent(&b, bytes.TrimSpace(content), "", "  "); err != nil {
 		return err
 	}
-	return a.write([]byte(printable(b.String()) + "\n"))
+	return a.Print([]byte(terminal.Printable(b.String()) + "\n"))
 }
 
 func (a *app) showAgent(ctx context.Context, d *gateway.AgentDetail) error {
@@ -128,12 +130,12 @@ func (a *app) showAgent(ctx context.Context, d *gateway.AgentDetail) error {
 	t, err := td.Parse(d.TD)
 	if err != nil {
 		t = &td.Thing{}
-		a.note("the description is not understood here: %v", err)
+		a.Note("the description is not understood here: %v", err)
 	}
-	err = a.show(view{doc: d, names: []string{d.Agent.Ref}, people: func(s *screen, _ bool) {
+	err = a.Show(console.View{Doc: d, Names: []string{d.Agent.Ref}, People: func(s *terminal.Screen, _ bool) {
 		sheet := agentSheet(d, t, time.Now())
-		sheet.add("for WoT", a.consumerTD(ctx, d.Agent.Ref))
-		sheet.write(s)
+		sheet.Add("for WoT", a.consumerTD(ctx, d.Agent.Ref))
+		sheet.Write(s)
 	}})
 	if err != nil {
 		return err
@@ -144,7 +146,7 @@ func (a *app) showAgent(ctx context.Context, d *gateway.AgentDetail) error {
 
 // consumerTD is where consumers of the Web of Things get the description with addresses of the node; empty if it serves no URL.
 func (a *app) consumerTD(ctx context.Context, ref string) string {
-	base := a.target.addr
+	base := a.target.Addr
 	if !strings.HasPrefix(base, "http") {
 		status, err := a.status(ctx)
 		if err != nil || status.API == "" {
@@ -157,49 +159,49 @@ func (a *app) consumerTD(ctx context.Context, ref string) string {
 
 // nextAfterShow leads to what the agent can do.
 func (a *app) nextAfterShow(g gateway.Agent, t *td.Thing) {
-	name := shell(copyable(g))
+	name := terminal.Shell(copyable(g))
 	switch {
 	case len(g.Actions) > 0:
-		var input *td.Schema
+		var schema *td.Schema
 		if action := t.Actions[g.Actions[0]]; action != nil {
-			input = action.Input
+			schema = action.Input
 		}
-		a.next(strings.TrimSpace("lmosd call " + name + " " + shell(g.Actions[0]) + " " + sample(input)))
+		a.Next(strings.TrimSpace("lmosd call " + name + " " + terminal.Shell(g.Actions[0]) + " " + input.Sample(schema)))
 	case len(g.Properties) > 0:
-		a.next("lmosd read " + name + " " + shell(g.Properties[0]))
+		a.Next("lmosd read " + name + " " + terminal.Shell(g.Properties[0]))
 	default:
-		a.next("lmosd find")
+		a.Next("lmosd find")
 	}
 }
 
-func agentSheet(d *gateway.AgentDetail, t *td.Thing, now time.Time) *sheet {
+func agentSheet(d *gateway.AgentDetail, t *td.Thing, now time.Time) *terminal.Sheet {
 	g := d.Agent
-	s := &sheet{}
-	s.add("agent", copyable(g))
-	s.add("title", g.Title)
-	s.add("about", g.Description)
-	s.add("id", g.ID)
-	s.add("owner", string(g.Owner))
+	s := &terminal.Sheet{}
+	s.Add("agent", copyable(g))
+	s.Add("title", g.Title)
+	s.Add("about", g.Description)
+	s.Add("id", g.ID)
+	s.Add("owner", string(g.Owner))
 	for _, h := range g.Hosts {
-		s.add("host", string(h))
+		s.Add("host", string(h))
 	}
-	s.add("signature", verdict(d.Signature, g.Owner))
-	s.add("record", fmt.Sprintf("revision %d · %s · sha256 %s", d.Signature.Seq, size(d.Signature.Size), d.Signature.Hash))
-	s.add("state", fmt.Sprintf("%s · seen %s ago · expires in %s", state(g), ago(g.Seen, now), span(g.Expires.Sub(now))))
+	s.Add("signature", verdict(d.Signature, g.Owner))
+	s.Add("record", fmt.Sprintf("revision %d · %s · sha256 %s", d.Signature.Seq, terminal.Size(d.Signature.Size), d.Signature.Hash))
+	s.Add("state", fmt.Sprintf("%s · seen %s ago · expires in %s", state(g), terminal.Ago(g.Seen, now), terminal.Span(g.Expires.Sub(now))))
 	for _, c := range t.Capabilities {
 		if c.Name == c.ID {
 			c.Name = ""
 		}
-		s.add("capability", joinNotEmpty(" · ", c.ID, c.Name, c.Version, c.Description))
+		s.Add("capability", joinNotEmpty(" · ", c.ID, c.Name, c.Version, c.Description))
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.Actions)) {
-		s.add("action", joinNotEmpty(" · ", strings.TrimSpace(name+" "+sample(t.Actions[name].Input)), t.Actions[name].Description))
+		s.Add("action", joinNotEmpty(" · ", strings.TrimSpace(name+" "+input.Sample(t.Actions[name].Input)), t.Actions[name].Description))
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.Properties)) {
-		s.add("property", joinNotEmpty(" · ", name, access(t.Properties[name]), t.Properties[name].Affordance.Description))
+		s.Add("property", joinNotEmpty(" · ", name, access(t.Properties[name]), t.Properties[name].Affordance.Description))
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.Events)) {
-		s.add("event", joinNotEmpty(" · ", name, t.Events[name].Description))
+		s.Add("event", joinNotEmpty(" · ", name, t.Events[name].Description))
 	}
 	return s
 }
@@ -261,20 +263,20 @@ func (v *verification) step(name, message string, err error) bool {
 // verify checks an agent here. If it fails, the steps are still the answer, and the exit code says so.
 func (a *app) verify(ctx context.Context, d *gateway.AgentDetail, content []byte) error {
 	v := verifyAgent(ctx, d, content, time.Now())
-	err := a.show(view{doc: v, names: []string{d.Agent.Ref}, people: func(s *screen, _ bool) {
+	err := a.Show(console.View{Doc: v, Names: []string{d.Agent.Ref}, People: func(s *terminal.Screen, _ bool) {
 		for _, step := range v.Items {
-			mark := s.paint(green, "✓")
+			mark := s.Paint(terminal.Green, "✓")
 			if !step.OK {
-				mark = s.paint(red, "✗")
+				mark = s.Paint(terminal.Red, "✗")
 			}
-			s.item("  "+mark+" "+runewidth.FillRight(step.Name, 8), 12, step.Message)
+			s.Item("  "+mark+" "+fmt.Sprintf("%-8s", step.Name), 12, step.Message)
 		}
 	}})
 	switch {
 	case err != nil || v.Verified:
 		return err
-	case a.programs():
-		return silentError(exitRefused) // the document says what failed
+	case a.Programs():
+		return console.SilentError(console.ExitRefused) // the document says what failed
 	}
 	return v.err
 }
@@ -291,7 +293,8 @@ func verifyAgent(ctx context.Context, d *gateway.AgentDetail, content []byte, no
 	if r.Owner != d.Agent.Owner || r.Thing != d.Agent.ID {
 		err = fmt.Errorf("it is about %s of %s", r.Thing, r.Owner)
 	}
-	if !v.step("record", fmt.Sprintf("revision %d, signed by its owner %s, valid until %s", r.Seq, r.Owner, r.Expires.UTC().Format(time.RFC3339)), err) {
+	if !v.step("record", fmt.Sprintf("revision %d, signed by its owner %s, valid until %s", r.Seq, r.Owner,
+		r.Expires.UTC().Format(time.RFC3339)), err) {
 		return v
 	}
 	if hash := hashOf(content); hash != hex.EncodeToString(r.Hash[:]) {
@@ -301,7 +304,7 @@ func verifyAgent(ctx context.Context, d *gateway.AgentDetail, content []byte, no
 		return v
 	}
 	t, err := td.Parse(content)
-	if v.step("td", "valid Thing Description, "+size(len(content)), err) && v.proof(ctx, r.Owner, content) && t.ID != r.Thing {
+	if v.step("td", "valid Thing Description, "+terminal.Size(len(content)), err) && v.proof(ctx, r.Owner, content) && t.ID != r.Thing {
 		v.step("id", "", fmt.Errorf("the description is of %s, not of %s", t.ID, r.Thing))
 	}
 	return v

@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest"
@@ -24,8 +26,8 @@ func newTaskCommand(a *app) *cobra.Command {
 		Example: `  lmosd task ls
   lmosd task wait 3f2a
   lmosd task cancel 3f2a`,
-		Annotations: map[string]string{"scope": scopeMesh, "impact": readOnly, "see": "lmosd call"},
-		Args:        subcommand,
+		Annotations: console.About(console.ScopeMesh, console.ReadOnly, "lmosd call"),
+		Args:        console.Subcommand,
 		RunE:        func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newTaskLs(a), newTaskShow(a), newTaskWait(a), newTaskCancel(a))
@@ -39,14 +41,14 @@ func newTaskLs(a *app) *cobra.Command {
 		Long:  "Lists the tasks that were begun through the node, newest first, with the state that the node heard of last.",
 		Example: `  lmosd task ls
   lmosd task ls -o json --jq '.items[] | select(.status == "running") | .id'`,
-		Annotations: about(scopeLocal, readOnly),
-		Args:        takes(0, 0),
+		Annotations: console.About(console.ScopeLocal, console.ReadOnly),
+		Args:        console.Takes(0, 0),
 		RunE:        func(cmd *cobra.Command, _ []string) error { return a.listTasks(cmd.Context()) },
 	}
 }
 
 func newTaskShow(a *app) *cobra.Command {
-	return a.taskCommand("show", "show the state of a task", readOnly,
+	return a.taskCommand("show", "show the state of a task", console.ReadOnly,
 		"Asks the agent's host for the state of a task: with the output of one that is completed, and the reason of one that failed.",
 		"  lmosd task show 3f2a\n  lmosd task show 3f2a --jq .status",
 		func(ctx context.Context, c *gateway.Client, t *gateway.Task) error {
@@ -60,7 +62,7 @@ func newTaskShow(a *app) *cobra.Command {
 
 func newTaskWait(a *app) *cobra.Command {
 	var timeout time.Duration
-	cmd := a.taskCommand("wait", "wait until a task ends, and print its output", readOnly,
+	cmd := a.taskCommand("wait", "wait until a task ends, and print its output", console.ReadOnly,
 		"Waits until a task has ended, prints the output as lmosd call does, and ends as it would: with 0 only if the task is\n"+
 			"completed. Whoever stops waiting does not stop the task.",
 		"  lmosd task wait 3f2a --timeout 10m\n  lmosd task wait \"$(lmosd call weather getReport year=2026 --async)\"",
@@ -72,7 +74,7 @@ func newTaskWait(a *app) *cobra.Command {
 }
 
 func newTaskCancel(a *app) *cobra.Command {
-	return a.taskCommand("cancel", "cancel a task", readWrite,
+	return a.taskCommand("cancel", "cancel a task", console.ReadWrite,
 		"Cancels a task. What the agent did until then stays done.",
 		"  lmosd task cancel 3f2a\n  lmosd task ls --jq '.items[].id' | xargs -n1 lmosd task cancel",
 		func(ctx context.Context, c *gateway.Client, t *gateway.Task) error {
@@ -80,17 +82,18 @@ func newTaskCancel(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.show(view{doc: ended, names: []string{ended.ID}, people: func(s *screen, _ bool) {
-				s.line(oneLine(ended.Status + " " + ended.ID))
+			return a.Show(console.View{Doc: ended, Names: []string{ended.ID}, People: func(s *terminal.Screen, _ bool) {
+				s.Line(terminal.OneLine(ended.Status + " " + ended.ID))
 			}})
 		})
 }
 
 // taskCommand is a command about one task.
-func (a *app) taskCommand(verb, short, impact, long, example string, do func(context.Context, *gateway.Client, *gateway.Task) error) *cobra.Command {
+func (a *app) taskCommand(verb, short, impact, long, example string,
+	do func(context.Context, *gateway.Client, *gateway.Task) error) *cobra.Command {
 	return &cobra.Command{
-		Use: verb + " <id>", Short: short, Long: long, Example: example, Annotations: about(scopeMesh, impact), Args: takes(1, 1),
-		ValidArgsFunction: a.completeTask,
+		Use: verb + " <id>", Short: short, Long: long, Example: example, Annotations: console.About(console.ScopeMesh, impact),
+		Args: console.Takes(1, 1), ValidArgsFunction: a.completeTask,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			client, err := a.client()
 			if err != nil {
@@ -109,7 +112,7 @@ func (a *app) taskCommand(verb, short, impact, long, example string, do func(con
 // findTask returns the task whose id begins with prefix.
 func findTask(ctx context.Context, c *gateway.Client, prefix string) (*gateway.Task, error) {
 	if prefix == "" {
-		return nil, usage("lmosd task ls", "the id of the task is empty")
+		return nil, console.Usage("lmosd task ls", "the id of the task is empty")
 	}
 	list, err := c.Tasks(ctx)
 	if err != nil {
@@ -130,7 +133,8 @@ func findTask(ctx context.Context, c *gateway.Client, prefix string) (*gateway.T
 	case 1:
 		return &list.Items[slices.IndexFunc(list.Items, func(t gateway.Task) bool { return t.ID == found[0] })], nil
 	}
-	return nil, interact.Errorf(interact.Ambiguous, "use one of "+strings.Join(found[:min(len(found), 5)], ", "), "%d tasks begin with %q", len(found), prefix)
+	return nil, interact.Errorf(interact.Ambiguous, "use one of "+strings.Join(found[:min(len(found), 5)], ", "),
+		"%d tasks begin with %q", len(found), prefix)
 }
 
 func (a *app) listTasks(ctx context.Context) error {
@@ -143,20 +147,20 @@ func (a *app) listTasks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	v := view{doc: list, people: func(s *screen, _ bool) { taskTable(list.Items, time.Now()).write(s) }}
+	v := console.View{Doc: list, People: func(s *terminal.Screen, _ bool) { taskTable(list.Items, time.Now()).Write(s) }}
 	for _, t := range list.Items {
-		v.names = append(v.names, t.ID)
+		v.Names = append(v.Names, t.ID)
 	}
-	if err := a.show(v); err != nil {
+	if err := a.Show(v); err != nil {
 		return err
 	}
 	switch i := slices.IndexFunc(list.Items, func(t gateway.Task) bool { return !t.Final() }); {
 	case i >= 0:
-		a.next("lmosd task wait " + shell(list.Items[i].ID))
+		a.Next("lmosd task wait " + terminal.Shell(list.Items[i].ID))
 	case len(list.Items) > 0:
-		a.next("lmosd task show " + shell(list.Items[0].ID))
+		a.Next("lmosd task show " + terminal.Shell(list.Items[0].ID))
 	default:
-		a.next("lmosd call AGENT ACTION --async")
+		a.Next("lmosd call AGENT ACTION --async")
 	}
 	return nil
 }
@@ -164,37 +168,37 @@ func (a *app) listTasks(ctx context.Context) error {
 // shortTask is how much of an id a terminal shows: a UUID up to its first hyphen.
 const shortTask = 8
 
-func taskTable(items []gateway.Task, now time.Time) *table {
-	t := &table{header: []string{"TASK", "AGENT", "ACTION", "STATUS", "BEGAN", "TOOK"}, keep: []int{0, 3, 4, 5}}
+func taskTable(items []gateway.Task, now time.Time) *terminal.Table {
+	t := &terminal.Table{Header: []string{"TASK", "AGENT", "ACTION", "STATUS", "BEGAN", "TOOK"}, Keep: []int{0, 3, 4, 5}}
 	for _, i := range items {
 		end := i.Ended
 		if end.IsZero() {
 			end = now
 		}
-		took := cell{span(end.Sub(i.Requested)), end.Sub(i.Requested).Round(time.Millisecond).String()}
-		t.add(cell{i.ID[:min(len(i.ID), shortTask)], i.ID}, cell{i.Name, i.Thing}, text(i.Action), text(i.Status),
-			cell{ago(i.Requested, now), i.Requested.Format(time.RFC3339)}, took)
+		took := terminal.Short(terminal.Span(end.Sub(i.Requested)), end.Sub(i.Requested).Round(time.Millisecond).String())
+		t.Add(terminal.Short(i.ID[:min(len(i.ID), shortTask)], i.ID), terminal.Short(i.Name, i.Thing), terminal.Text(i.Action),
+			terminal.Text(i.Status), terminal.Short(terminal.Ago(i.Requested, now), i.Requested.Format(time.RFC3339)), took)
 	}
 	return t
 }
 
 func (a *app) showTask(t *gateway.Task) error {
-	err := a.show(view{doc: t, names: []string{t.ID}, people: func(to *screen, _ bool) {
-		s := &sheet{}
-		s.add("task", t.ID)
-		s.add("agent", t.Thing)
-		s.add("action", t.Action)
-		s.add("status", t.Status)
-		s.add("began", stamp(t.Requested))
-		s.add("ended", stamp(t.Ended))
-		s.add("output", plain(t.Output))
+	err := a.Show(console.View{Doc: t, Names: []string{t.ID}, People: func(to *terminal.Screen, _ bool) {
+		s := &terminal.Sheet{}
+		s.Add("task", t.ID)
+		s.Add("agent", t.Thing)
+		s.Add("action", t.Action)
+		s.Add("status", t.Status)
+		s.Add("began", stamp(t.Requested))
+		s.Add("ended", stamp(t.Ended))
+		s.Add("output", plain(t.Output))
 		if e := failureOf(t); e != nil {
-			s.add("error", interact.AsError(e).Code.String()+" "+e.Error())
+			s.Add("error", interact.AsError(e).Code.String()+" "+e.Error())
 		}
-		s.write(to)
+		s.Write(to)
 	}})
 	if err == nil && !t.Final() {
-		a.next("lmosd task wait "+shell(t.ID), "lmosd task cancel "+shell(t.ID))
+		a.Next("lmosd task wait "+terminal.Shell(t.ID), "lmosd task cancel "+terminal.Shell(t.ID))
 	}
 	return err
 }
@@ -209,7 +213,7 @@ func stamp(t time.Time) string {
 // awaitTask waits for a task and prints its output.
 func (a *app) awaitTask(ctx context.Context, client *gateway.Client, t *gateway.Task, timeout time.Duration) error {
 	if timeout < 0 {
-		return usage("for example --timeout 10m", "--timeout cannot be negative")
+		return console.Usage("for example --timeout 10m", "--timeout cannot be negative")
 	}
 	if timeout > 0 {
 		var cancel context.CancelFunc
@@ -219,7 +223,9 @@ func (a *app) awaitTask(ctx context.Context, client *gateway.Client, t *gateway.
 	c := &conversation{app: a, client: client, asked: t.Name, began: time.Now(), found: time.Now(), agent: gateway.Agent{Ref: t.Thing}}
 	return c.outlast(ctx, t, func(ended *gateway.Task) error {
 		ended.APIVersion, ended.Kind = gateway.APIVersion, "Task"
-		return a.show(view{doc: ended, names: []string{ended.ID}, people: func(s *screen, _ bool) { writeOutput(s, ended.Output, interact.JSON) }})
+		return a.Show(console.View{Doc: ended, Names: []string{ended.ID}, People: func(s *terminal.Screen, _ bool) {
+			writeOutput(s, ended.Output, interact.JSON)
+		}})
 	})
 }
 

@@ -1,19 +1,20 @@
 package main
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/playground"
 	"github.com/lmosd/lmosd/testnet"
 )
 
-// lab is a terminal with a testnet in its folder tn, which is down when the test ends.
-func lab(t *testing.T, up ...string) (x *terminal, dir string) {
+// lab is a user with a testnet in its folder tn, which is down when the test ends.
+func lab(t *testing.T, up ...string) (x *user, dir string) {
 	t.Helper()
-	x = newTerminal(t)
+	x = newUser(t)
 	dir = filepath.Join(x.home, "tn")
 	t.Cleanup(func() {
 		if s, err := testnet.Load(dir); err == nil {
@@ -51,19 +52,19 @@ func TestTestnet(t *testing.T) {
 		!strings.HasSuffix(table[1], "\t"+s.Nodes[0].API+"\t"+string(s.Nodes[0].DID)) {
 		t.Errorf("the table is %q", table)
 	}
-	if doc := decode[netDocument](t, x.ok("testnet", "ls", "--dir", dir, "-o", "json")); doc.Kind != "Testnet" || len(doc.Nodes) != 3 ||
+	if doc := decode[playground.NetDocument](t, x.ok("testnet", "ls", "--dir", dir, "-o", "json")); doc.Kind != "Testnet" || len(doc.Nodes) != 3 ||
 		doc.Nodes[2].State != "up" || doc.Nodes[2].DID != s.Nodes[2].DID {
 		t.Errorf("the document is %+v", doc)
 	}
-	contains(t, x.fails(exitConflict, "testnet", "up", "--dir", dir), "a testnet already runs in "+dir, "hint   lmosd testnet down --dir "+dir)
-	contains(t, x.fails(exitUsage, "testnet", "exec", "4", "--dir", dir, "--", "status"), "it has 1 to 3")
+	contains(t, x.fails(console.ExitConflict, "testnet", "up", "--dir", dir), "a testnet already runs in "+dir, "hint   lmosd testnet down --dir "+dir)
+	contains(t, x.fails(console.ExitUsage, "testnet", "exec", "4", "--dir", dir, "--", "status"), "it has 1 to 3")
 
 	testnetExec(t, x, dir)
 	testnetLogs(t, x, dir)
 	testnetDown(t, x, dir, s)
 }
 
-func testnetExec(t *testing.T, x *terminal, dir string) {
+func testnetExec(t *testing.T, x *user, dir string) {
 	on := func(node string, args ...string) []string {
 		return append([]string{"testnet", "exec", "--dir", dir, node, "--"}, args...)
 	}
@@ -73,12 +74,12 @@ func testnetExec(t *testing.T, x *terminal, dir string) {
 	if out := x.ok(on("node-2", "lmosd", "status", "--jq", ".name")...); out != "node-2\n" {
 		t.Errorf("the name of node 2 is %q", out)
 	}
-	contains(t, x.fails(exitNotFound, on("2", "show", "wether")...), `did you mean "weather"? lmosd show weather`)
-	contains(t, x.fails(exitUsage, "testnet", "exec", "2", "find", "--dir", dir, "--limit", "1"), "flags of the command stand behind --")
-	contains(t, x.fails(exitUsage, "testnet", "exec", "2"), "lmosd testnet exec needs a command behind --", "hint   lmosd testnet exec 2 -- find\n")
+	contains(t, x.fails(console.ExitNotFound, on("2", "show", "wether")...), `did you mean "weather"? lmosd show weather`)
+	contains(t, x.fails(console.ExitUsage, "testnet", "exec", "2", "find", "--dir", dir, "--limit", "1"), "flags of the command stand behind --")
+	contains(t, x.fails(console.ExitUsage, "testnet", "exec", "2"), "lmosd testnet exec needs a command behind --", "hint   lmosd testnet exec 2 -- find\n")
 }
 
-func testnetLogs(t *testing.T, x *terminal, dir string) {
+func testnetLogs(t *testing.T, x *user, dir string) {
 	all := x.ok("testnet", "logs", "--dir", dir)
 	contains(t, all, "1  api\thttp://127.0.0.1:", "2  api\thttp://127.0.0.1:", "3  ready\t", "  published  thing=urn:lmos:", "  replicas=2  gossip=2  took_ms=")
 	if strings.Contains(all, "{") {
@@ -90,7 +91,7 @@ func testnetLogs(t *testing.T, x *terminal, dir string) {
 	}
 }
 
-func testnetDown(t *testing.T, x *terminal, dir string, s *testnet.State) {
+func testnetDown(t *testing.T, x *user, dir string, s *testnet.State) {
 	x.ok("testnet", "down", "--dir", dir)
 	for _, n := range s.Nodes {
 		if testnet.Alive(n.PID, n.Born) {
@@ -100,8 +101,8 @@ func testnetDown(t *testing.T, x *terminal, dir string, s *testnet.State) {
 	if testnet.Alive(s.Agents[0].PID, s.Agents[0].Born) || lives(dir) {
 		t.Error("an agent still runs")
 	}
-	contains(t, x.fails(exitNoNode, "testnet", "ls", "--dir", dir), "no testnet runs in "+dir, "hint   lmosd testnet up --dir "+dir)
-	contains(t, x.fails(exitUsage, "testnet", "up", "-n", "1", "--seed", "8", "--dir", dir), "has the key of another seed than 8", "--purge")
+	contains(t, x.fails(console.ExitNoNode, "testnet", "ls", "--dir", dir), "no testnet runs in "+dir, "hint   lmosd testnet up --dir "+dir)
+	contains(t, x.fails(console.ExitUsage, "testnet", "up", "-n", "1", "--seed", "8", "--dir", dir), "has the key of another seed than 8", "--purge")
 
 	// What is down can come back as it was.
 	again := decode[testnet.State](t, x.ok("testnet", "up", "-n", "2", "--seed", "7", "--dir", dir, "-o", "json"))
@@ -128,19 +129,19 @@ func TestTopologyHolds(t *testing.T) {
 
 func TestTestnetThatCannotBe(t *testing.T) {
 	t.Parallel()
-	x := newTerminal(t)
+	x := newUser(t)
 	long := filepath.Join(x.home, strings.Repeat("d", 90))
 	for name, test := range map[string]struct {
 		args []string
 		code int
 		says string
 	}{
-		"no nodes":           {[]string{"up", "-n", "0"}, exitUsage, "1 to 100 nodes"},
-		"an unknown mesh":    {[]string{"up", "--topology", "mesh"}, exitUsage, "take full, ring, line"},
-		"no folder":          {[]string{"up", "--dir", x.file("file", "") + "/x"}, exitUsage, "the folder of the testnet cannot be made"},
-		"a folder too deep":  {[]string{"up", "-n", "2", "--dir", long}, exitInternal, "the path of the socket has"},
-		"an unknown command": {[]string{"upp"}, exitUsage, `did you mean "up"?`},
-		"logs of nothing":    {[]string{"logs"}, exitNoNode, "no testnet runs in"},
+		"no nodes":           {[]string{"up", "-n", "0"}, console.ExitUsage, "1 to 100 nodes"},
+		"an unknown mesh":    {[]string{"up", "--topology", "mesh"}, console.ExitUsage, "take full, ring, line"},
+		"no folder":          {[]string{"up", "--dir", x.file("file", "") + "/x"}, console.ExitUsage, "the folder of the testnet cannot be made"},
+		"a folder too deep":  {[]string{"up", "-n", "2", "--dir", long}, console.ExitInternal, "the path of the socket has"},
+		"an unknown command": {[]string{"upp"}, console.ExitUsage, `did you mean "up"?`},
+		"logs of nothing":    {[]string{"logs"}, console.ExitNoNode, "no testnet runs in"},
 	} {
 		said := x.fails(test.code, append([]string{"testnet"}, test.args...)...)
 		if !strings.Contains(said, test.says) {
@@ -149,22 +150,5 @@ func TestTestnetThatCannotBe(t *testing.T) {
 	}
 	if lives(x.home) {
 		t.Error("a node was left behind")
-	}
-}
-
-func TestReadable(t *testing.T) {
-	t.Parallel()
-	s := &screen{Writer: &bytes.Buffer{}}
-	for line, want := range map[string]string{
-		"a banner\x1b[2J": "a banner\ufffd[2J",
-		`{"time":"2026-11-20T10:00:00Z","level":"WARN","msg":"x","n":1,"text":"a b","list":[1,2]}`: "warning: x  n=1  text=\"a b\"  list=[1,2]",
-		`{"level":"INFO","msg":"x\u001b[2J","thing":"y"}`:                                          "x\ufffd[2J  thing=y",
-		`{"level":7}`:  `{"level":7}`,
-		`{"time":"x"}`: `{"time":"x"}`,
-		`{"a`:          `{"a`,
-	} {
-		if got := readable(s, line); !strings.HasSuffix(got, want) {
-			t.Errorf("%s: got %q, want %q", line, got, want)
-		}
 	}
 }

@@ -2,11 +2,16 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/input"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/gateway"
 )
 
@@ -19,12 +24,12 @@ func newPingCommand(a *app) *cobra.Command {
 			"lmosd trace with an action does that.",
 		Example: `  lmosd ping weather
   lmosd ping weather -n 20 -o json --jq '.rtt_ms | add / length'`,
-		Annotations:       map[string]string{"scope": scopeMesh, "impact": readOnly, "see": "lmosd trace, lmosd peers"},
-		Args:              takes(1, 1),
+		Annotations:       console.About(console.ScopeMesh, console.ReadOnly, "lmosd trace, lmosd peers"),
+		Args:              console.Takes(1, 1),
 		ValidArgsFunction: a.completeAgent,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if n < 1 || n > 100 {
-				return usage("for example -n 4", "-n is from 1 to 100")
+				return console.Usage("for example -n 4", "-n is from 1 to 100")
 			}
 			return a.interact(cmd.Context(), 0, "ping", args, func(ctx context.Context, c *conversation) error {
 				p, err := c.client.Ping(ctx, c.agent.Ref, n)
@@ -40,30 +45,30 @@ func newPingCommand(a *app) *cobra.Command {
 }
 
 func (c *conversation) showPing(p *gateway.Ping) error {
-	err := c.show(view{doc: p, names: []string{string(p.Node)}, people: func(to *screen, _ bool) { pingSheet(p).write(to) }})
+	err := c.Show(console.View{Doc: p, Names: []string{string(p.Node)}, People: func(to *terminal.Screen, _ bool) { pingSheet(p).Write(to) }})
 	if err == nil {
-		c.next("lmosd trace " + shell(c.asked))
+		c.Next("lmosd trace " + terminal.Shell(c.asked))
 	}
 	return err
 }
 
-func pingSheet(p *gateway.Ping) *sheet {
-	s := &sheet{}
-	s.add("host", string(p.Node))
-	s.add("way", p.Path)
+func pingSheet(p *gateway.Ping) *terminal.Sheet {
+	s := &terminal.Sheet{}
+	s.Add("host", string(p.Node))
+	s.Add("way", p.Path)
 	if len(p.RTT) == 0 || slices.Max(p.RTT) == 0 {
 		return s // this node is the host
 	}
 	sum, each := 0.0, make([]string, len(p.RTT))
 	for i, rtt := range p.RTT {
 		sum += rtt
-		each[i] = millis(rtt)
+		each[i] = terminal.Millis(rtt)
 	}
-	s.add("rtt", strings.Join(each, "  "))
+	s.Add("rtt", strings.Join(each, "  "))
 	if len(p.RTT) > 1 {
-		s.add("least", millis(slices.Min(p.RTT)))
-		s.add("mean", millis(sum/float64(len(p.RTT))))
-		s.add("most", millis(slices.Max(p.RTT)))
+		s.Add("least", terminal.Millis(slices.Min(p.RTT)))
+		s.Add("mean", terminal.Millis(sum/float64(len(p.RTT))))
+		s.Add("most", terminal.Millis(slices.Max(p.RTT)))
 	}
 	return s
 }
@@ -75,12 +80,12 @@ func newTraceCommand(a *app) *cobra.Command {
 		Short: "show the ways to an agent, and where the time of a call goes",
 		Long: "Lists the ways to an agent, best first, and how far away its host is. With an action it calls that, as lmosd call\n" +
 			"does, and shows by which way, and where the time went: until the agent was known, in the network, in its host, and\n" +
-			"in the agent itself.",
+			"in the agent itself. Its trace id leads to what the nodes sent to your collector of OpenTelemetry.",
 		Example: `  lmosd trace weather
   lmosd trace weather getWeather question=Bonn
   lmosd trace weather getWeather question=Bonn --via mesh --jq .timings`,
-		Annotations:       map[string]string{"scope": scopeMesh, "impact": readWrite, "see": "lmosd ping, lmosd call"},
-		Args:              takes(1, -1),
+		Annotations:       console.About(console.ScopeMesh, console.ReadWrite, "lmosd ping, lmosd call"),
+		Args:              console.Takes(1, -1),
 		ValidArgsFunction: a.completeAction,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.interact(cmd.Context(), f.timeout, "trace", args, func(ctx context.Context, c *conversation) error {
@@ -115,70 +120,88 @@ func (c *conversation) ways(ctx context.Context) error {
 	} else if ctx.Err() != nil {
 		return unanswered
 	}
-	v := view{doc: doc, people: func(s *screen, _ bool) {
-		t := &table{header: []string{"WAY", "STATE", "TOOK", "ADDRESS"}, keep: []int{0, 1, 2}}
+	v := console.View{Doc: doc, People: func(s *terminal.Screen, _ bool) {
+		t := &terminal.Table{Header: []string{"WAY", "STATE", "TOOK", "ADDRESS"}, Keep: []int{0, 1, 2}}
 		for _, p := range paths.Items {
 			state, took := "up", "-"
 			if p.Down {
 				state = "down"
 			}
 			if p.Took > 0 {
-				took = millis(p.Took)
+				took = terminal.Millis(p.Took)
 			}
-			t.add(text(p.Name), text(state), text(took), text(p.Href))
+			t.Add(terminal.Texts(p.Name, state, took, p.Href)...)
 		}
-		t.write(s)
+		t.Write(s)
 	}}
 	for _, p := range paths.Items {
-		v.names = append(v.names, p.Name)
+		v.Names = append(v.Names, p.Name)
 	}
-	if err := c.show(v); err != nil {
+	if err := c.Show(v); err != nil {
 		return err
 	}
-	if c.forPeople() {
+	if c.ForPeople() {
 		line := "its host answers no ping"
 		if unanswered == nil {
 			line = "host " + ping.Node.Short() + " · " + ping.Path
 			if len(ping.RTT) > 0 && ping.RTT[0] > 0 {
-				line += " · " + millis(ping.RTT[0])
+				line += " · " + terminal.Millis(ping.RTT[0])
 			}
 		}
-		c.talk.line(c.talk.paint(dim, oneLine(line)))
+		c.Talk.Line(c.Talk.Paint(terminal.Dim, terminal.OneLine(line)))
 	}
 	if len(c.agent.Actions) > 0 {
-		c.next("lmosd trace " + shell(c.asked) + " " + shell(c.agent.Actions[0]) + " …")
+		c.Next("lmosd trace " + terminal.Shell(c.asked) + " " + terminal.Shell(c.agent.Actions[0]) + " …")
 	}
 	return nil
 }
 
-// trace calls an action and shows where the time went.
+// trace calls an action and shows where the time went, behind the id of the trace.
 func (c *conversation) trace(ctx context.Context, f callFlags, name string, words []string) error {
 	action, err := c.action(name, "trace")
 	if err != nil {
 		return err
 	}
-	input, err := c.input(action.Input, words)
+	body, err := input.Read(c.Console, action.Input, words)
 	if err != nil {
 		return err
 	}
-	r, err := c.client.Invoke(ctx, c.agent.Ref, name, gateway.CallOptions{Body: input, Via: f.via, Timing: true})
+	id, parent := newTrace()
+	c.Note("trace %s", id) // a call that fails can be looked up, too
+	r, err := c.client.Invoke(ctx, c.agent.Ref, name, gateway.CallOptions{Body: body, Via: f.via, Timing: true, TraceParent: parent})
 	if err != nil {
-		return misfit(err, strings.TrimSpace("lmosd trace "+shell(c.asked)+" "+shell(name)+" "+sample(action.Input)))
+		return misfit(err, strings.TrimSpace("lmosd trace "+terminal.Shell(c.asked)+" "+terminal.Shell(name)+" "+input.Sample(action.Input)))
 	}
 	doc := c.result(r.Output, r.Media, r.Timing)
-	if doc.Action = name; r.Task != nil {
+	if doc.Action, doc.Trace = name, id; r.Task != nil {
 		doc.Status, doc.Task = r.Task.Status, r.Task.ID
 	}
-	return c.show(view{doc: doc, names: []string{c.agent.Ref}, people: func(s *screen, _ bool) { traceTable(doc).write(s) }})
+	return c.Show(console.View{Doc: doc, Names: []string{c.agent.Ref}, People: func(s *terminal.Screen, _ bool) {
+		if s.TTY {
+			s.Line(s.Paint(terminal.Bold, "trace "+id) + ": search for it in your collector")
+		} else {
+			s.Line("trace\t" + id)
+		}
+		traceTable(doc).Write(s)
+	}})
+}
+
+// newTrace returns the id of a trace that begins here, and the traceparent of a call in it, which asks every node to record it (W3C
+// Trace Context §3.2.2, the flag sampled).
+func newTrace() (id, parent string) {
+	var b [24]byte
+	_, _ = rand.Read(b[:]) // never fails
+	id = hex.EncodeToString(b[:16])
+	return id, "00-" + id + "-" + hex.EncodeToString(b[16:]) + "-01"
 }
 
 // traceTable says where the time of a call went. The parts do not overlap; what was not measured is not shown, and is in the part
 // around it. The node tells its times when the answer begins.
-func traceTable(r *callResult) *table {
-	t := &table{header: []string{"PART", "TIME", ""}, keep: []int{0, 1, 2}}
+func traceTable(r *callResult) *terminal.Table {
+	t := &terminal.Table{Header: []string{"PART", "TIME", ""}, Keep: []int{0, 1, 2}}
 	part := func(name string, ms float64, what string) {
 		if ms > 0 {
-			t.add(text(name), text(millis(ms)), text(what))
+			t.Add(terminal.Texts(name, terminal.Millis(ms), what)...)
 		}
 	}
 	m := r.Timings
@@ -191,6 +214,6 @@ func traceTable(r *callResult) *table {
 	}
 	part("agent", m.Agent, "")
 	part("total", m.Total, "until the answer began to come")
-	part("took", r.Took, "with this command: "+r.Status+", "+size(len(r.Output))+" of output")
+	part("took", r.Took, "with this command: "+r.Status+", "+terminal.Size(len(r.Output))+" of output")
 	return t
 }

@@ -8,6 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/input"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
@@ -22,8 +25,8 @@ func newValidateCommand(a *app) *cobra.Command {
 			"tell what a node or another program stumbles over. Exit code 2 if a file is invalid.",
 		Example: `  lmosd validate weather.td.json
   lmosd validate agents/*.td.json -o json --jq '.items[] | select(.valid | not) | .file'`,
-		Annotations: map[string]string{"scope": scopeLocal, "impact": readOnly, "see": "lmosd publish"},
-		Args:        takes(1, -1),
+		Annotations: console.About(console.ScopeLocal, console.ReadOnly, "lmosd publish"),
+		Args:        console.Takes(1, -1),
 		RunE:        func(cmd *cobra.Command, args []string) error { return a.runValidate(cmd.Context(), args) },
 	}
 }
@@ -48,7 +51,7 @@ type fileVerdict struct {
 func (a *app) runValidate(ctx context.Context, files []string) error {
 	v := validation{APIVersion: gateway.APIVersion, Kind: "Validation", Valid: true}
 	for _, name := range files {
-		raw, err := a.content(name, td.MaxTD)
+		raw, err := input.Content(a.Console, name, td.MaxTD)
 		if e := interact.AsError(err); e != nil && e.Code != interact.TooLarge {
 			return err
 		}
@@ -56,16 +59,16 @@ func (a *app) runValidate(ctx context.Context, files []string) error {
 		v.Items = append(v.Items, verdict)
 		v.Valid = v.Valid && verdict.Valid
 	}
-	if err := a.show(v.view()); err != nil {
+	if err := a.Show(v.view()); err != nil {
 		return err
 	}
 	if v.Valid {
 		if len(files) == 1 && files[0] != "-" {
-			a.next("lmosd publish " + shell(files[0]))
+			a.Next("lmosd publish " + terminal.Shell(files[0]))
 		}
 		return nil
 	}
-	return v.failure(a.forPeople())
+	return v.failure(a.ForPeople())
 }
 
 // judge checks one file; tooLarge is what reading it gave.
@@ -91,14 +94,14 @@ func judge(ctx context.Context, name string, raw []byte, tooLarge error) fileVer
 	return v
 }
 
-func (v validation) view() view {
-	w := view{doc: v}
+func (v validation) view() console.View {
+	w := console.View{Doc: v}
 	for _, f := range v.Items {
 		if f.Valid {
-			w.names = append(w.names, f.File)
+			w.Names = append(w.Names, f.File)
 		}
 	}
-	w.people = func(s *screen, _ bool) {
+	w.People = func(s *terminal.Screen, _ bool) {
 		for _, f := range v.Items {
 			f.write(s)
 		}
@@ -107,22 +110,22 @@ func (v validation) view() view {
 }
 
 // write prints every place as "file: pointer: reason", as compilers do.
-func (v fileVerdict) write(s *screen) {
+func (v fileVerdict) write(s *terminal.Screen) {
 	for _, i := range v.Issues {
-		s.line(oneLine(v.File + ": " + place(i)))
+		s.Line(terminal.OneLine(v.File + ": " + console.Place(i)))
 	}
 	for _, w := range v.Warnings {
-		s.line(oneLine(v.File+": "+place(w)) + s.paint(dim, " (warning)"))
+		s.Line(terminal.OneLine(v.File+": "+console.Place(w)) + s.Paint(terminal.Dim, " (warning)"))
 	}
 	if v.Valid {
-		s.line(s.paint(green, "valid") + " " + oneLine(v.File+" · "+v.Name))
+		s.Line(s.Paint(terminal.Green, "valid") + " " + terminal.OneLine(v.File+" · "+v.Name))
 	}
 }
 
 // failure is the end of a validation that found something. Programs have read it in the document.
 func (v validation) failure(people bool) error {
 	if !people {
-		return silentError(exitUsage)
+		return console.SilentError(console.ExitUsage)
 	}
 	bad, code := 0, interact.BadTD
 	for _, f := range v.Items {
@@ -132,5 +135,6 @@ func (v validation) failure(people bool) error {
 		}
 	}
 	return interact.Errorf(code, "lmosd validate FILE after each change; -o json for programs", "%s",
-		fmt.Sprintf("%s of %d %s", count(bad, "file", "files"), len(v.Items), map[bool]string{true: "is invalid", false: "are invalid"}[bad == 1]))
+		fmt.Sprintf("%s of %d %s", terminal.Count(bad, "file", "files"), len(v.Items),
+			map[bool]string{true: "is invalid", false: "are invalid"}[bad == 1]))
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/gateway"
 )
 
@@ -18,12 +20,12 @@ func newVersionCommand(a *app) *cobra.Command {
 		Long:  "Prints the version, the commit and the Go version of this program. `lmosd status` has that of the node.",
 		Example: `  lmosd version
   lmosd version -o json --jq .version`,
-		Annotations: about(scopeLocal, readOnly),
-		Args:        takes(0, 0),
+		Annotations: console.About(console.ScopeLocal, console.ReadOnly),
+		Args:        console.Takes(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			v := buildInfo()
-			return a.show(view{doc: v, names: []string{v.Version}, people: func(s *screen, _ bool) {
-				s.line(joinNotEmpty(" ", "lmosd", v.Version, v.Commit, v.Go, v.Platform))
+			return a.Show(console.View{Doc: v, Names: []string{v.Version}, People: func(s *terminal.Screen, _ bool) {
+				s.Line(joinNotEmpty(" ", "lmosd", v.Version, v.Commit, v.Go, v.Platform))
 			}})
 		},
 	}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 )
@@ -37,8 +39,8 @@ func newWatchCommand(a *app) *cobra.Command {
   lmosd watch weather userFeedbackReceived units
   lmosd watch weather --all -o jsonl
   lmosd watch weather userFeedbackReceived --limit 1 --timeout 1m`,
-		Annotations:       map[string]string{"scope": scopeMesh, "impact": readOnly, "see": "lmosd read, lmosd show"},
-		Args:              takes(1, -1),
+		Annotations:       console.About(console.ScopeMesh, console.ReadOnly, "lmosd read, lmosd show"),
+		Args:              console.Takes(1, -1),
 		ValidArgsFunction: a.completeWatched,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.interact(cmd.Context(), 0, "watch", args, func(ctx context.Context, c *conversation) error {
@@ -75,7 +77,8 @@ func (c *conversation) topics(names []string, all bool) (list []topic, err error
 			known := append(slices.Sorted(maps.Keys(c.thing.Events)), slices.Sorted(maps.Keys(c.thing.Properties))...)
 			return nil, c.noAffordance("event or property", name, known, "watch")
 		case c.thing.Events[name] == nil && !p.Observable:
-			return nil, interact.Errorf(interact.NotAllowed, "lmosd read "+shell(c.asked)+" "+shell(name), "the property %q of %s cannot be observed", name, c.asked)
+			return nil, interact.Errorf(interact.NotAllowed, "lmosd read "+terminal.Shell(c.asked)+" "+terminal.Shell(name),
+				"the property %q of %s cannot be observed", name, c.asked)
 		}
 		if c.thing.Events[name] != nil {
 			list = append(list, topic{eventKind, name})
@@ -94,9 +97,9 @@ func (c *conversation) topics(names []string, all bool) (list []topic, err error
 		list = append(list, topic{propertyKind, ""})
 	}
 	if len(list) == 0 {
-		hint := "lmosd show " + shell(c.asked)
+		hint := "lmosd show " + terminal.Shell(c.asked)
 		if !all && c.observable() {
-			hint = "lmosd watch " + shell(c.asked) + " --all"
+			hint = "lmosd watch " + terminal.Shell(c.asked) + " --all"
 		}
 		return nil, interact.Errorf(interact.NoAffordance, hint, "%s has nothing that could be watched like that", c.asked)
 	}
@@ -130,9 +133,9 @@ type occurrence struct {
 func (c *conversation) watch(ctx context.Context, topics []topic, f watchFlags) error {
 	switch {
 	case f.limit < 0 || f.timeout < 0:
-		return usage("for example --limit 10 --timeout 1m", "--limit and --timeout cannot be negative")
+		return console.Usage("for example --limit 10 --timeout 1m", "--limit and --timeout cannot be negative")
 	case f.since != "" && len(topics) > 1:
-		return usage("watch one event at a time", "--since is an id of one event or property, and %d are watched", len(topics))
+		return console.Usage("watch one event at a time", "--since is an id of one event or property, and %d are watched", len(topics))
 	}
 	wait, cancel := context.WithCancel(ctx)
 	if f.timeout > 0 {
@@ -141,8 +144,8 @@ func (c *conversation) watch(ctx context.Context, topics []topic, f watchFlags) 
 	defer cancel()
 	n, last := 0, ""
 	err := c.merge(wait, topics, f.since, func(o occurrence) error {
-		if n++; n == 1 && c.forPeople() && !c.out.tty {
-			c.out.line("TIME\tNAME\tVALUE")
+		if n++; n == 1 && c.ForPeople() && !c.Out.TTY {
+			c.Out.Line("TIME\tNAME\tVALUE")
 		}
 		if len(topics) == 1 {
 			last = o.ID
@@ -158,16 +161,17 @@ func (c *conversation) watch(ctx context.Context, topics []topic, f watchFlags) 
 	switch {
 	case errors.Is(err, errEnough):
 	case ctx.Err() != nil:
-		return silentError(exitInterrupted) // Ctrl-C is how a watch ends
+		return console.SilentError(console.ExitInterrupted) // Ctrl-C is how a watch ends
 	case err != nil && wait.Err() == nil:
 		return err
 	case n < f.limit:
-		return interact.Errorf(interact.Timeout, "raise --timeout, or see whether the agent is there: lmosd show "+shell(c.asked),
-			"%s of %d came from %s", count(n, "event", "events"), f.limit, c.asked)
+		return interact.Errorf(interact.Timeout, "raise --timeout, or see whether the agent is there: lmosd show "+terminal.Shell(c.asked),
+			"%s of %d came from %s", terminal.Count(n, "event", "events"), f.limit, c.asked)
 	}
 	if last != "" {
-		words := []string{"lmosd watch", shell(c.asked), shell(topics[0].name), "--since", shell(last) + "   # what came since"}
-		c.next(strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "''" }), " "))
+		words := []string{"lmosd watch", terminal.Shell(c.asked), terminal.Shell(topics[0].name), "--since",
+			terminal.Shell(last) + "   # what came since"}
+		c.Next(strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "''" }), " "))
 	}
 	return nil
 }
@@ -187,7 +191,8 @@ func (c *conversation) merge(ctx context.Context, topics []topic, since string, 
 	for _, t := range topics {
 		work.Go(func() {
 			for e, err := range c.client.Watch(ctx, c.agent.Ref, t.kind, t.name, since) {
-				o := occurrence{APIVersion: gateway.APIVersion, Kind: "Event", Agent: c.agent.ID, Ref: c.agent.Ref, ID: e.ID, Time: time.Now(), Data: e.Data}
+				o := occurrence{APIVersion: gateway.APIVersion, Kind: "Event", Agent: c.agent.ID, Ref: c.agent.Ref, ID: e.ID,
+					Time: time.Now(), Data: e.Data}
 				if t.kind == eventKind {
 					o.Event = e.Name
 				} else {
@@ -224,15 +229,16 @@ func (c *conversation) merge(ctx context.Context, topics []topic, since string, 
 // tell prints an occurrence.
 func (c *conversation) tell(o occurrence) error {
 	name := o.Event + o.Property
-	if c.flags.output == "yaml" {
-		c.out.line("---")
+	if c.Flags.Output == "yaml" {
+		c.Out.Line("---")
 	}
-	return c.show(view{doc: o, names: []string{o.ID}, people: func(s *screen, _ bool) {
-		if !s.tty {
-			s.line(o.Time.Format(time.RFC3339Nano) + "\t" + oneLine(name) + "\t" + plain(o.Data))
+	return c.Show(console.View{Doc: o, Names: []string{o.ID}, People: func(s *terminal.Screen, _ bool) {
+		if !s.TTY {
+			s.Line(o.Time.Format(time.RFC3339Nano) + "\t" + terminal.OneLine(name) + "\t" + plain(o.Data))
 			return
 		}
-		s.line(fmt.Sprintf("%s  %s  %s", s.paint(dim, o.Time.Format("15:04:05")), s.paint(bold, oneLine(name)), plain(o.Data)))
+		s.Line(fmt.Sprintf("%s  %s  %s", s.Paint(terminal.Dim, o.Time.Format("15:04:05")),
+			s.Paint(terminal.Bold, terminal.OneLine(name)), plain(o.Data)))
 	}})
 }
 
@@ -240,7 +246,7 @@ func (c *conversation) tell(o occurrence) error {
 func plain(value json.RawMessage) string {
 	var text *string
 	if json.Unmarshal(value, &text) == nil && text != nil {
-		return oneLine(*text)
+		return terminal.OneLine(*text)
 	}
-	return oneLine(string(value))
+	return terminal.OneLine(string(value))
 }

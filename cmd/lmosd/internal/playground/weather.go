@@ -1,4 +1,4 @@
-package main
+package playground
 
 import (
 	"context"
@@ -16,9 +16,9 @@ import (
 	"github.com/lmosd/lmosd/testnet"
 )
 
-// newWeatherCommand is the weather agent of examples/weather as a process of its own, for demo and testnet. It knows nothing
+// NewWeatherCommand is the weather agent of examples/weather as a process of its own, for demo and testnet. It knows nothing
 // of lmosd; it only comes in the same file.
-func newWeatherCommand() *cobra.Command {
+func NewWeatherCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "weather-agent", Hidden: true, DisableFlagParsing: true,
 		Short:   "run the weather agent of the examples",

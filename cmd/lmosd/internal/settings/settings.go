@@ -1,17 +1,25 @@
-package main
+// Package settings is the configuration as the command line has it: every key is a flag of `lmosd run`, and `lmosd config` shows what
+// holds.
+package settings
 
 import (
+	"cmp"
+	"fmt"
 	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
 	"github.com/lmosd/lmosd/configs"
+	"github.com/lmosd/lmosd/expose"
+	"github.com/lmosd/lmosd/interact"
 )
 
-// config returns the configuration with the flags of cmd that are keys; a nil cmd has none.
-func (a *app) config(cmd *cobra.Command) (*configs.Config, error) {
+// Load returns the configuration with the flags of cmd that are keys; a nil cmd has none. What is wrong with it is a
+// [*configs.Error], or an [*interact.Error] about an agent of it.
+func Load(c *console.Console, cmd *cobra.Command) (*configs.Config, error) {
 	flags := map[string][]string{}
 	if cmd != nil {
 		cmd.Flags().Visit(func(f *pflag.Flag) {
@@ -20,26 +28,26 @@ func (a *app) config(cmd *cobra.Command) (*configs.Config, error) {
 			}
 		})
 	}
-	if a.flags.dataDir != "" {
-		flags["node.data_dir"] = []string{a.flags.dataDir}
+	if c.Flags.DataDir != "" {
+		flags["node.data_dir"] = []string{c.Flags.DataDir}
 	}
-	file := a.flags.config
+	file := c.Flags.Config
 	if file == "" {
-		file = configs.File(a.env)
+		file = configs.File(c.Env)
 	}
-	c, err := configs.Load(configs.LoadOptions{File: file, Env: a.env, Flags: flags})
+	conf, err := configs.Load(configs.LoadOptions{File: file, Env: c.Env, Flags: flags})
 	if err != nil {
 		return nil, err
 	}
 	// What the node says about itself, and where others look for its socket, must not depend on where they stand.
-	if c.Node.DataDir, err = filepath.Abs(c.Node.DataDir); err != nil {
+	if conf.Node.DataDir, err = filepath.Abs(conf.Node.DataDir); err != nil {
 		return nil, err
 	}
-	return c, checkAgents(c)
+	return conf, checkAgents(conf)
 }
 
-// addKeyFlags gives cmd a flag for each key of the configuration; [app.config] reads them.
-func addKeyFlags(cmd *cobra.Command) {
+// AddKeyFlags gives cmd a flag for each key of the configuration; [Load] reads them.
+func AddKeyFlags(cmd *cobra.Command) {
 	for _, k := range configs.Keys() {
 		if k.Name == "apiVersion" || k.Name == "node.data_dir" {
 			continue // the first has one value, the second is --data-dir
@@ -81,4 +89,21 @@ func hideKeyFlags(cmd *cobra.Command) {
 			f.Hidden = true
 		}
 	})
+}
+
+// checkAgents reads the lines under agents: of a configuration.
+func checkAgents(c *configs.Config) error {
+	for i, line := range c.Agents {
+		if _, err := expose.ParseLine(line); err != nil {
+			return WrongAgent(c, i, err)
+		}
+	}
+	return nil
+}
+
+// WrongAgent makes err one about the line i under agents: of the configuration c.
+func WrongAgent(c *configs.Config, i int, err error) error {
+	e := *interact.AsError(err)
+	e.Code, e.Title = interact.ConfigInvalid, fmt.Sprintf("agents[%d] (%s): %s", i, c.Origin("agents"), cmp.Or(e.Title, e.Error()))
+	return &e
 }

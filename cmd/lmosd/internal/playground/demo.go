@@ -1,4 +1,6 @@
-package main
+// Package playground runs meshes on this machine to look at: `lmosd demo` and `lmosd testnet`, with an agent to call. Their nodes and
+// agents are processes of this program.
+package playground
 
 import (
 	"bytes"
@@ -13,13 +15,16 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/testnet"
 )
 
-func newDemoCommand(a *app) *cobra.Command {
+// NewDemoCommand returns `lmosd demo`.
+func NewDemoCommand(c *console.Console) *cobra.Command {
 	var keep bool
 	cmd := &cobra.Command{
 		Use:   "demo",
@@ -29,8 +34,8 @@ and kills, checks each step, and removes everything again. Exit code 0 means tha
 		Example: `  lmosd demo
   lmosd demo -o json
   lmosd demo --keep`,
-		Args: takes(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.demo(cmd.Context(), keep) },
+		Args: console.Takes(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error { return runDemo(cmd.Context(), c, keep) },
 	}
 	cmd.Flags().BoolVar(&keep, "keep", false, "leave the folder of the demo, with its logs")
 	return cmd
@@ -38,17 +43,17 @@ and kills, checks each step, and removes everything again. Exit code 0 means tha
 
 // A demo is one run: the mesh, the agent, and what was seen so far.
 type demo struct {
-	app     *app
+	console *console.Console
 	dir     string
 	net     *testnet.Net
 	weather *weather
 	first   *gateway.Publication // the weather agent
 	second  *gateway.Publication // the other agent of the same node
-	report  demoReport
+	report  DemoReport
 }
 
-// A demoReport is what demo prints with -o json.
-type demoReport struct {
+// A DemoReport is the document of `lmosd demo`.
+type DemoReport struct {
 	APIVersion string     `json:"apiVersion"`
 	Kind       string     `json:"kind"` // Demo
 	OK         bool       `json:"ok"`
@@ -76,31 +81,31 @@ const (
 	otherCapability   = "urn:example:climate:report"
 )
 
-func (a *app) demo(ctx context.Context, keep bool) error {
+func runDemo(ctx context.Context, c *console.Console, keep bool) error {
 	defer outlive()()
 	dir, err := os.MkdirTemp("", "lmosd-demo-")
 	if err != nil {
-		return &interact.Error{Code: interact.Internal, Title: "the demo cannot make a folder in " + os.TempDir(), Err: reason(err),
+		return &interact.Error{Code: interact.Internal, Title: "the demo cannot make a folder in " + os.TempDir(), Err: console.Reason(err),
 			Hint: "TMPDIR=DIR lmosd demo   # a folder that can be written"}
 	}
-	d := &demo{app: a, dir: dir, report: demoReport{APIVersion: gateway.APIVersion, Kind: "Demo", Steps: []demoStep{}}}
+	d := &demo{console: c, dir: dir, report: DemoReport{APIVersion: gateway.APIVersion, Kind: "Demo", Steps: []demoStep{}}}
 	start := time.Now()
 	err = errors.Join(d.run(ctx), d.end(keep))
-	d.report.Took, d.report.OK = milliseconds(time.Since(start)), err == nil
+	d.report.Took, d.report.OK = console.Milliseconds(time.Since(start)), err == nil
 	if ctx.Err() != nil {
 		return ctx.Err() // whatever it made fail
 	}
-	if shown := a.show(view{doc: d.report, people: d.summary}); shown != nil {
+	if shown := c.Show(console.View{Doc: d.report, People: d.summary}); shown != nil {
 		return errors.Join(err, shown)
 	}
 	if keep {
-		a.talk.line("kept: " + dir + ", with node-1/log to node-3/log and weather.log")
+		c.Talk.Line("kept: " + dir + ", with node-1/log to node-3/log and weather.log")
 	}
 	if d.report.OK {
-		a.next("lmosd testnet up -n 5 --demo-agents", "lmosd testnet exec 3 -- find weather", "lmosd run")
+		c.Next("lmosd testnet up -n 5 --demo-agents", "lmosd testnet exec 3 -- find weather", "lmosd run")
 	}
-	if err != nil && a.programs() {
-		return silentError(exitInternal) // the document says what failed
+	if err != nil && c.Programs() {
+		return console.SilentError(console.ExitInternal) // the document says what failed
 	}
 	return err
 }
@@ -126,7 +131,7 @@ func (d *demo) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		step := demoStep{Name: s.name, OK: err == nil, Took: milliseconds(time.Since(start)), Detail: detail}
+		step := demoStep{Name: s.name, OK: err == nil, Took: console.Milliseconds(time.Since(start)), Detail: detail}
 		if err != nil {
 			step.Detail = err.Error()
 		}
@@ -142,15 +147,15 @@ func (d *demo) run(ctx context.Context) error {
 
 // show prints a step. On a terminal a long detail goes on below itself.
 func (d *demo) show(s demoStep) {
-	if !d.app.forPeople() {
+	if !d.console.ForPeople() {
 		return
 	}
-	out := d.app.out
-	mark := out.paint(green, "✓")
+	out := d.console.Out
+	mark := out.Paint(terminal.Green, "✓")
 	if !s.OK {
-		mark = out.paint(red, "✗")
+		mark = out.Paint(terminal.Red, "✗")
 	}
-	out.item(fmt.Sprintf("%s %-38s %6.0f ms   ", mark, s.Name, s.Took), 53, s.Detail)
+	out.Item(fmt.Sprintf("%s %-38s %6.0f ms   ", mark, s.Name, s.Took), 53, s.Detail)
 }
 
 // start runs node 1 – node 2 – node 3 in a line: 1 and 3 know of each other only what travels through 2. The nodes keep their
@@ -187,7 +192,8 @@ func (d *demo) publish(ctx context.Context) (detail string, err error) {
 	if d.first.Replicas == 0 || d.first.GossipPeers == 0 {
 		return "", fmt.Errorf("nobody took it: %d of %d replicas, %d gossip peers", d.first.Replicas, d.first.Wanted, d.first.GossipPeers)
 	}
-	return fmt.Sprintf("on node 1: %d of %d DHT replicas, gossip to %s", d.first.Replicas, d.first.Wanted, count(d.first.GossipPeers, "peer", "peers")), nil
+	return fmt.Sprintf("on node 1: %d of %d DHT replicas, gossip to %s", d.first.Replicas, d.first.Wanted,
+		terminal.Count(d.first.GossipPeers, "peer", "peers")), nil
 }
 
 // find asks node 3, which is connected to node 2 only.
@@ -209,7 +215,8 @@ func (d *demo) find(ctx context.Context) (string, error) {
 }
 
 // until asks m for a capability until the answer is as it must be, for a second at most.
-func (d *demo) until(ctx context.Context, m *testnet.Member, capability string, ok func([]gateway.Agent) bool) (list *gateway.AgentList, err error) {
+func (d *demo) until(ctx context.Context, m *testnet.Member, capability string, ok func([]gateway.Agent) bool) (
+	list *gateway.AgentList, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	wait := testnet.Until(ctx, fmt.Sprintf("node %d answers for %s as it must", m.N, capability), func() bool {
@@ -355,7 +362,7 @@ func (d *demo) end(keep bool) error {
 	return errors.Join(errs...)
 }
 
-func (d *demo) summary(out *screen, _ bool) {
+func (d *demo) summary(out *terminal.Screen, _ bool) {
 	passed := 0
 	for _, s := range d.report.Steps {
 		if s.OK {
@@ -364,7 +371,7 @@ func (d *demo) summary(out *screen, _ bool) {
 	}
 	line := fmt.Sprintf("\n%d of 9 steps passed in %.1f s", passed, d.report.Took/1000)
 	if n := d.report.Sizes; n.TD > 0 {
-		line += fmt.Sprintf(" · description %s, record %s with the description inside", size(n.TD), size(n.Record))
+		line += fmt.Sprintf(" · description %s, record %s with the description inside", terminal.Size(n.TD), terminal.Size(n.Record))
 	}
-	out.line(line)
+	out.Line(line)
 }

@@ -1,4 +1,5 @@
-package main
+// Package input makes JSON of what is typed behind a command: words, by the schema of the agent, or the content of a file.
+package input
 
 import (
 	"bytes"
@@ -12,33 +13,36 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
 
-// maxInput bounds the input of a call, as the node does.
-const maxInput = 4 << 20
+// MaxInput bounds the input of a call, as the node does, in bytes.
+const MaxInput = 4 << 20
 
-// input reads the words behind the name of an action or property: k=v, k:=JSON, @file, - (standard input), or, where the
+// Read reads the words behind the name of an action or property: k=v, k:=JSON, @file, - (standard input), or, where the
 // schema is one value, that value. It returns JSON, or nil if there are no words.
-func (a *app) input(s *td.Schema, words []string) ([]byte, error) {
+func Read(c *console.Console, s *td.Schema, words []string) ([]byte, error) {
 	if len(words) != 1 || words[0] != "-" && !strings.HasPrefix(words[0], "@") {
 		return inputOf(s, words)
 	}
-	content, err := a.content(strings.TrimPrefix(words[0], "@"), maxInput)
+	b, err := Content(c, strings.TrimPrefix(words[0], "@"), MaxInput)
 	if err != nil {
 		return nil, err
 	}
-	return whole(s, words[0], content)
+	return whole(s, words[0], b)
 }
 
-// content reads a file, or standard input for "-", of at most most bytes.
-func (a *app) content(name string, most int) ([]byte, error) {
-	reader := a.stdin
+// Content reads a file, or standard input for "-", of at most most bytes: a longer one is [interact.TooLarge], one that cannot be
+// read [interact.Usage].
+func Content(c *console.Console, name string, most int) ([]byte, error) {
+	reader := c.Stdin
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
-			return nil, unreadable(name, err)
+			return nil, Unreadable(name, err)
 		}
 		defer f.Close()
 		reader = f
@@ -46,26 +50,27 @@ func (a *app) content(name string, most int) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(reader, int64(most)+1))
 	switch {
 	case err != nil:
-		return nil, unreadable(name, err)
+		return nil, Unreadable(name, err)
 	case len(b) > most:
-		return nil, interact.Errorf(interact.TooLarge, "take out what is not needed, or say it elsewhere", "%s has more than %d KiB", called(name), most>>10)
+		return nil, interact.Errorf(interact.TooLarge, "take out what is not needed, or say it elsewhere", "%s has more than %d KiB",
+			Called(name), most>>10)
 	}
 	return b, nil
 }
 
-// unreadable says why a file that the user named cannot be read.
-func unreadable(name string, err error) error {
-	hint := "check the name and the permissions: ls -l " + shell(name)
+// Unreadable says why a file that the user named cannot be read.
+func Unreadable(name string, err error) error {
+	hint := "check the name and the permissions: ls -l " + terminal.Shell(name)
 	if errors.Is(err, syscall.EISDIR) {
-		hint = "name the files in it: " + shell(strings.TrimSuffix(name, "/")) + "/*.td.json"
+		hint = "name the files in it: " + terminal.Shell(strings.TrimSuffix(name, "/")) + "/*.td.json"
 	}
-	return &interact.Error{Code: interact.Usage, Title: "cannot read " + called(name), Hint: hint, Err: reason(err)}
+	return &interact.Error{Code: interact.Usage, Title: "cannot read " + Called(name), Hint: hint, Err: console.Reason(err)}
 }
 
 // whole makes the input of the content of a file: text if the schema is a string, else JSON.
 func whole(s *td.Schema, name string, content []byte) ([]byte, error) {
 	if s.Type() == "string" {
-		return jsonString(strings.TrimSuffix(string(content), "\n")), nil
+		return Quoted(strings.TrimSuffix(string(content), "\n")), nil
 	}
 	content = bytes.TrimSpace(content)
 	if !json.Valid(content) {
@@ -84,11 +89,12 @@ func inputOf(s *td.Schema, words []string) ([]byte, error) {
 	}
 	switch kind := s.Type(); kind {
 	case "string":
-		return jsonString(strings.Join(words, " ")), nil
+		return Quoted(strings.Join(words, " ")), nil
 	case "", "object":
 		// An open schema takes anything: words that are no pairs are text.
-		if kind == "" && s != nil && len(s.Properties()) == 0 && !slices.ContainsFunc(words, func(w string) bool { return strings.ContainsRune(w, '=') }) {
-			return jsonString(strings.Join(words, " ")), nil
+		if kind == "" && s != nil && len(s.Properties()) == 0 &&
+			!slices.ContainsFunc(words, func(w string) bool { return strings.ContainsRune(w, '=') }) {
+			return Quoted(strings.Join(words, " ")), nil
 		}
 		return objectOf(s, words)
 	default:
@@ -108,7 +114,7 @@ func objectOf(s *td.Schema, words []string) ([]byte, error) {
 		name, text, isJSON, ok := pair(word)
 		switch {
 		case !ok:
-			return nil, interact.Errorf(interact.Invalid, "give the input as "+cmp.Or(sample(s), "name=value"), "%q is no k=v", word)
+			return nil, interact.Errorf(interact.Invalid, "give the input as "+cmp.Or(Sample(s), "name=value"), "%q is no k=v", word)
 		case slices.Contains(seen, name):
 			return nil, interact.Errorf(interact.Invalid, name+`:=["a","b"] makes a list`, "%s is given twice", name)
 		}
@@ -123,7 +129,7 @@ func objectOf(s *td.Schema, words []string) ([]byte, error) {
 		if len(seen) > 0 {
 			b.WriteByte(',')
 		}
-		b.Write(jsonString(name))
+		b.Write(Quoted(name))
 		b.WriteByte(':')
 		b.Write(v)
 		seen = append(seen, name)
@@ -144,7 +150,7 @@ func pair(word string) (name, text string, isJSON, ok bool) {
 func value(kind, name, text string) ([]byte, error) {
 	switch kind {
 	case "", "string":
-		return jsonString(text), nil
+		return Quoted(text), nil
 	case "json":
 		return literal(name, text)
 	}
@@ -153,7 +159,8 @@ func value(kind, name, text string) ([]byte, error) {
 		return v, nil
 	}
 	if name == "" {
-		return nil, interact.Errorf(interact.Invalid, "for example "+example(kind)[1:], "the input is %s, and %q is none", withArticle(kind), text)
+		return nil, interact.Errorf(interact.Invalid, "for example "+example(kind)[1:], "the input is %s, and %q is none",
+			withArticle(kind), text)
 	}
 	return nil, interact.Errorf(interact.Invalid, "for example "+name+example(kind), "%s is %s, and %q is none", name, withArticle(kind), text)
 }
@@ -173,7 +180,8 @@ func literal(name, text string) ([]byte, error) {
 		if name == "" {
 			return nil, interact.Errorf(interact.Invalid, `for example :='{"name": "value"}'`, "the input behind := is no JSON: %s", text)
 		}
-		return nil, interact.Errorf(interact.Invalid, "with := a string needs quotes: "+name+`:='"text"'`, "the value of %s is no JSON: %s", name, text)
+		return nil, interact.Errorf(interact.Invalid, "with := a string needs quotes: "+name+`:='"text"'`,
+			"the value of %s is no JSON: %s", name, text)
 	}
 	return v, nil
 }
@@ -207,17 +215,17 @@ func withArticle(kind string) string {
 	return "a " + kind
 }
 
-// jsonString returns text as JSON. Invalid UTF-8 becomes U+FFFD: JSON has no other bytes.
-func jsonString(text string) []byte {
-	b, err := encode(text, false)
+// Quoted returns text as JSON. Invalid UTF-8 becomes U+FFFD: JSON has no other bytes.
+func Quoted(text string) []byte {
+	b, err := console.Encode(text, false)
 	if err != nil {
 		panic(err) // a string has always a JSON form
 	}
 	return bytes.TrimSuffix(b, []byte("\n"))
 }
 
-// sample shows how the input of a schema is written: what is required, else what there is.
-func sample(s *td.Schema) string {
+// Sample shows how the input of a schema is written: what is required, else what there is.
+func Sample(s *td.Schema) string {
 	switch s.Type() {
 	case "", "object":
 	default:
@@ -231,9 +239,9 @@ func sample(s *td.Schema) string {
 	for _, name := range names {
 		switch s.Property(name).Type() {
 		case "array", "object":
-			words = append(words, shell(name)+":=JSON")
+			words = append(words, terminal.Shell(name)+":=JSON")
 		default:
-			words = append(words, shell(name)+"="+shell(placeholder(s.Property(name))))
+			words = append(words, terminal.Shell(name)+"="+terminal.Shell(placeholder(s.Property(name))))
 		}
 	}
 	return strings.Join(words, " ")
@@ -245,4 +253,12 @@ func placeholder(s *td.Schema) string {
 		return fmt.Sprint(values[0])
 	}
 	return "…"
+}
+
+// Called is how messages name a file.
+func Called(file string) string {
+	if file == "-" {
+		return "standard input"
+	}
+	return file
 }

@@ -1,4 +1,4 @@
-package main
+package playground
 
 import (
 	"context"
@@ -15,17 +15,23 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/configs"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/testnet"
 )
 
-// A netFlags are the flags of every testnet command.
-type netFlags struct{ dir string }
+// A bed is the testnet that a command is about, and the console of the command.
+type bed struct {
+	*console.Console
+	dir string // as --dir says; empty for the usual one
+}
 
-func newTestnetCommand(a *app) *cobra.Command {
-	var f netFlags
+// NewTestnetCommand returns `lmosd testnet`.
+func NewTestnetCommand(c *console.Console) *cobra.Command {
+	b := &bed{Console: c}
 	cmd := &cobra.Command{
 		Use:   "testnet",
 		Short: "run a mesh of nodes on this machine",
@@ -34,39 +40,39 @@ real mesh. Keys are made from a seed: the same seed gives the same DIDs.`,
 		Example: `  lmosd testnet up -n 5 --demo-agents
   lmosd testnet exec 3 -- find weather
   lmosd testnet down`,
-		Args: subcommand,
+		Args: console.Subcommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.PersistentFlags().StringVar(&f.dir, "dir", "", "folder `DIR` of the testnet (default: lmosd-testnet beside the data folder)")
-	cmd.AddCommand(newTestnetUp(a, &f), newTestnetLs(a, &f), newTestnetExec(a, &f), newTestnetLogs(a, &f), newTestnetDown(a, &f))
+	cmd.PersistentFlags().StringVar(&b.dir, "dir", "", "folder `DIR` of the testnet (default: lmosd-testnet beside the data folder)")
+	cmd.AddCommand(newTestnetUp(b), newTestnetLs(b), newTestnetExec(b), newTestnetLogs(b), newTestnetDown(b))
 	return cmd
 }
 
 // line returns a command line about the same testnet.
-func (f *netFlags) line(command string) string {
-	if f.dir == "" {
+func (b *bed) line(command string) string {
+	if b.dir == "" {
 		return "lmosd testnet " + command
 	}
 	verb, rest, _ := strings.Cut(command, " ")
-	return strings.TrimSpace("lmosd testnet " + verb + " --dir " + shell(f.dir) + " " + rest)
+	return strings.TrimSpace("lmosd testnet " + verb + " --dir " + terminal.Shell(b.dir) + " " + rest)
 }
 
 // folder returns the absolute folder of the testnet.
-func (f *netFlags) folder(a *app) (string, error) {
-	if f.dir != "" {
-		return filepath.Abs(f.dir)
+func (b *bed) folder() (string, error) {
+	if b.dir != "" {
+		return filepath.Abs(b.dir)
 	}
-	return filepath.Join(filepath.Dir(configs.DataDir(a.env)), "lmosd-testnet"), nil
+	return filepath.Join(filepath.Dir(configs.DataDir(b.Env)), "lmosd-testnet"), nil
 }
 
-func (f *netFlags) load(a *app) (*testnet.State, error) {
-	dir, err := f.folder(a)
+func (b *bed) load() (*testnet.State, error) {
+	dir, err := b.folder()
 	if err != nil {
 		return nil, err
 	}
 	s, err := testnet.Load(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, interact.Errorf(interact.NotRunning, f.line("up"), "no testnet runs in %s", dir)
+		return nil, interact.Errorf(interact.NotRunning, b.line("up"), "no testnet runs in %s", dir)
 	}
 	return s, err
 }
@@ -79,7 +85,7 @@ type upOptions struct {
 	agents   bool
 }
 
-func newTestnetUp(a *app, f *netFlags) *cobra.Command {
+func newTestnetUp(b *bed) *cobra.Command {
 	var o upOptions
 	cmd := &cobra.Command{
 		Use:   "up",
@@ -88,8 +94,8 @@ func newTestnetUp(a *app, f *netFlags) *cobra.Command {
 to themselves, so that who is not connected to whom stays so until one calls the other's agent.`,
 		Example: `  lmosd testnet up -n 5
   lmosd testnet up -n 8 --topology random:3 --seed 7 --demo-agents`,
-		Args: takes(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.testnetUp(cmd.Context(), f, o) },
+		Args: console.Takes(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error { return b.up(cmd.Context(), o) },
 	}
 	cmd.Flags().IntVarP(&o.n, "nodes", "n", 5, "number of nodes, at most 100")
 	cmd.Flags().Int64Var(&o.seed, "seed", 1, "seed of the keys")
@@ -98,20 +104,21 @@ to themselves, so that who is not connected to whom stays so until one calls the
 	return cmd
 }
 
-func (a *app) testnetUp(ctx context.Context, f *netFlags, o upOptions) error {
+func (b *bed) up(ctx context.Context, o upOptions) error {
 	defer outlive()()
 	if o.n < 1 || o.n > 100 {
-		return usage("lmosd testnet up -n 5", "a testnet has 1 to 100 nodes, not %d", o.n)
+		return console.Usage("lmosd testnet up -n 5", "a testnet has 1 to 100 nodes, not %d", o.n)
 	}
-	dir, err := f.folder(a)
+	dir, err := b.folder()
 	if err != nil {
 		return err
 	}
 	if s, err := testnet.Load(dir); err == nil && running(s) > 0 {
-		return interact.Errorf(interact.DataDirLocked, f.line("down")+"   # or choose another folder: --dir DIR", "a testnet already runs in %s", dir)
+		return interact.Errorf(interact.DataDirLocked, b.line("down")+"   # or choose another folder: --dir DIR",
+			"a testnet already runs in %s", dir)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return &interact.Error{Code: interact.Usage, Title: "the folder of the testnet cannot be made: " + dir, Err: reason(err),
+		return &interact.Error{Code: interact.Usage, Title: "the folder of the testnet cannot be made: " + dir, Err: console.Reason(err),
 			Hint: "lmosd testnet up --dir DIR"}
 	}
 	start := time.Now()
@@ -119,16 +126,16 @@ func (a *app) testnetUp(ctx context.Context, f *netFlags, o upOptions) error {
 	if err != nil {
 		return err
 	}
-	a.step(start, "%s up and connected (%s)", count(o.n, "node", "nodes"), o.topology)
-	s, err := a.finishNet(ctx, t, dir, o)
+	b.step(start, "%s up and connected (%s)", terminal.Count(o.n, "node", "nodes"), o.topology)
+	s, err := b.finish(ctx, t, dir, o)
 	if err != nil {
 		return errors.Join(err, t.Close())
 	}
 	t.Leave()
-	if err := a.showNet(ctx, s); err != nil {
+	if err := b.showNet(ctx, s); err != nil {
 		return err
 	}
-	a.next(f.line("exec 2 -- find"), f.line("logs"), f.line("down"))
+	b.Next(b.line("exec 2 -- find"), b.line("logs"), b.line("down"))
 	return nil
 }
 
@@ -140,15 +147,15 @@ func startNet(ctx context.Context, dir string, o upOptions) (*testnet.Net, error
 	return testnet.Processes(ctx, o.n, testnet.Options{Seed: o.seed, Topology: o.topology, Dir: dir, Binary: binary})
 }
 
-// finishNet waits until the nodes are meshed, runs the agents, and writes testnet.json last: who sees it can use the net.
-func (a *app) finishNet(ctx context.Context, t *testnet.Net, dir string, o upOptions) (*testnet.State, error) {
+// finish waits until the nodes are meshed, runs the agents, and writes testnet.json last: who sees it can use the net.
+func (b *bed) finish(ctx context.Context, t *testnet.Net, dir string, o upOptions) (*testnet.State, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	start := time.Now()
 	if err := t.Settle(ctx); err != nil {
 		return nil, err
 	}
-	a.step(start, "meshed")
+	b.step(start, "meshed")
 	var agents []testnet.Proc
 	if o.agents {
 		start = time.Now()
@@ -160,15 +167,16 @@ func (a *app) finishNet(ctx context.Context, t *testnet.Net, dir string, o upOpt
 		if _, err := t.Members[0].Publish(ctx, w.td); err != nil {
 			return nil, errors.Join(err, w.stop())
 		}
-		a.step(start, "weather agent published on node 1")
+		b.step(start, "weather agent published on node 1")
 	}
 	return t.Save(dir, o.topology, agents)
 }
 
 // step tells people that a step is done.
-func (a *app) step(start time.Time, format string, args ...any) {
-	if a.forPeople() {
-		a.talk.line(fmt.Sprintf("%s %-48s %6d ms", a.talk.paint(green, "✓"), fmt.Sprintf(format, args...), time.Since(start).Milliseconds()))
+func (b *bed) step(start time.Time, format string, args ...any) {
+	if b.ForPeople() {
+		b.Talk.Line(fmt.Sprintf("%s %-48s %6d ms", b.Talk.Paint(terminal.Green, "✓"), fmt.Sprintf(format, args...),
+			time.Since(start).Milliseconds()))
 	}
 }
 
@@ -182,27 +190,27 @@ func running(s *testnet.State) int {
 	return n
 }
 
-func newTestnetLs(a *app, f *netFlags) *cobra.Command {
+func newTestnetLs(b *bed) *cobra.Command {
 	return &cobra.Command{
 		Use:   "ls",
 		Short: "list the nodes of the testnet",
 		Long:  `Lists the nodes with their peers, the agents that they know, and the memory that they use.`,
 		Example: `  lmosd testnet ls
   lmosd testnet ls -o json`,
-		Annotations: about(scopeLocal, readOnly),
-		Args:        takes(0, 0),
+		Annotations: console.About(console.ScopeLocal, console.ReadOnly),
+		Args:        console.Takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := f.load(a)
+			s, err := b.load()
 			if err != nil {
 				return err
 			}
-			return a.showNet(cmd.Context(), s)
+			return b.showNet(cmd.Context(), s)
 		},
 	}
 }
 
-// A netDocument is testnet.json with how the nodes are now.
-type netDocument struct {
+// A NetDocument is the document of `lmosd testnet ls`: testnet.json with how the nodes are now.
+type NetDocument struct {
 	*testnet.State
 	Nodes []netNode `json:"nodes"`
 }
@@ -219,8 +227,8 @@ type netNode struct {
 const patience = time.Second
 
 // look asks every node how it is.
-func look(ctx context.Context, s *testnet.State) *netDocument {
-	doc := &netDocument{State: s, Nodes: make([]netNode, len(s.Nodes))}
+func look(ctx context.Context, s *testnet.State) *NetDocument {
+	doc := &NetDocument{State: s, Nodes: make([]netNode, len(s.Nodes))}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var g sync.WaitGroup
@@ -261,23 +269,23 @@ func memoryOf(pid int) int {
 	return resident * os.Getpagesize()
 }
 
-func (a *app) showNet(ctx context.Context, s *testnet.State) error {
+func (b *bed) showNet(ctx context.Context, s *testnet.State) error {
 	doc := look(ctx, s)
-	t := table{header: []string{"NODE", "STATE", "PEERS", "AGENTS", "RSS", "PID", "API", "DID"}, keep: []int{0, 1, 2, 3, 4, 5, 6}}
-	v := view{doc: doc, people: func(to *screen, _ bool) { t.write(to) }}
+	t := terminal.Table{Header: []string{"NODE", "STATE", "PEERS", "AGENTS", "RSS", "PID", "API", "DID"}, Keep: []int{0, 1, 2, 3, 4, 5, 6}}
+	v := console.View{Doc: doc, People: func(to *terminal.Screen, _ bool) { t.Write(to) }}
 	for _, n := range doc.Nodes {
 		rss := "-"
 		if n.RSS > 0 {
 			rss = fmt.Sprintf("%d MB", n.RSS/1_000_000)
 		}
-		t.add(text(strconv.Itoa(n.N)), text(n.State), text(strconv.Itoa(n.Peers)), text(strconv.Itoa(n.Agents)), text(rss),
-			text(strconv.Itoa(n.PID)), text(n.API), cell{n.DID.Short(), string(n.DID)})
-		v.names = append(v.names, strconv.Itoa(n.N))
+		row := terminal.Texts(strconv.Itoa(n.N), n.State, strconv.Itoa(n.Peers), strconv.Itoa(n.Agents), rss, strconv.Itoa(n.PID), n.API)
+		t.Add(append(row, terminal.Short(n.DID.Short(), string(n.DID)))...)
+		v.Names = append(v.Names, strconv.Itoa(n.N))
 	}
-	return a.show(v)
+	return b.Show(v)
 }
 
-func newTestnetExec(a *app, f *netFlags) *cobra.Command {
+func newTestnetExec(b *bed) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec <node> -- <command…>",
 		Short: "run a command against one node",
@@ -286,39 +294,39 @@ func newTestnetExec(a *app, f *netFlags) *cobra.Command {
   lmosd testnet exec 2 -- call weather getWeather question="Rain in Bonn?" interactionMode=text`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
-				return usage(f.line("exec "+args[0]+" -- find"), "%s needs a command behind --", cmd.CommandPath())
+				return console.Usage(b.line("exec "+args[0]+" -- find"), "%s needs a command behind --", cmd.CommandPath())
 			}
-			return takes(2, -1)(cmd, args)
+			return console.Takes(2, -1)(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := f.load(a)
+			s, err := b.load()
 			if err != nil {
 				return err
 			}
-			n, err := f.pick(s, args[0])
+			n, err := b.pick(s, args[0])
 			if err != nil {
 				return err
 			}
-			return a.again(cmd.Context(), n, args[1:])
+			return b.again(cmd.Context(), n, args[1:])
 		},
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		return usage(f.line("exec 2 -- find --limit 5"), "%v; flags of the command stand behind --", err)
+		return console.Usage(b.line("exec 2 -- find --limit 5"), "%v; flags of the command stand behind --", err)
 	})
 	return cmd
 }
 
 // pick returns the node with the number that word says.
-func (f *netFlags) pick(s *testnet.State, word string) (*testnet.NodeState, error) {
+func (b *bed) pick(s *testnet.State, word string) (*testnet.NodeState, error) {
 	n, err := strconv.Atoi(strings.TrimPrefix(word, "node-"))
 	if err != nil || n < 1 || n > len(s.Nodes) {
-		return nil, usage(f.line("ls"), "%q is no node of the testnet: it has 1 to %d", word, len(s.Nodes))
+		return nil, console.Usage(b.line("ls"), "%q is no node of the testnet: it has 1 to %d", word, len(s.Nodes))
 	}
 	return &s.Nodes[n-1], nil
 }
 
 // again runs this program with args against a node.
-func (a *app) again(ctx context.Context, n *testnet.NodeState, args []string) error {
+func (b *bed) again(ctx context.Context, n *testnet.NodeState, args []string) error {
 	binary, err := os.Executable()
 	if err != nil {
 		return err
@@ -328,12 +336,12 @@ func (a *app) again(ctx context.Context, n *testnet.NodeState, args []string) er
 	}
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.Env = append(a.env, "LMOSD_NODE="+n.Socket, "LMOSD_DATA_DIR="+n.DataDir)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.stdin, a.out.Writer, a.talk.Writer
+	cmd.Env = append(b.Env, "LMOSD_NODE="+n.Socket, "LMOSD_DATA_DIR="+n.DataDir)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = b.Stdin, b.Out.Writer, b.Talk.Writer
 	err = cmd.Run()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
-		return silentError(max(exit.ExitCode(), 1))
+		return console.SilentError(max(exit.ExitCode(), 1))
 	}
 	return err
 }

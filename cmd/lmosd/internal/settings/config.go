@@ -1,4 +1,4 @@
-package main
+package settings
 
 import (
 	"encoding/json"
@@ -8,12 +8,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/configs"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 )
 
-func newConfigCommand(a *app) *cobra.Command {
+// NewConfigCommand returns `lmosd config`.
+func NewConfigCommand(c *console.Console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "show, check and describe the configuration",
@@ -21,15 +24,15 @@ func newConfigCommand(a *app) *cobra.Command {
 		Example: `  lmosd config show --origin
   lmosd config describe > lmosd.yaml
   lmosd config validate lmosd.yaml`,
-		Annotations: map[string]string{"scope": scopeLocal, "impact": readOnly, "see": "lmosd help config"},
-		Args:        subcommand,
+		Annotations: console.About(console.ScopeLocal, console.ReadOnly, "lmosd help config"),
+		Args:        console.Subcommand,
 		RunE:        func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newConfigShowCommand(a), newConfigGetCommand(a), newConfigValidateCommand(a), newConfigDescribeCommand(a))
+	cmd.AddCommand(newConfigShowCommand(c), newConfigGetCommand(c), newConfigValidateCommand(c), newConfigDescribeCommand(c))
 	return cmd
 }
 
-func newConfigShowCommand(a *app) *cobra.Command {
+func newConfigShowCommand(c *console.Console) *cobra.Command {
 	var origin bool
 	cmd := &cobra.Command{
 		Use:   "show",
@@ -37,18 +40,18 @@ func newConfigShowCommand(a *app) *cobra.Command {
 		Long:  "Prints every key with the value that a start would use. It takes the keys as flags, as `lmosd run` does.",
 		Example: `  lmosd config show
   lmosd config show --origin --profile lean`,
-		Annotations: about(scopeLocal, readOnly),
-		Args:        takes(0, 0),
+		Annotations: console.About(console.ScopeLocal, console.ReadOnly),
+		Args:        console.Takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.config(cmd)
+			conf, err := Load(c, cmd)
 			if err != nil {
 				return err
 			}
-			return a.showConfig(c, origin)
+			return showConfig(c, conf, origin)
 		},
 	}
 	cmd.Flags().BoolVar(&origin, "origin", false, "say behind each value where it was written")
-	addKeyFlags(cmd)
+	AddKeyFlags(cmd)
 	hideKeyFlags(cmd)
 	return cmd
 }
@@ -61,44 +64,44 @@ type configDocument struct {
 	Origins    map[string]string `json:"origins"`
 }
 
-func (a *app) showConfig(c *configs.Config, origin bool) error {
-	doc := configDocument{gateway.APIVersion, "Config", c, map[string]string{}}
-	v := view{people: func(s *screen, _ bool) { s.text(string(c.YAML(origin))) }}
+func showConfig(c *console.Console, conf *configs.Config, origin bool) error {
+	doc := configDocument{gateway.APIVersion, "Config", conf, map[string]string{}}
+	v := console.View{People: func(s *terminal.Screen, _ bool) { s.Print(string(conf.YAML(origin))) }}
 	for _, k := range configs.Keys() {
-		doc.Origins[k.Name] = c.Origin(k.Name)
-		v.names = append(v.names, k.Name)
+		doc.Origins[k.Name] = conf.Origin(k.Name)
+		v.Names = append(v.Names, k.Name)
 	}
-	v.doc = doc
-	return a.show(v)
+	v.Doc = doc
+	return c.Show(v)
 }
 
-func newConfigGetCommand(a *app) *cobra.Command {
+func newConfigGetCommand(c *console.Console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get <key>",
 		Short: "print one value",
 		Long:  "Prints the value of one key as it is, a list with one element on a line. Of a section, all keys below it.",
 		Example: `  lmosd config get http.listen
   lmosd config get mesh.bootstrap`,
-		Annotations: about(scopeLocal, readOnly),
-		Args:        takes(1, 1),
+		Annotations: console.About(console.ScopeLocal, console.ReadOnly),
+		Args:        console.Takes(1, 1),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return keyNames(), noFiles
+			return keyNames(), cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.config(cmd)
+			conf, err := Load(c, cmd)
 			if err != nil {
 				return err
 			}
-			return a.showKey(c, args[0])
+			return showKey(c, conf, args[0])
 		},
 	}
 	return cmd
 }
 
-func (a *app) showKey(c *configs.Config, key string) error {
-	value, ok := c.Get(key)
+func showKey(c *console.Console, conf *configs.Config, key string) error {
+	value, ok := conf.Get(key)
 	if !ok {
-		return a.showSection(c, key)
+		return showSection(c, conf, key)
 	}
 	doc := struct {
 		APIVersion string `json:"apiVersion"`
@@ -106,23 +109,23 @@ func (a *app) showKey(c *configs.Config, key string) error {
 		Key        string `json:"key"`
 		Value      string `json:"value"`
 		Origin     string `json:"origin"`
-	}{gateway.APIVersion, "ConfigValue", key, value, c.Origin(key)}
-	return a.show(view{doc: doc, names: []string{key}, people: func(s *screen, _ bool) {
+	}{gateway.APIVersion, "ConfigValue", key, value, conf.Origin(key)}
+	return c.Show(console.View{Doc: doc, Names: []string{key}, People: func(s *terminal.Screen, _ bool) {
 		if value != "" {
-			s.text(value + "\n")
+			s.Print(value + "\n")
 		}
 	}})
 }
 
 // showSection prints the keys below a section, or says that there is none of that name.
-func (a *app) showSection(c *configs.Config, section string) error {
-	all, err := json.Marshal(c)
+func showSection(c *console.Console, conf *configs.Config, section string) error {
+	all, err := json.Marshal(conf)
 	if err != nil {
 		return err
 	}
 	values, ok := partOf(all, section)
 	if !ok {
-		return interact.Errorf(interact.ConfigUnknown, hintFor(section, keyNames(), "lmosd config describe shows every key"),
+		return interact.Errorf(interact.ConfigUnknown, console.HintFor(section, keyNames(), "lmosd config describe shows every key"),
 			"no key is called %q", section)
 	}
 	doc := struct {
@@ -135,7 +138,7 @@ func (a *app) showSection(c *configs.Config, section string) error {
 	if err != nil {
 		return err
 	}
-	return a.show(view{doc: doc, names: []string{section}, people: func(s *screen, _ bool) { s.text(string(text)) }})
+	return c.Show(console.View{Doc: doc, Names: []string{section}, People: func(s *terminal.Screen, _ bool) { s.Print(string(text)) }})
 }
 
 // partOf returns the member of a JSON object that a path of names with dots leads to.
@@ -158,7 +161,7 @@ func keyNames() []string {
 	return names
 }
 
-func newConfigValidateCommand(a *app) *cobra.Command {
+func newConfigValidateCommand(c *console.Console) *cobra.Command {
 	return &cobra.Command{
 		Use:   "validate [file]",
 		Short: "check a configuration",
@@ -166,29 +169,29 @@ func newConfigValidateCommand(a *app) *cobra.Command {
 			"Every problem is printed with its place. Exit code 2 if there is one.",
 		Example: `  lmosd config validate
   lmosd config validate lmosd.yaml`,
-		Annotations: about(scopeLocal, readOnly),
-		Args:        takes(0, 1),
+		Annotations: console.About(console.ScopeLocal, console.ReadOnly),
+		Args:        console.Takes(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
-				a.flags.config = args[0]
+				c.Flags.Config = args[0]
 			}
-			return a.validateConfig(cmd)
+			return validateConfig(c, cmd)
 		},
 	}
 }
 
-func (a *app) validateConfig(cmd *cobra.Command) error {
-	_, err := a.config(cmd)
+func validateConfig(c *console.Console, cmd *cobra.Command) error {
+	_, err := Load(c, cmd)
 	if err != nil {
 		var all *configs.Error
-		if errors.As(err, &all) && a.forPeople() {
-			a.showProblems(all.Problems[1:])
+		if errors.As(err, &all) && c.ForPeople() {
+			showProblems(c, all.Problems[1:])
 		}
 		return err
 	}
-	file := a.flags.config
+	file := c.Flags.Config
 	if file == "" {
-		file = configs.File(a.env)
+		file = configs.File(c.Env)
 	}
 	doc := struct {
 		APIVersion string `json:"apiVersion"`
@@ -196,26 +199,26 @@ func (a *app) validateConfig(cmd *cobra.Command) error {
 		File       string `json:"file,omitempty"`
 		Valid      bool   `json:"valid"`
 	}{gateway.APIVersion, "ConfigVerdict", file, true}
-	return a.show(view{doc: doc, names: []string{file}, people: func(s *screen, _ bool) {
+	return c.Show(console.View{Doc: doc, Names: []string{file}, People: func(s *terminal.Screen, _ bool) {
 		if file == "" {
 			file = "no file, the defaults"
 		}
-		s.line(s.paint(green, "valid") + " " + oneLine(file))
+		s.Line(s.Paint(terminal.Green, "valid") + " " + terminal.OneLine(file))
 	}})
 }
 
 // showProblems prints the problems behind the first, which ends the command.
-func (a *app) showProblems(list []configs.Problem) {
+func showProblems(c *console.Console, list []configs.Problem) {
 	for _, p := range list {
-		a.talk.line(oneLine(fmt.Sprintf("%s: %s", p.Where, p.Reason)) + "  " + a.talk.paint(dim, p.Code.String()))
+		c.Talk.Line(terminal.OneLine(fmt.Sprintf("%s: %s", p.Where, p.Reason)) + "  " + c.Talk.Paint(terminal.Dim, p.Code.String()))
 		if p.Source != "" {
-			a.talk.line(printable(p.Source))
+			c.Talk.Line(terminal.Printable(p.Source))
 		}
-		a.talk.line("  hint   " + oneLine(p.Hint))
+		c.Talk.Line("  hint   " + terminal.OneLine(p.Hint))
 	}
 }
 
-func newConfigDescribeCommand(a *app) *cobra.Command {
+func newConfigDescribeCommand(c *console.Console) *cobra.Command {
 	return &cobra.Command{
 		Use:   "describe",
 		Short: "print a file with every key, its default and its meaning",
@@ -223,13 +226,13 @@ func newConfigDescribeCommand(a *app) *cobra.Command {
 			"lowering it does.",
 		Example: `  lmosd config describe
   lmosd config describe > ~/.config/lmosd/lmosd.yaml`,
-		Annotations: about(scopeLocal, readOnly),
-		Args:        takes(0, 0),
-		RunE:        func(*cobra.Command, []string) error { return a.describeConfig() },
+		Annotations: console.About(console.ScopeLocal, console.ReadOnly),
+		Args:        console.Takes(0, 0),
+		RunE:        func(*cobra.Command, []string) error { return describeConfig(c) },
 	}
 }
 
-func (a *app) describeConfig() error {
+func describeConfig(c *console.Console) error {
 	type key struct {
 		Name    string   `json:"name"`
 		Type    string   `json:"type"`
@@ -246,5 +249,5 @@ func (a *app) describeConfig() error {
 	for _, k := range configs.Keys() {
 		doc.Items = append(doc.Items, key{k.Name, k.Type, strings.Trim(k.Default, `"`), k.Env(), k.Doc, k.Values})
 	}
-	return a.show(view{doc: doc, names: keyNames(), people: func(s *screen, _ bool) { s.text(string(configs.Describe())) }})
+	return c.Show(console.View{Doc: doc, Names: keyNames(), People: func(s *terminal.Screen, _ bool) { s.Print(string(configs.Describe())) }})
 }

@@ -22,19 +22,19 @@ import (
 	"github.com/lmosd/lmosd/testnet"
 )
 
-// A terminal is what a user has: a home folder, a shell's environment, and this program as real processes.
-type terminal struct {
+// A user has a home folder, a shell's environment, and this program as real processes.
+type user struct {
 	t    *testing.T
 	home string
 	env  []string
 	addr string // of the weather agent, once there is one
 }
 
-// newTerminal returns a terminal with a home of its own, whose path is short enough for sockets below it.
-func newTerminal(t *testing.T, env ...string) *terminal {
+// newUser returns a user with a home of its own, whose path is short enough for sockets below it.
+func newUser(t *testing.T, env ...string) *user {
 	t.Helper()
 	dir := folder(t)
-	return &terminal{t: t, home: dir, env: append([]string{"HOME=" + dir, "TMPDIR=" + dir, "PATH=" + os.Getenv("PATH"),
+	return &user{t: t, home: dir, env: append([]string{"HOME=" + dir, "TMPDIR=" + dir, "PATH=" + os.Getenv("PATH"),
 		// A program with the race detector sleeps for a second before it exits.
 		"GORACE=atexit_sleep_ms=0"}, env...)}
 }
@@ -55,14 +55,14 @@ func eventually(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-func (x *terminal) command(args ...string) *exec.Cmd {
+func (x *user) command(args ...string) *exec.Cmd {
 	cmd := exec.Command("lmosd", args...)
 	cmd.Env, cmd.Dir = x.env, x.home
 	return cmd
 }
 
 // lmosd runs a command to its end.
-func (x *terminal) lmosd(args ...string) result {
+func (x *user) lmosd(args ...string) result {
 	x.t.Helper()
 	p := x.start(args...)
 	code := p.wait()
@@ -70,7 +70,7 @@ func (x *terminal) lmosd(args ...string) result {
 }
 
 // typed runs a line as a shell does.
-func (x *terminal) typed(line string) result {
+func (x *user) typed(line string) result {
 	x.t.Helper()
 	cmd := exec.CommandContext(patient(x.t), "sh", "-c", line)
 	var out, talk bytes.Buffer
@@ -80,7 +80,7 @@ func (x *terminal) typed(line string) result {
 }
 
 // ok runs a command that must succeed, and returns what it printed.
-func (x *terminal) ok(args ...string) string {
+func (x *user) ok(args ...string) string {
 	x.t.Helper()
 	r := x.lmosd(args...)
 	if r.code != 0 {
@@ -90,7 +90,7 @@ func (x *terminal) ok(args ...string) string {
 }
 
 // fails runs a command that must end with an exit code, and returns what it said.
-func (x *terminal) fails(code int, args ...string) string {
+func (x *user) fails(code int, args ...string) string {
 	x.t.Helper()
 	r := x.lmosd(args...)
 	if r.code != code {
@@ -108,20 +108,20 @@ type program struct {
 }
 
 // start runs a command and does not wait for it. It never outlives the test.
-func (x *terminal) start(args ...string) *program {
+func (x *user) start(args ...string) *program {
 	x.t.Helper()
 	return x.run(x.command(args...))
 }
 
 // typing runs a line as a shell does, and does not wait for it.
-func (x *terminal) typing(line string) *program {
+func (x *user) typing(line string) *program {
 	x.t.Helper()
 	cmd := exec.Command("sh", "-c", line)
 	cmd.Env, cmd.Dir = x.env, x.home
 	return x.run(cmd)
 }
 
-func (x *terminal) run(cmd *exec.Cmd) *program {
+func (x *user) run(cmd *exec.Cmd) *program {
 	x.t.Helper()
 	p := &program{t: x.t, cmd: cmd, ended: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.talk
@@ -194,7 +194,7 @@ type nodeProcess struct {
 }
 
 // node runs a node on loopback with the data folder dir, and returns when it serves.
-func (x *terminal) node(dir string, args ...string) *nodeProcess {
+func (x *user) node(dir string, args ...string) *nodeProcess {
 	x.t.Helper()
 	dir = filepath.Join(x.home, dir)
 	file := dir + ".ready"
@@ -214,15 +214,15 @@ func (x *terminal) node(dir string, args ...string) *nodeProcess {
 	return n
 }
 
-// at returns a terminal in which commands ask n.
-func (x *terminal) at(n *nodeProcess) *terminal {
+// at returns a user whose commands ask n.
+func (x *user) at(n *nodeProcess) *user {
 	with := *x
 	with.env = append(append([]string{}, x.env...), "LMOSD_DATA_DIR="+n.dir)
 	return &with
 }
 
 // weather serves the example's agent, and returns the file of its description.
-func (x *terminal) weather() string {
+func (x *user) weather() string {
 	x.t.Helper()
 	s := httptest.NewUnstartedServer(nil)
 	handler, description := agent.New("http://" + s.Listener.Addr().String())
@@ -234,7 +234,7 @@ func (x *terminal) weather() string {
 }
 
 // slow serves an agent that waits until it is let go, and returns the file of its description.
-func (x *terminal) slow() (file string, asked <-chan struct{}, release func()) {
+func (x *user) slow() (file string, asked <-chan struct{}, release func()) {
 	x.t.Helper()
 	begun, free := make(chan struct{}, 1), make(chan struct{})
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -255,7 +255,7 @@ func (x *terminal) slow() (file string, asked <-chan struct{}, release func()) {
 }
 
 // file writes a file into the home folder and returns its path.
-func (x *terminal) file(name, content string) string {
+func (x *user) file(name, content string) string {
 	x.t.Helper()
 	path := filepath.Join(x.home, name)
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {

@@ -1,4 +1,4 @@
-package main
+package playground
 
 import (
 	"encoding/json"
@@ -14,12 +14,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/jcs"
 	"github.com/lmosd/lmosd/testnet"
 )
 
-func newTestnetLogs(a *app, f *netFlags) *cobra.Command {
+func newTestnetLogs(b *bed) *cobra.Command {
 	var lines int
 	cmd := &cobra.Command{
 		Use:   "logs [node]",
@@ -27,23 +29,23 @@ func newTestnetLogs(a *app, f *netFlags) *cobra.Command {
 		Long:  `Prints what the nodes said last, each line behind the number of its node.`,
 		Example: `  lmosd testnet logs
   lmosd testnet logs 2 --lines 100`,
-		Annotations: about(scopeLocal, readOnly),
-		Args:        takes(0, 1),
+		Annotations: console.About(console.ScopeLocal, console.ReadOnly),
+		Args:        console.Takes(0, 1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			s, err := f.load(a)
+			s, err := b.load()
 			if err != nil {
 				return err
 			}
 			nodes := s.Nodes
 			if len(args) == 1 {
-				n, err := f.pick(s, args[0])
+				n, err := b.pick(s, args[0])
 				if err != nil {
 					return err
 				}
 				nodes = []testnet.NodeState{*n}
 			}
 			for _, n := range nodes {
-				if err := a.tail(n, lines); err != nil {
+				if err := b.tail(n, lines); err != nil {
 					return err
 				}
 			}
@@ -58,7 +60,7 @@ func newTestnetLogs(a *app, f *netFlags) *cobra.Command {
 const tailMax = 1 << 20
 
 // tail prints the last lines of a node's log, each after the node's number.
-func (a *app) tail(n testnet.NodeState, lines int) error {
+func (b *bed) tail(n testnet.NodeState, lines int) error {
 	file, err := os.Open(n.Log)
 	if err != nil {
 		return err
@@ -69,22 +71,22 @@ func (a *app) tail(n testnet.NodeState, lines int) error {
 			return err
 		}
 	}
-	b, err := io.ReadAll(io.LimitReader(file, tailMax))
+	content, err := io.ReadAll(io.LimitReader(file, tailMax))
 	if err != nil {
 		return err
 	}
-	all := strings.Split(strings.TrimRight(string(b), "\n"), "\n")
+	all := strings.Split(strings.TrimRight(string(content), "\n"), "\n")
 	for _, line := range all[max(0, len(all)-max(lines, 0)):] {
-		a.out.line(a.out.paint(dim, fmt.Sprintf("%d  ", n.N)) + readable(a.out, line))
+		b.Out.Line(b.Out.Paint(terminal.Dim, fmt.Sprintf("%d  ", n.N)) + readable(b.Out, line))
 	}
 	return nil
 }
 
 // readable returns a line of a node's log as `lmosd run` prints it on a terminal; other lines stay.
-func readable(s *screen, line string) string {
+func readable(s *terminal.Screen, line string) string {
 	members, err := jcs.Members([]byte(line))
 	if err != nil {
-		return printable(line)
+		return terminal.Printable(line)
 	}
 	var at time.Time
 	var level slog.Level
@@ -98,13 +100,13 @@ func readable(s *screen, line string) string {
 		case slog.MessageKey:
 			err = json.Unmarshal(m.Raw, &message)
 		default:
-			after += logAttr(s, m.Name, textOf(m.Raw))
+			after += terminal.LogAttr(s, m.Name, textOf(m.Raw))
 		}
 		if err != nil {
-			return printable(line)
+			return terminal.Printable(line)
 		}
 	}
-	return logLine(s, at, level, message) + after
+	return terminal.LogLine(s, at, level, message) + after
 }
 
 // textOf returns a JSON string as its text, other JSON as it is.
@@ -116,7 +118,7 @@ func textOf(raw []byte) string {
 	return string(raw)
 }
 
-func newTestnetDown(a *app, f *netFlags) *cobra.Command {
+func newTestnetDown(b *bed) *cobra.Command {
 	var purge bool
 	cmd := &cobra.Command{
 		Use:   "down",
@@ -124,36 +126,36 @@ func newTestnetDown(a *app, f *netFlags) *cobra.Command {
 		Long:  `Stops every process of the testnet. Keys, stores and logs stay, so that "up" finds everything again; --purge removes them.`,
 		Example: `  lmosd testnet down
   lmosd testnet down --purge`,
-		Args: takes(0, 0),
-		RunE: func(*cobra.Command, []string) error { return a.testnetDown(f, purge) },
+		Args: console.Takes(0, 0),
+		RunE: func(*cobra.Command, []string) error { return b.down(purge) },
 	}
 	cmd.Flags().BoolVar(&purge, "purge", false, "remove the data of the nodes, too, also of a testnet that is down already")
 	return cmd
 }
 
-func (a *app) testnetDown(f *netFlags, purge bool) error {
-	dir, err := f.folder(a)
+func (b *bed) down(purge bool) error {
+	dir, err := b.folder()
 	if err != nil {
 		return err
 	}
 	start := time.Now()
-	s, err := f.load(a)
+	s, err := b.load()
 	switch {
 	case err == nil:
 		if err := s.Down(); err != nil {
 			return err
 		}
-		a.step(start, "%s stopped", count(len(s.Nodes), "node", "nodes"))
+		b.step(start, "%s stopped", terminal.Count(len(s.Nodes), "node", "nodes"))
 	case !purge || interact.AsError(err).Code != interact.NotRunning:
 		return err
 	}
 	if !purge {
-		a.next(f.line("up"), f.line("down --purge"))
+		b.Next(b.line("up"), b.line("down --purge"))
 		return nil
 	}
 	removed, err := purgeNet(dir)
 	if err == nil {
-		a.step(start, "data of %s removed", count(removed, "node", "nodes"))
+		b.step(start, "data of %s removed", terminal.Count(removed, "node", "nodes"))
 	}
 	return err
 }

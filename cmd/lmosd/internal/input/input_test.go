@@ -1,4 +1,4 @@
-package main
+package input
 
 import (
 	"encoding/json"
@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -104,19 +105,19 @@ func TestInputFromFiles(t *testing.T) {
 		"@- is standard input, too":     {weatherInput, "@-", "1", "1"},
 		"other bytes become characters": {`{"type":"string"}`, "-", "a\xffb", `"a\ufffdb"`},
 	} {
-		a := newApp(nil, strings.NewReader(test.stdin), &strings.Builder{}, &strings.Builder{})
-		got, err := a.input(schema(t, test.schema), []string{test.word})
+		a := console.New(nil, strings.NewReader(test.stdin), &strings.Builder{}, &strings.Builder{})
+		got, err := Read(a, schema(t, test.schema), []string{test.word})
 		if err != nil || string(got) != test.want {
 			t.Errorf("%s: got %s, %v; want %s", name, got, err, test.want)
 		}
 	}
-	a := newApp(nil, strings.NewReader("no JSON"), &strings.Builder{}, &strings.Builder{})
+	a := console.New(nil, strings.NewReader("no JSON"), &strings.Builder{}, &strings.Builder{})
 	for word, want := range map[string]interact.Code{"@" + file + "x": interact.Usage, "-": interact.Invalid, "@" + filepath.Dir(file): interact.Usage} {
-		if _, err := a.input(schema(t, weatherInput), []string{word}); interact.AsError(err) == nil || interact.AsError(err).Code != want {
+		if _, err := Read(a, schema(t, weatherInput), []string{word}); interact.AsError(err) == nil || interact.AsError(err).Code != want {
 			t.Errorf("%s gives %v", word, err)
 		}
 	}
-	if _, err := newApp(nil, strings.NewReader("12345"), nil, nil).content("-", 4); interact.AsError(err).Code != interact.TooLarge {
+	if _, err := Content(console.New(nil, strings.NewReader("12345"), nil, nil), "-", 4); interact.AsError(err).Code != interact.TooLarge {
 		t.Errorf("too much input gives %v", err)
 	}
 }
@@ -129,7 +130,7 @@ func TestSample(t *testing.T) {
 		`{"type":"string"}`: "STRING",
 		`{"properties":{"b":{"type":"array"},"a":{"enum":["x","y"]}}}`: "a=x b:=JSON",
 	} {
-		if got := sample(schema(t, text)); got != want {
+		if got := Sample(schema(t, text)); got != want {
 			t.Errorf("%s: got %q, want %q", text, got, want)
 		}
 	}

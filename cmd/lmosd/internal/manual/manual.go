@@ -1,4 +1,5 @@
-package main
+// Package manual is the help: the pages of commands and of topics (help/*.txt), and the whole tree of commands for programs.
+package manual
 
 import (
 	"cmp"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
 	"github.com/lmosd/lmosd/gateway"
 )
 
@@ -31,7 +33,8 @@ func topicNames() []string {
 	return names
 }
 
-func newHelpCommand(a *app) *cobra.Command {
+// NewHelpCommand returns `lmosd help`.
+func NewHelpCommand(to *console.Console) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [command|topic]",
 		Short: "explain a command or a topic",
@@ -40,11 +43,11 @@ func newHelpCommand(a *app) *cobra.Command {
 		Example: `  lmosd help call
   lmosd help exit-codes
   lmosd help -o json --jq '.commands[].path'`,
-		Annotations: about(scopeLocal, readOnly),
+		Annotations: console.About(console.ScopeLocal, console.ReadOnly),
 		ValidArgsFunction: func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 			return helpNames(cmd.Root()), cobra.ShellCompDirectiveNoFileComp
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return a.explain(cmd.Root(), args) },
+		RunE: func(cmd *cobra.Command, args []string) error { return explain(to, cmd.Root(), args) },
 	}
 }
 
@@ -57,25 +60,26 @@ func helpNames(root *cobra.Command) []string {
 }
 
 // explain prints the page of a command or topic, or the tree for programs.
-func (a *app) explain(root *cobra.Command, args []string) error {
-	if !a.forPeople() {
-		return a.show(view{doc: treeOf(root), names: helpNames(root)})
+func explain(to *console.Console, root *cobra.Command, args []string) error {
+	if !to.ForPeople() {
+		return to.Show(console.View{Doc: treeOf(root), Names: helpNames(root)})
 	}
 	if len(args) == 1 {
-		if page, err := topics.ReadFile("help/" + args[0] + ".txt"); err == nil {
-			return a.write(page)
+		if text, err := topics.ReadFile("help/" + args[0] + ".txt"); err == nil {
+			return to.Print(text)
 		}
 	}
 	c, rest, err := root.Find(args)
 	if err != nil || len(rest) > 0 {
-		return usage(hintFor(args[0], helpNames(root), "lmosd --help"), "no command or topic is called %q", strings.Join(args, " "))
+		return console.Usage(console.HintFor(args[0], helpNames(root), "lmosd --help"), "no command or topic is called %q",
+			strings.Join(args, " "))
 	}
 	c.InitDefaultHelpFlag()
 	return c.Help()
 }
 
-// help prints the page of cmd.
-func (a *app) help(cmd *cobra.Command, _ []string) {
+// Print prints the page of cmd.
+func Print(to *console.Console, cmd *cobra.Command) {
 	var b strings.Builder
 	if cmd.HasParent() {
 		commandPage(&b, cmd)
@@ -83,7 +87,7 @@ func (a *app) help(cmd *cobra.Command, _ []string) {
 		rootPage(&b, cmd)
 	}
 	// Help that cannot be written has no reader.
-	_ = a.write([]byte(b.String()))
+	_ = to.Print([]byte(b.String()))
 }
 
 func rootPage(b *strings.Builder, root *cobra.Command) {
@@ -165,15 +169,16 @@ func sentence(short string) string {
 	return strings.ToUpper(short[:1]) + short[1:] + "."
 }
 
-// A commandTree is the document of `lmosd help -o json`.
-type commandTree struct {
-	APIVersion string        `json:"apiVersion"`
-	Kind       string        `json:"kind"` // Help
-	Commands   []commandInfo `json:"commands"`
-	Topics     []string      `json:"topics"`
+// A Tree is the document of `lmosd help -o json`.
+type Tree struct {
+	APIVersion string    `json:"apiVersion"`
+	Kind       string    `json:"kind"` // Help
+	Commands   []Command `json:"commands"`
+	Topics     []string  `json:"topics"`
 }
 
-type commandInfo struct {
+// A Command is what programs are told of one.
+type Command struct {
 	Path    string     `json:"path"`
 	Use     string     `json:"use"`
 	Short   string     `json:"short"`
@@ -191,8 +196,8 @@ type flagInfo struct {
 	Usage   string `json:"usage"`
 }
 
-func treeOf(root *cobra.Command) commandTree {
-	t := commandTree{APIVersion: gateway.APIVersion, Kind: "Help", Topics: topicNames()}
+func treeOf(root *cobra.Command) Tree {
+	t := Tree{APIVersion: gateway.APIVersion, Kind: "Help", Topics: topicNames()}
 	var visit func(*cobra.Command)
 	visit = func(c *cobra.Command) {
 		t.Commands = append(t.Commands, infoOf(c))
@@ -203,12 +208,12 @@ func treeOf(root *cobra.Command) commandTree {
 		}
 	}
 	visit(root)
-	slices.SortFunc(t.Commands, func(x, y commandInfo) int { return strings.Compare(x.Path, y.Path) })
+	slices.SortFunc(t.Commands, func(x, y Command) int { return strings.Compare(x.Path, y.Path) })
 	return t
 }
 
-func infoOf(c *cobra.Command) commandInfo {
-	info := commandInfo{Path: c.CommandPath(), Use: c.UseLine(), Short: c.Short, Group: c.GroupID, Scope: c.Annotations["scope"],
+func infoOf(c *cobra.Command) Command {
+	info := Command{Path: c.CommandPath(), Use: c.UseLine(), Short: c.Short, Group: c.GroupID, Scope: c.Annotations["scope"],
 		Impact: c.Annotations["impact"], Example: c.Example}
 	flags := ownFlags(c)
 	if !c.HasParent() {

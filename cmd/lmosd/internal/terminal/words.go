@@ -1,0 +1,93 @@
+package terminal
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/mattn/go-runewidth"
+)
+
+// Ago returns the time since t in the largest unit that is not zero: 3s, 2m, 5h, 9d.
+func Ago(t, now time.Time) string {
+	if t.IsZero() {
+		return "never"
+	}
+	return Span(now.Sub(t))
+}
+
+// Span returns d in the largest unit that is not zero.
+func Span(d time.Duration) string {
+	switch d = max(d, 0); {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}
+
+// Millis returns a number of milliseconds with its unit: 40 µs, 0.4 ms, 14 ms, 1.2 s.
+func Millis(ms float64) string {
+	switch {
+	case ms > 0 && ms < 0.1:
+		return fmt.Sprintf("%.0f µs", ms*1000)
+	case ms >= 1000:
+		return fmt.Sprintf("%.1f s", ms/1000)
+	case ms >= 10:
+		return fmt.Sprintf("%.0f ms", ms)
+	}
+	return fmt.Sprintf("%.1f ms", ms)
+}
+
+// Size returns a number of bytes with its unit.
+func Size(n int) string {
+	if n < 1000 {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f kB", float64(n)/1000)
+}
+
+// Count returns n with the word for one or many.
+func Count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// Shell returns word as one word of a shell. Names, ids and capabilities come from strangers, and are copied into commands.
+func Shell(word string) string {
+	if word != "" && !strings.ContainsFunc(word, special) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// special reports whether r could mean something to a shell. Letters of any script and "…" do not.
+func special(r rune) bool {
+	return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.IsMark(r) && !strings.ContainsRune("@%+=:,./-_…", r)
+}
+
+// Columns returns how many columns of a terminal text takes: some letters take two, some none.
+func Columns(text string) int { return runewidth.StringWidth(text) }
+
+// wrap breaks text between words into lines of at most width columns. A longer word has a line of its own.
+func wrap(text string, width int) []string {
+	var lines []string
+	line := ""
+	for word := range strings.FieldsSeq(text) {
+		switch {
+		case line == "":
+			line = word
+		case Columns(line)+1+Columns(word) <= width:
+			line += " " + word
+		default:
+			lines, line = append(lines, line), word
+		}
+	}
+	return append(lines, line)
+}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/td"
+)
+
+func TestNamesCanBeCopied(t *testing.T) {
+	t.Parallel()
+	owner := makeFake().owner
+	g := gateway.Agent{Name: "weather", Owner: owner, Ref: "urn:x@" + owner.Multibase()}
+	if r := td.ParseRef(copyable(g)); r.Name != "weather" || len(r.Owner) != shortKey || !r.Owns(owner) {
+		t.Errorf("%s is read as %+v", copyable(g), r)
+	}
+	if got := fullName(g); got != "weather@"+owner.Multibase() {
+		t.Errorf("the full name is %s", got)
+	}
+	g.Name = ""
+	if got := copyable(g); got != g.Ref {
+		t.Errorf("without a name it is %s", got)
+	}
+	if got := copyable(gateway.Agent{Name: "x", Owner: did.DID("did:web:example.org"), Ref: "r"}); got != "r" {
+		t.Errorf("without a key it is %s", got)
+	}
+}
+
+func TestCoverageLine(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	hosts := []did.DID{"did:key:a"}
+	for name, test := range map[string]struct {
+		list gateway.AgentList
+		want string
+	}{
+		"nothing known": {gateway.AgentList{}, "0 agents from 0 peers · asked 0, answered 0 · 0.0 ms"},
+		"complete": {gateway.AgentList{Items: []gateway.Agent{{Hosts: hosts, Reachable: true}, {Hosts: hosts, Local: true}}, Took: 14,
+			Coverage: td.Coverage{Asked: 3, Answered: 3, Oldest: now.Add(-2 * time.Minute)}},
+			"2 agents from 1 peer · asked 3, answered 3, oldest 2m · 14 ms"},
+		"one is away": {gateway.AgentList{Items: []gateway.Agent{{Hosts: hosts}}, Coverage: td.Coverage{Asked: 1, Answered: 1}},
+			"1 agent from 1 peer · asked 1, answered 1 · 1 agent is unreachable · 0.0 ms"},
+		"some did not answer": {gateway.AgentList{Coverage: td.Coverage{Asked: 3, Answered: 1, Unreachable: 2}},
+			"0 agents from 0 peers · asked 3, answered 1, unreachable 2 · incomplete · 0.0 ms"},
+		"cut": {gateway.AgentList{Coverage: td.Coverage{Asked: 1, Answered: 1, Truncated: true}},
+			"0 agents from 0 peers · asked 1, answered 1 · incomplete: cut at the limit or the deadline · 0.0 ms"},
+	} {
+		if got := coverageLine(&test.list, now); got != test.want {
+			t.Errorf("%s:\n got %s\nwant %s", name, got, test.want)
+		}
+	}
+}
