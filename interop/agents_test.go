@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -24,6 +27,7 @@ import (
 	"github.com/mochi-mqtt/server/v2/listeners"
 	"github.com/plgd-dev/go-coap/v3/message"
 	"github.com/plgd-dev/go-coap/v3/message/codes"
+	"github.com/plgd-dev/go-coap/v3/message/pool"
 	"github.com/plgd-dev/go-coap/v3/mux"
 	coapnet "github.com/plgd-dev/go-coap/v3/net"
 	"github.com/plgd-dev/go-coap/v3/options"
@@ -31,37 +35,39 @@ import (
 	"github.com/plgd-dev/go-coap/v3/udp"
 
 	"github.com/lmosd/lmosd/agent"
+	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/command"
 )
 
 // An agentBinding is one way for an agent to answer its node.
 type agentBinding struct {
 	name string
-	// lacks are the kinds of affordances, and the operations, that the protocol does not have.
-	lacks []string
-	start func(t *testing.T, m *mesh, name string)
+	// start begins a lamp with a name, and returns what opens its gate.
+	start func(t *testing.T, m *mesh, name string) (open func())
 }
 
 var agentBindings = []agentBinding{
-	{name: "in process", start: func(t *testing.T, m *mesh, name string) {
-		_, raw, thing := newLamp(t, name)
-		m.offer(t, raw, thing)
-	}},
-	{name: "dial-in (ws)", start: startDialIn},
-	{name: "http", start: startHTTP},
-	{name: "ws (kotlin)", start: startKotlin},
-	{name: "mqtt", lacks: []string{"invokeaction that fails"}, start: startMQTT}, // a failure is silence there
-	{name: "coap", start: startCoAP},
-	{name: "command", lacks: []string{"properties", "events"}, start: startCommand},
+	{"in process", startInside},
+	{"dial-in (ws)", startDialIn},
+	{"http", startHTTP},
+	{"ws (kotlin)", startKotlin},
+	{"mqtt", startMQTT},
+	{"coap", startCoAP},
+	{"command", startCommand},
 }
 
-func startDialIn(t *testing.T, m *mesh, name string) {
-	l := &lamp{units: agent.NewState("units", "celsius", nil), level: agent.NewState("level", 0, nil), alarm: agent.NewEvent[string]("alarm")}
+func startInside(t *testing.T, m *mesh, name string) (open func()) {
+	l, raw, thing := newLamp(t, name)
+	m.offer(t, raw, thing)
+	return l.open
+}
+
+func startDialIn(t *testing.T, m *mesh, name string) (open func()) {
+	l := bareLamp()
 	ctx, cancel := context.WithCancel(context.Background())
 	done, ready := make(chan error, 1), make(chan struct{}, 1)
-	go func() {
-		done <- agent.Serve(ctx, agent.Agent{Name: name, Node: m.wsHost, Token: m.token, Log: logger(), Ready: func(string) { ready <- struct{}{} }}, l.parts()...)
-	}()
+	a := agent.Agent{Name: name, Node: m.wsHost, Token: m.token, Log: logger(), Ready: func(string) { ready <- struct{}{} }}
+	go func() { done <- agent.Serve(ctx, a, l.parts()...) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -74,83 +80,131 @@ func startDialIn(t *testing.T, m *mesh, name string) {
 		done <- err
 		t.Fatal(err)
 	}
+	return l.open
 }
 
-// startHTTP is an agent by the WoT Profiles: HTTP Basic and SSE.
-func startHTTP(t *testing.T, m *mesh, name string) {
-	s := newState()
+// An httpLamp is an agent by the WoT Profiles: server-sent events for what happens, and plain bodies in parts for what streams.
+type httpLamp struct {
+	*state
+	ended context.Context
+}
+
+func startHTTP(t *testing.T, m *mesh, name string) (open func()) {
+	ended, end := context.WithCancel(context.Background())
+	l := &httpLamp{newState(), ended}
 	mux := http.NewServeMux()
-	ended := make(chan struct{})
-	mux.HandleFunc("/properties/{name}", func(w http.ResponseWriter, r *http.Request) {
-		n := r.PathValue("name")
-		switch {
-		case strings.Contains(r.Header.Get("Accept"), "text/event-stream"):
-			stream(w, r, s, n, ended)
-		case r.Method == http.MethodPut:
-			raw, _ := io.ReadAll(r.Body)
-			if err := s.set(n, raw); err != nil {
-				http.Error(w, err.Error(), http.StatusBadRequest)
-				return
-			}
-			w.WriteHeader(http.StatusNoContent)
-		default:
-			w.Header().Set("Content-Type", "application/json")
-			w.Write(s.get(n))
-		}
-	})
-	mux.HandleFunc("GET /events/{name}", func(w http.ResponseWriter, r *http.Request) { stream(w, r, s, r.PathValue("name"), ended) })
-	mux.HandleFunc("POST /actions/{name}", func(w http.ResponseWriter, r *http.Request) {
-		raw, _ := io.ReadAll(r.Body)
-		out, err := s.act(r.Context(), r.PathValue("name"), raw)
-		if err != nil {
-			w.Header().Set("Content-Type", "application/problem+json")
-			w.WriteHeader(http.StatusInternalServerError)
-			w.Write(asJSON(map[string]any{"title": "It failed", "status": 500, "detail": err.Error()}))
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		if out == nil {
-			w.WriteHeader(http.StatusNoContent)
-		}
-		w.Write(out)
-	})
+	mux.HandleFunc("/properties/{name}", l.property)
+	mux.HandleFunc("GET /events/{name}", l.stream)
+	mux.HandleFunc("POST /actions/{name}", l.action)
 	server := httptest.NewServer(mux)
-	t.Cleanup(func() { close(ended); server.Close() })
-	m.offer(t, describe(name, func(kind, affordance string, ops ...string) []map[string]any {
-		f := map[string]any{"href": server.URL + "/" + kind + "/" + affordance, "contentType": "application/json", "op": ops}
+	t.Cleanup(func() { end(); server.Close() })
+	m.offer(t, describe(name, func(kind, affordance string, ops ...string) map[string]any {
+		f := form(server.URL+"/"+kind+"/"+affordance, affordance, ops)
 		if strings.Contains(ops[0], "observe") || strings.Contains(ops[0], "subscribe") {
 			f["subprotocol"] = "sse"
 		}
-		return []map[string]any{f}
+		if affordance == "count" {
+			f["response"] = map[string]any{"contentType": "text/plain"}
+		}
+		return f
 	}), nil)
+	return l.open
 }
 
-// stream writes what is told about n as server-sent events.
-func stream(w http.ResponseWriter, r *http.Request, s *state, n string, ended chan struct{}) {
-	w.Header().Set("Content-Type", "text/event-stream")
-	told := make(chan any, 100)
-	stop := s.listen(func(what string, value any) {
-		if what == n {
-			told <- value
-		}
-	})
-	defer stop()
-	http.NewResponseController(w).Flush()
-	for i := 1; ; i++ {
-		select {
-		case v := <-told:
-			fmt.Fprintf(w, "event: %s\nid: %d\ndata: %s\n\n", n, i, asJSON(v))
-			http.NewResponseController(w).Flush()
-		case <-r.Context().Done():
-			return
-		case <-ended:
+func (l *httpLamp) property(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("name")
+	switch {
+	case strings.Contains(r.Header.Get("Accept"), "text/event-stream"):
+		l.stream(w, r)
+	case r.Method == http.MethodPut:
+		raw, _ := io.ReadAll(r.Body)
+		if err := l.set(name, raw); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		w.Header().Set("Content-Type", interact.JSON)
+		w.Write(l.get(name))
 	}
 }
 
-// startKotlin is a WebSocket server as the Kotlin SDK's: no subprotocol, its spellings, one frame after the other.
-func startKotlin(t *testing.T, m *mesh, name string) {
+// stream writes what is told of an affordance as server-sent events.
+func (l *httpLamp) stream(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(l.ended, cancel)()
+	var work sync.WaitGroup
+	n := 0
+	l.follow(ctx, &work, func(what string, value []byte) bool {
+		if what == r.PathValue("name") {
+			n++
+			fmt.Fprintf(w, "event: %s\nid: %d\ndata: %s\n\n", what, n, value)
+		}
+		return http.NewResponseController(w).Flush() == nil
+	})
+	work.Wait()
+}
+
+func (l *httpLamp) action(w http.ResponseWriter, r *http.Request) {
+	switch name := r.PathValue("name"); name {
+	case "echo":
+		l.echo(w, r)
+		return
+	case "count":
+		w.Header().Set("Content-Type", "text/plain")
+		_ = l.act(r.Context(), name, nil, func(part []byte, _ bool) {
+			var text string
+			_ = json.Unmarshal(part, &text) // it is one
+			io.WriteString(w, text)
+			http.NewResponseController(w).Flush()
+		})
+		return
+	}
+	raw, _ := io.ReadAll(r.Body)
+	out, err := l.whole(r.Context(), r.PathValue("name"), raw)
+	switch {
+	case err != nil:
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusInternalServerError)
+		w.Write(problem(err))
+	case out == nil:
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		w.Header().Set("Content-Type", interact.JSON)
+		w.Write(out)
+	}
+}
+
+// echo sends the body back while it comes.
+func (l *httpLamp) echo(w http.ResponseWriter, r *http.Request) {
+	control := http.NewResponseController(w)
+	_ = control.EnableFullDuplex() // HTTP/1.1 has it
+	w.Header().Set("Content-Type", octets)
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := r.Body.Read(buf)
+		if _, werr := w.Write(buf[:n]); err != nil || werr != nil {
+			return
+		}
+		control.Flush()
+	}
+}
+
+// problem is what an agent says that failed (RFC 9457 §3).
+func problem(err error) []byte {
+	return asJSON(map[string]any{"title": "It failed", "status": 500, "detail": err.Error()})
+}
+
+// A kotlinLamp is a WebSocket server as the Kotlin SDK's: no subprotocol, its spellings, one answer to each request.
+type kotlinLamp struct {
+	*state
+	c  *websocket.Conn
+	mu sync.Mutex // for writers
+}
+
+func startKotlin(t *testing.T, m *mesh, name string) (open func()) {
 	s := newState()
 	ctx, cancel := context.WithCancel(context.Background())
 	var work sync.WaitGroup
@@ -162,292 +216,318 @@ func startKotlin(t *testing.T, m *mesh, name string) {
 			return
 		}
 		defer c.CloseNow()
-		serveKotlin(ctx, c, s)
+		(&kotlinLamp{state: s, c: c}).serve(ctx)
 	}))
 	t.Cleanup(func() { cancel(); server.Close(); work.Wait() })
-	m.offer(t, describe(name, func(_, _ string, ops ...string) []map[string]any {
-		return []map[string]any{{"href": "ws" + strings.TrimPrefix(server.URL, "http") + "/ws", "contentType": "application/json", "subprotocol": "lmosprotocol", "op": ops}}
+	m.offer(t, describe(name, func(_, affordance string, ops ...string) map[string]any {
+		f := form("ws"+strings.TrimPrefix(server.URL, "http")+"/ws", affordance, ops)
+		f["subprotocol"] = "lmosprotocol"
+		return f
 	}), nil)
+	return s.open
 }
 
-func serveKotlin(ctx context.Context, c *websocket.Conn, s *state) {
+// send answers in, or tells something of its own if that has no messageId.
+func (l *kotlinLamp) send(ctx context.Context, in fields, kind string, members fields) {
+	out := fields{"messageType": kind, "thingId": in["thingId"], "messageId": interact.NewID(), "correlationId": in["messageId"]}
+	maps.Copy(out, members)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_ = l.c.Write(ctx, websocket.MessageText, asJSON(out)) // the connection ends if it fails
+}
+
+func (l *kotlinLamp) serve(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	defer work.Wait()
 	defer cancel()
-	var mu sync.Mutex
-	send := func(in map[string]any, kind string, members map[string]any) {
-		out := map[string]any{"messageType": kind, "thingId": in["thingId"], "messageId": fmt.Sprint(time.Now().UnixNano()), "correlationId": in["messageId"]}
-		for k, v := range members {
-			out[k] = v
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		_ = c.Write(ctx, websocket.MessageText, asJSON(out))
-	}
 	for {
-		_, raw, err := c.Read(ctx)
+		_, raw, err := l.c.Read(ctx)
 		if err != nil {
 			return
 		}
-		var in map[string]any
-		if json.Unmarshal(raw, &in) != nil || in["thingId"] == nil || in["messageId"] == nil {
-			c.Close(websocket.StatusUnsupportedData, "Failed to read message")
-			return
-		}
-		p, _ := in["property"].(string)
-		reading := func(kind map[string]any, name string, value json.RawMessage) {
-			send(kind, "propertyReading", map[string]any{"property": name, "data": value, "timestamp": float64(time.Now().UnixMilli()) / 1000})
-		}
-		switch in["messageType"] {
-		case "readProperty":
-			reading(in, p, s.get(p))
-		case "writeProperty":
-			if s.set(p, asJSON(in["data"])) == nil {
-				reading(in, p, asJSON(in["data"]))
-			}
-		case "observeProperty":
-			reading(in, p, s.get(p))
-			defer s.listen(func(what string, value any) {
-				if what == p {
-					reading(map[string]any{"thingId": in["thingId"]}, p, asJSON(value))
-				}
-			})()
-		case "subscribeevent":
-			e, _ := in["event"].(string)
-			send(in, "acknowledgement", map[string]any{"message": "subscribeevent"})
-			defer s.listen(func(what string, value any) {
-				if what == e {
-					send(in, "event", map[string]any{"event": e, "data": value, "timestamp": float64(time.Now().UnixMilli()) / 1000})
-				}
-			})()
-		case "unobserveProperty", "unsubscribeEvent":
-			send(in, "acknowledgement", map[string]any{"message": in["messageType"]})
-		case "invokeAction":
-			a, _ := in["action"].(string)
-			go func() { // the real one blocks here, and nothing else is answered meanwhile
-				out, err := s.act(ctx, a, asJSON(in["input"]))
-				if err != nil {
-					send(in, "error", map[string]any{"type": "https://eclipse.dev/lmos/protocol/v1/errors#internal-server-error", "title": "Internal Server Error",
-						"status": "500", "detail": err.Error(), "instance": "https://eclipse.dev/lmos/protocol/v1/errors/1"})
-					return
-				}
-				status := map[string]any{"action": a, "status": "completed"}
-				if out != nil {
-					status["output"] = json.RawMessage(out)
-				}
-				send(in, "actionStatus", status)
-			}()
-		default:
-			c.Close(websocket.StatusUnsupportedData, "Failed to read message")
+		var in fields
+		if json.Unmarshal(raw, &in) != nil || in["thingId"] == nil || in["messageId"] == nil || !l.answer(ctx, &work, in) {
+			l.c.Close(websocket.StatusUnsupportedData, "Failed to read message")
 			return
 		}
 	}
 }
 
-// startMQTT is an agent behind a broker, with the topics of the Kotlin SDK.
-func startMQTT(t *testing.T, m *mesh, name string) {
-	s := newState()
-	broker := mochi.New(&mochi.Options{Logger: slog.New(slog.DiscardHandler)})
-	if err := broker.AddHook(new(auth.AllowHook), nil); err != nil {
-		t.Fatal(err)
+// answer answers a request; false says that it has no class for it.
+func (l *kotlinLamp) answer(ctx context.Context, work *sync.WaitGroup, in fields) bool {
+	now := float64(time.Now().UnixMilli()) / 1000
+	kind, event, p := in.text("messageType"), in.text("event"), in.text("property")
+	reading := func(to fields, value []byte) {
+		l.send(ctx, to, "propertyReading", fields{"property": p, "data": json.RawMessage(value), "timestamp": now})
 	}
-	l := listeners.NewTCP(listeners.Config{ID: "t", Address: "127.0.0.1:0"})
-	if err := broker.AddListener(l); err != nil {
-		t.Fatal(err)
+	switch kind {
+	case "readProperty":
+		reading(in, l.get(p))
+	case "writeProperty":
+		if l.set(p, in.data("data")) == nil {
+			reading(in, in.data("data"))
+		}
+	case "observeProperty":
+		reading(in, l.get(p))
+		l.follow(ctx, work, func(what string, value []byte) bool {
+			if what == p {
+				reading(fields{"thingId": in["thingId"]}, value)
+			}
+			return true
+		})
+	case "subscribeevent":
+		l.send(ctx, in, "acknowledgement", fields{"message": kind})
+		l.follow(ctx, work, func(what string, value []byte) bool {
+			if what == event {
+				l.send(ctx, in, "event", fields{"event": event, "data": json.RawMessage(value), "timestamp": now})
+			}
+			return true
+		})
+	case "unobserveProperty", "unsubscribeEvent":
+		l.send(ctx, in, "acknowledgement", fields{"message": kind})
+	case "invokeAction":
+		work.Go(func() { l.invoke(ctx, in) }) // the real one blocks here, and nothing else is answered meanwhile
+	default:
+		return false
 	}
-	if err := broker.Serve(); err != nil {
-		t.Fatal(err)
+	return true
+}
+
+func (l *kotlinLamp) invoke(ctx context.Context, in fields) {
+	out, err := l.whole(ctx, in.text("action"), in.data("input"))
+	if err != nil {
+		const errors = "https://eclipse.dev/lmos/protocol/v1/errors"
+		l.send(ctx, in, "error", fields{"type": errors + "#internal-server-error", "title": "Internal Server Error", "status": "500",
+			"detail": err.Error(), "instance": errors + "/1"})
+		return
 	}
-	t.Cleanup(func() { broker.Close() })
-	conn, err := net.Dial("tcp", l.Address())
+	status := fields{"action": in["action"], "status": "completed"}
+	if out != nil {
+		status["output"] = json.RawMessage(out)
+	}
+	l.send(ctx, in, "actionStatus", status)
+}
+
+// An mqttLamp is an agent behind a broker, with the topics of the Kotlin SDK. Unlike that it says that it failed, and sends parts
+// to those who follow.
+type mqttLamp struct {
+	*state
+	name   string
+	client *paho.Client
+}
+
+func startMQTT(t *testing.T, m *mesh, name string) (open func()) {
+	address := startBroker(t)
+	conn, err := net.Dial("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var work sync.WaitGroup
-	var client *paho.Client
-	answer := func(p *paho.Publish) {
-		kind, affordance, _ := strings.Cut(strings.TrimPrefix(p.Topic, name+"/"), "/")
-		var out []byte
-		var err error
-		switch {
-		case kind == "actions":
-			out, err = s.act(ctx, affordance, p.Payload)
-		case len(p.Payload) == 0:
-			out = s.get(affordance)
-		default:
-			err, out = s.set(affordance, p.Payload), p.Payload
-		}
-		if err == nil && p.Properties != nil && p.Properties.ResponseTopic != "" {
-			client.Publish(ctx, &paho.Publish{Topic: p.Properties.ResponseTopic, QoS: 1, Payload: out, Properties: &paho.PublishProperties{
-				ContentType: "application/json", CorrelationData: p.Properties.CorrelationData}})
-		}
-	}
-	client = paho.NewClient(paho.ClientConfig{Conn: conn, ClientID: "agent", OnPublishReceived: []func(paho.PublishReceived) (bool, error){
+	l := &mqttLamp{state: newState(), name: name}
+	l.client = paho.NewClient(paho.ClientConfig{Conn: conn, OnPublishReceived: []func(paho.PublishReceived) (bool, error){
 		func(p paho.PublishReceived) (bool, error) {
-			work.Go(func() { answer(p.Packet) })
+			work.Go(func() { l.answer(ctx, p.Packet) })
 			return true, nil
 		}}})
-	if _, err := client.Connect(ctx, &paho.Connect{ClientID: "agent", CleanStart: true, KeepAlive: 30}); err != nil {
+	if _, err := l.client.Connect(ctx, &paho.Connect{ClientID: "agent", CleanStart: true, KeepAlive: 30}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.Subscribe(ctx, &paho.Subscribe{Subscriptions: []paho.SubscribeOptions{{Topic: name + "/properties/+", QoS: 1}, {Topic: name + "/actions/+", QoS: 1}}}); err != nil {
+	asked := []paho.SubscribeOptions{{Topic: name + "/properties/+", QoS: 1}, {Topic: name + "/actions/+", QoS: 1}}
+	if _, err := l.client.Subscribe(ctx, &paho.Subscribe{Subscriptions: asked}); err != nil {
 		t.Fatal(err)
 	}
-	stop := s.listen(func(what string, value any) {
+	l.follow(ctx, &work, func(what string, value []byte) bool {
 		topic := name + "/events/" + what
 		if what == "level" {
 			topic = name + "/properties/level/observable"
 		}
-		client.Publish(ctx, &paho.Publish{Topic: topic, QoS: 1, Payload: asJSON(value), Properties: &paho.PublishProperties{ContentType: "application/json"}})
+		l.publish(ctx, topic, value, &paho.PublishProperties{ContentType: interact.JSON})
+		return true
 	})
-	t.Cleanup(func() { stop(); cancel(); work.Wait(); client.Disconnect(&paho.Disconnect{}); <-client.Done() })
-	m.offer(t, describe(name, func(kind, affordance string, ops ...string) []map[string]any {
-		href := "mqtt://" + l.Address() + "/" + name + "/" + kind + "/" + affordance
+	t.Cleanup(func() { cancel(); work.Wait(); l.client.Disconnect(&paho.Disconnect{}); <-l.client.Done() })
+	m.offer(t, describe(name, func(kind, affordance string, ops ...string) map[string]any {
+		href := "mqtt://" + address + "/" + name + "/" + kind + "/" + affordance
 		if strings.Contains(ops[0], "observe") {
 			href += "/observable"
 		}
-		return []map[string]any{{"href": href, "contentType": "application/json", "op": ops}}
+		return form(href, affordance, ops)
 	}), nil)
+	return l.open
 }
 
-// startCoAP is an agent on a CoAP server, with Observe.
-func startCoAP(t *testing.T, m *mesh, name string) {
-	s := newState()
-	router := mux.NewRouter()
-	ctx, cancel := context.WithCancel(context.Background())
-	var work sync.WaitGroup
-	var mu sync.Mutex
-	observers := map[string]context.CancelFunc{} // by token
-	handle := func(w mux.ResponseWriter, r *mux.Message) {
-		path, _ := r.Options().Path()
-		kind, affordance, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
-		body, _ := r.ReadBody()
-		reply := func(code codes.Code, b []byte) {
-			if err := w.SetResponse(code, message.AppJSON, bytes.NewReader(b)); err != nil {
-				t.Error(err)
-			}
-		}
-		observe, err := r.Options().Observe()
-		if err == nil && observe == 1 { // deregistered (RFC 7641 §3.6)
-			mu.Lock()
-			if stop := observers[string(r.Token())]; stop != nil {
-				stop()
-			}
-			mu.Unlock()
-		}
-		switch {
-		case err == nil && observe == 0 && r.Code() == codes.GET:
-			conn, token := w.Conn(), r.Token()
-			first := []byte(`""`)
-			if kind == "properties" {
-				first = s.get(affordance)
-			}
-			reply(codes.Content, first)
-			w.Message().SetObserve(2)
-			n := uint32(2)
-			told := make(chan any, 100)
-			ctx, cancel := context.WithCancel(ctx)
-			mu.Lock()
-			observers[string(token)] = cancel
-			mu.Unlock()
-			stop := s.listen(func(what string, value any) {
-				if what == affordance {
-					select {
-					case told <- value:
-					case <-ctx.Done():
-					}
-				}
-			})
-			work.Go(func() {
-				defer stop()
-				defer cancel()
-				for {
-					select {
-					case v := <-told:
-						n++
-						note := conn.AcquireMessage(ctx)
-						note.SetCode(codes.Content)
-						note.SetToken(token)
-						note.SetContentFormat(message.AppJSON)
-						note.SetObserve(n)
-						note.SetBody(bytes.NewReader(asJSON(v)))
-						err := conn.WriteMessage(note)
-						conn.ReleaseMessage(note)
-						if err != nil {
-							return
-						}
-					case <-conn.Done():
-						return
-					case <-ctx.Done():
-						return
-					}
-				}
-			})
-		case kind == "actions":
-			// One request of a connection after the other, and nobody can tell this server that an answer is not waited for.
-			ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
-			defer cancel()
-			out, err := s.act(ctx, affordance, body)
-			if err != nil {
-				reply(codes.InternalServerError, []byte(err.Error()))
-				return
-			}
-			reply(codes.Changed, out)
-		case r.Code() == codes.PUT:
-			if err := s.set(affordance, body); err != nil {
-				reply(codes.BadRequest, nil)
-				return
-			}
-			reply(codes.Changed, nil)
-		default:
-			reply(codes.Content, s.get(affordance))
-		}
-	}
-	router.DefaultHandle(mux.HandlerFunc(func(w mux.ResponseWriter, r *mux.Message) { handle(w, r) }))
-	addr, stop := serveCoAP(t, router)
-	t.Cleanup(func() { cancel(); stop(); work.Wait() })
-	m.offer(t, describe(name, func(kind, affordance string, ops ...string) []map[string]any {
-		return []map[string]any{{"href": "coap://" + addr + "/" + kind + "/" + affordance, "contentType": "application/json", "op": ops}}
-	}), nil)
-}
-
-// startCommand is a shell script that answers each action.
-func startCommand(t *testing.T, m *mesh, name string) {
-	dir := t.TempDir()
-	script := filepath.Join(dir, name+".sh")
-	if err := os.WriteFile(script, []byte(`case $LMOSD_ACTION in
-add) sed -E 's/[^0-9]+([0-9]+)[^0-9]+([0-9]+).*/\1 + \2/' | xargs expr ;;
-wait) read ms || true; sleep "$(printf '%d.%03d' $((ms / 1000)) $((ms % 1000)))"; printf '"done"' ;;
-*) echo out of order >&2; exit 1 ;;
-esac
-`), 0o700); err != nil {
+// startBroker starts a broker that takes everybody.
+func startBroker(t *testing.T) (address string) {
+	t.Helper()
+	broker := mochi.New(&mochi.Options{Logger: slog.New(slog.DiscardHandler)})
+	l := listeners.NewTCP(listeners.Config{ID: "t", Address: "127.0.0.1:0"})
+	if err := errors.Join(broker.AddHook(new(auth.AllowHook), nil), broker.AddListener(l), broker.Serve()); err != nil {
 		t.Fatal(err)
 	}
-	a, err := command.New(command.Options{Command: "exec sh " + script, Agent: name, Log: logger()})
+	t.Cleanup(func() { broker.Close() })
+	return l.Address()
+}
+
+func (l *mqttLamp) publish(ctx context.Context, topic string, data []byte, p *paho.PublishProperties) {
+	_, _ = l.client.Publish(ctx, &paho.Publish{Topic: topic, QoS: 1, Payload: data, Properties: p}) // who waits for it says so
+}
+
+func (l *mqttLamp) answer(ctx context.Context, p *paho.Publish) {
+	kind, affordance, _ := strings.Cut(strings.TrimPrefix(p.Topic, l.name+"/"), "/")
+	reply := func(media string, data []byte, status string) {
+		props := &paho.PublishProperties{ContentType: media, CorrelationData: p.Properties.CorrelationData}
+		if status != "" {
+			props.User.Add("lmos-status", status)
+		}
+		if p.Properties.ResponseTopic != "" {
+			l.publish(ctx, p.Properties.ResponseTopic, data, props)
+		}
+	}
+	var err error
+	switch {
+	case kind == "actions":
+		err = l.act(ctx, affordance, p.Payload, func(part []byte, last bool) {
+			status := "running"
+			if last {
+				status = "completed"
+			}
+			reply(interact.JSON, part, status)
+		})
+	case len(p.Payload) == 0:
+		reply(interact.JSON, l.get(affordance), "")
+	default:
+		if err = l.set(affordance, p.Payload); err == nil {
+			reply(interact.JSON, p.Payload, "")
+		}
+	}
 	if err != nil {
-		t.Fatal(err)
+		reply("application/problem+json", problem(err), "")
 	}
-	t.Cleanup(a.Close)
-	var doc map[string]any
-	if err := json.Unmarshal(describe(name, func(string, string, ...string) []map[string]any { return nil }), &doc); err != nil {
-		t.Fatal(err)
-	}
-	delete(doc, "properties")
-	delete(doc, "events")
-	for _, a := range doc["actions"].(map[string]any) {
-		delete(a.(map[string]any), "forms") // the node is the only way to it
-	}
-	m.offer(t, asJSON(doc), a)
 }
 
-func serveCoAP(t *testing.T, router *mux.Router) (addr string, stop func()) {
+// A coapLamp is an agent on a CoAP server, with Observe.
+type coapLamp struct {
+	*state
+	ctx  context.Context
+	work *sync.WaitGroup
+
+	observing sync.Mutex
+	observers map[string]context.CancelFunc // by token; owned by observing
+}
+
+func startCoAP(t *testing.T, m *mesh, name string) (open func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	l := &coapLamp{state: newState(), ctx: ctx, work: &sync.WaitGroup{}, observers: map[string]context.CancelFunc{}}
+	router := mux.NewRouter()
+	router.DefaultHandle(mux.HandlerFunc(l.handle))
+	address, stop := serveCoAP(t, router)
+	t.Cleanup(func() { cancel(); stop(); l.work.Wait() })
+	m.offer(t, describe(name, func(kind, affordance string, ops ...string) map[string]any {
+		return form("coap://"+address+"/"+kind+"/"+affordance, affordance, ops)
+	}), nil)
+	return l.open
+}
+
+func (l *coapLamp) handle(w mux.ResponseWriter, r *mux.Message) {
+	path, _ := r.Options().Path()
+	kind, affordance, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	body, _ := r.ReadBody()
+	reply := func(code codes.Code, data []byte) {
+		_ = w.SetResponse(code, message.AppJSON, bytes.NewReader(data)) // who waits for it says so
+	}
+	observe, err := r.Options().Observe()
+	switch {
+	case err == nil && observe == 0 && r.Code() == codes.GET:
+		first := []byte(`""`)
+		if kind == "properties" {
+			first = l.get(affordance)
+		}
+		reply(codes.Content, first)
+		w.Message().SetObserve(2)
+		l.notify(w.Conn(), r.Token(), affordance)
+	case kind == "actions":
+		conn, token := w.Conn(), r.Token()
+		l.work.Go(func() { l.invoke(conn, token, affordance, body) }) // other requests of the connection are answered meanwhile
+	case r.Code() == codes.PUT && l.set(affordance, body) == nil:
+		reply(codes.Changed, nil)
+	case r.Code() == codes.PUT:
+		reply(codes.BadRequest, nil)
+	default:
+		if err == nil { // deregistered (RFC 7641 §3.6)
+			l.forget(r.Token())
+		}
+		reply(codes.Content, l.get(affordance))
+	}
+}
+
+// invoke answers in a message of its own (RFC 7252 §5.2.2).
+func (l *coapLamp) invoke(conn mux.Conn, token message.Token, affordance string, in []byte) {
+	out, err := l.whole(l.ctx, affordance, in)
+	code, format := codes.Changed, message.AppJSON
+	if affordance == "echo" {
+		format = message.AppOctets
+	}
+	if err != nil {
+		code, out = codes.InternalServerError, []byte(err.Error())
+	}
+	_ = l.say(conn, token, code, func(m *pool.Message) { // who waits for it says so
+		if out != nil {
+			m.SetContentFormat(format)
+			m.SetBody(bytes.NewReader(out))
+		}
+	})
+}
+
+// say sends a message of its own, with what set puts into it.
+func (l *coapLamp) say(conn mux.Conn, token message.Token, code codes.Code, set func(m *pool.Message)) error {
+	m := conn.AcquireMessage(l.ctx)
+	defer conn.ReleaseMessage(m)
+	m.SetCode(code)
+	m.SetToken(token)
+	set(m)
+	return conn.WriteMessage(m)
+}
+
+// notify tells an observer what happens.
+func (l *coapLamp) notify(conn mux.Conn, token message.Token, affordance string) {
+	ctx, cancel := context.WithCancel(l.ctx)
+	l.forget(token)
+	l.observing.Lock()
+	l.observers[string(token)] = cancel
+	l.observing.Unlock()
+	n := uint32(2)
+	l.follow(ctx, l.work, func(what string, value []byte) bool {
+		if what != affordance {
+			return conn.Context().Err() == nil
+		}
+		n++
+		return l.say(conn, token, codes.Content, func(m *pool.Message) {
+			m.SetObserve(n)
+			m.SetContentFormat(message.AppJSON)
+			m.SetBody(bytes.NewReader(value))
+		}) == nil
+	})
+}
+
+func (l *coapLamp) forget(token message.Token) {
+	l.observing.Lock()
+	defer l.observing.Unlock()
+	if cancel := l.observers[string(token)]; cancel != nil {
+		cancel()
+	}
+	delete(l.observers, string(token))
+}
+
+func serveCoAP(t *testing.T, router *mux.Router) (address string, stop func()) {
 	t.Helper()
 	l, err := coapnet.NewListenUDP("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	over := make(chan struct{})
-	server := udp.NewServer(options.WithMux(router), options.WithErrors(func(error) {}), options.WithPeriodicRunner(periodic.New(over, time.Second)))
+	server := udp.NewServer(options.WithMux(router), options.WithErrors(func(error) {}),
+		options.WithPeriodicRunner(periodic.New(over, time.Second)))
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(l) }()
 	return l.LocalAddr().String(), func() {
@@ -455,5 +535,50 @@ func serveCoAP(t *testing.T, router *mux.Router) (addr string, stop func()) {
 		server.Stop()
 		<-done
 		l.Close()
+	}
+}
+
+// script answers each action. The gate is a file.
+const script = `pass() { until rm "$LMOSD_GATE" 2> /dev/null; do sleep 0.01; done; }
+case $LMOSD_ACTION in
+add) sed -E 's/[^0-9]+([0-9]+)[^0-9]+([0-9]+).*/\1 + \2/' | xargs expr ;;
+wait) read ms || true; if [ "$ms" = 0 ]; then pass; else sleep "$ms"; fi; printf '"done"' ;;
+count) echo one; pass; echo two ;;
+upload) sha256sum | cut -c 1-64 | tr -d '\n' ;;
+echo) cat ;;
+*) echo out of order >&2; exit 1 ;;
+esac
+`
+
+// startCommand is a shell script that answers each action, and that sends its lines as parts where "count" is asked.
+func startCommand(t *testing.T, m *mesh, name string) (open func()) {
+	dir := t.TempDir()
+	path, gate := filepath.Join(dir, name+".sh"), filepath.Join(dir, "gate")
+	if err := os.WriteFile(path, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	o := command.Options{Command: "exec sh " + path, Agent: name, Env: []string{"LMOSD_GATE=" + gate}, Log: logger()}
+	whole, err := command.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Chunk = "\n"
+	lines, err := command.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(whole.Close)
+	t.Cleanup(lines.Close)
+	either := func(ctx context.Context, of *interact.Message) iter.Seq2[*interact.Message, error] {
+		if of.Name == "count" {
+			return lines.Do(ctx, of)
+		}
+		return whole.Do(ctx, of)
+	}
+	m.offer(t, describe(name, nil), interact.Func(either))
+	return func() {
+		if err := os.WriteFile(gate, nil, 0o600); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -2,6 +2,8 @@ package interop
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -10,332 +12,269 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/lmosd/lmosd/interact"
 )
 
 var update = flag.Bool("update", false, "write docs/interactions.md")
 
-// An operation is one row of the table: what it does with a thing, and whether it went as it should.
-type operation struct {
-	name  string
-	needs string // the part of a thing: "properties", "events", "actions"
-	try   func(k *talk) error
+// A lack is what protocols do not have, and why. It is all that keeps a cell of the page from being asked.
+type lack struct {
+	who []string // bindings
+	ops []string // names of operations, groups, or kinds of affordances
+	why string
+	// instead is what comes of asking all the same: an error, or an answer that is not what was asked for and that the page
+	// explains. Nil: the protocol has no way to ask.
+	instead func(x *attempt, o *operation) error
 }
 
-// expect compares JSON values.
-func expect(what, got, want string) error {
-	var g, w any
-	if json.Unmarshal([]byte(got), &g) != nil || json.Unmarshal([]byte(want), &w) != nil || !bytes.Equal(asJSON(g), asJSON(w)) {
-		return fmt.Errorf("%s: got %q, want %s", what, got, want)
+// ofConsumers is what consumers cannot ask.
+var ofConsumers = []lack{
+	{[]string{"HTTP"}, []string{"Events and changes"},
+		"An answer has an end. What goes on is for the three other ways of HTTP.", nil},
+	{[]string{"HTTP SSE"}, []string{"Properties", "cancelaction", allTasks}, "Asked in plain HTTP.", nil},
+	{[]string{"HTTP long poll", "HTTP webhook"}, []string{"Properties", "Actions and tasks", "Streams"},
+		"Asked in plain HTTP.", nil},
+	{[]string{"HTTP long poll"}, []string{observeAll},
+		"No path is that of the next change of any property; it is a 404.", refused("observable")},
+	{[]string{"ws kotlin"}, []string{"queryaction", "cancelaction", allTasks, detached, observeAll, subscribeAll, replay},
+		"The Kotlin SDK has no classes for these messages.", nil},
+	{[]string{"ws kotlin", "ws wtp", "CoAP"}, []string{inPieces},
+		"A request has one answer: it comes at the end, with all parts.", whole},
+	{[]string{"ws kotlin", "ws wtp", "MQTT"}, []string{upload, bothWays},
+		"A message has one input, which the node has before it asks.", nil},
+	{[]string{"CoAP"}, []string{upload, bothWays}, "The blocks of an input are put together before the node asks.", nil},
+	{[]string{"MQTT", "CoAP"}, []string{writeAll}, "An object of values writes those that it has.", nil},
+	{[]string{"MQTT", "CoAP"}, []string{replay}, "A subscription cannot say what was seen last.", nil},
+}
+
+// ofAgents is what agents cannot answer.
+var ofAgents = []lack{
+	{[]string{"command"}, []string{"readallproperties"}, "It has no properties: all of them are {}.", empty},
+	{[]string{"command"}, []string{"properties", "events"}, "It has actions alone; what is not in its TD is refused.", refused("")},
+	{[]string{"ws (kotlin)", "coap"}, []string{inPieces}, "A request has one answer: it comes at the end, with all parts.", whole},
+	{[]string{"ws (kotlin)", "mqtt"}, []string{upload, bothWays}, "A message has one input; a stream is refused.",
+		refused("no request stream", "over MQTT")},
+	{[]string{"coap"}, []string{bothWays},
+		"The node puts the stream together and sends it in blocks; the answer comes after the last.", whole},
+}
+
+// ofPairs is what does not go between two that have it both.
+var ofPairs = []lack{
+	{[]string{"ws doc", "command"}, []string{bothWays},
+		"A command has one output for who accepts JSON, as frames do. It comes at the end.", whole},
+}
+
+// of returns the lack that all of who share for an operation; nil if there is none.
+func of(lacks []lack, g *group, o *operation, who ...string) *lack {
+	for i, l := range lacks {
+		speaks := slices.Contains(l.ops, o.name) || slices.Contains(l.ops, o.needs) || slices.Contains(l.ops, g.name)
+		if speaks && !slices.ContainsFunc(who, func(w string) bool { return !slices.Contains(l.who, w) }) {
+			return &lacks[i]
+		}
 	}
 	return nil
 }
 
-var operations = []operation{
-	{"readproperty", "properties", func(k *talk) error {
-		if k.read == nil {
-			return errNot
-		}
-		got, err := k.read("units")
-		return errors.Join(err, expect("units", got, `"celsius"`))
-	}},
-	{"writeproperty", "properties", func(k *talk) error {
-		if k.write == nil {
-			return errNot
-		}
-		if err := k.write("level", "41"); err != nil {
-			return err
-		}
-		got, err := k.read("level")
-		return errors.Join(err, expect("level", got, "41"))
-	}},
-	{"readallproperties", "properties", func(k *talk) error {
-		if k.readAll == nil {
-			return errNot
-		}
-		got, err := k.readAll()
-		return errors.Join(err, expect("units", string(got["units"]), `"celsius"`))
-	}},
-	{"readmultipleproperties", "properties", func(k *talk) error {
-		if k.readSome == nil {
-			return errNot
-		}
-		got, err := k.readSome("units", "level")
-		if err == nil && len(got) != 2 {
-			err = fmt.Errorf("%d values", len(got))
-		}
-		return errors.Join(err, expect("units", string(got["units"]), `"celsius"`))
-	}},
-	{"writemultipleproperties", "properties", func(k *talk) error {
-		if k.writeSome == nil {
-			return errNot
-		}
-		if err := k.writeSome(map[string]any{"level": 7}); err != nil {
-			return err
-		}
-		got, err := k.read("level")
-		return errors.Join(err, expect("level", got, "7"))
-	}},
-	{"writeallproperties", "properties", func(k *talk) error {
-		if k.writeAll == nil {
-			return errNot
-		}
-		if err := k.writeAll(map[string]any{"level": 8, "units": "celsius"}); err != nil {
-			return err
-		}
-		got, err := k.read("level")
-		if k.writeAll(map[string]any{"level": 9}) == nil {
-			err = errors.Join(err, errors.New("writing all but one was accepted"))
-		}
-		return errors.Join(err, expect("level", got, "8"))
-	}},
-	{"invokeaction", "actions", func(k *talk) error {
-		if k.invoke == nil {
-			return errNot
-		}
-		got, err := k.invoke("add", `{"a":19,"b":23}`)
-		return errors.Join(err, expect("add", got, "42"))
-	}},
-	{"invokeaction that fails", "actions", func(k *talk) error {
-		if k.invoke == nil {
-			return errNot
-		}
-		if got, err := k.invoke("fail", "null"); err == nil || !strings.Contains(err.Error(), "out of order") {
-			return fmt.Errorf("got %q, %v, want the agent's own words", got, err)
+// refused wants an error that comes at once and has one of these words.
+func refused(words ...string) func(*attempt, *operation) error {
+	return func(x *attempt, o *operation) error {
+		began, alone := time.Now(), *x
+		alone.beside = interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
+			return completed(m, "", nil), nil
+		})
+		err := o.try(&alone)
+		switch {
+		case err == nil:
+			return errors.New("it was not refused")
+		case errors.Is(err, errNot), errors.Is(err, errOther), time.Since(began) > patience/2,
+			!slices.ContainsFunc(words, func(some string) bool { return strings.Contains(err.Error(), some) }):
+			return fmt.Errorf("not refused with %q, but: %w", words, err)
 		}
 		return nil
-	}},
-	{"invokeaction with wrong input", "actions", func(k *talk) error {
-		if k.invoke == nil {
-			return errNot
-		}
-		if got, err := k.invoke("add", `{"a":"x"}`); err == nil {
-			return fmt.Errorf("got %q, want an error", got)
-		}
-		return nil
-	}},
-	{"queryaction", "actions", func(k *talk) error {
-		if k.query == nil {
-			return errNot
-		}
-		id, err := k.start("wait", "20")
-		if err != nil || id == "" {
-			return fmt.Errorf("start: %q, %w", id, err)
-		}
-		for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-			state, output, err := k.query("wait", id)
-			switch {
-			case err != nil:
-				return err
-			case state == "completed":
-				return expect("output", output, `"done"`)
-			case state != "pending" && state != "running" || time.Now().After(end):
-				return fmt.Errorf("the state is %q", state)
-			}
-		}
-	}},
-	{"cancelaction", "actions", func(k *talk) error {
-		if k.cancel == nil {
-			return errNot
-		}
-		id, err := k.start("wait", "60000")
-		if err != nil {
-			return err
-		}
-		if err := k.cancel("wait", id); err != nil {
-			return err
-		}
-		if state, _, err := k.query("wait", id); err == nil && state != "cancelled" && state != "failed" {
-			return fmt.Errorf("the state is %q after the cancel", state)
-		}
-		return nil
-	}},
-	{"queryallactions", "actions", func(k *talk) error {
-		if k.list == nil {
-			return errNot
-		}
-		id, err := k.start("wait", "1")
-		if err != nil {
-			return err
-		}
-		ids, err := k.list("wait")
-		if err == nil && !slices.Contains(ids, id) {
-			err = fmt.Errorf("%q is not among %q", id, ids)
-		}
-		return err
-	}},
-	{"observeproperty, unobserveproperty", "properties", func(k *talk) error { return observed(k, "level") }},
-	{"observeallproperties, unobserveallproperties", "properties", func(k *talk) error { return observed(k, "") }},
-	{"subscribeevent, unsubscribeevent", "events", func(k *talk) error { return alarmed(k, "alarm") }},
-	{"subscribeallevents, unsubscribeallevents", "events", func(k *talk) error { return alarmed(k, "") }},
+	}
 }
 
-// observed writes the level, through the consumer or beside it, until it is told, and stops.
-func observed(k *talk, name string) error {
-	if k.observe == nil {
-		return errNot
+// whole wants one answer with the whole output.
+func whole(x *attempt, o *operation) error {
+	m, want := stream("echo"), strings.Join(chunks, "")
+	if o.name == inPieces {
+		m, want = &interact.Message{Type: interact.InvokeAction, Name: "count"}, "onetwo"
+		x.open()
 	}
-	next, stop, err := k.observe(name)
-	if err != nil {
-		return err
+	r, err := send(x, m)
+	if err == nil && (r.Media() == interact.JSON && !json.Valid(r.Data) || bare(plain(r.Data)) != bare(want)) {
+		err = fmt.Errorf("the output is %q", r.Data)
 	}
-	return until(next, stop, func() error { return k.write("level", "99") }, "99")
+	return err
 }
 
-func alarmed(k *talk, name string) error {
-	if k.subscribe == nil {
-		return errNot
-	}
-	next, stop, err := k.subscribe(name)
-	if err != nil {
-		return err
-	}
-	return until(next, stop, func() error { _, err := k.invoke("ring", `"fire"`); return err }, `"fire"`)
+// empty wants no properties.
+func empty(x *attempt, _ *operation) error {
+	return walk(step{x, interact.ReadAllProperties, "", "", "{}"})
 }
 
-// until makes something happen again and again until a listener hears it: when a subscription stands, not all protocols say.
-func until(next func() (string, error), stop, make func() error, want string) error {
-	heard := false
-	over := false
-	var mu sync.Mutex
-	var work sync.WaitGroup
-	var made error
-	work.Go(func() {
-		for {
-			mu.Lock()
-			end := over
-			mu.Unlock()
-			if end || made != nil {
-				return
-			}
-			made = make()
-			time.Sleep(20 * time.Millisecond)
-		}
-	})
-	var err error
-	var got string
-	for end := time.Now().Add(patience); !heard && err == nil; {
-		if got, err = next(); err == nil && time.Now().After(end) {
-			err = fmt.Errorf("what comes is not %s but %s", want, got)
-		}
-		heard = err == nil && expect("", got, want) == nil
-	}
-	mu.Lock()
-	over = true
-	mu.Unlock()
-	work.Wait()
-	return errors.Join(err, made, stop())
+// bare is text without its line ends, which a command may have between parts.
+func bare(text string) string { return strings.ReplaceAll(text, "\n", "") }
+
+// A tally counts cells.
+type tally struct {
+	passed, instead, not atomic.Int64
+	mu                   sync.Mutex
+	pairs                map[[2]string]int // what passed; owned by mu
 }
 
 // TestMatrix asks every operation, by every consumer's protocol, of an agent of every protocol, across two nodes.
 func TestMatrix(t *testing.T) {
 	m := newMesh(t)
-	cells := map[string]string{} // by operation, consumer, agent
-	var mu sync.Mutex
-	for _, a := range agentBindings {
-		a.start(t, m, "lamp-"+slug(a.name))
-	}
+	n := tally{pairs: map[[2]string]int{}}
 	t.Run("cells", func(t *testing.T) {
 		for _, a := range agentBindings {
+			name := "lamp-" + strings.NewReplacer(" ", "-", "(", "", ")", "").Replace(a.name)
+			open := a.start(t, m, name)
 			t.Run(a.name, func(t *testing.T) {
 				t.Parallel() // the consumers of one lamp come one after the other: each looks at what it wrote
+				m.known(t, name)
 				for _, c := range consumerBindings {
-					for name, cell := range m.fill(t, c, a) {
-						mu.Lock()
-						cells[name+"|"+c.name+"|"+a.name] = cell
-						mu.Unlock()
-					}
+					n.fill(t, m, c, a, name, open)
 				}
 			})
 		}
 	})
-	table := write(cells)
+	page := write(&n)
+	if t.Failed() {
+		return
+	}
 	if *update {
-		if err := os.WriteFile("../docs/interactions.md", table, 0o644); err != nil {
+		if err := os.WriteFile("../docs/interactions.md", page, 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return
 	}
-	if have, err := os.ReadFile("../docs/interactions.md"); err != nil || !bytes.Equal(have, table) {
+	if have, err := os.ReadFile("../docs/interactions.md"); err != nil || !bytes.Equal(have, page) {
 		t.Errorf("docs/interactions.md is not what was seen (%v): go test ./interop -run TestMatrix -update", err)
 	}
 }
 
-func slug(name string) string {
-	return strings.NewReplacer(" ", "-", "(", "", ")", "").Replace(name)
-}
-
 // fill tries all operations of one pair of protocols.
-func (m *mesh) fill(t *testing.T, c consumerBinding, a agentBinding) map[string]string {
-	cells := map[string]string{}
-	m.known(t, "lamp-"+slug(a.name))
-	k := c.open(t, m, "lamp-"+slug(a.name))
-	if k.close != nil {
-		defer k.close()
-	}
-	beside := openGo(t, m, "lamp-"+slug(a.name))
-	if k.read == nil {
-		k.write = nil
-	}
-	for _, o := range operations {
-		if slices.Contains(a.lacks, o.needs) || slices.Contains(a.lacks, o.name) {
-			cells[o.name] = "–"
-			continue
+func (n *tally) fill(t *testing.T, m *mesh, c consumerBinding, a agentBinding, lamp string, open func()) {
+	again := func() *consumer { return c.open(t, m, lamp) }
+	x := &attempt{again(), again, openGo(t, m, lamp), open}
+	defer x.hangUp()
+	for _, g := range groups {
+		for _, o := range g.operations {
+			l := cmp.Or(of(ofConsumers, &g, &o, c.name), of(ofAgents, &g, &o, a.name), of(ofPairs, &g, &o, c.name, a.name))
+			var err error
+			switch {
+			case l == nil:
+				n.passed.Add(1)
+				n.mu.Lock()
+				n.pairs[[2]string{c.name, a.name}]++
+				n.mu.Unlock()
+				err = o.try(x)
+			case l.instead != nil:
+				n.instead.Add(1)
+				err = l.instead(x, &o)
+			default:
+				n.not.Add(1)
+			}
+			if err != nil {
+				t.Errorf("%s, %s to %s: %v", o.name, c.name, a.name, err)
+			}
 		}
-		err := try(o, k, beside)
-		switch {
-		case err == nil:
-			cells[o.name] = "✓"
-		case errors.Is(err, errNot):
-			cells[o.name] = "–"
-		default:
-			cells[o.name] = "✗"
-			t.Errorf("%s, %s to %s: %v", o.name, c.name, a.name, err)
-		}
 	}
-	return cells
 }
 
-// try runs an operation. What only makes things happen goes beside a consumer whose protocol cannot do it.
-func try(o operation, k, beside *talk) error {
-	full := *k
-	if strings.Contains(o.name, "observe") && full.write == nil {
-		full.write = beside.write
-	}
-	if strings.Contains(o.name, "subscribe") && full.invoke == nil {
-		full.invoke = beside.invoke
-	}
-	if o.name == "writeproperty" || o.name == "writemultipleproperties" || o.name == "writeallproperties" {
-		full.read = beside.read
-	}
-	return o.try(&full)
-}
+const head = `# Interactions
+
+What works between whom. A consumer asks its own node in one protocol, and an agent answers another node in one. An operation
+works where **both have it**: look at the consumer in the first tables and at the agent in the next.
+
+- **✓** passed in a test, with each of the others that has it. **–** is not in that protocol; [why](#what-is-not-there).
+- **ws** is the WebSocket subprotocol as the LMOS documents (doc), the Kotlin SDK or the Web Thing Protocol (wtp) write it.
+- **dial-in** is an agent that connects to its node, **command** a command line.
+
+Of %d cells (%d operations × %d consumers × %d agents) %d passed. %d were asked although they are not there: they were refused
+with an error, or answered as it is written below. The other %d cannot be said in their protocol. The test that writes this page,
+and fails if it is not so, is [interop](../interop):
+
+` + "```console\n$ go test ./interop -run TestMatrix -update\n```\n\n## Consumers\n"
 
 // write makes the page of what was seen.
-func write(cells map[string]string) []byte {
+func write(n *tally) []byte {
 	var b bytes.Buffer
-	b.WriteString(`# Interactions
-
-What works between whom. The rows are operations of the Web of Things, the columns how an agent answers its node, and there is a
-table for each protocol in which a consumer asks its own node. Agent and consumer are at different nodes. **✓** passed in a test,
-**–** is not in that protocol. The test that writes this page, and fails if it is not so, is [interop](../interop):
-
-` + "```console\n$ go test ./interop -run TestMatrix -update\n```\n")
+	var consumers, agents []string
 	for _, c := range consumerBindings {
-		fmt.Fprintf(&b, "\n## %s\n\n| operation |", c.name)
-		for _, a := range agentBindings {
-			fmt.Fprintf(&b, " %s |", a.name)
+		consumers = append(consumers, c.name)
+	}
+	for _, a := range agentBindings {
+		agents = append(agents, a.name)
+	}
+	rows := 0
+	for _, g := range groups {
+		rows += len(g.operations)
+	}
+	fmt.Fprintf(&b, head, rows*len(consumers)*len(agents), rows, len(consumers), len(agents), n.passed.Load(), n.instead.Load(),
+		n.not.Load())
+	for _, g := range groups {
+		none := slices.DeleteFunc(slices.Clone(consumers), func(c string) bool { return hasSome(&g, ofConsumers, c) })
+		some := slices.DeleteFunc(slices.Clone(consumers), func(c string) bool { return slices.Contains(none, c) })
+		b.WriteString("\n### " + g.name + "\n\n" + g.patterns)
+		if len(none) > 0 {
+			b.WriteString(" Not in it, for they have none of these: " + strings.Join(none, ", ") + ".")
 		}
-		b.WriteString("\n|---|")
-		b.WriteString(strings.Repeat("---|", len(agentBindings)))
-		for _, o := range operations {
-			fmt.Fprintf(&b, "\n| %s |", o.name)
-			for _, a := range agentBindings {
-				fmt.Fprintf(&b, " %s |", cells[o.name+"|"+c.name+"|"+a.name])
+		b.WriteString("\n\n" + header("operation", some) + marks(&g, ofConsumers, some))
+	}
+	b.WriteString("\n## Agents\n\n" + header("operation", agents))
+	for _, g := range groups {
+		b.WriteString(marks(&g, ofAgents, agents))
+	}
+	b.WriteString("\n## Pairs\n\nHow many operations passed between them.\n\n" + header("consumer", agents))
+	for _, c := range consumers {
+		b.WriteString("| " + c + " |")
+		for _, a := range agents {
+			fmt.Fprintf(&b, " %d |", n.pairs[[2]string{c, a}])
+		}
+		b.WriteByte('\n')
+	}
+	b.WriteString("\n## What is not there\n" + reasons("consumers", ofConsumers) + reasons("agents", ofAgents) +
+		"\nAnd between two that have it both:\n" + reasons("pair", ofPairs))
+	return b.Bytes()
+}
+
+func hasSome(g *group, lacks []lack, who string) bool {
+	return slices.ContainsFunc(g.operations, func(o operation) bool { return of(lacks, g, &o, who) == nil })
+}
+
+// marks are the rows of a group.
+func marks(g *group, lacks []lack, who []string) string {
+	var b strings.Builder
+	for _, o := range g.operations {
+		b.WriteString("| " + o.name + " |")
+		for _, w := range who {
+			if of(lacks, g, &o, w) == nil {
+				b.WriteString(" ✓ |")
+			} else {
+				b.WriteString(" – |")
 			}
 		}
 		b.WriteByte('\n')
 	}
-	return b.Bytes()
+	return b.String()
+}
+
+func reasons(who string, lacks []lack) string {
+	text := "\n" + header(who, []string{"operations", "why"})
+	for _, l := range lacks {
+		text += "| " + strings.Join(l.who, ", ") + " | " + strings.Join(l.ops, "; ") + " | " + l.why + " |\n"
+	}
+	return text
+}
+
+// header begins a table.
+func header(first string, names []string) string {
+	return "| " + first + " | " + strings.Join(names, " | ") + " |\n|---|" + strings.Repeat("---|", len(names)) + "\n"
 }

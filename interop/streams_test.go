@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/lmosd/lmosd/interact"
@@ -32,8 +33,8 @@ func (p *pattern) Read(b []byte) (int, error) {
 	return k, nil
 }
 
-// TestStreamsBothWaysAtOnce sends a stream through two nodes to an HTTP agent that sends it back while it comes, in memory that does
-// not grow with it. LMOSD_LONG=1 makes it 1 GiB.
+// TestStreamsBothWaysAtOnce sends a stream through two nodes to an HTTP agent that sends it back while it comes, in memory that
+// does not grow with it. LMOSD_LONG=1 makes it 1 GiB.
 func TestStreamsBothWaysAtOnce(t *testing.T) {
 	m := newMesh(t)
 	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -72,7 +73,8 @@ func TestStreamsBothWaysAtOnce(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(t.Context(), "POST", m.api+"/things/parrot/actions/pipe?timeout=5m", io.NopCloser(&pattern{n: size}))
+	pipe := m.api + "/things/parrot/actions/pipe?timeout=5m"
+	req, err := http.NewRequestWithContext(t.Context(), "POST", pipe, io.NopCloser(&pattern{n: size}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +119,7 @@ func TestEitherEncoding(t *testing.T) {
 	m := newMesh(t)
 	startHTTP(t, m, "lamp")
 	m.known(t, "lamp")
-	h := newHTTPTalk(t, m, "lamp")
+	h := newHTTPTalk(m, "lamp")
 	defer h.client.CloseIdleConnections()
 	const inCBOR = "\xa2\x61a\x13\x61b\x17"
 	for _, c := range []struct{ body, media, accept, want, as string }{
@@ -126,12 +128,14 @@ func TestEitherEncoding(t *testing.T) {
 		{inCBOR, interact.CBOR, interact.JSON, "42", interact.JSON},
 		{`{"a":19,"b":23}`, interact.JSON, interact.CBOR, "\x18\x2a", interact.CBOR},
 	} {
-		_, header, raw, err := h.do("POST", "/actions/add", c.body, "Content-Type", c.media, "Accept", c.accept)
+		header, raw, err := h.do(t.Context(), "POST", h.thing+"/actions/add", strings.NewReader(c.body),
+			"Content-Type", c.media, "Accept", c.accept)
 		if err != nil || string(raw) != c.want || header.Get("Content-Type") != c.as {
 			t.Errorf("%s to %s: got %q of %s, %v", c.media, c.accept, raw, header.Get("Content-Type"), err)
 		}
 	}
-	if _, _, raw, err := h.do("GET", "/properties/units", "", "Accept", interact.CBOR); err != nil || string(raw) != "\x67celsius" {
+	_, raw, err := h.do(t.Context(), "GET", h.thing+"/properties/units", nil, "Accept", interact.CBOR)
+	if err != nil || string(raw) != "\x67celsius" {
 		t.Errorf("a reading in CBOR: %q, %v", raw, err)
 	}
 }
