@@ -18,7 +18,7 @@ const module = "github.com/lmosd/lmosd"
 // rows is the house from the ground up: a package imports packages of lower rows only, and packages of one row never import
 // each other.
 var rows = [][]string{
-	{"internal/jcs", "internal/cbor", "internal/outbound"}, // helpers that know nothing of lmosd
+	{"internal/jcs", "internal/cbor", "internal/outbound", "internal/words", "cmd/lmosd/internal/terminal"}, // helpers that know nothing of lmosd
 	{"did"},                       // who somebody is
 	{"did/proof"},                 // what somebody signed
 	{"did/keystore", "did/aries"}, // one file format, one legacy reader: below td, which signs
@@ -29,16 +29,21 @@ var rows = [][]string{
 	// one carrier, binding, keeper or judge each
 	{"dht", "pubsub", "directory", "policy", "telemetry", "interact/task", "interact/hub", "interact/stream", "interact/rest",
 		"interact/ws", "interact/mqtt", "interact/coap", "interact/command"},
-	{"gateway", "expose"},               // the HTTP server of what is below; agents made of what is there already
-	{"agent"},                           // what the author of an agent imports
-	{"node"},                            // wires one node
-	{"testnet", "configs"},              // many nodes; a node from a file
+	{"interact/rest/serve"},        // offers things to what speaks HTTP, in the words of the binding
+	{"gateway", "expose", "route"}, // the HTTP server of what is below; agents made of what is there already
+	{"agent"},                      // what the author of an agent imports
+	{"node"},                       // wires one node
+	{"testnet", "configs"},         // many nodes; a node from a file
+	{"cmd/lmosd/internal/console"}, // what all commands share
+	// what some of them share, or are: the configuration, what is typed, the help, meshes on this machine
+	{"cmd/lmosd/internal/settings", "cmd/lmosd/internal/input", "cmd/lmosd/internal/manual", "cmd/lmosd/internal/playground"},
+	{"cmd/lmosd/internal/target"},       // the node that is asked, by the configuration
 	{"cmd/lmosd", "examples/agents/go"}, // the command; what an agent's author writes
 }
 
 // beside are packages that import nothing of the house and are imported by few.
 var beside = map[string][]string{
-	"examples/weather/agent": {"examples/weather", "cmd/lmosd", "testnet"}, // a stranger's agent: demo and tests run it
+	"examples/weather/agent": {"examples/weather", "cmd/lmosd/internal/playground", "testnet"}, // a stranger's agent: demo and tests run it
 	"examples/weather":       nil,
 	"interop":                nil, // tests only: programs of other projects
 	"sdk":                    nil, // tests only: the libraries of other languages
@@ -66,14 +71,15 @@ var homes = []struct {
 	{"github.com/santhosh-tekuri/jsonschema/v6", []string{"td"}, "descriptions are validated in one place"},
 	{"github.com/klauspost/compress", []string{"td"}, "a TD inside its record"},
 	{"github.com/hashicorp/golang-lru/v2", []string{"td"}, "verdicts on signatures are remembered by the verifier"},
-	{"golang.org/x/text", []string{"td"}, "normal form of capability ids"},
+	{"golang.org/x/text", []string{"td", "internal/words"}, "normal forms of capability ids and of words"},
+	{"github.com/Masterminds/semver/v3", []string{"td"}, "ranges of versions"},
 	{"github.com/fxamacker/cbor/v2", []string{"internal/cbor"}, "one strict configuration for all"},
 	{"github.com/libp2p/go-libp2p-kad-dht", []string{"dht"}, "the Kademlia DHT"},
 	{"github.com/libp2p/go-libp2p-kad-dht/pb", []string{"dht", "testnet"}, "messages of the DHT; the testnet's stranger forges them"},
 	{"github.com/libp2p/go-libp2p-kbucket", []string{"dht"}, "distances of keys"},
 	{"github.com/libp2p/go-libp2p-record", []string{"dht", "testnet"}, "records of the DHT, true and forged"},
 	{"github.com/libp2p/go-msgio", []string{"dht", "testnet"}, "frames of the DHT's own protocol"},
-	{"google.golang.org/protobuf", []string{"dht"}, "messages of the DHT's own protocol"},
+	{"google.golang.org/protobuf", []string{"dht", "telemetry"}, "messages of the DHT's own protocol, and of OTLP"},
 	{"github.com/libp2p/go-libp2p-pubsub", []string{"pubsub"}, "gossipsub"},
 	{"github.com/libp2p/go-libp2p/x/rate", []string{"dht", "node"}, "limits per address: of streams, of connections"},
 	{"github.com/libp2p/go-libp2p/p2p/protocol/ping", []string{"interact/stream", "node"}, "is a silent host still there; its limits"},
@@ -94,16 +100,18 @@ var homes = []struct {
 	{"github.com/pion/dtls/v3", []string{"interact/coap/wire"}, "CoAP over DTLS"},
 	{"github.com/getkin/kin-openapi", []string{"td/openapi"}, "OpenAPI documents"},
 	{"github.com/oasdiff/yaml3", []string{"td/openapi"}, "YAML of OpenAPI documents, by that library's own parser"},
-	{"go.opentelemetry.io/otel", []string{"telemetry"}, "spans, and OTLP to a collector"},
-	{"golang.org/x/sync", []string{"dht", "directory", "interact/rest", "interact/stream", "interact/mqtt", "gateway", "node", "testnet", "cmd/lmosd"}, "goroutines that are waited for"},
+	{"go.opentelemetry.io/otel", []string{"telemetry"}, "spans"},
+	{"go.opentelemetry.io/proto/otlp", []string{"telemetry"}, "messages of OTLP; its collector packages bring gRPC along"},
+	{"golang.org/x/sync", []string{"dht", "directory", "interact/rest", "interact/rest/serve", "interact/stream", "interact/mqtt", "gateway", "node", "testnet"}, "goroutines that are waited for"},
 	{"github.com/prometheus/client_golang", []string{"gateway"}, "metrics"},
 	{"github.com/goccy/go-yaml", []string{"configs"}, "configuration files"},
-	{"github.com/spf13/cobra", []string{"cmd/lmosd"}, "commands"},
-	{"github.com/spf13/pflag", []string{"cmd/lmosd"}, "flags"},
-	{"github.com/itchyny/gojq", []string{"cmd/lmosd"}, "--jq"},
-	{"golang.org/x/sys", []string{"cmd/lmosd"}, "the width of a terminal"},
-	{"github.com/mattn/go-isatty", []string{"cmd/lmosd"}, "is it a terminal"},
-	{"github.com/mattn/go-runewidth", []string{"cmd/lmosd"}, "columns of wide letters"},
+	{"github.com/spf13/cobra", []string{"cmd/lmosd", "cmd/lmosd/internal/console", "cmd/lmosd/internal/settings",
+		"cmd/lmosd/internal/manual", "cmd/lmosd/internal/playground"}, "commands"},
+	{"github.com/spf13/pflag", []string{"cmd/lmosd/internal/console", "cmd/lmosd/internal/settings", "cmd/lmosd/internal/manual"}, "flags"},
+	{"github.com/itchyny/gojq", []string{"cmd/lmosd/internal/console"}, "--jq"},
+	{"golang.org/x/sys", []string{"cmd/lmosd/internal/terminal"}, "the width of a terminal"},
+	{"github.com/mattn/go-isatty", []string{"cmd/lmosd/internal/terminal"}, "is it a terminal"},
+	{"github.com/mattn/go-runewidth", []string{"cmd/lmosd/internal/terminal"}, "columns of wide letters"},
 }
 
 // An edge is one import statement.

@@ -1,0 +1,191 @@
+package route
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/lmosd/lmosd/internal/words"
+	"github.com/lmosd/lmosd/td"
+)
+
+// A field is the agents that stand for one question, and how well each of their examples fits by words.
+type field struct {
+	about  string
+	agents []*agent // the best first, then by reference
+}
+
+// An agent is one of the field.
+type agent struct {
+	desc   *td.Description
+	points []point
+	score  float64 // of its best point
+}
+
+// A point is one text by which an agent is known: an example of a capability, or where it has none what the capability says of
+// itself.
+type point struct {
+	capability *td.Capability
+	text       string
+	score      float64 // 0 to 1
+}
+
+// newField scores all examples of the agents by words.
+func newField(descs []*td.Description, about string) *field {
+	f := &field{about: about}
+	for _, d := range descs {
+		f.agents = append(f.agents, &agent{desc: d, points: pointsOf(d)})
+	}
+	f.scoreByWords()
+	return f
+}
+
+// pointsOf returns the texts by which an agent is known. lmos-classifier leaves out what has no examples; here what it says of
+// itself stands in, so that each agent can be found.
+func pointsOf(d *td.Description) []point {
+	var all []point
+	for i := range d.Capabilities {
+		c := &d.Capabilities[i]
+		for _, example := range c.Examples {
+			all = append(all, point{capability: c, text: example})
+		}
+		if len(c.Examples) == 0 {
+			all = append(all, point{capability: c, text: strings.Join([]string{c.Name, c.ID, c.Description}, " ")})
+		}
+	}
+	if len(all) == 0 {
+		all = append(all, point{capability: &td.Capability{ID: d.Title, Name: d.Title, Description: d.Description}, text: d.Title + " " + d.Description})
+	}
+	return all
+}
+
+// scoreByWords gives each point the part of the question's words that it has something like, where a word that few points have
+// weighs more.
+func (f *field) scoreByWords() {
+	asked := slices.Compact(slices.Sorted(slices.Values(words.Content(f.about))))
+	texts := map[*point][]string{}
+	having := make([]int, len(asked)) // points with a word like it
+	n := 0
+	for _, a := range f.agents {
+		for i := range a.points {
+			p := &a.points[i]
+			texts[p] = words.Content(p.text + " " + p.capability.Name)
+			n++
+			for j, w := range asked {
+				if likeAny(w, texts[p]) {
+					having[j]++
+				}
+			}
+		}
+	}
+	weights, all := make([]float64, len(asked)), 0.0
+	for j := range asked {
+		if weights[j] = math.Log1p(float64(n) / float64(1+having[j])); having[j] == 0 {
+			weights[j] = math.Log1p(1) // nobody has it, which says little of anybody
+		}
+		all += weights[j]
+	}
+	for p, text := range texts {
+		for j, w := range asked {
+			if all > 0 && likeAny(w, text) {
+				p.score += weights[j] / all
+			}
+		}
+	}
+	f.rank()
+}
+
+func likeAny(word string, among []string) bool {
+	return slices.ContainsFunc(among, func(w string) bool { return words.Like(word, w) })
+}
+
+// rank puts the best agent first.
+func (f *field) rank() {
+	for _, a := range f.agents {
+		a.score = 0
+		for _, p := range a.points {
+			a.score = max(a.score, p.score)
+		}
+	}
+	slices.SortStableFunc(f.agents, func(a, b *agent) int { return cmp.Compare(b.score, a.score) })
+}
+
+// best returns the first agents.
+func (f *field) best(n int) []*agent { return f.agents[:min(n, len(f.agents))] }
+
+// When words decide: the best agent has something like half of what is asked for, and clearly more than the second.
+const (
+	leastWords  = 0.5
+	leastAhead  = 1.0 / 3 // of the best's score
+	leastCounts = 0.05    // below it, an agent is no candidate
+)
+
+// byWords decides by words alone; why says why it is words, if they were not asked for.
+func (f *field) byWords(why string) *Decision {
+	say := func(s string) string {
+		if why == "" {
+			return s
+		}
+		return why + ": " + s
+	}
+	switch {
+	case len(f.agents) == 0:
+		return f.decision(nil, Lexical, say("there is no agent to choose from"))
+	case f.agents[0].score < leastWords:
+		return f.decision(nil, Lexical, say(fmt.Sprintf("the best agent, %s, has %.0f %% of what is asked for; half is needed",
+			f.agents[0].desc.Name(), 100*f.agents[0].score)))
+	case len(f.agents) > 1 && f.agents[0].score-f.agents[1].score < leastAhead*f.agents[0].score:
+		return f.decision(nil, Lexical, say(fmt.Sprintf("%s and %s fit equally well", f.agents[0].desc.Name(), f.agents[1].desc.Name())))
+	}
+	best := f.agents[0]
+	return f.decision(best, Lexical, say(fmt.Sprintf("%q fits best: %.0f %% of what is asked for", clipped(best.top().text), 100*best.score)))
+}
+
+// top returns the best point.
+func (a *agent) top() point {
+	return slices.MaxFunc(a.points, func(p, q point) int { return cmp.Compare(p.score, q.score) })
+}
+
+// descriptions returns what an agent's capabilities say of themselves.
+func (a *agent) descriptions() []string {
+	var all []string
+	for _, p := range a.points {
+		text := clipped(cmp.Or(p.capability.Description, p.capability.Name, p.capability.ID))
+		if !slices.Contains(all, text) && len(all) < 16 {
+			all = append(all, text)
+		}
+	}
+	return all
+}
+
+// decision makes the answer. Candidates are those that fit at all, and the chosen one.
+func (f *field) decision(chosen *agent, m Method, reason string) *Decision {
+	d := &Decision{Candidates: []Candidate{}, Method: m, Reason: reason}
+	for _, a := range f.agents {
+		if a == chosen || a.score >= leastCounts && len(d.Candidates) < maxOffered {
+			d.Candidates = append(d.Candidates, a.candidate())
+		}
+	}
+	if chosen != nil {
+		c := chosen.candidate()
+		d.Agent = &c
+	}
+	return d
+}
+
+func (a *agent) candidate() Candidate {
+	c := Candidate{ID: a.desc.Ref(), Name: a.desc.Name(), Score: a.score, Capabilities: []Capability{}}
+	for _, p := range a.points {
+		i := slices.IndexFunc(c.Capabilities, func(have Capability) bool { return have.ID == p.capability.ID })
+		if i < 0 && len(c.Capabilities) < 8 {
+			c.Capabilities = append(c.Capabilities, Capability{ID: p.capability.ID, Description: clipped(p.capability.Description), Examples: []string{}})
+			i = len(c.Capabilities) - 1
+		}
+		if i >= 0 && len(p.capability.Examples) > 0 && len(c.Capabilities[i].Examples) < 4 {
+			c.Capabilities[i].Examples = append(c.Capabilities[i].Examples, clipped(p.text))
+		}
+	}
+	return c
+}

@@ -1,0 +1,313 @@
+package route
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// named returns an agent with capabilities, each "id: example; example".
+func named(name string, capabilities ...string) *td.Description {
+	t := &td.Thing{ID: "urn:" + strings.ToLower(name), Title: name, Types: []string{"lmos:Agent"}}
+	for _, c := range capabilities {
+		id, examples, _ := strings.Cut(c, ": ")
+		capability := td.Capability{ID: id, Name: id, Description: "It is about " + id + "."}
+		if examples != "" {
+			capability.Examples = strings.Split(examples, "; ")
+		}
+		t.Capabilities = append(t.Capabilities, capability)
+	}
+	return &td.Description{Thing: t, Record: &td.Record{Owner: "did:key:z6Mk" + did.DID(name), Thing: t.ID, Title: name}}
+}
+
+var platform = []*td.Description{
+	named("Billing", "bill: show my bill; why is my invoice so high; I want to pay"),
+	named("Contract", "contract: when does my contract end; cancel my contract; I want another tariff"),
+	named("Stock", "urn:shop:stock-levels: how many are left; check the stock of an article"),
+	named("Weather", "weather"),
+	{Thing: &td.Thing{ID: "urn:plug", Title: "Plug", Types: []string{"lmos:Tool"}}, Record: &td.Record{Thing: "urn:plug"}},
+}
+
+func finder(all []*td.Description) func(context.Context, td.Query) iter.Seq2[*td.Description, error] {
+	return func(_ context.Context, q td.Query) iter.Seq2[*td.Description, error] {
+		return func(yield func(*td.Description, error) bool) {
+			for _, d := range all {
+				if q.Match(d) && !yield(d, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func router(t *testing.T, o Options) *Router {
+	t.Helper()
+	if o.Find == nil {
+		o.Find = finder(platform)
+	}
+	r, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func chosen(d *Decision) string {
+	if d.Agent == nil {
+		return ""
+	}
+	return d.Agent.Name
+}
+
+func TestLexical(t *testing.T) {
+	t.Parallel()
+	r := router(t, Options{})
+	for question, want := range map[string]string{
+		"Please show my bill":                 "billing",
+		"who can check stock levels":          "stock",
+		"why is the invoise so hihg?":         "billing",
+		"when does the contract end?":         "contract",
+		"what will the weather be":            "weather",
+		"I want":                              "", // two agents say so
+		"sing me a song":                      "",
+		"plug":                                "", // no agent
+		"hello":                               "",
+		"show the bill and the weather":       "",
+		strings.Repeat("weather ", 1000):      "weather",
+		"\x00\xff weather":                    "weather",
+		"check the stock of article 4711 now": "stock",
+	} {
+		d, err := r.Route(t.Context(), Question{Message: question})
+		if err != nil || strings.ToLower(chosen(d)) != want || d.Reason == "" || d.Method != Lexical {
+			t.Errorf("%.40q: got %q, %v: %+v", question, chosen(d), err, d)
+		}
+		if want != "" && (len(d.Candidates) == 0 || d.Candidates[0].ID != d.Agent.ID || d.Agent.Score < leastWords) {
+			t.Errorf("%.40q: candidates %+v", question, d.Candidates)
+		}
+	}
+	d, err := r.Route(t.Context(), Question{Message: "and when does it end?", History: []Turn{{"USER", "I have a contract"}}})
+	if err != nil || !strings.EqualFold(chosen(d), "contract") {
+		t.Errorf("with a history: %q, %v", chosen(d), err)
+	}
+	d, err = r.Route(t.Context(), Question{Message: "show my bill", Among: td.Query{ID: "urn:weather"}})
+	if err != nil || d.Agent != nil {
+		t.Errorf("among others: %+v, %v", d, err)
+	}
+	empty := router(t, Options{Find: finder(nil)})
+	if d, err := empty.Route(t.Context(), Question{Message: "show my bill"}); err != nil || d.Agent != nil || d.Candidates == nil || d.Reason == "" {
+		t.Errorf("among nobody: %+v, %v", d, err)
+	}
+}
+
+func TestQuestionsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	r := router(t, Options{})
+	for name, c := range map[string]struct {
+		q    Question
+		code interact.Code
+	}{
+		"nothing":            {Question{Message: " \n"}, interact.Usage},
+		"too long":           {Question{Message: strings.Repeat("x", MaxMessage+1)}, interact.TooLarge},
+		"too long before":    {Question{Message: "x", History: []Turn{{Content: strings.Repeat("x", MaxMessage+1)}}}, interact.TooLarge},
+		"too much before":    {Question{Message: "x", History: make([]Turn, MaxHistory+1)}, interact.TooLarge},
+		"no method":          {Question{Message: "x", Method: "magic"}, interact.Usage},
+		"no such endpoint":   {Question{Message: "x", Method: Vector}, interact.Usage},
+		"nor that":           {Question{Message: "x", Method: LLM}, interact.Usage},
+		"half of the hybrid": {Question{Message: "x", Method: Hybrid}, interact.Usage},
+	} {
+		_, err := r.Route(t.Context(), c.q)
+		if e := interact.AsError(err); e == nil || e.Code != c.code || e.Hint == "" {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	if _, err := New(Options{Method: Vector}); err == nil {
+		t.Error("a router without the endpoint that it needs")
+	}
+	failing := router(t, Options{Find: func(context.Context, td.Query) iter.Seq2[*td.Description, error] {
+		return func(yield func(*td.Description, error) bool) { yield(nil, context.Canceled) }
+	}})
+	if _, err := failing.Route(t.Context(), Question{Message: "x"}); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A space is an embedder in which each topic is a dimension: a text points to the topics that it names.
+type space struct {
+	mu    sync.Mutex
+	texts int
+	err   error
+}
+
+var topics = []string{"bill", "invoice", "contract", "stock", "weather", "umbrella"}
+
+func (s *space) Embed(_ context.Context, texts []string) ([][]float32, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.texts += len(texts)
+	if s.err != nil {
+		return nil, s.err
+	}
+	all := make([][]float32, len(texts))
+	for i, text := range texts {
+		v := make([]float32, len(topics)+1)
+		v[len(topics)] = 0.01
+		for j, topic := range topics {
+			if strings.Contains(text, topic) {
+				v[j/2*2] = 1 // two words have one meaning
+			}
+		}
+		all[i] = v
+	}
+	return all, nil
+}
+
+func TestVector(t *testing.T) {
+	t.Parallel()
+	var s space
+	alike := Thresholds{Total: 0.9, Mean: 0.3, Distance: 0.5, RelDistance: 0.1}
+	agents := []*td.Description{named("Billing", "bill: bill; invoice"), named("Weather", "w: weather"), named("Stock", "s: contract")}
+	r := router(t, Options{Find: finder(agents), Method: Vector, Embedder: &s, Thresholds: alike})
+	for range 2 {
+		d, err := r.Route(t.Context(), Question{Message: "umbrella"})
+		if err != nil || !strings.EqualFold(chosen(d), "weather") || d.Method != Vector {
+			t.Errorf("got %+v, %v", d, err)
+		}
+	}
+	if s.texts != 5 {
+		t.Errorf("%d texts were embedded, five are known", s.texts)
+	}
+	d, err := r.Route(t.Context(), Question{Message: "song"})
+	if err != nil || d.Agent != nil || !strings.Contains(d.Reason, "at least") {
+		t.Errorf("got %+v, %v", d, err)
+	}
+	s.err = errors.New("down")
+	d, err = r.Route(t.Context(), Question{Message: "which weather"})
+	if err != nil || d.Method != Lexical || !strings.Contains(d.Reason, "down") || d.Agent == nil {
+		t.Errorf("without the endpoint: %+v, %v", d, err)
+	}
+}
+
+// The thresholds are those of lmos-classifier's SingleAgentEmbeddingRanker.
+func TestChoose(t *testing.T) {
+	t.Parallel()
+	a, b := &agent{desc: named("A"), points: []point{{}}}, &agent{desc: named("B"), points: []point{{}}}
+	of := func(x *agent, scores ...float64) (all []hit) {
+		for _, s := range scores {
+			all = append(all, hit{x, s})
+		}
+		return all
+	}
+	many := slices.Repeat([]float64{0.9}, 10)
+	for _, c := range []struct {
+		name string
+		hits []hit
+		want *agent
+	}{
+		{"none", nil, nil},
+		{"one, however far", of(a, 0.1), a},
+		{"of one agent only", of(a, many...), a},
+		{"the sum is too small", of(a, 0.99, 0.99), nil},
+		{"the mean is too small", of(a, append(slices.Repeat([]float64{0.75}, 10), 0.7)...), nil},
+		{"clearly ahead", append(of(a, many...), of(b, 0.85)...), a},
+		{"not clearly", append(of(a, many...), of(b, many[:6]...)...), nil},
+		{"the second by hits, first by sum", append(of(b, 0.85), of(a, many...)...), a},
+		{"equal", append(of(a, many...), of(b, many...)...), nil},
+	} {
+		got, reason := choose(c.hits, DefaultThresholds)
+		if got != c.want || reason == "" {
+			t.Errorf("%s: got %v, %q", c.name, got, reason)
+		}
+	}
+}
+
+// A sayer is a model that says the same to everybody.
+type sayer struct {
+	says   string
+	err    error
+	prompt string
+	turns  []Turn
+}
+
+func (s *sayer) Decide(_ context.Context, prompt string, turns []Turn) (string, error) {
+	s.prompt, s.turns = prompt, turns
+	return s.says, s.err
+}
+
+func TestModel(t *testing.T) {
+	t.Parallel()
+	billing := platform[0].Ref()
+	for _, c := range []struct {
+		name, says string
+		err        error
+		want       string
+		method     Method
+		reason     string
+	}{
+		{"an agent", `{"reason":"it is about bills","agentId":"` + billing + `"}`, nil, "Billing", LLM, "about bills"},
+		{"in a fence", "Sure!\n```json\n{\"agentId\":\"" + billing + "\"}\n```", nil, "Billing", LLM, "chose it"},
+		{"none", `{"reason":"a greeting","agentId":null}`, nil, "", LLM, "a greeting"},
+		{"nothing said of it", `{}`, nil, "", LLM, "chose none"},
+		{"a stranger", `{"agentId":"urn:other"}`, nil, "", LLM, "not offered"},
+		{"nonsense", `I think it is Billing`, nil, "Billing", Lexical, "cannot be read"},
+		{"half", `{"agentId":`, nil, "Billing", Lexical, "cannot be read"},
+		{"an error", "", errors.New("overloaded"), "Billing", Lexical, "overloaded"},
+		{"control characters", `{"reason":"\u001b[31m` + strings.Repeat("x", 2000) + `","agentId":null}`, nil, "", LLM, "xxx"},
+	} {
+		model := &sayer{says: c.says, err: c.err}
+		r := router(t, Options{Method: LLM, Model: model})
+		d, err := r.Route(t.Context(), Question{Message: "show my bill", History: []Turn{{"ASSISTANT", "Hello"}}})
+		if err != nil || !strings.EqualFold(chosen(d), c.want) || d.Method != c.method || !strings.Contains(d.Reason, c.reason) {
+			t.Errorf("%s: got %+v, %v", c.name, d, err)
+		}
+		if len(d.Reason) > 600 || strings.ContainsRune(d.Reason, '\x1b') {
+			t.Errorf("%s: reason %q", c.name, d.Reason)
+		}
+		if !strings.Contains(model.prompt, billing) || strings.Contains(model.prompt, "urn:plug") || len(model.turns) != 2 || model.turns[1].Content != "show my bill" {
+			t.Errorf("%s: asked %q, %+v", c.name, model.prompt, model.turns)
+		}
+	}
+}
+
+func TestHybrid(t *testing.T) {
+	t.Parallel()
+	weather := platform[3].Ref()
+	model := &sayer{says: fmt.Sprintf(`{"reason":"rain","agentId":%q}`, weather)}
+	r := router(t, Options{Method: Hybrid, Model: model, Embedder: new(space), Thresholds: Thresholds{Total: 1, Mean: 0.1, Distance: 0.5, RelDistance: 0.1}})
+	d, err := r.Route(t.Context(), Question{Message: "an umbrella"})
+	if err != nil || !strings.EqualFold(chosen(d), "Weather") || d.Method != Vector || model.prompt != "" {
+		t.Errorf("got %+v, %v", d, err)
+	}
+	d, err = r.Route(t.Context(), Question{Message: "a song"})
+	if err != nil || !strings.EqualFold(chosen(d), "Weather") || d.Method != LLM || !strings.Contains(d.Reason, "vectors do not decide") {
+		t.Errorf("got %+v, %v", d, err)
+	}
+}
+
+// Many agents and vectors do not make memory grow without bound.
+func TestVectorsAreForgotten(t *testing.T) {
+	t.Parallel()
+	var v vectors
+	s := new(space)
+	keep := []string{"kept"}
+	for i := range 3 * maxVectors {
+		if _, err := v.of(t.Context(), s, append(keep, fmt.Sprint(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(v.young)+len(v.old) > 2*maxVectors || s.texts != 3*maxVectors+1 {
+		t.Errorf("%d are remembered, %d were asked for", len(v.young)+len(v.old), s.texts)
+	}
+}
