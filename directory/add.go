@@ -38,6 +38,7 @@ func (d *Directory) put(desc *td.Description, from origin) (changed bool, err er
 	}
 	key := r.Key()
 	own := (from == published || from == keptOwn) && d.hostedHere(r)
+	in := d.prepare(key, desc)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	e := d.entries[key]
@@ -48,7 +49,7 @@ func (d *Directory) put(desc *td.Description, from origin) (changed bool, err er
 		}
 		own = own || e.own && d.hostedHere(r)
 	}
-	if err := d.roomLocked(e, desc, own); err != nil {
+	if err := d.roomLocked(e, in, own); err != nil {
 		return false, err
 	}
 	if e == nil {
@@ -57,16 +58,49 @@ func (d *Directory) put(desc *td.Description, from origin) (changed bool, err er
 		// Until it is set below, it is gone, and of no use to anybody.
 		d.gone.add(e)
 	}
-	d.setLocked(e, desc, own)
+	d.setLocked(e, in, own)
 	if from == heard || from == published {
 		d.markLocked(key)
 	}
 	return true, nil
 }
 
+// An arrival is a description that comes in, with what can be made ready without the lock.
+type arrival struct {
+	desc *td.Description
+	view *view // nil for what buries
+	by   []label
+	same bool // by is not made: it is found by what the known one is found by
+}
+
+// prepare makes an arrival of a description.
+func (d *Directory) prepare(key [32]byte, desc *td.Description) *arrival {
+	if desc.Record.Kind != td.KindTD {
+		return &arrival{desc: desc}
+	}
+	in := &arrival{desc: desc, view: d.views.adopt(desc)}
+	d.mu.RLock()
+	e := d.entries[key]
+	in.same = e != nil && e.view != nil && refreshes(e.view.record, desc.Record)
+	d.mu.RUnlock()
+	if !in.same {
+		in.by = labelsOf(desc)
+	}
+	return in
+}
+
+// terms returns what an arrival is found by. That it was not made before, because the known one was the same and is another now,
+// is rare.
+func (in *arrival) terms() []label {
+	if in.by == nil {
+		in.by, in.same = labelsOf(in.desc), false
+	}
+	return in.by
+}
+
 // adoptLocked notes that this node publishes what it had learned from others, after it lost its store.
 func (d *Directory) adoptLocked(e *entry, own bool) {
-	if own && e.d != nil && !e.own {
+	if own && e.view != nil && !e.own {
 		d.ownLocked(e, true)
 		d.markLocked(e.key)
 	}
@@ -99,21 +133,6 @@ func (d *Directory) compareLocked(e *entry, desc *td.Description) (known bool, e
 	return false, d.forkLocked(e, cur, r)
 }
 
-// forkLocked decides between two different records of one seq, which its owner must never sign: most likely two
-// programs use one key. The error is RolledBack if the known one stays. Which one stays is the same on every node.
-func (d *Directory) forkLocked(e *entry, cur, r *td.Record) error {
-	d.count.forks.Add(1)
-	stays := cur.Compare(r) >= 0
-	if !e.fork { // once: who makes forks could fill the log with them
-		e.fork = true
-		d.log.Warn("equivocation: two records with one seq", "owner", r.Owner, "thing", r.Thing, "seq", r.Seq, "stays", stays)
-	}
-	if stays {
-		return d.rolledBackLocked(e, r, "another record with the same seq came; two programs may use one key")
-	}
-	return nil
-}
-
 func (d *Directory) rolledBackLocked(e *entry, r *td.Record, why string) error {
 	return interact.Errorf(interact.RolledBack, "lmosd show "+interact.Quote(exactRef(r)),
 		"%s of %s: %s (seq %d, known %d)", r.Thing, r.Owner.Short(), why, r.Seq, e.seq)
@@ -126,20 +145,20 @@ func (d *Directory) ownLocked(e *entry, own bool) {
 	e.own = own
 	d.weighLocked(e, bytes)
 	if own {
-		d.index.own = d.index.own.with(e.slot)
+		d.index.own.add(post(e.slot, 0))
 	} else {
-		d.index.own = d.index.own.without(e.slot)
+		d.index.own.remove(e.slot)
 	}
 }
 
-// roomLocked returns an error if desc does not fit: in number, if it would be new, and in bytes.
-func (d *Directory) roomLocked(e *entry, desc *td.Description, own bool) error {
+// roomLocked returns an error if an arrival does not fit: in number, if it would be new, and in bytes.
+func (d *Directory) roomLocked(e *entry, in *arrival, own bool) error {
 	if own {
 		return nil
 	}
 	full := ""
-	if desc.Record.Kind == td.KindTD {
-		full = d.fullLocked(e, desc)
+	if in.view != nil {
+		full = d.fullLocked(e, in)
 	} else if e == nil && len(d.gone) >= d.opts.Max {
 		// What was met here can be withdrawn at any time. Graves of strangers stop here, so that nobody can push out
 		// others'.
@@ -150,52 +169,31 @@ func (d *Directory) roomLocked(e *entry, desc *td.Description, own bool) error {
 	}
 	d.count.refused.Add(1)
 	return interact.Errorf(interact.Overloaded, "wait until others expire, or raise the directory's limits",
-		"no room for %s: %s", desc.Record.Thing, full)
+		"no room for %s: %s", in.desc.Record.Thing, full)
 }
 
 // fullLocked says why there is no room for the description of somebody else, or "".
-func (d *Directory) fullLocked(e *entry, desc *td.Description) string {
-	owner, more, known := desc.Record.Owner, weigh(desc), e != nil && e.d != nil
+func (d *Directory) fullLocked(e *entry, in *arrival) string {
+	owner, known := in.view.record.Owner, e != nil && e.view != nil
+	more := weigh(in.view, len(in.by))
 	if known {
 		more -= e.bytes
+		if in.same {
+			more = weigh(in.view, len(e.terms)) - e.bytes
+		}
 	}
+	taken := d.weight + d.index.bytes
 	switch {
-	case !known && len(d.living)-len(d.index.own) >= d.opts.Max:
+	case !known && len(d.living)-d.index.own.len() >= d.opts.Max:
 		return fmt.Sprintf("%d descriptions are kept already", d.opts.Max)
 	case !known && d.index.ownedBy(owner) >= d.opts.PerOwner:
 		return fmt.Sprintf("%d descriptions of its owner are kept already", d.opts.PerOwner)
-	case more > 0 && d.weight+more > d.opts.Bytes:
-		return fmt.Sprintf("descriptions take %d bytes of memory already", d.weight)
+	case more > 0 && taken+more > d.opts.Bytes:
+		return fmt.Sprintf("descriptions take %d bytes of memory already", taken)
 	case more > 0 && d.weights[owner]+more > d.opts.share():
 		return fmt.Sprintf("descriptions of its owner take %d bytes of memory already", d.weights[owner])
 	}
 	return ""
-}
-
-// weigh returns about how much memory a description takes in the index, in bytes: its text, the typed view of each part, and
-// the words by which it alone may be found.
-func weigh(desc *td.Description) int {
-	const (
-		thing, affordance, form, variable = 1 << 10, 512, 320, 64
-		ofText                            = 3 // raw, decoded, folded
-	)
-	bytes := thing + ofText*(len(desc.Raw)+len(desc.Record.Raw)) + min(len(desc.Raw)/4, maxWords)*8
-	part := func(a *td.Affordance) {
-		bytes += affordance + variable*len(a.URIVariables)
-		for i := range a.Forms {
-			bytes += form + len(a.Forms[i].Href)
-		}
-	}
-	for _, p := range desc.Properties {
-		part(&p.Affordance)
-	}
-	for _, a := range desc.Actions {
-		part(&a.Affordance)
-	}
-	for _, e := range desc.Events {
-		part(&e.Affordance)
-	}
-	return bytes + form*(len(desc.Forms)+len(desc.Links))
 }
 
 // weighLocked sets what the description of e takes.
@@ -205,19 +203,19 @@ func (d *Directory) weighLocked(e *entry, bytes int) {
 	if e.own {
 		return
 	}
-	owner := e.d.Record.Owner
+	owner := e.view.record.Owner
 	d.weight += more
 	if d.weights[owner] += more; d.weights[owner] == 0 {
 		delete(d.weights, owner)
 	}
 }
 
-// setLocked makes desc what is known of e.
-func (d *Directory) setLocked(e *entry, desc *td.Description, own bool) {
-	r := desc.Record
+// setLocked makes an arrival what is known of e.
+func (d *Directory) setLocked(e *entry, in *arrival, own bool) {
+	r := in.desc.Record
 	e.seq, e.until = r.Seq, forgettable(r)
-	if r.Kind == td.KindTD {
-		d.liveLocked(e, desc, own)
+	if in.view != nil {
+		d.liveLocked(e, in, own)
 		d.count.added.Add(1)
 	} else {
 		d.buryLocked(e, r)
@@ -228,9 +226,9 @@ func (d *Directory) setLocked(e *entry, desc *td.Description, own bool) {
 	}
 }
 
-// liveLocked makes e living with desc.
-func (d *Directory) liveLocked(e *entry, desc *td.Description, own bool) {
-	was := e.d
+// liveLocked makes e living with an arrival.
+func (d *Directory) liveLocked(e *entry, in *arrival, own bool) {
+	was := e.view
 	if was == nil {
 		d.gone.remove(e)
 		d.dropGraveLocked(e)
@@ -238,30 +236,41 @@ func (d *Directory) liveLocked(e *entry, desc *td.Description, own bool) {
 		d.tallyLocked(e, false)
 		d.weighLocked(e, 0)
 	}
-	e.d, e.bound = desc, nil
+	e.view, e.bound = in.view, nil
 	switch {
 	case was == nil:
 		d.living.add(e)
-		d.index.add(e)
-	case was.Record.Hash == desc.Record.Hash && was.Record.Title == desc.Record.Title:
-		d.living.fix(e) // a refresh: nothing that it is found by has changed
+		d.index.add(e, in.terms())
+		d.changed.add(happening{kind: Added, why: Published, thing: e.view})
+	case refreshes(was.record, e.view.record):
+		d.living.fix(e) // nothing that it is found by has changed
+		e.view.vector.Store(was.vector.Load())
 	default:
 		d.living.fix(e)
-		d.index.remove(e, was)
-		d.index.add(e)
+		d.index.remove(e)
+		d.index.add(e, in.terms())
+		d.changed.add(happening{kind: Changed, why: Published, thing: e.view, was: was})
 	}
+	d.wantVectorLocked(e)
 	d.tallyLocked(e, true)
 	d.ownLocked(e, own)
-	d.weighLocked(e, weigh(desc))
+	d.weighLocked(e, weigh(e.view, len(e.terms)))
+}
+
+// refreshes reports whether a record says nothing new but how long it is valid.
+func refreshes(was, r *td.Record) bool {
+	return was.Hash == r.Hash && was.Title == r.Title &&
+		slices.EqualFunc(was.Hosts, r.Hosts, func(a, b td.Host) bool { return a.Node == b.Node })
 }
 
 // endLocked makes a living e gone.
-func (d *Directory) endLocked(e *entry) {
+func (d *Directory) endLocked(e *entry, why Reason) {
+	d.changed.add(happening{kind: Gone, why: why, thing: e.view})
 	d.tallyLocked(e, false)
 	d.weighLocked(e, 0)
 	d.living.remove(e)
-	d.index.remove(e, e.d)
-	e.d, e.bound, e.own = nil, nil, false
+	d.index.remove(e)
+	e.view, e.bound, e.own = nil, nil, false
 	d.gone.add(e)
 	d.markLocked(e.key)
 	d.boundGoneLocked()
@@ -278,9 +287,13 @@ func (d *Directory) boundGoneLocked() {
 // learns that it was withdrawn.
 func (d *Directory) buryLocked(e *entry, r *td.Record) {
 	g := newGrave(r, nil)
-	if e.d != nil {
-		g.names = namesOf(e.d)
-		d.endLocked(e)
+	if e.view != nil {
+		g.names = namesOf(e.view.record)
+		why := Withdrawn
+		if r.Kind == td.KindMoved {
+			why = Moved
+		}
+		d.endLocked(e, why)
 	} else if e.grave != nil {
 		g.names = e.grave.names
 		d.dropGraveLocked(e)
@@ -310,8 +323,8 @@ func (d *Directory) forgetLocked(e *entry) {
 // record returns the record that e holds, or nil if only its seq is remembered.
 func (e *entry) record() *td.Record {
 	switch {
-	case e.d != nil:
-		return e.d.Record
+	case e.view != nil:
+		return e.view.record
 	case e.grave != nil:
 		return e.grave.record
 	}

@@ -1,7 +1,7 @@
 // Package directory remembers verified descriptions and finds them again.
 //
-// Its centre is an index in memory: inverted lists by capability, id, owner, action, type, name and word, so that the
-// cost of a question follows the size of its answer. What gossip brings comes in by [Directory.Offer], what a question
+// Its centre is an index in memory: inverted lists by capability, id, owner, host, affordance, type, protocol, name and word, so
+// that the cost of a question follows the size of its answer. What has words is answered best first ([Directory.Rank]). What gossip brings comes in by [Directory.Offer], what a question
 // of ours brings comes in by [Directory.Find] and [Directory.Get], what this node publishes by [Directory.Add]; all of
 // it is verified first, and nobody can go back to an older record. A description leaves when its record expires, or
 // when its owner withdraws it, which is remembered for as long as an older record could come back.
@@ -44,14 +44,25 @@ type Options struct {
 	// Timeout bounds how long sources are waited for; zero means 2 s.
 	Timeout time.Duration
 	// Max is how many descriptions of others are kept, and again how many tombstones and last seqs; more are refused.
-	// Zero means 100,000. Raising it costs memory: 6 kB for a TD of 1 kB, 20 kB for one of 4 kB.
+	// Zero means 100,000; 8 million is the most. Raising it costs memory, see Bytes.
 	Max int
 	// PerOwner is how many of them one owner may have; zero means 4096.
 	PerOwner int
 	// Bytes is about how much memory the descriptions of others may take; one owner's, as large a part of it as PerOwner is of
-	// Max, or 32 MiB. A TD of 128 kB that travels in 600 bytes can take some MB. Zero means 32 kB for each of Max, and 32 MiB
-	// at least.
+	// Max, or 32 MiB. A thing takes its TD and some 5 kB. Those that were looked at last take up to 32 MiB beside it, and what
+	// is remembered of changes 16 MiB. Zero means 16 kB for each of Max, and 32 MiB at least.
 	Bytes int
+	// Trust says how much an owner is trusted, 0 to 1, for ranking. It must not block. Nil trusts all alike.
+	Trust func(owner did.DID) float64
+	// Latency says how long a message to a node takes, for ranking; 0 is not known. It must not block. Nil knows nothing.
+	Latency func(node did.DID) time.Duration
+	// Probe tries to reach a node that could not be reached. [Directory.Run] calls it: first after about 5 s, then ever more
+	// seldom, at least every 5 minutes, for at most 8 nodes at a time and 10 s each. Nil probes nothing: then a node counts
+	// as up again after 10 minutes.
+	Probe func(ctx context.Context, node did.DID) error
+	// Embedder tells what things and questions mean. Run asks it for a vector of each thing, which takes a byte for each
+	// dimension beside Bytes; it is not kept in Store. Nil compares words.
+	Embedder Embedder
 	// Log may be nil.
 	Log *slog.Logger
 }
@@ -68,17 +79,20 @@ type Source interface {
 
 // Directory is a node's view of all things in the mesh. Its methods are safe for concurrent use.
 type Directory struct {
-	opts  Options
-	log   *slog.Logger
-	reach reach
-	fetch fetcher
-	queue chan *td.Signed // of Offer
+	opts    Options
+	log     *slog.Logger
+	reach   reach
+	fetch   fetcher
+	meaning meaning
+	queue   chan *td.Signed // of Offer
 	// queued is how many bytes of TDs are in the queue.
 	queued atomic.Int64
 	// pending counts the goroutines of Run that complete an offer.
 	pending atomic.Int64
 	wake    chan struct{} // the next expiry has changed
 	count   counts
+	changed changeLog
+	views   views
 
 	mu      sync.RWMutex
 	entries map[[32]byte]*entry // all of these are owned by mu
@@ -87,6 +101,7 @@ type Directory struct {
 	hashes  map[[32]byte]*entry // living entries by the hash of their TD
 	hosts   map[did.DID]int     // how many living entries a node hosts
 	graves  graves
+	forks   forks
 	weight  int               // of the living that others publish, in bytes
 	weights map[did.DID]int   // the same by owner
 	living  expiries          // entries with a description, the next to expire first
@@ -114,6 +129,11 @@ func New(o Options) (*Directory, error) {
 		dirty:   map[[32]byte]bool{},
 	}
 	d.fetch.get = o.Fetch
+	now := time.Now()
+	d.changed.start(now)
+	d.index.version = uint64(now.UnixMicro()) // beyond those of earlier runs
+	d.reach.start(o.Probe != nil)
+	d.meaning.start(o.Embedder)
 	if err := d.load(context.Background()); err != nil {
 		return nil, interact.Errorf(interact.StoreCorrupt, "see the log; the directory can be deleted, it fills again",
 			"read the directory's store: %v", err)
@@ -131,11 +151,12 @@ func (o *Options) complete() {
 	if o.Max <= 0 {
 		o.Max = 100_000
 	}
+	o.Max = min(o.Max, maxSlots/2)
 	if o.PerOwner <= 0 {
 		o.PerOwner = 4096
 	}
 	if o.Bytes <= 0 {
-		o.Bytes = max(o.Max*32_000, leastBytes)
+		o.Bytes = max(o.Max*16_000, leastBytes)
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -155,6 +176,8 @@ func (d *Directory) Run(ctx context.Context) error {
 	g.Go(func() { d.expire(ctx) })
 	g.Go(func() { d.save(ctx) })
 	g.Go(func() { d.loadRest(ctx) })
+	g.Go(func() { d.probe(ctx) })
+	g.Go(func() { d.embedAll(ctx) })
 	for range max(2, runtime.GOMAXPROCS(0)) {
 		g.Go(func() { d.learn(ctx, &g) })
 	}
@@ -170,5 +193,5 @@ func (d *Directory) Close() error { return d.flushLast() }
 func (d *Directory) Len() (local, known int) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	return len(d.index.own), len(d.living)
+	return d.index.own.len(), len(d.living)
 }

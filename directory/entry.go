@@ -20,14 +20,15 @@ type entry struct {
 	seq uint64 // the highest ever seen: readers never go back
 	// until is when the entry may be forgotten, once it is gone.
 	until time.Time
-	d     *td.Description // nil when gone
-	grave *grave          // nil when living, and when it is gone by expiry
-	own   bool            // this node publishes it
-	fork  bool            // two records of one seq were seen, and that was logged
-	bytes int             // what d takes, see weigh; 0 when gone
-	bound interact.Thing  // of Options.Bind for d, or nil
-	slot  uint32          // in the index, when living
-	place int             // in living or gone
+	view  *view          // nil when gone
+	grave *grave         // nil when living, and when it is gone by expiry
+	bound interact.Thing // of Options.Bind for view, or nil
+	terms []uint32       // in the index, when living
+	bytes int            // what view and terms take, see weigh; 0 when gone
+	place int            // in living or gone
+	slot  uint32         // in the index, when living
+	own   bool           // this node publishes it
+	fork  bool           // two records of one seq were seen, and that was logged
 }
 
 // A grave remembers a thing that its owner withdrew or moved. A record with more than maxGrave bytes has none: that it
@@ -66,8 +67,8 @@ func alive(r *td.Record, now time.Time) bool { return now.Before(r.Expires) }
 
 // due returns when something happens to e by itself.
 func (e *entry) due() time.Time {
-	if e.d != nil {
-		return e.d.Record.Expires
+	if e.view != nil {
+		return e.view.record.Expires
 	}
 	return e.until
 }

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/words"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -23,18 +25,18 @@ const atOnce = 8
 func (d *Directory) Find(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error] {
 	return func(yield func(*td.Description, error) bool) {
 		a := answer{q: &q, given: map[[32]byte]bool{}, yield: yield}
-		if d.fromIndex(&a) {
+		if d.fromIndex(ctx, &a) {
 			d.fromSources(ctx, &a)
 		}
 	}
 }
 
 // FindLocal yields what the index has for q, up to q.Limit, and asks nobody: a query that asks for nothing yields all
-// things, by id. It works on what was known when it was called.
+// things, by id; one with words yields the best first, see [Directory.Rank]. It works on what was known when it was called.
 func (d *Directory) FindLocal(q td.Query) iter.Seq[*td.Description] {
 	return func(yield func(*td.Description) bool) {
 		give := func(desc *td.Description, _ error) bool { return yield(desc) }
-		d.fromIndex(&answer{q: &q, given: map[[32]byte]bool{}, yield: give})
+		d.fromIndex(context.Background(), &answer{q: &q, given: map[[32]byte]bool{}, yield: give})
 	}
 }
 
@@ -59,15 +61,15 @@ func (a *answer) give(desc *td.Description) bool {
 func (a *answer) full() bool { return len(a.given) >= a.q.Max() }
 
 // fromIndex gives what the index has. It returns false when that is all there will be.
-func (d *Directory) fromIndex(a *answer) bool {
+func (d *Directory) fromIndex(ctx context.Context, a *answer) bool {
 	a.q.Tally.Ask(1)
-	found, more := d.lookup(a.q)
+	found, more := d.lookup(ctx, a.q)
 	a.q.Tally.Answer()
 	if more || d.loading.Load() {
 		a.q.Tally.Truncate()
 	}
-	for _, desc := range found {
-		if !a.give(desc) {
+	for _, v := range found {
+		if !a.give(d.views.describe(v)) {
 			return false
 		}
 	}
@@ -75,16 +77,53 @@ func (d *Directory) fromIndex(a *answer) bool {
 }
 
 // lookup returns what the index has for q, up to its limit, and whether that is not all.
-func (d *Directory) lookup(q *td.Query) (found []*td.Description, more bool) {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	for e := range d.index.find(q, time.Now()) {
-		if len(found) == q.Max() {
-			return found, true
-		}
-		found = append(found, e.d)
+func (d *Directory) lookup(ctx context.Context, q *td.Query) (found []*view, more bool) {
+	if len(words.Content(q.Text)) == 0 && !slices.ContainsFunc(q.Or, func(o td.Query) bool { return o.Text != "" }) {
+		return d.plain(q)
 	}
-	return found, false
+	return d.ranked(ctx, q)
+}
+
+// plain is lookup for what nothing ranks.
+func (d *Directory) plain(q *td.Query, within ...*list) (found []*view, more bool) {
+	d.mu.RLock()
+	c := d.index.choose(q, within...)
+	var views []*view
+	for e := range d.index.living(c.each(), time.Now()) {
+		if views = append(views, e.view); c.exact && len(views) > q.Max() {
+			break
+		}
+	}
+	d.mu.RUnlock()
+	if !c.exact {
+		views = sift(q, views, q.Max()+1)
+	}
+	if len(views) > q.Max() {
+		return views[:q.Max()], true
+	}
+	return views, false
+}
+
+// sift returns the first few of views that q asks for.
+func sift(q *td.Query, views []*view, most int) (fit []*view) {
+	for _, v := range views {
+		if len(fit) == most {
+			break
+		}
+		if fits(q, v.peek()) {
+			fit = append(fit, v)
+		}
+	}
+	return fit
+}
+
+// fits holds a candidate against q. The index has looked for words already; which of the alternatives they belong to, only
+// Match tells.
+func fits(q *td.Query, desc *td.Description) bool {
+	if len(q.Or) == 0 {
+		return q.Fits(desc)
+	}
+	return q.Match(desc)
 }
 
 // fromSources gives what the sources add to an answer.
@@ -173,8 +212,8 @@ func (d *Directory) resolve(ctx context.Context, s *td.Signed, q *td.Query) *td.
 	if r == nil {
 		return nil
 	}
-	if known, ok := d.one(r.Owner, r.Thing); ok {
-		desc, err = known, nil // as new as what was sent, or newer
+	if known := d.one(r.Owner, r.Thing); known != nil {
+		desc, err = d.views.describe(known), nil // as new as what was sent, or newer
 	}
 	if errors.Is(err, errUnfetched) {
 		// The thing may fit, and the answer lacks it. Who names it has answered; who has its TD has not.
@@ -208,26 +247,23 @@ func (d *Directory) take(ctx context.Context, s *td.Signed) (*td.Description, *t
 	return desc, r, nil
 }
 
-// one returns the description of a thing, if the index has one that is valid.
-func (d *Directory) one(owner did.DID, thing string) (*td.Description, bool) {
+// one returns the description of a thing, if the index has one that is valid, or nil.
+func (d *Directory) one(owner did.DID, thing string) *view {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	e := d.entries[td.Key(owner, thing)]
-	if e == nil || e.d == nil || !alive(e.d.Record, time.Now()) {
-		return nil, false
+	if e == nil || e.view == nil || !alive(e.view.record, time.Now()) {
+		return nil
 	}
-	return e.d, true
+	return e.view
 }
 
 // Hosted returns what this node publishes of what q asks for, up to q.Limit, for other nodes that ask.
 func (d *Directory) Hosted(q td.Query) []*td.Signed {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	var signed []*td.Signed
-	for e := range d.index.find(&q, time.Now(), d.index.own) {
-		if signed = append(signed, e.d.Signed); len(signed) == q.Max() {
-			break
-		}
+	found, _ := d.plain(&q, &d.index.own)
+	signed := make([]*td.Signed, len(found))
+	for i, v := range found {
+		signed[i] = v.signed()
 	}
 	return signed
 }

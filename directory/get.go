@@ -24,7 +24,7 @@ import (
 func (d *Directory) Get(ctx context.Context, ref string) (*td.Description, error) {
 	r := td.ParseRef(ref)
 	if found := d.named(r); len(found) > 0 {
-		return pick(r, found)
+		return d.pick(r, found)
 	}
 	if _, full := fullOwner(r); !r.Exact() || full {
 		// Who else could know better? Without the owner, anybody's tombstone would do, so the sources are asked first.
@@ -42,10 +42,14 @@ func (d *Directory) Get(ctx context.Context, ref string) (*td.Description, error
 		found := d.named(r)
 		if len(found) == 0 {
 			// A full index does not take what was found, but it was found.
-			found = slices.DeleteFunc(more, func(desc *td.Description) bool { return d.overrules(desc.Record) })
+			for _, desc := range more {
+				if !d.overrules(desc.Record) {
+					found = append(found, newView(desc))
+				}
+			}
 		}
 		if len(found) > 0 {
-			return pick(r, found)
+			return d.pick(r, found)
 		}
 	}
 	if err := d.withdrawn(r); err != nil {
@@ -55,13 +59,13 @@ func (d *Directory) Get(ctx context.Context, ref string) (*td.Description, error
 }
 
 // pick returns the only one of found, or the error that it is not.
-func pick(r td.Ref, found []*td.Description) (*td.Description, error) {
+func (d *Directory) pick(r td.Ref, found []*view) (*td.Description, error) {
 	if len(found) == 1 {
-		return found[0], nil
+		return d.views.describe(found[0]), nil
 	}
 	refs := make([]string, len(found))
-	for i, desc := range found {
-		refs[i] = desc.Ref()
+	for i, v := range found {
+		refs[i] = exactRef(v.record)
 	}
 	slices.Sort(refs)
 	hint := "use one of " + strings.Join(refs[:min(len(refs), 8)], ", ")
@@ -73,20 +77,20 @@ func pick(r td.Ref, found []*td.Description) (*td.Description, error) {
 
 // named returns the living things that a reference names, in the order of the ways that [Directory.Get] lists: what
 // one way finds hides what later ones would.
-func (d *Directory) named(r td.Ref) []*td.Description {
+func (d *Directory) named(r td.Ref) []*view {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	now := time.Now()
-	if found := d.ownedLocked(byID, r.Name, r, now); len(found) > 0 {
+	if found := d.ownedLocked(d.index.named(r.Name), r, now); len(found) > 0 {
 		return d.preferLocked(found)
 	}
 	if r.Exact() {
 		if strings.HasPrefix(r.Name, "did:") {
-			return d.ownedLocked(byOwner, r.Name, r, now)
+			return d.ownedLocked(d.index.list(byOwner, r.Name), r, now)
 		}
 		return nil
 	}
-	if found := d.ownedLocked(byName, nameKey(r.Name), r, now); len(found) > 0 {
+	if found := d.ownedLocked(d.index.list(byName, nameKey(r.Name)), r, now); len(found) > 0 {
 		return d.preferLocked(found)
 	}
 	return d.byKeyLocked(r.Name, now)
@@ -94,11 +98,11 @@ func (d *Directory) named(r td.Ref) []*td.Description {
 
 // preferLocked returns the only one of found that this node publishes, or all: a stranger who takes its name or id must not
 // hide it from those who ask here.
-func (d *Directory) preferLocked(found []*td.Description) []*td.Description {
+func (d *Directory) preferLocked(found []*view) []*view {
 	if len(found) < 2 {
 		return found
 	}
-	own := slices.DeleteFunc(slices.Clone(found), func(desc *td.Description) bool { return !d.entries[desc.Record.Key()].own })
+	own := slices.DeleteFunc(slices.Clone(found), func(v *view) bool { return !d.entries[v.record.Key()].own })
 	if len(own) == 1 {
 		return own
 	}
@@ -106,26 +110,26 @@ func (d *Directory) preferLocked(found []*td.Description) []*td.Description {
 }
 
 // ownedLocked returns the members of a list that the owner of a reference has.
-func (d *Directory) ownedLocked(k kind, text string, r td.Ref, now time.Time) []*td.Description {
-	var found []*td.Description
-	for e := range d.index.having(k, text, now) {
-		if r.Owns(e.d.Record.Owner) {
-			found = append(found, e.d)
+func (d *Directory) ownedLocked(l *list, r td.Ref, now time.Time) []*view {
+	var found []*view
+	for e := range d.index.having(l, now) {
+		if r.Owns(e.view.record.Owner) {
+			found = append(found, e.view)
 		}
 	}
 	return found
 }
 
 // byKeyLocked returns the things of the owners whose key begins with text.
-func (d *Directory) byKeyLocked(text string, now time.Time) []*td.Description {
+func (d *Directory) byKeyLocked(text string, now time.Time) []*view {
 	prefix := strings.TrimSuffix(text, "…")
 	if !strings.HasPrefix(prefix, "z6Mk") {
 		return nil
 	}
-	var found []*td.Description
-	for owner := range d.index.lists[byOwner] {
+	var found []*view
+	for owner := range d.index.ids[byOwner] {
 		if strings.HasPrefix(did.DID(owner).Multibase(), prefix) {
-			found = append(found, d.ownedLocked(byOwner, owner, td.Ref{}, now)...)
+			found = append(found, d.ownedLocked(d.index.list(byOwner, owner), td.Ref{}, now)...)
 		}
 	}
 	return found
@@ -263,7 +267,7 @@ func (d *Directory) Locate(ctx context.Context, ref string) (interact.Thing, err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if e := d.entries[key]; e != nil && e.d == desc {
+	if e := d.entries[key]; e != nil && e.view != nil && e.view.record == desc.Record {
 		e.bound = t
 		if ref == desc.Ref() {
 			d.setRouteLocked(ref, e)
@@ -276,7 +280,7 @@ func (d *Directory) Locate(ctx context.Context, ref string) (interact.Thing, err
 func (d *Directory) route(ref string) interact.Thing {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	if e := d.routes[ref]; e != nil && e.d != nil && alive(e.d.Record, time.Now()) {
+	if e := d.routes[ref]; e != nil && e.view != nil && alive(e.view.record, time.Now()) {
 		return e.bound
 	}
 	return nil
@@ -294,7 +298,7 @@ func (d *Directory) setRouteLocked(ref string, e *entry) {
 func (d *Directory) bound(key [32]byte, desc *td.Description) interact.Thing {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	if e := d.entries[key]; e != nil && e.d == desc {
+	if e := d.entries[key]; e != nil && e.view != nil && e.view.record == desc.Record {
 		return e.bound
 	}
 	return nil

@@ -23,9 +23,9 @@ func tombOf(desc *td.Description) *td.Description {
 // wantEmpty checks that nothing is left of what the index had.
 func wantEmpty(t *testing.T, d *Directory) {
 	t.Helper()
-	for k, lists := range d.index.lists {
-		for text, l := range lists {
-			t.Errorf("list %d %q still has %v", k, text, l)
+	for k, ids := range d.index.ids {
+		for text, id := range ids {
+			t.Errorf("list %d %q still has %v", k, text, d.index.terms[id].list)
 		}
 	}
 	if d.weight != 0 || len(d.weights) != 0 {

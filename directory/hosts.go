@@ -14,14 +14,14 @@ func (d *Directory) tallyLocked(e *entry, in bool) {
 	by := 1
 	switch {
 	case in:
-		d.hashes[e.d.Record.Hash] = e
+		d.hashes[e.view.record.Hash] = e
 	default:
 		by = -1
-		if d.hashes[e.d.Record.Hash] == e {
-			delete(d.hashes, e.d.Record.Hash)
+		if d.hashes[e.view.record.Hash] == e {
+			delete(d.hashes, e.view.record.Hash)
 		}
 	}
-	for _, h := range e.d.Record.Hosts {
+	for _, h := range e.view.record.Hosts {
 		if d.hosts[h.Node] += by; d.hosts[h.Node] == 0 {
 			delete(d.hosts, h.Node)
 		}

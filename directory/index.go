@@ -1,170 +1,55 @@
 package directory
 
 import (
+	"cmp"
 	"iter"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/internal/words"
 	"github.com/lmosd/lmosd/td"
 )
-
-// kind says what the text of a list is.
-type kind int
-
-const (
-	byCapability kind = iota // a prefix of a capability, by levels
-	byID
-	byOwner
-	byAction
-	byType
-	byName // what people call a thing, see td.Ref
-	byWord
-	kinds
-)
-
-// A list holds the slots of the entries that have something in common, ascending.
-type list []uint32
 
 // index finds entries by what their things have in common. It is plain data: its owner locks.
 type index struct {
 	slots []*entry // nil: free
 	free  []uint32
-	lists [kinds]map[string]list
-	order list // all slots in use, by thing id and then owner
-	own   list // what this node publishes
+	terms []term // those without a text are free
+	spare []uint32
+	ids   [kinds]map[string]uint32 // places in terms
+	words vocabulary
+	order chunks[uint32] // all slots in use, by thing id and then owner
+	own   list           // what this node publishes
+	bytes int            // about what terms take
+	// version changes whenever something is entered or taken out.
+	version uint64
 }
 
-// Bounds of what one thing may put into the index.
-const (
-	maxWords    = 512 // distinct words; what has more is not found by the rest
-	maxPrefixes = 12  // levels of a capability; deeper ones are sifted
-)
-
-// termsOf yields everything that a thing is found by. It yields the same whenever it is called with the same
-// description, whatever the order of its maps, and may repeat itself.
-func termsOf(d *td.Description) iter.Seq2[kind, string] {
-	return func(yield func(kind, string) bool) {
-		for _, capability := range d.Terms() {
-			for p := range prefixes(capability) {
-				if !yield(byCapability, p) {
-					return
-				}
-			}
-		}
-		for name := range d.Actions {
-			if !yield(byAction, foldName(name)) {
-				return
-			}
-		}
-		for _, t := range d.Types {
-			if !yield(byType, bareType(t)) {
-				return
-			}
-		}
-		for _, name := range namesOf(d) {
-			if !yield(byName, name) {
-				return
-			}
-		}
-		_ = yield(byID, d.Record.Thing) && yield(byOwner, string(d.Record.Owner)) && yieldWords(d, yield)
-	}
+// A term is something that things are found by.
+type term struct {
+	text  string
+	kind  kind
+	shape uint32 // of a word: its place in its bucket, see vocabulary
+	list  list
 }
 
-// prefixes yields the prefixes of a normal capability id by levels, shortest first. The first four are those of
-// td.Levels.
-func prefixes(capability string) iter.Seq[string] {
-	// Separators do not matter: "a/b" and "a:b" have the same levels. A normal id has no empty level.
-	joined := strings.ReplaceAll(strings.TrimPrefix(capability, "urn:"), "/", ":")
-	return func(yield func(string) bool) {
-		n := 1
-		for i := range len(joined) {
-			if joined[i] != ':' {
-				continue
-			}
-			if !yield(joined[:i]) || n == maxPrefixes {
-				return
-			}
-			n++
-		}
-		yield(joined)
+// termBytes is about what a term takes beside its text and its postings.
+const termBytes = 128
+
+// list returns what has a term; nil if nothing has.
+func (x *index) list(k kind, text string) *list {
+	if id, ok := x.ids[k][text]; ok {
+		return &x.terms[id].list
 	}
+	return nil
 }
 
-// deepest returns the longest prefix of a capability id that the index has lists for, or false if the id has no normal
-// form.
-func deepest(capability string) (prefix string, ok bool) {
-	id, ok := td.Normal(capability)
-	if !ok {
-		return "", false
-	}
-	for p := range prefixes(id) {
-		prefix = p
-	}
-	return prefix, true
-}
-
-// bareType reduces the spellings of a type to one; some types that differ share it, and are sifted.
-func bareType(t string) string {
-	t = strings.TrimPrefix(t, td.ContextLMOS)
-	return foldName(t[strings.LastIndexAny(t, ":/#")+1:])
-}
-
-// foldName makes names equal that differ in case only.
-func foldName(s string) string { return strings.ToLower(strings.ToUpper(s)) }
-
-// namesOf returns what people may call a thing: its title and the last part of its id.
-func namesOf(d *td.Description) []string {
-	id := d.Record.Thing
-	names := []string{nameKey(d.Record.Title), nameKey(id[strings.LastIndexAny(id, ":/#")+1:])}
-	slices.Sort(names)
-	names = slices.Compact(names)
-	if names[0] == "" {
-		names = names[1:]
-	}
-	return names
-}
-
-// nameKey returns the form of a name in which names are compared. A title without a letter has no slug.
-func nameKey(s string) string {
-	if slug := td.Slug(s); slug != "" {
-		return slug
-	}
-	return foldName(s)
-}
-
-// yieldWords yields the words that td.Query.Text is looked for in.
-func yieldWords(d *td.Description, yield func(kind, string) bool) bool {
-	left := maxWords
-	words := func(text string) bool {
-		for _, w := range td.Words(text) {
-			if left--; left < 0 {
-				return true
-			}
-			if !yield(byWord, w) {
-				return false
-			}
-		}
-		return true
-	}
-	for _, c := range d.Capabilities {
-		if !words(c.ID) || !words(c.Name) || !words(c.Description) {
-			return false
-		}
-	}
-	// In their order: of more words than there is room for, these that were entered must be taken out again.
-	for _, name := range slices.Sorted(maps.Keys(d.Actions)) {
-		if !words(name) {
-			return false
-		}
-	}
-	return words(d.Title) && words(d.Description)
-}
-
-// add enters e, which has a description.
-func (x *index) add(e *entry) {
+// add enters e, which has a view, with what it is found by.
+func (x *index) add(e *entry, by []label) {
 	if n := len(x.free); n > 0 {
 		e.slot, x.free = x.free[n-1], x.free[:n-1]
 		x.slots[e.slot] = e
@@ -172,183 +57,337 @@ func (x *index) add(e *entry) {
 		e.slot = uint32(len(x.slots))
 		x.slots = append(x.slots, e)
 	}
-	for k, text := range termsOf(e.d) {
-		if x.lists[k] == nil {
-			x.lists[k] = map[string]list{}
-		}
-		l, known := x.lists[k][text]
-		if !known {
-			text = strings.Clone(text) // a word is part of a whole description, which would stay with it
-		}
-		x.lists[k][text] = l.with(e.slot)
+	e.terms = make([]uint32, len(by))
+	for i, f := range by {
+		id := x.term(f.kind, f.text)
+		e.terms[i] = id
+		x.terms[id].list.add(post(e.slot, f.weight))
 	}
-	at, _ := x.position(e.d)
-	x.order = slices.Insert(x.order, at, e.slot)
+	part, at := x.position(e)
+	x.order.insert(part, at, e.slot)
+	x.version++
+	if e.view.whole == nil {
+		x.share(e.view.record)
+	}
 }
 
-// with returns l with slot in it. It takes l over.
-func (l list) with(slot uint32) list {
-	at, found := slices.BinarySearch(l, slot)
-	if found {
-		return l
+// share has a record that nobody else has seen use the names that are here already.
+func (x *index) share(r *td.Record) {
+	if id, ok := x.ids[byOwner][string(r.Owner)]; ok {
+		r.Owner = did.DID(x.terms[id].text)
 	}
-	return slices.Insert(l, at, slot)
-}
-
-// without returns l without slot. It takes l over.
-func (l list) without(slot uint32) list {
-	at, found := slices.BinarySearch(l, slot)
-	if !found {
-		return l
-	}
-	return slices.Delete(l, at, at+1)
-}
-
-// remove takes e out; d is the description that it was added with.
-func (x *index) remove(e *entry, d *td.Description) {
-	for k, text := range termsOf(d) {
-		if l := x.lists[k][text].without(e.slot); len(l) > 0 {
-			x.lists[k][text] = l
-		} else {
-			delete(x.lists[k], text)
+	for i, h := range r.Hosts {
+		if id, ok := x.ids[byHost][string(h.Node)]; ok {
+			r.Hosts[i].Node = did.DID(x.terms[id].text)
 		}
 	}
-	x.own = x.own.without(e.slot)
-	if at, found := x.position(d); found {
-		x.order = slices.Delete(x.order, at, at+1)
+}
+
+// term returns the place of a term, which is made if it is new.
+func (x *index) term(k kind, text string) uint32 {
+	if id, ok := x.ids[k][text]; ok {
+		return id
+	}
+	text = strings.Clone(text) // it may be part of a whole description, which would stay with it
+	var id uint32
+	if n := len(x.spare); n > 0 {
+		id, x.spare = x.spare[n-1], x.spare[:n-1]
+	} else {
+		id = uint32(len(x.terms))
+		x.terms = append(x.terms, term{})
+	}
+	x.terms[id] = term{text: text, kind: k}
+	if x.ids[k] == nil {
+		x.ids[k] = map[string]uint32{}
+	}
+	x.ids[k][text] = id
+	x.bytes += termBytes + len(text)
+	if k == byWord {
+		x.words.add(x.terms, id)
+	}
+	return id
+}
+
+// drop forgets a term that nothing has any more.
+func (x *index) drop(id uint32) {
+	t := &x.terms[id]
+	if t.kind == byWord {
+		x.words.remove(x.terms, id)
+	}
+	delete(x.ids[t.kind], t.text)
+	x.bytes -= termBytes + len(t.text)
+	*t = term{}
+	x.spare = append(x.spare, id)
+}
+
+// remove takes e out. Its view has the id and owner that it was added with.
+func (x *index) remove(e *entry) {
+	for _, id := range e.terms {
+		l := &x.terms[id].list
+		if l.remove(e.slot); l.len() == 0 {
+			x.drop(id)
+		}
+	}
+	e.terms = nil
+	x.own.remove(e.slot)
+	if part, at := x.position(e); x.isAt(part, at, e) {
+		x.order.remove(part, at)
 	}
 	x.slots[e.slot] = nil
 	x.free = append(x.free, e.slot)
+	x.version++
 }
 
-// position returns where d is in the order, or belongs.
-func (x *index) position(d *td.Description) (at int, found bool) {
-	return slices.BinarySearchFunc(x.order, d.Record, func(slot uint32, r *td.Record) int {
-		other := x.slots[slot].d.Record
-		if c := strings.Compare(other.Thing, r.Thing); c != 0 {
-			return c
+// position returns where e is in the order, or belongs.
+func (x *index) position(e *entry) (part, at int) {
+	r := e.view.record
+	return x.order.seek(func(slot uint32) bool { return compareThings(x.slots[slot].view.record, r) < 0 })
+}
+
+func (x *index) isAt(part, at int, e *entry) bool {
+	slot, ok := x.order.get(part, at)
+	return ok && slot == e.slot
+}
+
+// compareThings orders things by id, and those of one id by owner.
+func compareThings(a, b *td.Record) int {
+	return cmp.Or(strings.Compare(a.Thing, b.Thing), strings.Compare(string(a.Owner), string(b.Owner)))
+}
+
+// named returns the things of an id, one of each owner. No list holds them: the order does.
+func (x *index) named(id string) *list {
+	var l list
+	for slot := range x.order.from(x.order.seek(func(slot uint32) bool { return x.slots[slot].view.record.Thing < id })) {
+		if x.slots[slot].view.record.Thing != id {
+			break
 		}
-		return strings.Compare(string(other.Owner), string(r.Owner))
-	})
+		l.add(post(slot, 0))
+	}
+	return &l
 }
 
 // ownedBy returns how many things an owner has.
-func (x *index) ownedBy(owner did.DID) int { return len(x.lists[byOwner][string(owner)]) }
+func (x *index) ownedBy(owner did.DID) int { return x.list(byOwner, string(owner)).len() }
 
 // having yields the living entries of one list.
-func (x *index) having(k kind, text string, now time.Time) iter.Seq[*entry] {
+func (x *index) having(l *list, now time.Time) iter.Seq[*entry] { return x.living(slotsOf(l), now) }
+
+// living yields the entries of slots that are valid at now.
+func (x *index) living(slots iter.Seq[uint32], now time.Time) iter.Seq[*entry] {
 	return func(yield func(*entry) bool) {
-		for _, slot := range x.lists[k][text] {
-			if e := x.slots[slot]; alive(e.d.Record, now) && !yield(e) {
+		for slot := range slots {
+			if e := x.slots[slot]; alive(e.view.record, now) && !yield(e) {
 				return
 			}
 		}
 	}
 }
 
-// find yields the entries that q asks for, that are valid at now, and that are in all of within. It looks at the
-// members of the shortest list only; a query that asks for nothing yields everything in order.
-func (x *index) find(q *td.Query, now time.Time, within ...list) iter.Seq[*entry] {
-	return func(yield func(*entry) bool) {
-		lists, ok := x.listsFor(q, within)
-		if !ok {
-			return
-		}
-		if len(lists) == 0 {
-			lists = []list{x.order}
-		}
-		slices.SortFunc(lists, func(a, b list) int { return len(a) - len(b) })
-		for _, slot := range lists[0] {
-			if !inAll(lists[1:], slot) {
-				continue
-			}
-			e := x.slots[slot]
-			if alive(e.d.Record, now) && q.Match(e.d) && !yield(e) {
+func slotsOf(l *list) iter.Seq[uint32] {
+	return func(yield func(uint32) bool) {
+		for p := range l.all() {
+			if !yield(p.slot()) {
 				return
 			}
 		}
 	}
+}
+
+// A choice is what the lists say of a query: everything that it asks for, and perhaps more unless it is exact.
+type choice struct {
+	x     *index
+	every bool     // all that there is
+	slots []uint32 // else these: by slot, unless there are scores
+	exact bool
+	but   []exclusion
+	// scores says how well the words of slots fit, 0 to 1, one for each; nil if the query has no words, or if every.
+	scores []float32
+}
+
+// An exclusion is what one of Not takes out.
+type exclusion struct {
+	lists []*list
+	said  slotSet // nil without words
+}
+
+func (e exclusion) has(slot uint32) bool {
+	return (e.said == nil || e.said.has(slot)) && inAll(e.lists, slot)
+}
+
+// each yields the chosen slots: by slot, or in order if every.
+func (c *choice) each() iter.Seq[uint32] {
+	slots := slices.Values(c.slots)
+	if c.every {
+		slots = c.x.order.from(0, 0)
+	}
+	if len(c.but) == 0 {
+		return slots
+	}
+	return func(yield func(uint32) bool) {
+		for slot := range slots {
+			if !c.excludes(slot) && !yield(slot) {
+				return
+			}
+		}
+	}
+}
+
+func (c *choice) excludes(slot uint32) bool {
+	return slices.ContainsFunc(c.but, func(e exclusion) bool { return e.has(slot) })
+}
+
+// choose returns what the lists say of q, and of what is in all of within.
+func (x *index) choose(q *td.Query, within ...*list) choice {
+	c := choice{x: x, exact: true}
+	said := false
+	var chosen []branch
+	for one := range q.Branches() {
+		b := x.branch(one, within)
+		c.exact = c.exact && b.exact
+		c.every = c.every || b.every
+		said = said || b.scores != nil
+		if b.every || len(b.slots) > 0 {
+			chosen = append(chosen, b)
+		}
+	}
+	for i := range q.Not[:min(len(q.Not), td.MaxBranches)] {
+		if not := &q.Not[i]; not.Asks() {
+			x.exclude(&c, not)
+		}
+	}
+	if !c.every {
+		c.slots, c.scores = merge(chosen, said)
+	}
+	return c
+}
+
+// exclude takes what not fits out of a choice; or leaves it to be sifted.
+func (x *index) exclude(c *choice, not *td.Query) {
+	lists, exact, ok := x.listsFor(not, nil)
+	switch {
+	case !ok: // it fits nothing
+	case !exact:
+		c.exact = false
+	default:
+		e := exclusion{lists: lists}
+		if asked := words.Content(not.Text); len(asked) > 0 {
+			e.said = x.saying(asked)
+			c.exact = c.exact && len(asked) <= maxSought
+		}
+		c.but = append(c.but, e)
+	}
+}
+
+// A branch is what the lists say of one alternative.
+type branch struct {
+	every  bool
+	slots  []uint32
+	scores []float32 // nil without words
+	exact  bool
+}
+
+// branch looks at the members of the shortest list only.
+func (x *index) branch(q *td.Query, within []*list) branch {
+	lists, exact, ok := x.listsFor(q, within)
+	asked := words.Content(q.Text)
+	switch {
+	case !ok:
+		return branch{exact: true}
+	case len(asked) > 0:
+		slots, scores := x.score(asked, lists)
+		return branch{slots: slots, scores: scores, exact: exact}
+	case len(lists) == 0:
+		return branch{every: true, exact: exact}
+	}
+	b := branch{exact: exact}
+	slices.SortFunc(lists, func(a, b *list) int { return a.len() - b.len() })
+	for p := range lists[0].all() {
+		if slot := p.slot(); inAll(lists[1:], slot) {
+			b.slots = append(b.slots, slot)
+		}
+	}
+	return b
+}
+
+// merge unites branches. What a branch without words has fits as well as can be.
+func merge(all []branch, said bool) (slots []uint32, scores []float32) {
+	switch len(all) {
+	case 0:
+		return nil, nil
+	case 1:
+		return all[0].slots, all[0].scores
+	}
+	best := map[uint32]float32{}
+	for _, b := range all {
+		for i, slot := range b.slots {
+			score := float32(1)
+			if b.scores != nil {
+				score = b.scores[i]
+			}
+			best[slot] = max(best[slot], score)
+		}
+	}
+	slots = slices.Sorted(maps.Keys(best))
+	if said {
+		for _, slot := range slots {
+			scores = append(scores, best[slot])
+		}
+	}
+	return slots, scores
 }
 
 // inAll reports whether slot is in each list.
-func inAll(lists []list, slot uint32) bool {
+func inAll(lists []*list, slot uint32) bool {
 	for _, l := range lists {
-		if _, ok := slices.BinarySearch(l, slot); !ok {
+		if !l.has(slot) {
 			return false
 		}
 	}
 	return true
 }
 
-// listsFor returns lists whose intersection holds all that q asks for, and perhaps more; ok is false if there is
-// nothing.
-func (x *index) listsFor(q *td.Query, within []list) (lists []list, ok bool) {
-	lists, ok = slices.Clip(within), true
+// listsFor returns lists whose intersection holds all that q asks for but words: just that if exact, else perhaps more. ok is
+// false if there is nothing.
+func (x *index) listsFor(q *td.Query, within []*list) (lists []*list, exact, ok bool) {
+	lists, exact, ok = slices.Clip(within), q.Version == "", true
 	want := func(k kind, text string) {
-		l := x.lists[k][text]
+		l := x.list(k, text)
 		lists = append(lists, l)
-		ok = ok && len(l) > 0
-	}
-	for _, c := range q.Capability {
-		prefix, normal := deepest(c)
-		if !normal {
-			return nil, false
-		}
-		want(byCapability, prefix)
+		ok = ok && l.len() > 0
 	}
 	if q.ID != "" {
-		want(byID, q.ID)
+		named := x.named(q.ID)
+		lists, ok = append(lists, named), named.len() > 0
 	}
-	if q.Owner != "" {
-		want(byOwner, string(q.Owner))
+	for _, c := range q.Capability {
+		prefix, whole, normal := deepest(c)
+		if !normal {
+			return nil, true, false
+		}
+		exact = exact && whole
+		want(byCapability, prefix)
 	}
-	if q.Action != "" {
-		want(byAction, foldName(q.Action))
+	for _, one := range []struct {
+		kind  kind
+		asked string
+		form  func(string) string
+	}{
+		{byOwner, string(q.Owner), nil}, {byHost, string(q.Host), nil}, {byAction, q.Action, foldName},
+		{byProperty, q.Property, foldName}, {byEvent, q.Event, foldName}, {byType, q.Type, td.TypeKey},
+		{byProtocol, q.Protocol, strings.ToLower}, {byOrganisation, q.Organisation, words.Fold},
+	} {
+		switch {
+		case one.asked == "":
+		case one.form == nil:
+			want(one.kind, one.asked)
+		default:
+			want(one.kind, one.form(one.asked))
+		}
 	}
-	if q.Type != "" {
-		want(byType, bareType(q.Type))
-	}
-	if !ok || q.Text == "" {
-		return lists, ok
-	}
-	return x.narrow(lists, q.Text)
+	return lists, exact, ok
 }
 
-// fewEnough is a length from which on sifting costs less than looking up words; maxSought is how many words are looked up
-// at most, each of which costs a walk through the vocabulary.
-const (
-	fewEnough = 512
-	maxSought = 4
-)
-
-// narrow adds the lists for words of a text; the rest is sifted.
-func (x *index) narrow(lists []list, text string) ([]list, bool) {
-	for i, word := range td.Words(text) {
-		if i == maxSought || slices.ContainsFunc(lists, func(l list) bool { return len(l) <= fewEnough }) {
-			break
-		}
-		l := x.containing(word)
-		if len(l) == 0 {
-			return nil, false
-		}
-		lists = append(lists, l)
-	}
-	return lists, true
-}
-
-// containing returns the slots of the things that have a word which contains part, ascending. It looks through the
-// vocabulary, which grows far slower than the number of things.
-func (x *index) containing(part string) list {
-	var found []list
-	for word, l := range x.lists[byWord] {
-		if strings.Contains(word, part) {
-			found = append(found, l)
-		}
-	}
-	if len(found) == 1 {
-		return found[0]
-	}
-	all := slices.Concat(found...)
-	slices.Sort(all)
-	return slices.Compact(all)
+// rarity returns how much a word that so many of all things say tells of a thing (the idf of BM25).
+func rarity(say, all int) float64 {
+	return math.Log(1 + (float64(all-say)+0.5)/(float64(say)+0.5))
 }

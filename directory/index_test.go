@@ -54,8 +54,14 @@ func TestFindLocal(t *testing.T) {
 		{"any type", td.Query{Type: "sensor"}, "urn:w:2"},
 		{"word of a title", td.Query{Text: "bonn"}, "urn:w:1"},
 		{"word of a description", td.Query{Text: "Rhine clouds"}, "urn:w:2"},
-		{"part of a word of a capability", td.Query{Text: "eath"}, "urn:w:1 urn:w:2"},
-		{"words that nobody has together", td.Query{Text: "bonn rhine"}, ""},
+		{"beginning of a word of a capability", td.Query{Text: "weath"}, "urn:w:1 urn:w:2"},
+		{"words that nobody has together", td.Query{Text: "bonn rhine"}, "urn:w:1 urn:w:2"},
+		{"a typo", td.Query{Text: "radra"}, "urn:w:2"},
+		{"words that nobody has", td.Query{Text: "mars"}, ""},
+		{"alternatives", td.Query{Capability: []string{"telekom"}, Or: []td.Query{{Text: "rhine"}, {ID: "urn:nothing"}}}, "urn:b:1 urn:w:2"},
+		{"alternatives only", td.Query{Or: []td.Query{{Text: "rhine"}, {Type: "tool"}}}, "urn:w:2"},
+		{"an alternative without a list", td.Query{ID: "urn:w:1", Or: []td.Query{{Property: "none"}}}, "urn:w:1"},
+		{"all but", td.Query{Not: []td.Query{{Owner: key(t, 2).DID()}, {Type: "tool"}}}, "urn:w:1"},
 		{"text without a word", td.Query{Text: "!?"}, "urn:b:1 urn:d:1 urn:w:1 urn:w:2"},
 		{"text and type", td.Query{Text: "weather", Type: "tool"}, "urn:w:2"},
 	} {
@@ -96,29 +102,32 @@ func TestIndexAgreesWithMatch(t *testing.T) {
 		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
 			id := fmt.Sprintf("urn:%d", rapid.IntRange(0, 9).Draw(rt, "id"))
 			if e := living[id]; e != nil {
-				x.remove(e, e.d)
+				x.remove(e)
 				delete(living, id)
 				if rapid.Bool().Draw(rt, "gone") {
 					continue
 				}
 			}
-			e := &entry{d: drawThing(rt, t, id, word)}
+			e := &entry{view: newView(drawThing(rt, t, id, word))}
 			living[id] = e
-			x.add(e)
+			x.add(e, labelsOf(e.view.whole))
 		}
 		for range 10 {
 			checkQuery(rt, &x, living, drawQuery(rt, word))
 		}
 		for _, e := range living {
-			x.remove(e, e.d)
+			x.remove(e)
 		}
-		for k, lists := range x.lists {
-			if len(lists) > 0 {
-				rt.Errorf("lists of kind %d are left: %v", k, lists)
+		for k, ids := range x.ids {
+			if len(ids) > 0 {
+				rt.Errorf("terms of kind %d are left: %v", k, ids)
 			}
 		}
-		if len(x.order) > 0 || len(x.free) != len(x.slots) {
-			rt.Errorf("left over: order %v, %d of %d slots free", x.order, len(x.free), len(x.slots))
+		if x.bytes != 0 || len(x.spare) != len(x.terms) || len(x.words.buckets) > 0 || x.words.sorted.n > 0 || len(x.words.sorted.parts) > 0 {
+			rt.Errorf("left over: %d bytes, %d of %d terms free, words %v", x.bytes, len(x.spare), len(x.terms), x.words)
+		}
+		if x.order.n > 0 || len(x.free) != len(x.slots) {
+			rt.Errorf("left over: order %v, %d of %d slots free", x.order.parts, len(x.free), len(x.slots))
 		}
 	})
 }
@@ -153,11 +162,14 @@ func drawQuery(rt *rapid.T, word *rapid.Generator[string]) td.Query {
 
 func checkQuery(rt *rapid.T, x *index, living map[string]*entry, q td.Query) {
 	got, want := map[string]bool{}, map[string]bool{}
-	for e := range x.find(&q, time.Now()) {
-		got[e.d.Record.Thing] = true
+	c := x.choose(&q)
+	for e := range x.living(c.each(), time.Now()) {
+		if c.exact || fits(&q, e.view.whole) {
+			got[e.view.record.Thing] = true
+		}
 	}
 	for id, e := range living {
-		if q.Match(e.d) {
+		if q.Match(e.view.whole) {
 			want[id] = true
 		}
 	}
@@ -190,7 +202,7 @@ func TestManyWordsAreBounded(t *testing.T) {
 	}
 	desc.Description = b.String()
 	d := filled(t, Options{}, desc)
-	if n := len(d.index.lists[byWord]); n != maxWords {
+	if n := len(d.index.ids[byWord]); n != maxWords {
 		t.Errorf("got %d words in the index, want %d", n, maxWords)
 	}
 	if got := ids(d.FindLocal(td.Query{Text: "w0"})); got != "urn:1" {

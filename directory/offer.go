@@ -94,9 +94,9 @@ func (d *Directory) open(ctx context.Context, s *td.Signed) (*td.Description, *t
 	if d.knows(r) {
 		return nil, r, errKnown
 	}
-	if known, ok := d.one(r.Owner, r.Thing); ok && r.Kind == td.KindTD && known.Record.Hash == r.Hash {
+	if known := d.one(r.Owner, r.Thing); known != nil && r.Kind == td.KindTD && known.record.Hash == r.Hash {
 		// Most records are refreshes: the TD is the one that we have, and was verified.
-		if fresh, err := known.Refresh(d.opts.Verifier, s.Record, now); err == nil {
+		if fresh, err := known.peek().Refresh(d.opts.Verifier, s.Record, now); err == nil {
 			return fresh, r, nil
 		}
 	}
@@ -151,5 +151,5 @@ func (d *Directory) Body(hash [32]byte) ([]byte, bool) {
 	if e == nil {
 		return nil, false
 	}
-	return e.d.Signed.TD, true
+	return e.view.body(), true
 }

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// downFor is how long a node counts as down after it could not be reached. Then it gets another chance.
+	// downFor is how long a node that nobody probes counts as down after it could not be reached. Then it gets another chance.
 	downFor = 10 * time.Minute
 	// maxDown bounds the nodes that are remembered as down.
 	maxDown = 4096
@@ -17,48 +17,77 @@ const (
 
 // reach remembers which nodes could not be reached lately.
 type reach struct {
+	probed bool          // a node is down until it is reached
+	wake   chan struct{} // a node went down
+
 	mu   sync.Mutex
-	down map[did.DID]time.Time // until when; owned by mu
+	down map[did.DID]*outage // owned by mu
 }
 
-// Reach notes that node was reached just now, or could not be. A node counts as down for ten minutes, or until it is
-// reached. Nothing is deleted by it.
-func (d *Directory) Reach(node did.DID, ok bool) { d.reach.note(node, ok, time.Now()) }
+// An outage is what is remembered of a node that is down.
+type outage struct {
+	until   time.Time // if it is not probed
+	next    time.Time // when to probe
+	tries   int       // probes that have failed
+	probing bool
+}
+
+func (r *reach) start(probed bool) {
+	r.probed, r.wake, r.down = probed, make(chan struct{}, 1), map[did.DID]*outage{}
+}
+
+// Reach notes that node was reached just now, or could not be. A node counts as down until it is reached, by a probe at
+// the latest ([Options.Probe]); or for ten minutes if none is made. Nothing is deleted by it.
+func (d *Directory) Reach(node did.DID, ok bool) {
+	if d.reach.note(node, ok, time.Now()) {
+		d.tellReach(node, ok)
+	}
+}
 
 // Reachable reports whether no path to the thing is known to be broken: one of its hosts is not down, or is this node,
 // or the thing has no host and is reached without one.
-func (d *Directory) Reachable(desc *td.Description) bool {
-	now := time.Now()
-	for _, h := range desc.Record.Hosts {
+func (d *Directory) Reachable(desc *td.Description) bool { return d.reachable(desc.Record, time.Now()) }
+
+func (d *Directory) reachable(r *td.Record, now time.Time) bool {
+	for _, h := range r.Hosts {
 		if h.Node == d.opts.Self || !d.reach.isDown(h.Node, now) {
 			return true
 		}
 	}
-	return len(desc.Record.Hosts) == 0
+	return len(r.Hosts) == 0
 }
 
-func (r *reach) note(node did.DID, ok bool, now time.Time) {
+// note reports whether that is news.
+func (r *reach) note(node did.DID, ok bool, now time.Time) (news bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	o := r.down[node]
+	was := r.isDownLocked(o, now)
 	if ok {
 		delete(r.down, node)
-		return
+		return was
 	}
-	if r.down == nil {
-		r.down = map[did.DID]time.Time{}
+	if o == nil {
+		if len(r.down) >= maxDown {
+			r.dropLocked(now)
+		}
+		o = &outage{next: now.Add(probeAfter(0))}
+		r.down[node] = o
+		select {
+		case r.wake <- struct{}{}:
+		default:
+		}
 	}
-	if _, known := r.down[node]; !known && len(r.down) >= maxDown {
-		r.dropLocked(now)
-	}
-	r.down[node] = now.Add(downFor)
+	o.until = now.Add(downFor)
+	return !was
 }
 
 // dropLocked makes room: for what is over, else for anyone, who then counts as up until the next failure.
 func (r *reach) dropLocked(now time.Time) {
 	var some did.DID
-	for node, until := range r.down {
+	for node, o := range r.down {
 		some = node
-		if !now.Before(until) {
+		if !r.isDownLocked(o, now) {
 			delete(r.down, node)
 		}
 	}
@@ -70,8 +99,11 @@ func (r *reach) dropLocked(now time.Time) {
 func (r *reach) isDown(node did.DID, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	until, ok := r.down[node]
-	return ok && now.Before(until)
+	return r.isDownLocked(r.down[node], now)
+}
+
+func (r *reach) isDownLocked(o *outage, now time.Time) bool {
+	return o != nil && (r.probed || now.Before(o.until))
 }
 
 // count returns how many nodes are remembered as down, over or not.

@@ -8,22 +8,25 @@ type Stats struct {
 	Known int // things that are known, own ones included
 	Gone  int // things that are not, but must not come back older than they were
 	Down  int // nodes that could not be reached lately
+	Bytes int // that descriptions of others and the index take, about
+	Words int // distinct roots of words in the index
 
 	Added      uint64 // new descriptions and new records of known ones
 	Withdrawn  uint64 // tombstones and moves
 	Expired    uint64
 	RolledBack uint64 // older records than the known one
-	Forks      uint64 // different records of one seq: equivocation
+	Forks      uint64 // different records of one seq: equivocation, see [Directory.Forks]
 	Refused    uint64 // no room
 	Invalid    uint64 // not verified
 	Dropped    uint64 // offers that did not fit into a queue
 	Fetches    uint64 // TDs that had to be fetched
 	Unfetched  uint64 // of these, those that could not be
 	Corrupt    uint64 // entries of the store that could not be read
+	Probes     uint64 // of nodes that were down
 }
 
 type counts struct {
-	added, withdrawn, expired, rolledBack, forks, refused, invalid, dropped, fetches, unfetched, corrupt atomic.Uint64
+	added, withdrawn, expired, rolledBack, forks, refused, invalid, dropped, fetches, unfetched, corrupt, probes atomic.Uint64
 }
 
 // Stats returns the counters.
@@ -41,9 +44,11 @@ func (d *Directory) Stats() Stats {
 		Fetches:    d.count.fetches.Load(),
 		Unfetched:  d.count.unfetched.Load(),
 		Corrupt:    d.count.corrupt.Load(),
+		Probes:     d.count.probes.Load(),
 	}
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	s.Own, s.Known, s.Gone = len(d.index.own), len(d.living), len(d.gone)
+	s.Own, s.Known, s.Gone = d.index.own.len(), len(d.living), len(d.gone)
+	s.Bytes, s.Words = d.weight+d.index.bytes, len(d.index.ids[byWord])
 	return s
 }

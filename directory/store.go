@@ -100,7 +100,7 @@ func (d *Directory) has(key [32]byte) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	e := d.entries[key]
-	return e != nil && e.d != nil
+	return e != nil && e.view != nil
 }
 
 // each calls take for each entry below prefix. What take finds corrupt is deleted, alone and with a line in the log.
@@ -317,10 +317,10 @@ func changeOf(key [32]byte, e *entry) change {
 	if e.grave != nil {
 		c.seq.Grave, c.seq.Names = e.grave.record.Raw, e.grave.names
 	}
-	if e.d != nil {
-		c.desc = &savedDesc{Record: e.d.Record.Raw, Own: e.own}
-		if len(e.d.Record.Inline) == 0 { // else the TD is in the record
-			c.desc.TD = e.d.Signed.TD
+	if e.view != nil {
+		c.desc = &savedDesc{Record: e.view.record.Raw, Own: e.own}
+		if len(e.view.record.Inline) == 0 { // else the TD is in the record
+			c.desc.TD = e.view.body()
 		}
 	}
 	return c

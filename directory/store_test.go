@@ -263,7 +263,7 @@ func TestMuchIsLoadedInTheBackground(t *testing.T) {
 // lateOne returns a description that is in the store and not in d.
 func (d *Directory) lateOne(t *testing.T) *td.Description {
 	for key, e := range d.entries {
-		if e.d != nil {
+		if e.view != nil {
 			continue
 		}
 		raw, err := d.opts.Store.Get(t.Context(), storeKey(descKeys, key))

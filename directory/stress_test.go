@@ -38,14 +38,14 @@ func TestEverythingAtOnce(t *testing.T) {
 	defer d.mu.Unlock()
 	inUse := 0
 	for _, e := range d.entries {
-		if e.d != nil {
+		if e.view != nil {
 			inUse++
 		}
 	}
-	if inUse != len(d.living) || inUse != len(d.index.order) || inUse != len(d.hashes) ||
+	if inUse != len(d.living) || inUse != d.index.order.n || inUse != len(d.hashes) ||
 		len(d.entries) != inUse+len(d.gone) {
 		t.Errorf("%d entries, %d living, %d in the heap, %d in order, %d by hash, %d gone",
-			len(d.entries), inUse, len(d.living), len(d.index.order), len(d.hashes), len(d.gone))
+			len(d.entries), inUse, len(d.living), d.index.order.n, len(d.hashes), len(d.gone))
 	}
 }
 

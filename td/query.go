@@ -1,27 +1,43 @@
 package td
 
 import (
+	"iter"
 	"slices"
 	"strings"
-	"unicode"
-
-	"golang.org/x/text/unicode/norm"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/internal/words"
 )
 
-// A Query asks for things. Empty fields ask nothing; all that are set must hold.
+// A Query asks for things. Empty fields ask nothing; all that are set must hold, or all that are set in one of Or. A thing that
+// one of Not fits is not asked for.
 type Query struct {
 	Capability []string // each an id or a level prefix of one
-	ID         string
-	Owner      did.DID
-	Action     string // the name of an action, in any case
-	Type       string // "agent", "tool", or any @type
-	Text       string // words in title, description, capability names and ids, action names
-	Limit      int    // 0 means 32
+	// Version is a range, see [ParseRange]. The capabilities that are asked for must have such a version; if none are, one of the
+	// thing's must.
+	Version      string
+	ID           string
+	Owner        did.DID
+	Organisation string  // the vendor of lmos:metadata, in any case
+	Host         did.DID // a node through which the thing is reached
+	Protocol     string  // of a form: a scheme such as "mqtt"; "http", "ws", "coap" and "mqtt" mean the secure ones, too
+	Action       string  // the name of an action, in any case
+	Property     string  // the same of a property
+	Event        string  // the same of an event
+	Type         string  // "agent", "tool", or any @type
+	// Text is a question in words. A thing fits if one of the words that say what it is about is like one of its own (package
+	// words): of its title, description, capabilities with their examples, and actions with their descriptions. How well it fits
+	// is for who ranks.
+	Text  string
+	Or    []Query // at most [MaxBranches]; their own Or, Not, Limit and Tally mean nothing
+	Not   []Query // the same
+	Limit int     // 0 means 32
 	// Tally counts who was asked and who answered; nil counts nothing.
 	Tally *Tally
 }
+
+// MaxBranches is how many queries Or and Not may have each.
+const MaxBranches = 8
 
 // Max returns how many answers q asks for at most.
 func (q *Query) Max() int {
@@ -31,29 +47,79 @@ func (q *Query) Max() int {
 	return 32
 }
 
-// Match reports whether d is what q asks for. A description without a thing, that of a tombstone, is nothing that
-// anybody asks for. A capability that has no normal form matches nothing.
-func (q *Query) Match(d *Description) bool {
-	return d != nil && d.Thing != nil &&
-		(q.ID == "" || q.ID == d.ID) &&
-		(q.Owner == "" || q.Owner == d.Record.Owner) &&
-		(q.Type == "" || d.HasType(q.Type)) &&
-		q.matchAction(d.Thing) && q.matchCapabilities(d.Thing) && q.matchText(d.Thing)
+// Asks reports whether a field of q itself asks something.
+func (q *Query) Asks() bool {
+	return len(q.Capability) > 0 || q.Version != "" || q.ID != "" || q.Owner != "" || q.Organisation != "" || q.Host != "" ||
+		q.Protocol != "" || q.Action != "" || q.Property != "" || q.Event != "" || q.Type != "" || q.Text != ""
 }
 
-func (q *Query) matchAction(t *Thing) bool {
-	if q.Action == "" || t.Actions[q.Action] != nil {
-		return true
+// Branches yields the queries of which one must hold: q itself, unless it asks nothing and Or does, and those of Or. None has an
+// Or; each has the Not of q.
+func (q *Query) Branches() iter.Seq[*Query] {
+	return func(yield func(*Query) bool) {
+		one := *q
+		one.Or = nil
+		if (len(q.Or) == 0 || q.Asks()) && !yield(&one) {
+			return
+		}
+		for _, other := range q.Or[:min(len(q.Or), MaxBranches)] {
+			other.Or, other.Not, other.Limit, other.Tally = nil, q.Not, q.Limit, q.Tally
+			if !yield(&other) {
+				return
+			}
+		}
 	}
-	for name := range t.Actions {
-		if strings.EqualFold(name, q.Action) {
+}
+
+// Match reports whether d is what q asks for. A description without a thing, that of a tombstone, is nothing that
+// anybody asks for. A capability that has no normal form matches nothing, and neither does what is no range of versions.
+func (q *Query) Match(d *Description) bool { return q.match(d, true) }
+
+// Fits is [Query.Match] without Text, for who has looked for the words already.
+func (q *Query) Fits(d *Description) bool { return q.match(d, false) }
+
+func (q *Query) match(d *Description, text bool) bool {
+	if d == nil || d.Thing == nil {
+		return false
+	}
+	for i := range q.Not[:min(len(q.Not), MaxBranches)] {
+		if not := &q.Not[i]; not.Asks() && not.holds(d, true) {
+			return false
+		}
+	}
+	for one := range q.Branches() {
+		if one.holds(d, text) {
 			return true
 		}
 	}
 	return false
 }
 
-func (q *Query) matchCapabilities(t *Thing) bool {
+// holds reports whether the fields of q itself hold.
+func (q *Query) holds(d *Description, text bool) bool {
+	return (q.ID == "" || q.ID == d.ID) &&
+		(q.Owner == "" || q.Owner == d.Record.Owner) &&
+		(q.Host == "" || slices.ContainsFunc(d.Record.Hosts, func(h Host) bool { return h.Node == q.Host })) &&
+		(q.Type == "" || d.HasType(q.Type)) &&
+		has(d.Actions, q.Action) && has(d.Properties, q.Property) && has(d.Events, q.Event) &&
+		q.holdsCapabilities(d.Thing) && q.holdsVersion(d.Thing) && q.holdsOrganisation(d.Thing) && q.holdsProtocol(d.Thing) &&
+		(!text || q.holdsText(d.Thing))
+}
+
+// has reports whether there is an affordance of a name, in any case.
+func has[T any](affordances map[string]T, name string) bool {
+	if _, ok := affordances[name]; ok || name == "" {
+		return true
+	}
+	for one := range affordances {
+		if strings.EqualFold(one, name) {
+			return true
+		}
+	}
+	return false
+}
+
+func (q *Query) holdsCapabilities(t *Thing) bool {
 	for _, asked := range q.Capability {
 		id, ok := Normal(asked)
 		if !ok || !slices.ContainsFunc(t.Terms(), func(has string) bool { return under(has, id) }) {
@@ -63,45 +129,150 @@ func (q *Query) matchCapabilities(t *Thing) bool {
 	return true
 }
 
-func (q *Query) matchText(t *Thing) bool {
-	if q.Text == "" {
+// holdsVersion reports whether each capability that is asked for, or any if none is, is there in a version of the range.
+func (q *Query) holdsVersion(t *Thing) bool {
+	if q.Version == "" {
 		return true
 	}
-	text := t.text
-	if text == "" {
-		text = t.makeText()
+	r, err := ParseRange(q.Version)
+	if err != nil {
+		return false
 	}
-	for _, word := range Words(q.Text) {
-		if !strings.Contains(text, word) {
+	provides := func(level string) bool {
+		return slices.ContainsFunc(t.Capabilities, func(c Capability) bool {
+			id, ok := Normal(c.ID)
+			return ok && (level == "" || under(id, level)) && r.Has(c.Version)
+		})
+	}
+	if len(q.Capability) == 0 {
+		return provides("")
+	}
+	for _, asked := range q.Capability {
+		if id, _ := Normal(asked); !provides(id) {
 			return false
 		}
 	}
 	return true
 }
 
-// Words returns the words of s, folded for comparison: NFC, lower case, split at what is neither letter, digit nor
-// mark.
-func Words(s string) []string {
-	return strings.FieldsFunc(fold(s), func(r rune) bool {
-		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.IsMark(r)
-	})
+func (q *Query) holdsOrganisation(t *Thing) bool {
+	return q.Organisation == "" || t.Metadata != nil && words.Fold(t.Metadata.VendorName) == words.Fold(q.Organisation)
 }
 
-func fold(s string) string { return norm.NFC.String(strings.ToLower(s)) }
+// Protocols yields the schemes of all forms of t, in lower case, and may repeat itself.
+func (t *Thing) Protocols() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for forms := range t.allForms() {
+			for i := range forms {
+				if scheme, _, ok := strings.Cut(forms[i].Href, ":"); ok && !yield(strings.ToLower(scheme)) {
+					return
+				}
+			}
+		}
+	}
+}
 
-// makeText returns all that [Query.Text] is looked for in, folded.
-func (t *Thing) makeText() string {
-	var b strings.Builder
-	for _, s := range []string{t.Title, t.Description} {
-		b.WriteString(s + "\n")
+func (t *Thing) allForms() iter.Seq[[]Form] {
+	return func(yield func([]Form) bool) {
+		if !yield(t.Forms) {
+			return
+		}
+		for _, p := range t.Properties {
+			if !yield(p.Forms) {
+				return
+			}
+		}
+		for _, a := range t.Actions {
+			if !yield(a.Forms) {
+				return
+			}
+		}
+		for _, e := range t.Events {
+			if !yield(e.Forms) {
+				return
+			}
+		}
 	}
-	for _, c := range t.Capabilities {
-		b.WriteString(c.ID + "\n" + c.Name + "\n" + c.Description + "\n")
+}
+
+// SameProtocol reports whether a form of a scheme is of a protocol: "http" has the forms of "https" too.
+func SameProtocol(protocol, scheme string) bool {
+	protocol = strings.ToLower(protocol)
+	return scheme == protocol || scheme == protocol+"s" || strings.HasPrefix(scheme, protocol+"+") || strings.HasPrefix(scheme, protocol+"s+")
+}
+
+func (q *Query) holdsProtocol(t *Thing) bool {
+	if q.Protocol == "" {
+		return true
 	}
-	for _, name := range sortedKeys(t.Actions) {
-		b.WriteString(name + "\n")
+	for scheme := range t.Protocols() {
+		if SameProtocol(q.Protocol, scheme) {
+			return true
+		}
 	}
-	return fold(b.String())
+	return false
+}
+
+func (q *Query) holdsText(t *Thing) bool {
+	content := words.Content(q.Text)
+	if len(content) == 0 {
+		return true
+	}
+	for text := range t.Texts() {
+		for _, word := range words.Split(text.Text) {
+			if slices.ContainsFunc(content, func(asked string) bool { return words.Like(asked, word) }) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// A Field says where in a description a text stands.
+type Field int
+
+// The fields that are searched, the most telling first.
+const (
+	FieldTitle      Field = iota
+	FieldCapability       // id and name
+	FieldAction           // name and title
+	FieldExample          // of a capability
+	FieldDescription
+	FieldDetail // descriptions of capabilities and actions
+	Fields      // how many there are
+)
+
+// A Text is a part of a description that people write for people.
+type Text struct {
+	Field Field
+	Text  string
+}
+
+// Texts yields what of t is searched by words, in the same order whenever it is called.
+func (t *Thing) Texts() iter.Seq[Text] {
+	return func(yield func(Text) bool) {
+		give := func(f Field, texts ...string) bool {
+			for _, text := range texts {
+				if text != "" && !yield(Text{f, text}) {
+					return false
+				}
+			}
+			return true
+		}
+		if !give(FieldTitle, t.Title) || !give(FieldDescription, t.Description) {
+			return
+		}
+		for _, c := range t.Capabilities {
+			if !give(FieldCapability, c.ID, c.Name) || !give(FieldExample, c.Examples...) || !give(FieldDetail, c.Description) {
+				return
+			}
+		}
+		for _, name := range sortedKeys(t.Actions) {
+			if a := t.Actions[name]; !give(FieldAction, name, a.Title) || !give(FieldDetail, a.Description) {
+				return
+			}
+		}
+	}
 }
 
 // HasType reports whether the thing has the @type typ, regardless of case. "agent" and "tool" match all spellings of

@@ -1,7 +1,6 @@
 package td
 
 import (
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -42,7 +41,29 @@ func TestMatch(t *testing.T) {
 		{"a word of an action", Query{Text: "getweather"}, true},
 		{"the beginning of a word", Query{Text: "fore"}, true},
 		{"all words", Query{Text: "forecast, europe!"}, true},
-		{"all but one", Query{Text: "forecast mars"}, false},
+		{"one of the words", Query{Text: "forecast mars"}, true},
+		{"with a typo", Query{Text: "waether"}, true},
+		{"none of the words", Query{Text: "mars rover"}, false},
+		{"a question", Query{Text: "Who can tell me the weather?"}, true},
+		{"a version", Query{Version: "^1"}, true},
+		{"another version", Query{Version: "^2"}, false},
+		{"a version of a capability", Query{Capability: []string{"example:weather"}, Version: "[1.0,2.0["}, true},
+		{"no range", Query{Version: "newest"}, false},
+		{"the host", Query{Host: signer(t, 1).DID()}, true},
+		{"another host", Query{Host: signer(t, 2).DID()}, false},
+		{"the organisation", Query{Organisation: "EXAMPLE weather Service"}, true},
+		{"another organisation", Query{Organisation: "Example"}, false},
+		{"a property", Query{Property: "modelconfiguration"}, true},
+		{"another property", Query{Property: "model"}, false},
+		{"an event", Query{Event: "nothing"}, false},
+		{"the protocol", Query{Protocol: "http"}, true},
+		{"another protocol", Query{Protocol: "mqtt"}, false},
+		{"one of two queries", Query{ID: "urn:nothing", Or: []Query{{Owner: signer(t, 2).DID()}, {Type: "agent"}}}, true},
+		{"none of two queries", Query{ID: "urn:nothing", Or: []Query{{Type: "tool"}}}, false},
+		{"alternatives only", Query{Or: []Query{{Type: "tool"}}}, false},
+		{"but not this", Query{Text: "weather", Not: []Query{{Type: "agent"}}}, false},
+		{"but not that", Query{Text: "weather", Not: []Query{{Type: "tool"}, {}}}, true},
+		{"not in an alternative either", Query{Type: "tool", Or: []Query{{Type: "agent"}}, Not: []Query{{Text: "wether"}}}, false},
 		{"signs only", Query{Text: "?!"}, true},
 		{"all of it",
 			Query{Capability: []string{"example"}, Action: "getWeather", Type: "lmos:Agent", Text: "weather",
@@ -69,13 +90,6 @@ func TestMatchWithoutAThing(t *testing.T) {
 	d := &Description{Thing: &Thing{Title: "Köln"}, Record: &Record{}}
 	if !(&Query{Text: "ko\u0308ln"}).Match(d) {
 		t.Error("composed and decomposed letters differ")
-	}
-}
-
-func TestWords(t *testing.T) {
-	t.Parallel()
-	if got, want := Words("Rain in Köln, 20%?"), []string{"rain", "in", "köln", "20"}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

@@ -62,7 +62,6 @@ type Thing struct {
 
 	doc   map[string]any // what Raw says, decoded; nil in what came from the mesh
 	terms []string       // what Terms returns; nil if it was not made by this package
-	text  string         // what Query.Text is looked for in, folded
 }
 
 // An Affordance is what properties, actions and events share.

@@ -25,7 +25,6 @@ func view(raw []byte, doc map[string]any) *Thing {
 	t.Events = each(doc["events"], b.event)
 	t.Links = b.links()
 	t.terms = t.makeTerms()
-	t.text = t.makeText()
 	return t
 }
 

@@ -1,0 +1,84 @@
+package directory
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// A list answers as a sorted slice does, whatever is put in and taken out, and forgets its chunks when it has become short.
+func TestList(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(1, 1))
+	var l list
+	want := map[uint32]byte{}
+	check := func() {
+		t.Helper()
+		var got []uint32
+		for p := range l.all() {
+			if got = append(got, p.slot()); want[p.slot()] != p.weight() {
+				t.Fatalf("slot %d has the weight %d, want %d", p.slot(), p.weight(), want[p.slot()])
+			}
+		}
+		if len(got) != len(want) || l.len() != len(want) || !slices.IsSorted(got) {
+			t.Fatalf("%d of %d slots, length %d, sorted %v", len(got), len(want), l.len(), slices.IsSorted(got))
+		}
+	}
+	for _, phase := range []struct{ steps, remove int }{{4000, 10}, {6000, 60}, {4000, 30}, {30_000, 95}} {
+		for range phase.steps {
+			slot := rng.Uint32N(5000)
+			_, has := want[slot]
+			if l.has(slot) != has {
+				t.Fatalf("has(%d) is not %v", slot, has)
+			}
+			if rng.IntN(100) < phase.remove {
+				l.remove(slot)
+				delete(want, slot)
+				continue
+			}
+			if weight := byte(rng.Uint32()); l.add(post(slot, weight)) == has {
+				t.Fatalf("add(%d) is not new", slot)
+			} else if !has {
+				want[slot] = weight
+			}
+		}
+		check()
+	}
+	for slot := range want {
+		l.remove(slot)
+	}
+	clear(want)
+	check()
+	if l.many != nil {
+		t.Error("an empty list has chunks")
+	}
+	for slot := range uint32(3 * maxChunk) { // what grows at its end
+		l.add(post(slot, 0))
+		want[slot] = 0
+	}
+	check()
+	if n := len(l.parts()); n != 3 {
+		t.Errorf("%d chunks, want 3 full ones", n)
+	}
+	var none *list
+	if none.has(1) || none.len() != 0 || len(none.parts()) != 0 {
+		t.Error("no list has something")
+	}
+}
+
+func TestChunksNth(t *testing.T) {
+	t.Parallel()
+	var c chunks[int]
+	for i := range 2000 {
+		part, at := c.seek(func(v int) bool { return v < i*7%2000 })
+		c.insert(part, at, i*7%2000)
+	}
+	for i := range 2000 {
+		if v, ok := c.get(c.nth(i)); !ok || v != i {
+			t.Fatalf("the %dth is %d, %v", i, v, ok)
+		}
+	}
+	if _, ok := c.get(c.nth(2000)); ok {
+		t.Error("there is something after the end")
+	}
+}

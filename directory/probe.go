@@ -1,0 +1,102 @@
+package directory
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/lmosd/lmosd/did"
+)
+
+// Bounds of probing.
+const (
+	probeFirst   = 5 * time.Second
+	probeLast    = 5 * time.Minute
+	probesAtOnce = 8
+	probeTimeout = 10 * time.Second
+)
+
+// probe tries to reach the nodes that are down, until ctx ends.
+func (d *Directory) probe(ctx context.Context) {
+	if d.opts.Probe == nil {
+		return
+	}
+	var g sync.WaitGroup
+	defer g.Wait()
+	places := make(chan struct{}, probesAtOnce)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		node, wait := d.reach.next(time.Now())
+		if node == "" {
+			timer.Reset(wait)
+			select {
+			case <-ctx.Done():
+				return
+			case <-timer.C:
+			case <-d.reach.wake:
+			}
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case places <- struct{}{}:
+		}
+		g.Go(func() {
+			defer func() { <-places }()
+			d.probeOne(ctx, node)
+		})
+	}
+}
+
+// probeOne tries to reach one node. One that hosts nothing any more is nobody's concern.
+func (d *Directory) probeOne(ctx context.Context, node did.DID) {
+	if !d.Hosts(node) {
+		d.reach.note(node, true, time.Now())
+		return
+	}
+	limited, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	d.count.probes.Add(1)
+	if err := d.opts.Probe(limited, node); err != nil {
+		d.reach.failed(node, time.Now())
+		return
+	}
+	d.Reach(node, true)
+}
+
+// probeAfter returns how long to wait after so many probes of a node have failed: it doubles, and nodes that went down together are
+// not probed together.
+func probeAfter(tries int) time.Duration {
+	wait := min(probeFirst<<min(tries, 10), probeLast) * 4 / 5
+	return wait + rand.N(wait/4)
+}
+
+// next returns a node that is due to be probed; or how long none is.
+func (r *reach) next(now time.Time) (node did.DID, wait time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	first := now.Add(probeLast)
+	for n, o := range r.down {
+		if !o.probing && o.next.Before(first) {
+			node, first = n, o.next
+		}
+	}
+	if node == "" || first.After(now) {
+		return "", first.Sub(now)
+	}
+	r.down[node].probing = true
+	return node, 0
+}
+
+// failed notes that a probe has failed.
+func (r *reach) failed(node did.DID, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if o := r.down[node]; o != nil {
+		o.tries++
+		o.probing, o.next = false, now.Add(probeAfter(o.tries))
+	}
+}

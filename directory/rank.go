@@ -1,0 +1,326 @@
+package directory
+
+import (
+	"cmp"
+	"container/heap"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/internal/words"
+	"github.com/lmosd/lmosd/td"
+)
+
+// A Signal is what makes one thing rank before another.
+type Signal string
+
+// The signals. Their largest amounts are the shares below; the amounts of a thing add up to its score.
+const (
+	SignalWord      Signal = "word"      // a word of the question is one of its own
+	SignalMeaning   Signal = "meaning"   // it means what the question means, says Options.Embedder
+	SignalQuery     Signal = "query"     // it is what was asked for, without words
+	SignalTrust     Signal = "trust"     // Options.Trust of its owner
+	SignalReach     Signal = "reach"     // it can be reached, as far as is known
+	SignalLatency   Signal = "latency"   // its nearest host is near
+	SignalFreshness Signal = "freshness" // its lease is young
+)
+
+// What each signal gives at most: words decide, the others tell apart what fits about as well.
+const (
+	shareFit       = 0.80
+	shareTrust     = 0.07
+	shareReach     = 0.07
+	shareLatency   = 0.03
+	shareFreshness = 0.03
+)
+
+// A Factor is a part of a score and where it is from.
+type Factor struct {
+	Signal Signal
+	Amount float64
+	Asked  string   // SignalWord: the word of the question
+	Found  string   // SignalWord: the word that the thing has; SignalMeaning and others: empty
+	Field  td.Field // SignalWord: the most telling field with it
+}
+
+// Ranked is a description with how well it fits, and why.
+type Ranked struct {
+	*td.Description
+	Score   float64  // 0 to 1
+	Factors []Factor // which add up to Score, the largest first
+	// Fallback says why words were compared although there is an Options.Embedder; else it is empty.
+	Fallback string
+}
+
+// Rank orders descriptions by how well they fit q, best first, and says why. Most of the score is for the words of q.Text (rare
+// words count more, telling fields count more), or for their meaning if there is an Options.Embedder, which is waited for a second;
+// the rest is for trust, reachability, latency and freshness. Without a text all fit alike. What scores the same to
+// four digits is ordered by owner, then id. The descriptions need not be known here.
+func (d *Directory) Rank(ctx context.Context, q td.Query, descs []*td.Description) []Ranked {
+	all := make([]Ranked, len(descs))
+	r := d.ranker(ctx, &q)
+	for i, desc := range descs {
+		all[i] = r.explain(desc)
+	}
+	slices.SortStableFunc(all, func(a, b Ranked) int {
+		return cmp.Or(grade(b.Score)-grade(a.Score), compareOwners(a.Record, b.Record))
+	})
+	return all
+}
+
+// grade is a score as it is compared: it tells apart no more than four digits, so that rounding decides nothing.
+func grade(score float64) int { return int(score*10_000 + 0.5) }
+
+func compareOwners(a, b *td.Record) int {
+	return cmp.Or(strings.Compare(string(a.Owner), string(b.Owner)), strings.Compare(a.Thing, b.Thing))
+}
+
+// A ranker ranks for one question.
+type ranker struct {
+	d        *Directory
+	now      time.Time
+	branches [][]sought // of the alternatives, each; an empty one fits as well as can be
+	question *vector    // nil: compare words
+	fallback string
+}
+
+func (d *Directory) ranker(ctx context.Context, q *td.Query) *ranker {
+	r := &ranker{d: d, now: time.Now()}
+	if q.Text != "" && len(q.Or) == 0 {
+		r.question, r.fallback = d.meaning.ask(ctx, q.Text)
+	}
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	for one := range q.Branches() {
+		r.branches = append(r.branches, d.index.seek(words.Content(one.Text)))
+	}
+	return r
+}
+
+// explain scores one description.
+func (r *ranker) explain(desc *td.Description) Ranked {
+	out := Ranked{Description: desc, Fallback: r.fallback, Factors: r.signals(desc.Record)}
+	if fit, ok := r.meaning(desc); ok {
+		out.Factors = append(out.Factors, Factor{Signal: SignalMeaning, Amount: shareFit * fit})
+	} else {
+		if r.question != nil {
+			out.Fallback = "its vector is not there yet"
+		}
+		out.Factors = append(out.Factors, r.words(desc)...)
+	}
+	for _, f := range out.Factors {
+		out.Score += f.Amount
+	}
+	slices.SortStableFunc(out.Factors, func(a, b Factor) int { return cmp.Compare(b.Amount, a.Amount) })
+	return out
+}
+
+// meaning returns how alike the question and a thing are.
+func (r *ranker) meaning(desc *td.Description) (fit float64, ok bool) {
+	if r.question == nil {
+		return 0, false
+	}
+	v := r.d.vectorOf(desc.Record.Hash)
+	if v == nil {
+		return 0, false
+	}
+	return r.question.cosine(v), true
+}
+
+// words returns what the words of the alternative give that fits best.
+func (r *ranker) words(desc *td.Description) (best []Factor) {
+	all, lengths := mentions(desc.Thing)
+	most := -1.0
+	for _, asked := range r.branches {
+		factors, sum := compareWords(asked, all, &lengths)
+		if sum > most {
+			best, most = factors, sum
+		}
+	}
+	return best
+}
+
+// compareWords returns what each word of a question gives, and the sum.
+func compareWords(asked []sought, all map[string]*mention, lengths *[td.Fields]int) (factors []Factor, sum float64) {
+	if len(asked) == 0 {
+		return []Factor{{Signal: SignalQuery, Amount: shareFit}}, shareFit
+	}
+	total := 0.0
+	for _, s := range asked {
+		total += s.rarity
+	}
+	for _, s := range asked {
+		best, root := Factor{Signal: SignalWord, Asked: s.word}, words.Root(s.word)
+		for has, m := range all {
+			fit := float64(closeness(root, has)) * float64(max(m.weight(lengths), 1)) / 255
+			amount := shareFit * s.rarity / total * fit
+			if amount > best.Amount || amount == best.Amount && amount > 0 && m.word < best.Found {
+				best.Amount, best.Found, best.Field = amount, m.word, m.field
+			}
+		}
+		if best.Amount > 0 {
+			factors, sum = append(factors, best), sum+best.Amount
+		}
+	}
+	return factors, sum
+}
+
+// signals returns what speaks for a thing whatever is asked.
+func (r *ranker) signals(rec *td.Record) []Factor {
+	o := &r.d.opts
+	trust := 1.0
+	if o.Trust != nil {
+		trust = min(max(o.Trust(rec.Owner), 0), 1)
+	}
+	reach := 0.0
+	if r.d.reachable(rec, r.now) {
+		reach = 1
+	}
+	return []Factor{
+		{Signal: SignalTrust, Amount: shareTrust * trust},
+		{Signal: SignalReach, Amount: shareReach * reach},
+		{Signal: SignalLatency, Amount: shareLatency * r.nearness(rec)},
+		{Signal: SignalFreshness, Amount: shareFreshness * freshness(rec, r.now)},
+	}
+}
+
+// farAway is the latency that gives half of the share.
+const farAway = 100 * time.Millisecond
+
+// nearness returns 1 for what is here and less for what is far; a half if nobody knows.
+func (r *ranker) nearness(rec *td.Record) float64 {
+	best := 0.0
+	for _, h := range rec.Hosts {
+		switch latency := r.d.latency(h.Node); {
+		case h.Node == r.d.opts.Self:
+			return 1
+		case latency > 0:
+			best = max(best, float64(farAway)/float64(farAway+latency))
+		}
+	}
+	if best == 0 {
+		return 0.5
+	}
+	return best
+}
+
+func (d *Directory) latency(node did.DID) time.Duration {
+	if d.opts.Latency == nil {
+		return 0
+	}
+	return d.opts.Latency(node)
+}
+
+// freshness returns how much of its lease a record has left, in tenths: what was refreshed a little later is not better.
+func freshness(rec *td.Record, now time.Time) float64 {
+	life, left := rec.Expires.Sub(rec.Issued), rec.Expires.Sub(now)
+	if life <= 0 {
+		return 0
+	}
+	return min(max(float64(10*left/life)/10, 0), 1)
+}
+
+// A candidate is a view and how well it fits.
+type candidate struct {
+	view  *view
+	score float64
+}
+
+func compareCandidates(a, b candidate) int {
+	return cmp.Or(grade(b.score)-grade(a.score), compareOwners(a.view.record, b.view.record))
+}
+
+// best keeps the best candidates, as a heap with the worst of them first.
+type best struct {
+	all  []candidate
+	most int
+}
+
+func (b *best) Len() int           { return len(b.all) }
+func (b *best) Less(i, j int) bool { return compareCandidates(b.all[i], b.all[j]) > 0 }
+func (b *best) Swap(i, j int)      { b.all[i], b.all[j] = b.all[j], b.all[i] }
+func (b *best) Push(c any)         { b.all = append(b.all, c.(candidate)) }
+func (b *best) Pop() any           { panic("directory: nothing is taken out of the best") }
+
+func (b *best) offer(c candidate) {
+	switch {
+	case len(b.all) < b.most:
+		heap.Push(b, c)
+	case compareCandidates(c, b.all[0]) < 0:
+		b.all[0] = c
+		heap.Fix(b, 0)
+	}
+}
+
+// pool is how many things are ranked by all signals to find so many: those that words alone put far behind cannot catch up.
+func pool(limit int) int { return 4*min(limit, 1<<20) + 64 }
+
+// ranked is lookup for a question in words.
+func (d *Directory) ranked(ctx context.Context, q *td.Query) (found []*view, more bool) {
+	r := &ranker{d: d, now: time.Now()}
+	if q.Text != "" && len(q.Or) == 0 {
+		r.question, r.fallback = d.meaning.ask(ctx, q.Text)
+	}
+	fit, total, ok := d.byWords(q, r.now)
+	if !ok {
+		return d.plain(q)
+	}
+	if r.question != nil {
+		fit, total = d.byMeaning(q, r, fit, total)
+	}
+	for i := range fit {
+		c := &fit[i]
+		c.score *= shareFit
+		for _, f := range r.signals(c.view.record) {
+			c.score += f.Amount
+		}
+	}
+	slices.SortFunc(fit, compareCandidates)
+	most := min(q.Max(), len(fit))
+	for _, c := range fit[:most] {
+		found = append(found, c.view)
+	}
+	return found, total > most
+}
+
+// byWords returns the things that words put first, and how many there are in all; ok is false if words say nothing.
+func (d *Directory) byWords(q *td.Query, now time.Time) (fit []candidate, total int, ok bool) {
+	d.mu.RLock()
+	c := d.index.choose(q)
+	if c.every || len(c.slots) > 0 && c.scores == nil {
+		d.mu.RUnlock()
+		return nil, 0, false
+	}
+	first := best{most: pool(q.Max())}
+	if !c.exact {
+		first.most = len(c.slots)
+	}
+	for i, slot := range c.slots {
+		if e := d.index.slots[slot]; alive(e.view.record, now) && !c.excludes(slot) {
+			total++
+			first.offer(candidate{e.view, float64(c.scores[i])})
+		}
+	}
+	d.mu.RUnlock()
+	if !c.exact {
+		slices.SortFunc(first.all, compareCandidates)
+		first.all = siftBest(q, first.all, pool(q.Max()))
+		total = len(first.all)
+	}
+	return first.all, total, true
+}
+
+// siftBest returns the first few candidates that q asks for.
+func siftBest(q *td.Query, all []candidate, most int) (fit []candidate) {
+	for _, c := range all {
+		if len(fit) == most {
+			break
+		}
+		if fits(q, c.view.peek()) {
+			fit = append(fit, c)
+		}
+	}
+	return fit
+}

@@ -1,0 +1,156 @@
+package directory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lmosd/lmosd/td"
+)
+
+var (
+	kindWords   = map[ChangeKind]string{Added: "+", Changed: "~", Gone: "-", Missed: "missed"}
+	reasonWords = map[Reason]string{Published: "published", Unreachable: "unreachable", Reachable: "reachable", Withdrawn: "withdrawn",
+		Moved: "moved", Expired: "expired", Left: "left"}
+)
+
+// told returns what watchers of q are told after a number, a word for each change so far.
+func told(t *testing.T, d *Directory, q td.Query, after uint64) string {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // it ends when there is nothing left
+	var words []string
+	var before uint64
+	for c, err := range d.Watch(ctx, q, after) {
+		if err != nil {
+			break
+		}
+		if c.Seq <= before {
+			t.Errorf("%d comes after %d", c.Seq, before)
+		}
+		before = c.Seq
+		word := kindWords[c.Kind]
+		if c.Thing != nil {
+			word += c.Thing.Record.Thing + ":" + reasonWords[c.Reason]
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, " ")
+}
+
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := openDirectory(t, Options{})
+		start := d.changed.last()
+		put := func(desc *td.Description, change func(*td.Record)) *td.Description {
+			if change != nil {
+				desc = with(desc, change)
+			}
+			if _, err := d.put(desc, heard); err != nil {
+				t.Fatal(err)
+			}
+			return desc
+		}
+		host := key(t, 7).DID()
+		a := put(plain(t, 1, "a", "Weather"), func(r *td.Record) { r.Hosts = []td.Host{{Node: host}} })
+		b := put(plain(t, 1, "b", "Billing"), nil)
+		put(a, func(r *td.Record) { r.Seq, r.Expires = 2, r.Expires.Add(time.Minute) }) // a refresh is no news
+		renamed := plain(t, 1, "b", "Weather too")
+		put(renamed, func(r *td.Record) { r.Seq = 2 })
+		d.Reach(host, false)
+		d.Reach(host, false)
+		d.Reach(host, true)
+		d.Reach(host, true)
+		put(b, func(r *td.Record) { r.Seq, r.Kind = 3, td.KindTombstone })
+		put(plain(t, 2, "c", "Weather"), func(r *td.Record) { r.Seq = 1 })
+		put(plain(t, 2, "c", ""), func(r *td.Record) { r.Seq, r.Kind, r.Successor = 2, td.KindMoved, "urn:elsewhere" })
+		d.dropDue(time.Now().Add(2 * time.Hour))
+		for _, c := range []struct {
+			name string
+			q    td.Query
+			want string
+		}{
+			{"everything", td.Query{}, "+a:published +b:published ~b:published ~a:unreachable ~a:reachable -b:withdrawn +c:published " +
+				"-c:moved -a:expired"},
+			{"what changes its words", td.Query{Text: "billing"}, "+b:published -b:left"},
+			{"what comes by a change", td.Query{Text: "too", Not: []td.Query{{ID: "a"}}}, "+b:published -b:withdrawn"},
+			{"one thing", td.Query{ID: "c"}, "+c:published -c:moved"},
+			{"nothing", td.Query{ID: "d"}, ""},
+		} {
+			if got := told(t, d, c.q, start); got != c.want {
+				t.Errorf("%s: got %s, want %s", c.name, got, c.want)
+			}
+		}
+		if got := told(t, d, td.Query{ID: "c"}, start+7); got != "-c:moved" {
+			t.Errorf("from the middle: got %s", got)
+		}
+	})
+}
+
+// A watcher waits for what comes, and ends with its context.
+func TestWatchWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := openDirectory(t, Options{})
+		ctx, cancel := context.WithCancel(t.Context())
+		heard := make(chan string, 10)
+		var ended error
+		go func() {
+			defer close(heard)
+			for c, err := range d.Watch(ctx, td.Query{}, 0) {
+				if ended = err; err == nil {
+					heard <- c.Thing.ID
+				}
+			}
+		}()
+		for i := range 3 {
+			synctest.Wait()
+			if _, err := d.put(plain(t, 1, fmt.Sprint(i), "T"), 0); err != nil {
+				t.Fatal(err)
+			}
+			if got := <-heard; got != fmt.Sprint(i) {
+				t.Errorf("got %s, want %d", got, i)
+			}
+		}
+		cancel()
+		if _, more := <-heard; more || !errors.Is(ended, context.Canceled) {
+			t.Errorf("it ended with %v", ended)
+		}
+	})
+}
+
+// What is not remembered any more is said to be missed: by number, by size, and from before a restart.
+func TestWatchMisses(t *testing.T) {
+	t.Parallel()
+	d := openDirectory(t, Options{})
+	start := d.changed.last()
+	for range maxChanges + 3 {
+		d.changed.add(happening{kind: Added, why: Published, thing: newView(plain(t, 1, "x", "X"))})
+	}
+	if got := told(t, d, td.Query{ID: "none"}, start); got != "missed" {
+		t.Errorf("too many: got %q", got)
+	}
+	if got := told(t, d, td.Query{ID: "none"}, 1); got != "missed" {
+		t.Errorf("before a restart: got %q", got)
+	}
+	if got := told(t, d, td.Query{ID: "none"}, start+maxChanges); got != "" {
+		t.Errorf("what is remembered: got %q", got)
+	}
+	large := plain(t, 1, "large", "X")
+	large.Raw = make([]byte, 1<<20)
+	for range 32 {
+		d.changed.add(happening{kind: Gone, why: Expired, thing: newView(large)})
+	}
+	if d.changed.bytes > maxChangeBytes || len(d.changed.log) > 16 {
+		t.Errorf("%d changes of %d bytes are remembered", len(d.changed.log), d.changed.bytes)
+	}
+	later := openDirectory(t, Options{})
+	if later.changed.last() <= start {
+		t.Error("the numbers of a later run are no higher")
+	}
+}

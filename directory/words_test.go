@@ -1,0 +1,133 @@
+package directory
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/lmosd/lmosd/internal/words"
+	"github.com/lmosd/lmosd/td"
+)
+
+// The index finds just the words that words.Like says, without looking at each.
+func TestSensesAreAllWordsAlike(t *testing.T) {
+	t.Parallel()
+	letters := rapid.StringOfN(rapid.SampledFrom([]rune("aabceéstx1ß界")), 1, 10, -1)
+	rapid.Check(t, func(rt *rapid.T) {
+		var x index
+		var all []string
+		for range rapid.IntRange(1, 60).Draw(rt, "words") {
+			root := words.Root(words.Fold(letters.Draw(rt, "word")))
+			if _, known := x.ids[byWord][root]; !known {
+				x.term(byWord, root)
+				all = append(all, root)
+			}
+		}
+		for range rapid.IntRange(0, 20).Draw(rt, "gone") {
+			gone := rapid.SampledFrom(all).Draw(rt, "which")
+			if id, ok := x.ids[byWord][gone]; ok && len(all) > 1 {
+				x.drop(id)
+				all = slices.DeleteFunc(all, func(w string) bool { return w == gone })
+			}
+		}
+		asked := words.Fold(letters.Draw(rt, "asked"))
+		if rapid.Bool().Draw(rt, "near") {
+			asked = rapid.SampledFrom(all).Draw(rt, "of") + "s"
+		}
+		var got, want []string
+		for _, s := range x.senses(asked) {
+			got = append(got, x.terms[s.term].text)
+			if s.close <= 0 || s.close > 1 {
+				rt.Errorf("%q is %v close to %q", asked, s.close, got[len(got)-1])
+			}
+		}
+		for _, root := range all {
+			// A root of a root may be another: what the index has is compared as it is.
+			if closeness(words.Root(asked), root) > 0 {
+				want = append(want, root)
+			}
+		}
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			rt.Errorf("%q: got %q, want %q", asked, got, want)
+		}
+	})
+}
+
+func TestClosenessAgreesWithLike(t *testing.T) {
+	t.Parallel()
+	letters := rapid.StringOfN(rapid.SampledFrom([]rune("aabcest1ß")), 1, 12, -1)
+	rapid.Check(t, func(rt *rapid.T) {
+		a, b := letters.Draw(rt, "a"), letters.Draw(rt, "b")
+		if rapid.Bool().Draw(rt, "near") {
+			b = a + b[:1]
+		}
+		if got := closeness(words.Root(a), words.Root(b)) > 0; got != words.Like(a, b) {
+			rt.Errorf("%q and %q: got %v", a, b, got)
+		}
+	})
+	for _, c := range []struct{ a, better, worse string }{
+		{"weather", "weather", "weathers1"}, {"weather", "wether", "wethr"}, {"fore", "forest", "forecasting"},
+	} {
+		if closeness(c.a, c.better) <= closeness(c.a, c.worse) {
+			t.Errorf("%s is no closer to %s than %s", c.better, c.a, c.worse)
+		}
+	}
+}
+
+// A beginning that very many words share stands for the closest and most common of them.
+func TestSensesAreBounded(t *testing.T) {
+	t.Parallel()
+	var x index
+	for i := range 3 * maxSenses {
+		x.term(byWord, "con"+strings.Repeat("a", i/26)+string(rune('a'+i%26)))
+	}
+	all := x.senses("con")
+	if len(all) != maxSenses || x.terms[all[0].term].text != "cona" {
+		t.Errorf("%d senses, first %q", len(all), x.terms[all[0].term].text)
+	}
+}
+
+func TestWeights(t *testing.T) {
+	t.Parallel()
+	long := plain(t, 1, "urn:1", "Weather")
+	long.Description = strings.Repeat("clouds rain wind ", 60) + "weather"
+	long.Capabilities = []td.Capability{{ID: "urn:example:forecast", Description: "hail", Examples: []string{"will it snow"}}}
+	weights := map[string]byte{}
+	for root, w := range weigher(long) {
+		weights[root] = w
+	}
+	for _, c := range []struct{ more, less string }{{"weather", "forecast"}, {"forecast", "snow"}, {"snow", "hail"}, {"rain", "hail"}} {
+		if weights[c.more] <= weights[c.less] {
+			t.Errorf("%s weighs %d, no more than %s with %d", c.more, weights[c.more], c.less, weights[c.less])
+		}
+	}
+	if weights["weather"] < 205 {
+		t.Errorf("a word of the title weighs %d of 255", weights["weather"])
+	}
+}
+
+func TestFacets(t *testing.T) {
+	t.Parallel()
+	for scheme, want := range map[string]string{"https": "http https", "mqtt": "mqtt", "coaps+tcp": "coap coaps coaps+tcp", "ws": "w ws"} {
+		all := slices.Sorted(sameProtocol(scheme))
+		if got := strings.Join(all, " "); got != want {
+			t.Errorf("%s: got %s, want %s", scheme, got, want)
+		}
+		for _, p := range append(all, "http", "coap", "tcp") {
+			if td.SameProtocol(p, scheme) != slices.Contains(all, p) {
+				t.Errorf("%s of %s: td thinks otherwise", scheme, p)
+			}
+		}
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		name := rapid.StringOfN(rapid.SampledFrom([]rune("kK\u212asSſßẞiIİıΩωµμéÉ")), 0, 4, -1)
+		a, b := name.Draw(rt, "a"), name.Draw(rt, "b")
+		if got := foldName(a) == foldName(b); got != strings.EqualFold(a, b) {
+			rt.Errorf("%q and %q: got %v", a, b, got)
+		}
+	})
+}

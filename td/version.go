@@ -1,0 +1,98 @@
+package td
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/Masterminds/semver/v3"
+)
+
+// A Range is a set of versions; the zero value is empty.
+type Range struct{ constraints *semver.Constraints }
+
+// maxRange is the longest range that is read, in bytes.
+const maxRange = 256
+
+// ivyRange is an interval as Ivy writes it: "[1.0,2.0[", "]1.0,)". A bracket that looks away from its version leaves it out.
+var ivyRange = regexp.MustCompile(`^([\[\](])\s*([^,\[\]()]*?)\s*,\s*([^,\[\]()]*?)\s*([\[\])])$`)
+
+// bareVersion is a version without an operator.
+var bareVersion = regexp.MustCompile(`^v?\d+(\.\d+){0,2}([-+].*)?$`)
+
+// ParseRange reads a range of versions as LMOS channels write it: of npm, such as "^1.2", "1.x", ">=1.0 <2.0" and "1.0 || 2.0", or
+// an interval of Ivy, such as "[1.0,2.0[". A version alone is that version; what it lacks is zero.
+func ParseRange(text string) (Range, error) {
+	text = strings.TrimSpace(text)
+	if len(text) > maxRange {
+		return Range{}, fmt.Errorf("a range of versions may have %d bytes, this one has %d", maxRange, len(text))
+	}
+	constraint := text
+	switch m := ivyRange.FindStringSubmatch(text); {
+	case m != nil:
+		constraint = ivyBounds(m[1], m[2], m[3], m[4])
+	case bareVersion.MatchString(text):
+		v, err := semver.NewVersion(text)
+		if err != nil {
+			return Range{}, fmt.Errorf("%q is no range of versions: write ^1.2, >=1.0 <2.0, 1.x or [1.0,2.0[", text)
+		}
+		constraint = "=" + v.String()
+	}
+	c, err := semver.NewConstraint(constraint)
+	if err != nil || text == "" {
+		return Range{}, fmt.Errorf("%q is no range of versions: write ^1.2, >=1.0 <2.0, 1.x or [1.0,2.0[", text)
+	}
+	return Range{c}, nil
+}
+
+// ivyBounds writes an interval of Ivy as npm does.
+func ivyBounds(left, low, high, right string) string {
+	var bounds []string
+	if low != "" {
+		operator := ">"
+		if left == "[" {
+			operator = ">="
+		}
+		bounds = append(bounds, operator+whole(low))
+	}
+	if high != "" {
+		operator := "<"
+		if right == "]" {
+			operator = "<="
+		}
+		bounds = append(bounds, operator+whole(high))
+	}
+	if len(bounds) == 0 {
+		return "*"
+	}
+	return strings.Join(bounds, ", ")
+}
+
+// whole writes a version with all its parts: npm reads what is missing as anything.
+func whole(version string) string {
+	if v, err := semver.NewVersion(version); err == nil {
+		return v.String()
+	}
+	return version
+}
+
+// Has reports whether a version is in the range. What is no version is in none.
+func (r Range) Has(version string) bool {
+	v, err := semver.NewVersion(strings.TrimSpace(version))
+	return err == nil && r.constraints != nil && r.constraints.Check(v)
+}
+
+// CompareVersions orders versions: -1 if a is lower than b. What is no version is lower than all that are, and all of it is equal.
+func CompareVersions(a, b string) int {
+	va, errA := semver.NewVersion(strings.TrimSpace(a))
+	vb, errB := semver.NewVersion(strings.TrimSpace(b))
+	switch {
+	case errA != nil && errB != nil:
+		return 0
+	case errA != nil:
+		return -1
+	case errB != nil:
+		return 1
+	}
+	return va.Compare(vb)
+}
