@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/lmosd/lmosd/interact"
@@ -279,6 +280,10 @@ func newRequest(ctx context.Context, r *request, method string, u *url.URL, body
 	if r.message.TraceState != "" {
 		req.Header.Set("Tracestate", r.message.TraceState)
 	}
+	if r.message.Hops >= interact.MaxHops {
+		return nil, interact.Errorf(interact.Loop, "see which nodes relay to each other", "the message passed %d nodes", r.message.Hops)
+	}
+	req.Header.Set(HopsHeader, strconv.Itoa(int(r.message.Hops)+1)) // the agent may be another thing of a mesh
 	return req, nil
 }
 

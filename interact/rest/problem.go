@@ -127,7 +127,7 @@ func Problem(w http.ResponseWriter, r *http.Request, err error) {
 		if h.Values("Allow") == nil {
 			h.Set("Allow", "")
 		}
-	case http.StatusTooManyRequests:
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable: // RFC 9110 §15.6.4
 		h.Set("Retry-After", "1")
 	}
 	w.WriteHeader(p.Status)

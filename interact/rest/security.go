@@ -225,6 +225,9 @@ func (s *secrets) scrub(text string) string {
 	return text
 }
 
+// HopsHeader is the header of a request that says how many nodes relayed it, so that a loop ends.
+const HopsHeader = "Lmos-Hops"
+
 // HeaderOK reports whether a field may go into a header (RFC 9110 §5.1, §5.5).
 func HeaderOK(name, value string) bool {
 	token := func(r rune) bool {

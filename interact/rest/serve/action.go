@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/rest"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -288,7 +289,7 @@ func (v *visit) followTask(m *interact.Message) error {
 	defer cancel()
 	defer context.AfterFunc(v.ending, cancel)()
 	e := v.eventStream()
-	defer e.end()
+	defer e.End()
 	alive := time.NewTicker(v.o.pace.keepAlive)
 	defer alive.Stop()
 	var said []byte
@@ -302,7 +303,7 @@ func (v *visit) followTask(m *interact.Message) error {
 		}
 		id = r.ActionID // "the latest" may be another one next time
 		data, _ := json.Marshal(v.state(r))
-		if !bytes.Equal(data, said) && e.send(v.nameOf(r), "", data) != nil || r.Status.Final() {
+		if !bytes.Equal(data, said) && e.Send(v.nameOf(r), "", data) != nil || r.Status.Final() {
 			return nil
 		}
 		said = data
@@ -313,13 +314,13 @@ func (v *visit) followTask(m *interact.Message) error {
 }
 
 // pauseWith waits, and shows that the stream lives. It reports whether the consumer is there. It ends early with ctx.
-func pauseWith(ctx context.Context, e *eventStream, alive <-chan time.Time, pause time.Duration) bool {
+func pauseWith(ctx context.Context, e *rest.EventStream, alive <-chan time.Time, pause time.Duration) bool {
 	over := time.NewTimer(pause)
 	defer over.Stop()
 	for {
 		select {
 		case <-alive:
-			if e.comment("") != nil {
+			if e.Comment("") != nil {
 				return false
 			}
 		case <-over.C:
@@ -331,17 +332,17 @@ func pauseWith(ctx context.Context, e *eventStream, alive <-chan time.Time, paus
 }
 
 // taskLost ends the events of a run that cannot be looked at any more.
-func (v *visit) taskLost(m *interact.Message, e *eventStream, err error) error {
+func (v *visit) taskLost(m *interact.Message, e *rest.EventStream, err error) error {
 	if v.ending.Err() != nil {
 		err = stopping()
 	}
 	switch {
 	case v.r.Context().Err() != nil:
 		return nil
-	case !e.begun:
+	case !e.Begun():
 		return v.explained(m, err)
 	}
-	e.problem(err)
+	e.Problem(err)
 	return nil
 }
 

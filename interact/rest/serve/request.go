@@ -36,6 +36,14 @@ func (v *visit) message(t interact.Type) (*interact.Message, error) {
 	m.Via = cmp.Or(v.r.Header.Get("Lmos-Via"), v.param("via"))
 	// The draft of the header writes a string of Structured Fields, with quotes; most clients leave them out.
 	m.Key = strings.Trim(v.r.Header.Get("Idempotency-Key"), `"`)
+	if hops := v.r.Header.Get(rest.HopsHeader); hops != "" {
+		n, err := strconv.ParseUint(hops, 10, 8)
+		if err != nil || n > interact.MaxHops { // what is no small number is too many
+			return nil, interact.Errorf(interact.Loop, "see which nodes relay to each other", "the message passed %s nodes",
+				interact.Clip(interact.Readable(hops), 20))
+		}
+		m.Hops = uint8(n)
+	}
 	if t.Long() {
 		m.After = cmp.Or(v.r.Header.Get("Last-Event-Id"), v.param("lastEventId"), v.param("after"))
 	}

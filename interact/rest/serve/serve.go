@@ -102,7 +102,8 @@ var defaultPace = pace{hold: 61 * time.Minute, keepAlive: 15 * time.Second, comm
 // Headers (or members of the query): Prefer wait=SECONDS (timeout=5s) says how long the consumer waits, 30 s by default and 10
 // min at most, and Prefer respond-async that an action shall go on without it; Idempotency-Key makes an action repeatable;
 // Lmos-Via (via) chooses the way to the thing; Lmos-Timing (timing) asks for a Server-Timing header; Last-Event-ID (lastEventId,
-// after) continues after an event that was seen. Variables of an affordance's address may stand in the query, or in the body as
+// after) continues after an event that was seen; Lmos-Hops says how many nodes relayed the request (more than [interact.MaxHops]
+// are a loop, 508). Variables of an affordance's address may stand in the query, or in the body as
 // for [rest.Client.Thing]. A consumer that goes away cancels what it asked for.
 //
 // A Server is safe for concurrent use.

@@ -112,7 +112,7 @@ func stopping() error {
 // stream sends the replies of f as events whose data value gives. Nil data sends nothing.
 func (v *visit) stream(m *interact.Message, f *feed, value func(*interact.Message) []byte) error {
 	e := v.eventStream()
-	defer e.end()
+	defer e.End()
 	begin, alive := time.NewTimer(v.o.pace.commit), time.NewTicker(v.o.pace.keepAlive)
 	defer begin.Stop()
 	defer alive.Stop()
@@ -125,13 +125,13 @@ func (v *visit) stream(m *interact.Message, f *feed, value func(*interact.Messag
 			}
 			f.taken(r)
 			if data := value(r); data != nil {
-				err = e.send(cmp.Or(r.Name, m.Name), r.ID, data)
+				err = e.Send(cmp.Or(r.Name, m.Name), r.ID, data)
 				v.countSent(m, err)
 			}
 		case <-begin.C:
-			err = e.begin()
+			err = e.Begin()
 		case <-alive.C:
-			err = e.comment("")
+			err = e.Comment("")
 		}
 		if err != nil {
 			return nil // the consumer is gone
@@ -140,7 +140,7 @@ func (v *visit) stream(m *interact.Message, f *feed, value func(*interact.Messag
 }
 
 // streamed ends a stream of events, with the reason if there is one. While nothing was sent it can still be a status.
-func (v *visit) streamed(m *interact.Message, e *eventStream, err error) error {
+func (v *visit) streamed(m *interact.Message, e *rest.EventStream, err error) error {
 	switch {
 	case v.r.Context().Err() != nil:
 		return nil
@@ -149,14 +149,14 @@ func (v *visit) streamed(m *interact.Message, e *eventStream, err error) error {
 	case v.ending.Err() != nil && m.Type.Long():
 		err = stopping()
 	}
-	if err != nil && !e.begun {
+	if err != nil && !e.Begun() {
 		return v.explained(m, err)
 	}
 	if err != nil {
-		e.problem(err)
+		e.Problem(err)
 		return nil
 	}
-	_ = e.begin() // a consumer that is gone needs no end
+	_ = e.Begin() // a consumer that is gone needs no end
 	return nil
 }
 

@@ -485,23 +485,6 @@ func parseEvents(text string) (events [][3]string) {
 	return events
 }
 
-func FuzzEvent(f *testing.F) {
-	f.Add("hot", "1", []byte(`{"a":1}`))
-	f.Add("a\r\nevent: b", "x\x00", []byte("a\r\rb\n\r\n: c\n\ndata: d"))
-	f.Add("", "", []byte("\n"))
-	f.Fuzz(func(t *testing.T, name, id string, data []byte) {
-		out := appendEvent(nil, name, id, data)
-		got := parseEvents(string(out))
-		if strings.ContainsAny(id, "\x00\r\n") {
-			id = ""
-		}
-		want := [3]string{oneLine(name), id, strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(data))}
-		if len(got) != 1 || got[0] != want {
-			t.Errorf("%q became %q, want %q", out, got, want)
-		}
-	})
-}
-
 // A consumer that goes away in the middle of a long poll ends it.
 func TestLongPollConsumerGone(t *testing.T) {
 	t.Parallel()
