@@ -183,6 +183,9 @@ func (d *Directory) fullLocked(e *entry, in *arrival) string {
 		}
 	}
 	taken := d.weight + d.index.bytes
+	if most := taken + more + len(in.by)*(termBytes+td.MaxID); most > d.opts.Bytes {
+		more += d.index.cost(in.by)
+	}
 	switch {
 	case !known && len(d.living)-d.index.own.len() >= d.opts.Max:
 		return fmt.Sprintf("%d descriptions are kept already", d.opts.Max)
@@ -245,6 +248,7 @@ func (d *Directory) liveLocked(e *entry, in *arrival, own bool) {
 	case refreshes(was.record, e.view.record):
 		d.living.fix(e) // nothing that it is found by has changed
 		e.view.vector.Store(was.vector.Load())
+		d.index.shareView(e.view)
 	default:
 		d.living.fix(e)
 		d.index.remove(e)

@@ -37,7 +37,7 @@ type Options struct {
 	// then only records that carry their TD are learned.
 	Fetch func(ctx context.Context, r *td.Record) ([]byte, error)
 	// Bind makes a thing that can be asked out of a description, see [Directory.Locate]. It must not block. The result
-	// is kept until the description changes.
+	// is kept until the description changes, or 4096 others were asked for.
 	Bind func(d *td.Description) interact.Thing
 	// Self is this node. It is always reachable.
 	Self did.DID
@@ -49,8 +49,8 @@ type Options struct {
 	// PerOwner is how many of them one owner may have; zero means 4096.
 	PerOwner int
 	// Bytes is about how much memory the descriptions of others may take; one owner's, as large a part of it as PerOwner is of
-	// Max, or 32 MiB. A thing takes its TD and some 5 kB. Those that were looked at last take up to 32 MiB beside it, and what
-	// is remembered of changes 16 MiB. Zero means 16 kB for each of Max, and 32 MiB at least.
+	// Max, or 32 MiB. A thing takes its TD and some 5 kB. Those that were looked at last take up to 32 MiB beside it, or a
+	// quarter of Bytes, and what is remembered of changes 16 MiB. Zero means 16 kB for each of Max, and 32 MiB at least.
 	Bytes int
 	// Trust says how much an owner is trusted, 0 to 1, for ranking. It must not block. Nil trusts all alike.
 	Trust func(owner did.DID) float64
@@ -97,6 +97,7 @@ type Directory struct {
 	mu      sync.RWMutex
 	entries map[[32]byte]*entry // all of these are owned by mu
 	routes  map[string]*entry
+	bound   []*entry // that Options.Bind was asked for, the eldest first
 	index   index
 	hashes  map[[32]byte]*entry // living entries by the hash of their TD
 	hosts   map[did.DID]int     // how many living entries a node hosts
@@ -129,6 +130,7 @@ func New(o Options) (*Directory, error) {
 		dirty:   map[[32]byte]bool{},
 	}
 	d.fetch.get = o.Fetch
+	d.views.most = min(maxOpen, o.Bytes/4)
 	now := time.Now()
 	d.changed.start(now)
 	d.index.version = uint64(now.UnixMicro()) // beyond those of earlier runs

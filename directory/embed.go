@@ -313,22 +313,19 @@ func (d *Directory) nearest(q *td.Query, r *ranker) []candidate {
 	d.mu.RLock()
 	c := d.index.choose(&rest)
 	var views []*view
-	for e := range d.index.living(c.each(), r.now) {
+	for e := range d.index.living(c.each(), d.dueLocked(r.now)) {
 		views = append(views, e.view)
 	}
 	d.mu.RUnlock()
-	first := best{most: maxByMeaning}
-	if !c.exact {
-		first.most = 8 * maxByMeaning
-	}
+	var all []candidate
 	for _, v := range views {
 		if vec := v.vector.Load(); vec != nil {
-			first.offer(candidate{v, r.question.cosine(vec)})
+			all = append(all, candidate{v, r.question.cosine(vec)})
 		}
 	}
-	slices.SortFunc(first.all, compareCandidates)
+	slices.SortFunc(all, compareCandidates)
 	if c.exact {
-		return first.all
+		return all[:min(len(all), maxByMeaning)]
 	}
-	return siftBest(&rest, first.all, maxByMeaning)
+	return siftBest(&rest, all, maxByMeaning)
 }

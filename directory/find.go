@@ -89,14 +89,14 @@ func (d *Directory) plain(q *td.Query, within ...*list) (found []*view, more boo
 	d.mu.RLock()
 	c := d.index.choose(q, within...)
 	var views []*view
-	for e := range d.index.living(c.each(), time.Now()) {
+	for e := range d.index.living(c.each(), d.dueLocked(time.Now())) {
 		if views = append(views, e.view); c.exact && len(views) > q.Max() {
 			break
 		}
 	}
 	d.mu.RUnlock()
 	if !c.exact {
-		views = sift(q, views, q.Max()+1)
+		views = d.sift(q, views, q.Max()+1)
 	}
 	if len(views) > q.Max() {
 		return views[:q.Max()], true
@@ -104,13 +104,28 @@ func (d *Directory) plain(q *td.Query, within ...*list) (found []*view, more boo
 	return views, false
 }
 
+// dueLocked returns now, or a zero time if nothing has expired that is still here: then nothing need be looked at for that.
+func (d *Directory) dueLocked(now time.Time) time.Time {
+	if len(d.living) == 0 || alive(d.living[0].view.record, now) {
+		return time.Time{}
+	}
+	return now
+}
+
+// fewToKeep is how many candidates stay unpacked when they are sifted: most of so few are yielded next.
+const fewToKeep = 64
+
 // sift returns the first few of views that q asks for.
-func sift(q *td.Query, views []*view, most int) (fit []*view) {
+func (d *Directory) sift(q *td.Query, views []*view, most int) (fit []*view) {
+	look := (*view).peek
+	if len(views) <= fewToKeep {
+		look = d.views.describe
+	}
 	for _, v := range views {
 		if len(fit) == most {
 			break
 		}
-		if fits(q, v.peek()) {
+		if fits(q, look(v)) {
 			fit = append(fit, v)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"iter"
 	"strings"
@@ -17,6 +18,9 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
+
+// freshKeys is how many fresh keys TestFreshKeysAreBounded makes.
+var freshKeys = flag.Int("freshkeys", 20_000, "")
 
 func TestMain(m *testing.M) {
 	// The codec of TDs makes channels at first use. They must not belong to the bubble of one test.

@@ -15,7 +15,7 @@ type Fork struct {
 	Thing string
 	Seq   uint64
 	Seen  time.Time // when the second one came
-	// Records are the two as they came, each verified: evidence that anybody can check. The first is the one that counts, on
+	// Records are the two, verified, without TDs inside: evidence that anybody can check. The first is the one that counts, on
 	// every node.
 	Records [2][]byte
 }
@@ -58,9 +58,9 @@ func (d *Directory) Forks() []Fork {
 func (d *Directory) forkLocked(e *entry, cur, r *td.Record) error {
 	d.count.forks.Add(1)
 	stays := cur.Compare(r) >= 0
-	f := Fork{Owner: r.Owner, Thing: r.Thing, Seq: r.Seq, Seen: time.Now(), Records: [2][]byte{r.Raw, cur.Raw}}
+	f := Fork{Owner: r.Owner, Thing: r.Thing, Seq: r.Seq, Seen: time.Now(), Records: [2][]byte{r.Bare(), cur.Bare()}}
 	if stays {
-		f.Records = [2][]byte{cur.Raw, r.Raw}
+		f.Records = [2][]byte{cur.Bare(), r.Bare()}
 	}
 	d.forks.add(f)
 	if !e.fork { // once: who makes forks could fill the log with them

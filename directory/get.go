@@ -254,7 +254,7 @@ func (d *Directory) Locate(ctx context.Context, ref string) (interact.Thing, err
 		return nil, err
 	}
 	key := desc.Record.Key()
-	if t := d.bound(key, desc); t != nil {
+	if t := d.boundTo(key, desc); t != nil {
 		return t, nil
 	}
 	var t interact.Thing
@@ -268,7 +268,7 @@ func (d *Directory) Locate(ctx context.Context, ref string) (interact.Thing, err
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if e := d.entries[key]; e != nil && e.view != nil && e.view.record == desc.Record {
-		e.bound = t
+		d.setBoundLocked(e, t)
 		if ref == desc.Ref() {
 			d.setRouteLocked(ref, e)
 		}
@@ -286,16 +286,29 @@ func (d *Directory) route(ref string) interact.Thing {
 	return nil
 }
 
+// maxBound is how many things that can be asked are kept: each has its description unpacked, and more.
+const maxBound = 4096
+
+// setBoundLocked keeps what was bound to e, in place of what was bound first.
+func (d *Directory) setBoundLocked(e *entry, t interact.Thing) {
+	e.bound = t
+	if d.bound = append(d.bound, e); len(d.bound) > maxBound {
+		d.bound[0].bound = nil
+		d.bound[0] = nil
+		d.bound = d.bound[1:]
+	}
+}
+
 // setRouteLocked remembers what ref names. An entry that was forgotten stays until there are too many.
 func (d *Directory) setRouteLocked(ref string, e *entry) {
-	if d.routes == nil || len(d.routes) > len(d.entries)+1024 {
+	if d.routes == nil || len(d.routes) > maxBound {
 		d.routes = map[string]*entry{}
 	}
 	d.routes[ref] = e
 }
 
-// bound returns what was bound to desc before, or nil.
-func (d *Directory) bound(key [32]byte, desc *td.Description) interact.Thing {
+// boundTo returns what was bound to desc before, or nil.
+func (d *Directory) boundTo(key [32]byte, desc *td.Description) interact.Thing {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	if e := d.entries[key]; e != nil && e.view != nil && e.view.record == desc.Record {

@@ -58,21 +58,23 @@ func (x *index) add(e *entry, by []label) {
 		x.slots = append(x.slots, e)
 	}
 	e.terms = make([]uint32, len(by))
-	for i, f := range by {
-		id := x.term(f.kind, f.text)
+	for i, l := range by {
+		id := x.term(l.kind, l.text)
 		e.terms[i] = id
-		x.terms[id].list.add(post(e.slot, f.weight))
+		x.terms[id].list.add(post(e.slot, l.weight))
 	}
 	part, at := x.position(e)
 	x.order.insert(part, at, e.slot)
 	x.version++
-	if e.view.whole == nil {
-		x.share(e.view.record)
-	}
+	x.shareView(e.view)
 }
 
-// share has a record that nobody else has seen use the names that are here already.
-func (x *index) share(r *td.Record) {
+// shareView has the record of a view that nobody has seen yet use the names that are here already.
+func (x *index) shareView(v *view) {
+	if v.whole != nil {
+		return // it has the record of others
+	}
+	r := v.record
 	if id, ok := x.ids[byOwner][string(r.Owner)]; ok {
 		r.Owner = did.DID(x.terms[id].text)
 	}
@@ -106,6 +108,16 @@ func (x *index) term(k kind, text string) uint32 {
 		x.words.add(x.terms, id)
 	}
 	return id
+}
+
+// cost returns how many bytes would be new to the index.
+func (x *index) cost(by []label) (bytes int) {
+	for _, l := range by {
+		if _, known := x.ids[l.kind][l.text]; !known {
+			bytes += termBytes + len(l.text)
+		}
+	}
+	return bytes
 }
 
 // drop forgets a term that nothing has any more.
@@ -172,11 +184,11 @@ func (x *index) ownedBy(owner did.DID) int { return x.list(byOwner, string(owner
 // having yields the living entries of one list.
 func (x *index) having(l *list, now time.Time) iter.Seq[*entry] { return x.living(slotsOf(l), now) }
 
-// living yields the entries of slots that are valid at now.
+// living yields the entries of slots that are valid at now; a zero now says that all are.
 func (x *index) living(slots iter.Seq[uint32], now time.Time) iter.Seq[*entry] {
 	return func(yield func(*entry) bool) {
 		for slot := range slots {
-			if e := x.slots[slot]; alive(e.view.record, now) && !yield(e) {
+			if e := x.slots[slot]; (now.IsZero() || alive(e.view.record, now)) && !yield(e) {
 				return
 			}
 		}
@@ -301,9 +313,14 @@ func (x *index) branch(q *td.Query, within []*list) branch {
 	}
 	b := branch{exact: exact}
 	slices.SortFunc(lists, func(a, b *list) int { return a.len() - b.len() })
-	for p := range lists[0].all() {
-		if slot := p.slot(); inAll(lists[1:], slot) {
-			b.slots = append(b.slots, slot)
+	if len(lists) == 1 {
+		b.slots = make([]uint32, 0, lists[0].len())
+	}
+	for _, part := range lists[0].parts() {
+		for _, p := range part {
+			if slot := p.slot(); inAll(lists[1:], slot) {
+				b.slots = append(b.slots, slot)
+			}
 		}
 	}
 	return b

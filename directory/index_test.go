@@ -16,6 +16,10 @@ func corpus(t testing.TB) []*td.Description {
 	w := plain(t, 1, "urn:w:1", "Weather in Bonn", "urn:example:weather:forecast")
 	w.Actions = map[string]*td.Action{"getForecast": {}}
 	w.Types = []string{"lmos:Agent"}
+	w.Capabilities[0].Version = "1.4.0"
+	w.Properties = map[string]*td.Property{"airTemperature": {Affordance: td.Affordance{Forms: []td.Form{{Href: "coaps+tcp://x"}}}}}
+	w.Events = map[string]*td.Event{"gale": {}}
+	w.Metadata = &td.Metadata{VendorName: "Deutscher Wetterdienst"}
 	r := plain(t, 1, "urn:w:2", "Rain Radar", "example/weather/radar")
 	r.Description = "Looks at the clouds above the Rhine"
 	r.Types = []string{"lmos:Tool", "Sensor"}
@@ -63,6 +67,14 @@ func TestFindLocal(t *testing.T) {
 		{"an alternative without a list", td.Query{ID: "urn:w:1", Or: []td.Query{{Property: "none"}}}, "urn:w:1"},
 		{"all but", td.Query{Not: []td.Query{{Owner: key(t, 2).DID()}, {Type: "tool"}}}, "urn:w:1"},
 		{"text without a word", td.Query{Text: "!?"}, "urn:b:1 urn:d:1 urn:w:1 urn:w:2"},
+		{"property", td.Query{Property: "AIRtemperature"}, "urn:w:1"},
+		{"event", td.Query{Event: "Gale"}, "urn:w:1"},
+		{"organisation", td.Query{Organisation: "deutscher wetterdienst"}, "urn:w:1"},
+		{"protocol", td.Query{Protocol: "coap"}, "urn:w:1"},
+		{"protocol of nobody", td.Query{Protocol: "tcp"}, ""},
+		{"version", td.Query{Version: "^1.2"}, "urn:w:1"},
+		{"version of a capability", td.Query{Version: "^1.2", Capability: []string{"telekom"}}, ""},
+		{"no version", td.Query{Version: "one"}, ""},
 		{"text and type", td.Query{Text: "weather", Type: "tool"}, "urn:w:2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -113,7 +125,7 @@ func TestIndexAgreesWithMatch(t *testing.T) {
 			x.add(e, labelsOf(e.view.whole))
 		}
 		for range 10 {
-			checkQuery(rt, &x, living, drawQuery(rt, word))
+			checkQuery(rt, &x, living, drawBranches(rt, word))
 		}
 		for _, e := range living {
 			x.remove(e)
@@ -137,14 +149,24 @@ func drawThing(rt *rapid.T, t testing.TB, id string, word *rapid.Generator[strin
 		rapid.SliceOfN(word, 0, 3).Draw(rt, "capabilities")...)
 	desc.Types = rapid.SliceOfN(word, 0, 2).Draw(rt, "types")
 	desc.Description = word.Draw(rt, "description")
+	desc.Actions, desc.Properties, desc.Events = map[string]*td.Action{}, map[string]*td.Property{}, map[string]*td.Event{}
+	form := td.Affordance{Forms: []td.Form{{Href: scheme.Draw(rt, "scheme") + "://x"}}}
 	for _, a := range rapid.SliceOfN(word, 0, 2).Draw(rt, "actions") {
-		if desc.Actions == nil {
-			desc.Actions = map[string]*td.Action{}
-		}
-		desc.Actions[a] = &td.Action{}
+		desc.Actions[a] = &td.Action{Affordance: form}
 	}
+	desc.Properties[word.Draw(rt, "property")] = &td.Property{Affordance: form}
+	desc.Events[word.Draw(rt, "event")] = &td.Event{}
+	if rapid.Bool().Draw(rt, "vendor?") {
+		desc.Metadata = &td.Metadata{VendorName: word.Draw(rt, "vendor")}
+	}
+	for i := range desc.Capabilities {
+		desc.Capabilities[i].Version = rapid.SampledFrom([]string{"", "1.0.0", "1.4", "2.0.0", "x"}).Draw(rt, "version")
+	}
+	desc.Record.Hosts = []td.Host{{Node: key(t, byte(rapid.IntRange(1, 3).Draw(rt, "host"))).DID()}}
 	return desc
 }
+
+var scheme = rapid.SampledFrom([]string{"http", "HTTPS", "coaps+tcp", "mqtt", "s"})
 
 func drawQuery(rt *rapid.T, word *rapid.Generator[string]) td.Query {
 	maybe := func(name string) string {
@@ -154,8 +176,34 @@ func drawQuery(rt *rapid.T, word *rapid.Generator[string]) td.Query {
 		return word.Draw(rt, name)
 	}
 	q := td.Query{Action: maybe("action"), Type: maybe("type"), Text: maybe("text"), Limit: 100}
+	switch rapid.IntRange(0, 9).Draw(rt, "more") {
+	case 0:
+		q.Property = maybe("property")
+	case 1:
+		q.Event = maybe("event")
+	case 2:
+		q.Organisation = maybe("organisation")
+	case 3:
+		q.Protocol = scheme.Draw(rt, "protocol")
+	case 4:
+		q.Version = rapid.SampledFrom([]string{"^1", "1.x", ">1.2", "nonsense"}).Draw(rt, "range")
+	case 5:
+		q.ID = fmt.Sprintf("urn:%d", rapid.IntRange(0, 9).Draw(rt, "asked id"))
+	}
 	if c := maybe("capability"); c != "" {
 		q.Capability = []string{c}
+	}
+	return q
+}
+
+// drawBranches returns a query with alternatives and exceptions.
+func drawBranches(rt *rapid.T, word *rapid.Generator[string]) td.Query {
+	q := drawQuery(rt, word)
+	for range rapid.IntRange(0, 2).Draw(rt, "or") {
+		q.Or = append(q.Or, drawQuery(rt, word))
+	}
+	for range rapid.IntRange(0, 2).Draw(rt, "not") {
+		q.Not = append(q.Not, drawQuery(rt, word))
 	}
 	return q
 }

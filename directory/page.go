@@ -87,38 +87,43 @@ func (d *Directory) exactPageLocked(c *choice, offset, limit int) (items []Item,
 		}
 		return items, x.order.n
 	}
-	slots := d.inOrderLocked(c)
-	from := min(offset, len(slots))
-	for _, slot := range slots[from : from+min(limit, len(slots)-from)] {
+	slots, total := d.inOrderLocked(c, offset, limit)
+	for _, slot := range slots {
 		items = append(items, d.itemLocked(slot))
 	}
-	return items, len(slots)
+	return items, total
 }
 
 // fewToSort is how many things are faster sorted than found in the order of all.
 const fewToSort = 256
 
-// inOrderLocked returns the chosen slots by id.
-func (d *Directory) inOrderLocked(c *choice) (slots []uint32) {
+// inOrderLocked returns a part of the chosen slots by id, and how many there are.
+func (d *Directory) inOrderLocked(c *choice, offset, limit int) (slots []uint32, total int) {
 	x := &d.index
-	if c.every {
-		return slices.Collect(c.each()) // these come in order
-	}
-	if len(c.slots) <= fewToSort {
+	if !c.every && len(c.slots) <= fewToSort {
 		slots = slices.Collect(c.each())
 		slices.SortFunc(slots, func(a, b uint32) int { return compareThings(x.slots[a].view.record, x.slots[b].view.record) })
-		return slots
+		from := min(offset, len(slots))
+		return slots[from : from+min(limit, len(slots)-from)], len(slots)
 	}
 	in := newSlotSet(len(x.slots))
 	for slot := range c.each() {
 		in.add(slot)
+		total++
 	}
+	at := 0
 	for slot := range x.order.from(0, 0) {
-		if in.has(slot) {
+		if !in.has(slot) {
+			continue
+		}
+		if at++; at > offset {
+			if len(slots) == limit {
+				break
+			}
 			slots = append(slots, slot)
 		}
 	}
-	return slots
+	return slots, total
 }
 
 func (d *Directory) itemLocked(slot uint32) Item {

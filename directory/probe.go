@@ -98,5 +98,6 @@ func (r *reach) failed(node did.DID, now time.Time) {
 	if o := r.down[node]; o != nil {
 		o.tries++
 		o.probing, o.next = false, now.Add(probeAfter(o.tries))
+		r.wakeLocked()
 	}
 }

@@ -2,7 +2,6 @@ package directory
 
 import (
 	"cmp"
-	"container/heap"
 	"context"
 	"slices"
 	"strings"
@@ -232,28 +231,6 @@ func compareCandidates(a, b candidate) int {
 	return cmp.Or(grade(b.score)-grade(a.score), compareOwners(a.view.record, b.view.record))
 }
 
-// best keeps the best candidates, as a heap with the worst of them first.
-type best struct {
-	all  []candidate
-	most int
-}
-
-func (b *best) Len() int           { return len(b.all) }
-func (b *best) Less(i, j int) bool { return compareCandidates(b.all[i], b.all[j]) > 0 }
-func (b *best) Swap(i, j int)      { b.all[i], b.all[j] = b.all[j], b.all[i] }
-func (b *best) Push(c any)         { b.all = append(b.all, c.(candidate)) }
-func (b *best) Pop() any           { panic("directory: nothing is taken out of the best") }
-
-func (b *best) offer(c candidate) {
-	switch {
-	case len(b.all) < b.most:
-		heap.Push(b, c)
-	case compareCandidates(c, b.all[0]) < 0:
-		b.all[0] = c
-		heap.Fix(b, 0)
-	}
-}
-
 // pool is how many things are ranked by all signals to find so many: those that words alone put far behind cannot catch up.
 func pool(limit int) int { return 4*min(limit, 1<<20) + 64 }
 
@@ -293,23 +270,75 @@ func (d *Directory) byWords(q *td.Query, now time.Time) (fit []candidate, total 
 		d.mu.RUnlock()
 		return nil, 0, false
 	}
-	first := best{most: pool(q.Max())}
+	most := pool(q.Max())
 	if !c.exact {
-		first.most = len(c.slots)
+		most = len(c.slots)
 	}
-	for i, slot := range c.slots {
-		if e := d.index.slots[slot]; alive(e.view.record, now) && !c.excludes(slot) {
-			total++
-			first.offer(candidate{e.view, float64(c.scores[i])})
-		}
+	c.reject(d.dueLocked(now))
+	total = len(c.slots)
+	for _, i := range c.top(most) {
+		fit = append(fit, candidate{d.index.slots[c.slots[i]].view, float64(c.scores[i])})
 	}
 	d.mu.RUnlock()
 	if !c.exact {
-		slices.SortFunc(first.all, compareCandidates)
-		first.all = siftBest(q, first.all, pool(q.Max()))
-		total = len(first.all)
+		slices.SortFunc(fit, compareCandidates)
+		fit = siftBest(q, fit, pool(q.Max()))
+		total = len(fit)
 	}
-	return first.all, total, true
+	return fit, total, true
+}
+
+// reject takes what Not excludes, and what is not valid at now, out of a choice with scores.
+func (c *choice) reject(now time.Time) {
+	if len(c.but) == 0 && now.IsZero() {
+		return
+	}
+	n := 0
+	for i, slot := range c.slots {
+		if !c.excludes(slot) && (now.IsZero() || alive(c.x.slots[slot].view.record, now)) {
+			c.slots[n], c.scores[n] = slot, c.scores[i]
+			n++
+		}
+	}
+	c.slots, c.scores = c.slots[:n], c.scores[:n]
+}
+
+// grades is how many grades there are.
+const grades = 10_000 + 2
+
+// maxTied is how many things that fit exactly alike are told apart by owner; of more, some are taken.
+const maxTied = 4096
+
+// top returns the places of the best, in no order. It sorts nothing: it counts how many have each grade.
+func (c *choice) top(most int) (places []int) {
+	if len(c.slots) <= most {
+		for i := range c.slots {
+			places = append(places, i)
+		}
+		return places
+	}
+	var counts [grades]int32
+	for _, score := range c.scores {
+		counts[grade(float64(score))]++
+	}
+	last, above := grades-1, 0 // all above the last grade are taken
+	for above+int(counts[last]) < most {
+		above += int(counts[last])
+		last--
+	}
+	var tied []int
+	for i, score := range c.scores {
+		switch g := grade(float64(score)); {
+		case g > last:
+			places = append(places, i)
+		case g == last && len(tied) < maxTied:
+			tied = append(tied, i)
+		}
+	}
+	slices.SortFunc(tied, func(a, b int) int {
+		return compareOwners(c.x.slots[c.slots[a]].view.record, c.x.slots[c.slots[b]].view.record)
+	})
+	return append(places, tied[:min(len(tied), most-above)]...)
 }
 
 // siftBest returns the first few candidates that q asks for.

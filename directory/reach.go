@@ -18,7 +18,7 @@ const (
 // reach remembers which nodes could not be reached lately.
 type reach struct {
 	probed bool          // a node is down until it is reached
-	wake   chan struct{} // a node went down
+	wake   chan struct{} // there is another node to probe
 
 	mu   sync.Mutex
 	down map[did.DID]*outage // owned by mu
@@ -73,13 +73,18 @@ func (r *reach) note(node did.DID, ok bool, now time.Time) (news bool) {
 		}
 		o = &outage{next: now.Add(probeAfter(0))}
 		r.down[node] = o
-		select {
-		case r.wake <- struct{}{}:
-		default:
-		}
+		r.wakeLocked()
 	}
 	o.until = now.Add(downFor)
 	return !was
+}
+
+// wakeLocked has the probing look again for what is due first.
+func (r *reach) wakeLocked() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
 }
 
 // dropLocked makes room: for what is over, else for anyone, who then counts as up until the next failure.

@@ -274,7 +274,7 @@ func (d *Directory) lateOne(t *testing.T) *td.Description {
 		if err := unmarshal(raw, &s); err != nil {
 			t.Fatal(err)
 		}
-		return described(t, &td.Signed{Record: s.Record})
+		return described(t, &td.Signed{Record: s.Record, TD: s.TD})
 	}
 	t.Fatal("nothing is late")
 	return nil

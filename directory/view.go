@@ -53,11 +53,12 @@ func (v *view) peek() *td.Description {
 	return v.packed.Description()
 }
 
-// maxOpen is how much memory the views that are unpacked may take, as weighed by weighOpen.
+// maxOpen is how much memory the views that are unpacked may take, as weighed by weighOpen; and a quarter of Options.Bytes.
 const maxOpen = 32 << 20
 
 // views keeps the descriptions that were looked at last unpacked. Its methods are safe for concurrent use.
 type views struct {
+	most  int        // read-only
 	mu    sync.Mutex // owns the rest
 	line  []*view    // who was asked for since it came here goes to the end again
 	bytes int
@@ -87,7 +88,7 @@ func (vs *views) keep(v *view, d *td.Description) *td.Description {
 	defer vs.mu.Unlock()
 	vs.line = append(vs.line, v)
 	vs.bytes += weighOpen(d)
-	for vs.bytes > maxOpen && len(vs.line) > 1 {
+	for vs.bytes > vs.most && len(vs.line) > 1 {
 		eldest := vs.line[0]
 		vs.line[0] = nil
 		vs.line = vs.line[1:]
@@ -115,7 +116,7 @@ func (vs *views) adopt(desc *td.Description) *view {
 // each part.
 func weighOpen(desc *td.Description) int {
 	const thing, affordance, form, variable = 1 << 10, 512, 320, 64
-	bytes := thing + 2*len(desc.Raw) // decoded, and the schemas written anew
+	bytes := thing + 5*len(desc.Raw) // decoded schemas take most
 	part := func(a *td.Affordance) {
 		bytes += affordance + variable*len(a.URIVariables)
 		for i := range a.Forms {

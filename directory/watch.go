@@ -207,3 +207,6 @@ func (d *Directory) reachableWithout(r *td.Record, node did.DID) bool {
 	}
 	return false
 }
+
+// Latest returns the number of the last change: who then looks at everything, and watches after it, misses nothing.
+func (d *Directory) Latest() uint64 { return d.changed.last() }

@@ -222,6 +222,19 @@ func (x *index) score(asked []string, lists []*list) (slots []uint32, scores []f
 
 // scoreWord adds to each thing how well its closest word fits.
 func (x *index) scoreWord(s *scratch, one sought, share float32) {
+	if len(one.senses) == 1 {
+		per := share * one.senses[0].close / 255
+		for _, part := range x.terms[one.senses[0].term].list.parts() {
+			for _, p := range part {
+				slot := p.slot()
+				if s.sums[slot] == 0 {
+					s.hit = append(s.hit, slot)
+				}
+				s.sums[slot] += per * float32(p.weight())
+			}
+		}
+		return
+	}
 	for _, m := range one.senses {
 		per := m.close / 255
 		for _, part := range x.terms[m.term].list.parts() {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -29,8 +31,14 @@ type Node interface {
 type Directory interface {
 	Find(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error]
 	Get(ctx context.Context, ref string) (*td.Description, error)
-	// Known yields every description in the node's own index, in no order, and asks nobody.
-	Known() iter.Seq[*td.Description]
+	// Page returns a part of the node's own index, Lookup what it has of an id; both ask nobody (tdd.Things).
+	Page(s tdd.Scope, offset, limit int) tdd.Page
+	Lookup(id string) []tdd.Item
+	// Rank orders descriptions by how well they fit, and says why (directory.Directory.Rank).
+	Rank(ctx context.Context, q td.Query, found []*td.Description) []directory.Ranked
+	// Latest numbers the last change, and Watch yields those that come after a number (directory.Directory.Watch).
+	Latest() uint64
+	Watch(ctx context.Context, q td.Query, after uint64) iter.Seq2[directory.Change, error]
 	Reachable(d *td.Description) bool
 	// Hosted reports whether this node offers the thing.
 	Hosted(d *td.Description) bool
@@ -42,6 +50,11 @@ type Publisher interface {
 	// mesh was told, or two seconds have passed.
 	Publish(ctx context.Context, raw []byte) (*Publication, error)
 	Unpublish(ctx context.Context, ref string) (*Publication, error)
+	// Enter is Publish with a registration, Extend changes when a thing ends, and Registered returns what was entered, of this
+	// node's own things only (tdd.Publisher).
+	Enter(ctx context.Context, raw []byte, r tdd.Registration) (*Publication, error)
+	Extend(ctx context.Context, thing string, r tdd.Registration) error
+	Registered(r *td.Record) (tdd.Registration, bool)
 }
 
 // A Host is the node itself among its peers.
@@ -144,6 +157,27 @@ type Agent struct {
 	Reachable    bool      `json:"reachable"`
 	Seen         time.Time `json:"seen"` // the record was issued
 	Expires      time.Time `json:"expires"`
+	Score        float64   `json:"score,omitempty"` // 0 to 1: how well it fits what was asked for
+	Why          []Why     `json:"why,omitempty"`   // where the score is from, if it was asked for
+}
+
+// Why is one part of a score.
+type Why struct {
+	Signal string  `json:"signal"` // word, meaning, query, trust, reach, latency, freshness, or fallback
+	Amount float64 `json:"amount"`
+	Asked  string  `json:"asked,omitempty"` // the word of the question
+	Found  string  `json:"found,omitempty"` // the word of the thing; of a fallback, why
+	Field  string  `json:"field,omitempty"` // where that stands
+}
+
+// AgentChange is one event of GET /v1/find: what came, changed or went since. The event's name is Change.
+type AgentChange struct {
+	Change string    `json:"change"` // known, added, changed, gone or missed: then look at everything anew
+	Reason string    `json:"reason,omitempty"`
+	Time   time.Time `json:"time,omitzero"`
+	Agent  *Agent    `json:"agent,omitempty"` // as it is, or as it last was
+	// Coverage ends what was known at the beginning, in an event of its own named ready.
+	Coverage *td.Coverage `json:"coverage,omitempty"`
 }
 
 // AgentList is GET /v1/find.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"math"
 	"net"
 	"net/http"
@@ -101,28 +102,52 @@ func (c *Client) Connect(ctx context.Context, addr string) error {
 	return err
 }
 
-// Find returns the things that q asks for, and how complete the answer is. The node searches for timeout; zero means the
-// node's default of two seconds. An empty answer is no error.
+// Find returns the things that q asks for, the best first, and how complete the answer is. The node searches for timeout; zero
+// means the node's default of two seconds. An empty answer is no error.
 func (c *Client) Find(ctx context.Context, q td.Query, timeout time.Duration) (*AgentList, error) {
 	return get[AgentList](ctx, c, "/v1/find?"+findValues(q, timeout).Encode())
 }
 
+// Explain is [Client.Find] with what each score is from.
+func (c *Client) Explain(ctx context.Context, q td.Query, timeout time.Duration) (*AgentList, error) {
+	v := findValues(q, timeout)
+	v.Set("explain", "true")
+	return get[AgentList](ctx, c, "/v1/find?"+v.Encode())
+}
+
+// WatchFind yields what q asks for, each as a change "known", then one "ready" with the coverage, then what changes, until ctx or
+// the loop ends. A connection that breaks is made again for up to a minute, and continues after the last change.
+func (c *Client) WatchFind(ctx context.Context, q td.Query) iter.Seq2[AgentChange, error] {
+	return func(yield func(AgentChange, error) bool) {
+		for e, err := range c.watch(ctx, "/v1/find?"+findValues(q, 0).Encode(), "") {
+			var change AgentChange
+			if err == nil {
+				if err = json.Unmarshal(e.Data, &change); err != nil {
+					err = c.stranger(err)
+				}
+			}
+			if err != nil {
+				yield(change, err)
+				return
+			}
+			if !yield(change, nil) {
+				return
+			}
+		}
+	}
+}
+
+// findValues writes q as the parameters of GET /v1/find.
 func findValues(q td.Query, timeout time.Duration) url.Values {
 	v := url.Values{}
-	for _, c := range q.Capability {
-		v.Add("capability", c)
+	if question := q.String(); question != "" {
+		v.Set("q", question)
 	}
-	single := map[string]string{"id": q.ID, "owner": string(q.Owner), "action": q.Action, "type": q.Type, "q": q.Text}
 	if q.Limit != 0 {
-		single["limit"] = strconv.Itoa(q.Limit)
+		v.Set("limit", strconv.Itoa(q.Limit))
 	}
 	if timeout != 0 {
-		single["timeout"] = timeout.String()
-	}
-	for name, value := range single {
-		if value != "" {
-			v.Set(name, value)
-		}
+		v.Set("timeout", timeout.String())
 	}
 	return v
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"maps"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -32,31 +34,79 @@ func (g *Gateway) agentMethods() map[string]http.Handler {
 	}
 }
 
-// find answers a search with what was found in time, and how complete that is.
+// find answers a search with what was found in time, the best first, and how complete that is. Who wants events gets what changes,
+// too.
 func (g *Gateway) find(w http.ResponseWriter, r *http.Request) error {
-	q, timeout, err := parseFind(r)
+	f, err := parseFind(r)
 	if err != nil {
 		return err
 	}
+	if wantsEvents(r) {
+		return g.watchFind(w, r, f)
+	}
+	list, err := g.search(r, f)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, list)
+}
+
+// search asks the directory and the mesh for as long as f says.
+func (g *Gateway) search(r *http.Request, f finding) (*AgentList, error) {
 	start := time.Now()
-	list := AgentList{APIVersion: APIVersion, Kind: "AgentList", Items: []Agent{}}
-	q.Tally = new(td.Tally)
-	ctx, cancel := context.WithTimeout(r.Context(), timeout)
+	f.query.Tally = new(td.Tally)
+	ctx, cancel := context.WithTimeout(r.Context(), f.timeout)
 	defer cancel()
-	for d, err := range g.o.Node.Find(ctx, q) {
+	var found []*td.Description
+	for d, err := range g.o.Node.Find(ctx, f.query) {
 		switch {
 		case err == nil:
-			list.Items = append(list.Items, g.agent(d))
+			found = append(found, d)
 		case r.Context().Err() == nil && interact.AsError(err).Code == interact.Timeout:
-			q.Tally.Truncate() // our own deadline: what came in time is the answer
+			f.query.Tally.Truncate() // our own deadline: what came in time is the answer
 		default:
-			return err
+			return nil, err
 		}
 	}
-	list.Coverage = q.Tally.Coverage()
-	list.Took = milliseconds(time.Since(start))
+	list := &AgentList{APIVersion: APIVersion, Kind: "AgentList", Items: g.ranked(r.Context(), f, found), Coverage: f.query.Tally.Coverage(),
+		Took: milliseconds(time.Since(start))}
 	g.metrics.found(time.Since(start))
-	return writeJSON(w, http.StatusOK, list)
+	return list, nil
+}
+
+// ranked returns things as lists show them: the best first, if something is asked for.
+func (g *Gateway) ranked(ctx context.Context, f finding, found []*td.Description) []Agent {
+	items := make([]Agent, 0, len(found))
+	if !f.explain && !f.query.Asks() && len(f.query.Or) == 0 {
+		for _, d := range found {
+			items = append(items, g.agent(d))
+		}
+		return items
+	}
+	for _, one := range g.o.Node.Rank(ctx, f.query, found) {
+		a := g.agent(one.Description)
+		if a.Score = math.Round(one.Score*1000) / 1000; f.explain {
+			a.Why = reasons(one)
+		}
+		items = append(items, a)
+	}
+	return items
+}
+
+// reasons says where a score is from.
+func reasons(one directory.Ranked) []Why {
+	why := make([]Why, 0, len(one.Factors)+1)
+	for _, f := range one.Factors {
+		w := Why{Signal: string(f.Signal), Amount: math.Round(f.Amount*1000) / 1000, Asked: f.Asked, Found: f.Found}
+		if f.Signal == directory.SignalWord {
+			w.Field = f.Field.String()
+		}
+		why = append(why, w)
+	}
+	if one.Fallback != "" {
+		why = append(why, Why{Signal: "fallback", Found: one.Fallback})
+	}
+	return why
 }
 
 // agent returns d as lists show it.
@@ -105,25 +155,42 @@ func (g *Gateway) deleteAgent(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, p)
 }
 
-// parseFind reads the query of GET /v1/find.
-func parseFind(r *http.Request) (q td.Query, timeout time.Duration, err error) {
-	v, err := params(r, "capability", "type", "action", "owner", "id", "q", "limit", "timeout")
+// A finding is what GET /v1/find is asked.
+type finding struct {
+	query   td.Query
+	timeout time.Duration
+	explain bool
+}
+
+// parseFind reads the query of GET /v1/find: q is a question ([td.ParseQuery]), the others hold for all of it.
+func parseFind(r *http.Request) (f finding, err error) {
+	v, err := params(r, "capability", "version", "type", "action", "property", "event", "owner", "organisation", "host", "protocol",
+		"id", "q", "limit", "timeout", "explain")
 	if err != nil {
-		return q, 0, err
+		return f, err
 	}
-	q = td.Query{Capability: v["capability"], ID: v.Get("id"), Action: v.Get("action"), Type: v.Get("type"),
-		Text: v.Get("q")}
-	if err := checkTerms(q); err != nil {
-		return q, 0, err
+	common := td.Query{Capability: v["capability"], Version: v.Get("version"), ID: v.Get("id"), Action: v.Get("action"),
+		Property: v.Get("property"), Event: v.Get("event"), Type: v.Get("type"), Organisation: v.Get("organisation"), Protocol: v.Get("protocol")}
+	if err := checkTerms(common); err != nil {
+		return f, err
 	}
-	if q.Owner, err = owner(v.Get("owner")); err != nil {
-		return q, 0, err
+	if common.Owner, err = whose(v, "owner"); err != nil {
+		return f, err
 	}
-	if q.Limit, err = whole(v, "limit", 1, maxFind, 0); err != nil {
-		return q, 0, err
+	if common.Host, err = whose(v, "host"); err != nil {
+		return f, err
 	}
-	timeout, err = duration(v, "timeout", maxFindTime, findTime)
-	return q, timeout, err
+	if common.Limit, err = whole(v, "limit", 1, maxFind, 0); err != nil {
+		return f, err
+	}
+	if f.query, err = td.ParseQuery(v.Get("q"), common); err != nil {
+		return f, interact.Errorf(interact.Usage, "for example q=weather type:agent OR capability:urn:example:weather", "q: %v", err)
+	}
+	if f.explain, err = yes(v, "explain"); err != nil {
+		return f, err
+	}
+	f.timeout, err = duration(v, "timeout", maxFindTime, findTime)
+	return f, err
 }
 
 func checkTerms(q td.Query) error {
@@ -137,7 +204,11 @@ func checkTerms(q td.Query) error {
 				"%q is no capability: it is empty or has more than %d bytes", clip(c), td.MaxCapability)
 		}
 	}
-	for name, value := range map[string]string{"id": q.ID, "action": q.Action, "type": q.Type, "q": q.Text} {
+	if _, err := td.ParseRange(q.Version); q.Version != "" && err != nil {
+		return interact.Errorf(interact.Usage, "version=^1.2", "version: %v", err)
+	}
+	for name, value := range map[string]string{"id": q.ID, "action": q.Action, "property": q.Property, "event": q.Event, "type": q.Type,
+		"organisation": q.Organisation, "protocol": q.Protocol} {
 		if len(value) > td.MaxID {
 			return interact.Errorf(interact.Usage, "ask for less", "%s has %d bytes, %d are possible", name,
 				len(value), td.MaxID)
@@ -146,8 +217,9 @@ func checkTerms(q td.Query) error {
 	return nil
 }
 
-// owner reads a DID, or the key part of a did:key.
-func owner(s string) (did.DID, error) {
+// whose reads a DID, or the key part of a did:key.
+func whose(v url.Values, name string) (did.DID, error) {
+	s := v.Get(name)
 	if s == "" {
 		return "", nil
 	}
@@ -156,9 +228,21 @@ func owner(s string) (did.DID, error) {
 	}
 	id, err := did.Parse(s)
 	if err != nil {
-		return "", interact.Errorf(interact.Usage, "owner=did:key:z6Mk…", "owner is %q: %s", clip(s), clip(err.Error()))
+		return "", interact.Errorf(interact.Usage, name+"=did:key:z6Mk…", "%s is %q: %v", name, clip(s), err)
 	}
 	return id, nil
+}
+
+// yes reads a parameter that is true or false.
+func yes(v url.Values, name string) (bool, error) {
+	switch s := v.Get(name); s {
+	case "", "false", "0":
+		return false, nil
+	case "true", "1":
+		return true, nil
+	default:
+		return false, interact.Errorf(interact.Usage, name+"=true", "%s is %q; it must be true or false", name, clip(s))
+	}
 }
 
 // params reads the query of r. A parameter that the route does not know is an error: ignoring it would answer another

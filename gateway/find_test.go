@@ -21,7 +21,8 @@ import (
 )
 
 func parsed(query string) (td.Query, time.Duration, error) {
-	return parseFind(&http.Request{URL: &url.URL{RawQuery: query}})
+	f, err := parseFind(&http.Request{URL: &url.URL{RawQuery: query}})
+	return f.query, f.timeout, err
 }
 
 func TestParseFind(t *testing.T) {
@@ -38,6 +39,10 @@ func TestParseFind(t *testing.T) {
 			1500 * time.Millisecond},
 		{"owner by key", "owner=z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH", td.Query{Owner: owner1},
 			2 * time.Second},
+		{"a question", "q=rain+OR+snow+NOT+type:tool&host=" + string(owner2) + "&version=%5E1&explain=1", td.Query{Text: "rain", Host: owner2,
+			Version: "^1", Or: []td.Query{{Text: "snow", Host: owner2, Version: "^1"}}, Not: []td.Query{{Type: "tool"}}}, 2 * time.Second},
+		{"other facets", "property=p&event=e&organisation=O+K&protocol=mqtt", td.Query{Property: "p", Event: "e", Organisation: "O K",
+			Protocol: "mqtt"}, 2 * time.Second},
 		{"bounds", "limit=1000&timeout=1m", td.Query{Limit: 1000}, time.Minute},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -46,7 +51,7 @@ func TestParseFind(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(c.want, q, cmpopts.IgnoreFields(td.Query{}, "Tally")); diff != "" ||
+			if diff := cmp.Diff(c.want, q, cmpopts.IgnoreFields(td.Query{}, "Tally"), cmpopts.EquateEmpty()); diff != "" ||
 				timeout != c.timeout {
 				t.Errorf("timeout %v, query (-want +got):\n%s", timeout, diff)
 			}
@@ -74,7 +79,11 @@ func TestParseFindRefuses(t *testing.T) {
 		"empty capability":     "capability=",
 		"long capability":      "capability=" + strings.Repeat("x", 300),
 		"many capabilities":    strings.Repeat("capability=a&", 17),
-		"long text":            "q=" + strings.Repeat("x", 2000),
+		"long text":            "q=" + strings.Repeat("x", td.MaxQuestion+1),
+		"a question cut off":   "q=rain+OR",
+		"no range":             "version=newest",
+		"no host":              "host=me",
+		"explain what":         "explain=all",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -91,12 +100,12 @@ func TestParseFindRefuses(t *testing.T) {
 func TestFindRoundTrip(t *testing.T) {
 	t.Parallel()
 	want := td.Query{Capability: []string{"a:b", "c d"}, ID: "urn:x?y=1&z", Owner: owner2, Action: "ask",
-		Type: "lmos:Agent", Text: "ä & ö", Limit: 9}
+		Type: "lmos:Agent", Text: "ä & ö", Limit: 9, Or: []td.Query{{Text: "or:else"}}, Not: []td.Query{{Host: owner1}}}
 	got, timeout, err := parsed(findValues(want, 300*time.Millisecond).Encode())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(td.Query{}, "Tally")); diff != "" ||
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(td.Query{}, "Tally"), cmpopts.EquateEmpty()); diff != "" ||
 		timeout != 300*time.Millisecond {
 		t.Errorf("timeout %v, query (-want +got):\n%s", timeout, diff)
 	}
@@ -116,7 +125,7 @@ func FuzzParseFind(f *testing.F) {
 			return
 		}
 		if q.Limit < 0 || q.Limit > maxFind || timeout <= 0 || timeout > maxFindTime ||
-			len(q.Capability) > maxTerms || len(q.Text) > td.MaxID {
+			len(q.Capability) > maxTerms || len(q.Text) > td.MaxQuestion {
 			t.Errorf("%q: %+v, %v", query, q, timeout)
 		}
 		if q.Owner != "" {

@@ -6,10 +6,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest/serve"
 	"github.com/lmosd/lmosd/td"
@@ -102,19 +104,24 @@ type WebSocket interface {
 // A Gateway is the HTTP server of a node. [New] opens it, [Gateway.Run] serves, [Gateway.Close] closes. Its methods are
 // safe for concurrent use.
 type Gateway struct {
-	o       Options
-	log     *slog.Logger
-	metrics *Metrics
-	guard   guard
-	gate    gate
-	things  *serve.Server
-	routes  http.Handler
-	tcp     net.Listener // nil: none
-	socket  net.Listener // nil: none
-	servers []server
+	o         Options
+	log       *slog.Logger
+	metrics   *Metrics
+	guard     guard
+	gate      gate
+	things    *serve.Server
+	directory *tdd.Server
+	routes    http.Handler
+	tcp       net.Listener // nil: none
+	socket    net.Listener // nil: none
+	servers   []server
 	// alive ends when running requests must end; every request's context comes from it.
 	alive context.Context
 	kill  context.CancelFunc
+	// ending ends when those who watch must end, which is sooner.
+	ending  context.Context
+	end     context.CancelFunc
+	finders atomic.Int64 // who watch what is found
 }
 
 // A server serves one listener.
@@ -129,11 +136,13 @@ func New(o Options) (*Gateway, error) {
 	o = o.withDefaults()
 	g := &Gateway{o: o, log: o.Log, metrics: o.Metrics}
 	g.alive, g.kill = context.WithCancel(context.Background())
+	g.ending, g.end = context.WithCancel(g.alive)
 	if err := g.open(); err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
 	g.guard = newGuard(o, g.tcp)
 	g.things = g.newThings()
+	g.directory = g.newDirectory()
 	g.routes = g.newRoutes()
 	if g.tcp != nil {
 		g.serveOn(g.tcp, false)
@@ -232,6 +241,10 @@ func (g *Gateway) Run(ctx context.Context) error {
 		})
 	}
 	group.Go(func() error {
+		g.directory.Run(gctx)
+		return nil
+	})
+	group.Go(func() error {
 		<-gctx.Done()
 		g.drain()
 		return nil
@@ -243,6 +256,8 @@ func (g *Gateway) Run(ctx context.Context) error {
 func (g *Gateway) drain() {
 	start, idle := time.Now(), g.gate.close()
 	g.things.Drain() // what would never be idle
+	g.directory.Drain()
+	g.end()
 	select {
 	case <-idle:
 	case <-time.After(g.o.patience.drain):
@@ -265,6 +280,7 @@ func (g *Gateway) Close() error {
 	g.kill()
 	if g.things != nil {
 		g.things.Close()
+		g.directory.Drain()
 	}
 	for _, s := range g.servers {
 		s.Server.Close() // its listener is closed below, whether it was served or not

@@ -33,7 +33,7 @@ func TestGolden(t *testing.T) {
 		"ready":                 {path: "/readyz?verbose"},
 		"problem-not-found":     {path: "/things/weathr"},
 		"problem-no-route":      {path: "/nothing"},
-		"problem-method":        {method: "PATCH", path: "/things/urn:x:weather"},
+		"problem-method":        {method: "POST", path: "/things/urn:x:weather"},
 		"problem-token-missing": {method: "POST", path: "/v1/publish"},
 		"problem-token-wrong": {method: "POST", path: "/v1/publish",
 			header: map[string]string{"Authorization": "Bearer x"}},

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -11,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +21,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -50,6 +54,7 @@ type fakeNode struct {
 	peers     []Peer
 	notReady  error
 	described []byte
+	changes   []directory.Change
 }
 
 func newFake(ds ...*td.Description) *fakeNode {
@@ -97,6 +102,56 @@ func (n *fakeNode) Find(ctx context.Context, q td.Query) iter.Seq2[*td.Descripti
 	}
 }
 
+func (n *fakeNode) Page(_ tdd.Scope, offset, limit int) tdd.Page {
+	all := slices.SortedFunc(n.Known(), func(a, b *td.Description) int {
+		return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Record.Owner, b.Record.Owner))
+	})
+	p := tdd.Page{Total: len(all), Tag: "a-state"}
+	all = all[min(offset, len(all)):]
+	if limit > 0 {
+		all = all[:min(limit, len(all))]
+	}
+	for _, d := range all {
+		p.Items = append(p.Items, itemOf(d))
+	}
+	return p
+}
+
+func itemOf(d *td.Description) tdd.Item {
+	return tdd.Item{Record: d.Record, TD: d.Raw, Describe: func() *td.Description { return d }}
+}
+
+func (n *fakeNode) Lookup(id string) (found []tdd.Item) {
+	for d := range n.Known() {
+		if d.ID == id {
+			found = append(found, itemOf(d))
+		}
+	}
+	return found
+}
+
+func (n *fakeNode) Watch(ctx context.Context, _ td.Query, after uint64) iter.Seq2[directory.Change, error] {
+	return func(yield func(directory.Change, error) bool) {
+		for _, c := range n.changes {
+			if c.Seq > after && !yield(c, nil) {
+				return
+			}
+		}
+		<-ctx.Done()
+		yield(directory.Change{}, ctx.Err())
+	}
+}
+
+func (n *fakeNode) Enter(ctx context.Context, raw []byte, _ tdd.Registration) (*Publication, error) {
+	return n.Publish(ctx, raw)
+}
+
+func (n *fakeNode) Extend(context.Context, string, tdd.Registration) error { return nil }
+
+func (n *fakeNode) Registered(r *td.Record) (tdd.Registration, bool) {
+	return tdd.Registration{}, r.Owner == owner1
+}
+
 func (n *fakeNode) Known() iter.Seq[*td.Description] {
 	return func(yield func(*td.Description) bool) {
 		n.mu.Lock()
@@ -124,6 +179,18 @@ func (n *fakeNode) Get(_ context.Context, ref string) (*td.Description, error) {
 }
 
 func (n *fakeNode) Reachable(*td.Description) bool { return true }
+
+// Rank puts the last title of the alphabet first.
+func (n *fakeNode) Rank(_ context.Context, _ td.Query, found []*td.Description) (all []directory.Ranked) {
+	for _, d := range found {
+		all = append(all, directory.Ranked{Description: d, Score: 0.5, Factors: []directory.Factor{
+			{Signal: directory.SignalWord, Amount: 0.4, Asked: "asked", Found: "found", Field: td.FieldTitle}, {Signal: directory.SignalReach, Amount: 0.1}}})
+	}
+	slices.SortFunc(all, func(a, b directory.Ranked) int { return strings.Compare(b.Title, a.Title) })
+	return all
+}
+
+func (n *fakeNode) Latest() uint64 { return 7 }
 
 func (n *fakeNode) Hosted(d *td.Description) bool { return d.Record.Owner == owner1 }
 

@@ -15,19 +15,16 @@ import (
 // fixed returns the routes without parameters, by pattern of the mux.
 func (g *Gateway) fixed() map[string]http.Handler {
 	routes := map[string]http.Handler{
-		"GET /things":          g.guarded(read, g.listThings),
-		"POST /things":         g.guarded(admin, g.postThing),
-		"GET /.well-known/wot": g.guarded(open, g.wellKnown),
-		"GET /v1/status":       g.guarded(read, g.status),
-		"GET /v1/id":           g.guarded(read, g.identity),
-		"GET /v1/peers":        g.guarded(read, g.peers),
-		"POST /v1/peers":       g.guarded(admin, g.connect),
-		"GET /v1/find":         g.guarded(read, g.find),
-		"POST /v1/publish":     g.guarded(admin, g.postPublish),
-		"GET /v1/tasks":        g.guarded(read, g.listTasks),
-		"GET /healthz":         g.guarded(open, g.healthy),
-		"GET /readyz":          g.guarded(open, g.ready),
-		"GET /version":         g.guarded(read, g.version),
+		"GET /v1/status":   g.guarded(read, g.status),
+		"GET /v1/id":       g.guarded(read, g.identity),
+		"GET /v1/peers":    g.guarded(read, g.peers),
+		"POST /v1/peers":   g.guarded(admin, g.connect),
+		"GET /v1/find":     g.guarded(read, g.find),
+		"POST /v1/publish": g.guarded(admin, g.postPublish),
+		"GET /v1/tasks":    g.guarded(read, g.listTasks),
+		"GET /healthz":     g.guarded(open, g.healthy),
+		"GET /readyz":      g.guarded(open, g.ready),
+		"GET /version":     g.guarded(read, g.version),
 	}
 	if g.o.Callbacks != nil {
 		routes["POST "+CallbacksPath+"{callback}"] = g.guarded(open, func(w http.ResponseWriter, r *http.Request) error {

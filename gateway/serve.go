@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest"
 	"github.com/lmosd/lmosd/interact/rest/serve"
@@ -76,11 +77,6 @@ func (g *Gateway) recovered(w *recorder, r *http.Request) {
 
 // fail writes err as a problem document (RFC 9457).
 func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
-	var unmet *preconditionError
-	if errors.As(err, &unmet) {
-		unmet.write(w)
-		return
-	}
 	if e := interact.AsError(err); e.Code == interact.Internal {
 		g.log.Error("request failed", "route", routeOf(r), "code", e.Code.String(), "err", err)
 	}
@@ -125,17 +121,16 @@ func (g *Gateway) newRoutes() http.Handler {
 	for pattern, h := range g.fixed() {
 		mux.Handle(pattern, h)
 	}
-	thing, interactions, description := g.thingMethods(), g.interactions(call), g.interactions(read)
+	interactions, description := g.interactions(call), g.interactions(read)
 	named := g.named()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p := r.URL.EscapedPath()
+		if r.Pattern = tdd.Pattern(r); r.Pattern != "" {
+			g.directory.ServeHTTP(w, r)
+			return
+		}
 		if id, below := serve.ThingID(r, "/things/"); id != "" {
 			r.SetPathValue("id", id)
-			if below == "" {
-				r.Pattern = "/things/{id}"
-				g.dispatch(thing, w, r)
-				return
-			}
 			if r.Pattern = interactionPattern(below); below == "td" {
 				description.ServeHTTP(w, r)
 			} else {

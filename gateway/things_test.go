@@ -1,14 +1,11 @@
 package gateway
 
 import (
-	"encoding/json"
-	"fmt"
+	"io"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -16,8 +13,7 @@ func TestCreateThings(t *testing.T) {
 	t.Parallel()
 	r := start(t, Options{Node: newFake()})
 	for _, x := range []exchange{
-		{name: "anonymous", method: "POST", path: "/things", header: tdBody, body: thingTD("", "Lamp"), status: 201,
-			want: map[string]string{"Location": "/things/urn:lmos:" + string(owner1) + ":lamp"}},
+		{name: "anonymous", method: "POST", path: "/things", header: tdBody, body: thingTD("", "Lamp"), status: 201},
 		{name: "anonymous as JSON", method: "POST", path: "/things", header: merge(asAdmin, "Content-Type",
 			"application/json; charset=UTF-8"),
 			body: thingTD("", "Lamp 2"), status: 201},
@@ -127,96 +123,37 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-func TestListThings(t *testing.T) {
+// The directory's routes have the rights and the errors of the gateway's, and end with it.
+func TestDirectoryIsServed(t *testing.T) {
 	t.Parallel()
-	node := newFake()
-	for i := range 5 {
-		d := describe(fmt.Sprintf("urn:x:%d", 4-i), "T", owner1)
-		node.things[d.ID] = d
-	}
-	r := start(t, Options{Node: node})
-	for _, c := range []struct {
-		query string
-		want  []string
-		next  string
-	}{
-		{"", []string{"urn:x:0", "urn:x:1", "urn:x:2", "urn:x:3", "urn:x:4"}, ""},
-		{"?limit=2", []string{"urn:x:0", "urn:x:1"}, `</things?limit=2&offset=2>; rel="next"`},
-		{"?limit=2&offset=2", []string{"urn:x:2", "urn:x:3"}, `</things?limit=2&offset=4>; rel="next"`},
-		{"?limit=2&offset=4", []string{"urn:x:4"}, ""},
-		{"?offset=9", []string{}, ""},
-		{"?format=array&limit=5", []string{"urn:x:0", "urn:x:1", "urn:x:2", "urn:x:3", "urn:x:4"}, ""},
+	r := start(t, Options{})
+	for _, x := range []exchange{
+		{path: "/things?format=collection", status: 200, contain: `"@type":"ThingCollection"`},
+		{path: "/things?limit=0", status: 400, code: "LMOS-2000"},
+		{path: "/search/jsonpath?query=$[*].title", status: 200, contain: `["Weather"]`},
+		{path: "/search/sparql?query=ASK{}", status: 404, code: "LMOS-1405"},
+		{path: "/.well-known/core", status: 200, contain: "wot.directory"},
+		{method: "HEAD", path: "/events", status: 200},
+		{path: "/events/none", status: 404, code: "LMOS-1405"},
+		{method: "PATCH", path: "/things/urn:x:weather", header: merge(asAdmin, "Content-Type", "application/merge-patch+json"), body: "{}", status: 204},
+		{method: "PATCH", path: "/things/urn:x:weather", header: map[string]string{"Content-Type": "application/merge-patch+json"}, body: "{}", status: 401},
+		{method: "POST", path: "/search/sparql", header: map[string]string{"Origin": "http://evil.example"}, status: 403},
 	} {
-		t.Run(c.query, func(t *testing.T) {
-			t.Parallel()
-			resp, body := r.do(t, exchange{path: "/things" + c.query})
-			var things []struct{ ID string }
-			if err := json.Unmarshal([]byte(body), &things); err != nil {
-				t.Fatalf("%v in %s", err, body)
-			}
-			ids := []string{}
-			for _, th := range things {
-				ids = append(ids, th.ID)
-			}
-			if !slices.Equal(ids, c.want) {
-				t.Errorf("got %v, want %v", ids, c.want)
-			}
-			links := resp.Header.Values("Link")
-			if c.next != "" && !slices.Contains(links, c.next) || c.next == "" && strings.Contains(strings.Join(links,
-				" "), "next") {
-				t.Errorf("links %v, want %q", links, c.next)
-			}
-			if paged := strings.Contains(c.query, "="); paged != strings.Contains(strings.Join(links, " "), "canonical") {
-				t.Errorf("links %v of %q", links, c.query)
-			}
-		})
+		r.check(t, x)
 	}
-}
-
-func TestListThingsRefuses(t *testing.T) {
-	t.Parallel()
-	r := start(t, Options{Node: newFake()})
-	for _, query := range []string{"limit=0", "limit=-1", "limit=x", "limit=99999999999", "offset=-1", "format=xml",
-		"sort_by=id", "limit=1&limit=2", "limit=%zz"} {
-		r.check(t, exchange{path: "/things?" + query, status: 400, code: "LMOS-2000"})
+	beyond := start(t, Options{Listen: "0.0.0.0:0"})
+	for _, path := range []string{"/things", "/things/urn:x:weather", "/events", "/search/jsonpath?query=$", "/search/xpath?query=/*"} {
+		beyond.check(t, exchange{path: path, status: 401})
+		beyond.check(t, exchange{method: "HEAD", path: path, header: asAdmin, status: 200})
 	}
-	r.check(t, exchange{path: "/things", status: 200, contain: "[]",
-		want: map[string]string{"Content-Type": "application/ld+json"}})
-	r.check(t, exchange{path: "/things", header: map[string]string{"Accept": "application/json"}, status: 200,
-		want: map[string]string{"Content-Type": "application/json"}})
-}
-
-// The tag of a list changes with its members and their content, and with nothing else.
-func TestListTag(t *testing.T) {
-	t.Parallel()
-	tag := func(ds ...*td.Description) string {
-		_, tag := (&Gateway{o: Options{Node: newFake(ds...)}}).indexed()
-		return tag
-	}
-	a, b := describe("urn:x:a", "A", owner1), describe("urn:x:b", "B", owner1)
-	changed := describe("urn:x:a", "Another", owner1)
-	moved := describe("urn:x:a", "A", owner2)
-	if tag(a, b) != tag(b, a) {
-		t.Error("the order of the index shows")
-	}
-	all := []string{tag(), tag(a), tag(b), tag(a, b), tag(changed), tag(moved)}
-	slices.Sort(all)
-	if len(slices.Compact(all)) != 6 {
-		t.Error("two different lists have one tag")
-	}
-}
-
-// A change is refused if the state of the thing cannot be known.
-func TestConditionOfAnUnknownState(t *testing.T) {
-	t.Parallel()
-	node := newFake()
-	g := &Gateway{o: Options{Node: failingGet{node}}}
-	req, err := http.NewRequest(http.MethodPut, "/things/x", nil)
+	beyond.check(t, exchange{path: "/.well-known/wot", status: 200})
+	resp, err := r.http.Get(r.url + "/events")
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set("If-Match", "*")
-	if err := g.precondition(req, "x"); interact.AsError(err).Code != interact.Ambiguous {
-		t.Errorf("got %v", err)
+	defer resp.Body.Close()
+	r.stop()
+	if _, err := io.ReadAll(resp.Body); err != nil {
+		t.Errorf("the stream of events does not end well: %v", err)
 	}
 }

@@ -105,8 +105,16 @@ func (k *mqttTalk) request(ctx context.Context, m *interact.Message, topic, answ
 	if m.Detach {
 		p.User.Add("lmos-detach", "true")
 	}
-	if m.Accept == inParts {
+	switch m.Accept {
+	case inParts:
 		p.User.Add("lmos-follow", "true")
+	case "":
+	default:
+		p.User.Add("accept", m.Accept)
+	}
+	if m.TraceParent != "" { // W3C Trace Context, MQTT
+		p.User.Add("traceparent", m.TraceParent)
+		p.User.Add("tracestate", m.TraceState)
 	}
 	data := m.Data
 	if m.ActionID != "" {
@@ -201,6 +209,12 @@ func (k *coapTalk) exchange(ctx context.Context, m *interact.Message, code codes
 	}
 	if err != nil {
 		return nil, err
+	}
+	if m.ContentType == interact.CBOR {
+		req.SetContentFormat(message.AppCBOR)
+	}
+	if m.Accept == interact.CBOR {
+		req.SetAccept(message.AppCBOR)
 	}
 	if req.SetCode(code); m.Detach {
 		req.AddQuery("async")

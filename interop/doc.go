@@ -1,4 +1,5 @@
 // Package interop has tests only: lmosd with clients and agents of every protocol, and with programs of other projects, across
-// two nodes. They need what package.json lists (npm ci) and some programs of the system; what is not there is skipped and said.
+// two nodes. They need what package.json lists (npm ci) and some programs of the system; what is not there is skipped and
+// said, or, where the variable CI is set, fails.
 // The table of docs/interactions.md is what TestMatrix saw.
 package interop

@@ -148,7 +148,8 @@ func (h *httpTalk) ask(ctx context.Context, m *interact.Message, tell func(*inte
 	if m.Detach {
 		prefer = "respond-async"
 	}
-	resp, err := h.send(ctx, method, h.pathOf(m), body, "Content-Type", m.ContentType, "Accept", m.Accept, "Prefer", prefer)
+	resp, err := h.send(ctx, method, h.pathOf(m), body, "Content-Type", m.ContentType, "Accept", m.Accept, "Prefer", prefer,
+		"Lmos-Via", m.Via, "Traceparent", m.TraceParent, "Tracestate", m.TraceState)
 	if err != nil {
 		return err
 	}
@@ -205,7 +206,7 @@ func (h *httpTalk) events(ctx context.Context, m *interact.Message, tell func(*i
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	resp, err := h.send(ctx, method, h.pathOf(m), body, "Content-Type", m.ContentType, "Accept", "text/event-stream",
-		"Prefer", prefer, "Last-Event-ID", m.After)
+		"Prefer", prefer, "Last-Event-ID", m.After, "Traceparent", m.TraceParent, "Tracestate", m.TraceState)
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,6 +30,7 @@ type mesh struct {
 	wsHost         string // the socket at which agents of the first node dial in
 	token          string // of the first node
 	dir            string // of the first node
+	stop           func() // ends both, before the test does
 }
 
 func logger() *slog.Logger {
@@ -37,14 +40,18 @@ func logger() *slog.Logger {
 	return slog.New(slog.DiscardHandler)
 }
 
-// newMesh starts the two nodes. They end with the test.
-func newMesh(t *testing.T) *mesh {
+// newMesh starts the two nodes, with changed options. They end with the test.
+func newMesh(t *testing.T, change ...func(o *node.Options)) *mesh {
 	t.Helper()
 	network := fmt.Sprintf("io-%d", time.Now().UnixNano()%1e9)
+	var stops []func()
 	start := func(name string, bootstrap []string) *node.Node {
 		o := node.Options{Name: name, Network: network, Profile: "test", Loopback: true, Dir: t.TempDir(), Engine: node.EngineMemory,
 			Listen: []string{"/ip4/127.0.0.1/tcp/0"}, ListenExplicit: true, Bootstrap: bootstrap, Direct: node.DirectOff,
 			HTTP: &node.HTTP{Listen: "127.0.0.1:0", Explicit: true}, MQTT: "127.0.0.1:0", CoAP: "127.0.0.1:0", Log: logger()}
+		for _, f := range change {
+			f(&o)
+		}
 		n, err := node.New(o)
 		if err != nil {
 			t.Fatal(err)
@@ -52,7 +59,7 @@ func newMesh(t *testing.T) *mesh {
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan error, 1)
 		go func() { done <- n.Run(ctx) }()
-		t.Cleanup(func() {
+		stop := sync.OnceFunc(func() {
 			cancel()
 			if err := <-done; err != nil {
 				t.Error(err)
@@ -61,12 +68,15 @@ func newMesh(t *testing.T) *mesh {
 				t.Error(err)
 			}
 		})
-		if name == "host" {
-			t.Cleanup(func() {}) // the host stops after the consumer
-		}
+		t.Cleanup(stop)
+		stops = append(stops, stop)
 		return n
 	}
-	m := &mesh{}
+	m := &mesh{stop: func() { // the host stops after the consumer
+		for _, stop := range slices.Backward(stops) {
+			stop()
+		}
+	}}
 	m.host = start("host", nil)
 	m.consumer = start("consumer", m.host.Addrs())
 	m.client, m.api, m.wsHost = m.consumer.Client(), m.consumer.API(), m.host.API()

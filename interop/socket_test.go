@@ -152,7 +152,8 @@ func (s *socketTalk) send(ctx context.Context, m *interact.Message) (id string, 
 	case how.about == "property":
 		how.about = "name"
 	}
-	more := fields{how.about: m.Name, "actionID": m.ActionID, "lastNotificationID": m.After, "contentType": m.ContentType}
+	more := fields{how.about: m.Name, "actionID": m.ActionID, "lastNotificationID": m.After, "contentType": m.ContentType,
+		"traceparent": m.TraceParent, "tracestate": m.TraceState}
 	maps.DeleteFunc(more, func(_ string, v any) bool { return v == "" })
 	maps.Copy(f, more)
 	if m.Chunks != nil {

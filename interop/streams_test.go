@@ -9,10 +9,8 @@ import (
 	"net/http/httptest"
 	"os"
 	"runtime"
-	"strings"
 	"testing"
 
-	"github.com/lmosd/lmosd/interact"
 )
 
 // pattern yields n bytes that differ from chunk to chunk.
@@ -112,30 +110,4 @@ func TestStreamsBothWaysAtOnce(t *testing.T) {
 		t.Errorf("the heap grew by %d MiB for a stream of %d MiB", peak>>20, size>>20)
 	}
 	t.Logf("%d MiB there and back; the heap of both nodes, agent and consumer grew by at most %d MiB", size>>20, peak>>20)
-}
-
-// TestEitherEncoding asks the same action in JSON and in CBOR, and for both, of an agent at another node that speaks JSON.
-func TestEitherEncoding(t *testing.T) {
-	m := newMesh(t)
-	startHTTP(t, m, "lamp")
-	m.known(t, "lamp")
-	h := newHTTPTalk(m, "lamp")
-	defer h.client.CloseIdleConnections()
-	const inCBOR = "\xa2\x61a\x13\x61b\x17"
-	for _, c := range []struct{ body, media, accept, want, as string }{
-		{`{"a":19,"b":23}`, interact.JSON, interact.JSON, "42", interact.JSON},
-		{inCBOR, interact.CBOR, interact.CBOR, "\x18\x2a", interact.CBOR},
-		{inCBOR, interact.CBOR, interact.JSON, "42", interact.JSON},
-		{`{"a":19,"b":23}`, interact.JSON, interact.CBOR, "\x18\x2a", interact.CBOR},
-	} {
-		header, raw, err := h.do(t.Context(), "POST", h.thing+"/actions/add", strings.NewReader(c.body),
-			"Content-Type", c.media, "Accept", c.accept)
-		if err != nil || string(raw) != c.want || header.Get("Content-Type") != c.as {
-			t.Errorf("%s to %s: got %q of %s, %v", c.media, c.accept, raw, header.Get("Content-Type"), err)
-		}
-	}
-	_, raw, err := h.do(t.Context(), "GET", h.thing+"/properties/units", nil, "Accept", interact.CBOR)
-	if err != nil || string(raw) != "\x67celsius" {
-		t.Errorf("a reading in CBOR: %q, %v", raw, err)
-	}
 }

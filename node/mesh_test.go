@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/did/proof"
 	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/td"
@@ -155,7 +157,7 @@ func TestARecordThatNamesThisNodeLeadsNowhere(t *testing.T) {
 	nodes := connected(t, 2)
 	stranger := newDesk(t)
 	stranger.hosts = nodes[0].hosts
-	of, _, err := stranger.offers.publish(t.Context(), toolAt("Trap", "urn:x:trap", secret.URL), nil)
+	of, _, err := stranger.offers.publish(t.Context(), toolAt("Trap", "urn:x:trap", secret.URL), nil, tdd.Registration{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -384,8 +386,8 @@ func TestTheNodeDescribesItself(t *testing.T) {
 			t.Fatal(err)
 		}
 		if parsed.ID != string(n.DID()) || parsed.Title != n.opts.Name || !parsed.HasType("agent") || !parsed.HasType("ThingDirectory") ||
-			len(parsed.Warnings) != 0 {
-			t.Errorf("got %+v", parsed)
+			slices.ContainsFunc(parsed.Warnings, func(i td.Issue) bool { return !strings.HasPrefix(i.Pointer, "/events/") }) {
+			t.Errorf("got %+v", parsed) // the events of a directory have the form that the standard gives them
 		}
 		var doc map[string]any
 		if err := json.Unmarshal(n.Description(), &doc); err != nil {
@@ -396,7 +398,7 @@ func TestTheNodeDescribesItself(t *testing.T) {
 			t.Errorf("signed by %+v, %v; want the node", v, err)
 		}
 		things := parsed.Properties["things"]
-		if (things != nil) != (n == served) || things != nil && things.Forms[0].Href != n.API()+"/things" {
+		if (things != nil) != (n == served) || things != nil && things.Forms[0].Href != n.API()+"/things{?offset,limit,format}" {
 			t.Errorf("with the API at %q the list is %+v", n.API(), things)
 		}
 	}

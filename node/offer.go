@@ -14,6 +14,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/proof"
+	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/jcs"
 	"github.com/lmosd/lmosd/td"
@@ -28,6 +29,8 @@ type offer struct {
 	Seq       uint64     `json:"seq"`
 	Signed    *td.Signed `json:"signed"`
 	Withdrawn time.Time  `json:"withdrawn,omitzero"`
+	// Registration is what the directory says of the thing, and when it ends.
+	Registration tdd.Registration `json:"registration,omitzero"`
 
 	desc  *td.Description // nil when withdrawn
 	agent interact.Thing  // in this process, with which it ends: not stored; nil if it is asked over its forms
@@ -128,7 +131,7 @@ func (o *offers) revive(ctx context.Context, of *offer, now time.Time) error {
 	if err != nil {
 		return o.failed(fmt.Errorf("read the TD of %s: %w", of.Thing, err))
 	}
-	_, err = o.put(ctx, t, nil, o.nextSeq(of, of.Thing, now), now)
+	_, err = o.again(ctx, of, t, now)
 	if errors.Is(err, proof.ErrTime) {
 		_, err = o.signAnew(ctx, of, now)
 	}
@@ -138,8 +141,41 @@ func (o *offers) revive(ctx context.Context, of *offer, now time.Time) error {
 	return o.failed(fmt.Errorf("offer %s again: %w", of.Thing, err))
 }
 
-// put signs t, stores it durably and makes it findable here. An agent in this process, if it is not nil, is asked itself.
-func (o *offers) put(ctx context.Context, t *td.Thing, agent interact.Thing, seq uint64, now time.Time) (*offer, error) {
+// registration returns that of a thing in force, or none.
+func (o *offers) registration(thing string) (r tdd.Registration) {
+	if old := o.get(thing); old != nil && old.desc != nil {
+		r = old.Registration
+	}
+	return r
+}
+
+// registered returns the registration of a thing in force of this node; false for all others.
+func (o *offers) registered(r *td.Record) (tdd.Registration, bool) {
+	if r.Owner != o.signer.DID() {
+		return tdd.Registration{}, false
+	}
+	of := o.get(r.Thing)
+	if of == nil || of.desc == nil {
+		return tdd.Registration{}, false
+	}
+	return of.Registration, true
+}
+
+// register changes when a thing ends, and stores that durably.
+func (o *offers) register(ctx context.Context, thing string, r tdd.Registration, now time.Time) error {
+	o.turn.Lock()
+	defer o.turn.Unlock()
+	old := o.get(thing)
+	if old == nil || old.desc == nil {
+		return o.missing(thing)
+	}
+	next := *old
+	next.Registration = r.Renewed(now, old.Registration)
+	return o.keep(ctx, &next)
+}
+
+// sign makes the offer of t. An agent in this process, if it is not nil, is asked itself.
+func (o *offers) sign(ctx context.Context, t *td.Thing, agent interact.Thing, seq uint64, now time.Time) (*offer, error) {
 	signed, err := td.Sign(t, o.signer, td.Lease{Seq: seq, Now: now, Lifetime: o.life, Hosts: o.hosts()})
 	if err != nil {
 		return nil, err
@@ -148,8 +184,7 @@ func (o *offers) put(ctx context.Context, t *td.Thing, agent interact.Thing, seq
 	if err != nil {
 		return nil, fmt.Errorf("verify what was just signed: %w", err)
 	}
-	of := &offer{Thing: t.ID, Seq: seq, Signed: signed, desc: desc, agent: agent, bound: o.bind(desc, agent), warns: t.Warnings}
-	return of, o.keep(ctx, of)
+	return &offer{Thing: t.ID, Seq: seq, Signed: signed, desc: desc, agent: agent, bound: o.bind(desc, agent), warns: t.Warnings}, nil
 }
 
 // keep stores of durably, then makes it the offer of its thing.
@@ -181,8 +216,9 @@ func (o *offers) forget(ctx context.Context, of *offer) error {
 	return nil
 }
 
-// publish completes and signs a TD and offers it; agent is nil for one that is asked over the forms of the TD.
-func (o *offers) publish(ctx context.Context, raw []byte, agent interact.Thing) (of *offer, created bool, err error) {
+// publish completes and signs a TD and offers it, with a registration from now; agent is nil for one that is asked over the forms of
+// the TD.
+func (o *offers) publish(ctx context.Context, raw []byte, agent interact.Thing, r tdd.Registration) (of *offer, created bool, err error) {
 	t, err := td.Complete(raw, o.signer.DID())
 	if err != nil {
 		return nil, false, err
@@ -191,8 +227,12 @@ func (o *offers) publish(ctx context.Context, raw []byte, agent interact.Thing) 
 	defer o.turn.Unlock()
 	now := time.Now()
 	old := o.get(t.ID)
-	of, err = o.put(ctx, t, agent, o.nextSeq(old, t.ID, now), now)
+	of, err = o.sign(ctx, t, agent, o.nextSeq(old, t.ID, now), now)
 	if err != nil {
+		return nil, false, err
+	}
+	of.Registration = r.At(now, o.registration(t.ID))
+	if err := o.keep(ctx, of); err != nil {
 		return nil, false, err
 	}
 	o.news(t.ID)
@@ -274,7 +314,7 @@ func (o *offers) refresh(ctx context.Context, of *offer, now time.Time) (*offer,
 	if err != nil {
 		return nil, err
 	}
-	next := &offer{Thing: of.Thing, Seq: seq, Signed: signed, desc: desc, agent: of.agent, bound: of.bound}
+	next := &offer{Thing: of.Thing, Seq: seq, Signed: signed, Registration: of.Registration, desc: desc, agent: of.agent, bound: of.bound}
 	return next, o.keep(ctx, next)
 }
 
@@ -289,7 +329,17 @@ func (o *offers) signAnew(ctx context.Context, of *offer, now time.Time) (*offer
 	if err != nil {
 		return nil, err
 	}
-	return o.put(ctx, t, of.agent, o.nextSeq(of, of.Thing, now), now)
+	return o.again(ctx, of, t, now)
+}
+
+// again signs the TD of an offer anew; all else stays.
+func (o *offers) again(ctx context.Context, of *offer, t *td.Thing, now time.Time) (*offer, error) {
+	next, err := o.sign(ctx, t, of.agent, o.nextSeq(of, of.Thing, now), now)
+	if err != nil {
+		return nil, err
+	}
+	next.Registration = of.Registration
+	return next, o.keep(ctx, next)
 }
 
 // unproved returns a TD without its proof, its members in the order that they had.

@@ -16,6 +16,7 @@ import (
 	dssync "github.com/ipfs/go-datastore/sync"
 
 	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/jcs"
 	"github.com/lmosd/lmosd/td"
@@ -99,7 +100,7 @@ func (d *desk) announced() int {
 // publish publishes a tool.
 func (d *desk) publish(title, id string) *offer {
 	d.t.Helper()
-	of, _, err := d.offers.publish(d.t.Context(), tool(title, id), nil)
+	of, _, err := d.offers.publish(d.t.Context(), tool(title, id), nil, tdd.Registration{})
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -140,11 +141,11 @@ func newKey(t testing.TB) *keystore.Key {
 func TestPublishAgainRaisesTheSeq(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
-	first, created, err := d.offers.publish(t.Context(), tool("Echo", "urn:x:echo"), nil)
+	first, created, err := d.offers.publish(t.Context(), tool("Echo", "urn:x:echo"), nil, tdd.Registration{})
 	if err != nil || !created {
 		t.Fatalf("first: created %v, %v; want it created", created, err)
 	}
-	again, created, err := d.offers.publish(t.Context(), tool("Echo 2", "urn:x:echo"), nil)
+	again, created, err := d.offers.publish(t.Context(), tool("Echo 2", "urn:x:echo"), nil, tdd.Registration{})
 	if err != nil || created {
 		t.Fatalf("again: created %v, %v; want it replaced", created, err)
 	}
@@ -190,7 +191,7 @@ func TestWhatCannotBePublished(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := newDesk(t)
-			_, _, err := d.offers.publish(t.Context(), []byte(c.raw), nil)
+			_, _, err := d.offers.publish(t.Context(), []byte(c.raw), nil, tdd.Registration{})
 			wantCode(t, interact.AsError(err), c.want)
 			if d.count() != 0 || d.announced() != 0 {
 				t.Errorf("%d offers, %d announced; want none", d.count(), d.announced())
@@ -217,7 +218,7 @@ func TestWithdrawalBuriesTheThing(t *testing.T) {
 	if again := d.withdraw("urn:x:echo"); again != grave {
 		t.Errorf("withdrawn twice: %+v, want the same tombstone", again)
 	}
-	back, created, err := d.offers.publish(t.Context(), tool("Echo", "urn:x:echo"), nil)
+	back, created, err := d.offers.publish(t.Context(), tool("Echo", "urn:x:echo"), nil, tdd.Registration{})
 	if err != nil || !created || back.Seq <= grave.Seq {
 		t.Errorf("published again: created %v, seq %d after %d, %v", created, back.Seq, grave.Seq, err)
 	}
@@ -251,7 +252,10 @@ func TestAClockThatWasWrongHarmsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, agent := range []interact.Thing{nil, echo} {
-		wrong, err := d.put(t.Context(), parsed, agent, uint64(ahead.UnixMilli()), ahead)
+		wrong, err := d.sign(t.Context(), parsed, agent, uint64(ahead.UnixMilli()), ahead)
+		if err == nil {
+			err = d.keep(t.Context(), wrong)
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -311,7 +315,7 @@ func TestATombstoneTravelsAsItIsUntilItIsOver(t *testing.T) {
 func TestAnAgentInThisProcessIsNotStored(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
-	of, _, err := d.offers.publish(t.Context(), tool("Echo", "urn:x:echo"), echo)
+	of, _, err := d.offers.publish(t.Context(), tool("Echo", "urn:x:echo"), echo, tdd.Registration{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -334,9 +338,12 @@ func TestNothingIsAnnouncedThatWasNotStored(t *testing.T) {
 	told := d.announced()
 	d.disk.err = errors.New("the cable is out")
 	for name, do := range map[string]func() error{
-		"a new thing": func() error { _, _, err := d.offers.publish(t.Context(), tool("New", "urn:x:new"), nil); return err },
+		"a new thing": func() error {
+			_, _, err := d.offers.publish(t.Context(), tool("New", "urn:x:new"), nil, tdd.Registration{})
+			return err
+		},
 		"a new TD": func() error {
-			_, _, err := d.offers.publish(t.Context(), tool("Echo 2", "urn:x:echo"), nil)
+			_, _, err := d.offers.publish(t.Context(), tool("Echo 2", "urn:x:echo"), nil, tdd.Registration{})
 			return err
 		},
 		"a withdrawal": func() error { _, err := d.offers.withdraw(t.Context(), "urn:x:echo"); return err },
@@ -357,7 +364,7 @@ func TestWhatTheDirectoryRefusesIsAnError(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	d.deny = interact.Errorf(interact.RolledBack, "lmosd show it", "a newer one is known")
-	if _, _, err := d.offers.publish(t.Context(), tool("Echo", "urn:x:echo"), nil); codeOf(err) != interact.RolledBack {
+	if _, _, err := d.offers.publish(t.Context(), tool("Echo", "urn:x:echo"), nil, tdd.Registration{}); codeOf(err) != interact.RolledBack {
 		t.Errorf("publish gives %v, want %v", err, interact.RolledBack)
 	}
 	if _, err := d.offers.withdraw(t.Context(), "urn:x:echo"); codeOf(err) != interact.RolledBack {
@@ -398,7 +405,7 @@ func TestSeqsRiseWhoeverChangesAThingAtOnce(t *testing.T) {
 				var err error
 				switch (i + j) % 3 {
 				case 0:
-					_, _, err = d.offers.publish(t.Context(), tool(fmt.Sprintf("Echo %d", i), "urn:x:echo"), nil)
+					_, _, err = d.offers.publish(t.Context(), tool(fmt.Sprintf("Echo %d", i), "urn:x:echo"), nil, tdd.Registration{})
 				case 1:
 					_, err = d.offers.withdraw(t.Context(), "urn:x:echo")
 				case 2:

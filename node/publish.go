@@ -6,6 +6,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -16,8 +17,27 @@ const patience = 2 * time.Second
 // Publish signs a TD, stores it durably, and tells the mesh. When it returns, this node offers the thing whatever happens
 // to the process; the answer says who else knows by now.
 func (n *Node) Publish(ctx context.Context, raw []byte) (*gateway.Publication, error) {
-	return n.offer(ctx, raw, nil)
+	return n.Enter(ctx, raw, tdd.Registration{})
 }
+
+// Enter is Publish with what the directory is to say of the thing: it is withdrawn when its registration ends.
+func (n *Node) Enter(ctx context.Context, raw []byte, r tdd.Registration) (*gateway.Publication, error) {
+	return n.enter(ctx, raw, nil, r)
+}
+
+// Extend changes when a thing of this node ends, and nothing else. It is durable when Extend returns.
+func (n *Node) Extend(ctx context.Context, thing string, r tdd.Registration) error {
+	if err := n.stores.room(); err != nil {
+		return err
+	}
+	if err := n.offers.register(ctx, thing, r, time.Now()); err != nil {
+		return interact.AsError(err)
+	}
+	return nil
+}
+
+// Registered returns the registration of a thing that this node offers; false for all others.
+func (n *Node) Registered(r *td.Record) (tdd.Registration, bool) { return n.offers.registered(r) }
 
 // Offer publishes an agent that is part of this process: agent answers what its TD describes, within the TD's schemas. It
 // ends with the process; its last record says how long others remember it. A TD without forms comes from td.Draft.
@@ -26,11 +46,15 @@ func (n *Node) Offer(ctx context.Context, raw []byte, agent interact.Thing) (*ga
 }
 
 func (n *Node) offer(ctx context.Context, raw []byte, agent interact.Thing) (*gateway.Publication, error) {
+	return n.enter(ctx, raw, agent, tdd.Registration{})
+}
+
+func (n *Node) enter(ctx context.Context, raw []byte, agent interact.Thing, r tdd.Registration) (*gateway.Publication, error) {
 	start := time.Now()
 	if err := n.stores.room(); err != nil {
 		return nil, err
 	}
-	of, created, err := n.offers.publish(ctx, raw, agent)
+	of, created, err := n.offers.publish(ctx, raw, agent, r)
 	if err != nil {
 		return nil, interact.AsError(err)
 	}

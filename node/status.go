@@ -3,8 +3,8 @@ package node
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/pubsub"
 	"github.com/lmosd/lmosd/td"
@@ -136,7 +137,7 @@ func (n *Node) describe() ([]byte, error) {
 		"security":            []any{"nosec_sc"},
 	}
 	if api := n.API(); api != "" {
-		doc["properties"] = map[string]any{"things": thingsProperty(api)}
+		maps.Copy(doc, n.affordances(api))
 	}
 	raw, err := json.Marshal(doc)
 	if err != nil {
@@ -154,13 +155,20 @@ func (n *Node) describe() ([]byte, error) {
 	return s.TD, nil
 }
 
-// thingsProperty is the list of the directory (WoT Discovery §7.3.2.1.5).
-func thingsProperty(api string) map[string]any {
-	list, _ := url.JoinPath(api, "things")
-	return map[string]any{
-		"type": "array", "readOnly": true, "items": map[string]any{"type": "object"},
-		"forms": []any{map[string]any{"href": list, "op": []any{"readproperty"}, "htv:methodName": "GET", "contentType": "application/json"}},
+// affordances are what a directory offers at api, and what its readers need (WoT Discovery §7.3.4): on loopback the token for
+// changes, elsewhere for everything.
+func (n *Node) affordances(api string) map[string]any {
+	h := n.opts.HTTP
+	change := "bearer_sc"
+	if h.NoAuth {
+		change = ""
 	}
+	members := tdd.Affordances(strings.TrimSuffix(or(h.PublicURL, api), "/"), change, true, false)
+	members["securityDefinitions"] = map[string]any{"nosec_sc": map[string]any{"scheme": "nosec"}, "bearer_sc": map[string]any{"scheme": "bearer", "in": "header"}}
+	if !onLoopback(h.Listen) {
+		members["security"] = []any{"bearer_sc"}
+	}
+	return members
 }
 
 // onLoopback reports whether only this host reaches a listener at addr.

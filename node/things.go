@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -28,6 +30,27 @@ func (n *Node) Get(ctx context.Context, ref string) (*td.Description, error) {
 func (n *Node) Known() iter.Seq[*td.Description] {
 	return n.dir.FindLocal(td.Query{Limit: math.MaxInt})
 }
+
+// Page returns a part of what the directory holds, and asks nobody.
+func (n *Node) Page(s tdd.Scope, offset, limit int) tdd.Page { return n.index().Page(s, offset, limit) }
+
+// Lookup returns what the directory holds of an id, and asks nobody.
+func (n *Node) Lookup(id string) []tdd.Item { return n.index().Lookup(id) }
+
+func (n *Node) index() tdd.Index { return tdd.Index{Directory: n.dir, Self: n.DID()} }
+
+// Watch yields the changes of what q asks for (directory.Directory.Watch).
+func (n *Node) Watch(ctx context.Context, q td.Query, after uint64) iter.Seq2[directory.Change, error] {
+	return n.dir.Watch(ctx, q, after)
+}
+
+// Rank orders descriptions by how well they fit q, and says why.
+func (n *Node) Rank(ctx context.Context, q td.Query, found []*td.Description) []directory.Ranked {
+	return n.dir.Rank(ctx, q, found)
+}
+
+// Latest returns the number of the last change of what is known.
+func (n *Node) Latest() uint64 { return n.dir.Latest() }
 
 // Reachable reports whether a host of d is not known to be down.
 func (n *Node) Reachable(d *td.Description) bool { return n.offers.has(d) || n.dir.Reachable(d) }

@@ -2,6 +2,7 @@ package td
 
 import (
 	"bytes"
+	"crypto/ed25519"
 	"slices"
 	"time"
 )
@@ -17,22 +18,47 @@ type Packed struct {
 }
 
 // Pack returns d packed; or false if its typed view was not made of its bytes by [Signed.Verify], and so could not be made again.
-// The bytes are shared with d, unless they stand in much more memory than they need; the record is a copy.
+// The bytes of the TD are shared with d, unless they stand in much more memory than they need; the record is a copy without the TD
+// inside.
 func (d *Description) Pack() (Packed, bool) {
 	if d.Thing == nil || d.terms == nil || d.doc != nil || !same(d.Raw, d.Signed.TD) || d.ProofMethod == "" {
 		return Packed{}, false
 	}
 	r := *d.Record
-	r.Raw, r.Hosts = tight(r.Raw), slices.Clone(r.Hosts)
-	if at := bytes.Index(r.Raw, r.Inline); at >= 0 && len(r.Inline) > 0 {
-		r.Inline = r.Raw[at : at+len(r.Inline) : at+len(r.Inline)] // it was a copy
-	}
+	r.Raw, r.Inline = tight(r.Bare()), nil
+	r.Hosts = slices.Clone(r.Hosts)
 	return Packed{&r, tight(d.Signed.TD), d.ProofMethod, d.ProofCreated, d.ProofExpires}, true
+}
+
+// Bare returns the encoded record without the TD inside: what [Signed.Without] makes of it. The caller must not change it.
+func (r *Record) Bare() []byte { return cutInline(r.Raw, r.Inline) }
+
+// cutInline returns an encoded record without the TD inside: what [Signed.Without] makes of it, for a record that was verified.
+func cutInline(raw, inline []byte) []byte {
+	if len(inline) == 0 {
+		return raw
+	}
+	const signature = 1 + 2 + ed25519.SignatureSize // the last member, and the TD is the one before
+	member := append([]byte{14, 0x59, byte(len(inline) >> 8), byte(len(inline))}, inline...)
+	switch n := len(inline); {
+	case n < 24:
+		member = append([]byte{14, 0x40 | byte(n)}, inline...)
+	case n < 256:
+		member = append([]byte{14, 0x58, byte(n)}, inline...)
+	}
+	before, found := bytes.CutSuffix(raw[:max(len(raw)-signature, 0)], member)
+	if !found {
+		return raw
+	}
+	bare := make([]byte, 0, len(before)+signature)
+	bare = append(append(bare, before...), raw[len(raw)-signature:]...)
+	bare[0]-- // how many members the map has
+	return bare
 }
 
 // tight returns b in no much more memory than it needs.
 func tight(b []byte) []byte {
-	if cap(b)-len(b) > len(b)/8 {
+	if cap(b)-len(b) > len(b)/5 { // what is allocated at once has less
 		return bytes.Clone(b)
 	}
 	return b
@@ -41,7 +67,7 @@ func tight(b []byte) []byte {
 // same reports whether a and b are the same memory.
 func same(a, b []byte) bool { return len(a) == len(b) && len(a) > 0 && &a[0] == &b[0] }
 
-// Description makes the description again: as it was, with a new typed view of its TD. All that are made share one record. It
+// Description makes the description again: with a new typed view of its TD, and a record without the TD inside. All that are made share that record. It
 // costs as much as reading the JSON.
 func (p *Packed) Description() *Description {
 	doc, err := decode(p.td)

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"reflect"
 	"testing"
+
+	"github.com/lmosd/lmosd/internal/cbor"
 )
 
 func TestPack(t *testing.T) {
@@ -13,14 +15,22 @@ func TestPack(t *testing.T) {
 	if !ok {
 		t.Fatal("a verified description is not packed")
 	}
-	if again := p.Description(); !reflect.DeepEqual(again, d) {
-		t.Errorf("got %+v, want %+v", again, d)
+	bare, err := d.Signed.Without()
+	if err != nil {
+		t.Fatal(err)
 	}
-	if r := p.Record(); p.Description().Record != r || cap(p.TD()) > len(p.TD())*5/4 || cap(r.Raw) > len(r.Raw)*5/4 {
+	want := verified(t, &Signed{Record: bare.Record, TD: bytes.Clone(d.Raw)})
+	if again := p.Description(); !reflect.DeepEqual(again, want) || again.Record != p.Record() {
+		t.Errorf("got %+v, want %+v", again, want)
+	}
+	if p.Record() == d.Record || len(d.Record.Inline) == 0 {
+		t.Error("the record of the description was changed")
+	}
+	if r := p.Record(); cap(p.TD()) > len(p.TD())*5/4 || cap(r.Raw) > len(r.Raw)*5/4 {
 		t.Error("it takes more memory than it needs")
 	}
-	if at := bytes.Index(p.Record().Raw, p.Record().Inline); at < 0 || !same(p.Record().Inline, p.Record().Raw[at:at+len(p.Record().Inline)]) {
-		t.Error("the TD inside is kept twice")
+	if p, ok = want.Pack(); !ok || !same(p.TD(), want.Raw) {
+		t.Error("a copy was made without need")
 	}
 	other := *d.Thing
 	for name, d := range map[string]*Description{
@@ -32,6 +42,30 @@ func TestPack(t *testing.T) {
 	} {
 		if _, ok := d.Pack(); ok {
 			t.Errorf("%s: it is packed", name)
+		}
+	}
+}
+
+// Cutting the TD out of the bytes gives what encoding the record without it gives, whatever the length.
+func TestCutInline(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{0, 1, 23, 24, 255, 256, 6000} {
+		w := wireRecord{Version: 1, Owner: "o", Thing: "t", Seq: 7, Inline: bytes.Repeat([]byte{14}, n), Signature: bytes.Repeat([]byte{15}, 64)}
+		raw, err := cbor.Marshal(w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		inline := w.Inline
+		w.Inline = nil
+		want, err := cbor.Marshal(w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := cutInline(raw, inline); !bytes.Equal(got, want) {
+			t.Errorf("%d bytes: got %x, want %x", n, got, want)
+		}
+		if got := cutInline(raw, []byte("another")); !bytes.Equal(got, raw) {
+			t.Errorf("%d bytes: what is not inside is cut out", n)
 		}
 	}
 }

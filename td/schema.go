@@ -11,8 +11,6 @@ import (
 	"strings"
 	"sync"
 	"unicode/utf8"
-
-	"github.com/lmosd/lmosd/internal/jcs"
 )
 
 // A Schema is a data schema of TD 1.1 §5.3.2, with the keywords of JSON Schema that are in wide use beside: local
@@ -22,17 +20,13 @@ import (
 // A schema may come from anybody. It is walked as it is, without being compiled: that costs nothing before the first
 // check, follows no reference out of the schema, stops at [maxSteps], and tells at most 32 issues.
 type Schema struct {
-	node any // object or boolean; nil for the whole of a schema that is decoded when it is needed
+	node any // object or boolean
 	root *schemaRoot
 }
 
 // A schemaRoot is what all parts of one schema share: the target of local references, and the compiled patterns.
 type schemaRoot struct {
-	// raw is the schema in JSON. A node knows thousands of things and calls a few, and the decoded form is several
-	// times as large: it is made at the first use.
-	raw  []byte
-	once sync.Once
-	doc  any
+	doc any
 
 	mu       sync.Mutex
 	patterns map[string]*pattern // owned by mu; nil for a pattern that is not checked
@@ -42,16 +36,6 @@ type schemaRoot struct {
 type pattern struct {
 	*regexp.Regexp
 	size int
-}
-
-// value returns the decoded schema.
-func (r *schemaRoot) value() any {
-	r.once.Do(func() {
-		if r.raw != nil {
-			r.doc, _ = jcs.Decode(r.raw, len(r.raw)) // written by jcs.Append
-		}
-	})
-	return r.doc
 }
 
 // Bounds of one check. They keep a hostile schema, or a hostile value, cheap: a check takes a third of a second at most.
@@ -72,7 +56,7 @@ func schemaOf(v any) *Schema {
 	return nil
 }
 
-func asSchema(m map[string]any) *Schema { return &Schema{root: &schemaRoot{raw: bytesOf(m)}} }
+func asSchema(m map[string]any) *Schema { return &Schema{node: m, root: &schemaRoot{doc: m}} }
 
 // ParseSchema reads a data schema from decoded JSON: an object, or a boolean that accepts everything or nothing.
 // Anything else gives nil. The caller must not change v afterwards.
@@ -86,11 +70,8 @@ func ParseSchema(v any) *Schema {
 
 // Value returns the schema as decoded JSON, or nil. The caller must not change it.
 func (s *Schema) Value() any {
-	switch {
-	case s == nil:
+	if s == nil {
 		return nil
-	case s.node == nil:
-		return s.root.value()
 	}
 	return s.node
 }
@@ -168,7 +149,7 @@ func (r *schemaRoot) lookup(ref string) any {
 	if !local || fragment != "" && fragment[0] != '/' {
 		return true
 	}
-	v := r.value()
+	v := r.doc
 	for _, name := range pointerPath(fragment) {
 		var ok bool
 		if v, ok = step(v, name); !ok {

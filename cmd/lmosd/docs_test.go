@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -369,7 +370,7 @@ type request struct {
 
 func (c *request) parse(args []string) (err error) {
 	for i := 0; i < len(args); i++ {
-		if args[i] == "-s" {
+		if args[i] == "-s" || args[i] == "-sG" { // what is encoded for the query goes there anyway
 			continue
 		}
 		if !strings.HasPrefix(args[i], "-") {
@@ -393,6 +394,9 @@ func (c *request) parse(args []string) (err error) {
 			if file, ok := strings.CutPrefix(value, "@"); ok {
 				c.body, err = os.ReadFile(file)
 			}
+		case "--data-urlencode":
+			name, text, _ := strings.Cut(value, "=")
+			c.url += "?" + name + "=" + url.QueryEscape(text)
 		case "-o":
 			c.discard = value == "/dev/null"
 		case "-w":

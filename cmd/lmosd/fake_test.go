@@ -167,22 +167,56 @@ func (n *fakeNode) connect(w http.ResponseWriter, r *http.Request) {
 }
 
 func (n *fakeNode) find(w http.ResponseWriter, r *http.Request) {
-	q := r.URL.Query()
+	v := r.URL.Query()
+	q, err := td.ParseQuery(v.Get("q"), td.Query{})
+	if err != nil {
+		panic(err)
+	}
 	list := gateway.AgentList{APIVersion: gateway.APIVersion, Kind: "AgentList", Items: []gateway.Agent{}, Took: 14.2,
 		Coverage: td.Coverage{Asked: 3, Answered: 3, Oldest: time.Now().Add(-2 * time.Minute)}}
 	for _, name := range slices.Sorted(maps.Keys(n.agents)) {
 		g := n.agents[name].Agent
-		if c := q.Get("capability"); strings.HasPrefix(g.Capabilities[0], c) && strings.Contains(name, q.Get("q")) && !n.bare {
+		if c := strings.Join(q.Capability, " "); strings.HasPrefix(g.Capabilities[0], c) && strings.Contains(name, q.Text) && !n.bare {
+			if v.Get("explain") != "" {
+				g.Score, g.Why = 0.9, []gateway.Why{{Signal: "word", Amount: 0.8, Asked: "wether", Found: "weather", Field: "title"},
+					{Signal: "reach", Amount: 0.1}, {Signal: "fallback", Found: "no endpoint"}}
+			}
 			list.Items = append(list.Items, g)
 		}
 	}
-	if q.Get("limit") == "1" {
+	if v.Get("limit") == "1" {
 		list.Items, list.Coverage.Truncated = list.Items[:min(1, len(list.Items))], true
 	}
-	if q.Get("timeout") == "1ms" {
+	if v.Get("timeout") == "1ms" {
 		list.Coverage.Answered, list.Coverage.Unreachable = 1, 2
 	}
+	if r.Header.Get("Accept") == "text/event-stream" {
+		n.tellFound(w, list)
+		return
+	}
 	answer(w, list)
+}
+
+// tellFound tells what is found, then that one of it changes and goes, and ends with an error.
+func (n *fakeNode) tellFound(w http.ResponseWriter, list gateway.AgentList) {
+	e := rest.NewEventStream(w, time.Minute, true)
+	tell := func(c gateway.AgentChange) {
+		data, err := json.Marshal(c)
+		if err != nil {
+			panic(err)
+		}
+		_ = e.Send(c.Change, "1", data)
+	}
+	for i := range list.Items {
+		tell(gateway.AgentChange{Change: "known", Agent: &list.Items[i]})
+	}
+	tell(gateway.AgentChange{Change: "ready", Coverage: &list.Coverage})
+	if len(list.Items) > 0 {
+		tell(gateway.AgentChange{Change: "changed", Reason: "unreachable", Time: time.Now(), Agent: &list.Items[0]})
+		tell(gateway.AgentChange{Change: "gone", Reason: "expired", Time: time.Now(), Agent: &list.Items[0]})
+	}
+	tell(gateway.AgentChange{Change: "missed"})
+	e.Problem(interact.Errorf(interact.Internal, "see its log", "the fake has no more"))
 }
 
 // named returns the agent of a request, or answers that there is none.

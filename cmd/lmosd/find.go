@@ -21,10 +21,12 @@ import (
 const spare = 5 * time.Second
 
 type findFlags struct {
-	query      td.Query
-	owner      string
-	timeout    time.Duration
-	exitStatus bool
+	query       td.Query
+	owner, host string
+	timeout     time.Duration
+	exitStatus  bool
+	explain     bool
+	watch       bool
 }
 
 func newFindCommand(a *app) *cobra.Command {
@@ -32,21 +34,32 @@ func newFindCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "find [words…]",
 		Short: "find agents by what they can do",
-		Long: "Finds agents that match everything that is asked: in the index of the node first, then in the mesh.\n" +
-			"Words are looked for in titles, descriptions and capabilities. A capability also finds those below it.\n" +
-			"The line behind the table says how complete the answer is.",
+		Long: "Finds agents, the best first: in the index of the node, then in the mesh. Words are a question: they are compared with\n" +
+			"titles, descriptions, capabilities and actions, typos forgiven. A capability also finds those below it. All flags must\n" +
+			"hold; words may be fields too (type:agent, capability:urn:x), with OR between questions and NOT before what is not\n" +
+			"wanted. The line behind the table says how complete the answer is. With --watch it goes on with what changes.",
 		Example: `  lmosd find
-  lmosd find weather forecast
-  lmosd find --capability urn:example:weather --type agent
-  lmosd find --action getWeather -o name --exit-status`,
+  lmosd find "who can check stock levels" --explain
+  lmosd find --capability urn:example:weather --type agent --version-range ^1.2
+  lmosd find weather OR traffic NOT type:tool
+  lmosd find --action getWeather -o name --exit-status
+  lmosd find --watch -o jsonl`,
 		Annotations: console.About(console.ScopeMesh, console.ReadOnly, "lmosd show, lmosd help names"),
 		RunE:        func(cmd *cobra.Command, args []string) error { return a.runFind(cmd.Context(), f, args) },
 	}
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.query.Capability, "capability", nil, "capability `ID`, or the beginning of one; may repeat, all must hold")
 	flags.StringVar(&f.query.Type, "type", "", "agent, tool, or any `@TYPE`")
+	flags.StringVar(&f.query.Version, "version-range", "", "`RANGE` for the version of the capability: ^1.2, 1.x, [1.0,2.0[")
 	flags.StringVar(&f.query.Action, "action", "", "`NAME` of an action")
+	flags.StringVar(&f.query.Property, "property", "", "`NAME` of a property")
+	flags.StringVar(&f.query.Event, "event", "", "`NAME` of an event")
 	flags.StringVar(&f.owner, "owner", "", "`DID` of the owner, or its key z6Mk…")
+	flags.StringVar(&f.host, "host", "", "`DID` of a node through which it is reached, or its key")
+	flags.StringVar(&f.query.Organisation, "organisation", "", "`NAME` of the vendor")
+	flags.StringVar(&f.query.Protocol, "protocol", "", "`SCHEME` of a form: http, ws, mqtt, coap, …")
+	flags.BoolVar(&f.explain, "explain", false, "say where the rank is from")
+	flags.BoolVar(&f.watch, "watch", false, "go on with what comes, changes and goes, until Ctrl-C")
 	flags.IntVar(&f.query.Limit, "limit", 0, "most agents to show (default 32)")
 	flags.DurationVar(&f.timeout, "timeout", 0, "how long the mesh is asked (default 2s)")
 	flags.BoolVar(&f.exitStatus, "exit-status", false, "exit 4 if nothing is found")
@@ -54,26 +67,25 @@ func newFindCommand(a *app) *cobra.Command {
 }
 
 func (a *app) runFind(ctx context.Context, f findFlags, words []string) error {
-	f.query.Text = strings.Join(words, " ")
-	if f.owner != "" {
-		owner, err := did.Parse(withMethod(f.owner))
-		if err != nil {
-			return &interact.Error{Code: interact.Usage, Title: "--owner is no DID", Err: err,
-				Hint: "--owner did:key:z6Mk…, as lmosd show prints it"}
-		}
-		f.query.Owner = owner
-	}
-	if f.query.Limit < 0 || f.timeout < 0 {
-		return console.Usage("for example --limit 10 --timeout 5s", "--limit and --timeout cannot be negative")
+	q, err := f.question(words)
+	if err != nil {
+		return err
 	}
 	client, err := a.client()
 	if err != nil {
 		return err
 	}
 	defer client.Close()
+	if f.watch {
+		return a.watchFind(ctx, client, q, f.explain)
+	}
 	ctx, cancel := context.WithTimeout(ctx, max(f.timeout, 2*time.Second)+spare)
 	defer cancel()
-	list, err := client.Find(ctx, f.query, f.timeout)
+	find := client.Find
+	if f.explain {
+		find = client.Explain
+	}
+	list, err := find(ctx, q, f.timeout)
 	if err != nil {
 		return err
 	}
@@ -84,6 +96,108 @@ func (a *app) runFind(ctx context.Context, f findFlags, words []string) error {
 		return console.SilentError(console.ExitNotFound)
 	}
 	return nil
+}
+
+// question makes a query of flags and words.
+func (f *findFlags) question(words []string) (q td.Query, err error) {
+	for _, flag := range []struct {
+		name, value string
+		to          *did.DID
+	}{{"owner", f.owner, &f.query.Owner}, {"host", f.host, &f.query.Host}} {
+		if flag.value == "" {
+			continue
+		}
+		if *flag.to, err = did.Parse(withMethod(flag.value)); err != nil {
+			return q, &interact.Error{Code: interact.Usage, Title: "--" + flag.name + " is no DID", Err: err,
+				Hint: "--" + flag.name + " did:key:z6Mk…, as lmosd show prints it"}
+		}
+	}
+	if f.query.Limit < 0 || f.timeout < 0 {
+		return q, console.Usage("for example --limit 10 --timeout 5s", "--limit and --timeout cannot be negative")
+	}
+	if _, err := td.ParseRange(f.query.Version); f.query.Version != "" && err != nil {
+		return q, console.Usage("for example --version-range ^1.2", "--version-range: %v", err)
+	}
+	q, err = td.ParseQuery(together(words), f.query)
+	if err != nil {
+		return q, console.Usage("for example: lmosd find weather OR traffic NOT type:tool", "the question cannot be read: %v", err)
+	}
+	return q, nil
+}
+
+// together writes words as one question. The shell has taken the quotes off what was one field.
+func together(words []string) string {
+	parts := make([]string, len(words))
+	for i, word := range words {
+		if name, value, ok := strings.Cut(word, ":"); ok && !strings.ContainsAny(name, " \"") && strings.Contains(value, " ") {
+			word = name + `:"` + strings.ReplaceAll(value, `"`, "") + `"`
+		}
+		parts[i] = word
+	}
+	return strings.Join(parts, " ")
+}
+
+// watchFind prints what is found, and then each change on a line.
+func (a *app) watchFind(ctx context.Context, client *gateway.Client, q td.Query, explain bool) error {
+	if explain || a.Flags.Output == "wide" {
+		return console.Usage("lmosd find --watch -o jsonl", "--watch prints lines; leave --explain and -o wide out")
+	}
+	for change, err := range client.WatchFind(ctx, q) {
+		switch {
+		case ctx.Err() != nil:
+			return console.SilentError(console.ExitInterrupted) // Ctrl-C is how a watch ends
+		case err != nil:
+			return err
+		}
+		if err := a.showChange(change); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// signs lead the lines of changes.
+var signs = map[string]string{"known": " ", "added": "+", "changed": "~", "gone": "-", "missed": "!"}
+
+func (a *app) showChange(c gateway.AgentChange) error {
+	if c.Change == "ready" {
+		if a.ForPeople() && c.Coverage != nil {
+			a.coverage(&gateway.AgentList{Coverage: *c.Coverage})
+			return nil
+		}
+	}
+	if a.Flags.Output == "yaml" {
+		a.Out.Line("---")
+	}
+	v := console.View{Doc: c, People: func(s *terminal.Screen, _ bool) { changeLine(s, c, time.Now()) }}
+	if c.Agent != nil {
+		v.Names = []string{c.Agent.Ref}
+	}
+	return a.Show(v)
+}
+
+func changeLine(s *terminal.Screen, c gateway.AgentChange, now time.Time) {
+	what := "changes were missed: look again with lmosd find"
+	if c.Agent != nil {
+		what = copyable(*c.Agent)
+		if !s.TTY {
+			what = fullName(*c.Agent)
+		}
+	}
+	at := c.Time
+	if at.IsZero() {
+		at = now
+	}
+	why := c.Reason
+	if why == "" && c.Agent != nil {
+		why = state(*c.Agent)
+	}
+	if !s.TTY {
+		s.Line(strings.Join([]string{signs[c.Change], at.Format(time.RFC3339Nano), terminal.OneLine(what), why}, "\t"))
+		return
+	}
+	s.Line(fmt.Sprintf("%s %s  %s  %s", s.Paint(terminal.Bold, signs[c.Change]), s.Paint(terminal.Dim, at.Local().Format("15:04:05")),
+		s.Paint(terminal.Bold, terminal.OneLine(what)), why))
 }
 
 // withMethod completes the key of a did:key.
@@ -98,6 +212,9 @@ func (a *app) showAgents(list *gateway.AgentList) error {
 	v := console.View{Doc: list, People: func(s *terminal.Screen, wide bool) { agentTable(list.Items, wide, time.Now()).Write(s) }}
 	for _, g := range list.Items {
 		v.Names = append(v.Names, g.Ref)
+	}
+	if slices.ContainsFunc(list.Items, func(g gateway.Agent) bool { return len(g.Why) > 0 }) {
+		v.People = func(s *terminal.Screen, _ bool) { reasonTable(list.Items).Write(s) }
 	}
 	if err := a.Show(v); err != nil {
 		return err
@@ -144,6 +261,31 @@ func agentTable(items []gateway.Agent, wide bool, now time.Time) *terminal.Table
 		t.Add(row...)
 	}
 	return t
+}
+
+// reasonTable says where each rank is from.
+func reasonTable(items []gateway.Agent) *terminal.Table {
+	t := &terminal.Table{Header: []string{"AGENT", "SCORE", "WHY"}, Keep: []int{0, 1}}
+	for _, g := range items {
+		var why []string
+		for _, w := range g.Why {
+			why = append(why, reasonOf(w))
+		}
+		t.Add(terminal.Short(copyable(g), fullName(g)), terminal.Text(fmt.Sprintf("%.3f", g.Score)), terminal.Text(strings.Join(why, ", ")))
+	}
+	return t
+}
+
+func reasonOf(w gateway.Why) string {
+	switch {
+	case w.Signal == "fallback":
+		return "(" + w.Found + ")"
+	case w.Asked != "" && w.Asked != w.Found:
+		return fmt.Sprintf("%s ≈ %s in %s %.3f", w.Asked, w.Found, w.Field, w.Amount)
+	case w.Asked != "":
+		return fmt.Sprintf("%s in %s %.3f", w.Asked, w.Field, w.Amount)
+	}
+	return fmt.Sprintf("%s %.3f", w.Signal, w.Amount)
 }
 
 // coverage says how complete an answer is, always: a short list without that would look like a small mesh.

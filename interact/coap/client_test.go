@@ -34,7 +34,7 @@ func heard(r *mux.Message) string {
 		said = append(said, "?"+strings.Join(queries, "&"))
 	}
 	for _, id := range []message.OptionID{message.ContentFormat, message.Accept, wire.HopLimit, message.Observe} {
-		if n, err := r.GetOptionUint32(id); err == nil {
+		if n, err := r.GetOptionUint32(id); err == nil && (id != wire.HopLimit || n != interact.MaxHops) { // which all have
 			said = append(said, fmt.Sprintf("%d=%d", id, n))
 		}
 	}

@@ -267,6 +267,11 @@ func (x *exchange) message(ctx context.Context, p place, t interact.Type, d *td.
 	body []byte) (*interact.Message, error) {
 	m := &interact.Message{Type: t, Thing: d.Ref(), ID: rand.Text(), Name: p.name, ActionID: p.action, Data: body}
 	m.Deadline, _ = ctx.Deadline()
+	if left, ok := x.q.Uint(wire.HopLimit); ok && left == 0 {
+		return nil, wire.Rejected(codes.BadRequest, "a Hop-Limit of 0") // RFC 8768 §3
+	} else if ok && left <= interact.MaxHops {
+		m.Hops = uint8(interact.MaxHops + 1 - left)
+	}
 	if len(body) > 0 {
 		m.ContentType = interact.JSON // what simple consumers mean that say nothing
 		if format, ok := x.q.Uint(message.ContentFormat); ok {

@@ -85,6 +85,13 @@ func (c *Client) input(m *interact.Message) ([]byte, error) {
 // prepare makes all of the request that needs no connection.
 func (r *request) prepare(data []byte) error {
 	r.terms = termsOf(r.form, r.op)
+	if r.message.Hops >= interact.MaxHops {
+		return interact.Errorf(interact.Loop, "see which nodes relay to each other", "the message passed %d nodes", r.message.Hops)
+	}
+	if r.terms.hops == nil { // the agent may be another thing of a mesh (RFC 8768)
+		left := uint32(interact.MaxHops - r.message.Hops)
+		r.terms.hops = &left
+	}
 	vars, body, err := r.split(data)
 	if err != nil {
 		return err

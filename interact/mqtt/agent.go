@@ -7,6 +7,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -256,7 +257,11 @@ func (a *agent) publication(m *interact.Message, p *plan) (*publication, error) 
 		return nil, interact.Errorf(interact.Invalid, "send a content type such as application/json",
 			"the content type is no media type")
 	}
-	pub.add(propTraceParent, m.TraceParent) // W3C Trace Context, MQTT
+	if m.Hops >= interact.MaxHops {
+		return nil, interact.Errorf(interact.Loop, "see which nodes relay to each other", "the message passed %d nodes", m.Hops)
+	}
+	pub.add(propHops, strconv.Itoa(int(m.Hops)+1)) // the agent may be another thing of a mesh
+	pub.add(propTraceParent, m.TraceParent)        // W3C Trace Context, MQTT
 	pub.add(propTraceState, m.TraceState)
 	return pub, nil
 }

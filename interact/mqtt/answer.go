@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"mime"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"time"
 
@@ -85,6 +86,11 @@ func newRequest(b *Broker, c *consumer, to route, pk packets.Packet) *request {
 			m.TraceParent = traceParent(u.Val)
 		case propTraceState:
 			m.TraceState = u.Val
+		case propHops:
+			n, err := strconv.ParseUint(u.Val, 10, 8)
+			if m.Hops = uint8(n); err != nil {
+				m.Hops = interact.MaxHops + 1 // what is no small number is too many
+			}
 		case propFollow:
 			r.follow = u.Val == "true"
 		case propDetach:
@@ -188,6 +194,9 @@ func (r *request) carryOut(ctx context.Context) error {
 		return nil
 	}
 	m := r.message
+	if m.Hops > interact.MaxHops {
+		return interact.Errorf(interact.Loop, "see which nodes relay to each other", "the message passed %d nodes", m.Hops)
+	}
 	m.Thing, m.Name = d.Ref(), r.name
 	m.Deadline, _ = ctx.Deadline()
 	if err := r.direct(m); err != nil {

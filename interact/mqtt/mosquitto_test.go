@@ -162,7 +162,7 @@ func TestMosquittoPublishAndObserve(t *testing.T) {
 		// The broker is killed and comes back: what is observed is observed again.
 		m.stop()
 		if !m.start(t) {
-			t.Skip("another process has taken the port")
+			t.Fatal("another process has taken the port")
 		}
 		p = newPeer(t, m.addr, nil)
 		for i := 3; ; i++ {

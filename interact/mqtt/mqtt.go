@@ -22,8 +22,8 @@
 // # What messages carry
 //
 // In MQTT 5 a message has its content type and these user properties, all optional. Requests: accept, traceparent, tracestate,
-// lmos-follow ("true": states of the action are wanted as they come), lmos-detach ("true"), lmos-key. Answers: lmos-status,
-// lmos-action-id, and lmos-code beside an RFC 9457 problem. Events and readings: lmos-id, lmos-time (RFC 3339). How long the
+// lmos-follow ("true": states of the action are wanted as they come), lmos-detach ("true"), lmos-key, lmos-hops (how many
+// nodes relayed it, so that a loop ends). Answers: lmos-status, lmos-action-id, and lmos-code beside an RFC 9457 problem. Events and readings: lmos-id, lmos-time (RFC 3339). How long the
 // consumer waits is the message expiry interval.
 //
 // Sources: WoT Binding Templates, MQTT; kotlin-wot, binding-mqtt; OASIS MQTT 5.0 and 3.1.1; RFC 9457; W3C Trace Context, MQTT.
@@ -78,6 +78,7 @@ const (
 	propFollow      = "lmos-follow"
 	propDetach      = "lmos-detach"
 	propKey         = "lmos-key"
+	propHops        = "lmos-hops"
 	propStatus      = "lmos-status"
 	propActionID    = "lmos-action-id"
 	propCode        = "lmos-code"

@@ -260,6 +260,9 @@ func (c *Client) refused(r *request, resp *http.Response) error {
 	} else if text := r.secrets.quote(words(resp.Header.Get("Content-Type"), raw)); text != "" {
 		title += ": " + text
 	}
+	if resp.StatusCode == http.StatusLoopDetected { // the agent is a thing of a mesh, and it was this node's turn before
+		return &interact.Error{Code: interact.Loop, Remote: true, Title: title, Hint: "see which nodes relay to each other"}
+	}
 	return &interact.Error{Code: interact.AgentFailed, Remote: true, Title: title, Hint: adviceFor(resp.StatusCode)}
 }
 

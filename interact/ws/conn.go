@@ -63,6 +63,9 @@ type conn struct {
 	ended   sync.Once
 	last    *time.Timer // until raw is closed; set by end
 	out     chan outgoing
+	pen     chan struct{} // has an element while nobody gives a frame to out
+	room    chan struct{} // has an element when out has less
+	waiting atomic.Int64  // the weight of what is in out
 	writing atomic.Bool
 	pinging atomic.Bool
 	heard   atomic.Int64 // when the last frame came, in Unix nanoseconds
@@ -79,6 +82,9 @@ type outgoing struct {
 	sent   *atomic.Bool
 	binary bool
 }
+
+// weight is what o takes of maxWait: at least the share of one of maxFrames, at most all.
+func (o outgoing) weight() int64 { return int64(min(max(len(o.data), maxWait/maxFrames), maxWait)) }
 
 // A closing says why a connection ended: the words for the peer, and the cause for errors here.
 type closing struct {
@@ -108,7 +114,9 @@ var (
 // newConn returns the connection over k, which serves h; nil serves nothing. run runs it. The values of ctx are those of what is
 // served.
 func newConn(ctx context.Context, k socket, name string, s settings, assumed dialect, h *host) *conn {
-	c := &conn{settings: s, socket: k, name: name, tongue: tongue{assumed: assumed}, out: make(chan outgoing, 32)}
+	c := &conn{settings: s, socket: k, name: name, tongue: tongue{assumed: assumed}, out: make(chan outgoing, maxFrames),
+		pen: make(chan struct{}, 1), room: make(chan struct{}, 1)}
+	c.pen <- struct{}{}
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
 	c.serving.init(h, s)
 	c.asking.init()
@@ -195,6 +203,8 @@ func (c *conn) write() {
 		select {
 		case <-c.ctx.Done():
 		case o := <-c.out:
+			c.waiting.Add(-o.weight())
+			poke(c.room)
 			if o.sent != nil {
 				o.sent.Store(true)
 			}
@@ -258,37 +268,73 @@ func (c *conn) check(now time.Time) {
 // send encodes f and gives it to the writer, as give does. The error is an [*interact.Error] for a frame that cannot be sent, or
 // else that of give.
 func (c *conn) send(ctx context.Context, f *frame, sent *atomic.Bool) error {
-	data, err := f.encode()
+	return c.give(ctx, func() (outgoing, error) {
+		data, err := f.encode()
+		if err == nil && int64(len(data)) > c.maxMessage {
+			err = interact.Errorf(interact.TooLarge, "send or ask for less", "the frame for %s has %d bytes; %d are allowed",
+				clip(f.Name, 100), len(data), c.maxMessage)
+		}
+		return outgoing{data: data, sent: sent}, err
+	})
+}
+
+// give gives what encode returns to the writer. It waits for its turn, and then for room, while the peer is slow: so there is one
+// frame at most beside those in out. If that lasts too long, the connection ends. The error is that of encode, or the cause of
+// the connection's end, or of that of ctx.
+func (c *conn) give(ctx context.Context, encode func() (outgoing, error)) error {
+	w := waiter{c: c, ctx: ctx}
+	defer w.stop()
+	if err := w.until(c.pen); err != nil {
+		return err
+	}
+	defer poke(c.pen)
+	o, err := encode()
 	if err != nil {
 		return err
 	}
-	if int64(len(data)) > c.maxMessage {
-		return interact.Errorf(interact.TooLarge, "send or ask for less", "the frame for %s has %d bytes; %d are allowed",
-			clip(f.Name, 100), len(data), c.maxMessage)
+	for c.waiting.Load()+o.weight() > maxWait {
+		if err := w.until(c.room); err != nil {
+			return err
+		}
 	}
-	return c.give(ctx, outgoing{data: data, sent: sent})
+	c.waiting.Add(o.weight())
+	c.out <- o // what weighs so much has room
+	return nil
 }
 
-// give gives o to the writer. It waits for room while the peer is slow; if that lasts too long, the connection ends. The error is
-// the cause of its end, or of that of ctx.
-func (c *conn) give(ctx context.Context, o outgoing) error {
+// A waiter waits for a slow peer, as long as there is patience.
+type waiter struct {
+	c    *conn
+	ctx  context.Context
+	late *time.Timer // nil until it has to wait
+}
+
+// until waits for an element of bell.
+func (w *waiter) until(bell <-chan struct{}) error {
 	select {
-	case c.out <- o:
+	case <-bell:
 		return nil
 	default:
 	}
-	t := time.NewTimer(patience)
-	defer t.Stop()
+	if w.late == nil {
+		w.late = time.NewTimer(patience)
+	}
 	select {
-	case c.out <- o:
+	case <-bell:
 		return nil
-	case <-c.ctx.Done():
-		return context.Cause(c.ctx)
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		c.end(readsSlow)
+	case <-w.c.ctx.Done():
+		return context.Cause(w.c.ctx)
+	case <-w.ctx.Done():
+		return w.ctx.Err()
+	case <-w.late.C:
+		w.c.end(readsSlow)
 		return readsSlow
+	}
+}
+
+func (w *waiter) stop() {
+	if w.late != nil {
+		w.late.Stop()
 	}
 }
 

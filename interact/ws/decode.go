@@ -17,19 +17,27 @@ var errUnsupported = errors.New("unsupported message type")
 // The error is an [*interact.Error] of code Invalid, or NotAllowed for a type that is not known.
 func decode(b []byte) (*frame, error) {
 	f, m := &frame{}, members{}
-	if err := m.read(b); err != nil {
-		return f, interact.Errorf(interact.Invalid, "send one JSON object in each text frame", "the frame cannot be read: %v", err)
+	unread := m.read(b)
+	if unread != nil && unread != errTwice {
+		return f, unreadable(unread)
 	}
 	f.capital = m.capital
 	err := f.ids(&m)
 	w, strange := f.kind(&m)
-	if err == nil {
+	switch {
+	case unread != nil:
+		err = unreadable(unread)
+	case err == nil:
 		err = strange
 	}
 	if err == nil {
 		err = f.fill(&m, w, b)
 	}
 	return f, err
+}
+
+func unreadable(err error) error {
+	return interact.Errorf(interact.Invalid, "send one JSON object in each text frame", "the frame cannot be read: %v", err)
 }
 
 // ids reads who is asked and what the message is called.
@@ -137,8 +145,10 @@ func (f *frame) fill(m *members, w *word, b []byte) error {
 	}
 	f.Time, f.Hops = moment(m.raw[sTime]), hops(m.raw[sHops])
 	f.TraceParent, f.TraceState = traced(f.TraceParent, f.TraceState)
-	if f.asks() && f.ID == "" && f.Correlation == "" {
-		return interact.Errorf(interact.Invalid, "send a messageId: a UUID of your choice", "the request has no messageId")
+	if f.asks() {
+		if err := f.complete(w); err != nil {
+			return err
+		}
 	}
 	switch f.Type {
 	case typeError:
@@ -156,6 +166,24 @@ func (f *frame) fill(m *members, w *word, b []byte) error {
 		}
 	}
 	return f.data(m, w)
+}
+
+// complete tells what a request lacks that each of its kind has. An action is queried by the ids of its invocation, too.
+func (f *frame) complete(w *word) error {
+	lacks := func(s slot, example string) error {
+		return interact.Errorf(interact.Invalid, example, "the request has no %s", names[s][min(1, len(names[s])-1)])
+	}
+	switch {
+	case f.ID == "" && f.Correlation == "":
+		return lacks(sID, "send a UUID of your choice")
+	case f.Thing == "" && f.Type != typeRegister:
+		return lacks(sThing, "send the id of the agent: lmosd find")
+	case f.Name != "" || w.about == aboutThing || f.Type == interact.QueryAction || f.Type == interact.CancelAction:
+		return nil
+	case f.part != none:
+		return lacks(sName, "send the name of the property, action or event")
+	}
+	return lacks(w.about.slot(), "send its name: lmosd show AGENT")
 }
 
 // announced reads that a request stream follows: its number and its content type.

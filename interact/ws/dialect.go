@@ -66,7 +66,10 @@ func (s style) knows(t interact.Type) bool {
 }
 
 // A tongue is what is known of a peer's dialect. It belongs to the reader of the connection.
-type tongue struct{ assumed, learned dialect }
+type tongue struct {
+	assumed, learned dialect
+	capital          bool // of the last frame that spelled an ID
+}
 
 // style returns how to answer f, and learns from it. A frame that shows its own dialect is answered in that; one that does
 // not, as the peer spoke before.
@@ -81,7 +84,14 @@ func (t *tongue) style(f *frame) style {
 	if s.dialect == undecided {
 		s.dialect = t.assumed
 	}
-	if s.dialect == wtp && f.part == none {
+	if f.Thing+f.ID+f.Correlation != "" {
+		t.capital = f.capital
+	}
+	switch s.capital = t.capital; {
+	case s.dialect != wtp || f.part != none:
+	case f.Type == 0: // nobody knows what it was to be
+		f.part = response
+	default:
 		s.dialect = undecided // an LMOS frame among others
 	}
 	return s

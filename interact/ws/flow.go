@@ -339,5 +339,5 @@ func (c *conn) packet(data []byte) {
 
 // post gives a packet to the writer.
 func (c *conn) post(ctx context.Context, p packet) error {
-	return c.give(ctx, outgoing{data: p.encode(), binary: true})
+	return c.give(ctx, func() (outgoing, error) { return outgoing{data: p.encode(), binary: true}, nil })
 }

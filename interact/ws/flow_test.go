@@ -133,15 +133,62 @@ func TestStreamBothWays(t *testing.T) {
 	t.Error("it has no end")
 }
 
+// heap is what is in use.
+func heap() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// TestPeersThatDoNotReadCostLittle is not parallel: it looks at the heap. Each has asked for more than is written to it.
+func TestPeersThatDoNotReadCostLittle(t *testing.T) {
+	const peers, events, size = 15, 100, 128 << 10
+	const allowed = maxWait + 2*size // in out, being written, and to be given to out
+	data := []byte(`"` + strings.Repeat("x", size) + `"`)
+	s := NewServer(ServerOptions{Find: find(describe(t, `"href": "ws://unused.example"`)),
+		Mesh: interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+			return func(yield func(*interact.Message, error) bool) {
+				for range events {
+					if !yield(m.Reply(interact.Event, "", data), nil) {
+						return
+					}
+				}
+			}
+		})})
+	url, before := listen(t, s), heap()
+	var wires []*wire
+	for range peers {
+		w := dial(t, url)
+		for _, event := range []string{"alarm", "other"} {
+			w.say(`{"messageType":"subscribeEvent","thingId":"urn:x","messageId":"` + event + `","event":"` + event + `"}`)
+		}
+		wires = append(wires, w)
+	}
+	eventually(t, "all are full", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		full := 0
+		for c := range s.conns {
+			if c.waiting.Load()+size > maxWait {
+				full++
+			}
+		}
+		return full == peers
+	})
+	if now := heap(); now > before+peers*allowed+8<<20 {
+		t.Errorf("the heap grew from %d to %d bytes", before, now)
+	}
+	for range 2*events + 4 { // who reads gets all of it: acknowledgements, events, and that there are no more
+		if _, _, err := wires[0].ws.Read(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestStreamInConstantMemory is not parallel: it looks at the heap.
 func TestStreamInConstantMemory(t *testing.T) {
 	const size, part = 64 << 20, 32 << 10
-	heap := func() uint64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
 	before, most := heap(), uint64(0)
 	thing := hears(t, func(_ context.Context, m *interact.Message, say func(interact.Status, []byte) bool) error {
 		n := 0
@@ -512,7 +559,7 @@ func TestPlayedConsumer(t *testing.T) {
 	}
 }
 
-// gather answers with all chunks and their type. It waits for hold after each.
+// gather answers with all chunks, their type, and what is accepted. It waits for hold after each.
 func gather(hold chan struct{}) interact.Thing {
 	return interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
 		var all []byte
@@ -523,7 +570,7 @@ func gather(hold chan struct{}) interact.Thing {
 			all = append(all, chunk...)
 			<-hold
 		}
-		text, err := json.Marshal(string(all) + " " + m.ContentType)
+		text, err := json.Marshal(string(all) + " " + m.ContentType + m.Accept)
 		r := m.Reply(interact.ActionStatus, "", text)
 		r.Status = interact.StatusCompleted
 		return r, err

@@ -3,11 +3,9 @@ package ws
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/td"
 )
 
 // A run is one invocation of an action over a connection. All but running belongs to the lock of runs.
@@ -200,8 +198,11 @@ func (n *narrator) finish(ctx context.Context) error {
 	}
 	r := *n.last
 	r.Status = interact.StatusCompleted
-	if len(r.Data) == 0 {
-		r.Data, r.ContentType = n.sum.output()
+	if len(n.sum.parts) > 0 {
+		if err := n.sum.add(n.last, n.c.maxMessage); err != nil {
+			return err
+		}
+		r.Data, r.ContentType = interact.Join(n.sum.parts)
 	}
 	return n.send(ctx, &r)
 }
@@ -226,39 +227,22 @@ func (n *narrator) failed(err error) error {
 	return n.send(n.c.ctx, r)
 }
 
-// A sum collects a stream of parts for a peer that gets the final state only: texts are joined, JSON values make an array.
+// A sum collects a stream of parts for a peer that gets the final state only.
 type sum struct {
-	data  []byte
-	media string
-	parts int
+	parts []interact.Part
+	size  int
 }
 
 func (s *sum) add(r *interact.Message, limit int64) error {
 	if len(r.Data) == 0 {
 		return nil
 	}
-	text := strings.HasPrefix(mediaType(r.Media()), "text/")
-	if int64(len(s.data)+len(r.Data)) >= limit {
+	if s.size += len(r.Data); int64(s.size) >= limit || len(s.parts) >= maxParts {
 		return interact.Errorf(interact.TooLarge, "ask in the dialect of the LMOS documents, which takes parts",
-			"the parts of the answer have more than %d bytes together", limit)
+			"the answer has %d bytes or %d parts, or more", limit, maxParts)
 	}
-	switch {
-	case !text && !td.IsJSON(r.ContentType), s.parts > 0 && s.media != r.Media():
-		return interact.Errorf(interact.UnsupportedType, "ask in the dialect of the LMOS documents, which takes parts",
-			"parts of type %s cannot be joined", clip(r.Media(), 100))
-	case !text && s.parts > 0:
-		s.data = append(s.data, ',')
-	}
-	s.data, s.media, s.parts = append(s.data, r.Data...), r.Media(), s.parts+1
+	s.parts = append(s.parts, interact.Part{Data: r.Data, ContentType: r.Media()})
 	return nil
-}
-
-// output returns all parts as one.
-func (s *sum) output() (data []byte, media string) {
-	if s.parts == 0 || !td.IsJSON(s.media) {
-		return s.data, s.media
-	}
-	return append(append([]byte{'['}, s.data...), ']'), interact.JSON
 }
 
 // inquire answers a query or a cancellation of an action that this connection began, or that is named by its actionID.

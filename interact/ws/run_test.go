@@ -1,7 +1,11 @@
 package ws
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
+	"iter"
+	"slices"
 	"strings"
 	"testing"
 
@@ -171,34 +175,55 @@ func TestRunsAreBounded(t *testing.T) {
 	}
 }
 
+// TestPartsAreJoined for peers that take one output only: the agent says what its input says.
 func TestPartsAreJoined(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		name, media string
-		parts       []string
-		data, want  string
-		code        interact.Code
-	}{
-		{"text", "text/plain", []string{"sun", "", "ny"}, "sunny", "text/plain", 0},
-		{"JSON", "", []string{`1`, `{"a":2}`}, `[1,{"a":2}]`, interact.JSON, 0},
-		{"one JSON", "", []string{`1`}, `[1]`, interact.JSON, 0},
-		{"none", "", nil, ``, ``, 0},
-		{"bytes", "audio/ogg", []string{"x"}, "", "", interact.UnsupportedType},
-		{"too many", "text/plain", []string{"0123456789", "0123456789"}, "", "", interact.TooLarge},
-	} {
-		var s sum
-		var err error
-		for _, p := range c.parts {
-			if err = s.add(&interact.Message{Data: []byte(p), ContentType: c.media}, 20); err != nil {
-				break
+	mesh := interact.Func(func(_ context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+		return func(yield func(*interact.Message, error) bool) {
+			var in struct {
+				Media, Last string
+				Parts       []string
+				Times       int // that the parts come; 0 means once
 			}
+			if err := json.Unmarshal(m.Data, &in); err != nil {
+				yield(nil, err)
+				return
+			}
+			last := m.Reply(interact.ActionStatus, in.Media, []byte(in.Last))
+			last.Status = interact.StatusCompleted
+			for _, p := range slices.Repeat(in.Parts, max(1, in.Times)) {
+				r := m.Reply(interact.ActionStatus, in.Media, []byte(p))
+				if r.Status = interact.StatusRunning; !yield(r, nil) {
+					return
+				}
+			}
+			yield(last, nil)
 		}
-		if c.code != 0 {
-			wantError(t, err, c.code)
-			continue
-		}
-		if data, media := s.output(); err != nil || string(data) != c.data || media != c.want {
-			t.Errorf("%s: got %q of %q, %v", c.name, data, media, err)
+	})
+	s := NewServer(ServerOptions{Find: find(describe(t, `"href": "ws://unused.example"`)), Mesh: mesh, MaxMessage: 1 << 10})
+	url := listen(t, s)
+	for name, c := range map[string]struct{ input, want string }{
+		"text":          {`{"media":"text/plain","parts":["sun","","ny"]}`, `"output":"sunny","contentType":"text/plain"`},
+		"texts of JSON": {`{"parts":["\"sun\"","\"ny\""]}`, `"output":"sunny","contentType":null`},
+		"values":        {`{"parts":["1","{\"a\":2}"]}`, `"output":[1,{"a":2}]`},
+		"one value":     {`{"parts":["1"]}`, `"output":1`},
+		"and a last":    {`{"parts":["1","2"],"last":"3"}`, `"output":[1,2,3]`},
+		"only a last":   {`{"last":"3"}`, `"output":3`},
+		"nothing":       {`{}`, `"output":null`},
+		"bytes":         {`{"media":"audio/ogg","parts":["x","y"]}`, `"output":"eHk=","base64":true,"contentType":"audio/ogg"`},
+		"a lot":         {`{"media":"text/plain","parts":["` + strings.Repeat("x", 80) + `"],"times":5}`, `"output":"` + strings.Repeat("x", 400) + `"`},
+	} {
+		w := dial(t, url, "webthingprotocol")
+		w.talk(`
+			> {"messageType":"request","operation":"invokeaction","thingID":"urn:x","messageID":"m1","name":"chat","input":` + c.input + `}
+			< {"messageType":"response","operation":"invokeaction",` + c.want + `}
+			> {"messageType":"invokeAction","thingId":"urn:x","messageId":"m2","action":"chat","input":` + c.input + `}
+			< {"messageType":"actionStatus","status":"completed",` + c.want + `}`)
+		if t.Failed() {
+			t.Fatal(name)
 		}
 	}
+	dial(t, url).talk(`
+		> {"messageType":"invokeAction","thingId":"urn:x","messageId":"m2","action":"chat","input":{"parts":["111"],"times":342}}
+		< {"messageType":"error","correlationId":"m2","code":"LMOS-1413"}`)
 }

@@ -21,8 +21,8 @@ var (
 	errTwice     = errors.New("it has a member twice, and they differ")
 )
 
-// read fills m from the object b. The slices point into b.
-func (m *members) read(b []byte) error {
+// read fills m from the object b. The slices point into b. With errTwice it has all but what is there twice: enough to answer.
+func (m *members) read(b []byte) (err error) {
 	if !utf8.Valid(b) || !json.Valid(b) { // RFC 6455 §5.6: text is UTF-8
 		return errNotJSON
 	}
@@ -35,14 +35,14 @@ func (m *members) read(b []byte) error {
 		name := b[i:end]
 		i = space(b, space(b, end)+1) // after the colon
 		end = skip(b, i)
-		if err := m.add(name, b[i:end:end]); err != nil {
-			return err
+		if twice := m.add(name, b[i:end:end]); twice != nil {
+			err = twice
 		}
 		if i = space(b, end); b[i] == ',' {
 			i = space(b, i+1)
 		}
 	}
-	return nil
+	return err
 }
 
 // add takes one member. name is still quoted.
@@ -60,6 +60,7 @@ func (m *members) add(name, value []byte) error {
 		m.null[s] = true
 		return nil
 	case m.raw[s] != nil && !bytes.Equal(m.raw[s], value): // thingID and thingId may both be there, to please everybody
+		m.raw[s] = nil
 		return errTwice
 	}
 	m.raw[s] = value

@@ -200,7 +200,10 @@ func (c *conn) find(f *frame) (target, error) {
 // message returns what the thing is asked.
 func (c *conn) message(f *frame, t target) *interact.Message {
 	m := f.Message
-	m.Thing, m.Correlation, m.Accept = t.ref, f.correlation(), interact.JSON
+	m.Thing, m.Correlation = t.ref, f.correlation()
+	if f.stream == 0 { // an agent that makes one value of its output would hold it back until the stream ends
+		m.Accept = interact.JSON
+	}
 	if m.ID == "" {
 		m.ID = f.correlation()
 	}

@@ -112,14 +112,50 @@ func TestConversations(t *testing.T) {
 			< {"messageType":"error","correlationId":"m7","type":"https://eclipse.dev/lmos/protocol/v1/errors#loop-detected","status":"508"}
 			> {"messageType":"error","thingId":"urn:x","messageId":"m8","title":"?","status":"500"}
 			> not JSON
-			< {"messageType":"error","thingId":"","correlationId":null,"type":"https://eclipse.dev/lmos/protocol/v1/errors#bad-request","status":"400"}`},
+			< {"messageType":"error","thingId":"","correlationId":null,"type":"https://eclipse.dev/lmos/protocol/v1/errors#bad-request","status":"400"}
+			> {"messageType":"readProperty","thingId":"urn:x","messageId":"m9","property":"level","property":"on"}
+			< {"messageType":"error","thingId":"urn:x","correlationId":"m9","status":"400","detail":"the frame cannot be read: it has a member twice, and they differ"}
+			> {"messageType":"readProperty","messageId":"m10","property":"level"}
+			< {"messageType":"error","thingId":"","correlationId":"m10","status":"400","code":"LMOS-1400","detail":"the request has no thingID"}
+			> {"messageType":"readProperty","thingId":"urn:x","messageId":"m11"}
+			< {"messageType":"error","correlationId":"m11","status":"400","detail":"the request has no property"}
+			> {"messageType":"subscribeEvent","thingId":"urn:x","messageId":"m12","event":""}
+			< {"messageType":"error","correlationId":"m12","status":"400","detail":"the request has no event"}
+			> {"messageType":"unregisterThing","messageId":"m13"}
+			< {"messageType":"error","correlationId":"m13","status":"400"}`},
+		{"errors of doc", "lmosprotocol", `
+			> {"messageType":"readProperty","thingID":"urn:x","messageID":"m1","name":"level"}
+			< {"messageType":"propertyReading"}
+			> not JSON
+			< {"messageType":"error","thingID":"","thingId":null,"status":"400"}
+			> {"messageType":"invokeAction","messageID":"m2","action":"chat"}
+			< {"messageType":"error","thingID":"","correlationID":"m2","status":"400","detail":"the request has no thingID"}
+			> {"messageType":"invokeAction","thingID":"urn:x","messageID":"m3","action":null}
+			< {"messageType":"error","correlationID":"m3","status":"400","detail":"the request has no action"}
+			> {"messageType":"queryAction","thingID":"urn:x","messageID":"m4","correlationID":"m3"}
+			< {"messageType":"error","correlationID":"m3","code":"LMOS-1410"}`},
 		{"errors of wtp", "webthingprotocol", `
 			> {"messageType":"request","operation":"readproperty","thingID":"urn:x","messageID":"m1","correlationID":"c1","name":"nothing"}
 			< {"messageType":"response","operation":"readproperty","correlationID":"c1","name":"nothing","error":{"status":404,"type":"https://w3c.github.io/web-thing-protocol/errors#404","title":"Property Not Found"}}
 			> {"messageType":"request","operation":"dance","thingID":"urn:x","messageID":"m2"}
 			< {"messageType":"response","correlationID":"m2","error":{"status":400}}
 			> {"messageType":"request","operation":"cancelaction","thingID":"urn:x","messageID":"m3","actionID":"gone"}
-			< {"messageType":"response","operation":"cancelaction","error":{"status":404,"code":"LMOS-1410"}}`},
+			< {"messageType":"response","operation":"cancelaction","error":{"status":404,"code":"LMOS-1410"}}
+			> {"messageType":"request","operation":"readproperty","messageID":"m4","name":"level"}
+			< {"messageType":"response","operation":"readproperty","correlationID":"m4","error":{"status":400,"detail":"the request has no thingID"}}
+			> {"messageType":"request","operation":"invokeaction","thingID":"urn:x","messageID":"m5"}
+			< {"messageType":"response","operation":"invokeaction","correlationID":"m5","error":{"status":400,"detail":"the request has no name"}}
+			> {"messageType":"request","operation":"readproperty","thingID":"urn:x","messageID":"m6","name":"level","name":"on"}
+			< {"messageType":"response","operation":"readproperty","thingID":"urn:x","correlationID":"m6","error":{"status":400}}
+			> {"messageType":"request","operation":"readproperty","operation":"invokeaction","thingID":"urn:x","messageID":"m7"}
+			< {"messageType":"response","correlationID":"m7","error":{"status":400}}
+			> {"messageType":"request"
+			< {"messageType":"response","thingID":"","error":{"status":400}}`},
+		{"errors of wtp without its subprotocol", "", `
+			> {"messageType":"request","operation":"readproperty","thingID":"urn:x","messageID":"m1","name":"level"}
+			< {"messageType":"response","value":42}
+			> [
+			< {"messageType":"response","thingID":"","error":{"status":400}}`},
 		{"dialects may be mixed", "", `
 			> {"messageType":"request","operation":"readproperty","thingID":"urn:x","messageID":"m1","name":"level"}
 			< {"messageType":"response","value":42}

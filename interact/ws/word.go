@@ -100,6 +100,11 @@ const (
 	aboutEvent
 )
 
+// slot is the member of LMOS that names what a message speaks of.
+func (s subject) slot() slot {
+	return [...]slot{aboutThing: sThing, aboutProperty: sProperty, aboutAction: sAction, aboutEvent: sEvent}[s]
+}
+
 // A word is one type of message in all dialects.
 type word struct {
 	typ   interact.Type

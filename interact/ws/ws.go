@@ -42,6 +42,9 @@ const (
 	maxThings = 256     // registered over one connection
 	maxKnown  = 256     // descriptions that a connection remembers
 	maxRuns   = 1024    // actions that a connection remembers
+	maxParts  = 1 << 16 // of an output that are joined
+	maxWait   = 1 << 20 // what the frames may hold that wait to be written; a larger one waits alone
+	maxFrames = 32      // how many these are
 )
 
 // Defaults and times.

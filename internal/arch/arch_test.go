@@ -27,10 +27,11 @@ var rows = [][]string{
 	{"interact/credentials"},      // the secrets that agents ask for, of all bindings
 	{"interact/coap/wire"},        // datagrams of CoAP
 	// one carrier, binding, keeper or judge each
-	{"dht", "pubsub", "directory", "policy", "telemetry", "interact/task", "interact/hub", "interact/stream", "interact/rest",
+	{"dht", "pubsub", "pubsub/reconcile", "directory", "route", "policy", "telemetry", "interact/task", "interact/hub", "interact/stream", "interact/rest",
 		"interact/ws", "interact/mqtt", "interact/coap", "interact/command"},
 	{"interact/rest/serve"},        // offers things to what speaks HTTP, in the words of the binding
-	{"gateway", "expose", "route"}, // the HTTP server of what is below; agents made of what is there already
+	{"gateway/tdd"},                // the HTTP API of a W3C directory
+	{"gateway", "expose"},          // the HTTP server of what is below; agents made of what is there already
 	{"agent"},                      // what the author of an agent imports
 	{"node"},                       // wires one node
 	{"testnet", "configs"},         // many nodes; a node from a file
@@ -56,7 +57,7 @@ var free = []string{
 	"github.com/ipfs/go-cid", "github.com/ipfs/go-datastore", "github.com/multiformats/go-multistream",
 }
 
-var freeFor = []string{"node", "dht", "pubsub", "directory", "interact/stream", "interact/task", "testnet"}
+var freeFor = []string{"node", "dht", "pubsub", "pubsub/reconcile", "directory", "interact/stream", "interact/task", "testnet"}
 
 // homes are the packages that may import a foreign module, by import path prefix; the longest prefix decides.
 var homes = []struct {
@@ -103,6 +104,8 @@ var homes = []struct {
 	{"go.opentelemetry.io/otel", []string{"telemetry"}, "spans"},
 	{"go.opentelemetry.io/proto/otlp", []string{"telemetry"}, "messages of OTLP; its collector packages bring gRPC along"},
 	{"golang.org/x/sync", []string{"dht", "directory", "interact/rest", "interact/rest/serve", "interact/stream", "interact/mqtt", "gateway", "node", "testnet"}, "goroutines that are waited for"},
+	{"github.com/theory/jsonpath", []string{"gateway/tdd"}, "queries in JSONPath, RFC 9535"},
+	{"github.com/antchfx/xpath", []string{"gateway/tdd"}, "queries in XPath"},
 	{"github.com/prometheus/client_golang", []string{"gateway"}, "metrics"},
 	{"github.com/goccy/go-yaml", []string{"configs"}, "configuration files"},
 	{"github.com/spf13/cobra", []string{"cmd/lmosd", "cmd/lmosd/internal/console", "cmd/lmosd/internal/settings",

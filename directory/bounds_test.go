@@ -1,0 +1,95 @@
+package directory
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// fresh is a description of an owner whom nobody knows.
+func fresh(i int, kind td.Kind) *td.Description {
+	now := time.Now().UTC().Truncate(time.Second)
+	id, owner := fmt.Sprintf("urn:fresh:%d", i), did.DID(fmt.Sprintf("did:key:z6Mkfresh%d", i))
+	desc := &td.Description{
+		Record: &td.Record{Owner: owner, Thing: id, Seq: 1, Kind: kind, Issued: now, Expires: now.Add(time.Hour), Raw: []byte(id),
+			Hosts: []td.Host{{Node: owner}}},
+		Signed: &td.Signed{Record: []byte(id)},
+	}
+	if kind == td.KindTD {
+		desc.Thing = &td.Thing{ID: id, Title: fmt.Sprintf("Fresh%dword", i), Raw: []byte(id)}
+		desc.Record.Title, desc.Record.Hash = desc.Title, td.Key(owner, id)
+	}
+	return desc
+}
+
+// Valid records of ever new keys fill what is allowed, and not more. Here of 20,000; of a million the same was seen by hand.
+func TestFreshKeysAreBounded(t *testing.T) {
+	t.Parallel()
+	const most = 100
+	d := openDirectory(t, Options{Max: most, Store: memory(), Probe: (&lab{}).probe, Embedder: &oracle{}})
+	for i := range *freshKeys {
+		desc := fresh(i, td.KindTD)
+		if _, err := d.put(desc, heard); (err != nil) != (i >= most) || err != nil && interact.AsError(err).Code != interact.Overloaded {
+			t.Fatalf("%d: %v", i, err)
+		}
+		if _, err := d.put(fresh(-i-1, td.KindTombstone), heard); (err != nil) != (i >= most) {
+			t.Fatalf("%d: %v", i, err)
+		}
+		d.Reach(desc.Record.Owner, false)
+	}
+	for what, n := range map[string]int{
+		"entries": len(d.entries) - most, "living": len(d.living), "gone": len(d.gone), "hashes": len(d.hashes), "hosts": len(d.hosts),
+		"owners": len(d.weights), "slots": len(d.index.slots), "names": len(d.index.ids[byName]) / 2, "order": d.index.order.n,
+		"not saved": len(d.dirty) - most, "waiting for vectors": len(d.meaning.waiting),
+	} {
+		if n > most {
+			t.Errorf("%d %s, at most %d are allowed", n, what, most)
+		}
+	}
+	if d.reach.count() > maxDown || len(d.changed.log) > maxChanges || d.views.bytes > d.views.most || d.Stats().Refused != uint64(2*(*freshKeys-most)) {
+		t.Errorf("%d down, %d changes, %d bytes open, %+v", d.reach.count(), len(d.changed.log), d.views.bytes, d.Stats())
+	}
+}
+
+// Options.Bytes is a true bound: what is weighed is about what the heap has. It is not parallel: it measures the heap of all.
+func TestBytesAreWeighedWell(t *testing.T) {
+	heap := func() int {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	const most, n = 3 << 20, 500
+	signed := signAll(t, 0, n)
+	before := heap()
+	d := openDirectory(t, Options{Bytes: most, Max: 1 << 20, PerOwner: 1 << 20})
+	full := 0
+	for _, s := range signed {
+		desc, _, err := d.open(t.Context(), &td.Signed{Record: s.Record, TD: append([]byte(nil), s.TD...)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.put(desc, heard); err != nil {
+			wantCode(t, err, interact.Overloaded, "bytes")
+			full++
+		}
+	}
+	if weighed := d.Stats().Bytes; weighed > most || weighed < most*9/10 || full == 0 || full > n*3/4 {
+		t.Errorf("%d bytes are weighed of %d, %d of %d refused", weighed, most, full, n)
+	}
+	// What was looked at last is beside it.
+	open := d.views.bytes
+	if took := heap() - before; took > most*11/10+open*3/2 {
+		t.Errorf("the heap has grown by %d, of which %d may be open; %d are allowed", took, open, most)
+	} else {
+		t.Logf("heap %d, weighed %d, open %d, %d things", took, d.Stats().Bytes, open, n-full)
+	}
+	runtime.KeepAlive(d)
+	runtime.KeepAlive(signed)
+}

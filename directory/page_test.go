@@ -1,0 +1,127 @@
+package directory
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lmosd/lmosd/td"
+)
+
+// paged returns the ids of a page, and how many there are.
+func paged(p Page) string {
+	var all []string
+	for _, item := range p.Items {
+		all = append(all, strings.TrimPrefix(item.Record().Thing, "urn:"))
+	}
+	return fmt.Sprintf("%s of %d", strings.Join(all, " "), p.Total)
+}
+
+func TestPage(t *testing.T) {
+	t.Parallel()
+	d := filled(t, Options{}, corpus(t)...)
+	other := plain(t, 9, "urn:w:1", "Weather of another owner")
+	if _, err := d.put(other, heard); err != nil {
+		t.Fatal(err)
+	}
+	d.mu.Lock()
+	d.ownLocked(d.entries[other.Record.Key()], true)
+	d.mu.Unlock()
+	for _, c := range []struct {
+		name          string
+		q             td.Query
+		offset, limit int
+		want          string
+	}{
+		{"everything", td.Query{}, 0, 10, "b:1 d:1 w:1 w:1 w:2 of 5"},
+		{"the middle", td.Query{}, 1, 2, "d:1 w:1 of 5"},
+		{"the end", td.Query{}, 4, 2, "w:2 of 5"},
+		{"after the end", td.Query{}, 7, 2, " of 5"},
+		{"how many", td.Query{}, 0, 0, " of 5"},
+		{"nonsense", td.Query{}, -1, -1, " of 5"},
+		{"of a query", td.Query{Capability: []string{"example:weather"}}, 1, 10, "w:2 of 2"},
+		{"words do not rank", td.Query{Text: "radar weather"}, 0, 10, "w:1 w:1 w:2 of 3"},
+		{"all but", td.Query{Not: []td.Query{{Type: "tool"}}}, 1, 2, "d:1 w:1 of 4"},
+		{"what must be sifted", td.Query{Capability: []string{"a:b:c:d:e:f:g:h:i:j:k:l:m"}}, 0, 5, "d:1 of 1"},
+		{"what is sifted out", td.Query{Version: "1.0.0"}, 0, 5, " of 0"},
+		{"after what is sifted", td.Query{Capability: []string{"a:b:c:d:e:f:g:h:i:j:k:l:m"}}, 3, 5, " of 1"},
+	} {
+		if got := paged(d.Page(c.q, c.offset, c.limit)); got != c.want {
+			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		}
+	}
+	own := d.PageOwn(td.Query{}, 0, 10)
+	if got := paged(own); got != "w:1 of 1" || !own.Items[0].Own() || string(own.Items[0].TD()) != string(other.Raw) || own.Items[0].Description() != other {
+		t.Errorf("own things: got %q, %+v", got, own.Items)
+	}
+	if d.Page(td.Query{}, 0, 1).Items[0].Own() {
+		t.Error("a stranger's thing is our own")
+	}
+}
+
+// Many things are found in the order of all, few are sorted: with the same result.
+func TestPagesOfMany(t *testing.T) {
+	t.Parallel()
+	d := openDirectory(t, Options{})
+	for i, desc := range synthetic(2000) {
+		if i%3 == 0 {
+			desc.Types = append(desc.Types, "third")
+		}
+		if _, err := d.put(desc, heard); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, q := range []td.Query{{Type: "third"}, {Type: "third", Action: "do0"}, {Not: []td.Query{{Type: "third"}}}} {
+		last, n := "", 0
+		total := d.Page(q, 0, 0).Total
+		for at := 0; at < total; at += 50 {
+			for _, item := range d.Page(q, at, 50).Items {
+				n++
+				if id := item.Record().Thing; id <= last || !q.Match(item.Description()) {
+					t.Fatalf("%s comes after %s", id, last)
+				} else {
+					last = id
+				}
+			}
+		}
+		if n != total || n < 30 {
+			t.Errorf("%d things on all pages of %d", n, total)
+		}
+	}
+}
+
+// The version changes with what there is, and with nothing else.
+func TestPageVersion(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := plain(t, 1, "urn:a", "A")
+		d := filled(t, Options{}, a)
+		version := func() uint64 { return d.Page(td.Query{}, 0, 0).Version }
+		first := version()
+		put := func(desc *td.Description) {
+			t.Helper()
+			if _, err := d.put(desc, heard); err != nil {
+				t.Fatal(err)
+			}
+		}
+		put(with(a, func(r *td.Record) { r.Seq, r.Expires = 2, r.Expires.Add(time.Minute) }))
+		if version() != first {
+			t.Error("a refresh changes it")
+		}
+		put(plain(t, 1, "urn:b", "B"))
+		second := version()
+		put(tombOf(plain(t, 1, "urn:b", "B")))
+		third := version()
+		time.Sleep(2 * time.Hour) // nothing runs: the page itself drops what has expired
+		last := d.Page(td.Query{}, 0, 10)
+		if seen := map[uint64]bool{first: true, second: true, third: true, last.Version: true}; len(seen) != 4 || last.Total != 0 {
+			t.Errorf("got %v, %+v", seen, last)
+		}
+		time.Sleep(time.Second)
+		if again := filled(t, Options{}, plain(t, 1, "urn:a", "A")); again.Page(td.Query{}, 0, 0).Version <= last.Version {
+			t.Error("a later run has an earlier version")
+		}
+	})
+}

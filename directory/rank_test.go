@@ -1,0 +1,311 @@
+package directory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/td"
+)
+
+// shops are agents around a warehouse.
+func shops(t testing.TB) []*td.Description {
+	stock := plain(t, 1, "urn:stock", "Stock Keeper", "urn:example:stock-level")
+	stock.Capabilities[0].Examples = []string{"How many red shoes are left?"}
+	stock.Actions = map[string]*td.Action{"checkLevels": {}}
+	orders := plain(t, 2, "urn:orders", "Order Desk", "urn:example:order")
+	orders.Description = "Takes orders and can check whether there is stock"
+	weather := plain(t, 3, "urn:weather", "Weather", "urn:example:forecast")
+	weather.Description = "Forecasts of rain, snow and water levels"
+	return []*td.Description{weather, orders, stock}
+}
+
+// The words of a question put the best first, typos or not; what has none of them is not found.
+func TestFindLocalRanks(t *testing.T) {
+	t.Parallel()
+	d := filled(t, Options{}, shops(t)...)
+	for question, want := range map[string]string{
+		"who can check stock levels":  "urn:stock urn:orders urn:weather",
+		"who can chekc stok levls":    "urn:stock urn:orders urn:weather",
+		"Wer kann mir forecast sagen": "urn:weather",
+		"orders":                      "urn:orders",
+		"red shoes":                   "urn:stock",
+		"tax":                         "",
+	} {
+		if got := ids(d.FindLocal(td.Query{Text: question})); got != want {
+			t.Errorf("%q: got %q, want %q", question, got, want)
+		}
+	}
+	if got := ids(d.FindLocal(td.Query{Text: "check stock levels", Limit: 1})); got != "urn:stock" {
+		t.Errorf("the first: got %q", got)
+	}
+	or := td.Query{Text: "rain", Or: []td.Query{{ID: "urn:stock"}, {Text: "desk", Version: "^1"}}, Not: []td.Query{{Text: "snow"}}}
+	if got := ids(d.FindLocal(or)); got != "urn:stock" {
+		t.Errorf("alternatives: got %q", got)
+	}
+	or.Not = nil
+	if got := ids(d.FindLocal(or)); got != "urn:stock urn:weather" {
+		t.Errorf("alternatives: got %q", got)
+	}
+}
+
+// Rank gives the order of FindLocal, and its reasons add up.
+func TestRank(t *testing.T) {
+	t.Parallel()
+	d := filled(t, Options{}, shops(t)...)
+	for _, question := range []string{"who can check stock levels", "rain orders", "stock"} {
+		q := td.Query{Text: question}
+		all := d.Rank(t.Context(), q, shops(t))
+		var order []string
+		for _, r := range all {
+			sum, fits := 0.0, false
+			for i, f := range r.Factors {
+				sum += f.Amount
+				fits = fits || f.Signal == SignalWord
+				if i > 0 && f.Amount > r.Factors[i-1].Amount {
+					t.Errorf("%s: the factors are not in order", r.ID)
+				}
+			}
+			if math.Abs(sum-r.Score) > 1e-9 || r.Score < 0 || r.Score > 1 {
+				t.Errorf("%s: the factors give %v, the score is %v", r.ID, sum, r.Score)
+			}
+			if fits {
+				order = append(order, r.ID)
+			}
+		}
+		if got, want := strings.Join(order, " "), ids(d.FindLocal(q)); got != want {
+			t.Errorf("%q: got %q, FindLocal gives %q", question, got, want)
+		}
+	}
+	first := d.Rank(t.Context(), td.Query{Text: "chekc stock"}, shops(t))[0]
+	got := ""
+	for _, f := range first.Factors[:2] {
+		got += fmt.Sprintf("%s: %s is %s of its %s; ", f.Signal, f.Asked, f.Found, f.Field)
+	}
+	if want := "word: stock is stock of its title; word: chekc is check of its action; "; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if all := d.Rank(t.Context(), td.Query{Type: "agent"}, shops(t)); all[0].Factors[0] != (Factor{Signal: SignalQuery, Amount: shareFit}) {
+		t.Errorf("without words: got %+v", all[0].Factors)
+	}
+}
+
+// What fits as well is told apart by trust, reach, latency and freshness; and in the end by owner and id.
+func TestRankSignals(t *testing.T) {
+	t.Parallel()
+	self, near, far, dead := key(t, 10).DID(), key(t, 11).DID(), key(t, 12).DID(), key(t, 13).DID()
+	on := func(n byte, id string, life time.Duration, host did.DID) *td.Description {
+		return with(plain(t, n, id, "Twin"), func(r *td.Record) {
+			r.Expires = r.Expires.Add(life)
+			r.Hosts = []td.Host{{Node: host}}
+		})
+	}
+	for _, c := range []struct {
+		name          string
+		better, worse *td.Description
+	}{
+		{"here", on(1, "b", 0, self), on(1, "a", 0, near)},
+		{"near", on(1, "b", 0, near), on(1, "a", 0, far)},
+		{"not known how far", on(1, "b", 0, key(t, 14).DID()), on(1, "a", 0, far)},
+		{"reachable", on(1, "b", 0, far), on(1, "a", 0, dead)},
+		{"trusted", on(2, "b", 0, near), on(1, "a", 0, near)},
+		{"by id", on(1, "a", 0, near), on(1, "b", 0, near)},
+		{"fresh", with(on(1, "b", 0, near), func(*td.Record) {}),
+			with(on(1, "a", 0, near), func(r *td.Record) { r.Issued = r.Issued.Add(-9 * time.Hour) })},
+	} {
+		d := filled(t, Options{Self: self,
+			Trust: func(owner did.DID) float64 {
+				return map[did.DID]float64{key(t, 1).DID(): 0.5, key(t, 2).DID(): 7}[owner]
+			},
+			Latency: func(node did.DID) time.Duration { return map[did.DID]time.Duration{near: 5e6, far: 3e8}[node] },
+		}, c.better, c.worse)
+		d.Reach(dead, false)
+		if got, want := ids(d.FindLocal(td.Query{Text: "twin"})), c.better.ID+" "+c.worse.ID; got != want {
+			t.Errorf("%s: got %q, want %q", c.name, got, want)
+		}
+		if all := d.Rank(t.Context(), td.Query{Text: "twin"}, []*td.Description{c.worse, c.better}); all[0].Description != c.better {
+			t.Errorf("%s: Rank gives %s first", c.name, all[0].ID)
+		}
+	}
+}
+
+// Of many, the best come first however many words they share, and the answer says that there are more.
+func TestRankedIsCut(t *testing.T) {
+	t.Parallel()
+	d := filled(t, Options{})
+	for i := range 500 {
+		desc := plain(t, byte(i%5), fmt.Sprintf("urn:%03d", i), "Agent")
+		desc.Description = "weather"
+		if i == 321 {
+			desc.Capabilities = []td.Capability{{ID: "weather", Version: "2.0.0"}}
+		}
+		if _, err := d.put(desc, heard); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, q := range []td.Query{{Text: "weather", Limit: 3}, {Text: "weather", Version: "^2"}} {
+		q.Tally = &td.Tally{}
+		got := strings.Fields(ids(d.FindLocal(q)))
+		if got[0] != "urn:321" || len(got) != map[int]int{3: 3, 0: 1}[q.Limit] || q.Tally.Coverage().Truncated != (q.Limit == 3) {
+			t.Errorf("got %v, %+v", got, q.Tally.Coverage())
+		}
+	}
+}
+
+// An oracle knows what a few words mean: a direction each.
+type oracle struct {
+	mu    sync.Mutex
+	calls []string
+	fails error
+	slow  time.Duration
+}
+
+func (o *oracle) Embed(ctx context.Context, texts []string) ([][]float32, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.calls = append(o.calls, texts...)
+	if o.slow > 0 {
+		o.mu.Unlock()
+		defer o.mu.Lock()
+		if !sleep(ctx, o.slow) {
+			return nil, ctx.Err()
+		}
+	}
+	if o.fails != nil {
+		return nil, o.fails
+	}
+	var all [][]float32
+	for _, text := range texts {
+		v := []float32{0.01, 0, 0}
+		for i, about := range []string{"stock inventory left", "order bill buy", "weather rain sky"} {
+			for word := range strings.FieldsSeq(about) {
+				v[i] += float32(strings.Count(strings.ToLower(text), word))
+			}
+		}
+		all = append(all, v)
+	}
+	return all, nil
+}
+
+// asked returns how often the oracle was asked something.
+func (o *oracle) asked(text string) (n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, call := range o.calls {
+		if call == text {
+			n++
+		}
+	}
+	return n
+}
+
+// With an embedder things are found by what they mean; without its answer, by words, and the reason says so.
+func TestMeaning(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := &oracle{}
+		d := filled(t, Options{Embedder: o}, shops(t)...)
+		q := td.Query{Text: "inventory"}
+		if got := ids(d.FindLocal(q)); got != "" {
+			t.Errorf("before there are vectors: got %q", got)
+		}
+		run(t, d)
+		synctest.Wait()
+		if got := ids(d.FindLocal(q)); got != "urn:stock" {
+			t.Errorf("by meaning: got %q", got)
+		}
+		best := d.Rank(t.Context(), q, shops(t))[0]
+		if f := best.Factors[0]; best.ID != "urn:stock" || f.Signal != SignalMeaning || f.Amount < 0.79 || best.Fallback != "" {
+			t.Errorf("got %s, %+v", best.ID, best)
+		}
+		if n := o.asked("inventory"); n != 1 {
+			t.Errorf("the question was embedded %d times", n)
+		}
+		if got := ids(d.FindLocal(td.Query{Text: "inventory", Owner: key(t, 3).DID()})); got != "urn:weather" {
+			t.Errorf("the nearest of an owner: got %q", got)
+		}
+		// A refresh needs no new vector, and neither does the same TD of another key.
+		before := len(o.calls)
+		again := with(shops(t)[2], func(r *td.Record) { r.Seq, r.Expires = 2, r.Expires.Add(time.Minute) })
+		if _, err := d.put(again, heard); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if d.vectorOf(again.Record.Hash) == nil || len(o.calls) != before {
+			t.Error("a refresh was embedded")
+		}
+
+		o.fails = errors.New("out of service")
+		sky := td.Query{Text: "snow levels"}
+		if got := ids(d.FindLocal(sky)); got != "urn:weather urn:stock" {
+			t.Errorf("by words: got %q", got)
+		}
+		r := d.Rank(t.Context(), sky, shops(t))[0]
+		if r.Factors[0].Signal != SignalWord || !strings.Contains(r.Fallback, "out of service") || o.asked("snow levels") != 1 {
+			t.Errorf("got %+v, asked %d times", r, o.asked("snow levels"))
+		}
+		time.Sleep(askAgain)
+		o.fails, o.slow = nil, time.Minute
+		start := time.Now()
+		if got := ids(d.FindLocal(sky)); got != "urn:weather urn:stock" || time.Since(start) != askTimeout {
+			t.Errorf("a slow endpoint: got %q after %v", got, time.Since(start))
+		}
+		time.Sleep(askAgain)
+		o.slow = 0
+		fresh := plain(t, 5, "urn:late", "Inventory of snow")
+		o.fails = errors.New("not now")
+		if _, err := d.put(fresh, heard); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		o.fails = nil
+		if r := d.Rank(t.Context(), td.Query{Text: "inventory"}, []*td.Description{fresh})[0]; r.Fallback != "its vector is not there yet" {
+			t.Errorf("without a vector: got %+v", r)
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if d.vectorOf(fresh.Record.Hash) == nil {
+			t.Error("what failed was not tried again")
+		}
+	})
+}
+
+// Whatever an endpoint answers, nothing but its answer is lost.
+func TestBadVectors(t *testing.T) {
+	t.Parallel()
+	nan := float32(math.NaN())
+	for name, v := range map[string][]float32{"none": nil, "zero": {0, 0}, "NaN": {nan}, "endless": {float32(math.Inf(1))},
+		"too many": make([]float32, maxDims+1)} {
+		if _, err := newVector(v); err == nil {
+			t.Errorf("%s: it is a vector", name)
+		}
+	}
+	a, _ := newVector([]float32{3, 4})
+	b, _ := newVector([]float32{-3, -4})
+	c, _ := newVector([]float32{1})
+	if got := a.cosine(a); got < 0.999 || a.cosine(b) != 0 || a.cosine(c) != 0 {
+		t.Errorf("got %v, %v, %v", got, a.cosine(b), a.cosine(c))
+	}
+	m := meaning{embedder: few{}, asked: map[string]*vector{}}
+	if _, why := m.ask(t.Context(), "weather"); !strings.Contains(why, "0 vectors for 1 texts") {
+		t.Errorf("got %q", why)
+	}
+	m = meaning{embedder: &oracle{}, asked: map[string]*vector{}}
+	for i := range maxQuestions + 9 {
+		m.ask(t.Context(), fmt.Sprint("weather", i))
+	}
+	if len(m.asked) != maxQuestions || len(m.eldest) != maxQuestions {
+		t.Errorf("%d questions are remembered", len(m.asked))
+	}
+}
+
+type few struct{}
+
+func (few) Embed(context.Context, []string) ([][]float32, error) { return nil, nil }

@@ -1,0 +1,203 @@
+package tdd
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// Events of a directory (tdd-notification-event-types), and one of our own for who comes back too late.
+const (
+	created = "thing_created"
+	updated = "thing_updated"
+	deleted = "thing_deleted"
+	missed  = "lmos:missed"
+)
+
+// events serves changes as server-sent events (tdd-notification-sse): all, or those of one type (tdd-notification-filter-type).
+// The id of an event is the number of the change; who sends it as Last-Event-ID gets all that came after
+// (tdd-notification-event-id).
+func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
+	only := r.PathValue("type")
+	if only != "" && only != created && only != updated && only != deleted {
+		return interact.Errorf(interact.NoAffordance, "GET /events/"+created+", "+updated+" or "+deleted, "there are no events %q", clip(only))
+	}
+	q, err := params(r, "diff", "lastEventId")
+	if err != nil {
+		return err
+	}
+	diff, err := flag(q, "diff", false)
+	if err != nil {
+		return err
+	}
+	if r.Method == http.MethodHead {
+		eventHeader(w)
+		return nil
+	}
+	if err := s.enterWatch(); err != nil {
+		return err
+	}
+	defer s.leaveWatch()
+	after := r.Header.Get("Last-Event-Id")
+	if after == "" {
+		after = q.Get("lastEventId")
+	}
+	st := &stream{w: w, control: http.NewResponseController(w), patience: s.o.write, only: only, diff: diff}
+	return s.follow(r.Context(), st, position(after, time.Now()))
+}
+
+// enterWatch takes one of the places for watchers.
+func (s *Server) enterWatch() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.life.Err() != nil {
+		return interact.Errorf(interact.ShuttingDown, "try again when the node is back", "the node is shutting down")
+	}
+	if s.watchers >= s.o.Watchers {
+		return interact.Errorf(interact.Overloaded, "try again later, or share one stream", "%d clients listen to events already", s.watchers)
+	}
+	s.watchers++
+	return nil
+}
+
+func (s *Server) leaveWatch() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watchers--
+}
+
+// position returns the number of the change after which to begin: 0 means now. What is no number of a change, or one that will not
+// be given for long (see directory.Change.Seq), is that of another directory: then all that is remembered comes, after it was
+// said that changes are missing.
+func position(id string, now time.Time) uint64 {
+	if id == "" {
+		return 0
+	}
+	n, err := strconv.ParseUint(id, 10, 64)
+	if err != nil || n == 0 || n > uint64(now.Add(time.Hour).UnixMicro()) {
+		return 1
+	}
+	return n
+}
+
+// follow writes the changes after a position to st until its client, ctx or the server ends.
+func (s *Server) follow(ctx context.Context, st *stream, after uint64) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer context.AfterFunc(s.life, cancel)()
+	changes := make(chan directory.Change)
+	go func() {
+		defer close(changes)
+		for c, err := range s.o.Things.Watch(ctx, td.Query{}, after) {
+			if err != nil {
+				return
+			}
+			select {
+			case changes <- c:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	// Leaving ends the watch, and waits until it has.
+	defer func() {
+		cancel()
+		for range changes {
+		}
+		_ = st.control.SetWriteDeadline(time.Time{}) // the connection may be used again
+	}()
+	eventHeader(st.w)
+	beat := time.NewTicker(s.o.beat)
+	defer beat.Stop()
+	err := st.write([]byte(": \n\n")) // so that the client knows that it is heard
+	for err == nil {
+		select {
+		case c, more := <-changes:
+			if !more {
+				return nil
+			}
+			err = st.change(c)
+		case <-beat.C:
+			err = st.write([]byte(": \n\n"))
+		}
+	}
+	return nil // the answer has begun, and its reader is gone or as good as that
+}
+
+func eventHeader(w http.ResponseWriter) {
+	h := w.Header()
+	h.Set("Content-Type", typeEvents)
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no") // proxies hold back what comes slowly
+	w.WriteHeader(http.StatusOK)
+}
+
+// A stream writes changes to one client.
+type stream struct {
+	w        http.ResponseWriter
+	control  *http.ResponseController
+	patience time.Duration
+	only     string // the type that is asked for; "": all
+	diff     bool
+}
+
+func (st *stream) write(b []byte) error {
+	// A connection without deadlines has no slow readers either.
+	_ = st.control.SetWriteDeadline(time.Now().Add(st.patience))
+	if _, err := st.w.Write(b); err != nil {
+		return err
+	}
+	return st.control.Flush()
+}
+
+// change writes a change, if it is one of TDs and of the type that is asked for.
+func (st *stream) change(c directory.Change) error {
+	name, data := "", []byte(nil)
+	switch {
+	case c.Kind == directory.Missed:
+		name, data = missed, []byte(`{"hint":"read /things anew: changes before this one are not remembered"}`)
+	case c.Kind == directory.Added:
+		name, data = created, st.whole(c.Thing)
+	case c.Kind == directory.Changed && c.Reason == directory.Published:
+		name, data = updated, st.patch(c)
+	case c.Kind == directory.Gone:
+		name, data = deleted, onlyID(c.Thing.ID) // tdd-notification-data-delete-diff: there is none
+	}
+	if name == "" || st.only != "" && name != st.only && name != missed {
+		return nil
+	}
+	var b bytes.Buffer
+	b.WriteString("event: " + name + "\nid: " + strconv.FormatUint(c.Seq, 10) + "\n")
+	for line := range strings.Lines(string(data)) {
+		b.WriteString("data: " + strings.TrimRight(line, "\r\n") + "\n")
+	}
+	b.WriteByte('\n')
+	return st.write(b.Bytes())
+}
+
+// whole is the data of a thing that is new (tdd-notification-data-create-full): the TD as it was signed.
+func (st *stream) whole(d *td.Description) []byte {
+	var b bytes.Buffer
+	if !st.diff || json.Compact(&b, d.Raw) != nil {
+		return onlyID(d.ID)
+	}
+	return b.Bytes()
+}
+
+// patch is the data of a thing that has changed (tdd-notification-data-update-diff). A thing that moved to other hosts, with the
+// same TD, has a patch of nothing but its id.
+func (st *stream) patch(c directory.Change) []byte {
+	if st.diff && c.Was != nil {
+		if patch, err := diffTD(c.Was.Raw, c.Thing.Raw, c.Thing.ID); err == nil {
+			return patch
+		}
+	}
+	return onlyID(c.Thing.ID)
+}

@@ -1,0 +1,283 @@
+package tdd
+
+import (
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/jcs"
+	"github.com/lmosd/lmosd/td"
+)
+
+// maxFields is how many members of TDs a list may be reduced to.
+const maxFields = 32
+
+// A listing is what a client wants of a list.
+type listing struct {
+	scope      Scope
+	offset     int
+	limit      int // 0: all
+	collection bool
+	enriched   bool
+	fields     []string // nil: whole TDs
+	forms      string   // "node" or ""
+	query      url.Values
+}
+
+func readListing(r *http.Request) (l listing, err error) {
+	q, err := params(r, "limit", "offset", "format", "forms", "scope", "fields", "enriched")
+	if err != nil {
+		return l, err
+	}
+	l.query = q
+	if l.limit, err = whole(q, "limit", 1); err != nil {
+		return l, err
+	}
+	if l.offset, err = whole(q, "offset", 0); err != nil {
+		return l, err
+	}
+	format, err := oneOf(q, "format", "array", "collection")
+	if err != nil {
+		return l, err
+	}
+	l.collection = format == "collection"
+	if l.forms, err = oneOf(q, "forms", "node"); err != nil {
+		return l, err
+	}
+	scope, err := oneOf(q, "scope", string(Local), string(Mesh))
+	if err != nil {
+		return l, err
+	}
+	l.scope = Scope(scope)
+	if l.enriched, err = flag(q, "enriched", l.forms == ""); err != nil {
+		return l, err
+	}
+	if q.Has("fields") {
+		l.fields = strings.Split(q.Get("fields"), ",")
+		if len(l.fields) > maxFields || slices.Contains(l.fields, "") {
+			return l, interact.Errorf(interact.Usage, "fields=id,title", "fields is %q; it must be up to %d names", clip(q.Get("fields")), maxFields)
+		}
+	}
+	return l, nil
+}
+
+// page is the address of the part of the list that begins at offset: all arguments again, and the same limit
+// (tdd-things-list-pagination-header-nextlink-attr).
+func (l *listing) page(offset int) string {
+	address := "/things"
+	separator := "?"
+	add := func(name, value string) {
+		if value != "" {
+			address += separator + name + "=" + url.QueryEscape(value)
+			separator = "&"
+		}
+	}
+	if l.limit > 0 {
+		add("limit", strconv.Itoa(l.limit))
+	}
+	if l.limit > 0 && offset > 0 || l.query.Has("offset") {
+		add("offset", strconv.Itoa(offset))
+	}
+	for _, name := range []string{"forms", "format", "scope", "fields", "enriched"} {
+		add(name, l.query.Get(name))
+	}
+	return address
+}
+
+// list writes the things that are known, in the order of ids (tdd-things-list-pagination-order-default); all of them if no limit is
+// given (tdd-things-list-only).
+func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
+	l, err := readListing(r)
+	if err != nil {
+		return err
+	}
+	if l.forms != "" && s.o.Rehost == nil {
+		return interact.Errorf(interact.Usage, "leave forms out", "the forms %q are not known here", l.forms)
+	}
+	p := s.o.Things.Page(l.scope, l.offset, l.limit)
+	next := ""
+	if l.limit > 0 && l.offset+len(p.Items) < p.Total {
+		next = l.page(l.offset + len(p.Items))
+		w.Header().Add("Link", "<"+next+`>; rel="next"`)
+	}
+	if l.limit > 0 || l.query.Has("offset") {
+		w.Header().Add("Link", fmt.Sprintf(`</things>; rel="canonical"; etag=%q`, p.Tag))
+	}
+	w.Header().Add("Vary", "Accept, Accept-Encoding")
+	if accepted(r, typeLD, typeJSON, typeLinks) == typeLinks {
+		return s.listLinks(w, r, p.Items)
+	}
+	w.Header().Set("Content-Type", accepted(r, typeLD, typeJSON))
+	body, done := compressed(w, r)
+	defer done()
+	if r.Method == http.MethodHead {
+		return nil // the answer to GET has no length either: it is written as it comes
+	}
+	open, end := "[", "]\n"
+	if l.collection { // tdd-things-list-pagination-collection
+		open, end = collection(p.Total, l.page(l.offset), next), "]}\n"
+	}
+	return s.writeAll(body, r, &l, p.Items, open, end)
+}
+
+// collection is the beginning of a ThingCollection, up to the first of its members.
+func collection(total int, id, next string) string {
+	head, _ := json.Marshal(struct { // strings and a number always have a JSON form
+		Context string `json:"@context"`
+		Type    string `json:"@type"`
+		ID      string `json:"@id"`
+		Total   int    `json:"total"`
+		Next    string `json:"next,omitempty"`
+	}{td.ContextDiscovery, "ThingCollection", id, total, next})
+	return string(head[:len(head)-1]) + `,"members":[`
+}
+
+// writeAll writes TDs one after another, without a copy of all in memory. An error of writing is that of a client that went away.
+func (s *Server) writeAll(w io.Writer, r *http.Request, l *listing, page []Item, open, end string) error {
+	now := time.Now()
+	buf := []byte(open)
+	for i, d := range page {
+		if i > 0 {
+			buf = append(buf, ',')
+		}
+		buf = s.one(buf, r, l, d, now)
+		if len(buf) > 32<<10 {
+			if _, err := w.Write(buf); err != nil {
+				return nil
+			}
+			buf = buf[:0]
+		}
+	}
+	_, _ = w.Write(append(buf, end...)) // likewise
+	return nil
+}
+
+// one appends d as the client wants it.
+func (s *Server) one(dst []byte, r *http.Request, l *listing, d Item, now time.Time) []byte {
+	raw := d.TD
+	if l.forms != "" {
+		described, err := s.o.Rehost(r, d.Describe())
+		if err != nil { // no TD that was verified is one that cannot be read
+			s.o.Log.Error("TD cannot be written anew", "thing", d.Record.Thing, "err", err)
+		} else {
+			raw = described
+		}
+	}
+	at := len(dst)
+	if l.enriched {
+		dst = s.enrich(dst, raw, s.of(d.Record), now)
+	} else {
+		dst = append(dst, raw...)
+	}
+	if l.fields == nil {
+		return dst
+	}
+	members, _ := jcs.Members(dst[at:]) // valid: it was verified before
+	members = slices.DeleteFunc(members, func(m jcs.Member) bool { return !slices.Contains(l.fields, m.Name) })
+	return append(dst[:at], jcs.Join(members)...)
+}
+
+// listLinks writes links to TDs instead of TDs (RFC 6690 §2; WoT Discovery §6.3).
+func (s *Server) listLinks(w http.ResponseWriter, r *http.Request, page []Item) error {
+	w.Header().Set("Content-Type", typeLinks)
+	body, done := compressed(w, r)
+	defer done()
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	var buf []byte
+	for i, d := range page {
+		if i > 0 {
+			buf = append(buf, ',')
+		}
+		buf = appendLink(buf, thingPath(refOf(d.Record)), "wot.thing", d.Record.Title)
+	}
+	_, _ = body.Write(buf) // a client that went away needs no answer
+	return nil
+}
+
+// refOf returns the exact reference of a thing.
+func refOf(r *td.Record) string { return (&td.Description{Record: r}).Ref() }
+
+// appendLink appends a link to a TD; ct is the content format of application/td+json.
+func appendLink(dst []byte, path, rt, title string) []byte {
+	dst = append(dst, "<"+path+`>;rt="`+rt+`";ct=432`...)
+	if title != "" {
+		// A quoted string in one line (RFC 2616 §2.2).
+		dst = append(dst, `;title="`+strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(interact.Readable(title))+`"`...)
+	}
+	return dst
+}
+
+// core serves /.well-known/core (RFC 6690 §4): the directory, which answers better than a list of all would (WoT Discovery §8).
+// ?rt=wot.thing asks for the things of this node.
+func (s *Server) core(w http.ResponseWriter, r *http.Request) error {
+	q, err := params(r, "rt")
+	if err != nil {
+		return err
+	}
+	var body []byte
+	switch rt := q.Get("rt"); rt {
+	case "", "wot.directory", "wot.*":
+		body = appendLink(nil, "/.well-known/wot", "wot.directory", "")
+	case "wot.thing":
+		for _, d := range s.o.Things.Page(Local, 0, 0).Items {
+			if len(body) > 0 {
+				body = append(body, ',')
+			}
+			body = appendLink(body, thingPath(refOf(d.Record)), rt, d.Record.Title)
+		}
+	}
+	writeBytes(w, http.StatusOK, typeLinks, body)
+	return nil
+}
+
+// self serves the directory's own TD (WoT Discovery §6.2 and §7.2).
+func (s *Server) self(w http.ResponseWriter, r *http.Request) error {
+	var raw []byte
+	if s.o.Describe != nil {
+		raw = s.o.Describe()
+	}
+	if len(raw) == 0 {
+		return interact.Errorf(interact.NotReady, "try again in a moment", "the node has not described itself yet")
+	}
+	sum := sha256.Sum256(raw)
+	writeTagged(w, r, `"`+hex.EncodeToString(sum[:])+`"`, accepted(r, typeTD, typeJSON), raw)
+	return nil
+}
+
+// compressed returns what writes the body of an answer, in gzip for who takes it (tdd-http-representation-alternate-output). done
+// ends it.
+func compressed(w http.ResponseWriter, r *http.Request) (body io.Writer, done func()) {
+	if !takesGzip(r) {
+		return w, func() {}
+	}
+	w.Header().Set("Content-Encoding", "gzip")
+	if r.Method == http.MethodHead {
+		return w, func() {}
+	}
+	z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // a level that exists
+	return z, func() { _ = z.Close() }             // a client that went away needs no end
+}
+
+// takesGzip reports whether the client accepts gzip (RFC 9110 §12.5.3).
+func takesGzip(r *http.Request) bool {
+	for part := range strings.SplitSeq(strings.Join(r.Header.Values("Accept-Encoding"), ","), ",") {
+		coding, weight, _ := strings.Cut(strings.ReplaceAll(part, " ", ""), ";")
+		if coding = strings.ToLower(coding); coding == "gzip" || coding == "x-gzip" || coding == "*" {
+			q, err := strconv.ParseFloat(strings.TrimPrefix(weight, "q="), 64)
+			return weight == "" || err == nil && q > 0
+		}
+	}
+	return false
+}

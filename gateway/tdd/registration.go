@@ -1,0 +1,251 @@
+package tdd
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/jcs"
+	"github.com/lmosd/lmosd/td"
+)
+
+// maxTTL bounds how far ahead a registration may end, in seconds: a hundred years.
+const maxTTL = 100 * 365 * 24 * 3600
+
+// A Registration is what a directory says about a TD (WoT Discovery §7.1, the Enriched TD). Times that are zero are not known.
+type Registration struct {
+	Created  time.Time `json:"created,omitzero"`
+	Modified time.Time `json:"modified,omitzero"`
+	// Expires is when the thing is withdrawn. Zero means never.
+	Expires time.Time `json:"expires,omitzero"`
+	// TTL is for how many seconds after each change it is registered; zero means that Expires stands for itself.
+	TTL float64 `json:"ttl,omitempty"`
+}
+
+// At returns r for a thing that is registered or changed at now; was is its registration before, or zero. The server computes what
+// ttl says at creation and at every update, and ignores what the client says of it.
+func (r Registration) At(now time.Time, was Registration) Registration {
+	r.Created, r.Modified = was.Created, now
+	if r.Created.IsZero() {
+		r.Created = now
+	}
+	if r.TTL > 0 {
+		r.Expires = now.Add(time.Duration(r.TTL * float64(time.Second)))
+	}
+	return r
+}
+
+// Renewed is At for a thing whose TD stays as it is.
+func (r Registration) Renewed(now time.Time, was Registration) Registration {
+	r = r.At(now, was)
+	r.Modified = was.Modified
+	return r
+}
+
+// over reports whether r has ended.
+func (r Registration) over(now time.Time) bool { return !r.Expires.IsZero() && !now.Before(r.Expires) }
+
+// of returns what the directory says of a thing. What this node learned from others is there until its record expires.
+func (s *Server) of(r *td.Record) Registration {
+	if s.o.Publisher != nil {
+		if reg, ok := s.o.Publisher.Registered(r); ok {
+			return reg
+		}
+	}
+	return Registration{Expires: r.Expires}
+}
+
+// appendTo appends r as JSON, with the time at which it is retrieved; zero leaves that out. Times are in UTC (tdd-absolute-time).
+func (r Registration) appendTo(dst []byte, retrieved time.Time) []byte {
+	separator := byte('{')
+	stamp := func(name string, t time.Time) {
+		if t.IsZero() {
+			return
+		}
+		dst = append(append(append(dst, separator, '"'), name...), `":"`...)
+		dst = append(t.UTC().Truncate(time.Millisecond).AppendFormat(dst, time.RFC3339Nano), '"')
+		separator = ','
+	}
+	stamp("created", r.Created)
+	stamp("modified", r.Modified)
+	stamp("expires", r.Expires)
+	stamp("retrieved", retrieved)
+	if r.TTL > 0 {
+		dst = append(append(dst, separator), `"ttl":`...)
+		dst = strconv.AppendFloat(dst, r.TTL, 'f', -1, 64)
+		separator = ','
+	}
+	if separator == '{' {
+		dst = append(dst, '{')
+	}
+	return append(dst, '}')
+}
+
+// enrich returns a TD with its registration. What stands there is not changed, but that the discovery context is added to
+// @context where the owner has not (tdd-context-injection).
+func (s *Server) enrich(dst, raw []byte, r Registration, retrieved time.Time) []byte {
+	if !bytes.Contains(raw, []byte(td.ContextDiscovery)) {
+		raw = inject(raw)
+	}
+	end := bytes.LastIndexByte(raw, '}') // a TD is a JSON object
+	body := bytes.TrimRight(raw[:end], " \t\r\n")
+	dst = append(dst, body...)
+	if body[len(body)-1] != '{' {
+		dst = append(dst, ',')
+	}
+	dst = append(dst, `"registration":`...)
+	return append(r.appendTo(dst, retrieved), '}')
+}
+
+// inject adds the discovery context to a TD.
+func inject(raw []byte) []byte {
+	members, err := jcs.Members(raw)
+	if err != nil { // no TD that was verified
+		return raw
+	}
+	for i, m := range members {
+		if m.Name != "@context" {
+			continue
+		}
+		list := []json.RawMessage{m.Raw}
+		if m.Raw[0] == '[' {
+			_ = json.Unmarshal(m.Raw, &list) // it was read before
+		}
+		// After the contexts of TDs and before the maps, whose terms must win.
+		at := 0
+		for at < len(list) && list[at][0] == '"' {
+			at++
+		}
+		list = append(list[:at:at], append([]json.RawMessage{json.RawMessage(`"` + td.ContextDiscovery + `"`)}, list[at:]...)...)
+		members[i].Raw, _ = json.Marshal(list) // likewise
+		return jcs.Join(members)
+	}
+	return raw
+}
+
+// takeRegistration takes the member registration out of a TD that a client sent. All its members are read only or computed but
+// expires and ttl.
+func takeRegistration(raw []byte) (rest []byte, r Registration, err error) {
+	if !bytes.Contains(raw, []byte("registration")) {
+		return raw, r, nil
+	}
+	members, err := jcs.Members(raw)
+	if err != nil {
+		return raw, r, nil // what reads it next says what is wrong
+	}
+	for i, m := range members {
+		if m.Name == "registration" {
+			v, err := jcs.View(m.Raw)
+			if err == nil {
+				r, err = readRegistration(v, r, time.Now())
+			}
+			return jcs.Join(append(members[:i:i], members[i+1:]...)), r, err
+		}
+	}
+	return raw, r, nil
+}
+
+// readRegistration merges what a client says into was; null removes.
+func readRegistration(v any, was Registration, now time.Time) (Registration, error) {
+	fields, ok := v.(map[string]any)
+	if v == nil {
+		return Registration{Created: was.Created}, nil
+	}
+	if !ok {
+		return was, badRegistration("", "is an object")
+	}
+	for _, name := range []string{"created", "modified", "expires", "retrieved"} {
+		text, isText := fields[name].(string)
+		at, err := time.Parse(time.RFC3339, text)
+		switch value, there := fields[name]; {
+		case !there:
+		case name == "expires" && value == nil:
+			was.Expires, was.TTL = time.Time{}, 0
+		case value == nil:
+		case !isText || err != nil:
+			return was, badRegistration("/"+name, "is a time with its offset (RFC 3339)")
+		case name == "expires":
+			was.Expires, was.TTL = at, 0
+		}
+	}
+	switch ttl, there := fields["ttl"]; {
+	case !there:
+	case ttl == nil:
+		was.Expires, was.TTL = time.Time{}, 0
+	default:
+		n, isNumber := ttl.(float64)
+		if !isNumber || n <= 0 || n > maxTTL || math.IsNaN(n) {
+			return was, badRegistration("/ttl", "is a number of seconds above 0, at most "+strconv.Itoa(maxTTL))
+		}
+		was.TTL, was.Expires = n, time.Time{}
+	}
+	if was.TTL == 0 && was.over(now) {
+		return was, badRegistration("/expires", "is over")
+	}
+	return was, nil
+}
+
+func badRegistration(pointer, reason string) error {
+	return &interact.Error{Code: interact.BadTD, Hint: "leave registration out, or give ttl or expires only",
+		Issues: []td.Issue{{Pointer: "/registration" + pointer, Reason: reason}}}
+}
+
+// Bounds of how long purge sleeps.
+const (
+	leastSleep = time.Second
+	mostSleep  = time.Hour
+)
+
+// Run withdraws the things of this node whose registration has ended, when it has, until ctx ends
+// (tdd-registrationinfo-expiry-purge). The index drops what belongs to others.
+func (s *Server) Run(ctx context.Context) {
+	if s.o.Publisher == nil {
+		return
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.poke:
+		case <-timer.C:
+		}
+		timer.Reset(s.purge(ctx, time.Now()))
+	}
+}
+
+// purge withdraws what has ended and returns how long there is nothing to do. It looks at all things of this node: it does so
+// when one of them ends or is changed, which is rare.
+func (s *Server) purge(ctx context.Context, now time.Time) time.Duration {
+	sleep := mostSleep
+	for _, d := range s.o.Things.Page(Local, 0, 0).Items {
+		id := d.Record.Thing
+		r, ok := s.o.Publisher.Registered(d.Record)
+		switch {
+		case !ok || r.Expires.IsZero():
+		case !r.over(now):
+			sleep = min(sleep, r.Expires.Sub(now))
+		default:
+			if err := s.o.Publisher.Withdraw(ctx, id); err != nil {
+				s.o.Log.Warn("an expired thing stays", "thing", id, "err", err)
+				sleep = leastSleep
+				continue
+			}
+			s.o.Log.Info("withdrew what expired", "thing", id)
+		}
+	}
+	return sleep
+}
+
+// changed has purge look again.
+func (s *Server) changed() {
+	select {
+	case s.poke <- struct{}{}:
+	default:
+	}
+}

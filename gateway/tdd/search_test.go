@@ -1,0 +1,256 @@
+package tdd
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"net/url"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/theory/jsonpath"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+func (w *world) search(t *testing.T, endpoint, query string, status int) []byte {
+	t.Helper()
+	return w.do(t, exchange{path: "/search/" + endpoint + "?query=" + url.QueryEscape(query), status: status}).Body.Bytes()
+}
+
+// lamps makes some things to search.
+func lamps(t testing.TB, n int) *world {
+	w := newWorld(t)
+	for i := range n {
+		id := fmt.Sprintf("urn:x:%04d", i)
+		members := []string{fmt.Sprintf(`"version":{"instance":"1.%d"}`, i%7), `"@type":["x:Lamp"]`, `"x:rooms":["a","b",{"n":1.5}]`}
+		if w.shop.dir != nil && i%5 == 0 {
+			w.add(id, fmt.Sprintf("Lamp %d", i), members...)
+		} else {
+			w.learn(id, fmt.Sprintf("Lamp %d", i), members...)
+		}
+	}
+	return w
+}
+
+// JSONPath: WoT Discovery §7.3.3.2; RFC 9535. The answers are what the library gives over all at once.
+func TestJSONPathRules(t *testing.T) {
+	t.Parallel()
+	w := lamps(t, 300) // more than one part
+	w.do(t, exchange{method: "POST", path: "/things", header: asTD, body: lamp("", "Anonymous"), status: 201})
+	all := make([]any, 0, 301)
+	for _, item := range w.everything() {
+		all = append(all, w.value(item))
+	}
+	for _, query := range []string{
+		`$[?@.title=='Lamp 7']`, `$[?@.version.instance=='1.3'].id`, `$[*].title`, `$`, `$[0]`, `$[-1].title`, `$[5:9].id`, `$[::100].id`, `$[0,1,1].title`, `$[?@.registration.created].id`,
+		`$[?search(@.title, '7$')].id`, `$[?search(@.id, @.title)]`, `$[?match(@.title, '(')]`, `$[?search(@.title, 1)]`,
+		`$[?@.title == "match(" || search(@.title,'p 9')].id`, `$[?@['x:rooms'][2].n > 1].id`, `$[?count(@.properties.*) == 1 && @.id == 'urn:x:0003'].properties.on.forms[*].href`,
+		`$[?@.title == $[3].title].id`, `$[2]..href`, `$..[?@.n]`, `$[?@..n].id`, `$[?@.properties[?@.type == 'boolean']].id`, `$[?!@.description].id`, `$[?@['x:rooms', 'title']].id`, `$.title`,
+	} {
+		var got, want any
+		if err := json.Unmarshal(w.search(t, "jsonpath", query, 200), &got); err != nil {
+			t.Fatal(err)
+		}
+		raw, err := json.Marshal(append([]any{}, jsonpath.MustParse(query).Select(all)...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(raw, &want); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %.300v\nwant %.300v", query, got, want)
+		}
+	}
+	for query, want := range map[string]string{ // the library takes 2 ms for each test of a pattern with a dot
+		`$[?match(@.title, "Lamp .0")].title`:                                          `["Lamp 10","Lamp 20","Lamp 30","Lamp 40","Lamp 50","Lamp 60","Lamp 70","Lamp 80","Lamp 90"]`,
+		`$[?match(@.title, '[.L]amp \\d\\d8.*') && @.version.instance == '1.0'].title`: `["Lamp 168","Lamp 238"]`,
+		`$[?match('a\nb', 'a.b')]`:                                                     `[]`,
+	} {
+		if got := strings.TrimSpace(string(w.search(t, "jsonpath", query, -1))); got != want {
+			t.Errorf("%s: got %s, want %s", query, got, want)
+		}
+	}
+	found := string(w.search(t, "jsonpath", `$[?@.title=='Anonymous']`, 200)) // in Enriched form, with the local id
+	if !strings.Contains(found, `"registration":{"created":`) || !strings.Contains(found, `"id":"urn:uuid:`) {
+		t.Errorf("got %s", found)
+	}
+	for _, query := range []string{"", "title", "$[", "@.title", "$.[?]", "$[?@.a==]", strings.Repeat("$", 5000), "$" + strings.Repeat("[?@", 40)} {
+		w.search(t, "jsonpath", query, 400)
+	}
+	w.run(t, []exchange{{path: "/search/jsonpath", status: 400}, {path: "/search/jsonpath?query=$&x=1", status: 400},
+		{path: "/search/jsonpath?query=$[0]%2525", status: 400}, // decoded once
+		{rule: "tdd-http-head", method: "HEAD", path: "/search/jsonpath?query=$[0].title", want: map[string]string{"Content-Length": "14", "Content-Type": typeJSON}},
+		{path: "/search/jsonpath?query=$[*]", header: map[string]string{"Accept-Encoding": "gzip"}, want: map[string]string{"Content-Encoding": "gzip"}},
+		{method: "POST", path: "/search/jsonpath?query=$", status: 405}})
+}
+
+// XPath: WoT Discovery §7.3.3.3.
+func TestXPathRules(t *testing.T) {
+	t.Parallel()
+	w := lamps(t, 20)
+	for query, want := range map[string]string{
+		`/*[title='Lamp 3']/id`: `["urn:x:0003"]`, `//title[.='Lamp 3']`: `["Lamp 3"]`, `/*[position()<3]/id`: `["urn:x:0000","urn:x:0001"]`,
+		`/*[last()]/title/text()`: `["Lamp 19"]`, `count(/*)`: `[20]`, `/*[properties/on/type='boolean'][1]/version/instance`: `["1.0"]`,
+		`//href[contains(.,'127')][1]/ancestor::*[title]/id[.='urn:x:0000']`: `["urn:x:0000"]`, `/*[registration/created][2]/id`: `["urn:x:0005"]`,
+		`/*[1]/*[name()='x:rooms']/*[3]`: `[{"n":1.5}]`, `//n[number(.)>1][1]/..`: `null`, `string(/*[2]/title)`: `["Lamp 1"]`, `boolean(//none)`: `[false]`, `//none`: `[]`,
+		`/*[matches(title,'^Lamp 1[23]$')]/id`: `["urn:x:0012","urn:x:0013"]`, `/*[3]/following-sibling::*[1]/title | /*[3]/preceding-sibling::*[1]/title`: `["Lamp 3","Lamp 1"]`,
+	} {
+		got := strings.TrimSpace(string(w.search(t, "xpath", query, 200)))
+		if want != "null" && got != want {
+			t.Errorf("%s: %s, want %s", query, got, want)
+		}
+	}
+	for _, query := range []string{"", "$[0]", "/*[", "//title[matches(., '(')]", "/*[unknown(.)]", "/", "string(/)", `replace(//title,'.','aaaa')`,
+		`string-join(//*,'')`, "/" + strings.Repeat("(", 40), `//*[matches(.,'` + strings.Repeat("(a{9}){9}", 20) + `')]`} {
+		w.search(t, "xpath", query, 400)
+	}
+	w.run(t, []exchange{{path: "/search/xpath", status: 400}, {method: "HEAD", path: "/search/xpath?query=count(/*)", want: map[string]string{"Content-Length": "5"}}})
+}
+
+// Queries that would take for ever are stopped (WoT Discovery §8.1.1): 503 for the time, 400 for what can be seen before.
+func TestPathologicalQueries(t *testing.T) {
+	t.Parallel()
+	w := lamps(t, 100)
+	w.learn("urn:x:deep", "Deep", `"x:deep":`+strings.Repeat(`{"a":[`, 20)+`1`+strings.Repeat(`]}`, 20))
+	w.learn("urn:x:wide", "Wide", `"x:wide":[`+strings.Repeat(`{"a":"`+strings.Repeat("a", 30)+`"},`, 2000)+`1]`)
+	w.o.QueryTime = 200 * time.Millisecond
+	for endpoint, queries := range map[string][]string{
+		"jsonpath": {`$` + strings.Repeat(`..*`, 12), `$` + strings.Repeat(`[*,*,*,*]`, 30), `$[?@..*..*..*]`, `$[?@[*,*,*,*][*,*,*,*][*,*,*,*][*,*,*,*][*,*,*,*]]`,
+			`$[?@..[?@..[?@..[?@..z]]]]`, `$..[?$..[?@.a]]`, `$..[?search(@.a, '` + strings.Repeat("(a?){20}", 20) + `')]`, `$..[?@..a == $..a]`,
+			`$[?` + strings.Repeat(`@.a||`, 700) + `@..*..[*]..*]`},
+		"xpath": {strings.Repeat(`//*`, 20), `//*[count(//*[count(//*)>1])>1]`, `//*/following::*/preceding::*`,
+			`//*/ancestor::*/descendant::*/ancestor::*/descendant::*`, `//*|//*//*|//*//*//*`},
+	} {
+		for _, query := range queries {
+			begun := time.Now()
+			rec := w.do(t, exchange{path: "/search/" + endpoint + "?query=" + url.QueryEscape(query), status: -1})
+			if took := time.Since(begun); rec.Code != 400 && rec.Code != 503 || took > 10*time.Second {
+				t.Errorf("%s: %d in %s: %.200s", query, rec.Code, took, rec.Body)
+			}
+		}
+	}
+}
+
+// What the caller does not wait for is not worked on, and no more run than may.
+func TestQueriesAreBounded(t *testing.T) {
+	t.Parallel()
+	w := lamps(t, 10)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	b := &budget{ctx: ctx, until: time.Now().Add(time.Hour)}
+	if _, err := attempt(b, "", func(b *budget, _ string) (found, error) { b.check(); return found{}, nil }); err == nil {
+		t.Error("goes on without a caller")
+	}
+	b.ctx = t.Context()
+	_, err := attempt(b, "", func(b *budget, _ string) (found, error) { b.step(maxSteps + 1); return found{}, nil })
+	if interact.AsError(err).Code != interact.Overloaded {
+		t.Errorf("after too many steps: %v", err)
+	}
+	_, err = attempt(b, "", func(*budget, string) (found, error) { panic([]int{}[len(b.ctx.Err().Error())]) })
+	if interact.AsError(err).Code != interact.Usage {
+		t.Errorf("after a panic: %v", err)
+	}
+	w.o.QueryTime = time.Millisecond
+	for range cap(w.slots) {
+		w.slots <- struct{}{}
+	}
+	w.search(t, "jsonpath", "$", 503)
+}
+
+// The memory for decoded TDs is bounded, and has nothing that is not there any more.
+func TestDecodedIsBounded(t *testing.T) {
+	t.Parallel()
+	w := lamps(t, 30)
+	w.search(t, "jsonpath", "$[*].id", 200)
+	c := &w.decoded
+	if len(c.docs) != 30 || c.bytes == 0 {
+		t.Errorf("%d docs, %d bytes", len(c.docs), c.bytes)
+	}
+	w.do(t, exchange{method: "DELETE", path: "/things/urn:x:0000", status: 204})
+	w.add("urn:x:0005", "Another")
+	w.do(t, exchange{method: "PATCH", path: "/things/urn:x:0010", header: asPatch, body: `{"registration":{"ttl":77}}`, status: 204})
+	if got := string(w.search(t, "jsonpath", "$[?@.registration.ttl==77].id", 200)); !strings.Contains(got, "0010") {
+		t.Errorf("an old registration: %s", got)
+	}
+	w.search(t, "jsonpath", "$[*].id", 200)
+	sum := 0
+	for _, d := range c.docs {
+		sum += d.bytes
+	}
+	if len(c.docs) != 29 || sum != c.bytes {
+		t.Errorf("%d docs of %d bytes, %d counted", len(c.docs), sum, c.bytes)
+	}
+	w.decoded = decoded{most: 20_000}
+	w.search(t, "jsonpath", "$[*].id", 200)
+	if c.bytes > 20_000 || len(c.docs) == 0 {
+		t.Errorf("%d docs, %d bytes", len(c.docs), c.bytes)
+	}
+}
+
+// An engine of SPARQL that answers with what it was asked.
+type engine struct{}
+
+func (engine) Answer(ctx context.Context, query string, things iter.Seq[[]byte]) (string, []byte, error) {
+	switch n := 0; query {
+	case "ASK {}":
+		for range things {
+			n++
+		}
+		return typeJSON, []byte(fmt.Sprintf(`{"head":{},"boolean":true,"n":%d}`, n)), nil
+	case "WAIT {}":
+		<-ctx.Done()
+		return "", nil, ctx.Err()
+	}
+	return "", nil, interact.Errorf(interact.Usage, "ask", "no query: %s", query)
+}
+
+// The protocol of SPARQL: WoT Discovery §7.3.3.4; SPARQL 1.1 Protocol §2.1.
+func TestSPARQLRules(t *testing.T) {
+	t.Parallel()
+	newWorld(t).do(t, exchange{rule: "not built in", path: "/search/sparql?query=x", status: 404, contain: []string{"/search/jsonpath"}})
+	w := lamps(t, 3)
+	w.o.SPARQL, w.o.QueryTime = engine{}, 50*time.Millisecond
+	plain, form := map[string]string{"Content-Type": "application/sparql-query"}, map[string]string{"Content-Type": "application/x-www-form-urlencoded"}
+	w.run(t, []exchange{
+		{rule: "tdd-search-sparql tdd-search-sparql-method-get", path: "/search/sparql?query=ASK+%7B%7D", want: map[string]string{"Content-Type": typeJSON}, contain: []string{`"n":3`}},
+		{rule: "tdd-http-head", method: "HEAD", path: "/search/sparql?query=ASK+%7B%7D"},
+		{rule: "tdd-search-sparql-method-post", method: "POST", path: "/search/sparql", header: plain, body: "ASK {}", contain: []string{`true`}},
+		{rule: "tdd-search-sparql-method-post", method: "POST", path: "/search/sparql", header: form, body: "query=ASK%20%7B%7D", contain: []string{`true`}},
+		{rule: "tdd-search-sparql-error", path: "/search/sparql?query=INSERT+%7B%7D", status: 400},
+		{path: "/search/sparql", status: 400}, {path: "/search/sparql?query=WAIT+%7B%7D", status: 503},
+		{method: "POST", path: "/search/sparql", header: plain, status: 400}, {method: "POST", path: "/search/sparql", header: form, body: "update=x", status: 400},
+		{method: "POST", path: "/search/sparql", header: form, body: "query=a&query=b", status: 400},
+		{method: "POST", path: "/search/sparql?default-graph-uri=x", header: plain, body: "ASK {}", status: 400},
+		{method: "POST", path: "/search/sparql", header: asTD, body: "{}", status: 415}, {method: "POST", path: "/search/sparql", header: plain, body: strings.Repeat("x", 20<<10), status: 413},
+		{method: "PUT", path: "/search/sparql", status: 405},
+	})
+}
+
+// A filter over 2,000 things may take 5 ms.
+func BenchmarkJSONPath(b *testing.B) {
+	w := lamps(b, 2000)
+	for _, query := range []string{`$[?@.title=='Lamp 1777']`, `$[?match(@.title, '.*99')].id`, `$[?@.version.instance=='1.3'].id`, `$..[?@.type=='boolean'].forms[0].href`} {
+		b.Run(query, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				_, err := attempt(&budget{ctx: b.Context(), until: time.Now().Add(time.Minute)}, query, func(bu *budget, q string) (found, error) {
+					p := &pathRun{budget: bu}
+					if err := p.read(q); err != nil {
+						return found{}, err
+					}
+					values, err := w.selected(p, q)
+					if err != nil {
+						return found{}, err
+					}
+					_, err = appendValues(bu, values)
+					return found{}, err
+				})
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,435 @@
+package tdd
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/internal/jcs"
+	"github.com/lmosd/lmosd/td"
+)
+
+// tdTypes are the media types that a TD is accepted as (tdd-things-create-known-contenttype and its like;
+// tdd-things-representation-alternate-input).
+var tdTypes = []string{typeTD, typeJSON, typeLD}
+
+// retrieve writes one TD as it was signed, or enriched (tdd-things-retrieve).
+func (s *Server) retrieve(w http.ResponseWriter, r *http.Request) error {
+	q, err := params(r, "enriched")
+	if err != nil {
+		return err
+	}
+	enriched, err := flag(q, "enriched", false)
+	if err != nil {
+		return err
+	}
+	d, err := s.get(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	media := accepted(r, typeTD, typeJSON)
+	if !enriched {
+		writeTagged(w, r, etag(d.Record), media, d.Raw)
+		return nil
+	}
+	w.Header().Set("ETag", etag(d.Record))
+	writeBytes(w, http.StatusOK, media, s.enrich(nil, d.Raw, s.of(d.Record), time.Now()))
+	return nil
+}
+
+// get is Things.Get. What was withdrawn is as unknown here as what never was: 404.
+func (s *Server) get(ctx context.Context, ref string) (*td.Description, error) {
+	d, err := s.o.Things.Get(ctx, ref)
+	if e, ok := errors.AsType[*interact.Error](err); ok && e.Code == interact.Withdrawn {
+		return nil, &interact.Error{Code: interact.NotFound, Title: e.Title, Hint: e.Hint, Err: e.Err}
+	}
+	return d, err
+}
+
+// create takes a TD without id (tdd-things-create-anonymous-td). Its id is a random one: two TDs without id are two things, even if
+// all else is the same (tdd-anonymous-td-local-uuid).
+func (s *Server) create(w http.ResponseWriter, r *http.Request) error {
+	raw, t, reg, err := s.readTD(w, r)
+	if err != nil {
+		return err
+	}
+	if t.ID != "" {
+		return interact.Errorf(interact.Invalid, "PUT "+thingPath(t.ID), "the TD has the id %q; POST is for TDs without", clip(t.ID))
+	}
+	open := bytes.IndexByte(raw, '{') + 1 // it was read: an object with members
+	raw = slices.Concat(raw[:open], []byte(`"id":"urn:uuid:`+interact.NewID()+`",`), raw[open:])
+	id, _, err := s.enter(r.Context(), raw, reg)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Location", thingPath(id))
+	w.WriteHeader(http.StatusCreated)
+	return nil
+}
+
+// put creates or replaces the thing of the path (tdd-things-create-known-td, tdd-things-update).
+func (s *Server) put(w http.ResponseWriter, r *http.Request) error {
+	raw, t, reg, err := s.readTD(w, r)
+	if err != nil {
+		return err
+	}
+	id := r.PathValue("id")
+	if t.ID != id {
+		return interact.Errorf(interact.Invalid, "PUT it to the path of its id, or POST /things without one",
+			"the path names %q, the TD %q", clip(id), clip(t.ID))
+	}
+	known, err := s.mine(id)
+	if err != nil {
+		return err
+	}
+	if err := precondition(r, id, known); err != nil {
+		return err
+	}
+	_, created, err := s.enter(r.Context(), raw, reg)
+	if err != nil {
+		return err
+	}
+	if created {
+		w.Header().Set("Location", thingPath(id))
+		w.WriteHeader(http.StatusCreated)
+		return nil
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// mine returns the thing of this node that has an id, or nil if nobody has it. The error is Forbidden if only others have.
+func (s *Server) mine(id string) (*td.Record, error) {
+	var other *td.Record
+	for _, item := range s.o.Things.Lookup(id) {
+		if _, ok := s.o.Publisher.Registered(item.Record); ok {
+			return item.Record, nil
+		}
+		other = item.Record
+	}
+	if other != nil {
+		return nil, notMine(other)
+	}
+	return nil, nil
+}
+
+// notMine refuses a change to what belongs to somebody else.
+func notMine(r *td.Record) error {
+	return interact.Errorf(interact.Forbidden, "its owner is "+string(r.Owner)+"; ask its node", "%s belongs to somebody else", clip(r.Thing))
+}
+
+// own returns the thing of this node that a reference names.
+func (s *Server) own(ctx context.Context, ref string) (*td.Description, Registration, error) {
+	d, err := s.get(ctx, ref)
+	if err != nil {
+		return nil, Registration{}, err
+	}
+	r, ok := s.o.Publisher.Registered(d.Record)
+	if !ok {
+		return nil, r, notMine(d.Record)
+	}
+	return d, r, nil
+}
+
+// patch merges a part of a TD into that of a thing (tdd-things-update-partial). A patch without anything about the TD changes
+// only the registration: what expires after a ttl does so after it from now.
+func (s *Server) patch(w http.ResponseWriter, r *http.Request) error {
+	if err := contentType(r, typePatch); err != nil {
+		return err
+	}
+	body, err := readBody(w, r, s.o.MaxTD)
+	if err != nil {
+		return err
+	}
+	patch, err := readPatch(body)
+	if err != nil {
+		return err
+	}
+	d, reg, err := s.own(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	if err := precondition(r, d.ID, d.Record); err != nil {
+		return err
+	}
+	if v, there := patch["registration"]; there {
+		if reg, err = readRegistration(v, reg, time.Now()); err != nil {
+			return err
+		}
+		delete(patch, "registration")
+	}
+	if len(patch) == 0 {
+		err = s.o.Publisher.Register(r.Context(), d.ID, reg)
+		s.changed()
+	} else {
+		err = s.patchTD(r.Context(), d, reg, patch)
+	}
+	if err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// readPatch reads a merge patch for a TD: an object.
+func readPatch(body []byte) (map[string]any, error) {
+	v, err := jcs.Decode(body, len(body))
+	patch, ok := v.(map[string]any)
+	switch {
+	case err != nil:
+		return nil, &interact.Error{Code: interact.NotJSON, Hint: "send an object (RFC 7396)", Issues: []td.Issue{{Reason: err.Error()}}}
+	case !ok:
+		return nil, &interact.Error{Code: interact.BadTD, Hint: "send an object (RFC 7396)", Issues: []td.Issue{{Reason: "a patch of a TD is an object"}}}
+	}
+	return patch, nil
+}
+
+// patchTD publishes what a patch makes of the TD of d. A proof that the patch does not bring is over with it.
+func (s *Server) patchTD(ctx context.Context, d *td.Description, reg Registration, patch map[string]any) error {
+	if _, signed := patch["proof"]; !signed {
+		patch["proof"] = nil
+	}
+	raw, err := mergeTD(d.Raw, patch)
+	if err != nil {
+		return err
+	}
+	t, err := td.Parse(raw) // tdd-things-update-partial-partialtd: the result is a TD
+	if err != nil {
+		return err
+	}
+	if t.ID != d.ID {
+		return interact.Errorf(interact.Invalid, "PUT it under its new id, and DELETE the old one", "a patch may not change the id")
+	}
+	_, _, err = s.enter(ctx, raw, reg)
+	return err
+}
+
+// remove withdraws a thing (tdd-things-delete).
+func (s *Server) remove(w http.ResponseWriter, r *http.Request) error {
+	d, _, err := s.own(r.Context(), r.PathValue("id"))
+	if err != nil {
+		if len(r.Header.Values("If-Match")) > 0 && interact.AsError(err).Code == interact.NotFound {
+			return &preconditionError{id: r.PathValue("id")}
+		}
+		return err
+	}
+	if err := precondition(r, r.PathValue("id"), d.Record); err != nil {
+		return err
+	}
+	if err := s.o.Publisher.Withdraw(r.Context(), d.ID); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (s *Server) enter(ctx context.Context, raw []byte, reg Registration) (id string, created bool, err error) {
+	id, created, err = s.o.Publisher.Enter(ctx, raw, reg)
+	s.changed()
+	return id, created, err
+}
+
+// readTD reads and validates a TD (tdd-validation-jsonschema), and takes its registration off.
+func (s *Server) readTD(w http.ResponseWriter, r *http.Request) ([]byte, *td.Thing, Registration, error) {
+	var reg Registration
+	if err := contentType(r, tdTypes...); err != nil {
+		return nil, nil, reg, err
+	}
+	raw, err := readBody(w, r, s.o.MaxTD)
+	if err != nil {
+		return nil, nil, reg, err
+	}
+	raw, reg, err = takeRegistration(bytes.TrimPrefix(raw, []byte("\ufeff")))
+	if err != nil {
+		return nil, nil, reg, err
+	}
+	t, err := td.Parse(raw)
+	return raw, t, reg, err
+}
+
+func thingPath(id string) string { return "/things/" + url.PathEscape(id) }
+
+func etag(r *td.Record) string { return `"` + hex.EncodeToString(r.Hash[:]) + `"` }
+
+// A preconditionError says that a thing is not in the state that the client named. The catalogue has no code for it: only HTTP asks
+// such questions.
+type preconditionError struct {
+	id  string
+	tag string // of the present state; "" if there is no such thing
+}
+
+func (e *preconditionError) Error() string {
+	if e.tag == "" {
+		return "there is no " + clip(e.id)
+	}
+	return clip(e.id) + " is in the state " + e.tag
+}
+
+// write answers with 412 (RFC 9110 §15.5.13).
+func (e *preconditionError) write(w http.ResponseWriter) {
+	if e.tag != "" {
+		w.Header().Set("ETag", e.tag)
+	}
+	hint := "GET " + thingPath(e.id) + ", and repeat the change with its ETag in If-Match"
+	if e.tag == "" {
+		hint = "repeat the change without If-Match: there is nothing that it could match"
+	}
+	body, _ := json.Marshal(struct { // strings, a number and booleans always encode
+		Type      string `json:"type"`
+		Title     string `json:"title"`
+		Status    int    `json:"status"`
+		Detail    string `json:"detail"`
+		Hint      string `json:"hint"`
+		Retryable bool   `json:"retryable"`
+		Remote    bool   `json:"remote"`
+	}{Type: "about:blank", Title: "Precondition Failed", Status: http.StatusPreconditionFailed, Detail: e.Error(), Hint: hint})
+	writeBytes(w, http.StatusPreconditionFailed, rest.ProblemType, body)
+}
+
+// precondition refuses a change to a thing that is not in the state that the client knows (RFC 9110 §13.1); now is nil if there
+// is none. It is looked at before the change, not together with it.
+func precondition(r *http.Request, id string, now *td.Record) error {
+	match, none := r.Header.Values("If-Match"), r.Header.Values("If-None-Match")
+	tag := ""
+	if now != nil {
+		tag = etag(now)
+	}
+	if len(match) > 0 && (tag == "" || !lists(match, tag)) || tag != "" && lists(none, tag) {
+		return &preconditionError{id: id, tag: tag}
+	}
+	return nil
+}
+
+// lists reports whether the values of a conditional header name tag. A weak tag names the same TD.
+func lists(values []string, tag string) bool {
+	for v := range strings.SplitSeq(strings.Join(values, ","), ",") {
+		if v = strings.TrimSpace(v); v == "*" || strings.TrimPrefix(v, "W/") == tag {
+			return true
+		}
+	}
+	return false
+}
+
+// writeTagged writes body, or only that the client has it already (RFC 9110 §13.1.2).
+func writeTagged(w http.ResponseWriter, r *http.Request, tag, contentType string, body []byte) {
+	w.Header().Set("ETag", tag)
+	if lists(r.Header.Values("If-None-Match"), tag) {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	writeBytes(w, http.StatusOK, contentType, body)
+}
+
+func writeBytes(w http.ResponseWriter, status int, contentType string, body []byte) {
+	w.Header().Set("Content-Type", contentType)
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // a client that went away needs no answer
+}
+
+// accepted returns the first of types that r asks for, or the first of all. It is no full negotiation: whoever asks for what is not
+// there gets the first (tdd-http-representation-alternate-output is a MAY).
+func accepted(r *http.Request, types ...string) string {
+	accept := strings.Join(r.Header.Values("Accept"), ",")
+	for _, t := range types {
+		if strings.Contains(accept, t) {
+			return t
+		}
+	}
+	return types[0]
+}
+
+// contentType refuses a body of another media type than one of want, or one that is compressed.
+func contentType(r *http.Request, want ...string) error {
+	media, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	charset := params["charset"]
+	if err != nil || !slices.Contains(want, media) || charset != "" && !strings.EqualFold(charset, "utf-8") {
+		return interact.Errorf(interact.UnsupportedType, "send Content-Type: "+want[0],
+			"the content type %q is not %s", clip(r.Header.Get("Content-Type")), strings.Join(want, ", "))
+	}
+	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		return interact.Errorf(interact.UnsupportedType, "send the body without Content-Encoding",
+			"the content encoding %q is not read here", clip(coding))
+	}
+	return nil
+}
+
+// readBody reads a body of at most limit bytes.
+func readBody(w http.ResponseWriter, r *http.Request, limit int) ([]byte, error) {
+	tooLarge := interact.Errorf(interact.TooLarge, "send at most "+strconv.Itoa(limit)+" bytes", "the body has more than %d bytes", limit)
+	if r.ContentLength > int64(limit) {
+		return nil, tooLarge
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(limit)))
+	if _, over := errors.AsType[*http.MaxBytesError](err); over {
+		return nil, tooLarge
+	}
+	if err != nil {
+		return nil, &interact.Error{Code: interact.Invalid, Title: "the body did not arrive", Hint: "send it again", Err: err}
+	}
+	return body, nil
+}
+
+// params reads the query of r. A parameter that the route does not know, or that stands there twice, is 400
+// (tdd-http-unsupported-feature): ignoring it would answer another question.
+func params(r *http.Request, known ...string) (url.Values, error) {
+	q, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, interact.Errorf(interact.Usage, "percent-encode its values", "the query cannot be read: %v", err)
+	}
+	for name, values := range q {
+		if !slices.Contains(known, name) {
+			return nil, interact.Errorf(interact.Usage, "known are "+strings.Join(known, ", "), "the parameter %q is not known here", clip(name))
+		}
+		if len(values) > 1 {
+			return nil, interact.Errorf(interact.Usage, "give it once", "the parameter %q is given %d times", clip(name), len(values))
+		}
+	}
+	return q, nil
+}
+
+// whole reads a whole number of at least low; absent is 0.
+func whole(q url.Values, name string, low int) (int, error) {
+	if !q.Has(name) {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(q.Get(name))
+	if err != nil || n < low || n > 1<<31-1 {
+		return 0, interact.Errorf(interact.Usage, name+"="+strconv.Itoa(max(low, 10)), "%s is %q; it must be a whole number from %d on",
+			name, clip(q.Get(name)), low)
+	}
+	return n, nil
+}
+
+// flag reads true or false.
+func flag(q url.Values, name string, otherwise bool) (bool, error) {
+	if !q.Has(name) {
+		return otherwise, nil
+	}
+	on, err := strconv.ParseBool(q.Get(name))
+	if err != nil {
+		return false, interact.Errorf(interact.Usage, name+"=true", "%s is %q; it must be true or false", name, clip(q.Get(name)))
+	}
+	return on, nil
+}
+
+// oneOf reads one of some words; absent is "".
+func oneOf(q url.Values, name string, words ...string) (string, error) {
+	word := q.Get(name)
+	if word != "" && !slices.Contains(words, word) {
+		return "", interact.Errorf(interact.Usage, name+"="+strings.Join(words, " or ")+", or leave it out", "the %s %q is not known", name, clip(word))
+	}
+	return word, nil
+}

@@ -1,0 +1,130 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/td"
+)
+
+// Bounds of those who watch what is found.
+const (
+	maxFinders    = 128
+	findKeepAlive = 15 * time.Second
+)
+
+// wantsEvents reports whether r asks for server-sent events and nothing else.
+func wantsEvents(r *http.Request) bool {
+	accept := strings.Join(r.Header.Values("Accept"), ",")
+	return strings.Contains(accept, rest.EventsType) && !strings.Contains(accept, interact.JSON)
+}
+
+// watchFind answers by events: what is known first, then what changes. Who comes back with the number of the last event gets what
+// came after it.
+func (g *Gateway) watchFind(w http.ResponseWriter, r *http.Request, f finding) error {
+	if g.finders.Add(1) > maxFinders {
+		g.finders.Add(-1)
+		return interact.Errorf(interact.Overloaded, "try again when others have left", "%d watch already", maxFinders)
+	}
+	defer g.finders.Add(-1)
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(g.ending, cancel)()
+	e := rest.NewEventStream(w, g.o.patience.write, true)
+	defer e.End()
+	after, err := strconv.ParseUint(r.Header.Get("Last-Event-Id"), 10, 64)
+	if err != nil {
+		if after = g.o.Node.Latest(); g.tellKnown(r, e, f, after) != nil {
+			return nil // the consumer is gone
+		}
+	}
+	changes := g.changes(ctx, f.query, after)
+	alive := time.NewTicker(findKeepAlive)
+	defer alive.Stop()
+	for err = e.Begin(); err == nil; {
+		select {
+		case c, more := <-changes:
+			if !more {
+				if g.ending.Err() != nil {
+					e.Problem(interact.Errorf(interact.ShuttingDown, "try again when the node is back", "the node is shutting down"))
+				}
+				return nil
+			}
+			err = g.tellChange(e, c)
+		case <-alive.C:
+			err = e.Comment("")
+		}
+	}
+	cancel()
+	for range changes { // its goroutine has ended when this returns
+	}
+	return nil
+}
+
+// changes yields what the directory tells, until ctx ends.
+func (g *Gateway) changes(ctx context.Context, q td.Query, after uint64) <-chan directory.Change {
+	told := make(chan directory.Change)
+	go func() {
+		defer close(told)
+		for c, err := range g.o.Node.Watch(ctx, q, after) {
+			if err != nil {
+				return
+			}
+			select {
+			case told <- c:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return told
+}
+
+// tellKnown tells what is found now, and how complete that is.
+func (g *Gateway) tellKnown(r *http.Request, e *rest.EventStream, f finding, at uint64) error {
+	list, err := g.search(r, f)
+	if err != nil {
+		e.Problem(err)
+		return err
+	}
+	id := strconv.FormatUint(at, 10)
+	for i := range list.Items {
+		if err := tell(e, id, AgentChange{Change: "known", Agent: &list.Items[i]}); err != nil {
+			return err
+		}
+	}
+	return tell(e, id, AgentChange{Change: "ready", Coverage: &list.Coverage})
+}
+
+// tellChange tells one change.
+func (g *Gateway) tellChange(e *rest.EventStream, c directory.Change) error {
+	change := AgentChange{Change: kindNames[c.Kind], Reason: reasonNames[c.Reason], Time: c.Time.UTC()}
+	if c.Thing != nil {
+		a := g.agent(c.Thing)
+		a.Reachable = a.Reachable && c.Kind != directory.Gone
+		change.Agent = &a
+	}
+	return tell(e, strconv.FormatUint(c.Seq, 10), change)
+}
+
+func tell(e *rest.EventStream, id string, c AgentChange) error {
+	data, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	return e.Send(c.Change, id, data)
+}
+
+var kindNames = map[directory.ChangeKind]string{directory.Added: "added", directory.Changed: "changed", directory.Gone: "gone",
+	directory.Missed: "missed"}
+
+var reasonNames = map[directory.Reason]string{directory.Published: "published", directory.Unreachable: "unreachable",
+	directory.Reachable: "reachable", directory.Withdrawn: "withdrawn", directory.Moved: "moved", directory.Expired: "expired",
+	directory.Left: "left"}

@@ -1,0 +1,121 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/td"
+)
+
+// watched is a node that knows the weather, and has seen it change since.
+func watched(*testing.T) *fakeNode {
+	weather := describe("urn:x:weather", "Weather", owner1)
+	n := newFake(weather)
+	n.changes = []directory.Change{
+		{Seq: 6, Kind: directory.Added, Reason: directory.Published, Thing: weather},
+		{Seq: 8, Kind: directory.Changed, Reason: directory.Unreachable, Thing: weather},
+		{Seq: 9, Kind: directory.Gone, Reason: directory.Expired, Thing: weather},
+		{Seq: 12, Kind: directory.Missed},
+	}
+	return n
+}
+
+func TestWatchFind(t *testing.T) {
+	t.Parallel()
+	r := start(t, Options{Node: watched(t)})
+	for _, path := range []string{r.url, r.o.Socket} {
+		c := dial(t, path, "")
+		var told []string
+		for change, err := range c.WatchFind(t.Context(), td.Query{Text: "weather", Limit: 3}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			word := change.Change + " " + change.Reason
+			if change.Agent != nil {
+				word += " " + change.Agent.ID
+			}
+			if change.Coverage != nil && change.Coverage.Complete() {
+				word += " complete"
+			}
+			if told = append(told, word); change.Change == "missed" {
+				break
+			}
+		}
+		want := "known  urn:x:weather|ready  complete|changed unreachable urn:x:weather|gone expired urn:x:weather|missed "
+		if got := strings.Join(told, "|"); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+// Who comes back with the number of the last event gets only what came after it.
+func TestWatchFindGoesOn(t *testing.T) {
+	t.Parallel()
+	r := start(t, Options{Node: watched(t)})
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.url+"/v1/find", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Accept", "text/event-stream")
+	req.Header.Set("Last-Event-ID", "8")
+	resp, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var names []string
+	for e, err := range rest.ReadEvents(resp.Body, 1<<20) {
+		var c AgentChange
+		if err != nil || json.Unmarshal(e.Data, &c) != nil || c.Change != e.Name {
+			t.Fatalf("%s: %s, %v", e.Name, e.Data, err)
+		}
+		if names = append(names, e.ID+" "+e.Name); e.Name == "missed" {
+			break
+		}
+	}
+	if got := strings.Join(names, ", "); got != "9 gone, 12 missed" {
+		t.Errorf("got %s", got)
+	}
+}
+
+// Those who watch are bounded, and end with the node, which says so.
+func TestWatchFindEnds(t *testing.T) {
+	t.Parallel()
+	var g *Gateway
+	r := start(t, Options{Node: newFake()}, func(made *Gateway) { g = made })
+	c := dial(t, r.url, "")
+	g.finders.Store(maxFinders)
+	for _, err := range c.WatchFind(t.Context(), td.Query{}) {
+		if e := interact.AsError(err); e == nil || e.Code != interact.Overloaded {
+			t.Errorf("too many: got %v", err)
+		}
+	}
+	g.finders.Store(0)
+	ended := make(chan error, 1)
+	ready := make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		for change, err := range c.WatchFind(ctx, td.Query{}) {
+			switch {
+			case err != nil:
+				ended <- err
+			case change.Change == "ready":
+				close(ready)
+			}
+		}
+	}()
+	<-ready
+	g.end()
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) && interact.AsError(err).Code != interact.ShuttingDown && interact.AsError(err).Code != interact.Cancelled {
+		t.Errorf("got %v", err)
+	}
+}

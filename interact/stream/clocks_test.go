@@ -1,0 +1,35 @@
+package stream
+
+import (
+	"bytes"
+	"testing"
+	"time"
+)
+
+// TestDeadlinesNeedNoClock writes a request with three seconds left by clocks that differ by minutes and hours, and reads it by
+// others: the bytes are the same, and whoever reads them has three seconds by its own clock.
+func TestDeadlinesNeedNoClock(t *testing.T) {
+	t.Parallel()
+	clock := time.Unix(1_800_000_000, 0)
+	write := func(now time.Time) []byte {
+		m := ask("a", `"x"`)
+		m.ID = "m1"
+		m.Deadline = now.Add(3 * time.Second)
+		b, err := appendRequest(nil, m, follow{}, timeLeft(m.Deadline, now))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	want := write(clock)
+	for _, off := range []time.Duration{time.Minute, -time.Minute, time.Hour, -time.Hour, 24 * 365 * time.Hour} {
+		if got := write(clock.Add(off)); !bytes.Equal(got, want) {
+			t.Errorf("by a clock %v ahead the request is %x, want %x", off, got, want)
+		}
+		here := clock.Add(off)
+		m, _, err := readRequest(want, here)
+		if err != nil || !m.Deadline.Equal(here.Add(3*time.Second)) {
+			t.Errorf("by a clock %v ahead it is read as until %v, %v; now is %v", off, m.Deadline, err, here)
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package interop
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/node"
+	"github.com/lmosd/lmosd/policy"
+)
+
+// TestLimitsOfTheHost sets the limits of a node for each caller and each thing, takes what they allow by one call that stays, and
+// is refused at every door of another node, in the words of its protocol, with when to come again.
+func TestLimitsOfTheHost(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		rules  policy.Rules
+		code   interact.Code
+		status int
+		coap   string
+	}{
+		"of a caller at once":  {policy.Rules{ConsumerConcurrency: 1}, interact.Overloaded, 503, "ServiceUnavailable"},
+		"of a thing at once":   {policy.Rules{ThingConcurrency: 1}, interact.Overloaded, 503, "ServiceUnavailable"},
+		"of a caller a second": {policy.Rules{PerPeer: 1e-3, Burst: 1}, interact.RateLimited, 429, "TooManyRequests"},
+		"of a thing a second":  {policy.Rules{PerThing: 1e-3, ThingBurst: 1}, interact.RateLimited, 429, "TooManyRequests"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMesh(t, func(o *node.Options) {
+				if o.Name == "host" {
+					o.Policy = c.rules
+				}
+			})
+			came, release := make(chan struct{}, 100), make(chan struct{})
+			thing := interact.Unary(func(_ context.Context, q *interact.Message) (*interact.Message, error) {
+				came <- struct{}{}
+				<-release
+				return completed(q, "", []byte("1")), nil
+			})
+			m.offer(t, simple("slow", "work", "http://127.0.0.1:1", ""), thing)
+			m.known(t, "slow")
+			first := make(chan error, 1)
+			go func() {
+				_, err := send(openGo(t, m, "slow"), query(interact.InvokeAction, "work", ""))
+				first <- err
+			}()
+			<-came
+			for _, b := range consumerBindings {
+				k := b.open(t, m, "slow")
+				_, err := send(k, query(interact.InvokeAction, "work", ""))
+				k.hangUp()
+				if !errors.Is(err, errNot) && (!coded(err, c.code) || b.name == "CoAP" && !strings.Contains(err.Error(), c.coap)) {
+					t.Errorf("%s: got %v, want %v", b.name, err, c.code)
+				}
+			}
+			h := newHTTPTalk(m, "slow")
+			defer h.client.CloseIdleConnections()
+			resp, err := h.client.Post(m.api+"/things/slow/actions/work", interact.JSON, strings.NewReader(""))
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.StatusCode != c.status || resp.Header.Get("Retry-After") == "" {
+				t.Errorf("HTTP: %s, Retry-After %q, want %d", resp.Status, resp.Header.Get("Retry-After"), c.status)
+			}
+			close(release)
+			if err := <-first; err != nil || len(came) > 0 {
+				t.Errorf("the first call: %v; %d others came to the agent", err, len(came))
+			}
+		})
+	}
+}
+
+// TestWrongInputNamesItsPlace sends an input with two wrong members to an agent of another node: the error has the JSON pointer of
+// each, at every door.
+func TestWrongInputNamesItsPlace(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	_, raw, thing := newLamp(t, "lamp")
+	m.offer(t, raw, thing)
+	m.known(t, "lamp")
+	wrong := query(interact.InvokeAction, "add", `{"a":"x","b":1.5}`)
+	for _, b := range consumerBindings {
+		k := b.open(t, m, "lamp")
+		_, err := send(k, wrong)
+		k.hangUp()
+		var e *interact.Error
+		said := fmt.Sprint(err)
+		switch errors.As(err, &e); {
+		case errors.Is(err, errNot):
+			continue
+		case e != nil:
+			said = fmt.Sprint(e.Code, e.Issues)
+			if !e.Remote {
+				t.Errorf("%s: the host was not asked: %v", b.name, err)
+			}
+		case b.name == "CoAP": // has room for one
+			said += "/b"
+		}
+		if !strings.Contains(said, interact.Invalid.String()) || !strings.Contains(said, "/a") || !strings.Contains(said, "/b") {
+			t.Errorf("%s: got %s, want the places /a and /b", b.name, said)
+		}
+	}
+	resp, err := http.Post(m.api+"/things/lamp/actions/add", interact.JSON, strings.NewReader(string(wrong.Data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var problem struct {
+		Code             string
+		ValidationErrors []struct{ Field, Description string }
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&problem); err != nil {
+		t.Fatal(err)
+	}
+	if p := problem.ValidationErrors; resp.StatusCode != 400 || len(p) != 2 || p[0].Field != "/a" || p[1].Field != "/b" ||
+		p[0].Description == "" {
+		t.Errorf("HTTP: %s %+v", resp.Status, problem)
+	}
+}

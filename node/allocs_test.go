@@ -1,0 +1,37 @@
+package node
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// TestACallAllocates holds what a call of an agent in the process of its node costs: 30 objects for each node that it passes,
+// libp2p included. Everything else that both nodes do meanwhile counts, too.
+func TestACallAllocates(t *testing.T) {
+	nodes := connected(t, 2)
+	p, err := nodes[0].Offer(t.Context(), []byte(echoTD), echo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	knows(t, nodes[1], p.Ref)
+	data := []byte(`"` + strings.Repeat("x", 254) + `"`)
+	const perNode = 30
+	for name, of := range map[string]struct {
+		asked  *running
+		passed float64
+	}{"router and chain of one node": {nodes[0], 1}, "two nodes": {nodes[1], 2}} {
+		m := &interact.Message{Type: interact.InvokeAction, Thing: p.Ref, Name: "echo", Data: data}
+		var failed error
+		n := testing.AllocsPerRun(1000, func() {
+			if r, err := interact.Ask(t.Context(), of.asked.Mesh(), m); err != nil || len(r.Data) != len(data) {
+				failed = err
+			}
+		})
+		if n > perNode*of.passed || failed != nil {
+			t.Errorf("%s: a call allocates %v objects (%v), want %v at most", name, n, failed, perNode*of.passed)
+		}
+		t.Logf("%s: %v objects", name, n)
+	}
+}

@@ -1,0 +1,183 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	ma "github.com/multiformats/go-multiaddr"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// cut ends the mesh between two nodes for good, as a router between them would: nobody listens any more, and what was connected is
+// not. Their agents go on.
+func cut(t *testing.T, a, b *running) {
+	t.Helper()
+	for _, n := range []*running{a, b} {
+		net := n.host.Network()
+		net.(interface{ ListenClose(...ma.Multiaddr) }).ListenClose(net.ListenAddresses()...)
+	}
+	if err := a.host.Network().ClosePeer(b.host.ID()); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "they are apart", func() bool { return len(b.host.Network().ConnsToPeer(a.host.ID())) == 0 })
+}
+
+// pairOf are a host and a consumer that takes direct ways as its options say.
+func pairOf(t *testing.T, direct string) (host, consumer *running) {
+	t.Helper()
+	host = start(t, quiet())
+	o := quiet()
+	o.Direct = direct
+	consumer = start(t, o)
+	connect(t, consumer, host)
+	return host, consumer
+}
+
+// TestTheDirectWayWhenTheMeshIsCut reads over the mesh while there is one, and then over the agent's own address, where that is
+// allowed.
+func TestTheDirectWayWhenTheMeshIsCut(t *testing.T) {
+	t.Parallel()
+	for direct, want := range map[string]string{DirectAny: "http", DirectSecure: "", DirectOff: ""} {
+		t.Run(direct, func(t *testing.T) {
+			t.Parallel()
+			host, consumer := pairOf(t, direct)
+			ref := publish(t, host, toolAt("Echo", "", newAgent(t).url))
+			knows(t, consumer, ref)
+			ask := func(via string) (path string, err error) {
+				r, err := interact.Ask(t.Context(), consumer.Mesh(), &interact.Message{Type: interact.ReadProperty, Thing: ref, Name: "version",
+					Via: via, Timing: &interact.Timing{}})
+				if err != nil {
+					return "", err
+				}
+				if string(r.Data) != `"1"` {
+					t.Errorf("the answer is %s", r.Data)
+				}
+				return r.Timing.Path, nil
+			}
+			if path, err := ask(""); err != nil || !strings.HasPrefix(path, "mesh") {
+				t.Errorf("before the cut it went by %q, %v", path, err)
+			}
+			cut(t, host, consumer)
+			switch path, err := ask(""); {
+			case want != "" && (err != nil || path != want):
+				t.Errorf("it went by %q, %v; want %s", path, err, want)
+			case want == "" && codeOf(err) != interact.Unreachable:
+				t.Errorf("it went by %q, %v; want %v", path, err, interact.Unreachable)
+			}
+			if path, err := ask("mesh"); codeOf(err) != interact.Unreachable {
+				t.Errorf("forced over the mesh it went by %q, %v", path, err)
+			}
+		})
+	}
+}
+
+// TestWhatMayHaveBegunIsNotRepeated cuts the mesh while the agent works. What the agent does twice without harm is asked again over
+// its own address; anything else ends with an error that says that it may have been done.
+func TestWhatMayHaveBegunIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		members string
+		again   bool
+	}{
+		"neither safe nor idempotent": {"", false},
+		"safe":                        {`"safe": true,`, true},
+		"idempotent":                  {`"idempotent": true,`, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var calls atomic.Int32
+			asked, over := make(chan struct{}), make(chan struct{})
+			agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				body, err := io.ReadAll(r.Body)
+				if calls.Add(1) == 1 {
+					close(asked)
+					<-over
+				}
+				answer(w, body, err)
+			}))
+			t.Cleanup(agent.Close)
+			host, consumer := pairOf(t, DirectAny)
+			raw := fmt.Appendf(nil, `{"@context": "https://www.w3.org/2022/wot/td/v1.1", "title": "Once",
+				"securityDefinitions": {"n": {"scheme": "nosec"}}, "security": "n",
+				"actions": {"act": {%s "synchronous": true, "forms": [{"href": "%s/act"}]}}}`, c.members, agent.URL)
+			ref := publish(t, host, raw)
+			knows(t, consumer, ref)
+			done := make(chan error, 1)
+			go func() {
+				_, err := interact.Ask(t.Context(), consumer.Mesh(), &interact.Message{Type: interact.InvokeAction, Thing: ref, Name: "act",
+					Data: []byte(`1`)})
+				done <- err
+			}()
+			<-asked
+			cut(t, host, consumer)
+			err := <-done
+			close(over)
+			e := interact.AsError(err)
+			if c.again && (err != nil || calls.Load() != 2) || !c.again && (err == nil || !e.Begun || calls.Load() != 1) {
+				t.Errorf("the agent was asked %d times: %v", calls.Load(), err)
+			}
+		})
+	}
+}
+
+// TestClocksThatDiffer has a host sign what it offers by a clock that is wrong. A call has the time that its consumer gives it, by
+// whatever clock; only a record from the future is refused, beyond five minutes.
+func TestClocksThatDiffer(t *testing.T) {
+	t.Parallel()
+	nodes := connected(t, 2)
+	host, consumer := nodes[0], nodes[1]
+	left := interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
+		r := m.Reply(interact.ActionStatus, "", fmt.Appendf(nil, "%q", time.Until(m.Deadline)))
+		r.Status = interact.StatusCompleted
+		return r, nil
+	})
+	for ahead, want := range map[time.Duration]interact.Code{0: 0, time.Minute: 0, -time.Minute: 0, -time.Hour: 0,
+		time.Hour: interact.Expired} {
+		parsed, err := td.Complete(tool("Clock", fmt.Sprint("urn:x:", int(ahead.Minutes()))), host.DID())
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := time.Now().Add(ahead)
+		of, err := host.offers.sign(t.Context(), parsed, left, uint64(at.UnixMilli()), at)
+		if err == nil {
+			err = host.offers.keep(t.Context(), of)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := of.Signed.Verify(t.Context(), consumer.verifier, time.Now())
+		if want != 0 {
+			if err == nil || interact.AsError(err).Code != want {
+				t.Errorf("%v ahead: the record gives %v, want %v", ahead, err, want)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("%v ahead: %v", ahead, err)
+		}
+		if _, err := consumer.dir.Add(d); err != nil {
+			t.Fatal(err)
+		}
+		for _, patience := range []time.Duration{20 * time.Second, time.Minute} {
+			r, err := interact.Ask(t.Context(), consumer.Mesh(), &interact.Message{Type: interact.InvokeAction, Thing: d.Ref(), Name: "echo",
+				Data: []byte(`"x"`), Deadline: time.Now().Add(patience)})
+			if err != nil {
+				t.Errorf("%v ahead: %v", ahead, err)
+				continue
+			}
+			got, err := time.ParseDuration(strings.Trim(string(r.Data), `"`))
+			if err != nil || got > patience || got < patience-10*time.Second {
+				t.Errorf("%v ahead: of %v the agent has %s, %v", ahead, patience, r.Data, err)
+			}
+		}
+	}
+}
