@@ -22,6 +22,7 @@ func (c *Config) check(ps *problems) {
 	c.checkTrust(ps)
 	c.checkHTTP(ps)
 	c.checkDoors(ps)
+	c.checkSearch(ps)
 	c.checkURLs(ps)
 }
 
@@ -150,10 +151,29 @@ func (c *Config) checkDoors(ps *problems) {
 
 func (c *Config) checkURLs(ps *problems) {
 	for _, at := range []struct{ key, url, example string }{{"telemetry.traces.endpoint", c.Telemetry.Traces.Endpoint, "http://127.0.0.1:4318"},
-		{"http.public_url", c.HTTP.PublicURL, "https://node.example"}} {
+		{"http.public_url", c.HTTP.PublicURL, "https://node.example"},
+		{"search.embeddings.url", c.Search.Embeddings.URL, "http://127.0.0.1:11434/v1"},
+		{"search.model.url", c.Search.Model.URL, "http://127.0.0.1:11434/v1"}} {
 		u, err := url.Parse(at.url)
 		if at.url != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "") {
 			c.bad(ps, at.key, "for example "+at.example, "%q is no http URL", at.url)
+		}
+	}
+}
+
+// checkSearch looks for what a method of routing lacks.
+func (c *Config) checkSearch(ps *problems) {
+	for _, e := range []struct {
+		key string
+		Endpoint
+		needed bool
+	}{{"search.embeddings", c.Search.Embeddings, c.Search.Method == "vector" || c.Search.Method == "hybrid"},
+		{"search.model", c.Search.Model, c.Search.Method == "llm" || c.Search.Method == "hybrid"}} {
+		switch {
+		case e.needed && e.URL == "":
+			c.bad(ps, "search.method", "set "+e.key+".url and "+e.key+".model, or take lexical", "%s needs %s", c.Search.Method, e.key)
+		case e.URL != "" && e.Model == "":
+			c.bad(ps, e.key+".model", "for example all-minilm", "the model is missing")
 		}
 	}
 }

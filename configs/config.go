@@ -23,6 +23,7 @@ type Config struct {
 	Listen    Listen    `yaml:"listen"`
 	Mesh      Mesh      `yaml:"mesh"`
 	Directory Directory `yaml:"directory"`
+	Search    Search    `yaml:"search"`
 	Trust     Trust     `yaml:"trust"`
 	HTTP      HTTP      `yaml:"http"`
 	Interact  Interact  `yaml:"interact"`
@@ -115,6 +116,26 @@ type Directory struct {
 	// The descriptions kept in memory and on disk. More finds more without asking the mesh and costs about 10 kB each;
 	// beyond it those that expire first are dropped, and found through the DHT. From 16.
 	MaxThings int `yaml:"max_things" min:"16" max:"1000000"`
+}
+
+// Search sets how questions in words are understood. Without endpoints, words are compared, and nothing leaves the node.
+type Search struct {
+	// Which agent gets a task (lmosd route): lexical compares words, vector compares meanings, llm asks a language model, hybrid
+	// asks it where meanings do not decide.
+	Method     string   `yaml:"method" values:"lexical vector llm hybrid"`
+	Embeddings Endpoint `yaml:"embeddings"`
+	Model      Endpoint `yaml:"model"`
+}
+
+// Endpoint is a service that speaks the API of OpenAI: a hosted one, or a program on this machine.
+type Endpoint struct {
+	// The base of the API, for example http://127.0.0.1:11434/v1. It gets the texts of descriptions and questions. Empty asks
+	// nobody.
+	URL string `yaml:"url"`
+	// The model, as the service calls it.
+	Model string `yaml:"model"`
+	// The file with the key for the service, mode 0600. Empty sends none.
+	KeyFile string `yaml:"key_file"`
 }
 
 // Trust says who may ask this node and its agents.
@@ -251,6 +272,7 @@ func Default() *Config {
 			Limits: Limits{Peers: Peers{Low: 96, High: 128}, StreamsPerPeer: 200, Memory: 256 << 20},
 		},
 		Directory: Directory{MaxThings: 10_000},
+		Search:    Search{Method: "lexical"},
 		Trust:     Trust{Policy: "open", Allow: []string{}, Deny: []string{}, Rate: TrustRate{PerPeer: 50, Burst: 100}},
 		HTTP:      HTTP{Listen: "127.0.0.1:4668", Socket: "auto", Auth: "token", Hosts: []string{}},
 		Interact: Interact{Timeout: Duration(30 * time.Second), Concurrency: 256, PerCaller: 64, Subscriptions: 256, Credentials: "auto", Validate: true, Direct: "secure",

@@ -1,6 +1,8 @@
 package configs
 
 import (
+	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 	"github.com/lmosd/lmosd/interact/task"
 	"github.com/lmosd/lmosd/node"
 	"github.com/lmosd/lmosd/policy"
+	"github.com/lmosd/lmosd/route"
 	"github.com/lmosd/lmosd/telemetry"
 )
 
@@ -30,8 +33,16 @@ func (c *Config) Options() (node.Options, error) {
 		HTTP: &node.HTTP{Listen: c.HTTP.Listen, Explicit: c.Explicit("http.listen"), Socket: c.Socket(), NoAuth: c.HTTP.Auth == "none",
 			HideMetrics: !c.Telemetry.Metrics, Hosts: c.HTTP.Hosts, PublicURL: c.HTTP.PublicURL},
 		NoValidation: !c.Interact.Validate, Direct: c.Interact.Direct, MQTT: c.MQTT.Listen, CoAP: c.CoAP.Listen,
+		Search:    node.Search{Method: route.Method(c.Search.Method)},
 		Tasks:     task.Options{MaxRun: time.Duration(c.Interact.Tasks.Run), Keep: time.Duration(c.Interact.Tasks.Keep)},
 		Telemetry: telemetry.Options{Endpoint: c.Telemetry.Traces.Endpoint, Sample: share(c.Telemetry.Traces.Percent)},
+	}
+	var err error
+	if o.Search.Embeddings, err = c.endpoint("search.embeddings", c.Search.Embeddings); err != nil {
+		return o, err
+	}
+	if o.Search.Model, err = c.endpoint("search.model", c.Search.Model); err != nil {
+		return o, err
 	}
 	if path, ok := strings.CutPrefix(c.Node.Key, "file:"); ok {
 		key, err := keystore.Open(path)
@@ -41,6 +52,33 @@ func (c *Config) Options() (node.Options, error) {
 		o.Key = key
 	}
 	return o, nil
+}
+
+// maxKey bounds the key of an endpoint, in bytes.
+const maxKey = 16 << 10
+
+// endpoint reads the key of an endpoint, which must be nobody else's to read.
+func (c *Config) endpoint(key string, e Endpoint) (node.Endpoint, error) {
+	out := node.Endpoint{URL: e.URL, Model: e.Model}
+	if e.KeyFile == "" || e.URL == "" {
+		return out, nil
+	}
+	info, err := os.Stat(e.KeyFile)
+	switch {
+	case err != nil:
+	case info.Mode().Perm()&0o077 != 0:
+		return out, interact.Errorf(interact.KeyPermissions, "chmod 600 "+e.KeyFile, "others can read %s.key_file", key)
+	case info.Size() > maxKey:
+		err = fmt.Errorf("it has %d bytes", info.Size())
+	default:
+		var raw []byte
+		raw, err = os.ReadFile(e.KeyFile)
+		out.Key = strings.TrimSpace(string(raw))
+	}
+	if err != nil {
+		return out, &interact.Error{Code: interact.ConfigInvalid, Title: key + ".key_file cannot be read", Err: err, Hint: "name the file with the key"}
+	}
+	return out, nil
 }
 
 // rules are who may ask what.

@@ -11,6 +11,7 @@ import (
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/route"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -39,6 +40,8 @@ type Directory interface {
 	// Latest numbers the last change, and Watch yields those that come after a number (directory.Directory.Watch).
 	Latest() uint64
 	Watch(ctx context.Context, q td.Query, after uint64) iter.Seq2[directory.Change, error]
+	// Route picks an agent for a task (package route).
+	Route(ctx context.Context, q route.Question) (*route.Decision, error)
 	Reachable(d *td.Description) bool
 	// Hosted reports whether this node offers the thing.
 	Hosted(d *td.Description) bool
@@ -187,6 +190,23 @@ type AgentList struct {
 	Items      []Agent     `json:"items"`
 	Coverage   td.Coverage `json:"coverage"`
 	Took       float64     `json:"took_ms"`
+}
+
+// RouteRequest is the body of POST /v1/route: a task in words (lmos-classifier, ClassificationRequest).
+type RouteRequest struct {
+	Message string       `json:"message"`
+	History []route.Turn `json:"history,omitempty"` // before it, the eldest first
+	Method  route.Method `json:"method,omitempty"`  // empty: that of the node
+	// Among is a question that says which agents may be chosen ([td.ParseQuery]); empty: all.
+	Among string `json:"among,omitempty"`
+}
+
+// RouteAnswer is POST /v1/route: the agent that was picked, or none, and why.
+type RouteAnswer struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"` // Route
+	*route.Decision
+	Took float64 `json:"took_ms"`
 }
 
 // AgentDetail is GET /v1/agents/{ref}: one thing with what was verified.

@@ -137,6 +137,15 @@ func (c *Client) WatchFind(ctx context.Context, q td.Query) iter.Seq2[AgentChang
 	}
 }
 
+// Route has the node pick an agent for a task.
+func (c *Client) Route(ctx context.Context, q RouteRequest) (*RouteAnswer, error) {
+	body, err := json.Marshal(q)
+	if err != nil {
+		return nil, err
+	}
+	return ask[RouteAnswer](ctx, c, http.MethodPost, "/v1/route", interact.JSON, body)
+}
+
 // findValues writes q as the parameters of GET /v1/find.
 func findValues(q td.Query, timeout time.Duration) url.Values {
 	v := url.Values{}

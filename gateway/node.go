@@ -20,6 +20,7 @@ func (g *Gateway) fixed() map[string]http.Handler {
 		"GET /v1/peers":    g.guarded(read, g.peers),
 		"POST /v1/peers":   g.guarded(admin, g.connect),
 		"GET /v1/find":     g.guarded(read, g.find),
+		"POST /v1/route":   g.guarded(call, g.route),
 		"POST /v1/publish": g.guarded(admin, g.postPublish),
 		"GET /v1/tasks":    g.guarded(read, g.listTasks),
 		"GET /healthz":     g.guarded(open, g.healthy),

@@ -46,6 +46,7 @@ import (
 	"github.com/lmosd/lmosd/interact/ws"
 	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/pubsub"
+	"github.com/lmosd/lmosd/route"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/telemetry"
 )
@@ -77,6 +78,8 @@ type Node struct {
 	gossip    *pubsub.PubSub
 	dir       *directory.Directory
 	offers    *offers
+	router    *route.Router
+	embedder  directory.Embedder // nil: words are compared
 	mesh      interact.Thing
 	gateway   *gateway.Gateway // listens only with Options.HTTP
 	self      []byte           // the node's own signed TD
@@ -239,9 +242,13 @@ func (n *Node) openMesh() (err error) {
 	}
 	n.onClose(n.gossip.Close)
 
-	n.dir, err = directory.New(directory.Options{Store: n.stores.fast, Verifier: n.verifier, Sources: []directory.Source{n.dht},
-		Fetch: n.dht.Body, Bind: n.bind, Self: n.key.DID(), Max: n.opts.MaxThings, Log: n.log})
-	if err != nil {
+	if err := n.openSearch(); err != nil {
+		return err
+	}
+	known := directory.Options{Store: n.stores.fast, Verifier: n.verifier, Sources: []directory.Source{n.dht},
+		Fetch: n.dht.Body, Bind: n.bind, Self: n.key.DID(), Max: n.opts.MaxThings, Log: n.log}
+	n.ranking(&known)
+	if n.dir, err = directory.New(known); err != nil {
 		return fmt.Errorf("open the directory: %w", err)
 	}
 	n.onClose(n.dir.Close)

@@ -65,6 +65,8 @@ type Options struct {
 	// Direct says whether agents of other nodes are asked over the addresses in their descriptions, where the mesh does not
 	// reach them: DirectOff, DirectSecure or DirectAny; empty means DirectSecure.
 	Direct string
+	// Search says how questions in words are understood.
+	Search Search
 	// Tasks bounds the long actions of this node's agents.
 	Tasks task.Options
 	// MQTT and CoAP are the addresses, host:port, at which clients of these protocols ask; empty opens none.

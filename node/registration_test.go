@@ -39,7 +39,8 @@ func TestRegistrations(t *testing.T) {
 	}
 	d = d.restart(begin.Add(2 * time.Minute))
 	got, _ := d.registered(of.desc.Record)
-	if !got.Expires.Equal(later.Add(10*time.Minute)) || !got.Created.Equal(first.Created) || !got.Modified.Equal(first.Modified) || got.TTL != 600 {
+	if !got.Expires.Equal(later.Add(10*time.Minute)) || !got.Created.Equal(first.Created) || !got.Modified.Equal(first.Modified) ||
+		got.TTL != 600 {
 		t.Errorf("after a restart: %+v, first %+v", got, first)
 	}
 	if again := d.publish("Echo", "urn:x:echo").Registration; !again.Expires.IsZero() || !again.Created.Equal(first.Created) {

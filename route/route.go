@@ -45,6 +45,9 @@ type Turn struct {
 	Content string `json:"content"`
 }
 
+// Assistant reports whether an agent said it.
+func (t Turn) Assistant() bool { return strings.EqualFold(t.Role, "assistant") }
+
 // A Question asks for an agent (lmos-classifier, ClassificationRequest).
 type Question struct {
 	Message string   // of the user

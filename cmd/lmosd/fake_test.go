@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/hex"
@@ -20,6 +21,7 @@ import (
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/route"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -102,6 +104,7 @@ func (n *fakeNode) routes() http.Handler {
 	mux.HandleFunc("GET /v1/peers", n.peers)
 	mux.HandleFunc("POST /v1/peers", n.guard(n.connect))
 	mux.HandleFunc("GET /v1/find", n.find)
+	mux.HandleFunc("POST /v1/route", n.route)
 	mux.HandleFunc("GET /v1/agents/{ref}", n.agent)
 	mux.HandleFunc("DELETE /v1/agents/{ref}", n.guard(n.unpublish))
 	mux.HandleFunc("POST /v1/publish", n.guard(n.publish))
@@ -191,14 +194,30 @@ func (n *fakeNode) find(w http.ResponseWriter, r *http.Request) {
 		list.Coverage.Answered, list.Coverage.Unreachable = 1, 2
 	}
 	if r.Header.Get("Accept") == "text/event-stream" {
-		n.tellFound(w, list)
+		n.tellFound(w, list, q.Text != "")
 		return
 	}
 	answer(w, list)
 }
 
-// tellFound tells what is found, then that one of it changes and goes, and ends with an error.
-func (n *fakeNode) tellFound(w http.ResponseWriter, list gateway.AgentList) {
+// route picks the agent whose name the task has.
+func (n *fakeNode) route(w http.ResponseWriter, r *http.Request) {
+	var q gateway.RouteRequest
+	if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
+		panic(err)
+	}
+	d := &route.Decision{Candidates: []route.Candidate{}, Method: cmp.Or(q.Method, route.Lexical), Reason: "nothing is like it"}
+	for name, g := range n.agents {
+		if strings.Contains(q.Message, name) {
+			d.Agent = &route.Candidate{ID: g.Agent.Ref, Name: name, Score: 0.75, Capabilities: []route.Capability{{ID: "urn:x:y"}}}
+			d.Candidates, d.Reason = append(d.Candidates, *d.Agent), "it has its name"
+		}
+	}
+	answer(w, gateway.RouteAnswer{APIVersion: gateway.APIVersion, Kind: "Route", Decision: d, Took: 3})
+}
+
+// tellFound tells what is found, then that one of it changes and goes, and ends, with an error if it should fail.
+func (n *fakeNode) tellFound(w http.ResponseWriter, list gateway.AgentList, fail bool) {
 	e := rest.NewEventStream(w, time.Minute, true)
 	tell := func(c gateway.AgentChange) {
 		data, err := json.Marshal(c)
@@ -216,7 +235,9 @@ func (n *fakeNode) tellFound(w http.ResponseWriter, list gateway.AgentList) {
 		tell(gateway.AgentChange{Change: "gone", Reason: "expired", Time: time.Now(), Agent: &list.Items[0]})
 	}
 	tell(gateway.AgentChange{Change: "missed"})
-	e.Problem(interact.Errorf(interact.Internal, "see its log", "the fake has no more"))
+	if fail {
+		e.Problem(interact.Errorf(interact.Internal, "see its log", "the fake has no more"))
+	}
 }
 
 // named returns the agent of a request, or answers that there is none.

@@ -62,7 +62,7 @@ func hideFlags(cmd *cobra.Command) {
 // commands returns the commands by group; help shows those of a group by name.
 func (a *app) commands() map[string][]*cobra.Command {
 	return map[string][]*cobra.Command{
-		"use": {newFindCommand(a), newShowCommand(a), newCallCommand(a), newReadCommand(a), newWriteCommand(a), newWatchCommand(a),
+		"use": {newFindCommand(a), newRouteCommand(a), newShowCommand(a), newCallCommand(a), newReadCommand(a), newWriteCommand(a), newWatchCommand(a),
 			newTaskCommand(a), newPingCommand(a), newTraceCommand(a)},
 		"offer":   {newExposeCommand(a), newPublishCommand(a), newUnpublishCommand(a), newValidateCommand(a)},
 		"node":    {annotate(newRunCommand(a), console.ScopeMesh, console.ReadWrite), newIDCommand(a), newStatusCommand(a), newPeersCommand(a)},

@@ -1,29 +1,38 @@
 package tdd
 
-// Affordances returns the members "properties", "actions" and "events" of the TD of a directory whose API is at api, an absolute URL
-// without a slash at its end: those of the Thing Model of directories (WoT Discovery §7.3.4), with what the model leaves open. Its
-// forms are usable as they are: absolute addresses, operations, methods and content types of answers, of empty ones too. change
-// is the name of the security definition of what changes things; "" makes no difference to the others'. Without sparql there is
-// no searchSPARQL, and without changes nothing that changes.
+import "github.com/lmosd/lmosd/interact/rest"
+
+// Affordances returns the members "properties", "actions" and "events" of the TD of a directory whose API is at api, an
+// absolute URL without a slash at its end: those of the Thing Model of directories (WoT Discovery §7.3.4), with what the model
+// leaves open. Its forms are usable as they are: absolute addresses, operations, methods and content types of answers, of empty
+// ones too. change is the name of the security definition of what changes things; "" makes no difference to the others'.
+// Without sparql there is no searchSPARQL, and without changes nothing that changes.
 func Affordances(api, change string, changes, sparql bool) map[string]any {
 	m := model{api: api, change: change}
+	whole, list := object{"type": "object"}, object{"type": "array"}
 	actions := map[string]any{
-		"retrieveThing":  m.action("Retrieve a Thing Description", true, idOf, nil, m.form("GET", "/things/{id}", "", 200, typeTD, 404)),
-		"searchJSONPath": m.action("JSONPath syntactic search", true, queryVariable, nil, m.form("GET", "/search/jsonpath?query={query}", "", 200, typeJSON, 400)),
-		"searchXPath":    m.action("XPath syntactic search", true, queryVariable, nil, m.form("GET", "/search/xpath?query={query}", "", 200, typeJSON, 400)),
+		"retrieveThing": m.action("Retrieve a Thing Description", idOf, nil, whole,
+			m.form("GET", "/things/{id}", "", 200, typeTD, 404)),
+		"searchJSONPath": m.action("JSONPath syntactic search", queryVariable, nil, list,
+			m.form("GET", "/search/jsonpath?query={query}", "", 200, typeJSON, 400)),
+		"searchXPath": m.action("XPath syntactic search", queryVariable, nil, list,
+			m.form("GET", "/search/xpath?query={query}", "", 200, typeJSON, 400)),
 	}
 	if sparql {
-		actions["searchSPARQL"] = m.action("SPARQL semantic search", true, queryVariable, nil,
+		actions["searchSPARQL"] = m.action("SPARQL semantic search", queryVariable, nil, whole,
 			m.form("GET", "/search/sparql?query={query}", "", 200, typeJSON, 400))
 	}
 	if changes {
-		whole := object{"type": "object"}
-		actions["createThing"] = m.action("Create a Thing Description", false, idOf, whole, m.form("PUT", "/things/{id}", typeTD, 201, "", 400))
-		actions["createAnonymousThing"] = m.action("Create an anonymous Thing Description", false, nil, whole, m.form("POST", "/things", typeTD, 201, "", 400))
-		actions["updateThing"] = m.action("Update a Thing Description", false, idOf, whole, m.form("PUT", "/things/{id}", typeTD, 204, "", 400))
-		actions["partiallyUpdateThing"] = m.action("Update parts of a Thing Description", false, idOf, whole,
+		actions["createThing"] = m.action("Create a Thing Description", idOf, whole, nil,
+			m.form("PUT", "/things/{id}", typeTD, 201, "", 400))
+		actions["createAnonymousThing"] = m.action("Create an anonymous Thing Description", nil, whole, nil,
+			m.form("POST", "/things", typeTD, 201, "", 400))
+		actions["updateThing"] = m.action("Update a Thing Description", idOf, whole, nil,
+			m.form("PUT", "/things/{id}", typeTD, 204, "", 400))
+		actions["partiallyUpdateThing"] = m.action("Update parts of a Thing Description", idOf, whole, nil,
 			m.form("PATCH", "/things/{id}", typePatch, 204, "", 400, 404))
-		actions["deleteThing"] = m.action("Delete a Thing Description", false, idOf, nil, m.form("DELETE", "/things/{id}", "", 204, "", 404))
+		actions["deleteThing"] = m.action("Delete a Thing Description", idOf, nil, nil,
+			m.form("DELETE", "/things/{id}", "", 204, "", 404))
 	}
 	return map[string]any{
 		"properties": object{"things": m.things()},
@@ -61,16 +70,18 @@ func (m model) things() object {
 	}
 }
 
-func (m model) action(description string, safe bool, variables, input, form object) object {
-	a := object{"description": description, "synchronous": true, "safe": safe, "forms": []any{form}}
-	if method := form["htv:methodName"]; method == "PUT" || method == "DELETE" || method == "GET" {
-		a["idempotent"] = true
-	}
+func (m model) action(description string, variables, input, output, form object) object {
+	method := form["htv:methodName"]
+	a := object{"description": description, "synchronous": true, "safe": method == "GET", "forms": []any{form},
+		"idempotent": method == "GET" || method == "PUT" || method == "DELETE"}
 	if variables != nil {
 		a["uriVariables"] = variables
 	}
 	if input != nil {
 		a["input"] = input
+	}
+	if output != nil {
+		a["output"] = output
 	}
 	return a
 }
@@ -117,6 +128,6 @@ func (m model) event(description, name string, diff bool) object {
 		e["uriVariables"] = object{"diff": object{"title": "Receive the whole TD, or what changed in it", "type": "boolean"}}
 	}
 	e["forms"] = []any{object{"href": m.api + path, "op": []any{"subscribeevent", "unsubscribeevent"}, "subprotocol": "sse",
-		"contentType": typeEvents, "htv:methodName": "GET"}}
+		"contentType": rest.EventsType, "htv:methodName": "GET"}}
 	return e
 }

@@ -10,14 +10,16 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// The directory's own TD: WoT Discovery §7.3.4. It is a valid TD with every affordance of the Thing Model, and it can be used as it
-// is.
+// The directory's own TD: WoT Discovery §7.3.4. It is a valid TD with every affordance of the Thing Model, and it can be used
+// as it is.
 func TestAffordances(t *testing.T) {
 	t.Parallel()
 	describe := func(change string, changes, sparql bool) *td.Thing {
 		t.Helper()
-		doc := map[string]any{"@context": []any{td.Context10, td.Context11, td.ContextDiscovery}, "@type": "ThingDirectory", "id": "urn:x:directory", "title": "Directory",
-			"security": []any{"nosec_sc"}, "securityDefinitions": map[string]any{"nosec_sc": map[string]any{"scheme": "nosec"}, "token": map[string]any{"scheme": "bearer"}}}
+		doc := map[string]any{"@context": []any{td.Context10, td.Context11, td.ContextDiscovery}, "@type": "ThingDirectory",
+			"id": "urn:x:directory", "title": "Directory",
+			"security": []any{"nosec_sc"}, "securityDefinitions": map[string]any{"nosec_sc": map[string]any{"scheme": "nosec"},
+				"token": map[string]any{"scheme": "bearer"}}}
 		maps.Copy(doc, Affordances("http://127.0.0.1:4668", change, changes, sparql))
 		raw, err := json.Marshal(doc)
 		if err != nil {
@@ -35,19 +37,23 @@ func TestAffordances(t *testing.T) {
 		return thing
 	}
 	d := describe("token", true, true)
-	if got := strings.Join(slices.Sorted(maps.Keys(d.Actions)), " "); got != "createAnonymousThing createThing deleteThing partiallyUpdateThing retrieveThing searchJSONPath searchSPARQL searchXPath updateThing" {
+	if got := strings.Join(slices.Sorted(maps.Keys(d.Actions)),
+		" "); got != "createAnonymousThing createThing deleteThing partiallyUpdateThing "+
+		"retrieveThing searchJSONPath searchSPARQL searchXPath updateThing" {
 		t.Errorf("actions: %s", got)
 	}
 	if got := strings.Join(slices.Sorted(maps.Keys(d.Events)), " "); got != "thingCreated thingDeleted thingUpdated" {
 		t.Errorf("events: %s", got)
 	}
 	list := d.Properties["things"]
-	if f := list.Forms[0]; f.Href != "http://127.0.0.1:4668/things{?offset,limit,format}" || !slices.Equal(f.Ops, []string{"readproperty"}) || len(list.URIVariables) != 3 {
+	if f := list.Forms[0]; f.Href != "http://127.0.0.1:4668/things{?offset,limit,format}" ||
+		!slices.Equal(f.Ops, []string{"readproperty"}) || len(list.URIVariables) != 3 {
 		t.Errorf("things: %+v", f)
 	}
 	for name, a := range d.Actions {
 		f := a.Forms[0]
-		if secured := slices.Equal(f.Security, []string{"token"}); secured != (f.HTTPMethod != "GET") || f.ResponseType == "" || a.Synchronous == nil {
+		if secured := slices.Equal(f.Security, []string{"token"}); secured != (f.HTTPMethod != "GET") || f.ResponseType == "" ||
+			a.Synchronous == nil {
 			t.Errorf("%s: %+v", name, f)
 		}
 	}

@@ -6,11 +6,11 @@ import (
 	"encoding/json"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/rest"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -28,7 +28,8 @@ const (
 func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 	only := r.PathValue("type")
 	if only != "" && only != created && only != updated && only != deleted {
-		return interact.Errorf(interact.NoAffordance, "GET /events/"+created+", "+updated+" or "+deleted, "there are no events %q", clip(only))
+		return interact.Errorf(interact.NoAffordance, "GET /events/"+created+", "+updated+" or "+deleted, "there are no events %q",
+			clip(only))
 	}
 	q, err := params(r, "diff", "lastEventId")
 	if err != nil {
@@ -39,7 +40,9 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if r.Method == http.MethodHead {
-		eventHeader(w)
+		w.Header().Set("Content-Type", rest.EventsType)
+		w.Header().Set("Cache-Control", "no-store")
+		w.WriteHeader(http.StatusOK)
 		return nil
 	}
 	if err := s.enterWatch(); err != nil {
@@ -50,7 +53,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 	if after == "" {
 		after = q.Get("lastEventId")
 	}
-	st := &stream{w: w, control: http.NewResponseController(w), patience: s.o.write, only: only, diff: diff}
+	st := &stream{EventStream: rest.NewEventStream(w, s.o.write, true), only: only, diff: diff}
 	return s.follow(r.Context(), st, position(after, time.Now()))
 }
 
@@ -62,7 +65,8 @@ func (s *Server) enterWatch() error {
 		return interact.Errorf(interact.ShuttingDown, "try again when the node is back", "the node is shutting down")
 	}
 	if s.watchers >= s.o.Watchers {
-		return interact.Errorf(interact.Overloaded, "try again later, or share one stream", "%d clients listen to events already", s.watchers)
+		return interact.Errorf(interact.Overloaded, "try again later, or share one stream", "%d clients listen to events already",
+			s.watchers)
 	}
 	s.watchers++
 	return nil
@@ -74,9 +78,9 @@ func (s *Server) leaveWatch() {
 	s.watchers--
 }
 
-// position returns the number of the change after which to begin: 0 means now. What is no number of a change, or one that will not
-// be given for long (see directory.Change.Seq), is that of another directory: then all that is remembered comes, after it was
-// said that changes are missing.
+// position returns the number of the change after which to begin: 0 means now. What is no number of a change, or one that will
+// not be given for long (see directory.Change.Seq), is that of another directory: then all that is remembered comes, after it
+// was said that changes are missing.
 func position(id string, now time.Time) uint64 {
 	if id == "" {
 		return 0
@@ -111,12 +115,11 @@ func (s *Server) follow(ctx context.Context, st *stream, after uint64) error {
 		cancel()
 		for range changes {
 		}
-		_ = st.control.SetWriteDeadline(time.Time{}) // the connection may be used again
+		st.End()
 	}()
-	eventHeader(st.w)
 	beat := time.NewTicker(s.o.beat)
 	defer beat.Stop()
-	err := st.write([]byte(": \n\n")) // so that the client knows that it is heard
+	err := st.Begin()
 	for err == nil {
 		select {
 		case c, more := <-changes:
@@ -125,36 +128,17 @@ func (s *Server) follow(ctx context.Context, st *stream, after uint64) error {
 			}
 			err = st.change(c)
 		case <-beat.C:
-			err = st.write([]byte(": \n\n"))
+			err = st.Comment("")
 		}
 	}
 	return nil // the answer has begun, and its reader is gone or as good as that
 }
 
-func eventHeader(w http.ResponseWriter) {
-	h := w.Header()
-	h.Set("Content-Type", typeEvents)
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no") // proxies hold back what comes slowly
-	w.WriteHeader(http.StatusOK)
-}
-
 // A stream writes changes to one client.
 type stream struct {
-	w        http.ResponseWriter
-	control  *http.ResponseController
-	patience time.Duration
-	only     string // the type that is asked for; "": all
-	diff     bool
-}
-
-func (st *stream) write(b []byte) error {
-	// A connection without deadlines has no slow readers either.
-	_ = st.control.SetWriteDeadline(time.Now().Add(st.patience))
-	if _, err := st.w.Write(b); err != nil {
-		return err
-	}
-	return st.control.Flush()
+	*rest.EventStream
+	only string // the type that is asked for; "": all
+	diff bool
 }
 
 // change writes a change, if it is one of TDs and of the type that is asked for.
@@ -173,13 +157,7 @@ func (st *stream) change(c directory.Change) error {
 	if name == "" || st.only != "" && name != st.only && name != missed {
 		return nil
 	}
-	var b bytes.Buffer
-	b.WriteString("event: " + name + "\nid: " + strconv.FormatUint(c.Seq, 10) + "\n")
-	for line := range strings.Lines(string(data)) {
-		b.WriteString("data: " + strings.TrimRight(line, "\r\n") + "\n")
-	}
-	b.WriteByte('\n')
-	return st.write(b.Bytes())
+	return st.Send(name, strconv.FormatUint(c.Seq, 10), data)
 }
 
 // whole is the data of a thing that is new (tdd-notification-data-create-full): the TD as it was signed.

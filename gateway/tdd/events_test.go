@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lmosd/lmosd/interact/rest"
 )
 
 // An event as it was received.
@@ -59,7 +61,7 @@ func listen(t *testing.T, c *http.Client, path, last string) (lines *bufio.Scann
 	if err != nil {
 		t.Fatal(err)
 	}
-	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != typeEvents {
+	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != rest.EventsType {
 		t.Fatalf("status %d, %v", resp.StatusCode, resp.Header)
 	}
 	lines = newLines(resp.Body)
@@ -72,7 +74,7 @@ func listen(t *testing.T, c *http.Client, path, last string) (lines *bufio.Scann
 	}
 }
 
-// The Events API: WoT Discovery §7.3.2.2.
+// The Events API: WoT Discovery §7.3.2.2; tdd-notification-sse.
 func TestEventRules(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -80,7 +82,8 @@ func TestEventRules(t *testing.T) {
 		client, end := w.client()
 		defer end()
 		streams := map[string]*bufio.Scanner{}
-		for _, path := range []string{"/events", "/events?diff=true", "/events?diff=false", "/events/thing_created", "/events/thing_updated?diff=true", "/events/thing_deleted?diff=true"} {
+		for _, path := range []string{"/events", "/events?diff=true", "/events?diff=false", "/events/thing_created",
+			"/events/thing_updated?diff=true", "/events/thing_deleted?diff=true"} {
 			lines, end := listen(t, client, path, "")
 			defer end()
 			streams[path] = lines
@@ -92,9 +95,11 @@ func TestEventRules(t *testing.T) {
 		const only = `{"id":"urn:x:a"}`
 		var ids []string
 		for path, want := range map[string][]event{
-			"/events":            {{name: created, data: only}, {name: updated, data: only}, {name: deleted, data: only}}, // tdd-notification-data, -data-td-id, -event-types
+			"/events": {{name: created, data: only}, {name: updated, data: only},
+				{name: deleted, data: only}}, // tdd-notification-data tdd-notification-data-td-id tdd-notification-event-types
 			"/events?diff=false": {{name: created, data: only}, {name: updated, data: only}, {name: deleted, data: only}},
-			"/events?diff=true": {{name: created, data: `"title":"A"`}, {name: updated, data: `"title":"B"`}, // tdd-notification-data-create-full, -update-diff
+			"/events?diff=true": {{name: created, data: `"title":"A"`}, {name: updated, data: `"title":"B"`},
+				// tdd-notification-data-create-full tdd-notification-data-update-diff
 				{name: deleted, data: only}}, // tdd-notification-data-delete-diff
 			"/events/thing_created":           {{name: created, data: only}}, // tdd-notification-filter-type
 			"/events/thing_updated?diff=true": {{name: updated, data: `"description":"line"`}},
@@ -119,7 +124,8 @@ func TestEventRules(t *testing.T) {
 				}
 			}
 		}
-		if patch := nextEvent(t, again(t, client, "/events/thing_updated?diff=true", ids[0])).data; strings.Contains(patch, "securityDefinitions") {
+		if patch := nextEvent(t, again(t, client, "/events/thing_updated?diff=true", ids[0])).data; strings.Contains(patch,
+			"securityDefinitions") {
 			t.Errorf("a diff has what did not change: %s", patch)
 		}
 		// A reconnect continues behind the event that the client saw last.
@@ -132,7 +138,8 @@ func TestEventRules(t *testing.T) {
 			t.Errorf("by the query: %+v", e)
 		}
 		// What is not remembered is told, and the oldest that is comes next; the same for ids of other directories.
-		for _, last := range []string{"1", "0", "x", "99999999999999999999", strconv.FormatInt(time.Now().Add(24*time.Hour).UnixMicro(), 10)} {
+		for _, last := range []string{"1", "0", "x", "99999999999999999999",
+			strconv.FormatInt(time.Now().Add(24*time.Hour).UnixMicro(), 10)} {
 			lines := again(t, client, "/events/thing_created", last)
 			if e := nextEvent(t, lines); e.name != missed || e.id == "" {
 				t.Errorf("after %s: %+v", last, e)
@@ -156,8 +163,9 @@ func TestEventsRefuse(t *testing.T) {
 	w.run(t, []exchange{
 		{rule: "tdd-notification-filter-type: unknown", path: "/events/thing_moved", status: 404},
 		{path: "/events/thing_created/x", status: 404}, {path: "/events?diff=2", status: 400}, {path: "/events?x=1", status: 400},
-		{rule: "tdd-http-head", method: "HEAD", path: "/events", want: map[string]string{"Content-Type": typeEvents}},
-		{rule: "tdd-http-head", method: "HEAD", path: "/events/thing_created?diff=true"}, {method: "POST", path: "/events", status: 405},
+		{rule: "tdd-http-head", method: "HEAD", path: "/events", want: map[string]string{"Content-Type": rest.EventsType}},
+		{rule: "tdd-http-head", method: "HEAD", path: "/events/thing_created?diff=true"}, {method: "POST", path: "/events",
+			status: 405},
 	})
 	w.Drain()
 	w.do(t, exchange{path: "/events", status: 503})

@@ -54,7 +54,8 @@ func lamp(id, title string, members ...string) string {
 	}
 	return `{"@context":"https://www.w3.org/2022/wot/td/v1.1",` + first + `"title":"` + title + `",` +
 		`"securityDefinitions":{"nosec_sc":{"scheme":"nosec"}},"security":["nosec_sc"],` +
-		`"properties":{"on":{"type":"boolean","forms":[{"href":"http://127.0.0.1:9/on"}]}}` + strings.Join(append([]string{""}, members...), ",") + `}`
+		`"properties":{"on":{"type":"boolean","forms":[{"href":"http://127.0.0.1:9/on"}]}}` + strings.Join(append([]string{""},
+		members...), ",") + `}`
 }
 
 // A shop publishes in a directory as a node does: it signs, and keeps registrations.

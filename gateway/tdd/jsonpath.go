@@ -86,8 +86,8 @@ type pathRun struct {
 	root     any
 }
 
-// read takes the query apart. The library compiles a regular expression each time that it meets one: match and search are renamed,
-// so that ours are called.
+// read takes the query apart. The library compiles a regular expression each time that it meets one: match and search are
+// renamed, so that ours are called.
 func (p *pathRun) read(query string) error {
 	var err error
 	if p.heavy, err = weigh(outside(query)); err != nil {
@@ -108,7 +108,8 @@ func (p *pathRun) read(query string) error {
 	}
 	path, err := jsonpath.NewParser(jsonpath.WithRegistry(own)).Parse(renamed.String())
 	if err != nil {
-		return interact.Errorf(interact.Usage, "$[?@.title=='Lamp'] is one (RFC 9535)", "the query is no JSONPath: %s", clip(err.Error()))
+		return interact.Errorf(interact.Usage, "$[?@.title=='Lamp'] is one (RFC 9535)", "the query is no JSONPath: %s",
+			clip(err.Error()))
 	}
 	p.segments = path.Query().Segments()
 	return nil
@@ -280,8 +281,8 @@ func children(v any) func(yield func(any) bool) {
 	}
 }
 
-// maxWeight bounds what one test of a filter looks at: about as many times what is in one thing. descent is about how often a value
-// is looked at by each ".." that stands inside of another.
+// maxWeight bounds what one test of a filter looks at: about as many times what is in one thing. descent is about how often a
+// value is looked at by each ".." that stands inside of another.
 const (
 	maxWeight = 256
 	descent   = 16
@@ -308,8 +309,8 @@ type filterWeight struct {
 	many   bool // they use *, : or filters
 }
 
-// weighFilters reads the text of a query without its strings. Each ".." in a filter, and each further selector of a bracket in one,
-// multiplies what it looks at.
+// weighFilters reads the text of a query without its strings. Each ".." in a filter, and each further selector of a bracket in
+// one, multiplies what it looks at.
 func weighFilters(text string) filterWeight {
 	w := filterWeight{weight: 1}
 	type bracket struct {

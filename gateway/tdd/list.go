@@ -65,7 +65,8 @@ func readListing(r *http.Request) (l listing, err error) {
 	if q.Has("fields") {
 		l.fields = strings.Split(q.Get("fields"), ",")
 		if len(l.fields) > maxFields || slices.Contains(l.fields, "") {
-			return l, interact.Errorf(interact.Usage, "fields=id,title", "fields is %q; it must be up to %d names", clip(q.Get("fields")), maxFields)
+			return l, interact.Errorf(interact.Usage, "fields=id,title", "fields is %q; it must be up to %d names", clip(q.Get("fields")),
+				maxFields)
 		}
 	}
 	return l, nil
@@ -94,8 +95,8 @@ func (l *listing) page(offset int) string {
 	return address
 }
 
-// list writes the things that are known, in the order of ids (tdd-things-list-pagination-order-default); all of them if no limit is
-// given (tdd-things-list-only).
+// list writes the things that are known, in the order of ids (tdd-things-list-pagination-order-default); all of them if no
+// limit is given (tdd-things-list-only).
 func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
 	l, err := readListing(r)
 	if err != nil {

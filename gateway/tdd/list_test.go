@@ -21,8 +21,10 @@ func TestListRules(t *testing.T) {
 	next := func(address string) string { return "<" + address + `>; rel="next"` }
 	for _, x := range []struct{ rule, query, ids, next string }{
 		{"tdd-things-list-only tdd-things-list-method tdd-things-list-resp", "", all, ""},
-		{"tdd-things-list-pagination tdd-things-list-pagination-limit tdd-things-list-pagination-header-nextlink", "?limit=2", "urn:x:1 urn:x:2", next("/things?limit=2&offset=2")},
-		{"tdd-things-list-pagination-header-nextlink-attr", "?limit=1&offset=1&scope=local&fields=id", "urn:x:3", next("/things?limit=1&offset=2&scope=local&fields=id")},
+		{"tdd-things-list-pagination tdd-things-list-pagination-limit tdd-things-list-pagination-header-nextlink", "?limit=2",
+			"urn:x:1 urn:x:2", next("/things?limit=2&offset=2")},
+		{"tdd-things-list-pagination-header-nextlink-attr tdd-things-list-pagination-header-nextlink-base",
+			"?limit=1&offset=1&scope=local&fields=id", "urn:x:3", next("/things?limit=1&offset=2&scope=local&fields=id")},
 		{"the last page", "?limit=3&offset=4", "urn:x:ä urn:x:\uFFFD urn:x:\U0001F600", ""},
 		{"the page that ends it", "?limit=7", all, ""},
 		{"behind the end", "?offset=9", "", ""},
@@ -37,19 +39,24 @@ func TestListRules(t *testing.T) {
 		if !strings.Contains(links, x.next) || x.next == "" && strings.Contains(links, "next") {
 			t.Errorf("%s: links %s, want %s", x.query, links, x.next)
 		}
-		if paged := strings.Contains(x.query, "limit") || strings.Contains(x.query, "offset"); paged != strings.Contains(links, `</things>; rel="canonical"; etag="`) {
+		if paged := strings.Contains(x.query, "limit") ||
+			strings.Contains(x.query, "offset"); paged != strings.Contains(links, `</things>; rel="canonical"; etag="`) {
 			t.Errorf("%s: tdd-things-list-pagination-header-canonicallink: %s", x.query, links)
 		}
 	}
 	w.run(t, []exchange{
-		{rule: "tdd-things-list-resp-content-type", path: "/things", header: map[string]string{"Accept": typeJSON}, want: map[string]string{"Content-Type": typeJSON}},
-		{rule: "tdd-http-head", method: "HEAD", path: "/things?limit=1", want: map[string]string{"Content-Type": typeLD, "Link": next("/things?limit=1&offset=1")}},
+		{rule: "tdd-things-list-resp-content-type", path: "/things", header: map[string]string{"Accept": typeJSON},
+			want: map[string]string{"Content-Type": typeJSON}},
+		{rule: "tdd-http-head", method: "HEAD", path: "/things?limit=1",
+			want: map[string]string{"Content-Type": typeLD, "Link": next("/things?limit=1&offset=1")}},
 		{rule: "enriched", path: "/things", contain: []string{`"registration":{"created"`}},
 		{rule: "as signed", path: "/things?enriched=false", lack: []string{`"registration"`}},
 		{rule: "fields", path: "/things?limit=1&fields=title,id", contain: []string{`[{"id":"urn:x:1","title":"T"}]`}},
 		{path: "/things?limit=0", status: 400}, {path: "/things?limit=x", status: 400}, {path: "/things?offset=-1", status: 400},
-		{path: "/things?limit=99999999999", status: 400}, {path: "/things?format=xml", status: 400}, {path: "/things?scope=world", status: 400},
-		{path: "/things?fields=", status: 400}, {path: "/things?enriched=maybe", status: 400}, {path: "/things?limit=1&limit=2", status: 400},
+		{path: "/things?limit=99999999999", status: 400}, {path: "/things?format=xml", status: 400}, {path: "/things?scope=world",
+			status: 400},
+		{path: "/things?fields=", status: 400}, {path: "/things?enriched=maybe", status: 400}, {path: "/things?limit=1&limit=2",
+			status: 400},
 		{path: "/things?limit=%zz", status: 400}, {rule: "no forms of a node", path: "/things?forms=node", status: 400},
 	})
 }
@@ -98,7 +105,8 @@ func TestCollection(t *testing.T) {
 		return c
 	}
 	c := read("/things?format=collection&limit=2")
-	if c.Context != "https://www.w3.org/2022/wot/discovery" || c.Type != "ThingCollection" || c.ID != "/things?limit=2&format=collection" || c.Total != 3 ||
+	if c.Context != "https://www.w3.org/2022/wot/discovery" || c.Type != "ThingCollection" ||
+		c.ID != "/things?limit=2&format=collection" || c.Total != 3 ||
 		c.Next != "/things?limit=2&offset=2&format=collection" || idsOf(c.Members) != "urn:x:0 urn:x:1" {
 		t.Errorf("got %+v", c)
 	}
@@ -115,8 +123,9 @@ func TestLargeList(t *testing.T) {
 		w.learn(fmt.Sprintf("urn:x:%03d", i), "T", `"description":"`+strings.Repeat("long ", 100)+`"`)
 	}
 	plain := w.do(t, exchange{path: "/things"})
-	zipped := w.do(t, exchange{rule: "tdd-http-representation-alternate-output", path: "/things", header: map[string]string{"Accept-Encoding": "br, gzip"},
-		want: map[string]string{"Content-Encoding": "gzip"}})
+	zipped := w.do(t, exchange{rule: "tdd-http-representation-alternate-output", path: "/things",
+		header: map[string]string{"Accept-Encoding": "br, gzip"},
+		want:   map[string]string{"Content-Encoding": "gzip"}})
 	if zipped.Body.Len()*4 > plain.Body.Len() {
 		t.Errorf("%d bytes, %d without gzip", zipped.Body.Len(), plain.Body.Len())
 	}
@@ -130,9 +139,11 @@ func TestLargeList(t *testing.T) {
 		}
 	}
 	for accept, want := range map[string]string{"gzip;q=0": "", "identity": "", "": "", "*": "gzip", "gzip; q=0.5": "gzip"} {
-		w.do(t, exchange{path: "/things?limit=1", header: map[string]string{"Accept-Encoding": accept}, want: map[string]string{"Content-Encoding": want}})
+		w.do(t, exchange{path: "/things?limit=1", header: map[string]string{"Accept-Encoding": accept},
+			want: map[string]string{"Content-Encoding": want}})
 	}
-	w.do(t, exchange{method: "HEAD", path: "/things", header: map[string]string{"Accept-Encoding": "gzip"}, want: map[string]string{"Content-Encoding": "gzip"}})
+	w.do(t, exchange{method: "HEAD", path: "/things", header: map[string]string{"Accept-Encoding": "gzip"},
+		want: map[string]string{"Content-Encoding": "gzip"}})
 }
 
 // CoRE links: WoT Discovery §6.3; RFC 6690.
@@ -160,11 +171,13 @@ func TestLinks(t *testing.T) {
 		{"/.well-known/core?rt=wot.thing", nil, mine},
 		{"/.well-known/core?rt=x", nil, ""},
 	} {
-		if rec := w.do(t, exchange{path: x.path, header: x.header, want: map[string]string{"Content-Type": typeLinks}}); rec.Body.String() != x.want {
+		if rec := w.do(t, exchange{path: x.path, header: x.header,
+			want: map[string]string{"Content-Type": typeLinks}}); rec.Body.String() != x.want {
 			t.Errorf("%s: %s\nwant %s", x.path, rec.Body, x.want)
 		}
 	}
-	w.run(t, []exchange{{method: "HEAD", path: "/.well-known/core"}, {method: "HEAD", path: "/things", header: links}, {path: "/.well-known/core?href=/x", status: 400},
+	w.run(t, []exchange{{method: "HEAD", path: "/.well-known/core"}, {method: "HEAD", path: "/things", header: links},
+		{path: "/.well-known/core?href=/x", status: 400},
 		{path: "/things/urn:x:a@" + own, contain: []string{`"id":"urn:x:a"`}}})
 }
 
@@ -172,7 +185,8 @@ func TestLinks(t *testing.T) {
 func TestSelf(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	tag := w.do(t, exchange{path: "/.well-known/wot", want: map[string]string{"Content-Type": typeTD}, contain: []string{"self"}}).Header().Get("ETag")
+	tag := w.do(t, exchange{path: "/.well-known/wot", want: map[string]string{"Content-Type": typeTD},
+		contain: []string{"self"}}).Header().Get("ETag")
 	w.run(t, []exchange{{method: "HEAD", path: "/.well-known/wot", want: map[string]string{"Content-Length": "16"}},
 		{path: "/.well-known/wot", header: map[string]string{"If-None-Match": tag}, status: 304},
 		{path: "/.well-known/wot", header: map[string]string{"Accept": typeJSON}, want: map[string]string{"Content-Type": typeJSON}}})

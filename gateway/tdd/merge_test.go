@@ -15,9 +15,12 @@ func TestMerge(t *testing.T) {
 	t.Parallel()
 	for _, x := range [][3]string{
 		{`{"a":"b"}`, `{"a":"c"}`, `{"a":"c"}`}, {`{"a":"b"}`, `{"b":"c"}`, `{"a":"b","b":"c"}`}, {`{"a":"b"}`, `{"a":null}`, `{}`},
-		{`{"a":"b","b":"c"}`, `{"a":null}`, `{"b":"c"}`}, {`{"a":["b"]}`, `{"a":"c"}`, `{"a":"c"}`}, {`{"a":"c"}`, `{"a":["b"]}`, `{"a":["b"]}`},
-		{`{"a":{"b":"c"}}`, `{"a":{"b":"d","c":null}}`, `{"a":{"b":"d"}}`}, {`{"a":[{"b":"c"}]}`, `{"a":[1]}`, `{"a":[1]}`}, {`["a","b"]`, `["c","d"]`, `["c","d"]`},
-		{`{"a":"b"}`, `["c"]`, `["c"]`}, {`{"a":"foo"}`, `null`, `null`}, {`{"a":"foo"}`, `"bar"`, `"bar"`}, {`{"e":null}`, `{"a":1}`, `{"a":1,"e":null}`},
+		{`{"a":"b","b":"c"}`, `{"a":null}`, `{"b":"c"}`}, {`{"a":["b"]}`, `{"a":"c"}`, `{"a":"c"}`}, {`{"a":"c"}`, `{"a":["b"]}`,
+			`{"a":["b"]}`},
+		{`{"a":{"b":"c"}}`, `{"a":{"b":"d","c":null}}`, `{"a":{"b":"d"}}`}, {`{"a":[{"b":"c"}]}`, `{"a":[1]}`,
+			`{"a":[1]}`}, {`["a","b"]`, `["c","d"]`, `["c","d"]`},
+		{`{"a":"b"}`, `["c"]`, `["c"]`}, {`{"a":"foo"}`, `null`, `null`}, {`{"a":"foo"}`, `"bar"`, `"bar"`}, {`{"e":null}`, `{"a":1}`,
+			`{"a":1,"e":null}`},
 		{`[1,2]`, `{"a":"b","c":null}`, `{"a":"b"}`}, {`{}`, `{"a":{"bb":{"ccc":null}}}`, `{"a":{"bb":{}}}`},
 	} {
 		target, patch := decode(t, x[0]), decode(t, x[1])
@@ -37,7 +40,8 @@ func TestMerge(t *testing.T) {
 			t.Errorf("the diff of %s and %s is %v", x[0], x[2], diff(object, after))
 		}
 	}
-	got, err := mergeTD([]byte(`{"z": 1,  "y" : [1,  2], "b":{"c":1}}`), map[string]any{"z": 2.0, "a": "new", "b": map[string]any{"d": nil}})
+	got, err := mergeTD([]byte(`{"z": 1,  "y" : [1,  2], "b":{"c":1}}`),
+		map[string]any{"z": 2.0, "a": "new", "b": map[string]any{"d": nil}})
 	if want := `{"z":2,"y":[1,  2],"b":{"c":1},"a":"new"}`; err != nil || string(got) != want {
 		t.Errorf("got %v %s, want %s: what is not named stays as it is", err, got, want)
 	}
@@ -107,7 +111,8 @@ func FuzzMerge(f *testing.F) {
 
 // Whatever is asked, the answer is an array or a problem, soon.
 func FuzzQueries(f *testing.F) {
-	for _, q := range []string{`$[?@.title=='Lamp 3']`, `$..*`, `$[?search(@.title,'a.*')]`, `$[?@..[?@.a]]`, `/*[title='x']/id`, `//*[contains(.,'a')]`, `count(//*)`, `/*[1]/..`, `$[`, `((`, `$[?(`, `//*[`, `$['\u`} {
+	for _, q := range []string{`$[?@.title=='Lamp 3']`, `$..*`, `$[?search(@.title,'a.*')]`, `$[?@..[?@.a]]`, `/*[title='x']/id`,
+		`//*[contains(.,'a')]`, `count(//*)`, `/*[1]/..`, `$[`, `((`, `$[?(`, `//*[`, `$['\u`} {
 		f.Add(q)
 	}
 	w := lamps(f, 3)
@@ -138,7 +143,8 @@ func FuzzRegistration(f *testing.F) {
 			if _, there := m["registration"]; there {
 				t.Fatalf("%s has one still", rest)
 			}
-			if enriched := newServer.enrich(nil, rest, r, r.Expires); !json.Valid(enriched) || !strings.Contains(string(enriched), `"registration":`) {
+			if enriched := newServer.enrich(nil, rest, r, r.Expires); !json.Valid(enriched) ||
+				!strings.Contains(string(enriched), `"registration":`) {
 				t.Fatalf("%s becomes %s", rest, enriched)
 			}
 		}

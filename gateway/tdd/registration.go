@@ -26,8 +26,8 @@ type Registration struct {
 	TTL float64 `json:"ttl,omitempty"`
 }
 
-// At returns r for a thing that is registered or changed at now; was is its registration before, or zero. The server computes what
-// ttl says at creation and at every update, and ignores what the client says of it.
+// At returns r for a thing that is registered or changed at now; was is its registration before, or zero. The server computes
+// what ttl says at creation and at every update, and ignores what the client says of it.
 func (r Registration) At(now time.Time, was Registration) Registration {
 	r.Created, r.Modified = was.Created, now
 	if r.Created.IsZero() {

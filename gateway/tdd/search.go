@@ -72,7 +72,8 @@ type found struct {
 }
 
 // search answers a query: r's, with what run makes of it (tdd-search-large-tdds). It bounds how many run and how long.
-func (s *Server) search(w http.ResponseWriter, r *http.Request, query string, run func(b *budget, query string) (found, error)) (err error) {
+func (s *Server) search(w http.ResponseWriter, r *http.Request, query string,
+	run func(b *budget, query string) (found, error)) (err error) {
 	if err := s.checkQuery(query); err != nil {
 		return err
 	}
@@ -194,7 +195,8 @@ func outside(query string) string {
 // checkPattern refuses regular expressions that would take long: they run without being asked to stop.
 func checkPattern(pattern string) error {
 	if len(pattern) > maxPattern {
-		return interact.Errorf(interact.Usage, "shorten it", "a regular expression has %d bytes, %d are possible", len(pattern), maxPattern)
+		return interact.Errorf(interact.Usage, "shorten it", "a regular expression has %d bytes, %d are possible", len(pattern),
+			maxPattern)
 	}
 	re, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {

@@ -36,7 +36,7 @@ func lamps(t testing.TB, n int) *world {
 	return w
 }
 
-// JSONPath: WoT Discovery §7.3.3.2; RFC 9535. The answers are what the library gives over all at once.
+// JSONPath: WoT Discovery §7.3.3.2; RFC 9535; tdd-search-large-tdds. The answers are what the library gives over all at once.
 func TestJSONPathRules(t *testing.T) {
 	t.Parallel()
 	w := lamps(t, 300) // more than one part
@@ -46,10 +46,13 @@ func TestJSONPathRules(t *testing.T) {
 		all = append(all, w.value(item))
 	}
 	for _, query := range []string{
-		`$[?@.title=='Lamp 7']`, `$[?@.version.instance=='1.3'].id`, `$[*].title`, `$`, `$[0]`, `$[-1].title`, `$[5:9].id`, `$[::100].id`, `$[0,1,1].title`, `$[?@.registration.created].id`,
+		`$[?@.title=='Lamp 7']`, `$[?@.version.instance=='1.3'].id`, `$[*].title`, `$`, `$[0]`, `$[-1].title`, `$[5:9].id`,
+		`$[::100].id`, `$[0,1,1].title`, `$[?@.registration.created].id`,
 		`$[?search(@.title, '7$')].id`, `$[?search(@.id, @.title)]`, `$[?match(@.title, '(')]`, `$[?search(@.title, 1)]`,
-		`$[?@.title == "match(" || search(@.title,'p 9')].id`, `$[?@['x:rooms'][2].n > 1].id`, `$[?count(@.properties.*) == 1 && @.id == 'urn:x:0003'].properties.on.forms[*].href`,
-		`$[?@.title == $[3].title].id`, `$[2]..href`, `$..[?@.n]`, `$[?@..n].id`, `$[?@.properties[?@.type == 'boolean']].id`, `$[?!@.description].id`, `$[?@['x:rooms', 'title']].id`, `$.title`,
+		`$[?@.title == "match(" || search(@.title,'p 9')].id`, `$[?@['x:rooms'][2].n > 1].id`,
+		`$[?count(@.properties.*) == 1 && @.id == 'urn:x:0003'].properties.on.forms[*].href`,
+		`$[?@.title == $[3].title].id`, `$[2]..href`, `$..[?@.n]`, `$[?@..n].id`, `$[?@.properties[?@.type == 'boolean']].id`,
+		`$[?!@.description].id`, `$[?@['x:rooms', 'title']].id`, `$.title`,
 	} {
 		var got, want any
 		if err := json.Unmarshal(w.search(t, "jsonpath", query, 200), &got); err != nil {
@@ -64,9 +67,10 @@ func TestJSONPathRules(t *testing.T) {
 		}
 	}
 	for query, want := range map[string]string{ // the library takes 2 ms for each test of a pattern with a dot
-		`$[?match(@.title, "Lamp .0")].title`:                                          `["Lamp 10","Lamp 20","Lamp 30","Lamp 40","Lamp 50","Lamp 60","Lamp 70","Lamp 80","Lamp 90"]`,
+		`$[?match(@.title, "Lamp .0")].id`: `["urn:x:0010","urn:x:0020","urn:x:0030","urn:x:0040","urn:x:0050","urn:x:0060",` +
+			`"urn:x:0070","urn:x:0080","urn:x:0090"]`,
 		`$[?match(@.title, '[.L]amp \\d\\d8.*') && @.version.instance == '1.0'].title`: `["Lamp 168","Lamp 238"]`,
-		`$[?match('a\nb', 'a.b')]`:                                                     `[]`,
+		`$[?match('a\nb', 'a.b')]`: `[]`,
 	} {
 		if got := strings.TrimSpace(string(w.search(t, "jsonpath", query, -1))); got != want {
 			t.Errorf("%s: got %s, want %s", query, got, want)
@@ -76,13 +80,16 @@ func TestJSONPathRules(t *testing.T) {
 	if !strings.Contains(found, `"registration":{"created":`) || !strings.Contains(found, `"id":"urn:uuid:`) {
 		t.Errorf("got %s", found)
 	}
-	for _, query := range []string{"", "title", "$[", "@.title", "$.[?]", "$[?@.a==]", strings.Repeat("$", 5000), "$" + strings.Repeat("[?@", 40)} {
+	for _, query := range []string{"", "title", "$[", "@.title", "$.[?]", "$[?@.a==]", strings.Repeat("$", 5000), "$" +
+		strings.Repeat("[?@", 40)} {
 		w.search(t, "jsonpath", query, 400)
 	}
 	w.run(t, []exchange{{path: "/search/jsonpath", status: 400}, {path: "/search/jsonpath?query=$&x=1", status: 400},
 		{path: "/search/jsonpath?query=$[0]%2525", status: 400}, // decoded once
-		{rule: "tdd-http-head", method: "HEAD", path: "/search/jsonpath?query=$[0].title", want: map[string]string{"Content-Length": "14", "Content-Type": typeJSON}},
-		{path: "/search/jsonpath?query=$[*]", header: map[string]string{"Accept-Encoding": "gzip"}, want: map[string]string{"Content-Encoding": "gzip"}},
+		{rule: "tdd-http-head", method: "HEAD", path: "/search/jsonpath?query=$[0].title",
+			want: map[string]string{"Content-Length": "14", "Content-Type": typeJSON}},
+		{path: "/search/jsonpath?query=$[*]", header: map[string]string{"Accept-Encoding": "gzip"},
+			want: map[string]string{"Content-Encoding": "gzip"}},
 		{method: "POST", path: "/search/jsonpath?query=$", status: 405}})
 }
 
@@ -91,22 +98,30 @@ func TestXPathRules(t *testing.T) {
 	t.Parallel()
 	w := lamps(t, 20)
 	for query, want := range map[string]string{
-		`/*[title='Lamp 3']/id`: `["urn:x:0003"]`, `//title[.='Lamp 3']`: `["Lamp 3"]`, `/*[position()<3]/id`: `["urn:x:0000","urn:x:0001"]`,
-		`/*[last()]/title/text()`: `["Lamp 19"]`, `count(/*)`: `[20]`, `/*[properties/on/type='boolean'][1]/version/instance`: `["1.0"]`,
-		`//href[contains(.,'127')][1]/ancestor::*[title]/id[.='urn:x:0000']`: `["urn:x:0000"]`, `/*[registration/created][2]/id`: `["urn:x:0005"]`,
-		`/*[1]/*[name()='x:rooms']/*[3]`: `[{"n":1.5}]`, `//n[number(.)>1][1]/..`: `null`, `string(/*[2]/title)`: `["Lamp 1"]`, `boolean(//none)`: `[false]`, `//none`: `[]`,
-		`/*[matches(title,'^Lamp 1[23]$')]/id`: `["urn:x:0012","urn:x:0013"]`, `/*[3]/following-sibling::*[1]/title | /*[3]/preceding-sibling::*[1]/title`: `["Lamp 3","Lamp 1"]`,
+		`/*[title='Lamp 3']/id`: `["urn:x:0003"]`, `//title[.='Lamp 3']`: `["Lamp 3"]`,
+		`/*[position()<3]/id`:     `["urn:x:0000","urn:x:0001"]`,
+		`/*[last()]/title/text()`: `["Lamp 19"]`, `count(/*)`: `[20]`,
+		`/*[properties/on/type='boolean'][1]/version/instance`:               `["1.0"]`,
+		`//href[contains(.,'127')][1]/ancestor::*[title]/id[.='urn:x:0000']`: `["urn:x:0000"]`,
+		`/*[registration/created][2]/id`:                                     `["urn:x:0005"]`,
+		`/*[1]/*[name()='x:rooms']/*[3]`:                                     `[{"n":1.5}]`,
+		`string(/*[2]/title)`:                                                `["Lamp 1"]`,
+		`boolean(//none)`:                                                    `[false]`, `//none`: `[]`,
+		`/*[matches(title,'^Lamp 1[23]$')]/id`:                                      `["urn:x:0012","urn:x:0013"]`,
+		`/*[3]/following-sibling::*[1]/title | /*[3]/preceding-sibling::*[1]/title`: `["Lamp 3","Lamp 1"]`,
 	} {
 		got := strings.TrimSpace(string(w.search(t, "xpath", query, 200)))
-		if want != "null" && got != want {
+		if got != want {
 			t.Errorf("%s: %s, want %s", query, got, want)
 		}
 	}
-	for _, query := range []string{"", "$[0]", "/*[", "//title[matches(., '(')]", "/*[unknown(.)]", "/", "string(/)", `replace(//title,'.','aaaa')`,
+	for _, query := range []string{"", "$[0]", "/*[", "//title[matches(., '(')]", "/*[unknown(.)]", "/", "string(/)",
+		`replace(//title,'.','aaaa')`,
 		`string-join(//*,'')`, "/" + strings.Repeat("(", 40), `//*[matches(.,'` + strings.Repeat("(a{9}){9}", 20) + `')]`} {
 		w.search(t, "xpath", query, 400)
 	}
-	w.run(t, []exchange{{path: "/search/xpath", status: 400}, {method: "HEAD", path: "/search/xpath?query=count(/*)", want: map[string]string{"Content-Length": "5"}}})
+	w.run(t, []exchange{{path: "/search/xpath", status: 400},
+		{method: "HEAD", path: "/search/xpath?query=count(/*)", want: map[string]string{"Content-Length": "5"}}})
 }
 
 // Queries that would take for ever are stopped (WoT Discovery §8.1.1): 503 for the time, 400 for what can be seen before.
@@ -117,8 +132,10 @@ func TestPathologicalQueries(t *testing.T) {
 	w.learn("urn:x:wide", "Wide", `"x:wide":[`+strings.Repeat(`{"a":"`+strings.Repeat("a", 30)+`"},`, 2000)+`1]`)
 	w.o.QueryTime = 200 * time.Millisecond
 	for endpoint, queries := range map[string][]string{
-		"jsonpath": {`$` + strings.Repeat(`..*`, 12), `$` + strings.Repeat(`[*,*,*,*]`, 30), `$[?@..*..*..*]`, `$[?@[*,*,*,*][*,*,*,*][*,*,*,*][*,*,*,*][*,*,*,*]]`,
-			`$[?@..[?@..[?@..[?@..z]]]]`, `$..[?$..[?@.a]]`, `$..[?search(@.a, '` + strings.Repeat("(a?){20}", 20) + `')]`, `$..[?@..a == $..a]`,
+		"jsonpath": {`$` + strings.Repeat(`..*`, 12), `$` + strings.Repeat(`[*,*,*,*]`, 30), `$[?@..*..*..*]`,
+			`$[?@[*,*,*,*][*,*,*,*][*,*,*,*][*,*,*,*][*,*,*,*]]`,
+			`$[?@..[?@..[?@..[?@..z]]]]`, `$..[?$..[?@.a]]`, `$..[?search(@.a, '` + strings.Repeat("(a?){20}",
+				20) + `')]`, `$..[?@..a == $..a]`,
 			`$[?` + strings.Repeat(`@.a||`, 700) + `@..*..[*]..*]`},
 		"xpath": {strings.Repeat(`//*`, 20), `//*[count(//*[count(//*)>1])>1]`, `//*/following::*/preceding::*`,
 			`//*/ancestor::*/descendant::*/ancestor::*/descendant::*`, `//*|//*//*|//*//*//*`},
@@ -199,6 +216,8 @@ func (engine) Answer(ctx context.Context, query string, things iter.Seq[[]byte])
 			n++
 		}
 		return typeJSON, []byte(fmt.Sprintf(`{"head":{},"boolean":true,"n":%d}`, n)), nil
+	case "CONSTRUCT {}":
+		return typeLD, []byte(`{"@graph":[]}`), nil
 	case "WAIT {}":
 		<-ctx.Done()
 		return "", nil, ctx.Err()
@@ -209,21 +228,31 @@ func (engine) Answer(ctx context.Context, query string, things iter.Seq[[]byte])
 // The protocol of SPARQL: WoT Discovery §7.3.3.4; SPARQL 1.1 Protocol §2.1.
 func TestSPARQLRules(t *testing.T) {
 	t.Parallel()
-	newWorld(t).do(t, exchange{rule: "not built in", path: "/search/sparql?query=x", status: 404, contain: []string{"/search/jsonpath"}})
+	newWorld(t).do(t, exchange{rule: "not built in", path: "/search/sparql?query=x", status: 404,
+		contain: []string{"/search/jsonpath"}})
 	w := lamps(t, 3)
 	w.o.SPARQL, w.o.QueryTime = engine{}, 50*time.Millisecond
-	plain, form := map[string]string{"Content-Type": "application/sparql-query"}, map[string]string{"Content-Type": "application/x-www-form-urlencoded"}
+	plain := map[string]string{"Content-Type": "application/sparql-query"}
+	form := map[string]string{"Content-Type": "application/x-www-form-urlencoded"}
 	w.run(t, []exchange{
-		{rule: "tdd-search-sparql tdd-search-sparql-method-get", path: "/search/sparql?query=ASK+%7B%7D", want: map[string]string{"Content-Type": typeJSON}, contain: []string{`"n":3`}},
+		{rule: "tdd-search-sparql tdd-search-sparql-version tdd-search-sparql-method-get tdd-search-sparql-resp-select-ask",
+			path: "/search/sparql?query=ASK+%7B%7D", want: map[string]string{"Content-Type": typeJSON}, contain: []string{`"n":3`}},
 		{rule: "tdd-http-head", method: "HEAD", path: "/search/sparql?query=ASK+%7B%7D"},
-		{rule: "tdd-search-sparql-method-post", method: "POST", path: "/search/sparql", header: plain, body: "ASK {}", contain: []string{`true`}},
-		{rule: "tdd-search-sparql-method-post", method: "POST", path: "/search/sparql", header: form, body: "query=ASK%20%7B%7D", contain: []string{`true`}},
-		{rule: "tdd-search-sparql-error", path: "/search/sparql?query=INSERT+%7B%7D", status: 400},
+		{rule: "tdd-search-sparql-method-post", method: "POST", path: "/search/sparql", header: plain, body: "ASK {}",
+			contain: []string{`true`}},
+		{rule: "tdd-search-sparql-method-post", method: "POST", path: "/search/sparql", header: form, body: "query=ASK%20%7B%7D",
+			contain: []string{`true`}},
+		{rule: "tdd-search-sparql-resp-describe-construct", path: "/search/sparql?query=CONSTRUCT+%7B%7D",
+			want: map[string]string{"Content-Type": typeLD}},
+		{rule: "tdd-search-sparql-error; tdd-search-sparql-federation, tdd-search-sparql-federation-version: what the engine refuses",
+			path: "/search/sparql?query=INSERT+%7B%7D", status: 400},
 		{path: "/search/sparql", status: 400}, {path: "/search/sparql?query=WAIT+%7B%7D", status: 503},
-		{method: "POST", path: "/search/sparql", header: plain, status: 400}, {method: "POST", path: "/search/sparql", header: form, body: "update=x", status: 400},
+		{method: "POST", path: "/search/sparql", header: plain, status: 400}, {method: "POST", path: "/search/sparql", header: form,
+			body: "update=x", status: 400},
 		{method: "POST", path: "/search/sparql", header: form, body: "query=a&query=b", status: 400},
 		{method: "POST", path: "/search/sparql?default-graph-uri=x", header: plain, body: "ASK {}", status: 400},
-		{method: "POST", path: "/search/sparql", header: asTD, body: "{}", status: 415}, {method: "POST", path: "/search/sparql", header: plain, body: strings.Repeat("x", 20<<10), status: 413},
+		{method: "POST", path: "/search/sparql", header: asTD, body: "{}", status: 415}, {method: "POST", path: "/search/sparql",
+			header: plain, body: strings.Repeat("x", 20<<10), status: 413},
 		{method: "PUT", path: "/search/sparql", status: 405},
 	})
 }
@@ -231,22 +260,24 @@ func TestSPARQLRules(t *testing.T) {
 // A filter over 2,000 things may take 5 ms.
 func BenchmarkJSONPath(b *testing.B) {
 	w := lamps(b, 2000)
-	for _, query := range []string{`$[?@.title=='Lamp 1777']`, `$[?match(@.title, '.*99')].id`, `$[?@.version.instance=='1.3'].id`, `$..[?@.type=='boolean'].forms[0].href`} {
+	for _, query := range []string{`$[?@.title=='Lamp 1777']`, `$[?match(@.title, '.*99')].id`, `$[?@.version.instance=='1.3'].id`,
+		`$..[?@.type=='boolean'].forms[0].href`} {
 		b.Run(query, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				_, err := attempt(&budget{ctx: b.Context(), until: time.Now().Add(time.Minute)}, query, func(bu *budget, q string) (found, error) {
-					p := &pathRun{budget: bu}
-					if err := p.read(q); err != nil {
+				_, err := attempt(&budget{ctx: b.Context(), until: time.Now().Add(time.Minute)}, query,
+					func(bu *budget, q string) (found, error) {
+						p := &pathRun{budget: bu}
+						if err := p.read(q); err != nil {
+							return found{}, err
+						}
+						values, err := w.selected(p, q)
+						if err != nil {
+							return found{}, err
+						}
+						_, err = appendValues(bu, values)
 						return found{}, err
-					}
-					values, err := w.selected(p, q)
-					if err != nil {
-						return found{}, err
-					}
-					_, err = appendValues(bu, values)
-					return found{}, err
-				})
+					})
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -32,12 +32,11 @@ import (
 
 // Media types.
 const (
-	typeTD     = "application/td+json"
-	typeLD     = "application/ld+json"
-	typeJSON   = interact.JSON
-	typePatch  = "application/merge-patch+json" // RFC 7396 §4
-	typeLinks  = "application/link-format"      // RFC 6690 §7.3
-	typeEvents = rest.EventsType
+	typeTD    = "application/td+json"
+	typeLD    = "application/ld+json"
+	typeJSON  = interact.JSON
+	typePatch = "application/merge-patch+json" // RFC 7396 §4
+	typeLinks = "application/link-format"      // RFC 6690 §7.3
 )
 
 // A Scope says which things are listed.
@@ -68,7 +67,7 @@ type Page struct {
 type Things interface {
 	// Page returns what follows the first offset things of a scope: up to limit of them, or all if limit is 0.
 	Page(s Scope, offset, limit int) Page
-	// Lookup returns what has an id: of several owners, maybe.
+	// Lookup returns what has an id: first what this node has, then what others have, or some of it.
 	Lookup(id string) []Item
 	// Get returns the thing that ref names, also from elsewhere (directory.Directory.Get).
 	Get(ctx context.Context, ref string) (*td.Description, error)
@@ -100,13 +99,11 @@ func (x Index) Page(s Scope, offset, limit int) Page {
 	return Page{Items: items(p), Total: p.Total, Tag: strconv.FormatUint(p.Version, 36)}
 }
 
-// Lookup implements [Things].
+// Lookup implements [Things]. What this node has comes first, however many others have the id.
 func (x Index) Lookup(id string) []Item {
-	return items(x.Directory.Page(td.Query{ID: id}, 0, maxOwners))
+	q := td.Query{ID: id}
+	return append(items(x.Directory.PageOwn(q, 0, 1)), items(x.Directory.Page(q, 0, 1))...)
 }
-
-// maxOwners is how many owners of one id are looked at.
-const maxOwners = 64
 
 func items(p directory.Page) []Item {
 	all := make([]Item, len(p.Items))
@@ -298,7 +295,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	s.o.Guard(Open, func(w http.ResponseWriter, r *http.Request) error {
 		if methods == nil {
-			return interact.Errorf(interact.NoAffordance, "GET /.well-known/wot describes the directory", "nothing is served at %s", clip(r.URL.Path))
+			return interact.Errorf(interact.NoAffordance, "GET /.well-known/wot describes the directory", "nothing is served at %s",
+				clip(r.URL.Path))
 		}
 		allow := []string{http.MethodHead}
 		for m := range methods {
@@ -306,7 +304,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		slices.Sort(allow)
 		w.Header().Set("Allow", strings.Join(allow, ", "))
-		return interact.Errorf(interact.NotAllowed, "use "+strings.Join(allow, ", "), "%s is not possible at %s", clip(r.Method), clip(r.URL.Path))
+		return interact.Errorf(interact.NotAllowed, "use "+strings.Join(allow, ", "), "%s is not possible at %s", clip(r.Method),
+			clip(r.URL.Path))
 	}).ServeHTTP(w, r)
 }
 

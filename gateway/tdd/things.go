@@ -58,8 +58,8 @@ func (s *Server) get(ctx context.Context, ref string) (*td.Description, error) {
 	return d, err
 }
 
-// create takes a TD without id (tdd-things-create-anonymous-td). Its id is a random one: two TDs without id are two things, even if
-// all else is the same (tdd-anonymous-td-local-uuid).
+// create takes a TD without id (tdd-things-create-anonymous-td). Its id is a random one: two TDs without id are two things,
+// even if all else is the same (tdd-anonymous-td-local-uuid).
 func (s *Server) create(w http.ResponseWriter, r *http.Request) error {
 	raw, t, reg, err := s.readTD(w, r)
 	if err != nil {
@@ -127,7 +127,8 @@ func (s *Server) mine(id string) (*td.Record, error) {
 
 // notMine refuses a change to what belongs to somebody else.
 func notMine(r *td.Record) error {
-	return interact.Errorf(interact.Forbidden, "its owner is "+string(r.Owner)+"; ask its node", "%s belongs to somebody else", clip(r.Thing))
+	return interact.Errorf(interact.Forbidden, "its owner is "+string(r.Owner)+"; ask its node", "%s belongs to somebody else",
+		clip(r.Thing))
 }
 
 // own returns the thing of this node that a reference names.
@@ -189,9 +190,11 @@ func readPatch(body []byte) (map[string]any, error) {
 	patch, ok := v.(map[string]any)
 	switch {
 	case err != nil:
-		return nil, &interact.Error{Code: interact.NotJSON, Hint: "send an object (RFC 7396)", Issues: []td.Issue{{Reason: err.Error()}}}
+		return nil, &interact.Error{Code: interact.NotJSON, Hint: "send an object (RFC 7396)",
+			Issues: []td.Issue{{Reason: err.Error()}}}
 	case !ok:
-		return nil, &interact.Error{Code: interact.BadTD, Hint: "send an object (RFC 7396)", Issues: []td.Issue{{Reason: "a patch of a TD is an object"}}}
+		return nil, &interact.Error{Code: interact.BadTD, Hint: "send an object (RFC 7396)",
+			Issues: []td.Issue{{Reason: "a patch of a TD is an object"}}}
 	}
 	return patch, nil
 }
@@ -263,8 +266,8 @@ func thingPath(id string) string { return "/things/" + url.PathEscape(id) }
 
 func etag(r *td.Record) string { return `"` + hex.EncodeToString(r.Hash[:]) + `"` }
 
-// A preconditionError says that a thing is not in the state that the client named. The catalogue has no code for it: only HTTP asks
-// such questions.
+// A preconditionError says that a thing is not in the state that the client named. The catalogue has no code for it: only HTTP
+// asks such questions.
 type preconditionError struct {
 	id  string
 	tag string // of the present state; "" if there is no such thing
@@ -339,8 +342,8 @@ func writeBytes(w http.ResponseWriter, status int, contentType string, body []by
 	_, _ = w.Write(body) // a client that went away needs no answer
 }
 
-// accepted returns the first of types that r asks for, or the first of all. It is no full negotiation: whoever asks for what is not
-// there gets the first (tdd-http-representation-alternate-output is a MAY).
+// accepted returns the first of types that r asks for, or the first of all. It is no full negotiation: whoever asks for what is
+// not there gets the first (tdd-http-representation-alternate-output is a MAY).
 func accepted(r *http.Request, types ...string) string {
 	accept := strings.Join(r.Header.Values("Accept"), ",")
 	for _, t := range types {
@@ -368,7 +371,8 @@ func contentType(r *http.Request, want ...string) error {
 
 // readBody reads a body of at most limit bytes.
 func readBody(w http.ResponseWriter, r *http.Request, limit int) ([]byte, error) {
-	tooLarge := interact.Errorf(interact.TooLarge, "send at most "+strconv.Itoa(limit)+" bytes", "the body has more than %d bytes", limit)
+	tooLarge := interact.Errorf(interact.TooLarge, "send at most "+strconv.Itoa(limit)+" bytes", "the body has more than %d bytes",
+		limit)
 	if r.ContentLength > int64(limit) {
 		return nil, tooLarge
 	}
@@ -391,7 +395,8 @@ func params(r *http.Request, known ...string) (url.Values, error) {
 	}
 	for name, values := range q {
 		if !slices.Contains(known, name) {
-			return nil, interact.Errorf(interact.Usage, "known are "+strings.Join(known, ", "), "the parameter %q is not known here", clip(name))
+			return nil, interact.Errorf(interact.Usage, "known are "+strings.Join(known, ", "), "the parameter %q is not known here",
+				clip(name))
 		}
 		if len(values) > 1 {
 			return nil, interact.Errorf(interact.Usage, "give it once", "the parameter %q is given %d times", clip(name), len(values))
@@ -429,7 +434,8 @@ func flag(q url.Values, name string, otherwise bool) (bool, error) {
 func oneOf(q url.Values, name string, words ...string) (string, error) {
 	word := q.Get(name)
 	if word != "" && !slices.Contains(words, word) {
-		return "", interact.Errorf(interact.Usage, name+"="+strings.Join(words, " or ")+", or leave it out", "the %s %q is not known", name, clip(word))
+		return "", interact.Errorf(interact.Usage, name+"="+strings.Join(words, " or ")+", or leave it out", "the %s %q is not known",
+			name, clip(word))
 	}
 	return word, nil
 }

@@ -12,52 +12,70 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// The Things API: WoT Discovery §7.3.1, §7.3.2.1.
+// The Things API: WoT Discovery §7.3.1, §7.3.2.1: tdd-things-crud, tdd-things-crudl.
 func TestThingsRules(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	long := `"` + strings.Repeat("x", td.MaxTD) + `"`
 	w.run(t, []exchange{
 		{rule: "tdd-things-create-known-td tdd-things-create-known-td-resp tdd-things-create-known-contenttype", method: "PUT",
-			path: "/things/urn:x:a", header: asTD, body: lamp("urn:x:a", "A"), status: 201, want: map[string]string{"Location": "/things/urn:x:a"}},
+			path: "/things/urn:x:a", header: asTD, body: lamp("urn:x:a",
+				"A"), status: 201, want: map[string]string{"Location": "/things/urn:x:a"}},
 		{rule: "tdd-things-representation-alternate-input", method: "PUT", path: "/things/urn:x:b",
 			header: map[string]string{"Content-Type": "application/json; charset=UTF-8"}, body: lamp("urn:x:b", "B"), status: 201},
-		{rule: "tdd-things-create-known-td: another id", method: "PUT", path: "/things/urn:x:c", header: asTD, body: lamp("urn:x:d", "D"), status: 400},
-		{rule: "tdd-things-create-known-vs-anonymous", method: "PUT", path: "/things/urn:x:c", header: asTD, body: lamp("", "D"), status: 400},
-		{rule: "tdd-things-create-anonymous-td: an id", method: "POST", path: "/things", header: asTD, body: lamp("urn:x:c", "C"), status: 400},
+		{rule: "tdd-things-create-known-td: another id", method: "PUT", path: "/things/urn:x:c", header: asTD,
+			body: lamp("urn:x:d", "D"), status: 400},
+		{rule: "tdd-things-create-known-vs-anonymous", method: "PUT", path: "/things/urn:x:c", header: asTD, body: lamp("", "D"),
+			status: 400},
+		{rule: "tdd-things-create-anonymous-td: an id", method: "POST", path: "/things", header: asTD, body: lamp("urn:x:c", "C"),
+			status: 400},
 		{rule: "tdd-things-retrieve tdd-things-retrieve-resp tdd-things-retrieve-resp-content-type tdd-things-default-representation",
-			path: "/things/urn:x:a", want: map[string]string{"Content-Type": typeTD}, contain: []string{`"title":"A"`, `"proof"`}, lack: []string{"registration"}},
+			path: "/things/urn:x:a", want: map[string]string{"Content-Type": typeTD}, contain: []string{`"title":"A"`,
+				`"proof"`}, lack: []string{"registration"}},
 		{rule: "tdd-things-retrieve-resp-content-type", path: "/things/urn:x:a", header: map[string]string{"Accept": typeJSON},
 			want: map[string]string{"Content-Type": typeJSON}},
-		{rule: "tdd-things-update tdd-things-update-resp tdd-things-update-contenttype", method: "PUT", path: "/things/urn:x:a", header: asTD,
-			body: lamp("urn:x:a", "A2"), status: 204},
+		{rule: "tdd-things-update tdd-things-update-resp tdd-things-update-contenttype", method: "PUT", path: "/things/urn:x:a",
+			header: asTD,
+			body:   lamp("urn:x:a", "A2"), status: 204},
 		{path: "/things/urn:x:a", contain: []string{`"title":"A2"`}},
-		{rule: "tdd-things-update-partial tdd-things-update-partial-mergepatch tdd-things-update-partial-contenttype tdd-things-update-partial-resp",
-			method: "PATCH", path: "/things/urn:x:a", header: asPatch, body: `{"title":"A3","description":"new","properties":{"on":{"title":"On"}}}`, status: 204},
+		{rule: "tdd-things-update-partial tdd-things-update-partial-mergepatch tdd-things-update-partial-contenttype " +
+			"tdd-things-update-partial-resp",
+			method: "PATCH", path: "/things/urn:x:a", header: asPatch,
+			body: `{"title":"A3","description":"new","properties":{"on":{"title":"On"}}}`, status: 204},
 		{path: "/things/urn:x:a", contain: []string{`"title":"A3"`, `"description":"new"`, `"title":"On"`, `"type":"boolean"`}},
-		{rule: "tdd-things-update-partial-partialtd: null removes", method: "PATCH", path: "/things/urn:x:a", header: asPatch, body: `{"description":null}`, status: 204},
+		{rule: "tdd-things-update-partial-partialtd: null removes", method: "PATCH", path: "/things/urn:x:a", header: asPatch,
+			body: `{"description":null}`, status: 204},
 		{path: "/things/urn:x:a", lack: []string{"description"}},
-		{rule: "tdd-things-update-partial-partialtd: the result is validated", method: "PATCH", path: "/things/urn:x:a", header: asPatch,
-			body: `{"security":null}`, status: 400, contain: []string{`"validationErrors":[{"field":`}},
+		{rule: "tdd-things-update-partial-partialtd: the result is validated", method: "PATCH", path: "/things/urn:x:a",
+			header: asPatch,
+			body:   `{"security":null}`, status: 400, contain: []string{`"validationErrors":[{"field":`}},
 		{rule: "a patch of the id", method: "PATCH", path: "/things/urn:x:a", header: asPatch, body: `{"id":"urn:x:z"}`, status: 400},
 		{rule: "a patch that is no object", method: "PATCH", path: "/things/urn:x:a", header: asPatch, body: `[]`, status: 400},
 		{rule: "a patch that is no JSON", method: "PATCH", path: "/things/urn:x:a", header: asPatch, body: `{`, status: 400},
-		{rule: "tdd-things-update-partial-contenttype", method: "PATCH", path: "/things/urn:x:a", header: asTD, body: `{}`, status: 415},
+		{rule: "tdd-things-update-partial-contenttype", method: "PATCH", path: "/things/urn:x:a", header: asTD, body: `{}`,
+			status: 415},
 		{rule: "tdd-http-head", method: "HEAD", path: "/things/urn:x:a", want: map[string]string{"Content-Type": typeTD}},
 		{rule: "tdd-things-delete tdd-things-delete-resp", method: "DELETE", path: "/things/urn:x:a", status: 204},
 		{rule: "unknown: GET", path: "/things/urn:x:a", status: 404},
 		{rule: "unknown: HEAD", method: "HEAD", path: "/things/urn:x:a", status: 404},
 		{rule: "unknown: PATCH", method: "PATCH", path: "/things/urn:x:a", header: asPatch, body: `{}`, status: 404},
 		{rule: "unknown: DELETE", method: "DELETE", path: "/things/urn:x:a", status: 404},
-		{rule: "unknown: PUT creates again", method: "PUT", path: "/things/urn:x:a", header: asTD, body: lamp("urn:x:a", "A"), status: 201},
-		{rule: "tdd-validation-syntactic tdd-validation-jsonschema tdd-validation-result tdd-validation-response", method: "PUT", path: "/things/urn:x:c",
+		{rule: "unknown: PUT creates again", method: "PUT", path: "/things/urn:x:a", header: asTD, body: lamp("urn:x:a", "A"),
+			status: 201},
+		{rule: "tdd-validation-syntactic tdd-validation-jsonschema tdd-validation-result tdd-validation-response", method: "PUT",
+			path:   "/things/urn:x:c",
 			header: asTD, body: `{"id":"urn:x:c"}`, status: 400, contain: []string{`"validationErrors":[{"field":`, `"description":`}},
-		{rule: "tdd-validation-result: no JSON", method: "POST", path: "/things", header: asTD, body: `{`, status: 400, contain: []string{`"validationErrors"`}},
-		{rule: "a member twice", method: "PUT", path: "/things/urn:x:c", header: asTD, body: `{"id":"urn:x:c","id":"urn:x:c"}`, status: 400},
+		{rule: "tdd-validation-result: no JSON", method: "POST", path: "/things", header: asTD, body: `{`, status: 400,
+			contain: []string{`"validationErrors"`}},
+		{rule: "a member twice", method: "PUT", path: "/things/urn:x:c", header: asTD, body: `{"id":"urn:x:c","id":"urn:x:c"}`,
+			status: 400},
+		{rule: "tdd-http-error-response-lang: there is one language", path: "/things/none",
+			header: map[string]string{"Accept-Language": "de"}, status: 404, contain: []string{"not found"}},
 		{rule: "no content type", method: "POST", path: "/things", body: lamp("", "L"), status: 415},
 		{rule: "compressed", method: "POST", path: "/things", header: merged(asTD, "Content-Encoding", "gzip"), body: "x", status: 415},
 		{rule: "too large", method: "PUT", path: "/things/urn:x:c", header: asTD, body: long, status: 413},
-		{rule: "tdd-http-unsupported-feature: a method", method: "PUT", path: "/things", status: 405, want: map[string]string{"Allow": "GET, HEAD, POST"}},
+		{rule: "tdd-http-unsupported-feature: a method", method: "PUT", path: "/things", status: 405,
+			want: map[string]string{"Allow": "GET, HEAD, POST"}},
 		{rule: "tdd-http-unsupported-feature: a method", method: "POST", path: "/things/urn:x:b", status: 405,
 			want: map[string]string{"Allow": "DELETE, GET, HEAD, PATCH, PUT"}},
 		{rule: "tdd-http-unsupported-feature: an endpoint", path: "/search/graphql", status: 404},
@@ -66,14 +84,16 @@ func TestThingsRules(t *testing.T) {
 	})
 }
 
-// tdd-things-create-anonymous-id, -resp; tdd-anonymous-td-identifier, -local-uuid.
+// Things without an id: tdd-things-create-anonymous-id, tdd-anonymous-td-local-uuid.
 func TestAnonymousThings(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	form := regexp.MustCompile(`^/things/(urn:uuid:[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})$`)
 	seen := map[string]bool{}
 	for range 2 { // two TDs that are the same are two things
-		rec := w.do(t, exchange{method: "POST", path: "/things", header: asTD, body: "\ufeff" + lamp("", "Lamp"), status: 201})
+		rec := w.do(t, exchange{rule: "tdd-things-create-anonymous-td tdd-things-create-anonymous-td-resp " +
+			"tdd-things-create-anonymous-contenttype", method: "POST",
+			path: "/things", header: asTD, body: "\ufeff" + lamp("", "Lamp"), status: 201})
 		where := rec.Header().Get("Location")
 		m := form.FindStringSubmatch(where)
 		if m == nil || seen[where] {
@@ -89,10 +109,11 @@ func TestIDsInPaths(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for id, paths := range map[string][]string{
-		"urn:x:1":              {"/things/urn:x:1", "/things/urn%3Ax%3A1"},
-		"https://x.example//a": {"/things/https://x.example//a", "/things/https%3A%2F%2Fx.example%2F%2Fa", "/things/https:%2F%2Fx.example%2F%2Fa"},
-		"urn:x:%41":            {"/things/urn:x:%2541"},
-		"urn:x:a?b=c":          {"/things/urn:x:a%3Fb=c"},
+		"urn:x:1": {"/things/urn:x:1", "/things/urn%3Ax%3A1"},
+		"https://x.example//a": {"/things/https://x.example//a", "/things/https%3A%2F%2Fx.example%2F%2Fa",
+			"/things/https:%2F%2Fx.example%2F%2Fa"},
+		"urn:x:%41":   {"/things/urn:x:%2541"},
+		"urn:x:a?b=c": {"/things/urn:x:a%3Fb=c"},
 	} {
 		w.do(t, exchange{method: "PUT", path: paths[0], header: asTD, body: lamp(id, "L"), status: 201})
 		for _, path := range paths {
@@ -121,7 +142,8 @@ func TestWhoMayChange(t *testing.T) {
 		{path: "/things/urn:x:both", contain: []string{`"Mine 2"`}},
 	})
 	reader := newWorld(t, func(o *Options) { o.Publisher = nil })
-	reader.do(t, exchange{method: "POST", path: "/things", header: asTD, body: lamp("", "L"), status: 405, want: map[string]string{"Allow": "GET, HEAD"}})
+	reader.do(t, exchange{method: "POST", path: "/things", header: asTD, body: lamp("", "L"), status: 405,
+		want: map[string]string{"Allow": "GET, HEAD"}})
 }
 
 // Conditions (RFC 9110 §13.1), and the bytes as they were signed.
@@ -145,7 +167,8 @@ func TestSignedBytesAndConditions(t *testing.T) {
 		{path: "/things/urn:x:a", header: map[string]string{"If-None-Match": `"x", W/` + tag}, status: 304},
 		put("urn:x:a", "If-Match", `"x"`, 412), put("urn:x:a", "If-None-Match", "*", 412), put("urn:x:b", "If-Match", "*", 412),
 		{method: "PATCH", path: "/things/urn:x:a", header: merged(asPatch, "If-Match", `"x"`), body: `{}`, status: 412},
-		{method: "DELETE", path: "/things/urn:x:a", header: map[string]string{"If-Match": `"x"`}, status: 412, want: map[string]string{"ETag": tag}},
+		{method: "DELETE", path: "/things/urn:x:a", header: map[string]string{"If-Match": `"x"`}, status: 412,
+			want: map[string]string{"ETag": tag}},
 		{method: "DELETE", path: "/things/urn:x:b", header: map[string]string{"If-Match": `"x"`}, status: 412},
 		put("urn:x:a", "If-Match", tag, 204), put("urn:x:b", "If-None-Match", "*", 201),
 	})
@@ -160,7 +183,8 @@ func TestRegistrationRules(t *testing.T) {
 		defer end()
 		registration := func(id string) map[string]any {
 			t.Helper()
-			rec := w.do(t, exchange{path: "/things/" + id + "?enriched=true", contain: []string{td.ContextDiscovery}}) // tdd-context-injection
+			rec := w.do(t, exchange{path: "/things/" + id + "?enriched=true",
+				contain: []string{td.ContextDiscovery}}) // tdd-context-injection
 			var doc struct{ Registration map[string]any }
 			if err := json.Unmarshal(rec.Body.Bytes(), &doc); err != nil || doc.Registration == nil {
 				t.Fatalf("%v in %s", err, rec.Body)
@@ -184,7 +208,8 @@ func TestRegistrationRules(t *testing.T) {
 		born := r["created"]
 		before := w.do(t, exchange{path: "/things/urn:x:a", lack: []string{"registration"}}).Header().Get("ETag")
 		time.Sleep(30 * time.Second)
-		w.do(t, exchange{rule: "an empty patch computes expires again", method: "PATCH", path: "/things/urn:x:a", header: asPatch, body: "{}", status: 204})
+		w.do(t, exchange{rule: "an empty patch computes expires again", method: "PATCH", path: "/things/urn:x:a", header: asPatch,
+			body: "{}", status: 204})
 		r = registration("urn:x:a")
 		if r["expires"] != at(time.Minute) || r["created"] != born || r["modified"] != born {
 			t.Errorf("after {}: %v", r)
@@ -194,12 +219,17 @@ func TestRegistrationRules(t *testing.T) {
 		}
 		w.run(t, []exchange{
 			{method: "PATCH", path: "/things/urn:x:a", header: asPatch, body: `{"registration":{"ttl":90}}`, status: 204},
-			{method: "PATCH", path: "/things/urn:x:a", header: asPatch, body: `{"registration":{"ttl":-1}}`, status: 400, contain: []string{`"/registration/ttl"`}},
-			{method: "PATCH", path: "/things/urn:x:a", header: asPatch, body: `{"registration":{"expires":"tomorrow"}}`, status: 400, contain: []string{`"/registration/expires"`}},
-			{method: "PATCH", path: "/things/urn:x:a", header: asPatch, body: `{"registration":{"expires":"1999-01-01T00:00:00Z"}}`, status: 400},
+			{method: "PATCH", path: "/things/urn:x:a", header: asPatch, body: `{"registration":{"ttl":-1}}`, status: 400,
+				contain: []string{`"/registration/ttl"`}},
+			{method: "PATCH", path: "/things/urn:x:a", header: asPatch, body: `{"registration":{"expires":"tomorrow"}}`, status: 400,
+				contain: []string{`"/registration/expires"`}},
+			{method: "PATCH", path: "/things/urn:x:a", header: asPatch, body: `{"registration":{"expires":"1999-01-01T00:00:00Z"}}`,
+				status: 400},
 			{method: "PATCH", path: "/things/urn:x:a", header: asPatch, body: `{"registration":[]}`, status: 400},
-			{method: "PUT", path: "/things/urn:x:n", header: asTD, body: lamp("urn:x:n", "N", `"registration":{"modified":1}`), status: 400},
-			{method: "PUT", path: "/things/urn:x:b", header: asTD, body: lamp("urn:x:b", "B", `"registration":{"expires":"`+at(10*time.Second)+`"}`), status: 201},
+			{method: "PUT", path: "/things/urn:x:n", header: asTD, body: lamp("urn:x:n", "N", `"registration":{"modified":1}`),
+				status: 400},
+			{method: "PUT", path: "/things/urn:x:b", header: asTD,
+				body: lamp("urn:x:b", "B", `"registration":{"expires":"`+at(10*time.Second)+`"}`), status: 201},
 			{method: "PUT", path: "/things/urn:x:c", header: asTD, body: lamp("urn:x:c", "C"), status: 201},
 			{method: "PUT", path: "/things/urn:x:d", header: asTD, body: lamp("urn:x:d", "D", `"registration":{"ttl":5}`), status: 201},
 			{method: "PATCH", path: "/things/urn:x:d", header: asPatch, body: `{"registration":null}`, status: 204},
@@ -277,7 +307,8 @@ func TestGuard(t *testing.T) {
 			})
 		}
 	})
-	for path, status := range map[string]int{"/.well-known/wot": 200, "/.well-known/core": 200, "/things": 401, "/things/x": 401, "/events": 401,
+	for path, status := range map[string]int{"/.well-known/wot": 200, "/.well-known/core": 200, "/things": 401, "/things/x": 401,
+		"/events":                  401,
 		"/search/jsonpath?query=$": 401, "/search/xpath?query=/": 401, "/search/sparql?query=x": 401} {
 		w.do(t, exchange{path: path, status: status})
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// xpath answers a query in XPath over the array of Enriched TDs (WoT Discovery §7.3.3.3). A member of an object is an element with
-// its name, an element of an array one without, text is the text of a value: /*[title='Lamp'] finds what //*[@type] does not, for
-// JSON has no attributes. The answer is an array of the values found, or of the one that an expression has.
+// xpath answers a query in XPath over the array of Enriched TDs (WoT Discovery §7.3.3.3). A member of an object is an element
+// with its name, an element of an array one without, text is the text of a value: /*[title='Lamp'] finds what //*[@type] does
+// not, for JSON has no attributes. The answer is an array of the values found, or of the one that an expression has.
 func (s *Server) xpath(w http.ResponseWriter, r *http.Request) error {
 	query, err := queryOf(r)
 	if err != nil {

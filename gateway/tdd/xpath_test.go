@@ -25,9 +25,12 @@ func TestXPathLikeJSONQuery(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, query := range []string{
-		`//id`, `/*/title`, `//href/..`, `//href/../..`, `//href/ancestor::*`, `//on/ancestor-or-self::*`, `//*[title='Lamp 3']//type`, `/*[3]/*[2]`, `//text()[.='boolean']`,
-		`//forms/*[1]/href`, `/*[title='Lamp 1']/following-sibling::*/id`, `/*[5]/preceding-sibling::*/id`, `//title | //id`, `//*[count(*)=3]`, `/descendant::*[3]`, `//n[.>1]`,
-		`//href/ancestor::*[title]/id`, `//registration[ttl]`, `//*[@type]`, `/*[last()-1]/version/instance`, `//n/following::id`, `//properties//*[type='boolean']`,
+		`//id`, `/*/title`, `//href/..`, `//href/../..`, `//href/ancestor::*`, `//on/ancestor-or-self::*`, `//*[title='Lamp 3']//type`,
+		`/*[3]/*[2]`, `//text()[.='boolean']`,
+		`//forms/*[1]/href`, `/*[title='Lamp 1']/following-sibling::*/id`, `/*[5]/preceding-sibling::*/id`, `//title | //id`,
+		`//*[count(*)=3]`, `/descendant::*[3]`, `//n[.>1]`,
+		`//href/ancestor::*[title]/id`, `//registration[ttl]`, `//*[@type]`, `/*[last()-1]/version/instance`, `//n/following::id`,
+		`//properties//*[type='boolean']`,
 	} {
 		nodes, err := jsonquery.QueryAll(tree, query)
 		if err != nil {

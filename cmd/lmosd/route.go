@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
+	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/route"
+	"github.com/lmosd/lmosd/td"
+)
+
+type routeFlags struct {
+	method     string
+	among      string
+	timeout    time.Duration
+	exitStatus bool
+}
+
+var routeMethods = []string{string(route.Lexical), string(route.Vector), string(route.LLM), string(route.Hybrid)}
+
+func newRouteCommand(a *app) *cobra.Command {
+	var f routeFlags
+	cmd := &cobra.Command{
+		Use:   "route <task…>",
+		Short: "pick one agent for a task, or say that none fits",
+		Long: "Picks the one agent that can do what the words say, by the examples of the agents' capabilities, or says that none\n" +
+			"fits. Without endpoints words are compared; a node that has some (search.embeddings, search.model) can compare\n" +
+			"meanings, ask a language model, or both.",
+		Example: `  lmosd route "show my bill"
+  lmosd route why is my invoice so high --among 'organisation:"Example Corp"'
+  lmosd route "cancel my contract" --method hybrid -o json
+  lmosd call "$(lmosd route 'how is the weather' -o name --exit-status)" getWeather question=Rain?`,
+		Annotations: console.About(console.ScopeMesh, console.ReadOnly, "lmosd find, lmosd call"),
+		Args:        console.Takes(1, -1),
+		RunE:        func(cmd *cobra.Command, args []string) error { return a.runRoute(cmd.Context(), f, args) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.method, "method", "", "`METHOD`: "+strings.Join(routeMethods, ", ")+" (default that of the node)")
+	flags.StringVar(&f.among, "among", "", "a `QUESTION` as of lmosd find: which agents may be picked (default all)")
+	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "how long to wait")
+	flags.BoolVar(&f.exitStatus, "exit-status", false, "exit 4 if no agent fits")
+	return cmd
+}
+
+func (a *app) runRoute(ctx context.Context, f routeFlags, words []string) error {
+	switch {
+	case f.method != "" && !slices.Contains(routeMethods, f.method):
+		return console.Usage(console.HintFor(f.method, routeMethods, "--method lexical"), "--method %s is none of %s", f.method,
+			strings.Join(routeMethods, ", "))
+	case f.timeout <= 0:
+		return console.Usage("for example --timeout 10s", "--timeout must be longer than nothing")
+	}
+	if _, err := td.ParseQuery(f.among, td.Query{}); err != nil {
+		return console.Usage("for example --among type:agent", "--among cannot be read: %v", err)
+	}
+	client, err := a.client()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	got, err := client.Route(ctx, gateway.RouteRequest{Message: strings.Join(words, " "), Method: route.Method(f.method), Among: f.among})
+	if err != nil {
+		return err
+	}
+	v := console.View{Doc: got, People: func(s *terminal.Screen, wide bool) { decisionLines(s, got, wide) }}
+	if got.Decision != nil && got.Agent != nil {
+		v.Names = []string{got.Agent.ID}
+	}
+	if err := a.Show(v); err != nil {
+		return err
+	}
+	switch {
+	case got.Agent != nil:
+		a.Next("lmosd show "+terminal.Shell(got.Agent.ID), "lmosd call "+terminal.Shell(got.Agent.ID)+" …")
+	case f.exitStatus:
+		return console.SilentError(console.ExitNotFound)
+	default:
+		a.Next("lmosd find " + terminal.Shell(strings.Join(words, " ")))
+	}
+	return nil
+}
+
+// decisionLines prints what was decided; wide, with those that were near.
+func decisionLines(s *terminal.Screen, d *gateway.RouteAnswer, wide bool) {
+	picked := "no agent fits"
+	if d.Agent != nil {
+		picked = terminal.OneLine(d.Agent.Name) + "  " + s.Paint(terminal.Dim, terminal.OneLine(d.Agent.ID))
+	}
+	s.Line(s.Paint(terminal.Bold, picked))
+	s.Line(fmt.Sprintf("%s: %s", d.Method, terminal.OneLine(d.Reason)))
+	if !wide || len(d.Candidates) == 0 {
+		return
+	}
+	t := &terminal.Table{Header: []string{"CANDIDATE", "SCORE", "CAPABILITIES"}, Keep: []int{0, 1}, Wide: wide}
+	for _, c := range d.Candidates {
+		var ids []string
+		for _, capability := range c.Capabilities {
+			ids = append(ids, capability.ID)
+		}
+		t.Add(terminal.Short(c.Name, c.ID), terminal.Text(fmt.Sprintf("%.3f", c.Score)), terminal.Text(strings.Join(ids, ",")))
+	}
+	t.Write(s)
+}

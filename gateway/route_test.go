@@ -1,0 +1,64 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/route"
+)
+
+// Route picks the agent that the task names, and repeats what it was asked.
+func (n *fakeNode) Route(_ context.Context, q route.Question) (*route.Decision, error) {
+	if q.Message == "" {
+		return nil, interact.Errorf(interact.Usage, "say what", "the task is missing")
+	}
+	d := &route.Decision{Candidates: []route.Candidate{}, Method: q.Method, Reason: q.Among.String()}
+	if strings.Contains(q.Message, "weather") {
+		d.Agent = &route.Candidate{ID: "urn:x:weather", Name: "weather", Score: 1}
+	}
+	return d, nil
+}
+
+func TestRoute(t *testing.T) {
+	t.Parallel()
+	r := start(t, Options{Node: newFake()})
+	c := dial(t, r.url, "")
+	got, err := c.Route(t.Context(), RouteRequest{Message: "what is the weather", Method: route.Vector, Among: "type:agent NOT b"})
+	if err != nil || got.Kind != "Route" || got.Agent == nil || got.Agent.ID != "urn:x:weather" || got.Method != route.Vector ||
+		got.Reason != "type:agent NOT b" {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	got, err = c.Route(t.Context(), RouteRequest{Message: "sing", History: []route.Turn{{Role: "USER", Content: "Hello"}}})
+	if err != nil || got.Agent != nil || got.Candidates == nil {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	for name, q := range map[string]struct {
+		body, media string
+		code        string
+	}{
+		"no task":           {`{}`, "application/json", "LMOS-2000"},
+		"no JSON":           {`show my bill`, "application/json", "LMOS-1400"},
+		"something else":    {`{"message":"x","agent":"y"}`, "application/json", "LMOS-1400"},
+		"two":               {`{"message":"x"}{}`, "application/json", "LMOS-1400"},
+		"a bad question":    {`{"message":"x","among":"a OR"}`, "application/json", "LMOS-2000"},
+		"another type":      {`x`, "text/plain", "LMOS-1415"},
+		"more than a MiB":   {`{"message":"` + strings.Repeat("x", maxRoute) + `"}`, "application/json", "LMOS-1413"},
+		"nothing at all":    {``, "application/json", "LMOS-1400"},
+		"a list of nothing": {`[]`, "application/json", "LMOS-1400"},
+	} {
+		resp, err := http.Post(r.url+"/v1/route", q.media, bytes.NewReader([]byte(q.body)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text bytes.Buffer
+		_, _ = text.ReadFrom(resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode < 400 || !strings.Contains(text.String(), q.code) {
+			t.Errorf("%s: %d %s", name, resp.StatusCode, text.String())
+		}
+	}
+}

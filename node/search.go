@@ -1,0 +1,142 @@
+package node
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+	ma "github.com/multiformats/go-multiaddr"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/openai"
+	"github.com/lmosd/lmosd/route"
+	"github.com/lmosd/lmosd/td"
+)
+
+// Search says how questions in words are understood. The zero value compares words, and asks nobody.
+type Search struct {
+	// Method decides which agent gets a task (package route); empty means by words.
+	Method route.Method
+	// Embeddings tell what things and questions mean; Model chooses between agents.
+	Embeddings, Model Endpoint
+}
+
+// An Endpoint speaks the API of OpenAI (package openai). Without a URL it is none.
+type Endpoint struct{ URL, Model, Key string }
+
+// client returns a client of the endpoint; nil if it is none. key is the key of the configuration, for the error.
+func (e Endpoint) client(key string) (*openai.Client, error) {
+	if e.URL == "" {
+		return nil, nil
+	}
+	c, err := openai.New(openai.Options{URL: e.URL, Model: e.Model, Key: e.Key})
+	if err != nil {
+		return nil, interact.Errorf(interact.ConfigInvalid, "for example "+key+".url: http://127.0.0.1:11434/v1 and "+key+".model: all-minilm",
+			"%s: %v", key, err)
+	}
+	return c, nil
+}
+
+// openSearch opens what the directory and the router ask for meanings.
+func (n *Node) openSearch() (err error) {
+	embed, err := n.opts.Search.Embeddings.client("search.embeddings")
+	if err != nil {
+		return err
+	}
+	model, err := n.opts.Search.Model.client("search.model")
+	if err != nil {
+		return err
+	}
+	o := route.Options{Find: n.known, Method: n.opts.Search.Method}
+	if embed != nil {
+		n.onClose(func() error { embed.Close(); return nil })
+		n.embedder, o.Embedder = embed, embed
+	}
+	if model != nil {
+		n.onClose(func() error { model.Close(); return nil })
+		o.Model = decider{model}
+	}
+	n.router, err = route.New(o)
+	return err
+}
+
+// known yields what the directory has for q, and asks nobody: who routes a task is in a hurry.
+func (n *Node) known(_ context.Context, q td.Query) iter.Seq2[*td.Description, error] {
+	return func(yield func(*td.Description, error) bool) {
+		for d := range n.dir.FindLocal(q) {
+			if !yield(d, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Route picks an agent for a task.
+func (n *Node) Route(ctx context.Context, q route.Question) (*route.Decision, error) {
+	return n.router.Route(ctx, q)
+}
+
+// A decider asks a model that speaks the API of OpenAI.
+type decider struct{ *openai.Client }
+
+func (d decider) Decide(ctx context.Context, prompt string, turns []route.Turn) (string, error) {
+	said := []openai.Turn{{Role: openai.System, Content: prompt}}
+	for _, t := range turns {
+		role := openai.User
+		if t.Assistant() {
+			role = openai.Assistant
+		}
+		said = append(said, openai.Turn{Role: role, Content: t.Content})
+	}
+	return d.Complete(ctx, said, true)
+}
+
+// ranking is what the directory ranks by, beside words.
+func (n *Node) ranking(o *directory.Options) {
+	o.Latency = n.latency
+	o.Probe = n.probe
+	if n.embedder != nil {
+		o.Embedder = n.embedder
+	}
+}
+
+// latency returns how long a message to a node takes, as the pings of its connections say.
+func (n *Node) latency(node did.DID) time.Duration {
+	raw, err := node.Peer()
+	if err != nil {
+		return 0
+	}
+	return n.host.Peerstore().LatencyEWMA(peer.ID(raw))
+}
+
+// probe tries to reach a node that was down, over the addresses that its things name.
+func (n *Node) probe(ctx context.Context, node did.DID) error {
+	raw, err := node.Peer()
+	if err != nil {
+		return err
+	}
+	id := peer.ID(raw)
+	to := peer.AddrInfo{ID: id}
+	for d := range n.dir.FindLocal(td.Query{Host: node, Limit: 1}) {
+		for _, h := range d.Record.Hosts {
+			if h.Node == node {
+				to.Addrs = addrsOf(h)
+			}
+		}
+	}
+	return n.host.Connect(ctx, to)
+}
+
+// addrsOf returns the addresses of a host that are well-formed.
+func addrsOf(h td.Host) []ma.Multiaddr {
+	all := make([]ma.Multiaddr, 0, len(h.Addrs))
+	for _, text := range h.Addrs {
+		if a, err := ma.NewMultiaddr(text); err == nil {
+			all = append(all, a)
+		}
+	}
+	return all
+}
