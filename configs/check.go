@@ -173,7 +173,7 @@ func (c *Config) checkSearch(ps *problems) {
 		case e.needed && e.URL == "":
 			c.bad(ps, "search.method", "set "+e.key+".url and "+e.key+".model, or take lexical", "%s needs %s", c.Search.Method, e.key)
 		case e.URL != "" && e.Model == "":
-			c.bad(ps, e.key+".model", "for example all-minilm", "the model is missing")
+			c.bad(ps, e.key+".url", "for example "+e.key+".model: all-minilm", "%s.model is missing", e.key)
 		}
 	}
 }

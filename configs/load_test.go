@@ -229,6 +229,9 @@ var wrongFiles = []struct {
 	{"a huge file", strings.Repeat("# nothing here\n", 20_000), interact.ConfigFile, "", "bytes"},
 	{"an inline key", "node: {key: MC4CAQAwBQYDK2VwBCIEIJ1hsZ3v}\n", interact.InlineSecret, ":1:13", "node.key"},
 	{"a key file without a name", "node: {key: \"file:\"}\n", interact.ConfigInvalid, ":1:13", "names no file"},
+	{"a method without its endpoint", "search: {method: hybrid, embeddings: {url: \"http://a/v1\", model: m}}\n", interact.ConfigInvalid, ":1:18", "search.model"},
+	{"an endpoint without a model", "search:\n  embeddings: {url: \"http://a/v1\"}\n", interact.ConfigInvalid, ":2:21", "search.embeddings.model is missing"},
+	{"an endpoint that is no URL", "search:\n  model: {url: localhost, model: m}\n", interact.ConfigInvalid, ":2:16", "no http URL"},
 	{"a long name", "node: {name: " + strings.Repeat("x", 65) + "}\n", interact.ConfigInvalid, ":1:14", "64"},
 	{"a home folder", "node: {data_dir: ~/lmosd}\n", interact.ConfigInvalid, ":1:", "~"},
 	{"no multiaddr", "listen: {p2p: [\"0.0.0.0:4667\"]}\n", interact.ConfigInvalid, ":1:15", "multiaddr"},
@@ -426,5 +429,36 @@ func again(t *testing.T, c *Config) {
 	}
 	if diff := cmp.Diff(c, d, cmpopts.IgnoreUnexported(Config{})); diff != "" {
 		t.Fatal(diff)
+	}
+}
+
+// The key of an endpoint is read from its file, which others must not be able to read.
+func TestKeyOfAnEndpoint(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "key")
+	c := Default()
+	c.Search.Embeddings = Endpoint{URL: "http://127.0.0.1:1/v1", Model: "m", KeyFile: path}
+	for _, step := range []struct {
+		name, text string
+		mode       os.FileMode
+		code       interact.Code
+	}{
+		{"missing", "", 0, interact.ConfigInvalid},
+		{"open to others", "sesame", 0o644, interact.KeyPermissions},
+		{"too large", strings.Repeat("x", maxKey+1), 0o600, interact.ConfigInvalid},
+		{"good", " sesame\n", 0o600, 0},
+	} {
+		if step.mode != 0 {
+			if err := errors.Join(os.WriteFile(path, []byte(step.text), step.mode), os.Chmod(path, step.mode)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		o, err := c.Options()
+		switch e := interact.AsError(err); {
+		case step.code == 0 && (err != nil || o.Search.Embeddings.Key != "sesame" || o.Search.Embeddings.Model != "m"):
+			t.Errorf("%s: got %+v, %v", step.name, o.Search, err)
+		case step.code != 0 && (e == nil || e.Code != step.code || strings.Contains(err.Error(), "sesame")):
+			t.Errorf("%s: got %v", step.name, err)
+		}
 	}
 }

@@ -1,0 +1,138 @@
+package node
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/route"
+	"github.com/lmosd/lmosd/td"
+)
+
+// teller is the TD of an agent that is known by an example.
+func teller(title, example string) []byte {
+	raw := strings.Replace(string(tool(title, "urn:x:"+strings.ToLower(title))), `"lmos:Tool"`, `"lmos:Agent"`, 1)
+	return []byte(strings.Replace(raw, `"description":"Says it again."`, fmt.Sprintf(`"description":"Says it again.","examples":[%q]`, example), 1))
+}
+
+// models is an endpoint for embeddings, in which a text that speaks of money or of rain points there, and for a model that
+// chooses the first agent that it is offered.
+func models(t *testing.T) string {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var q struct {
+			Input    []string
+			Messages []struct{ Content string }
+		}
+		if err := json.NewDecoder(r.Body).Decode(&q); err != nil || r.Header.Get("Authorization") != "Bearer sesame" {
+			http.Error(w, "no", http.StatusUnauthorized)
+			return
+		}
+		if len(q.Messages) > 0 {
+			_, id, _ := strings.Cut(q.Messages[0].Content, `"agentId":"`)
+			id, _, _ = strings.Cut(id, `"`)
+			said, _ := json.Marshal(fmt.Sprintf(`{"reason":"it is the first","agentId":%q}`, id))
+			fmt.Fprintf(w, `{"choices":[{"message":{"role":"assistant","content":%s}}]}`, said)
+			return
+		}
+		var data []string
+		for i, text := range q.Input {
+			money, rain := 0.01, 0.01
+			if strings.Contains(text, "invoice") || strings.Contains(text, "owe") {
+				money = 1
+			}
+			if strings.Contains(text, "forecast") || strings.Contains(text, "umbrella") {
+				rain = 1
+			}
+			data = append(data, fmt.Sprintf(`{"index":%d,"embedding":[%g,%g]}`, i, money, rain))
+		}
+		fmt.Fprintf(w, `{"data":[%s]}`, strings.Join(data, ","))
+	}))
+	t.Cleanup(s.Close)
+	return s.URL + "/v1"
+}
+
+func TestRoutesATask(t *testing.T) {
+	t.Parallel()
+	o := quiet()
+	url := models(t)
+	o.Search = Search{Embeddings: Endpoint{URL: url, Model: "m", Key: "sesame"}, Model: Endpoint{URL: url, Model: "m", Key: "sesame"}}
+	n := start(t, o)
+	publish(t, n, teller("Billing", "why is my invoice so high"))
+	publish(t, n, teller("Weather", "a forecast for the week"))
+	for _, c := range []struct {
+		method        route.Method
+		message, want string
+	}{
+		{"", "is my invoice right", "billing"},
+		{"", "sing me a song", ""},
+		{route.LLM, "sing me a song", "billing"},
+		{route.Vector, "do I need an umbrella", ""}, // of the platform's thresholds: one example is too little
+	} {
+		d, err := n.Client().Route(t.Context(), gateway.RouteRequest{Message: c.message, Method: c.method})
+		got := ""
+		if err == nil && d.Agent != nil {
+			got = d.Agent.Name
+		}
+		if err != nil || got != c.want || d.Reason == "" {
+			t.Errorf("%q by %q: got %q, %+v, %v", c.message, c.method, got, d, err)
+		}
+	}
+}
+
+// What a question means finds what has none of its words.
+func TestFindsByMeaning(t *testing.T) {
+	t.Parallel()
+	o := quiet()
+	o.Search.Embeddings = Endpoint{URL: models(t), Model: "m", Key: "sesame"}
+	n := start(t, o)
+	publish(t, n, teller("Billing", "why is my invoice so high"))
+	publish(t, n, teller("Weather", "a forecast for the week"))
+	until(t, "what things mean is known", func() bool {
+		list, err := n.Client().Explain(t.Context(), td.Query{Text: "what do I owe you", Type: "agent"}, 0)
+		return err == nil && len(list.Items) > 0 && list.Items[0].Name == "billing" && list.Items[0].Why[0].Signal == string(directory.SignalMeaning)
+	})
+}
+
+func TestEndpointsThatCannotBe(t *testing.T) {
+	t.Parallel()
+	for name, s := range map[string]Search{
+		"no URL":                {Embeddings: Endpoint{URL: "localhost", Model: "m"}},
+		"no model":              {Model: Endpoint{URL: "http://127.0.0.1:1"}},
+		"a method without them": {Method: route.Hybrid},
+		"no method":             {Method: "magic"},
+	} {
+		o := quiet()
+		o.Search = s
+		n, err := New(o)
+		if err == nil {
+			t.Errorf("%s: it is opened", name)
+			_ = n.Close()
+		} else if e := interact.AsError(err); e.Hint == "" || e.Code != interact.ConfigInvalid && e.Code != interact.Usage {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A host that was down is found to be up again without anybody asking it.
+func TestProbesAHost(t *testing.T) {
+	t.Parallel()
+	nodes := connected(t, 2)
+	ref := publish(t, nodes[1], tool("Echo", ""))
+	knows(t, nodes[0], ref)
+	if err := nodes[0].probe(t.Context(), nodes[1].DID()); err != nil {
+		t.Errorf("a host that is there: %v", err)
+	}
+	if nodes[0].latency(nodes[1].DID()) < 0 || nodes[0].latency("did:web:x") != 0 {
+		t.Error("latencies")
+	}
+	if err := nodes[0].probe(t.Context(), did.DID("did:web:nobody")); err == nil {
+		t.Error("a DID that is no node's is reached")
+	}
+}
