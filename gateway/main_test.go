@@ -451,13 +451,6 @@ func thingTD(id, title string) string {
 		`"actions":{"getWeather":{"forms":[{"href":"http://127.0.0.1:9/weather"}]}}}`
 }
 
-// failingGet is a node to which every name is ambiguous.
-type failingGet struct{ *fakeNode }
-
-func (failingGet) Get(context.Context, string) (*td.Description, error) {
-	return nil, interact.Errorf(interact.Ambiguous, "say which", "two things have this name")
-}
-
 func contextWith(t *testing.T, key, value any) context.Context {
 	return context.WithValue(t.Context(), key, value)
 }

@@ -357,10 +357,15 @@ func startMQTT(t *testing.T, m *mesh, name string) (open func()) {
 	return l.open
 }
 
-// startBroker starts a broker that takes everybody.
-func startBroker(t *testing.T) (address string) {
+// startBroker starts a broker that takes everybody, but for what hooks do.
+func startBroker(t *testing.T, hooks ...mochi.Hook) (address string) {
 	t.Helper()
 	broker := mochi.New(&mochi.Options{Logger: slog.New(slog.DiscardHandler)})
+	for _, h := range hooks {
+		if err := broker.AddHook(h, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
 	l := listeners.NewTCP(listeners.Config{ID: "t", Address: "127.0.0.1:0"})
 	if err := errors.Join(broker.AddHook(new(auth.AllowHook), nil), broker.AddListener(l), broker.Serve()); err != nil {
 		t.Fatal(err)

@@ -213,8 +213,11 @@ func (k *coapTalk) exchange(ctx context.Context, m *interact.Message, code codes
 	if m.ContentType == interact.CBOR {
 		req.SetContentFormat(message.AppCBOR)
 	}
-	if m.Accept == interact.CBOR {
+	switch m.Accept {
+	case interact.CBOR:
 		req.SetAccept(message.AppCBOR)
+	case interact.JSON:
+		req.SetAccept(message.AppJSON)
 	}
 	if req.SetCode(code); m.Detach {
 		req.AddQuery("async")

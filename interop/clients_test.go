@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -73,6 +74,7 @@ func same(t *testing.T, what string, got any, want string) {
 }
 
 func TestNodeWotConsumes(t *testing.T) {
+	t.Parallel()
 	modules(t)
 	m := newMesh(t)
 	_, raw, thing := newLamp(t, "lamp")
@@ -87,6 +89,9 @@ func TestNodeWotConsumes(t *testing.T) {
 	same(t, "level", saw["level"], `3`)
 	same(t, "output", saw["output"], `42`)
 	same(t, "events", saw["events"], `["fire","fire"]`)
+	same(t, "begun", saw["begun"], `"pending"`)
+	same(t, "cancelled", saw["cancelled"], `"cancelled"`)
+	same(t, "after the end of subscriptions", saw["late"], `0`)
 	if refused, _ := saw["refused"].(string); !strings.Contains(refused, "400") && !strings.Contains(refused, "Bad Request") {
 		t.Errorf("wrong input: node-wot saw %q", refused)
 	}
@@ -96,6 +101,7 @@ func TestNodeWotConsumes(t *testing.T) {
 }
 
 func TestNodeWotExposes(t *testing.T) {
+	t.Parallel()
 	modules(t)
 	m := newMesh(t)
 	cmd := exec.Command("node", "wot-expose.mjs")
@@ -136,6 +142,7 @@ func TestNodeWotExposes(t *testing.T) {
 }
 
 func TestWsSpeaksEachDialect(t *testing.T) {
+	t.Parallel()
 	modules(t)
 	m := newMesh(t)
 	for _, dialect := range []string{"doc", "kotlin", "wtp"} {
@@ -147,11 +154,12 @@ func TestWsSpeaksEachDialect(t *testing.T) {
 		run(t, &saw, "dialects.mjs", "ws"+strings.TrimPrefix(m.api, "http")+"/ws", dialect, d.ID)
 		const both = `{"units":"celsius","level":5}`
 		for what, want := range map[string]string{"read": `"celsius"`, "several": both, "all": both,
-			"refused": `"400"`, "missing": `"404"`, "observed": `77`, "event": `"fire"`, "after": `"celsius"`} {
+			"output": `42`, "refused": `"400"`, "missing": `"404"`, "observed": `77`, "event": `"fire"`, "after": `"celsius"`} {
 			same(t, dialect+": "+what, saw[what], want)
 		}
-		if dialect != "wtp" || saw["output"] != nil { // an asynchronous response of wtp has a state in place of an output
-			same(t, dialect+": output", saw["output"], `42`)
+		if ends := map[string]string{doc: `"cancelled"`, wtp: `"failed"`}[dialect]; ends != "" { // Kotlin's SDK has no such message
+			same(t, dialect+": cancelled", saw["cancelled"], ends) // the Web Thing Protocol has four states
+			same(t, dialect+": cancelled twice", saw["again"], `"404"`)
 		}
 		want := map[string]string{"doc": "lmosprotocol", "kotlin": "", "wtp": "webthingprotocol"}[dialect]
 		if saw["protocol"] != want {
@@ -160,54 +168,98 @@ func TestWsSpeaksEachDialect(t *testing.T) {
 	}
 }
 
+// curl reads server-sent events until lines came that begin with each of want, in that order, and returns the whole lines. Meanwhile
+// happen is called again and again.
+func curl(t *testing.T, happen func(), want []string, args ...string) (lines []string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), tool(t, "curl"), append([]string{"-sSN", "--max-time", "20", "-H",
+		"Accept: text/event-stream"}, args...)...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var work sync.WaitGroup
+	stop := make(chan struct{})
+	work.Go(func() {
+		for {
+			happen()
+			select {
+			case <-stop:
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	})
+	var all []string
+	for read := bufio.NewScanner(out); len(lines) < len(want) && read.Scan(); {
+		if all = append(all, read.Text()); strings.HasPrefix(read.Text(), want[len(lines)]) {
+			lines = append(lines, read.Text())
+		}
+	}
+	close(stop)
+	work.Wait()
+	cmd.Process.Kill()
+	cmd.Wait()
+	if len(lines) < len(want) {
+		t.Fatalf("%v: curl saw %q, want %q", args, all, want)
+	}
+	for _, line := range all {
+		if want[0] == "data: " && strings.HasPrefix(line, "event: ") {
+			t.Errorf("%v: %q has a name", args, line)
+		}
+	}
+	return lines
+}
+
+// TestCurlReadsEveryStream reads what changes and happens, also without names and after what was seen, and the states of an action
+// and of a run.
 func TestCurlReadsEveryStream(t *testing.T) {
-	curl := tool(t, "curl")
+	t.Parallel()
 	m := newMesh(t)
 	l, raw, thing := newLamp(t, "lamp")
 	m.offer(t, raw, thing)
 	m.known(t, "lamp")
-	for path, want := range map[string]string{"/properties/level": "event: level", "/properties": "event: level",
-		"/events/alarm": "event: alarm", "/events": "event: alarm"} {
-		cmd := exec.CommandContext(t.Context(), curl, "-sN", "--max-time", "20", "-H", "Accept: text/event-stream",
-			m.api+"/things/lamp"+path)
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		stop := make(chan struct{})
-		go func() {
-			for i := 1; ; i++ {
-				l.level.Set(i)
-				l.alarm.Emit("fire")
-				select {
-				case <-stop:
-					return
-				case <-time.After(20 * time.Millisecond):
-				}
-			}
-		}()
-		var seen []string
-		for lines := bufio.NewScanner(out); lines.Scan() && len(seen) < 3; {
-			switch field, _, _ := strings.Cut(lines.Text(), ": "); field {
-			case "event", "id", "data":
-				seen = append(seen, lines.Text())
-			}
-		}
-		close(stop)
-		cmd.Process.Kill()
-		cmd.Wait()
-		all := strings.Join(seen, "\n")
-		if !strings.Contains(all, want) || !strings.Contains(all, "id: ") || !strings.Contains(all, "data: ") {
-			t.Errorf("%s: curl saw %q", path, seen)
-		}
+	lamp := m.api + "/things/lamp"
+	n := 0
+	happen := func() { n++; l.level.Set(n); l.alarm.Emit("fire") }
+	nothing := func() {}
+	for path, name := range map[string]string{"/properties/level": "level", "/properties": "level", "/events/alarm": "alarm",
+		"/events": "alarm"} {
+		curl(t, happen, []string{"event: " + name, "id: ", "data: "}, lamp+path)
+		curl(t, happen, []string{"data: ", "data: "}, lamp+path+"?named=false")
+	}
+	seen := curl(t, happen, []string{"id: ", `data: "fire"`}, lamp+"/events/alarm")
+	l.alarm.Emit("missed")
+	id, _ := strings.CutPrefix(seen[0], "id: ")
+	curl(t, nothing, []string{"event: alarm", "id: ", `data: "missed"`}, lamp+"/events/alarm", "-H", "Last-Event-ID: "+id)
+
+	curl(t, l.open, []string{"event: count", `data: {"status":"running","output":"one"`, `data: {"status":"running","output":"two"`,
+		`data: {"status":"completed"`}, "-X", "POST", lamp+"/actions/count")
+	curl(t, l.open, []string{"event: wait", `data: {"status":"pending"`, `data: {"status":"completed"`}, lamp+"/actions/wait",
+		"-H", "Content-Type: application/json", "-d", "0")
+	curl(t, nothing, []string{"data: "}, "-X", "POST", lamp+"/actions/add?named=false", "-H", "Content-Type: application/json",
+		"-d", `{"a":1,"b":2}`)
+	h := newHTTPTalk(m, "lamp")
+	defer h.client.CloseIdleConnections()
+	run, err := begin(h.consumer(t, h.ask), "0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	curl(t, nothing, []string{"event: wait", `data: {"status":"running"`}, m.api+run)
+	curl(t, l.open, []string{"event: wait", `data: {"status":"completed"`}, m.api+run)
+	over := curl(t, nothing, []string{"event: wait", `data: {"status":"completed"`}, m.api+run) // of one that is over
+	if !strings.Contains(over[1], `"output":"done"`) {
+		t.Errorf("the run ended with %s", over[1])
 	}
 }
 
 // TestChromium runs EventSource and WebSocket of a real browser, in a page that the gateway served.
 func TestChromium(t *testing.T) {
+	t.Parallel()
 	browser := tool(t, "chromium", "chromium-browser", "google-chrome")
 	m := newMesh(t)
 	_, raw, thing := newLamp(t, "lamp")

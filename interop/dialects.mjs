@@ -50,6 +50,18 @@ const final = (m) => m.messageType === 'response' ? m.status === undefined || 'e
 m = await ask({ messageType: 'invokeAction', action: 'add', input: { a: 19, b: 23 } }, { messageType: 'invokeAction', action: 'add', input: { a: 19, b: 23 } },
   { operation: 'invokeaction', name: 'add', input: { a: 19, b: 23 } }, final)
 saw.output = m.output
+if (dialect !== 'kotlin') { // which has no message for it
+  const of = (m) => m.status?.actionID ?? id(m, 'action')
+  const state = (m) => m.status?.state ?? m.state ?? m.status
+  m = await ask({}, { messageType: 'invokeAction', action: 'wait', input: 60000 }, { operation: 'invokeaction', name: 'wait', input: 60000 }, of)
+  const run = { actionID: of(m) }
+  const cancel = () => ask({}, { messageType: 'cancelAction', action: 'wait', ...run }, { operation: 'cancelaction', name: 'wait', ...run }, any)
+  await cancel()
+  m = await ask({}, { messageType: 'queryAction', action: 'wait', ...run }, { operation: 'queryaction', name: 'wait', ...run }, any)
+  saw.cancelled = state(m)
+  m = await cancel()
+  saw.again = String(m.error?.status ?? m.status)
+}
 m = await ask({ messageType: 'invokeAction', action: 'add', input: { a: 'x' } }, { messageType: 'invokeAction', action: 'add', input: { a: 'x' } },
   { operation: 'invokeaction', name: 'add', input: { a: 'x' } }, (m) => m.messageType === 'error' || 'error' in m)
 saw.refused = String(m.status ?? m.error.status)

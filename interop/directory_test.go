@@ -38,11 +38,13 @@ func TestNodeWotExploresTheDirectory(t *testing.T) {
 	if !slices.Equal(saw.Titles, want) || len(saw.Errors) > 0 {
 		t.Errorf("explored %v, %v; want %v", saw.Titles, saw.Errors, want)
 	}
-	if !slices.Contains(saw.Type, "ThingDirectory") || saw.Page != 1 || !saw.Retrieved || !saw.One || !slices.Equal(saw.Matches, []string{"lamp-1"}) {
+	if !slices.Contains(saw.Type, "ThingDirectory") || saw.Page != 1 || !saw.Retrieved || !saw.One ||
+		!slices.Equal(saw.Matches, []string{"lamp-1"}) {
 		t.Errorf("saw %+v", saw)
 	}
-	same(t, "affordances", saw.Affordances, `[["things"],["createAnonymousThing","createThing","deleteThing","partiallyUpdateThing","retrieveThing",`+
-		`"searchJSONPath","searchXPath","updateThing"],["thingCreated","thingDeleted","thingUpdated"]]`)
+	same(t, "affordances", saw.Affordances,
+		`[["things"],["createAnonymousThing","createThing","deleteThing","partiallyUpdateThing","retrieveThing",`+
+			`"searchJSONPath","searchXPath","updateThing"],["thingCreated","thingDeleted","thingUpdated"]]`)
 }
 
 // A stock client of server-sent events that loses its connection comes back with Last-Event-ID, and misses nothing.
@@ -53,7 +55,8 @@ func TestEventSourceResumesTheDirectorysEvents(t *testing.T) {
 	}
 	m := newMesh(t)
 	p := newCutter(t, strings.TrimPrefix(m.api, "http://"))
-	cmd := exec.CommandContext(t.Context(), "node", "--experimental-eventsource", "event-source.mjs", "http://"+p.Addr().String()+"/events")
+	cmd := exec.CommandContext(t.Context(), "node", "--experimental-eventsource", "event-source.mjs",
+		"http://"+p.Addr().String()+"/events")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -129,6 +129,7 @@ type tally struct {
 
 // TestMatrix asks every operation, by every consumer's protocol, of an agent of every protocol, across two nodes.
 func TestMatrix(t *testing.T) {
+	t.Parallel()
 	m := newMesh(t)
 	n := tally{pairs: map[[2]string]int{}}
 	t.Run("cells", func(t *testing.T) {

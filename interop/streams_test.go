@@ -10,7 +10,6 @@ import (
 	"os"
 	"runtime"
 	"testing"
-
 )
 
 // pattern yields n bytes that differ from chunk to chunk.

@@ -218,6 +218,12 @@ func TestLoop(t *testing.T) {
 				!strings.Contains(err.Error(), "508") || !coded(err, interact.Loop) {
 				t.Errorf("over HTTP: %v", err)
 			}
+			for _, hops := range []string{"9", "-1", "many"} {
+				if _, _, err := h.do(t.Context(), "POST", h.thing+"/actions/again", strings.NewReader(""), "Lmos-Hops", hops); err == nil ||
+					!coded(err, interact.Loop) {
+					t.Errorf("over HTTP after %s nodes: %v", hops, err)
+				}
+			}
 		})
 	}
 }

@@ -24,6 +24,15 @@ try {
   saw.refused = String(e.message)
 }
 
+// A run is cancelled at the address that the answer has for it. Its Scripting API knows only the start of an action, so this is asked
+// of its HTTP client, as the TD's form of cancelaction would have it.
+const http = servient.getClientFor('http')
+const run = await value(thing.invokeAction('wait', 60000))
+saw.begun = run.status
+const form = { href: new URL(run.href, url).href, contentType: 'application/json' }
+await http.invokeResource({ ...form, op: ['cancelaction'], 'htv:methodName': 'DELETE' })
+saw.cancelled = JSON.parse(String(await (await http.readResource({ ...form, op: ['queryaction'] })).toBuffer())).status
+
 // What changes is seen while it is asked for: the first value is made after the subscription stands.
 async function collect (begin, make, n) {
   const values = []
@@ -37,9 +46,16 @@ async function collect (begin, make, n) {
   await enough
   clearInterval(timer)
   await subscription.stop()
+  const pause = () => new Promise((resolve) => setTimeout(resolve, 50)) // for what was under way
+  await pause()
+  const had = values.length
+  await make()
+  await pause()
+  saw.late += values.length - had
   return values.slice(0, n)
 }
 let n = 100
+saw.late = 0
 saw.observed = await collect((on, fail) => thing.observeProperty('level', on, fail), () => thing.writeProperty('level', ++n), 2)
 saw.events = await collect((on, fail) => thing.subscribeEvent('alarm', on, fail), () => thing.invokeAction('ring', 'fire'), 2)
 

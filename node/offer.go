@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -227,6 +228,9 @@ func (o *offers) publish(ctx context.Context, raw []byte, agent interact.Thing, 
 	defer o.turn.Unlock()
 	now := time.Now()
 	old := o.get(t.ID)
+	if agent == nil && old != nil && slices.Contains(slices.Collect(t.Protocols()), strings.TrimSuffix(td.MeshHref, ":")) {
+		agent = old.agent // forms through the mesh lead to the agent that is here, if there is one
+	}
 	of, err = o.sign(ctx, t, agent, o.nextSeq(old, t.ID, now), now)
 	if err != nil {
 		return nil, false, err

@@ -102,3 +102,23 @@ func TestAThingExpires(t *testing.T) {
 		t.Errorf("saw %v", kinds)
 	}
 }
+
+// A description whose forms lead through the mesh can be changed without its agent: they lead to it as before.
+func TestANewDescriptionKeepsTheAgent(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	draft, err := td.Draft([]byte(`{"id":"urn:x:echo","title":"Echo","actions":{"say":{}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		raw   []byte
+		agent interact.Thing
+		kept  bool
+	}{{draft, echo, true}, {bytes.Replace(draft, []byte("Echo"), []byte("Echo 2"), 1), nil, true}, {tool("Echo", "urn:x:echo"), nil, false}} {
+		of, _, err := d.offers.publish(t.Context(), c.raw, c.agent, tdd.Registration{})
+		if err != nil || (of.agent != nil) != c.kept {
+			t.Errorf("%s: %v, agent %v", c.raw, err, of.agent)
+		}
+	}
+}

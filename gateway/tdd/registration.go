@@ -224,22 +224,31 @@ func (s *Server) Run(ctx context.Context) {
 func (s *Server) purge(ctx context.Context, now time.Time) time.Duration {
 	sleep := mostSleep
 	for _, d := range s.o.Things.Page(Local, 0, 0).Items {
-		id := d.Record.Thing
 		r, ok := s.o.Publisher.Registered(d.Record)
 		switch {
 		case !ok || r.Expires.IsZero():
 		case !r.over(now):
 			sleep = min(sleep, r.Expires.Sub(now))
-		default:
-			if err := s.o.Publisher.Withdraw(ctx, id); err != nil {
-				s.o.Log.Warn("an expired thing stays", "thing", id, "err", err)
-				sleep = leastSleep
-				continue
-			}
-			s.o.Log.Info("withdrew what expired", "thing", id)
+		case s.end(ctx, d.Record, now) != nil:
+			sleep = leastSleep
 		}
 	}
 	return sleep
+}
+
+// end withdraws a thing whose registration has ended, unless it was just extended.
+func (s *Server) end(ctx context.Context, record *td.Record, now time.Time) error {
+	defer s.hold(record.Thing)()
+	if r, ok := s.o.Publisher.Registered(record); !ok || !r.over(now) {
+		return nil
+	}
+	err := s.o.Publisher.Withdraw(ctx, record.Thing)
+	if err != nil {
+		s.o.Log.Warn("an expired thing stays", "thing", record.Thing, "err", err)
+		return err
+	}
+	s.o.Log.Info("withdrew what expired", "thing", record.Thing)
+	return nil
 }
 
 // changed has purge look again.

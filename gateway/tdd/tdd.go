@@ -11,6 +11,7 @@ package tdd
 import (
 	"context"
 	"errors"
+	"hash/maphash"
 	"iter"
 	"log/slog"
 	"math"
@@ -212,8 +213,13 @@ type Server struct {
 	slots   chan struct{} // one for each query that runs
 	poke    chan struct{} // a registration may end earlier than purge thinks
 
+	// turns are held while a thing changes, by the hash of its id: what a condition saw, or a patch was merged with, is what is
+	// changed then.
+	turns [64]sync.Mutex
+	seed  maphash.Seed
+
 	life context.Context // ends with Drain
-	end  context.CancelFunc
+	stop context.CancelFunc
 
 	mu       sync.Mutex
 	watchers int // owned by mu
@@ -222,8 +228,9 @@ type Server struct {
 // New returns a server. [Server.Run] purges what expires; [Server.Drain] ends its streams.
 func New(o Options) *Server {
 	o = o.withDefaults()
-	s := &Server{o: o, slots: make(chan struct{}, o.Queries), poke: make(chan struct{}, 1), decoded: decoded{most: o.Cache}}
-	s.life, s.end = context.WithCancel(context.Background())
+	s := &Server{o: o, slots: make(chan struct{}, o.Queries), poke: make(chan struct{}, 1), decoded: decoded{most: o.Cache},
+		seed: maphash.MakeSeed()}
+	s.life, s.stop = context.WithCancel(context.Background())
 	s.routes = map[string]map[string]http.Handler{
 		"/.well-known/wot":  {"GET": s.guard(Open, s.self)},
 		"/.well-known/core": {"GET": s.guard(Open, s.core)},
@@ -256,8 +263,15 @@ func (s *Server) guard(a Access, h Handler) http.Handler {
 	})
 }
 
+// hold has changes of a thing wait for each other until it is released.
+func (s *Server) hold(id string) (release func()) {
+	turn := &s.turns[maphash.String(s.seed, id)%uint64(len(s.turns))]
+	turn.Lock()
+	return turn.Unlock
+}
+
 // Drain ends the streams of events. It may be called more than once.
-func (s *Server) Drain() { s.end() }
+func (s *Server) Drain() { s.stop() }
 
 // Pattern returns which route a request is for, without what its caller chose, or "" if it is none of this server's. What is
 // below a thing is none.

@@ -90,6 +90,7 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request) error {
 		return interact.Errorf(interact.Invalid, "PUT it to the path of its id, or POST /things without one",
 			"the path names %q, the TD %q", clip(id), clip(t.ID))
 	}
+	defer s.hold(id)()
 	known, err := s.mine(id)
 	if err != nil {
 		return err
@@ -131,17 +132,28 @@ func notMine(r *td.Record) error {
 		clip(r.Thing))
 }
 
-// own returns the thing of this node that a reference names.
-func (s *Server) own(ctx context.Context, ref string) (*td.Description, Registration, error) {
-	d, err := s.get(ctx, ref)
+// own returns the thing of this node that a reference names, for who holds it then until it is released. Without an error release
+// must be called.
+func (s *Server) own(ctx context.Context, ref string) (d *td.Description, r Registration, release func(), err error) {
+	if d, err = s.get(ctx, ref); err != nil {
+		return nil, r, nil, err
+	}
+	if _, ok := s.o.Publisher.Registered(d.Record); !ok {
+		return nil, r, nil, notMine(d.Record)
+	}
+	release = s.hold(d.ID)
+	d, err = s.get(ctx, d.ID) // as it is after others' turns
+	if err == nil {
+		var mine bool
+		if r, mine = s.o.Publisher.Registered(d.Record); !mine {
+			err = notMine(d.Record)
+		}
+	}
 	if err != nil {
-		return nil, Registration{}, err
+		release()
+		return nil, r, nil, err
 	}
-	r, ok := s.o.Publisher.Registered(d.Record)
-	if !ok {
-		return nil, r, notMine(d.Record)
-	}
-	return d, r, nil
+	return d, r, release, nil
 }
 
 // patch merges a part of a TD into that of a thing (tdd-things-update-partial). A patch without anything about the TD changes
@@ -158,10 +170,11 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	d, reg, err := s.own(r.Context(), r.PathValue("id"))
+	d, reg, release, err := s.own(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
+	defer release()
 	if err := precondition(r, d.ID, d.Record); err != nil {
 		return err
 	}
@@ -221,13 +234,14 @@ func (s *Server) patchTD(ctx context.Context, d *td.Description, reg Registratio
 
 // remove withdraws a thing (tdd-things-delete).
 func (s *Server) remove(w http.ResponseWriter, r *http.Request) error {
-	d, _, err := s.own(r.Context(), r.PathValue("id"))
+	d, _, release, err := s.own(r.Context(), r.PathValue("id"))
 	if err != nil {
 		if len(r.Header.Values("If-Match")) > 0 && interact.AsError(err).Code == interact.NotFound {
 			return &preconditionError{id: r.PathValue("id")}
 		}
 		return err
 	}
+	defer release()
 	if err := precondition(r, r.PathValue("id"), d.Record); err != nil {
 		return err
 	}
@@ -302,7 +316,7 @@ func (e *preconditionError) write(w http.ResponseWriter) {
 }
 
 // precondition refuses a change to a thing that is not in the state that the client knows (RFC 9110 §13.1); now is nil if there
-// is none. It is looked at before the change, not together with it.
+// is none. Who asks holds the thing.
 func precondition(r *http.Request, id string, now *td.Record) error {
 	match, none := r.Header.Values("If-Match"), r.Header.Values("If-None-Match")
 	tag := ""

@@ -2,9 +2,12 @@ package tdd
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"regexp"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -318,5 +321,33 @@ func TestGuard(t *testing.T) {
 	}
 	if len(asked) != 3 || asked[0] != Change || asked[1] != Change || asked[2] != Change {
 		t.Errorf("asked for %v", asked)
+	}
+}
+
+// Changes of one thing at once are made one after another: none is lost, and of those with one condition one succeeds.
+func TestChangesAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.add("urn:x:a", "A")
+	var g sync.WaitGroup
+	for i := range 20 {
+		g.Go(func() {
+			w.do(t, exchange{method: "PATCH", path: "/things/urn:x:a", header: asPatch, body: fmt.Sprintf(`{"x:%d":%d}`, i, i), status: 204})
+		})
+	}
+	g.Wait()
+	rec := w.do(t, exchange{path: "/things/urn:x:a", contain: []string{`"x:0":0`, `"x:9":9`, `"x:19":19`}})
+	var won atomic.Int32
+	for i := range 10 {
+		g.Go(func() {
+			if w.do(t, exchange{method: "PATCH", path: "/things/urn:x:a", header: merged(asPatch, "If-Match", rec.Header().Get("ETag")),
+				body: fmt.Sprintf(`{"title":"T%d"}`, i), status: -1}).Code == 204 {
+				won.Add(1)
+			}
+		})
+	}
+	g.Wait()
+	if n := strings.Count(rec.Body.String(), `"x:`); n != 20 || won.Load() != 1 {
+		t.Errorf("%d of 20 members, and %d changes with one condition", n, won.Load())
 	}
 }

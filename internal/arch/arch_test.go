@@ -23,9 +23,9 @@ var rows = [][]string{
 	{"did/proof"},                 // what somebody signed
 	{"did/keystore", "did/aries"}, // one file format, one legacy reader: below td, which signs
 	{"td"},                        // what is signed: descriptions and records
-	{"interact", "td/openapi"},    // the heart: messages and things; descriptions made of others
-	{"interact/credentials"},      // the secrets that agents ask for, of all bindings
-	{"interact/coap/wire"},        // datagrams of CoAP
+	{"interact", "td/openapi", "directory/index"}, // the heart: messages and things; descriptions made of others, and found again
+	{"interact/credentials"},                      // the secrets that agents ask for, of all bindings
+	{"interact/coap/wire", "interact/ws/frame"},   // datagrams of CoAP; what is said over WebSockets
 	// one carrier, binding, keeper or judge each
 	{"dht", "pubsub", "pubsub/reconcile", "directory", "route", "policy", "telemetry", "interact/task", "interact/hub", "interact/stream", "interact/rest",
 		"interact/ws", "interact/mqtt", "interact/coap", "interact/command"},
@@ -92,6 +92,8 @@ var homes = []struct {
 	{"github.com/ipfs/go-ds-leveldb", []string{"node"}, "storage engine of the lean profile"},
 	{"github.com/cockroachdb/pebble/v2", []string{"node"}, "options of the storage engine"},
 	{"github.com/gofrs/flock", []string{"node"}, "one process per data directory"},
+	{"github.com/miekg/dns", []string{"mdns"}, "messages of multicast DNS"},
+	{"golang.org/x/net", []string{"mdns"}, "multicast on each interface"},
 	{"golang.org/x/time", []string{"policy"}, "rates of callers"},
 	{"github.com/coder/websocket", []string{"interact/ws"}, "WebSockets"},
 	{"github.com/eclipse/paho.golang", []string{"interact/mqtt"}, "MQTT 5"},

@@ -1,0 +1,111 @@
+package interop
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// underWay is how many bytes of a stream may be between its source and a reader that stopped: the windows of the two nodes, and what
+// the kernel holds for two connections.
+const underWay = 20 << 20
+
+// size is how long the streams are.
+const size = 2 * underWay
+
+// standsStill waits until what a source has written grows no more, and returns it.
+func standsStill(t *testing.T, written *atomic.Int64) int64 {
+	t.Helper()
+	const long = 300 * time.Millisecond // for what is written at gigabytes a second as long as somebody reads
+	last, since := written.Load(), time.Now()
+	eventually(t, "the source waits", func() bool {
+		if now := written.Load(); now != last {
+			last, since = now, time.Now()
+		}
+		if last >= size {
+			t.Fatal("all was written, and nobody reads")
+		}
+		return last > 0 && time.Since(since) > long
+	})
+	if last > underWay {
+		t.Errorf("%d MiB are under way, want %d at most", last>>20, underWay>>20)
+	}
+	t.Logf("%d KiB are under way", last>>10)
+	return last
+}
+
+// TestBackPressure has one end of a stream stop reading: the other, behind two nodes and two connections of HTTP, stops writing, and
+// goes on when it is read again.
+func TestBackPressure(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	var written atomic.Int64 // by whoever is the source
+	read := make(chan struct{})
+	mux := http.NewServeMux()
+	mux.HandleFunc("/down", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", octets)
+		_, _ = io.Copy(w, &counted{&pattern{n: size}, &written}) // how far it came is counted
+	})
+	mux.HandleFunc("/up", func(w http.ResponseWriter, r *http.Request) {
+		<-read
+		n, _ := io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", interact.JSON)
+		w.Write(asJSON(n))
+	})
+	agent := httptest.NewServer(mux)
+	t.Cleanup(agent.Close)
+	client := &http.Client{Transport: &http.Transport{}}
+	t.Cleanup(client.CloseIdleConnections)
+	form := `, "contentType": "` + octets + `", "response": {"contentType": "`
+	m.offer(t, simple("source", "run", agent.URL+"/down", form+octets+`"}`), nil)
+	m.offer(t, simple("sink", "run", agent.URL+"/up", form+interact.JSON+`"}`), nil)
+	m.known(t, "source")
+	m.known(t, "sink")
+
+	resp, err := client.Post(m.api+"/things/source/actions/run?timeout=5m", octets, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	standsStill(t, &written)
+	n, err := io.Copy(io.Discard, resp.Body)
+	resp.Body.Close()
+	if n != size || err != nil {
+		t.Errorf("%d of %d bytes came, %v", n, size, err)
+	}
+
+	written.Store(0)
+	answer := make(chan string, 1)
+	go func() {
+		body := io.NopCloser(&counted{&pattern{n: size}, &written})
+		resp, err := client.Post(m.api+"/things/sink/actions/run?timeout=5m", octets, body)
+		if err != nil {
+			answer <- err.Error()
+			return
+		}
+		defer resp.Body.Close()
+		raw, _ := io.ReadAll(resp.Body)
+		answer <- string(raw)
+	}()
+	standsStill(t, &written)
+	close(read)
+	if got, want := <-answer, string(asJSON(size)); got != want {
+		t.Errorf("the agent took %s, want %s bytes", got, want)
+	}
+}
+
+// counted counts what is read of a source: that is what was written, but for one buffer.
+type counted struct {
+	io.Reader
+	n *atomic.Int64
+}
+
+func (c *counted) Read(b []byte) (int, error) {
+	n, err := c.Reader.Read(b)
+	c.n.Add(int64(n))
+	return n, err
+}

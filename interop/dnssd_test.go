@@ -1,0 +1,204 @@
+package interop
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lmosd/lmosd/mdns"
+)
+
+// Avahi, on another host of the network, sees the node's entry by its service and by its subtype, its address and its end; what
+// Avahi publishes is introduced to the node, and explored.
+func TestAvahi(t *testing.T) {
+	t.Parallel()
+	if !ownNetwork(t) {
+		return
+	}
+	other := newAvahi(t)
+	s, err := mdns.New(mdns.Options{Name: "lab 1.0", Network: "home"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = s.Run(ctx) }()
+	s.Offer(4680, true)
+
+	const entry = `lab\0321\.0;_wot._tcp;local`
+	for _, service := range []string{"_wot._tcp", "_directory._sub._wot._tcp"} {
+		line := other.until(t, "avahi-browse -rptk "+service, `=;lan1;IPv4;`+entry)
+		fields := strings.SplitN(line, ";", 10)
+		text := strings.Fields(fields[9])
+		slices.Sort(text)
+		if fields[7] != "10.9.0.1" || fields[8] != "4680" || fmt.Sprint(text) != `["lmos=home" "scheme=https" "td=/.well-known/wot" "type=Directory"]` {
+			t.Errorf("%s: got %s", service, line)
+		}
+	}
+	other.until(t, "avahi-browse -aptk", entry)
+	host := strings.Split(other.until(t, "avahi-browse -rptk _wot._tcp", `=;lan1;IPv4;`+entry), ";")[6]
+	other.until(t, "avahi-resolve -4 -n "+host, "10.9.0.1")
+
+	// The thing of the other host is served by it, too: it is where the introduction leads.
+	other.do(t, `mkdir -p /run/www && echo '{"title":"Lamp"}' >/run/www/td.json; (cd /run/www; exec python3 -m http.server 8080 >/dev/null 2>&1) &`)
+	other.do(t, "avahi-publish -s 'Lamp No. 1' _wot._tcp 8080 TYPE=Thing Td=/td.json >/dev/null 2>&1 & lamp=$!")
+	other.do(t, "avahi-publish -s 'Bulb' _wot._udp 5683 td=/b >/dev/null 2>&1 &")
+	wait, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	seen := map[string]bool{}
+	for c := range s.Watch(wait) {
+		switch {
+		case c.Gone && c.Instance == "Lamp No. 1":
+			seen["gone"] = true
+		case c.Instance == "Lamp No. 1" && c.URL == "http://10.9.0.2:8080/td.json" && !seen["lamp"]:
+			seen["lamp"] = true
+			for f, err := range mdns.NewExplorer(mdns.ExplorerOptions{}).Explore(wait, c.Introduction) {
+				seen["explored"] = err == nil && strings.Contains(string(f.Raw), "Lamp")
+				if err != nil {
+					t.Error(err)
+				}
+			}
+			other.do(t, "kill $lamp")
+		case c.Instance == "Bulb" && c.URL == "coap://10.9.0.2:5683/b":
+			seen["bulb"] = true
+		}
+		if len(seen) == 4 {
+			break
+		}
+	}
+	for _, what := range []string{"lamp", "explored", "bulb", "gone"} {
+		if !seen[what] {
+			t.Errorf("not seen: %s; there are %+v", what, s.Introductions())
+		}
+	}
+
+	stop()
+	<-ended
+	for begun := time.Now(); strings.Contains(other.do(t, "avahi-browse -ptk _wot._tcp"), entry); {
+		if time.Since(begun) > 10*time.Second {
+			t.Fatal("Avahi still has the entry after its goodbye")
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// ownNetwork runs the test once more in a network of its own, with an interface lan0 whose other end is lan1; there it reports true.
+func ownNetwork(t *testing.T) bool {
+	t.Helper()
+	for program, debian := range map[string]string{"avahi-daemon": "avahi-daemon", "avahi-browse": "avahi-utils", "dbus-daemon": "dbus-daemon", "ip": "iproute2", "python3": "python3"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("needs the program %s (Debian: %s)", program, debian)
+		}
+	}
+	const env = "LMOSD_TEST_NETWORK"
+	if os.Getenv(env) != "" {
+		return true
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=2m")
+	cmd.Env = append(os.Environ(), env+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	if os.Getuid() != 0 {
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
+	}
+	out, err := cmd.CombinedOutput()
+	switch {
+	case errors.Is(err, os.ErrPermission):
+		t.Skipf("no network of its own for a test here: %v", err)
+	case err != nil:
+		t.Fatalf("%v\n%s", err, out)
+	case strings.Contains(string(out), "--- SKIP"):
+		t.Skipf("in a network of its own: %s", out)
+	}
+	return false
+}
+
+// An avahi is another host on the network, 10.9.0.2: a shell in a network and a file system of its own, with Avahi and the bus
+// that it needs.
+type avahi struct {
+	in  io.WriteCloser
+	out *bufio.Scanner
+}
+
+func newAvahi(t *testing.T) *avahi {
+	t.Helper()
+	cmd := exec.Command("sh")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS}
+	in, err1 := cmd.StdinPipe()
+	out, err2 := cmd.StdoutPipe()
+	cmd.Stderr = os.Stderr
+	if err := errors.Join(err1, err2, cmd.Start()); err != nil {
+		t.Skipf("no second network: %v", err)
+	}
+	t.Cleanup(func() {
+		_ = in.Close() // the shell ends what it began, and itself
+		_ = cmd.Wait()
+	})
+	a := &avahi{in, bufio.NewScanner(out)}
+	for _, args := range []string{"link set lo up", "link add lan0 type veth peer name lan1", "link set lan0 up", "addr add 10.9.0.1/24 dev lan0",
+		fmt.Sprintf("link set lan1 netns %d", cmd.Process.Pid)} {
+		if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+			t.Skipf("ip %s: %v: %s", args, err, out)
+		}
+	}
+	a.do(t, `trap 'kill $(jobs -p)' EXIT
+ip link set lo up; ip link set lan1 up; ip addr add 10.9.0.2/24 dev lan1
+mount -t tmpfs tmpfs /run && mkdir /run/avahi-daemon
+cat >/run/bus.conf <<'END'
+<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN" "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
+<busconfig><type>system</type><listen>unix:path=/run/bus</listen><auth>EXTERNAL</auth>
+<policy context="default"><allow send_destination="*"/><allow receive_sender="*"/><allow own="*"/><allow user="*"/></policy></busconfig>
+END
+printf '[server]\nhost-name=elsewhere\nallow-interfaces=lan1\n[wide-area]\nenable-wide-area=no\n[rlimits]\n' >/run/avahi.conf
+export DBUS_SYSTEM_BUS_ADDRESS=unix:path=/run/bus
+dbus-daemon --config-file=/run/bus.conf --nofork --nopidfile 2>/dev/null &
+for i in $(seq 100); do [ -S /run/bus ] && break; sleep 0.05; done
+avahi-daemon -f /run/avahi.conf --no-drop-root --no-chroot --no-rlimits >/run/avahi.log 2>&1 &`)
+	a.until(t, "avahi-daemon --check && grep -c 'startup complete' /run/avahi.log || true", "1")
+	return a
+}
+
+// do runs a command on the other host and returns what it prints.
+func (a *avahi) do(t *testing.T, command string) string {
+	t.Helper()
+	if _, err := fmt.Fprintf(a.in, "%s\necho; echo END-OF-OUTPUT\n", command); err != nil {
+		t.Fatal(err)
+	}
+	var all strings.Builder
+	for a.out.Scan() {
+		if a.out.Text() == "END-OF-OUTPUT" {
+			return all.String()
+		}
+		all.WriteString(a.out.Text() + "\n")
+	}
+	t.Fatalf("the other host ended at %q: %v", command, a.out.Err())
+	return ""
+}
+
+// until repeats a command until a line of what it prints has the text, and returns the line.
+func (a *avahi) until(t *testing.T, command, text string) string {
+	t.Helper()
+	var last string
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
+		last = a.do(t, command)
+		for line := range strings.Lines(last) {
+			if strings.Contains(line, text) {
+				return strings.TrimSpace(line)
+			}
+		}
+	}
+	t.Fatalf("%s: no line with %q in\n%s\n%s", command, text, last, a.do(t, "cat /run/avahi.log"))
+	return ""
+}
