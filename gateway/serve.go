@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -269,9 +270,12 @@ type timedBody struct {
 	io.ReadCloser
 	control *http.ResponseController
 	arrived atomic.Bool // to its end; who reads may be another goroutine than the handler's
+	turn    sync.Mutex  // one reads at a time: finish may meet who still does
 }
 
 func (b *timedBody) Read(p []byte) (int, error) {
+	b.turn.Lock()
+	defer b.turn.Unlock()
 	n, err := b.ReadCloser.Read(p)
 	if err == io.EOF {
 		b.arrived.Store(true)

@@ -345,6 +345,9 @@ func TestWatchContinues(t *testing.T) {
 				}
 			})
 			for i := range 3 {
+				if _, err := c(request{Op: "later", Input: json.RawMessage("90")}, nil); err != nil { // it was quiet for that long
+					t.Fatal(err)
+				}
 				w.cut()
 				ring(fmt.Sprint("missed ", i))
 				w.heal(h.api)

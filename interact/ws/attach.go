@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/ws/frame"
 )
 
 // AttachOptions say which thing is attached to which node. URL, TD and Thing are needed.
@@ -67,7 +68,7 @@ func (o *AttachOptions) connect(ctx context.Context) (*conn, error) {
 		h := &host{refusal: interact.Errorf(interact.Forbidden, "register it with a node", "this is an agent, not a node")}
 		h.find = func(_ context.Context, ref string) (target, error) { return target{ref: ref, thing: o.Thing}, nil }
 		own := settings{log: o.Log, maxPending: 4 * defaultPending, rate: 1e6}.withDefaults() // the node has limits of its own
-		return newConn(context.Background(), s, name, own, doc, h), nil
+		return newConn(context.Background(), s, name, own, frame.Doc, h), nil
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		return nil, interact.Errorf(interact.TokenRejected, "export LMOSD_TOKEN=$(cat FILE), the token file of the node",
 			"%s refused the token", name)
@@ -82,10 +83,10 @@ func (o *AttachOptions) connect(ctx context.Context) (*conn, error) {
 // attached registers the thing, waits for the end of ctx or of the connection, and takes the thing back if there is still a
 // connection.
 func (o *AttachOptions) attached(ctx context.Context, c *conn) error {
-	p := &peer{c: c, style: style{dialect: doc}}
+	p := &peer{c: c, style: frame.Style{Dialect: frame.Doc}}
 	wait, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()
-	id, err := o.tell(wait, p, typeRegister, o.TD)
+	id, err := o.tell(wait, p, frame.TypeRegister, o.TD)
 	if err != nil {
 		return err
 	}
@@ -101,7 +102,7 @@ func (o *AttachOptions) attached(ctx context.Context, c *conn) error {
 	p.thing = id
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	_, err = o.tell(last, p, typeUnregister, nil)
+	_, err = o.tell(last, p, frame.TypeUnregister, nil)
 	return err
 }
 
@@ -116,8 +117,8 @@ func (o *AttachOptions) tell(ctx context.Context, p *peer, t interact.Type, data
 	switch {
 	case err != nil:
 		return "", err
-	case f.Type == typeError:
-		return "", f.fault.Error
+	case f.Type == frame.TypeError:
+		return "", f.Fault
 	}
 	return f.Thing, nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/ws/frame"
 )
 
 // asking is the side of a connection that asks.
@@ -35,7 +36,7 @@ type call struct {
 	bell  chan struct{} // has an element when something changed
 
 	mu    sync.Mutex // guards the rest
-	queue []*frame
+	queue []*frame.Frame
 	held  int // bytes of the queue
 	err   error
 }
@@ -58,10 +59,10 @@ func (a *asking) idleSince(now time.Time) time.Duration {
 // begin sends m to the peer in the words of p; o is its request stream, or nil. The peer gets ids of ours: those of consumers
 // need not differ. What the peer tells already is not asked for again: it would end the first subscription.
 func (c *conn) begin(ctx context.Context, p *peer, m *interact.Message, o *outflow) (*call, error) {
-	f := p.request(m, m.Type)
+	f := frame.Request(p.style, p.thing, m.Type, m)
 	k := &call{m: m, id: f.ID, bell: make(chan struct{}, 1)}
 	if o != nil {
-		f.stream, o.k = o.number, k
+		f.Stream, o.k = o.number, k
 	}
 	a := &c.asking
 	if m.Type.Long() {
@@ -190,13 +191,13 @@ func (c *conn) leave(p *peer, k *call, final bool, actionID string) {
 	if c.ctx.Err() != nil || final {
 		return
 	}
-	var f *frame
+	var f *frame.Frame
 	switch {
-	case last && p.style.knows(endOf(k.m.Type, idle)):
-		f = p.request(k.m, endOf(k.m.Type, idle))
+	case last && p.style.Knows(endOf(k.m.Type, idle)):
+		f = frame.Request(p.style, p.thing, endOf(k.m.Type, idle), k.m)
 		f.Name = idle.name
-	case k.m.Type == interact.InvokeAction && !k.m.Detach && p.style.knows(interact.CancelAction):
-		f = p.request(k.m, interact.CancelAction)
+	case k.m.Type == interact.InvokeAction && !k.m.Detach && p.style.Knows(interact.CancelAction):
+		f = frame.Request(p.style, p.thing, interact.CancelAction, k.m)
 		f.Correlation, f.ActionID = k.id, actionID
 	default:
 		return
@@ -208,9 +209,9 @@ func (c *conn) leave(p *peer, k *call, final bool, actionID string) {
 // endOf returns the type that ends the subscription with the key end, which t may have joined.
 func endOf(t interact.Type, end subKey) interact.Type {
 	switch one := t == interact.ObserveProperty || t == interact.SubscribeEvent; {
-	case end.about == aboutProperty && one && end.name != "":
+	case end.readings && one && end.name != "":
 		return interact.UnobserveProperty
-	case end.about == aboutProperty:
+	case end.readings:
 		return interact.UnobserveAllProperties
 	case one && end.name != "":
 		return interact.UnsubscribeEvent
@@ -220,7 +221,7 @@ func endOf(t interact.Type, end subKey) interact.Type {
 
 // answer gives the frame f of size bytes to the calls that wait for it. It is called by the reader and never waits. A reading or
 // event that answers no call is a notification for whoever watches its affordance: Kotlin correlates only the first.
-func (a *asking) answer(f *frame, size int) {
+func (a *asking) answer(f *frame.Frame, size int) {
 	a.mu.Lock()
 	k := a.calls[f.Correlation]
 	if k == nil {
@@ -234,7 +235,7 @@ func (a *asking) answer(f *frame, size int) {
 	watching := a.watchersLocked(k, f)
 	switch {
 	case k == nil:
-	case f.Type != typeError:
+	case f.Type != frame.TypeError:
 		k.heard = true
 	case a.standing[k.key] == k:
 		watching = a.endLocked(k.key, !k.heard)
@@ -247,7 +248,7 @@ func (a *asking) answer(f *frame, size int) {
 
 // watchersLocked returns the calls that f concerns, which answers k, if not nil. Calls with one key share one subscription of
 // the peer.
-func (a *asking) watchersLocked(k *call, f *frame) []*call {
+func (a *asking) watchersLocked(k *call, f *frame.Frame) []*call {
 	switch f.Type {
 	case interact.PropertyReading, interact.Event:
 	default:
@@ -256,7 +257,7 @@ func (a *asking) watchersLocked(k *call, f *frame) []*call {
 		}
 		return a.watchers[k.key]
 	}
-	key := subKey{wordByType[f.Type].about, f.Thing, f.Name}
+	key := subKey{f.Type == interact.PropertyReading, f.Thing, f.Name}
 	if k != nil {
 		key.thing = k.key.thing
 	}
@@ -268,7 +269,7 @@ func (a *asking) watchersLocked(k *call, f *frame) []*call {
 }
 
 // put adds f to what the call's consumer has to read. One that reads too slowly loses its call, and nobody else's.
-func (k *call) put(f *frame, size int) {
+func (k *call) put(f *frame.Frame, size int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	defer k.ring()
@@ -305,7 +306,7 @@ func poke(bell chan struct{}) {
 }
 
 // take returns the next frame, if there is one.
-func (k *call) take() (*frame, error) {
+func (k *call) take() (*frame.Frame, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if len(k.queue) == 0 {
@@ -318,7 +319,7 @@ func (k *call) take() (*frame, error) {
 }
 
 // next waits for the next frame.
-func (c *conn) next(ctx context.Context, p *peer, k *call) (*frame, error) {
+func (c *conn) next(ctx context.Context, p *peer, k *call) (*frame.Frame, error) {
 	for {
 		if f, err := k.take(); f != nil || err != nil {
 			return f, err

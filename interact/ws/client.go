@@ -17,6 +17,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
+	"github.com/lmosd/lmosd/interact/ws/frame"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -95,7 +96,7 @@ func (c *Client) Close() {
 // Claims reports whether this binding can use f: its scheme is ws or wss with a known subprotocol or none, or http or https with
 // a known subprotocol, and its href is no template.
 func Claims(f *td.Form) bool {
-	_, known := subprotocols[strings.ToLower(f.Subprotocol)]
+	_, known := frame.Subprotocol(f.Subprotocol)
 	switch f.Scheme() {
 	case "ws", "wss":
 		return (known || f.Subprotocol == "") && !strings.Contains(f.Href, "{")
@@ -203,20 +204,22 @@ func (a *agent) connect(ctx context.Context, f *td.Form, l login) (p *peer, fres
 	if n.err != nil {
 		return nil, false, n.err
 	}
-	return &peer{c: n.conn, thing: thingID(a.thing, f), style: style{dialect: a.dialect(f, n.echo), proven: true}}, fresh, nil
+	return &peer{c: n.conn, thing: thingID(a.thing, f), style: frame.Style{Dialect: a.dialect(f, n.echo), Proven: true}}, fresh, nil
 }
 
 // dialect decides how the agent is spoken to (LMOS WebSocket subprotocol, dialect detection).
-func (a *agent) dialect(f *td.Form, echo string) dialect {
+func (a *agent) dialect(f *td.Form, echo string) frame.Dialect {
 	t := a.thing
+	offered, _ := frame.Subprotocol(f.Subprotocol)
+	agreed, _ := frame.Subprotocol(echo)
 	switch {
-	case subprotocols[strings.ToLower(f.Subprotocol)] == wtp, subprotocols[strings.ToLower(echo)] == wtp:
-		return wtp
+	case offered == frame.WTP, agreed == frame.WTP:
+		return frame.WTP
 	case !strings.Contains(t.ID, ":"), len(t.Security) == 0 && len(t.SecurityDefs) == 0,
 		bytes.Contains(f.Raw, []byte(`"optionalProperties"`)), echo == "":
-		return kotlin
+		return frame.Kotlin
 	}
-	return doc
+	return frame.Doc
 }
 
 // thingID is what the agent calls the thing.
@@ -293,7 +296,7 @@ func (c *Client) open(n *line, f *td.Form, l login) {
 	switch {
 	case err == nil:
 		n.echo = s.ws.Subprotocol()
-		n.conn = newConn(context.Background(), s, name, c.settings, undecided, nil)
+		n.conn = newConn(context.Background(), s, name, c.settings, frame.Undecided, nil)
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		n.err = interact.Errorf(interact.Unauthenticated, "see the credentials file on the agent's node",
 			"%s refused this node: %d", name, status)

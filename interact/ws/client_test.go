@@ -20,6 +20,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
+	"github.com/lmosd/lmosd/interact/ws/frame"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -140,7 +141,7 @@ func TestClientAsksServer(t *testing.T) {
 func said(replies []*interact.Message) string {
 	var all []string
 	for _, r := range replies {
-		text := wordOf(r.Type).lmos + " "
+		text := frame.Name(r.Type) + " "
 		if r.Status != 0 {
 			text += r.Status.String() + " "
 		}

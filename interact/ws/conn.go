@@ -12,6 +12,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/ws/frame"
 )
 
 // settings are the choices of a connection, defaults applied.
@@ -55,8 +56,8 @@ func (s settings) withDefaults() settings {
 type conn struct {
 	settings
 	socket
-	name   string // of the peer, for errors and the log
-	tongue tongue // belongs to the reader
+	name   string       // of the peer, for errors and the log
+	tongue frame.Tongue // belongs to the reader
 
 	ctx     context.Context // its cause is a *closing
 	cancel  context.CancelCauseFunc
@@ -113,8 +114,8 @@ var (
 
 // newConn returns the connection over k, which serves h; nil serves nothing. run runs it. The values of ctx are those of what is
 // served.
-func newConn(ctx context.Context, k socket, name string, s settings, assumed dialect, h *host) *conn {
-	c := &conn{settings: s, socket: k, name: name, tongue: tongue{assumed: assumed}, out: make(chan outgoing, maxFrames),
+func newConn(ctx context.Context, k socket, name string, s settings, assumed frame.Dialect, h *host) *conn {
+	c := &conn{settings: s, socket: k, name: name, tongue: frame.Tongue{Assumed: assumed}, out: make(chan outgoing, maxFrames),
 		pen: make(chan struct{}, 1), room: make(chan struct{}, 1)}
 	c.pen <- struct{}{}
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
@@ -180,17 +181,17 @@ func lost(err error) *closing {
 
 // dispatch decides what a frame is: a request to serve, or an answer to one of ours.
 func (c *conn) dispatch(data []byte) {
-	f, err := decode(data)
-	f.style = c.tongue.style(f)
+	f, err := frame.Decode(data)
+	f.Style = c.tongue.Style(f)
 	switch {
-	case err != nil && f.Type != 0 && !f.asks(): // a bad answer ends what it answers
-		f.Type = typeError
-		f.fault = fault{interact.Errorf(interact.AgentFailed, "see what the agent sends", "a message of the agent: %v", err)}
+	case err != nil && f.Type != 0 && !f.Asks(): // a bad answer ends what it answers
+		f.Type = frame.TypeError
+		f.Fault = interact.Errorf(interact.AgentFailed, "see what the agent sends", "a message of the agent: %v", err)
 		c.asking.answer(f, len(data))
 	case err != nil:
 		c.serving.bucket.take()
 		c.refuse(f, err)
-	case f.asks():
+	case f.Asks():
 		c.request(f)
 	default:
 		c.asking.answer(f, len(data))
@@ -267,9 +268,9 @@ func (c *conn) check(now time.Time) {
 
 // send encodes f and gives it to the writer, as give does. The error is an [*interact.Error] for a frame that cannot be sent, or
 // else that of give.
-func (c *conn) send(ctx context.Context, f *frame, sent *atomic.Bool) error {
+func (c *conn) send(ctx context.Context, f *frame.Frame, sent *atomic.Bool) error {
 	return c.give(ctx, func() (outgoing, error) {
-		data, err := f.encode()
+		data, err := f.Encode()
 		if err == nil && int64(len(data)) > c.maxMessage {
 			err = interact.Errorf(interact.TooLarge, "send or ask for less", "the frame for %s has %d bytes; %d are allowed",
 				clip(f.Name, 100), len(data), c.maxMessage)

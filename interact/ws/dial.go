@@ -103,3 +103,8 @@ func plain(href string) string {
 	}
 	return clip(href, 200)
 }
+
+// clip makes a peer's text fit to be shown: on one line, and of at most n bytes, cut at a character's border.
+func clip(text string, n int) string {
+	return interact.Clip(interact.Readable(text[:min(len(text), 4*n)]), n)
+}

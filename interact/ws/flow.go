@@ -10,6 +10,14 @@ import (
 	"sync"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/ws/frame"
+)
+
+// Limits of request streams.
+const (
+	maxStreams = 64        // of a connection, in each direction
+	window     = 256 << 10 // bytes that a reader lets come before it has taken them
+	maxCredit  = 16 << 20  // bytes that a reader may let come
 )
 
 // flows are the request streams of a connection, by their numbers.
@@ -38,25 +46,25 @@ type inflow struct {
 }
 
 // accept begins the stream that the request f announces. It is called by the reader of the connection.
-func (c *conn) accept(f *frame) (*inflow, error) {
-	if f.stream == 0 {
+func (c *conn) accept(f *frame.Frame) (*inflow, error) {
+	if f.Stream == 0 {
 		return nil, nil
 	}
 	s := &c.flows
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.in[f.stream] != nil:
-		return nil, interact.Errorf(interact.Invalid, "give each stream a number of its own", "the stream %d is open already", f.stream)
+	case s.in[f.Stream] != nil:
+		return nil, interact.Errorf(interact.Invalid, "give each stream a number of its own", "the stream %d is open already", f.Stream)
 	case len(s.in) >= maxStreams:
 		return nil, interact.Errorf(interact.Overloaded, "wait for the end of one, or open another connection",
 			"this connection has %d request streams already", maxStreams)
 	}
-	i := &inflow{c: c, number: f.stream, bell: make(chan struct{}, 1), owed: window}
+	i := &inflow{c: c, number: f.Stream, bell: make(chan struct{}, 1), owed: window}
 	if s.in == nil {
 		s.in = map[uint32]*inflow{}
 	}
-	s.in[f.stream] = i
+	s.in[f.Stream] = i
 	return i, nil
 }
 
@@ -97,7 +105,8 @@ func (i *inflow) next(ctx context.Context) ([]byte, error) {
 	for {
 		b, credit, err := i.step()
 		if credit > 0 {
-			_ = i.c.post(ctx, packet{kind: kindCredit, stream: i.number, credit: uint32(credit)}) // it fails with the connection
+			p := frame.Packet{Kind: frame.KindCredit, Stream: i.number, Credit: uint32(credit)}
+			_ = i.c.post(ctx, p) // it fails with the connection
 		}
 		if b != nil || err != nil {
 			return b, err
@@ -125,7 +134,7 @@ func (i *inflow) step() (b []byte, credit int, err error) {
 	case len(i.queue) > 0:
 		b, i.queue[0] = i.queue[0], nil
 		i.queue = i.queue[1:]
-		i.used = packetHead + len(b)
+		i.used = frame.PacketHead + len(b)
 	case i.err != nil:
 		err = i.err
 	case i.over:
@@ -135,26 +144,26 @@ func (i *inflow) step() (b []byte, credit int, err error) {
 }
 
 // take deals with a packet of the peer. It is called by the reader of the connection.
-func (i *inflow) take(p packet) {
+func (i *inflow) take(p frame.Packet) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	defer poke(i.bell)
 	switch {
 	case i.over || i.err != nil:
-	case p.kind == kindEnd:
+	case p.Kind == frame.KindEnd:
 		i.over = true
-	case p.kind == kindAbort:
+	case p.Kind == frame.KindAbort:
 		i.queue, i.err = nil, &interact.Error{Code: interact.Cancelled, Remote: true, Hint: "send it again",
-			Title: "the request stream was broken off: " + clip(string(p.body), maxWords)}
+			Title: "the request stream was broken off: " + clip(string(p.Body), frame.MaxWords)}
 	case i.credit <= 0:
 		i.queue, i.err = nil, interact.Errorf(interact.Invalid, "wait for credit", "more of the request stream came than was let")
 		i.c.work.Go(func() { i.tell("more came than there was credit for") })
 	default:
-		i.credit -= packetHead + len(p.body)
-		if cap(p.body) > 2*len(p.body) { // many small ones must not hold large buffers
-			p.body = append(make([]byte, 0, len(p.body)), p.body...)
+		i.credit -= frame.PacketHead + len(p.Body)
+		if cap(p.Body) > 2*len(p.Body) { // many small ones must not hold large buffers
+			p.Body = append(make([]byte, 0, len(p.Body)), p.Body...)
 		}
-		i.queue = append(i.queue, p.body)
+		i.queue = append(i.queue, p.Body)
 	}
 }
 
@@ -173,7 +182,8 @@ func (i *inflow) end(err error, why string) {
 }
 
 func (i *inflow) tell(why string) {
-	_ = i.c.post(i.c.ctx, packet{kind: kindStop, stream: i.number, body: phrase(why)}) // it fails with the connection
+	p := frame.Packet{Kind: frame.KindStop, Stream: i.number, Body: frame.Phrase(why)}
+	_ = i.c.post(i.c.ctx, p) // it fails with the connection
 }
 
 // An outflow is a request stream that goes to the peer.
@@ -221,10 +231,10 @@ func (o *outflow) feed(ctx context.Context, k *call) {
 	if ended || ctx.Err() != nil {
 		return
 	}
-	last := packet{kind: kindEnd, stream: o.number}
+	last := frame.Packet{Kind: frame.KindEnd, Stream: o.number}
 	if err != nil {
 		k.fail(interact.AsError(err))
-		last.kind, last.body = kindAbort, phrase(err.Error())
+		last.Kind, last.Body = frame.KindAbort, frame.Phrase(err.Error())
 	}
 	_ = o.c.post(ctx, last) // it fails with the connection, and so does k
 }
@@ -242,11 +252,11 @@ func (o *outflow) pour(ctx context.Context, chunks iter.Seq2[[]byte, error]) (er
 			return err
 		}
 		for len(chunk) > 0 {
-			part := chunk[:min(len(chunk), maxChunk)]
-			if err := o.spend(ctx, packetHead+len(part)); err != nil {
+			part := chunk[:min(len(chunk), frame.MaxChunk)]
+			if err := o.spend(ctx, frame.PacketHead+len(part)); err != nil {
 				return err
 			}
-			if err := o.c.post(ctx, packet{kind: kindChunk, stream: o.number, body: part}); err != nil {
+			if err := o.c.post(ctx, frame.Packet{Kind: frame.KindChunk, Stream: o.number, Body: part}); err != nil {
 				return err
 			}
 			chunk = chunk[len(part):]
@@ -281,22 +291,22 @@ func (o *outflow) spend(ctx context.Context, n int) error {
 }
 
 // take deals with a packet of the reader, which may end the interaction.
-func (o *outflow) take(p packet) {
+func (o *outflow) take(p frame.Packet) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	defer poke(o.bell)
-	o.credit += int64(p.credit)
+	o.credit += int64(p.Credit)
 	switch {
 	case o.over:
 	case o.credit > maxCredit:
 		o.over = true
 		o.k.fail(interact.Errorf(interact.AgentFailed, "grant less at once", "%s granted more than %d bytes of credit", o.c.name,
 			maxCredit))
-	case p.kind == kindStop:
+	case p.Kind == frame.KindStop:
 		o.over = true
-		if len(p.body) > 0 {
+		if len(p.Body) > 0 {
 			o.k.fail(&interact.Error{Code: interact.AgentFailed, Remote: true, Hint: "see the agent's log",
-				Title: "the agent broke the request stream off: " + clip(string(p.body), maxWords)})
+				Title: "the agent broke the request stream off: " + clip(string(p.Body), frame.MaxWords)})
 		}
 	}
 }
@@ -314,30 +324,31 @@ func (o *outflow) end() {
 	delete(o.c.flows.out, o.number)
 	o.c.flows.mu.Unlock()
 	if !told {
-		_ = o.c.post(o.c.ctx, packet{kind: kindAbort, stream: o.number, body: phrase("the interaction is over")}) // as in feed
+		p := frame.Packet{Kind: frame.KindAbort, Stream: o.number, Body: frame.Phrase("the interaction is over")}
+		_ = o.c.post(o.c.ctx, p) // as in feed
 	}
 }
 
 // packet deals with a binary frame. What is of no stream, or of one that is over, is ignored; what is of one and cannot be read
 // ends that.
 func (c *conn) packet(data []byte) {
-	p, err := readPacket(data)
+	p, err := frame.ReadPacket(data)
 	c.flows.mu.Lock()
-	in, out := c.flows.in[p.stream], c.flows.out[p.stream]
+	in, out := c.flows.in[p.Stream], c.flows.out[p.Stream]
 	c.flows.mu.Unlock()
 	switch {
-	case err != nil && p.kind == kindChunk && in != nil:
+	case err != nil && p.Kind == frame.KindChunk && in != nil:
 		c.work.Go(func() { in.end(interact.Errorf(interact.Invalid, "see docs/sdk.md, streams", "%v", err), err.Error()) })
 	case err != nil:
 		c.log.Debug("frame ignored", "peer", c.name, "err", err)
-	case p.kind <= kindAbort && in != nil:
+	case p.Kind <= frame.KindAbort && in != nil:
 		in.take(p)
-	case p.kind > kindAbort && out != nil:
+	case p.Kind > frame.KindAbort && out != nil:
 		out.take(p)
 	}
 }
 
 // post gives a packet to the writer.
-func (c *conn) post(ctx context.Context, p packet) error {
-	return c.give(ctx, func() (outgoing, error) { return outgoing{data: p.encode(), binary: true}, nil })
+func (c *conn) post(ctx context.Context, p frame.Packet) error {
+	return c.give(ctx, func() (outgoing, error) { return outgoing{data: p.Encode(), binary: true}, nil })
 }

@@ -2,11 +2,12 @@ package ws
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
+	"net"
+	"net/http"
 	"runtime"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/ws/frame"
 )
 
 // source is a request stream that a test feeds. Left is closed when nobody reads it any more.
@@ -107,11 +109,11 @@ func TestStreamBothWays(t *testing.T) {
 		say(interact.StatusCompleted, nil)
 		return nil
 	})
-	s, got, want := newSource(t), 0, []int{maxChunk, maxChunk, 1}
+	s, got, want := newSource(t), 0, []int{frame.MaxChunk, frame.MaxChunk, 1}
 	for range 1000 {
 		want = append(want, 1)
 	}
-	s.chunks <- make([]byte, 2*maxChunk+1)
+	s.chunks <- make([]byte, 2*frame.MaxChunk+1)
 	for r, err := range thing.Do(t.Context(), streamed(s.all)) {
 		switch {
 		case err != nil:
@@ -143,7 +145,7 @@ func heap() uint64 {
 
 // TestPeersThatDoNotReadCostLittle is not parallel: it looks at the heap. Each has asked for more than is written to it.
 func TestPeersThatDoNotReadCostLittle(t *testing.T) {
-	const peers, events, size = 15, 100, 128 << 10
+	const peers, events, size = 15, 60, 128 << 10
 	const allowed = maxWait + 2*size // in out, being written, and to be given to out
 	data := []byte(`"` + strings.Repeat("x", size) + `"`)
 	s := NewServer(ServerOptions{Find: find(describe(t, `"href": "ws://unused.example"`)),
@@ -157,13 +159,22 @@ func TestPeersThatDoNotReadCostLittle(t *testing.T) {
 			}
 		})})
 	url, before := listen(t, s), heap()
-	var wires []*wire
+	narrow := dialer{dial: func(ctx context.Context, network, addr string) (net.Conn, error) { // what sockets hold is no heap
+		c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		if err == nil {
+			err = c.(*net.TCPConn).SetReadBuffer(256 << 10)
+		}
+		return c, err
+	}}
 	for range peers {
-		w := dial(t, url)
+		k, _, err := narrow.open(t.Context(), url, http.Header{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := newWire(t, k.ws)
 		for _, event := range []string{"alarm", "other"} {
 			w.say(`{"messageType":"subscribeEvent","thingId":"urn:x","messageId":"` + event + `","event":"` + event + `"}`)
 		}
-		wires = append(wires, w)
 	}
 	eventually(t, "all are full", func() bool {
 		s.mu.Lock()
@@ -178,11 +189,6 @@ func TestPeersThatDoNotReadCostLittle(t *testing.T) {
 	})
 	if now := heap(); now > before+peers*allowed+8<<20 {
 		t.Errorf("the heap grew from %d to %d bytes", before, now)
-	}
-	for range 2*events + 4 { // who reads gets all of it: acknowledgements, events, and that there are no more
-		if _, _, err := wires[0].ws.Read(t.Context()); err != nil {
-			t.Fatal(err)
-		}
 	}
 }
 
@@ -253,7 +259,7 @@ func TestSlowReader(t *testing.T) {
 		}
 		return false
 	})
-	if n := 1000 - len(s.chunks); n < 200 || n > 2+(window+maxChunk)/1000 {
+	if n := 1000 - len(s.chunks); n < 200 || n > 2+(window+frame.MaxChunk)/1000 {
 		t.Errorf("%d chunks were sent to a reader that stands", n)
 	}
 	if _, err := ask(t, thing, message(interact.ReadProperty, "level", "")); err != nil {
@@ -335,24 +341,24 @@ func TestStreamBreaks(t *testing.T) {
 var errDone = errors.New("done")
 
 // A packet of a test's agent or consumer.
-func (w *wire) pack(k kind, stream uint32, body string) {
+func (w *wire) pack(k frame.Kind, stream uint32, body string) {
 	w.t.Helper()
-	p := packet{kind: k, stream: stream, body: []byte(body)}
-	if err := w.ws.Write(context.Background(), websocket.MessageBinary, p.encode()); err != nil {
+	p := frame.Packet{Kind: k, Stream: stream, Body: []byte(body)}
+	if err := w.ws.Write(context.Background(), websocket.MessageBinary, p.Encode()); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
 func (w *wire) credit(stream, n uint32) {
-	b := packet{kind: kindCredit, stream: stream, credit: n}.encode()
-	w.pack(kindCredit, stream, "") // one that cannot be read is ignored
+	b := frame.Packet{Kind: frame.KindCredit, Stream: stream, Credit: n}.Encode()
+	w.pack(frame.KindCredit, stream, "") // one that cannot be read is ignored
 	if err := w.ws.Write(context.Background(), websocket.MessageBinary, b); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
 // unpack expects a binary frame and returns it.
-func (w *wire) unpack() packet {
+func (w *wire) unpack() frame.Packet {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -364,7 +370,7 @@ func (w *wire) unpack() packet {
 	if err != nil {
 		w.t.Fatalf("got %v, want a binary frame", err)
 	}
-	p, err := readPacket(b)
+	p, err := frame.ReadPacket(b)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -397,23 +403,23 @@ func TestPlayedAgent(t *testing.T) {
 			w.credit(n, 1) // one frame may overdraw it
 			first := w.unpack()
 			w.credit(n, 100)
-			if second, end := w.unpack(), w.unpack(); string(first.body)+string(second.body) != "onetwo" || end.kind != kindEnd {
-				w.t.Errorf("got %q, %q, %+v", first.body, second.body, end)
+			if second, end := w.unpack(), w.unpack(); string(first.Body)+string(second.Body) != "onetwo" || end.Kind != frame.KindEnd {
+				w.t.Errorf("got %q, %q, %+v", first.Body, second.Body, end)
 			}
 		}, done, 0},
 		"what is unknown": {func(w *wire, n uint32) {
-			for _, k := range []kind{kindChunk, kindAbort, kindStop, 0, 9} {
+			for _, k := range []frame.Kind{frame.KindChunk, frame.KindAbort, frame.KindStop, 0, 9} {
 				w.pack(k, n+1, "x")
 			}
 			w.credit(n+1, 1<<31)
-			w.pack(kindChunk, n, "no stream of the agent has this number")
-			w.pack(kindEnd, 0, "")
+			w.pack(frame.KindChunk, n, "no stream of the agent has this number")
+			w.pack(frame.KindEnd, 0, "")
 			if err := w.ws.Write(context.Background(), websocket.MessageBinary, []byte("x")); err != nil {
 				w.t.Fatal(err)
 			}
 		}, done, 0},
-		"enough":          {func(w *wire, n uint32) { w.pack(kindStop, n, "") }, done, 0},
-		"broken off":      {func(w *wire, n uint32) { w.pack(kindStop, n, "I have a headache") }, "", interact.AgentFailed},
+		"enough":          {func(w *wire, n uint32) { w.pack(frame.KindStop, n, "") }, done, 0},
+		"broken off":      {func(w *wire, n uint32) { w.pack(frame.KindStop, n, "I have a headache") }, "", interact.AgentFailed},
 		"a lot at once":   {func(w *wire, n uint32) { w.credit(n, maxCredit+1) }, "", interact.AgentFailed},
 		"too much in all": {func(w *wire, n uint32) { w.credit(n, maxCredit); w.credit(n, 1<<31) }, "", interact.AgentFailed},
 		"it dies":         {func(w *wire, n uint32) { w.credit(n, 9); w.unpack(); _ = w.ws.CloseNow() }, "", interact.Unreachable},
@@ -465,7 +471,7 @@ func TestStreamsAreRefused(t *testing.T) {
 	wantError(t, err, interact.NotAllowed)
 	for range maxStreams {
 		newReader(t, thing, streamed(func(func([]byte, error) bool) {}))
-		if w.hear()["stream"] == nil || w.unpack().kind != kindEnd {
+		if w.hear()["stream"] == nil || w.unpack().Kind != frame.KindEnd {
 			t.Fatal("no stream came")
 		}
 	}
@@ -485,41 +491,41 @@ func TestPlayedConsumer(t *testing.T) {
 		slow bool   // the reader stands until the stream is broken off
 	}{
 		"a sum": {func(w *wire) {
-			w.pack(kindChunk, 8, "of no stream")
-			if p := w.unpack(); p.kind != kindCredit || p.credit != window {
+			w.pack(frame.KindChunk, 8, "of no stream")
+			if p := w.unpack(); p.Kind != frame.KindCredit || p.Credit != window {
 				w.t.Errorf("got %+v", p)
 			}
-			w.pack(kindChunk, 7, "abc")
-			w.pack(kindChunk, 7, "de")
-			w.pack(kindEnd, 7, "")
-			w.pack(kindChunk, 7, "too late")
+			w.pack(frame.KindChunk, 7, "abc")
+			w.pack(frame.KindChunk, 7, "de")
+			w.pack(frame.KindEnd, 7, "")
+			w.pack(frame.KindChunk, 7, "too late")
 		}, `{"messageType":"actionStatus","status":"completed","output":"abcde audio/wav"}`, false},
 		"without credit": {func(w *wire) {
 			w.unpack()
 			for range 5 {
-				w.pack(kindChunk, 7, strings.Repeat("x", maxChunk))
+				w.pack(frame.KindChunk, 7, strings.Repeat("x", frame.MaxChunk))
 			}
-			w.pack(kindChunk, 7, "x")
-			if p := w.unpack(); p.kind != kindStop || len(p.body) == 0 {
+			w.pack(frame.KindChunk, 7, "x")
+			if p := w.unpack(); p.Kind != frame.KindStop || len(p.Body) == 0 {
 				w.t.Errorf("got %+v", p)
 			}
 		}, `{"messageType":"error","correlationId":"m1","status":"400"}`, true},
 		"a chunk that is too large": {func(w *wire) {
 			w.unpack()
-			w.pack(kindChunk, 7, strings.Repeat("x", maxChunk+1))
-			if p := w.unpack(); p.kind != kindStop || len(p.body) == 0 {
+			w.pack(frame.KindChunk, 7, strings.Repeat("x", frame.MaxChunk+1))
+			if p := w.unpack(); p.Kind != frame.KindStop || len(p.Body) == 0 {
 				w.t.Errorf("got %+v", p)
 			}
 		}, `{"messageType":"error","correlationId":"m1","status":"400"}`, false},
 		"broken off": {func(w *wire) {
 			w.unpack()
-			w.pack(kindAbort, 7, "the microphone fell")
+			w.pack(frame.KindAbort, 7, "the microphone fell")
 		}, `{"messageType":"error","correlationId":"m1"}`, false},
 		"a number twice": {func(w *wire) {
 			w.unpack()
 			w.say(say("m2", `,"stream":7`))
 			w.expect(`{"messageType":"error","correlationId":"m2","status":"400"}`)
-			w.pack(kindEnd, 7, "")
+			w.pack(frame.KindEnd, 7, "")
 		}, `{"messageType":"actionStatus","status":"completed","output":" audio/wav"}`, false},
 		"no number": {func(w *wire) {
 			w.unpack()
@@ -528,7 +534,7 @@ func TestPlayedConsumer(t *testing.T) {
 				w.say(say("m2", more))
 				w.expect(`{"messageType":"error","correlationId":"m2","status":"400"}`)
 			}
-			w.pack(kindEnd, 7, "")
+			w.pack(frame.KindEnd, 7, "")
 		}, `{"messageType":"actionStatus","status":"completed"}`, false},
 		"too many": {func(w *wire) {
 			w.unpack()
@@ -538,7 +544,7 @@ func TestPlayedConsumer(t *testing.T) {
 			}
 			w.say(say("m3", `,"stream":8`))
 			w.expect(`{"messageType":"error","correlationId":"m3","code":"LMOS-1529"}`)
-			w.pack(kindEnd, 7, "")
+			w.pack(frame.KindEnd, 7, "")
 		}, `{"messageType":"actionStatus","status":"completed"}`, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -574,22 +580,5 @@ func gather(hold chan struct{}) interact.Thing {
 		r := m.Reply(interact.ActionStatus, "", text)
 		r.Status = interact.StatusCompleted
 		return r, err
-	})
-}
-
-func FuzzPacket(f *testing.F) {
-	for _, p := range []packet{{kindChunk, 1, 0, []byte("x")}, {kindEnd, 2, 0, nil}, {kindAbort, 3, 0, []byte("why")},
-		{kindCredit, 4, 5, nil}, {kindStop, 1 << 31, 0, nil}} {
-		f.Add(p.encode())
-	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		p, err := readPacket(b)
-		if err != nil {
-			return
-		}
-		if p.stream == 0 || len(p.body) > maxChunk || (p.kind == kindCredit) != (p.credit != 0) || string(p.encode()) != string(b) ||
-			binary.BigEndian.Uint32(b[1:]) != p.stream {
-			t.Errorf("%x is read as %+v", b, p)
-		}
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/ws/frame"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -189,22 +190,22 @@ func TestDialectOfAnAgent(t *testing.T) {
 	for _, c := range []struct {
 		name, id, sub, echo, raw string
 		secure                   bool
-		want                     dialect
+		want                     frame.Dialect
 	}{
-		{"nothing is known", "urn:x", "", "", `{}`, true, kotlin},
-		{"it agrees to the subprotocol", "urn:x", "lmosprotocol", "lmosprotocol", `{}`, true, doc},
-		{"it does not", "urn:x", "lmosprotocol", "", `{}`, true, kotlin},
-		{"an id that is no URI", "chatagent", "lmos", "lmos", `{}`, true, kotlin},
-		{"no security", "urn:x", "lmos", "lmos", `{}`, false, kotlin},
-		{"Kotlin's form", "urn:x", "lmos", "lmos", `{"optionalProperties":{}}`, true, kotlin},
-		{"the Web Thing Protocol", "urn:x", "webthingprotocol", "", `{}`, true, wtp},
+		{"nothing is known", "urn:x", "", "", `{}`, true, frame.Kotlin},
+		{"it agrees to the subprotocol", "urn:x", "lmosprotocol", "lmosprotocol", `{}`, true, frame.Doc},
+		{"it does not", "urn:x", "lmosprotocol", "", `{}`, true, frame.Kotlin},
+		{"an id that is no URI", "chatagent", "lmos", "lmos", `{}`, true, frame.Kotlin},
+		{"no security", "urn:x", "lmos", "lmos", `{}`, false, frame.Kotlin},
+		{"Kotlin's form", "urn:x", "lmos", "lmos", `{"optionalProperties":{}}`, true, frame.Kotlin},
+		{"the Web Thing Protocol", "urn:x", "webthingprotocol", "", `{}`, true, frame.WTP},
 	} {
 		a := &agent{thing: &td.Thing{ID: c.id}}
 		if c.secure {
 			a.thing.SecurityDefs = secure
 		}
 		if got := a.dialect(&td.Form{Subprotocol: c.sub, Raw: []byte(c.raw)}, c.echo); got != c.want {
-			t.Errorf("%s: got %s, want %s", c.name, dialectNames[got], dialectNames[c.want])
+			t.Errorf("%s: got %s, want %s", c.name, got, c.want)
 		}
 	}
 }

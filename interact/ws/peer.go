@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/ws/frame"
 )
 
 // Pauses between two looks at an action of wtp grow from firstPause to lastPause.
@@ -20,21 +21,9 @@ const (
 type peer struct {
 	c     *conn
 	thing string // as the peer calls it
-	style style
+	style frame.Style
 	// streams tells that the peer takes request streams.
 	streams bool
-}
-
-// request returns the frame of type t for m.
-func (p *peer) request(m *interact.Message, t interact.Type) *frame {
-	f := &frame{Message: *m, style: p.style}
-	f.Type, f.Thing, f.ID, f.Hops = t, p.thing, interact.NewID(), m.Hops+1
-	f.Correlation, f.Time = f.ID, time.Time{}
-	f.streams = t == typeRegister
-	if p.style.dialect == wtp {
-		f.part = request
-	}
-	return f
 }
 
 // ask asks m and yields the replies. It returns the error that ends the interaction, for the caller to yield.
@@ -56,7 +45,7 @@ func (p *peer) ask(ctx context.Context, m *interact.Message, yield func(*interac
 	if o != nil {
 		go o.feed(ctx, k)
 	}
-	a := answers{m: m, dialect: p.style.dialect}
+	a := answers{m: m, dialect: p.style.Dialect}
 	defer func() { p.c.leave(p, k, a.final, a.actionID) }()
 	for {
 		f, err := p.c.next(ctx, p, k)
@@ -85,11 +74,11 @@ func (p *peer) possible(m *interact.Message) error {
 		return interact.Errorf(interact.NotAllowed, "send the data as one input", "%s takes no request stream here", p.c.name)
 	case m.Chunks != nil && len(m.Data) > 0:
 		return interact.Errorf(interact.Invalid, "send one of them", "%s takes its input or a stream, and not both", clip(m.Name, 100))
-	case wordByType[m.Type] == nil || m.Type.Op() == "" || ends(m.Type):
+	case frame.Name(m.Type) == "" || m.Type.Op() == "" || ends(m.Type):
 		return interact.Errorf(interact.NotAllowed,
 			"ask for one of the operations of TD 1.1 §5.3.4.2; to end a subscription, leave it",
 			"things are not asked like this (message type %d)", m.Type)
-	case !p.style.knows(m.Type):
+	case !p.style.Knows(m.Type):
 		return interact.Errorf(interact.NotAllowed, "ask for single properties, actions and events", "%s has no message for %s",
 			p.c.name, m.Type.Op())
 	}
@@ -148,17 +137,17 @@ func (p *peer) poll(ctx context.Context, a *answers, yield func(*interact.Messag
 // answers turns the frames that answer m into what a Thing yields.
 type answers struct {
 	m        *interact.Message
-	dialect  dialect
+	dialect  frame.Dialect
 	actionID string
 	status   interact.Status // that was yielded last
 	final    bool            // nothing follows, or it does not matter
 }
 
 // take takes one frame. It returns nil for one that says nothing to a consumer.
-func (a *answers) take(f *frame) (*interact.Message, error) {
-	if f.Type == typeError {
+func (a *answers) take(f *frame.Frame) (*interact.Message, error) {
+	if f.Type == frame.TypeError {
 		a.final = true
-		return nil, f.fault.Error
+		return nil, f.Fault
 	}
 	switch {
 	case a.m.Type.Long():
@@ -177,7 +166,7 @@ func (a *answers) take(f *frame) (*interact.Message, error) {
 	case a.m.Type == interact.WriteProperty:
 		return a.written(f)
 	case several && f.Type == interact.Acknowledgement:
-	case f.Type != wordByType[a.m.Type].answer:
+	case f.Type != frame.AnswerTo(a.m.Type):
 		return nil, a.odd(f)
 	case f.Type == interact.ActionStatuses:
 		f.Data = tasks(f.Data)
@@ -186,13 +175,13 @@ func (a *answers) take(f *frame) (*interact.Message, error) {
 }
 
 // odd is the error for an answer of the wrong type.
-func (a *answers) odd(f *frame) error {
+func (a *answers) odd(f *frame.Frame) error {
 	return interact.Errorf(interact.AgentFailed, "see what the agent sends", "%s was answered with a message of type %s",
-		a.m.Type.Op(), wordOf(f.Type).lmos)
+		a.m.Type.Op(), frame.Name(f.Type))
 }
 
 // reply makes a reply of f.
-func (a *answers) reply(f *frame, t interact.Type) *interact.Message {
+func (a *answers) reply(f *frame.Frame, t interact.Type) *interact.Message {
 	r := a.m.Reply(t, f.ContentType, f.Data)
 	r.Status, r.Time, r.Began = f.Status, f.Time, f.Began
 	if f.Name != "" {
@@ -205,7 +194,7 @@ func (a *answers) reply(f *frame, t interact.Type) *interact.Message {
 }
 
 // written reads the answer to a write: the documents answer with an object of values by name.
-func (a *answers) written(f *frame) (*interact.Message, error) {
+func (a *answers) written(f *frame.Frame) (*interact.Message, error) {
 	switch {
 	case f.Type == interact.PropertyReading && len(f.Data) > 0:
 		return a.reply(f, f.Type), nil
@@ -254,16 +243,16 @@ func failure(r *interact.Message) error {
 	switch {
 	case len(r.Data) == 0:
 		return &interact.Error{Code: interact.AgentFailed, Remote: true, Title: "the action failed", Hint: "see the agent's log"}
-	case r.ContentType == problemType:
-		return readProblem(r.Data)
+	case r.ContentType == frame.ProblemType:
+		return frame.ReadProblem(r.Data)
 	}
-	return &interact.Error{Code: interact.AgentFailed, Remote: true, Title: "the action failed: " + clip(string(r.Data), maxText),
-		Hint: "see the agent's log"}
+	return &interact.Error{Code: interact.AgentFailed, Remote: true, Hint: "see the agent's log",
+		Title: "the action failed: " + clip(string(r.Data), frame.MaxText)}
 }
 
 // pollable reports whether the action goes on and must be asked about.
 func (a *answers) pollable() bool {
-	return a.dialect == wtp && a.m.Type == interact.InvokeAction && !a.final && a.actionID != ""
+	return a.dialect == frame.WTP && a.m.Type == interact.InvokeAction && !a.final && a.actionID != ""
 }
 
 // tasks puts the states of actions right where they follow an example of the draft that says status for state.

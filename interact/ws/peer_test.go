@@ -16,6 +16,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/ws/frame"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -233,7 +234,7 @@ func TestDescriptionsAreRemembered(t *testing.T) {
 		}}
 		c := &conn{ctx: t.Context()}
 		c.serving.init(h, settings{})
-		f := &frame{}
+		f := &frame.Frame{}
 		for range 10 {
 			if _, err := c.find(f); err != nil {
 				t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"iter"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/ws/frame"
 )
 
 // A registered is a thing that the peer offers over its connection. ready is closed when it is registered, or is not.
@@ -17,7 +18,7 @@ type registered struct {
 }
 
 // register takes a thing that the peer offers (lmosd's extension: registerThing).
-func (c *conn) register(f *frame) error {
+func (c *conn) register(f *frame.Frame) error {
 	s := &c.serving
 	if s.host.register == nil {
 		return s.host.refusal
@@ -31,7 +32,7 @@ func (c *conn) register(f *frame) error {
 	if full {
 		return interact.Errorf(interact.RateLimited, "open another connection", "this connection has %d things already", maxThings)
 	}
-	r := &registered{peer: peer{c: c, style: style{dialect: doc, capital: f.capital}, streams: f.streams},
+	r := &registered{peer: peer{c: c, style: frame.Style{Dialect: frame.Doc, Capital: f.Capital}, streams: f.Streams},
 		ready: make(chan struct{})}
 	r.gone, r.cancel = context.WithCancel(c.ctx)
 	id, release, err := s.host.register(c.ctx, f.Data, r)
@@ -46,8 +47,8 @@ func (c *conn) register(f *frame) error {
 	s.things[id] = r
 	s.mu.Unlock()
 	old.end(false)
-	a := f.reply(typeRegistered)
-	a.Thing, a.streams = id, f.streams
+	a := f.Reply(frame.TypeRegistered)
+	a.Thing, a.Streams = id, f.Streams
 	return c.send(c.ctx, a, nil)
 }
 
@@ -63,7 +64,7 @@ func (r *registered) end(over bool) {
 }
 
 // unregister takes a thing back.
-func (c *conn) unregister(f *frame) error {
+func (c *conn) unregister(f *frame.Frame) error {
 	s := &c.serving
 	s.mu.Lock()
 	r := s.things[f.Thing]
@@ -74,7 +75,7 @@ func (c *conn) unregister(f *frame) error {
 			clip(f.Thing, 200))
 	}
 	r.end(true)
-	return c.send(c.ctx, f.reply(interact.Acknowledgement), nil)
+	return c.send(c.ctx, f.Reply(interact.Acknowledgement), nil)
 }
 
 // release gives all things back when the connection has ended.

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/ws/frame"
 )
 
 // A run is one invocation of an action over a connection. All but running belongs to the lock of runs.
@@ -52,13 +53,13 @@ func (r *runs) over(one *run) {
 func (r *runs) named(one *run, actionID string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(actionID) <= maxID {
+	if len(actionID) <= frame.MaxID {
 		one.actionID = actionID
 	}
 }
 
 // find returns a copy of the run that f speaks of.
-func (r *runs) find(f *frame) (run, bool) {
+func (r *runs) find(f *frame.Frame) (run, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	is := func(one *run, id string) bool { return id != "" && (one.id == id || one.correlation == id) }
@@ -78,15 +79,15 @@ func (r *runs) find(f *frame) (run, bool) {
 }
 
 // invoke runs an action and tells of it as much as the peer's dialect takes.
-func (c *conn) invoke(f *frame, t target, m *interact.Message) error {
-	m.Detach = f.flow == nil && c.detaches(f, t) // who sends a stream stays
+func (c *conn) invoke(f *frame.Frame, flow *inflow, t target, m *interact.Message) error {
+	m.Detach = flow == nil && c.detaches(f, t) // who sends a stream stays
 	ctx, cancel := context.WithCancel(c.ctx)
 	if !m.Detach {
 		ctx, cancel = context.WithTimeout(c.ctx, interact.MaxWait)
 	}
 	defer cancel()
-	if f.flow != nil {
-		m.Chunks = f.flow.chunks(ctx)
+	if flow != nil {
+		m.Chunks = flow.chunks(ctx)
 	}
 	one := &run{thing: f.Thing, name: f.Name, id: f.ID, correlation: f.Correlation, cancel: cancel}
 	if m.Detach {
@@ -112,8 +113,8 @@ func (c *conn) invoke(f *frame, t target, m *interact.Message) error {
 
 // detaches reports whether the action of f is to outlive its consumer: unless it is synchronous, and where the peer takes a
 // state for an answer.
-func (c *conn) detaches(f *frame, t target) bool {
-	if !c.serving.host.detaches || f.dialect != doc && f.dialect != wtp || t.desc == nil {
+func (c *conn) detaches(f *frame.Frame, t target) bool {
+	if !c.serving.host.detaches || f.Dialect != frame.Doc && f.Dialect != frame.WTP || t.desc == nil {
 		return false
 	}
 	a := t.desc.Actions[f.Name]
@@ -127,7 +128,7 @@ var errEnough = errors.New("enough")
 // which is the output or a state to ask about later.
 type narrator struct {
 	c    *conn
-	f    *frame
+	f    *frame.Frame
 	m    *interact.Message
 	run  *run
 	last *interact.Message
@@ -146,13 +147,13 @@ func (n *narrator) tell(ctx context.Context, r *interact.Message) error {
 	case r.Status.Final() || r.Status == interact.StatusNone:
 		n.last = r
 		return nil
-	case n.f.wantsSteps():
+	case n.f.WantsSteps():
 		if err := n.send(ctx, r); err != nil {
 			return err
 		}
 		n.told = true
 		return n.follow()
-	case n.f.dialect == wtp && n.m.Detach && r.ActionID != "":
+	case n.f.Dialect == frame.WTP && n.m.Detach && r.ActionID != "":
 		if err := n.send(ctx, r); err != nil {
 			return err
 		}
@@ -192,7 +193,7 @@ func (n *narrator) finish(ctx context.Context) error {
 	}
 	switch n.last.Status {
 	case interact.StatusFailed:
-		return n.failed(readProblem(n.last.Data))
+		return n.failed(frame.ReadProblem(n.last.Data))
 	case interact.StatusCancelled:
 		return n.failed(&interact.Error{Code: interact.Cancelled, Remote: true, Title: "the action was cancelled", Hint: "ask again"})
 	}
@@ -208,9 +209,9 @@ func (n *narrator) finish(ctx context.Context) error {
 }
 
 func (n *narrator) send(ctx context.Context, r *interact.Message) error {
-	a := n.f.answer(r)
-	if n.f.dialect == wtp {
-		a.now()
+	a := n.f.Answer(r)
+	if n.f.Dialect == frame.WTP {
+		a.Now()
 	}
 	return n.c.send(ctx, a, nil)
 }
@@ -222,8 +223,8 @@ func (n *narrator) failed(err error) error {
 	if !n.told || n.c.ctx.Err() != nil {
 		return err
 	}
-	r := &interact.Message{Status: interact.StatusFailed, ActionID: n.run.actionID, ContentType: problemType,
-		Data: problem(e, n.f.Type)}
+	r := &interact.Message{Status: interact.StatusFailed, ActionID: n.run.actionID, ContentType: frame.ProblemType,
+		Data: frame.Problem(e, n.f.Type)}
 	return n.send(n.c.ctx, r)
 }
 
@@ -246,7 +247,7 @@ func (s *sum) add(r *interact.Message, limit int64) error {
 }
 
 // inquire answers a query or a cancellation of an action that this connection began, or that is named by its actionID.
-func (c *conn) inquire(f *frame, t target, m *interact.Message) error {
+func (c *conn) inquire(f *frame.Frame, t target, m *interact.Message) error {
 	one, ok := c.serving.runs.find(f)
 	if !ok && f.ActionID == "" {
 		return interact.Errorf(interact.NoTask, "send the actionID that its first status had",
@@ -264,7 +265,7 @@ func (c *conn) inquire(f *frame, t target, m *interact.Message) error {
 	if err != nil {
 		return err
 	}
-	a := f.answer(r)
+	a := f.Answer(r)
 	if a.ActionID == "" {
 		a.ActionID = m.ActionID
 	}
@@ -272,7 +273,7 @@ func (c *conn) inquire(f *frame, t target, m *interact.Message) error {
 }
 
 // attached answers for a run that lives as long as its invocation.
-func (c *conn) attached(f *frame, one *run) error {
+func (c *conn) attached(f *frame.Frame, one *run) error {
 	r := &interact.Message{Status: interact.StatusRunning, Name: one.name}
 	if one.cancel == nil {
 		return interact.Errorf(interact.NoTask, "ask again after its first status", "%s has not begun", clip(one.name, 100))
@@ -281,5 +282,5 @@ func (c *conn) attached(f *frame, one *run) error {
 		one.cancel()
 		r.Status = interact.StatusCancelled
 	}
-	return c.send(c.ctx, f.answer(r), nil)
+	return c.send(c.ctx, f.Answer(r), nil)
 }

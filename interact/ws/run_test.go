@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/ws/frame"
 )
 
 // TestQueriesAndCancellations names runs in each way that there is.
@@ -158,7 +159,7 @@ func TestRunsAreBounded(t *testing.T) {
 	if len(r.list) != maxRuns {
 		t.Errorf("%d runs are remembered, want %d", len(r.list), maxRuns)
 	}
-	f := &frame{}
+	f := &frame.Frame{}
 	f.Thing, f.Name = "urn:x", "work"
 	if one, ok := r.find(f); !ok || one.id != fmt.Sprint("m", 3*maxRuns-1) {
 		t.Errorf("the latest run is %q, %v", one.id, ok)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/ws/frame"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -66,7 +67,7 @@ func (s *serving) init(h *host, o settings) {
 
 // request serves the request f in a goroutine of its own, or refuses it. It is called by the reader, in the order of the
 // frames.
-func (c *conn) request(f *frame) {
+func (c *conn) request(f *frame.Frame) {
 	s := &c.serving
 	switch {
 	case s.host == nil:
@@ -84,7 +85,6 @@ func (c *conn) request(f *frame) {
 	default:
 		wait, done := c.turn(f)
 		flow, err := c.accept(f)
-		f.flow = flow
 		c.work.Go(func() {
 			defer s.pending.Add(-1)
 			defer done()
@@ -93,18 +93,18 @@ func (c *conn) request(f *frame) {
 				if err != nil {
 					return err
 				}
-				return c.serve(f, wait)
+				return c.serve(f, wait, flow)
 			})
 		})
 	}
 }
 
 // guarded answers f with the error of serve, or for its panic.
-func (c *conn) guarded(f *frame, serve func() error) {
+func (c *conn) guarded(f *frame.Frame, serve func() error) {
 	err := func() (err error) {
 		defer func() {
 			if p := recover(); p != nil {
-				c.log.Error("serving a message panicked", "peer", c.name, "type", wordOf(f.Type).lmos, "panic", fmt.Sprint(p),
+				c.log.Error("serving a message panicked", "peer", c.name, "type", frame.Name(f.Type), "panic", fmt.Sprint(p),
 					"stack", string(debug.Stack()))
 				err = interact.Errorf(interact.Internal, "see the log of the node", "the node failed while it served the message")
 			}
@@ -117,7 +117,7 @@ func (c *conn) guarded(f *frame, serve func() error) {
 }
 
 // turn gives a write its place behind those of the same property that came before: done is called after it.
-func (c *conn) turn(f *frame) (wait <-chan struct{}, done func()) {
+func (c *conn) turn(f *frame.Frame) (wait <-chan struct{}, done func()) {
 	if f.Type != interact.WriteProperty {
 		return nil, func() {}
 	}
@@ -136,8 +136,8 @@ func (c *conn) turn(f *frame) (wait <-chan struct{}, done func()) {
 	}
 }
 
-// serve answers a request that has an end.
-func (c *conn) serve(f *frame, wait <-chan struct{}) error {
+// serve answers a request that has an end. flow is the stream that it announced, or nil.
+func (c *conn) serve(f *frame.Frame, wait <-chan struct{}, flow *inflow) error {
 	if wait != nil {
 		select {
 		case <-wait:
@@ -146,9 +146,9 @@ func (c *conn) serve(f *frame, wait <-chan struct{}) error {
 		}
 	}
 	switch f.Type {
-	case typeRegister:
+	case frame.TypeRegister:
 		return c.register(f)
-	case typeUnregister:
+	case frame.TypeUnregister:
 		return c.unregister(f)
 	}
 	t, err := c.find(f)
@@ -158,7 +158,7 @@ func (c *conn) serve(f *frame, wait <-chan struct{}) error {
 	m := c.message(f, t)
 	switch f.Type {
 	case interact.InvokeAction:
-		return c.invoke(f, t, m)
+		return c.invoke(f, flow, t, m)
 	case interact.QueryAction, interact.CancelAction:
 		return c.inquire(f, t, m)
 	}
@@ -168,11 +168,11 @@ func (c *conn) serve(f *frame, wait <-chan struct{}) error {
 	if err != nil {
 		return err
 	}
-	return c.send(ctx, f.answer(r), nil)
+	return c.send(ctx, f.Answer(r), nil)
 }
 
 // find returns what f asks, from memory if it was found lately.
-func (c *conn) find(f *frame) (target, error) {
+func (c *conn) find(f *frame.Frame) (target, error) {
 	s := &c.serving
 	if f.Hops > interact.MaxHops {
 		return target{}, interact.Errorf(interact.Loop, "see which nodes relay to each other", "the message passed %d nodes", f.Hops)
@@ -198,14 +198,14 @@ func (c *conn) find(f *frame) (target, error) {
 }
 
 // message returns what the thing is asked.
-func (c *conn) message(f *frame, t target) *interact.Message {
+func (c *conn) message(f *frame.Frame, t target) *interact.Message {
 	m := f.Message
-	m.Thing, m.Correlation = t.ref, f.correlation()
-	if f.stream == 0 { // an agent that makes one value of its output would hold it back until the stream ends
+	m.Thing, m.Correlation = t.ref, f.ReplyTo()
+	if f.Stream == 0 { // an agent that makes one value of its output would hold it back until the stream ends
 		m.Accept = interact.JSON
 	}
 	if m.ID == "" {
-		m.ID = f.correlation()
+		m.ID = f.ReplyTo()
 	}
 	if m.TraceParent == "" {
 		m.TraceParent, m.TraceState = c.serving.host.parent, c.serving.host.state
@@ -213,49 +213,8 @@ func (c *conn) message(f *frame, t target) *interact.Message {
 	return &m
 }
 
-// answer returns the one answer to f that the reply r makes, in the form that the dialect has for it.
-func (f *frame) answer(r *interact.Message) *frame {
-	a := f.reply(wordByType[f.Type].answer)
-	a.Data, a.ContentType, a.Status, a.ActionID = r.Data, r.ContentType, r.Status, r.ActionID
-	a.Time, a.Began = r.Time, r.Began
-	if r.Name != "" {
-		a.Name = r.Name
-	}
-	switch f.Type {
-	case interact.ReadProperty, interact.ReadAllProperties, interact.ReadMultipleProperties:
-		a.now()
-	case interact.WriteProperty, interact.WriteAllProperties, interact.WriteMultipleProperties:
-		f.written(a, r)
-	}
-	return a
-}
-
-// now sets the time of a reading that has none: it is of this moment.
-func (f *frame) now() {
-	if f.Time.IsZero() {
-		f.Time = time.Now()
-	}
-}
-
-// written completes the answer to a write. LMOS repeats what was written: Kotlin as a reading, the documents as readings
-// (tolerance 13). wtp has a value only if the thing confirmed one.
-func (f *frame) written(a *frame, r *interact.Message) {
-	confirmed := r.Type == interact.PropertyReading || r.Type == interact.PropertyReadings
-	if !confirmed {
-		a.Data, a.ContentType = nil, ""
-		if f.dialect != wtp || f.Type != interact.WriteProperty {
-			a.Data, a.ContentType = f.Data, f.ContentType
-		}
-	}
-	a.now()
-	if f.Type == interact.WriteProperty && f.dialect == doc && td.IsJSON(a.ContentType) && len(a.Data) > 0 {
-		a.Type = interact.PropertyReadings
-		a.Data = append(append(append(appendText([]byte{'{'}, f.Name), ':'), a.Data...), '}')
-	}
-}
-
 // refuse answers f with an error. Whoever is not there any more hears nothing.
-func (c *conn) refuse(f *frame, err error) {
+func (c *conn) refuse(f *frame.Frame, err error) {
 	if c.ctx.Err() != nil {
 		return
 	}
@@ -263,16 +222,14 @@ func (c *conn) refuse(f *frame, err error) {
 		c.log.Debug("message ignored", "peer", c.name, "err", err)
 		return
 	}
-	a := f.reply(typeError)
 	e := interact.AsError(err)
 	if e.Code == interact.Internal {
 		c.log.Error("message failed", "peer", c.name, "thing", f.Thing, "name", f.Name, "err", err)
 	}
-	a.fault = fault{e}
-	a.now()
+	a := f.Refusal(e)
 	var unfit *interact.Error
 	if err := c.send(c.ctx, a, nil); errors.As(err, &unfit) { // its issues are too many for a frame
-		a.fault = fault{&interact.Error{Code: e.Code, Hint: "ask for less"}}
+		a.Fault = &interact.Error{Code: e.Code, Hint: "ask for less"}
 		_ = c.send(c.ctx, a, nil)
 	}
 }

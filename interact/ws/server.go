@@ -14,6 +14,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/ws/frame"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -26,8 +27,9 @@ type ServerOptions struct {
 	Find func(ctx context.Context, ref string) (*td.Description, error)
 	// Register takes a thing that an agent offers over its connection: raw is its description, which may be a draft (td.Draft),
 	// and agent asks it. It returns the thing's id; release is called once, when the agent takes the thing back (over), or when
-	// it registers it anew over the same connection, or is gone. It ends that registration only: a later one of the same id, here or over
-	// another connection, is not its business. agent answers only after Register has returned. Nil refuses all agents.
+	// it registers it anew over the same connection, or is gone. It ends that registration only: a later one of the same id,
+	// here or over another connection, is not its business. agent answers only after Register has returned. Nil refuses all
+	// agents.
 	Register func(ctx context.Context, raw []byte, agent interact.Thing) (id string, release func(over bool), err error)
 	// Log gets what an operator should know; nil discards.
 	Log *slog.Logger
@@ -82,7 +84,7 @@ func (s *Server) Close() {
 // credentials are not looked at here, and messages are sent with an empty From. With mayRegister the peer may register things;
 // without, it is told to authenticate, and the connection lives on.
 func (s *Server) Serve(w http.ResponseWriter, r *http.Request, mayRegister bool) {
-	offer := negotiate(r.Header)
+	offer := frame.Negotiate(r.Header)
 	o := &websocket.AcceptOptions{InsecureSkipVerify: true} // the caller has checked the Origin
 	if offer != "" {
 		o.Subprotocols = []string{offer}
@@ -93,7 +95,8 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, mayRegister bool)
 		return // the answer is written
 	}
 	ctx := context.WithoutCancel(r.Context()) // its end is told to the peer first
-	c := newConn(ctx, socket{ws, tap.raw}, r.RemoteAddr, s.settings, subprotocols[strings.ToLower(offer)], s.host(r, mayRegister))
+	assumed, _ := frame.Subprotocol(offer)
+	c := newConn(ctx, socket{ws, tap.raw}, r.RemoteAddr, s.settings, assumed, s.host(r, mayRegister))
 	if s.add(c) {
 		defer s.remove(c)
 	} else {
@@ -124,7 +127,7 @@ func (s *Server) remove(c *conn) {
 // host returns what is served to r.
 func (s *Server) host(r *http.Request, mayRegister bool) *host {
 	h := &host{detaches: true}
-	h.parent, h.state = traced(r.Header.Get("Traceparent"), strings.Join(r.Header.Values("Tracestate"), ","))
+	h.parent, h.state = frame.TraceContext(r.Header.Get("Traceparent"), strings.Join(r.Header.Values("Tracestate"), ","))
 	h.find = func(ctx context.Context, ref string) (target, error) {
 		d, err := s.o.Find(ctx, ref)
 		switch {

@@ -2,6 +2,7 @@ package ws
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -180,18 +181,6 @@ func TestConversations(t *testing.T) {
 	}
 }
 
-func TestSubprotocolIsTheFirstThatIsKnown(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct{ offer, want string }{
-		{"", ""}, {"graphql-ws", ""}, {"graphql-ws, webthingprotocol, lmosprotocol", "webthingprotocol"},
-		{"lmos,webthingprotocol", "lmos"}, {"LMOSProtocol", "LMOSProtocol"},
-	} {
-		if got := negotiate(http.Header{"Sec-Websocket-Protocol": {c.offer}}); got != c.want {
-			t.Errorf("of %q %q was taken, want %q", c.offer, got, c.want)
-		}
-	}
-}
-
 // TestMessageCarriesWhatTheFrameSays looks at what the mesh is asked.
 func TestMessageCarriesWhatTheFrameSays(t *testing.T) {
 	t.Parallel()
@@ -275,6 +264,19 @@ func TestLargeFrames(t *testing.T) {
 	w.say(`{"messageType":"invokeAction","thingId":"urn:x","messageId":"m2","action":"chat","input":"` + big + `"}`)
 	if _, err := w.read(); websocket.CloseStatus(err) != websocket.StatusMessageTooBig {
 		t.Errorf("got %v, want the connection closed with 1009", err)
+	}
+	// Frames that are larger than what may wait go alone, one after another, and the small ones between them.
+	_, url = serve(t, newLab(), ServerOptions{})
+	w = dial(t, url)
+	for i, size := range []int{maxWait + 1, maxWait * 3, 1, maxWait} {
+		w.say(fmt.Sprintf(`{"messageType":"invokeAction","thingId":"urn:x","messageId":"%d","action":"chat","input":"%s"}`, i, strings.Repeat("x", size)))
+	}
+	got := 0
+	for range 4 {
+		got += len(w.hear()["output"].(string))
+	}
+	if got != 5*maxWait+2 {
+		t.Errorf("%d bytes came", got)
 	}
 }
 

@@ -7,30 +7,31 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/ws/frame"
 )
 
 // A subKey is what a subscription is about: one affordance of a thing, or with no name all of them. The thing is as the peer
 // spells it.
 type subKey struct {
-	about subject // aboutProperty or aboutEvent
-	thing string
-	name  string
+	readings bool // of properties, not events
+	thing    string
+	name     string
 }
 
 // all returns the key of a subscription to all of which k is one.
-func (k subKey) all() subKey { return subKey{about: k.about, thing: k.thing} }
+func (k subKey) all() subKey { return subKey{readings: k.readings, thing: k.thing} }
 
 // covers reports whether a subscription to k brings what other names.
 func (k subKey) covers(other subKey) bool { return k == other || k == other.all() }
 
 // keyOf returns the key of an observation, a subscription, or its end.
-func keyOf(f *frame) subKey {
-	k := subKey{aboutEvent, f.Thing, f.Name}
+func keyOf(f *frame.Frame) subKey {
+	k := subKey{thing: f.Thing, name: f.Name}
 	switch f.Type {
 	case interact.ObserveProperty, interact.UnobserveProperty:
-		k.about = aboutProperty
+		k.readings = true
 	case interact.ObserveAllProperties, interact.UnobserveAllProperties:
-		k.about, k.name = aboutProperty, ""
+		k.readings, k.name = true, ""
 	case interact.SubscribeAllEvents, interact.UnsubscribeAllEvents:
 		k.name = ""
 	}
@@ -49,7 +50,7 @@ func ends(t interact.Type) bool {
 // A sub is a subscription of the peer. The last one with a key counts (LMOS WebSocket subprotocol, tolerance 12).
 type sub struct {
 	key    subKey
-	f      *frame
+	f      *frame.Frame
 	cancel context.CancelFunc
 	done   chan struct{} // closed when nothing more of it is sent
 	// except are the names that a subscription to all leaves out: they have one of their own, or were ended singly. It belongs to
@@ -58,7 +59,7 @@ type sub struct {
 }
 
 // subscribe begins the subscription that f asks for, and ends those it replaces. It is called by the reader.
-func (c *conn) subscribe(f *frame) {
+func (c *conn) subscribe(f *frame.Frame) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	s := &sub{key: keyOf(f), f: f, cancel: cancel, done: make(chan struct{})}
 	replaced, room := c.serving.put(s, c.maxSubscriptions)
@@ -132,7 +133,7 @@ func wait(subs []*sub) {
 
 // unsubscribe ends what f names. That there is nothing to end is no error (Web Thing Protocol, unsubscribeevent). It is called by
 // the reader.
-func (c *conn) unsubscribe(f *frame) {
+func (c *conn) unsubscribe(f *frame.Frame) {
 	c.serving.mu.Lock()
 	taken := c.serving.takeLocked(keyOf(f), c.maxSubscriptions)
 	c.serving.mu.Unlock()
@@ -144,9 +145,9 @@ func (c *conn) unsubscribe(f *frame) {
 }
 
 // acknowledge answers f without data, if the peer's dialect has that.
-func (c *conn) acknowledge(f *frame) {
-	if f.wantsAck() {
-		_ = c.send(c.ctx, f.reply(interact.Acknowledgement), nil) // it fails if the connection has ended
+func (c *conn) acknowledge(f *frame.Frame) {
+	if f.WantsAck() {
+		_ = c.send(c.ctx, f.Reply(interact.Acknowledgement), nil) // it fails if the connection has ended
 	}
 }
 
@@ -163,7 +164,7 @@ func (c *conn) follow(ctx context.Context, s *sub) error {
 		}
 	}
 	ack := func() { c.acknowledge(s.f) }
-	if m.Type == interact.ObserveProperty && s.f.dialect != wtp {
+	if m.Type == interact.ObserveProperty && s.f.Dialect != frame.WTP {
 		if ack, err = c.current(ctx, s, t, m); err != nil {
 			return c.unless(ctx, err)
 		}
@@ -194,9 +195,7 @@ func (c *conn) current(ctx context.Context, s *sub, t target, m *interact.Messag
 	if m.After == "" {
 		m.After = r.ID
 	}
-	a := s.f.reply(interact.PropertyReading)
-	a.carry(r)
-	return func() {}, c.send(ctx, a, nil)
+	return func() {}, c.send(ctx, s.f.Reading(r), nil)
 }
 
 // relay sends a notification for each of the thing's. The acknowledgement comes before the first, or when ackDelay has passed
@@ -218,34 +217,11 @@ func (c *conn) relay(ctx context.Context, s *sub, t target, m *interact.Message,
 		}
 		once.Do(ack)
 		var unfit *interact.Error
-		if err := c.send(ctx, s.f.notification(r), nil); errors.As(err, &unfit) {
+		if err := c.send(ctx, s.f.Notification(r), nil); errors.As(err, &unfit) {
 			c.log.Warn("notification dropped", "thing", s.f.Thing, "name", r.Name, "err", err)
 		} else if err != nil {
 			return err
 		}
 	}
 	return interact.Errorf(interact.Unreachable, "subscribe again", "the thing ended the subscription")
-}
-
-// notification returns the frame for r, which the subscription f brought.
-func (f *frame) notification(r *interact.Message) *frame {
-	n := f.reply(wordByType[f.Type].note)
-	if n.part != none {
-		n.part = notification
-	}
-	n.carry(r)
-	return n
-}
-
-// carry takes the content of a reading or event over. Its id becomes the message's, so that a consumer can name the last one it
-// has seen.
-func (f *frame) carry(r *interact.Message) {
-	f.Data, f.ContentType, f.Time = r.Data, r.ContentType, r.Time
-	if r.Name != "" {
-		f.Name = r.Name
-	}
-	if r.ID != "" && len(r.ID) <= maxID {
-		f.ID = r.ID
-	}
-	f.now()
 }

@@ -404,24 +404,3 @@ func TestBucket(t *testing.T) {
 		}
 	})
 }
-
-func TestMoments(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct{ raw, want string }{
-		{`"2026-01-01T00:00:00.123Z"`, "2026-01-01T00:00:00.123Z"},
-		{`"2026-01-01T01:00:00+01:00[Europe/Berlin][u-ca=hebrew]"`, "2026-01-01T00:00:00Z"},
-		{`1767225600`, "2026-01-01T00:00:00Z"},
-		{`1767225600.123456789`, "2026-01-01T00:00:00.123457Z"},
-		{`1767225600123`, "2026-01-01T00:00:00.123Z"},
-		{`1.7672256e9`, "2026-01-01T00:00:00Z"},
-		{`"yesterday"`, ""}, {`-1`, ""}, {`0`, ""}, {`1e300`, ""}, {`true`, ""}, {`[2026,1,1]`, ""}, {``, ""}, {`"0000-01-01T00:00:00Z"`, ""},
-	} {
-		got := ""
-		if at := moment([]byte(c.raw)); !at.IsZero() {
-			got = string(appendTime(nil, at))
-		}
-		if got != c.want {
-			t.Errorf("%s: got %q, want %q", c.raw, got, c.want)
-		}
-	}
-}

@@ -2,10 +2,10 @@
 // ("webthingprotocol"), both sides. [Server] offers the things of the mesh to consumers, [Client] asks agents that are
 // WebSocket servers, and [Attach] is an agent that dials its node and is asked over the connection it opened.
 //
-// One codec reads three dialects, frame by frame, and answers each in its own spelling (dialect.go): what the LMOS documents
-// say (doc), what the Kotlin SDK speaks (kotlin), and the Web Thing Protocol (wtp). A connection is symmetric (conn.go): it
-// serves the requests of its peer (serve.go, subscription.go, run.go) and asks requests of its own (call.go, peer.go). Whoever
-// dialled makes no difference.
+// One codec (interact/ws/frame) reads three dialects, frame by frame, and answers each in its own spelling: what the LMOS
+// documents say (doc), what the Kotlin SDK speaks (kotlin), and the Web Thing Protocol (wtp). A connection is symmetric
+// (conn.go): it serves the requests of its peer (serve.go, subscription.go, run.go) and asks requests of its own (call.go,
+// peer.go). Whoever dialled makes no difference.
 //
 // # Extensions
 //
@@ -22,7 +22,7 @@
 //	code, hint         in errors: "LMOS-1404", and what to do
 //	hops               in requests: how many nodes relayed it, so that a loop ends
 //	streams            true, in registerThing: the agent takes request streams; in thingRegistered: the node sends them
-//	stream             in invokeAction: the input follows in binary frames, as the stream of this number (packet.go)
+//	stream             in invokeAction: the input follows in binary frames, as the stream of this number (frame.Packet)
 //
 // registerThing, thingRegistered and unregisterThing are messages of their own, see [Attach].
 //
@@ -33,10 +33,6 @@ import "time"
 
 // Limits that are not for choice, in bytes unless said otherwise.
 const (
-	maxID     = 256     // a message's, correlation's or action's id (LMOS, limits)
-	maxThing  = 2 << 10 // a thing's id with its owner
-	maxName   = 1 << 10 // an affordance
-	maxText   = 4 << 10 // words of a peer in an error
 	maxQueued = 1 << 10 // frames that wait for a consumer
 	maxHeld   = 8 << 20 // what such frames may hold together
 	maxThings = 256     // registered over one connection

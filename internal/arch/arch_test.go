@@ -27,7 +27,7 @@ var rows = [][]string{
 	{"interact/credentials"},                      // the secrets that agents ask for, of all bindings
 	{"interact/coap/wire", "interact/ws/frame"},   // datagrams of CoAP; what is said over WebSockets
 	// one carrier, binding, keeper or judge each
-	{"dht", "pubsub", "pubsub/reconcile", "directory", "route", "policy", "telemetry", "interact/task", "interact/hub", "interact/stream", "interact/rest",
+	{"dht", "pubsub", "mdns", "pubsub/reconcile", "directory", "route", "policy", "telemetry", "interact/task", "interact/hub", "interact/stream", "interact/rest",
 		"interact/ws", "interact/mqtt", "interact/coap", "interact/command"},
 	{"interact/rest/serve"},        // offers things to what speaks HTTP, in the words of the binding
 	{"gateway/tdd"},                // the HTTP API of a W3C directory

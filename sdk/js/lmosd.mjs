@@ -28,6 +28,7 @@ const WINDOW = 256 << 10 // bytes of a request stream that come before they are 
 const MAX_CHUNK = 64 << 10 // bytes of a request stream in one frame
 const [CHUNK, END, ABORT, CREDIT, STOP] = [1, 2, 3, 4, 5] // the kinds of binary frames: docs/sdk.md
 const ABSENCE = 60_000 // ms for which watch waits for a node that went away
+const LASTING = 5000 // ms after which a connection without an event counts as one that was there
 const RETRYABLE = new Set([1429, 1503, 1504, 1529, 3001, 3002, 3021, 3030, 3031].map((n) => `LMOS-${n}`))
 
 /** What went wrong, as the node or an agent says it (RFC 9457). Throw it in an agent to choose the words: the message says what
@@ -198,18 +199,22 @@ export class Mesh {
   async * watch(agent, { event, property, after = '', signal } = {}) {
     const path = property ? place(agent, 'properties', property.replace(/^\*$/, '')) : place(agent, 'events', event)
     for (let pause = 100, seen; ; pause = Math.min(5000, 2 * pause)) {
+      let opened
       try {
         const headers = { Accept: 'text/event-stream', ...(after && { 'Last-Event-ID': after }) }
         const r = await this.open('GET', path, { headers, signal })
-        seen = Date.now()
+        opened = Date.now()
         for await (const e of events(r, signal)) {
-          pause = 100
+          opened = 0 // with an event it counts at once
           after = e.id || after
           yield e
-          seen = Date.now()
         }
         return // it has nothing more to say
       } catch (e) {
+        if (opened !== undefined && (!seen || Date.now() - opened > LASTING)) { // it was there until now
+          seen = Date.now()
+          pause = 100
+        }
         // An agent that was there may be unknown for a moment: its node has just come back.
         if (!seen || Date.now() - seen > ABSENCE || !(e.retryable || e.code === 'LMOS-1404')) throw e
       }

@@ -56,6 +56,7 @@ WINDOW = 256 << 10  # bytes of a request stream that come before they are read, 
 MAX_CHUNK = 64 << 10  # bytes of a request stream in one frame
 CHUNK, END, ABORT, CREDIT, STOP = 1, 2, 3, 4, 5  # the kinds of binary frames: docs/sdk.md
 ABSENCE = 60  # seconds for which watch waits for a node that went away
+LASTING = 5  # seconds after which a connection without an event counts as one that was there
 RETRYABLE = {"LMOS-1429", "LMOS-1503", "LMOS-1504", "LMOS-1529", "LMOS-3001", "LMOS-3002", "LMOS-3021", "LMOS-3030", "LMOS-3031"}
 LISTEN = {"observeProperty": "propertyReading", "subscribeEvent": "event"}  # what is sent to who asks for it
 LEAVE = {"unobserveProperty": "propertyReading", "unsubscribeEvent": "event"}
@@ -292,20 +293,22 @@ class Mesh:
         """Yields (name, value) of an event, of a property, or of all events ("*" of all properties), until the generator is
         closed. A connection that breaks is made again for up to a minute, and what came meanwhile is asked for."""
         path = place(agent, "properties", property.strip("*")) if property else place(agent, "events", event)
-        pause, seen = 0.1, 0
+        pause, seen, ever = 0.1, 0, False
         while True:
-            headers = {"Accept": "text/event-stream", **({"Last-Event-ID": after} if after else {})}
+            headers, opened = {"Accept": "text/event-stream", **({"Last-Event-ID": after} if after else {})}, None
             try:
                 stream = self.open("GET", path, None, headers)
-                seen = time.monotonic()
+                opened = time.monotonic()
                 for name, ident, value in self.events(*stream):
-                    pause, seen, after = 0.1, time.monotonic(), ident or after
+                    opened, after = 0, ident or after  # with an event it counts at once
                     yield name, value
-                    seen = time.monotonic()
                 return  # it has nothing more to say
             except Error as e:
+                now = time.monotonic()
+                if opened is not None and (not ever or now - opened > LASTING):  # it was there until now
+                    pause, seen, ever = 0.1, now, True
                 # An agent that was there may be unknown for a moment: its node has just come back.
-                if not seen or time.monotonic() - seen > ABSENCE or not (e.retryable or e.code == "LMOS-1404"):
+                if not ever or now - seen > ABSENCE or not (e.retryable or e.code == "LMOS-1404"):
                     raise
             time.sleep(pause)
             pause = min(5, 2 * pause)

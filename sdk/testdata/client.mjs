@@ -31,6 +31,11 @@ async function run ({ id, op, agent, name, input, timeout, count, ...more }) {
     case 'watch':
       for await (const { name, value } of limit(watch(agent, more), count)) say(id, { item: [name, value] })
       return
+    case 'later': { // the clock goes forward
+      const now = Date.now
+      Date.now = () => now() + 1000 * input
+      return
+    }
     case 'read': return read(agent, name)
     case 'write': return write(agent, name, input)
     case 'find': return (await find(name, more)).map((a) => a.name)

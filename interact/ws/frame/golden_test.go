@@ -1,4 +1,4 @@
-package ws
+package frame
 
 import (
 	"bytes"
@@ -19,8 +19,6 @@ var update = flag.Bool("update", false, "write the meanings of the golden frames
 
 const goldenFile = "testdata/frames.txt"
 
-var dialectNames = []string{undecided: "undecided", doc: "doc", kotlin: "kotlin", wtp: "wtp"}
-
 // An entry is one golden frame.
 type entry struct {
 	head, frame, meaning string
@@ -28,9 +26,9 @@ type entry struct {
 
 func (e entry) readOnly() bool { return strings.HasSuffix(e.head, ", read") }
 
-func (e entry) dialect() dialect {
+func (e entry) dialect() Dialect {
 	words := strings.Split(strings.TrimSuffix(e.head, ", read"), ", ")
-	return dialect(slices.Index(dialectNames, words[len(words)-1]))
+	return Dialect(slices.Index(dialectNames[:], words[len(words)-1]))
 }
 
 // goldens reads the file: the text before the first entry, and the entries.
@@ -53,7 +51,7 @@ func goldens(t testing.TB) (intro string, all []entry) {
 }
 
 // meaning is what a frame says, without its spelling.
-func meaning(f *frame) string {
+func meaning(f *Frame) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "= %s", wordOf(f.Type).lmos)
 	for _, p := range []struct{ name, value string }{
@@ -68,11 +66,11 @@ func meaning(f *frame) string {
 	if f.Hops > 0 {
 		fmt.Fprintf(&b, " hops=%d", f.Hops)
 	}
-	if f.streams {
+	if f.Streams {
 		b.WriteString(" streams")
 	}
-	if f.stream > 0 {
-		fmt.Fprintf(&b, " stream=%d", f.stream)
+	if f.Stream > 0 {
+		fmt.Fprintf(&b, " stream=%d", f.Stream)
 	}
 	if !f.Time.IsZero() {
 		fmt.Fprintf(&b, " time=%s", appendTime(nil, f.Time))
@@ -80,8 +78,8 @@ func meaning(f *frame) string {
 	if !f.Began.IsZero() {
 		fmt.Fprintf(&b, " began=%s", appendTime(nil, f.Began))
 	}
-	if f.fault.Error != nil {
-		fmt.Fprintf(&b, " error=%s %q", f.fault.Code, f.fault.Title)
+	if f.Fault != nil {
+		fmt.Fprintf(&b, " error=%s %q", f.Fault.Code, f.Fault.Title)
 	}
 	return b.String()
 }
@@ -102,7 +100,7 @@ func TestGoldenFrames(t *testing.T) {
 	var out strings.Builder
 	out.WriteString(intro)
 	for _, e := range all {
-		f, err := decode([]byte(e.frame))
+		f, err := Decode([]byte(e.frame))
 		if err != nil {
 			t.Errorf("%s: %v", e.head, err)
 			continue
@@ -113,8 +111,8 @@ func TestGoldenFrames(t *testing.T) {
 			t.Errorf("%s: got\n%s\nwant\n%s", e.head, got, e.meaning)
 		}
 		// Much of what Kotlin says could be of the documents, too.
-		if f.dialect = e.dialect(); f.marks != f.dialect && (f.marks != undecided || f.dialect != kotlin) {
-			t.Errorf("%s: it was taken for %s", e.head, dialectNames[f.marks])
+		if f.Dialect = e.dialect(); f.marks != f.Dialect && (f.marks != Undecided || f.Dialect != Kotlin) {
+			t.Errorf("%s: it was taken for %s", e.head, f.marks)
 		}
 		if !e.readOnly() {
 			sameMembers(t, e, f)
@@ -130,9 +128,9 @@ func TestGoldenFrames(t *testing.T) {
 // superset are the members that may be more than in the golden frame.
 var superset = map[string]bool{"name": true, "property": true, "data": true, "value": true}
 
-func sameMembers(t *testing.T, e entry, f *frame) {
+func sameMembers(t *testing.T, e entry, f *Frame) {
 	t.Helper()
-	b, err := f.encode()
+	b, err := f.Encode()
 	if err != nil {
 		t.Errorf("%s: %v", e.head, err)
 		return
@@ -189,7 +187,7 @@ func TestBadFrames(t *testing.T) {
 		{"a picture that is a number", `{"messageType":"event","messageId":"m1","data":1,"contentType":"image/png"}`, interact.Invalid, "m1"},
 		{"a bad status", `{"messageType":"response","operation":"queryaction","messageID":"m1","status":{"state":5}}`, interact.Invalid, "m1"},
 	} {
-		f, err := decode([]byte(c.frame))
+		f, err := Decode([]byte(c.frame))
 		e := interact.AsError(err)
 		if e == nil || e.Code != c.code || e.Hint == "" {
 			t.Errorf("%s: got %v, want %s with a hint", c.name, err, c.code)
@@ -217,9 +215,9 @@ func TestUnfitDataIsNotWritten(t *testing.T) {
 		{"bytes", "\x00", "application/octet-stream", `"data":"AA==","contentType":"application/octet-stream","base64":true`},
 		{"linked data", `{}`, "application/ld+json", `"data":{},"contentType":"application/ld+json"`},
 	} {
-		f := &frame{}
+		f := &Frame{}
 		f.Type, f.Data, f.ContentType = interact.Event, []byte(c.data), c.media
-		b, err := f.encode()
+		b, err := f.Encode()
 		if c.want == "" {
 			if interact.AsError(err) == nil || interact.AsError(err).Code != interact.AgentFailed {
 				t.Errorf("%s: got %s, %v, want AgentFailed", c.name, b, err)
@@ -236,14 +234,14 @@ func TestUnfitDataIsNotWritten(t *testing.T) {
 func TestEveryDialectHasEveryMessage(t *testing.T) {
 	t.Parallel()
 	for _, w := range words {
-		for _, d := range []dialect{undecided, doc, kotlin, wtp} {
-			if d == wtp && w.typ.Op() == "" {
+		for _, d := range []Dialect{Undecided, Doc, Kotlin, WTP} {
+			if d == WTP && w.typ.Op() == "" {
 				continue // replies of wtp are made from operations: below
 			}
-			f := &frame{style: style{dialect: d, capital: d == wtp}}
+			f := &Frame{Style: Style{Dialect: d, Capital: d == WTP}}
 			f.Type, f.Thing, f.ID, f.Correlation = w.typ, "urn:x", "m1", "c1"
-			f.fault = fault{interact.Errorf(interact.NotFound, "look", "gone")}
-			if d == wtp {
+			f.Fault = interact.Errorf(interact.NotFound, "look", "gone")
+			if d == WTP {
 				f.part = request
 			}
 			if w.about != aboutThing {
@@ -252,20 +250,20 @@ func TestEveryDialectHasEveryMessage(t *testing.T) {
 			if len(w.data) > 0 {
 				f.Data = []byte(`{"a":1}`)
 			}
-			b, err := f.encode()
+			b, err := f.Encode()
 			if err != nil {
 				t.Fatalf("%s: %v", w.lmos, err)
 			}
-			g, err := decode(b)
+			g, err := Decode(b)
 			if err != nil || g.Type != f.Type || g.Name != f.Name || !bytes.Equal(g.Data, f.Data) || g.Correlation != "c1" {
-				t.Errorf("%s in %s: %s is read as %+v, %v", w.lmos, dialectNames[d], b, g, err)
+				t.Errorf("%s in %s: %s is read as %+v, %v", w.lmos, d, b, g, err)
 			}
 		}
 		for _, typ := range []interact.Type{w.answer, w.note} {
 			if typ == 0 {
 				continue
 			}
-			f := &frame{style: style{dialect: wtp}, part: response, op: w.typ}
+			f := &Frame{Style: Style{Dialect: WTP}, part: response, op: w.typ}
 			if typ == w.note {
 				f.part = notification
 			}
@@ -273,11 +271,11 @@ func TestEveryDialectHasEveryMessage(t *testing.T) {
 			if len(wordByType[typ].data) > 0 {
 				f.Data = []byte(`1`)
 			}
-			b, err := f.encode()
+			b, err := f.Encode()
 			if err != nil {
 				t.Fatalf("%s: %v", w.lmos, err)
 			}
-			g, err := decode(b)
+			g, err := Decode(b)
 			same := g.Type == typ && g.op == w.typ && (bytes.Equal(g.Data, f.Data) || w.typ == interact.CancelAction)
 			if err != nil || !same {
 				t.Errorf("answer to %s: %s is read as %+v, %v", w.lmos, b, g, err)
@@ -289,14 +287,14 @@ func TestEveryDialectHasEveryMessage(t *testing.T) {
 // TestSmallInvokeIsCheap bounds what reading and writing a small request costs.
 func TestSmallInvokeIsCheap(t *testing.T) {
 	b := []byte(`{"messageType":"invokeAction","thingID":"urn:x","messageID":"m1","correlationID":"c1","action":"chat","input":{"q":"Bonn"}}`)
-	var f *frame
+	var f *Frame
 	var err error
 	// The frame, and the texts of messageType, thing, id, correlation and action.
-	if n := testing.AllocsPerRun(100, func() { f, err = decode(b) }); n > 6 || err != nil {
+	if n := testing.AllocsPerRun(100, func() { f, err = Decode(b) }); n > 6 || err != nil {
 		t.Errorf("reading costs %v allocations (%v), want at most 6", n, err)
 	}
-	f.style = style{dialect: doc, capital: true}
-	if n := testing.AllocsPerRun(100, func() { _, err = f.encode() }); n > 1 || err != nil {
+	f.Style = Style{Dialect: Doc, Capital: true}
+	if n := testing.AllocsPerRun(100, func() { _, err = f.Encode() }); n > 1 || err != nil {
 		t.Errorf("writing costs %v allocations (%v), want 1", n, err)
 	}
 }
@@ -305,7 +303,7 @@ func BenchmarkDecode(b *testing.B) {
 	raw := []byte(`{"messageType":"invokeAction","thingID":"urn:x","messageID":"m1","correlationID":"c1","action":"chat","input":{"q":"Bonn"}}`)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := decode(raw); err != nil {
+		if _, err := Decode(raw); err != nil {
 			b.Fatal(err)
 		}
 	}

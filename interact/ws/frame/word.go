@@ -1,4 +1,4 @@
-package ws
+package frame
 
 import (
 	"strings"
@@ -6,12 +6,12 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// Types of messages that no thing sees.
+// Types of messages that no thing sees: errors, and how agents come and go, which is an extension of lmosd's.
 const (
-	typeError      interact.Type = 240
-	typeRegister   interact.Type = 241
-	typeRegistered interact.Type = 242
-	typeUnregister interact.Type = 243
+	TypeError      interact.Type = 240
+	TypeRegister   interact.Type = 241 // registerThing
+	TypeRegistered interact.Type = 242 // thingRegistered
+	TypeUnregister interact.Type = 243 // unregisterThing
 )
 
 // A slot is a member of a frame.
@@ -156,10 +156,10 @@ var words = []word{
 	{interact.ActionStatuses, "actionStatuses", aboutThing, list{sStatuses, sData}, list{sStatuses}, list{sStatuses}, 0, 0},
 	{interact.Event, "event", aboutEvent, list{sData, sValue}, list{sData}, list{sData}, 0, 0},
 	{interact.Acknowledgement, "acknowledgement", aboutThing, nil, nil, nil, 0, 0},
-	{typeError, "error", aboutThing, nil, nil, nil, 0, 0},
-	{typeRegister, "registerThing", aboutThing, list{sData}, list{sData}, list{sData}, 0, 0},
-	{typeRegistered, "thingRegistered", aboutThing, nil, nil, nil, 0, 0},
-	{typeUnregister, "unregisterThing", aboutThing, nil, nil, nil, 0, 0},
+	{TypeError, "error", aboutThing, nil, nil, nil, 0, 0},
+	{TypeRegister, "registerThing", aboutThing, list{sData}, list{sData}, list{sData}, 0, 0},
+	{TypeRegistered, "thingRegistered", aboutThing, nil, nil, nil, 0, 0},
+	{TypeUnregister, "unregisterThing", aboutThing, nil, nil, nil, 0, 0},
 }
 
 // What follows is made from the tables above.
@@ -216,9 +216,15 @@ func lookup(name string) *word {
 	return wordByName[strings.ToLower(name)]
 }
 
+// Name returns the messageType that t has in LMOS; empty if there is none.
+func Name(t interact.Type) string { return wordOf(t).lmos }
+
+// AnswerTo returns the type of the answer to a request of type t (Web Thing Protocol, operations); 0 if it has none.
+func AnswerTo(t interact.Type) interact.Type { return wordOf(t).answer }
+
 // spell returns the messageType of w in a dialect.
-func (w *word) spell(d dialect) string {
-	if w.typ == interact.SubscribeEvent && d == kotlin {
+func (w *word) spell(d Dialect) string {
+	if w.typ == interact.SubscribeEvent && d == Kotlin {
 		return "subscribeevent"
 	}
 	return w.lmos

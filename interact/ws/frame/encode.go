@@ -1,4 +1,4 @@
-package ws
+package frame
 
 import (
 	"strconv"
@@ -10,7 +10,7 @@ import (
 // A writer appends members to a JSON object.
 type writer struct {
 	b     []byte
-	style style
+	style Style
 }
 
 // member begins a member.
@@ -23,7 +23,7 @@ func (w *writer) member(name string) {
 
 // name returns how a slot is spelled to the peer.
 func (w *writer) name(s slot) string {
-	if all := names[s]; w.style.capital && (s <= sCorrelation || s == sAfter) {
+	if all := names[s]; w.style.Capital && (s <= sCorrelation || s == sAfter) {
 		return all[min(1, len(all)-1)]
 	}
 	return names[s][0]
@@ -55,12 +55,13 @@ func (w *writer) when(name string, t time.Time) {
 	w.b = append(appendTime(append(w.b, '"'), t), '"')
 }
 
-// encode returns f as JSON, spelled in its style. The error is an [*interact.Error]: the data does not fit its content type.
-func (f *frame) encode() ([]byte, error) {
-	w := writer{b: append(make([]byte, 0, len(f.Data)+320), '{'), style: f.style}
+// Encode returns f as JSON, spelled in its style. The error is an [*interact.Error]: the data does not fit its content type
+// (Invalid in a request, AgentFailed in a reply).
+func (f *Frame) Encode() ([]byte, error) {
+	w := writer{b: append(make([]byte, 0, len(f.Data)+320), '{'), style: f.Style}
 	var err error
-	if f.dialect == wtp && f.part != none {
-		w.style.capital = true
+	if f.Dialect == WTP && f.part != none {
+		w.style.Capital = true
 		err = f.writeWTP(&w)
 	} else {
 		err = f.writeLMOS(&w)
@@ -69,19 +70,19 @@ func (f *frame) encode() ([]byte, error) {
 }
 
 // writeLMOS writes f for the documents and for Kotlin.
-func (f *frame) writeLMOS(w *writer) error {
+func (f *Frame) writeLMOS(w *writer) error {
 	word := wordByType[f.Type]
-	w.text(sType, word.spell(f.dialect))
+	w.text(sType, word.spell(f.Dialect))
 	w.text(sThing, f.Thing) // Kotlin fails without it
 	w.text(sID, f.ID)
 	w.maybe(sCorrelation, f.Correlation)
 	f.writeName(w, word)
 	switch f.Type {
-	case typeError:
+	case TypeError:
 		f.writeFault(w)
 		return nil
 	case interact.Acknowledgement:
-		w.text(sAcked, wordOf(f.op).spell(f.dialect))
+		w.text(sAcked, wordOf(f.op).spell(f.Dialect))
 		return nil
 	case interact.ActionStatus:
 		return f.writeStatus(w)
@@ -89,7 +90,7 @@ func (f *frame) writeLMOS(w *writer) error {
 	if err := f.writeData(w, word.write); err != nil {
 		return err
 	}
-	if f.streams {
+	if f.Streams {
 		w.raw(sStreams, []byte("true"))
 	}
 	f.writeRequest(w)
@@ -106,12 +107,12 @@ func wordOf(t interact.Type) *word {
 }
 
 // writeName writes the affordance. A reading has both of its names (LMOS WebSocket subprotocol, tolerance 2).
-func (f *frame) writeName(w *writer, word *word) {
+func (f *Frame) writeName(w *writer, word *word) {
 	switch {
 	case f.Type == interact.PropertyReading:
 		w.text(sProperty, f.Name)
 		w.text(sName, f.Name)
-	case word.about == aboutProperty && f.dialect == doc:
+	case word.about == aboutProperty && f.Dialect == Doc:
 		w.text(sName, f.Name)
 	case word.about == aboutProperty:
 		w.text(sProperty, f.Name)
@@ -123,7 +124,7 @@ func (f *frame) writeName(w *writer, word *word) {
 }
 
 // writeData writes the data to each of the members, and what kind of data it is.
-func (f *frame) writeData(w *writer, to []slot) error {
+func (f *Frame) writeData(w *writer, to []slot) error {
 	raw, media, coded, err := f.payload()
 	if err != nil || raw == nil || len(to) == 0 {
 		return err
@@ -139,8 +140,8 @@ func (f *frame) writeData(w *writer, to []slot) error {
 }
 
 // writeRequest writes the members that all requests may have.
-func (f *frame) writeRequest(w *writer) {
-	if !f.asks() {
+func (f *Frame) writeRequest(w *writer) {
+	if !f.Asks() {
 		return
 	}
 	w.maybe(sActionID, f.ActionID)
@@ -148,8 +149,8 @@ func (f *frame) writeRequest(w *writer) {
 	w.maybe(sKey, f.Key)
 	w.maybe(sParent, f.TraceParent)
 	w.maybe(sTraceState, f.TraceState)
-	if f.stream > 0 {
-		w.raw(sStream, strconv.AppendUint(nil, uint64(f.stream), 10))
+	if f.Stream > 0 {
+		w.raw(sStream, strconv.AppendUint(nil, uint64(f.Stream), 10))
 		w.maybe(sMedia, f.ContentType)
 	}
 	if f.Hops > 0 && f.Type.Op() != "" {
@@ -160,7 +161,7 @@ func (f *frame) writeRequest(w *writer) {
 
 // writeStatus writes a state of an action in LMOS. The documents and Kotlin have three words (tolerance 7); where they say too
 // little, the member state is exact.
-func (f *frame) writeStatus(w *writer) error {
+func (f *Frame) writeStatus(w *writer) error {
 	status := f.Status
 	switch status {
 	case interact.StatusRunning:
@@ -174,13 +175,14 @@ func (f *frame) writeStatus(w *writer) error {
 	}
 	w.maybe(sActionID, f.ActionID)
 	w.when("timestamp", f.Time)
-	if f.Status == interact.StatusFailed && f.ContentType == problemType {
-		return f.writeProblem(w)
+	if f.Status == interact.StatusFailed && f.ContentType == ProblemType {
+		return f.writeFailure(w)
 	}
 	return f.writeData(w, wordByType[f.Type].write)
 }
 
-func (f *frame) writeProblem(w *writer) error {
+// writeFailure writes what went wrong in an action.
+func (f *Frame) writeFailure(w *writer) error {
 	raw, _, _, err := f.payload()
 	if err == nil && raw != nil {
 		w.raw(sError, raw)
@@ -189,7 +191,7 @@ func (f *frame) writeProblem(w *writer) error {
 }
 
 // writeWTP writes f for the Web Thing Protocol.
-func (f *frame) writeWTP(w *writer) error {
+func (f *Frame) writeWTP(w *writer) error {
 	op := f.op
 	if f.part == request {
 		op = f.Type
@@ -201,7 +203,7 @@ func (f *frame) writeWTP(w *writer) error {
 	w.maybe(sCorrelation, f.Correlation)
 	w.maybe(sName, f.Name)
 	switch f.Type {
-	case typeError:
+	case TypeError:
 		f.writeFault(w)
 	case interact.ActionStatus:
 		if err := f.writeState(w, op); err != nil {
@@ -218,7 +220,7 @@ func (f *frame) writeWTP(w *writer) error {
 }
 
 // slotsWTP are the members for the data. Notifications of a property carry it twice, since examples of the draft differ.
-func (f *frame) slotsWTP() []slot {
+func (f *Frame) slotsWTP() []slot {
 	if f.part == notification && f.Type == interact.PropertyReading {
 		return wordByType[f.Type].write
 	}
@@ -227,7 +229,7 @@ func (f *frame) slotsWTP() []slot {
 
 // writeState writes a state of an action in wtp: the output alone, where it is there at once; the actionID, of what was
 // cancelled; else an ActionStatus.
-func (f *frame) writeState(w *writer, op interact.Type) error {
+func (f *Frame) writeState(w *writer, op interact.Type) error {
 	switch {
 	case op == interact.CancelAction:
 		w.maybe(sActionID, f.ActionID)
@@ -243,7 +245,7 @@ func (f *frame) writeState(w *writer, op interact.Type) error {
 	inner.maybe(sActionID, f.ActionID)
 	inner.text(sState, status.String())
 	to := wordByType[f.Type].wtp
-	if f.Status == interact.StatusFailed && f.ContentType == problemType {
+	if f.Status == interact.StatusFailed && f.ContentType == ProblemType {
 		to = []slot{sError}
 	}
 	raw, media, coded, err := f.payload()
@@ -258,7 +260,7 @@ func (f *frame) writeState(w *writer, op interact.Type) error {
 		inner.when("timeEnded", f.Time)
 	}
 	w.raw(sStatus, append(inner.b, '}'))
-	if media != problemType {
+	if media != ProblemType {
 		w.maybe(sMedia, media)
 	}
 	if coded {

@@ -1,4 +1,4 @@
-package ws
+package frame
 
 import (
 	"encoding/base64"
@@ -11,12 +11,12 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// problemType is the media type of what went wrong in a failed action (RFC 9457 §3).
-const problemType = "application/problem+json"
+// ProblemType is the media type of what went wrong in a failed action (RFC 9457 §3).
+const ProblemType = "application/problem+json"
 
 // embedded takes the data of a frame from the member raw: JSON as it stands, or a string with contentType and base64.
-func (f *frame) embedded(m *members, raw []byte) error {
-	media, err := m.text(sMedia, maxID)
+func (f *Frame) embedded(m *members, raw []byte) error {
+	media, err := m.text(sMedia, MaxID)
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (f *frame) embedded(m *members, raw []byte) error {
 
 // payload returns the data of f as the JSON that a frame holds, with the members contentType and base64 if it needs them. The
 // bytes may be a stranger's: what is not valid never gets into a frame.
-func (f *frame) payload() (raw []byte, media string, coded bool, err error) {
+func (f *Frame) payload() (raw []byte, media string, coded bool, err error) {
 	raw, media = f.Data, f.ContentType
 	if len(raw) == 0 {
 		return nil, "", false, nil
@@ -85,10 +85,10 @@ func (f *frame) payload() (raw []byte, media string, coded bool, err error) {
 }
 
 // unfit is the error for data that is not what its content type says.
-func (f *frame) unfit(cause error) error {
+func (f *Frame) unfit(cause error) error {
 	e := interact.Errorf(interact.AgentFailed, "see what the agent sends, or name the right content type",
 		"the data of %s is not %s", clip(f.Name, 100), clip(f.Media(), 100))
-	if f.asks() {
+	if f.Asks() {
 		e.Code, e.Hint = interact.Invalid, "send what the content type says"
 	}
 	e.Err = cause

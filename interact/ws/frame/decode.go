@@ -1,4 +1,4 @@
-package ws
+package frame
 
 import (
 	"bytes"
@@ -13,15 +13,15 @@ import (
 // errUnsupported marks the error for a messageType or operation that nobody knows. LMOS has a name for that.
 var errUnsupported = errors.New("unsupported message type")
 
-// decode reads a frame of any dialect. Data points into b. With an error, the frame has what could be read: enough to answer.
+// Decode reads a frame of any dialect. Data points into b. With an error, the frame has what could be read: enough to answer.
 // The error is an [*interact.Error] of code Invalid, or NotAllowed for a type that is not known.
-func decode(b []byte) (*frame, error) {
-	f, m := &frame{}, members{}
+func Decode(b []byte) (*Frame, error) {
+	f, m := &Frame{}, members{}
 	unread := m.read(b)
 	if unread != nil && unread != errTwice {
 		return f, unreadable(unread)
 	}
-	f.capital = m.capital
+	f.Capital = m.capital
 	err := f.ids(&m)
 	w, strange := f.kind(&m)
 	switch {
@@ -41,10 +41,10 @@ func unreadable(err error) error {
 }
 
 // ids reads who is asked and what the message is called.
-func (f *frame) ids(m *members) error {
+func (f *Frame) ids(m *members) error {
 	var errs [3]error
-	f.ID, errs[0] = m.text(sID, maxID)
-	f.Correlation, errs[1] = m.text(sCorrelation, maxID)
+	f.ID, errs[0] = m.text(sID, MaxID)
+	f.Correlation, errs[1] = m.text(sCorrelation, MaxID)
 	f.Thing, errs[2] = m.text(sThing, maxThing)
 	for _, err := range errs {
 		if err != nil {
@@ -55,8 +55,8 @@ func (f *frame) ids(m *members) error {
 }
 
 // kind says what the message is: its type, and in wtp its part and operation.
-func (f *frame) kind(m *members) (*word, error) {
-	name, err := m.text(sType, maxID)
+func (f *Frame) kind(m *members) (*word, error) {
+	name, err := m.text(sType, MaxID)
 	if err != nil || name == "" {
 		return nil, interact.Errorf(interact.Invalid, `for example "messageType": "readProperty"`, "the frame has no messageType")
 	}
@@ -78,24 +78,24 @@ func unknown(what, name, hint string) error {
 }
 
 // proves says which LMOS dialect a message shows, if it does (LMOS WebSocket subprotocol, dialect detection).
-func (w *word) proves(m *members, name string) dialect {
+func (w *word) proves(m *members, name string) Dialect {
 	switch {
 	case name == "subscribeevent", w.typ == interact.Acknowledgement, m.has(sProperty, sProperties) && !m.has(sName):
-		return kotlin
+		return Kotlin
 	case m.capital, w.about == aboutProperty && m.has(sName) && !m.has(sProperty):
-		return doc
+		return Doc
 	}
 	switch w.typ {
 	case interact.QueryAction, interact.CancelAction, interact.SubscribeAllEvents, interact.UnsubscribeAllEvents:
-		return doc
+		return Doc
 	}
-	return undecided
+	return Undecided
 }
 
 // operation reads the operation of a wtp message.
-func (f *frame) operation(m *members, p part) (*word, error) {
-	f.marks, f.capital, f.part = wtp, true, p
-	op, err := m.text(sOp, maxID)
+func (f *Frame) operation(m *members, p part) (*word, error) {
+	f.marks, f.Capital, f.part = WTP, true, p
+	op, err := m.text(sOp, MaxID)
 	if err != nil || op == "" {
 		return nil, interact.Errorf(interact.Invalid, `for example "operation": "readproperty"`, "the frame has no operation")
 	}
@@ -119,7 +119,7 @@ func (f *frame) operation(m *members, p part) (*word, error) {
 		}
 	}
 	if m.has(sError) && f.part != request {
-		f.Type = typeError
+		f.Type = TypeError
 	}
 	return wordByType[f.Type], nil
 }
@@ -139,27 +139,27 @@ func (w *word) slip(m *members) bool {
 }
 
 // fill reads the rest of the message of type w.
-func (f *frame) fill(m *members, w *word, b []byte) error {
+func (f *Frame) fill(m *members, w *word, b []byte) error {
 	if err := f.texts(m, w); err != nil {
 		return err
 	}
 	f.Time, f.Hops = moment(m.raw[sTime]), hops(m.raw[sHops])
-	f.TraceParent, f.TraceState = traced(f.TraceParent, f.TraceState)
-	if f.asks() {
+	f.TraceParent, f.TraceState = TraceContext(f.TraceParent, f.TraceState)
+	if f.Asks() {
 		if err := f.complete(w); err != nil {
 			return err
 		}
 	}
 	switch f.Type {
-	case typeError:
+	case TypeError:
 		f.readFault(m, b)
 		return nil
 	case interact.Acknowledgement:
 		return f.acked(m)
 	case interact.ActionStatus:
 		return f.status(m, w)
-	case typeRegister, typeRegistered:
-		f.streams = string(m.raw[sStreams]) == "true"
+	case TypeRegister, TypeRegistered:
+		f.Streams = string(m.raw[sStreams]) == "true"
 	case interact.InvokeAction:
 		if raw := m.raw[sStream]; raw != nil {
 			return f.announced(m, w, raw)
@@ -169,14 +169,14 @@ func (f *frame) fill(m *members, w *word, b []byte) error {
 }
 
 // complete tells what a request lacks that each of its kind has. An action is queried by the ids of its invocation, too.
-func (f *frame) complete(w *word) error {
+func (f *Frame) complete(w *word) error {
 	lacks := func(s slot, example string) error {
 		return interact.Errorf(interact.Invalid, example, "the request has no %s", names[s][min(1, len(names[s])-1)])
 	}
 	switch {
 	case f.ID == "" && f.Correlation == "":
 		return lacks(sID, "send a UUID of your choice")
-	case f.Thing == "" && f.Type != typeRegister:
+	case f.Thing == "" && f.Type != TypeRegister:
 		return lacks(sThing, "send the id of the agent: lmosd find")
 	case f.Name != "" || w.about == aboutThing || f.Type == interact.QueryAction || f.Type == interact.CancelAction:
 		return nil
@@ -187,7 +187,7 @@ func (f *frame) complete(w *word) error {
 }
 
 // announced reads that a request stream follows: its number and its content type.
-func (f *frame) announced(m *members, w *word, raw []byte) (err error) {
+func (f *Frame) announced(m *members, w *word, raw []byte) (err error) {
 	n, err := strconv.ParseUint(string(raw), 10, 32)
 	switch {
 	case err != nil || n == 0:
@@ -195,13 +195,13 @@ func (f *frame) announced(m *members, w *word, raw []byte) (err error) {
 	case m.has(w.data...):
 		return badMember(sStream, "says that the input follows, and it is there")
 	}
-	f.stream = uint32(n)
-	f.ContentType, err = m.text(sMedia, maxID)
+	f.Stream = uint32(n)
+	f.ContentType, err = m.text(sMedia, MaxID)
 	return err
 }
 
 // texts reads the name of the affordance, by the best of its names, and the optional texts.
-func (f *frame) texts(m *members, w *word) error {
+func (f *Frame) texts(m *members, w *word) error {
 	var err error
 	read := func(to *string, s slot, limit int) {
 		if err == nil && *to == "" {
@@ -219,17 +219,17 @@ func (f *frame) texts(m *members, w *word) error {
 	if w.about != aboutThing || f.part != none {
 		read(&f.Name, sName, maxName)
 	}
-	read(&f.ActionID, sActionID, maxID)
-	read(&f.After, sAfter, maxID)
-	read(&f.Key, sKey, maxID)
-	read(&f.TraceParent, sParent, maxText)
-	read(&f.TraceState, sTraceState, maxText)
+	read(&f.ActionID, sActionID, MaxID)
+	read(&f.After, sAfter, MaxID)
+	read(&f.Key, sKey, MaxID)
+	read(&f.TraceParent, sParent, MaxText)
+	read(&f.TraceState, sTraceState, MaxText)
 	return err
 }
 
 // acked reads which request an acknowledgement of LMOS is for: its messageType.
-func (f *frame) acked(m *members) error {
-	text, err := m.text(sAcked, maxID)
+func (f *Frame) acked(m *members) error {
+	text, err := m.text(sAcked, MaxID)
 	if w := lookup(text); w != nil && f.op == 0 {
 		f.op = w.typ
 	}
@@ -237,7 +237,7 @@ func (f *frame) acked(m *members) error {
 }
 
 // data reads the data from the best member that has it. A value may be null, anything else is then absent.
-func (f *frame) data(m *members, w *word) error {
+func (f *Frame) data(m *members, w *word) error {
 	for _, s := range w.data {
 		if m.raw[s] != nil {
 			return f.embedded(m, m.raw[s])
@@ -254,15 +254,15 @@ func (f *frame) data(m *members, w *word) error {
 }
 
 // status reads the state of an action: a word in LMOS, an object in wtp, and nothing where wtp has the output at once.
-func (f *frame) status(m *members, w *word) error {
+func (f *Frame) status(m *members, w *word) error {
 	if raw := m.raw[sStatus]; raw != nil && raw[0] == '{' {
 		return f.statusObject(m, raw)
 	}
-	text, err := m.text(sStatus, maxID)
+	text, err := m.text(sStatus, MaxID)
 	if err != nil {
 		return err
 	}
-	exact, err := m.text(sState, maxID)
+	exact, err := m.text(sState, MaxID)
 	if err != nil {
 		return err
 	}
@@ -276,14 +276,14 @@ func (f *frame) status(m *members, w *word) error {
 		}
 	}
 	if failed := m.raw[sError]; failed != nil && f.Status == interact.StatusFailed {
-		f.Data, f.ContentType = failed, problemType
+		f.Data, f.ContentType = failed, ProblemType
 		return nil
 	}
 	return f.data(m, w)
 }
 
 // statusObject reads an ActionStatus of wtp. One of its examples has status for state.
-func (f *frame) statusObject(m *members, raw []byte) error {
+func (f *Frame) statusObject(m *members, raw []byte) error {
 	var s struct {
 		ActionID, State, Status  string
 		TimeRequested, TimeEnded string
@@ -298,7 +298,7 @@ func (f *frame) statusObject(m *members, raw []byte) error {
 	if s.ActionID != "" {
 		f.ActionID = s.ActionID
 	}
-	if len(f.ActionID) > maxID {
+	if len(f.ActionID) > MaxID {
 		return badMember(sActionID, "is too long")
 	}
 	f.Status = interact.StatusOf(s.State)
@@ -308,7 +308,7 @@ func (f *frame) statusObject(m *members, raw []byte) error {
 	}
 	switch {
 	case f.Status == interact.StatusFailed && present(s.Error):
-		f.Data, f.ContentType = s.Error, problemType
+		f.Data, f.ContentType = s.Error, ProblemType
 	case present(s.Output):
 		return f.embedded(m, s.Output)
 	}
@@ -329,10 +329,11 @@ func hops(raw []byte) uint8 {
 	return uint8(n)
 }
 
-// traced drops a trace context that is not well formed, or is too long (W3C Trace Context §3.2.2, §3.3.1.5).
-func traced(parent, state string) (string, string) {
+// TraceContext returns a trace context as far as it can be passed on: nothing if parent is not well formed, and without state if
+// that has more than 512 bytes (W3C Trace Context §3.2.2, §3.3.1.5).
+func TraceContext(parent, state string) (string, string) {
 	hex := func(r rune) bool { return r >= '0' && r <= '9' || r >= 'a' && r <= 'f' || r == '-' }
-	if len(parent) < 55 || len(parent) > maxID || parent[2] != '-' || parent[35] != '-' || parent[52] != '-' ||
+	if len(parent) < 55 || len(parent) > MaxID || parent[2] != '-' || parent[35] != '-' || parent[52] != '-' ||
 		strings.IndexFunc(parent, func(r rune) bool { return !hex(r) }) >= 0 {
 		return "", ""
 	}

@@ -1,4 +1,4 @@
-package ws
+package frame
 
 import (
 	"encoding/json"
@@ -132,31 +132,28 @@ func detail(e *interact.Error) string {
 }
 
 // writeFault writes the error of f: as members of the frame in LMOS, as one member in wtp.
-func (f *frame) writeFault(w *writer) {
+func (f *Frame) writeFault(w *writer) {
 	if f.part == none {
-		f.fault.write(w, f, strconv.Quote(strconv.Itoa(classOf(f.fault.Error).status)))
+		f.writeProblem(w, f.Fault, strconv.Quote(strconv.Itoa(classOf(f.Fault).status)))
 		return
 	}
 	inner := writer{b: []byte{'{'}, style: w.style}
-	f.fault.write(&inner, f, strconv.Itoa(classOf(f.fault.Error).status))
+	f.writeProblem(&inner, f.Fault, strconv.Itoa(classOf(f.Fault).status))
 	w.raw(sError, append(inner.b, '}'))
 }
 
-// A fault is an error on the wire.
-type fault struct{ *interact.Error }
-
-// write writes the members of an error (RFC 9457 §3.1). All five are there in LMOS, whose status is a string.
-func (e fault) write(w *writer, f *frame, status string) {
-	c := classOf(e.Error)
+// writeProblem writes the members of an error (RFC 9457 §3.1). All five are there in LMOS, whose status is a string.
+func (f *Frame) writeProblem(w *writer, e *interact.Error, status string) {
+	c := classOf(e)
 	typ := errorBase + c.fragment
 	if f.part != none && (c.status == 400 || c.status == 403 || c.status == 404 || c.status == 500 || c.status == 503) {
 		typ = errorBaseWTP + strconv.Itoa(c.status)
 	}
 	w.field("type", typ)
-	w.field("title", title(e.Error, f.op))
+	w.field("title", title(e, f.op))
 	w.member("status")
 	w.b = append(w.b, status...)
-	w.field("detail", detail(e.Error))
+	w.field("detail", detail(e))
 	w.field("instance", instanceBase+interact.NewID())
 	w.field("code", e.Code.String())
 	if e.Hint != "" {
@@ -175,25 +172,25 @@ func (w *writer) field(name, text string) {
 	w.b = appendText(w.b, text)
 }
 
-// problem returns e as an RFC 9457 problem: the data of a failed action.
-func problem(e *interact.Error, op interact.Type) []byte {
+// Problem returns e as an RFC 9457 problem: the data of a failed action of type op, whose media type is [ProblemType].
+func Problem(e *interact.Error, op interact.Type) []byte {
 	w := writer{b: []byte{'{'}}
-	f := &frame{part: response, op: op}
-	fault{e}.write(&w, f, strconv.Itoa(classOf(e).status))
+	f := &Frame{part: response, op: op}
+	f.writeProblem(&w, e, strconv.Itoa(classOf(e).status))
 	return append(w.b, '}')
 }
 
 // readFault reads the error of a frame from its members, or from the one of wtp.
-func (f *frame) readFault(m *members, b []byte) {
-	raw := b
+func (f *Frame) readFault(m *members, b []byte) {
 	if f.part != none {
-		raw = m.raw[sError]
+		b = m.raw[sError]
 	}
-	f.fault = fault{readProblem(raw)}
+	f.Fault = ReadProblem(b)
 }
 
-// readProblem reads an error as any dialect writes it: status may be a text or a number. It is never nil.
-func readProblem(raw []byte) *interact.Error {
+// ReadProblem reads an error as any dialect writes it, or an RFC 9457 problem: status may be a text or a number. The result is
+// Remote and never nil; what cannot be read is [interact.AgentFailed]. Its texts are on one line, and of at most [MaxText] bytes.
+func ReadProblem(raw []byte) *interact.Error {
 	var p struct {
 		Type, Title, Detail, Code, Hint string
 		Status                          json.RawMessage
@@ -204,15 +201,15 @@ func readProblem(raw []byte) *interact.Error {
 	} else {
 		_ = json.Unmarshal(raw, &p) // a member of another kind is as good as none
 	}
-	e := &interact.Error{Code: interact.AgentFailed, Remote: true, Title: clip(p.Detail, maxText), Hint: clip(p.Hint, maxText)}
+	e := &interact.Error{Code: interact.AgentFailed, Remote: true, Title: clip(p.Detail, MaxText), Hint: clip(p.Hint, MaxText)}
 	if e.Title == "" {
-		e.Title = clip(p.Title, maxText)
+		e.Title = clip(p.Title, MaxText)
 	}
 	if e.Hint == "" {
 		e.Hint = "see the log of the agent"
 	}
 	for _, i := range p.Issues[:min(len(p.Issues), maxIssues)] {
-		e.Issues = append(e.Issues, td.Issue{Pointer: clip(i.Pointer, maxText), Reason: clip(i.Reason, maxText)})
+		e.Issues = append(e.Issues, td.Issue{Pointer: clip(i.Pointer, MaxText), Reason: clip(i.Reason, MaxText)})
 	}
 	e.Code = codeOf(p.Code, p.Type, p.Status)
 	if strings.HasSuffix(p.Type, "#"+unsupported) {

@@ -1,4 +1,4 @@
-package ws
+package frame
 
 import (
 	"encoding/json"
@@ -13,22 +13,22 @@ import (
 func TestErrorsOfAllCodes(t *testing.T) {
 	t.Parallel()
 	for _, code := range interact.Codes() {
-		for _, d := range []dialect{doc, kotlin, wtp} {
-			f := &frame{style: style{dialect: d}, op: interact.InvokeAction}
-			if d == wtp {
+		for _, d := range []Dialect{Doc, Kotlin, WTP} {
+			f := &Frame{Style: Style{Dialect: d}, op: interact.InvokeAction}
+			if d == WTP {
 				f.part = response
 			}
-			f.Type, f.Thing, f.ID = typeError, "urn:x", "m1"
-			f.fault = fault{&interact.Error{Code: code, Title: "it\nbroke", Hint: "repair it", Issues: []td.Issue{{Pointer: "/a", Reason: "is b"}}}}
-			b, err := f.encode()
+			f.Type, f.Thing, f.ID = TypeError, "urn:x", "m1"
+			f.Fault = &interact.Error{Code: code, Title: "it\nbroke", Hint: "repair it", Issues: []td.Issue{{Pointer: "/a", Reason: "is b"}}}
+			b, err := f.Encode()
 			if err != nil {
 				t.Fatal(err)
 			}
-			g, err := decode(b)
+			g, err := Decode(b)
 			if err != nil {
 				t.Fatalf("%s: %v", b, err)
 			}
-			e := g.fault.Error
+			e := g.Fault
 			if e.Code != code || e.Title != "it broke" || e.Hint != "repair it" || !e.Remote || len(e.Issues) != 1 || e.Issues[0].Pointer != "/a" {
 				t.Errorf("%s is read as %+v", b, e)
 			}
@@ -39,7 +39,7 @@ func TestErrorsOfAllCodes(t *testing.T) {
 			if err := json.Unmarshal(b, &wire); err != nil {
 				t.Fatal(err)
 			}
-			if d == wtp {
+			if d == WTP {
 				if _, isNumber := wire.Error["status"].(float64); !isNumber {
 					t.Errorf("the status of wtp is no number: %s", b)
 				}
@@ -72,12 +72,12 @@ func TestProblemsOfOthers(t *testing.T) {
 		{`"out of memory"`, "out of memory", interact.AgentFailed},
 		{`7`, "", interact.AgentFailed},
 	} {
-		if e := readProblem([]byte(c.raw)); e.Code != c.code || e.Title != c.title || e.Hint == "" || !e.Remote {
+		if e := ReadProblem([]byte(c.raw)); e.Code != c.code || e.Title != c.title || e.Hint == "" || !e.Remote {
 			t.Errorf("%s is read as %+v", c.raw, e)
 		}
 	}
-	e := readProblem([]byte(`{"title":"` + strings.Repeat("ä\\u001b[2J ", 4<<10) + `"}`))
-	if len(e.Title) > maxText+8 || strings.ContainsRune(e.Title, 0x1b) {
+	e := ReadProblem([]byte(`{"title":"` + strings.Repeat("ä\\u001b[2J ", 4<<10) + `"}`))
+	if len(e.Title) > MaxText+8 || strings.ContainsRune(e.Title, 0x1b) {
 		t.Errorf("a title of %d bytes: %q", len(e.Title), e.Title[:20])
 	}
 }

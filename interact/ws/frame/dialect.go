@@ -1,0 +1,113 @@
+package frame
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// A Dialect is one of the spellings of the messages.
+type Dialect uint8
+
+// The dialects. Undecided is LMOS, spoken to as Kotlin, whose reader is the strictest.
+const (
+	Undecided Dialect = iota
+	Doc               // the LMOS documents
+	Kotlin            // kotlin-wot
+	WTP               // W3C Web Thing Protocol
+)
+
+var dialectNames = [...]string{Undecided: "undecided", Doc: "doc", Kotlin: "kotlin", WTP: "wtp"}
+
+// String returns the name of d in lower case.
+func (d Dialect) String() string { return dialectNames[d] }
+
+// subprotocols are the names that are understood, and what to assume of who offers them (LMOS WebSocket subprotocol,
+// handshake; the name was never decided).
+var subprotocols = map[string]Dialect{
+	"lmosprotocol":     Doc,
+	"v1.lmosprotocol":  Doc,
+	"lmos":             Doc,
+	"v1.lmos":          Doc,
+	"webthingprotocol": WTP,
+}
+
+// Subprotocol returns what to assume of who offers the subprotocol name, in any case. It is Undecided for one that is not known.
+func Subprotocol(name string) (d Dialect, known bool) {
+	d, known = subprotocols[strings.ToLower(name)]
+	return d, known
+}
+
+// Negotiate returns the first subprotocol of the consumer's list that is known, as the consumer spelled it (RFC 6455 §4.2.2). It
+// is empty if there is none: the Kotlin client offers none.
+func Negotiate(h http.Header) string {
+	for _, offer := range strings.Split(strings.Join(h.Values("Sec-WebSocket-Protocol"), ","), ",") {
+		offer = strings.TrimSpace(offer)
+		if _, ok := Subprotocol(offer); ok {
+			return offer
+		}
+	}
+	return ""
+}
+
+// A Style is how frames are spelled to a peer.
+type Style struct {
+	Dialect Dialect
+	// Proven tells that the peer's own frames showed the dialect, not only the subprotocol.
+	Proven bool
+	// Capital spells thingID, not thingId. WTP is always so.
+	Capital bool
+}
+
+// WantsAck reports whether the peer waits for acknowledgements: Kotlin does, the documents do not have them.
+func (s Style) WantsAck() bool { return s.Dialect != Doc || !s.Proven }
+
+// WantsSteps reports whether the peer takes states of an action before the last: Kotlin takes the first as the result, and the
+// Web Thing Protocol has one response.
+func (s Style) WantsSteps() bool { return s.Dialect == Doc }
+
+// Knows reports whether a peer that is asked in this style has a message for t. kotlin-wot closes the connection (1003) on
+// those it has no class for.
+func (s Style) Knows(t interact.Type) bool {
+	switch t {
+	case interact.QueryAction, interact.CancelAction, interact.QueryAllActions, interact.SubscribeAllEvents,
+		interact.UnsubscribeAllEvents, interact.ObserveAllProperties, interact.UnobserveAllProperties:
+		return s.Dialect == Doc || s.Dialect == WTP
+	}
+	return true
+}
+
+// A Tongue is what is known of a peer's dialect. It belongs to the reader of the connection.
+type Tongue struct {
+	Assumed Dialect // by the subprotocol
+	learned Dialect
+	capital bool // of the last frame that spelled an ID
+}
+
+// Style returns how to answer f, and learns from it. A frame that shows its own dialect is answered in that; one that does
+// not, as the peer spoke before (LMOS WebSocket subprotocol, dialect detection). One that could not be read is answered as a
+// response, where the peer speaks WTP.
+func (t *Tongue) Style(f *Frame) Style {
+	if t.learned == Undecided && f.Asks() { // replies to us are spelled as we asked
+		t.learned = f.marks
+	}
+	s := Style{Dialect: f.marks, Proven: t.learned != Undecided}
+	if s.Dialect == Undecided {
+		s.Dialect = t.learned
+	}
+	if s.Dialect == Undecided {
+		s.Dialect = t.Assumed
+	}
+	if f.Thing+f.ID+f.Correlation != "" {
+		t.capital = f.Capital
+	}
+	switch s.Capital = t.capital; {
+	case s.Dialect != WTP || f.part != none:
+	case f.Type == 0: // nobody knows what it was to be
+		f.part = response
+	default:
+		s.Dialect = Undecided // an LMOS frame among others
+	}
+	return s
+}

@@ -1,0 +1,170 @@
+// Package frame is the codec of the WebSocket binding: what a frame of text means as an [interact.Message], in three dialects
+// (dialect.go), and what a binary frame is, which is an extension of lmosd's (packet.go). It knows no connection.
+//
+// A frame is read whatever its dialect ([Decode]), and a connection learns from what it reads how to answer ([Tongue]). What
+// answers is made by [Frame.Reply] and its kin, what asks by [Request]; both are written in the style of the peer
+// ([Frame.Encode]). The table of all messages is in word.go.
+//
+// Sources: LMOS protocol, "WebSocket subprotocol" (message types, errors, dialect detection, tolerance); kotlin-wot; W3C Web
+// Thing Protocol WebSocket Sub-protocol (operations, ActionStatus, errors); RFC 6455, 9457, 9557. The members that are lmosd's
+// own are listed in the documentation of interact/ws.
+package frame
+
+import (
+	"time"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// Limits, in bytes.
+const (
+	MaxID    = 256     // a message's, correlation's or action's id (LMOS, limits)
+	MaxText  = 4 << 10 // words of a peer in an error
+	maxThing = 2 << 10 // a thing's id with its owner
+	maxName  = 1 << 10 // an affordance
+)
+
+// A part is what a message of wtp is; LMOS has types instead.
+type part uint8
+
+const (
+	none part = iota
+	request
+	response
+	notification
+)
+
+var parts = map[string]part{"request": request, "response": response, "notification": notification}
+
+var partNames = [...]string{request: "request", response: "response", notification: "notification"}
+
+// A Frame is one message of any dialect. Its Type is one of interact, or of those below.
+type Frame struct {
+	interact.Message
+	Style
+	// Fault is the error of a frame of [TypeError].
+	Fault *interact.Error
+	// Streams tells in a registration that the agent takes request streams, and in the answer that the node sends them.
+	Streams bool
+	// Stream is the number of the request stream that is the input of an invocation; 0 if there is none.
+	Stream uint32
+
+	marks Dialect       // what its spelling proves
+	part  part          // none in LMOS
+	op    interact.Type // what a reply answers or acknowledges; 0 where that is not known
+}
+
+// Request returns the frame that asks the thing for m as a message of type t, in the style s. Its id, which is its correlation as
+// well, is a new one, and it has passed one node more than m.
+func Request(s Style, thing string, t interact.Type, m *interact.Message) *Frame {
+	f := &Frame{Message: *m, Style: s, Streams: t == TypeRegister}
+	f.Type, f.Thing, f.ID, f.Hops = t, thing, interact.NewID(), m.Hops+1
+	f.Correlation, f.Time = f.ID, time.Time{}
+	if s.Dialect == WTP {
+		f.part = request
+	}
+	return f
+}
+
+// Asks reports whether f is a request.
+func (f *Frame) Asks() bool {
+	return f.Type.Op() != "" || f.Type == TypeRegister || f.Type == TypeUnregister
+}
+
+// ReplyTo is what the replies to f carry (LMOS: correlationId, else the request's messageId).
+func (f *Frame) ReplyTo() string {
+	if f.Correlation != "" {
+		return f.Correlation
+	}
+	return f.ID
+}
+
+// Reply returns an answer of type t to the request f, spelled as f was, without content.
+func (f *Frame) Reply(t interact.Type) *Frame {
+	r := &Frame{Style: f.Style, op: f.Type}
+	r.Type, r.Thing, r.ID, r.Correlation, r.Name = t, f.Thing, interact.NewID(), f.ReplyTo(), f.Name
+	if f.Dialect == WTP {
+		r.part = response
+	}
+	return r
+}
+
+// Refusal returns the answer to f that is the error e.
+func (f *Frame) Refusal(e *interact.Error) *Frame {
+	a := f.Reply(TypeError)
+	a.Fault = e
+	a.Now()
+	return a
+}
+
+// Answer returns the one answer to f that the reply r makes, in the form that the dialect has for it.
+func (f *Frame) Answer(r *interact.Message) *Frame {
+	a := f.Reply(AnswerTo(f.Type))
+	a.Data, a.ContentType, a.Status, a.ActionID = r.Data, r.ContentType, r.Status, r.ActionID
+	a.Time, a.Began = r.Time, r.Began
+	if r.Name != "" {
+		a.Name = r.Name
+	}
+	switch f.Type {
+	case interact.ReadProperty, interact.ReadAllProperties, interact.ReadMultipleProperties:
+		a.Now()
+	case interact.WriteProperty, interact.WriteAllProperties, interact.WriteMultipleProperties:
+		f.written(a, r)
+	}
+	return a
+}
+
+// written completes the answer to a write. LMOS repeats what was written: Kotlin as a reading, the documents as readings
+// (tolerance 13). wtp has a value only if the thing confirmed one.
+func (f *Frame) written(a *Frame, r *interact.Message) {
+	confirmed := r.Type == interact.PropertyReading || r.Type == interact.PropertyReadings
+	if !confirmed {
+		a.Data, a.ContentType = nil, ""
+		if f.Dialect != WTP || f.Type != interact.WriteProperty {
+			a.Data, a.ContentType = f.Data, f.ContentType
+		}
+	}
+	a.Now()
+	if f.Type == interact.WriteProperty && f.Dialect == Doc && td.IsJSON(a.ContentType) && len(a.Data) > 0 {
+		a.Type = interact.PropertyReadings
+		a.Data = append(append(append(appendText([]byte{'{'}, f.Name), ':'), a.Data...), '}')
+	}
+}
+
+// Notification returns the frame for r, which the subscription f brought.
+func (f *Frame) Notification(r *interact.Message) *Frame {
+	n := f.Reply(wordByType[f.Type].note)
+	if n.part != none {
+		n.part = notification
+	}
+	n.carry(r)
+	return n
+}
+
+// Reading returns the reading r as the answer to the observation f.
+func (f *Frame) Reading(r *interact.Message) *Frame {
+	a := f.Reply(interact.PropertyReading)
+	a.carry(r)
+	return a
+}
+
+// carry takes the content of a reading or event over. Its id becomes the message's, so that a consumer can name the last one it
+// has seen.
+func (f *Frame) carry(r *interact.Message) {
+	f.Data, f.ContentType, f.Time = r.Data, r.ContentType, r.Time
+	if r.Name != "" {
+		f.Name = r.Name
+	}
+	if r.ID != "" && len(r.ID) <= MaxID {
+		f.ID = r.ID
+	}
+	f.Now()
+}
+
+// Now sets the time of a frame that has none: it is of this moment.
+func (f *Frame) Now() {
+	if f.Time.IsZero() {
+		f.Time = time.Now()
+	}
+}
