@@ -105,14 +105,12 @@ func ownNetwork(t *testing.T) bool {
 	if os.Getenv(env) != "" {
 		return true
 	}
+	if os.Getuid() != 0 {
+		t.Skip("Avahi starts as root only")
+	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=2m")
 	cmd.Env = append(os.Environ(), env+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-	if os.Getuid() != 0 {
-		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
-		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
-		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
-	}
 	out, err := cmd.CombinedOutput()
 	switch {
 	case errors.Is(err, os.ErrPermission):
@@ -153,7 +151,7 @@ func newAvahi(t *testing.T) *avahi {
 			t.Skipf("ip %s: %v: %s", args, err, out)
 		}
 	}
-	a.do(t, `trap 'kill $(jobs -p)' EXIT
+	a.do(t, `trap 'kill $(jobs -p) 2>/dev/null' EXIT
 ip link set lo up; ip link set lan1 up; ip addr add 10.9.0.2/24 dev lan1
 mount -t tmpfs tmpfs /run && mkdir /run/avahi-daemon
 cat >/run/bus.conf <<'END'

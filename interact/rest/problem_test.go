@@ -67,7 +67,7 @@ func TestProblemNeverSendsTheCause(t *testing.T) {
 func TestProblemHeaders(t *testing.T) {
 	t.Parallel()
 	for code, field := range map[interact.Code]string{interact.Unauthenticated: "Www-Authenticate",
-		interact.RateLimited: "Retry-After", interact.NotAllowed: "Allow"} {
+		interact.RateLimited: "Retry-After", interact.Overloaded: "Retry-After", interact.NotAllowed: "Allow"} {
 		resp, _ := answerOf(t, "GET", &interact.Error{Code: code})
 		if _, ok := resp.Header[field]; !ok {
 			t.Errorf("%s has no %s", code, field)

@@ -1,0 +1,76 @@
+package mqtt
+
+import (
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// pipes is a listener whose connections are pipes, for bubbles of synctest.
+type pipes struct {
+	calls chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.calls:
+		return c, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	p.once.Do(func() { close(p.done) })
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"} }
+
+// TestWhoSaysNoHello has clients connect that never say a whole CONNECT: they lose their connection after ten seconds, not later
+// because they say a little of it now and then.
+func TestWhoSaysNoHello(t *testing.T) {
+	t.Parallel()
+	hello := packet(0x10, "\x00\x04MQTT\x04\x02\x00\x3c\x00\x01f")
+	for name, dribble := range map[string]func(c net.Conn){
+		"nothing":       func(net.Conn) {},
+		"half":          func(c net.Conn) { _, _ = c.Write(hello[:7]) },
+		"byte by byte":  func(c net.Conn) { drip(c, hello, 3*time.Second) },
+		"no CONNECT":    func(c net.Conn) { drip(c, packet(0xc0, ""), 30*time.Second) },
+		"a long length": func(c net.Conn) { drip(c, []byte{0x10, 0xff, 0xff}, time.Second) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				l := &pipes{calls: make(chan net.Conn), done: make(chan struct{})}
+				serveBroker(t, l)
+				here, there := net.Pipe()
+				began := time.Now()
+				l.calls <- there
+				var work sync.WaitGroup
+				work.Go(func() { dribble(here) })
+				_, _ = io.Copy(io.Discard, here) // how it ends is the broker's choice
+				if took := time.Since(began); took < greeting-time.Second || took > greeting+time.Second {
+					t.Errorf("it ended after %v, want %v", took, greeting)
+				}
+				here.Close()
+				work.Wait()
+			})
+		})
+	}
+}
+
+// drip writes b, with a pause after each byte, as long as somebody takes it.
+func drip(c net.Conn, b []byte, pause time.Duration) {
+	for i := range b {
+		if _, err := c.Write(b[i : i+1]); err != nil {
+			return
+		}
+		time.Sleep(pause)
+	}
+}
