@@ -62,13 +62,14 @@ func (t Type) Reads() bool {
 	return t.Long()
 }
 
-// Repeatable reports whether asking m twice does no more than asking it once: it reads, has a key, or is an action that d calls
-// safe or idempotent (TD 1.1 §5.3.1.4). A nil d knows of no such action.
+// Repeatable reports whether asking an agent m twice does no more than asking it once: it reads, or is an action that d calls safe
+// or idempotent (TD 1.1 §5.3.1.4). A nil d knows of no such action. A key ([Message].Key) counts only where its runs are known:
+// at the agent's host, not at the agent, which may not look at it.
 func Repeatable(d *td.Thing, m *Message) bool {
 	switch {
 	case m.Chunks != nil:
 		return false // they are read once
-	case m.Type.Reads(), m.Key != "":
+	case m.Type.Reads():
 		return true
 	case m.Type == InvokeAction && d != nil:
 		a := d.Actions[m.Name]

@@ -42,7 +42,7 @@ func TestRepeatable(t *testing.T) {
 		"a safe action":        {&Message{Type: InvokeAction, Name: "get"}, true},
 		"an idempotent action": {&Message{Type: InvokeAction, Name: "set"}, true},
 		"another action":       {&Message{Type: InvokeAction, Name: "add"}, false},
-		"with a key":           {&Message{Type: InvokeAction, Name: "add", Key: "k"}, true},
+		"with a key":           {&Message{Type: InvokeAction, Name: "add", Key: "k"}, false},
 		"a stream":             {&Message{Type: InvokeAction, Name: "get", Key: "k", Chunks: func(func([]byte, error) bool) {}}, false},
 		"an unknown action":    {&Message{Type: InvokeAction, Name: "x"}, false},
 		"a cancel":             {&Message{Type: CancelAction, Name: "add"}, true},

@@ -491,6 +491,7 @@ func TestAgentWaitsForTheConsumer(t *testing.T) {
 	}
 }
 
+// The key goes to the agent, which may not look at it: what it swallowed is not asked again.
 func TestKeyOfAnInvocation(t *testing.T) {
 	t.Parallel()
 	agent := newRecorder(t, nil)
@@ -504,18 +505,19 @@ func TestKeyOfAnInvocation(t *testing.T) {
 		w.WriteHeader(http.StatusNoContent)
 	}
 	c, thing := newClient(t, Options{}), describe(t, agent.URL, lamp)
-	for range 2 {
+	for i := range 2 {
 		m := invoke("toggle", "")
 		m.Key = "order 7"
-		if _, err := ask(t, c, thing, m); err != nil {
-			t.Fatal(err)
+		_, err := ask(t, c, thing, m)
+		if e := interact.AsError(err); i == 0 && err != nil || i == 1 && (e == nil || e.Code != interact.Unreachable || !e.Begun) {
+			t.Fatal(i, err)
 		}
 	}
 	var keys []string
 	for _, r := range agent.requests() {
 		keys = append(keys, r.header.Get("Idempotency-Key"))
 	}
-	if !slices.Equal(keys, []string{"order 7", "order 7", "order 7"}) {
+	if !slices.Equal(keys, []string{"order 7", "order 7"}) {
 		t.Errorf("got %q", keys)
 	}
 }

@@ -246,8 +246,9 @@ func (r *request) build(ctx context.Context) (*http.Request, error) {
 // zipped tells whether the form wants bodies that are compressed.
 func (r *request) zipped() bool { return strings.EqualFold(r.form.ContentCoding, "gzip") }
 
-// name sets the key that makes an invocation repeatable for the agent (draft-ietf-httpapi-idempotency-key-header). A nil one is
-// never sent: it tells net/http that the request may go again over a fresh connection.
+// name sets the key that makes an invocation repeatable for an agent that knows keys (draft-ietf-httpapi-idempotency-key-header). A
+// nil one is never sent: it tells net/http that the request may go again over a fresh connection. A real one would tell it the same,
+// of an agent that may not look at it: without a way to get the body again, net/http asks once.
 func (r *request) name(req *http.Request) error {
 	key := r.message.Key
 	if r.message.Type != interact.InvokeAction {
@@ -258,7 +259,12 @@ func (r *request) name(req *http.Request) error {
 		return interact.Errorf(interact.Invalid, "use a key of printable characters", "the key of %s cannot be sent over HTTP",
 			r.what())
 	case key != "":
-		req.Header.Set("Idempotency-Key", key)
+		if req.Header.Set("Idempotency-Key", key); !r.repeatable {
+			req.GetBody = nil
+			if req.Body == nil || req.Body == http.NoBody {
+				req.Body = io.NopCloser(strings.NewReader(""))
+			}
+		}
 	case r.repeatable:
 		req.Header["Idempotency-Key"] = nil
 	}
