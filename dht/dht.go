@@ -101,6 +101,14 @@ type Options struct {
 	Verifier *td.Verifier
 	// Local is what this node answers others with; nil answers with nothing.
 	Local Local
+	// Index gives the node the role "index": it answers what others search from all that it knows, and says so in the DHT. It
+	// returns at most q.Limit verified records that match q, is called by several goroutines at once, and must not block. Nil is
+	// no such role.
+	Index func(q td.Query) []*td.Signed
+	// Evidence is given both of two different records of one thing with one seq, which its owner must never sign, when the DHT
+	// meets them. They are valid; of a thing that it asks for, a caller is given one of them only. It must not block. Nil drops
+	// them.
+	Evidence func(s *td.Signed)
 	// Admits says who may take part: whose requests are served, who is in the routing table, and who is asked. Nil admits
 	// every node. Peers whose key is not Ed25519 are always refused. It is called often and must be quick.
 	Admits func(did.DID) error
@@ -143,6 +151,7 @@ type DHT struct {
 	shelf      *shelf
 	offers     *offers
 	faults     *faults
+	indexes    indexes
 
 	// joining lets the library see the seeds; set by Run, because nobody may be dialled before all handlers are set.
 	joining atomic.Bool
@@ -164,7 +173,7 @@ func New(h host.Host, o Options) (*DHT, error) {
 	_, d.records = Protocols(o.Network)
 	d.offers = newOffers()
 	d.faults = &faults{host: h, log: o.Log}
-	d.validator = record.NamespacedValidator{namespaceTD: &validator{verifier: o.Verifier}}
+	d.validator = record.NamespacedValidator{namespaceTD: &validator{verifier: o.Verifier, forks: &forks{tell: o.Evidence}}}
 	if err := d.open(); err != nil {
 		return nil, fmt.Errorf("open the DHT: %w", err)
 	}
@@ -197,6 +206,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.K < minBucket {
 		return o, fmt.Errorf("bucket size K of %d: want %d at least, or 0 for %d", o.K, minBucket, bucketSize)
+	}
+	if o.Evidence == nil {
+		o.Evidence = func(*td.Signed) {}
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -295,7 +307,7 @@ func (d *DHT) Run(ctx context.Context) error {
 	d.joining.Store(true)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { d.join(ctx); return nil })
-	g.Go(func() error { d.reprovide(ctx); return nil })
+	g.Go(func() error { d.offerRoles(ctx); d.reprovide(ctx); return nil })
 	return g.Wait()
 }
 

@@ -308,8 +308,9 @@ func TestUnprovide(t *testing.T) {
 			t.Errorf("%d keys provided, want %d: fruit, pear and the action stay", got, before-2)
 		}
 		// Others still remember a provider, and hear from it that there is nothing.
-		if all, c := nodes[2].found(t, td.Query{Capability: []string{"fruit:apple"}}); len(all) != 0 || !c.Complete() {
-			t.Errorf("found %d, coverage %+v", len(all), c)
+		all, c := nodes[2].found(t, td.Query{Capability: []string{"fruit:apple"}})
+		if len(all) != 0 || c.Asked != 1 || c.Answered != 1 || c.Truncated {
+			t.Errorf("found %d, coverage %+v; want that one was asked, and has answered that there is nothing", len(all), c)
 		}
 		if all := mustFind(t, nodes[2], td.Query{Capability: []string{"fruit"}}); len(all) != 1 || all[0].Title != "B" {
 			t.Errorf("found %d of the others, want B", len(all))

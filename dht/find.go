@@ -23,14 +23,17 @@ const (
 	findTime      = 2 * time.Second // of Find, if ctx has no deadline
 	askTime       = time.Second     // of one peer
 	maxAsking     = 16              // peers asked at once
-	maxAsked      = 128             // peers asked in all
+	maxAsked      = 128             // peers asked on one way
 	maxNeighbours = 16              // peers asked when nothing of the query has a key
+	maxFew        = 4               // a limit up to this is tried with as many providers first
 	resultRoom    = 64              // results that wait for a slow reader
 )
 
-// Find asks nodes that provide something of what q asks for, and yields what they host. A query with id and owner is a
-// [DHT.Get]. One with a capability, action or id asks the providers of its most telling term; any other asks connected
-// nodes, which in a small mesh are all. It never asks this node.
+// Find asks nodes that provide something of what q asks for, and yields what they know of it. Each branch of q has a way of its
+// own, and whoever is on one of them is asked once, the whole of q. With id and owner, it is a [DHT.Get]; with a capability,
+// action or id, the providers of its most telling term; with a host, that host. Any other asks nodes with the role index, and
+// then connected ones, which in a small mesh are all. It never asks this node. A small limit asks as many providers first, and
+// the others only if these were not enough.
 //
 // What it yields fits q as far as a record shows it, and its record is valid; the TD is not verified yet, and may have to be
 // fetched with [DHT.Body]. The same record comes once; a thing may come with several. The sequence ends when all who were
@@ -41,7 +44,7 @@ func (d *DHT) Find(ctx context.Context, q td.Query) iter.Seq2[*td.Signed, error]
 	return func(yield func(*td.Signed, error) bool) {
 		d.stats.finds.Add(1)
 		s := newSearch(d, q)
-		if err := findQuestion(s.q).Query.check(); err != nil {
+		if err := s.check(); err != nil {
 			yield(nil, fmt.Errorf("find: %w", err))
 			return
 		}
@@ -62,31 +65,46 @@ func (d *DHT) Find(ctx context.Context, q td.Query) iter.Seq2[*td.Signed, error]
 
 // A search is one Find at work.
 type search struct {
-	d       *DHT
-	q       td.Query
-	tally   *td.Tally
-	results chan *td.Signed // closed when nobody is asked any more
-	asking  sync.WaitGroup
+	d        *DHT
+	q        td.Query
+	question *question
+	tally    *td.Tally
+	results  chan *td.Signed // closed when nobody is asked any more
+	asking   sync.WaitGroup
+
+	// What follows is used by run only.
+	tried map[peer.ID]bool // who was asked, and this node
+	many  bool             // there are more providers than may be asked
+
+	mu   sync.Mutex
+	sent map[[32]byte]bool // results so far, by hash; owned by mu
 }
 
 func newSearch(d *DHT, q td.Query) *search {
 	q.Limit = q.Max()
-	return &search{d: d, q: q, tally: q.Tally, results: make(chan *td.Signed, resultRoom)}
+	return &search{
+		d: d, q: q, question: findQuestion(q), tally: q.Tally, results: make(chan *td.Signed, resultRoom),
+		tried: map[peer.ID]bool{d.host.ID(): true}, sent: map[[32]byte]bool{},
+	}
 }
 
-// deliver yields results, each once, up to the limit. It reports whether the reader is still there at the end.
+// check says whether others may be asked q.
+func (s *search) check() error {
+	if err := s.question.Query.check(); err != nil {
+		return err
+	}
+	_, err := encodeMessage(s.question, maxQuestion)
+	return err
+}
+
+// deliver yields results, up to the limit. It reports whether the reader is still there at the end.
 func (s *search) deliver(yield func(*td.Signed, error) bool) bool {
-	seen := map[[32]byte]bool{}
+	n := 0
 	for r := range s.results {
-		id := sha256.Sum256(r.Record)
-		if seen[id] {
-			continue
-		}
-		seen[id] = true
 		if !yield(r, nil) {
 			return false
 		}
-		if len(seen) == s.q.Limit {
+		if n++; n == s.q.Limit {
 			s.tally.Truncate() // there may be more; waiting for it would keep the reader
 			return true
 		}
@@ -97,19 +115,60 @@ func (s *search) deliver(yield func(*td.Signed, error) bool) bool {
 // run does the search, and closes the results when nobody is asked any more.
 func (s *search) run(ctx context.Context) {
 	defer close(s.results)
-	if s.q.ID != "" && s.q.Owner != "" {
-		s.get(ctx)
-		return
+	w := waysOf(&s.q)
+	for _, q := range w.exact {
+		s.asking.Go(func() { s.get(ctx, q) })
 	}
-	asked := s.askAll(ctx)
-	s.asking.Wait()
-	s.conclude(ctx, asked)
+	if few := s.q.Limit; few <= maxFew && len(w.keys) > 0 {
+		s.stage(ctx, s.providers(ctx, w, few))
+	}
+	s.stage(ctx, s.providers(ctx, w, 0))
+	if w.open || s.many {
+		s.stage(ctx, slices.Values(s.d.indexPeers(ctx)))
+	}
+	if w.open {
+		s.stage(ctx, s.d.neighbours(maxNeighbours))
+	}
+	s.conclude(ctx, w)
+}
+
+// ways are how those who may know something of a query are found.
+type ways struct {
+	exact []*td.Query  // things by id and owner
+	keys  []provideKey // what providers are looked up for, each once
+	hosts []did.DID    // nodes that are asked as such
+	open  bool         // whoever is there, because a branch has nothing to look up
+}
+
+func waysOf(q *td.Query) (w ways) {
+	for one := range q.Branches() {
+		key, ok := keyFor(one)
+		switch {
+		case one.ID != "" && one.Owner != "":
+			w.exact = append(w.exact, one)
+		case !ok:
+			w.open = true
+		case !slices.Contains(w.keys, key):
+			w.keys = append(w.keys, key)
+		}
+		if one.Host != "" && !slices.Contains(w.hosts, one.Host) {
+			w.hosts = append(w.hosts, one.Host)
+		}
+	}
+	return w
+}
+
+// full reports whether what was sent reaches the limit.
+func (s *search) full() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.sent) >= s.q.Limit
 }
 
 // get is the search for one exact thing.
-func (s *search) get(ctx context.Context) {
+func (s *search) get(ctx context.Context, q *td.Query) {
 	s.tally.Ask(1)
-	r, err := s.d.Get(ctx, s.q.Owner, s.q.ID)
+	r, err := s.d.Get(ctx, q.Owner, q.ID)
 	switch {
 	case err == nil:
 		s.tally.Answer()
@@ -121,59 +180,85 @@ func (s *search) get(ctx context.Context) {
 	}
 }
 
-// askAll begins to ask every candidate once, and returns how many there were.
-func (s *search) askAll(ctx context.Context) (asked int) {
-	places := make(chan struct{}, maxAsking)
-	seen := map[peer.ID]bool{s.d.host.ID(): true}
-	for ai := range s.candidates(ctx) {
-		if seen[ai.ID] || !s.d.admits(ai.ID) {
+// stage asks peers, each once, until they have answered, and does nothing if what was found before is enough.
+func (s *search) stage(ctx context.Context, peers iter.Seq[peer.AddrInfo]) {
+	if s.full() || ctx.Err() != nil {
+		return
+	}
+	asked, places := 0, make(chan struct{}, maxAsking)
+	for ai := range peers { // to the end, whatever comes; see providers
+		if s.tried[ai.ID] || !s.d.admits(ai.ID) {
 			continue
 		}
 		if asked == maxAsked {
+			s.many = true
 			s.tally.Truncate()
-			continue // the candidates are read to the end
-		}
-		seen[ai.ID] = true
-		asked++
-		s.tally.Ask(1)
-		select {
-		case places <- struct{}{}:
-		case <-ctx.Done():
-			s.tally.Fail()
 			continue
 		}
-		s.asking.Go(func() {
-			defer func() { <-places }()
-			s.ask(ctx, ai)
-		})
+		asked++
+		s.tried[ai.ID] = true
+		s.tally.Ask(1)
+		s.begin(ctx, ai, places)
 	}
-	return asked
+	s.asking.Wait()
+}
+
+// begin asks a peer when there is a place. Who is connected needs none: provider records of nodes that never were must not keep
+// those waiting that are there.
+func (s *search) begin(ctx context.Context, ai peer.AddrInfo, places chan struct{}) {
+	if s.d.host.Network().Connectedness(ai.ID) == network.Connected {
+		s.asking.Go(func() { s.ask(ctx, ai) })
+		return
+	}
+	select {
+	case places <- struct{}{}:
+	case <-ctx.Done():
+		s.tally.Fail()
+		return
+	}
+	s.asking.Go(func() {
+		defer func() { <-places }()
+		s.ask(ctx, ai)
+	})
 }
 
 // conclude says in the tally what kept the search from being complete, besides single peers.
-func (s *search) conclude(ctx context.Context, asked int) {
+func (s *search) conclude(ctx context.Context, w ways) {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		s.tally.Truncate()
 	}
-	if asked == 0 && s.d.Size() == 0 && len(s.d.o.Seeds()) > 0 {
+	if len(s.tried) == 1 && len(w.exact) == 0 && s.d.Size() == 0 && len(s.d.o.Seeds()) > 0 {
 		// There is a mesh, and this node is not in it.
 		s.tally.Ask(1)
 		s.tally.Fail()
 	}
 }
 
-// candidates yields the peers to ask, some of them more than once. The loop over it must not be left early: the library's
-// goroutine would wait for ever.
-func (s *search) candidates(ctx context.Context) iter.Seq[peer.AddrInfo] {
+// providers yields the hosts that are named, and who provides one of the keys: up to few of each key, or all if few is 0. All
+// keys are looked up at once. The loop over it must not be left early: the library's goroutines would wait for ever.
+func (s *search) providers(ctx context.Context, w ways, few int) iter.Seq[peer.AddrInfo] {
 	return func(yield func(peer.AddrInfo) bool) {
-		key, ok := keyFor(s.q)
-		if !ok {
-			for _, p := range s.d.neighbours(maxNeighbours) {
-				yield(peer.AddrInfo{ID: p})
+		found := make(chan peer.AddrInfo)
+		var looking sync.WaitGroup
+		looking.Go(func() {
+			for _, h := range w.hosts {
+				if id, err := h.Peer(); err == nil {
+					found <- peer.AddrInfo{ID: peer.ID(id)}
+				}
 			}
-			return
+		})
+		for _, key := range w.keys {
+			looking.Go(func() {
+				for ai := range s.d.kad.FindProvidersAsync(ctx, key.cid(), few) {
+					found <- ai
+				}
+			})
 		}
-		for ai := range s.d.kad.FindProvidersAsync(ctx, key.cid(), 0) {
+		go func() {
+			looking.Wait()
+			close(found)
+		}()
+		for ai := range found {
 			yield(ai)
 		}
 	}
@@ -181,11 +266,11 @@ func (s *search) candidates(ctx context.Context) iter.Seq[peer.AddrInfo] {
 
 // keyFor returns the provider key to look up for q: that of its id, else of the deepest level of its most telling term. ok
 // is false if nothing of q has a key: a type is spelled with many prefixes, a text not at all.
-func keyFor(q td.Query) (key provideKey, ok bool) {
+func keyFor(q *td.Query) (key provideKey, ok bool) {
 	if q.ID != "" {
 		return thingKey(q.ID), true
 	}
-	level := deepest(terms(&q))
+	level := deepest(terms(q))
 	return capabilityKey(level), level != ""
 }
 
@@ -213,15 +298,19 @@ func deepest(terms []string) (level string) {
 	return level
 }
 
-// neighbours returns connected peers that answer questions, at most limit.
-func (d *DHT) neighbours(limit int) []peer.ID {
-	var ps []peer.ID
-	for _, p := range d.host.Network().Peers() {
-		if ids, err := d.host.Peerstore().SupportsProtocols(p, d.records); err == nil && len(ids) > 0 {
-			ps = append(ps, p)
+// neighbours yields connected peers that answer questions, at most limit.
+func (d *DHT) neighbours(limit int) iter.Seq[peer.AddrInfo] {
+	return func(yield func(peer.AddrInfo) bool) {
+		n := 0
+		for _, p := range d.host.Network().Peers() {
+			if ids, err := d.host.Peerstore().SupportsProtocols(p, d.records); err != nil || len(ids) == 0 {
+				continue
+			}
+			if n++; n > limit || !yield(peer.AddrInfo{ID: p}) {
+				return
+			}
 		}
 	}
-	return ps[:min(len(ps), limit)]
 }
 
 // ask asks one peer the whole query, and passes on what is valid and fits.
@@ -231,18 +320,24 @@ func (s *search) ask(ctx context.Context, ai peer.AddrInfo) {
 	inner, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	d.locate(inner, ai)
-	truncated, err := d.ask(inner, ai.ID, findQuestion(s.q), func(r *td.Signed) (bool, error) {
+	gave := false
+	truncated, err := d.ask(inner, ai.ID, s.question, func(r *td.Signed) (bool, error) {
 		ok, err := s.fits(r)
 		if err != nil || !ok {
 			return err == nil, err
 		}
-		return s.send(inner, r), nil
+		gave = s.send(inner, r)
+		return gave, nil
 	})
 	switch {
 	case err != nil && errors.Is(ctx.Err(), context.Canceled):
-		// The reader has enough; this peer is asked and has not answered.
+		// The reader has enough. Who gave something has answered; the others were asked, and have not.
+		if gave {
+			s.tally.Answer()
+		}
 	case err != nil:
 		d.stats.askFailed.Add(1)
+		d.indexes.drop(ai.ID)
 		s.tally.Fail()
 		d.log.Debug("peer did not answer", "peer", ai.ID, "err", err)
 	default:
@@ -282,10 +377,23 @@ func (s *search) fits(r *td.Signed) (bool, error) {
 	return plausible(&s.q, rec), nil
 }
 
-// plausible reports whether a record may be what q asks for, as far as the record shows it. Without this a provider could
-// fill up the limit with things of no relevance.
+// plausible reports whether a record may be what a branch of q asks for, as far as the record shows it. Without this a provider
+// could fill up the limit with things of no relevance.
 func plausible(q *td.Query, r *td.Record) bool {
+	for one := range q.Branches() {
+		if mayHold(one, r) {
+			return true
+		}
+	}
+	return false
+}
+
+// mayHold reports whether the fields of q itself may hold.
+func mayHold(q *td.Query, r *td.Record) bool {
 	if q.ID != "" && q.ID != r.Thing || q.Owner != "" && q.Owner != r.Owner {
+		return false
+	}
+	if q.Host != "" && !slices.ContainsFunc(r.Hosts, func(h td.Host) bool { return h.Node == q.Host }) {
 		return false
 	}
 	for _, t := range terms(q) {
@@ -308,12 +416,27 @@ func hasTerm(r *td.Record, term string) bool {
 // levelled writes a normal capability id so that equal levels are equal text: levels end at ":" and "/" alike.
 func levelled(id string) string { return strings.ReplaceAll(strings.TrimPrefix(id, "urn:"), "/", ":") }
 
-// send passes r on, unless ctx ends before there is room.
+// send passes r on, the same record once, unless ctx ends before there is room.
 func (s *search) send(ctx context.Context, r *td.Signed) bool {
+	if !s.isNew(r) {
+		return true
+	}
 	select {
 	case s.results <- r:
 		return true
 	case <-ctx.Done():
 		return false
 	}
+}
+
+// isNew reports whether r was not sent yet, and notes it.
+func (s *search) isNew(r *td.Signed) bool {
+	id := sha256.Sum256(r.Record)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sent[id] {
+		return false
+	}
+	s.sent[id] = true
+	return true
 }

@@ -87,6 +87,22 @@ func (s *simulated) mesh(n int, change ...func(*Options)) []*node {
 	return s.nodes
 }
 
+// warm starts n servers that know each other as after a while, without the messages of joining.
+func (s *simulated) warm(n int) []*node {
+	for range n {
+		s.add(nil)
+	}
+	for _, n := range s.nodes {
+		for _, o := range s.nodes {
+			if o != n {
+				n.host.Peerstore().AddAddrs(o.host.ID(), o.host.Addrs(), time.Hour)
+				_, _ = n.kad.RoutingTable().TryAddPeer(o.host.ID(), true, false)
+			}
+		}
+	}
+	return s.nodes
+}
+
 // simulate runs test on a mesh of n simulated nodes, whose time no load of the machine can change.
 func simulate(t *testing.T, n int, test func(t *testing.T, s *simulated, nodes []*node)) {
 	t.Helper()

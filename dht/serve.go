@@ -124,7 +124,7 @@ func (s *shelf) find(st network.Stream, w *wireQuery) error {
 	}
 	limit := q.Limit
 	q.Limit++ // one more tells whether the answer is cut
-	found := s.d.o.Local.Hosted(q)
+	found := s.known(q)
 	room := maxBodies
 	for _, f := range found[:min(len(found), limit)] {
 		a := &answer{Record: f.Record}
@@ -137,6 +137,15 @@ func (s *shelf) find(st network.Stream, w *wireQuery) error {
 		}
 	}
 	return s.say(st, &answer{End: true, Truncated: len(found) > limit})
+}
+
+// known returns what this node answers q with: with the role index from all that it knows, unless everything is asked for, which
+// means everything that is hosted here.
+func (s *shelf) known(q td.Query) []*td.Signed {
+	if s.d.o.Index != nil && (q.Asks() || len(q.Or) > 0) {
+		return s.d.o.Index(q)
+	}
+	return s.d.o.Local.Hosted(q)
 }
 
 // isInside reports whether the TD of f travels in its record anyway.

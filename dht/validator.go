@@ -1,9 +1,12 @@
 package dht
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/lmosd/lmosd/did"
@@ -22,7 +25,10 @@ func RecordKey(k [32]byte) string { return "/" + namespaceTD + "/" + string(k[:]
 func valueKeyOf(owner did.DID, thing string) string { return RecordKey(td.Key(owner, thing)) }
 
 // A validator is the only admission point of values: anybody may put anything, and keep alive what somebody else has put.
-type validator struct{ verifier *td.Verifier }
+type validator struct {
+	verifier *td.Verifier
+	forks    *forks // nil looks for none
+}
 
 // Validate says what is wrong with value under key, now. It never panics and allocates no more than a record needs.
 func (v *validator) Validate(key string, value []byte) error {
@@ -41,5 +47,59 @@ func (v *validator) Validate(key string, value []byte) error {
 }
 
 // Select returns the index of the record that wins; a tie goes to the lowest, or a record that is published again would
-// not count as received again, and die of age. It is an error only if nothing can be read.
-func (v *validator) Select(_ string, values [][]byte) (int, error) { return td.Select(values) }
+// not count as received again, and die of age. It is an error only if nothing can be read. The library asks it of each pair of
+// valid records that it meets, so that this is where forks show.
+func (v *validator) Select(_ string, values [][]byte) (int, error) {
+	if v.forks != nil && len(values) == 2 && !bytes.Equal(values[0], values[1]) {
+		v.compare(values[0], values[1])
+	}
+	return td.Select(values)
+}
+
+// compare passes two records on if they are a fork: different, of one thing, with one seq.
+func (v *validator) compare(a, b []byte) {
+	now := time.Now()
+	one, err := v.verifier.Record(a, now)
+	if err != nil {
+		return
+	}
+	other, err := v.verifier.Record(b, now)
+	if err != nil || one.Seq != other.Seq || one.Key() != other.Key() {
+		return
+	}
+	bareOne, bareOther := *one, *other
+	bareOne.Inline, bareOther.Inline = nil, nil // with and without its TD it is the same record
+	if bareOne.Compare(&bareOther) != 0 && v.forks.isNew(a, b) {
+		v.forks.tell(&td.Signed{Record: a})
+		v.forks.tell(&td.Signed{Record: b})
+	}
+}
+
+// maxForks is how many forks are remembered as told.
+const maxForks = 1024
+
+// forks passes evidence on, each pair once as far as memory goes. It is safe for concurrent use.
+type forks struct {
+	tell func(*td.Signed)
+
+	mu   sync.Mutex
+	told map[[32]byte]bool // owned by mu
+}
+
+// isNew reports whether a fork was not told yet, and notes it.
+func (f *forks) isNew(a, b []byte) bool {
+	one, other := sha256.Sum256(a), sha256.Sum256(b)
+	for i := range one {
+		one[i] ^= other[i] // whichever came first
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.told[one] {
+		return false
+	}
+	if f.told == nil || len(f.told) >= maxForks {
+		f.told = map[[32]byte]bool{} // the directory knows, too
+	}
+	f.told[one] = true
+	return true
+}

@@ -110,6 +110,47 @@ func TestSelectKeepsTheFirstOfEquals(t *testing.T) {
 	}
 }
 
+func TestForksAreTold(t *testing.T) {
+	t.Parallel()
+	one, key := signedBy(t, testSigner(t, 1), 5, time.Hour)
+	other, _ := signedBy(t, testSigner(t, 1), 5, 2*time.Hour)
+	newer, _ := signedBy(t, testSigner(t, 1), 6, time.Hour)
+	stranger, _ := signedBy(t, testSigner(t, 2), 5, 2*time.Hour)
+	bare, err := one.Without()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name string
+		a, b []byte
+		want int
+	}{
+		{"two records with one seq", one.Record, other.Record, 2},
+		{"again", other.Record, one.Record, 2},
+		{"the same", one.Record, one.Record, 2},
+		{"with and without its TD", one.Record, bare.Record, 2},
+		{"another seq", one.Record, newer.Record, 2},
+		{"another owner", one.Record, stranger.Record, 2},
+		{"garbage", one.Record, []byte("garbage"), 2},
+		{"another pair", other.Record, bare.Record, 4},
+	}
+	told := 0
+	v := &validator{verifier: td.NewVerifier(did.Keys()), forks: &forks{tell: func(*td.Signed) { told++ }}}
+	for _, tt := range tests {
+		if _, err := v.Select(key, [][]byte{tt.a, tt.b}); err != nil || told != tt.want {
+			t.Errorf("%s: %d records told, %v; want %d", tt.name, told, err, tt.want)
+		}
+	}
+	for i := range byte(250) {
+		for j := range byte(10) {
+			v.forks.isNew([]byte{i}, []byte{j})
+		}
+	}
+	if len(v.forks.told) > maxForks {
+		t.Errorf("%d forks are remembered", len(v.forks.told))
+	}
+}
+
 func FuzzValidate(f *testing.F) {
 	key := testSigner(f, 1)
 	s, good := signedBy(f, key, 1, time.Hour)

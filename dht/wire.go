@@ -3,6 +3,7 @@ package dht
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/internal/cbor"
@@ -17,7 +18,8 @@ import (
 //	      or  {td: h'…'}                  {end: true}
 //	      or  {error: "text"}
 //
-// td is absent if it is inside the record, or was too much for the answer.
+// td is absent if it is inside the record, or was too much for the answer. A node refuses a question with a member that it does
+// not know: better no answer, which is counted, than one to less than was asked.
 const (
 	maxQuestion  = 16 << 10  // bytes of a question
 	maxAnswer    = 160 << 10 // bytes of one frame of an answer: a TD, a record, and some
@@ -45,15 +47,23 @@ type question struct {
 	Query *wireQuery `cbor:"query,omitempty"`
 }
 
-// A wireQuery is a td.Query on the wire.
+// A wireQuery is a td.Query on the wire. Those of Or and Not have no Or, Not and Limit.
 type wireQuery struct {
-	Capability []string `cbor:"capability,omitempty"`
-	ID         string   `cbor:"id,omitempty"`
-	Owner      string   `cbor:"owner,omitempty"`
-	Action     string   `cbor:"action,omitempty"`
-	Type       string   `cbor:"type,omitempty"`
-	Text       string   `cbor:"text,omitempty"`
-	Limit      int      `cbor:"limit,omitempty"`
+	Capability   []string    `cbor:"capability,omitempty"`
+	Version      string      `cbor:"version,omitempty"`
+	ID           string      `cbor:"id,omitempty"`
+	Owner        string      `cbor:"owner,omitempty"`
+	Organisation string      `cbor:"organisation,omitempty"`
+	Host         string      `cbor:"host,omitempty"`
+	Protocol     string      `cbor:"protocol,omitempty"`
+	Action       string      `cbor:"action,omitempty"`
+	Property     string      `cbor:"property,omitempty"`
+	Event        string      `cbor:"event,omitempty"`
+	Type         string      `cbor:"type,omitempty"`
+	Text         string      `cbor:"text,omitempty"`
+	Or           []wireQuery `cbor:"or,omitempty"`
+	Not          []wireQuery `cbor:"not,omitempty"`
+	Limit        int         `cbor:"limit,omitempty"`
 }
 
 // An answer is one frame of what a node says.
@@ -67,10 +77,24 @@ type answer struct {
 
 // findQuestion returns the question for q. Its limit is one of this protocol.
 func findQuestion(q td.Query) *question {
-	return &question{Op: opFind, Query: &wireQuery{
-		Capability: q.Capability, ID: q.ID, Owner: string(q.Owner), Action: q.Action, Type: q.Type, Text: q.Text,
-		Limit: min(q.Limit, maxResults),
-	}}
+	w := toWire(&q)
+	w.Or, w.Not, w.Limit = toWires(q.Or), toWires(q.Not), min(q.Limit, maxResults)
+	return &question{Op: opFind, Query: &w}
+}
+
+// toWire returns what q itself asks.
+func toWire(q *td.Query) wireQuery {
+	return wireQuery{
+		Capability: q.Capability, Version: q.Version, ID: q.ID, Owner: string(q.Owner), Organisation: q.Organisation,
+		Host: string(q.Host), Protocol: q.Protocol, Action: q.Action, Property: q.Property, Event: q.Event, Type: q.Type, Text: q.Text,
+	}
+}
+
+func toWires(qs []td.Query) (all []wireQuery) {
+	for i := range qs[:min(len(qs), td.MaxBranches)] {
+		all = append(all, toWire(&qs[i]))
+	}
+	return all
 }
 
 // encodeMessage returns the frame of a question or an answer of at most limit bytes.
@@ -101,10 +125,27 @@ func decodeQuestion(b []byte) (*question, error) {
 }
 
 func (q *wireQuery) check() error {
-	if len(q.Capability) > maxTerms || q.Limit < 0 || q.Limit > maxResults {
+	if len(q.Or) > td.MaxBranches || len(q.Not) > td.MaxBranches || q.Limit < 0 || q.Limit > maxResults {
 		return fmt.Errorf("%w: the query passes a limit", errWire)
 	}
-	for _, s := range append([]string{q.ID, q.Owner, q.Action, q.Type, q.Text}, q.Capability...) {
+	for _, part := range slices.Concat(q.Or, q.Not) {
+		if len(part.Or)+len(part.Not)+part.Limit != 0 {
+			return fmt.Errorf("%w: the query has parts of parts", errWire)
+		}
+		if err := part.checkFields(); err != nil {
+			return err
+		}
+	}
+	return q.checkFields()
+}
+
+// checkFields checks what q itself asks.
+func (q *wireQuery) checkFields() error {
+	if len(q.Capability) > maxTerms {
+		return fmt.Errorf("%w: the query has %d capabilities", errWire, len(q.Capability))
+	}
+	for _, s := range append([]string{q.Version, q.ID, q.Owner, q.Organisation, q.Host, q.Protocol, q.Action, q.Property, q.Event,
+		q.Type, q.Text}, q.Capability...) {
 		if len(s) > maxTerm {
 			return fmt.Errorf("%w: the query has a text of %d bytes", errWire, len(s))
 		}
@@ -114,20 +155,55 @@ func (q *wireQuery) check() error {
 
 // query returns the query that q asks. No limit means all that an answer may have.
 func (q *wireQuery) query() (td.Query, error) {
-	out := td.Query{
-		Capability: q.Capability, ID: q.ID, Action: q.Action, Type: q.Type, Text: q.Text, Limit: q.Limit,
+	out, err := q.fields()
+	if err != nil {
+		return out, err
 	}
+	out.Limit = q.Limit
 	if out.Limit == 0 {
 		out.Limit = maxResults
 	}
-	if q.Owner != "" {
-		owner, err := did.Parse(q.Owner)
-		if err != nil {
-			return out, fmt.Errorf("%w: owner: %w", errWire, err)
-		}
-		out.Owner = owner
+	if out.Or, err = fromWires(q.Or); err != nil {
+		return out, err
 	}
-	return out, nil
+	out.Not, err = fromWires(q.Not)
+	return out, err
+}
+
+// fields returns what q itself asks.
+func (q *wireQuery) fields() (td.Query, error) {
+	owner, err := parseDID(q.Owner)
+	if err != nil {
+		return td.Query{}, err
+	}
+	host, err := parseDID(q.Host)
+	return td.Query{
+		Capability: q.Capability, Version: q.Version, ID: q.ID, Owner: owner, Organisation: q.Organisation,
+		Host: host, Protocol: q.Protocol, Action: q.Action, Property: q.Property, Event: q.Event, Type: q.Type, Text: q.Text,
+	}, err
+}
+
+func fromWires(ws []wireQuery) (all []td.Query, err error) {
+	for i := range ws {
+		q, err := ws[i].fields()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, q)
+	}
+	return all, nil
+}
+
+// parseDID reads the DID of an owner or a host, if there is one.
+func parseDID(text string) (did.DID, error) {
+	if text == "" {
+		return "", nil
+	}
+	id, err := did.Parse(text)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", errWire, err)
+	}
+	return id, nil
 }
 
 // decodeAnswer reads one frame of an answer and checks its form. The error wraps errRemote if the far end reports one.

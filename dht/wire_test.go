@@ -15,9 +15,16 @@ import (
 
 func TestQuestionsTravel(t *testing.T) {
 	t.Parallel()
-	q := td.Query{
-		Capability: []string{"a", "b:c"}, ID: "urn:x", Owner: testSigner(t, 1).DID(), Action: "ask", Type: "agent",
-		Text: "words", Limit: 7,
+	all := td.Query{
+		Capability: []string{"a", "b:c"}, Version: "^1.2", ID: "urn:x", Owner: testSigner(t, 1).DID(), Organisation: "Telekom",
+		Host: testSigner(t, 2).DID(), Protocol: "mqtt", Action: "ask", Property: "state", Event: "done", Type: "agent", Text: "words",
+	}
+	q := all
+	q.Or, q.Not, q.Limit = []td.Query{all, {Event: "x"}}, []td.Query{{Type: "tool"}, all}, 7
+	for i := range reflect.TypeFor[td.Query]().NumField() {
+		if f := reflect.ValueOf(q).Field(i); f.IsZero() && f.Type() != reflect.TypeFor[*td.Tally]() {
+			t.Errorf("the test has no %s", reflect.TypeFor[td.Query]().Field(i).Name)
+		}
 	}
 	frame, err := encodeMessage(findQuestion(q), maxQuestion)
 	if err != nil {
@@ -40,6 +47,7 @@ func TestQuestionsTravel(t *testing.T) {
 func TestDecodeQuestion(t *testing.T) {
 	t.Parallel()
 	hash := make([]byte, 32)
+	asks := func(w *wireQuery) *question { return &question{Op: opFind, Query: w} }
 	tests := []struct {
 		name string
 		q    any
@@ -57,6 +65,12 @@ func TestDecodeQuestion(t *testing.T) {
 		{"too many terms", &question{Op: opFind, Query: &wireQuery{Capability: make([]string, maxTerms+1)}}, false},
 		{"a long term", &question{Op: opFind, Query: &wireQuery{Capability: []string{strings.Repeat("x", maxTerm+1)}}}, false},
 		{"a long text", &question{Op: opFind, Query: &wireQuery{Text: strings.Repeat("x", maxTerm+1)}}, false},
+		{"the most branches", asks(&wireQuery{Or: make([]wireQuery, td.MaxBranches), Not: make([]wireQuery, td.MaxBranches)}), true},
+		{"too many branches", asks(&wireQuery{Or: make([]wireQuery, td.MaxBranches+1)}), false},
+		{"too many exceptions", asks(&wireQuery{Not: make([]wireQuery, td.MaxBranches+1)}), false},
+		{"a long term in a branch", asks(&wireQuery{Or: []wireQuery{{Event: strings.Repeat("x", maxTerm+1)}}}), false},
+		{"a branch of a branch", asks(&wireQuery{Or: []wireQuery{{Not: []wireQuery{{ID: "x"}}}}}), false},
+		{"a limit of a branch", asks(&wireQuery{Or: []wireQuery{{Limit: 1}}}), false},
 		{"a limit below zero", &question{Op: opFind, Query: &wireQuery{Limit: -1}}, false},
 		{"a limit above all", &question{Op: opFind, Query: &wireQuery{Limit: maxResults + 1}}, false},
 		{"another member", map[string]any{"op": "find", "query": map[string]any{}, "more": 1}, false},
@@ -72,8 +86,12 @@ func TestDecodeQuestion(t *testing.T) {
 			t.Errorf("%s: got %v", tt.name, err)
 		}
 	}
-	if _, err := (&wireQuery{Owner: "did:key:nonsense"}).query(); !errors.Is(err, errWire) {
-		t.Errorf("an owner that is none: got %v", err)
+	for _, w := range []wireQuery{{Owner: "nonsense"}, {Host: "nonsense"}} {
+		for _, q := range []wireQuery{w, {Or: []wireQuery{w}}, {Not: []wireQuery{w}}} {
+			if _, err := q.query(); !errors.Is(err, errWire) {
+				t.Errorf("a DID that is none: got %v", err)
+			}
+		}
 	}
 }
 
@@ -120,6 +138,7 @@ func TestDecodeAnswer(t *testing.T) {
 func FuzzQuestion(f *testing.F) {
 	for _, q := range []*question{
 		{Op: opBody, Hash: make([]byte, 32)}, findQuestion(td.Query{Capability: []string{"a"}, Limit: 3}),
+		findQuestion(td.Query{Or: []td.Query{{Version: "^1"}, {Protocol: "mqtt"}}, Not: []td.Query{{Property: "x"}}}),
 	} {
 		b, err := cbor.Marshal(q)
 		if err != nil {
@@ -138,7 +157,8 @@ func FuzzQuestion(f *testing.F) {
 			}
 			return
 		}
-		if got, err := q.Query.query(); err == nil && (got.Limit < 1 || got.Limit > maxResults || len(got.Capability) > maxTerms) {
+		if got, err := q.Query.query(); err == nil && (got.Limit < 1 || got.Limit > maxResults || len(got.Capability) > maxTerms ||
+			len(got.Or) > td.MaxBranches || len(got.Not) > td.MaxBranches) {
 			t.Fatalf("a query beyond the limits: %+v", got)
 		}
 	})
@@ -196,7 +216,8 @@ func TestConverseStopsAtTooManyRecords(t *testing.T) {
 
 func TestPlausible(t *testing.T) {
 	t.Parallel()
-	r := &td.Record{Owner: "did:key:a", Thing: "urn:x", Capabilities: []string{"ask", "telekom/billing/read", "urn:example:weather"}}
+	r := &td.Record{Owner: "did:key:a", Thing: "urn:x", Hosts: []td.Host{{Node: "did:key:h"}},
+		Capabilities: []string{"ask", "telekom/billing/read", "urn:example:weather"}}
 	tests := []struct {
 		q    td.Query
 		want bool
@@ -216,6 +237,12 @@ func TestPlausible(t *testing.T) {
 		{td.Query{Action: "Ask"}, true},
 		{td.Query{Action: "tell"}, false},
 		{td.Query{Text: "anything"}, true},
+		{td.Query{Host: "did:key:h"}, true},
+		{td.Query{Host: "did:key:g"}, false},
+		{td.Query{Or: []td.Query{{Capability: []string{"traffic"}}, {Capability: []string{"telekom"}}}}, true},
+		{td.Query{Or: []td.Query{{Capability: []string{"traffic"}}, {Action: "tell"}}}, false},
+		{td.Query{Action: "tell", Or: []td.Query{{ID: "urn:x"}}}, true},
+		{td.Query{Action: "tell", Or: []td.Query{{ID: "urn:y"}}}, false},
 	}
 	for _, tt := range tests {
 		if got := plausible(&tt.q, r); got != tt.want {
@@ -241,9 +268,36 @@ func TestKeyFor(t *testing.T) {
 		{"nothing normal", td.Query{Capability: []string{"", ":", "urn:"}}, ""},
 	}
 	for _, tt := range tests {
-		got, ok := keyFor(tt.q)
+		got, ok := keyFor(&tt.q)
 		if ok != (tt.want != "") || ok && got != tt.want {
 			t.Errorf("%s: got another key (%v)", tt.name, ok)
+		}
+	}
+}
+
+func TestWaysOf(t *testing.T) {
+	t.Parallel()
+	a, b := td.Query{Capability: []string{"a"}}, td.Query{Action: "b"}
+	exact := td.Query{ID: "urn:x", Owner: "did:key:a"}
+	tests := []struct {
+		name               string
+		q                  td.Query
+		keys, exact, hosts int
+		open               bool
+	}{
+		{"nothing", td.Query{}, 0, 0, 0, true},
+		{"one term", a, 1, 0, 0, false},
+		{"every branch", td.Query{Capability: []string{"c"}, Or: []td.Query{a, b}}, 3, 0, 0, false},
+		{"the same key twice", td.Query{Or: []td.Query{a, a, b}}, 2, 0, 0, false},
+		{"one branch without a key", td.Query{Or: []td.Query{a, {Text: "words"}}}, 1, 0, 0, true},
+		{"exact things", td.Query{Or: []td.Query{exact, b, exact}}, 1, 2, 0, false},
+		{"what is not asked for has no key", td.Query{Text: "x", Not: []td.Query{a}}, 0, 0, 0, true},
+		{"a host", td.Query{Host: "did:key:h", Or: []td.Query{{Host: "did:key:h", Action: "b"}}}, 1, 0, 1, true},
+	}
+	for _, tt := range tests {
+		w := waysOf(&tt.q)
+		if len(w.keys) != tt.keys || len(w.exact) != tt.exact || len(w.hosts) != tt.hosts || w.open != tt.open {
+			t.Errorf("%s: got %d keys, %d things, %d hosts, open %v", tt.name, len(w.keys), len(w.exact), len(w.hosts), w.open)
 		}
 	}
 }
@@ -254,7 +308,7 @@ func TestTermsHaveKeys(t *testing.T) {
 	r := &td.Record{Thing: "urn:x", Capabilities: []string{"urn:example:weather:forecast:daily:bonn"}}
 	keys := keysOf(r)
 	for _, term := range []string{"example", "urn:example:weather", "Example/Weather/Forecast", r.Capabilities[0]} {
-		k, ok := keyFor(td.Query{Capability: []string{term}})
+		k, ok := keyFor(&td.Query{Capability: []string{term}})
 		if !ok || !slices.Contains(keys, k) {
 			t.Errorf("%s: its key is not provided", term)
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lmosd/lmosd/directory/index"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -69,7 +70,7 @@ func (d *Directory) put(desc *td.Description, from origin) (changed bool, err er
 type arrival struct {
 	desc *td.Description
 	view *view // nil for what buries
-	by   []label
+	by   []index.Label
 	same bool // by is not made: it is found by what the known one is found by
 }
 
@@ -84,16 +85,16 @@ func (d *Directory) prepare(key [32]byte, desc *td.Description) *arrival {
 	in.same = e != nil && e.view != nil && refreshes(e.view.record, desc.Record)
 	d.mu.RUnlock()
 	if !in.same {
-		in.by = labelsOf(desc)
+		in.by = index.Labels(desc)
 	}
 	return in
 }
 
 // terms returns what an arrival is found by. That it was not made before, because the known one was the same and is another now,
 // is rare.
-func (in *arrival) terms() []label {
+func (in *arrival) terms() []index.Label {
 	if in.by == nil {
-		in.by, in.same = labelsOf(in.desc), false
+		in.by, in.same = index.Labels(in.desc), false
 	}
 	return in.by
 }
@@ -145,9 +146,9 @@ func (d *Directory) ownLocked(e *entry, own bool) {
 	e.own = own
 	d.weighLocked(e, bytes)
 	if own {
-		d.index.own.add(post(e.slot, 0))
+		d.own.Add(e.at.Slot)
 	} else {
-		d.index.own.remove(e.slot)
+		d.own.Remove(e.at.Slot)
 	}
 }
 
@@ -179,17 +180,17 @@ func (d *Directory) fullLocked(e *entry, in *arrival) string {
 	if known {
 		more -= e.bytes
 		if in.same {
-			more = weigh(in.view, len(e.terms)) - e.bytes
+			more = weigh(in.view, e.at.Terms()) - e.bytes
 		}
 	}
-	taken := d.weight + d.index.bytes
-	if most := taken + more + len(in.by)*(termBytes+td.MaxID); most > d.opts.Bytes {
-		more += d.index.cost(in.by)
+	taken := d.weight + d.index.Bytes()
+	if taken+more+index.MaxCost(len(in.by)) > d.opts.Bytes {
+		more += d.index.Cost(in.by)
 	}
 	switch {
-	case !known && len(d.living)-d.index.own.len() >= d.opts.Max:
+	case !known && len(d.living)-d.own.Len() >= d.opts.Max:
 		return fmt.Sprintf("%d descriptions are kept already", d.opts.Max)
-	case !known && d.index.ownedBy(owner) >= d.opts.PerOwner:
+	case !known && d.index.List(index.Owner, string(owner)).Len() >= d.opts.PerOwner:
 		return fmt.Sprintf("%d descriptions of its owner are kept already", d.opts.PerOwner)
 	case more > 0 && taken+more > d.opts.Bytes:
 		return fmt.Sprintf("descriptions take %d bytes of memory already", taken)
@@ -224,8 +225,16 @@ func (d *Directory) setLocked(e *entry, in *arrival, own bool) {
 		d.buryLocked(e, r)
 		d.count.withdrawn.Add(1)
 	}
+	d.tellLocked(e)
 	if e.due().Before(d.asleep) {
 		d.nudge()
+	}
+}
+
+// tellLocked tells Options.Changed what is known of e.
+func (d *Directory) tellLocked(e *entry) {
+	if d.opts.Changed != nil {
+		d.opts.Changed(e.key, e.seq, e.record() != nil)
 	}
 }
 
@@ -243,22 +252,48 @@ func (d *Directory) liveLocked(e *entry, in *arrival, own bool) {
 	switch {
 	case was == nil:
 		d.living.add(e)
-		d.index.add(e, in.terms())
+		d.enterLocked(e, in)
 		d.changed.add(happening{kind: Added, why: Published, thing: e.view})
 	case refreshes(was.record, e.view.record):
 		d.living.fix(e) // nothing that it is found by has changed
 		e.view.vector.Store(was.vector.Load())
-		d.index.shareView(e.view)
+		d.shareLocked(e.view)
+		d.index.Refresh(e.at, e.view.record)
 	default:
 		d.living.fix(e)
-		d.index.remove(e)
-		d.index.add(e, in.terms())
+		d.leaveLocked(e)
+		d.enterLocked(e, in)
 		d.changed.add(happening{kind: Changed, why: Published, thing: e.view, was: was})
 	}
 	d.wantVectorLocked(e)
 	d.tallyLocked(e, true)
 	d.ownLocked(e, own)
-	d.weighLocked(e, weigh(e.view, len(e.terms)))
+	d.weighLocked(e, weigh(e.view, e.at.Terms()))
+}
+
+// enterLocked enters e into the index.
+func (d *Directory) enterLocked(e *entry, in *arrival) {
+	e.at = d.index.Add(e.view.record, in.terms())
+	if int(e.at.Slot) == len(d.slots) {
+		d.slots = append(d.slots, nil)
+	}
+	d.slots[e.at.Slot] = e
+	d.shareLocked(e.view)
+}
+
+// shareLocked saves memory in a view that nobody has seen yet. One that is whole has the record of others.
+func (d *Directory) shareLocked(v *view) {
+	if v.whole == nil {
+		d.index.Share(v.record)
+	}
+}
+
+// leaveLocked takes e out of the index.
+func (d *Directory) leaveLocked(e *entry) {
+	d.own.Remove(e.at.Slot)
+	d.index.Remove(e.at)
+	d.slots[e.at.Slot] = nil
+	e.at = index.Place{}
 }
 
 // refreshes reports whether a record says nothing new but how long it is valid.
@@ -273,10 +308,11 @@ func (d *Directory) endLocked(e *entry, why Reason) {
 	d.tallyLocked(e, false)
 	d.weighLocked(e, 0)
 	d.living.remove(e)
-	d.index.remove(e)
+	d.leaveLocked(e)
 	e.view, e.bound, e.own = nil, nil, false
 	d.gone.add(e)
 	d.markLocked(e.key)
+	d.tellLocked(e)
 	d.boundGoneLocked()
 }
 
@@ -292,7 +328,7 @@ func (d *Directory) boundGoneLocked() {
 func (d *Directory) buryLocked(e *entry, r *td.Record) {
 	g := newGrave(r, nil)
 	if e.view != nil {
-		g.names = namesOf(e.view.record)
+		g.names = index.NamesOf(e.view.record)
 		why := Withdrawn
 		if r.Kind == td.KindMoved {
 			why = Moved
@@ -313,6 +349,7 @@ func (d *Directory) dropGraveLocked(e *entry) {
 	if e.grave != nil {
 		d.graves.remove(e)
 		e.grave = nil
+		d.tellLocked(e)
 	}
 }
 

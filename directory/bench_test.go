@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"runtime/pprof"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -81,7 +82,8 @@ func lifelike(i int) []byte {
 	var capabilities []any
 	for j := range 1 + rng.IntN(3) {
 		capabilities = append(capabilities, map[string]any{
-			"id": fmt.Sprintf("urn:example:family-%02d:skill-%05d", i%50, (i+j*7)%20_000), "name": say(2), "version": fmt.Sprintf("1.%d.0", i%9),
+			"id":   fmt.Sprintf("urn:example:family-%02d:skill-%05d", i%50, (i+j*7)%20_000),
+			"name": say(2), "version": fmt.Sprintf("1.%d.0", i%9),
 			"description": say(8), "examples": []string{"Can you " + say(5) + "?", "Please " + say(6)},
 		})
 	}
@@ -89,9 +91,11 @@ func lifelike(i int) []byte {
 	for j := range 1 + i%11 {
 		actions[fmt.Sprintf("%s%d", say(1), j)] = map[string]any{
 			"title": say(3), "description": say(10), "safe": true,
-			"input":  map[string]any{"type": "object", "properties": map[string]any{say(1): map[string]any{"type": "string", "description": say(5)}}},
+			"input": map[string]any{"type": "object", "properties": map[string]any{
+				say(1): map[string]any{"type": "string", "description": say(5)}}},
 			"output": map[string]any{"type": "object", "properties": map[string]any{say(1): map[string]any{"type": "number"}}},
-			"forms":  []any{map[string]string{"href": fmt.Sprintf("https://agents.example/%d/%d", i, j), "contentType": "application/json"}},
+			"forms": []any{map[string]string{"href": fmt.Sprintf("https://agents.example/%d/%d", i, j),
+				"contentType": "application/json"}},
 		}
 	}
 	raw, err := json.Marshal(map[string]any{
@@ -180,7 +184,7 @@ func benchmarked(b *testing.B, n int) *Directory {
 	if d, ok := benches.Load(n); ok {
 		return d.(*Directory)
 	}
-	d, err := New(Options{})
+	d, err := New(Options{Max: 200_000})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -257,7 +261,8 @@ func BenchmarkPage(b *testing.B) {
 		for _, q := range []struct {
 			name string
 			q    td.Query
-		}{{"all", td.Query{}}, {"type", td.Query{Type: "agent"}}, {"protocol-but-one", td.Query{Protocol: "https", Not: []td.Query{{Owner: ownerOf(b, 0)}}}}} {
+		}{{"all", td.Query{}}, {"type", td.Query{Type: "agent"}},
+			{"protocol-but-one", td.Query{Protocol: "https", Not: []td.Query{{Owner: ownerOf(b, 0)}}}}} {
 			b.Run(fmt.Sprintf("%s/%d", q.name, n), func(b *testing.B) {
 				d := benchmarked(b, n)
 				var times []time.Duration
@@ -276,27 +281,31 @@ func BenchmarkPage(b *testing.B) {
 	}
 }
 
-// BenchmarkTake verifies and adds 2000 records that nobody has seen to an index of n things, on all processors. It takes them out
+// BenchmarkTake verifies and adds 4000 records that nobody has seen to an index of n things, on all processors. It takes them out
 // again: that has a figure of its own.
 func BenchmarkTake(b *testing.B) {
 	for _, n := range sizes {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			d := benchmarked(b, n)
-			signed := signAll(b, 200_000, 2000)
-			var took, out time.Duration
+			signed := signAll(b, 200_000, 4000)
+			var keys [][32]byte
+			for _, s := range signed {
+				r, err := d.opts.Verifier.Record(s.Record, time.Now())
+				if err != nil {
+					b.Fatal(err)
+				}
+				keys = append(keys, r.Key())
+			}
+			var took, out, cpu time.Duration
 			for b.Loop() {
 				d.opts.Verifier = td.NewVerifier(did.Keys())
-				start := time.Now()
+				start, before := time.Now(), cpuTime()
 				takeAll(b, d, signed)
-				took += time.Since(start)
+				took, cpu = took+time.Since(start), cpu+cpuTime()-before
 				start = time.Now()
 				d.mu.Lock()
-				for _, s := range signed {
-					r, err := d.opts.Verifier.Record(s.Record, time.Now())
-					if err != nil {
-						b.Fatal(err)
-					}
-					e := d.entries[r.Key()]
+				for _, key := range keys {
+					e := d.entries[key]
 					d.endLocked(e, Expired)
 					d.forgetLocked(e)
 				}
@@ -304,9 +313,29 @@ func BenchmarkTake(b *testing.B) {
 				out += time.Since(start)
 			}
 			b.ReportMetric(float64(len(signed)*b.N)/took.Seconds(), "records/s")
+			b.ReportMetric(float64(cpu.Microseconds())/float64(len(signed)*b.N), "cpu-µs/record")
 			b.ReportMetric(float64(out.Microseconds())/float64(len(signed)*b.N), "µs/removal")
 		})
 	}
+}
+
+// cpuTime returns how long the processors have worked for this process, where the system says so: on a machine that others
+// use, too, it is steadier than the time.
+func cpuTime() time.Duration {
+	raw, err := os.ReadFile("/proc/self/stat")
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(raw))
+	var ticks int
+	for _, field := range fields[13:15] { // of user and system, in hundredths of a second
+		n, err := strconv.Atoi(field)
+		if err != nil {
+			return 0
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
 // BenchmarkMemory measures what each thing takes beside its TD.
@@ -377,28 +406,5 @@ func TestLocateAllocates(t *testing.T) {
 		if got > 6 {
 			t.Errorf("%s: %v allocations, want at most 6", ref, got)
 		}
-	}
-}
-
-// The cost of an exact search must not grow with the number of things: it looks only at what it yields.
-func TestExactSearchLooksAtItsAnswerOnly(t *testing.T) {
-	t.Parallel()
-	d := openDirectory(t, Options{})
-	for _, desc := range synthetic(5000) {
-		if _, err := d.put(desc, heard); err != nil {
-			t.Fatal(err)
-		}
-	}
-	q := td.Query{Capability: []string{"example:family-07:skill-007"}, Type: "agent", Action: "ask"}
-	lists, exact, ok := d.index.listsFor(&q, nil)
-	if !ok || !exact || len(lists) != 3 {
-		t.Fatalf("got %d lists, %v, %v", len(lists), exact, ok)
-	}
-	shortest := lists[0].len()
-	for _, l := range lists {
-		shortest = min(shortest, l.len())
-	}
-	if shortest != 5 {
-		t.Errorf("looks at %d things, want the 5 that match", shortest)
 	}
 }

@@ -3,10 +3,12 @@ package directory
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/directory/index"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -27,14 +29,15 @@ func fresh(i int, kind td.Kind) *td.Description {
 	return desc
 }
 
-// Valid records of ever new keys fill what is allowed, and not more. Here of 20,000; of a million the same was seen by hand.
+// Valid records of ever new keys fill what is allowed, and not more. Of a million: go test -run FreshKeys -freshkeys 1000000.
 func TestFreshKeysAreBounded(t *testing.T) {
 	t.Parallel()
 	const most = 100
 	d := openDirectory(t, Options{Max: most, Store: memory(), Probe: (&lab{}).probe, Embedder: &oracle{}})
 	for i := range *freshKeys {
 		desc := fresh(i, td.KindTD)
-		if _, err := d.put(desc, heard); (err != nil) != (i >= most) || err != nil && interact.AsError(err).Code != interact.Overloaded {
+		_, err := d.put(desc, heard)
+		if (err != nil) != (i >= most) || err != nil && interact.AsError(err).Code != interact.Overloaded {
 			t.Fatalf("%d: %v", i, err)
 		}
 		if _, err := d.put(fresh(-i-1, td.KindTombstone), heard); (err != nil) != (i >= most) {
@@ -44,14 +47,16 @@ func TestFreshKeysAreBounded(t *testing.T) {
 	}
 	for what, n := range map[string]int{
 		"entries": len(d.entries) - most, "living": len(d.living), "gone": len(d.gone), "hashes": len(d.hashes), "hosts": len(d.hosts),
-		"owners": len(d.weights), "slots": len(d.index.slots), "names": len(d.index.ids[byName]) / 2, "order": d.index.order.n,
+		"owners": len(d.weights), "slots": len(d.slots), "order": d.index.Len(),
+		"names":     len(slices.Collect(d.index.Texts(index.Name))) / 2,
 		"not saved": len(d.dirty) - most, "waiting for vectors": len(d.meaning.waiting),
 	} {
 		if n > most {
 			t.Errorf("%d %s, at most %d are allowed", n, what, most)
 		}
 	}
-	if d.reach.count() > maxDown || len(d.changed.log) > maxChanges || d.views.bytes > d.views.most || d.Stats().Refused != uint64(2*(*freshKeys-most)) {
+	if d.reach.count() > maxDown || len(d.changed.log) > maxChanges || d.views.bytes > d.views.most ||
+		d.Stats().Refused != uint64(2*(*freshKeys-most)) {
 		t.Errorf("%d down, %d changes, %d bytes open, %+v", d.reach.count(), len(d.changed.log), d.views.bytes, d.Stats())
 	}
 }
@@ -65,7 +70,7 @@ func TestBytesAreWeighedWell(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return int(m.HeapAlloc)
 	}
-	const most, n = 3 << 20, 500
+	const most, n = 1 << 20, 200
 	signed := signAll(t, 0, n)
 	before := heap()
 	d := openDirectory(t, Options{Bytes: most, Max: 1 << 20, PerOwner: 1 << 20})

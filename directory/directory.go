@@ -1,10 +1,10 @@
 // Package directory remembers verified descriptions and finds them again.
 //
-// Its centre is an index in memory: inverted lists by capability, id, owner, host, affordance, type, protocol, name and word, so
-// that the cost of a question follows the size of its answer. What has words is answered best first ([Directory.Rank]). What gossip brings comes in by [Directory.Offer], what a question
-// of ours brings comes in by [Directory.Find] and [Directory.Get], what this node publishes by [Directory.Add]; all of
-// it is verified first, and nobody can go back to an older record. A description leaves when its record expires, or
-// when its owner withdraws it, which is remembered for as long as an older record could come back.
+// Its centre is an index in memory (package index); what it knows of a thing is packed, and unpacked to be looked at. What has
+// words is answered best first ([Directory.Rank]). What gossip brings comes in by [Directory.Offer], what a question of ours
+// brings comes in by [Directory.Find] and [Directory.Get], what this node publishes by [Directory.Add]; all of it is verified
+// first, and nobody can go back to an older record. A description leaves when its record expires, or when its owner withdraws
+// it, which is remembered for as long as an older record could come back.
 package directory
 
 import (
@@ -19,6 +19,7 @@ import (
 	ds "github.com/ipfs/go-datastore"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/directory/index"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -63,6 +64,9 @@ type Options struct {
 	// Embedder tells what things and questions mean. Run asks it for a vector of each thing, which takes a byte for each
 	// dimension beside Bytes; it is not kept in Store. Nil compares words.
 	Embedder Embedder
+	// Changed is told of each thing whose newest record is another one than before, by key: its seq, and whether the record is
+	// here, for [Directory.Signed] to return. It is called under the directory's lock, so it must be quick and not call back.
+	Changed func(key [32]byte, seq uint64, here bool)
 	// Log may be nil.
 	Log *slog.Logger
 }
@@ -98,7 +102,9 @@ type Directory struct {
 	entries map[[32]byte]*entry // all of these are owned by mu
 	routes  map[string]*entry
 	bound   []*entry // that Options.Bind was asked for, the eldest first
-	index   index
+	index   index.Index
+	slots   []*entry            // by their place in index; nil: free
+	own     index.List          // what this node publishes
 	hashes  map[[32]byte]*entry // living entries by the hash of their TD
 	hosts   map[did.DID]int     // how many living entries a node hosts
 	graves  graves
@@ -133,7 +139,7 @@ func New(o Options) (*Directory, error) {
 	d.views.most = min(maxOpen, o.Bytes/4)
 	now := time.Now()
 	d.changed.start(now)
-	d.index.version = uint64(now.UnixMicro()) // beyond those of earlier runs
+	d.index.Version = uint64(now.UnixMicro()) // beyond those of earlier runs
 	d.reach.start(o.Probe != nil)
 	d.meaning.start(o.Embedder)
 	if err := d.load(context.Background()); err != nil {
@@ -153,7 +159,7 @@ func (o *Options) complete() {
 	if o.Max <= 0 {
 		o.Max = 100_000
 	}
-	o.Max = min(o.Max, maxSlots/2)
+	o.Max = min(o.Max, index.MaxSlots/2)
 	if o.PerOwner <= 0 {
 		o.PerOwner = 4096
 	}
@@ -195,5 +201,5 @@ func (d *Directory) Close() error { return d.flushLast() }
 func (d *Directory) Len() (local, known int) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	return d.index.own.len(), len(d.living)
+	return d.own.Len(), len(d.living)
 }

@@ -303,7 +303,7 @@ func (d *Directory) byMeaning(q *td.Query, r *ranker, fit []candidate, total int
 		top = max(top, near[0].score)
 	}
 	near = slices.DeleteFunc(near, func(c candidate) bool { return known[c.view] || c.score < leastOfTheTop*top })
-	return append(fit, near...), total + len(near)
+	return append(fit, near...), max(total, total+len(near))
 }
 
 // nearest returns the things nearest to the question of those that fit the rest of q.
@@ -311,9 +311,9 @@ func (d *Directory) nearest(q *td.Query, r *ranker) []candidate {
 	rest := *q
 	rest.Text = ""
 	d.mu.RLock()
-	c := d.index.choose(&rest)
+	c := d.index.Choose(&rest)
 	var views []*view
-	for e := range d.index.living(c.each(), d.dueLocked(r.now)) {
+	for e := range d.livingLocked(c.All(), d.dueLocked(r.now)) {
 		views = append(views, e.view)
 	}
 	d.mu.RUnlock()
@@ -324,7 +324,7 @@ func (d *Directory) nearest(q *td.Query, r *ranker) []candidate {
 		}
 	}
 	slices.SortFunc(all, compareCandidates)
-	if c.exact {
+	if c.Exact {
 		return all[:min(len(all), maxByMeaning)]
 	}
 	return siftBest(&rest, all, maxByMeaning)

@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"time"
 
+	"github.com/lmosd/lmosd/directory/index"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -23,10 +24,9 @@ type entry struct {
 	view  *view          // nil when gone
 	grave *grave         // nil when living, and when it is gone by expiry
 	bound interact.Thing // of Options.Bind for view, or nil
-	terms []uint32       // in the index, when living
+	at    index.Place    // in the index, when living
 	bytes int            // what view and terms take, see weigh; 0 when gone
 	place int            // in living or gone
-	slot  uint32         // in the index, when living
 	own   bool           // this node publishes it
 	fork  bool           // two records of one seq were seen, and that was logged
 }

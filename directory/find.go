@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/directory/index"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/words"
 	"github.com/lmosd/lmosd/td"
@@ -85,23 +86,37 @@ func (d *Directory) lookup(ctx context.Context, q *td.Query) (found []*view, mor
 }
 
 // plain is lookup for what nothing ranks.
-func (d *Directory) plain(q *td.Query, within ...*list) (found []*view, more bool) {
+func (d *Directory) plain(q *td.Query, within ...*index.List) (found []*view, more bool) {
 	d.mu.RLock()
-	c := d.index.choose(q, within...)
+	c := d.index.Choose(q, within...)
 	var views []*view
-	for e := range d.index.living(c.each(), d.dueLocked(time.Now())) {
-		if views = append(views, e.view); c.exact && len(views) > q.Max() {
+	for e := range d.livingLocked(c.All(), d.dueLocked(time.Now())) {
+		if views = append(views, e.view); c.Exact && len(views) > q.Max() {
 			break
 		}
 	}
 	d.mu.RUnlock()
-	if !c.exact {
+	if !c.Exact {
+		if more = len(views) > maxSifted; more {
+			views = views[:maxSifted]
+		}
 		views = d.sift(q, views, q.Max()+1)
 	}
 	if len(views) > q.Max() {
 		return views[:q.Max()], true
 	}
-	return views, false
+	return views, more
+}
+
+// livingLocked yields the entries of slots that are valid at now; a zero now says that all are.
+func (d *Directory) livingLocked(slots iter.Seq[uint32], now time.Time) iter.Seq[*entry] {
+	return func(yield func(*entry) bool) {
+		for slot := range slots {
+			if e := d.slots[slot]; (now.IsZero() || alive(e.view.record, now)) && !yield(e) {
+				return
+			}
+		}
+	}
 }
 
 // dueLocked returns now, or a zero time if nothing has expired that is still here: then nothing need be looked at for that.
@@ -111,6 +126,10 @@ func (d *Directory) dueLocked(now time.Time) time.Time {
 	}
 	return now
 }
+
+// maxSifted is how many candidates are looked at that lists alone cannot tell; each is unpacked, at some 50 µs. An answer
+// for which that was not enough is truncated.
+const maxSifted = 10_000
 
 // fewToKeep is how many candidates stay unpacked when they are sifted: most of so few are yielded next.
 const fewToKeep = 64
@@ -273,9 +292,14 @@ func (d *Directory) one(owner did.DID, thing string) *view {
 	return e.view
 }
 
+// Known is [Directory.Hosted] of all that is known: a node with the role index answers others from it.
+func (d *Directory) Known(q td.Query) []*td.Signed { return d.signed(&q) }
+
 // Hosted returns what this node publishes of what q asks for, up to q.Limit, for other nodes that ask.
-func (d *Directory) Hosted(q td.Query) []*td.Signed {
-	found, _ := d.plain(&q, &d.index.own)
+func (d *Directory) Hosted(q td.Query) []*td.Signed { return d.signed(&q, &d.own) }
+
+func (d *Directory) signed(q *td.Query, within ...*index.List) []*td.Signed {
+	found, _ := d.plain(q, within...)
 	signed := make([]*td.Signed, len(found))
 	for i, v := range found {
 		signed[i] = v.signed()

@@ -20,7 +20,7 @@ import (
 )
 
 // freshKeys is how many fresh keys TestFreshKeysAreBounded makes.
-var freshKeys = flag.Int("freshkeys", 20_000, "")
+var freshKeys = flag.Int("freshkeys", 5_000, "")
 
 func TestMain(m *testing.M) {
 	// The codec of TDs makes channels at first use. They must not belong to the bubble of one test.

@@ -33,7 +33,8 @@ func TestForksAreEvidence(t *testing.T) {
 	}
 	for i := range 2 {
 		r, err := td.NewVerifier(did.Keys()).Record(all[0].Records[i], time.Now())
-		if err != nil || r.Seq != 7 || r.Owner != all[0].Owner || r.Thing != all[0].Thing || string(r.Raw) != string(all[1].Records[i]) {
+		if err != nil || r.Seq != 7 || r.Owner != all[0].Owner || r.Thing != all[0].Thing ||
+			string(r.Raw) != string(all[1].Records[i]) {
 			t.Errorf("record %d: got %+v, %v", i, r, err)
 		}
 	}

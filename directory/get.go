@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/directory/index"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -81,16 +82,16 @@ func (d *Directory) named(r td.Ref) []*view {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	now := time.Now()
-	if found := d.ownedLocked(d.index.named(r.Name), r, now); len(found) > 0 {
+	if found := d.ownedLocked(d.index.Named(r.Name), r, now); len(found) > 0 {
 		return d.preferLocked(found)
 	}
 	if r.Exact() {
 		if strings.HasPrefix(r.Name, "did:") {
-			return d.ownedLocked(d.index.list(byOwner, r.Name), r, now)
+			return d.ownedLocked(d.index.List(index.Owner, r.Name), r, now)
 		}
 		return nil
 	}
-	if found := d.ownedLocked(d.index.list(byName, nameKey(r.Name)), r, now); len(found) > 0 {
+	if found := d.ownedLocked(d.index.List(index.Name, index.NameKey(r.Name)), r, now); len(found) > 0 {
 		return d.preferLocked(found)
 	}
 	return d.byKeyLocked(r.Name, now)
@@ -110,9 +111,9 @@ func (d *Directory) preferLocked(found []*view) []*view {
 }
 
 // ownedLocked returns the members of a list that the owner of a reference has.
-func (d *Directory) ownedLocked(l *list, r td.Ref, now time.Time) []*view {
+func (d *Directory) ownedLocked(l *index.List, r td.Ref, now time.Time) []*view {
 	var found []*view
-	for e := range d.index.having(l, now) {
+	for e := range d.livingLocked(l.All(), now) {
 		if r.Owns(e.view.record.Owner) {
 			found = append(found, e.view)
 		}
@@ -127,9 +128,9 @@ func (d *Directory) byKeyLocked(text string, now time.Time) []*view {
 		return nil
 	}
 	var found []*view
-	for owner := range d.index.ids[byOwner] {
+	for owner := range d.index.Texts(index.Owner) {
 		if strings.HasPrefix(did.DID(owner).Multibase(), prefix) {
-			found = append(found, d.ownedLocked(d.index.list(byOwner, owner), td.Ref{}, now)...)
+			found = append(found, d.ownedLocked(d.index.List(index.Owner, owner), td.Ref{}, now)...)
 		}
 	}
 	return found
@@ -141,7 +142,7 @@ func (d *Directory) withdrawn(r td.Ref) error {
 	defer d.mu.RUnlock()
 	lists := d.graves.byID[r.Name]
 	if !r.Exact() {
-		lists = slices.Concat(lists, d.graves.byName[nameKey(r.Name)])
+		lists = slices.Concat(lists, d.graves.byName[index.NameKey(r.Name)])
 	}
 	var last *td.Record
 	for _, e := range lists {

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lmosd/lmosd/directory/index"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -23,10 +24,8 @@ func tombOf(desc *td.Description) *td.Description {
 // wantEmpty checks that nothing is left of what the index had.
 func wantEmpty(t *testing.T, d *Directory) {
 	t.Helper()
-	for k, ids := range d.index.ids {
-		for text, id := range ids {
-			t.Errorf("list %d %q still has %v", k, text, d.index.terms[id].list)
-		}
+	if d.index.Bytes() != 0 || d.index.Len() != 0 || d.own.Len() != 0 {
+		t.Errorf("%d bytes, %d things are left in the index, %d own", d.index.Bytes(), d.index.Len(), d.own.Len())
 	}
 	if d.weight != 0 || len(d.weights) != 0 {
 		t.Errorf("weight %d, of owners %v: want nothing", d.weight, d.weights)
@@ -38,7 +37,7 @@ func TestManyWordsLeaveTheIndex(t *testing.T) {
 	t.Parallel()
 	many := plain(t, 1, "urn:many", "Many")
 	many.Actions = map[string]*td.Action{}
-	for i := range 2 * maxWords {
+	for i := range 2 * index.MaxWords {
 		many.Actions[fmt.Sprintf("action%d", i)] = &td.Action{}
 	}
 	d := filled(t, Options{}, many)

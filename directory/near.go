@@ -3,6 +3,7 @@ package directory
 import (
 	"strings"
 
+	"github.com/lmosd/lmosd/directory/index"
 	"github.com/lmosd/lmosd/internal/words"
 )
 
@@ -12,7 +13,7 @@ const maxNear = 20_000
 // near returns the known name that is most like name, or "" if none is like it: at most a third of its letters differ,
 // and at most three, in the whole name or in one of its words.
 func (d *Directory) near(name string) string {
-	want := []rune(nameKey(name))
+	want := []rune(index.NameKey(name))
 	most := min(len(want)/3, 3)
 	if most == 0 || len(want) > 100 {
 		return ""
@@ -20,7 +21,7 @@ func (d *Directory) near(name string) string {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	best, bestAt, looked := "", most+1, 0
-	for known := range d.index.ids[byName] {
+	for known := range d.index.Texts(index.Name) {
 		if looked++; looked > maxNear {
 			break
 		}

@@ -44,6 +44,40 @@ func (d *Directory) Offer(s *td.Signed) {
 	}
 }
 
+// Learn is [Directory.Offer] that returns when the record was verified and taken, or found to be of no use: who brings many at
+// once waits, and none is dropped. One whose TD is nowhere here is offered, to be fetched.
+func (d *Directory) Learn(ctx context.Context, s *td.Signed) {
+	desc, _, err := d.open(ctx, s)
+	if errors.Is(err, td.ErrNoTD) {
+		d.Offer(s)
+		return
+	}
+	d.accept(desc, err)
+}
+
+// Room returns how many more things of others would be kept, as far as their number goes.
+func (d *Directory) Room() int {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return max(0, d.opts.Max-(len(d.living)-d.own.Len()))
+}
+
+// Signed returns the newest record under a key ([td.Key]) with its TD, tombstones included, or nil. The caller must not change it.
+func (d *Directory) Signed(key [32]byte) *td.Signed {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	e := d.entries[key]
+	switch {
+	case e == nil:
+		return nil
+	case e.view != nil:
+		return e.view.signed()
+	case e.grave != nil:
+		return &td.Signed{Record: e.grave.record.Raw}
+	}
+	return nil
+}
+
 // learn takes what was offered until ctx ends. It never waits for a fetch: those run in g.
 func (d *Directory) learn(ctx context.Context, g *sync.WaitGroup) {
 	for {
@@ -86,25 +120,37 @@ func (d *Directory) accept(desc *td.Description, err error) {
 // td.ErrNoTD if all is well but the TD is not here; then the record is returned too.
 func (d *Directory) open(ctx context.Context, s *td.Signed) (*td.Description, *td.Record, error) {
 	now := time.Now()
-	r, err := d.opts.Verifier.Record(s.Record, now)
-	if err != nil {
-		d.count.invalid.Add(1)
-		return nil, nil, err
-	}
-	if d.knows(r) {
-		return nil, r, errKnown
-	}
-	if known := d.one(r.Owner, r.Thing); known != nil && r.Kind == td.KindTD && known.record.Hash == r.Hash {
-		// Most records are refreshes: the TD is the one that we have, and was verified.
-		if fresh, err := known.peek().Refresh(d.opts.Verifier, s.Record, now); err == nil {
-			return fresh, r, nil
+	known := false
+	var fresh *td.Description
+	desc, r, err := s.VerifyNew(ctx, d.opts.Verifier, now, func(r *td.Record) bool {
+		if known = d.knows(r); !known {
+			fresh = d.refreshed(s, r, now)
 		}
-	}
-	desc, err := s.Verify(ctx, d.opts.Verifier, now)
-	if err != nil && !errors.Is(err, td.ErrNoTD) {
+		return !known && fresh == nil
+	})
+	switch {
+	case known:
+		return nil, r, errKnown
+	case fresh != nil:
+		return fresh, r, nil
+	case err != nil && !errors.Is(err, td.ErrNoTD):
 		d.count.invalid.Add(1)
 	}
 	return desc, r, err
+}
+
+// refreshed returns the description with the verified record r of s, or nil if it is of another TD. Most records are refreshes: the
+// TD is the one that we have, and was verified.
+func (d *Directory) refreshed(s *td.Signed, r *td.Record, now time.Time) *td.Description {
+	known := d.one(r.Owner, r.Thing)
+	if known == nil || r.Kind != td.KindTD || known.record.Hash != r.Hash {
+		return nil
+	}
+	fresh, err := known.peek().Refresh(d.opts.Verifier, s.Record, now)
+	if err != nil {
+		return nil
+	}
+	return fresh
 }
 
 // complete fetches the TD of a record that open has verified.

@@ -53,7 +53,8 @@ func TestPage(t *testing.T) {
 		}
 	}
 	own := d.PageOwn(td.Query{}, 0, 10)
-	if got := paged(own); got != "w:1 of 1" || !own.Items[0].Own() || string(own.Items[0].TD()) != string(other.Raw) || own.Items[0].Description() != other {
+	if got := paged(own); got != "w:1 of 1" || !own.Items[0].Own() ||
+		string(own.Items[0].TD()) != string(other.Raw) || own.Items[0].Description() != other {
 		t.Errorf("own things: got %q, %+v", got, own.Items)
 	}
 	if d.Page(td.Query{}, 0, 1).Items[0].Own() {

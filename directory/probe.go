@@ -67,8 +67,8 @@ func (d *Directory) probeOne(ctx context.Context, node did.DID) {
 	d.Reach(node, true)
 }
 
-// probeAfter returns how long to wait after so many probes of a node have failed: it doubles, and nodes that went down together are
-// not probed together.
+// probeAfter returns how long to wait after so many probes of a node have failed: it doubles, and nodes that went down
+// together are not probed together.
 func probeAfter(tries int) time.Duration {
 	wait := min(probeFirst<<min(tries, 10), probeLast) * 4 / 5
 	return wait + rand.N(wait/4)

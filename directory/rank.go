@@ -3,11 +3,13 @@ package directory
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/directory/index"
 	"github.com/lmosd/lmosd/internal/words"
 	"github.com/lmosd/lmosd/td"
 )
@@ -53,10 +55,10 @@ type Ranked struct {
 	Fallback string
 }
 
-// Rank orders descriptions by how well they fit q, best first, and says why. Most of the score is for the words of q.Text (rare
-// words count more, telling fields count more), or for their meaning if there is an Options.Embedder, which is waited for a second;
-// the rest is for trust, reachability, latency and freshness. Without a text all fit alike. What scores the same to
-// four digits is ordered by owner, then id. The descriptions need not be known here.
+// Rank orders descriptions by how well they fit q, best first, and says why. Most of the score is for the words of q.Text
+// (rare words count more, telling fields count more), or for their meaning if there is an Options.Embedder, which is waited
+// for a second; the rest is for trust, reachability, latency and freshness. Without a text all fit alike. What scores the same
+// to four digits is ordered by owner, then id. The descriptions need not be known here.
 func (d *Directory) Rank(ctx context.Context, q td.Query, descs []*td.Description) []Ranked {
 	all := make([]Ranked, len(descs))
 	r := d.ranker(ctx, &q)
@@ -64,13 +66,10 @@ func (d *Directory) Rank(ctx context.Context, q td.Query, descs []*td.Descriptio
 		all[i] = r.explain(desc)
 	}
 	slices.SortStableFunc(all, func(a, b Ranked) int {
-		return cmp.Or(grade(b.Score)-grade(a.Score), compareOwners(a.Record, b.Record))
+		return cmp.Or(index.Grade(b.Score)-index.Grade(a.Score), compareOwners(a.Record, b.Record))
 	})
 	return all
 }
-
-// grade is a score as it is compared: it tells apart no more than four digits, so that rounding decides nothing.
-func grade(score float64) int { return int(score*10_000 + 0.5) }
 
 func compareOwners(a, b *td.Record) int {
 	return cmp.Or(strings.Compare(string(a.Owner), string(b.Owner)), strings.Compare(a.Thing, b.Thing))
@@ -80,8 +79,8 @@ func compareOwners(a, b *td.Record) int {
 type ranker struct {
 	d        *Directory
 	now      time.Time
-	branches [][]sought // of the alternatives, each; an empty one fits as well as can be
-	question *vector    // nil: compare words
+	branches [][]index.Sought // of the alternatives, each; an empty one fits as well as can be
+	question *vector          // nil: compare words
 	fallback string
 }
 
@@ -93,7 +92,7 @@ func (d *Directory) ranker(ctx context.Context, q *td.Query) *ranker {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	for one := range q.Branches() {
-		r.branches = append(r.branches, d.index.seek(words.Content(one.Text)))
+		r.branches = append(r.branches, d.index.Seek(words.Content(one.Text)))
 	}
 	return r
 }
@@ -130,40 +129,21 @@ func (r *ranker) meaning(desc *td.Description) (fit float64, ok bool) {
 
 // words returns what the words of the alternative give that fits best.
 func (r *ranker) words(desc *td.Description) (best []Factor) {
-	all, lengths := mentions(desc.Thing)
 	most := -1.0
 	for _, asked := range r.branches {
-		factors, sum := compareWords(asked, all, &lengths)
+		factors, sum := []Factor{{Signal: SignalQuery, Amount: shareFit}}, shareFit
+		if len(asked) > 0 {
+			factors, sum = nil, 0
+			for _, h := range index.Compare(asked, desc.Thing) {
+				factors = append(factors, Factor{SignalWord, shareFit * h.Score, h.Asked, h.Found, h.Field})
+				sum += shareFit * h.Score
+			}
+		}
 		if sum > most {
 			best, most = factors, sum
 		}
 	}
 	return best
-}
-
-// compareWords returns what each word of a question gives, and the sum.
-func compareWords(asked []sought, all map[string]*mention, lengths *[td.Fields]int) (factors []Factor, sum float64) {
-	if len(asked) == 0 {
-		return []Factor{{Signal: SignalQuery, Amount: shareFit}}, shareFit
-	}
-	total := 0.0
-	for _, s := range asked {
-		total += s.rarity
-	}
-	for _, s := range asked {
-		best, root := Factor{Signal: SignalWord, Asked: s.word}, words.Root(s.word)
-		for has, m := range all {
-			fit := float64(closeness(root, has)) * float64(max(m.weight(lengths), 1)) / 255
-			amount := shareFit * s.rarity / total * fit
-			if amount > best.Amount || amount == best.Amount && amount > 0 && m.word < best.Found {
-				best.Amount, best.Found, best.Field = amount, m.word, m.field
-			}
-		}
-		if best.Amount > 0 {
-			factors, sum = append(factors, best), sum+best.Amount
-		}
-	}
-	return factors, sum
 }
 
 // signals returns what speaks for a thing whatever is asked.
@@ -228,7 +208,7 @@ type candidate struct {
 }
 
 func compareCandidates(a, b candidate) int {
-	return cmp.Or(grade(b.score)-grade(a.score), compareOwners(a.view.record, b.view.record))
+	return cmp.Or(index.Grade(b.score)-index.Grade(a.score), compareOwners(a.view.record, b.view.record))
 }
 
 // pool is how many things are ranked by all signals to find so many: those that words alone put far behind cannot catch up.
@@ -265,80 +245,33 @@ func (d *Directory) ranked(ctx context.Context, q *td.Query) (found []*view, mor
 // byWords returns the things that words put first, and how many there are in all; ok is false if words say nothing.
 func (d *Directory) byWords(q *td.Query, now time.Time) (fit []candidate, total int, ok bool) {
 	d.mu.RLock()
-	c := d.index.choose(q)
-	if c.every || len(c.slots) > 0 && c.scores == nil {
+	c := d.index.Choose(q)
+	if !c.Ranked() {
 		d.mu.RUnlock()
 		return nil, 0, false
 	}
 	most := pool(q.Max())
-	if !c.exact {
-		most = len(c.slots)
+	if !c.Exact {
+		most = math.MaxInt
 	}
-	c.reject(d.dueLocked(now))
-	total = len(c.slots)
-	for _, i := range c.top(most) {
-		fit = append(fit, candidate{d.index.slots[c.slots[i]].view, float64(c.scores[i])})
+	var keep func(uint32) bool
+	if due := d.dueLocked(now); !due.IsZero() {
+		keep = func(slot uint32) bool { return alive(d.slots[slot].view.record, due) }
+	}
+	top, total := c.Top(most, keep)
+	for _, s := range top {
+		fit = append(fit, candidate{d.slots[s.Slot].view, s.Score})
 	}
 	d.mu.RUnlock()
-	if !c.exact {
+	if !c.Exact {
 		slices.SortFunc(fit, compareCandidates)
-		fit = siftBest(q, fit, pool(q.Max()))
-		total = len(fit)
+		cut := len(fit) > maxSifted
+		fit = siftBest(q, fit[:min(len(fit), maxSifted)], pool(q.Max()))
+		if total = len(fit); cut {
+			total = math.MaxInt
+		}
 	}
 	return fit, total, true
-}
-
-// reject takes what Not excludes, and what is not valid at now, out of a choice with scores.
-func (c *choice) reject(now time.Time) {
-	if len(c.but) == 0 && now.IsZero() {
-		return
-	}
-	n := 0
-	for i, slot := range c.slots {
-		if !c.excludes(slot) && (now.IsZero() || alive(c.x.slots[slot].view.record, now)) {
-			c.slots[n], c.scores[n] = slot, c.scores[i]
-			n++
-		}
-	}
-	c.slots, c.scores = c.slots[:n], c.scores[:n]
-}
-
-// grades is how many grades there are.
-const grades = 10_000 + 2
-
-// maxTied is how many things that fit exactly alike are told apart by owner; of more, some are taken.
-const maxTied = 4096
-
-// top returns the places of the best, in no order. It sorts nothing: it counts how many have each grade.
-func (c *choice) top(most int) (places []int) {
-	if len(c.slots) <= most {
-		for i := range c.slots {
-			places = append(places, i)
-		}
-		return places
-	}
-	var counts [grades]int32
-	for _, score := range c.scores {
-		counts[grade(float64(score))]++
-	}
-	last, above := grades-1, 0 // all above the last grade are taken
-	for above+int(counts[last]) < most {
-		above += int(counts[last])
-		last--
-	}
-	var tied []int
-	for i, score := range c.scores {
-		switch g := grade(float64(score)); {
-		case g > last:
-			places = append(places, i)
-		case g == last && len(tied) < maxTied:
-			tied = append(tied, i)
-		}
-	}
-	slices.SortFunc(tied, func(a, b int) int {
-		return compareOwners(c.x.slots[c.slots[a]].view.record, c.x.slots[c.slots[b]].view.record)
-	})
-	return append(places, tied[:min(len(tied), most-above)]...)
 }
 
 // siftBest returns the first few candidates that q asks for.

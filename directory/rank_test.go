@@ -92,7 +92,8 @@ func TestRank(t *testing.T) {
 	if want := "word: stock is stock of its title; word: chekc is check of its action; "; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if all := d.Rank(t.Context(), td.Query{Type: "agent"}, shops(t)); all[0].Factors[0] != (Factor{Signal: SignalQuery, Amount: shareFit}) {
+	all := d.Rank(t.Context(), td.Query{Type: "agent"}, shops(t))
+	if all[0].Factors[0] != (Factor{Signal: SignalQuery, Amount: shareFit}) {
 		t.Errorf("without words: got %+v", all[0].Factors)
 	}
 }
@@ -266,7 +267,8 @@ func TestMeaning(t *testing.T) {
 		}
 		synctest.Wait()
 		o.fails = nil
-		if r := d.Rank(t.Context(), td.Query{Text: "inventory"}, []*td.Description{fresh})[0]; r.Fallback != "its vector is not there yet" {
+		r = d.Rank(t.Context(), td.Query{Text: "inventory"}, []*td.Description{fresh})[0]
+		if r.Fallback != "its vector is not there yet" {
 			t.Errorf("without a vector: got %+v", r)
 		}
 		time.Sleep(2 * time.Second)

@@ -48,7 +48,7 @@ func (d *Directory) Stats() Stats {
 	}
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	s.Own, s.Known, s.Gone = d.index.own.len(), len(d.living), len(d.gone)
-	s.Bytes, s.Words = d.weight+d.index.bytes, len(d.index.ids[byWord])
+	s.Own, s.Known, s.Gone = d.own.Len(), len(d.living), len(d.gone)
+	s.Bytes, s.Words = d.weight+d.index.Bytes(), d.index.Words()
 	return s
 }

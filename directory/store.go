@@ -173,6 +173,7 @@ func (d *Directory) restoreSeq(key [32]byte, value []byte) error {
 	d.gone.add(e)
 	if e.grave != nil {
 		d.graves.add(e)
+		d.tellLocked(e)
 	}
 	return nil
 }

@@ -42,10 +42,10 @@ func TestEverythingAtOnce(t *testing.T) {
 			inUse++
 		}
 	}
-	if inUse != len(d.living) || inUse != d.index.order.n || inUse != len(d.hashes) ||
+	if inUse != len(d.living) || inUse != d.index.Len() || inUse != len(d.hashes) ||
 		len(d.entries) != inUse+len(d.gone) {
 		t.Errorf("%d entries, %d living, %d in the heap, %d in order, %d by hash, %d gone",
-			len(d.entries), inUse, len(d.living), d.index.order.n, len(d.hashes), len(d.gone))
+			len(d.entries), inUse, len(d.living), d.index.Len(), len(d.hashes), len(d.gone))
 	}
 }
 

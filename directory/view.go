@@ -135,8 +135,8 @@ func weighOpen(desc *td.Description) int {
 	return bytes + form*(len(desc.Forms)+len(desc.Links))
 }
 
-// weigh returns about how much memory the view of a thing and what it has in the index take, in bytes. Terms that nothing else has
-// are counted by the index.
+// weigh returns about how much memory the view of a thing and what it has in the index take, in bytes. Terms that nothing else
+// has are counted by the index.
 func weigh(v *view, terms int) int {
 	const thing, host, postings = 1200, 256, 12
 	r := v.record

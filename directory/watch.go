@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/directory/index"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -190,7 +191,7 @@ func (d *Directory) tellReach(node did.DID, up bool) {
 	if up {
 		why = Reachable
 	}
-	for e := range d.index.having(d.index.list(byHost, string(node)), now) {
+	for e := range d.livingLocked(d.index.List(index.Host, string(node)).All(), now) {
 		if others := d.reachableWithout(e.view.record, node); !others {
 			d.changed.add(happening{kind: Changed, why: why, thing: e.view})
 		}

@@ -14,8 +14,9 @@ import (
 
 var (
 	kindWords   = map[ChangeKind]string{Added: "+", Changed: "~", Gone: "-", Missed: "missed"}
-	reasonWords = map[Reason]string{Published: "published", Unreachable: "unreachable", Reachable: "reachable", Withdrawn: "withdrawn",
-		Moved: "moved", Expired: "expired", Left: "left"}
+	reasonWords = map[Reason]string{Published: "published", Unreachable: "unreachable", Reachable: "reachable",
+		Withdrawn: "withdrawn",
+		Moved:     "moved", Expired: "expired", Left: "left"}
 )
 
 // told returns what watchers of q are told after a number, a word for each change so far.

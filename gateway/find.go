@@ -137,7 +137,11 @@ func (g *Gateway) getAgent(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, AgentDetail{APIVersion: APIVersion, Kind: "Agent", Agent: g.agent(d), TD: d.Raw, Record: d.Signed.Record,
+	record := d.Signed.Record
+	if whole, err := d.Signed.Within(); err == nil { // the directory keeps records without the TD inside
+		record = whole.Record
+	}
+	return writeJSON(w, http.StatusOK, AgentDetail{APIVersion: APIVersion, Kind: "Agent", Agent: g.agent(d), TD: d.Raw, Record: record,
 		Signature: Signature{
 			// A Description exists only if its record and proof verified.
 			Verified: true,

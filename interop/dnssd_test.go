@@ -40,7 +40,8 @@ func TestAvahi(t *testing.T) {
 		fields := strings.SplitN(line, ";", 10)
 		text := strings.Fields(fields[9])
 		slices.Sort(text)
-		if fields[7] != "10.9.0.1" || fields[8] != "4680" || fmt.Sprint(text) != `["lmos=home" "scheme=https" "td=/.well-known/wot" "type=Directory"]` {
+		const want = `["lmos=home" "scheme=https" "td=/.well-known/wot" "type=Directory"]`
+		if fields[7] != "10.9.0.1" || fields[8] != "4680" || fmt.Sprint(text) != want {
 			t.Errorf("%s: got %s", service, line)
 		}
 	}
@@ -96,7 +97,8 @@ func TestAvahi(t *testing.T) {
 // ownNetwork runs the test once more in a network of its own, with an interface lan0 whose other end is lan1; there it reports true.
 func ownNetwork(t *testing.T) bool {
 	t.Helper()
-	for program, debian := range map[string]string{"avahi-daemon": "avahi-daemon", "avahi-browse": "avahi-utils", "dbus-daemon": "dbus-daemon", "ip": "iproute2", "python3": "python3"} {
+	for program, debian := range map[string]string{"avahi-daemon": "avahi-daemon", "avahi-browse": "avahi-utils", "dbus-daemon": "dbus",
+		"ip": "iproute2", "python3": "python3"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Skipf("needs the program %s (Debian: %s)", program, debian)
 		}
@@ -123,8 +125,8 @@ func ownNetwork(t *testing.T) bool {
 	return false
 }
 
-// An avahi is another host on the network, 10.9.0.2: a shell in a network and a file system of its own, with Avahi and the bus
-// that it needs.
+// An avahi is another host on the network, 10.9.0.2: a shell with network, files and processes of its own, Avahi, and the bus that
+// Avahi needs.
 type avahi struct {
 	in  io.WriteCloser
 	out *bufio.Scanner
@@ -133,7 +135,7 @@ type avahi struct {
 func newAvahi(t *testing.T) *avahi {
 	t.Helper()
 	cmd := exec.Command("sh")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWPID, Unshareflags: syscall.CLONE_NEWNS}
 	in, err1 := cmd.StdinPipe()
 	out, err2 := cmd.StdoutPipe()
 	cmd.Stderr = os.Stderr
@@ -141,7 +143,7 @@ func newAvahi(t *testing.T) *avahi {
 		t.Skipf("no second network: %v", err)
 	}
 	t.Cleanup(func() {
-		_ = in.Close() // the shell ends what it began, and itself
+		_ = in.Close() // the shell ends, and with the first of its processes the others do
 		_ = cmd.Wait()
 	})
 	a := &avahi{in, bufio.NewScanner(out)}
@@ -151,8 +153,7 @@ func newAvahi(t *testing.T) *avahi {
 			t.Skipf("ip %s: %v: %s", args, err, out)
 		}
 	}
-	a.do(t, `trap 'kill $(jobs -p) 2>/dev/null' EXIT
-ip link set lo up; ip link set lan1 up; ip addr add 10.9.0.2/24 dev lan1
+	a.do(t, `ip link set lo up; ip link set lan1 up; ip addr add 10.9.0.2/24 dev lan1
 mount -t tmpfs tmpfs /run && mkdir /run/avahi-daemon
 cat >/run/bus.conf <<'END'
 <!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN" "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">

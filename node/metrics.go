@@ -4,12 +4,13 @@ import "github.com/lmosd/lmosd/gateway"
 
 // counters are what the parts of the node counted, for /metrics. Labels have few values: never a peer, a DID or a thing.
 func (n *Node) counters() []gateway.Counter {
-	g, d, k, s := n.gossip.Stats(), n.dir.Stats(), n.dht.Stats(), n.streams.Stats()
+	g, d, k, s, r := n.gossip.Stats(), n.dir.Stats(), n.dht.Stats(), n.streams.Stats(), n.sync.Stats()
 	cs := []gateway.Counter{
 		{Name: "gossip_messages_total", Label: "result", Value: "published", Count: float64(g.Published)},
 		{Name: "gossip_messages_total", Label: "result", Value: "delivered", Count: float64(g.Delivered)},
 		{Name: "gossip_messages_total", Label: "result", Value: "rejected", Count: float64(g.Rejected)},
 		{Name: "gossip_messages_total", Label: "result", Value: "ignored", Count: float64(g.Ignored)},
+		{Name: "gossip_messages_total", Label: "result", Value: "limited", Count: float64(g.Limited)},
 		{Name: "gossip_messages_total", Label: "result", Value: "duplicate", Count: float64(g.Duplicates)},
 		{Name: "gossip_messages_total", Label: "result", Value: "dropped", Count: float64(g.Dropped)},
 		{Name: "td_reject_total", Label: "reason", Value: "invalid", Count: float64(d.Invalid)},
@@ -21,7 +22,16 @@ func (n *Node) counters() []gateway.Counter {
 		{Name: "td_fetch_total", Label: "result", Value: "failed", Count: float64(d.Unfetched)},
 		{Name: "dht_served_total", Label: "result", Value: "ok", Count: float64(k.Served)},
 		{Name: "dht_served_total", Label: "result", Value: "refused", Count: float64(k.Refused + k.RefusedStreams + k.RefusedFrames + k.LimitedRequests)},
-		{Name: "panics_total", Count: float64(k.Panics)},
+		{Name: "sync_sessions_total", Label: "result", Value: "begun", Count: float64(r.Sessions)},
+		{Name: "sync_sessions_total", Label: "result", Value: "failed", Count: float64(r.Failed)},
+		{Name: "sync_sessions_total", Label: "result", Value: "served", Count: float64(r.Served)},
+		{Name: "sync_sessions_total", Label: "result", Value: "refused", Count: float64(r.Refused)},
+		{Name: "sync_sessions_total", Label: "result", Value: "lied", Count: float64(r.Lied)},
+		{Name: "sync_records_total", Label: "direction", Value: "in", Count: float64(r.Received)},
+		{Name: "sync_records_total", Label: "direction", Value: "out", Count: float64(r.Sent)},
+		{Name: "sync_bytes_total", Label: "direction", Value: "in", Count: float64(r.BytesIn)},
+		{Name: "sync_bytes_total", Label: "direction", Value: "out", Count: float64(r.BytesOut)},
+		{Name: "panics_total", Count: float64(k.Panics + r.Panics)},
 		{Name: "stream_calls_total", Label: "direction", Value: "in", Count: float64(s.CallsIn)},
 		{Name: "stream_calls_total", Label: "direction", Value: "out", Count: float64(s.CallsOut)},
 		{Name: "stream_errors_total", Label: "direction", Value: "in", Count: float64(s.ErrorsIn)},

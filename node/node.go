@@ -46,6 +46,7 @@ import (
 	"github.com/lmosd/lmosd/interact/ws"
 	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/pubsub"
+	"github.com/lmosd/lmosd/pubsub/reconcile"
 	"github.com/lmosd/lmosd/route"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/telemetry"
@@ -75,6 +76,7 @@ type Node struct {
 	broker    *mqtt.Broker // nil without Options.MQTT
 	coap      *coap.Server // nil without Options.CoAP
 	dht       *dht.DHT
+	sync      *reconcile.Reconciler
 	gossip    *pubsub.PubSub
 	dir       *directory.Directory
 	offers    *offers
@@ -226,9 +228,11 @@ func (n *Node) openMesh() (err error) {
 	n.offers.hosts, n.offers.bind, n.offers.failed = n.hosts, n.agent, n.stores.failed
 	n.offers.add = func(d *td.Description) (bool, error) { return n.dir.Add(d) }
 	n.offers.known = func(thing string) uint64 { return n.dir.Seq(n.key.DID(), thing) }
+	n.offers.things = func() int { _, known := n.dir.Len(); return known }
 
 	n.dht, err = dht.New(n.host, dht.Options{Network: n.opts.Network, Mode: dht.Mode(n.opts.DHTMode), PublishPrivate: !n.opts.PublicOnly, Store: n.stores.fast,
 		Seeds: n.seeds.list, Verifier: n.verifier, Local: n.offers, Admits: n.policy.Admits,
+		Evidence:  func(s *td.Signed) { n.dir.Offer(s) },
 		Diversity: n.opts.Diversity, Log: n.log})
 	if err != nil {
 		return fmt.Errorf("open the DHT: %w", err)
@@ -248,10 +252,25 @@ func (n *Node) openMesh() (err error) {
 	known := directory.Options{Store: n.stores.fast, Verifier: n.verifier, Sources: []directory.Source{n.dht},
 		Fetch: n.dht.Body, Bind: n.bind, Self: n.key.DID(), Max: n.opts.MaxThings, Log: n.log}
 	n.ranking(&known)
+	items := new(reconcile.Set)
+	known.Changed = func(key [32]byte, seq uint64, here bool) {
+		if here {
+			items.Put(key, seq)
+		} else {
+			items.Delete(key)
+		}
+	}
 	if n.dir, err = directory.New(known); err != nil {
 		return fmt.Errorf("open the directory: %w", err)
 	}
 	n.onClose(n.dir.Close)
+
+	n.sync, err = reconcile.New(n.host, reconcile.Options{Network: n.opts.Network, Set: items, Get: n.dir.Signed,
+		Offer: func(s *td.Signed) { n.dir.Learn(n.life, s) }, Verifier: n.verifier, Admits: n.policy.Admits, Room: n.dir.Room, Log: n.log})
+	if err != nil {
+		return fmt.Errorf("open reconciliation: %w", err)
+	}
+	n.onClose(n.sync.Close)
 
 	// Spans come before Trace: a trace that begins here begins with its span, which says whether it is recorded.
 	n.mesh = interact.Chain(interact.Router(n.dir), interact.Spans(n.tracer, "mesh"), interact.Trace(n.opts.Timeout), interact.Timed(total),

@@ -63,6 +63,7 @@ type offers struct {
 	bind   func(d *td.Description, agent interact.Thing) interact.Thing // agent is nil if d's forms are asked
 	add    func(*td.Description) (bool, error)                          // into the directory
 	known  func(thing string) uint64                                    // the highest seq that the directory has seen; 0: none
+	things func() int                                                   // how many things the mesh has, as far as is known
 	failed func(error) error                                            // says which store failed, and what to do
 
 	// mu owns the shelf and reach. An offer is replaced, never changed.
@@ -76,7 +77,7 @@ type offers struct {
 
 func newOffers(signer did.Signer, store ds.Batching, v *td.Verifier, life time.Duration) *offers {
 	return &offers{signer: signer, store: store, verify: v, life: life, shelf: newShelf(), reach: map[string]*reach{},
-		known: func(string) uint64 { return 0 }, failed: func(err error) error { return err }}
+		known: func(string) uint64 { return 0 }, things: func() int { return 0 }, failed: func(err error) error { return err }}
 }
 
 // load reads what was offered before the last stop and offers it again. An entry that does not read is an error of code

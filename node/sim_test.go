@@ -265,3 +265,48 @@ func TestANodeWithoutCallsStopsAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// The host of a thing is gone before the joiner comes, and gossip said all before: it learns from a neighbour.
+func TestAJoinerLearnsOfWhatItMissed(t *testing.T) {
+	simulate(t, 3, func(t *testing.T, s *sim) {
+		host, other, late := s.nodes[0], s.nodes[1], s.nodes[2]
+		connect(t, other, host)
+		var refs []string
+		for i := range 40 {
+			p, err := host.Client().Publish(t.Context(), tool(fmt.Sprint("Echo", i), fmt.Sprint("urn:x:echo", i)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			refs = append(refs, p.Ref)
+		}
+		if _, err := host.Client().Unpublish(t.Context(), refs[0]); err != nil {
+			t.Fatal(err)
+		}
+		for _, ref := range refs[1:] {
+			knows(t, other, ref)
+		}
+		id := host.host.ID()
+		for _, p := range s.Peers() {
+			if p != id {
+				_ = s.UnlinkPeers(id, p)
+				_ = s.DisconnectPeers(id, p)
+			}
+		}
+		time.Sleep(time.Minute)
+		connect(t, late, other)
+		start := time.Now()
+		for {
+			if _, known := late.dir.Len(); known >= 39 {
+				break
+			}
+			if time.Since(start) > 3*time.Second {
+				_, known := late.dir.Len()
+				t.Fatalf("it knows %d after 3 s: %+v", known, late.sync.Stats())
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		t.Logf("after %v: %+v", time.Since(start), late.sync.Stats())
+		_, err := late.Client().Agent(t.Context(), refs[0])
+		wantCode(t, err, interact.Withdrawn)
+	})
+}

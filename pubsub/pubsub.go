@@ -53,6 +53,8 @@ type Options struct {
 	Deliver func(s *td.Signed, r *td.Record)
 	// Log may be nil.
 	Log *slog.Logger
+
+	pace *pace // of tests; nil is the usual one
 }
 
 // PubSub is a node's part in the gossip. Its methods are safe for concurrent use.
@@ -66,6 +68,7 @@ type PubSub struct {
 	cancel context.CancelFunc // ends the goroutines of gossip
 	relays []gossip.RelayCancelFunc
 
+	pace       *pace
 	replay     replay
 	neighbours neighbours
 	waiting    waiting
@@ -91,6 +94,7 @@ func New(h host.Host, o Options) (*PubSub, error) {
 	}
 	p := &PubSub{
 		host: h, opts: o, log: o.Log, shards: shardsOf(o.Network),
+		pace:    o.pace,
 		replay:  replay{max: maxReplay},
 		waiting: waiting{max: maxWaiting},
 		adopted: make(chan adoption, 256),
@@ -131,6 +135,9 @@ func (o *Options) complete() error {
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.pace == nil {
+		o.pace = newPace()
 	}
 	return nil
 }

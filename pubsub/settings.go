@@ -35,6 +35,7 @@ func (p *PubSub) settings() []gossip.Option {
 		gossip.WithMessageIdFn(messageID),
 		gossip.WithMaxMessageSize(maxMessage),
 		gossip.WithMaxControlMessageSize(maxControl),
+		gossip.WithAppSpecificRpcInspector(p.inspect),
 		gossip.WithSeenMessagesTTL(seenFor),
 		gossip.WithValidateQueueSize(256),
 		gossip.WithValidateThrottle(8192),

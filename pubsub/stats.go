@@ -18,13 +18,14 @@ type Stats struct {
 	Delivered  uint64 // valid and new
 	Rejected   uint64 // no honest node sends these; their forwarders lose score
 	Ignored    uint64 // not now, or not for us
+	Limited    uint64 // not looked at: their forwarder, or all together, sent too many
 	Duplicates uint64
 	// Dropped counts what full queues cost: messages to and from peers, records for Deliver, records that wait.
 	Dropped uint64
 }
 
 type counts struct {
-	published, delivered, rejected, ignored, duplicates, dropped atomic.Uint64
+	published, delivered, rejected, ignored, limited, duplicates, dropped atomic.Uint64
 }
 
 // Stats returns the counters.
@@ -36,6 +37,7 @@ func (p *PubSub) Stats() Stats {
 		Delivered:  p.counts.delivered.Load(),
 		Rejected:   p.counts.rejected.Load(),
 		Ignored:    p.counts.ignored.Load(),
+		Limited:    p.counts.limited.Load(),
 		Duplicates: p.counts.duplicates.Load(),
 		Dropped:    p.counts.dropped.Load(),
 	}

@@ -20,10 +20,24 @@ import (
 // rules of [Parse]. The error wraps one of the Err values of this package; beside it a [*ValidationError] if the TD is
 // invalid, or [proof.ErrProof] if the proof is. s is kept and must not be changed.
 func (s *Signed) Verify(ctx context.Context, v *Verifier, now time.Time) (*Description, error) {
+	d, _, err := s.VerifyNew(ctx, v, now, func(*Record) bool { return true })
+	return d, err
+}
+
+// VerifyNew is [Signed.Verify], but that it stops after the record if wanted says that it is no news: then it returns the record
+// alone. It returns the verified record with an error, too.
+func (s *Signed) VerifyNew(ctx context.Context, v *Verifier, now time.Time, wanted func(*Record) bool) (*Description, *Record, error) {
 	r, td, err := v.record(s.Record, now)
-	if err != nil {
-		return nil, err
+	if err != nil || !wanted(r) {
+		return nil, r, err
 	}
+	d, err := s.describe(ctx, v, r, td, now)
+	return d, r, err
+}
+
+// describe verifies the TD of s, whose record r is verified; td is what was inside, if it was unpacked on the way.
+func (s *Signed) describe(ctx context.Context, v *Verifier, r *Record, td []byte, now time.Time) (*Description, error) {
+	var err error
 	if r.Kind != KindTD {
 		return &Description{Record: r, Signed: &Signed{Record: s.Record}}, nil
 	}

@@ -17,9 +17,9 @@ type Packed struct {
 	expires time.Time
 }
 
-// Pack returns d packed; or false if its typed view was not made of its bytes by [Signed.Verify], and so could not be made again.
-// The bytes of the TD are shared with d, unless they stand in much more memory than they need; the record is a copy without the TD
-// inside.
+// Pack returns d packed; or false if its typed view was not made of its bytes by [Signed.Verify], and so could not be made
+// again. The bytes of the TD are shared with d, unless they stand in much more memory than they need; the record is a copy
+// without the TD inside.
 func (d *Description) Pack() (Packed, bool) {
 	if d.Thing == nil || d.terms == nil || d.doc != nil || !same(d.Raw, d.Signed.TD) || d.ProofMethod == "" {
 		return Packed{}, false
@@ -67,8 +67,8 @@ func tight(b []byte) []byte {
 // same reports whether a and b are the same memory.
 func same(a, b []byte) bool { return len(a) == len(b) && len(a) > 0 && &a[0] == &b[0] }
 
-// Description makes the description again: with a new typed view of its TD, and a record without the TD inside. All that are made share that record. It
-// costs as much as reading the JSON.
+// Description makes the description again: with a new typed view of its TD, and a record without the TD inside. All that are
+// made share that record. It costs as much as reading the JSON.
 func (p *Packed) Description() *Description {
 	doc, err := decode(p.td)
 	if err != nil {

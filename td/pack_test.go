@@ -50,7 +50,8 @@ func TestPack(t *testing.T) {
 func TestCutInline(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{0, 1, 23, 24, 255, 256, 6000} {
-		w := wireRecord{Version: 1, Owner: "o", Thing: "t", Seq: 7, Inline: bytes.Repeat([]byte{14}, n), Signature: bytes.Repeat([]byte{15}, 64)}
+		w := wireRecord{Version: 1, Owner: "o", Thing: "t", Seq: 7, Inline: bytes.Repeat([]byte{14}, n),
+			Signature: bytes.Repeat([]byte{15}, 64)}
 		raw, err := cbor.Marshal(w)
 		if err != nil {
 			t.Fatal(err)

@@ -186,3 +186,15 @@ func (s *Signed) Without() (*Signed, error) {
 	}
 	return &Signed{Record: raw, TD: s.TD}, nil
 }
+
+// Within is the inverse of [Signed.Without]: the record of s with its TD inside, if there is one and it fits.
+func (s *Signed) Within() (*Signed, error) {
+	_, w, err := decodeRecord(s.Record)
+	if err != nil {
+		return nil, err
+	}
+	if s.TD == nil {
+		return s, nil
+	}
+	return w.pack(s.TD)
+}

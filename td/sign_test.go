@@ -183,6 +183,16 @@ func TestWithout(t *testing.T) {
 	if d := verified(t, bare); d.Record.Inline != nil {
 		t.Error("the TD is inside")
 	}
+	within, err := bare.Within()
+	if err != nil || !bytes.Equal(within.Record, s.Record) {
+		t.Errorf("put inside again: %v", err)
+	}
+	if same, err := (&Signed{Record: bare.Record}).Within(); err != nil || !bytes.Equal(same.Record, bare.Record) {
+		t.Errorf("without a TD: %v", err)
+	}
+	if _, err := (&Signed{Record: []byte("x")}).Within(); !errors.Is(err, ErrMalformed) {
+		t.Errorf("of nonsense: %v", err)
+	}
 	again, err := bare.Without()
 	if err != nil || !bytes.Equal(again.Record, bare.Record) {
 		t.Errorf("a second time: %v", err)

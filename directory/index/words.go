@@ -1,7 +1,8 @@
-package directory
+package index
 
 import (
 	"cmp"
+	"math"
 	"math/bits"
 	"slices"
 	"strings"
@@ -10,9 +11,10 @@ import (
 	"unicode/utf8"
 
 	"github.com/lmosd/lmosd/internal/words"
+	"github.com/lmosd/lmosd/td"
 )
 
-// vocabulary finds the words that are like a given one, without looking at all of them. Words are places in index.terms.
+// vocabulary finds the words that are like a given one, without looking at all of them. Words are places in Index.terms.
 type vocabulary struct {
 	sorted  chunks[uint32]     // by text, for beginnings
 	buckets map[bucket][]shape // for typos, which leave the first letter and nearly the length
@@ -86,10 +88,10 @@ const (
 )
 
 // senses returns the words that are like the asked one (words.Like), the closest first.
-func (x *index) senses(asked string) []sense {
+func (x *Index) senses(asked string) []sense {
 	root := words.Root(asked)
 	var all []sense
-	if id, ok := x.ids[byWord][root]; ok {
+	if id, ok := x.ids[Word][root]; ok {
 		all = append(all, sense{id, 1})
 	}
 	if utf8.RuneCountInString(root) >= minPrefix {
@@ -100,13 +102,13 @@ func (x *index) senses(asked string) []sense {
 	}
 	slices.SortFunc(all, func(a, b sense) int {
 		ta, tb := &x.terms[a.term], &x.terms[b.term]
-		return cmp.Or(cmp.Compare(b.close, a.close), cmp.Compare(tb.list.len(), ta.list.len()), strings.Compare(ta.text, tb.text))
+		return cmp.Or(cmp.Compare(b.close, a.close), cmp.Compare(tb.list.Len(), ta.list.Len()), strings.Compare(ta.text, tb.text))
 	})
 	return all[:min(len(all), maxSenses)]
 }
 
 // beginning appends the longer words that begin with root.
-func (x *index) beginning(root string, all []sense) []sense {
+func (x *Index) beginning(root string, all []sense) []sense {
 	n := 0
 	for id := range x.words.sorted.from(x.words.place(x.terms, root)) {
 		text := x.terms[id].text
@@ -121,7 +123,7 @@ func (x *index) beginning(root string, all []sense) []sense {
 }
 
 // mistyped appends the words that differ from root in most letters at most, and do not begin with it.
-func (x *index) mistyped(root string, most int, all []sense) []sense {
+func (x *Index) mistyped(root string, most int, all []sense) []sense {
 	runes, letters := utf8.RuneCountInString(root), lettersOf(root)
 	for n := runes - most; n <= runes+most; n++ {
 		for _, s := range x.words.buckets[bucket{root[0], uint8(n)}] {
@@ -143,26 +145,26 @@ func (x *index) mistyped(root string, most int, all []sense) []sense {
 // maxSought is how many words of a question are looked up.
 const maxSought = 8
 
-// A sought is a word of a question and what is known of it.
-type sought struct {
+// A Sought is a word of a question and what is known of it.
+type Sought struct {
 	word   string
 	rarity float64
 	senses []sense
 }
 
-// seek looks up the words of a question.
-func (x *index) seek(asked []string) []sought {
+// Seek looks up the words of a question.
+func (x *Index) Seek(asked []string) []Sought {
 	asked = asked[:min(len(asked), maxSought)]
-	all := make([]sought, len(asked))
+	all := make([]Sought, len(asked))
 	for i, word := range asked {
-		s := sought{word: word, senses: x.senses(word)}
+		s := Sought{word: word, senses: x.senses(word)}
 		// A word that is there as it was typed is as rare as it is; else, as what may be meant.
 		say := 0
 		for _, m := range s.senses {
 			if say > 0 && s.senses[0].close == 1 && m.close < 1 {
 				break
 			}
-			say += x.terms[m.term].list.len()
+			say += x.terms[m.term].list.Len()
 		}
 		s.rarity = rarity(min(say, x.order.n), x.order.n)
 		all[i] = s
@@ -171,12 +173,12 @@ func (x *index) seek(asked []string) []sought {
 }
 
 // saying returns the things that have a word like one of those asked for.
-func (x *index) saying(asked []string) slotSet {
-	said := newSlotSet(len(x.slots))
-	for _, s := range x.seek(asked) {
+func (x *Index) saying(asked []string) slotSet {
+	said := newSlotSet(len(x.records))
+	for _, s := range x.Seek(asked) {
 		for _, m := range s.senses {
-			for p := range x.terms[m.term].list.all() {
-				said.add(p.slot())
+			for slot := range x.terms[m.term].list.All() {
+				said.add(slot)
 			}
 		}
 	}
@@ -193,15 +195,15 @@ type scratch struct {
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
-// score returns the things of all lists that have a word like one of those asked for, in no order, and how well they fit: the sum over
-// the words of rarity and weight, of what could be had at most.
-func (x *index) score(asked []string, lists []*list) (slots []uint32, scores []float32) {
+// score returns the things of all lists that have a word like one of those asked for, in no order, and how well they fit: the
+// sum over the words of rarity and weight, of what could be had at most.
+func (x *Index) score(asked []string, lists []*List) (slots []uint32, scores []float32) {
 	s := scratches.Get().(*scratch)
 	defer scratches.Put(s)
-	if short := len(x.slots) - len(s.sums); short > 0 {
+	if short := len(x.records) - len(s.sums); short > 0 {
 		s.sums, s.best = append(s.sums, make([]float32, short)...), append(s.best, make([]float32, short)...)
 	}
-	all := x.seek(asked)
+	all := x.Seek(asked)
 	total := 0.0
 	for _, one := range all {
 		total += one.rarity
@@ -221,7 +223,7 @@ func (x *index) score(asked []string, lists []*list) (slots []uint32, scores []f
 }
 
 // scoreWord adds to each thing how well its closest word fits.
-func (x *index) scoreWord(s *scratch, one sought, share float32) {
+func (x *Index) scoreWord(s *scratch, one Sought, share float32) {
 	if len(one.senses) == 1 {
 		per := share * one.senses[0].close / 255
 		for _, part := range x.terms[one.senses[0].term].list.parts() {
@@ -257,4 +259,40 @@ func (x *index) scoreWord(s *scratch, one sought, share float32) {
 		s.best[slot] = 0
 	}
 	s.touched = s.touched[:0]
+}
+
+// rarity returns how much a word that so many of all things say tells of a thing (the idf of BM25).
+func rarity(say, all int) float64 {
+	return math.Log(1 + (float64(all-say)+0.5)/(float64(say)+0.5))
+}
+
+// A Hit is a word of a question that a thing has.
+type Hit struct {
+	Asked string   // the word of the question
+	Found string   // the word that the thing has
+	Field td.Field // the most telling field with it
+	Score float64  // its part of the score of the thing
+}
+
+// Compare returns which words of a question that was looked up a thing has. Their scores add up to what [Choice.Top] has.
+func Compare(asked []Sought, t *td.Thing) (hits []Hit) {
+	all, lengths := mentions(t)
+	total := 0.0
+	for _, s := range asked {
+		total += s.rarity
+	}
+	for _, s := range asked {
+		best, root := Hit{Asked: s.word}, words.Root(s.word)
+		for i := range all {
+			m := &all[i]
+			score := float64(closeness(root, m.root)) * float64(m.weight(&lengths)) / 255 * s.rarity / total
+			if score > best.Score || score == best.Score && score > 0 && m.word < best.Found {
+				best.Score, best.Found, best.Field = score, m.word, m.field
+			}
+		}
+		if best.Score > 0 {
+			hits = append(hits, best)
+		}
+	}
+	return hits
 }

@@ -1,4 +1,4 @@
-package directory
+package index
 
 import (
 	"iter"
@@ -11,74 +11,79 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// kind says what the text of a term is.
-type kind uint8
+// A Kind says what the text of a term is.
+type Kind uint8
 
+// What things are found by, beside their ids.
 const (
-	byCapability kind = iota // a prefix of a capability, by levels
-	byOwner
-	byHost
-	byAction
-	byProperty
-	byEvent
-	byType
-	byProtocol // a scheme, and what else means it
-	byOrganisation
-	byName // what people call a thing, see td.Ref
-	byWord // the root of a word of td.Thing.Texts
+	Capability Kind = iota // a prefix of a capability, by levels
+	Owner
+	Host
+	Action
+	Property
+	Event
+	Type
+	Protocol // a scheme, and what else means it
+	Organisation
+	Version // of a capability
+	Name    // what people call a thing, see td.Ref
+	Word    // the root of a word of td.Thing.Texts
 	kinds
 )
 
 // Bounds of what one thing may put into the index.
 const (
-	maxWords    = 512  // distinct words; what has more is not found by the rest
+	MaxWords    = 512  // distinct words; what has more is not found by the rest
 	maxFacets   = 1024 // other terms
+	maxVersion  = 256  // bytes of a version; a longer one is none
 	maxPrefixes = 12   // levels of a capability; deeper ones are sifted
 )
 
-// A label is something that a thing is found by.
-type label struct {
-	kind   kind
+// A Label is something that a thing is found by.
+type Label struct {
+	kind   Kind
 	text   string
 	weight byte // how much a word says of the thing; else 0
 }
 
-// labelsOf returns what a thing is found by, each once.
-func labelsOf(d *td.Description) []label {
-	all := make([]label, 0, 64)
+// Labels returns what a thing is found by, each once.
+func Labels(d *td.Description) []Label {
+	all := make([]Label, 0, 64)
 	for k, text := range facets(d) {
-		all = append(all, label{kind: k, text: text})
+		all = append(all, Label{kind: k, text: text})
 		if len(all) == maxFacets {
 			break
 		}
 	}
-	slices.SortFunc(all, func(a, b label) int {
+	slices.SortFunc(all, func(a, b Label) int {
 		if a.kind != b.kind {
 			return int(a.kind) - int(b.kind)
 		}
 		return strings.Compare(a.text, b.text)
 	})
 	all = slices.Compact(all)
-	for root, weight := range weigher(d) {
-		all = append(all, label{byWord, root, weight})
+	roots, lengths := mentions(d.Thing)
+	all = slices.Grow(all, len(roots))
+	for i := range roots {
+		all = append(all, Label{Word, roots[i].root, roots[i].weight(&lengths)})
 	}
 	return all
 }
 
 // facets yields everything that a thing is found by but words, and may repeat itself.
-func facets(d *td.Description) iter.Seq2[kind, string] {
-	return func(yield func(kind, string) bool) {
-		_ = yield(byOwner, string(d.Record.Owner)) &&
-			each(yield, byHost, nodesOf(d)) && each(yield, byName, slices.Values(namesOf(d.Record))) &&
-			each(yield, byCapability, levelsOf(d)) && each(yield, byType, typesOf(d)) &&
-			each(yield, byAction, folded(d.Actions)) && each(yield, byProperty, folded(d.Properties)) &&
-			each(yield, byEvent, folded(d.Events)) && each(yield, byProtocol, protocolsOf(d)) &&
-			(d.Metadata == nil || d.Metadata.VendorName == "" || yield(byOrganisation, words.Fold(d.Metadata.VendorName)))
+func facets(d *td.Description) iter.Seq2[Kind, string] {
+	return func(yield func(Kind, string) bool) {
+		_ = yield(Owner, string(d.Record.Owner)) &&
+			each(yield, Host, nodesOf(d)) && each(yield, Name, slices.Values(NamesOf(d.Record))) &&
+			each(yield, Capability, levelsOf(d)) && each(yield, Type, typesOf(d)) &&
+			each(yield, Action, folded(d.Actions)) && each(yield, Property, folded(d.Properties)) &&
+			each(yield, Event, folded(d.Events)) && each(yield, Version, versionsOf(d)) && each(yield, Protocol, protocolsOf(d)) &&
+			(d.Metadata == nil || d.Metadata.VendorName == "" || yield(Organisation, words.Fold(d.Metadata.VendorName)))
 	}
 }
 
 // each yields texts of one kind.
-func each(yield func(kind, string) bool, k kind, texts iter.Seq[string]) bool {
+func each(yield func(Kind, string) bool, k Kind, texts iter.Seq[string]) bool {
 	for text := range texts {
 		if !yield(k, text) {
 			return false
@@ -101,6 +106,17 @@ func typesOf(d *td.Description) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, t := range d.Types {
 			if !yield(td.TypeKey(t)) {
+				return
+			}
+		}
+	}
+}
+
+// versionsOf yields the versions of capabilities that can be asked for.
+func versionsOf(d *td.Description) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, c := range d.Capabilities {
+			if _, ok := td.Normal(c.ID); ok && c.Version != "" && len(c.Version) <= maxVersion && !yield(c.Version) {
 				return
 			}
 		}
@@ -207,10 +223,10 @@ func foldName(s string) string {
 	}, s)
 }
 
-// namesOf returns what people may call a thing: its title and the last part of its id.
-func namesOf(r *td.Record) []string {
+// NamesOf returns what people may call a thing: its title and the last part of its id.
+func NamesOf(r *td.Record) []string {
 	id := r.Thing
-	names := []string{nameKey(r.Title), nameKey(id[strings.LastIndexAny(id, ":/#")+1:])}
+	names := []string{NameKey(r.Title), NameKey(id[strings.LastIndexAny(id, ":/#")+1:])}
 	slices.Sort(names)
 	names = slices.Compact(names)
 	if names[0] == "" {
@@ -219,8 +235,8 @@ func namesOf(r *td.Record) []string {
 	return names
 }
 
-// nameKey returns the form of a name in which names are compared. A title without a letter has no slug.
-func nameKey(s string) string {
+// NameKey returns the form of a name in which names are compared. A title without a letter has no slug.
+func NameKey(s string) string {
 	if slug := td.Slug(s); slug != "" {
 		return slug
 	}
@@ -244,26 +260,30 @@ var (
 
 // A mention is where a root stands in a thing.
 type mention struct {
+	root   string
 	counts [td.Fields]uint16
 	word   string // as it first stands in the most telling field
 	field  td.Field
 }
 
 // mentions returns the roots of what a thing says of itself, in the order in which they come, and how many words each field has.
-func mentions(t *td.Thing) (all map[string]*mention, lengths [td.Fields]int) {
-	all = map[string]*mention{}
+func mentions(t *td.Thing) (all []mention, lengths [td.Fields]int) {
+	places := make(map[string]int, 128)
+	all = make([]mention, 0, 128)
 	for text := range t.Texts() {
 		for _, w := range words.Split(text.Text) {
 			lengths[text.Field]++
 			root := words.Root(w)
-			m := all[root]
-			if m == nil {
-				if len(all) == maxWords {
+			at, known := places[root]
+			if !known {
+				if len(all) == MaxWords {
 					continue
 				}
-				m = &mention{word: w, field: text.Field}
-				all[root] = m
+				at = len(all)
+				places[root] = at
+				all = append(all, mention{root: root, word: w, field: text.Field})
 			}
+			m := &all[at]
 			if text.Field < m.field {
 				m.word, m.field = w, text.Field
 			}
@@ -275,7 +295,7 @@ func mentions(t *td.Thing) (all map[string]*mention, lengths [td.Fields]int) {
 	return all, lengths
 }
 
-// weight returns how much a word says, 0 to 255 for 0 to 1.
+// weight returns how much a word says, 1 to 255 for 0 to 1.
 func (m *mention) weight(lengths *[td.Fields]int) byte {
 	sum := 0.0
 	for f, n := range m.counts {
@@ -284,19 +304,7 @@ func (m *mention) weight(lengths *[td.Fields]int) byte {
 			sum += fieldWeights[f] * float64(n) / max(long, 1)
 		}
 	}
-	return byte(255*sum/(sum+saturation) + 0.5)
-}
-
-// weigher yields the roots of a thing with their weights.
-func weigher(d *td.Description) iter.Seq2[string, byte] {
-	return func(yield func(string, byte) bool) {
-		all, lengths := mentions(d.Thing)
-		for root, m := range all {
-			if !yield(root, max(m.weight(&lengths), 1)) {
-				return
-			}
-		}
-	}
+	return max(byte(255*sum/(sum+saturation)+0.5), 1)
 }
 
 // closeness returns how likely somebody who typed a word with the root a means one with the root b, 0 to 1. It is above 0 just if

@@ -1,4 +1,4 @@
-package directory
+package index
 
 import (
 	"slices"
@@ -16,18 +16,18 @@ func TestSensesAreAllWordsAlike(t *testing.T) {
 	t.Parallel()
 	letters := rapid.StringOfN(rapid.SampledFrom([]rune("aabceéstx1ß界")), 1, 10, -1)
 	rapid.Check(t, func(rt *rapid.T) {
-		var x index
+		var x Index
 		var all []string
 		for range rapid.IntRange(1, 60).Draw(rt, "words") {
 			root := words.Root(words.Fold(letters.Draw(rt, "word")))
-			if _, known := x.ids[byWord][root]; !known {
-				x.term(byWord, root)
+			if _, known := x.ids[Word][root]; !known {
+				x.term(Word, root)
 				all = append(all, root)
 			}
 		}
 		for range rapid.IntRange(0, 20).Draw(rt, "gone") {
 			gone := rapid.SampledFrom(all).Draw(rt, "which")
-			if id, ok := x.ids[byWord][gone]; ok && len(all) > 1 {
+			if id, ok := x.ids[Word][gone]; ok && len(all) > 1 {
 				x.drop(id)
 				all = slices.DeleteFunc(all, func(w string) bool { return w == gone })
 			}
@@ -81,9 +81,9 @@ func TestClosenessAgreesWithLike(t *testing.T) {
 // A beginning that very many words share stands for the closest and most common of them.
 func TestSensesAreBounded(t *testing.T) {
 	t.Parallel()
-	var x index
+	var x Index
 	for i := range 3 * maxSenses {
-		x.term(byWord, "con"+strings.Repeat("a", i/26)+string(rune('a'+i%26)))
+		x.term(Word, "con"+strings.Repeat("a", i/26)+string(rune('a'+i%26)))
 	}
 	all := x.senses("con")
 	if len(all) != maxSenses || x.terms[all[0].term].text != "cona" {
@@ -93,14 +93,17 @@ func TestSensesAreBounded(t *testing.T) {
 
 func TestWeights(t *testing.T) {
 	t.Parallel()
-	long := plain(t, 1, "urn:1", "Weather")
+	long := &td.Thing{ID: "urn:1", Title: "Weather"}
 	long.Description = strings.Repeat("clouds rain wind ", 60) + "weather"
 	long.Capabilities = []td.Capability{{ID: "urn:example:forecast", Description: "hail", Examples: []string{"will it snow"}}}
 	weights := map[string]byte{}
-	for root, w := range weigher(long) {
-		weights[root] = w
+	all, lengths := mentions(long)
+	for _, m := range all {
+		weights[m.root] = m.weight(&lengths)
 	}
-	for _, c := range []struct{ more, less string }{{"weather", "forecast"}, {"forecast", "snow"}, {"snow", "hail"}, {"rain", "hail"}} {
+	for _, c := range []struct{ more, less string }{
+		{"weather", "forecast"}, {"forecast", "snow"}, {"snow", "hail"}, {"rain", "hail"},
+	} {
 		if weights[c.more] <= weights[c.less] {
 			t.Errorf("%s weighs %d, no more than %s with %d", c.more, weights[c.more], c.less, weights[c.less])
 		}
@@ -112,7 +115,9 @@ func TestWeights(t *testing.T) {
 
 func TestFacets(t *testing.T) {
 	t.Parallel()
-	for scheme, want := range map[string]string{"https": "http https", "mqtt": "mqtt", "coaps+tcp": "coap coaps coaps+tcp", "ws": "w ws"} {
+	for scheme, want := range map[string]string{
+		"https": "http https", "mqtt": "mqtt", "coaps+tcp": "coap coaps coaps+tcp", "ws": "w ws",
+	} {
 		all := slices.Sorted(sameProtocol(scheme))
 		if got := strings.Join(all, " "); got != want {
 			t.Errorf("%s: got %s, want %s", scheme, got, want)

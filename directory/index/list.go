@@ -1,4 +1,4 @@
-package directory
+package index
 
 import (
 	"iter"
@@ -17,6 +17,9 @@ type chunks[T any] struct {
 
 // seek returns the place of the first value that is not before what is sought.
 func (c *chunks[T]) seek(before func(T) bool) (part, at int) {
+	if last := len(c.parts) - 1; last >= 0 && before(c.parts[last][len(c.parts[last])-1]) {
+		return last + 1, 0
+	}
 	part = sort.Search(len(c.parts), func(i int) bool { p := c.parts[i]; return !before(p[len(p)-1]) })
 	if part == len(c.parts) {
 		return part, 0
@@ -93,20 +96,20 @@ func (c *chunks[T]) from(part, at int) iter.Seq[T] {
 	}
 }
 
-// A posting is the slot of an entry, and above a list of words how much the word says of its thing, 0 to 255.
+// A posting is the slot of a thing, and above a list of words how much the word says of its thing, 0 to 255.
 type posting uint32
 
-// maxSlots is how many entries an index can have.
-const maxSlots = 1 << 24
+// MaxSlots is how many things an index can have at once.
+const MaxSlots = 1 << 24
 
 func (p posting) slot() uint32 { return uint32(p >> 8) }
 func (p posting) weight() byte { return byte(p) }
 
 func post(slot uint32, weight byte) posting { return posting(slot<<8 | uint32(weight)) }
 
-// A list holds the postings of the entries that have something in common, by slot. The zero value is empty. Most lists are
+// A List holds the postings of the things that have something in common, by slot. The zero value is empty. Most lists are
 // short: these are plain.
-type list struct {
+type List struct {
 	few  []posting
 	many *chunks[posting]
 }
@@ -114,7 +117,8 @@ type list struct {
 // maxFew is the length above which a list has chunks.
 const maxFew = maxChunk
 
-func (l *list) len() int {
+// Len returns how many slots there are; a nil list has none.
+func (l *List) Len() int {
 	switch {
 	case l == nil:
 		return 0
@@ -124,12 +128,12 @@ func (l *list) len() int {
 	return len(l.few)
 }
 
-// all yields the postings, by slot.
-func (l *list) all() iter.Seq[posting] {
-	return func(yield func(posting) bool) {
+// All yields the slots, ascending.
+func (l *List) All() iter.Seq[uint32] {
+	return func(yield func(uint32) bool) {
 		for _, part := range l.parts() {
 			for _, p := range part {
-				if !yield(p) {
+				if !yield(p.slot()) {
 					return
 				}
 			}
@@ -138,7 +142,7 @@ func (l *list) all() iter.Seq[posting] {
 }
 
 // parts returns the postings in pieces, by slot.
-func (l *list) parts() [][]posting {
+func (l *List) parts() [][]posting {
 	switch {
 	case l == nil:
 		return nil
@@ -150,7 +154,8 @@ func (l *list) parts() [][]posting {
 
 func compareSlots(p posting, slot uint32) int { return int(p.slot()) - int(slot) }
 
-func (l *list) has(slot uint32) bool {
+// Has reports whether slot is in the list.
+func (l *List) Has(slot uint32) bool {
 	if l == nil {
 		return false
 	}
@@ -167,10 +172,16 @@ func (l *list) has(slot uint32) bool {
 	return ok
 }
 
+// Add enters a slot.
+func (l *List) Add(slot uint32) { l.add(post(slot, 0)) }
+
 // add enters a posting; it reports whether its slot is new to the list.
-func (l *list) add(p posting) bool {
+func (l *List) add(p posting) bool {
 	if l.many == nil {
-		at, found := slices.BinarySearchFunc(l.few, p.slot(), compareSlots)
+		at, found := len(l.few), false
+		if at > 0 && l.few[at-1].slot() >= p.slot() { // most come at the end
+			at, found = slices.BinarySearchFunc(l.few, p.slot(), compareSlots)
+		}
 		if found {
 			return false
 		}
@@ -189,8 +200,8 @@ func (l *list) add(p posting) bool {
 	return true
 }
 
-// remove takes a slot out, if it is in the list.
-func (l *list) remove(slot uint32) {
+// Remove takes a slot out, if it is in the list.
+func (l *List) Remove(slot uint32) {
 	if l.many == nil {
 		if at, found := slices.BinarySearchFunc(l.few, slot, compareSlots); found {
 			l.few = slices.Delete(l.few, at, at+1)

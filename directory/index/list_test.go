@@ -1,4 +1,4 @@
-package directory
+package index
 
 import (
 	"math/rand/v2"
@@ -10,29 +10,31 @@ import (
 func TestList(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 1))
-	var l list
+	var l List
 	want := map[uint32]byte{}
 	check := func() {
 		t.Helper()
-		var got []uint32
-		for p := range l.all() {
-			if got = append(got, p.slot()); want[p.slot()] != p.weight() {
-				t.Fatalf("slot %d has the weight %d, want %d", p.slot(), p.weight(), want[p.slot()])
+		got := slices.Collect(l.All())
+		for _, part := range l.parts() {
+			for _, p := range part {
+				if want[p.slot()] != p.weight() {
+					t.Fatalf("slot %d has the weight %d, want %d", p.slot(), p.weight(), want[p.slot()])
+				}
 			}
 		}
-		if len(got) != len(want) || l.len() != len(want) || !slices.IsSorted(got) {
-			t.Fatalf("%d of %d slots, length %d, sorted %v", len(got), len(want), l.len(), slices.IsSorted(got))
+		if len(got) != len(want) || l.Len() != len(want) || !slices.IsSorted(got) {
+			t.Fatalf("%d of %d slots, length %d, sorted %v", len(got), len(want), l.Len(), slices.IsSorted(got))
 		}
 	}
 	for _, phase := range []struct{ steps, remove int }{{4000, 10}, {6000, 60}, {4000, 30}, {30_000, 95}} {
 		for range phase.steps {
 			slot := rng.Uint32N(5000)
 			_, has := want[slot]
-			if l.has(slot) != has {
+			if l.Has(slot) != has {
 				t.Fatalf("has(%d) is not %v", slot, has)
 			}
 			if rng.IntN(100) < phase.remove {
-				l.remove(slot)
+				l.Remove(slot)
 				delete(want, slot)
 				continue
 			}
@@ -45,7 +47,7 @@ func TestList(t *testing.T) {
 		check()
 	}
 	for slot := range want {
-		l.remove(slot)
+		l.Remove(slot)
 	}
 	clear(want)
 	check()
@@ -60,8 +62,8 @@ func TestList(t *testing.T) {
 	if n := len(l.parts()); n != 3 {
 		t.Errorf("%d chunks, want 3 full ones", n)
 	}
-	var none *list
-	if none.has(1) || none.len() != 0 || len(none.parts()) != 0 {
+	var none *List
+	if none.Has(1) || none.Len() != 0 || len(none.parts()) != 0 {
 		t.Error("no list has something")
 	}
 }

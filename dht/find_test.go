@@ -1,0 +1,246 @@
+package dht
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/lmosd/lmosd/td"
+)
+
+// titles returns what was found, sorted.
+func titles(all []*td.Record) (names []string) {
+	for _, r := range all {
+		names = append(names, r.Title)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// TestEveryBranchIsAsked has providers of different branches, and one of both, who is asked once.
+func TestEveryBranchIsAsked(t *testing.T) {
+	t.Parallel()
+	simulate(t, 5, func(t *testing.T, _ *simulated, nodes []*node) {
+		nodes[0].offer(t, nodes[0].thing(t, "Apple", 1, "urn:fruit:apple"))
+		nodes[1].offer(t, nodes[1].thing(t, "Traffic", 1, "urn:traffic"))
+		nodes[2].offer(t, nodes[2].thing(t, "Pear", 1, "urn:fruit:pear"))
+		nodes[2].offer(t, nodes[2].thing(t, "Jam", 1, "urn:traffic:jam"))
+		nodes[3].offer(t, nodes[3].thing(t, "Other", 1, "urn:other"))
+		fruit, traffic := td.Query{Capability: []string{"fruit"}}, td.Query{Capability: []string{"traffic"}}
+		exact := td.Query{ID: nodes[3].record(t, nodes[3].held.things[0]).Thing, Owner: nodes[3].key.DID()}
+		for _, tt := range []struct {
+			name  string
+			q     td.Query
+			want  []string
+			asked int
+		}{
+			{"two branches", td.Query{Or: []td.Query{fruit, traffic}}, []string{"Apple", "Jam", "Pear", "Traffic"}, 3},
+			{"its own, and one more", td.Query{Capability: []string{"traffic:jam"}, Or: []td.Query{fruit}},
+				[]string{"Apple", "Jam", "Pear"}, 2},
+			{"and one thing exactly", td.Query{Or: []td.Query{{Capability: []string{"fruit:apple"}}, exact}},
+				[]string{"Apple", "Other"}, 2},
+			{"but not", td.Query{Or: []td.Query{fruit, traffic}, Not: []td.Query{{Capability: []string{"fruit:pear"}}}},
+				[]string{"Apple", "Jam", "Traffic"}, 3},
+			{"what has no key", td.Query{Protocol: "http", Or: []td.Query{fruit}},
+				[]string{"Apple", "Jam", "Other", "Pear", "Traffic"}, 4},
+			{"what nobody has", td.Query{Capability: []string{"fruit"}, Protocol: "mqtt"}, nil, 2},
+			{"a host", td.Query{Capability: []string{"fruit"}, Host: nodes[2].key.DID()}, []string{"Pear"}, 2},
+			{"all of a host", td.Query{Host: nodes[2].key.DID()}, []string{"Jam", "Pear"}, 4},
+		} {
+			all, c := nodes[4].found(t, tt.q)
+			if !slices.Equal(titles(all), tt.want) || c.Asked != tt.asked || !c.Complete() {
+				t.Errorf("%s: found %v, coverage %+v; want %v of %d", tt.name, titles(all), c, tt.want, tt.asked)
+			}
+		}
+	})
+}
+
+// TestIndexRole has a node that knows more than others host. It is asked for what has no key, before the neighbours are.
+func TestIndexRole(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulated(t)
+		defer s.close()
+		nodes := s.mesh(20)
+		all := &held{verifier: nodes[0].o.Verifier}
+		for i, n := range nodes {
+			thing := n.thing(t, fmt.Sprint("Thing ", i), 1, fmt.Sprint("urn:kind", i))
+			n.offer(t, thing)
+			all.add(thing)
+		}
+		client := s.add(nodes[0], func(o *Options) { o.Mode = ModeClient })
+		joined(t, []*node{nodes[0], client})
+		s.wait(10 * time.Second)
+		found, c := client.found(t, td.Query{Text: "thing"})
+		if len(found) != maxNeighbours || c.Asked != maxNeighbours {
+			t.Errorf("without an index: found %d, coverage %+v", len(found), c)
+		}
+		index := s.add(nodes[3], func(o *Options) { o.Index = all.Hosted })
+		own := index.thing(t, "Its own", 1, "urn:own")
+		index.held.add(own)
+		s.wait(noIndexAge)
+		if found, c = client.found(t, td.Query{Text: "thing", Limit: 20}); len(found) != 20 || c.Asked != 1 {
+			t.Errorf("found %d, coverage %+v; want all, of one", len(found), c)
+		}
+		found, c = client.found(t, td.Query{Text: "thing"})
+		if len(found) != 20 || c.Asked != maxNeighbours && c.Asked != maxNeighbours+1 {
+			t.Errorf("found %d, coverage %+v; want the neighbours asked too, who may know what is new", len(found), c)
+		}
+		n := 0
+		for r, err := range client.Ask(t.Context(), index.host.ID(), td.Query{}) {
+			if err != nil || client.record(t, r).Title != "Its own" {
+				t.Errorf("everything that it hosts: %v", err)
+			}
+			n++
+		}
+		if n != 1 {
+			t.Errorf("it hosts %d", n)
+		}
+		s.kill(index)
+		if _, c = client.found(t, td.Query{Text: "thing"}); c.Unreachable != 1 {
+			t.Errorf("coverage %+v, want the index unreachable", c)
+		}
+		if _, c = client.found(t, td.Query{Text: "thing"}); !c.Complete() {
+			t.Errorf("coverage %+v, want that it is not asked again", c)
+		}
+	})
+}
+
+// TestEvidenceIsPassedOn has two records of one thing with one seq at different nodes. Who gets the thing is given one of them;
+// both are passed on.
+func TestEvidenceIsPassedOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulated(t)
+		defer s.close()
+		nodes := s.mesh(5)
+		var mu sync.Mutex
+		told := map[string]bool{}
+		late := s.add(nodes[0], func(o *Options) {
+			o.Mode = ModeClient
+			o.Evidence = func(s *td.Signed) {
+				mu.Lock()
+				defer mu.Unlock()
+				told[string(s.Record)] = true
+			}
+		})
+		joined(t, []*node{nodes[0], late})
+		s.wait(10 * time.Second)
+		one := nodes[0].thing(t, "Twin", 5, "urn:twin")
+		other := nodes[0].sign(t, "Twin", "The other one.", 5, "urn:twin")
+		rec := nodes[0].record(t, one)
+		if id := nodes[0].record(t, other).Thing; id != rec.Thing {
+			t.Fatalf("the test has two things: %s and %s", rec.Thing, id)
+		}
+		for i, n := range nodes {
+			if err := n.keep(t.Context(), valueKeyOf(rec.Owner, rec.Thing), []*td.Signed{one, other}[i%2].Record); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := late.Get(t.Context(), rec.Owner, rec.Thing); err != nil {
+			t.Fatal(err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if len(told) != 2 || !told[string(one.Record)] || !told[string(other.Record)] {
+			t.Errorf("%d records told, want both", len(told))
+		}
+	})
+}
+
+// TestPoisonedProviderRecords has provider records of nodes that were never there, and of one that hosts something else. They are
+// hints: nobody shows what comes of them, and they do not hide what is there.
+func TestPoisonedProviderRecords(t *testing.T) {
+	t.Parallel()
+	const dead = 40
+	simulate(t, 5, func(t *testing.T, s *simulated, nodes []*node) {
+		real := nodes[1].thing(t, "Real", 1, "urn:fruit:apple")
+		nodes[1].offer(t, real)
+		bait := nodes[2].thing(t, "Bait", 1, "urn:bait")
+		nodes[2].held.add(bait)
+		// It answers every question with what nobody asked for.
+		pusher := s.add(nodes[0], func(o *Options) { o.Local = everything{o.Local.(*held)} })
+		pusher.held.add(pusher.thing(t, "Pushed", 1, "urn:pushed"))
+		joined(t, append(nodes, pusher))
+		key := []byte(capabilityKey("fruit"))
+		for _, n := range nodes {
+			for i := range dead {
+				ghost := peer.AddrInfo{ID: testPeer(t, 5000+i)}
+				if err := n.kad.ProviderStore().AddProvider(t.Context(), key, ghost); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, p := range []*node{nodes[2], pusher} {
+				if err := n.kad.ProviderStore().AddProvider(t.Context(), key, p.info()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		all, c := nodes[4].found(t, td.Query{Capability: []string{"fruit"}})
+		if !slices.Equal(titles(all), []string{"Real"}) {
+			t.Errorf("found %v, want what is real", titles(all))
+		}
+		if c.Answered != 3 || c.Unreachable != dead || c.Asked != dead+3 || c.Complete() {
+			t.Errorf("coverage %+v, want three answers of %d", c, dead+3)
+		}
+	})
+}
+
+// everything is a Local that answers with all that it has.
+type everything struct{ *held }
+
+func (e everything) Hosted(td.Query) []*td.Signed { return e.things }
+
+// TestAColdClientFindsACapability counts the messages with which a node without an index, that has just joined, finds one thing
+// with a capability: DHT messages of every type, and questions (as in the costs of the DHT, N = 200, K = 20, warm servers).
+func TestAColdClientFindsACapability(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const size, clients = 200, 5
+		s := newSimulated(t)
+		defer s.close()
+		nodes := slices.Clone(s.warm(size))
+		var capabilities []string
+		for i, n := range nodes[:20] {
+			id := fmt.Sprintf("urn:kind%d:thing", i)
+			n.offer(t, n.thing(t, fmt.Sprint("Thing ", i), 1, id))
+			capabilities = append(capabilities, id)
+		}
+		var counts []int
+		for i := range clients {
+			client := s.add(nodes[30+i], func(o *Options) { o.Mode = ModeClient })
+			acquainted(t, []*node{client}, 10)
+			s.wait(20 * time.Second) // joining has its own messages
+			for j := range 8 {
+				before := messages(client)
+				all, c := client.found(t, td.Query{Capability: []string{capabilities[(7*i+j)%len(capabilities)]}, Limit: 1})
+				s.wait(time.Second) // what was under way is counted, too
+				if len(all) != 1 || c.Answered != 1 || c.Unreachable != 0 {
+					t.Errorf("found %d, coverage %+v", len(all), c)
+				}
+				counts = append(counts, messages(client)-before)
+			}
+		}
+		slices.Sort(counts)
+		t.Logf("%d searches: median %d messages, 90 %% within %d, at most %d", len(counts), counts[len(counts)/2],
+			counts[len(counts)*9/10], counts[len(counts)-1])
+		if median := counts[len(counts)/2]; median > 6 {
+			t.Errorf("median %d messages, want 6 at most", median)
+		}
+	})
+}
+
+// messages returns how many messages a node has sent: to the DHT, and questions.
+func messages(n *node) int {
+	s := n.Stats()
+	sum := s.Asked
+	for _, c := range s.Calls {
+		sum += c.Sent
+	}
+	return int(sum)
+}

@@ -1,0 +1,82 @@
+package dht
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+)
+
+// Nodes with a role are found as providers of its key. A node with the role index answers searches from all that it knows: free
+// text, which has no key, and what has more providers than can be asked.
+const (
+	roleIndex   = "index"
+	maxIndexes  = 4                      // that one search asks
+	indexAge    = 10 * time.Minute       // how long those found are asked without looking again
+	noIndexAge  = time.Minute            // how long to believe that there are none
+	indexLookup = 500 * time.Millisecond // of looking for them
+)
+
+// roleKey returns the provider key of a role.
+func roleKey(role string) provideKey { return newKey("role/" + role) }
+
+// offerRoles begins to provide the keys of this node's roles; reprovide goes on.
+func (d *DHT) offerRoles(ctx context.Context) {
+	if d.o.Index == nil {
+		return
+	}
+	// No thing has an empty owner.
+	d.provide(ctx, d.offers.add(thingName("", roleIndex), []provideKey{roleKey(roleIndex)}))
+}
+
+// indexes are nodes with the role index, as the last look-up had them. It is safe for concurrent use; the zero value knows none.
+type indexes struct {
+	mu    sync.Mutex
+	known []peer.AddrInfo // owned by mu
+	until time.Time       // owned by mu
+}
+
+// get returns what is known, unless it is too old.
+func (x *indexes) get(now time.Time) (known []peer.AddrInfo, ok bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.known, now.Before(x.until)
+}
+
+func (x *indexes) set(known []peer.AddrInfo, now time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.known, x.until = known, now.Add(indexAge)
+	if len(known) == 0 {
+		x.until = now.Add(noIndexAge)
+	}
+}
+
+// drop forgets a node that did not answer.
+func (x *indexes) drop(p peer.ID) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.known = slices.DeleteFunc(slices.Clone(x.known), func(ai peer.AddrInfo) bool { return ai.ID == p })
+}
+
+// indexPeers returns a few nodes that have the role index.
+func (d *DHT) indexPeers(ctx context.Context) []peer.AddrInfo {
+	if known, ok := d.indexes.get(time.Now()); ok {
+		return known
+	}
+	outer := ctx
+	ctx, cancel := context.WithTimeout(ctx, indexLookup)
+	defer cancel()
+	var found []peer.AddrInfo
+	for ai := range d.kad.FindProvidersAsync(ctx, roleKey(roleIndex).cid(), maxIndexes) {
+		if ai.ID != d.host.ID() && d.admits(ai.ID) {
+			found = append(found, ai)
+		}
+	}
+	if len(found) > 0 || outer.Err() == nil && d.Size() > 0 { // else it says nothing that nobody was found
+		d.indexes.set(found, time.Now())
+	}
+	return found
+}

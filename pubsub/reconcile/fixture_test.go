@@ -1,0 +1,236 @@
+package reconcile
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"math"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/host"
+	mocknet "github.com/libp2p/go-libp2p/p2p/net/mock"
+	ma "github.com/multiformats/go-multiaddr"
+	"go.uber.org/goleak"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/td"
+)
+
+func TestMain(m *testing.M) {
+	// The codec of TDs makes channels at first use. They must not belong to the bubble of one test.
+	if _, err := verifier.Record(signed(&testing.T{}, 0, 1).Record, time.Now()); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// verifier is shared by all nodes, so that a record is verified once.
+var verifier = td.NewVerifier(did.Keys())
+
+// key returns the nth test key.
+func key(t testing.TB, n int) *keystore.Key {
+	t.Helper()
+	k, err := keystore.FromSeed([32]byte{byte(n), byte(n >> 8), 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// first is the key of most things.
+var first, _ = keystore.FromSeed([32]byte{0, 0, 1})
+
+// signed returns a record of the nth thing of the first key, for an hour from now.
+func signed(t testing.TB, n int, seq uint64) *td.Signed {
+	t.Helper()
+	return signedBy(t, first, n, seq)
+}
+
+func signedBy(t testing.TB, k *keystore.Key, n int, seq uint64) *td.Signed {
+	t.Helper()
+	raw := fmt.Sprintf(`{"@context":["https://www.w3.org/2022/wot/td/v1.1"],"id":"urn:x:%d","title":"Thing %d",
+		"securityDefinitions":{"none":{"scheme":"nosec"}},"security":"none",
+		"actions":{"ask":{"forms":[{"href":"http://127.0.0.1:9/ask"}]}}}`, n, n)
+	thing, err := td.Complete([]byte(raw), k.DID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := td.Sign(thing, k, td.Lease{Seq: seq, Now: time.Now(), Lifetime: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// buried returns the tombstone of the nth thing.
+func buried(t testing.TB, n int, seq uint64) *td.Signed {
+	t.Helper()
+	s, err := td.Bury(first, fmt.Sprint("urn:x:", n), td.Lease{Seq: seq, Now: time.Now(), Lifetime: 48 * time.Hour}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// filler is the nth item of many that nobody asks for.
+func filler(n int) item {
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], uint64(n))
+	return item{sha256.Sum256(b[:]), 1}
+}
+
+// A node of a test: its set, and the records in it.
+type node struct {
+	*Reconciler
+	host host.Host
+	set  *Set
+
+	mu    sync.Mutex
+	known map[[32]byte]*td.Signed // owned by mu
+	came  int                     // of these, by Offer
+}
+
+// learn takes what is valid and newer, as the directory does.
+func (n *node) learn(s *td.Signed) bool {
+	r, err := verifier.Record(s.Record, time.Now())
+	if err != nil {
+		return false
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if old := n.known[r.Key()]; old != nil {
+		if last, err := verifier.Record(old.Record, time.Now()); err == nil && last.Seq >= r.Seq {
+			return false
+		}
+	}
+	n.known[r.Key()] = s
+	n.set.Put(r.Key(), r.Seq)
+	return true
+}
+
+func (n *node) get(key [32]byte) *td.Signed {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.known[key]
+}
+
+func (n *node) offer(s *td.Signed) {
+	if n.learn(s) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.came++
+	}
+}
+
+// drop makes n forget a thing.
+func (n *node) drop(key [32]byte) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.known, key)
+	n.set.Delete(key)
+}
+
+// add makes n know records.
+func (n *node) add(t testing.TB, all ...*td.Signed) {
+	t.Helper()
+	for _, s := range all {
+		if !n.learn(s) {
+			t.Fatal("a record was not taken")
+		}
+	}
+}
+
+// fill puts items without records into the set.
+func (n *node) fill(from, to int) {
+	for i := from; i < to; i++ {
+		it := filler(i)
+		n.set.Put(it.key, it.seq)
+	}
+}
+
+// newNode returns a node that is on no network yet.
+func newNode() *node {
+	n := &node{set: new(Set), known: map[[32]byte]*td.Signed{}}
+	n.Reconciler = &Reconciler{o: n.options(), log: slog.New(slog.DiscardHandler)}
+	return n
+}
+
+func (n *node) options() Options {
+	return Options{Network: "test", Set: n.set, Get: n.get, Offer: n.offer, Verifier: verifier, wants: maxWants,
+		Room: func() int { return math.MaxInt }}
+}
+
+// A sim is a simulated network.
+type sim struct {
+	t *testing.T
+	mocknet.Mocknet
+	hosts int
+}
+
+// simulate returns a network with a latency. All of it ends with the test.
+func simulate(t *testing.T, latency time.Duration) *sim {
+	t.Helper()
+	s := &sim{t: t, Mocknet: mocknet.New()}
+	s.SetLinkDefaults(mocknet.LinkOptions{Latency: latency})
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// bare adds a host that knows nothing of the protocol.
+func (s *sim) bare() host.Host {
+	s.t.Helper()
+	s.hosts++
+	priv, err := crypto.UnmarshalPrivateKey(key(s.t, 1000+s.hosts).Libp2p())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	h, err := s.AddPeer(priv, ma.StringCast(fmt.Sprintf("/ip4/10.0.%d.1/tcp/4242", s.hosts)))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return h
+}
+
+// node adds a node that answers; change may say otherwise.
+func (s *sim) node(change ...func(*Options)) *node {
+	s.t.Helper()
+	n := newNode()
+	n.host = s.bare()
+	o := n.options()
+	o.Log = slog.New(slog.NewTextHandler(s.t.Output(), nil))
+	for _, f := range change {
+		f(&o)
+	}
+	r, err := New(n.host, o)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	n.Reconciler = r
+	s.t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			s.t.Error(err)
+		}
+	})
+	return n
+}
+
+// connect links two hosts and connects them.
+func (s *sim) connect(a, b host.Host) {
+	s.t.Helper()
+	if _, err := s.LinkPeers(a.ID(), b.ID()); err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := s.ConnectPeers(a.ID(), b.ID()); err != nil {
+		s.t.Fatal(err)
+	}
+	time.Sleep(100 * time.Millisecond) // the handshake names the protocols
+}

@@ -1,0 +1,354 @@
+// Package reconcile makes what two nodes know the same: it compares sets of (key, seq) and exchanges the records in which they
+// differ, over the protocol /lmos/<network>/sync/1.
+//
+// Gossip has no history and drops what queues cannot hold; reconciliation with random neighbours, at join and every minute, fills
+// the gaps, so that a late joiner is complete within seconds. The cost follows the difference: equal sets are one short question
+// and answer, and one thing among 100,000 is found in five turns. Both ends learn in one session. Tombstones are items like
+// others.
+//
+// What comes is a record that was asked for and whose signature is good, and nothing more: the rest of the node verifies its
+// TD. Who contradicts itself loses the session and is left alone for a while. The protocol is in wire.go, bounds in session.go.
+package reconcile
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/protocol"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/td"
+)
+
+// Times of sessions. All pauses are jittered by a tenth.
+const (
+	everyMinute = time.Minute            // the pause at last
+	firstPause  = 2 * time.Second        // after the first round; doubles: those met at join may be new, too
+	lookPause   = 200 * time.Millisecond // between looks for a first peer
+	sessionTime = time.Minute            // of one session
+	stallTime   = 10 * time.Second       // without a frame
+	maxPeers    = 2                      // synced with per round
+	maxTries    = 6                      // peers tried per round
+	maxInARow   = 64                     // sessions with one peer, while bounds cut them
+)
+
+// Options configure a [Reconciler].
+type Options struct {
+	// Network is the name of the mesh, part of the protocol id. Empty means "main".
+	Network string
+	// Set holds what this node knows: the caller puts the key and seq of each record that Get returns into it, tombstones included,
+	// and deletes what Get returns no more. It is required.
+	Set *Set
+	// Get returns the newest record under a key, with its TD if it has one, or nil. What it returns is not changed. It must not
+	// block. It is required.
+	Get func(key [32]byte) *td.Signed
+	// Offer is given each record that came, perhaps with its TD, and verifies it in full. While it does not return, the session
+	// waits, and so does the peer: what cannot be taken as fast as it comes is not lost. Several sessions call it at once. It is
+	// required.
+	Offer func(*td.Signed)
+	// Room says how many things that are not in Set would be taken. A node that is full asks only for what is newer of those it
+	// knows; without it, it would be sent the same records again and again. Nil is no bound.
+	Room func() int
+	// Verifier verifies records. Sharing one with the rest of the node saves verifying twice. Nil means one of its own that knows
+	// did:key.
+	Verifier *td.Verifier
+	// Admits says with whom sessions are held, and whose records are taken; an error means no. It must not block. Nil admits
+	// everyone.
+	Admits func(did.DID) error
+	// Log may be nil.
+	Log *slog.Logger
+
+	wants int // of tests: records that a session asks for; 0 is maxWants
+}
+
+// Protocol returns the id of the protocol of a network, for the limits of the resource manager.
+func Protocol(network string) protocol.ID { return protocol.ID("/lmos/" + network + "/sync/1") }
+
+// A Reconciler is this node's part in reconciliation. Its methods are safe for concurrent use.
+type Reconciler struct {
+	o      Options
+	host   host.Host
+	proto  protocol.ID
+	log    *slog.Logger
+	peers  peers
+	recent recent
+	counts counts
+
+	// closed and serving: what is served ends before Close returns. mu guards both.
+	mu      sync.Mutex
+	closed  bool
+	serving map[network.Stream]bool
+	ended   sync.WaitGroup
+}
+
+// Stats counts since [New].
+type Stats struct {
+	Sessions uint64 // that this node began
+	Failed   uint64 // of these, without an end
+	Served   uint64 // that others began
+	Refused  uint64 // that others wanted to begin
+	Lied     uint64 // in which a peer broke the protocol or contradicted itself
+	Received uint64 // records
+	Sent     uint64 // records
+	BytesIn  uint64
+	BytesOut uint64
+	Panics   uint64 // each is a bug
+}
+
+type counts struct {
+	sessions, failed, served, refused, lied, received, sent, in, out, panics atomic.Uint64
+}
+
+// New answers sessions of others from now on. [Reconciler.Run] holds own ones. Call it before h dials, so that the first
+// handshake names the protocol; call Close before h is closed.
+func New(h host.Host, o Options) (*Reconciler, error) {
+	if o.Network == "" {
+		o.Network = "main"
+	}
+	if o.Verifier == nil {
+		o.Verifier = td.NewVerifier(did.Keys())
+	}
+	if o.Room == nil {
+		o.Room = func() int { return math.MaxInt }
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.wants == 0 {
+		o.wants = maxWants
+	}
+	if o.Set == nil || o.Get == nil || o.Offer == nil {
+		return nil, errors.New("reconcile: Set, Get and Offer are required")
+	}
+	r := &Reconciler{o: o, host: h, proto: Protocol(o.Network), log: o.Log, serving: map[network.Stream]bool{}}
+	h.SetStreamHandler(r.proto, r.handle)
+	return r, nil
+}
+
+// Run syncs with one or two random neighbours as soon as there are any, then soon again, and every minute in the end. It returns
+// nil when ctx has ended.
+func (r *Reconciler) Run(ctx context.Context) error {
+	pause := firstPause
+	for {
+		wait := lookPause
+		if r.round(ctx) > 0 {
+			wait = jitter(pause)
+			pause = min(2*pause, everyMinute)
+		} else if len(r.neighbours()) == 0 {
+			pause = firstPause // who is alone, joins again
+		}
+		if !sleep(ctx, wait) {
+			return nil
+		}
+	}
+}
+
+// round syncs with a few neighbours, and returns with how many it did.
+func (r *Reconciler) round(ctx context.Context) (done int) {
+	all := r.neighbours()
+	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	for _, p := range all[:min(len(all), maxTries)] {
+		if ctx.Err() != nil || done == maxPeers {
+			break
+		}
+		if r.exhaust(ctx, p) == nil {
+			done++
+		}
+	}
+	return done
+}
+
+// exhaust holds sessions with a peer until none is cut by a bound, or brings nothing.
+func (r *Reconciler) exhaust(ctx context.Context, p peer.ID) error {
+	for range maxInARow {
+		report, err := r.Sync(ctx, p)
+		if err != nil || !report.More || report.Received+report.Sent == 0 {
+			return err
+		}
+	}
+	return nil
+}
+
+// neighbours returns the connected peers that speak the protocol and may be asked now. A relayed connection is too thin.
+func (r *Reconciler) neighbours() []peer.ID {
+	var ps []peer.ID
+	now := time.Now()
+	for _, p := range r.host.Network().Peers() {
+		if r.host.Network().Connectedness(p) != network.Connected || r.peers.shuns(p, now) || !r.admits(p) {
+			continue
+		}
+		if ids, err := r.host.Peerstore().SupportsProtocols(p, r.proto); err == nil && len(ids) > 0 {
+			ps = append(ps, p)
+		}
+	}
+	return ps
+}
+
+// Sync holds one session with a connected peer: afterwards each end has been given what it lacked or had older, but for what
+// Report.More says.
+// It takes a minute at most, and less if nothing moves for ten seconds. The report is good as far as the session went, whatever
+// the error. A peer that failed is left alone by [Reconciler.Run] for a moment, one that lied for ten minutes.
+func (r *Reconciler) Sync(ctx context.Context, p peer.ID) (Report, error) {
+	start := time.Now()
+	r.counts.sessions.Add(1)
+	report, err := r.sync(ctx, p)
+	report.Peer, _ = did.FromPeer([]byte(p))
+	report.Took = time.Since(start)
+	r.account(p, report)
+	if err != nil {
+		r.counts.failed.Add(1)
+		if ctx.Err() == nil {
+			r.blame(p, err)
+		}
+		return report, fmt.Errorf("sync with %s: %w", p, err)
+	}
+	r.log.Debug("synced", "peer", p, "received", report.Received, "sent", report.Sent, "turns", report.Turns,
+		"in", report.BytesIn, "out", report.BytesOut, "more", report.More, "took", report.Took)
+	return report, nil
+}
+
+func (r *Reconciler) sync(ctx context.Context, p peer.ID) (Report, error) {
+	ctx, cancel := context.WithTimeout(ctx, sessionTime)
+	defer cancel()
+	// The context bounds the negotiation only; the session has its own watch.
+	st, err := r.host.NewStream(network.WithNoDial(ctx, "lmos sync"), p, r.proto)
+	if err != nil {
+		return Report{}, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = st.Reset() })
+	defer stop()
+	report, err := r.hold(st, func(s *session) error {
+		if err := s.lead(); err != nil {
+			return err
+		}
+		return s.finish(st)
+	})
+	if err != nil {
+		_ = st.ResetWithError(codeOf(err))
+		return report, cmp.Or(context.Cause(ctx), err)
+	}
+	_ = st.Close()
+	return report, nil
+}
+
+// hold holds one end of a session over a stream: memory, deadline, turns.
+func (r *Reconciler) hold(st network.Stream, turns func(*session) error) (Report, error) {
+	if err := st.Scope().ReserveMemory(sessionMemory, network.ReservationPriorityMedium); err != nil {
+		return Report{}, fmt.Errorf("reserve %d bytes: %w", sessionMemory, err)
+	}
+	defer st.Scope().ReleaseMemory(sessionMemory)
+	watch := time.AfterFunc(stallTime, func() { _ = st.Reset() })
+	defer watch.Stop()
+	s := newSession(r, st.Scope(), st, func() { watch.Reset(stallTime) })
+	err := turns(s)
+	return s.report, err
+}
+
+func (r *Reconciler) account(p peer.ID, report Report) {
+	r.counts.received.Add(uint64(report.Received))
+	r.counts.sent.Add(uint64(report.Sent))
+	r.counts.in.Add(uint64(report.BytesIn))
+	r.counts.out.Add(uint64(report.BytesOut))
+	if report.Refused+report.Missing > 0 {
+		r.log.Debug("records of no use", "peer", p, "refused", report.Refused, "missing", report.Missing)
+	}
+}
+
+// blame leaves a peer alone for as long as what it did is worth.
+func (r *Reconciler) blame(p peer.ID, err error) {
+	lied := errors.Is(err, errWire) || errors.Is(err, errLie)
+	r.peers.shun(p, lied, time.Now())
+	if !lied {
+		r.log.Debug("session failed", "peer", p, "err", err)
+		return
+	}
+	r.counts.lied.Add(1)
+	r.log.Warn("peer lies in reconciliation", "peer", p, "err", err)
+}
+
+// give returns the record under a key, as it travels: its TD beside it only if it has it not inside, and there is room for it.
+func (r *Reconciler) give(key [32]byte, withTD bool) given {
+	s := r.o.Get(key)
+	if s == nil {
+		return given{}
+	}
+	rec, err := r.o.Verifier.Record(s.Record, time.Now())
+	switch {
+	case err != nil:
+		return given{} // it has expired
+	case withTD && rec.Kind == td.KindTD && len(rec.Inline) == 0:
+		return given{Record: s.Record, TD: s.TD}
+	}
+	return given{Record: s.Record}
+}
+
+// take offers a record that was wanted. It is an error that no honest node would send it.
+func (r *Reconciler) take(want item, s *td.Signed) (taken bool, err error) {
+	now := time.Now()
+	rec, err := r.o.Verifier.Record(s.Record, now)
+	switch {
+	case errors.Is(err, td.ErrExpired), errors.Is(err, td.ErrFuture), errors.Is(err, td.ErrVersion):
+		r.recent.add(want, now) // clocks and versions differ
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("%w: %w", errLie, err)
+	case rec.Key() != want.key || rec.Seq < want.seq:
+		return false, fmt.Errorf("%w: another record than it told of", errLie)
+	case s.TD != nil && !matches(rec, s.TD):
+		return false, fmt.Errorf("%w: another TD than the record's", errLie)
+	}
+	r.recent.add(item{want.key, rec.Seq}, now)
+	if r.o.Admits != nil && r.o.Admits(rec.Owner) != nil {
+		return false, nil
+	}
+	r.o.Offer(s)
+	return true, nil
+}
+
+func matches(r *td.Record, body []byte) bool {
+	sum := sha256.Sum256(body)
+	return r.Kind == td.KindTD && len(body) == r.Size && bytes.Equal(sum[:], r.Hash[:])
+}
+
+// admits says whether sessions are held with p.
+func (r *Reconciler) admits(p peer.ID) bool {
+	id, err := did.FromPeer([]byte(p))
+	return err == nil && (r.o.Admits == nil || r.o.Admits(id) == nil)
+}
+
+// Stats returns what r has done so far.
+func (r *Reconciler) Stats() Stats {
+	c := &r.counts
+	return Stats{
+		Sessions: c.sessions.Load(), Failed: c.failed.Load(), Served: c.served.Load(), Refused: c.refused.Load(), Lied: c.lied.Load(),
+		Received: c.received.Load(), Sent: c.sent.Load(), BytesIn: c.in.Load(), BytesOut: c.out.Load(), Panics: c.panics.Load(),
+	}
+}
+
+// jitter returns d, up to a tenth sooner or later.
+func jitter(d time.Duration) time.Duration { return d - d/10 + rand.N(d/5+1) }
+
+// sleep waits for pause, and reports false if ctx ended before.
+func sleep(ctx context.Context, pause time.Duration) bool {
+	t := time.NewTimer(pause)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

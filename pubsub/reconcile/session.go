@@ -1,0 +1,563 @@
+package reconcile
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"math/rand/v2"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/network"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/td"
+)
+
+// Bounds of one session, of each end. What is beyond is for the next one.
+const (
+	maxTurns = 40       // four levels of the tree are a million things
+	maxSplit = 4096     // ranges whose parts are claimed, and again ranges that wait for room in a turn
+	maxTold  = 8192     // items in lists and news
+	maxWants = 4096     // records
+	maxGive  = 16 << 20 // bytes of records and TDs given
+	maxTDs   = 8 << 20  // bytes of TDs given beside records; what is beyond can be fetched by hash
+	maxTaken = 32 << 20 // bytes that may come: more than an honest end says
+	maxTalk  = maxTurn - 16<<10
+	listMost = 16 // items of a range that are listed; with more it is split, which costs no more bytes
+
+	// A session remembers what it told, claimed and wants, what waits, and has two buffers.
+	sessionMemory = (maxTold+maxWants+2*maxSplit)*2*itemSize + 2*bufferSize
+	bufferSize    = 16 << 10
+)
+
+// A Report says what came of a session.
+type Report struct {
+	Peer did.DID
+	// Received is how many records came and were handed on, Sent how many went to the peer.
+	Received, Sent int
+	// Refused is how many records came that are of no use here and now: of an owner that is not admitted, expired, or of another
+	// version.
+	Refused int
+	// Missing is how many records the peer told of and then had no more.
+	Missing int
+	// Turns is how often each end spoke: one is a round trip between equal sets.
+	Turns             int
+	BytesIn, BytesOut int
+	Took              time.Duration
+	// More says that a bound cut the session, so that another one has something to do.
+	More bool
+}
+
+// A session is one comparison at work, at one end. Only one goroutine uses it.
+type session struct {
+	rec   *Reconciler
+	mem   memory
+	in    *bufio.Reader
+	out   *bufio.Writer
+	alive func() // called whenever something has come or gone
+
+	view    *tree               // of our set, as it was at the start: so what the other says of it can be judged
+	first   int                 // the part that is looked at first: what a bound cuts is another part each time
+	root    bool                // the other may answer our claim of everything
+	claimed map[string]uint16   // the same of the parts of a range, a bit each
+	waiting []pending           // ranges that differ, for which our last turn had no room
+	told    map[[32]byte]uint64 // what the other may want
+	wanted  map[[32]byte]bool   // what was wanted so far
+	space   int                 // how many unknown things may still be wanted
+	asked   []item              // wants of our last turn
+	gives   []given             // what goes with our next turn
+	tds     int                 // bytes of TDs given
+	given   int                 // bytes given
+	room    int                 // bytes that our next turn has left
+	final   bool                // the last turn was ours
+	report  Report
+}
+
+// A pending range is one in which the other claims something else.
+type pending struct {
+	at     []byte
+	theirs claim
+}
+
+func newSession(r *Reconciler, m memory, rw io.ReadWriter, alive func()) *session {
+	return &session{
+		rec: r, mem: m, in: bufio.NewReaderSize(rw, bufferSize), out: bufio.NewWriterSize(rw, bufferSize), alive: alive,
+		view: r.o.Set.view(), first: rand.IntN(parts), space: r.o.Room(),
+		claimed: map[string]uint16{}, told: map[[32]byte]uint64{}, wanted: map[[32]byte]bool{},
+	}
+}
+
+// lead is the session of who opened the stream.
+func (s *session) lead() error {
+	out := s.open()
+	for range maxTurns {
+		if err := s.say(out); err != nil {
+			return err
+		}
+		if out.last() {
+			return nil
+		}
+		in, err := s.hear()
+		if err != nil || in.last() {
+			s.rest()
+			return err
+		}
+		if len(in.Root) > 0 {
+			return fmt.Errorf("%w: a second beginning", errWire)
+		}
+		if out, err = s.answer(in); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: more than %d turns", errLie, maxTurns)
+}
+
+// follow is the session of the other one.
+func (s *session) follow() error {
+	for i := range maxTurns {
+		in, err := s.hear()
+		if err != nil || in.last() {
+			s.rest()
+			return err
+		}
+		if (len(in.Root) > 0) != (i == 0) {
+			return fmt.Errorf("%w: it begins once", errWire)
+		}
+		var out *turn
+		if i == 0 {
+			out, err = s.begin(in)
+		} else {
+			out, err = s.answer(in)
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.say(out); err != nil || out.last() {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: more than %d turns", errLie, maxTurns)
+}
+
+// finish waits until the other end has taken what was said last, if that was said here.
+func (s *session) finish(st network.Stream) error {
+	if !s.final {
+		return nil
+	}
+	if err := st.CloseWrite(); err != nil {
+		return fmt.Errorf("end: %w", err)
+	}
+	switch _, err := s.in.ReadByte(); {
+	case err == nil:
+		return fmt.Errorf("%w: more after the end", errWire)
+	case errors.Is(err, io.EOF):
+		return nil
+	default:
+		return fmt.Errorf("end: %w", err)
+	}
+}
+
+// open returns the first turn.
+func (s *session) open() *turn {
+	s.room = maxTalk
+	all := s.view.claim(nil)
+	out := &turn{Root: all.append(nil)}
+	if s.view.size() <= listMost {
+		s.list(out, nil)
+	}
+	s.root = true
+	return out
+}
+
+// begin answers the first turn.
+func (s *session) begin(in *turn) (*turn, error) {
+	theirs, mine := claimAt(in.Root, 0), s.view.claim(nil)
+	listed := len(in.List) == 1 && len(in.List[0].At) == 0
+	switch {
+	case len(in.Split)+len(in.News)+len(in.Want)+in.Give > 0, len(in.List) > 0 && !listed:
+		return nil, fmt.Errorf("%w: a beginning with answers", errWire)
+	case listed && claimOf(in.List[0].Of) != theirs, !theirs.plausible():
+		return nil, fmt.Errorf("%w: %d items are claimed", errLie, theirs.count)
+	case theirs == mine:
+		return &turn{}, nil
+	case listed:
+		s.root = true // what was listed answers the claim that we are about to make
+		return s.answer(&turn{List: in.List})
+	}
+	s.room = maxTalk
+	out := &turn{}
+	s.differ(out, nil, theirs)
+	return out, nil
+}
+
+// claimOf returns the claim that a list of items bears out.
+func claimOf(items []byte) claim {
+	var t total
+	for i := range len(items) / itemSize {
+		t.add(itemAt(items, i).digest())
+	}
+	return newClaim(len(items)/itemSize, t)
+}
+
+var nothing = newClaim(0, total{})
+
+// plausible reports whether count and fingerprint agree that there is nothing, or something.
+func (c claim) plausible() bool { return (c.count == 0) == (c == nothing) }
+
+// answer returns our next turn.
+func (s *session) answer(in *turn) (*turn, error) {
+	s.room, s.asked = maxTalk, nil
+	out := &turn{}
+	for _, step := range []func() error{
+		func() error { return s.answerWants(out, in.Want) },
+		func() error { return s.answerNews(out, in.News) },
+		func() error { return s.answerLists(out, in.List) },
+		func() error { return s.answerSplits(out, in.Split) },
+	} {
+		if err := step(); err != nil {
+			return nil, err
+		}
+	}
+	s.resume(out)
+	return out, nil
+}
+
+// resume goes on with ranges that waited, as far as there is room.
+func (s *session) resume(out *turn) {
+	waiting := s.waiting
+	s.waiting = nil
+	for _, p := range waiting {
+		s.differ(out, p.at, p.theirs)
+	}
+	if len(s.waiting) > 0 && out.last() {
+		out.More = true // no turn follows in which there is room
+	}
+}
+
+// rest notes that what waits is for the next session.
+func (s *session) rest() { s.report.More = s.report.More || len(s.waiting) > 0 }
+
+// answered takes a range from those that the other may answer: each once, in the next turn or a later one.
+func (s *session) answered(at []byte) error {
+	if len(at) == 0 {
+		was := s.root
+		if s.root = false; was {
+			return nil
+		}
+		return fmt.Errorf("%w: an answer to no claim", errLie)
+	}
+	of, bit := string(at[:len(at)-1]), uint16(1)<<at[len(at)-1]
+	if s.claimed[of]&bit == 0 {
+		return fmt.Errorf("%w: an answer at %x, where nothing was claimed", errLie, at)
+	}
+	s.claimed[of] &^= bit
+	return nil
+}
+
+// answerSplits looks at the parts of ranges that differ. One of them must.
+func (s *session) answerSplits(out *turn, splits []part) error {
+	for _, p := range splits {
+		if err := s.answered(p.At); err != nil {
+			return err
+		}
+		differing := 0
+		for at, i := range s.parts(p.At) {
+			theirs := claimAt(p.Of, i)
+			if !theirs.plausible() {
+				return fmt.Errorf("%w: %d items are claimed at %x", errLie, theirs.count, at)
+			}
+			if theirs != s.view.claim(at) {
+				differing++
+				s.differ(out, at, theirs)
+			}
+		}
+		if differing == 0 {
+			return fmt.Errorf("%w: the parts at %x are equal", errLie, p.At)
+		}
+	}
+	return nil
+}
+
+// parts yields the parts of a range with their numbers, from s.first on.
+func (s *session) parts(at []byte) iter.Seq2[[]byte, int] {
+	return func(yield func([]byte, int) bool) {
+		for j := range parts {
+			i := (s.first + j) % parts
+			if !yield(append(bytes.Clone(at), byte(i)), i) {
+				return
+			}
+		}
+	}
+}
+
+// differ says what brings both ends nearer in a range where their claims differ, in this turn or the next.
+func (s *session) differ(out *turn, at []byte, theirs claim) {
+	mine := s.view.claim(at)
+	done := true
+	switch {
+	case theirs.count == 0:
+		s.newsOf(out, at)
+	case mine.count <= listMost:
+		done = s.list(out, at)
+	default:
+		done = s.split(out, at)
+	}
+	switch {
+	case done:
+	case len(s.waiting) < maxSplit && len(s.told) < maxTold && len(s.claimed) < maxSplit:
+		s.waiting = append(s.waiting, pending{at, theirs})
+	default:
+		out.More = true
+	}
+}
+
+// split says the claims of the parts of a range, if there is room.
+func (s *session) split(out *turn, at []byte) bool {
+	if len(s.claimed) >= maxSplit || !s.has(parts*claimSize+len(at)+16) {
+		return false
+	}
+	of := make([]byte, 0, parts*claimSize)
+	for i := range parts {
+		of = s.view.claim(append(bytes.Clone(at), byte(i))).append(of)
+	}
+	s.claimed[string(at)] = 1<<parts - 1
+	out.Split = append(out.Split, part{At: at, Of: of})
+	return true
+}
+
+// list says all items of a range, if there is room.
+func (s *session) list(out *turn, at []byte) bool {
+	var of []byte
+	for it := range s.view.all(at) {
+		of = it.append(of)
+	}
+	if len(s.told)+len(of)/itemSize > maxTold || !s.has(len(of)+len(at)+16) {
+		return false
+	}
+	for i := range len(of) / itemSize {
+		it := itemAt(of, i)
+		s.told[it.key] = it.seq
+	}
+	out.List = append(out.List, part{At: at, Of: of})
+	return true
+}
+
+// newsOf says what we have in a range where the other has nothing.
+func (s *session) newsOf(out *turn, at []byte) {
+	if len(at) == keyDepth {
+		s.tellAll(out, at)
+		return
+	}
+	for sub := range s.parts(at) {
+		s.tellAll(out, sub)
+	}
+}
+
+func (s *session) tellAll(out *turn, at []byte) {
+	for it := range s.view.all(at) {
+		if s.tell(out, it); out.More {
+			return
+		}
+	}
+}
+
+// tell says that we have an item that the other lacks or has older.
+func (s *session) tell(out *turn, it item) {
+	if len(s.told) >= maxTold || !s.has(itemSize) {
+		out.More = true
+		return
+	}
+	s.told[it.key] = it.seq
+	out.News = it.append(out.News)
+}
+
+// has takes n bytes of the room of the turn that is being made, if it has as many.
+func (s *session) has(n int) bool {
+	if s.room < n {
+		return false
+	}
+	s.room -= n
+	return true
+}
+
+// answerLists holds lists of the other against what is here. Something must differ.
+func (s *session) answerLists(out *turn, lists []part) error {
+	for _, p := range lists {
+		if err := s.answered(p.At); err != nil {
+			return err
+		}
+		if s.compare(out, p) == 0 {
+			return fmt.Errorf("%w: the items at %x are equal", errLie, p.At)
+		}
+	}
+	return nil
+}
+
+// compare wants what a list has newer, and tells what it lacks. It returns how many items differ.
+func (s *session) compare(out *turn, p part) (differing int) {
+	theirs := make(map[[32]byte]uint64, len(p.Of)/itemSize)
+	for i := range len(p.Of) / itemSize {
+		it := itemAt(p.Of, i)
+		theirs[it.key] = it.seq
+		if mine, known := s.view.get(it.key); !known || mine.seq < it.seq {
+			differing++
+			s.want(out, it)
+		}
+	}
+	for it := range s.view.all(p.At) {
+		if seq, known := theirs[it.key]; !known || seq < it.seq {
+			differing++
+			s.tell(out, it)
+		}
+	}
+	return differing
+}
+
+// answerNews wants what is news indeed, and it must be.
+func (s *session) answerNews(out *turn, news []byte) error {
+	for i := range len(news) / itemSize {
+		it := itemAt(news, i)
+		if mine, known := s.view.get(it.key); known && mine.seq >= it.seq || s.wanted[it.key] {
+			return fmt.Errorf("%w: %x is no news", errLie, it.key[:4])
+		}
+		s.want(out, it)
+	}
+	return nil
+}
+
+// want asks for a record, unless one as new came lately, and was not taken or is still on its way in; or it would find no room.
+func (s *session) want(out *turn, it item) {
+	_, known := s.view.get(it.key)
+	if !known && s.space <= 0 || s.rec.recent.has(it, time.Now()) {
+		return
+	}
+	if len(s.wanted) >= s.rec.o.wants || !s.has(keySize) {
+		out.More = true
+		return
+	}
+	s.wanted[it.key] = true
+	if !known {
+		s.space--
+	}
+	s.asked = append(s.asked, it)
+	out.Want = append(out.Want, it.key[:]...)
+}
+
+// answerWants gives what the other wants of what it was told.
+func (s *session) answerWants(out *turn, wants []byte) error {
+	for i := range len(wants) / keySize {
+		key := [32]byte(wants[i*keySize:])
+		if _, told := s.told[key]; !told {
+			return fmt.Errorf("%w: it wants %x, which it was not told of", errLie, key[:4])
+		}
+		delete(s.told, key)
+		if s.given > maxGive {
+			out.More = true
+			continue
+		}
+		g := s.rec.give(key, s.tds < maxTDs)
+		s.tds += len(g.TD)
+		s.given += len(g.Record) + len(g.TD)
+		s.gives = append(s.gives, g)
+	}
+	out.Give = len(s.gives)
+	return nil
+}
+
+// say sends a turn and what goes with it.
+func (s *session) say(t *turn) error {
+	if err := s.send(t); err != nil {
+		return err
+	}
+	for i := range s.gives {
+		if err := s.send(&s.gives[i]); err != nil {
+			return err
+		}
+		if len(s.gives[i].Record) > 0 {
+			s.report.Sent++
+		}
+	}
+	s.gives = nil
+	s.report.Turns++
+	s.final = t.last()
+	s.report.More = s.report.More || t.More
+	if err := s.out.Flush(); err != nil {
+		return fmt.Errorf("send: %w", err)
+	}
+	return nil
+}
+
+func (s *session) send(v any) error {
+	frame, err := encodeFrame(v)
+	if err != nil {
+		return err
+	}
+	s.alive()
+	s.report.BytesOut += len(frame)
+	if _, err := s.out.Write(frame); err != nil {
+		return fmt.Errorf("send: %w", err)
+	}
+	return nil
+}
+
+// hear reads the next turn and takes what comes with it.
+func (s *session) hear() (*turn, error) {
+	t, err := receive(s, maxTurn, decodeTurn)
+	if err != nil {
+		return nil, err
+	}
+	s.report.More = s.report.More || t.More
+	if t.Give > len(s.asked) || t.Give < len(s.asked) && !t.More {
+		return nil, fmt.Errorf("%w: it gives %d of %d records", errLie, t.Give, len(s.asked))
+	}
+	for _, want := range s.asked[:t.Give] {
+		g, err := receive(s, maxGiven, decodeGiven)
+		if err != nil {
+			return nil, err
+		}
+		if err := s.take(want, g); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+// receive reads a frame.
+func receive[T any](s *session, limit int, decode func([]byte) (*T, error)) (*T, error) {
+	frame, release, err := readFrame(s.in, s.mem, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	s.alive()
+	if s.report.BytesIn += len(frame) + 3; s.report.BytesIn > maxTaken {
+		return nil, fmt.Errorf("%w: more than %d bytes", errLie, maxTaken)
+	}
+	return decode(frame)
+}
+
+// few is how many records a peer may have lost between telling and giving, whatever their part of all.
+const few = 8
+
+// take hands a record on that was wanted.
+func (s *session) take(want item, g *given) error {
+	if len(g.Record) == 0 {
+		if s.report.Missing++; s.report.Missing > few && 4*s.report.Missing > len(s.wanted) {
+			return fmt.Errorf("%w: %d records that it told of are not there", errLie, s.report.Missing)
+		}
+		return nil
+	}
+	taken, err := s.rec.take(want, &td.Signed{Record: g.Record, TD: g.TD})
+	switch {
+	case err != nil:
+		return err
+	case taken:
+		s.report.Received++
+	default:
+		s.report.Refused++
+	}
+	return nil
+}

@@ -1,0 +1,187 @@
+package reconcile
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"testing"
+)
+
+// check holds a tree against what it should have: order, counts and sums in every node.
+func check(t *testing.T, n *tree, want map[[32]byte]uint64) {
+	t.Helper()
+	var sum total
+	count := 0
+	last := item{}
+	for it := range n.all(nil) {
+		if count > 0 && compareKey(last, it.key) >= 0 {
+			t.Fatal("items do not ascend")
+		}
+		if want[it.key] != it.seq {
+			t.Fatalf("got seq %d, want %d", it.seq, want[it.key])
+		}
+		sum.add(it.digest())
+		count++
+		last = it
+	}
+	if count != len(want) || n.claim(nil) != newClaim(count, sum) {
+		t.Fatalf("%d items, want %d; claim true: %v", count, len(want), n.claim(nil) == newClaim(count, sum))
+	}
+	for _, at := range [][]byte{{0}, {7, 3}, {15, 15, 15}, {1, 2, 3, 4, 5}} {
+		var part total
+		in := 0
+		for key, seq := range want {
+			if begins(&key, at) {
+				part.add(item{key, seq}.digest())
+				in++
+			}
+		}
+		if n.claim(at) != newClaim(in, part) {
+			t.Fatalf("the claim at %x is not true", at)
+		}
+	}
+}
+
+// TestSetAgainstAMap makes random changes to a set and a map, some keys with a long common beginning, and takes views meanwhile.
+func TestSetAgainstAMap(t *testing.T) {
+	t.Parallel()
+	rnd := rand.New(rand.NewPCG(1, 2))
+	var s Set
+	want := map[[32]byte]uint64{}
+	var view *tree
+	var seen map[[32]byte]uint64
+	for i := range 30_000 {
+		it := filler(rnd.IntN(3000))
+		if i%5 == 0 {
+			copy(it.key[:20], "a common beginning..")
+		}
+		it.seq = rnd.Uint64N(4)
+		drop := rnd.IntN(10) < 3 || i > 22_000 && rnd.IntN(10) < 8
+		if drop {
+			s.Delete(it.key)
+			delete(want, it.key)
+		} else {
+			s.Put(it.key, it.seq)
+			want[it.key] = it.seq
+		}
+		if i%7000 == 0 {
+			view, seen = s.view(), maps.Clone(want)
+		}
+		if i%3000 == 0 {
+			check(t, s.view(), want)
+			check(t, view, seen) // whatever came since
+		}
+	}
+	for key := range want {
+		s.Delete(key)
+	}
+	if s.Len() != 0 || s.root != nil || s.view().claim(nil) != nothing {
+		t.Errorf("an emptied set has %d items", s.Len())
+	}
+}
+
+func TestEqualSetsHaveEqualClaims(t *testing.T) {
+	t.Parallel()
+	var a, b Set
+	order := rand.New(rand.NewPCG(3, 4)).Perm(5000)
+	for i := range 5000 {
+		it, other := filler(i), filler(order[i])
+		a.Put(it.key, it.seq)
+		b.Put(other.key, 9)
+		b.Put(other.key, other.seq)
+	}
+	if a.view().claim(nil) != b.view().claim(nil) || a.Len() != 5000 {
+		t.Error("the order of changes shows in the claim")
+	}
+	it := filler(17)
+	b.Put(it.key, it.seq+1)
+	if a.view().claim(nil) == b.view().claim(nil) {
+		t.Error("another seq does not show in the claim")
+	}
+}
+
+func TestTotals(t *testing.T) {
+	t.Parallel()
+	max := ^uint64(0)
+	sum := total{max, max, max, max}
+	sum.add(total{0, 0, 0, 1})
+	if sum != (total{}) {
+		t.Errorf("got %x, want it to wrap", sum)
+	}
+	sum.sub(total{0, 0, 0, 1})
+	if sum != (total{max, max, max, max}) {
+		t.Errorf("got %x, want it to wrap back", sum)
+	}
+}
+
+// TestMemoryOfASet is also where the size in the documentation comes from.
+func TestMemoryOfASet(t *testing.T) {
+	for _, n := range []int{20_000, 100_000} {
+		before := heap()
+		s := new(Set)
+		for i := range n {
+			it := filler(i)
+			s.Put(it.key, it.seq)
+		}
+		each := (float64(heap()) - float64(before)) / float64(n)
+		t.Logf("%d items: %.0f bytes each", n, each)
+		if each > 100 {
+			t.Errorf("%d items take %.0f bytes each", n, each)
+		}
+		runtime.KeepAlive(s)
+	}
+}
+
+func heap() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+func BenchmarkPut(b *testing.B) {
+	for _, n := range []int{1_000, 100_000, 1_000_000} {
+		for _, viewed := range []bool{false, true} {
+			b.Run(fmt.Sprintf("of=%d/viewed=%v", n, viewed), func(b *testing.B) {
+				var s Set
+				keys := make([]item, n)
+				for i := range n {
+					keys[i] = filler(i)
+					s.Put(keys[i].key, 1)
+				}
+				rnd := rand.New(rand.NewPCG(5, 6))
+				b.ReportAllocs()
+				for seq := uint64(2); b.Loop(); seq++ {
+					if viewed { // the worst: a session begins before each change
+						s.view()
+					}
+					s.Put(keys[rnd.IntN(n)].key, seq)
+				}
+			})
+		}
+	}
+}
+
+func TestItemsOfARange(t *testing.T) {
+	t.Parallel()
+	var s Set
+	for i := range 200 {
+		it := filler(i)
+		s.Put(it.key, it.seq)
+	}
+	var all []item
+	for i := range byte(16) {
+		all = slices.AppendSeq(all, s.view().all([]byte{i}))
+	}
+	if !slices.Equal(all, slices.Collect(s.view().all(nil))) {
+		t.Error("the parts are not the whole")
+	}
+	for it := range s.view().all(nil) {
+		if got, ok := s.view().get(it.key); !ok || got != it {
+			t.Error("an item is not found by its key")
+		}
+		break // may be left at any time
+	}
+}

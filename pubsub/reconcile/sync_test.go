@@ -1,0 +1,431 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/td"
+)
+
+// pair returns two connected nodes, in the bubble of a test.
+func pair(t *testing.T) (*sim, *node, *node) {
+	t.Helper()
+	s := simulate(t, 10*time.Millisecond)
+	a, b := s.node(), s.node()
+	s.connect(a.host, b.host)
+	return s, a, b
+}
+
+// sync holds a session that must succeed.
+func (n *node) sync(t *testing.T, with *node) Report {
+	t.Helper()
+	r, err := n.Sync(t.Context(), with.host.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Wait() // the other end too
+	return r
+}
+
+// same checks that both know the same.
+func same(t *testing.T, a, b *node, want int) {
+	t.Helper()
+	if a.set.Len() != want || b.set.Len() != want || a.set.view().claim(nil) != b.set.view().claim(nil) {
+		t.Errorf("%d and %d items; want %d, the same", a.set.Len(), b.set.Len(), want)
+	}
+}
+
+func TestEqualSetsCostOneRoundTrip(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, a, b := pair(t)
+		for _, size := range []int{0, 10, 100_000} {
+			a.fill(0, size)
+			b.fill(0, size)
+			start := time.Now()
+			r := a.sync(t, b)
+			// 10 ms each way, and the stream is opened in the first.
+			if took := time.Since(start); r.Turns != 1 || took > 30*time.Millisecond || r.BytesOut+r.BytesIn > 100+size%100*itemSize {
+				t.Errorf("%d items: %d turns, %v, %d and %d bytes", size, r.Turns, took, r.BytesOut, r.BytesIn)
+			}
+		}
+		if st := b.Stats(); st.Served != 3 || st.Refused != 0 {
+			t.Errorf("got %+v", st)
+		}
+	})
+}
+
+func TestOneDifferenceAmongManyCostsLittle(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, a, b := pair(t)
+		a.fill(0, 100_000)
+		b.fill(0, 100_000)
+		for i, c := range []struct {
+			name string
+			with *node
+			s    *td.Signed
+		}{
+			{"the other has one more", b, signed(t, 1, 1)},
+			{"the other has a newer one", b, signed(t, 1, 2)},
+			{"this one has one more", a, signed(t, 2, 1)},
+			{"this one has buried it", a, buried(t, 1, 3)},
+		} {
+			c.with.add(t, c.s)
+			r := a.sync(t, b)
+			t.Logf("%s: %d bytes out, %d in, of these a record of %d; %d turns", c.name, r.BytesOut, r.BytesIn, len(c.s.Record), r.Turns)
+			if bytes := r.BytesOut + r.BytesIn - len(c.s.Record); bytes > 4<<10 || r.Turns > 5 || r.Received+r.Sent != 1 || r.More {
+				t.Errorf("%s: %+v", c.name, r)
+			}
+			same(t, a, b, 100_000+[]int{1, 1, 2, 2}[i])
+		}
+	})
+}
+
+func TestBothEndsLearn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, a, b := pair(t)
+		a.fill(0, 1000)
+		b.fill(0, 1000)
+		for i := range 150 {
+			a.add(t, signed(t, i, 1+uint64(i%3))) // newer here, the same, or newer there
+			b.add(t, signed(t, i, 1+uint64((i+1)%3)))
+		}
+		for i := range 50 {
+			a.add(t, signed(t, 1000+i, 1))
+			b.add(t, signed(t, 2000+i, 1))
+		}
+		r := a.sync(t, b)
+		// Of three things one is newer here (3 and 1), and two are there.
+		if r.Received != 150 || r.Sent != 100 || r.Missing != 0 || r.More {
+			t.Errorf("got %+v", r)
+		}
+		same(t, a, b, 1250)
+		if r := a.sync(t, b); r.Turns != 1 {
+			t.Errorf("after it: %+v", r)
+		}
+	})
+}
+
+// TestWhatABoundCutsComesNext has more differences than a session exchanges.
+func TestWhatABoundCutsComesNext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := simulate(t, 10*time.Millisecond)
+		a, b := s.node(func(o *Options) { o.wants = 100 }), s.node()
+		s.connect(a.host, b.host)
+		for i := range 350 {
+			b.add(t, buried(t, i, 1))
+		}
+		if r := a.sync(t, b); r.Received != 100 || !r.More {
+			t.Errorf("got %+v, want it cut", r)
+		}
+		if err := b.exhaust(t.Context(), a.host.ID()); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		same(t, a, b, 350)
+		if st := b.Stats(); st.Sessions != 3 {
+			t.Errorf("got %+v, want three more sessions", st)
+		}
+	})
+}
+
+func TestALateJoinerIsCompleteWithinSeconds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := simulate(t, 30*time.Millisecond)
+		nodes := []*node{s.node(), s.node(), s.node()}
+		for i := range 2000 {
+			one := signed(t, i, 1)
+			for _, n := range nodes {
+				n.add(t, one)
+			}
+		}
+		late := s.node()
+		late.add(t, signed(t, 5000, 1), signed(t, 5001, 1))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- late.Run(ctx) }()
+		time.Sleep(time.Minute) // alone
+		start := time.Now()
+		for _, n := range nodes {
+			s.connect(late.host, n.host)
+		}
+		for late.set.Len() < 2002 {
+			if time.Since(start) > 3*time.Second {
+				t.Fatalf("it knows %d things after 3 s", late.set.Len())
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		st := late.Stats()
+		t.Logf("complete after %v: %d sessions, %d bytes in, %d out", time.Since(start), st.Sessions, st.BytesIn, st.BytesOut)
+		time.Sleep(3 * time.Minute)
+		if st := late.Stats(); st.Received != 2000 || st.Failed != 0 || st.Sessions < 8 || st.Sessions > 20 {
+			t.Errorf("got %+v; want that nothing came twice, and a few sessions", st)
+		}
+		learned := 0
+		for _, n := range nodes {
+			if n.set.Len() == 2002 {
+				learned++
+			}
+		}
+		if learned < 2 {
+			t.Errorf("%d of 3 have learned what the joiner brought", learned)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestRefusedRecordsAreNotAskedForAgain has a node that takes no record, as a full directory does.
+func TestRefusedRecordsAreNotAskedForAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := simulate(t, 10*time.Millisecond)
+		b := s.node()
+		full := s.node(func(o *Options) { o.Offer = func(*td.Signed) {} })
+		choosy := s.node(func(o *Options) {
+			o.Admits = func(id did.DID) error {
+				if id == first.DID() {
+					return errors.New("not a member")
+				}
+				return nil
+			}
+		})
+		for i := range 50 {
+			b.add(t, signed(t, i, 1))
+		}
+		b.add(t, signedBy(t, key(t, 1), 1, 1))
+		for _, c := range []struct {
+			name              string
+			n                 *node
+			received, refused int
+			learned           int
+		}{{"full", full, 51, 0, 0}, {"choosy", choosy, 1, 50, 1}} {
+			s.connect(c.n.host, b.host)
+			if r := c.n.sync(t, b); r.Received != c.received || r.Refused != c.refused || c.n.set.Len() != c.learned {
+				t.Errorf("%s: %+v, %d learned", c.name, r, c.n.set.Len())
+			}
+			if r := c.n.sync(t, b); r.Received+r.Refused != 0 {
+				t.Errorf("%s, at once: %+v", c.name, r)
+			}
+			time.Sleep(2 * recentTime)
+			if r := c.n.sync(t, b); r.Received+r.Refused != c.received+c.refused-c.learned {
+				t.Errorf("%s, later: %+v", c.name, r)
+			}
+		}
+	})
+}
+
+// TestANodeWithoutRoomAsksForWhatItKnows has room for ten of fifty things. It hears what is new of these, and of no others.
+func TestANodeWithoutRoomAsksForWhatItKnows(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := simulate(t, 10*time.Millisecond)
+		var small *node
+		small = s.node(func(o *Options) { o.Room = func() int { return 10 - small.set.Len() } })
+		b := s.node()
+		s.connect(small.host, b.host)
+		for seq := range uint64(2) {
+			for i := range 50 {
+				b.add(t, signed(t, i, 1+seq))
+			}
+			if r := small.sync(t, b); r.Received != 10 || r.More || small.set.Len() != 10 {
+				t.Errorf("%+v, %d things", r, small.set.Len())
+			}
+			if r := small.sync(t, b); r.Received != 0 || r.More {
+				t.Errorf("again: %+v", r)
+			}
+		}
+	})
+}
+
+// TestLargeThings has TDs that do not fit into their records.
+func TestLargeThings(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, a, b := pair(t)
+		for i := range 20 {
+			b.add(t, large(t, i))
+		}
+		if r := a.sync(t, b); r.Received != 20 || r.BytesIn < 20*8<<10 {
+			t.Errorf("got %+v", r)
+		}
+		for k, s := range a.known {
+			if string(s.TD) != string(b.get(k).TD) || len(s.TD) == 0 {
+				t.Error("a TD did not come along")
+			}
+		}
+	})
+}
+
+func TestSessionsAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := simulate(t, 10*time.Millisecond)
+		n := s.node()
+		for i := range maxServing + 2 {
+			h := s.bare()
+			s.connect(h, n.host)
+			for range 2 { // the second of each is one too many
+				st, err := h.NewStream(t.Context(), n.host.ID(), n.proto)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, _ = st.Write([]byte{50})
+			}
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+			if got, want := n.Stats().Refused, uint64(min(i+1, maxServing)+2*max(0, i+1-maxServing)); got != want {
+				t.Errorf("%d peers: %d sessions refused, want %d", i+1, got, want)
+			}
+		}
+		time.Sleep(stallTime)
+		late := s.node()
+		s.connect(late.host, n.host)
+		late.add(t, signed(t, 1, 1))
+		late.sync(t, n)
+		same(t, n, late, 1)
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if n.came != 1 || n.Stats().Panics != 0 {
+			t.Errorf("got %d", n.came)
+		}
+		served := 0
+		for range 2 * maxInARow {
+			if _, err := late.Sync(t.Context(), n.host.ID()); err == nil {
+				served++
+			}
+		}
+		if served < maxInARow-2 || served > maxInARow+10 {
+			t.Errorf("%d sessions in a row were served, want about %d", served, maxInARow)
+		}
+	})
+}
+
+func TestStrangersAreRefused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := simulate(t, 10*time.Millisecond)
+		a := s.node()
+		closed := s.node(func(o *Options) { o.Admits = func(did.DID) error { return errors.New("nobody") } })
+		s.connect(a.host, closed.host)
+		if _, err := a.Sync(t.Context(), closed.host.ID()); err == nil {
+			t.Error("a stranger was served")
+		}
+		if closed.Stats().Refused != 1 || len(closed.neighbours()) != 0 || len(a.neighbours()) != 0 {
+			t.Errorf("%+v, %d and %d neighbours", closed.Stats(), len(closed.neighbours()), len(a.neighbours()))
+		}
+		time.Sleep(failTime)
+		if len(a.neighbours()) != 1 {
+			t.Error("who failed is never asked again")
+		}
+		if _, err := New(a.host, Options{}); err == nil {
+			t.Error("a set is required")
+		}
+		if Protocol("x") != "/lmos/x/sync/1" {
+			t.Error("another protocol")
+		}
+	})
+}
+
+func TestAnOfferThatPanicsCostsItsSession(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := simulate(t, 10*time.Millisecond)
+		a, b := s.node(), s.node(func(o *Options) { o.Offer = func(*td.Signed) { panic("a bug") } })
+		s.connect(a.host, b.host)
+		a.add(t, signed(t, 1, 1))
+		if r, err := a.Sync(t.Context(), b.host.ID()); err == nil && r.Sent == 0 {
+			t.Errorf("got %+v", r)
+		}
+		synctest.Wait()
+		if st := b.Stats(); st.Panics != 1 {
+			t.Errorf("got %+v", st)
+		}
+	})
+}
+
+// BenchmarkDifferences shows bytes per difference of sets of 100,000.
+func BenchmarkDifferences(b *testing.B) {
+	a, c := newNode(), newNode()
+	a.fill(0, 100_000)
+	c.fill(0, 100_000)
+	seq, known := uint64(1), 0
+	for _, n := range []int{1, 10, 100, 1000} {
+		b.Run(fmt.Sprint("differences=", n), func(b *testing.B) {
+			bytes, records, sessions := 0, 0, 0
+			for b.Loop() {
+				b.StopTimer()
+				seq++
+				for i := range n {
+					s := signed(b, i, seq)
+					records += len(s.Record)
+					c.add(b, s)
+				}
+				known = max(known, n)
+				b.StartTimer()
+				ends := talk(b, a.session(), c.session())
+				bytes += ends[0].report.BytesIn + ends[0].report.BytesOut
+				sessions++
+				if a.set.Len() != 100_000+known {
+					b.Fatalf("%d items", a.set.Len())
+				}
+			}
+			b.ReportMetric(float64(bytes-records)/float64(sessions*n), "B/difference")
+			b.ReportMetric(float64(records)/float64(sessions*n), "B/record")
+		})
+	}
+}
+
+// TestAMeshUnderChurn changes what nodes know while they sync, and makes them forget: nobody is taken for a liar, and in the end
+// all know the same.
+func TestAMeshUnderChurn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const size, rounds = 12, 40
+		s := simulate(t, 20*time.Millisecond)
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		var nodes []*node
+		for range size {
+			n := s.node()
+			for _, other := range nodes {
+				s.connect(n.host, other.host)
+			}
+			nodes = append(nodes, n)
+			running.Go(func() { _ = n.Run(ctx) })
+		}
+		for round := range rounds { // a thing is born, another one renewed, a third one forgotten here, every quarter of a second
+			for i, n := range nodes {
+				n.add(t, buried(t, 1000*i+round, 1))
+				if round >= 10 {
+					n.learn(buried(t, 1000*i+round-10, uint64(round)))
+				}
+				n.drop(itemOf(t, buried(t, 1000*((i+1)%size)+round/2, 1)).key)
+				if round%4 == 0 {
+					n.round(ctx) // more often than usual
+				}
+			}
+			time.Sleep(250 * time.Millisecond)
+		}
+		time.Sleep(recentTime * 5)
+		for i, n := range nodes {
+			if st := n.Stats(); st.Lied != 0 || st.Panics != 0 || n.set.Len() != size*rounds {
+				t.Errorf("node %d knows %d of %d things: %+v", i, n.set.Len(), size*rounds, st)
+			}
+		}
+		cancel()
+		running.Wait()
+	})
+}

@@ -1,0 +1,216 @@
+package reconcile
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/libp2p/go-libp2p/core/network"
+
+	"github.com/lmosd/lmosd/internal/cbor"
+	"github.com/lmosd/lmosd/td"
+)
+
+// The protocol /lmos/<network>/sync/1 is one session per stream. Both ends speak in turns, who opened the stream first. A turn is
+// a frame, and then the records that it announces, a frame each; a frame is a uvarint length and a map in deterministic CBOR.
+//
+//	turn   {root: claim, split: [{at, of: 16 claims}, …], list: [{at, of: items}, …], news: items, want: keys,
+//	        give: n, more: true}
+//	given  {record: h'…', td: h'…'}, or {} for what is not there any more
+//
+// A claim is 20 bytes, a count of four and a fingerprint of 16; an item is 40, the key of a thing and a seq of eight; a key is
+// 32. Of each there may be many in one byte string. A range is written as the nibbles, a byte each, with which its keys begin.
+//
+// The first turn says the claim of everything, and lists it if it is little. After that each turn answers the one before, or
+// claims of earlier ones for which there was no room:
+//
+//   - a claim of a range that differs, by the 16 claims of its parts, by a list of all items in it if there are few, or, if the
+//     other has none in it, by news;
+//   - a list, by what the other lacks or has older, as news, and by what it has newer, as wants;
+//   - news, by wants: not all need be wanted, and nothing comes that was not;
+//   - wants, by as many records in that order, or fewer, and more.
+//
+// A turn with neither claims nor items nor wants is the last one. "more" says that its speaker has left something out, for the
+// next session.
+const (
+	maxTurn  = 256 << 10                       // bytes of a turn
+	maxGiven = td.MaxRecord + td.MaxTD + 1<<10 // bytes of a record with its TD
+
+	claimSize, itemSize, keySize = 20, 40, 32
+	parts                        = 16
+)
+
+// errWire says that the far end does not keep to the protocol, errLie that it said what cannot be true. Both cost it the session
+// and more; see peers.
+var (
+	errWire = errors.New("malformed message of the sync protocol")
+	errLie  = errors.New("the far end contradicts itself")
+)
+
+// A turn is what one end says at a time.
+type turn struct {
+	Root  []byte `cbor:"root,omitempty"`
+	Split []part `cbor:"split,omitempty"`
+	List  []part `cbor:"list,omitempty"`
+	News  []byte `cbor:"news,omitempty"`
+	Want  []byte `cbor:"want,omitempty"`
+	Give  int    `cbor:"give,omitempty"`
+	More  bool   `cbor:"more,omitempty"`
+}
+
+// A part is what is said of one range.
+type part struct {
+	At []byte `cbor:"at"`
+	Of []byte `cbor:"of"`
+}
+
+// A given is a record, or nothing.
+type given struct {
+	Record []byte `cbor:"record,omitempty"`
+	TD     []byte `cbor:"td,omitempty"`
+}
+
+// last reports whether nothing in t wants an answer.
+func (t *turn) last() bool {
+	return len(t.Root)+len(t.Split)+len(t.List)+len(t.News)+len(t.Want) == 0
+}
+
+// decodeTurn reads a turn and checks its form. b has at most maxTurn bytes.
+func decodeTurn(b []byte) (*turn, error) {
+	var t turn
+	if err := decode(b, &t); err != nil {
+		return nil, err
+	}
+	switch {
+	case len(t.Root) != 0 && len(t.Root) != claimSize:
+		return nil, fmt.Errorf("%w: a claim of %d bytes", errWire, len(t.Root))
+	case len(t.News)%itemSize != 0, len(t.Want)%keySize != 0:
+		return nil, fmt.Errorf("%w: %d bytes of news, %d of wants", errWire, len(t.News), len(t.Want))
+	case t.Give < 0 || t.Give > maxWants:
+		return nil, fmt.Errorf("%w: %d records", errWire, t.Give)
+	}
+	for _, p := range t.Split {
+		if !isRange(p.At) || len(p.At) == keyDepth || len(p.Of) != parts*claimSize {
+			return nil, fmt.Errorf("%w: a split at %x of %d bytes", errWire, p.At, len(p.Of))
+		}
+	}
+	for _, p := range t.List {
+		if !isRange(p.At) || len(p.Of)%itemSize != 0 || !sorted(p) {
+			return nil, fmt.Errorf("%w: a list at %x of %d bytes", errWire, p.At, len(p.Of))
+		}
+	}
+	return &t, nil
+}
+
+func isRange(at []byte) bool {
+	return len(at) <= keyDepth && !slices.ContainsFunc(at, func(x byte) bool { return x > 15 })
+}
+
+// sorted reports whether the items of a list ascend and are of its range.
+func sorted(p part) bool {
+	for i, last := 0, []byte(nil); i < len(p.Of); i += itemSize {
+		key := p.Of[i : i+keySize]
+		if last != nil && bytes.Compare(last, key) >= 0 || !begins((*[32]byte)(key), p.At) {
+			return false
+		}
+		last = key
+	}
+	return true
+}
+
+// decodeGiven reads a record that was wanted. b has at most maxGiven bytes.
+func decodeGiven(b []byte) (*given, error) {
+	var g given
+	if err := decode(b, &g); err != nil {
+		return nil, err
+	}
+	if len(g.Record) > td.MaxRecord || len(g.TD) > td.MaxTD || len(g.Record) == 0 && len(g.TD) > 0 {
+		return nil, fmt.Errorf("%w: a record of %d and a TD of %d bytes", errWire, len(g.Record), len(g.TD))
+	}
+	return &g, nil
+}
+
+// decode reads what has one encoding only.
+func decode(b []byte, v any) error {
+	if err := cbor.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("%w: %w", errWire, err)
+	}
+	if again, err := cbor.Marshal(v); err != nil || !bytes.Equal(again, b) {
+		return fmt.Errorf("%w: not in canonical form", errWire)
+	}
+	return nil
+}
+
+func (c claim) append(b []byte) []byte {
+	return append(binary.BigEndian.AppendUint32(b, c.count), c.print[:]...)
+}
+
+// claimAt returns the i-th claim in b.
+func claimAt(b []byte, i int) claim {
+	b = b[i*claimSize:]
+	return claim{binary.BigEndian.Uint32(b), [16]byte(b[4:claimSize])}
+}
+
+func (it item) append(b []byte) []byte {
+	return binary.BigEndian.AppendUint64(append(b, it.key[:]...), it.seq)
+}
+
+// itemAt returns the i-th item in b.
+func itemAt(b []byte, i int) item {
+	b = b[i*itemSize:]
+	return item{[32]byte(b[:keySize]), binary.BigEndian.Uint64(b[keySize:itemSize])}
+}
+
+// encodeFrame returns v as a frame. A turn is kept within maxTurn while it is made.
+func encodeFrame(v any) ([]byte, error) {
+	body, err := cbor.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return append(binary.AppendUvarint(make([]byte, 0, len(body)+3), uint64(len(body))), body...), nil
+}
+
+// memory is where the bytes of a session are accounted for: the resource manager's scope of its stream.
+type memory interface {
+	ReserveMemory(size int, prio uint8) error
+	ReleaseMemory(size int)
+}
+
+// readFrame reads one frame of at most limit bytes. Nothing is allocated before its length is known to be allowed and its memory
+// is reserved; release gives that back.
+func readFrame(r io.Reader, m memory, limit int) (frame []byte, release func(), err error) {
+	n, err := readLength(r, limit)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := m.ReserveMemory(n, network.ReservationPriorityMedium); err != nil {
+		return nil, nil, fmt.Errorf("reserve %d bytes: %w", n, err)
+	}
+	frame = make([]byte, n)
+	if _, err := io.ReadFull(r, frame); err != nil {
+		m.ReleaseMemory(n)
+		return nil, nil, fmt.Errorf("read a frame: %w", err)
+	}
+	return frame, func() { m.ReleaseMemory(n) }, nil
+}
+
+// readLength reads the length of the next frame, a minimal uvarint of at most three bytes, and no byte beyond.
+func readLength(r io.Reader, limit int) (n int, err error) {
+	var b [1]byte
+	for i := range 3 {
+		if _, err := io.ReadFull(r, b[:]); err != nil {
+			return 0, fmt.Errorf("read a frame: %w", err)
+		}
+		n |= int(b[0]&0x7f) << (7 * i)
+		if b[0] < 0x80 && (b[0] > 0 || i == 0) && n <= limit {
+			return n, nil
+		}
+		if b[0] < 0x80 {
+			break
+		}
+	}
+	return 0, fmt.Errorf("%w: a frame of %d bytes, %d allowed", errWire, n, limit)
+}
