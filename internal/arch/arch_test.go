@@ -18,7 +18,7 @@ const module = "github.com/lmosd/lmosd"
 // rows is the house from the ground up: a package imports packages of lower rows only, and packages of one row never import
 // each other.
 var rows = [][]string{
-	{"internal/jcs", "internal/cbor", "internal/outbound", "internal/words", "cmd/lmosd/internal/terminal"}, // helpers that know nothing of lmosd
+	{"internal/jcs", "internal/cbor", "internal/outbound", "internal/words", "internal/openai", "cmd/lmosd/internal/terminal"}, // helpers that know nothing of lmosd
 	{"did"},                       // who somebody is
 	{"did/proof"},                 // what somebody signed
 	{"did/keystore", "did/aries"}, // one file format, one legacy reader: below td, which signs
