@@ -116,6 +116,9 @@ type Directory struct {
 	// The descriptions kept in memory and on disk. More finds more without asking the mesh and costs about 10 kB each;
 	// beyond it those that expire first are dropped, and found through the DHT. From 16.
 	MaxThings int `yaml:"max_things" min:"16" max:"1000000"`
+	// Whether other nodes may search in all that this one knows, beside what it hosts: it announces the role of an index. Worth it
+	// on a node that is always there, in a mesh of more than 10,000 things; it costs their questions.
+	Index bool `yaml:"index"`
 }
 
 // Search sets how questions in words are understood. Without endpoints, words are compared, and nothing leaves the node.

@@ -230,7 +230,11 @@ func (n *Node) openMesh() (err error) {
 	n.offers.known = func(thing string) uint64 { return n.dir.Seq(n.key.DID(), thing) }
 	n.offers.things = func() int { _, known := n.dir.Len(); return known }
 
-	n.dht, err = dht.New(n.host, dht.Options{Network: n.opts.Network, Mode: dht.Mode(n.opts.DHTMode), PublishPrivate: !n.opts.PublicOnly, Store: n.stores.fast,
+	var index func(q td.Query) []*td.Signed
+	if n.opts.Index {
+		index = func(q td.Query) []*td.Signed { return n.dir.Known(q) }
+	}
+	n.dht, err = dht.New(n.host, dht.Options{Index: index, Network: n.opts.Network, Mode: dht.Mode(n.opts.DHTMode), PublishPrivate: !n.opts.PublicOnly, Store: n.stores.fast,
 		Seeds: n.seeds.list, Verifier: n.verifier, Local: n.offers, Admits: n.policy.Admits,
 		Evidence:  func(s *td.Signed) { n.dir.Offer(s) },
 		Diversity: n.opts.Diversity, Log: n.log})

@@ -57,7 +57,9 @@ type Options struct {
 	Limits   Limits
 	// MaxThings bounds the directory; 0 means its default.
 	MaxThings int
-	Policy    policy.Rules
+	// Index gives the node the role of an index: others ask it for what has no key in the DHT, and it answers from all it knows.
+	Index  bool
+	Policy policy.Rules
 	// Timeout ends an interaction without a deadline of its own. 0 means 30 s.
 	Timeout time.Duration
 	// NoValidation lets requests to agents of this node, and their replies, pass without a look at their descriptions.
