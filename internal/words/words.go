@@ -32,6 +32,9 @@ func Split(s string) []string {
 
 // humps returns the parts of a word in camel case: "HTTPServer" has "HTTP" and "Server".
 func humps(word string) []string {
+	if !strings.ContainsFunc(word, unicode.IsUpper) {
+		return nil
+	}
 	var parts []string
 	runes := []rune(word)
 	from := 0
