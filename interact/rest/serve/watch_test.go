@@ -461,30 +461,6 @@ func TestReadAheadIsBounded(t *testing.T) {
 	f.stop()
 }
 
-// parseEvents reads a stream as HTML §9.2.6 says, with the id that each event carries itself.
-func parseEvents(text string) (events [][3]string) {
-	text = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(text)
-	var e [3]string
-	var data []string
-	for line := range strings.SplitSeq(text, "\n") {
-		field, value, _ := strings.Cut(line, ":")
-		value = strings.TrimPrefix(value, " ")
-		switch {
-		case line == "" && data != nil:
-			e[2] = strings.Join(data, "\n")
-			events = append(events, e)
-			e, data = [3]string{}, nil
-		case field == "event":
-			e[0] = value
-		case field == "id" && !strings.Contains(value, "\x00"):
-			e[1] = value
-		case field == "data":
-			data = append(data, value)
-		}
-	}
-	return events
-}
-
 // A consumer that goes away in the middle of a long poll ends it.
 func TestLongPollConsumerGone(t *testing.T) {
 	t.Parallel()
