@@ -42,7 +42,7 @@ type Options struct {
 	// Linger is how long an observation goes on after its last consumer has left, so that one that comes back misses nothing;
 	// 0 means 1 min, less than 0 not at all.
 	Linger time.Duration
-	// MaxTopics is how many observations there may be at once; 0 means 1024. One that nobody reads makes room for a new one. Callers
+	// MaxTopics is how many observations there may be at once; 0 means 4096. One that nobody reads makes room for a new one. Callers
 	// on this machine (who have no From) leave a quarter of them to others, and others a quarter to them.
 	MaxTopics int
 	// MaxSubscribers is how many consumers there may be at once, shared in the same way; 0 means 10,000.
@@ -59,7 +59,7 @@ func (o Options) withDefaults() Options {
 	o.Memory = cmp.Or(max(o.Memory, 0), 64<<20)
 	o.Queue = cmp.Or(max(o.Queue, 0), 256)
 	o.Linger = cmp.Or(o.Linger, time.Minute)
-	o.MaxTopics = cmp.Or(max(o.MaxTopics, 0), 1024)
+	o.MaxTopics = cmp.Or(max(o.MaxTopics, 0), 4096)
 	o.MaxSubscribers = cmp.Or(max(o.MaxSubscribers, 0), 10_000)
 	o.PerCaller = cmp.Or(max(o.PerCaller, 0), max(o.MaxTopics/4, 1))
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
