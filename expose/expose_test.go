@@ -114,7 +114,7 @@ func TestCommandWithoutSettings(t *testing.T) {
 		}
 		parts = append(parts, r.Status.String()+" "+string(r.Data))
 	}
-	if want := []string{`running "one"`, `running "two"`, "completed "}; !slices.Equal(parts, want) {
+	if want := []string{`running "one\u0000"`, `running "two"`, "completed "}; !slices.Equal(parts, want) {
 		t.Errorf("the parts are %q, want %q", parts, want)
 	}
 }

@@ -110,13 +110,15 @@ func rootPage(b *strings.Builder, root *cobra.Command) {
 // onFirstPage returns the line of a command: some share one, so that the page stays one.
 func onFirstPage(c *cobra.Command) (name, short string) {
 	switch c.Name() {
+	case "find":
+		return "find|route", "find agents by what they can do, or pick one for a task"
 	case "read":
 		return "read|write", "read or set a property of an agent"
 	case "ping":
 		return "ping|trace", "how far away an agent is, and where the time of a call goes"
 	case "publish":
 		return "publish|unpublish", "offer an agent by its description; withdraw it"
-	case "write", "trace", "unpublish":
+	case "route", "write", "trace", "unpublish":
 		return "", ""
 	}
 	return c.Name(), c.Short
