@@ -142,12 +142,20 @@ func (a *app) watchFind(ctx context.Context, client *gateway.Client, q td.Query,
 	if explain || a.Flags.Output == "wide" {
 		return console.Usage("lmosd find --watch -o jsonl", "--watch prints lines; leave --explain and -o wide out")
 	}
+	var known gateway.AgentList
+	start := time.Now()
 	for change, err := range client.WatchFind(ctx, q) {
 		switch {
 		case ctx.Err() != nil:
 			return console.SilentError(console.ExitInterrupted) // Ctrl-C is how a watch ends
 		case err != nil:
 			return err
+		case change.Change == "known" && change.Agent != nil:
+			known.Items = append(known.Items, *change.Agent)
+		case change.Coverage != nil && a.ForPeople():
+			known.Coverage, known.Took = *change.Coverage, float64(time.Since(start).Microseconds())/1000
+			a.coverage(&known)
+			continue
 		}
 		if err := a.showChange(change); err != nil {
 			return err
@@ -160,12 +168,6 @@ func (a *app) watchFind(ctx context.Context, client *gateway.Client, q td.Query,
 var signs = map[string]string{"known": " ", "added": "+", "changed": "~", "gone": "-", "missed": "!"}
 
 func (a *app) showChange(c gateway.AgentChange) error {
-	if c.Change == "ready" {
-		if a.ForPeople() && c.Coverage != nil {
-			a.coverage(&gateway.AgentList{Coverage: *c.Coverage})
-			return nil
-		}
-	}
 	if a.Flags.Output == "yaml" {
 		a.Out.Line("---")
 	}
