@@ -79,6 +79,10 @@ func (v *vector) cosine(o *vector) float64 {
 type meaning struct {
 	embedder Embedder
 	wake     chan struct{} // something waits
+	// Only the goroutine that computes vectors uses these. After a failure a few are asked one by one: one text that the endpoint
+	// refuses must not keep the others from theirs.
+	single int  // so many are still asked one by one
+	works  bool // the last request went well
 
 	mu      sync.Mutex // owns the rest
 	waiting map[[32]byte]bool
@@ -109,11 +113,14 @@ func (m *meaning) ask(ctx context.Context, question string) (v *vector, why stri
 	case silent:
 		return nil, why
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	limited, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	all, err := m.embed(ctx, []string{question})
+	all, err := m.embed(limited, []string{question})
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if err != nil && ctx.Err() != nil {
+		return nil, "nobody waited for the embedding endpoint" // which says nothing of it
+	}
 	if err != nil {
 		m.silent, m.why = time.Now().Add(askAgain), "the embedding endpoint failed: "+err.Error()
 		return nil, m.why
@@ -211,8 +218,12 @@ func sleep(ctx context.Context, long time.Duration) bool {
 
 // embedSome computes the vectors of a few of those that wait, and reports whether there were any.
 func (d *Directory) embedSome(ctx context.Context) (some bool, err error) {
-	views, keys := d.waiting(embedAtOnce)
-	if len(keys) == 0 {
+	m, most := &d.meaning, embedAtOnce
+	if m.single > 0 {
+		most = 1
+	}
+	views, keys, some := d.waiting(most)
+	if !some {
 		return false, nil
 	}
 	texts := make([]string, len(views))
@@ -222,11 +233,18 @@ func (d *Directory) embedSome(ctx context.Context) (some bool, err error) {
 	if len(texts) > 0 {
 		ctx, cancel := context.WithTimeout(ctx, embedTimeout)
 		defer cancel()
-		all, err := d.meaning.embed(ctx, texts)
+		all, err := m.embed(ctx, texts)
+		worked := m.works
+		if m.works = err == nil; err != nil && most == 1 && worked && ctx.Err() == nil {
+			d.log.Warn("no vector for a thing: its words are compared", "thing", views[0].record.Thing, "err", err)
+			return true, nil
+		}
 		if err != nil {
-			d.meaning.wait(keys...)
+			m.single = embedAtOnce
+			m.wait(keys...)
 			return true, err
 		}
+		m.single = max(m.single-1, 0)
 		for i, v := range views {
 			v.vector.Store(all[i])
 		}
@@ -242,8 +260,9 @@ func (m *meaning) wait(keys ...[32]byte) {
 	}
 }
 
-// waiting takes some of the things that wait for a vector out of the line; views are those that still have none.
-func (d *Directory) waiting(most int) (views []*view, keys [][32]byte) {
+// waiting takes some of the things that wait for a vector out of the line, and returns those that still have none; some is false if
+// none waited.
+func (d *Directory) waiting(most int) (views []*view, keys [][32]byte, some bool) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	d.meaning.mu.Lock()
@@ -252,13 +271,13 @@ func (d *Directory) waiting(most int) (views []*view, keys [][32]byte) {
 		if len(keys) == most {
 			break
 		}
-		keys = append(keys, key)
+		some = true
 		delete(d.meaning.waiting, key)
 		if e := d.entries[key]; e != nil && e.view != nil && e.view.vector.Load() == nil {
-			views = append(views, e.view)
+			views, keys = append(views, e.view), append(keys, key)
 		}
 	}
-	return views, keys
+	return views, keys, some
 }
 
 // aboutThing returns what a thing says of itself.

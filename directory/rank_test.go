@@ -195,6 +195,65 @@ func (o *oracle) Embed(ctx context.Context, texts []string) ([][]float32, error)
 	return all, nil
 }
 
+// A picky oracle refuses every request with one of the texts.
+type picky struct {
+	oracle
+	refuses string
+}
+
+func (p *picky) Embed(ctx context.Context, texts []string) ([][]float32, error) {
+	for _, text := range texts {
+		if strings.Contains(text, p.refuses) {
+			return nil, errors.New("too much for me")
+		}
+	}
+	return p.oracle.Embed(ctx, texts)
+}
+
+// A thing that the endpoint refuses keeps no other from its vector, and is asked of no more.
+func TestOneRefusedVector(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := filled(t, Options{Embedder: &picky{refuses: "poison"}})
+		for i := range 50 {
+			desc := plain(t, 1, fmt.Sprintf("urn:%02d", i), fmt.Sprint("Weather ", i))
+			if i == 7 {
+				desc.Title = "poison"
+			}
+			if _, err := d.put(desc, heard); err != nil {
+				t.Fatal(err)
+			}
+		}
+		run(t, d)
+		time.Sleep(10 * time.Minute)
+		have := 0
+		for desc := range d.FindLocal(td.Query{Limit: 100}) {
+			if d.vectorOf(desc.Record.Hash) != nil {
+				have++
+			}
+		}
+		if _, _, waits := d.waiting(1); have != 49 || waits {
+			t.Errorf("%d have a vector; somebody waits: %t", have, waits)
+		}
+	})
+}
+
+// Who does not wait for the endpoint says nothing of it.
+func TestAQuestionThatNobodyWaitsFor(t *testing.T) {
+	t.Parallel()
+	d := filled(t, Options{Embedder: &oracle{}}, plain(t, 1, "a", "Weather"))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	d.meaning.embedder = &oracle{fails: context.Canceled}
+	if v, why := d.meaning.ask(ctx, "rain"); v != nil || why == "" {
+		t.Errorf("got %v, %q", v, why)
+	}
+	d.meaning.embedder = &oracle{}
+	if v, why := d.meaning.ask(t.Context(), "rain"); v == nil {
+		t.Errorf("the next one: %q", why)
+	}
+}
+
 // asked returns how often the oracle was asked something.
 func (o *oracle) asked(text string) (n int) {
 	o.mu.Lock()

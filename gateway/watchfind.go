@@ -22,6 +22,9 @@ const (
 
 // wantsEvents reports whether r asks for server-sent events and nothing else.
 func wantsEvents(r *http.Request) bool {
+	if r.Method == http.MethodHead {
+		return false
+	}
 	accept := strings.Join(r.Header.Values("Accept"), ",")
 	return strings.Contains(accept, rest.EventsType) && !strings.Contains(accept, interact.JSON)
 }
@@ -39,9 +42,10 @@ func (g *Gateway) watchFind(w http.ResponseWriter, r *http.Request, f finding) e
 	defer context.AfterFunc(g.ending, cancel)()
 	e := rest.NewEventStream(w, g.o.patience.write, true)
 	defer e.End()
+	latest := g.o.Node.Latest()
 	after, err := strconv.ParseUint(r.Header.Get("Last-Event-Id"), 10, 64)
-	if err != nil {
-		if after = g.o.Node.Latest(); g.tellKnown(r, e, f, after) != nil {
+	if err != nil || after == 0 || after > latest { // it is new, or was at another node
+		if after = latest; g.tellKnown(r, e, f, after) != nil {
 			return nil // the consumer is gone
 		}
 	}
@@ -94,13 +98,12 @@ func (g *Gateway) tellKnown(r *http.Request, e *rest.EventStream, f finding, at 
 		e.Problem(err)
 		return err
 	}
-	id := strconv.FormatUint(at, 10)
-	for i := range list.Items {
-		if err := tell(e, id, AgentChange{Change: "known", Agent: &list.Items[i]}); err != nil {
+	for i := range list.Items { // without an id: who comes back from here begins anew
+		if err := tell(e, "", AgentChange{Change: "known", Agent: &list.Items[i]}); err != nil {
 			return err
 		}
 	}
-	return tell(e, id, AgentChange{Change: "ready", Coverage: &list.Coverage})
+	return tell(e, strconv.FormatUint(at, 10), AgentChange{Change: "ready", Coverage: &list.Coverage})
 }
 
 // tellChange tells one change.

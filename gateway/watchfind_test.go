@@ -64,7 +64,7 @@ func TestWatchFindGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	req.Header.Set("Accept", "text/event-stream")
-	req.Header.Set("Last-Event-ID", "8")
+	req.Header.Set("Last-Event-ID", "7")
 	resp, err := http.DefaultTransport.RoundTrip(req)
 	if err != nil {
 		t.Fatal(err)
@@ -80,8 +80,39 @@ func TestWatchFindGoesOn(t *testing.T) {
 			break
 		}
 	}
-	if got := strings.Join(names, ", "); got != "9 gone, 12 missed" {
+	if got := strings.Join(names, ", "); got != "8 changed, 9 gone, 12 missed" {
 		t.Errorf("got %s", got)
+	}
+}
+
+// Who was cut off before all was told begins anew: what is known has no number to go on after. So does who was at another node.
+func TestWatchFindBeginsAnew(t *testing.T) {
+	t.Parallel()
+	r := start(t, Options{Node: watched(t)})
+	for _, last := range []string{"", "0", "999", "x"} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.url+"/v1/find", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Accept", "text/event-stream")
+		req.Header.Set("Last-Event-ID", last)
+		resp, err := http.DefaultTransport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var told []string
+		for e, err := range rest.ReadEvents(resp.Body, 1<<20) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if told = append(told, e.Name+e.ID); e.Name == "ready" {
+				break
+			}
+		}
+		resp.Body.Close()
+		if got := strings.Join(told, " "); got != "known ready7" {
+			t.Errorf("after %q: got %s", last, got)
+		}
 	}
 }
 

@@ -42,11 +42,21 @@ func newField(descs []*td.Description, about string) *field {
 	return f
 }
 
-// pointsOf returns the texts by which an agent is known. lmos-classifier leaves out what has no examples; here what it says of
+// Bounds of what is compared: who asks, and who describes an agent, are strangers.
+const (
+	maxAsked  = 32 // different words of a question
+	maxPoints = 16 // examples of an agent
+	maxWords  = 64 // words of an example
+)
+
+// pointsOf returns the texts by which an agent is known, at most maxPoints. lmos-classifier leaves out what has no examples; here what it says of
 // itself stands in, so that each agent can be found.
 func pointsOf(d *td.Description) []point {
 	var all []point
 	for i := range d.Capabilities {
+		if len(all) >= maxPoints {
+			break
+		}
 		c := &d.Capabilities[i]
 		for _, example := range c.Examples {
 			all = append(all, point{capability: c, text: example})
@@ -55,6 +65,7 @@ func pointsOf(d *td.Description) []point {
 			all = append(all, point{capability: c, text: strings.Join([]string{c.Name, c.ID, c.Description}, " ")})
 		}
 	}
+	all = all[:min(len(all), maxPoints)]
 	if len(all) == 0 {
 		all = append(all, point{capability: &td.Capability{ID: d.Title, Name: d.Title, Description: d.Description}, text: d.Title + " " + d.Description})
 	}
@@ -65,13 +76,15 @@ func pointsOf(d *td.Description) []point {
 // weighs more.
 func (f *field) scoreByWords() {
 	asked := slices.Compact(slices.Sorted(slices.Values(words.Content(f.about))))
+	asked = asked[:min(len(asked), maxAsked)]
 	texts := map[*point][]string{}
 	having := make([]int, len(asked)) // points with a word like it
 	n := 0
 	for _, a := range f.agents {
 		for i := range a.points {
 			p := &a.points[i]
-			texts[p] = words.Content(p.text + " " + p.capability.Name)
+			text := words.Content(clipped(p.capability.Name) + " " + clipped(p.text))
+			texts[p] = text[:min(len(text), maxWords)]
 			n++
 			for j, w := range asked {
 				if likeAny(w, texts[p]) {

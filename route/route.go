@@ -161,6 +161,9 @@ func (r *Router) Route(ctx context.Context, q Question) (*Decision, error) {
 		return nil, err
 	}
 	field := newField(agents, q.about())
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	switch method {
 	case Vector:
 		return r.byVector(ctx, field, q)

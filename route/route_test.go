@@ -106,6 +106,16 @@ func TestLexical(t *testing.T) {
 	if err != nil || d.Agent != nil {
 		t.Errorf("among others: %+v, %v", d, err)
 	}
+	// What is long costs no more than what is short: each of these has thousands of different words.
+	var long []string
+	for i := range MaxMessage / 8 {
+		long = append(long, fmt.Sprintf("w%06x", i))
+	}
+	crowd := router(t, Options{Find: finder(slices.Repeat([]*td.Description{named("Talker", "x: "+strings.Join(long, "; "))}, 500))})
+	q := Question{Message: strings.Join(long, " "), History: slices.Repeat([]Turn{{"USER", strings.Join(long, " ")}}, 10)}
+	if d, err := crowd.Route(t.Context(), q); err != nil || d.Agent != nil {
+		t.Errorf("long: %+v, %v", d, err)
+	}
 	empty := router(t, Options{Find: finder(nil)})
 	if d, err := empty.Route(t.Context(), Question{Message: "show my bill"}); err != nil || d.Agent != nil || d.Candidates == nil || d.Reason == "" {
 		t.Errorf("among nobody: %+v, %v", d, err)

@@ -213,11 +213,15 @@ func (q *Query) holdsProtocol(t *Thing) bool {
 	return false
 }
 
+// maxSought is how many words of a question are looked for: a stranger may ask, of many things.
+const maxSought = 8
+
 func (q *Query) holdsText(t *Thing) bool {
 	content := words.Content(q.Text)
 	if len(content) == 0 {
 		return true
 	}
+	content = content[:min(len(content), maxSought)]
 	for text := range t.Texts() {
 		for _, word := range words.Split(text.Text) {
 			if slices.ContainsFunc(content, func(asked string) bool { return words.Like(asked, word) }) {

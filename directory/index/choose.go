@@ -94,7 +94,6 @@ func (x *Index) exclude(c *Choice, not *td.Query) {
 		e := exclusion{lists: lists}
 		if asked := words.Content(not.Text); len(asked) > 0 {
 			e.said = x.saying(asked)
-			c.Exact = c.Exact && len(asked) <= maxSought
 		}
 		c.but = append(c.but, e)
 	}

@@ -134,6 +134,7 @@ func (n *navigator) Value() string {
 		n.fail(interact.Usage, "the query takes the text of all things at once")
 	}
 	if text, ok := n.here.value.(string); ok {
+		n.step(len(text) / 16)
 		return text
 	}
 	text, _ := json.Marshal(n.here.value) // it was read from JSON

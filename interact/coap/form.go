@@ -88,8 +88,8 @@ func (r *request) prepare(data []byte) error {
 	if r.message.Hops >= interact.MaxHops {
 		return interact.Errorf(interact.Loop, "see which nodes relay to each other", "the message passed %d nodes", r.message.Hops)
 	}
-	if r.terms.hops == nil { // the agent may be another thing of a mesh (RFC 8768)
-		left := uint32(interact.MaxHops - r.message.Hops)
+	// The agent may be another thing of a mesh (RFC 8768); a form may want fewer hops, and no more.
+	if left := uint32(interact.MaxHops - r.message.Hops); r.terms.hops == nil || *r.terms.hops > left {
 		r.terms.hops = &left
 	}
 	vars, body, err := r.split(data)

@@ -240,7 +240,14 @@ func (r *request) build(ctx context.Context) (*http.Request, error) {
 		return nil, err
 	}
 	r.secrets.apply(req)
+	countHop(req, r)
 	return req, nil
+}
+
+// countHop says how many nodes the message has passed: the agent may be another thing of a mesh. It is said again after what the
+// form wants, so that no form says otherwise.
+func countHop(req *http.Request, r *request) {
+	req.Header.Set(HopsHeader, strconv.Itoa(int(r.message.Hops)+1))
 }
 
 // zipped tells whether the form wants bodies that are compressed.
@@ -289,7 +296,7 @@ func newRequest(ctx context.Context, r *request, method string, u *url.URL, body
 	if r.message.Hops >= interact.MaxHops {
 		return nil, interact.Errorf(interact.Loop, "see which nodes relay to each other", "the message passed %d nodes", r.message.Hops)
 	}
-	req.Header.Set(HopsHeader, strconv.Itoa(int(r.message.Hops)+1)) // the agent may be another thing of a mesh
+	countHop(req, r)
 	return req, nil
 }
 

@@ -36,9 +36,15 @@ type call struct {
 	bell  chan struct{} // has an element when something changed
 
 	mu    sync.Mutex // guards the rest
-	queue []*frame.Frame
+	queue []waiting
 	held  int // bytes of the queue
 	err   error
+}
+
+// A waiting frame was not read yet; size is what it takes.
+type waiting struct {
+	frame *frame.Frame
+	size  int
 }
 
 func (a *asking) init() {
@@ -281,7 +287,7 @@ func (k *call) put(f *frame.Frame, size int) {
 		k.err = interact.Errorf(interact.Overloaded, "read faster, or subscribe to less",
 			"more answers came than were read: %d or %d bytes waited", maxQueued, maxHeld)
 	default:
-		k.queue, k.held = append(k.queue, f), k.held+size
+		k.queue, k.held = append(k.queue, waiting{f, size}), k.held+size
 	}
 }
 
@@ -310,12 +316,12 @@ func (k *call) take() (*frame.Frame, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if len(k.queue) == 0 {
-		k.held = 0
 		return nil, k.err
 	}
-	f := k.queue[0]
-	k.queue = k.queue[1:]
-	return f, nil
+	first := k.queue[0]
+	k.queue[0] = waiting{}
+	k.queue, k.held = k.queue[1:], k.held-first.size
+	return first.frame, nil
 }
 
 // next waits for the next frame.

@@ -529,6 +529,22 @@ func TestLogins(t *testing.T) {
 	}
 }
 
+// TestWhatWasReadDoesNotWait: a consumer that is always one frame behind may read for ever.
+func TestWhatWasReadDoesNotWait(t *testing.T) {
+	t.Parallel()
+	k := &call{bell: make(chan struct{}, 1)}
+	k.put(&frame.Frame{}, 64<<10)
+	for i := range 1000 {
+		k.put(&frame.Frame{}, 64<<10)
+		if f, err := k.take(); f == nil || err != nil {
+			t.Fatalf("frame %d: %v", i, err)
+		}
+	}
+	if len(k.queue) != 1 || k.held != 64<<10 {
+		t.Errorf("%d frames of %d bytes wait", len(k.queue), k.held)
+	}
+}
+
 // TestSlowConsumerLosesItsCallOnly: the agent sends more than one consumer reads.
 func TestSlowConsumerLosesItsCallOnly(t *testing.T) {
 	t.Parallel()

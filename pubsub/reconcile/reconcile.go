@@ -301,8 +301,7 @@ func (r *Reconciler) take(want item, s *td.Signed) (taken bool, err error) {
 	rec, err := r.o.Verifier.Record(s.Record, now)
 	switch {
 	case errors.Is(err, td.ErrExpired), errors.Is(err, td.ErrFuture), errors.Is(err, td.ErrVersion):
-		r.recent.add(want, now) // clocks and versions differ
-		return false, nil
+		return false, nil // clocks and versions differ; what it is, nobody here can tell
 	case err != nil:
 		return false, fmt.Errorf("%w: %w", errLie, err)
 	case rec.Key() != want.key || rec.Seq < want.seq:
