@@ -74,8 +74,8 @@ type Mesh struct {
 	// The multiaddrs, with /p2p/ and a peer id, of nodes to join through. One that answers is enough; more help when
 	// some are down. Empty joins what mDNS finds and who connects to us.
 	Bootstrap []string `yaml:"bootstrap"`
-	// Whether nodes on the same local network are found by multicast DNS. On costs a few packets a minute and tells
-	// the local network that the node is there.
+	// Whether nodes on the same local network are found by multicast DNS, and the things that others introduce there. On costs a
+	// few packets a minute and tells the local network that the node is there.
 	MDNS   bool   `yaml:"mdns"`
 	DHT    DHT    `yaml:"dht"`
 	Limits Limits `yaml:"limits"`
@@ -177,6 +177,9 @@ type HTTP struct {
 	// The names, beside literal addresses, under which browsers and programs may address the API. A request with
 	// another Host is refused, against DNS rebinding.
 	Hosts []string `yaml:"hosts"`
+	// Who on other hosts may read the directory, its lists, searches, events and TDs, where listen lets them reach it: token
+	// (who has it) or open (everybody). An open directory is announced on the local network if mesh.mdns is on.
+	Directory string `yaml:"directory" values:"token open"`
 	// The URL under which consumers on other hosts reach the API, if a proxy stands before it: it goes into the forms of the
 	// TDs that this node hands out. Empty takes what the consumer asked.
 	PublicURL string `yaml:"public_url"`
@@ -277,7 +280,7 @@ func Default() *Config {
 		Directory: Directory{MaxThings: 10_000},
 		Search:    Search{Method: "lexical"},
 		Trust:     Trust{Policy: "open", Allow: []string{}, Deny: []string{}, Rate: TrustRate{PerPeer: 50, Burst: 100}},
-		HTTP:      HTTP{Listen: "127.0.0.1:4668", Socket: "auto", Auth: "token", Hosts: []string{}},
+		HTTP:      HTTP{Listen: "127.0.0.1:4668", Socket: "auto", Auth: "token", Hosts: []string{}, Directory: "token"},
 		Interact: Interact{Timeout: Duration(30 * time.Second), Concurrency: 256, PerCaller: 64, Subscriptions: 256, Credentials: "auto", Validate: true, Direct: "secure",
 			Tasks: Tasks{Run: Duration(time.Hour), Keep: Duration(10 * time.Minute)}},
 		Agents:    []string{},

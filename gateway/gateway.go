@@ -63,6 +63,8 @@ type Options struct {
 	TokenFile string
 	// NoAuth lets every caller over TCP change the node. It is refused beyond loopback.
 	NoAuth bool
+	// OpenDirectory lets callers elsewhere read the directory without the token: its lists, searches, events and TDs.
+	OpenDirectory bool
 	// Hosts are the names, beside literal addresses and localhost, under which the API may be addressed. A request with
 	// another Host is refused, against DNS rebinding. Origins are the web origins ("https://console.example"), beside the
 	// gateway's own, from which browsers may send more than GET and HEAD, and read what agents offer.

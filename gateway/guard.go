@@ -24,6 +24,8 @@ import (
 //	call     anyone     token
 //	admin    token      token
 //
+// What is read of the directory is open with Options.OpenDirectory.
+//
 // Reads are answered while the node drains, calls and administration are not. A caller that passes is still nobody to
 // the mesh: From stays empty, which policy takes for "local".
 type access uint8
@@ -83,8 +85,14 @@ func (g *guard) browser(r *http.Request) error {
 		"a web page of origin %q may not change or call anything here", clip(r.Header.Get("Origin")))
 }
 
-// isInteraction reports whether r asks an agent: whatever is below a thing, but for its description.
+// isInteraction reports whether r makes an agent, the mesh or this node work: whatever is below a thing, but for its description,
+// and searches.
 func isInteraction(r *http.Request) bool {
+	for _, costly := range []string{"/v1/find", "/search/", "/events"} {
+		if strings.HasPrefix(r.URL.Path, costly) {
+			return true
+		}
+	}
 	_, below := serve.ThingID(r, "/things/")
 	return below != "" && below != "td"
 }
@@ -196,6 +204,24 @@ func (g *guard) authorize(r *http.Request, a access) error {
 		return interact.Errorf(interact.TokenRejected, g.tokenHint(), "this is not the token of the node")
 	}
 	return nil
+}
+
+// Introducible returns the TCP port at which other hosts read the directory without a token: what may be announced to them. It is
+// 0 if nobody else reaches the API, or may not read it.
+func (g *Gateway) Introducible() uint16 {
+	addr, ok := g.Addr().(*net.TCPAddr)
+	if !ok || g.guard.loopback || g.directoryAccess() != open {
+		return 0
+	}
+	return addr.AddrPort().Port()
+}
+
+// directoryAccess is what reading the directory needs.
+func (g *Gateway) directoryAccess() access {
+	if g.o.OpenDirectory {
+		return open
+	}
+	return read
 }
 
 func (g *guard) tokenHint() string {

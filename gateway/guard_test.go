@@ -182,7 +182,11 @@ func TestOrigins(t *testing.T) {
 				"Access-Control-Request-Method": "POST"}}, 403},
 		{"reading from anywhere", exchange{path: "/v1/status",
 			header: map[string]string{"Origin": "http://evil.example"}}, 200},
-		// What asks an agent is no mere reading.
+		// What makes the mesh or the node work is no mere reading.
+		{"a search", exchange{path: "/v1/find?q=x", header: map[string]string{"Origin": "http://evil.example"}}, 403},
+		{"a search in a language", exchange{path: "/search/jsonpath?query=$", header: map[string]string{"Sec-Fetch-Site": "cross-site"}}, 403},
+		{"changes of the directory", exchange{path: "/events", header: map[string]string{"Sec-Fetch-Site": "cross-site"}}, 403},
+		// What asks an agent is none either.
 		{"a description", ask("", "Origin", "http://evil.example"), 200},
 		{"a description with forms", ask("/td", "Sec-Fetch-Site", "cross-site"), 200},
 		{"a property, no browser", ask("/properties/unit"), 200},

@@ -122,7 +122,7 @@ func (g *Gateway) newRoutes() http.Handler {
 	for pattern, h := range g.fixed() {
 		mux.Handle(pattern, h)
 	}
-	interactions, description := g.interactions(call), g.interactions(read)
+	interactions, description := g.interactions(call), g.interactions(g.directoryAccess())
 	named := g.named()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p := r.URL.EscapedPath()

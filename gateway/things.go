@@ -16,7 +16,7 @@ var tdTypes = []string{tdJSON, "application/json", "application/ld+json"}
 
 // newDirectory makes the server of the directory (WoT Discovery §7). It needs g.things.
 func (g *Gateway) newDirectory() *tdd.Server {
-	needs := map[tdd.Access]access{tdd.Open: open, tdd.Read: read, tdd.Change: admin}
+	needs := map[tdd.Access]access{tdd.Open: open, tdd.Read: g.directoryAccess(), tdd.Change: admin}
 	return tdd.New(tdd.Options{
 		Things: g.o.Node, Publisher: registrar{g}, Describe: g.o.Node.Description, Rehost: g.things.Describe, MaxTD: g.o.MaxTD, Log: g.log,
 		Guard: func(a tdd.Access, h tdd.Handler) http.Handler { return g.guarded(needs[a], handler(h)) },

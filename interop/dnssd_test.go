@@ -14,7 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/mdns"
+	"github.com/lmosd/lmosd/node"
 )
 
 // Avahi, on another host of the network, sees the node's entry by its service and by its subtype, its address and its end; what
@@ -51,6 +53,7 @@ func TestAvahi(t *testing.T) {
 
 	// The thing of the other host is served by it, too: it is where the introduction leads.
 	other.do(t, `mkdir -p /run/www && echo '{"title":"Lamp"}' >/run/www/td.json; (cd /run/www; exec python3 -m http.server 8080 >/dev/null 2>&1) &`)
+	other.until(t, "python3 -c 'import urllib.request as u; u.urlopen(\"http://10.9.0.2:8080/td.json\")' 2>&1 && echo served", "served")
 	other.do(t, "avahi-publish -s 'Lamp No. 1' _wot._tcp 8080 TYPE=Thing Td=/td.json >/dev/null 2>&1 & lamp=$!")
 	other.do(t, "avahi-publish -s 'Bulb' _wot._udp 5683 td=/b >/dev/null 2>&1 &")
 	wait, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -90,6 +93,65 @@ func TestAvahi(t *testing.T) {
 		}
 	}
 	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A whole node introduces its directory to another host, which reads it, and finds the thing that the other host introduces.
+func TestAvahiAndANode(t *testing.T) {
+	t.Parallel()
+	if !ownNetwork(t) {
+		return
+	}
+	other := newAvahi(t)
+	n, err := node.New(node.Options{Name: "kitchen", Network: "home", MDNS: true, Dir: t.TempDir(), Engine: node.EngineMemory,
+		HTTP: &node.HTTP{Listen: "10.9.0.1:0", OpenDirectory: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- n.Run(ctx) }()
+
+	const entry = `=;lan1;IPv4;kitchen;_wot._tcp;local`
+	fields := strings.Split(other.until(t, "avahi-browse -rptk _directory._sub._wot._tcp", entry), ";")
+	td := other.do(t, "python3 -c 'import urllib.request as u; print(u.urlopen(\"http://"+fields[7]+":"+fields[8]+"/.well-known/wot\").read().decode())'")
+	if !strings.Contains(td, `"http://10.9.0.1:`+fields[8]+`/things{`) || !strings.Contains(td, string(n.DID())) {
+		t.Errorf("the other host reads %s", td)
+	}
+
+	other.do(t, `mkdir -p /run/www && cd /run/www && echo '"on"' >state.json && cat >td.json <<'END'
+{"@context":"https://www.w3.org/2022/wot/td/v1.1","id":"urn:dev:lamp","title":"Lamp","securityDefinitions":{"n":{"scheme":"nosec"}},"security":"n",
+"properties":{"state":{"type":"string","readOnly":true,"forms":[{"href":"state.json","op":"readproperty"}]}}}
+END
+cd / && (cd /run/www; exec python3 -m http.server 8080 >/dev/null 2>&1) &`)
+	other.until(t, "python3 -c 'import urllib.request as u; u.urlopen(\"http://10.9.0.2:8080/td.json\")' 2>&1 && echo served", "served")
+	other.do(t, "avahi-publish -s Lamp _wot._tcp 8080 td=/td.json >/dev/null 2>&1 & lamp=$!")
+	ask := func() (string, error) {
+		m, err := interact.Ask(t.Context(), n.Mesh(), &interact.Message{Type: interact.ReadProperty, Thing: "urn:dev:lamp", Name: "state"})
+		if err != nil {
+			return "", err
+		}
+		return string(m.Data), nil
+	}
+	wait := func(what string, over func(string, error) bool) {
+		t.Helper()
+		for begun := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+			got, err := ask()
+			if over(strings.TrimSpace(got), err) {
+				return
+			}
+			if time.Since(begun) > 30*time.Second {
+				t.Fatalf("%s: it says %q, %v", what, got, err)
+			}
+		}
+	}
+	wait("the lamp was introduced", func(got string, err error) bool { return err == nil && got == `"on"` })
+	other.do(t, "kill $lamp")
+	wait("the lamp is gone", func(_ string, err error) bool { return err != nil && interact.AsError(err).Code == interact.NotFound })
+
+	stop()
+	if err := errors.Join(<-ended, n.Close()); err != nil {
 		t.Error(err)
 	}
 }

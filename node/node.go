@@ -80,6 +80,8 @@ type Node struct {
 	gossip    *pubsub.PubSub
 	dir       *directory.Directory
 	offers    *offers
+	overheard *overheard     // what the local network introduces
+	local     *introductions // nil if nobody is asked there
 	router    *route.Router
 	embedder  directory.Embedder // nil: words are compared
 	mesh      interact.Thing
@@ -115,6 +117,7 @@ func New(o Options) (*Node, error) {
 		n.openPorts,   // now peers may come
 		n.openOffers,  // needs the addresses that listening gave
 		n.openDoors,   // other protocols
+		n.openLocal,   // what the local network is told; its name for this node is one of the API's
 		n.openHTTP,    // last: who can ask finds everything there
 	} {
 		if err := step(); err != nil {
@@ -224,6 +227,11 @@ func (n *Node) openMesh() (err error) {
 	n.streams = stream.New(n.host, stream.Options{Log: n.log, DialTimeout: n.dialTimeout(), MaxPerPeer: n.opts.Limits.Streams, Reach: n.reached})
 	n.onClose(n.streams.Close)
 
+	stranger, err := keystore.New()
+	if err != nil {
+		return err
+	}
+	n.overheard = &overheard{own: n.offering, signer: stranger, things: map[string]*heard{}}
 	n.offers = newOffers(n.key, n.stores.own(), n.verifier, n.opts.Lifetime)
 	n.offers.hosts, n.offers.bind, n.offers.failed = n.hosts, n.agent, n.stores.failed
 	n.offers.add = func(d *td.Description) (bool, error) { return n.dir.Add(d) }
@@ -277,7 +285,7 @@ func (n *Node) openMesh() (err error) {
 	n.onClose(n.sync.Close)
 
 	// Spans come before Trace: a trace that begins here begins with its span, which says whether it is recorded.
-	n.mesh = interact.Chain(interact.Router(n.dir), interact.Spans(n.tracer, "mesh"), interact.Trace(n.opts.Timeout), interact.Timed(total),
+	n.mesh = interact.Chain(interact.Router(finder{n}), interact.Spans(n.tracer, "mesh"), interact.Trace(n.opts.Timeout), interact.Timed(total),
 		n.metrics.Wrap("mesh"), n.policy.Gate(), n.policy.Limit(), n.ledger.Wrap())
 	n.streams.Serve(interact.Chain(interact.Router(n.offers), interact.Spans(n.tracer, "stream"), interact.Trace(n.opts.Timeout), interact.Timed(atHost),
 		n.metrics.Wrap("stream"), n.policy.Gate(), n.policy.Limit()))

@@ -14,6 +14,7 @@ import (
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/task"
+	"github.com/lmosd/lmosd/mdns"
 	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/telemetry"
 )
@@ -40,7 +41,7 @@ type Options struct {
 	Announce, NoAnnounce []string
 	// Bootstrap are multiaddrs with /p2p of nodes to join.
 	Bootstrap []string
-	// MDNS finds nodes of the same network on the local network.
+	// MDNS finds nodes of the same network on the local network, and the things that others introduce there by DNS-SD.
 	MDNS bool
 	// Loopback lets the node dial 127.0.0.1: tests and testnets.
 	Loopback bool
@@ -84,6 +85,8 @@ type Options struct {
 	// Host is a libp2p host to use instead of making one; simulations set it. Its key is Key. The node closes it.
 	Host host.Host
 	Log  *slog.Logger
+
+	introducer func(mdns.Options) (introducer, error) // nil is that of package mdns
 }
 
 // HTTP says how the API is served.
@@ -97,6 +100,9 @@ type HTTP struct {
 	NoAuth bool
 	// HideMetrics serves no /metrics.
 	HideMetrics bool
+	// OpenDirectory lets other hosts read the directory without the token, where they reach Listen. With Options.MDNS it is
+	// announced to them.
+	OpenDirectory bool
 	// Hosts are names besides loopback under which browsers may ask.
 	Hosts []string
 	// PublicURL is where consumers elsewhere reach the API; empty takes what they asked.

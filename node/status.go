@@ -115,7 +115,7 @@ func (n *Node) newGateway(h *HTTP) (*gateway.Gateway, error) {
 		}
 		o.Listen, o.Explicit, o.Socket = or(h.Listen, gateway.None), h.Explicit, or(h.Socket, gateway.None)
 		o.Token, o.TokenFile, o.NoAuth = token, tokenPath(n.opts.Dir), h.NoAuth
-		o.Hosts, o.HideMetrics, o.PublicURL = h.Hosts, h.HideMetrics, h.PublicURL
+		o.Hosts, o.HideMetrics, o.PublicURL, o.OpenDirectory = n.hostNames(h), h.HideMetrics, h.PublicURL, h.OpenDirectory
 		o.WS, o.Callbacks, o.PrivateCallbacks = n.sockets, callbacks{n}, n.opts.Direct == DirectAny || onLoopback(h.Listen) // who asks is on this host
 	}
 	return gateway.New(o)
@@ -155,17 +155,17 @@ func (n *Node) describe() ([]byte, error) {
 	return s.TD, nil
 }
 
-// affordances are what a directory offers at api, and what its readers need (WoT Discovery §7.3.4): on loopback the token for
-// changes, elsewhere for everything.
+// affordances are what a directory offers at api, and what its readers need (WoT Discovery §7.3.4): on loopback, and with an open
+// directory, the token for changes, elsewhere for everything.
 func (n *Node) affordances(api string) map[string]any {
 	h := n.opts.HTTP
 	change := "bearer_sc"
 	if h.NoAuth {
 		change = ""
 	}
-	members := tdd.Affordances(strings.TrimSuffix(or(h.PublicURL, api), "/"), change, true, false)
+	members := tdd.Affordances(strings.TrimSuffix(or(h.PublicURL, n.nearby(api)), "/"), change, true, false)
 	members["securityDefinitions"] = map[string]any{"nosec_sc": map[string]any{"scheme": "nosec"}, "bearer_sc": map[string]any{"scheme": "bearer", "in": "header"}}
-	if !onLoopback(h.Listen) {
+	if !onLoopback(h.Listen) && !h.OpenDirectory {
 		members["security"] = []any{"bearer_sc"}
 	}
 	return members

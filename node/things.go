@@ -16,13 +16,22 @@ import (
 // Mesh asks any thing, here or elsewhere.
 func (n *Node) Mesh() interact.Thing { return n.mesh }
 
-// Find reads the directory, then asks the mesh (directory.Directory.Find).
+// Find reads the directory, then asks the mesh (directory.Directory.Find); last comes what the local network introduces, as far as
+// the limit of q has room for it.
 func (n *Node) Find(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error] {
-	return n.dir.Find(ctx, q)
+	return n.overheard.after(n.dir.Find(ctx, q), q)
 }
 
-// Get returns the one thing that ref names.
+// Get returns the one thing that ref names. An id without its owner is the mesh's, if the mesh has it; a name that a thing of the
+// local network has as well names neither (interact.Ambiguous).
 func (n *Node) Get(ctx context.Context, ref string) (*td.Description, error) {
+	h, err := n.heard(ctx, ref)
+	switch {
+	case err != nil:
+		return nil, err
+	case h != nil:
+		return h.desc, nil
+	}
 	return n.dir.Get(ctx, ref)
 }
 

@@ -182,6 +182,12 @@ func agentSheet(d *gateway.AgentDetail, t *td.Thing, now time.Time) *terminal.Sh
 	s.Add("about", g.Description)
 	s.Add("id", g.ID)
 	s.Add("owner", string(g.Owner))
+	var found struct {
+		At string `json:"lmos:discovered"`
+	}
+	if json.Unmarshal(d.TD, &found) == nil && found.At != "" {
+		s.Add("found at", found.At)
+	}
 	for _, h := range g.Hosts {
 		s.Add("host", string(h))
 	}
