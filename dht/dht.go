@@ -109,6 +109,9 @@ type Options struct {
 	// meets them. They are valid; of a thing that it asks for, a caller is given one of them only. It must not block. Nil drops
 	// them.
 	Evidence func(s *td.Signed)
+	// Reached is told of each peer that a search asked: true if it answered, false if there is no connection to it. It must not
+	// block. Nil drops it.
+	Reached func(id peer.ID, ok bool)
 	// Admits says who may take part: whose requests are served, who is in the routing table, and who is asked. Nil admits
 	// every node. Peers whose key is not Ed25519 are always refused. It is called often and must be quick.
 	Admits func(did.DID) error
@@ -209,6 +212,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Evidence == nil {
 		o.Evidence = func(*td.Signed) {}
+	}
+	if o.Reached == nil {
+		o.Reached = func(peer.ID, bool) {}
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

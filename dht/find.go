@@ -336,11 +336,15 @@ func (s *search) ask(ctx context.Context, ai peer.AddrInfo) {
 			s.tally.Answer()
 		}
 	case err != nil:
+		if d.host.Network().Connectedness(ai.ID) == network.NotConnected {
+			d.o.Reached(ai.ID, false)
+		}
 		d.stats.askFailed.Add(1)
 		d.indexes.drop(ai.ID)
 		s.tally.Fail()
 		d.log.Debug("peer did not answer", "peer", ai.ID, "err", err)
 	default:
+		d.o.Reached(ai.ID, true)
 		s.tally.Answer()
 	}
 	if truncated {

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -310,10 +311,13 @@ func startBrowser(t *testing.T, path, page string) *browser {
 	cmd := exec.Command(path, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
 		"--disable-background-networking",
 		"--disable-component-update", "--remote-debugging-port=0", "--user-data-dir="+dir, page)
+	// The browser is many processes. All of them hold the pipe, and so Wait waits for all: none writes into dir after that.
+	cmd.Stderr, cmd.WaitDelay = io.Discard, 10*time.Second
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); _ = cmd.Wait() })
 	var port string
 	for end := time.Now().Add(30 * time.Second); port == ""; time.Sleep(50 * time.Millisecond) {
 		raw, _ := os.ReadFile(filepath.Join(dir, "DevToolsActivePort"))

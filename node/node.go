@@ -244,7 +244,12 @@ func (n *Node) openMesh() (err error) {
 	}
 	n.dht, err = dht.New(n.host, dht.Options{Index: index, Network: n.opts.Network, Mode: dht.Mode(n.opts.DHTMode), PublishPrivate: !n.opts.PublicOnly, Store: n.stores.fast,
 		Seeds: n.seeds.list, Verifier: n.verifier, Local: n.offers, Admits: n.policy.Admits,
-		Evidence:  func(s *td.Signed) { n.dir.Offer(s) },
+		Evidence: func(s *td.Signed) { n.dir.Offer(s) },
+		Reached: func(p peer.ID, ok bool) {
+			if id, err := did.FromPeer([]byte(p)); err == nil {
+				n.reached(id, ok)
+			}
+		},
 		Diversity: n.opts.Diversity, Log: n.log})
 	if err != nil {
 		return fmt.Errorf("open the DHT: %w", err)

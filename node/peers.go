@@ -91,7 +91,9 @@ func (n *Node) missed(ctx context.Context, p peer.ID) {
 	if errors.Is(err, context.Canceled) {
 		return
 	}
-	n.dir.Reach(id, err == nil)
+	if err != nil { // if it is back, greet says so
+		n.dir.Reach(id, false)
+	}
 }
 
 // Connect dials a peer and remembers it for as long as the node runs.

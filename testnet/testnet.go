@@ -24,6 +24,7 @@ import (
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/node"
 )
 
 // Options of a testnet. The zero value is a full mesh with throw-away keys.
@@ -37,6 +38,9 @@ type Options struct {
 	Topology string
 	// Latency is the one-way delay of a link. [Simulated] only; 0 means 10 ms.
 	Latency time.Duration
+	// Farthest is the longest one-way delay: each link has one of its own between Latency and this, by Seed. [Simulated] only; 0
+	// means that all have Latency.
+	Farthest time.Duration
 	// Lifetime is how long a record lives without its node; 0 means a day. Not for [Processes].
 	Lifetime time.Duration
 	// Dir holds data directories and logs; Binary is the lmosd program and Args go to each `lmosd run`. [Processes] only.
@@ -70,6 +74,7 @@ type Net struct {
 	Seed    int64
 	Members []*Member // in order; number 1 first
 	close   []func() error
+	sim     *simulation // of [Simulated]
 }
 
 // A Member is one node of a testnet. Its embedded client asks the node with the rights of its administrator.
@@ -83,6 +88,9 @@ type Member struct {
 	PID                       int
 
 	stop, kill func() error
+	// node and cut, which takes it off the network, are there in tiers without processes.
+	node *node.Node
+	cut  func() error
 }
 
 // Stop ends the node as SIGTERM does; Kill ends it as SIGKILL does, without a word to anybody.

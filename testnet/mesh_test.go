@@ -1,0 +1,472 @@
+package testnet
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/td"
+)
+
+// TestAMeshFindsEverything is discovery in a mesh of whole nodes, held against what is true. Messages take 5 to 60 ms one way;
+// each node begins with three neighbours or so and finds the others. With LMOSD_LONG=1 it runs with 100 and 200 nodes too, with
+// LMOSD_LONG=500 with 500; their figures are in docs/benchmarks.md.
+func TestAMeshFindsEverything(t *testing.T) {
+	for _, size := range []struct {
+		nodes, agents int
+		long          string
+	}{{small[0], small[1], ""}, {50, 500, "1"}, {100, 1000, "1"}, {200, 400, "1"}, {200, 2000, "1"}, {500, 5000, "500"}} {
+		t.Run(fmt.Sprintf("%dx%d", size.nodes, size.agents), func(t *testing.T) {
+			if long := os.Getenv("LMOSD_LONG"); size.long != "" && long != size.long {
+				t.Skipf("LMOSD_LONG=%s runs it", size.long)
+			}
+			m := &trial{T: t, agents: size.agents, long: size.long != "", seed: int64(rand.Uint32())}
+			t.Logf("seed %d", m.seed)
+			synctest.Test(t, m.run(size.nodes))
+		})
+	}
+}
+
+// A trial is a mesh, and what is true in it.
+type trial struct {
+	*testing.T
+	ctx    context.Context
+	seed   int64
+	r      *rand.Rand
+	agents int
+	long   bool // measure, too
+	net    *Net
+	alive  []*Member
+	truth  map[string]*Member // by the ref of an agent: its host
+}
+
+func (m *trial) run(nodes int) func(*testing.T) {
+	return func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
+		defer cancel()
+		o := Options{Seed: m.seed, Topology: "random:3", Latency: 5 * time.Millisecond, Farthest: 60 * time.Millisecond}
+		net, err := Simulated(ctx, nodes, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := net.Close(); err != nil {
+				t.Errorf("close: %v", err)
+			}
+		}()
+		if err := net.Settle(ctx); err != nil {
+			t.Fatal(err)
+		}
+		m.T, m.ctx, m.net, m.alive = t, ctx, net, slices.Clone(net.Members)
+		m.r, m.truth = rand.New(rand.NewPCG(uint64(m.seed), 1)), map[string]*Member{}
+		m.step("publish", m.publish)
+		m.step("converge", m.converge)
+		m.step("recall", m.recall)
+		m.step("lookups", m.lookups)
+		m.step("news", m.news)
+		m.step("joiner", m.joiner)
+		if m.long {
+			m.step("quiet", m.quiet)
+		}
+		m.step("deaths", m.deaths)
+	}
+}
+
+// step does a part and says what it took.
+func (m *trial) step(name string, part func()) {
+	began, worked := time.Now(), cpu()
+	part()
+	var mem runtime.MemStats
+	runtime.ReadMemStats(&mem)
+	m.Logf("%-8s took %v simulated, %v of processors; %d MB from the system, %d goroutines", name,
+		time.Since(began).Round(time.Millisecond), (cpu() - worked).Round(10*time.Millisecond), mem.Sys>>20, runtime.NumGoroutine())
+}
+
+// cpu is how long this process has worked: the clock of a simulation says nothing about that.
+func cpu() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// few is how often something is measured.
+func (m *trial) few() int {
+	if m.long {
+		return 20
+	}
+	return 5
+}
+
+// group is the first level of ten capabilities, of which ten agents have one each.
+func group(i int) string { return fmt.Sprintf("urn:g%d", i) }
+
+func skill(i int) string { return fmt.Sprintf("%s:a%d", group(i/10), i) }
+
+// agentTD is a small agent, of 0.8 kB.
+func agentTD(id, capability string) []byte {
+	return fmt.Appendf(nil, `{"@context":["https://www.w3.org/2022/wot/td/v1.1",{"lmos":"https://eclipse.dev/lmos/protocol/v1"}],
+"@type":"lmos:Agent","id":%q,"title":"Worker","securityDefinitions":{"nosec_sc":{"scheme":"nosec"}},"security":["nosec_sc"],
+"lmos:capabilities":[{"id":%q,"name":"work","version":"1.0.0","description":"Does one kind of work."}],
+"actions":{"work":{"synchronous":true,"input":{"type":"string"},"output":{"type":"string"},
+"forms":[{"href":"http://127.0.0.1:1/work","op":["invokeaction"],"contentType":"application/json"}]}}}`, id, capability)
+}
+
+// publish spreads the agents over the nodes. The nodes publish at once, each its own one after the other.
+func (m *trial) publish() {
+	var g errgroup.Group
+	var mu sync.Mutex
+	for k, host := range m.alive {
+		g.Go(func() error {
+			for i := k; i < m.agents; i += len(m.alive) {
+				p, err := host.Publish(m.ctx, agentTD(fmt.Sprintf("urn:x:agent-%d", i), skill(i)))
+				if err != nil {
+					return err
+				}
+				mu.Lock()
+				m.truth[p.Ref] = host
+				mu.Unlock()
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		m.Fatal(err)
+	}
+}
+
+// converge waits until all know as many things as there are, for three minutes at most.
+func (m *trial) converge() {
+	knowsLess := func(who *Member) bool { return who.node.Status().Agents.Known < m.agents }
+	for began := time.Now(); time.Since(began) < 3*time.Minute && slices.ContainsFunc(m.alive, knowsLess); {
+		time.Sleep(100 * time.Millisecond)
+	}
+	if missing, all := m.missing(m.alive...); missing > 0 {
+		m.Errorf("%d of %d are missing", missing, all)
+	}
+}
+
+// missing counts the agents of living nodes that members do not know, and those that they should, of all members together.
+func (m *trial) missing(members ...*Member) (missing, all int) {
+	for _, who := range members {
+		known := map[string]bool{}
+		for d := range who.node.Known() {
+			known[d.Ref()] = true
+		}
+		for ref, host := range m.truth {
+			if slices.Contains(m.alive, host) {
+				if all++; !known[ref] {
+					missing++
+				}
+			}
+		}
+	}
+	return missing, all
+}
+
+// recall has every node find every agent by its capability, and once ten by the level that they share, with coverage.
+func (m *trial) recall() {
+	missed := 0
+	for _, who := range m.alive {
+		for i := range m.agents {
+			found := 0
+			for d := range who.node.Find(m.ctx, td.Query{Capability: []string{skill(i)}, Limit: 1}) { // with room for one, nobody is asked
+				if d.Record.Thing == fmt.Sprintf("urn:x:agent-%d", i) {
+					found++
+				}
+			}
+			if found != 1 {
+				missed++
+			}
+		}
+	}
+	if missed > 0 {
+		m.Errorf("%d of %d questions for a capability were in vain", missed, m.agents*len(m.alive))
+	}
+	m.groups(func(who *Member, list *gateway.AgentList) {
+		if len(list.Items) != 10 || !list.Coverage.Complete() {
+			m.Errorf("node %d finds %d of 10 with coverage %+v", who.N, len(list.Items), list.Coverage)
+		}
+	})
+}
+
+// groups has every node find a group, all at once, and gives the answers to f one by one.
+func (m *trial) groups(f func(who *Member, list *gateway.AgentList)) {
+	lists := make([]*gateway.AgentList, len(m.alive))
+	var g errgroup.Group
+	for k, who := range m.alive {
+		i := m.r.IntN(m.agents / 10)
+		g.Go(func() (err error) {
+			lists[k], err = who.Find(m.ctx, td.Query{Capability: []string{group(i)}}, 0)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		m.Fatal(err)
+	}
+	for k, list := range lists {
+		f(m.alive[k], list)
+	}
+}
+
+// lookups counts the messages of searches that ask the mesh, one after the other. Each has ten hosts.
+func (m *trial) lookups() {
+	var dht, questions, took []float64
+	for range 2 * m.few() {
+		who, began := m.any(), time.Now()
+		before := m.net.sentBy(who)
+		if _, err := who.Find(m.ctx, td.Query{Capability: []string{group(m.r.IntN(m.agents / 10))}}, 0); err != nil {
+			m.Fatal(err)
+		}
+		took = append(took, millis(time.Since(began)))
+		s := m.net.sentBy(who).since(before)
+		dht, questions = append(dht, float64(s[forDHT].requests)), append(questions, float64(s[forQuestions].requests))
+	}
+	m.Logf("a lookup of ten: %s DHT messages, %s questions, %s ms", spread(dht), spread(questions), spread(took))
+	if messages := at(dht, .5) + at(questions, .5); messages > 64 {
+		m.Errorf("a lookup of ten costs %.0f messages, want 64 at most", messages)
+	}
+}
+
+func (m *trial) any() *Member { return m.alive[m.r.IntN(len(m.alive))] }
+
+func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// at returns a quantile.
+func at(v []float64, q float64) float64 {
+	slices.Sort(v)
+	return v[min(len(v)-1, int(q*float64(len(v))))]
+}
+
+func spread(v []float64) string {
+	return fmt.Sprintf("p50 %.0f p99 %.0f max %.0f", at(v, .5), at(v, .99), at(v, 1))
+}
+
+// sum returns what the living have sent so far.
+func (m *trial) sum() (s sent) {
+	for _, who := range m.alive {
+		s = s.plus(m.net.sentBy(who))
+	}
+	return s
+}
+
+// sightings are when nodes saw things come and go.
+type sightings struct {
+	mu sync.Mutex
+	at map[string][]time.Time // by thing and kind; owned by mu
+}
+
+func (s *sightings) follow(ctx context.Context, who *Member) {
+	for c, err := range who.node.Watch(ctx, td.Query{Capability: []string{"urn:news"}}, 0) {
+		if err != nil {
+			return
+		}
+		s.mu.Lock()
+		key := fmt.Sprint(c.Thing.Record.Thing, c.Kind)
+		s.at[key] = append(s.at[key], time.Now())
+		s.mu.Unlock()
+	}
+}
+
+// of waits until n nodes saw something, for two minutes at most, and returns after how many milliseconds each did.
+func (s *sightings) of(key string, n int, began time.Time) (took []float64) {
+	for wait := 0; wait < 1200; wait++ {
+		s.mu.Lock()
+		seen := slices.Clone(s.at[key])
+		s.mu.Unlock()
+		if took = nil; len(seen) >= n || wait == 1199 {
+			for _, t := range seen {
+				took = append(took, millis(t.Sub(began)))
+			}
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return took
+}
+
+// news publishes agents and withdraws them, and measures how long until every node knows.
+func (m *trial) news() {
+	ctx, cancel := context.WithCancel(m.ctx)
+	var g sync.WaitGroup
+	defer g.Wait()
+	defer cancel()
+	seen := &sightings{at: map[string][]time.Time{}}
+	for _, who := range m.alive {
+		g.Go(func() { seen.follow(ctx, who) })
+	}
+	synctest.Wait()
+	var came, went []float64
+	before := m.sum()
+	for i := range m.few() {
+		host, id := m.any(), fmt.Sprintf("urn:x:news-%d", i)
+		began := time.Now()
+		p, err := host.Publish(m.ctx, agentTD(id, "urn:news:n"))
+		if err != nil {
+			m.Fatal(err)
+		}
+		came = append(came, seen.of(fmt.Sprint(id, directory.Added), len(m.alive), began)...)
+		began = time.Now()
+		if _, err := host.Unpublish(m.ctx, p.Ref); err != nil {
+			m.Fatal(err)
+		}
+		went = append(went, seen.of(fmt.Sprint(id, directory.Gone), len(m.alive), began)...)
+	}
+	m.within("published", came)
+	m.within("withdrawn", went)
+	if m.long {
+		time.Sleep(20 * time.Second) // gossip tells what it told for a few seconds
+		m.Logf("an announcement costs each node %s", m.sum().since(before).per(float64(2*m.few()*len(m.alive))))
+	}
+}
+
+// within holds what nodes saw of all news against the goal.
+func (m *trial) within(what string, took []float64) {
+	if len(took) != m.few()*len(m.alive) {
+		m.Fatalf("%s: %d sightings, want %d", what, len(took), m.few()*len(m.alive))
+	}
+	m.Logf("%s: seen after %s ms", what, spread(took))
+	if p99 := at(took, .99); p99 > 1000 {
+		m.Errorf("%s: 99 %% have seen it after %.0f ms, want 1 s at most", what, p99)
+	}
+}
+
+// joiner adds a node that knows two others.
+func (m *trial) joiner() {
+	late, err := m.net.grow()
+	if err != nil {
+		m.Fatal(err)
+	}
+	began := time.Now()
+	for range 2 {
+		if err := late.Connect(m.ctx, m.any().Addrs[0]); err != nil {
+			m.Fatal(err)
+		}
+	}
+	for late.node.Status().Agents.Known < m.agents && time.Since(began) < time.Minute {
+		time.Sleep(10 * time.Millisecond)
+	}
+	took := time.Since(began)
+	missing, all := m.missing(late)
+	m.Logf("who joins lacks %d of %d after %v", missing, all, took)
+	if missing > 0 || took > 3*time.Second {
+		m.Errorf("who joins lacks %d of %d after %v, want all within 3 s", missing, all, took)
+	}
+	m.alive = append(m.alive, late)
+}
+
+// quiet measures what a node sends while nothing happens.
+func (m *trial) quiet() {
+	time.Sleep(20 * time.Second)
+	before := m.sum()
+	time.Sleep(time.Minute)
+	m.Logf("a minute of silence costs each node %s", m.sum().since(before).per(float64(len(m.alive))))
+}
+
+// deaths cuts off 30 % of the nodes at once.
+func (m *trial) deaths() {
+	m.r.Shuffle(len(m.alive), func(i, j int) { m.alive[i], m.alive[j] = m.alive[j], m.alive[i] })
+	n := len(m.alive) * 3 / 10
+	dead := m.alive[:n]
+	m.alive = m.alive[n:]
+	met := m.connections()
+	var g sync.WaitGroup
+	defer g.Wait()
+	for _, who := range dead {
+		if err := who.cut(); err != nil {
+			m.Errorf("cut node %d: %v", who.N, err)
+		}
+		g.Go(func() { _ = who.stop() })
+	}
+	time.Sleep(10 * time.Second)
+	missing, living := m.missing(m.alive...)
+	if float64(missing) > 0.001*float64(living) {
+		m.Errorf("%d of %d of the living are missing", missing, living)
+	}
+	wrong, blind, all := m.undead(met)
+	if wrong > 2+all/100 {
+		m.Errorf("%d of %d agents of the dead are listed as reachable by who was connected, want 1 %% at most", wrong, all)
+	}
+	found, listed := 0, 0
+	m.groups(func(_ *Member, list *gateway.AgentList) {
+		for _, a := range list.Items {
+			if !slices.Contains(m.alive, m.truth[a.Ref]) {
+				if listed++; a.Reachable {
+					found++
+				}
+			}
+		}
+	})
+	// None would be right: who was not connected does not hear of it, and a search forgets who failed to answer.
+	if found > listed/5 {
+		m.Errorf("searches list %d of %d agents of the dead as reachable, want a fifth at most", found, listed)
+	}
+	m.Logf("%d of %d died: %d of %d of the living are missing; of %d agents of the dead %d are listed as reachable by who was "+
+		"connected, %d by who was not; searches then listed %d, %d of them as reachable",
+		n, n+len(m.alive), missing, living, all, wrong, blind, listed, found)
+}
+
+// connections says who is connected to whom. Who is connected twice is left out: the simulation tells the end of the first
+// connection as if it were the last.
+func (m *trial) connections() map[*Member]map[did.DID]bool {
+	all := map[*Member]map[did.DID]bool{}
+	for _, who := range m.alive {
+		all[who] = map[did.DID]bool{}
+		own := m.net.sim.Net(m.net.sim.hosts[who.N-1])
+		for _, p := range own.Peers() {
+			if id, err := did.FromPeer([]byte(p)); err == nil && len(own.ConnsToPeer(p)) == 1 {
+				all[who][id] = true
+			}
+		}
+	}
+	return all
+}
+
+// undead counts the agents of dead nodes that the living list, of these wrong are listed as reachable by who was connected to
+// their host, and blind by who was not.
+func (m *trial) undead(met map[*Member]map[did.DID]bool) (wrong, blind, all int) {
+	for _, who := range m.alive {
+		for d := range who.node.Known() {
+			host := m.truth[d.Ref()]
+			if host == nil || slices.Contains(m.alive, host) {
+				continue
+			}
+			switch all++; {
+			case !who.node.Reachable(d):
+			case met[who][host.DID]:
+				wrong++
+			default:
+				blind++
+			}
+		}
+	}
+	return wrong, blind, all
+}
+
+func TestLinksHaveDelaysOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	o := Options{Seed: 3, Latency: 5 * time.Millisecond, Farthest: 60 * time.Millisecond}
+	seen := map[time.Duration]bool{}
+	for i := range 20 {
+		d := o.delay(i, 20)
+		if d < o.Latency || d >= o.Farthest || d != o.delay(i, 20) {
+			t.Errorf("got %v, want the same from %v to %v", d, o.Latency, o.Farthest)
+		}
+		seen[d] = true
+	}
+	if o.Farthest = 0; len(seen) < 10 || o.delay(1, 2) != o.Latency {
+		t.Errorf("20 links have %d delays, and %v without a range", len(seen), o.delay(1, 2))
+	}
+}

@@ -1,0 +1,6 @@
+//go:build !race
+
+package testnet
+
+// small is the mesh of the usual tests: nodes, agents.
+var small = [2]int{50, 60}
