@@ -21,6 +21,15 @@ func IsCBOR(contentType string) bool {
 	return err == nil && (t == CBOR || strings.HasSuffix(t, "+cbor"))
 }
 
+// MediaType returns a content type in lower case without parameters; nothing means JSON (TD 1.1 §5.4).
+func MediaType(contentType string) string {
+	media, _, _ := strings.Cut(contentType, ";")
+	if media = strings.ToLower(strings.TrimSpace(media)); media == "" {
+		return JSON
+	}
+	return media
+}
+
 // Value decodes data that is JSON or CBOR, strictly: one value, no name twice, no number that float64 cannot hold. The kinds
 // are those that [td.Schema.Check] takes. Texts may be parts of data: the value is good as long as data is not changed. ok is
 // false for another media type, of which nothing is known. No data is no value: nil. The error is an [*Error] of code [Invalid].

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"iter"
+	"strings"
 	"time"
 )
 
@@ -37,6 +38,26 @@ func Trace(timeout time.Duration) Wrap {
 			return t.Do(ctx, &c)
 		})
 	}
+}
+
+// Bounds of a trace context that is passed on, in bytes. A later version of traceparent may be longer than this one's 55.
+const (
+	maxTraceParent = 256
+	maxTraceState  = 512 // W3C Trace Context §3.3.1.5
+)
+
+// TraceContext returns a W3C trace context as far as it can be passed on: nothing if parent is not well formed (Trace Context
+// §3.2.2), and without state if that is too long.
+func TraceContext(parent, state string) (string, string) {
+	hex := func(r rune) bool { return r >= '0' && r <= '9' || r >= 'a' && r <= 'f' || r == '-' }
+	if len(parent) < 55 || len(parent) > maxTraceParent || parent[2] != '-' || parent[35] != '-' || parent[52] != '-' ||
+		strings.IndexFunc(parent, func(r rune) bool { return !hex(r) }) >= 0 {
+		return "", ""
+	}
+	if len(state) > maxTraceState {
+		state = ""
+	}
+	return parent, state
 }
 
 // A Tracer records spans, the parts of a trace (OpenTelemetry).

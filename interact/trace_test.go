@@ -179,3 +179,24 @@ func TestCheckNamesNothing(t *testing.T) {
 		t.Errorf("got %v, hint %q", e, e.Hint)
 	}
 }
+
+// What is no trace context is not passed on, and a parent without its state is.
+func TestTraceContext(t *testing.T) {
+	t.Parallel()
+	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	for name, c := range map[string]struct{ parent, state, wantParent, wantState string }{
+		"both":               {parent, "a=b", parent, "a=b"},
+		"a later version":    {parent[:53] + "01-0a", "", parent[:53] + "01-0a", ""},
+		"a long state":       {parent, strings.Repeat("x", maxTraceState+1), parent, ""},
+		"too short":          {parent[:54], "a=b", "", ""},
+		"too long":           {parent + "-" + strings.Repeat("a", maxTraceParent), "a=b", "", ""},
+		"capitals":           {strings.ToUpper(parent), "a=b", "", ""},
+		"without its dashes": {strings.ReplaceAll(parent, "-", "0"), "a=b", "", ""},
+		"a line end":         {parent + "\r\n", "a=b", "", ""},
+		"a state alone":      {"", "a=b", "", ""},
+	} {
+		if p, s := TraceContext(c.parent, c.state); p != c.wantParent || s != c.wantState {
+			t.Errorf("%s: got %q, %q", name, p, s)
+		}
+	}
+}

@@ -93,10 +93,7 @@ type Member struct {
 	cut  func() error
 }
 
-// Stop ends the node as SIGTERM does; Kill ends it as SIGKILL does, without a word to anybody.
-func (m *Member) Stop() error { return m.stop() }
-
-// Kill ends the node at once.
+// Kill ends the node as SIGKILL does, without a word to anybody.
 func (m *Member) Kill() error { return m.kill() }
 
 // Close stops every node that still runs and releases the rest.

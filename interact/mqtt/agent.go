@@ -297,7 +297,7 @@ func (a *agent) exchange(ctx context.Context, m *interact.Message, p *plan, take
 		if len(d.correlation) > 0 && string(d.correlation) != string(pub.correlation) {
 			continue // an answer to somebody else
 		}
-		if mediaType(d.media) == problemType && mediaType(p.form.ResponseType) != problemType {
+		if interact.MediaType(d.media) == problemType && interact.MediaType(p.form.ResponseType) != problemType {
 			return a.refused(m, d)
 		}
 		if err := take(d); err != errMore {

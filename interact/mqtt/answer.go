@@ -83,7 +83,7 @@ func newRequest(b *Broker, c *consumer, to route, pk packets.Packet) *request {
 				r.accept, m.Accept = media, media
 			}
 		case propTraceParent:
-			m.TraceParent = traceParent(u.Val)
+			m.TraceParent, _ = interact.TraceContext(u.Val, "")
 		case propTraceState:
 			m.TraceState = u.Val
 		case propHops:
@@ -102,16 +102,6 @@ func newRequest(b *Broker, c *consumer, to route, pk packets.Packet) *request {
 		}
 	}
 	return r
-}
-
-// traceParent returns text if it is well formed (Trace Context §3.2.2), else "".
-func traceParent(text string) string {
-	hex := func(r rune) bool { return r >= '0' && r <= '9' || r >= 'a' && r <= 'f' || r == '-' }
-	if len(text) < 55 || len(text) > 256 || text[2] != '-' || text[35] != '-' || text[52] != '-' ||
-		strings.IndexFunc(text, func(r rune) bool { return !hex(r) }) >= 0 {
-		return ""
-	}
-	return text
 }
 
 // mayAnswer reports whether the response topic is one below the request's own: a client cannot make the broker talk to others.

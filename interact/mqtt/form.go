@@ -217,10 +217,10 @@ func (a *agent) plans(m *interact.Message) ([]*plan, error) {
 // rank orders plans by how well their types suit m: lower is better.
 func (p *plan) rank(m *interact.Message) int {
 	rank := 0
-	if len(m.Data) > 0 && mediaType(p.form.ContentType) != mediaType(m.Media()) {
+	if len(m.Data) > 0 && interact.MediaType(p.form.ContentType) != interact.MediaType(m.Media()) {
 		rank += 2
 	}
-	if m.Accept != "" && mediaType(p.form.ResponseType) != mediaType(m.Accept) {
+	if m.Accept != "" && interact.MediaType(p.form.ResponseType) != interact.MediaType(m.Accept) {
 		rank++
 	}
 	return rank

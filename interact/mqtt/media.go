@@ -21,7 +21,7 @@ const maxText = 1 << 10
 // encode returns the data of m as the form takes it, and its media type. The error is an [*interact.Error] of code Invalid or
 // UnsupportedType.
 func encode(m *interact.Message, f *td.Form) (data []byte, media string, err error) {
-	have, want := mediaType(m.Media()), mediaType(f.ContentType)
+	have, want := interact.MediaType(m.Media()), interact.MediaType(f.ContentType)
 	switch {
 	case len(m.Data) == 0:
 		return nil, want, nil
@@ -54,15 +54,6 @@ func textOf(data []byte) (string, bool) {
 		return strings.TrimSpace(string(data)), true
 	}
 	return "", false
-}
-
-// mediaType returns a content type in lower case without parameters; nothing means JSON (TD 1.1 §5.4).
-func mediaType(contentType string) string {
-	media, _, _ := strings.Cut(contentType, ";")
-	if media = strings.ToLower(strings.TrimSpace(media)); media == "" {
-		return interact.JSON
-	}
-	return media
 }
 
 // mediaOf is the type that a message says it has, else the one that is promised.

@@ -207,8 +207,8 @@ func broken(r *request, why string) error {
 // settle decides the media type of the data and checks it. The body counts, not the label: a JSON value that says it is
 // text is JSON where the description promises JSON, and a missing Content-Type is that of the form.
 func (a *answer) settle(r *request, said string) error {
-	promised := MediaType(r.form.ResponseType)
-	a.media = MediaType(said)
+	promised := interact.MediaType(r.form.ResponseType)
+	a.media = interact.MediaType(said)
 	if said == "" {
 		a.media = promised
 	}
@@ -233,7 +233,7 @@ func (a *answer) settle(r *request, said string) error {
 
 func listed(types []string, media string) bool {
 	for _, t := range types {
-		if MediaType(t) == media {
+		if interact.MediaType(t) == media {
 			return true
 		}
 	}

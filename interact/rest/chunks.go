@@ -109,8 +109,8 @@ func (r *request) passes(resp *http.Response) bool {
 	case http.StatusCreated, http.StatusAccepted, http.StatusNoContent:
 		return false
 	}
-	said, promised := resp.Header.Get("Content-Type"), MediaType(r.form.ResponseType)
-	media := MediaType(said)
+	said, promised := resp.Header.Get("Content-Type"), interact.MediaType(r.form.ResponseType)
+	media := interact.MediaType(said)
 	if said == "" {
 		media = promised
 	}
@@ -127,7 +127,7 @@ func (c *Client) pass(ctx context.Context, r *request, resp *http.Response, yiel
 	}
 	media := strings.TrimSpace(resp.Header.Get("Content-Type"))
 	if media == "" || !HeaderOK("Content-Type", media) {
-		media = MediaType(r.form.ResponseType)
+		media = interact.MediaType(r.form.ResponseType)
 	}
 	buf, total := make([]byte, maxPart), int64(0)
 	for {

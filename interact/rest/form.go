@@ -55,7 +55,7 @@ func offers(f *td.Form, op string) bool {
 	case "":
 		return true
 	case sse, longpoll: // the property's address serves both; Accept decides (WoT Profile §7.2)
-		return long || strings.HasPrefix(op, "read") && MediaType(f.ResponseType) != EventsType
+		return long || strings.HasPrefix(op, "read") && interact.MediaType(f.ResponseType) != EventsType
 	default:
 		return long
 	}
@@ -67,7 +67,7 @@ func carrier(f *td.Form) string {
 	switch s := subprotocol(f); {
 	case s != "":
 		return s
-	case MediaType(f.ResponseType) == EventsType:
+	case interact.MediaType(f.ResponseType) == EventsType:
 		return sse
 	}
 	return longpoll
@@ -138,7 +138,7 @@ func (r *request) rank(f *td.Form) int {
 
 // alike tells whether data of type a needs no conversion to be of type b.
 func alike(a, b string) bool {
-	a, b = MediaType(a), MediaType(b)
+	a, b = interact.MediaType(a), interact.MediaType(b)
 	return a == b || td.IsJSON(a) && td.IsJSON(b) || interact.IsCBOR(a) && interact.IsCBOR(b)
 }
 
@@ -147,8 +147,8 @@ func structured(media string) bool { return td.IsJSON(media) || interact.IsCBOR(
 
 func (c *Client) usable(r *request, f *td.Form) (secrets, error) {
 	if !r.fits(f) {
-		return secrets{}, interact.Errorf(interact.UnsupportedType, "send "+MediaType(f.ContentType), "%s takes %s, not %s",
-			r.what(), MediaType(f.ContentType), MediaType(r.media))
+		return secrets{}, interact.Errorf(interact.UnsupportedType, "send "+interact.MediaType(f.ContentType), "%s takes %s, not %s",
+			r.what(), interact.MediaType(f.ContentType), interact.MediaType(r.media))
 	}
 	if c.webhook == nil && r.message.Type.Long() && carrier(f) == webhook {
 		return secrets{}, interact.Errorf(interact.NotAllowed, "offer it by sse too, or give this node an address for callbacks",
@@ -166,7 +166,7 @@ func (c *Client) usable(r *request, f *td.Form) (secrets, error) {
 // fits tells whether the form takes the body: of the same type, JSON of any kind for JSON, CBOR for JSON and the other way, a
 // JSON string for text. A stream is not converted.
 func (r *request) fits(f *td.Form) bool {
-	want, have := MediaType(f.ContentType), MediaType(r.media)
+	want, have := interact.MediaType(f.ContentType), interact.MediaType(r.media)
 	switch {
 	case r.message.Chunks != nil:
 		return alike(want, have)
@@ -220,7 +220,7 @@ func (r *request) build(ctx context.Context) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Accept", MediaType(r.form.ResponseType))
+	req.Header.Set("Accept", interact.MediaType(r.form.ResponseType))
 	if len(body) > 0 || r.feed != nil {
 		req.Header.Set("Content-Type", media)
 	}
@@ -316,7 +316,7 @@ func (r *request) content() ([]byte, string, error) {
 		return nil, r.message.Media(), nil
 	case secret:
 		return r.filled(media)
-	case td.IsJSON(r.media) && strings.HasPrefix(MediaType(media), "text/"):
+	case td.IsJSON(r.media) && strings.HasPrefix(interact.MediaType(media), "text/"):
 		text, _ := textOf(r.body)
 		return []byte(text), media, nil
 	case structured(r.media) && structured(media):
@@ -371,16 +371,6 @@ func textOf(body []byte) (string, bool) {
 		return string(body), true
 	}
 	return "", false
-}
-
-// MediaType returns a content type in lower case without parameters; nothing means JSON (TD 1.1 §5.4).
-func MediaType(contentType string) string {
-	media, _, _ := strings.Cut(contentType, ";")
-	media = strings.ToLower(strings.TrimSpace(media))
-	if media == "" {
-		return interact.JSON
-	}
-	return media
 }
 
 // plain returns an address as it may be shown: without user, query and fragment.

@@ -127,7 +127,7 @@ func (l *listener) accepts(resp *http.Response) error {
 		return errOver
 	case !l.r.expected(resp.StatusCode):
 		return l.refuses(resp)
-	case resp.StatusCode == http.StatusNoContent || said != "" && MediaType(said) != EventsType:
+	case resp.StatusCode == http.StatusNoContent || said != "" && interact.MediaType(said) != EventsType:
 		return broken(l.r, "an event stream is promised, it sent "+interact.Clip(interact.Readable(said), 60))
 	}
 	return nil

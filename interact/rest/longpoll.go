@@ -82,7 +82,7 @@ func (p *poller) ask(ctx context.Context) (*answer, error) {
 }
 
 func (p *poller) prepare(h http.Header) {
-	h.Set("Accept", MediaType(p.promises()))
+	h.Set("Accept", interact.MediaType(p.promises()))
 	h.Set("Cache-Control", "no-store")
 	after(h, p.last)
 }

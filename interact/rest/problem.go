@@ -180,7 +180,7 @@ func detail(e *interact.Error) string {
 // gives the code of its status and its text, bounded. The result is never nil; Err is.
 func FromProblem(resp *http.Response, body []byte) *interact.Error {
 	var p problem
-	media := MediaType(resp.Header.Get("Content-Type"))
+	media := interact.MediaType(resp.Header.Get("Content-Type"))
 	if !td.IsJSON(media) || json.Unmarshal(body, &p) != nil || p.Type+p.Title+p.Detail == "" {
 		text := interact.Clip(interact.Readable(string(body[:min(len(body), maxRefusal)])), maxText)
 		return interact.Errorf(codeOf("", resp.StatusCode),

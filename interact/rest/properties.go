@@ -79,7 +79,7 @@ func alone(f *td.Form, op string) bool {
 
 // embeddable tells whether a value of this media type can stand inside a JSON object.
 func embeddable(media string) bool {
-	media = MediaType(media)
+	media = interact.MediaType(media)
 	return structured(media) || strings.HasPrefix(media, "text/")
 }
 

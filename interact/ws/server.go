@@ -127,7 +127,7 @@ func (s *Server) remove(c *conn) {
 // host returns what is served to r.
 func (s *Server) host(r *http.Request, mayRegister bool) *host {
 	h := &host{detaches: true}
-	h.parent, h.state = frame.TraceContext(r.Header.Get("Traceparent"), strings.Join(r.Header.Values("Tracestate"), ","))
+	h.parent, h.state = interact.TraceContext(r.Header.Get("Traceparent"), strings.Join(r.Header.Values("Tracestate"), ","))
 	h.find = func(ctx context.Context, ref string) (target, error) {
 		d, err := s.o.Find(ctx, ref)
 		switch {

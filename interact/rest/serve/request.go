@@ -32,7 +32,7 @@ const (
 func (v *visit) message(t interact.Type) (*interact.Message, error) {
 	m := &interact.Message{Type: t, ID: interact.NewID(), Thing: v.desc.Ref(), Name: v.at.name, ActionID: v.at.id,
 		Accept: wanted(v.r.Header)}
-	m.TraceParent, m.TraceState = trace(v.r.Header)
+	m.TraceParent, m.TraceState = interact.TraceContext(v.r.Header.Get("Traceparent"), strings.Join(v.r.Header.Values("Tracestate"), ","))
 	m.Via = cmp.Or(v.r.Header.Get("Lmos-Via"), v.param("via"))
 	// The draft of the header writes a string of Structured Fields, with quotes; most clients leave them out.
 	m.Key = strings.Trim(v.r.Header.Get("Idempotency-Key"), `"`)
@@ -141,22 +141,6 @@ func preferences(h http.Header) map[string]string {
 func prefers(h http.Header, name string) bool {
 	_, ok := preferences(h)[name]
 	return ok
-}
-
-// trace takes the W3C trace context over, if it is well formed (Trace Context §3.2.2).
-func trace(h http.Header) (parent, state string) {
-	parent = h.Get("Traceparent")
-	if len(parent) < 55 || len(parent) > 256 || parent[2] != '-' || parent[35] != '-' || parent[52] != '-' {
-		return "", ""
-	}
-	hex := func(r rune) bool { return r >= '0' && r <= '9' || r >= 'a' && r <= 'f' || r == '-' }
-	if strings.IndexFunc(parent, func(r rune) bool { return !hex(r) }) >= 0 {
-		return "", ""
-	}
-	if state = strings.Join(h.Values("Tracestate"), ","); len(state) > 512 {
-		state = ""
-	}
-	return parent, state
 }
 
 // A mediaRange is one entry of an Accept header (RFC 9110 §12.5.1).
@@ -301,8 +285,8 @@ func inputType(r *http.Request, a *td.Affordance) (string, error) {
 		return interact.JSON, nil
 	case interact.IsCBOR(said):
 		return interact.CBOR, nil
-	case a != nil && slices.ContainsFunc(a.Forms, func(f td.Form) bool { return takes(&f, rest.MediaType(said)) }):
-		return rest.MediaType(said), nil
+	case a != nil && slices.ContainsFunc(a.Forms, func(f td.Form) bool { return takes(&f, interact.MediaType(said)) }):
+		return interact.MediaType(said), nil
 	}
 	return "", interact.Errorf(interact.UnsupportedType, "Content-Type: "+interact.JSON,
 		"a body of type %q is not taken here", interact.Clip(interact.Readable(said), 100))
@@ -313,7 +297,7 @@ var unasked = []string{"text/plain", "multipart/form-data", "application/x-www-f
 
 // takes reports whether a form's agent may get a body of a media type.
 func takes(f *td.Form, media string) bool {
-	if rest.MediaType(f.ContentType) == media {
+	if interact.MediaType(f.ContentType) == media {
 		return true
 	}
 	return strings.HasPrefix(f.Href, td.MeshHref) && media != "" && len(media) <= maxMember && !slices.Contains(unasked, media)

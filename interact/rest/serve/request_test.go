@@ -61,7 +61,7 @@ func FuzzAccept(f *testing.F) {
 				t.Errorf("%q prefers %q", accept, name)
 			}
 		}
-		trace(http.Header{"Traceparent": {accept}, "Tracestate": {accept}})
+		interact.TraceContext(accept, accept)
 		serverTiming(&interact.Timing{Path: accept}, time.Second)
 	})
 }

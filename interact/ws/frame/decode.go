@@ -144,7 +144,7 @@ func (f *Frame) fill(m *members, w *word, b []byte) error {
 		return err
 	}
 	f.Time, f.Hops = moment(m.raw[sTime]), hops(m.raw[sHops])
-	f.TraceParent, f.TraceState = TraceContext(f.TraceParent, f.TraceState)
+	f.TraceParent, f.TraceState = interact.TraceContext(f.TraceParent, f.TraceState)
 	if f.Asks() {
 		if err := f.complete(w); err != nil {
 			return err
@@ -327,20 +327,6 @@ func hops(raw []byte) uint8 {
 		return interact.MaxHops + 1
 	}
 	return uint8(n)
-}
-
-// TraceContext returns a trace context as far as it can be passed on: nothing if parent is not well formed, and without state if
-// that has more than 512 bytes (W3C Trace Context §3.2.2, §3.3.1.5).
-func TraceContext(parent, state string) (string, string) {
-	hex := func(r rune) bool { return r >= '0' && r <= '9' || r >= 'a' && r <= 'f' || r == '-' }
-	if len(parent) < 55 || len(parent) > MaxID || parent[2] != '-' || parent[35] != '-' || parent[52] != '-' ||
-		strings.IndexFunc(parent, func(r rune) bool { return !hex(r) }) >= 0 {
-		return "", ""
-	}
-	if len(state) > 512 {
-		state = ""
-	}
-	return parent, state
 }
 
 func badMember(s slot, what string) error {
