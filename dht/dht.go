@@ -109,7 +109,10 @@ type Options struct {
 	// meets them. They are valid; of a thing that it asks for, a caller is given one of them only. It must not block. Nil drops
 	// them.
 	Evidence func(s *td.Signed)
-	// Reached is told of each peer that a search asked: true if it answered, false if there is no connection to it. It must not
+	// Missed is told of each peer that a search asked, that did not answer in time and to which there is no connection: it may be
+	// gone, or far away. It must not block. Nil is told nothing.
+	Missed func(id peer.ID)
+	// Reached is told of each peer that a search asked: true if it answered, false if it could not be dialled. It must not
 	// block. Nil drops it.
 	Reached func(id peer.ID, ok bool)
 	// Admits says who may take part: whose requests are served, who is in the routing table, and who is asked. Nil admits
@@ -212,6 +215,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Evidence == nil {
 		o.Evidence = func(*td.Signed) {}
+	}
+	if o.Missed == nil {
+		o.Missed = func(peer.ID) {}
 	}
 	if o.Reached == nil {
 		o.Reached = func(peer.ID, bool) {}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -344,7 +345,26 @@ func TestFindAndDeadPeers(t *testing.T) {
 		nodes[0].offer(t, nodes[0].thing(t, "Gone", 1, "urn:fruit"))
 		nodes[1].offer(t, nodes[1].thing(t, "Here", 1, "urn:fruit"))
 		net.kill(nodes[0])
+		var mu sync.Mutex
+		said := map[string]int{}
+		say := func(what any, p peer.ID) {
+			mu.Lock()
+			defer mu.Unlock()
+			said[fmt.Sprint(what, " ", p)]++
+		}
+		nodes[3].o.Missed = func(p peer.ID) { say("missed", p) }
+		nodes[3].o.Reached = func(p peer.ID, ok bool) { say(ok, p) }
 		all, c := nodes[3].found(t, td.Query{Capability: []string{"fruit"}})
+		if gone, here := nodes[0].host.ID(), nodes[1].host.ID(); said[fmt.Sprint("false ", gone)] != 1 || said[fmt.Sprint("true ", here)] != 1 || len(said) != 2 {
+			t.Errorf("it says %v", said)
+		}
+		clear(said)
+		hasty, cancel := context.WithTimeout(t.Context(), -1)
+		defer cancel()
+		newSearch(nodes[3].DHT, td.Query{Tally: new(td.Tally)}).ask(hasty, peer.AddrInfo{ID: nodes[0].host.ID()})
+		if said[fmt.Sprint("missed ", nodes[0].host.ID())] != 1 || len(said) != 1 {
+			t.Errorf("of who had no time to answer it says %v", said)
+		}
 		if len(all) != 1 || all[0].Title != "Here" {
 			t.Errorf("found %d, want the one that is there", len(all))
 		}

@@ -336,7 +336,10 @@ func (s *search) ask(ctx context.Context, ai peer.AddrInfo) {
 			s.tally.Answer()
 		}
 	case err != nil:
-		if d.host.Network().Connectedness(ai.ID) == network.NotConnected {
+		switch gone := d.host.Network().Connectedness(ai.ID) == network.NotConnected; {
+		case gone && inner.Err() != nil:
+			d.o.Missed(ai.ID)
+		case gone:
 			d.o.Reached(ai.ID, false)
 		}
 		d.stats.askFailed.Add(1)

@@ -111,6 +111,30 @@ func TestIndexRole(t *testing.T) {
 	})
 }
 
+// Who says first that it is an index, and then knows nothing, does not keep the others from being asked.
+func TestOtherIndexesAreAsked(t *testing.T) {
+	t.Parallel()
+	var x indexes
+	var known []peer.AddrInfo
+	for i := range knownIndex {
+		known = append(known, peer.AddrInfo{ID: testPeer(t, i)})
+	}
+	x.set(known, time.Now())
+	asked := map[peer.ID]bool{}
+	for range 200 {
+		some, ok := x.get(time.Now())
+		if !ok || len(some) != maxIndexes {
+			t.Fatalf("%d of them, %v", len(some), ok)
+		}
+		for _, ai := range some {
+			asked[ai.ID] = true
+		}
+	}
+	if len(asked) != knownIndex || known[0].ID != testPeer(t, 0) {
+		t.Errorf("%d of %d are asked", len(asked), knownIndex)
+	}
+}
+
 // TestEvidenceIsPassedOn has two records of one thing with one seq at different nodes. Who gets the thing is given one of them;
 // both are passed on.
 func TestEvidenceIsPassedOn(t *testing.T) {

@@ -2,6 +2,7 @@ package dht
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -13,7 +14,8 @@ import (
 // text, which has no key, and what has more providers than can be asked.
 const (
 	roleIndex   = "index"
-	maxIndexes  = 4                      // that one search asks
+	maxIndexes  = 4                      // that one search asks, others each time: whoever says so is found as one
+	knownIndex  = 16                     // that are looked up
 	indexAge    = 10 * time.Minute       // how long those found are asked without looking again
 	noIndexAge  = time.Minute            // how long to believe that there are none
 	indexLookup = 500 * time.Millisecond // of looking for them
@@ -38,11 +40,18 @@ type indexes struct {
 	until time.Time       // owned by mu
 }
 
-// get returns what is known, unless it is too old.
-func (x *indexes) get(now time.Time) (known []peer.AddrInfo, ok bool) {
+// get returns some of what is known, unless it is too old.
+func (x *indexes) get(now time.Time) (some []peer.AddrInfo, ok bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.known, now.Before(x.until)
+	return someOf(x.known), now.Before(x.until)
+}
+
+// someOf returns up to maxIndexes of all.
+func someOf(all []peer.AddrInfo) []peer.AddrInfo {
+	all = slices.Clone(all)
+	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all[:min(len(all), maxIndexes)]
 }
 
 func (x *indexes) set(known []peer.AddrInfo, now time.Time) {
@@ -70,7 +79,7 @@ func (d *DHT) indexPeers(ctx context.Context) []peer.AddrInfo {
 	ctx, cancel := context.WithTimeout(ctx, indexLookup)
 	defer cancel()
 	var found []peer.AddrInfo
-	for ai := range d.kad.FindProvidersAsync(ctx, roleKey(roleIndex).cid(), maxIndexes) {
+	for ai := range d.kad.FindProvidersAsync(ctx, roleKey(roleIndex).cid(), knownIndex) {
 		if ai.ID != d.host.ID() && d.admits(ai.ID) {
 			found = append(found, ai)
 		}
@@ -78,5 +87,5 @@ func (d *DHT) indexPeers(ctx context.Context) []peer.AddrInfo {
 	if len(found) > 0 || outer.Err() == nil && d.Size() > 0 { // else it says nothing that nobody was found
 		d.indexes.set(found, time.Now())
 	}
-	return found
+	return someOf(found)
 }

@@ -123,7 +123,8 @@ func (s *shelf) find(st network.Stream, w *wireQuery) error {
 		return err
 	}
 	limit := q.Limit
-	q.Limit++ // one more tells whether the answer is cut
+	q.Limit++ // one more tells whether the answer is cut; else the tally does
+	q.Tally = new(td.Tally)
 	found := s.known(q)
 	room := maxBodies
 	for _, f := range found[:min(len(found), limit)] {
@@ -136,7 +137,7 @@ func (s *shelf) find(st network.Stream, w *wireQuery) error {
 			return err
 		}
 	}
-	return s.say(st, &answer{End: true, Truncated: len(found) > limit})
+	return s.say(st, &answer{End: true, Truncated: len(found) > limit || q.Tally.Coverage().Truncated})
 }
 
 // known returns what this node answers q with: with the role index from all that it knows, unless everything is asked for, which

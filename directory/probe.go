@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/td"
 )
 
 // Bounds of probing.
@@ -15,6 +16,8 @@ const (
 	probeLast    = 5 * time.Minute
 	probesAtOnce = 8
 	probeTimeout = 10 * time.Second
+	// probeHeard is how often a new record brings a probe of its host forward, at most.
+	probeHeard = time.Minute
 )
 
 // probe tries to reach the nodes that are down, until ctx ends.
@@ -89,6 +92,36 @@ func (r *reach) next(now time.Time) (node did.DID, wait time.Duration) {
 	}
 	r.down[node].probing = true
 	return node, 0
+}
+
+// heard notes a new record that names hosts: one that is down may be back, if the record is younger than that, and is probed soon.
+func (r *reach) heard(hosts []td.Host, issued, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, h := range hosts {
+		o := r.down[h.Node]
+		if o == nil || !issued.After(o.since) || now.Sub(o.heard) < probeHeard {
+			continue
+		}
+		o.heard = now
+		if soon := now.Add(rand.N(time.Second)); soon.Before(o.next) {
+			o.next = soon
+			r.wakeLocked()
+		}
+	}
+}
+
+// retry brings all probes forward.
+func (r *reach) retry(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, o := range r.down {
+		o.tries = 0
+		if soon := now.Add(rand.N(probeFirst)); soon.Before(o.next) {
+			o.next = soon
+		}
+	}
+	r.wakeLocked()
 }
 
 // failed notes that a probe has failed.

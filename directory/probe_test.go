@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -111,5 +112,101 @@ func TestProbesAreBounded(t *testing.T) {
 		}
 		l.mu.Unlock()
 		stop() // and with it the probes
+	})
+}
+
+// Who is found to be down is told once, until it is reached again, if it hosts anything.
+func TestLostHostsAreTold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var lost []did.DID
+		host, idle := key(t, 7).DID(), key(t, 8).DID()
+		desc := with(plain(t, 1, "a", "A"), func(r *td.Record) { r.Hosts = []td.Host{{Node: host}} })
+		d := filled(t, Options{Lost: func(node did.DID) { lost = append(lost, node) }}, desc)
+		check := func(what string, told int, expected bool, down ...did.DID) {
+			t.Helper()
+			if got := d.Down(2); len(lost) != told || d.Expects(host) != expected || d.Expects(idle) || !slices.Equal(got, down) {
+				t.Errorf("%s: told %v, expected %v, down %v", what, lost, d.Expects(host), got)
+			}
+		}
+		check("at first", 0, true)
+		d.Reach(idle, false)
+		check("another is down", 0, true)
+		d.Reach(host, false)
+		d.Reach(host, false)
+		check("down", 1, false, host)
+		if got := d.Down(0); len(got) != 0 {
+			t.Errorf("of none: %v", got)
+		}
+		d.Reach(host, true)
+		check("up", 1, true)
+		d.Reach(host, false)
+		check("down again", 2, false, host)
+		time.Sleep(downFor)
+		check("nobody probes it", 2, true)
+	})
+}
+
+// A host that was down for long is probed within seconds when a record is heard that was made since, or when this node was cut off
+// itself; but a record brings one probe a minute.
+func TestProbesAreBroughtForward(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := &lab{up: map[did.DID]bool{}, probes: map[did.DID]int{}, started: time.Now()}
+		host, seq := key(t, 7).DID(), uint64(1)
+		record := func(age time.Duration) *td.Description {
+			seq++
+			return with(plain(t, 1, "a", "A"), func(r *td.Record) {
+				r.Hosts, r.Seq, r.Issued, r.Expires = []td.Host{{Node: host}}, seq, time.Now().Add(-age), time.Now().Add(24*time.Hour)
+			})
+		}
+		desc := record(0)
+		d := filled(t, Options{Probe: l.probe}, desc)
+		run(t, d)
+		d.Reach(host, false)
+		probes := func(after time.Duration) int {
+			before := d.Stats().Probes
+			time.Sleep(after)
+			synctest.Wait()
+			return int(d.Stats().Probes - before)
+		}
+		// settle waits until it was just probed, with minutes until the next one.
+		settle := func() {
+			for probes(time.Second) == 0 {
+			}
+		}
+		hear := func(age time.Duration) {
+			if _, err := d.put(record(age), heard); err != nil {
+				t.Fatal(err)
+			}
+		}
+		probes(time.Hour)
+		settle()
+		hear(2 * time.Hour)
+		if n := probes(5 * time.Second); n != 0 {
+			t.Errorf("an old record: %d probes", n)
+		}
+		brought := 0
+		for range 5 {
+			hear(0)
+			brought += probes(time.Second)
+		}
+		if brought != 1 {
+			t.Errorf("five new records bring %d probes", brought)
+		}
+		settle()
+		d.Retry()
+		if n := probes(probeFirst); n != 1 {
+			t.Errorf("cut off: %d probes", n)
+		}
+		probes(time.Hour)
+		settle()
+		l.mu.Lock()
+		l.up[host] = true
+		l.mu.Unlock()
+		hear(0)
+		if probes(time.Second); !d.Reachable(desc) {
+			t.Error("a second after its new record it counts as down")
+		}
 	})
 }

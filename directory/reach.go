@@ -26,8 +26,10 @@ type reach struct {
 
 // An outage is what is remembered of a node that is down.
 type outage struct {
+	since   time.Time
 	until   time.Time // if it is not probed
 	next    time.Time // when to probe
+	heard   time.Time // when a probe was brought forward, because of a new record
 	tries   int       // probes that have failed
 	probing bool
 }
@@ -39,10 +41,34 @@ func (r *reach) start(probed bool) {
 // Reach notes that node was reached just now, or could not be. A node counts as down until it is reached, by a probe at
 // the latest ([Options.Probe]); or for ten minutes if none is made. Nothing is deleted by it.
 func (d *Directory) Reach(node did.DID, ok bool) {
-	if d.reach.note(node, ok, time.Now()) {
-		d.tellReach(node, ok)
+	if !d.reach.note(node, ok, time.Now()) {
+		return
+	}
+	d.tellReach(node, ok)
+	if !ok && d.opts.Lost != nil && d.Hosts(node) {
+		d.opts.Lost(node)
 	}
 }
+
+// Expects reports whether known things are reached through node, and it does not count as down.
+func (d *Directory) Expects(node did.DID) bool {
+	return d.Hosts(node) && !d.reach.isDown(node, time.Now())
+}
+
+// Down returns nodes that host known things and count as down, at most limit.
+func (d *Directory) Down(limit int) []did.DID {
+	all := d.reach.all(time.Now())
+	down := all[:0]
+	for _, node := range all {
+		if len(down) < limit && d.Hosts(node) {
+			down = append(down, node)
+		}
+	}
+	return down
+}
+
+// Retry has all nodes that are down probed within seconds: this node was cut off itself, and what it knows of them says nothing.
+func (d *Directory) Retry() { d.reach.retry(time.Now()) }
 
 // Reachable reports whether no path to the thing is known to be broken: one of its hosts is not down, or is this node,
 // or the thing has no host and is reached without one.
@@ -71,7 +97,7 @@ func (r *reach) note(node did.DID, ok bool, now time.Time) (news bool) {
 		if len(r.down) >= maxDown {
 			r.dropLocked(now)
 		}
-		o = &outage{next: now.Add(probeAfter(0))}
+		o = &outage{since: now, next: now.Add(probeAfter(0))}
 		r.down[node] = o
 		r.wakeLocked()
 	}
@@ -109,6 +135,19 @@ func (r *reach) isDown(node did.DID, now time.Time) bool {
 
 func (r *reach) isDownLocked(o *outage, now time.Time) bool {
 	return o != nil && (r.probed || now.Before(o.until))
+}
+
+// all returns the nodes that are down, in no order.
+func (r *reach) all(now time.Time) []did.DID {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	nodes := make([]did.DID, 0, len(r.down))
+	for node, o := range r.down {
+		if r.isDownLocked(o, now) {
+			nodes = append(nodes, node)
+		}
+	}
+	return nodes
 }
 
 // count returns how many nodes are remembered as down, over or not.
