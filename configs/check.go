@@ -12,6 +12,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/introduce"
 )
 
 // check reports values that are well formed and cannot work.
@@ -83,6 +84,11 @@ func (c *Config) checkAddrs(ps *problems) {
 var networkName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$`)
 
 func (c *Config) checkMesh(ps *problems) {
+	for _, where := range c.Mesh.Introductions {
+		if err := introduce.CheckListed(where); err != nil {
+			c.bad(ps, "mesh.introductions", "for example did:web:things.example, or https://things.example/.well-known/wot", "%v", err)
+		}
+	}
 	if !networkName.MatchString(c.Mesh.Network) {
 		c.bad(ps, "mesh.network", "for example lmos or my-team", "%q is no name of a network: lower case letters, digits and inner "+
 			"hyphens, at most 32", c.Mesh.Network)

@@ -76,9 +76,12 @@ type Mesh struct {
 	Bootstrap []string `yaml:"bootstrap"`
 	// Whether nodes on the same local network are found by multicast DNS, and the things that others introduce there. On costs a
 	// few packets a minute and tells the local network that the node is there.
-	MDNS   bool   `yaml:"mdns"`
-	DHT    DHT    `yaml:"dht"`
-	Limits Limits `yaml:"limits"`
+	MDNS bool `yaml:"mdns"`
+	// Where things outside of the mesh are found that this node shall know: a did:web, whose document names things and directories,
+	// or the https URL of a Thing Description or of a directory's. They are looked at every ten minutes, and told to nobody else.
+	Introductions []string `yaml:"introductions"`
+	DHT           DHT      `yaml:"dht"`
+	Limits        Limits   `yaml:"limits"`
 }
 
 // DHT sets the distributed hash table that keeps the records.
@@ -273,7 +276,7 @@ func Default() *Config {
 			Announce: []string{}, NoAnnounce: []string{}, Private: true,
 		},
 		Mesh: Mesh{
-			Network: "lmos", Bootstrap: []string{}, MDNS: true,
+			Network: "lmos", Bootstrap: []string{}, MDNS: true, Introductions: []string{},
 			DHT:    DHT{Mode: "auto", TTL: Duration(24 * time.Hour)},
 			Limits: Limits{Peers: Peers{Low: 96, High: 128}, StreamsPerPeer: 200, Memory: 256 << 20},
 		},

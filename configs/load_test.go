@@ -236,6 +236,8 @@ var wrongFiles = []struct {
 	{"a home folder", "node: {data_dir: ~/lmosd}\n", interact.ConfigInvalid, ":1:", "~"},
 	{"no multiaddr", "listen: {p2p: [\"0.0.0.0:4667\"]}\n", interact.ConfigInvalid, ":1:15", "multiaddr"},
 	{"a bootstrap without peer", "mesh: {bootstrap: [/ip4/1.2.3.4/tcp/1]}\n", interact.ConfigInvalid, ":1:19", "/p2p/"},
+	{"an introduction over http", "mesh: {introductions: [\"http://things.example/td\"]}\n", interact.ConfigInvalid, ":1:23", "neither a did:web"},
+	{"an introduction by an address", "mesh: {introductions: [\"did:web:127.0.0.1\"]}\n", interact.ConfigInvalid, ":1:23", "a name is wanted"},
 	{"a network with a slash", "mesh: {network: a/b}\n", interact.ConfigInvalid, ":1:17", "name of a network"},
 	{"low above high", "mesh: {limits: {peers: {low: 200}}}\n", interact.ConfigInvalid, ":1:30", "low is 200"},
 	{"no DID", "trust: {allow: [bob]}\n", interact.ConfigInvalid, ":1:16", "no DID"},

@@ -23,7 +23,7 @@ func (c *Config) Options() (node.Options, error) {
 	o := node.Options{
 		Dir: c.Node.DataDir, Engine: c.Engine(), Name: c.Node.Name, Profile: c.Profile, Network: c.Mesh.Network,
 		Listen: c.Listen.P2P, ListenExplicit: c.Explicit("listen.p2p"), Announce: c.Listen.Announce, NoAnnounce: c.Listen.NoAnnounce,
-		Bootstrap: c.Mesh.Bootstrap, MDNS: c.Mesh.MDNS, Loopback: c.Profile != "public" && c.Profile != "federation",
+		Bootstrap: c.Mesh.Bootstrap, MDNS: c.Mesh.MDNS, Introductions: c.Mesh.Introductions, Loopback: c.Profile != "public" && c.Profile != "federation",
 		PublicOnly: !c.Listen.Private, Lean: c.Profile == "lean",
 		NAT:     node.NAT{Relay: t.Relay, AutoNAT: t.AutoNAT, PortMap: t.PortMap},
 		DHTMode: c.Mesh.DHT.Mode, Diversity: t.Diversity, Lifetime: time.Duration(c.Mesh.DHT.TTL),

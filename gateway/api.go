@@ -45,6 +45,8 @@ type Directory interface {
 	Reachable(d *td.Description) bool
 	// Hosted reports whether this node offers the thing.
 	Hosted(d *td.Description) bool
+	// Fork returns the equivocation about a thing that was seen last, as long as someone should know about it.
+	Fork(r *td.Record) (directory.Fork, bool)
 }
 
 // A Publisher offers things and withdraws them.
@@ -53,6 +55,8 @@ type Publisher interface {
 	// mesh was told, or two seconds have passed.
 	Publish(ctx context.Context, raw []byte) (*Publication, error)
 	Unpublish(ctx context.Context, ref string) (*Publication, error)
+	// Move withdraws, and tells whose the thing is from then on: to is a DID, or names the thing at its new owner.
+	Move(ctx context.Context, ref, to string) (*Publication, error)
 	// Enter is Publish with a registration, Extend changes when a thing ends, and Registered returns what was entered, of this
 	// node's own things only (tdd.Publisher).
 	Enter(ctx context.Context, raw []byte, r tdd.Registration) (*Publication, error)
@@ -112,7 +116,19 @@ type Status struct {
 		P99    float64 `json:"p99_ms"`
 		Queue  int     `json:"queue"`
 	} `json:"calls"`
-	Warnings []Warning `json:"warnings"`
+	// Equivocations are the latest, at most 16; GET /v1/agents/{ref} has the evidence.
+	Equivocations []Equivocation `json:"equivocations,omitempty"`
+	Warnings      []Warning      `json:"warnings"`
+}
+
+// Equivocation is two different records of one thing with one sequence number, both signed by its owner.
+type Equivocation struct {
+	ID    string    `json:"id"`
+	Owner did.DID   `json:"owner"`
+	Seq   uint64    `json:"seq"`
+	Seen  time.Time `json:"seen"`
+	// Records are the two, base64, the one that counts first; in GET /v1/agents/{ref} only.
+	Records [][]byte `json:"records,omitempty"`
 }
 
 // A Warning is a state of the node that someone should know about.
@@ -158,7 +174,8 @@ type Agent struct {
 	Properties   []string  `json:"properties"`
 	Local        bool      `json:"local"`
 	Reachable    bool      `json:"reachable"`
-	Seen         time.Time `json:"seen"` // the record was issued
+	Equivocal    bool      `json:"equivocal,omitempty"` // its owner has signed two records with one sequence number
+	Seen         time.Time `json:"seen"`                // the record was issued
 	Expires      time.Time `json:"expires"`
 	Score        float64   `json:"score,omitempty"` // 0 to 1: how well it fits what was asked for
 	Why          []Why     `json:"why,omitempty"`   // where the score is from, if it was asked for
@@ -169,7 +186,7 @@ type Why struct {
 	Signal string  `json:"signal"` // word, meaning, query, trust, reach, latency, freshness, or fallback
 	Amount float64 `json:"amount"`
 	Asked  string  `json:"asked,omitempty"` // the word of the question
-	Found  string  `json:"found,omitempty"` // the word of the thing; of a fallback, why
+	Found  string  `json:"found,omitempty"` // the word of the thing; of trust and a fallback, why
 	Field  string  `json:"field,omitempty"` // where that stands
 }
 
@@ -211,12 +228,15 @@ type RouteAnswer struct {
 
 // AgentDetail is GET /v1/agents/{ref}: one thing with what was verified.
 type AgentDetail struct {
-	APIVersion string          `json:"apiVersion"`
-	Kind       string          `json:"kind"` // Agent
-	Agent      Agent           `json:"agent"`
-	Signature  Signature       `json:"signature"`
-	TD         json.RawMessage `json:"td"`     // without insignificant space; GET /things/{id} has the signed bytes
-	Record     []byte          `json:"record"` // the signed record, base64: what travels through the mesh
+	APIVersion string    `json:"apiVersion"`
+	Kind       string    `json:"kind"` // Agent
+	Agent      Agent     `json:"agent"`
+	MovedFrom  string    `json:"moved_from,omitempty"` // what was asked for, if that has moved to this agent
+	Signature  Signature `json:"signature"`
+	// Equivocation is there if the agent is equivocal.
+	Equivocation *Equivocation   `json:"equivocation,omitempty"`
+	TD           json.RawMessage `json:"td"`     // without insignificant space; GET /things/{id} has the signed bytes
+	Record       []byte          `json:"record"` // the signed record, base64: what travels through the mesh
 }
 
 // Signature is the verdict on a description.
@@ -230,7 +250,7 @@ type Signature struct {
 	Size     int       `json:"size"`
 }
 
-// Publication is the answer to POST /v1/publish and DELETE /v1/agents/{ref}.
+// Publication is the answer to POST /v1/publish, DELETE /v1/agents/{ref} and POST /v1/move/{ref}.
 type Publication struct {
 	APIVersion string  `json:"apiVersion"`
 	Kind       string  `json:"kind"` // Publication
@@ -240,6 +260,8 @@ type Publication struct {
 	Owner      did.DID `json:"owner"`
 	Seq        uint64  `json:"seq"`
 	Withdrawn  bool    `json:"withdrawn,omitempty"`
+	MovedTo    did.DID `json:"moved_to,omitempty"`   // whose the thing is from now on
+	Successor  string  `json:"successor,omitempty"`  // the exact name of the thing there; empty as long as the owner is not known to offer it
 	Created    bool    `json:"created,omitempty"`    // the thing was not offered here before
 	Capability string  `json:"capability,omitempty"` // the first one, for the next command
 	Action     string  `json:"action,omitempty"`     // likewise

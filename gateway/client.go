@@ -183,6 +183,16 @@ func (c *Client) Unpublish(ctx context.Context, ref string) (*Publication, error
 	return ask[Publication](ctx, c, http.MethodDelete, "/v1/agents/"+url.PathEscape(ref), "", nil)
 }
 
+// Move withdraws the thing that ref names, and tells the mesh whose it is from now on: to is the new owner's DID, or names the thing
+// there. It needs the token or the socket.
+func (c *Client) Move(ctx context.Context, ref, to string) (*Publication, error) {
+	body, err := json.Marshal(moveRequest{To: to})
+	if err != nil {
+		return nil, err
+	}
+	return ask[Publication](ctx, c, http.MethodPost, "/v1/move/"+url.PathEscape(ref), interact.JSON, body)
+}
+
 // Call invokes an action of the thing that ref names and returns its output with its content type; an action without
 // output gives none of both. A nil body sends no input; an empty contentType means JSON. The node waits for the agent as
 // long as ctx allows, at most ten minutes; without a deadline, 30 s. Read and Write do the same. Of an action that goes on as a task

@@ -115,6 +115,16 @@ func TestClientPublishes(t *testing.T) {
 	if p, err = c.Unpublish(t.Context(), "urn:x:new//a"); err != nil || !p.Withdrawn {
 		t.Errorf("Unpublish: %+v, %v", p, err)
 	}
+	if p, err = c.Publish(t.Context(), []byte(thingTD("urn:x:new//a", "New"))); err != nil {
+		t.Fatal(err)
+	}
+	if p, err = c.Move(t.Context(), "urn:x:new//a", string(owner2)); err != nil || p.MovedTo != owner2 || p.Kind != "Publication" {
+		t.Errorf("Move: %+v, %v", p, err)
+	}
+	_, err = c.Move(t.Context(), "urn:x:new//a", "")
+	if e := interact.AsError(err); e.Code != interact.Invalid {
+		t.Errorf("Move to nobody: %#v", e)
+	}
 	_, err = c.Publish(t.Context(), []byte(`{"id":"urn:x:1"}`))
 	if e := interact.AsError(err); e.Code != interact.BadTD || len(e.Issues) == 0 {
 		t.Errorf("Publish of no TD: %#v", e)

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"encoding/hex"
+	"encoding/json"
 	"maps"
 	"math"
 	"net/http"
@@ -117,6 +118,7 @@ func (g *Gateway) agent(d *td.Description) Agent {
 		Actions: names(d.Actions), Properties: names(d.Properties),
 		Local: g.o.Node.Hosted(d), Seen: d.Record.Issued.UTC(), Expires: d.Record.Expires.UTC(),
 	}
+	_, a.Equivocal = g.o.Node.Fork(d.Record)
 	a.Reachable = a.Local || g.o.Node.Reachable(d)
 	for _, h := range d.Record.Hosts {
 		a.Hosts = append(a.Hosts, h.Node)
@@ -133,7 +135,8 @@ func names[T any](m map[string]T) []string {
 }
 
 func (g *Gateway) getAgent(w http.ResponseWriter, r *http.Request) error {
-	d, err := g.o.Node.Get(r.Context(), r.PathValue("ref"))
+	ref := r.PathValue("ref")
+	d, err := g.o.Node.Get(r.Context(), ref)
 	if err != nil {
 		return err
 	}
@@ -141,13 +144,50 @@ func (g *Gateway) getAgent(w http.ResponseWriter, r *http.Request) error {
 	if whole, err := d.Signed.Within(); err == nil { // the directory keeps records without the TD inside
 		record = whole.Record
 	}
-	return writeJSON(w, http.StatusOK, AgentDetail{APIVersion: APIVersion, Kind: "Agent", Agent: g.agent(d), TD: d.Raw, Record: record,
+	detail := AgentDetail{APIVersion: APIVersion, Kind: "Agent", Agent: g.agent(d), MovedFrom: movedFrom(ref, d), TD: d.Raw, Record: record,
 		Signature: Signature{
 			// A Description exists only if its record and proof verified.
 			Verified: true,
 			Method:   d.ProofMethod, Suite: "eddsa-jcs-2022", Created: d.ProofCreated.UTC(),
 			Seq: d.Record.Seq, Hash: hex.EncodeToString(d.Record.Hash[:]), Size: len(d.Raw),
-		}})
+		}}
+	if f, ok := g.o.Node.Fork(d.Record); ok {
+		detail.Equivocation = &Equivocation{ID: f.Thing, Owner: f.Owner, Seq: f.Seq, Seen: f.Seen.UTC(), Records: f.Records[:]}
+	}
+	return writeJSON(w, http.StatusOK, detail)
+}
+
+// movedFrom returns a reference that names another owner than that of the thing that it led to.
+func movedFrom(ref string, d *td.Description) string {
+	if td.ParseRef(ref).Owns(d.Record.Owner) {
+		return ""
+	}
+	return ref
+}
+
+// moveRequest is the body of POST /v1/move/{ref}.
+type moveRequest struct {
+	To string `json:"to"` // a DID, or the name of the thing at its new owner
+}
+
+func (g *Gateway) postMove(w http.ResponseWriter, r *http.Request) error {
+	if err := contentType(r, interact.JSON); err != nil {
+		return err
+	}
+	body, err := readBody(w, r, 4<<10)
+	if err != nil {
+		return err
+	}
+	var req moveRequest
+	if json.Unmarshal(body, &req) != nil || req.To == "" {
+		return interact.Errorf(interact.Invalid, `send {"to":"did:key:z6Mk…"}`, "the body is no JSON object that says to whom")
+	}
+	p, err := g.o.Node.Move(r.Context(), r.PathValue("ref"), req.To)
+	if err != nil {
+		return err
+	}
+	p.APIVersion, p.Kind = APIVersion, "Publication"
+	return writeJSON(w, http.StatusOK, p)
 }
 
 func (g *Gateway) deleteAgent(w http.ResponseWriter, r *http.Request) error {

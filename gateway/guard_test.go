@@ -6,6 +6,7 @@ import (
 	"testing"
 )
 
+// WoT Discovery §7.1.1: exploration-secboot-401 exploration-secboot-auth; redirections of OAuth 2.0 are none of this node's.
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	r := start(t, Options{})
@@ -53,7 +54,8 @@ func TestWritesNeedTheToken(t *testing.T) {
 	t.Parallel()
 	r := start(t, Options{})
 	for _, x := range []exchange{
-		{method: "POST", path: "/things"}, {method: "PUT", path: "/things/x"}, {method: "DELETE", path: "/things/x"},
+		{method: "POST", path: "/things"}, {method: "PUT", path: "/things/x"}, {method: "PATCH", path: "/things/x"},
+		{method: "DELETE", path: "/things/x"},
 		{method: "POST", path: "/v1/publish"}, {method: "DELETE", path: "/v1/agents/x"},
 		{method: "POST", path: "/v1/peers"},
 	} {

@@ -190,6 +190,12 @@ func (n *fakeNode) Rank(_ context.Context, _ td.Query, found []*td.Description) 
 	return all
 }
 
+// Fork is of things whose id says so.
+func (n *fakeNode) Fork(r *td.Record) (f directory.Fork, ok bool) {
+	f.Owner, f.Thing, f.Seq, f.Records = r.Owner, r.Thing, 7, [2][]byte{{1}, {2}}
+	return f, strings.HasSuffix(r.Thing, "forked")
+}
+
 func (n *fakeNode) Latest() uint64 { return 7 }
 
 func (n *fakeNode) Hosted(d *td.Description) bool { return d.Record.Owner == owner1 }
@@ -213,6 +219,14 @@ func (n *fakeNode) Publish(ctx context.Context, raw []byte) (*Publication, error
 	n.things[id] = d
 	return &Publication{ID: id, Ref: id, Name: t.Name(), Owner: owner1, Seq: 1, Created: !known, Replicas: 2, Wanted: 3,
 		GossipPeers: 2, RecordSize: 700, TDSize: len(raw)}, nil
+}
+
+func (n *fakeNode) Move(ctx context.Context, ref, to string) (*Publication, error) {
+	p, err := n.Unpublish(ctx, ref)
+	if err == nil {
+		p.MovedTo = did.DID(to)
+	}
+	return p, err
 }
 
 func (n *fakeNode) Unpublish(ctx context.Context, ref string) (*Publication, error) {

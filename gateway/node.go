@@ -5,10 +5,12 @@ import (
 	"net/http"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/web"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -26,6 +28,13 @@ func (g *Gateway) fixed() map[string]http.Handler {
 		"GET /healthz":     g.guarded(open, g.healthy),
 		"GET /readyz":      g.guarded(open, g.ready),
 		"GET /version":     g.guarded(read, g.version),
+	}
+	if id, ok := web.Of(g.o.PublicURL); ok {
+		routes["GET /.well-known/did.json"] = g.guarded(open, func(w http.ResponseWriter, _ *http.Request) error {
+			td := strings.TrimSuffix(g.o.PublicURL, "/") + "/.well-known/wot"
+			writeBytes(w, http.StatusOK, "application/did+json", web.Document(id, g.o.Node.Status().DID, td))
+			return nil
+		})
 	}
 	if g.o.Callbacks != nil {
 		routes["POST "+CallbacksPath+"{callback}"] = g.guarded(open, func(w http.ResponseWriter, r *http.Request) error {

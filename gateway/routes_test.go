@@ -18,7 +18,7 @@ import (
 func TestRoutes(t *testing.T) {
 	t.Parallel()
 	slashed := "https://things.example//a/b?c=1%"
-	node := newFake(describe("urn:x:weather", "Weather", owner1), describe(slashed, "Slashed", owner2))
+	node := newFake(describe("urn:x:weather", "Weather", owner1), describe(slashed, "Slashed", owner2), describe("urn:x:forked", "Forked", owner2))
 	r := start(t, Options{Node: node})
 	for _, x := range []exchange{
 		{name: "own TD", path: "/.well-known/wot", status: 200, contain: "a node",
@@ -42,6 +42,7 @@ func TestRoutes(t *testing.T) {
 			status: 200, contain: "Slashed"},
 		{name: "agent with a raw id", path: "/v1/agents/https://things.example//a/b%3Fc=1%25", status: 200,
 			contain: "Slashed"},
+		{name: "agent whose owner signed two records", path: "/v1/agents/urn:x:forked", status: 200, contain: `"records":["AQ==","Ag=="]`},
 		{name: "unknown agent", path: "/v1/agents/none", status: 404, code: "LMOS-1404"},
 
 		{name: "thing", path: "/things/urn:x:weather", status: 200, contain: `"title":"Weather"`,
@@ -310,5 +311,19 @@ func TestErrorsAreShort(t *testing.T) {
 				t.Errorf("status %d with %d bytes: %.300s", resp.StatusCode, len(body), body)
 			}
 		})
+	}
+}
+
+// TestTheDIDDocumentOfANode leads to its TD, if it has a name on the web (WoT Discovery §6.5); a did:key alone has no services.
+func TestTheDIDDocumentOfANode(t *testing.T) {
+	t.Parallel()
+	r := start(t, Options{Node: newFake(), PublicURL: "https://node.example/"})
+	for _, want := range []string{`"https://www.w3.org/2022/wot/discovery-did"`, `"id":"did:web:node.example",`,
+		`"id":"did:web:node.example#td","type":"WotThing","serviceEndpoint":"https://node.example/.well-known/wot"`,
+		`"id":"did:web:node.example#tdd","type":"WotDirectory","serviceEndpoint":"https://node.example/.well-known/wot"`} {
+		r.check(t, exchange{path: "/.well-known/did.json", status: 200, contain: want, want: map[string]string{"Content-Type": "application/did+json"}})
+	}
+	for _, address := range []string{"", "http://node.example", "https://node.example/below"} {
+		start(t, Options{Node: newFake(), PublicURL: address}).check(t, exchange{path: "/.well-known/did.json", status: 404})
 	}
 }

@@ -95,6 +95,7 @@ func (g *Gateway) named() map[string]map[string]http.Handler {
 	return map[string]map[string]http.Handler{
 		"/v1/agents/": g.agentMethods(),
 		"/v1/tasks/":  {http.MethodGet: g.guarded(read, g.getTask), http.MethodDelete: g.guarded(admin, g.cancelTask)},
+		"/v1/move/":   {http.MethodPost: g.guarded(admin, g.postMove)},
 		"/v1/paths/":  {http.MethodGet: g.guarded(read, g.paths)},
 		"/v1/ping/":   {http.MethodPost: g.guarded(call, g.ping)},
 	}

@@ -2,10 +2,12 @@ package gateway
 
 import (
 	"context"
+	"iter"
 	"net/http"
 	"net/url"
 	"strings"
 
+	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact/rest/serve"
 	"github.com/lmosd/lmosd/td"
@@ -18,9 +20,23 @@ var tdTypes = []string{tdJSON, "application/json", "application/ld+json"}
 func (g *Gateway) newDirectory() *tdd.Server {
 	needs := map[tdd.Access]access{tdd.Open: open, tdd.Read: g.directoryAccess(), tdd.Change: admin}
 	return tdd.New(tdd.Options{
-		Things: g.o.Node, Publisher: registrar{g}, Describe: g.o.Node.Description, Rehost: g.things.Describe, MaxTD: g.o.MaxTD, Log: g.log,
+		Things: meshOnly{g.o.Node}, Publisher: registrar{g}, Describe: g.o.Node.Description, Rehost: g.things.Describe, MaxTD: g.o.MaxTD, Log: g.log,
 		Guard: func(a tdd.Access, h tdd.Handler) http.Handler { return g.guarded(needs[a], handler(h)) },
 	})
+}
+
+// meshOnly keeps the changes of discovered things out of the events of the directory, whose lists do not have them either.
+type meshOnly struct{ Node }
+
+// Watch implements [tdd.Things].
+func (m meshOnly) Watch(ctx context.Context, q td.Query, after uint64) iter.Seq2[directory.Change, error] {
+	return func(yield func(directory.Change, error) bool) {
+		for c, err := range m.Node.Watch(ctx, q, after) {
+			if c.Reason != directory.Discovered && c.Reason != directory.Vanished && !yield(c, err) {
+				return
+			}
+		}
+	}
 }
 
 // A registrar publishes what the directory is told.

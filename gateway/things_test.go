@@ -147,6 +147,8 @@ func TestDirectoryIsServed(t *testing.T) {
 		beyond.check(t, exchange{method: "HEAD", path: path, header: asAdmin, status: 200})
 	}
 	beyond.check(t, exchange{path: "/.well-known/wot", status: 200})
+	beyond.check(t, exchange{path: "/.well-known/core", status: 200})
+	beyond.check(t, exchange{path: "/.well-known/core?rt=wot.thing", status: 401})
 	resp, err := r.http.Get(r.url + "/events")
 	if err != nil {
 		t.Fatal(err)

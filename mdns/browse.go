@@ -36,6 +36,7 @@ type entry struct {
 	udp    bool
 	source netip.Addr // who pointed to it first: it counts as that one's
 	from   netip.Addr // who said where it is
+	link   int        // on which it was said: addresses of the host on another are not taken
 	ptr    time.Time
 
 	host  string
@@ -161,7 +162,7 @@ func (c *cache) hear(msg *dns.Msg, from netip.Addr, l link, now time.Time) {
 		switch rr := rr.(type) {
 		case *dns.SRV:
 			if e := c.entries[strings.ToLower(rr.Hdr.Name)]; e != nil {
-				e.locate(rr, from, now)
+				e.locate(rr, from, l, now)
 			}
 		case *dns.TXT:
 			if e := c.entries[strings.ToLower(rr.Hdr.Name)]; e != nil && size(rr.Txt) <= textMax {
@@ -173,7 +174,7 @@ func (c *cache) hear(msg *dns.Msg, from netip.Addr, l link, now time.Time) {
 		}
 	}
 	for _, e := range c.entries {
-		if all := hosts[e.host]; len(all) > 0 {
+		if all := hosts[e.host]; len(all) > 0 && e.link == l.index {
 			e.reach(all, l, now)
 		}
 		e.plan(now)
@@ -229,7 +230,7 @@ func (c *cache) of(source netip.Addr) (n int) {
 }
 
 // locate takes where the entry is. Another host begins without addresses.
-func (e *entry) locate(srv *dns.SRV, from netip.Addr, now time.Time) {
+func (e *entry) locate(srv *dns.SRV, from netip.Addr, l link, now time.Time) {
 	host := strings.ToLower(srv.Target)
 	if srv.Port == 0 || host == "." {
 		return
@@ -238,12 +239,13 @@ func (e *entry) locate(srv *dns.SRV, from netip.Addr, now time.Time) {
 		e.addrs = map[netip.Addr]time.Time{}
 	}
 	if host != e.host || srv.Port != e.port { // else the same comes over IPv4 and IPv6 in turn
-		e.host, e.port, e.from = host, srv.Port, from
+		e.host, e.port, e.from, e.link = host, srv.Port, from, l.index
 	}
 	e.srv, e.fresh = until(srv, now), true
 }
 
-// reach takes addresses of the host. A record that says it is all there is (RFC 6762 §10.2) ends those of its kind.
+// reach takes addresses of the host that are on the link they are told on: others are of no use there (RFC 6762 §6.2), or are
+// where who tells them has no way to. A record that says it is all there is (§10.2) ends those of its kind.
 func (e *entry) reach(records []dns.RR, l link, now time.Time) {
 	e.fresh = true
 	maps.DeleteFunc(e.addrs, func(_ netip.Addr, until time.Time) bool { return !now.Before(until) })
@@ -259,7 +261,7 @@ func (e *entry) reach(records []dns.RR, l link, now time.Time) {
 	}
 	for _, rr := range records {
 		addr, ok := hostAddr(rr)
-		if ok && addr.Is6() && addr.IsLinkLocalUnicast() {
+		if ok = ok && l.has(addr); ok && addr.Is6() && addr.IsLinkLocalUnicast() {
 			addr = addr.WithZone(l.name)
 		}
 		if _, have := e.addrs[addr]; ok && (have || len(e.addrs) < addrsMax) {

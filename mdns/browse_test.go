@@ -74,7 +74,8 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// What is heard, record by record, and what is known then.
+// What is heard, record by record, and what is known then: introduction-dns-sd introduction-dns-sd-service-name
+// introduction-dns-sd-service-name-directory introduction-dns-sd-service-name-udp.
 func TestHear(t *testing.T) {
 	t.Parallel()
 	const (
@@ -101,6 +102,8 @@ func TestHear(t *testing.T) {
 		{"one more address", []string{ptr, srv, txt, a, "l.local. 120 IN AAAA fe80::9"}, "lamp._wot._tcp.local. http://10.0.0.9:80/td [10.0.0.9 fe80::9%lan0]"},
 		{"IPv6 only", []string{ptr, srv, txt, "l.local. 120 IN AAAA fe80::9"}, "lamp._wot._tcp.local. http://[fe80::9%25lan0]:80/td [fe80::9%lan0]"},
 		{"no other address", []string{ptr, srv, txt, a, "l.local. 120 CLASS32769 A 10.0.0.8"}, "lamp._wot._tcp.local. http://10.0.0.8:80/td [10.0.0.8]"},
+		{"an address of another network", []string{ptr, srv, txt, "l.local. 120 IN A 192.168.7.9\nl.local. 120 IN AAAA fd00::9"}, ""},
+		{"one of another network, too", []string{ptr, srv, txt, a + "\nl.local. 120 IN A 192.168.7.9"}, lamp},
 		{"the other hosts' addresses", []string{ptr, srv, txt, "m.local. 120 IN A 10.0.0.9"}, ""},
 		{"over UDP", []string{strings.NewReplacer("_tcp", "_udp", "80", "5683").Replace(strings.Join([]string{ptr, srv, txt, a}, "\n"))},
 			"lamp._wot._udp.local. coap://10.0.0.9:5683/td [10.0.0.9]"},
@@ -142,6 +145,25 @@ func TestHear(t *testing.T) {
 	}
 }
 
+// A host on two networks of this machine is asked on the one where it was heard first; who is on the other names no addresses
+// for it.
+func TestTwoNetworks(t *testing.T) {
+	t.Parallel()
+	c, other := newCache("self.local."), link{index: 8, name: "lan1", nets: []netip.Prefix{netip.MustParsePrefix("192.168.7.1/24")}}
+	c.hear(entryOf(t, overTCP, "lamp", "l.local.", "10.0.0.9", "80", `"td=/"`), netip.MustParseAddr("10.0.0.9"), lan, begun)
+	c.hear(entryOf(t, overTCP, "lamp", "l.local.", "192.168.7.9", "80", `"td=/"`), netip.MustParseAddr("192.168.7.9"), other, begun)
+	all := c.changes(begun)
+	if len(all) != 1 || fmt.Sprint(all[0].Addrs, all[0].From) != "[10.0.0.9] 10.0.0.9" {
+		t.Fatalf("got %+v", all)
+	}
+	later := begun.Add(200 * time.Second) // it has left the first
+	c.changes(later)
+	c.hear(entryOf(t, overTCP, "lamp", "l.local.", "192.168.7.9", "80", `"td=/"`), netip.MustParseAddr("192.168.7.9"), other, later)
+	if all = c.changes(later); len(all) != 1 || fmt.Sprint(all[0].Addrs, all[0].From) != "[192.168.7.9] 192.168.7.9" {
+		t.Errorf("got %+v", all)
+	}
+}
+
 // A host speaks over IPv4 and IPv6 in turn; that is no news.
 func TestTheSameFromTwoAddresses(t *testing.T) {
 	t.Parallel()
@@ -170,7 +192,7 @@ func TestTimesAreBounded(t *testing.T) {
 	}
 }
 
-// RFC 6763 §6, WoT Discovery §6.3.
+// RFC 6763 §6, WoT Discovery §6.3: introduction-dns-sd-txt-record introduction-dns-sd-txt-record-udp.
 func TestParseText(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

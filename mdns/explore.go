@@ -190,10 +190,22 @@ func (v *visit) read(u *url.URL) ([]byte, error) {
 		raw, _, err := v.get(u, td.MaxTD)
 		return raw, err
 	}
-	if _, err := v.allowed(u.Hostname()); err != nil {
+	addrs, err := v.allowed(u.Hostname())
+	if err != nil {
 		return nil, err
 	}
-	return v.x.o.Fetch(v.ctx, u.String())
+	there := *u // a name would be looked up, and could lead elsewhere
+	if there.Host = addrs[0].String(); addrs[0].Is6() {
+		there.Host = "[" + strings.ReplaceAll(there.Host, "%", "%25") + "]" // RFC 6874
+	}
+	if port := u.Port(); port != "" {
+		there.Host += ":" + port
+	}
+	raw, err := v.x.o.Fetch(v.ctx, there.String())
+	if len(raw) > td.MaxTD {
+		return nil, fmt.Errorf("%s has more than %d bytes", u, td.MaxTD)
+	}
+	return raw, err
 }
 
 // offer yields a TD and follows where it leads: links for two steps; the list of a directory that was introduced or linked to,

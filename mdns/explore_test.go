@@ -75,7 +75,10 @@ const (
 	thing = `{"title":"thing"}`
 )
 
-// WoT Discovery §5: what leads where.
+// WoT Discovery §5: what leads where. It must tell directories and links by their type, go on from them, and go nowhere twice,
+// whatever ids say: a TD need not have one. discoverer-must-support-intros discoverer-must-support-fetching discoverer-td-identify
+// discoverer-fetch-tdd discoverer-fetch-links discoverer-fetch-iteration discoverer-any-order discoverer-track
+// exploration-link-description-link
 func TestExplore(t *testing.T) {
 	t.Parallel()
 	link := func(title, href string) string {
@@ -157,7 +160,27 @@ func TestExplore(t *testing.T) {
 	}
 }
 
-// One explorer is one set: two introductions that lead to the same yield it once; a new explorer looks again.
+// WoT Discovery §5.1, §5.2: the types of discovery, as terms, with their prefix and as IRIs of either namespace, alone and among
+// others; what only looks like one is a thing. discoverer-td-identify exploration-directory-description-type
+// exploration-link-description-type
+func TestKinds(t *testing.T) {
+	t.Parallel()
+	for types, want := range map[string]Kind{
+		`"ThingDirectory"`: KindDirectory, `["Thing","ThingDirectory"]`: KindDirectory, `"discovery:ThingDirectory"`: KindDirectory,
+		`"https://www.w3.org/2021/wot/discovery#ThingDirectory"`:   KindDirectory,
+		`["https://www.w3.org/2022/wot/discovery#ThingDirectory"]`: KindDirectory,
+		`"ThingLink"`: KindLink, `["x","discovery:ThingLink"]`: KindLink, `"https://www.w3.org/2021/wot/discovery#ThingLink"`: KindLink,
+		`"thingdirectory"`: KindThing, `"https://example.com/ThingDirectory"`: KindThing, `{"@id":"ThingLink"}`: KindThing,
+		`[7]`: KindThing, `null`: KindThing,
+	} {
+		if c, err := readCard([]byte(`{"@type":` + types + `,"title":"x"}`)); err != nil || c.kind != want {
+			t.Errorf("%s: got %q, %v; want %q", types, c.kind, err, want)
+		}
+	}
+}
+
+// WoT Discovery §5: one explorer is one set: two introductions that lead to the same yield it once; a new explorer looks again.
+// discoverer-merge-intros discoverer-may-multiple-intro discoverer-track
 func TestOneSet(t *testing.T) {
 	t.Parallel()
 	base, in := site{wellKnown: strings.ReplaceAll(dir, "{?offset,limit}", ""), "/.well-known/things": `[{"title":"a"}]`, "/other": `{"title":"a"}`}.serve(t)
@@ -193,6 +216,7 @@ func TestWhatTheMeshHas(t *testing.T) {
 	}
 }
 
+// discoverer-termination
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	t.Run("things", func(t *testing.T) {
@@ -272,6 +296,17 @@ func TestOtherSchemes(t *testing.T) {
 	o := ExplorerOptions{Fetch: func(_ context.Context, u string) ([]byte, error) { return []byte(`{"title":"` + u + `"}`), nil }}
 	got, err := explore(t, NewExplorer(o), in)
 	want(t, got, in.URL)
+	// A name is not handed on: who fetches would look it up, and could be led elsewhere.
+	in.Host, in.URL = "lamp.local", "coap://Lamp.local/td"
+	got, err2 := explore(t, NewExplorer(o), in)
+	want(t, got, "coap://127.0.0.1/td")
+	if err2 != nil {
+		t.Error(err2)
+	}
+	in.URL = "coap://localhost/td"
+	if _, refused := explore(t, NewExplorer(o), in); refused == nil || !strings.Contains(refused.Error(), "not where the introduction leads") {
+		t.Errorf("another name: %v", refused)
+	}
 	in.Addrs, in.From = []netip.Addr{netip.MustParseAddr("192.0.2.77")}, netip.MustParseAddr("192.0.2.77")
 	in.URL = "coap://192.0.2.77:5683/td"
 	o.Allow = func(_ Introduction, addr netip.Addr) error { return fmt.Errorf("not %s", addr) }
@@ -318,7 +353,9 @@ func TestLocal(t *testing.T) {
 	}
 	for _, c := range []struct{ from, addr, want string }{
 		{"192.168.1.9", "192.168.1.9", ""}, {"192.168.1.9", "192.168.1.77", ""}, {"192.168.1.9", "fd00::9", ""},
-		{"192.168.1.9", "fe80::9%lan0", ""}, {"192.168.1.9", "198.51.100.9", ""}, {"192.168.1.9", "169.254.3.3", ""},
+		{"192.168.1.9", "fe80::9%lan0", ""}, {"198.51.100.7", "198.51.100.9", ""}, {"192.168.1.5", "198.51.100.9", ""},
+		{"192.168.1.9", "198.51.100.9", "not on the network of 192.168.1.9"}, {"fe80::9%lan1", "192.168.1.9", "not on the network"},
+		{"fe80::9%lan0", "192.168.1.9", ""}, {"10.0.0.1", "192.168.1.9", "not on the network"}, {"192.168.1.9", "169.254.3.3", ""},
 		{"192.168.1.9", "192.168.2.9", "not on a network"}, {"192.168.1.9", "10.0.0.1", "not on a network"}, {"192.168.1.9", "8.8.8.8", "not on a network"},
 		{"192.168.1.9", "fd00:0:0:1::9", "not on a network"}, {"192.168.1.9", "fe80::9%eth9", "not on a network"},
 		{"192.168.1.9", "127.0.0.1", "this machine"}, {"192.168.1.9", "127.9.9.9", "this machine"}, {"192.168.1.9", "::1", "this machine"},

@@ -134,9 +134,11 @@ var machines = []netip.Addr{
 	netip.MustParseAddr("fd00:ec2::254"),
 }
 
-// Local allows addr if it is on a network that an interface of this machine is on: not somewhere else, not a multicast address,
-// not where a cloud serves its machines. This machine itself, by loopback or any other of its addresses, is allowed only if the
-// introduction came from it: else anybody on the network could have it ask its own services.
+// Local allows addr if it is on the network that the introduction came from, one that an interface of this machine is on: not
+// somewhere else, not a multicast address, not where a cloud serves its machines. Who is on one network of this machine must not
+// have it ask on another. This machine itself, by loopback or any other of its addresses, is allowed only if the introduction
+// came from it: else anybody on the network could have it ask its own services. What it introduced itself may be on any of its
+// networks.
 func Local(in Introduction, addr netip.Addr) error {
 	interfaces, err := net.Interfaces()
 	if err != nil {
@@ -170,10 +172,16 @@ func local(links []link, from, addr netip.Addr) string {
 	case own(addr):
 		return ""
 	}
+	on := func(l link, a netip.Addr) bool { return (a.Zone() == "" || a.Zone() == l.name) && l.has(a) }
+	known := false
 	for _, l := range links {
-		if (addr.Zone() == "" || addr.Zone() == l.name) && l.has(addr) {
+		if on(l, addr) && (own(from) || on(l, from)) {
 			return ""
 		}
+		known = known || on(l, addr)
+	}
+	if known {
+		return "not on the network of " + from.String()
 	}
 	return "not on a network of this machine"
 }

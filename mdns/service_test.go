@@ -176,7 +176,8 @@ func TestNamesAreNotTakenForever(t *testing.T) {
 	})
 }
 
-// Questions, and who gets answers: RFC 6762 §5.4, §6, §6.7, §7.1, §11; RFC 6763 §4, §7.1, §9.
+// Questions, and who gets answers: RFC 6762 §5.4, §6, §6.7, §7.1, §11; RFC 6763 §4, §7.1, §9. introduction-dns-sd-service-name
+// introduction-dns-sd-service-name-directory sec-tdd-intro-no-ext
 func TestAnswers(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *ether) {
 		p := e.plug("10.0.0.1")
@@ -265,7 +266,8 @@ func kinds(all []dns.RR) string {
 	return strings.Join(names, ",")
 }
 
-// WoT Discovery §6.3: td, type, and scheme only if it is not the default; the key of lmosd is the last.
+// WoT Discovery §6.3: td, type, and scheme only if it is not the default; the key of lmosd is the last:
+// introduction-dns-sd-txt-record.
 func TestTextThatIsAnnounced(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

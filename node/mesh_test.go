@@ -375,6 +375,7 @@ func TestANodeComesBackWithoutItsBootstrap(t *testing.T) {
 	knows(t, again, ref)
 }
 
+// WoT Discovery: exploration-directory-description-type introduction-well-known-thing-description
 func TestTheNodeDescribesItself(t *testing.T) {
 	t.Parallel()
 	o := quiet()

@@ -4,7 +4,7 @@ import "github.com/lmosd/lmosd/gateway"
 
 // counters are what the parts of the node counted, for /metrics. Labels have few values: never a peer, a DID or a thing.
 func (n *Node) counters() []gateway.Counter {
-	g, d, k, s, r := n.gossip.Stats(), n.dir.Stats(), n.dht.Stats(), n.streams.Stats(), n.sync.Stats()
+	g, d, k, s, r, h := n.gossip.Stats(), n.dir.Stats(), n.dht.Stats(), n.streams.Stats(), n.sync.Stats(), n.rumours.Stats()
 	cs := []gateway.Counter{
 		{Name: "gossip_messages_total", Label: "result", Value: "published", Count: float64(g.Published)},
 		{Name: "gossip_messages_total", Label: "result", Value: "delivered", Count: float64(g.Delivered)},
@@ -31,7 +31,16 @@ func (n *Node) counters() []gateway.Counter {
 		{Name: "sync_records_total", Label: "direction", Value: "out", Count: float64(r.Sent)},
 		{Name: "sync_bytes_total", Label: "direction", Value: "in", Count: float64(r.BytesIn)},
 		{Name: "sync_bytes_total", Label: "direction", Value: "out", Count: float64(r.BytesOut)},
-		{Name: "panics_total", Count: float64(k.Panics + r.Panics)},
+		{Name: "rumour_messages_total", Label: "result", Value: "told", Count: float64(h.Told)},
+		{Name: "rumour_messages_total", Label: "result", Value: "unsent", Count: float64(h.Unsent)},
+		{Name: "rumour_messages_total", Label: "result", Value: "refused", Count: float64(h.Refused)},
+		{Name: "rumour_hosts_total", Label: "result", Value: "heard", Count: float64(h.Heard)},
+		{Name: "rumour_hosts_total", Label: "result", Value: "checked", Count: float64(h.Checked)},
+		{Name: "rumour_hosts_total", Label: "result", Value: "true", Count: float64(h.True)},
+		{Name: "rumour_hosts_total", Label: "result", Value: "false", Count: float64(h.False)},
+		{Name: "rumour_bytes_total", Label: "direction", Value: "in", Count: float64(h.BytesIn)},
+		{Name: "rumour_bytes_total", Label: "direction", Value: "out", Count: float64(h.BytesOut)},
+		{Name: "panics_total", Count: float64(k.Panics + r.Panics + h.Panics)},
 		{Name: "stream_calls_total", Label: "direction", Value: "in", Count: float64(s.CallsIn)},
 		{Name: "stream_calls_total", Label: "direction", Value: "out", Count: float64(s.CallsOut)},
 		{Name: "stream_errors_total", Label: "direction", Value: "in", Count: float64(s.ErrorsIn)},

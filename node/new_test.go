@@ -286,7 +286,7 @@ func TestAWithdrawalOutlivesACrash(t *testing.T) {
 	n := start(t, o)
 	publish(t, n, tool("Echo", "urn:x:echo"))
 	// The tombstone is stored as always; the directory does not hear of it.
-	if _, err := n.offers.bury(t.Context(), n.offers.get("urn:x:echo"), "urn:x:echo", time.Now()); err != nil {
+	if _, err := n.offers.bury(t.Context(), n.offers.get("urn:x:echo"), "urn:x:echo", "", time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	if !has(n, "urn:x:echo") {
@@ -405,7 +405,7 @@ func TestAWithdrawalThatCannotBeRepeated(t *testing.T) {
 		o.Dir, o.Key = t.TempDir(), newKey(t)
 		s := openAt(t, "", o.Dir)
 		d := deskOver(t, o.Key, s.own())
-		grave, err := d.bury(t.Context(), nil, "urn:x:gone", time.Now().Add(c.ahead))
+		grave, err := d.bury(t.Context(), nil, "urn:x:gone", "", time.Now().Add(c.ahead))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -44,9 +44,11 @@ import (
 	"github.com/lmosd/lmosd/interact/stream"
 	"github.com/lmosd/lmosd/interact/task"
 	"github.com/lmosd/lmosd/interact/ws"
+	"github.com/lmosd/lmosd/introduce"
 	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/pubsub"
 	"github.com/lmosd/lmosd/pubsub/reconcile"
+	"github.com/lmosd/lmosd/pubsub/rumour"
 	"github.com/lmosd/lmosd/route"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/telemetry"
@@ -54,39 +56,40 @@ import (
 
 // A Node is one running lmosd. Its methods are safe for concurrent use between New and Close.
 type Node struct {
-	opts      Options
-	log       *slog.Logger
-	key       *keystore.Key
-	started   time.Time
-	host      host.Host
-	stores    *stores
-	verifier  *td.Verifier
-	policy    *policy.Policy
-	metrics   *gateway.Metrics
-	tracer    interact.Tracer // nil records nothing
-	own       *bindings       // ask the agents of this host
-	strangers *bindings       // ask other nodes' agents over their own addresses; nil if that is off
-	callbacks *rest.Callbacks // where agents of this host call back; nil without HTTP
-	streams   *stream.Binding // asks other nodes
-	tasks     *task.Runner    // long actions of this host's agents
-	ledger    *task.Ledger    // those that this node's consumers began
-	hub       *hub.Hub
-	guests    *guests
-	sockets   *ws.Server
-	broker    *mqtt.Broker // nil without Options.MQTT
-	coap      *coap.Server // nil without Options.CoAP
-	dht       *dht.DHT
-	sync      *reconcile.Reconciler
-	gossip    *pubsub.PubSub
-	dir       *directory.Directory
-	offers    *offers
-	overheard *overheard     // what the local network introduces
-	local     *introductions // nil if nobody is asked there
-	router    *route.Router
-	embedder  directory.Embedder // nil: words are compared
-	mesh      interact.Thing
-	gateway   *gateway.Gateway // listens only with Options.HTTP
-	self      []byte           // the node's own signed TD
+	opts        Options
+	log         *slog.Logger
+	key         *keystore.Key
+	started     time.Time
+	host        host.Host
+	stores      *stores
+	verifier    *td.Verifier
+	policy      *policy.Policy
+	metrics     *gateway.Metrics
+	tracer      interact.Tracer // nil records nothing
+	own         *bindings       // ask the agents of this host
+	strangers   *bindings       // ask other nodes' agents over their own addresses; nil if that is off
+	callbacks   *rest.Callbacks // where agents of this host call back; nil without HTTP
+	streams     *stream.Binding // asks other nodes
+	tasks       *task.Runner    // long actions of this host's agents
+	ledger      *task.Ledger    // those that this node's consumers began
+	hub         *hub.Hub
+	guests      *guests
+	sockets     *ws.Server
+	broker      *mqtt.Broker // nil without Options.MQTT
+	coap        *coap.Server // nil without Options.CoAP
+	dht         *dht.DHT
+	sync        *reconcile.Reconciler
+	rumours     *rumour.Rumours
+	gossip      *pubsub.PubSub
+	dir         *directory.Directory
+	offers      *offers
+	local       introducer             // tells the local network of this node; nil if nobody does
+	discoveries *introduce.Discoveries // what others introduce there
+	router      *route.Router
+	embedder    directory.Embedder // nil: words are compared
+	mesh        interact.Thing
+	gateway     *gateway.Gateway // listens only with Options.HTTP
+	self        []byte           // the node's own signed TD
 
 	seeds    *seeds
 	greeting chan struct{}   // a place for each peer that is greeted now
@@ -227,11 +230,6 @@ func (n *Node) openMesh() (err error) {
 	n.streams = stream.New(n.host, stream.Options{Log: n.log, DialTimeout: n.dialTimeout(), MaxPerPeer: n.opts.Limits.Streams, Reach: n.reached})
 	n.onClose(n.streams.Close)
 
-	stranger, err := keystore.New()
-	if err != nil {
-		return err
-	}
-	n.overheard = &overheard{own: n.offering, signer: stranger, things: map[string]*heard{}}
 	n.offers = newOffers(n.key, n.stores.own(), n.verifier, n.opts.Lifetime)
 	n.offers.hosts, n.offers.bind, n.offers.failed = n.hosts, n.agent, n.stores.failed
 	n.offers.add = func(d *td.Description) (bool, error) { return n.dir.Add(d) }
@@ -248,6 +246,11 @@ func (n *Node) openMesh() (err error) {
 		Reached: func(p peer.ID, ok bool) {
 			if id, err := did.FromPeer([]byte(p)); err == nil {
 				n.reached(id, ok)
+			}
+		},
+		Missed: func(p peer.ID) {
+			if id, err := did.FromPeer([]byte(p)); err == nil {
+				n.rumours.Suspect(id)
 			}
 		},
 		Diversity: n.opts.Diversity, Log: n.log})
@@ -267,7 +270,8 @@ func (n *Node) openMesh() (err error) {
 		return err
 	}
 	known := directory.Options{Store: n.stores.fast, Verifier: n.verifier, Sources: []directory.Source{n.dht},
-		Fetch: n.dht.Body, Bind: n.bind, Self: n.key.DID(), Max: n.opts.MaxThings, Log: n.log}
+		Fetch: n.dht.Body, Bind: n.bind, Self: n.key.DID(), Max: n.opts.MaxThings, Log: n.log,
+		Lost: func(id did.DID) { n.rumours.Tell(id) }}
 	n.ranking(&known)
 	items := new(reconcile.Set)
 	known.Changed = func(key [32]byte, seq uint64, here bool) {
@@ -288,6 +292,13 @@ func (n *Node) openMesh() (err error) {
 		return fmt.Errorf("open reconciliation: %w", err)
 	}
 	n.onClose(n.sync.Close)
+
+	n.rumours, err = rumour.New(n.host, rumour.Options{Network: n.opts.Network, Expects: n.dir.Expects, Try: n.try,
+		Gone: func(id did.DID) { n.reached(id, false) }, Admits: n.policy.Admits, Log: n.log})
+	if err != nil {
+		return fmt.Errorf("open rumours: %w", err)
+	}
+	n.onClose(n.rumours.Close)
 
 	// Spans come before Trace: a trace that begins here begins with its span, which says whether it is recorded.
 	n.mesh = interact.Chain(interact.Router(finder{n}), interact.Spans(n.tracer, "mesh"), interact.Trace(n.opts.Timeout), interact.Timed(total),
@@ -319,7 +330,7 @@ func (n *Node) degree() int {
 	if n.opts.Lean {
 		return 4
 	}
-	return 6
+	return 5
 }
 
 func (n *Node) openPorts() error {

@@ -30,6 +30,7 @@ type offer struct {
 	Seq       uint64     `json:"seq"`
 	Signed    *td.Signed `json:"signed"`
 	Withdrawn time.Time  `json:"withdrawn,omitzero"`
+	Moved     did.DID    `json:"moved,omitempty"` // whose it is since it was withdrawn here
 	// Registration is what the directory says of the thing, and when it ends.
 	Registration tdd.Registration `json:"registration,omitzero"`
 
@@ -47,9 +48,17 @@ func (of *offer) description(ctx context.Context, v *td.Verifier, now time.Time)
 	return of.Signed.Verify(ctx, v, now)
 }
 
-// over reports whether a tombstone has outlived all that it buries.
+// over reports whether a tombstone has outlived all that it buries, or nobody need be told any more where a thing has moved.
 func (of *offer) over(now time.Time) bool {
-	return !of.Withdrawn.IsZero() && now.After(of.Withdrawn.Add(buriedFor))
+	return !of.Withdrawn.IsZero() && now.After(of.Withdrawn.Add(buriedAs(of.Moved)))
+}
+
+// buriedAs is how long others are told that a thing is gone; moved is its new owner, or empty.
+func buriedAs(moved did.DID) time.Duration {
+	if moved != "" {
+		return movedFor
+	}
+	return buriedFor
 }
 
 // offers are what this node offers. It is the one writer of the node's own sequence numbers. Each step forward is stored
@@ -247,38 +256,49 @@ func (o *offers) publish(ctx context.Context, raw []byte, agent interact.Thing, 
 	return of, old == nil || old.desc == nil, nil
 }
 
-// withdraw buries a thing of this node. What is buried already stays as it is.
+// withdraw buries a thing of this node.
 func (o *offers) withdraw(ctx context.Context, thing string) (*offer, error) {
+	return o.end(ctx, thing, "")
+}
+
+// end withdraws a thing of this node, or says whose it is now. What is gone like that already stays as it is.
+func (o *offers) end(ctx context.Context, thing string, moved did.DID) (*offer, error) {
 	o.turn.Lock()
 	defer o.turn.Unlock()
 	now, old := time.Now(), o.get(thing)
-	if old != nil && !old.Withdrawn.IsZero() && old.Seq >= o.known(thing) {
+	if old != nil && !old.Withdrawn.IsZero() && old.Moved == moved && old.Seq >= o.known(thing) {
 		return old, nil
 	}
-	of, err := o.bury(ctx, old, thing, now)
+	of, err := o.bury(ctx, old, thing, moved, now)
 	if err != nil {
 		return nil, err
 	}
 	o.news(thing)
 	d, err := of.description(ctx, o.verify, now)
 	if err != nil {
-		return nil, fmt.Errorf("verify the tombstone: %w", err)
+		return nil, fmt.Errorf("verify what buries it: %w", err)
 	}
 	_, err = o.add(d)
 	return of, err
 }
 
-func (o *offers) bury(ctx context.Context, old *offer, thing string, now time.Time) (*offer, error) {
-	seq := o.nextSeq(old, thing, now)
+func (o *offers) bury(ctx context.Context, old *offer, thing string, moved did.DID, now time.Time) (*offer, error) {
+	lease := td.Lease{Seq: o.nextSeq(old, thing, now), Now: now, Lifetime: buriedAs(moved)}
 	var shards []string // who listened for the thing must hear that it is gone
 	if old != nil && old.desc != nil {
 		shards = old.desc.Record.Capabilities
 	}
-	signed, err := td.Bury(o.signer, thing, td.Lease{Seq: seq, Now: now, Lifetime: buriedFor}, false, shards...)
+	var signed *td.Signed
+	var err error
+	if moved == "" {
+		signed, err = td.Bury(o.signer, thing, lease, false, shards...)
+	} else {
+		signed, err = td.Move(o.signer, thing, moved, lease, shards...)
+	}
 	if err != nil {
 		return nil, err
 	}
-	of := &offer{Thing: thing, Seq: seq, Signed: signed, Withdrawn: now}
+	of := &offer{Thing: thing, Seq: lease.Seq, Signed: signed, Withdrawn: now, Moved: moved}
 	return of, o.keep(ctx, of)
 }
 

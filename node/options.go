@@ -43,6 +43,9 @@ type Options struct {
 	Bootstrap []string
 	// MDNS finds nodes of the same network on the local network, and the things that others introduce there by DNS-SD.
 	MDNS bool
+	// Introductions are did:webs, whose documents name things and directories, and https URLs of TDs. What they lead to is found here,
+	// and told to nobody else.
+	Introductions []string
 	// Loopback lets the node dial 127.0.0.1: tests and testnets.
 	Loopback bool
 	// PublicOnly withholds private addresses from peers.
@@ -86,7 +89,8 @@ type Options struct {
 	Host host.Host
 	Log  *slog.Logger
 
-	introducer func(mdns.Options) (introducer, error) // nil is that of package mdns
+	introducer      func(mdns.Options) (introducer, error) // nil is that of package mdns
+	introducerPause time.Duration                          // between explorations of one host; 0 is that of package introduce
 }
 
 // HTTP says how the API is served.

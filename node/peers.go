@@ -9,6 +9,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/event"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/p2p/net/swarm"
 	ma "github.com/multiformats/go-multiaddr"
 
 	"github.com/lmosd/lmosd/did"
@@ -20,10 +21,13 @@ const (
 	redialIn    = 2 * time.Second // how long a lost peer has to answer before its things are marked unreachable
 	greetAtOnce = 16              // peers
 	greetMax    = 256             // records that a new peer is asked for
+	goneMax     = 64              // hosts that are gone, of which a new peer is told
+	goneIn      = 5 * time.Second // after which it is: by then it knows what it has missed of things
 )
 
 // watchPeers follows who comes and goes: a new peer is asked what it offers, so that a late joiner knows its neighbours'
-// things at once; the things of a lost peer that does not answer a redial are marked unreachable.
+// things at once, and told which hosts are gone; the things of a lost peer that does not answer a redial are marked unreachable.
+// Who is alone may be cut off: when somebody comes again, whatever seemed down is probed anew.
 func (n *Node) watchPeers(ctx context.Context) error {
 	sub, err := n.host.EventBus().Subscribe([]any{new(event.EvtPeerIdentificationCompleted), new(event.EvtPeerConnectednessChanged)})
 	if err != nil {
@@ -35,6 +39,7 @@ func (n *Node) watchPeers(ctx context.Context) error {
 	for _, p := range n.host.Network().Peers() {
 		tasks.Go(func() { n.greet(ctx, p) })
 	}
+	alone := false
 	for {
 		select {
 		case <-ctx.Done():
@@ -45,9 +50,14 @@ func (n *Node) watchPeers(ctx context.Context) error {
 			}
 			switch e := e.(type) {
 			case event.EvtPeerIdentificationCompleted:
+				if alone {
+					alone = false
+					n.dir.Retry()
+				}
 				tasks.Go(func() { n.greet(ctx, e.Peer) })
 			case event.EvtPeerConnectednessChanged:
 				if e.Connectedness == network.NotConnected {
+					alone = alone || n.isAlone()
 					tasks.Go(func() { n.missed(ctx, e.Peer) })
 				}
 			}
@@ -55,13 +65,25 @@ func (n *Node) watchPeers(ctx context.Context) error {
 	}
 }
 
-// greet asks a new peer for the records of what it offers. What comes is verified like everything else.
+func (n *Node) isAlone() bool { return len(n.host.Network().Peers()) == 0 }
+
+// greet welcomes a new peer.
 func (n *Node) greet(ctx context.Context, p peer.ID) {
 	id, err := did.FromPeer([]byte(p))
 	if err != nil {
 		return
 	}
 	n.dir.Reach(id, true)
+	n.interview(ctx, p)
+	select {
+	case <-ctx.Done():
+	case <-time.After(goneIn):
+		n.rumours.Meet(ctx, p, n.dir.Down(goneMax))
+	}
+}
+
+// interview asks a new peer for the records of what it offers. What comes is verified like everything else.
+func (n *Node) interview(ctx context.Context, p peer.ID) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	select {
@@ -72,7 +94,7 @@ func (n *Node) greet(ctx context.Context, p peer.ID) {
 	}
 	for s, err := range n.dht.Ask(ctx, p, td.Query{Limit: greetMax}) {
 		if err != nil {
-			n.log.Debug("a new peer did not say what it offers", "peer", id, "err", err)
+			n.log.Debug("a new peer did not say what it offers", "peer", p, "err", err)
 			return
 		}
 		n.dir.Offer(s)
@@ -85,15 +107,36 @@ func (n *Node) missed(ctx context.Context, p peer.ID) {
 	if err != nil || !n.dir.Hosts(id) {
 		return // Nothing is reached through it.
 	}
-	ctx, cancel := context.WithTimeout(ctx, redialIn)
+	limited, cancel := context.WithTimeout(ctx, redialIn)
 	defer cancel()
-	err = n.host.Connect(network.WithForceDirectDial(ctx, "is it still there"), peer.AddrInfo{ID: p})
-	if errors.Is(err, context.Canceled) {
-		return
+	err = n.host.Connect(network.WithForceDirectDial(limited, "is it still there"), peer.AddrInfo{ID: p})
+	if err != nil && ctx.Err() == nil && !ourFault(err) { // if it is back, greet says so
+		n.reached(id, false)
 	}
-	if err != nil { // if it is back, greet says so
-		n.dir.Reach(id, false)
+}
+
+// try dials a host that is said to be gone, over the addresses that its things name. The error says why that tells nothing of it.
+func (n *Node) try(ctx context.Context, id did.DID) (reached bool, err error) {
+	err = n.probe(ctx, id)
+	switch {
+	case err == nil:
+		return true, nil
+	case ourFault(err):
+		return false, err
+	case n.isAlone():
+		return false, errors.New("this node reaches nobody")
 	}
+	return false, nil
+}
+
+// ourFault reports whether a dial failed here, before anybody was asked.
+func ourFault(err error) bool {
+	for _, e := range []error{context.Canceled, network.ErrResourceLimitExceeded, swarm.ErrGaterDisallowedConnection, swarm.ErrSwarmClosed} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }
 
 // Connect dials a peer and remembers it for as long as the node runs.

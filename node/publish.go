@@ -130,7 +130,7 @@ func (n *Node) tellSoon(ctx context.Context, of *offer) *spread {
 	if !n.later(func(life context.Context) {
 		defer close(done)
 		defer n.offers.rest(of.Thing)
-		n.tell(life, of, telling{of.Thing, true, true}, s)
+		n.tell(life, of, telling{thing: of.Thing, gossip: true, dht: true}, s)
 	}) {
 		n.offers.rest(of.Thing) // the node ends; it is told at the next start
 		return s

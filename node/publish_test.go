@@ -146,7 +146,7 @@ func TestAnOldTellingHasNoEffect(t *testing.T) {
 	if _, err := host.Unpublish(t.Context(), p.ID); err != nil {
 		t.Fatal(err)
 	}
-	host.tell(t.Context(), old, telling{p.ID, true, true}, new(spread))
+	host.tell(t.Context(), old, telling{thing: p.ID, gossip: true, dht: true}, new(spread))
 	if err := host.provide(t.Context(), old); err != nil {
 		t.Error(err)
 	}

@@ -18,7 +18,7 @@ func (n *Node) Run(ctx context.Context) error {
 	defer stop()
 	g, work := errgroup.WithContext(base)
 	for _, run := range []func(context.Context) error{
-		n.dht.Run, n.gossip.Run, n.sync.Run, n.dir.Run, n.streams.Run, n.hub.Run, n.tasks.Run, n.runDoors,
+		n.dht.Run, n.gossip.Run, n.sync.Run, n.rumours.Run, n.dir.Run, n.streams.Run, n.hub.Run, n.tasks.Run, n.runDoors,
 		n.keepOffers, n.watchPeers, n.seeds.run(n.host), n.runMDNS, n.runLocal,
 	} {
 		g.Go(func() error { return ignoreEnd(run(work)) })

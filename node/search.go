@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/p2p/net/swarm"
 	ma "github.com/multiformats/go-multiaddr"
 
 	"github.com/lmosd/lmosd/did"
@@ -97,10 +98,20 @@ func (d decider) Decide(ctx context.Context, prompt string, turns []route.Turn) 
 // ranking is what the directory ranks by, beside words.
 func (n *Node) ranking(o *directory.Options) {
 	o.Latency = n.latency
+	o.Trust = n.trust
 	o.Probe = n.probe
 	if n.embedder != nil {
 		o.Embedder = n.embedder
 	}
+}
+
+// trust says how much the owner of a thing is trusted: what this node offers wholly, others by its rules. The vendor that a TD names
+// does not count: anybody can name it.
+func (n *Node) trust(owner did.DID) (amount float64, why string) {
+	if owner == n.DID() {
+		return 1, "this node"
+	}
+	return n.policy.Trust(owner)
 }
 
 // latency returns how long a message to a node takes, as the pings of its connections say.
@@ -112,7 +123,8 @@ func (n *Node) latency(node did.DID) time.Duration {
 	return n.host.Peerstore().LatencyEWMA(peer.ID(raw))
 }
 
-// probe tries to reach a node that was down, over the addresses that its things name.
+// probe tries to reach a node that was down, over the addresses that its things name, however lately it was dialled in vain: who
+// asks paces it.
 func (n *Node) probe(ctx context.Context, node did.DID) error {
 	raw, err := node.Peer()
 	if err != nil {
@@ -126,6 +138,9 @@ func (n *Node) probe(ctx context.Context, node did.DID) error {
 				to.Addrs = addrsOf(h)
 			}
 		}
+	}
+	if s, ok := n.host.Network().(*swarm.Swarm); ok {
+		s.Backoff().Clear(id)
 	}
 	return n.host.Connect(ctx, to)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -134,5 +135,38 @@ func TestProbesAHost(t *testing.T) {
 	}
 	if err := nodes[0].probe(t.Context(), did.DID("did:web:nobody")); err == nil {
 		t.Error("a DID that is no node's is reached")
+	}
+}
+
+// TestTrustRanks: of things that fit alike, those of this node come first, then those of owners that the operator allows.
+func TestTrustRanks(t *testing.T) {
+	t.Parallel()
+	friend, stranger := newDesk(t), newDesk(t)
+	o := quiet()
+	o.Policy.Allow = []did.DID{friend.signer.DID()}
+	n := start(t, o)
+	own := publish(t, n, tool("Echo", "urn:x:echo"))
+	refs := []string{own}
+	for _, d := range []*desk{friend, stranger} {
+		of := d.publish("Echo", "urn:x:echo")
+		n.dir.Offer(of.Signed)
+		knows(t, n, of.desc.Ref())
+		refs = append(refs, of.desc.Ref())
+	}
+	list, err := n.Client().Explain(t.Context(), td.Query{Text: "echo"}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got, why []string
+	for _, g := range list.Items {
+		got = append(got, g.Ref)
+		for _, w := range g.Why {
+			if w.Signal == string(directory.SignalTrust) {
+				why = append(why, fmt.Sprintf("%s %.3f", w.Found, w.Amount))
+			}
+		}
+	}
+	if !slices.Equal(got, refs) || strings.Join(why, ", ") != "this node 0.070, trust.allow 0.070, no rule 0.035" {
+		t.Errorf("got %q for %q, want %q", got, why, refs)
 	}
 }

@@ -81,7 +81,13 @@ func (o *offers) Locate(_ context.Context, ref string) (interact.Thing, error) {
 
 // missing says why ref is not offered.
 func (o *offers) missing(ref string) error {
-	if of := o.get(td.ParseRef(ref).Name); of != nil && !of.Withdrawn.IsZero() {
+	of := o.get(td.ParseRef(ref).Name)
+	switch {
+	case of == nil || of.Withdrawn.IsZero():
+	case of.Moved != "":
+		return interact.Errorf(interact.Withdrawn, "lmosd show "+interact.Quote(heir(of.Thing, of.Moved).String()), "%s has moved to %s at %s",
+			of.Thing, of.Moved, of.Withdrawn.UTC().Format(time.RFC3339))
+	default:
 		return interact.Errorf(interact.Withdrawn, "lmosd find shows what is offered now", "%s was withdrawn at %s",
 			of.Thing, of.Withdrawn.UTC().Format(time.RFC3339))
 	}

@@ -53,6 +53,17 @@ func (s *sim) hush() {
 	synctest.Wait()
 }
 
+// vanish takes a node off the network.
+func (s *sim) vanish(n *running) {
+	id := n.host.ID()
+	for _, p := range s.Peers() {
+		if p != id {
+			_ = s.UnlinkPeers(id, p)
+			_ = s.DisconnectPeers(id, p)
+		}
+	}
+}
+
 func (s *sim) open(t *testing.T, i int) *Node {
 	t.Helper()
 	key := newKey(t)
@@ -285,13 +296,7 @@ func TestAJoinerLearnsOfWhatItMissed(t *testing.T) {
 		for _, ref := range refs[1:] {
 			knows(t, other, ref)
 		}
-		id := host.host.ID()
-		for _, p := range s.Peers() {
-			if p != id {
-				_ = s.UnlinkPeers(id, p)
-				_ = s.DisconnectPeers(id, p)
-			}
-		}
+		s.vanish(host)
 		time.Sleep(time.Minute)
 		connect(t, late, other)
 		start := time.Now()
@@ -308,5 +313,97 @@ func TestAJoinerLearnsOfWhatItMissed(t *testing.T) {
 		t.Logf("after %v: %+v", time.Since(start), late.sync.Stats())
 		_, err := late.Client().Agent(t.Context(), refs[0])
 		wantCode(t, err, interact.Withdrawn)
+	})
+}
+
+// lists returns what a node lists as reachable, or as unreachable. It asks nobody.
+func lists(n *running, reachable bool) (refs []string) {
+	for d := range n.Known() {
+		if n.Reachable(d) == reachable {
+			refs = append(refs, d.Ref())
+		}
+	}
+	return refs
+}
+
+// Who was connected to a host that vanishes knows it by itself, who was not by a rumour, and who comes later is told. When it is back,
+// all find out.
+func TestAHostThatDiesIsKnownToAll(t *testing.T) {
+	simulate(t, 4, func(t *testing.T, s *sim) {
+		host, near, far, late := s.nodes[0], s.nodes[1], s.nodes[2], s.nodes[3]
+		if err := s.UnlinkPeers(host.host.ID(), far.host.ID()); err != nil { // so that they are not connected
+			t.Fatal(err)
+		}
+		connect(t, near, host)
+		connect(t, far, near)
+		ref := publish(t, host, tool("Echo", "urn:x:echo"))
+		knows(t, far, ref)
+		reachable := func(n *running) bool { return len(lists(n, true)) == 1 } // nobody is asked, which would be another try
+		if !reachable(near) || !reachable(far) {
+			t.Fatal("a living host is listed as gone")
+		}
+		time.Sleep(goneIn) // what is told to new peers is told
+		s.vanish(host)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if reachable(near) || reachable(far) {
+			t.Errorf("after 10 s it is listed by who was connected: %v, by who was not: %v", reachable(near), reachable(far))
+		}
+		if a, b := near.rumours.Stats(), far.rumours.Stats(); a.Told != 1 || b.True != 1 || b.Told != 0 {
+			t.Errorf("%+v, %+v; want it told once, tried once", a, b)
+		}
+		connect(t, late, near)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if len(lists(late, false)) != 1 {
+			t.Errorf("who comes later lists %v as reachable", lists(late, true))
+		}
+		for _, n := range s.nodes[1:] {
+			if _, err := s.LinkPeers(host.host.ID(), n.host.ID()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		for i, n := range s.nodes[1:] {
+			if !reachable(n) {
+				t.Errorf("a minute after it is back node %d lists it as gone", i+1)
+			}
+		}
+	})
+}
+
+// A node that loses its uplink can reach nobody, and says so; it tells nobody, and when it is back nothing that lives is held for
+// gone for long.
+func TestANodeThatIsCutOffComesBack(t *testing.T) {
+	simulate(t, 3, func(t *testing.T, s *sim) {
+		a, b, cut := s.nodes[0], s.nodes[1], s.nodes[2]
+		connect(t, a, b)
+		connect(t, cut, a)
+		connect(t, cut, b)
+		refs := []string{publish(t, a, tool("A", "urn:x:a")), publish(t, b, tool("B", "urn:x:b"))}
+		for _, ref := range refs {
+			knows(t, cut, ref)
+		}
+		s.vanish(cut)
+		time.Sleep(40 * time.Minute) // its probes are minutes apart
+		synctest.Wait()
+		if down := lists(cut, false); len(down) != len(refs) {
+			t.Errorf("it lists %v as unreachable, want %v", down, refs)
+		}
+		for _, n := range []*running{a, b} {
+			if _, err := s.LinkPeers(cut.host.ID(), n.host.ID()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		connect(t, cut, a)
+		time.Sleep(6 * time.Second)
+		synctest.Wait()
+		if up := lists(cut, true); len(up) != len(refs) {
+			t.Errorf("six seconds after it is back it lists %v as reachable, want %v", up, refs)
+		}
+		if st := cut.rumours.Stats(); st.Told != 0 {
+			t.Errorf("it told %+v", st)
+		}
 	})
 }

@@ -11,12 +11,14 @@ import (
 
 	"github.com/lmosd/lmosd/dht"
 	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/td"
 )
 
 // Times of an offer. All are jittered by a tenth, so that a mesh that started at once does not speak at once.
 const (
 	tellEvery = 10 * time.Minute // a new record by gossip; half its life if that is less
-	// tellEach is what gossip waits for each thing of the mesh, at least: it costs a node 12.5 kB/s at most (0.36 s * known things).
+	// tellEach is what gossip waits for each thing of the mesh, at least. To tell a thing of two shards again costs a node 4 kB
+	// (docs/benchmarks.md), so that all things of any mesh cost it 11 kB/s at most.
 	tellEach   = 360 * time.Millisecond
 	retryEvery = 15 * time.Second // between attempts, at first; a quarter of its life at most
 )
@@ -34,6 +36,7 @@ type reach struct {
 type telling struct {
 	thing       string
 	gossip, dht bool
+	known       bool // gossip has brought its TD
 }
 
 // due returns what must be told at the time now, and marks it as being told: [offers.rest] ends that. Nothing is due while
@@ -52,7 +55,7 @@ func (o *offers) due(now time.Time, listeners bool) []telling {
 			continue
 		}
 		r.busy++
-		out = append(out, telling{thing, gossip, dht})
+		out = append(out, telling{thing, gossip, dht, !r.told.IsZero()})
 	}
 	return out
 }
@@ -216,7 +219,7 @@ func (n *Node) tell(ctx context.Context, of *offer, t telling, s *spread) {
 	defer cancel()
 	var g errgroup.Group
 	if t.gossip {
-		g.Go(func() error { return n.announce(ctx, of, s) })
+		g.Go(func() error { return n.announce(ctx, of, t.known, s) })
 	}
 	if t.dht {
 		g.Go(func() error { return n.replicate(ctx, of, s) })
@@ -227,8 +230,13 @@ func (n *Node) tell(ctx context.Context, of *offer, t telling, s *spread) {
 	}
 }
 
-func (n *Node) announce(ctx context.Context, of *offer, s *spread) error {
-	peers, err := n.gossip.Announce(ctx, of.Signed)
+// announce gossips an offer. A TD that is known does not travel again: who missed it asks for it by its hash.
+func (n *Node) announce(ctx context.Context, of *offer, known bool, s *spread) error {
+	signed := of.Signed
+	if known && of.desc != nil {
+		signed = &td.Signed{Record: of.desc.Record.Bare(), TD: of.Signed.TD}
+	}
+	peers, err := n.gossip.Announce(ctx, signed)
 	s.heard(peers)
 	if err == nil && peers > 0 {
 		n.offers.told(of)

@@ -68,6 +68,29 @@ func tried(d *desk, of *offer) { d.busy(of.Thing); d.rest(of.Thing) }
 
 func everywhere(d *desk, of *offer) { d.told(of); d.replicated(of) }
 
+// TestATDIsGossipedOnce: what is told again is a record without the TD, until the TD is another.
+func TestATDIsGossipedOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		known := func(what string, want bool) {
+			t.Helper()
+			time.Sleep(time.Hour)
+			due := d.due(time.Now(), true)
+			if len(due) != 1 || !due[0].gossip || due[0].known != want {
+				t.Errorf("%s: due is %+v, want one with known %v", what, due, want)
+			}
+			d.rest("urn:x:echo")
+		}
+		of := d.publish("Echo", "urn:x:echo")
+		known("new", false)
+		d.told(of)
+		known("told", true)
+		d.publish("Other", of.Thing)
+		known("new again", false)
+	})
+}
+
 // TestAttemptsInVainBecomeRare: what gossip or the DHT refuses again and again must not be signed and stored every second.
 func TestAttemptsInVainBecomeRare(t *testing.T) {
 	t.Parallel()

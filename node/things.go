@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"math"
+	"strconv"
 	"time"
 
 	"github.com/lmosd/lmosd/did"
@@ -19,18 +20,18 @@ func (n *Node) Mesh() interact.Thing { return n.mesh }
 // Find reads the directory, then asks the mesh (directory.Directory.Find); last comes what the local network introduces, as far as
 // the limit of q has room for it.
 func (n *Node) Find(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error] {
-	return n.overheard.after(n.dir.Find(ctx, q), q)
+	return n.discoveries.After(n.dir.Find(ctx, q), q)
 }
 
 // Get returns the one thing that ref names. An id without its owner is the mesh's, if the mesh has it; a name that a thing of the
 // local network has as well names neither (interact.Ambiguous).
 func (n *Node) Get(ctx context.Context, ref string) (*td.Description, error) {
-	h, err := n.heard(ctx, ref)
+	h, err := n.discoveries.Named(ctx, ref, n.dir.Get)
 	switch {
 	case err != nil:
 		return nil, err
 	case h != nil:
-		return h.desc, nil
+		return h.Description, nil
 	}
 	return n.dir.Get(ctx, ref)
 }
@@ -40,15 +41,30 @@ func (n *Node) Known() iter.Seq[*td.Description] {
 	return n.dir.FindLocal(td.Query{Limit: math.MaxInt})
 }
 
-// Page returns a part of what the directory holds, and asks nobody.
-func (n *Node) Page(s tdd.Scope, offset, limit int) tdd.Page { return n.index().Page(s, offset, limit) }
+// Page returns a part of what the directory holds, and asks nobody. Discovered things are in a list of their own: whoever explores
+// this directory must not hear of them as if they were of the mesh.
+func (n *Node) Page(s tdd.Scope, offset, limit int) tdd.Page {
+	if s != tdd.Discovered {
+		return n.index().Page(s, offset, limit)
+	}
+	all, state := n.discoveries.All()
+	p := tdd.Page{Total: len(all), Tag: "d" + strconv.FormatUint(state, 36)}
+	all = all[min(offset, len(all)):]
+	if limit > 0 {
+		all = all[:min(limit, len(all))]
+	}
+	for _, one := range all {
+		p.Items = append(p.Items, tdd.Item{Record: one.Record, TD: one.Raw, Describe: func() *td.Description { return one.Description }})
+	}
+	return p
+}
 
 // Lookup returns what the directory holds of an id, and asks nobody.
 func (n *Node) Lookup(id string) []tdd.Item { return n.index().Lookup(id) }
 
 func (n *Node) index() tdd.Index { return tdd.Index{Directory: n.dir, Self: n.DID()} }
 
-// Watch yields the changes of what q asks for (directory.Directory.Watch).
+// Watch yields the changes of what q asks for (directory.Directory.Watch), discovered things included.
 func (n *Node) Watch(ctx context.Context, q td.Query, after uint64) iter.Seq2[directory.Change, error] {
 	return n.dir.Watch(ctx, q, after)
 }

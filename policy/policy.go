@@ -100,6 +100,20 @@ func (p *Policy) Admits(id did.DID) error {
 	return forbidden(id, fmt.Sprintf("trust.policy %q is unknown", p.rules.Mode))
 }
 
+// Trust says how much id is trusted, 0 to 1, and by which rule, for those who rank: wholly if trust.allow lists it, not at all if it is
+// not admitted, half if the rules do not know it.
+func (p *Policy) Trust(id did.DID) (amount float64, why string) {
+	switch {
+	case p.deny[id]:
+		return 0, "trust.deny"
+	case p.allow[id]:
+		return 1, "trust.allow"
+	case p.Admits(id) != nil:
+		return 0, "not in trust.allow"
+	}
+	return 0.5, "no rule"
+}
+
 func forbidden(id did.DID, rule string) error {
 	return interact.Errorf(interact.Forbidden, "ask the operator of that node to change its trust settings",
 		"%s is refused: %s", id.Short(), rule)

@@ -44,6 +44,27 @@ func code(err error) interact.Code {
 	return 0
 }
 
+func TestTrust(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		rules Rules
+		want  float64
+		why   string
+	}{
+		"no rules":         {Rules{}, 0.5, "no rule"},
+		"allowed":          {Rules{Allow: []did.DID{alice}}, 1, "trust.allow"},
+		"another allowed":  {Rules{Allow: []did.DID{bob}}, 0.5, "no rule"},
+		"denied":           {Rules{Deny: []did.DID{alice}}, 0, "trust.deny"},
+		"both":             {Rules{Allow: []did.DID{alice}, Deny: []did.DID{alice}}, 0, "trust.deny"},
+		"on the allowlist": {Rules{Mode: Allowlist, Allow: []did.DID{alice}}, 1, "trust.allow"},
+		"not on it":        {Rules{Mode: Allowlist, Allow: []did.DID{bob}}, 0, "not in trust.allow"},
+	} {
+		if got, why := New(c.rules).Trust(alice); got != c.want || why != c.why {
+			t.Errorf("%s: got %g for %q, want %g for %q", name, got, why, c.want, c.why)
+		}
+	}
+}
+
 func TestGate(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

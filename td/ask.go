@@ -1,10 +1,12 @@
 package td
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/lmosd/lmosd/did"
 )
@@ -24,6 +26,9 @@ const (
 func ParseQuery(text string, common Query) (Query, error) {
 	if len(text) > MaxQuestion {
 		return Query{}, fmt.Errorf("the question has %d bytes, %d are possible", len(text), MaxQuestion)
+	}
+	if !utf8.ValidString(text) {
+		return Query{}, errors.New("the question is not UTF-8")
 	}
 	parts, err := partsOf(text)
 	if err != nil {

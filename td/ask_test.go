@@ -58,6 +58,7 @@ func TestParseQuery(t *testing.T) {
 		"a" + strings.Repeat(" -b", MaxBranches+1): "at most 8",
 		strings.Repeat("a ", maxParts+1):           "parts",
 		strings.Repeat("a", MaxQuestion+1):         "bytes",
+		strings.Repeat("\xb6", MaxQuestion):        "UTF-8", // each would become three bytes
 	} {
 		if q, err := ParseQuery(text, Query{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60q: got %+v, %v", text, q, err)

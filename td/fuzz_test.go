@@ -16,12 +16,16 @@ func FuzzParse(f *testing.F) {
 	f.Add(readFile(f, "weather.td.json"))
 	f.Add(readFile(f, "weather.signed.td.json"))
 	f.Add([]byte(nice))
+	f.Add([]byte(everything))
 	f.Add([]byte(tdWith(`"actions": {"a": {"forms": [{"href": "x/{a}{?b*}", "op": "invokeaction"}]}}`, `"base": "http://x/{b}/"`)))
 	f.Add([]byte(tdWith(`"lmos:capabilities": ["a", {"id": ":"}, {"name": "n", "version": 1}]`, `"lmos:metadata": {"vendor": 1}`)))
 	f.Add([]byte(`{"@context": [1, {}], "links": 1, "security": {}, "properties": {"p": 1}}`))
 	f.Add([]byte("\ufeff{}"))
 	owner := signer(f, 1).DID()
 	f.Fuzz(func(t *testing.T, raw []byte) {
+		if doc, err := decode(raw); err == nil && rules().quick.fits(doc) != (rules().schema.Validate(doc) == nil) {
+			t.Fatal("the shape of the schema says otherwise")
+		}
 		thing, err := Parse(raw)
 		if err != nil {
 			if issues := issuesOf(err); len(issues) == 0 || len(issues) > maxIssues || err.Error() == "" {
@@ -66,6 +70,9 @@ func FuzzRecord(f *testing.F) {
 				t.Fatal("what cannot be decoded verifies")
 			}
 			return
+		}
+		if signed, err := w.signed(); err != nil || !bytes.Equal(signed, message(raw, w.Inline)) {
+			t.Fatalf("the message is not what is signed: %v", err)
 		}
 		if !utf8.ValidString(r.Thing) || len(r.Hosts) > MaxHosts || len(r.Capabilities) > MaxCaps || len(raw) > MaxRecord {
 			t.Fatalf("out of bounds: %+v", r)

@@ -38,7 +38,6 @@ func cutInline(raw, inline []byte) []byte {
 	if len(inline) == 0 {
 		return raw
 	}
-	const signature = 1 + 2 + ed25519.SignatureSize // the last member, and the TD is the one before
 	member := append([]byte{14, 0x59, byte(len(inline) >> 8), byte(len(inline))}, inline...)
 	switch n := len(inline); {
 	case n < 24:
@@ -46,14 +45,25 @@ func cutInline(raw, inline []byte) []byte {
 	case n < 256:
 		member = append([]byte{14, 0x58, byte(n)}, inline...)
 	}
-	before, found := bytes.CutSuffix(raw[:max(len(raw)-signature, 0)], member)
+	before, found := bytes.CutSuffix(raw[:max(len(raw)-signatureBytes, 0)], member) // the signature comes last
 	if !found {
 		return raw
 	}
-	bare := make([]byte, 0, len(before)+signature)
-	bare = append(append(bare, before...), raw[len(raw)-signature:]...)
+	bare := make([]byte, 0, len(before)+signatureBytes)
+	bare = append(append(bare, before...), raw[len(raw)-signatureBytes:]...)
 	bare[0]-- // how many members the map has
 	return bare
+}
+
+// signatureBytes is how long the last member of an encoded record is.
+const signatureBytes = 1 + 2 + ed25519.SignatureSize
+
+// message returns the bytes that the signature covers: [wireRecord.signed], for a record in canonical form, which has a signature.
+func message(raw, inline []byte) []byte {
+	bare := cutInline(raw, inline)
+	m := bytes.Clone(bare[:len(bare)-signatureBytes])
+	m[0]-- // how many members the map has
+	return m
 }
 
 // tight returns b in no much more memory than it needs.

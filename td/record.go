@@ -131,15 +131,11 @@ func (w *wireRecord) record(raw []byte) (*Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	signed, err := w.signed()
-	if err != nil {
-		return nil, err
-	}
 	r := &Record{
 		Owner: owner, Thing: w.Thing, Seq: w.Seq, Kind: Kind(w.Kind), Size: int(w.Size), Hosts: hosts,
 		Issued: time.Unix(int64(w.Issued), 0).UTC(), Expires: time.Unix(int64(w.Expires), 0).UTC(),
 		Capabilities: w.Capabilities, Title: w.Title, Summary: w.Summary, Successor: did.DID(w.Successor),
-		Inline: w.Inline, Raw: raw, digest: sha256.Sum256(signed),
+		Inline: w.Inline, Raw: raw, digest: sha256.Sum256(message(raw, w.Inline)),
 	}
 	copy(r.Hash[:], w.Hash)
 	return r, nil
@@ -184,7 +180,7 @@ func (w *wireRecord) checkTimes() error {
 		return malformed("issued at %d, expires at %d", w.Issued, w.Expires)
 	}
 	limit := maxLife
-	if Kind(w.Kind) == KindTombstone {
+	if Kind(w.Kind) != KindTD {
 		limit = maxTombstone
 	}
 	if life := w.Expires - w.Issued; life > uint64(limit/time.Second) {

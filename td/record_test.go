@@ -64,6 +64,10 @@ func TestRecordAccepts(t *testing.T) {
 		{"a tombstone of 30 days", func(w *wireRecord) { entomb(w); w.Expires = w.Issued + 30*24*3600 }},
 		{"a final tombstone", func(w *wireRecord) { entomb(w); w.Seq = finalSeq }},
 		{"a moved thing", func(w *wireRecord) { entomb(w); w.Kind, w.Successor = 2, string(other.DID()) }},
+		{"moved for 30 days", func(w *wireRecord) {
+			entomb(w)
+			w.Kind, w.Successor, w.Expires = 2, string(other.DID()), w.Issued+30*24*3600
+		}},
 		{"moved to another method", func(w *wireRecord) { entomb(w); w.Kind, w.Successor = 2, "did:web:example.com" }},
 		{"64 capabilities", func(w *wireRecord) { w.Capabilities = manyCapabilities(64) }},
 		{"four hosts with four addresses", func(w *wireRecord) { w.Hosts = manyHosts(t, 4, 4) }},

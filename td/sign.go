@@ -20,8 +20,8 @@ type Lease struct {
 	// Seq is higher than that of any record of the thing before. The publisher stores it before it publishes.
 	Seq      uint64
 	Now      time.Time     // cut to whole seconds
-	Lifetime time.Duration // whole seconds; at most 24 h, a tombstone's at most 30 days
-	Hosts    []Host        // at most MaxHosts; a tombstone has none
+	Lifetime time.Duration // whole seconds; at most 24 h, 30 days of a tombstone or a moved thing
+	Hosts    []Host        // at most MaxHosts; these have none
 }
 
 // Sign signs a completed thing for the mesh: it adds the Data Integrity proof to the TD, unless it has one by the same
@@ -170,6 +170,22 @@ func Bury(owner did.Signer, thing string, l Lease, final bool, capabilities ...s
 		l.Seq = finalSeq
 	}
 	return w.lease(owner, l, nil)
+}
+
+// Move makes the record that a thing is another owner's from now on: the one of [Record.Heir]. The capabilities are those of [Bury].
+func Move(owner did.Signer, thing string, successor did.DID, l Lease, capabilities ...string) (*Signed, error) {
+	w := &wireRecord{Kind: uint64(KindMoved), Thing: thing, Successor: string(successor), Capabilities: capabilities}
+	return w.lease(owner, l, nil)
+}
+
+// Heir returns the thing that a moved one has become: that of the successor with the same id, or, where the id carries its owner,
+// with the successor in the owner's place. It means nothing for other records.
+func (r *Record) Heir() Ref {
+	id := r.Thing
+	if owner := ownerInID(id); owner != "" {
+		id = strings.Replace(id, string(owner), string(r.Successor), 1)
+	}
+	return Ref{Name: id, Owner: string(r.Successor)}
 }
 
 // Without returns the record of s without its inline TD: the form that refreshes travel in. The signature holds for

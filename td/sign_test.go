@@ -170,6 +170,28 @@ func TestBury(t *testing.T) {
 	}
 }
 
+func TestMove(t *testing.T) {
+	t.Parallel()
+	k, heir := signer(t, 1), signer(t, 2).DID()
+	minted := "urn:lmos:" + string(k.DID()) + ":weather"
+	for id, want := range map[string]string{"urn:x": "urn:x", minted: "urn:lmos:" + string(heir) + ":weather", string(k.DID()): string(heir)} {
+		s, err := Move(k, id, heir, Lease{Seq: 7, Now: epoch, Lifetime: 30 * 24 * time.Hour}, "urn:a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := NewVerifier(nil).Record(s.Record, epoch)
+		if err != nil || r.Kind != KindMoved || r.Successor != heir || r.Seq != 7 || len(r.Hosts) != 0 || len(r.Capabilities) != 1 {
+			t.Fatalf("got %+v, %v", r, err)
+		}
+		if got := r.Heir(); got != (Ref{want, string(heir)}) {
+			t.Errorf("%s becomes %+v, want %s", id, got, want)
+		}
+	}
+	if _, err := Move(k, "urn:x", "nobody", Lease{Seq: 7, Now: epoch, Lifetime: time.Hour}); !errors.Is(err, ErrMalformed) {
+		t.Errorf("a successor that is no DID gives %v", err)
+	}
+}
+
 func TestWithout(t *testing.T) {
 	t.Parallel()
 	s := published(t, readFile(t, "weather.td.json"), signer(t, 1), 7)

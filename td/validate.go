@@ -17,9 +17,10 @@ import (
 //go:embed schema/td-1.1.json
 var schemaText []byte
 
-// A rulebook is the compiled schema of a TD, and its text, where the reasons stand.
+// A rulebook is the compiled schema of a TD, the same for who asks for yes or no, and its text, where the reasons stand.
 type rulebook struct {
 	schema *jsonschema.Schema
+	quick  *shape
 	text   any
 }
 
@@ -39,7 +40,8 @@ var rules = sync.OnceValue(func() *rulebook {
 	if err := c.AddResource(id, text); err != nil {
 		panic(fmt.Sprintf("embedded schema: %v", err))
 	}
-	return &rulebook{c.MustCompile(id), text}
+	schema := c.MustCompile(id)
+	return &rulebook{schema, shapes{}.of(schema), text}
 })
 
 func asFormat(valid func(string) bool) func(any) error {
@@ -56,8 +58,12 @@ type nowhere struct{}
 
 func (nowhere) Load(url string) (any, error) { return nil, fmt.Errorf("%s is not loaded", url) }
 
-// checkSchema reports what in the TD does not fit the schema.
+// checkSchema reports what in the TD does not fit the schema. Nearly all do: whether it fits is asked first, for a tenth of the
+// time, and only then why not.
 func (c *checker) checkSchema() {
+	if rules().quick.fits(c.doc) {
+		return
+	}
 	var failed *jsonschema.ValidationError
 	if !errors.As(rules().schema.Validate(c.doc), &failed) {
 		return

@@ -91,12 +91,8 @@ func (r *Record) authenticate(w *wireRecord) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("record: %w: owner: %w", ErrMalformed, err)
 	}
-	signed, err := w.signed()
-	if err != nil {
-		return nil, err
-	}
 	// The domain string stands before what is signed, so that no other signature of the same key is one of a record.
-	if !ed25519.Verify(key, append([]byte(did.PurposeRecord), signed...), w.Signature) {
+	if !ed25519.Verify(key, append([]byte(did.PurposeRecord), message(r.Raw, r.Inline)...), w.Signature) {
 		return nil, fmt.Errorf("record of %s: %w", r.Thing, ErrSignature)
 	}
 	if len(r.Inline) == 0 {

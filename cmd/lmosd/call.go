@@ -143,6 +143,9 @@ func (c *conversation) resolve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if detail.MovedFrom != "" && c.ForPeople() {
+		c.Talk.Line(c.Talk.Paint(terminal.Yellow, "moved: ") + terminal.OneLine(c.asked+" is "+copyable(detail.Agent)+" now"))
+	}
 	c.agent, c.found = detail.Agent, time.Now()
 	if c.thing, err = td.Parse(detail.TD); err != nil {
 		return fmt.Errorf("read the description of %s: %w", c.asked, err)

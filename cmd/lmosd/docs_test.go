@@ -236,7 +236,7 @@ func TestRoutesOfTheDocumentation(t *testing.T) {
 		}
 	}
 	x := newUser(t)
-	n := x.node("n")
+	n := x.node("n", "--http.public_url", "https://node.example")
 	x.at(n).ok("publish", x.weather())
 	for _, r := range rows {
 		path := strings.NewReplacer("{id}", "weather", "{ref}", "weather", "actions/{name}", "actions/getWeather", "properties/{name}", "properties/units").Replace(r[2])

@@ -107,6 +107,7 @@ func (n *fakeNode) routes() http.Handler {
 	mux.HandleFunc("POST /v1/route", n.route)
 	mux.HandleFunc("GET /v1/agents/{ref}", n.agent)
 	mux.HandleFunc("DELETE /v1/agents/{ref}", n.guard(n.unpublish))
+	mux.HandleFunc("POST /v1/move/{ref}", n.guard(n.unpublish))
 	mux.HandleFunc("POST /v1/publish", n.guard(n.publish))
 	mux.HandleFunc("GET /things/{ref}", n.thing)
 	mux.HandleFunc("POST /things/{ref}/actions/{name}", n.call)
@@ -182,7 +183,7 @@ func (n *fakeNode) find(w http.ResponseWriter, r *http.Request) {
 		if c := strings.Join(q.Capability, " "); strings.HasPrefix(g.Capabilities[0], c) && strings.Contains(name, q.Text) && !n.bare {
 			if v.Get("explain") != "" {
 				g.Score, g.Why = 0.9, []gateway.Why{{Signal: "word", Amount: 0.8, Asked: "wether", Found: "weather", Field: "title"},
-					{Signal: "reach", Amount: 0.1}, {Signal: "fallback", Found: "no endpoint"}}
+					{Signal: "trust", Amount: 0.07, Found: "trust.allow"}, {Signal: "reach", Amount: 0.03}, {Signal: "fallback", Found: "no endpoint"}}
 			}
 			list.Items = append(list.Items, g)
 		}
@@ -258,7 +259,14 @@ func (n *fakeNode) named(w http.ResponseWriter, r *http.Request) (string, *gatew
 
 func (n *fakeNode) agent(w http.ResponseWriter, r *http.Request) {
 	if _, d := n.named(w, r); d != nil {
-		answer(w, d)
+		moved := *d
+		if ref := r.PathValue("ref"); strings.HasSuffix(ref, "@z6Mkold") {
+			moved.MovedFrom = ref
+		}
+		if moved.Agent.Name == "liar" {
+			moved.Agent.Equivocal, moved.Equivocation = true, &gateway.Equivocation{Seq: 17, Seen: time.Now()}
+		}
+		answer(w, moved)
 	}
 }
 
@@ -271,10 +279,21 @@ func (n *fakeNode) thing(w http.ResponseWriter, r *http.Request) {
 
 func (n *fakeNode) unpublish(w http.ResponseWriter, r *http.Request) {
 	name, d := n.named(w, r)
-	if d != nil {
-		answer(w, gateway.Publication{APIVersion: gateway.APIVersion, Kind: "Publication", ID: d.Agent.ID, Ref: d.Agent.Ref, Name: name,
-			Owner: n.owner, Seq: 18, Withdrawn: true, Replicas: 20, Wanted: 20, GossipPeers: 6, Took: 41})
+	if d == nil {
+		return
 	}
+	p := gateway.Publication{APIVersion: gateway.APIVersion, Kind: "Publication", ID: d.Agent.ID, Ref: d.Agent.Ref, Name: name,
+		Owner: n.owner, Seq: 18, Withdrawn: true, Replicas: 20, Wanted: 20, GossipPeers: 6, Took: 41}
+	if body, _ := io.ReadAll(r.Body); len(body) > 0 {
+		var to struct{ To did.DID }
+		if err := json.Unmarshal(body, &to); err != nil {
+			panic(err)
+		}
+		if p.MovedTo = to.To; name == "away" {
+			p.Successor = name + "@" + p.MovedTo.Multibase()
+		}
+	}
+	answer(w, p)
 }
 
 func (n *fakeNode) publish(w http.ResponseWriter, r *http.Request) {

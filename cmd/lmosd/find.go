@@ -287,6 +287,9 @@ func reasonOf(w gateway.Why) string {
 	case w.Asked != "":
 		return fmt.Sprintf("%s in %s %.3f", w.Asked, w.Field, w.Amount)
 	}
+	if w.Found != "" {
+		return fmt.Sprintf("%s (%s) %.3f", w.Signal, w.Found, w.Amount)
+	}
 	return fmt.Sprintf("%s %.3f", w.Signal, w.Amount)
 }
 

@@ -28,15 +28,17 @@ func fullName(g gateway.Agent) string {
 	return g.Ref
 }
 
-// state says whether g can be called now.
+// state says whether g can be called now, or that nobody knows which of two agents is meant.
 func state(g gateway.Agent) string {
 	switch {
+	case !g.Local && !g.Reachable:
+		return "unreachable"
+	case g.Equivocal:
+		return "equivocal"
 	case g.Local:
 		return "here"
-	case g.Reachable:
-		return "reachable"
 	}
-	return "unreachable"
+	return "reachable"
 }
 
 func joinDIDs(ids []did.DID) string {

@@ -55,6 +55,37 @@ func newUnpublishCommand(a *app) *cobra.Command {
 	}
 }
 
+func newMoveCommand(a *app) *cobra.Command {
+	var to string
+	cmd := &cobra.Command{
+		Use:   "move <name> --to <owner>",
+		Short: "tell the mesh that an agent has moved to another node",
+		Long: "Withdraws an agent that this node offers, and tells the mesh whose it is now: of the node with the DID that --to\n" +
+			"gives, or of the one that offers the agent that it names. Who asks for the agent as it was called here gets the\n" +
+			"one there: it has the same id, or one made of the new owner in place of the old. Others are told for 30 days.",
+		Example: `  lmosd move weather --to did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH
+  lmosd move weather --to weather@z6MkpTHR8VNs`,
+		Annotations:       console.About(console.ScopeMesh, console.ReadWrite, "lmosd publish, lmosd unpublish, lmosd id"),
+		Args:              console.Takes(1, 1),
+		ValidArgsFunction: a.completeAgent,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if to == "" {
+				return console.Usage("lmosd move "+terminal.Shell(args[0])+" --to DID   # that lmosd id prints on the other node",
+					"--to says whose the agent is now")
+			}
+			return a.each(cmd.Context(), args, func(ctx context.Context, c *gateway.Client, ref string) (*gateway.Publication, error) {
+				if err := nameless(ref); err != nil {
+					return nil, err
+				}
+				p, err := c.Move(ctx, ref, to)
+				return p, clarify(err, ref, func(ref string) string { return "lmosd move " + ref + " --to " + terminal.Shell(to) })
+			})
+		},
+	}
+	cmd.Flags().StringVar(&to, "to", "", "DID of the new `OWNER`, or the name of the agent there")
+	return cmd
+}
+
 // runPublish reads all files before it publishes the first: a wrong name changes nothing.
 func (a *app) runPublish(ctx context.Context, files []string) error {
 	contents := map[string][]byte{}
@@ -157,6 +188,8 @@ func (a *app) showPublication(p *gateway.Publication) {
 	g := gateway.Agent{Name: p.Name, Owner: p.Owner, Ref: p.Ref}
 	verb := "updated"
 	switch {
+	case p.MovedTo != "":
+		verb = "moved"
 	case p.Withdrawn:
 		verb = "withdrawn"
 	case p.Created:
@@ -174,6 +207,10 @@ func (a *app) showPublication(p *gateway.Publication) {
 func (a *app) nextAfterPublish(p *gateway.Publication) {
 	name := terminal.Shell(copyable(gateway.Agent{Name: p.Name, Owner: p.Owner, Ref: p.Ref}))
 	switch {
+	case p.Successor != "":
+		a.Next("lmosd show " + terminal.Shell(p.Successor))
+	case p.MovedTo != "":
+		a.Next("lmosd publish FILE   # on " + p.MovedTo.Short() + ", which does not offer it yet, as far as is known")
 	case p.Withdrawn:
 		a.Next("lmosd find")
 	case p.Capability != "":

@@ -178,6 +178,9 @@ func agentSheet(d *gateway.AgentDetail, t *td.Thing, now time.Time) *terminal.Sh
 	g := d.Agent
 	s := &terminal.Sheet{}
 	s.Add("agent", copyable(g))
+	if d.MovedFrom != "" {
+		s.Add("moved from", d.MovedFrom)
+	}
 	s.Add("title", g.Title)
 	s.Add("about", g.Description)
 	s.Add("id", g.ID)
@@ -193,6 +196,10 @@ func agentSheet(d *gateway.AgentDetail, t *td.Thing, now time.Time) *terminal.Sh
 	}
 	s.Add("signature", verdict(d.Signature, g.Owner))
 	s.Add("record", fmt.Sprintf("revision %d · %s · sha256 %s", d.Signature.Seq, terminal.Size(d.Signature.Size), d.Signature.Hash))
+	if e := d.Equivocation; e != nil {
+		s.Add("warning", fmt.Sprintf("equivocation: its owner signed two different records of revision %d, seen %s ago; two programs may use its key",
+			e.Seq, terminal.Ago(e.Seen, now)))
+	}
 	s.Add("state", fmt.Sprintf("%s · seen %s ago · expires in %s", state(g), terminal.Ago(g.Seen, now), terminal.Span(g.Expires.Sub(now))))
 	for _, c := range t.Capabilities {
 		if c.Name == c.ID {

@@ -45,6 +45,7 @@ var verbs = map[string][]string{
 	"publish":   {"publish", "-"},
 	"expose":    {"expose", "testdata/weather.td.json"},
 	"unpublish": {"unpublish", "AGENT"},
+	"move":      {"move", "AGENT", "--to", "did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK"},
 	"status":    {"status"},
 	"peers":     {"peers", "--exit-status"},
 	"connect":   {"peers", "connect", "/ip4/192.0.2.1/tcp/1/p2p/12D3"},
@@ -71,16 +72,16 @@ var situations = []situation{
 	{"no node is there", func(string) []string { return []string{"LMOSD_NODE=http://127.0.0.1:1"} }, "weather", all(3)},
 	{"nobody has started a node", func(string) []string { return []string{"LMOSD_HTTP__LISTEN=127.0.0.1:1"} }, "weather", all(3)},
 	{"what answers is no node", withToken, "weather", nil}, // see TestNoNodeBehindTheAddress
-	{"the agent is unknown", withToken, "nobody", map[string]int{"find": 4, "show": 4, "call": 4, "read": 4, "write": 4, "unpublish": 4,
+	{"the agent is unknown", withToken, "nobody", map[string]int{"find": 4, "show": 4, "call": 4, "read": 4, "write": 4, "unpublish": 4, "move": 4,
 		"watch": 4, "ping": 4, "trace": 4, "trace one": 4, "async": 4}},
-	{"the name is ambiguous", withToken, "twins", map[string]int{"show": 2, "call": 2, "read": 2, "write": 2, "unpublish": 2, "watch": 2,
+	{"the name is ambiguous", withToken, "twins", map[string]int{"show": 2, "call": 2, "read": 2, "write": 2, "unpublish": 2, "move": 2, "watch": 2,
 		"ping": 2, "trace": 2}},
 	{"no host of the agent answers a ping", withToken, "away", map[string]int{"ping": 7, "trace": 0}},
 	{"the agent does not answer", withToken, "slow", interaction(7)},
 	{"no host of the agent answers", withToken, "away", interaction(7)},
 	{"the agent fails", withToken, "failing", interaction(5)},
 	{"the policy refuses", withToken, "refusing", interaction(6)},
-	{"the token is missing", withoutToken, "weather", map[string]int{"publish": 6, "unpublish": 6, "connect": 6, "find": 0, "call": 0,
+	{"the token is missing", withoutToken, "weather", map[string]int{"publish": 6, "unpublish": 6, "move": 6, "connect": 6, "find": 0, "call": 0,
 		"expose": 6, "cancel": 6, "task": 0, "watch": 0}},
 }
 

@@ -40,8 +40,10 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if r.Method == http.MethodHead {
-		w.Header().Set("Content-Type", rest.EventsType)
-		w.Header().Set("Cache-Control", "no-store")
+		for name, value := range map[string]string{"Content-Type": rest.EventsType, "Cache-Control": "no-store",
+			"X-Accel-Buffering": "no", "X-Content-Type-Options": "nosniff"} { // as rest.EventStream has it
+			w.Header().Set(name, value)
+		}
 		w.WriteHeader(http.StatusOK)
 		return nil
 	}
@@ -54,6 +56,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 		after = q.Get("lastEventId")
 	}
 	st := &stream{EventStream: rest.NewEventStream(w, s.o.write, true), only: only, diff: diff}
+	st.Plain = true
 	return s.follow(r.Context(), st, position(after, time.Now()))
 }
 

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"go.uber.org/goleak"
 
@@ -244,7 +245,8 @@ func checkProblem(t *testing.T, name string, rec *httptest.ResponseRecorder) {
 		Type, Title string
 		Status      int
 	}
-	if err := json.Unmarshal(rec.Body.Bytes(), &p); err != nil || p.Status != rec.Code || p.Type == "" || p.Title == "" {
+	if err := json.Unmarshal(rec.Body.Bytes(), &p); err != nil || p.Status != rec.Code || p.Type == "" || p.Title == "" ||
+		!utf8.Valid(rec.Body.Bytes()) {
 		t.Errorf("%s: no problem document: %v %s", name, err, rec.Body)
 	}
 	if got := rec.Header().Get("Content-Type"); got != "application/problem+json" {

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/theory/jsonpath"
 	"github.com/theory/jsonpath/registry"
@@ -24,48 +25,64 @@ func (s *Server) jsonpath(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.search(w, r, query, func(b *budget, query string) (found, error) {
-		p := &pathRun{budget: b}
-		if err := p.read(query); err != nil {
-			return found{}, err
-		}
-		values, err := s.selected(p, query)
+	return s.search(w, r, inJSONPath, query, s.byJSONPath)
+}
+
+func (s *Server) byJSONPath(b *budget, query string) (found, error) {
+	p := &pathRun{budget: b}
+	if err := p.read(query); err != nil {
+		return found{}, err
+	}
+	return s.selected(p)
+}
+
+// atOnce is how many things a query that looks at each thing alone runs over at a time; others need all in memory.
+const atOnce = 256
+
+// selected runs p over everything.
+func (s *Server) selected(p *pathRun) (found, error) {
+	all, out := s.everything(), &answer{budget: p.budget}
+	part := atOnce
+	if !p.alone() {
+		release, err := s.whole(p.budget, all)
 		if err != nil {
 			return found{}, err
 		}
-		body, err := appendValues(b, values)
-		return found{typeJSON, body}, err
-	})
+		defer release()
+		part = max(len(all), 1)
+	}
+	for begin := 0; begin == 0 || begin < len(all); begin += part {
+		if err := out.add(p.run(s.values(p.budget, all[begin:min(begin+part, len(all))]))); err != nil {
+			return found{}, err
+		}
+	}
+	return out.end(), nil
 }
 
-// atOnce is how many things a query that looks at each thing alone runs over at a time; others need all in memory, up to maxWhole
-// bytes of TDs.
-const (
-	atOnce   = 256
-	maxWhole = 64 << 20
-)
-
-// selected runs p over everything.
-func (s *Server) selected(p *pathRun, query string) ([]any, error) {
-	all := s.everything()
-	if !p.alone(query) {
-		size := 0
-		for _, d := range all {
-			if size += len(d.TD); size > maxWhole {
-				return nil, interact.Errorf(interact.Usage, "begin with $[?…] or $[*], and use $ nowhere else",
-					"the query looks at all things at once, and they have more than %d bytes", maxWhole)
-			}
-		}
-		return p.run(s.values(p.budget, all)), nil
-	}
-	var out []any
-	for part := range slices.Chunk(all, atOnce) {
-		out = append(out, p.run(s.values(p.budget, part))...)
-		if len(out) > maxFound {
-			p.fail(interact.Overloaded, "the query finds more than %d values", maxFound)
+// whole lets a query have all things in memory: one query at a time, if they are not too many.
+func (s *Server) whole(b *budget, all []Item) (release func(), err error) {
+	size := 0
+	for _, d := range all {
+		if size += len(d.TD); size > maxWhole {
+			return nil, interact.Errorf(interact.Usage,
+				"ask /search/jsonpath, beginning with $[?…], $[*] or $..name, and use $ nowhere else",
+				"the query needs all things at once, and they have more than %d bytes", maxWhole)
 		}
 	}
-	return out, nil
+	if size*decodedPart <= s.o.Cache {
+		return func() {}, nil
+	}
+	timer := time.NewTimer(time.Until(b.until))
+	defer timer.Stop()
+	select {
+	case s.large <- struct{}{}:
+		return func() { <-s.large }, nil
+	case <-timer.C:
+		b.check()
+		return nil, interact.Errorf(interact.Overloaded, "try again in a moment", "another query has all things in memory")
+	case <-b.ctx.Done():
+		return nil, b.ctx.Err()
+	}
 }
 
 func (s *Server) values(b *budget, things []Item) []any {
@@ -81,20 +98,30 @@ func (s *Server) values(b *budget, things []Item) []any {
 type pathRun struct {
 	*budget
 	segments []*spec.Segment
-	heavy    bool // a filter may look at many values
-	patterns map[string]*regexp.Regexp
+	roots    int // how often it says $
+	price    int // steps of a filter's test
+	weight   int // how often a filter's test may look at each value below, 0: at a few of them
+	patterns map[string]pattern
 	root     any
+}
+
+// A pattern is a regular expression with its instructions; nil is one that fits nothing.
+type pattern struct {
+	*regexp.Regexp
+	program int
 }
 
 // read takes the query apart. The library compiles a regular expression each time that it meets one: match and search are
 // renamed, so that ours are called.
 func (p *pathRun) read(query string) error {
 	var err error
-	if p.heavy, err = weigh(outside(query)); err != nil {
+	bare := inJSONPath.outside(query)
+	if p.weight, err = weigh(bare); err != nil {
 		return err
 	}
+	p.roots, p.price = strings.Count(bare, "$"), 1+len(query)/64
 	var renamed strings.Builder
-	for part, quoted := range pieces(query) {
+	for part, quoted := range inJSONPath.pieces(query) {
 		if !quoted {
 			part = call.ReplaceAllString(part, "${1}_(")
 		}
@@ -130,13 +157,17 @@ func twoValues(args []spec.FuncExprArg) error {
 func (p *pathRun) matcher(whole bool) spec.Evaluator {
 	return func(args []spec.PathValue) spec.PathValue {
 		text, ok := valueOf(args[0])
-		pattern, isText := valueOf(args[1])
+		wanted, isText := valueOf(args[1])
 		if !ok || !isText {
 			return spec.LogicalFalse
 		}
-		p.step(1 + len(text)/16)
-		re := p.compiled(pattern, whole)
-		return spec.Logical(re != nil && re.MatchString(text))
+		p.step(1 + (len(text)+len(wanted))/16)
+		re := p.compiled(wanted, whole)
+		if re.Regexp == nil {
+			return spec.LogicalFalse
+		}
+		p.match(re.program, len(text))
+		return spec.Logical(re.MatchString(text))
 	}
 }
 
@@ -152,22 +183,24 @@ func valueOf(arg spec.PathValue) (string, bool) {
 // maxPatterns is how many regular expressions a query keeps: it may take them from what it looks at.
 const maxPatterns = 64
 
-// compiled returns a regular expression, or nil for what is none: that fits nothing.
-func (p *pathRun) compiled(pattern string, whole bool) *regexp.Regexp {
-	key := pattern
+// compiled returns a regular expression of a query.
+func (p *pathRun) compiled(text string, whole bool) pattern {
+	key := text
 	if whole {
-		key = `\A(?:` + pattern + `)\z`
+		key = `\A(?:` + text + `)\z`
 	}
 	if re, known := p.patterns[key]; known {
 		return re
 	}
-	if err := checkPattern(pattern); err != nil {
+	program, err := checkPattern(text)
+	if err != nil {
 		panic(&stop{err})
 	}
-	if p.step(1024); p.patterns == nil || len(p.patterns) == maxPatterns {
-		p.patterns = map[string]*regexp.Regexp{}
+	if p.step(1024 + 16*program); p.patterns == nil || len(p.patterns) == maxPatterns {
+		p.patterns = map[string]pattern{}
 	}
-	p.patterns[key], _ = regexp.Compile(dots(key)) // see above
+	re, _ := regexp.Compile(dots(key)) // see pattern
+	p.patterns[key] = pattern{re, program}
 	return p.patterns[key]
 }
 
@@ -195,12 +228,18 @@ func dots(pattern string) string {
 }
 
 // alone reports whether the query looks at each thing by itself: then any part of the array gives its part of the answer.
-func (p *pathRun) alone(query string) bool {
-	if len(p.segments) == 0 || p.segments[0].IsDescendant() || len(p.segments[0].Selectors()) != 1 ||
-		strings.Count(outside(query), "$") > 1 {
+func (p *pathRun) alone() bool {
+	if len(p.segments) == 0 || p.roots > 1 {
 		return false
 	}
-	switch p.segments[0].Selectors()[0].(type) {
+	first := p.segments[0]
+	if first.IsDescendant() { // the array itself has no members
+		return !slices.ContainsFunc(first.Selectors(), func(sel spec.Selector) bool { _, named := sel.(spec.Name); return !named })
+	}
+	if len(first.Selectors()) != 1 {
+		return false
+	}
+	switch first.Selectors()[0].(type) {
 	case spec.WildcardSelector, *spec.FilterSelector:
 		return true
 	}
@@ -228,6 +267,7 @@ func (p *pathRun) visit(out []any, v any, seg *spec.Segment) []any {
 		out = p.choose(out, v, sel)
 	}
 	if seg.IsDescendant() {
+		p.step(parts(v))
 		for child := range children(v) {
 			out = p.visit(out, child, seg)
 		}
@@ -237,12 +277,12 @@ func (p *pathRun) visit(out []any, v any, seg *spec.Segment) []any {
 
 // choose appends what a selector finds in a value (RFC 9535 §2.3).
 func (p *pathRun) choose(out []any, v any, sel spec.Selector) []any {
+	before := len(out)
 	switch sel := sel.(type) {
 	case *spec.FilterSelector:
 		for child := range children(v) {
-			p.step(1)
-			if p.heavy {
-				p.check()
+			if p.step(p.price); p.weight > 0 {
+				p.step(p.weight * p.count(child))
 			}
 			if sel.Eval(child, p.root) {
 				out = append(out, child)
@@ -255,10 +295,38 @@ func (p *pathRun) choose(out []any, v any, sel spec.Selector) []any {
 	default: // a name, an index, a slice
 		out = append(out, sel.Select(v, p.root)...)
 	}
-	if p.step(1); len(out) > maxFound {
+	if p.step(1 + (len(out)-before)/4); len(out) > maxFound {
 		p.fail(interact.Overloaded, "the query finds more than %d values", maxFound)
 	}
 	return out
+}
+
+// count is how many values are in v, with v. They are paid for.
+func (p *pathRun) count(v any) int {
+	p.step(1)
+	n := 1
+	switch v := v.(type) {
+	case []any:
+		for _, e := range v {
+			n += p.count(e)
+		}
+	case map[string]any:
+		for _, e := range v {
+			n += p.count(e)
+		}
+	}
+	return n
+}
+
+// parts is how many elements or members v has.
+func parts(v any) int {
+	switch v := v.(type) {
+	case []any:
+		return len(v)
+	case map[string]any:
+		return len(v)
+	}
+	return 0
 }
 
 // children yields the elements of an array, or the values of an object by name.
@@ -288,18 +356,25 @@ const (
 	descent   = 16
 )
 
-// weigh refuses queries whose filters could run for long, and tells whether they may look at many values. It is given the text
-// without its strings.
-func weigh(text string) (heavy bool, err error) {
+// bothFound is a comparison with something else than a literal: both sides may be large.
+var bothFound = regexp.MustCompile(`[=!<>]\s*(?:[@$]|[a-z_]+\()`)
+
+// weigh refuses queries whose filters could run for long, and tells how often they may look at each value below, 0 if only at a
+// few. It is given the text without its strings.
+func weigh(text string) (weight int, err error) {
 	w := weighFilters(text)
 	switch {
 	case w.root && (w.weight > 1 || w.many):
-		return false, interact.Errorf(interact.Usage, "compare with one value, such as $[0].title",
+		return 0, interact.Errorf(interact.Usage, "compare with one value, such as $[0].title",
 			"a filter that uses $ may have no .. * : , or filter inside")
 	case w.weight > maxWeight:
-		return false, interact.Errorf(interact.Usage, "use fewer .. and , in filters", "a filter of the query looks at too much")
+		return 0, interact.Errorf(interact.Usage, "use fewer .. and , in filters", "a filter of the query looks at too much")
 	}
-	return w.weight > 1 || w.many, nil
+	compared := len(bothFound.FindAllStringIndex(text, -1))
+	if w.weight > 1 || w.many || compared > 0 {
+		return w.weight * max(compared, 1), nil
+	}
+	return 0, nil
 }
 
 // A filterWeight is what the filters of a query do.

@@ -54,7 +54,7 @@ func readListing(r *http.Request) (l listing, err error) {
 	if l.forms, err = oneOf(q, "forms", "node"); err != nil {
 		return l, err
 	}
-	scope, err := oneOf(q, "scope", string(Local), string(Mesh))
+	scope, err := oneOf(q, "scope", string(Local), string(Mesh), string(Discovered))
 	if err != nil {
 		return l, err
 	}
@@ -188,7 +188,7 @@ func (s *Server) one(dst []byte, r *http.Request, l *listing, d Item, now time.T
 	return append(dst[:at], jcs.Join(members)...)
 }
 
-// listLinks writes links to TDs instead of TDs (RFC 6690 §2; WoT Discovery §6.3).
+// listLinks writes links to TDs instead of TDs (RFC 6690 §2; WoT Discovery §6.4).
 func (s *Server) listLinks(w http.ResponseWriter, r *http.Request, page []Item) error {
 	w.Header().Set("Content-Type", typeLinks)
 	body, done := compressed(w, r)
@@ -201,7 +201,7 @@ func (s *Server) listLinks(w http.ResponseWriter, r *http.Request, page []Item) 
 		if i > 0 {
 			buf = append(buf, ',')
 		}
-		buf = appendLink(buf, thingPath(refOf(d.Record)), "wot.thing", d.Record.Title)
+		buf = appendLink(buf, thingPath(refOf(d.Record)), coreThing, d.Record.Title)
 	}
 	_, _ = body.Write(buf) // a client that went away needs no answer
 	return nil
@@ -221,23 +221,39 @@ func appendLink(dst []byte, path, rt, title string) []byte {
 }
 
 // core serves /.well-known/core (RFC 6690 §4): the directory, which answers better than a list of all would (WoT Discovery §8).
-// ?rt=wot.thing asks for the things of this node.
-func (s *Server) core(w http.ResponseWriter, r *http.Request) error {
-	q, err := params(r, "rt")
-	if err != nil {
-		return err
-	}
-	var body []byte
-	switch rt := q.Get("rt"); rt {
-	case "", "wot.directory", "wot.*":
-		body = appendLink(nil, "/.well-known/wot", "wot.directory", "")
-	case "wot.thing":
-		for _, d := range s.o.Things.Page(Local, 0, 0).Items {
-			if len(body) > 0 {
-				body = append(body, ',')
-			}
-			body = appendLink(body, thingPath(refOf(d.Record)), rt, d.Record.Title)
+// ?rt=wot.thing asks for the things of this node, as far as the caller may read the directory.
+func (s *Server) core() http.Handler {
+	things := s.guard(Read, s.coreThings)
+	own := s.guard(Open, func(w http.ResponseWriter, r *http.Request) error {
+		q, err := params(r, "rt")
+		if err != nil {
+			return err
 		}
+		var body []byte
+		if rt := q.Get("rt"); rt == "" || rt == "wot.directory" || rt == "wot.*" {
+			body = appendLink(nil, "/.well-known/wot", "wot.directory", "")
+		}
+		writeBytes(w, http.StatusOK, typeLinks, body)
+		return nil
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if q, err := params(r, "rt"); err == nil && q.Get("rt") == coreThing {
+			things.ServeHTTP(w, r)
+			return
+		}
+		own.ServeHTTP(w, r)
+	})
+}
+
+const coreThing = "wot.thing" // WoT Discovery §6.4
+
+func (s *Server) coreThings(w http.ResponseWriter, _ *http.Request) error {
+	var body []byte
+	for _, d := range s.o.Things.Page(Local, 0, 0).Items {
+		if len(body) > 0 {
+			body = append(body, ',')
+		}
+		body = appendLink(body, thingPath(refOf(d.Record)), coreThing, d.Record.Title)
 	}
 	writeBytes(w, http.StatusOK, typeLinks, body)
 	return nil

@@ -146,7 +146,8 @@ func TestLargeList(t *testing.T) {
 		want: map[string]string{"Content-Encoding": "gzip"}})
 }
 
-// CoRE links: WoT Discovery §6.3; RFC 6690.
+// CoRE links: WoT Discovery §6.4; RFC 6690. introduction-core-rd introduction-core-rd-resource-type-thing
+// introduction-core-rd-resource-type-directory
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -181,7 +182,9 @@ func TestLinks(t *testing.T) {
 		{path: "/things/urn:x:a@" + own, contain: []string{`"id":"urn:x:a"`}}})
 }
 
-// The directory's own TD, as it is served.
+// The directory's own TD, as it is served: introduction-direct-thing-description introduction-direct-directory-description
+// introduction-well-known-uri introduction-well-known-path introduction-well-known-thing-description
+// exploration-server-http-alternate-content
 func TestSelf(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/jcs"
 	"github.com/lmosd/lmosd/td"
 )
@@ -109,19 +110,20 @@ func FuzzMerge(f *testing.F) {
 	})
 }
 
-// Whatever is asked, the answer is an array or a problem, soon.
+// Whatever is asked, the answer is an array or an error that says what is wrong, for a bounded amount of work.
 func FuzzQueries(f *testing.F) {
 	for _, q := range []string{`$[?@.title=='Lamp 3']`, `$..*`, `$[?search(@.title,'a.*')]`, `$[?@..[?@.a]]`, `/*[title='x']/id`,
-		`//*[contains(.,'a')]`, `count(//*)`, `/*[1]/..`, `$[`, `((`, `$[?(`, `//*[`, `$['\u`} {
+		`//*[contains(.,'a')]`, `count(//*)`, `/*[1]/..`, `$[`, `((`, `$[?(`, `//*[`, `$['\u`, `//*[matches(.,'(a+)+$')]`,
+		`concat('\',string-join(//*,'\'))`, `//*[matches(concat(.,.), 'a')]|//*`, `$[?@.a==@.b]..*`} {
 		f.Add(q)
 	}
 	w := lamps(f, 3)
-	w.o.QueryTime = 0
 	f.Fuzz(func(t *testing.T, query string) {
 		for _, endpoint := range []string{"jsonpath", "xpath"} {
-			body := w.search(t, endpoint, query, -1)
-			if !json.Valid(body) {
-				t.Fatalf("%s %q: %s", endpoint, query, body)
+			const most = 20_000
+			out, steps, err := w.ask(endpoint, query, most)
+			if err == nil && !json.Valid(out.body) || err != nil && interact.AsError(err).Hint == "" || steps > most+maxMatch/64+100_000 {
+				t.Fatalf("%s %q: %d steps, %v %s", endpoint, query, steps, err, out.body)
 			}
 		}
 	})

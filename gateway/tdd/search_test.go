@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"net/http/httptest"
 	"net/url"
 	"reflect"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/theory/jsonpath"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
 )
 
 func (w *world) search(t *testing.T, endpoint, query string, status int) []byte {
@@ -115,8 +117,9 @@ func TestXPathRules(t *testing.T) {
 			t.Errorf("%s: %s, want %s", query, got, want)
 		}
 	}
-	for _, query := range []string{"", "$[0]", "/*[", "//title[matches(., '(')]", "/*[unknown(.)]", "/", "string(/)",
-		`replace(//title,'.','aaaa')`,
+	for _, query := range []string{"", "$[0]", "/*[", "//title[matches(., '(')]", "/*[unknown(.)]", "/",
+		"string(/)", "number('x')", "'\xbb'",
+		"substring('ä', 2)", `replace(//title,'.','aaaa')`,
 		`string-join(//*,'')`, "/" + strings.Repeat("(", 40), `//*[matches(.,'` + strings.Repeat("(a{9}){9}", 20) + `')]`} {
 		w.search(t, "xpath", query, 400)
 	}
@@ -124,29 +127,118 @@ func TestXPathRules(t *testing.T) {
 		{method: "HEAD", path: "/search/xpath?query=count(/*)", want: map[string]string{"Content-Length": "5"}}})
 }
 
-// Queries that would take for ever are stopped (WoT Discovery §8.1.1): 503 for the time, 400 for what can be seen before.
+// ask runs a query with a bound on its work, and none on its time.
+func (w *world) ask(endpoint, query string, most int) (out found, steps int, err error) {
+	b := newBudget(context.Background(), time.Hour)
+	b.most = most
+	lang, run := inJSONPath, w.byJSONPath
+	if endpoint == "xpath" {
+		lang, run = inXPath, w.byXPath
+	}
+	if err := checkQuery(lang, query); err != nil {
+		return out, 0, err
+	}
+	out, err = attempt(b, query, run)
+	return out, b.steps, err
+}
+
+// Queries that would take for ever are stopped for the work that they do (WoT Discovery §8.1.1), or refused for what can be seen
+// before: 503 and 400. No clock stops them here.
 func TestPathologicalQueries(t *testing.T) {
 	t.Parallel()
 	w := lamps(t, 100)
 	w.learn("urn:x:deep", "Deep", `"x:deep":`+strings.Repeat(`{"a":[`, 20)+`1`+strings.Repeat(`]}`, 20))
 	w.learn("urn:x:wide", "Wide", `"x:wide":[`+strings.Repeat(`{"a":"`+strings.Repeat("a", 30)+`"},`, 2000)+`1]`)
-	w.o.QueryTime = 200 * time.Millisecond
+	w.learn("urn:x:long", "Long", `"x:long":"`+strings.Repeat("a", 100_000)+`"`)
+	w.learn("urn:x:same", "Same", `"x:a":[`+strings.Repeat("1,", 20_000)+`1],"x:b":[`+strings.Repeat("1,", 20_000)+`1]`)
+	const most = 100_000
+	again, long := strings.Repeat, `/*[title='Long']/*[name()='x:long']`
 	for endpoint, queries := range map[string][]string{
-		"jsonpath": {`$` + strings.Repeat(`..*`, 12), `$` + strings.Repeat(`[*,*,*,*]`, 30), `$[?@..*..*..*]`,
-			`$[?@[*,*,*,*][*,*,*,*][*,*,*,*][*,*,*,*][*,*,*,*]]`,
-			`$[?@..[?@..[?@..[?@..z]]]]`, `$..[?$..[?@.a]]`, `$..[?search(@.a, '` + strings.Repeat("(a?){20}",
-				20) + `')]`, `$..[?@..a == $..a]`,
-			`$[?` + strings.Repeat(`@.a||`, 700) + `@..*..[*]..*]`},
-		"xpath": {strings.Repeat(`//*`, 20), `//*[count(//*[count(//*)>1])>1]`, `//*/following::*/preceding::*`,
-			`//*/ancestor::*/descendant::*/ancestor::*/descendant::*`, `//*|//*//*|//*//*//*`},
+		"jsonpath": {`$..*..*..*`, `$` + again(`..*`, 12), `$` + again(`[*,*,*,*]`, 30), `$[?@..*..*..*]`,
+			`$[?@[*,*,*,*][*,*,*,*][*,*,*,*][*,*,*,*][*,*,*,*]]`, `$[?@..[?@..[?@..[?@..z]]]]`, `$..[?$..[?@.a]]`,
+			`$..[?search(@.a, '` + again("(a?){20}", 20) + `')]`, `$..[?@..a == $..a]`, `$[?` + again(`@.a||`, 700) + `@..*..[*]..*]`,
+			`$..[?` + again(`@.a||`, 800) + `@.a]`, `$[` + again(`0:9007199254740991:1,`, 180) + `::-1]..a`,
+			`$..[` + again(`::1,`, 1000) + `::1]`,
+			`$[?match(@['x:long'], '(a?a?a?a?){100}b')]`, `$[*][?search(@, '(a?){150}b$')]`,
+			`$..[?search('` + again("a", 3500) + `', '(a?){200}b$')]`, `$..*..[?@ == @..a]`,
+			`$[?` + again(`@['x:a'] != @['x:b'] && `, 100) + `@.z]`, `$[?@..['a','b','c']..['a','b','c']..*]`,
+			`$..[?count(@..*) == count(@..*..*)]`, `$[?` + again("(", 40) + `@.a` + again(")", 40) + `]`, `$` + again("[0]", 4000),
+			`$[?@.a` + again(` && @.a`, 1500) + `]`, again("$", 10<<10)},
+		"xpath": {again(`//*`, 20), `//*//*//*`, `//*[count(//*[count(//*)>1])>1]`, `//*[//*[//*[//*]]]`,
+			`//*/following::*/preceding::*`,
+			`//*/ancestor::*/descendant::*/ancestor::*/descendant::*`, `//*|//*//*|//*//*//*`, `//*` + again(`|//*`, 500), `//*[. = //*]`,
+			`//*[last() = position()][last()]`, `//text()[ancestor::*[descendant::*]]`, `count(//*[not(//*[. = 'none'])])`,
+			`//*[matches(.,'(a+)+$')][matches(.,'(a|a|a)*b')]`, `//*[matches(., '(a?){200}b$')]`,
+			`//*[matches(` + long + `,'(a?){200}b$')]`,
+			`//*[matches('` + again("a", 3800) + `','(a?){200}b$')]`, `//*[matches('aaaa', .)]`, `//*[matches(., ` + long + `)]`,
+			`//*[matches(., concat('(a?)', '{200}'))]`, `//*[matches(concat(` + again(`string(/*[103]),`, 200) + `''),'a{50}b')]`,
+			`//*[matches ( normalize-space(concat(., .)), 'a')]`, "//*[matches(concat\u00a0(., .), 'a')]",
+			`concat('\', string-join(//*,'\'))`, `replace(//title,'.','aaaa')`, "string-join\u00a0(//*,'')", `fn:replace('a','.','aaaa')`,
+			`//*[contains(concat(` + again(`string(/*[103]),`, 200) + `''),'b')]`, `//*[translate(` + long + `,'a','bb')='b']`,
+			`//*[translate(.,'` + again("abcdefgh", 200) + `','` + again("x", 1600) + `')='']`, `sum(//*[sum(//*) > 0])`,
+			`//*[normalize-space(lower-case(normalize-space(` + long + `)))='']`, `//*[name(` + long + `/text()) = '']`,
+			`//*[` + again(`.='a' or `, 450) + `.//*//*]`, `/*[` + again("(", 40) + `1` + again(")", 40) + `]`, again("//*", 4<<10)},
 	} {
 		for _, query := range queries {
-			begun := time.Now()
-			rec := w.do(t, exchange{path: "/search/" + endpoint + "?query=" + url.QueryEscape(query), status: -1})
-			if took := time.Since(begun); rec.Code != 400 && rec.Code != 503 || took > 10*time.Second {
-				t.Errorf("%s: %d in %s: %.200s", query, rec.Code, took, rec.Body)
+			out, steps, err := w.ask(endpoint, query, most)
+			code := interact.Usage
+			if err != nil {
+				code = interact.AsError(err).Code
+			}
+			// One step may cost as much as the largest match, and as what the longest literals are tried on.
+			if err == nil || code != interact.Usage && code != interact.Overloaded || steps > most+maxMatch/64+100_000 {
+				t.Errorf("%.80s: %d steps, %v, %.100s", query, steps, err, out.body)
 			}
 		}
+	}
+	w.o.QueryTime = 0 // and the clock stops what its work would not
+	w.search(t, "xpath", `//*//*`, 503)
+	w.search(t, "jsonpath", `$..*..*..*`, 503)
+	w.run(t, []exchange{
+		{rule: "10 kB", path: "/search/jsonpath?query=" + again("$", 10<<10), status: 400, contain: []string{"10240 bytes"}},
+		{path: "/search/xpath?query=" + again("/", 10<<10), status: 400}})
+}
+
+// What is bounded is not refused: the same functions over what people ask for, and what they cost.
+func TestOrdinaryQueriesAreCheap(t *testing.T) {
+	t.Parallel()
+	w := lamps(t, 1000)
+	for _, x := range []struct {
+		endpoint, query string
+		steps           int // of a thing
+	}{
+		{"jsonpath", `$[?@.title=='Lamp 7']`, 4}, {"jsonpath", `$[?match(@.title, 'Lamp .*7')].id`, 10}, {"jsonpath", `$..href`, 150},
+		{"jsonpath", `$[?@.properties[?@.type == 'boolean']].id`, 100}, {"jsonpath", `$[?@.title == $[3].title].id`, 100},
+		{"xpath", `/*[title='Lamp 3']/id`, 100}, {"xpath", `/*[matches(title,'^Lamp 1[23]$')]/id`, 150},
+		{"xpath", `//title[contains(concat(., '\'), 'Lamp 3\')]`, 600}, {"xpath", `/*[matches(., 'boolean.*Lamp')]/title`, 1500},
+	} {
+		if out, steps, err := w.ask(x.endpoint, x.query, maxSteps); err != nil || steps > 1000*x.steps || steps < 1000 {
+			t.Errorf("%s: %d steps, want up to %d: %v %.100s", x.query, steps, 1000*x.steps, err, out.body)
+		}
+	}
+}
+
+// What needs all things in memory is bounded, and there is one such query at a time; others do not wait for it.
+func TestWholeQueriesTakeTurns(t *testing.T) {
+	t.Parallel()
+	w := lamps(t, 20)
+	w.o.Cache, w.o.QueryTime = 1000, 20*time.Millisecond // no room for all
+	w.decoded.most = 1000
+	w.large <- struct{}{}
+	w.search(t, "jsonpath", "$[0].title", 503)
+	w.search(t, "xpath", "//title", 503)
+	w.o.QueryTime = time.Minute
+	w.search(t, "jsonpath", "$[?@.title=='Lamp 1']", 200)
+	w.search(t, "jsonpath", "$..href", 200)
+	<-w.large
+	w.search(t, "jsonpath", "$[0].title", 200)
+	w.search(t, "xpath", "//title", 200)
+	all := make([]Item, maxWhole/td.MaxTD+1)
+	for i := range all {
+		all[i].TD = make([]byte, td.MaxTD)
+	}
+	if _, err := w.whole(newBudget(t.Context(), time.Minute), all); err == nil || interact.AsError(err).Code != interact.Usage {
+		t.Errorf("more than %d bytes: %v", maxWhole, err)
 	}
 }
 
@@ -156,7 +248,7 @@ func TestQueriesAreBounded(t *testing.T) {
 	w := lamps(t, 10)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	b := &budget{ctx: ctx, until: time.Now().Add(time.Hour)}
+	b := newBudget(ctx, time.Hour)
 	if _, err := attempt(b, "", func(b *budget, _ string) (found, error) { b.check(); return found{}, nil }); err == nil {
 		t.Error("goes on without a caller")
 	}
@@ -265,21 +357,10 @@ func BenchmarkJSONPath(b *testing.B) {
 		b.Run(query, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				_, err := attempt(&budget{ctx: b.Context(), until: time.Now().Add(time.Minute)}, query,
-					func(bu *budget, q string) (found, error) {
-						p := &pathRun{budget: bu}
-						if err := p.read(q); err != nil {
-							return found{}, err
-						}
-						values, err := w.selected(p, q)
-						if err != nil {
-							return found{}, err
-						}
-						_, err = appendValues(bu, values)
-						return found{}, err
-					})
-				if err != nil {
-					b.Fatal(err)
+				rec := httptest.NewRecorder()
+				w.ServeHTTP(rec, httptest.NewRequestWithContext(b.Context(), "GET", "/search/jsonpath?query="+url.QueryEscape(query), nil))
+				if rec.Code != 200 {
+					b.Fatal(rec.Body)
 				}
 			}
 		})

@@ -29,7 +29,7 @@ func (s *Server) sparql(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.search(w, r, query, func(b *budget, query string) (out found, err error) {
+	return s.search(w, r, inSPARQL, query, func(b *budget, query string) (out found, err error) {
 		ctx, cancel := context.WithDeadline(b.ctx, b.until)
 		defer cancel()
 		out.media, out.body, err = s.o.SPARQL.Answer(ctx, query, func(yield func([]byte) bool) {

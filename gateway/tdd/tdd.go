@@ -48,6 +48,8 @@ const (
 	All   Scope = ""
 	Local Scope = "local" // offered by this node
 	Mesh  Scope = "mesh"  // offered by others
+	// Discovered things are neither: others introduced them to this node, and they are in no other list.
+	Discovered Scope = "discovered"
 )
 
 // An Item is a thing of a list.
@@ -211,6 +213,7 @@ type Server struct {
 	routes  map[string]map[string]http.Handler // by pattern and method
 	decoded decoded
 	slots   chan struct{} // one for each query that runs
+	large   chan struct{} // one for the query that has all things in memory
 	poke    chan struct{} // a registration may end earlier than purge thinks
 
 	// turns are held while a thing changes, by the hash of its id: what a condition saw, or a patch was merged with, is what is
@@ -228,12 +231,12 @@ type Server struct {
 // New returns a server. [Server.Run] purges what expires; [Server.Drain] ends its streams.
 func New(o Options) *Server {
 	o = o.withDefaults()
-	s := &Server{o: o, slots: make(chan struct{}, o.Queries), poke: make(chan struct{}, 1), decoded: decoded{most: o.Cache},
-		seed: maphash.MakeSeed()}
+	s := &Server{o: o, slots: make(chan struct{}, o.Queries), large: make(chan struct{}, 1), poke: make(chan struct{}, 1),
+		decoded: decoded{most: o.Cache}, seed: maphash.MakeSeed()}
 	s.life, s.stop = context.WithCancel(context.Background())
 	s.routes = map[string]map[string]http.Handler{
 		"/.well-known/wot":  {"GET": s.guard(Open, s.self)},
-		"/.well-known/core": {"GET": s.guard(Open, s.core)},
+		"/.well-known/core": {"GET": s.core()},
 		"/things":           {"GET": s.guard(Read, s.list)},
 		"/things/{id}":      {"GET": s.guard(Read, s.retrieve)},
 		"/events":           {"GET": s.guard(Read, s.events)},
@@ -259,8 +262,28 @@ func (s *Server) guard(a Access, h Handler) http.Handler {
 			unmet.write(w)
 			return nil
 		}
-		return err
+		return rooted(err)
 	})
+}
+
+// rooted names the whole TD in validationErrors as WoT Discovery §7.3.2.1.7 does. Elsewhere that is an empty JSON pointer, which
+// clients of directories take for none.
+func rooted(err error) error {
+	if err == nil {
+		return nil
+	}
+	e := interact.AsError(err)
+	if !slices.ContainsFunc(e.Issues, func(i td.Issue) bool { return i.Pointer == "" }) {
+		return err
+	}
+	said := *e
+	said.Issues = slices.Clone(e.Issues)
+	for i := range said.Issues {
+		if said.Issues[i].Pointer == "" {
+			said.Issues[i].Pointer = "(root)"
+		}
+	}
+	return &said
 }
 
 // hold has changes of a thing wait for each other until it is released.

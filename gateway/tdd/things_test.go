@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -32,7 +33,9 @@ func TestThingsRules(t *testing.T) {
 			status: 400},
 		{rule: "tdd-things-create-anonymous-td: an id", method: "POST", path: "/things", header: asTD, body: lamp("urn:x:c", "C"),
 			status: 400},
-		{rule: "tdd-things-retrieve tdd-things-retrieve-resp tdd-things-retrieve-resp-content-type tdd-things-default-representation",
+		{rule: "tdd-things-retrieve tdd-things-retrieve-resp tdd-things-retrieve-resp-content-type tdd-things-default-representation " +
+			"exploration-server-http-method exploration-server-http-resp exploration-server-http-resp-content-type " +
+			"exploration-server-http-resp-json",
 			path: "/things/urn:x:a", want: map[string]string{"Content-Type": typeTD}, contain: []string{`"title":"A"`,
 				`"proof"`}, lack: []string{"registration"}},
 		{rule: "tdd-things-retrieve-resp-content-type", path: "/things/urn:x:a", header: map[string]string{"Accept": typeJSON},
@@ -74,6 +77,8 @@ func TestThingsRules(t *testing.T) {
 			status: 400},
 		{rule: "tdd-http-error-response-lang: there is one language", path: "/things/none",
 			header: map[string]string{"Accept-Language": "de"}, status: 404, contain: []string{"not found"}},
+		{rule: "tdd-http-error-response-utf-8", path: "/things/%C3%A4%FF", status: 404, contain: []string{"ä"}},
+		{rule: "tdd-http-error-response-utf-8", path: "/things?limit=%C3%A4%FF", status: 400, contain: []string{"ä"}},
 		{rule: "no content type", method: "POST", path: "/things", body: lamp("", "L"), status: 415},
 		{rule: "compressed", method: "POST", path: "/things", header: merged(asTD, "Content-Encoding", "gzip"), body: "x", status: 415},
 		{rule: "too large", method: "PUT", path: "/things/urn:x:c", header: asTD, body: long, status: 413},
@@ -177,7 +182,8 @@ func TestSignedBytesAndConditions(t *testing.T) {
 	})
 }
 
-// The registration: WoT Discovery §7.1. It goes with the signature: without it the TD verifies.
+// The registration: WoT Discovery §7.1: tdd-registrationinfo-vocab-created tdd-registrationinfo-vocab-modified. It goes with the
+// signature: without it the TD verifies.
 func TestRegistrationRules(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -291,7 +297,8 @@ func TestEnrichedVerifies(t *testing.T) {
 	}
 }
 
-// Security bootstrapping: WoT Discovery §7.3.1.1 leaves it to the guard, which stands before everything.
+// Security bootstrapping: WoT Discovery §7.3.1.1 leaves it to the guard, which stands before everything:
+// security-bootstrapping-endpoints exploration-secboot-401 priv-loc-priv-dir-access
 func TestGuard(t *testing.T) {
 	t.Parallel()
 	var asked []Access
@@ -310,16 +317,18 @@ func TestGuard(t *testing.T) {
 			})
 		}
 	})
-	for path, status := range map[string]int{"/.well-known/wot": 200, "/.well-known/core": 200, "/things": 401, "/things/x": 401,
-		"/events":                  401,
+	for path, status := range map[string]int{"/.well-known/wot": 200, "/.well-known/core": 200,
+		"/.well-known/core?rt=wot.directory": 200,
+		"/.well-known/core?rt=wot.thing":     401, "/.well-known/core?rt=wot%2Ething": 401, "/things": 401, "/things/x": 401,
+		"/things?limit=1": 401, "/events": 401, "/events/thing_created": 401,
 		"/search/jsonpath?query=$": 401, "/search/xpath?query=/": 401, "/search/sparql?query=x": 401} {
 		w.do(t, exchange{path: path, status: status})
 	}
 	asked = nil
-	for _, method := range []string{"PUT", "PATCH", "DELETE"} {
-		w.do(t, exchange{rule: "tdd-things-read-only-auth", method: method, path: "/things/x", status: 401})
+	for method, path := range map[string]string{"PUT": "/things/x", "PATCH": "/things/x", "DELETE": "/things/x", "POST": "/things"} {
+		w.do(t, exchange{rule: "tdd-things-read-only-auth", method: method, path: path, status: 401})
 	}
-	if len(asked) != 3 || asked[0] != Change || asked[1] != Change || asked[2] != Change {
+	if !slices.Equal(asked, []Access{Change, Change, Change, Change}) {
 		t.Errorf("asked for %v", asked)
 	}
 }

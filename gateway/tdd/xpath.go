@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"regexp"
 	"slices"
+	"strings"
 	"sync"
+	"unicode"
 
 	"github.com/antchfx/xpath"
 
@@ -22,57 +23,151 @@ func (s *Server) xpath(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.search(w, r, query, func(b *budget, query string) (found, error) {
-		if f := growing.FindString(outside(query)); f != "" {
-			return found{}, interact.Errorf(interact.Usage, "leave it out", "%s) is not offered: what it makes has no bounds", f)
-		}
-		boundRegexps()
-		expr, err := xpath.Compile(query)
-		if err != nil {
-			return found{}, interact.Errorf(interact.Usage, "/*[title='Lamp'] is one", "the query is no XPath: %s", clip(err.Error()))
-		}
-		values, err := evaluate(b, expr, &forest{things: s.everything(), value: s.value})
-		if err != nil {
-			return found{}, err
-		}
-		body, err := appendValues(b, values)
-		return found{typeJSON, body}, err
-	})
+	return s.search(w, r, inXPath, query, s.byXPath)
 }
 
-// growing are functions beyond XPath 1.0 whose results can be made to grow without an end.
-var growing = regexp.MustCompile(`\b(replace|string-join)\s*\(`)
+func (s *Server) byXPath(b *budget, query string) (found, error) {
+	price, program, err := weighXPath(query)
+	if err != nil {
+		return found{}, err
+	}
+	boundRegexps()
+	expr, err := xpath.Compile(query)
+	if err != nil {
+		return found{}, interact.Errorf(interact.Usage, "/*[title='Lamp'] is one", "the query is no XPath: %s", clip(err.Error()))
+	}
+	all := s.everything()
+	release, err := s.whole(b, all) // what the library keeps for itself it does not tell
+	if err != nil {
+		return found{}, err
+	}
+	defer release()
+	return evaluate(expr, &navigator{budget: b, forest: &forest{things: all, value: s.value, price: price, program: program}})
+}
 
 // boundRegexps has the library compile bounded regular expressions only, and keep few: this is the way it offers.
 var boundRegexps = sync.OnceFunc(func() { xpath.RegexpCache = xpath.NewLoadingCache(boundedRegexp, 256) })
 
 // evaluate returns what expr has over all things.
-func evaluate(b *budget, expr *xpath.Expr, f *forest) ([]any, error) {
-	result := expr.Evaluate(&navigator{budget: b, forest: f})
+func evaluate(expr *xpath.Expr, root *navigator) (found, error) {
+	out := &answer{budget: root.budget}
+	result := expr.Evaluate(root)
 	nodes, ok := result.(*xpath.NodeIterator)
 	if !ok {
-		return []any{result}, nil
+		err := out.add([]any{result})
+		return out.end(), err
 	}
-	var values []any
 	for nodes.MoveNext() {
 		n, ok := nodes.Current().(*navigator)
 		if !ok {
-			return nil, fmt.Errorf("xpath: a %T for a node", nodes.Current())
+			return found{}, fmt.Errorf("xpath: a %T for a node", nodes.Current())
 		}
 		if n.top() {
-			return nil, interact.Errorf(interact.Usage, "GET /things lists them", "the query finds all things at once")
+			return found{}, interact.Errorf(interact.Usage, "GET /things lists them", "the query finds all things at once")
 		}
-		if values = append(values, n.current()); len(values) > maxFound {
-			b.fail(interact.Overloaded, "the query finds more than %d values", maxFound)
+		if err := out.add([]any{n.current()}); err != nil {
+			return found{}, err
 		}
 	}
-	return values, nil
+	return out.end(), nil
 }
+
+// weighXPath returns what each step of a query may cost beyond the step, and how many instructions of a regular expression the
+// text of a value may be tried on. The library walks as it is told to (see navigator), but makes texts and matches them without
+// being asked to stop: what it can do so with the literals of the query is paid for at each step, and what with the text of a
+// value when that is taken. Where texts grow, neither is enough: such functions are refused.
+func weighXPath(query string) (price, program int, err error) {
+	uses, grows := matchesOf(query)
+	if grows != "" {
+		return 0, 0, interact.Errorf(interact.Usage, "leave it out", "%s() is not offered here: what it makes has no bounds", grows)
+	}
+	price = len(query) / 64
+	for _, m := range uses {
+		instructions, err := checkPattern(m.pattern)
+		if err != nil {
+			return 0, 0, err
+		}
+		if m.dynamic {
+			instructions = maxProgram
+		}
+		price += m.subject * instructions / 64
+		program = max(program, instructions)
+	}
+	return price, program, nil
+}
+
+// A matching is one use of matches in a query.
+type matching struct {
+	subject int    // bytes of literals in what is matched
+	pattern string // the literal that is the regular expression
+	dynamic bool   // the regular expression is something else
+}
+
+// matchesOf returns the uses of matches in a query, and which function stands there that must not: those beyond XPath 1.0 whose
+// results can be made to grow without an end, and concat in what is matched.
+func matchesOf(query string) (all []*matching, grows string) {
+	type bracket struct {
+		use *matching // the bracket is that of matches
+		arg int
+	}
+	var open []bracket
+	innermost := func() bracket {
+		if len(open) == 0 {
+			return bracket{}
+		}
+		return open[len(open)-1]
+	}
+	inSubject := func(b bracket) bool { return b.use != nil && b.arg == 0 }
+	for part, quoted := range inXPath.pieces(query) {
+		if quoted {
+			for _, b := range open {
+				if inSubject(b) {
+					b.use.subject += len(part)
+				}
+			}
+			if b := innermost(); b.use != nil && b.arg == 1 {
+				b.use.pattern = strings.Trim(part, part[:1])
+			}
+			continue
+		}
+		for i, c := range part {
+			if b := innermost(); b.use != nil && b.arg == 1 && c != ')' && !unicode.IsSpace(c) {
+				b.use.dynamic = true
+			}
+			switch c {
+			case '(', '[':
+				name := strings.TrimRightFunc(part[:i], unicode.IsSpace)
+				var b bracket
+				switch {
+				case c == '[':
+				case strings.HasSuffix(name, "matches"):
+					b.use = new(matching)
+					all = append(all, b.use)
+				case strings.HasSuffix(name, "replace"), strings.HasSuffix(name, "string-join"),
+					strings.HasSuffix(name, "concat") && slices.ContainsFunc(open, inSubject):
+					grows = name[strings.LastIndexFunc(name, notInName)+1:]
+				}
+				open = append(open, b)
+			case ')', ']':
+				open = open[:max(len(open)-1, 0)]
+			case ',':
+				if len(open) > 0 {
+					open[len(open)-1].arg++
+				}
+			}
+		}
+	}
+	return all, grows
+}
+
+func notInName(r rune) bool { return r != '-' && !unicode.IsLetter(r) }
 
 // A forest is all things, each read when it is looked at.
 type forest struct {
-	things []Item
-	value  func(Item) any
+	things  []Item
+	value   func(Item) any
+	price   int // of a step, beyond 1
+	program int // instructions of a regular expression that a text may be tried on
 }
 
 // A place is where a navigator is: an element of a container of which those before and after are known. It is never changed once
@@ -97,6 +192,16 @@ type navigator struct {
 
 func (n *navigator) top() bool { return n.here == nil }
 
+// move pays for a step.
+func (n *navigator) move() { n.step(1 + n.forest.price) }
+
+// text pays for a text that is taken, and for the regular expression that it may be tried on.
+func (n *navigator) text(s string) string {
+	n.step(1 + len(s)/16)
+	n.match(n.forest.program, len(s))
+	return s
+}
+
 // current returns the value of the node.
 func (n *navigator) current() any { return n.here.value }
 
@@ -119,7 +224,7 @@ func (n *navigator) LocalName() string {
 	case n.here.text:
 		return n.Value()
 	case n.here.in != nil:
-		return n.here.names[n.here.at]
+		return n.text(n.here.names[n.here.at])
 	}
 	return ""
 }
@@ -129,21 +234,15 @@ func (n *navigator) Prefix() string { return "" }
 
 // Value is the text of a value; what has parts is JSON.
 func (n *navigator) Value() string {
-	n.step(1)
 	if n.top() {
 		n.fail(interact.Usage, "the query takes the text of all things at once")
 	}
-	if text, ok := n.here.value.(string); ok {
-		n.step(len(text) / 16)
-		return text
-	}
-	text, _ := json.Marshal(n.here.value) // it was read from JSON
-	n.step(len(text) / 16)
-	return string(text)
+	return n.text(scalarText(n.here.value)) // it was read from JSON
 }
 
 // Copy returns a navigator at the same node.
 func (n *navigator) Copy() xpath.NodeNavigator {
+	n.move()
 	other := *n
 	return &other
 }
@@ -153,7 +252,7 @@ func (n *navigator) MoveToRoot() { n.here = nil }
 
 // MoveToParent goes up.
 func (n *navigator) MoveToParent() bool {
-	n.step(1)
+	n.move()
 	if n.top() {
 		return false
 	}
@@ -166,7 +265,7 @@ func (n *navigator) MoveToNextAttribute() bool { return false }
 
 // MoveToChild goes to the first member or element, or to the text.
 func (n *navigator) MoveToChild() bool {
-	n.step(1)
+	n.move()
 	next := &place{up: n.here}
 	if n.top() {
 		if len(n.forest.things) == 0 {
@@ -199,7 +298,7 @@ func (n *navigator) MoveToChild() bool {
 	return true
 }
 
-// scalarText is the text of a value without parts.
+// scalarText is the text of a value; what has parts is JSON.
 func scalarText(v any) string {
 	if text, ok := v.(string); ok {
 		return text
@@ -219,7 +318,7 @@ func (n *navigator) MoveToPrevious() bool { return !n.top() && n.beside(n.here.a
 
 // beside goes to another part of the same container, if there is one.
 func (n *navigator) beside(at int) bool {
-	n.step(1)
+	n.move()
 	if n.top() || n.here.text {
 		return at == 0
 	}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/lmosd/lmosd/interact"
@@ -416,6 +417,55 @@ func TestRegistrationIsNotAskedBeforeItStands(t *testing.T) {
 	err := Attach(t.Context(), AttachOptions{URL: url, Token: "token", TD: []byte(`{}`), Thing: newLab()})
 	wantError(t, err, interact.Internal)
 	wantError(t, <-asked, interact.Unreachable)
+}
+
+// TestAConnectionHasItsShareOfThings, however many of them come at once; a place that is not used is given back.
+func TestAConnectionHasItsShareOfThings(t *testing.T) {
+	t.Parallel()
+	gate := make(chan struct{})
+	var ids atomic.Int32
+	slow := func(_ context.Context, raw []byte, _ interact.Thing) (string, func(over bool), error) {
+		<-gate
+		if strings.Contains(string(raw), "bad") {
+			return "", nil, interact.Errorf(interact.BadTD, "add a title", "the description has no title")
+		}
+		return fmt.Sprintf("urn:agent:%d", ids.Add(1)), nil, nil
+	}
+	_, url := serve(t, newLab(), ServerOptions{Register: slow, MaxPending: 2 * maxThings})
+	w := dialWithToken(t, url)
+	hear := func(n int, want string) {
+		t.Helper()
+		for range n {
+			if m := w.hear(); m["messageType"] != want {
+				t.Fatalf("got %v, want %s", m, want)
+			}
+		}
+	}
+	register := func(n int, title string) {
+		t.Helper()
+		for i := range n {
+			w.say(fmt.Sprintf(`{"messageType":"registerThing","messageId":"%s%d","data":{"title":%q}}`, title, i, title))
+		}
+	}
+	register(maxThings+44, "bad")
+	hear(44, "error") // while the others wait
+	close(gate)
+	hear(maxThings, "error")
+	register(maxThings+44, "good")
+	counts := map[any]int{}
+	for range maxThings + 44 {
+		counts[w.hear()["messageType"]]++
+	}
+	if counts["thingRegistered"] != maxThings || counts["error"] != 44 {
+		t.Errorf("got %v, want %d registered and 44 refused", counts, maxThings)
+	}
+	w.talk(`
+		> {"messageType":"unregisterThing","messageId":"m1","thingId":"urn:agent:7"}
+		< {"messageType":"acknowledgement","correlationId":"m1"}
+		> {"messageType":"registerThing","messageId":"m2","data":{"title":"a"}}
+		< {"messageType":"thingRegistered","correlationId":"m2"}
+		> {"messageType":"registerThing","messageId":"m3","data":{"title":"a"}}
+		< {"messageType":"error","correlationId":"m3","status":"429"}`)
 }
 
 // TestNodeIsLost tells the agent, which attaches again by itself.

@@ -26,10 +26,7 @@ func (c *conn) register(f *frame.Frame) error {
 	if len(f.Data) == 0 {
 		return interact.Errorf(interact.Invalid, `send the description as the member "data"`, "there is no description")
 	}
-	s.mu.Lock()
-	full := len(s.things) >= maxThings
-	s.mu.Unlock()
-	if full {
+	if !s.reserve() {
 		return interact.Errorf(interact.RateLimited, "open another connection", "this connection has %d things already", maxThings)
 	}
 	r := &registered{peer: peer{c: c, style: frame.Style{Dialect: frame.Doc, Capital: f.Capital}, streams: f.Streams},
@@ -38,18 +35,38 @@ func (c *conn) register(f *frame.Frame) error {
 	id, release, err := s.host.register(c.ctx, f.Data, r)
 	if err != nil {
 		r.cancel()
+		s.take("", nil)
 		return err
 	}
 	r.thing, r.release = id, release
 	close(r.ready)
-	s.mu.Lock()
-	old := s.things[id]
-	s.things[id] = r
-	s.mu.Unlock()
-	old.end(false)
+	s.take(id, r).end(false)
 	a := f.Reply(frame.TypeRegistered)
 	a.Thing, a.Streams = id, f.Streams
 	return c.send(c.ctx, a, nil)
+}
+
+// reserve takes a place for one more thing, which take gives back. It reports false if all are taken.
+func (s *serving) reserve() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.things)+s.coming >= maxThings {
+		return false
+	}
+	s.coming++
+	return true
+}
+
+// take puts a thing into the place that was reserved for it, unless it is nil. It returns the one that had the id before, or nil.
+func (s *serving) take(id string, r *registered) (old *registered) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.coming--
+	if r == nil {
+		return nil
+	}
+	old, s.things[id] = s.things[id], r
+	return old
 }
 
 // end releases a thing that is no longer offered; over tells that the agent took it back itself. It may be nil.

@@ -48,6 +48,7 @@ type serving struct {
 	turns  map[turnKey]chan struct{}
 	known  map[string]knowledge
 	things map[string]*registered
+	coming int // places of things that are being registered
 }
 
 // A turnKey is a property whose writes are carried out one after another.

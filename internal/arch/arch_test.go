@@ -18,24 +18,24 @@ const module = "github.com/lmosd/lmosd"
 // rows is the house from the ground up: a package imports packages of lower rows only, and packages of one row never import
 // each other.
 var rows = [][]string{
-	{"internal/jcs", "internal/cbor", "internal/outbound", "internal/words", "internal/openai", "cmd/lmosd/internal/terminal"}, // helpers that know nothing of lmosd
-	{"did"},                       // who somebody is
-	{"did/proof"},                 // what somebody signed
-	{"did/keystore", "did/aries"}, // one file format, one legacy reader: below td, which signs
-	{"td"},                        // what is signed: descriptions and records
-	{"interact", "td/openapi", "directory/index"}, // the heart: messages and things; descriptions made of others, and found again
-	{"interact/credentials"},                      // the secrets that agents ask for, of all bindings
-	{"interact/coap/wire", "interact/ws/frame"},   // datagrams of CoAP; what is said over WebSockets
+	{"internal/jcs", "internal/cbor", "internal/outbound", "internal/words", "internal/openai", "cmd/lmosd/internal/terminal", "testnet/simnet"}, // helpers that know nothing of lmosd
+	{"did"},                                  // who somebody is
+	{"did/proof"},                            // what somebody signed
+	{"did/keystore", "did/aries", "did/web"}, // one file format, one legacy reader, one method of DIDs: below td, which signs
+	{"td"},                                   // what is signed: descriptions and records
+	{"interact", "td/openapi", "directory/index", "directory/crowd"}, // the heart: messages and things; descriptions made of others, found again, and made up
+	{"interact/credentials"},                    // the secrets that agents ask for, of all bindings
+	{"interact/coap/wire", "interact/ws/frame"}, // datagrams of CoAP; what is said over WebSockets
 	// one carrier, binding, keeper or judge each
-	{"dht", "pubsub", "mdns", "pubsub/reconcile", "directory", "route", "policy", "telemetry", "interact/task", "interact/hub", "interact/stream", "interact/rest",
+	{"dht", "pubsub", "mdns", "pubsub/reconcile", "pubsub/rumour", "directory", "route", "policy", "telemetry", "interact/task", "interact/hub", "interact/stream", "interact/rest",
 		"interact/ws", "interact/mqtt", "interact/coap", "interact/command"},
-	{"interact/rest/serve"},        // offers things to what speaks HTTP, in the words of the binding
-	{"gateway/tdd"},                // the HTTP API of a W3C directory
-	{"gateway", "expose"},          // the HTTP server of what is below; agents made of what is there already
-	{"agent"},                      // what the author of an agent imports
-	{"node"},                       // wires one node
-	{"testnet", "configs"},         // many nodes; a node from a file
-	{"cmd/lmosd/internal/console"}, // what all commands share
+	{"interact/rest/serve"},            // offers things to what speaks HTTP, in the words of the binding
+	{"gateway/tdd"},                    // the HTTP API of a W3C directory
+	{"gateway", "expose", "introduce"}, // the HTTP server of what is below; agents made of what is there already; things that others introduce
+	{"agent"},                          // what the author of an agent imports
+	{"node"},                           // wires one node
+	{"testnet", "configs"},             // many nodes; a node from a file
+	{"cmd/lmosd/internal/console"},     // what all commands share
 	// what some of them share, or are: the configuration, what is typed, the help, meshes on this machine
 	{"cmd/lmosd/internal/settings", "cmd/lmosd/internal/input", "cmd/lmosd/internal/manual", "cmd/lmosd/internal/playground"},
 	{"cmd/lmosd/internal/target"},       // the node that is asked, by the configuration
@@ -57,7 +57,7 @@ var free = []string{
 	"github.com/ipfs/go-cid", "github.com/ipfs/go-datastore", "github.com/multiformats/go-multistream",
 }
 
-var freeFor = []string{"node", "dht", "pubsub", "pubsub/reconcile", "directory", "interact/stream", "interact/task", "testnet"}
+var freeFor = []string{"node", "dht", "pubsub", "pubsub/reconcile", "pubsub/rumour", "directory", "interact/stream", "interact/task", "testnet", "testnet/simnet"}
 
 // homes are the packages that may import a foreign module, by import path prefix; the longest prefix decides.
 var homes = []struct {
@@ -85,7 +85,8 @@ var homes = []struct {
 	{"github.com/libp2p/go-libp2p/x/rate", []string{"dht", "node"}, "limits per address: of streams, of connections"},
 	{"github.com/libp2p/go-libp2p/p2p/protocol/ping", []string{"interact/stream", "node"}, "is a silent host still there; its limits"},
 	{"github.com/libp2p/go-libp2p/p2p/net/swarm", []string{"interact/stream", "node"}, "the host's network; its errors of dialling"},
-	{"github.com/libp2p/go-libp2p/p2p/net/mock", []string{"testnet"}, "simulated networks"},
+	{"github.com/libp2p/go-libp2p/p2p/host", []string{"node", "testnet/simnet"}, "hosts are made by the node, and for simulations"},
+	{"github.com/libp2p/go-libp2p/p2p/net/connmgr", []string{"node", "testnet/simnet"}, "simulated hosts keep as many connections"},
 	{"github.com/libp2p/go-libp2p", []string{"node"}, "the host is made in one place, of the parts it needs"},
 	{"github.com/quic-go/quic-go", []string{"node"}, "keys and hooks of the QUIC sockets"},
 	{"github.com/ipfs/go-ds-pebble", []string{"node"}, "storage engine"},
@@ -105,7 +106,7 @@ var homes = []struct {
 	{"github.com/oasdiff/yaml3", []string{"td/openapi"}, "YAML of OpenAPI documents, by that library's own parser"},
 	{"go.opentelemetry.io/otel", []string{"telemetry"}, "spans"},
 	{"go.opentelemetry.io/proto/otlp", []string{"telemetry"}, "messages of OTLP; its collector packages bring gRPC along"},
-	{"golang.org/x/sync", []string{"dht", "directory", "interact/rest", "interact/rest/serve", "interact/stream", "interact/mqtt", "gateway", "node", "testnet"}, "goroutines that are waited for"},
+	{"golang.org/x/sync", []string{"dht", "directory", "directory/crowd", "interact/rest", "interact/rest/serve", "interact/stream", "interact/mqtt", "gateway", "node", "testnet"}, "goroutines that are waited for"},
 	{"github.com/theory/jsonpath", []string{"gateway/tdd"}, "queries in JSONPath, RFC 9535"},
 	{"github.com/antchfx/xpath", []string{"gateway/tdd"}, "queries in XPath"},
 	{"github.com/prometheus/client_golang", []string{"gateway"}, "metrics"},
@@ -165,7 +166,7 @@ func TestJudgeRefuses(t *testing.T) {
 	for name, e := range map[string]edge{
 		"a higher row":               {from: "did", to: module + "/td"},
 		"the same row":               {from: "dht", to: module + "/pubsub"},
-		"an unknown package":         {from: "did/web", to: "fmt"},
+		"an unknown package":         {from: "did/pigeon", to: "fmt"},
 		"aries away from home":       {from: "td", to: "github.com/hyperledger/aries-framework-go/pkg/doc/did"},
 		"a module without home":      {from: "td", to: "github.com/stretchr/testify"},
 		"libp2p words above":         {from: "gateway", to: "github.com/libp2p/go-libp2p/core/peer"},

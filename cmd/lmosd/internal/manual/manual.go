@@ -118,7 +118,7 @@ func onFirstPage(c *cobra.Command) (name, short string) {
 		return "ping|trace", "how far away an agent is, and where the time of a call goes"
 	case "publish":
 		return "publish|unpublish", "offer an agent by its description; withdraw it"
-	case "route", "write", "trace", "unpublish":
+	case "route", "write", "trace", "unpublish", "move":
 		return "", ""
 	}
 	return c.Name(), c.Short

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"iter"
 	"net"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/mdns"
 	"github.com/lmosd/lmosd/td"
@@ -99,12 +101,8 @@ func (l *lan) on(t *testing.T, o Options) (*running, *journal) {
 	log := new(journal)
 	o.Log = log.logger()
 	o.introducer = func(mdns.Options) (introducer, error) { return l, nil }
-	n, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n.local.pause = 0
-	return run(t, n), log
+	o.introducerPause = time.Nanosecond
+	return start(t, o), log
 }
 
 // member returns a TD with a member set to a value of JSON.
@@ -136,7 +134,7 @@ func searched(t testing.TB, n *running, q td.Query) []*td.Description {
 // explored waits until the node has explored an introduction.
 func explored(t testing.TB, log *journal, name string) {
 	t.Helper()
-	until(t, name+" is explored", func() bool { return log.has(`explored on the local network" introduction=` + name + " ") })
+	until(t, name+" is explored", func() bool { return log.has(`explored an introduction" introduction=` + name + " ") })
 }
 
 func TestADiscoveredThing(t *testing.T) {
@@ -150,7 +148,7 @@ func TestADiscoveredThing(t *testing.T) {
 	explored(t, log, "lamp")
 
 	all := searched(t, n, td.Query{Text: "lamp"})
-	if len(all) != 1 || all[0].ID != "urn:dev:lamp" || all[0].Record.Owner != n.overheard.signer.DID() {
+	if len(all) != 1 || all[0].ID != "urn:dev:lamp" || all[0].Record.Owner != n.discoveries.Owner() {
 		t.Fatalf("found %v", all)
 	}
 	d := all[0]
@@ -188,6 +186,74 @@ func TestADiscoveredThing(t *testing.T) {
 	l.gone("lamp")
 	until(t, "it is gone", func() bool { return len(searched(t, n, td.Query{Text: "lamp"})) == 0 })
 	wantCode(t, ask(t, n, d.Ref()), interact.NotFound)
+}
+
+// TestDiscoveredThingsAreWatchedAndListed: in /v1/find, and in a list of their own; nowhere else in the directory.
+func TestDiscoveredThingsAreWatchedAndListed(t *testing.T) {
+	t.Parallel()
+	l := newLAN(t)
+	o := quiet()
+	o.Dir, o.HTTP = t.TempDir(), &HTTP{Listen: "127.0.0.1:0"}
+	n, _ := l.on(t, o)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ready, changes := make(chan bool), make(chan gateway.AgentChange)
+	go func() {
+		defer close(changes)
+		for c, err := range n.Client().WatchFind(ctx, td.Query{Text: "lamp"}) {
+			switch {
+			case err != nil:
+				return
+			case c.Change == "ready":
+				close(ready)
+			default:
+				changes <- c
+			}
+		}
+	}()
+	<-ready
+	l.serve("lamp", string(toolAt("Lamp", "urn:dev:lamp", l.URL)))
+	l.introduce("lamp")
+	if c := <-changes; c.Change != "added" || c.Reason != "discovered" || c.Agent.ID != "urn:dev:lamp" {
+		t.Errorf("got %+v", c)
+	}
+	titles := func(query string) string {
+		resp, err := http.Get(n.API() + "/things?fields=title" + query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(string(b)) + resp.Header.Get("Link")
+	}
+	for query, want := range map[string]string{"": "[]", "&scope=local": "[]", "&scope=mesh": "[]", "&scope=discovered": `[{"title":"Lamp"}]`} {
+		if got := titles(query); got != want {
+			t.Errorf("the list%s is %s, want %s", query, got, want)
+		}
+	}
+	tag := titles("&scope=discovered&limit=1&offset=1")
+	l.gone("lamp")
+	if c := <-changes; c.Change != "gone" || c.Reason != "vanished" || c.Agent.Reachable {
+		t.Errorf("got %+v", c)
+	}
+	if again := titles("&scope=discovered&limit=1&offset=1"); !strings.HasPrefix(tag, "[]<") || again == tag {
+		t.Errorf("the etag of a page does not follow the list: %s, then %s", tag, again)
+	}
+	own := publish(t, n, tool("Own", "urn:x:lamp-own"))
+	for c, err := range n.Watch(t.Context(), td.Query{}, 1) { // all that is remembered has a place in one order
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Thing != nil && c.Thing.Ref() == own {
+			break
+		}
+	}
+	cancel()
+	for range changes {
+	}
 }
 
 // TestWhatIsIntroducedIsAHint looks at what strangers may try with their TDs.
@@ -280,7 +346,7 @@ func TestNamesThatTwoHave(t *testing.T) {
 	}
 	_, err := n.Get(t.Context(), "lamp")
 	e := wantCode(t, err, interact.Ambiguous)
-	for _, ref := range []string{own, "urn:dev:lamp@" + n.overheard.signer.DID().Multibase(), "urn:dev:both@" + n.overheard.signer.DID().Multibase()} {
+	for _, ref := range []string{own, "urn:dev:lamp@" + n.discoveries.Owner().Multibase(), "urn:dev:both@" + n.discoveries.Owner().Multibase()} {
 		if !strings.Contains(e.Hint, ref) {
 			t.Errorf("the hint has no %s: %s", ref, e.Hint)
 		}
@@ -302,68 +368,6 @@ func TestNamesThatTwoHave(t *testing.T) {
 	publish(t, n, tool("Other", "urn:dev:lamp"))
 	if d, err := n.Get(t.Context(), "urn:dev:lamp"); err != nil || d.Title != "Other" {
 		t.Errorf("got %v, %v", d, err)
-	}
-}
-
-func TestAHostHasItsShare(t *testing.T) {
-	t.Parallel()
-	l := newLAN(t)
-	n, log := l.on(t, quiet())
-	var list []string
-	for i := range 40 {
-		list = append(list, string(toolAt("Many", fmt.Sprintf("urn:dev:many:%d", i), l.URL)))
-	}
-	l.serve("dir", `{"@type": "ThingDirectory", "title": "D"}`)
-	l.serve("things", "["+strings.Join(list, ",")+"]")
-	l.serve("one", string(toolAt("One", "urn:dev:one", l.URL)))
-	for _, name := range []string{"dir", "one"} {
-		l.introduce(name)
-		explored(t, log, name)
-	}
-	if k := len(searched(t, n, td.Query{Limit: 100})); k != heardPerSource {
-		t.Errorf("%d things of one host, want %d", k, heardPerSource)
-	}
-	// There is less of it now: what it no longer lists goes, and then another introduction has room.
-	l.gone("dir")
-	l.serve("things", "["+list[0]+"]")
-	l.introduce("dir")
-	until(t, "the rest is gone", func() bool { return len(searched(t, n, td.Query{Limit: 100})) == 1 })
-
-	o := &overheard{own: func(string) bool { return false }, things: map[string]*heard{}}
-	for i := range heardMax {
-		in := &introduction{Introduction: mdns.Introduction{From: netip.AddrFrom4([4]byte{10, 0, byte(i / 16), 1})}}
-		o.things[fmt.Sprint(i)] = &heard{in: in}
-	}
-	if err := o.room(&introduction{}, "x"); err == nil || !strings.Contains(err.Error(), "256") {
-		t.Errorf("got %v", err)
-	}
-}
-
-// TestExplorationsTakeTurns: what is due comes first, one of each host and four in all, and each again after its time.
-func TestExplorationsTakeTurns(t *testing.T) {
-	t.Parallel()
-	n := opened(t, quiet())
-	is := &introductions{node: n, all: map[string]*introduction{}, busy: map[netip.Addr]bool{}}
-	now := time.Now()
-	for i := range 8 { // two of each of four hosts, and one more that is not due
-		name := fmt.Sprint(i)
-		is.all[name] = &introduction{due: now, Introduction: mdns.Introduction{Name: name, From: netip.AddrFrom4([4]byte{127, 0, 0, byte(i / 2)})}}
-	}
-	later := now.Add(time.Minute)
-	is.all["later"] = &introduction{due: later}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel() // nothing is fetched
-	var work sync.WaitGroup
-	is.begin(ctx, &work, nil, now)
-	work.Wait()
-	if len(is.busy) != visitsAtOnce || !is.all["0"].due.Equal(now.Add(visitEvery)) || !is.all["1"].due.Equal(now) {
-		t.Errorf("%d are explored; the first is due at %v, the second at %v", len(is.busy), is.all["0"].due, is.all["1"].due)
-	}
-	clear(is.busy)
-	next := is.begin(ctx, &work, nil, now)
-	work.Wait()
-	if !next.Equal(later) {
-		t.Errorf("more is due at %v, want %v", next, later)
 	}
 }
 

@@ -1,0 +1,209 @@
+// Package web resolves did:web, and writes the document of a node that has one: a DID document at an address that the DID spells.
+//
+// Whoever serves the address says what the document says: such a DID is worth what its web server is.
+//
+// Source: did:web method specification, W3C CCG.
+package web
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lmosd/lmosd/did"
+)
+
+// fetchIn bounds how long one document may take.
+const fetchIn = 10 * time.Second
+
+// URL returns where the document of a did:web is. Refused is whatever could lead elsewhere than its host, in any spelling:
+// addresses instead of names, user names, escaped characters but that before the port, dot segments. The error wraps
+// [did.ErrInvalid], or [did.ErrMethod] for other methods.
+func URL(id did.DID) (string, error) {
+	rest, ok := strings.CutPrefix(string(id), "did:web:")
+	if !ok {
+		return "", fmt.Errorf("%w: %q is no did:web", did.ErrMethod, id.Short())
+	}
+	parts := strings.Split(rest, ":")
+	host, err := hostOf(parts[0])
+	for _, segment := range parts[1:] {
+		if segment == "" || strings.Trim(segment, ".") == "" {
+			err = errors.New("a part of its path is empty, or dots")
+		}
+		if strings.ContainsFunc(segment, func(r rune) bool { return !plain(r) && r != '_' }) {
+			err = fmt.Errorf("%q is no part of a path here", segment)
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("%w: %q: %w", did.ErrInvalid, id.Short(), err)
+	}
+	if len(parts) == 1 {
+		return "https://" + host + "/.well-known/did.json", nil
+	}
+	return "https://" + host + "/" + strings.Join(parts[1:], "/") + "/did.json", nil
+}
+
+// plain is what a name in DNS, and a part of a path, may have.
+func plain(r rune) bool {
+	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '.'
+}
+
+// hostOf reads the host of a DID, with its port if it has one.
+func hostOf(s string) (string, error) {
+	name, port, hasPort := strings.Cut(strings.Replace(s, "%3a", "%3A", 1), "%3A")
+	if hasPort {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || port[0] == '0' {
+			return "", fmt.Errorf("%q is no port", port)
+		}
+		port = ":" + port
+	}
+	labels := strings.Split(name, ".")
+	last := labels[len(labels)-1]
+	for _, label := range labels {
+		if label == "" || strings.ContainsFunc(label, func(r rune) bool { return !plain(r) }) {
+			return "", fmt.Errorf("%q is no name of a host", name)
+		}
+	}
+	// What ends in a number is an address to many readers, in one of its spellings (WHATWG URL §3.5).
+	if _, err := netip.ParseAddr(name); err == nil || last[0] >= '0' && last[0] <= '9' {
+		return "", fmt.Errorf("%q is an address; a name is wanted", name)
+	}
+	return name + port, nil
+}
+
+// Options of a [Resolver].
+type Options struct {
+	// Dial makes the connections; nil means as the system does.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	// TLS says whom to trust; nil trusts what the system trusts.
+	TLS *tls.Config
+}
+
+// A Resolver fetches the documents of did:web over HTTPS. It follows no redirects, takes 10 s and [did.MaxDocument] at most, and keeps
+// nothing. It implements [did.Resolver] and is safe for concurrent use.
+type Resolver struct{ client *http.Client }
+
+// New returns a resolver.
+func New(o Options) *Resolver {
+	return &Resolver{&http.Client{
+		Transport: &http.Transport{DialContext: o.Dial, TLSClientConfig: o.TLS, DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10},
+		CheckRedirect: func(r *http.Request, _ []*http.Request) error {
+			return fmt.Errorf("redirected to %s", r.URL.Redacted())
+		},
+	}}
+}
+
+// Resolve fetches the document of a DID. Its id must be the DID, byte for byte. The error wraps [did.ErrNotFound] if there is none.
+func (r *Resolver) Resolve(ctx context.Context, id did.DID) (*did.Document, error) {
+	address, err := URL(id)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, fetchIn)
+	defer cancel()
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return nil, err
+	}
+	q.Header.Set("Accept", "application/did+json, application/did+ld+json;q=0.9, application/json;q=0.8")
+	resp, err := r.client.Do(q)
+	if err != nil {
+		return nil, fmt.Errorf("resolve %s: %w", id.Short(), err)
+	}
+	defer resp.Body.Close()
+	switch resp.StatusCode {
+	case http.StatusOK:
+	case http.StatusNotFound, http.StatusGone:
+		return nil, fmt.Errorf("%w: %s answered %s", did.ErrNotFound, address, resp.Status)
+	default:
+		return nil, fmt.Errorf("resolve %s: %s answered %s", id.Short(), address, resp.Status)
+	}
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, did.MaxDocument+1)) // ParseDocument refuses one byte more
+	if err != nil {
+		return nil, fmt.Errorf("resolve %s: %w", id.Short(), err)
+	}
+	return did.ParseDocument(raw, id)
+}
+
+// Of returns the did:web of what is served at an https URL without a path; false for others.
+func Of(address string) (did.DID, bool) {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "https" || strings.Trim(u.Path, "/") != "" || u.User != nil || u.RawQuery != "" {
+		return "", false
+	}
+	id := did.DID("did:web:" + strings.Replace(u.Host, ":", "%3A", 1))
+	_, err = URL(id)
+	return id, err == nil
+}
+
+// Types of services of the Web of Things (WoT Discovery §6.5).
+const (
+	WotThing     = "WotThing"     // its endpoint is the TD of the thing
+	WotDirectory = "WotDirectory" // its endpoint is the TD of the directory
+)
+
+// contexts are those of [Document]: the last one must be there for services of the Web of Things (WoT Discovery §6.5).
+var contexts = []string{"https://www.w3.org/ns/did/v1", "https://w3id.org/security/multikey/v1", "https://www.w3.org/2022/wot/discovery-did"}
+
+// Document writes the document of a node: id is its did:web, key its did:key, and td the URL of its TD, which describes a thing that
+// is a directory.
+func Document(id, key did.DID, td string) json.RawMessage {
+	type service struct {
+		ID       string `json:"id"`
+		Type     string `json:"type"`
+		Endpoint string `json:"serviceEndpoint"`
+	}
+	method := string(id) + "#" + key.Multibase()
+	raw, err := json.Marshal(struct {
+		Context  []string            `json:"@context"`
+		ID       did.DID             `json:"id"`
+		Known    []did.DID           `json:"alsoKnownAs"`
+		Methods  []map[string]string `json:"verificationMethod"`
+		Proves   []string            `json:"authentication"`
+		Asserts  []string            `json:"assertionMethod"`
+		Services []service           `json:"service"`
+	}{contexts, id, []did.DID{key},
+		[]map[string]string{{"id": method, "type": "Multikey", "controller": string(id), "publicKeyMultibase": key.Multibase()}},
+		[]string{method}, []string{method},
+		[]service{{string(id) + "#td", WotThing, td}, {string(id) + "#tdd", WotDirectory, td}}})
+	if err != nil {
+		panic(err) // texts always have a JSON form
+	}
+	return raw
+}
+
+// Endpoints returns the URLs that services of a type have in a document, absolute ones only: those of the Web of Things are not asked
+// for their context, which documents of LMOS leave out.
+func Endpoints(doc *did.Document, typ string) (all []string) {
+	for _, s := range doc.Service {
+		var one string
+		var many []string
+		for _, t := range s.Type {
+			if t != typ {
+				continue
+			}
+			if json.Unmarshal(s.Endpoint, &one) == nil {
+				many = []string{one}
+			} else {
+				_ = json.Unmarshal(s.Endpoint, &many) // an object is nobody's URL
+			}
+			for _, address := range many {
+				if u, err := url.Parse(address); err == nil && u.IsAbs() && u.Host != "" {
+					all = append(all, address)
+				}
+			}
+			break
+		}
+	}
+	return all
+}

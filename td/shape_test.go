@@ -1,0 +1,115 @@
+package td
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/lmosd/lmosd/internal/jcs"
+)
+
+// everything has what the schema speaks of.
+const everything = `{
+	"@context": ["https://www.w3.org/2022/wot/td/v1.1", {"@direction": "ltr", "x": "urn:x"}], "@type": ["a", "b"],
+	"id": "urn:example:all", "title": "All", "titles": {"en": "All"}, "version": {"instance": "1"}, "base": "http://x/",
+	"created": "2026-01-31T12:00:00Z", "security": ["a"], "profile": "urn:p", "proof": {}, "registration": {},
+	"securityDefinitions": {"a": {"scheme": "apikey", "in": "uri", "name": "k"}, "b": {"scheme": "basic", "in": "header"},
+		"c": {"scheme": "oauth2", "flow": "code", "authorization": "x", "token": "y", "scopes": ["s"]}, "auto": {"scheme": "auto"},
+		"d": {"scheme": "oauth2", "flow": "client", "token": "y"}, "combo": {"scheme": "combo", "oneOf": ["a", "b"]}},
+	"links": [{"href": "x", "rel": "icon", "sizes": "16x16", "hreflang": ["en", "de-DE"]}, {"href": "y", "hreflang": "en"}],
+	"forms": [{"href": "x", "op": "readallproperties"}],
+	"uriVariables": {"u": {"type": "string"}}, "schemaDefinitions": {"s": {"type": "null"}},
+	"properties": {"p": {"type": "object", "observable": true, "properties": {"q": {"items": [{"type": "integer", "minimum": 1}],
+		"minItems": 0, "maxItems": 3, "multipleOf": 0.5}}, "required": ["q"],
+		"forms": [{"href": "x{?u}", "op": ["readproperty"], "contentType": "a/b", "response": {"contentType": "a/b"},
+			"additionalResponses": [{"success": true, "schema": "s"}], "scopes": "s"}]}},
+	"actions": {"a": {"safe": true, "input": {"oneOf": [{"enum": [1]}], "minLength": 1},
+		"forms": [{"href": "x", "op": "invokeaction"}]}},
+	"events": {"e": {"data": {"items": {"type": "number"}}, "forms": [{"href": "x", "op": ["subscribeevent"]}]}}}`
+
+// Whatever is done to a TD at one place, the shape of the schema and the schema say the same of it.
+func TestShapeSaysWhatTheSchemaSays(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{everything, string(readFile(t, "weather.td.json")), nice} {
+		doc := decodeJSON(t, text)
+		if err := rules().schema.Validate(doc); err != nil {
+			t.Fatal("nothing is wrong yet:", err)
+		}
+		n, bad := 0, 0
+		disturb(doc, func(what string) {
+			n++
+			err := rules().schema.Validate(doc)
+			if err != nil {
+				bad++
+			}
+			if got := rules().quick.fits(doc); got != (err == nil) {
+				t.Errorf("%s: fits is %v, the schema says %v", what, got, err)
+			}
+		})
+		if n < 200 || bad < n/5 || bad == n {
+			t.Errorf("%d of %d changes are bad: that shows little", bad, n)
+		}
+	}
+}
+
+// disturb calls check after each of many small changes of v, and takes each back.
+func disturb(v any, check func(what string)) {
+	strange := []any{nil, true, 0.0, -1.0, 1.5, "", "x", "tm:ThingModel", "tm:extends", "oauth2", "combo", "device",
+		[]any{}, []any{"object"}, []any{1.0}, []any{nil}, map[string]any{}, map[string]any{"type": "array", "scheme": "digest", "href": "", "forms": []any{}}}
+	switch v := v.(type) {
+	case map[string]any:
+		for name, was := range v {
+			delete(v, name)
+			check("without " + name)
+			for _, other := range strange {
+				v[name] = other
+				check(fmt.Sprintf("%s is %v", name, other))
+			}
+			v[name] = was
+			disturb(was, check)
+		}
+	case []any:
+		for i, was := range v {
+			for _, other := range strange {
+				v[i] = other
+				check(fmt.Sprintf("element %d is %v", i, other))
+			}
+			v[i] = was
+			disturb(was, check)
+		}
+	}
+}
+
+// A keyword that the shape has not would make it take what the schema refuses.
+func TestShapeHasEveryKeyword(t *testing.T) {
+	t.Parallel()
+	known := map[string]bool{}
+	for _, k := range []string{"$ref", "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "type", "enum", "const", "format",
+		"required", "properties", "additionalProperties", "minProperties", "maxProperties", "items", "contains", "minItems",
+		"minLength", "maxLength", "pattern", "minimum", "exclusiveMinimum",
+		"$schema", "$id", "$defs", "title", "description", "reason"} {
+		known[k] = true
+	}
+	text, err := jcs.Decode(schemaText, len(schemaText))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var walk func(v any, names bool)
+	walk = func(v any, names bool) {
+		switch v := v.(type) {
+		case map[string]any:
+			for k, sub := range v {
+				if !names && !known[k] {
+					t.Errorf("the schema has the keyword %q", k)
+				}
+				if k != "enum" && k != "const" {
+					walk(sub, !names && (k == "properties" || k == "$defs"))
+				}
+			}
+		case []any:
+			for _, sub := range v {
+				walk(sub, false)
+			}
+		}
+	}
+	walk(text, false)
+}
