@@ -32,6 +32,11 @@ const (
 
 // put takes a verified description.
 func (d *Directory) put(desc *td.Description, from origin) (changed bool, err error) {
+	return d.putWith(desc, nil, from)
+}
+
+// putWith is put of what may have a vector already.
+func (d *Directory) putWith(desc *td.Description, v *vector, from origin) (changed bool, err error) {
 	r := desc.Record
 	if !alive(r, time.Now()) {
 		return false, interact.Errorf(interact.Expired, "publish it again",
@@ -40,6 +45,9 @@ func (d *Directory) put(desc *td.Description, from origin) (changed bool, err er
 	key := r.Key()
 	own := (from == published || from == keptOwn) && d.hostedHere(r)
 	in := d.prepare(key, desc)
+	if in.view != nil {
+		in.view.vector.Store(v)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	e := d.entries[key]
@@ -253,6 +261,7 @@ func (d *Directory) liveLocked(e *entry, in *arrival, own bool) {
 	case was == nil:
 		d.living.add(e)
 		d.enterLocked(e, in)
+		d.meetLocked(e)
 		d.changed.add(happening{kind: Added, why: Published, thing: e.view})
 	case refreshes(was.record, e.view.record):
 		d.living.fix(e) // nothing that it is found by has changed
@@ -263,9 +272,11 @@ func (d *Directory) liveLocked(e *entry, in *arrival, own bool) {
 		d.living.fix(e)
 		d.leaveLocked(e)
 		d.enterLocked(e, in)
+		d.meetLocked(e)
 		d.changed.add(happening{kind: Changed, why: Published, thing: e.view, was: was})
 	}
 	d.wantVectorLocked(e)
+	d.reach.heard(e.view.record.Hosts, e.view.record.Issued, time.Now())
 	d.tallyLocked(e, true)
 	d.ownLocked(e, own)
 	d.weighLocked(e, weigh(e.view, e.at.Terms()))
@@ -280,6 +291,9 @@ func (d *Directory) enterLocked(e *entry, in *arrival) {
 	d.slots[e.at.Slot] = e
 	d.shareLocked(e.view)
 }
+
+// meetLocked notes whether e can be reached as who watches first hears of it.
+func (d *Directory) meetLocked(e *entry) { e.dark.Store(!d.reachable(e.view.record, time.Now())) }
 
 // shareLocked saves memory in a view that nobody has seen yet. One that is whole has the record of others.
 func (d *Directory) shareLocked(v *view) {

@@ -160,6 +160,67 @@ func TestMovedIsGoneAndSaysWhere(t *testing.T) {
 	wantCode(t, err, interact.Withdrawn, string(key(t, 2).DID()))
 }
 
+// moves is the record that owner n says that a thing is owner to's now.
+func moves(t testing.TB, n byte, id, title string, to byte) (desc, moved *td.Description) {
+	t.Helper()
+	desc = plain(t, n, id, title)
+	moved = with(desc, func(r *td.Record) { r.Seq, r.Kind, r.Successor = 2, td.KindMoved, key(t, to).DID() })
+	moved.Thing = nil
+	return desc, moved
+}
+
+func TestMovedIsFollowed(t *testing.T) {
+	t.Parallel()
+	owner := func(n byte) string { return string(key(t, n).DID()) }
+	minted := func(n byte) string { return "urn:lmos:" + owner(n) + ":minted" }
+	var descs []*td.Description
+	move := func(n byte, id, title string, to byte) {
+		desc, moved := moves(t, n, id, title, to)
+		descs = append(descs, desc, moved)
+	}
+	move(1, "urn:once", "Once", 2)
+	descs = append(descs, plain(t, 2, "urn:once", "Once again"))
+	move(1, minted(1), "Minted", 2)
+	descs = append(descs, plain(t, 2, minted(2), "Minted again"))
+	move(1, owner(1), "Itself", 2)
+	descs = append(descs, plain(t, 2, owner(2), "Itself again"))
+	for n := byte(1); n <= 6; n++ { // from 3, 4 hops to owner 7
+		move(n, "urn:far", "Far", n+1)
+	}
+	descs = append(descs, plain(t, 7, "urn:far", "Far away"))
+	move(1, "urn:circle", "Circle", 2)
+	move(2, "urn:circle", "Circle", 1)
+	move(1, "urn:lost", "Lost", 9)
+	// A stranger buries a thing of the same id last, and says that it went to him.
+	move(1, "urn:x:9", "Stolen", 2)
+	descs = append(descs, plain(t, 2, "urn:x:9", "Rightful"), plain(t, 8, "urn:x:9", "Wrongful"))
+	move(3, "urn:x:9", "Stolen", 8)
+	d := filled(t, Options{}, descs...)
+	for _, tt := range []struct{ name, ref, id, owner, fails string }{
+		{"by id and owner", "urn:once@" + owner(1), "urn:once", owner(2), ""},
+		{"by id and the beginning of the owner", "urn:once@" + key(t, 1).DID().Multibase()[:16], "urn:once", owner(2), ""},
+		{"by the name that it had", "once", "urn:once", owner(2), ""},
+		{"an id that carries its owner", minted(1), minted(2), owner(2), ""},
+		{"an id that is its owner", owner(1), owner(2), owner(2), ""},
+		{"as often as can be", "urn:far@" + owner(3), "urn:far", owner(7), ""},
+		{"too often", "urn:far@" + owner(2), "", "", "more than 4 times"},
+		{"in a circle", "urn:circle@" + owner(1), "", "", "circle"},
+		{"to who does not offer it", "urn:lost", "", "", owner(9)},
+		{"of several graves, the one that is named", "urn:x:9@" + owner(1), "urn:x:9", owner(2), ""},
+		{"of several graves, none by name", "stolen", "", "", "has moved to"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			desc, err := d.Get(t.Context(), tt.ref)
+			if tt.fails != "" {
+				wantCode(t, err, interact.Withdrawn, tt.fails)
+			} else if err != nil || desc.Record.Thing != tt.id || string(desc.Record.Owner) != tt.owner {
+				t.Errorf("got %+v, %v; want %s of %s", desc, err, tt.id, tt.owner)
+			}
+		})
+	}
+}
+
 func TestExpiry(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -3,9 +3,7 @@ package directory
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"runtime"
 	"runtime/pprof"
@@ -19,7 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/directory/crowd"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -50,97 +48,10 @@ func synthetic(n int) []*td.Description {
 
 func word(i int) string { return fmt.Sprintf("topic%03d", i%311) }
 
-// lexicon is where the words of made-up agents come from: some common, most rare, as in any language.
-var lexicon = sync.OnceValue(func() []string {
-	rng := rand.New(rand.NewPCG(1, 1))
-	all := strings.Fields("check stock level warehouse order invoice weather forecast billing customer ticket price report shipment")
-	for len(all) < 20_000 {
-		var b strings.Builder
-		for range 2 + rng.IntN(3) {
-			b.WriteByte("bcdfghjklmnprstvwz"[rng.IntN(18)])
-			b.WriteByte("aeiou"[rng.IntN(5)])
-		}
-		if rng.IntN(2) == 0 {
-			b.WriteByte("nrstl"[rng.IntN(5)])
-		}
-		all = append(all, b.String())
-	}
-	return all
-})
-
-// lifelike returns the TD of the ith of many agents, 1 to 7 kB: with capabilities, examples, actions and their schemas.
-func lifelike(i int) []byte {
-	rng := rand.New(rand.NewPCG(uint64(i), 2))
-	zipf := rand.NewZipf(rng, 1.1, 8, uint64(len(lexicon())-1))
-	say := func(n int) string {
-		some := make([]string, n)
-		for j := range some {
-			some[j] = lexicon()[zipf.Uint64()]
-		}
-		return strings.Join(some, " ")
-	}
-	var capabilities []any
-	for j := range 1 + rng.IntN(3) {
-		capabilities = append(capabilities, map[string]any{
-			"id":   fmt.Sprintf("urn:example:family-%02d:skill-%05d", i%50, (i+j*7)%20_000),
-			"name": say(2), "version": fmt.Sprintf("1.%d.0", i%9),
-			"description": say(8), "examples": []string{"Can you " + say(5) + "?", "Please " + say(6)},
-		})
-	}
-	actions := map[string]any{}
-	for j := range 1 + i%11 {
-		actions[fmt.Sprintf("%s%d", say(1), j)] = map[string]any{
-			"title": say(3), "description": say(10), "safe": true,
-			"input": map[string]any{"type": "object", "properties": map[string]any{
-				say(1): map[string]any{"type": "string", "description": say(5)}}},
-			"output": map[string]any{"type": "object", "properties": map[string]any{say(1): map[string]any{"type": "number"}}},
-			"forms": []any{map[string]string{"href": fmt.Sprintf("https://agents.example/%d/%d", i, j),
-				"contentType": "application/json"}},
-		}
-	}
-	raw, err := json.Marshal(map[string]any{
-		"@context": []any{td.Context11, map[string]string{"lmos": td.ContextLMOS}}, "@type": []string{"lmos:Agent"},
-		"id": fmt.Sprintf("urn:example:agents:%06d", i), "title": say(3), "description": say(10 + rng.IntN(20)),
-		"security": []string{"nosec"}, "securityDefinitions": map[string]any{"nosec": map[string]string{"scheme": "nosec"}},
-		"lmos:capabilities": capabilities, "actions": actions,
-	})
-	if err != nil {
-		panic(err)
-	}
-	return raw
-}
-
-// signAll signs the agents from first to first+n, ten of each owner, at a hundred hosts.
 func signAll(b testing.TB, first, n int) []*td.Signed {
 	b.Helper()
-	all := make([]*td.Signed, n)
-	var g errgroup.Group
-	for w := range runtime.GOMAXPROCS(0) {
-		g.Go(func() error {
-			for i := w; i < n; i += runtime.GOMAXPROCS(0) {
-				at := first + i
-				k, err := keystore.FromSeed([32]byte{byte(at / 10), byte(at / 2560), byte(at / 655360), 9})
-				if err != nil {
-					return err
-				}
-				host, err := keystore.FromSeed([32]byte{byte(at % 100), 8})
-				if err != nil {
-					return err
-				}
-				thing, err := td.Complete(lifelike(at), k.DID())
-				if err != nil {
-					return err
-				}
-				all[i], err = td.Sign(thing, k, td.Lease{Seq: 1, Now: time.Now(), Lifetime: 10 * time.Hour,
-					Hosts: []td.Host{{Node: host.DID(), Addrs: []string{"/ip4/192.0.2.17/udp/4001/quic-v1", "/ip4/192.0.2.17/tcp/4001"}}}})
-				if err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	if err := g.Wait(); err != nil {
+	all, err := crowd.Sign(first, n)
+	if err != nil {
 		b.Fatal(err)
 	}
 	return all
@@ -205,18 +116,18 @@ func BenchmarkFind(b *testing.B) {
 			q    func(i int) td.Query
 		}{
 			{"exact", func(i int) td.Query {
-				return td.Query{Capability: []string{fmt.Sprintf("urn:example:family-%02d:skill-%05d", i%n%50, i%n%20_000)}}
+				return td.Query{Capability: []string{crowd.Capability(i % n)}}
 			}},
-			{"prefix", func(i int) td.Query { return td.Query{Capability: []string{fmt.Sprintf("example:family-%02d", i%50)}} }},
+			{"prefix", func(i int) td.Query { return td.Query{Capability: []string{crowd.Family(i)}} }},
 			{"two", func(i int) td.Query {
-				return td.Query{Capability: []string{fmt.Sprintf("example:family-%02d", i%50)}, Owner: ownerOf(b, i%n)}
+				return td.Query{Capability: []string{crowd.Family(i)}, Owner: crowd.Owner(i % n)}
 			}},
 			{"version", func(i int) td.Query {
-				return td.Query{Capability: []string{fmt.Sprintf("urn:example:family-%02d:skill-%05d", i%n%50, i%n%20_000)}, Version: "^1.2"}
+				return td.Query{Capability: []string{crowd.Capability(i % n)}, Version: "^1.2"}
 			}},
-			{"text", func(i int) td.Query { return td.Query{Text: lexicon()[i%1000] + " " + lexicon()[i*7%5000]} }},
+			{"text", func(i int) td.Query { return td.Query{Text: crowd.Words()[i%1000] + " " + crowd.Words()[i*7%5000]} }},
 			{"question", func(int) td.Query { return td.Query{Text: "who can check stock levels"} }},
-			{"typos", func(i int) td.Query { return td.Query{Text: "wharehouse " + lexicon()[i%1000] + "x"} }},
+			{"typos", func(i int) td.Query { return td.Query{Text: "wharehouse " + crowd.Words()[i%1000] + "x"} }},
 			{"none", func(int) td.Query { return td.Query{Capability: []string{"urn:example:nothing"}} }},
 		} {
 			b.Run(fmt.Sprintf("%s/%d", q.name, n), func(b *testing.B) {
@@ -240,14 +151,6 @@ func BenchmarkFind(b *testing.B) {
 	}
 }
 
-func ownerOf(b testing.TB, at int) did.DID {
-	k, err := keystore.FromSeed([32]byte{byte(at / 10), byte(at / 2560), byte(at / 655360), 9})
-	if err != nil {
-		b.Fatal(err)
-	}
-	return k.DID()
-}
-
 // report adds the median and the 99th percentile.
 func report(b *testing.B, times []time.Duration) {
 	slices.Sort(times)
@@ -262,7 +165,7 @@ func BenchmarkPage(b *testing.B) {
 			name string
 			q    td.Query
 		}{{"all", td.Query{}}, {"type", td.Query{Type: "agent"}},
-			{"protocol-but-one", td.Query{Protocol: "https", Not: []td.Query{{Owner: ownerOf(b, 0)}}}}} {
+			{"protocol-but-one", td.Query{Protocol: "https", Not: []td.Query{{Owner: crowd.Owner(0)}}}}} {
 			b.Run(fmt.Sprintf("%s/%d", q.name, n), func(b *testing.B) {
 				d := benchmarked(b, n)
 				var times []time.Duration
@@ -350,7 +253,7 @@ func BenchmarkMemory(b *testing.B) {
 					runtime.ReadMemStats(&m)
 					return int(m.HeapAlloc)
 				}
-				lexicon()
+				crowd.Words()
 				before := heap()
 				d, err := New(Options{})
 				if err != nil {
@@ -386,7 +289,7 @@ func BenchmarkLocate(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := d.Locate(b.Context(), "urn:example:agents:000042"); err != nil {
+		if _, err := d.Locate(b.Context(), crowd.ID(42)); err != nil {
 			b.Fatal(err)
 		}
 	}

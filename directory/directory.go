@@ -53,16 +53,20 @@ type Options struct {
 	// Max, or 32 MiB. A thing takes its TD and some 5 kB. Those that were looked at last take up to 32 MiB beside it, or a
 	// quarter of Bytes, and what is remembered of changes 16 MiB. Zero means 16 kB for each of Max, and 32 MiB at least.
 	Bytes int
-	// Trust says how much an owner is trusted, 0 to 1, for ranking. It must not block. Nil trusts all alike.
-	Trust func(owner did.DID) float64
+	// Trust says how much an owner is trusted, 0 to 1, and why in a word or two, for ranking. It must not block. Nil trusts all alike.
+	Trust func(owner did.DID) (amount float64, why string)
 	// Latency says how long a message to a node takes, for ranking; 0 is not known. It must not block. Nil knows nothing.
 	Latency func(node did.DID) time.Duration
 	// Probe tries to reach a node that could not be reached. [Directory.Run] calls it: first after about 5 s, then ever more
 	// seldom, at least every 5 minutes, for at most 8 nodes at a time and 10 s each. Nil probes nothing: then a node counts
 	// as up again after 10 minutes.
 	Probe func(ctx context.Context, node did.DID) error
+	// Lost is told of each node that is found to be down and hosts a known thing, once until it is reached again. It must not
+	// block. Nil is told nothing.
+	Lost func(node did.DID)
 	// Embedder tells what things and questions mean. Run asks it for a vector of each thing, which takes a byte for each
-	// dimension beside Bytes; it is not kept in Store. Nil compares words.
+	// dimension beside Bytes. If it says which model it asks (a method Model() string), Store keeps the vectors of that model.
+	// Nil compares words.
 	Embedder Embedder
 	// Changed is told of each thing whose newest record is another one than before, by key: its seq, and whether the record is
 	// here, for [Directory.Signed] to return. It is called under the directory's lock, so it must be quick and not call back.
@@ -86,6 +90,7 @@ type Directory struct {
 	opts    Options
 	log     *slog.Logger
 	reach   reach
+	flaps   flaps
 	fetch   fetcher
 	meaning meaning
 	queue   chan *td.Signed // of Offer
@@ -115,6 +120,8 @@ type Directory struct {
 	gone    expiries          // entries without, the next to be forgotten first
 	asleep  time.Time         // until then expire sleeps, unless it is woken
 	dirty   map[[32]byte]bool // what differs from the store, by key
+	// dirtyForks and dirtyVectors are the same of the forks and the vectors of things.
+	dirtyForks, dirtyVectors map[[32]byte]bool
 
 	loading atomic.Bool // the store has more than is here yet
 	saving  sync.Mutex  // held by whoever writes to the store; taken before mu
@@ -134,6 +141,9 @@ func New(o Options) (*Directory, error) {
 		hosts:   map[did.DID]int{},
 		weights: map[did.DID]int{},
 		dirty:   map[[32]byte]bool{},
+
+		dirtyForks:   map[[32]byte]bool{},
+		dirtyVectors: map[[32]byte]bool{},
 	}
 	d.fetch.get = o.Fetch
 	d.views.most = min(maxOpen, o.Bytes/4)
@@ -141,6 +151,7 @@ func New(o Options) (*Directory, error) {
 	d.changed.start(now)
 	d.index.Version = uint64(now.UnixMicro()) // beyond those of earlier runs
 	d.reach.start(o.Probe != nil)
+	d.flaps.start()
 	d.meaning.start(o.Embedder)
 	if err := d.load(context.Background()); err != nil {
 		return nil, interact.Errorf(interact.StoreCorrupt, "see the log; the directory can be deleted, it fills again",
@@ -185,6 +196,7 @@ func (d *Directory) Run(ctx context.Context) error {
 	g.Go(func() { d.save(ctx) })
 	g.Go(func() { d.loadRest(ctx) })
 	g.Go(func() { d.probe(ctx) })
+	g.Go(func() { d.tellLater(ctx) })
 	g.Go(func() { d.embedAll(ctx) })
 	for range max(2, runtime.GOMAXPROCS(0)) {
 		g.Go(func() { d.learn(ctx, &g) })

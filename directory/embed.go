@@ -1,7 +1,9 @@
 package directory
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"math"
@@ -52,14 +54,20 @@ func newVector(v []float32) (*vector, error) {
 	if !(largest > 0 && largest <= math.MaxFloat32) {
 		return nil, errors.New("a vector without a direction")
 	}
-	out, sum := &vector{dims: make([]int8, len(v))}, 0.0
+	dims := make([]int8, len(v))
 	for i, x := range v {
-		n := math.Round(127 * float64(x) / largest)
-		out.dims[i] = int8(n)
-		sum += n * n
+		dims[i] = int8(math.Round(127 * float64(x) / largest))
 	}
-	out.per = float32(1 / math.Sqrt(sum))
-	return out, nil
+	return direction(dims), nil
+}
+
+// direction returns the vector of dims, which are not all zero.
+func direction(dims []int8) *vector {
+	sum := 0.0
+	for _, n := range dims {
+		sum += float64(n) * float64(n)
+	}
+	return &vector{dims, float32(1 / math.Sqrt(sum))}
 }
 
 // cosine returns how alike two directions are, 0 to 1; what is opposite or of another length is not.
@@ -78,6 +86,7 @@ func (v *vector) cosine(o *vector) float64 {
 // meaning knows what questions mean, and what things wait for their vectors.
 type meaning struct {
 	embedder Embedder
+	model    string        // that embedder asks; "" if it does not say
 	wake     chan struct{} // something waits
 	// Only the goroutine that computes vectors uses these. After a failure a few are asked one by one: one text that the endpoint
 	// refuses must not keep the others from theirs.
@@ -94,6 +103,9 @@ type meaning struct {
 
 func (m *meaning) start(e Embedder) {
 	m.embedder, m.wake = e, make(chan struct{}, 1)
+	if named, ok := e.(interface{ Model() string }); ok {
+		m.model = named.Model()
+	}
 	m.waiting, m.asked = map[[32]byte]bool{}, map[string]*vector{}
 }
 
@@ -161,6 +173,7 @@ func (d *Directory) wantVectorLocked(e *entry) {
 	}
 	if twin := d.hashes[e.view.record.Hash]; twin != nil && twin.view.vector.Load() != nil {
 		e.view.vector.Store(twin.view.vector.Load())
+		d.keepVectorLocked(e.key)
 	}
 	if e.view.vector.Load() != nil {
 		return
@@ -248,8 +261,71 @@ func (d *Directory) embedSome(ctx context.Context) (some bool, err error) {
 		for i, v := range views {
 			v.vector.Store(all[i])
 		}
+		d.keepVectors(keys)
 	}
 	return true, nil
+}
+
+// A savedVector is what is kept of a vector. It is of use for the same text and the same model.
+type savedVector struct {
+	Model string `cbor:"1,keyasint"`
+	Text  []byte `cbor:"2,keyasint"` // SHA-256
+	Dims  []byte `cbor:"3,keyasint"`
+}
+
+// keepVectors has the next write keep the vectors of things.
+func (d *Directory) keepVectors(keys [][32]byte) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, key := range keys {
+		d.keepVectorLocked(key)
+	}
+}
+
+func (d *Directory) keepVectorLocked(key [32]byte) {
+	if d.opts.Store != nil && d.meaning.model != "" {
+		d.dirtyVectors[key] = true
+	}
+}
+
+// saved returns what is to be kept of the vector of a view; nil if there is none.
+func (m *meaning) saved(v *view) *savedVector {
+	if v == nil || v.vector.Load() == nil {
+		return nil
+	}
+	vec := v.vector.Load()
+	text := sha256.Sum256([]byte(aboutThing(v.peek())))
+	s := &savedVector{Model: m.model, Text: text[:], Dims: make([]byte, len(vec.dims))}
+	for i, n := range vec.dims {
+		s.Dims[i] = byte(n)
+	}
+	return s
+}
+
+// keptVector returns the vector that was kept of a description, or nil if there is none that is of use.
+func (d *Directory) keptVector(ctx context.Context, key [32]byte, desc *td.Description) *vector {
+	if d.meaning.model == "" {
+		return nil
+	}
+	raw, err := d.opts.Store.Get(ctx, storeKey(vectorKeys, key))
+	if err != nil {
+		return nil // it is asked for again
+	}
+	var s savedVector
+	text := sha256.Sum256([]byte(aboutThing(desc)))
+	err = unmarshal(raw, &s)
+	if err != nil || s.Model != d.meaning.model || !bytes.Equal(s.Text, text[:]) || len(s.Dims) > maxDims {
+		return nil
+	}
+	dims, some := make([]int8, len(s.Dims)), false
+	for i, n := range s.Dims {
+		dims[i] = int8(n)
+		some = some || n != 0
+	}
+	if !some {
+		return nil
+	}
+	return direction(dims)
 }
 
 func (m *meaning) wait(keys ...[32]byte) {
@@ -307,7 +383,7 @@ func (d *Directory) vectorOf(hash [32]byte) *vector {
 
 // byMeaning scores candidates by their meaning, as far as they have vectors, and adds the things nearest to the question that
 // have none of its words.
-func (d *Directory) byMeaning(q *td.Query, r *ranker, fit []candidate, total int) ([]candidate, int) {
+func (d *Directory) byMeaning(ctx context.Context, q *td.Query, r *ranker, fit []candidate, total int) ([]candidate, int) {
 	known := map[*view]bool{}
 	top := 0.0
 	for i := range fit {
@@ -317,16 +393,22 @@ func (d *Directory) byMeaning(q *td.Query, r *ranker, fit []candidate, total int
 			top = max(top, fit[i].score)
 		}
 	}
-	near := d.nearest(q, r)
+	near, cut := d.nearest(ctx, q, r)
+	if cut {
+		total = math.MaxInt
+	}
 	if len(near) > 0 {
 		top = max(top, near[0].score)
 	}
 	near = slices.DeleteFunc(near, func(c candidate) bool { return known[c.view] || c.score < leastOfTheTop*top })
-	return append(fit, near...), max(total, total+len(near))
+	if total < math.MaxInt {
+		total += len(near)
+	}
+	return append(fit, near...), total
 }
 
-// nearest returns the things nearest to the question of those that fit the rest of q.
-func (d *Directory) nearest(q *td.Query, r *ranker) []candidate {
+// nearest returns the things nearest to the question of those that fit the rest of q, and whether it had to stop looking.
+func (d *Directory) nearest(ctx context.Context, q *td.Query, r *ranker) (all []candidate, cut bool) {
 	rest := *q
 	rest.Text = ""
 	d.mu.RLock()
@@ -336,15 +418,18 @@ func (d *Directory) nearest(q *td.Query, r *ranker) []candidate {
 		views = append(views, e.view)
 	}
 	d.mu.RUnlock()
-	var all []candidate
-	for _, v := range views {
+	for i, v := range views {
+		if cut = i%1024 == 1023 && ctx.Err() != nil; cut {
+			break
+		}
 		if vec := v.vector.Load(); vec != nil {
 			all = append(all, candidate{v, r.question.cosine(vec)})
 		}
 	}
 	slices.SortFunc(all, compareCandidates)
 	if c.Exact {
-		return all[:min(len(all), maxByMeaning)]
+		return all[:min(len(all), maxByMeaning)], cut
 	}
-	return siftBest(&rest, all, maxByMeaning)
+	all, early := siftBest(ctx, &rest, all, maxByMeaning)
+	return all, cut || early
 }

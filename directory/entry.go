@@ -2,6 +2,7 @@ package directory
 
 import (
 	"container/heap"
+	"sync/atomic"
 	"time"
 
 	"github.com/lmosd/lmosd/directory/index"
@@ -28,6 +29,7 @@ type entry struct {
 	bytes int            // what view and terms take, see weigh; 0 when gone
 	place int            // in living or gone
 	own   bool           // this node publishes it
+	dark  atomic.Bool    // who watches was told that it cannot be reached, or met it so; see flaps
 	fork  bool           // two records of one seq were seen, and that was logged
 }
 

@@ -74,19 +74,27 @@ func (d *Directory) fromIndex(ctx context.Context, a *answer) bool {
 			return false
 		}
 	}
+	if more && ctx.Err() != nil {
+		a.yield(nil, ctx.Err())
+	}
 	return !more
 }
 
 // lookup returns what the index has for q, up to its limit, and whether that is not all.
 func (d *Directory) lookup(ctx context.Context, q *td.Query) (found []*view, more bool) {
-	if len(words.Content(q.Text)) == 0 && !slices.ContainsFunc(q.Or, func(o td.Query) bool { return o.Text != "" }) {
-		return d.plain(q)
+	if !ranks(q) {
+		return d.plain(ctx, q)
 	}
 	return d.ranked(ctx, q)
 }
 
+// ranks reports whether q has words to rank by.
+func ranks(q *td.Query) bool {
+	return len(words.Content(q.Text)) > 0 || slices.ContainsFunc(q.Or, func(o td.Query) bool { return o.Text != "" })
+}
+
 // plain is lookup for what nothing ranks.
-func (d *Directory) plain(q *td.Query, within ...*index.List) (found []*view, more bool) {
+func (d *Directory) plain(ctx context.Context, q *td.Query, within ...*index.List) (found []*view, more bool) {
 	d.mu.RLock()
 	c := d.index.Choose(q, within...)
 	var views []*view
@@ -97,10 +105,7 @@ func (d *Directory) plain(q *td.Query, within ...*index.List) (found []*view, mo
 	}
 	d.mu.RUnlock()
 	if !c.Exact {
-		if more = len(views) > maxSifted; more {
-			views = views[:maxSifted]
-		}
-		views = d.sift(q, views, q.Max()+1)
+		views, more = d.sift(ctx, q, views, q.Max()+1)
 	}
 	if len(views) > q.Max() {
 		return views[:q.Max()], true
@@ -125,30 +130,6 @@ func (d *Directory) dueLocked(now time.Time) time.Time {
 		return time.Time{}
 	}
 	return now
-}
-
-// maxSifted is how many candidates are looked at that lists alone cannot tell; each is unpacked, at some 50 µs. An answer
-// for which that was not enough is truncated.
-const maxSifted = 10_000
-
-// fewToKeep is how many candidates stay unpacked when they are sifted: most of so few are yielded next.
-const fewToKeep = 64
-
-// sift returns the first few of views that q asks for.
-func (d *Directory) sift(q *td.Query, views []*view, most int) (fit []*view) {
-	look := (*view).peek
-	if len(views) <= fewToKeep {
-		look = d.views.describe
-	}
-	for _, v := range views {
-		if len(fit) == most {
-			break
-		}
-		if fits(q, look(v)) {
-			fit = append(fit, v)
-		}
-	}
-	return fit
 }
 
 // fits holds a candidate against q. The index has looked for words already; which of the alternatives they belong to, only
@@ -295,14 +276,25 @@ func (d *Directory) one(owner did.DID, thing string) *view {
 // Known is [Directory.Hosted] of all that is known: a node with the role index answers others from it.
 func (d *Directory) Known(q td.Query) []*td.Signed { return d.signed(&q) }
 
-// Hosted returns what this node publishes of what q asks for, up to q.Limit, for other nodes that ask.
+// Hosted returns what this node publishes of what q asks for, up to q.Limit, for other nodes that ask: what has words best first.
+// It truncates q.Tally if there may be more.
 func (d *Directory) Hosted(q td.Query) []*td.Signed { return d.signed(&q, &d.own) }
 
 func (d *Directory) signed(q *td.Query, within ...*index.List) []*td.Signed {
-	found, _ := d.plain(q, within...)
+	found, more := d.forOthers(q, within...)
+	if more {
+		q.Tally.Truncate()
+	}
 	signed := make([]*td.Signed, len(found))
 	for i, v := range found {
 		signed[i] = v.signed()
 	}
 	return signed
+}
+
+func (d *Directory) forOthers(q *td.Query, within ...*index.List) (found []*view, more bool) {
+	if !ranks(q) {
+		return d.plain(context.Background(), q, within...)
+	}
+	return d.rankedForOthers(q, within...)
 }

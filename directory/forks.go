@@ -1,6 +1,9 @@
 package directory
 
 import (
+	"bytes"
+	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -18,6 +21,8 @@ type Fork struct {
 	// Records are the two, verified, without TDs inside: evidence that anybody can check. The first is the one that counts, on
 	// every node.
 	Records [2][]byte
+
+	key [32]byte // of the thing
 }
 
 // Bounds of the evidence.
@@ -26,11 +31,23 @@ const (
 	forksPerOwner = 8   // so that one owner cannot push out the others'; later ones are only counted
 )
 
+func (f *Fork) same(o *Fork) bool {
+	return f.Seq == o.Seq && bytes.Equal(f.Records[0], o.Records[0]) && bytes.Equal(f.Records[1], o.Records[1])
+}
+
 // forks remembers equivocation, the eldest first, one of each thing. It is plain data: its owner locks.
 type forks []Fork
 
-func (fs *forks) add(f Fork) {
-	*fs = slices.DeleteFunc(*fs, func(o Fork) bool { return o.Owner == f.Owner && o.Thing == f.Thing })
+// add returns the things whose forks are others than before.
+func (fs *forks) add(f Fork) (changed [][32]byte) {
+	f.key = td.Key(f.Owner, f.Thing)
+	at := slices.IndexFunc(*fs, func(o Fork) bool { return o.key == f.key })
+	if at >= 0 && f.same(&(*fs)[at]) {
+		return nil
+	}
+	if at >= 0 {
+		*fs = slices.Delete(*fs, at, at+1)
+	}
 	of := 0
 	for _, o := range *fs {
 		if o.Owner == f.Owner {
@@ -38,19 +55,92 @@ func (fs *forks) add(f Fork) {
 		}
 	}
 	if of >= forksPerOwner {
-		return
+		return nil
 	}
+	changed = append(changed, f.key)
 	if *fs = append(*fs, f); len(*fs) > maxForks {
+		changed = append(changed, (*fs)[0].key)
 		*fs = slices.Delete(*fs, 0, 1)
 	}
+	return changed
 }
 
-// Forks returns the equivocation that was seen since [New], the eldest first: the last of each thing, at most 8 of an owner and
-// 256 in all. The caller must not change the records.
+// A savedFork is what is kept of a fork.
+type savedFork struct {
+	Seen   int64  `cbor:"1,keyasint"` // Unix seconds
+	First  []byte `cbor:"2,keyasint"`
+	Second []byte `cbor:"3,keyasint"`
+}
+
+// saved returns what is to be kept of the fork of a thing; nil if there is none.
+func (fs forks) saved(key [32]byte) *savedFork {
+	for _, f := range fs {
+		if f.key == key {
+			return &savedFork{Seen: f.Seen.Unix(), First: f.Records[0], Second: f.Records[1]}
+		}
+	}
+	return nil
+}
+
+// loadForks reads what was kept of equivocation.
+func (d *Directory) loadForks(ctx context.Context) error {
+	var all forks
+	err := d.each(ctx, forkKeys, func(key [32]byte, value []byte) error {
+		f, err := d.restoreFork(key, value)
+		if err == nil {
+			all = append(all, *f)
+		}
+		return err
+	})
+	slices.SortStableFunc(all, func(a, b Fork) int { return a.Seen.Compare(b.Seen) })
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, f := range all {
+		d.forks.add(f)
+	}
+	return err
+}
+
+// restoreFork verifies what was kept of a fork, as of when it was seen: evidence does not expire.
+func (d *Directory) restoreFork(key [32]byte, value []byte) (*Fork, error) {
+	var s savedFork
+	if err := unmarshal(value, &s); err != nil {
+		return nil, err
+	}
+	f := &Fork{Seen: time.Unix(s.Seen, 0)}
+	var both [2]*td.Record
+	for i, raw := range [][]byte{s.First, s.Second} {
+		r, err := d.opts.Verifier.Record(raw, f.Seen)
+		if err != nil {
+			return nil, fmt.Errorf("%w: fork: %w", errCorrupt, err)
+		}
+		both[i], f.Records[i] = r, raw
+	}
+	f.Owner, f.Thing, f.Seq = both[0].Owner, both[0].Thing, both[0].Seq
+	if both[0].Key() != key || both[1].Key() != key || both[1].Seq != f.Seq || both[0].Compare(both[1]) <= 0 {
+		return nil, fmt.Errorf("%w: two records that are no fork", errCorrupt)
+	}
+	return f, nil
+}
+
+// Forks returns the equivocation that was seen, the eldest first: one of each thing, at most 8 of an owner and 256 in all.
+// Options.Store keeps it. The caller must not change the records.
 func (d *Directory) Forks() []Fork {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	return slices.Clone(d.forks)
+}
+
+// Fork returns the equivocation about a thing that was seen last, if any was.
+func (d *Directory) Fork(owner did.DID, thing string) (Fork, bool) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	for _, f := range d.forks {
+		if f.Owner == owner && f.Thing == thing {
+			return f, true
+		}
+	}
+	return Fork{}, false
 }
 
 // forkLocked decides between two different records of one seq. The error is RolledBack if the known one stays. Which one stays is
@@ -62,7 +152,11 @@ func (d *Directory) forkLocked(e *entry, cur, r *td.Record) error {
 	if stays {
 		f.Records = [2][]byte{cur.Bare(), r.Bare()}
 	}
-	d.forks.add(f)
+	for _, key := range d.forks.add(f) {
+		if d.opts.Store != nil {
+			d.dirtyForks[key] = true
+		}
+	}
 	if !e.fork { // once: who makes forks could fill the log with them
 		e.fork = true
 		d.log.Warn("equivocation: two records with one seq", "owner", r.Owner, "thing", r.Thing, "seq", r.Seq, "stays", stays)

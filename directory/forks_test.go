@@ -3,9 +3,11 @@ package directory
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/internal/cbor"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -26,6 +28,12 @@ func TestForksAreEvidence(t *testing.T) {
 			t.Fatalf("got %d forks, want 1", n)
 		}
 		all[i] = d.Forks()[0]
+		if f, ok := d.Fork(a.key.DID(), a.id); !ok || f.Seq != 7 {
+			t.Errorf("the fork of the thing is %+v", f)
+		}
+		if _, ok := d.Fork(a.key.DID(), "urn:example:other"); ok {
+			t.Error("another thing of the owner has a fork")
+		}
 		kept, err := d.Get(t.Context(), a.id)
 		if err != nil || string(kept.Signed.Record) != string(all[i].Records[0]) {
 			t.Errorf("the first record is not the one that counts, %v", err)
@@ -57,5 +65,76 @@ func TestForksAreBounded(t *testing.T) {
 	}
 	if len(fs) != maxForks || fs[len(fs)-1].Owner != "999" {
 		t.Errorf("got %d", len(fs))
+	}
+}
+
+// Evidence survives a restart, whatever has expired meanwhile; what is none is dropped.
+func TestForksAreKept(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := memory()
+		d := openDirectory(t, Options{Store: store})
+		a, b := weather(t, 1), numbered(t, 2, 2)
+		for _, x := range []agent{a, b} {
+			other := x
+			other.title = "Impostor"
+			for _, s := range []*td.Signed{x.signed(t, 7), other.signed(t, 7)} {
+				_, _ = d.Add(described(t, s))
+			}
+			time.Sleep(time.Second)
+		}
+		want := d.Forks()
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(48 * time.Hour)
+		again := openDirectory(t, Options{Store: store})
+		got := again.Forks()
+		if len(got) != 2 || again.Stats().Known != 0 {
+			t.Fatalf("got %d forks, %+v", len(got), again.Stats())
+		}
+		for i, f := range got {
+			if !f.same(&want[i]) || f.Owner != want[i].Owner || f.Thing != want[i].Thing || f.Seen.Unix() != want[i].Seen.Unix() {
+				t.Errorf("fork %d: got %+v, want %+v", i, f, want[i])
+			}
+		}
+		for name, s := range map[string]savedFork{
+			"one record twice": {want[0].Seen.Unix(), want[0].Records[0], want[0].Records[0]},
+			"the wrong way":    {want[0].Seen.Unix(), want[0].Records[1], want[0].Records[0]},
+			"of two things":    {want[0].Seen.Unix(), want[0].Records[0], want[1].Records[1]},
+			"of another time":  {1, want[0].Records[0], want[0].Records[1]},
+			"nonsense":         {want[0].Seen.Unix(), []byte("x"), nil},
+		} {
+			raw, err := cbor.Marshal(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := store.Put(t.Context(), storeKey(forkKeys, td.Key(want[0].Owner, want[0].Thing)), raw); err != nil {
+				t.Fatal(err)
+			}
+			last := openDirectory(t, Options{Store: store})
+			if n, corrupt := len(last.Forks()), last.Stats().Corrupt; n != 1 || corrupt != 1 {
+				t.Errorf("%s: %d forks, %d corrupt", name, n, corrupt)
+			}
+		}
+	})
+}
+
+// What is pushed out of memory leaves the store, and what is seen again is not written again.
+func TestStoreOfForksIsBounded(t *testing.T) {
+	t.Parallel()
+	var fs forks
+	for i := range maxForks {
+		fs.add(Fork{Owner: did.DID(fmt.Sprint(i)), Seq: 1})
+	}
+	if got := fs.add(Fork{Owner: "7", Seq: 1}); len(got) != 0 {
+		t.Errorf("the same again: %d would be written", len(got))
+	}
+	if got := fs.add(Fork{Owner: "7", Seq: 2}); len(got) != 1 {
+		t.Errorf("a newer one: %d would be written", len(got))
+	}
+	got := fs.add(Fork{Owner: "new"})
+	if len(got) != 2 || got[1] != td.Key("0", "") || fs.saved(got[0]) == nil || fs.saved(got[1]) != nil {
+		t.Errorf("one more: %d would be written", len(got))
 	}
 }

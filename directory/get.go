@@ -20,10 +20,41 @@ import (
 // it is the only one. A full id that the index lacks is asked of the sources; a name is not,
 // because only an index can say that it is the only one.
 //
+// Of a thing that has moved it returns what it has become (td.Record.Heir), if its new owner offers that.
+//
 // The error is an [*interact.Error]: [interact.NotFound] with what may have been meant, [interact.Ambiguous] with up to
-// eight exact references, [interact.Withdrawn] with the time; or it wraps the error of ctx.
+// eight exact references, [interact.Withdrawn] with the time, and where it has moved; or it wraps the error of ctx.
 func (d *Directory) Get(ctx context.Context, ref string) (*td.Description, error) {
-	r := td.ParseRef(ref)
+	desc, err := d.get(ctx, td.ParseRef(ref))
+	for range maxMoves {
+		moved, ok := errors.AsType[*movedError](err)
+		if !ok {
+			return desc, err
+		}
+		heir, next := d.get(ctx, moved.to)
+		if next != nil && interact.AsError(next).Code == interact.NotFound {
+			return nil, err // that it has moved is the last that is known
+		}
+		desc, err = heir, next
+	}
+	if _, ok := errors.AsType[*movedError](err); ok {
+		return nil, interact.Errorf(interact.Withdrawn, "lmosd find", "%s has moved more than %d times, or in a circle", ref, maxMoves)
+	}
+	return desc, err
+}
+
+// maxMoves is how often a thing may have moved, for who asks for it where it was first.
+const maxMoves = 4
+
+// A movedError says where a thing is looked for next.
+type movedError struct{ to td.Ref }
+
+func (e *movedError) Error() string {
+	return "its new owner offers nothing of that name, as far as is known"
+}
+
+// get is Get of what has not moved. The error wraps a movedError if it has.
+func (d *Directory) get(ctx context.Context, r td.Ref) (*td.Description, error) {
 	if found := d.named(r); len(found) > 0 {
 		return d.pick(r, found)
 	}
@@ -38,7 +69,7 @@ func (d *Directory) Get(ctx context.Context, ref string) (*td.Description, error
 		var more []*td.Description
 		more, failed = d.inquire(ctx, r)
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("look for %s: %w", ref, ctx.Err())
+			return nil, fmt.Errorf("look for %s: %w", r, ctx.Err())
 		}
 		found := d.named(r)
 		if len(found) == 0 {
@@ -145,8 +176,14 @@ func (d *Directory) withdrawn(r td.Ref) error {
 		lists = slices.Concat(lists, d.graves.byName[index.NameKey(r.Name)])
 	}
 	var last *td.Record
+	several := false // owners: whoever withdraws last must not say where the others' things are
 	for _, e := range lists {
-		if rec := e.grave.record; r.Owns(rec.Owner) && (last == nil || rec.Issued.After(last.Issued)) {
+		rec := e.grave.record
+		if !r.Owns(rec.Owner) {
+			continue
+		}
+		several = several || last != nil && rec.Owner != last.Owner
+		if last == nil || rec.Issued.After(last.Issued) {
 			last = rec
 		}
 	}
@@ -154,8 +191,12 @@ func (d *Directory) withdrawn(r td.Ref) error {
 	case last == nil:
 		return nil
 	case last.Kind == td.KindMoved:
-		return interact.Errorf(interact.Withdrawn, "lmosd show "+interact.Quote(last.Thing+"@"+string(last.Successor)),
+		e := interact.Errorf(interact.Withdrawn, "lmosd show "+interact.Quote(last.Heir().String()),
 			"%s has moved to %s at %s", last.Thing, last.Successor, stamp(last.Issued))
+		if !several {
+			e.Err = &movedError{last.Heir()}
+		}
+		return e
 	}
 	return interact.Errorf(interact.Withdrawn, "lmosd find", "%s was withdrawn by its owner %s at %s",
 		last.Thing, last.Owner.Short(), stamp(last.Issued))

@@ -42,7 +42,7 @@ type Factor struct {
 	Signal Signal
 	Amount float64
 	Asked  string   // SignalWord: the word of the question
-	Found  string   // SignalWord: the word that the thing has; SignalMeaning and others: empty
+	Found  string   // SignalWord: the word that the thing has; SignalTrust: why; others: empty
 	Field  td.Field // SignalWord: the most telling field with it
 }
 
@@ -149,16 +149,17 @@ func (r *ranker) words(desc *td.Description) (best []Factor) {
 // signals returns what speaks for a thing whatever is asked.
 func (r *ranker) signals(rec *td.Record) []Factor {
 	o := &r.d.opts
-	trust := 1.0
+	trust, why := 1.0, ""
 	if o.Trust != nil {
-		trust = min(max(o.Trust(rec.Owner), 0), 1)
+		trust, why = o.Trust(rec.Owner)
+		trust = min(max(trust, 0), 1)
 	}
 	reach := 0.0
 	if r.d.reachable(rec, r.now) {
 		reach = 1
 	}
 	return []Factor{
-		{Signal: SignalTrust, Amount: shareTrust * trust},
+		{Signal: SignalTrust, Amount: shareTrust * trust, Found: why},
 		{Signal: SignalReach, Amount: shareReach * reach},
 		{Signal: SignalLatency, Amount: shareLatency * r.nearness(rec)},
 		{Signal: SignalFreshness, Amount: shareFreshness * freshness(rec, r.now)},
@@ -220,12 +221,12 @@ func (d *Directory) ranked(ctx context.Context, q *td.Query) (found []*view, mor
 	if q.Text != "" && len(q.Or) == 0 {
 		r.question, r.fallback = d.meaning.ask(ctx, q.Text)
 	}
-	fit, total, ok := d.byWords(q, r.now)
+	fit, total, ok := d.byWords(ctx, q, r.now)
 	if !ok {
-		return d.plain(q)
+		return d.plain(ctx, q)
 	}
 	if r.question != nil {
-		fit, total = d.byMeaning(q, r, fit, total)
+		fit, total = d.byMeaning(ctx, q, r, fit, total)
 	}
 	for i := range fit {
 		c := &fit[i]
@@ -234,6 +235,21 @@ func (d *Directory) ranked(ctx context.Context, q *td.Query) (found []*view, mor
 			c.score += f.Amount
 		}
 	}
+	return best(q, fit, total)
+}
+
+// rankedForOthers is ranked for another node that asks: by words alone. Whom this node trusts and reaches is not the other's
+// concern, and the endpoint of Options.Embedder is not for the other's questions.
+func (d *Directory) rankedForOthers(q *td.Query, within ...*index.List) (found []*view, more bool) {
+	fit, total, ok := d.byWords(context.Background(), q, time.Now(), within...)
+	if !ok {
+		return d.plain(context.Background(), q, within...)
+	}
+	return best(q, fit, total)
+}
+
+// best returns the best of the candidates for q, best first, and whether there are more in all.
+func best(q *td.Query, fit []candidate, total int) (found []*view, more bool) {
 	slices.SortFunc(fit, compareCandidates)
 	most := min(q.Max(), len(fit))
 	for _, c := range fit[:most] {
@@ -243,9 +259,10 @@ func (d *Directory) ranked(ctx context.Context, q *td.Query) (found []*view, mor
 }
 
 // byWords returns the things that words put first, and how many there are in all; ok is false if words say nothing.
-func (d *Directory) byWords(q *td.Query, now time.Time) (fit []candidate, total int, ok bool) {
+func (d *Directory) byWords(ctx context.Context, q *td.Query, now time.Time, within ...*index.List) (
+	fit []candidate, total int, ok bool) {
 	d.mu.RLock()
-	c := d.index.Choose(q)
+	c := d.index.Choose(q, within...)
 	if !c.Ranked() {
 		d.mu.RUnlock()
 		return nil, 0, false
@@ -265,24 +282,11 @@ func (d *Directory) byWords(q *td.Query, now time.Time) (fit []candidate, total 
 	d.mu.RUnlock()
 	if !c.Exact {
 		slices.SortFunc(fit, compareCandidates)
-		cut := len(fit) > maxSifted
-		fit = siftBest(q, fit[:min(len(fit), maxSifted)], pool(q.Max()))
+		var cut bool
+		fit, cut = siftBest(ctx, q, fit, pool(q.Max()))
 		if total = len(fit); cut {
 			total = math.MaxInt
 		}
 	}
 	return fit, total, true
-}
-
-// siftBest returns the first few candidates that q asks for.
-func siftBest(q *td.Query, all []candidate, most int) (fit []candidate) {
-	for _, c := range all {
-		if len(fit) == most {
-			break
-		}
-		if fits(q, c.view.peek()) {
-			fit = append(fit, c)
-		}
-	}
-	return fit
 }

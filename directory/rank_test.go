@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -122,8 +124,8 @@ func TestRankSignals(t *testing.T) {
 			with(on(1, "a", 0, near), func(r *td.Record) { r.Issued = r.Issued.Add(-9 * time.Hour) })},
 	} {
 		d := filled(t, Options{Self: self,
-			Trust: func(owner did.DID) float64 {
-				return map[did.DID]float64{key(t, 1).DID(): 0.5, key(t, 2).DID(): 7}[owner]
+			Trust: func(owner did.DID) (float64, string) {
+				return map[did.DID]float64{key(t, 1).DID(): 0.5, key(t, 2).DID(): 7}[owner], "a friend"
 			},
 			Latency: func(node did.DID) time.Duration { return map[did.DID]time.Duration{near: 5e6, far: 3e8}[node] },
 		}, c.better, c.worse)
@@ -133,6 +135,8 @@ func TestRankSignals(t *testing.T) {
 		}
 		if all := d.Rank(t.Context(), td.Query{Text: "twin"}, []*td.Description{c.worse, c.better}); all[0].Description != c.better {
 			t.Errorf("%s: Rank gives %s first", c.name, all[0].ID)
+		} else if i := slices.IndexFunc(all[0].Factors, func(f Factor) bool { return f.Signal == SignalTrust }); all[0].Factors[i].Found != "a friend" {
+			t.Errorf("%s: it is not said why the owner is trusted: %+v", c.name, all[0].Factors[i])
 		}
 	}
 }
@@ -157,6 +161,46 @@ func TestRankedIsCut(t *testing.T) {
 		if got[0] != "urn:321" || len(got) != map[int]int{3: 3, 0: 1}[q.Limit] || q.Tally.Coverage().Truncated != (q.Limit == 3) {
 			t.Errorf("got %v, %+v", got, q.Tally.Coverage())
 		}
+	}
+}
+
+// Other nodes get the best by words, whatever this node thinks of them, and hear if that is not all.
+func TestOthersGetTheBest(t *testing.T) {
+	t.Parallel()
+	o := &oracle{}
+	d := filled(t, Options{Embedder: o, Trust: func(owner did.DID) (float64, string) {
+		return map[did.DID]float64{key(t, 1).DID(): 1}[owner], ""
+	}})
+	for i := range 50 {
+		desc := plain(t, byte(1+i%2), fmt.Sprintf("urn:%02d", i), "Agent")
+		if desc.Description = "weather"; i == 33 || i == 34 {
+			desc.Title = "Weather"
+		}
+		if _, err := d.put(desc, heard); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		q    td.Query
+		want string
+		cut  bool
+	}{
+		{td.Query{Text: "weather", Limit: 2}, "urn:33 urn:34", true},
+		{td.Query{Text: "title", Or: []td.Query{{Text: "weather", Owner: key(t, 2).DID()}}, Limit: 1}, "urn:33", true},
+		{td.Query{Text: "weather", ID: "urn:07"}, "urn:07", false},
+		{td.Query{ID: "urn:07"}, "urn:07", false},
+	} {
+		c.q.Tally = &td.Tally{}
+		got := map[string]bool{}
+		for _, s := range d.Known(c.q) {
+			got[string(s.Record)] = true // of plain: the id
+		}
+		if s := strings.Join(slices.Sorted(maps.Keys(got)), " "); s != c.want || c.q.Tally.Coverage().Truncated != c.cut {
+			t.Errorf("%+v: got %s, cut %v", c.q, s, c.q.Tally.Coverage().Truncated)
+		}
+	}
+	if len(o.calls) > 0 {
+		t.Errorf("the endpoint was asked for others: %q", o.calls)
 	}
 }
 

@@ -16,10 +16,12 @@ import (
 )
 
 // The store has two entries for each thing, below these keys and under the key of the thing in hex: what must never be
-// lost is small and read at once, the description may follow.
+// lost is small and read at once, the description may follow. A third has its vector, a fourth its fork, if there is one.
 var (
-	seqKeys  = ds.NewKey("/directory/1/seq")
-	descKeys = ds.NewKey("/directory/1/desc")
+	seqKeys    = ds.NewKey("/directory/1/seq")
+	descKeys   = ds.NewKey("/directory/1/desc")
+	vectorKeys = ds.NewKey("/directory/1/vector")
+	forkKeys   = ds.NewKey("/directory/1/fork")
 )
 
 // savedSeq is what is kept of every thing, living or gone.
@@ -52,6 +54,9 @@ func (d *Directory) load(ctx context.Context) error {
 	}
 	err := d.each(ctx, seqKeys, func(key [32]byte, value []byte) error { return d.restoreSeq(key, value) })
 	if err != nil {
+		return err
+	}
+	if err := d.loadForks(ctx); err != nil {
 		return err
 	}
 	more, err := d.loadDescriptions(ctx, loadAtOnce)
@@ -203,7 +208,7 @@ func (d *Directory) restore(ctx context.Context, key [32]byte, value []byte) err
 	if s.Own {
 		from = keptOwn
 	}
-	if _, err := d.put(desc, from); err != nil {
+	if _, err := d.putWith(desc, d.keptVector(ctx, key, desc), from); err != nil {
 		d.log.Debug("stored description not taken", "thing", desc.Record.Thing, "err", err)
 		d.forgetStored(key)
 	}
@@ -287,26 +292,53 @@ func (d *Directory) Flush(ctx context.Context) error {
 	return d.opts.Store.Sync(ctx, ds.NewKey("/directory"))
 }
 
-// A change is what the store must have under a key; nil means nothing.
+// A change is what the store must have of a thing; nil means nothing.
 type change struct {
+	of   aspect
 	key  [32]byte
 	seq  *savedSeq
 	desc *savedDesc
+	view *view // whose vector it is
+	fork *savedFork
 }
 
-// changes takes up to limit changes out of dirty.
+// An aspect is what changes together.
+type aspect int
+
+const (
+	ofThing  aspect = iota // seq and desc; a vector goes with desc
+	ofVector               // that there is one
+	ofFork
+)
+
+// changes takes up to limit changes out of what is dirty.
 func (d *Directory) changes(limit int) []change {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var cs []change
-	for key := range d.dirty {
-		if len(cs) == limit {
-			break
+	for of, dirty := range []map[[32]byte]bool{d.dirty, d.dirtyVectors, d.dirtyForks} {
+		for key := range dirty {
+			if len(cs) == limit {
+				return cs
+			}
+			delete(dirty, key)
+			cs = append(cs, d.changeLocked(aspect(of), key))
 		}
-		delete(d.dirty, key)
-		cs = append(cs, changeOf(key, d.entries[key]))
 	}
 	return cs
+}
+
+func (d *Directory) changeLocked(of aspect, key [32]byte) change {
+	e := d.entries[key]
+	switch {
+	case of == ofFork:
+		return change{of: of, key: key, fork: d.forks.saved(key)}
+	case of == ofVector && e != nil && e.view != nil:
+		return change{of: of, key: key, view: e.view}
+	case of == ofVector:
+		return change{of: of, key: key}
+	}
+	return changeOf(key, e)
 }
 
 func changeOf(key [32]byte, e *entry) change {
@@ -332,7 +364,7 @@ func (d *Directory) unsaved(cs []change) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, c := range cs {
-		d.markLocked(c.key)
+		[]map[[32]byte]bool{d.dirty, d.dirtyVectors, d.dirtyForks}[c.of][c.key] = true
 	}
 }
 
@@ -343,24 +375,32 @@ func (d *Directory) write(ctx context.Context, cs []change) error {
 		return err
 	}
 	for _, c := range cs {
-		var seq, desc any
-		if c.seq != nil {
-			seq = c.seq
-		}
-		if c.desc != nil {
-			desc = c.desc
-		}
-		if err := putOrDelete(ctx, b, storeKey(seqKeys, c.key), seq); err != nil {
-			return err
-		}
-		if err := putOrDelete(ctx, b, storeKey(descKeys, c.key), desc); err != nil {
+		if err := c.write(ctx, b, &d.meaning); err != nil {
 			return err
 		}
 	}
 	return b.Commit(ctx)
 }
 
-func putOrDelete(ctx context.Context, b ds.Batch, key ds.Key, value any) error {
+func (c *change) write(ctx context.Context, b ds.Batch, m *meaning) error {
+	switch c.of {
+	case ofVector:
+		return putOrDelete(ctx, b, storeKey(vectorKeys, c.key), m.saved(c.view))
+	case ofFork:
+		return putOrDelete(ctx, b, storeKey(forkKeys, c.key), c.fork)
+	}
+	if err := putOrDelete(ctx, b, storeKey(seqKeys, c.key), c.seq); err != nil {
+		return err
+	}
+	if c.desc == nil {
+		if err := b.Delete(ctx, storeKey(vectorKeys, c.key)); err != nil {
+			return err
+		}
+	}
+	return putOrDelete(ctx, b, storeKey(descKeys, c.key), c.desc)
+}
+
+func putOrDelete[T any](ctx context.Context, b ds.Batch, key ds.Key, value *T) error {
 	if value == nil {
 		return b.Delete(ctx, key)
 	}

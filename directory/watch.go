@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/directory/index"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -29,12 +27,14 @@ type Reason int
 // Why things come, change and go.
 const (
 	Published   Reason = iota + 1 // Added: it was not known; Changed: there is a newer description
-	Unreachable                   // Changed: none of its hosts can be reached now
+	Unreachable                   // Changed: none of its hosts can be reached now; with Reachable, at most twice in 10 s of a host
 	Reachable                     // Changed: one of them can again
 	Withdrawn                     // Gone: by its owner
 	Moved                         // Gone: to another id or owner, which the record's successor names
 	Expired                       // Gone: nobody refreshed it
 	Left                          // Gone, for who watches a query: it is there, and fits no longer
+	Discovered                    // Added or Changed, see [Directory.Tell]: it was found somewhere else than in the mesh
+	Vanished                      // Gone: it is no longer found there
 )
 
 // A Change is one thing that came, changed or went.
@@ -94,6 +94,16 @@ func (d *Directory) Watch(ctx context.Context, q td.Query, after uint64) iter.Se
 	}
 }
 
+// Tell has those who watch hear of a thing that is no thing of the directory, and stays none: of kind Added, Changed, with what it was,
+// or Gone.
+func (d *Directory) Tell(kind ChangeKind, why Reason, thing, was *td.Description) {
+	h := happening{kind: kind, why: why, thing: newView(thing), apart: true}
+	if was != nil {
+		h.was = newView(was)
+	}
+	d.changed.add(h)
+}
+
 // change unpacks what happened.
 func (d *Directory) change(h happening) Change {
 	c := Change{Seq: h.seq, Time: h.time, Kind: h.kind, Reason: h.why}
@@ -113,6 +123,7 @@ type happening struct {
 	kind       ChangeKind
 	why        Reason
 	thing, was *view
+	apart      bool // the index does not have the thing
 }
 
 // Bounds of what is remembered of changes.
@@ -149,7 +160,7 @@ func (l *changeLog) add(h happening) {
 	h.seq, h.time = l.seq, time.Now()
 	size := 128
 	for _, v := range []*view{h.thing, h.was} {
-		if v != nil && (v == h.was || h.kind == Gone) { // else the index has it
+		if v != nil && (v == h.was || h.kind == Gone || h.apart) { // else the index has it
 			size += weigh(v, 0)
 		}
 	}
@@ -180,33 +191,6 @@ func (l *changeLog) following(after uint64) (h happening, next <-chan struct{}, 
 		return happening{seq: l.seq - uint64(len(l.log)), time: time.Now(), kind: Missed}, nil, true
 	}
 	return l.log[after+1-l.log[0].seq], nil, true
-}
-
-// tellReach tells what became of the things of a host that was found to be down, or up again. It is called after the change.
-func (d *Directory) tellReach(node did.DID, up bool) {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	now := time.Now()
-	why := Unreachable
-	if up {
-		why = Reachable
-	}
-	for e := range d.livingLocked(d.index.List(index.Host, string(node)).All(), now) {
-		if others := d.reachableWithout(e.view.record, node); !others {
-			d.changed.add(happening{kind: Changed, why: why, thing: e.view})
-		}
-	}
-}
-
-// reachableWithout reports whether a thing is reached by another way than node.
-func (d *Directory) reachableWithout(r *td.Record, node did.DID) bool {
-	now := time.Now()
-	for _, h := range r.Hosts {
-		if h.Node != node && (h.Node == d.opts.Self || !d.reach.isDown(h.Node, now)) {
-			return true
-		}
-	}
-	return false
 }
 
 // Latest returns the number of the last change: who then looks at everything, and watches after it, misses nothing.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -153,5 +154,34 @@ func TestWatchMisses(t *testing.T) {
 	later := openDirectory(t, Options{})
 	if later.changed.last() <= start {
 		t.Error("the numbers of a later run are no higher")
+	}
+}
+
+// What is told of things that are elsewhere stands in one order with the rest, and is in no index.
+func TestTell(t *testing.T) {
+	t.Parallel()
+	d := openDirectory(t, Options{})
+	before := d.Latest()
+	one, other := plain(t, 1, "urn:found", "Found"), plain(t, 1, "urn:found", "Found again")
+	d.Tell(Added, Discovered, one, nil)
+	if _, err := d.put(plain(t, 2, "urn:meshed", "Meshed"), heard); err != nil {
+		t.Fatal(err)
+	}
+	d.Tell(Changed, Discovered, other, one)
+	d.Tell(Gone, Vanished, other, nil)
+	var got []string
+	for c, err := range d.Watch(t.Context(), td.Query{}, before) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, fmt.Sprintf("%d %d %s", c.Kind, c.Reason, c.Thing.Title))
+		if c.Kind == Gone {
+			break
+		}
+	}
+	want := []string{fmt.Sprintf("%d %d Found", Added, Discovered), fmt.Sprintf("%d %d Meshed", Added, Published),
+		fmt.Sprintf("%d %d Found again", Changed, Discovered), fmt.Sprintf("%d %d Found again", Gone, Vanished)}
+	if !slices.Equal(got, want) || ids(d.FindLocal(td.Query{})) != "urn:meshed" {
+		t.Errorf("got %q, want %q; the index has %q", got, want, ids(d.FindLocal(td.Query{})))
 	}
 }

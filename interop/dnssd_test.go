@@ -115,7 +115,8 @@ func TestAvahiAndANode(t *testing.T) {
 
 	const entry = `=;lan1;IPv4;kitchen;_wot._tcp;local`
 	fields := strings.Split(other.until(t, "avahi-browse -rptk _directory._sub._wot._tcp", entry), ";")
-	td := other.do(t, "python3 -c 'import urllib.request as u; print(u.urlopen(\"http://"+fields[7]+":"+fields[8]+"/.well-known/wot\").read().decode())'")
+	td := other.until(t, "python3 -c 'import urllib.request as u; print(u.urlopen(\"http://"+fields[7]+":"+fields[8]+
+		"/.well-known/wot\").read().decode())' 2>/dev/null", "ThingDirectory") // 503 until the node has described itself
 	if !strings.Contains(td, `"http://10.9.0.1:`+fields[8]+`/things{`) || !strings.Contains(td, string(n.DID())) {
 		t.Errorf("the other host reads %s", td)
 	}

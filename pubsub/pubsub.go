@@ -40,7 +40,7 @@ type Options struct {
 	// Admits says whether records of an owner are taken; an error means no. It must not block. Nil admits everyone.
 	Admits func(owner did.DID) error
 	// Degree is how many neighbours a topic's mesh has: more costs bandwidth, fewer costs time and resilience. It is 3
-	// to 24; zero means 6. A small node takes 4.
+	// to 24; zero means 5. A small node takes 4.
 	Degree int
 	// Shards are the shards to listen on, each below 16. Nil means all; records can be announced on any.
 	Shards []byte
@@ -115,7 +115,7 @@ func (o *Options) complete() error {
 		o.Network = "main"
 	}
 	if o.Degree == 0 {
-		o.Degree = 6
+		o.Degree = 5
 	}
 	if o.Degree < 3 || o.Degree > 24 {
 		return fmt.Errorf("gossip degree %d: it must be 3 to 24", o.Degree)

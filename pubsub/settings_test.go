@@ -72,10 +72,10 @@ func TestBelongs(t *testing.T) {
 	}
 }
 
-// The table of design degrees: 6 is the library's own, 4 is that of a lean node.
+// The table of design degrees: 5 is the default, 4 is that of a lean node.
 func TestMeshOf(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ d, lo, hi, score, out int }{{6, 5, 12, 4, 2}, {4, 3, 8, 2, 1}} {
+	for _, c := range []struct{ d, lo, hi, score, out int }{{5, 4, 7, 3, 1}, {4, 3, 6, 2, 1}} {
 		m := meshOf(c.d)
 		if m.D != c.d || m.Dlo != c.lo || m.Dhi != c.hi || m.Dscore != c.score || m.Dout != c.out {
 			t.Errorf("degree %d: got %d %d %d %d", c.d, m.Dlo, m.Dhi, m.Dscore, m.Dout)
@@ -104,7 +104,7 @@ func TestOptions(t *testing.T) {
 		}
 	}
 	var o Options
-	if err := o.complete(); err != nil || o.Network != "main" || o.Degree != 6 || len(o.Shards) != Shards {
+	if err := o.complete(); err != nil || o.Network != "main" || o.Degree != 5 || len(o.Shards) != Shards {
 		t.Errorf("got %+v, %v", o, err)
 	}
 }

@@ -9,49 +9,45 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
-	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
-	mocknet "github.com/libp2p/go-libp2p/p2p/net/mock"
 	ma "github.com/multiformats/go-multiaddr"
 
 	"github.com/lmosd/lmosd/node"
+	"github.com/lmosd/lmosd/testnet/simnet"
 )
 
 // A simulation is the network under [Simulated] nodes.
 type simulation struct {
-	mocknet.Mocknet
+	net   *simnet.Net
 	o     Options
-	hosts []peer.ID // by number, from 0
+	hosts []*simnet.Host // by number, from 0
 	sent  []*traffic
 }
 
 // Simulated starts n nodes in a simulated network. Inside a testing/synctest bubble its time is the bubble's.
 func Simulated(ctx context.Context, n int, o Options) (*Net, error) {
 	o = o.withDefaults()
-	sim := &simulation{Mocknet: mocknet.New(), o: o}
-	hosts := make([]host.Host, n)
-	for i := range n {
-		var err error
-		if hosts[i], err = sim.add(); err != nil {
-			return nil, errors.Join(err, sim.Close())
+	sim := &simulation{o: o}
+	sim.net = simnet.New(sim.o.delay)
+	for range n {
+		if err := sim.add(); err != nil {
+			return nil, errors.Join(err, sim.close())
 		}
 	}
 	t, err := startInside(ctx, n, o, func(i int, no *node.Options) (func() error, error) {
-		no.Host = hosts[i]
-		return func() error { return sim.vanish(hosts[i].ID()) }, nil
+		no.Host = counted{sim.hosts[i], sim.sent[i]}
+		return sim.cut(i), nil
 	})
 	if err != nil {
-		return nil, errors.Join(err, sim.Close())
+		return nil, errors.Join(err, sim.close())
 	}
 	t.sim = sim
-	t.close = append([]func() error{sim.Close}, t.close...)
 	return t, nil
 }
 
 // grow adds a node to a simulated net, connected to nobody.
 func (t *Net) grow() (*Member, error) {
-	h, err := t.sim.add()
-	if err != nil {
+	if err := t.sim.add(); err != nil {
 		return nil, err
 	}
 	i := len(t.Members)
@@ -60,8 +56,8 @@ func (t *Net) grow() (*Member, error) {
 		return nil, err
 	}
 	err = t.join(i, key, t.sim.o, func(_ int, no *node.Options) (func() error, error) {
-		no.Host = h
-		return func() error { return t.sim.vanish(h.ID()) }, nil
+		no.Host = counted{t.sim.hosts[i], t.sim.sent[i]}
+		return t.sim.cut(i), nil
 	})
 	if err != nil {
 		return nil, err
@@ -70,61 +66,53 @@ func (t *Net) grow() (*Member, error) {
 }
 
 // add makes one more host, which can reach all others.
-func (s *simulation) add() (host.Host, error) {
+func (s *simulation) add() error {
 	n := len(s.hosts)
-	h, err := s.host(n + 1)
+	key, err := Key(s.o.Seed, n+1)
 	if err != nil {
-		return nil, err
-	}
-	for i, p := range s.hosts {
-		s.SetLinkDefaults(mocknet.LinkOptions{Latency: s.o.delay(i, n)})
-		if _, err := s.LinkPeers(p, h.ID()); err != nil {
-			return nil, err
-		}
-	}
-	s.hosts = append(s.hosts, h.ID())
-	s.sent = append(s.sent, new(traffic))
-	return counted{h, s.sent[n]}, nil
-}
-
-// delay is how long a message takes between two nodes: from Latency to Farthest, the same in every run with one seed.
-func (o *Options) delay(i, j int) time.Duration {
-	if o.Farthest <= o.Latency {
-		return o.Latency
-	}
-	h := fnv.New64a()
-	fmt.Fprint(h, o.Seed, i, j)
-	return o.Latency + time.Duration(h.Sum64()%uint64(o.Farthest-o.Latency))
-}
-
-func (s *simulation) host(n int) (host.Host, error) {
-	key, err := Key(s.o.Seed, n)
-	if err != nil {
-		return nil, err
+		return err
 	}
 	priv, err := crypto.UnmarshalPrivateKey(key.Libp2p())
 	if err != nil {
-		return nil, err
+		return err
 	}
-	addr, err := ma.NewMultiaddr(fmt.Sprintf("/ip4/10.%d.%d.%d/tcp/4667", n>>16&255, n>>8&255, n&255))
+	addr, err := ma.NewMultiaddr(fmt.Sprintf("/ip4/10.%d.%d.%d/tcp/4667", (n+1)>>16&255, (n+1)>>8&255, (n+1)&255))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return s.AddPeer(priv, addr)
+	h, err := s.net.Add(priv, addr)
+	if err != nil {
+		return err
+	}
+	s.hosts, s.sent = append(s.hosts, h), append(s.sent, new(traffic))
+	return nil
 }
 
-// vanish takes a host off the network: closing it would leave its peers connected.
-func (s *simulation) vanish(id peer.ID) error {
+// cut returns what takes a host off the network, as if it had been killed.
+func (s *simulation) cut(i int) func() error {
+	return func() error { s.hosts[i].Cut(); return nil }
+}
+
+// close closes the hosts that no node has closed.
+func (s *simulation) close() error {
 	var errs []error
-	for _, p := range s.Peers() {
-		if p != id {
-			if len(s.LinksBetweenPeers(id, p)) > 0 {
-				errs = append(errs, s.UnlinkPeers(id, p))
-			}
-			errs = append(errs, s.DisconnectPeers(id, p))
-		}
+	for _, h := range s.hosts {
+		errs = append(errs, h.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// delay is how long a message takes between two hosts: from Latency to Farthest, the same in every run with one seed.
+func (o *Options) delay(a, b peer.ID) time.Duration {
+	if o.Farthest <= o.Latency {
+		return o.Latency
+	}
+	if a > b {
+		a, b = b, a
+	}
+	h := fnv.New64a()
+	fmt.Fprint(h, o.Seed, a, b)
+	return o.Latency + time.Duration(h.Sum64()%uint64(o.Farthest-o.Latency))
 }
 
 // sentBy returns what a member has sent so far, by what it was for.

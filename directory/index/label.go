@@ -4,6 +4,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 
@@ -62,11 +63,13 @@ func Labels(d *td.Description) []Label {
 		return strings.Compare(a.text, b.text)
 	})
 	all = slices.Compact(all)
-	roots, lengths := mentions(d.Thing)
+	s := readings.Get().(*reading)
+	roots, lengths := s.mentions(d.Thing)
 	all = slices.Grow(all, len(roots))
 	for i := range roots {
 		all = append(all, Label{Word, roots[i].root, roots[i].weight(&lengths)})
 	}
+	s.done()
 	return all
 }
 
@@ -266,10 +269,24 @@ type mention struct {
 	field  td.Field
 }
 
+// A reading is what takes a thing apart. What it returns is of use until it is done.
+type reading struct {
+	places map[string]int
+	all    []mention
+}
+
+var readings = sync.Pool{New: func() any { return &reading{places: make(map[string]int, 128)} }}
+
+// done gives s back. It keeps nothing of the thing alive.
+func (s *reading) done() {
+	clear(s.places)
+	clear(s.all)
+	readings.Put(s)
+}
+
 // mentions returns the roots of what a thing says of itself, in the order in which they come, and how many words each field has.
-func mentions(t *td.Thing) (all []mention, lengths [td.Fields]int) {
-	places := make(map[string]int, 128)
-	all = make([]mention, 0, 128)
+func (s *reading) mentions(t *td.Thing) (all []mention, lengths [td.Fields]int) {
+	places, all := s.places, s.all[:0]
 	for text := range t.Texts() {
 		for _, w := range words.Split(text.Text) {
 			lengths[text.Field]++
@@ -292,6 +309,7 @@ func mentions(t *td.Thing) (all []mention, lengths [td.Fields]int) {
 			}
 		}
 	}
+	s.all = all
 	return all, lengths
 }
 

@@ -152,6 +152,18 @@ func (l *List) parts() [][]posting {
 	return [][]posting{l.few}
 }
 
+// place returns the place of the first posting of l.many whose slot is not below slot: seek, for what is asked most.
+func (l *List) place(slot uint32) (part, at int) {
+	parts := l.many.parts
+	first := posting(slot << 8)
+	if end := parts[len(parts)-1]; end[len(end)-1] < first {
+		return len(parts), 0
+	}
+	part = sort.Search(len(parts), func(i int) bool { return parts[i][len(parts[i])-1] >= first })
+	p := parts[part]
+	return part, sort.Search(len(p), func(i int) bool { return p[i] >= first })
+}
+
 func compareSlots(p posting, slot uint32) int { return int(p.slot()) - int(slot) }
 
 // Has reports whether slot is in the list.
@@ -162,7 +174,7 @@ func (l *List) Has(slot uint32) bool {
 	part := l.few
 	if l.many != nil {
 		parts := l.many.parts
-		i := sort.Search(len(parts), func(i int) bool { return parts[i][len(parts[i])-1].slot() >= slot })
+		i, _ := l.place(slot)
 		if i == len(parts) {
 			return false
 		}
@@ -192,7 +204,7 @@ func (l *List) add(p posting) bool {
 		l.many = &chunks[posting]{parts: [][]posting{l.few}, n: len(l.few)}
 		l.few = nil
 	}
-	part, at := l.many.seek(func(o posting) bool { return o.slot() < p.slot() })
+	part, at := l.place(p.slot())
 	if o, ok := l.many.get(part, at); ok && o.slot() == p.slot() {
 		return false
 	}
@@ -208,7 +220,7 @@ func (l *List) Remove(slot uint32) {
 		}
 		return
 	}
-	part, at := l.many.seek(func(o posting) bool { return o.slot() < slot })
+	part, at := l.place(slot)
 	if o, ok := l.many.get(part, at); ok && o.slot() == slot {
 		l.many.remove(part, at)
 	}

@@ -276,16 +276,18 @@ type Hit struct {
 
 // Compare returns which words of a question that was looked up a thing has. Their scores add up to what [Choice.Top] has.
 func Compare(asked []Sought, t *td.Thing) (hits []Hit) {
-	all, lengths := mentions(t)
+	s := readings.Get().(*reading)
+	defer s.done()
+	all, lengths := s.mentions(t)
 	total := 0.0
-	for _, s := range asked {
-		total += s.rarity
+	for _, one := range asked {
+		total += one.rarity
 	}
-	for _, s := range asked {
-		best, root := Hit{Asked: s.word}, words.Root(s.word)
+	for _, one := range asked {
+		best, root := Hit{Asked: one.word}, words.Root(one.word)
 		for i := range all {
 			m := &all[i]
-			score := float64(closeness(root, m.root)) * float64(m.weight(&lengths)) / 255 * s.rarity / total
+			score := float64(closeness(root, m.root)) * float64(m.weight(&lengths)) / 255 * one.rarity / total
 			if score > best.Score || score == best.Score && score > 0 && m.word < best.Found {
 				best.Score, best.Found, best.Field = score, m.word, m.field
 			}

@@ -360,6 +360,8 @@ func TestEveryCodeHasAResponse(t *testing.T) {
 	}
 }
 
+// WoT Discovery §7.1, §6.4: exploration-server-coap-method exploration-server-coap-resp exploration-server-coap-alternate-content
+// exploration-server-coap-size2 introduction-core-rd-resource-type-thing
 func TestDescriptionsAndLinks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -9,6 +9,9 @@ import (
 
 // An EventStream writes server-sent events (HTML Living Standard §9.2.5) as the answer to a request, each at once.
 type EventStream struct {
+	// Plain leaves out the blank line after a comment: some consumers take that for the end of an event with nothing in it.
+	Plain bool
+
 	w        http.ResponseWriter
 	control  *http.ResponseController
 	patience time.Duration
@@ -55,7 +58,10 @@ func (e *EventStream) Send(name, id string, data []byte) error {
 
 // Comment sends what every consumer ignores: a sign of life, or a word for people.
 func (e *EventStream) Comment(text string) error {
-	e.buf = append(append(append(e.buf[:0], ": "...), oneLine(text)...), "\n\n"...)
+	e.buf = append(append(append(e.buf[:0], ": "...), oneLine(text)...), '\n')
+	if !e.Plain {
+		e.buf = append(e.buf, '\n')
+	}
 	return e.flush()
 }
 

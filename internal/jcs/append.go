@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -12,13 +13,25 @@ import (
 // map[string]any, as [Decode] returns them. Anything else, NaN, an infinity, a string that is not UTF-8, and nesting
 // beyond [MaxDepth] are errors; dst is then returned as it was. Append does not change v; calls may run side by side.
 func Append(dst []byte, v any) ([]byte, error) {
-	var room [48]member
-	e := encoder{dst: dst, members: room[:0]}
-	if err := e.value(v, 0); err != nil {
+	room := rooms.Get().(*[]member)
+	e := encoder{dst: dst, members: (*room)[:0]}
+	err := e.value(v, 0)
+	if cap(e.members) <= maxRoom {
+		clear(e.members[:cap(e.members)]) // it must not hold what was written
+		*room = e.members[:0]
+		rooms.Put(room)
+	}
+	if err != nil {
 		return dst, err
 	}
 	return e.dst, nil
 }
+
+// rooms has stacks for encoders: a small value would take less than its stack.
+var rooms = sync.Pool{New: func() any { return new(make([]member, 0, 48)) }}
+
+// maxRoom is how long a stack may be that is kept.
+const maxRoom = 256
 
 // An encoder writes to dst. members is a stack: an object pushes its members, sorts them, and pops them when it is
 // written.

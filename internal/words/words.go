@@ -11,7 +11,22 @@ import (
 )
 
 // Fold makes texts equal that differ in case or in how letters are composed: lower case, NFC.
-func Fold(s string) string { return norm.NFC.String(strings.ToLower(s)) }
+func Fold(s string) string {
+	lower := strings.ToLower(s)
+	if isASCII(lower) { // and so composed
+		return lower
+	}
+	return norm.NFC.String(lower)
+}
+
+func isASCII(s string) bool {
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
+}
 
 // Split returns the words of s, folded: what stands between characters that are neither letter, digit nor mark. A name in camel
 // case is one word, and its parts too: "getWeather" gives "getweather", "get", "weather".

@@ -1,0 +1,95 @@
+package directory
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	ds "github.com/ipfs/go-datastore"
+
+	"github.com/lmosd/lmosd/internal/cbor"
+	"github.com/lmosd/lmosd/td"
+)
+
+// A named oracle says which model it is.
+type named struct {
+	oracle
+	model string
+}
+
+func (n *named) Model() string { return n.model }
+
+// A restart asks for no vector again that is of the same model and the same text; vectors go with their things.
+func TestVectorsAreKept(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := memory()
+		a, b := weather(t, 1), numbered(t, 2, 2)
+		first := a.signed(t, 1)
+		refreshed, err := td.Renew(described(t, first), a.key, td.Lease{Seq: 2, Now: time.Now(), Lifetime: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		put := func(d *Directory, s *td.Signed) {
+			t.Helper()
+			if _, err := d.put(described(t, s), heard); err != nil {
+				t.Fatal(err)
+			}
+		}
+		asks := func(e Embedder, o *oracle, change func(d *Directory)) int {
+			t.Helper()
+			before := len(o.calls)
+			d := openDirectory(t, Options{Store: store, Embedder: e})
+			stop := run(t, d)
+			change(d)
+			time.Sleep(2 * saveEvery)
+			synctest.Wait()
+			stop()
+			for desc := range d.FindLocal(td.Query{}) {
+				if d.vectorOf(desc.Record.Hash) == nil {
+					t.Errorf("%s has no vector", desc.ID)
+				}
+			}
+			return len(o.calls) - before
+		}
+		one, other, silent := &named{model: "one"}, &named{model: "other"}, &oracle{}
+		changed := a
+		changed.title = "Weather and tides"
+		for _, step := range []struct {
+			name   string
+			e      Embedder
+			o      *oracle
+			change func(d *Directory)
+			want   int
+		}{
+			{"at first all are asked for", one, &one.oracle, func(d *Directory) { put(d, first); put(d, b.signed(t, 1)) }, 2},
+			{"then none", one, &one.oracle, func(*Directory) {}, 0},
+			{"nor for a refresh", one, &one.oracle, func(d *Directory) { put(d, refreshed) }, 0},
+			{"what says something else is", one, &one.oracle, func(d *Directory) { put(d, changed.signed(t, 3)) }, 1},
+			{"another model is asked for all", other, &other.oracle, func(*Directory) {}, 2},
+			{"and takes their places", one, &one.oracle, func(*Directory) {}, 2},
+			{"one without a name keeps nothing", silent, silent, func(*Directory) {}, 2},
+			{"and takes no places", one, &one.oracle, func(d *Directory) { put(d, b.buried(t, 4)) }, 0},
+		} {
+			if got := asks(step.e, step.o, step.change); got != step.want {
+				t.Errorf("%s: %d texts were asked for, want %d", step.name, got, step.want)
+			}
+		}
+		keys := stored(t, store, vectorKeys)
+		if len(keys) != 1 {
+			t.Fatalf("%d vectors in the store, want that of the living", len(keys))
+		}
+		for _, v := range []savedVector{{Model: "one"}, {Model: "one", Text: []byte("x"), Dims: []byte{1}}, {}} {
+			raw, err := cbor.Marshal(v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := store.Put(t.Context(), ds.RawKey(keys[0]), raw); err != nil {
+				t.Fatal(err)
+			}
+			if got := asks(one, &one.oracle, func(*Directory) {}); got != 1 {
+				t.Errorf("%+v in the store: %d texts were asked for, want 1", v, got)
+			}
+		}
+	})
+}

@@ -1,0 +1,65 @@
+package directory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lmosd/lmosd/td"
+)
+
+// What must be looked at one by one stops with whom it is for, and the answer says so.
+func TestSiftingEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { // whose clock stands still while something is done
+		d := openDirectory(t, Options{Embedder: &oracle{}})
+		const n = 400
+		for i := range n {
+			desc := plain(t, byte(i/100), fmt.Sprintf("urn:%03d", i), "Weather", "urn:example:weather", "urn:example:sky")
+			desc.Capabilities[0].Version, desc.Capabilities[1].Version = "1.0.0", "2.0.0"
+			desc.Record.Capabilities = []string{"urn:example:sky", "urn:example:weather"}
+			if _, err := d.put(desc, heard); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for {
+			if some, err := d.embedSome(t.Context()); err != nil || !some {
+				break
+			}
+		}
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		// All have the capability, and a version of the range, but not that of the capability.
+		hard := td.Query{Capability: []string{"urn:example:weather"}, Version: "^2"}
+		for _, text := range []string{"", "weather", "inventory"} {
+			q := hard
+			q.Text = text
+			_, _ = d.meaning.ask(t.Context(), text) // what is remembered needs no time
+			for _, c := range []struct {
+				ctx  context.Context
+				want error
+			}{{t.Context(), nil}, {over, context.Canceled}} {
+				q.Tally = &td.Tally{}
+				found, err := found(d.Find(c.ctx, q))
+				if len(found) != 0 || !errors.Is(err, c.want) || q.Tally.Coverage().Truncated != (c.want != nil) {
+					t.Errorf("%q, %v: got %d, %v, %+v", text, c.want, len(found), err, q.Tally.Coverage())
+				}
+			}
+		}
+		for name, s := range map[string]*sieve{
+			"time":   {ctx: t.Context(), until: time.Now().Add(-time.Hour)},
+			"number": {ctx: t.Context(), until: time.Now().Add(time.Hour), n: maxSifted - 10},
+		} {
+			looked := 0
+			for s.next() {
+				looked++
+			}
+			if looked > 15 || !s.cut {
+				t.Errorf("by %s: went on for %d", name, looked)
+			}
+		}
+	})
+}

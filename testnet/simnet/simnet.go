@@ -1,0 +1,332 @@
+// Package simnet is a network in memory: hosts whose messages take time, and nothing else.
+//
+// It is made for meshes of hundreds of whole nodes in a testing/synctest bubble. A link delays and loses nothing; how much it
+// carries at once is bounded by the windows of streams only. A stream that is silent has no goroutine, no timer and no buffer
+// here, so that a mesh of hundreds of nodes costs what its nodes do. Streams have deadlines, two hosts have one connection at
+// most, and who dials must know an address, as in a real network.
+package simnet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/event"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/peerstore"
+	basichost "github.com/libp2p/go-libp2p/p2p/host/basic"
+	"github.com/libp2p/go-libp2p/p2p/host/eventbus"
+	"github.com/libp2p/go-libp2p/p2p/host/peerstore/pstoremem"
+	"github.com/libp2p/go-libp2p/p2p/net/connmgr"
+	ma "github.com/multiformats/go-multiaddr"
+)
+
+// A Net is a network. Its methods are safe for concurrent use.
+type Net struct {
+	delay func(a, b peer.ID) time.Duration
+
+	mu    sync.Mutex
+	ports map[peer.ID]*port // owned by mu
+}
+
+// New returns a network without hosts. A message from a to b takes delay, which must be the same for b and a.
+func New(delay func(a, b peer.ID) time.Duration) *Net {
+	return &Net{delay: delay, ports: map[peer.ID]*port{}}
+}
+
+// A port is the place of one host in a network: the [network.Network] that the host is made of.
+type port struct {
+	net     *Net
+	id      peer.ID
+	key     crypto.PubKey
+	addr    ma.Multiaddr
+	book    peerstore.Peerstore
+	changed event.Emitter
+
+	mu      sync.Mutex // owns the rest, and is never held while another port's is
+	handler network.StreamHandler
+	told    []network.Notifiee
+	conns   map[peer.ID]*conn // also those that end, until all have been told
+	off     bool
+}
+
+var _ network.Network = (*port)(nil)
+
+// A Host is one host of a network.
+type Host struct {
+	*basichost.BasicHost
+	port *port
+}
+
+// Add adds the host with a key and an address, which the caller closes. It keeps as many connections as a node of the default
+// profile does.
+func (n *Net) Add(key crypto.PrivKey, addr ma.Multiaddr) (*Host, error) {
+	bus := eventbus.NewBus()
+	p, err := n.open(key, addr, bus)
+	if err != nil {
+		return nil, err
+	}
+	cm, err := connmgr.NewConnManager(96, 128, connmgr.WithGracePeriod(30*time.Second), connmgr.WithSilencePeriod(10*time.Second))
+	if err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	h, err := basichost.NewHost(p, &basichost.HostOpts{EventBus: bus, ConnManager: cm, EnablePing: true})
+	if err != nil {
+		return nil, errors.Join(err, cm.Close(), p.Close())
+	}
+	h.Start()
+	return &Host{h, p}, nil
+}
+
+// Cut takes the host off the network for good, as if it had been killed: its connections end, and nobody reaches it.
+func (h *Host) Cut() { h.port.cut() }
+
+// open makes a place for a host. It tells bus when peers come and go.
+func (n *Net) open(key crypto.PrivKey, addr ma.Multiaddr, bus event.Bus) (*port, error) {
+	id, err := peer.IDFromPrivateKey(key)
+	if err != nil {
+		return nil, err
+	}
+	p := &port{net: n, id: id, key: key.GetPublic(), addr: addr, conns: map[peer.ID]*conn{}}
+	if p.book, err = pstoremem.NewPeerstore(); err != nil {
+		return nil, err
+	}
+	p.book.AddAddr(id, addr, peerstore.PermanentAddrTTL)
+	if err := errors.Join(p.book.AddPrivKey(id, key), p.book.AddPubKey(id, p.key)); err != nil {
+		return nil, errors.Join(err, p.book.Close())
+	}
+	if p.changed, err = bus.Emitter(&event.EvtPeerConnectednessChanged{}); err != nil {
+		return nil, errors.Join(err, p.book.Close())
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.ports[id] = p
+	return p, nil
+}
+
+func (n *Net) at(id peer.ID) *port {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.ports[id]
+}
+
+func (p *port) cut() {
+	p.net.mu.Lock() // nobody joins meanwhile
+	p.mu.Lock()
+	p.off = true
+	p.mu.Unlock()
+	p.net.mu.Unlock()
+	for _, c := range p.Conns() {
+		_ = c.Close()
+	}
+}
+
+// Close ends all connections.
+func (p *port) Close() error {
+	p.cut()
+	p.mu.Lock()
+	ending := slices.Collect(maps.Values(p.conns))
+	p.mu.Unlock()
+	for _, c := range ending {
+		<-c.gone // they emit
+	}
+	return errors.Join(p.changed.Close(), p.book.Close())
+}
+
+// DialPeer returns the connection to a peer, or makes one, which takes a round trip; so does the answer that nobody is there.
+func (p *port) DialPeer(ctx context.Context, id peer.ID) (network.Conn, error) {
+	if id == p.id {
+		return nil, errors.New("simnet: a host does not dial itself")
+	}
+	if c := p.live(id); c != nil {
+		return c, nil
+	}
+	far := p.net.at(id)
+	if known := p.book.Addrs(id); far == nil || !slices.ContainsFunc(known, far.addr.Equal) {
+		return nil, fmt.Errorf("simnet: dial %s: %d addresses, none of which is right", id, len(known))
+	}
+	delay := p.net.delay(p.id, id)
+	if err := sleep(ctx, 2*delay); err != nil {
+		return nil, err
+	}
+	for {
+		c, ending, err := join(p, far, delay)
+		if ending == nil {
+			return c, err
+		}
+		select { // The last connection is about to end: who is told of it must not take the new one for it.
+		case <-ending:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// join connects two ports, or returns the connection that they have, or what to wait for.
+func join(near, far *port, delay time.Duration) (c *conn, ending <-chan struct{}, err error) {
+	near.net.mu.Lock() // only one pair joins at a time, so both can be looked at
+	c, ending, fresh, err := joinLocked(near, far, delay)
+	near.net.mu.Unlock()
+	if fresh {
+		go c.far.announce()
+		c.announce()
+	}
+	return c, ending, err
+}
+
+func joinLocked(near, far *port, delay time.Duration) (c *conn, ending <-chan struct{}, fresh bool, err error) {
+	for _, p := range []*port{near, far} {
+		other := far
+		if p == far {
+			other = near
+		}
+		p.mu.Lock()
+		old, off := p.conns[other.id], p.off
+		p.mu.Unlock()
+		switch {
+		case off:
+			return nil, nil, false, fmt.Errorf("simnet: dial %s: nobody is there", far.id)
+		case old != nil && old.IsClosed():
+			return nil, old.gone, false, nil
+		case old != nil && p == near:
+			return old, nil, false, nil
+		}
+	}
+	c = connect(near, far, delay)
+	for _, c := range []*conn{c, c.far} {
+		c.port.mu.Lock()
+		c.port.conns[c.remote.id] = c
+		c.port.mu.Unlock()
+	}
+	return c, nil, true, nil
+}
+
+// live returns the connection to a peer, or nil.
+func (p *port) live(id peer.ID) *conn {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c := p.conns[id]; c != nil && !c.IsClosed() {
+		return c
+	}
+	return nil
+}
+
+// tell tells all who want to know, of what is now.
+func (p *port) tell(id peer.ID, f func(n network.Notifiee)) {
+	_ = p.changed.Emit(event.EvtPeerConnectednessChanged{Peer: id, Connectedness: p.Connectedness(id)})
+	p.mu.Lock()
+	told := slices.Clone(p.told)
+	p.mu.Unlock()
+	for _, n := range told {
+		f(n)
+	}
+}
+
+// What follows is [network.Network].
+
+// NewStream opens a stream to a peer.
+func (p *port) NewStream(ctx context.Context, id peer.ID) (network.Stream, error) {
+	if c := p.live(id); c != nil {
+		return c.NewStream(ctx)
+	}
+	if without, _ := network.GetNoDial(ctx); without {
+		return nil, network.ErrNoConn
+	}
+	c, err := p.DialPeer(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return c.NewStream(ctx)
+}
+
+// SetStreamHandler sets what is called, in a goroutine of its own, for each stream that a peer opens.
+func (p *port) SetStreamHandler(h network.StreamHandler) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.handler = h
+}
+
+// Notify adds who is told of connections.
+func (p *port) Notify(n network.Notifiee) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.told = append(p.told, n)
+}
+
+// StopNotify is the reverse of Notify.
+func (p *port) StopNotify(n network.Notifiee) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.told = slices.DeleteFunc(slices.Clone(p.told), func(o network.Notifiee) bool { return o == n })
+}
+
+// Conns returns the live connections.
+func (p *port) Conns() []network.Conn {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	cs := make([]network.Conn, 0, len(p.conns))
+	for _, c := range p.conns {
+		if !c.IsClosed() {
+			cs = append(cs, c)
+		}
+	}
+	return cs
+}
+
+// ConnsToPeer returns the live connection to a peer, if there is one.
+func (p *port) ConnsToPeer(id peer.ID) []network.Conn {
+	if c := p.live(id); c != nil {
+		return []network.Conn{c}
+	}
+	return nil
+}
+
+// Peers returns who is connected.
+func (p *port) Peers() []peer.ID {
+	var ids []peer.ID
+	for _, c := range p.Conns() {
+		ids = append(ids, c.RemotePeer())
+	}
+	return ids
+}
+
+// Connectedness says whether a peer is connected.
+func (p *port) Connectedness(id peer.ID) network.Connectedness {
+	if p.live(id) != nil {
+		return network.Connected
+	}
+	return network.NotConnected
+}
+
+// ClosePeer ends the connection to a peer.
+func (p *port) ClosePeer(id peer.ID) error {
+	if c := p.live(id); c != nil {
+		return c.Close()
+	}
+	return nil
+}
+
+func (p *port) LocalPeer() peer.ID                                { return p.id }
+func (p *port) Peerstore() peerstore.Peerstore                    { return p.book }
+func (p *port) Listen(...ma.Multiaddr) error                      { return nil } // it listens from the start
+func (p *port) ListenAddresses() []ma.Multiaddr                   { return []ma.Multiaddr{p.addr} }
+func (p *port) InterfaceListenAddresses() ([]ma.Multiaddr, error) { return p.ListenAddresses(), nil }
+func (p *port) CanDial(peer.ID, ma.Multiaddr) bool                { return true }
+func (p *port) ResourceManager() network.ResourceManager          { return &network.NullResourceManager{} }

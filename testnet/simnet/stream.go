@@ -1,0 +1,289 @@
+package simnet
+
+import (
+	"errors"
+	"io"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/protocol"
+)
+
+// window is how many bytes of a stream are under way or unread at most; who writes more waits.
+const window = 1 << 20
+
+var errClosed = errors.New("simnet: the stream is closed for writing")
+
+// A stream is one side of a stream.
+type stream struct {
+	conn     *conn
+	far      *stream
+	id       int64
+	protocol atomic.Pointer[protocol.ID]
+	stat     network.Stats
+	in, out  *pipe // out is the far side's in
+	half     atomic.Int32
+}
+
+var _ network.Stream = (*stream)(nil)
+
+// newStreams returns both sides of a stream that c opens.
+func newStreams(c *conn) (near, far *stream) {
+	there, back := &pipe{delay: c.delay}, &pipe{delay: c.delay}
+	now := time.Now()
+	near = &stream{conn: c, id: ids.Add(1), in: back, out: there, stat: network.Stats{Direction: network.DirOutbound, Opened: now}}
+	far = &stream{conn: c.far, id: ids.Add(1), in: there, out: back, stat: network.Stats{Direction: network.DirInbound, Opened: now}}
+	near.far, far.far = far, near
+	return near, far
+}
+
+// Read implements [io.Reader].
+func (s *stream) Read(p []byte) (int, error) { return s.in.read(p) }
+
+// Write implements [io.Writer]. It keeps no part of p.
+func (s *stream) Write(p []byte) (int, error) { return s.out.write(p) }
+
+// CloseWrite ends what this side says.
+func (s *stream) CloseWrite() error {
+	s.out.close()
+	s.halve(1)
+	return nil
+}
+
+// CloseRead drops what the other side says from now on.
+func (s *stream) CloseRead() error {
+	s.in.drop()
+	s.halve(2)
+	return nil
+}
+
+// Close closes both.
+func (s *stream) Close() error {
+	_ = s.CloseWrite()
+	return s.CloseRead()
+}
+
+// halve notes that one direction is over.
+func (s *stream) halve(which int32) {
+	if s.half.Or(which)|which == 3 {
+		s.conn.remove(s)
+	}
+}
+
+// Reset ends the stream here, and on the other side when word of it is there.
+func (s *stream) Reset() error {
+	s.conn.remove(s)
+	s.fail()
+	time.AfterFunc(s.conn.delay, func() {
+		s.far.conn.remove(s.far)
+		s.far.fail()
+	})
+	return nil
+}
+
+// fail ends this side.
+func (s *stream) fail() {
+	s.in.fail(true)
+	s.out.fail(false)
+}
+
+// SetDeadline sets both deadlines; the zero time is none.
+func (s *stream) SetDeadline(t time.Time) error {
+	_ = s.SetReadDeadline(t)
+	return s.SetWriteDeadline(t)
+}
+
+func (s *stream) SetReadDeadline(t time.Time) error {
+	s.in.until(&s.in.readBy, t)
+	return nil
+}
+
+func (s *stream) SetWriteDeadline(t time.Time) error {
+	s.out.until(&s.out.writeBy, t)
+	return nil
+}
+
+// Protocol is what the stream is for, once that was agreed.
+func (s *stream) Protocol() protocol.ID {
+	if p := s.protocol.Load(); p != nil {
+		return *p
+	}
+	return ""
+}
+
+func (s *stream) SetProtocol(p protocol.ID) error {
+	s.protocol.Store(&p)
+	return nil
+}
+
+func (s *stream) ID() string                                   { return strconv.FormatInt(s.id, 10) }
+func (s *stream) Stat() network.Stats                          { return s.stat }
+func (s *stream) Conn() network.Conn                           { return s.conn }
+func (s *stream) Scope() network.StreamScope                   { return &network.NullScope{} }
+func (s *stream) ResetWithError(network.StreamErrorCode) error { return s.Reset() }
+
+// A pipe is one direction of a stream.
+type pipe struct {
+	delay time.Duration
+
+	mu              sync.Mutex // owns the rest
+	parts           []part     // what is under way or unread, in order
+	size            int        // of it
+	readBy, writeBy time.Time
+	closed          time.Time // when its end arrives; zero while it is open
+	readErr         error     // after a reset
+	writeErr        error
+	dropping        bool          // nobody reads any more
+	changed         chan struct{} // closed at the next change, for those who wait; nil if nobody does
+}
+
+// A part is what one call wrote.
+type part struct {
+	at    time.Time // of its arrival
+	bytes []byte
+}
+
+// wakeLocked makes all who wait look again.
+func (p *pipe) wakeLocked() {
+	if p.changed != nil {
+		close(p.changed)
+		p.changed = nil
+	}
+}
+
+// await unlocks p, waits for a change, or until the earliest of the times that are not zero, and locks it again.
+func (p *pipe) await(times ...time.Time) {
+	var first time.Time
+	for _, t := range times {
+		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
+			first = t
+		}
+	}
+	if p.changed == nil {
+		p.changed = make(chan struct{})
+	}
+	changed := p.changed
+	p.mu.Unlock()
+	defer p.mu.Lock()
+	if first.IsZero() {
+		<-changed
+		return
+	}
+	t := time.NewTimer(time.Until(first))
+	defer t.Stop()
+	select {
+	case <-changed:
+	case <-t.C:
+	}
+}
+
+func over(t, now time.Time) bool { return !t.IsZero() && !now.Before(t) }
+
+func (p *pipe) read(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for {
+		var arrival time.Time
+		if len(p.parts) > 0 {
+			arrival = p.parts[0].at
+		}
+		switch now := time.Now(); {
+		case p.readErr != nil:
+			return 0, p.readErr
+		case over(p.readBy, now):
+			return 0, os.ErrDeadlineExceeded
+		case p.dropping:
+			return 0, io.EOF
+		case len(b) == 0:
+			return 0, nil
+		case over(arrival, now):
+			return p.takeLocked(b, now), nil
+		case len(p.parts) == 0 && over(p.closed, now):
+			return 0, io.EOF
+		}
+		p.await(arrival, p.closed, p.readBy)
+	}
+}
+
+// takeLocked moves what has arrived to b.
+func (p *pipe) takeLocked(b []byte, now time.Time) (n int) {
+	full := p.size >= window
+	for len(p.parts) > 0 && n < len(b) && over(p.parts[0].at, now) {
+		first := &p.parts[0]
+		k := copy(b[n:], first.bytes)
+		n += k
+		if first.bytes = first.bytes[k:]; len(first.bytes) == 0 {
+			p.parts[0] = part{}
+			p.parts = p.parts[1:]
+		}
+	}
+	if p.size -= n; len(p.parts) == 0 {
+		p.parts = nil
+	}
+	if full {
+		p.wakeLocked()
+	}
+	return n
+}
+
+func (p *pipe) write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for {
+		switch now := time.Now(); {
+		case p.writeErr != nil:
+			return 0, p.writeErr
+		case !p.closed.IsZero():
+			return 0, errClosed
+		case over(p.writeBy, now):
+			return 0, os.ErrDeadlineExceeded
+		case p.dropping || len(b) == 0:
+			return len(b), nil
+		case p.size < window:
+			p.parts = append(p.parts, part{now.Add(p.delay), append([]byte(nil), b...)})
+			p.size += len(b)
+			p.wakeLocked()
+			return len(b), nil
+		}
+		p.await(p.writeBy)
+	}
+}
+
+func (p *pipe) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed.IsZero() {
+		p.closed = time.Now().Add(p.delay)
+		p.wakeLocked()
+	}
+}
+
+func (p *pipe) drop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dropping, p.parts, p.size = true, nil, 0
+	p.wakeLocked()
+}
+
+// fail ends the pipe for who reads, or for who writes.
+func (p *pipe) fail(reader bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if reader {
+		p.readErr, p.parts, p.size = network.ErrReset, nil, 0
+	} else {
+		p.writeErr = network.ErrReset
+	}
+	p.wakeLocked()
+}
+
+func (p *pipe) until(deadline *time.Time, t time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	*deadline = t
+	p.wakeLocked()
+}
