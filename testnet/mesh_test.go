@@ -403,7 +403,7 @@ const period = 11 * time.Minute
 // silence measures what a node sends while nothing happens: everything is told again, by gossip.
 func (m *trial) silence() {
 	time.Sleep(20 * time.Second)
-	m.spends("a minute of silence", 1000, func() { time.Sleep(period) })
+	m.spends("a minute of silence", 0, 1000, func() { time.Sleep(period) })
 }
 
 // churn measures the same while each minute one in a hundred nodes dies and another joins, and one in a hundred agents goes and
@@ -412,7 +412,7 @@ func (m *trial) churn() {
 	var g sync.WaitGroup
 	defer g.Wait()
 	came := 0
-	m.spends("a minute of churn", 8000, func() {
+	m.spends("a minute of churn", 2*max(1, m.agents/100), 8000, func() {
 		for range period / time.Minute {
 			time.Sleep(time.Minute)
 			for range max(1, len(m.alive)/100) {
@@ -459,8 +459,9 @@ func (m *trial) swap(id string) {
 }
 
 // spends measures what the nodes that are alive at the end have sent during f, which takes a period, and holds it against bounds:
-// gossip grows with the things and not with the nodes, the rest with the logarithm of the nodes.
-func (m *trial) spends(what string, restEach float64, f func()) {
+// gossip grows with the things, and what is published or withdrawn each minute, and not with the nodes; the rest grows with the
+// logarithm of the nodes.
+func (m *trial) spends(what string, news int, restEach float64, f func()) {
 	before := map[*Member]sent{}
 	for _, who := range m.alive {
 		before[who] = m.net.sentBy(who)
@@ -474,7 +475,7 @@ func (m *trial) spends(what string, restEach float64, f func()) {
 	minutes := time.Since(began).Minutes() * float64(len(m.alive))
 	m.Logf("%s costs each node %s", what, s.per(minutes))
 	gossip, rest := float64(s[forGossip].bytes)/minutes, float64(s.bytes()-s[forGossip].bytes)/minutes
-	if most := gossipEach*float64(m.agents)/10 + 1000; gossip > most {
+	if most := gossipEach*float64(m.agents)/10 + newsEach*float64(news) + 1000; gossip > most {
 		m.Errorf("%s: gossip sends %.0f bytes, want %.0f at most with %d things", what, gossip, most, m.agents)
 	}
 	if most := restEach * math.Log2(float64(len(m.alive))); rest > most {
@@ -482,8 +483,11 @@ func (m *trial) spends(what string, restEach float64, f func()) {
 	}
 }
 
-// gossipEach is what a node sends by gossip for a thing that is told again, in bytes at most: see tellEach in package node.
-const gossipEach = 4500
+// What a node sends by gossip at most, in bytes: for a thing that is told again (see tellEach in package node), or published.
+const (
+	gossipEach = 4500
+	newsEach   = 8000
+)
 
 // deaths cuts off 30 % of the nodes at once.
 func (m *trial) deaths() {
