@@ -150,8 +150,13 @@ func agentTD(id, capability string) []byte {
 func (m *trial) publish() {
 	var g errgroup.Group
 	var mu sync.Mutex
+	var pause time.Duration // or a node of many would be connected to nearly all others at once
+	if len(m.alive) > 200 {
+		pause = 250 * time.Millisecond
+	}
 	for k, host := range m.alive {
 		g.Go(func() error {
+			time.Sleep(time.Duration(k) * pause)
 			for i := k; i < m.agents; i += len(m.alive) {
 				p, err := host.Publish(m.ctx, agentTD(fmt.Sprintf("urn:x:agent-%d", i), skill(i)))
 				if err != nil {
