@@ -151,7 +151,7 @@ func (m *trial) publish() {
 	var g errgroup.Group
 	var mu sync.Mutex
 	var pause time.Duration // or a node of many would be connected to nearly all others at once
-	if len(m.alive) > 200 {
+	if len(m.alive) > 200 || m.agents > 1000 {
 		pause = 250 * time.Millisecond
 	}
 	for k, host := range m.alive {
