@@ -11,6 +11,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/task"
 	"github.com/lmosd/lmosd/node"
+	"github.com/lmosd/lmosd/p2p"
 	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/route"
 	"github.com/lmosd/lmosd/telemetry"
@@ -25,9 +26,9 @@ func (c *Config) Options() (node.Options, error) {
 		Listen: c.Listen.P2P, ListenExplicit: c.Explicit("listen.p2p"), Announce: c.Listen.Announce, NoAnnounce: c.Listen.NoAnnounce,
 		Bootstrap: c.Mesh.Bootstrap, MDNS: c.Mesh.MDNS, Introductions: c.Mesh.Introductions, Loopback: c.Profile != "public" && c.Profile != "federation",
 		PublicOnly: !c.Listen.Private, Lean: c.Profile == "lean",
-		NAT:     node.NAT{Relay: t.Relay, AutoNAT: t.AutoNAT, PortMap: t.PortMap},
+		NAT:     p2p.NAT{Relay: t.Relay, AutoNAT: t.AutoNAT, PortMap: t.PortMap},
 		DHTMode: c.Mesh.DHT.Mode, Diversity: t.Diversity, Lifetime: time.Duration(c.Mesh.DHT.TTL),
-		Limits: node.Limits{PeersLow: c.Mesh.Limits.Peers.Low, PeersHigh: c.Mesh.Limits.Peers.High, Streams: c.Mesh.Limits.StreamsPerPeer,
+		Limits: p2p.Limits{PeersLow: c.Mesh.Limits.Peers.Low, PeersHigh: c.Mesh.Limits.Peers.High, Streams: c.Mesh.Limits.StreamsPerPeer,
 			Memory: int64(c.Mesh.Limits.Memory), PerAddress: t.ConnsPerIP, PerAddressRate: t.ConnRate},
 		MaxThings: c.Directory.MaxThings, Index: c.Directory.Index, Policy: c.rules(), Timeout: time.Duration(c.Interact.Timeout), Credentials: c.CredentialsFile(),
 		HTTP: &node.HTTP{Listen: c.HTTP.Listen, Explicit: c.Explicit("http.listen"), Socket: c.Socket(), NoAuth: c.HTTP.Auth == "none",

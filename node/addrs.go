@@ -1,81 +1,13 @@
 package node
 
 import (
-	"net"
-	"net/netip"
 	"slices"
-	"strings"
 
-	"github.com/libp2p/go-libp2p/core/peer"
 	ma "github.com/multiformats/go-multiaddr"
 	manet "github.com/multiformats/go-multiaddr/net"
 
 	"github.com/lmosd/lmosd/td"
 )
-
-// announced returns the filter of the addresses that peers learn: those the user gave instead of all, without those the
-// user excluded and those that lead peers to somebody else. The error says which of the given ones is no multiaddr.
-func announced(o *Options) (func([]ma.Multiaddr) []ma.Multiaddr, error) {
-	given, err := multiaddrs("listen.announce", o.Announce)
-	if err != nil {
-		return nil, err
-	}
-	for i, a := range given {
-		given[i], _ = peer.SplitAddr(a) // Who copies a line of `lmosd id` has the PeerID at its end.
-	}
-	bridges := bridgeIPs()
-	return func(as []ma.Multiaddr) []ma.Multiaddr {
-		if len(given) > 0 {
-			return slices.Clone(given)
-		}
-		return slices.DeleteFunc(slices.Clone(as), func(a ma.Multiaddr) bool {
-			return hidden(a, o.NoAnnounce, bridges) || o.PublicOnly && private(a)
-		})
-	}, nil
-}
-
-// hidden reports whether a must not be announced: it is excluded or begins with what is, is link-local, or is the address
-// of a container bridge.
-func hidden(a ma.Multiaddr, exclude []string, bridges map[string]bool) bool {
-	s := a.String()
-	for _, x := range exclude {
-		// Whole components: /ip4/10.0.0.1 is no part of /ip4/10.0.0.12.
-		if x = strings.TrimSuffix(x, "/"); s == x || strings.HasPrefix(s, x+"/") {
-			return true
-		}
-	}
-	ip, err := manet.ToIP(a)
-	return err == nil && (ip.IsLinkLocalUnicast() || bridges[ip.String()])
-}
-
-// private reports whether a is an IP address that the internet does not route. Names and relays are not looked into.
-func private(a ma.Multiaddr) bool {
-	_, err := manet.ToIP(a)
-	return err == nil && !manet.IsPublicAddr(a)
-}
-
-// bridgeIPs returns the addresses of this machine's container and virtual machine bridges: every such machine has the same
-// ones, so a peer that dials them meets somebody else.
-func bridgeIPs() map[string]bool {
-	ips := map[string]bool{}
-	ifaces, err := net.Interfaces()
-	if err != nil {
-		return ips
-	}
-	kinds := []string{"docker", "br-", "virbr", "veth", "cni", "lxc"}
-	for _, i := range ifaces {
-		if !slices.ContainsFunc(kinds, func(kind string) bool { return strings.HasPrefix(i.Name, kind) }) {
-			continue
-		}
-		addrs, _ := i.Addrs()
-		for _, a := range addrs {
-			if p, err := netip.ParsePrefix(a.String()); err == nil {
-				ips[p.Addr().String()] = true
-			}
-		}
-	}
-	return ips
-}
 
 // hosts is how this node is reached, for the records that it signs.
 func (n *Node) hosts() []td.Host {
@@ -105,7 +37,7 @@ func remoteness(a ma.Multiaddr) int {
 		return 3
 	case direct == nil:
 		return 2 // through a relay
-	case private(a):
+	case err == nil && !manet.IsPublicAddr(a):
 		return 1
 	}
 	return 0

@@ -17,6 +17,7 @@ import (
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/p2p"
 	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/td"
 )
@@ -288,11 +289,11 @@ func TestWhoIsDeniedIsRefusedAtTheGate(t *testing.T) {
 	caller := start(t, quiet())
 	o := quiet()
 	o.Key = newKey(t)
-	h, err := NewHost(o)
+	h, err := p2p.New(p2p.Options{Key: o.Key, Network: o.Network, Loopback: true, Listen: o.Listen})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := h.Network().Listen(addrs(t, "/ip4/127.0.0.1/tcp/0")...); err != nil {
+	if err := h.Start(); err != nil {
 		t.Fatal(err)
 	}
 	o.Host, o.Policy = h, policy.Rules{Deny: []did.DID{caller.DID()}}

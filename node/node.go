@@ -45,6 +45,7 @@ import (
 	"github.com/lmosd/lmosd/interact/task"
 	"github.com/lmosd/lmosd/interact/ws"
 	"github.com/lmosd/lmosd/introduce"
+	"github.com/lmosd/lmosd/p2p"
 	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/pubsub"
 	"github.com/lmosd/lmosd/pubsub/reconcile"
@@ -61,6 +62,7 @@ type Node struct {
 	key         *keystore.Key
 	started     time.Time
 	host        host.Host
+	made        *p2p.Host // the same, unless Options gave one
 	stores      *stores
 	verifier    *td.Verifier
 	policy      *policy.Policy
@@ -150,7 +152,6 @@ func (n *Node) openDir() error {
 	if n.key, err = openKey(&n.opts); err != nil {
 		return err
 	}
-	n.opts.Key = n.key
 	if n.stores, err = openStores(n.opts.Engine, n.opts.Dir, n.log); err != nil {
 		return err
 	}
@@ -163,21 +164,33 @@ func (n *Node) openNetwork() (err error) {
 	n.verifier = td.NewVerifier(did.Resolvers(map[string]did.Resolver{"key": did.Fallback(did.Keys(), aries.Resolver())}))
 	if n.metrics = n.opts.Metrics; n.metrics == nil {
 		n.metrics = gateway.NewMetrics()
-		n.opts.Metrics = n.metrics
 	}
-	if n.host = n.opts.Host; n.host == nil {
-		h, err := newHost(&n.opts, &gater{admits: n.policy.Admits, loopback: n.opts.Loopback, public: n.opts.Profile == "public"})
-		if err != nil {
-			return err
-		}
-		n.onClose(h.Close)
-		n.host = h
+	if err := n.openHost(); err != nil {
+		return err
 	}
 	if n.host.ID() != peer.ID(n.key.Peer()) {
 		return fmt.Errorf("the host is %s and the key that of %s", n.host.ID(), n.key.DID())
 	}
 	n.seeds, err = newSeeds(n.opts.Bootstrap, n.stores.peers(), n.log)
 	return err
+}
+
+// openHost makes the host, unless one was given.
+func (n *Node) openHost() (err error) {
+	o := &n.opts
+	if n.host = o.Host; n.host != nil {
+		return nil
+	}
+	n.made, err = p2p.New(p2p.Options{Key: n.key, Version: o.Version, Network: o.Network,
+		Listen: o.Listen, ListenExplicit: o.ListenExplicit, Announce: o.Announce, NoAnnounce: o.NoAnnounce, PublicOnly: o.PublicOnly,
+		Admits: n.policy.Admits, Loopback: o.Loopback, DialPublic: o.Profile == "public",
+		Lean: o.Lean, NAT: o.NAT, Limits: o.Limits, Metrics: n.metrics.Registerer(), Log: n.log})
+	if err != nil {
+		return err
+	}
+	n.onClose(n.made.Close)
+	n.host = n.made
+	return nil
 }
 
 // openAgents opens what stands around the agents of this host: bindings, tasks, shared subscriptions, spans.
@@ -334,17 +347,10 @@ func (n *Node) degree() int {
 }
 
 func (n *Node) openPorts() error {
-	l, ok := n.host.Network().(listener)
-	if n.opts.Host != nil || !ok {
+	if n.made == nil {
 		return nil // A host that was given listens where its owner wanted.
 	}
-	if err := n.listenAll(l); err != nil {
-		return err
-	}
-	if h, ok := n.host.(*libp2pHost); ok {
-		h.Start()
-	}
-	return nil
+	return n.made.Start()
 }
 
 // openOffers offers again what was offered before the last stop. What was withdrawn is told to the directory too: its own

@@ -15,6 +15,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/task"
 	"github.com/lmosd/lmosd/mdns"
+	"github.com/lmosd/lmosd/p2p"
 	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/telemetry"
 )
@@ -52,13 +53,13 @@ type Options struct {
 	PublicOnly bool
 	// Lean drops what a small machine can do without: Noise, and two of six gossip links.
 	Lean bool
-	NAT  NAT
+	NAT  p2p.NAT
 	// DHTMode is "server", "client" or "auto"; empty means server. Diversity keeps the routing table from being one subnet.
 	DHTMode   string
 	Diversity bool
 	// Lifetime is how long a record of this node is valid without a refresh, at most 24 h; 0 means that.
 	Lifetime time.Duration
-	Limits   Limits
+	Limits   p2p.Limits
 	// MaxThings bounds the directory; 0 means its default.
 	MaxThings int
 	// Index gives the node the role of an index: others ask it for what has no key in the DHT, and it answers from all it knows.
@@ -124,7 +125,7 @@ func (o Options) withDefaults() (Options, error) {
 	o.Lifetime = or(o.Lifetime, 24*time.Hour)
 	o.DHTMode = or(o.DHTMode, "server")
 	o.Direct = or(o.Direct, DirectSecure)
-	o.Limits = o.Limits.withDefaults()
+	o.Limits = o.Limits.WithDefaults()
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}

@@ -91,7 +91,7 @@ func (n *Node) Peers() []gateway.Peer {
 }
 
 func (n *Node) peerOf(p peer.ID, c network.Conn) gateway.Peer {
-	id, _ := did.FromPeer([]byte(p)) // The gater let no other key in.
+	id, _ := did.FromPeer([]byte(p)) // Package p2p lets no other key in.
 	agent, _ := n.host.Peerstore().Get(p, "AgentVersion")
 	text, _ := agent.(string)
 	return gateway.Peer{DID: id, PeerID: p.String(), Addr: c.RemoteMultiaddr().String(), Transport: transportOf(c),

@@ -15,7 +15,7 @@ import (
 	"github.com/lmosd/lmosd/dht"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
-	"github.com/lmosd/lmosd/node"
+	"github.com/lmosd/lmosd/p2p"
 )
 
 // A Stranger is a host that plays by no rules of ours: it sends what the project's own packages refuse to send, to see that
@@ -35,9 +35,12 @@ func NewStranger(network string) (*Stranger, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := node.NewHost(node.Options{Key: key, Network: network, Loopback: true})
+	h, err := p2p.New(p2p.Options{Key: key, Network: network, Loopback: true})
 	if err != nil {
 		return nil, err
+	}
+	if err := h.Start(); err != nil {
+		return nil, errors.Join(err, h.Close())
 	}
 	return &Stranger{Key: key, host: h, net: network}, nil
 }

@@ -29,13 +29,14 @@ var rows = [][]string{
 	// one carrier, binding, keeper or judge each
 	{"dht", "pubsub", "mdns", "pubsub/reconcile", "pubsub/rumour", "directory", "route", "policy", "telemetry", "interact/task", "interact/hub", "interact/stream", "interact/rest",
 		"interact/ws", "interact/mqtt", "interact/coap", "interact/command"},
-	{"interact/rest/serve"},            // offers things to what speaks HTTP, in the words of the binding
-	{"gateway/tdd"},                    // the HTTP API of a W3C directory
-	{"gateway", "expose", "introduce"}, // the HTTP server of what is below; agents made of what is there already; things that others introduce
-	{"agent"},                          // what the author of an agent imports
-	{"node"},                           // wires one node
-	{"testnet", "configs"},             // many nodes; a node from a file
-	{"cmd/lmosd/internal/console"},     // what all commands share
+	{"interact/rest/serve"}, // offers things to what speaks HTTP, in the words of the binding
+	{"gateway/tdd"},         // the HTTP API of a W3C directory
+	// the HTTP server and the libp2p host of what is below; agents made of what is there already; things that others introduce
+	{"gateway", "p2p", "expose", "introduce"},
+	{"agent"},                      // what the author of an agent imports
+	{"node"},                       // wires one node
+	{"testnet", "configs"},         // many nodes; a node from a file
+	{"cmd/lmosd/internal/console"}, // what all commands share
 	// what some of them share, or are: the configuration, what is typed, the help, meshes on this machine
 	{"cmd/lmosd/internal/settings", "cmd/lmosd/internal/input", "cmd/lmosd/internal/manual", "cmd/lmosd/internal/playground"},
 	{"cmd/lmosd/internal/target"},       // the node that is asked, by the configuration
@@ -57,7 +58,7 @@ var free = []string{
 	"github.com/ipfs/go-cid", "github.com/ipfs/go-datastore", "github.com/multiformats/go-multistream",
 }
 
-var freeFor = []string{"node", "dht", "pubsub", "pubsub/reconcile", "pubsub/rumour", "directory", "interact/stream", "interact/task", "testnet", "testnet/simnet"}
+var freeFor = []string{"node", "p2p", "dht", "pubsub", "pubsub/reconcile", "pubsub/rumour", "directory", "interact/stream", "interact/task", "testnet", "testnet/simnet"}
 
 // homes are the packages that may import a foreign module, by import path prefix; the longest prefix decides.
 var homes = []struct {
@@ -82,13 +83,14 @@ var homes = []struct {
 	{"github.com/libp2p/go-msgio", []string{"dht", "testnet"}, "frames of the DHT's own protocol"},
 	{"google.golang.org/protobuf", []string{"dht", "telemetry"}, "messages of the DHT's own protocol, and of OTLP"},
 	{"github.com/libp2p/go-libp2p-pubsub", []string{"pubsub"}, "gossipsub"},
-	{"github.com/libp2p/go-libp2p/x/rate", []string{"dht", "node"}, "limits per address: of streams, of connections"},
-	{"github.com/libp2p/go-libp2p/p2p/protocol/ping", []string{"interact/stream", "node"}, "is a silent host still there; its limits"},
-	{"github.com/libp2p/go-libp2p/p2p/net/swarm", []string{"interact/stream", "node"}, "the host's network; its errors of dialling"},
-	{"github.com/libp2p/go-libp2p/p2p/host", []string{"node", "testnet/simnet"}, "hosts are made by the node, and for simulations"},
-	{"github.com/libp2p/go-libp2p/p2p/net/connmgr", []string{"node", "testnet/simnet"}, "simulated hosts keep as many connections"},
-	{"github.com/libp2p/go-libp2p", []string{"node"}, "the host is made in one place, of the parts it needs"},
-	{"github.com/quic-go/quic-go", []string{"node"}, "keys and hooks of the QUIC sockets"},
+	{"github.com/libp2p/go-libp2p/x/rate", []string{"dht", "p2p"}, "limits per address: of streams, of connections"},
+	{"github.com/libp2p/go-libp2p/p2p/protocol/ping", []string{"interact/stream", "node", "p2p"}, "is a silent host still there; how far a host is; its limits"},
+	{"github.com/libp2p/go-libp2p/p2p/net/swarm", []string{"interact/stream", "node", "p2p"}, "the host's network; its errors of dialling"},
+	{"github.com/libp2p/go-libp2p/p2p/discovery/mdns", []string{"node"}, "nodes on the local network"},
+	{"github.com/libp2p/go-libp2p/p2p/host", []string{"p2p", "testnet/simnet"}, "hosts are made for nodes, and for simulations"},
+	{"github.com/libp2p/go-libp2p/p2p/net/connmgr", []string{"p2p", "testnet/simnet"}, "simulated hosts keep as many connections"},
+	{"github.com/libp2p/go-libp2p", []string{"p2p"}, "the host is made in one place, of the parts it needs"},
+	{"github.com/quic-go/quic-go", []string{"p2p"}, "keys and hooks of the QUIC sockets"},
 	{"github.com/ipfs/go-ds-pebble", []string{"node"}, "storage engine"},
 	{"github.com/ipfs/go-ds-leveldb", []string{"node"}, "storage engine of the lean profile"},
 	{"github.com/cockroachdb/pebble/v2", []string{"node"}, "options of the storage engine"},
@@ -109,7 +111,7 @@ var homes = []struct {
 	{"golang.org/x/sync", []string{"dht", "directory", "directory/crowd", "interact/rest", "interact/rest/serve", "interact/stream", "interact/mqtt", "gateway", "node", "testnet"}, "goroutines that are waited for"},
 	{"github.com/theory/jsonpath", []string{"gateway/tdd"}, "queries in JSONPath, RFC 9535"},
 	{"github.com/antchfx/xpath", []string{"gateway/tdd"}, "queries in XPath"},
-	{"github.com/prometheus/client_golang", []string{"gateway"}, "metrics"},
+	{"github.com/prometheus/client_golang", []string{"gateway", "p2p"}, "metrics; libp2p adds its own"},
 	{"github.com/goccy/go-yaml", []string{"configs"}, "configuration files"},
 	{"github.com/spf13/cobra", []string{"cmd/lmosd", "cmd/lmosd/internal/console", "cmd/lmosd/internal/settings",
 		"cmd/lmosd/internal/manual", "cmd/lmosd/internal/playground"}, "commands"},

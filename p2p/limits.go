@@ -1,6 +1,7 @@
-package node
+package p2p
 
 import (
+	"cmp"
 	"net/netip"
 	"syscall"
 	"time"
@@ -36,13 +37,14 @@ type Limits struct {
 	PerAddressRate float64
 }
 
-func (l Limits) withDefaults() Limits {
-	l.PeersLow = or(l.PeersLow, 96)
-	l.PeersHigh = or(l.PeersHigh, 128)
-	l.Streams = or(l.Streams, 200)
-	l.Memory = or(l.Memory, 256<<20)
-	l.PerAddress = or(l.PerAddress, 64)
-	l.PerAddressRate = or(l.PerAddressRate, 5)
+// WithDefaults returns l with the defaults of the fields that are zero.
+func (l Limits) WithDefaults() Limits {
+	l.PeersLow = cmp.Or(l.PeersLow, 96)
+	l.PeersHigh = cmp.Or(l.PeersHigh, 128)
+	l.Streams = cmp.Or(l.Streams, 200)
+	l.Memory = cmp.Or(l.Memory, 256<<20)
+	l.PerAddress = cmp.Or(l.PerAddress, 64)
+	l.PerAddressRate = cmp.Or(l.PerAddressRate, 5)
 	return l
 }
 
@@ -72,8 +74,9 @@ func resourceManager(l Limits, name string) (network.ResourceManager, error) {
 		Conns: rcmgr.LimitVal(2 * l.PeersHigh), ConnsInbound: rcmgr.LimitVal(l.PeersHigh + l.PeersHigh/2),
 		Streams: 16384, StreamsInbound: 8192, StreamsOutbound: 8192,
 	}
-	peerLimit := rcmgr.ResourceLimits{Streams: rcmgr.LimitVal(4 * l.Streams), StreamsInbound: rcmgr.LimitVal(2 * l.Streams), StreamsOutbound: rcmgr.LimitVal(3 * l.Streams), Memory: 96 << 20}
-	concrete := rcmgr.PartialLimitConfig{System: system, PeerDefault: peerLimit}.Build(limits.Scale(l.Memory, files()))
+	one := rcmgr.ResourceLimits{Streams: rcmgr.LimitVal(4 * l.Streams), StreamsInbound: rcmgr.LimitVal(2 * l.Streams),
+		StreamsOutbound: rcmgr.LimitVal(3 * l.Streams), Memory: 96 << 20}
+	concrete := rcmgr.PartialLimitConfig{System: system, PeerDefault: one}.Build(limits.Scale(l.Memory, files()))
 	return rcmgr.NewResourceManager(rcmgr.NewFixedLimiter(concrete), perAddress(l)...)
 }
 

@@ -1,4 +1,4 @@
-package node
+package p2p
 
 import (
 	"errors"
@@ -11,21 +11,14 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// A listener takes addresses one by one and says why not (swarm.Swarm does; its Listen is content with any one of many).
-type listener interface{ AddListenAddr(a ma.Multiaddr) error }
-
-// listenAll opens the addresses. A busy port gives way to a free one, which is said, unless it was asked for: then it is an
-// error of code PortBusy. Any other failure is ConfigInvalid.
-func (n *Node) listenAll(l listener) error {
-	addrs, err := multiaddrs("listen.p2p", n.opts.Listen)
-	if err != nil {
-		return err
-	}
-	for _, a := range addrs {
-		err := listen(l, a)
-		if errors.Is(err, syscall.EADDRINUSE) && !n.opts.ListenExplicit {
-			n.log.Warn("the default port is busy; a free one is taken", "busy", a.String())
-			err = listen(l, anyPort(a))
+// listenAll opens the addresses, one by one: the network's own Listen is content with any one of many. A busy port gives way to
+// a free one, which is said, unless it was asked for: then it is an error of code PortBusy. Any other failure is ConfigInvalid.
+func (h *Host) listenAll() error {
+	for _, a := range h.listen {
+		err := h.listenOn(a)
+		if errors.Is(err, syscall.EADDRINUSE) && !h.o.ListenExplicit {
+			h.o.Log.Warn("the default port is busy; a free one is taken", "busy", a.String())
+			err = h.listenOn(anyPort(a))
 		}
 		if err != nil {
 			return listenError(a, err)
@@ -34,11 +27,11 @@ func (n *Node) listenAll(l listener) error {
 	return nil
 }
 
-func listen(l listener, a ma.Multiaddr) error {
+func (h *Host) listenOn(a ma.Multiaddr) error {
 	if err := vacant(a); err != nil {
 		return err
 	}
-	return l.AddListenAddr(a)
+	return h.swarm.AddListenAddr(a)
 }
 
 // vacant returns an error if another program listens on a TCP port. The host would not notice: it shares ports, so that it

@@ -1,4 +1,4 @@
-package node
+package p2p
 
 import (
 	"testing"
@@ -13,11 +13,11 @@ import (
 
 func TestLimitsHaveDefaults(t *testing.T) {
 	t.Parallel()
-	if got, want := (Limits{}).withDefaults(), (Limits{96, 128, 200, 256 << 20, 64, 5}); got != want {
+	if got, want := (Limits{}).WithDefaults(), (Limits{96, 128, 200, 256 << 20, 64, 5}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	own := Limits{1, 2, 3, 4, 5, 6}
-	if got := own.withDefaults(); got != own {
+	if got := own.WithDefaults(); got != own {
 		t.Errorf("got %+v, want what was set", got)
 	}
 	if files() < 64 || files() > 8192 {
@@ -49,7 +49,7 @@ func TestOneAddressCannotTakeAllConnections(t *testing.T) {
 		"this machine":               {"/ip4/127.0.0.1/tcp/1", 20},
 		"this machine by IPv6":       {"/ip6/::1/tcp/1", 20},
 	} {
-		rm, err := resourceManager(Limits{PerAddress: 4, PerAddressRate: 100}.withDefaults(), "test")
+		rm, err := resourceManager(Limits{PerAddress: 4, PerAddressRate: 100}.WithDefaults(), "test")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +62,7 @@ func TestOneAddressCannotTakeAllConnections(t *testing.T) {
 
 func TestOnePeerCannotTakeAllStreams(t *testing.T) {
 	t.Parallel()
-	rm, err := resourceManager(Limits{Streams: 3}.withDefaults(), "test")
+	rm, err := resourceManager(Limits{Streams: 3}.WithDefaults(), "test")
 	if err != nil {
 		t.Fatal(err)
 	}

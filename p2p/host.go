@@ -1,0 +1,203 @@
+package p2p
+
+import (
+	"context"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/event"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/sec"
+	"github.com/libp2p/go-libp2p/core/transport"
+	basichost "github.com/libp2p/go-libp2p/p2p/host/basic"
+	blankhost "github.com/libp2p/go-libp2p/p2p/host/blank"
+	"github.com/libp2p/go-libp2p/p2p/host/eventbus"
+	"github.com/libp2p/go-libp2p/p2p/host/observedaddrs"
+	"github.com/libp2p/go-libp2p/p2p/host/peerstore/pstoremem"
+	"github.com/libp2p/go-libp2p/p2p/muxer/yamux"
+	"github.com/libp2p/go-libp2p/p2p/net/connmgr"
+	"github.com/libp2p/go-libp2p/p2p/net/swarm"
+	"github.com/libp2p/go-libp2p/p2p/net/upgrader"
+	"github.com/libp2p/go-libp2p/p2p/protocol/autonatv2"
+	relay "github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/client"
+	"github.com/libp2p/go-libp2p/p2p/security/noise"
+	libp2ptls "github.com/libp2p/go-libp2p/p2p/security/tls"
+	libp2pquic "github.com/libp2p/go-libp2p/p2p/transport/quic"
+	"github.com/libp2p/go-libp2p/p2p/transport/quicreuse"
+	"github.com/libp2p/go-libp2p/p2p/transport/tcp"
+	ma "github.com/multiformats/go-multiaddr"
+	"github.com/quic-go/quic-go"
+)
+
+// open makes the parts: QUIC first, then TCP with TLS (which carries the post-quantum exchange) before Noise. What it opened
+// until it failed is closed by Close.
+func (h *Host) open(priv crypto.PrivKey, told func([]ma.Multiaddr) []ma.Multiaddr) (err error) {
+	if h.rm, err = resourceManager(h.o.Limits, h.o.Network); err != nil {
+		return err
+	}
+	h.closers = append(h.closers, h.rm.Close)
+	bus := eventbus.NewBus()
+	if h.swarm, err = h.network(priv, bus); err != nil {
+		return err
+	}
+	return h.assemble(priv, bus, told)
+}
+
+// network makes the swarm with its transports.
+func (h *Host) network(priv crypto.PrivKey, bus event.Bus, opts ...swarm.Option) (*swarm.Swarm, error) {
+	id, err := peer.IDFromPrivateKey(priv)
+	if err != nil {
+		return nil, err
+	}
+	book, err := pstoremem.NewPeerstore()
+	if err != nil {
+		return nil, err
+	}
+	h.closers = append(h.closers, book.Close)
+	if err := errors.Join(book.AddPrivKey(id, priv), book.AddPubKey(id, priv.GetPublic())); err != nil {
+		return nil, err
+	}
+	reuse, err := quicSockets(priv, h.rm)
+	if err != nil {
+		return nil, err
+	}
+	h.closers = append(h.closers, reuse.Close)
+	ours := []swarm.Option{swarm.WithConnectionGater(h.gater), swarm.WithResourceManager(h.rm), swarm.WithDialRanker(rankDials)}
+	s, err := swarm.NewSwarm(id, book, bus, append(ours, opts...)...)
+	if err != nil {
+		return nil, err
+	}
+	h.closers = append(h.closers, s.Close)
+	return s, h.addTransports(s, priv, reuse)
+}
+
+func (h *Host) addTransports(s *swarm.Swarm, priv crypto.PrivKey, reuse *quicreuse.ConnManager) error {
+	q, err := libp2pquic.NewTransport(priv, reuse, nil, h.gater, h.rm)
+	if err != nil {
+		return err
+	}
+	up, err := h.upgrader(priv)
+	if err != nil {
+		return err
+	}
+	var opts []tcp.Option
+	if !h.o.NAT.Relay {
+		// Dialling from the listening port serves hole punching only. Without it a redial never meets what the kernel still
+		// remembers of the last connection, and a dead peer's port refuses at once.
+		opts = append(opts, tcp.DisableReuseport())
+	}
+	t, err := tcp.NewTCPTransport(up, h.rm, nil, opts...)
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.AddTransport(q), s.AddTransport(t))
+}
+
+// upgrader makes a TCP connection a secure, multiplexed one.
+func (h *Host) upgrader(priv crypto.PrivKey) (transport.Upgrader, error) {
+	muxers := []upgrader.StreamMuxer{{ID: yamux.ID, Muxer: yamux.DefaultTransport}}
+	t, err := libp2ptls.New(libp2ptls.ID, priv, muxers)
+	if err != nil {
+		return nil, err
+	}
+	security := []sec.SecureTransport{t}
+	if !h.o.Lean {
+		n, err := noise.New(noise.ID, priv, muxers)
+		if err != nil {
+			return nil, err
+		}
+		security = append(security, n)
+	}
+	return upgrader.New(security, muxers, nil, h.rm, h.gater)
+}
+
+// quicSockets shares UDP sockets between listening and dialling. Connections are counted by the resource manager before
+// their handshake costs anything.
+func quicSockets(priv crypto.PrivKey, rm network.ResourceManager) (*quicreuse.ConnManager, error) {
+	secret, err := priv.Raw()
+	if err != nil {
+		return nil, err
+	}
+	var reset quic.StatelessResetKey
+	var token quic.TokenGeneratorKey
+	for info, key := range map[string][]byte{"libp2p quic stateless reset key": reset[:], "libp2p quic token generator key": token[:]} {
+		k, err := hkdf.Key(sha256.New, secret, nil, info, len(key))
+		if err != nil {
+			return nil, err
+		}
+		copy(key, k)
+	}
+	return quicreuse.NewConnManager(reset, token,
+		quicreuse.VerifySourceAddress(func(addr net.Addr) bool { return rm.VerifySourceAddress(addr) }),
+		quicreuse.ConnContext(func(ctx context.Context, c *quic.ClientInfo) (context.Context, error) {
+			addr, err := quicreuse.ToQuicMultiaddr(c.RemoteAddr, quic.Version1)
+			if err != nil {
+				addr = nil // The resource manager decides without it.
+			}
+			scope, err := rm.OpenConnection(network.DirInbound, false, addr)
+			if err != nil {
+				return ctx, err
+			}
+			context.AfterFunc(ctx, scope.Done)
+			return network.WithConnManagementScope(ctx, scope), nil
+		}))
+}
+
+// assemble makes the host of the network.
+func (h *Host) assemble(priv crypto.PrivKey, bus event.Bus, told func([]ma.Multiaddr) []ma.Multiaddr) error {
+	cm, err := connmgr.NewConnManager(h.o.Limits.PeersLow, h.o.Limits.PeersHigh,
+		connmgr.WithGracePeriod(30*time.Second), connmgr.WithSilencePeriod(10*time.Second))
+	if err != nil {
+		return err
+	}
+	opts := &basichost.HostOpts{EventBus: bus, ConnManager: cm, AddrsFactory: told, EnablePing: true,
+		UserAgent: "lmosd/" + h.o.Version, ProtocolVersion: "lmos/1", DisableNonPublicAddrPublishing: h.o.PublicOnly,
+		EnableHolePunching: h.o.NAT.Relay, EnableMetrics: h.o.Metrics != nil, PrometheusRegisterer: h.o.Metrics}
+	observed, err := observedaddrs.NewManager(bus, h.swarm)
+	if err != nil {
+		return err
+	}
+	opts.ObservedAddrsManager = observed
+	if h.o.NAT.PortMap {
+		opts.NATManager = basichost.NewNATManager
+	}
+	if h.o.NAT.AutoNAT {
+		if opts.AutoNATv2, err = h.autoNAT(); err != nil {
+			return err
+		}
+	}
+	if h.BasicHost, err = basichost.NewHost(h.swarm, opts); err != nil {
+		return err
+	}
+	observed.Start(h.swarm)
+	h.closers = append(h.closers, observed.Close)
+	if !h.o.NAT.Relay {
+		return nil
+	}
+	up, err := h.upgrader(priv)
+	if err != nil {
+		return err
+	}
+	return relay.AddTransport(h.BasicHost, up)
+}
+
+// autoNAT asks and answers which addresses are reached. It dials back from a host of its own, with a key that nobody knows,
+// so that a dial says nothing about connections that exist.
+func (h *Host) autoNAT() (*autonatv2.AutoNAT, error) {
+	priv, _, err := crypto.GenerateEd25519Key(rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	dialer, err := h.network(priv, eventbus.NewBus(),
+		swarm.WithReadOnlyBlackHoleDetector(), swarm.WithDialRanker(swarm.NoDelayDialRanker))
+	if err != nil {
+		return nil, err
+	}
+	return autonatv2.New(blankhost.NewBlankHost(dialer))
+}

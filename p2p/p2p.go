@@ -1,0 +1,118 @@
+// Package p2p makes the libp2p host of a node: who may connect and over which addresses, how much one peer may take of each
+// protocol, in which order ways to a peer are tried, and what peers learn of where the host is. The protocols are others' business.
+package p2p
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/network"
+	basichost "github.com/libp2p/go-libp2p/p2p/host/basic"
+	"github.com/libp2p/go-libp2p/p2p/net/swarm"
+	ma "github.com/multiformats/go-multiaddr"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/keystore"
+)
+
+// Options of a host. All but Key may be left out; the zero value listens nowhere.
+type Options struct {
+	// Key is the host's identity.
+	Key *keystore.Key
+	// Version is told to peers; empty means "dev".
+	Version string
+	// Network is part of the names of the protocols whose streams are limited.
+	Network string
+	// Listen are multiaddrs. If ListenExplicit, a busy port is an error; else a free one is taken.
+	Listen         []string
+	ListenExplicit bool
+	// Announce replaces the addresses that peers learn; NoAnnounce drops those with a prefix, PublicOnly private ones.
+	Announce, NoAnnounce []string
+	PublicOnly           bool
+	// Admits returns an error for a peer that may not be connected; nil admits all. It is called by many at once.
+	Admits func(did.DID) error
+	// Loopback lets the host dial 127.0.0.1. DialPublic keeps it from dialling private addresses: in a network of strangers they
+	// lead to somebody else's neighbours.
+	Loopback, DialPublic bool
+	// Lean leaves out Noise.
+	Lean   bool
+	NAT    NAT
+	Limits Limits
+	// Metrics takes what the library counts; nil counts nothing.
+	Metrics prometheus.Registerer
+	Log     *slog.Logger // nil discards
+}
+
+// NAT says how a node behind an address translator is reached. The zero value is for machines that reach each other.
+type NAT struct {
+	// Relay lets the node be reached through relays, and meet its peers directly by hole punching.
+	Relay bool
+	// AutoNAT asks peers which of the node's addresses they reach, and answers the same question.
+	AutoNAT bool
+	// PortMap asks the router for a port by UPnP or NAT-PMP.
+	PortMap bool
+}
+
+// A Host is a libp2p host and what must be closed with it. It is put together here from its parts: the library's own
+// constructor links transports for browsers that a node does not listen on (8 MB of program, 8 MB of memory).
+type Host struct {
+	*basichost.BasicHost
+	o       Options
+	listen  []ma.Multiaddr
+	rm      network.ResourceManager
+	gater   *gater
+	swarm   *swarm.Swarm
+	closers []func() error // in the order of opening
+}
+
+// New makes a host that does not listen yet: handlers come before the first peer. The caller starts and closes it. An address
+// that is none is an [*interact.Error] of code ConfigInvalid.
+func New(o Options) (_ *Host, err error) {
+	o.Version, o.Limits = cmp.Or(o.Version, "dev"), o.Limits.WithDefaults()
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	h := &Host{o: o, gater: &gater{admits: o.Admits, loopback: o.Loopback, public: o.DialPublic}}
+	if h.listen, err = multiaddrs("listen.p2p", o.Listen); err != nil {
+		return nil, err
+	}
+	told, err := announced(&o)
+	if err != nil {
+		return nil, err
+	}
+	priv, err := crypto.UnmarshalPrivateKey(o.Key.Libp2p())
+	if err != nil {
+		return nil, fmt.Errorf("read the node key: %w", err)
+	}
+	if err := h.open(priv, told); err != nil {
+		return nil, errors.Join(err, h.Close())
+	}
+	return h, nil
+}
+
+// Start listens and lets peers come. It is called once. A port that is busy is an [*interact.Error] of code PortBusy if
+// Options.ListenExplicit; an address that cannot be listened on is one of code ConfigInvalid.
+func (h *Host) Start() error {
+	if err := h.listenAll(); err != nil {
+		return err
+	}
+	h.BasicHost.Start() // after the last address, or the host would not know them at once
+	return nil
+}
+
+// Close closes the host, then its parts, in reverse.
+func (h *Host) Close() error {
+	var errs []error
+	if h.BasicHost != nil { // It was made to the end.
+		// The network first: the host would wait five seconds for a push to a peer that died and was not missed yet.
+		errs = append(errs, h.Network().Close(), h.BasicHost.Close())
+	}
+	for i := len(h.closers) - 1; i >= 0; i-- {
+		errs = append(errs, h.closers[i]())
+	}
+	return errors.Join(errs...)
+}
