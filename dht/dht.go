@@ -28,6 +28,7 @@ import (
 	"github.com/libp2p/go-libp2p-kad-dht/records"
 	record "github.com/libp2p/go-libp2p-record"
 	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/protocol"
 	"golang.org/x/sync/errgroup"
@@ -115,6 +116,9 @@ type Options struct {
 	// Reached is told of each peer that a search asked: true if it answered, false if it could not be dialled. It must not
 	// block. Nil drops it.
 	Reached func(id peer.ID, ok bool)
+	// Down reports whether a peer is known to be gone: as long as there is no connection to it, a search counts it as unreachable
+	// and does not wait for it. It must be quick, and whoever says it must find out when the peer is back. Nil means nobody is.
+	Down func(id peer.ID) bool
 	// Admits says who may take part: whose requests are served, who is in the routing table, and who is asked. Nil admits
 	// every node. Peers whose key is not Ed25519 are always refused. It is called often and must be quick.
 	Admits func(did.DID) error
@@ -222,6 +226,9 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Reached == nil {
 		o.Reached = func(peer.ID, bool) {}
 	}
+	if o.Down == nil {
+		o.Down = func(peer.ID) bool { return false }
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -283,7 +290,7 @@ func (d *DHT) kadOptions(mode kad.ModeOpt) []kad.Option {
 		kad.BucketSize(d.o.K), kad.Concurrency(alpha), kad.Resiliency(beta),
 		kad.RoutingTableRefreshPeriod(refreshPeriod),
 		kad.RoutingTableFilter(func(_ any, p peer.ID) bool { return d.trusts(p) }),
-		kad.QueryFilter(func(_ any, ai peer.AddrInfo) bool { return d.trusts(ai.ID) }),
+		kad.QueryFilter(func(_ any, ai peer.AddrInfo) bool { return d.trusts(ai.ID) && !d.isDown(ai.ID) }),
 		kad.AddressFilter(d.o.filterAddrs),
 		kad.BootstrapPeersFunc(d.seeds),
 		kad.WithCustomMessageSender(d.newSender),
@@ -312,6 +319,15 @@ func (d *DHT) admits(p peer.ID) bool {
 
 // trusts says whether p may be asked DHT requests.
 func (d *DHT) trusts(p peer.ID) bool { return !d.faults.has(p) && d.admits(p) }
+
+// isDown says whether it is in vain to ask p.
+func (d *DHT) isDown(p peer.ID) bool {
+	return d.host.Network().Connectedness(p) != network.Connected && d.o.Down(p)
+}
+
+// Forget takes a peer that is gone out of the routing table, so that lookups do not begin with it. When it is heard of again, it
+// is taken in again.
+func (d *DHT) Forget(p peer.ID) { d.kad.RoutingTable().RemovePeer(p) }
 
 // Run joins the network through the seeds, stays joined, and keeps what this node provides alive, until ctx ends. It
 // returns when its last goroutine has.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -370,6 +371,35 @@ func TestFindAndDeadPeers(t *testing.T) {
 		}
 		if c.Asked != 2 || c.Unreachable != 1 || c.Complete() {
 			t.Errorf("coverage %+v, want one unreachable", c)
+		}
+	})
+}
+
+// TestWhoIsDownIsNotWaitedFor: a peer that is known to be gone is counted, and not asked unless it is connected.
+func TestWhoIsDownIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	simulate(t, 4, func(t *testing.T, net *simulated, nodes []*node) {
+		nodes[0].offer(t, nodes[0].thing(t, "Gone", 1, "urn:fruit"))
+		nodes[1].offer(t, nodes[1].thing(t, "Here", 1, "urn:fruit"))
+		gone, client := nodes[0].host.ID(), nodes[3]
+		client.o.Down = func(p peer.ID) bool { return p == gone }
+		if all, c := client.found(t, td.Query{Capability: []string{"fruit"}}); len(all) != 2 || !c.Complete() {
+			t.Errorf("found %v, coverage %+v; want both while there is a connection", titles(all), c)
+		}
+		net.kill(nodes[0])
+		client.o.Reached = func(p peer.ID, _ bool) {
+			if p == gone {
+				t.Error("it was dialled")
+			}
+		}
+		client.Forget(gone)
+		before := client.Stats().Asked
+		all, c := client.found(t, td.Query{Capability: []string{"fruit"}})
+		if !slices.Equal(titles(all), []string{"Here"}) || c.Asked != 2 || c.Unreachable != 1 || client.Stats().Asked != before+1 {
+			t.Errorf("found %v, coverage %+v, asked %d; want one asked and one unreachable", titles(all), c, client.Stats().Asked-before)
+		}
+		if client.kad.RoutingTable().Find(gone) != "" {
+			t.Error("it is in the routing table")
 		}
 	})
 }

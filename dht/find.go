@@ -198,6 +198,10 @@ func (s *search) stage(ctx context.Context, peers iter.Seq[peer.AddrInfo]) {
 		asked++
 		s.tried[ai.ID] = true
 		s.tally.Ask(1)
+		if s.d.isDown(ai.ID) {
+			s.tally.Fail() // its provider records live for a day; each search would wait for a dial
+			continue
+		}
 		s.begin(ctx, ai, places)
 	}
 	s.asking.Wait()

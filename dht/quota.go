@@ -36,14 +36,15 @@ const (
 // A quota is a datastore that keeps at most so many entries and bytes. When it is full, the entry farthest from this node
 // by XOR gives way: the network needs it here least. It is safe for concurrent use.
 //
-// It remembers each key with its size and distance, about 300 bytes per entry.
+// It remembers each key with its size and distance, about 300 bytes per entry; and which entries are the providers of one key, so
+// that whoever asks for these costs the same in a large store as in a small one, and in memory as on a disk.
 type quota struct {
 	ds.Batching
 	limit Usage
 	self  [32]byte
 	// keyOf returns the DHT key that an entry belongs to.
 	keyOf func(ds.Key) []byte
-	// sample bounds the entries that a query for the providers of one key returns; 0 does not.
+	// sample bounds the entries that a query for the providers of one key returns; 0 is a store of values, which has no providers.
 	sample int
 
 	// closed is owned by life, which each access holds for reading.
@@ -54,6 +55,7 @@ type quota struct {
 	mu      sync.Mutex
 	entries map[ds.Key]*entry
 	far     farthest
+	sets    map[[32]byte]siblings // by distance; only with sample
 	used    Usage
 }
 
@@ -63,6 +65,7 @@ type entry struct {
 	distance [32]byte
 	size     int
 	at       int // index in the heap
+	place    int // among its siblings
 }
 
 // newValues and newProviders open the stores of the DHT's two kinds of records for the node self.
@@ -88,7 +91,7 @@ func newQuota(ctx context.Context, q *quota, self peer.ID) (*quota, error) {
 
 // loadLocked makes the accounts anew from what is in the datastore.
 func (q *quota) loadLocked(ctx context.Context) error {
-	q.entries, q.far = map[ds.Key]*entry{}, nil
+	q.entries, q.far, q.sets = map[ds.Key]*entry{}, nil, map[[32]byte]siblings{}
 	q.used.Entries, q.used.Bytes = 0, 0
 	res, err := q.Batching.Query(ctx, dsq.Query{KeysOnly: true, ReturnsSizes: true})
 	if err != nil {
@@ -172,16 +175,34 @@ func (q *quota) Query(ctx context.Context, query dsq.Query) (dsq.Results, error)
 		return nil, err
 	}
 	defer q.life.RUnlock()
-	res, err := q.Batching.Query(ctx, query)
-	if err != nil || q.sample == 0 || !isOneKey(query.Prefix) {
-		return res, err
+	if q.sample == 0 || !isOneKey(query.Prefix) {
+		return q.Batching.Query(ctx, query)
 	}
-	all, err := res.Rest()
-	if err != nil {
-		return nil, err
+	var all []dsq.Entry
+	for _, k := range q.someProviders(ds.NewKey(query.Prefix)) {
+		v, err := q.Batching.Get(ctx, k)
+		switch {
+		case errors.Is(err, ds.ErrNotFound): // it has just gone
+		case err != nil:
+			return nil, err
+		default:
+			all = append(all, dsq.Entry{Key: k.String(), Value: v, Size: len(v)})
+		}
 	}
-	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	return dsq.ResultsWithEntries(query, all[:min(len(all), q.sample)]), nil
+	return dsq.NaiveQueryApply(query, dsq.ResultsWithEntries(query, all)), nil
+}
+
+// someProviders returns a random sample of the providers of one key.
+func (q *quota) someProviders(of ds.Key) []ds.Key {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	set := q.sets[q.distance(of)]
+	keys := make([]ds.Key, min(len(set), q.sample))
+	for i := range keys {
+		set.swap(i, i+rand.IntN(len(set)-i))
+		keys[i] = set[i].key
+	}
+	return keys
 }
 
 // isOneKey tells a query for the providers of one key from the sweep for expired ones, which must see all.
@@ -289,14 +310,25 @@ func (q *quota) setLocked(k ds.Key, size int) {
 		e.size = size
 		return
 	}
-	e := &entry{key: k, size: size, distance: sha256.Sum256(q.keyOf(k))}
-	for i := range e.distance {
-		e.distance[i] ^= q.self[i]
-	}
+	e := &entry{key: k, size: size, distance: q.distance(k)}
 	q.entries[k] = e
 	heap.Push(&q.far, e)
+	if q.sample > 0 {
+		set := q.sets[e.distance]
+		e.place = len(set)
+		q.sets[e.distance] = append(set, e)
+	}
 	q.used.Entries++
 	q.used.Bytes += size
+}
+
+// distance returns how far the DHT key of an entry is from this node.
+func (q *quota) distance(k ds.Key) [32]byte {
+	d := sha256.Sum256(q.keyOf(k))
+	for i := range d {
+		d[i] ^= q.self[i]
+	}
+	return d
 }
 
 func (q *quota) dropLocked(k ds.Key) {
@@ -306,6 +338,14 @@ func (q *quota) dropLocked(k ds.Key) {
 	}
 	delete(q.entries, k)
 	heap.Remove(&q.far, e.at)
+	if set := q.sets[e.distance]; len(set) > 1 {
+		last := len(set) - 1
+		set.swap(e.place, last)
+		set[last] = nil
+		q.sets[e.distance] = set[:last]
+	} else {
+		delete(q.sets, e.distance)
+	}
 	q.used.Entries--
 	q.used.Bytes -= e.size
 }
@@ -314,6 +354,14 @@ func (q *quota) usage() Usage {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.used
+}
+
+// siblings are the entries of one DHT key, in no order. Each knows its place.
+type siblings []*entry
+
+func (s siblings) swap(i, j int) {
+	s[i], s[j] = s[j], s[i]
+	s[i].place, s[j].place = i, j
 }
 
 // farthest is a heap of entries with the farthest first; entries of one DHT key go by their datastore key.

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	ds "github.com/ipfs/go-datastore"
+	"github.com/ipfs/go-datastore/namespace"
 	dsq "github.com/ipfs/go-datastore/query"
 	dssync "github.com/ipfs/go-datastore/sync"
 	"github.com/libp2p/go-libp2p-kad-dht/records"
@@ -271,6 +272,53 @@ func TestQuotaSamplesProviders(t *testing.T) {
 	}
 	if n, _ := count(records.ProvidersKeyPrefix); n != 500 {
 		t.Errorf("the sweep sees %d entries, want all 500", n)
+	}
+	for i := range 498 {
+		if err := q.Delete(t.Context(), providerEntry("popular", testPeer(t, i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := q.Put(t.Context(), providerEntry("other", testPeer(t, 1)), []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if n, left := count(key); n != 2 || !left[providerEntry("popular", testPeer(t, 499)).String()] {
+		t.Errorf("the last of one key are %d: %v", n, left)
+	}
+	if n, _ := count(key + "x"); n != 0 || len(q.sets) != 2 {
+		t.Errorf("%d of an unknown key; there are %d keys, want 2", n, len(q.sets))
+	}
+}
+
+// The providers of one key cost the same however much else is in the datastore, in memory too.
+func BenchmarkQuotaProviders(b *testing.B) {
+	for _, others := range []int{1000, 100_000} {
+		store := dssync.MutexWrap(ds.NewMapDatastore())
+		for i := range others {
+			if err := store.Put(b.Context(), ds.NewKey(fmt.Sprint("/directory/", i)), []byte("x")); err != nil {
+				b.Fatal(err)
+			}
+		}
+		q, err := newProviders(b.Context(), namespace.Wrap(store, ds.NewKey("dht/providers")), testPeer(b, 0))
+		if err != nil {
+			b.Fatal(err)
+		}
+		for i := range 20_000 {
+			if err := q.Put(b.Context(), providerEntry(fmt.Sprint(i/4), testPeer(b, i%4)), make([]byte, 8)); err != nil {
+				b.Fatal(err)
+			}
+		}
+		key := records.ProvidersKeyPrefix + noPad.EncodeToString([]byte("77"))
+		b.Run(fmt.Sprint(others), func(b *testing.B) {
+			for b.Loop() {
+				res, err := q.Query(b.Context(), dsq.Query{Prefix: key})
+				if err != nil {
+					b.Fatal(err)
+				}
+				if all, err := res.Rest(); err != nil || len(all) != 4 {
+					b.Fatal(len(all), err)
+				}
+			}
+		})
 	}
 }
 

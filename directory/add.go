@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/directory/index"
+	"github.com/lmosd/lmosd/directory/meaning"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -36,7 +37,7 @@ func (d *Directory) put(desc *td.Description, from origin) (changed bool, err er
 }
 
 // putWith is put of what may have a vector already.
-func (d *Directory) putWith(desc *td.Description, v *vector, from origin) (changed bool, err error) {
+func (d *Directory) putWith(desc *td.Description, v *meaning.Vector, from origin) (changed bool, err error) {
 	r := desc.Record
 	if !alive(r, time.Now()) {
 		return false, interact.Errorf(interact.Expired, "publish it again",

@@ -49,7 +49,7 @@ func TestFreshKeysAreBounded(t *testing.T) {
 		"entries": len(d.entries) - most, "living": len(d.living), "gone": len(d.gone), "hashes": len(d.hashes), "hosts": len(d.hosts),
 		"owners": len(d.weights), "slots": len(d.slots), "order": d.index.Len(),
 		"names":     len(slices.Collect(d.index.Texts(index.Name))) / 2,
-		"not saved": len(d.dirty) - most, "waiting for vectors": len(d.meaning.waiting),
+		"not saved": len(d.dirty) - most, "waiting for vectors": d.meaning.Waiting(),
 	} {
 		if n > most {
 			t.Errorf("%d %s, at most %d are allowed", n, what, most)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory/index"
+	"github.com/lmosd/lmosd/directory/meaning"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -67,7 +68,7 @@ type Options struct {
 	// Embedder tells what things and questions mean. Run asks it for a vector of each thing, which takes a byte for each
 	// dimension beside Bytes. If it says which model it asks (a method Model() string), Store keeps the vectors of that model.
 	// Nil compares words.
-	Embedder Embedder
+	Embedder meaning.Embedder
 	// Changed is told of each thing whose newest record is another one than before, by key: its seq, and whether the record is
 	// here, for [Directory.Signed] to return. It is called under the directory's lock, so it must be quick and not call back.
 	Changed func(key [32]byte, seq uint64, here bool)
@@ -92,7 +93,7 @@ type Directory struct {
 	reach   reach
 	flaps   flaps
 	fetch   fetcher
-	meaning meaning
+	meaning *meaning.Reader
 	queue   chan *td.Signed // of Offer
 	// queued is how many bytes of TDs are in the queue.
 	queued atomic.Int64
@@ -152,7 +153,7 @@ func New(o Options) (*Directory, error) {
 	d.index.Version = uint64(now.UnixMicro()) // beyond those of earlier runs
 	d.reach.start(o.Probe != nil)
 	d.flaps.start()
-	d.meaning.start(o.Embedder)
+	d.meaning = meaning.New(o.Embedder, o.Log)
 	if err := d.load(context.Background()); err != nil {
 		return nil, interact.Errorf(interact.StoreCorrupt, "see the log; the directory can be deleted, it fills again",
 			"read the directory's store: %v", err)
@@ -197,7 +198,7 @@ func (d *Directory) Run(ctx context.Context) error {
 	g.Go(func() { d.loadRest(ctx) })
 	g.Go(func() { d.probe(ctx) })
 	g.Go(func() { d.tellLater(ctx) })
-	g.Go(func() { d.embedAll(ctx) })
+	g.Go(func() { d.meaning.Run(ctx, d.unread) })
 	for range max(2, runtime.GOMAXPROCS(0)) {
 		g.Go(func() { d.learn(ctx, &g) })
 	}

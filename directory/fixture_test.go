@@ -239,3 +239,13 @@ func numbered(t testing.TB, n byte, i int) agent {
 	return agent{key: key(t, n), id: fmt.Sprintf("urn:example:agent-%03d", i), title: fmt.Sprintf("Agent %03d", i),
 		caps: []string{"urn:example:many:things"}}
 }
+
+// sleep reports whether ctx has not ended meanwhile.
+func sleep(ctx context.Context, long time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(long):
+		return true
+	}
+}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory/index"
+	"github.com/lmosd/lmosd/directory/meaning"
 	"github.com/lmosd/lmosd/internal/words"
 	"github.com/lmosd/lmosd/td"
 )
@@ -80,14 +81,14 @@ type ranker struct {
 	d        *Directory
 	now      time.Time
 	branches [][]index.Sought // of the alternatives, each; an empty one fits as well as can be
-	question *vector          // nil: compare words
+	question *meaning.Vector  // nil: compare words
 	fallback string
 }
 
 func (d *Directory) ranker(ctx context.Context, q *td.Query) *ranker {
 	r := &ranker{d: d, now: time.Now()}
 	if q.Text != "" && len(q.Or) == 0 {
-		r.question, r.fallback = d.meaning.ask(ctx, q.Text)
+		r.question, r.fallback = d.meaning.Ask(ctx, q.Text)
 	}
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -124,7 +125,7 @@ func (r *ranker) meaning(desc *td.Description) (fit float64, ok bool) {
 	if v == nil {
 		return 0, false
 	}
-	return r.question.cosine(v), true
+	return r.question.Cosine(v), true
 }
 
 // words returns what the words of the alternative give that fits best.
@@ -219,7 +220,7 @@ func pool(limit int) int { return 4*min(limit, 1<<20) + 64 }
 func (d *Directory) ranked(ctx context.Context, q *td.Query) (found []*view, more bool) {
 	r := &ranker{d: d, now: time.Now()}
 	if q.Text != "" && len(q.Or) == 0 {
-		r.question, r.fallback = d.meaning.ask(ctx, q.Text)
+		r.question, r.fallback = d.meaning.Ask(ctx, q.Text)
 	}
 	fit, total, ok := d.byWords(ctx, q, r.now)
 	if !ok {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/directory/meaning"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -21,7 +22,7 @@ import (
 func shops(t testing.TB) []*td.Description {
 	stock := plain(t, 1, "urn:stock", "Stock Keeper", "urn:example:stock-level")
 	stock.Capabilities[0].Examples = []string{"How many red shoes are left?"}
-	stock.Actions = map[string]*td.Action{"checkLevels": {}}
+	stock.Actions = map[string]*td.Action{"checkLevels": {Affordance: td.Affordance{Description: "Counts pallets"}}}
 	orders := plain(t, 2, "urn:orders", "Order Desk", "urn:example:order")
 	orders.Description = "Takes orders and can check whether there is stock"
 	weather := plain(t, 3, "urn:weather", "Weather", "urn:example:forecast")
@@ -38,7 +39,8 @@ func TestFindLocalRanks(t *testing.T) {
 		"who can chekc stok levls":    "urn:stock urn:orders urn:weather",
 		"Wer kann mir forecast sagen": "urn:weather",
 		"orders":                      "urn:orders",
-		"red shoes":                   "urn:stock",
+		"red shoes":                   "urn:stock", // an example
+		"count the palets":            "urn:stock", // what an action says of itself
 		"tax":                         "",
 	} {
 		if got := ids(d.FindLocal(td.Query{Text: question})); got != want {
@@ -239,65 +241,6 @@ func (o *oracle) Embed(ctx context.Context, texts []string) ([][]float32, error)
 	return all, nil
 }
 
-// A picky oracle refuses every request with one of the texts.
-type picky struct {
-	oracle
-	refuses string
-}
-
-func (p *picky) Embed(ctx context.Context, texts []string) ([][]float32, error) {
-	for _, text := range texts {
-		if strings.Contains(text, p.refuses) {
-			return nil, errors.New("too much for me")
-		}
-	}
-	return p.oracle.Embed(ctx, texts)
-}
-
-// A thing that the endpoint refuses keeps no other from its vector, and is asked of no more.
-func TestOneRefusedVector(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		d := filled(t, Options{Embedder: &picky{refuses: "poison"}})
-		for i := range 50 {
-			desc := plain(t, 1, fmt.Sprintf("urn:%02d", i), fmt.Sprint("Weather ", i))
-			if i == 7 {
-				desc.Title = "poison"
-			}
-			if _, err := d.put(desc, heard); err != nil {
-				t.Fatal(err)
-			}
-		}
-		run(t, d)
-		time.Sleep(10 * time.Minute)
-		have := 0
-		for desc := range d.FindLocal(td.Query{Limit: 100}) {
-			if d.vectorOf(desc.Record.Hash) != nil {
-				have++
-			}
-		}
-		if _, _, waits := d.waiting(1); have != 49 || waits {
-			t.Errorf("%d have a vector; somebody waits: %t", have, waits)
-		}
-	})
-}
-
-// Who does not wait for the endpoint says nothing of it.
-func TestAQuestionThatNobodyWaitsFor(t *testing.T) {
-	t.Parallel()
-	d := filled(t, Options{Embedder: &oracle{}}, plain(t, 1, "a", "Weather"))
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	d.meaning.embedder = &oracle{fails: context.Canceled}
-	if v, why := d.meaning.ask(ctx, "rain"); v != nil || why == "" {
-		t.Errorf("got %v, %q", v, why)
-	}
-	d.meaning.embedder = &oracle{}
-	if v, why := d.meaning.ask(t.Context(), "rain"); v == nil {
-		t.Errorf("the next one: %q", why)
-	}
-}
-
 // asked returns how often the oracle was asked something.
 func (o *oracle) asked(text string) (n int) {
 	o.mu.Lock()
@@ -355,13 +298,13 @@ func TestMeaning(t *testing.T) {
 		if r.Factors[0].Signal != SignalWord || !strings.Contains(r.Fallback, "out of service") || o.asked("snow levels") != 1 {
 			t.Errorf("got %+v, asked %d times", r, o.asked("snow levels"))
 		}
-		time.Sleep(askAgain)
+		time.Sleep(meaning.AskAgain)
 		o.fails, o.slow = nil, time.Minute
 		start := time.Now()
-		if got := ids(d.FindLocal(sky)); got != "urn:weather urn:stock" || time.Since(start) != askTimeout {
+		if got := ids(d.FindLocal(sky)); got != "urn:weather urn:stock" || time.Since(start) != meaning.AskTimeout {
 			t.Errorf("a slow endpoint: got %q after %v", got, time.Since(start))
 		}
-		time.Sleep(askAgain)
+		time.Sleep(meaning.AskAgain)
 		o.slow = 0
 		fresh := plain(t, 5, "urn:late", "Inventory of snow")
 		o.fails = errors.New("not now")
@@ -381,36 +324,3 @@ func TestMeaning(t *testing.T) {
 		}
 	})
 }
-
-// Whatever an endpoint answers, nothing but its answer is lost.
-func TestBadVectors(t *testing.T) {
-	t.Parallel()
-	nan := float32(math.NaN())
-	for name, v := range map[string][]float32{"none": nil, "zero": {0, 0}, "NaN": {nan}, "endless": {float32(math.Inf(1))},
-		"too many": make([]float32, maxDims+1)} {
-		if _, err := newVector(v); err == nil {
-			t.Errorf("%s: it is a vector", name)
-		}
-	}
-	a, _ := newVector([]float32{3, 4})
-	b, _ := newVector([]float32{-3, -4})
-	c, _ := newVector([]float32{1})
-	if got := a.cosine(a); got < 0.999 || a.cosine(b) != 0 || a.cosine(c) != 0 {
-		t.Errorf("got %v, %v, %v", got, a.cosine(b), a.cosine(c))
-	}
-	m := meaning{embedder: few{}, asked: map[string]*vector{}}
-	if _, why := m.ask(t.Context(), "weather"); !strings.Contains(why, "0 vectors for 1 texts") {
-		t.Errorf("got %q", why)
-	}
-	m = meaning{embedder: &oracle{}, asked: map[string]*vector{}}
-	for i := range maxQuestions + 9 {
-		m.ask(t.Context(), fmt.Sprint("weather", i))
-	}
-	if len(m.asked) != maxQuestions || len(m.eldest) != maxQuestions {
-		t.Errorf("%d questions are remembered", len(m.asked))
-	}
-}
-
-type few struct{}
-
-func (few) Embed(context.Context, []string) ([][]float32, error) { return nil, nil }

@@ -55,6 +55,11 @@ func (d *Directory) Expects(node did.DID) bool {
 	return d.Hosts(node) && !d.reach.isDown(node, time.Now())
 }
 
+// Misses reports whether known things are reached through node, and it counts as down. It is probed, and comes back by itself.
+func (d *Directory) Misses(node did.DID) bool {
+	return d.reach.isDown(node, time.Now()) && d.Hosts(node)
+}
+
 // Down returns nodes that host known things and count as down, at most limit.
 func (d *Directory) Down(limit int) []did.DID {
 	all := d.reach.all(time.Now())

@@ -25,11 +25,9 @@ func TestSiftingEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for {
-			if some, err := d.embedSome(t.Context()); err != nil || !some {
-				break
-			}
-		}
+		stop := run(t, d)
+		synctest.Wait() // until all have a vector
+		stop()
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
 		// All have the capability, and a version of the range, but not that of the capability.
@@ -37,7 +35,7 @@ func TestSiftingEnds(t *testing.T) {
 		for _, text := range []string{"", "weather", "inventory"} {
 			q := hard
 			q.Text = text
-			_, _ = d.meaning.ask(t.Context(), text) // what is remembered needs no time
+			_, _ = d.meaning.Ask(t.Context(), text) // what is remembered needs no time
 			for _, c := range []struct {
 				ctx  context.Context
 				want error

@@ -375,17 +375,17 @@ func (d *Directory) write(ctx context.Context, cs []change) error {
 		return err
 	}
 	for _, c := range cs {
-		if err := c.write(ctx, b, &d.meaning); err != nil {
+		if err := d.writeChange(ctx, b, &c); err != nil {
 			return err
 		}
 	}
 	return b.Commit(ctx)
 }
 
-func (c *change) write(ctx context.Context, b ds.Batch, m *meaning) error {
+func (d *Directory) writeChange(ctx context.Context, b ds.Batch, c *change) error {
 	switch c.of {
 	case ofVector:
-		return putOrDelete(ctx, b, storeKey(vectorKeys, c.key), m.saved(c.view))
+		return putOrDelete(ctx, b, storeKey(vectorKeys, c.key), d.savedVector(c.view))
 	case ofFork:
 		return putOrDelete(ctx, b, storeKey(forkKeys, c.key), c.fork)
 	}

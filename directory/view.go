@@ -4,6 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/lmosd/lmosd/directory/meaning"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -15,7 +16,7 @@ type view struct {
 	whole  *td.Description // instead, if it cannot be packed
 	open   atomic.Pointer[td.Description]
 	asked  atomic.Bool // since views last looked for room
-	vector atomic.Pointer[vector]
+	vector atomic.Pointer[meaning.Vector]
 }
 
 // newView returns the view of a verified description.

@@ -115,6 +115,13 @@ func (c *Client) Explain(ctx context.Context, q td.Query, timeout time.Duration)
 	return get[AgentList](ctx, c, "/v1/find?"+v.Encode())
 }
 
+// Resolve is [Client.Find] of what provides the one capability of q, in the order in which a strategy takes its versions.
+func (c *Client) Resolve(ctx context.Context, q td.Query, s td.Strategy, timeout time.Duration) (*AgentList, error) {
+	v := findValues(q, timeout)
+	v.Set("strategy", string(s))
+	return get[AgentList](ctx, c, "/v1/find?"+v.Encode())
+}
+
 // WatchFind yields what q asks for, each as a change "known", then one "ready" with the coverage, then what changes, until ctx or
 // the loop ends. A connection that breaks is made again for up to a minute, and continues after the last change.
 func (c *Client) WatchFind(ctx context.Context, q td.Query) iter.Seq2[AgentChange, error] {

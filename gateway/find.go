@@ -56,6 +56,9 @@ func (g *Gateway) find(w http.ResponseWriter, r *http.Request) error {
 func (g *Gateway) search(r *http.Request, f finding) (*AgentList, error) {
 	start := time.Now()
 	f.query.Tally = new(td.Tally)
+	if f.strategy != "" { // it chooses among all
+		f.limit, f.query.Limit = f.query.Max(), maxFind
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), f.timeout)
 	defer cancel()
 	var found []*td.Description
@@ -84,7 +87,11 @@ func (g *Gateway) ranked(ctx context.Context, f finding, found []*td.Description
 		}
 		return items
 	}
-	for _, one := range g.o.Node.Rank(ctx, f.query, found) {
+	all := g.o.Node.Rank(ctx, f.query, found)
+	if f.strategy != "" {
+		all = f.resolve(all)
+	}
+	for _, one := range all {
 		a := g.agent(one.Description)
 		if a.Score = math.Round(one.Score*1000) / 1000; f.explain {
 			a.Why = reasons(one)
@@ -92,6 +99,26 @@ func (g *Gateway) ranked(ctx context.Context, f finding, found []*td.Description
 		items = append(items, a)
 	}
 	return items
+}
+
+// resolve leaves what provides the capability itself, not one below it, in the order in which the strategy takes its versions
+// (LMOS platform, CapabilityResolver); those of one version stay in their order.
+func (f *finding) resolve(all []directory.Ranked) []directory.Ranked {
+	asked := td.Requirement{ID: f.query.Capability[0], Name: f.query.Capability[0], Version: f.query.Version}
+	versions := map[*td.Description]string{}
+	all = slices.DeleteFunc(all, func(one directory.Ranked) bool {
+		by, ok := asked.Met(one.Thing, f.strategy)
+		versions[one.Description] = by.Version
+		return !ok
+	})
+	slices.SortStableFunc(all, func(a, b directory.Ranked) int {
+		return f.strategy.Compare(versions[a.Description], versions[b.Description])
+	})
+	if len(all) > f.limit {
+		f.query.Tally.Truncate()
+		all = all[:f.limit]
+	}
+	return all
 }
 
 // reasons says where a score is from.
@@ -204,12 +231,15 @@ type finding struct {
 	query   td.Query
 	timeout time.Duration
 	explain bool
+
+	strategy td.Strategy // empty: the best by rank first
+	limit    int         // with a strategy, which chooses among more
 }
 
 // parseFind reads the query of GET /v1/find: q is a question ([td.ParseQuery]), the others hold for all of it.
 func parseFind(r *http.Request) (f finding, err error) {
 	v, err := params(r, "capability", "version", "type", "action", "property", "event", "owner", "organisation", "host", "protocol",
-		"id", "q", "limit", "timeout", "explain")
+		"id", "q", "limit", "timeout", "explain", "strategy")
 	if err != nil {
 		return f, err
 	}
@@ -233,8 +263,24 @@ func parseFind(r *http.Request) (f finding, err error) {
 	if f.explain, err = yes(v, "explain"); err != nil {
 		return f, err
 	}
+	if f.strategy, err = strategyOf(v.Get("strategy"), f.query); err != nil {
+		return f, err
+	}
 	f.timeout, err = duration(v, "timeout", maxFindTime, findTime)
 	return f, err
+}
+
+// strategyOf reads which version of a capability comes first.
+func strategyOf(name string, q td.Query) (td.Strategy, error) {
+	s := td.Strategy(strings.ToUpper(name))
+	switch {
+	case s != "" && s != td.Highest && s != td.MostSimilar:
+		return "", interact.Errorf(interact.Usage, "strategy=HIGHEST or strategy=MOST_SIMILAR", "%q is no strategy", clip(name))
+	case s != "" && (len(q.Capability) != 1 || len(q.Or) > 0):
+		return "", interact.Errorf(interact.Usage, "for example capability=urn:example:weather&version=^1&strategy=HIGHEST",
+			"a strategy is for one capability")
+	}
+	return s, nil
 }
 
 func checkTerms(q td.Query) error {

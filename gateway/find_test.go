@@ -84,6 +84,10 @@ func TestParseFindRefuses(t *testing.T) {
 		"no range":             "version=newest",
 		"no host":              "host=me",
 		"explain what":         "explain=all",
+		"no strategy":          "capability=a&strategy=NEWEST",
+		"of no capability":     "q=rain&strategy=HIGHEST",
+		"of two":               "capability=a&capability=b&strategy=HIGHEST",
+		"of one or another":    "q=capability:a+OR+capability:b&strategy=HIGHEST",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -93,6 +97,45 @@ func TestParseFindRefuses(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		})
+	}
+}
+
+// LMOS platform, CapabilityResolver: HIGHEST takes the highest version that fits, MOST_SIMILAR the lowest.
+func TestStrategies(t *testing.T) {
+	t.Parallel()
+	var all []*td.Description
+	for id, version := range map[string]string{"a": "1.0.0", "b": "2.0.0", "c": "1.10.0", "d": "1.9.0"} {
+		d := describe("urn:x:"+id, "Weather", owner1)
+		d.Capabilities = []td.Capability{{ID: "urn:example:rain", Version: version}}
+		all = append(all, d)
+	}
+	below := describe("urn:x:below", "Weather", owner1)
+	below.Capabilities = []td.Capability{{ID: "urn:example:rain:today", Version: "1.99.0"}}
+	c := dial(t, start(t, Options{Node: newFake(append(all, below)...)}).url, "")
+	for _, tt := range []struct {
+		s         td.Strategy
+		version   string
+		limit     int
+		want      string
+		truncated bool
+	}{
+		{td.Highest, "", 0, "b c d a", false},
+		{td.Highest, "^1", 2, "c d", true},
+		{td.MostSimilar, "^1", 0, "a d c", false},
+		{"most_similar", ">1.0.0", 1, "d", true},
+		{td.Highest, "3.x", 0, "", false},
+	} {
+		list, err := c.Resolve(t.Context(), td.Query{Capability: []string{"urn:example:rain"}, Version: tt.version, Limit: tt.limit}, tt.s, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, a := range list.Items {
+			got = append(got, strings.TrimPrefix(a.ID, "urn:x:"))
+		}
+		if s := strings.Join(got, " "); s != tt.want || list.Coverage.Truncated != tt.truncated {
+			t.Errorf("%s of %q: got %s, %+v; want %s", tt.s, tt.version, s, list.Coverage, tt.want)
+		}
 	}
 }
 

@@ -32,6 +32,9 @@ func wantsEvents(r *http.Request) bool {
 // watchFind answers by events: what is known first, then what changes. Who comes back with the number of the last event gets what
 // came after it.
 func (g *Gateway) watchFind(w http.ResponseWriter, r *http.Request, f finding) error {
+	if f.strategy != "" {
+		return interact.Errorf(interact.Usage, "leave the strategy out", "changes come in no order of versions")
+	}
 	if g.finders.Add(1) > maxFinders {
 		g.finders.Add(-1)
 		return interact.Errorf(interact.Overloaded, "try again when others have left", "%d watch already", maxFinders)

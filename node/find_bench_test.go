@@ -19,7 +19,7 @@ import (
 func BenchmarkFindHTTP(b *testing.B) {
 	for _, n := range []int{1000, 10_000, 100_000} {
 		o := quiet()
-		o.HTTP, o.Dir = &HTTP{Listen: "127.0.0.1:0"}, b.TempDir() // a store in memory is searched from end to end
+		o.HTTP = &HTTP{Listen: "127.0.0.1:0"}
 		node := start(b, o)
 		for first := 0; first < n; first += 1000 {
 			tell(b, node, first, 1000)

@@ -34,6 +34,7 @@ import (
 	"github.com/lmosd/lmosd/did/aries"
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/directory/meaning"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/coap"
@@ -88,7 +89,7 @@ type Node struct {
 	local       introducer             // tells the local network of this node; nil if nobody does
 	discoveries *introduce.Discoveries // what others introduce there
 	router      *route.Router
-	embedder    directory.Embedder // nil: words are compared
+	embedder    meaning.Embedder // nil: words are compared
 	mesh        interact.Thing
 	gateway     *gateway.Gateway // listens only with Options.HTTP
 	self        []byte           // the node's own signed TD
@@ -261,6 +262,10 @@ func (n *Node) openMesh() (err error) {
 				n.reached(id, ok)
 			}
 		},
+		Down: func(p peer.ID) bool {
+			id, err := did.FromPeer([]byte(p))
+			return err == nil && n.dir.Misses(id)
+		},
 		Missed: func(p peer.ID) {
 			if id, err := did.FromPeer([]byte(p)); err == nil {
 				n.rumours.Suspect(id)
@@ -284,7 +289,7 @@ func (n *Node) openMesh() (err error) {
 	}
 	known := directory.Options{Store: n.stores.fast, Verifier: n.verifier, Sources: []directory.Source{n.dht},
 		Fetch: n.dht.Body, Bind: n.bind, Self: n.key.DID(), Max: n.opts.MaxThings, Log: n.log,
-		Lost: func(id did.DID) { n.rumours.Tell(id) }}
+		Lost: n.lost}
 	n.ranking(&known)
 	items := new(reconcile.Set)
 	known.Changed = func(key [32]byte, seq uint64, here bool) {

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/peer"
+
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/gateway/tdd"
@@ -142,3 +144,11 @@ func (n *Node) checked(d *td.Thing) interact.Wrap {
 }
 
 func (n *Node) reached(id did.DID, ok bool) { n.dir.Reach(id, ok) }
+
+// lost deals with a host of known things that was found gone.
+func (n *Node) lost(id did.DID) {
+	if p, err := id.Peer(); err == nil {
+		n.dht.Forget(peer.ID(p))
+	}
+	n.rumours.Tell(id)
+}

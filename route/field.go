@@ -146,6 +146,8 @@ func (f *field) byWords(why string) *Decision {
 	switch {
 	case len(f.agents) == 0:
 		return f.decision(nil, Lexical, say("there is no agent to choose from"))
+	case f.agents[0].score < leastCounts:
+		return f.decision(nil, Lexical, say("no agent has a word of what is asked for"))
 	case f.agents[0].score < leastWords:
 		return f.decision(nil, Lexical, say(fmt.Sprintf("the best agent, %s, has %.0f %% of what is asked for; half is needed",
 			f.agents[0].desc.Name(), 100*f.agents[0].score)))

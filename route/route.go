@@ -141,7 +141,8 @@ func (r *Router) possible(m Method) error {
 		m == Hybrid && r.o.Embedder != nil && r.o.Model != nil:
 		return nil
 	case m == Vector, m == LLM, m == Hybrid:
-		return interact.Errorf(interact.Usage, "set search.embeddings.url and search.model.url, or ask by the method lexical",
+		needs := map[Method]string{Vector: "search.embeddings", LLM: "search.model", Hybrid: "search.embeddings and search.model"}[m]
+		return interact.Errorf(interact.Usage, "configure "+needs+", or ask by the method lexical",
 			"this node has no endpoint for the method %s", m)
 	}
 	return interact.Errorf(interact.Usage, "lexical, vector, llm or hybrid", "%q is no method of routing", interact.Clip(string(m), 40))

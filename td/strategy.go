@@ -44,13 +44,16 @@ func (r Requirement) names(c *Capability) bool {
 	return ok && also && slices.Equal(split(want), split(has))
 }
 
-// prefers reports whether the strategy takes version a rather than b.
-func (s Strategy) prefers(a, b string) bool {
+// Compare orders versions as the strategy takes them: -1 if it takes a rather than b.
+func (s Strategy) Compare(a, b string) int {
 	if s == MostSimilar {
-		return CompareVersions(a, b) < 0
+		return CompareVersions(a, b)
 	}
-	return CompareVersions(a, b) > 0
+	return CompareVersions(b, a)
 }
+
+// prefers reports whether the strategy takes version a rather than b.
+func (s Strategy) prefers(a, b string) bool { return s.Compare(a, b) < 0 }
 
 // Pick returns which of descriptions meets r, and by what. Of several with the same version it is the first: put what is trusted,
 // near and not busy first, and what remains in an order that is always the same.

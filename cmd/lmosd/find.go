@@ -27,6 +27,7 @@ type findFlags struct {
 	exitStatus  bool
 	explain     bool
 	watch       bool
+	strategy    string
 }
 
 func newFindCommand(a *app) *cobra.Command {
@@ -41,6 +42,7 @@ func newFindCommand(a *app) *cobra.Command {
 		Example: `  lmosd find
   lmosd find "who can check stock levels" --explain
   lmosd find --capability urn:example:weather --type agent --version-range ^1.2
+  lmosd find --capability urn:example:weather:forecast --version-range ^1 --strategy highest --limit 1
   lmosd find weather OR traffic NOT type:tool
   lmosd find --action getWeather -o name --exit-status
   lmosd find --watch -o jsonl`,
@@ -51,6 +53,8 @@ func newFindCommand(a *app) *cobra.Command {
 	flags.StringArrayVar(&f.query.Capability, "capability", nil, "capability `ID`, or the beginning of one; may repeat, all must hold")
 	flags.StringVar(&f.query.Type, "type", "", "agent, tool, or any `@TYPE`")
 	flags.StringVar(&f.query.Version, "version-range", "", "`RANGE` for the version of the capability: ^1.2, 1.x, [1.0,2.0[")
+	flags.StringVar(&f.strategy, "strategy", "",
+		"`VERSION` of the one capability that comes first: highest, or most_similar (the lowest that fits)")
 	flags.StringVar(&f.query.Action, "action", "", "`NAME` of an action")
 	flags.StringVar(&f.query.Property, "property", "", "`NAME` of a property")
 	flags.StringVar(&f.query.Event, "event", "", "`NAME` of an event")
@@ -71,6 +75,15 @@ func (a *app) runFind(ctx context.Context, f findFlags, words []string) error {
 	if err != nil {
 		return err
 	}
+	strategy := td.Strategy(strings.ToUpper(f.strategy))
+	switch {
+	case strategy == "":
+	case strategy != td.Highest && strategy != td.MostSimilar:
+		return console.Usage("--strategy highest", "--strategy %s is neither highest nor most_similar", f.strategy)
+	case len(q.Capability) != 1 || len(q.Or) > 0 || f.watch || f.explain:
+		return console.Usage("for example lmosd find --capability urn:example:weather:forecast --strategy highest",
+			"--strategy is for one capability, without OR, --watch and --explain")
+	}
 	client, err := a.client()
 	if err != nil {
 		return err
@@ -82,8 +95,13 @@ func (a *app) runFind(ctx context.Context, f findFlags, words []string) error {
 	ctx, cancel := context.WithTimeout(ctx, max(f.timeout, 2*time.Second)+spare)
 	defer cancel()
 	find := client.Find
-	if f.explain {
+	switch {
+	case f.explain:
 		find = client.Explain
+	case strategy != "":
+		find = func(ctx context.Context, q td.Query, timeout time.Duration) (*gateway.AgentList, error) {
+			return client.Resolve(ctx, q, strategy, timeout)
+		}
 	}
 	list, err := find(ctx, q, f.timeout)
 	if err != nil {
@@ -216,7 +234,7 @@ func (a *app) showAgents(list *gateway.AgentList) error {
 		v.Names = append(v.Names, g.Ref)
 	}
 	if slices.ContainsFunc(list.Items, func(g gateway.Agent) bool { return len(g.Why) > 0 }) {
-		v.People = func(s *terminal.Screen, _ bool) { reasonTable(list.Items).Write(s) }
+		v.People = func(s *terminal.Screen, wide bool) { reasonTable(list.Items, wide).Write(s) }
 	}
 	if err := a.Show(v); err != nil {
 		return err
@@ -240,7 +258,8 @@ func (a *app) nextAfterFind(list *gateway.AgentList) {
 	if i := slices.IndexFunc(list.Items, func(g gateway.Agent) bool { return g.Reachable && len(g.Actions) > 0 }); i >= 0 {
 		best = list.Items[i]
 	}
-	name := terminal.Shell(copyable(best))
+	short, _ := tellApart(list.Items)(best)
+	name := terminal.Shell(short)
 	if len(best.Actions) == 0 {
 		a.Next("lmosd show " + name)
 		return
@@ -253,8 +272,9 @@ func agentTable(items []gateway.Agent, wide bool, now time.Time) *terminal.Table
 	if wide {
 		t.Header = append(t.Header, "TITLE", "ID", "OWNER", "HOSTS", "EXPIRES")
 	}
+	name := tellApart(items)
 	for _, g := range items {
-		row := []terminal.Cell{terminal.Short(copyable(g), fullName(g)), terminal.Text(strings.Join(g.Capabilities, ",")),
+		row := []terminal.Cell{terminal.Short(name(g)), terminal.Text(strings.Join(g.Capabilities, ",")),
 			terminal.Text(strings.Join(g.Actions, ",")), terminal.Text(state(g)),
 			terminal.Short(terminal.Ago(g.Seen, now), g.Seen.Format(time.RFC3339))}
 		if wide {
@@ -266,14 +286,15 @@ func agentTable(items []gateway.Agent, wide bool, now time.Time) *terminal.Table
 }
 
 // reasonTable says where each rank is from.
-func reasonTable(items []gateway.Agent) *terminal.Table {
-	t := &terminal.Table{Header: []string{"AGENT", "SCORE", "WHY"}, Keep: []int{0, 1}}
+func reasonTable(items []gateway.Agent, wide bool) *terminal.Table {
+	t := &terminal.Table{Header: []string{"AGENT", "SCORE", "WHY"}, Keep: []int{0, 1}, Wide: wide}
+	name := tellApart(items)
 	for _, g := range items {
 		var why []string
 		for _, w := range g.Why {
 			why = append(why, reasonOf(w))
 		}
-		t.Add(terminal.Short(copyable(g), fullName(g)), terminal.Text(fmt.Sprintf("%.3f", g.Score)), terminal.Text(strings.Join(why, ", ")))
+		t.Add(terminal.Short(name(g)), terminal.Text(fmt.Sprintf("%.3f", g.Score)), terminal.Text(strings.Join(why, ", ")))
 	}
 	return t
 }
@@ -332,7 +353,7 @@ func coverageLine(list *gateway.AgentList, now time.Time) string {
 	}
 	switch {
 	case c.Truncated:
-		parts = append(parts, "incomplete: cut at the limit or the deadline")
+		parts = append(parts, "incomplete: cut at a limit or the deadline")
 	case !c.Complete():
 		parts = append(parts, "incomplete")
 	}

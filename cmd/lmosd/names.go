@@ -5,6 +5,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/td"
 )
 
 // shortKey is how many letters of an owner's key are shown: enough to be unique among what one person sees, and a prefix
@@ -18,6 +19,30 @@ func copyable(g gateway.Agent) string {
 		return g.Ref
 	}
 	return g.Name + "@" + key[:min(len(key), shortKey)]
+}
+
+// tellApart returns the short and the full name of an agent of a list: its reference where another one there has both its name
+// and its owner.
+func tellApart(items []gateway.Agent) func(gateway.Agent) (short, full string) {
+	has := map[string]int{}
+	for _, g := range items {
+		has[copyable(g)]++
+	}
+	return func(g gateway.Agent) (short, full string) {
+		if has[copyable(g)] == 1 {
+			return copyable(g), fullName(g)
+		}
+		return shortRef(g.Ref), g.Ref
+	}
+}
+
+// shortRef cuts the owner's key in a reference, unless it is part of the id.
+func shortRef(ref string) string {
+	r := td.ParseRef(ref)
+	if strings.HasPrefix(r.Owner, "z6Mk") {
+		r.Owner = r.Owner[:min(len(r.Owner), shortKey)]
+	}
+	return r.String()
 }
 
 // fullName returns the name of g with the whole key of its owner.

@@ -45,10 +45,25 @@ func TestCoverageLine(t *testing.T) {
 		"some did not answer": {gateway.AgentList{Coverage: td.Coverage{Asked: 3, Answered: 1, Unreachable: 2}},
 			"0 agents from 0 peers · asked 3, answered 1, unreachable 2 · incomplete · 0.0 ms"},
 		"cut": {gateway.AgentList{Coverage: td.Coverage{Asked: 1, Answered: 1, Truncated: true}},
-			"0 agents from 0 peers · asked 1, answered 1 · incomplete: cut at the limit or the deadline · 0.0 ms"},
+			"0 agents from 0 peers · asked 1, answered 1 · incomplete: cut at a limit or the deadline · 0.0 ms"},
 	} {
 		if got := coverageLine(&test.list, now); got != test.want {
 			t.Errorf("%s:\n got %s\nwant %s", name, got, test.want)
+		}
+	}
+}
+
+// Two agents of one owner that have one name are told apart by their ids.
+func TestAgentsOfAListAreToldApart(t *testing.T) {
+	t.Parallel()
+	const key = "z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH"
+	const owner = did.DID("did:key:" + key)
+	items := []gateway.Agent{{Name: "bill", Owner: owner, Ref: "urn:x:bill@" + key}, {Name: "pay", Owner: owner, Ref: "urn:x:pay@" + key},
+		{Name: "bill", Owner: owner, Ref: "urn:lmos:" + string(owner) + ":bill"}}
+	name := tellApart(items)
+	for i, want := range [][2]string{{"urn:x:bill@z6MkpTHR8VNs", items[0].Ref}, {"pay@z6MkpTHR8VNs", "pay@" + key}, {items[2].Ref, items[2].Ref}} {
+		if short, full := name(items[i]); short != want[0] || full != want[1] {
+			t.Errorf("got %s and %s, want %s", short, full, want)
 		}
 	}
 }

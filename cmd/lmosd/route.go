@@ -11,6 +11,7 @@ import (
 
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/route"
 	"github.com/lmosd/lmosd/td"
@@ -80,7 +81,8 @@ func (a *app) runRoute(ctx context.Context, f routeFlags, words []string) error 
 	}
 	switch {
 	case got.Agent != nil:
-		a.Next("lmosd show "+terminal.Shell(got.Agent.ID), "lmosd call "+terminal.Shell(got.Agent.ID)+" …")
+		name := terminal.Shell(candidateName(got.Agent))
+		a.Next("lmosd show "+name, "lmosd call "+name+" …")
 	case f.exitStatus:
 		return console.SilentError(console.ExitNotFound)
 	default:
@@ -89,11 +91,23 @@ func (a *app) runRoute(ctx context.Context, f routeFlags, words []string) error 
 	return nil
 }
 
+// candidateName returns a reference of c that can be copied into the next command.
+func candidateName(c *route.Candidate) string {
+	owner := did.DID(td.ParseRef(c.ID).Owner)
+	if strings.HasPrefix(string(owner), "z6Mk") {
+		owner = "did:key:" + owner
+	}
+	return copyable(gateway.Agent{Name: c.Name, Owner: owner, Ref: c.ID})
+}
+
 // decisionLines prints what was decided; wide, with those that were near.
 func decisionLines(s *terminal.Screen, d *gateway.RouteAnswer, wide bool) {
 	picked := "no agent fits"
 	if d.Agent != nil {
-		picked = terminal.OneLine(d.Agent.Name) + "  " + s.Paint(terminal.Dim, terminal.OneLine(d.Agent.ID))
+		picked = terminal.OneLine(d.Agent.Name) + "  " + terminal.OneLine(d.Agent.ID)
+		if s.TTY {
+			picked = terminal.OneLine(candidateName(d.Agent))
+		}
 	}
 	s.Line(s.Paint(terminal.Bold, picked))
 	s.Line(fmt.Sprintf("%s: %s", d.Method, terminal.OneLine(d.Reason)))
@@ -106,7 +120,7 @@ func decisionLines(s *terminal.Screen, d *gateway.RouteAnswer, wide bool) {
 		for _, capability := range c.Capabilities {
 			ids = append(ids, capability.ID)
 		}
-		t.Add(terminal.Short(c.Name, c.ID), terminal.Text(fmt.Sprintf("%.3f", c.Score)), terminal.Text(strings.Join(ids, ",")))
+		t.Add(terminal.Short(candidateName(&c), c.ID), terminal.Text(fmt.Sprintf("%.3f", c.Score)), terminal.Text(strings.Join(ids, ",")))
 	}
 	t.Write(s)
 }

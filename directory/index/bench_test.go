@@ -29,6 +29,15 @@ func BenchmarkAdd(b *testing.B) {
 			Labels(desc)
 		}
 	})
+	b.Run("compare", func(b *testing.B) {
+		b.ReportAllocs()
+		asked := x.Seek([]string{"wordxkx", "skills", "agents", "nowhere"})
+		for b.Loop() {
+			if len(Compare(asked, desc.Thing)) != 2 {
+				b.Fatal(Compare(asked, desc.Thing))
+			}
+		}
+	})
 	b.Run("add", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {

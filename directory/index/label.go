@@ -331,12 +331,14 @@ func closeness(a, b string) float32 {
 	switch {
 	case a == b:
 		return 1
+	case a == "" || b == "" || a[0] != b[0]:
+		return 0
 	case utf8.RuneCountInString(a) >= minPrefix && strings.HasPrefix(b, a):
 		return 0.6 + 0.3*float32(len(a))/float32(len(b))
 	}
 	n := utf8.RuneCountInString(a)
 	most := words.Typos(n)
-	if most == 0 || b == "" || a[0] != b[0] || strings.ContainsFunc(a, unicode.IsDigit) {
+	if most == 0 || strings.ContainsFunc(a, unicode.IsDigit) {
 		return 0
 	}
 	switch words.Distance([]rune(a), []rune(b), most) {

@@ -287,7 +287,11 @@ func Compare(asked []Sought, t *td.Thing) (hits []Hit) {
 		best, root := Hit{Asked: one.word}, words.Root(one.word)
 		for i := range all {
 			m := &all[i]
-			score := float64(closeness(root, m.root)) * float64(m.weight(&lengths)) / 255 * one.rarity / total
+			close := closeness(root, m.root)
+			if close == 0 {
+				continue
+			}
+			score := float64(close) * float64(m.weight(&lengths)) / 255 * one.rarity / total
 			if score > best.Score || score == best.Score && score > 0 && m.word < best.Found {
 				best.Score, best.Found, best.Field = score, m.word, m.field
 			}

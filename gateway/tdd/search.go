@@ -24,16 +24,11 @@ func (s *Server) search(w http.ResponseWriter, r *http.Request, lang language, q
 		return err
 	}
 	b := newBudget(r.Context(), s.o.QueryTime)
-	timer := time.NewTimer(s.o.QueryTime)
-	defer timer.Stop()
-	select {
-	case s.slots <- struct{}{}:
-		defer func() { <-s.slots }()
-	case <-timer.C:
-		return interact.Errorf(interact.Overloaded, "try again in a moment", "%d queries run already", s.o.Queries)
-	case <-r.Context().Done():
-		return r.Context().Err()
+	done, err := s.queries.take(r, b.until)
+	if err != nil {
+		return err
 	}
+	defer done()
 	out, err := attempt(b, query, run)
 	if err != nil {
 		return err

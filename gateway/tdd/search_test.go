@@ -3,13 +3,17 @@ package tdd
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
+	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/theory/jsonpath"
@@ -262,10 +266,63 @@ func TestQueriesAreBounded(t *testing.T) {
 		t.Errorf("after a panic: %v", err)
 	}
 	w.o.QueryTime = time.Millisecond
-	for range cap(w.slots) {
-		w.slots <- struct{}{}
+	for range cap(w.queries.slots) {
+		w.queries.slots <- struct{}{}
 	}
 	w.search(t, "jsonpath", "$", 503)
+}
+
+// One host cannot hold the search from others, however much it asks: what it has waiting is before nobody else.
+func TestOneHostLeavesRoom(t *testing.T) {
+	t.Parallel()
+	from := func(ctx context.Context, addr string) *http.Request {
+		r := httptest.NewRequestWithContext(ctx, "GET", "/search/jsonpath?query=$", nil)
+		r.RemoteAddr = addr
+		return r
+	}
+	synctest.Test(t, func(t *testing.T) {
+		for _, slots := range []int{1, 2, 4} {
+			q := newQueries(slots)
+			var g sync.WaitGroup
+			for range 20 { // of a second each
+				g.Go(func() {
+					done, err := q.take(from(t.Context(), "192.0.2.1:4711"), time.Now().Add(time.Hour))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					time.Sleep(time.Second)
+					done()
+				})
+			}
+			synctest.Wait()
+			if got, want := len(q.slots), max(slots-1, 1); got != want {
+				t.Errorf("%d of one host run, want %d of %d", got, want, slots)
+			}
+			start := time.Now()
+			done, err := q.take(from(t.Context(), "192.0.2.2:4711"), start.Add(time.Minute))
+			if waited := time.Since(start); err != nil || waited > time.Second || waited > 0 && slots > 1 {
+				t.Fatalf("another host of %d slots waited for %v: %v", slots, waited, err)
+			}
+			done()
+			over, cancel := context.WithCancel(t.Context())
+			cancel()
+			_, late := q.take(from(t.Context(), "[::ffff:192.0.2.1]:9"), time.Now().Add(time.Millisecond))
+			if _, err := q.take(from(over, "192.0.2.1:4711"), time.Now().Add(time.Hour)); !errors.Is(err, context.Canceled) ||
+				interact.AsError(late).Code != interact.Overloaded {
+				t.Errorf("what does not come to its turn: %v, %v", late, err)
+			}
+			if g.Wait(); len(q.lines) != 0 || len(q.slots) != 0 {
+				t.Errorf("%d lines and %d slots are left", len(q.lines), len(q.slots))
+			}
+		}
+	})
+	for addr, want := range map[string]string{"192.0.2.1:80": "192.0.2.1", "[::ffff:192.0.2.1]:80": "192.0.2.1",
+		"[2001:db8:1:2:3::4]:80": "2001:db8:1:2::/64", "[fe80::1%eth0]:80": "fe80::/64", "@": "", "": ""} {
+		if got := callerOf(from(t.Context(), addr)); got != want {
+			t.Errorf("%q is %q, want %q", addr, got, want)
+		}
+	}
 }
 
 // The memory for decoded TDs is bounded, and has nothing that is not there any more.

@@ -159,7 +159,8 @@ type Options struct {
 	MaxTD int
 	// QueryTime bounds a query; zero means 5 s. Raising it lets one caller keep a core busy for longer.
 	QueryTime time.Duration
-	// Queries is how many run at once, more wait for QueryTime; zero means one for each core.
+	// Queries is how many run at once, more wait for QueryTime; zero means one for each core. One host that asks may have all but one
+	// of them, and one at least.
 	Queries int
 	// Cache bounds the memory for decoded TDs, in bytes; zero means 128 MiB. What does not fit is decoded for each query.
 	Cache int
@@ -212,7 +213,7 @@ type Server struct {
 	o       Options
 	routes  map[string]map[string]http.Handler // by pattern and method
 	decoded decoded
-	slots   chan struct{} // one for each query that runs
+	queries *queries
 	large   chan struct{} // one for the query that has all things in memory
 	poke    chan struct{} // a registration may end earlier than purge thinks
 
@@ -231,7 +232,7 @@ type Server struct {
 // New returns a server. [Server.Run] purges what expires; [Server.Drain] ends its streams.
 func New(o Options) *Server {
 	o = o.withDefaults()
-	s := &Server{o: o, slots: make(chan struct{}, o.Queries), large: make(chan struct{}, 1), poke: make(chan struct{}, 1),
+	s := &Server{o: o, queries: newQueries(o.Queries), large: make(chan struct{}, 1), poke: make(chan struct{}, 1),
 		decoded: decoded{most: o.Cache}, seed: maphash.MakeSeed()}
 	s.life, s.stop = context.WithCancel(context.Background())
 	s.routes = map[string]map[string]http.Handler{

@@ -31,6 +31,9 @@ func isASCII(s string) bool {
 // Split returns the words of s, folded: what stands between characters that are neither letter, digit nor mark. A name in camel
 // case is one word, and its parts too: "getWeather" gives "getweather", "get", "weather".
 func Split(s string) []string {
+	if isASCII(s) {
+		return splitASCII(s)
+	}
 	var all []string
 	for _, word := range strings.FieldsFunc(norm.NFC.String(s), func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.IsMark(r)
@@ -41,6 +44,42 @@ func Split(s string) []string {
 				all = append(all, Fold(part))
 			}
 		}
+	}
+	return all
+}
+
+// splitASCII is Split of what needs no composing: its words are parts of s in lower case, whose letters have the same places.
+func splitASCII(s string) []string {
+	lower := strings.ToLower(s)
+	all := make([]string, 0, len(s)/6+1)
+	from := 0
+	for i := range len(s) + 1 {
+		if i < len(s) && ('a' <= lower[i] && lower[i] <= 'z' || '0' <= s[i] && s[i] <= '9') {
+			continue
+		}
+		if from < i {
+			all = append(all, lower[from:i])
+			if s[from:i] != lower[from:i] {
+				all = appendHumps(all, s[from:i], lower[from:i])
+			}
+		}
+		from = i + 1
+	}
+	return all
+}
+
+// appendHumps appends the parts of a word in camel case, see humps, in lower case.
+func appendHumps(all []string, word, lower string) []string {
+	upper := func(i int) bool { return word[i] != lower[i] }
+	letter := func(i int) bool { return 'a' <= word[i] && word[i] <= 'z' }
+	from := 0
+	for i := 1; i < len(word); i++ {
+		if upper(i) && (letter(i-1) || i+1 < len(word) && upper(i-1) && letter(i+1)) {
+			all, from = append(all, lower[from:i]), i
+		}
+	}
+	if from > 0 {
+		all = append(all, lower[from:])
 	}
 	return all
 }

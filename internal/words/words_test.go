@@ -72,7 +72,14 @@ func TestLike(t *testing.T) {
 
 func FuzzLike(f *testing.F) {
 	f.Add("getWeather", "ß\u0308ẞ")
+	f.Add("XMLHttpRequest2Go aB", "HTTPServer_v2 iPhone15 A")
 	f.Fuzz(func(t *testing.T, a, b string) {
+		for _, s := range []string{a, b} {
+			// One letter more, and it is no longer the quick way that is taken.
+			if slow := Split(s + " \u00fc"); utf8.ValidString(s) && !slices.Equal(append(Split(s), "\u00fc"), slow) {
+				t.Fatalf("%q: %q, the slow way %q", s, Split(s), slow)
+			}
+		}
 		for _, w := range Split(a) {
 			if !utf8.ValidString(a) {
 				return

@@ -1,0 +1,141 @@
+package directory
+
+import (
+	"context"
+	"math"
+	"slices"
+
+	"github.com/lmosd/lmosd/directory/meaning"
+	"github.com/lmosd/lmosd/td"
+)
+
+// What meaning adds to an answer.
+const (
+	maxByMeaning  = 32  // things without a word of the question
+	leastOfTheTop = 0.9 // and how near to the best they must be
+)
+
+// wantVectorLocked notes that a living thing waits for its vector, unless another with the same TD has it.
+func (d *Directory) wantVectorLocked(e *entry) {
+	if d.opts.Embedder == nil {
+		return
+	}
+	if twin := d.hashes[e.view.record.Hash]; twin != nil && twin.view.vector.Load() != nil {
+		e.view.vector.Store(twin.view.vector.Load())
+		d.keepVectorLocked(e.key)
+	}
+	if e.view.vector.Load() == nil {
+		d.meaning.Wait(e.key)
+	}
+}
+
+// unread returns a living thing that has no vector.
+func (d *Directory) unread(key [32]byte) (meaning.Thing, bool) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	e := d.entries[key]
+	if e == nil || e.view == nil || e.view.vector.Load() != nil {
+		return meaning.Thing{}, false
+	}
+	v := e.view
+	return meaning.Thing{Describe: v.peek, Keep: func(made *meaning.Vector) {
+		v.vector.Store(made)
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.keepVectorLocked(key)
+	}}, true
+}
+
+// keepVectorLocked has the next write keep the vector of a thing.
+func (d *Directory) keepVectorLocked(key [32]byte) {
+	if d.opts.Store != nil && d.meaning.Keeps() {
+		d.dirtyVectors[key] = true
+	}
+}
+
+// savedVector returns what is to be kept of the vector of a view; nil if there is none.
+func (d *Directory) savedVector(v *view) *meaning.Saved {
+	if v == nil || v.vector.Load() == nil {
+		return nil
+	}
+	return d.meaning.Save(v.vector.Load(), v.peek())
+}
+
+// keptVector returns the vector that was kept of a description, or nil if there is none that is of use.
+func (d *Directory) keptVector(ctx context.Context, key [32]byte, desc *td.Description) *meaning.Vector {
+	if !d.meaning.Keeps() {
+		return nil
+	}
+	raw, err := d.opts.Store.Get(ctx, storeKey(vectorKeys, key))
+	if err != nil {
+		return nil // it is asked for again
+	}
+	var s meaning.Saved
+	if err := unmarshal(raw, &s); err != nil {
+		return nil
+	}
+	return d.meaning.Restore(&s, desc)
+}
+
+// vectorOf returns the vector of a TD, if it is there.
+func (d *Directory) vectorOf(hash [32]byte) *meaning.Vector {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if e := d.hashes[hash]; e != nil {
+		return e.view.vector.Load()
+	}
+	return nil
+}
+
+// byMeaning scores candidates by their meaning, as far as they have vectors, and adds the things nearest to the question that
+// have none of its words.
+func (d *Directory) byMeaning(ctx context.Context, q *td.Query, r *ranker, fit []candidate, total int) ([]candidate, int) {
+	known := map[*view]bool{}
+	top := 0.0
+	for i := range fit {
+		known[fit[i].view] = true
+		if v := fit[i].view.vector.Load(); v != nil {
+			fit[i].score = r.question.Cosine(v)
+			top = max(top, fit[i].score)
+		}
+	}
+	near, cut := d.nearest(ctx, q, r)
+	if cut {
+		total = math.MaxInt
+	}
+	if len(near) > 0 {
+		top = max(top, near[0].score)
+	}
+	near = slices.DeleteFunc(near, func(c candidate) bool { return known[c.view] || c.score < leastOfTheTop*top })
+	if total < math.MaxInt {
+		total += len(near)
+	}
+	return append(fit, near...), total
+}
+
+// nearest returns the things nearest to the question of those that fit the rest of q, and whether it had to stop looking.
+func (d *Directory) nearest(ctx context.Context, q *td.Query, r *ranker) (all []candidate, cut bool) {
+	rest := *q
+	rest.Text = ""
+	d.mu.RLock()
+	c := d.index.Choose(&rest)
+	var views []*view
+	for e := range d.livingLocked(c.All(), d.dueLocked(r.now)) {
+		views = append(views, e.view)
+	}
+	d.mu.RUnlock()
+	for i, v := range views {
+		if cut = i%1024 == 1023 && ctx.Err() != nil; cut {
+			break
+		}
+		if vec := v.vector.Load(); vec != nil {
+			all = append(all, candidate{v, r.question.Cosine(vec)})
+		}
+	}
+	slices.SortFunc(all, compareCandidates)
+	if c.Exact {
+		return all[:min(len(all), maxByMeaning)], cut
+	}
+	all, early := siftBest(ctx, &rest, all, maxByMeaning)
+	return all, cut || early
+}
