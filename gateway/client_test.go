@@ -115,7 +115,7 @@ func TestClientPublishes(t *testing.T) {
 	if p, err = c.Unpublish(t.Context(), "urn:x:new//a"); err != nil || !p.Withdrawn {
 		t.Errorf("Unpublish: %+v, %v", p, err)
 	}
-	if p, err = c.Publish(t.Context(), []byte(thingTD("urn:x:new//a", "New"))); err != nil {
+	if _, err = c.Publish(t.Context(), []byte(thingTD("urn:x:new//a", "New"))); err != nil {
 		t.Fatal(err)
 	}
 	if p, err = c.Move(t.Context(), "urn:x:new//a", string(owner2)); err != nil || p.MovedTo != owner2 || p.Kind != "Publication" {
