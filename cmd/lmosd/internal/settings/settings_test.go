@@ -37,6 +37,9 @@ func TestEveryKeyIsAFlag(t *testing.T) {
 		if k.List() {
 			value = "/ip4/127.0.0.1/tcp/1/p2p/x"
 		}
+		if k.Name == "mesh.introductions" {
+			value = "did:web:example.org"
+		}
 		if strings.HasPrefix(k.Name, "trust.") && k.List() {
 			value = "did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH"
 		}
