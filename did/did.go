@@ -44,6 +44,9 @@ const (
 	PurposeAssertion Purpose = "assertionMethod"
 	// PurposeRecord signs the record of a description: the signed bytes are "lmos-td-v1:" and the message.
 	PurposeRecord Purpose = "lmos-td-v1:"
+	// PurposeCard signs an A2A agent card as a JWS. The message is its signing input (RFC 7515 §5.1), whose header says
+	// {"alg":"EdDSA","typ":"JOSE","kid":…}.
+	PurposeCard Purpose = "a2a-agent-card"
 )
 
 // A Signer signs with a key that it never shows.

@@ -63,7 +63,7 @@ func Check(d *td.Thing, m *Message) error {
 			return noAction(d, m.Name)
 		}
 		return checkInput(d, &a.Affordance, a.Input, m)
-	case QueryAction, CancelAction:
+	case QueryAction, CancelAction, ContinueAction:
 		if m.Name != "" && d.Actions[m.Name] == nil {
 			return noAction(d, m.Name)
 		}

@@ -27,6 +27,7 @@ const (
 	Withdrawn       Code = 1411 // a tombstone was seen
 	TooLarge        Code = 1413
 	UnsupportedType Code = 1415
+	InputNeeded     Code = 1428 // the action waits for its consumer, who cannot be asked this way
 	RateLimited     Code = 1429
 	BadSignature    Code = 1460
 	Expired         Code = 1461
@@ -75,6 +76,7 @@ var catalogue = map[Code]struct{ slug, title string }{
 	Withdrawn:       {"agent-withdrawn", "Agent withdrawn"},
 	TooLarge:        {"too-large", "Too large"},
 	UnsupportedType: {"unsupported-content-type", "Unsupported content type"},
+	InputNeeded:     {"input-required", "Input required"},
 	RateLimited:     {"rate-limited", "Rate limited"},
 	BadSignature:    {"signature-invalid", "Signature invalid"},
 	Expired:         {"description-expired", "Description expired"},

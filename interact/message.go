@@ -27,11 +27,13 @@ type Type uint8
 //	ObserveProperty, ObserveAll…       a PropertyReading per change, until the loop is left. There need not be a first value
 //	InvokeAction                       ActionStatus messages. The last is completed and has the output; a failure is the
 //	                                   error of the sequence. One that is running may have a part of the output: a response
-//	                                   stream is a row of them, with the content type of the parts
+//	                                   stream is a row of them, with the content type of the parts; see [Progress]
 //	QueryAction                        one ActionStatus: the state now, with the output of what is completed. What failed has
 //	                                   the problem (RFC 9457) as data
 //	CancelAction                       one ActionStatus that is cancelled, or the error NoTask
 //	QueryAllActions                    one ActionStatuses: an object of arrays of states by action, newest first (see [Task])
+//	ContinueAction                     one Acknowledgement: the run that was input-required goes on with the [Answers] in the data; or
+//	                                   the error NoTask: none waits. It is lmosd's own: TD 1.1 has no such operation
 //	SubscribeEvent, SubscribeAllEvents an Event for each, until the loop is left
 //
 // Unobserve and unsubscribe messages exist on wires only: a binding answers them and leaves the loop. No Thing sees them.
@@ -54,6 +56,7 @@ const (
 	UnsubscribeAllEvents    Type = 16
 	ObserveAllProperties    Type = 17
 	UnobserveAllProperties  Type = 18
+	ContinueAction          Type = 19
 
 	PropertyReading  Type = 32
 	PropertyReadings Type = 33
@@ -74,10 +77,13 @@ const (
 	StatusCompleted
 	StatusFailed
 	StatusCancelled
+	// StatusInputRequired is the state of a run that waits for its consumer: the data is what it wants to know ([Inputs]). It has
+	// an ActionID, with which ContinueAction answers.
+	StatusInputRequired
 )
 
-// statusWords are the states as the Web Thing Protocol and WoT Profiles spell them; the last is LMOS's own.
-var statusWords = [...]string{"", "pending", "running", "completed", "failed", "cancelled"}
+// statusWords are the states as the Web Thing Protocol and WoT Profiles spell them; the last two are LMOS's own, and lmosd's.
+var statusWords = [...]string{"", "pending", "running", "completed", "failed", "cancelled", "input-required"}
 
 // String returns the word of s; empty for [StatusNone].
 func (s Status) String() string {
@@ -88,7 +94,15 @@ func (s Status) String() string {
 }
 
 // Final reports whether nothing follows s.
-func (s Status) Final() bool { return s >= StatusCompleted }
+func (s Status) Final() bool { return s >= StatusCompleted && s <= StatusCancelled }
+
+// Standard returns the state that WoT has for s: one that waits for its consumer is running.
+func (s Status) Standard() Status {
+	if s == StatusInputRequired {
+		return StatusRunning
+	}
+	return s
+}
 
 // StatusOf returns the state that word spells, in any of the spellings of LMOS and WoT; [StatusNone] for another.
 func StatusOf(word string) Status {
@@ -103,12 +117,18 @@ func StatusOf(word string) Status {
 		return StatusFailed
 	case "cancelled", "canceled":
 		return StatusCancelled
+	case "input-required", "input_required":
+		return StatusInputRequired
 	}
 	return StatusNone
 }
 
 // JSON is the content type of a message that names none (TD 1.1 §5.4, default of contentType).
 const JSON = "application/json"
+
+// Progress is the content type of a state that is running which tells how far an action is, and is no part of its output: an object
+// of any of "progress", "total" (numbers) and "message" (MCP 2026-07-28, "Progress").
+const Progress = "application/vnd.lmosd.progress+json"
 
 // MaxHops is how many nodes a message may pass before it is refused as a loop.
 const MaxHops = 8
@@ -252,8 +272,12 @@ func (a *answer) take(r *Message, err error) bool {
 	if a.err = err; err != nil {
 		return false
 	}
+	if r != nil && r.Status == StatusInputRequired {
+		a.err = NeedsInput(a.request.Name)
+		return false
+	}
 	a.last = r
-	if r == nil || r.Type != ActionStatus || r.Status != StatusRunning || len(r.Data) == 0 {
+	if r == nil || r.Type != ActionStatus || r.Status != StatusRunning || len(r.Data) == 0 || r.ContentType == Progress {
 		return true
 	}
 	if a.size += len(r.Data); a.size > maxJoined {
@@ -264,7 +288,7 @@ func (a *answer) take(r *Message, err error) bool {
 	return true
 }
 
-// Ask sends m to t and returns the last reply: the answer of a unary interaction, the final state of an action, with the whole
+// Ask sends m to t and returns the last reply, or [InputNeeded] if an action asks for something: the answer of a unary interaction, the final state of an action, with the whole
 // output if that came in parts (see [Join]; more than 16 MiB is the error [TooLarge]). No reply at all is an [*Error] of code
 // [Internal].
 func Ask(ctx context.Context, t Thing, m *Message) (*Message, error) {

@@ -24,6 +24,7 @@ var ops = [...]string{
 	UnsubscribeAllEvents:    "unsubscribeallevents",
 	ObserveAllProperties:    "observeallproperties",
 	UnobserveAllProperties:  "unobserveallproperties",
+	ContinueAction:          "continueaction",
 }
 
 // Op returns the operation that t asks for, "readproperty"; empty for what is no request.

@@ -164,6 +164,7 @@ var explanations = map[interact.Code]explanation{
 	interact.TooLarge:     {"A description, input or answer is larger than its limit.", "send or ask for less; a description may have 128 KiB, a call 4 MiB"},
 	interact.UnsupportedType: {"The agent does not take or give that content type.",
 		"lmosd show AGENT --td, and look at contentType in its forms"},
+	interact.InputNeeded:    {"The action wants to know more before it goes on.", "call it as a task, and then lmosd task answer"},
 	interact.RateLimited:    {"The caller asked more often than the node allows.", "wait, or raise trust.rate on that node"},
 	interact.BadSignature:   {"A description or record was changed after it was signed, or signed by another key.", "do not use it; tell its owner"},
 	interact.Expired:        {"The description is older than its owner said it would hold.", "its node must announce it again; look whether that runs"},

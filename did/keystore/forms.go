@@ -2,6 +2,7 @@ package keystore
 
 import (
 	"bytes"
+	"encoding/base64"
 	"errors"
 	"fmt"
 
@@ -15,6 +16,7 @@ const hashSize = 64
 var forms = map[did.Purpose]func(msg []byte) ([]byte, error){
 	did.PurposeAssertion: hashData,
 	did.PurposeRecord:    record,
+	did.PurposeCard:      card,
 }
 
 // domains begin the bytes that are signed under the same key for other uses: by libp2p for its handshakes, its signed
@@ -55,4 +57,21 @@ func record(msg []byte) ([]byte, error) {
 		return nil, fmt.Errorf("no record has %d bytes", len(msg))
 	}
 	return input, nil
+}
+
+// cardHeader begins the header of a card's JWS: its type tells it from a JWT and from what others sign as a JWS.
+const cardHeader = `{"alg":"EdDSA","typ":"JOSE","kid":"`
+
+// card lets the signing input of a card pass: two texts in base64url, of which the first is the header and the second an object. No
+// record and no use of libp2p begins like that, and no hash data is text.
+func card(msg []byte) ([]byte, error) {
+	first, second, both := bytes.Cut(msg, []byte("."))
+	header, err := base64.RawURLEncoding.Strict().DecodeString(string(first))
+	if err != nil || !both || !bytes.HasPrefix(header, []byte(cardHeader)) {
+		return nil, errors.New("this is no signing input of a card")
+	}
+	if body, err := base64.RawURLEncoding.Strict().DecodeString(string(second)); err != nil || !bytes.HasPrefix(body, []byte("{")) {
+		return nil, errors.New("what is to be signed is no card")
+	}
+	return msg, nil
 }

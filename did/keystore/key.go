@@ -70,10 +70,11 @@ func (k Key) Peer() []byte {
 // name of their own and so are no input of [Key.Sign]. Give the result to the host and to nothing else.
 func (k Key) Libp2p() []byte { return append([]byte{0x08, 0x01, 0x12, 0x40}, k.private()...) }
 
-// Sign signs msg for purpose and returns 64 bytes. There are two purposes; any other is refused:
+// Sign signs msg for purpose and returns 64 bytes. There are three purposes; any other is refused:
 //
 //	assertionMethod   msg is the hash data of a Data Integrity proof, exactly 64 bytes, and is signed as it is
 //	lmos-td-v1:       msg is a record in CBOR; "lmos-td-v1:" and msg are signed
+//	a2a-agent-card    msg is the signing input of a JWS of a card: the base64url of a header of type JOSE, a dot, and text
 //
 // No input of one purpose is an input of another, or of the uses that libp2p makes of the key: hash data that begins
 // with one of their names, or is all text, is refused, and so is a record that would be as long as hash data.

@@ -210,6 +210,9 @@ func TestSignRefuses(t *testing.T) {
 		{"hash data that is an envelope", did.PurposeAssertion, pad("\x12libp2p-peer-record")},
 		{"hash data that is a JSON Web Signature", did.PurposeAssertion, text},
 		{"hash data that is an HTTP signature", did.PurposeAssertion, []byte(strings.Repeat("\"@method\": GET\n\"@path\": /\n", 3))[:64]},
+		{"a card that is a JWT", did.PurposeCard, []byte("eyJhbGciOiJFZERTQSIsInR5cCI6IkpXVCJ9.e30")},
+		{"a card of one part", did.PurposeCard, []byte(base64.RawURLEncoding.EncodeToString([]byte(cardHeader + `"}`)))},
+		{"a card that is no object", did.PurposeCard, []byte(base64.RawURLEncoding.EncodeToString([]byte(cardHeader+`"}`)) + ".MQ")},
 		{"empty record", did.PurposeRecord, nil},
 		{"record as long as hash data", did.PurposeRecord, make([]byte, 64-len("lmos-td-v1:"))},
 	} {
@@ -222,7 +225,7 @@ func TestSignRefuses(t *testing.T) {
 // No bytes are the input of two uses. For every pair of forms, what one accepts the other cannot produce.
 func TestFormsCannotCollide(t *testing.T) {
 	t.Parallel()
-	if len(forms) != 2 {
+	if len(forms) != 3 {
 		t.Fatalf("there are %d forms; show here that the new one collides with none", len(forms))
 	}
 	for n := range 200 {
@@ -246,6 +249,25 @@ func TestFormsCannotCollide(t *testing.T) {
 			if _, err := hashData(input[:hashSize]); err == nil {
 				t.Errorf("%q is accepted as hash data", input)
 			}
+		}
+	}
+	// A card's input is text that begins with its header in base64url. As hash data text is refused, and nothing else begins so.
+	begin := base64.RawURLEncoding.EncodeToString([]byte(cardHeader[:33]))
+	for n := range 2 * hashSize {
+		input := []byte(base64.RawURLEncoding.EncodeToString([]byte(cardHeader+`"}`)) + "." + base64.RawURLEncoding.EncodeToString(append([]byte("{"), make([]byte, n)...)))
+		if signed, err := card(input); err != nil || !strings.HasPrefix(string(signed), begin) {
+			t.Fatalf("%s is no input of a card: %v", input, err)
+		}
+		if len(input) < hashSize {
+			continue
+		}
+		if _, err := hashData(input[:hashSize]); err == nil {
+			t.Errorf("%s is hash data too", input[:hashSize])
+		}
+	}
+	for _, d := range domains {
+		if strings.HasPrefix(d, begin[:4]) {
+			t.Errorf("%q begins like a card", d)
 		}
 	}
 	// And no record begins like one of them.

@@ -3,7 +3,7 @@
 //
 //	stdin        the input as JSON; an input that is one JSON string comes as bare text; a request stream as it arrives
 //	stdout       the output: JSON if it is one JSON value, else text, of which one line end at the end is dropped
-//	environment  that of this process without its LMOSD_ variables, Options.Env, and
+//	environment  that of this process without its LMOSD_ variables, or what Options.Inherit names of it, Options.Env, and
 //	             LMOSD_AGENT     the agent's name
 //	             LMOSD_ACTION    the action that is called
 //	             LMOSD_CALLER    the DID of who asks; empty for nobody in particular
@@ -67,6 +67,8 @@ type Options struct {
 	Dir string
 	// Env are variables beside those of this process, "NAME=value".
 	Env []string
+	// Inherit names the variables of this process that it gets; a name that ends with * stands for all that begin so. Nil gives all.
+	Inherit []string
 	// Chunk is the delimiter that ends the parts of the output, for example "\n"; empty means the output is one.
 	Chunk string
 	// MaxOutput is the limit of an output, or of one part between delimiters, in bytes; 0 means 4 MiB. A raw stream has none.

@@ -815,3 +815,16 @@ func BenchmarkRawStream(b *testing.B) {
 		}
 	}
 }
+
+// A command that inherits a few variables gets no others.
+func TestInherits(t *testing.T) {
+	t.Setenv("LMOSD_MCP_A", "1") // never
+	t.Setenv("INHERIT_A", "1")
+	t.Setenv("INHERIT_B", "2")
+	t.Setenv("INHERITED", "3")
+	a := newAgent(t, Options{Command: "echo $LMOSD_MCP_A$INHERIT_A$INHERIT_B$INHERITED", Env: []string{"INHERIT_B=4"}, Inherit: []string{"PATH", "INHERIT_*", "LMOSD_*"}})
+	r, err := interact.Ask(t.Context(), a, invoke(""))
+	if err != nil || string(r.Data) != "14" {
+		t.Errorf("got %s, %v", r.Data, err)
+	}
+}

@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/lmosd/lmosd/interact"
@@ -32,17 +33,24 @@ func (a *Agent) environment(ctx context.Context, m *interact.Message) ([]string,
 		}
 	}
 	// The last of a name counts: ours, then the user's.
-	return append(append(inherited(os.Environ()), a.o.Env...), own...), nil
+	return append(append(inherited(os.Environ(), a.o.Inherit), a.o.Env...), own...), nil
 }
 
-// inherited leaves out the settings of the node, which may be secrets, and the trace of its own start.
-func inherited(all []string) []string {
+// inherited leaves out the settings of the node, which may be secrets, the trace of its own start, and what only does not list.
+func inherited(all, only []string) []string {
 	var env []string
 	for _, v := range all {
 		name, _, _ := strings.Cut(v, "=")
-		if !strings.HasPrefix(name, "LMOSD_") && name != "TRACEPARENT" && name != "TRACESTATE" {
+		if !strings.HasPrefix(name, "LMOSD_") && name != "TRACEPARENT" && name != "TRACESTATE" && listed(name, only) {
 			env = append(env, v)
 		}
 	}
 	return env
+}
+
+func listed(name string, only []string) bool {
+	return only == nil || slices.ContainsFunc(only, func(one string) bool {
+		begin, many := strings.CutSuffix(one, "*")
+		return one == name || many && strings.HasPrefix(name, begin)
+	})
 }

@@ -101,7 +101,7 @@ func (w *mapWriter) time(k byte, t time.Time) {
 
 // message returns what was written to dst, if m can be written at all.
 func (w *mapWriter) message(dst []byte, m *interact.Message) ([]byte, error) {
-	if w.bad || m.Type == 0 || m.Status > interact.StatusCancelled {
+	if w.bad || m.Type == 0 || m.Status > interact.StatusInputRequired {
 		return dst, explain(m)
 	}
 	return w.b, nil
@@ -225,7 +225,7 @@ func readMessage(b []byte, m *interact.Message, s members) (f follow, err error)
 		case 2, 3, 4, 5, 7, 8, 9, 16, 17, 18, 23:
 			texts[k] = r.text(textLimits[k])
 		case 6:
-			m.Status = interact.Status(r.uint(uint64(interact.StatusCancelled)))
+			m.Status = interact.Status(r.uint(uint64(interact.StatusInputRequired)))
 		case 10:
 			m.Deadline = s.now.Add(time.Duration(r.uint(maxLeft)) * time.Millisecond)
 		case 11:

@@ -303,7 +303,7 @@ func TestBadMaps(t *testing.T) {
 		"empty data":                "a301090c010f40",
 		"data and its size":         "a401090c010d0a0f4161",
 		"a false":                   "a301090c010ef4",
-		"a status of no meaning":    "a3010906060c01",
+		"a status of no meaning":    "a3010906070c01",
 		"a type over 255":           "a2011901000c01",
 		"more time than a year":     "a30109" + "0a1b0000001000000000" + "0c01",
 		"a map that is too large":   "b8640109",

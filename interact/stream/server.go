@@ -334,7 +334,7 @@ func mayEnd(r, req *interact.Message) bool {
 	case interact.Event:
 		return false
 	case interact.ActionStatus:
-		return r.Status >= interact.StatusCompleted
+		return r.Status.Final()
 	}
 	return !req.Type.Long()
 }

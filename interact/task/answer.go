@@ -58,6 +58,34 @@ func (h *host) cancel(ctx context.Context, m *interact.Message) (*interact.Messa
 	return s.reply(m), nil
 }
 
+// resume answers ContinueAction: the agent gets what its run waits for. A run that is no task is the agent's alone.
+func (h *host) resume(ctx context.Context, m *interact.Message) (*interact.Message, error) {
+	h.mu.Lock()
+	t, asks := h.findLocked(m), (*interact.Message)(nil)
+	if t != nil {
+		asks = t.asks
+	}
+	h.mu.Unlock()
+	switch {
+	case t == nil:
+		return interact.Ask(ctx, h.agent, m)
+	case asks == nil:
+		return nil, interact.Errorf(interact.NoTask, "queryaction tells how it stands", "%s waits for no answer", t.name)
+	}
+	c := *m
+	c.Name, c.ActionID = t.name, asks.ActionID
+	r, err := interact.Ask(ctx, h.agent, &c)
+	if err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if t.asks == asks {
+		t.state, t.asks = interact.StatusRunning, nil
+	}
+	return m.Reply(r.Type, r.ContentType, r.Data), nil
+}
+
 // wait returns when the task has ended, or the error is why not.
 func (t *task) wait(ctx context.Context, deadline time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, farewell)
@@ -154,6 +182,7 @@ func (h *host) findLocked(m *interact.Message) *task {
 type state struct {
 	task  *task
 	state interact.Status
+	asks  *interact.Message
 	final *interact.Message
 	err   *interact.Error
 	lost  *interact.Error // the output was not kept
@@ -161,7 +190,7 @@ type state struct {
 }
 
 func (t *task) stateLocked() state {
-	s := state{task: t, state: t.state, final: t.final, err: t.err, over: t.over}
+	s := state{task: t, state: t.state, asks: t.asks, final: t.final, err: t.err, over: t.over}
 	if t.state == interact.StatusCompleted {
 		_, s.lost = t.resultLocked()
 	}
@@ -178,6 +207,8 @@ func (s state) reply(m *interact.Message) *interact.Message {
 	switch {
 	case s.final != nil:
 		r.ContentType, r.Data = s.final.ContentType, s.final.Data
+	case s.asks != nil:
+		r.ContentType, r.Data = s.asks.ContentType, s.asks.Data
 	case s.state == interact.StatusFailed:
 		r.ContentType, r.Data = Problem, problem(s.err)
 	}

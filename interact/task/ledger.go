@@ -290,7 +290,7 @@ func (l *Ledger) note(ctx context.Context, e Entry) {
 func (l *Ledger) mark(ctx context.Context, id string, state interact.Status) {
 	l.mu.Lock()
 	e := l.entries[id]
-	changed := e != nil && state > e.Value.(*record).State && !e.Value.(*record).State.Final()
+	changed := e != nil && state != e.Value.(*record).State && !e.Value.(*record).State.Final()
 	if changed {
 		r := e.Value.(*record)
 		if r.State = state; state.Final() {

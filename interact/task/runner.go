@@ -97,6 +97,7 @@ func New(o Options) *Runner {
 //     pending, and how it ended. What the run has said between is not said again: whoever comes after the first part of an
 //     output gets the whole with the last state. Another input with the same key is Invalid. Without Detach, the run is
 //     cancelled when the last consumer that waits for it has left. A run that the agent surely did not begin leaves its key.
+//   - ContinueAction of a run that waits for its consumer: the agent gets the answers under the id that it gave the run.
 //   - QueryAction, CancelAction, QueryAllActions, each for what the same consumer (From) has begun. See the package comment.
 //
 // A request stream (Chunks) is read while its consumer is there; if the consumer leaves before its end, the agent gets an error
@@ -124,6 +125,8 @@ func (h *host) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.
 		return interact.Unary(h.query).Do(ctx, m)
 	case interact.CancelAction:
 		return interact.Unary(h.cancel).Do(ctx, m)
+	case interact.ContinueAction:
+		return interact.Unary(h.resume).Do(ctx, m)
 	case interact.QueryAllActions:
 		return interact.Unary(h.list).Do(ctx, m)
 	}

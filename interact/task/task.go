@@ -35,6 +35,7 @@ type task struct {
 	followers []*follower // replaced, never changed in place
 	state     interact.Status
 	touched   bool              // the agent has said something
+	asks      *interact.Message // what it wants to know, while it waits
 	said      bool              // and it was a part of the output
 	lost      bool              // there was no room for the output
 	held      int64             // bytes of input and output
@@ -172,8 +173,16 @@ func (h *host) why(t *task, cause, err error) error {
 // tell gives what the agent says on the way to the followers. It waits for those that are slow, but not for long.
 func (h *host) tell(ctx context.Context, t *task, r *interact.Message) {
 	n := int64(len(r.Data))
+	if r.ContentType == interact.Progress {
+		n = 0
+	}
 	h.mu.Lock()
-	t.touched, t.said = true, t.said || n > 0
+	t.touched = true
+	if r.Status == interact.StatusInputRequired {
+		t.state, t.asks, n = r.Status, r, 0
+	} else {
+		t.state, t.asks, t.said = interact.StatusRunning, nil, t.said || n > 0
+	}
 	if !t.lost && n > 0 && h.holdLocked(t, n) {
 		t.parts = append(t.parts, interact.Part{Data: r.Data, ContentType: r.Media()})
 	} else if n > 0 {
@@ -240,6 +249,7 @@ func (h *host) settleLocked(t *task, final *interact.Message, err *interact.Erro
 			h.unkeyLocked(t)
 		}
 	}
+	t.asks = nil
 	t.over, t.place = now, h.ended.PushBack(t)
 	t.owner.running--
 	t.owner.kept += t.held

@@ -119,7 +119,7 @@ func TestPassingCostsNothing(t *testing.T) { // not parallel: it counts allocati
 	take := func(r *interact.Message, err error) bool { return r == reply && err == nil }
 	for typ := range interact.Type(40) {
 		switch typ {
-		case interact.QueryAction, interact.CancelAction, interact.QueryAllActions:
+		case interact.QueryAction, interact.CancelAction, interact.ContinueAction, interact.QueryAllActions:
 			continue
 		}
 		m := &interact.Message{Type: typ, Name: "knock"}

@@ -1,6 +1,7 @@
 package ws
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net"
@@ -19,6 +20,9 @@ type AttachOptions struct {
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// TD is the thing's description: JSON, complete or a draft without forms.
 	TD []byte
+	// Changing, if it is not nil, is asked for the description in place of TD. The channel is closed when there is another, which is then
+	// told to the node; what goes on with the thing goes on.
+	Changing func() (td []byte, changed <-chan struct{})
 	// Thing answers what the node asks. It may be asked with a request stream (interact.Message.Chunks).
 	Thing interact.Thing
 	// Log gets what an operator should know; nil discards.
@@ -38,6 +42,7 @@ type AttachOptions struct {
 //	→ {"messageType":"actionStatus","messageId":"m2","correlationId":"n2","thingId":"urn:…","status":"completed","output":"ok"}
 //	→ {"messageType":"unregisterThing","messageId":"m3","thingId":"urn:…"}
 func Attach(ctx context.Context, o AttachOptions) error {
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	c, err := o.connect(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -84,26 +89,42 @@ func (o *AttachOptions) connect(ctx context.Context) (*conn, error) {
 // connection.
 func (o *AttachOptions) attached(ctx context.Context, c *conn) error {
 	p := &peer{c: c, style: frame.Style{Dialect: frame.Doc}}
-	wait, cancel := context.WithTimeout(ctx, askWait)
-	defer cancel()
-	id, err := o.tell(wait, p, frame.TypeRegister, o.TD)
+	id, changed, err := o.register(ctx, p)
 	if err != nil {
 		return err
 	}
 	if o.Registered != nil {
 		o.Registered(id)
 	}
-	select {
-	case <-c.ctx.Done():
-		return &interact.Error{Code: interact.NodeLost, Title: "the connection to the node was lost", Err: context.Cause(c.ctx),
-			Hint: "see that the node runs: lmosd status"}
-	case <-ctx.Done():
+	for ctx.Err() == nil {
+		select {
+		case <-c.ctx.Done():
+			return &interact.Error{Code: interact.NodeLost, Title: "the connection to the node was lost", Err: context.Cause(c.ctx),
+				Hint: "see that the node runs: lmosd status"}
+		case <-changed:
+			if _, changed, err = o.register(ctx, p); err != nil {
+				o.Log.Warn("the node does not take what has changed", "thing", id, "err", err)
+			}
+		case <-ctx.Done():
+		}
 	}
 	p.thing = id
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	_, err = o.tell(last, p, frame.TypeUnregister, nil)
 	return err
+}
+
+// register tells the node what the thing is, and returns the id that it has there, and when to tell it again.
+func (o *AttachOptions) register(ctx context.Context, p *peer) (id string, changed <-chan struct{}, err error) {
+	raw := o.TD
+	if o.Changing != nil {
+		raw, changed = o.Changing()
+	}
+	wait, cancel := context.WithTimeout(ctx, askWait)
+	defer cancel()
+	id, err = o.tell(wait, p, frame.TypeRegister, raw)
+	return id, changed, err
 }
 
 // tell sends a message of lmosd's own and waits for the answer. It returns the thing's id that the answer has.

@@ -487,3 +487,50 @@ func TestNodeIsLost(t *testing.T) {
 		t.Errorf("got %v", e)
 	}
 }
+
+// An agent that changes is described anew, and what goes on with it goes on.
+func TestADescriptionChanges(t *testing.T) {
+	t.Parallel()
+	r, next := newRegistry(), make(chan struct{})
+	_, url := serve(t, newLab(), ServerOptions{Register: r.register})
+	var mu sync.Mutex
+	raw, changed := `{"title":"one"}`, (<-chan struct{})(next)
+	going, on := make(chan struct{}), make(chan struct{})
+	id, stop := attach(t, AttachOptions{URL: url, Token: "token", Changing: func() ([]byte, <-chan struct{}) {
+		mu.Lock()
+		defer mu.Unlock()
+		return []byte(raw), changed
+	}, Thing: interact.Func(func(_ context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+		return func(yield func(*interact.Message, error) bool) {
+			close(going)
+			<-on
+			done := m.Reply(interact.ActionStatus, "", []byte(`"done"`))
+			done.Status = interact.StatusCompleted
+			yield(done, nil)
+		}
+	})})
+	<-r.changed
+	answer := make(chan error, 1)
+	thing := r.agent(id)
+	go func() {
+		_, err := interact.Ask(t.Context(), thing, message(interact.InvokeAction, "work", ""))
+		answer <- err
+	}()
+	<-going
+	mu.Lock()
+	raw, changed = `{"title":"two"}`, nil // of the same length: of the same id
+	mu.Unlock()
+	close(next)
+	<-r.changed // registered
+	<-r.changed // and the first let go
+	if got := r.raw[id]; got != `{"title":"two"}` || r.agent(id) == thing {
+		t.Errorf("it is %s", got)
+	}
+	close(on)
+	if err := <-answer; err != nil {
+		t.Errorf("what went on: %v", err)
+	}
+	if err := stop(); err != nil || r.agent(id) != nil {
+		t.Errorf("taken back: %v, %v", err, r.agent(id))
+	}
+}

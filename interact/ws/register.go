@@ -8,7 +8,8 @@ import (
 	"github.com/lmosd/lmosd/interact/ws/frame"
 )
 
-// A registered is a thing that the peer offers over its connection. ready is closed when it is registered, or is not.
+// A registered is a thing that the peer offers over its connection. ready is closed when it is registered, or is not; then gone and
+// cancel are there.
 type registered struct {
 	peer
 	ready   chan struct{}
@@ -17,7 +18,8 @@ type registered struct {
 	release func(over bool)
 }
 
-// register takes a thing that the peer offers (lmosd's extension: registerThing).
+// register takes a thing that the peer offers (lmosd's extension: registerThing). A thing that the connection has already is described
+// anew: what goes on with it goes on.
 func (c *conn) register(f *frame.Frame) error {
 	s := &c.serving
 	if s.host.register == nil {
@@ -31,16 +33,23 @@ func (c *conn) register(f *frame.Frame) error {
 	}
 	r := &registered{peer: peer{c: c, style: frame.Style{Dialect: frame.Doc, Capital: f.Capital}, streams: f.Streams},
 		ready: make(chan struct{})}
-	r.gone, r.cancel = context.WithCancel(c.ctx)
 	id, release, err := s.host.register(c.ctx, f.Data, r)
 	if err != nil {
+		r.gone, r.cancel = context.WithCancel(c.ctx)
 		r.cancel()
 		s.take("", nil)
+		close(r.ready)
 		return err
 	}
 	r.thing, r.release = id, release
+	old := s.take(id, r)
+	if old != nil {
+		r.gone, r.cancel = old.gone, old.cancel
+		old.release(false)
+	} else {
+		r.gone, r.cancel = context.WithCancel(c.ctx)
+	}
 	close(r.ready)
-	s.take(id, r).end(false)
 	a := f.Reply(frame.TypeRegistered)
 	a.Thing, a.Streams = id, f.Streams
 	return c.send(c.ctx, a, nil)
@@ -69,11 +78,8 @@ func (s *serving) take(id string, r *registered) (old *registered) {
 	return old
 }
 
-// end releases a thing that is no longer offered; over tells that the agent took it back itself. It may be nil.
+// end releases a thing that is no longer offered; over tells that the agent took it back itself.
 func (r *registered) end(over bool) {
-	if r == nil {
-		return
-	}
 	r.cancel()
 	if r.release != nil {
 		r.release(over)
@@ -111,7 +117,9 @@ func (r *registered) Do(ctx context.Context, m *interact.Message) iter.Seq2[*int
 	return func(yield func(*interact.Message, error) bool) {
 		select {
 		case <-r.ready:
-		case <-r.gone.Done():
+		case <-r.c.ctx.Done():
+			yield(nil, interact.Errorf(interact.Unreachable, "start the agent again", "the agent is not connected"))
+			return
 		case <-ctx.Done():
 			yield(nil, ctx.Err())
 			return

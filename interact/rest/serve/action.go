@@ -21,22 +21,26 @@ type actionState struct {
 	Href      string          `json:"href,omitempty"`
 	Output    json.RawMessage `json:"output,omitempty"`
 	Error     json.RawMessage `json:"error,omitempty"` // RFC 9457
+	Inputs    json.RawMessage `json:"lmos:inputRequired,omitempty"`
 	Requested string          `json:"timeRequested,omitempty"`
 	Ended     string          `json:"timeEnded,omitempty"`
 }
 
 // state returns what the status r says.
 func (v *visit) state(r *interact.Message) actionState {
-	s := actionState{Status: r.Status.String(), Requested: rfc3339(r.Began)}
+	s := actionState{Status: r.Status.Standard().String(), Requested: rfc3339(r.Began)}
 	if r.ActionID != "" {
 		s.Href = v.path("actions", v.nameOf(r), r.ActionID)
 	}
 	if r.Status.Final() {
 		s.Ended = rfc3339(r.Time)
 	}
-	if r.Status == interact.StatusFailed {
+	switch r.Status {
+	case interact.StatusFailed:
 		s.Error = jsonOf(r.Data, r.Media())
-	} else {
+	case interact.StatusInputRequired:
+		s.Inputs = jsonOf(r.Data, r.Media())
+	default:
 		s.Output = jsonOf(r.Data, r.Media())
 	}
 	return s
@@ -118,9 +122,14 @@ func (v *visit) invoke(ctx context.Context, m *interact.Message) error {
 			return v.explained(m, err)
 		case m.Detach && r.ActionID != "" && !r.Status.Final():
 			return v.created(m, r)
+		case r.Status == interact.StatusInputRequired:
+			if out.begun {
+				out.abort(interact.NeedsInput(m.Name))
+			}
+			return v.explained(m, interact.NeedsInput(m.Name))
 		}
 		last = r
-		if r.Status != interact.StatusRunning || len(r.Data) == 0 {
+		if r.Status != interact.StatusRunning || len(r.Data) == 0 || r.ContentType == interact.Progress {
 			continue
 		}
 		if err := out.part(r); err != nil && out.begun {
@@ -343,6 +352,22 @@ func (v *visit) taskLost(m *interact.Message, e *rest.EventStream, err error) er
 		return v.explained(m, err)
 	}
 	e.Problem(err)
+	return nil
+}
+
+// postAnswers gives a run what it wants to know (interact.Answers), so that it goes on.
+func (v *visit) postAnswers() error {
+	m, err := v.message(interact.ContinueAction)
+	if err == nil {
+		err = v.load(m)
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := v.last(m); err != nil {
+		return err
+	}
+	v.w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 

@@ -150,7 +150,9 @@ func TestTaskThatNobodyKnows(t *testing.T) {
 	}
 	resp, body := send(t, "GET", w.url+"/actions/clean/7", "", "Accept", rest.EventsType)
 	wantProblem(t, resp, body, 404, interact.NoTask)
-	resp, body = send(t, "POST", w.url+"/actions/clean/7", "")
+	resp, body = send(t, "POST", w.url+"/actions/clean/7", "{}", "Content-Type", "application/json")
+	wantProblem(t, resp, body, 404, interact.NoTask)
+	resp, body = send(t, "PUT", w.url+"/actions/clean/7", "{}")
 	wantProblem(t, resp, body, 405, interact.NotAllowed)
 }
 

@@ -195,7 +195,7 @@ var (
 	observableMethods = methods{"GET": (*visit).getObservable, "DELETE": (*visit).endWatch}
 	actionsMethods    = methods{"GET": (*visit).getActions}
 	actionMethods     = methods{"GET": (*visit).getTask, "POST": (*visit).postAction, "DELETE": (*visit).deleteTask}
-	taskMethods       = methods{"GET": (*visit).getTask, "DELETE": (*visit).deleteTask}
+	taskMethods       = methods{"GET": (*visit).getTask, "POST": (*visit).postAnswers, "DELETE": (*visit).deleteTask}
 	eventMethods      = methods{"GET": (*visit).getEvents, "POST": (*visit).postEvents, "DELETE": (*visit).endWatch}
 	hookMethods       = methods{"GET": (*visit).getHook, "DELETE": (*visit).deleteHook}
 )

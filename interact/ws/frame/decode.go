@@ -178,7 +178,8 @@ func (f *Frame) complete(w *word) error {
 		return lacks(sID, "send a UUID of your choice")
 	case f.Thing == "" && f.Type != TypeRegister:
 		return lacks(sThing, "send the id of the agent: lmosd find")
-	case f.Name != "" || w.about == aboutThing || f.Type == interact.QueryAction || f.Type == interact.CancelAction:
+	case f.Name != "" || w.about == aboutThing || f.Type == interact.QueryAction || f.Type == interact.CancelAction ||
+		f.Type == interact.ContinueAction:
 		return nil
 	case f.part != none:
 		return lacks(sName, "send the name of the property, action or event")

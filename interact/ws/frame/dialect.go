@@ -74,6 +74,8 @@ func (s Style) Knows(t interact.Type) bool {
 	case interact.QueryAction, interact.CancelAction, interact.QueryAllActions, interact.SubscribeAllEvents,
 		interact.UnsubscribeAllEvents, interact.ObserveAllProperties, interact.UnobserveAllProperties:
 		return s.Dialect == Doc || s.Dialect == WTP
+	case interact.ContinueAction:
+		return s.Dialect == Doc
 	}
 	return true
 }

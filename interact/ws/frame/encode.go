@@ -164,7 +164,7 @@ func (f *Frame) writeRequest(w *writer) {
 func (f *Frame) writeStatus(w *writer) error {
 	status := f.Status
 	switch status {
-	case interact.StatusRunning:
+	case interact.StatusRunning, interact.StatusInputRequired:
 		status = interact.StatusPending
 	case interact.StatusCancelled:
 		status = interact.StatusFailed
@@ -237,7 +237,7 @@ func (f *Frame) writeState(w *writer, op interact.Type) error {
 	case op == interact.InvokeAction && f.Status == interact.StatusCompleted:
 		return f.writeData(w, wordByType[f.Type].wtp)
 	}
-	status := f.Status
+	status := f.Status.Standard()
 	if status == interact.StatusCancelled { // wtp deletes the state instead
 		status = interact.StatusFailed
 	}

@@ -120,7 +120,7 @@ type list = []slot
 
 // words is the table of all messages (LMOS WebSocket subprotocol, message types; Web Thing Protocol, operations).
 var words = []word{
-	{interact.ReadProperty, "readProperty", aboutProperty, nil, nil, nil, interact.PropertyReading, 0},
+	{interact.ReadProperty, "readProperty", aboutProperty, list{sData}, list{sData}, list{sData}, interact.PropertyReading, 0}, // of an address
 	{interact.WriteProperty, "writeProperty", aboutProperty, list{sData, sValue}, list{sData}, list{sValue},
 		interact.PropertyReading, 0},
 	{interact.ReadAllProperties, "readAllProperties", aboutThing, nil, nil, nil, interact.PropertyReadings, 0},
@@ -140,6 +140,7 @@ var words = []word{
 		interact.ActionStatus, interact.ActionStatus},
 	{interact.QueryAction, "queryAction", aboutAction, nil, nil, nil, interact.ActionStatus, 0},
 	{interact.CancelAction, "cancelAction", aboutAction, nil, nil, nil, interact.ActionStatus, 0},
+	{interact.ContinueAction, "continueAction", aboutAction, list{sInput, sData}, list{sInput}, list{sInput}, interact.Acknowledgement, 0},
 	{interact.QueryAllActions, "queryAllActions", aboutThing, nil, nil, nil, interact.ActionStatuses, 0},
 	{interact.SubscribeEvent, "subscribeEvent", aboutEvent, list{sData}, list{sData}, list{sData},
 		interact.Acknowledgement, interact.Event},

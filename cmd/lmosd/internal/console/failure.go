@@ -44,6 +44,7 @@ var exits = map[interact.Code]int{
 	interact.Withdrawn:       ExitNotFound,
 	interact.TooLarge:        ExitUsage,
 	interact.UnsupportedType: ExitUsage,
+	interact.InputNeeded:     ExitUsage,
 	interact.RateLimited:     ExitUnavailable,
 	interact.BadSignature:    ExitRefused,
 	interact.Expired:         ExitRefused,
