@@ -1,0 +1,213 @@
+package bridge
+
+import (
+	"context"
+	"io"
+	"iter"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// maxPiece is how many bytes of a tunnel are one chunk, or one part of an output.
+const maxPiece = 64 << 10
+
+// Octets is the media type of what a tunnel carries.
+const Octets = "application/octet-stream"
+
+// afterwards is how long a thing has to end by itself, when its request stream has ended: a program, say, that reads its input.
+const afterwards = time.Second
+
+// Dial asks the action that m names of t for a tunnel: a stream of bytes both ways, which carries a foreign protocol verbatim. What is
+// written is the action's request stream, what is read its output. Nothing is asked before the first Read or Write. The tunnel
+// ends with ctx, with Close, or when the thing ends it: then Read returns io.EOF, or why, and so does Write.
+//
+// Close ends the request stream; a thing that does not end by itself then is cancelled.
+func Dial(ctx context.Context, t interact.Thing, m *interact.Message) io.ReadWriteCloser {
+	ctx, cancel := context.WithCancel(ctx)
+	in, feed := io.Pipe()
+	d := &dialled{in: in, out: make(chan []byte), ctx: ctx, cancel: cancel, closed: make(chan struct{}), done: make(chan struct{})}
+	c := *m
+	c.Type, c.Accept = interact.InvokeAction, Octets
+	c.Chunks = d.chunks
+	d.run = func() {
+		go func() {
+			defer close(d.done)
+			defer cancel()
+			err := pour(t.Do(ctx, &c), feed)
+			if err != nil {
+				d.why.Store(&err)
+			}
+			feed.CloseWithError(err)
+		}()
+	}
+	d.shut = sync.OnceFunc(d.end)
+	return d
+}
+
+type dialled struct {
+	in     *io.PipeReader
+	out    chan []byte
+	ctx    context.Context
+	cancel context.CancelFunc
+	start  sync.Once
+	run    func() // of start
+	shut   func()
+	closed chan struct{}         // by Close: no more is written
+	done   chan struct{}         // by run: the thing has let go
+	why    atomic.Pointer[error] // that the thing ended the tunnel with
+}
+
+func (d *dialled) Read(p []byte) (int, error) {
+	d.start.Do(d.run)
+	return d.in.Read(p)
+}
+
+func (d *dialled) Write(p []byte) (int, error) {
+	d.start.Do(d.run)
+	n, err := send(d.ctx, d.closed, d.out, p)
+	if why := d.why.Load(); err != nil && why != nil {
+		err = *why
+	}
+	return n, err
+}
+
+// Close ends the tunnel and waits until the thing has let go of it.
+func (d *dialled) Close() error {
+	d.shut()
+	return nil
+}
+
+func (d *dialled) end() {
+	close(d.closed)
+	d.start.Do(func() { close(d.done) })
+	late := time.AfterFunc(afterwards, d.cancel)
+	defer late.Stop()
+	stop := context.AfterFunc(d.ctx, func() { d.in.Close() })
+	defer stop()
+	_, _ = io.Copy(io.Discard, d.in) // a thing that cannot write does not end
+	d.cancel()
+	<-d.done
+}
+
+// chunks are the request stream.
+func (d *dialled) chunks(yield func([]byte, error) bool) {
+	for {
+		select {
+		case b := <-d.out:
+			if !yield(b, nil) {
+				return
+			}
+		case <-d.closed:
+			return
+		case <-d.ctx.Done():
+			return
+		}
+	}
+}
+
+// pour writes the parts of an output to w, and returns how it ended.
+func pour(replies iter.Seq2[*interact.Message, error], w io.Writer) error {
+	for r, err := range replies {
+		if err != nil {
+			return err
+		}
+		if len(r.Data) > 0 {
+			if _, err := w.Write(r.Data); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// send gives the bytes of p to who takes from to, as chunks of its own.
+func send(ctx context.Context, closed <-chan struct{}, to chan<- []byte, p []byte) (n int, err error) {
+	for len(p) > 0 {
+		piece := append([]byte(nil), p[:min(len(p), maxPiece)]...)
+		select {
+		case to <- piece:
+		case <-closed:
+			return n, io.ErrClosedPipe
+		case <-ctx.Done():
+			return n, io.ErrClosedPipe
+		}
+		n, p = n+len(piece), p[len(piece):]
+	}
+	return n, nil
+}
+
+// Accept answers the invocation m of a tunnel: serve gets the bytes that come and writes those that go. The tunnel ends when serve
+// returns; when the consumer leaves, ctx ends, and Read and Write return an error, as they do after Close. The goroutine that reads
+// the request stream ends with the chunk that comes after the tunnel's end.
+func Accept(ctx context.Context, m *interact.Message, serve func(context.Context, io.ReadWriteCloser) error) iter.Seq2[*interact.Message, error] {
+	return func(yield func(*interact.Message, error) bool) {
+		if m.Chunks == nil {
+			yield(nil, interact.Errorf(interact.Invalid, "it carries another protocol, for clients of that protocol; call the other actions",
+				"%s is a tunnel: it needs a request stream", m.Name))
+			return
+		}
+		ctx, cancel := context.WithCancel(ctx)
+		in, feed := io.Pipe()
+		a := &accepted{in: in, out: make(chan []byte), ctx: ctx, closed: make(chan struct{})}
+		var work sync.WaitGroup
+		defer work.Wait()
+		defer cancel()
+		defer in.Close()
+		go func() { feed.CloseWithError(drink(m.Chunks, feed)) }()
+		served := make(chan error, 1)
+		work.Go(func() { served <- serve(ctx, a) })
+		for {
+			select {
+			case b := <-a.out:
+				r := m.Reply(interact.ActionStatus, Octets, b)
+				r.Status = interact.StatusRunning
+				if !yield(r, nil) {
+					return
+				}
+			case err := <-served:
+				if err != nil {
+					yield(nil, err)
+					return
+				}
+				last := m.Reply(interact.ActionStatus, "", nil)
+				last.Status = interact.StatusCompleted
+				yield(last, nil)
+				return
+			case <-ctx.Done():
+				yield(nil, ctx.Err())
+				return
+			}
+		}
+	}
+}
+
+type accepted struct {
+	in     *io.PipeReader
+	out    chan []byte
+	ctx    context.Context
+	close  sync.Once
+	closed chan struct{}
+}
+
+func (a *accepted) Read(p []byte) (int, error)  { return a.in.Read(p) }
+func (a *accepted) Write(p []byte) (int, error) { return send(a.ctx, a.closed, a.out, p) }
+
+func (a *accepted) Close() error {
+	a.close.Do(func() { close(a.closed) })
+	return a.in.Close()
+}
+
+func drink(chunks iter.Seq2[[]byte, error], w io.Writer) error {
+	for b, err := range chunks {
+		if err != nil {
+			return err
+		}
+		if _, err := w.Write(b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
