@@ -1,0 +1,50 @@
+package backend_test
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lmosd/lmosd/bridge/mcp/backend"
+	"github.com/lmosd/lmosd/bridge/mcp/wire"
+)
+
+// patience is how long a test waits for what must come. Nothing depends on it but how soon a broken test fails.
+const patience = 20 * time.Second
+
+func wait[T any](t *testing.T, what string, c <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(patience):
+		t.Fatalf("%s did not come", what)
+	}
+	return v
+}
+
+// until does something again until what it causes comes: a listen may begin later than its request returns.
+func until(t *testing.T, what string, c <-chan struct{}, do func()) {
+	t.Helper()
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		do()
+		select {
+		case <-c:
+			return
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	t.Fatalf("%s did not come", what)
+}
+
+// tunnelTo dials a host, as the mesh does.
+func tunnelTo(t *testing.T, host wire.Server) func(context.Context) (wire.Conn, error) {
+	var served sync.WaitGroup
+	t.Cleanup(served.Wait)
+	return func(ctx context.Context) (wire.Conn, error) {
+		here, there := net.Pipe()
+		served.Go(func() { _ = backend.Serve(context.Background(), host, wire.Lines(there), nil) })
+		return wire.Lines(here), nil
+	}
+}

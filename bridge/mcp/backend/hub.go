@@ -1,0 +1,235 @@
+package backend
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lmosd/lmosd/bridge/mcp/wire"
+)
+
+// A hub listens to a server of the new era for all callers: to each thing once on a connection. Servers there are (go-sdk v1.8.0) that
+// tell only one of several requests on a connection of a change, and none once one of them was cancelled. What callers listen to
+// that is not known here, tasks among it, has a request of its own.
+//
+// Source: MCP 2026-07-28, "Subscriptions".
+type hub struct {
+	b *Backend
+	l *lane
+
+	mu     sync.Mutex
+	ears   map[*ear]bool
+	topics map[string]*topic // by URI; the lists are ""
+}
+
+// A topic is what is listened to with one request. Its count is owned by hub.mu.
+type topic struct {
+	ears   int
+	cancel context.CancelFunc
+	said   chan struct{} // closed when the server has said what it tells, in got or in refused
+	once   sync.Once     // of said
+	got    filter
+	err    *wire.Error
+	over   chan struct{} // the request has ended
+}
+
+func newHub(b *Backend, l *lane) *hub {
+	return &hub{b: b, l: l, ears: map[*ear]bool{}, topics: map[string]*topic{}}
+}
+
+// known reads what a caller listens to, and reports whether a hub knows all of it.
+func known(m *wire.Message) (want filter, ok bool) {
+	raw, err := m.Param("notifications")
+	var all map[string]json.RawMessage
+	if err != nil || raw == nil || json.Unmarshal(raw, &all) != nil || json.Unmarshal(raw, &want) != nil || len(want.URIs) > maxURIs {
+		return want, false
+	}
+	for name := range all {
+		switch name {
+		case "toolsListChanged", "promptsListChanged", "resourcesListChanged", "resourceSubscriptions":
+		default:
+			return want, false
+		}
+	}
+	return want, true
+}
+
+// listen answers a request of a caller that listens, until the caller leaves or the server ends it.
+func (h *hub) listen(ctx context.Context, m *wire.Message, want filter, notify func(*wire.Message) error) (*wire.Message, error) {
+	topics := h.enter(want)
+	defer h.leave(topics)
+	got, refused := honoured(ctx, topics, want)
+	if refused != nil {
+		return wire.Refuse(m.ID(), refused), nil
+	}
+	e := &ear{want: got, said: make(chan *wire.Message, maxNotes)}
+	h.attach(e, true)
+	defer h.attach(e, false)
+	over, stop := anyOver(topics)
+	defer stop()
+	return e.tell(ctx, m, over, notify)
+}
+
+// enter listens to what is wanted.
+func (h *hub) enter(want filter) map[string]*topic {
+	keys := slices.Clone(want.URIs)
+	if want.Tools || want.Prompts || want.Resources {
+		keys = append(keys, "")
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	topics := map[string]*topic{}
+	for _, key := range keys {
+		t := h.topics[key]
+		if t == nil {
+			t = h.beginLocked(key)
+		}
+		if topics[key] == nil {
+			t.ears++
+		}
+		topics[key] = t
+	}
+	return topics
+}
+
+func (h *hub) leave(topics map[string]*topic) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for key, t := range topics {
+		if t.ears--; t.ears == 0 {
+			t.cancel()
+			if h.topics[key] == t {
+				delete(h.topics, key)
+			}
+		}
+	}
+}
+
+// beginLocked asks the server to tell of one thing.
+func (h *hub) beginLocked(key string) *topic {
+	t := &topic{said: make(chan struct{}), over: make(chan struct{})}
+	var ctx context.Context
+	ctx, t.cancel = context.WithCancel(h.b.ctx)
+	h.topics[key] = t
+	want := filter{Tools: true, Prompts: true, Resources: true}
+	if key != "" {
+		want = filter{URIs: []string{key}}
+	}
+	m := wire.Request(`"lmosd"`, wire.Listen, map[string]any{"notifications": want, "_meta": ownMeta()})
+	err := h.b.start(func() {
+		r, err := h.l.Call(ctx, m, func(n *wire.Message) error { h.heard(t, n); return nil })
+		h.ended(key, t, r, err)
+	})
+	if err != nil {
+		t.fail(refusal(err))
+		close(t.over)
+	}
+	return t
+}
+
+// ended says that a request has ended: the next who wants the same begins another.
+func (h *hub) ended(key string, t *topic, r *wire.Message, err error) {
+	switch {
+	case err != nil:
+		t.fail(refusal(err))
+	case r.Error() != nil:
+		t.fail(r.Error())
+	default:
+		t.fail(wire.Errorf(wire.InternalError, "the server does not say what it tells"))
+	}
+	h.mu.Lock()
+	if h.topics[key] == t {
+		delete(h.topics, key)
+	}
+	h.mu.Unlock()
+	close(t.over)
+}
+
+func (t *topic) fail(e *wire.Error) {
+	t.once.Do(func() {
+		t.err = e
+		close(t.said)
+	})
+}
+
+func (h *hub) heard(t *topic, n *wire.Message) {
+	if n.Method() == wire.Acknowledged {
+		t.once.Do(func() {
+			raw, _ := n.Param("notifications")
+			_ = json.Unmarshal(raw, &t.got)
+			close(t.said)
+		})
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for e := range h.ears {
+		e.hear(n)
+	}
+}
+
+func (h *hub) attach(e *ear, on bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ears[e] = on; !on {
+		delete(h.ears, e)
+	}
+}
+
+// honoured waits for the server's word, and returns what of a wish it grants; if it refuses all, why.
+func honoured(ctx context.Context, topics map[string]*topic, want filter) (got filter, refused *wire.Error) {
+	late := time.NewTimer(sayFor)
+	defer late.Stop()
+	granted := len(topics) == 0
+	for key, t := range topics {
+		select {
+		case <-t.said:
+		case <-late.C:
+			late.Reset(0) // the others, too
+			refused = wire.Errorf(wire.InternalError, "the server does not say what it tells")
+			continue
+		case <-ctx.Done():
+			return got, nil
+		}
+		switch {
+		case t.err != nil:
+			refused = t.err
+			continue
+		case key == "":
+			got.Tools, got.Prompts, got.Resources = want.Tools && t.got.Tools, want.Prompts && t.got.Prompts, want.Resources && t.got.Resources
+		case slices.Contains(t.got.URIs, key):
+			got.URIs = append(got.URIs, key)
+		}
+		granted = true
+	}
+	if granted {
+		refused = nil
+	}
+	slices.Sort(got.URIs)
+	return got, refused
+}
+
+// anyOver returns what is closed when the server has ended one of the requests. Stop ends the waiting.
+func anyOver(topics map[string]*topic) (over <-chan struct{}, stop func()) {
+	first, left := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	var waits sync.WaitGroup
+	for _, t := range topics {
+		if t.err != nil {
+			continue
+		}
+		waits.Go(func() {
+			select {
+			case <-t.over:
+				once.Do(func() { close(first) })
+			case <-left:
+			}
+		})
+	}
+	return first, func() {
+		close(left)
+		waits.Wait()
+	}
+}

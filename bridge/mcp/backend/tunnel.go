@@ -1,0 +1,220 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+
+	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// maxCalls bounds the requests that wait on one tunnel. A relay opens another for more.
+const maxCalls = 256
+
+// A Judge says whether a request may go to the server; the error is why not. Nil lets all pass.
+type Judge func(ctx context.Context, m *wire.Message) error
+
+// Serve answers what comes over conn, the other end of which a relay has ([Over]), until that ends or ctx does: requests of the new
+// era side by side, or one session of the old, if initialize comes first. It closes conn.
+func Serve(ctx context.Context, s wire.Server, conn wire.Conn, judge Judge) error {
+	ctx, cancel := context.WithCancel(ctx)
+	t := &tunnel{server: s, conn: conn, judge: judge, calls: map[wire.ID]context.CancelFunc{}, room: make(chan struct{}, maxCalls)}
+	defer conn.Close()
+	defer t.work.Wait()
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	for {
+		m, err := conn.Read(ctx)
+		if bad, ok := err.(*wire.Error); ok {
+			if err := conn.Write(ctx, wire.Refuse(idOf(m), bad)); err != nil {
+				return err
+			}
+			continue
+		}
+		switch {
+		case err != nil && (errors.Is(err, io.EOF) || ctx.Err() != nil):
+			return ctx.Err()
+		case err != nil:
+			return err
+		case m.Method() == wire.Initialize && !m.IsModern():
+			return t.session(ctx, m)
+		}
+		t.take(ctx, m)
+	}
+}
+
+// idOf is what the client of a message that cannot be read waits for.
+func idOf(m *wire.Message) wire.ID {
+	if m == nil {
+		return ""
+	}
+	return m.ID()
+}
+
+// A tunnel is the host's end of one.
+type tunnel struct {
+	server wire.Server
+	conn   wire.Conn
+	judge  Judge
+	work   sync.WaitGroup
+	room   chan struct{}
+
+	mu    sync.Mutex
+	calls map[wire.ID]context.CancelFunc
+}
+
+// take answers a request of the new era, in a goroutine of its own.
+func (t *tunnel) take(ctx context.Context, m *wire.Message) {
+	if !m.IsRequest() {
+		if m.Method() == wire.Cancelled {
+			t.cancel(m)
+		}
+		return
+	}
+	select {
+	case t.room <- struct{}{}:
+	default:
+		_ = t.conn.Write(ctx, wire.Refuse(m.ID(), wire.Errorf(wire.InternalError, "%d requests wait already", maxCalls)))
+		return
+	}
+	all := ctx
+	ctx, cancel := context.WithCancel(all)
+	t.mu.Lock()
+	_, twice := t.calls[m.ID()]
+	if !twice {
+		t.calls[m.ID()] = cancel
+	}
+	t.mu.Unlock()
+	if twice {
+		<-t.room
+		cancel()
+		_ = t.conn.Write(all, wire.Refuse(m.ID(), wire.Errorf(wire.InvalidRequest, "a request with the id %s is being answered", m.ID())))
+		return
+	}
+	t.work.Go(func() {
+		defer func() { <-t.room }()
+		defer cancel()
+		r := t.call(ctx, m)
+		t.mu.Lock()
+		delete(t.calls, m.ID())
+		t.mu.Unlock()
+		if ctx.Err() == nil {
+			_ = t.conn.Write(ctx, r)
+		}
+	})
+}
+
+func (t *tunnel) cancel(m *wire.Message) {
+	raw, _ := m.Param("requestId")
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if cancel := t.calls[wire.ID(raw)]; cancel != nil {
+		cancel()
+	}
+}
+
+func (t *tunnel) call(ctx context.Context, m *wire.Message) *wire.Message {
+	if err := t.judged(ctx, m); err != nil {
+		return wire.Refuse(m.ID(), refusal(err))
+	}
+	r, err := t.server.Call(ctx, m, func(n *wire.Message) error { return t.conn.Write(ctx, n) })
+	if err != nil {
+		return wire.Refuse(m.ID(), refusal(err))
+	}
+	return r
+}
+
+func (t *tunnel) judged(ctx context.Context, m *wire.Message) error {
+	if t.judge == nil {
+		return nil
+	}
+	return t.judge(ctx, m)
+}
+
+// refusal says to a client why its request got no answer.
+func refusal(err error) *wire.Error {
+	if said := new(wire.Error); errors.As(err, &said) {
+		return said
+	}
+	e := interact.AsError(err)
+	return wire.Errorf(wire.InternalError, "%s", interact.Clip(e.Error(), maxReason)).With(map[string]any{
+		"code": e.Code.String(), "hint": e.Hint, "retryable": e.Code.Retryable()})
+}
+
+// maxReason bounds the words of an error.
+const maxReason = 2 << 10
+
+// session passes a session of the old era on, message by message, until one end leaves. The error is that of the server's end.
+func (t *tunnel) session(ctx context.Context, first *wire.Message) error {
+	up, err := t.server.Session(ctx)
+	if err != nil {
+		return errors.Join(err, t.conn.Write(ctx, wire.Refuse(first.ID(), refusal(err))))
+	}
+	defer up.Close()
+	if err := up.Write(ctx, first); err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	t.work.Go(func() {
+		ended <- copyAll(ctx, t.conn, up, t.spoilt(ctx), nil)
+		t.conn.Close() // and so ends the loop below
+	})
+	err = copyAll(ctx, up, t.conn,
+		func(m *wire.Message, bad *wire.Error) error { return t.conn.Write(ctx, wire.Refuse(idOf(m), bad)) },
+		func(m *wire.Message) (*wire.Message, error) {
+			if err := t.judged(ctx, m); m.IsRequest() && err != nil {
+				return nil, t.conn.Write(ctx, wire.Refuse(m.ID(), refusal(err)))
+			}
+			return m, nil
+		})
+	select {
+	case err = <-ended:
+	default:
+	}
+	return err
+}
+
+// spoilt answers for a server whose response cannot be read; what else cannot be read harms nobody, if it is not too much.
+func (t *tunnel) spoilt(ctx context.Context) func(*wire.Message, *wire.Error) error {
+	rubbish := 0
+	return func(m *wire.Message, bad *wire.Error) error {
+		if rubbish++; rubbish > maxGreeting {
+			return errRubbish
+		}
+		if m == nil {
+			return nil
+		}
+		return t.conn.Write(ctx, wire.Refuse(m.ID(), wire.Errorf(wire.InternalError, "the server's response cannot be read: %s", bad.Message)))
+	}
+}
+
+// copyAll passes on what comes from one connection to another, to its end. What is no message goes to spoilt. A filter may answer a
+// message itself, and return none.
+func copyAll(ctx context.Context, to, from wire.Conn, spoilt func(*wire.Message, *wire.Error) error,
+	filter func(*wire.Message) (*wire.Message, error)) error {
+	for {
+		m, err := from.Read(ctx)
+		if bad, ok := err.(*wire.Error); ok {
+			if err := spoilt(m, bad); err != nil {
+				return err
+			}
+			continue
+		}
+		if err == nil && filter != nil {
+			m, err = filter(m)
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		case m == nil:
+			continue
+		}
+		if err := to.Write(ctx, m); err != nil {
+			return err
+		}
+	}
+}

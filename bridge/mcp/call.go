@@ -1,0 +1,248 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/interact"
+)
+
+const (
+	maxRounds = 32 // of questions before an answer
+	// A server says how long to wait between two questions for a task; these are the bounds, and what holds if it does not.
+	shortestPoll = 100 * time.Millisecond
+	longestPoll  = time.Minute
+	usualPoll    = time.Second
+)
+
+// errLeft is why a call ends whose consumer has left the loop.
+var errLeft = errors.New("the consumer has left")
+
+// A call is the run of a tool or a prompt, or the reading of a resource, with all that is asked and answered before its result. It runs
+// in the goroutine of the loop that its consumer drives.
+type call struct {
+	s      *server
+	m      *interact.Message
+	method string
+	params map[string]any
+	yield  func(*interact.Message, error) bool // nil: the consumer can be told nothing but the result
+}
+
+// run returns the result. The error is errLeft, or what the consumer is to be told.
+func (c *call) run(ctx context.Context) (*wire.Message, error) {
+	for range maxRounds {
+		r, err := c.s.send(ctx, c.method, c.params, c.m, c.able(), c.progress)
+		if asks := addresses(err); asks != nil {
+			if _, err = c.answers(ctx, asks); err == nil {
+				continue
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		switch resultType(r) {
+		case "", "complete":
+			return r, nil
+		case "task":
+			return c.follow(ctx, r)
+		case "input_required":
+			err = c.again(ctx, r)
+		default:
+			err = interact.Errorf(interact.AgentFailed, "use an MCP client that knows it", "the server answers with a %q, which lmosd does not know",
+				interact.Clip(resultType(r), maxShort))
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return nil, interact.Errorf(interact.AgentFailed, "the server is at fault", "%s still asks after %d rounds", c.m.Name, maxRounds)
+}
+
+func resultType(r *wire.Message) (kind string) {
+	raw, _ := r.InResult("resultType")
+	_ = json.Unmarshal(raw, &kind)
+	return kind
+}
+
+// able is what the consumer can be asked for. A consumer of an action can be asked to fill in a form, to open an address, and for the
+// words of a model; one of an old server is not asked for its folders, since such servers ask for them with each session.
+func (c *call) able() map[string]any {
+	caps := map[string]any{}
+	if c.yield == nil {
+		return caps
+	}
+	caps["elicitation"], caps["sampling"] = map[string]any{"form": struct{}{}, "url": struct{}{}}, struct{}{}
+	info := c.s.info.Load()
+	if info == nil || !info.Modern {
+		return caps
+	}
+	caps["roots"] = struct{}{}
+	if _, has := c.s.can.Load().Extensions[tasks]; has && c.method == wire.CallTool {
+		caps["extensions"] = map[string]any{tasks: struct{}{}}
+	}
+	return caps
+}
+
+// progress tells the consumer how far the call is (MCP 2026-07-28, "Progress").
+func (c *call) progress(n *wire.Message) error {
+	if n.Method() != wire.Progress || c.yield == nil {
+		return nil
+	}
+	p := n.WithParam(nil, "progressToken").WithParam(nil, "_meta")
+	return c.tell(p.Params())
+}
+
+func (c *call) tell(progress []byte) error {
+	r := c.m.Reply(interact.ActionStatus, interact.Progress, progress)
+	if r.Status = interact.StatusRunning; !c.yield(r, nil) {
+		return errLeft
+	}
+	return nil
+}
+
+// again makes the next round of what the server wants to know (MCP 2026-07-28, "Multi round-trip requests").
+func (c *call) again(ctx context.Context, r *wire.Message) error {
+	delete(c.params, "inputResponses")
+	delete(c.params, "requestState")
+	if state, _ := r.InResult("requestState"); state != nil {
+		c.params["requestState"] = state
+	}
+	asks, err := requests(r)
+	if err != nil || len(asks) == 0 {
+		return err
+	}
+	answers, err := c.answers(ctx, asks)
+	if err == nil {
+		c.params["inputResponses"] = answers
+	}
+	return err
+}
+
+// follow asks for a task until it has ended (MCP extension "Tasks"). If the consumer leaves before, the task is cancelled.
+func (c *call) follow(ctx context.Context, r *wire.Message) (_ *wire.Message, err error) {
+	raw, _ := r.InResult("taskId")
+	var id string
+	if json.Unmarshal(raw, &id) != nil || id == "" {
+		return nil, interact.Errorf(interact.AgentFailed, "the server is at fault", "the server makes a task without an id")
+	}
+	params := func() map[string]any { return map[string]any{"taskId": id} }
+	defer func() {
+		if err != nil && (ctx.Err() != nil || errors.Is(err, errLeft)) {
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+			defer cancel()
+			_, _ = c.s.send(last, "tasks/cancel", params(), c.m, c.able(), nil) // it is told; what it does is its own
+		}
+	}()
+	for said := ""; ; {
+		t := taskOf(r)
+		if t.Message != said && t.Message != "" {
+			said = t.Message
+			text, _ := json.Marshal(map[string]string{"message": t.Message}) // a string always can
+			if err := c.tell(text); err != nil {
+				return nil, err
+			}
+		}
+		switch end, err := t.end(c.m); {
+		case err != nil:
+			return nil, err
+		case end != nil:
+			return end, nil
+		case taskStates[t.Status] == interact.StatusInputRequired:
+			if err := c.update(ctx, r, id); err != nil {
+				return nil, err
+			}
+		default:
+			if err := pause(ctx, t.wait()); err != nil {
+				return nil, err
+			}
+		}
+		if r, err = c.s.send(ctx, "tasks/get", params(), c.m, c.able(), nil); err != nil {
+			return nil, err
+		}
+	}
+}
+
+const farewell = 5 * time.Second
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// update answers what a task wants to know.
+func (c *call) update(ctx context.Context, r *wire.Message, id string) error {
+	asks, err := requests(r)
+	if err != nil {
+		return err
+	}
+	if len(asks) == 0 {
+		return pause(ctx, usualPoll) // it has been answered, and is not on its way yet
+	}
+	answers, err := c.answers(ctx, asks)
+	if err != nil {
+		return err
+	}
+	_, err = c.s.send(ctx, "tasks/update", map[string]any{"taskId": id, "inputResponses": answers}, c.m, c.able(), nil)
+	return err
+}
+
+// taskStates are the states of a task as those of an action (design: MCP task, A2A task, WoT action). What has completed with isError has
+// failed, see [task.end].
+var taskStates = map[string]interact.Status{
+	"working":        interact.StatusRunning,
+	"input_required": interact.StatusInputRequired,
+	"completed":      interact.StatusCompleted,
+	"failed":         interact.StatusFailed,
+	"cancelled":      interact.StatusCancelled,
+}
+
+// A task is how one stands.
+type task struct {
+	Status  string          `json:"status"`
+	Message string          `json:"statusMessage"`
+	Poll    float64         `json:"pollIntervalMs"`
+	Result  json.RawMessage `json:"result"`
+	Error   *wire.Error     `json:"error"`
+}
+
+func taskOf(r *wire.Message) (t task) {
+	_ = json.Unmarshal(r.Result(), &t) // what cannot be read has no state, which is an error
+	return t
+}
+
+// end is the result of a task that has ended; nil for one that has not. The error is how it ended otherwise.
+func (t *task) end(m *interact.Message) (*wire.Message, error) {
+	switch taskStates[t.Status] {
+	case interact.StatusRunning, interact.StatusInputRequired:
+		return nil, nil
+	case interact.StatusCompleted:
+		if len(t.Result) > 0 && t.Result[0] == '{' {
+			return wire.Respond("1", t.Result), nil
+		}
+	case interact.StatusFailed:
+		if t.Error != nil {
+			return nil, t.Error
+		}
+		return nil, &interact.Error{Code: interact.AgentFailed, Remote: true, Begun: true, Hint: hints[interact.AgentFailed],
+			Title: interact.Clip(interact.Readable(m.Name+" failed: "+t.Message), maxComplaint)}
+	case interact.StatusCancelled:
+		return nil, &interact.Error{Code: interact.Cancelled, Title: "the server cancelled " + m.Name, Remote: true, Begun: true}
+	}
+	return nil, interact.Errorf(interact.AgentFailed, "the server is at fault", "the server's task is %q, without what belongs to it",
+		interact.Clip(t.Status, maxShort))
+}
+
+// wait is how long to wait before the next question.
+func (t *task) wait() time.Duration {
+	if !(t.Poll > 0) {
+		return usualPoll
+	}
+	return min(max(time.Duration(min(t.Poll, 1e9)*float64(time.Millisecond)), shortestPoll), longestPoll)
+}

@@ -1,0 +1,507 @@
+// Package client is a connection to an MCP server elsewhere, over Streamable HTTP of both eras: what is written is posted, and what is
+// read is what the server answers, and says by itself. Messages pass as they are. What HTTP says in place of an answer is an error of
+// JSON-RPC with lmosd's own code in its data, {"code":"LMOS-1401","hint":"…"}.
+//
+// Sources: MCP 2026-07-28 and 2025-11-25, "Transports", "Streamable HTTP".
+package client
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/interact"
+)
+
+const (
+	maxPosts   = 1024             // requests that wait at once
+	noteWait   = 30 * time.Second // for a notification to be taken
+	goodbye    = 2 * time.Second  // for the end of a session to be taken
+	maxResumes = 5                // of a stream that breaks without a new event
+	resumeWait = time.Second      // before, unless the server says how long
+	maxWait    = 30 * time.Second
+)
+
+// Options say where a server is. URL is needed.
+type Options struct {
+	URL string
+	// Params returns the arguments of a tool that headers repeat; nil knows of none.
+	Params func(tool string) []wire.Param
+	// Login adds to a request what it needs to be let in. Anew says that the server has refused what there was, with resp. Nil adds nothing.
+	Login func(ctx context.Context, req *http.Request, resp *http.Response) error
+	// Transport makes the requests; nil means that of net/http.
+	Transport http.RoundTripper
+}
+
+// Dial returns a connection, which ends with ctx or with Close. Nothing is asked before something is written.
+func Dial(ctx context.Context, o Options) wire.Conn {
+	c := &conn{o: o, in: make(chan *wire.Message, 64), room: make(chan struct{}, maxPosts), posts: map[wire.ID]context.CancelFunc{}}
+	c.ctx, c.cancel = context.WithCancel(ctx)
+	c.http = &http.Client{Transport: cmp.Or(o.Transport, http.DefaultTransport), CheckRedirect: stay}
+	return c
+}
+
+// stay follows no redirect to another origin: it would take the secrets along, or lead to where nobody meant to ask.
+func stay(req *http.Request, via []*http.Request) error {
+	if first := via[0].URL; len(via) > 3 || req.URL.Scheme != first.Scheme || req.URL.Host != first.Host {
+		return http.ErrUseLastResponse
+	}
+	return nil
+}
+
+type conn struct {
+	o      Options
+	http   *http.Client
+	ctx    context.Context
+	cancel context.CancelFunc
+	in     chan *wire.Message
+	room   chan struct{}
+	work   sync.WaitGroup
+
+	renewing sync.Mutex // held while a session is begun again
+
+	// The rest is owned by mu.
+	mu      sync.Mutex
+	posts   map[wire.ID]context.CancelFunc // modern requests that wait
+	first   *wire.Message                  // initialize, of a session
+	session string
+	version string
+	heard   bool // the server is listened to beside its answers
+	closed  bool
+}
+
+// Read implements [wire.Conn].
+func (c *conn) Read(ctx context.Context) (*wire.Message, error) {
+	select {
+	case m := <-c.in:
+		return m, nil
+	case <-c.ctx.Done():
+		return nil, io.EOF
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Write implements [wire.Conn]. It returns before a request is answered, and after a notification was taken: what comes after it may
+// depend on it.
+func (c *conn) Write(ctx context.Context, m *wire.Message) error {
+	if m.Method() == wire.Cancelled && c.drop(m) {
+		return nil // who closes a request cancels it (2026-07-28, "Cancellation")
+	}
+	if !m.IsRequest() {
+		ctx, cancel := context.WithTimeout(ctx, noteWait)
+		defer cancel()
+		defer context.AfterFunc(c.ctx, cancel)()
+		if e := c.exchange(ctx, m, nil); e != nil {
+			return failure(e)
+		}
+		if m.Method() == wire.Initialized {
+			c.listen()
+		}
+		return nil
+	}
+	select {
+	case c.room <- struct{}{}:
+	default:
+		return interact.Errorf(interact.Overloaded, "try again later", "%d requests wait already", maxPosts)
+	}
+	post, cancel := context.WithCancel(c.ctx)
+	if !c.start(m, cancel, func() {
+		defer func() { <-c.room }()
+		defer cancel()
+		c.request(post, m)
+	}) {
+		cancel()
+		<-c.room
+		return io.ErrClosedPipe
+	}
+	return nil
+}
+
+// start runs f in a goroutine that Close waits for.
+func (c *conn) start(m *wire.Message, cancel context.CancelFunc, f func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	if m != nil && m.IsModern() {
+		c.posts[m.ID()] = cancel
+	}
+	if m != nil && m.Method() == wire.Initialize {
+		c.first = m
+	}
+	c.work.Go(f)
+	return true
+}
+
+// drop ends the modern request that a notification cancels; false if there is none.
+func (c *conn) drop(m *wire.Message) bool {
+	raw, _ := m.Param("requestId")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	cancel := c.posts[wire.ID(raw)]
+	if cancel != nil {
+		cancel()
+	}
+	return cancel != nil
+}
+
+// request posts a request and passes on what comes of it: a response always, unless the request was cancelled.
+func (c *conn) request(ctx context.Context, m *wire.Message) {
+	answered := false
+	e := c.exchange(ctx, m, func(r *wire.Message) {
+		if r.IsResponse() && r.ID() == "" {
+			r = wire.Refuse(m.ID(), r.Error()) // the server could not read the id, and answers all the same
+		}
+		answered = answered || r.IsResponse() && r.ID() == m.ID()
+		c.pass(r)
+	})
+	c.mu.Lock()
+	delete(c.posts, m.ID())
+	c.mu.Unlock()
+	if e == nil && !answered {
+		e = refused(interact.Unreachable, "ask again; it may have been done", "the server ended the connection before it answered")
+	}
+	if e != nil && !answered && ctx.Err() == nil {
+		c.pass(wire.Refuse(m.ID(), e))
+	}
+}
+
+func (c *conn) pass(m *wire.Message) {
+	select {
+	case c.in <- m:
+	case <-c.ctx.Done():
+	}
+}
+
+// exchange posts m, and gives what comes back to take. A server that wants to be logged in at, and one that has forgotten the session,
+// are asked once more.
+func (c *conn) exchange(ctx context.Context, m *wire.Message, take func(*wire.Message)) *wire.Error {
+	var denied *http.Response
+	renewed := false
+	for {
+		resp, session, e := c.post(ctx, m, denied)
+		if e != nil {
+			return e
+		}
+		switch {
+		case (resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden) && denied == nil && c.o.Login != nil:
+			denied = resp
+			drain(resp)
+		case resp.StatusCode == http.StatusNotFound && session != "" && !renewed && m.Method() != wire.Initialize:
+			drain(resp)
+			if e := c.renew(ctx, session); e != nil {
+				return e
+			}
+			renewed = true
+		default:
+			defer resp.Body.Close()
+			return c.answer(ctx, m, resp, take)
+		}
+	}
+}
+
+// drain lets a connection be used again.
+func drain(resp *http.Response) {
+	_, _ = io.CopyN(io.Discard, resp.Body, 64<<10)
+	resp.Body.Close()
+}
+
+// post sends m, with the headers of its era.
+func (c *conn) post(ctx context.Context, m *wire.Message, denied *http.Response) (_ *http.Response, session string, _ *wire.Error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.o.URL, bytes.NewReader(m.Bytes()))
+	if err != nil {
+		return nil, "", refused(interact.Usage, "", "%v", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json, text/event-stream")
+	if m.IsModern() {
+		c.repeat(req.Header, m)
+	} else {
+		session = c.mark(req.Header)
+	}
+	resp, e := c.do(req, denied)
+	return resp, session, e
+}
+
+// mark adds the headers of a session, and returns which it is.
+func (c *conn) mark(h http.Header) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.version != "" {
+		h.Set("MCP-Protocol-Version", c.version)
+	}
+	if c.session != "" {
+		h.Set("Mcp-Session-Id", c.session)
+	}
+	return c.session
+}
+
+// repeat adds the headers that say again what the body does, for proxies to see (2026-07-28, "Standard headers").
+func (c *conn) repeat(h http.Header, m *wire.Message) {
+	h.Set("MCP-Protocol-Version", m.Version())
+	h.Set("Mcp-Method", m.Method())
+	name, about := m.Subject()
+	if about {
+		h.Set("Mcp-Name", encode(name))
+	}
+	if m.Method() != wire.CallTool || c.o.Params == nil {
+		return
+	}
+	for _, p := range c.o.Params(name) {
+		raw, err := m.Param(append([]string{"arguments"}, p.Path...)...)
+		if err != nil || raw == nil || string(raw) == "null" || raw[0] == '{' || raw[0] == '[' {
+			continue
+		}
+		var text string
+		if json.Unmarshal(raw, &text) != nil {
+			text = string(raw)
+		}
+		h.Set("Mcp-Param-"+p.Header, encode(text))
+	}
+}
+
+// do asks the server, logged in.
+func (c *conn) do(req *http.Request, denied *http.Response) (*http.Response, *wire.Error) {
+	if c.o.Login != nil {
+		if err := c.o.Login(req.Context(), req, denied); err != nil {
+			e := interact.AsError(err)
+			return nil, refused(e.Code, e.Hint, "%s", e.Error())
+		}
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		why := err
+		if u, ok := errors.AsType[*url.Error](err); ok {
+			why = u.Err // without the address, which may have a secret in it
+		}
+		return nil, refused(interact.Unreachable, "see that it runs, and that the address is right", "the MCP server cannot be reached: %v", why)
+	}
+	return resp, nil
+}
+
+// answer reads what the server answers to m.
+func (c *conn) answer(ctx context.Context, m *wire.Message, resp *http.Response, take func(*wire.Message)) *wire.Error {
+	ok := resp.StatusCode >= 200 && resp.StatusCode < 300
+	switch media := interact.MediaType(resp.Header.Get("Content-Type")); {
+	case ok && (take == nil || resp.StatusCode == http.StatusAccepted):
+		return nil
+	case ok && media == "text/event-stream":
+		c.note(m, resp.Header, nil)
+		return c.stream(ctx, m, resp, take)
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, wire.MaxMessage+1))
+	if err != nil {
+		return refused(interact.Unreachable, "ask again", "the connection broke in the answer")
+	}
+	r, bad := wire.Parse(bytes.TrimSpace(body))
+	switch {
+	case r != nil && bad == nil && r.IsResponse() && take != nil:
+		c.note(m, resp.Header, r)
+		take(r)
+		return nil
+	case ok:
+		return refused(interact.AgentFailed, "is this the address of an MCP server?", "the server answers with what is no message of MCP")
+	}
+	return status(resp)
+}
+
+// note remembers the session that the answer to initialize begins.
+func (c *conn) note(m *wire.Message, h http.Header, r *wire.Message) {
+	if m.Method() != wire.Initialize {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if id := h.Get("Mcp-Session-Id"); id != "" {
+		c.session = id
+	}
+	if r != nil {
+		if raw, _ := r.InResult("protocolVersion"); raw != nil {
+			_ = json.Unmarshal(raw, &c.version)
+		}
+	}
+}
+
+// stream passes on the messages of an event stream until it has the response to m. One that breaks is resumed, where the server lets it
+// be (2025-11-25, "Resumability").
+func (c *conn) stream(ctx context.Context, m *wire.Message, resp *http.Response, take func(*wire.Message)) *wire.Error {
+	s := &events{wait: resumeWait}
+	done := false
+	got := func(r *wire.Message) {
+		if r.IsResponse() && r.ID() == m.ID() {
+			c.note(m, http.Header{}, r)
+			done = true
+		}
+		take(r)
+	}
+	last := ""
+	for tries := 0; ; tries++ {
+		err := s.read(resp.Body, got)
+		resp.Body.Close()
+		switch {
+		case done:
+			return nil
+		case errors.As(err, new(*wire.Error)):
+			return refused(interact.TooLarge, "ask for less", "an event of the server is too large")
+		case s.id == "" || m.IsModern() || ctx.Err() != nil:
+			return nil
+		case s.id != last:
+			last, tries = s.id, 0
+		case tries == maxResumes:
+			return nil
+		}
+		var e *wire.Error
+		if resp, e = c.get(ctx, s); e != nil {
+			return e
+		}
+	}
+}
+
+// get asks for the events after the last of s.
+func (c *conn) get(ctx context.Context, s *events) (*http.Response, *wire.Error) {
+	if s.id != "" {
+		select {
+		case <-time.After(min(s.wait, maxWait)):
+		case <-ctx.Done():
+			return nil, refused(interact.Cancelled, "", "the connection was closed")
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.o.URL, nil)
+	if err != nil {
+		return nil, refused(interact.Usage, "", "%v", err)
+	}
+	req.Header.Set("Accept", "text/event-stream")
+	if s.id != "" {
+		req.Header.Set("Last-Event-ID", s.id)
+	}
+	c.mark(req.Header)
+	resp, e := c.do(req, nil)
+	if e == nil && (resp.StatusCode != http.StatusOK || interact.MediaType(resp.Header.Get("Content-Type")) != "text/event-stream") {
+		drain(resp)
+		return nil, status(resp)
+	}
+	return resp, e
+}
+
+// listen passes on what an old server says beside its answers, if it does (2025-11-25, "Listening for messages").
+func (c *conn) listen() {
+	c.mu.Lock()
+	again := c.heard
+	c.heard = true
+	c.mu.Unlock()
+	if again {
+		return
+	}
+	c.start(nil, nil, func() {
+		s := &events{wait: resumeWait}
+		for c.ctx.Err() == nil {
+			resp, e := c.get(c.ctx, s)
+			if e != nil {
+				break // it does not offer it, or is gone: the next request will tell
+			}
+			_ = s.read(resp.Body, c.pass)
+			resp.Body.Close()
+			if s.id == "" {
+				select {
+				case <-time.After(min(s.wait, maxWait)):
+				case <-c.ctx.Done():
+				}
+			}
+		}
+		c.mu.Lock()
+		c.heard = false
+		c.mu.Unlock()
+	})
+}
+
+// againID is the id of what begins a session again.
+const againID wire.ID = `"lmosd-again"`
+
+// renew begins the session again that the server has forgotten, unless somebody has.
+func (c *conn) renew(ctx context.Context, forgotten string) *wire.Error {
+	c.renewing.Lock()
+	defer c.renewing.Unlock()
+	c.mu.Lock()
+	first, fresh := c.first, c.session != forgotten
+	if !fresh {
+		c.session, c.version = "", ""
+	}
+	c.mu.Unlock()
+	if fresh {
+		return nil
+	}
+	var refusal *wire.Error
+	if e := c.exchange(ctx, first.WithID(againID), func(r *wire.Message) { refusal = r.Error() }); e != nil || refusal != nil {
+		return cmp.Or(e, refusal)
+	}
+	e := c.exchange(ctx, wire.Request("", wire.Initialized, nil), nil)
+	if e == nil {
+		c.listen()
+	}
+	return e
+}
+
+// Close implements [wire.Conn]. A session is ended at the server, too.
+func (c *conn) Close() error {
+	c.mu.Lock()
+	again, session := c.closed, c.session
+	c.closed = true
+	c.mu.Unlock()
+	c.cancel()
+	c.work.Wait()
+	if again || session == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), goodbye)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodDelete, c.o.URL, nil)
+	if err != nil {
+		return err
+	}
+	c.mark(req.Header)
+	if resp, e := c.do(req, nil); e == nil {
+		drain(resp)
+	}
+	return nil
+}
+
+// statuses are what HTTP says in place of an answer. All others are AgentFailed.
+var statuses = map[int]interact.Code{
+	http.StatusUnauthorized: interact.Unauthenticated, http.StatusForbidden: interact.Forbidden, http.StatusRequestEntityTooLarge: interact.TooLarge,
+	http.StatusTooManyRequests: interact.RateLimited, http.StatusBadGateway: interact.Unreachable, http.StatusServiceUnavailable: interact.Unreachable,
+	http.StatusGatewayTimeout: interact.Timeout, http.StatusRequestTimeout: interact.Timeout,
+}
+
+func status(resp *http.Response) *wire.Error {
+	hint := "is this the address of an MCP server?"
+	code, known := statuses[resp.StatusCode]
+	if !known {
+		code = interact.AgentFailed
+	}
+	if code == interact.Unauthenticated || code == interact.Forbidden {
+		hint = "the operator of the host adds what it needs to its credentials file; see docs/agents.md"
+	}
+	return refused(code, hint, "the MCP server answers %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
+}
+
+// refused is an error of lmosd's own.
+func refused(code interact.Code, hint, format string, args ...any) *wire.Error {
+	return wire.Errorf(wire.InternalError, "%s", fmt.Sprintf(format, args...)).With(map[string]any{"code": code.String(), "hint": hint})
+}
+
+// failure is a refusal as an error of Write.
+func failure(e *wire.Error) error {
+	return interact.Errorf(interact.Unreachable, "try again later", "%s", strings.TrimSpace(e.Message))
+}

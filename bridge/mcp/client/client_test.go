@@ -1,0 +1,329 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"go.uber.org/goleak"
+
+	"github.com/lmosd/lmosd/bridge/mcp/backend"
+	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/interact/credentials"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var object = json.RawMessage(`{"type":"object","properties":{"where":{"type":"string","x-mcp-header":"Where"}}}`)
+
+// served is a server of the Go SDK over HTTP, of the new era or the old.
+func served(t *testing.T, modern bool, around func(http.Handler) http.Handler) (string, *sdk.Server) {
+	t.Helper()
+	versions := []string{wire.Legacy}
+	if modern {
+		versions = []string{wire.Modern}
+	}
+	s := sdk.NewServer(&sdk.Implementation{Name: "web", Version: "1"}, &sdk.ServerOptions{SupportedProtocolVersions: versions})
+	s.AddTool(&sdk.Tool{Name: "say", InputSchema: object}, func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		if token := r.Params.GetProgressToken(); token != nil {
+			_ = r.Session.NotifyProgress(ctx, &sdk.ProgressNotificationParams{ProgressToken: token, Progress: 1})
+		}
+		return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: string(r.Params.Arguments)}}}, nil
+	})
+	var h http.Handler = sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s }, &sdk.StreamableHTTPOptions{Stateless: modern})
+	if around != nil {
+		h = around(h)
+	}
+	site := httptest.NewServer(h)
+	t.Cleanup(func() {
+		for one := range s.Sessions() { // those that were forgotten
+			one.Close()
+		}
+		site.Close()
+	})
+	return site.URL + "/mcp", s
+}
+
+func dialled(t *testing.T, o Options) *backend.Backend {
+	t.Helper()
+	transport := &http.Transport{}
+	o.Transport = transport
+	o.Params = func(string) []wire.Param { return []wire.Param{{Header: "Where", Path: []string{"where"}}} }
+	b := backend.New(backend.Options{Name: "web", Dial: func(ctx context.Context) (wire.Conn, error) { return Dial(ctx, o), nil }})
+	t.Cleanup(transport.CloseIdleConnections)
+	t.Cleanup(b.Close)
+	return b
+}
+
+func call(t *testing.T, b *backend.Backend, where string) (string, []string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	var said []string
+	r, err := b.Call(ctx, wire.Request("7", wire.CallTool, map[string]any{"name": "say", "arguments": map[string]string{"where": where},
+		"_meta": map[string]any{wire.MetaVersion: wire.Modern, wire.MetaCapabilities: struct{}{}, "progressToken": "p"}}),
+		func(n *wire.Message) error { said = append(said, n.Method()); return nil })
+	if err != nil {
+		return "", said, err
+	}
+	return string(r.Bytes()), said, nil
+}
+
+// Servers of both eras are found out, and answer; headers say what the body does.
+func TestServers(t *testing.T) {
+	t.Parallel()
+	for _, modern := range []bool{true, false} {
+		at, _ := served(t, modern, nil)
+		b := dialled(t, Options{URL: at})
+		for _, where := range []string{"Bonn", "Köln ", "=?base64?x?="} {
+			got, said, err := call(t, b, where)
+			if err != nil || !strings.Contains(got, where) || !slices.Equal(said, []string{wire.Progress}) {
+				t.Errorf("modern %v: %q: %s, %q, %v", modern, where, got, said, err)
+			}
+		}
+		if info, err := b.Info(t.Context()); err != nil || info.Modern != modern || info.Server.Name != "web" {
+			t.Errorf("modern %v: it is %+v, %v", modern, info, err)
+		}
+	}
+}
+
+// A session that the server has forgotten is begun again, and the request is sent once more.
+func TestForgottenSession(t *testing.T) {
+	t.Parallel()
+	var forget atomic.Bool
+	at, _ := served(t, false, func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPost && r.Header.Get("Mcp-Session-Id") != "" && forget.Swap(false) {
+				http.Error(w, "session not found", http.StatusNotFound)
+				return
+			}
+			h.ServeHTTP(w, r)
+		})
+	})
+	b := dialled(t, Options{URL: at})
+	for i := range 3 {
+		if got, _, err := call(t, b, "x"); err != nil || !strings.Contains(got, `"result"`) {
+			t.Fatalf("call %d: %s, %v", i, got, err)
+		}
+		forget.Store(true)
+	}
+}
+
+// What an old server says by itself is heard.
+func TestHears(t *testing.T) {
+	t.Parallel()
+	at, s := served(t, false, nil)
+	b := dialled(t, Options{URL: at})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	heard := 0
+	_, _ = b.Call(ctx, wire.Request("1", wire.Listen, map[string]any{"notifications": map[string]any{"toolsListChanged": true},
+		"_meta": map[string]any{wire.MetaVersion: wire.Modern, wire.MetaCapabilities: struct{}{}}}), func(n *wire.Message) error {
+		if heard++; n.Method() == "notifications/tools/list_changed" {
+			return io.EOF
+		}
+		go func() {
+			for i := 0; ctx.Err() == nil && i < 100; i++ {
+				s.AddTool(&sdk.Tool{Name: fmt.Sprint("t", i), InputSchema: object}, nil)
+				time.Sleep(10 * time.Millisecond)
+			}
+		}()
+		return nil
+	})
+	if heard < 2 {
+		t.Errorf("%d messages were heard", heard)
+	}
+	cancel()
+}
+
+// What is no MCP server, or answers otherwise, is an error that says so; nobody waits.
+func TestBadServers(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		answer func(w http.ResponseWriter, id string)
+		says   string
+	}{
+		"a web page": {func(w http.ResponseWriter, _ string) { fmt.Fprint(w, "<html>") }, "no message of MCP"},
+		"not found":  {func(w http.ResponseWriter, _ string) { http.Error(w, "no", 404) }, "404"},
+		"no entry":   {func(w http.ResponseWriter, _ string) { http.Error(w, "no", http.StatusUnauthorized) }, "401"},
+		"too many":   {func(w http.ResponseWriter, _ string) { http.Error(w, "no", http.StatusTooManyRequests) }, "429"},
+		"a redirect away": {func(w http.ResponseWriter, _ string) {
+			w.Header().Set("Location", "http://127.0.0.1:1/")
+			w.WriteHeader(307)
+		}, "307"},
+		"accepted":        {func(w http.ResponseWriter, _ string) { w.WriteHeader(202) }, "before it answered"},
+		"an empty stream": {func(w http.ResponseWriter, _ string) { w.Header().Set("Content-Type", "text/event-stream") }, "before it answered"},
+		"rubbish in a stream": {func(w http.ResponseWriter, _ string) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			fmt.Fprint(w, ": hi\ndata: rubbish\n\nretry: x\ndata\n\ndata: {\"jsonrpc\"")
+		}, "before it answered"},
+		"an error without id": {func(w http.ResponseWriter, _ string) {
+			w.WriteHeader(400)
+			fmt.Fprint(w, `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"bad header"}}`)
+		}, "bad header"},
+		"a huge event": {func(w http.ResponseWriter, _ string) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = io.Copy(w, io.LimitReader(zeros{}, maxEvent+1<<20))
+		}, "too large"},
+	} {
+		site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			m, _ := wire.Parse(body)
+			test.answer(w, string(m.ID()))
+		}))
+		b := dialled(t, Options{URL: site.URL})
+		if got, _, err := call(t, b, "x"); err == nil || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%s: %s, %v", name, got, err)
+		}
+		b.Close()
+		site.Close()
+	}
+	b := dialled(t, Options{URL: "http://127.0.0.1:1/?key=secret"})
+	if _, _, err := call(t, b, "x"); err == nil || !strings.Contains(err.Error(), "cannot be reached") || strings.Contains(err.Error(), "secret") {
+		t.Errorf("nobody there: %v", err)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 'x'
+	}
+	return len(p), nil
+}
+
+// A caller that leaves closes its request.
+func TestLeaves(t *testing.T) {
+	t.Parallel()
+	left, asked := make(chan struct{}), make(chan struct{})
+	at, _ := served(t, true, func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Mcp-Name") != "say" {
+				h.ServeHTTP(w, r)
+				return
+			}
+			_, _ = io.Copy(io.Discard, r.Body)
+			close(asked)
+			<-r.Context().Done()
+			close(left)
+		})
+	})
+	b := dialled(t, Options{URL: at})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-asked; cancel() }()
+	_, err := b.Call(ctx, wire.Request("7", wire.CallTool, map[string]any{"name": "say",
+		"_meta": map[string]any{wire.MetaVersion: wire.Modern, wire.MetaCapabilities: struct{}{}}}), func(*wire.Message) error { return nil })
+	if <-left; err == nil {
+		t.Error("a call that was left has an answer")
+	}
+}
+
+// Secrets go where they belong, and nowhere else.
+func TestLogin(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var tokens, keys []string
+	elsewhere := 0
+	var as *httptest.Server
+	as = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Path != "/token" {
+			fmt.Fprintf(w, `{"issuer":%q,"token_endpoint":%q,"authorization_endpoint":%q,"response_types_supported":["code"],"code_challenge_methods_supported":["S256"]}`,
+				as.URL, as.URL+"/token", as.URL+"/authorize")
+			return
+		}
+		elsewhere++
+		id, secret, _ := r.BasicAuth()
+		_ = r.ParseForm()
+		fmt.Fprintf(w, `{"access_token":"t-%s-%s%s%s","token_type":"Bearer","expires_in":3600}`, id, secret, r.Form.Get("refresh_token"), r.Form.Get("client_secret"))
+	}))
+	defer as.Close()
+	want := atomic.Pointer[string]{}
+	var at string
+	at, _ = served(t, true, func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasPrefix(r.URL.Path, "/.well-known/") {
+				w.Header().Set("Content-Type", "application/json")
+				fmt.Fprintf(w, `{"resource":%q,"authorization_servers":[%q]}`, at, as.URL)
+				return
+			}
+			mu.Lock()
+			tokens, keys = append(tokens, r.Header.Get("Authorization")), append(keys, r.Header.Get("X-Key"))
+			mu.Unlock()
+			if r.Header.Get("Authorization") != *want.Load() {
+				w.Header().Set("WWW-Authenticate", `Bearer resource_metadata="`+strings.TrimSuffix(at, "/mcp")+`/.well-known/oauth-protected-resource/mcp"`)
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			h.ServeHTTP(w, r)
+		})
+	})
+	origin := strings.TrimSuffix(at, "/mcp")
+	for name, test := range map[string]struct{ file, want, says string }{
+		"a token":            {`"bearer":{"origin":"` + origin + `","token":"b"}`, "Bearer b", ""},
+		"a key":              {`"header":{"origin":"` + origin + `","username":"X-Key","key":"k"}`, "", ""},
+		"client credentials": {`"oauth":{"origin":"` + as.URL + `","username":"me","password":"pw"}`, "Bearer t-me-pw", ""},
+		"a refresh token":    {`"oauth":{"origin":"` + as.URL + `","username":"me","password":"pw","token":"rt"}`, "Bearer t-me-pwrt", ""},
+		"another's origin":   {`"oauth":{"origin":"https://login.example","username":"me","password":"pw"}`, "never", "another origin"},
+		"a stranger's token": {`"bearer":{"origin":"https://other.example","token":"b"}`, "never", "wants a login"},
+	} {
+		file := filepath.Join(t.TempDir(), "credentials.json")
+		if err := os.WriteFile(file, []byte(`{"`+at+`":{`+test.file+`}}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		store, err := credentials.Load(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mu.Lock()
+		tokens, keys, elsewhere = nil, nil, 0
+		mu.Unlock()
+		want.Store(&test.want)
+		transport := &http.Transport{}
+		b := dialled(t, Options{URL: at, Login: NewLogin(store, at, transport).Add})
+		got, _, err := call(t, b, "x")
+		if (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%s: %s, %v", name, got, err)
+		}
+		b.Close()
+		transport.CloseIdleConnections()
+		mu.Lock()
+		if test.says != "" && (elsewhere > 0 || strings.Contains(strings.Join(tokens, ""), "b")) || name == "a key" && keys[0] != "k" {
+			t.Errorf("%s: the secret went out: %q, %d", name, tokens, elsewhere)
+		}
+		mu.Unlock()
+	}
+}
+
+// Whatever a stream is, its messages are whole, and reading ends.
+func FuzzEvents(f *testing.F) {
+	f.Add([]byte("id: 1\nretry: 5\ndata: {\"jsonrpc\":\"2.0\",\ndata: \"method\":\"x\"}\n\n:\r\n\r\n"))
+	f.Add([]byte("data: {}\n\ndata\n\nid\n\n"))
+	f.Fuzz(func(t *testing.T, stream []byte) {
+		s := &events{}
+		_ = s.read(strings.NewReader(string(stream)), func(m *wire.Message) {
+			if again, err := wire.Parse(m.Bytes()); err != nil || string(again.Bytes()) != string(m.Bytes()) {
+				t.Fatalf("%s: %v", m.Bytes(), err)
+			}
+		})
+		value := encode(string(stream))
+		if back, err := wire.DecodeHeader(value); err != nil || back != string(stream) {
+			t.Fatalf("%q is %q and then %q, %v", stream, value, back, err)
+		}
+	})
+}

@@ -1,0 +1,65 @@
+package mcp
+
+import (
+	"encoding/json"
+	"errors"
+
+	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// urlNeeded was said by servers before 2026-07-28 that want somebody to open an address first (2025-11-25, "Elicitation").
+const urlNeeded = -32042
+
+// codes are what the errors of a server are in lmosd (JSON-RPC 2.0 §5.1; MCP 2026-07-28, "Error codes"). All others are AgentFailed.
+var codes = map[int]interact.Code{
+	wire.UnknownMethod:     interact.NotAllowed,
+	wire.InvalidParams:     interact.Invalid,
+	wire.ResourceNotFound:  interact.NoAffordance,
+	wire.MissingCapability: interact.InputNeeded,
+	urlNeeded:              interact.InputNeeded,
+}
+
+var hints = map[interact.Code]string{
+	interact.NotAllowed:   "the server offers less than it says; lmosd show tells what it says",
+	interact.Invalid:      "see what it takes: lmosd show; its own words are above",
+	interact.NoAffordance: "it may have gone: read the list again, lmosd show",
+	interact.InputNeeded:  "use an MCP client, through its own node",
+	interact.AgentFailed:  "the MCP server says so; see its log",
+}
+
+// fault is an error of a call as lmosd's own.
+func fault(err error, m *interact.Message) error {
+	var e *wire.Error
+	if !errors.As(err, &e) {
+		return interact.AsError(err)
+	}
+	if ours := relayed(e); ours != nil {
+		return ours
+	}
+	code, known := codes[e.Code]
+	if !known {
+		code = interact.AgentFailed
+	}
+	if code == interact.Invalid && m.Type != interact.InvokeAction {
+		code = interact.NoAffordance // of a URI that is not there
+	}
+	return &interact.Error{Code: code, Title: interact.Clip(interact.Readable(e.Error()), maxComplaint), Hint: hints[code], Remote: true, Begun: true}
+}
+
+// relayed is an error of lmosd's own that came as one of JSON-RPC: of a carrier, which has no other way to say why there is no
+// answer. A server that forges one fools nobody but its own callers.
+func relayed(e *wire.Error) *interact.Error {
+	var data struct{ Code, Hint string }
+	if e.Code != wire.InternalError || json.Unmarshal(e.Data, &data) != nil {
+		return nil
+	}
+	for _, code := range []interact.Code{interact.Unreachable, interact.Unauthenticated, interact.Forbidden, interact.Overloaded, interact.Timeout,
+		interact.RateLimited, interact.TooLarge} {
+		if data.Code == code.String() {
+			return &interact.Error{Code: code, Title: interact.Clip(interact.Readable(e.Message), maxComplaint),
+				Hint: interact.Clip(interact.Readable(data.Hint), maxComplaint), Remote: true}
+		}
+	}
+	return nil
+}

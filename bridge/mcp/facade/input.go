@@ -1,0 +1,162 @@
+package facade
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// tasksExtension is the name of the extension "Tasks".
+const tasksExtension = "io.modelcontextprotocol/tasks"
+
+// capabilities are what a client says that it can be asked, with each request.
+type capabilities struct {
+	Elicitation *struct {
+		Form, URL *struct{}
+	} `json:"elicitation"`
+	Sampling   *struct{}                  `json:"sampling"`
+	Roots      *struct{}                  `json:"roots"`
+	Extensions map[string]json.RawMessage `json:"extensions"`
+}
+
+func capabilitiesOf(m *wire.Message) (c capabilities) {
+	if raw, err := m.Param("_meta", wire.MetaCapabilities); err == nil {
+		_ = json.Unmarshal(raw, &c) // what cannot be read is not there
+	}
+	return c
+}
+
+func (c *capabilities) tasks() bool { return c.Extensions[tasksExtension] != nil }
+
+// form and url: an elicitation that says nothing is by forms.
+func (c *capabilities) form() bool {
+	return c.Elicitation != nil && (c.Elicitation.Form != nil || c.Elicitation.URL == nil)
+}
+func (c *capabilities) url() bool { return c.Elicitation != nil && c.Elicitation.URL != nil }
+
+// An inputRequest asks a client for one thing.
+type inputRequest struct {
+	Method string          `json:"method"`
+	Params json.RawMessage `json:"params,omitempty"`
+}
+
+// Members of the forms that are made here.
+const (
+	wordsMember = "message"
+	jsonMember  = "json"
+)
+
+// requestsFor says what is wanted of the client. The error is MissingCapability if it cannot be asked for that.
+func requestsFor(in interact.Inputs, can capabilities) (map[string]inputRequest, *wire.Error) {
+	out := map[string]inputRequest{}
+	for _, key := range slices.Sorted(maps.Keys(in)) {
+		one := in[key]
+		r, ok, lacks := requestFor(one, can)
+		if !ok {
+			return nil, wire.Errorf(wire.MissingCapability, "the call needs more, which this client cannot be asked for: %s",
+				interact.Clip(one.Message, 256)).With(map[string]any{"requiredCapabilities": lacks})
+		}
+		out[key] = r
+	}
+	return out, nil
+}
+
+func requestFor(in interact.Input, can capabilities) (r inputRequest, ok bool, lacks map[string]any) {
+	none := struct{}{}
+	switch in.Kind {
+	case interact.InputModel:
+		return inputRequest{"sampling/createMessage", orEmpty(in.Params)}, can.Sampling != nil, map[string]any{"sampling": none}
+	case interact.InputRoots:
+		return inputRequest{"roots/list", in.Params}, can.Roots != nil, map[string]any{"roots": none}
+	case interact.InputURL:
+		r = inputRequest{"elicitation/create", in.Params}
+		if len(in.Params) == 0 {
+			r.Params = written(map[string]any{"mode": "url", "message": in.Message, "url": in.URL})
+		}
+		return r, can.url(), map[string]any{"elicitation": map[string]any{"url": none}}
+	}
+	r = inputRequest{"elicitation/create", in.Params}
+	if len(in.Params) == 0 || in.Kind != interact.InputForm {
+		r.Params = written(map[string]any{"mode": "form", "message": in.Message, "requestedSchema": formOf(in)})
+	}
+	return r, can.form(), map[string]any{"elicitation": map[string]any{"form": none}}
+}
+
+func orEmpty(object json.RawMessage) json.RawMessage {
+	if len(object) == 0 {
+		return json.RawMessage("{}")
+	}
+	return object
+}
+
+// formOf is the form for an input: its own schema if clients can make a form of that, else a field for words, or for JSON.
+func formOf(in interact.Input) any {
+	field := func(name, words string) any {
+		return map[string]any{"type": "object", "required": []string{name},
+			"properties": map[string]any{name: map[string]any{"type": "string", "description": words}}}
+	}
+	switch {
+	case in.Kind == interact.InputMessage:
+		return field(wordsMember, "the answer")
+	case isFlat(in.Schema):
+		return in.Schema
+	case len(in.Schema) == 0:
+		return map[string]any{"type": "object", "properties": struct{}{}}
+	}
+	return field(jsonMember, interact.Clip("JSON that fits "+string(in.Schema), maxWords))
+}
+
+// answered reads what a client answers, and returns what is still open. Keys that nobody asked for are left out.
+func answered(open interact.Inputs, raw json.RawMessage) (interact.Answers, interact.Inputs, *wire.Error) {
+	given := map[string]json.RawMessage{}
+	if raw != nil && json.Unmarshal(raw, &given) != nil {
+		return nil, nil, wire.Errorf(wire.InvalidParams, "inputResponses are an object")
+	}
+	answers, left := interact.Answers{}, interact.Inputs{}
+	for key, in := range open {
+		said, ok := given[key]
+		if !ok {
+			left[key] = in
+			continue
+		}
+		a, e := answerTo(in, said)
+		if e != nil {
+			return nil, nil, e
+		}
+		answers[key] = a
+	}
+	return answers, left, nil
+}
+
+// answerTo reads the answer to one input.
+func answerTo(in interact.Input, said json.RawMessage) (a interact.Answer, _ *wire.Error) {
+	bad := wire.Errorf(wire.InvalidParams, "an answer cannot be read")
+	if in.Kind == interact.InputModel || in.Kind == interact.InputRoots {
+		return interact.Answer{Action: interact.Accept, Content: said}, nil
+	}
+	if json.Unmarshal(said, &a) != nil || !slices.Contains([]string{interact.Accept, interact.Decline, interact.Dismiss}, a.Action) {
+		return a, bad
+	}
+	if a.Action != interact.Accept || in.Kind == interact.InputURL {
+		a.Content = nil
+		return a, nil
+	}
+	var fields map[string]json.RawMessage
+	if len(a.Content) > 0 && json.Unmarshal(a.Content, &fields) != nil {
+		return a, bad
+	}
+	var words string
+	switch {
+	case in.Kind == interact.InputMessage:
+		a.Content = fields[wordsMember]
+	case len(in.Schema) > 0 && len(in.Params) == 0 && !isFlat(in.Schema):
+		if json.Unmarshal(fields[jsonMember], &words) != nil || !json.Valid([]byte(words)) {
+			return a, wire.Errorf(wire.InvalidParams, "the answer is not JSON")
+		}
+		a.Content = json.RawMessage(words)
+	}
+	return a, nil
+}

@@ -1,0 +1,380 @@
+package facade
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+const (
+	// maxURIs bounds the resources, and the tasks, that one caller listens to.
+	maxURIs = 256
+	// maxKept is how many events are kept of each kind, and maxKeptBytes how many bytes of each of them.
+	maxKept      = 50
+	maxKeptBytes = 64 << 10
+	// againAfter is how long it is waited until a subscription that ended is made again; longer each time, up to againMost.
+	againAfter = time.Second
+	againMost  = time.Minute
+	// settle is how long it is waited after a change for more of them.
+	settle = 200 * time.Millisecond
+)
+
+// A filter is what a caller listens to (MCP 2026-07-28, "Subscriptions").
+type filter struct {
+	Tools     bool     `json:"toolsListChanged,omitempty"`
+	Prompts   bool     `json:"promptsListChanged,omitempty"`
+	Resources bool     `json:"resourcesListChanged,omitempty"`
+	URIs      []string `json:"resourceSubscriptions,omitempty"`
+	Tasks     []string `json:"taskIds,omitempty"`
+}
+
+func filterOf(m *wire.Message) (f filter, _ *wire.Error) {
+	raw, err := m.Param("notifications")
+	if err != nil || raw == nil || json.Unmarshal(raw, &f) != nil || len(f.URIs) > maxURIs || len(f.Tasks) > maxURIs {
+		return f, wire.Errorf(wire.InvalidParams, "notifications say what is listened to; at most %d resources", maxURIs)
+	}
+	caps := capabilitiesOf(m)
+	if len(f.Tasks) > 0 && !caps.tasks() {
+		return f, needsTasks()
+	}
+	return f, nil
+}
+
+// A listener is one subscriptions/listen that goes on. What is to be said comes from many goroutines, and is said from one.
+type listener struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	m      *wire.Message
+	tag    json.RawMessage
+	said   chan *wire.Message
+	work   sync.WaitGroup
+}
+
+func listening(ctx context.Context, m *wire.Message) *listener {
+	l := &listener{m: m, tag: json.RawMessage(m.ID()), said: make(chan *wire.Message)}
+	l.ctx, l.cancel = context.WithCancel(ctx)
+	return l
+}
+
+// say says something to the caller, unless that has left.
+func (l *listener) say(method string, params map[string]any) {
+	if params == nil {
+		params = map[string]any{}
+	}
+	params["_meta"] = map[string]any{wire.MetaSubscription: l.tag}
+	l.pass(wire.Request("", method, params))
+}
+
+func (l *listener) pass(n *wire.Message) {
+	select {
+	case l.said <- n:
+	case <-l.ctx.Done():
+	}
+}
+
+// run acknowledges what will be said, and says it until the caller leaves, or end is closed.
+func (l *listener) run(notify func(*wire.Message) error, honoured filter, end <-chan struct{}) (*wire.Message, error) {
+	defer l.work.Wait()
+	defer l.cancel()
+	ack := wire.Request("", wire.Acknowledged, map[string]any{"notifications": honoured,
+		"_meta": map[string]any{wire.MetaSubscription: l.tag}})
+	if err := notify(ack); err != nil {
+		return nil, err
+	}
+	for {
+		select {
+		case n := <-l.said:
+			if err := notify(n); err != nil {
+				return nil, err
+			}
+		case <-end:
+			return wire.Respond(l.m.ID(), map[string]any{"resultType": "complete",
+				"_meta": map[string]any{wire.MetaSubscription: l.tag}}), nil
+		case <-l.ctx.Done():
+			return nil, l.ctx.Err()
+		}
+	}
+}
+
+// listen answers subscriptions/listen.
+func (t *thing) listen(ctx context.Context, o *offers, m *wire.Message, notify func(*wire.Message) error) (*wire.Message, error) {
+	want, e := filterOf(m)
+	if e != nil {
+		return wire.Refuse(m.ID(), e), nil
+	}
+	l := listening(ctx, m)
+	tasks := map[string]taskID{}
+	want.URIs = slices.DeleteFunc(want.URIs, func(uri string) bool {
+		r, _ := o.find(uri)
+		return r == nil || !r.told
+	})
+	want.Tasks = slices.DeleteFunc(want.Tasks, func(word string) bool {
+		var id taskID
+		if !t.h.sealer.open(taskPurpose, wire.CallerOf(ctx), word, &id) || id.Ref != t.ref {
+			return true
+		}
+		tasks[word] = id
+		return false
+	})
+	for _, uri := range want.URIs {
+		r, _ := o.find(uri)
+		heard, leave := t.feeds.join(r)
+		l.work.Go(func() {
+			defer leave()
+			l.updates(uri, heard)
+		})
+	}
+	caps := capabilitiesOf(m)
+	for word, id := range tasks {
+		l.work.Go(func() { t.watchTask(l, word, id, caps) })
+	}
+	if want.Tools || want.Prompts || want.Resources {
+		l.work.Go(func() { t.watchLists(l, o, want) })
+	}
+	return l.run(notify, want, t.runs.ctx.Done())
+}
+
+// updates says that a resource has changed whenever heard is told so.
+func (l *listener) updates(uri string, heard <-chan struct{}) {
+	for {
+		select {
+		case <-heard:
+			l.say(wire.ResourceUpdated, map[string]any{"uri": uri})
+		case <-l.ctx.Done():
+			return
+		}
+	}
+}
+
+// watchTask says how a task stands when that has changed, until it has ended.
+func (t *thing) watchTask(l *listener, word string, id taskID, caps capabilities) {
+	last := ""
+	for {
+		s, _, e := t.state(l.ctx, word, id, caps)
+		if e != nil {
+			return
+		}
+		text := written(s)
+		if string(text) != last {
+			last = string(text)
+			var params map[string]any
+			_ = json.Unmarshal(text, &params) // it was written a line above
+			l.say("notifications/tasks", params)
+		}
+		if s.Status != "working" && s.Status != "input_required" {
+			return
+		}
+		select {
+		case <-time.After(pollEach):
+		case <-l.ctx.Done():
+			return
+		}
+	}
+}
+
+// watchLists says which lists have changed when the description has.
+func (t *thing) watchLists(l *listener, o *offers, want filter) {
+	q := td.Query{ID: o.desc.ID, Owner: o.owner}
+	watch(l, t.h, q, func() {
+		now, err := t.offers(l.ctx)
+		if err != nil {
+			now = &offers{} // it is gone, and with it all that it offered
+		}
+		l.changed(want, lists{o.tools, o.prompts, o.resources, o.templates}, lists{now.tools, now.prompts, now.resources, now.templates})
+		o = now
+	})
+}
+
+// lists are what a server offers, to be compared.
+type lists struct{ tools, prompts, resources, templates any }
+
+// changed says which lists are not what they were.
+func (l *listener) changed(want filter, was, is lists) {
+	differ := func(a, b any) bool { return !bytes.Equal(written(a), written(b)) }
+	if want.Tools && differ(was.tools, is.tools) {
+		l.say(wire.ToolsChanged, nil)
+	}
+	if want.Prompts && differ(was.prompts, is.prompts) {
+		l.say(wire.PromptsChanged, nil)
+	}
+	if want.Resources && (differ(was.resources, is.resources) || differ(was.templates, is.templates)) {
+		l.say(wire.ResourcesChanged, nil)
+	}
+}
+
+// watch calls f after changes of what q asks for, not for each one of many at once, until the caller leaves.
+func watch(l *listener, h *Handler, q td.Query, f func()) {
+	dirty := make(chan struct{}, 1)
+	l.work.Go(func() {
+		for {
+			for _, err := range h.o.Mesh.Watch(l.ctx, q, h.o.Mesh.Latest()) {
+				if err != nil {
+					break
+				}
+				tell(dirty)
+			}
+			select {
+			case <-time.After(againAfter):
+			case <-l.ctx.Done():
+				return
+			}
+			tell(dirty)
+		}
+	})
+	for {
+		select {
+		case <-dirty:
+		case <-l.ctx.Done():
+			return
+		}
+		select {
+		case <-time.After(settle):
+		case <-l.ctx.Done():
+			return
+		}
+		select {
+		case <-dirty: // what came meanwhile is seen, too
+		default:
+		}
+		f()
+	}
+}
+
+// tell leaves a sign, if there is none.
+func tell(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// feeds are the subscriptions of one thing: one for each property and event that somebody listens to. Events are kept, and can be read.
+type feeds struct {
+	t      *thing
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu  sync.Mutex
+	all map[string]*feed // by kind and key
+}
+
+type feed struct {
+	kept    []json.RawMessage // the latest events, the oldest first
+	heard   map[chan struct{}]bool
+	stop    context.CancelFunc // nil: it does not run
+	isEvent bool
+}
+
+func newFeeds(t *thing) *feeds {
+	f := &feeds{t: t, all: map[string]*feed{}}
+	f.ctx, f.cancel = context.WithCancel(t.h.ctx)
+	return f
+}
+
+func (f *feeds) close() { f.cancel() }
+
+func feedName(key string, event bool) string {
+	if event {
+		return "events/" + key
+	}
+	return "properties/" + key
+}
+
+// join tells of what is new of a resource, until leave is called.
+func (f *feeds) join(r *resource) (heard <-chan struct{}, leave func()) {
+	c := make(chan struct{}, 1)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	name := feedName(r.key, r.event)
+	one := f.all[name]
+	if one == nil {
+		one = &feed{heard: map[chan struct{}]bool{}, isEvent: r.event}
+		f.all[name] = one
+	}
+	one.heard[c] = true
+	if one.stop == nil {
+		ctx, stop := context.WithCancel(f.ctx)
+		one.stop = stop
+		f.t.work.Go(func() { f.run(ctx, one, r) })
+	}
+	return c, func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if delete(one.heard, c); len(one.heard) == 0 {
+			one.stop()
+			one.stop = nil
+		}
+	}
+}
+
+// run subscribes, again when it ends, until nobody listens any more.
+func (f *feeds) run(ctx context.Context, one *feed, r *resource) {
+	pause := againAfter
+	for ctx.Err() == nil {
+		kind := interact.ObserveProperty
+		if r.event {
+			kind = interact.SubscribeEvent
+		}
+		m := &interact.Message{Type: kind, Thing: f.t.ref, Name: r.key, ID: interact.NewID()}
+		for n, err := range f.t.h.o.Mesh.Do(ctx, m) {
+			if err != nil {
+				break
+			}
+			pause = againAfter
+			f.add(ctx, one, n)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+		pause = min(2*pause, againMost)
+	}
+}
+
+func (f *feeds) add(ctx context.Context, one *feed, n *interact.Message) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if ctx.Err() != nil {
+		return
+	}
+	if one.isEvent && len(n.Data) <= maxKeptBytes {
+		one.kept = append(one.kept, keptOf(n))
+		one.kept = one.kept[max(0, len(one.kept)-maxKept):]
+	}
+	for c := range one.heard {
+		tell(c)
+	}
+}
+
+// keptOf is an event as it is read.
+func keptOf(n *interact.Message) json.RawMessage {
+	at := n.Time
+	if at.IsZero() {
+		at = time.Now()
+	}
+	out := map[string]any{"time": at.UTC()}
+	if len(n.Data) > 0 {
+		b, value := blockOf(interact.Part{Data: n.Data, ContentType: n.ContentType}, "")
+		if out["data"] = any(value); value == nil {
+			out["data"] = b
+		}
+	}
+	return written(out)
+}
+
+// latest are the events that are kept, as a JSON array.
+func (f *feeds) latest(key string) []byte {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if one := f.all[feedName(key, true)]; one != nil && len(one.kept) > 0 {
+		return written(one.kept)
+	}
+	return []byte("[]")
+}

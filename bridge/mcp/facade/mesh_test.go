@@ -1,0 +1,294 @@
+package facade
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+func TestTheMesh(t *testing.T) {
+	t.Parallel()
+	m, _ := newDeskTown(t)
+	shop, _ := newShop(t)
+	m.add(t, "urn:shop", shopTD, shop)
+	away := m.add(t, "urn:away", strings.Replace(deskTD, "Desk", "Away", 1), nil)
+	m.things[away.Ref()] = nil
+	_, url := serveTown(t, m, "desk/greet", "shop", "away/greet", "never/seen")
+	d, _ := m.Get(t.Context(), "shop")
+	menu := Scheme + aliasOf(d) + "/mcp/shop://menu"
+	eras(t, func(t *testing.T, version string) {
+		s := connect(t, url+"/mcp", version, yes())
+		list, err := s.ListTools(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, tool := range list.Tools {
+			names = append(names, tool.Name)
+		}
+		bought := plain("shop__buy.it", maxName)
+		want := []string{"away__greet", "desk__greet", "mesh_call", "mesh_describe", "mesh_read", "mesh_search", bought}
+		slices.Sort(want)
+		if !slices.Equal(names, want) {
+			t.Errorf("got %q, want %q", names, want)
+		}
+		for _, test := range []struct {
+			tool, args, want string
+			isError          bool
+		}{
+			{"desk__greet", `{"value":"Ann"}`, "hello Ann", false},
+			{bought, `{"what":"tea"}`, `bought tea|{"type":"image","mimeType":"image/png","data":"cG5n"}`, false},
+			{bought, `{"what":"a car"}`, "car accept", false},
+			{"away__greet", `{"value":"Ann"}`, "wait for it", true},
+			{"mesh_call", `{"thing":"desk","tool":"add","arguments":{"a":2,"b":5}}`, `{"sum":7}`, false},
+			{"mesh_call", `{"thing":"desk","tool":"confirm","arguments":{"value":"x"}}`, `accept {"yes":true}`, false},
+			{"mesh_call", `{"thing":"shop","tool":"buy.it","arguments":{"what":"a car"}}`, "car accept", false},
+			{"mesh_call", `{"thing":"desk","tool":"fly"}`, "there is no tool", true},
+			{"mesh_call", `{"thing":"nobody","tool":"fly"}`, "no agent matches", true},
+			{"mesh_read", `{"thing":"desk","uri":"motto"}`, "work", false},
+			{"mesh_read", `{"thing":"shop","uri":"menu"}`, "soup", false},
+			{"mesh_read", `{"thing":"shop","uri":"shop://menu"}`, "soup", false},
+			{"mesh_search", `{"query":"buy something"}`, `"name":"buy"`, false},
+			{"mesh_describe", `{"thing":"shop"}`, `"name":"buy.it"`, false},
+			{"mesh_describe", `{"thing":"desk","tool":"add"}`, `"required":["a","b"]`, false},
+			{"mesh_describe", `{}`, "thing is missing", true},
+		} {
+			r, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: test.tool, Arguments: json.RawMessage(test.args)})
+			if err != nil {
+				t.Errorf("%s %s: %v", test.tool, test.args, err)
+				continue
+			}
+			if !strings.Contains(said(r), test.want) || r.IsError != test.isError {
+				t.Errorf("%s %s: got %q (error %v), want %q", test.tool, test.args, said(r), r.IsError, test.want)
+			}
+			if test.want[:3] == "bou" && r.Meta["shop/receipt"] != "7" {
+				t.Errorf("the _meta of a server is %v", r.Meta)
+			}
+		}
+		if r, err := s.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: menu}); err != nil || r.Contents[0].Text != "soup" || r.Contents[0].URI != menu {
+			t.Errorf("got %+v, %v", r, err)
+		}
+		if p, err := s.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: "shop__welcome"}); err != nil || len(p.Messages) != 1 {
+			t.Errorf("got %+v, %v", p, err)
+		}
+	})
+}
+
+func TestTheMeshTellsOfChanges(t *testing.T) {
+	t.Parallel()
+	eras(t, func(t *testing.T, version string) {
+		m, d := newDeskTown(t)
+		shop, server := newShop(t)
+		m.add(t, "urn:shop", shopTD, shop)
+		_, url := serveTown(t, m, "desk", "shop/menu")
+		updated, changed := make(chan string, 8), make(chan struct{}, 8)
+		s := connect(t, url+"/mcp", version, &mcp.ClientOptions{
+			ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { changed <- struct{}{} },
+			ResourceUpdatedHandler: func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) { updated <- r.Params.URI }})
+		for _, name := range []string{"desk", "shop"} {
+			desc, _ := m.Get(t.Context(), name)
+			uri := Scheme + aliasOf(desc) + "/properties/level"
+			if name == "shop" {
+				uri = Scheme + aliasOf(desc) + "/mcp/shop://menu"
+			}
+			if err := s.Subscribe(t.Context(), &mcp.SubscribeParams{URI: uri}); err != nil {
+				t.Fatal(err)
+			}
+			if name == "desk" {
+				d.news <- struct{}{}
+			} else if err := server.ResourceUpdated(t.Context(), &mcp.ResourceUpdatedNotificationParams{URI: "shop://menu"}); err != nil {
+				t.Fatal(err)
+			}
+			if got := <-updated; got != uri {
+				t.Errorf("got %s, want %s", got, uri)
+			}
+		}
+		m.add(t, "urn:other", strings.Replace(deskTD, "Desk", "Other", 1), d) // which nobody pinned
+		m.add(t, "urn:desk", strings.Replace(deskTD, `"greet"`, `"salute"`, 1), d)
+		eventually(t, "the change of the list", changed)
+	})
+}
+
+// Names depend on nothing but the pin and the name, fit what models take, and differ.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ pin, action, want string }{
+		{"weather", "getForecast", "weather__getForecast"},
+		{"weather", "_x", "weather___x"},
+		{"we", "a b", "we__a_b-1f2ae6d0"},
+		{"we", "a_b", "we__a_b"},
+		{"My Lamp", "on", "my-lamp-6c9a9f6c__on"},
+		{"a__b", "c", "a-b-63e5c1c4__c"},
+	} {
+		got := joined(aliasOfPin(test.pin), test.action)
+		if i := strings.LastIndex(test.want, "-"); i > 0 && len(test.want)-i > hashLen { // hashes are not written by hand
+			if got[:i] != test.want[:i] || len(got) != len(test.want) {
+				t.Errorf("%s/%s: got %s, want one like %s", test.pin, test.action, got, test.want)
+			}
+		} else if got != test.want {
+			t.Errorf("%s/%s: got %s, want %s", test.pin, test.action, got, test.want)
+		}
+	}
+	seen := map[string]string{}
+	for _, pin := range []string{"a", "a_", "_a", "a__b", "A", "ä", "a-b", "a b", "urn:x:a", "urn:y:a", "a@z6Mkx", strings.Repeat("a", 200)} {
+		for _, action := range []string{"x", "_x", "__x", "x y", "x_y", "x/y", "ü", "", strings.Repeat("x", 100), strings.Repeat("x", 101), "b__x"} {
+			name := joined(aliasOfPin(pin), action)
+			if other, there := seen[name]; there || len(name) > maxName || strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != "" {
+				t.Errorf("%s of %q %q, and of %s", name, pin, action, other)
+			}
+			seen[name] = pin + "/" + action
+		}
+	}
+}
+
+func TestPages(t *testing.T) {
+	t.Parallel()
+	m := newTown(t)
+	m.add(t, "urn:big", bigTD(t, 3*pageSize/2), newDesk())
+	_, url := serveTown(t, m, "big")
+	s := connect(t, url+"/mcp", wire.Modern, nil)
+	n, last := 0, ""
+	for tool, err := range s.Tools(t.Context(), nil) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n++; tool.Name <= last {
+			t.Fatalf("%s comes after %s", tool.Name, last)
+		}
+		last = tool.Name
+	}
+	if n != 3*pageSize/2+len(ownTools) {
+		t.Errorf("got %d tools", n)
+	}
+	for _, cursor := range []string{`"x"`, `""`, `"after:%"`, `7`} {
+		if r := post(t, url+"/mcp", "", "tools/list", `{"cursor":`+cursor+`}`, `{}`); r.Error() == nil || r.Error().Code != wire.InvalidParams {
+			t.Errorf("cursor %s: %s", cursor, interact.Clip(string(r.Bytes()), 200))
+		}
+	}
+}
+
+func bigTD(t testing.TB, n int) string {
+	actions := map[string]any{}
+	for i := range n {
+		actions[fmt.Sprintf("do%d", i)] = map[string]any{}
+	}
+	raw, err := json.Marshal(map[string]any{"title": "Big", "actions": actions})
+	if err != nil || len(raw) > td.MaxTD {
+		t.Fatal(len(raw), err)
+	}
+	return string(raw)
+}
+
+// What a client says line by line is answered line by line, in either era.
+func TestLines(t *testing.T) {
+	t.Parallel()
+	m, _ := newDeskTown(t)
+	_, url := serveTown(t, m)
+	eras(t, func(t *testing.T, version string) {
+		in, out := io.Pipe()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/mcp", in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", LinesType)
+		transport := &http.Transport{}
+		defer transport.CloseIdleConnections()
+		resp, err := (&http.Client{Transport: transport}).Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, yes())
+		s, err := c.Connect(t.Context(), &mcp.IOTransport{Reader: resp.Body, Writer: out}, &mcp.ClientSessionOptions{ProtocolVersion: version})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: "mesh_call",
+			Arguments: json.RawMessage(`{"thing":"desk","tool":"confirm","arguments":{"value":"x"}}`)})
+		if err != nil || said(got) != `accept {"yes":true}` {
+			t.Errorf("got %+v, %v", got, err)
+		}
+		out.Close()
+		resp.Body.Close()
+		s.Close()
+	})
+}
+
+// Fronts of things that nobody uses make room for others.
+func TestFrontsAreBounded(t *testing.T) {
+	t.Parallel()
+	m := newTown(t)
+	h := New(Options{Mesh: m})
+	defer h.Close()
+	var busy func()
+	for i := range maxFronts + 10 {
+		f, leave, err := h.use(m.add(t, fmt.Sprintf("urn:n%d", i), `{"title":"n"}`, newDesk()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if busy = leave; i > 0 {
+			leave()
+		}
+		if i == 0 && f == nil {
+			t.Fatal("no front")
+		}
+	}
+	if len(h.fronts) != maxFronts || h.fronts["urn:n0@"+owner.Multibase()] == nil {
+		t.Errorf("there are %d fronts, and the one in use is gone: %v", len(h.fronts), h.fronts["urn:n0@"+owner.Multibase()] == nil)
+	}
+	_ = busy
+}
+
+func BenchmarkLists(b *testing.B) {
+	m := newTown(b)
+	var pins []string
+	for i := range 100 {
+		actions := map[string]any{}
+		for k := range 20 {
+			actions[fmt.Sprintf("tool%d", k)] = map[string]any{"mcp:name": fmt.Sprintf("tool%d", k),
+				"description": "Looks something up in the warehouse of the shop, by name, size and colour.",
+				"mcp:inputSchema": map[string]any{"type": "object", "properties": map[string]any{
+					"name": map[string]any{"type": "string", "description": "what it is called"}, "size": map[string]any{"type": "integer"}}}}
+		}
+		actions["mcp"] = map[string]any{"@type": SessionType}
+		raw, _ := json.Marshal(map[string]any{"title": fmt.Sprintf("Server %d", i), "actions": actions})
+		m.add(b, fmt.Sprintf("urn:server:%d", i), string(raw), newDesk())
+		pins = append(pins, fmt.Sprintf("urn:server:%d", i))
+	}
+	h := New(Options{Mesh: m, Pins: pins})
+	defer h.Close()
+	ask := func(method string, params any) {
+		r, err := h.mesh.server.Call(b.Context(), wire.Request(`1`, method, params), nil)
+		if err != nil || r.Error() != nil {
+			b.Fatal(err, r)
+		}
+	}
+	b.Run("page", func(b *testing.B) {
+		for b.Loop() {
+			ask("tools/list", map[string]any{})
+		}
+	})
+	b.Run("after-a-change", func(b *testing.B) {
+		for b.Loop() {
+			m.mu.Lock()
+			m.seq++
+			m.mu.Unlock()
+			ask("tools/list", map[string]any{})
+		}
+	})
+	b.Run("search", func(b *testing.B) {
+		for b.Loop() {
+			ask("tools/call", map[string]any{"name": "mesh_search", "arguments": map[string]any{"query": "look up something in the warehouse"}})
+		}
+	})
+}

@@ -1,0 +1,217 @@
+package facade
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+const (
+	// MaxPins bounds what is pinned.
+	MaxPins = 256
+	// findFor is how long it is looked for a pinned thing that is not known, and missFor how long that is not done again.
+	findFor = time.Second
+	missFor = 10 * time.Second
+)
+
+// A pin is one entry of the configuration. What it names is found again under its exact reference: nobody takes its place by calling
+// itself the same.
+type pin struct {
+	ref   string // of the thing, as it was written
+	name  string // of what it offers; empty: all
+	alias string
+
+	exact  string // the exact reference, once it was found
+	offers *offers
+	missed time.Time // when it was not found last
+}
+
+// pinsOf reads the configuration. A name of an affordance has no slash; an id may have.
+func pinsOf(all []string) []*pin {
+	var out []*pin
+	for _, text := range all[:min(len(all), MaxPins)] {
+		p := &pin{ref: strings.TrimSpace(text)}
+		if i := strings.LastIndexByte(p.ref, '/'); i > 0 && !strings.HasSuffix(p.ref[:i], "/") {
+			p.ref, p.name = p.ref[:i], p.ref[i+1:]
+		}
+		p.alias = aliasOfPin(p.ref)
+		out = append(out, p)
+	}
+	return out
+}
+
+// find looks for the thing of a pin. What cannot be reached now stays as it was last described; what is gone goes.
+func (p *pin) find(ctx context.Context, h *Handler) {
+	if p.offers == nil && time.Since(p.missed) < missFor {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, findFor)
+	defer cancel()
+	ref := p.exact
+	if ref == "" {
+		ref = p.ref
+	}
+	d, err := h.o.Mesh.Get(ctx, ref)
+	if err != nil {
+		if code := interact.AsError(err).Code; p.offers == nil || code == interact.NotFound || code == interact.Withdrawn || code == interact.Expired {
+			p.exact, p.offers, p.missed = "", nil, time.Now()
+		}
+		return
+	}
+	if p.exact = d.Ref(); p.offers == nil || p.offers.hash != d.Record.Hash {
+		p.offers = offersOf(d)
+	}
+}
+
+// fits reports whether a pin means what is called so.
+func (p *pin) fits(names ...string) bool { return p.name == "" || slices.Contains(names, p.name) }
+
+// An item is an element of a list, in JSON.
+type item struct {
+	name string
+	raw  json.RawMessage
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (i item) MarshalJSON() ([]byte, error) { return i.raw, nil }
+
+func nameOf(i item) string { return i.name }
+
+// A target is what a pinned name stands for.
+type target struct{ ref, name string }
+
+// A view is what /mcp lists. It is read-only.
+type view struct {
+	tools, prompts, resources, templates []item
+	byTool, byPrompt                     map[string]target
+	byAlias                              map[string]string // references of things by the alias in their URIs
+	params                               headersOf
+}
+
+// pinned makes views of pins. It is safe for concurrent use.
+type pinned struct {
+	h     *Handler
+	fixed []item // tools that are always there
+
+	mu   sync.Mutex // held while a view is made
+	pins []*pin
+	seq  uint64
+	made time.Time
+	now  *view
+}
+
+func newPinned(h *Handler, fixed []item) *pinned {
+	return &pinned{h: h, fixed: fixed, pins: pinsOf(h.o.Pins)}
+}
+
+// view returns what is listed now. It is made anew if something has changed.
+func (s *pinned) view(ctx context.Context) *view {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seq := s.h.o.Mesh.Latest()
+	if s.now != nil && s.seq == seq && time.Since(s.made) < missFor {
+		return s.now
+	}
+	was := make([]*offers, len(s.pins))
+	var work sync.WaitGroup
+	for i, p := range s.pins {
+		if was[i] = p.offers; p.offers == nil { // it may have to be looked for elsewhere
+			work.Go(func() { p.find(ctx, s.h) })
+		} else {
+			p.find(ctx, s.h)
+		}
+	}
+	work.Wait()
+	if ctx.Err() == nil {
+		s.seq, s.made = seq, time.Now()
+	}
+	if s.now == nil || slices.ContainsFunc(s.pins, func(p *pin) bool { return !slices.Contains(was, p.offers) }) || lost(was, s.pins) {
+		s.now = s.make()
+	}
+	return s.now
+}
+
+// lost reports whether something is not there any more.
+func lost(was []*offers, pins []*pin) bool {
+	for i, p := range pins {
+		if was[i] != nil && p.offers == nil {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *pinned) make() *view {
+	v := &view{byTool: map[string]target{}, byPrompt: map[string]target{}, byAlias: map[string]string{}, params: headersOf{},
+		tools: slices.Clone(s.fixed)}
+	seen := map[string]bool{}
+	for _, p := range s.pins {
+		if p.offers != nil {
+			v.byAlias[p.offers.alias] = p.exact
+			v.add(p, seen)
+		}
+	}
+	for _, list := range [][]item{v.tools, v.prompts, v.resources, v.templates} {
+		slices.SortFunc(list, func(a, b item) int { return strings.Compare(a.name, b.name) })
+	}
+	return v
+}
+
+// add lists what a pin means. Where two pins mean the same it is listed once.
+func (v *view) add(p *pin, seen map[string]bool) {
+	o := p.offers
+	headers := o.headers()
+	for _, t := range o.tools {
+		name := joined(p.alias, t.Name)
+		if t.asks {
+			name = plain("ask_"+p.alias, maxName)
+		}
+		if _, there := v.byTool[name]; there || !p.fits(t.key, t.Name) {
+			continue
+		}
+		v.byTool[name] = target{p.exact, t.Name}
+		if params := headers[t.Name]; params != nil {
+			v.params[name] = params
+		}
+		c := *t
+		c.Name, c.Meta = name, map[string]any{metaOrigin: map[string]string{"thing": p.exact, "name": t.Name}}
+		v.tools = append(v.tools, item{name, written(c)})
+	}
+	for _, one := range o.prompts {
+		name := joined(p.alias, one.Name)
+		if _, there := v.byPrompt[name]; there || !p.fits(one.key, one.Name) {
+			continue
+		}
+		v.byPrompt[name] = target{p.exact, one.Name}
+		c := *one
+		c.Name = name
+		v.prompts = append(v.prompts, item{name, written(c)})
+	}
+	for list, all := range map[*[]item][]*resource{&v.resources: o.resources, &v.templates: o.templates} {
+		for _, r := range all {
+			if uri := r.URI + r.Template; !seen[uri] && p.fits(r.key, r.Name) {
+				seen[uri] = true
+				*list = append(*list, item{uri, written(r)})
+			}
+		}
+	}
+}
+
+// metaOrigin is the member of _meta that says whose a tool is.
+const metaOrigin = "dev.lmosd/origin"
+
+// thingOf splits a URI of a resource that is listed here: whose it is, and the URI that it has there.
+func (v *view) thingOf(uri string) (ref, inner string, ok bool) {
+	rest, ours := strings.CutPrefix(uri, Scheme)
+	alias, path, _ := strings.Cut(rest, "/")
+	ref, ok = v.byAlias[alias]
+	if raw, passed := strings.CutPrefix("/"+path, served); passed {
+		return ref, raw, ok && ours
+	}
+	return ref, uri, ok && ours
+}

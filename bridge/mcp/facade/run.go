@@ -1,0 +1,368 @@
+package facade
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/json"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/interact"
+)
+
+const (
+	// maxParked bounds the runs of one thing that wait for what their callers were asked, and parkedFor how long each does.
+	maxParked = 256
+	parkedFor = 15 * time.Minute
+	// maxOutput bounds an output that comes in parts, in bytes.
+	maxOutput = 16 << 20
+	// progressEach is how often progress is told at most.
+	progressEach = 50 * time.Millisecond
+	// cancelFor is how long it is tried to cancel what goes on by itself.
+	cancelFor = 5 * time.Second
+)
+
+// runs are the actions of one thing that are being called. One that wants to know something goes on while its caller is asked: it is
+// parked, and the caller's retry takes it up again (MCP 2026-07-28, "Multi round-trip requests").
+type runs struct {
+	t      *thing
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu     sync.Mutex
+	parked map[string]*run // by the requestState that the caller has
+}
+
+func newRuns(t *thing) *runs {
+	r := &runs{t: t, parked: map[string]*run{}}
+	r.ctx, r.cancel = context.WithCancel(t.h.ctx)
+	return r
+}
+
+func (r *runs) close() {
+	r.mu.Lock()
+	for state, one := range r.parked {
+		one.expiry.Stop()
+		delete(r.parked, state)
+	}
+	r.mu.Unlock()
+	r.cancel()
+}
+
+// A run is one action, or one access to a property, that was begun.
+type run struct {
+	t       *thing
+	msg     *interact.Message
+	finish  func(parts []interact.Part) *wire.Message // makes the response, under no id
+	replies chan reply
+	cancel  context.CancelFunc
+	task    string // the id under which it goes on by itself; empty: it ends with its caller
+
+	whose  string // of the caller, and what it asked
+	open   interact.Inputs
+	asked  string // the ActionID to answer to
+	expiry *time.Timer
+
+	parts []interact.Part
+	size  int
+	steps int
+	told  time.Time
+}
+
+type reply struct {
+	m   *interact.Message
+	err error
+}
+
+// begin asks the thing.
+func (r *runs) begin(ctx context.Context, m *wire.Message, msg *interact.Message, finish func([]interact.Part) *wire.Message) *run {
+	one := &run{t: r.t, msg: msg, finish: finish, replies: make(chan reply), whose: whose(ctx, m)}
+	runs, cancel := context.WithCancel(r.ctx)
+	one.cancel = cancel
+	r.t.work.Go(func() {
+		defer close(one.replies)
+		defer cancel()
+		for m, err := range r.t.h.o.Mesh.Do(runs, msg) {
+			select {
+			case one.replies <- reply{m, err}:
+			case <-runs.Done():
+				return
+			}
+		}
+	})
+	return one
+}
+
+// whose tells one caller's request from all others: a retry is the same request of the same caller.
+func whose(ctx context.Context, m *wire.Message) string {
+	sum := sha256.New()
+	for _, path := range []string{"name", "arguments"} {
+		raw, _ := m.Param(path)
+		sum.Write(raw)
+		sum.Write([]byte{0})
+	}
+	return m.Method() + "\x00" + wire.CallerOf(ctx) + "\x00" + string(sum.Sum(nil))
+}
+
+// park keeps a run until its caller has an answer, and returns the word for it.
+func (r *runs) park(one *run) (string, error) {
+	state := rand.Text() // who knows it is the caller
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.parked) >= maxParked || r.ctx.Err() != nil {
+		return "", interact.Errorf(interact.Overloaded, "try again later", "%d calls wait for their callers already", maxParked)
+	}
+	one.expiry = time.AfterFunc(parkedFor, func() {
+		if r.take(state, one.whose) != nil {
+			one.abandon()
+		}
+	})
+	r.parked[state] = one
+	return state, nil
+}
+
+// take returns the run that a caller has the word for; nil if there is none any more, or it is another's.
+func (r *runs) take(state, whose string) *run {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	one := r.parked[state]
+	if one == nil || one.whose != whose {
+		return nil
+	}
+	one.expiry.Stop()
+	delete(r.parked, state)
+	return one
+}
+
+// abandon ends a run that nobody waits for.
+func (one *run) abandon() {
+	one.cancel()
+	if one.task == "" {
+		return
+	}
+	ctx, done := context.WithTimeout(one.t.h.ctx, cancelFor)
+	defer done()
+	_, _ = interact.Ask(ctx, one.t.h.o.Mesh, &interact.Message{Type: interact.CancelAction, Thing: one.msg.Thing, Name: one.msg.Name,
+		ActionID: one.task, ID: interact.NewID(), Deadline: time.Now().Add(cancelFor)}) // it may have ended
+}
+
+// callTool answers tools/call.
+func (t *thing) callTool(ctx context.Context, o *offers, m *wire.Message, notify func(*wire.Message) error) (*wire.Message, error) {
+	one, e := t.tool(ctx, o, m)
+	if e != nil {
+		return wire.Refuse(m.ID(), e), nil
+	}
+	return one.follow(ctx, m, notify, func(err error) *wire.Message {
+		if interact.AsError(err).Code == interact.NoAffordance {
+			return wire.Refuse(m.ID(), fault(err))
+		}
+		return wire.Respond(m.ID(), failed(err))
+	})
+}
+
+// tool begins a call, or takes up one that was parked.
+func (t *thing) tool(ctx context.Context, o *offers, m *wire.Message) (*run, *wire.Error) {
+	tool := o.byTool[m.Text("name")]
+	if tool == nil {
+		return nil, wire.Errorf(wire.InvalidParams, "there is no tool %q", interact.Clip(m.Text("name"), maxName))
+	}
+	if state := m.Text("requestState"); state != "" {
+		return t.resume(ctx, m, state)
+	}
+	data, e := tool.shape.input(m)
+	if e != nil {
+		return nil, e
+	}
+	kind := [...]interact.Type{invoke: interact.InvokeAction, get: interact.ReadProperty, set: interact.WriteProperty}[tool.use]
+	msg := t.message(m, kind, tool.key, data, callFor)
+	caps := capabilitiesOf(m)
+	msg.Detach = tool.long && caps.tasks()
+	uri := Scheme + o.alias + "/actions/" + tool.key + "/output"
+	one := t.runs.begin(ctx, m, msg, func(parts []interact.Part) *wire.Message { return wire.Respond(`0`, tool.resultOf(parts, uri)) })
+	return one, nil
+}
+
+// resume gives a parked run what its caller answers.
+func (t *thing) resume(ctx context.Context, m *wire.Message, state string) (*run, *wire.Error) {
+	one := t.runs.take(state, whose(ctx, m))
+	if one == nil {
+		return nil, wire.Errorf(wire.InvalidParams, "the requestState is not of this request, or it is too old: ask anew without it")
+	}
+	raw, _ := m.Param("inputResponses")
+	answers, open, e := answered(one.open, raw)
+	if e == nil && len(answers) > 0 {
+		if err := t.answer(ctx, one.msg.Name, one.asked, answers); err != nil {
+			e = fault(err)
+		}
+	}
+	if e != nil {
+		one.abandon()
+		return nil, e
+	}
+	one.open = open
+	return one, nil
+}
+
+// answer tells a run of the thing what it wants to know.
+func (t *thing) answer(ctx context.Context, action, id string, answers interact.Answers) error {
+	_, err := interact.Ask(ctx, t.h.o.Mesh, &interact.Message{Type: interact.ContinueAction, Thing: t.ref, Name: action, ActionID: id,
+		ID: interact.NewID(), Data: written(answers), Deadline: time.Now().Add(readFor)})
+	return err
+}
+
+// follow passes on what comes of a run, until it has ended, wants to know something, or goes on as a task.
+func (one *run) follow(ctx context.Context, m *wire.Message, notify func(*wire.Message) error,
+	failed func(error) *wire.Message) (*wire.Message, error) {
+	if len(one.open) > 0 { // not all was answered
+		return one.ask(ctx, m), nil
+	}
+	for {
+		select {
+		case r, ok := <-one.replies:
+			switch {
+			case !ok:
+				return one.finish(one.parts).WithID(m.ID()), nil
+			case r.err != nil:
+				one.cancel()
+				return failed(r.err), nil
+			}
+			response, err := one.heard(ctx, m, r.m, notify)
+			if err != nil {
+				one.abandon()
+				if ctx.Err() == nil {
+					return failed(err), nil
+				}
+			}
+			if response != nil || err != nil {
+				return response, err
+			}
+		case <-ctx.Done():
+			one.abandon()
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// heard takes one reply. A response is the end of the request, if not of the run.
+func (one *run) heard(ctx context.Context, m *wire.Message, r *interact.Message, notify func(*wire.Message) error) (*wire.Message, error) {
+	switch {
+	case r.Status == interact.StatusInputRequired:
+		var in interact.Inputs
+		if json.Unmarshal(r.Data, &in) != nil || len(in) == 0 {
+			return nil, interact.Errorf(interact.AgentFailed, "see the agent's log", "what %s wants to know cannot be read", one.msg.Name)
+		}
+		one.open, one.asked = in, r.ActionID
+		return one.ask(ctx, m), nil
+	case r.Status == interact.StatusPending:
+		if one.task = r.ActionID; one.msg.Detach && one.task != "" {
+			one.cancel() // it goes on
+			return one.t.begun(ctx, m, one), nil
+		}
+		return nil, nil
+	case r.Status == interact.StatusCancelled:
+		return nil, interact.Errorf(interact.Cancelled, "somebody cancelled it", "%s was cancelled", one.msg.Name)
+	case len(r.Data) > 0 && r.Status != interact.StatusRunning: // the whole output
+		one.parts = nil
+		fallthrough
+	case len(r.Data) > 0:
+		if one.size += len(r.Data); one.size > maxOutput {
+			return nil, interact.Errorf(interact.TooLarge, "ask for less", "the output of %s has more than %d bytes", one.msg.Name, maxOutput)
+		}
+		one.parts = append(one.parts, interact.Part{Data: slices.Clone(r.Data), ContentType: r.ContentType})
+	}
+	if r.Status == interact.StatusRunning {
+		return nil, one.progress(m, r, notify)
+	}
+	return nil, nil
+}
+
+// progress tells the caller that something comes, in the words of what came if it is words.
+func (one *run) progress(m *wire.Message, r *interact.Message, notify func(*wire.Message) error) error {
+	token := m.ProgressToken()
+	one.steps++
+	if token == nil || time.Since(one.told) < progressEach {
+		return nil
+	}
+	one.told = time.Now()
+	params := map[string]any{"progressToken": token, "progress": one.steps}
+	if len(r.Data) > 0 {
+		if b, _ := blockOf(interact.Part{Data: r.Data, ContentType: r.ContentType}, ""); b.Text != nil {
+			params["message"] = interact.Clip(*b.Text, maxWords)
+		}
+	}
+	return notify(wire.Request("", wire.Progress, params))
+}
+
+// ask parks the run, and asks its caller what it wants to know.
+func (one *run) ask(ctx context.Context, m *wire.Message) *wire.Message {
+	requests, e := requestsFor(one.open, capabilitiesOf(m))
+	if e != nil {
+		one.abandon()
+		return wire.Refuse(m.ID(), e)
+	}
+	one.whose = whose(ctx, m)
+	state, err := one.t.runs.park(one)
+	if err != nil {
+		one.abandon()
+		return wire.Refuse(m.ID(), fault(err))
+	}
+	return wire.Respond(m.ID(), map[string]any{"resultType": "input_required", "inputRequests": requests, "requestState": state})
+}
+
+// getPrompt answers prompts/get: the action gives messages, or words for one.
+func (t *thing) getPrompt(ctx context.Context, o *offers, m *wire.Message, notify func(*wire.Message) error) (*wire.Message, error) {
+	p := o.byPrompt[m.Text("name")]
+	if p == nil {
+		return wire.Refuse(m.ID(), wire.Errorf(wire.InvalidParams, "there is no prompt %q", interact.Clip(m.Text("name"), maxName))), nil
+	}
+	refused := func(err error) *wire.Message { return wire.Refuse(m.ID(), fault(err)) }
+	if state := m.Text("requestState"); state != "" {
+		one, e := t.resume(ctx, m, state)
+		if e != nil {
+			return wire.Refuse(m.ID(), e), nil
+		}
+		return one.follow(ctx, m, notify, refused)
+	}
+	data, e := (&shape{}).input(m)
+	if e != nil {
+		return wire.Refuse(m.ID(), e), nil
+	}
+	if data == nil && len(p.Arguments) > 0 {
+		data = []byte("{}")
+	}
+	one := t.runs.begin(ctx, m, t.message(m, interact.InvokeAction, p.key, data, callFor), func(parts []interact.Part) *wire.Message {
+		return p.messages(parts)
+	})
+	return one.follow(ctx, m, notify, refused)
+}
+
+// messages makes the result of a prompt.
+func (p *prompt) messages(parts []interact.Part) *wire.Message {
+	out := map[string]any{"resultType": "complete"}
+	if p.Description != "" {
+		out["description"] = p.Description
+	}
+	data, media := []byte("null"), interact.JSON
+	if len(parts) > 0 {
+		data, media = interact.Join(parts)
+	}
+	b, value := blockOf(interact.Part{Data: data, ContentType: media}, "")
+	var said struct {
+		Description string            `json:"description"`
+		Messages    []json.RawMessage `json:"messages"`
+	}
+	switch {
+	case value != nil && json.Unmarshal(value, &said.Messages) == nil && said.Messages != nil:
+		out["messages"] = said.Messages
+	case value != nil && json.Unmarshal(value, &said) == nil && said.Messages != nil:
+		if out["messages"] = said.Messages; said.Description != "" {
+			out["description"] = said.Description
+		}
+	default:
+		out["messages"] = []any{map[string]any{"role": "user", "content": b}}
+	}
+	return wire.Respond(`0`, out)
+}

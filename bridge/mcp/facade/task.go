@@ -1,0 +1,207 @@
+package facade
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// pollEach is how often a client does well to ask for a task.
+const pollEach = time.Second
+
+// taskPurpose is what ids of tasks are sealed for.
+const taskPurpose = "task"
+
+// A taskID is what the id of a task says, sealed for its caller.
+type taskID struct {
+	Ref    string    `json:"r"`
+	Tool   string    `json:"t"`
+	Action string    `json:"a"`
+	ID     string    `json:"i"`
+	Began  time.Time `json:"b"`
+}
+
+// A taskState is a task as clients see it (MCP 2026-07-28, extension "Tasks").
+//
+//	WoT                        MCP
+//	pending, running           working
+//	input-required             input_required
+//	completed                  completed
+//	failed, the agent said so  completed, with isError
+//	failed                     failed
+//	cancelled                  cancelled
+type taskState struct {
+	Type     string                  `json:"resultType,omitempty"`
+	ID       string                  `json:"taskId"`
+	Status   string                  `json:"status"`
+	Message  string                  `json:"statusMessage,omitempty"`
+	Created  time.Time               `json:"createdAt"`
+	Updated  time.Time               `json:"lastUpdatedAt"`
+	TTL      *int64                  `json:"ttlMs"` // null: as long as the host of the thing likes
+	Poll     int64                   `json:"pollIntervalMs"`
+	Requests map[string]inputRequest `json:"inputRequests,omitempty"`
+	Result   json.RawMessage         `json:"result,omitempty"`
+	Error    *wire.Error             `json:"error,omitempty"`
+}
+
+// begun is the response to a call that goes on as a task.
+func (t *thing) begun(ctx context.Context, m *wire.Message, one *run) *wire.Message {
+	now := time.Now().UTC()
+	id := t.h.sealer.seal(taskPurpose, wire.CallerOf(ctx), taskID{t.ref, m.Text("name"), one.msg.Name, one.task, now})
+	return wire.Respond(m.ID(), taskState{Type: "task", ID: id, Status: "working", Created: now, Updated: now, Poll: pollEach.Milliseconds()})
+}
+
+// task answers tasks/get, tasks/update and tasks/cancel.
+func (t *thing) task(ctx context.Context, m *wire.Message) *wire.Message {
+	caps := capabilitiesOf(m)
+	if !caps.tasks() {
+		return wire.Refuse(m.ID(), needsTasks())
+	}
+	var id taskID
+	word := m.Text("taskId")
+	if !t.h.sealer.open(taskPurpose, wire.CallerOf(ctx), word, &id) || id.Ref != t.ref {
+		return wire.Refuse(m.ID(), noTask())
+	}
+	state, in, e := t.state(ctx, word, id, caps)
+	if e == nil {
+		switch m.Method() {
+		case "tasks/update":
+			e = t.update(ctx, m, id, in)
+		case "tasks/cancel":
+			e = t.cancelTask(ctx, id, state)
+		default:
+			state.Type = "complete"
+			return wire.Respond(m.ID(), state)
+		}
+	}
+	if e != nil {
+		return wire.Refuse(m.ID(), e)
+	}
+	return wire.Respond(m.ID(), map[string]string{"resultType": "complete"})
+}
+
+func noTask() *wire.Error {
+	return wire.Errorf(wire.InvalidParams, "there is no such task, or not any more")
+}
+
+func needsTasks() *wire.Error {
+	return wire.Errorf(wire.MissingCapability, "the client does not say that it knows tasks").With(map[string]any{
+		"requiredCapabilities": map[string]any{"extensions": map[string]any{tasksExtension: struct{}{}}}})
+}
+
+// state asks how a task stands, and what it wants to know.
+func (t *thing) state(ctx context.Context, word string, id taskID, caps capabilities) (*taskState, *asked, *wire.Error) {
+	r, err := t.query(ctx, id)
+	switch {
+	case err != nil && interact.AsError(err).Code == interact.NoTask:
+		return nil, nil, noTask()
+	case err != nil:
+		return nil, nil, fault(err)
+	}
+	s := &taskState{ID: word, Status: "working", Created: id.Began, Updated: id.Began, Poll: pollEach.Milliseconds()}
+	if !r.Time.IsZero() {
+		s.Updated = r.Time.UTC()
+	}
+	var in *asked
+	switch r.Status {
+	case interact.StatusInputRequired:
+		in = &asked{id: r.ActionID}
+		if json.Unmarshal(r.Data, &in.open) != nil {
+			return nil, nil, wire.Errorf(wire.InternalError, "what the task wants to know cannot be read")
+		}
+		requests, e := requestsFor(in.open, caps)
+		if e != nil {
+			return nil, nil, e
+		}
+		s.Status, s.Requests = "input_required", requests
+	case interact.StatusCompleted:
+		s.Status = "completed"
+		s.Result = t.output(ctx, id, r)
+	case interact.StatusFailed:
+		s.fail(r.Data)
+	case interact.StatusCancelled:
+		s.Status = "cancelled"
+	}
+	return s, in, nil
+}
+
+// query asks for the state of a task; interact.Ask has an error for one that waits.
+func (t *thing) query(ctx context.Context, id taskID) (*interact.Message, error) {
+	for r, err := range t.h.o.Mesh.Do(ctx, t.about(interact.QueryAction, id)) {
+		return r, err
+	}
+	return nil, interact.Errorf(interact.AgentFailed, "see the log of its host", "%s says nothing of its task", t.ref)
+}
+
+// asked is what a task wants to know.
+type asked struct {
+	id   string
+	open interact.Inputs
+}
+
+// output is the result of a task that is completed.
+func (t *thing) output(ctx context.Context, id taskID, r *interact.Message) json.RawMessage {
+	tool := &tool{}
+	if o, err := t.offers(ctx); err == nil && o.byTool[id.Tool] != nil {
+		tool = o.byTool[id.Tool]
+	}
+	var parts []interact.Part
+	if len(r.Data) > 0 {
+		parts = []interact.Part{{Data: r.Data, ContentType: r.ContentType}}
+	}
+	return written(tool.resultOf(parts, Scheme+"task/output"))
+}
+
+// fail takes over why a task failed, a problem of RFC 9457.
+func (s *taskState) fail(problem []byte) {
+	var p struct {
+		Title, Detail, Code, Hint string
+	}
+	_ = json.Unmarshal(problem, &p) // what cannot be read says nothing
+	text := p.Detail
+	if text == "" {
+		text = p.Title
+	}
+	e := &interact.Error{Code: interact.AgentFailed, Title: text, Hint: p.Hint}
+	if p.Code != "" && p.Code != interact.AgentFailed.String() {
+		s.Status, s.Message = "failed", interact.Clip(text, maxWords)
+		s.Error = wire.Errorf(wire.InternalError, "%s", s.Message).With(map[string]any{"code": p.Code, "hint": p.Hint})
+		return
+	}
+	s.Status, s.Result = "completed", written(failed(e))
+}
+
+func (t *thing) about(kind interact.Type, id taskID) *interact.Message {
+	return &interact.Message{Type: kind, Thing: t.ref, Name: id.Action, ActionID: id.ID, ID: interact.NewID(),
+		Deadline: time.Now().Add(readFor)}
+}
+
+// update answers what a task wants to know. Answers to what it does not want to know any more mean nothing.
+func (t *thing) update(ctx context.Context, m *wire.Message, id taskID, in *asked) *wire.Error {
+	raw, _ := m.Param("inputResponses")
+	if in == nil {
+		return nil
+	}
+	answers, _, e := answered(in.open, raw)
+	if e != nil || len(answers) == 0 {
+		return e
+	}
+	if err := t.answer(ctx, id.Action, in.id, answers); err != nil && interact.AsError(err).Code != interact.NoTask {
+		return fault(err)
+	}
+	return nil
+}
+
+// cancelTask cancels a task that has not ended.
+func (t *thing) cancelTask(ctx context.Context, id taskID, s *taskState) *wire.Error {
+	if s.Status != "working" && s.Status != "input_required" {
+		return nil
+	}
+	if _, err := interact.Ask(ctx, t.h.o.Mesh, t.about(interact.CancelAction, id)); err != nil && interact.AsError(err).Code != interact.NoTask {
+		return fault(err)
+	}
+	return nil
+}

@@ -1,0 +1,182 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"iter"
+	"slices"
+	"sync"
+
+	"github.com/yosida95/uritemplate/v3"
+
+	"github.com/lmosd/lmosd/bridge"
+	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// Guard implements [bridge.Guard]: what MCP clients ask over the tunnel of d is judged like what others ask. A call of a tool or a prompt
+// is the invocation of its action, to read a resource is to read its property, to listen to one is to observe it. What d does not
+// describe goes by the server's own name for it.
+func (b *Bridge) Guard(d *td.Thing, judge bridge.Judge) interact.Wrap {
+	a := d.Actions[Tunnel]
+	if a == nil || !slices.Contains(a.Types, TunnelType) {
+		return nil
+	}
+	g := newGate(d, judge)
+	return func(t interact.Thing) interact.Thing {
+		return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+			if m.Type != interact.InvokeAction || m.Name != Tunnel || m.Chunks == nil {
+				return t.Do(ctx, m)
+			}
+			return bridge.Accept(ctx, m, func(ctx context.Context, stream io.ReadWriteCloser) error {
+				return g.relay(ctx, m, wire.Lines(stream), wire.Lines(bridge.Dial(ctx, t, m)))
+			})
+		})
+	}
+}
+
+// A gate knows what a description calls what MCP names.
+type gate struct {
+	judge     bridge.Judge
+	tools     map[string]string // actions by the name of a tool
+	prompts   map[string]string
+	uris      map[string]string // properties by URI
+	templates []template
+}
+
+type template struct {
+	*uritemplate.Template
+	key string
+}
+
+func newGate(d *td.Thing, judge bridge.Judge) *gate {
+	g := &gate{judge: judge, tools: map[string]string{}, prompts: map[string]string{}, uris: map[string]string{}}
+	var doc struct {
+		Actions map[string]struct {
+			Type any    `json:"@type"`
+			Name string `json:"mcp:name"`
+		} `json:"actions"`
+		Properties map[string]struct {
+			URI      string `json:"mcp:uri"`
+			Template string `json:"mcp:uriTemplate"`
+		} `json:"properties"`
+	}
+	_ = json.Unmarshal(d.Raw, &doc) // what is not as it should be has no name here
+	for key, a := range doc.Actions {
+		if a.Type == promptType {
+			g.prompts[a.Name] = key
+		} else {
+			g.tools[a.Name] = key
+		}
+	}
+	for key, p := range doc.Properties {
+		if t, err := uritemplate.New(p.Template); p.Template != "" && err == nil {
+			g.templates = append(g.templates, template{t, key})
+		} else {
+			g.uris[p.URI] = key
+		}
+	}
+	slices.SortFunc(g.templates, func(a, b template) int { return len(b.Raw()) - len(a.Raw()) })
+	return g
+}
+
+// relay passes on what goes between a client and the server, but for what is refused. It closes both.
+func (g *gate) relay(ctx context.Context, m *interact.Message, client, server wire.Conn) error {
+	var work sync.WaitGroup
+	defer work.Wait()
+	defer server.Close()
+	defer context.AfterFunc(ctx, func() { client.Close() })()
+	work.Go(func() {
+		defer client.Close()
+		for {
+			r, err := server.Read(ctx)
+			if _, bad := err.(*wire.Error); bad {
+				continue
+			}
+			if err != nil || client.Write(ctx, r) != nil {
+				return
+			}
+		}
+	})
+	for {
+		q, err := client.Read(ctx)
+		bad := (*wire.Error)(nil)
+		switch {
+		case errors.As(err, &bad) && q != nil:
+			err = client.Write(ctx, wire.Refuse(q.ID(), bad))
+		case errors.As(err, &bad):
+			err = client.Write(ctx, wire.Refuse("", bad))
+		case err == nil:
+			err = g.pass(ctx, m, q, client, server)
+		}
+		if err != nil {
+			return ctx.Err() // either end has closed
+		}
+	}
+}
+
+// pass gives q to the server, or the client an error.
+func (g *gate) pass(ctx context.Context, m *interact.Message, q *wire.Message, client, server wire.Conn) error {
+	for _, one := range g.asks(q) {
+		one.Thing, one.From, one.ID, one.TraceParent, one.TraceState = m.Thing, m.From, m.ID, m.TraceParent, m.TraceState
+		if err := g.judge(ctx, one); err != nil {
+			e := interact.AsError(err)
+			return client.Write(ctx, wire.Refuse(q.ID(), wire.Errorf(wire.InternalError, "%s", e.Title).With(map[string]any{
+				"code": e.Code.String(), "hint": e.Hint, "retryable": e.Code.Retryable()})))
+		}
+	}
+	return server.Write(ctx, q)
+}
+
+// maxObserved bounds the resources that one message may listen to.
+const maxObserved = 1024
+
+// asks says what a request asks for in lmosd's words; nothing for what anybody may ask who may use the tunnel.
+func (g *gate) asks(q *wire.Message) []*interact.Message {
+	if !q.IsRequest() {
+		return nil
+	}
+	switch q.Method() {
+	case wire.CallTool:
+		return []*interact.Message{{Type: interact.InvokeAction, Name: or(g.tools, q.Text("name"))}}
+	case wire.GetPrompt:
+		return []*interact.Message{{Type: interact.InvokeAction, Name: or(g.prompts, q.Text("name"))}}
+	case wire.ReadRes:
+		return []*interact.Message{{Type: interact.ReadProperty, Name: g.property(q.Text("uri"))}}
+	case "resources/subscribe":
+		return []*interact.Message{{Type: interact.ObserveProperty, Name: g.property(q.Text("uri"))}}
+	case wire.Listen:
+		raw, _ := q.Param("notifications", "resourceSubscriptions")
+		var uris []string
+		_ = json.Unmarshal(raw, &uris) // the server refuses what is no list
+		var all []*interact.Message
+		for _, uri := range uris[:min(len(uris), maxObserved)] {
+			all = append(all, &interact.Message{Type: interact.ObserveProperty, Name: g.property(uri)})
+		}
+		return all
+	}
+	return nil
+}
+
+func or(names map[string]string, name string) string {
+	if key, ok := names[name]; ok {
+		return key
+	}
+	return name
+}
+
+// property is what the description calls the resource of a URI.
+func (g *gate) property(uri string) string {
+	if key, ok := g.uris[uri]; ok {
+		return key
+	}
+	for _, t := range g.templates {
+		if len(uri) <= maxText && t.Match(uri) != nil {
+			return t.key
+		}
+	}
+	return uri
+}

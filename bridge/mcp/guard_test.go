@@ -1,0 +1,68 @@
+package mcp
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/lmosd/lmosd/bridge"
+	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// What the policy of the host refuses is refused in a tunnel of either era, and all else passes.
+func TestGuard(t *testing.T) {
+	t.Parallel()
+	for era, versions := range eras {
+		a := join(t, piped(t, newServer(versions, fill)), bridge.Import{})
+		var mu sync.Mutex
+		var judged []string
+		wrap := New(Options{}).Guard(described(t, a.TD), func(_ context.Context, m *interact.Message) error {
+			mu.Lock()
+			defer mu.Unlock()
+			judged = append(judged, m.Type.Op()+" "+m.Name)
+			if m.From != "did:key:zBob" {
+				t.Errorf("judged as of %q", m.From)
+			}
+			if m.Name == "greet" || m.Name == "page" {
+				return interact.Errorf(interact.Forbidden, "ask", "not %s", m.Name)
+			}
+			return nil
+		})
+		conn := wire.Lines(bridge.Dial(t.Context(), wrap(a.Thing), &interact.Message{Name: Tunnel, From: "did:key:zBob"}))
+		ask := asker(t, conn, era)
+		for i, test := range []struct{ method, key, value, says string }{
+			{wire.CallTool, "name", "say", `"result"`},
+			{wire.GetPrompt, "name", "greet", "not greet"},
+			{wire.ReadRes, "uri", "test://note", `"result"`},
+			{wire.ReadRes, "uri", "test://pages/2", "not page"},
+			{wire.CallTool, "name", "unknown", `"error"`},
+			{listTools, "cursor", "", `"say"`},
+		} {
+			if got := ask(wire.ID(fmt.Sprint(10+i)), test.method, map[string]any{test.key: test.value}); !strings.Contains(got, test.says) {
+				t.Errorf("%s: %s %s: %s", era, test.method, test.value, got)
+			}
+		}
+		conn.Close()
+		want := []string{"invokeaction say", "invokeaction greet", "readproperty Note_No_1", "readproperty page", "invokeaction unknown"}
+		if !slices.Equal(judged, want) {
+			t.Errorf("%s: judged %q", era, judged)
+		}
+		if r, err := interact.Ask(t.Context(), wrap(a.Thing), invoke("say", `{"text":"x"}`)); err != nil || string(r.Data) != `"x"` {
+			t.Errorf("%s: beside the tunnel: %v, %v", era, r, err)
+		}
+	}
+}
+
+// A thing without a tunnel has no guard.
+func TestNoGuard(t *testing.T) {
+	t.Parallel()
+	for _, doc := range []string{`{"title":"x"}`, `{"title":"x","actions":{"mcp":{}}}`} {
+		if New(Options{}).Guard(described(t, []byte(doc)), nil) != nil {
+			t.Errorf("%s has one", doc)
+		}
+	}
+}

@@ -1,0 +1,131 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// What a server asks its client for (MCP 2026-07-28, "Client features").
+const (
+	elicit = "elicitation/create"
+	sample = "sampling/createMessage"
+	roots  = "roots/list"
+)
+
+// maxAsks bounds what is asked for at once.
+const maxAsks = 32
+
+// A request is one thing that a server wants to know.
+type request struct {
+	Method string          `json:"method"`
+	Params json.RawMessage `json:"params"`
+}
+
+// requests reads what a result asks for.
+func requests(r *wire.Message) (map[string]request, error) {
+	raw, _ := r.InResult("inputRequests")
+	var asks map[string]request
+	if raw != nil && json.Unmarshal(raw, &asks) != nil || len(asks) > maxAsks {
+		return nil, interact.Errorf(interact.AgentFailed, "the server is at fault", "what the server asks for cannot be read, or is more than %d things", maxAsks)
+	}
+	for key, one := range asks {
+		if one.Method != elicit && one.Method != sample && one.Method != roots {
+			return nil, interact.Errorf(interact.AgentFailed, "use an MCP client that knows it", "%q asks for %q, which lmosd does not know",
+				interact.Clip(key, maxShort), interact.Clip(one.Method, maxShort))
+		}
+	}
+	return asks, nil
+}
+
+// addresses are what an error of an old server wants somebody to open (2025-11-25, "URL elicitation required").
+func addresses(err error) map[string]request {
+	var e *wire.Error
+	if !errors.As(err, &e) || e.Code != urlNeeded {
+		return nil
+	}
+	var data struct{ Elicitations []json.RawMessage }
+	if json.Unmarshal(e.Data, &data) != nil || len(data.Elicitations) > maxAsks {
+		return nil
+	}
+	asks := map[string]request{}
+	for i, params := range data.Elicitations {
+		asks[fmt.Sprint(i+1)] = request{elicit, params}
+	}
+	if len(asks) == 0 {
+		return nil
+	}
+	return asks
+}
+
+// answers asks the consumer, and returns what to tell the server, by the same keys.
+func (c *call) answers(ctx context.Context, asks map[string]request) (map[string]any, error) {
+	if c.yield == nil {
+		return nil, interact.NeedsInput(c.m.Name)
+	}
+	in := interact.Inputs{}
+	for key, one := range asks {
+		in[key] = one.input()
+	}
+	given, left, err := c.s.parking.Ask(ctx, c.m, in, c.yield)
+	if left {
+		return nil, errLeft
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]any, len(asks))
+	for key, one := range asks {
+		if out[key], err = one.response(given[key]); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// input is a request as the consumer is asked it.
+func (r request) input() interact.Input {
+	var p struct {
+		Mode, Message, URL string
+		Schema             json.RawMessage `json:"requestedSchema"`
+	}
+	_ = json.Unmarshal(r.Params, &p) // what cannot be read is empty, and verbatim beside it
+	in := interact.Input{Message: clip(p.Message, maxText), Params: r.Params}
+	switch {
+	case r.Method == sample:
+		in.Kind = interact.InputModel
+	case r.Method == roots:
+		in.Kind = interact.InputRoots
+	case p.Mode == "url":
+		in.Kind, in.URL = interact.InputURL, p.URL
+	default:
+		in.Kind, in.Schema = interact.InputForm, p.Schema
+	}
+	return in
+}
+
+// response is an answer as the server is told it. There are no words for a model, or a folder, that nobody has: the call ends, or there
+// are no folders.
+func (r request) response(a interact.Answer) (any, error) {
+	content := a.Content
+	if len(content) == 0 {
+		content = json.RawMessage("{}")
+	}
+	switch {
+	case r.Method == elicit && a.Action == interact.Accept && len(a.Content) > 0:
+		return map[string]any{"action": a.Action, "content": a.Content}, nil
+	case r.Method == elicit:
+		return map[string]any{"action": a.Action}, nil
+	case a.Action == interact.Accept && content[0] == '{':
+		return content, nil
+	case a.Action == interact.Accept:
+		return nil, interact.Errorf(interact.Invalid, "the content is the result of "+r.Method, "the answer is no object")
+	case r.Method == roots:
+		return map[string]any{"roots": []any{}}, nil
+	}
+	return nil, interact.Errorf(interact.Cancelled, "call it again, and let a model answer", "what the server wanted to hear from a model was declined")
+}

@@ -1,0 +1,256 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"sync"
+	"time"
+
+	"github.com/lmosd/lmosd/bridge"
+	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/interact"
+)
+
+const (
+	// A server that ends a subscription is asked anew, later each time.
+	firstPause = 500 * time.Millisecond
+	maxPause   = 30 * time.Second
+	// settle is how long it is waited for more changes after one: servers say each by itself.
+	settle = 50 * time.Millisecond
+	// quiet is how long a program is listened to after the last who asked has left: a program that is listened to does not end.
+	quiet = 2 * time.Minute
+)
+
+// acknowledged is the first that a server says on a subscription (MCP 2026-07-28, "Subscriptions").
+const acknowledged = "notifications/subscriptions/acknowledged"
+
+// listen yields what the server says of what is wanted, until it ends, with why. Of several changes that nobody has taken yet, the first
+// is yielded.
+func (s *server) listen(ctx context.Context, m *interact.Message, want map[string]any) iter.Seq2[*wire.Message, error] {
+	return func(yield func(*wire.Message, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		acks, said, ended := make(chan *wire.Message, 1), make(chan *wire.Message, 1), make(chan error, 1)
+		var work sync.WaitGroup
+		defer work.Wait()
+		defer cancel()
+		work.Go(func() {
+			_, err := s.send(ctx, wire.Listen, map[string]any{"notifications": want}, m, map[string]any{}, func(n *wire.Message) error {
+				to := said
+				if n.Method() == acknowledged {
+					to = acks
+				}
+				select {
+				case to <- n:
+				default:
+				}
+				return nil
+			})
+			ended <- err
+		})
+		for {
+			select {
+			case n := <-acks:
+				if !yield(n, nil) {
+					return
+				}
+			case n := <-said:
+				if !yield(n, nil) {
+					return
+				}
+			case err := <-ended:
+				yield(nil, err)
+				return
+			}
+		}
+	}
+}
+
+// observe answers ObserveProperty: MCP says that a resource has changed, and not to what, so it is read again.
+func (s *server) observe(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+	uri, err := s.address(m)
+	if err != nil {
+		yield(nil, err)
+		return
+	}
+	again := false // it was interrupted, and may have changed meanwhile
+	wait := firstPause
+	for {
+		for n, err := range s.listen(ctx, m, map[string]any{"resourceSubscriptions": []string{uri}}) {
+			refused := (*wire.Error)(nil)
+			switch {
+			case errors.As(err, &refused) || err != nil && ctx.Err() != nil:
+				yield(nil, fault(err, m))
+				return
+			case err != nil || n == nil:
+				continue // the last
+			case n.Method() == acknowledged && !honours(n, uri):
+				yield(nil, interact.Errorf(interact.NotAllowed, "read it now and then", "the server does not tell when %s changes", m.Name))
+				return
+			case n.Method() == acknowledged && !again:
+				continue
+			}
+			wait = firstPause
+			r, err := s.reading(ctx, m, uri)
+			if err != nil {
+				yield(nil, fault(err, m))
+				return
+			}
+			if r.Time = time.Now(); !yield(r, nil) {
+				return
+			}
+		}
+		again = true
+		if err := pause(ctx, wait); err != nil {
+			yield(nil, err)
+			return
+		}
+		wait = min(2*wait, maxPause)
+	}
+}
+
+// honours reports whether an acknowledgement has a resource in it.
+func honours(ack *wire.Message, uri string) bool {
+	raw, _ := ack.Param("notifications", "resourceSubscriptions")
+	var all []string
+	_ = json.Unmarshal(raw, &all)
+	for _, one := range all {
+		if one == uri {
+			return true
+		}
+	}
+	return false
+}
+
+// changes yields a new draft whenever what the server offers has changed. It is nil for a server that never says so.
+func (s *server) changes(target string, o bridge.Import, last []byte) func(context.Context) iter.Seq[[]byte] {
+	want := map[string]any{}
+	can := s.can.Load()
+	for name, says := range map[string]bool{"toolsListChanged": can.Tools != nil && can.Tools.Changes,
+		"promptsListChanged": can.Prompts != nil && can.Prompts.Changes, "resourcesListChanged": can.Resources != nil && can.Resources.Changes} {
+		if says {
+			want[name] = true
+		}
+	}
+	if len(want) == 0 {
+		return nil
+	}
+	return func(ctx context.Context) iter.Seq[[]byte] {
+		return func(yield func([]byte) bool) {
+			wait := firstPause
+			for ctx.Err() == nil {
+				if heard, left := s.hear(ctx, want, func() bool {
+					doc := s.anew(ctx, target, o)
+					if doc == nil || bytes.Equal(doc, last) {
+						return true
+					}
+					last = doc
+					return yield(doc)
+				}); left {
+					return
+				} else if heard {
+					wait = firstPause
+				}
+				s.asleep(ctx)
+				_ = pause(ctx, wait)
+				wait = min(2*wait, maxPause)
+			}
+		}
+	}
+}
+
+// hear calls changed for what the server says, and once before: as long as it goes on, and the server is awake.
+func (s *server) hear(ctx context.Context, want map[string]any, changed func() bool) (heard, left bool) {
+	ctx, stop := s.awake(ctx)
+	defer stop()
+	for n, err := range s.listen(ctx, &interact.Message{}, want) {
+		if err != nil || n == nil {
+			continue // the last
+		}
+		heard = true
+		if !changed() {
+			return true, true
+		}
+	}
+	return heard, false
+}
+
+// anew describes the server again; nil if it cannot be asked.
+func (s *server) anew(ctx context.Context, target string, o bridge.Import) []byte {
+	if pause(ctx, settle) != nil {
+		return nil
+	}
+	doc, warnings, err := s.describe(ctx, target, o)
+	if err != nil {
+		if ctx.Err() == nil {
+			s.log.Warn("an MCP server has changed, and cannot be asked what it offers", "server", target, "err", err)
+		}
+		return nil
+	}
+	s.log.Info("an MCP server offers something else", "server", target, "warnings", warnings)
+	return doc
+}
+
+// use notes that somebody asks; leave, that it has its answer.
+func (s *server) use() (leave func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.busy++
+	s.wakeLocked()
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.busy--; s.busy == 0 && s.doze != nil {
+			s.doze.Reset(quiet)
+		}
+	}
+}
+
+func (s *server) wakeLocked() {
+	if s.doze != nil {
+		s.doze.Stop()
+	}
+	if s.sleeps != nil {
+		close(s.sleeps)
+		s.sleeps = nil
+	}
+}
+
+// awake is the context of a subscription, until stop. It ends when nobody has asked for a while, if the server is a program.
+func (s *server) awake(ctx context.Context) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	if s.from.stays {
+		return ctx, cancel
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	doze := time.AfterFunc(quiet, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.busy == 0 && s.sleeps == nil {
+			s.sleeps = make(chan struct{})
+			cancel()
+		}
+	})
+	s.doze = doze
+	return ctx, func() {
+		doze.Stop()
+		cancel()
+	}
+}
+
+// asleep waits until somebody asks, if nobody has for a while.
+func (s *server) asleep(ctx context.Context) {
+	s.mu.Lock()
+	sleeps := s.sleeps
+	s.mu.Unlock()
+	if sleeps == nil {
+		return
+	}
+	select {
+	case <-sleeps:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,150 @@
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// removed are methods that 2026-07-28 took away.
+var removed = map[string]bool{wire.Initialize: true, wire.Initialized: true, "ping": true, "logging/setLevel": true,
+	"resources/subscribe": true, "resources/unsubscribe": true, "tasks/result": true, "tasks/list": true}
+
+// single answers one request of the new era: with JSON if the server says nothing before its response, else with a stream.
+func (h *Handler) single(w http.ResponseWriter, r *http.Request, m *wire.Message) {
+	switch {
+	case m.IsResponse():
+		refuse(w, http.StatusBadRequest, m.ID(), wire.Errorf(wire.InvalidRequest, "clients send no responses"))
+		return
+	case m.IsNotification():
+		w.WriteHeader(http.StatusAccepted) // none means anything over HTTP: who closes the response has cancelled
+		return
+	case removed[m.Method()]:
+		refuse(w, http.StatusNotFound, m.ID(), wire.Errorf(wire.UnknownMethod, "%s is no method of %s", m.Method(), wire.Modern))
+		return
+	}
+	if e := h.check(r, m); e != nil {
+		refuse(w, http.StatusBadRequest, m.ID(), e)
+		return
+	}
+	out := &stream{w: w, r: r}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	said := make(chan *wire.Message)
+	type end struct {
+		m   *wire.Message
+		err error
+	}
+	ended := make(chan end, 1)
+	go func() {
+		m, err := h.o.Server.Call(ctx, m, func(n *wire.Message) error {
+			select {
+			case said <- n:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+		ended <- end{m, err}
+	}()
+	alive := time.NewTicker(keepAlive)
+	defer alive.Stop()
+	for {
+		select {
+		case n := <-said:
+			if n.Method() == wire.Cancelled { // the server has ended it, and says no more
+				cancel()
+				<-ended
+				out.last(over(m))
+				return
+			}
+			out.send("", n)
+		case <-alive.C:
+			out.comment()
+		case e := <-ended:
+			if e.err != nil {
+				e.m = wire.Refuse(m.ID(), h.lost(e.err))
+			}
+			out.last(e.m)
+			return
+		}
+	}
+}
+
+// over is the response to a request that the server cancelled: the graceful end of a listen (2026-07-28, "Subscriptions"), else an
+// error.
+func over(m *wire.Message) *wire.Message {
+	if m.Method() != wire.Listen {
+		return wire.Refuse(m.ID(), wire.Errorf(wire.InternalError, "the server cancelled the request"))
+	}
+	return wire.Respond(m.ID(), map[string]any{"resultType": "complete",
+		"_meta": map[string]any{wire.MetaSubscription: json.RawMessage(m.ID())}})
+}
+
+// lost is the error of a request whose server gave no response.
+func (h *Handler) lost(err error) *wire.Error {
+	h.o.Log.Debug("an MCP server gave no response", "err", err)
+	e := wire.Errorf(wire.InternalError, "the server gave no response: %s", interact.Clip(err.Error(), 2<<10))
+	if said := new(interact.Error); errors.As(err, &said) {
+		return e.With(map[string]any{"code": said.Code.String(), "hint": said.Hint, "retryable": said.Code.Retryable()})
+	}
+	return e
+}
+
+// A stream is the answer to a request: JSON, or events once something comes before the response.
+type stream struct {
+	w     http.ResponseWriter
+	r     *http.Request
+	begun bool
+}
+
+func (s *stream) begin() {
+	if s.begun {
+		return
+	}
+	s.begun = true
+	h := s.w.Header()
+	h.Set("Content-Type", eventStream)
+	h.Set("Cache-Control", "no-cache, no-transform")
+	h.Set("X-Accel-Buffering", "no")
+	s.w.WriteHeader(http.StatusOK)
+}
+
+// send sends one message as an event. An empty id is left out.
+func (s *stream) send(id string, m *wire.Message) {
+	s.begin()
+	event := make([]byte, 0, len(m.Bytes())+64)
+	if id != "" {
+		event = append(append(append(event, "id: "...), id...), '\n')
+	}
+	event = append(append(event, "event: message\ndata: "...), m.Bytes()...)
+	s.write(append(event, "\n\n"...))
+}
+
+func (s *stream) comment() {
+	s.begin()
+	s.write([]byte(":\n\n"))
+}
+
+func (s *stream) write(b []byte) {
+	_, _ = s.w.Write(b) // who is gone has ended the request's context
+	_ = http.NewResponseController(s.w).Flush()
+}
+
+// last sends the response, and is the end.
+func (s *stream) last(m *wire.Message) {
+	if s.begun {
+		s.send("", m)
+		return
+	}
+	status := http.StatusOK
+	if e := m.Error(); e != nil {
+		status = e.Status()
+	}
+	answer(s.w, status, m)
+}

@@ -1,0 +1,55 @@
+package mcp
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"sync/atomic"
+
+	"github.com/lmosd/lmosd/bridge/mcp/client"
+	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// A source is where connections to a server come from.
+type source struct {
+	dial  func(context.Context) (wire.Conn, error)
+	end   func()
+	stays bool // it may be listened to always: it is no program that would have to run for it
+	// headers are the arguments that headers repeat, by tool. They are what the server listed last.
+	headers atomic.Pointer[map[string][]wire.Param]
+}
+
+// site is a server that speaks Streamable HTTP. The address is the operator's own, so that it may be anywhere.
+func (b *Bridge) site(target string) (*source, error) {
+	at, err := url.Parse(target)
+	if err != nil || at.Host == "" {
+		return nil, interact.Errorf(interact.Usage, "for example mcp:https://mcp.example/mcp", "%s is no address of a web server", interact.Clip(target, maxTitle))
+	}
+	if at.User != nil {
+		return nil, interact.Errorf(interact.Usage, "put them into the credentials file: lmosd help credentials", "the address has a name or a password in it")
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	login := client.NewLogin(b.o.Credentials, target, transport)
+	s := &source{end: transport.CloseIdleConnections, stays: true}
+	s.dial = func(ctx context.Context) (wire.Conn, error) {
+		return client.Dial(ctx, client.Options{URL: target, Login: login.Add, Transport: transport, Params: func(tool string) []wire.Param {
+			if all := s.headers.Load(); all != nil {
+				return (*all)[tool]
+			}
+			return nil
+		}}), nil
+	}
+	return s, nil
+}
+
+// note keeps what headers repeat of the arguments of tools.
+func (s *source) note(tools []tool) {
+	all := map[string][]wire.Param{}
+	for _, t := range tools {
+		if params, err := wire.Params(t.Input); err == nil && len(params) > 0 {
+			all[t.Name] = params
+		}
+	}
+	s.headers.Store(&all)
+}

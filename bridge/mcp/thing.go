@@ -1,0 +1,288 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"iter"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/yosida95/uritemplate/v3"
+
+	"github.com/lmosd/lmosd/bridge"
+	"github.com/lmosd/lmosd/bridge/mcp/backend"
+	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// A server is an MCP server as a thing: its tools and prompts are actions, its resources properties, and the action "mcp" carries MCP.
+type server struct {
+	wire.Server
+	back    *backend.Backend
+	pins    *pins
+	from    *source
+	log     *slog.Logger
+	parking interact.Parking
+
+	info  atomic.Pointer[backend.Info] // as last asked
+	can   atomic.Pointer[abilities]
+	index atomic.Pointer[index] // of what was described last
+
+	mu     sync.Mutex
+	busy   int           // who is being answered
+	doze   *time.Timer   // until the server is listened to no more; nil before it is
+	sleeps chan struct{} // closed when somebody asks; nil while it is listened to
+}
+
+// describe asks the server what it offers, and makes a draft of it.
+func (s *server) describe(ctx context.Context, target string, o bridge.Import) (draft []byte, warnings []string, err error) {
+	c, err := read(ctx, s)
+	if err != nil {
+		return nil, nil, fault(err, &interact.Message{})
+	}
+	s.from.note(c.tools)
+	c.warnings = append(c.warnings, s.pins.warnings()...)
+	draft, index, err := c.describe(target, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	s.index.Store(index)
+	return draft, c.warnings, nil
+}
+
+// about asks what the server is.
+func (s *server) about(ctx context.Context) (*backend.Info, error) {
+	info, err := s.back.Info(ctx)
+	if err != nil {
+		return nil, err
+	}
+	can := abilitiesOf(info)
+	s.info.Store(info)
+	s.can.Store(&can)
+	return info, nil
+}
+
+// ask sends a request of lmosd's own. A response that is an error is the error.
+func (s *server) ask(ctx context.Context, method string, params map[string]any) (*wire.Message, error) {
+	return s.send(ctx, method, params, &interact.Message{}, map[string]any{}, nil)
+}
+
+// send sends a request for the consumer of m, who can be asked for what able says. What the server says meanwhile goes to notify; nil
+// wants to hear nothing.
+func (s *server) send(ctx context.Context, method string, params map[string]any, m *interact.Message, able map[string]any,
+	notify func(*wire.Message) error) (*wire.Message, error) {
+	meta := map[string]any{wire.MetaVersion: wire.Modern, wire.MetaCapabilities: able,
+		wire.MetaClient: map[string]string{"name": "lmosd", "version": "1"}}
+	if m.TraceParent != "" {
+		meta["traceparent"] = m.TraceParent
+		if m.TraceState != "" {
+			meta["tracestate"] = m.TraceState
+		}
+	}
+	if notify != nil {
+		meta["progressToken"] = 1 // the connection gives it one of its own
+	} else {
+		notify = func(*wire.Message) error { return nil }
+	}
+	params["_meta"] = meta
+	r, err := s.Call(wire.WithCaller(ctx, string(m.From)), wire.Request("1", method, params), notify)
+	if err != nil {
+		return nil, err
+	}
+	if e := r.Error(); e != nil {
+		return nil, e
+	}
+	if raw := r.Result(); len(raw) == 0 || raw[0] != '{' {
+		return nil, &wire.Error{Code: wire.InternalError, Message: "the result is no object"}
+	}
+	return r, nil
+}
+
+// Do implements [interact.Thing]. It answers
+//
+//   - InvokeAction of a tool or a prompt. The data is an object of arguments. How far it is, if the server says so, is in states that are
+//     running, of type [interact.Progress]; what it wants to know first in states that are input-required. The output is as [output]
+//     and messages say. A tool that says isError has failed: AgentFailed, Remote, with its words; what else it said is a part of the
+//     output before. Leaving the loop cancels the request, or the task that the server made of it.
+//   - InvokeAction of the tunnel, with a request stream.
+//   - ReadProperty and ObserveProperty of a resource; of a template with an object of its variables. Observed, it is read again whenever
+//     the server says that it has changed.
+//   - ContinueAction of a run that is input-required.
+func (s *server) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+	return func(yield func(*interact.Message, error) bool) {
+		defer s.use()()
+		if !m.Deadline.IsZero() {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithDeadline(ctx, m.Deadline)
+			defer cancel()
+		}
+		switch {
+		case m.Type == interact.InvokeAction && m.Name == Tunnel:
+			bridge.Accept(ctx, m, s.tunnel(m))(yield)
+		case m.Type == interact.InvokeAction:
+			s.invoke(ctx, m, yield)
+		case m.Type == interact.ReadProperty:
+			interact.Unary(s.read).Do(ctx, m)(yield)
+		case m.Type == interact.ObserveProperty:
+			s.observe(ctx, m, yield)
+		case m.Type == interact.ContinueAction:
+			yield(s.parking.Continue(m))
+		default:
+			yield(nil, interact.Errorf(interact.NotAllowed, "call its actions, read its properties", "an MCP server is not asked for %s", m.Type.Op()))
+		}
+	}
+}
+
+// tunnel carries MCP.
+func (s *server) tunnel(m *interact.Message) func(context.Context, io.ReadWriteCloser) error {
+	return func(ctx context.Context, stream io.ReadWriteCloser) error {
+		return backend.Serve(wire.WithCaller(ctx, string(m.From)), s.Server, wire.Lines(stream), s.pins.judge)
+	}
+}
+
+// invoke runs a tool or a prompt.
+func (s *server) invoke(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+	r, err := s.run(ctx, m, yield)
+	switch {
+	case errors.Is(err, errLeft):
+	case err != nil:
+		yield(nil, fault(err, m))
+	default:
+		yield(r, nil)
+	}
+}
+
+func (s *server) run(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) (*interact.Message, error) {
+	target, ok := s.index.Load().actions[m.Name]
+	if !ok {
+		return nil, interact.Errorf(interact.NoAffordance, "it had more before: lmosd show", "the server has no %s now", m.Name)
+	}
+	args, err := arguments(m)
+	if err != nil {
+		return nil, err
+	}
+	c := &call{s: s, m: m, method: wire.CallTool, params: map[string]any{"name": target.name, "arguments": args}, yield: yield}
+	if target.prompt {
+		c.method = wire.GetPrompt
+	}
+	r, err := c.run(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if target.prompt {
+		return completed(m, messages(r)), nil
+	}
+	if raw, _ := r.InResult("isError"); string(raw) == "true" {
+		return nil, s.failed(m, r, yield)
+	}
+	return completed(m, output(r)), nil
+}
+
+// failed is the error of a tool that says so itself. What it said beside words is a part of the output.
+func (s *server) failed(m *interact.Message, r *wire.Message, yield func(*interact.Message, error) bool) error {
+	text, whole := complaint(r)
+	if !whole {
+		v := output(r)
+		part := m.Reply(interact.ActionStatus, v.media, v.data)
+		if part.Status = interact.StatusRunning; !yield(part, nil) {
+			return errLeft
+		}
+	}
+	if text == "" {
+		text = m.Name + " failed, and does not say why"
+	}
+	return &interact.Error{Code: interact.AgentFailed, Title: text, Hint: "the tool says so: see its description, lmosd show", Remote: true, Begun: true}
+}
+
+func completed(m *interact.Message, v value) *interact.Message {
+	r := m.Reply(interact.ActionStatus, v.media, v.data)
+	r.Status = interact.StatusCompleted
+	return r
+}
+
+// arguments is the data of m, which is an object.
+func arguments(m *interact.Message) (json.RawMessage, error) {
+	data, _, err := interact.Transcode(m.Data, m.Media(), interact.JSON)
+	var object map[string]json.RawMessage
+	switch {
+	case err != nil:
+		return nil, err
+	case m.Chunks != nil:
+		return nil, interact.Errorf(interact.Invalid, "send its input at once", "%s takes no request stream", m.Name)
+	case len(data) == 0:
+		return json.RawMessage("{}"), nil
+	case json.Unmarshal(data, &object) != nil || object == nil:
+		return nil, interact.Errorf(interact.Invalid, `for example {"name":"value"}`, "the input of %s is an object of arguments", m.Name)
+	}
+	return data, nil
+}
+
+// address returns the URI of the resource that m asks for.
+func (s *server) address(m *interact.Message) (string, error) {
+	r, ok := s.index.Load().properties[m.Name]
+	if !ok {
+		return "", interact.Errorf(interact.NoAffordance, "it had more before: lmosd show", "the server has no %s now", m.Name)
+	}
+	if r.Template == "" {
+		return r.URI, nil
+	}
+	data, err := arguments(m)
+	if err != nil {
+		return "", err
+	}
+	t, err := uritemplate.New(r.Template)
+	if err != nil {
+		return "", err
+	}
+	var given map[string]any
+	if err := json.Unmarshal(data, &given); err != nil {
+		return "", err
+	}
+	values := uritemplate.Values{}
+	for _, name := range t.Varnames() {
+		switch v := given[name].(type) {
+		case nil:
+		case string:
+			values.Set(name, uritemplate.String(v))
+		default:
+			text, _ := json.Marshal(v) // it came from JSON
+			values.Set(name, uritemplate.String(string(text)))
+		}
+	}
+	uri, err := t.Expand(values)
+	if err != nil {
+		return "", &interact.Error{Code: interact.Invalid, Title: "the variables do not fit " + interact.Clip(r.Template, maxTitle), Err: err,
+			Hint: "lmosd show tells what they are"}
+	}
+	return uri, nil
+}
+
+// read answers ReadProperty.
+func (s *server) read(ctx context.Context, m *interact.Message) (*interact.Message, error) {
+	uri, err := s.address(m)
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.reading(ctx, m, uri)
+	if err != nil {
+		return nil, fault(err, m)
+	}
+	return r, nil
+}
+
+func (s *server) reading(ctx context.Context, m *interact.Message, uri string) (*interact.Message, error) {
+	c := &call{s: s, m: m, method: wire.ReadRes, params: map[string]any{"uri": uri}}
+	r, err := c.run(ctx)
+	if err != nil {
+		return nil, err
+	}
+	v, err := reading(r)
+	if err != nil {
+		return nil, err
+	}
+	return m.Reply(interact.PropertyReading, v.media, v.data), nil
+}

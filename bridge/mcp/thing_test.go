@@ -1,0 +1,365 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/lmosd/lmosd/bridge"
+	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/interact"
+)
+
+var object = json.RawMessage(`{"type":"object"}`)
+
+// Whatever an MCP server of either era says of a call, its consumer hears.
+func TestCalls(t *testing.T) {
+	t.Parallel()
+	started, gone := make(chan struct{}, 2), make(chan struct{}, 2)
+	add := func(s *sdk.Server) {
+		fill(s)
+		s.AddTool(&sdk.Tool{Name: "steps", InputSchema: object}, func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+			for i := range 2 {
+				_ = r.Session.NotifyProgress(ctx, &sdk.ProgressNotificationParams{ProgressToken: r.Params.GetProgressToken(), Progress: float64(i), Message: "on"})
+			}
+			return &sdk.CallToolResult{StructuredContent: map[string]any{"n": 2}, Content: []sdk.Content{&sdk.TextContent{Text: `{"n":2}`}}}, nil
+		})
+		s.AddTool(&sdk.Tool{Name: "fails", InputSchema: object}, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+			return &sdk.CallToolResult{IsError: true, Content: []sdk.Content{&sdk.TextContent{Text: "no\nway"}, &sdk.ImageContent{Data: []byte{1}, MIMEType: "image/png"}}}, nil
+		})
+		s.AddTool(&sdk.Tool{Name: "picture", InputSchema: object}, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+			return &sdk.CallToolResult{Content: []sdk.Content{&sdk.ImageContent{Data: []byte("\x00png"), MIMEType: "image/png"}}}, nil
+		})
+		s.AddTool(&sdk.Tool{Name: "waits", InputSchema: object}, func(ctx context.Context, _ *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+			started <- struct{}{}
+			<-ctx.Done()
+			gone <- struct{}{}
+			return nil, ctx.Err()
+		})
+	}
+	for era, versions := range eras {
+		thing := join(t, piped(t, newServer(versions, add)), bridge.Import{}).Thing
+		for _, test := range []struct {
+			m    *interact.Message
+			want []string
+			code interact.Code
+			says string
+		}{
+			{invoke("say", `{"text":"hé"}`), []string{`completed json "hé"`}, 0, ""},
+			{invoke("say", ``), []string{`completed json ""`}, 0, ""},
+			{invoke("say", `"text"`), nil, interact.Invalid, "object of arguments"},
+			{invoke("nothing", `{}`), nil, interact.NoAffordance, "no nothing"},
+			{invoke("steps", ``), []string{`running ` + interact.Progress + ` {"message":"on","progress":0}`,
+				`running ` + interact.Progress + ` {"message":"on","progress":1}`, `completed json {"n":2}`}, 0, ""},
+			{invoke("picture", ``), []string{"completed image/png \x00png"}, 0, ""},
+			{invoke("fails", ``), []string{`running json {"lmos:content":[{"type":"text","text":"no\nway"},{"type":"image","mimeType":"image/png","data":"AQ=="}]}`},
+				interact.AgentFailed, "no way"},
+			{invoke("greet", `{"who":"Bo"}`), []string{`completed json {"messages":[{"content":{"type":"text","text":"Hello Bo"},"role":"user"}],"description":"d"}`}, 0, ""},
+			{&interact.Message{Type: interact.ReadProperty, Name: "Note_No_1"}, []string{" text/markdown # test://note"}, 0, ""},
+			{&interact.Message{Type: interact.ReadProperty, Name: "page", Data: []byte(`{"n":7}`)}, []string{" text/markdown # test://pages/7"}, 0, ""},
+			{&interact.Message{Type: interact.ReadProperty, Name: "none"}, nil, interact.NoAffordance, "no none"},
+			{&interact.Message{Type: interact.WriteProperty, Name: "page"}, nil, interact.NotAllowed, "writeproperty"},
+			{invoke(Tunnel, ``), nil, interact.Invalid, "request stream"},
+		} {
+			got, err := asked(t, thing, test.m)
+			if e := interact.AsError(err); fmt.Sprint(got) != fmt.Sprint(test.want) && !sameJSON(got, test.want) || (err == nil) != (test.code == 0) ||
+				err != nil && (e.Code != test.code || !strings.Contains(e.Error(), test.says) || e.Hint == "") {
+				t.Errorf("%s: %s %s: got %q, %v", era, test.m.Name, test.m.Data, got, err)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { <-started; cancel() }()
+		for _, err := range thing.Do(ctx, invoke("waits", "")) {
+			if interact.AsError(err).Code != interact.Cancelled {
+				t.Errorf("%s: cancelled: %v", era, err)
+			}
+		}
+		<-gone
+	}
+}
+
+// sameJSON compares lines that may differ in the order of members.
+func sameJSON(got, want []string) bool {
+	if len(got) != len(want) {
+		return false
+	}
+	for i := range got {
+		g, w := strings.SplitN(got[i], " ", 3), strings.SplitN(want[i], " ", 3)
+		if len(g) < 3 || len(w) < 3 || g[0] != w[0] || g[1] != w[1] || g[2] != w[2] && !same([]byte(g[2]), []byte(w[2])) {
+			return false
+		}
+	}
+	return true
+}
+
+// What a tool wants to know is asked of the consumer, who goes on with the answers.
+func TestQuestions(t *testing.T) {
+	t.Parallel()
+	add := func(s *sdk.Server) {
+		s.AddTool(&sdk.Tool{Name: "order", InputSchema: object}, func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+			got, _ := json.Marshal(r.Params.InputResponses)
+			if len(r.Params.InputResponses) == 0 {
+				return &sdk.CallToolResult{RequestState: "s1", InputRequests: sdk.InputRequestMap{"size": &sdk.ElicitParams{
+					Message: "Which size?", RequestedSchema: json.RawMessage(`{"type":"object","properties":{"size":{"type":"string"}}}`)}}}, nil
+			}
+			return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: r.Params.RequestState + string(got)}}}, nil
+		})
+	}
+	for era, versions := range eras {
+		thing := join(t, piped(t, newServer(versions, add)), bridge.Import{}).Thing
+		for action, want := range map[string]string{interact.Accept: `"size":"L"`, interact.Decline: `decline`} {
+			var last string
+			for r, err := range thing.Do(t.Context(), invoke("order", "")) {
+				if err != nil {
+					t.Fatalf("%s: %v", era, err)
+				}
+				last = string(r.Data)
+				if r.Status != interact.StatusInputRequired {
+					continue
+				}
+				var in interact.Inputs
+				if err := json.Unmarshal(r.Data, &in); err != nil || len(in) != 1 {
+					t.Fatalf("%s: asks for %s", era, r.Data)
+				}
+				answers := interact.Answers{}
+				for key, one := range in {
+					if one.Kind != interact.InputForm || one.Message != "Which size?" || !strings.Contains(string(one.Schema), `"size"`) || len(one.Params) == 0 {
+						t.Errorf("%s: asks %+v", era, one)
+					}
+					answers[key] = interact.Answer{Action: action, Content: json.RawMessage(`{"size":"L"}`)}
+				}
+				if _, err := interact.Ask(t.Context(), thing, &interact.Message{Type: interact.ContinueAction, ActionID: r.ActionID, Data: raw(answers)}); err != nil {
+					t.Fatalf("%s: %v", era, err)
+				}
+			}
+			if !strings.Contains(strings.ReplaceAll(last, `\`, ""), want) {
+				t.Errorf("%s: %s gives %s", era, action, last)
+			}
+		}
+		if _, err := interact.Ask(t.Context(), thing, invoke("order", "")); interact.AsError(err).Code != interact.InputNeeded {
+			t.Errorf("%s: who cannot be asked hears %v", era, err)
+		}
+	}
+}
+
+// A property is read again when the server says that it has changed.
+func TestObserves(t *testing.T) {
+	t.Parallel()
+	for era, versions := range eras {
+		var n atomic.Int32
+		s := newServer(versions, func(s *sdk.Server) {
+			s.AddResource(&sdk.Resource{Name: "count", URI: "test://count"}, func(context.Context, *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
+				return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{{URI: "test://count", Text: fmt.Sprint(n.Load())}}}, nil
+			})
+		})
+		thing := join(t, piped(t, s), bridge.Import{}).Thing
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		stop := make(chan struct{})
+		go func() {
+			for tick := time.NewTicker(5 * time.Millisecond); ; { // until somebody listens
+				select {
+				case <-tick.C:
+					n.Add(1)
+					_ = s.ResourceUpdated(ctx, &sdk.ResourceUpdatedNotificationParams{URI: "test://count"})
+				case <-stop:
+					return
+				}
+			}
+		}()
+		seen := 0
+		for r, err := range thing.Do(ctx, &interact.Message{Type: interact.ObserveProperty, Name: "count"}) {
+			if err != nil || r.Type != interact.PropertyReading || string(r.Data) == "0" {
+				t.Errorf("%s: %v, %v", era, r, err)
+			}
+			if seen++; seen == 3 {
+				break
+			}
+		}
+		close(stop)
+		cancel()
+		if seen != 3 {
+			t.Errorf("%s: %d readings", era, seen)
+		}
+	}
+}
+
+// The states of a task of MCP are those of an action (design: the state table).
+func TestTasks(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		states []string // of tasks/get, one after the other
+		want   []string
+		code   interact.Code
+		says   string
+	}{
+		"working, completed": {[]string{`"status":"working","statusMessage":"half","pollIntervalMs":1`, `"status":"completed","result":{"content":[{"type":"text","text":"done"}]}`},
+			[]string{`running ` + interact.Progress + ` {"message":"half"}`, `completed  "done"`}, 0, ""},
+		"completed with isError": {[]string{`"status":"completed","result":{"isError":true,"content":[{"type":"text","text":"bad"}]}`}, nil, interact.AgentFailed, "bad"},
+		"failed":                 {[]string{`"status":"failed","error":{"code":-32603,"message":"broke"}`}, nil, interact.AgentFailed, "broke"},
+		"failed without words":   {[]string{`"status":"failed","statusMessage":"so"`}, []string{`running ` + interact.Progress + ` {"message":"so"}`}, interact.AgentFailed, "so"},
+		"cancelled":              {[]string{`"status":"cancelled"`}, nil, interact.Cancelled, "cancelled"},
+		"completed with nothing": {[]string{`"status":"completed"`}, nil, interact.AgentFailed, "belongs"},
+		"a state of its own":     {[]string{`"status":"dreaming"`}, nil, interact.AgentFailed, "dreaming"},
+		"input required": {[]string{`"status":"input_required","inputRequests":{"k":{"method":"roots/list"}}`, `"status":"completed","result":{"content":[]}`},
+			[]string{"input-required", "completed  null"}, 0, ""},
+	} {
+		var updated atomic.Pointer[wire.Message]
+		at := 0
+		dial := scripted(t, func(m *wire.Message, say func(*wire.Message)) {
+			switch m.Method() {
+			case wire.Discover:
+				say(wire.Respond(m.ID(), json.RawMessage(`{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{},"extensions":{"`+tasks+`":{}}}}`)))
+			case listTools:
+				say(wire.Respond(m.ID(), json.RawMessage(`{"tools":[{"name":"t","inputSchema":{"type":"object"}}]}`)))
+			case wire.CallTool:
+				if raw, _ := m.Param("_meta", wire.MetaCapabilities, "extensions", tasks); raw == nil {
+					t.Errorf("%s: the task is not declared: %s", name, m.Bytes())
+				}
+				say(wire.Respond(m.ID(), json.RawMessage(`{"resultType":"task","taskId":"x","status":"working","pollIntervalMs":1}`)))
+			case "tasks/get":
+				say(wire.Respond(m.ID(), json.RawMessage(`{"resultType":"complete","taskId":"x",`+test.states[at]+`}`)))
+				at = min(at+1, len(test.states)-1)
+			case "tasks/update":
+				updated.Store(m)
+				say(wire.Respond(m.ID(), json.RawMessage(`{"resultType":"complete"}`)))
+			}
+		})
+		thing := join(t, dial, bridge.Import{}).Thing
+		var got []string
+		var err error
+		for r, e := range thing.Do(t.Context(), invoke("t", "")) {
+			if err = e; err != nil {
+				break
+			}
+			if r.Status == interact.StatusInputRequired {
+				got = append(got, r.Status.String())
+				_, _ = interact.Ask(t.Context(), thing, &interact.Message{Type: interact.ContinueAction, ActionID: r.ActionID,
+					Data: []byte(`{"k":{"action":"accept","content":{"roots":[]}}}`)})
+				continue
+			}
+			got = append(got, strings.TrimSpace(r.Status.String()+" "+r.ContentType+" "+string(r.Data)))
+		}
+		if !slices.Equal(got, test.want) || (err == nil) != (test.code == 0) || err != nil && (interact.AsError(err).Code != test.code || !strings.Contains(err.Error(), test.says)) {
+			t.Errorf("%s: got %q, %v", name, got, err)
+		}
+		if m := updated.Load(); (m != nil) != (name == "input required") || m != nil && !strings.Contains(string(m.Params()), `{"k":{"roots":[]}}`) {
+			t.Errorf("%s: told %v", name, m)
+		}
+	}
+}
+
+// Who leaves a task cancels it.
+func TestLeavesATask(t *testing.T) {
+	t.Parallel()
+	cancelled := make(chan string, 1)
+	dial := scripted(t, func(m *wire.Message, say func(*wire.Message)) {
+		switch m.Method() {
+		case wire.Discover:
+			say(wire.Respond(m.ID(), json.RawMessage(`{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}`)))
+		case listTools:
+			say(wire.Respond(m.ID(), json.RawMessage(`{"tools":[{"name":"t"}]}`)))
+		case wire.CallTool:
+			say(wire.Respond(m.ID(), json.RawMessage(`{"resultType":"task","taskId":"x","status":"working","statusMessage":"now","pollIntervalMs":60000}`)))
+		case "tasks/cancel":
+			cancelled <- m.Text("taskId")
+			say(wire.Respond(m.ID(), json.RawMessage(`{"resultType":"complete"}`)))
+		}
+	})
+	thing := join(t, dial, bridge.Import{}).Thing
+	for range thing.Do(t.Context(), invoke("t", "")) {
+		break
+	}
+	if id := <-cancelled; id != "x" {
+		t.Errorf("cancelled %q", id)
+	}
+}
+
+// What a hostile server answers is an error, and the next call is answered.
+func TestHostileAnswers(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		answer string // members of the response
+		code   interact.Code
+	}{
+		"a result that is none":        {`"result":7`, interact.AgentFailed},
+		"an unknown kind of result":    {`"result":{"resultType":"dream"}`, interact.AgentFailed},
+		"a task without an id":         {`"result":{"resultType":"task"}`, interact.AgentFailed},
+		"questions that are none":      {`"result":{"resultType":"input_required","inputRequests":[]}`, interact.AgentFailed},
+		"an unknown question":          {`"result":{"resultType":"input_required","inputRequests":{"a":{"method":"rm"}}}`, interact.AgentFailed},
+		"asking without end":           {`"result":{"resultType":"input_required","requestState":"s"}`, interact.AgentFailed},
+		"content that is none":         {`"result":{"content":7}`, 0},
+		"structure that is none":       {`"result":{"structuredContent":[1e999]}`, 0},
+		"an unknown tool":              {`"error":{"code":-32602,"message":"unknown\u001b[2J"}`, interact.Invalid},
+		"an unknown method":            {`"error":{"code":-32601,"message":"x"}`, interact.NotAllowed},
+		"a capability that is missing": {`"error":{"code":-32021,"message":"x","data":{"requiredCapabilities":{}}}`, interact.InputNeeded},
+		"an address without one":       {`"error":{"code":-32042,"message":"x","data":{"elicitations":[]}}`, interact.InputNeeded},
+		"an error of its own":          {`"error":{"code":12,"message":"x"}`, interact.AgentFailed},
+		"an error that is none":        {`"error":"x"`, interact.AgentFailed},
+		"a forged one":                 {`"error":{"code":-32603,"message":"x","data":{"code":"LMOS-1411"}}`, interact.AgentFailed},
+	} {
+		dial := scripted(t, func(m *wire.Message, say func(*wire.Message)) {
+			text := test.answer
+			switch {
+			case m.Method() == wire.Discover:
+				text = `"result":{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}`
+			case m.Method() == listTools:
+				text = `"result":{"tools":[{"name":"bad"},{"name":"good"}]}`
+			case m.Text("name") == "good":
+				text = `"result":{"content":[{"type":"text","text":"ok"}]}`
+			}
+			if r, err := wire.Parse([]byte(`{"jsonrpc":"2.0","id":` + string(m.ID()) + `,` + text + `}`)); err == nil {
+				say(r)
+			}
+		})
+		thing := join(t, dial, bridge.Import{}).Thing
+		_, err := interact.Ask(t.Context(), thing, invoke("bad", ""))
+		if e := interact.AsError(err); (e == nil) != (test.code == 0) || e != nil && (e.Code != test.code || e.Hint == "" || strings.Contains(e.Error(), "\x1b")) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if r, err := interact.Ask(t.Context(), thing, invoke("good", "")); err != nil || string(r.Data) != `"ok"` {
+			t.Errorf("%s: the next call: %v, %v", name, r, err)
+		}
+	}
+}
+
+// What a server changes is described anew.
+func TestChanges(t *testing.T) {
+	t.Parallel()
+	for era, versions := range eras {
+		s := newServer(versions, fill)
+		a := join(t, piped(t, s), bridge.Import{})
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		stop := make(chan struct{})
+		go func() { // until somebody listens
+			for i := 0; ; i++ {
+				select {
+				case <-time.After(20 * time.Millisecond):
+					s.AddTool(&sdk.Tool{Name: fmt.Sprint("more", i%2), InputSchema: object}, echo)
+				case <-stop:
+					return
+				}
+			}
+		}()
+		for raw := range a.Changes(ctx) {
+			thing := described(t, raw)
+			if thing.Title != "Probe" || thing.Actions["say"] == nil {
+				t.Errorf("%s: %s", era, raw)
+			}
+			if thing.Actions["more0"] != nil && thing.Actions["more1"] != nil {
+				break
+			}
+		}
+		close(stop)
+		if _, err := asked(t, a.Thing, invoke("more1", "")); err != nil || ctx.Err() != nil {
+			t.Errorf("%s: the new tool: %v, %v", era, err, ctx.Err())
+		}
+		cancel()
+	}
+}

@@ -1,0 +1,138 @@
+package wire
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"regexp"
+	"sync"
+)
+
+// A Conn carries messages both ways. Read is called by one goroutine at a time; Write and Close by any. Close ends Reads and
+// Writes that wait.
+type Conn interface {
+	// Read returns the next message. What is no message is an [*Error], after which reading goes on, with a message that has the id,
+	// if there is one, as of [Parse]; any other error is the end: io.EOF if the other end closed.
+	Read(ctx context.Context) (*Message, error)
+	// Write sends m. If ctx ends first, m may be sent all the same.
+	Write(ctx context.Context, m *Message) error
+	Close() error
+}
+
+// maxLine bounds a line: a message, with what relays add to it.
+const maxLine = MaxMessage + 64<<10
+
+// Lines carries messages over a stream of bytes, one a line (MCP, "stdio": it is what is meant for other streams, too). Closing the
+// stream must end its Reads and Writes.
+func Lines(stream io.ReadWriteCloser) Conn {
+	l := &lines{stream: stream, in: bufio.NewReaderSize(stream, 32<<10), turn: make(chan struct{}, 1), closed: make(chan struct{})}
+	l.close = sync.OnceValue(func() error {
+		close(l.closed)
+		err := stream.Close()
+		l.turn <- struct{}{} // the last write has ended, and there is no other
+		return err
+	})
+	return l
+}
+
+type lines struct {
+	stream io.ReadWriteCloser
+	in     *bufio.Reader
+	turn   chan struct{} // holds a token while a line is written
+	closed chan struct{}
+	close  func() error
+}
+
+func (l *lines) Read(context.Context) (*Message, error) {
+	for {
+		line, id, err := readLine(l.in)
+		switch {
+		case err != nil && id != "":
+			return &Message{id: id}, err
+		case err != nil:
+			return nil, err
+		case len(line) > 0:
+			return parse(line)
+		}
+	}
+}
+
+// readLine returns a line of its own without its end. The last one may lack it. Of one that is too long the id is returned, if its
+// message has one that can be seen: somebody waits for it.
+func readLine(in *bufio.Reader) (line []byte, id ID, err error) {
+	var head, tail []byte
+	for {
+		part, err := in.ReadSlice('\n')
+		switch {
+		case head != nil:
+			tail = append(tail, part...)
+			tail = append(tail[:0], tail[max(0, len(tail)-seen):]...)
+		case len(line)+len(part) > maxLine:
+			line = append(line, part...)
+			head, tail, line = append([]byte(nil), line[:seen]...), append([]byte(nil), line[len(line)-seen:]...), nil
+		default:
+			line = append(line, part...)
+		}
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case head != nil && err == nil:
+			return nil, idOf(head, tail), tooLong()
+		case err == io.EOF && len(line) > 0:
+			return line, "", nil
+		case err != nil:
+			return nil, "", err
+		}
+		line = line[:len(line)-1]
+		if n := len(line); n > 0 && line[n-1] == '\r' {
+			line = line[:n-1]
+		}
+		return line, "", nil
+	}
+}
+
+// seen is how much of the beginning and of the end of a line that is too long is looked at.
+const seen = 512
+
+// The id stands at one end of what everybody writes. An object that ends the line is the message itself, and so is one that begins
+// it, so that these ids are not of something inside.
+var (
+	idFirst = regexp.MustCompile(`^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(-?[0-9]+|"(?:[^"\\]|\\.)*")\s*,`)
+	idLast  = regexp.MustCompile(`,\s*"id"\s*:\s*(-?[0-9]+|"(?:[^"\\]|\\.)*")\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$`)
+)
+
+func idOf(head, tail []byte) ID {
+	for _, found := range [][][]byte{idFirst.FindSubmatch(head), idLast.FindSubmatch(tail)} {
+		if found != nil && validID(found[1]) {
+			return ID(found[1])
+		}
+	}
+	return ""
+}
+
+func (l *lines) Write(ctx context.Context, m *Message) error {
+	select {
+	case l.turn <- struct{}{}:
+	case <-l.closed:
+		return io.ErrClosedPipe
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	line := append(make([]byte, 0, len(m.text)+1), m.text...)
+	line = append(line, '\n')
+	done := make(chan error, 1)
+	go func() { // whoever has a reader that stopped reads nothing, and the caller need not wait for that
+		_, err := l.stream.Write(line)
+		done <- err
+		<-l.turn
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (l *lines) Close() error { return l.close() }
