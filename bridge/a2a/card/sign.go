@@ -1,0 +1,346 @@
+package card
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/internal/jcs"
+)
+
+var b64 = base64.RawURLEncoding
+
+// Canonical is the payload of a card's signature (A2A 1.0 §8.4): the JCS of what 1.0 knows of it, without its signatures and
+// without anything that is empty. Verifiers disagree on empty members, so that a card of lmosd has none.
+func Canonical(c *Card) ([]byte, error) {
+	plain := *c
+	plain.Signatures = nil
+	raw, err := json.Marshal(&plain)
+	if err != nil {
+		return nil, err
+	}
+	v, err := jcs.Decode(raw, 2*maxCard)
+	if err != nil {
+		return nil, err
+	}
+	return jcs.Append(nil, clean(v))
+}
+
+// clean drops what is null, or an empty text, array or object, from the leaves up. Elements of arrays stay.
+func clean(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		out := map[string]any{}
+		for name, m := range v {
+			if m = clean(m); !empty(m) {
+				out[name] = m
+			}
+		}
+		return out
+	case []any:
+		out := make([]any, len(v))
+		for i, e := range v {
+			out[i] = clean(e)
+		}
+		return out
+	}
+	return v
+}
+
+func empty(v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return true
+	case string:
+		return v == ""
+	case []any:
+		return len(v) == 0
+	case map[string]any:
+		return len(v) == 0
+	}
+	return false
+}
+
+// Sign adds the signature of s to a card: EdDSA, with the verification method of its did:key as kid.
+func Sign(c *Card, s did.Signer) error {
+	payload, err := Canonical(c)
+	if err != nil {
+		return err
+	}
+	kid := string(s.DID()) + "#" + s.DID().Multibase()
+	protected := b64.EncodeToString(fmt.Appendf(nil, `{"alg":"EdDSA","typ":"JOSE","kid":%q}`, kid))
+	signature, err := s.Sign(did.PurposeCard, []byte(protected+"."+b64.EncodeToString(payload)))
+	if err != nil {
+		return err
+	}
+	c.Signatures = append(c.Signatures, Signature{Protected: protected, Signature: b64.EncodeToString(signature)})
+	return nil
+}
+
+// Errors of [Verify].
+var (
+	// ErrUnsigned says that a card has no signature.
+	ErrUnsigned = errors.New("the card is not signed")
+	// ErrUnknownKey says that no signature of a card names a key that can be found without asking the network.
+	ErrUnknownKey = errors.New("the card is signed with a key that is not known")
+	// ErrSignature says that a signature is wrong.
+	ErrSignature = errors.New("the signature of the card is wrong")
+)
+
+// A Verdict says who signed a card.
+type Verdict struct {
+	// Key is the DID URL of the key.
+	Key string
+	// Form says which payload the signature is of: "proto", by the letter of the specification; "clean", without empty members;
+	// "raw", of the document as it came.
+	Form string
+}
+
+// maxSignatures bounds those of one card that are looked at.
+const maxSignatures = 8
+
+// Verify checks the signatures of a card as it came, with the keys that r resolves. One good signature is enough, and one that is
+// wrong is [ErrSignature] though others were good: somebody has changed the card.
+func Verify(ctx context.Context, raw []byte, r did.Resolver) (*Verdict, error) {
+	doc, err := jcs.Object(raw, maxCard)
+	if err != nil {
+		return nil, fmt.Errorf("the card is no JSON object: %w", err)
+	}
+	list, _ := doc["signatures"].([]any)
+	if len(list) == 0 {
+		return nil, ErrUnsigned
+	}
+	delete(doc, "signatures")
+	payloads := payloadsOf(doc)
+	var good *Verdict
+	for i, s := range list {
+		if i == maxSignatures {
+			break
+		}
+		v, err := verifyOne(ctx, s, payloads, r)
+		switch {
+		case errors.Is(err, ErrSignature):
+			return nil, err
+		case err == nil && good == nil:
+			good = v
+		}
+	}
+	if good == nil {
+		return nil, ErrUnknownKey
+	}
+	return good, nil
+}
+
+// A payload is a form in which a card may have been signed.
+type payload struct {
+	form string
+	text []byte
+}
+
+func payloadsOf(doc map[string]any) (all []payload) {
+	add := func(form string, v any) {
+		if text, err := jcs.Append(nil, v); err == nil {
+			all = append(all, payload{form, text})
+		}
+	}
+	known := project(doc, message)
+	add("proto", byPresence(known, message))
+	add("clean", clean(known))
+	add("raw", doc)
+	return all
+}
+
+func verifyOne(ctx context.Context, v any, payloads []payload, r did.Resolver) (*Verdict, error) {
+	m, _ := v.(map[string]any)
+	protected, _ := m["protected"].(string)
+	text, _ := m["signature"].(string)
+	signature, err := b64.DecodeString(text)
+	if err != nil || len(signature) != ed25519.SignatureSize {
+		return nil, fmt.Errorf("%w: it is none of EdDSA", ErrUnknownKey)
+	}
+	key, kid, err := keyOf(ctx, protected, r)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range payloads {
+		if ed25519.Verify(key, []byte(protected+"."+b64.EncodeToString(p.text)), signature) {
+			return &Verdict{Key: kid, Form: p.form}, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: it is not that of %s", ErrSignature, kid)
+}
+
+// keyOf finds the key that a protected header names. A header with "crit" asks for what is not known here (RFC 7515 §4.1.11).
+func keyOf(ctx context.Context, protected string, r did.Resolver) (ed25519.PublicKey, string, error) {
+	raw, err := b64.DecodeString(protected)
+	if err != nil {
+		return nil, "", fmt.Errorf("%w: its header is no base64url", ErrUnknownKey)
+	}
+	header, err := jcs.Object(raw, 8<<10)
+	if err != nil {
+		return nil, "", fmt.Errorf("%w: its header is no JSON", ErrUnknownKey)
+	}
+	alg, _ := header["alg"].(string)
+	kid, _ := header["kid"].(string)
+	if _, critical := header["crit"]; critical || alg != "EdDSA" && alg != "Ed25519" {
+		return nil, "", fmt.Errorf("%w: %q", ErrUnknownKey, alg)
+	}
+	u, err := did.ParseURL(kid)
+	if err != nil {
+		return nil, "", fmt.Errorf("%w: %w", ErrUnknownKey, err)
+	}
+	document, err := r.Resolve(ctx, u.DID)
+	if err != nil {
+		return nil, "", fmt.Errorf("%w: %w", ErrUnknownKey, err)
+	}
+	method := document.Method(kid)
+	if method == nil || method.KeyType != "Ed25519" || !document.Allows("assertionMethod", kid) {
+		return nil, "", fmt.Errorf("%w: %s has no such key to assert with", ErrUnknownKey, u.DID)
+	}
+	return method.PublicKey, kid, nil
+}
+
+// A shape is what 1.0 knows of an object: its fields, and those that are always written. Of a nil shape everything is known.
+type shape struct {
+	fields   map[string]*shape // of a field's value, or of its elements
+	required []string
+	entries  *shape // a map from names to these, in place of fields
+	kept     []string
+}
+
+func fields(required []string, kept []string, more map[string]*shape, plain ...string) *shape {
+	s := &shape{fields: map[string]*shape{}, required: required, kept: kept}
+	for _, name := range append(append(plain, required...), kept...) {
+		s.fields[name] = nil
+	}
+	for name, of := range more {
+		s.fields[name] = of
+	}
+	return s
+}
+
+func list(names ...string) []string { return names }
+
+// message is the AgentCard of a2a.proto. Fields of "kept" are optional ones with presence: they are written if they were.
+var message = func() *shape {
+	requirement := fields(nil, nil, map[string]*shape{"schemes": {entries: fields(nil, nil, nil, "list")}})
+	flows := map[string]*shape{}
+	for _, name := range list("authorizationCode", "clientCredentials", "deviceCode", "implicit", "password") {
+		flows[name] = fields(nil, nil, nil, "authorizationUrl", "tokenUrl", "refreshUrl", "deviceAuthorizationUrl", "pkceRequired",
+			"scopes")
+	}
+	scheme := fields(nil, nil, map[string]*shape{
+		"apiKeySecurityScheme":   fields(list("location", "name"), nil, nil, "description"),
+		"httpAuthSecurityScheme": fields(list("scheme"), nil, nil, "description", "bearerFormat"),
+		"oauth2SecurityScheme": fields(list("flows"), nil, map[string]*shape{"flows": fields(nil, nil, flows)}, "description",
+			"oauth2MetadataUrl"),
+		"openIdConnectSecurityScheme": fields(list("openIdConnectUrl"), nil, nil, "description"),
+		"mtlsSecurityScheme":          fields(nil, nil, nil, "description"),
+	})
+	return fields(
+		list("name", "description", "version", "supportedInterfaces", "capabilities", "defaultInputModes", "defaultOutputModes",
+			"skills"),
+		list("documentationUrl", "iconUrl"),
+		map[string]*shape{
+			"supportedInterfaces": fields(list("url", "protocolBinding", "protocolVersion"), nil, nil, "tenant"),
+			"provider":            fields(list("url", "organization"), nil, nil),
+			"capabilities": fields(nil, list("streaming", "pushNotifications", "extendedAgentCard"),
+				map[string]*shape{"extensions": fields(nil, nil, nil, "uri", "description", "required", "params")}),
+			"securitySchemes":      {entries: scheme},
+			"securityRequirements": requirement,
+			"skills": fields(list("id", "name", "description", "tags"), nil, map[string]*shape{"securityRequirements": requirement},
+				"examples", "inputModes", "outputModes"),
+		})
+}()
+
+// project keeps of v what s knows.
+func project(v any, s *shape) any {
+	if s == nil {
+		return v
+	}
+	switch v := v.(type) {
+	case []any:
+		out := make([]any, len(v))
+		for i, e := range v {
+			out[i] = project(e, s)
+		}
+		return out
+	case map[string]any:
+		out := map[string]any{}
+		for name, m := range v {
+			of, known := s.fields[name]
+			if s.entries != nil {
+				of, known = s.entries, true
+			}
+			if known {
+				out[name] = project(m, of)
+			}
+		}
+		return out
+	}
+	return v
+}
+
+// byPresence drops the defaults that proto presence does not keep (A2A 1.0 §8.4.1).
+func byPresence(v any, s *shape) any {
+	switch v := v.(type) {
+	case []any:
+		out := make([]any, len(v))
+		for i, e := range v {
+			out[i] = byPresence(e, s)
+		}
+		return out
+	case map[string]any:
+		if s == nil {
+			return v
+		}
+		out := map[string]any{}
+		for name, m := range v {
+			of := s.fields[name]
+			if s.entries != nil {
+				of = s.entries
+			}
+			m = byPresence(m, of)
+			if s.entries != nil || has(s.required, name) || has(s.kept, name) && m != nil || !isDefault(m) {
+				out[name] = m
+			}
+		}
+		return out
+	}
+	return v
+}
+
+func isDefault(v any) bool {
+	switch v := v.(type) {
+	case bool:
+		return !v
+	case float64:
+		return v == 0
+	case map[string]any:
+		return false // a message that is there is present
+	}
+	return empty(v)
+}
+
+func has(names []string, name string) bool {
+	for _, n := range names {
+		if n == name {
+			return true
+		}
+	}
+	return false
+}
+
+// Bytes writes a card as JSON.
+func (c *Card) Bytes() ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(c)
+	return bytes.TrimSpace(b.Bytes()), err
+}

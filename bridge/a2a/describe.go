@@ -1,0 +1,167 @@
+package a2a
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lmosd/lmosd/bridge"
+	"github.com/lmosd/lmosd/bridge/a2a/card"
+	"github.com/lmosd/lmosd/bridge/a2a/desk"
+	"github.com/lmosd/lmosd/bridge/a2a/wire"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// describeThing makes a card of a description: a skill of each action. No member is empty, so that all verifiers of its signature
+// agree (see card.Canonical).
+func describeThing(t *td.Thing) *card.Card {
+	yes, no := true, false
+	title := cmp.Or(strings.TrimSpace(t.Title), t.Name(), "thing")
+	c := &card.Card{Name: title, Description: cmp.Or(strings.TrimSpace(t.Description), title), Version: cmp.Or(t.Version, "1.0.0"),
+		Capabilities: card.Capabilities{Streaming: &yes, Push: &yes, ExtendedCard: &no}}
+	c.InputModes, c.OutputModes = desk.Modes(t)
+	c.Provider = vendor(t)
+	for _, name := range desk.Actions(t) {
+		a := t.Actions[name]
+		c.Skills = append(c.Skills, card.Skill{ID: name, Name: cmp.Or(a.Title, name), Tags: tags(t, a),
+			Description: cmp.Or(strings.TrimSpace(a.Description), a.Title, name), Examples: examples(t, name)})
+	}
+	if len(c.Skills) == 0 {
+		c.Skills = []card.Skill{{ID: "none", Name: "none", Description: title + " has nothing that can be asked over A2A.",
+			Tags: []string{"none"}}}
+	}
+	return c
+}
+
+func vendor(t *td.Thing) *card.Provider {
+	if t.Metadata == nil || t.Metadata.VendorName == "" || t.Metadata.VendorURL == "" {
+		return nil
+	}
+	return &card.Provider{Organization: t.Metadata.VendorName, URL: t.Metadata.VendorURL}
+}
+
+// tags are the types of an action and the capabilities of its thing; without either, the name of the thing.
+func tags(t *td.Thing, a *td.Action) []string {
+	const most = 16
+	all := slices.Clone(a.Types)
+	for _, c := range t.Capabilities {
+		if c.ID != "" && len(all) < most {
+			all = append(all, c.ID)
+		}
+	}
+	if len(all) == 0 {
+		all = []string{cmp.Or(t.Name(), "thing")}
+	}
+	return all[:min(len(all), most)]
+}
+
+// examples are those of the capability that is called like the action.
+func examples(t *td.Thing, action string) []string {
+	for _, c := range t.Capabilities {
+		if strings.EqualFold(c.Name, action) || strings.EqualFold(c.ID, action) {
+			return c.Examples
+		}
+	}
+	return nil
+}
+
+// relayedCard is the card of an imported agent, from its description: the members of its own that are not this node's business.
+// Push notifications come from here.
+func relayedCard(t *td.Thing) *card.Card {
+	c := describeThing(t)
+	var doc struct {
+		Card *card.Card `json:"a2a:card"`
+	}
+	if json.Unmarshal(t.Raw, &doc) == nil && doc.Card != nil {
+		own := *doc.Card
+		own.Name, own.Description = c.Name, c.Description
+		own.Capabilities.Push = c.Capabilities.Push
+		if own.Capabilities.Streaming == nil {
+			own.Capabilities.Streaming = new(bool)
+		}
+		if len(own.Skills) == 0 {
+			own.Skills = c.Skills
+		}
+		if len(own.InputModes) == 0 {
+			own.InputModes = c.InputModes
+		}
+		if len(own.OutputModes) == 0 {
+			own.OutputModes = c.OutputModes
+		}
+		own.Version = cmp.Or(own.Version, c.Version)
+		for i, s := range own.Skills {
+			if own.Skills[i].Description = cmp.Or(s.Description, s.Name, s.ID); len(s.Tags) == 0 {
+				own.Skills[i].Tags = []string{cmp.Or(t.Name(), "agent")}
+			}
+		}
+		return &own
+	}
+	return c
+}
+
+const (
+	maxFound = 20
+	findFor  = 3 * time.Second
+)
+
+// directoryAgent is the agent of a node itself: it finds others.
+func directoryAgent(m bridge.Mesh) desk.Subject {
+	sync := true
+	schema := td.ParseSchema(map[string]any{"type": "object", "required": []any{"query"},
+		"properties": map[string]any{"query": map[string]any{"type": "string", "description": "what the agent should be able to do"}}})
+	t := &td.Thing{ID: string(m.Signer().DID()), Title: "Mesh directory",
+		Description: "Finds agents of the mesh by what they can do.",
+		Actions: map[string]*td.Action{"find": {Input: schema, Safe: true, Idempotent: true, Synchronous: &sync,
+			Affordance: td.Affordance{Title: "Find agents", Types: []string{"directory"},
+				Description: "Finds agents by what they can do, and says where their cards are."}}}}
+	find := func(ctx context.Context, ask *interact.Message) (*interact.Message, error) {
+		return findAgents(ctx, m, ask)
+	}
+	return desk.Subject{Ref: string(m.Signer().DID()), Desc: t, Thing: interact.Unary(find)}
+}
+
+// A hit is an agent that was found.
+type hit struct {
+	Name        string  `json:"name"`
+	Ref         string  `json:"ref"`
+	Description string  `json:"description,omitempty"`
+	Card        string  `json:"card"` // below the address of this agent's node
+	Score       float64 `json:"score"`
+}
+
+func findAgents(ctx context.Context, m bridge.Mesh, ask *interact.Message) (*interact.Message, error) {
+	var in struct {
+		Query string `json:"query"`
+	}
+	if ask.Type != interact.InvokeAction || json.Unmarshal(ask.Data, &in) != nil || strings.TrimSpace(in.Query) == "" {
+		return nil, interact.Errorf(interact.Invalid, `for example {"query": "weather"}`, "say what to look for")
+	}
+	q, err := td.ParseQuery(in.Query, td.Query{})
+	if err != nil {
+		return nil, interact.Errorf(interact.Invalid, "for example weather, or capability:urn:example:weather",
+			"the query cannot be read: %v", err)
+	}
+	q.Limit = maxFound
+	ctx, cancel := context.WithTimeout(ctx, findFor)
+	defer cancel()
+	var found []*td.Description
+	for d, err := range m.Find(ctx, q) {
+		if err != nil {
+			break // what was found until then is shown
+		}
+		found = append(found, d)
+	}
+	hits := []hit{}
+	for _, r := range m.Rank(ctx, q, found) {
+		hits = append(hits, hit{Name: r.Thing.Title, Ref: r.Ref(), Description: r.Thing.Description, Score: r.Score,
+			Card: "/a2a/" + url.PathEscape(r.Ref()) + "/.well-known/agent-card.json"})
+	}
+	r := ask.Reply(interact.ActionStatus, interact.JSON, wire.Encode(map[string]any{"agents": hits}))
+	r.Status = interact.StatusCompleted
+	return r, nil
+}

@@ -1,0 +1,225 @@
+// Package desk serves things that do not speak A2A as agents that do: a message becomes an action, and a run of it a task.
+//
+// The tasks live here, at the node that serves the client, and outlive its connections. A task is its principal's: to another it
+// is as if it were not there. What is kept is bounded, and forgotten a while after it has ended.
+//
+// Sources: A2A 1.0.1 §3, §4, §7; spec/a2a.md §7, §8.
+package desk
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"iter"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/lmosd/lmosd/bridge/a2a/wire"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// Options are the settings of a [Desk]. The zero value works.
+type Options struct {
+	// Keep is how long a task is kept after it has ended, or waits for its client; 0 means 1 h.
+	Keep time.Duration
+	// MaxRun is how long an action may take; 0 means 1 h.
+	MaxRun time.Duration
+	// MaxTasks bounds the tasks that are kept; 0 means 2,000. When a new one finds no room, the oldest that has ended is forgotten.
+	MaxTasks int
+	// MaxRunning bounds the tasks of one principal that have not ended; 0 means 100.
+	MaxRunning int
+	// MaxBytes bounds what one task holds, in bytes; 0 means 16 MiB.
+	MaxBytes int
+	// MaxTotal bounds what all tasks hold, in bytes; 0 means 128 MiB.
+	MaxTotal int64
+	Log      *slog.Logger
+}
+
+// A Desk keeps the tasks of one node's A2A clients. It is safe for concurrent use.
+type Desk struct {
+	o    Options
+	ctx  context.Context // of what runs
+	stop context.CancelFunc
+	work sync.WaitGroup
+
+	// mu owns what follows, and the fields of tasks that say so.
+	mu     sync.Mutex
+	tasks  map[string]*task
+	sent   map[sentKey]*task // by the message that began it
+	held   int64
+	closed bool
+}
+
+// A sentKey names a message: one that is sent again gets the task that it began (A2A 1.0 §3.1.1, idempotency).
+type sentKey struct{ principal, thing, message string }
+
+// New returns a desk, which the caller closes.
+func New(o Options) *Desk {
+	o.Keep, o.MaxRun = cmp.Or(o.Keep, time.Hour), cmp.Or(o.MaxRun, time.Hour)
+	o.MaxTasks, o.MaxRunning = cmp.Or(o.MaxTasks, 2000), cmp.Or(o.MaxRunning, 100)
+	o.MaxBytes, o.MaxTotal = cmp.Or(o.MaxBytes, 16<<20), cmp.Or(o.MaxTotal, 128<<20)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	d := &Desk{o: o, tasks: map[string]*task{}, sent: map[sentKey]*task{}}
+	d.ctx, d.stop = context.WithCancel(context.Background())
+	return d
+}
+
+// Close cancels what runs, and waits for it.
+func (d *Desk) Close() {
+	d.mu.Lock()
+	d.closed = true
+	d.mu.Unlock()
+	d.stop()
+	d.work.Wait()
+}
+
+// A Subject is a thing as the desk serves it.
+type Subject struct {
+	// Ref names it in messages.
+	Ref  string
+	Desc *td.Thing
+	// Thing answers.
+	Thing interact.Thing
+}
+
+// Agent serves s to a principal.
+func (d *Desk) Agent(s Subject, principal string) wire.Agent {
+	return &agent{d, s, principal}
+}
+
+type agent struct {
+	*Desk
+	subject   Subject
+	principal string
+}
+
+// Do implements [wire.Agent].
+func (a *agent) Do(ctx context.Context, op *wire.Operation) iter.Seq2[json.RawMessage, error] {
+	switch op.Method {
+	case wire.SendMessage:
+		return wire.Once(a.send(ctx, op))
+	case wire.SendStreamingMessage:
+		return a.stream(ctx, op)
+	case wire.GetTask:
+		return wire.Once(a.get(op))
+	case wire.ListTasks:
+		return wire.Once(a.list(op))
+	case wire.CancelTask:
+		return wire.Once(a.cancel(ctx, op))
+	case wire.SubscribeToTask:
+		return a.subscribe(ctx, op)
+	case wire.ExtendedCard:
+		return wire.Once(nil, wire.Errorf(wire.UnsupportedOperation, "the agent has no extended card"))
+	case wire.CreatePush, wire.GetPush, wire.ListPush, wire.DeletePush:
+		return wire.Once(nil, wire.Errorf(wire.PushNotSupported, "nothing is pushed here"))
+	}
+	return wire.Once(nil, wire.Errorf(wire.UnknownMethod, "A2A has no method %q", op.Method))
+}
+
+// send waits until the task ends or asks for something, unless it is to return at once (A2A 1.0 §3.1.1).
+func (a *agent) send(ctx context.Context, op *wire.Operation) (json.RawMessage, error) {
+	t, p, err := a.take(op)
+	if err != nil {
+		return nil, err
+	}
+	s := a.follow(t)
+	defer a.unfollow(t, s)
+	for !p.Configuration.Immediately && !a.settled(t) {
+		if _, err := s.next(ctx); err != nil {
+			break // over, or the client is gone: then nobody reads the answer
+		}
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return wire.Encode(wire.StreamResponse{Task: a.snapshot(t, p.Configuration.HistoryLength)}), nil
+}
+
+// stream yields the task, then what happens to it, until it ends or asks for input. What asks somebody to prove who they are goes
+// on when they have (A2A 1.0 §7.6.1).
+func (a *agent) stream(ctx context.Context, op *wire.Operation) iter.Seq2[json.RawMessage, error] {
+	return func(yield func(json.RawMessage, error) bool) {
+		t, p, err := a.take(op)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		a.tell(ctx, t, p.Configuration.HistoryLength, func(s wire.State) bool { return s == wire.InputRequired }, yield)
+	}
+}
+
+// subscribe yields the task, then what happens to it until it ends.
+func (a *agent) subscribe(ctx context.Context, op *wire.Operation) iter.Seq2[json.RawMessage, error] {
+	return func(yield func(json.RawMessage, error) bool) {
+		var p wire.Get
+		if e := wire.Read(op.Params, &p); e != nil {
+			yield(nil, e)
+			return
+		}
+		t, err := a.find(p.ID)
+		if err == nil && a.ended(t) {
+			err = wire.Errorf(wire.UnsupportedOperation, "the task has ended: get it")
+		}
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		a.tell(ctx, t, nil, func(wire.State) bool { return false }, yield)
+	}
+}
+
+// tell yields a task and its events, up to the end or to a state that leaves.
+func (a *agent) tell(ctx context.Context, t *task, history *int, leaves func(wire.State) bool,
+	yield func(json.RawMessage, error) bool) {
+	s, first := a.followWith(t, history)
+	defer a.unfollow(t, s)
+	if !yield(wire.Encode(wire.StreamResponse{Task: first}), nil) || first.Status.State.Terminal() || leaves(first.Status.State) {
+		return
+	}
+	for {
+		e, err := s.next(ctx)
+		if err == errOver {
+			return
+		}
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		if !yield(e.text, nil) || e.state.Terminal() || leaves(e.state) {
+			return
+		}
+	}
+}
+
+func (a *agent) get(op *wire.Operation) (json.RawMessage, error) {
+	var p wire.Get
+	if e := wire.Read(op.Params, &p); e != nil {
+		return nil, e
+	}
+	if p.HistoryLength != nil && *p.HistoryLength < 0 {
+		return nil, wire.Errorf(wire.InvalidParams, "historyLength is below zero").At("historyLength")
+	}
+	t, err := a.find(p.ID)
+	if err != nil {
+		return nil, err
+	}
+	return wire.Encode(a.snapshot(t, p.HistoryLength)), nil
+}
+
+// cancel ends a task. One that has been cancelled is cancelled again with the same answer.
+func (a *agent) cancel(ctx context.Context, op *wire.Operation) (json.RawMessage, error) {
+	var p wire.Get
+	if e := wire.Read(op.Params, &p); e != nil {
+		return nil, e
+	}
+	t, err := a.find(p.ID)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.end(ctx, t); err != nil {
+		return nil, err
+	}
+	return wire.Encode(a.snapshot(t, nil)), nil
+}

@@ -1,0 +1,377 @@
+package desk
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/lmosd/lmosd/bridge/a2a/wire"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// StateOf is the table of states (spec/mcp.md §9.1): what a run of an action is in A2A. Of one that asks for something it depends
+// on what that is (see asks).
+func StateOf(s interact.Status) wire.State {
+	switch s {
+	case interact.StatusPending:
+		return wire.Submitted
+	case interact.StatusRunning:
+		return wire.Working
+	case interact.StatusCompleted:
+		return wire.Completed
+	case interact.StatusCancelled:
+		return wire.Canceled
+	case interact.StatusInputRequired:
+		return wire.InputRequired
+	}
+	return wire.Failed
+}
+
+// StatusOf is the same table the other way.
+func StatusOf(s wire.State) interact.Status {
+	switch s {
+	case wire.Submitted:
+		return interact.StatusPending
+	case wire.Working:
+		return interact.StatusRunning
+	case wire.InputRequired, wire.AuthRequired:
+		return interact.StatusInputRequired
+	case wire.Completed:
+		return interact.StatusCompleted
+	case wire.Canceled:
+		return interact.StatusCancelled
+	}
+	return interact.StatusFailed // REJECTED, too
+}
+
+// failure is the state in which an error ends a run.
+func failure(e *interact.Error) wire.State {
+	switch e.Code {
+	case interact.Cancelled:
+		return wire.Canceled
+	case interact.Forbidden, interact.Unauthenticated:
+		return wire.Rejected
+	}
+	return wire.Failed
+}
+
+// take reads a message, and returns the task that it begins or goes on with.
+func (a *agent) take(op *wire.Operation) (*task, *wire.Send, error) {
+	p := &wire.Send{}
+	if e := wire.Read(op.Params, p); e != nil {
+		return nil, nil, e
+	}
+	if e := wire.CheckMessage(p.Message); e != nil {
+		return nil, nil, e
+	}
+	if n := p.Configuration.HistoryLength; n != nil && *n < 0 {
+		return nil, nil, wire.Errorf(wire.InvalidParams, "historyLength is below zero").At("configuration.historyLength")
+	}
+	if len(p.Configuration.Push) > 0 && string(p.Configuration.Push) != "null" {
+		return nil, nil, wire.Errorf(wire.PushNotSupported, "nothing is pushed here")
+	}
+	if e := a.checkModes(p); e != nil {
+		return nil, nil, e
+	}
+	var t *task
+	var err error
+	if p.Message.TaskID != "" {
+		t, err = a.resume(p.Message)
+	} else {
+		t, err = a.begin(p.Message)
+	}
+	return t, p, err
+}
+
+// begin makes a task of a message; of one that was sent before, the task that it made.
+func (a *agent) begin(m *wire.Message) (*task, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.sweepLocked(time.Now())
+	if t := a.sent[sentKey{a.principal, a.subject.Ref, m.ID}]; t != nil {
+		return t, nil
+	}
+	in, err := a.invocation(m)
+	if err != nil {
+		return nil, err
+	}
+	t, err := a.enterLocked(m)
+	if err != nil {
+		return nil, err
+	}
+	if in == nil {
+		t.undecided = m
+		a.setLocked(t, wire.InputRequired, a.choices()...)
+		return t, nil
+	}
+	a.startLocked(t, in)
+	return t, nil
+}
+
+// resume goes on with a task that waits for its client.
+func (a *agent) resume(m *wire.Message) (*task, error) {
+	a.mu.Lock()
+	t, err := a.findLocked(m.TaskID)
+	if err != nil {
+		a.mu.Unlock()
+		return nil, err
+	}
+	state := t.shown.Status.State
+	switch {
+	case m.ContextID != "" && m.ContextID != t.shown.ContextID:
+		err = wire.Errorf(wire.InvalidParams, "the task is of another context").At("message.contextId")
+	case a.heardLocked(t, m.ID):
+		a.mu.Unlock()
+		return t, nil
+	case state.Terminal():
+		err = wire.Errorf(wire.UnsupportedOperation, "the task has ended: begin another")
+	case !state.Waits():
+		err = wire.Errorf(wire.UnsupportedOperation, "the task works, and asks for nothing")
+	}
+	if err != nil {
+		a.mu.Unlock()
+		return nil, err
+	}
+	if m.ContextID = t.shown.ContextID; t.undecided != nil {
+		defer a.mu.Unlock()
+		return t, a.decideLocked(t, m)
+	}
+	open, ask := t.open, &interact.Message{Type: interact.ContinueAction, Thing: a.subject.Ref, Name: t.action, ActionID: t.run,
+		ID: interact.NewID()}
+	a.mu.Unlock()
+	answers, e := answersOf(m, open)
+	if e != nil {
+		return nil, e
+	}
+	ask.Data = wire.Encode(answers)
+	return t, a.answer(t, m, ask)
+}
+
+func (a *agent) heardLocked(t *task, message string) bool {
+	for _, m := range t.shown.History {
+		if m.ID == message {
+			return true
+		}
+	}
+	return false
+}
+
+// answer gives a run what it asked for. The task works before the run hears of it, which may end it at once.
+func (a *agent) answer(t *task, m *wire.Message, ask *interact.Message) error {
+	a.mu.Lock()
+	before := t.shown.Status
+	t.open = nil
+	a.noteLocked(t, m)
+	a.setLocked(t, wire.Working)
+	a.mu.Unlock()
+	ctx, cancel := context.WithTimeout(a.ctx, 30*time.Second)
+	defer cancel()
+	_, err := interact.Ask(ctx, a.subject.Thing, ask)
+	if err == nil {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if t.shown.Status.State == wire.Working && t.open == nil && interact.AsError(err).Code == interact.Invalid {
+		parts := []wire.Part{wire.TextPart(said(interact.AsError(err)))}
+		a.setLocked(t, before.State, parts...)
+	}
+	return err
+}
+
+// decideLocked learns from m which skill was meant: m names it, or is its name, or says all.
+func (a *agent) decideLocked(t *task, m *wire.Message) error {
+	first := t.undecided
+	if word := strings.TrimSpace(textOf(m)); a.subject.Desc.Actions[word] != nil && dataOf(m) == nil {
+		named := *first
+		named.Metadata = wire.Encode(map[string]string{"skillId": word})
+		first = &named
+	} else if name, _ := named(m); name != "" && textOf(m) == "" && dataOf(m) == nil {
+		named := *first
+		named.Metadata = m.Metadata
+		first = &named
+	} else {
+		first = m
+	}
+	first.ContextID = t.shown.ContextID
+	in, err := a.invocation(first)
+	if err != nil {
+		return err
+	}
+	m.TaskID = t.id
+	a.noteLocked(t, m)
+	if in == nil {
+		a.setLocked(t, wire.InputRequired, a.choices()...)
+		return nil
+	}
+	t.undecided = nil
+	a.setLocked(t, wire.Working)
+	a.startLocked(t, in)
+	return nil
+}
+
+// startLocked begins the run of a task.
+func (a *agent) startLocked(t *task, in *invocation) {
+	ctx, cancel := context.WithTimeout(a.ctx, a.o.MaxRun)
+	t.cancel, t.action = cancel, in.action
+	m := &interact.Message{Type: interact.InvokeAction, Thing: a.subject.Ref, Name: in.action, ID: interact.NewID(),
+		Correlation: t.id,
+		ContentType: in.media, Data: in.data, Deadline: time.Now().Add(a.o.MaxRun)}
+	a.work.Go(func() {
+		defer cancel()
+		defer func() {
+			if p := recover(); p != nil {
+				a.o.Log.Error("a run panicked", "thing", a.subject.Ref, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+				a.fail(t, interact.Errorf(interact.Internal, "see the log of the node", "the node failed while it asked %s", m.Name))
+			}
+		}()
+		a.run(ctx, t, m)
+	})
+}
+
+// run asks the thing, to the end.
+func (a *agent) run(ctx context.Context, t *task, m *interact.Message) {
+	for r, err := range a.subject.Thing.Do(ctx, m) {
+		if err != nil {
+			a.fail(t, interact.AsError(err))
+			return
+		}
+		if !a.heard(t, r) {
+			return
+		}
+	}
+	a.fail(t, interact.Errorf(interact.AgentFailed, "see the log of the agent", "the agent ended %s without a last state", m.Name))
+}
+
+// heard notes what a run says, and reports whether it goes on.
+func (a *agent) heard(t *task, r *interact.Message) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r.ActionID != "" {
+		t.run = r.ActionID
+	}
+	switch state := StateOf(r.Status); {
+	case r.Status == interact.StatusInputRequired:
+		var in interact.Inputs
+		if err := json.Unmarshal(r.Data, &in); err != nil {
+			a.setLocked(t, wire.Failed, wire.TextPart("the agent asks for something that cannot be read"))
+			return false
+		}
+		state, parts := asks(in)
+		t.open = in
+		a.setLocked(t, state, parts...)
+		return true
+	case len(r.Data) > 0 && state != wire.Failed && state != wire.Canceled && !a.outLocked(t, r):
+		a.setLocked(t, wire.Failed, wire.TextPart("the output is larger than what is kept"))
+		return false
+	case state == wire.Completed && len(r.Data) > 0:
+		a.setLocked(t, state, reply(r)...)
+	case state == wire.Failed && len(r.Data) > 0:
+		a.setLocked(t, state, partsOf(r.Data, r.Media())...)
+	case t.shown.Status.State != state:
+		t.open = nil // it goes on, whoever answered
+		a.setLocked(t, state)
+	}
+	return !t.shown.Status.State.Terminal()
+}
+
+// outLocked adds the data of r to what the task gives out. A last state that has data has the whole output.
+func (a *agent) outLocked(t *task, r *interact.Message) bool {
+	if r.Status == interact.StatusRunning && t.shown.Status.State == wire.Submitted {
+		a.setLocked(t, wire.Working)
+	}
+	parts := partsOf(r.Data, r.Media())
+	for i, p := range parts {
+		few := parts[i : i+1]
+		if p.Data != nil { // and its text
+			few = parts
+		}
+		last := r.Status == interact.StatusCompleted && (len(few) == len(parts) || i == len(parts)-1)
+		if !a.giveLocked(t, "output", few, last) {
+			return false
+		}
+		if p.Data != nil {
+			break
+		}
+	}
+	return true
+}
+
+// reply is the message beside the output of an agent that talks (AgentResult, spec/lmos.md §3.4): what its messages say.
+func reply(r *interact.Message) []wire.Part {
+	var result struct {
+		Messages []struct{ Role, Content string } `json:"messages"`
+	}
+	if json.Unmarshal(r.Data, &result) != nil {
+		return nil
+	}
+	var parts []wire.Part
+	for _, m := range result.Messages {
+		if m.Content != "" && m.Role != "user" {
+			parts = append(parts, wire.TextPart(m.Content))
+		}
+	}
+	return parts
+}
+
+// said is an error in words.
+func said(e *interact.Error) string {
+	title := e.Title
+	if title == "" {
+		title = e.Code.Title()
+	}
+	for _, i := range e.Issues {
+		title += "\n" + i.Pointer + " " + i.Reason
+	}
+	if e.Hint != "" {
+		title += "\n" + e.Hint
+	}
+	return title
+}
+
+// fail ends a task with an error.
+func (a *agent) fail(t *task, e *interact.Error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if t.gone && e.Code == interact.Cancelled {
+		return // whoever cancelled it tells
+	}
+	meta := wire.Encode(map[string]any{"lmosCode": e.Code.String(), "retryable": e.Code.Retryable()})
+	part := wire.TextPart(said(e))
+	part.Metadata = meta
+	a.setLocked(t, failure(e), part)
+}
+
+// end cancels a task: the run at its thing, too.
+func (a *agent) end(ctx context.Context, t *task) error {
+	a.mu.Lock()
+	state, run, cancel := t.shown.Status.State, t.run, t.cancel
+	if state.Terminal() {
+		a.mu.Unlock()
+		if state == wire.Canceled {
+			return nil
+		}
+		return wire.Errorf(wire.TaskNotCancelable, "the task has ended").With(map[string]string{"taskId": t.id})
+	}
+	t.gone = true
+	a.setLocked(t, wire.Canceled)
+	a.mu.Unlock()
+	if cancel == nil {
+		return nil
+	}
+	if run != "" { // one that is detached goes on when its consumer leaves
+		ctx, stop := context.WithTimeout(ctx, 10*time.Second)
+		defer stop()
+		_, err := interact.Ask(ctx, a.subject.Thing, &interact.Message{Type: interact.CancelAction, Thing: a.subject.Ref,
+			Name:     t.action,
+			ActionID: run, ID: interact.NewID()})
+		if err != nil {
+			a.o.Log.Debug("a run did not hear that it is cancelled", "thing", a.subject.Ref, "action", t.action, "err", err)
+		}
+	}
+	cancel()
+	return nil
+}

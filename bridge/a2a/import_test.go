@@ -1,0 +1,432 @@
+package a2a
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/lmosd/lmosd/bridge"
+	"github.com/lmosd/lmosd/bridge/a2a/card"
+	"github.com/lmosd/lmosd/bridge/a2a/desk"
+	"github.com/lmosd/lmosd/bridge/a2a/wire"
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/credentials"
+	"github.com/lmosd/lmosd/td"
+)
+
+// imports takes the agent at target into the mesh m as name.
+func imports(t *testing.T, m *fakeMesh, target, name string, o Options) (*bridge.Agent, *td.Description) {
+	t.Helper()
+	a, err := New(o).Import(t.Context(), target, bridge.Import{Name: name, Capabilities: []string{"urn:x:more"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(a.Close)
+	return a, m.offer(t, a.TD, a.Thing)
+}
+
+// call asks an action of the thing name, answers what it asks for, and returns the parts of its output and how it ended.
+func call(t *testing.T, m *fakeMesh, name, action, input string, answer func(interact.Inputs) interact.Answers) (parts []string, err error) {
+	t.Helper()
+	d, err := m.Get(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := &interact.Message{Type: interact.InvokeAction, Thing: d.Ref(), Name: action, ID: interact.NewID(), Data: []byte(input)}
+	for r, err := range m.Do(t.Context(), ask) {
+		if err != nil {
+			return parts, err
+		}
+		if r.Status == interact.StatusInputRequired {
+			var in interact.Inputs
+			if err := json.Unmarshal(r.Data, &in); err != nil {
+				t.Fatal(err)
+			}
+			next := &interact.Message{Type: interact.ContinueAction, Thing: d.Ref(), Name: action, ActionID: r.ActionID, Data: wire.Encode(answer(in))}
+			go func() {
+				if _, err := interact.Ask(context.Background(), m, next); err != nil {
+					t.Error(err)
+				}
+			}()
+		} else if len(r.Data) > 0 {
+			parts = append(parts, string(r.Data))
+		}
+	}
+	return parts, nil
+}
+
+// Two meshes: the things of one are A2A agents to the other, over HTTP.
+func TestImport(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Options{})
+	far := newMesh(t)
+	a, d := imports(t, far, s.url+"/desk", "far desk", Options{})
+	if len(a.Warnings) != 0 || d.Thing.Title != "far desk" || d.Thing.Description != "Does this and that." || d.Thing.Version != "1.0.0" {
+		t.Errorf("the description is %s, with warnings %v", d.Thing.Raw, a.Warnings)
+	}
+	if d.Thing.Actions["echo"] == nil || d.Thing.Actions[sendAction] == nil || d.Thing.Actions[Verbatim].Types[0] != VerbatimType || !strings.Contains(string(d.Thing.Raw), `"verified":true`) {
+		t.Errorf("the description is %s", d.Thing.Raw)
+	}
+	if raw := string(d.Thing.Raw); strings.Contains(raw, s.url) || strings.Contains(raw, "signatures") {
+		t.Error("the description says where the agent is")
+	}
+	monday := func(in interact.Inputs) interact.Answers {
+		if in["message"].Kind != interact.InputMessage || in["message"].Message != "When?" {
+			t.Errorf("the agent asks %+v", in)
+		}
+		return interact.Answers{"message": {Action: interact.Accept, Content: []byte(`{"day":"Monday"}`)}}
+	}
+	for name, test := range map[string]struct {
+		action, input string
+		answer        func(interact.Inputs) interact.Answers
+		want          string // the parts, or the code of the error
+	}{
+		"text":         {"echo", `"hello"`, nil, `"hello"`},
+		"data":         {"sum", `{"a":1,"b":2}`, nil, `3,"3"`},
+		"a stream":     {"count", `3`, nil, `0,"0",1,"1",2,"2"`},
+		"what asks":    {"book", `{"city":"Bonn"}`, monday, `{"when":{"action":"accept","content":{"day":"Monday"}}}`},
+		"what fails":   {"fail", `true`, nil, interact.AgentFailed.String()},
+		"what rejects": {"deny", `[]`, nil, interact.AgentFailed.String()},
+		"a message":    {sendAction, `{"role":"ROLE_USER","parts":[{"data":{"arguments":{"a":2,"b":2}}}],"metadata":{"skillId":"sum"}}`, nil, `4,"4"`},
+		"no answer": {"book", `{"city":"Bonn"}`, func(interact.Inputs) interact.Answers {
+			return interact.Answers{"message": {Action: interact.Decline}}
+		}, interact.Cancelled.String()},
+		"proof elsewhere": {"login", `null`, func(in interact.Inputs) interact.Answers {
+			if in["message"].Kind != interact.InputURL || in["message"].URL != "https://id.example/login" {
+				t.Errorf("the agent asks %+v", in)
+			}
+			return interact.Answers{"message": {Action: interact.Decline}}
+		}, interact.Cancelled.String()},
+	} {
+		parts, err := call(t, far, "far-desk", test.action, test.input, test.answer)
+		got := strings.Join(parts, ",")
+		if err != nil {
+			got = interact.AsError(err).Code.String()
+		}
+		if !strings.HasPrefix(got, test.want) {
+			t.Errorf("%s: %s (%v), want %s", name, got, err, test.want)
+		}
+	}
+	// A consumer that leaves cancels the task.
+	ctx, cancel := context.WithCancel(t.Context())
+	for r, err := range far.Do(ctx, &interact.Message{Type: interact.InvokeAction, Thing: d.Ref(), Name: "count", Data: []byte(`1000`)}) {
+		if err != nil || r.Status == interact.StatusRunning {
+			break
+		}
+	}
+	go func() {
+		until(t, "the run began", func() bool { s.desk.mu.Lock(); defer s.desk.mu.Unlock(); return s.desk.released["left"] != nil })
+		cancel()
+	}()
+	_, err := interact.Ask(ctx, far, &interact.Message{Type: interact.InvokeAction, Thing: d.Ref(), Name: "slow", Data: []byte(`{"until":"left"}`)})
+	if interact.AsError(err).Code != interact.Cancelled || <-s.desk.ended != "left" {
+		t.Errorf("leaving gives %v", err)
+	}
+	// Whoever reads the tasks sees those that were begun here.
+	r, err := interact.Ask(t.Context(), far, &interact.Message{Type: interact.ReadProperty, Thing: d.Ref(), Name: tasksProperty})
+	if err != nil || !strings.Contains(string(r.Data), `"tasks":[{`) {
+		t.Errorf("the tasks are %v, %v", r, err)
+	}
+	r, err = interact.Ask(t.Context(), far, &interact.Message{Type: interact.ReadProperty, Thing: d.Ref(), Name: tasksProperty, From: far.key.DID()})
+	if err != nil || !strings.Contains(string(r.Data), `"tasks":[]`) {
+		t.Errorf("another's tasks are %s, %v", r.Data, err)
+	}
+}
+
+// TestRelay asks an A2A agent through the mesh, verbatim: cards are rewritten, tasks are their principals'.
+func TestRelay(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Options{})
+	far := newMesh(t)
+	imports(t, far, s.url+"/desk", "far desk", Options{})
+	root := far.serve(t, Options{})
+	at := root + "/far-desk"
+	raw := get(t, at+"/.well-known/agent-card.json", map[string]string{"A2A-Version": "1.0"})
+	c, err := card.Parse([]byte(raw.raw))
+	if err != nil || c.Name != "far desk" || len(c.Skills) != 8 || !card.Yes(c.Capabilities.Push) || strings.Contains(raw.raw, s.url) {
+		t.Errorf("the card is %s, %v", raw.raw, err)
+	}
+	mine, theirs := map[string]string{"Authorization": "Bearer mine"}, map[string]string{"Authorization": "Bearer theirs"}
+	for over, ask := range bindings {
+		task := ask(t, at, wire.SendMessage, say(skill("sum", row{"a": 1, "b": 1})), mine).task(t)
+		if task.Status.State != wire.Completed {
+			t.Errorf("%s: %+v", over, task)
+		}
+		if got := ask(t, at, wire.GetTask, row{"id": task.ID}, mine).task(t); got.ID != task.ID {
+			t.Errorf("%s: %+v", over, got)
+		}
+		for method, p := range map[string]row{wire.GetTask: {"id": task.ID}, wire.CancelTask: {"id": task.ID}, wire.SubscribeToTask: {"id": task.ID},
+			wire.SendMessage: with(say(text("x")), "taskId", task.ID), wire.ListPush: {"taskId": task.ID}} {
+			if a := ask(t, at, method, p, theirs); a.err == nil || a.err.Code != wire.TaskNotFound {
+				t.Errorf("%s: %s of another's task gives %s, %v", over, method, a.result, a.err)
+			}
+		}
+		if a := ask(t, at, wire.ListTasks, row{}, theirs); !strings.Contains(string(a.result), `"tasks":[]`) || !strings.Contains(string(a.result), `"totalSize":0`) {
+			t.Errorf("%s: another's list is %s", over, a.result)
+		}
+		if a := ask(t, at, wire.ListTasks, row{}, mine); !strings.Contains(string(a.result), task.ID) {
+			t.Errorf("%s: the list is %s", over, a.result)
+		}
+		if a := ask(t, root, wire.SendMessage, row{"tenant": "far-desk", "message": say(skill("sum", row{"a": 1, "b": 1}))["message"]}, nil); a.task(t).Status.State != wire.Completed {
+			t.Errorf("%s: by tenant: %s", over, a.result)
+		}
+	}
+}
+
+func get(t *testing.T, at string, header map[string]string) *answer {
+	t.Helper()
+	return (&answer{}).fetch(t, http.MethodGet, at, nil, header, func(b []byte) json.RawMessage { return b })
+}
+
+// TestCardsOverHTTP are the cards of a node, and the headers that they have.
+func TestCardsOverHTTP(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Options{})
+	site := strings.TrimSuffix(s.url, "/a2a")
+	for at, name := range map[string]string{s.url + "/desk/.well-known/agent-card.json": "Desk", s.url + "/desk/.well-known/agent.json": "Desk",
+		site + "/.well-known/agent-card.json": "Mesh directory", s.url + "/.well-known/agent-card.json": "Mesh directory"} {
+		for version, old := range map[string]bool{"1.0": false, "": true} {
+			a := get(t, at, map[string]string{"A2A-Version": version})
+			c, err := card.Parse([]byte(a.raw))
+			if err != nil || c.Name != name || strings.Contains(a.raw, `"preferredTransport"`) != old {
+				t.Fatalf("%s: %s, %v", at, a.raw, err)
+			}
+			if v, err := card.Verify(t.Context(), []byte(a.raw), did.Keys()); err != nil || v.Form != "proto" {
+				t.Errorf("%s: %v, %v", at, v, err)
+			}
+		}
+	}
+	q, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/desk/.well-known/agent-card.json", nil)
+	r, err := client.Do(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Body.Close()
+	if h := r.Header; h.Get("Vary") != "A2A-Version" || h.Get("Access-Control-Allow-Origin") != "*" || !strings.Contains(h.Get("Cache-Control"), "max-age") {
+		t.Errorf("the headers are %v", h)
+	}
+	q.Header.Set("If-None-Match", r.Header.Get("ETag"))
+	if r, err = client.Do(q); err != nil || r.StatusCode != http.StatusNotModified {
+		t.Errorf("the same card: %v, %v", r, err)
+	}
+	r.Body.Close()
+	if a := get(t, s.url+"/nobody/.well-known/agent-card.json", nil); a.status != http.StatusNotFound {
+		t.Errorf("no card: %d", a.status)
+	}
+	found := overRPC(t, s.url, wire.SendMessage, say(text("desk")), nil).task(t)
+	if found.Status.State != wire.Completed || !strings.Contains(string(found.Artifacts[0].Parts[0].Data), "/.well-known/agent-card.json") {
+		t.Errorf("the directory finds %+v", found)
+	}
+}
+
+// A foreign agent that is told what to answer.
+type foreign struct {
+	*httptest.Server
+	mu      sync.Mutex
+	card    string
+	headers []http.Header
+	answer  func(w http.ResponseWriter, id, method string)
+}
+
+func newForeign(t *testing.T, members string) *foreign {
+	f := &foreign{}
+	f.Server = httptest.NewServer(f)
+	t.Cleanup(f.Close)
+	f.card = strings.ReplaceAll(`{"name":"F","description":"d","version":"1","capabilities":{"streaming":true},"defaultInputModes":["a/b"],"defaultOutputModes":["a/b"],
+		"supportedInterfaces":[{"url":"HERE/","protocolBinding":"JSONRPC","protocolVersion":"1.0"}],"skills":[{"id":"s/1","name":"S","description":"x","tags":["t"]}]`+members+`}`, "HERE", f.URL)
+	return f
+}
+
+func (f *foreign) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if r.Method == http.MethodGet {
+		io.WriteString(w, f.card)
+		return
+	}
+	if r.URL.Path == "/token" {
+		id, secret, _ := r.BasicAuth()
+		fmt.Fprintf(w, `{"access_token":"granted-%s-%s","expires_in":3600}`, id, secret)
+		return
+	}
+	f.headers = append(f.headers, r.Header)
+	var q struct {
+		ID     json.RawMessage
+		Method string
+	}
+	_ = json.NewDecoder(r.Body).Decode(&q)
+	if f.answer != nil {
+		f.answer(w, string(q.ID), q.Method)
+		return
+	}
+	fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"message":{"messageId":"m","role":"ROLE_AGENT","parts":[{"text":"ok"}]}}}`, q.ID)
+}
+
+// TestSecrets puts what a card asks for into requests, from the host's store and nowhere else.
+func TestSecrets(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ scheme, secret, header, want string }{
+		"bearer":       {`{"httpAuthSecurityScheme":{"scheme":"Bearer"}}`, `"token":"t0"`, "Authorization", "Bearer t0"},
+		"basic":        {`{"httpAuthSecurityScheme":{"scheme":"basic"}}`, `"username":"u","password":"p"`, "Authorization", "Basic dTpw"},
+		"key":          {`{"apiKeySecurityScheme":{"location":"header","name":"X-Key"}}`, `"key":"k0"`, "X-Key", "k0"},
+		"cookie":       {`{"apiKeySecurityScheme":{"location":"cookie","name":"c"}}`, `"key":"k0"`, "Cookie", "c=k0"},
+		"oauth":        {`{"oauth2SecurityScheme":{"flows":{"authorizationCode":{"tokenUrl":"https://x","scopes":{}}}}}`, `"token":"t1"`, "Authorization", "Bearer t1"},
+		"client":       {`{"oauth2SecurityScheme":{"flows":{"clientCredentials":{"tokenUrl":"HERE/token","scopes":{}}}}}`, `"username":"u","password":"p"`, "Authorization", "Bearer granted-u-p"},
+		"open id":      {`{"openIdConnectSecurityScheme":{"openIdConnectUrl":"https://x"}}`, `"token":"t2"`, "Authorization", "Bearer t2"},
+		"none":         {`{"httpAuthSecurityScheme":{"scheme":"bearer"}}`, ``, "Authorization", ""},
+		"another kind": {`{"httpAuthSecurityScheme":{"scheme":"bearer"}}`, `"key":"k0"`, "Authorization", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newForeign(t, `,"securitySchemes":{"sc":`+test.scheme+`},"securityRequirements":[{"schemes":{"sc":{"list":["a"]}}}]`)
+			file := filepath.Join(t.TempDir(), "credentials.json")
+			if test.secret != "" {
+				text := fmt.Sprintf(`{"a2a:%s":{"sc":{"origin":"%s",%s}}}`, f.URL, f.URL, test.secret)
+				if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			store, err := credentials.Load(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := newMesh(t)
+			a, d := imports(t, m, f.URL, "F", Options{Credentials: store})
+			if raw := string(d.Thing.Raw); strings.Contains(raw, "SecurityScheme") || strings.Contains(raw, f.URL) {
+				t.Errorf("the description has %s", raw)
+			}
+			parts, err := call(t, m, "f", "s_1", `"x"`, nil)
+			if test.want == "" {
+				if e := interact.AsError(err); e.Code != interact.Unauthenticated || len(f.headers) > 0 || len(a.Warnings) < 2 && test.secret == "" {
+					t.Errorf("without: %v %v, %v", parts, err, a.Warnings)
+				}
+				return
+			}
+			if err != nil || strings.Join(parts, "") != `"ok"` || f.headers[0].Get(test.header) != test.want {
+				t.Errorf("%v %v with %v", parts, err, f.headers)
+			}
+		})
+	}
+}
+
+// TestWhatIsNotImported are targets and cards that are refused.
+func TestWhatIsNotImported(t *testing.T) {
+	t.Parallel()
+	signed := newForeign(t, "")
+	c, err := card.Parse([]byte(signed.card))
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, _ := keystore.FromSeed([32]byte{3})
+	if err := card.Sign(c, key); err != nil {
+		t.Fatal(err)
+	}
+	raw, _ := c.Bytes()
+	signed.card = strings.Replace(string(raw), `"name":"F"`, `"name":"E"`, 1)
+	grpc := newForeign(t, "")
+	grpc.card = strings.Replace(grpc.card, "JSONRPC", "GRPC", 1)
+	large := newForeign(t, `,"x":"`+strings.Repeat("x", wire.MaxCard)+`"`)
+	page := newForeign(t, "")
+	page.card = "<html>"
+	for target, want := range map[string]interact.Code{
+		"npx server": interact.Usage, "ftp://x": interact.Usage, "https://": interact.Usage, "http://127.0.0.1:1": interact.Unreachable,
+		signed.URL: interact.BadSignature, grpc.URL: interact.NotAllowed, large.URL: interact.TooLarge, page.URL: interact.AgentFailed,
+	} {
+		a, err := New(Options{}).Import(t.Context(), target, bridge.Import{})
+		if e := interact.AsError(err); err == nil || e.Code != want || e.Hint == "" {
+			t.Errorf("%s gives %v, %v; want %v", target, a, err, want)
+		}
+	}
+}
+
+// TestExtendedCard is the card of an agent elsewhere for those who may see more: it leads here, and is signed here.
+func TestExtendedCard(t *testing.T) {
+	t.Parallel()
+	f := newForeign(t, "")
+	f.answer = func(w http.ResponseWriter, id, _ string) {
+		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, id, strings.Replace(f.card, `"description":"d"`, `"description":"more"`, 1))
+	}
+	m := newMesh(t)
+	imports(t, m, f.URL, "F", Options{})
+	root := m.serve(t, Options{})
+	for over, ask := range bindings {
+		a := ask(t, root+"/f", wire.ExtendedCard, row{}, nil)
+		c, err := card.Parse(a.result)
+		if err != nil || c.Description != "more" || c.Interfaces[0].URL != root+"/f" || strings.Contains(string(a.result), f.URL) {
+			t.Errorf("%s: %s, %v", over, a.result, err)
+		}
+		if _, err := card.Verify(t.Context(), a.result, did.Keys()); err != nil {
+			t.Errorf("%s: %v", over, err)
+		}
+	}
+}
+
+// TestBadAgents answer with rubbish, and harm only the call.
+func TestBadAgents(t *testing.T) {
+	t.Parallel()
+	f := newForeign(t, "")
+	m := newMesh(t)
+	imports(t, m, f.URL, "F", Options{})
+	root := m.serve(t, Options{})
+	stream := func(text string) func(http.ResponseWriter, string, string) {
+		return func(w http.ResponseWriter, id, _ string) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			io.WriteString(w, strings.ReplaceAll(text, "ID", id))
+		}
+	}
+	const working = `data: {"jsonrpc":"2.0","id":ID,"result":{"task":{"id":"t","contextId":"c","status":{"state":"TASK_STATE_WORKING"}}}}` + "\n\n"
+	for name, test := range map[string]struct {
+		answer func(http.ResponseWriter, string, string)
+		want   interact.Code
+		a2a    int
+	}{
+		"a page":            {func(w http.ResponseWriter, _, _ string) { http.Error(w, "<html>", http.StatusBadGateway) }, interact.AgentFailed, wire.InvalidAgentResponse},
+		"no answer":         {func(w http.ResponseWriter, _, _ string) {}, interact.AgentFailed, wire.InvalidAgentResponse},
+		"nobody comes":      {func(w http.ResponseWriter, _, _ string) { panic(http.ErrAbortHandler) }, interact.Unreachable, wire.InternalError},
+		"another's answer":  {func(w http.ResponseWriter, _, _ string) { io.WriteString(w, `{"jsonrpc":"2.0","id":"x","result":{}}`) }, interact.AgentFailed, wire.InvalidAgentResponse},
+		"a stream of words": {stream("data: hello\n\n"), interact.AgentFailed, wire.InvalidAgentResponse},
+		"an error":          {stream(`data: {"jsonrpc":"2.0","id":ID,"error":{"code":-32004,"message":"no","data":[{"@type":"x","a":1}]}}` + "\n\n"), interact.NotAllowed, wire.UnsupportedOperation},
+		"it breaks off":     {stream(working), interact.Unreachable, 0},
+		"too much":          {stream("data: " + strings.Repeat("x", wire.MaxMessage+10) + "\n\n"), interact.AgentFailed, wire.InvalidAgentResponse},
+	} {
+		f.mu.Lock()
+		f.answer = test.answer
+		f.mu.Unlock()
+		if parts, err := call(t, m, "f", "s_1", `"x"`, nil); err == nil || interact.AsError(err).Code != test.want {
+			t.Errorf("%s: %v, %v, want %v", name, parts, err, test.want)
+		}
+		if a := overRPC(t, root+"/f", wire.SendStreamingMessage, say(text("x")), nil); test.a2a != 0 && (a.err == nil || a.err.Code != test.a2a) {
+			t.Errorf("%s: %v, want %d", name, a.err, test.a2a)
+		}
+	}
+}
+
+// TestStates is the table of states: of A2A, of runs, and back.
+func TestStates(t *testing.T) {
+	t.Parallel()
+	for state, status := range map[wire.State]interact.Status{
+		wire.Submitted: interact.StatusPending, wire.Working: interact.StatusRunning, wire.Completed: interact.StatusCompleted,
+		wire.Canceled: interact.StatusCancelled, wire.Failed: interact.StatusFailed, wire.InputRequired: interact.StatusInputRequired,
+		wire.AuthRequired: interact.StatusInputRequired, wire.Rejected: interact.StatusFailed,
+	} {
+		if got := desk.StatusOf(state); got != status {
+			t.Errorf("%s is %v, want %v", state, got, status)
+		}
+		if state != wire.AuthRequired && state != wire.Rejected && desk.StateOf(status) != state {
+			t.Errorf("%v is %s, want %s", status, desk.StateOf(status), state)
+		}
+		if state.Terminal() != status.Final() || state.Waits() != (status == interact.StatusInputRequired) {
+			t.Errorf("%s and %v end differently", state, status)
+		}
+	}
+}

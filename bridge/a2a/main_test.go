@@ -1,0 +1,445 @@
+package a2a
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/lmosd/lmosd/bridge"
+	"github.com/lmosd/lmosd/bridge/a2a/wire"
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A fakeMesh has things by their names.
+type fakeMesh struct {
+	key *keystore.Key
+
+	mu     sync.Mutex
+	things map[string]fakeThing
+}
+
+type fakeThing struct {
+	desc  *td.Description
+	thing interact.Thing
+}
+
+func newMesh(t testing.TB) *fakeMesh {
+	t.Helper()
+	key, err := keystore.FromSeed([32]byte{7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &fakeMesh{key: key, things: map[string]fakeThing{}}
+}
+
+// offer signs a draft, and adds the thing to the mesh as its host would: with the check of its description.
+func (m *fakeMesh) offer(t testing.TB, draft []byte, thing interact.Thing) *td.Description {
+	t.Helper()
+	whole, err := td.Draft(draft)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := td.Complete(whole, m.key.DID())
+	if err != nil {
+		t.Fatalf("%v in %s", err, whole)
+	}
+	now := time.Now()
+	signed, err := td.Sign(parsed, m.key, td.Lease{Seq: 1, Now: now, Lifetime: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := signed.Verify(t.Context(), td.NewVerifier(did.Keys()), now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	checked := interact.Chain(thing, interact.Checked(d.Thing), interact.CheckedReplies(d.Thing))
+	m.things[d.Name()], m.things[d.Ref()] = fakeThing{d, checked}, fakeThing{d, checked}
+	return d
+}
+
+func (m *fakeMesh) Get(_ context.Context, ref string) (*td.Description, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if x, ok := m.things[ref]; ok {
+		return x.desc, nil
+	}
+	return nil, interact.Errorf(interact.NotFound, "lmosd find", "no agent matches %q", ref)
+}
+
+func (m *fakeMesh) Do(ctx context.Context, ask *interact.Message) iter.Seq2[*interact.Message, error] {
+	m.mu.Lock()
+	x, ok := m.things[ask.Thing]
+	m.mu.Unlock()
+	if !ok {
+		return interact.Fail(interact.Errorf(interact.NotFound, "lmosd find", "no agent matches %q", ask.Thing))
+	}
+	return x.thing.Do(ctx, ask)
+}
+
+func (m *fakeMesh) Find(context.Context, td.Query) iter.Seq2[*td.Description, error] {
+	return func(yield func(*td.Description, error) bool) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for ref, x := range m.things {
+			if ref == x.desc.Ref() && !yield(x.desc, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (m *fakeMesh) Rank(_ context.Context, _ td.Query, found []*td.Description) (all []directory.Ranked) {
+	for _, d := range found {
+		all = append(all, directory.Ranked{Description: d, Score: 1})
+	}
+	return all
+}
+
+func (m *fakeMesh) Latest() uint64 { return 0 }
+func (m *fakeMesh) Watch(context.Context, td.Query, uint64) iter.Seq2[directory.Change, error] {
+	return nil
+}
+func (m *fakeMesh) Signer() did.Signer { return m.key }
+func (m *fakeMesh) PublicURL() string  { return "" }
+
+var _ bridge.Mesh = (*fakeMesh)(nil)
+
+// desk is a thing with many actions, as no A2A agent has them.
+const deskTD = `{"title":"Desk","description":"Does this and that.","actions":{
+	"echo":{"synchronous":true,"input":{"type":"string"},"output":{"type":"string"},"description":"Says it again."},
+	"sum":{"synchronous":true,"input":{"type":"object","required":["a","b"],"properties":{"a":{"type":"number"},"b":{"type":"number"}},"additionalProperties":false},"output":{"type":"number"}},
+	"slow":{"synchronous":true,"input":{"type":"object","required":["until"],"properties":{"until":{"type":"string"}},"additionalProperties":false}},
+	"count":{"synchronous":true,"input":{"type":"integer"}},
+	"book":{"synchronous":true,"input":{"type":"object","required":["city"],"properties":{"city":{"type":"string"}},"additionalProperties":false}},
+	"login":{"synchronous":true,"input":{"type":"null"}},
+	"fail":{"synchronous":true,"input":{"type":"boolean"}},
+	"deny":{"synchronous":true,"input":{"type":"array"}}}}`
+
+// A deskThing does them. A run of slow waits until the word it was given is released, or it is cancelled.
+type deskThing struct {
+	parking interact.Parking
+
+	mu       sync.Mutex
+	released map[string]chan struct{}
+	ended    chan string // words of slow runs that were cancelled
+}
+
+func newDesk() *deskThing {
+	return &deskThing{released: map[string]chan struct{}{}, ended: make(chan string, 100)}
+}
+
+func (d *deskThing) gate(word string) chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.released[word] == nil {
+		d.released[word] = make(chan struct{})
+	}
+	return d.released[word]
+}
+
+func (d *deskThing) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+	return func(yield func(*interact.Message, error) bool) {
+		if m.Type == interact.ContinueAction {
+			yield(d.parking.Continue(m))
+			return
+		}
+		say := func(s interact.Status, v any) bool {
+			r := m.Reply(interact.ActionStatus, interact.JSON, nil)
+			if r.Status = s; v != nil {
+				r.Data = wire.Encode(v)
+			}
+			return yield(r, nil)
+		}
+		switch m.Name {
+		case "echo":
+			var text string
+			_ = json.Unmarshal(m.Data, &text)
+			say(interact.StatusCompleted, text)
+		case "sum":
+			var in struct{ A, B float64 }
+			_ = json.Unmarshal(m.Data, &in)
+			say(interact.StatusCompleted, in.A+in.B)
+		case "slow":
+			var in struct{ Until string }
+			_ = json.Unmarshal(m.Data, &in)
+			if !say(interact.StatusRunning, nil) {
+				return
+			}
+			select {
+			case <-d.gate(in.Until):
+				say(interact.StatusCompleted, in.Until)
+			case <-ctx.Done():
+				d.ended <- in.Until
+				yield(nil, ctx.Err())
+			}
+		case "count":
+			var n int
+			_ = json.Unmarshal(m.Data, &n)
+			for i := range n {
+				if !say(interact.StatusRunning, i) {
+					return
+				}
+			}
+			say(interact.StatusCompleted, nil)
+		case "book", "login":
+			in := interact.Inputs{"when": {Kind: interact.InputForm, Message: "When?", Schema: []byte(`{"type":"object","required":["day"],"properties":{"day":{"type":"string"}}}`)}}
+			if m.Name == "login" {
+				in = interact.Inputs{"key": {Kind: interact.InputURL, Message: "Prove it.", URL: "https://id.example/login"}}
+			}
+			answers, left, err := d.parking.Ask(ctx, m, in, yield)
+			if err != nil {
+				yield(nil, err)
+			} else if !left {
+				say(interact.StatusCompleted, answers)
+			}
+		case "fail":
+			yield(nil, interact.Errorf(interact.AgentFailed, "try later", "it is broken"))
+		case "deny":
+			yield(nil, interact.Errorf(interact.Forbidden, "ask the operator", "rule 7 says no"))
+		}
+	}
+}
+
+// A site serves a mesh to A2A clients.
+type site struct {
+	*fakeMesh
+	desk *deskThing
+	url  string // of the root, "http://…/a2a"
+}
+
+func newSite(t testing.TB, o Options) *site {
+	t.Helper()
+	s := &site{fakeMesh: newMesh(t), desk: newDesk()}
+	s.offer(t, []byte(deskTD), s.desk)
+	s.offer(t, []byte(`{"title":"Echo","description":"Says it again.","actions":{"echo":{"synchronous":true,"input":{"type":"string"},"output":{"type":"string"}}}}`), s.desk)
+	s.url = s.serve(t, o)
+	return s
+}
+
+// serve exports the mesh, and returns the address of the root.
+func (m *fakeMesh) serve(t testing.TB, o Options) string {
+	t.Helper()
+	h := New(o).Export(m)
+	server := httptest.NewServer(h)
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+		h.Close()
+	})
+	return server.URL + "/a2a"
+}
+
+// An answer is what a client gets, of either binding.
+type answer struct {
+	status int
+	media  string
+	result json.RawMessage
+	err    *wire.Error
+	events []json.RawMessage // of a stream
+	raw    string
+}
+
+// A binding asks an agent with an operation, written by hand.
+type binding func(t *testing.T, at, method string, params map[string]any, header map[string]string) *answer
+
+var bindings = map[string]binding{"JSON-RPC": overRPC, "REST": overREST}
+
+func overRPC(t *testing.T, at, method string, params map[string]any, header map[string]string) *answer {
+	t.Helper()
+	body, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": "q1", "method": method, "params": params})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &answer{}
+	read := func(data []byte) json.RawMessage {
+		var r struct {
+			ID     string          `json:"id"`
+			Result json.RawMessage `json:"result"`
+			Error  *wire.Error     `json:"error"`
+		}
+		if err := json.Unmarshal(data, &r); err != nil || r.Error == nil && r.ID != "q1" {
+			t.Errorf("%s answers %s", method, data)
+		}
+		if r.Error != nil {
+			a.err = r.Error
+		}
+		return r.Result
+	}
+	return a.fetch(t, http.MethodPost, at, body, header, read)
+}
+
+func overREST(t *testing.T, at, method string, params map[string]any, header map[string]string) *answer {
+	t.Helper()
+	text := func(name string) string { s, _ := params[name].(string); return url.PathEscape(s) }
+	query := func() string {
+		q := url.Values{}
+		for name, v := range params {
+			if name != "id" && name != "taskId" {
+				q.Set(name, fmt.Sprint(v))
+			}
+		}
+		return "?" + q.Encode()
+	}
+	verb, path, body := http.MethodGet, "", []byte(nil)
+	post := func(p string) {
+		verb, path = http.MethodPost, p
+		body, _ = json.Marshal(params)
+	}
+	switch method {
+	case wire.SendMessage:
+		post("/message:send")
+	case wire.SendStreamingMessage:
+		post("/message:stream")
+	case wire.GetTask:
+		path = "/tasks/" + text("id") + query()
+	case wire.ListTasks:
+		path = "/tasks" + query()
+	case wire.CancelTask:
+		post("/tasks/" + text("id") + ":cancel")
+	case wire.SubscribeToTask:
+		path = "/tasks/" + text("id") + ":subscribe"
+	case wire.CreatePush:
+		post("/tasks/" + text("taskId") + "/pushNotificationConfigs")
+	case wire.ListPush:
+		path = "/tasks/" + text("taskId") + "/pushNotificationConfigs"
+	case wire.GetPush, wire.DeletePush:
+		path = "/tasks/" + text("taskId") + "/pushNotificationConfigs/" + text("id")
+		if method == wire.DeletePush {
+			verb = http.MethodDelete
+		}
+	case wire.ExtendedCard:
+		path = "/extendedAgentCard"
+	default:
+		post("/" + method)
+	}
+	a := &answer{}
+	return a.fetch(t, verb, at+path, body, header, func(data []byte) json.RawMessage {
+		var failed struct{ Error json.RawMessage }
+		if json.Unmarshal(data, &failed) == nil && failed.Error != nil {
+			a.err = wire.FromREST(a.status, data)
+			return nil
+		}
+		return data
+	})
+}
+
+var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
+func (a *answer) fetch(t *testing.T, verb, at string, body []byte, header map[string]string, read func([]byte) json.RawMessage) *answer {
+	t.Helper()
+	q, err := http.NewRequestWithContext(t.Context(), verb, at, bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Header.Set("Content-Type", "application/json")
+	q.Header.Set("A2A-Version", "1.0")
+	for name, value := range header {
+		q.Header.Set(name, value)
+	}
+	r, err := client.Do(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	a.status, a.media = r.StatusCode, r.Header.Get("Content-Type")
+	if strings.HasPrefix(a.media, wire.EventStream) {
+		for e, err := range wire.Events(r.Body) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if result := read(e.Data); result != nil {
+				a.events = append(a.events, result)
+			}
+		}
+		return a
+	}
+	raw, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.raw = string(raw)
+	a.result = read(raw)
+	return a
+}
+
+// task reads the task of a result.
+func (a *answer) task(t *testing.T) *wire.Task {
+	t.Helper()
+	var r struct {
+		wire.StreamResponse
+		*wire.Task
+	}
+	var bare wire.Task
+	if a.err != nil || json.Unmarshal(a.result, &r.StreamResponse) != nil || json.Unmarshal(a.result, &bare) != nil {
+		t.Fatalf("got %s, %v", a.result, a.err)
+	}
+	if r.StreamResponse.Task != nil {
+		return r.StreamResponse.Task
+	}
+	return &bare
+}
+
+// say makes the params of a message.
+func say(parts ...map[string]any) map[string]any {
+	all := []any{}
+	for _, p := range parts {
+		all = append(all, p)
+	}
+	return map[string]any{"message": map[string]any{"messageId": interact.NewID(), "role": "ROLE_USER", "parts": all}}
+}
+
+func text(s string) map[string]any { return map[string]any{"text": s} }
+func data(v any) map[string]any    { return map[string]any{"data": v} }
+func skill(name string, v any) map[string]any {
+	return map[string]any{"data": map[string]any{"arguments": v}, "metadata": map[string]any{"skillId": name}}
+}
+
+// with sets a member of the message of params.
+func with(p map[string]any, name string, v any) map[string]any {
+	p["message"].(map[string]any)[name] = v
+	return p
+}
+
+// configured sets a member of the configuration.
+func configured(p map[string]any, name string, v any) map[string]any {
+	c, _ := p["configuration"].(map[string]any)
+	if c == nil {
+		c = map[string]any{}
+	}
+	c[name] = v
+	p["configuration"] = c
+	return p
+}
+
+// until waits for a condition.
+func until(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !cond(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited for: %s", what)
+		}
+	}
+}
+
+func wordsOf(m *wire.Message) string { return cmp.Or(words(m), "") }

@@ -1,0 +1,358 @@
+// Package push delivers the push notifications of A2A tasks. The node that serves a client calls its webhooks: it follows the
+// task, wherever that is, so that no other node calls an address that a stranger wrote.
+//
+// Delivery is at least once, and in order: an event is sent again until it is taken or given up.
+//
+// Sources: A2A 1.0.1 §3.1.7 to §3.1.10, §4.3, §13.2; spec/a2a.md §3.5.
+package push
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"iter"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lmosd/lmosd/bridge/a2a/wire"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/outbound"
+)
+
+// Options are the settings of a [Pusher]. The zero value works.
+type Options struct {
+	// Private lets webhooks be at addresses that are not of the public internet.
+	Private bool
+	// Timeout is for one delivery; 0 means 15 s. Tries is how often one is tried; 0 means 5. Wait is how long before the second try,
+	// doubled for each after; 0 means 1 s.
+	Timeout time.Duration
+	Tries   int
+	Wait    time.Duration
+	// MaxTasks bounds the tasks that are followed, MaxConfigs the webhooks of one; 0 means 500 and 8.
+	MaxTasks, MaxConfigs int
+	Log                  *slog.Logger
+}
+
+// A Pusher keeps webhooks and calls them. It is safe for concurrent use.
+type Pusher struct {
+	o      Options
+	client *http.Client
+	ctx    context.Context
+	stop   context.CancelFunc
+	work   sync.WaitGroup
+
+	mu     sync.Mutex
+	all    map[place]*followed
+	closed bool
+}
+
+// A place is a task of a principal at an agent.
+type place struct{ agent, principal, task string }
+
+// A followed task has webhooks. Its configs are owned by Pusher.mu.
+type followed struct {
+	configs []config
+	running bool
+}
+
+// A config is a webhook (A2A 1.0 §4.3.1, TaskPushNotificationConfig).
+type config struct {
+	Tenant string `json:"tenant,omitempty"`
+	TaskID string `json:"taskId"`
+	ID     string `json:"id"`
+	URL    string `json:"url"`
+	Token  string `json:"token,omitempty"`
+	Auth   *auth  `json:"authentication,omitempty"`
+}
+
+type auth struct {
+	Scheme      string `json:"scheme"`
+	Credentials string `json:"credentials,omitempty"`
+}
+
+const maxRedirects = 10
+
+// New returns a pusher, which the caller closes.
+func New(o Options) *Pusher {
+	o.Timeout, o.Tries, o.Wait = cmp.Or(o.Timeout, 15*time.Second), cmp.Or(o.Tries, 5), cmp.Or(o.Wait, time.Second)
+	o.MaxTasks, o.MaxConfigs = cmp.Or(o.MaxTasks, 500), cmp.Or(o.MaxConfigs, 8)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	guard := outbound.Public()
+	if o.Private {
+		guard = outbound.Any()
+	}
+	p := &Pusher{o: o, all: map[place]*followed{}}
+	p.client = clientOf(guard.DialContext)
+	p.ctx, p.stop = context.WithCancel(context.Background())
+	return p
+}
+
+// clientOf looks at every address that it connects to, those of redirects included, and gives no secret to another host.
+func clientOf(dial func(ctx context.Context, network, addr string) (net.Conn, error)) *http.Client {
+	return &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 4, IdleConnTimeout: 30 * time.Second},
+		CheckRedirect: func(r *http.Request, via []*http.Request) error {
+			if len(via) > maxRedirects {
+				return errors.New("too many redirects")
+			}
+			if r.URL.Host != via[0].URL.Host || r.URL.Scheme != via[0].URL.Scheme {
+				for _, secret := range append(tokenHeaders, "Authorization") {
+					r.Header.Del(secret)
+				}
+			}
+			return nil
+		}}
+}
+
+// tokenHeaders carry the token: 1.0 names none, 0.3 and the JavaScript library use the first, the Go library the second.
+var tokenHeaders = []string{"X-A2A-Notification-Token", "A2A-Notification-Token"}
+
+// Close ends deliveries, and waits for it.
+func (p *Pusher) Close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.stop()
+	p.work.Wait()
+	p.client.CloseIdleConnections()
+}
+
+// Wrap gives an agent push notifications: it answers the operations on webhooks, and takes the one that comes with a message. ref
+// names the agent.
+func (p *Pusher) Wrap(a wire.Agent, ref, principal string) wire.Agent {
+	return &pushed{p, a, ref, principal}
+}
+
+type pushed struct {
+	*Pusher
+	agent          wire.Agent
+	ref, principal string
+}
+
+// Do implements [wire.Agent].
+func (p *pushed) Do(ctx context.Context, op *wire.Operation) iter.Seq2[json.RawMessage, error] {
+	switch op.Method {
+	case wire.CreatePush:
+		return wire.Once(p.create(ctx, op))
+	case wire.GetPush:
+		return wire.Once(p.get(ctx, op))
+	case wire.ListPush:
+		return wire.Once(p.list(ctx, op))
+	case wire.DeletePush:
+		return wire.Once(p.remove(ctx, op))
+	case wire.SendMessage, wire.SendStreamingMessage:
+		if c, without, e := inline(op); e != nil {
+			return wire.Once(nil, e)
+		} else if c != nil {
+			return p.sendWith(ctx, without, c)
+		}
+	}
+	return p.agent.Do(ctx, op)
+}
+
+// theirs checks that the task is one of the caller's: whoever may get it may.
+func (p *pushed) theirs(ctx context.Context, op *wire.Operation, c *config) error {
+	if e := wire.Read(op.Params, c); e != nil {
+		return e
+	}
+	zero := 0
+	_, err := wire.Ask(ctx, p.agent, &wire.Operation{Method: wire.GetTask, Service: op.Service,
+		Params: wire.Encode(wire.Get{ID: c.TaskID, HistoryLength: &zero})})
+	return err
+}
+
+func (p *pushed) create(ctx context.Context, op *wire.Operation) (json.RawMessage, error) {
+	var c config
+	if err := p.theirs(ctx, op, &c); err != nil {
+		return nil, err
+	}
+	if err := p.add(&c); err != nil {
+		return nil, err
+	}
+	return wire.Encode(c), nil
+}
+
+func (p *pushed) get(ctx context.Context, op *wire.Operation) (json.RawMessage, error) {
+	var c config
+	if err := p.theirs(ctx, op, &c); err != nil {
+		return nil, err
+	}
+	for _, have := range p.configs(c.TaskID) {
+		if have.ID == c.ID {
+			return wire.Encode(have), nil
+		}
+	}
+	return nil, wire.Errorf(wire.TaskNotFound, "the task has no such push notification config")
+}
+
+func (p *pushed) list(ctx context.Context, op *wire.Operation) (json.RawMessage, error) {
+	var c config
+	if err := p.theirs(ctx, op, &c); err != nil {
+		return nil, err
+	}
+	return wire.Encode(map[string]any{"configs": p.configs(c.TaskID), "nextPageToken": ""}), nil
+}
+
+// remove forgets a webhook. One that is not there is removed already.
+func (p *pushed) remove(ctx context.Context, op *wire.Operation) (json.RawMessage, error) {
+	var c config
+	if err := p.theirs(ctx, op, &c); err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if f := p.all[place{p.ref, p.principal, c.TaskID}]; f != nil {
+		f.configs = slices.DeleteFunc(f.configs, func(have config) bool { return have.ID == c.ID })
+	}
+	return json.RawMessage("{}"), nil
+}
+
+func (p *pushed) configs(task string) []config {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if f := p.all[place{p.ref, p.principal, task}]; f != nil {
+		return slices.Clone(f.configs)
+	}
+	return []config{}
+}
+
+// check refuses a webhook that cannot be called. Where it leads is seen when it is dialled.
+func (c *config) check() *wire.Error {
+	u, err := url.Parse(c.URL)
+	switch {
+	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.User != nil:
+		return wire.Errorf(wire.InvalidParams, "the url of a webhook is https://…").At("url")
+	case strings.ContainsAny(c.Token, "\r\n") || len(c.Token) > 4096:
+		return wire.Errorf(wire.InvalidParams, "the token does not fit a header").At("token")
+	case c.Auth != nil && (c.Auth.Scheme == "" || len(c.Auth.Credentials) > 8192 ||
+		strings.ContainsAny(c.Auth.Scheme+c.Auth.Credentials, "\r\n")):
+		return wire.Errorf(wire.InvalidParams, "the authentication does not fit a header").At("authentication")
+	}
+	return nil
+}
+
+// add keeps a webhook, in place of one with its id, and follows its task.
+func (p *pushed) add(c *config) error {
+	if e := c.check(); e != nil {
+		return e
+	}
+	c.ID = cmp.Or(c.ID, rand.Text())
+	c.Tenant = ""
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at := place{p.ref, p.principal, c.TaskID}
+	f := p.all[at]
+	if f == nil {
+		f = &followed{}
+	}
+	f.configs = slices.DeleteFunc(f.configs, func(have config) bool { return have.ID == c.ID })
+	switch {
+	case p.closed:
+		return interact.Errorf(interact.ShuttingDown, "try again in a moment", "the node is shutting down")
+	case len(f.configs) >= p.o.MaxConfigs:
+		return interact.Errorf(interact.Overloaded, "delete one", "a task has at most %d webhooks", p.o.MaxConfigs)
+	case p.all[at] == nil && len(p.all) >= p.o.MaxTasks:
+		return interact.Errorf(interact.Overloaded, "try again in a while", "%d tasks have webhooks already", p.o.MaxTasks)
+	}
+	f.configs = append(f.configs, *c)
+	p.all[at] = f
+	if !f.running {
+		f.running = true
+		p.work.Go(func() { p.follow(at) })
+	}
+	return nil
+}
+
+// inline takes the webhook out of a message that brings one; nil if it brings none.
+func inline(op *wire.Operation) (*config, *wire.Operation, *wire.Error) {
+	if !bytes.Contains(op.Params, []byte("ush")) {
+		return nil, op, nil
+	}
+	var outer, inner map[string]json.RawMessage
+	params := wire.Normal(op.Params)
+	if json.Unmarshal(params, &outer) != nil || json.Unmarshal(outer["configuration"], &inner) != nil {
+		return nil, op, nil
+	}
+	raw := inner["taskPushNotificationConfig"]
+	if raw == nil || string(raw) == "null" {
+		return nil, op, nil
+	}
+	c := &config{}
+	if e := wire.Read(raw, c); e != nil {
+		return nil, nil, e
+	}
+	delete(inner, "taskPushNotificationConfig")
+	outer["configuration"] = wire.Encode(inner)
+	without := *op
+	without.Params = wire.Encode(outer)
+	return c, &without, c.check()
+}
+
+// sendWith sends a message whose task gets a webhook. It is sent as a stream, so that the task is known before it ends; who wants
+// no stream gets the task when that is over.
+func (p *pushed) sendWith(ctx context.Context, op *wire.Operation, c *config) iter.Seq2[json.RawMessage, error] {
+	streamed := *op
+	streamed.Method = wire.SendStreamingMessage
+	return func(yield func(json.RawMessage, error) bool) {
+		last, added := json.RawMessage(nil), false
+		for event, err := range p.agent.Do(ctx, &streamed) {
+			unstreamed := &wire.Error{}
+			if errors.As(err, &unstreamed) && unstreamed.Code == wire.UnsupportedOperation && last == nil && op.Method == wire.SendMessage {
+				p.sendOnce(ctx, op, c, yield)
+				return
+			}
+			if id, _ := wire.TaskOf(event); err == nil && id != "" && !added {
+				c.TaskID, added = id, true
+				err = p.add(c)
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if last = event; op.Method == wire.SendMessage && (!added || immediately(op)) {
+				break
+			}
+			if op.Method == wire.SendStreamingMessage && !yield(event, nil) {
+				return
+			}
+		}
+		if op.Method == wire.SendStreamingMessage {
+			return
+		}
+		if added {
+			var history wire.Send
+			_ = wire.Read(op.Params, &history) // the agent has read it
+			task, err := wire.Ask(ctx, p.agent, &wire.Operation{Method: wire.GetTask, Service: op.Service,
+				Params: wire.Encode(wire.Get{ID: c.TaskID, HistoryLength: history.Configuration.HistoryLength})})
+			last = append(append([]byte(`{"task":`), task...), '}')
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+		}
+		yield(last, nil)
+	}
+}
+
+func immediately(op *wire.Operation) bool {
+	var s wire.Send
+	return wire.Read(op.Params, &s) == nil && s.Configuration.Immediately
+}
+
+// sendOnce is sendWith for an agent that does not stream.
+func (p *pushed) sendOnce(ctx context.Context, op *wire.Operation, c *config, yield func(json.RawMessage, error) bool) {
+	result, err := wire.Ask(ctx, p.agent, op)
+	if id, _ := wire.TaskOf(result); err == nil && id != "" {
+		c.TaskID = id
+		err = p.add(c)
+	}
+	yield(result, err)
+}

@@ -1,0 +1,247 @@
+package push
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"iter"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/lmosd/lmosd/bridge/a2a/wire"
+	"github.com/lmosd/lmosd/internal/outbound"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A tasker has one task, which goes through states.
+type tasker struct {
+	states  []wire.State
+	streams bool // it has streams; else it is asked
+	unary   bool // SendStreamingMessage is refused
+
+	mu    sync.Mutex
+	asked int
+}
+
+func task(s wire.State) json.RawMessage {
+	return wire.Encode(wire.Task{ID: "t", ContextID: "c", Status: wire.Status{State: s}})
+}
+
+func wrapped(s wire.State) json.RawMessage {
+	return append(append([]byte(`{"task":`), task(s)...), '}')
+}
+
+func (k *tasker) Do(_ context.Context, op *wire.Operation) iter.Seq2[json.RawMessage, error] {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	last := k.states[len(k.states)-1]
+	switch op.Method {
+	case wire.GetTask:
+		k.asked++
+		var p wire.Get
+		if wire.Read(op.Params, &p); p.ID != "t" {
+			return wire.Once(nil, wire.Errorf(wire.TaskNotFound, "none"))
+		}
+		return wire.Once(task(k.states[min(k.asked, len(k.states))-1]), nil)
+	case wire.SendMessage:
+		if strings.Contains(string(op.Params), "PushNotification") {
+			return wire.Once(nil, wire.Errorf(wire.PushNotSupported, "the agent was told of the webhook"))
+		}
+		return wire.Once(wrapped(last), nil)
+	}
+	if op.Method == wire.SendStreamingMessage && k.unary || op.Method == wire.SubscribeToTask && !k.streams {
+		return wire.Once(nil, wire.Errorf(wire.UnsupportedOperation, "no streams"))
+	}
+	return func(yield func(json.RawMessage, error) bool) {
+		for _, s := range k.states {
+			if !yield(wrapped(s), nil) {
+				return
+			}
+		}
+	}
+}
+
+// A hook is a webhook that answers with statuses in turn, the last for ever.
+type hook struct {
+	*httptest.Server
+	statuses []int
+	heard    chan *http.Request
+	bodies   chan string
+}
+
+func newHook(t *testing.T, statuses ...int) *hook {
+	h := &hook{statuses: statuses, heard: make(chan *http.Request, 100), bodies: make(chan string, 100)}
+	var mu sync.Mutex
+	h.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		body, _ := io.ReadAll(r.Body)
+		status := h.statuses[0]
+		if len(h.statuses) > 1 {
+			h.statuses = h.statuses[1:]
+		}
+		h.heard <- r
+		if status < 300 {
+			h.bodies <- string(body)
+		}
+		w.WriteHeader(status)
+	}))
+	t.Cleanup(h.Close)
+	return h
+}
+
+func newPusher(t *testing.T, o Options) *Pusher {
+	o.Wait = time.Millisecond
+	p := New(o)
+	t.Cleanup(p.Close)
+	return p
+}
+
+func send(method, url string) *wire.Operation {
+	return &wire.Operation{Method: method, Params: json.RawMessage(`{"message":{"messageId":"m"},"configuration":{"task_push_notification_config":{"url":"` + url + `","token":"secret","authentication":{"scheme":"Basic","credentials":"eDp5"}}}}`)}
+}
+
+// TestDelivery follows tasks of agents with and without streams, and calls webhooks that take the first time or not.
+func TestDelivery(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		agent    *tasker
+		method   string
+		statuses []int
+		want     int // deliveries
+	}{
+		"a stream":               {&tasker{states: []wire.State{wire.Working, wire.Completed}, streams: true}, wire.SendStreamingMessage, []int{200}, 2},
+		"one answer":             {&tasker{states: []wire.State{wire.Working, wire.Completed}, streams: true}, wire.SendMessage, []int{204}, 2},
+		"an agent that is asked": {&tasker{states: []wire.State{wire.Working, wire.Working, wire.Completed}}, wire.SendStreamingMessage, []int{200}, 2},
+		"without streams at all": {&tasker{states: []wire.State{wire.Completed}, unary: true}, wire.SendMessage, []int{200}, 1},
+		"taken the third time":   {&tasker{states: []wire.State{wire.Completed}, streams: true}, wire.SendMessage, []int{500, 429, 200}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHook(t, test.statuses...)
+			a := newPusher(t, Options{Private: true}).Wrap(test.agent, "x", "")
+			for result, err := range a.Do(t.Context(), send(test.method, h.URL)) {
+				if id, _ := wire.TaskOf(result); err != nil || id != "t" {
+					t.Errorf("the result is %s, %v", result, err)
+				}
+			}
+			for range test.want - 1 {
+				<-h.bodies
+			}
+			if last := <-h.bodies; !strings.Contains(last, string(wire.Completed)) {
+				t.Errorf("the last is %s", last)
+			}
+			r := <-h.heard
+			if r.Header.Get("Authorization") != "Basic eDp5" || r.Header.Get("X-A2A-Notification-Token") != "secret" || r.Header.Get("A2A-Notification-Token") != "secret" ||
+				r.Header.Get("Content-Type") != "application/a2a+json" {
+				t.Errorf("the headers are %v", r.Header)
+			}
+		})
+	}
+}
+
+// TestGivenUp are webhooks that are not called again.
+func TestGivenUp(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	for status, want := range map[int]int{400: 1, 410: 1, 500: 5, 429: 5} {
+		h := newHook(t, status)
+		p := newPusher(t, Options{Private: true})
+		if err := p.deliver(ctx, &config{URL: h.URL}, json.RawMessage("{}")); err == nil || len(h.heard) != want {
+			t.Errorf("%d was tried %d times, want %d: %v", status, len(h.heard), want, err)
+		}
+	}
+	// Addresses that are not of the public internet, whatever they are called, are not connected to; nor after a redirect.
+	p := newPusher(t, Options{})
+	h := newHook(t, 200)
+	for _, url := range []string{h.URL, "http://localhost:1/", "http://[::1]:1/", "http://10.0.0.1/", "http://169.254.169.254/latest/meta-data", "http://0.0.0.0:1/", "http://[::ffff:127.0.0.1]:1/"} {
+		refused := &outbound.Error{}
+		if err := p.deliver(ctx, &config{URL: url}, json.RawMessage("{}")); !errors.As(err, &refused) {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+	if len(h.heard) > 0 {
+		t.Error("a webhook on loopback was called")
+	}
+}
+
+// Secrets do not follow a redirect to another host.
+func TestRedirects(t *testing.T) {
+	t.Parallel()
+	to := newHook(t, 200)
+	from := httptest.NewServer(http.RedirectHandler(to.URL, http.StatusTemporaryRedirect))
+	defer from.Close()
+	p := newPusher(t, Options{Private: true})
+	c := &config{URL: from.URL, Token: "secret", Auth: &auth{Scheme: "Bearer", Credentials: "x"}}
+	if err := p.deliver(t.Context(), c, json.RawMessage("{}")); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-to.heard; r.Header.Get("Authorization")+r.Header.Get("X-A2A-Notification-Token")+r.Header.Get("A2A-Notification-Token") != "" {
+		t.Errorf("another host got %v", r.Header)
+	}
+	round := httptest.NewServer(nil)
+	round.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, round.URL, http.StatusTemporaryRedirect)
+	})
+	defer round.Close()
+	p.o.Tries = 1
+	if err := p.deliver(t.Context(), &config{URL: round.URL}, json.RawMessage("{}")); err == nil {
+		t.Error("a round of redirects was taken")
+	}
+}
+
+// TestConfigs are the operations on webhooks.
+func TestConfigs(t *testing.T) {
+	t.Parallel()
+	hold := net.Listener(nil)
+	hold, err := net.Listen("tcp", "127.0.0.1:0") // a webhook that never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hold.Close()
+	p := newPusher(t, Options{Private: true, MaxConfigs: 2})
+	a := p.Wrap(&tasker{states: []wire.State{wire.Working}, streams: true}, "x", "me")
+	ask := func(method, params string) string {
+		t.Helper()
+		r, err := wire.Ask(t.Context(), a, &wire.Operation{Method: method, Params: json.RawMessage(params)})
+		if err != nil {
+			return wire.AsError(err).Message
+		}
+		return string(r)
+	}
+	url := "http://" + hold.Addr().String() + "/"
+	for _, step := range []struct{ method, params, want string }{
+		{wire.ListPush, `{"taskId":"t"}`, `{"configs":[],"nextPageToken":""}`},
+		{wire.CreatePush, `{"taskId":"t","id":"a","url":"` + url + `","tenant":"x"}`, `{"taskId":"t","id":"a","url":"` + url + `"}`},
+		{wire.CreatePush, `{"task_id":"t","id":"a","url":"` + url + `again"}`, `{"taskId":"t","id":"a","url":"` + url + `again"}`},
+		{wire.GetPush, `{"taskId":"t","id":"a"}`, `{"taskId":"t","id":"a","url":"` + url + `again"}`},
+		{wire.CreatePush, `{"taskId":"t","id":"b","url":"` + url + `"}`, `{"taskId":"t","id":"b","url":"` + url + `"}`},
+		{wire.CreatePush, `{"taskId":"t","id":"c","url":"` + url + `"}`, `a task has at most 2 webhooks`},
+		{wire.CreatePush, `{"taskId":"other","url":"` + url + `"}`, `none`},
+		{wire.CreatePush, `{"taskId":"t","url":"http://user:pw@x/"}`, `the url of a webhook is https://…`},
+		{wire.CreatePush, `{"taskId":"t","url":"` + url + `","token":"a\nb"}`, `the token does not fit a header`},
+		{wire.CreatePush, `{"taskId":"t","url":"` + url + `","authentication":{"scheme":""}}`, `the authentication does not fit a header`},
+		{wire.DeletePush, `{"taskId":"t","id":"a"}`, `{}`},
+		{wire.DeletePush, `{"taskId":"t","id":"a"}`, `{}`},
+		{wire.GetPush, `{"taskId":"t","id":"a"}`, `the task has no such push notification config`},
+		{wire.DeletePush, `{"taskId":"t","id":"b"}`, `{}`},
+		{wire.GetTask, `{"id":"t"}`, string(task(wire.Working))},
+	} {
+		if got := ask(step.method, step.params); got != step.want {
+			t.Errorf("%s %s gives %s, want %s", step.method, step.params, got, step.want)
+		}
+	}
+	other := p.Wrap(&tasker{states: []wire.State{wire.Working}}, "x", "other")
+	if r, err := wire.Ask(t.Context(), other, &wire.Operation{Method: wire.ListPush, Params: json.RawMessage(`{"taskId":"t"}`)}); err != nil || string(r) != `{"configs":[],"nextPageToken":""}` {
+		t.Errorf("another's webhooks are %s, %v", r, err)
+	}
+}

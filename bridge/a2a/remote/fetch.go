@@ -1,0 +1,95 @@
+package remote
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/lmosd/lmosd/bridge/a2a/wire"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/outbound"
+)
+
+// maxRedirects bounds those of a card, which stay at its site.
+const maxRedirects = 3
+
+// Client returns a client for an agent that the user named by its address. Its host may be anywhere; other hosts, which its card
+// may name, are on the public internet.
+func Client(target *url.URL) *http.Client {
+	named, public := outbound.Any(), outbound.Public()
+	t := &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, TLSHandshakeTimeout: 10 * time.Second,
+		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if host, _, err := net.SplitHostPort(addr); err == nil && strings.EqualFold(host, target.Hostname()) {
+				return named.DialContext(ctx, network, addr)
+			}
+			return public.DialContext(ctx, network, addr)
+		}}
+	return &http.Client{Transport: t, CheckRedirect: func(r *http.Request, via []*http.Request) error {
+		if len(via) > maxRedirects || r.URL.Host != via[0].URL.Host || r.Method != http.MethodGet {
+			return http.ErrUseLastResponse
+		}
+		return nil
+	}}
+}
+
+// Fetch reads the card of the agent at target: there if it is the address of a card, else at the well-known places of 1.0, and of
+// the time before. The error is an [*interact.Error].
+func Fetch(ctx context.Context, client *http.Client, target *url.URL, auth func(*http.Request) error) ([]byte, error) {
+	places := []string{target.String()}
+	if !strings.HasSuffix(target.Path, ".json") {
+		base := *target
+		base.RawQuery, base.Fragment = "", ""
+		at := strings.TrimSuffix(base.String(), "/")
+		places = []string{at + "/.well-known/agent-card.json", at + "/.well-known/agent.json"}
+	}
+	var first error
+	for _, place := range places {
+		raw, err := fetch(ctx, client, place, auth)
+		if err == nil {
+			return raw, nil
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return nil, first
+}
+
+func fetch(ctx context.Context, client *http.Client, place string, auth func(*http.Request) error) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, place, nil)
+	if err != nil {
+		return nil, interact.Errorf(interact.Usage, "lmosd expose a2a:https://agent.example", "%q is no address", place)
+	}
+	q.Header.Set(wire.VersionParam, "1.0")
+	q.Header.Set("Accept", "application/json, application/a2a+json")
+	if err := auth(q); err != nil {
+		return nil, err
+	}
+	answer, err := client.Do(q)
+	if err != nil {
+		return nil, &interact.Error{Code: interact.Unreachable, Title: "nothing answers at " + place, Hint: "is the agent running?",
+			Err: err}
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return nil, interact.Errorf(interact.AgentFailed,
+			"give the address under which it has /.well-known/agent-card.json, or that of its card",
+			"%s answers %d", place, answer.StatusCode)
+	}
+	raw, err := io.ReadAll(io.LimitReader(answer.Body, wire.MaxCard+1))
+	switch {
+	case err != nil:
+		return nil, &interact.Error{Code: interact.Unreachable, Title: fmt.Sprintf("the card at %s broke off", place),
+			Hint: "try again", Err: err}
+	case len(raw) > wire.MaxCard:
+		return nil, interact.Errorf(interact.TooLarge, "a card has at most 256 KiB", "the card at %s is larger", place)
+	}
+	return raw, nil
+}

@@ -1,0 +1,86 @@
+package serve
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/lmosd/lmosd/bridge/a2a/v03"
+	"github.com/lmosd/lmosd/bridge/a2a/wire"
+)
+
+// rpc answers a request of the JSON-RPC binding. Errors of A2A have the status 200, as JSON-RPC over HTTP has it.
+func (h *Handler) rpc(w http.ResponseWriter, r *http.Request, name string) {
+	w.Header().Set("Vary", wire.VersionParam)
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		answer(w, http.StatusMethodNotAllowed, jsonType, wire.Response(nil, nil, wire.Errorf(wire.InvalidRequest,
+			"JSON-RPC is spoken with POST")))
+		return
+	}
+	body, e := read(w, r, false)
+	if e != nil {
+		answer(w, http.StatusOK, jsonType, wire.Response(nil, nil, e))
+		return
+	}
+	in, e := wire.ParseRequest(body)
+	if e != nil {
+		answer(w, http.StatusOK, jsonType, wire.Response(in.ID, nil, e))
+		return
+	}
+	c := &rpcCall{Handler: h, id: in.ID}
+	op, e := c.operation(r, in)
+	var agent wire.Agent
+	if e == nil {
+		agent, e = h.agent(r, name, op)
+	}
+	if e != nil {
+		answer(w, http.StatusOK, jsonType, c.response(result{err: e}))
+		return
+	}
+	c.method = op.Method
+	if !wire.Streams(op.Method) {
+		answer(w, http.StatusOK, jsonType, c.response(one(r.Context(), agent, op)))
+		return
+	}
+	out, stop := h.results(r.Context(), agent, op)
+	defer stop()
+	h.events(w, r, nil, out, func(e result) error { return wire.WriteEvent(w, "", c.response(e)) })
+}
+
+// An rpcCall is one request.
+type rpcCall struct {
+	*Handler
+	id     json.RawMessage
+	old    bool // the client speaks 0.3
+	method string
+}
+
+// operation reads what a request asks. Where no version is said, the method does: each is of one only.
+func (c *rpcCall) operation(r *http.Request, in *wire.Request) (*wire.Operation, *wire.Error) {
+	v, e := versionOf(r)
+	if e != nil {
+		return nil, e
+	}
+	if c.old = v == old || v == unsaid && !wire.Known(in.Method); c.old {
+		op, e := v03.Operation(in.Method, in.Params)
+		if e != nil {
+			return nil, e
+		}
+		op.Service = service(r, old)
+		return op, nil
+	}
+	if !wire.Known(in.Method) {
+		return nil, wire.Errorf(wire.UnknownMethod, "A2A 1.0 has no method %q", in.Method)
+	}
+	return &wire.Operation{Method: in.Method, Params: in.Params, Service: service(r, v)}, nil
+}
+
+// response writes a result for the client.
+func (c *rpcCall) response(r result) []byte {
+	if c.old && r.err != nil {
+		r.err = v03.Error(r.err)
+	} else if c.old {
+		r.raw = v03.RPC.Result(c.method, r.raw)
+	}
+	return wire.Response(c.id, r.raw, r.err)
+}

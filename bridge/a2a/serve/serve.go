@@ -1,0 +1,356 @@
+// Package serve is the HTTP server of A2A: cards, the JSON-RPC and the REST binding of 1.0, and 0.3 beside them at the same
+// addresses. What an agent says is passed on byte for byte; only for clients of 0.3 it is translated.
+//
+//	/.well-known/agent-card.json          the card of the default agent
+//	/a2a                                  JSON-RPC, for the agent that the tenant of the params names; else the default agent
+//	/a2a/message:send, /a2a/tasks…        REST, likewise
+//	/a2a/{name}                           JSON-RPC, with or without a slash at the end
+//	/a2a/{name}/message:send …            REST; also behind /a2a/{name}/{tenant}
+//	/a2a/{name}/v1/message:send …         REST of 0.3
+//	/a2a/{name}/.well-known/agent-card.json
+//
+// Sources: A2A 1.0.1 §3.6, §8.2, §9, §11; A2A 0.3.0.
+package serve
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"mime"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lmosd/lmosd/bridge/a2a/card"
+	"github.com/lmosd/lmosd/bridge/a2a/wire"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// An Agent is what is served under a name.
+type Agent struct {
+	// Card writes and signs the card for clients at a place: its interfaces are there.
+	Card func(at Place) (*card.Card, error)
+	// As answers the operations of a principal who asked at a place.
+	As func(principal string, at Place) wire.Agent
+}
+
+// A Place is where a client asks: the address of the root, and the name in it.
+type Place struct{ Base, Name string }
+
+// Options are the settings of a [Handler].
+type Options struct {
+	// Find returns the agent of a name; empty means the default agent. The error is an *interact.Error. It is needed.
+	Find func(ctx context.Context, name string) (*Agent, error)
+	// Base is the address at which clients reach the node, without a path. Empty means the scheme and Host of each request.
+	Base string
+	// Caller names who sends a request. Nil tells callers apart by what they show in Authorization, which is nothing where a node
+	// asks for no token: all of these are one.
+	Caller func(*http.Request) string
+	// KeepAlive is how often a silent stream shows that it lives; 0 means 15 s.
+	KeepAlive time.Duration
+	Log       *slog.Logger
+}
+
+// A Handler serves A2A. It is safe for concurrent use.
+type Handler struct{ o Options }
+
+const (
+	jsonType = "application/json"
+	a2aType  = "application/a2a+json"
+	root     = "/a2a"
+	wellKnow = "/.well-known/"
+)
+
+// Paths are what a Handler serves, as patterns of [http.ServeMux].
+var Paths = []string{root, root + "/", wellKnow + "agent-card.json", wellKnow + "agent.json"}
+
+// New returns a handler.
+func New(o Options) *Handler {
+	if o.Caller == nil {
+		o.Caller = shown
+	}
+	o.KeepAlive = cmp.Or(o.KeepAlive, 15*time.Second)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	return &Handler{o}
+}
+
+// shown is a principal by its credential, of which only the hash is kept.
+func shown(r *http.Request) string {
+	credential := r.Header.Get("Authorization")
+	if credential == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(credential))
+	return hex.EncodeToString(sum[:])
+}
+
+// ServeHTTP implements [http.Handler].
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	path := r.URL.EscapedPath()
+	if strings.HasPrefix(path, wellKnow) {
+		h.card(w, r, "")
+		return
+	}
+	path = strings.TrimPrefix(path, root)
+	if of, ok := cardPath(path); ok {
+		h.card(w, r, of)
+		return
+	}
+	if place, ok := wire.FindREST(r.Method, path); ok {
+		h.rest(w, r, place)
+		return
+	}
+	name := strings.Trim(path, "/")
+	if strings.Contains(name, "/") {
+		refuse(w, r, wire.Errorf(wire.UnknownMethod, "nothing is served at %s", interact.Clip(r.URL.Path, 128)))
+		return
+	}
+	name, _ = url.PathUnescape(name) // an escaped path is always valid
+	h.rpc(w, r, name)
+}
+
+// cardPath is the name of the agent whose card a path below the root means.
+func cardPath(path string) (name string, ok bool) {
+	for _, file := range []string{"agent-card.json", "agent.json"} {
+		if name, ok = strings.CutSuffix(path, wellKnow+file); ok {
+			name, err := url.PathUnescape(strings.Trim(name, "/"))
+			return name, err == nil
+		}
+	}
+	return "", false
+}
+
+// base is the address of the root for clients.
+func (h *Handler) base(r *http.Request) string {
+	if h.o.Base != "" {
+		return strings.TrimSuffix(h.o.Base, "/") + root
+	}
+	scheme := "http"
+	if r.TLS != nil {
+		scheme = "https"
+	}
+	return scheme + "://" + r.Host + root
+}
+
+// card answers with a card: that of 1.0 to clients that say 1.0, and to others one that has the words of 0.3 beside (A2A 1.0
+// §8.2).
+func (h *Handler) card(w http.ResponseWriter, r *http.Request, name string) {
+	header := w.Header()
+	header.Set("Access-Control-Allow-Origin", "*")
+	header.Set("Vary", wire.VersionParam)
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		header.Set("Allow", "GET, HEAD")
+		refuse(w, r, wire.Errorf(wire.UnknownMethod, "a card is read with GET"))
+		return
+	}
+	body, err := h.cardBytes(r, name)
+	if err != nil {
+		refuse(w, r, notFound(err))
+		return
+	}
+	sum := sha256.Sum256(body)
+	tag := `"` + hex.EncodeToString(sum[:16]) + `"`
+	header.Set("ETag", tag)
+	header.Set("Cache-Control", "public, max-age=60")
+	if strings.Contains(r.Header.Get("If-None-Match"), tag) {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	header.Set("Content-Type", jsonType)
+	_, _ = w.Write(body) // a client that went away needs no card
+}
+
+func (h *Handler) cardBytes(r *http.Request, name string) ([]byte, error) {
+	a, err := h.o.Find(r.Context(), name)
+	if err != nil {
+		return nil, err
+	}
+	c, err := a.Card(Place{h.base(r), name})
+	if err != nil {
+		return nil, err
+	}
+	if v, _ := versionOf(r); v == modern {
+		return c.Bytes()
+	}
+	return card.Union(c)
+}
+
+// A version is what a client speaks.
+type version int
+
+const (
+	unsaid version = iota
+	old            // 0.3
+	modern         // 1.0
+)
+
+// versionOf reads A2A-Version (A2A 1.0 §3.6): the last number of a version says nothing.
+func versionOf(r *http.Request) (version, *wire.Error) {
+	said := r.Header.Get(wire.VersionParam)
+	for name, values := range r.URL.Query() {
+		if said == "" && strings.EqualFold(name, wire.VersionParam) && len(values) > 0 {
+			said = values[0]
+		}
+	}
+	said = strings.TrimSpace(said)
+	parts := strings.SplitN(said, ".", 3)
+	switch {
+	case said == "":
+		return unsaid, nil
+	case len(parts) >= 2 && parts[0] == "1" && parts[1] == "0":
+		return modern, nil
+	case len(parts) >= 2 && parts[0] == "0" && parts[1] == "3":
+		return old, nil
+	}
+	return unsaid, wire.Errorf(wire.VersionUnsupported, "A2A %s is not spoken here", interact.Clip(said, 16)).
+		With(map[string]string{"supportedVersions": "1.0, 0.3"})
+}
+
+// service are the service parameters of a request that an agent should see.
+func service(r *http.Request, v version) map[string]string {
+	all := map[string]string{wire.VersionParam: "1.0"}
+	if ext := strings.Join(r.Header.Values(wire.ExtensionsParam), ","); ext != "" {
+		all[wire.ExtensionsParam] = ext
+	} else if ext := strings.Join(r.Header.Values("X-A2A-Extensions"), ","); ext != "" && v == old { // A2A 0.3.0 §3.2.5
+		all[wire.ExtensionsParam] = ext
+	}
+	return all
+}
+
+// tenantOf returns the tenant of params, and the params without it.
+func tenantOf(params json.RawMessage) (string, json.RawMessage) {
+	var members map[string]json.RawMessage
+	var tenant string
+	if json.Unmarshal(params, &members) != nil || json.Unmarshal(members["tenant"], &tenant) != nil || tenant == "" {
+		return "", params
+	}
+	delete(members, "tenant")
+	return tenant, wire.Encode(members)
+}
+
+// agent finds the agent that an operation is for.
+func (h *Handler) agent(r *http.Request, name string, op *wire.Operation) (wire.Agent, *wire.Error) {
+	if name == "" {
+		name, op.Params = tenantOf(op.Params)
+	}
+	a, err := h.o.Find(r.Context(), name)
+	if err != nil {
+		return nil, notFound(err)
+	}
+	return a.As(h.o.Caller(r), Place{h.base(r), name}), nil
+}
+
+// notFound is the error for a name that none or several have: A2A has no code of its own for it.
+func notFound(err error) *wire.Error {
+	e := *interact.AsError(err)
+	if e.Code != interact.NotFound && e.Code != interact.Ambiguous && e.Code != interact.Withdrawn {
+		return wire.AsError(err)
+	}
+	said := wire.AsError(&e)
+	said.Code = wire.UnknownMethod
+	return said
+}
+
+// read reads a body that should be JSON.
+func read(w http.ResponseWriter, r *http.Request, empty bool) ([]byte, *wire.Error) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, wire.MaxMessage))
+	if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
+		return nil, wire.Errorf(wire.InvalidRequest, "a request has at most %d bytes", wire.MaxMessage)
+	} else if err != nil {
+		return nil, wire.Errorf(wire.ParseError, "the body did not arrive")
+	}
+	if empty && len(body) == 0 {
+		return nil, nil
+	}
+	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || !td.IsJSON(media) {
+		return nil, wire.Errorf(wire.ContentTypeUnsupported, "send Content-Type: %s", jsonType)
+	}
+	return body, nil
+}
+
+// one asks for the one result of an operation that is no stream.
+func one(ctx context.Context, a wire.Agent, op *wire.Operation) result {
+	raw, err := wire.Ask(ctx, a, op)
+	if err != nil {
+		return result{err: wire.AsError(err)}
+	}
+	return result{raw: raw}
+}
+
+// results runs an operation in a goroutine of its own, so that whoever takes them can do something while there are none.
+func (h *Handler) results(ctx context.Context, a wire.Agent, op *wire.Operation) (<-chan result, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	out := make(chan result)
+	var work sync.WaitGroup
+	work.Go(func() {
+		defer close(out)
+		defer func() { // the server catches what panics in its own goroutines only
+			if p := recover(); p != nil {
+				h.o.Log.Error("an operation panicked", "method", op.Method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			}
+		}()
+		for raw, err := range a.Do(ctx, op) {
+			r := result{raw: raw}
+			if err != nil {
+				r.err = wire.AsError(err)
+			}
+			select {
+			case out <- r:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return out, func() { cancel(); work.Wait() }
+}
+
+type result struct {
+	raw json.RawMessage
+	err *wire.Error
+}
+
+// events writes results as a stream of Server-Sent Events: first, if there is one, then those that come.
+func (h *Handler) events(w http.ResponseWriter, r *http.Request, first *result, from <-chan result, write func(result) error) {
+	control := http.NewResponseController(w)
+	header := w.Header()
+	header.Set("Content-Type", wire.EventStream)
+	header.Set("Cache-Control", "no-cache")
+	header.Set("X-Accel-Buffering", "no")
+	w.WriteHeader(http.StatusOK)
+	if first != nil && write(*first) != nil {
+		return
+	}
+	alive := time.NewTicker(h.o.KeepAlive)
+	defer alive.Stop()
+	for control.Flush() == nil {
+		select {
+		case e, more := <-from:
+			if !more || write(e) != nil {
+				return
+			}
+		case <-alive.C:
+			if _, err := io.WriteString(w, ": still here\n\n"); err != nil {
+				return
+			}
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// answer writes a body.
+func answer(w http.ResponseWriter, status int, media string, body []byte) {
+	w.Header().Set("Content-Type", media)
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // a client that went away needs no answer
+}

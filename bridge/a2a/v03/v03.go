@@ -1,0 +1,318 @@
+// Package v03 translates between A2A 1.0 and A2A 0.3, for clients and agents that still speak that.
+//
+// There are two wires of 0.3, and their JSON differs: JSON-RPC has objects of its own with a "kind", REST has the JSON of the 0.3
+// proto. What either cannot say in the other is left out; what belongs to the writer (metadata, data) stays.
+//
+// Sources: A2A 0.3.0, "specification.md" and "a2a.proto"; spec §5 of 1.0's "whats-new-v1.md".
+package v03
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+
+	"github.com/lmosd/lmosd/bridge/a2a/wire"
+)
+
+// A Dialect is one of the two wires of 0.3.
+type Dialect struct{ rest bool }
+
+// The wires of 0.3.
+var (
+	RPC  = Dialect{}
+	REST = Dialect{rest: true}
+)
+
+// methods are those of JSON-RPC by those of 1.0.
+var methods = map[string]string{
+	wire.SendMessage: "message/send", wire.SendStreamingMessage: "message/stream", wire.GetTask: "tasks/get",
+	wire.CancelTask:      "tasks/cancel",
+	wire.SubscribeToTask: "tasks/resubscribe", wire.CreatePush: "tasks/pushNotificationConfig/set",
+	wire.GetPush:  "tasks/pushNotificationConfig/get",
+	wire.ListPush: "tasks/pushNotificationConfig/list", wire.DeletePush: "tasks/pushNotificationConfig/delete",
+	wire.ExtendedCard: "agent/getAuthenticatedExtendedCard",
+}
+
+// Method returns the method of 1.0 for one of 0.3; empty if 0.3 has none of that name.
+func Method(old string) string {
+	for modern, name := range methods {
+		if name == old {
+			return modern
+		}
+	}
+	return ""
+}
+
+type object = map[string]any
+
+// decode reads JSON and keeps numbers as they are.
+func decode(raw json.RawMessage) (any, error) {
+	if len(bytes.TrimSpace(raw)) == 0 {
+		return nil, nil
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	var v any
+	err := d.Decode(&v)
+	return v, err
+}
+
+func asObject(v any) object { m, _ := v.(object); return m }
+func asArray(v any) []any   { a, _ := v.([]any); return a }
+func asText(v any) string   { s, _ := v.(string); return s }
+
+// keep copies members that both versions have.
+func keep(from object, names ...string) object {
+	to := object{}
+	for _, name := range names {
+		if v, ok := from[name]; ok && v != nil {
+			to[name] = v
+		}
+	}
+	return to
+}
+
+// each translates the elements of an array.
+func each(v any, f func(object) object) []any {
+	out := []any{}
+	for _, e := range asArray(v) {
+		if m := asObject(e); m != nil {
+			out = append(out, f(m))
+		}
+	}
+	return out
+}
+
+// set puts a member that is there.
+func set(to object, name string, v any) {
+	if v != nil && v != "" {
+		to[name] = v
+	}
+}
+
+// Request writes an operation for an agent of 0.3: the method and params of its JSON-RPC.
+func Request(op *wire.Operation) (method string, params json.RawMessage, e *wire.Error) {
+	method, known := methods[op.Method]
+	if !known {
+		return "", nil, wire.Errorf(wire.UnsupportedOperation, "the agent speaks A2A 0.3, which has no %s", op.Method)
+	}
+	v, err := decode(wire.Normal(op.Params))
+	if err != nil {
+		return "", nil, wire.Errorf(wire.InvalidParams, "the params are no JSON")
+	}
+	return method, wire.Encode(RPC.oldParams(op.Method, asObject(v))), nil
+}
+
+// oldParams translates params from 1.0.
+func (d Dialect) oldParams(method string, p object) object {
+	out := keep(p, "metadata")
+	switch method {
+	case wire.SendMessage, wire.SendStreamingMessage:
+		out["message"] = d.oldMessage(asObject(p["message"]))
+		c := asObject(p["configuration"])
+		to := keep(c, "acceptedOutputModes", "historyLength")
+		if method == wire.SendMessage {
+			to["blocking"] = c["returnImmediately"] != true
+		}
+		if push := asObject(c["taskPushNotificationConfig"]); push != nil {
+			to["pushNotificationConfig"] = oldPush(push)
+		}
+		out["configuration"] = to
+	case wire.CreatePush:
+		return object{"taskId": p["taskId"], "pushNotificationConfig": oldPush(p)}
+	case wire.GetPush, wire.DeletePush:
+		return object{"id": p["taskId"], "pushNotificationConfigId": p["id"]}
+	case wire.ListPush:
+		return object{"id": p["taskId"]}
+	default:
+		out = keep(p, "id", "historyLength", "metadata")
+	}
+	return out
+}
+
+// Operation makes an operation of 1.0 of a request of 0.3's JSON-RPC.
+func Operation(method string, params json.RawMessage) (*wire.Operation, *wire.Error) {
+	modern := Method(method)
+	if modern == "" {
+		return nil, wire.Errorf(wire.UnknownMethod, "A2A 0.3 has no method %q", method)
+	}
+	return RPC.operation(modern, params)
+}
+
+// OfREST makes an operation of 1.0 of a request of 0.3's REST: its method, and the params made of the path, the query and the
+// body.
+func OfREST(method string, params json.RawMessage) (*wire.Operation, *wire.Error) {
+	return REST.operation(method, params)
+}
+
+func (d Dialect) operation(method string, params json.RawMessage) (*wire.Operation, *wire.Error) {
+	v, err := decode(wire.Normal(params))
+	p := asObject(v)
+	if err != nil || v != nil && p == nil {
+		return nil, wire.Errorf(wire.InvalidParams, "the params are no object")
+	}
+	return &wire.Operation{Method: method, Params: wire.Encode(d.newParams(method, p))}, nil
+}
+
+// newParams translates params to 1.0.
+func (d Dialect) newParams(method string, p object) object {
+	out := keep(p, "metadata", "tenant")
+	switch method {
+	case wire.SendMessage, wire.SendStreamingMessage:
+		if m := asObject(p["message"]); m != nil {
+			out["message"] = d.newMessage(m)
+		}
+		c := asObject(p["configuration"])
+		to := keep(c, "acceptedOutputModes", "historyLength")
+		_, said := c["blocking"]
+		if c["blocking"] == false || d.rest && c != nil && !said { // in JSON of a proto what is false is left out
+			to["returnImmediately"] = true
+		}
+		for _, name := range []string{"pushNotificationConfig", "pushNotification"} { // of JSON-RPC, of the proto
+			if push := asObject(c[name]); push != nil {
+				to["taskPushNotificationConfig"] = newPush(push)
+			}
+		}
+		out["configuration"] = to
+	case wire.CreatePush:
+		set(out, "taskId", p["taskId"])
+		for k, v := range newPush(asObject(p["pushNotificationConfig"])) {
+			out[k] = v
+		}
+	case wire.GetPush, wire.DeletePush:
+		if out["taskId"], out["id"] = p["taskId"], p["id"]; !d.rest {
+			out["taskId"], out["id"] = p["id"], p["pushNotificationConfigId"]
+		}
+	case wire.ListPush:
+		if out["taskId"] = p["taskId"]; !d.rest {
+			out["taskId"] = p["id"]
+		}
+	case wire.ListTasks:
+		out = keep(p, "tenant", "contextId", "status", "pageSize", "pageToken", "historyLength", "includeArtifacts",
+			"statusTimestampAfter")
+		if s := asText(out["status"]); s != "" {
+			out["status"] = d.newState(s)
+		}
+	default:
+		out = keep(p, "id", "historyLength", "metadata", "tenant")
+	}
+	return out
+}
+
+// Result translates a result of 1.0: of an event of a stream, too. What cannot be read stays.
+func (d Dialect) Result(method string, result json.RawMessage) json.RawMessage {
+	v, err := decode(result)
+	if err != nil {
+		return result
+	}
+	return wire.Encode(d.oldResult(method, v))
+}
+
+func (d Dialect) oldResult(method string, v any) any {
+	m := asObject(v)
+	switch method {
+	case wire.SendMessage, wire.SendStreamingMessage, wire.SubscribeToTask:
+		return d.oldEvent(m)
+	case wire.GetTask, wire.CancelTask:
+		return d.oldTask(m)
+	case wire.ListTasks:
+		out := keep(m, "nextPageToken", "pageSize", "totalSize")
+		out["tasks"] = each(m["tasks"], d.oldTask)
+		return out
+	case wire.CreatePush, wire.GetPush:
+		return d.oldTaskPush(m)
+	case wire.ListPush:
+		all := each(m["configs"], d.oldTaskPush)
+		if d.rest {
+			return object{"configs": all}
+		}
+		return all
+	case wire.DeletePush:
+		if d.rest {
+			return object{}
+		}
+		return nil
+	}
+	return v
+}
+
+// NewResult translates a result of 0.3's JSON-RPC to 1.0.
+func NewResult(method string, result json.RawMessage) (json.RawMessage, error) {
+	v, err := decode(result)
+	if err != nil {
+		return nil, wire.Errorf(wire.InvalidAgentResponse, "the agent answers with what is no JSON")
+	}
+	m := asObject(v)
+	switch method {
+	case wire.SendMessage, wire.SendStreamingMessage, wire.SubscribeToTask:
+		event := RPC.newEvent(m)
+		if event == nil {
+			return nil, wire.Errorf(wire.InvalidAgentResponse, "the agent answers with %q, which is nothing of A2A 0.3", asText(m["kind"]))
+		}
+		return wire.Encode(event), nil
+	case wire.GetTask, wire.CancelTask:
+		return wire.Encode(RPC.newTask(m)), nil
+	case wire.CreatePush, wire.GetPush:
+		return wire.Encode(newTaskPush(m)), nil
+	case wire.ListPush:
+		return wire.Encode(object{"configs": each(v, newTaskPush)}), nil
+	case wire.DeletePush:
+		return json.RawMessage("{}"), nil
+	}
+	return result, nil
+}
+
+// Error is what 0.3 has of an error of 1.0: two codes are younger.
+func Error(e *wire.Error) *wire.Error {
+	switch e.Code {
+	case wire.ExtensionRequired, wire.VersionUnsupported:
+		return &wire.Error{Code: wire.InvalidRequest, Message: e.Message, Data: e.Data}
+	}
+	return e
+}
+
+// RESTError is the body of an error for clients of 0.3's REST: some read it as JSON-RPC writes it, others as REST of 1.0 does.
+func RESTError(e *wire.Error) []byte {
+	e = Error(e)
+	return wire.Encode(struct {
+		*wire.Error
+		REST json.RawMessage `json:"error"`
+	}{e, asObjectOf(e.REST())})
+}
+
+// asObjectOf is the one member of the body of an error.
+func asObjectOf(body []byte) json.RawMessage {
+	var b struct {
+		Error json.RawMessage `json:"error"`
+	}
+	_ = json.Unmarshal(body, &b) // it was just written
+	return b.Error
+}
+
+// states of JSON-RPC are the last words of those of 1.0: "input-required".
+func (d Dialect) oldState(s string) string {
+	if d.rest {
+		if s == string(wire.Canceled) {
+			return "TASK_STATE_CANCELLED"
+		}
+		return s
+	}
+	word := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(s, "TASK_STATE_"), "_", "-"))
+	if word == "unspecified" {
+		return "unknown"
+	}
+	return word
+}
+
+func (d Dialect) newState(s string) string {
+	switch s {
+	case "unknown":
+		return string(wire.Unspecified)
+	case "TASK_STATE_CANCELLED", "cancelled":
+		return string(wire.Canceled)
+	}
+	if strings.HasPrefix(s, "TASK_STATE_") {
+		return s
+	}
+	return "TASK_STATE_" + strings.ToUpper(strings.ReplaceAll(s, "-", "_"))
+}

@@ -1,0 +1,167 @@
+package v03
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/lmosd/lmosd/bridge/a2a/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// alike compares JSON.
+func alike(t *testing.T, what string, got []byte, want string) {
+	t.Helper()
+	var g, w any
+	if json.Unmarshal(got, &g) != nil || json.Unmarshal([]byte(want), &w) != nil || !reflect.DeepEqual(g, w) {
+		t.Errorf("%s:\n got %s\nwant %s", what, got, want)
+	}
+}
+
+const (
+	newMessage = `{"messageId":"m","contextId":"c","taskId":"t","role":"ROLE_USER","metadata":{"a_b":1},"extensions":["u"],"referenceTaskIds":["r"],"parts":[
+		{"text":"hi","metadata":{"k":1}},{"raw":"AAAA","filename":"f","mediaType":"image/png"},{"url":"https://x","mediaType":"a/b"},{"data":{"n":12345678901234567890}},{"data":[1]}]}`
+	rpcMessage = `{"kind":"message","messageId":"m","contextId":"c","taskId":"t","role":"user","metadata":{"a_b":1},"extensions":["u"],"referenceTaskIds":["r"],"parts":[
+		{"kind":"text","text":"hi","metadata":{"k":1}},{"kind":"file","file":{"bytes":"AAAA","name":"f","mimeType":"image/png"}},{"kind":"file","file":{"uri":"https://x","mimeType":"a/b"}},
+		{"kind":"data","data":{"n":12345678901234567890}},{"kind":"data","data":{"value":[1]}}]}`
+	restMessage = `{"messageId":"m","contextId":"c","taskId":"t","role":"ROLE_USER","metadata":{"a_b":1},"extensions":["u"],"referenceTaskIds":["r"],"content":[
+		{"text":"hi","metadata":{"k":1}},{"file":{"fileWithBytes":"AAAA","name":"f","mimeType":"image/png"}},{"file":{"fileWithUri":"https://x","mimeType":"a/b"}},
+		{"data":{"data":{"n":12345678901234567890}}},{"data":{"data":{"value":[1]}}}]}`
+)
+
+// TestRequests are operations in the words of 0.3's two wires and of 1.0, each way.
+func TestRequests(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ method, modern, rpc, rest string }{
+		"send": {wire.SendMessage,
+			`{"message":` + newMessage + `,"configuration":{"acceptedOutputModes":["a/b"],"historyLength":2,"returnImmediately":true,"taskPushNotificationConfig":{"id":"p","url":"https://h","token":"k","authentication":{"scheme":"Bearer","credentials":"x"}}}}`,
+			`{"message":` + rpcMessage + `,"configuration":{"acceptedOutputModes":["a/b"],"historyLength":2,"blocking":false,"pushNotificationConfig":{"id":"p","url":"https://h","token":"k","authentication":{"schemes":["Bearer"],"credentials":"x"}}}}`,
+			`{"message":` + restMessage + `,"configuration":{"acceptedOutputModes":["a/b"],"historyLength":2,"pushNotification":{"id":"p","url":"https://h","token":"k","authentication":{"schemes":["Bearer"],"credentials":"x"}}}}`},
+		"send and wait": {wire.SendMessage, `{"message":` + newMessage + `,"configuration":{}}`, `{"message":` + rpcMessage + `,"configuration":{"blocking":true}}`,
+			`{"message":` + restMessage + `,"configuration":{"blocking":true}}`},
+		"get":         {wire.GetTask, `{"id":"t","historyLength":3}`, `{"id":"t","historyLength":3}`, `{"id":"t","historyLength":3}`},
+		"cancel":      {wire.CancelTask, `{"id":"t","metadata":{"x":1}}`, `{"id":"t","metadata":{"x":1}}`, `{"id":"t","metadata":{"x":1}}`},
+		"subscribe":   {wire.SubscribeToTask, `{"id":"t"}`, `{"id":"t"}`, `{"id":"t"}`},
+		"create push": {wire.CreatePush, `{"taskId":"t","id":"p","url":"https://h"}`, `{"taskId":"t","pushNotificationConfig":{"id":"p","url":"https://h"}}`, `{"taskId":"t","pushNotificationConfig":{"id":"p","url":"https://h"}}`},
+		"get push":    {wire.GetPush, `{"taskId":"t","id":"p"}`, `{"id":"t","pushNotificationConfigId":"p"}`, `{"taskId":"t","id":"p"}`},
+		"list push":   {wire.ListPush, `{"taskId":"t"}`, `{"id":"t"}`, `{"taskId":"t"}`},
+		"delete push": {wire.DeletePush, `{"taskId":"t","id":"p"}`, `{"id":"t","pushNotificationConfigId":"p"}`, `{"taskId":"t","id":"p"}`},
+	} {
+		method, params, e := Request(&wire.Operation{Method: test.method, Params: json.RawMessage(test.modern)})
+		if e != nil {
+			t.Fatal(e)
+		}
+		alike(t, name+" to JSON-RPC", params, test.rpc)
+		op, e := Operation(method, json.RawMessage(test.rpc))
+		if e != nil || op.Method != test.method {
+			t.Fatalf("%s is %+v, %v", method, op, e)
+		}
+		alike(t, name+" of JSON-RPC", op.Params, test.modern)
+		if op, e = OfREST(test.method, json.RawMessage(test.rest)); e != nil {
+			t.Fatal(e)
+		}
+		alike(t, name+" of REST", op.Params, test.modern)
+	}
+	if op, e := OfREST(wire.ListTasks, json.RawMessage(`{"status":"TASK_STATE_CANCELLED","pageSize":3,"x":1}`)); e != nil {
+		t.Error(e)
+	} else {
+		alike(t, "list of REST", op.Params, `{"status":"TASK_STATE_CANCELED","pageSize":3}`)
+	}
+	for _, bad := range []string{"message/fly", "SendMessage"} {
+		if _, e := Operation(bad, nil); e == nil || e.Code != wire.UnknownMethod {
+			t.Errorf("%s gives %v", bad, e)
+		}
+	}
+	if _, e := Operation("message/send", json.RawMessage(`[]`)); e == nil || e.Code != wire.InvalidParams {
+		t.Errorf("params that are no object give %v", e)
+	}
+	if _, _, e := Request(&wire.Operation{Method: wire.ListTasks}); e == nil || e.Code != wire.UnsupportedOperation {
+		t.Errorf("a list of an old agent gives %v", e)
+	}
+}
+
+// TestResults are results of 1.0 in the words of 0.3's two wires, and back from JSON-RPC.
+func TestResults(t *testing.T) {
+	t.Parallel()
+	const task, rpcTask = `{"id":"t","contextId":"c","status":{"state":"TASK_STATE_CANCELED","timestamp":"2026-01-01T00:00:00.000Z","message":` + newMessage + `},"artifacts":[{"artifactId":"a","parts":[{"text":"x"}],"metadata":{"m":1}}],"history":[` + newMessage + `]}`,
+		`{"kind":"task","id":"t","contextId":"c","status":{"state":"canceled","timestamp":"2026-01-01T00:00:00.000Z","message":` + rpcMessage + `},"artifacts":[{"artifactId":"a","parts":[{"kind":"text","text":"x"}],"metadata":{"m":1}}],"history":[` + rpcMessage + `]}`
+	const restTask = `{"id":"t","contextId":"c","status":{"state":"TASK_STATE_CANCELLED","timestamp":"2026-01-01T00:00:00.000Z","message":` + restMessage + `},"artifacts":[{"artifactId":"a","parts":[{"text":"x"}],"metadata":{"m":1}}],"history":[` + restMessage + `]}`
+	for name, test := range map[string]struct{ method, modern, rpc, rest string }{
+		"task":    {wire.GetTask, task, rpcTask, restTask},
+		"sent":    {wire.SendMessage, `{"task":` + task + `}`, rpcTask, `{"task":` + restTask + `}`},
+		"message": {wire.SendMessage, `{"message":` + newMessage + `}`, rpcMessage, `{"message":` + restMessage + `}`},
+		"status": {wire.SendStreamingMessage, `{"statusUpdate":{"taskId":"t","contextId":"c","status":{"state":"TASK_STATE_INPUT_REQUIRED"}}}`,
+			`{"kind":"status-update","taskId":"t","contextId":"c","final":true,"status":{"state":"input-required"}}`,
+			`{"statusUpdate":{"taskId":"t","contextId":"c","final":true,"status":{"state":"TASK_STATE_INPUT_REQUIRED"}}}`},
+		"working": {wire.SubscribeToTask, `{"statusUpdate":{"taskId":"t","contextId":"c","status":{"state":"TASK_STATE_WORKING"},"metadata":{"x":1}}}`,
+			`{"kind":"status-update","taskId":"t","contextId":"c","final":false,"status":{"state":"working"},"metadata":{"x":1}}`,
+			`{"statusUpdate":{"taskId":"t","contextId":"c","final":false,"status":{"state":"TASK_STATE_WORKING"},"metadata":{"x":1}}}`},
+		"artifact": {wire.SendStreamingMessage, `{"artifactUpdate":{"taskId":"t","contextId":"c","append":true,"lastChunk":true,"artifact":{"artifactId":"a","parts":[{"text":"x"}]}}}`,
+			`{"kind":"artifact-update","taskId":"t","contextId":"c","append":true,"lastChunk":true,"artifact":{"artifactId":"a","parts":[{"kind":"text","text":"x"}]}}`,
+			`{"artifactUpdate":{"taskId":"t","contextId":"c","append":true,"lastChunk":true,"artifact":{"artifactId":"a","parts":[{"text":"x"}]}}}`},
+		"webhook": {wire.CreatePush, `{"taskId":"t","id":"p","url":"https://h"}`, `{"taskId":"t","pushNotificationConfig":{"id":"p","url":"https://h"}}`,
+			`{"name":"tasks/t/pushNotificationConfigs/p","pushNotificationConfig":{"id":"p","url":"https://h"}}`},
+		"webhooks": {wire.ListPush, `{"configs":[{"taskId":"t","id":"p","url":"https://h"}]}`, `[{"taskId":"t","pushNotificationConfig":{"id":"p","url":"https://h"}}]`,
+			`{"configs":[{"name":"tasks/t/pushNotificationConfigs/p","pushNotificationConfig":{"id":"p","url":"https://h"}}]}`},
+		"deleted": {wire.DeletePush, `{}`, `null`, `{}`},
+	} {
+		alike(t, name+" for JSON-RPC", RPC.Result(test.method, json.RawMessage(test.modern)), test.rpc)
+		alike(t, name+" for REST", REST.Result(test.method, json.RawMessage(test.modern)), test.rest)
+		back, err := NewResult(test.method, json.RawMessage(test.rpc))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		alike(t, name+" of JSON-RPC", back, test.modern)
+	}
+	alike(t, "list for REST", REST.Result(wire.ListTasks, json.RawMessage(`{"tasks":[`+task+`],"nextPageToken":"","pageSize":5,"totalSize":1}`)),
+		`{"tasks":[`+restTask+`],"nextPageToken":"","pageSize":5,"totalSize":1}`)
+	if _, err := NewResult(wire.SendMessage, json.RawMessage(`{"kind":"king"}`)); err == nil {
+		t.Error("what is nothing was taken")
+	}
+}
+
+// TestStates are the states of 1.0 in the words of both wires of 0.3.
+func TestStates(t *testing.T) {
+	t.Parallel()
+	for state, words := range map[wire.State][2]string{
+		wire.Submitted: {"submitted", "TASK_STATE_SUBMITTED"}, wire.Working: {"working", "TASK_STATE_WORKING"},
+		wire.InputRequired: {"input-required", "TASK_STATE_INPUT_REQUIRED"}, wire.AuthRequired: {"auth-required", "TASK_STATE_AUTH_REQUIRED"},
+		wire.Completed: {"completed", "TASK_STATE_COMPLETED"}, wire.Canceled: {"canceled", "TASK_STATE_CANCELLED"}, wire.Failed: {"failed", "TASK_STATE_FAILED"},
+		wire.Rejected: {"rejected", "TASK_STATE_REJECTED"}, wire.Unspecified: {"unknown", "TASK_STATE_UNSPECIFIED"},
+	} {
+		for i, d := range []Dialect{RPC, REST} {
+			if got := d.oldState(string(state)); got != words[i] || d.newState(got) != string(state) {
+				t.Errorf("%s is %s, and that is %s", state, got, d.newState(got))
+			}
+		}
+	}
+	for code, want := range map[int]int{wire.TaskNotFound: wire.TaskNotFound, wire.VersionUnsupported: wire.InvalidRequest, wire.ExtensionRequired: wire.InvalidRequest} {
+		if got := Error(wire.Errorf(code, "x")); got.Code != want {
+			t.Errorf("%d is %d", code, got.Code)
+		}
+	}
+}
+
+func FuzzTranslate(f *testing.F) {
+	f.Add("message/send", []byte(`{"message":`+rpcMessage+`}`))
+	f.Add("tasks/pushNotificationConfig/set", []byte(`{"taskId":"t","pushNotificationConfig":{"authentication":{"schemes":[1]}}}`))
+	f.Fuzz(func(t *testing.T, method string, raw []byte) {
+		if op, e := Operation(method, raw); e == nil {
+			if _, _, e := Request(op); e != nil && op.Method != wire.ListTasks {
+				t.Errorf("%s %s cannot be written again: %v", op.Method, op.Params, e)
+			}
+		}
+		for _, m := range wire.Methods {
+			for _, d := range []Dialect{RPC, REST} {
+				if json.Valid(raw) && !json.Valid(d.Result(m, raw)) {
+					t.Errorf("%s of %s is %s", m, raw, d.Result(m, raw))
+				}
+			}
+			_, _ = NewResult(m, raw)
+			_, _ = OfREST(m, raw)
+		}
+	})
+}
