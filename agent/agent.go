@@ -89,6 +89,17 @@ func Attach(ctx context.Context, node, token string, td []byte, thing interact.T
 	return keep(ctx, o, ready)
 }
 
+// AttachChanging is [Attach] for a thing whose description changes: now returns it, and a channel that is closed when there is another.
+func AttachChanging(ctx context.Context, node, token string, now func() (td []byte, changed <-chan struct{}), thing interact.Thing,
+	ready func(id string), log *slog.Logger) error {
+	o, err := socketOf(node)
+	if err != nil {
+		return err
+	}
+	o.Token, o.Changing, o.Thing, o.Log = token, now, thing, log
+	return keep(ctx, o, ready)
+}
+
 // New makes the draft of a description and the thing of an agent, for a program that offers them itself: to a node in its own
 // process (node.Node.Offer, after td.Draft), or over another connection.
 func New(a Agent, parts ...Part) (td []byte, thing interact.Thing, err error) {

@@ -29,6 +29,7 @@ type Config struct {
 	Interact  Interact  `yaml:"interact"`
 	MQTT      MQTT      `yaml:"mqtt"`
 	CoAP      CoAP      `yaml:"coap"`
+	MCP       MCP       `yaml:"mcp"`
 	// Agents that the node runs itself, each as `lmosd expose` takes it: "exec:./weather.sh --name weather".
 	Agents    []string  `yaml:"agents"`
 	Telemetry Telemetry `yaml:"telemetry"`
@@ -234,6 +235,13 @@ type CoAP struct {
 	Listen string `yaml:"listen"`
 }
 
+// MCP sets what clients of the Model Context Protocol see.
+type MCP struct {
+	// The tools, resources and prompts that /mcp lists beside its four tools for the whole mesh: "weather" for all of an agent,
+	// "weather/getWeather" for one. Models see these at once; all else they find by mesh_search. At most 256.
+	Pin []string `yaml:"pin"`
+}
+
 // Telemetry says what the node tells about itself.
 type Telemetry struct {
 	Log Log `yaml:"log"`
@@ -286,6 +294,7 @@ func Default() *Config {
 		HTTP:      HTTP{Listen: "127.0.0.1:4668", Socket: "auto", Auth: "token", Hosts: []string{}, Directory: "token"},
 		Interact: Interact{Timeout: Duration(30 * time.Second), Concurrency: 256, PerCaller: 64, Subscriptions: 256, Credentials: "auto", Validate: true, Direct: "secure",
 			Tasks: Tasks{Run: Duration(time.Hour), Keep: Duration(10 * time.Minute)}},
+		MCP:       MCP{Pin: []string{}},
 		Agents:    []string{},
 		Telemetry: Telemetry{Log: Log{Level: "info", Format: "auto"}, Metrics: true, Traces: Traces{Percent: 100}},
 		Storage:   Storage{Engine: "auto"},

@@ -10,12 +10,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"log/slog"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 
+	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/command"
 	"github.com/lmosd/lmosd/td"
@@ -25,9 +27,11 @@ import (
 // A Spec says what is exposed, and what it is called. Target is needed:
 //
 //	exec:COMMAND     a process for each call (package interact/command)
+//	a2a:URL          an A2A agent, by its address or that of its card; other protocols by the names of their bridges
 //	openapi:FILE     a web server that an OpenAPI document describes; FILE may be a URL
 //	http(s)://…      a web server that answers with a TD or with an OpenAPI document, there or at a well-known place
 //	FILE             a Thing Description
+//	mcp:COMMAND      an MCP server that runs here; mcp:https://… one that is elsewhere; and so on, for each bridge
 type Spec struct {
 	Target string
 	// Name is the title. Empty means that of the document, or the name of the command's file. A TD says itself what it is called
@@ -44,6 +48,12 @@ type Spec struct {
 	Dir string
 	// Server replaces the server that an OpenAPI document names.
 	Server string
+	// Env are variables of an MCP server's environment, "NAME=value", or "NAME" for that of this process; it has few others.
+	Env []string
+	// Pins is the file that keeps the tools of an MCP server as they were first; empty keeps them in memory. Approve takes those that
+	// the server has changed since as they are; others are held back.
+	Pins    string
+	Approve bool
 }
 
 // An Agent can be offered to the mesh.
@@ -54,6 +64,8 @@ type Agent struct {
 	Thing interact.Thing
 	// Warnings are what could not be taken over.
 	Warnings []string
+	// Changes yields another TD whenever the agent has changed, until ctx ends; nil: it never says.
+	Changes func(ctx context.Context) iter.Seq[[]byte]
 
 	close func()
 }
@@ -69,7 +81,7 @@ func (a *Agent) Close() {
 // error is an [*interact.Error]: Usage for a target or setting that is wrong, ConfigInvalid for a command or folder that is,
 // BadTD, NotJSON and TooLarge for documents, Unreachable and AgentFailed for web servers; or it wraps the error of ctx. A nil log
 // discards.
-func Open(ctx context.Context, s Spec, log *slog.Logger) (*Agent, error) {
+func Open(ctx context.Context, s Spec, bridges []bridge.Bridge, log *slog.Logger) (*Agent, error) {
 	kind, rest, found := strings.Cut(s.Target, ":")
 	if !found {
 		kind, rest = "file", s.Target
@@ -88,9 +100,14 @@ func Open(ctx context.Context, s Spec, log *slog.Logger) (*Agent, error) {
 		return openDocument(s, raw, rest)
 	case "http", "https":
 		return probe(ctx, s)
-	case "mcp", "a2a":
-		return nil, interact.Errorf(interact.Usage, "expose it as a command or an HTTP server: lmosd help expose",
-			"%s: is not spoken by this version", kind)
+	}
+	for _, b := range bridges {
+		if b.Name() == kind {
+			return bridged(ctx, s, rest, b)
+		}
+	}
+	if kind == "mcp" || kind == "a2a" {
+		return nil, interact.Errorf(interact.Usage, "expose it as a command or an HTTP server: lmosd help expose", "%s: is not spoken here", kind)
 	}
 	raw, err := load(ctx, s.Target)
 	if err != nil {
@@ -109,8 +126,9 @@ func (s Spec) fits(kind string) error {
 		given bool
 		kinds string
 	}{
-		{"action", len(s.Actions) > 0, "exec"}, {"chunk", s.Chunk != "", "exec"}, {"dir", s.Dir != "", "exec"},
+		{"action", len(s.Actions) > 0, "exec"}, {"chunk", s.Chunk != "", "exec"}, {"dir", s.Dir != "", "exec mcp"},
 		{"server", s.Server != "", "openapi http https"},
+		{"env", len(s.Env) > 0, "mcp"}, {"pin", s.Pins != "", "mcp"}, {"approve", s.Approve, "mcp"},
 	} {
 		if setting.given && !strings.Contains(setting.kinds, kind) {
 			only, _, _ := strings.Cut(setting.kinds, " ")
@@ -118,6 +136,16 @@ func (s Spec) fits(kind string) error {
 		}
 	}
 	return nil
+}
+
+// bridged is an agent of another protocol.
+func bridged(ctx context.Context, s Spec, target string, b bridge.Bridge) (*Agent, error) {
+	a, err := b.Import(ctx, target, bridge.Import{Name: s.Name, Description: s.Description, Capabilities: s.Capabilities, Dir: s.Dir,
+		Env: s.Env, Pins: s.Pins, Approve: s.Approve})
+	if err != nil {
+		return nil, err
+	}
+	return &Agent{TD: a.TD, Thing: a.Thing, Warnings: a.Warnings, Changes: a.Changes, close: a.Close}, nil
 }
 
 func openCommand(s Spec, line string, log *slog.Logger) (*Agent, error) {

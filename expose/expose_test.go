@@ -35,7 +35,7 @@ func write(t *testing.T, name, content string, mode os.FileMode) string {
 
 func open(t *testing.T, s Spec) *Agent {
 	t.Helper()
-	a, err := Open(t.Context(), s, nil)
+	a, err := Open(t.Context(), s, nil, nil)
 	if err != nil {
 		t.Fatalf("%s: %v", s.Target, err)
 	}
@@ -46,7 +46,7 @@ func open(t *testing.T, s Spec) *Agent {
 // fails opens what must not open, and returns why it does not.
 func fails(t *testing.T, s Spec) *interact.Error {
 	t.Helper()
-	a, err := Open(t.Context(), s, nil)
+	a, err := Open(t.Context(), s, nil, nil)
 	var e *interact.Error
 	if !errors.As(err, &e) || e.Hint == "" {
 		t.Fatalf("%+v gives %v, %v; want an *interact.Error with a hint", s, a, err)
@@ -121,7 +121,7 @@ func TestCommandWithoutSettings(t *testing.T) {
 
 func TestClosedCommand(t *testing.T) {
 	t.Parallel()
-	a, err := Open(t.Context(), Spec{Target: "exec:cat"}, nil)
+	a, err := Open(t.Context(), Spec{Target: "exec:cat"}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +238,8 @@ func TestWhatCannotBeExposed(t *testing.T) {
 		"a script that is not there":   {Spec{Target: "exec:./weather.sh", Dir: t.TempDir()}, interact.ConfigInvalid, "there is no"},
 		"a script that cannot be run":  {Spec{Target: "exec:" + script + " --fast"}, interact.ConfigInvalid, "cannot be run"},
 		"a folder that is none":        {Spec{Target: "exec:cat", Dir: file}, interact.ConfigInvalid, "is no directory"},
-		"a later protocol":             {Spec{Target: "mcp:./server"}, interact.Usage, "mcp: is not spoken"},
+		"no bridge":                    {Spec{Target: "mcp:./server"}, interact.Usage, "mcp: is not spoken"},
+		"approval of a command":        {Spec{Target: "exec:cat", Approve: true}, interact.Usage, "--approve is for mcp"},
 		"no file":                      {Spec{Target: "nothing.td.json"}, interact.Usage, "cannot be read"},
 		"a folder":                     {Spec{Target: t.TempDir()}, interact.Usage, "cannot be read"},
 		"no TD":                        {Spec{Target: noTD}, interact.BadTD, ""},
@@ -276,7 +277,7 @@ func TestGivenUp(t *testing.T) {
 		<-asked
 		cancel()
 	}()
-	if _, err := Open(ctx, Spec{Target: s.URL}, nil); !errors.Is(err, context.Canceled) {
+	if _, err := Open(ctx, Spec{Target: s.URL}, nil, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -8,14 +8,18 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// Flags names the settings of a Spec for a parser of flags: text adds one that is given once, list one that may repeat.
-func Flags(s *Spec, text func(to *string, name, usage string), list func(to *[]string, name, usage string)) {
+// Flags names the settings of a Spec for a parser of flags: text adds one that is given once, list one that may repeat, flag one without
+// a value.
+func Flags(s *Spec, text func(to *string, name, usage string), list func(to *[]string, name, usage string), flag func(to *bool, name, usage string)) {
 	text(&s.Name, "name", "what others call the agent")
 	text(&s.Description, "description", "what it does, in a sentence")
 	list(&s.Capabilities, "capability", "`ID` under which others find it; may repeat")
 	list(&s.Actions, "action", "`NAME` of an action of a command, which reads it in $LMOSD_ACTION; may repeat (default: run)")
 	text(&s.Chunk, "chunk", `what ends a part of a command's output, for example '\n': parts are sent at once`)
 	text(&s.Dir, "dir", "`DIR` in which a command runs")
+	list(&s.Env, "env", "`NAME` or NAME=value of a variable that an MCP server gets beside PATH, HOME and the like; may repeat")
+	text(&s.Pins, "pin", "`FILE` that keeps the tools of an MCP server as they were approved")
+	flag(&s.Approve, "approve", "take the tools of an MCP server as they are now, also those that it has changed")
 	text(&s.Server, "server", "`URL` of the server that an OpenAPI document describes")
 }
 
@@ -32,7 +36,7 @@ func ParseLine(line string) (Spec, error) {
 	Flags(&s, func(to *string, name, usage string) { fs.StringVar(to, name, "", usage) },
 		func(to *[]string, name, usage string) {
 			fs.Func(name, usage, func(v string) error { *to = append(*to, v); return nil })
-		})
+		}, func(to *bool, name, usage string) { fs.BoolVar(to, name, false, usage) })
 	for len(words) > 0 {
 		if s.Target == "" && !strings.HasPrefix(words[0], "-") {
 			s.Target, words = words[0], words[1:]

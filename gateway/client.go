@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -315,6 +316,21 @@ func (c *Client) send(ctx context.Context, method, path string, header http.Head
 		return nil, c.lost(ctx, err)
 	}
 	return resp, nil
+}
+
+// Stream posts what body gives to a path of the node as it comes, and returns the answer, which may begin before body ends; the caller
+// closes it. The stream ends with ctx.
+func (c *Client) Stream(ctx context.Context, path, contentType string, body io.Reader) (io.ReadCloser, error) {
+	resp, err := c.send(ctx, http.MethodPost, path, http.Header{"Content-Type": {contentType}}, body)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		defer resp.Body.Close()
+		_, _, err := c.read(ctx, resp)
+		return nil, cmp.Or(err, c.stranger(errors.New(resp.Status)))
+	}
+	return resp.Body, nil
 }
 
 func (c *Client) read(ctx context.Context, resp *http.Response) ([]byte, string, error) {

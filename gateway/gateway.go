@@ -81,6 +81,8 @@ type Options struct {
 	// only, or to any with PrivateCallbacks.
 	CallbackDial     func(ctx context.Context, network, addr string) (net.Conn, error)
 	PrivateCallbacks bool
+	// Bridges serve clients of other protocols, to whoever may call. Run ends their requests; they are their makers' to close.
+	Bridges []Bridge
 	// MaxTD bounds a TD that is published, in bytes; zero or more than [td.MaxTD] means td.MaxTD.
 	MaxTD int
 	// MaxConns bounds the connections over TCP and over the socket, each; more wait. Zero means 1024.
@@ -101,6 +103,13 @@ type WebSocket interface {
 	// Serve upgrades r and serves its socket until that ends. mayRegister tells whether the caller may
 	// offer agents of its own; what it may ask as a consumer is for the mesh to say. What is no upgrade it refuses.
 	Serve(w http.ResponseWriter, r *http.Request, mayRegister bool)
+}
+
+// A Bridge is what serves clients of another protocol (bridge.Handler).
+type Bridge interface {
+	http.Handler
+	// Paths are what it serves: patterns of [http.ServeMux] without a method.
+	Paths() []string
 }
 
 // A Gateway is the HTTP server of a node. [New] opens it, [Gateway.Run] serves, [Gateway.Close] closes. Its methods are

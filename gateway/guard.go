@@ -88,8 +88,8 @@ func (g *guard) browser(r *http.Request) error {
 // isInteraction reports whether r makes an agent, the mesh or this node work: whatever is below a thing, but for its description,
 // and searches.
 func isInteraction(r *http.Request) bool {
-	for _, costly := range []string{"/v1/find", "/search/", "/events"} {
-		if strings.HasPrefix(r.URL.Path, costly) {
+	for _, costly := range []string{"/v1/find", "/search/", "/events", "/a2a/"} {
+		if strings.HasPrefix(r.URL.Path, costly) && !strings.HasSuffix(r.URL.Path, "/.well-known/agent-card.json") {
 			return true
 		}
 	}

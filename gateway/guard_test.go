@@ -186,6 +186,7 @@ func TestOrigins(t *testing.T) {
 			header: map[string]string{"Origin": "http://evil.example"}}, 200},
 		// What makes the mesh or the node work is no mere reading.
 		{"a search", exchange{path: "/v1/find?q=x", header: map[string]string{"Origin": "http://evil.example"}}, 403},
+		{"an A2A agent", exchange{path: "/a2a/x/tasks", header: map[string]string{"Origin": "http://evil.example"}}, 403},
 		{"a search in a language", exchange{path: "/search/jsonpath?query=$", header: map[string]string{"Sec-Fetch-Site": "cross-site"}}, 403},
 		{"changes of the directory", exchange{path: "/events", header: map[string]string{"Sec-Fetch-Site": "cross-site"}}, 403},
 		// What asks an agent is none either.

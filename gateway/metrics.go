@@ -144,7 +144,7 @@ func (c *interaction) done() {
 }
 
 // opCount is how many values the label op has: the message types of requests, and 0 for what is none.
-const opCount = int(interact.UnobserveAllProperties) + 1
+const opCount = int(interact.ContinueAction) + 1
 
 // opName is the value of the label op: an operation of TD 1.1 §5.3.4.2, or "other".
 func opName(op int) string { return cmp.Or(interact.Type(op).Op(), "other") }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"runtime"
@@ -45,6 +46,11 @@ func (g *Gateway) fixed() map[string]http.Handler {
 	if g.o.WS != nil {
 		routes["GET "+socketRoute] = g.guarded(open, g.serveSocket) // it asks for the caller's rights itself
 	}
+	for _, b := range g.o.Bridges {
+		for _, path := range b.Paths() {
+			routes[path] = g.guarded(call, g.bridged(b))
+		}
+	}
 	if !g.o.HideMetrics {
 		scrape := g.metrics.handler(g)
 		routes["GET /metrics"] = g.guarded(read, func(w http.ResponseWriter, r *http.Request) error {
@@ -53,6 +59,17 @@ func (g *Gateway) fixed() map[string]http.Handler {
 		})
 	}
 	return routes
+}
+
+// bridged lets a bridge answer, until the gateway ends: its streams would go on for ever.
+func (g *Gateway) bridged(b Bridge) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		defer context.AfterFunc(g.ending, cancel)()
+		b.ServeHTTP(w, r.WithContext(ctx))
+		return nil
+	}
 }
 
 func (g *Gateway) status(w http.ResponseWriter, _ *http.Request) error {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/host"
 
+	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
@@ -82,6 +83,8 @@ type Options struct {
 	Telemetry telemetry.Options
 	// Credentials is the file with the secrets that agents ask for; empty means Dir/credentials.json.
 	Credentials string
+	// Bridges serve the mesh to clients of other protocols, where HTTP is served.
+	Bridges []bridge.Bridge
 	// HTTP serves the API; nil serves only [Node.Client].
 	HTTP *HTTP
 	// Metrics counts; nil makes its own. Nodes that share a process need one each.

@@ -117,6 +117,11 @@ func (n *Node) newGateway(h *HTTP) (*gateway.Gateway, error) {
 		o.Listen, o.Explicit, o.Socket = or(h.Listen, gateway.None), h.Explicit, or(h.Socket, gateway.None)
 		o.Token, o.TokenFile, o.NoAuth = token, tokenPath(n.opts.Dir), h.NoAuth
 		o.Hosts, o.HideMetrics, o.PublicURL, o.OpenDirectory = n.hostNames(h), h.HideMetrics, h.PublicURL, h.OpenDirectory
+		for _, b := range n.opts.Bridges {
+			served := b.Export(exported{n})
+			n.onClose(func() error { served.Close(); return nil })
+			o.Bridges = append(o.Bridges, served)
+		}
 		o.WS, o.Callbacks, o.PrivateCallbacks = n.sockets, callbacks{n}, n.opts.Direct == DirectAny || onLoopback(h.Listen) // who asks is on this host
 	}
 	return gateway.New(o)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/gateway/tdd"
@@ -131,8 +132,35 @@ func (n *Node) agent(d *td.Description, agent interact.Thing) interact.Thing {
 	if !n.opts.NoValidation {
 		wraps = append(wraps, interact.CheckedReplies(d.Thing))
 	}
+	wraps = append(wraps, n.guards(d)...)
 	return interact.Chain(agent, append(wraps, interact.Timed(func(t *interact.Timing, took time.Duration) { t.Agent = took }),
 		interact.Spans(n.tracer, "agent"))...)
+}
+
+// guards are what looks into the tunnels of other protocols that d has, so that the policy holds in them.
+func (n *Node) guards(d *td.Description) (wraps []interact.Wrap) {
+	nothing := interact.Func(func(context.Context, *interact.Message) iter.Seq2[*interact.Message, error] {
+		return func(func(*interact.Message, error) bool) {}
+	})
+	policy := interact.Chain(nothing, n.policy.Gate(), n.policy.Limit())
+	if n.opts.Policy.ThingConcurrency <= 0 { // else the tunnel itself has a place of the thing's
+		policy = interact.Chain(policy, n.policy.LimitThing(d.ID))
+	}
+	for _, b := range n.opts.Bridges {
+		g, ok := b.(bridge.Guard)
+		if !ok {
+			continue
+		}
+		if w := g.Guard(d.Thing, func(ctx context.Context, m *interact.Message) (err error) {
+			for _, err = range policy.Do(ctx, m) {
+				break
+			}
+			return err
+		}); w != nil {
+			wraps = append(wraps, w)
+		}
+	}
+	return wraps
 }
 
 // checked is the check of requests, unless it is off.
