@@ -3,14 +3,21 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"log/slog"
+	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/lmosd/lmosd/agent"
+	"github.com/lmosd/lmosd/bridge"
+	"github.com/lmosd/lmosd/bridge/a2a"
+	"github.com/lmosd/lmosd/bridge/mcp"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/input"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/settings"
@@ -20,6 +27,7 @@ import (
 	"github.com/lmosd/lmosd/expose"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/credentials"
 	"github.com/lmosd/lmosd/node"
 	"github.com/lmosd/lmosd/td"
 )
@@ -27,15 +35,17 @@ import (
 func newExposeCommand(a *app) *cobra.Command {
 	var s expose.Spec
 	cmd := &cobra.Command{
-		Use:   "expose <exec:COMMAND | openapi:FILE | http(s)://… | file.td.json>",
-		Short: "make an agent of a command or a web server, and offer it",
+		Use:   "expose <exec:COMMAND | mcp:COMMAND | mcp:https://… | a2a:URL | openapi:FILE | http(s)://… | file.td.json>",
+		Short: "make an agent of a command, an MCP server or a web server, and offer it",
 		Long: "A command is run for each call: the input is on standard input (one string as its text, else JSON), the output on\n" +
 			"standard output. It is an agent until Ctrl-C. A web server that OpenAPI or a Thing Description describes is\n" +
 			"published at once and stays (lmosd unpublish). A URL is asked what it is. Agents of a node for good are lines\n" +
-			"like these under agents: in its configuration.",
+			"like these under agents: in its configuration. An MCP server, mcp:'npx -y PACKAGE' or mcp:https://…, keeps its tools as\n" +
+			"they are first; those that it changes later are held back until --approve. An A2A agent joins the mesh as it is.",
 		Example: `  lmosd expose exec:./weather.sh --name weather --capability urn:example:weather
   lmosd expose 'exec:tr a-z A-Z' --name upper --action shout
   lmosd expose 'exec:tail -n 3 -f log.txt' --name log --chunk '\n'
+  lmosd expose a2a:https://agent.example --name helper
   lmosd expose openapi:pets.yaml --server http://127.0.0.1:8080
   lmosd expose http://127.0.0.1:8080`,
 		Annotations: console.About(console.ScopeMesh, console.ReadWrite, "lmosd publish, lmosd call, lmosd help environment"),
@@ -46,7 +56,8 @@ func newExposeCommand(a *app) *cobra.Command {
 		},
 	}
 	expose.Flags(&s, func(to *string, name, usage string) { cmd.Flags().StringVar(to, name, "", usage) },
-		func(to *[]string, name, usage string) { cmd.Flags().StringArrayVar(to, name, nil, usage) })
+		func(to *[]string, name, usage string) { cmd.Flags().StringArrayVar(to, name, nil, usage) },
+		func(to *bool, name, usage string) { cmd.Flags().BoolVar(to, name, false, usage) })
 	return cmd
 }
 
@@ -59,7 +70,11 @@ func (a *app) expose(ctx context.Context, s expose.Spec) error {
 	}
 	defer client.Close()
 	log := a.ownLogger()
-	x, err := expose.Open(ctx, s, log)
+	secrets, err := a.secrets()
+	if err != nil {
+		return err
+	}
+	x, err := expose.Open(ctx, s, bridges(secrets, nil, log), log)
 	if err != nil {
 		return err
 	}
@@ -76,6 +91,15 @@ func (a *app) expose(ctx context.Context, s expose.Spec) error {
 		x.Warnings = append(x.Warnings, console.Place(w))
 	}
 	return e.offered(ctx, p.Ref, reached(p))
+}
+
+// secrets are those of this machine's node: an agent that this command offers is one of its agents.
+func (a *app) secrets() (credentials.Store, error) {
+	c, err := settings.Load(a.Console, nil)
+	if err != nil { // a broken configuration keeps nobody from another node
+		return credentials.Store{}, nil
+	}
+	return credentials.Load(c.CredentialsFile())
 }
 
 // ownLogger tells of what goes wrong in this command; with -v, of all.
@@ -102,7 +126,19 @@ type exposing struct {
 func (e *exposing) attach(ctx context.Context, log *slog.Logger) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	err := agent.Attach(ctx, e.target.Addr, e.target.Token(), e.agent.TD, e.agent.Thing, func(id string) {
+	now := &changing{td: e.agent.TD, next: make(chan struct{})}
+	if e.agent.Changes != nil {
+		var work sync.WaitGroup
+		defer work.Wait()
+		defer cancel(nil)
+		work.Go(func() {
+			for raw := range e.agent.Changes(ctx) {
+				now.set(raw)
+				log.Warn("the agent offers something else now, and the node was told", "target", e.spec.Target)
+			}
+		})
+	}
+	err := agent.AttachChanging(ctx, e.target.Addr, e.target.Token(), now.get, e.agent.Thing, func(id string) {
 		if err := e.offered(ctx, id, "until this command ends"); err != nil {
 			cancel(err)
 		}
@@ -114,6 +150,26 @@ func (e *exposing) attach(ctx context.Context, log *slog.Logger) error {
 		e.Talk.Line("stopped")
 	}
 	return err
+}
+
+// A changing description is the latest of an agent.
+type changing struct {
+	mu   sync.Mutex
+	td   []byte
+	next chan struct{} // closed when td is another
+}
+
+func (c *changing) get() ([]byte, <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.td, c.next
+}
+
+func (c *changing) set(raw []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(c.next)
+	c.td, c.next = raw, make(chan struct{})
 }
 
 // offered shows what is offered. When the connection was made again there is nothing new to say.
@@ -175,17 +231,30 @@ type exposure struct {
 type agentSet struct {
 	all   []*expose.Agent
 	names []string
+
+	bridges []bridge.Bridge
+	work    sync.WaitGroup // of those that change, until stop
+	stop    context.CancelFunc
 }
 
 // offerAgents offers the agents of the configuration. A web server that is not there yet does not keep the node from starting:
 // what it was when it was published last still holds.
 func (a *app) offerAgents(ctx context.Context, n *node.Node, c *configs.Config, log *slog.Logger) (*agentSet, error) {
-	set := &agentSet{}
+	secrets, err := credentials.Load(c.CredentialsFile())
+	if err != nil {
+		return nil, err
+	}
+	set := &agentSet{bridges: bridges(secrets, nil, log)}
+	life, stop := context.WithCancel(context.WithoutCancel(ctx))
+	set.stop = stop
 	for i, line := range c.Agents {
 		s, err := expose.ParseLine(line)
 		var name string
+		if s.Pins == "" && c.Node.DataDir != "" && strings.HasPrefix(s.Target, "mcp:") {
+			s.Pins = pinsOf(c.Node.DataDir, s)
+		}
 		if err == nil {
-			name, err = set.offer(ctx, n, s, log)
+			name, err = set.offer(ctx, life, n, s, log)
 		}
 		switch {
 		case err == nil:
@@ -200,8 +269,14 @@ func (a *app) offerAgents(ctx context.Context, n *node.Node, c *configs.Config, 
 	return set, nil
 }
 
-func (set *agentSet) offer(ctx context.Context, n *node.Node, s expose.Spec, log *slog.Logger) (name string, err error) {
-	x, err := expose.Open(ctx, s, log)
+// pinsOf is where the approved tools of an agent of the configuration are.
+func pinsOf(dir string, s expose.Spec) string {
+	sum := sha256.Sum256([]byte(s.Target + "\x00" + s.Name))
+	return filepath.Join(dir, "pins", hex.EncodeToString(sum[:8])+".json")
+}
+
+func (set *agentSet) offer(ctx, life context.Context, n *node.Node, s expose.Spec, log *slog.Logger) (name string, err error) {
+	x, err := expose.Open(ctx, s, set.bridges, log)
 	if err != nil {
 		return "", err
 	}
@@ -216,7 +291,23 @@ func (set *agentSet) offer(ctx context.Context, n *node.Node, s expose.Spec, log
 	if err != nil {
 		return "", err
 	}
-	return published(n.Offer(ctx, draft, x.Thing))
+	if name, err = published(n.Offer(ctx, draft, x.Thing)); err == nil && x.Changes != nil {
+		set.work.Go(func() { reoffer(life, n, x, s, log) })
+	}
+	return name, err
+}
+
+// reoffer offers an agent anew whenever it has changed.
+func reoffer(ctx context.Context, n *node.Node, x *expose.Agent, s expose.Spec, log *slog.Logger) {
+	for raw := range x.Changes(ctx) {
+		draft, err := td.Draft(raw)
+		if err == nil {
+			_, err = n.Offer(ctx, draft, x.Thing)
+		}
+		if err != nil && ctx.Err() == nil {
+			log.Warn("an agent of the configuration has changed, and cannot be offered anew", "target", s.Target, "err", err)
+		}
+	}
 }
 
 func published(p *gateway.Publication, err error) (string, error) {
@@ -228,7 +319,16 @@ func published(p *gateway.Publication, err error) (string, error) {
 
 // close ends what the agents run, and waits for it.
 func (set *agentSet) close() {
+	set.stop()
+	set.work.Wait()
 	for _, x := range set.all {
 		x.Close()
 	}
+}
+
+// bridges are the protocols that this command speaks beside LMOS and WoT. The secrets are for what is imported; the pins are what MCP
+// clients see at once.
+func bridges(secrets credentials.Store, pins []string, log *slog.Logger) []bridge.Bridge {
+	return []bridge.Bridge{mcp.New(mcp.Options{Credentials: secrets, Pins: pins, Log: log}),
+		a2a.New(a2a.Options{Credentials: secrets, Log: log})}
 }

@@ -68,7 +68,7 @@ func (a *app) commands() map[string][]*cobra.Command {
 		"node":    {annotate(newRunCommand(a), console.ScopeMesh, console.ReadWrite), newIDCommand(a), newStatusCommand(a), newPeersCommand(a)},
 		"operate": {settings.NewConfigCommand(a.Console)},
 		"develop": {annotate(playground.NewDemoCommand(a.Console), console.ScopeLocal, console.ReadOnly),
-			annotate(playground.NewTestnetCommand(a.Console), console.ScopeLocal, console.ReadWrite), newErrorsCommand(a), newVersionCommand(a),
+			annotate(playground.NewTestnetCommand(a.Console), console.ScopeLocal, console.ReadWrite), newErrorsCommand(a), newVersionCommand(a), newMCPCommand(a), newInstallCommand(a),
 			newCompletionCommand(a), playground.NewWeatherCommand()},
 	}
 }

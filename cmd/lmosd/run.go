@@ -22,6 +22,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/credentials"
 	"github.com/lmosd/lmosd/node"
 	"github.com/lmosd/lmosd/testnet"
 )
@@ -65,6 +66,7 @@ func (a *app) serve(ctx context.Context, c *configs.Config, ready string, start 
 		return err
 	}
 	o.Version, o.Log = version(), a.logger(c)
+	o.Bridges = bridges(credentials.Store{}, c.MCP.Pin, o.Log) // they serve others, and ask nobody elsewhere
 	n, err := node.New(o)
 	if err != nil {
 		return cannotStart(err)

@@ -118,7 +118,11 @@ func onFirstPage(c *cobra.Command) (name, short string) {
 		return "ping|trace", "how far away an agent is, and where the time of a call goes"
 	case "publish":
 		return "publish|unpublish", "offer an agent by its description; withdraw it"
-	case "route", "write", "trace", "unpublish", "move":
+	case "install":
+		return "install|mcp", "let a client of MCP use the mesh; what it then starts"
+	case "demo":
+		return "demo|testnet", "see the whole way work, or run many nodes, on this machine"
+	case "route", "write", "trace", "unpublish", "mcp", "testnet", "move":
 		return "", ""
 	}
 	return c.Name(), c.Short

@@ -1,0 +1,185 @@
+// Package clients knows the configuration files of programs that use MCP servers: where they are, and how a server is written into them
+// and out again, without touching anything else that stands there.
+package clients
+
+import (
+	"bytes"
+	"encoding/json"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// A Client is a program that uses MCP servers.
+type Client struct {
+	// Name is what it is called on the command line, Title by its makers.
+	Name, Title string
+	// section is the member of the file that holds the servers; of TOML, the table.
+	section string
+	toml    bool
+	// entry is what says how a server is started.
+	entry func(s Server) any
+	// paths of the file by operating system, as GOOS spells it; "" is for all others. $NAME is a variable, ~ the home folder.
+	paths map[string]string
+}
+
+// A Server is a program that a client starts.
+type Server struct {
+	Name    string // in the client
+	Command string
+	Args    []string
+}
+
+// started is the usual entry.
+func started(s Server) any {
+	return struct {
+		Command string   `json:"command"`
+		Args    []string `json:"args"`
+	}{s.Command, s.Args}
+}
+
+// typed says what kind of server it is, too.
+func typed(s Server) any {
+	return struct {
+		Type    string   `json:"type"`
+		Command string   `json:"command"`
+		Args    []string `json:"args"`
+	}{"stdio", s.Command, s.Args}
+}
+
+func custom(s Server) any {
+	return struct {
+		Source  string            `json:"source"`
+		Command string            `json:"command"`
+		Args    []string          `json:"args"`
+		Env     map[string]string `json:"env"`
+	}{"custom", s.Command, s.Args, map[string]string{}}
+}
+
+func local(s Server) any {
+	return struct {
+		Type    string   `json:"type"`
+		Command []string `json:"command"`
+		Enabled bool     `json:"enabled"`
+	}{"local", append([]string{s.Command}, s.Args...), true}
+}
+
+// All are the clients that are known, by name.
+var All = []*Client{
+	{Name: "claude", Title: "Claude Code", section: "mcpServers", entry: typed, paths: map[string]string{"": "~/.claude.json"}},
+	{Name: "claude-desktop", Title: "Claude Desktop", section: "mcpServers", entry: started, paths: map[string]string{
+		"": "$XDG_CONFIG_HOME/Claude/claude_desktop_config.json", "darwin": "~/Library/Application Support/Claude/claude_desktop_config.json",
+		"windows": "$APPDATA/Claude/claude_desktop_config.json"}},
+	{Name: "codex", Title: "Codex", section: "mcp_servers", toml: true, paths: map[string]string{"": "$CODEX_HOME/config.toml"}},
+	{Name: "cursor", Title: "Cursor", section: "mcpServers", entry: started, paths: map[string]string{"": "~/.cursor/mcp.json"}},
+	{Name: "gemini", Title: "Gemini CLI", section: "mcpServers", entry: started, paths: map[string]string{"": "~/.gemini/settings.json"}},
+	{Name: "lmstudio", Title: "LM Studio", section: "mcpServers", entry: started, paths: map[string]string{"": "~/.lmstudio/mcp.json"}},
+	{Name: "opencode", Title: "opencode", section: "mcp", entry: local, paths: map[string]string{
+		"": "$XDG_CONFIG_HOME/opencode/opencode.json"}},
+	{Name: "vscode", Title: "Visual Studio Code", section: "servers", entry: typed, paths: map[string]string{
+		"": "$XDG_CONFIG_HOME/Code/User/mcp.json", "darwin": "~/Library/Application Support/Code/User/mcp.json",
+		"windows": "$APPDATA/Code/User/mcp.json"}},
+	{Name: "windsurf", Title: "Windsurf", section: "mcpServers", entry: started, paths: map[string]string{
+		"": "~/.codeium/windsurf/mcp_config.json"}},
+	{Name: "zed", Title: "Zed", section: "context_servers", entry: custom, paths: map[string]string{
+		"": "$XDG_CONFIG_HOME/zed/settings.json", "darwin": "~/.config/zed/settings.json", "windows": "$APPDATA/Zed/settings.json"}},
+}
+
+// Names are those of All.
+func Names() []string {
+	names := make([]string, len(All))
+	for i, c := range All {
+		names[i] = c.Name
+	}
+	return names
+}
+
+// Find returns the client of a name. The error is an [*interact.Error] of code Usage.
+func Find(name string) (*Client, error) {
+	i := slices.IndexFunc(All, func(c *Client) bool { return c.Name == name })
+	if i < 0 {
+		return nil, interact.Errorf(interact.Usage, "one of "+strings.Join(Names(), ", ")+"; any other starts the command lmosd mcp",
+			"%q is no client that is known", name)
+	}
+	return All[i], nil
+}
+
+// defaults of variables that are not set.
+var defaults = map[string]string{"XDG_CONFIG_HOME": "~/.config", "CODEX_HOME": "~/.codex", "APPDATA": "~/AppData/Roaming"}
+
+// File is where the client has its configuration, on a system, for a user.
+func (c *Client) File(system, home string, variable func(string) string) string {
+	file, ok := c.paths[system]
+	if !ok {
+		file = c.paths[""]
+	}
+	if name, rest, found := strings.Cut(strings.TrimPrefix(file, "$"), "/"); found && strings.HasPrefix(file, "$") {
+		folder := variable(name)
+		if folder == "" {
+			folder = defaults[name]
+		}
+		file = path.Join(folder, rest)
+	}
+	if rest, ours := strings.CutPrefix(file, "~/"); ours {
+		file = path.Join(home, rest)
+	}
+	return file
+}
+
+// Add writes a server into the text of a configuration, in place of one of the same name. The text is returned as it was if that is there
+// already. The error is an [*interact.Error] of code ConfigInvalid: the text is not what the client would read.
+func (c *Client) Add(text []byte, s Server) ([]byte, error) {
+	if c.toml {
+		return addTable(text, c.section, s)
+	}
+	entry, err := json.Marshal(c.entry(s))
+	if err != nil {
+		return nil, err
+	}
+	return setMember(text, c.section, s.Name, entry)
+}
+
+// Remove takes a server out.
+func (c *Client) Remove(text []byte, name string) ([]byte, error) {
+	if c.toml {
+		return removeTable(text, c.section, name)
+	}
+	return dropMember(text, c.section, name)
+}
+
+// Diff shows what changes between two texts, in lines, with a few around.
+func Diff(file string, before, after []byte) string {
+	if bytes.Equal(before, after) {
+		return ""
+	}
+	was, is := lines(before), lines(after)
+	head := 0
+	for head < len(was) && head < len(is) && was[head] == is[head] {
+		head++
+	}
+	tail := 0
+	for tail < len(was)-head && tail < len(is)-head && was[len(was)-1-tail] == is[len(is)-1-tail] {
+		tail++
+	}
+	var out strings.Builder
+	out.WriteString("--- " + file + "\n+++ " + file + "\n")
+	show := func(mark string, some []string) {
+		for _, line := range some {
+			out.WriteString(mark + line + "\n")
+		}
+	}
+	show(" ", was[max(0, head-3):head])
+	show("-", was[head:len(was)-tail])
+	show("+", is[head:len(is)-tail])
+	show(" ", was[len(was)-tail:min(len(was), len(was)-tail+3)])
+	return out.String()
+}
+
+func lines(text []byte) []string {
+	if len(text) == 0 {
+		return nil
+	}
+	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+}

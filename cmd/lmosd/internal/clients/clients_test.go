@@ -1,0 +1,138 @@
+package clients
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+var server = Server{Name: "lmosd", Command: "/usr/bin/lmosd", Args: []string{"mcp"}}
+
+// golden compares with a file beside that of a case.
+func golden(t *testing.T, file string, got []byte) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%s: got\n%s\nwant\n%s\n%v", file, got, want, err)
+	}
+}
+
+func TestFilesStayAsTheyAreButForTheEntry(t *testing.T) {
+	t.Parallel()
+	all, err := filepath.Glob("testdata/*.before")
+	if err != nil || len(all) == 0 {
+		t.Fatal(all, err)
+	}
+	for _, file := range all {
+		stem := strings.TrimSuffix(file, ".before")
+		name, _, _ := strings.Cut(filepath.Base(stem), "_")
+		t.Run(filepath.Base(stem), func(t *testing.T) {
+			t.Parallel()
+			c, err := Find(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			before, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			after, err := c.Add(before, server)
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden(t, stem+".after", after)
+			golden(t, stem+".diff", []byte(Diff("FILE", before, after)))
+			if again, err := c.Add(after, server); err != nil || !bytes.Equal(again, after) {
+				t.Errorf("a second time changes it: %v\n%s", err, Diff("FILE", after, again))
+			}
+			removed, err := c.Remove(after, server.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden(t, stem+".removed", removed)
+			if again, err := c.Remove(removed, server.Name); err != nil || !bytes.Equal(again, removed) {
+				t.Errorf("removing a second time changes it: %v", err)
+			}
+		})
+	}
+}
+
+func TestBrokenFilesAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{`{`, `[]`, `{"mcpServers":[]}`, `{"a":1 "b":2}`, `{} x`, `{"a":}`, `{/* }`, `{"a":tru}`, `{"a":"b}`, `nothing`} {
+		c, _ := Find("claude")
+		if out, err := c.Add([]byte(text), server); err == nil {
+			t.Errorf("%s became %s", text, out)
+		}
+	}
+	c, _ := Find("codex")
+	if out, err := c.Add([]byte("mcp_servers = { a = 1 }\n"), server); err == nil {
+		t.Errorf("got %s", out)
+	}
+}
+
+func TestPlacesOfFiles(t *testing.T) {
+	t.Parallel()
+	variable := func(name string) string {
+		return map[string]string{"APPDATA": "C:/Users/a/AppData/Roaming", "CODEX_HOME": "/codex"}[name]
+	}
+	for _, test := range []struct{ client, system, want string }{
+		{"claude", "linux", "/home/a/.claude.json"},
+		{"claude-desktop", "darwin", "/home/a/Library/Application Support/Claude/claude_desktop_config.json"},
+		{"claude-desktop", "windows", "C:/Users/a/AppData/Roaming/Claude/claude_desktop_config.json"},
+		{"cursor", "windows", "/home/a/.cursor/mcp.json"},
+		{"vscode", "linux", "/home/a/.config/Code/User/mcp.json"},
+		{"codex", "linux", "/codex/config.toml"},
+		{"zed", "darwin", "/home/a/.config/zed/settings.json"},
+	} {
+		c, err := Find(test.client)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.File(test.system, "/home/a", variable); got != test.want {
+			t.Errorf("%s on %s: got %s, want %s", test.client, test.system, got, test.want)
+		}
+	}
+	if _, err := Find("nobody"); err == nil {
+		t.Error("an unknown client was found")
+	}
+}
+
+// Whatever stands in a file, it is refused or keeps being one that can be read, and what is added can be taken out.
+func FuzzAdd(f *testing.F) {
+	all, _ := filepath.Glob("testdata/*.before")
+	for _, file := range all {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		for _, name := range []string{"zed", "codex"} {
+			c, _ := Find(name)
+			after, err := c.Add(text, server)
+			if err != nil {
+				continue
+			}
+			again, err := c.Add(after, server)
+			if err != nil || !bytes.Equal(again, after) {
+				t.Fatalf("%s: %v\n%q\n%q", name, err, after, again)
+			}
+			removed, err := c.Remove(after, server.Name)
+			if err != nil || name == "zed" && bytes.Contains(removed, []byte("/usr/bin/lmosd")) != bytes.Contains(text, []byte("/usr/bin/lmosd")) {
+				t.Fatalf("%s: %v\n%q\n%q", name, err, text, removed)
+			}
+		}
+	})
+}
