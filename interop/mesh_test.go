@@ -31,6 +31,7 @@ type mesh struct {
 	token          string // of the first node
 	dir            string // of the first node
 	stop           func() // ends both, before the test does
+	stopHost       func() // ends the first
 }
 
 func logger() *slog.Logger {
@@ -78,6 +79,7 @@ func newMesh(t *testing.T, change ...func(o *node.Options)) *mesh {
 		}
 	}}
 	m.host = start("host", nil)
+	m.stopHost = stops[0]
 	m.consumer = start("consumer", m.host.Addrs())
 	m.client, m.api, m.wsHost = m.consumer.Client(), m.consumer.API(), m.host.API()
 	m.mqtt, m.coap = m.consumer.MQTT(), m.consumer.CoAP()

@@ -24,21 +24,28 @@ var rows = [][]string{
 	{"did/keystore", "did/aries", "did/web"}, // one file format, one legacy reader, one method of DIDs: below td, which signs
 	{"td"},                                   // what is signed: descriptions and records
 	{"interact", "td/openapi", "directory/index", "directory/meaning", "directory/crowd"}, // the heart: messages and things; descriptions made of others, found again, what they mean, and made up
-	{"interact/credentials"},                    // the secrets that agents ask for, of all bindings
-	{"interact/coap/wire", "interact/ws/frame"}, // datagrams of CoAP; what is said over WebSockets
+	{"interact/credentials"}, // the secrets that agents ask for, of all bindings
+	// datagrams of CoAP; what is said over WebSockets; messages of MCP
+	{"interact/coap/wire", "interact/ws/frame", "bridge/mcp/wire"},
 	// one carrier, binding, keeper or judge each
 	{"dht", "pubsub", "mdns", "pubsub/reconcile", "pubsub/rumour", "directory", "route", "policy", "telemetry", "interact/task", "interact/hub", "interact/stream", "interact/rest",
 		"interact/ws", "interact/mqtt", "interact/coap", "interact/command"},
-	{"interact/rest/serve"}, // offers things to what speaks HTTP, in the words of the binding
-	{"gateway/tdd"},         // the HTTP API of a W3C directory
-	// the HTTP server and the libp2p host of what is below; agents made of what is there already; things that others introduce
-	{"gateway", "p2p", "expose", "introduce"},
+	{"interact/rest/serve", "bridge"},                        // offers things to what speaks HTTP, in the words of the binding; what all bridges are
+	{"bridge/a2a/wire", "bridge/a2a/card"},                   // what A2A says
+	{"bridge/a2a/v03", "bridge/a2a/desk", "bridge/a2a/push"}, // its older words; tasks and webhooks at the node of its clients
+	// the HTTP API of a W3C directory; servers of MCP, to clients over HTTP, and behind a relay; A2A's HTTP server and client
+	{"gateway/tdd", "bridge/mcp/serve", "bridge/mcp/backend", "bridge/a2a/serve", "bridge/a2a/remote"},
+	{"bridge/mcp/facade", "bridge/mcp/client"}, // the things of a mesh as servers of MCP; servers elsewhere, whose tests have package backend ask them
+	// the HTTP server and the libp2p host of what is below; agents made of what is there already; things that others introduce; one
+	// foreign protocol each
+	{"gateway", "p2p", "expose", "introduce", "bridge/mcp", "bridge/a2a"},
 	{"agent"},                      // what the author of an agent imports
 	{"node"},                       // wires one node
 	{"testnet", "configs"},         // many nodes; a node from a file
 	{"cmd/lmosd/internal/console"}, // what all commands share
-	// what some of them share, or are: the configuration, what is typed, the help, meshes on this machine
-	{"cmd/lmosd/internal/settings", "cmd/lmosd/internal/input", "cmd/lmosd/internal/manual", "cmd/lmosd/internal/playground"},
+	// what some of them share, or are: the configuration, what is typed, the help, meshes on this machine, clients of MCP
+	{"cmd/lmosd/internal/settings", "cmd/lmosd/internal/input", "cmd/lmosd/internal/manual", "cmd/lmosd/internal/playground",
+		"cmd/lmosd/internal/clients"},
 	{"cmd/lmosd/internal/target"},       // the node that is asked, by the configuration
 	{"cmd/lmosd", "examples/agents/go"}, // the command; what an agent's author writes
 }
@@ -48,6 +55,7 @@ var beside = map[string][]string{
 	"examples/weather/agent": {"examples/weather", "cmd/lmosd/internal/playground", "testnet"}, // a stranger's agent: demo and tests run it
 	"examples/weather":       nil,
 	"interop":                nil, // tests only: programs of other projects
+	"interop/taskserver":     nil, // a program that the tests run: a server of MCP with tasks
 	"sdk":                    nil, // tests only: the libraries of other languages
 	"internal/arch":          nil,
 }
@@ -69,7 +77,7 @@ var homes = []struct {
 	{"filippo.io/edwards25519", []string{"did"}, "weak keys are refused where keys are read"},
 	{"github.com/mr-tron/base58", []string{"did"}, "multibase is a spelling of keys; others ask did for it"},
 	{"github.com/hyperledger/aries-framework-go", []string{"did/aries"}, "archived: fenced in, removable by a build tag"},
-	{"github.com/google/renameio/v2", []string{"node", "testnet", "cmd/lmosd", "did/keystore"}, "atomic files, wherever a file is written"},
+	{"github.com/google/renameio/v2", []string{"node", "testnet", "cmd/lmosd", "did/keystore", "bridge/mcp"}, "atomic files, wherever a file is written"},
 	{"github.com/santhosh-tekuri/jsonschema/v6", []string{"td"}, "descriptions are validated in one place"},
 	{"github.com/klauspost/compress", []string{"td"}, "a TD inside its record"},
 	{"github.com/hashicorp/golang-lru/v2", []string{"td"}, "verdicts on signatures are remembered by the verifier"},
@@ -106,6 +114,11 @@ var homes = []struct {
 	{"github.com/pion/dtls/v3", []string{"interact/coap/wire"}, "CoAP over DTLS"},
 	{"github.com/getkin/kin-openapi", []string{"td/openapi"}, "OpenAPI documents"},
 	{"github.com/oasdiff/yaml3", []string{"td/openapi"}, "YAML of OpenAPI documents, by that library's own parser"},
+	{"github.com/modelcontextprotocol/go-sdk", []string{"bridge/mcp/backend", "bridge/mcp/client", "bridge/mcp"},
+		"clients and servers of MCP, in tests: the product passes messages on as they are; and the documents in which servers say where to log in"},
+	{"golang.org/x/oauth2", []string{"bridge/mcp/client"}, "tokens for MCP servers"},
+	{"github.com/yosida95/uritemplate/v3", []string{"bridge/mcp"}, "addresses of MCP resources (RFC 6570)"},
+	{"github.com/google/jsonschema-go", []string{"bridge/mcp/backend", "bridge/mcp"}, "schemas of the go-sdk's servers, in tests"},
 	{"go.opentelemetry.io/otel", []string{"telemetry"}, "spans"},
 	{"go.opentelemetry.io/proto/otlp", []string{"telemetry"}, "messages of OTLP; its collector packages bring gRPC along"},
 	{"golang.org/x/sync", []string{"dht", "directory", "directory/crowd", "interact/rest", "interact/rest/serve", "interact/stream", "interact/mqtt", "gateway", "node", "testnet"}, "goroutines that are waited for"},

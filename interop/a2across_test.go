@@ -1,0 +1,126 @@
+package interop
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	sdk "github.com/a2aproject/a2a-go/v2/a2a"
+
+	"github.com/lmosd/lmosd/expose"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// TestA2ACrossing asks what speaks no A2A with an A2A client, and an A2A agent with who speaks none, through two nodes.
+func TestA2ACrossing(t *testing.T) {
+	t.Parallel()
+	m := a2aMesh(t)
+	x, err := expose.Open(t.Context(), expose.Spec{Target: "exec:tr a-z A-Z", Name: "upper", Actions: []string{"shout"}}, nil, logger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(x.Close)
+	m.offer(t, x.TD, x.Thing)
+	_, raw, lamp := newLamp(t, "lamp")
+	m.offer(t, raw, lamp)
+	g := &goAgent{}
+	m.importA2A(t, serveGo(t, g, sdk.TransportProtocolJSONRPC, nil), "helper")
+
+	t.Run("a command", func(t *testing.T) {
+		m.known(t, "upper")
+		r, err := m.goClient(t, "upper", sdk.TransportProtocolJSONRPC).SendMessage(t.Context(), a2aText("louder"))
+		if task, ok := r.(*sdk.Task); err != nil || !ok || task.Status.State != sdk.TaskStateCompleted || task.Artifacts[0].Parts[0].Text() != "LOUDER" {
+			t.Errorf("got %+v, %v", r, err)
+		}
+	})
+	t.Run("a thing of the Web of Things", func(t *testing.T) {
+		d := m.known(t, "lamp")
+		c := m.goClient(t, "lamp", sdk.TransportProtocolHTTPJSON)
+		r, err := c.SendMessage(t.Context(), a2aText("what can you do?"))
+		task, ok := r.(*sdk.Task)
+		if err != nil || !ok || task.Status.State != sdk.TaskStateInputRequired {
+			t.Fatalf("got %+v, %v", r, err)
+		}
+		for name := range d.Thing.Actions {
+			if !strings.Contains(task.Status.Message.Parts[0].Text(), "- "+name) {
+				t.Errorf("%s is not among %s", name, task.Status.Message.Parts[0].Text())
+			}
+		}
+	})
+	t.Run("an agent that is asked in the words of the mesh", func(t *testing.T) {
+		out, _, err := m.client.Call(t.Context(), "helper", "talk", interact.JSON, []byte(`"count"`))
+		if err != nil || string(out) != `"012"` {
+			t.Errorf("count gives %s, %v", out, err)
+		}
+		_, _, err = m.client.Call(t.Context(), "helper", "talk", interact.JSON, []byte(`"fail"`))
+		if e := interact.AsError(err); e.Code != interact.AgentFailed || !strings.Contains(e.Title, "it is broken") {
+			t.Errorf("fail gives %v", err)
+		}
+	})
+	t.Run("an agent that asks", func(t *testing.T) { answerThroughNodes(t, m) })
+}
+
+// answerThroughNodes calls a skill at the other node that asks for something, and answers.
+func answerThroughNodes(t *testing.T, m *mesh) {
+	d := m.known(t, "helper")
+	var states []string
+	var output string
+	for r, err := range m.consumer.Mesh().Do(t.Context(), &interact.Message{Type: interact.InvokeAction, Thing: d.Ref(), Name: "talk", ID: interact.NewID(), Data: []byte(`"ask"`)}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		states = append(states, r.Status.String())
+		output += string(r.Data)
+		if r.Status != interact.StatusInputRequired {
+			continue
+		}
+		var in interact.Inputs
+		if err := json.Unmarshal(r.Data, &in); err != nil || in["message"].Message != "which city?" {
+			t.Errorf("it asks %s", r.Data)
+		}
+		output = ""
+		answers, _ := json.Marshal(interact.Answers{"message": {Action: interact.Accept, Content: []byte(`"Bonn"`)}})
+		go func() {
+			if _, err := interact.Ask(context.Background(), m.consumer.Mesh(), &interact.Message{Type: interact.ContinueAction, Thing: d.Ref(), Name: "talk",
+				ActionID: r.ActionID, Data: answers}); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	if output != `"in Bonn"` || !slices.Contains(states, "input-required") || states[len(states)-1] != "completed" {
+		t.Errorf("the states are %v, the output %s", states, output)
+	}
+}
+
+// TestA2ALostNode ends the node of an agent while a client follows a task there: the stream ends with an error.
+func TestA2ALostNode(t *testing.T) {
+	t.Parallel()
+	m := a2aMesh(t)
+	g := &goAgent{}
+	m.importA2A(t, serveGo(t, g, sdk.TransportProtocolJSONRPC, nil), "helper")
+	t.Cleanup(func() { close(g.gate("for ever")) })
+	c := m.goClient(t, "helper", sdk.TransportProtocolHTTPJSON)
+	ended := make(chan error, 1)
+	begun := make(chan bool, 8)
+	go func() {
+		var last error
+		for _, err := range c.SendStreamingMessage(context.Background(), a2aText("wait for ever")) {
+			begun <- true
+			last = err
+		}
+		ended <- last
+	}()
+	<-begun
+	go m.stopHost()
+	select {
+	case err := <-ended:
+		if err == nil {
+			t.Error("the stream ended as if it were over")
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("the stream hangs")
+	}
+}
