@@ -12,6 +12,7 @@
 //	events   events of one publisher to 1, 10, 100 and 1,000 subscriptions on another node, and what a subscription costs
 //	streams  a stream of 64 KiB chunks between two nodes, up and down; a bare libp2p stream
 //	http     a call over HTTP at both ends with two nodes between; no node; two nginx with TLS between
+//	mcp      a tool of an MCP server on stdio, with two nodes between; one that speaks HTTP, direct; mcp-proxy
 package main
 
 import (
@@ -43,21 +44,25 @@ var tables = []struct {
 	{"events", events},
 	{"streams", streams},
 	{"http", web},
+	{"mcp", mcpTable},
 }
 
 func main() {
 	role := flag.String("role", "", "run one of the other processes (used by the benchmark itself)")
 	rounds := flag.Int("rounds", 5, "rounds; the median is printed")
 	length := flag.Duration("for", time.Second, "length of one measurement")
-	only := flag.String("only", "calls,events,streams,http", "tables to print, with commas between")
+	only := flag.String("only", "calls,events,streams,http,mcp", "tables to print, with commas between")
 	profile := flag.String("cpuprofile", "", "write a profile of this process, which is the calling end, to this file")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	var err error
-	if *role != "" {
+	switch {
+	case *role == "mcp-stdio": // its standard input is not what ends it
+		err = serveMCPStdio(ctx)
+	case *role != "":
 		err = serve(ctx, *role)
-	} else {
+	default:
 		err = profiled(*profile, func() error { return run(ctx, plan{*rounds, *length}, strings.Split(*only, ",")) })
 	}
 	if err != nil {

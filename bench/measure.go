@@ -42,6 +42,11 @@ type results map[string]map[int][]figure
 
 // compare measures every system in turn, round by round, with 1 caller and with 64.
 func compare(ctx context.Context, p plan, systems []system) (results, error) {
+	return compareAt(ctx, p, systems, []int{1, 64})
+}
+
+// compareAt is compare with other numbers of callers.
+func compareAt(ctx context.Context, p plan, systems []system, counts []int) (results, error) {
 	all, dials := results{}, map[string]func() (caller, error){}
 	for _, s := range systems {
 		dial, stop, err := s.start(ctx)
@@ -57,7 +62,7 @@ func compare(ctx context.Context, p plan, systems []system) (results, error) {
 		dials[s.name], all[s.name] = dial, map[int][]figure{}
 	}
 	for round := range p.rounds {
-		for _, callers := range []int{1, 64} {
+		for _, callers := range counts {
 			for _, s := range systems {
 				if dials[s.name] == nil {
 					continue

@@ -72,6 +72,12 @@ func serve(ctx context.Context, role string) error {
 		return serveResponder(ctx, arg)
 	case "echo":
 		return serveEcho(ctx, arg)
+	case "mcp-http":
+		return serveMCPHTTP(ctx)
+	case "mcp-host":
+		return serveMCPHost(ctx, arg)
+	case "mcp-consumer":
+		return serveMCPConsumer(ctx, arg)
 	}
 	return fmt.Errorf("no role is named %q", role)
 }
