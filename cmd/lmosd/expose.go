@@ -8,6 +8,7 @@ import (
 	"errors"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -204,9 +205,16 @@ func (e *exposing) offered(ctx context.Context, ref, how string) error {
 	for _, w := range e.agent.Warnings {
 		e.Talk.Item(e.Talk.Paint(terminal.Yellow, "warning: "), 9, w)
 	}
-	if t, err := td.Parse(d.TD); err == nil && len(g.Actions) > 0 {
-		e.Next("lmosd call " + terminal.Shell(copyable(g)) + " " + terminal.Shell(g.Actions[0]) + " " +
-			cmp.Or(input.Sample(t.Actions[g.Actions[0]].Input), "…"))
+	if t, err := td.Parse(d.TD); err == nil {
+		// A tunnel is for clients of its protocol.
+		i := slices.IndexFunc(g.Actions, func(name string) bool {
+			types := t.Actions[name].Types
+			return !slices.Contains(types, mcp.TunnelType) && !slices.Contains(types, a2a.VerbatimType)
+		})
+		if i >= 0 {
+			e.Next("lmosd call " + terminal.Shell(copyable(g)) + " " + terminal.Shell(g.Actions[i]) + " " +
+				cmp.Or(input.Sample(t.Actions[g.Actions[i]].Input), "…"))
+		}
 	}
 	return nil
 }
