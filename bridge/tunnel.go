@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"iter"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +14,17 @@ import (
 
 // maxPiece is how many bytes of a tunnel are one chunk, or one part of an output.
 const maxPiece = 64 << 10
+
+// The @types of actions that are tunnels. They are for clients of their protocol: nobody else calls them.
+const (
+	MCPSession   = "mcp:Session"   // a stream of messages, one a line: its thing is an MCP server
+	A2AOperation = "a2a:Operation" // an operation and its results: its thing is an A2A agent
+)
+
+// IsTunnel reports whether an action with these @types is a tunnel.
+func IsTunnel(types []string) bool {
+	return slices.Contains(types, MCPSession) || slices.Contains(types, A2AOperation)
+}
 
 // Octets is the media type of what a tunnel carries.
 const Octets = "application/octet-stream"

@@ -27,9 +27,6 @@ import (
 // Verbatim is the action of an imported agent that carries A2A.
 const Verbatim = "a2a"
 
-// VerbatimType is the @type by which the action is known.
-const VerbatimType = "a2a:Operation"
-
 // Namespace is the IRI of the terms that say in a description what is A2A's own.
 const Namespace = "https://lmosd.dev/ns/a2a#"
 

@@ -58,7 +58,7 @@ func (e *exporter) find(ctx context.Context, name string) (*serve.Agent, error) 
 		return nil, err
 	}
 	for action, a := range d.Thing.Actions {
-		if slices.Contains(a.Types, VerbatimType) {
+		if slices.Contains(a.Types, bridge.A2AOperation) {
 			return e.relayed(d, action), nil
 		}
 	}

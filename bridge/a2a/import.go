@@ -129,7 +129,7 @@ func (i *imported) describe() ([]byte, error) {
 	k := i.known.Load()
 	c := k.card
 	actions := map[string]any{
-		Verbatim: map[string]any{"@type": VerbatimType, "title": "A2A", "synchronous": true,
+		Verbatim: map[string]any{"@type": bridge.A2AOperation, "title": "A2A", "synchronous": true,
 			"description": "Carries the Agent2Agent protocol: an operation {method, params, serviceParameters}. " +
 				"A2A clients use it through their own node."},
 		sendAction: map[string]any{"title": "Send a message", "synchronous": true, "input": map[string]any{},

@@ -74,7 +74,7 @@ func TestImport(t *testing.T) {
 	if len(a.Warnings) != 0 || d.Thing.Title != "far desk" || d.Thing.Description != "Does this and that." || d.Thing.Version != "1.0.0" {
 		t.Errorf("the description is %s, with warnings %v", d.Thing.Raw, a.Warnings)
 	}
-	if d.Thing.Actions["echo"] == nil || d.Thing.Actions[sendAction] == nil || d.Thing.Actions[Verbatim].Types[0] != VerbatimType || !strings.Contains(string(d.Thing.Raw), `"verified":true`) {
+	if d.Thing.Actions["echo"] == nil || d.Thing.Actions[sendAction] == nil || d.Thing.Actions[Verbatim].Types[0] != bridge.A2AOperation || !strings.Contains(string(d.Thing.Raw), `"verified":true`) {
 		t.Errorf("the description is %s", d.Thing.Raw)
 	}
 	if raw := string(d.Thing.Raw); strings.Contains(raw, s.url) || strings.Contains(raw, "signatures") {

@@ -104,7 +104,7 @@ func (c *catalogue) head(target string, o bridge.Import) map[string]any {
 	doc := map[string]any{
 		"@context": []any{td.Context10, td.Context11, map[string]any{"lmos": td.ContextLMOS, "mcp": Namespace}},
 		"@type":    "lmos:Tool", "title": name,
-		"actions": map[string]any{Tunnel: map[string]any{"@type": TunnelType, "title": "MCP", "synchronous": true,
+		"actions": map[string]any{Tunnel: map[string]any{"@type": bridge.MCPSession, "title": "MCP", "synchronous": true,
 			"description": "Carries the Model Context Protocol, one message a line. MCP clients use it through their own node."}},
 	}
 	if text := cmp.Or(o.Description, clip(c.info.Instructions, maxText)); text != "" {

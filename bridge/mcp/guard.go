@@ -22,7 +22,7 @@ import (
 // describe goes by the server's own name for it.
 func (b *Bridge) Guard(d *td.Thing, judge bridge.Judge) interact.Wrap {
 	a := d.Actions[Tunnel]
-	if a == nil || !slices.Contains(a.Types, TunnelType) {
+	if a == nil || !slices.Contains(a.Types, bridge.MCPSession) {
 		return nil
 	}
 	g := newGate(d, judge)

@@ -25,9 +25,6 @@ import (
 // Tunnel is the action of an imported server that carries MCP, one message a line.
 const Tunnel = "mcp"
 
-// TunnelType is the @type by which the action is known.
-const TunnelType = "mcp:Session"
-
 // Options are the settings of a [Bridge].
 type Options struct {
 	// Pins are what /mcp lists beside its own tools (facade.Options).

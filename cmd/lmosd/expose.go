@@ -208,8 +208,7 @@ func (e *exposing) offered(ctx context.Context, ref, how string) error {
 	if t, err := td.Parse(d.TD); err == nil {
 		// A tunnel is for clients of its protocol.
 		i := slices.IndexFunc(g.Actions, func(name string) bool {
-			types := t.Actions[name].Types
-			return !slices.Contains(types, mcp.TunnelType) && !slices.Contains(types, a2a.VerbatimType)
+			return !bridge.IsTunnel(t.Actions[name].Types)
 		})
 		if i >= 0 {
 			e.Next("lmosd call " + terminal.Shell(copyable(g)) + " " + terminal.Shell(g.Actions[i]) + " " +

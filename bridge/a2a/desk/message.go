@@ -7,19 +7,17 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/a2a/wire"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
 
-// verbatim are the @types of actions that carry another protocol and are called by nobody here.
-var verbatim = []string{"mcp:Session", "a2a:Operation"}
-
 // Actions returns the names of the actions that are skills, sorted.
 func Actions(t *td.Thing) []string {
 	var names []string
 	for name, a := range t.Actions {
-		if !slices.ContainsFunc(a.Types, func(typ string) bool { return slices.Contains(verbatim, typ) }) {
+		if !bridge.IsTunnel(a.Types) {
 			names = append(names, name)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/words"
@@ -340,7 +341,7 @@ func briefs(t *td.Thing, sought []string) []brief {
 	}
 	var all []scored
 	for key, a := range t.Actions {
-		if slices.Contains(a.Types, SessionType) || slices.Contains(a.Types, promptType) {
+		if bridge.IsTunnel(a.Types) || slices.Contains(a.Types, promptType) {
 			continue
 		}
 		one := scored{brief: brief{key, interact.Clip(cmp.Or(a.Description, a.Title), 200)}}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
@@ -260,7 +261,7 @@ func BenchmarkLists(b *testing.B) {
 				"mcp:inputSchema": map[string]any{"type": "object", "properties": map[string]any{
 					"name": map[string]any{"type": "string", "description": "what it is called"}, "size": map[string]any{"type": "integer"}}}}
 		}
-		actions["mcp"] = map[string]any{"@type": SessionType}
+		actions["mcp"] = map[string]any{"@type": bridge.MCPSession}
 		raw, _ := json.Marshal(map[string]any{"title": fmt.Sprintf("Server %d", i), "actions": actions})
 		m.add(b, fmt.Sprintf("urn:server:%d", i), string(raw), newDesk())
 		pins = append(pins, fmt.Sprintf("urn:server:%d", i))

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/td"
@@ -148,13 +149,10 @@ func offersOf(d *td.Description) *offers {
 	return o
 }
 
-// SessionType is the @type of an action that carries MCP, and so makes its thing an MCP server.
-const SessionType = "mcp:Session"
-
 // tunnelOf returns the action of a thing that carries MCP; empty for a thing that is no MCP server.
 func tunnelOf(t *td.Thing) string {
 	for _, key := range slices.Sorted(maps.Keys(t.Actions)) {
-		if slices.Contains(t.Actions[key].Types, SessionType) {
+		if slices.Contains(t.Actions[key].Types, bridge.MCPSession) {
 			return key
 		}
 	}
@@ -163,7 +161,7 @@ func tunnelOf(t *td.Thing) string {
 
 func (o *offers) addAction(key string, a *td.Action, v verbatim) {
 	switch {
-	case slices.Contains(a.Types, SessionType):
+	case bridge.IsTunnel(a.Types):
 		return
 	case slices.Contains(a.Types, promptType):
 		o.addPrompt(key, a, v)
