@@ -50,13 +50,17 @@ func (a *action[In, Out]) add(s *server) error {
 	if err := s.put("actions", a.name, about, a.options); err != nil {
 		return err
 	}
-	s.actions[a.name] = a.do
+	s.actions[a.name] = func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+		return a.do(ctx, m, &s.parking)
+	}
 	return nil
 }
 
 // do runs the action for one call.
-func (a *action[In, Out]) do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+func (a *action[In, Out]) do(ctx context.Context, m *interact.Message, parking *interact.Parking) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
+		asks := &asker{parking: parking, m: m, yield: yield}
+		ctx := withAsker(ctx, asks)
 		var in In
 		if err := decode(m, &in); err != nil {
 			yield(nil, err)
@@ -66,7 +70,10 @@ func (a *action[In, Out]) do(ctx context.Context, m *interact.Message) iter.Seq2
 			defer c.pull.close()
 		}
 		for out, err := range guard(func() iter.Seq2[Out, error] { return a.run(ctx, in) }) {
-			if err != nil {
+			switch {
+			case asks.left:
+				return
+			case err != nil:
 				yield(nil, failed(m.Name, err))
 				return
 			}
@@ -77,6 +84,9 @@ func (a *action[In, Out]) do(ctx context.Context, m *interact.Message) iter.Seq2
 			if !yield(r, err) || err != nil || a.one {
 				return
 			}
+		}
+		if asks.left {
+			return
 		}
 		last := m.Reply(interact.ActionStatus, "", nil)
 		last.Status = interact.StatusCompleted

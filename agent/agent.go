@@ -153,6 +153,7 @@ type server struct {
 	actions    map[string]interact.Func
 	properties map[string]*property
 	events     map[string]*topic
+	parking    interact.Parking // of actions that ask
 }
 
 func newServer(a Agent, parts []Part) (*server, error) {
@@ -226,6 +227,10 @@ func (s *server) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interac
 		return interact.Unary(s.readSome).Do(ctx, m)
 	case interact.WriteMultipleProperties, interact.WriteAllProperties:
 		return interact.Unary(s.writeSome).Do(ctx, m)
+	case interact.ContinueAction:
+		return interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
+			return s.parking.Continue(m)
+		}).Do(ctx, m)
 	case interact.SubscribeEvent:
 		if t := s.events[m.Name]; t != nil {
 			return listenTo(ctx, m, interact.Event, []source{t})

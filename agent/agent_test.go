@@ -131,6 +131,10 @@ func TestSchemas(t *testing.T) {
 		A []bool `json:"a,omitempty"`
 		B *bool  `json:"b,omitempty"`
 	}
+	type ordered struct {
+		Z string `json:"z"`
+		A bool   `json:"a,omitempty"`
+	}
 	type embedded struct {
 		question
 		Named question `json:"named"`
@@ -153,6 +157,7 @@ func TestSchemas(t *testing.T) {
 		`{"properties":{"a":{"oneOf":[{"items":{"type":"boolean"},"type":"array"},{"type":"null"}]}},"required":["a"],` +
 			`"type":"object"}`: schemaFor[listed](),
 		`{"properties":{"a":{"items":{"type":"boolean"},"type":"array"},"b":{"type":"boolean"}},"type":"object"}`: schemaFor[optional](),
+		`{"properties":{"z":{"type":"string"},"a":{"type":"boolean"}},"required":["z"],"type":"object"}`:          schemaFor[ordered](),
 	} {
 		if b, _ := json.Marshal(got); string(b) != want {
 			t.Errorf("got %s, want %s", b, want)
@@ -161,9 +166,8 @@ func TestSchemas(t *testing.T) {
 	if b, err := json.Marshal(schemaFor[tree]()); err != nil || len(b) > 2000 {
 		t.Errorf("a type in itself: %d bytes, %v", len(b), err)
 	}
-	s := schemaFor[embedded]()
-	names := slices.Sorted(maps.Keys(s["properties"].(map[string]any)))
-	if !slices.Equal(names, []string{"Plain", "named", "tags", "text", "times"}) {
+	names := schemaFor[embedded]()["properties"].(members).names
+	if !slices.Equal(names, []string{"text", "times", "tags", "named", "Plain"}) {
 		t.Errorf("the members are %q", names)
 	}
 }

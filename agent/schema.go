@@ -87,7 +87,7 @@ func listSchema(t reflect.Type, depth int) map[string]any {
 }
 
 func structSchema(t reflect.Type, depth int) map[string]any {
-	properties, required := map[string]any{}, []any{}
+	properties, required := members{of: map[string]any{}}, []any{}
 	for _, f := range reflect.VisibleFields(t) {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if !f.IsExported() || name == "-" && options == "" || f.Anonymous && name == "" || inUnexported(t, f) {
@@ -101,7 +101,7 @@ func structSchema(t reflect.Type, depth int) map[string]any {
 		if desc := f.Tag.Get("desc"); desc != "" {
 			s["description"] = desc
 		}
-		properties[name] = s
+		properties.put(name, s)
 		if !optional && f.Type.Kind() != reflect.Pointer {
 			required = append(required, name)
 		}
@@ -111,6 +111,38 @@ func structSchema(t reflect.Type, depth int) map[string]any {
 		s["required"] = required
 	}
 	return s
+}
+
+// members are an object whose order counts: that of the fields of a struct, in which a form asks for them.
+type members struct {
+	names []string
+	of    map[string]any
+}
+
+func (m *members) put(name string, v any) {
+	if _, again := m.of[name]; !again {
+		m.names = append(m.names, name)
+	}
+	m.of[name] = v
+}
+
+func (m members) MarshalJSON() ([]byte, error) {
+	out := []byte{'{'}
+	for i, name := range m.names {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		key, err := json.Marshal(name)
+		if err != nil {
+			return nil, err
+		}
+		value, err := json.Marshal(m.of[name])
+		if err != nil {
+			return nil, err
+		}
+		out = append(append(append(out, key...), ':'), value...)
+	}
+	return append(out, '}'), nil
 }
 
 // fieldSchema is the schema of a field: one that is left out when it is nil is never null.

@@ -57,6 +57,8 @@ type Import struct {
 	// held back; empty keeps it while the agent is there. Approve takes what has changed as it is.
 	Pins    string
 	Approve bool
+	// Listed has other nodes told of an agent that would be for this node alone, by what it says of itself.
+	Listed bool
 	// Env are variables of a program's environment beside those that every program has, "NAME=value" or the "NAME" of one of this
 	// process.
 	Env []string

@@ -165,6 +165,12 @@ func (c *Config) checkURLs(ps *problems) {
 			c.bad(ps, at.key, "for example "+at.example, "%q is no http URL", at.url)
 		}
 	}
+	for _, origin := range c.A2A.KeyOrigins {
+		u, err := url.Parse(origin)
+		if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
+			c.bad(ps, "a2a.key_origins", "for example https://keys.example", "%q is no origin with https", origin)
+		}
+	}
 }
 
 // checkSearch looks for what a method of routing lacks.

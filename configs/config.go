@@ -30,6 +30,7 @@ type Config struct {
 	MQTT      MQTT      `yaml:"mqtt"`
 	CoAP      CoAP      `yaml:"coap"`
 	MCP       MCP       `yaml:"mcp"`
+	A2A       A2A       `yaml:"a2a"`
 	// Agents that the node runs itself, each as `lmosd expose` takes it: "exec:./weather.sh --name weather".
 	Agents    []string  `yaml:"agents"`
 	Telemetry Telemetry `yaml:"telemetry"`
@@ -207,7 +208,8 @@ type Interact struct {
 	// few microseconds a call, for nets whose agents trust each other.
 	Validate bool `yaml:"validate"`
 	// Whether agents of other nodes are also asked directly, over the addresses in their descriptions, where the mesh cannot
-	// reach them: secure (only with TLS and only public addresses), any (also plain, and in private networks), off.
+	// reach them: secure (only with TLS and only public addresses), any (also plain, and in private networks), off. With any,
+	// webhooks may be in private networks, too.
 	Direct string `yaml:"direct" values:"off secure any"`
 	Tasks  Tasks  `yaml:"tasks"`
 	// The file of the passwords and tokens for the agents that this node calls itself: auto (credentials.json in the
@@ -240,6 +242,16 @@ type MCP struct {
 	// The tools, resources and prompts that /mcp lists beside its four tools for the whole mesh: "weather" for all of an agent,
 	// "weather/getWeather" for one. Models see these at once; all else they find by mesh_search. At most 256.
 	Pin []string `yaml:"pin"`
+}
+
+// A2A sets how agents of the Agent2Agent protocol are imported.
+type A2A struct {
+	// How often the card of an imported agent is read again. Less finds changes sooner; a card that an agent does not live up to is
+	// read again anyway.
+	Recheck Duration `yaml:"recheck" min:"1s"`
+	// The https origins, "https://keys.example", whose keys are believed to be those of whoever signed a card that names them. Those
+	// at a card's own site are, too.
+	KeyOrigins []string `yaml:"key_origins"`
 }
 
 // Telemetry says what the node tells about itself.
@@ -295,6 +307,7 @@ func Default() *Config {
 		Interact: Interact{Timeout: Duration(30 * time.Second), Concurrency: 256, PerCaller: 64, Subscriptions: 256, Credentials: "auto", Validate: true, Direct: "secure",
 			Tasks: Tasks{Run: Duration(time.Hour), Keep: Duration(10 * time.Minute)}},
 		MCP:       MCP{Pin: []string{}},
+		A2A:       A2A{Recheck: Duration(time.Minute), KeyOrigins: []string{}},
 		Agents:    []string{},
 		Telemetry: Telemetry{Log: Log{Level: "info", Format: "auto"}, Metrics: true, Traces: Traces{Percent: 100}},
 		Storage:   Storage{Engine: "auto"},

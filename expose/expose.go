@@ -54,6 +54,8 @@ type Spec struct {
 	// the server has changed since as they are; others are held back.
 	Pins    string
 	Approve bool
+	// Listed tells other nodes of an MCP server that says that its lists are private, too.
+	Listed bool
 }
 
 // An Agent can be offered to the mesh.
@@ -129,6 +131,7 @@ func (s Spec) fits(kind string) error {
 		{"action", len(s.Actions) > 0, "exec"}, {"chunk", s.Chunk != "", "exec"}, {"dir", s.Dir != "", "exec mcp"},
 		{"server", s.Server != "", "openapi http https"},
 		{"env", len(s.Env) > 0, "mcp"}, {"pin", s.Pins != "", "mcp"}, {"approve", s.Approve, "mcp"},
+		{"listed", s.Listed, "mcp"},
 	} {
 		if setting.given && !strings.Contains(setting.kinds, kind) {
 			only, _, _ := strings.Cut(setting.kinds, " ")
@@ -141,7 +144,7 @@ func (s Spec) fits(kind string) error {
 // bridged is an agent of another protocol.
 func bridged(ctx context.Context, s Spec, target string, b bridge.Bridge) (*Agent, error) {
 	a, err := b.Import(ctx, target, bridge.Import{Name: s.Name, Description: s.Description, Capabilities: s.Capabilities, Dir: s.Dir,
-		Env: s.Env, Pins: s.Pins, Approve: s.Approve})
+		Env: s.Env, Pins: s.Pins, Approve: s.Approve, Listed: s.Listed})
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,7 @@ func Flags(s *Spec, text func(to *string, name, usage string), list func(to *[]s
 	list(&s.Env, "env", "`NAME` or NAME=value of a variable that an MCP server gets beside PATH, HOME and the like; may repeat")
 	text(&s.Pins, "pin", "`FILE` that keeps the tools of an MCP server as they were approved")
 	flag(&s.Approve, "approve", "take the tools of an MCP server as they are now, also those that it has changed")
+	flag(&s.Listed, "listed", "tell other nodes of an MCP server that says that its lists are private, too")
 	text(&s.Server, "server", "`URL` of the server that an OpenAPI document describes")
 }
 

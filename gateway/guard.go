@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest/serve"
 )
@@ -78,6 +79,9 @@ func (g *guard) browser(r *http.Request) error {
 			"the name %q is not one of this node's", clip(r.Host))
 	}
 	reads := (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.URL.Path != socketRoute
+	if isCard(r) && (reads || r.Method == http.MethodOptions) {
+		return nil // any page may read it (A2A 1.0 §8.2)
+	}
 	if reads && !isInteraction(r) || g.originAllowed(r) {
 		return nil
 	}
@@ -89,12 +93,23 @@ func (g *guard) browser(r *http.Request) error {
 // and searches.
 func isInteraction(r *http.Request) bool {
 	for _, costly := range []string{"/v1/find", "/search/", "/events", "/a2a/"} {
-		if strings.HasPrefix(r.URL.Path, costly) && !strings.HasSuffix(r.URL.Path, "/.well-known/agent-card.json") {
+		if strings.HasPrefix(r.URL.Path, costly) {
 			return true
 		}
 	}
 	_, below := serve.ThingID(r, "/things/")
 	return below != "" && below != "td"
+}
+
+// isCard reports whether r is for the card of an A2A agent, or of the node.
+func isCard(r *http.Request) bool {
+	path := r.URL.Path
+	for _, file := range []string{"/.well-known/agent-card.json", "/.well-known/agent.json"} {
+		if path == file || strings.HasPrefix(path, "/a2a/") && strings.HasSuffix(path, file) {
+			return true
+		}
+	}
+	return false
 }
 
 // tokenOfQuery takes the token of the node out of the query, where a browser has to put it: neither EventSource nor WebSocket
@@ -204,6 +219,15 @@ func (g *guard) authorize(r *http.Request, a access) error {
 		return interact.Errorf(interact.TokenRejected, g.tokenHint(), "this is not the token of the node")
 	}
 	return nil
+}
+
+// caller is what a bridge hears of who sends r.
+func (g *guard) caller(r *http.Request) bridge.Caller {
+	shown := r.Header.Get("Authorization")
+	if token, ok := bearer(shown); ok && g.isToken(token) {
+		return bridge.Caller{Operator: true}
+	}
+	return bridge.Caller{Operator: trusted(r), Shown: shown}
 }
 
 // Introducible returns the TCP port at which other hosts read the directory without a token: what may be announced to them. It is

@@ -40,6 +40,9 @@ type CallOptions struct {
 	Async bool
 	// Key makes the call repeatable: with one key the action runs once (see interact.Message).
 	Key string
+	// Asks says that the caller can be asked: an action that wants to know more goes on as a Task that is input-required. It
+	// needs a Key, and gets one if there is none. Of an action that reads a Stream nothing can be asked.
+	Asks bool
 	// Via chooses the way to the thing: the name of a [Path], a scheme or an address.
 	Via string
 	// Timing asks where the time goes.
@@ -55,8 +58,8 @@ type CallResult struct {
 	// Output is what the action put out, of the media type Media; both are empty if there is none.
 	Output []byte
 	Media  string
-	// Task is the run of an action that goes on: of one that was called with Async, or never answers at once. [Client.WaitTask]
-	// waits for it. Nil for one that has ended.
+	// Task is the run of an action that goes on: of one that was called with Async, or never answers at once, or asks for
+	// something. [Client.WaitTask] waits for it. Nil for one that has ended.
 	Task *Task
 	// Timing says where the time went, if that was asked for.
 	Timing *interact.Timing
@@ -69,6 +72,9 @@ func (c *Client) Invoke(ctx context.Context, ref, action string, o CallOptions) 
 	if o.TraceParent != "" && !isTraceParent(o.TraceParent) {
 		return nil, interact.Errorf(interact.Usage, "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01 is one",
 			"%q is no traceparent", clip(o.TraceParent))
+	}
+	if o.Asks && o.Key == "" {
+		o.Key = interact.NewID()
 	}
 	body := o.Stream
 	if body == nil && o.Body != nil {
@@ -122,10 +128,13 @@ func (o *CallOptions) header(ctx context.Context, body bool) http.Header {
 	if o.Timing {
 		h.Set("Lmos-Timing", "1")
 	}
+	if o.Asks {
+		h.Add("Prefer", "lmos-input")
+	}
 	if o.Async {
-		h.Set("Prefer", "respond-async") // RFC 7240 §4.1
+		h.Add("Prefer", "respond-async") // RFC 7240 §4.1
 	} else if deadline, ok := ctx.Deadline(); ok {
-		h.Set("Prefer", fmt.Sprintf("wait=%d", int(math.Ceil(max(time.Until(deadline).Seconds(), 1)))))
+		h.Add("Prefer", fmt.Sprintf("wait=%d", int(math.Ceil(max(time.Until(deadline).Seconds(), 1)))))
 	}
 	return h
 }
@@ -170,6 +179,7 @@ func readTask(data []byte, ref, action string) (*Task, error) {
 		Href      string          `json:"href"`
 		Output    json.RawMessage `json:"output"`
 		Error     json.RawMessage `json:"error"`
+		Inputs    interact.Inputs `json:"lmos:inputRequired"`
 		Requested time.Time       `json:"timeRequested"`
 		Ended     time.Time       `json:"timeEnded"`
 	}
@@ -180,8 +190,11 @@ func readTask(data []byte, ref, action string) (*Task, error) {
 	if err != nil || interact.StatusOf(s.Status) == interact.StatusNone {
 		return nil, fmt.Errorf("the state of the action is %q at %q", clip(s.Status), clip(s.Href))
 	}
-	return &Task{ID: id, Thing: ref, Action: action, Status: s.Status, Output: s.Output, Error: s.Error, Requested: s.Requested,
-		Ended: s.Ended}, nil
+	if len(s.Inputs) > 0 {
+		s.Status = interact.StatusInputRequired.String()
+	}
+	return &Task{ID: id, Thing: ref, Action: action, Status: s.Status, Output: s.Output, Error: s.Error, Inputs: s.Inputs,
+		Requested: s.Requested, Ended: s.Ended}, nil
 }
 
 // readTiming reads a Server-Timing header (W3C Server Timing §2). What it does not know it leaves out.

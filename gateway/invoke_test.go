@@ -275,3 +275,42 @@ func TestInsideStreams(t *testing.T) {
 		t.Errorf("HEAD: %q, %v, length %d", body, err, head.ContentLength)
 	}
 }
+
+// What an action wants to know is a task's, and is told it.
+func TestInvokeOfWhatAsks(t *testing.T) {
+	t.Parallel()
+	told := make(chan string, 1)
+	r := start(t, Options{Node: stationNode(t, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+		s := m.Reply(interact.ActionStatus, interact.JSON, []byte(`{"q":{"kind":"form","message":"Who?"}}`))
+		s.ActionID, s.Status = "run", interact.StatusInputRequired
+		switch {
+		case m.Type == interact.ContinueAction:
+			told <- m.ActionID + string(m.Data)
+			yield(m.Reply(interact.Acknowledgement, "", nil), nil)
+		case m.Type == interact.QueryAction && len(told) > 0:
+			s.Status, s.Data = interact.StatusCompleted, []byte(`"done"`)
+			yield(s, nil)
+		case m.Type == interact.InvokeAction && m.Key == "":
+			t.Error("a run that is to go on has no key")
+		default:
+			yield(s, nil)
+		}
+	})})
+	c := dial(t, r.url, "")
+	got, err := c.Invoke(t.Context(), "urn:x:station", "scan", CallOptions{Asks: true})
+	if err != nil || got.Task == nil || got.Task.Status != "input-required" || got.Task.Inputs["q"].Message != "Who?" {
+		t.Fatalf("got %+v, %v", got, err)
+	}
+	if now, err := c.WaitTask(t.Context(), got.Task); err != nil || now.Inputs["q"].Kind != interact.InputForm {
+		t.Errorf("before: got %+v, %v", now, err)
+	}
+	if err := c.AnswerTask(t.Context(), got.Task, interact.Answers{"q": {Action: interact.Accept, Content: []byte(`{"a":1}`)}}); err != nil {
+		t.Error(err)
+	}
+	if now, err := c.WaitTask(t.Context(), got.Task); err != nil || now.Status != "completed" || string(now.Output) != `"done"` {
+		t.Errorf("after: got %+v, %v", now, err)
+	}
+	if got := <-told; got != `run{"q":{"action":"accept","content":{"a":1}}}` {
+		t.Errorf("told %s", got)
+	}
+}

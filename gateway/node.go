@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/web"
 	"github.com/lmosd/lmosd/interact"
@@ -48,7 +49,7 @@ func (g *Gateway) fixed() map[string]http.Handler {
 	}
 	for _, b := range g.o.Bridges {
 		for _, path := range b.Paths() {
-			routes[path] = g.guarded(call, g.bridged(b))
+			routes[path] = g.bridge(b)
 		}
 	}
 	if !g.o.HideMetrics {
@@ -61,10 +62,26 @@ func (g *Gateway) fixed() map[string]http.Handler {
 	return routes
 }
 
+// bridge lets b answer those who may call. A card is read like what the directory has of the agent, and whether a page may read it is
+// nobody's secret.
+func (g *Gateway) bridge(b Bridge) http.Handler {
+	calls, cards, asks := g.guarded(call, g.bridged(b)), g.guarded(g.directoryAccess(), g.bridged(b)), g.guarded(open, g.bridged(b))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case isCard(r) && r.Method == http.MethodOptions:
+			asks.ServeHTTP(w, r)
+		case isCard(r):
+			cards.ServeHTTP(w, r)
+		default:
+			calls.ServeHTTP(w, r)
+		}
+	})
+}
+
 // bridged lets a bridge answer, until the gateway ends: its streams would go on for ever.
 func (g *Gateway) bridged(b Bridge) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		ctx, cancel := context.WithCancel(r.Context())
+		ctx, cancel := context.WithCancel(bridge.WithCaller(r.Context(), g.guard.caller(r)))
 		defer cancel()
 		defer context.AfterFunc(g.ending, cancel)()
 		b.ServeHTTP(w, r.WithContext(ctx))

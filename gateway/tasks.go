@@ -42,9 +42,10 @@ type Task struct {
 	Thing      string          `json:"thing"`          // exact reference
 	Name       string          `json:"name"`           // of the thing
 	Action     string          `json:"action"`
-	Status     string          `json:"status"` // pending, running, completed, failed or cancelled
+	Status     string          `json:"status"` // pending, running, input-required, completed, failed or cancelled
 	Output     json.RawMessage `json:"output,omitempty"`
-	Error      json.RawMessage `json:"error,omitempty"` // RFC 9457
+	Error      json.RawMessage `json:"error,omitempty"`  // RFC 9457
+	Inputs     interact.Inputs `json:"inputs,omitempty"` // what it wants to know, of one that is input-required
 	Requested  time.Time       `json:"requested,omitzero"`
 	Ended      time.Time       `json:"ended,omitzero"`
 }

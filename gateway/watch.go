@@ -40,11 +40,15 @@ func (c *Client) Watch(ctx context.Context, ref, kind, name, after string) iter.
 	return c.watch(ctx, affordance(ref, kind, name), after)
 }
 
-// WaitTask waits until a run of an action has ended, and returns its last state: with the output, or the error, which is none of
-// WaitTask's. Of t it needs Thing, Action and ID.
+// runPath is where the state of a run is.
+func runPath(t *Task) string {
+	return affordance(t.Thing, "actions", t.Action) + "/" + url.PathEscape(t.ID)
+}
+
+// WaitTask waits until a run of an action has ended, or wants to know something ([Client.AnswerTask]), and returns its state:
+// with the output, what it wants to know, or the error, which is none of WaitTask's. Of t it needs Thing, Action and ID.
 func (c *Client) WaitTask(ctx context.Context, t *Task) (*Task, error) {
-	path := affordance(t.Thing, "actions", t.Action) + "/" + url.PathEscape(t.ID)
-	for e, err := range c.watch(ctx, path, "") {
+	for e, err := range c.watch(ctx, runPath(t), "") {
 		if err != nil {
 			return nil, err
 		}
@@ -52,11 +56,21 @@ func (c *Client) WaitTask(ctx context.Context, t *Task) (*Task, error) {
 		if err != nil {
 			return nil, c.stranger(err)
 		}
-		if now.Name = t.Name; now.Final() {
+		if now.Name = t.Name; now.Final() || len(now.Inputs) > 0 {
 			return now, nil
 		}
 	}
 	return nil, interact.Errorf(interact.NodeLost, "lmosd status", "the node does not tell how %s went on", clip(t.ID))
+}
+
+// AnswerTask tells a run what it wants to know. Of t it needs Thing, Action and ID. The error is NoTask if it waits for nothing.
+func (c *Client) AnswerTask(ctx context.Context, t *Task, answers interact.Answers) error {
+	body, err := json.Marshal(answers)
+	if err != nil {
+		return &interact.Error{Code: interact.Invalid, Title: "the answers are no JSON", Err: err, Hint: "the content of each is JSON"}
+	}
+	_, _, err = c.do(ctx, http.MethodPost, runPath(t), interact.JSON, body)
+	return err
 }
 
 // watch yields the events at path over as many connections as it takes.

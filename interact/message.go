@@ -272,7 +272,7 @@ func (a *answer) take(r *Message, err error) bool {
 	if a.err = err; err != nil {
 		return false
 	}
-	if r != nil && r.Status == StatusInputRequired {
+	if r != nil && r.Status == StatusInputRequired && a.request.Type == InvokeAction {
 		a.err = NeedsInput(a.request.Name)
 		return false
 	}

@@ -2,7 +2,9 @@ package node
 
 import (
 	"context"
+	"io"
 	"iter"
+	"strings"
 	"testing"
 
 	"github.com/lmosd/lmosd/bridge"
@@ -53,5 +55,69 @@ func TestGuards(t *testing.T) {
 				t.Errorf("%s, message %d: %v", name, i, err)
 			}
 		}
+	}
+}
+
+// passing is a bridge that looks at nothing that comes through the tunnel of a thing.
+type passing struct{ bridge.Bridge }
+
+func (passing) Name() string { return "passing" }
+
+func (passing) Guard(d *td.Thing, _ bridge.Judge) interact.Wrap {
+	if d.Actions["tunnel"] == nil {
+		return nil
+	}
+	return func(t interact.Thing) interact.Thing {
+		return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+			if m.Chunks == nil {
+				return t.Do(ctx, m)
+			}
+			return bridge.Accept(ctx, m, func(ctx context.Context, stream io.ReadWriteCloser) error {
+				inside := bridge.Dial(ctx, t, m)
+				defer inside.Close()
+				_, err := io.Copy(stream, inside)
+				return err
+			})
+		})
+	}
+}
+
+// An agent of this process that panics costs who asked, over the mesh, that call and nothing else: also where something looks into its
+// tunnel.
+func TestAgentsThatPanic(t *testing.T) {
+	t.Parallel()
+	o := quiet()
+	o.Bridges = []bridge.Bridge{passing{}}
+	host, consumer := start(t, o), start(t, quiet())
+	connect(t, consumer, host)
+	draft, err := td.Draft([]byte(`{"id":"urn:x:shaky","title":"Shaky","actions":{"now":{"synchronous":true},"later":{},"tunnel":{}},
+		"properties":{"is":{"type":"string","observable":true}},"events":{"said":{}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := host.Offer(t.Context(), draft, interact.Func(func(context.Context, *interact.Message) iter.Seq2[*interact.Message, error] {
+		return func(func(*interact.Message, error) bool) { panic("broken") }
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	knows(t, consumer, p.Ref)
+	for name, kind := range map[string]interact.Type{"now": interact.InvokeAction, "later": interact.InvokeAction, "is": interact.ReadProperty,
+		"is, observed": interact.ObserveProperty, "said": interact.SubscribeEvent} {
+		name, _, _ = strings.Cut(name, ",")
+		var last error
+		for _, err := range consumer.Mesh().Do(t.Context(), &interact.Message{Type: kind, Thing: p.Ref, Name: name}) {
+			if last = err; err != nil {
+				break
+			}
+		}
+		if codeOf(last) != interact.Internal {
+			t.Errorf("%v of %s: %v", kind, name, last)
+		}
+	}
+	tunnel := bridge.Dial(t.Context(), consumer.Mesh(), &interact.Message{Thing: p.Ref, Name: "tunnel"})
+	defer tunnel.Close()
+	if _, err := tunnel.Read(make([]byte, 1)); codeOf(err) != interact.Internal {
+		t.Errorf("the tunnel: %v", err)
 	}
 }

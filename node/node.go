@@ -252,7 +252,7 @@ func (n *Node) openMesh() (err error) {
 
 	var index func(q td.Query) []*td.Signed
 	if n.opts.Index {
-		index = func(q td.Query) []*td.Signed { return n.dir.Known(q) }
+		index = func(q td.Query) []*td.Signed { return n.offers.listed(n.dir.Known(q)) }
 	}
 	n.dht, err = dht.New(n.host, dht.Options{Index: index, Network: n.opts.Network, Mode: dht.Mode(n.opts.DHTMode), PublishPrivate: !n.opts.PublicOnly, Store: n.stores.fast,
 		Seeds: n.seeds.list, Verifier: n.verifier, Local: n.offers, Admits: n.policy.Admits,
@@ -293,7 +293,7 @@ func (n *Node) openMesh() (err error) {
 	n.ranking(&known)
 	items := new(reconcile.Set)
 	known.Changed = func(key [32]byte, seq uint64, here bool) {
-		if here {
+		if here && !n.offers.isUnlisted(key) {
 			items.Put(key, seq)
 		} else {
 			items.Delete(key)

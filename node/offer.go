@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -40,6 +41,30 @@ type offer struct {
 	warns []td.Issue      // for the author; what is verified has none
 }
 
+// isUnlisted reports whether nobody is told of it: a thing that says so.
+func (of *offer) isUnlisted() bool { return of.desc != nil && of.desc.Unlisted }
+
+// isUnlisted reports whether key is of a thing that this node offers and tells nobody of.
+func (o *offers) isUnlisted(key [32]byte) bool {
+	_, is := o.unlisted.Load(key)
+	return is
+}
+
+// listed drops what nobody is told of.
+func (o *offers) listed(all []*td.Signed) []*td.Signed {
+	var not []*offer
+	for _, of := range o.everything() {
+		if of.isUnlisted() {
+			not = append(not, of)
+		}
+	}
+	return slices.DeleteFunc(all, func(s *td.Signed) bool {
+		return slices.ContainsFunc(not, func(of *offer) bool {
+			return bytes.Equal(s.Record, of.Signed.Record) || bytes.Equal(s.Record, of.desc.Record.Bare())
+		})
+	})
+}
+
 // description is what the directory is told: the tombstone's when withdrawn.
 func (of *offer) description(ctx context.Context, v *td.Verifier, now time.Time) (*td.Description, error) {
 	if of.desc != nil {
@@ -74,6 +99,10 @@ type offers struct {
 	known  func(thing string) uint64                                    // the highest seq that the directory has seen; 0: none
 	things func() int                                                   // how many things the mesh has, as far as is known
 	failed func(error) error                                            // says which store failed, and what to do
+
+	// unlisted has the keys of records of things that this node offers and tells nobody of. It has a lock of its own: the directory asks
+	// it while it is locked itself.
+	unlisted sync.Map
 
 	// mu owns the shelf and reach. An offer is replaced, never changed.
 	mu sync.RWMutex
@@ -208,6 +237,11 @@ func (o *offers) keep(ctx context.Context, of *offer) error {
 		if err := o.store.Put(ctx, o.storeKey(of.Thing), b); err != nil {
 			return o.failed(err)
 		}
+	}
+	if key := td.Key(o.signer.DID(), of.Thing); of.isUnlisted() {
+		o.unlisted.Store(key, true)
+	} else {
+		o.unlisted.Delete(key)
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -59,7 +59,7 @@ func (n *Node) enter(ctx context.Context, raw []byte, agent interact.Thing, r td
 		return nil, interact.AsError(err)
 	}
 	p := n.report(of, n.tellSoon(ctx, of), start)
-	p.Created = created
+	p.Created, p.Pending = created, p.Pending && !of.isUnlisted()
 	p.Name, p.Warnings = of.desc.Name(), of.warns
 	p.Capability, p.Action = first(of.desc)
 	n.log.Info("published", "thing", of.Thing, "seq", of.Seq, "replicas", p.Replicas, "gossip", p.GossipPeers, "took", time.Since(start))

@@ -123,7 +123,7 @@ func (o *offers) count() int {
 	return len(o.refs)
 }
 
-// Hosted returns the records that answer q, up to its limit; Body returns a TD by its hash. They are what this node vouches
+// Hosted returns the records that answer q, up to its limit, but for what is unlisted; Body returns a TD by its hash. They are what this node vouches
 // for towards peers (dht.Local): never what others merely claim to be here.
 func (o *offers) Hosted(q td.Query) []*td.Signed {
 	candidates := o.everything()
@@ -132,7 +132,7 @@ func (o *offers) Hosted(q td.Query) []*td.Signed {
 	}
 	var out []*td.Signed
 	for _, of := range candidates {
-		if of != nil && q.Match(of.desc) && len(out) < q.Max() {
+		if of != nil && !of.isUnlisted() && q.Match(of.desc) && len(out) < q.Max() {
 			out = append(out, of.Signed)
 		}
 	}

@@ -59,10 +59,20 @@ func (b begun) ask(ctx context.Context, typ interact.Type, id string) (*gateway.
 	case len(r.Data) == 0:
 	case r.Status == interact.StatusFailed:
 		t.Error = r.Data
+	case r.Status == interact.StatusInputRequired:
+		t.Inputs = asked(r)
 	default:
 		t.Output = asOutput(r)
 	}
 	return &t, nil
+}
+
+// asked is what a run wants to know. What cannot be read is not shown: nobody could answer it.
+func asked(r *interact.Message) (in interact.Inputs) {
+	if data, _, err := interact.Transcode(r.Data, r.Media(), interact.JSON); err == nil {
+		_ = json.Unmarshal(data, &in)
+	}
+	return in
 }
 
 // asOutput returns the data of r as JSON: what is no JSON is a string.

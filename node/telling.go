@@ -212,9 +212,14 @@ func (s *spread) fill(p *gateway.Publication) {
 	p.Pending = s.gossip == 0 && s.replicas == 0
 }
 
-// tell gossips an offer and puts it into the DHT, both at once, and remembers what succeeded. The callers mark the thing as
-// busy.
+// tell gossips an offer and puts it into the DHT, both at once, and remembers what succeeded. The callers mark the thing as busy. Of
+// what is unlisted nobody is told.
 func (n *Node) tell(ctx context.Context, of *offer, t telling, s *spread) {
+	if of.isUnlisted() {
+		n.offers.told(of)
+		n.offers.replicated(of)
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	var g errgroup.Group

@@ -2,8 +2,10 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"math"
+	"runtime/debug"
 	"strconv"
 	"time"
 
@@ -160,7 +162,37 @@ func (n *Node) guards(d *td.Description) (wraps []interact.Wrap) {
 			wraps = append(wraps, w)
 		}
 	}
+	if len(wraps) > 0 {
+		wraps = append(wraps, n.steady)
+	}
 	return wraps
+}
+
+// steady is an agent that may panic: that is an error to who asks. Who looks into a tunnel asks in a goroutine of its own, where nobody
+// else would catch it.
+func (n *Node) steady(agent interact.Thing) interact.Thing {
+	return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+		return func(yield func(*interact.Message, error) bool) {
+			ours, more := false, true // what runs is the loop, whose panics are not the agent's; the loop goes on
+			defer func() {
+				if ours {
+					return
+				}
+				if p := recover(); p != nil {
+					n.log.Error("an agent panicked", "thing", m.Thing, "name", m.Name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+					if more {
+						yield(nil, interact.Errorf(interact.Internal, "see the log of the host", "the host failed while it asked %s", m.Name))
+					}
+				}
+			}()
+			agent.Do(ctx, m)(func(r *interact.Message, err error) bool {
+				ours = true
+				more = yield(r, err)
+				ours = false
+				return more
+			})
+		}
+	})
 }
 
 // checked is the check of requests, unless it is off.

@@ -99,6 +99,10 @@ type (
 		Lat float64 `json:"lat"`
 		Lon float64 `json:"lon,omitempty"`
 	}
+	room struct {
+		Name string `json:"name"`
+		Dim  bool   `json:"dim,omitempty"`
+	}
 	spot struct {
 		Name string  `json:"name" desc:"where to"`
 		At   *point  `json:"at"`
@@ -172,6 +176,16 @@ func startGo(t *testing.T, h *host, api, name string) *lamp {
 		}) (string, error) {
 			return strings.Repeat("x", in.Size), nil
 		}),
+		agent.Action("place", func(ctx context.Context, _ agent.None) (string, error) {
+			room, err := agent.Ask[room](ctx, "Which room?")
+			switch {
+			case errors.Is(err, agent.ErrDeclined):
+				return "nowhere", nil
+			case room.Dim:
+				room.Name += ", dimly"
+			}
+			return room.Name, err
+		}, agent.Asks()),
 		agent.Action("hang", wait), agent.Action("sleep", wait),
 		agent.Stream("drip", func(ctx context.Context, _ agent.None) iter.Seq2[string, error] {
 			return func(yield func(string, error) bool) {

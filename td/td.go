@@ -55,7 +55,9 @@ type Thing struct {
 	SecurityDefs map[string]*SecurityScheme
 	Capabilities []Capability
 	Metadata     *Metadata // nil without lmos:metadata
-	Links        []Link
+	// Unlisted tells that its host gives it to no other node (lmos:unlisted): it is known to those who ask the host over its API.
+	Unlisted bool
+	Links    []Link
 	// Warnings are deviations that were read tolerantly, or break a known client; never a reason to refuse. Only
 	// [Parse] and [Complete] tell them, to the author: a Thing from the mesh has none.
 	Warnings []Issue

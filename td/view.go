@@ -17,6 +17,8 @@ func view(raw []byte, doc map[string]any) *Thing {
 		Types: texts(doc["@type"]), Base: text(doc["base"]), Version: text(object(doc["version"])["instance"]),
 		Security: texts(doc["security"]), Capabilities: readCapabilities(doc), Metadata: readMetadata(doc),
 	}
+	_, unlisted := lmosRoot(doc, "unlisted")
+	t.Unlisted, _ = unlisted.(bool)
 	b := &builder{doc: doc, t: t, base: newBase(t.Base), vars: each(doc["uriVariables"], asSchema)}
 	t.SecurityDefs = b.securityDefs()
 	t.Forms = b.forms(doc["forms"], nil)

@@ -2,7 +2,8 @@
 //
 // An imported agent has an action, "a2a", that carries A2A verbatim: its input is an operation of the JSON-RPC binding, its
 // output the results (package wire). An A2A client that asks for such a thing goes through it, and nothing is translated. For all
-// others the agent's skills are actions (thing.go); and what is no A2A agent is one to A2A clients (package desk).
+// others the agent's skills are actions (thing.go), which take turns of a conversation, too (bridge.Turn, outcome.go); and what is no
+// A2A agent is one to A2A clients (package desk).
 //
 // The packages below it: wire is what is said; card the agent cards, with their signatures; v03 the translation from and to A2A
 // 0.3; serve the HTTP server; remote the HTTP client; desk the tasks of things that do not speak A2A; push the webhooks.
@@ -16,6 +17,7 @@ import (
 	"log/slog"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/a2a/desk"
@@ -37,6 +39,11 @@ const Libp2pBinding = "https://lmosd.dev/a2a/bindings/libp2p/v1"
 type Options struct {
 	// Credentials has the secrets that imported agents ask for, under "a2a:" and the target, by the scheme's name in the card.
 	Credentials credentials.Store
+	// KeyOrigins are origins, "https://keys.example", whose sets of keys are believed when a card that is imported names one ("jku"),
+	// beside those at the card's own site.
+	KeyOrigins []string
+	// Recheck is how often the cards of imported agents are read again; 0 means 1 min.
+	Recheck time.Duration
 	// Desk and Push are the settings of the tasks of things that do not speak A2A, and of webhooks.
 	Desk desk.Options
 	Push push.Options
@@ -48,7 +55,7 @@ type Bridge struct{ o Options }
 
 // New returns the bridge.
 func New(o Options) *Bridge {
-	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	o.Log, o.Recheck = cmp.Or(o.Log, slog.New(slog.DiscardHandler)), cmp.Or(max(o.Recheck, 0), defaultRecheck)
 	o.Desk.Log, o.Push.Log = cmp.Or(o.Desk.Log, o.Log), cmp.Or(o.Push.Log, o.Log)
 	return &Bridge{o}
 }
@@ -65,7 +72,7 @@ func (b *Bridge) Import(ctx context.Context, target string, o bridge.Import) (*b
 			target)
 	}
 	i := newImported(b.o, u, target, o)
-	if err := i.load(ctx); err != nil {
+	if _, err := i.load(ctx); err != nil {
 		i.close()
 		return nil, interact.AsError(err)
 	}

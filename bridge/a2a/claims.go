@@ -3,10 +3,12 @@ package a2a
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"iter"
 	"sync"
 
 	"github.com/lmosd/lmosd/bridge/a2a/wire"
+	"github.com/lmosd/lmosd/interact"
 )
 
 // maxClaims is how many tasks are remembered.
@@ -46,16 +48,34 @@ func (c *claims) owns(task, principal string) bool {
 	return known && owner == principal
 }
 
+// notFound is what a principal hears of a task that is another's, and of one that is not there: the same, so that nobody learns which
+// (A2A 1.0 §13.1).
+func notFound(task string) *wire.Error {
+	task = interact.Clip(task, 64)
+	return wire.Errorf(wire.TaskNotFound, "task %q not found", task).With(map[string]string{"taskId": task})
+}
+
 // guard lets a principal see its own tasks: those that it began here, and one whose id it knows and nobody else began.
 func (c *claims) guard(a wire.Agent, principal string) wire.Agent {
 	return wire.Func(func(ctx context.Context, op *wire.Operation) iter.Seq2[json.RawMessage, error] {
-		if task := taskOf(op); task != "" && !c.mayAsk(task, principal) {
-			return wire.Once(nil, wire.Errorf(wire.TaskNotFound, "there is no such task"))
+		task, e := taskOf(op)
+		if e == nil && task != "" && !c.mayAsk(task, principal) {
+			e = notFound(task)
+		}
+		if e == nil {
+			e = c.mayRefer(op, principal)
+		}
+		if e != nil {
+			return wire.Once(nil, e)
 		}
 		return func(yield func(json.RawMessage, error) bool) {
 			for result, err := range a.Do(ctx, op) {
-				if err == nil {
-					result = c.seen(op, result, principal)
+				var said *wire.Error
+				switch {
+				case err == nil:
+					result = c.seen(op.Method, task, result, principal)
+				case errors.As(err, &said) && said.Code == wire.TaskNotFound:
+					err = notFound(task)
 				}
 				if !yield(result, err) {
 					return
@@ -72,15 +92,33 @@ func (c *claims) mayAsk(task, principal string) bool {
 	return !known || owner == principal
 }
 
-// seen notes the tasks in a result, and takes those of others out of a list.
-func (c *claims) seen(op *wire.Operation, result json.RawMessage, principal string) json.RawMessage {
-	switch op.Method {
+// mayRefer refuses a message that refers to a task of another: the agent, to whom all are this node, would tell of it.
+func (c *claims) mayRefer(op *wire.Operation, principal string) *wire.Error {
+	if op.Method != wire.SendMessage && op.Method != wire.SendStreamingMessage {
+		return nil
+	}
+	raw, e := wire.Field(op.Params, "message", "referenceTaskIds")
+	var tasks []string
+	if raw == nil || e != nil || json.Unmarshal(raw, &tasks) != nil {
+		return e // what are no ids refers to nothing
+	}
+	for _, task := range tasks {
+		if !c.mayAsk(task, principal) {
+			return notFound(task)
+		}
+	}
+	return nil
+}
+
+// seen notes the tasks in a result, and takes those of others out of a list. task is that which was asked for.
+func (c *claims) seen(method, task string, result json.RawMessage, principal string) json.RawMessage {
+	switch method {
 	case wire.SendMessage, wire.SendStreamingMessage, wire.SubscribeToTask:
 		if id, _ := wire.TaskOf(result); id != "" {
 			c.claim(id, principal)
 		}
 	case wire.GetTask, wire.CancelTask:
-		c.claim(taskOf(op), principal)
+		c.claim(task, principal)
 	case wire.ListTasks:
 		return c.own(result, principal)
 	}
@@ -108,24 +146,14 @@ func (c *claims) own(list json.RawMessage, principal string) json.RawMessage {
 	return wire.Encode(members)
 }
 
-// taskOf is the task that an operation is about; empty if it begins one.
-func taskOf(op *wire.Operation) string {
-	var p struct {
-		ID      string
-		TaskID  string
-		Message *struct{ TaskID string }
-	}
-	if wire.Read(op.Params, &p) != nil {
-		return ""
-	}
+// taskOf is the task that an operation is about; empty if it begins one. Params in which readers could find different tasks are
+// an error.
+func taskOf(op *wire.Operation) (string, *wire.Error) {
 	switch op.Method {
 	case wire.SendMessage, wire.SendStreamingMessage:
-		if p.Message == nil {
-			return ""
-		}
-		return p.Message.TaskID
+		return wire.FieldText(op.Params, "message", "taskId")
 	case wire.GetTask, wire.CancelTask, wire.SubscribeToTask:
-		return p.ID
+		return wire.FieldText(op.Params, "id")
 	}
-	return p.TaskID
+	return wire.FieldText(op.Params, "taskId")
 }

@@ -29,13 +29,60 @@ func describeThing(t *td.Thing) *card.Card {
 	for _, name := range desk.Actions(t) {
 		a := t.Actions[name]
 		c.Skills = append(c.Skills, card.Skill{ID: name, Name: cmp.Or(a.Title, name), Tags: tags(t, a),
-			Description: cmp.Or(strings.TrimSpace(a.Description), a.Title, name), Examples: examples(t, name)})
+			Description: cmp.Or(strings.TrimSpace(a.Description), a.Title, name), Examples: examples(t, name),
+			InputModes: desk.InputModes(a)})
 	}
+	c.Capabilities.Extensions = schemas(t, maxSchemas)
 	if len(c.Skills) == 0 {
 		c.Skills = []card.Skill{{ID: "none", Name: "none", Description: title + " has nothing that can be asked over A2A.",
 			Tags: []string{"none"}}}
 	}
 	return c
+}
+
+// SchemasExtension is the URI of the extension of A2A that says what the data of skills are (docs/interop.md, "Schemas of skills"): its
+// params are {"skills": {"id": {"inputSchema": "…", "outputSchema": "…"}}}, JSON Schemas as texts. As texts they are the same to all
+// verifiers of the card: objects in params lose their empty members, and numbers their digits, on the way through a proto.
+const SchemasExtension = "https://lmosd.dev/a2a/extensions/skill-schemas/v1"
+
+// maxSchemas bounds the schemas in a card, in bytes. Those that find no room are in the message that asks which skill is meant.
+const maxSchemas = 64 << 10
+
+// schemas is the extension that has the schemas of the skills of t, as far as there is room for, in bytes; nil if there are none.
+func schemas(t *td.Thing, room int) []card.Extension {
+	kept, skills := desk.Schemas(t), map[string]map[string]string{}
+	for _, name := range desk.Actions(t) {
+		a, of := t.Actions[name], map[string]string{}
+		for member, text := range map[string]string{"inputSchema": schemaText(kept[name].Input, a.Input),
+			"outputSchema": schemaText(kept[name].Output, a.Output)} {
+			if text != "" {
+				of[member] = text
+				room -= len(text)
+			}
+		}
+		if room < 0 {
+			break
+		}
+		if len(of) > 0 {
+			skills[name] = of
+		}
+	}
+	if len(skills) == 0 {
+		return nil
+	}
+	return []card.Extension{{URI: SchemasExtension, Description: "JSON Schemas of the data that skills take and give, as texts.",
+		Params: wire.Encode(map[string]any{"skills": skills})}}
+}
+
+// schemaText is a schema as text: the one that is kept verbatim, else that of the description, unless it says nothing.
+func schemaText(kept json.RawMessage, s *td.Schema) string {
+	if len(kept) > 0 {
+		return string(kept)
+	}
+	if m, _ := s.Value().(map[string]any); len(m) > 0 {
+		return string(wire.Encode(m))
+	}
+	return ""
 }
 
 func vendor(t *td.Thing) *card.Provider {

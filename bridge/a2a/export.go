@@ -2,8 +2,14 @@ package a2a
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/hex"
 	"encoding/json"
 	"iter"
+	"maps"
 	"net/url"
 	"slices"
 	"sync"
@@ -15,6 +21,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/a2a/push"
 	"github.com/lmosd/lmosd/bridge/a2a/serve"
 	"github.com/lmosd/lmosd/bridge/a2a/wire"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -26,6 +33,7 @@ type exporter struct {
 	desk   *desk.Desk
 	pusher *push.Pusher
 	own    desk.Subject // the agent of the node itself
+	secret []byte       // of the names by which hosts know callers of this node
 
 	mu     sync.Mutex
 	claims map[string]*claims // of agents that speak A2A, by their references
@@ -34,7 +42,7 @@ type exporter struct {
 // Export implements [bridge.Bridge].
 func (b *Bridge) Export(m bridge.Mesh) bridge.Handler {
 	e := &exporter{mesh: m, desk: desk.New(b.o.Desk), pusher: push.New(b.o.Push), own: directoryAgent(m),
-		claims: map[string]*claims{}}
+		claims: map[string]*claims{}, secret: secretOf(m.Signer())}
 	e.Handler = serve.New(serve.Options{Find: e.find, Base: m.PublicURL(), Log: b.o.Log})
 	return e
 }
@@ -51,7 +59,7 @@ func (e *exporter) Close() {
 // find returns the agent of a name: a reference to a thing. Without a name it is the node, which finds others.
 func (e *exporter) find(ctx context.Context, name string) (*serve.Agent, error) {
 	if name == "" {
-		return e.plain(e.own), nil
+		return e.directory(), nil
 	}
 	d, err := e.mesh.Get(ctx, name)
 	if err != nil {
@@ -62,38 +70,86 @@ func (e *exporter) find(ctx context.Context, name string) (*serve.Agent, error) 
 			return e.relayed(d, action), nil
 		}
 	}
-	return e.plain(desk.Subject{Ref: d.Ref(), Desc: d.Thing, Thing: e.mesh}), nil
+	return e.plain(d), nil
+}
+
+// directory serves the agent of the node itself.
+func (e *exporter) directory() *serve.Agent {
+	return &serve.Agent{
+		Card: func(at serve.Place) (*card.Card, error) { return e.sign(describeThing(e.own.Desc), at) },
+		As: func(c serve.Caller, _ serve.Place) wire.Agent {
+			return e.pusher.Wrap(e.desk.Agent(e.own, c.Principal), e.own.Ref, c.Principal)
+		},
+	}
 }
 
 // plain serves a thing that does not speak A2A.
-func (e *exporter) plain(s desk.Subject) *serve.Agent {
+func (e *exporter) plain(d *td.Description) *serve.Agent {
+	s := desk.Subject{Ref: d.Ref(), Desc: d.Thing, Thing: e.mesh}
+	whole := func(at serve.Place) *card.Card {
+		c := describeThing(d.Thing)
+		offerExtended(c)
+		provenance(c, d, at)
+		return c
+	}
 	return &serve.Agent{
-		Card: func(at serve.Place) (*card.Card, error) { return e.sign(describeThing(s.Desc), at) },
-		As: func(principal string, _ serve.Place) wire.Agent {
-			return e.pusher.Wrap(e.desk.Agent(s, principal), s.Ref, principal)
+		Card: func(at serve.Place) (*card.Card, error) { return e.sign(whole(at), at) },
+		As: func(c serve.Caller, at serve.Place) wire.Agent {
+			return extendedFor(e.pusher.Wrap(e.served(s, c.Principal), s.Ref, c.Principal), c,
+				func(context.Context, *wire.Operation) (json.RawMessage, error) {
+					more := whole(at)
+					extend(more, d.Thing)
+					return e.signed(more, at)
+				})
 		},
 	}
 }
 
 // relayed serves a thing that does: its card is its own but for where it is, and its operations go to it as they are.
 func (e *exporter) relayed(d *td.Description, action string) *serve.Agent {
-	ref := d.Ref()
+	ref, own := d.Ref(), relayedCard(d.Thing)
+	more := card.Yes(own.Capabilities.ExtendedCard)
 	return &serve.Agent{
-		Card: func(at serve.Place) (*card.Card, error) { return e.sign(relayedCard(d.Thing), at) },
-		As: func(principal string, at serve.Place) wire.Agent {
-			return e.pusher.Wrap(e.claimsOf(ref).guard(&relay{e, ref, action, at}, principal), ref, principal)
+		Card: func(at serve.Place) (*card.Card, error) {
+			c := *own
+			if more {
+				offerExtended(&c)
+			}
+			provenance(&c, d, at)
+			return e.sign(&c, at)
+		},
+		As: func(c serve.Caller, at serve.Place) wire.Agent {
+			far := &relay{e, ref, action, e.nameOf(c.Principal, ref)}
+			a := e.pusher.Wrap(within(e.claimsOf(ref).guard(far, c.Principal), own.Capabilities), ref, c.Principal)
+			if !more {
+				return extendedFor(a, c, nil)
+			}
+			return extendedFor(a, c, func(ctx context.Context, op *wire.Operation) (json.RawMessage, error) {
+				raw, err := wire.Ask(ctx, far, op)
+				if err != nil {
+					return nil, err
+				}
+				return e.extended(raw, d, at)
+			})
 		},
 	}
 }
 
 // extended makes the extended card of an agent elsewhere one of this node: it is here that the agent is asked.
-func (e *exporter) extended(raw json.RawMessage, at serve.Place) (json.RawMessage, error) {
+func (e *exporter) extended(raw json.RawMessage, d *td.Description, at serve.Place) (json.RawMessage, error) {
 	c, err := card.Parse(raw)
 	if err != nil {
 		return nil, wire.Errorf(wire.InvalidAgentResponse, "the extended card cannot be read")
 	}
-	c.Schemes, c.Requirements = nil, nil // the credentials stay at the agent's host
-	if c, err = e.sign(c, at); err != nil {
+	offerExtended(c) // the credentials stay at the agent's host
+	provenance(c, d, at)
+	return e.signed(c, at)
+}
+
+// signed is a card as it is sent.
+func (e *exporter) signed(c *card.Card, at serve.Place) (json.RawMessage, error) {
+	c, err := e.sign(c, at)
+	if err != nil {
 		return nil, err
 	}
 	return c.Bytes()
@@ -115,7 +171,7 @@ func (e *exporter) claimsOf(ref string) *claims {
 type relay struct {
 	*exporter
 	ref, action string
-	at          serve.Place
+	caller      string // what the host is told
 }
 
 // How long an operation may take: a stream goes on as long as its task.
@@ -137,6 +193,14 @@ func patience(method string) time.Duration {
 
 // Do implements [wire.Agent].
 func (r *relay) Do(ctx context.Context, op *wire.Operation) iter.Seq2[json.RawMessage, error] {
+	if r.caller != "" {
+		named := *op
+		if named.Service = maps.Clone(op.Service); named.Service == nil {
+			named.Service = map[string]string{}
+		}
+		named.Service[wire.PrincipalParam] = r.caller
+		op = &named
+	}
 	m := &interact.Message{Type: interact.InvokeAction, Thing: r.ref, Name: r.action, ID: interact.NewID(), Data: op.Bytes(),
 		Deadline: time.Now().Add(patience(op.Method))}
 	return func(yield func(json.RawMessage, error) bool) {
@@ -149,14 +213,32 @@ func (r *relay) Do(ctx context.Context, op *wire.Operation) iter.Seq2[json.RawMe
 				continue
 			}
 			result, err := wire.ParseOutcome(reply.Data)
-			if err == nil && op.Method == wire.ExtendedCard {
-				result, err = r.extended(result, r.at)
-			}
 			if !yield(result, err) || err != nil {
 				return
 			}
 		}
 	}
+}
+
+// secretOf makes a secret of the key of a node, the same after each start: a signature that is asked for here only, and shown to nobody.
+func secretOf(s did.Signer) []byte {
+	text := sha512.Sum512([]byte("lmosd: callers of A2A"))
+	signature, err := s.Sign(did.PurposeAssertion, text[:])
+	if err != nil { // a signer that signs nothing else has callers of this start
+		return []byte(rand.Text())
+	}
+	return signature
+}
+
+// nameOf is what the host of an agent calls a principal of this node: nobody else can make it, and it says nothing about the
+// principal. Each agent has another: what one learns is of no use at others.
+func (e *exporter) nameOf(principal, agent string) string {
+	if principal == "" {
+		return ""
+	}
+	mac := hmac.New(sha256.New, e.secret)
+	mac.Write([]byte(agent + "\n" + principal))
+	return hex.EncodeToString(mac.Sum(nil)[:16])
 }
 
 // sign puts into a card where the agent is, and signs it. Interfaces of 1.0 come first, then those of 0.3, and last the mesh,

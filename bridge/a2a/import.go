@@ -1,6 +1,7 @@
 package a2a
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -8,9 +9,11 @@ import (
 	"encoding/json"
 	"errors"
 	"iter"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,8 +26,12 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// recheck is how often a card is read again.
-const recheck = time.Minute
+const (
+	// defaultRecheck is how often a card is read again.
+	defaultRecheck = time.Minute
+	// pause is how long after it was read a card is left alone, whatever the agent says.
+	pause = 5 * time.Second
+)
 
 // An imported agent is a foreign A2A agent as a thing.
 type imported struct {
@@ -34,15 +41,27 @@ type imported struct {
 	as      bridge.Import
 	client  *http.Client
 	secrets *secrets
+	keys    did.Resolver // of signatures
 	claims  claims
 	parking interact.Parking
 	known   atomic.Pointer[known]
+	stale   chan struct{} // is told that the card may not be right any more; has room for one
+
+	mu     sync.Mutex
+	busy   map[*run]bool // what is asked now
+	closed bool
+}
+
+// A run is one question to an agent.
+type run struct {
+	cancel context.CancelFunc
+	over   chan struct{} // closed at its end
 }
 
 // A known is what the card said when it was last read. It is read-only.
 type known struct {
 	card    *card.Card
-	raw     []byte
+	found   remote.Found
 	agent   wire.Agent
 	skills  map[string]string // ids by the names of their actions
 	verdict *card.Verdict     // nil: nobody vouches for the card
@@ -50,31 +69,37 @@ type known struct {
 }
 
 func newImported(o Options, u *url.URL, target string, as bridge.Import) *imported {
-	i := &imported{o: o, url: u, target: target, as: as, client: remote.Client(u)}
+	i := &imported{o: o, url: u, target: target, as: as, client: remote.Client(u), stale: make(chan struct{}, 1)}
+	i.keys = newKeyring(u, i.client, o.KeyOrigins)
 	i.secrets = &secrets{store: o.Credentials, thing: "a2a:" + target, client: i.client}
+	i.busy = map[*run]bool{}
 	return i
 }
 
-// load reads the card.
-func (i *imported) load(ctx context.Context) error {
-	raw, err := remote.Fetch(ctx, i.client, i.url, i.secrets.optional("card"))
-	if err != nil {
-		return err
+// load reads the card, and reports whether it is another than before.
+func (i *imported) load(ctx context.Context) (changed bool, err error) {
+	var before remote.Found
+	if k := i.known.Load(); k != nil {
+		before = k.found
 	}
-	c, err := card.Parse(raw)
+	found, err := remote.Fetch(ctx, i.client, i.url, i.secrets.optional("card"), before)
+	if err != nil || before.Raw != nil && bytes.Equal(found.Raw, before.Raw) {
+		return false, err
+	}
+	c, err := card.Parse(found.Raw)
 	if err != nil {
-		return &interact.Error{Code: interact.AgentFailed, Title: "the agent's card cannot be used",
+		return false, &interact.Error{Code: interact.AgentFailed, Title: "the agent's card cannot be used",
 			Hint: "its operator should mend it", Err: err}
 	}
-	k := &known{card: c, raw: raw, skills: map[string]string{}}
-	if k.verdict, k.why = card.Verify(ctx, raw, did.Keys()); errors.Is(k.why, card.ErrSignature) {
-		return &interact.Error{Code: interact.BadSignature, Title: "the card of " + i.target + " was changed after it was signed",
+	k := &known{card: c, found: found, skills: map[string]string{}}
+	if k.verdict, k.why = i.verify(ctx, found.Raw); errors.Is(k.why, card.ErrSignature) {
+		return false, &interact.Error{Code: interact.BadSignature, Title: "the card of " + i.target + " was changed after it was signed",
 			Err:  k.why,
 			Hint: "ask the operator of the agent; do not use it until the card is right"}
 	}
 	at, err := remote.Choose(c)
 	if err != nil {
-		return err
+		return false, err
 	}
 	for _, s := range c.Skills {
 		name := key(s.ID)
@@ -83,12 +108,98 @@ func (i *imported) load(ctx context.Context) error {
 		}
 		k.skills[name] = s.ID
 	}
-	k.agent = remote.New(at, i.client, i.secrets.of(c))
+	k.agent = i.noticing(remote.New(at, i.client, i.secrets.of(c)))
 	i.known.Store(k)
-	return nil
+	return true, nil
 }
 
-func (i *imported) close() { i.client.CloseIdleConnections() }
+func (i *imported) verify(ctx context.Context, raw []byte) (*card.Verdict, error) {
+	ctx, cancel := context.WithTimeout(ctx, keysFor)
+	defer cancel()
+	return card.Verify(ctx, raw, i.keys)
+}
+
+// doubts are errors by which an agent may say that it is not what its card says.
+var doubts = []int{wire.UnknownMethod, wire.InvalidParams, wire.UnsupportedOperation, wire.ContentTypeUnsupported,
+	wire.ExtensionRequired, wire.VersionUnsupported}
+
+// noticing has the card read again when the agent does not know a skill, or is not where it was.
+func (i *imported) noticing(a wire.Agent) wire.Agent {
+	return wire.Func(func(ctx context.Context, op *wire.Operation) iter.Seq2[json.RawMessage, error] {
+		return func(yield func(json.RawMessage, error) bool) {
+			for result, err := range a.Do(ctx, op) {
+				if err != nil && doubtful(err) {
+					select {
+					case i.stale <- struct{}{}:
+					default:
+					}
+				}
+				if !yield(result, err) {
+					return
+				}
+			}
+		}
+	})
+}
+
+func doubtful(err error) bool {
+	var said *wire.Error
+	var here *interact.Error
+	return errors.As(err, &said) && slices.Contains(doubts, said.Code) || errors.As(err, &here) && here.Code == interact.Unreachable
+}
+
+// closeFor is how long Close waits for what it ends: for the agent to hear that it is cancelled, and for consumers that are slow.
+const closeFor = 10 * time.Second
+
+// close ends what the agent is asked, and waits for it.
+func (i *imported) close() {
+	i.mu.Lock()
+	i.closed = true
+	all := slices.Collect(maps.Keys(i.busy))
+	i.mu.Unlock()
+	late := time.NewTimer(closeFor)
+	defer late.Stop()
+	for _, one := range all {
+		one.cancel()
+	}
+	for _, one := range all {
+		select {
+		case <-one.over:
+		case <-late.C:
+			late.Reset(0)
+		}
+	}
+	i.client.CloseIdleConnections()
+}
+
+// gone is said of an agent that was closed.
+func gone() *interact.Error {
+	return interact.Errorf(interact.Unreachable, "it may come back: lmosd find", "the agent is not offered here any more")
+}
+
+// begin notes a question, and until end has it cancelled by close, or when the time of m is up.
+func (i *imported) begin(ctx context.Context, m *interact.Message) (_ context.Context, end func(), err error) {
+	one := &run{over: make(chan struct{})}
+	if m.Deadline.IsZero() {
+		ctx, one.cancel = context.WithCancel(ctx)
+	} else {
+		ctx, one.cancel = context.WithDeadline(ctx, m.Deadline)
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.closed {
+		one.cancel()
+		return nil, nil, gone()
+	}
+	i.busy[one] = true
+	return ctx, func() {
+		one.cancel()
+		close(one.over)
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		delete(i.busy, one)
+	}, nil
+}
 
 func (i *imported) warnings() (all []string) {
 	k := i.known.Load()
@@ -98,29 +209,40 @@ func (i *imported) warnings() (all []string) {
 	return append(all, i.secrets.missing(k.card)...)
 }
 
-// changes yields a new draft when the card has changed. A card that cannot be read, or whose signature is wrong, changes nothing.
+// changes yields a new draft when the card has changed: it is read again every while, and when the agent gives reason to. A card that
+// cannot be read, or whose signature is wrong, changes nothing.
 func (i *imported) changes(ctx context.Context) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
-		tick := time.NewTicker(recheck)
-		defer tick.Stop()
-		for {
+		for next := time.NewTimer(i.o.Recheck); ; next.Reset(i.o.Recheck) {
+			read := time.Now()
 			select {
 			case <-ctx.Done():
+				next.Stop()
 				return
-			case <-tick.C:
+			case <-next.C:
+			case <-i.stale:
+				sleep(ctx, pause-time.Since(read))
 			}
-			before := i.known.Load()
-			if err := i.load(ctx); err != nil {
+			changed, err := i.load(ctx)
+			if err != nil {
 				i.o.Log.Debug("the card of an A2A agent cannot be read again", "target", i.target, "err", err)
-				continue
 			}
-			if string(i.known.Load().raw) == string(before.raw) {
+			if !changed {
 				continue
 			}
 			if draft, err := i.describe(); err == nil && !yield(draft) {
 				return
 			}
 		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
 	}
 }
 
@@ -132,14 +254,14 @@ func (i *imported) describe() ([]byte, error) {
 		Verbatim: map[string]any{"@type": bridge.A2AOperation, "title": "A2A", "synchronous": true,
 			"description": "Carries the Agent2Agent protocol: an operation {method, params, serviceParameters}. " +
 				"A2A clients use it through their own node."},
-		sendAction: map[string]any{"title": "Send a message", "synchronous": true, "input": map[string]any{},
+		sendAction: map[string]any{"@type": bridge.TurnAction, "title": "Send a message", "synchronous": true, "input": map[string]any{},
 			"output":      map[string]any{},
 			"description": "Says something to the agent: a text, data, or a message of A2A."},
 	}
 	var capabilities []any
 	for name, id := range k.skills {
 		s := c.Skills[slices.IndexFunc(c.Skills, func(s card.Skill) bool { return s.ID == id })]
-		a := map[string]any{"title": cmp.Or(s.Name, s.ID), "synchronous": true, "input": map[string]any{}, "output": map[string]any{},
+		a := map[string]any{"@type": bridge.TurnAction, "title": cmp.Or(s.Name, s.ID), "synchronous": true, "input": map[string]any{}, "output": map[string]any{},
 			"a2a:skill": s.ID}
 		add(a, "description", s.Description)
 		add(a, "a2a:tags", s.Tags)
@@ -157,10 +279,10 @@ func (i *imported) describe() ([]byte, error) {
 	for _, id := range i.as.Capabilities {
 		capabilities = append(capabilities, map[string]any{"id": id, "name": id})
 	}
-	sum := sha256.Sum256(k.raw)
+	sum := sha256.Sum256(k.found.Raw)
 	source := map[string]any{"protocol": "a2a", "card": "sha256:" + hex.EncodeToString(sum[:]), "verified": k.verdict != nil}
 	if k.verdict != nil {
-		source["key"] = k.verdict.Key
+		source["key"], source["payload"] = k.verdict.Key, k.verdict.Form
 	}
 	doc := map[string]any{
 		"@context": []any{td.Context10, td.Context11, map[string]any{"lmos": td.ContextLMOS, "a2a": Namespace}},

@@ -9,14 +9,15 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/a2a/card"
-	"github.com/lmosd/lmosd/bridge/a2a/desk"
 	"github.com/lmosd/lmosd/bridge/a2a/wire"
+	"github.com/lmosd/lmosd/bridge/bridgetest"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/interact"
@@ -25,18 +26,18 @@ import (
 )
 
 // imports takes the agent at target into the mesh m as name.
-func imports(t *testing.T, m *fakeMesh, target, name string, o Options) (*bridge.Agent, *td.Description) {
+func imports(t *testing.T, m *bridgetest.Mesh, target, name string, o Options) (*bridge.Agent, *td.Description) {
 	t.Helper()
 	a, err := New(o).Import(t.Context(), target, bridge.Import{Name: name, Capabilities: []string{"urn:x:more"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(a.Close)
-	return a, m.offer(t, a.TD, a.Thing)
+	return a, m.Offer(t, a.TD, a.Thing)
 }
 
 // call asks an action of the thing name, answers what it asks for, and returns the parts of its output and how it ended.
-func call(t *testing.T, m *fakeMesh, name, action, input string, answer func(interact.Inputs) interact.Answers) (parts []string, err error) {
+func call(t *testing.T, m *bridgetest.Mesh, name, action, input string, answer func(interact.Inputs) interact.Answers) (parts []string, err error) {
 	t.Helper()
 	d, err := m.Get(t.Context(), name)
 	if err != nil {
@@ -69,7 +70,7 @@ func call(t *testing.T, m *fakeMesh, name, action, input string, answer func(int
 func TestImport(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Options{})
-	far := newMesh(t)
+	far := bridgetest.NewMesh(t)
 	a, d := imports(t, far, s.url+"/desk", "far desk", Options{})
 	if len(a.Warnings) != 0 || d.Thing.Title != "far desk" || d.Thing.Description != "Does this and that." || d.Thing.Version != "1.0.0" {
 		t.Errorf("the description is %s, with warnings %v", d.Thing.Raw, a.Warnings)
@@ -81,10 +82,10 @@ func TestImport(t *testing.T) {
 		t.Error("the description says where the agent is")
 	}
 	monday := func(in interact.Inputs) interact.Answers {
-		if in["message"].Kind != interact.InputMessage || in["message"].Message != "When?" {
+		if in["when"].Kind != interact.InputForm || in["when"].Message != "When?" || !strings.Contains(string(in["when"].Schema), `"day"`) {
 			t.Errorf("the agent asks %+v", in)
 		}
-		return interact.Answers{"message": {Action: interact.Accept, Content: []byte(`{"day":"Monday"}`)}}
+		return interact.Answers{"when": {Action: interact.Accept, Content: []byte(`{"day":"Monday"}`)}}
 	}
 	for name, test := range map[string]struct {
 		action, input string
@@ -99,14 +100,14 @@ func TestImport(t *testing.T) {
 		"what rejects": {"deny", `[]`, nil, interact.AgentFailed.String()},
 		"a message":    {sendAction, `{"role":"ROLE_USER","parts":[{"data":{"arguments":{"a":2,"b":2}}}],"metadata":{"skillId":"sum"}}`, nil, `4,"4"`},
 		"no answer": {"book", `{"city":"Bonn"}`, func(interact.Inputs) interact.Answers {
-			return interact.Answers{"message": {Action: interact.Decline}}
-		}, interact.Cancelled.String()},
+			return interact.Answers{"when": {Action: interact.Decline}}
+		}, `{"when":{"action":"decline"}}`},
 		"proof elsewhere": {"login", `null`, func(in interact.Inputs) interact.Answers {
-			if in["message"].Kind != interact.InputURL || in["message"].URL != "https://id.example/login" {
+			if in["key"].Kind != interact.InputURL || in["key"].URL != "https://id.example/login" {
 				t.Errorf("the agent asks %+v", in)
 			}
-			return interact.Answers{"message": {Action: interact.Decline}}
-		}, interact.Cancelled.String()},
+			return interact.Answers{"key": {Action: interact.Accept}}
+		}, `{"key":{"action":"accept"}}`},
 	} {
 		parts, err := call(t, far, "far-desk", test.action, test.input, test.answer)
 		got := strings.Join(parts, ",")
@@ -137,7 +138,7 @@ func TestImport(t *testing.T) {
 	if err != nil || !strings.Contains(string(r.Data), `"tasks":[{`) {
 		t.Errorf("the tasks are %v, %v", r, err)
 	}
-	r, err = interact.Ask(t.Context(), far, &interact.Message{Type: interact.ReadProperty, Thing: d.Ref(), Name: tasksProperty, From: far.key.DID()})
+	r, err = interact.Ask(t.Context(), far, &interact.Message{Type: interact.ReadProperty, Thing: d.Ref(), Name: tasksProperty, From: far.Signer().DID()})
 	if err != nil || !strings.Contains(string(r.Data), `"tasks":[]`) {
 		t.Errorf("another's tasks are %s, %v", r.Data, err)
 	}
@@ -147,9 +148,9 @@ func TestImport(t *testing.T) {
 func TestRelay(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Options{})
-	far := newMesh(t)
+	far := bridgetest.NewMesh(t)
 	imports(t, far, s.url+"/desk", "far desk", Options{})
-	root := far.serve(t, Options{})
+	root := exports(t, far, Options{})
 	at := root + "/far-desk"
 	raw := get(t, at+"/.well-known/agent-card.json", map[string]string{"A2A-Version": "1.0"})
 	c, err := card.Parse([]byte(raw.raw))
@@ -169,6 +170,11 @@ func TestRelay(t *testing.T) {
 			wire.SendMessage: with(say(text("x")), "taskId", task.ID), wire.ListPush: {"taskId": task.ID}} {
 			if a := ask(t, at, method, p, theirs); a.err == nil || a.err.Code != wire.TaskNotFound {
 				t.Errorf("%s: %s of another's task gives %s, %v", over, method, a.result, a.err)
+			}
+		}
+		for _, hidden := range []row{{"id": task.ID, "ID": "x"}, {"id": task.ID, "taskId": 5, "i_d": "x"}, {"id": task.ID, "taskId": 5}} {
+			if a := ask(t, at, wire.GetTask, hidden, theirs); a.err == nil {
+				t.Errorf("%s: another's task, as %v, is %s", over, hidden, a.result)
 			}
 		}
 		if a := ask(t, at, wire.ListTasks, row{}, theirs); !strings.Contains(string(a.result), `"tasks":[]`) || !strings.Contains(string(a.result), `"totalSize":0`) {
@@ -200,6 +206,12 @@ func TestCardsOverHTTP(t *testing.T) {
 			c, err := card.Parse([]byte(a.raw))
 			if err != nil || c.Name != name || strings.Contains(a.raw, `"preferredTransport"`) != old {
 				t.Fatalf("%s: %s, %v", at, a.raw, err)
+			}
+			binding := slices.IndexFunc(c.Interfaces, func(i card.Interface) bool { return i.Binding == Libp2pBinding })
+			if of := name == "Desk"; of != (binding >= 0) {
+				t.Errorf("%s: the bindings are %+v", at, c.Interfaces)
+			} else if of && (!strings.HasPrefix(c.Interfaces[binding].URL, "libp2p://12D3Koo") || c.Interfaces[binding].Tenant != "desk") {
+				t.Errorf("%s: between nodes it is at %+v", at, c.Interfaces[binding])
 			}
 			if v, err := card.Verify(t.Context(), []byte(a.raw), did.Keys()); err != nil || v.Form != "proto" {
 				t.Errorf("%s: %v, %v", at, v, err)
@@ -285,10 +297,14 @@ func TestSecrets(t *testing.T) {
 		"open id":      {`{"openIdConnectSecurityScheme":{"openIdConnectUrl":"https://x"}}`, `"token":"t2"`, "Authorization", "Bearer t2"},
 		"none":         {`{"httpAuthSecurityScheme":{"scheme":"bearer"}}`, ``, "Authorization", ""},
 		"another kind": {`{"httpAuthSecurityScheme":{"scheme":"bearer"}}`, `"key":"k0"`, "Authorization", ""},
+		"not required": {`{"httpAuthSecurityScheme":{"scheme":"bearer"}}`, `"token":"t3"`, "Authorization", "Bearer t3"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newForeign(t, `,"securitySchemes":{"sc":`+test.scheme+`},"securityRequirements":[{"schemes":{"sc":{"list":["a"]}}}]`)
+			if name == "not required" {
+				f.card = strings.Replace(f.card, "securityRequirements", "x", 1)
+			}
 			file := filepath.Join(t.TempDir(), "credentials.json")
 			if test.secret != "" {
 				text := fmt.Sprintf(`{"a2a:%s":{"sc":{"origin":"%s",%s}}}`, f.URL, f.URL, test.secret)
@@ -300,7 +316,7 @@ func TestSecrets(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m := newMesh(t)
+			m := bridgetest.NewMesh(t)
 			a, d := imports(t, m, f.URL, "F", Options{Credentials: store})
 			if raw := string(d.Thing.Raw); strings.Contains(raw, "SecurityScheme") || strings.Contains(raw, f.URL) {
 				t.Errorf("the description has %s", raw)
@@ -349,35 +365,13 @@ func TestWhatIsNotImported(t *testing.T) {
 	}
 }
 
-// TestExtendedCard is the card of an agent elsewhere for those who may see more: it leads here, and is signed here.
-func TestExtendedCard(t *testing.T) {
-	t.Parallel()
-	f := newForeign(t, "")
-	f.answer = func(w http.ResponseWriter, id, _ string) {
-		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, id, strings.Replace(f.card, `"description":"d"`, `"description":"more"`, 1))
-	}
-	m := newMesh(t)
-	imports(t, m, f.URL, "F", Options{})
-	root := m.serve(t, Options{})
-	for over, ask := range bindings {
-		a := ask(t, root+"/f", wire.ExtendedCard, row{}, nil)
-		c, err := card.Parse(a.result)
-		if err != nil || c.Description != "more" || c.Interfaces[0].URL != root+"/f" || strings.Contains(string(a.result), f.URL) {
-			t.Errorf("%s: %s, %v", over, a.result, err)
-		}
-		if _, err := card.Verify(t.Context(), a.result, did.Keys()); err != nil {
-			t.Errorf("%s: %v", over, err)
-		}
-	}
-}
-
 // TestBadAgents answer with rubbish, and harm only the call.
 func TestBadAgents(t *testing.T) {
 	t.Parallel()
 	f := newForeign(t, "")
-	m := newMesh(t)
+	m := bridgetest.NewMesh(t)
 	imports(t, m, f.URL, "F", Options{})
-	root := m.serve(t, Options{})
+	root := exports(t, m, Options{})
 	stream := func(text string) func(http.ResponseWriter, string, string) {
 		return func(w http.ResponseWriter, id, _ string) {
 			w.Header().Set("Content-Type", "text/event-stream")
@@ -411,22 +405,33 @@ func TestBadAgents(t *testing.T) {
 	}
 }
 
-// TestStates is the table of states: of A2A, of runs, and back.
-func TestStates(t *testing.T) {
+// TestProgress is what an agent says while it works: the consumer hears it, and it is no output.
+func TestProgress(t *testing.T) {
 	t.Parallel()
-	for state, status := range map[wire.State]interact.Status{
-		wire.Submitted: interact.StatusPending, wire.Working: interact.StatusRunning, wire.Completed: interact.StatusCompleted,
-		wire.Canceled: interact.StatusCancelled, wire.Failed: interact.StatusFailed, wire.InputRequired: interact.StatusInputRequired,
-		wire.AuthRequired: interact.StatusInputRequired, wire.Rejected: interact.StatusFailed,
-	} {
-		if got := desk.StatusOf(state); got != status {
-			t.Errorf("%s is %v, want %v", state, got, status)
+	f := newForeign(t, "")
+	f.answer = func(w http.ResponseWriter, id, _ string) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for _, event := range []string{`{"task":{"id":"t","contextId":"c","status":{"state":"TASK_STATE_SUBMITTED"}}}`,
+			`{"statusUpdate":{"taskId":"t","contextId":"c","status":{"state":"TASK_STATE_WORKING","message":{"parts":[{"text":"half"}]}}}}`,
+			`{"artifactUpdate":{"taskId":"t","contextId":"c","artifact":{"artifactId":"a","parts":[{"text":"whole"}]}}}`,
+			`{"statusUpdate":{"taskId":"t","contextId":"c","status":{"state":"TASK_STATE_COMPLETED"}}}`} {
+			fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":%s}\n\n", id, event)
 		}
-		if state != wire.AuthRequired && state != wire.Rejected && desk.StateOf(status) != state {
-			t.Errorf("%v is %s, want %s", status, desk.StateOf(status), state)
+	}
+	m := bridgetest.NewMesh(t)
+	_, d := imports(t, m, f.URL, "F", Options{})
+	ask := &interact.Message{Type: interact.InvokeAction, Thing: d.Ref(), Name: "s_1", Data: []byte(`"x"`)}
+	var heard []string
+	for r, err := range m.Do(t.Context(), ask) {
+		if err != nil {
+			t.Fatal(err)
 		}
-		if state.Terminal() != status.Final() || state.Waits() != (status == interact.StatusInputRequired) {
-			t.Errorf("%s and %v end differently", state, status)
-		}
+		heard = append(heard, r.ContentType+" "+string(r.Data))
+	}
+	if got, want := strings.Join(heard, "; "), interact.Progress+` {"message":"half"}; application/json "whole";  `; got != want {
+		t.Errorf("the consumer hears %q, want %q", got, want)
+	}
+	if r, err := interact.Ask(t.Context(), m, ask); err != nil || string(r.Data) != `"whole"` {
+		t.Errorf("the output is %v, %v", r, err)
 	}
 }

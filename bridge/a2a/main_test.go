@@ -9,7 +9,6 @@ import (
 	"io"
 	"iter"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync"
@@ -18,112 +17,12 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/a2a/wire"
-	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/did/keystore"
-	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/bridge/bridgetest"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/td"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// A fakeMesh has things by their names.
-type fakeMesh struct {
-	key *keystore.Key
-
-	mu     sync.Mutex
-	things map[string]fakeThing
-}
-
-type fakeThing struct {
-	desc  *td.Description
-	thing interact.Thing
-}
-
-func newMesh(t testing.TB) *fakeMesh {
-	t.Helper()
-	key, err := keystore.FromSeed([32]byte{7})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &fakeMesh{key: key, things: map[string]fakeThing{}}
-}
-
-// offer signs a draft, and adds the thing to the mesh as its host would: with the check of its description.
-func (m *fakeMesh) offer(t testing.TB, draft []byte, thing interact.Thing) *td.Description {
-	t.Helper()
-	whole, err := td.Draft(draft)
-	if err != nil {
-		t.Fatal(err)
-	}
-	parsed, err := td.Complete(whole, m.key.DID())
-	if err != nil {
-		t.Fatalf("%v in %s", err, whole)
-	}
-	now := time.Now()
-	signed, err := td.Sign(parsed, m.key, td.Lease{Seq: 1, Now: now, Lifetime: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := signed.Verify(t.Context(), td.NewVerifier(did.Keys()), now)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	checked := interact.Chain(thing, interact.Checked(d.Thing), interact.CheckedReplies(d.Thing))
-	m.things[d.Name()], m.things[d.Ref()] = fakeThing{d, checked}, fakeThing{d, checked}
-	return d
-}
-
-func (m *fakeMesh) Get(_ context.Context, ref string) (*td.Description, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if x, ok := m.things[ref]; ok {
-		return x.desc, nil
-	}
-	return nil, interact.Errorf(interact.NotFound, "lmosd find", "no agent matches %q", ref)
-}
-
-func (m *fakeMesh) Do(ctx context.Context, ask *interact.Message) iter.Seq2[*interact.Message, error] {
-	m.mu.Lock()
-	x, ok := m.things[ask.Thing]
-	m.mu.Unlock()
-	if !ok {
-		return interact.Fail(interact.Errorf(interact.NotFound, "lmosd find", "no agent matches %q", ask.Thing))
-	}
-	return x.thing.Do(ctx, ask)
-}
-
-func (m *fakeMesh) Find(context.Context, td.Query) iter.Seq2[*td.Description, error] {
-	return func(yield func(*td.Description, error) bool) {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		for ref, x := range m.things {
-			if ref == x.desc.Ref() && !yield(x.desc, nil) {
-				return
-			}
-		}
-	}
-}
-
-func (m *fakeMesh) Rank(_ context.Context, _ td.Query, found []*td.Description) (all []directory.Ranked) {
-	for _, d := range found {
-		all = append(all, directory.Ranked{Description: d, Score: 1})
-	}
-	return all
-}
-
-func (m *fakeMesh) Latest() uint64 { return 0 }
-func (m *fakeMesh) Watch(context.Context, td.Query, uint64) iter.Seq2[directory.Change, error] {
-	return nil
-}
-func (m *fakeMesh) Signer() did.Signer { return m.key }
-func (m *fakeMesh) PublicURL() string  { return "" }
-
-var _ bridge.Mesh = (*fakeMesh)(nil)
 
 // desk is a thing with many actions, as no A2A agent has them.
 const deskTD = `{"title":"Desk","description":"Does this and that.","actions":{
@@ -223,31 +122,24 @@ func (d *deskThing) Do(ctx context.Context, m *interact.Message) iter.Seq2[*inte
 
 // A site serves a mesh to A2A clients.
 type site struct {
-	*fakeMesh
+	*bridgetest.Mesh
 	desk *deskThing
 	url  string // of the root, "http://…/a2a"
 }
 
 func newSite(t testing.TB, o Options) *site {
 	t.Helper()
-	s := &site{fakeMesh: newMesh(t), desk: newDesk()}
-	s.offer(t, []byte(deskTD), s.desk)
-	s.offer(t, []byte(`{"title":"Echo","description":"Says it again.","actions":{"echo":{"synchronous":true,"input":{"type":"string"},"output":{"type":"string"}}}}`), s.desk)
-	s.url = s.serve(t, o)
+	s := &site{Mesh: bridgetest.NewMesh(t), desk: newDesk()}
+	s.Offer(t, []byte(deskTD), s.desk)
+	s.Offer(t, []byte(`{"title":"Echo","description":"Says it again.","actions":{"echo":{"synchronous":true,"input":{"type":"string"},"output":{"type":"string"}}}}`), s.desk)
+	s.url = exports(t, s.Mesh, o)
 	return s
 }
 
-// serve exports the mesh, and returns the address of the root.
-func (m *fakeMesh) serve(t testing.TB, o Options) string {
+// exports serves a mesh, and returns the address of the root.
+func exports(t testing.TB, m *bridgetest.Mesh, o Options) string {
 	t.Helper()
-	h := New(o).Export(m)
-	server := httptest.NewServer(h)
-	t.Cleanup(func() {
-		server.CloseClientConnections()
-		server.Close()
-		h.Close()
-	})
-	return server.URL + "/a2a"
+	return bridgetest.Serve(t, New(o).Export(m)) + "/a2a"
 }
 
 // An answer is what a client gets, of either binding.

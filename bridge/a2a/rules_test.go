@@ -4,21 +4,93 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
+	"maps"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
+	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/a2a/wire"
+	"github.com/lmosd/lmosd/bridge/bridgetest"
 )
 
 type row = map[string]any
 
-// TestRefusals are the rules of A2A 1.0 §3 that refuse something, on both bindings: what is asked, and which error it is.
+// mallory is another caller than the others.
+var mallory = map[string]string{"Authorization": "Bearer mallory"}
+
+// places are where the things of a site are asked: at its node, and behind another that has imported them, so that what is said goes
+// through the tunnel.
+var places = map[string]func(t *testing.T, s *site) *place{
+	"direct": func(t *testing.T, s *site) *place { return serveAt(t, s) },
+	"tunnel": func(t *testing.T, s *site) *place {
+		far := bridgetest.NewMesh(t)
+		imports(t, far, s.url+"/echo", "echo", Options{})
+		imports(t, far, s.url+"/desk", "desk", Options{})
+		return serveAt(t, far)
+	},
+}
+
+// A place is where clients ask. It counts the streams that have begun with a task.
+type place struct {
+	root  string
+	begun atomic.Int64
+}
+
+func serveAt(t *testing.T, m bridge.Mesh) *place {
+	t.Helper()
+	h, p := New(Options{}).Export(m), &place{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(&counting{w, p}, r) }))
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+		h.Close()
+	})
+	p.root = server.URL + "/a2a"
+	return p
+}
+
+type counting struct {
+	http.ResponseWriter
+	place *place
+}
+
+func (w *counting) Write(b []byte) (int, error) {
+	n, err := w.ResponseWriter.Write(b)
+	if bytes.HasPrefix(b, []byte("data: ")) && bytes.Contains(b, []byte(`"task"`)) {
+		w.place.begun.Add(1)
+	}
+	return n, err
+}
+
+func (w *counting) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// TestRefusals are the rules of A2A 1.0 §3 that refuse something, on both bindings and in both places: what is asked, and which error it
+// is.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, Options{})
-	done := overRPC(t, s.url+"/echo", wire.SendMessage, say(text("x")), nil).task(t)
-	waits := overRPC(t, s.url+"/desk", wire.SendMessage, say(text("hello")), nil).task(t)
+	for place, at := range places {
+		t.Run(place, func(t *testing.T) {
+			t.Parallel()
+			refusals(t, at(t, newSite(t, Options{})).root)
+		})
+	}
+}
+
+// unsayable reports whether a refusal is of something that clients of 0.3 cannot say, or that this test's say rightly.
+func unsayable(name string) bool {
+	return strings.HasPrefix(name, "version") || name == "send: an unknown role" || name == "send: a message of a number" || name == "send: a part of two" || name == "send: a part of nothing"
+}
+
+func refusals(t *testing.T, root string) {
+	all := maps.Clone(bindings)
+	maps.Copy(all, oldBindings)
+	done := overRPC(t, root+"/echo", wire.SendMessage, say(text("x")), nil).task(t)
+	waits := overRPC(t, root+"/desk", wire.SendMessage, say(text("hello")), nil).task(t)
+	pushed := configured(say(text("x")), "taskPushNotificationConfig", row{"url": "ftp://x"})
 	for name, test := range map[string]struct {
 		at, method string
 		params     row
@@ -28,7 +100,7 @@ func TestRefusals(t *testing.T) {
 	}{
 		"get: unknown task":         {"echo", wire.GetTask, row{"id": "nobody's"}, nil, wire.TaskNotFound, "TASK_NOT_FOUND"},
 		"get: another thing's task": {"desk", wire.GetTask, row{"id": done.ID}, nil, wire.TaskNotFound, "TASK_NOT_FOUND"},
-		"get: another's task":       {"echo", wire.GetTask, row{"id": done.ID}, map[string]string{"Authorization": "Bearer mallory"}, wire.TaskNotFound, "TASK_NOT_FOUND"},
+		"get: another's task":       {"echo", wire.GetTask, row{"id": done.ID}, mallory, wire.TaskNotFound, "TASK_NOT_FOUND"},
 		"get: negative history":     {"echo", wire.GetTask, row{"id": done.ID, "historyLength": -1}, nil, wire.InvalidParams, ""},
 		"send: no message":          {"echo", wire.SendMessage, row{}, nil, wire.InvalidParams, ""},
 		"send: no messageId":        {"echo", wire.SendMessage, with(say(text("x")), "messageId", ""), nil, wire.InvalidParams, ""},
@@ -45,6 +117,23 @@ func TestRefusals(t *testing.T) {
 			"CONTENT_TYPE_NOT_SUPPORTED"},
 		"send: who takes pictures only": {"echo", wire.SendMessage, configured(say(text("x")), "acceptedOutputModes", []string{"image/*"}), nil,
 			wire.ContentTypeUnsupported, "CONTENT_TYPE_NOT_SUPPORTED"},
+		"send: no parts at all":        {"echo", wire.SendMessage, with(say(text("x")), "parts", nil), nil, wire.InvalidParams, ""},
+		"send: a part of bad base64":   {"echo", wire.SendMessage, say(row{"raw": "%%%"}), nil, wire.InvalidParams, ""},
+		"send: a message of a number":  {"echo", wire.SendMessage, row{"message": 7}, nil, wire.InvalidParams, ""},
+		"send: a task of another":      {"desk", wire.SendMessage, with(say(text("x")), "taskId", waits.ID), mallory, wire.TaskNotFound, "TASK_NOT_FOUND"},
+		"send: a webhook of a file":    {"echo", wire.SendMessage, pushed, nil, wire.InvalidParams, ""},
+		"stream: a task that ended":    {"echo", wire.SendStreamingMessage, with(say(text("x")), "taskId", done.ID), nil, wire.UnsupportedOperation, "UNSUPPORTED_OPERATION"},
+		"stream: a picture":            {"echo", wire.SendStreamingMessage, say(row{"raw": "AAAA", "mediaType": "image/png"}), nil, wire.ContentTypeUnsupported, "CONTENT_TYPE_NOT_SUPPORTED"},
+		"stream: no parts":             {"echo", wire.SendStreamingMessage, say(), nil, wire.InvalidParams, ""},
+		"subscribe: another's task":    {"desk", wire.SubscribeToTask, row{"id": waits.ID}, mallory, wire.TaskNotFound, "TASK_NOT_FOUND"},
+		"cancel: another's task":       {"desk", wire.CancelTask, row{"id": waits.ID}, mallory, wire.TaskNotFound, "TASK_NOT_FOUND"},
+		"push: of another's task":      {"desk", wire.CreatePush, row{"taskId": waits.ID, "url": "https://x.example/"}, mallory, wire.TaskNotFound, "TASK_NOT_FOUND"},
+		"push: those of another":       {"desk", wire.ListPush, row{"taskId": waits.ID}, mallory, wire.TaskNotFound, "TASK_NOT_FOUND"},
+		"push: an address with a name": {"desk", wire.CreatePush, row{"taskId": waits.ID, "url": "https://u:p@x.example/"}, nil, wire.InvalidParams, ""},
+		"push: a token of two lines":   {"desk", wire.CreatePush, row{"taskId": waits.ID, "url": "https://x.example/", "token": "a\r\nb"}, nil, wire.InvalidParams, ""},
+		"push: delete of none's task":  {"desk", wire.DeletePush, row{"taskId": "none", "id": "p"}, nil, wire.TaskNotFound, "TASK_NOT_FOUND"},
+		"list: a negative page":        {"echo", wire.ListTasks, row{"pageSize": -1}, nil, wire.InvalidParams, ""},
+		"version: none there is":       {"echo", wire.ListTasks, row{}, map[string]string{"A2A-Version": "1"}, wire.VersionUnsupported, "VERSION_NOT_SUPPORTED"},
 		"stream: an unknown task":      {"echo", wire.SendStreamingMessage, with(say(text("x")), "taskId", "none"), nil, wire.TaskNotFound, "TASK_NOT_FOUND"},
 		"subscribe: unknown task":      {"echo", wire.SubscribeToTask, row{"id": "none"}, nil, wire.TaskNotFound, "TASK_NOT_FOUND"},
 		"subscribe: a task that ended": {"echo", wire.SubscribeToTask, row{"id": done.ID}, nil, wire.UnsupportedOperation, "UNSUPPORTED_OPERATION"},
@@ -56,7 +145,9 @@ func TestRefusals(t *testing.T) {
 		"list: a negative history":     {"echo", wire.ListTasks, row{"historyLength": -1}, nil, wire.InvalidParams, ""},
 		"list: no time":                {"echo", wire.ListTasks, row{"statusTimestampAfter": "yesterday"}, nil, wire.InvalidParams, ""},
 		"list: a forged page":          {"echo", wire.ListTasks, row{"pageToken": "!"}, nil, wire.InvalidParams, ""},
-		"extended card: there is none": {"echo", wire.ExtendedCard, row{}, nil, wire.UnsupportedOperation, "UNSUPPORTED_OPERATION"},
+		"extended card: nobody":        {"echo", wire.ExtendedCard, row{}, nil, wire.Unauthenticated, "UNAUTHENTICATED"},
+		"extended card: somebody":      {"echo", wire.ExtendedCard, row{}, mallory, wire.Unauthenticated, "UNAUTHENTICATED"},
+		"extended card: there is none": {"", wire.ExtendedCard, row{}, nil, wire.UnsupportedOperation, "UNSUPPORTED_OPERATION"},
 		"push: of an unknown task":     {"echo", wire.CreatePush, row{"taskId": "none", "url": "https://x.example/"}, nil, wire.TaskNotFound, "TASK_NOT_FOUND"},
 		"push: no address":             {"desk", wire.CreatePush, row{"taskId": waits.ID, "url": "file:///etc/passwd"}, nil, wire.InvalidParams, ""},
 		"push: an unknown one":         {"desk", wire.GetPush, row{"taskId": waits.ID, "id": "none"}, nil, wire.TaskNotFound, "TASK_NOT_FOUND"},
@@ -65,21 +156,21 @@ func TestRefusals(t *testing.T) {
 		"content type":                 {"echo", wire.SendMessage, say(text("x")), map[string]string{"Content-Type": "text/plain"}, wire.ContentTypeUnsupported, "CONTENT_TYPE_NOT_SUPPORTED"},
 		"no such agent":                {"nobody", wire.SendMessage, say(text("x")), nil, wire.UnknownMethod, ""},
 	} {
-		for over, ask := range bindings {
+		for over, ask := range all {
+			if strings.HasSuffix(over, "0.3") && (unsayable(name) || test.method == wire.ListTasks && over == "JSON-RPC 0.3") {
+				continue
+			}
 			t.Run(name+" over "+over, func(t *testing.T) {
 				t.Parallel()
-				a := ask(t, s.url+"/"+test.at, test.method, test.params, test.header)
-				code := test.code
-				if over == "REST" && code == wire.UnknownMethod {
-					code = wire.UnknownMethod
+				a := ask(t, strings.TrimSuffix(root+"/"+test.at, "/"), test.method, test.params, test.header)
+				rest := strings.HasPrefix(over, "REST")
+				if a.err == nil || a.err.Code != test.code && !(rest && a.status == http.StatusNotFound && test.code == wire.UnknownMethod) {
+					t.Fatalf("got %s %v, want %d", a.result, a.err, test.code)
 				}
-				if a.err == nil || a.err.Code != code && !(over == "REST" && a.status == http.StatusNotFound && code == wire.UnknownMethod) {
-					t.Fatalf("got %s %v, want %d", a.result, a.err, code)
-				}
-				if want := (&wire.Error{Code: test.code}).Status(); over == "REST" && a.status != want {
+				if want := (&wire.Error{Code: test.code}).Status(); rest && a.status != want {
 					t.Errorf("the status is %d, want %d", a.status, want)
 				}
-				if over == "JSON-RPC" && a.status != http.StatusOK {
+				if want := test.code == wire.Unauthenticated; !rest && (a.status != http.StatusOK) != want {
 					t.Errorf("the status is %d", a.status)
 				}
 				var details []row
@@ -93,210 +184,269 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestAnswers are the rules that give something, on both bindings.
+// everyway runs a test on all bindings, of 0.3 too, and in both places.
+func everyway(t *testing.T, test func(t *testing.T, s *site, p *place, over string, ask binding)) {
+	all := maps.Clone(bindings)
+	maps.Copy(all, oldBindings)
+	for place, at := range places {
+		for over, ask := range all {
+			t.Run(place+" over "+over, func(t *testing.T) {
+				t.Parallel()
+				s := newSite(t, Options{})
+				test(t, s, at(t, s), over, ask)
+			})
+		}
+	}
+}
+
+// TestAnswers are the rules that give something.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
-	for over, ask := range bindings {
-		t.Run(over, func(t *testing.T) {
-			t.Parallel()
-			s := newSite(t, Options{})
-			echo, desk := s.url+"/echo", s.url+"/desk"
-			send := func(at string, p row) *wire.Task { t.Helper(); return ask(t, at, wire.SendMessage, p, nil).task(t) }
+	everyway(t, func(t *testing.T, s *site, p *place, over string, ask binding) {
+		echo, desk := p.root+"/echo", p.root+"/desk"
+		send := func(at string, p row) *wire.Task { t.Helper(); return ask(t, at, wire.SendMessage, p, nil).task(t) }
 
-			first := send(echo, with(say(text("hello")), "contextId", "any thing, %2F even"))
-			if first.Status.State != wire.Completed || first.ContextID != "any thing, %2F even" || len(first.Artifacts) != 1 || *first.Artifacts[0].Parts[0].Text != "hello" {
-				t.Errorf("a text gives %+v", first)
+		first := send(echo, with(say(text("hello")), "contextId", "any thing, %2F even"))
+		if first.Status.State != wire.Completed || first.ContextID != "any thing, %2F even" || len(first.Artifacts) != 1 || *first.Artifacts[0].Parts[0].Text != "hello" {
+			t.Errorf("a text gives %+v", first)
+		}
+		if len(first.History) != 1 || first.History[0].TaskID != first.ID || !strings.HasSuffix(first.Status.Timestamp, "Z") {
+			t.Errorf("the history is %+v at %s", first.History, first.Status.Timestamp)
+		}
+		again := say(text("once"))
+		if one, two := send(echo, again), send(echo, again); one.ID != two.ID {
+			t.Error("a message that is sent again makes another task")
+		}
+		if none := send(echo, configured(say(text("x")), "historyLength", 0)); none.History != nil {
+			t.Errorf("no history is %v", none.History)
+		}
+		if got := ask(t, echo, wire.GetTask, row{"id": first.ID, "historyLength": 5}, nil).task(t); got.ID != first.ID || len(got.History) != 1 || got.Artifacts == nil {
+			t.Errorf("get gives %+v", got)
+		}
+		if got := send(desk, say(skill("sum", row{"a": 1, "b": 2}))); string(got.Artifacts[0].Parts[0].Data) != "3" || *got.Artifacts[0].Parts[1].Text != "3" {
+			t.Errorf("a skill gives %+v", got.Artifacts)
+		}
+		if got := send(desk, say(data(row{"a": 1, "b": 2}))); got.Status.State != wire.Completed {
+			t.Errorf("data that fit one skill give %+v", got.Status)
+		}
+		for state, p := range map[wire.State]row{wire.Failed: say(skill("fail", true)), wire.Rejected: say(skill("deny", []any{}))} {
+			if got := send(desk, p); got.Status.State != state || wordsOf(got.Status.Message) == "" {
+				t.Errorf("want %s, got %+v", state, got.Status)
 			}
-			if len(first.History) != 1 || first.History[0].TaskID != first.ID || !strings.HasSuffix(first.Status.Timestamp, "Z") {
-				t.Errorf("the history is %+v at %s", first.History, first.Status.Timestamp)
-			}
-			again := say(text("once"))
-			if one, two := send(echo, again), send(echo, again); one.ID != two.ID {
-				t.Error("a message that is sent again makes another task")
-			}
-			if none := send(echo, configured(say(text("x")), "historyLength", 0)); none.History != nil {
-				t.Errorf("no history is %v", none.History)
-			}
-			if got := ask(t, echo, wire.GetTask, row{"id": first.ID, "historyLength": 5}, nil).task(t); got.ID != first.ID || len(got.History) != 1 || got.Artifacts == nil {
-				t.Errorf("get gives %+v", got)
-			}
-			if got := send(desk, say(skill("sum", row{"a": 1, "b": 2}))); string(got.Artifacts[0].Parts[0].Data) != "3" || *got.Artifacts[0].Parts[1].Text != "3" {
-				t.Errorf("a skill gives %+v", got.Artifacts)
-			}
-			if got := send(desk, say(data(row{"a": 1, "b": 2}))); got.Status.State != wire.Completed {
-				t.Errorf("data that fit one skill give %+v", got.Status)
-			}
-			for state, p := range map[wire.State]row{wire.Failed: say(skill("fail", true)), wire.Rejected: say(skill("deny", []any{}))} {
-				if got := send(desk, p); got.Status.State != state || wordsOf(got.Status.Message) == "" {
-					t.Errorf("want %s, got %+v", state, got.Status)
-				}
-			}
-			if got := send(desk, say(skill("sum", row{"a": "x"}))); got.Status.State != wire.Failed || !strings.Contains(wordsOf(got.Status.Message), "/a") {
-				t.Errorf("input that does not fit gives %+v", wordsOf(got.Status.Message))
-			}
+		}
+		if got := send(desk, say(skill("sum", row{"a": "x"}))); got.Status.State != wire.Failed || !strings.Contains(wordsOf(got.Status.Message), "/a") {
+			t.Errorf("input that does not fit gives %+v", wordsOf(got.Status.Message))
+		}
 
-			// Free text to several skills asks which; an answer with a name goes on with what was said first.
-			which := send(desk, say(text("7")))
-			if which.Status.State != wire.InputRequired || !strings.Contains(wordsOf(which.Status.Message), "echo") {
-				t.Errorf("free text gives %+v", which.Status)
-			}
-			chosen := send(desk, with(say(text("echo")), "taskId", which.ID))
-			if chosen.ID != which.ID || chosen.Status.State != wire.Completed || *chosen.Artifacts[0].Parts[0].Text != "7" || len(chosen.History) != 3 {
-				t.Errorf("the choice gives %+v with %d messages", chosen.Status, len(chosen.History))
-			}
+		// Free text to several skills asks which; an answer with a name goes on with what was said first.
+		which := send(desk, say(text("7")))
+		if which.Status.State != wire.InputRequired || !strings.Contains(wordsOf(which.Status.Message), "echo") {
+			t.Errorf("free text gives %+v", which.Status)
+		}
+		chosen := send(desk, with(say(text("echo")), "taskId", which.ID))
+		if chosen.ID != which.ID || chosen.Status.State != wire.Completed || *chosen.Artifacts[0].Parts[0].Text != "7" || len(chosen.History) != 3 {
+			t.Errorf("the choice gives %+v with %d messages", chosen.Status, len(chosen.History))
+		}
 
-			// A run that asks.
-			asks := send(desk, say(skill("book", row{"city": "Bonn"})))
-			if asks.Status.State != wire.InputRequired || wordsOf(asks.Status.Message) != "When?" {
-				t.Errorf("what asks gives %+v", asks.Status)
-			}
-			booked := send(desk, with(say(data(row{"day": "Monday"})), "taskId", asks.ID))
-			if booked.Status.State != wire.Completed || !strings.Contains(string(booked.Artifacts[0].Parts[0].Data), `"day":"Monday"`) {
-				t.Errorf("the answer gives %+v", booked)
-			}
-			proves := send(desk, say(skill("login", nil)))
-			if proves.Status.State != wire.AuthRequired || link(proves.Status.Message) != "https://id.example/login" {
-				t.Errorf("what asks for proof gives %+v", proves.Status)
-			}
-			if got := send(desk, with(say(text("done")), "taskId", proves.ID)); got.Status.State != wire.Completed {
-				t.Errorf("the proof gives %+v", got.Status)
-			}
+		// A run that asks.
+		asks := send(desk, say(skill("book", row{"city": "Bonn"})))
+		if asks.Status.State != wire.InputRequired || wordsOf(asks.Status.Message) != "When?" {
+			t.Errorf("what asks gives %+v", asks.Status)
+		}
+		booked := send(desk, with(say(data(row{"day": "Monday"})), "taskId", asks.ID))
+		if booked.Status.State != wire.Completed || !strings.Contains(string(booked.Artifacts[0].Parts[0].Data), `"day":"Monday"`) {
+			t.Errorf("the answer gives %+v", booked)
+		}
+		proves := send(desk, say(skill("login", nil)))
+		if proves.Status.State != wire.AuthRequired || link(proves.Status.Message) != "https://id.example/login" {
+			t.Errorf("what asks for proof gives %+v", proves.Status)
+		}
+		if got := send(desk, with(say(text("done")), "taskId", proves.ID)); got.Status.State != wire.Completed {
+			t.Errorf("the proof gives %+v", got.Status)
+		}
 
-			// At once, and cancelled.
-			slow := send(desk, configured(say(skill("slow", row{"until": "never"})), "returnImmediately", true))
-			if slow.Status.State.Terminal() {
-				t.Errorf("at once is %s", slow.Status.State)
+		// At once, and cancelled.
+		slow := send(desk, configured(say(skill("slow", row{"until": "never"})), "returnImmediately", true))
+		if slow.Status.State.Terminal() {
+			t.Errorf("at once is %s", slow.Status.State)
+		}
+		for range 2 {
+			if got := ask(t, desk, wire.CancelTask, row{"id": slow.ID}, nil).task(t); got.Status.State != wire.Canceled {
+				t.Errorf("cancel gives %+v", got.Status)
 			}
-			for range 2 {
-				if got := ask(t, desk, wire.CancelTask, row{"id": slow.ID}, nil).task(t); got.Status.State != wire.Canceled {
-					t.Errorf("cancel gives %+v", got.Status)
-				}
-			}
-			if word := <-s.desk.ended; word != "never" {
-				t.Errorf("%q was cancelled", word)
-			}
+		}
+		if word := <-s.desk.ended; word != "never" {
+			t.Errorf("%q was cancelled", word)
+		}
 
-			// Lists.
-			list := func(p row) (l struct {
-				Tasks         []wire.Task
-				NextPageToken *string
-				PageSize      int
-				TotalSize     int
-			}) {
-				t.Helper()
-				a := ask(t, desk, wire.ListTasks, p, nil)
-				if err := json.Unmarshal(a.result, &l); err != nil || l.NextPageToken == nil || !strings.Contains(string(a.result), `"tasks":[`) {
-					t.Fatalf("the list is %s, %v", a.result, a.err)
-				}
-				return l
+		// Lists, which JSON-RPC of 0.3 has not.
+		if over == "JSON-RPC 0.3" {
+			return
+		}
+		list := func(p row) (l struct {
+			Tasks         []wire.Task
+			NextPageToken *string
+			PageSize      int
+			TotalSize     int
+		}) {
+			t.Helper()
+			a := ask(t, desk, wire.ListTasks, p, nil)
+			if err := json.Unmarshal(a.result, &l); err != nil || l.NextPageToken == nil || !strings.Contains(string(a.result), `"tasks":[`) {
+				t.Fatalf("the list is %s, %v", a.result, a.err)
 			}
-			all := list(row{})
-			if all.TotalSize != 9 || len(all.Tasks) != 9 || all.PageSize != 50 || all.Tasks[0].Artifacts != nil {
-				t.Errorf("the list has %d of %d tasks", len(all.Tasks), all.TotalSize)
-			}
-			page := list(row{"pageSize": 5, "includeArtifacts": true})
-			rest := list(row{"pageSize": 5, "pageToken": *page.NextPageToken})
-			if len(page.Tasks) != 5 || len(rest.Tasks) != 4 || *rest.NextPageToken != "" || page.Tasks[4].ID == rest.Tasks[0].ID {
-				t.Errorf("the pages have %d and %d tasks", len(page.Tasks), len(rest.Tasks))
-			}
-			if l := list(row{"status": "TASK_STATE_CANCELED"}); len(l.Tasks) != 1 || l.Tasks[0].ID != slow.ID {
-				t.Errorf("%d tasks are cancelled", len(l.Tasks))
-			}
-			if l := list(row{"contextId": asks.ContextID}); len(l.Tasks) != 1 || l.Tasks[0].ID != asks.ID {
-				t.Errorf("%d tasks are of the context", len(l.Tasks))
-			}
-			if l := list(row{"statusTimestampAfter": all.Tasks[0].Status.Timestamp}); len(l.Tasks) == 0 || len(l.Tasks) == 9 {
-				t.Errorf("%d tasks are newer than the newest", len(l.Tasks))
-			}
-			if l := list(row{"contextId": "none"}); len(l.Tasks) != 0 {
-				t.Errorf("%d tasks are of no context", len(l.Tasks))
-			}
-		})
-	}
+			return l
+		}
+		all := list(row{})
+		if all.TotalSize != 9 || len(all.Tasks) != 9 || all.PageSize != 50 || all.Tasks[0].Artifacts != nil {
+			t.Errorf("the list has %d of %d tasks", len(all.Tasks), all.TotalSize)
+		}
+		page := list(row{"pageSize": 5, "includeArtifacts": true})
+		rest := list(row{"pageSize": 5, "pageToken": *page.NextPageToken})
+		if len(page.Tasks) != 5 || len(rest.Tasks) != 4 || *rest.NextPageToken != "" || page.Tasks[4].ID == rest.Tasks[0].ID {
+			t.Errorf("the pages have %d and %d tasks", len(page.Tasks), len(rest.Tasks))
+		}
+		if l := list(row{"status": "TASK_STATE_CANCELED"}); len(l.Tasks) != 1 || l.Tasks[0].ID != slow.ID {
+			t.Errorf("%d tasks are cancelled", len(l.Tasks))
+		}
+		if l := list(row{"contextId": asks.ContextID}); len(l.Tasks) != 1 || l.Tasks[0].ID != asks.ID {
+			t.Errorf("%d tasks are of the context", len(l.Tasks))
+		}
+		if l := list(row{"statusTimestampAfter": all.Tasks[0].Status.Timestamp}); len(l.Tasks) == 0 || len(l.Tasks) == 9 {
+			t.Errorf("%d tasks are newer than the newest", len(l.Tasks))
+		}
+		if l := list(row{"contextId": "none"}); len(l.Tasks) != 0 {
+			t.Errorf("%d tasks are of no context", len(l.Tasks))
+		}
+	})
 }
 
-// TestStreams are the rules of streams, on both bindings.
+// kinds names the events of a stream: the task with its state in brackets, states, and data of artifacts.
+func kinds(t *testing.T, a *answer) string {
+	t.Helper()
+	var all []string
+	for _, raw := range a.events {
+		var e wire.StreamResponse
+		if err := json.Unmarshal(raw, &e); err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case e.Task != nil:
+			all = append(all, "["+strings.TrimPrefix(string(e.Task.Status.State), "TASK_STATE_")+"]")
+		case e.StatusUpdate != nil:
+			all = append(all, strings.TrimPrefix(string(e.StatusUpdate.Status.State), "TASK_STATE_"))
+		case e.ArtifactUpdate != nil:
+			all = append(all, "+"+string(e.ArtifactUpdate.Artifact.Parts[0].Data))
+		}
+	}
+	if a.err != nil {
+		all = append(all, fmt.Sprint(a.err.Code))
+	}
+	return strings.Join(all, " ")
+}
+
+// TestStreams are the rules of streams: what they begin and end with, and that all who follow a task hear the same.
 func TestStreams(t *testing.T) {
 	t.Parallel()
-	for over, ask := range bindings {
-		t.Run(over, func(t *testing.T) {
-			t.Parallel()
-			s := newSite(t, Options{})
-			desk := s.url + "/desk"
-			kinds := func(a *answer) (all []string) {
-				for _, raw := range a.events {
-					var e wire.StreamResponse
-					if err := json.Unmarshal(raw, &e); err != nil {
-						t.Fatal(err)
-					}
-					switch {
-					case e.Task != nil:
-						all = append(all, "task")
-					case e.StatusUpdate != nil:
-						all = append(all, strings.TrimPrefix(string(e.StatusUpdate.Status.State), "TASK_STATE_"))
-					case e.ArtifactUpdate != nil:
-						all = append(all, "+"+string(e.ArtifactUpdate.Artifact.Parts[0].Data))
-					}
-				}
-				return all
-			}
-			a := ask(t, desk, wire.SendStreamingMessage, say(skill("count", 3)), nil)
-			if got := strings.Join(kinds(a), " "); !strings.HasPrefix(got, "task ") || !strings.HasSuffix(got, "+1 +2 COMPLETED") {
-				t.Errorf("the stream is %s (%v)", got, a.err)
-			}
-			a = ask(t, desk, wire.SendStreamingMessage, say(text("what?")), nil)
-			if got := strings.Join(kinds(a), " "); got != "task" {
-				t.Errorf("a stream that asks is %s", got)
-			}
-			slow := ask(t, desk, wire.SendMessage, configured(say(skill("slow", row{"until": "later"})), "returnImmediately", true), nil).task(t)
-			answers := make(chan *answer, 2)
+	everyway(t, func(t *testing.T, s *site, p *place, over string, ask binding) {
+		desk := p.root + "/desk"
+		counted := ask(t, desk, wire.SendStreamingMessage, say(skill("count", 3)), nil)
+		if got := kinds(t, counted); got != "[SUBMITTED] WORKING +0 +1 +2 COMPLETED" && got != "[WORKING] +0 +1 +2 COMPLETED" && !strings.HasSuffix(got, "COMPLETED") {
+			t.Errorf("the stream is %s", got)
+		}
+		id, _ := wire.TaskOf(counted.events[0])
+		if a := ask(t, desk, wire.SubscribeToTask, row{"id": id}, nil); a.err == nil || a.err.Code != wire.UnsupportedOperation {
+			t.Errorf("to follow what has ended gives %s", kinds(t, a))
+		}
+		asks := ask(t, desk, wire.SendStreamingMessage, say(text("what?")), nil)
+		if got := kinds(t, asks); got != "[INPUT_REQUIRED]" {
+			t.Errorf("a stream that asks is %s", got)
+		}
+		// Who follows hears on, though input is asked for; and two hear the same.
+		follow := func(id string) chan string {
+			before, told := p.begun.Load(), make(chan string, 2)
 			for range 2 {
-				go func() { answers <- ask(t, desk, wire.SubscribeToTask, row{"id": slow.ID}, nil) }()
+				go func() { told <- kinds(t, ask(t, desk, wire.SubscribeToTask, row{"id": id}, nil)) }()
 			}
-			until(t, "the run works", func() bool {
-				return ask(t, desk, wire.GetTask, row{"id": slow.ID}, nil).task(t).Status.State == wire.Working
-			})
-			close(s.desk.gate("later"))
-			for range 2 {
-				if got := strings.Join(kinds(<-answers), " "); !strings.HasSuffix(got, "COMPLETED") && got != "" {
-					t.Errorf("a subscription is %s", got)
-				}
+			until(t, "both follow", func() bool { return p.begun.Load() == before+2 })
+			return told
+		}
+		id, _ = wire.TaskOf(asks.events[0])
+		told := follow(id)
+		if got := ask(t, desk, wire.SendMessage, with(say(text("echo")), "taskId", id), nil).task(t); got.Status.State != wire.Completed {
+			t.Errorf("the choice gives %+v", got.Status)
+		}
+		if one, two := <-told, <-told; one != two || !strings.HasPrefix(one, "[INPUT_REQUIRED] ") || !strings.HasSuffix(one, " COMPLETED") {
+			t.Errorf("the subscriptions are %s and %s", one, two)
+		}
+		slow := ask(t, desk, wire.SendMessage, configured(say(skill("slow", row{"until": "later"})), "returnImmediately", true), nil).task(t)
+		told = follow(slow.ID)
+		close(s.desk.gate("later"))
+		if one, two := <-told, <-told; one != two || !strings.HasSuffix(one, " COMPLETED") {
+			t.Errorf("the subscriptions are %s and %s", one, two)
+		}
+		// A proof elsewhere is waited for in the stream of the message that needs it.
+		proves := make(chan string, 1)
+		go func() {
+			proves <- kinds(t, ask(t, desk, wire.SendStreamingMessage, with(say(skill("login", nil)), "contextId", "proof"), nil))
+		}()
+		var open string
+		until(t, "the proof is asked for", func() bool {
+			list := overREST(t, desk, wire.ListTasks, row{"contextId": "proof", "status": "TASK_STATE_AUTH_REQUIRED"}, nil)
+			var l struct{ Tasks []wire.Task }
+			if json.Unmarshal(list.result, &l) == nil && len(l.Tasks) > 0 {
+				open = l.Tasks[0].ID
 			}
+			return open != ""
 		})
-	}
+		if got := ask(t, desk, wire.SendMessage, with(say(text("done")), "taskId", open), nil).task(t); got.Status.State != wire.Completed {
+			t.Errorf("the proof gives %+v", got.Status)
+		}
+		if got := <-proves; !strings.Contains(got, "AUTH_REQUIRED ") || !strings.HasSuffix(got, " COMPLETED") {
+			t.Errorf("the stream that waits for a proof is %s", got)
+		}
+	})
 }
 
-// A task goes on when its client leaves, and can be got and followed again.
+// A task goes on when its client leaves: it can be got, and followed to its end by who comes back.
 func TestClientsThatLeave(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, Options{})
-	body, _ := json.Marshal(row{"jsonrpc": "2.0", "id": 1, "method": wire.SendStreamingMessage, "params": say(skill("slow", row{"until": "later"}))})
-	ctx, leave := context.WithCancel(t.Context())
-	q, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+"/desk", bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	q.Header.Set("Content-Type", "application/json")
-	r, err := client.Do(q)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var id string
-	for e, err := range wire.Events(r.Body) {
-		var first struct{ Result json.RawMessage }
-		if err != nil || json.Unmarshal(e.Data, &first) != nil {
-			t.Fatalf("%s, %v", e.Data, err)
+	everyway(t, func(t *testing.T, s *site, p *place, over string, ask binding) {
+		desk := p.root + "/desk"
+		// The client that leaves is one of 1.0: what comes back is what is tested.
+		body, _ := json.Marshal(row{"jsonrpc": "2.0", "id": 1, "method": wire.SendStreamingMessage, "params": say(skill("slow", row{"until": "later"}))})
+		ctx, leave := context.WithCancel(t.Context())
+		q, err := http.NewRequestWithContext(ctx, http.MethodPost, desk, bytes.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
 		}
-		id, _ = wire.TaskOf(first.Result)
-		break
-	}
-	leave()
-	r.Body.Close()
-	if got := overREST(t, s.url+"/desk", wire.GetTask, row{"id": id}, nil).task(t); got.Status.State.Terminal() {
-		t.Errorf("the task is %s", got.Status.State)
-	}
-	close(s.desk.gate("later"))
-	until(t, "the task ends", func() bool {
-		return overREST(t, s.url+"/desk", wire.GetTask, row{"id": id}, nil).task(t).Status.State == wire.Completed
+		q.Header.Set("Content-Type", "application/json")
+		r, err := client.Do(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var id string
+		for e, err := range wire.Events(r.Body) {
+			var first struct{ Result json.RawMessage }
+			if err != nil || json.Unmarshal(e.Data, &first) != nil {
+				t.Fatalf("%s, %v", e.Data, err)
+			}
+			id, _ = wire.TaskOf(first.Result)
+			break
+		}
+		leave()
+		r.Body.Close()
+		if got := ask(t, desk, wire.GetTask, row{"id": id}, nil).task(t); got.Status.State.Terminal() {
+			t.Errorf("the task is %s", got.Status.State)
+		}
+		before, told := p.begun.Load(), make(chan string, 1)
+		go func() { told <- kinds(t, ask(t, desk, wire.SubscribeToTask, row{"id": id}, nil)) }()
+		until(t, "it is followed", func() bool { return p.begun.Load() > before })
+		close(s.desk.gate("later"))
+		if got := <-told; !strings.HasPrefix(got, "[") || !strings.HasSuffix(got, " COMPLETED") {
+			t.Errorf("who comes back hears %s", got)
+		}
+		if got := ask(t, desk, wire.GetTask, row{"id": id}, nil).task(t); got.Status.State != wire.Completed || len(s.desk.ended) > 0 {
+			t.Errorf("the task ends as %s", got.Status.State)
+		}
 	})
 }

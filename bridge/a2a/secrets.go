@@ -44,9 +44,15 @@ func (s *secrets) optional(scheme string) func(*http.Request) error {
 	}
 }
 
-// of puts into requests what a card requires: all schemes of the first requirement for which there are secrets (A2A 1.0 §4.5).
+// of puts into requests what a card requires: all schemes of the first requirement for which there are secrets (A2A 1.0 §4.5). Where
+// nothing is required, the first scheme for which there is one shows who asks: some operations are for those only.
 func (s *secrets) of(c *card.Card) func(*http.Request) error {
 	return func(r *http.Request) error {
+		for _, name := range slices.Sorted(maps.Keys(c.Schemes)) {
+			if len(c.Requirements) == 0 && s.satisfy(r, c, card.Requirement{Schemes: map[string]card.Scopes{name: {}}}) == nil {
+				return nil
+			}
+		}
 		var first error
 		for _, need := range c.Requirements {
 			err := s.satisfy(r, c, need)

@@ -8,8 +8,10 @@ import (
 	"encoding/json"
 	"errors"
 	"iter"
+	"slices"
 	"time"
 
+	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/a2a/card"
 	"github.com/lmosd/lmosd/bridge/a2a/desk"
 	"github.com/lmosd/lmosd/bridge/a2a/wire"
@@ -26,11 +28,32 @@ const (
 
 // Do implements [interact.Thing].
 func (i *imported) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+	return func(yield func(*interact.Message, error) bool) {
+		asking, end, err := i.begin(ctx, m)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		defer end()
+		i.do(asking, m)(func(r *interact.Message, err error) bool {
+			if errors.Is(err, context.Canceled) && ctx.Err() == nil {
+				err = gone()
+			}
+			return yield(r, err)
+		})
+	}
+}
+
+func (i *imported) do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+	if len(m.Data) > wire.MaxMessage {
+		return interact.Fail(interact.Errorf(interact.TooLarge, "send less at once", "the input of %s has more than %d bytes",
+			m.Name, wire.MaxMessage))
+	}
 	k := i.known.Load()
 	agent := i.claims.guard(k.agent, string(m.From))
 	switch {
 	case m.Type == interact.InvokeAction && m.Name == Verbatim:
-		return verbatim(ctx, agent, m)
+		return i.verbatim(ctx, k.agent, m)
 	case m.Type == interact.InvokeAction:
 		return (&invocation{imported: i, known: k, agent: agent, m: m, skill: k.skills[m.Name]}).run(ctx)
 	case m.Type == interact.ContinueAction:
@@ -61,14 +84,27 @@ func said(err error) error {
 	return err
 }
 
+// maxPrincipal bounds what a node calls its callers, in bytes: it is remembered with each task.
+const maxPrincipal = 64
+
+// callerOf is who asks: a node, or whoever asks through it, in its own words.
+func callerOf(m *interact.Message, op *wire.Operation) string {
+	name := op.Service[wire.PrincipalParam]
+	if name == "" {
+		return string(m.From)
+	}
+	return string(m.From) + "#" + name[:min(len(name), maxPrincipal)]
+}
+
 // verbatim carries an operation, and gives out its results as they are (wire.Outcome). That the agent refuses is a result, too.
-func verbatim(ctx context.Context, agent wire.Agent, m *interact.Message) iter.Seq2[*interact.Message, error] {
+func (i *imported) verbatim(ctx context.Context, agent wire.Agent, m *interact.Message) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
 		op, err := wire.ParseOperation(m.Data)
 		if err != nil {
 			yield(nil, interact.Errorf(interact.Invalid, "A2A clients use it through their own node; call the other actions", "%v", err))
 			return
 		}
+		agent := i.claims.guard(agent, callerOf(m, op))
 		for result, err := range agent.Do(ctx, op) {
 			var e *wire.Error
 			if err != nil && !errors.As(err, &e) {
@@ -77,6 +113,11 @@ func verbatim(ctx context.Context, agent wire.Agent, m *interact.Message) iter.S
 			}
 			part := m.Reply(interact.ActionStatus, interact.JSON, wire.Outcome(result, e))
 			part.Status = interact.StatusRunning
+			if !wire.Streams(op.Method) { // it is the only one
+				part.Status = interact.StatusCompleted
+				yield(part, nil)
+				return
+			}
 			if !yield(part, nil) {
 				return
 			}
@@ -94,24 +135,27 @@ type invocation struct {
 	agent wire.Agent
 	m     *interact.Message
 	skill string
+	turn  *bridge.Turn // what is said, if it is said as a turn
 
-	yield   func(*interact.Message, error) bool
-	left    bool // the consumer has
-	task    string
-	context string
-	status  wire.Status
-	given   bool // something of the output
+	yield    func(*interact.Message, error) bool
+	left     bool // the consumer has
+	task     string
+	context  string
+	status   wire.Status
+	answered wire.Status    // what was asked last, and answered
+	given    bool           // something of the output
+	parts    map[string]int // how many parts of each artifact are given
+	made     outcome        // of a turn
 }
 
 // run sends the message and gives out what comes, round by round: the agent may ask for more. A consumer that leaves cancels the
 // task.
 func (v *invocation) run(ctx context.Context) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
-		v.yield = yield
-		message, err := v.message()
-		op := v.send(message)
+		v.yield, v.parts = yield, map[string]int{}
+		op, err := v.begin(ctx)
 		for err == nil && !v.left {
-			if err = v.round(ctx, op); err != nil || v.left || !v.status.State.Waits() {
+			if err = v.round(ctx, op); err != nil || v.left || !v.status.State.Waits() || v.endsHere() {
 				break
 			}
 			op, err = v.ask(ctx)
@@ -123,6 +167,26 @@ func (v *invocation) run(ctx context.Context) iter.Seq2[*interact.Message, error
 			v.end(err)
 		}
 	}
+}
+
+// begin is the first operation.
+func (v *invocation) begin(ctx context.Context) (*wire.Operation, error) {
+	if interact.MediaType(v.m.Media()) != bridge.TurnType {
+		m, err := v.message()
+		return v.send(m), err
+	}
+	v.turn = &bridge.Turn{}
+	if err := json.Unmarshal(v.m.Data, v.turn); err != nil {
+		return nil, &interact.Error{Code: interact.Invalid, Title: "the turn cannot be read", Err: err,
+			Hint: `for example {"message": "hello"}`}
+	}
+	m := v.turnMessage()
+	if v.turn.Task != "" {
+		if err := v.refer(ctx, m); err != nil {
+			return nil, err
+		}
+	}
+	return v.send(m), nil
 }
 
 // cancel tells the agent that nobody waits any more.
@@ -137,10 +201,7 @@ func (v *invocation) cancel(ctx context.Context) {
 
 // message makes a message of the input: a message of A2A stays, a text is said, other JSON is data, and the rest bytes.
 func (v *invocation) message() (*wire.Message, error) {
-	m := &wire.Message{ID: cmp.Or(v.m.Key, v.m.ID, rand.Text()), Role: wire.User}
-	if v.skill != "" {
-		m.Metadata = wire.Encode(map[string]string{"skillId": v.skill})
-	}
+	m := v.empty()
 	data, media, err := interact.Transcode(v.m.Data, v.m.Media(), interact.JSON)
 	if err != nil {
 		return nil, err
@@ -164,6 +225,56 @@ func (v *invocation) message() (*wire.Message, error) {
 		m.Parts = []wire.Part{wire.DataPart(data)}
 	}
 	return m, nil
+}
+
+// empty is a message without parts. It names the skill.
+func (v *invocation) empty() *wire.Message {
+	m := &wire.Message{ID: cmp.Or(v.m.Key, v.m.ID, rand.Text()), Role: wire.User}
+	if v.skill != "" {
+		m.Metadata = wire.Encode(map[string]string{"skillId": v.skill})
+	}
+	return m
+}
+
+// turnMessage makes a message of a turn.
+func (v *invocation) turnMessage() *wire.Message {
+	m := v.empty()
+	m.ContextID = v.turn.Context
+	if v.turn.Message != "" || len(v.turn.Data) == 0 {
+		m.Parts = append(m.Parts, wire.TextPart(v.turn.Message))
+	}
+	if len(v.turn.Data) > 0 {
+		m.Parts = append(m.Parts, wire.DataPart(v.turn.Data))
+	}
+	return m
+}
+
+// refer makes m a message of the task of its turn. One that has ended takes no messages (A2A 1.0 §3.4.2): m begins another in its
+// context, and refers to it.
+func (v *invocation) refer(ctx context.Context, m *wire.Message) error {
+	m.TaskID = v.turn.Task
+	none := 0
+	raw, err := wire.Ask(ctx, v.agent, &wire.Operation{Method: wire.GetTask,
+		Params: wire.Encode(wire.Get{ID: v.turn.Task, HistoryLength: &none})})
+	var e *wire.Error
+	switch {
+	case err != nil && errors.As(err, &e) && e.Code != wire.TaskNotFound:
+		return nil // the agent cannot tell; what it says to the message counts
+	case err != nil:
+		return said(err)
+	}
+	var t wire.Task
+	if json.Unmarshal(raw, &t) != nil {
+		return nil
+	}
+	if m.ContextID = cmp.Or(m.ContextID, t.ContextID); t.Status.State.Terminal() {
+		m.TaskID, m.References = "", []string{v.turn.Task}
+		return nil
+	}
+	for _, a := range t.Artifacts { // what is there already was given by the turn before
+		v.parts[a.ID] = len(a.Parts)
+	}
+	return nil
 }
 
 // send is the operation that sends a message; as a stream, if the agent has those.
@@ -192,14 +303,21 @@ func (v *invocation) round(ctx context.Context, op *wire.Operation) error {
 		defer context.AfterFunc(ctx, cancel)()
 	}
 	for result, err := range v.agent.Do(asking, op) {
+		var refused *wire.Error
+		if errors.As(err, &refused) && op.Method == wire.SubscribeToTask && ctx.Err() == nil {
+			if err := v.look(ctx); err != nil || v.left { // a task that nothing runs of, to some, cannot be followed
+				return err
+			}
+			break
+		}
 		if err != nil {
 			return cmp.Or(ctx.Err(), said(err))
 		}
 		var e wire.StreamResponse
 		if err := json.Unmarshal(result, &e); err != nil {
-			return interact.Errorf(interact.AgentFailed, "it breaks A2A 1.0", "the agent's answer cannot be read: %v", err)
+			return unreadable(err)
 		}
-		if v.heard(&e); v.left || v.status.State.Waits() {
+		if v.heard(&e); v.left || v.status.State.Waits() && !v.isAnswered() {
 			return nil
 		}
 		if ctx.Err() != nil {
@@ -210,34 +328,125 @@ func (v *invocation) round(ctx context.Context, op *wire.Operation) error {
 			defer context.AfterFunc(ctx, cancel)()
 		}
 	}
-	if v.status.State == wire.Completed || v.status.State.Terminal() {
-		return nil
+	return v.settle(ctx)
+}
+
+const (
+	// An agent that has broken off, or answers before it is done, is asked for its task in growing pauses.
+	shortestPoll = 250 * time.Millisecond
+	longestPoll  = 5 * time.Second
+)
+
+// settle waits for the end of a task that goes on though the agent says no more, or for what it asks.
+func (v *invocation) settle(ctx context.Context) error {
+	for pause := shortestPoll; ; pause = min(2*pause, longestPoll) {
+		switch state := v.status.State; {
+		case state.Terminal() || state.Waits() && (state != wire.AuthRequired || !v.isAnswered()):
+			return nil
+		case state == wire.AuthRequired: // somebody does it elsewhere
+		case state != "" && desk.StatusOf(state) == interact.StatusNone:
+			return interact.Errorf(interact.AgentFailed, "ask its operator, or use an A2A client",
+				"the agent's task is in a state that lmosd does not know: %s", interact.Clip(string(state), 64))
+		case v.task == "":
+			return &interact.Error{Code: interact.Unreachable, Title: "the agent broke off", Hint: "ask again in a moment", Begun: true}
+		}
+		if err := wait(ctx, pause); err != nil {
+			return err
+		}
+		if err := v.look(ctx); err != nil || v.left {
+			return err
+		}
 	}
-	return &interact.Error{Code: interact.Unreachable, Title: "the agent broke off", Hint: "ask again in a moment", Begun: true}
+}
+
+// look asks how the task is.
+func (v *invocation) look(ctx context.Context) error {
+	raw, err := wire.Ask(ctx, v.agent, &wire.Operation{Method: wire.GetTask, Params: wire.Encode(wire.Get{ID: v.task})})
+	if err != nil {
+		return cmp.Or(ctx.Err(), said(err))
+	}
+	var t wire.Task
+	if err := json.Unmarshal(raw, &t); err != nil {
+		return unreadable(err)
+	}
+	v.heard(&wire.StreamResponse{Task: &t})
+	return nil
+}
+
+func unreadable(err error) error {
+	return interact.Errorf(interact.AgentFailed, "it breaks A2A 1.0", "the agent's answer cannot be read: %v", err)
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func (v *invocation) heard(e *wire.StreamResponse) {
 	switch {
 	case e.Message != nil:
+		v.context = e.Message.ContextID
+		v.made.message(e.Message)
 		v.give(e.Message.Parts)
 		v.status = wire.Status{State: wire.Completed}
 	case e.Task != nil:
-		v.task, v.context, v.status = e.Task.ID, e.Task.ContextID, e.Task.Status
+		v.task, v.context = e.Task.ID, e.Task.ContextID
+		v.made.task(e.Task, v.parts)
 		for _, a := range e.Task.Artifacts {
-			if !v.given || !card.Yes(v.card.Capabilities.Streaming) {
-				v.give(a.Parts)
+			if n := v.parts[a.ID]; n < len(a.Parts) {
+				v.give(a.Parts[n:])
 			}
+			v.parts[a.ID] = len(a.Parts)
 		}
+		v.become(e.Task.Status)
 	case e.StatusUpdate != nil:
-		v.task, v.context, v.status = e.StatusUpdate.TaskID, e.StatusUpdate.ContextID, e.StatusUpdate.Status
+		v.task, v.context = e.StatusUpdate.TaskID, e.StatusUpdate.ContextID
+		v.become(e.StatusUpdate.Status)
 	case e.ArtifactUpdate != nil && e.ArtifactUpdate.Artifact != nil:
-		v.give(e.ArtifactUpdate.Artifact.Parts)
+		a := e.ArtifactUpdate.Artifact
+		if !e.ArtifactUpdate.Append {
+			v.parts[a.ID] = 0
+		}
+		v.parts[a.ID] += len(a.Parts)
+		v.made.artifact(a, e.ArtifactUpdate.Append)
+		v.give(a.Parts)
 	}
 }
 
-// give yields parts of the output.
+// become takes over a status. What an agent says while it works is progress.
+func (v *invocation) become(s wire.Status) {
+	v.status = s
+	if text := words(s.Message); s.State == wire.Working && text != "" {
+		v.tell(text)
+	}
+}
+
+// tell tells the consumer how far the agent is.
+func (v *invocation) tell(text string) {
+	if v.left {
+		return
+	}
+	r := v.m.Reply(interact.ActionStatus, interact.Progress, wire.Encode(map[string]string{"message": interact.Clip(text, maxTold)}))
+	r.Status = interact.StatusRunning
+	v.left = !v.yield(r, nil)
+}
+
+// maxTold bounds what is said of progress, in bytes.
+const maxTold = 8 << 10
+
+// give yields parts of the output. Those of a turn come with its outcome; its words are progress until then.
 func (v *invocation) give(parts []wire.Part) {
 	for _, p := range parts {
+		if v.turn != nil {
+			if p.Text != nil && *p.Text != "" {
+				v.tell(*p.Text)
+			}
+			continue
+		}
 		data, media := content(p)
 		if v.left || data == nil {
 			continue
@@ -271,34 +480,94 @@ func content(p wire.Part) ([]byte, string) {
 	return nil, ""
 }
 
+// isAnswered reports whether the agent waits for what was answered already: it says so once more before it goes on.
+func (v *invocation) isAnswered() bool {
+	was, now := v.answered, v.status
+	id := func(m *wire.Message) string {
+		if m == nil {
+			return ""
+		}
+		return m.ID
+	}
+	return was.State == now.State && was.Timestamp == now.Timestamp && id(was.Message) == id(now.Message)
+}
+
+// whole is the key of what an agent wants that says it in words.
+const whole = "message"
+
+// inputs are what the agent wants to know. An agent of lmosd says it in words of its own, which is told apart.
+func (v *invocation) inputs() (in interact.Inputs, own bool) {
+	if v.status.Message != nil {
+		for _, p := range v.status.Message.Parts {
+			var data struct{ Inputs interact.Inputs }
+			if len(p.Data) > 0 && json.Unmarshal(p.Data, &data) == nil && askable(data.Inputs) {
+				return data.Inputs, true
+			}
+		}
+	}
+	one := interact.Input{Kind: interact.InputMessage, Message: words(v.status.Message), Params: wire.Encode(v.status)}
+	if v.status.State == wire.AuthRequired {
+		one.Kind, one.URL = interact.InputURL, link(v.status.Message)
+	}
+	return interact.Inputs{whole: one}, false
+}
+
+// askable reports whether inputs are there, and all of kinds that consumers can be asked for.
+func askable(in interact.Inputs) bool {
+	for _, one := range in {
+		switch one.Kind {
+		case interact.InputForm, interact.InputURL, interact.InputMessage, interact.InputModel, interact.InputRoots:
+		default:
+			return false
+		}
+	}
+	return len(in) > 0
+}
+
+// endsHere reports whether a turn ends with what the agent asks: its consumer cannot be asked for that otherwise.
+func (v *invocation) endsHere() bool {
+	if v.turn == nil || v.turn.Kinds == nil {
+		return false
+	}
+	in, _ := v.inputs()
+	for _, one := range in {
+		if !slices.Contains(v.turn.Kinds, one.Kind) {
+			return true
+		}
+	}
+	return false
+}
+
 // ask asks the consumer for what the agent wants, and returns how it goes on.
 func (v *invocation) ask(ctx context.Context) (*wire.Operation, error) {
-	in := interact.Input{Kind: interact.InputMessage, Message: words(v.status.Message), Params: wire.Encode(v.status)}
+	in, own := v.inputs()
 	auth := v.status.State == wire.AuthRequired
-	if auth {
-		in.Kind, in.URL = interact.InputURL, link(v.status.Message)
-	}
-	answers, left, err := v.parking.Ask(ctx, v.m, interact.Inputs{"message": in}, v.yield)
+	answers, left, err := v.parking.Ask(ctx, v.m, in, v.yield)
 	if v.left = left; left || err != nil {
 		return nil, err
 	}
-	a := answers["message"]
+	a := answers[whole]
+	v.answered = v.status
+	next := v.empty()
+	next.ID = rand.Text()
 	switch {
+	case own:
+		next.Parts = []wire.Part{wire.DataPart(wire.Encode(answers))}
 	case a.Action != interact.Accept:
 		return nil, &interact.Error{Code: interact.Cancelled, Title: "the consumer does not answer the agent"}
 	case auth: // it has been done elsewhere: the task goes on by itself
 		v.status = wire.Status{}
 		return &wire.Operation{Method: wire.SubscribeToTask, Params: wire.Encode(wire.Get{ID: v.task})}, nil
+	default:
+		said := *v.m
+		said.Data, said.ContentType, said.ID, said.Key = a.Content, interact.JSON, next.ID, ""
+		if next, err = (&invocation{imported: v.imported, known: v.known, m: &said, skill: v.skill}).message(); err != nil {
+			return nil, err
+		}
 	}
-	next := *v.m
-	next.Data, next.ContentType, next.ID, next.Key = a.Content, interact.JSON, rand.Text(), ""
-	m, err := (&invocation{imported: v.imported, known: v.known, m: &next, skill: v.skill}).message()
-	if err != nil {
-		return nil, err
-	}
-	m.TaskID, m.ContextID = v.task, v.context
+	next.TaskID, next.ContextID = v.task, v.context
 	v.status = wire.Status{}
-	return v.send(m), nil
+	return v.send(next), nil
 }
 
 func words(m *wire.Message) string {
@@ -320,14 +589,8 @@ func link(m *wire.Message) string {
 		return ""
 	}
 	for _, p := range m.Parts {
-		var data struct {
-			URL    string
-			Inputs interact.Inputs
-		}
+		var data struct{ URL string }
 		_ = json.Unmarshal(p.Data, &data) // it may say anything
-		for _, in := range data.Inputs {
-			data.URL = cmp.Or(data.URL, in.URL)
-		}
 		if p.URL != nil {
 			data.URL = *p.URL
 		}
@@ -345,6 +608,9 @@ func (v *invocation) end(err error) {
 	case err != nil:
 	case status == interact.StatusCancelled:
 		err = &interact.Error{Code: interact.Cancelled, Title: cmp.Or(text, "the agent cancelled the task"), Remote: true}
+	case v.status.State == wire.Rejected:
+		err = &interact.Error{Code: interact.AgentFailed, Title: cmp.Or(text, "the agent rejected the task"), Remote: true,
+			Hint: "the agent says so: it does not do this"}
 	case status == interact.StatusFailed:
 		err = &interact.Error{Code: interact.AgentFailed, Title: cmp.Or(text, "the agent failed"), Hint: "the agent says so",
 			Remote: true}
@@ -353,12 +619,15 @@ func (v *invocation) end(err error) {
 		v.yield(nil, err)
 		return
 	}
-	if !v.given && v.status.Message != nil {
+	if v.turn == nil && !v.given && v.status.Message != nil {
 		if v.give(v.status.Message.Parts); v.left {
 			return
 		}
 	}
 	r := v.m.Reply(interact.ActionStatus, "", nil)
+	if v.turn != nil {
+		r.ContentType, r.Data = bridge.TurnType, wire.Encode(v.made.end(v.task, v.context, v.status))
+	}
 	r.Status = interact.StatusCompleted
 	v.yield(r, nil)
 }

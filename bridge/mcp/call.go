@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/lmosd/lmosd/bridge/mcp/facade"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
 	"github.com/lmosd/lmosd/interact"
 )
@@ -150,7 +151,7 @@ func (c *call) follow(ctx context.Context, r *wire.Message) (_ *wire.Message, er
 			return nil, err
 		case end != nil:
 			return end, nil
-		case taskStates[t.Status] == interact.StatusInputRequired:
+		case facade.StatusOf(t.Status, false) == interact.StatusInputRequired:
 			if err := c.update(ctx, r, id); err != nil {
 				return nil, err
 			}
@@ -193,16 +194,6 @@ func (c *call) update(ctx context.Context, r *wire.Message, id string) error {
 	return err
 }
 
-// taskStates are the states of a task as those of an action (design: MCP task, A2A task, WoT action). What has completed with isError has
-// failed, see [task.end].
-var taskStates = map[string]interact.Status{
-	"working":        interact.StatusRunning,
-	"input_required": interact.StatusInputRequired,
-	"completed":      interact.StatusCompleted,
-	"failed":         interact.StatusFailed,
-	"cancelled":      interact.StatusCancelled,
-}
-
 // A task is how one stands.
 type task struct {
 	Status  string          `json:"status"`
@@ -219,7 +210,7 @@ func taskOf(r *wire.Message) (t task) {
 
 // end is the result of a task that has ended; nil for one that has not. The error is how it ended otherwise.
 func (t *task) end(m *interact.Message) (*wire.Message, error) {
-	switch taskStates[t.Status] {
+	switch facade.StatusOf(t.Status, false) {
 	case interact.StatusRunning, interact.StatusInputRequired:
 		return nil, nil
 	case interact.StatusCompleted:

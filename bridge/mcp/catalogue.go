@@ -27,6 +27,7 @@ type catalogue struct {
 	templates []resource
 	prompts   []prompt
 	warnings  []string // what was left out, and why
+	private   bool     // the server says that a list is for nobody else
 }
 
 // abilities are the capabilities of a server, as far as they count here.
@@ -88,6 +89,10 @@ func read(ctx context.Context, s *server) (*catalogue, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.pins.takeInstructions(info.Instructions) {
+		without := *info
+		without.Instructions, info = "", &without
+	}
 	c := &catalogue{info: info, caps: abilitiesOf(info)}
 	if c.caps.Tools != nil {
 		c.tools, err = list[tool](ctx, s, c, "tools/list", "tools")
@@ -137,6 +142,7 @@ func list[T any](ctx context.Context, s *server, c *catalogue, method, member st
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", method, err)
 		}
+		c.scope(method, r)
 		raw, _ := r.InResult(member)
 		if size += len(raw); size > maxList || len(all) > maxListed {
 			c.warn("%s: there is more than lmosd looks at", method)
@@ -149,6 +155,17 @@ func list[T any](ctx context.Context, s *server, c *catalogue, method, member st
 	}
 	c.warn("%s has more than %d pages", method, maxPages)
 	return all, nil
+}
+
+// scope notes what a list says of who may see it (2026-07-28, "Caching"). Of a server of the old era it says nothing: what is there was
+// put there on the way.
+func (c *catalogue) scope(method string, r *wire.Message) {
+	raw, _ := r.InResult("cacheScope")
+	if !c.info.Modern || string(raw) != `"private"` || c.private {
+		return
+	}
+	c.private = true
+	c.warn("%s is private, says the server: no other node is told of it, unless it is imported as listed", method)
 }
 
 // readAll reads one page. What cannot be read is left out.

@@ -3,9 +3,10 @@ package mcp
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"path"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/yosida95/uritemplate/v3"
@@ -22,6 +23,7 @@ import (
 //	mcp:inputSchema, mcp:outputSchema   a tool's, as the server wrote them; input and output are as near as a data schema comes
 //	mcp:destructive, mcp:openWorld      hints of a tool; readOnlyHint and idempotentHint are safe and idempotent
 //	mcp:uri, mcp:uriTemplate            of a resource, which is a property
+//	lmos:unlisted                       true of a server whose lists are private (cacheScope): its node tells nobody of it (bridge.Import.Listed)
 //	mcp:icons, mcp:meta                 of any of them, if they are small
 //	mcp:capabilities, mcp:protocolVersions, mcp:serverInfo   of the server
 const Namespace = "https://lmosd.dev/ns/mcp#"
@@ -100,7 +102,7 @@ func (c *catalogue) describe(target string, o bridge.Import) ([]byte, *index, er
 
 // head is what is said of the server itself.
 func (c *catalogue) head(target string, o bridge.Import) map[string]any {
-	name := cmp.Or(o.Name, title(c.info.Server.Title), title(c.info.Server.Name), title(path.Base(target)), "mcp")
+	name := cmp.Or(o.Name, title(c.info.Server.Title), title(c.info.Server.Name), title(target), "mcp")
 	doc := map[string]any{
 		"@context": []any{td.Context10, td.Context11, map[string]any{"lmos": td.ContextLMOS, "mcp": Namespace}},
 		"@type":    "lmos:Tool", "title": name,
@@ -109,6 +111,9 @@ func (c *catalogue) head(target string, o bridge.Import) map[string]any {
 	}
 	if text := cmp.Or(o.Description, clip(c.info.Instructions, maxText)); text != "" {
 		doc["description"] = text
+	}
+	if c.private && !o.Listed {
+		doc["lmos:unlisted"] = true
 	}
 	var caps []any
 	for _, id := range o.Capabilities {
@@ -150,8 +155,29 @@ func (d *draft) actions() {
 	}
 	for i, p := range d.c.prompts {
 		d.add(part{kind: "actions", key: names[len(d.c.tools)+i], what: "the prompt " + p.Name, full: p.action(maxText), lean: p.action(maxShort),
-			enter: func(key string) { d.index.actions[key] = called{true, p.Name} }}, nil)
+			enter: func(key string) { d.index.actions[key] = called{true, p.Name} }}, badPrompt(p))
 	}
+}
+
+// errHidden is of a name with control characters, characters of no width, or such that turn the direction of text: two names that are
+// not the same would look the same.
+var errHidden = errors.New("its name has characters that nobody sees")
+
+func hides(name string) bool {
+	return !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool {
+		return unicode.Is(unicode.C, r) || unicode.Is(unicode.Zl, r) || unicode.Is(unicode.Zp, r)
+	})
+}
+
+// badPrompt says why a prompt cannot be called.
+func badPrompt(p prompt) error {
+	switch {
+	case p.Name == "":
+		return errors.New("it has no name")
+	case hides(p.Name):
+		return errHidden
+	}
+	return nil
 }
 
 // badTool says why a tool cannot be called.
@@ -159,7 +185,9 @@ func badTool(t tool) error {
 	var in map[string]json.RawMessage
 	switch {
 	case t.Name == "":
-		return fmt.Errorf("it has no name")
+		return errors.New("it has no name")
+	case hides(t.Name):
+		return errHidden
 	case len(t.Input) > 0 && string(t.Input) != "null" && json.Unmarshal(t.Input, &in) != nil:
 		return fmt.Errorf("its inputSchema is no object")
 	}

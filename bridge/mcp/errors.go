@@ -1,9 +1,9 @@
 package mcp
 
 import (
-	"encoding/json"
 	"errors"
 
+	"github.com/lmosd/lmosd/bridge/mcp/backend"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
 	"github.com/lmosd/lmosd/interact"
 )
@@ -34,7 +34,7 @@ func fault(err error, m *interact.Message) error {
 	if !errors.As(err, &e) {
 		return interact.AsError(err)
 	}
-	if ours := relayed(e); ours != nil {
+	if ours := backend.Relayed(e); ours != nil {
 		return ours
 	}
 	code, known := codes[e.Code]
@@ -45,21 +45,4 @@ func fault(err error, m *interact.Message) error {
 		code = interact.NoAffordance // of a URI that is not there
 	}
 	return &interact.Error{Code: code, Title: interact.Clip(interact.Readable(e.Error()), maxComplaint), Hint: hints[code], Remote: true, Begun: true}
-}
-
-// relayed is an error of lmosd's own that came as one of JSON-RPC: of a carrier, which has no other way to say why there is no
-// answer. A server that forges one fools nobody but its own callers.
-func relayed(e *wire.Error) *interact.Error {
-	var data struct{ Code, Hint string }
-	if e.Code != wire.InternalError || json.Unmarshal(e.Data, &data) != nil {
-		return nil
-	}
-	for _, code := range []interact.Code{interact.Unreachable, interact.Unauthenticated, interact.Forbidden, interact.Overloaded, interact.Timeout,
-		interact.RateLimited, interact.TooLarge} {
-		if data.Code == code.String() {
-			return &interact.Error{Code: code, Title: interact.Clip(interact.Readable(e.Message), maxComplaint),
-				Hint: interact.Clip(interact.Readable(data.Hint), maxComplaint), Remote: true}
-		}
-	}
-	return nil
 }

@@ -83,6 +83,9 @@ func newGate(d *td.Thing, judge bridge.Judge) *gate {
 	return g
 }
 
+// maxRubbish bounds what a server may say on a tunnel that is no message.
+const maxRubbish = 1000
+
 // relay passes on what goes between a client and the server, but for what is refused. It closes both.
 func (g *gate) relay(ctx context.Context, m *interact.Message, client, server wire.Conn) error {
 	var work sync.WaitGroup
@@ -91,10 +94,16 @@ func (g *gate) relay(ctx context.Context, m *interact.Message, client, server wi
 	defer context.AfterFunc(ctx, func() { client.Close() })()
 	work.Go(func() {
 		defer client.Close()
-		for {
+		for rubbish := 0; ; {
 			r, err := server.Read(ctx)
-			if _, bad := err.(*wire.Error); bad {
-				continue
+			if bad, ok := err.(*wire.Error); ok {
+				if rubbish++; rubbish > maxRubbish {
+					return
+				}
+				if r == nil {
+					continue
+				}
+				r, err = wire.Refuse(r.ID(), wire.Errorf(wire.InternalError, "the server's response cannot be read: %s", bad.Message)), nil
 			}
 			if err != nil || client.Write(ctx, r) != nil {
 				return
@@ -120,7 +129,11 @@ func (g *gate) relay(ctx context.Context, m *interact.Message, client, server wi
 
 // pass gives q to the server, or the client an error.
 func (g *gate) pass(ctx context.Context, m *interact.Message, q *wire.Message, client, server wire.Conn) error {
-	for _, one := range g.asks(q) {
+	asks, bad := g.asks(q)
+	if bad != nil {
+		return client.Write(ctx, wire.Refuse(q.ID(), bad))
+	}
+	for _, one := range asks {
 		one.Thing, one.From, one.ID, one.TraceParent, one.TraceState = m.Thing, m.From, m.ID, m.TraceParent, m.TraceState
 		if err := g.judge(ctx, one); err != nil {
 			e := interact.AsError(err)
@@ -134,32 +147,40 @@ func (g *gate) pass(ctx context.Context, m *interact.Message, q *wire.Message, c
 // maxObserved bounds the resources that one message may listen to.
 const maxObserved = 1024
 
-// asks says what a request asks for in lmosd's words; nothing for what anybody may ask who may use the tunnel.
-func (g *gate) asks(q *wire.Message) []*interact.Message {
+// asks says what a request asks for in lmosd's words; nothing for what anybody may ask who may use the tunnel. What cannot be told
+// exactly is refused: a server might take ["x"] for "x".
+func (g *gate) asks(q *wire.Message) ([]*interact.Message, *wire.Error) {
 	if !q.IsRequest() {
-		return nil
+		return nil, nil
+	}
+	if subject, named := q.Subject(); subject == "" && (named || q.Method() == subscribe && q.Text("uri") == "") {
+		return nil, wire.Errorf(wire.InvalidParams, "%s names nothing", q.Method())
 	}
 	switch q.Method() {
 	case wire.CallTool:
-		return []*interact.Message{{Type: interact.InvokeAction, Name: or(g.tools, q.Text("name"))}}
+		return []*interact.Message{{Type: interact.InvokeAction, Name: or(g.tools, q.Text("name"))}}, nil
 	case wire.GetPrompt:
-		return []*interact.Message{{Type: interact.InvokeAction, Name: or(g.prompts, q.Text("name"))}}
+		return []*interact.Message{{Type: interact.InvokeAction, Name: or(g.prompts, q.Text("name"))}}, nil
 	case wire.ReadRes:
-		return []*interact.Message{{Type: interact.ReadProperty, Name: g.property(q.Text("uri"))}}
-	case "resources/subscribe":
-		return []*interact.Message{{Type: interact.ObserveProperty, Name: g.property(q.Text("uri"))}}
+		return []*interact.Message{{Type: interact.ReadProperty, Name: g.property(q.Text("uri"))}}, nil
+	case subscribe:
+		return []*interact.Message{{Type: interact.ObserveProperty, Name: g.property(q.Text("uri"))}}, nil
 	case wire.Listen:
 		raw, _ := q.Param("notifications", "resourceSubscriptions")
 		var uris []string
-		_ = json.Unmarshal(raw, &uris) // the server refuses what is no list
+		if raw != nil && json.Unmarshal(raw, &uris) != nil || len(uris) > maxObserved {
+			return nil, wire.Errorf(wire.InvalidParams, "resourceSubscriptions are at most %d URIs", maxObserved)
+		}
 		var all []*interact.Message
-		for _, uri := range uris[:min(len(uris), maxObserved)] {
+		for _, uri := range uris {
 			all = append(all, &interact.Message{Type: interact.ObserveProperty, Name: g.property(uri)})
 		}
-		return all
+		return all, nil
 	}
-	return nil
+	return nil, nil
 }
+
+const subscribe = "resources/subscribe"
 
 func or(names map[string]string, name string) string {
 	if key, ok := names[name]; ok {

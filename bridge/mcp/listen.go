@@ -20,6 +20,10 @@ const (
 	maxPause   = 30 * time.Second
 	// settle is how long it is waited for more changes after one: servers say each by itself.
 	settle = 50 * time.Millisecond
+	// A server is described anew so often at once, and once more after each; what changes meanwhile is seen then. What is observed is
+	// read again so often.
+	anewAtOnce, anewEach = 8, 5 * time.Second
+	readAtOnce, readEach = 32, 100 * time.Millisecond
 	// quiet is how long a program is listened to after the last who asked has left: a program that is listened to does not end.
 	quiet = 2 * time.Minute
 )
@@ -75,6 +79,7 @@ func (s *server) observe(ctx context.Context, m *interact.Message, yield func(*i
 		yield(nil, err)
 		return
 	}
+	pace := wire.NewPace(readAtOnce, readEach)
 	again := false // it was interrupted, and may have changed meanwhile
 	wait := firstPause
 	for {
@@ -93,6 +98,10 @@ func (s *server) observe(ctx context.Context, m *interact.Message, yield func(*i
 				continue
 			}
 			wait = firstPause
+			if err := paced(ctx, pace); err != nil {
+				yield(nil, err)
+				return
+			}
 			r, err := s.reading(ctx, m, uri)
 			if err != nil {
 				yield(nil, fault(err, m))
@@ -109,6 +118,13 @@ func (s *server) observe(ctx context.Context, m *interact.Message, yield func(*i
 		}
 		wait = min(2*wait, maxPause)
 	}
+}
+
+// paced waits until the pace allows one more.
+func paced(ctx context.Context, p *wire.Pace) error {
+	err := pause(ctx, p.Wait(time.Now()))
+	p.Take(time.Now())
+	return err
 }
 
 // honours reports whether an acknowledgement has a resource in it.
@@ -140,10 +156,14 @@ func (s *server) changes(target string, o bridge.Import, last []byte) func(conte
 	return func(ctx context.Context) iter.Seq[[]byte] {
 		return func(yield func([]byte) bool) {
 			wait := firstPause
+			pace := wire.NewPace(anewAtOnce, anewEach)
 			for ctx.Err() == nil {
 				if heard, left := s.hear(ctx, want, func() bool {
-					doc := s.anew(ctx, target, o)
-					if doc == nil || bytes.Equal(doc, last) {
+					if paced(ctx, pace) != nil {
+						return true // there is no more
+					}
+					doc := s.anew(ctx, target, o, last)
+					if doc == nil {
 						return true
 					}
 					last = doc
@@ -177,8 +197,8 @@ func (s *server) hear(ctx context.Context, want map[string]any, changed func() b
 	return heard, false
 }
 
-// anew describes the server again; nil if it cannot be asked.
-func (s *server) anew(ctx context.Context, target string, o bridge.Import) []byte {
+// anew describes the server again; nil if it cannot be asked, or offers what it did last.
+func (s *server) anew(ctx context.Context, target string, o bridge.Import, last []byte) []byte {
 	if pause(ctx, settle) != nil {
 		return nil
 	}
@@ -187,6 +207,9 @@ func (s *server) anew(ctx context.Context, target string, o bridge.Import) []byt
 		if ctx.Err() == nil {
 			s.log.Warn("an MCP server has changed, and cannot be asked what it offers", "server", target, "err", err)
 		}
+		return nil
+	}
+	if bytes.Equal(doc, last) {
 		return nil
 	}
 	s.log.Info("an MCP server offers something else", "server", target, "warnings", warnings)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"net"
+	"os"
 	"testing"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -17,7 +18,17 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if address := os.Getenv(relayTo); address != "" {
+		relay(address)
+		return
+	}
+	if version := os.Getenv(counter); version != "" {
+		count(version)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // eras are both of the protocol, as options of a server of the Go SDK.
 var eras = map[string][]string{"new": {wire.Modern}, "old": {wire.Legacy}}

@@ -11,8 +11,11 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"net/url"
 	"os"
+	"path"
 	"strings"
+	"time"
 
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/mcp/backend"
@@ -31,7 +34,11 @@ type Options struct {
 	Pins []string
 	// Credentials has the secrets of servers elsewhere, by their addresses (package client).
 	Credentials credentials.Store
-	Log         *slog.Logger
+	// Show has somebody open an address in a browser, to log in at a server elsewhere; ClientID is what this host calls itself then
+	// ([client.LoginOptions]). Nil: nobody is there, and a server that wants a login is an error that names the command for it.
+	Show     func(ctx context.Context, address string) error
+	ClientID string
+	Log      *slog.Logger
 }
 
 // A Bridge implements [bridge.Bridge].
@@ -64,10 +71,24 @@ func (b *Bridge) Import(ctx context.Context, target string, o bridge.Import) (*b
 		return nil, err
 	}
 	// Callers elsewhere see the name in errors: a command line may have secrets in it.
-	return imported(ctx, target, o, backend.Options{Name: cmp.Or(o.Name, "the MCP server"), MaxConns: maxChildren, Log: b.o.Log}, pins, from)
+	to := backend.Options{Name: cmp.Or(o.Name, "the MCP server"), MaxConns: maxChildren, Log: b.o.Log}
+	if from.stays {
+		to.Silent = webPatience
+	}
+	return imported(ctx, shortly(target), o, to, pins, from)
 }
 
-// imported makes an agent of a server.
+// shortly names a target for descriptions and logs: the host of an address, or the program of a command line. What else is in them may
+// be secret.
+func shortly(target string) string {
+	if at, err := url.Parse(target); err == nil && at.Host != "" {
+		return at.Host
+	}
+	program, _, _ := strings.Cut(strings.TrimSpace(target), " ")
+	return path.Base(strings.Trim(program, `'"`))
+}
+
+// imported makes an agent of a server. The target is how it is called if it does not say.
 func imported(ctx context.Context, target string, o bridge.Import, to backend.Options, pins *pins, from *source) (*bridge.Agent, error) {
 	to.Dial = from.dial
 	back := backend.New(to)
@@ -123,5 +144,7 @@ func environment(given []string) ([]string, error) {
 	return env, nil
 }
 
-// maxChildren bounds the processes of one server.
-const maxChildren = 64
+const (
+	maxChildren = 64               // processes of one server
+	webPatience = 30 * time.Second // for what a web server that starts, or somebody who has to log in, takes to answer
+)

@@ -28,24 +28,48 @@ import (
 
 // Bounds of what is kept of tools.
 const (
-	maxPins     = 2 * maxListed
-	maxPin      = 64 << 10 // bytes of a tool
+	maxPins     = 4 * maxListed
+	maxPin      = 64 << 10 // bytes of one; of what is larger the hash is kept
+	maxAllPins  = 32 << 20 // bytes; then all that is new is kept as its hash
 	maxPinFile  = 64 << 20
 	maxShown    = 12 // lines of a difference
 	maxShownOne = 200
 )
 
-// pins are the tools of a server as they were when they were first seen. A tool that says something else later is held back, so that
-// nobody calls it who was told what it did before: it is in no list, and calls of it are refused, until it is approved or is again what
-// it was.
+// pins are what a server told models when it was first seen: its tools and prompts, and its instructions. A tool or prompt that says
+// something else later is held back, so that nobody calls it who was told what it did before: it is in no list, and calls of it are
+// refused, until it is approved or is again what it was. Instructions that are something else are not passed on.
 type pins struct {
 	path    string // empty: they are kept as long as the process runs
 	approve bool   // what has changed is taken as it is
 	log     *slog.Logger
 
 	mu   sync.Mutex
-	all  map[string]json.RawMessage // by name
-	held map[string]string          // by name: what differs
+	all  map[string]json.RawMessage // by key
+	size int                        // bytes of all
+	held map[string]string          // by key: what differs
+}
+
+// Keys of pins: a kind, and the server's own name.
+const (
+	toolPins     = "tools/"
+	promptPins   = "prompts/"
+	instructions = "instructions"
+)
+
+// counts are the members of a tool or prompt that count: all that a model is told of it.
+var counts = map[string][]string{
+	toolPins:   {"title", "description", "inputSchema", "outputSchema", "annotations"},
+	promptPins: {"title", "description", "arguments"},
+}
+
+// calledIn is a key in words.
+func calledIn(key string) string {
+	kind, name, named := strings.Cut(key, "/")
+	if !named {
+		return "what the server tells models of itself"
+	}
+	return "the " + strings.TrimSuffix(kind, "s") + " " + interact.Clip(name, maxShort)
 }
 
 // openPins reads the file at path; an absent one is none yet.
@@ -74,61 +98,81 @@ func openPins(path string, approve bool, log *slog.Logger) (*pins, error) {
 		var text bytes.Buffer
 		_ = json.Compact(&text, pin) // it was read
 		p.all[name] = text.Bytes()
+		p.size += text.Len()
 	}
 	return p, nil
 }
 
-// pinned is what of a tool counts, in one spelling: all that a model is told of it.
-func pinned(raw json.RawMessage) (name string, pin json.RawMessage) {
+// pinned is what of a tool or prompt counts, in one spelling. Of what is not plain JSON, a member that is there twice, say, or very
+// large, all counts as it is spelled.
+func pinned(kind string, raw json.RawMessage) (key string, pin json.RawMessage) {
+	var name string
 	var t map[string]json.RawMessage
-	if json.Unmarshal(raw, &t) != nil || json.Unmarshal(t["name"], &name) != nil {
+	if json.Unmarshal(raw, &t) != nil || json.Unmarshal(t["name"], &name) != nil || alike(t, "name") != "" {
 		return "", nil
 	}
-	of := map[string]json.RawMessage{}
-	for _, key := range []string{"title", "description", "inputSchema", "outputSchema", "annotations"} {
-		if v := t[key]; v != nil {
-			of[key] = v
+	text := []byte(raw)
+	if _, bad := jcs.Decode(raw, 2*maxPin); bad == nil {
+		of := map[string]json.RawMessage{}
+		for member, v := range t {
+			if slices.ContainsFunc(counts[kind], func(one string) bool { return strings.EqualFold(one, member) }) {
+				of[member] = v
+			}
+		}
+		text, _ = json.Marshal(of) // it was JSON
+		if v, bad := jcs.Decode(text, len(text)); bad == nil {
+			text, _ = jcs.Append(nil, v) // it was decoded
 		}
 	}
-	text, err := json.Marshal(of)
-	if err == nil {
-		if v, bad := jcs.Decode(text, len(text)); bad == nil { // else it stays as it is spelled
-			text, err = jcs.Append(nil, v)
-		}
+	if len(text) > maxPin {
+		text = hashOf(text)
 	}
-	if err != nil || len(text) > maxPin {
-		sum := sha256.Sum256(text)
-		text, _ = json.Marshal(map[string]string{"sha256": hex.EncodeToString(sum[:])})
-	}
-	return name, text
+	return kind + name, text
 }
 
-// take takes note of the tools of a list, and says which of them are held back.
-func (p *pins) take(tools []json.RawMessage) (held []bool) {
+// alike returns a member that is spelled like name but for case: there are clients that take it for that. Empty: there is none.
+func alike(object map[string]json.RawMessage, name string) string {
+	for member := range object {
+		if member != name && strings.EqualFold(member, name) {
+			return member
+		}
+	}
+	return ""
+}
+
+func hashOf(text []byte) json.RawMessage {
+	sum := sha256.Sum256(text)
+	out, _ := json.Marshal(map[string]string{"sha256": hex.EncodeToString(sum[:])}) // texts always can
+	return out
+}
+
+// take takes note of the tools or prompts of a list, and says which of them are held back: those that were changed; of two that have
+// one name and are not the same, both; and what is no tool or prompt.
+func (p *pins) take(kind string, items []json.RawMessage) (held []bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	held = make([]bool, len(tools))
-	fresh := false
-	for i, raw := range tools {
-		name, pin := pinned(raw)
+	held = make([]bool, len(items))
+	keys, first := make([]string, len(items)), map[string]json.RawMessage{}
+	twice := map[string]bool{}
+	for i, raw := range items {
+		key, pin := pinned(kind, raw)
 		if pin == nil {
 			continue
 		}
-		was, known := p.all[name]
-		switch {
-		case known && string(was) == string(pin):
-			delete(p.held, name)
-			continue
-		case known && !p.approve:
-			held[i] = true
-			p.holdLocked(name, was, pin)
-			continue
-		case known:
-			p.log.Warn("a tool was changed by its server, and is approved as it is", "tool", name, "changes", differences(was, pin))
-		case len(p.all) >= maxPins:
-			continue
+		if was, there := first[key]; !there {
+			first[key] = pin
+		} else if !bytes.Equal(was, pin) {
+			twice[key] = true
 		}
-		p.all[name], fresh = pin, true
+		keys[i] = key
+	}
+	fresh := false
+	for key, pin := range first {
+		fresh = p.seeLocked(key, pin, twice[key]) || fresh
+	}
+	for i, key := range keys {
+		_, held[i] = p.held[key]
+		held[i] = held[i] || key == ""
 	}
 	if fresh {
 		p.saveLocked()
@@ -136,26 +180,83 @@ func (p *pins) take(tools []json.RawMessage) (held []bool) {
 	return held
 }
 
-func (p *pins) holdLocked(name string, was, is json.RawMessage) {
-	what := strings.Join(differences(was, is), "; ")
-	if before, held := p.held[name]; held && before == what {
-		return
+// takeInstructions takes note of the instructions of a server, and reports whether they are held back.
+func (p *pins) takeInstructions(text string) (held bool) {
+	pin, _ := json.Marshal(text) // a text always can
+	if len(pin) > maxPin {
+		pin = hashOf(pin)
 	}
-	p.held[name] = what
-	p.log.Warn("a tool was changed by its server, and is held back until it is approved", "tool", name, "changes", what)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if text == "" && p.all[instructions] != nil {
+		return false // to say nothing is no change that harms
+	}
+	if p.seeLocked(instructions, pin, false) {
+		p.saveLocked()
+	}
+	_, held = p.held[instructions]
+	return held
 }
 
-// saveLocked writes the file. The next change tries again.
+// seeLocked compares a pin with what it was, and reports whether it is new.
+func (p *pins) seeLocked(key string, pin json.RawMessage, twice bool) (fresh bool) {
+	was, known := p.all[key]
+	switch {
+	case twice:
+		p.holdLocked(key, "there are several that say something else")
+		return false
+	case known && (bytes.Equal(was, pin) || bytes.Equal(was, hashOf(pin))):
+		delete(p.held, key)
+		return false
+	case known && !p.approve:
+		p.holdLocked(key, strings.Join(differences(was, pin), "; "))
+		return false
+	case known:
+		p.log.Warn("a server says something else, which is approved as it is", "of", calledIn(key), "changes", differences(was, pin))
+	case len(p.all) >= maxPins:
+		p.holdLocked(key, "the server has had too many to keep them apart")
+		return false
+	}
+	delete(p.held, key)
+	if p.size += len(pin) - len(was); p.size > maxAllPins {
+		p.size -= len(pin)
+		pin = hashOf(pin)
+		p.size += len(pin)
+	}
+	p.all[key] = pin
+	return true
+}
+
+// maxHeld bounds what is held back by its name; a server that has more of it has nothing that anybody may call.
+const maxHeld = 2 * maxPins
+
+func (p *pins) holdLocked(key, what string) {
+	before, held := p.held[key]
+	if held && before == what || len(p.held) >= maxHeld {
+		return
+	}
+	p.held[key] = what
+	p.log.Warn("a server says something else, which is held back until it is approved", "of", calledIn(key), "changes", what)
+}
+
+// saveLocked writes the file, one pin a line. The next change tries again.
 func (p *pins) saveLocked() {
 	if p.path == "" {
 		return
 	}
-	raw, err := json.MarshalIndent(p.all, "", "\t")
-	if err == nil {
-		err = replace(p.path, append(raw, '\n'))
+	var text bytes.Buffer
+	between := "{\n"
+	for _, key := range slices.Sorted(maps.Keys(p.all)) {
+		name, _ := json.Marshal(key) // a text always can
+		text.WriteString(between)
+		text.Write(name)
+		text.WriteString(": ")
+		text.Write(p.all[key])
+		between = ",\n"
 	}
-	if err != nil {
-		p.log.Error("the approved tools cannot be kept", "file", p.path, "err", err)
+	text.WriteString("\n}\n")
+	if err := replace(p.path, text.Bytes()); err != nil {
+		p.log.Error("what was approved cannot be kept", "file", p.path, "err", err)
 	}
 }
 
@@ -167,27 +268,42 @@ func replace(path string, data []byte) error {
 	return renameio.WriteFile(path, data, 0o600, renameio.WithTempDir(filepath.Dir(path)))
 }
 
+// maxWarned bounds what is said of what is held back.
+const maxWarned = 50
+
 // warnings say what is held back, and why.
 func (p *pins) warnings() (all []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, name := range slices.Sorted(maps.Keys(p.held)) {
-		all = append(all, fmt.Sprintf("the tool %s was changed by its server, and is held back until it is approved (--approve): %s", name, p.held[name]))
+	for _, key := range slices.Sorted(maps.Keys(p.held)) {
+		if len(all) == maxWarned {
+			return append(all, fmt.Sprintf("%d more are held back", len(p.held)-maxWarned))
+		}
+		all = append(all, interact.Readable(fmt.Sprintf("%s was changed by the server, and is held back until it is approved (--approve): %s",
+			calledIn(key), p.held[key])))
 	}
 	return all
 }
 
 // judge refuses calls of what is held back.
 func (p *pins) judge(_ context.Context, m *wire.Message) error {
-	if m.Method() != wire.CallTool {
+	key := ""
+	switch m.Method() {
+	case wire.CallTool:
+		key = toolPins + m.Text("name")
+	case wire.GetPrompt:
+		key = promptPins + m.Text("name")
+	default:
 		return nil
 	}
-	name := m.Text("name")
+	if m.Text("name") == "" { // a server might take ["x"] for "x"
+		return wire.Errorf(wire.InvalidParams, "%s names nothing", m.Method())
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, held := p.held[name]; held {
+	if _, held := p.held[key]; held {
 		return interact.Errorf(interact.Forbidden, "the operator of its host approves it: lmosd expose … --approve",
-			"the tool %s was changed by its server, and is held back", interact.Clip(name, maxShort))
+			"%s was changed by its server, and is held back", interact.Readable(calledIn(key)))
 	}
 	return nil
 }
@@ -204,27 +320,64 @@ func (g *guarded) Call(ctx context.Context, m *wire.Message, notify func(*wire.M
 		return nil, err
 	}
 	r, err := g.Backend.Call(ctx, m, notify)
-	if err == nil && m.Method() == listTools {
-		r = g.pins.filter(r)
+	if err == nil {
+		r = g.pins.filter(m.Method(), r)
 	}
 	return r, err
 }
 
-const listTools = "tools/list"
+// Methods whose results tell models something.
+const (
+	listTools   = "tools/list"
+	listPrompts = "prompts/list"
+)
 
-// filter takes out of a list of tools what is held back. A list of which nothing is stays as it is.
-func (p *pins) filter(r *wire.Message) *wire.Message {
-	raw, _ := r.InResult("tools")
-	var tools []json.RawMessage
-	if raw == nil || json.Unmarshal(raw, &tools) != nil {
+// tells reports whether the result of a method is filtered.
+func tells(method string) bool {
+	return method == listTools || method == listPrompts || method == wire.Discover || method == wire.Initialize
+}
+
+// filter takes out of the result of a method what is held back. A result of which nothing is stays as it is.
+func (p *pins) filter(method string, r *wire.Message) *wire.Message {
+	switch method {
+	case listTools:
+		return p.filterList(toolPins, "tools", r)
+	case listPrompts:
+		return p.filterList(promptPins, "prompts", r)
+	case wire.Discover, wire.Initialize:
+		var text string
+		if raw, _ := r.InResult(instructions); raw != nil {
+			_ = json.Unmarshal(raw, &text) // what is no text is none
+		}
+		if r.Error() == nil && p.takeInstructions(text) {
+			return r.WithResult(nil, instructions)
+		}
+	}
+	return r
+}
+
+func (p *pins) filterList(kind, member string, r *wire.Message) *wire.Message {
+	var result map[string]json.RawMessage
+	var all []json.RawMessage
+	if json.Unmarshal(r.Result(), &result) != nil {
 		return r
 	}
-	held := p.take(tools)
+	for other := alike(result, member); other != ""; other = alike(result, member) {
+		r = r.WithResult(nil, other)
+		delete(result, other)
+	}
+	switch {
+	case result[member] == nil:
+		return r
+	case json.Unmarshal(result[member], &all) != nil:
+		return r.WithResult(json.RawMessage("[]"), member)
+	}
+	held := p.take(kind, all)
 	if !slices.Contains(held, true) {
 		return r
 	}
 	rest := []byte{'['}
-	for i, one := range tools {
+	for i, one := range all {
 		if held[i] {
 			continue
 		}
@@ -233,7 +386,7 @@ func (p *pins) filter(r *wire.Message) *wire.Message {
 		}
 		rest = append(rest, one...)
 	}
-	return r.WithResult(append(rest, ']'), "tools")
+	return r.WithResult(append(rest, ']'), member)
 }
 
 // Session implements [wire.Server].
@@ -242,7 +395,7 @@ func (g *guarded) Session(ctx context.Context) (wire.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &guardedConn{Conn: conn, pins: g.pins, lists: map[wire.ID]bool{}}, nil
+	return &guardedConn{Conn: conn, pins: g.pins, asked: map[wire.ID]string{}}, nil
 }
 
 // A guardedConn is a session of the old era. Calls are judged before they come here ([backend.Serve]).
@@ -251,23 +404,36 @@ type guardedConn struct {
 	pins *pins
 
 	mu    sync.Mutex
-	lists map[wire.ID]bool // requests for lists that wait
+	asked map[wire.ID]string // methods of requests that wait, whose results are filtered
 }
 
-// maxLists bounds the lists that one session waits for. One that asks for more gets no answer to those.
+// maxLists bounds the lists that one session waits for. One that asks for more ends.
 const maxLists = 256
 
 func (c *guardedConn) Write(ctx context.Context, m *wire.Message) error {
-	if m.IsRequest() && m.Method() == listTools {
-		c.mu.Lock()
-		if len(c.lists) >= maxLists {
-			c.mu.Unlock()
-			return interact.Errorf(interact.Overloaded, "wait for the answers", "%d lists are asked for at once", maxLists)
+	if m.IsRequest() {
+		if err := c.note(m); err != nil {
+			return err
 		}
-		c.lists[m.ID()] = true
-		c.mu.Unlock()
 	}
 	return c.Conn.Write(ctx, m)
+}
+
+// note remembers what m asks. Two requests with one id are one too many: a filtered one would hide behind the other.
+func (c *guardedConn) note(m *wire.Message) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, twice := c.asked[m.ID()]
+	switch {
+	case twice:
+		return interact.Errorf(interact.Invalid, "give each request an id of its own", "a request with the id %s waits already", m.ID())
+	case !tells(m.Method()):
+		return nil
+	case len(c.asked) >= maxLists:
+		return interact.Errorf(interact.Overloaded, "wait for the answers", "%d lists are asked for at once", maxLists)
+	}
+	c.asked[m.ID()] = m.Method()
+	return nil
 }
 
 func (c *guardedConn) Read(ctx context.Context) (*wire.Message, error) {
@@ -276,11 +442,11 @@ func (c *guardedConn) Read(ctx context.Context) (*wire.Message, error) {
 		return m, err
 	}
 	c.mu.Lock()
-	list := c.lists[m.ID()]
-	delete(c.lists, m.ID())
+	method := c.asked[m.ID()]
+	delete(c.asked, m.ID())
 	c.mu.Unlock()
-	if list && m.Error() == nil {
-		m = c.pins.filter(m)
+	if m.Error() == nil {
+		m = c.pins.filter(method, m)
 	}
 	return m, nil
 }

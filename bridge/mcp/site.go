@@ -27,20 +27,24 @@ func (b *Bridge) site(target string) (*source, error) {
 		return nil, interact.Errorf(interact.Usage, "for example mcp:https://mcp.example/mcp", "%s is no address of a web server", interact.Clip(target, maxTitle))
 	}
 	if at.User != nil {
-		return nil, interact.Errorf(interact.Usage, "put them into the credentials file: lmosd help credentials", "the address has a name or a password in it")
+		return nil, interact.Errorf(interact.Usage, "put them into credentials.json: docs/agents.md", "the address has a name or a password in it")
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	login := client.NewLogin(b.o.Credentials, target, transport)
-	s := &source{end: transport.CloseIdleConnections, stays: true}
+	login := client.NewLogin(client.LoginOptions{Server: target, Credentials: b.o.Credentials, Transport: transport, Show: b.o.Show,
+		ClientID: b.o.ClientID, Log: b.o.Log})
+	s := &source{end: login.Close, stays: true}
 	s.dial = func(ctx context.Context) (wire.Conn, error) {
-		return client.Dial(ctx, client.Options{URL: target, Login: login.Add, Transport: transport, Params: func(tool string) []wire.Param {
-			if all := s.headers.Load(); all != nil {
-				return (*all)[tool]
-			}
-			return nil
-		}}), nil
+		return client.Dial(ctx, client.Options{URL: target, Login: login, Transport: transport, Log: b.o.Log, Params: s.params}), nil
 	}
 	return s, nil
+}
+
+// params are the arguments of a tool that headers repeat.
+func (s *source) params(tool string) []wire.Param {
+	if all := s.headers.Load(); all != nil {
+		return (*all)[tool]
+	}
+	return nil
 }
 
 // note keeps what headers repeat of the arguments of tools.

@@ -38,9 +38,20 @@ type server struct {
 	sleeps chan struct{} // closed when somebody asks; nil while it is listened to
 }
 
-// describe asks the server what it offers, and makes a draft of it.
+// listFor is how long a server may take to list what it offers, once it runs.
+const listFor = time.Minute
+
+// describe asks the server what it offers, and makes a draft of it. A server that does not answer is a Timeout.
 func (s *server) describe(ctx context.Context, target string, o bridge.Import) (draft []byte, warnings []string, err error) {
-	c, err := read(ctx, s)
+	if _, err := s.about(ctx); err != nil { // it may take longer to start
+		return nil, nil, fault(err, &interact.Message{})
+	}
+	limited, cancel := context.WithTimeout(ctx, listFor)
+	defer cancel()
+	c, err := read(limited, s)
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		return nil, nil, interact.Errorf(interact.Timeout, "ask it with another client", "the server does not list what it offers within %v", listFor)
+	}
 	if err != nil {
 		return nil, nil, fault(err, &interact.Message{})
 	}
@@ -66,6 +77,14 @@ func (s *server) about(ctx context.Context) (*backend.Info, error) {
 	return info, nil
 }
 
+// common is what consumers of the mesh can be asked for, with every request to an old server.
+var common = func() (able map[string]any) {
+	if err := json.Unmarshal([]byte(backend.Common), &able); err != nil {
+		panic(err) // a constant
+	}
+	return able
+}()
+
 // ask sends a request of lmosd's own. A response that is an error is the error.
 func (s *server) ask(ctx context.Context, method string, params map[string]any) (*wire.Message, error) {
 	return s.send(ctx, method, params, &interact.Message{}, map[string]any{}, nil)
@@ -75,6 +94,9 @@ func (s *server) ask(ctx context.Context, method string, params map[string]any) 
 // wants to hear nothing.
 func (s *server) send(ctx context.Context, method string, params map[string]any, m *interact.Message, able map[string]any,
 	notify func(*wire.Message) error) (*wire.Message, error) {
+	if info := s.info.Load(); info != nil && !info.Modern {
+		able = common // whatever the request: so there is one process for all that a node asks
+	}
 	meta := map[string]any{wire.MetaVersion: wire.Modern, wire.MetaCapabilities: able,
 		wire.MetaClient: map[string]string{"name": "lmosd", "version": "1"}}
 	if m.TraceParent != "" {
@@ -89,7 +111,11 @@ func (s *server) send(ctx context.Context, method string, params map[string]any,
 		notify = func(*wire.Message) error { return nil }
 	}
 	params["_meta"] = meta
-	r, err := s.Call(wire.WithCaller(ctx, string(m.From)), wire.Request("1", method, params), notify)
+	q := wire.Request("1", method, params)
+	if len(q.Bytes()) > wire.MaxMessage {
+		return nil, interact.Errorf(interact.TooLarge, "send less at once", "the input of %s has more than %d bytes", m.Name, wire.MaxMessage)
+	}
+	r, err := s.Call(wire.WithCaller(ctx, string(m.From)), q, notify)
 	if err != nil {
 		return nil, err
 	}

@@ -31,6 +31,9 @@ func TestCalls(t *testing.T) {
 			}
 			return &sdk.CallToolResult{StructuredContent: map[string]any{"n": 2}, Content: []sdk.Content{&sdk.TextContent{Text: `{"n":2}`}}}, nil
 		})
+		s.AddTool(&sdk.Tool{Name: "traced", InputSchema: object}, func(_ context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+			return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: fmt.Sprint(r.Params.Meta["traceparent"], " ", r.Params.Meta["tracestate"])}}}, nil
+		})
 		s.AddTool(&sdk.Tool{Name: "fails", InputSchema: object}, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 			return &sdk.CallToolResult{IsError: true, Content: []sdk.Content{&sdk.TextContent{Text: "no\nway"}, &sdk.ImageContent{Data: []byte{1}, MIMEType: "image/png"}}}, nil
 		})
@@ -44,6 +47,8 @@ func TestCalls(t *testing.T) {
 			return nil, ctx.Err()
 		})
 	}
+	traced := invoke("traced", "")
+	traced.TraceParent, traced.TraceState = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "a=b"
 	for era, versions := range eras {
 		thing := join(t, piped(t, newServer(versions, add)), bridge.Import{}).Thing
 		for _, test := range []struct {
@@ -58,6 +63,7 @@ func TestCalls(t *testing.T) {
 			{invoke("nothing", `{}`), nil, interact.NoAffordance, "no nothing"},
 			{invoke("steps", ``), []string{`running ` + interact.Progress + ` {"message":"on","progress":0}`,
 				`running ` + interact.Progress + ` {"message":"on","progress":1}`, `completed json {"n":2}`}, 0, ""},
+			{traced, []string{`completed json "` + traced.TraceParent + ` a=b"`}, 0, ""},
 			{invoke("picture", ``), []string{"completed image/png \x00png"}, 0, ""},
 			{invoke("fails", ``), []string{`running json {"lmos:content":[{"type":"text","text":"no\nway"},{"type":"image","mimeType":"image/png","data":"AQ=="}]}`},
 				interact.AgentFailed, "no way"},

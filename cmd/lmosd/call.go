@@ -1,23 +1,21 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
-	"mime"
 	"os"
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/input"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/printer"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/configs"
 	"github.com/lmosd/lmosd/gateway"
@@ -31,6 +29,7 @@ type callFlags struct {
 	async, stream     bool
 	key, via          string
 	accept, mediaType string
+	ask               askFlags
 }
 
 func newCallCommand(a *app) *cobra.Command {
@@ -40,7 +39,8 @@ func newCallCommand(a *app) *cobra.Command {
 		Short: "call an action of an agent and print its answer",
 		Long: "Calls an action. k=v is typed by the action's input schema; k:=JSON is taken as it is; @file and - (standard\n" +
 			"input) give the whole input; an action that takes one string takes the words as they are.\n" +
-			"The answer alone is printed; -o json adds the agent, the status, the way and the times.",
+			"The answer alone is printed; -o json adds the agent, the status, the way and the times. What the agent wants to know\n" +
+			"first is asked on a terminal; elsewhere it is printed, and the run waits for lmosd task answer.",
 		Example: `  lmosd call weather getWeather question="Rain in Bonn?"
   lmosd call weather getForecast days=3 units:='["mm","°C"]'
   echo '{"question":"Rain?"}' | lmosd call weather getWeather -
@@ -65,6 +65,7 @@ func newCallCommand(a *app) *cobra.Command {
 	flags.StringVar(&f.mediaType, "content-type", "", "media `TYPE` of @file or -; standard input, and what is large, is sent while it is read")
 	flags.StringVar(&f.key, "idempotency-key", "", "`KEY` that makes the call repeatable: with one key the action runs once")
 	addVia(cmd, &f.via)
+	f.ask.add(cmd)
 	return cmd
 }
 
@@ -168,21 +169,22 @@ func (c *conversation) call(ctx context.Context, f callFlags, name string, words
 		return err
 	}
 	defer done()
-	var parts *partWriter
+	o.Asks = !f.async && o.Stream == nil && c.mayAsk(name)
+	var parts *printer.Parts
 	if f.stream {
-		parts = &partWriter{to: c.Out}
+		parts = &printer.Parts{To: c.Out}
 		o.Output = parts
-		if f.accept == "" || isJSON(f.accept) { // else what comes is printed as it is, whatever it is
-			o.Began = parts.began
+		if f.accept == "" || printer.IsJSON(f.accept) { // else what comes is printed as it is, whatever it is
+			o.Began = parts.Began
 		}
 	}
 	r, err := c.client.Invoke(ctx, c.agent.Ref, name, o)
 	if err == nil && r.Task != nil && !f.async {
-		if c.ForPeople() && c.Talk.TTY {
+		if r.Task.Name = c.agent.Name; c.ForPeople() && c.Talk.TTY && len(r.Task.Inputs) == 0 {
 			c.Talk.Line(c.Talk.Paint(terminal.Dim, "it goes on as a task, with or without this command: ") +
 				"lmosd task wait " + r.Task.ID + c.Same())
 		}
-		return c.outlast(ctx, r.Task, func(t *gateway.Task) error { return c.showOutput(name, t.Output, interact.JSON, r.Timing) })
+		return c.outlast(ctx, r.Task, f.ask, func(t *gateway.Task) error { return c.showOutput(name, t.Output, interact.JSON, r.Timing) })
 	}
 	switch {
 	case err != nil:
@@ -190,7 +192,7 @@ func (c *conversation) call(ctx context.Context, f callFlags, name string, words
 	case r.Task != nil:
 		return c.showBegun(r)
 	case parts != nil:
-		return parts.end()
+		return parts.End()
 	}
 	return c.showOutput(name, r.Output, r.Media, r.Timing)
 }
@@ -208,7 +210,7 @@ const streamFrom = 1 << 20
 // fill reads the input into o. What it opened must be closed with done.
 func (c *conversation) fill(o *gateway.CallOptions, f callFlags, action *td.Action, words []string) (done func(), err error) {
 	done = func() {}
-	if o.ContentType = f.mediaType; f.mediaType == "" || isJSON(f.mediaType) {
+	if o.ContentType = f.mediaType; f.mediaType == "" || printer.IsJSON(f.mediaType) {
 		o.Body, err = input.Read(c.Console, action.Input, words)
 		return done, err
 	}
@@ -238,21 +240,44 @@ func (c *conversation) fill(o *gateway.CallOptions, f callFlags, action *td.Acti
 	return func() { _ = file.Close() }, nil // it was only read
 }
 
-// outlast waits for a run that goes on, and shows what became of it. The run outlives the wait, whoever ends that.
-func (c *conversation) outlast(ctx context.Context, t *gateway.Task, show func(*gateway.Task) error) error {
-	wait := "lmosd task wait " + t.ID
-	ended, err := c.client.WaitTask(ctx, t)
-	if err == nil {
-		err = failureOf(ended)
-	} else if ctx.Err() != nil {
-		e := *interact.AsError(err)
-		e.Title, e.Hint, e.Err = "the action goes on; the wait for it ended", wait, nil
-		return &e
+// outlast waits for a run that goes on, says what it wants to know, and shows what became of it. The run outlives the wait,
+// whoever ends that.
+func (c *conversation) outlast(ctx context.Context, t *gateway.Task, f askFlags, show func(*gateway.Task) error) error {
+	for {
+		if len(t.Inputs) > 0 {
+			answers, err := c.answers(ctx, c.asked, t, f)
+			switch {
+			case err != nil:
+				return goesOn(ctx, err, "the action waits for an answer", answering(t))
+			case answers == nil:
+				return c.showAsking(t)
+			}
+			if err := c.client.AnswerTask(ctx, t, answers); err != nil {
+				return err
+			}
+		}
+		now, err := c.client.WaitTask(ctx, t)
+		if err != nil {
+			return goesOn(ctx, err, "the action goes on; the wait for it ended", "lmosd task wait "+t.ID)
+		}
+		if t = now; len(t.Inputs) > 0 {
+			continue
+		}
+		if err := failureOf(t); err != nil {
+			return err
+		}
+		return show(t)
 	}
-	if err != nil {
+}
+
+// goesOn is the error of who does not wait any more for a run.
+func goesOn(ctx context.Context, err error, title, hint string) error {
+	if ctx.Err() == nil {
 		return err
 	}
-	return show(ended)
+	e := *interact.AsError(err)
+	e.Title, e.Hint, e.Err = title, hint, nil
+	return &e
 }
 
 // showBegun prints the id of a run that goes on.
@@ -319,7 +344,7 @@ func (c *conversation) result(output []byte, media string, t *interact.Timing) *
 		console.Milliseconds(t.Host), console.Milliseconds(t.Agent)}
 	switch {
 	case len(output) == 0:
-	case isJSON(media) && json.Valid(output):
+	case printer.IsJSON(media) && json.Valid(output):
 		r.Output = output
 	default:
 		r.Output, r.MediaType = input.Quoted(string(output)), media
@@ -331,43 +356,6 @@ func (c *conversation) showOutput(action string, output []byte, media string, t 
 	r := c.result(output, media, t)
 	r.Action = action
 	return c.Show(console.View{Doc: r, Names: []string{c.agent.Ref}, People: func(s *terminal.Screen, _ bool) {
-		writeOutput(s, output, media)
+		printer.Write(s, output, media)
 	}})
-}
-
-// isJSON reports whether media is JSON or based on it (RFC 6839 §3.1).
-func isJSON(media string) bool {
-	t, _, err := mime.ParseMediaType(media)
-	return err == nil && (t == "application/json" || strings.HasSuffix(t, "+json"))
-}
-
-// writeOutput prints an answer bare: a JSON string as its text, other JSON indented on a terminal, anything else as it is.
-// An agent may be a stranger: on a terminal its text cannot command the terminal.
-func writeOutput(s *terminal.Screen, output []byte, media string) {
-	var text *string // nil for null, which is printed
-	switch {
-	case len(output) == 0:
-		return
-	case isJSON(media) && json.Unmarshal(output, &text) == nil && text != nil:
-		output = []byte(*text)
-	case isJSON(media) && s.TTY:
-		var b bytes.Buffer
-		if json.Indent(&b, output, "", "  ") == nil {
-			output = b.Bytes()
-		}
-	}
-	if s.TTY {
-		output = []byte(terminal.Printable(strings.ToValidUTF8(string(output), string(utf8.RuneError))))
-	}
-	if isText(media) && !bytes.HasSuffix(output, []byte("\n")) {
-		output = append(bytes.Clone(output), '\n')
-	}
-	// Whoever closed the pipe does not want the rest.
-	_, _ = s.Write(output)
-}
-
-// isText reports whether a line end behind the output does no harm.
-func isText(media string) bool {
-	t, _, err := mime.ParseMediaType(media)
-	return isJSON(media) || err == nil && strings.HasPrefix(t, "text/")
 }

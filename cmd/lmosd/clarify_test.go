@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"strings"
 	"testing"
 
 	"github.com/lmosd/lmosd/interact"
@@ -70,32 +69,6 @@ func TestAgain(t *testing.T) {
 	} {
 		if got := again("call", "w", rest); got != want {
 			t.Errorf("got %q, want %q", got, want)
-		}
-	}
-}
-
-func TestObstacles(t *testing.T) {
-	t.Parallel()
-	const head = `"@context": "https://www.w3.org/2022/wot/td/v1.1", "title": "x", "security": "n", "securityDefinitions": {"n": {"scheme": "nosec"},
-		"p": {"scheme": "psk", "identity": "x"}, "b": {"scheme": "basic"}}`
-	for want, body := range map[string]string{
-		": describes no action, property or event": ``,
-		"/actions/a~1b/forms: none has an address": `, "actions": {"a/b": {"forms": [{"href": "modbus+tcp://127.0.0.1/x"}]}}`,
-		"/properties/p/forms: none has an address": `, "properties": {"p": {"forms": [{"href": "/x"}]}}`,
-		"/securityDefinitions/p/scheme: a node":    `, "actions": {"a": {"forms": [{"href": "http://127.0.0.1/x", "security": "p"}]}}`,
-		"":                                         `, "actions": {"a": {"uriVariables": {"id": {"type": "string"}}, "forms": [{"href": "modbus+tcp://127.0.0.1/x"}, {"href": "http://127.0.0.1/{id}", "security": "b"}]}}, "properties": {"m": {"forms": [{"href": "mqtt://127.0.0.1/x"}]}}, "events": {"e": {"forms": [{"href": "coap://127.0.0.1/x", "op": "subscribeevent"}]}}`,
-		"/events/e/forms: none has an address":     `, "events": {"e": {"forms": [{"href": "knx://127.0.0.1/x"}]}}`,
-	} {
-		thing, err := td.Parse([]byte("{" + head + body + "}"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := ""
-		for _, o := range obstacles(thing) {
-			got += o.Pointer + ": " + o.Reason
-		}
-		if !strings.HasPrefix(got, want) || (want == "") != (got == "") {
-			t.Errorf("%s: got %q, want %q", body, got, want)
 		}
 	}
 }

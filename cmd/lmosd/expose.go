@@ -71,11 +71,11 @@ func (a *app) expose(ctx context.Context, s expose.Spec) error {
 	}
 	defer client.Close()
 	log := a.ownLogger()
-	secrets, err := a.secrets()
+	secrets, agents, err := a.imports()
 	if err != nil {
 		return err
 	}
-	x, err := expose.Open(ctx, s, bridges(secrets, nil, log), log)
+	x, err := expose.Open(ctx, s, bridges(secrets, mcp.Options{}, agents, log), log)
 	if err != nil {
 		return err
 	}
@@ -94,13 +94,19 @@ func (a *app) expose(ctx context.Context, s expose.Spec) error {
 	return e.offered(ctx, p.Ref, reached(p))
 }
 
-// secrets are those of this machine's node: an agent that this command offers is one of its agents.
-func (a *app) secrets() (credentials.Store, error) {
+// imports are the secrets and settings of this machine's node: an agent that this command offers is one of its agents.
+func (a *app) imports() (credentials.Store, a2a.Options, error) {
 	c, err := settings.Load(a.Console, nil)
 	if err != nil { // a broken configuration keeps nobody from another node
-		return credentials.Store{}, nil
+		return credentials.Store{}, a2a.Options{}, nil
 	}
-	return credentials.Load(c.CredentialsFile())
+	secrets, err := credentials.Load(c.CredentialsFile())
+	return secrets, imported(c), err
+}
+
+// imported is how A2A agents are imported.
+func imported(c *configs.Config) a2a.Options {
+	return a2a.Options{KeyOrigins: c.A2A.KeyOrigins, Recheck: time.Duration(c.A2A.Recheck)}
 }
 
 // ownLogger tells of what goes wrong in this command; with -v, of all.
@@ -109,7 +115,7 @@ func (a *app) ownLogger() *slog.Logger {
 	if c.Telemetry.Log.Level = "warn"; a.Flags.Verbose {
 		c.Telemetry.Log.Level = "debug"
 	}
-	return a.logger(c)
+	return settings.Logger(a.Console, c)
 }
 
 // exposing is one run of `lmosd expose`.
@@ -251,7 +257,7 @@ func (a *app) offerAgents(ctx context.Context, n *node.Node, c *configs.Config, 
 	if err != nil {
 		return nil, err
 	}
-	set := &agentSet{bridges: bridges(secrets, nil, log)}
+	set := &agentSet{bridges: bridges(secrets, mcp.Options{}, imported(c), log)}
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	set.stop = stop
 	for i, line := range c.Agents {
@@ -333,9 +339,8 @@ func (set *agentSet) close() {
 	}
 }
 
-// bridges are the protocols that this command speaks beside LMOS and WoT. The secrets are for what is imported; the pins are what MCP
-// clients see at once.
-func bridges(secrets credentials.Store, pins []string, log *slog.Logger) []bridge.Bridge {
-	return []bridge.Bridge{mcp.New(mcp.Options{Credentials: secrets, Pins: pins, Log: log}),
-		a2a.New(a2a.Options{Credentials: secrets, Log: log})}
+// bridges are the protocols that this command speaks beside LMOS and WoT. The secrets are for what is imported.
+func bridges(secrets credentials.Store, m mcp.Options, a a2a.Options, log *slog.Logger) []bridge.Bridge {
+	m.Credentials, a.Credentials, m.Log, a.Log = secrets, secrets, log, log
+	return []bridge.Bridge{mcp.New(m), a2a.New(a)}
 }

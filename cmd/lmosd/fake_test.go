@@ -38,7 +38,7 @@ const (
 const fakeToken = "secret"
 
 // A fakeNode answers as the API of a node does. What an agent of it does is in its name: weather answers, slow never
-// does, and failing, refusing and away give the error that the name says; liar's description was changed after it was
+// does, curious asks before it reports, and failing, refusing and away give the error that the name says; liar's description was changed after it was
 // signed.
 type fakeNode struct {
 	owner  did.DID
@@ -46,6 +46,7 @@ type fakeNode struct {
 	raw    map[string][]byte               // likewise: the descriptions byte for byte
 	values map[string]string               // properties of all agents
 	bare   bool                            // no peers, no agents
+	asking asking                          // the run of curious
 }
 
 // newFakeNode serves a fake node until the test ends, and returns its URL.
@@ -67,7 +68,7 @@ func makeFake() *fakeNode {
 	}
 	n := &fakeNode{owner: key.DID(), agents: map[string]*gateway.AgentDetail{}, raw: map[string][]byte{},
 		values: map[string]string{"modelConfiguration": `{"model":"small","temperature":0.2}`, "units": `"celsius"`, "build": `"7"`}}
-	for _, name := range []string{"weather", "slow", "failing", "refusing", "away", "liar"} {
+	for _, name := range []string{"weather", "slow", "failing", "refusing", "away", "liar", "curious"} {
 		n.add(name, key)
 	}
 	n.raw["liar"] = bytes.Replace(n.raw["liar"], []byte("Answers"), []byte("Dodges"), 1)
@@ -78,6 +79,9 @@ func makeFake() *fakeNode {
 func (n *fakeNode) add(name string, key *keystore.Key) {
 	raw := bytes.ReplaceAll(weatherTD, []byte("urn:example:weather\""), []byte("urn:example:"+name+"\""))
 	raw = bytes.ReplaceAll(raw, []byte(`"Weather"`), []byte(`"`+strings.ToUpper(name[:1])+name[1:]+`"`))
+	if name == "curious" {
+		raw = bytes.Replace(raw, []byte(`"getReport": {`), []byte(`"getReport": { "lmos:asks": true,`), 1)
+	}
 	t, err := td.Complete(raw, key.DID())
 	if err != nil {
 		panic(err)
@@ -180,7 +184,7 @@ func (n *fakeNode) find(w http.ResponseWriter, r *http.Request) {
 		Coverage: td.Coverage{Asked: 3, Answered: 3, Oldest: time.Now().Add(-2 * time.Minute)}}
 	for _, name := range slices.Sorted(maps.Keys(n.agents)) {
 		g := n.agents[name].Agent
-		if c := strings.Join(q.Capability, " "); strings.HasPrefix(g.Capabilities[0], c) && strings.Contains(name, q.Text) && !n.bare {
+		if c := strings.Join(q.Capability, " "); strings.HasPrefix(g.Capabilities[0], c) && strings.Contains(name, q.Text) && !n.bare && name != "curious" {
 			if v.Get("explain") != "" {
 				g.Score, g.Why = 0.9, []gateway.Why{{Signal: "word", Amount: 0.8, Asked: "wether", Found: "weather", Field: "title"},
 					{Signal: "trust", Amount: 0.07, Found: "trust.allow"}, {Signal: "reach", Amount: 0.03}, {Signal: "fallback", Found: "no endpoint"}}
@@ -339,6 +343,10 @@ func (n *fakeNode) call(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	if r.Header.Get("Lmos-Timing") != "" {
 		w.Header().Set("Server-Timing", `resolve;dur=0.040, host;dur=2.5, agent;dur=1.9, total;dur=3.2, path;desc="mesh quic-v1"`)
+	}
+	if name == "curious" && r.PathValue("name") == "getReport" {
+		n.ask(w, r, body)
+		return
 	}
 	if r.Header.Get("Prefer") == "respond-async" || r.PathValue("name") == "getReport" {
 		begun(w, r)

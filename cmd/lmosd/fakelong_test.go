@@ -3,8 +3,11 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/lmosd/lmosd/gateway"
@@ -17,6 +20,7 @@ const (
 	runningTask   = "3f2a9c1b-0000-4000-8000-000000000001"
 	failedTask    = "5d010000-0000-4000-8000-000000000002"
 	completedTask = "5d020000-0000-4000-8000-000000000003"
+	askingTask    = "a5c00000-0000-4000-8000-000000000004"
 )
 
 // longRoutes adds what takes time: runs of actions, events, and the ways to an agent.
@@ -29,6 +33,7 @@ func (n *fakeNode) longRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /things/{ref}/events", n.events)
 	mux.HandleFunc("GET /things/{ref}/events/{name}", n.events)
 	mux.HandleFunc("GET /things/{ref}/actions/{name}/{run}", n.run)
+	mux.HandleFunc("POST /things/{ref}/actions/{name}/{run}", n.tell)
 }
 
 func (n *fakeNode) list() []gateway.Task {
@@ -37,13 +42,72 @@ func (n *fakeNode) list() []gateway.Task {
 	}
 	began := time.Now().Add(-90 * time.Second).UTC()
 	ref := n.agents["weather"].Agent.Ref
-	return []gateway.Task{
+	list := []gateway.Task{
 		{ID: runningTask, Thing: ref, Name: "weather", Action: "getReport", Status: "running", Requested: began},
 		{ID: failedTask, Thing: ref, Name: "weather", Action: "getReport", Status: "failed", Requested: began, Ended: began.Add(time.Second),
 			Error: json.RawMessage(`{"type":"urn:lmosd:error:agent-failed","code":"LMOS-1502","title":"Agent failed","detail":"no paper","remote":true}`)},
 		{ID: completedTask, Thing: ref, Name: "weather", Action: "getReport", Status: "completed", Requested: began, Ended: began.Add(3 * time.Second),
 			Output: json.RawMessage(`"It rained."`)},
 	}
+	n.asking.Lock()
+	defer n.asking.Unlock()
+	if n.asking.inputs != nil {
+		list = append(list, gateway.Task{ID: askingTask, Thing: n.agents["curious"].Agent.Ref, Name: "curious", Action: "getReport",
+			Status: "input-required", Inputs: n.asking.inputs, Requested: began})
+	}
+	return list
+}
+
+// An asking is what the run of curious wants to know: inputs until they are answered, nil before it has begun.
+type asking struct {
+	sync.Mutex
+	inputs  interact.Inputs
+	answers json.RawMessage
+}
+
+// asked are what it wants to know, by the year that it is to report of.
+var asked = map[int]interact.Inputs{
+	1: {"form": {Kind: interact.InputForm, Message: "How shall it be?\nSay it.", Schema: json.RawMessage(`{"type":"object","required":["style","pages"],
+		"properties":{"style":{"type":"string","title":"Style","enum":["short","long"],"default":"short"},"pages":{"type":"integer","minimum":1,"maximum":9},
+		"draft":{"type":"boolean"}}}`)}},
+	2: {"site": {Kind: interact.InputURL, Message: "Pay first", URL: "https://pay.example/7"}},
+	3: {"say": {Kind: interact.InputModel, Params: json.RawMessage(`{"systemPrompt":"Be short.","messages":[{"role":"user","content":{"type":"text","text":"Who?"}}]}`)},
+		"dirs": {Kind: interact.InputRoots}},
+	5: {"who": {Kind: interact.InputForm, Schema: json.RawMessage(`{"type":"object","properties":{"name":{"type":"string"}}}`)}},
+	6: {"dirs": {Kind: interact.InputRoots}},
+	4: {"more": {Kind: interact.InputMessage, Message: "Which town?"}},
+}
+
+// ask begins the run of curious.
+func (n *fakeNode) ask(w http.ResponseWriter, r *http.Request, body []byte) {
+	if !strings.Contains(strings.Join(r.Header.Values("Prefer"), ","), "lmos-input") || r.Header.Get("Idempotency-Key") == "" {
+		rest.Problem(w, r, interact.NeedsInput("getReport"))
+		return
+	}
+	n.asking.Lock()
+	defer n.asking.Unlock()
+	var of struct{ Year int }
+	_ = json.Unmarshal(body, &of)
+	n.asking.inputs, n.asking.answers = asked[of.Year], nil
+	w.WriteHeader(http.StatusCreated)
+	_, _ = fmt.Fprintf(w, `{"status":"running","href":"/x/%s","lmos:inputRequired":%s}`, askingTask, encode(n.asking.inputs))
+}
+
+// tell takes the answers of the run of curious.
+func (n *fakeNode) tell(w http.ResponseWriter, r *http.Request) {
+	n.asking.Lock()
+	defer n.asking.Unlock()
+	n.asking.inputs = nil
+	n.asking.answers, _ = io.ReadAll(r.Body)
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func encode(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return b
 }
 
 func (n *fakeNode) tasks(w http.ResponseWriter, _ *http.Request) {
@@ -84,6 +148,14 @@ func (n *fakeNode) run(w http.ResponseWriter, r *http.Request) {
 	switch id {
 	case failedTask:
 		state(`"status":"failed","error":` + string(n.list()[1].Error))
+	case askingTask:
+		n.asking.Lock()
+		defer n.asking.Unlock()
+		if n.asking.inputs != nil {
+			state(`"status":"running","lmos:inputRequired":` + string(encode(n.asking.inputs)))
+			return
+		}
+		state(`"status":"completed","output":` + string(n.asking.answers))
 	default:
 		state(`"status":"running"`)
 		state(`"status":"completed","output":"It rained.","timeEnded":"2026-01-02T03:04:05Z"`)

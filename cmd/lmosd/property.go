@@ -10,6 +10,7 @@ import (
 
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/input"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/printer"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
@@ -82,7 +83,7 @@ func (c *conversation) read(ctx context.Context, name string) error {
 	r := c.result(value, media, nil)
 	r.Property = name
 	return c.Show(console.View{Doc: r, Names: []string{c.agent.Ref}, People: func(s *terminal.Screen, _ bool) {
-		writeOutput(s, value, media)
+		printer.Write(s, value, media)
 	}})
 }
 

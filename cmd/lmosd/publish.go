@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/check"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/input"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
@@ -114,7 +115,7 @@ func (a *app) remarks(p *gateway.Publication, name string, raw []byte) {
 		return // the node read it, and said what it had to
 	}
 	known := p.Warnings
-	p.Warnings = append(obstacles(t), known...)
+	p.Warnings = append(check.Obstacles(t), known...)
 	if !a.ForPeople() {
 		for _, w := range t.Warnings {
 			if !slices.Contains(known, w) {

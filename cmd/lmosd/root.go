@@ -3,7 +3,10 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/catalogue"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/check"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/install"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/manual"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/playground"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/settings"
@@ -64,11 +67,13 @@ func (a *app) commands() map[string][]*cobra.Command {
 	return map[string][]*cobra.Command{
 		"use": {newFindCommand(a), newRouteCommand(a), newShowCommand(a), newCallCommand(a), newReadCommand(a), newWriteCommand(a), newWatchCommand(a),
 			newTaskCommand(a), newPingCommand(a), newTraceCommand(a)},
-		"offer":   {newExposeCommand(a), newPublishCommand(a), newUnpublishCommand(a), newMoveCommand(a), newValidateCommand(a)},
+		"offer": {newExposeCommand(a), newLoginCommand(a), newPublishCommand(a), newUnpublishCommand(a), newMoveCommand(a),
+			check.NewCommand(a.Console)},
 		"node":    {annotate(newRunCommand(a), console.ScopeMesh, console.ReadWrite), newIDCommand(a), newStatusCommand(a), newPeersCommand(a)},
 		"operate": {settings.NewConfigCommand(a.Console)},
 		"develop": {annotate(playground.NewDemoCommand(a.Console), console.ScopeLocal, console.ReadOnly),
-			annotate(playground.NewTestnetCommand(a.Console), console.ScopeLocal, console.ReadWrite), newErrorsCommand(a), newVersionCommand(a), newMCPCommand(a), newInstallCommand(a),
+			annotate(playground.NewTestnetCommand(a.Console), console.ScopeLocal, console.ReadWrite),
+			catalogue.NewCommand(a.Console), newVersionCommand(a), newMCPCommand(a), install.NewCommand(a.Console),
 			newCompletionCommand(a), playground.NewWeatherCommand()},
 	}
 }

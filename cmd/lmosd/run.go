@@ -15,6 +15,9 @@ import (
 	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/bridge/a2a"
+	"github.com/lmosd/lmosd/bridge/a2a/push"
+	"github.com/lmosd/lmosd/bridge/mcp"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/settings"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
@@ -65,8 +68,9 @@ func (a *app) serve(ctx context.Context, c *configs.Config, ready string, start 
 	if err := errors.Join(withdrawReady(ready), makeFolder(c.Node.DataDir)); err != nil {
 		return err
 	}
-	o.Version, o.Log = version(), a.logger(c)
-	o.Bridges = bridges(credentials.Store{}, c.MCP.Pin, o.Log) // they serve others, and ask nobody elsewhere
+	o.Version, o.Log = version(), settings.Logger(a.Console, c)
+	// They serve others, and ask nobody elsewhere but webhooks: who may be asked directly at any address may have them there, too.
+	o.Bridges = bridges(credentials.Store{}, mcp.Options{Pins: c.MCP.Pin}, a2a.Options{Push: push.Options{Private: o.Direct == node.DirectAny}}, o.Log)
 	n, err := node.New(o)
 	if err != nil {
 		return cannotStart(err)

@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/printer"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/prompt"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
@@ -19,26 +21,28 @@ import (
 func newTaskCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "task",
-		Short: "list, show, await or cancel long-running actions",
+		Short: "list, show, await, answer or cancel long-running actions",
 		Long: "A task is one run of an action that goes on without its caller: of one that was called with --async, or that takes\n" +
 			"long by its description. The node remembers those that were begun through it. An id may be cut: the beginning is\n" +
-			"enough where only one task begins like that.",
+			"enough where only one task begins like that. A task that is input-required waits for lmosd task answer.",
 		Example: `  lmosd task ls
   lmosd task wait 3f2a
+  lmosd task answer 3f2a name=Ada
   lmosd task cancel 3f2a`,
 		Annotations: console.About(console.ScopeMesh, console.ReadOnly, "lmosd call"),
 		Args:        console.Subcommand,
 		RunE:        func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newTaskLs(a), newTaskShow(a), newTaskWait(a), newTaskCancel(a))
+	cmd.AddCommand(newTaskLs(a), newTaskShow(a), newTaskWait(a), newTaskAnswer(a), newTaskCancel(a))
 	return cmd
 }
 
 func newTaskLs(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:   "ls",
-		Short: "list the tasks that were begun through the node",
-		Long:  "Lists the tasks that were begun through the node, newest first, with the state that the node heard of last.",
+		Use:     "ls",
+		Aliases: []string{"list"},
+		Short:   "list the tasks that were begun through the node",
+		Long:    "Lists the tasks that were begun through the node, newest first, with the state that the node heard of last.",
 		Example: `  lmosd task ls
   lmosd task ls -o json --jq '.items[] | select(.status == "running") | .id'`,
 		Annotations: console.About(console.ScopeLocal, console.ReadOnly),
@@ -62,14 +66,18 @@ func newTaskShow(a *app) *cobra.Command {
 
 func newTaskWait(a *app) *cobra.Command {
 	var timeout time.Duration
+	var f askFlags
 	cmd := a.taskCommand("wait", "wait until a task ends, and print its output", console.ReadOnly,
 		"Waits until a task has ended, prints the output as lmosd call does, and ends as it would: with 0 only if the task is\n"+
-			"completed. Whoever stops waiting does not stop the task.",
+			"completed. Whoever stops waiting does not stop the task. What it wants to know is asked on a terminal; elsewhere it is\n"+
+			"printed, and the exit code is 10.",
 		"  lmosd task wait 3f2a --timeout 10m\n  lmosd task wait \"$(lmosd call weather getReport year=2026 --async)\"",
 		func(ctx context.Context, c *gateway.Client, t *gateway.Task) error {
-			return a.awaitTask(ctx, c, t, timeout)
+			return a.awaitTask(ctx, c, t, timeout, f)
 		})
+	cmd.Aliases = []string{"follow"}
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how long to wait (default: until it ends)")
+	f.add(cmd)
 	return cmd
 }
 
@@ -95,18 +103,23 @@ func (a *app) taskCommand(verb, short, impact, long, example string,
 		Use: verb + " <id>", Short: short, Long: long, Example: example, Annotations: console.About(console.ScopeMesh, impact),
 		Args: console.Takes(1, 1), ValidArgsFunction: a.completeTask,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := a.client()
-			if err != nil {
-				return err
-			}
-			defer client.Close()
-			t, err := findTask(cmd.Context(), client, args[0])
-			if err != nil {
-				return err
-			}
-			return do(cmd.Context(), client, t)
+			return a.withTask(cmd.Context(), args[0], do)
 		},
 	}
+}
+
+// withTask finds the task whose id begins with prefix.
+func (a *app) withTask(ctx context.Context, prefix string, do func(context.Context, *gateway.Client, *gateway.Task) error) error {
+	client, err := a.client()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	t, err := findTask(ctx, client, prefix)
+	if err != nil {
+		return err
+	}
+	return do(ctx, client, t)
 }
 
 // findTask returns the task whose id begins with prefix.
@@ -155,6 +168,8 @@ func (a *app) listTasks(ctx context.Context) error {
 		return err
 	}
 	switch i := slices.IndexFunc(list.Items, func(t gateway.Task) bool { return !t.Final() }); {
+	case i >= 0 && interact.StatusOf(list.Items[i].Status) == interact.StatusInputRequired:
+		a.Next("lmosd task show " + terminal.Shell(list.Items[i].ID))
 	case i >= 0:
 		a.Next("lmosd task wait " + terminal.Shell(list.Items[i].ID))
 	case len(list.Items) > 0:
@@ -183,6 +198,7 @@ func taskTable(items []gateway.Task, now time.Time) *terminal.Table {
 }
 
 func (a *app) showTask(t *gateway.Task) error {
+	t.APIVersion, t.Kind = gateway.APIVersion, "Task"
 	err := a.Show(console.View{Doc: t, Names: []string{t.ID}, People: func(to *terminal.Screen, _ bool) {
 		s := &terminal.Sheet{}
 		s.Add("task", t.ID)
@@ -191,13 +207,20 @@ func (a *app) showTask(t *gateway.Task) error {
 		s.Add("status", t.Status)
 		s.Add("began", stamp(t.Requested))
 		s.Add("ended", stamp(t.Ended))
+		for _, line := range prompt.Show(t.Inputs) {
+			s.Add("asks", line)
+		}
 		s.Add("output", plain(t.Output))
 		if e := failureOf(t); e != nil {
 			s.Add("error", interact.AsError(e).Code.String()+" "+e.Error())
 		}
 		s.Write(to)
 	}})
-	if err == nil && !t.Final() {
+	switch {
+	case err != nil || t.Final():
+	case len(t.Inputs) > 0:
+		a.Next(answering(t), "lmosd task cancel "+terminal.Shell(t.ID))
+	default:
 		a.Next("lmosd task wait "+terminal.Shell(t.ID), "lmosd task cancel "+terminal.Shell(t.ID))
 	}
 	return err
@@ -211,7 +234,7 @@ func stamp(t time.Time) string {
 }
 
 // awaitTask waits for a task and prints its output.
-func (a *app) awaitTask(ctx context.Context, client *gateway.Client, t *gateway.Task, timeout time.Duration) error {
+func (a *app) awaitTask(ctx context.Context, client *gateway.Client, t *gateway.Task, timeout time.Duration, f askFlags) error {
 	if timeout < 0 {
 		return console.Usage("for example --timeout 10m", "--timeout cannot be negative")
 	}
@@ -221,10 +244,10 @@ func (a *app) awaitTask(ctx context.Context, client *gateway.Client, t *gateway.
 		defer cancel()
 	}
 	c := &conversation{app: a, client: client, asked: t.Name, began: time.Now(), found: time.Now(), agent: gateway.Agent{Ref: t.Thing}}
-	return c.outlast(ctx, t, func(ended *gateway.Task) error {
+	return c.outlast(ctx, t, f, func(ended *gateway.Task) error {
 		ended.APIVersion, ended.Kind = gateway.APIVersion, "Task"
 		return a.Show(console.View{Doc: ended, Names: []string{ended.ID}, People: func(s *terminal.Screen, _ bool) {
-			writeOutput(s, ended.Output, interact.JSON)
+			printer.Write(s, ended.Output, interact.JSON)
 		}})
 	})
 }

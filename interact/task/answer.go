@@ -80,10 +80,37 @@ func (h *host) resume(ctx context.Context, m *interact.Message) (*interact.Messa
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if t.asks == asks {
-		t.state, t.asks = interact.StatusRunning, nil
+	if t.asks != asks {
+		return m.Reply(r.Type, r.ContentType, r.Data), nil // it is further already
+	}
+	if t.asks = unanswered(asks, m); t.asks == nil {
+		t.state = interact.StatusRunning
 	}
 	return m.Reply(r.Type, r.ContentType, r.Data), nil
+}
+
+// unanswered is the state of a run that still wants to know something after m; nil if m has answered all.
+func unanswered(asks, m *interact.Message) *interact.Message {
+	var open interact.Inputs
+	var given interact.Answers
+	if !decode(asks, &open) || !decode(m, &given) {
+		return nil // the agent has taken them; what is left it says itself
+	}
+	for key := range given {
+		delete(open, key)
+	}
+	data, err := json.Marshal(open)
+	if err != nil || len(open) == 0 {
+		return nil
+	}
+	c := *asks
+	c.Data, c.ContentType = data, interact.JSON
+	return &c
+}
+
+func decode(m *interact.Message, v any) bool {
+	data, _, err := interact.Transcode(m.Data, m.Media(), interact.JSON)
+	return err == nil && json.Unmarshal(data, v) == nil
 }
 
 // wait returns when the task has ended, or the error is why not.

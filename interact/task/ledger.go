@@ -130,10 +130,11 @@ func (l *Ledger) restore(ctx context.Context, now time.Time) error {
 	return err
 }
 
-// Wrap returns what is put around the mesh, for the consumers of this node. An action's first state that has an ActionID and
-// is not the last is noted, and yielded when that is durable; last states are noted when they are heard of, as part of the
-// action or in answer to QueryAction and CancelAction. Messages that have a From are of others, and pass. Where the store fails,
-// the log says so and the interaction goes on: it has begun.
+// Wrap returns what is put around the mesh, for the consumers of this node. An action's first state that has an ActionID and is
+// not the last is noted, unless it is one of a call that has a key and waits, which ends with its consumer; and yielded when that
+// is durable; last states are noted when they are heard of, as part of the action or in answer to QueryAction and CancelAction.
+// Messages that have a From are of others, and pass. Where the store fails, the log says so and the interaction goes on: it has
+// begun.
 func (l *Ledger) Wrap() interact.Wrap {
 	return func(t interact.Thing) interact.Thing {
 		return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
@@ -174,7 +175,7 @@ func (f *following) reply(r *interact.Message, err error) bool {
 		if f.id != "" && tells(err) {
 			f.mark(f.ctx, f.id, interact.StatusFailed)
 		}
-	case f.id == "" && r.ActionID != "" && !r.Status.Final():
+	case f.id == "" && r.ActionID != "" && !r.Status.Final() && (f.request.Key == "" || f.request.Detach):
 		if _, known := f.Get(r.ActionID); known && !f.of(r.ActionID, f.request.Thing) {
 			break // another host's run
 		}

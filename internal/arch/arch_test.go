@@ -18,7 +18,7 @@ const module = "github.com/lmosd/lmosd"
 // rows is the house from the ground up: a package imports packages of lower rows only, and packages of one row never import
 // each other.
 var rows = [][]string{
-	{"internal/jcs", "internal/cbor", "internal/outbound", "internal/words", "internal/openai", "cmd/lmosd/internal/terminal", "testnet/simnet"}, // helpers that know nothing of lmosd
+	{"internal/jcs", "internal/jsontext", "internal/cbor", "internal/outbound", "internal/words", "internal/openai", "cmd/lmosd/internal/terminal", "testnet/simnet"}, // helpers that know nothing of lmosd
 	{"did"},                                  // who somebody is
 	{"did/proof"},                            // what somebody signed
 	{"did/keystore", "did/aries", "did/web"}, // one file format, one legacy reader, one method of DIDs: below td, which signs
@@ -30,23 +30,25 @@ var rows = [][]string{
 	// one carrier, binding, keeper or judge each
 	{"dht", "pubsub", "mdns", "pubsub/reconcile", "pubsub/rumour", "directory", "route", "policy", "telemetry", "interact/task", "interact/hub", "interact/stream", "interact/rest",
 		"interact/ws", "interact/mqtt", "interact/coap", "interact/command"},
-	{"interact/rest/serve", "bridge"},                        // offers things to what speaks HTTP, in the words of the binding; what all bridges are
-	{"bridge/a2a/wire", "bridge/a2a/card"},                   // what A2A says
-	{"bridge/a2a/v03", "bridge/a2a/desk", "bridge/a2a/push"}, // its older words; tasks and webhooks at the node of its clients
+	{"interact/rest/serve", "bridge"},                           // offers things to what speaks HTTP, in the words of the binding; what all bridges are
+	{"bridge/a2a/wire", "bridge/a2a/card", "bridge/bridgetest"}, // what A2A says; what every bridge must pass, for tests
+	{"bridge/a2a/v03", "bridge/a2a/desk", "bridge/a2a/push"},    // its older words; tasks and webhooks at the node of its clients
+	{"bridge/mcp/seal"}, // words for MCP clients that nobody can forge
 	// the HTTP API of a W3C directory; servers of MCP, to clients over HTTP, and behind a relay; A2A's HTTP server and client
 	{"gateway/tdd", "bridge/mcp/serve", "bridge/mcp/backend", "bridge/a2a/serve", "bridge/a2a/remote"},
 	{"bridge/mcp/facade", "bridge/mcp/client"}, // the things of a mesh as servers of MCP; servers elsewhere, whose tests have package backend ask them
 	// the HTTP server and the libp2p host of what is below; agents made of what is there already; things that others introduce; one
 	// foreign protocol each
 	{"gateway", "p2p", "expose", "introduce", "bridge/mcp", "bridge/a2a"},
-	{"agent"},                      // what the author of an agent imports
-	{"node"},                       // wires one node
-	{"testnet", "configs"},         // many nodes; a node from a file
-	{"cmd/lmosd/internal/console"}, // what all commands share
+	{"agent"},              // what the author of an agent imports
+	{"node"},               // wires one node
+	{"testnet", "configs"}, // many nodes; a node from a file
+	{"cmd/lmosd/internal/console", "cmd/lmosd/internal/printer"}, // what all commands share
 	// what some of them share, or are: the configuration, what is typed, the help, meshes on this machine, clients of MCP
 	{"cmd/lmosd/internal/settings", "cmd/lmosd/internal/input", "cmd/lmosd/internal/manual", "cmd/lmosd/internal/playground",
-		"cmd/lmosd/internal/clients"},
-	{"cmd/lmosd/internal/target"},       // the node that is asked, by the configuration
+		"cmd/lmosd/internal/clients", "cmd/lmosd/internal/relay", "cmd/lmosd/internal/catalogue"},
+	{"cmd/lmosd/internal/prompt", "cmd/lmosd/internal/check", "cmd/lmosd/internal/install",
+		"cmd/lmosd/internal/target"}, // what a person is asked, commands that need no node; the node that is asked, by the configuration
 	{"cmd/lmosd", "examples/agents/go"}, // the command; what an agent's author writes
 }
 
@@ -59,6 +61,9 @@ var beside = map[string][]string{
 	"sdk":                    nil, // tests only: the libraries of other languages
 	"internal/arch":          nil,
 }
+
+// forTests are packages that only tests import.
+var forTests = []string{"bridge/bridgetest"}
 
 // free modules are the vocabulary that libp2p packages share: allowed where peers and addresses are spoken of.
 var free = []string{
@@ -77,7 +82,7 @@ var homes = []struct {
 	{"filippo.io/edwards25519", []string{"did"}, "weak keys are refused where keys are read"},
 	{"github.com/mr-tron/base58", []string{"did"}, "multibase is a spelling of keys; others ask did for it"},
 	{"github.com/hyperledger/aries-framework-go", []string{"did/aries"}, "archived: fenced in, removable by a build tag"},
-	{"github.com/google/renameio/v2", []string{"node", "testnet", "cmd/lmosd", "did/keystore", "bridge/mcp"}, "atomic files, wherever a file is written"},
+	{"github.com/google/renameio/v2", []string{"node", "testnet", "cmd/lmosd", "cmd/lmosd/internal/install", "did/keystore", "bridge/mcp", "interact/credentials"}, "atomic files, wherever a file is written"},
 	{"github.com/santhosh-tekuri/jsonschema/v6", []string{"td"}, "descriptions are validated in one place"},
 	{"github.com/klauspost/compress", []string{"td"}, "a TD inside its record"},
 	{"github.com/hashicorp/golang-lru/v2", []string{"td"}, "verdicts on signatures are remembered by the verifier"},
@@ -102,7 +107,7 @@ var homes = []struct {
 	{"github.com/ipfs/go-ds-pebble", []string{"node"}, "storage engine"},
 	{"github.com/ipfs/go-ds-leveldb", []string{"node"}, "storage engine of the lean profile"},
 	{"github.com/cockroachdb/pebble/v2", []string{"node"}, "options of the storage engine"},
-	{"github.com/gofrs/flock", []string{"node"}, "one process per data directory"},
+	{"github.com/gofrs/flock", []string{"node", "interact/credentials"}, "one process per data directory, and one at a time that writes what is granted"},
 	{"github.com/miekg/dns", []string{"mdns"}, "messages of multicast DNS"},
 	{"golang.org/x/net", []string{"mdns"}, "multicast on each interface"},
 	{"golang.org/x/time", []string{"policy"}, "rates of callers"},
@@ -118,6 +123,7 @@ var homes = []struct {
 		"clients and servers of MCP, in tests: the product passes messages on as they are; and the documents in which servers say where to log in"},
 	{"golang.org/x/oauth2", []string{"bridge/mcp/client"}, "tokens for MCP servers"},
 	{"github.com/yosida95/uritemplate/v3", []string{"bridge/mcp"}, "addresses of MCP resources (RFC 6570)"},
+	{"go.uber.org/goleak", []string{"bridge/bridgetest"}, "the contract of bridges counts what is left; all others are tests"},
 	{"github.com/google/jsonschema-go", []string{"bridge/mcp/backend", "bridge/mcp"}, "schemas of the go-sdk's servers, in tests"},
 	{"go.opentelemetry.io/otel", []string{"telemetry"}, "spans"},
 	{"go.opentelemetry.io/proto/otlp", []string{"telemetry"}, "messages of OTLP; its collector packages bring gRPC along"},
@@ -127,7 +133,8 @@ var homes = []struct {
 	{"github.com/prometheus/client_golang", []string{"gateway", "p2p"}, "metrics; libp2p adds its own"},
 	{"github.com/goccy/go-yaml", []string{"configs"}, "configuration files"},
 	{"github.com/spf13/cobra", []string{"cmd/lmosd", "cmd/lmosd/internal/console", "cmd/lmosd/internal/settings",
-		"cmd/lmosd/internal/manual", "cmd/lmosd/internal/playground"}, "commands"},
+		"cmd/lmosd/internal/manual", "cmd/lmosd/internal/playground", "cmd/lmosd/internal/catalogue", "cmd/lmosd/internal/check",
+		"cmd/lmosd/internal/install"}, "commands"},
 	{"github.com/spf13/pflag", []string{"cmd/lmosd/internal/console", "cmd/lmosd/internal/settings", "cmd/lmosd/internal/manual"}, "flags"},
 	{"github.com/itchyny/gojq", []string{"cmd/lmosd/internal/console"}, "--jq"},
 	{"golang.org/x/sys", []string{"cmd/lmosd/internal/terminal"}, "the width of a terminal"},
@@ -187,6 +194,7 @@ func TestJudgeRefuses(t *testing.T) {
 		"libp2p words above":         {from: "gateway", to: "github.com/libp2p/go-libp2p/core/peer"},
 		"a test module in code":      {from: "td", to: "pgregory.net/rapid"},
 		"an internal helper upwards": {from: "internal/jcs", to: module + "/did"},
+		"what is for tests":          {from: "node", to: module + "/bridge/bridgetest"},
 	} {
 		if judge(e) == "" {
 			t.Errorf("%s: %s may import %s, want it refused", name, e.from, e.to)
@@ -219,6 +227,8 @@ func judgeOwn(e edge, to string) string {
 	}
 	from, target := row(e.from), row(to)
 	switch {
+	case slices.Contains(forTests, to) && !e.test:
+		return fmt.Sprintf("%s is imported by tests only", to)
 	case e.test && e.from == to: // a test of the package from outside
 		return ""
 	case known(e.from) && e.test:

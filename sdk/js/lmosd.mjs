@@ -300,6 +300,7 @@ export class Agent {
   #writes = new Map()
   #states = new Map()
   #running = new Map() // by message id: how it is cancelled
+  #asked = new Map() // by the id of a run that waits for its caller: who gets the answer
   #streams = new Map() // by number: the input that comes
   #listening = new Map() // by type and name: the request
   #stopping = new AbortController()
@@ -332,11 +333,12 @@ export class Agent {
    * an async iterator of Buffers with a contentType: see Chunks. The function gets the input and an AbortSignal that
    * says that nobody waits any more, and returns the output or a promise of it; a generator answers in parts. About may have the
    * type of the output, safe, idempotent, synchronous: false for what takes long and goes on without its caller, and other
-   * members of the description (TD 1.1 §5.3.1.4). */
-  action(name, input, f, { output, ...about } = {}) {
+   * members of the description (TD 1.1 §5.3.1.4); asks: true says that it may ask. The third argument of the function asks the
+   * caller: await ask('Which town?', { town: 'string' }) is an object of what was asked for, or null if there is no answer. */
+  action(name, input, f, { output, asks, ...about } = {}) {
     const chunked = input === 'chunks'
     const types = { ...(input && !chunked && { input: schema(input) }), ...(output && { output: schema(output) }) }
-    this.#put('actions', name, { synchronous: true, ...types, ...about })
+    this.#put('actions', name, { synchronous: true, ...types, ...(asks && { 'lmos:asks': true }), ...about })
     this.#actions.set(name, Object.assign((...args) => f(...args), { chunked }))
     return this
   }
@@ -466,6 +468,11 @@ export class Agent {
     } else if (kind === 'cancelAction') {
       this.#running.get(m.correlationId)?.abort()
       s.send(reply(m, 'actionStatus', { action: name, status: 'failed', state: 'cancelled' }))
+    } else if (kind === 'continueAction') {
+      const answered = this.#asked.get(m.actionId ?? m.actionID)
+      if (!answered) return s.send(failure(m, fault(1410, 'no run waits for this answer', 'it may have ended meanwhile')))
+      answered(m.input?.answer)
+      s.send(reply(m, 'acknowledgement', { message: kind }))
     } else if (this.#running.size >= this.limit) {
       s.send(failure(m, fault(1529, `the agent answers ${this.limit} requests already`, 'try again in a while')))
     } else {
@@ -487,6 +494,24 @@ export class Agent {
     }
   }
 
+  /** Asks who called an action. Only who knows the random id can answer. */
+  async #ask(s, m, name, signal, message, type) {
+    const actionId = randomUUID()
+    const input = { kind: 'form', message, schema: schema(type) }
+    try {
+      const answer = await new Promise((resolve, reject) => {
+        if (signal.aborted) reject(fault(1499, 'the caller has left'))
+        signal.addEventListener('abort', () => reject(fault(1499, 'the caller has left')))
+        this.#asked.set(actionId, resolve)
+        const waiting = { status: 'pending', state: 'input-required', actionId, output: { answer: input } }
+        s.send(reply(m, 'actionStatus', { action: name, ...waiting }))
+      })
+      return answer?.action === 'accept' ? answer.content ?? {} : null
+    } finally {
+      this.#asked.delete(actionId)
+    }
+  }
+
   /** Tells the node, if it listens. */
   #tell(kind, name, value) {
     const m = this.#listening.get(`${kind} ${name}`)
@@ -500,7 +525,7 @@ export class Agent {
       const f = this.#actions.get(name)
       if (f.chunked) m.chunks ??= whole(m)
       else if (m.chunks) throw fault(1406, `${name} takes no request stream`, 'send the data as one input')
-      let output = await f(m.chunks ?? m.input, signal)
+      let output = await f(m.chunks ?? m.input, signal, (message, type) => this.#ask(s, m, name, signal, message, type))
       if (output?.[Symbol.asyncIterator] || output?.[Symbol.iterator] && typeof output.next === 'function') {
         for await (const part of output) {
           if (signal.aborted) return

@@ -409,6 +409,28 @@ class Context:
 
     def __init__(self):
         self._over, self.task, self.chunks = threading.Event(), None, None
+        self._asking, self._answer, self._answered = None, None, threading.Event()
+
+    def ask(self, message, kind):
+        """Asks the caller for a value of the type kind, a dataclass say, and waits for it. Returns None if there is no answer. In a
+        coroutine: await asyncio.to_thread(call.ask, message, kind)."""
+        self._answer = None
+        self._answered.clear()
+        if self._asking is None or self.cancelled:
+            raise Error("nobody is there who could be asked", "LMOS-1499")
+        self._asking({"answer": {"kind": "form", "message": message, "schema": schema(kind)}})
+        self._answered.wait()
+        if self.cancelled:
+            raise Error("the caller has left", "LMOS-1499")
+        answer = self._answer or {}
+        return build(kind, answer.get("content") or {}) if answer.get("action") == "accept" else None
+
+    def _tell(self, answers):
+        """Takes the answer, and reports whether it was waited for."""
+        waited = not self._answered.is_set()
+        self._answer = answers.get("answer") if isinstance(answers, dict) else None
+        self._answered.set()
+        return waited
 
     @property
     def cancelled(self):
@@ -421,6 +443,7 @@ class Context:
 
     def cancel(self):
         self._over.set()
+        self._answered.set()
         if self.chunks:
             self.chunks._end(Error("the caller has left", "LMOS-1499"))
         if self.task:
@@ -586,6 +609,7 @@ class Agent:
         self._stop, self._settled, self._socket = threading.Event(), threading.Event(), None
         self._queue, self._idle = queue.SimpleQueue(), threading.Semaphore(0)  # requests, and threads that wait for one
         self._lock, self._running, self._listening, self._streams = threading.Lock(), {}, {}, {}
+        self._asked = {}  # calls that may ask, by the id of what they asked
 
     # what it offers
 
@@ -597,17 +621,17 @@ class Agent:
         schema.update(about)
         self.about.setdefault(kind, {})[name] = schema
 
-    def action(self, f=None, *, name="", safe=False, idempotent=False, synchronous=True, **about):
+    def action(self, f=None, *, name="", safe=False, idempotent=False, synchronous=True, asks=False, **about):
         """Decorates a function: its parameters are the input, what it returns is the output, its docstring the description. One
         parameter called input is the whole input; one of type Context is the call; one of type Chunks gets the input while it
         comes. A generator answers in parts, one for each
         yield. Coroutines and asynchronous generators will do, too. Safe says that it changes nothing, idempotent that twice does
-        what once does; one that is not synchronous takes long, and goes on when its caller has left. About are more members of
-        the description (TD 1.1 §5.3.1.4)."""
+        what once does; one that is not synchronous takes long, and goes on when its caller has left; one that asks may ask its
+        caller (Context.ask). About are more members of the description (TD 1.1 §5.3.1.4)."""
 
         def add(f):
             hints, words = typing.get_type_hints(f, include_extras=True), {"synchronous": synchronous}
-            words.update({w: True for w, on in (("safe", safe), ("idempotent", idempotent or safe)) if on})
+            words.update({w: True for w, on in (("safe", safe), ("idempotent", idempotent or safe), ("lmos:asks", asks)) if on})
             given = parameters(f)
             if given is not None:
                 words["input"] = given
@@ -763,6 +787,13 @@ class Agent:
             with self._lock:
                 self._listening.pop((LEAVE[kind], name), None)
             s.send(reply(m, "acknowledgement", message=kind))
+        elif kind == "continueAction":
+            with self._lock:
+                call = self._asked.get(m.get("actionId") or m.get("actionID"))
+            if call and call._tell(m.get("input")):
+                s.send(reply(m, "acknowledgement", message=kind))
+            else:
+                s.send(failure(m, Error("no run waits for this answer", "LMOS-1410", "it may have ended meanwhile")))
         elif kind == "cancelAction":
             with self._lock:
                 call = self._running.get(m.get("correlationId"))
@@ -842,6 +873,22 @@ class Agent:
             call.chunks = call.chunks or whole(m)
         elif call.chunks:
             raise Error("%s takes no request stream" % name, "LMOS-1406", "send the data as one input")
+        ident = str(uuid.uuid4())  # only who knows it can answer
+
+        def asking(inputs):
+            with self._lock:
+                self._asked[ident] = call
+            s.send(reply(m, "actionStatus", action=name, status="pending", state="input-required", actionId=ident, output=inputs))
+
+        call._asking = asking
+        try:
+            self._run(s, m, name, call, f)
+        finally:
+            with self._lock:
+                self._asked.pop(ident, None)
+
+    def _run(self, s, m, name, call, f):
+        """Runs the function of an action, and sends what it returns."""
         output = self._await(f(**arguments(f, m.get("input"), call)), call)
         if inspect.isasyncgen(output):
             output = self._drain(output, call)

@@ -36,6 +36,10 @@ const lamp = agent(process.argv[2], { description: 'A lamp.', capabilities: ['ur
   .action('unwritable', undefined, () => 1n)
   .action('huge', { size: 'integer' }, ({ size }) => 'x'.repeat(size), { output: 'string' })
   .action('hang', undefined, async (_, signal) => { await over(signal); hung() })
+  .action('place', undefined, async (_, signal, ask) => {
+    const room = await ask('Which room?', { name: 'string', dim: 'boolean?' })
+    return room ? room.name + (room.dim ? ', dimly' : '') : 'nowhere'
+  }, { output: 'string', asks: true })
   .action('drip', undefined, async function * (_, signal) {
     try {
       for (;;) {

@@ -97,6 +97,18 @@ def hang(call: lmosd.Context):
     hung.value += 1
 
 
+@dataclasses.dataclass
+class Room:
+    name: str
+    dim: bool = False
+
+
+@agent.action(asks=True)
+def place(call: lmosd.Context) -> str:
+    room = call.ask("Which room?", Room)
+    return "nowhere" if room is None else "%s%s" % (room.name, ", dimly" * room.dim)
+
+
 @agent.action
 def drip(call: lmosd.Context):
     try:

@@ -2,12 +2,13 @@ package card
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"crypto/ed25519"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/internal/jcs"
@@ -66,8 +67,10 @@ func empty(v any) bool {
 	return false
 }
 
-// Sign adds the signature of s to a card: EdDSA, with the verification method of its did:key as kid.
+// Sign adds the signature of s to a card: EdDSA, with the verification method of its did:key as kid. What is empty is taken out of the
+// card before, for its verifiers would disagree on that; members that 1.0 requires are the caller's to fill.
 func Sign(c *Card, s did.Signer) error {
+	c.tidy()
 	payload, err := Canonical(c)
 	if err != nil {
 		return err
@@ -82,11 +85,40 @@ func Sign(c *Card, s did.Signer) error {
 	return nil
 }
 
+// tidy takes out of a card what is empty and need not be there. Arrays are not changed, but replaced.
+func (c *Card) tidy() {
+	if c.Provider != nil && (c.Provider.URL == "" || c.Provider.Organization == "") {
+		c.Provider = nil
+	}
+	c.InputModes, c.OutputModes = texts(c.InputModes), texts(c.OutputModes)
+	c.Skills = slices.Clone(c.Skills)
+	for i := range c.Skills {
+		s := &c.Skills[i]
+		s.Name = cmp.Or(s.Name, s.ID)
+		s.Tags, s.Examples, s.InputModes, s.OutputModes = texts(s.Tags), texts(s.Examples), texts(s.InputModes), texts(s.OutputModes)
+	}
+	c.Capabilities.Extensions = slices.Clone(c.Capabilities.Extensions)
+	for i := range c.Capabilities.Extensions {
+		x := &c.Capabilities.Extensions[i]
+		v, err := jcs.Decode(x.Params, maxCard)
+		if v = prune(v); err != nil || empty(v) {
+			x.Params = nil
+		} else if text, err := jcs.Append(nil, v); err == nil {
+			x.Params = text
+		}
+	}
+	c.Capabilities.Extensions = slices.DeleteFunc(c.Capabilities.Extensions, func(x Extension) bool { return x.URI == "" })
+}
+
+func texts(all []string) []string {
+	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return s == "" })
+}
+
 // Errors of [Verify].
 var (
 	// ErrUnsigned says that a card has no signature.
 	ErrUnsigned = errors.New("the card is not signed")
-	// ErrUnknownKey says that no signature of a card names a key that can be found without asking the network.
+	// ErrUnknownKey says that no signature of a card names a key that can be found, of an algorithm that is verified here.
 	ErrUnknownKey = errors.New("the card is signed with a key that is not known")
 	// ErrSignature says that a signature is wrong.
 	ErrSignature = errors.New("the signature of the card is wrong")
@@ -94,17 +126,18 @@ var (
 
 // A Verdict says who signed a card.
 type Verdict struct {
-	// Key is the DID URL of the key.
+	// Key is the DID URL of the key, or the address of its set with its id behind "#".
 	Key string
 	// Form says which payload the signature is of: "proto", by the letter of the specification; "clean", without empty members;
-	// "raw", of the document as it came.
+	// "raw", of the document as it came; "library", as the JavaScript library signs, which leaves out the security schemes.
 	Form string
 }
 
 // maxSignatures bounds those of one card that are looked at.
 const maxSignatures = 8
 
-// Verify checks the signatures of a card as it came, with the keys that r resolves. One good signature is enough, and one that is
+// Verify checks the signatures of a card as it came: EdDSA, ES256 and RS256, with the keys that r resolves, and finds if it is a
+// [SetFinder]. One good signature is enough, and one that is
 // wrong is [ErrSignature] though others were good: somebody has changed the card.
 func Verify(ctx context.Context, raw []byte, r did.Resolver) (*Verdict, error) {
 	doc, err := jcs.Object(raw, maxCard)
@@ -152,7 +185,34 @@ func payloadsOf(doc map[string]any) (all []payload) {
 	add("proto", byPresence(known, message))
 	add("clean", clean(known))
 	add("raw", doc)
+	if m, ok := known.(map[string]any); ok {
+		delete(m, "securitySchemes")
+		add("library", prune(byPresence(m, message)))
+	}
 	return all
+}
+
+// prune is clean, for elements of arrays too.
+func prune(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		out := map[string]any{}
+		for name, m := range v {
+			if m = prune(m); !empty(m) {
+				out[name] = m
+			}
+		}
+		return out
+	case []any:
+		out := []any{}
+		for _, e := range v {
+			if e = prune(e); !empty(e) {
+				out = append(out, e)
+			}
+		}
+		return out
+	}
+	return v
 }
 
 func verifyOne(ctx context.Context, v any, payloads []payload, r did.Resolver) (*Verdict, error) {
@@ -160,49 +220,23 @@ func verifyOne(ctx context.Context, v any, payloads []payload, r did.Resolver) (
 	protected, _ := m["protected"].(string)
 	text, _ := m["signature"].(string)
 	signature, err := b64.DecodeString(text)
-	if err != nil || len(signature) != ed25519.SignatureSize {
-		return nil, fmt.Errorf("%w: it is none of EdDSA", ErrUnknownKey)
+	if err != nil {
+		return nil, fmt.Errorf("%w: it is no base64url", ErrUnknownKey)
 	}
-	key, kid, err := keyOf(ctx, protected, r)
+	c, err := readHeader(protected)
+	if err != nil {
+		return nil, err
+	}
+	key, name, err := c.find(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	for _, p := range payloads {
-		if ed25519.Verify(key, []byte(protected+"."+b64.EncodeToString(p.text)), signature) {
-			return &Verdict{Key: kid, Form: p.form}, nil
+		if verifies(c.alg, key, []byte(protected+"."+b64.EncodeToString(p.text)), signature) {
+			return &Verdict{Key: name, Form: p.form}, nil
 		}
 	}
-	return nil, fmt.Errorf("%w: it is not that of %s", ErrSignature, kid)
-}
-
-// keyOf finds the key that a protected header names. A header with "crit" asks for what is not known here (RFC 7515 §4.1.11).
-func keyOf(ctx context.Context, protected string, r did.Resolver) (ed25519.PublicKey, string, error) {
-	raw, err := b64.DecodeString(protected)
-	if err != nil {
-		return nil, "", fmt.Errorf("%w: its header is no base64url", ErrUnknownKey)
-	}
-	header, err := jcs.Object(raw, 8<<10)
-	if err != nil {
-		return nil, "", fmt.Errorf("%w: its header is no JSON", ErrUnknownKey)
-	}
-	alg, _ := header["alg"].(string)
-	kid, _ := header["kid"].(string)
-	if _, critical := header["crit"]; critical || alg != "EdDSA" && alg != "Ed25519" {
-		return nil, "", fmt.Errorf("%w: %q", ErrUnknownKey, alg)
-	}
-	u, err := did.ParseURL(kid)
-	if err != nil {
-		return nil, "", fmt.Errorf("%w: %w", ErrUnknownKey, err)
-	}
-	document, err := r.Resolve(ctx, u.DID)
-	if err != nil {
-		return nil, "", fmt.Errorf("%w: %w", ErrUnknownKey, err)
-	}
-	method := document.Method(kid)
-	if method == nil || method.KeyType != "Ed25519" || !document.Allows("assertionMethod", kid) {
-		return nil, "", fmt.Errorf("%w: %s has no such key to assert with", ErrUnknownKey, u.DID)
-	}
-	return method.PublicKey, kid, nil
+	return nil, fmt.Errorf("%w: it is not that of %s", ErrSignature, name)
 }
 
 // A shape is what 1.0 knows of an object: its fields, and those that are always written. Of a nil shape everything is known.

@@ -3,12 +3,13 @@
 // The tasks live here, at the node that serves the client, and outlive its connections. A task is its principal's: to another it
 // is as if it were not there. What is kept is bounded, and forgotten a while after it has ended.
 //
-// Sources: A2A 1.0.1 §3, §4, §7; spec/a2a.md §7, §8.
+// Sources: A2A 1.0.1 §3, §4, §7.
 package desk
 
 import (
 	"cmp"
 	"context"
+	"crypto/cipher"
 	"encoding/json"
 	"iter"
 	"log/slog"
@@ -43,6 +44,8 @@ type Desk struct {
 	ctx  context.Context // of what runs
 	stop context.CancelFunc
 	work sync.WaitGroup
+	// tokens seals the tokens of pages.
+	tokens cipher.AEAD
 
 	// mu owns what follows, and the fields of tasks that say so.
 	mu     sync.Mutex
@@ -61,7 +64,7 @@ func New(o Options) *Desk {
 	o.MaxTasks, o.MaxRunning = cmp.Or(o.MaxTasks, 2000), cmp.Or(o.MaxRunning, 100)
 	o.MaxBytes, o.MaxTotal = cmp.Or(o.MaxBytes, 16<<20), cmp.Or(o.MaxTotal, 128<<20)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	d := &Desk{o: o, tasks: map[string]*task{}, sent: map[sentKey]*task{}}
+	d := &Desk{o: o, tasks: map[string]*task{}, sent: map[sentKey]*task{}, tokens: newSeal()}
 	d.ctx, d.stop = context.WithCancel(context.Background())
 	return d
 }

@@ -225,7 +225,7 @@ func TestParts(t *testing.T) {
 		"CBOR": {"\xa1\x61a\x01", "application/cbor", 2, "data"}, "a long text": {long, "text/plain", 2, "text"},
 		"long bytes": {long, "a/b", 2, "raw"}, "no JSON": {"x", "application/json", 1, "raw"},
 	} {
-		parts := partsOf([]byte(test.data), test.media)
+		parts, _ := partsOf([]byte(test.data), test.media)
 		kind, whole := "", ""
 		for _, p := range parts {
 			switch {

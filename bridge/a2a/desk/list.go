@@ -2,9 +2,13 @@ package desk
 
 import (
 	"cmp"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -18,7 +22,7 @@ const (
 )
 
 // list returns the principal's tasks at this thing, by the time of their status, the newest first. A page token is the place of
-// the last task of the page before.
+// the last task of the page before, sealed: only who got it can use it, at this thing.
 func (a *agent) list(op *wire.Operation) (json.RawMessage, error) {
 	var p wire.List
 	if e := wire.Read(op.Params, &p); e != nil {
@@ -42,7 +46,7 @@ func (a *agent) list(op *wire.Operation) (json.RawMessage, error) {
 	slices.SortFunc(found, newestFirst)
 	total := len(found)
 	if p.PageToken != "" {
-		place, e := readToken(p.PageToken)
+		place, e := a.unseal(p.PageToken)
 		if e != nil {
 			return nil, e
 		}
@@ -51,7 +55,7 @@ func (a *agent) list(op *wire.Operation) (json.RawMessage, error) {
 	next := ""
 	if len(found) > size {
 		found = found[:size]
-		next = strconv.FormatInt(found[size-1].at.UnixNano(), 36) + "." + found[size-1].id
+		next = a.seal(found[size-1])
 	}
 	tasks := make([]*wire.Task, len(found)) // never null
 	for i, t := range found {
@@ -64,13 +68,39 @@ func newestFirst(x, y *task) int {
 	return cmp.Or(y.at.Compare(x.at), strings.Compare(x.id, y.id))
 }
 
-func readToken(token string) (*task, *wire.Error) {
-	when, id, _ := strings.Cut(token, ".")
-	n, err := strconv.ParseInt(when, 36, 64)
-	if err != nil || id == "" {
+// seal makes a page token of the place of a task.
+func (a *agent) seal(t *task) string {
+	place := append(binary.BigEndian.AppendUint64(nil, uint64(t.at.UnixNano())), t.id...)
+	return base64.RawURLEncoding.EncodeToString(a.tokens.Seal(nil, nil, place, a.whose()))
+}
+
+func (a *agent) unseal(token string) (*task, *wire.Error) {
+	sealed, err := base64.RawURLEncoding.DecodeString(token)
+	var place []byte
+	if err == nil {
+		place, err = a.tokens.Open(nil, nil, sealed, a.whose())
+	}
+	if err != nil || len(place) < 8 {
 		return nil, wire.Errorf(wire.InvalidParams, "the page token is none of this agent's").At("pageToken")
 	}
-	return &task{id: id, at: time.Unix(0, n)}, nil
+	return &task{id: string(place[8:]), at: time.Unix(0, int64(binary.BigEndian.Uint64(place)))}, nil
+}
+
+// whose is what a page token is bound to.
+func (a *agent) whose() []byte { return []byte(a.principal + "\x00" + a.subject.Ref) }
+
+// newSeal returns a cipher with a key of its own, which ends with it.
+func newSeal() cipher.AEAD {
+	key := make([]byte, 32)
+	rand.Read(key) // never fails
+	block, err := aes.NewCipher(key)
+	if err == nil {
+		var seal cipher.AEAD
+		if seal, err = cipher.NewGCMWithRandomNonce(block); err == nil {
+			return seal
+		}
+	}
+	panic(err) // the size of the key is right
 }
 
 func check(p *wire.List) (size int, after time.Time, e *wire.Error) {

@@ -1,6 +1,7 @@
 package desk
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -127,9 +128,10 @@ func (a *agent) meant(m *wire.Message, names []string) (string, error) {
 		return names[0], nil
 	}
 	if data := dataOf(m); data != nil {
+		schemas := Schemas(a.subject.Desc)
+		v, err := decoded(arguments(data))
 		fit := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
-			v, err := decoded(arguments(data))
-			s := a.subject.Desc.Actions[name].Input
+			s := schemas[name].schema(a.subject.Desc.Actions[name].Input)
 			return err != nil || s == nil || s.Type() == "" || len(s.Check(v)) > 0
 		})
 		if len(fit) == 1 {
@@ -205,7 +207,7 @@ func inputOf(action *td.Action, name string, m *wire.Message) (*invocation, erro
 	return &invocation{name, interact.JSON, spoken(action.Input, textOf(m), m.ContextID)}, nil
 }
 
-// spoken makes an input of words: a text, the request of the LMOS data model (spec/lmos.md §3.4), JSON if the words are that and
+// spoken makes an input of words: a text, the request of the LMOS data model, JSON if the words are that and
 // nothing else fits, or an object with the one text that the schema asks for.
 func spoken(s *td.Schema, text, conversation string) []byte {
 	plain := wire.Encode(text)
@@ -226,7 +228,15 @@ func spoken(s *td.Schema, text, conversation string) []byte {
 	if member := textMember(s); member != "" {
 		return wire.Encode(map[string]string{member: text})
 	}
+	if takesNothing(s) {
+		return []byte("{}")
+	}
 	return plain // the check of inputs says what is wrong with it
+}
+
+// takesNothing reports whether an input is an object in which nothing can be filled in.
+func takesNothing(s *td.Schema) bool {
+	return s.Type() == "object" && len(s.Properties()) == 0 && len(s.Check(map[string]any{})) == 0
 }
 
 func isText(v any) bool { _, is := v.(string); return is }
@@ -249,7 +259,7 @@ func (a *agent) choices() []wire.Part {
 	var text strings.Builder
 	fmt.Fprintf(&text, "Which skill of %s is meant? Name it in the metadata of the message as skillId, or answer with its name:",
 		a.subject.Desc.Title)
-	skills := []any{}
+	skills, schemas := []any{}, Schemas(a.subject.Desc)
 	for _, name := range names {
 		action := a.subject.Desc.Actions[name]
 		fmt.Fprintf(&text, "\n- %s", name)
@@ -257,8 +267,13 @@ func (a *agent) choices() []wire.Part {
 			fmt.Fprintf(&text, ": %s", action.Description)
 		}
 		skill := map[string]any{"id": name}
-		if schema := action.Input.Value(); schema != nil {
+		if schema := action.Input.Value(); schemas[name].Input != nil {
+			skill["inputSchema"] = schemas[name].Input
+		} else if schema != nil {
 			skill["inputSchema"] = schema
+		}
+		if action.Title != "" && action.Title != name {
+			skill["name"] = action.Title
 		}
 		skills = append(skills, skill)
 	}
@@ -267,33 +282,6 @@ func (a *agent) choices() []wire.Part {
 
 // maxPart is how large a part may be that clients take (their events have 4 MiB at most), in bytes.
 const maxPart = 512 << 10
-
-// partsOf makes parts of what an action gave out. JSON has its text beside it, for people.
-func partsOf(data []byte, contentType string) []wire.Part {
-	if out, media, err := interact.Transcode(data, contentType, interact.JSON); err == nil {
-		data, contentType = out, media
-	}
-	media := interact.MediaType(contentType)
-	switch {
-	case td.IsJSON(contentType) && json.Valid(data):
-		var text string
-		if json.Unmarshal(data, &text) == nil && string(data) != "null" {
-			return textParts(text, "")
-		}
-		parts := []wire.Part{{Data: data, MediaType: media}}
-		if len(data) <= maxPart {
-			parts = append(parts, wire.TextPart(string(data)))
-		}
-		return parts
-	case strings.HasPrefix(media, "text/"):
-		return textParts(string(data), media)
-	}
-	var parts []wire.Part
-	for chunk := range slices.Chunk(data, maxPart) {
-		parts = append(parts, wire.RawPart(chunk, media))
-	}
-	return parts
-}
 
 func textParts(text, media string) []wire.Part {
 	var parts []wire.Part
@@ -385,19 +373,29 @@ func contentFor(in interact.Input, m *wire.Message, data json.RawMessage, asked 
 	return spoken(td.ParseSchema(v), textOf(m), ""), nil
 }
 
+// unsaid is what is said of inputs that have no words of their own.
+var unsaid = map[string]string{
+	interact.InputModel: "A model is asked for its words: the answer is the result of sampling/createMessage (MCP) for the params.",
+	interact.InputRoots: "The folders that may be worked in: the answer is the result of roots/list (MCP).",
+}
+
 // asks says what a run wants to know, for people and for programs, and the state that says so.
 func asks(in interact.Inputs) (wire.State, []wire.Part) {
 	state := wire.AuthRequired
 	var texts []string
+	var links []wire.Part
 	for _, key := range slices.Sorted(maps.Keys(in)) {
+		if address := in[key].URL; address != "" {
+			links = append(links, wire.Part{URL: &address})
+		}
 		if in[key].Kind != interact.InputURL {
 			state = wire.InputRequired
 		}
-		texts = append(texts, strings.TrimSpace(in[key].Message+" "+in[key].URL))
+		texts = append(texts, strings.TrimSpace(cmp.Or(in[key].Message, unsaid[in[key].Kind])+" "+in[key].URL))
 	}
 	text := strings.TrimSpace(strings.Join(texts, "\n"))
 	if text == "" {
 		text = "The agent asks for something."
 	}
-	return state, []wire.Part{wire.TextPart(text), wire.DataPart(wire.Encode(map[string]any{"inputs": in}))}
+	return state, append([]wire.Part{wire.TextPart(text), wire.DataPart(wire.Encode(map[string]any{"inputs": in}))}, links...)
 }

@@ -12,39 +12,41 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// StateOf is the table of states (spec/mcp.md §9.1): what a run of an action is in A2A. Of one that asks for something it depends
-// on what that is (see asks).
-func StateOf(s interact.Status) wire.State {
-	switch s {
-	case interact.StatusPending:
-		return wire.Submitted
-	case interact.StatusRunning:
-		return wire.Working
-	case interact.StatusCompleted:
-		return wire.Completed
-	case interact.StatusCancelled:
-		return wire.Canceled
-	case interact.StatusInputRequired:
-		return wire.InputRequired
-	}
-	return wire.Failed
+// states is the table of states (A2A 1.0 §4.1.3): what a run of an action is in A2A. Of several rows with one status
+// the first holds: what a run that asks is, depends on what it asks (see asks), and what failed was not rejected unless a policy says so
+// (see failure).
+var states = []struct {
+	status interact.Status
+	state  wire.State
+}{
+	{interact.StatusPending, wire.Submitted},
+	{interact.StatusRunning, wire.Working},
+	{interact.StatusInputRequired, wire.InputRequired},
+	{interact.StatusInputRequired, wire.AuthRequired},
+	{interact.StatusCompleted, wire.Completed},
+	{interact.StatusFailed, wire.Failed},
+	{interact.StatusFailed, wire.Rejected},
+	{interact.StatusCancelled, wire.Canceled},
 }
 
-// StatusOf is the same table the other way.
-func StatusOf(s wire.State) interact.Status {
-	switch s {
-	case wire.Submitted:
-		return interact.StatusPending
-	case wire.Working:
-		return interact.StatusRunning
-	case wire.InputRequired, wire.AuthRequired:
-		return interact.StatusInputRequired
-	case wire.Completed:
-		return interact.StatusCompleted
-	case wire.Canceled:
-		return interact.StatusCancelled
+// StateOf is the state of a task whose run is s; Unspecified for what is not in the table.
+func StateOf(s interact.Status) wire.State {
+	for _, row := range states {
+		if row.status == s {
+			return row.state
+		}
 	}
-	return interact.StatusFailed // REJECTED, too
+	return wire.Unspecified
+}
+
+// StatusOf is the status of a run whose task is s; StatusNone for what is not in the table: nobody knows what it means.
+func StatusOf(s wire.State) interact.Status {
+	for _, row := range states {
+		if row.state == s {
+			return row.status
+		}
+	}
+	return interact.StatusNone
 }
 
 // failure is the state in which an error ends a run.
@@ -253,10 +255,15 @@ func (a *agent) heard(t *task, r *interact.Message) bool {
 	if r.ActionID != "" {
 		t.run = r.ActionID
 	}
+	for one := range t.readers {
+		one.behind = one.size
+	}
 	switch state := StateOf(r.Status); {
+	case state == wire.Unspecified:
+		a.setLocked(t, wire.Failed, wire.TextPart("the agent says something about its run that lmosd does not know"))
 	case r.Status == interact.StatusInputRequired:
 		var in interact.Inputs
-		if err := json.Unmarshal(r.Data, &in); err != nil {
+		if err := json.Unmarshal(r.Data, &in); err != nil || len(in) == 0 {
 			a.setLocked(t, wire.Failed, wire.TextPart("the agent asks for something that cannot be read"))
 			return false
 		}
@@ -264,13 +271,16 @@ func (a *agent) heard(t *task, r *interact.Message) bool {
 		t.open = in
 		a.setLocked(t, state, parts...)
 		return true
+	case r.ContentType == interact.Progress && r.Status == interact.StatusRunning:
+		a.progressLocked(t, r.Data)
 	case len(r.Data) > 0 && state != wire.Failed && state != wire.Canceled && !a.outLocked(t, r):
 		a.setLocked(t, wire.Failed, wire.TextPart("the output is larger than what is kept"))
 		return false
 	case state == wire.Completed && len(r.Data) > 0:
 		a.setLocked(t, state, reply(r)...)
 	case state == wire.Failed && len(r.Data) > 0:
-		a.setLocked(t, state, partsOf(r.Data, r.Media())...)
+		parts, _ := partsOf(r.Data, r.Media())
+		a.setLocked(t, state, parts...)
 	case t.shown.Status.State != state:
 		t.open = nil // it goes on, whoever answered
 		a.setLocked(t, state)
@@ -278,29 +288,70 @@ func (a *agent) heard(t *task, r *interact.Message) bool {
 	return !t.shown.Status.State.Terminal()
 }
 
+// progressEach is how often progress is told at most.
+const progressEach = 50 * time.Millisecond
+
+// progressLocked tells how far a run is. What is said of it is the status now, and no part of the history.
+func (a *agent) progressLocked(t *task, data []byte) {
+	now := time.Now()
+	if t.shown.Status.State == wire.Working && now.Sub(t.told) < progressEach {
+		return
+	}
+	t.told = now
+	var p struct {
+		Progress, Total json.Number
+		Message         string
+	}
+	_ = json.Unmarshal(data, &p) // what cannot be read says nothing
+	text := p.Message
+	if text == "" && p.Progress != "" {
+		if text = p.Progress.String(); p.Total != "" {
+			text += " of " + p.Total.String()
+		}
+	}
+	if text == "" {
+		return
+	}
+	part := wire.TextPart(interact.Clip(text, maxTold))
+	if json.Valid(data) {
+		part.Metadata = wire.Encode(map[string]json.RawMessage{ProgressTerm: data})
+	}
+	t.open = nil
+	a.becomeLocked(t, wire.Working, t.saying(part))
+}
+
+// maxTold bounds what is said of progress, in bytes.
+const maxTold = 8 << 10
+
 // outLocked adds the data of r to what the task gives out. A last state that has data has the whole output.
 func (a *agent) outLocked(t *task, r *interact.Message) bool {
 	if r.Status == interact.StatusRunning && t.shown.Status.State == wire.Submitted {
 		a.setLocked(t, wire.Working)
 	}
-	parts := partsOf(r.Data, r.Media())
-	for i, p := range parts {
-		few := parts[i : i+1]
-		if p.Data != nil { // and its text
-			few = parts
-		}
-		last := r.Status == interact.StatusCompleted && (len(few) == len(parts) || i == len(parts)-1)
-		if !a.giveLocked(t, "output", few, last) {
+	parts, meta := partsOf(r.Data, r.Media())
+	for len(parts) > 0 {
+		n := fitting(parts)
+		last := r.Status == interact.StatusCompleted && n == len(parts)
+		if !a.giveLocked(t, &wire.Artifact{ID: "output", Name: t.action, Metadata: meta, Parts: parts[:n:n]}, last) {
 			return false
 		}
-		if p.Data != nil {
-			break
-		}
+		parts = parts[n:]
 	}
 	return true
 }
 
-// reply is the message beside the output of an agent that talks (AgentResult, spec/lmos.md §3.4): what its messages say.
+// fitting is how many of parts go into one event: as many as clients take (see maxPart), and one at least.
+func fitting(parts []wire.Part) int {
+	size := 0
+	for i, p := range parts {
+		if size += len(wire.Encode(p)); size > maxPart && i > 0 {
+			return i
+		}
+	}
+	return len(parts)
+}
+
+// reply is the message beside the output of an agent that talks (AgentResult of the LMOS data model): what its messages say.
 func reply(r *interact.Message) []wire.Part {
 	var result struct {
 		Messages []struct{ Role, Content string } `json:"messages"`

@@ -26,6 +26,7 @@ type task struct {
 	// The rest is owned by Desk.mu.
 	shown     wire.Task // artifacts and history are appended to, and their elements never changed but for an artifact's parts
 	at        time.Time // of the status
+	told      time.Time // when progress was told last
 	bytes     int64
 	action    string          // the action that runs
 	run       string          // its ActionID, if it has one
@@ -38,7 +39,7 @@ type task struct {
 // Limits of a task.
 const (
 	maxHistory = 200     // messages
-	maxQueue   = 8 << 20 // bytes that wait for one who follows it
+	maxQueue   = 8 << 20 // bytes that wait for one who follows it, beside what is said at once
 	maxReaders = 32
 	maxParts   = 10_000 // of an artifact
 )
@@ -51,12 +52,13 @@ type event struct {
 
 // A reader is somebody who follows a task. Its fields are owned by Desk.mu.
 type reader struct {
-	desk  *Desk
-	queue []event
-	size  int
-	over  bool
-	err   error
-	news  chan struct{}
+	desk   *Desk
+	queue  []event
+	size   int
+	behind int // the size when what the run said last began to come: all of that comes at once, however fast the reader is
+	over   bool
+	err    error
+	news   chan struct{}
 }
 
 var errOver = errors.New("the task has ended")
@@ -130,7 +132,7 @@ func (t *task) tellLocked(v wire.StreamResponse, s wire.State) {
 	}
 	e := event{wire.Encode(v), s}
 	for r := range t.readers {
-		if r.size += len(e.text); r.size > maxQueue {
+		if r.size += len(e.text); r.behind > maxQueue {
 			r.err = interact.Errorf(interact.Overloaded, "subscribe to the task again", "the client takes the events too slowly")
 			r.queue = nil
 			delete(t.readers, r)
@@ -147,19 +149,31 @@ func (d *Desk) setLocked(t *task, s wire.State, parts ...wire.Part) {
 	if t.shown.Status.State.Terminal() {
 		return
 	}
-	t.at = time.Now()
-	t.shown.Status = wire.Status{State: s, Timestamp: wire.Time(t.at)}
-	if len(parts) > 0 {
-		m := &wire.Message{ID: rand.Text(), ContextID: t.shown.ContextID, TaskID: t.id, Role: wire.AgentRole, Parts: parts}
-		t.shown.Status.Message = m
+	m := t.saying(parts...)
+	if m != nil {
 		d.noteLocked(t, m)
 	}
-	t.tellLocked(wire.StreamResponse{StatusUpdate: &wire.StatusUpdate{TaskID: t.id, ContextID: t.shown.ContextID,
-		Status: t.shown.Status}}, s)
+	d.becomeLocked(t, s, m)
 	if s.Terminal() {
 		t.open, t.undecided = nil, nil
 		close(t.done)
 	}
+}
+
+// saying is a message of the agent about t; nil for no parts.
+func (t *task) saying(parts ...wire.Part) *wire.Message {
+	if len(parts) == 0 {
+		return nil
+	}
+	return &wire.Message{ID: rand.Text(), ContextID: t.shown.ContextID, TaskID: t.id, Role: wire.AgentRole, Parts: parts}
+}
+
+// becomeLocked changes the status of t, and tells its readers.
+func (d *Desk) becomeLocked(t *task, s wire.State, m *wire.Message) {
+	t.at = time.Now()
+	t.shown.Status = wire.Status{State: s, Message: m, Timestamp: wire.Time(t.at)}
+	t.tellLocked(wire.StreamResponse{StatusUpdate: &wire.StatusUpdate{TaskID: t.id, ContextID: t.shown.ContextID,
+		Status: t.shown.Status}}, s)
 }
 
 // noteLocked adds to the history; the oldest messages but the first make room.
@@ -185,22 +199,24 @@ func (d *Desk) holdLocked(t *task, n int) bool {
 	return true
 }
 
-// giveLocked adds parts to an artifact of t, or begins it.
-func (d *Desk) giveLocked(t *task, id string, parts []wire.Part, last bool) bool {
+// giveLocked adds the parts of given to an artifact of t, or begins it.
+func (d *Desk) giveLocked(t *task, given *wire.Artifact, last bool) bool {
 	if t.shown.Status.State.Terminal() {
 		return true
 	}
-	if !d.holdLocked(t, len(wire.Encode(parts))) {
+	if !d.holdLocked(t, len(wire.Encode(given))) {
 		return false
 	}
-	u := &wire.ArtifactUpdate{TaskID: t.id, ContextID: t.shown.ContextID, LastChunk: last,
-		Artifact: &wire.Artifact{ID: id, Name: t.action, Parts: parts}}
-	if n := len(t.shown.Artifacts); n > 0 && t.shown.Artifacts[n-1].ID == id {
+	u := &wire.ArtifactUpdate{TaskID: t.id, ContextID: t.shown.ContextID, LastChunk: last, Artifact: given}
+	if n := len(t.shown.Artifacts); n > 0 && t.shown.Artifacts[n-1].ID == given.ID {
 		whole := *t.shown.Artifacts[n-1]
-		if len(whole.Parts)+len(parts) > maxParts {
+		if len(whole.Parts)+len(given.Parts) > maxParts {
 			return false
 		}
-		whole.Parts = append(whole.Parts[:len(whole.Parts):len(whole.Parts)], parts...)
+		whole.Parts = append(whole.Parts[:len(whole.Parts):len(whole.Parts)], given.Parts...)
+		if len(given.Metadata) > 0 {
+			whole.Metadata = given.Metadata
+		}
 		t.shown.Artifacts = append(t.shown.Artifacts[:n-1:n-1], &whole)
 		u.Append = true
 	} else {

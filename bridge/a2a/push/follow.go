@@ -3,6 +3,7 @@ package push
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/lmosd/lmosd/bridge/a2a/wire"
@@ -25,80 +27,177 @@ const (
 	maxBroken = 10
 )
 
-// follow delivers what happens to a task until it ends, and forgets its webhooks.
-func (p *pushed) follow(at place) {
+// follow delivers what happens to a task until it ends, and forgets its webhooks when they have heard of that.
+func (p *pushed) follow(at place, f *followed) {
 	ctx, cancel := context.WithTimeout(p.ctx, maxFollow)
 	defer cancel()
 	defer func() {
 		if broken := recover(); broken != nil {
 			p.o.Log.Error("following a task panicked", "agent", at.agent, "panic", fmt.Sprint(broken), "stack", string(debug.Stack()))
 		}
+		f.work.Wait()
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		delete(p.all, at)
+		if p.all[at] == f {
+			delete(p.all, at)
+		}
 	}()
-	said := wire.State("")
-	for broken := 0; broken < maxBroken && ctx.Err() == nil; broken++ {
-		over, heard := p.subscribed(ctx, at, &said)
-		if heard {
+	var seen [sha256.Size]byte
+	for broken, quiet := 0, 0; broken < maxBroken && ctx.Err() == nil; {
+		r := p.listen(ctx, at, &seen)
+		if r.over {
+			if f.work.Wait(); p.forget(at, f) {
+				return
+			}
+			clear(seen[:]) // one came too late to hear of the end: it is told again
+			continue
+		}
+		if broken++; r.reached {
 			broken = 0
 		}
-		if over {
-			return
+		if quiet++; r.news {
+			quiet = 0
 		}
-		sleep(ctx, min(p.o.Wait<<broken, pollEvery))
+		sleep(ctx, min(p.o.Wait<<min(quiet, 8), pollEvery))
 	}
 }
 
-// subscribed follows a task by its stream, and by asking for it where there is none.
-func (p *pushed) subscribed(ctx context.Context, at place, said *wire.State) (over, heard bool) {
+// A round is what came of listening to a task: it has ended, its agent was there, something new was heard.
+type round struct{ over, reached, news bool }
+
+// forget ends the webhooks of a task that has ended, unless there is one that does not know.
+func (p *pushed) forget(at place, f *followed) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if slices.ContainsFunc(f.hooks, func(h *webhook) bool { return !h.heard }) {
+		return false
+	}
+	delete(p.all, at)
+	return true
+}
+
+// listen follows a task by its stream, and asks for it where there is none. An agent may end the stream of a task that waits, and begin
+// the next with the same task: seen is the hash of the last one that was delivered.
+func (p *pushed) listen(ctx context.Context, at place, seen *[sha256.Size]byte) (r round) {
 	for event, err := range p.agent.Do(ctx, &wire.Operation{Method: wire.SubscribeToTask, Service: version,
 		Params: wire.Encode(wire.Get{ID: at.task})}) {
 		if err != nil {
-			return p.polled(ctx, at, said, err), heard
+			asked := p.asked(ctx, at, seen, err)
+			return round{asked.over, r.reached || asked.reached, r.news || asked.news}
 		}
-		_, state := wire.TaskOf(event)
-		p.deliverAll(ctx, at, event)
-		if heard = true; state != "" {
-			*said = state
+		if isFresh := fresh(event, seen); isFresh || r.reached {
+			r.news = true
+			p.deliverAll(ctx, at, event)
 		}
-		if state.Terminal() {
-			return true, true
+		r.reached = true
+		if _, state := wire.TaskOf(event); state.Terminal() {
+			r.over = true
+			return r
 		}
 	}
-	return false, heard
+	return r
+}
+
+// fresh reports whether an event is another than the task that was seen last, and notes it.
+func fresh(event json.RawMessage, seen *[sha256.Size]byte) bool {
+	var e struct{ Task json.RawMessage }
+	if json.Unmarshal(event, &e) != nil || e.Task == nil {
+		return true
+	}
+	sum := sha256.Sum256(e.Task)
+	if sum == *seen {
+		return false
+	}
+	*seen = sum
+	return true
 }
 
 // version is what this node speaks to agents of its own accord.
 var version = map[string]string{wire.VersionParam: "1.0"}
 
-// polled asks for a task that cannot be followed: it may have ended, or its agent does not stream. What has changed is delivered.
-func (p *pushed) polled(ctx context.Context, at place, said *wire.State, why error) (over bool) {
+// asked asks for a task that cannot be followed: it may have ended, or its agent does not stream. What has changed is delivered.
+func (p *pushed) asked(ctx context.Context, at place, seen *[sha256.Size]byte, why error) round {
 	task, err := wire.Ask(ctx, p.agent, &wire.Operation{Method: wire.GetTask, Service: version,
 		Params: wire.Encode(wire.Get{ID: at.task})})
 	gone := &wire.Error{}
 	if errors.As(err, &gone) && gone.Code == wire.TaskNotFound {
-		return true
+		return round{over: true}
 	}
 	if err != nil {
 		p.o.Log.Debug("a task cannot be followed now", "agent", at.agent, "err", why)
-		return false
+		return round{}
 	}
+	r := round{reached: true}
 	event := append(append([]byte(`{"task":`), task...), '}')
-	_, state := wire.TaskOf(event)
-	if state != *said {
-		*said = state
+	if fresh(event, seen) {
+		r.news = true
 		p.deliverAll(ctx, at, event)
 	}
-	return state.Terminal()
+	_, state := wire.TaskOf(event)
+	r.over = state.Terminal()
+	return r
 }
 
+// deliverAll gives an event to each webhook of a task, which is called behind its back.
 func (p *pushed) deliverAll(ctx context.Context, at place, event json.RawMessage) {
-	for _, c := range p.configs(at.task) {
-		if err := p.deliver(ctx, &c, event); err != nil && ctx.Err() == nil {
-			p.o.Log.Warn("a push notification was given up", "agent", at.agent, "host", hostOf(c.URL), "err", redacted(err))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f := p.all[at]
+	if f == nil {
+		return
+	}
+	for _, h := range slices.Clone(f.hooks) {
+		h.heard = true
+		if h.size += len(event); h.size > maxQueue {
+			p.dropLocked(f, h, "it takes events too slowly")
+			continue
+		}
+		if h.queue = append(h.queue, event); !h.busy {
+			h.busy = true
+			f.work.Go(func() { p.drain(ctx, f, h) })
 		}
 	}
+}
+
+// drain calls a webhook with the events that wait for it.
+func (p *pushed) drain(ctx context.Context, f *followed, h *webhook) {
+	for {
+		event, more := p.take(f, h)
+		if !more {
+			return
+		}
+		err := p.deliver(ctx, &h.config, event)
+		p.mu.Lock()
+		if h.failed++; err == nil {
+			h.failed = 0
+		}
+		switch {
+		case err == nil || ctx.Err() != nil:
+		case h.failed >= p.o.MaxFailed:
+			p.dropLocked(f, h, "it took nothing of several events")
+		default:
+			p.o.Log.Warn("a push notification was given up", "agent", p.ref, "host", hostOf(h.URL), "err", redacted(err))
+		}
+		p.mu.Unlock()
+	}
+}
+
+// take returns the next event for a webhook, unless that is not wanted any more.
+func (p *pushed) take(f *followed, h *webhook) (event json.RawMessage, more bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if h.busy = len(h.queue) > 0 && slices.Contains(f.hooks, h) && !p.closed; !h.busy {
+		return nil, false
+	}
+	event, h.queue = h.queue[0], h.queue[1:]
+	h.size -= len(event)
+	return event, true
+}
+
+// dropLocked forgets a webhook, and says why.
+func (p *pushed) dropLocked(f *followed, h *webhook, why string) {
+	f.hooks = slices.DeleteFunc(f.hooks, func(have *webhook) bool { return have == h })
+	p.o.Log.Warn("a webhook was given up", "agent", p.ref, "host", hostOf(h.URL), "why", why)
 }
 
 // deliver posts an event until it is taken, or has been tried often enough.

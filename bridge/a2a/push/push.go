@@ -1,9 +1,10 @@
 // Package push delivers the push notifications of A2A tasks. The node that serves a client calls its webhooks: it follows the
 // task, wherever that is, so that no other node calls an address that a stranger wrote.
 //
-// Delivery is at least once, and in order: an event is sent again until it is taken or given up.
+// Delivery is at least once, and in order: an event is sent again until it is taken or given up. A webhook that takes nothing keeps no
+// other waiting, and is forgotten when it has not taken several events in a row.
 //
-// Sources: A2A 1.0.1 §3.1.7 to §3.1.10, §4.3, §13.2; spec/a2a.md §3.5.
+// Sources: A2A 1.0.1 §3.1.7 to §3.1.10, §4.3, §13.2.
 package push
 
 import (
@@ -37,6 +38,8 @@ type Options struct {
 	Timeout time.Duration
 	Tries   int
 	Wait    time.Duration
+	// MaxFailed is how many events in a row may be given up before the webhook is; 0 means 5.
+	MaxFailed int
 	// MaxTasks bounds the tasks that are followed, MaxConfigs the webhooks of one; 0 means 500 and 8.
 	MaxTasks, MaxConfigs int
 	Log                  *slog.Logger
@@ -58,11 +61,25 @@ type Pusher struct {
 // A place is a task of a principal at an agent.
 type place struct{ agent, principal, task string }
 
-// A followed task has webhooks. Its configs are owned by Pusher.mu.
+// A followed task has webhooks. Its fields but work are owned by Pusher.mu.
 type followed struct {
-	configs []config
+	hooks   []*webhook
 	running bool
+	work    sync.WaitGroup // deliveries
 }
+
+// A webhook is a config with the events that it has not taken yet. Its fields but config are owned by Pusher.mu.
+type webhook struct {
+	config
+	queue  []json.RawMessage
+	size   int  // of queue, in bytes
+	busy   bool // its events are being delivered
+	heard  bool // of any event
+	failed int  // events in a row that were given up
+}
+
+// maxQueue bounds the events that wait for a webhook, in bytes.
+const maxQueue = 8 << 20
 
 // A config is a webhook (A2A 1.0 §4.3.1, TaskPushNotificationConfig).
 type config struct {
@@ -84,7 +101,7 @@ const maxRedirects = 10
 // New returns a pusher, which the caller closes.
 func New(o Options) *Pusher {
 	o.Timeout, o.Tries, o.Wait = cmp.Or(o.Timeout, 15*time.Second), cmp.Or(o.Tries, 5), cmp.Or(o.Wait, time.Second)
-	o.MaxTasks, o.MaxConfigs = cmp.Or(o.MaxTasks, 500), cmp.Or(o.MaxConfigs, 8)
+	o.MaxTasks, o.MaxConfigs, o.MaxFailed = cmp.Or(o.MaxTasks, 500), cmp.Or(o.MaxConfigs, 8), cmp.Or(o.MaxFailed, 5)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	guard := outbound.Public()
 	if o.Private {
@@ -210,7 +227,7 @@ func (p *pushed) remove(ctx context.Context, op *wire.Operation) (json.RawMessag
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if f := p.all[place{p.ref, p.principal, c.TaskID}]; f != nil {
-		f.configs = slices.DeleteFunc(f.configs, func(have config) bool { return have.ID == c.ID })
+		f.hooks = slices.DeleteFunc(f.hooks, func(have *webhook) bool { return have.ID == c.ID })
 	}
 	return json.RawMessage("{}"), nil
 }
@@ -218,10 +235,13 @@ func (p *pushed) remove(ctx context.Context, op *wire.Operation) (json.RawMessag
 func (p *pushed) configs(task string) []config {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	all := []config{}
 	if f := p.all[place{p.ref, p.principal, task}]; f != nil {
-		return slices.Clone(f.configs)
+		for _, h := range f.hooks {
+			all = append(all, h.config)
+		}
 	}
-	return []config{}
+	return all
 }
 
 // check refuses a webhook that cannot be called. Where it leads is seen when it is dialled.
@@ -253,20 +273,20 @@ func (p *pushed) add(c *config) error {
 	if f == nil {
 		f = &followed{}
 	}
-	f.configs = slices.DeleteFunc(f.configs, func(have config) bool { return have.ID == c.ID })
+	f.hooks = slices.DeleteFunc(f.hooks, func(have *webhook) bool { return have.ID == c.ID })
 	switch {
 	case p.closed:
 		return interact.Errorf(interact.ShuttingDown, "try again in a moment", "the node is shutting down")
-	case len(f.configs) >= p.o.MaxConfigs:
+	case len(f.hooks) >= p.o.MaxConfigs:
 		return interact.Errorf(interact.Overloaded, "delete one", "a task has at most %d webhooks", p.o.MaxConfigs)
 	case p.all[at] == nil && len(p.all) >= p.o.MaxTasks:
 		return interact.Errorf(interact.Overloaded, "try again in a while", "%d tasks have webhooks already", p.o.MaxTasks)
 	}
-	f.configs = append(f.configs, *c)
+	f.hooks = append(f.hooks, &webhook{config: *c})
 	p.all[at] = f
 	if !f.running {
 		f.running = true
-		p.work.Go(func() { p.follow(at) })
+		p.work.Go(func() { p.follow(at, f) })
 	}
 	return nil
 }

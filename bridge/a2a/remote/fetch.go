@@ -30,16 +30,24 @@ func Client(target *url.URL) *http.Client {
 			return public.DialContext(ctx, network, addr)
 		}}
 	return &http.Client{Transport: t, CheckRedirect: func(r *http.Request, via []*http.Request) error {
-		if len(via) > maxRedirects || r.URL.Host != via[0].URL.Host || r.Method != http.MethodGet {
+		plain := via[0].URL.Scheme == "https" && r.URL.Scheme != "https"
+		if len(via) > maxRedirects || r.URL.Host != via[0].URL.Host || r.Method != http.MethodGet || plain {
 			return http.ErrUseLastResponse
 		}
 		return nil
 	}}
 }
 
+// A Found is the card of an agent as it came, and what its server calls this state of it (ETag; RFC 9110 §8.8.3).
+type Found struct {
+	Raw []byte
+	Tag string
+}
+
 // Fetch reads the card of the agent at target: there if it is the address of a card, else at the well-known places of 1.0, and of
-// the time before. The error is an [*interact.Error].
-func Fetch(ctx context.Context, client *http.Client, target *url.URL, auth func(*http.Request) error) ([]byte, error) {
+// the time before. known is what was found before, which is returned if the server says that it is that still. The error is an
+// [*interact.Error].
+func Fetch(ctx context.Context, client *http.Client, target *url.URL, auth func(*http.Request) error, known Found) (Found, error) {
 	places := []string{target.String()}
 	if !strings.HasSuffix(target.Path, ".json") {
 		base := *target
@@ -49,47 +57,56 @@ func Fetch(ctx context.Context, client *http.Client, target *url.URL, auth func(
 	}
 	var first error
 	for _, place := range places {
-		raw, err := fetch(ctx, client, place, auth)
+		found, err := fetch(ctx, client, place, auth, known)
 		if err == nil {
-			return raw, nil
+			return found, nil
 		}
 		if first == nil {
 			first = err
 		}
 	}
-	return nil, first
+	return Found{}, first
 }
 
-func fetch(ctx context.Context, client *http.Client, place string, auth func(*http.Request) error) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+func fetch(asks context.Context, client *http.Client, place string, auth func(*http.Request) error, known Found) (Found, error) {
+	ctx, cancel := context.WithTimeout(asks, 30*time.Second)
 	defer cancel()
 	q, err := http.NewRequestWithContext(ctx, http.MethodGet, place, nil)
 	if err != nil {
-		return nil, interact.Errorf(interact.Usage, "lmosd expose a2a:https://agent.example", "%q is no address", place)
+		return Found{}, interact.Errorf(interact.Usage, "lmosd expose a2a:https://agent.example", "%q is no address", place)
 	}
 	q.Header.Set(wire.VersionParam, "1.0")
 	q.Header.Set("Accept", "application/json, application/a2a+json")
+	if known.Tag != "" {
+		q.Header.Set("If-None-Match", known.Tag)
+	}
 	if err := auth(q); err != nil {
-		return nil, err
+		return Found{}, err
 	}
 	answer, err := client.Do(q)
+	if asks.Err() != nil {
+		return Found{}, interact.AsError(asks.Err()) // nobody waits any more: that says nothing of the agent
+	}
 	if err != nil {
-		return nil, &interact.Error{Code: interact.Unreachable, Title: "nothing answers at " + place, Hint: "is the agent running?",
+		return Found{}, &interact.Error{Code: interact.Unreachable, Title: "nothing answers at " + place, Hint: "is the agent running?",
 			Err: err}
 	}
 	defer answer.Body.Close()
+	if answer.StatusCode == http.StatusNotModified && known.Tag != "" {
+		return known, nil
+	}
 	if answer.StatusCode != http.StatusOK {
-		return nil, interact.Errorf(interact.AgentFailed,
+		return Found{}, interact.Errorf(interact.AgentFailed,
 			"give the address under which it has /.well-known/agent-card.json, or that of its card",
 			"%s answers %d", place, answer.StatusCode)
 	}
 	raw, err := io.ReadAll(io.LimitReader(answer.Body, wire.MaxCard+1))
 	switch {
 	case err != nil:
-		return nil, &interact.Error{Code: interact.Unreachable, Title: fmt.Sprintf("the card at %s broke off", place),
+		return Found{}, &interact.Error{Code: interact.Unreachable, Title: fmt.Sprintf("the card at %s broke off", place),
 			Hint: "try again", Err: err}
 	case len(raw) > wire.MaxCard:
-		return nil, interact.Errorf(interact.TooLarge, "a card has at most 256 KiB", "the card at %s is larger", place)
+		return Found{}, interact.Errorf(interact.TooLarge, "a card has at most 256 KiB", "the card at %s is larger", place)
 	}
-	return raw, nil
+	return Found{raw, answer.Header.Get("ETag")}, nil
 }

@@ -1,4 +1,4 @@
-// Package remote asks foreign A2A agents over HTTP: the JSON-RPC and the REST binding of 1.0, and the JSON-RPC of 0.3, which it
+// Package remote asks foreign A2A agents over HTTP: the JSON-RPC and the REST binding of 1.0, and those of 0.3, which it
 // translates. Params and results of 1.0 pass byte for byte.
 //
 // Sources: A2A 1.0.1 §3.6, §8.3, §9, §11.
@@ -40,14 +40,16 @@ func New(at card.Interface, client *http.Client, auth func(*http.Request) error)
 	return &Remote{at: at, client: client, auth: auth}
 }
 
-// Choose returns the interface to ask an agent at: the first of 1.0 that is spoken here, else the first of 0.3. The error is an
+// Choose returns the interface to ask an agent at: the first of 1.0 that is spoken here, else the first of 0.3, JSON-RPC before REST.
+// The error is an
 // [*interact.Error].
 func Choose(c *card.Card) (card.Interface, error) {
 	for _, fits := range []func(card.Interface) bool{
 		func(i card.Interface) bool {
 			return strings.HasPrefix(i.Version, "1.") && (i.Binding == card.JSONRPC || i.Binding == card.REST)
 		},
-		isOld,
+		func(i card.Interface) bool { return isOld(i) && i.Binding == card.JSONRPC },
+		func(i card.Interface) bool { return isOld(i) && i.Binding == card.REST },
 	} {
 		for _, i := range c.Interfaces {
 			if fits(i) {
@@ -65,7 +67,7 @@ func Choose(c *card.Card) (card.Interface, error) {
 }
 
 func isOld(i card.Interface) bool {
-	return strings.HasPrefix(i.Version, "0.") && i.Binding == card.JSONRPC
+	return strings.HasPrefix(i.Version, "0.")
 }
 
 // Do implements [wire.Agent].
@@ -127,18 +129,22 @@ func (r *Remote) call(op *wire.Operation) (*call, *wire.Error) {
 }
 
 func (c *call) overREST() *wire.Error {
-	route, e := wire.ToREST(c.op)
+	write, base := wire.ToREST, strings.TrimSuffix(c.at.URL, "/")
+	if isOld(c.at) {
+		write, base = v03.RESTRequest, strings.TrimSuffix(base, "/v1") // which is in the path, and in some cards
+	}
+	route, e := write(c.op)
 	if e != nil {
 		return e
 	}
-	c.verb, c.url, c.body = route.Verb, strings.TrimSuffix(c.at.URL, "/")+route.Path, route.Body
+	c.verb, c.url, c.body = route.Verb, base+route.Path, route.Body
 	if len(route.Query) > 0 {
 		c.url += "?" + route.Query.Encode()
 	}
 	c.answer = func(status int, body []byte) (json.RawMessage, error) {
 		switch {
 		case status < 200 || status > 299:
-			return nil, wire.FromREST(status, body)
+			return nil, refusal(status, body)
 		case len(bytes.TrimSpace(body)) == 0:
 			return json.RawMessage("{}"), nil
 		case !json.Valid(body):
@@ -155,16 +161,37 @@ func (c *call) overREST() *wire.Error {
 			return nil, wire.Errorf(wire.InvalidAgentResponse, "the agent's stream has what is no JSON")
 		}
 		switch {
-		case failed.Code < 0: // as JSON-RPC writes it
-			said := &wire.Error{}
-			_ = json.Unmarshal(e.Data, said) // it was read above
-			return nil, said
-		case e.Name == "error" || failed.Error != nil:
-			return nil, wire.FromREST(http.StatusInternalServerError, e.Data)
+		case failed.Code < 0, e.Name == "error", failed.Error != nil:
+			return nil, refusal(http.StatusInternalServerError, e.Data)
 		}
 		return e.Data, nil
 	}
+	if isOld(c.at) {
+		c.overOldREST()
+	}
 	return nil
+}
+
+// refusal is an error of REST, or one as JSON-RPC writes it, which servers of 0.3 send.
+func refusal(status int, body []byte) *wire.Error {
+	said := &wire.Error{}
+	if json.Unmarshal(body, said) == nil && said.Code < 0 {
+		return said
+	}
+	return wire.FromREST(status, body)
+}
+
+// overOldREST reads what a server of 0.3 answers.
+func (c *call) overOldREST() {
+	answer, event := c.answer, c.event
+	translate := func(raw json.RawMessage, err error) (json.RawMessage, error) {
+		if err != nil {
+			return nil, err
+		}
+		return v03.NewRESTResult(c.op.Method, raw)
+	}
+	c.answer = func(status int, body []byte) (json.RawMessage, error) { return translate(answer(status, body)) }
+	c.event = func(e wire.Event) (json.RawMessage, error) { return translate(event(e)) }
 }
 
 func (c *call) request(ctx context.Context) (*http.Request, error) {
@@ -209,7 +236,7 @@ func (c *call) run(ctx context.Context, yield func(json.RawMessage, error) bool)
 		c.stream(ctx, answer.Body, yield)
 		return
 	}
-	body, err := io.ReadAll(io.LimitReader(answer.Body, wire.MaxMessage+1))
+	body, err := wire.ReadBody(io.LimitReader(answer.Body, wire.MaxMessage+1), answer.ContentLength)
 	switch {
 	case err != nil:
 		yield(nil, c.unreachable(ctx, err, true))

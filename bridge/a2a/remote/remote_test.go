@@ -22,7 +22,7 @@ func TestChoose(t *testing.T) {
 	t.Parallel()
 	for has, want := range map[string]string{
 		"GRPC 1.0,HTTP+JSON 1.0,JSONRPC 1.0": "HTTP+JSON 1.0", "JSONRPC 0.3,JSONRPC 1.0": "JSONRPC 1.0", "JSONRPC 0.3": "JSONRPC 0.3",
-		"HTTP+JSON 0.3,JSONRPC 0.3.0": "JSONRPC 0.3.0", "HTTP+JSON 0.3": "", "GRPC 1.0": "", "https://x/custom 1.0": "", "JSONRPC 2.0": "",
+		"HTTP+JSON 0.3,JSONRPC 0.3.0": "JSONRPC 0.3.0", "HTTP+JSON 0.3": "HTTP+JSON 0.3", "GRPC 0.3": "", "GRPC 1.0": "", "https://x/custom 1.0": "", "JSONRPC 2.0": "",
 	} {
 		c := &card.Card{Name: "x"}
 		for _, i := range strings.Split(has, ",") {
@@ -54,8 +54,9 @@ func TestFetch(t *testing.T) {
 		"/e/card.json": "", "/f/card.json": "", "/g": ""} {
 		target, _ := url.Parse(s.URL + path)
 		client := Client(target)
-		raw, err := Fetch(t.Context(), client, target, func(*http.Request) error { return nil })
+		found, err := Fetch(t.Context(), client, target, func(*http.Request) error { return nil }, Found{})
 		client.CloseIdleConnections()
+		raw := found.Raw
 		if string(raw) != want || (err == nil) == (want == "") || err != nil && interact.AsError(err).Code != interact.AgentFailed {
 			t.Errorf("%s has %q, %v; want %q", path, raw, err, want)
 		}
@@ -64,6 +65,36 @@ func TestFetch(t *testing.T) {
 	target, _ := url.Parse("https://agent.example")
 	if _, err := Client(target).Get(s.URL + "/c/card.json"); err == nil || !strings.Contains(err.Error(), "refused to connect") {
 		t.Errorf("loopback gives %v", err)
+	}
+}
+
+// TestRedirects are those of a card: few, at its site, and none that leaves TLS.
+func TestRedirects(t *testing.T) {
+	t.Parallel()
+	follow := Client(&url.URL{Scheme: "https", Host: "a.example"}).CheckRedirect
+	request := func(verb, at string) *http.Request {
+		q, err := http.NewRequestWithContext(t.Context(), verb, at, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return q
+	}
+	for _, test := range []struct {
+		from, verb, to string
+		before         int
+		want           bool
+	}{
+		{"https://a.example/x", "GET", "https://a.example/y", 1, true}, {"http://a.example/x", "GET", "https://a.example/y", 1, true}, {"https://a.example/x", "GET", "https://a.example/y", 3, true},
+		{"https://a.example/x", "GET", "https://a.example/y", 4, false}, {"https://a.example/x", "GET", "http://a.example/y", 1, false}, {"https://a.example/x", "GET", "https://b.example/y", 1, false},
+		{"https://a.example/x", "GET", "https://a.example:8443/y", 1, false}, {"https://a.example/x", "POST", "https://a.example/y", 1, false},
+	} {
+		var via []*http.Request
+		for range test.before {
+			via = append(via, request(test.verb, test.from))
+		}
+		if got := follow(request(test.verb, test.to), via) == nil; got != test.want {
+			t.Errorf("%s %s to %s after %d: %t", test.verb, test.from, test.to, test.before, got)
+		}
 	}
 }
 

@@ -26,15 +26,21 @@ func mediaOf(r *http.Request) string {
 
 // refuse writes an error of the REST binding.
 func refuse(w http.ResponseWriter, r *http.Request, e *wire.Error) {
+	challenge(w, e)
+	answer(w, e.Status(), mediaOf(r), e.REST())
+}
+
+// challenge says how a caller is to prove who it is, if that is what the error is about (RFC 9110 §11.6.1).
+func challenge(w http.ResponseWriter, e *wire.Error) {
 	if e.Status() == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}
-	answer(w, e.Status(), mediaOf(r), e.REST())
 }
 
 // refuse writes an error in the words of the client.
 func (c *restCall) refuse(w http.ResponseWriter, r *http.Request, e *wire.Error) {
 	if c.old {
+		challenge(w, e)
 		answer(w, e.Status(), mediaOf(r), v03.RESTError(e))
 		return
 	}

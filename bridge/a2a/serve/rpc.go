@@ -8,7 +8,8 @@ import (
 	"github.com/lmosd/lmosd/bridge/a2a/wire"
 )
 
-// rpc answers a request of the JSON-RPC binding. Errors of A2A have the status 200, as JSON-RPC over HTTP has it.
+// rpc answers a request of the JSON-RPC binding. Errors of A2A have the status 200, as JSON-RPC over HTTP has it; who may not ask
+// gets that of HTTP (A2A 1.0 §7.4).
 func (h *Handler) rpc(w http.ResponseWriter, r *http.Request, name string) {
 	w.Header().Set("Vary", wire.VersionParam)
 	if r.Method != http.MethodPost {
@@ -33,18 +34,36 @@ func (h *Handler) rpc(w http.ResponseWriter, r *http.Request, name string) {
 	if e == nil {
 		agent, e = h.agent(r, name, op)
 	}
-	if e != nil {
+	write := func(e result) error { return wire.WriteEvent(w, "", c.response(e)) }
+	switch {
+	case e != nil && op != nil && wire.Streams(op.Method): // clients that ask for a stream read nothing else
+		c.method = op.Method
+		none := make(chan result)
+		close(none)
+		h.events(w, r, &result{err: e}, none, write)
+		return
+	case e != nil:
 		answer(w, http.StatusOK, jsonType, c.response(result{err: e}))
 		return
 	}
 	c.method = op.Method
 	if !wire.Streams(op.Method) {
-		answer(w, http.StatusOK, jsonType, c.response(one(r.Context(), agent, op)))
+		result := one(r.Context(), agent, op)
+		answer(w, statusOf(w, result.err), jsonType, c.response(result))
 		return
 	}
 	out, stop := h.results(r.Context(), agent, op)
 	defer stop()
-	h.events(w, r, nil, out, func(e result) error { return wire.WriteEvent(w, "", c.response(e)) })
+	h.events(w, r, nil, out, write)
+}
+
+// statusOf is the status of an answer of JSON-RPC.
+func statusOf(w http.ResponseWriter, e *wire.Error) int {
+	if e == nil || e.Code != wire.Unauthenticated && e.Code != wire.Forbidden {
+		return http.StatusOK
+	}
+	challenge(w, e)
+	return e.Status()
 }
 
 // An rpcCall is one request.

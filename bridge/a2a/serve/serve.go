@@ -30,6 +30,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/a2a/card"
 	"github.com/lmosd/lmosd/bridge/a2a/wire"
 	"github.com/lmosd/lmosd/interact"
@@ -40,8 +41,15 @@ import (
 type Agent struct {
 	// Card writes and signs the card for clients at a place: its interfaces are there.
 	Card func(at Place) (*card.Card, error)
-	// As answers the operations of a principal who asked at a place.
-	As func(principal string, at Place) wire.Agent
+	// As answers the operations of a caller who asked at a place.
+	As func(c Caller, at Place) wire.Agent
+}
+
+// A Caller is who sends a request. Tasks are their principal's: all whom the node cannot tell apart are one.
+type Caller struct {
+	Principal string
+	// Operator says that the node proved the caller to be its operator.
+	Operator bool
 }
 
 // A Place is where a client asks: the address of the root, and the name in it.
@@ -53,9 +61,6 @@ type Options struct {
 	Find func(ctx context.Context, name string) (*Agent, error)
 	// Base is the address at which clients reach the node, without a path. Empty means the scheme and Host of each request.
 	Base string
-	// Caller names who sends a request. Nil tells callers apart by what they show in Authorization, which is nothing where a node
-	// asks for no token: all of these are one.
-	Caller func(*http.Request) string
 	// KeepAlive is how often a silent stream shows that it lives; 0 means 15 s.
 	KeepAlive time.Duration
 	Log       *slog.Logger
@@ -76,22 +81,24 @@ var Paths = []string{root, root + "/", wellKnow + "agent-card.json", wellKnow + 
 
 // New returns a handler.
 func New(o Options) *Handler {
-	if o.Caller == nil {
-		o.Caller = shown
-	}
 	o.KeepAlive = cmp.Or(o.KeepAlive, 15*time.Second)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return &Handler{o}
 }
 
-// shown is a principal by its credential, of which only the hash is kept.
-func shown(r *http.Request) string {
-	credential := r.Header.Get("Authorization")
-	if credential == "" {
-		return ""
+// callerOf is who sends a request: whom the node proved, and beyond that whoever shows the same credential, of which only the hash is
+// kept. Who shows nothing on a node that asks for nothing is one with all who do so.
+func callerOf(r *http.Request) Caller {
+	c := bridge.CallerOf(r)
+	var names []string
+	if c.Operator {
+		names = append(names, "operator")
 	}
-	sum := sha256.Sum256([]byte(credential))
-	return hex.EncodeToString(sum[:])
+	if c.Shown != "" {
+		sum := sha256.Sum256([]byte(c.Shown))
+		names = append(names, hex.EncodeToString(sum[:]))
+	}
+	return Caller{Principal: strings.Join(names, " "), Operator: c.Operator}
 }
 
 // ServeHTTP implements [http.Handler].
@@ -142,14 +149,27 @@ func (h *Handler) base(r *http.Request) string {
 	return scheme + "://" + r.Host + root
 }
 
+// cardVerbs are those that a card is for.
+const cardVerbs = "GET, HEAD, OPTIONS"
+
 // card answers with a card: that of 1.0 to clients that say 1.0, and to others one that has the words of 0.3 beside (A2A 1.0
-// §8.2).
+// §8.2). Pages of any origin may read it.
 func (h *Handler) card(w http.ResponseWriter, r *http.Request, name string) {
 	header := w.Header()
 	header.Set("Access-Control-Allow-Origin", "*")
+	header.Set("Access-Control-Expose-Headers", "ETag")
 	header.Set("Vary", wire.VersionParam)
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		header.Set("Allow", "GET, HEAD")
+	switch r.Method {
+	case http.MethodGet, http.MethodHead:
+	case http.MethodOptions: // Fetch §3.3.5
+		header.Set("Allow", cardVerbs)
+		header.Set("Access-Control-Allow-Methods", cardVerbs)
+		header.Set("Access-Control-Allow-Headers", "Authorization, If-None-Match, "+wire.VersionParam+", "+wire.ExtensionsParam)
+		header.Set("Access-Control-Max-Age", "86400")
+		w.WriteHeader(http.StatusNoContent)
+		return
+	default:
+		header.Set("Allow", cardVerbs)
 		refuse(w, r, wire.Errorf(wire.UnknownMethod, "a card is read with GET"))
 		return
 	}
@@ -162,7 +182,10 @@ func (h *Handler) card(w http.ResponseWriter, r *http.Request, name string) {
 	tag := `"` + hex.EncodeToString(sum[:16]) + `"`
 	header.Set("ETag", tag)
 	header.Set("Cache-Control", "public, max-age=60")
-	if strings.Contains(r.Header.Get("If-None-Match"), tag) {
+	if r.Header.Get("Authorization") != "" { // a card that needs it is no one's else (RFC 9111 §3.5)
+		header.Set("Cache-Control", "private, max-age=60")
+	}
+	if known := r.Header.Get("If-None-Match"); known == "*" || strings.Contains(known, tag) {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
@@ -197,9 +220,11 @@ const (
 // versionOf reads A2A-Version (A2A 1.0 §3.6): the last number of a version says nothing.
 func versionOf(r *http.Request) (version, *wire.Error) {
 	said := r.Header.Get(wire.VersionParam)
-	for name, values := range r.URL.Query() {
-		if said == "" && strings.EqualFold(name, wire.VersionParam) && len(values) > 0 {
-			said = values[0]
+	if said == "" && r.URL.RawQuery != "" {
+		for name, values := range r.URL.Query() {
+			if strings.EqualFold(name, wire.VersionParam) && len(values) > 0 {
+				said = values[0]
+			}
 		}
 	}
 	said = strings.TrimSpace(said)
@@ -247,23 +272,21 @@ func (h *Handler) agent(r *http.Request, name string, op *wire.Operation) (wire.
 	if err != nil {
 		return nil, notFound(err)
 	}
-	return a.As(h.o.Caller(r), Place{h.base(r), name}), nil
+	return a.As(callerOf(r), Place{h.base(r), name}), nil
 }
 
 // notFound is the error for a name that none or several have: A2A has no code of its own for it.
 func notFound(err error) *wire.Error {
-	e := *interact.AsError(err)
+	e := interact.AsError(err)
 	if e.Code != interact.NotFound && e.Code != interact.Ambiguous && e.Code != interact.Withdrawn {
 		return wire.AsError(err)
 	}
-	said := wire.AsError(&e)
-	said.Code = wire.UnknownMethod
-	return said
+	return wire.Said(wire.UnknownMethod, e)
 }
 
 // read reads a body that should be JSON.
 func read(w http.ResponseWriter, r *http.Request, empty bool) ([]byte, *wire.Error) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, wire.MaxMessage))
+	body, err := wire.ReadBody(http.MaxBytesReader(w, r.Body, wire.MaxMessage), r.ContentLength)
 	if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
 		return nil, wire.Errorf(wire.InvalidRequest, "a request has at most %d bytes", wire.MaxMessage)
 	} else if err != nil {

@@ -54,7 +54,7 @@ func start(t *testing.T) string {
 		}
 		return &Agent{Card: func(at Place) (*card.Card, error) {
 			return &card.Card{Name: at.Base + " " + at.Name, Interfaces: []card.Interface{{URL: "x", Binding: card.JSONRPC, Version: "0.3"}}}, nil
-		}, As: func(principal string, _ Place) wire.Agent { return mirror(name, principal[:min(len(principal), 4)]) }}, nil
+		}, As: func(c Caller, _ Place) wire.Agent { return mirror(name, c.Principal[:min(len(c.Principal), 4)]) }}, nil
 	}})
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)

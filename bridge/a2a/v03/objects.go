@@ -12,6 +12,14 @@ func (d Dialect) partsName() string {
 	return "parts"
 }
 
+// pushName is where the configuration of a message has its webhook.
+func (d Dialect) pushName() string {
+	if d.rest {
+		return "pushNotification"
+	}
+	return "pushNotificationConfig"
+}
+
 func (d Dialect) oldMessage(m object) object {
 	out := keep(m, "messageId", "contextId", "taskId", "metadata", "extensions", "referenceTaskIds")
 	out[d.partsName()] = each(m["parts"], d.oldPart)
@@ -125,7 +133,11 @@ func (d Dialect) oldStatus(s object) object {
 func (d Dialect) newStatus(s object) object {
 	out := keep(s, "timestamp")
 	out["state"] = d.newState(asText(s["state"]))
-	if m := asObject(s["message"]); m != nil {
+	m := asObject(s["message"])
+	if d.rest && m == nil {
+		m = asObject(s["update"]) // the name of the field in the proto
+	}
+	if m != nil {
 		out["message"] = d.newMessage(m)
 	}
 	return out

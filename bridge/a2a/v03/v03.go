@@ -9,8 +9,11 @@ package v03
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
 	"strings"
 
+	"github.com/lmosd/lmosd/bridge/a2a/card"
 	"github.com/lmosd/lmosd/bridge/a2a/wire"
 )
 
@@ -53,8 +56,13 @@ func decode(raw json.RawMessage) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
 	var v any
-	err := d.Decode(&v)
-	return v, err
+	if err := d.Decode(&v); err != nil {
+		return nil, err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, errors.New("something stands behind the value")
+	}
+	return v, nil
 }
 
 func asObject(v any) object { m, _ := v.(object); return m }
@@ -115,7 +123,7 @@ func (d Dialect) oldParams(method string, p object) object {
 			to["blocking"] = c["returnImmediately"] != true
 		}
 		if push := asObject(c["taskPushNotificationConfig"]); push != nil {
-			to["pushNotificationConfig"] = oldPush(push)
+			to[d.pushName()] = oldPush(push)
 		}
 		out["configuration"] = to
 	case wire.CreatePush:
@@ -201,11 +209,27 @@ func (d Dialect) newParams(method string, p object) object {
 
 // Result translates a result of 1.0: of an event of a stream, too. What cannot be read stays.
 func (d Dialect) Result(method string, result json.RawMessage) json.RawMessage {
+	if method == wire.ExtendedCard {
+		return oldCard(result)
+	}
 	v, err := decode(result)
 	if err != nil {
 		return result
 	}
 	return wire.Encode(d.oldResult(method, v))
+}
+
+// oldCard adds to an extended card what 0.3 reads of it.
+func oldCard(raw json.RawMessage) json.RawMessage {
+	c, err := card.Parse(raw)
+	if err != nil {
+		return raw
+	}
+	union, err := card.Union(c)
+	if err != nil {
+		return raw
+	}
+	return union
 }
 
 func (d Dialect) oldResult(method string, v any) any {

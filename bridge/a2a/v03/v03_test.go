@@ -3,6 +3,7 @@ package v03
 import (
 	"encoding/json"
 	"reflect"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -31,6 +32,13 @@ const (
 		{"text":"hi","metadata":{"k":1}},{"file":{"fileWithBytes":"AAAA","name":"f","mimeType":"image/png"}},{"file":{"fileWithUri":"https://x","mimeType":"a/b"}},
 		{"data":{"data":{"n":12345678901234567890}}},{"data":{"data":{"value":[1]}}}]}`
 )
+
+// routes are the requests of 0.3's REST for those of TestRequests, and blocking what they say in so many words of what a proto leaves out.
+var routes = map[string]string{"send": "POST /v1/message:send", "send and wait": "POST /v1/message:send", "get": "GET /v1/tasks/t", "cancel": "POST /v1/tasks/t:cancel",
+	"subscribe": "POST /v1/tasks/t:subscribe", "create push": "POST /v1/tasks/t/pushNotificationConfigs", "get push": "GET /v1/tasks/t/pushNotificationConfigs/p",
+	"list push": "GET /v1/tasks/t/pushNotificationConfigs", "delete push": "DELETE /v1/tasks/t/pushNotificationConfigs/p"}
+
+var blocking = map[string]string{"send": `"blocking":false,`}
 
 // TestRequests are operations in the words of 0.3's two wires and of 1.0, each way.
 func TestRequests(t *testing.T) {
@@ -64,6 +72,16 @@ func TestRequests(t *testing.T) {
 			t.Fatal(e)
 		}
 		alike(t, name+" of REST", op.Params, test.modern)
+		route, e := RESTRequest(&wire.Operation{Method: test.method, Params: json.RawMessage(test.modern)})
+		if e != nil {
+			t.Fatal(e)
+		}
+		if got := route.Verb + " " + route.Path; got != routes[name] {
+			t.Errorf("%s is %s, want %s", name, got, routes[name])
+		}
+		if strings.HasPrefix(name, "send") {
+			alike(t, name+" to REST", route.Body, strings.Replace(test.rest, `"historyLength":2,`, `"historyLength":2,`+blocking[name], 1))
+		}
 	}
 	if op, e := OfREST(wire.ListTasks, json.RawMessage(`{"status":"TASK_STATE_CANCELLED","pageSize":3,"x":1}`)); e != nil {
 		t.Error(e)
@@ -115,6 +133,37 @@ func TestResults(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		alike(t, name+" of JSON-RPC", back, test.modern)
+		if back, err = NewRESTResult(test.method, json.RawMessage(test.rest)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		alike(t, name+" of REST", back, test.modern)
+	}
+	for spelt, modern := range map[string]string{
+		`{"msg":` + restMessage + `}`: `{"message":` + newMessage + `}`,
+		`{"statusUpdate":{"taskId":"t","contextId":"c","status":{"state":"TASK_STATE_WORKING","update":` + restMessage + `}}}`: `{"statusUpdate":{"taskId":"t","contextId":"c","status":{"state":"TASK_STATE_WORKING","message":` + newMessage + `}}}`,
+	} {
+		back, err := NewRESTResult(wire.SendStreamingMessage, json.RawMessage(spelt))
+		if err != nil {
+			t.Error(err)
+		}
+		alike(t, "by the names of the proto", back, modern)
+	}
+	back, err := NewRESTResult(wire.ListTasks, json.RawMessage(`{"tasks":[`+restTask+`],"nextPageToken":"x"}`))
+	if err != nil {
+		t.Error(err)
+	}
+	alike(t, "list of REST", back, `{"tasks":[`+task+`],"nextPageToken":"x"}`)
+	route, e := RESTRequest(&wire.Operation{Method: wire.ListTasks, Params: json.RawMessage(`{"tenant":"a","status":"TASK_STATE_CANCELED"}`)})
+	if e != nil || route.Path != "/v1/tasks" || route.Query.Encode() != "status=TASK_STATE_CANCELLED" {
+		t.Errorf("list to REST is %+v, %v", route, e)
+	}
+	if route, e = RESTRequest(&wire.Operation{Method: wire.ExtendedCard}); e != nil || route.Path != "/v1/card" {
+		t.Errorf("the extended card of REST is %+v, %v", route, e)
+	}
+	for _, bad := range []string{`[]`, `{"task":7}`, `{`, `{"x":{}}`} {
+		if _, err := NewRESTResult(wire.SendMessage, json.RawMessage(bad)); err == nil {
+			t.Errorf("%s of REST was taken", bad)
+		}
 	}
 	alike(t, "list for REST", REST.Result(wire.ListTasks, json.RawMessage(`{"tasks":[`+task+`],"nextPageToken":"","pageSize":5,"totalSize":1}`)),
 		`{"tasks":[`+restTask+`],"nextPageToken":"","pageSize":5,"totalSize":1}`)
@@ -148,6 +197,7 @@ func TestStates(t *testing.T) {
 func FuzzTranslate(f *testing.F) {
 	f.Add("message/send", []byte(`{"message":`+rpcMessage+`}`))
 	f.Add("tasks/pushNotificationConfig/set", []byte(`{"taskId":"t","pushNotificationConfig":{"authentication":{"schemes":[1]}}}`))
+	f.Add("message/send", []byte(`{}0`))
 	f.Fuzz(func(t *testing.T, method string, raw []byte) {
 		if op, e := Operation(method, raw); e == nil {
 			if _, _, e := Request(op); e != nil && op.Method != wire.ListTasks {
@@ -161,6 +211,12 @@ func FuzzTranslate(f *testing.F) {
 				}
 			}
 			_, _ = NewResult(m, raw)
+			if back, err := NewRESTResult(m, raw); err == nil && !json.Valid(back) {
+				t.Errorf("%s of REST, %s, is %s", m, raw, back)
+			}
+			if route, e := RESTRequest(&wire.Operation{Method: m, Params: raw}); e == nil && !strings.HasPrefix(route.Path, "/v1/") {
+				t.Errorf("%s %s is at %s", m, raw, route.Path)
+			}
 			_, _ = OfREST(m, raw)
 		}
 	})

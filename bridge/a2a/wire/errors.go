@@ -102,10 +102,13 @@ func (e *Error) With(metadata map[string]string) *Error {
 	return e
 }
 
-// At adds to an error of parameters the field that is wrong (google.rpc.BadRequest).
+// At adds to an error of parameters the field that is wrong (google.rpc.BadRequest). The ErrorInfo stays: clients of REST tell errors
+// apart by its reason.
 func (e *Error) At(field string) *Error {
-	e.Data = Encode([]any{map[string]any{"@type": "type.googleapis.com/google.rpc.BadRequest",
-		"fieldViolations": []any{map[string]string{"field": field, "description": e.Message}}}})
+	var details []any
+	_ = json.Unmarshal(e.Data, &details) // Errorf wrote it
+	e.Data = Encode(append(details, map[string]any{"@type": "type.googleapis.com/google.rpc.BadRequest",
+		"fieldViolations": []any{map[string]string{"field": field, "description": e.Message}}}))
 	return e
 }
 
@@ -219,6 +222,11 @@ func AsError(err error) *Error {
 	if !ok {
 		code = InternalError
 	}
+	return Said(code, said)
+}
+
+// Said returns what lmosd says itself as an error of a code.
+func Said(code int, said *interact.Error) *Error {
 	title := said.Title
 	if title == "" {
 		title = said.Code.Title()

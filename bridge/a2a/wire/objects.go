@@ -207,31 +207,21 @@ type StreamResponse struct {
 	ArtifactUpdate *ArtifactUpdate `json:"artifactUpdate,omitempty"`
 }
 
-// TaskOf returns the id of the task that an event is of, and its state if the event says it.
+// TaskOf returns the id of the task that an event is of, and its state if the event says it. The event is valid JSON; one that is
+// no event is of no task.
 func TaskOf(event json.RawMessage) (id string, s State) {
-	var e struct {
-		Task *struct {
-			ID     string
-			Status struct{ State State }
+	for _, of := range [...]struct{ event, id string }{{"task", "id"}, {"statusUpdate", "taskId"}, {"artifactUpdate", "taskId"}} {
+		e, _ := Field(event, of.event)
+		if e == nil {
+			continue
 		}
-		StatusUpdate *struct {
-			TaskID string
-			Status struct{ State State }
+		id, _ = FieldText(e, of.id)
+		if raw, _ := Field(e, "status", "state"); raw != nil {
+			_ = s.UnmarshalJSON(raw) // what is no state is none
 		}
-		ArtifactUpdate *struct{ TaskID string }
+		break
 	}
-	if json.Unmarshal(event, &e) != nil {
-		return "", ""
-	}
-	switch {
-	case e.Task != nil:
-		return e.Task.ID, e.Task.Status.State
-	case e.StatusUpdate != nil:
-		return e.StatusUpdate.TaskID, e.StatusUpdate.Status.State
-	case e.ArtifactUpdate != nil:
-		return e.ArtifactUpdate.TaskID, ""
-	}
-	return "", ""
+	return id, s
 }
 
 // Parameters of operations (A2A 1.0 §3.1). Send has those of both ways to send.

@@ -9,7 +9,11 @@ import (
 	"context"
 	"encoding/json"
 	"iter"
+	"maps"
 	"slices"
+	"unicode/utf8"
+
+	"github.com/lmosd/lmosd/internal/jsontext"
 )
 
 // Methods of the JSON-RPC binding (A2A 1.0 §9.4), which name the operations here.
@@ -42,6 +46,9 @@ func Streams(method string) bool { return method == SendStreamingMessage || meth
 const (
 	VersionParam    = "A2A-Version"
 	ExtensionsParam = "A2A-Extensions"
+	// PrincipalParam is what a node calls its caller to the host of an agent: a text of its own that nobody else can make, so that
+	// those who ask over one node are told apart. It goes no further than that host.
+	PrincipalParam = "Lmosd-Principal"
 )
 
 // Limits, in bytes.
@@ -109,26 +116,66 @@ func Encode(v any) json.RawMessage {
 
 // Bytes writes op as JSON. Params stay as they are.
 func (op *Operation) Bytes() []byte {
-	b := append([]byte(`{"method":`), Encode(op.Method)...)
+	b := make([]byte, 0, 256+len(op.Params))
+	b = appendText(append(b, `{"method":`...), op.Method)
 	if len(op.Params) > 0 {
 		b = append(append(b, `,"params":`...), op.Params...)
 	}
 	if len(op.Service) > 0 {
-		b = append(append(b, `,"serviceParameters":`...), Encode(op.Service)...)
+		b = append(b, `,"serviceParameters":`...)
+		before := byte('{')
+		for _, name := range slices.Sorted(maps.Keys(op.Service)) {
+			b = append(appendText(append(b, before), name), ':')
+			b, before = appendText(b, op.Service[name]), ','
+		}
+		b = append(b, '}')
 	}
 	return append(b, '}')
 }
 
+// appendText appends the JSON string of s.
+func appendText(b []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' {
+			return append(b, Encode(s)...)
+		}
+	}
+	return append(append(append(b, '"'), s...), '"')
+}
+
 // ParseOperation reads what [Operation.Bytes] writes.
 func ParseOperation(data []byte) (*Operation, error) {
-	var op Operation
 	if len(data) > MaxMessage {
 		return nil, Errorf(InvalidRequest, "the operation has more than %d bytes", MaxMessage)
 	}
-	if err := json.Unmarshal(data, &op); err != nil || op.Method == "" {
+	var room envelopeRoom
+	in, ok := envelopeOf(room[:0], data)
+	op := &Operation{Params: in.of("params")}
+	if ok {
+		op.Method, ok = jsontext.String(in.of("method"))
+	}
+	if service := in.of("serviceParameters"); ok && service != nil {
+		op.Service, ok = textsOf(service)
+	}
+	if !ok || op.Method == "" {
 		return nil, Errorf(InvalidRequest, `an operation is {"method", "params", "serviceParameters"}`)
 	}
-	return &op, nil
+	return op, nil
+}
+
+// textsOf reads an object of strings.
+func textsOf(raw json.RawMessage) (map[string]string, bool) {
+	var room envelopeRoom
+	o, ok := envelopeOf(room[:0], raw)
+	texts := make(map[string]string, len(o.members))
+	for _, m := range o.members {
+		var text string
+		if text, ok = jsontext.String(o.text[m.At.From:m.At.To]); !ok {
+			return nil, false
+		}
+		texts[string(m.Name)] = text
+	}
+	return texts, ok
 }
 
 // Outcome writes what a verbatim action gives out for one result or error: {"result": …} or {"error": {code, message, data}}.
@@ -136,20 +183,20 @@ func Outcome(result json.RawMessage, e *Error) []byte {
 	if e != nil {
 		return append(append([]byte(`{"error":`), e.bytes()...), '}')
 	}
-	return append(append([]byte(`{"result":`), result...), '}')
+	b := make([]byte, 0, 16+len(result))
+	return append(append(append(b, `{"result":`...), result...), '}')
 }
 
 // ParseOutcome reads what [Outcome] writes.
 func ParseOutcome(data []byte) (json.RawMessage, error) {
-	var o struct {
-		Result json.RawMessage `json:"result"`
-		Error  *Error          `json:"error"`
+	var room envelopeRoom
+	o, ok := envelopeOf(room[:0], data)
+	result, err := o.outcome()
+	if err == nil && (!ok || result == nil) {
+		err = Errorf(InvalidAgentResponse, "the node of the agent gave out what is no result")
 	}
-	if err := json.Unmarshal(data, &o); err != nil || o.Error == nil && o.Result == nil {
-		return nil, Errorf(InvalidAgentResponse, "the node of the agent gave out what is no result")
+	if err != nil {
+		return nil, err
 	}
-	if o.Error != nil {
-		return nil, o.Error
-	}
-	return o.Result, nil
+	return result, nil
 }

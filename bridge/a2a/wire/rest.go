@@ -17,8 +17,8 @@ type Route struct {
 	Body  json.RawMessage // nil: none
 }
 
-// queryNames are the members of ListTasks and of the others that stand in the query; numbers and booleans are marked.
-var queryNames = map[string]byte{"contextId": 's', "status": 's', "pageSize": 'n', "pageToken": 's', "historyLength": 'n',
+// queryNames are the members of ListTasks and of the others that stand in the query; numbers, booleans and enums are marked.
+var queryNames = map[string]byte{"contextId": 's', "status": 'e', "pageSize": 'n', "pageToken": 's', "historyLength": 'n',
 	"statusTimestampAfter": 's', "includeArtifacts": 'b', "tenant": 's'}
 
 // A Place is where an operation is found among the paths of REST.
@@ -198,6 +198,10 @@ func queryValue(name string, kind byte, text string) (json.RawMessage, *Error) {
 			return nil, Errorf(InvalidParams, "%s is true or false", name).At(name)
 		}
 		return json.RawMessage(text), nil
+	case 'e': // its name, or its number
+		if n, err := strconv.ParseUint(text, 10, 31); err == nil {
+			return Encode(n), nil
+		}
 	}
 	return Encode(text), nil
 }

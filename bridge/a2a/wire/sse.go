@@ -22,7 +22,7 @@ type Event struct {
 // [MaxMessage] bytes ends it with an error. The stream's end is the sequence's.
 func Events(r io.Reader) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		in, e, any := bufio.NewReaderSize(r, 64<<10), Event{}, false
+		in, e, any := bufio.NewReader(r), Event{}, false
 		for {
 			line, err := readLine(in, MaxMessage-len(e.Data))
 			if err != nil {

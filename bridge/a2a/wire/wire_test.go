@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -33,6 +34,8 @@ func TestRequests(t *testing.T) {
 		`{"jsonrpc":"2.0","id":null,"method":"x"}`:            InvalidRequest,
 		`{"jsonrpc":"2.0","id":{},"method":"x"}`:              InvalidRequest,
 		`{"jsonrpc":"2.0","id":1,"method":7}`:                 InvalidRequest,
+		`{"jsonrpc":"2.0","id":1,"id":2,"method":"x"}`:        InvalidRequest,
+		`{"jsonrpc":"2.0","id":1,"method":"\u0078"} `:         0,
 		`{"jsonrpc":"2.0","id":1,"method":"x","params":[1]}`:  InvalidParams,
 		`{"jsonrpc":"2.0","id":1,"method":"x","params":"id"}`: InvalidParams,
 	} {
@@ -62,6 +65,9 @@ func TestResponses(t *testing.T) {
 		`{"jsonrpc":"2.0","id":"q","result":null}`:                            `null`,
 		`{"jsonrpc":"2.0","id":"other","result":{}}`:                          "-32006",
 		`{"jsonrpc":"2.0","id":"q"}`:                                          "-32006",
+		`{"jsonrpc":"2.0","id":"q","result":1,"error":null}`:                  "1",
+		`{"jsonrpc":"2.0","id":"q","error":7}`:                                "-32006",
+		`{"jsonrpc":"2.0","id":"q","result":1,"result":2}`:                    "-32006",
 		`{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"no"}}`:  "-32700",
 		`{"jsonrpc":"2.0","id":"q","error":{"code":-32001,"message":"none"}}`: "-32001",
 		`<html>`: "-32006",
@@ -170,7 +176,8 @@ func TestThereAndBack(t *testing.T) {
 	if _, e := ToREST(&Operation{Method: "tasks/get"}); codeIn(e) != UnknownMethod {
 		t.Errorf("a method of 0.3 gives %v", e)
 	}
-	for query, want := range map[string]string{"history_length=3": `{"historyLength":3,"id":"t"}`, "historyLength=x": "-32602", "includeArtifacts=1": "-32602", "other=1": `{"id":"t"}`} {
+	for query, want := range map[string]string{"history_length=3": `{"historyLength":3,"id":"t"}`, "historyLength=x": "-32602", "includeArtifacts=1": "-32602", "other=1": `{"id":"t"}`,
+		"status=TASK_STATE_WORKING": `{"id":"t","status":"TASK_STATE_WORKING"}`, "status=2": `{"id":"t","status":2}`, "page_size=2&pageToken=%26": `{"id":"t","pageSize":2,"pageToken":"&"}`} {
 		q, _ := url.ParseQuery(query)
 		got, e := Place{Method: GetTask, Task: "t"}.Params(q, nil)
 		if e != nil {
@@ -199,6 +206,48 @@ func TestNames(t *testing.T) {
 	for _, name := range []string{"taskId", "id", "statusTimestampAfter"} {
 		if Camel(Snake(name)) != name {
 			t.Errorf("%s is %s", name, Snake(name))
+		}
+	}
+}
+
+func TestFields(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ text, path, want string }{
+		{` {"message":{"taskId":"a"}}`, "message taskId", "a"},
+		{`{"Message":{"task_id":"a"}}`, "message taskId", "a"},
+		{`{"message":{"tas\u212aId":"\u0061"}}`, "message taskId", "a"}, // Kelvin: a k to readers that fold
+		{`{"message":null}`, "message taskId", ""},
+		{`{"message":[]}`, "message taskId", ""},
+		{`[]`, "id", ""},
+		{``, "id", ""},
+		{`{"id":null}`, "id", ""},
+		{`{"id":5}`, "id", "refused"},
+		{`{"id":"a","id":"b"}`, "id", "refused"},
+		{`{"id":"a","ID":"b"}`, "id", "refused"},
+		{`{"taskId":"a","task_id":"b"}`, "taskId", "refused"},
+		{`{"message":{},"Message":{"taskId":"a"}}`, "message taskId", "refused"},
+	} {
+		got, e := FieldText(json.RawMessage(c.text), strings.Fields(c.path)...)
+		if e != nil {
+			got = "refused"
+		}
+		if got != c.want {
+			t.Errorf("%s of %s is %q, %v, want %q", c.path, c.text, got, e, c.want)
+		}
+	}
+	odd := &Operation{Method: "\"\n", Service: map[string]string{"a": "ü", "b": `\`}}
+	if got, err := ParseOperation(odd.Bytes()); err != nil || got.Method != odd.Method || !maps.Equal(got.Service, odd.Service) {
+		t.Errorf("%s is read as %+v, %v", odd.Bytes(), got, err)
+	}
+	for event, want := range map[string]string{
+		`{"task":{"id":"t","status":{"state":3}}}`:                                              "t TASK_STATE_COMPLETED",
+		`{"statusUpdate":{"taskId":"t","status":{"state":"TASK_STATE_WORKING"}},"metadata":{}}`: "t TASK_STATE_WORKING",
+		`{"artifactUpdate":{"taskId":"t","artifact":{}}}`:                                       "t ",
+		`{"message":{"taskId":"t"}}`:                                                            " ",
+		`7`:                                                                                     " ",
+	} {
+		if id, s := TaskOf(json.RawMessage(event)); id+" "+string(s) != want {
+			t.Errorf("%s is of %q, %q, want %s", event, id, s, want)
 		}
 	}
 }
@@ -296,6 +345,7 @@ func FuzzRequest(f *testing.F) {
 			}
 			return
 		}
+		_, _ = FieldText(r.Params, "message", "taskId")
 		if !json.Valid(r.Bytes()) || !json.Valid((&Operation{Method: r.Method, Params: r.Params}).Bytes()) {
 			t.Errorf("%q becomes %s", body, r.Bytes())
 		}
@@ -313,7 +363,7 @@ func FuzzEvents(f *testing.F) {
 	f.Add("data: x\n\nevent: error\ndata: {}\n\n", "/x/tasks/a:b:cancel")
 	f.Fuzz(func(t *testing.T, stream, path string) {
 		for e, err := range Events(strings.NewReader(stream)) {
-			if err == nil {
+			if err == nil && json.Valid(e.Data) {
 				TaskOf(e.Data)
 			}
 		}

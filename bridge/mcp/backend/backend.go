@@ -8,8 +8,14 @@
 //	new      old      old.go, park.go, listen.go
 //	old      new      young.go
 //
-// All callers of the new era use one process of a program, for it may remember what it was told. It is started when somebody asks,
-// stopped when nobody has for a while, and started again, later each time, when it ends by itself.
+// A program may remember what it was told, so it matters who has which process of it:
+//
+//   - A session of the old era has one of its own, from its first message to its last: it is one client's.
+//   - Callers of the new era have no sessions. All of them share one process of a program that speaks the new era, which must not tell
+//     them apart; of a program of the old era, each that can be asked for something has one, and the others share one (old.go).
+//
+// A process is started when somebody asks, stopped when nobody has for a while, and started again, later each time, when it ends
+// by itself. What a program keeps in memory only, it has forgotten then.
 //
 // Sources: MCP 2026-07-28, "Lifecycle", "Versioning", backward compatibility; MCP 2025-11-25, "Lifecycle".
 package backend
@@ -17,10 +23,15 @@ package backend
 import (
 	"cmp"
 	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"log/slog"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -34,6 +45,8 @@ type Options struct {
 	Dial func(ctx context.Context) (wire.Conn, error)
 	// Relay says that another relay is at the other end, which speaks both eras ([Serve]): nobody asks what it is.
 	Relay bool
+	// Own says that the server is of this process, and trusted with who calls: [Serve] has the caller's own name as its user.
+	Own bool
 	// Name is for errors and the log.
 	Name string
 	// MaxConns bounds the connections at once; 0 means 64. What comes on top is Overloaded.
@@ -42,7 +55,10 @@ type Options struct {
 	Idle time.Duration
 	// Start is how long a server may take until it answers first; 0 means 1 min: a package runner may have to fetch it.
 	Start time.Duration
-	Log   *slog.Logger
+	// Silent is how long a server may say nothing to server/discover before it is asked in the old way, too; 0 means 2 s. Over HTTP all
+	// servers answer.
+	Silent time.Duration
+	Log    *slog.Logger
 }
 
 // An Info is what a server says of itself.
@@ -67,7 +83,10 @@ type Backend struct {
 
 	old     *old
 	whose   *owners
+	secret  []byte // of the names of users, for this relay alone
+	listens *wire.Quota
 	probing chan struct{} // holds a token while somebody finds out what the server is
+	opening sync.Mutex    // held while a tunnel is begun, so that many callers at once begin no more than they need; taken before mu
 
 	mu     sync.Mutex
 	info   *Info // nil: not known yet, or no more, since what said it has ended
@@ -82,8 +101,9 @@ func New(o Options) *Backend {
 	o.MaxConns = cmp.Or(max(o.MaxConns, 0), 64)
 	o.Idle = cmp.Or(max(o.Idle, 0), 5*time.Minute)
 	o.Start = cmp.Or(max(o.Start, 0), time.Minute)
+	o.Silent = cmp.Or(max(o.Silent, 0), silentFor)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	b := &Backend{o: o, probing: make(chan struct{}, 1), whose: newOwners()}
+	b := &Backend{o: o, secret: []byte(rand.Text()), probing: make(chan struct{}, 1), whose: newOwners(), listens: wire.NewQuota(maxListens, allListens)}
 	b.old = newOld(b)
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	return b
@@ -95,12 +115,17 @@ func (b *Backend) Close() {
 	b.over = true
 	b.mu.Unlock()
 	b.cancel()
+	b.old.forget()
 	b.work.Wait()
 }
 
 // Info says what the server is. The first who asks finds out; if the server cannot be asked, the next tries again. A server that was
 // started anew is asked anew.
-func (b *Backend) Info(ctx context.Context) (*Info, error) {
+func (b *Backend) Info(ctx context.Context) (*Info, error) { return b.infoFor(ctx, Common) }
+
+// infoFor is Info for a caller that can be asked for what caps says: if the server is an old one, it will use the process that
+// was asked.
+func (b *Backend) infoFor(ctx context.Context, caps string) (*Info, error) {
 	if info := b.known(); info != nil {
 		return info, nil
 	}
@@ -113,7 +138,7 @@ func (b *Backend) Info(ctx context.Context) (*Info, error) {
 	if info := b.known(); info != nil {
 		return info, nil
 	}
-	return b.find(ctx)
+	return b.find(ctx, caps)
 }
 
 func (b *Backend) known() *Info {
@@ -123,7 +148,7 @@ func (b *Backend) known() *Info {
 }
 
 // find dials the server and asks it. The connection is then the one that callers share.
-func (b *Backend) find(ctx context.Context) (*Info, error) {
+func (b *Backend) find(ctx context.Context, caps string) (*Info, error) {
 	conn, err := b.dial(b.ctx)
 	if err != nil {
 		return nil, err
@@ -131,7 +156,7 @@ func (b *Backend) find(ctx context.Context) (*Info, error) {
 	limited, cancel := context.WithTimeout(ctx, b.o.Start)
 	defer cancel()
 	stop := context.AfterFunc(limited, func() { conn.Close() })
-	info, err := probe(limited, conn)
+	info, err := probe(limited, conn, caps, b.o.Silent)
 	if !stop() || err != nil {
 		conn.Close()
 		switch {
@@ -140,13 +165,18 @@ func (b *Backend) find(ctx context.Context) (*Info, error) {
 		case limited.Err() != nil:
 			return nil, interact.Errorf(interact.Timeout, "start it by hand and see what it waits for", "%s did not answer within %v", b.o.Name, b.o.Start)
 		}
+		if e, ok := errors.AsType[*wire.Error](err); ok {
+			if ours := Relayed(e); ours != nil {
+				return nil, ours
+			}
+		}
 		return nil, &interact.Error{Code: interact.AgentFailed, Title: b.o.Name + " does not answer as an MCP server", Err: err,
 			Hint: "start it by hand and see what it says"}
 	}
 	if info.Modern {
-		_, err = b.share(conn, info)
+		_, err = b.share(conn, info, 0)
 	} else {
-		err = b.old.adopt(conn, info)
+		err = b.old.adopt(conn, ownerOf(ctx, caps), info)
 	}
 	if err != nil {
 		return nil, err
@@ -157,28 +187,39 @@ func (b *Backend) find(ctx context.Context) (*Info, error) {
 
 // enter returns a connection for a call, and what to do after it. There is none if the last has just ended.
 func (b *Backend) enter(logs bool) (l *lane, leave func(), err error) {
-	b.mu.Lock()
-	for _, one := range b.lanes {
-		if !b.o.Relay || one.calls < maxCalls && !(logs && one.Logging()) {
-			l = one
-			l.useLocked()
-			break
-		}
-	}
-	b.mu.Unlock()
-	if l == nil && b.o.Relay {
-		conn, err := b.dial(b.ctx)
-		if err != nil {
+	if l = b.room(logs); l == nil && b.o.Relay {
+		if l, err = b.tunnel(logs); err != nil {
 			return nil, nil, err
 		}
-		if l, err = b.share(conn, nil); err != nil {
-			return nil, nil, err
-		}
-		b.mu.Lock()
-		l.useLocked()
-		b.mu.Unlock()
 	}
 	return l, func() { b.leave(l) }, nil
+}
+
+// room returns a connection that takes one more call, which the caller uses; nil if there is none.
+func (b *Backend) room(logs bool) *lane {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, one := range b.lanes {
+		if !b.o.Relay || one.calls < maxCalls && !(logs && one.Logging()) {
+			one.useLocked()
+			return one
+		}
+	}
+	return nil
+}
+
+// tunnel begins another tunnel, which the caller uses, unless another caller has just done so.
+func (b *Backend) tunnel(logs bool) (*lane, error) {
+	b.opening.Lock()
+	defer b.opening.Unlock()
+	if l := b.room(logs); l != nil {
+		return l, nil
+	}
+	conn, err := b.dial(b.ctx)
+	if err != nil {
+		return nil, err
+	}
+	return b.share(conn, nil, 1)
 }
 
 // Call implements [wire.Server].
@@ -194,13 +235,26 @@ func (b *Backend) Call(ctx context.Context, m *wire.Message, notify func(*wire.M
 	return r, err
 }
 
+// How many callers may listen at once: maxListens times one, allListens all. A relay is one caller of its host.
+const (
+	maxListens = 512
+	allListens = 1024
+)
+
 // maxTries is how often a call looks for a connection that does not end before it is used.
 const maxTries = 3
 
 func (b *Backend) call(ctx context.Context, m *wire.Message, notify func(*wire.Message) error) (*wire.Message, error) {
+	if m.Method() == wire.Listen {
+		leave := b.listens.Enter(wire.CallerOf(ctx))
+		if leave == nil {
+			return nil, overloaded("too many listen to " + b.o.Name + " already")
+		}
+		defer leave()
+	}
 	for range maxTries {
 		if !b.o.Relay {
-			info, err := b.Info(ctx)
+			info, err := b.infoFor(ctx, capabilities(m))
 			if err != nil {
 				return nil, err
 			}
@@ -219,6 +273,9 @@ func (b *Backend) call(ctx context.Context, m *wire.Message, notify func(*wire.M
 		if want, ok := known(m); m.Method() == wire.Listen && ok && !b.o.Relay {
 			return l.hub.listen(ctx, m, want, notify)
 		}
+		if b.o.Relay || b.o.Own {
+			m = b.signed(ctx, m)
+		}
 		r, err := l.Call(ctx, m, notify)
 		if err == nil {
 			b.keep(l, r)
@@ -228,6 +285,23 @@ func (b *Backend) call(ctx context.Context, m *wire.Message, notify func(*wire.M
 	return nil, b.broken(ctx, errEnds)
 }
 
+// signed says in a request for which user of this relay it is, so that the host can tell them apart: by a word that says nothing else.
+func (b *Backend) signed(ctx context.Context, m *wire.Message) *wire.Message {
+	caller := wire.CallerOf(ctx)
+	if caller == "" {
+		if raw, _ := m.Param("_meta", wire.MetaUser); raw != nil { // it is not for clients to say
+			return m.WithParam(nil, "_meta", wire.MetaUser)
+		}
+		return m
+	}
+	if !b.o.Own {
+		mac := hmac.New(sha256.New, b.secret)
+		mac.Write([]byte(caller))
+		caller = hex.EncodeToString(mac.Sum(nil)[:16])
+	}
+	return m.WithParam(json.RawMessage(strconv.Quote(caller)), "_meta", wire.MetaUser)
+}
+
 var errEnds = errors.New("it ends whenever it is started")
 
 // broken says that the server ended. Why a tunnel did is said by the mesh.
@@ -235,7 +309,7 @@ func (b *Backend) broken(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() != nil || b.o.Relay && errors.As(err, new(*interact.Error)) {
 		return err
 	}
-	return &interact.Error{Code: interact.AgentFailed, Title: b.o.Name + " ended before it answered", Err: err,
+	return &interact.Error{Code: interact.Unreachable, Title: b.o.Name + " ended before it answered", Err: err,
 		Hint: "try again: it is started anew", Begun: true}
 }
 
@@ -305,8 +379,9 @@ func (l *lane) endLocked() {
 	}
 }
 
-// share takes a connection up among those that all callers of the new era share. What the server said of itself holds as long as it.
-func (b *Backend) share(conn wire.Conn, info *Info) (*lane, error) {
+// share takes a connection up among those that all callers of the new era share, with calls on it already. What the server said of
+// itself holds as long as it.
+func (b *Backend) share(conn wire.Conn, info *Info, calls int) (*lane, error) {
 	l, err := b.run(conn, nil, func(l *lane) {
 		b.lanes = slices.DeleteFunc(b.lanes, func(o *lane) bool { return o == l })
 		b.info = nil
@@ -316,6 +391,9 @@ func (b *Backend) share(conn wire.Conn, info *Info) (*lane, error) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	for range calls {
+		l.useLocked()
+	}
 	if !l.gone {
 		b.lanes, b.info = append(b.lanes, l), info
 	}

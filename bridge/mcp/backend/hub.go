@@ -60,13 +60,14 @@ func known(m *wire.Message) (want filter, ok bool) {
 func (h *hub) listen(ctx context.Context, m *wire.Message, want filter, notify func(*wire.Message) error) (*wire.Message, error) {
 	topics := h.enter(want)
 	defer h.leave(topics)
+	e := newEar(want)
+	h.attach(e, true) // before the server says what it tells: what changes right after that is not missed
+	defer h.attach(e, false)
 	got, refused := honoured(ctx, topics, want)
 	if refused != nil {
 		return wire.Refuse(m.ID(), refused), nil
 	}
-	e := &ear{want: got, said: make(chan *wire.Message, maxNotes)}
-	h.attach(e, true)
-	defer h.attach(e, false)
+	e.narrow(got)
 	over, stop := anyOver(topics)
 	defer stop()
 	return e.tell(ctx, m, over, notify)

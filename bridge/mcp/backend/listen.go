@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
@@ -24,19 +25,66 @@ const (
 	sayFor = 10 * time.Second
 )
 
+// What a caller that listens is told at once, and how soon once more. What changes meanwhile is told once.
+const (
+	toldAtOnce = 64
+	toldEach   = 20 * time.Millisecond
+	// maxTold bounds what is told of one change, in bytes.
+	maxTold = 64 << 10
+)
+
 // An ear is a caller that listens.
 type ear struct {
-	want filter
-	said chan *wire.Message
+	news chan struct{} // gets a value when something is said
+
+	mu    sync.Mutex
+	want  filter
+	said  []*wire.Message
+	waits map[string]bool // what of said, by method and URI
 }
 
+func newEar(want filter) *ear {
+	return &ear{want: want, news: make(chan struct{}, 1), waits: map[string]bool{}}
+}
+
+// hear takes what a server says, if the caller wants to know it and is not to be told it anyway.
 func (e *ear) hear(n *wire.Message) {
-	if n.IsNotification() && e.want.wants(n) {
-		select {
-		case e.said <- n:
-		default: // the caller will read what has changed when it looks
-		}
+	if !n.IsNotification() || len(n.Bytes()) > maxTold {
+		return
 	}
+	what := n.Method() + " " + n.Text("uri")
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.want.wants(n) || e.waits[what] || len(e.said) >= maxNotes {
+		return // the caller will read what has changed when it looks
+	}
+	e.waits[what] = true
+	e.said = append(e.said, n)
+	select {
+	case e.news <- struct{}{}:
+	default:
+	}
+}
+
+// narrow says what of its wish the caller will be told, and forgets all else.
+func (e *ear) narrow(want filter) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.want = want
+	e.said = slices.DeleteFunc(e.said, func(n *wire.Message) bool { return !want.wants(n) })
+}
+
+// next returns what is to be told next; nil for nothing.
+func (e *ear) next() *wire.Message {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.said) == 0 {
+		return nil
+	}
+	n := e.said[0]
+	e.said[0], e.said = nil, e.said[1:]
+	delete(e.waits, n.Method()+" "+n.Text("uri"))
+	return n
 }
 
 // listen passes on what an old server says of its own accord, as far as the caller wants to hear it, until the caller leaves.
@@ -46,16 +94,18 @@ func (o *old) listen(ctx context.Context, m *wire.Message, notify func(*wire.Mes
 	if err != nil || raw == nil || json.Unmarshal(raw, &want) != nil || len(want.URIs) > maxURIs {
 		return wire.Refuse(m.ID(), wire.Errorf(wire.InvalidParams, "notifications say what is listened to; at most %d resources", maxURIs)), nil
 	}
-	u, err := o.common(ctx)
+	u, err := o.shared(ctx, capabilities(m))
 	if err != nil {
 		return nil, err
 	}
 	defer o.b.leave(u.lane)
-	e := &ear{want: u.can(want), said: make(chan *wire.Message, maxNotes)}
-	e.want.URIs = u.subscribe(ctx, e.want.URIs)
-	defer u.unsubscribe(e.want.URIs)
-	u.attach(e, true)
+	want = u.can(want)
+	e := newEar(want)
+	u.attach(e, true) // before the server is asked: what changes right after that is not missed
 	defer u.attach(e, false)
+	want.URIs = u.subscribe(ctx, slices.Clone(want.URIs))
+	defer u.unsubscribe(want.URIs)
+	e.narrow(want)
 	return e.tell(ctx, m, u.Done(), notify)
 }
 
@@ -66,12 +116,23 @@ func (e *ear) tell(ctx context.Context, m *wire.Message, over <-chan struct{}, n
 	if err := notify(ack); err != nil {
 		return nil, err
 	}
+	pace := wire.NewPace(toldAtOnce, toldEach)
+	soon := time.NewTimer(0)
+	defer soon.Stop()
 	for {
 		select {
-		case n := <-e.said:
+		case <-e.news:
+			soon.Reset(pace.Wait(time.Now()))
+		case <-soon.C:
+			n := e.next()
+			if n == nil {
+				continue
+			}
+			pace.Take(time.Now())
 			if err := notify(n.WithParam(tag, "_meta", wire.MetaSubscription)); err != nil {
 				return nil, err
 			}
+			soon.Reset(pace.Wait(time.Now()))
 		case <-over:
 			return wire.Respond(m.ID(), map[string]any{"resultType": "complete", "_meta": map[string]any{wire.MetaSubscription: tag}}), nil
 		case <-ctx.Done():
@@ -108,10 +169,20 @@ func (u *upstream) can(want filter) filter {
 	return want
 }
 
-// subscribe tells the server which resources somebody listens to, and returns those that it takes.
+// subscribe tells the server which resources somebody listens to, and returns those that it takes. All of them together have
+// sayFor: others wait for their turn.
 func (u *upstream) subscribe(ctx context.Context, uris []string) []string {
-	u.subscribing.Lock()
-	defer u.subscribing.Unlock()
+	if len(uris) == 0 {
+		return nil
+	}
+	select {
+	case u.subscribing <- struct{}{}:
+		defer func() { <-u.subscribing }()
+	case <-ctx.Done():
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, sayFor)
+	defer cancel()
 	slices.Sort(uris)
 	return slices.DeleteFunc(slices.Compact(uris), func(uri string) bool {
 		if u.uris[uri] == 0 && !u.ask(ctx, "resources/subscribe", uri) {
@@ -128,8 +199,12 @@ func (u *upstream) unsubscribe(uris []string) {
 		return
 	}
 	_ = u.o.b.start(func() {
-		u.subscribing.Lock()
-		defer u.subscribing.Unlock()
+		select {
+		case u.subscribing <- struct{}{}:
+			defer func() { <-u.subscribing }()
+		case <-u.o.b.ctx.Done():
+			return
+		}
 		for _, uri := range uris {
 			if u.uris[uri]--; u.uris[uri] == 0 {
 				delete(u.uris, uri)

@@ -4,69 +4,107 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 
+	"github.com/lmosd/lmosd/bridge/mcp/seal"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
 	"github.com/lmosd/lmosd/interact"
 )
 
-// An old speaks with a server of the old era for callers of the new one. A server of the old era asks its client for things while
-// it answers, and does not say for which request it asks. So a caller that can be asked has a session of its own until it has its
-// answer, and those that cannot share one, with those who listen.
+// An old speaks with a server of the old era for callers of the new one, which have no sessions. A caller that can be asked for
+// something has a process, for everything: lists, calls, prompts, what it listens to. So it finds again what it did before, nobody else
+// is asked what the server wants to know of it, and the server never hears that somebody can be asked who cannot. Those that cannot be
+// asked share one.
 //
 // Sources: MCP 2026-07-28, "Multi round-trip requests", "Subscriptions"; MCP 2025-11-25, "Client features".
 type old struct {
-	b *Backend
+	b       *Backend
+	sealer  *seal.Sealer
+	opening chan struct{} // holds a token while somebody begins a session
 
-	mu     sync.Mutex           // taken after Backend.mu, where both are
-	shared *upstream            // nil: there is none now
-	free   map[string]*upstream // one for each set of capabilities
-	parked map[string]*run      // by the state that the caller has
+	mu     sync.Mutex          // taken after Backend.mu, where both are
+	ups    map[owner]*upstream // by whose they are
+	parked map[string]*run     // by what is sealed in the state that the caller has
 }
 
-// An upstream is a session with the server.
+// An upstream is a session with the server: a process of its own.
 type upstream struct {
 	*lane
 	o    *old
 	caps string // what the client can be asked for
+	of   owner
 	info *Info
 
-	subscribing sync.Mutex     // held while uris and what the server knows of them change
+	subscribing chan struct{}  // holds a token while uris and what the server knows of them change
 	uris        map[string]int // how many listen to each
 
+	saying chan struct{} // holds a token for each answer that is being said
+
 	mu    sync.Mutex
-	asked func(*wire.Message) // of the run that has the session; nil if it is shared, or free
+	level int    // of log messages, an index of levels: that which the server was told
+	runs  []*run // in the order in which they began
 	ears  map[*ear]bool
 }
 
+// An owner is whose a session is: what the client can be asked for and, if that is something, who the client is.
+type owner struct{ caps, caller, user string }
+
+func ownerOf(ctx context.Context, caps string) owner {
+	if caps == "{}" {
+		return owner{caps: caps}
+	}
+	return owner{caps, wire.CallerOf(ctx), wire.UserOf(ctx)}
+}
+
+// maxUps bounds the sessions, beside that of callers that cannot be asked, and maxUpsEach those of one caller, which may be a relay
+// with users of its own.
+const (
+	maxUps     = 32
+	maxUpsEach = 8
+)
+
 func newOld(b *Backend) *old {
-	return &old{b: b, free: map[string]*upstream{}, parked: map[string]*run{}}
+	return &old{b: b, sealer: seal.New(""), opening: make(chan struct{}, 1), ups: map[owner]*upstream{}, parked: map[string]*run{}}
 }
 
 // session reads a connection whose server is being, or was, initialized by a client with these capabilities.
-func (o *old) session(conn wire.Conn, caps string, info *Info) (*upstream, error) {
-	u := &upstream{o: o, caps: caps, info: info, uris: map[string]int{}, ears: map[*ear]bool{}}
+func (o *old) session(conn wire.Conn, of owner, info *Info) (*upstream, error) {
+	u := &upstream{o: o, caps: of.caps, of: of, info: info, uris: map[string]int{}, ears: map[*ear]bool{}, level: len(levels),
+		subscribing: make(chan struct{}, 1), saying: make(chan struct{}, maxSaying)}
 	var err error
 	u.lane, err = o.b.run(conn, u.take, func(*lane) { o.ended(u) })
 	return u, err
 }
 
-// ended forgets a session. The backend is locked.
+// ended forgets a session; with the last, what the server said of itself, which it may say anew. The backend is locked.
 func (o *old) ended(u *upstream) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.shared == u {
-		o.shared, o.b.info = nil, nil
+	if o.ups[u.of] == u {
+		delete(o.ups, u.of)
 	}
-	if o.free[u.caps] == u {
-		delete(o.free, u.caps)
+	if len(o.ups) == 0 {
+		o.b.info = nil
 	}
 }
 
-// adopt takes up the session that was begun to find out what the server is, as the one that callers share.
-func (o *old) adopt(conn wire.Conn, info *Info) error {
-	u, err := o.session(conn, "{}", info)
+// enter makes a session one that callers share, unless it has ended.
+func (o *old) enter(u *upstream, info *Info) {
+	o.b.mu.Lock()
+	defer o.b.mu.Unlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !u.gone {
+		o.ups[u.of], o.b.info = u, info
+	}
+}
+
+// adopt takes up the session that was begun to find out what the server is.
+func (o *old) adopt(conn wire.Conn, of owner, info *Info) error {
+	u, err := o.session(conn, of, info)
 	if err != nil {
 		return err
 	}
@@ -76,30 +114,27 @@ func (o *old) adopt(conn wire.Conn, info *Info) error {
 		u.Close()
 		return err
 	}
-	o.b.mu.Lock()
-	defer o.b.mu.Unlock()
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !u.gone {
-		o.shared, o.b.info = u, info
-	}
+	o.enter(u, info)
 	return nil
 }
 
-// open begins a session whose client can be asked for what caps says, a JSON object. The caller uses it.
-func (o *old) open(ctx context.Context, caps string) (*upstream, error) {
+// open begins a session. The caller uses it.
+func (o *old) open(ctx context.Context, of owner) (*upstream, error) {
+	if err := o.room(of); err != nil {
+		return nil, err
+	}
 	conn, err := o.b.dial(o.b.ctx)
 	if err != nil {
 		return nil, err
 	}
-	u, err := o.session(conn, caps, nil)
+	u, err := o.session(conn, of, nil)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.b.o.Start)
+	limited, cancel := context.WithTimeout(ctx, o.b.o.Start)
 	defer cancel()
-	r, err := u.Call(ctx, wire.Request(initializeID, wire.Initialize, map[string]any{
-		"protocolVersion": wire.Legacy, "capabilities": json.RawMessage(caps), "clientInfo": self}), ignore)
+	r, err := u.Call(limited, wire.Request(initializeID, wire.Initialize, map[string]any{
+		"protocolVersion": wire.Legacy, "capabilities": json.RawMessage(of.caps), "clientInfo": self}), ignore)
 	if err == nil && r.Error() != nil {
 		err = r.Error()
 	}
@@ -107,7 +142,7 @@ func (o *old) open(ctx context.Context, caps string) (*upstream, error) {
 		u.info, err = initialized(r.Result())
 	}
 	if err == nil {
-		err = u.Write(ctx, wire.Request("", wire.Initialized, nil))
+		err = u.Write(limited, wire.Request("", wire.Initialized, nil))
 	}
 	if err == nil && !o.b.use(u.lane) {
 		err = errEnds
@@ -116,113 +151,137 @@ func (o *old) open(ctx context.Context, caps string) (*upstream, error) {
 		u.Close()
 		return nil, o.b.broken(ctx, fmt.Errorf("begin a session: %w", err))
 	}
+	o.enter(u, u.info)
 	return u, nil
+}
+
+// room makes room for one session more: it ends one that nobody uses.
+func (o *old) room(of owner) error {
+	if of.caps == "{}" {
+		return nil
+	}
+	var idle *upstream
+	o.b.mu.Lock()
+	o.mu.Lock()
+	own := 0
+	for _, u := range o.ups {
+		if u.of.caller == of.caller {
+			own++
+		}
+	}
+	full := len(o.ups) >= maxUps || own >= maxUpsEach
+	for _, u := range o.ups {
+		if u.calls == 0 && (own < maxUpsEach || u.of.caller == of.caller) {
+			idle = u
+		}
+	}
+	o.mu.Unlock()
+	if full && idle != nil {
+		idle.endLocked()
+	}
+	o.b.mu.Unlock()
+	switch {
+	case !full:
+		return nil
+	case idle == nil:
+		return overloaded("too many callers that can be asked for something use the server")
+	}
+	return idle.Close()
 }
 
 func ignore(*wire.Message) error { return nil }
 
 // take gets what belongs to no call. It must not wait: what it has to say itself goes beside.
 func (u *upstream) take(m *wire.Message) {
-	u.tell(m)
-	u.o.mu.Lock()
-	shared := u.o.shared
-	u.o.mu.Unlock()
-	if shared != nil && shared != u {
-		shared.tell(m) // a caller with a session of its own changed something
-	}
-	u.mu.Lock()
-	asked := u.asked
-	u.mu.Unlock()
+	u.o.tell(m)
 	switch {
 	case m.Method() == "ping" && m.IsRequest():
 		u.say(wire.Respond(m.ID(), struct{}{}))
-	case asked != nil:
-		asked(m)
 	case m.IsRequest():
-		u.say(wire.Refuse(m.ID(), wire.Errorf(wire.UnknownMethod, "nobody here can be asked for %s", m.Method())))
+		u.asks(m)
+	case m.Method() == wire.LogMessage:
+		u.logs(m)
 	}
 }
 
-// tell tells those who listen.
-func (u *upstream) tell(m *wire.Message) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	for e := range u.ears {
-		e.hear(m)
+// tell tells those who listen, in whichever session: what changed may be the same for all.
+func (o *old) tell(m *wire.Message) {
+	if !m.IsNotification() {
+		return
+	}
+	o.mu.Lock()
+	all := slices.Collect(maps.Values(o.ups))
+	o.mu.Unlock()
+	for _, u := range all {
+		u.mu.Lock()
+		for e := range u.ears {
+			e.hear(m)
+		}
+		u.mu.Unlock()
 	}
 }
+
+// maxSaying bounds the answers that a server does not read.
+const maxSaying = 64
 
 // say answers a request of the server. A server that does not read what it is told is one that need not be told.
 func (u *upstream) say(m *wire.Message) {
-	_ = u.o.b.start(func() {
+	select {
+	case u.saying <- struct{}{}:
+	default:
+		return
+	}
+	err := u.o.b.start(func() {
+		defer func() { <-u.saying }()
 		ctx, cancel := context.WithTimeout(u.o.b.ctx, sayFor)
 		defer cancel()
 		_ = u.Write(ctx, m)
 	})
-}
-
-func (u *upstream) give(asked func(*wire.Message)) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.asked = asked
-}
-
-// common returns the session that callers share who cannot be asked. The caller leaves it.
-func (o *old) common(ctx context.Context) (*upstream, error) {
-	for range maxTries {
-		o.mu.Lock()
-		u := o.shared
-		o.mu.Unlock()
-		if u != nil && o.b.use(u.lane) {
-			return u, nil
-		}
-		if _, err := o.b.Info(ctx); err != nil { // begins it
-			return nil, err
-		}
+	if err != nil {
+		<-u.saying
 	}
-	return nil, o.b.broken(ctx, errEnds)
 }
 
-// own returns a session for one caller, who leaves it with release.
-func (o *old) own(ctx context.Context, caps string) (*upstream, error) {
-	o.mu.Lock()
-	u := o.free[caps]
-	delete(o.free, caps)
-	o.mu.Unlock()
-	if u != nil && o.b.use(u.lane) {
+// shared returns the session of a caller that can be asked for what caps says, a JSON object, begun if there is none. The caller
+// leaves it.
+func (o *old) shared(ctx context.Context, caps string) (*upstream, error) {
+	of := ownerOf(ctx, caps)
+	if u := o.there(of); u != nil {
 		return u, nil
 	}
-	return o.open(ctx, caps)
+	select {
+	case o.opening <- struct{}{}:
+		defer func() { <-o.opening }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if u := o.there(of); u != nil { // somebody was quicker
+		return u, nil
+	}
+	return o.open(ctx, of)
 }
 
-// maxFree bounds the sessions that wait for their next caller.
-const maxFree = 8
-
-// release takes a session back. One is kept for each set of capabilities, of a few sets, unless nobody knows what its server still
-// waits for.
-func (o *old) release(u *upstream, sound bool) {
-	u.give(nil)
-	o.b.leave(u.lane)
+// there returns a session that can be used, and uses it; nil if there is none.
+func (o *old) there(of owner) *upstream {
 	o.mu.Lock()
-	keep := sound && o.free[u.caps] == nil && len(o.free) < maxFree && !u.Ended()
-	if keep {
-		o.free[u.caps] = u
-	}
+	u := o.ups[of]
 	o.mu.Unlock()
-	if !keep {
-		u.Close()
+	if u == nil || !o.b.use(u.lane) {
+		return nil
 	}
+	return u
 }
 
 // call answers a request of the new era.
 func (o *old) call(ctx context.Context, m *wire.Message, notify func(*wire.Message) error) (*wire.Message, error) {
 	switch m.Method() {
 	case wire.Discover:
-		info, err := o.b.Info(ctx)
+		u, err := o.shared(ctx, capabilities(m))
 		if err != nil {
 			return nil, err
 		}
-		return wire.Respond(m.ID(), info.Discovered), nil
+		defer o.b.leave(u.lane)
+		return wire.Respond(m.ID(), u.info.Discovered), nil
 	case wire.Listen:
 		return o.listen(ctx, m, notify)
 	}
@@ -232,13 +291,12 @@ func (o *old) call(ctx context.Context, m *wire.Message, notify func(*wire.Messa
 	if state := m.Text("requestState"); state != "" && rounds[m.Method()] {
 		return o.resume(ctx, m, state, notify)
 	}
-	caps, level := capabilities(m), m.Text("_meta", wire.MetaLogLevel)
-	if rounds[m.Method()] && (caps != "{}" || level != "") {
-		return o.begin(ctx, m, caps, level, notify)
-	}
-	u, err := o.common(ctx)
+	u, err := o.shared(ctx, capabilities(m))
 	if err != nil {
 		return nil, err
+	}
+	if rounds[m.Method()] {
+		return o.begin(ctx, u, m, notify)
 	}
 	defer o.b.leave(u.lane)
 	r, err := u.Call(ctx, older(m), notify)
@@ -251,18 +309,29 @@ func (o *old) call(ctx context.Context, m *wire.Message, notify func(*wire.Messa
 // rounds are the methods that may be answered with what the server wants to know first.
 var rounds = map[string]bool{wire.CallTool: true, wire.GetPrompt: true, wire.ReadRes: true}
 
-// capabilities are what the caller can be asked for, in the words of the old era, always spelled alike.
+// Common is what consumers of the mesh can be asked for, as capabilities says it: they are nobody's clients, and have no folders.
+const Common = `{"elicitation":{"form":{},"url":{}},"sampling":{}}`
+
+// capabilities are what the caller can be asked for, in the words of the old era. What is the same is spelled alike.
 func capabilities(m *wire.Message) string {
-	raw, _ := m.Param("_meta", wire.MetaCapabilities)
-	var caps map[string]json.RawMessage
-	_ = json.Unmarshal(raw, &caps)
-	out := map[string]json.RawMessage{}
-	for _, name := range []string{"elicitation", "sampling", "roots"} {
-		if v := caps[name]; len(v) > 0 && v[0] == '{' && len(v) < 1<<10 {
-			out[name] = v
-		}
+	type flag = *struct{}
+	var caps struct {
+		Elicitation *struct {
+			Form flag `json:"form,omitempty"`
+			URL  flag `json:"url,omitempty"`
+		} `json:"elicitation,omitempty"`
+		Sampling *struct {
+			Context flag `json:"context,omitempty"`
+			Tools   flag `json:"tools,omitempty"`
+		} `json:"sampling,omitempty"`
+		Roots flag `json:"roots,omitempty"`
 	}
-	text, err := json.Marshal(out)
+	raw, _ := m.Param("_meta", wire.MetaCapabilities)
+	_ = json.Unmarshal(raw, &caps) // what cannot be read is not there
+	if e := caps.Elicitation; e != nil && e.Form == nil && e.URL == nil {
+		e.Form = &struct{}{} // 2026-07-28, "Elicitation": one that says nothing is by forms
+	}
+	text, err := json.Marshal(caps)
 	if err != nil {
 		return "{}"
 	}

@@ -4,46 +4,71 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"slices"
 	"strings"
 	"sync"
 
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
 )
 
-// maxOwned bounds what is remembered of whose tasks and states there are. The oldest is forgotten: then the server's own words for
-// them, which nobody can guess, are all that protects them.
+// maxOwned bounds what is remembered of whose tasks and states there are. The oldest of whoever has most is forgotten: then the server's
+// own words for them, which nobody can guess, are all that protects them.
 const maxOwned = 4096
 
-// owners remember which caller a server gave the id of a task or a state to, since the server cannot tell one caller of a relay from
-// another (2026-07-28, "Security": both are bound to who they were made for).
+// owners remember which callers a server gave the id of a task or a state to, since the server cannot tell one caller of a relay from
+// another (2026-07-28, "Security": both are bound to who they were made for). The server's words themselves stay as they are: they
+// are good at another node, too, if the server takes them there. A word that a server gives to several is good for each of them.
 type owners struct {
-	mu    sync.Mutex
-	by    map[[sha256.Size]byte]string
-	order [][sha256.Size]byte
+	mu  sync.Mutex
+	by  map[word][]string // callers
+	of  map[string][]word // the oldest first
+	sum int               // of all words in of
 }
 
-func newOwners() *owners { return &owners{by: map[[sha256.Size]byte]string{}} }
+// A word is the hash of one, with what it is of.
+type word [sha256.Size]byte
 
-func (o *owners) add(what, word, caller string) {
-	key := sha256.Sum256([]byte(what + word))
+func newOwners() *owners { return &owners{by: map[word][]string{}, of: map[string][]word{}} }
+
+func (o *owners) add(what, said, caller string) {
+	key := word(sha256.Sum256([]byte(what + said)))
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if _, there := o.by[key]; !there {
-		o.order = append(o.order, key)
+	if slices.Contains(o.by[key], caller) {
+		return
 	}
-	o.by[key] = caller
-	if len(o.order) > maxOwned {
-		delete(o.by, o.order[0])
-		o.order = o.order[1:]
+	o.by[key] = append(o.by[key], caller)
+	o.of[caller] = append(o.of[caller], key)
+	if o.sum++; o.sum > maxOwned {
+		o.forgetLocked()
 	}
 }
 
-// foreign reports whether what has the word was made for another caller.
-func (o *owners) foreign(ctx context.Context, what, word string) bool {
+// forgetLocked forgets the oldest word of the caller that has most.
+func (o *owners) forgetLocked() {
+	most := ""
+	for caller, words := range o.of {
+		if len(words) > len(o.of[most]) {
+			most = caller
+		}
+	}
+	key := o.of[most][0]
+	if o.of[most] = o.of[most][1:]; len(o.of[most]) == 0 {
+		delete(o.of, most)
+	}
+	o.by[key] = slices.DeleteFunc(o.by[key], func(caller string) bool { return caller == most })
+	if len(o.by[key]) == 0 {
+		delete(o.by, key)
+	}
+	o.sum--
+}
+
+// foreign reports whether what has the word was made for others.
+func (o *owners) foreign(ctx context.Context, what, said string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	owner, known := o.by[sha256.Sum256([]byte(what+word))]
-	return known && owner != wire.CallerOf(ctx)
+	callers, known := o.by[sha256.Sum256([]byte(what+said))]
+	return known && !slices.Contains(callers, wire.CallerOf(ctx))
 }
 
 // What is owned.
@@ -101,8 +126,8 @@ func (o *owners) note(ctx context.Context, m, r *wire.Message) {
 	default:
 		return
 	}
-	var word string
-	if raw, _ := r.InResult(member); raw != nil && json.Unmarshal(raw, &word) == nil && word != "" {
-		o.add(what, word, wire.CallerOf(ctx))
+	var said string
+	if raw, _ := r.InResult(member); raw != nil && json.Unmarshal(raw, &said) == nil && said != "" {
+		o.add(what, said, wire.CallerOf(ctx))
 	}
 }

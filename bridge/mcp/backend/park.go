@@ -7,64 +7,72 @@ import (
 	"encoding/json"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/lmosd/lmosd/bridge/mcp/seal"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
 )
 
 const (
 	// parkedFor is how long a request waits for its caller to come back with what the server asked for.
 	parkedFor = 10 * time.Minute
-	// maxParked bounds the requests that wait so.
-	maxParked = 128
-	// maxNotes bounds what the server may say of a request meanwhile. What is more is dropped: notifications may be.
-	maxNotes = 256
+	// maxParked bounds the requests that wait so, and maxParkedEach those of one caller.
+	maxParked     = 128
+	maxParkedEach = 16
+	// maxNotes bounds what the server may say of a request meanwhile, and maxNoteBytes how long that may be. What is more is dropped:
+	// notifications may be.
+	maxNotes     = 256
+	maxNoteBytes = 32 << 20
+	// maxAsked bounds what a server may want to know at once.
+	maxAsked = 32
 )
 
-// A run is a request to an old server that has a session of its own. The server may ask for things: then the caller gets
-// input_required, and the run is parked until it comes back with the answers.
+// A run is a request to an old server. The server may ask for things: then the caller gets input_required, and the run is parked
+// until it comes back with the answers.
 type run struct {
 	up     *upstream
-	digest [sha256.Size]byte // of the request
+	caller string
+	user   string // of the caller, which may be a relay
+	level  int    // of the log messages that the caller wants, an index of levels; len(levels) for none
 	cancel context.CancelFunc
 
 	notes chan *wire.Message // what the server says meanwhile, and asks
+	noted atomic.Int64       // bytes of notes
 	done  chan struct{}
 	resp  *wire.Message // once done is closed
 	err   error
 
+	waits bool // for its caller; owned by upstream.mu
+
 	mu      sync.Mutex
 	waiting map[string]*wire.Message // what the server asked for and waits for, by the key that the caller has
 	keys    int
+	over    bool // nobody comes back for it
 
 	expiry *time.Timer // owned by old.mu
 }
 
-// begin starts a run.
-func (o *old) begin(ctx context.Context, m *wire.Message, caps, level string, notify func(*wire.Message) error) (*wire.Message, error) {
-	u, err := o.own(ctx, caps)
-	if err != nil {
-		return nil, err
-	}
-	if level != "" {
-		if _, err := u.Call(ctx, wire.Request(`"lmosd"`, "logging/setLevel", map[string]string{"level": level}), ignore); err != nil {
-			o.release(u, false)
-			return nil, o.b.broken(ctx, err)
-		}
-	}
-	r := &run{up: u, digest: digest(m), notes: make(chan *wire.Message, maxNotes), done: make(chan struct{}), waiting: map[string]*wire.Message{}}
-	u.give(r.add)
+// begin starts a run in a session that the caller uses, and that the run leaves.
+func (o *old) begin(ctx context.Context, u *upstream, m *wire.Message, notify func(*wire.Message) error) (*wire.Message, error) {
+	r := &run{up: u, caller: wire.CallerOf(ctx), user: wire.UserOf(ctx), level: levelOf(m), notes: make(chan *wire.Message, maxNotes),
+		done: make(chan struct{}), waiting: map[string]*wire.Message{}}
+	u.verbose(ctx, r.level)
 	var running context.Context
 	running, r.cancel = context.WithCancel(o.b.ctx)
-	err = o.b.start(func() {
+	u.enter(r)
+	end := func() {
+		u.exit(r)
+		r.cancel()
+		o.b.leave(u.lane)
+	}
+	err := o.b.start(func() {
 		defer close(r.done)
-		defer r.cancel()
+		defer end()
 		r.resp, r.err = u.Call(running, older(m), func(n *wire.Message) error { r.add(n); return nil })
-		o.release(u, r.err == nil)
 	})
 	if err != nil {
-		r.cancel()
-		o.release(u, false)
+		end()
 		return nil, err
 	}
 	return o.follow(ctx, r, m, notify)
@@ -72,11 +80,41 @@ func (o *old) begin(ctx context.Context, m *wire.Message, caps, level string, no
 
 // add takes what the server says.
 func (r *run) add(m *wire.Message) {
-	select {
-	case r.notes <- m:
-	default:
-		if m.IsRequest() {
-			r.up.say(wire.Refuse(m.ID(), wire.Errorf(wire.InternalError, "too much is asked at once")))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	size := int64(len(m.Bytes()))
+	if !r.over && r.noted.Load()+size <= maxNoteBytes {
+		select {
+		case r.notes <- m:
+			r.noted.Add(size)
+			return
+		default:
+		}
+	}
+	if m.IsRequest() {
+		r.up.decline(m)
+	}
+}
+
+// took notes that n was taken out of the notes.
+func (r *run) took(n *wire.Message) *wire.Message {
+	r.noted.Add(-int64(len(n.Bytes())))
+	return n
+}
+
+// abandon ends a run for which nobody comes back. What the server waits for is declined.
+func (r *run) abandon() {
+	r.cancel()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.over = true
+	for _, asked := range r.waiting {
+		r.up.decline(asked)
+	}
+	clear(r.waiting)
+	for len(r.notes) > 0 {
+		if n := r.took(<-r.notes); n.IsRequest() {
+			r.up.decline(n)
 		}
 	}
 }
@@ -86,16 +124,27 @@ func (o *old) follow(ctx context.Context, r *run, m *wire.Message, notify func(*
 	for {
 		select {
 		case n := <-r.notes:
-			if n.IsRequest() {
-				return o.park(r, m, r.gather(n))
+			if r.took(n).IsRequest() {
+				asked := r.gather(n)
+				if !r.ended() {
+					return o.park(r, m, asked)
+				}
+				r.pass(asked)
+				continue
 			}
 			if err := pass(m, n, notify); err != nil {
-				r.cancel()
+				r.abandon()
 				return nil, err
 			}
 		case <-r.done:
 			for len(r.notes) > 0 { // what came before the response
-				if err := pass(m, <-r.notes, notify); err != nil {
+				n := r.took(<-r.notes)
+				if n.IsRequest() {
+					r.pass([]*wire.Message{n})
+					continue
+				}
+				if err := pass(m, n, notify); err != nil {
+					r.abandon()
 					return nil, err
 				}
 			}
@@ -104,9 +153,26 @@ func (o *old) follow(ctx context.Context, r *run, m *wire.Message, notify func(*
 			}
 			return newer(m, r.resp.WithID(m.ID())), nil
 		case <-ctx.Done():
-			r.cancel()
+			r.abandon()
 			return nil, ctx.Err()
 		}
+	}
+}
+
+// ended reports whether the server has answered the request.
+func (r *run) ended() bool {
+	select {
+	case <-r.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// pass gives what the server asks for to another run, now that this one has ended: it did not ask for this one, or it did not wait.
+func (r *run) pass(asked []*wire.Message) {
+	for _, one := range asked {
+		r.up.asks(one)
 	}
 }
 
@@ -132,7 +198,7 @@ func (r *run) gather(first *wire.Message) (asked []*wire.Message) {
 	for {
 		select {
 		case n := <-r.notes:
-			if !n.IsRequest() {
+			if !r.took(n).IsRequest() {
 				r.add(n) // for the next round
 				return asked
 			}
@@ -145,16 +211,25 @@ func (r *run) gather(first *wire.Message) (asked []*wire.Message) {
 
 // park lets the run wait, and tells the caller what the server asks for, now and since before.
 func (o *old) park(r *run, m *wire.Message, asked []*wire.Message) (*wire.Message, error) {
+	r.up.pause(r, true)
+	id := rand.Text()
+	if !o.keep(id, r) {
+		for _, one := range asked {
+			r.up.decline(one)
+		}
+		r.abandon()
+		return nil, overloaded("too many requests wait for answers of their callers")
+	}
+	state := o.sealer.Seal(goodFor(r.caller, m), parkedFor, id)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, one := range asked {
+		if len(r.waiting) >= maxAsked {
+			r.up.decline(one)
+			continue
+		}
 		r.keys++
 		r.waiting[fmt.Sprintf("r%d", r.keys)] = one
-	}
-	state := rand.Text()
-	if !o.keep(state, r) {
-		r.cancel()
-		return nil, overloaded("too many requests wait for answers of their callers")
 	}
 	requests := map[string]any{}
 	for key, asked := range r.waiting {
@@ -167,71 +242,106 @@ func (o *old) park(r *run, m *wire.Message, asked []*wire.Message) (*wire.Messag
 	return wire.Respond(m.ID(), map[string]any{"resultType": "input_required", "inputRequests": requests, "requestState": state}), nil
 }
 
-// keep parks r under a state, if there is room.
-func (o *old) keep(state string, r *run) bool {
+// goodFor is what the state of a parked request is good for: the same request of the same caller.
+func goodFor(caller string, m *wire.Message) seal.For {
+	return seal.For{Purpose: "parked", Caller: caller, Request: digest(m)}
+}
+
+// keep parks r, if there is room.
+func (o *old) keep(id string, r *run) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.parked) >= maxParked {
+	own := 0
+	for _, one := range o.parked {
+		if one.caller == r.caller {
+			own++
+		}
+	}
+	if len(o.parked) >= maxParked || own >= maxParkedEach || o.b.ctx.Err() != nil {
 		return false
 	}
-	o.parked[state] = r
+	o.parked[id] = r
 	r.expiry = time.AfterFunc(parkedFor, func() {
-		if o.unpark(state) != nil {
-			r.cancel()
+		if o.unpark(id) != nil {
+			r.abandon()
 		}
 	})
 	return true
 }
 
-// unpark takes the run of a state, which is good once; nil if there is none.
-func (o *old) unpark(state string) *run {
+// unpark takes a run, which is there once; nil if there is none.
+func (o *old) unpark(id string) *run {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	r := o.parked[state]
+	r := o.parked[id]
 	if r != nil {
-		delete(o.parked, state)
+		delete(o.parked, id)
 		r.expiry.Stop()
 	}
 	return r
 }
 
-// resume gives the server what the caller brings, and goes on. A state is a random word: it cannot be forged. It is for the same
-// request only, for a while, and once.
+// forget lets go of all that is parked; their sessions end with the backend.
+func (o *old) forget() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for id, r := range o.parked {
+		delete(o.parked, id)
+		r.expiry.Stop()
+	}
+}
+
+// resume gives the server what the caller brings, and goes on. A state is for the same request of the same caller only, for a while,
+// and once. It says where it is good: the run waits in this process.
 func (o *old) resume(ctx context.Context, m *wire.Message, state string, notify func(*wire.Message) error) (*wire.Message, error) {
-	r := o.unpark(state)
+	var id string
+	if err := o.sealer.Open(goodFor(wire.CallerOf(ctx), m), state, &id); err != nil {
+		return wire.Refuse(m.ID(), seal.Refusal(err)), nil
+	}
+	r := o.unpark(id)
 	if r == nil {
-		return wire.Refuse(m.ID(), wire.Errorf(wire.InvalidParams, "the requestState is unknown, used or too old: ask anew without it")), nil
+		return wire.Refuse(m.ID(), seal.Used()), nil
 	}
-	if r.digest != digest(m) {
-		r.cancel()
-		return wire.Refuse(m.ID(), wire.Errorf(wire.InvalidParams, "the requestState belongs to another request")), nil
+	answers, bad := inputs(m)
+	if bad != nil {
+		if !o.keep(id, r) {
+			r.abandon()
+		}
+		return wire.Refuse(m.ID(), bad), nil
 	}
-	answers, err := inputs(m)
+	r.up.pause(r, false)
+	missing, err := r.answer(ctx, answers)
 	if err != nil {
-		if !o.keep(state, r) {
-			r.cancel()
-		}
-		return wire.Refuse(m.ID(), err), nil
+		r.abandon()
+		return nil, o.b.broken(ctx, err)
 	}
-	r.mu.Lock()
-	for key, answer := range answers {
-		asked := r.waiting[key]
-		if asked == nil {
-			continue // unknown keys are ignored
-		}
-		delete(r.waiting, key)
-		if err := r.up.Write(ctx, wire.Respond(asked.ID(), answer)); err != nil {
-			r.mu.Unlock()
-			r.cancel()
-			return nil, o.b.broken(ctx, err)
-		}
-	}
-	missing := len(r.waiting) > 0
-	r.mu.Unlock()
 	if missing {
 		return o.park(r, m, nil)
 	}
 	return o.follow(ctx, r, m, notify)
+}
+
+// answer tells the server what the caller answers, and reports whether it waits for more. Unknown keys are ignored. Nothing is
+// locked while it is written: a server that does not read would keep whoever reads what it says.
+func (r *run) answer(ctx context.Context, answers map[string]json.RawMessage) (missing bool, err error) {
+	asked := map[string]*wire.Message{}
+	r.mu.Lock()
+	for key := range answers {
+		if r.waiting[key] != nil {
+			asked[key] = r.waiting[key]
+			delete(r.waiting, key)
+		}
+	}
+	missing = len(r.waiting) > 0
+	r.mu.Unlock()
+	for key, one := range asked {
+		if err != nil {
+			r.up.decline(one)
+			continue
+		}
+		err = r.up.Write(ctx, wire.Respond(one.ID(), answers[key]))
+	}
+	return missing, err
 }
 
 // inputs reads the answers that a caller brings.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"sync"
@@ -176,7 +177,7 @@ func TestServersThatEnd(t *testing.T) {
 			}
 			_, err := b.Call(t.Context(), request("2", wire.CallTool, "{}", map[string]any{"name": "crash"}), silent)
 			e := new(interact.Error)
-			if !errors.As(err, &e) || e.Code != interact.AgentFailed || !e.Begun {
+			if !errors.As(err, &e) || e.Code != interact.Unreachable || !e.Begun {
 				t.Errorf("got %v", err)
 			}
 			f.mu.Lock()
@@ -214,6 +215,18 @@ func TestServersThatEndAtOnce(t *testing.T) {
 			t.Errorf("it was started %d times in 100 s", started)
 		}
 	})
+	b := backend.New(backend.Options{Name: "hasty", Dial: func(context.Context) (wire.Conn, error) {
+		here, there := net.Pipe()
+		go func() {
+			_, _ = there.Read(make([]byte, 4096))
+			there.Close()
+		}()
+		return wire.Lines(here), nil
+	}})
+	defer b.Close()
+	if _, err := b.Info(t.Context()); interact.AsError(err).Code != interact.AgentFailed || !strings.Contains(fmt.Sprint(interact.AsError(err).Err), "it ended before it answered") {
+		t.Errorf("who hears the question and ends: %v", err)
+	}
 }
 
 // A scripted is a server that says what it is told to.
@@ -221,8 +234,8 @@ func scripted(lines func(m *wire.Message) []string) func(context.Context) (wire.
 	return func(context.Context) (wire.Conn, error) {
 		here, there := net.Pipe()
 		go func() {
-			defer there.Close()
 			c := wire.Lines(there)
+			defer c.Close()
 			for {
 				m, err := c.Read(context.Background())
 				if err != nil {
@@ -262,10 +275,17 @@ func TestServersThatMisbehave(t *testing.T) {
 				return []string{`{"jsonrpc":"2.0","id":$ID}`}
 			case "giant":
 				return []string{`{"jsonrpc":"2.0","id":$ID,"result":"` + big + `"}`}
+			case "spoilt":
+				return []string{"{\"jsonrpc\":\"2.0\",\"id\":$ID,\"result\":{\"a\":\"\xff\"}}", `[{"jsonrpc":"2.0","id":$ID,"result":{"a":4}}]`,
+					`{"jsonrpc":"2.0","id":$ID,"result":{"a":5},"result":{"a":6}}`, `{"jsonrpc":"2.0","id":[$ID],"result":{"a":7}}`,
+					`{"jsonrpc":"2.0","id":"$ID","result":{"a":8}}`, `{"jsonrpc":"2.0","id":-1,"result":{"a":9}}`,
+					`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":12345}}`,
+					`{"jsonrpc":"2.0","id":"of its own","method":"sampling/createMessage"}`, `{"jsonrpc":"2.0","id":$ID,"result":{"a":3}}`,
+					`{"jsonrpc":"2.0","id":$ID,"result":{"a":10}}`}
 			}
 			return nil
 		})})
-		for method, want := range map[string]string{"rubbish": `"a":1`, "flood": `"a":2`, "broken": "-32603", "giant": "-32603"} {
+		for method, want := range map[string]string{"rubbish": `"a":1`, "flood": `"a":2`, "broken": "-32603", "giant": "-32603", "spoilt": `"a":3`} {
 			slow := true
 			m := request(`"z"`, method, "{}", nil).WithParam(json.RawMessage(`"token"`), "_meta", "progressToken")
 			r, err := b.Call(t.Context(), m, func(n *wire.Message) error {
@@ -480,5 +500,65 @@ func TestTunnels(t *testing.T) {
 		if _, err := fresh.Call(t.Context(), request("3", "tools/list", "{}", nil), silent); interact.AsError(err).Code != interact.Forbidden {
 			t.Errorf("got %v", err)
 		}
+	}
+}
+
+// A server does not say for which request it asks: each caller has a process of its own, and so has each user of a relay, so that
+// nobody is asked what another's call needs.
+func TestWhoIsAsked(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		caller, user, other, another string // who asks, and who uses the server at the same time
+		processes                    int
+	}{
+		"another caller":     {"ada", "", "eve", "", 2},
+		"another user":       {"relay", "ada", "relay", "eve", 2},
+		"the same caller":    {"ada", "", "ada", "", 1},
+		"the same user":      {"relay", "ada", "relay", "ada", 1},
+		"a user and a relay": {"relay", "", "relay", "eve", 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, wire.Legacy)
+			b := open(t, backend.Options{Dial: f.dial, Name: "fixture"})
+			ctx, cancel := context.WithCancel(wire.WithUser(wire.WithCaller(t.Context(), c.other), c.another))
+			var others sync.WaitGroup
+			others.Go(func() { _, _ = b.Call(ctx, request("1", wire.CallTool, all, map[string]any{"name": "hang"}), silent) })
+			<-f.hung
+			defer others.Wait()
+			defer cancel()
+			r, err := b.Call(wire.WithUser(wire.WithCaller(t.Context(), c.caller), c.user), askTool("2", nil), silent)
+			if err != nil || !strings.Contains(string(r.Bytes()), "input_required") {
+				t.Errorf("got %v, %v", r, err)
+			}
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			if f.started != c.processes {
+				t.Errorf("by %d processes, want %d", f.started, c.processes)
+			}
+		})
+	}
+}
+
+// There are only so many processes of an old server: one for callers that can be asked for something else takes the place of one that
+// nobody uses.
+func TestCallersThatCanBeAskedForOtherThings(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, wire.Legacy)
+	b := open(t, backend.Options{Dial: f.dial, Name: "fixture"})
+	for _, elicitation := range []string{``, `"elicitation":{},`, `"elicitation":{"url":{}},`, `"elicitation":{"form":{},"url":{}},`} {
+		for _, sampling := range []string{``, `"sampling":{},`, `"sampling":{"tools":{}},`} {
+			caps := "{" + elicitation + sampling + `"other":{}}`
+			for range 2 {
+				if r, err := b.Call(t.Context(), request("1", "tools/list", caps, nil), silent); err != nil || r.Error() != nil {
+					t.Errorf("%s: got %v, %v", caps, r, err)
+				}
+			}
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.started != 12 || len(f.running) > 9 { // the last that was ended may still be at it
+		t.Errorf("%d were started, %d run", f.started, len(f.running))
 	}
 }

@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 	"time"
 
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
 )
 
-// silentFor is how long a server may say nothing to server/discover before it is asked in the old way, too.
+// silentFor is how long a program may say nothing to server/discover before it is asked in the old way, too.
 const silentFor = 2 * time.Second
 
 // ids of what a probe asks.
@@ -23,48 +25,81 @@ const (
 var self = map[string]any{"name": "lmosd", "version": "1"}
 
 // probe finds out what speaks at the other end of conn: it asks in the new way, and then in the old. The server can be used on conn
-// afterwards; an old one waits for notifications/initialized, and knows its client as one that cannot be asked for anything.
-func probe(ctx context.Context, conn wire.Conn) (*Info, error) {
+// afterwards; an old one waits for notifications/initialized, and knows its client as one that can be asked for what caps says.
+func probe(ctx context.Context, conn wire.Conn, caps string, patience time.Duration) (*Info, error) {
 	discover := wire.Request(discoverID, wire.Discover, map[string]any{"_meta": ownMeta()})
 	if err := conn.Write(ctx, discover); err != nil {
 		return nil, fmt.Errorf("ask the server what it is: %w", err)
 	}
 	initialize := func() error {
 		return conn.Write(ctx, wire.Request(initializeID, wire.Initialize, map[string]any{
-			"protocolVersion": wire.Legacy, "capabilities": struct{}{}, "clientInfo": self}))
+			"protocolVersion": wire.Legacy, "capabilities": json.RawMessage(caps), "clientInfo": self}))
 	}
-	silent := time.AfterFunc(silentFor, func() { _ = initialize() })
+	silent := time.AfterFunc(patience, func() { _ = initialize() })
 	defer silent.Stop()
+	var again, unmodern bool // discover was sent twice; it was answered by what is no modern server
+	var refusal error        // of initialize
 	for rubbish := 0; rubbish < maxGreeting; {
 		m, err := conn.Read(ctx)
 		if _, bad := err.(*wire.Error); bad {
 			rubbish++ // a server may greet in words
 			continue
 		}
+		if errors.Is(err, io.EOF) {
+			return nil, errEnded
+		}
 		if err != nil {
 			return nil, fmt.Errorf("ask the server what it is: %w", err)
 		}
 		switch {
 		case !m.IsResponse():
-		case m.ID() == discoverID && m.Error() == nil:
+		case m.ID() == discoverID && isDiscovery(m):
 			return discovered(m.Result())
+		case m.ID() == discoverID && !again && speaksModern(m):
+			again = true
+			err = conn.Write(ctx, discover)
 		case m.ID() == discoverID:
-			if !silent.Stop() {
-				continue // it was asked in the old way already
-			}
-			if err := initialize(); err != nil {
-				return nil, err
+			unmodern = true
+			if silent.Stop() { // it was not yet asked in the old way
+				err = initialize()
 			}
 		case m.ID() == initializeID && m.Error() == nil:
 			return initialized(m.Result())
 		case m.ID() == initializeID:
-			return nil, fmt.Errorf("the server takes neither server/discover nor initialize: %w", m.Error())
+			refusal = fmt.Errorf("the server takes neither server/discover nor initialize: %w", m.Error())
+		}
+		if err != nil {
+			return nil, err
+		}
+		if unmodern && refusal != nil {
+			return nil, refusal
 		}
 	}
 	return nil, errRubbish
 }
 
-var errRubbish = errors.New("the server prints what are no messages of MCP")
+// isDiscovery tells the answer of a modern server from that of an old one, which may know the question, or answer whatever it does not
+// know with something.
+func isDiscovery(m *wire.Message) bool {
+	raw, _ := m.InResult("supportedVersions")
+	var versions []string
+	return raw != nil && json.Unmarshal(raw, &versions) == nil && slices.Contains(versions, wire.Modern)
+}
+
+// speaksModern tells whether a server that refuses server/discover speaks this revision all the same: it says so (2026-07-28,
+// "Protocol version negotiation").
+func speaksModern(m *wire.Message) bool {
+	var data struct {
+		Supported []string `json:"supported"`
+	}
+	e := m.Error()
+	return e != nil && e.Code == wire.UnsupportedVersion && json.Unmarshal(e.Data, &data) == nil && slices.Contains(data.Supported, wire.Modern)
+}
+
+var (
+	errRubbish = errors.New("the server prints what are no messages of MCP")
+	errEnded   = errors.New("it ended before it answered")
+)
 
 // ownMeta is the _meta of requests of lmosd's own.
 func ownMeta() map[string]any {
@@ -94,9 +129,6 @@ func discovered(result json.RawMessage) (*Info, error) {
 	}
 	_ = json.Unmarshal(result, &meta)
 	_ = json.Unmarshal(meta.Meta[wire.MetaServer], &info.Server)
-	if !info.Modern {
-		return nil, errors.New("the server speaks none of the revisions that lmosd does: " + fmt.Sprint(d.Versions))
-	}
 	return info, nil
 }
 

@@ -1,14 +1,19 @@
 package backend
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
 	"github.com/lmosd/lmosd/interact"
 )
+
+// maxUser bounds the name of a relay's user, in bytes.
+const maxUser = 64
 
 // maxCalls bounds the requests that wait on one tunnel. A relay opens another for more.
 const maxCalls = 256
@@ -110,14 +115,22 @@ func (t *tunnel) cancel(m *wire.Message) {
 	raw, _ := m.Param("requestId")
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if cancel := t.calls[wire.ID(raw)]; cancel != nil {
+	if cancel := t.calls[wire.IDOf(raw)]; cancel != nil {
 		cancel()
 	}
 }
 
 func (t *tunnel) call(ctx context.Context, m *wire.Message) *wire.Message {
+	if bad := m.CheckMeta(); bad != nil {
+		return wire.Refuse(m.ID(), bad)
+	}
 	if err := t.judged(ctx, m); err != nil {
 		return wire.Refuse(m.ID(), refusal(err))
+	}
+	if raw, _ := m.Param("_meta", wire.MetaUser); raw != nil {
+		user := m.Text("_meta", wire.MetaUser)
+		ctx = wire.WithUser(ctx, user[:min(len(user), maxUser)])
+		m = m.WithParam(nil, "_meta", wire.MetaUser)
 	}
 	r, err := t.server.Call(ctx, m, func(n *wire.Message) error { return t.conn.Write(ctx, n) })
 	if err != nil {
@@ -133,13 +146,13 @@ func (t *tunnel) judged(ctx context.Context, m *wire.Message) error {
 	return t.judge(ctx, m)
 }
 
-// refusal says to a client why its request got no answer.
+// refusal says to a client why its request got no answer. The cause stays here: it may be an address with a key in it.
 func refusal(err error) *wire.Error {
 	if said := new(wire.Error); errors.As(err, &said) {
 		return said
 	}
 	e := interact.AsError(err)
-	return wire.Errorf(wire.InternalError, "%s", interact.Clip(e.Error(), maxReason)).With(map[string]any{
+	return wire.Errorf(wire.InternalError, "%s", interact.Clip(cmp.Or(e.Title, e.Error()), maxReason)).With(map[string]any{
 		"code": e.Code.String(), "hint": e.Hint, "retryable": e.Code.Retryable()})
 }
 
@@ -158,7 +171,13 @@ func (t *tunnel) session(ctx context.Context, first *wire.Message) error {
 	}
 	ended := make(chan error, 1)
 	t.work.Go(func() {
-		ended <- copyAll(ctx, t.conn, up, t.spoilt(ctx), nil)
+		pace := wire.Chatter()
+		ended <- copyAll(ctx, t.conn, up, t.spoilt(ctx), func(m *wire.Message) (*wire.Message, error) {
+			if m.Chats() && !pace.Take(time.Now()) {
+				return nil, nil
+			}
+			return m, nil
+		})
 		t.conn.Close() // and so ends the loop below
 	})
 	err = copyAll(ctx, up, t.conn,
@@ -202,7 +221,7 @@ func copyAll(ctx context.Context, to, from wire.Conn, spoilt func(*wire.Message,
 			}
 			continue
 		}
-		if err == nil && filter != nil {
+		if err == nil {
 			m, err = filter(m)
 		}
 		switch {

@@ -99,6 +99,8 @@ func TestTheHostsEnd(t *testing.T) {
 	})
 	want(t, c.ask("Hello"), `"id":null`, "-32700")
 	want(t, c.ask(`{"jsonrpc":"2.0","id":4}`), `"id":4`, "-32600")
+	want(t, c.ask(`{"jsonrpc":"2.0","id":3,"method":"x"}`), `"id":3`, "-32602", "protocolVersion")
+	want(t, c.ask(`[`+modern("3", "x")+`]`), `"id":null`, "-32600", "batches")
 	want(t, c.ask(modern("5", "x")), `"id":5`, `"method":"x"`)
 	want(t, c.ask(modern("6", "forbidden")), `"id":6`, "a rule forbids it", "LMOS-1403", "ask its owner")
 	want(t, c.ask(modern("7", "refused")), `"id":7`, "-32021")
@@ -276,6 +278,17 @@ func TestAYoungSessionBeginsWithInitialize(t *testing.T) {
 			t.Fatal(err)
 		}
 		if m, err := s.Read(t.Context()); err != nil || m.Error() == nil || m.Error().Code != wire.InvalidRequest {
+			t.Errorf("got %v, %v", m, err)
+		}
+	}
+	hello := map[string]any{"protocolVersion": wire.Legacy, "capabilities": map[string]any{}, "clientInfo": map[string]any{"name": "a", "version": "1"}}
+	for _, m := range []*wire.Message{wire.Request("2", wire.Initialize, hello), wire.Request("3", "tools/list", nil)} { // without waiting
+		if err := s.Write(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if m, err := s.Read(t.Context()); err != nil || m.Error() != nil {
 			t.Errorf("got %v, %v", m, err)
 		}
 	}

@@ -3,6 +3,7 @@ package backend
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -117,14 +118,23 @@ func (y *young) Write(_ context.Context, m *wire.Message) error {
 		cancel()
 		return y.say(y.ctx, wire.Refuse(m.ID(), e))
 	}
+	answer := func() *wire.Message { return y.answer(ctx, m) }
+	if m.Method() == wire.Initialize { // before what follows is looked at: a client may not wait for its answer
+		begun := y.initialize(m)
+		answer = func() *wire.Message { return begun }
+	}
 	err := y.b.start(func() {
-		defer y.leave(m, cancel)
-		if r := y.answer(ctx, m); ctx.Err() == nil { // who cancelled waits for no response
-			_ = y.say(ctx, r)
+		defer func() { <-y.room }()
+		r := answer()
+		cancelled := ctx.Err() != nil
+		y.leave(m, cancel) // before it is said: then the client may use the id again
+		if !cancelled {    // who cancelled waits for no response
+			_ = y.say(y.ctx, r)
 		}
 	})
 	if err != nil {
 		y.leave(m, cancel)
+		<-y.room
 	}
 	return err
 }
@@ -147,7 +157,6 @@ func (y *young) enter(m *wire.Message, cancel context.CancelFunc) *wire.Error {
 
 func (y *young) leave(m *wire.Message, cancel context.CancelFunc) {
 	cancel()
-	<-y.room
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	delete(y.calls, m.ID())
@@ -160,7 +169,7 @@ func (y *young) heard(m *wire.Message) {
 	switch m.Method() {
 	case wire.Cancelled:
 		raw, _ := m.Param("requestId")
-		if cancel := y.calls[wire.ID(raw)]; cancel != nil {
+		if cancel := y.calls[wire.IDOf(raw)]; cancel != nil {
 			cancel()
 		}
 	case wire.Initialized:
@@ -173,8 +182,6 @@ func (y *young) heard(m *wire.Message) {
 // answer answers a request.
 func (y *young) answer(ctx context.Context, m *wire.Message) *wire.Message {
 	switch m.Method() {
-	case wire.Initialize:
-		return y.initialize(m)
 	case "ping":
 		return wire.Respond(m.ID(), struct{}{})
 	case "logging/setLevel":
@@ -296,7 +303,11 @@ func (y *young) again(ctx context.Context, m, r *wire.Message) (*wire.Message, e
 		if one.Params != nil {
 			params = one.Params
 		}
-		if err := y.say(ctx, wire.Request(id, one.Method, params)); err != nil {
+		q := wire.Request(id, one.Method, params)
+		if q.Text("mode") == "url" && q.Text("elicitationId") == "" { // which 2026-07-28 has not, and 2025-11-25 needs ("URL mode elicitation")
+			q = q.WithParam(json.RawMessage(strconv.Quote(rand.Text())), "elicitationId")
+		}
+		if err := y.say(ctx, q); err != nil {
 			return nil, err
 		}
 	}

@@ -1,8 +1,8 @@
-// Package client is a connection to an MCP server elsewhere, over Streamable HTTP of both eras: what is written is posted, and what is
-// read is what the server answers, and says by itself. Messages pass as they are. What HTTP says in place of an answer is an error of
-// JSON-RPC with lmosd's own code in its data, {"code":"LMOS-1401","hint":"…"}.
+// Package client is a connection to an MCP server elsewhere, over Streamable HTTP of both eras, and over what there was before: what is
+// written is posted, and what is read is what the server answers, and says by itself. Messages pass as they are. What HTTP says in place of an
+// answer is an error of JSON-RPC with lmosd's own code in its data, {"code":"LMOS-1401","hint":"…"}.
 //
-// Sources: MCP 2026-07-28 and 2025-11-25, "Transports", "Streamable HTTP".
+// Sources: MCP 2026-07-28 and 2025-11-25, "Transports", "Streamable HTTP", "Authorization"; MCP 2024-11-05, "HTTP with SSE".
 package client
 
 import (
@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
@@ -30,6 +31,8 @@ const (
 	maxResumes = 5                // of a stream that breaks without a new event
 	resumeWait = time.Second      // before, unless the server says how long
 	maxWait    = 30 * time.Second
+	listenWait = 2 * time.Second // until a server has begun to speak by itself; some say so with the first word only
+	maxLogins  = 3               // for one request: to be let in at all, and for more than that was
 )
 
 // Options say where a server is. URL is needed.
@@ -37,10 +40,12 @@ type Options struct {
 	URL string
 	// Params returns the arguments of a tool that headers repeat; nil knows of none.
 	Params func(tool string) []wire.Param
-	// Login adds to a request what it needs to be let in. Anew says that the server has refused what there was, with resp. Nil adds nothing.
-	Login func(ctx context.Context, req *http.Request, resp *http.Response) error
+	// Login adds to requests what they need to be let in; nil adds nothing.
+	Login *Login
 	// Transport makes the requests; nil means that of net/http.
 	Transport http.RoundTripper
+	// Log is told what is left out; nil is not.
+	Log *slog.Logger
 }
 
 // Dial returns a connection, which ends with ctx or with Close. Nothing is asked before something is written.
@@ -76,7 +81,8 @@ type conn struct {
 	first   *wire.Message                  // initialize, of a session
 	session string
 	version string
-	heard   bool // the server is listened to beside its answers
+	pair    *pair // to a server of 2024-11-05
+	heard   bool  // the server is listened to beside its answers
 	closed  bool
 }
 
@@ -165,6 +171,9 @@ func (c *conn) request(ctx context.Context, m *wire.Message) {
 			r = wire.Refuse(m.ID(), r.Error()) // the server could not read the id, and answers all the same
 		}
 		answered = answered || r.IsResponse() && r.ID() == m.ID()
+		if m.Method() == "tools/list" && m.IsModern() {
+			r = c.usable(r)
+		}
 		c.pass(r)
 	})
 	c.mu.Lock()
@@ -173,8 +182,33 @@ func (c *conn) request(ctx context.Context, m *wire.Message) {
 	if e == nil && !answered {
 		e = refused(interact.Unreachable, "ask again; it may have been done", "the server ended the connection before it answered")
 	}
-	if e != nil && !answered && ctx.Err() == nil {
+	switch {
+	case answered:
+	case ctx.Err() != nil && !m.IsModern():
+		c.abandon(m)
+	case e != nil && ctx.Err() == nil:
 		c.pass(wire.Refuse(m.ID(), e))
+	}
+}
+
+// abandon tells the server of a session that nobody waits any more for a request: that the connection ends, or even the session, is no
+// reason for it to stop (2025-11-25, "Cancellation").
+func (c *conn) abandon(m *wire.Message) {
+	if m.Method() == wire.Initialize {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), goodbye)
+	defer cancel()
+	n := wire.Request("", wire.Cancelled, map[string]any{"requestId": json.RawMessage(m.ID()), "reason": "the connection is closed"})
+	c.mu.Lock()
+	pair := c.pair
+	c.mu.Unlock()
+	if pair != nil {
+		_ = pair.ask(ctx, c, n, nil)
+		return
+	}
+	if resp, _, e := c.post(ctx, n); e == nil {
+		drain(resp)
 	}
 }
 
@@ -188,27 +222,52 @@ func (c *conn) pass(m *wire.Message) {
 // exchange posts m, and gives what comes back to take. A server that wants to be logged in at, and one that has forgotten the session,
 // are asked once more.
 func (c *conn) exchange(ctx context.Context, m *wire.Message, take func(*wire.Message)) *wire.Error {
-	var denied *http.Response
-	renewed := false
-	for {
-		resp, session, e := c.post(ctx, m, denied)
+	c.mu.Lock()
+	pair := c.pair
+	c.mu.Unlock()
+	if pair != nil {
+		return pair.ask(ctx, c, m, take)
+	}
+	for renewed := false; ; renewed = true {
+		session := ""
+		resp, e := c.admitted(ctx, func() (resp *http.Response, e *wire.Error) {
+			resp, session, e = c.post(ctx, m)
+			return resp, e
+		})
 		if e != nil {
 			return e
 		}
-		switch {
-		case (resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden) && denied == nil && c.o.Login != nil:
-			denied = resp
-			drain(resp)
-		case resp.StatusCode == http.StatusNotFound && session != "" && !renewed && m.Method() != wire.Initialize:
-			drain(resp)
-			if e := c.renew(ctx, session); e != nil {
-				return e
-			}
-			renewed = true
-		default:
+		if resp.StatusCode != http.StatusNotFound || session == "" || renewed || m.Method() == wire.Initialize {
 			defer resp.Body.Close()
 			return c.answer(ctx, m, resp, take)
 		}
+		drain(resp)
+		if e := c.renew(ctx, session); e != nil {
+			return e
+		}
+	}
+}
+
+// admitted is the answer to a request, which is made again after a login if it was denied.
+func (c *conn) admitted(ctx context.Context, ask func() (*http.Response, *wire.Error)) (*http.Response, *wire.Error) {
+	for logins := 0; ; logins++ {
+		resp, e := ask()
+		if e != nil || c.o.Login == nil || logins == maxLogins {
+			return resp, e
+		}
+		if resp.StatusCode != http.StatusUnauthorized && resp.StatusCode != http.StatusForbidden {
+			return resp, nil
+		}
+		again, err := c.o.Login.Anew(ctx, resp)
+		if err != nil {
+			drain(resp)
+			e := interact.AsError(err)
+			return nil, refused(e.Code, e.Hint, "%s", e.Error())
+		}
+		if !again {
+			return resp, nil
+		}
+		drain(resp)
 	}
 }
 
@@ -219,7 +278,7 @@ func drain(resp *http.Response) {
 }
 
 // post sends m, with the headers of its era.
-func (c *conn) post(ctx context.Context, m *wire.Message, denied *http.Response) (_ *http.Response, session string, _ *wire.Error) {
+func (c *conn) post(ctx context.Context, m *wire.Message) (_ *http.Response, session string, _ *wire.Error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.o.URL, bytes.NewReader(m.Bytes()))
 	if err != nil {
 		return nil, "", refused(interact.Usage, "", "%v", err)
@@ -231,54 +290,14 @@ func (c *conn) post(ctx context.Context, m *wire.Message, denied *http.Response)
 	} else {
 		session = c.mark(req.Header)
 	}
-	resp, e := c.do(req, denied)
+	resp, e := c.do(req)
 	return resp, session, e
 }
 
-// mark adds the headers of a session, and returns which it is.
-func (c *conn) mark(h http.Header) string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.version != "" {
-		h.Set("MCP-Protocol-Version", c.version)
-	}
-	if c.session != "" {
-		h.Set("Mcp-Session-Id", c.session)
-	}
-	return c.session
-}
-
-// repeat adds the headers that say again what the body does, for proxies to see (2026-07-28, "Standard headers").
-func (c *conn) repeat(h http.Header, m *wire.Message) {
-	h.Set("MCP-Protocol-Version", m.Version())
-	h.Set("Mcp-Method", m.Method())
-	name, about := m.Subject()
-	if about {
-		h.Set("Mcp-Name", encode(name))
-	}
-	if m.Method() != wire.CallTool || c.o.Params == nil {
-		return
-	}
-	for _, p := range c.o.Params(name) {
-		raw, err := m.Param(append([]string{"arguments"}, p.Path...)...)
-		if err != nil || raw == nil || string(raw) == "null" || raw[0] == '{' || raw[0] == '[' {
-			continue
-		}
-		var text string
-		if json.Unmarshal(raw, &text) != nil {
-			text = string(raw)
-		}
-		h.Set("Mcp-Param-"+p.Header, encode(text))
-	}
-}
-
 // do asks the server, logged in.
-func (c *conn) do(req *http.Request, denied *http.Response) (*http.Response, *wire.Error) {
+func (c *conn) do(req *http.Request) (*http.Response, *wire.Error) {
 	if c.o.Login != nil {
-		if err := c.o.Login(req.Context(), req, denied); err != nil {
-			e := interact.AsError(err)
-			return nil, refused(e.Code, e.Hint, "%s", e.Error())
-		}
+		c.o.Login.Add(req.Context(), req)
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
@@ -311,10 +330,49 @@ func (c *conn) answer(ctx context.Context, m *wire.Message, resp *http.Response,
 		c.note(m, resp.Header, r)
 		take(r)
 		return nil
+	case ok && len(body) > wire.MaxMessage:
+		return refused(interact.TooLarge, "ask for less", "the answer of the server is too large")
 	case ok:
 		return refused(interact.AgentFailed, "is this the address of an MCP server?", "the server answers with what is no message of MCP")
 	}
+	if m.Method() == wire.Initialize && notPosted(resp.StatusCode) {
+		return c.older(ctx, m, resp, take)
+	}
+	if refusesMethods[resp.StatusCode] && !m.IsModern() && !methods[m.Method()] {
+		name := interact.Readable(interact.Clip(m.Method(), 128))
+		return wire.Errorf(wire.UnknownMethod, "the MCP server answers %d to %s, which is no method of MCP", resp.StatusCode, name)
+	}
 	return status(resp)
+}
+
+// methods are those of the old era. Some servers refuse all others in the words of HTTP, which say nothing of why.
+var (
+	methods = map[string]bool{wire.Initialize: true, wire.Initialized: true, "ping": true, "logging/setLevel": true,
+		"completion/complete": true, "tools/list": true, "tools/call": true, "prompts/list": true, "prompts/get": true,
+		"resources/list": true, "resources/templates/list": true, "resources/read": true, "resources/subscribe": true,
+		"resources/unsubscribe": true}
+	refusesMethods = map[int]bool{http.StatusBadRequest: true, http.StatusNotFound: true, http.StatusNotImplemented: true}
+)
+
+// notPosted tells whether an answer is one of a server of 2024-11-05 to a post.
+func notPosted(code int) bool {
+	return code == http.StatusBadRequest || code == http.StatusNotFound || code == http.StatusMethodNotAllowed
+}
+
+// older asks a server that does not take m as a post in the way of 2024-11-05. If it does not speak that either, its first answer stands.
+func (c *conn) older(ctx context.Context, m *wire.Message, resp *http.Response, take func(*wire.Message)) *wire.Error {
+	p, e := c.begin(ctx)
+	if e != nil {
+		return status(resp)
+	}
+	c.mu.Lock()
+	c.pair = p
+	over := p.over
+	c.mu.Unlock()
+	if over {
+		c.cancel()
+	}
+	return p.ask(ctx, c, m, take)
 }
 
 // note remembers the session that the answer to initialize begins.
@@ -378,16 +436,18 @@ func (c *conn) get(ctx context.Context, s *events) (*http.Response, *wire.Error)
 			return nil, refused(interact.Cancelled, "", "the connection was closed")
 		}
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.o.URL, nil)
-	if err != nil {
-		return nil, refused(interact.Usage, "", "%v", err)
-	}
-	req.Header.Set("Accept", "text/event-stream")
-	if s.id != "" {
-		req.Header.Set("Last-Event-ID", s.id)
-	}
-	c.mark(req.Header)
-	resp, e := c.do(req, nil)
+	resp, e := c.admitted(ctx, func() (*http.Response, *wire.Error) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.o.URL, nil)
+		if err != nil {
+			return nil, refused(interact.Usage, "", "%v", err)
+		}
+		req.Header.Set("Accept", "text/event-stream")
+		if s.id != "" {
+			req.Header.Set("Last-Event-ID", s.id)
+		}
+		c.mark(req.Header)
+		return c.do(req)
+	})
 	if e == nil && (resp.StatusCode != http.StatusOK || interact.MediaType(resp.Header.Get("Content-Type")) != "text/event-stream") {
 		drain(resp)
 		return nil, status(resp)
@@ -398,19 +458,23 @@ func (c *conn) get(ctx context.Context, s *events) (*http.Response, *wire.Error)
 // listen passes on what an old server says beside its answers, if it does (2025-11-25, "Listening for messages").
 func (c *conn) listen() {
 	c.mu.Lock()
-	again := c.heard
+	again := c.heard || c.pair != nil
 	c.heard = true
 	c.mu.Unlock()
 	if again {
 		return
 	}
-	c.start(nil, nil, func() {
+	open := make(chan struct{})
+	opened := sync.OnceFunc(func() { close(open) })
+	started := c.start(nil, nil, func() {
+		defer opened()
 		s := &events{wait: resumeWait}
 		for c.ctx.Err() == nil {
 			resp, e := c.get(c.ctx, s)
 			if e != nil {
 				break // it does not offer it, or is gone: the next request will tell
 			}
+			opened()
 			_ = s.read(resp.Body, c.pass)
 			resp.Body.Close()
 			if s.id == "" {
@@ -424,6 +488,13 @@ func (c *conn) listen() {
 		c.heard = false
 		c.mu.Unlock()
 	})
+	if !started {
+		return
+	}
+	select { // many servers lose what they want to say before anybody listens
+	case <-open:
+	case <-time.After(listenWait):
+	}
 }
 
 // againID is the id of what begins a session again.
@@ -471,7 +542,7 @@ func (c *conn) Close() error {
 		return err
 	}
 	c.mark(req.Header)
-	if resp, e := c.do(req, nil); e == nil {
+	if resp, e := c.do(req); e == nil {
 		drain(resp)
 	}
 	return nil

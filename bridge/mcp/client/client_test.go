@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -96,6 +97,86 @@ func TestServers(t *testing.T) {
 		if info, err := b.Info(t.Context()); err != nil || info.Modern != modern || info.Server.Name != "web" {
 			t.Errorf("modern %v: it is %+v, %v", modern, info, err)
 		}
+		odd := wire.Request("8", "odd/method", map[string]any{"_meta": map[string]any{wire.MetaVersion: wire.Modern, wire.MetaCapabilities: struct{}{}}})
+		if r, err := b.Call(t.Context(), odd, func(*wire.Message) error { return nil }); err != nil || r.Error() == nil || r.Error().Code != wire.UnknownMethod {
+			t.Errorf("modern %v: a method that is none: %v, %v", modern, r, err)
+		}
+	}
+}
+
+// A server of 2024-11-05 is found out, and says by itself what it has to say; when its stream ends it is connected to again.
+func TestTheOldestServers(t *testing.T) {
+	t.Parallel()
+	s := sdk.NewServer(&sdk.Implementation{Name: "oldest", Version: "1"}, nil)
+	s.AddTool(&sdk.Tool{Name: "say", InputSchema: object}, func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		_ = r.Session.NotifyProgress(ctx, &sdk.ProgressNotificationParams{ProgressToken: r.Params.GetProgressToken(), Progress: 1})
+		return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: string(r.Params.Arguments)}}}, nil
+	})
+	site := httptest.NewServer(sdk.NewSSEHandler(func(*http.Request) *sdk.Server { return s }, nil))
+	t.Cleanup(site.Close)
+	t.Cleanup(site.CloseClientConnections)
+	b := dialled(t, Options{URL: site.URL + "/sse"})
+	for i := range 2 {
+		got, said, err := call(t, b, "Bonn")
+		for end := time.Now().Add(10 * time.Second); i > 0 && err != nil && time.Now().Before(end); {
+			got, said, err = call(t, b, "Bonn") // the one before saw the end
+		}
+		if err != nil || !strings.Contains(got, "Bonn") || !slices.Equal(said, []string{wire.Progress}) {
+			t.Errorf("call %d: %s, %q, %v", i, got, said, err)
+		}
+		if info, err := b.Info(t.Context()); err != nil || info.Modern || info.Server.Name != "oldest" {
+			t.Errorf("it is %+v, %v", info, err)
+		}
+		site.CloseClientConnections()
+	}
+}
+
+// Streams of 2024-11-05 that lead elsewhere, or nowhere, are not followed.
+func TestBadEndpoints(t *testing.T) {
+	t.Parallel()
+	for stream, says := range map[string]string{
+		"event: endpoint\ndata: http://127.0.0.1:1/x\n\n": "405",
+		"event: endpoint\ndata: //evil.example/x\n\n":     "405",
+		"event: other\ndata: /x\n\n":                      "405",
+		"data: /x\n\n":                                    "405",
+	} {
+		site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method != http.MethodGet {
+				w.WriteHeader(http.StatusMethodNotAllowed)
+				return
+			}
+			w.Header().Set("Content-Type", "text/event-stream")
+			fmt.Fprint(w, stream)
+		}))
+		b := dialled(t, Options{URL: site.URL})
+		if got, _, err := call(t, b, "x"); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %s, %v", stream, got, err)
+		}
+		b.Close()
+		site.Close()
+	}
+}
+
+// Tools whose headers nobody can send are left out; the others stay as they are, to the byte.
+func TestToolsWithBadHeaders(t *testing.T) {
+	t.Parallel()
+	const good = `{"name":"good","inputSchema":{"type":"object","properties":{"a":{"type":"string","x-mcp-header":"A"}}},"description":"<b>&"}`
+	for name, test := range map[string]struct{ tools, want string }{
+		"none is bad": {`[` + good + `, {"name":"other"}]`, `[` + good + `,{"name":"other"}]`},
+		"one is":      {`[{"name":"bad","inputSchema":{"properties":{"a":{"type":"string","x-mcp-header":"A B"}}}},` + good + `]`, `[` + good + `]`},
+		"all are":     {`[{"name":"bad","inputSchema":{"properties":{"a":{"type":"object","x-mcp-header":"A"}}}}]`, `[]`},
+		"no list":     {`{"x-mcp-header":1}`, `{"x-mcp-header":1}`},
+	} {
+		m, err := wire.Parse([]byte(`{"jsonrpc":"2.0","id":1,"result":{"tools":` + test.tools + `,"ttlMs":0}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var log strings.Builder
+		c := &conn{o: Options{Log: slog.New(slog.NewTextHandler(&log, nil))}}
+		got := string(c.usable(m).Bytes())
+		if !strings.Contains(strings.ReplaceAll(got, ", ", ","), test.want+`,"ttlMs":0`) || strings.Contains(test.tools, "bad") != strings.Contains(log.String(), "bad") {
+			t.Errorf("%s: %s; %s", name, got, log.String())
+		}
 	}
 }
 
@@ -118,6 +199,42 @@ func TestForgottenSession(t *testing.T) {
 			t.Fatalf("call %d: %s, %v", i, got, err)
 		}
 		forget.Store(true)
+	}
+}
+
+// An answer whose stream breaks is not lost: an old server that remembers its events gives the rest.
+func TestABrokenStream(t *testing.T) {
+	t.Parallel()
+	s := sdk.NewServer(&sdk.Implementation{Name: "web", Version: "1"}, &sdk.ServerOptions{SupportedProtocolVersions: []string{wire.Legacy}})
+	begun, broken := make(chan struct{}), make(chan struct{})
+	s.AddTool(&sdk.Tool{Name: "say", InputSchema: object}, func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		_ = r.Session.NotifyProgress(ctx, &sdk.ProgressNotificationParams{ProgressToken: r.Params.GetProgressToken(), Progress: 1})
+		close(begun)
+		<-broken
+		return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: "the rest"}}}, nil
+	})
+	var resumed atomic.Int32
+	h := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s }, &sdk.StreamableHTTPOptions{EventStore: sdk.NewMemoryEventStore(nil)})
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Last-Event-ID") != "" {
+			resumed.Add(1)
+		}
+		h.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() {
+		for one := range s.Sessions() {
+			one.Close()
+		}
+		site.Close()
+	})
+	b := dialled(t, Options{URL: site.URL + "/mcp"})
+	go func() {
+		<-begun
+		site.CloseClientConnections()
+		close(broken)
+	}()
+	if got, said, err := call(t, b, "x"); err != nil || !strings.Contains(got, "the rest") || len(said) != 1 || resumed.Load() == 0 {
+		t.Errorf("%s, %q, %v; resumed %d times", got, said, err, resumed.Load())
 	}
 }
 
@@ -180,7 +297,11 @@ func TestBadServers(t *testing.T) {
 	} {
 		site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
-			m, _ := wire.Parse(body)
+			m, err := wire.Parse(body)
+			if err != nil {
+				w.WriteHeader(http.StatusMethodNotAllowed) // a GET
+				return
+			}
 			test.answer(w, string(m.ID()))
 		}))
 		b := dialled(t, Options{URL: site.URL})
@@ -282,20 +403,13 @@ func TestLogin(t *testing.T) {
 		"another's origin":   {`"oauth":{"origin":"https://login.example","username":"me","password":"pw"}`, "never", "another origin"},
 		"a stranger's token": {`"bearer":{"origin":"https://other.example","token":"b"}`, "never", "wants a login"},
 	} {
-		file := filepath.Join(t.TempDir(), "credentials.json")
-		if err := os.WriteFile(file, []byte(`{"`+at+`":{`+test.file+`}}`), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		store, err := credentials.Load(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		store := written(t, filepath.Join(t.TempDir(), "credentials.json"), `{"`+at+`":{`+test.file+`}}`)
 		mu.Lock()
 		tokens, keys, elsewhere = nil, nil, 0
 		mu.Unlock()
 		want.Store(&test.want)
 		transport := &http.Transport{}
-		b := dialled(t, Options{URL: at, Login: NewLogin(store, at, transport).Add})
+		b := dialled(t, Options{URL: at, Login: NewLogin(LoginOptions{Server: at, Credentials: store, Transport: transport})})
 		got, _, err := call(t, b, "x")
 		if (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%s: %s, %v", name, got, err)
@@ -308,6 +422,19 @@ func TestLogin(t *testing.T) {
 		}
 		mu.Unlock()
 	}
+}
+
+// written is a store with a file.
+func written(t *testing.T, file, content string) credentials.Store {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	store, err := credentials.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
 }
 
 // Whatever a stream is, its messages are whole, and reading ends.

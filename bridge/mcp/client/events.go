@@ -3,7 +3,6 @@ package client
 import (
 	"bufio"
 	"bytes"
-	"encoding/base64"
 	"errors"
 	"io"
 	"strconv"
@@ -19,6 +18,8 @@ const maxEvent = wire.MaxMessage + 64<<10
 type events struct {
 	id   string        // of the last event; empty: the server gives none
 	wait time.Duration // before the stream is asked for again
+	// named is given events that have another name than "message"; nil is not.
+	named func(name string, data []byte)
 }
 
 var errLarge = &wire.Error{Code: wire.InvalidRequest, Message: "an event is too large"}
@@ -27,6 +28,7 @@ var errLarge = &wire.Error{Code: wire.InvalidRequest, Message: "an event is too 
 func (s *events) read(r io.Reader, take func(*wire.Message)) error {
 	in := bufio.NewReaderSize(r, 32<<10)
 	var data []byte
+	event := ""
 	for {
 		line, err := lineOf(in, maxEvent-len(data))
 		if err != nil {
@@ -36,15 +38,24 @@ func (s *events) read(r io.Reader, take func(*wire.Message)) error {
 			return err
 		}
 		if len(line) == 0 {
-			if m, err := wire.Parse(bytes.Clone(bytes.TrimSpace(data))); len(data) > 0 && err == nil {
+			if len(data) > wire.MaxMessage {
+				return errLarge
+			}
+			if event != "" && event != "message" {
+				if s.named != nil && len(data) > 0 {
+					s.named(event, data)
+				}
+			} else if m, err := wire.Parse(bytes.Clone(bytes.TrimSpace(data))); len(data) > 0 && err == nil {
 				take(m)
 			}
-			data = data[:0]
+			data, event = data[:0], ""
 			continue
 		}
 		name, value, _ := bytes.Cut(line, []byte(":"))
 		value = bytes.TrimPrefix(value, []byte(" "))
 		switch string(name) {
+		case "event":
+			event = string(value[:min(len(value), 64)])
 		case "data":
 			if len(data) > 0 {
 				data = append(data, '\n')
@@ -80,17 +91,4 @@ func lineOf(in *bufio.Reader, n int) (line []byte, err error) {
 			return nil, err
 		}
 	}
-}
-
-// encode makes a header's value of a text: as it is, or in base64 if a header cannot hold it, or it looks like that (MCP 2026-07-28,
-// "Value encoding").
-func encode(text string) string {
-	plain := len(text) == 0 || text[0] != ' ' && text[len(text)-1] != ' '
-	for i := range len(text) {
-		plain = plain && text[i] >= ' ' && text[i] < 0x7f
-	}
-	if decoded, err := wire.DecodeHeader(text); plain && err == nil && decoded == text {
-		return text
-	}
-	return "=?base64?" + base64.StdEncoding.EncodeToString([]byte(text)) + "?="
 }

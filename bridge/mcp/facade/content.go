@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
@@ -31,6 +32,11 @@ type block struct {
 	Data     []byte    `json:"data,omitempty"`
 	Media    string    `json:"mimeType,omitempty"`
 	Resource *contents `json:"resource,omitempty"`
+	// URI and Name are those of a link.
+	URI         string          `json:"uri,omitempty"`
+	Name        string          `json:"name,omitempty"`
+	Annotations json.RawMessage `json:"annotations,omitempty"`
+	Meta        map[string]any  `json:"_meta,omitempty"`
 }
 
 // contents are those of a resource.
@@ -46,6 +52,10 @@ func textBlock(s string) block { return block{Type: "text", Text: &s} }
 // resultOf makes the result of a tool of what came: parts of an output, or one value. The URI is for what is neither text nor a picture.
 func (t *tool) resultOf(parts []interact.Part, uri string) result {
 	r := result{Type: "complete", Content: []block{}}
+	if len(parts) == 1 && interact.MediaType(parts[0].ContentType) == bridge.TurnType {
+		r, _ = outcomeOf(parts[0].Data, uri)
+		return r
+	}
 	if len(parts) > 1 && oneKind(parts) {
 		data, media := interact.Join(parts)
 		parts = []interact.Part{{Data: data, ContentType: media}}

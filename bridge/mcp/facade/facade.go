@@ -1,6 +1,7 @@
 // Package facade serves the things of a mesh to MCP clients of both eras: each at an address of its own, and all of them at one.
 //
-//	/mcp/things/{name}  one thing with its own names (thing.go, offers.go). One that is an MCP server itself is passed through.
+//	/mcp/things/{name}  one thing with its own names (thing.go, offers.go). One that is an MCP server itself is passed through; an A2A
+//	                    agent has tools that are turns of a conversation (turn.go)
 //	/mcp                the whole mesh (mesh.go): tools to search, describe, call and read, and what is pinned (pins.go)
 //
 // What is here answers requests of 2026-07-28 only: clients of 2025-11-25 get package backend in between, which makes sessions of
@@ -16,6 +17,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"log/slog"
@@ -23,6 +25,7 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -30,6 +33,7 @@ import (
 
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/mcp/backend"
+	"github.com/lmosd/lmosd/bridge/mcp/seal"
 	"github.com/lmosd/lmosd/bridge/mcp/serve"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
 	"github.com/lmosd/lmosd/directory"
@@ -68,6 +72,8 @@ type Options struct {
 	// Pins are what /mcp lists beside its own tools: "thing", for all that it offers, or "thing/name", for one tool, prompt, property
 	// or event of it. At most [MaxPins]; those after are left out.
 	Pins []string
+	// Node is the name of the node in request states: a client whose retry arrives elsewhere is told where to go. Empty names nobody.
+	Node string
 	Log  *slog.Logger
 }
 
@@ -76,8 +82,10 @@ type Handler struct {
 	o      Options
 	ctx    context.Context
 	cancel context.CancelFunc
-	sealer *sealer
-	mesh   *front
+	sealer *seal.Sealer
+	// listens are the subscriptions of all clients of things that are no MCP servers, and of the mesh.
+	listens *wire.Quota
+	mesh    *front
 
 	mu     sync.Mutex
 	fronts map[string]*front // by the reference of the thing
@@ -106,12 +114,44 @@ type headersOf map[string][]wire.Param
 // New returns a handler, which the caller closes.
 func New(o Options) *Handler {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	h := &Handler{o: o, sealer: newSealer(), fronts: map[string]*front{}}
+	o.Mesh = steady{o.Mesh, o.Log}
+	h := &Handler{o: o, sealer: seal.New(o.Node), listens: wire.NewQuota(maxListens, allListens), fronts: map[string]*front{}}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	m := newMesh(h)
 	h.mesh = h.both("the mesh", m)
 	h.mesh.Handler = h.serve(h.mesh.server, m.headers)
 	return h
+}
+
+// A steady mesh has things that may panic: that is an error to who asks, and ends nothing else.
+type steady struct {
+	Mesh
+	log *slog.Logger
+}
+
+// Do implements [interact.Thing].
+func (s steady) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+	return func(yield func(*interact.Message, error) bool) {
+		ours := false // what runs is the loop, whose panics are not the thing's
+		more := true  // the loop goes on
+		defer func() {
+			if ours {
+				return
+			}
+			if p := recover(); p != nil {
+				s.log.Error("a thing panicked", "thing", m.Thing, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+				if more {
+					yield(nil, interact.Errorf(interact.Internal, "see the log of the node", "the node failed while it asked %s", m.Name))
+				}
+			}
+		}()
+		s.Mesh.Do(ctx, m)(func(r *interact.Message, err error) bool {
+			ours = true
+			more = yield(r, err)
+			ours = false
+			return more
+		})
+	}
 }
 
 // Paths are what it serves, as patterns of [http.ServeMux].
@@ -244,9 +284,20 @@ func (h *Handler) lines(s wire.Server, w http.ResponseWriter, r *http.Request) {
 	ctx := wire.WithCaller(r.Context(), callerOf(r))
 	both := &duplex{Reader: r.Body, w: w, control: control}
 	defer both.Close()
-	if err := backend.Serve(ctx, s, wire.Lines(both), nil); err != nil && ctx.Err() == nil {
+	if err := backend.Serve(ctx, s, wire.Lines(both), knownRevision); err != nil && ctx.Err() == nil {
 		h.o.Log.Debug("a client of MCP on lines has left", "err", err)
 	}
+}
+
+// knownRevision refuses requests of a revision that is not served. Those of the old era name none.
+func knownRevision(_ context.Context, m *wire.Message) error {
+	if !m.IsModern() {
+		return nil
+	}
+	if bad := m.CheckVersion(); bad != nil {
+		return bad
+	}
+	return nil
 }
 
 // A duplex is a request and its answer as one stream.
@@ -339,15 +390,19 @@ type dual struct {
 
 func (d *dual) Session(ctx context.Context) (wire.Conn, error) { return d.back.Session(ctx) }
 
-// lone is a modern server as package backend sees one: it has no sessions of the old era.
+// lone is a modern server as package backend sees one: it has no sessions of the old era. Whoever has one there is its caller.
 type lone struct{ modern }
+
+func (l lone) Call(ctx context.Context, m *wire.Message, notify func(*wire.Message) error) (*wire.Message, error) {
+	return l.modern.Call(wire.WithCaller(ctx, wire.UserOf(ctx)), m, notify)
+}
 
 func (lone) Session(context.Context) (wire.Conn, error) { return nil, errors.ErrUnsupported }
 
 // both gives a modern server sessions of the old era.
 func (h *Handler) both(name string, m modern) *front {
 	var work sync.WaitGroup
-	back := backend.New(backend.Options{Name: name, Log: h.o.Log, Dial: func(ctx context.Context) (wire.Conn, error) {
+	back := backend.New(backend.Options{Name: name, Own: true, Log: h.o.Log, Dial: func(ctx context.Context) (wire.Conn, error) {
 		here, there := net.Pipe()
 		work.Go(func() { _ = backend.Serve(ctx, lone{m}, wire.Lines(there), nil) })
 		return wire.Lines(here), nil

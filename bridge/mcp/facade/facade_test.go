@@ -12,6 +12,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/lmosd/lmosd/bridge/bridgetest"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
 )
 
@@ -37,16 +38,17 @@ func yes() *mcp.ClientOptions {
 	}}
 }
 
-func newDeskTown(t testing.TB) (*town, *desk) {
-	m, d := newTown(t), newDesk()
-	m.add(t, "urn:desk", deskTD, d)
+func newDeskMesh(t testing.TB) (*bridgetest.Mesh, *desk) {
+	m, d := bridgetest.NewMesh(t), newDesk()
+	add(t, m, "urn:desk", deskTD, d)
 	return m, d
 }
 
 func TestCallsOfAThing(t *testing.T) {
 	t.Parallel()
-	m, _ := newDeskTown(t)
-	_, url := serveTown(t, m)
+	m, d := newDeskMesh(t)
+	url := serveMesh(t, m)
+	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	eras(t, func(t *testing.T, version string) {
 		s := connect(t, url+"/mcp/things/desk", version, yes())
 		for _, test := range []struct {
@@ -61,7 +63,7 @@ func TestCallsOfAThing(t *testing.T) {
 			{"confirm", `{"value":"all"}`, `accept {"yes":true}`, `{"value":"accept {\"yes\":true}"}`, false},
 			{"break", `{}`, "the drawer is stuck\npull harder", ``, true},
 			{"get_level", `{}`, "3", `{"value":3}`, false},
-			{"get_note", `{"page":7}`, `{"page":7}`, `{"value":{"page":7}}`, false},
+			{"get_note", `{"page":7}`, `{"page":7}`, `{"page":7}`, false},
 			{"set_level", `{"value":3}`, "", ``, false},
 		} {
 			r, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: test.tool, Arguments: json.RawMessage(test.args)})
@@ -77,6 +79,15 @@ func TestCallsOfAThing(t *testing.T) {
 				t.Errorf("%s: got %q %s (error %v), want %q %s", test.tool, said(r), structured, r.IsError, test.want, test.structured)
 			}
 		}
+		traced := &mcp.CallToolParams{Name: "count", Meta: mcp.Meta{"traceparent": parent, "tracestate": "era=" + version}}
+		if _, err := s.CallTool(t.Context(), traced); err != nil {
+			t.Error(err)
+		}
+		d.mu.Lock()
+		if d.trace != parent+" era="+version {
+			t.Errorf("the trace arrived as %q", d.trace)
+		}
+		d.mu.Unlock()
 		if _, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: "nothing"}); err == nil || !strings.Contains(err.Error(), "no tool") {
 			t.Errorf("an unknown tool: %v", err)
 		}
@@ -85,8 +96,8 @@ func TestCallsOfAThing(t *testing.T) {
 
 func TestListsOfAThing(t *testing.T) {
 	t.Parallel()
-	m, _ := newDeskTown(t)
-	_, url := serveTown(t, m)
+	m, _ := newDeskMesh(t)
+	url := serveMesh(t, m)
 	eras(t, func(t *testing.T, version string) {
 		s := connect(t, url+"/mcp/things/desk", version, nil)
 		var tools, prompts, resources []string
@@ -151,8 +162,8 @@ func TestListsOfAThing(t *testing.T) {
 func TestProgressAndCancel(t *testing.T) {
 	t.Parallel()
 	eras(t, func(t *testing.T, version string) {
-		m, d := newDeskTown(t)
-		_, url := serveTown(t, m)
+		m, d := newDeskMesh(t)
+		url := serveMesh(t, m)
 		told := make(chan struct{}, 8)
 		s := connect(t, url+"/mcp/things/desk", version, &mcp.ClientOptions{
 			ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
@@ -172,7 +183,7 @@ func TestProgressAndCancel(t *testing.T) {
 			_, err := s.CallTool(ctx, &mcp.CallToolParams{Name: "dig"})
 			ended <- err
 		}()
-		for running, _ := m.runner.Count(); running == 0; running, _ = m.runner.Count() { // it has begun
+		for m.Running() == 0 { // it has begun
 			select {
 			case err := <-ended:
 				t.Fatal(err)
@@ -195,8 +206,8 @@ func TestProgressAndCancel(t *testing.T) {
 func TestSubscriptionsAndChanges(t *testing.T) {
 	t.Parallel()
 	eras(t, func(t *testing.T, version string) {
-		m, d := newDeskTown(t)
-		_, url := serveTown(t, m)
+		m, d := newDeskMesh(t)
+		url := serveMesh(t, m)
 		updated, changed := make(chan string, 8), make(chan struct{}, 8)
 		s := connect(t, url+"/mcp/things/desk", version, &mcp.ClientOptions{
 			ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { changed <- struct{}{} },
@@ -220,15 +231,15 @@ func TestSubscriptionsAndChanges(t *testing.T) {
 		if err != nil || !strings.Contains(r.Contents[0].Text, `"data":"Ann"`) {
 			t.Errorf("the events are %+v, %v", r, err)
 		}
-		m.add(t, "urn:desk", strings.Replace(deskTD, `"greet"`, `"salute"`, 1), d)
+		add(t, m, "urn:desk", strings.Replace(deskTD, `"greet"`, `"salute"`, 1), d)
 		eventually(t, "the change of the list", changed)
 	})
 }
 
 func TestTasks(t *testing.T) {
 	t.Parallel()
-	m, d := newDeskTown(t)
-	_, url := serveTown(t, m, "desk")
+	m, d := newDeskMesh(t)
+	url := serveMesh(t, m, "desk")
 	for _, test := range []struct{ path, tool string }{{"/mcp/things/desk", "dig"}, {"/mcp", "desk__dig"}} {
 		ask := func(method, params, caps string) *wire.Message {
 			return post(t, url+test.path, "", method, params, caps)
@@ -306,8 +317,8 @@ func post(t *testing.T, url, auth, method, params, caps string) *wire.Message {
 // A round of questions is bound to its caller and its request, and its word is good once.
 func TestForgedStates(t *testing.T) {
 	t.Parallel()
-	m, d := newDeskTown(t)
-	_, url := serveTown(t, m)
+	m, d := newDeskMesh(t)
+	url := serveMesh(t, m)
 	url += "/mcp/things/desk"
 	caps, args := `{"elicitation":{}}`, `"name":"confirm","arguments":{"value":"x"}`
 	ask := func(auth, params string) *wire.Message { return post(t, url, auth, "tools/call", "{"+params+"}", caps) }
@@ -347,8 +358,8 @@ func TestForgedStates(t *testing.T) {
 
 func TestThingsThatAreNotThere(t *testing.T) {
 	t.Parallel()
-	m, _ := newDeskTown(t)
-	_, url := serveTown(t, m)
+	m, _ := newDeskMesh(t)
+	url := serveMesh(t, m)
 	if r := post(t, url+"/mcp/things/nobody", "", "tools/list", `{}`, `{}`); r.Error() == nil || r.Error().Code != wire.InvalidParams ||
 		!strings.Contains(string(r.Error().Data), "LMOS-1404") {
 		t.Errorf("got %s", r.Bytes())
@@ -359,8 +370,9 @@ func TestThingsThatAreNotThere(t *testing.T) {
 		t.Errorf("a client of the old era got %v", err)
 	}
 	s := connect(t, url+"/mcp/things/desk", wire.Modern, nil)
-	m.remove("urn:desk@" + owner.Multibase())
-	if _, err := s.ListTools(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "no agent matches") {
+	desk, _ := m.Get(t.Context(), "desk")
+	m.Withdraw(t, desk)
+	if _, err := s.ListTools(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "was withdrawn by its owner") {
 		t.Errorf("a withdrawn thing: %v", err)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"iter"
 	"net"
 	"net/http"
-	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -17,158 +17,24 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lmosd/lmosd/bridge"
+	"github.com/lmosd/lmosd/bridge/bridgetest"
 	"github.com/lmosd/lmosd/bridge/mcp/backend"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
-	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/task"
 	"github.com/lmosd/lmosd/td"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A town is a mesh in memory.
-type town struct {
-	runner *task.Runner
-
-	mu     sync.Mutex
-	seq    uint64
-	next   chan struct{} // closed by the next change
-	descs  map[string]*td.Description
-	things map[string]interact.Thing
-}
-
-const owner = did.DID("did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH")
-
-func newTown(t testing.TB) *town {
-	m := &town{runner: task.New(task.Options{}), seq: 1, next: make(chan struct{}), descs: map[string]*td.Description{},
-		things: map[string]interact.Thing{}}
-	t.Cleanup(m.runner.Close)
-	return m
-}
-
-// add describes a thing, or describes it anew.
-func (m *town) add(t testing.TB, id, doc string, thing interact.Thing) *td.Description {
+// add offers a thing under an id, or offers it changed.
+func add(t testing.TB, m *bridgetest.Mesh, id, doc string, thing interact.Thing) *td.Description {
 	t.Helper()
-	var draft map[string]any
-	if err := json.Unmarshal([]byte(doc), &draft); err != nil {
-		t.Fatal(err)
-	}
-	draft["id"] = id
-	raw, err := td.Draft(written(draft))
-	if err != nil {
-		t.Fatal(err)
-	}
-	parsed, err := td.Parse(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.seq++
-	d := &td.Description{Thing: parsed, Record: &td.Record{Owner: owner, Thing: id, Title: parsed.Title, Hash: [32]byte{byte(m.seq), byte(m.seq >> 8)}}}
-	m.descs[d.Ref()] = d
-	m.things[d.Ref()] = m.runner.Wrap(parsed)(thing)
-	close(m.next)
-	m.next = make(chan struct{})
-	return d
+	return m.Offer(t, []byte(strings.Replace(doc, "{", `{"id":"`+id+`",`, 1)), thing)
 }
 
-func (m *town) remove(ref string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.seq++
-	delete(m.descs, ref)
-	close(m.next)
-	m.next = make(chan struct{})
-}
-
-func (m *town) Do(ctx context.Context, msg *interact.Message) iter.Seq2[*interact.Message, error] {
-	m.mu.Lock()
-	thing := m.things[msg.Thing]
-	m.mu.Unlock()
-	if thing == nil {
-		return interact.Fail(interact.Errorf(interact.Unreachable, "wait for it", "%s is away", msg.Thing))
-	}
-	return thing.Do(ctx, msg)
-}
-
-func (m *town) Get(_ context.Context, ref string) (*td.Description, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	r := td.ParseRef(ref)
-	for _, d := range m.descs {
-		if d.Ref() == ref || r.Match(d) {
-			return d, nil
-		}
-	}
-	return nil, interact.Errorf(interact.NotFound, "lmosd find", "no agent matches %q", ref)
-}
-
-func (m *town) Find(_ context.Context, q td.Query) iter.Seq2[*td.Description, error] {
-	return func(yield func(*td.Description, error) bool) {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		for _, d := range m.descs {
-			if q.Match(d) && !yield(d, nil) {
-				return
-			}
-		}
-	}
-}
-
-func (m *town) Rank(_ context.Context, _ td.Query, found []*td.Description) (all []directory.Ranked) {
-	for _, d := range found {
-		all = append(all, directory.Ranked{Description: d})
-	}
-	return all
-}
-
-func (m *town) Latest() uint64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.seq
-}
-
-func (m *town) Watch(ctx context.Context, _ td.Query, after uint64) iter.Seq2[directory.Change, error] {
-	return func(yield func(directory.Change, error) bool) {
-		for {
-			m.mu.Lock()
-			seq, next := m.seq, m.next
-			m.mu.Unlock()
-			if seq > after {
-				after = seq
-				if !yield(directory.Change{Seq: seq}, nil) {
-					return
-				}
-				continue
-			}
-			select {
-			case <-next:
-			case <-ctx.Done():
-				yield(directory.Change{}, ctx.Err())
-				return
-			}
-		}
-	}
-}
-
-// serve serves a town, and returns the address.
-func serveTown(t testing.TB, m *town, pins ...string) (*Handler, string) {
-	t.Helper()
-	h := New(Options{Mesh: m, Pins: pins})
-	mux := http.NewServeMux()
-	for _, path := range h.Paths() {
-		mux.Handle(path, h)
-	}
-	s := httptest.NewServer(mux)
-	t.Cleanup(func() {
-		s.CloseClientConnections()
-		s.Close()
-		h.Close()
-	})
-	return h, s.URL
+// serveMesh serves a mesh, and returns the address.
+func serveMesh(t testing.TB, m *bridgetest.Mesh, pins ...string) string {
+	return bridgetest.Serve(t, New(Options{Mesh: m, Pins: pins}))
 }
 
 // connect is a client of the go-sdk, of one revision.
@@ -215,7 +81,7 @@ const deskTD = `{"title":"Desk","description":"A desk with a bell.","@type":["lm
  "properties":{
   "level":{"type":"integer","observable":true},
   "motto":{"type":"string","readOnly":true},
-  "note":{"type":"string","readOnly":true,"uriVariables":{"page":{"type":"integer"}}}},
+  "note":{"readOnly":true,"uriVariables":{"page":{"type":"integer"}}}},
  "events":{"rang":{"data":{"type":"string"}}}}`
 
 // A desk answers as deskTD says.
@@ -225,6 +91,7 @@ type desk struct {
 	left chan string   // gets the name of what was cancelled
 
 	mu    sync.Mutex
+	trace string // of the last call that has one
 	level json.RawMessage
 	news  chan struct{}
 	bell  chan string
@@ -236,6 +103,11 @@ func newDesk() *desk {
 
 func (d *desk) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
+		if m.TraceParent != "" {
+			d.mu.Lock()
+			d.trace = m.TraceParent + " " + m.TraceState
+			d.mu.Unlock()
+		}
 		status := func(s interact.Status, media, data string) *interact.Message {
 			r := m.Reply(interact.ActionStatus, media, []byte(data))
 			r.Status = s

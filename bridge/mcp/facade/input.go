@@ -73,16 +73,31 @@ func requestFor(in interact.Input, can capabilities) (r inputRequest, ok bool, l
 		return inputRequest{"roots/list", in.Params}, can.Roots != nil, map[string]any{"roots": none}
 	case interact.InputURL:
 		r = inputRequest{"elicitation/create", in.Params}
-		if len(in.Params) == 0 {
+		if !isElicitation(in.Params, "url") {
 			r.Params = written(map[string]any{"mode": "url", "message": in.Message, "url": in.URL})
 		}
 		return r, can.url(), map[string]any{"elicitation": map[string]any{"url": none}}
 	}
 	r = inputRequest{"elicitation/create", in.Params}
-	if len(in.Params) == 0 || in.Kind != interact.InputForm {
+	if in.Kind != interact.InputForm || !isElicitation(in.Params, "form") {
 		r.Params = written(map[string]any{"mode": "form", "message": in.Message, "requestedSchema": formOf(in)})
 	}
 	return r, can.form(), map[string]any{"elicitation": map[string]any{"form": none}}
+}
+
+// isElicitation reports whether the verbatim params of an input are those of an elicitation of a mode: an agent that speaks another
+// protocol has others.
+func isElicitation(params json.RawMessage, mode string) bool {
+	var p struct {
+		Mode    string
+		Message *string
+		URL     *string         `json:"url"`
+		Schema  json.RawMessage `json:"requestedSchema"`
+	}
+	if json.Unmarshal(params, &p) != nil || p.Message == nil || (p.Mode != mode && (p.Mode != "" || mode != "form")) {
+		return false
+	}
+	return mode == "url" && p.URL != nil || mode == "form" && len(p.Schema) > 0
 }
 
 func orEmpty(object json.RawMessage) json.RawMessage {
@@ -152,7 +167,7 @@ func answerTo(in interact.Input, said json.RawMessage) (a interact.Answer, _ *wi
 	switch {
 	case in.Kind == interact.InputMessage:
 		a.Content = fields[wordsMember]
-	case len(in.Schema) > 0 && len(in.Params) == 0 && !isFlat(in.Schema):
+	case len(in.Schema) > 0 && !isElicitation(in.Params, "form") && !isFlat(in.Schema):
 		if json.Unmarshal(fields[jsonMember], &words) != nil || !json.Valid([]byte(words)) {
 			return a, wire.Errorf(wire.InvalidParams, "the answer is not JSON")
 		}

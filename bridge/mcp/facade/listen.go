@@ -19,6 +19,8 @@ const (
 	// maxKept is how many events are kept of each kind, and maxKeptBytes how many bytes of each of them.
 	maxKept      = 50
 	maxKeptBytes = 64 << 10
+	// maxKeptAll bounds the events that are kept of one kind, in bytes.
+	maxKeptAll = 256 << 10
 	// againAfter is how long it is waited until a subscription that ended is made again; longer each time, up to againMost.
 	againAfter = time.Second
 	againMost  = time.Minute
@@ -103,12 +105,25 @@ func (l *listener) run(notify func(*wire.Message) error, honoured filter, end <-
 	}
 }
 
+// How many listens one caller, and all, may have at once.
+const (
+	maxListens = 1024
+	allListens = 4096
+)
+
+var errListens = interact.Errorf(interact.Overloaded, "end a subscription", "you listen to too much already, or others do")
+
 // listen answers subscriptions/listen.
 func (t *thing) listen(ctx context.Context, o *offers, m *wire.Message, notify func(*wire.Message) error) (*wire.Message, error) {
 	want, e := filterOf(m)
 	if e != nil {
 		return wire.Refuse(m.ID(), e), nil
 	}
+	leave := t.h.listens.Enter(wire.CallerOf(ctx))
+	if leave == nil {
+		return wire.Refuse(m.ID(), fault(errListens)), nil
+	}
+	defer leave()
 	l := listening(ctx, m)
 	tasks := map[string]taskID{}
 	want.URIs = slices.DeleteFunc(want.URIs, func(uri string) bool {
@@ -117,7 +132,7 @@ func (t *thing) listen(ctx context.Context, o *offers, m *wire.Message, notify f
 	})
 	want.Tasks = slices.DeleteFunc(want.Tasks, func(word string) bool {
 		var id taskID
-		if !t.h.sealer.open(taskPurpose, wire.CallerOf(ctx), word, &id) || id.Ref != t.ref {
+		if t.h.sealer.Open(tasksOf(ctx), word, &id) != nil || id.Ref != t.ref {
 			return true
 		}
 		tasks[word] = id
@@ -267,6 +282,7 @@ type feeds struct {
 
 type feed struct {
 	kept    []json.RawMessage // the latest events, the oldest first
+	size    int               // bytes of kept
 	heard   map[chan struct{}]bool
 	stop    context.CancelFunc // nil: it does not run
 	isEvent bool
@@ -345,11 +361,18 @@ func (f *feeds) add(ctx context.Context, one *feed, n *interact.Message) {
 		return
 	}
 	if one.isEvent && len(n.Data) <= maxKeptBytes {
-		one.kept = append(one.kept, keptOf(n))
-		one.kept = one.kept[max(0, len(one.kept)-maxKept):]
+		one.keep(keptOf(n))
 	}
 	for c := range one.heard {
 		tell(c)
+	}
+}
+
+// keep keeps an event, and lets go of the oldest if there are too many.
+func (one *feed) keep(event json.RawMessage) {
+	one.kept = append(one.kept, event)
+	for one.size += len(event); len(one.kept) > maxKept || one.size > maxKeptAll && len(one.kept) > 1; one.kept = one.kept[1:] {
+		one.size -= len(one.kept[0])
 	}
 }
 

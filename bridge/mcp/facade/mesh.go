@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/bridge"
+	"github.com/lmosd/lmosd/bridge/mcp/seal"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/words"
@@ -89,13 +90,13 @@ func (s *mesh) Call(ctx context.Context, m *wire.Message, notify func(*wire.Mess
 	case wire.Discover:
 		return discovered(m, self{"lmosd", "The mesh", "1"}, instructions), nil
 	case "tools/list":
-		return paged(m, "tools", s.pinned.view(ctx).tools, nameOf), nil
+		return paged(ctx, s.h.sealer, m, "tools", s.pinned.view(ctx).tools, nameOf), nil
 	case "prompts/list":
-		return paged(m, "prompts", s.pinned.view(ctx).prompts, nameOf), nil
+		return paged(ctx, s.h.sealer, m, "prompts", s.pinned.view(ctx).prompts, nameOf), nil
 	case "resources/list":
-		return paged(m, "resources", s.pinned.view(ctx).resources, nameOf), nil
+		return paged(ctx, s.h.sealer, m, "resources", s.pinned.view(ctx).resources, nameOf), nil
 	case "resources/templates/list":
-		return paged(m, "resourceTemplates", s.pinned.view(ctx).templates, nameOf), nil
+		return paged(ctx, s.h.sealer, m, "resourceTemplates", s.pinned.view(ctx).templates, nameOf), nil
 	case wire.CallTool:
 		return s.callTool(ctx, m, notify)
 	case wire.GetPrompt:
@@ -129,7 +130,7 @@ func (s *mesh) forward(ctx context.Context, ref string, m *wire.Message, notify 
 	}
 	var id string
 	if raw, _ := r.InResult("taskId"); raw != nil && json.Unmarshal(raw, &id) == nil {
-		r = r.WithResult(written(s.h.sealer.seal(meshTask, wire.CallerOf(ctx), foreignTask{ref, id})), "taskId")
+		r = r.WithResult(written(s.h.sealer.Seal(meshTaskOf(ctx), 0, foreignTask{ref, id})), "taskId")
 	}
 	return r, nil
 }
@@ -195,6 +196,9 @@ func (s *mesh) callOther(ctx context.Context, m *wire.Message, notify func(*wire
 		return nil, interact.Errorf(interact.Invalid, "see its inputSchema with mesh_describe", "the arguments of the tool are an object")
 	}
 	d, err := s.h.o.Mesh.Get(ctx, thing)
+	if err == nil {
+		name, err = s.toolOf(d, name)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -206,6 +210,25 @@ func (s *mesh) callOther(ctx context.Context, m *wire.Message, notify func(*wire
 		return nil, interact.Errorf(interact.AgentFailed, "mesh_describe shows its tools and what they take", "%s", e.Message)
 	}
 	return r, nil
+}
+
+// toolOf is the name of a tool that may be called by that of its action, as a search shows it.
+func (s *mesh) toolOf(d *td.Description, name string) (string, error) {
+	f, leave, err := s.h.use(d)
+	if err != nil {
+		return "", err
+	}
+	defer leave()
+	o := f.offers.Load()
+	if o.byTool[name] != nil {
+		return name, nil
+	}
+	for _, t := range o.tools {
+		if t.key == name && t.use == invoke {
+			return t.Name, nil
+		}
+	}
+	return name, nil // the server may have it though the description has not
 }
 
 // readOther is mesh_read.
@@ -455,8 +478,10 @@ func (s *mesh) complete(ctx context.Context, m *wire.Message, notify func(*wire.
 	return wire.Refuse(m.ID(), wire.Errorf(wire.InvalidParams, "there is nothing like that to complete")), nil
 }
 
-// meshTask is what ids of tasks of things are sealed for, a foreignTask.
-const meshTask = "mesh task"
+// meshTaskOf is what ids of tasks of things are sealed for, a foreignTask.
+func meshTaskOf(ctx context.Context) seal.For {
+	return seal.For{Purpose: "mesh task", Caller: wire.CallerOf(ctx)}
+}
 
 type foreignTask struct {
 	Ref string `json:"r"`
@@ -469,7 +494,7 @@ func (s *mesh) task(ctx context.Context, m *wire.Message, notify func(*wire.Mess
 		return wire.Refuse(m.ID(), needsTasks()), nil
 	}
 	var id foreignTask
-	if !s.h.sealer.open(meshTask, wire.CallerOf(ctx), m.Text("taskId"), &id) {
+	if s.h.sealer.Open(meshTaskOf(ctx), m.Text("taskId"), &id) != nil {
 		return wire.Refuse(m.ID(), noTask()), nil
 	}
 	word, _ := m.Param("taskId")

@@ -25,6 +25,11 @@ func (s *mesh) listen(ctx context.Context, m *wire.Message, notify func(*wire.Me
 	if e != nil {
 		return wire.Refuse(m.ID(), e), nil
 	}
+	leave := s.h.listens.Enter(wire.CallerOf(ctx))
+	if leave == nil {
+		return wire.Refuse(m.ID(), fault(errListens)), nil
+	}
+	defer leave()
 	l := listening(ctx, m)
 	v := s.pinned.view(ctx)
 	shares := s.shares(ctx, v, want)
@@ -76,7 +81,7 @@ func (s *mesh) shares(ctx context.Context, v *view, want filter) []*share {
 	}
 	for _, word := range want.Tasks {
 		var id foreignTask
-		if s.h.sealer.open(meshTask, wire.CallerOf(ctx), word, &id) {
+		if s.h.sealer.Open(meshTaskOf(ctx), word, &id) == nil {
 			of(id.Ref).tasks[id.ID] = word
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -60,6 +61,7 @@ type tool struct {
 	wraps bool // the structured content has the output as a member
 	long  bool // it is a task if the caller takes one
 	asks  bool // it is how one talks with an agent
+	turns bool // it is a turn of a conversation (bridge.Turn)
 }
 
 // hints are annotations of a tool.
@@ -110,8 +112,9 @@ type verbatim struct {
 	Output      json.RawMessage `json:"mcp:outputSchema"`
 	URI         string          `json:"mcp:uri"`
 	Template    string          `json:"mcp:uriTemplate"`
-	Destructive *bool           `json:"mcp:destructiveHint"`
-	OpenWorld   *bool           `json:"mcp:openWorldHint"`
+	Destructive *bool           `json:"mcp:destructive"`
+	OpenWorld   *bool           `json:"mcp:openWorld"`
+	Skill       string          `json:"a2a:skill"`
 }
 
 // offersOf reads a description. What cannot be said in MCP is left out.
@@ -126,15 +129,18 @@ func offersOf(d *td.Description) *offers {
 	server := tunnelOf(d.Thing) != ""
 	for _, key := range slices.Sorted(maps.Keys(d.Thing.Actions)) {
 		v := doc.Actions[key]
-		if !server {
+		if !server || interact.Readable(v.Name) != v.Name {
 			v.Name = ""
 		}
 		o.addAction(key, d.Thing.Actions[key], v)
 	}
+	talks := speaksA2A(d.Thing)
 	for _, key := range slices.Sorted(maps.Keys(d.Thing.Properties)) {
-		if server {
+		switch {
+		case server:
 			o.addResource(key, d.Thing.Properties[key], doc.Properties[key])
-		} else {
+		case talks: // it is the tasks of this node, whoever asked for them
+		default:
 			o.addProperty(key, d.Thing.Properties[key])
 		}
 	}
@@ -159,6 +165,16 @@ func tunnelOf(t *td.Thing) string {
 	return ""
 }
 
+// speaksA2A reports whether a thing is an A2A agent.
+func speaksA2A(t *td.Thing) bool {
+	for _, a := range t.Actions {
+		if slices.Contains(a.Types, bridge.A2AOperation) {
+			return true
+		}
+	}
+	return false
+}
+
 func (o *offers) addAction(key string, a *td.Action, v verbatim) {
 	switch {
 	case bridge.IsTunnel(a.Types):
@@ -170,13 +186,24 @@ func (o *offers) addAction(key string, a *td.Action, v verbatim) {
 	t := &tool{Title: a.Title, Description: a.Description, key: key, long: a.Synchronous != nil && !*a.Synchronous,
 		Annotations: &hints{ReadOnly: a.Safe, Idempotent: a.Idempotent, Destructive: v.Destructive, OpenWorld: v.OpenWorld}}
 	t.asks = (key == "ask" || key == "chat") && (slices.Contains(o.desc.Types, "lmos:Agent") || slices.Contains(o.desc.Types, "Agent"))
-	if t.asks {
+	if t.turns = slices.Contains(a.Types, bridge.TurnAction); t.turns {
+		t.asks = v.Skill == "" // what says something to the agent itself
+	}
+	switch {
+	case t.turns && t.asks:
+		t.shape = shape{schema: json.RawMessage(askInput)}
+		t.Title, t.Description = "Ask "+o.desc.Name(), strings.TrimSpace("Says something to "+o.desc.Name()+", and returns its answer. "+o.desc.Description)
+	case t.turns:
+		t.shape = shape{schema: json.RawMessage(turnInput)}
+	case t.asks:
 		t.shape = asking(a)
-	} else {
+	default:
 		t.shape = shapeOf(a.Input, a.URIVariables, valueMember)
 	}
 	t.Input = t.shape.schema
-	t.Output, t.wraps = outputOf(a.Output)
+	if t.Output, t.wraps = outputOf(a.Output); t.turns {
+		t.Output, t.wraps = json.RawMessage(turnOutput), false
+	}
 	if usable(v.Input) {
 		t.Input, t.shape = v.Input, shape{schema: v.Input}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
@@ -26,7 +27,7 @@ type pin struct {
 	name  string // of what it offers; empty: all
 	alias string
 
-	exact  string // the exact reference, once it was found
+	exact  string // the exact reference, once it was found; it stays when the thing goes
 	offers *offers
 	missed time.Time // when it was not found last
 }
@@ -59,7 +60,7 @@ func (p *pin) find(ctx context.Context, h *Handler) {
 	d, err := h.o.Mesh.Get(ctx, ref)
 	if err != nil {
 		if code := interact.AsError(err).Code; p.offers == nil || code == interact.NotFound || code == interact.Withdrawn || code == interact.Expired {
-			p.exact, p.offers, p.missed = "", nil, time.Now()
+			p.offers, p.missed = nil, time.Now()
 		}
 		return
 	}
@@ -98,7 +99,9 @@ type pinned struct {
 	h     *Handler
 	fixed []item // tools that are always there
 
-	mu   sync.Mutex // held while a view is made
+	shown atomic.Pointer[view] // the latest that was made
+
+	mu   sync.Mutex // held while a view is made, which may take as long as findFor
 	pins []*pin
 	seq  uint64
 	made time.Time
@@ -109,9 +112,14 @@ func newPinned(h *Handler, fixed []item) *pinned {
 	return &pinned{h: h, fixed: fixed, pins: pinsOf(h.o.Pins)}
 }
 
-// view returns what is listed now. It is made anew if something has changed.
+// view returns what is listed now. It is made anew if something has changed; who asks while that goes on gets the one before.
 func (s *pinned) view(ctx context.Context) *view {
-	s.mu.Lock()
+	if !s.mu.TryLock() {
+		if v := s.shown.Load(); v != nil {
+			return v
+		}
+		s.mu.Lock()
+	}
 	defer s.mu.Unlock()
 	seq := s.h.o.Mesh.Latest()
 	if s.now != nil && s.seq == seq && time.Since(s.made) < missFor {
@@ -132,6 +140,7 @@ func (s *pinned) view(ctx context.Context) *view {
 	}
 	if s.now == nil || slices.ContainsFunc(s.pins, func(p *pin) bool { return !slices.Contains(was, p.offers) }) || lost(was, s.pins) {
 		s.now = s.make()
+		s.shown.Store(s.now)
 	}
 	return s.now
 }
@@ -152,7 +161,9 @@ func (s *pinned) make() *view {
 	seen := map[string]bool{}
 	for _, p := range s.pins {
 		if p.offers != nil {
-			v.byAlias[p.offers.alias] = p.exact
+			if _, taken := v.byAlias[p.offers.alias]; !taken {
+				v.byAlias[p.offers.alias] = p.exact
+			}
 			v.add(p, seen)
 		}
 	}

@@ -1,6 +1,7 @@
 package facade
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -9,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lmosd/lmosd/bridge"
+	"github.com/lmosd/lmosd/bridge/mcp/seal"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
 	"github.com/lmosd/lmosd/interact"
 )
@@ -17,10 +20,14 @@ const (
 	// maxParked bounds the runs of one thing that wait for what their callers were asked, and parkedFor how long each does.
 	maxParked = 256
 	parkedFor = 15 * time.Minute
+	// maxParkedEach bounds those of one caller.
+	maxParkedEach = 64
 	// maxOutput bounds an output that comes in parts, in bytes.
 	maxOutput = 16 << 20
 	// progressEach is how often progress is told at most.
 	progressEach = 50 * time.Millisecond
+	// taskAfter is how long a turn may take before it is a task, for callers that know tasks.
+	taskAfter = time.Second
 	// cancelFor is how long it is tried to cancel what goes on by itself.
 	cancelFor = 5 * time.Second
 )
@@ -33,7 +40,7 @@ type runs struct {
 	cancel context.CancelFunc
 
 	mu     sync.Mutex
-	parked map[string]*run // by the requestState that the caller has
+	parked map[string]*run // by what is sealed in the requestState that the caller has
 }
 
 func newRuns(t *thing) *runs {
@@ -44,9 +51,9 @@ func newRuns(t *thing) *runs {
 
 func (r *runs) close() {
 	r.mu.Lock()
-	for state, one := range r.parked {
+	for id, one := range r.parked {
 		one.expiry.Stop()
-		delete(r.parked, state)
+		delete(r.parked, id)
 	}
 	r.mu.Unlock()
 	r.cancel()
@@ -59,16 +66,18 @@ type run struct {
 	finish  func(parts []interact.Part) *wire.Message // makes the response, under no id
 	replies chan reply
 	cancel  context.CancelFunc
-	task    string // the id under which it goes on by itself; empty: it ends with its caller
+	task    string           // the id under which it goes on by itself; empty: it ends with its caller
+	turns   bool             // it is a turn of a conversation
+	late    <-chan time.Time // when it becomes a task; nil: never
 
-	whose  string // of the caller, and what it asked
+	whose  seal.For // of the caller, and what it asked
 	open   interact.Inputs
 	asked  string // the ActionID to answer to
 	expiry *time.Timer
 
 	parts []interact.Part
 	size  int
-	steps int
+	at    float64 // how far it is
 	told  time.Time
 }
 
@@ -79,7 +88,7 @@ type reply struct {
 
 // begin asks the thing.
 func (r *runs) begin(ctx context.Context, m *wire.Message, msg *interact.Message, finish func([]interact.Part) *wire.Message) *run {
-	one := &run{t: r.t, msg: msg, finish: finish, replies: make(chan reply), whose: whose(ctx, m)}
+	one := &run{t: r.t, msg: msg, finish: finish, replies: make(chan reply), whose: r.t.whose(ctx, m)}
 	runs, cancel := context.WithCancel(r.ctx)
 	one.cancel = cancel
 	r.t.work.Go(func() {
@@ -97,43 +106,49 @@ func (r *runs) begin(ctx context.Context, m *wire.Message, msg *interact.Message
 }
 
 // whose tells one caller's request from all others: a retry is the same request of the same caller.
-func whose(ctx context.Context, m *wire.Message) string {
+func (t *thing) whose(ctx context.Context, m *wire.Message) seal.For {
 	sum := sha256.New()
+	sum.Write([]byte(t.ref + "\x00" + m.Method() + "\x00"))
 	for _, path := range []string{"name", "arguments"} {
 		raw, _ := m.Param(path)
 		sum.Write(raw)
 		sum.Write([]byte{0})
 	}
-	return m.Method() + "\x00" + wire.CallerOf(ctx) + "\x00" + string(sum.Sum(nil))
+	return seal.For{Purpose: "run", Caller: wire.CallerOf(ctx), Request: [sha256.Size]byte(sum.Sum(nil))}
 }
 
 // park keeps a run until its caller has an answer, and returns the word for it.
 func (r *runs) park(one *run) (string, error) {
-	state := rand.Text() // who knows it is the caller
+	id := rand.Text()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.parked) >= maxParked || r.ctx.Err() != nil {
-		return "", interact.Errorf(interact.Overloaded, "try again later", "%d calls wait for their callers already", maxParked)
+	own := 0
+	for _, other := range r.parked {
+		if other.whose.Caller == one.whose.Caller {
+			own++
+		}
+	}
+	if len(r.parked) >= maxParked || own >= maxParkedEach || r.ctx.Err() != nil {
+		return "", interact.Errorf(interact.Overloaded, "try again later", "%d calls wait for their callers already", own)
 	}
 	one.expiry = time.AfterFunc(parkedFor, func() {
-		if r.take(state, one.whose) != nil {
+		if r.take(id) != nil {
 			one.abandon()
 		}
 	})
-	r.parked[state] = one
-	return state, nil
+	r.parked[id] = one
+	return r.t.h.sealer.Seal(one.whose, parkedFor, id), nil
 }
 
-// take returns the run that a caller has the word for; nil if there is none any more, or it is another's.
-func (r *runs) take(state, whose string) *run {
+// take returns a parked run, once; nil if it is not there any more.
+func (r *runs) take(id string) *run {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	one := r.parked[state]
-	if one == nil || one.whose != whose {
-		return nil
+	one := r.parked[id]
+	if one != nil {
+		one.expiry.Stop()
+		delete(r.parked, id)
 	}
-	one.expiry.Stop()
-	delete(r.parked, state)
 	return one
 }
 
@@ -172,24 +187,64 @@ func (t *thing) tool(ctx context.Context, o *offers, m *wire.Message) (*run, *wi
 	if state := m.Text("requestState"); state != "" {
 		return t.resume(ctx, m, state)
 	}
+	caps := capabilitiesOf(m)
 	data, e := tool.shape.input(m)
+	if e == nil && tool.turns {
+		data, e = t.turn(ctx, m, caps)
+	}
 	if e != nil {
 		return nil, e
 	}
 	kind := [...]interact.Type{invoke: interact.InvokeAction, get: interact.ReadProperty, set: interact.WriteProperty}[tool.use]
 	msg := t.message(m, kind, tool.key, data, callFor)
-	caps := capabilitiesOf(m)
-	msg.Detach = tool.long && caps.tasks()
+	msg.Detach = (tool.long || tool.turns) && caps.tasks()
 	uri := Scheme + o.alias + "/actions/" + tool.key + "/output"
-	one := t.runs.begin(ctx, m, msg, func(parts []interact.Part) *wire.Message { return wire.Respond(`0`, tool.resultOf(parts, uri)) })
+	finish := func(parts []interact.Part) *wire.Message { return wire.Respond(`0`, tool.resultOf(parts, uri)) }
+	if tool.turns {
+		msg.ContentType = bridge.TurnType
+		caller := wire.CallerOf(ctx)
+		finish = func(parts []interact.Part) *wire.Message {
+			return wire.Respond(`0`, t.outcome(tool, parts, uri, caller))
+		}
+	}
+	one := t.runs.begin(ctx, m, msg, finish)
+	one.turns = tool.turns
 	return one, nil
+}
+
+// turn is the input of a turn. The task that it goes on with is not another caller's.
+func (t *thing) turn(ctx context.Context, m *wire.Message, caps capabilities) ([]byte, *wire.Error) {
+	said, e := turn(m, caps)
+	switch {
+	case e != nil:
+		return nil, e
+	case !t.tasks.claim(said.Task, wire.CallerOf(ctx)):
+		return nil, noTask()
+	}
+	return written(said), nil
+}
+
+// outcome is the result of a turn, whose task is of a caller from now on.
+func (t *thing) outcome(tool *tool, parts []interact.Part, uri, caller string) result {
+	if len(parts) != 1 || interact.MediaType(parts[0].ContentType) != bridge.TurnType {
+		return tool.resultOf(parts, uri)
+	}
+	r, o := outcomeOf(parts[0].Data, uri)
+	if o != nil {
+		t.tasks.claim(o.Task, caller)
+	}
+	return r
 }
 
 // resume gives a parked run what its caller answers.
 func (t *thing) resume(ctx context.Context, m *wire.Message, state string) (*run, *wire.Error) {
-	one := t.runs.take(state, whose(ctx, m))
+	var id string
+	if err := t.h.sealer.Open(t.whose(ctx, m), state, &id); err != nil {
+		return nil, seal.Refusal(err)
+	}
+	one := t.runs.take(id)
 	if one == nil {
-		return nil, wire.Errorf(wire.InvalidParams, "the requestState is not of this request, or it is too old: ask anew without it")
+		return nil, seal.Used()
 	}
 	raw, _ := m.Param("inputResponses")
 	answers, open, e := answered(one.open, raw)
@@ -202,7 +257,9 @@ func (t *thing) resume(ctx context.Context, m *wire.Message, state string) (*run
 		one.abandon()
 		return nil, e
 	}
-	one.open = open
+	if one.open = open; one.late != nil {
+		one.late = time.After(taskAfter)
+	}
 	return one, nil
 }
 
@@ -223,6 +280,8 @@ func (one *run) follow(ctx context.Context, m *wire.Message, notify func(*wire.M
 		select {
 		case r, ok := <-one.replies:
 			switch {
+			case !ok && one.t.runs.ctx.Err() != nil: // cut off, and not at its end
+				return failed(interact.Errorf(interact.ShuttingDown, "ask again in a moment", "the node is shutting down")), nil
 			case !ok:
 				return one.finish(one.parts).WithID(m.ID()), nil
 			case r.err != nil:
@@ -239,6 +298,9 @@ func (one *run) follow(ctx context.Context, m *wire.Message, notify func(*wire.M
 			if response != nil || err != nil {
 				return response, err
 			}
+		case <-one.late:
+			one.cancel() // it goes on
+			return one.t.begun(ctx, m, one), nil
 		case <-ctx.Done():
 			one.abandon()
 			return nil, ctx.Err()
@@ -257,13 +319,22 @@ func (one *run) heard(ctx context.Context, m *wire.Message, r *interact.Message,
 		one.open, one.asked = in, r.ActionID
 		return one.ask(ctx, m), nil
 	case r.Status == interact.StatusPending:
-		if one.task = r.ActionID; one.msg.Detach && one.task != "" {
+		switch one.task = r.ActionID; {
+		case one.msg.Detach && one.task != "" && one.turns: // nobody knows how long it takes
+			one.late = time.After(taskAfter)
+		case one.msg.Detach && one.task != "":
 			one.cancel() // it goes on
 			return one.t.begun(ctx, m, one), nil
 		}
 		return nil, nil
+	case r.Status == interact.StatusRunning && r.ContentType == interact.Progress:
+		return nil, one.progress(m, r, notify)
 	case r.Status == interact.StatusCancelled:
 		return nil, interact.Errorf(interact.Cancelled, "somebody cancelled it", "%s was cancelled", one.msg.Name)
+	case r.Status == interact.StatusFailed:
+		return nil, &interact.Error{Code: interact.AgentFailed, Title: cmp.Or(wordsOf(r), one.msg.Name+" failed"), Remote: true}
+	case r.Status != interact.StatusNone && taskOf(r.Status, false) == "":
+		return nil, interact.Errorf(interact.AgentFailed, "see the agent's log", "%s is in a state that lmosd does not know", one.msg.Name)
 	case len(r.Data) > 0 && r.Status != interact.StatusRunning: // the whole output
 		one.parts = nil
 		fallthrough
@@ -279,21 +350,56 @@ func (one *run) heard(ctx context.Context, m *wire.Message, r *interact.Message,
 	return nil, nil
 }
 
+// wordsOf is what a reply says, if it is words.
+func wordsOf(r *interact.Message) string {
+	if len(r.Data) == 0 {
+		return ""
+	}
+	b, _ := blockOf(interact.Part{Data: r.Data, ContentType: r.ContentType}, "")
+	if b.Text == nil {
+		return ""
+	}
+	return interact.Clip(*b.Text, maxWords)
+}
+
 // progress tells the caller that something comes, in the words of what came if it is words.
 func (one *run) progress(m *wire.Message, r *interact.Message, notify func(*wire.Message) error) error {
 	token := m.ProgressToken()
-	one.steps++
 	if token == nil || time.Since(one.told) < progressEach {
 		return nil
 	}
 	one.told = time.Now()
-	params := map[string]any{"progressToken": token, "progress": one.steps}
-	if len(r.Data) > 0 {
-		if b, _ := blockOf(interact.Part{Data: r.Data, ContentType: r.ContentType}, ""); b.Text != nil {
-			params["message"] = interact.Clip(*b.Text, maxWords)
+	params := map[string]any{"progressToken": token}
+	if r.ContentType == interact.Progress {
+		one.far(r.Data, params)
+	} else {
+		one.at++
+	}
+	if params["progress"] = one.at; r.ContentType != interact.Progress {
+		if words := wordsOf(r); words != "" {
+			params["message"] = words
 		}
 	}
 	return notify(wire.Request("", wire.Progress, params))
+}
+
+// far takes over how far the agent says that a run is. Progress grows, whatever it says (MCP 2026-07-28, "Progress").
+func (one *run) far(said []byte, params map[string]any) {
+	var p struct {
+		Progress, Total *float64
+		Message         string
+	}
+	_ = json.Unmarshal(said, &p) // what cannot be read says nothing
+	if p.Progress != nil && *p.Progress > one.at {
+		if one.at = *p.Progress; p.Total != nil {
+			params["total"] = *p.Total
+		}
+	} else {
+		one.at++
+	}
+	if p.Message != "" {
+		params["message"] = interact.Clip(p.Message, maxWords)
+	}
 }
 
 // ask parks the run, and asks its caller what it wants to know.
@@ -303,7 +409,7 @@ func (one *run) ask(ctx context.Context, m *wire.Message) *wire.Message {
 		one.abandon()
 		return wire.Refuse(m.ID(), e)
 	}
-	one.whose = whose(ctx, m)
+	one.whose = one.t.whose(ctx, m)
 	state, err := one.t.runs.park(one)
 	if err != nil {
 		one.abandon()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/lmosd/lmosd/bridge/mcp/seal"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
 	"github.com/lmosd/lmosd/interact"
 )
@@ -12,8 +13,10 @@ import (
 // pollEach is how often a client does well to ask for a task.
 const pollEach = time.Second
 
-// taskPurpose is what ids of tasks are sealed for.
-const taskPurpose = "task"
+// tasksOf is what ids of tasks of a caller are sealed for: as long as the node runs.
+func tasksOf(ctx context.Context) seal.For {
+	return seal.For{Purpose: "task", Caller: wire.CallerOf(ctx)}
+}
 
 // A taskID is what the id of a task says, sealed for its caller.
 type taskID struct {
@@ -24,15 +27,7 @@ type taskID struct {
 	Began  time.Time `json:"b"`
 }
 
-// A taskState is a task as clients see it (MCP 2026-07-28, extension "Tasks").
-//
-//	WoT                        MCP
-//	pending, running           working
-//	input-required             input_required
-//	completed                  completed
-//	failed, the agent said so  completed, with isError
-//	failed                     failed
-//	cancelled                  cancelled
+// A taskState is a task as clients see it (MCP 2026-07-28, extension "Tasks"); see states.
 type taskState struct {
 	Type     string                  `json:"resultType,omitempty"`
 	ID       string                  `json:"taskId"`
@@ -50,7 +45,7 @@ type taskState struct {
 // begun is the response to a call that goes on as a task.
 func (t *thing) begun(ctx context.Context, m *wire.Message, one *run) *wire.Message {
 	now := time.Now().UTC()
-	id := t.h.sealer.seal(taskPurpose, wire.CallerOf(ctx), taskID{t.ref, m.Text("name"), one.msg.Name, one.task, now})
+	id := t.h.sealer.Seal(tasksOf(ctx), 0, taskID{t.ref, m.Text("name"), one.msg.Name, one.task, now})
 	return wire.Respond(m.ID(), taskState{Type: "task", ID: id, Status: "working", Created: now, Updated: now, Poll: pollEach.Milliseconds()})
 }
 
@@ -62,7 +57,7 @@ func (t *thing) task(ctx context.Context, m *wire.Message) *wire.Message {
 	}
 	var id taskID
 	word := m.Text("taskId")
-	if !t.h.sealer.open(taskPurpose, wire.CallerOf(ctx), word, &id) || id.Ref != t.ref {
+	if t.h.sealer.Open(tasksOf(ctx), word, &id) != nil || id.Ref != t.ref {
 		return wire.Refuse(m.ID(), noTask())
 	}
 	state, in, e := t.state(ctx, word, id, caps)
@@ -101,7 +96,7 @@ func (t *thing) state(ctx context.Context, word string, id taskID, caps capabili
 	case err != nil:
 		return nil, nil, fault(err)
 	}
-	s := &taskState{ID: word, Status: "working", Created: id.Began, Updated: id.Began, Poll: pollEach.Milliseconds()}
+	s := &taskState{ID: word, Status: taskOf(r.Status, false), Created: id.Began, Updated: id.Began, Poll: pollEach.Milliseconds()}
 	if !r.Time.IsZero() {
 		s.Updated = r.Time.UTC()
 	}
@@ -116,14 +111,14 @@ func (t *thing) state(ctx context.Context, word string, id taskID, caps capabili
 		if e != nil {
 			return nil, nil, e
 		}
-		s.Status, s.Requests = "input_required", requests
+		s.Requests = requests
 	case interact.StatusCompleted:
-		s.Status = "completed"
 		s.Result = t.output(ctx, id, r)
 	case interact.StatusFailed:
 		s.fail(r.Data)
-	case interact.StatusCancelled:
-		s.Status = "cancelled"
+	}
+	if s.Status == "" {
+		return nil, nil, wire.Errorf(wire.InternalError, "the task is in a state that lmosd does not know")
 	}
 	return s, in, nil
 }
@@ -152,7 +147,7 @@ func (t *thing) output(ctx context.Context, id taskID, r *interact.Message) json
 	if len(r.Data) > 0 {
 		parts = []interact.Part{{Data: r.Data, ContentType: r.ContentType}}
 	}
-	return written(tool.resultOf(parts, Scheme+"task/output"))
+	return written(t.outcome(tool, parts, Scheme+"task/output", wire.CallerOf(ctx)))
 }
 
 // fail takes over why a task failed, a problem of RFC 9457.
@@ -165,13 +160,13 @@ func (s *taskState) fail(problem []byte) {
 	if text == "" {
 		text = p.Title
 	}
-	e := &interact.Error{Code: interact.AgentFailed, Title: text, Hint: p.Hint}
-	if p.Code != "" && p.Code != interact.AgentFailed.String() {
-		s.Status, s.Message = "failed", interact.Clip(text, maxWords)
-		s.Error = wire.Errorf(wire.InternalError, "%s", s.Message).With(map[string]any{"code": p.Code, "hint": p.Hint})
+	said := p.Code == "" || p.Code == interact.AgentFailed.String()
+	if s.Status = taskOf(interact.StatusFailed, said); said {
+		s.Result = written(failed(&interact.Error{Code: interact.AgentFailed, Title: text, Hint: p.Hint}))
 		return
 	}
-	s.Status, s.Result = "completed", written(failed(e))
+	s.Message = interact.Clip(text, maxWords)
+	s.Error = wire.Errorf(wire.InternalError, "%s", s.Message).With(map[string]any{"code": p.Code, "hint": p.Hint})
 }
 
 func (t *thing) about(kind interact.Type, id taskID) *interact.Message {

@@ -2,12 +2,12 @@ package facade
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"net/url"
 	"sync"
 	"time"
 
+	"github.com/lmosd/lmosd/bridge/mcp/seal"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest"
@@ -29,6 +29,7 @@ type thing struct {
 	ref   string
 	runs  *runs
 	feeds *feeds
+	tasks owners // of the tasks of turns
 	work  sync.WaitGroup
 
 	mu     sync.Mutex
@@ -72,13 +73,13 @@ func (t *thing) Call(ctx context.Context, m *wire.Message, notify func(*wire.Mes
 	case wire.Discover:
 		return discovered(m, o.self(), o.desc.Description), nil
 	case "tools/list":
-		return paged(m, "tools", o.tools, func(t *tool) string { return t.Name }), nil
+		return paged(ctx, t.h.sealer, m, "tools", o.tools, func(t *tool) string { return t.Name }), nil
 	case "prompts/list":
-		return paged(m, "prompts", o.prompts, func(p *prompt) string { return p.Name }), nil
+		return paged(ctx, t.h.sealer, m, "prompts", o.prompts, func(p *prompt) string { return p.Name }), nil
 	case "resources/list":
-		return paged(m, "resources", o.resources, func(r *resource) string { return r.URI }), nil
+		return paged(ctx, t.h.sealer, m, "resources", o.resources, func(r *resource) string { return r.URI }), nil
 	case "resources/templates/list":
-		return paged(m, "resourceTemplates", o.templates, func(r *resource) string { return r.Template }), nil
+		return paged(ctx, t.h.sealer, m, "resourceTemplates", o.templates, func(r *resource) string { return r.Template }), nil
 	case wire.CallTool:
 		return t.callTool(ctx, o, m, notify)
 	case wire.GetPrompt:
@@ -87,6 +88,8 @@ func (t *thing) Call(ctx context.Context, m *wire.Message, notify func(*wire.Mes
 		return t.readResource(ctx, o, m), nil
 	case wire.Listen:
 		return t.listen(ctx, o, m, notify)
+	case "completion/complete":
+		return o.complete(m), nil
 	case "tasks/get", "tasks/update", "tasks/cancel":
 		return t.task(ctx, m), nil
 	}
@@ -117,7 +120,7 @@ func discovered(m *wire.Message, s self, instructions string) *wire.Message {
 	out := map[string]any{"resultType": "complete", "supportedVersions": []string{wire.Modern}, "ttlMs": 0, "cacheScope": "private",
 		"_meta": map[string]any{wire.MetaServer: s},
 		"capabilities": map[string]any{"tools": changes{ListChanged: true}, "prompts": changes{ListChanged: true},
-			"resources":  changes{ListChanged: true, Subscribe: true},
+			"resources": changes{ListChanged: true, Subscribe: true}, "completions": struct{}{},
 			"extensions": map[string]any{tasksExtension: struct{}{}}}}
 	if instructions != "" {
 		out["instructions"] = instructions
@@ -127,24 +130,22 @@ func discovered(m *wire.Message, s self, instructions string) *wire.Message {
 
 // paged answers a list with the page that the cursor of m asks for. The items are in the order of their names, and a cursor says which
 // was the last, so that it holds while the list changes.
-func paged[T any](m *wire.Message, member string, all []T, name func(T) string) *wire.Message {
-	rest, e := after(m, all, name)
+func paged[T any](ctx context.Context, s *seal.Sealer, m *wire.Message, member string, all []T, name func(T) string) *wire.Message {
+	of := seal.For{Purpose: "cursor " + m.Method(), Caller: wire.CallerOf(ctx)}
+	rest, e := after(s, of, m, all, name)
 	if e != nil {
 		return wire.Refuse(m.ID(), e)
 	}
 	page := rest[:min(len(rest), pageSize)]
 	out := map[string]any{"resultType": "complete", member: append([]T{}, page...), "ttlMs": 0, "cacheScope": "private"}
 	if len(rest) > len(page) {
-		out["nextCursor"] = cursorMark + base64.RawURLEncoding.EncodeToString([]byte(name(page[len(page)-1])))
+		out["nextCursor"] = s.Seal(of, 0, name(page[len(page)-1]))
 	}
 	return wire.Respond(m.ID(), out)
 }
 
-// cursorMark begins a cursor.
-const cursorMark = "after:"
-
 // after returns what comes after the cursor of m.
-func after[T any](m *wire.Message, all []T, name func(T) string) ([]T, *wire.Error) {
+func after[T any](s *seal.Sealer, of seal.For, m *wire.Message, all []T, name func(T) string) ([]T, *wire.Error) {
 	bad := wire.Errorf(wire.InvalidParams, "this is no cursor of this list")
 	raw, err := m.Param("cursor")
 	if err != nil {
@@ -153,19 +154,12 @@ func after[T any](m *wire.Message, all []T, name func(T) string) ([]T, *wire.Err
 	if raw == nil || string(raw) == "null" {
 		return all, nil
 	}
-	var cursor string
-	if json.Unmarshal(raw, &cursor) != nil || len(cursor) > maxSealed {
-		return nil, bad
-	}
-	if len(cursor) < len(cursorMark) || cursor[:len(cursorMark)] != cursorMark {
-		return nil, bad
-	}
-	last, err := base64.RawURLEncoding.DecodeString(cursor[len(cursorMark):])
-	if err != nil {
+	var cursor, last string
+	if json.Unmarshal(raw, &cursor) != nil || s.Open(of, cursor, &last) != nil {
 		return nil, bad
 	}
 	for i, one := range all {
-		if name(one) > string(last) {
+		if name(one) > last {
 			return all[i:], nil
 		}
 	}

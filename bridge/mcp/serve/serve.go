@@ -5,8 +5,8 @@
 package serve
 
 import (
+	"bytes"
 	"errors"
-	"io"
 	"log/slog"
 	"mime"
 	"net/http"
@@ -26,7 +26,7 @@ type Options struct {
 	// MaxBody bounds a request, in bytes; 0 means 16 MiB.
 	MaxBody int64
 	// MaxSessions bounds the sessions at once; 0 means 64. One more takes the place of the one that has been idle for the longest
-	// time, whose client begins another when it comes back; where none is idle it gets 503.
+	// time, of whoever has most, whose client begins another when it comes back; where none is idle it gets 503.
 	MaxSessions int
 	// Idle is how long a session may do nothing, without an open stream, before it ends; 0 means 30 min.
 	Idle time.Duration
@@ -90,6 +90,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// trusted is how much memory a body gets that only says how long it is.
+const trusted = 64 << 10
+
 // post takes one message.
 func (h *Handler) post(w http.ResponseWriter, r *http.Request) {
 	if media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); media != jsonType {
@@ -100,7 +103,9 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "Accept must list "+jsonType+" and "+eventStream, http.StatusNotAcceptable)
 		return
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.o.MaxBody))
+	var body bytes.Buffer
+	body.Grow(int(min(max(r.ContentLength, 0), trusted)) + bytes.MinRead) // where that does not fit behind, it would grow again
+	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, h.o.MaxBody))
 	if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
 		http.Error(w, "the message is too large", http.StatusRequestEntityTooLarge)
 		return
@@ -108,7 +113,7 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request) {
 		return // the client is gone
 	}
 	r = r.WithContext(wire.WithCaller(r.Context(), h.o.Caller(r)))
-	m, err := wire.Parse(body)
+	m, err := wire.Parse(body.Bytes())
 	if bad, ok := err.(*wire.Error); ok {
 		var id wire.ID
 		if m != nil {

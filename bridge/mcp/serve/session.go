@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"net/http"
@@ -114,12 +115,21 @@ func (h *Handler) admit(s *session) bool {
 	return true
 }
 
-// evictLocked ends the session that has been idle for the longest time, and reports whether there is one.
+// evictLocked ends the session that has been idle for the longest time, of the caller that has most sessions of those that have an idle
+// one; and reports whether there is one.
 func (h *Handler) evictLocked() bool {
+	many := map[string]int{}
+	for _, s := range h.sessions {
+		many[s.caller]++
+	}
 	var oldest *session
 	var at time.Time
 	for _, s := range h.sessions {
-		if since, idle := s.idleSince(); idle && (oldest == nil || since.Before(at)) {
+		since, idle := s.idleSince()
+		if !idle {
+			continue
+		}
+		if oldest == nil || cmp.Or(many[oldest.caller]-many[s.caller], since.Compare(at)) < 0 {
 			oldest, at = s, since
 		}
 	}
@@ -145,6 +155,7 @@ func (s *session) pump(ctx context.Context) {
 	defer s.conn.Close()
 	defer s.end()
 	defer context.AfterFunc(ctx, func() { s.conn.Close() })()
+	pace := wire.Chatter()
 	for {
 		m, err := s.conn.Read(ctx)
 		if bad, ok := err.(*wire.Error); ok {
@@ -156,6 +167,9 @@ func (s *session) pump(ctx context.Context) {
 		if err != nil {
 			s.h.o.Log.Debug("a session of an MCP server has ended", "err", err)
 			return
+		}
+		if m.Chats() && !pace.Take(time.Now()) {
+			continue
 		}
 		if !s.put(m) {
 			s.h.o.Log.Warn("a session of MCP was ended: its client does not read")
@@ -365,7 +379,10 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.leave()
-	o, n := s.outlets[0], s.outlets[0].seen()
+	s.mu.Lock()
+	o := s.outlets[0]
+	s.mu.Unlock()
+	n := o.seen()
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
 		if o, n = s.resume(last); o == nil {
 			http.Error(w, "the events after "+interact.Clip(last, 64)+" are not kept any more", http.StatusNotFound)

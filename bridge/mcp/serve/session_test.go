@@ -167,6 +167,24 @@ func TestTooManySessions(t *testing.T) {
 	(<-waits3).Body.Close()
 }
 
+// Who has most sessions makes room first.
+func TestSessionsOfManyCallers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, newFake(), Options{MaxSessions: 3, Caller: func(r *http.Request) string { return r.Header.Get("X-Caller") }})
+	as := func(caller string) map[string]string { return map[string]string{"X-Caller": caller} }
+	first, _ := r.begin(as("ada"))
+	for range 10 {
+		r.begin(as("eve"))
+	}
+	status, _, _ := r.ask("POST", req("1", "echo"), map[string]string{sessionID: first, "X-Caller": "ada"})
+	if status != 200 {
+		t.Errorf("the only session of one caller: got %d", status)
+	}
+	if status, _, _ := r.ask("POST", req("1", "echo"), map[string]string{sessionID: first, "X-Caller": "eve"}); status != 404 {
+		t.Errorf("a session of another: got %d", status)
+	}
+}
+
 // A session that does nothing ends; one with an open stream does something.
 func TestIdleSessions(t *testing.T) {
 	t.Parallel()
@@ -255,5 +273,26 @@ func TestClose(t *testing.T) {
 	clients.Wait()
 	if h.admit(&session{}) {
 		t.Error("a closed handler takes sessions")
+	}
+}
+
+// Progress and log messages without end are dropped, and the response is not.
+func TestChatterOfASession(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, newFake(), Options{})
+	id, conn := r.begin(nil)
+	response := start(t, r, id, conn, "2")
+	for range 5000 {
+		conn.say <- note(wire.LogMessage)
+	}
+	conn.say <- wire.Respond("2", struct{}{})
+	chats := 0
+	for e := range events(t, next(t, response)) {
+		if e.m.Method() == wire.LogMessage {
+			chats++
+		}
+	}
+	if chats == 0 || chats > 4000 { // 256, and 100 for each second that it takes
+		t.Errorf("%d came", chats)
 	}
 }

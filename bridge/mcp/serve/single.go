@@ -1,10 +1,10 @@
 package serve
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
@@ -32,48 +32,65 @@ func (h *Handler) single(w http.ResponseWriter, r *http.Request, m *wire.Message
 		refuse(w, http.StatusBadRequest, m.ID(), e)
 		return
 	}
-	out := &stream{w: w, r: r}
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	said := make(chan *wire.Message)
-	type end struct {
-		m   *wire.Message
-		err error
-	}
-	ended := make(chan end, 1)
-	go func() {
-		m, err := h.o.Server.Call(ctx, m, func(n *wire.Message) error {
-			select {
-			case said <- n:
-				return nil
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		})
-		ended <- end{m, err}
-	}()
-	alive := time.NewTicker(keepAlive)
-	defer alive.Stop()
-	for {
-		select {
-		case n := <-said:
-			if n.Method() == wire.Cancelled { // the server has ended it, and says no more
-				cancel()
-				<-ended
-				out.last(over(m))
-				return
-			}
-			out.send("", n)
-		case <-alive.C:
-			out.comment()
-		case e := <-ended:
-			if e.err != nil {
-				e.m = wire.Refuse(m.ID(), h.lost(e.err))
-			}
-			out.last(e.m)
-			return
+	out := &answering{stream: stream{w: w, r: r}}
+	out.start()
+	ended := false
+	response, err := h.o.Server.Call(r.Context(), m, func(n *wire.Message) error {
+		if n.Method() == wire.Cancelled { // the server has ended it, and says no more
+			ended = true
+			return errEnded
 		}
+		out.say(n)
+		return r.Context().Err()
+	})
+	out.stop()
+	switch {
+	case ended:
+		response = over(m)
+	case err != nil:
+		response = wire.Refuse(m.ID(), h.lost(err))
 	}
+	out.last(response)
+}
+
+var errEnded = errors.New("the server has ended the request")
+
+// An answering is the answer to one request, which shows that it lives while nothing is said.
+type answering struct {
+	stream
+
+	mu    sync.Mutex // held while something is written, and owns what follows
+	alive *time.Timer
+	done  bool // nothing more is written but the response
+}
+
+func (a *answering) start() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.alive = time.AfterFunc(keepAlive, a.beat)
+}
+
+func (a *answering) say(n *wire.Message) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.send("", n)
+}
+
+func (a *answering) beat() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.done {
+		a.comment()
+		a.alive.Reset(keepAlive)
+	}
+}
+
+// stop waits until nobody else writes.
+func (a *answering) stop() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.alive.Stop()
+	a.done = true
 }
 
 // over is the response to a request that the server cancelled: the graceful end of a listen (2026-07-28, "Subscriptions"), else an

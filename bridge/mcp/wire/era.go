@@ -24,6 +24,7 @@ const (
 	MetaServer       = "io.modelcontextprotocol/serverInfo"
 	MetaLogLevel     = "io.modelcontextprotocol/logLevel"
 	MetaSubscription = "io.modelcontextprotocol/subscriptionId"
+	MetaUser         = "dev.lmosd/user" // lmosd's own, between a relay and the host of a server: which of its users asks ([WithUser])
 )
 
 // Methods that relays must tell apart.

@@ -26,11 +26,12 @@ const maxLine = MaxMessage + 64<<10
 // Lines carries messages over a stream of bytes, one a line (MCP, "stdio": it is what is meant for other streams, too). Closing the
 // stream must end its Reads and Writes.
 func Lines(stream io.ReadWriteCloser) Conn {
-	l := &lines{stream: stream, in: bufio.NewReaderSize(stream, 32<<10), turn: make(chan struct{}, 1), closed: make(chan struct{})}
+	l := &lines{stream: stream, in: bufio.NewReaderSize(stream, 32<<10), writes: make(chan writing), closed: make(chan struct{})}
 	l.close = sync.OnceValue(func() error {
 		close(l.closed)
 		err := stream.Close()
-		l.turn <- struct{}{} // the last write has ended, and there is no other
+		l.begin.Do(func() {}) // nobody writes from now on
+		l.writer.Wait()
 		return err
 	})
 	return l
@@ -39,9 +40,17 @@ func Lines(stream io.ReadWriteCloser) Conn {
 type lines struct {
 	stream io.ReadWriteCloser
 	in     *bufio.Reader
-	turn   chan struct{} // holds a token while a line is written
+	begin  sync.Once      // of the first write
+	writer sync.WaitGroup // the goroutine that writes, once there is something to be written
+	writes chan writing
 	closed chan struct{}
 	close  func() error
+}
+
+// A writing is a line that is written, and where it is told how that went.
+type writing struct {
+	line []byte
+	done chan error
 }
 
 func (l *lines) Read(context.Context) (*Message, error) {
@@ -104,34 +113,46 @@ var (
 
 func idOf(head, tail []byte) ID {
 	for _, found := range [][][]byte{idFirst.FindSubmatch(head), idLast.FindSubmatch(tail)} {
-		if found != nil && validID(found[1]) {
-			return ID(found[1])
+		if found == nil {
+			continue
+		}
+		if id := IDOf(found[1]); id != "" {
+			return id
 		}
 	}
 	return ""
 }
 
 func (l *lines) Write(ctx context.Context, m *Message) error {
+	l.begin.Do(func() { l.writer.Go(l.write) })
+	line := append(make([]byte, 0, len(m.text)+1), m.text...)
+	w := writing{append(line, '\n'), make(chan error, 1)}
 	select {
-	case l.turn <- struct{}{}:
+	case l.writes <- w:
 	case <-l.closed:
 		return io.ErrClosedPipe
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	line := append(make([]byte, 0, len(m.text)+1), m.text...)
-	line = append(line, '\n')
-	done := make(chan error, 1)
-	go func() { // whoever has a reader that stopped reads nothing, and the caller need not wait for that
-		_, err := l.stream.Write(line)
-		done <- err
-		<-l.turn
-	}()
 	select {
-	case err := <-done:
+	case err := <-w.done:
 		return err
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+}
+
+// write writes lines one after the other. It does so in a goroutine of its own: whoever has a reader that stopped reads
+// nothing, and callers need not wait for that.
+func (l *lines) write() {
+	for {
+		select {
+		case w := <-l.writes:
+			_, err := l.stream.Write(w.line)
+			w.done <- err
+		case <-l.closed:
+			return
+		}
 	}
 }
 

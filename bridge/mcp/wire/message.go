@@ -12,24 +12,57 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
+
+	"github.com/lmosd/lmosd/internal/jsontext"
 )
 
 // MaxMessage is the most bytes of a message.
 const MaxMessage = 16 << 20
 
-// An ID is that of a request, as JSON: 7 or "a". Empty means none.
+// An ID is that of a request, as JSON: 7 or "a", always spelled alike. Empty means none.
 type ID string
+
+// IDOf returns the id that raw is; empty if it is none. Two that are the same to a reader of JSON are the same: "a" and "\u0061".
+func IDOf(raw json.RawMessage) ID {
+	switch {
+	case len(raw) == 0 || !validID(raw):
+		return ""
+	case string(raw) == "-0":
+		return "0"
+	case bytes.IndexByte(raw, '\\') < 0:
+		return ID(raw)
+	}
+	var text string
+	_ = json.Unmarshal(raw, &text) // it is a string
+	out := []byte{'"'}
+	for _, r := range text {
+		switch {
+		case r == '"' || r == '\\':
+			out = append(out, '\\', byte(r))
+		case r < ' ':
+			out = fmt.Appendf(out, "\\u%04x", r)
+		default:
+			out = utf8.AppendRune(out, r)
+		}
+	}
+	return ID(append(out, '"'))
+}
 
 // A Message is a request, a notification or a response. It is immutable.
 type Message struct {
 	text   []byte // compact JSON
 	id     ID
-	method string // empty for a response
-	params span   // none: zero
-	result span
-	fault  span
+	method string        // empty for a response
+	params jsontext.Span // none: zero
+	result jsontext.Span
+	fault  jsontext.Span
+	idAt   jsontext.Span
+	// The members of the params or the result, if that is an object, and of its _meta, each in its own text.
+	inside, meta jsontext.Object
 }
 
 // Parse reads one message; it keeps line. What is no message gives an [*Error] of code [ParseError] or [InvalidRequest]; with
@@ -45,8 +78,8 @@ func tooLong() *Error { return Errorf(InvalidRequest, "a message has more than %
 
 // parse is Parse without a limit: what a relay adds to a message makes it longer than its first reader allowed.
 func parse(line []byte) (*Message, error) {
-	if !json.Valid(line) || !utf8.Valid(line) {
-		return nil, Errorf(ParseError, "this is not JSON in UTF-8")
+	if !jsontext.Valid(line) || !utf8.Valid(line) {
+		return nil, Errorf(ParseError, "this is not JSON in UTF-8, or is too deep")
 	}
 	var text bytes.Buffer
 	if needsCompacting(line) {
@@ -57,7 +90,8 @@ func parse(line []byte) (*Message, error) {
 	if line[0] != '{' {
 		return nil, Errorf(InvalidRequest, "a message is one object; batches are not part of MCP")
 	}
-	all, err := members(line)
+	var room [8]jsontext.Member
+	all, err := jsontext.Members(room[:0], line)
 	if err != nil {
 		return nil, Errorf(InvalidRequest, "%v", err)
 	}
@@ -76,48 +110,98 @@ func needsCompacting(line []byte) bool {
 	return bytes.IndexByte(line, '\n') >= 0 || bytes.IndexByte(line, '\r') >= 0 || line[0] == ' ' || line[0] == '\t'
 }
 
-func (m *Message) read(all map[string]span) error {
+func (m *Message) read(all jsontext.Object) error {
 	invalid := func(what string) error { return Errorf(InvalidRequest, "%s", what) }
-	if at, ok := all["id"]; ok {
+	if err := looksAlike(all, topNames); err != nil {
+		return invalid(err.Error())
+	}
+	if at := all.Of("id"); at != (jsontext.Span{}) {
 		switch id := m.at(at); {
 		case validID(id):
-			m.id = ID(id)
-		case string(id) != "null" || all["error"] == (span{}): // an error of a request whose id could not be read
+			m.id, m.idAt = IDOf(id), at
+		case string(id) != "null" || all.Of("error") == (jsontext.Span{}): // an error of a request whose id could not be read
 			return invalid(fmt.Sprintf("an id is an integer, or a string of at most %d bytes", maxID))
 		}
 	}
-	if v := m.at(all["jsonrpc"]); string(v) != `"2.0"` {
+	if v := m.at(all.Of("jsonrpc")); string(v) != `"2.0"` {
 		return invalid(`jsonrpc must be "2.0"`)
 	}
-	if at, ok := all["method"]; ok {
-		if json.Unmarshal(m.at(at), &m.method) != nil || m.method == "" {
+	if at := all.Of("method"); at != (jsontext.Span{}) {
+		if m.method, _ = jsontext.String(m.at(at)); m.method == "" {
 			return invalid("a method is a string")
 		}
 	}
-	m.params, m.result, m.fault = all["params"], all["result"], all["error"]
-	if m.params != (span{}) && m.text[m.params.from] != '{' {
+	m.params, m.result, m.fault = all.Of("params"), all.Of("result"), all.Of("error")
+	if m.params != (jsontext.Span{}) && m.text[m.params.From] != '{' {
 		return invalid("params are an object")
 	}
-	answers := m.result != (span{}) || m.fault != (span{})
-	for _, at := range []span{m.params, m.result} {
-		if at != (span{}) && m.text[at.from] == '{' {
-			if _, _, err := find(m.at(at), "_meta", ""); err != nil { // looks into both
-				return invalid(err.Error())
-			}
-		}
-	}
+	answers := m.result != (jsontext.Span{}) || m.fault != (jsontext.Span{})
 	switch {
 	case m.method == "" && !answers:
 		return invalid("there is neither a method nor a result nor an error")
 	case m.method != "" && answers:
 		return invalid("a message with a method has no result and no error")
-	case m.result != (span{}) && m.fault != (span{}):
+	case m.result != (jsontext.Span{}) && m.fault != (jsontext.Span{}):
 		return invalid("a response has a result or an error, not both")
-	case m.method == "" && m.id == "" && m.fault == (span{}):
+	case m.method == "" && m.id == "" && m.fault == (jsontext.Span{}):
 		return invalid("a response has an id")
+	}
+	if err := m.lookInside(); err != nil {
+		return invalid(err.Error())
 	}
 	return nil
 }
+
+// Names of members by which requests are judged and routed.
+var (
+	topNames   = []string{"jsonrpc", "id", "method", "params", "result", "error"}
+	paramNames = []string{"name", "uri", "taskId", "notifications", "arguments", "_meta", "cursor", "requestState", "inputResponses", "ref"}
+)
+
+// looksAlike reports a member that is spelled like one of names but for case. There are servers that take it for that (encoding/json
+// does), so that they would do something else than what was judged here.
+func looksAlike(all jsontext.Object, names []string) error {
+	for _, m := range all {
+		name := string(m.Name)
+		if slices.Contains(names, name) {
+			continue
+		}
+		for _, one := range names {
+			if len(name) >= len(one) && len(name) <= 2*len(one) && strings.EqualFold(name, one) {
+				return fmt.Errorf("the member %q is spelled %q", one, name)
+			}
+		}
+	}
+	return nil
+}
+
+// lookInside reads the members of the params or the result, and of its _meta: they are asked for again and again.
+func (m *Message) lookInside() error {
+	at := m.params
+	if at == (jsontext.Span{}) {
+		at = m.result
+	}
+	if at == (jsontext.Span{}) || m.text[at.From] != '{' {
+		return nil
+	}
+	text := m.at(at)
+	all, err := jsontext.Members(make(jsontext.Object, 0, 12), text)
+	if err == nil && at == m.params {
+		err = looksAlike(all, paramNames)
+	}
+	n := len(all)
+	if meta := all.Of(metaMember); err == nil && meta != (jsontext.Span{}) && text[meta.From] == '{' {
+		all, err = jsontext.Members(all, text[meta.From:])
+	}
+	if err != nil {
+		return err
+	}
+	m.inside, m.meta = all[:n:n], all[n:]
+	return nil
+}
+
+// metaMember is what params and results have for those who carry them.
+const metaMember = "_meta"
 
 // maxID bounds an id, in bytes.
 const maxID = 1 << 10
@@ -131,7 +215,7 @@ func validID(raw []byte) bool {
 	return err == nil
 }
 
-func (m *Message) at(s span) json.RawMessage { return json.RawMessage(m.text[s.from:s.to]) }
+func (m *Message) at(s jsontext.Span) json.RawMessage { return json.RawMessage(m.text[s.From:s.To]) }
 
 // Bytes returns the message as JSON on one line, without a line end. The caller does not change it.
 func (m *Message) Bytes() []byte { return m.text }
@@ -153,7 +237,7 @@ func (m *Message) IsResponse() bool { return m.method == "" }
 
 // Result returns that of a response; nil if it is an error.
 func (m *Message) Result() json.RawMessage {
-	if m.result == (span{}) {
+	if m.result == (jsontext.Span{}) {
 		return nil
 	}
 	return m.at(m.result)
@@ -161,7 +245,7 @@ func (m *Message) Result() json.RawMessage {
 
 // Error returns that of a response; nil if it is a result.
 func (m *Message) Error() *Error {
-	if m.fault == (span{}) {
+	if m.fault == (jsontext.Span{}) {
 		return nil
 	}
 	e := new(Error)
@@ -173,7 +257,7 @@ func (m *Message) Error() *Error {
 
 // Params returns those of a request or notification; nil if there are none.
 func (m *Message) Params() json.RawMessage {
-	if m.params == (span{}) {
+	if m.params == (jsontext.Span{}) {
 		return nil
 	}
 	return m.at(m.params)
@@ -182,43 +266,71 @@ func (m *Message) Params() json.RawMessage {
 // Param returns the value that path leads to in the params. It is nil if there is none. The error is an [*Error] of code
 // [InvalidParams]: an object on the way names a member twice.
 func (m *Message) Param(path ...string) (json.RawMessage, error) {
-	if m.params == (span{}) {
+	if m.params == (jsontext.Span{}) {
 		return nil, nil
 	}
-	return value(m.at(m.params), path)
+	return m.value(m.at(m.params), path)
 }
 
 // InResult is [Message.Param] for the result of a response.
 func (m *Message) InResult(path ...string) (json.RawMessage, error) {
-	if m.result == (span{}) {
+	if m.result == (jsontext.Span{}) {
 		return nil, nil
 	}
-	return value(m.at(m.result), path)
+	return m.value(m.at(m.result), path)
 }
 
-func value(text []byte, path []string) (json.RawMessage, error) {
-	at, ok, err := find(text, path...)
+// value returns what path leads to in text, the params or the result.
+func (m *Message) value(text []byte, path []string) (json.RawMessage, error) {
+	if len(path) > 0 {
+		var ok bool
+		if text, ok = of(m.inside, text, path[0]); ok && path[0] == metaMember && len(path) > 1 {
+			path = path[1:]
+			text, ok = of(m.meta, text, path[0])
+		}
+		if !ok {
+			return nil, nil
+		}
+		path = path[1:]
+	}
+	at, err := jsontext.Find(text, path...)
 	switch {
 	case err != nil:
 		return nil, &Error{Code: InvalidParams, Message: err.Error()}
-	case !ok:
+	case at == (jsontext.Span{}):
 		return nil, nil
 	}
-	return json.RawMessage(text[at.from:at.to]), nil
+	return json.RawMessage(text[at.From:at.To]), nil
+}
+
+// of returns the text of a member that was read before.
+func of(all jsontext.Object, text []byte, name string) ([]byte, bool) {
+	at := all.Of(name)
+	return text[at.From:at.To], at != (jsontext.Span{})
 }
 
 // Text returns the string that path leads to in the params; empty if there is none, or if it is no string.
 func (m *Message) Text(path ...string) string {
-	var text string
-	if raw, err := m.Param(path...); err == nil && raw != nil {
-		_ = json.Unmarshal(raw, &text)
-	}
+	raw, _ := m.Param(path...)
+	text, _ := jsontext.String(raw)
 	return text
 }
 
 // WithID returns m under another id.
 func (m *Message) WithID(id ID) *Message {
-	return m.with([]byte(id), "id")
+	if m.idAt == (jsontext.Span{}) || !validID([]byte(id)) {
+		return m.with([]byte(id), "id")
+	}
+	c := *m // all that was read of it still holds, only elsewhere
+	c.text, c.id = jsontext.Splice(m.text, m.idAt, []byte(id)), id
+	longer := len(c.text) - len(m.text)
+	c.idAt.To += longer
+	for _, at := range []*jsontext.Span{&c.params, &c.result, &c.fault} {
+		if at.From > m.idAt.From {
+			at.From, at.To = at.From+longer, at.To+longer
+		}
+	}
+	return &c
 }
 
 // WithParam returns m with value at path in the params, or without what is there if value is nil.
@@ -228,7 +340,7 @@ func (m *Message) WithParam(value json.RawMessage, path ...string) *Message {
 
 // WithResult is [Message.WithParam] for the result of a response; an error has none, and stays as it is.
 func (m *Message) WithResult(value json.RawMessage, path ...string) *Message {
-	if m.result == (span{}) {
+	if m.result == (jsontext.Span{}) {
 		return m
 	}
 	return m.with(value, append([]string{"result"}, path...)...)
@@ -237,7 +349,7 @@ func (m *Message) WithResult(value json.RawMessage, path ...string) *Message {
 // with changes the text. Paths lead to members of the message, of its params or result, and of their _meta, which are sound since
 // the message was read: an error is a mistake of this package.
 func (m *Message) with(value json.RawMessage, path ...string) *Message {
-	text, err := set(m.text, value, path...)
+	text, err := jsontext.Set(m.text, value, path...)
 	if err != nil {
 		panic(err)
 	}
@@ -247,7 +359,8 @@ func (m *Message) with(value json.RawMessage, path ...string) *Message {
 // reread reads a text that this package made.
 func reread(text []byte) *Message {
 	m := &Message{text: text}
-	all, err := members(text)
+	var room [8]jsontext.Member
+	all, err := jsontext.Members(room[:0], text)
 	if err == nil {
 		err = m.read(all)
 	}

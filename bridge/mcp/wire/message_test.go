@@ -262,6 +262,11 @@ func sameBut(t *testing.T, before, after *Message, value string, path ...string)
 	if err != nil {
 		t.Fatalf("%s is no message: %v", after.Bytes(), err)
 	}
+	token, _ := after.Param("_meta", "k")
+	if sameToken, _ := again.Param("_meta", "k"); again.ID() != after.ID() || again.Method() != after.Method() || !bytes.Equal(again.Params(), after.Params()) ||
+		!bytes.Equal(again.Result(), after.Result()) || !bytes.Equal(token, sameToken) {
+		t.Fatalf("%s is not taken for what it is: %+v", after.Bytes(), after)
+	}
 	got, want := tree(t, again.Bytes()), tree(t, before.Bytes())
 	at := want
 	for _, name := range path[:len(path)-1] {
@@ -288,4 +293,44 @@ func tree(t *testing.T, text []byte) (v map[string]any) {
 		t.Fatalf("%s: %v", text, err)
 	}
 	return v
+}
+
+// FuzzMessages: what is a message stays one, whatever of it is looked at, and an id is the same however it is spelled.
+func FuzzMessages(f *testing.F) {
+	f.Add([]byte(`{"jsonrpc":"2.0","id":"\u0061\/\ud83d\ude00<","method":"tools/call","params":{"name":"x","_meta":{"progressToken":1}}}`))
+	f.Add([]byte(`{"jsonrpc":"2.0","id":-0,"result":{"_meta":{}}}`))
+	f.Add([]byte(`{"jsonrpc":"2.0","id":"\n\u2028\u0000","error":{"code":1,"message":"x"}}`))
+	f.Fuzz(func(t *testing.T, line []byte) {
+		m, err := Parse(line)
+		if err != nil {
+			if e := err.(*Error); e.Code != ParseError && e.Code != InvalidRequest {
+				t.Errorf("%q: %v", line, err)
+			}
+			return
+		}
+		kinds := 0
+		for _, is := range []bool{m.IsRequest(), m.IsNotification(), m.IsResponse()} {
+			if is {
+				kinds++
+			}
+		}
+		if kinds != 1 {
+			t.Errorf("%q is of %d kinds", line, kinds)
+		}
+		_, _ = m.Subject()
+		_, _, _, _, _ = m.CheckMeta(), m.CheckVersion(), m.ProgressToken(), m.Error(), m.Chats()
+		again, err := Parse(m.Bytes())
+		if err != nil || again.ID() != m.ID() || IDOf(json.RawMessage(m.ID())) != m.ID() {
+			t.Errorf("%q: again %v with the id %q, before %q", line, err, again.ID(), m.ID())
+		}
+		if m.ID() == "" {
+			return
+		}
+		var before, after struct{ ID any }
+		_ = json.Unmarshal(m.Bytes(), &before)
+		_ = json.Unmarshal(m.WithID(m.ID()).Bytes(), &after)
+		if before.ID != after.ID {
+			t.Errorf("%q: the id %v became %v", line, before.ID, after.ID)
+		}
+	})
 }

@@ -34,6 +34,20 @@ func CallerOf(ctx context.Context) string {
 	return name
 }
 
+type userKey struct{}
+
+// WithUser says which user of a relay makes the calls that have the context, whatever the relay calls it. Nobody has verified that:
+// what is kept for one user is not given to another, and nothing more.
+func WithUser(ctx context.Context, name string) context.Context {
+	return context.WithValue(ctx, userKey{}, name)
+}
+
+// UserOf returns which user of the caller makes a call; empty for the caller itself.
+func UserOf(ctx context.Context) string {
+	name, _ := ctx.Value(userKey{}).(string)
+	return name
+}
+
 const (
 	// maxBehind and maxBehindBytes are how far a caller may be behind. Then it gets no more of progress and log messages; what it
 	// would have to know sends it away: others share the connection.
@@ -80,7 +94,12 @@ type pending struct {
 	said []*Message
 	size int   // bytes of said
 	end  error // why there is no more, after what was said
+	pace *Pace // of progress and log messages
 	news chan struct{}
+}
+
+func newPending(id ID, token json.RawMessage) *pending {
+	return &pending{id: id, token: token, pace: Chatter(), news: make(chan struct{}, 1)}
 }
 
 // Share returns the connection, to be shared. What the server says that belongs to no call, its own requests among it, goes to asked,
@@ -155,21 +174,21 @@ func (s *Shared) whose(m *Message) *pending {
 		return s.tokens[string(m.ProgressToken())]
 	case m.method == Cancelled:
 		raw, _ := m.Param("requestId")
-		return s.calls[ID(raw)]
+		return s.calls[IDOf(raw)]
 	case m.method == LogMessage && s.logged != nil:
 		return s.logged
 	}
 	raw, _ := m.Param("_meta", MetaSubscription)
-	return s.calls[ID(raw)]
+	return s.calls[IDOf(raw)]
 }
 
-// add takes what the server said. Progress and log messages of a caller that is far behind are dropped.
+// add takes what the server said. Progress and log messages are dropped if there are too many, or the caller is far behind.
 func (p *pending) add(m *Message) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	full := len(p.said) >= maxBehind || p.size > maxBehindBytes
 	switch {
-	case p.end != nil, full && (m.method == Progress || m.method == LogMessage):
+	case p.end != nil, m.Chats() && (full || !p.pace.Take(time.Now())):
 		return
 	case full && !m.IsResponse():
 		p.end = errSlow
@@ -226,7 +245,7 @@ func (s *Shared) Logging() bool { return len(s.logs) > 0 }
 
 // Call implements [Server] for one connection.
 func (s *Shared) Call(ctx context.Context, m *Message, notify func(*Message) error) (*Message, error) {
-	p := &pending{id: m.id, token: m.ProgressToken(), news: make(chan struct{}, 1)}
+	p := newPending(m.id, m.ProgressToken())
 	logs := m.Text("_meta", MetaLogLevel) != ""
 	if logs {
 		if logs = m.method != Listen && s.turn(ctx); logs {
@@ -243,8 +262,9 @@ func (s *Shared) Call(ctx context.Context, m *Message, notify func(*Message) err
 	if err := s.conn.Write(ctx, sent); err != nil {
 		if ctx.Err() != nil {
 			s.cancel(ctx, id)
+			return nil, err
 		}
-		return nil, err
+		return nil, s.why(err)
 	}
 	for {
 		r, err := p.next(ctx)
@@ -259,6 +279,16 @@ func (s *Shared) Call(ctx context.Context, m *Message, notify func(*Message) err
 			return nil, err
 		}
 	}
+}
+
+// why is why nothing can be written: if the connection has ended, why that has.
+func (s *Shared) why(err error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended != nil {
+		return s.ended
+	}
+	return err
 }
 
 // turn waits until no other request gets the log messages, and reports whether that came soon.

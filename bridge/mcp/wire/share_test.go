@@ -148,7 +148,7 @@ func TestCallsThatEndEarly(t *testing.T) {
 // A caller that is far behind loses progress, and then the call, if it is one that must know; its response it gets.
 func TestACallerFarBehind(t *testing.T) {
 	t.Parallel()
-	p := &pending{news: make(chan struct{}, 1)}
+	p := newPending("1", nil)
 	progress := Request("", Progress, map[string]string{"x": strings.Repeat("x", 1<<20)})
 	for range 100 {
 		p.add(progress)
@@ -226,5 +226,34 @@ func TestCallerOf(t *testing.T) {
 	}
 	if raw, err := Respond("1", json.RawMessage(`{"a":{"b":1}}`)).InResult("a", "b"); err != nil || string(raw) != "1" {
 		t.Errorf("got %s, %v", raw, err)
+	}
+}
+
+// A broken connection ends while something is written to it.
+type broken struct{ writing, ended chan struct{} }
+
+var errAway = errors.New("it is away")
+
+func (b broken) Read(context.Context) (*Message, error) { <-b.writing; return nil, errAway }
+
+func (b broken) Write(context.Context, *Message) error {
+	close(b.writing)
+	<-b.ended
+	return io.ErrClosedPipe
+}
+
+func (broken) Close() error { return nil }
+
+// Why a connection has ended is told to a call that could not be written for it.
+func TestWhyNothingIsWritten(t *testing.T) {
+	t.Parallel()
+	b := broken{make(chan struct{}), make(chan struct{})}
+	s := Share(b, nil)
+	go func() {
+		_ = s.Run(context.Background())
+		close(b.ended)
+	}()
+	if _, err := s.Call(t.Context(), Request("1", "x", nil), nil); !errors.Is(err, errAway) {
+		t.Errorf("got %v", err)
 	}
 }

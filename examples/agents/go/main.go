@@ -1,9 +1,10 @@
-// Command go is three agents in Go, two programs that ask the first, and one that sends to the last.
+// Command go is four agents in Go, two programs that ask the first, and one that sends to the last.
 //
 //	go run ./examples/agents/go forecast
 //	go run ./examples/agents/go ask
 //	go run ./examples/agents/go watch
 //	go run ./examples/agents/go printer
+//	go run ./examples/agents/go baker
 //	go run ./examples/agents/go scribe
 //	go run ./examples/agents/go send
 package main
@@ -12,6 +13,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"os"
@@ -136,6 +138,25 @@ func printer(ctx context.Context) error {
 		}))
 }
 
+// baker is an agent that asks who calls it.
+func baker(ctx context.Context) error {
+	type wish struct {
+		Topping string `json:"topping"`
+		Large   bool   `json:"large,omitempty"`
+	}
+	return agent.Serve(ctx, agent.Agent{Name: "baker"},
+		agent.Action("bake", func(ctx context.Context, _ agent.None) (string, error) {
+			w, err := agent.Ask[wish](ctx, "What shall be on it?")
+			switch {
+			case errors.Is(err, agent.ErrDeclined):
+				return "plain bread", nil
+			case w.Large:
+				return "large bread with " + w.Topping, err
+			}
+			return "bread with " + w.Topping, err
+		}, agent.Asks()))
+}
+
 // scribe is an agent that reads its input while it comes.
 func scribe(ctx context.Context) error {
 	return agent.Serve(ctx, agent.Agent{Name: "scribe"},
@@ -164,9 +185,9 @@ func send(ctx context.Context) error {
 
 func main() {
 	do := map[string]func(context.Context) error{"forecast": forecast, "ask": ask, "watch": watch, "printer": printer,
-		"scribe": scribe, "send": send}
+		"baker": baker, "scribe": scribe, "send": send}
 	if len(os.Args) != 2 || do[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: go run ./examples/agents/go forecast | ask | watch | printer | scribe | send")
+		fmt.Fprintln(os.Stderr, "usage: go run ./examples/agents/go forecast | ask | watch | printer | baker | scribe | send")
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -180,6 +180,46 @@ func TestPrinters(t *testing.T) {
 	}
 }
 
+// A baker asks what shall be on the bread, and bakes what it hears.
+func TestBakers(t *testing.T) {
+	t.Parallel()
+	for language, agent := range programs {
+		t.Run(language, func(t *testing.T) {
+			t.Parallel()
+			n, env := newNode(t)
+			end := begin(t, agent(t, "baker"), env)
+			c := n.Client()
+			bake := func(a interact.Answer) (string, error) {
+				r, err := c.Invoke(t.Context(), "baker", "bake", gateway.CallOptions{Asks: true})
+				if err != nil {
+					return "", err
+				}
+				if err = c.AnswerTask(t.Context(), r.Task, interact.Answers{"answer": a}); err != nil {
+					return "", err
+				}
+				done, err := c.WaitTask(t.Context(), r.Task)
+				if err != nil {
+					return "", err
+				}
+				return string(done.Output), nil
+			}
+			until(t, "a bread with salt", func() error {
+				got, err := bake(interact.Answer{Action: interact.Accept, Content: []byte(`{"topping":"salt","large":true}`)})
+				if err == nil && got != `"large bread with salt"` {
+					t.Errorf("got %s", got)
+				}
+				return err
+			})
+			if got, err := bake(interact.Answer{Action: interact.Decline}); err != nil || got != `"plain bread"` {
+				t.Errorf("who says nothing gets %s, %v", got, err)
+			}
+			if err := end(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // What is sent to a scribe comes to it, whatever either is written in.
 func TestScribes(t *testing.T) {
 	t.Parallel()

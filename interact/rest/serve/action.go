@@ -122,6 +122,8 @@ func (v *visit) invoke(ctx context.Context, m *interact.Message) error {
 			return v.explained(m, err)
 		case m.Detach && r.ActionID != "" && !r.Status.Final():
 			return v.created(m, r)
+		case r.Status == interact.StatusInputRequired && m.Key != "" && !out.begun && prefers(v.r.Header, respondInput):
+			return v.parked(ctx, m, r)
 		case r.Status == interact.StatusInputRequired:
 			if out.begun {
 				out.abort(interact.NeedsInput(m.Name))
@@ -142,6 +144,26 @@ func (v *visit) invoke(ctx context.Context, m *interact.Message) error {
 		return interact.Errorf(interact.Internal, "the agent ended the interaction without a reply; see its log", "no answer")
 	}
 	return out.end(last)
+}
+
+// respondInput is the preference of a consumer that comes back with what a run wants to know. It has begun the run with a key.
+const respondInput = "lmos-input"
+
+// parked answers with what a run wants to know: it goes on without its consumer, for who asks for it detached with the same key
+// does so for all.
+func (v *visit) parked(ctx context.Context, m, asks *interact.Message) error {
+	again := *m
+	again.ID, again.Detach = interact.NewID(), true
+	for r, err := range v.o.Mesh.Do(ctx, &again) {
+		if err != nil {
+			return v.explained(m, err)
+		}
+		if r.ActionID == asks.ActionID {
+			break
+		}
+	}
+	v.w.Header().Set("Preference-Applied", respondInput)
+	return v.created(m, asks)
 }
 
 // created answers with where the state of a run can be asked for.

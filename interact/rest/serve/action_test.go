@@ -660,3 +660,42 @@ func heap() uint64 {
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
 }
+
+// A run that wants to know more goes on without its consumer, if that said it would come back; for anybody else it is an error.
+func TestActionThatAsks(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, prefer, key string
+		status            int
+		want              string
+	}{
+		{"of who comes back", "lmos-input, wait=5", "k", 201, `{"status":"running","href":"/things/house/actions/toggle/run","lmos:inputRequired":{"q":{"kind":"form"}}`},
+		{"of who has no key", "lmos-input", "", 428, "LMOS-1428"},
+		{"of another", "", "k", 428, "LMOS-1428"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			detached := false
+			w := newWorld(t, Options{}, func(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+				if m.Detach {
+					detached = true
+					yield(status(m, interact.StatusPending, "run", ""), nil)
+					return
+				}
+				if yield(status(m, interact.StatusInputRequired, "run", `{"q":{"kind":"form"}}`), nil) {
+					t.Error("the consumer stays")
+				}
+				if detached != (tt.status == 201) {
+					t.Errorf("it goes on without its consumer: %t", detached)
+				}
+			})
+			resp, body := send(t, "POST", w.url+"/actions/toggle", "", "Prefer", tt.prefer, "Idempotency-Key", tt.key)
+			if resp.StatusCode != tt.status || !strings.Contains(body, tt.want) {
+				t.Errorf("got %d %s", resp.StatusCode, body)
+			}
+			if tt.status == 201 && resp.Header.Get("Preference-Applied") != "lmos-input" {
+				t.Errorf("got %v", resp.Header)
+			}
+		})
+	}
+}

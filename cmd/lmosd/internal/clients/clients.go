@@ -67,6 +67,11 @@ func local(s Server) any {
 }
 
 // All are the clients that are known, by name.
+//
+// Sources, as of 2026-11: code.visualstudio.com/docs/copilot/reference/mcp-configuration, zed.dev/docs/ai/mcp,
+// opencode.ai/docs/config and /docs/mcp-servers, cursor.com/docs/mcp, lmstudio.ai/docs/app/mcp,
+// geminicli.com/docs/tools/mcp-server, docs.windsurf.com (Cascade, MCP), developers.openai.com/codex (config reference),
+// docs.claude.com (Claude Code, MCP: user scope).
 var All = []*Client{
 	{Name: "claude", Title: "Claude Code", section: "mcpServers", entry: typed, paths: map[string]string{"": "~/.claude.json"}},
 	{Name: "claude-desktop", Title: "Claude Desktop", section: "mcpServers", entry: started, paths: map[string]string{

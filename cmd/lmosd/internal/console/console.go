@@ -83,6 +83,9 @@ func (c *Console) Programs() bool {
 // ForPeople reports whether the output is for people: then hints and next commands go to standard error.
 func (c *Console) ForPeople() bool { return c.Flags.Output == "table" || c.Flags.Output == "wide" }
 
+// Interactive reports whether a person can be asked: standard input and standard error are terminals.
+func (c *Console) Interactive() bool { return c.Talk.TTY && terminal.Is(c.Stdin) }
+
 // Next tells people the commands that come next. What stands behind three spaces and "#" in one is a comment.
 func (c *Console) Next(commands ...string) {
 	if !c.ForPeople() {

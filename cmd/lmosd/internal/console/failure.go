@@ -27,6 +27,7 @@ const (
 	ExitTimeout     = 7
 	ExitConflict    = 8
 	ExitUnavailable = 9
+	ExitAsks        = 10
 	ExitInterrupted = 130
 )
 
@@ -44,7 +45,7 @@ var exits = map[interact.Code]int{
 	interact.Withdrawn:       ExitNotFound,
 	interact.TooLarge:        ExitUsage,
 	interact.UnsupportedType: ExitUsage,
-	interact.InputNeeded:     ExitUsage,
+	interact.InputNeeded:     ExitAsks,
 	interact.RateLimited:     ExitUnavailable,
 	interact.BadSignature:    ExitRefused,
 	interact.Expired:         ExitRefused,

@@ -110,6 +110,8 @@ func rootPage(b *strings.Builder, root *cobra.Command) {
 // onFirstPage returns the line of a command: some share one, so that the page stays one.
 func onFirstPage(c *cobra.Command) (name, short string) {
 	switch c.Name() {
+	case "expose":
+		return "expose|login", "offer a command, an MCP server or a web server as an agent; log in at it"
 	case "find":
 		return "find|route", "find agents by what they can do, or pick one for a task"
 	case "read":
@@ -122,7 +124,7 @@ func onFirstPage(c *cobra.Command) (name, short string) {
 		return "install|mcp", "let a client of MCP use the mesh; what it then starts"
 	case "demo":
 		return "demo|testnet", "see the whole way work, or run many nodes, on this machine"
-	case "route", "write", "trace", "unpublish", "mcp", "testnet", "move":
+	case "login", "route", "write", "trace", "unpublish", "mcp", "testnet", "move":
 		return "", ""
 	}
 	return c.Name(), c.Short

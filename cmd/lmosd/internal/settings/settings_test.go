@@ -40,6 +40,9 @@ func TestEveryKeyIsAFlag(t *testing.T) {
 		if k.Name == "mesh.introductions" {
 			value = "did:web:example.org"
 		}
+		if k.Name == "a2a.key_origins" {
+			value = "https://keys.example.org"
+		}
 		if strings.HasPrefix(k.Name, "trust.") && k.List() {
 			value = "did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH"
 		}

@@ -53,6 +53,12 @@ func NewScreen(w io.Writer, getenv func(string) string) *Screen {
 
 const defaultWidth = 80
 
+// Is reports whether r is a terminal.
+func Is(r io.Reader) bool {
+	f, ok := r.(*os.File)
+	return ok && isatty.IsTerminal(f.Fd())
+}
+
 // Line writes text and the end of a line. A stream that cannot be written to has nobody who could be told.
 func (s *Screen) Line(text string) { _, _ = fmt.Fprintln(s, text) }
 

@@ -1,0 +1,174 @@
+package a2a
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"strings"
+	"testing"
+
+	"github.com/lmosd/lmosd/bridge/a2a/wire"
+	"github.com/lmosd/lmosd/bridge/bridgetest"
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// everywhere are the addresses of one thing: at the node of its clients, and behind another that has imported it, so that operations go
+// through the tunnel. The far mesh is that of the tunnel.
+func everywhere(t *testing.T, thing string) (s *site, at map[string]string) {
+	t.Helper()
+	s = newSite(t, Options{})
+	far := bridgetest.NewMesh(t)
+	imports(t, far, s.url+"/"+thing, "far thing", Options{})
+	return s, map[string]string{"direct": guarded(t, s, Options{}) + "/" + thing, "tunnel": guarded(t, far, Options{}) + "/far-thing"}
+}
+
+// TestTasksOfOthers look as if they were not there, byte for byte, to whoever did not begin them: with another token, with none, and to
+// the operator of the node.
+func TestTasksOfOthers(t *testing.T) {
+	t.Parallel()
+	_, places := everywhere(t, "desk")
+	callers := map[string]map[string]string{"nobody": nil, "a token": {"Authorization": "Bearer a"}, "another token": {"Authorization": "Bearer b"},
+		"a password": {"Authorization": "Basic YTpi"}, "the operator": operator}
+	for place, at := range places {
+		for over, ask := range bindings {
+			for owner, mine := range callers {
+				task := ask(t, at, wire.SendMessage, configured(say(skill("book", row{"city": "Bonn"})), "returnImmediately", true), mine).task(t)
+				for other, theirs := range callers {
+					for what, params := range map[string]func(id string) row{
+						wire.GetTask:              func(id string) row { return row{"id": id} },
+						wire.CancelTask:           func(id string) row { return row{"id": id} },
+						wire.SubscribeToTask:      func(id string) row { return row{"id": id} },
+						wire.SendMessage:          func(id string) row { return with(say(text("x")), "taskId", id) },
+						wire.SendStreamingMessage: func(id string) row { return with(say(text("x")), "taskId", id) },
+						wire.CreatePush:           func(id string) row { return row{"taskId": id, "url": "https://hook.example/"} },
+						wire.GetPush:              func(id string) row { return row{"taskId": id, "id": "p"} },
+						wire.ListPush:             func(id string) row { return row{"taskId": id} },
+						wire.DeletePush:           func(id string) row { return row{"taskId": id, "id": "p"} },
+					} {
+						if other == owner {
+							continue
+						}
+						said := func(id string) string {
+							a := ask(t, at, what, params(id), theirs)
+							if a.err == nil || a.err.Code != wire.TaskNotFound {
+								t.Errorf("%s over %s: %s to %s of the task of %s gives %s, %v", place, over, what, other, owner, a.result, a.err)
+								return ""
+							}
+							return strings.ReplaceAll(fmt.Sprint(a.status, a.media, a.raw, string(wire.Encode(a.err))), id, "ID")
+						}
+						if got, want := said(task.ID), said("UNKNOWN-1"); got != want {
+							t.Errorf("%s over %s: %s to %s of the task of %s\n gives %s\nnot %s", place, over, what, other, owner, got, want)
+						}
+					}
+					list := string(ask(t, at, wire.ListTasks, row{}, theirs).result)
+					if own := other == owner; strings.Contains(list, task.ID) != own {
+						t.Errorf("%s over %s: the list of %s has the task of %s: %t", place, over, other, owner, !own)
+					}
+				}
+				if got := ask(t, at, wire.CancelTask, row{"id": task.ID}, mine).task(t); got.Status.State != wire.Canceled {
+					t.Errorf("%s over %s: %s cancels: %s", place, over, owner, got.Status.State)
+				}
+			}
+		}
+	}
+}
+
+// TestTasksBesideA2A are tasks of A2A clients as other callers of their agent see them who ask over the same node: over its tunnel, or as
+// a thing. They are not there, whoever they say that they are; and the same client finds them when its node has started again.
+func TestTasksBesideA2A(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Options{})
+	m := bridgetest.NewMesh(t)
+	_, d := imports(t, m, s.url+"/desk", "far thing", Options{})
+	at := guarded(t, m, Options{}) + "/far-thing"
+	mine := map[string]string{"Authorization": "Bearer a"}
+	task := overRPC(t, at, wire.SendMessage, configured(say(skill("book", row{"city": "Bonn"})), "returnImmediately", true), mine).task(t)
+	verbatim := func(method, params, name string, from did.DID) string {
+		t.Helper()
+		op := &wire.Operation{Method: method, Params: json.RawMessage(params), Service: map[string]string{"A2A-Version": "1.0", wire.PrincipalParam: name}}
+		said := ""
+		for r, err := range m.Do(t.Context(), &interact.Message{Type: interact.InvokeAction, Thing: d.Ref(), Name: Verbatim, ID: interact.NewID(), Data: op.Bytes(), From: from}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			said += string(r.Data)
+		}
+		return said
+	}
+	for name, from := range map[string]did.DID{"": "", "operator": "", "a": "", "0": m.Signer().DID()} {
+		if got := verbatim(wire.ListTasks, `{}`, name, from); !strings.Contains(got, `"tasks":[]`) {
+			t.Errorf("%q of %q lists %s", name, from, got)
+		}
+		for _, method := range []string{wire.GetTask, wire.CancelTask, wire.SubscribeToTask} {
+			if got := verbatim(method, `{"id":"`+task.ID+`"}`, name, from); !strings.Contains(got, `"code":-32001`) {
+				t.Errorf("%q of %q: %s gives %s", name, from, method, got)
+			}
+		}
+		r, err := interact.Ask(t.Context(), m, &interact.Message{Type: interact.ReadProperty, Thing: d.Ref(), Name: tasksProperty, From: from})
+		if err != nil || !strings.Contains(string(r.Data), `"tasks":[]`) {
+			t.Errorf("%q reads the tasks %s, %v", from, r.Data, err)
+		}
+	}
+	again := guarded(t, m, Options{}) + "/far-thing"
+	if got := overRPC(t, again, wire.GetTask, row{"id": task.ID}, mine).task(t); got.ID != task.ID {
+		t.Errorf("after a start the task is %+v", got)
+	}
+	if a := overRPC(t, again, wire.GetTask, row{"id": task.ID}, mallory); a.err == nil || a.err.Code != wire.TaskNotFound {
+		t.Errorf("after a start another gets %s", a.result)
+	}
+}
+
+// TestNamesOfPrincipals are of one agent, so that no host can ask another as somebody that it knows; and hosts remember no more
+// than they need of what a node calls its callers.
+func TestNamesOfPrincipals(t *testing.T) {
+	t.Parallel()
+	e := &exporter{secret: []byte("secret")}
+	names := map[string]bool{}
+	for _, principal := range []string{"ada", "eve"} {
+		for _, agent := range []string{"urn:a", "urn:b"} {
+			if name := e.nameOf(principal, agent); len(name) != 32 || names[name] || name != e.nameOf(principal, agent) {
+				t.Errorf("%s is %q at %s", principal, name, agent)
+			}
+			names[e.nameOf(principal, agent)] = true
+		}
+	}
+	if name := e.nameOf("", "urn:a"); name != "" {
+		t.Errorf("nobody is %q", name)
+	}
+	for name, want := range map[string]int{"": len("did:x"), "ada": len("did:x#ada"), strings.Repeat("x", 1<<20): len("did:x#") + 64} {
+		op := &wire.Operation{Service: map[string]string{wire.PrincipalParam: name}}
+		if got := callerOf(&interact.Message{From: "did:x"}, op); len(got) != want {
+			t.Errorf("who is called by %d bytes is remembered by %d", len(name), len(got))
+		}
+	}
+}
+
+// TestReferencesToOthers are refused like messages to them.
+func TestReferencesToOthers(t *testing.T) {
+	t.Parallel()
+	c := &claims{}
+	c.claim("T", "ada")
+	agent := wire.Func(func(context.Context, *wire.Operation) iter.Seq2[json.RawMessage, error] {
+		return wire.Once(json.RawMessage(`{"message":{}}`), nil)
+	})
+	for params, refused := range map[string]bool{
+		`{"message":{"referenceTaskIds":["T"]}}`:                            true,
+		`{"message":{"reference_task_ids":["U","T"]}}`:                      true,
+		`{"message":{"referenceTaskIds":["U"]}}`:                            false,
+		`{"message":{"referenceTaskIds":null}}`:                             false,
+		`{"message":{"referenceTaskIds":["U"],"referenceTaskIds":["T"]}}`:   true,
+		`{"message":{"referenceTaskIds":["U"],"reference_task_ids":["T"]}}`: true,
+	} {
+		for _, method := range []string{wire.SendMessage, wire.SendStreamingMessage} {
+			op := &wire.Operation{Method: method, Params: json.RawMessage(params)}
+			if _, err := wire.Ask(t.Context(), c.guard(agent, "ada"), op); err != nil && strings.Count(params, "erence") == 1 {
+				t.Errorf("ada says %s: %v", params, err)
+			}
+			if _, err := wire.Ask(t.Context(), c.guard(agent, "eve"), op); (err != nil) != refused {
+				t.Errorf("eve says %s: %v", params, err)
+			}
+		}
+	}
+}

@@ -1,0 +1,299 @@
+package push
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lmosd/lmosd/bridge/a2a/wire"
+	"github.com/lmosd/lmosd/internal/outbound"
+)
+
+// A timeline answers deliveries without a network, and notes when they came.
+type timeline struct {
+	mu     sync.Mutex
+	began  time.Time
+	answer func(host string, n int) int // the status for the nth delivery to a host; 0 hangs
+	said   map[string][]string          // by host: seconds and the state that was told
+}
+
+func (l *timeline) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	_, state := wire.TaskOf(body)
+	l.mu.Lock()
+	n := len(l.said[r.URL.Host])
+	l.said[r.URL.Host] = append(l.said[r.URL.Host], fmt.Sprintf("%.0fs %s", time.Since(l.began).Seconds(), strings.TrimPrefix(string(state), "TASK_STATE_")))
+	l.mu.Unlock()
+	status := l.answer(r.URL.Host, n)
+	if status == 0 {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
+	return &http.Response{StatusCode: status, Body: http.NoBody, Header: http.Header{}, Request: r}, nil
+}
+
+func (l *timeline) of(host string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Join(l.said[host], ", ")
+}
+
+// A stepper has one task, which tells a state whenever one is sent.
+type stepper struct{ states chan wire.State }
+
+func (s *stepper) Do(ctx context.Context, op *wire.Operation) iter.Seq2[json.RawMessage, error] {
+	if op.Method != wire.SubscribeToTask {
+		return wire.Once(task(wire.Working), nil)
+	}
+	return func(yield func(json.RawMessage, error) bool) {
+		for {
+			select {
+			case state := <-s.states:
+				if !yield(wrapped(state), nil) || state.Terminal() {
+					return
+				}
+			case <-ctx.Done():
+				yield(nil, ctx.Err())
+				return
+			}
+		}
+	}
+}
+
+// TestPace is when webhooks are called: again with growing pauses, not for ever, and none has to wait for another.
+func TestPace(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		answer func(host string, n int) int
+		states []wire.State // a minute lies between two
+		want   map[string]string
+		left   string // the ids of the webhooks that are left
+	}{
+		"all is taken": {func(string, int) int { return 204 }, []wire.State{wire.Submitted, wire.Working, wire.Completed},
+			map[string]string{"a": "0s SUBMITTED, 60s WORKING, 120s COMPLETED", "b": "0s SUBMITTED, 60s WORKING, 120s COMPLETED"}, ""},
+		"taken the third time": {func(_ string, n int) int { return []int{503, 429, 200}[min(n, 2)] }, []wire.State{wire.Submitted, wire.Working},
+			map[string]string{"a": "0s SUBMITTED, 1s SUBMITTED, 3s SUBMITTED, 60s WORKING", "b": "0s SUBMITTED, 1s SUBMITTED, 3s SUBMITTED, 60s WORKING"}, "a b"},
+		"one takes nothing": {func(host string, _ int) int { return map[string]int{"a": 500, "b": 200}[host] }, []wire.State{wire.Submitted, wire.Working, wire.Working, wire.Working},
+			map[string]string{"a": "0s SUBMITTED, 1s SUBMITTED, 3s SUBMITTED, 7s SUBMITTED, 15s SUBMITTED, 60s WORKING, 61s WORKING, 63s WORKING, 67s WORKING, 75s WORKING, 120s WORKING, 121s WORKING, 123s WORKING, 127s WORKING, 135s WORKING",
+				"b": "0s SUBMITTED, 60s WORKING, 120s WORKING, 180s WORKING"}, "b"},
+		"one hangs": {func(host string, _ int) int { return map[string]int{"a": 0, "b": 200}[host] }, []wire.State{wire.Submitted, wire.Completed},
+			map[string]string{"a": "0s SUBMITTED, 16s SUBMITTED, 33s SUBMITTED, 52s SUBMITTED, 75s SUBMITTED, 90s COMPLETED, 106s COMPLETED, 123s COMPLETED, 142s COMPLETED, 165s COMPLETED", "b": "0s SUBMITTED, 60s COMPLETED"}, ""},
+		"one is gone": {func(host string, _ int) int { return map[string]int{"a": 410, "b": 200}[host] }, []wire.State{wire.Submitted, wire.Working, wire.Working, wire.Working, wire.Completed},
+			map[string]string{"a": "0s SUBMITTED, 60s WORKING, 120s WORKING", "b": "0s SUBMITTED, 60s WORKING, 120s WORKING, 180s WORKING, 240s COMPLETED"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				l := &timeline{began: time.Now(), answer: test.answer, said: map[string][]string{}}
+				p := New(Options{MaxFailed: 3})
+				defer p.Close()
+				p.client.Transport = l
+				agent := &stepper{make(chan wire.State)}
+				a := p.Wrap(agent, "x", "me")
+				for _, host := range []string{"a", "b"} {
+					if _, err := wire.Ask(t.Context(), a, &wire.Operation{Method: wire.CreatePush, Params: json.RawMessage(`{"taskId":"t","id":"` + host + `","url":"https://` + host + `/"}`)}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for _, s := range test.states {
+					agent.states <- s
+					time.Sleep(time.Minute)
+				}
+				time.Sleep(10 * time.Minute)
+				for host, want := range test.want {
+					if got := l.of(host); got != want {
+						t.Errorf("%s heard %s\nwant %s", host, got, want)
+					}
+				}
+				var ids []string
+				for _, left := range a.(*pushed).configs("t") {
+					ids = append(ids, left.ID)
+				}
+				if got := strings.Join(ids, " "); got != test.left {
+					t.Errorf("the webhooks %s are left, want %s", got, test.left)
+				}
+			})
+		})
+	}
+}
+
+// A waiter has one task that waits for minutes. Its streams end after the task, or it has none; or it is away for a while.
+type waiter struct {
+	began   time.Time
+	streams bool
+	away    time.Duration // from a second on
+}
+
+func (w *waiter) Do(_ context.Context, op *wire.Operation) iter.Seq2[json.RawMessage, error] {
+	now := time.Since(w.began)
+	state := wire.InputRequired
+	if now > 10*time.Minute {
+		state = wire.Completed
+	}
+	switch {
+	case now > time.Second && now < w.away:
+		return wire.Once(nil, errors.New("away"))
+	case op.Method == wire.GetTask:
+		return wire.Once(task(state), nil)
+	case w.streams && !state.Terminal():
+		return wire.Once(wrapped(state), nil)
+	}
+	return wire.Once(nil, wire.Errorf(wire.UnsupportedOperation, "no"))
+}
+
+// TestWaiting follows tasks that nothing happens to for a while: webhooks hear of each state once, and are not forgotten.
+func TestWaiting(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		agent waiter
+		want  string
+	}{
+		"streams that end": {waiter{streams: true}, "0s INPUT_REQUIRED, 602s COMPLETED"},
+		"no streams":       {waiter{}, "0s INPUT_REQUIRED, 602s COMPLETED"},
+		"away for a while": {waiter{away: 20 * time.Second}, "0s INPUT_REQUIRED, 602s COMPLETED"},
+		"away for good":    {waiter{away: time.Hour}, "0s INPUT_REQUIRED"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				l := &timeline{began: time.Now(), said: map[string][]string{}, answer: func(string, int) int { return 200 }}
+				p := New(Options{})
+				defer p.Close()
+				p.client.Transport = l
+				agent := test.agent
+				agent.began = time.Now()
+				a := p.Wrap(&agent, "x", "me")
+				if _, err := wire.Ask(t.Context(), a, &wire.Operation{Method: wire.CreatePush, Params: json.RawMessage(`{"taskId":"t","url":"https://a/"}`)}); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(15 * time.Minute)
+				got := l.of("a")
+				if first, second, _ := strings.Cut(test.want, ", "); !strings.HasPrefix(got, first) || strings.HasSuffix(got, "COMPLETED") != (second != "") || strings.Count(got, ",") != strings.Count(test.want, ",") {
+					t.Errorf("the webhook heard %s, want about %s", got, test.want)
+				}
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				if len(p.all) > 0 {
+					t.Error("the task is followed still")
+				}
+			})
+		})
+	}
+}
+
+// TestChanges are webhooks that come late, and that are taken back while they have not taken all.
+func TestChanges(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := &timeline{began: time.Now(), said: map[string][]string{}, answer: func(host string, _ int) int {
+			return map[string]int{"good": 200, "late": 200, "slow": 503, "big": 503}[host]
+		}}
+		p := New(Options{Tries: 8})
+		defer p.Close()
+		p.client.Transport = l
+		agent := &stepper{make(chan wire.State)}
+		a := p.Wrap(agent, "x", "me")
+		change := func(method, id string) {
+			t.Helper()
+			if _, err := wire.Ask(t.Context(), a, &wire.Operation{Method: method, Params: json.RawMessage(`{"taskId":"t","id":"` + id + `","url":"https://` + id + `/"}`)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		change(wire.CreatePush, "good")
+		change(wire.CreatePush, "slow")
+		agent.states <- wire.Submitted
+		agent.states <- wire.Working
+		time.Sleep(2 * time.Second)
+		change(wire.DeletePush, "slow") // what waits for it is not sent
+		change(wire.DeletePush, "slow")
+		time.Sleep(10 * time.Minute)
+		if got := l.of("slow"); strings.Contains(got, "WORKING") || !strings.HasPrefix(got, "0s SUBMITTED, 1s SUBMITTED") {
+			t.Errorf("the webhook that was taken back heard %s", got)
+		}
+		change(wire.CreatePush, "late")
+		agent.states <- wire.Completed
+		synctest.Wait()
+		if got := l.of("late"); got != "602s COMPLETED" {
+			t.Errorf("who came late heard %s", got)
+		}
+		if n := len(p.all); n != 0 {
+			t.Errorf("%d tasks are followed", n)
+		}
+		change(wire.CreatePush, "big")
+		for range 10 { // it never takes the first
+			p.mu.Lock()
+			f := p.all[place{"x", "me", "t"}]
+			p.mu.Unlock()
+			if f != nil {
+				a.(*pushed).deliverAll(t.Context(), place{"x", "me", "t"}, make([]byte, 1<<20))
+			}
+		}
+		if left := a.(*pushed).configs("t"); len(left) != 0 {
+			t.Errorf("%d webhooks that are too slow are left", len(left))
+		}
+	})
+}
+
+// TestPrivateAddresses are not called, wherever their names come from: the client, a redirect of a host that may be called, a name that
+// leads to this machine.
+func TestPrivateAddresses(t *testing.T) {
+	t.Parallel()
+	inner := newHook(t, 200)
+	at, _ := url.Parse(inner.URL)
+	locations := map[string]string{"/address": inner.URL, "/name": "http://localhost:" + at.Port(), "/six": "http://[::1]:" + at.Port(), "/metadata": "http://169.254.169.254/", "/far": "https://hook.example/taken"}
+	var secrets []string
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if to := locations[r.URL.Path]; to != "" && r.Host == "hook.example" {
+			http.Redirect(w, r, to, http.StatusPermanentRedirect)
+			return
+		}
+		secrets = append(secrets, r.Header.Get("Authorization")+r.Header.Get("A2A-Notification-Token")+r.Header.Get("X-A2A-Notification-Token"))
+	}))
+	defer front.Close()
+	p := newPusher(t, Options{Tries: 1})
+	guard := outbound.Public()
+	p.client = clientOf(func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if strings.HasPrefix(addr, "hook.example:") { // a host of the public internet
+			return outbound.Any().DialContext(ctx, network, front.Listener.Addr().String())
+		}
+		return guard.DialContext(ctx, network, addr)
+	})
+	for path := range locations {
+		err := p.deliver(t.Context(), &config{URL: "http://hook.example" + path, Token: "secret", Auth: &auth{"Bearer", "secret"}}, json.RawMessage("{}"))
+		refused := &outbound.Error{}
+		if path == "/far" { // another scheme is another host: TLS fails here, for there is none
+			if err == nil || errors.As(err, &refused) {
+				t.Errorf("%s gives %v", path, err)
+			}
+		} else if !errors.As(err, &refused) {
+			t.Errorf("%s gives %v", path, err)
+		}
+		if err != nil && strings.Contains(redacted(err).Error(), "hook.example/") {
+			t.Errorf("the log has the address: %v", redacted(err))
+		}
+	}
+	if len(inner.heard) > 0 {
+		t.Error("a redirect led into this network")
+	}
+	if err := p.deliver(t.Context(), &config{URL: "http://hook.example/", Token: "secret", Auth: &auth{"Bearer", "secret"}}, json.RawMessage("{}")); err != nil || strings.Join(secrets, ",") != "Bearer secretsecretsecret" {
+		t.Errorf("who may be called got %q, %v", secrets, err)
+	}
+	if _, err := New(Options{}).client.Get(inner.URL); err == nil {
+		t.Error("by default a webhook may be on loopback")
+	}
+}

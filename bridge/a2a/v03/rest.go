@@ -1,0 +1,104 @@
+package v03
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/lmosd/lmosd/bridge/a2a/wire"
+)
+
+// RESTRequest writes an operation for an agent of 0.3 that has REST: its paths are below /v1, and what is sent is the JSON of the 0.3
+// proto. 0.3 has no tenants.
+func RESTRequest(op *wire.Operation) (*wire.Route, *wire.Error) {
+	v, err := decode(wire.Normal(op.Params))
+	p := asObject(v)
+	if err != nil || v != nil && p == nil {
+		return nil, wire.Errorf(wire.InvalidParams, "the params are no object")
+	}
+	delete(p, "tenant")
+	if s := asText(p["status"]); s != "" && op.Method == wire.ListTasks {
+		p["status"] = REST.oldState(s)
+	}
+	route, e := wire.ToREST(&wire.Operation{Method: op.Method, Params: wire.Encode(p)})
+	if e != nil {
+		return nil, e
+	}
+	switch op.Method {
+	case wire.SendMessage, wire.SendStreamingMessage:
+		route.Body = wire.Encode(REST.oldParams(op.Method, p))
+	case wire.CreatePush:
+		route.Body = wire.Encode(REST.oldTaskPush(p))
+	case wire.CancelTask:
+		route.Body = json.RawMessage("{}") // it has no metadata
+	case wire.ExtendedCard:
+		route.Path = "/card"
+	}
+	route.Path = "/v1" + route.Path
+	return route, nil
+}
+
+// NewRESTResult translates a result of 0.3's REST to 1.0: of an event of a stream, too.
+func NewRESTResult(method string, result json.RawMessage) (json.RawMessage, error) {
+	v, err := decode(result)
+	m := asObject(v)
+	if err != nil || m == nil {
+		return nil, wire.Errorf(wire.InvalidAgentResponse, "the agent answers with what is no JSON object")
+	}
+	switch method {
+	case wire.SendMessage, wire.SendStreamingMessage, wire.SubscribeToTask:
+		event := REST.newProtoEvent(m)
+		if event == nil {
+			return nil, wire.Errorf(wire.InvalidAgentResponse, "the agent answers with nothing of A2A 0.3")
+		}
+		return wire.Encode(event), nil
+	case wire.GetTask, wire.CancelTask:
+		return wire.Encode(REST.newTask(m)), nil
+	case wire.ListTasks:
+		out := keep(m, "nextPageToken", "pageSize", "totalSize")
+		out["tasks"] = each(m["tasks"], REST.newTask)
+		return wire.Encode(out), nil
+	case wire.CreatePush, wire.GetPush:
+		return wire.Encode(newNamedPush(m)), nil
+	case wire.ListPush:
+		return wire.Encode(object{"configs": each(m["configs"], newNamedPush)}), nil
+	case wire.DeletePush:
+		return json.RawMessage("{}"), nil
+	}
+	return result, nil
+}
+
+// newProtoEvent is the way back from oldEvent, of REST; nil for what is none. Some servers name a message like the field of the proto.
+func (d Dialect) newProtoEvent(e object) object {
+	if m := asObject(e["msg"]); m != nil {
+		e = object{"message": m}
+	}
+	switch {
+	case asObject(e["task"]) != nil:
+		return object{"task": d.newTask(asObject(e["task"]))}
+	case asObject(e["message"]) != nil:
+		return object{"message": d.newMessage(asObject(e["message"]))}
+	case asObject(e["statusUpdate"]) != nil:
+		u := asObject(e["statusUpdate"])
+		out := keep(u, "taskId", "contextId", "metadata")
+		out["status"] = d.newStatus(asObject(u["status"]))
+		return object{"statusUpdate": out}
+	case asObject(e["artifactUpdate"]) != nil:
+		u := asObject(e["artifactUpdate"])
+		out := keep(u, "taskId", "contextId", "metadata", "append", "lastChunk")
+		out["artifact"] = d.newArtifact(asObject(u["artifact"]))
+		return object{"artifactUpdate": out}
+	}
+	return nil
+}
+
+// newNamedPush reads a webhook of REST, whose name says of which task it is: tasks/ID/pushNotificationConfigs/ID.
+func newNamedPush(p object) object {
+	out := newPush(asObject(p["pushNotificationConfig"]))
+	if parts := strings.Split(asText(p["name"]), "/"); len(parts) == 4 && parts[0] == "tasks" {
+		out["taskId"] = parts[1]
+		if asText(out["id"]) == "" {
+			out["id"] = parts[3]
+		}
+	}
+	return out
+}

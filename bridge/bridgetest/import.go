@@ -1,0 +1,542 @@
+package bridgetest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lmosd/lmosd/bridge"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// importRules are those of foreign agents, as things of the mesh.
+var importRules = []rule{
+	{"import: the draft completes, is signed and verified, and has the agent's acts", nil, (*bed).importDescribes},
+	{"import: two agents of one target do not disturb one another", nil, (*bed).importTwice},
+	{"import: Close ends what runs", nil, (*bed).importCloses},
+	{"import: a target that is none is refused", nil, (*bed).importNonsense},
+	{"import: who does not answer is left when the context ends", nil, (*bed).importSilence},
+	{"import: who answers rubbish, or without end, is refused", nil, (*bed).importRubbish},
+	{"import, errors: a failure is AgentFailed, with the agent's own words", nil, (*bed).importFails},
+	{"import, errors: what is not there is not asked for", nil, (*bed).importUnknown},
+	{"import, errors: input outside the schema is refused before the agent is asked", []Part{Schemas}, (*bed).importInvalid},
+	{"import, cancel: a consumer that leaves, or whose time is up, ends the agent's run", nil, (*bed).importCancels},
+	{"import, stream: what comes on the way comes at once, in order, and all of it", []Part{Streams}, (*bed).importStreams},
+	{"import, stream: what a consumer does not take is not kept without bound", []Part{Streams, HoldUps, large}, (*bed).importHoldsUp},
+	{"import, input: the consumer is asked what the agent wants to know, and the agent gets the answer", []Part{Inputs}, (*bed).importAsks},
+	{"import, limits: an output or an input over the limit is an error, and the next call works", []Part{large}, (*bed).importLimits},
+	{"import, change: what the agent changes is a new draft, which verifies and works", []Part{Changes}, (*bed).importChanges},
+	{"import, withdrawal: an agent that is gone is unreachable, and another is not", nil, (*bed).importGone},
+	{"import: many callers at once get each their own", nil, (*bed).importMany},
+}
+
+func (b *bed) importDescribes() {
+	_, _, a, d := b.joined("The Probe")
+	for act := range Acts {
+		if d.Thing.Actions[act] == nil {
+			b.Errorf("there is no action %s in %s", act, d.Thing.Raw)
+		}
+	}
+	if d.Thing.Title != "The Probe" || !slices.Contains(d.Record.Capabilities, "urn:example:tea") {
+		b.Errorf("it is called %q and can do %v, not as the import says", d.Thing.Title, d.Record.Capabilities)
+	}
+	for _, w := range a.Warnings {
+		if strings.TrimSpace(w) == "" || strings.ContainsAny(w, "\x1b\x00") {
+			b.Errorf("%q is no warning for people", w)
+		}
+	}
+	b.works(d)
+}
+
+func (b *bed) importTwice() {
+	f, _, one, first := b.joined("one")
+	_, second := b.joins(f, "two")
+	b.works(first)
+	b.works(second)
+	one.Close()
+	b.works(second)
+}
+
+// running begins a slow run of an agent, and returns how it ends for its consumer.
+func (b *bed) running(ctx context.Context, s *Script, d *td.Description, word string) <-chan error {
+	b.Helper()
+	ended := make(chan error, 1)
+	m := message(d, Slow, fields{"word": word})
+	go func() {
+		_, err := interact.Ask(ctx, b.mesh, m)
+		ended <- err
+	}()
+	select {
+	case <-s.word(word).began:
+	case err := <-ended:
+		b.Fatalf("%s ends with %v before it begins", Slow, err)
+	case <-b.ctx.Done():
+		b.Fatalf("%s does not begin", Slow)
+	}
+	return ended
+}
+
+// ending returns how a run ends.
+func (b *bed) ending(what string, ended <-chan error) error {
+	b.Helper()
+	select {
+	case err := <-ended:
+		return err
+	case <-b.ctx.Done():
+		b.Fatalf("%s: the call does not end", what)
+		return nil
+	}
+}
+
+func (b *bed) importCloses() {
+	_, s, a, d := b.joined("probe")
+	ended := b.running(b.ctx, s, d, "w")
+	a.Close()
+	b.told("a call during Close", b.ending("Close", ended))
+	b.waits("the agent's run to end", s.word("w").ended)
+	_, err := b.ask(d, Echo, fields{"text": "x"})
+	b.told("a call after Close", err)
+}
+
+// refused checks that nothing is imported of a target.
+func (b *bed) refused(what, target string, codes ...interact.Code) {
+	b.Helper()
+	a, err := b.bridge.Import(b.ctx, target, bridge.Import{})
+	if err == nil {
+		a.Close()
+		b.Errorf("%s is imported: %s", what, a.TD)
+		return
+	}
+	if e := (*interact.Error)(nil); !errors.As(err, &e) {
+		b.Errorf("%s: the error is a %T, want an *interact.Error: %v", what, err, err)
+	}
+	b.told(what, err, codes...)
+	if b.ctx.Err() != nil {
+		b.Errorf("%s: refused only when the time was up", what)
+	}
+}
+
+func (b *bed) importNonsense() {
+	for _, target := range b.kit.Nonsense {
+		b.refused(fmt.Sprintf("%q", target), target, interact.Usage, interact.ConfigInvalid)
+	}
+	if b.kit.Target == nil {
+		return
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	l.Close()
+	b.refused("an address where nobody is", b.kit.Target("http://"+l.Addr().String()), interact.Unreachable)
+}
+
+func (b *bed) importSilence() {
+	targets := map[string]string{}
+	asked := make(chan struct{}, 64)
+	if b.kit.Silent != "" {
+		targets["a program"] = b.kit.Silent
+		asked <- struct{}{}
+	}
+	if b.kit.Target != nil {
+		server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body) // before, nobody sees that the client leaves
+			asked <- struct{}{}
+			<-r.Context().Done()
+		}))
+		b.Cleanup(server.Close)
+		targets["a web server"] = b.kit.Target(server.URL)
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			b.Fatal(err)
+		}
+		var accepting sync.WaitGroup
+		accepting.Go(func() {
+			for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+				asked <- struct{}{}
+				defer c.Close()
+			}
+		})
+		b.Cleanup(func() { l.Close(); accepting.Wait() })
+		targets["what takes connections"] = b.kit.Target("http://" + l.Addr().String())
+	}
+	for what, target := range targets {
+		ctx, cancel := context.WithCancel(b.ctx)
+		go func() {
+			<-asked
+			cancel()
+		}()
+		a, err := b.bridge.Import(ctx, target, bridge.Import{})
+		if err == nil {
+			a.Close()
+		}
+		if e := (*interact.Error)(nil); err != nil && !errors.As(err, &e) {
+			b.Errorf("%s: the error is a %T, want an *interact.Error", what, err)
+		}
+		b.told(what+" that says nothing", err, interact.Cancelled)
+	}
+}
+
+// rubbish are web servers that are no agents.
+var rubbish = map[string]http.HandlerFunc{
+	"a page":       func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<!doctype html><title>Welcome</title>") },
+	"nothing":      func(http.ResponseWriter, *http.Request) {},
+	"other JSON":   media("application/json", `{"hello":["world",7,null]}`),
+	"half of JSON": media("application/json", `{"name":"x","jsonrpc":"2.0","id":`),
+	"a list":       media("application/json", `[[[]]]`),
+	"no UTF-8":     media("application/json", "{\"name\":\"\xff\xfe\x00\"}"),
+	"control codes": func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "\x1b[2J\x1b]0;owned\x07", http.StatusBadRequest)
+	},
+	"deep JSON":      media("application/json", strings.Repeat(`{"a":[`, 100_000)),
+	"events of text": media("text/event-stream", "data: hello\n\ndata: world\n\n"),
+	"500":            func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusInternalServerError) },
+	"404":            http.NotFound,
+	"a circle":       func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path, http.StatusFound) },
+	"a broken end":   func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"name":`); panic(http.ErrAbortHandler) },
+	"no end":         endless("application/json"),
+	"no end, events": endless("text/event-stream"),
+}
+
+func media(kind, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", kind)
+		fmt.Fprint(w, body)
+	}
+}
+
+// endless writes until nobody reads.
+func endless(kind string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", kind)
+		_, err := fmt.Fprint(w, `data: {"name":"`)
+		for junk := []byte(strings.Repeat("x", 64<<10)); err == nil; {
+			_, err = w.Write(junk)
+		}
+	}
+}
+
+func (b *bed) importRubbish() {
+	for what, target := range b.kit.Bad {
+		b.refused(what, target)
+	}
+	if b.kit.Target == nil {
+		return
+	}
+	for what, h := range rubbish {
+		server := httptest.NewServer(h)
+		b.refused(what, b.kit.Target(server.URL))
+		server.CloseClientConnections()
+		server.Close()
+	}
+}
+
+func (b *bed) importFails() {
+	_, _, _, d := b.joined("probe")
+	_, err := b.ask(d, Fail, fields{})
+	b.told("what fails", err, interact.AgentFailed)
+	if e := interact.AsError(err); e != nil && (!e.Remote || !strings.Contains(e.Error(), Trouble)) {
+		b.Errorf("the failure is %q, remote %v, want the agent's words %q", e, e.Remote, Trouble)
+	}
+	b.works(d)
+}
+
+func (b *bed) importUnknown() {
+	_, s, a, d := b.joined("probe")
+	_, err := b.ask(d, "dance", fields{})
+	b.told("an action that is not there", err, interact.NoAffordance)
+	for r, err := range a.Thing.Do(b.ctx, message(d, "dance", fields{})) { // a host that trusts its agents does not check
+		if err == nil && r.Status == interact.StatusCompleted {
+			continue // some agents take any words
+		}
+		if err != nil {
+			b.told("an action that is not there, unchecked", err)
+		}
+	}
+	m := message(d, Echo, fields{"text": "x"})
+	m.Type = interact.WriteProperty
+	_, err = interact.Ask(b.ctx, a.Thing, m)
+	b.told("an operation that is not there", err)
+	if n := s.asked.Load(); n > 1 {
+		b.Errorf("the agent was asked %d times for what is not there", n)
+	}
+	b.works(d)
+}
+
+func (b *bed) importInvalid() {
+	_, s, _, d := b.joined("probe")
+	for _, input := range []any{fields{}, fields{"text": 7}, "text", []int{1}} {
+		_, err := b.ask(d, Echo, input)
+		b.told(fmt.Sprintf("the input %v", input), err, interact.Invalid)
+	}
+	if n := s.asked.Load(); n != 0 {
+		b.Errorf("the agent was asked %d times", n)
+	}
+}
+
+func (b *bed) importCancels() {
+	_, s, a, d := b.joined("probe")
+	ctx, cancel := context.WithCancel(b.ctx)
+	ended := b.running(ctx, s, d, "left")
+	cancel()
+	b.told("a consumer that leaves", b.ending("leaving", ended), interact.Cancelled)
+	b.waits("the agent's run to end when its consumer leaves", s.word("left").ended)
+
+	m := message(d, Slow, fields{"word": "late"})
+	m.Deadline = time.Now().Add(200 * time.Millisecond)
+	_, err := interact.Ask(b.ctx, a.Thing, m) // the host's own checks are not asked: the bridge keeps the time by itself
+	b.told("a consumer whose time is up", err, interact.Timeout)
+	select {
+	case <-s.word("late").began:
+		b.waits("the agent's run to end when its time is up", s.word("late").ended)
+	default: // it was not asked in time
+	}
+	b.works(d)
+}
+
+func (b *bed) importStreams() {
+	_, s, _, d := b.joined("probe")
+	const n = 20
+	release := s.hold()
+	defer release()
+	var all strings.Builder
+	var last *interact.Message
+	for r, err := range b.mesh.Do(b.ctx, message(d, Count, fields{"n": n})) {
+		if err != nil {
+			b.Fatalf("the stream ends with %v after %s", err, all.String())
+		}
+		if last != nil && last.Status.Final() {
+			b.Errorf("%v comes after the end", r.Status)
+		}
+		if last = r; strings.Contains(string(r.Data), step(0)) {
+			release() // it came while the agent waits
+		}
+		all.Write(r.Data)
+	}
+	if last == nil || last.Status != interact.StatusCompleted {
+		b.Errorf("the last is %+v, want what is completed", last)
+	}
+	if err := inOrder(all.String(), n); err != nil {
+		b.Error(err)
+	}
+}
+
+// What importHoldsUp has an agent say, in all 112 MiB, and how much of it may be kept.
+const (
+	tideSteps = 224
+	tideBytes = 512 << 10
+	tideKept  = 80 << 20
+)
+
+func (b *bed) importHoldsUp() {
+	_, s, _, d := b.joined("probe")
+	before := heap()
+	for r, err := range b.mesh.Do(b.ctx, message(d, Count, fields{"n": tideSteps, "bytes": tideBytes})) {
+		if err != nil {
+			b.Fatalf("the stream ends with %v", err)
+		}
+		if !strings.Contains(string(r.Data), step(0)) {
+			continue
+		}
+		b.stalls(s)
+		kept := min(heap()-before, s.steps.Load()*tideBytes)
+		if kept > tideKept {
+			b.Errorf("%d MiB are kept for a consumer that takes nothing, after %d steps", kept>>20, s.steps.Load())
+		}
+		break
+	}
+	b.works(d)
+}
+
+// stalls waits until the agent is held up, or has said all.
+func (b *bed) stalls(s *Script) {
+	const still = 100 * time.Millisecond
+	tick := time.NewTicker(still)
+	defer tick.Stop()
+	for last := int64(-1); ; {
+		now := s.steps.Load()
+		if now == last || now == tideSteps {
+			return
+		}
+		last = now
+		select {
+		case <-tick.C:
+		case <-b.ctx.Done():
+			b.Fatal("the agent goes on and on")
+		}
+	}
+}
+
+// heap is how many bytes are in use.
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+func (b *bed) importAsks() {
+	_, _, a, d := b.joined("probe")
+	for _, test := range []struct{ action, city, want string }{{interact.Accept, "Bonn", "in Bonn"}, {interact.Accept, "Köln", "in Köln"},
+		{interact.Decline, "", ""}} {
+		got, err := b.conversation(d, test.action, test.city)
+		if test.action == interact.Decline {
+			if err != nil {
+				b.told("who declines", err)
+			}
+			continue
+		}
+		if err != nil || got != test.want {
+			b.Errorf("%s gives %q, %v, want %q", Ask, got, err, test.want)
+		}
+	}
+	_, err := b.ask(d, Ask, fields{})
+	b.told("who cannot be asked", err, interact.InputNeeded)
+	_, err = interact.Ask(b.ctx, a.Thing, &interact.Message{Type: interact.ContinueAction, ActionID: "nobody's", Data: []byte(`{}`)})
+	b.told("an answer to nobody", err, interact.NoTask)
+}
+
+// conversation asks for Ask, and answers.
+func (b *bed) conversation(d *td.Description, action, city string) (out string, err error) {
+	asked := 0
+	for r, err := range b.mesh.Do(b.ctx, message(d, Ask, fields{})) {
+		switch {
+		case err != nil:
+			return "", err
+		case r.Status == interact.StatusInputRequired:
+			in := interact.Inputs{}
+			if err := json.Unmarshal(r.Data, &in); err != nil || len(in) == 0 {
+				b.Fatalf("it asks %s: %v", r.Data, err)
+			}
+			if asked++; asked > 1 {
+				return "", errors.New("it asks again")
+			}
+			answers := interact.Answers{}
+			for key, one := range in {
+				if one.Message != Question {
+					b.Errorf("it asks %q, want %q", one.Message, Question)
+				}
+				answers[key] = interact.Answer{Action: action}
+				if action == interact.Accept {
+					answers[key] = interact.Answer{Action: action, Content: encoded(fields{"city": city})}
+				}
+			}
+			m := message(d, Ask, answers)
+			m.Type, m.ActionID = interact.ContinueAction, r.ActionID
+			if _, err := interact.Ask(b.ctx, b.mesh, m); err != nil {
+				return "", fmt.Errorf("the answer: %w", err)
+			}
+		case len(r.Data) > 0 && r.ContentType != interact.Progress:
+			out += text(r)
+		}
+	}
+	return out, nil
+}
+
+func (b *bed) importLimits() {
+	_, s, _, d := b.joined("probe")
+	_, err := b.ask(d, Big, fields{"bytes": b.kit.over()})
+	b.told("an output over the limit", err, interact.TooLarge, interact.AgentFailed)
+	b.works(d)
+	asked := s.asked.Load()
+	_, err = b.ask(d, Echo, fields{"text": strings.Repeat("x", b.kit.over())})
+	b.told("an input over the limit", err)
+	if s.asked.Load() != asked {
+		b.Error("the agent was asked with an input over the limit")
+	}
+	b.works(d)
+	if out, err := b.ask(d, Big, fields{"bytes": 1 << 20}); err != nil || len(out) != 1<<20 {
+		b.Errorf("an output of 1 MiB has %d bytes, %v", len(out), err)
+	}
+}
+
+func (b *bed) importChanges() {
+	f, _, a, d := b.joined("probe")
+	if a.Changes == nil {
+		b.Fatal("the agent never says that it changes")
+	}
+	ctx, stop := context.WithCancel(b.ctx)
+	defer stop()
+	f.Change()
+	var drafts [][]byte
+	for draft := range a.Changes(ctx) {
+		drafts = append(drafts, draft)
+		now := b.mesh.Offer(b, draft, a.Thing)
+		if now.Ref() != d.Ref() {
+			b.Errorf("it is %s now, and was %s", now.Ref(), d.Ref())
+		}
+		b.works(now)
+		if now.Thing.Actions[Extra] == nil {
+			continue
+		}
+		if got, err := b.ask(now, Extra, fields{}); err != nil || got != "more" {
+			b.Errorf("%s gives %q, %v", Extra, got, err)
+		}
+		stop() // which ends the loop, too
+	}
+	if ctx.Err() == nil || b.ctx.Err() != nil {
+		b.Errorf("the change does not come; there were %d", len(drafts))
+	}
+}
+
+func (b *bed) importGone() {
+	_, _, _, other := b.joined("other")
+	f, s, _, d := b.joined("probe")
+	b.works(d)
+	ended := b.running(b.ctx, s, d, "w")
+	f.Stop()
+	b.told("a call while the agent goes", b.ending("going", ended), interact.Unreachable, interact.AgentFailed)
+	for range 3 {
+		_, err := b.ask(d, Echo, fields{"text": "x"})
+		if b.kit.Target == nil {
+			b.told("a call of what does not start any more", err, interact.Unreachable, interact.AgentFailed)
+		} else {
+			b.told("a call of who is gone", err, interact.Unreachable)
+		}
+		b.works(other)
+	}
+}
+
+func (b *bed) importMany() {
+	_, s, _, d := b.joined("probe")
+	var all sync.WaitGroup
+	for i := range 24 {
+		all.Go(func() {
+			want := fmt.Sprint("caller ", i)
+			if got, err := b.ask(d, Echo, fields{"text": want}); err != nil || got != want {
+				b.Errorf("%s gives %q, %v, want %q", Echo, got, err, want)
+			}
+			switch i % 4 {
+			case 0:
+				_, err := b.ask(d, Fail, fields{})
+				b.told("what fails", err, interact.AgentFailed)
+			case 1:
+				if got, err := b.ask(d, Big, fields{"bytes": 100 << 10}); err != nil || len(got) != 100<<10 {
+					b.Errorf("%s gives %d bytes, %v", Big, len(got), err)
+				}
+			case 2:
+				ctx, cancel := context.WithCancel(b.ctx)
+				defer cancel()
+				go func() {
+					b.waits("a run to begin", s.word(want).began)
+					cancel()
+				}()
+				_, err := interact.Ask(ctx, b.mesh, message(d, Slow, fields{"word": want}))
+				b.told("who leaves", err, interact.Cancelled)
+				b.waits("a run to end", s.word(want).ended)
+			}
+		})
+	}
+	all.Wait()
+}

@@ -1,0 +1,198 @@
+package bridgetest
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lmosd/lmosd/bridge"
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/hub"
+	"github.com/lmosd/lmosd/interact/task"
+	"github.com/lmosd/lmosd/td"
+)
+
+// lifetime is how long what is offered is valid: longer than a test.
+const lifetime = time.Hour
+
+// A Mesh is a [bridge.Mesh] in this process: a directory of descriptions that are signed and verified, and around each thing what
+// its host puts there (package node): the checks of its description, tasks, and one subscription for all. It is safe for
+// concurrent use.
+type Mesh struct {
+	*directory.Directory // finds, ranks and watches
+	interact.Thing       // asks, behind the policy
+
+	key      *keystore.Key
+	verifier *td.Verifier
+	judge    bridge.Judge // the policy alone
+	tasks    *task.Runner
+	hub      *hub.Hub
+
+	publishing sync.Mutex // one after the other: of two changes the later one stays
+
+	mu     sync.Mutex
+	things map[string]interact.Thing // by reference; nil: no way leads to it now
+	guards []bridge.Guard
+}
+
+var _ bridge.Mesh = (*Mesh)(nil)
+
+// NewMesh returns a mesh without things, which ends with the test. The policy stands before all that is asked.
+func NewMesh(t testing.TB, policy ...interact.Wrap) *Mesh {
+	t.Helper()
+	key, err := keystore.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &Mesh{key: key, verifier: td.NewVerifier(did.Keys()), tasks: task.New(task.Options{}), hub: hub.New(hub.Options{Linger: -1}),
+		things: map[string]interact.Thing{}}
+	if m.Directory, err = directory.New(directory.Options{Verifier: m.verifier, Bind: m.bind, Self: key.DID()}); err != nil {
+		t.Fatal(err)
+	}
+	m.Thing = interact.Chain(interact.Router(m.Directory), policy...)
+	m.judge = judged(policy)
+	t.Cleanup(func() {
+		m.hub.Close()
+		m.tasks.Close()
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return m
+}
+
+// judged asks a policy whether it lets a message through.
+func judged(policy []interact.Wrap) bridge.Judge {
+	nothing := interact.Func(func(context.Context, *interact.Message) iter.Seq2[*interact.Message, error] {
+		return func(func(*interact.Message, error) bool) {}
+	})
+	gate := interact.Chain(nothing, policy...)
+	return func(ctx context.Context, m *interact.Message) (err error) {
+		for _, err = range gate.Do(ctx, m) {
+			break
+		}
+		return err
+	}
+}
+
+// Guard has g look into the tunnels of things that are offered from now on, as a node has its bridges do. Its judge is the
+// policy.
+func (m *Mesh) Guard(g bridge.Guard) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.guards = append(m.guards, g)
+}
+
+// Offer signs a draft, verifies what was signed, and offers the thing: again under the same id, changed. Without a thing it is
+// known, and no way leads to it.
+func (m *Mesh) Offer(t testing.TB, draft []byte, thing interact.Thing) *td.Description {
+	t.Helper()
+	d, err := m.publish(t.Context(), draft, thing)
+	if err != nil {
+		t.Fatalf("%v in %s", err, interact.Clip(string(draft), 1<<10))
+	}
+	return d
+}
+
+func (m *Mesh) publish(ctx context.Context, draft []byte, thing interact.Thing) (*td.Description, error) {
+	whole, err := td.Draft(draft)
+	if err != nil {
+		return nil, err
+	}
+	parsed, err := td.Complete(whole, m.key.DID())
+	if err != nil {
+		return nil, err
+	}
+	m.publishing.Lock()
+	defer m.publishing.Unlock()
+	signed, err := td.Sign(parsed, m.key, m.lease(parsed.ID))
+	if err != nil {
+		return nil, err
+	}
+	d, err := signed.Verify(ctx, m.verifier, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	m.things[d.Ref()] = thing
+	m.mu.Unlock()
+	_, err = m.Add(d)
+	return d, err
+}
+
+func (m *Mesh) lease(thing string) td.Lease {
+	return td.Lease{Seq: m.Seq(m.key.DID(), thing) + 1, Now: time.Now(), Lifetime: lifetime}
+}
+
+// Withdraw takes a thing back, with a tombstone that its owner signs.
+func (m *Mesh) Withdraw(t testing.TB, d *td.Description) {
+	t.Helper()
+	m.publishing.Lock()
+	defer m.publishing.Unlock()
+	signed, err := td.Bury(m.key, d.Record.Thing, m.lease(d.Record.Thing), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	grave, err := signed.Verify(t.Context(), m.verifier, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Add(grave); err != nil {
+		t.Fatal(err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.things, d.Ref())
+}
+
+// bind puts around a thing what its host does (node.agent).
+func (m *Mesh) bind(d *td.Description) interact.Thing {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	thing := m.things[d.Ref()]
+	if thing == nil {
+		return nil
+	}
+	wraps := []interact.Wrap{interact.Checked(d.Thing), m.tasks.Wrap(d.Thing), m.hub.Wrap(), interact.Composed(d.Thing),
+		interact.CheckedReplies(d.Thing)}
+	for _, g := range m.guards {
+		if w := g.Guard(d.Thing, m.judge); w != nil {
+			wraps = append(wraps, w)
+		}
+	}
+	return interact.Chain(thing, wraps...)
+}
+
+// Running is how many actions run.
+func (m *Mesh) Running() int {
+	running, _ := m.tasks.Count()
+	return running
+}
+
+// Signer implements [bridge.Mesh].
+func (m *Mesh) Signer() did.Signer { return m.key }
+
+// PublicURL implements [bridge.Mesh]: clients reach it wherever they ask.
+func (m *Mesh) PublicURL() string { return "" }
+
+// Serve serves a handler over HTTP until the test ends, and returns the address of the server.
+func Serve(t testing.TB, h bridge.Handler) string {
+	mux := http.NewServeMux()
+	for _, path := range h.Paths() {
+		mux.Handle(path, h)
+	}
+	server := httptest.NewServer(mux)
+	t.Cleanup(func() {
+		h.Close() // ends what goes on, else the server waits for it
+		server.CloseClientConnections()
+		server.Close()
+	})
+	return server.URL
+}

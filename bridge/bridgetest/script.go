@@ -1,0 +1,219 @@
+package bridgetest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// Acts: what the agents of kits do, and the thing of the suite. Each takes an object, and gives a text.
+const (
+	Echo  = "echo"    // {"text": T} gives T
+	Fail  = "fail"    // fails, and says Trouble
+	Slow  = "slow"    // {"word": W} goes on until it is cancelled: [Script.Wait]
+	Count = "count"   // {"n": N, "bytes": B} says [Script.Step] 0 to N-1 on the way, one by one
+	Ask   = "enquire" // asks Question: an object with the text "city"; and gives "in " and the city
+	Big   = "big"     // {"bytes": B} gives B letters x
+	Extra = "extra"   // only after a change: gives "more"
+)
+
+// What they say.
+const (
+	Trouble  = "the kettle is broken"
+	Question = "Which city?"
+)
+
+// Acts are those that an agent has from the start, with the JSON Schemas of what they take.
+var Acts = map[string]json.RawMessage{
+	Echo: object(`"text":{"type":"string"}`, "text"), Fail: object(""), Slow: object(`"word":{"type":"string"}`, "word"),
+	Count: object(`"n":{"type":"integer"},"bytes":{"type":"integer"}`, "n"), Ask: object(""),
+	Big: object(`"bytes":{"type":"integer"}`, "bytes"),
+}
+
+func object(properties string, required ...string) json.RawMessage {
+	names, _ := json.Marshal(append([]string{}, required...)) // texts always can
+	return fmt.Appendf(nil, `{"type":"object","properties":{%s},"required":%s,"additionalProperties":false}`, properties, names)
+}
+
+// An Input is what acts take.
+type Input struct {
+	Text, Word string
+	N, Bytes   int
+}
+
+// Read reads the input of an act. What cannot be read is empty.
+func Read(raw []byte) (in Input) {
+	_ = json.Unmarshal(raw, &in)
+	return in
+}
+
+// A Script is told what an agent does, and holds it up where the suite wants to look. It is safe for concurrent use.
+type Script struct {
+	asked, steps atomic.Int64
+	over         chan struct{} // closed by end, when the rule has been checked: what was not cancelled by then ends all the same
+	end          func()
+
+	mu    sync.Mutex
+	words map[string]*word
+	gate  chan struct{} // closed when steps go on after the first
+}
+
+// A word names one run of [Slow].
+type word struct{ began, ended chan struct{} }
+
+func newScript() *Script {
+	s := &Script{over: make(chan struct{}), words: map[string]*word{}, gate: make(chan struct{})}
+	close(s.gate)
+	s.end = sync.OnceFunc(func() { close(s.over) })
+	return s
+}
+
+// Begin notes that the agent is asked for an act. It comes first in each.
+func (s *Script) Begin() { s.asked.Add(1) }
+
+// Wait is what [Slow] does: it returns when ctx has ended.
+func (s *Script) Wait(ctx context.Context, name string) {
+	w := s.word(name)
+	close(w.began)
+	select {
+	case <-ctx.Done():
+		close(w.ended)
+	case <-s.over:
+	}
+}
+
+// Step makes one step of [Count], and returns what is said of it, of that many bytes at least.
+func (s *Script) Step(ctx context.Context, i, bytes int) string {
+	if i > 0 {
+		s.mu.Lock()
+		gate := s.gate
+		s.mu.Unlock()
+		select {
+		case <-gate:
+		case <-ctx.Done():
+		case <-s.over:
+		}
+	}
+	s.steps.Add(1)
+	return step(i) + strings.Repeat(" ", max(0, bytes-8))
+}
+
+func step(i int) string { return fmt.Sprintf("step-%d.", i) }
+
+func (s *Script) word(name string) *word {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := s.words[name]
+	if w == nil {
+		w = &word{make(chan struct{}), make(chan struct{})}
+		s.words[name] = w
+	}
+	return w
+}
+
+// hold has steps wait after the first, until release.
+func (s *Script) hold() (release func()) {
+	gate := make(chan struct{})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gate = gate
+	return sync.OnceFunc(func() { close(gate) })
+}
+
+// Acts that only the thing of the suite has.
+const (
+	secret = "secret" // the policy refuses it
+	broken = "broken" // panics
+)
+
+// stageTD describes a thing that does the acts, and more if there is more.
+func stageTD(id string, more ...string) []byte {
+	actions := map[string]any{}
+	add := func(name string, input json.RawMessage) {
+		actions[name] = map[string]any{"description": "Does " + name + ".", "synchronous": true, "input": input}
+	}
+	for name, input := range Acts {
+		add(name, input)
+	}
+	for _, name := range append(more, secret, broken) {
+		add(name, object(""))
+	}
+	raw, _ := json.Marshal(map[string]any{"id": "urn:example:" + id, "title": id, "description": "Plays what it is told.",
+		"actions": actions}) // it always can
+	return raw
+}
+
+// A stage is a thing of the mesh that does the acts.
+type stage struct {
+	*Script
+	parking interact.Parking
+}
+
+// Do implements [interact.Thing].
+func (s *stage) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+	return func(yield func(*interact.Message, error) bool) {
+		if m.Type == interact.ContinueAction {
+			yield(s.parking.Continue(m))
+			return
+		}
+		s.Begin()
+		if err := s.act(ctx, m, yield); err != nil {
+			yield(nil, err)
+		}
+	}
+}
+
+func status(m *interact.Message, state interact.Status, media string, data []byte) *interact.Message {
+	r := m.Reply(interact.ActionStatus, media, data)
+	r.Status = state
+	return r
+}
+
+// act does one act. The error is that of the sequence.
+func (s *stage) act(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) error {
+	in := Read(m.Data)
+	give := func(text string) { yield(status(m, interact.StatusCompleted, "text/plain", []byte(text)), nil) }
+	switch m.Name {
+	case Echo:
+		give(in.Text)
+	case Fail:
+		return interact.Errorf(interact.AgentFailed, mend, Trouble)
+	case Slow:
+		if yield(status(m, interact.StatusRunning, "", nil), nil) {
+			s.Wait(ctx, in.Word)
+			return ctx.Err()
+		}
+	case Count:
+		for i := range in.N {
+			if !yield(status(m, interact.StatusRunning, "text/plain", []byte(s.Step(ctx, i, in.Bytes))), nil) {
+				return nil
+			}
+		}
+		yield(status(m, interact.StatusCompleted, "", nil), nil)
+	case Ask:
+		answers, left, err := s.parking.Ask(ctx, m, interact.Inputs{"where": {Kind: interact.InputForm, Message: Question,
+			Schema: object(`"city":{"type":"string"}`, "city")}}, yield)
+		if err != nil || left {
+			return err
+		}
+		var said struct{ City string }
+		_ = json.Unmarshal(answers["where"].Content, &said) // nothing is no city
+		give("in " + said.City)
+	case Big:
+		give(strings.Repeat("x", in.Bytes))
+	case Extra:
+		give("more")
+	case broken:
+		panic("the stage is broken")
+	}
+	return nil
+}
+
+// mend is the hint of what fails.
+const mend = "buy another kettle"

@@ -1,0 +1,82 @@
+package backend_test
+
+import (
+	"context"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/lmosd/lmosd/bridge/mcp/backend"
+	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// Servers answer the question of what they are in many ways; what they are is found out all the same.
+func TestWhatServersAnswer(t *testing.T) {
+	t.Parallel()
+	const (
+		ready    = `"result":{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":{"name":"s"}}`
+		modern   = `"result":{"supportedVersions":["2026-07-28"],"capabilities":{}}`
+		unknown  = `"error":{"code":-32601,"message":"no"}`
+		another  = `"error":{"code":-32022,"message":"no","data":{"supported":["2026-07-28"]}}`
+		older    = `"error":{"code":-32022,"message":"no","data":{"supported":["2025-06-18"]}}`
+		carriers = `"error":{"code":-32603,"message":"wants a login","data":{"code":"LMOS-1401","hint":"log in"}}`
+	)
+	for name, test := range map[string]struct {
+		discover, initialize string // answers, in their order, the last again and again
+		want                 string
+	}{
+		"new":                              {modern, unknown, "modern"},
+		"old":                              {unknown, ready, "2025-06-18"},
+		"old, and answers everything":      {`"result":{}`, ready, "2025-06-18"},
+		"old, and knows the question":      {`"result":{"supportedVersions":["2025-06-18"]}`, ready, "2025-06-18"},
+		"old, and says something odd":      {`"result":{"supportedVersions":7}`, ready, "2025-06-18"},
+		"new, and refuses the first time":  {another + "\n" + modern, unknown, "modern"},
+		"new, and refuses again and again": {another, unknown, "takes neither"},
+		"refuses the new":                  {older, ready, "2025-06-18"},
+		"neither":                          {unknown, unknown, "takes neither"},
+		"a carrier that wants a login":     {carriers, carriers, "LMOS-1401"},
+	} {
+		answers := map[string][]string{wire.Discover: strings.Split(test.discover, "\n"), wire.Initialize: {test.initialize}}
+		b := backend.New(backend.Options{Name: "s", Dial: func(ctx context.Context) (wire.Conn, error) {
+			here, there := net.Pipe()
+			go func() {
+
+				c := wire.Lines(there)
+				defer c.Close()
+				for {
+					m, err := c.Read(ctx)
+					if err != nil {
+						return
+					}
+					all := answers[m.Method()]
+					if len(all) == 0 {
+						continue
+					}
+					if len(all) > 1 {
+						answers[m.Method()] = all[1:]
+					}
+					r, err := wire.Parse([]byte(`{"jsonrpc":"2.0","id":` + string(m.ID()) + `,` + all[0] + `}`))
+					if err != nil || c.Write(ctx, r) != nil {
+						return
+					}
+				}
+			}()
+			return wire.Lines(here), nil
+		}})
+		info, err := b.Info(t.Context())
+		got := ""
+		switch {
+		case err != nil:
+			got = interact.AsError(err).Code.String() + " " + err.Error()
+		case info.Modern:
+			got = "modern"
+		default:
+			got = info.Legacy
+		}
+		if !strings.Contains(got, test.want) {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+		b.Close()
+	}
+}

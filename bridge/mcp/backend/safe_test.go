@@ -1,0 +1,328 @@
+package backend_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lmosd/lmosd/bridge/mcp/backend"
+	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// The state of a parked request is good in the process in which it is parked, for the node that asked, and nowhere else: another
+// process says so, since it cannot go on.
+func TestStatesOfAnotherProcess(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, wire.Legacy)
+	host := open(t, backend.Options{Dial: f.dial, Name: "fixture"})
+	other := open(t, backend.Options{Dial: f.dial, Name: "fixture"})
+	// Nodes that relay, each one caller of the host.
+	b := open(t, backend.Options{Relay: true, Name: "relay", Dial: tunnelFrom(t, host, "did:key:zB")})
+	c := open(t, backend.Options{Relay: true, Name: "relay", Dial: tunnelFrom(t, host, "did:key:zC")})
+	word, requests := state(t, b, "ada")
+	retry := askTool("2", map[string]any{"requestState": word, "inputResponses": answers(requests)})
+	for _, one := range []struct {
+		name, caller string
+		at           wire.Server
+		want         string
+	}{
+		{"another process", "", other, "another node"},
+		{"through another node", "ada", c, "not of this request"},
+		{"of another caller of the node", "eve", b, "not of this request"},
+		{"through the node that asked", "ada", b, `"result"`}, // or it asks for what came later
+		{"again", "ada", b, "used already"},
+	} {
+		r, err := one.at.Call(wire.WithCaller(t.Context(), one.caller), retry, silent)
+		if err != nil || !strings.Contains(string(r.Bytes()), one.want) {
+			t.Errorf("%s: got %s, %v", one.name, r.Bytes(), err)
+		}
+	}
+}
+
+// tunnelFrom is tunnelTo, from a node.
+func tunnelFrom(t *testing.T, host wire.Server, node string) func(context.Context) (wire.Conn, error) {
+	var served sync.WaitGroup
+	t.Cleanup(served.Wait)
+	return func(context.Context) (wire.Conn, error) {
+		here, there := net.Pipe()
+		ctx := wire.WithCaller(context.Background(), node)
+		served.Go(func() { _ = backend.Serve(ctx, host, wire.Lines(there), nil) })
+		return wire.Lines(here), nil
+	}
+}
+
+// One caller does not take all the processes of a server by parking calls.
+func TestParkedRequestsAreBounded(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, wire.Legacy)
+	b := open(t, backend.Options{Dial: f.dial, Name: "fixture"})
+	for range 16 {
+		state(t, b, "eve")
+	}
+	_, err := b.Call(wire.WithCaller(t.Context(), "eve"), askTool("1", nil), silent)
+	if interact.AsError(err).Code != interact.Overloaded {
+		t.Errorf("one more: got %v", err)
+	}
+	state(t, b, "ada")
+}
+
+// A word that a server gives to several callers is good for each of them, and for nobody else.
+func TestWordsThatServersGiveTwice(t *testing.T) {
+	t.Parallel()
+	b := open(t, backend.Options{Name: "new", Dial: scripted(func(m *wire.Message) []string {
+		switch {
+		case m.Method() == wire.Discover:
+			return []string{discovery}
+		case m.Text("requestState") != "":
+			return []string{`{"jsonrpc":"2.0","id":$ID,"result":{"resultType":"complete"}}`}
+		}
+		return []string{`{"jsonrpc":"2.0","id":$ID,"result":{"resultType":"input_required","requestState":"step 2"}}`}
+	})})
+	call := func(caller string, more map[string]any) string {
+		r, err := b.Call(wire.WithCaller(t.Context(), caller), askTool("1", more), silent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(r.Bytes())
+	}
+	for _, caller := range []string{"ada", "bob", "ada"} {
+		call(caller, nil)
+	}
+	for caller, want := range map[string]string{"ada": `"complete"`, "bob": `"complete"`, "eve": "-32602"} {
+		if got := call(caller, map[string]any{"requestState": "step 2"}); !strings.Contains(got, want) {
+			t.Errorf("%s got %s", caller, got)
+		}
+	}
+}
+
+// Who makes many tasks does not make others' forgotten.
+func TestManyTasksOfOneCaller(t *testing.T) {
+	t.Parallel()
+	n := 0
+	b := open(t, backend.Options{Name: "tasks", Dial: scripted(func(m *wire.Message) []string {
+		switch m.Method() {
+		case wire.Discover:
+			return []string{discovery}
+		case wire.CallTool:
+			n++
+			return []string{fmt.Sprintf(`{"jsonrpc":"2.0","id":$ID,"result":{"resultType":"task","taskId":"T%d","status":"working"}}`, n)}
+		}
+		return []string{`{"jsonrpc":"2.0","id":$ID,"result":{"resultType":"complete"}}`}
+	})})
+	begin := func(caller string) {
+		if _, err := b.Call(wire.WithCaller(t.Context(), caller), request("1", wire.CallTool, "{}", map[string]any{"name": "x"}), silent); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused := func(caller, id string) bool {
+		r, err := b.Call(wire.WithCaller(t.Context(), caller), request("2", "tasks/get", "{}", map[string]any{"taskId": id}), silent)
+		return err == nil && r.Error() != nil
+	}
+	begin("ada")
+	for range 5000 {
+		begin("eve")
+	}
+	if !refused("eve", "T1") || refused("ada", "T1") || !refused("ada", "T5001") {
+		t.Error("whose task it is was forgotten")
+	}
+}
+
+// A server that floods those who listen: each change is told once, soon, and what comes meanwhile once more.
+func TestFloodsOfChanges(t *testing.T) {
+	t.Parallel()
+	for name, flood := range map[string]func(id string) string{
+		"lists": func(string) string {
+			return `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":$SUB}`
+		},
+		"resources": func(i string) string {
+			return `{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"x:` + i + `"}}`
+		},
+		"giants": func(string) string {
+			return `{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"x:1","x":"` + strings.Repeat("x", 100<<10) + `"}}`
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := backend.New(backend.Options{Name: "flood", Dial: scripted(func(m *wire.Message) []string {
+				switch m.Method() {
+				case wire.Discover:
+					return []string{discovery}
+				case wire.Listen:
+					wants, _ := m.Param("notifications")
+					sub := `"_meta":{"io.modelcontextprotocol/subscriptionId":` + string(m.ID()) + `}`
+					lines := []string{`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"notifications":` + string(wants) + `,` + sub + `}}`}
+					for i := range 120 {
+						line := strings.ReplaceAll(flood(fmt.Sprint(i%4)), "$SUB", "{"+sub+"}")
+						lines = append(lines, strings.Replace(line, `"uri":`, sub+`,"uri":`, 1))
+					}
+					return lines
+				}
+				return nil
+			})})
+			defer b.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			heard := 0
+			uris := []string{"x:0", "x:1", "x:2", "x:3"}
+			_, _ = b.Call(ctx, request("1", wire.Listen, "{}", map[string]any{"notifications": map[string]any{"toolsListChanged": true,
+				"resourceSubscriptions": uris}}), func(*wire.Message) error {
+				heard++
+				time.Sleep(time.Second) // a caller that is slow
+				return nil
+			})
+			if heard < 1 || heard > 12 || name == "giants" && heard != 1 {
+				t.Errorf("%s: a slow caller heard %d", name, heard)
+			}
+		})
+	}
+}
+
+// Only so many listen at once.
+func TestListensAreBounded(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, wire.Modern)
+	b := open(t, backend.Options{Dial: f.dial, Name: "fixture"})
+	ctx, cancel := context.WithCancel(wire.WithCaller(t.Context(), "eve"))
+	begun := make(chan struct{}, 1024)
+	var work sync.WaitGroup
+	listen := func() error {
+		_, err := b.Call(ctx, request("1", wire.Listen, "{}", map[string]any{"notifications": map[string]any{"toolsListChanged": true}}),
+			func(*wire.Message) error { begun <- struct{}{}; return nil })
+		return err
+	}
+	for range 512 {
+		work.Go(func() { _ = listen() })
+	}
+	for range 512 {
+		wait(t, "an acknowledgement", begun)
+	}
+	if err := listen(); interact.AsError(err).Code != interact.Overloaded {
+		t.Errorf("one more: got %v", err)
+	}
+	cancel()
+	work.Wait()
+}
+
+// A server of the old era that asks without end, and reads no answer, harms its own call only.
+func TestAnOldServerThatAsksWithoutEnd(t *testing.T) {
+	t.Parallel()
+	answer := func(m *wire.Message) []string {
+		switch m.Method() {
+		case wire.Discover:
+			return []string{`{"jsonrpc":"2.0","id":$ID,"error":{"code":-32601,"message":"no"}}`}
+		case wire.Initialize:
+			return []string{`{"jsonrpc":"2.0","id":$ID,"result":{"protocolVersion":"2025-11-25","capabilities":{}}}`}
+		case wire.CallTool:
+			var lines []string
+			for i := range 400 {
+				lines = append(lines, fmt.Sprintf(`{"jsonrpc":"2.0","id":"q%d","method":"elicitation/create","params":{"message":"?"}}`, i))
+			}
+			return lines
+		}
+		return nil
+	}
+	b := open(t, backend.Options{Name: "nosy", Dial: scripted(answer)})
+	r, err := b.Call(t.Context(), askTool("1", nil), silent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, _ := r.InResult("inputRequests")
+	var asks map[string]json.RawMessage
+	if json.Unmarshal(raw, &asks) != nil || len(asks) == 0 || len(asks) > 32 {
+		t.Errorf("it asks for %d things", len(asks))
+	}
+}
+
+// What a session of the old era says for looking at is limited, and what has to be known is not.
+func TestFloodsInASession(t *testing.T) {
+	t.Parallel()
+	for _, method := range []string{wire.Progress, wire.LogMessage} {
+		s := tunnel(t, open(t, backend.Options{Name: "flood", Dial: scripted(func(m *wire.Message) []string {
+			switch m.Method() {
+			case wire.Discover:
+				return []string{`{"jsonrpc":"2.0","id":$ID,"error":{"code":-32601,"message":"no"}}`}
+			case wire.Initialize:
+				return []string{`{"jsonrpc":"2.0","id":$ID,"result":{"protocolVersion":"2025-11-25","capabilities":{}}}`}
+			case wire.CallTool:
+				return append(strings.Split(strings.Repeat(`{"jsonrpc":"2.0","method":"`+method+`"}`+"\n", 4999), "\n")[:4999],
+					`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`, `{"jsonrpc":"2.0","id":$ID,"result":{}}`)
+			}
+			return nil
+		})}), nil)
+		want(t, s.ask(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}`), "2025-11-25")
+		got := s.ask(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"x"}}`)
+		chats := 0
+		for ; strings.Contains(got, method); got = s.next() {
+			chats++
+		}
+		if chats == 0 || chats > 4000 { // 256, and 100 for each second that it takes
+			t.Errorf("%s: %d came", method, chats)
+		}
+		want(t, got, "list_changed")
+		want(t, s.next(), `"id":2`)
+	}
+}
+
+// Errors that leave the host say what happened and what to do; the cause stays here: it may have addresses with keys in them.
+func TestErrorsOverTheTunnelKeepSecrets(t *testing.T) {
+	t.Parallel()
+	b := open(t, backend.Options{Name: "site", Dial: func(context.Context) (wire.Conn, error) {
+		return nil, &interact.Error{Code: interact.Unreachable, Title: "the server cannot be reached", Hint: "is it running?",
+			Err: fmt.Errorf("Post %q: refused", "https://mcp.example/?key=SECRET")}
+	}})
+	s := tunnel(t, b, nil)
+	got := s.ask(modern("1", "tools/list"))
+	if strings.Contains(got, "SECRET") {
+		t.Errorf("got %s", got)
+	}
+	want(t, got, "the server cannot be reached", "is it running?")
+}
+
+// A server that asks and does not wait for the answer: its result is passed on, what it asked for is nobody's any more, and its session
+// is not another caller's.
+func TestAServerThatDoesNotWait(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	sessions, heard := 0, []string{}
+	b := open(t, backend.Options{Name: "hasty", Dial: scripted(func(m *wire.Message) []string {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case m.IsResponse():
+			heard = append(heard, string(m.Result()))
+		case m.Method() == wire.Discover:
+			return []string{`{"jsonrpc":"2.0","id":$ID,"error":{"code":-32601,"message":"no"}}`}
+		case m.Method() == wire.Initialize:
+			sessions++
+			return []string{`{"jsonrpc":"2.0","id":$ID,"result":{"protocolVersion":"2025-11-25","capabilities":{}}}`}
+		case m.Method() == wire.CallTool:
+			return []string{`{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"message":"?"}}`, `{"jsonrpc":"2.0","id":$ID,"result":{"content":[]}}`}
+		}
+		return nil
+	})})
+	for _, caller := range []string{"ada", "bob"} {
+		r, err := b.Call(wire.WithCaller(t.Context(), caller), askTool("1", nil), silent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var state string
+		if raw, _ := r.InResult("requestState"); raw != nil && json.Unmarshal(raw, &state) == nil { // it was slower than it was waited for more
+			r, err = b.Call(wire.WithCaller(t.Context(), caller), askTool("2", map[string]any{"requestState": state,
+				"inputResponses": map[string]any{"r1": map[string]any{"action": "accept"}}}), silent)
+		}
+		if err != nil || !strings.Contains(string(r.Bytes()), `"content":[]`) {
+			t.Errorf("%s: got %s, %v", caller, r.Bytes(), err)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if sessions != 2 || len(heard) > 2 {
+		t.Errorf("%d sessions, and %q to what was over", sessions, heard)
+	}
+}

@@ -1,0 +1,202 @@
+package backend_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lmosd/lmosd/bridge/mcp/backend"
+	"github.com/lmosd/lmosd/bridge/mcp/wire"
+)
+
+// A log message does not say for which request it is: nobody hears it while it may be for another caller, or another
+// user of a relay.
+func TestLogsOfOthers(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		caller, user string
+		heard        int
+	}{"the same user": {"relay", "ada", 1}, "another user": {"relay", "eve", 0}, "another caller": {"other", "ada", 0}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, wire.Legacy)
+			b := open(t, backend.Options{Dial: f.dial, Name: "fixture"})
+			ctx, cancel := context.WithCancel(wire.WithUser(wire.WithCaller(t.Context(), c.caller), c.user))
+			var others sync.WaitGroup
+			defer others.Wait()
+			defer cancel()
+			others.Go(func() { _, _ = b.Call(ctx, request("1", wire.CallTool, "{}", map[string]any{"name": "hang"}), silent) })
+			<-f.hung
+			heard := 0
+			m := request("2", wire.CallTool, "{}", map[string]any{"name": "log"}).WithParam(json.RawMessage(`"info"`), "_meta", wire.MetaLogLevel)
+			_, err := b.Call(wire.WithUser(wire.WithCaller(t.Context(), "relay"), "ada"), m, func(*wire.Message) error { heard++; return nil })
+			if err != nil || heard != c.heard {
+				t.Errorf("heard %d log messages, %v; want %d", heard, err, c.heard)
+			}
+		})
+	}
+}
+
+// A host notes who asks, as the relay says it.
+type host struct{ asked chan [2]string }
+
+func (h host) Call(ctx context.Context, m *wire.Message, _ func(*wire.Message) error) (*wire.Message, error) {
+	raw, _ := m.Param("_meta", wire.MetaUser)
+	h.asked <- [2]string{wire.UserOf(ctx), string(raw)}
+	return wire.Respond(m.ID(), struct{}{}), nil
+}
+
+func (host) Session(context.Context) (wire.Conn, error) { panic("there are none") }
+
+// Which of its users asks is said by a relay, and not by them; and a server never sees it.
+func TestUsersOfARelay(t *testing.T) {
+	t.Parallel()
+	h := host{make(chan [2]string, 1)}
+	dial := tunnelTo(t, h)
+	relay := open(t, backend.Options{Relay: true, Name: "relay", Dial: dial})
+	hostile, err := dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hostile.Close()
+	for name, c := range map[string]struct {
+		caller, tag string
+		bytes       int // of the user's name
+		direct      bool
+	}{
+		"nobody":          {"", `"forged"`, 0, false},
+		"somebody":        {"ada", `"forged"`, 32, false},
+		"nothing said":    {"ada", `null`, 32, false},
+		"a long name":     {"", `"` + strings.Repeat("x", 999) + `"`, 64, true},
+		"what is no name": {"", `{"a":1}`, 0, true},
+	} {
+		m := request("1", "tools/list", "{}", nil).WithParam(json.RawMessage(c.tag), "_meta", wire.MetaUser)
+		if c.direct {
+			err = hostile.Write(t.Context(), m)
+		} else {
+			_, err = relay.Call(wire.WithCaller(t.Context(), c.caller), m, silent)
+		}
+		if got := wait(t, "the request", h.asked); err != nil || len(got[0]) != c.bytes || got[0] == "forged" || got[1] != "" {
+			t.Errorf("%s: the host has %q, %v", name, got, err)
+		}
+		if c.direct {
+			if _, err := hostile.Read(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// A server that does not read what one caller answers keeps nobody else waiting.
+func TestAServerThatDoesNotReadAnswers(t *testing.T) {
+	t.Parallel()
+	stuck, over := make(chan struct{}), make(chan struct{})
+	defer close(over)
+	question := func(id string) string {
+		return `{"jsonrpc":"2.0","id":"` + id + `","method":"elicitation/create","params":{"message":"?","requestedSchema":{}}}`
+	}
+	serve := func(there net.Conn) {
+		c := wire.Lines(there)
+		defer c.Close()
+		say := func(line string) { _, _ = there.Write([]byte(line + "\n")) }
+		for {
+			m, err := c.Read(context.Background())
+			switch {
+			case err != nil:
+				return
+			case !m.IsRequest():
+			case m.Method() == wire.Initialize:
+				say(`{"jsonrpc":"2.0","id":` + string(m.ID()) + `,"result":{"protocolVersion":"2025-11-25","capabilities":{}}}`)
+			case m.Text("name") == "ask":
+				say(question("one"))
+				_, _ = there.Read(make([]byte, 1)) // of the answer
+				say(question("two"))
+				close(stuck)
+				<-over
+				return
+			case m.Method() == wire.CallTool:
+				say(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+				say(`{"jsonrpc":"2.0","id":` + string(m.ID()) + `,"result":{}}`)
+			default:
+				say(`{"jsonrpc":"2.0","id":` + string(m.ID()) + `,"error":{"code":-32601,"message":"no"}}`)
+			}
+		}
+	}
+	b := open(t, backend.Options{Name: "stuck", Dial: func(context.Context) (wire.Conn, error) {
+		here, there := net.Pipe()
+		go serve(there)
+		return wire.Lines(here), nil
+	}})
+	word, requests := state(t, b, "ada")
+	ctx, cancel := context.WithCancel(wire.WithCaller(t.Context(), "ada"))
+	var ada sync.WaitGroup
+	defer ada.Wait()
+	defer cancel()
+	ada.Go(func() {
+		_, _ = b.Call(ctx, askTool("2", map[string]any{"requestState": word, "inputResponses": answers(requests)}), silent)
+	})
+	<-stuck
+	eve, done := context.WithTimeout(wire.WithCaller(t.Context(), "eve"), patience)
+	defer done()
+	for range 10 {
+		if _, err := b.Call(eve, request("3", wire.CallTool, all, map[string]any{"name": "tell"}), silent); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond) // what was asked second is taken by now
+	}
+}
+
+// A server that does not say whether it tells of a resource keeps nobody for long, and nobody who leaves; and what changes before
+// it has said so of all is told.
+func TestAServerThatTakesNoSubscription(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := open(t, backend.Options{Name: "slow", Dial: scripted(func(m *wire.Message) []string {
+			switch {
+			case m.Method() == wire.Initialize:
+				return []string{`{"jsonrpc":"2.0","id":$ID,"result":{"protocolVersion":"2025-11-25","capabilities":{"resources":{"subscribe":true}}}}`}
+			case m.Text("uri") == "test://0":
+				return []string{`{"jsonrpc":"2.0","id":$ID,"result":{}}`, `{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"test://0"}}`}
+			case !m.IsRequest() || m.Method() == "resources/subscribe":
+				return nil
+			}
+			return []string{`{"jsonrpc":"2.0","id":$ID,"error":{"code":-32601,"message":"no"}}`}
+		})})
+		var uris []string
+		for i := range 20 {
+			uris = append(uris, fmt.Sprint("test://", i))
+		}
+		listen := request("1", wire.Listen, "{}", map[string]any{"notifications": map[string]any{"resourceSubscriptions": uris}})
+		ctx, cancel := context.WithCancel(t.Context())
+		said := make(chan string, 9)
+		var ada sync.WaitGroup
+		defer ada.Wait()
+		defer cancel()
+		begun := time.Now()
+		ada.Go(func() {
+			_, _ = b.Call(ctx, listen, func(n *wire.Message) error { said <- n.Method(); return nil })
+		})
+		if first, second := <-said, <-said; first != wire.Acknowledged || second != wire.ResourceUpdated || time.Since(begun) > 15*time.Second {
+			t.Fatalf("heard %s and %s after %v", first, second, time.Since(begun))
+		}
+		var others sync.WaitGroup
+		begun = time.Now()
+		for range 9 {
+			others.Go(func() {
+				soon, leave := context.WithTimeout(t.Context(), time.Second)
+				defer leave()
+				_, _ = b.Call(soon, listen, silent)
+			})
+		}
+		others.Wait()
+		if waited := time.Since(begun); waited > 2*time.Second {
+			t.Errorf("who leaves is kept for %v", waited)
+		}
+	})
+}

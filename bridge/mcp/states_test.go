@@ -1,0 +1,44 @@
+package mcp
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// TestStatesOfTasks are the states of a server's task as they end the run of its tool, a row each (docs/interop.md). That a result with isError
+// is a failure is seen when it is read ([server.run]).
+func TestStatesOfTasks(t *testing.T) {
+	t.Parallel()
+	result := json.RawMessage(`{"content":[]}`)
+	for name, row := range map[string]struct {
+		task  task
+		ended bool
+		err   string
+	}{
+		"working":            {task{Status: "working"}, false, ""},
+		"input_required":     {task{Status: "input_required"}, false, ""},
+		"completed":          {task{Status: "completed", Result: result}, true, ""},
+		"isError":            {task{Status: "completed", Result: json.RawMessage(`{"isError":true}`)}, true, ""},
+		"failed":             {task{Status: "failed", Error: wire.Errorf(-1, "no ink")}, false, "no ink"},
+		"failed, wordless":   {task{Status: "failed", Message: "oh"}, false, "print failed: oh"},
+		"cancelled":          {task{Status: "cancelled"}, false, "the server cancelled print"},
+		"without a result":   {task{Status: "completed"}, false, `the server's task is "completed", without what belongs to it`},
+		"of another dialect": {task{Status: "canceled"}, false, `the server's task is "canceled", without what belongs to it`},
+		"yet to come":        {task{Status: "paused"}, false, `the server's task is "paused", without what belongs to it`},
+		"none":               {task{}, false, `the server's task is "", without what belongs to it`},
+	} {
+		end, err := row.task.end(&interact.Message{Name: "print"})
+		text := ""
+		if e, own := err.(*interact.Error); own {
+			text = e.Title
+		} else if e, theirs := err.(*wire.Error); theirs {
+			text = e.Message
+		}
+		if (end != nil) != row.ended || text != row.err {
+			t.Errorf("%s: %v, %q, want %q", name, end, text, row.err)
+		}
+	}
+}

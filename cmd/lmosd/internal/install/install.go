@@ -1,0 +1,200 @@
+// Package install is `lmosd install`: it writes lmosd mcp into the configuration of an MCP client, and takes it out again.
+package install
+
+import (
+	"cmp"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/google/renameio/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/clients"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
+	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// An installer is one execution of the command.
+type installer struct{ *console.Console }
+
+// An installFlags says what is written where.
+type installFlags struct {
+	thing, file    string
+	dryRun, remove bool
+}
+
+// NewCommand returns `lmosd install`.
+func NewCommand(c *console.Console) *cobra.Command {
+	a := &installer{c}
+	var f installFlags
+	cmd := &cobra.Command{
+		Use:   "install <" + strings.Join(clients.Names(), "|") + ">",
+		Short: "write lmosd mcp into the configuration of an MCP client",
+		Long: "The client then starts lmosd mcp, and has the whole mesh as an MCP server, or one agent. Everything else in its file\n" +
+			"stays as it is, comments too, and the file as it was is kept beside it, with .bak at the end. --node, --data-dir and\n" +
+			"--config are written along, and what LMOSD_NODE, LMOSD_DATA_DIR and LMOSD_CONFIG say: the client has an environment\n" +
+			"of its own. A client that runs has to be started anew.",
+		Example: `  lmosd install claude
+  lmosd install cursor --thing weather
+  lmosd install zed --dry-run
+  lmosd install claude --remove`,
+		Annotations: console.About(console.ScopeLocal, console.ReadWrite, "lmosd mcp"),
+		Args:        console.Takes(1, 1),
+		ValidArgs:   clients.Names(),
+		RunE: func(_ *cobra.Command, args []string) error {
+			client, err := clients.Find(args[0])
+			if err != nil {
+				return err
+			}
+			return a.install(client, f)
+		},
+	}
+	cmd.Flags().StringVar(&f.thing, "thing", "", "only this `AGENT`, with its own names")
+	cmd.Flags().StringVar(&f.file, "file", "", "the client's configuration, if it is another `FILE`")
+	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "show what would change, and write nothing")
+	cmd.Flags().BoolVar(&f.remove, "remove", false, "take it out again")
+	return cmd
+}
+
+// An installation is what `lmosd install` did.
+type installation struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"` // Installation
+	Client     string `json:"client"`
+	Server     string `json:"server"`
+	File       string `json:"file"`
+	Backup     string `json:"backup,omitempty"`
+	Changed    bool   `json:"changed"`
+	DryRun     bool   `json:"dry_run,omitempty"`
+	Diff       string `json:"diff,omitempty"`
+}
+
+// install writes the entry into the client's file, or takes it out.
+func (a *installer) install(c *clients.Client, f installFlags) error {
+	doc := installation{APIVersion: gateway.APIVersion, Kind: "Installation", Client: c.Name, File: f.file, DryRun: f.dryRun}
+	server, err := a.serverEntry(f.thing)
+	if err != nil {
+		return err
+	}
+	doc.Server = server.Name
+	if doc.File == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return &interact.Error{Code: interact.Usage, Title: "the home folder is not known", Err: err, Hint: "name the file: --file FILE"}
+		}
+		doc.File = filepath.FromSlash(c.File(runtime.GOOS, filepath.ToSlash(home), a.Variable))
+	}
+	doc.File = behind(doc.File)
+	before, err := os.ReadFile(doc.File)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return unwritable(doc.File, err)
+	}
+	var after []byte
+	if f.remove {
+		after, err = c.Remove(before, server.Name)
+	} else {
+		after, err = c.Add(before, server)
+	}
+	if err != nil {
+		failed := *interact.AsError(err)
+		failed.Title = doc.File + ": " + failed.Title
+		return &failed
+	}
+	doc.Diff = clients.Diff(doc.File, before, after)
+	if doc.Changed = doc.Diff != ""; doc.Changed && !f.dryRun {
+		if doc.Backup, err = replace(doc.File, before, after); err != nil {
+			return unwritable(doc.File, err)
+		}
+	}
+	return a.showInstallation(&doc, c.Title)
+}
+
+// behind is what a link leads to, also if that is not there yet: it is written, and the link stays.
+func behind(file string) string {
+	if real, err := filepath.EvalSymlinks(file); err == nil {
+		return real
+	}
+	to, err := os.Readlink(file)
+	switch {
+	case err != nil:
+		return file
+	case filepath.IsAbs(to):
+		return to
+	}
+	return filepath.Join(filepath.Dir(file), to)
+}
+
+// serverEntry is how the client starts this program.
+func (a *installer) serverEntry(thing string) (s clients.Server, err error) {
+	if s.Command, err = os.Executable(); err != nil {
+		return s, &interact.Error{Code: interact.Internal, Title: "this program does not know where it is", Err: err, Hint: "start it by its path"}
+	}
+	s.Name, s.Args = "lmosd", []string{"mcp"}
+	if thing != "" {
+		s.Name += "-" + td.Slug(thing)
+		s.Args = append(s.Args, "--thing", thing)
+	}
+	for _, where := range []struct{ flag, given, variable string }{
+		{"--config", a.Flags.Config, "LMOSD_CONFIG"}, {"--data-dir", a.Flags.DataDir, "LMOSD_DATA_DIR"}, {"--node", a.Flags.Node, "LMOSD_NODE"}} {
+		word := cmp.Or(where.given, a.Variable(where.variable)) // the client has another environment than this command
+		if word == "" {
+			continue
+		}
+		if where.flag != "--node" {
+			if word, err = filepath.Abs(word); err != nil {
+				return s, console.Usage("name it from the root", "%s cannot be found", cmp.Or(where.given, where.variable))
+			}
+		}
+		s.Args = append(s.Args, where.flag, word)
+	}
+	return s, nil
+}
+
+// replace writes a file at once, and keeps what it was beside it.
+func replace(file string, before, after []byte) (backup string, err error) {
+	mode := fs.FileMode(0o600)
+	if info, err := os.Stat(file); err == nil {
+		mode = info.Mode().Perm()
+		backup = file + ".bak"
+		if err := renameio.WriteFile(backup, before, mode, renameio.WithTempDir(filepath.Dir(file))); err != nil {
+			return "", err
+		}
+	} else if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return "", err
+	}
+	return backup, renameio.WriteFile(file, after, mode, renameio.WithTempDir(filepath.Dir(file)))
+}
+
+func unwritable(file string, err error) error {
+	return &interact.Error{Code: interact.Usage, Title: "the configuration " + file + " cannot be read or written", Err: console.Reason(err),
+		Hint: "is it the client's? --file FILE names another"}
+}
+
+// showInstallation says what was done.
+func (a *installer) showInstallation(doc *installation, title string) error {
+	err := a.Show(console.View{Doc: doc, Names: []string{doc.File}, People: func(s *terminal.Screen, _ bool) {
+		switch {
+		case !doc.Changed:
+			s.Line(title + ": nothing to change in " + doc.File)
+		case doc.DryRun:
+			s.Line(strings.TrimSuffix(doc.Diff, "\n"))
+		default:
+			s.Line(strings.TrimSuffix(doc.Diff, "\n"))
+			s.Line(title + ": wrote " + doc.File)
+			if doc.Backup != "" {
+				s.Line("as it was: " + doc.Backup)
+			}
+		}
+	}})
+	if err == nil && doc.Changed && !doc.DryRun {
+		a.Next("lmosd status   # is a node running? " + title + " has to be started anew")
+	}
+	return err
+}

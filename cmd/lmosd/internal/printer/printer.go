@@ -1,0 +1,49 @@
+// Package printer prints what agents answer: for people on a terminal, and as it is for whoever reads a pipe.
+package printer
+
+import (
+	"bytes"
+	"encoding/json"
+	"mime"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
+)
+
+// IsJSON reports whether media is JSON or based on it (RFC 6839 §3.1).
+func IsJSON(media string) bool {
+	t, _, err := mime.ParseMediaType(media)
+	return err == nil && (t == "application/json" || strings.HasSuffix(t, "+json"))
+}
+
+// Write prints an answer bare: a JSON string as its text, other JSON indented on a terminal, anything else as it is.
+// An agent may be a stranger: on a terminal its text cannot command the terminal.
+func Write(s *terminal.Screen, output []byte, media string) {
+	var text *string // nil for null, which is printed
+	switch {
+	case len(output) == 0:
+		return
+	case IsJSON(media) && json.Unmarshal(output, &text) == nil && text != nil:
+		output = []byte(*text)
+	case IsJSON(media) && s.TTY:
+		var b bytes.Buffer
+		if json.Indent(&b, output, "", "  ") == nil {
+			output = b.Bytes()
+		}
+	}
+	if s.TTY {
+		output = []byte(terminal.Printable(strings.ToValidUTF8(string(output), string(utf8.RuneError))))
+	}
+	if isText(media) && !bytes.HasSuffix(output, []byte("\n")) {
+		output = append(bytes.Clone(output), '\n')
+	}
+	// Whoever closed the pipe does not want the rest.
+	_, _ = s.Write(output)
+}
+
+// isText reports whether a line end behind the output does no harm.
+func isText(media string) bool {
+	t, _, err := mime.ParseMediaType(media)
+	return IsJSON(media) || err == nil && strings.HasPrefix(t, "text/")
+}

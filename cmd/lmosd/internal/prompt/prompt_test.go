@@ -1,0 +1,136 @@
+package prompt
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/interact"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// here is the folder of the test.
+var here, _ = filepath.Abs(".")
+
+// typed asks a person who types lines, and returns the answer and what was shown.
+func typed(t *testing.T, in interact.Input, lines ...string) (interact.Answer, string) {
+	t.Helper()
+	var out bytes.Buffer
+	c := console.New([]string{"LMOSD_FORCE_TTY=80", "NO_COLOR=1"}, strings.NewReader(strings.Join(lines, "\n")), io.Discard, &out)
+	answers, err := New(c, "ci\x1b").Ask(t.Context(), interact.Inputs{"q": in})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answers["q"], out.String()
+}
+
+func TestFields(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		schema string
+		lines  []string
+		want   string // content
+		shown  string
+	}{
+		"text":              {`{"type":"string"}`, []string{"", " a b "}, `{"f":"a b"}`, "it is needed"},
+		"default":           {`{"type":"string","default":"x"}`, []string{""}, `{"f":"x"}`, "f [x]: "},
+		"length":            {`{"type":"string","minLength":3}`, []string{"ab", "abc"}, `{"f":"abc"}`, "✗ it must have at least 3 characters"},
+		"email":             {`{"type":"string","format":"email"}`, []string{"a", "a@b.c"}, `{"f":"a@b.c"}`, `"a" is no email`},
+		"uri":               {`{"type":"string","format":"uri"}`, []string{"a", "a:b"}, `{"f":"a:b"}`, `"a" is no uri`},
+		"date":              {`{"type":"string","format":"date"}`, []string{"1.1.2026", "2026-01-01"}, `{"f":"2026-01-01"}`, "is no date"},
+		"date-time":         {`{"type":"string","format":"date-time"}`, []string{"now", "2026-01-01T10:00:00Z"}, `{"f":"2026-01-01T10:00:00Z"}`, "no date-time"},
+		"integer":           {`{"type":"integer","minimum":1}`, []string{"x", "1.5", "0", "2"}, `{"f":2}`, "f (integer from 1): "},
+		"number":            {`{"type":"number","maximum":1}`, []string{"0.5"}, `{"f":0.5}`, "f (number to 1): "},
+		"yes":               {`{"type":"boolean"}`, []string{"si", "Yes"}, `{"f":true}`, `"si" is neither y nor n`},
+		"no by default":     {`{"type":"boolean","default":false}`, []string{""}, `{"f":false}`, "[n]"},
+		"one by number":     {`{"type":"string","enum":["a","b"]}`, []string{"3", "2"}, `{"f":"b"}`, `"3" is none of them`},
+		"one by value":      {`{"type":"string","enum":["2","1"]}`, []string{"1"}, `{"f":"1"}`, " 1  2\n"},
+		"one by title":      {`{"type":"string","oneOf":[{"const":"#f00","title":"Red"}]}`, []string{"red"}, `{"f":"#f00"}`, "1  #f00 (Red)"},
+		"old names":         {`{"type":"string","enum":["x"],"enumNames":["Ex"]}`, []string{"ex"}, `{"f":"x"}`, "x (Ex)"},
+		"several":           {`{"type":"array","items":{"enum":["a","b","c"]}}`, []string{"c, 1,"}, `{"f":["c","a"]}`, "any, with commas between"},
+		"several by title":  {`{"type":"array","items":{"anyOf":[{"const":"a","title":"Ah"}]}}`, []string{"ah"}, `{"f":["a"]}`, "a (Ah)"},
+		"none of several":   {`{"type":"array","items":{"enum":["a"]}}`, []string{""}, `{"f":[]}`, ""},
+		"too few":           {`{"type":"array","minItems":1,"items":{"enum":["a"]}}`, []string{"", "a"}, `{"f":["a"]}`, "it is needed"},
+		"JSON":              {`{"type":"object"}`, []string{"{", `{"a":1}`}, `{"f":{"a":1}}`, `"{" is no object`},
+		"what is not known": {`{"type":7,"title":{}}`, []string{"x"}, `{"f":"x"}`, ""},
+		"a title that commands": {`{"type":"string","title":"a\u001b[31m","description":"why"}`, []string{"x"}, `{"f":"x"}`,
+			"a\ufffd[31m: why\n"},
+	} {
+		a, shown := typed(t, interact.Input{Kind: interact.InputForm, Message: "Well?",
+			Schema: []byte(`{"type":"object","required":["f"],"properties":{"f":` + c.schema + `}}`)}, append(c.lines, "")...)
+		if a.Action != interact.Accept || string(a.Content) != c.want || !strings.Contains(shown, c.shown) || strings.Contains(shown, "\x1b") {
+			t.Errorf("%s: got %s %s, shown %s", name, a.Action, a.Content, shown)
+		}
+	}
+}
+
+func TestForms(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		in    interact.Input
+		lines []string
+		want  string
+	}{
+		"left out":     {form(`{"properties":{"z":{"type":"string"},"a":{"type":"integer"}}}`), []string{"", "1"}, `accept {"a":1}`},
+		"in order":     {form(`{"properties":{"z":{"type":"string"},"a":{"type":"integer"}}}`), []string{"x", "1"}, `accept {"z":"x","a":1}`},
+		"consent":      {form(``), []string{""}, "accept {}"},
+		"one value":    {form(`{"type":"integer"}`), []string{"3"}, "accept 3"},
+		"declined":     {form(`{"properties":{"z":{"type":"string"}}}`), []string{"!decline"}, "decline "},
+		"cancelled":    {form(`{"properties":{"z":{"type":"string"}}}`), []string{"!cancel"}, "cancel "},
+		"the end":      {form(`{"required":["z"],"properties":{"z":{"type":"string"}}}`), nil, "cancel "},
+		"fields clash": {form(`{"minProperties":1,"properties":{"z":{"type":"string"}}}`), []string{"", "x"}, `accept {"z":"x"}`},
+		"address":      {interact.Input{Kind: interact.InputURL, URL: "javascript:x"}, []string{"!decline"}, "decline "},
+		"message":      {interact.Input{Kind: interact.InputMessage, Message: strings.Repeat("a\n", 90)}, []string{"", "hi"}, `accept "hi"`},
+		"model": {interact.Input{Kind: interact.InputModel, Params: []byte(`{"messages":[{"role":"user","content":[{"type":"image"},{"type":"text","text":"?"}]}]}`)},
+			[]string{"", "a", ""}, `accept {"content":{"text":"a","type":"text"},"model":"person","role":"assistant","stopReason":"endTurn"}`},
+		"no model":   {interact.Input{Kind: interact.InputModel}, []string{"!decline"}, "decline "},
+		"folders":    {interact.Input{Kind: interact.InputRoots}, []string{"/a b /c"}, `accept {"roots":[{"uri":"file:///a","name":"a"},{"uri":"file://` + here + `/b","name":"b"},{"uri":"file:///c","name":"c"}]}`},
+		"no folders": {interact.Input{Kind: interact.InputRoots}, []string{""}, `accept {"roots":[]}`},
+	} {
+		a, shown := typed(t, c.in, append(c.lines, "")...)
+		if got := a.Action + " " + string(a.Content); got != c.want {
+			t.Errorf("%s: got %s, shown %s", name, got, shown)
+		}
+	}
+}
+
+func form(schema string) interact.Input {
+	return interact.Input{Kind: interact.InputForm, Schema: []byte(schema)}
+}
+
+// Who is interrupted has answered nothing.
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	in, typing := io.Pipe()
+	defer typing.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	answers, err := New(console.New(nil, in, io.Discard, io.Discard), "ci").Ask(ctx, interact.Inputs{"q": form(`{"type":"string"}`)})
+	if !errors.Is(err, context.Canceled) || len(answers) != 0 {
+		t.Errorf("got %v, %v", answers, err)
+	}
+}
+
+// Whatever a stranger asks for, a person can be asked, and what is shown commands no terminal.
+func FuzzForm(f *testing.F) {
+	f.Add(`{"type":"object","properties":{"a":{"type":"array","items":{"enum":["x",1,null]}}}}`, "1,x")
+	f.Add(`{"properties":{"a":{"oneOf":[{"const":{}}]},"a":7}}`, "\x1b")
+	f.Fuzz(func(t *testing.T, schema, line string) {
+		var out bytes.Buffer
+		c := console.New(nil, strings.NewReader(strings.Repeat(line+"\n", 20)), io.Discard, &out)
+		in := interact.Inputs{"q": {Kind: interact.InputForm, Message: schema, Schema: []byte(schema)}}
+		if _, err := New(c, "ci").Ask(t.Context(), in); err != nil || strings.ContainsRune(out.String(), '\x1b') {
+			t.Errorf("%v: %q", err, out.String())
+		}
+		_ = Show(in)
+		_ = Sample(in)
+	})
+}

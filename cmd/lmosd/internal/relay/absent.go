@@ -1,0 +1,51 @@
+package relay
+
+import (
+	"slices"
+
+	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// lists are the methods whose answer is a list, with its member.
+var lists = map[string]string{"tools/list": "tools", "prompts/list": "prompts", "resources/list": "resources",
+	"resources/templates/list": "resourceTemplates"}
+
+// offers are what the node will say that it has.
+var offers = map[string]any{"tools": changing, "prompts": changing, "resources": map[string]bool{"listChanged": true, "subscribe": true}}
+
+var changing = map[string]bool{"listChanged": true}
+
+// absent answers a request before there is a node, so that a client that asks once what its server is has a server: one without
+// tools, which says what to do. Met is that there was a node: then lists are not empty, and only a client that begins is
+// answered. Nil is no answer: it is refused, with why.
+func absent(m *wire.Message, why error, met bool) *wire.Message {
+	e := interact.AsError(why)
+	words := e.Error() + ". Until then there are no tools: " + e.Hint
+	result := map[string]any{}
+	switch list := lists[m.Method()]; {
+	case m.Method() == wire.Initialize:
+		version := m.Text("protocolVersion")
+		if !slices.Contains(wire.LegacyRevisions, version) {
+			version = wire.Legacy
+		}
+		return wire.Respond(m.ID(), map[string]any{"protocolVersion": version, "capabilities": offers, "serverInfo": self, "instructions": words})
+	case m.Method() == "ping":
+		return wire.Respond(m.ID(), result)
+	case m.Method() == wire.Discover:
+		result["supportedVersions"] = append([]string{wire.Modern}, wire.LegacyRevisions...)
+		result["capabilities"], result["instructions"] = offers, words
+		result["_meta"] = map[string]any{wire.MetaServer: self}
+	case list != "" && !met:
+		result[list] = []any{}
+	default:
+		return nil
+	}
+	if m.IsModern() {
+		result["resultType"], result["ttlMs"], result["cacheScope"] = "complete", 0, "private"
+	}
+	return wire.Respond(m.ID(), result)
+}
+
+// self is what it calls itself as long as there is no node.
+var self = map[string]string{"name": "lmosd", "version": "1"}

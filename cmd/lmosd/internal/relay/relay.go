@@ -1,0 +1,460 @@
+// Package relay is `lmosd mcp`: an MCP server on standard input and output, for which the node answers that runs on this machine.
+// Clients start it once and never again, so it outlives the node: it serves before there is one, and goes on with the next.
+//
+// Sources: MCP 2026-07-28, "stdio", "Subscriptions"; MCP 2025-11-25, "Lifecycle", "Resources", "Logging".
+package relay
+
+import (
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/interact"
+)
+
+const (
+	// patience is how long a client that has closed its end may still want its answers, and how long a node may take to begin to
+	// answer.
+	patience = 10 * time.Second
+	// A node that is away is looked for again, less often each time.
+	firstPause = 100 * time.Millisecond
+	maxPause   = 5 * time.Second
+	// maxKept bounds the listens, and the subscriptions of a session, that are told to the next node.
+	maxKept = 256
+)
+
+// Options are the settings of [Run].
+type Options struct {
+	// In and Out are the client's ends. They are not closed.
+	In  io.Reader
+	Out io.Writer
+	// Dial begins an exchange of messages with the node, one on a line: in is what is said to it. It is called again when the
+	// node went away. The hint of its error says what starts one.
+	Dial func(ctx context.Context, in io.Reader) (io.ReadCloser, error)
+	// Told gets a line for people about the node: that it is away, with why, or there again (nil).
+	Told func(err error)
+}
+
+// A relay stands between a client and the node. When the node goes away, requests that wait get an error; what is a state of the
+// client is told to the node that is there next: how it began a session of 2025-11-25, its subscriptions and log level, and what
+// it listens to.
+type relay struct {
+	Options
+	ctx      context.Context
+	client   wire.Conn
+	work     sync.WaitGroup
+	answered chan struct{} // told of each answer
+	lost     chan struct{} // told that there is no node
+	turn     chan struct{} // holds a token while somebody connects, or says something to the node
+	away     bool          // Told has said so; owned by who has the turn
+
+	mu      sync.Mutex
+	node    wire.Conn // nil: there is none
+	met     bool      // there has been one
+	open    map[wire.ID]bool
+	listens map[wire.ID]*wire.Message // those of the new era that are open
+	heard   map[wire.ID]bool          // of which the client was told that they are
+	begun   []*wire.Message           // how the client began a session: initialize, and that it is initialized
+	level   *wire.Message             // what it said last of log messages in the session
+	watched map[string]*wire.Message  // resources that it subscribed to in the session
+}
+
+// Run passes on what the client says, until it closes its end or ctx does. The error is that of its end.
+func Run(ctx context.Context, o Options) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r := &relay{Options: o, ctx: ctx, client: wire.Lines(standard{o.In, o.Out}),
+		answered: make(chan struct{}, 1), lost: make(chan struct{}, 1), turn: make(chan struct{}, 1),
+		open: map[wire.ID]bool{}, listens: map[wire.ID]*wire.Message{}, heard: map[wire.ID]bool{}, watched: map[string]*wire.Message{}}
+	defer func() { go r.client.Close() }() // it waits for what is being written, which the client may never read
+	defer r.work.Wait()
+	defer r.leave()
+	defer cancel()
+	r.work.Go(r.seek)
+	r.miss()
+	said := make(chan *wire.Message)
+	ended := make(chan error, 1)
+	go func() { ended <- r.read(said) }() // it ends with the process, if the client never closes its end
+	for {
+		select {
+		case m := <-said:
+			r.take(m)
+		case err := <-ended:
+			r.settle()
+			return err
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// standard is the client's end: it is not ours to close.
+type standard struct {
+	io.Reader
+	io.Writer
+}
+
+func (standard) Close() error { return nil }
+
+// read reads what the client says to its end. What is no message is answered here.
+func (r *relay) read(said chan<- *wire.Message) error {
+	for {
+		m, err := r.client.Read(r.ctx)
+		bad := new(wire.Error)
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case errors.As(err, &bad):
+			var id wire.ID
+			if m != nil {
+				id = m.ID()
+			}
+			if err := r.client.Write(r.ctx, wire.Refuse(id, bad)); err != nil {
+				return err
+			}
+			continue
+		case err != nil:
+			return err
+		}
+		select {
+		case said <- m:
+		case <-r.ctx.Done():
+			return nil
+		}
+	}
+}
+
+// take sends a message to the node. Where there is none, it is answered here, as far as that can be.
+func (r *relay) take(m *wire.Message) {
+	select {
+	case r.turn <- struct{}{}:
+		defer func() { <-r.turn }()
+	case <-r.ctx.Done():
+		return
+	}
+	node, err := r.connect()
+	r.note(m)
+	if err == nil {
+		err = node.Write(r.ctx, m)
+	}
+	if err == nil || !m.IsRequest() || r.ctx.Err() != nil {
+		return
+	}
+	r.mu.Lock()
+	_, listens := r.listens[m.ID()]
+	met := r.met
+	r.mu.Unlock()
+	if listens {
+		return // the next node is told
+	}
+	if a := absent(m, err, met); a != nil {
+		r.answer(m.ID(), a)
+		return
+	}
+	r.refuse(m.ID(), err)
+}
+
+// note keeps what is the client's state.
+func (r *relay) note(m *wire.Message) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if m.IsRequest() {
+		r.open[m.ID()] = true
+	}
+	switch method := m.Method(); {
+	case method == wire.Listen && m.IsModern() && len(r.listens) < maxKept:
+		r.listens[m.ID()] = m
+	case method == wire.Cancelled:
+		raw, _ := m.Param("requestId")
+		r.closeLocked(wire.ID(raw))
+	case m.IsModern():
+	case method == wire.Initialize:
+		r.begun, r.level = []*wire.Message{m}, nil
+		clear(r.watched)
+	case method == wire.Initialized && len(r.begun) == 1:
+		r.begun = append(r.begun, m)
+	case method == "logging/setLevel":
+		r.level = m
+	case method == "resources/subscribe" && len(r.watched) < maxKept:
+		r.watched[m.Text("uri")] = m
+	case method == "resources/unsubscribe":
+		delete(r.watched, m.Text("uri"))
+	}
+}
+
+func (r *relay) closeLocked(id wire.ID) {
+	delete(r.open, id)
+	delete(r.listens, id)
+	delete(r.heard, id)
+}
+
+// connect returns the connection to the node, made if there is none. The caller has the turn.
+func (r *relay) connect() (wire.Conn, error) {
+	r.mu.Lock()
+	node := r.node
+	r.mu.Unlock()
+	if node != nil {
+		return node, nil
+	}
+	node, err := r.dial()
+	if r.ctx.Err() == nil && (err != nil) != r.away {
+		r.away = err != nil
+		r.Told(err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	r.node, r.met = node, true
+	r.mu.Unlock()
+	r.work.Go(func() { r.pump(node) })
+	return node, nil
+}
+
+func (r *relay) dial() (wire.Conn, error) {
+	ctx, cancel := context.WithCancel(r.ctx)
+	in, feed := io.Pipe()
+	late := time.AfterFunc(patience, cancel)
+	body, err := r.Dial(ctx, in)
+	if err == nil {
+		node := wire.Lines(&stream{body, feed, cancel})
+		if err = r.resume(ctx, node); err == nil && late.Stop() {
+			return node, nil
+		}
+		node.Close()
+	}
+	cancel()
+	if !late.Stop() && r.ctx.Err() == nil {
+		err = interact.Errorf(interact.Timeout, "lmosd status", "the node does not answer")
+	}
+	return nil, err
+}
+
+// resume tells a node what the one before it was told, and the client that all may be different now.
+func (r *relay) resume(ctx context.Context, node wire.Conn) error {
+	state, listens := r.state()
+	for _, m := range state {
+		if err := repeat(ctx, node, m); err != nil {
+			return err
+		}
+	}
+	for _, m := range listens {
+		if err := node.Write(ctx, m); err != nil {
+			return err
+		}
+	}
+	if len(state) < 2 {
+		return nil // there is no session
+	}
+	for _, method := range []string{wire.ToolsChanged, wire.PromptsChanged, wire.ResourcesChanged} {
+		if err := r.client.Write(ctx, wire.Request("", method, nil)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// state is what a node is told that did not hear the client say it: its session, and what it listens to.
+func (r *relay) state() (session, listens []*wire.Message) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	session = slices.Clone(r.begun)
+	if len(r.begun) == 2 {
+		if r.level != nil {
+			session = append(session, r.level)
+		}
+		session = slices.AppendSeq(session, maps.Values(r.watched))
+	}
+	return session, slices.Collect(maps.Values(r.listens))
+}
+
+// repeat says to a node what the client said to the one before it. The answer is not the client's any more.
+func repeat(ctx context.Context, node wire.Conn, m *wire.Message) error {
+	if err := node.Write(ctx, m); err != nil || !m.IsRequest() {
+		return err
+	}
+	for {
+		if a, err := node.Read(ctx); err != nil || a.IsResponse() && a.ID() == m.ID() {
+			return err
+		}
+	}
+}
+
+// A stream is the request and the answer of one connection.
+type stream struct {
+	io.ReadCloser
+	feed   *io.PipeWriter
+	cancel context.CancelFunc
+}
+
+func (s *stream) Write(p []byte) (int, error) { return s.feed.Write(p) }
+
+func (s *stream) Close() error {
+	s.cancel()
+	return errors.Join(s.feed.Close(), s.ReadCloser.Close())
+}
+
+// pump passes on what the node says, to the end of the connection. Requests that wait then have no answer.
+func (r *relay) pump(node wire.Conn) {
+	for {
+		m, err := node.Read(r.ctx)
+		if bad := new(wire.Error); errors.As(err, &bad) {
+			continue // it is between the node and us
+		}
+		if err != nil {
+			break
+		}
+		again := false
+		r.mu.Lock()
+		if m.IsResponse() {
+			r.closeLocked(m.ID())
+		} else if m.Method() == wire.Acknowledged {
+			raw, _ := m.Param("_meta", wire.MetaSubscription)
+			if id := wire.ID(raw); r.listens[id] != nil {
+				again = r.heard[id]
+				r.heard[id] = true
+			}
+		}
+		r.mu.Unlock()
+		if again {
+			m = changed(m)
+		}
+		if m != nil && r.client.Write(r.ctx, m) != nil {
+			break
+		}
+		r.tell()
+	}
+	node.Close()
+	r.gone(node)
+	r.miss()
+}
+
+// changed is what a client that listens is told instead, when the next node acknowledges what it listens to: its tools may be
+// others.
+func changed(ack *wire.Message) *wire.Message {
+	if raw, _ := ack.Param("notifications", "toolsListChanged"); string(raw) != "true" {
+		return nil
+	}
+	id, _ := ack.Param("_meta", wire.MetaSubscription)
+	return wire.Request("", wire.ToolsChanged, map[string]any{"_meta": map[string]any{wire.MetaSubscription: id}})
+}
+
+// gone refuses what the node has not answered.
+func (r *relay) gone(node wire.Conn) {
+	r.mu.Lock()
+	if r.node == node {
+		r.node = nil
+	}
+	var waiting []wire.ID
+	for id := range r.open {
+		if r.listens[id] == nil {
+			waiting = append(waiting, id)
+		}
+	}
+	r.mu.Unlock()
+	for _, id := range waiting {
+		r.refuse(id, interact.Errorf(interact.NodeLost, "try again", "the node went away before it answered"))
+	}
+}
+
+// miss asks for another node.
+func (r *relay) miss() {
+	select {
+	case r.lost <- struct{}{}:
+	default:
+	}
+}
+
+// seek looks for a node whenever there is none, so that the client hears what changed without asking.
+func (r *relay) seek() {
+	for {
+		select {
+		case <-r.lost:
+		case <-r.ctx.Done():
+			return
+		}
+		for pause := firstPause; ; pause = min(2*pause, maxPause) {
+			select {
+			case <-time.After(pause):
+			case <-r.ctx.Done():
+				return
+			}
+			if r.found() {
+				break
+			}
+		}
+	}
+}
+
+// found reports whether there is a node.
+func (r *relay) found() bool {
+	select {
+	case r.turn <- struct{}{}:
+		defer func() { <-r.turn }()
+	case <-r.ctx.Done():
+		return false
+	}
+	_, err := r.connect()
+	return err == nil
+}
+
+func (r *relay) tell() {
+	select {
+	case r.answered <- struct{}{}:
+	default:
+	}
+}
+
+// refuse answers for a node that does not.
+func (r *relay) refuse(id wire.ID, err error) {
+	e := interact.AsError(err)
+	r.answer(id, wire.Refuse(id, wire.Errorf(wire.InternalError, "%s", e.Error()).With(map[string]any{
+		"code": e.Code.String(), "hint": e.Hint, "retryable": e.Code.Retryable()})))
+}
+
+// answer answers a request that still waits.
+func (r *relay) answer(id wire.ID, m *wire.Message) {
+	r.mu.Lock()
+	waits := r.open[id]
+	r.closeLocked(id)
+	r.mu.Unlock()
+	if waits && r.ctx.Err() == nil {
+		_ = r.client.Write(r.ctx, m) // who does not read has left
+		r.tell()
+	}
+}
+
+// settle waits for the answers to a client that has said all, for a while. What it listens to has no end.
+func (r *relay) settle() {
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	for {
+		r.mu.Lock()
+		waiting := len(r.open) - len(r.listens)
+		r.mu.Unlock()
+		if waiting <= 0 {
+			return
+		}
+		select {
+		case <-r.answered:
+		case <-late.C:
+			return
+		case <-r.ctx.Done():
+			return
+		}
+	}
+}
+
+func (r *relay) leave() {
+	r.mu.Lock()
+	node := r.node
+	r.mu.Unlock()
+	if node != nil {
+		node.Close()
+	}
+}

@@ -1,0 +1,273 @@
+package relay
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/interact"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A node of a test is one connection of a relay: what it was sent, and what it says.
+type node struct {
+	wire.Conn
+	out *io.PipeWriter
+}
+
+// A desk is a client before a relay, in a bubble of its own time.
+type desk struct {
+	t      *testing.T
+	client wire.Conn
+	runs   chan bool // whether there is a node, from now on
+	nodes  chan node
+	conns  []wire.Conn // of nodes
+	told   []string
+	end    func()
+}
+
+// between is what one end reads and writes.
+type between struct {
+	io.Reader
+	io.WriteCloser
+}
+
+func open(t *testing.T, runs bool) *desk {
+	said, user := io.Pipe()
+	heard, program := io.Pipe()
+	d := &desk{t: t, client: wire.Lines(between{heard, user}), nodes: make(chan node, 8), runs: make(chan bool, 1)}
+	d.runs <- runs
+	done := make(chan error, 1)
+	go func() {
+		done <- Run(t.Context(), Options{In: said, Out: program, Dial: d.dial, Told: func(err error) {
+			word := "there"
+			if err != nil {
+				word = err.Error()
+			}
+			d.told = append(d.told, word)
+		}})
+	}()
+	d.end = func() {
+		user.Close()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		program.Close()
+		for _, c := range append(d.conns, d.client) {
+			c.Close()
+		}
+	}
+	return d
+}
+
+func (d *desk) dial(_ context.Context, in io.Reader) (io.ReadCloser, error) {
+	runs := <-d.runs
+	d.runs <- runs
+	if !runs {
+		return nil, interact.Errorf(interact.NotRunning, "lmosd run", "the node does not run")
+	}
+	body, out := io.Pipe()
+	n := node{wire.Lines(between{in, out}), out}
+	d.conns = append(d.conns, n)
+	d.nodes <- n
+	return body, nil
+}
+
+func (d *desk) set(runs bool) { <-d.runs; d.runs <- runs }
+
+func (d *desk) say(c wire.Conn, m *wire.Message) {
+	d.t.Helper()
+	if err := c.Write(d.t.Context(), m); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+func (d *desk) hear(c wire.Conn, parts ...string) {
+	d.t.Helper()
+	m, err := c.Read(d.t.Context())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for _, part := range parts {
+		if !strings.Contains(string(m.Bytes()), part) {
+			d.t.Fatalf("got %s, want %s", m.Bytes(), part)
+		}
+	}
+}
+
+var (
+	initialize  = wire.Request(`1`, wire.Initialize, map[string]any{"protocolVersion": "2025-06-18"})
+	initialized = wire.Request("", wire.Initialized, nil)
+	meta        = map[string]any{wire.MetaVersion: wire.Modern, wire.MetaCapabilities: struct{}{}}
+)
+
+// When the node goes away, who waits is told, and a session goes on with the next node, which is told of its state.
+func TestASessionGoesOnWithTheNextNode(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, true)
+		defer d.end()
+		first := <-d.nodes
+		d.say(d.client, initialize)
+		d.hear(first, wire.Initialize)
+		d.say(first, wire.Respond(`1`, map[string]any{"a": 1}))
+		d.hear(d.client, `"a":1`)
+		d.say(d.client, initialized)
+		d.hear(first, wire.Initialized)
+		for _, m := range []*wire.Message{wire.Request(`2`, "logging/setLevel", map[string]string{"level": "info"}),
+			wire.Request(`3`, "resources/subscribe", map[string]string{"uri": "a:1"}),
+			wire.Request(`4`, "resources/subscribe", map[string]string{"uri": "a:2"}),
+			wire.Request(`5`, "resources/unsubscribe", map[string]string{"uri": "a:1"})} {
+			d.say(d.client, m)
+			d.hear(first, m.Method())
+			d.say(first, wire.Respond(m.ID(), struct{}{}))
+			d.hear(d.client, string(m.ID()))
+		}
+		d.say(d.client, wire.Request(`6`, "tools/call", nil))
+		d.hear(first, "tools/call")
+		first.out.Close()
+		d.hear(d.client, "LMOS-3002")
+		second := <-d.nodes
+		for _, want := range []string{wire.Initialize, wire.Initialized, "logging/setLevel", `"uri":"a:2"`} {
+			m, err := second.Read(t.Context())
+			if err != nil || !strings.Contains(string(m.Bytes()), want) {
+				t.Fatalf("got %v, %v, want %s", m, err, want)
+			}
+			if m.IsRequest() {
+				d.say(second, wire.Respond(m.ID(), map[string]any{"b": 1})) // the client does not hear of it
+			}
+		}
+		for _, want := range []string{wire.ToolsChanged, wire.PromptsChanged, wire.ResourcesChanged} {
+			d.hear(d.client, want)
+		}
+		d.say(d.client, wire.Request(`7`, "tools/list", nil))
+		d.hear(second, `"id":7`)
+		d.say(second, wire.Respond(`7`, map[string]any{"c": 1}))
+		d.hear(d.client, `"c":1`)
+	})
+}
+
+// Whoever begins before there is a node has a server without tools, which says what to do, and hears when there is one.
+func TestBeforeThereIsANode(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, false)
+		defer d.end()
+		d.say(d.client, initialize)
+		d.hear(d.client, `"protocolVersion":"2025-06-18"`, `"listChanged":true`, "lmosd run")
+		d.say(d.client, initialized)
+		d.say(d.client, wire.Request(`2`, "ping", nil))
+		d.hear(d.client, `"result":{}`)
+		d.say(d.client, wire.Request(`3`, "tools/list", nil))
+		d.hear(d.client, `"result":{"tools":[]}`)
+		d.say(d.client, wire.Request(`4`, "tools/call", nil))
+		d.hear(d.client, "LMOS-3001", `"hint":"lmosd run"`, `"retryable":true`)
+		d.say(d.client, wire.Request(`5`, wire.Discover, map[string]any{"_meta": meta}))
+		d.hear(d.client, `"supportedVersions":["2026-07-28",`, `"resultType":"complete"`, `"ttlMs":0`, "lmosd run")
+		d.say(d.client, wire.Request(`6`, "resources/templates/list", map[string]any{"_meta": meta}))
+		d.hear(d.client, `"resourceTemplates":[]`, `"cacheScope":"private"`)
+		time.Sleep(time.Hour)
+		d.set(true)
+		n := <-d.nodes
+		d.hear(n, wire.Initialize)
+		d.say(n, wire.Respond(`1`, map[string]any{}))
+		d.hear(n, wire.Initialized)
+		d.hear(d.client, wire.ToolsChanged)
+		d.hear(d.client, wire.PromptsChanged)
+		d.hear(d.client, wire.ResourcesChanged)
+		synctest.Wait()
+		if want := []string{"the node does not run", "there"}; !slices.Equal(d.told, want) {
+			t.Errorf("people are told %q, want %q", d.told, want)
+		}
+		d.set(false)
+		n.out.Close()
+		synctest.Wait()
+		d.say(d.client, wire.Request(`7`, "tools/list", nil)) // it is not empty: it is not known
+		d.hear(d.client, "LMOS-3001")
+	})
+}
+
+// What a client of the new era listens to is listened to at the next node, and it is told that its tools may be others.
+func TestListensGoOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, false)
+		defer d.end()
+		listen := func(id wire.ID, what string) *wire.Message {
+			return wire.Request(id, wire.Listen, map[string]any{"_meta": meta, "notifications": map[string]bool{what: true}})
+		}
+		ack := func(n node, id wire.ID, what string) {
+			d.say(n, wire.Request("", wire.Acknowledged, map[string]any{"notifications": map[string]bool{what: true},
+				"_meta": map[string]any{wire.MetaSubscription: json.RawMessage(id)}}))
+		}
+		d.say(d.client, listen(`1`, "toolsListChanged"))
+		synctest.Wait()
+		d.set(true)
+		n := <-d.nodes
+		d.hear(n, wire.Listen)
+		ack(n, `"1"`, "toolsListChanged") // of another: ids are compared as they are written
+		d.hear(d.client, wire.Acknowledged)
+		ack(n, `1`, "toolsListChanged")
+		d.hear(d.client, wire.Acknowledged, `"toolsListChanged":true`)
+		d.say(d.client, listen(`2`, "promptsListChanged"))
+		d.hear(n, wire.Listen)
+		ack(n, `2`, "promptsListChanged")
+		d.hear(d.client, wire.Acknowledged)
+		d.say(d.client, listen(`3`, "toolsListChanged"))
+		d.hear(n, wire.Listen)
+		d.say(d.client, wire.Request("", wire.Cancelled, map[string]any{"requestId": 3}))
+		d.hear(n, wire.Cancelled)
+		n.out.Close()
+		n = <-d.nodes
+		for range 2 {
+			m, err := n.Read(t.Context())
+			if err != nil || m.Method() != wire.Listen || m.ID() == `3` {
+				t.Fatalf("got %v, %v", m, err)
+			}
+		}
+		ack(n, `2`, "promptsListChanged")
+		ack(n, `1`, "toolsListChanged")
+		d.hear(d.client, wire.ToolsChanged, wire.MetaSubscription+`":1`)
+	})
+}
+
+// A node that takes the connection and says nothing is not waited for longer than ten seconds; rubbish is answered at once.
+func TestBadPeers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		said, user := io.Pipe()
+		heard, program := io.Pipe()
+		defer program.Close()
+		done := make(chan error, 1)
+		go func() {
+			done <- Run(t.Context(), Options{In: said, Out: program, Told: func(error) {},
+				Dial: func(ctx context.Context, _ io.Reader) (io.ReadCloser, error) {
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}})
+		}()
+		client := wire.Lines(between{heard, user})
+		d := &desk{t: t}
+		began := time.Now()
+		go func() { _, _ = user.Write([]byte("Hello\n{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\"}\n")) }()
+		d.hear(client, "-32700")
+		d.hear(client, `"id":1`, "the node does not answer")
+		if took := time.Since(began); took > 4*patience {
+			t.Errorf("it took %v", took)
+		}
+		user.Close()
+		if err := <-done; err != nil && !errors.Is(err, io.EOF) {
+			t.Error(err)
+		}
+	})
+}

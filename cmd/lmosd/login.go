@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"os/exec"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lmosd/lmosd/bridge/mcp/client"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/settings"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
+	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/credentials"
+)
+
+// A loginFlags says as what this host is logged in, and how.
+type loginFlags struct {
+	clientID  string
+	scopes    []string
+	port      int
+	wait      time.Duration
+	noBrowser bool
+}
+
+func newLoginCommand(a *app) *cobra.Command {
+	var f loginFlags
+	cmd := &cobra.Command{
+		Use:   "login <mcp:https://…>",
+		Short: "log this host in at an MCP server that asks for it, in a browser",
+		Long: "The server says who lets clients in, and what it wants; there somebody agrees, in a browser on this machine. What is\n" +
+			"granted is kept beside the credentials of the node, and renewed when it ends: the node that runs here, and lmosd expose,\n" +
+			"use it from then on. Without a terminal the address is only printed.",
+		Example: `  lmosd login mcp:https://mcp.example/mcp
+  lmosd login mcp:https://mcp.example/mcp --scope files:write
+  lmosd login mcp:https://mcp.example/mcp --client-id lmosd-of-ann --port 8910`,
+		Annotations: console.About(console.ScopeLocal, console.ReadWrite, "lmosd expose"),
+		Args:        console.Takes(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.login(cmd.Context(), args[0], f)
+		},
+	}
+	cmd.Flags().StringVar(&f.clientID, "client-id", "", "the `ID` of this host, where hosts do not register by themselves")
+	cmd.Flags().StringArrayVar(&f.scopes, "scope", nil, "a `SCOPE` beside those that the server asks for")
+	cmd.Flags().IntVar(&f.port, "port", 0, "where the browser comes back to on 127.0.0.1; 0: any free `PORT`")
+	cmd.Flags().DurationVar(&f.wait, "timeout", 5*time.Minute, "how long to wait for somebody to agree")
+	cmd.Flags().BoolVar(&f.noBrowser, "no-browser", false, "only print the address")
+	return cmd
+}
+
+// A loggedIn is the document of `lmosd login`.
+type loggedIn struct {
+	APIVersion string    `json:"apiVersion"`
+	Kind       string    `json:"kind"` // Login
+	Server     string    `json:"server"`
+	Issuer     string    `json:"issuer"`
+	Scopes     []string  `json:"scopes"`
+	Expires    time.Time `json:"expires,omitzero"`
+	Renews     bool      `json:"renews"` // without a person
+	File       string    `json:"file"`
+}
+
+// login has somebody log this host in.
+func (a *app) login(ctx context.Context, target string, f loginFlags) error {
+	server, ok := strings.CutPrefix(target, "mcp:")
+	if !ok || !strings.HasPrefix(server, "https://") && !strings.HasPrefix(server, "http://") {
+		return console.Usage("lmosd login mcp:https://mcp.example/mcp", "%s is no MCP server elsewhere", target)
+	}
+	c, err := settings.Load(a.Console, nil)
+	if err != nil {
+		return err
+	}
+	secrets, err := credentials.Load(c.CredentialsFile())
+	if err != nil {
+		return err
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	l := client.NewLogin(client.LoginOptions{Server: server, Credentials: secrets, Transport: transport, ClientID: f.clientID, Port: f.port,
+		Log: a.ownLogger(), Show: func(ctx context.Context, address string) error {
+			a.Talk.Line("open this address in a browser:")
+			a.Talk.Line(terminal.OneLine(address))
+			if a.Talk.TTY && !f.noBrowser {
+				a.browse(address)
+			}
+			return nil
+		}})
+	defer l.Close()
+	ctx, cancel := context.WithTimeoutCause(ctx, f.wait,
+		interact.Errorf(interact.Timeout, "--timeout gives more time", "nobody has agreed within %v", f.wait))
+	defer cancel()
+	g, err := l.Begin(ctx, f.scopes)
+	if err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return err
+	}
+	return a.showLogin(loggedIn{APIVersion: gateway.APIVersion, Kind: "Login", Server: server, Issuer: g.Issuer,
+		Scopes: append([]string{}, g.Scopes...), Expires: g.Expires, Renews: g.Refresh != "", File: secrets.GrantsFile()})
+}
+
+func (a *app) showLogin(doc loggedIn) error {
+	err := a.Show(console.View{Doc: doc, Names: []string{doc.Issuer}, People: func(to *terminal.Screen, _ bool) {
+		to.Line(to.Paint(terminal.Green, "logged in") + " at " + terminal.OneLine(doc.Issuer))
+		s := &terminal.Sheet{}
+		s.Add("server", doc.Server)
+		for _, one := range doc.Scopes {
+			s.Add("scope", one)
+		}
+		switch {
+		case doc.Renews:
+			s.Add("ends", "never: it is renewed")
+		case !doc.Expires.IsZero():
+			s.Add("ends", doc.Expires.Local().Format(time.DateTime))
+		}
+		s.Add("kept in", doc.File)
+		s.Write(to)
+	}})
+	if err == nil {
+		a.Next("lmosd expose " + terminal.Shell("mcp:"+doc.Server))
+	}
+	return err
+}
+
+// browse opens an address, if there is something that does. A browser outlives this command.
+func (a *app) browse(address string) {
+	name, args := "xdg-open", []string{address}
+	switch runtime.GOOS {
+	case "darwin":
+		name = "open"
+	case "windows":
+		name, args = "rundll32", []string{"url.dll,FileProtocolHandler", address}
+	default:
+		if a.Variable("DISPLAY") == "" && a.Variable("WAYLAND_DISPLAY") == "" {
+			return
+		}
+	}
+	cmd := exec.Command(name, args...)
+	if err := cmd.Start(); err != nil {
+		a.Note("no browser: %v", err)
+		return
+	}
+	_ = cmd.Process.Release() // nobody waits for it
+}

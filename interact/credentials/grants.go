@@ -1,0 +1,164 @@
+package credentials
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gofrs/flock"
+	"github.com/google/renameio/v2"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// Bounds of the file of grants.
+const (
+	maxGrants  = 1024 // of all things together
+	maxIssuers = 8    // of one thing: the issuers are named by its server
+	// maxGrant bounds one grant in the file, and maxFile all of it, in bytes: what is longer would not be read again.
+	maxGrant = 64 << 10
+	maxFile  = 4 * maxCredentials
+	lockWait = 10 * time.Second
+	lockPoll = 20 * time.Millisecond
+)
+
+// A Grant is what an authorization server gave this host for one thing (RFC 6749 §1.4, §1.5). It goes to that server and to that thing,
+// and to nobody else. Secrets are in it: it prints as its issuer.
+type Grant struct {
+	// Issuer names the authorization server, exactly as its metadata do (RFC 8414 §2).
+	Issuer string `json:"issuer"`
+	// TokenEndpoint is where the grant is renewed, Resource what it is for (RFC 8707).
+	TokenEndpoint string `json:"token_endpoint"`
+	Resource      string `json:"resource,omitempty"`
+	// ClientID, ClientSecret and Method are how this host is known to the issuer: client_secret_basic, client_secret_post or none.
+	ClientID     string `json:"client_id"`
+	ClientSecret string `json:"client_secret,omitempty"`
+	Method       string `json:"method"`
+	// Scopes are those that were granted.
+	Scopes []string `json:"scopes,omitempty"`
+	// Access is the token for requests, until Expires if that is not zero; Refresh is for the next one.
+	Access  string    `json:"access_token"`
+	Refresh string    `json:"refresh_token,omitempty"`
+	Expires time.Time `json:"expires,omitzero"`
+	// Granted is when the grant was kept last. [Store.Keep] sets it.
+	Granted time.Time `json:"granted"`
+}
+
+// String is the issuer.
+func (g Grant) String() string { return "a grant of " + g.Issuer }
+
+// GoString is String.
+func (g Grant) GoString() string { return g.String() }
+
+// LogValue is String.
+func (g Grant) LogValue() slog.Value { return slog.StringValue(g.String()) }
+
+// Grants returns what is kept for a thing, the latest first. A file that cannot be used has none; [Store.Keep] says why.
+func (c Store) Grants(thing string) []Grant {
+	if c.file == nil {
+		return nil
+	}
+	all, err := readGrants(c.GrantsFile())
+	if err != nil {
+		return nil
+	}
+	return all[thing]
+}
+
+// GrantsFile is where grants are kept: beside the credentials file, which people write, in a file that programs do. Empty if there is no
+// credentials file.
+func (c Store) GrantsFile() string {
+	if c.file == nil || c.file.path == "" {
+		return ""
+	}
+	return strings.TrimSuffix(c.file.path, ".json") + ".granted.json"
+}
+
+// Keep keeps g for a thing, in place of what its issuer granted before. It waits for other processes that write the file, 10 s at most, and
+// returns when the file is on the disk. The error is an [*interact.Error]: ConfigFile or KeyPermissions, TooLarge for a grant
+// of more than 64 KiB, or Overloaded if too much is kept.
+func (c Store) Keep(ctx context.Context, thing string, g Grant) error {
+	path := c.GrantsFile()
+	if path == "" {
+		return interact.Errorf(interact.ConfigFile, "set interact.credentials to a file",
+			"this node has no credentials file, and nothing is kept")
+	}
+	if raw, err := json.Marshal(g); err != nil || len(raw) > maxGrant {
+		return interact.Errorf(interact.TooLarge, "ask those who run the authorization server why", "a grant has more than %d bytes", maxGrant)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return unwritable(path, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, lockWait)
+	defer cancel()
+	lock := flock.New(path+".lock", flock.SetPermissions(0o600))
+	if _, err := lock.TryLockContext(ctx, lockPoll); err != nil {
+		return unwritable(path, err)
+	}
+	defer lock.Unlock()
+	all, err := readGrants(path)
+	if err != nil {
+		return err
+	}
+	g.Granted = time.Now().UTC().Truncate(time.Second)
+	rest := slices.DeleteFunc(all[thing], func(o Grant) bool { return o.Issuer == g.Issuer })
+	if all[thing] = append([]Grant{g}, rest...); len(all[thing]) > maxIssuers {
+		all[thing] = all[thing][:maxIssuers]
+	}
+	raw, err := json.MarshalIndent(all, "", "  ")
+	if len(all) > maxGrants || len(raw) >= maxFile {
+		return interact.Errorf(interact.Overloaded, "take what is not used out of "+interact.Quote(path),
+			"grants for %d servers are kept already", len(all)-1)
+	}
+	if err == nil {
+		err = renameio.WriteFile(path, append(raw, '\n'), 0o600, renameio.WithTempDir(filepath.Dir(path)))
+	}
+	if err != nil {
+		return unwritable(path, err)
+	}
+	return nil
+}
+
+// readGrants reads the file; none is an empty one.
+func readGrants(path string) (map[string][]Grant, error) {
+	all := map[string][]Grant{}
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return all, nil
+	}
+	if err != nil {
+		return nil, unreadable(path, err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, unreadable(path, err)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return nil, interact.Errorf(interact.KeyPermissions, "chmod 600 "+interact.Quote(path),
+			"%s can be read by others (mode %04o)", path, info.Mode().Perm())
+	}
+	raw, err := io.ReadAll(io.LimitReader(f, maxFile))
+	if err != nil {
+		return nil, unreadable(path, err)
+	}
+	if err := json.Unmarshal(bytes.TrimSpace(raw), &all); err != nil { // the error could quote a secret
+		return nil, interact.Errorf(interact.ConfigInvalid, "move it away and log in again: lmosd help login",
+			"%s is not what lmosd wrote", path)
+	}
+	return all, nil
+}
+
+func unwritable(path string, err error) error {
+	return &interact.Error{Code: interact.ConfigFile, Title: path + " cannot be written", Err: err,
+		Hint: "ls -ld " + interact.Quote(filepath.Dir(path))}
+}

@@ -1,0 +1,165 @@
+package credentials
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gofrs/flock"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+func loaded(t *testing.T) Store {
+	t.Helper()
+	s, err := Load(filepath.Join(t.TempDir(), "data", "credentials.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// What is granted is there after a restart, the latest first, one of each issuer, and only its owner can read it.
+func TestGrantsAreKept(t *testing.T) {
+	t.Parallel()
+	s := loaded(t)
+	for i, g := range []Grant{{Issuer: "a", Access: "1"}, {Issuer: "b", Access: "2", Refresh: "r", Expires: time.Unix(9e9, 0).UTC(), Scopes: []string{"x"}},
+		{Issuer: "a", Access: "3"}} {
+		if err := s.Keep(t.Context(), "thing", g); err != nil {
+			t.Fatal(i, err)
+		}
+	}
+	again, err := Load(s.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := again.Grants("thing")
+	if len(all) != 2 || all[0].Access != "3" || all[1].Refresh != "r" || !all[1].Expires.Equal(time.Unix(9e9, 0)) || all[0].Granted.IsZero() || again.Grants("other") != nil {
+		t.Errorf("kept is %d: %v", len(all), all)
+	}
+	for i := range 2 * maxIssuers {
+		if err := s.Keep(t.Context(), "thing", Grant{Issuer: fmt.Sprint(i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if all := s.Grants("thing"); len(all) != maxIssuers || all[0].Issuer != fmt.Sprint(2*maxIssuers-1) {
+		t.Errorf("kept is %v", all)
+	}
+	if info, err := os.Stat(s.GrantsFile()); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file is %v, %v", info, err)
+	}
+}
+
+// Those that write at once lose nothing.
+func TestGrantsOfManyAtOnce(t *testing.T) {
+	t.Parallel()
+	s := loaded(t)
+	var work sync.WaitGroup
+	for i := range 16 {
+		work.Go(func() {
+			other, err := Load(s.Path()) // as another process has it
+			if err == nil {
+				err = other.Keep(t.Context(), fmt.Sprint("thing ", i), Grant{Issuer: "a", Access: fmt.Sprint(i)})
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	work.Wait()
+	for i := range 16 {
+		if all := s.Grants(fmt.Sprint("thing ", i)); len(all) != 1 || all[0].Access != fmt.Sprint(i) {
+			t.Errorf("thing %d has %d", i, len(all))
+		}
+	}
+}
+
+// A file that cannot be used is an error that says what to do, has no secret in it, and is not written over.
+func TestBadGrants(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		content string
+		mode    os.FileMode
+		code    interact.Code
+	}{
+		"others read it":  {`{}`, 0o644, interact.KeyPermissions},
+		"it is no JSON":   {`{"secret`, 0o600, interact.ConfigInvalid},
+		"of another kind": {`{"thing":"secret"}`, 0o600, interact.ConfigInvalid},
+	} {
+		s := loaded(t)
+		if err := os.MkdirAll(filepath.Dir(s.GrantsFile()), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(s.GrantsFile(), []byte(test.content), test.mode); err != nil {
+			t.Fatal(err)
+		}
+		err := s.Keep(t.Context(), "thing", Grant{Issuer: "a"})
+		if e := interact.AsError(err); err == nil || e.Code != test.code || strings.Contains(e.Error(), "secret") || e.Hint == "" || s.Grants("thing") != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if raw, err := os.ReadFile(s.GrantsFile()); err != nil || string(raw) != test.content {
+			t.Errorf("%s: it was written over: %s, %v", name, raw, err)
+		}
+	}
+	if err := (Store{}).Keep(t.Context(), "thing", Grant{}); interact.AsError(err).Code != interact.ConfigFile || (Store{}).Grants("thing") != nil {
+		t.Errorf("without a file: %v", err)
+	}
+}
+
+// What an authorization server grants does not take the room of what others did: a file that is too long would not be read again.
+func TestLargeGrants(t *testing.T) {
+	t.Parallel()
+	s := loaded(t)
+	if err := s.Keep(t.Context(), "first", Grant{Issuer: "a", Access: "1"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Keep(t.Context(), "greedy", Grant{Issuer: "b", Access: strings.Repeat("<", 1<<20)}); interact.AsError(err).Code != interact.TooLarge {
+		t.Errorf("a large grant: %v", err)
+	}
+	full := `{"first":[{"issuer":"a","access_token":"1"}],"second":[{"issuer":"b","access_token":"` + strings.Repeat("x", maxFile-maxGrant/2) + `"}]}`
+	if err := os.WriteFile(s.GrantsFile(), []byte(full), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := s.Keep(t.Context(), "third", Grant{Issuer: "c", Access: strings.Repeat("x", maxGrant-512)})
+	if interact.AsError(err).Code != interact.Overloaded {
+		t.Errorf("one too many: %v", err)
+	}
+	if all := s.Grants("first"); len(all) != 1 || all[0].Access != "1" {
+		t.Errorf("the first has %v", all)
+	}
+}
+
+// A process that holds the file is not waited for without end.
+func TestGrantsWait(t *testing.T) {
+	t.Parallel()
+	s := loaded(t)
+	if err := s.Keep(t.Context(), "thing", Grant{Issuer: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	lock := flock.New(s.GrantsFile() + ".lock")
+	if err := lock.Lock(); err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Unlock()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*lockPoll)
+	defer cancel()
+	if err := s.Keep(ctx, "thing", Grant{Issuer: "b"}); interact.AsError(err).Code != interact.ConfigFile || slices.ContainsFunc(s.Grants("thing"),
+		func(g Grant) bool { return g.Issuer == "b" }) {
+		t.Errorf("it was written under a lock: %v", err)
+	}
+}
+
+// Nothing that prints a grant prints its secrets.
+func TestGrantsPrintNoSecrets(t *testing.T) {
+	t.Parallel()
+	g := Grant{Issuer: "https://as.example", Access: "secret", Refresh: "secret", ClientSecret: "secret"}
+	if said := fmt.Sprintf("%v %+v %#v %s %v", g, g, g, g, g.LogValue()); strings.Contains(said, "secret") || !strings.Contains(said, "as.example") {
+		t.Error(said)
+	}
+}

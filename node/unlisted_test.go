@@ -1,0 +1,58 @@
+package node
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lmosd/lmosd/td"
+)
+
+// TestWhatIsUnlistedIsToldToNobody: not by the DHT, nor by gossip, reconciliation, or an index; nor is who names it exactly. What is
+// listed later is told.
+func TestWhatIsUnlistedIsToldToNobody(t *testing.T) {
+	t.Parallel()
+	o := quiet()
+	o.Index = true
+	a, b := start(t, o), start(t, quiet())
+	connect(t, b, a)
+	hidden := []byte(strings.Replace(string(tool("Hidden", "urn:x:hidden")), "{", `{"lmos:unlisted":true,`, 1))
+	until(t, "they are meshed", func() bool { return a.gossip.Peers() == 1 && a.dht.Size() == 1 })
+	p, err := a.Publish(t.Context(), hidden)
+	if err != nil || p.Pending || p.Replicas != 0 || p.GossipPeers != 0 {
+		t.Fatalf("got %+v, %v", p, err)
+	}
+	plain := publish(t, a, tool("Plain", "urn:x:plain"))
+	knows(t, b, plain)
+	c := start(t, quiet()) // a late joiner reconciles
+	connect(t, c, a)
+	knows(t, c, plain)
+	for name, n := range map[string]*running{"who was there": b, "who came later": c} {
+		if _, err := n.sync.Sync(t.Context(), a.host.ID()); err != nil {
+			t.Fatal(err)
+		}
+		if has(n, p.Ref) {
+			t.Errorf("%s knows it", name)
+		}
+		for _, q := range []td.Query{{}, {Text: "Hidden"}, {ID: "urn:x:hidden", Owner: a.DID()}} {
+			for s, err := range n.dht.Ask(t.Context(), a.host.ID(), q) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if d, err := s.Verify(t.Context(), n.verifier, time.Now()); err != nil || d.Unlisted {
+					t.Errorf("%s is told of it: %v", name, err)
+				}
+			}
+		}
+	}
+	if _, err := a.dir.Get(t.Context(), "hidden"); err != nil {
+		t.Errorf("its own node does not know it: %v", err)
+	}
+	if n := a.offers.pending(); n != 0 {
+		t.Errorf("%d wait to be told", n)
+	}
+	if _, err := a.Publish(t.Context(), tool("Hidden", "urn:x:hidden")); err != nil {
+		t.Fatal(err)
+	}
+	knows(t, b, p.Ref)
+}
