@@ -1,27 +1,20 @@
-// Asks an agent with @a2a-js/sdk, and prints what it saw: node a2a-client.mjs BASE JSONRPC|HTTP+JSON 1.0|0.3
+// Asks an agent with @a2a-js/sdk, and prints what it saw: node a2a-client.mjs BASE JSONRPC|HTTP+JSON 1.0|0.3 TOKEN
 import { writeSync } from 'node:fs'
+import { keyOf } from './did-key.mjs'
 import { verifyAgentCardSignature, SendMessageRequest, StreamResponse, Task, AgentCard } from '@a2a-js/sdk'
 import { ClientFactory, JsonRpcTransportFactory, RestTransportFactory, DefaultAgentCardResolver } from '@a2a-js/sdk/client'
 
 // What the library tells goes beside what is printed.
 process.stdout.write = process.stderr.write.bind(process.stderr)
 
-const [base, binding, version] = process.argv.slice(2)
+const [base, binding, version, token] = process.argv.slice(2)
 const legacyCompat = { enabled: version === '0.3' }
-
-// keyOf makes a JWK of a did:key (multibase base58btc, multicodec ed25519-pub).
-function keyOf(kid) {
-  const alphabet = '123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz'
-  let n = 0n
-  for (const c of kid.split('#')[0].slice('did:key:z'.length)) n = n * 58n + BigInt(alphabet.indexOf(c))
-  const bytes = Buffer.from(n.toString(16).padStart(68, '0'), 'hex')
-  return { kty: 'OKP', crv: 'Ed25519', x: bytes.subarray(2).toString('base64url'), alg: 'EdDSA' }
-}
 
 const saw = {}
 const verify = verifyAgentCardSignature(async (kid) => keyOf(kid))
-for (const [name, headers] of [['pure', { 'A2A-Version': '1.0' }], ['union', {}]]) {
-  const raw = await (await fetch(base + '/.well-known/agent-card.json', { headers })).json()
+for (const [name, path, headers] of [['pure', '/.well-known/agent-card.json', { 'A2A-Version': '1.0' }], ['union', '/.well-known/agent-card.json', {}],
+  ['extended', '/extendedAgentCard', { 'A2A-Version': '1.0', Authorization: `Bearer ${token}` }]]) {
+  const raw = await (await fetch(base + path, { headers })).json()
   saw[name] = await verify(AgentCard.fromJSON(raw)).then(() => 'good', (e) => String(e))
   raw.description += '!'
   saw[name + ' changed'] = await verify(AgentCard.fromJSON(raw)).then(() => 'good', () => 'wrong')

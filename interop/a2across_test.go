@@ -9,6 +9,7 @@ import (
 	"time"
 
 	sdk "github.com/a2aproject/a2a-go/v2/a2a"
+	"github.com/a2aproject/a2a-go/v2/a2aclient"
 
 	"github.com/lmosd/lmosd/expose"
 	"github.com/lmosd/lmosd/interact"
@@ -95,32 +96,78 @@ func answerThroughNodes(t *testing.T, m *mesh) {
 	}
 }
 
-// TestA2ALostNode ends the node of an agent while a client follows a task there: the stream ends with an error.
+// TestA2ALostNode ends the node of two agents while clients follow tasks there. No stream hangs: of an A2A agent, whose task may go on,
+// it ends with an error; the task of a thing has failed, and says that it may be tried again.
 func TestA2ALostNode(t *testing.T) {
 	t.Parallel()
 	m := a2aMesh(t)
 	g := &goAgent{}
 	m.importA2A(t, serveGo(t, g, sdk.TransportProtocolJSONRPC, nil), "helper")
+	m.offer(t, []byte(talkerTD), &talker{})
+	m.known(t, "talker")
 	t.Cleanup(func() { close(g.gate("for ever")) })
-	c := m.goClient(t, "helper", sdk.TransportProtocolHTTPJSON)
-	ended := make(chan error, 1)
-	begun := make(chan bool, 8)
-	go func() {
-		var last error
-		for _, err := range c.SendStreamingMessage(context.Background(), a2aText("wait for ever")) {
-			begun <- true
-			last = err
-		}
-		ended <- last
-	}()
-	<-begun
+	slow := sdk.NewMessage(sdk.MessageRoleUser, sdk.NewDataPart(map[string]any{}))
+	slow.Metadata = map[string]any{"skillId": "slow"}
+	type ending struct {
+		name string
+		last sdk.Event
+		err  error
+	}
+	ended := make(chan ending, 8)
+	begin := func(name string, c *a2aclient.Client, q *sdk.SendMessageRequest) sdk.TaskID {
+		id := make(chan sdk.TaskID, 1)
+		go func() {
+			end := ending{name: name}
+			for e, err := range c.SendStreamingMessage(context.Background(), q) {
+				if task, ok := e.(*sdk.Task); ok {
+					id <- task.ID
+				}
+				if end.err = err; err == nil {
+					end.last = e
+				}
+			}
+			ended <- end
+		}()
+		return <-id
+	}
+	follow := func(name string, c *a2aclient.Client, id sdk.TaskID) {
+		begun := make(chan bool, 8)
+		go func() {
+			end := ending{name: name}
+			for e, err := range c.SubscribeToTask(context.Background(), &sdk.SubscribeToTaskRequest{ID: id}) {
+				begun <- true
+				if end.err = err; err == nil {
+					end.last = e
+				}
+			}
+			ended <- end
+		}()
+		<-begun
+	}
+	rest, rpc := m.goClient(t, "helper", sdk.TransportProtocolHTTPJSON), m.goClient(t, "helper", sdk.TransportProtocolJSONRPC)
+	talker := m.goClient(t, "talker", sdk.TransportProtocolJSONRPC)
+	helped := begin("helper over REST", rest, a2aText("wait for ever"))
+	follow("helper over JSON-RPC", rpc, helped)
+	talked := begin("talker", talker, &sdk.SendMessageRequest{Message: slow})
+	follow("talker, followed", talker, talked)
 	go m.stopHost()
-	select {
-	case err := <-ended:
-		if err == nil {
-			t.Error("the stream ended as if it were over")
+	late := time.After(30 * time.Second)
+	for range 4 {
+		select {
+		case end := <-ended:
+			update, isUpdate := end.last.(*sdk.TaskStatusUpdateEvent)
+			failed := isUpdate && update.Status.State == sdk.TaskStateFailed && update.Status.Message.Parts[0].Metadata["retryable"] == true
+			if ofThing := strings.HasPrefix(end.name, "talker"); ofThing != failed || ofThing != (end.err == nil) {
+				t.Errorf("%s: the stream ended with %+v, %v", end.name, end.last, end.err)
+			}
+		case <-late:
+			t.Fatal("a stream hangs")
 		}
-	case <-time.After(30 * time.Second):
-		t.Fatal("the stream hangs")
+	}
+	if task, err := talker.GetTask(t.Context(), &sdk.GetTaskRequest{ID: talked}); err != nil || task.Status.State != sdk.TaskStateFailed {
+		t.Errorf("the task of the thing is %+v, %v", task, err)
+	}
+	if task, err := rest.GetTask(t.Context(), &sdk.GetTaskRequest{ID: helped}); err == nil {
+		t.Errorf("the task of the agent is %+v", task)
 	}
 }

@@ -5,12 +5,15 @@ import (
 	"context"
 	"encoding/json"
 	"iter"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
 
 	sdk "github.com/a2aproject/a2a-go/v2/a2a"
 
+	"github.com/lmosd/lmosd/bridge"
+	"github.com/lmosd/lmosd/bridge/a2a"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -63,11 +66,16 @@ func TestA2AJavaScriptClient(t *testing.T) {
 	m := a2aMesh(t)
 	m.offer(t, []byte(talkerTD), &talker{})
 	m.known(t, "talker")
+	token, err := os.ReadFile(m.consumer.Status().DataDir + "/api.token")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, test := range []struct{ binding, version string }{{"JSONRPC", "1.0"}, {"HTTP+JSON", "1.0"}, {"JSONRPC", "0.3"}, {"HTTP+JSON", "0.3"}} {
 		t.Run(test.binding+" "+test.version, func(t *testing.T) {
 			var saw map[string]any
-			run(t, &saw, "a2a-client.mjs", m.api+"/a2a/talker", test.binding, test.version)
+			run(t, &saw, "a2a-client.mjs", m.api+"/a2a/talker", test.binding, test.version, strings.TrimSpace(string(token)))
 			for what, want := range map[string]string{"pure": `"good"`, "union": `"good"`, "pure changed": `"wrong"`, "union changed": `"wrong"`,
+				"extended": `"good"`, "extended changed": `"wrong"`,
 				"echo": `["TASK_STATE_COMPLETED","hello"]`, "asks": `"TASK_STATE_INPUT_REQUIRED"`, "answered": `["TASK_STATE_COMPLETED",true]`,
 				"get": `1`, "cancel": `"TASK_STATE_CANCELED"`, "push": `"https://hook.example/"`} {
 				same(t, what, saw[what], want)
@@ -90,7 +98,8 @@ func TestA2AJavaScriptServer(t *testing.T) {
 	t.Parallel()
 	modules(t)
 	m := a2aMesh(t)
-	for name, args := range map[string][]string{"js-rpc": {"JSONRPC", "1.0"}, "js-rest": {"HTTP+JSON", "1.0"}, "js-old": {"JSONRPC", "0.3"}} {
+	for name, args := range map[string][]string{"js-rpc": {"JSONRPC", "1.0"}, "js-rest": {"HTTP+JSON", "1.0"}, "js-old": {"JSONRPC", "0.3"},
+		"js-old-rest": {"HTTP+JSON", "0.3"}} {
 		t.Run(name, func(t *testing.T) {
 			m.importA2A(t, nodeServer(t, "a2a-server.mjs", args...), name)
 			c := m.goClient(t, name, sdk.TransportProtocolHTTPJSON)
@@ -116,6 +125,25 @@ func TestA2AJavaScriptServer(t *testing.T) {
 				t.Errorf("the skill gives %s, %v", out, err)
 			}
 		})
+	}
+}
+
+// TestA2AJavaScriptSignature imports cards that the JavaScript library signed, with ES256 and a set of keys at the agent's site.
+func TestA2AJavaScriptSignature(t *testing.T) {
+	t.Parallel()
+	modules(t)
+	b := a2a.New(a2a.Options{Log: logger()})
+	agent, err := b.Import(t.Context(), nodeServer(t, "a2a-server.mjs", "JSONRPC", "1.0", "signed"), bridge.Import{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer agent.Close()
+	if text := string(agent.TD); len(agent.Warnings) > 0 || !strings.Contains(text, `"verified":true`) || !strings.Contains(text, `/jwks.json#k1"`) {
+		t.Errorf("the description is %s, with warnings %v", text, agent.Warnings)
+	}
+	_, err = b.Import(t.Context(), nodeServer(t, "a2a-server.mjs", "JSONRPC", "1.0", "forged"), bridge.Import{})
+	if interact.AsError(err).Code != interact.BadSignature {
+		t.Errorf("a card that was changed gives %v", err)
 	}
 }
 
