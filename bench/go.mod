@@ -3,6 +3,7 @@ module github.com/lmosd/lmosd/bench
 go 1.26.0
 
 require (
+	github.com/a2aproject/a2a-go/v2 v2.4.0
 	github.com/libp2p/go-libp2p v0.51.0
 	github.com/lmosd/lmosd v0.0.0
 	github.com/modelcontextprotocol/go-sdk v1.8.0

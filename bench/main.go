@@ -13,6 +13,8 @@
 //	streams  a stream of 64 KiB chunks between two nodes, up and down; a bare libp2p stream
 //	http     a call over HTTP at both ends with two nodes between; no node; two nginx with TLS between
 //	mcp      a tool of an MCP server on stdio, with two nodes between; one that speaks HTTP, direct; mcp-proxy
+//	mcp-many a node that knows 100 MCP servers with 2,000 tools: lists, searches, and what each server costs
+//	a2a      a message to an A2A agent, with two nodes between; direct; and a tool of MCP that is such an agent
 package main
 
 import (
@@ -45,13 +47,15 @@ var tables = []struct {
 	{"streams", streams},
 	{"http", web},
 	{"mcp", mcpTable},
+	{"mcp-many", manyTable},
+	{"a2a", a2aTable},
 }
 
 func main() {
 	role := flag.String("role", "", "run one of the other processes (used by the benchmark itself)")
 	rounds := flag.Int("rounds", 5, "rounds; the median is printed")
 	length := flag.Duration("for", time.Second, "length of one measurement")
-	only := flag.String("only", "calls,events,streams,http,mcp", "tables to print, with commas between")
+	only := flag.String("only", "calls,events,streams,http,mcp,mcp-many,a2a", "tables to print, with commas between")
 	profile := flag.String("cpuprofile", "", "write a profile of this process, which is the calling end, to this file")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)

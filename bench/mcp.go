@@ -8,49 +8,26 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"strings"
+	"path/filepath"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
-
-	"github.com/lmosd/lmosd/bridge"
-	bridgemcp "github.com/lmosd/lmosd/bridge/mcp"
-	"github.com/lmosd/lmosd/expose"
-	"github.com/lmosd/lmosd/node"
-	"github.com/lmosd/lmosd/td"
 )
 
 var mcpSystems = []system{
 	{"go-sdk, direct over HTTP", func(ctx context.Context) (func() (caller, error), func(), error) {
 		url, stop, err := child(ctx, "mcp-http")
-		return mcpCaller(ctx, url), stop, err
+		return mcpCaller(ctx, url, "echo", "text"), stop, err
 	}},
 	{"two lmosd before stdio (TCP)", func(ctx context.Context) (func() (caller, error), func(), error) { return startMCP(ctx, "tcp") }},
 	{"two lmosd before stdio (QUIC)", func(ctx context.Context) (func() (caller, error), func(), error) { return startMCP(ctx, "quic") }},
 	{"mcp-proxy before stdio", startMCPProxy},
 }
 
-// mcpCallers are how many call at once.
-var mcpCallers = []int{1, 8}
-
 // mcpTable compares a call of a tool over MCP: to a server that speaks HTTP itself, and to the same one on stdio behind two nodes, or
 // behind mcp-proxy. Client, nodes, proxy and server are processes of their own.
 func mcpTable(ctx context.Context, p plan) error {
-	all, err := compareAt(ctx, p, mcpSystems, mcpCallers)
-	if err != nil {
-		return err
-	}
-	direct := all.of(mcpSystems[0].name, 1)
-	fmt.Println("| way | 1 caller p50 | p99 | p50 / direct | 8 callers calls/s |")
-	fmt.Println("|---|---|---|---|---|")
-	for _, s := range mcpSystems {
-		if all[s.name] == nil {
-			continue
-		}
-		one, many := all.of(s.name, 1), all.of(s.name, 8)
-		fmt.Printf("| %s | %.0f µs | %.0f µs | %.2f | %.0f |\n", s.name, us(one.p50), us(one.p99), us(one.p50)/us(direct.p50), many.rate)
-	}
-	return nil
+	return against(ctx, p, mcpSystems, []int{1, 8})
 }
 
 // mcpServer has one tool, which says what it is told.
@@ -81,98 +58,69 @@ func serveMCPHTTP(ctx context.Context) error {
 	return nil
 }
 
-// mcpTarget is the program, as it is exposed.
-func mcpTarget() (string, error) {
-	self, err := os.Executable()
-	return "mcp:exec " + self + " -role mcp-stdio", err
-}
-
-// serveMCPHost is a node that offers the program.
-func serveMCPHost(ctx context.Context, kind string) error {
-	n, stop, err := start(ctx, options(kind))
-	if err != nil {
-		return err
-	}
-	defer stop()
-	target, err := mcpTarget()
-	if err != nil {
-		return err
-	}
-	x, err := expose.Open(ctx, expose.Spec{Target: target, Name: "bench-mcp"}, []bridge.Bridge{bridgemcp.New(bridgemcp.Options{})}, nil)
-	if err != nil {
-		return err
-	}
-	defer x.Close()
-	draft, err := td.Draft(x.TD)
-	if err != nil {
-		return err
-	}
-	p, err := n.Offer(ctx, draft, x.Thing)
-	if err != nil {
-		return err
-	}
-	fmt.Printf("%s %s\n", n.Addrs()[0], p.Ref)
-	<-ctx.Done()
-	return nil
-}
-
-// serveMCPConsumer is a node that serves the things of another to MCP clients. arg is as of serveConsumer.
-func serveMCPConsumer(ctx context.Context, arg string) error {
-	part := strings.SplitN(arg, ",", 3)
-	o := options(part[0])
-	o.HTTP = &node.HTTP{Listen: "127.0.0.1:0", Explicit: true, NoAuth: true}
-	o.Bridges = []bridge.Bridge{bridgemcp.New(bridgemcp.Options{})}
-	n, stop, err := start(ctx, o)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	if err := meet(ctx, n, part[1], part[2]); err != nil {
-		return err
-	}
-	fmt.Println(n.API())
-	<-ctx.Done()
-	return nil
-}
-
-// startMCP runs the program's node and the consumer's.
+// startMCP runs two nodes, of which one has the program as a child.
 func startMCP(ctx context.Context, kind string) (func() (caller, error), func(), error) {
-	line, stopHost, err := child(ctx, "mcp-host="+kind)
+	self, err := os.Executable()
 	if err != nil {
 		return nil, nil, err
 	}
-	addr, ref, _ := strings.Cut(line, " ")
-	api, stopConsumer, err := child(ctx, "mcp-consumer="+kind+","+addr+","+ref)
-	if err != nil {
-		stopHost()
-		return nil, nil, err
+	api, _, stop, err := between(ctx, kind, "import="+kind+",mcp:exec "+self+" -role mcp-stdio")
+	return mcpCaller(ctx, api+"/mcp/things/bench", "echo", "text"), stop, err
+}
+
+// mcpProxyPackage is what is compared with, of npm.
+const mcpProxyPackage = "mcp-proxy@6.7.19"
+
+// mcpProxy returns the program: one that is installed, or one that npm puts into a folder of its own, which remove deletes.
+func mcpProxy(ctx context.Context) (program string, remove func(), err error) {
+	if program, err = exec.LookPath("mcp-proxy"); err == nil {
+		return program, func() {}, nil
 	}
-	return mcpCaller(ctx, api+"/mcp/things/bench-mcp"), func() { stopConsumer(); stopHost() }, nil
+	dir, err := os.MkdirTemp("", "mcp-proxy")
+	if err != nil {
+		return "", nil, err
+	}
+	remove = func() { _ = os.RemoveAll(dir) }
+	npm := exec.CommandContext(ctx, "npm", "install", "--no-audit", "--no-fund", "--prefix", dir, mcpProxyPackage)
+	said, err := npm.CombinedOutput()
+	if err != nil {
+		remove()
+		return "", nil, skip(fmt.Sprintf("%s cannot be installed: %v %.200s", mcpProxyPackage, err, said))
+	}
+	return filepath.Join(dir, "node_modules", ".bin", "mcp-proxy"), remove, nil
 }
 
 // startMCPProxy runs mcp-proxy before the program.
 func startMCPProxy(ctx context.Context) (func() (caller, error), func(), error) {
-	if _, err := exec.LookPath("mcp-proxy"); err != nil {
-		return nil, nil, skip("mcp-proxy is not installed (npm install -g mcp-proxy@6.7.19)")
+	program, remove, err := mcpProxy(ctx)
+	if err != nil {
+		return nil, nil, err
 	}
 	self, err := os.Executable()
 	if err != nil {
+		remove()
 		return nil, nil, err
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
+		remove()
 		return nil, nil, err
 	}
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	l.Close()
-	cmd := exec.CommandContext(ctx, "mcp-proxy", "--host", "127.0.0.1", "--port", port, "--server", "stream", "--", self, "-role", "mcp-stdio")
+	cmd := exec.CommandContext(ctx, program, "--host", "127.0.0.1", "--port", port, "--server", "stream", "--", self, "-role", "mcp-stdio")
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
+		remove()
 		return nil, nil, err
 	}
-	stop := func() { _ = cmd.Process.Signal(os.Interrupt); _ = cmd.Wait() }
+	stop := func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		_ = cmd.Wait()
+		remove()
+	}
 	url := "http://127.0.0.1:" + port + "/mcp"
-	dial := mcpCaller(ctx, url)
+	dial := mcpCaller(ctx, url, "echo", "text")
 	for begun := time.Now(); time.Since(begun) < 20*time.Second; time.Sleep(100 * time.Millisecond) {
 		if c, err := dial(); err == nil {
 			c.close()
@@ -183,21 +131,24 @@ func startMCPProxy(ctx context.Context) (func() (caller, error), func(), error) 
 	return nil, nil, errors.New("it does not answer")
 }
 
-// mcpCaller makes callers with a session of the go-sdk's client each.
-func mcpCaller(ctx context.Context, url string) func() (caller, error) {
+// mcpSession is a session of the go-sdk's client.
+func mcpSession(ctx context.Context, url string) (*mcp.ClientSession, func(), error) {
 	web := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true}}
-	client := mcp.NewClient(&mcp.Implementation{Name: "bench", Version: "1"}, nil)
+	s, err := mcp.NewClient(&mcp.Implementation{Name: "bench", Version: "1"}, nil).Connect(ctx,
+		&mcp.StreamableClientTransport{Endpoint: url, HTTPClient: web, DisableStandaloneSSE: true}, nil)
+	return s, func() { s.Close(); web.CloseIdleConnections() }, err
+}
+
+// mcpCaller makes callers of a tool, with a session each. argument is what takes the payload.
+func mcpCaller(ctx context.Context, url, name, argument string) func() (caller, error) {
 	return func() (caller, error) {
-		s, err := client.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: url, HTTPClient: web, DisableStandaloneSSE: true}, nil)
-		if err != nil {
-			return caller{}, err
-		}
-		return caller{close: func() { s.Close(); web.CloseIdleConnections() }, call: func(ctx context.Context) error {
-			r, err := s.CallTool(ctx, &mcp.CallToolParams{Name: "echo", Arguments: map[string]any{"text": string(payload)}})
+		s, end, err := mcpSession(ctx, url)
+		return caller{close: end, call: func(ctx context.Context) error {
+			r, err := s.CallTool(ctx, &mcp.CallToolParams{Name: name, Arguments: map[string]any{argument: string(payload)}})
 			if err == nil && (r.IsError || len(r.Content) != 1) {
 				err = errors.New("it answers something else")
 			}
 			return err
-		}}, nil
+		}}, err
 	}
 }

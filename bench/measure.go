@@ -16,15 +16,18 @@ const payloadSize = 256
 // A caller makes calls and checks their answers. Each concurrent caller has one of its own, and closes it.
 type caller struct {
 	call  func(context.Context) error
+	rest  func() error // what is left to do of a call after the time that counts; nil: nothing
 	close func()
 }
 
 // A system is one thing that is measured with callers.
 type system struct {
-	name string
-	// start runs the other processes and returns a maker of callers. An error of type skip leaves the system out.
-	start func(ctx context.Context) (dial func() (caller, error), stop func(), err error)
+	name  string
+	start starter
 }
+
+// A starter runs the other processes and returns a maker of callers. An error of type skip leaves the system out.
+type starter func(ctx context.Context) (dial func() (caller, error), stop func(), err error)
 
 // A skip is the reason why something is not measured on this machine.
 type skip string
@@ -79,6 +82,25 @@ func compareAt(ctx context.Context, p plan, systems []system, counts []int) (res
 	return all, nil
 }
 
+// against compares systems with the first of them, which is the direct way, and prints a table. counts are one caller and many.
+func against(ctx context.Context, p plan, systems []system, counts []int) error {
+	all, err := compareAt(ctx, p, systems, counts)
+	if err != nil {
+		return err
+	}
+	few, most := counts[0], counts[len(counts)-1]
+	direct := all.of(systems[0].name, few)
+	fmt.Printf("| way | 1 caller p50 | p99 | p50 / direct | %d callers calls/s |\n|---|---|---|---|---|\n", most)
+	for _, s := range systems {
+		if all[s.name] == nil {
+			continue
+		}
+		one, many := all.of(s.name, few), all.of(s.name, most)
+		fmt.Printf("| %s | %.0f µs | %.0f µs | %.2f | %.0f |\n", s.name, us(one.p50), us(one.p99), us(one.p50)/us(direct.p50), many.rate)
+	}
+	return nil
+}
+
 // measure runs callers for a while, after a warm-up that is not counted.
 func measure(ctx context.Context, dial func() (caller, error), callers int, length time.Duration) (figure, error) {
 	calls := make([]caller, callers)
@@ -118,6 +140,9 @@ func loop(ctx context.Context, calls []caller, length time.Duration) (times []ti
 				t := time.Now()
 				failed = c.call(ctx)
 				own = append(own, time.Since(t))
+				if c.rest != nil && failed == nil {
+					failed = c.rest()
+				}
 			}
 			mu.Lock()
 			defer mu.Unlock()

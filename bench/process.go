@@ -74,10 +74,16 @@ func serve(ctx context.Context, role string) error {
 		return serveEcho(ctx, arg)
 	case "mcp-http":
 		return serveMCPHTTP(ctx)
-	case "mcp-host":
-		return serveMCPHost(ctx, arg)
-	case "mcp-consumer":
-		return serveMCPConsumer(ctx, arg)
+	case "a2a-agent":
+		return serveA2AAgent(ctx)
+	case "many-servers":
+		return serveManyServers(ctx)
+	case "many-host":
+		return serveManyHost(ctx, arg)
+	case "many-consumer":
+		return serveManyConsumer(ctx, arg)
+	case "import":
+		return serveImport(ctx, arg)
 	}
 	return fmt.Errorf("no role is named %q", role)
 }

@@ -8,10 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
-
-	"github.com/lmosd/lmosd/node"
 )
 
 var webSystems = []system{
@@ -27,21 +24,7 @@ var webSystems = []system{
 // web compares a call over HTTP to an agent that speaks HTTP: direct, with a node at each end, with a reverse proxy at each end.
 // Client, nodes or proxies, and agent are processes of their own; connections are kept.
 func web(ctx context.Context, p plan) error {
-	all, err := compare(ctx, p, webSystems)
-	if err != nil {
-		return err
-	}
-	direct := all.of(webSystems[0].name, 1)
-	fmt.Println("| way | 1 caller p50 | p99 | p50 / direct | 64 callers calls/s |")
-	fmt.Println("|---|---|---|---|---|")
-	for _, s := range webSystems {
-		if all[s.name] == nil {
-			continue
-		}
-		one, many := all.of(s.name, 1), all.of(s.name, 64)
-		fmt.Printf("| %s | %.0f µs | %.0f µs | %.2f | %.0f |\n", s.name, us(one.p50), us(one.p99), us(one.p50)/us(direct.p50), many.rate)
-	}
-	return nil
+	return against(ctx, p, webSystems, []int{1, 64})
 }
 
 // startWeb runs the agent, its node, and the consumer's node.
@@ -50,38 +33,12 @@ func startWeb(ctx context.Context, kind string) (func() (caller, error), func(),
 	if err != nil {
 		return nil, nil, err
 	}
-	line, stopHost, err := child(ctx, "host="+kind+","+agent)
+	api, ref, stopNodes, err := between(ctx, kind, "host="+kind+","+agent)
 	if err != nil {
 		stopAgent()
 		return nil, nil, err
 	}
-	addr, ref, _ := strings.Cut(line, " ")
-	api, stopConsumer, err := child(ctx, "consumer="+kind+","+addr+","+ref)
-	if err != nil {
-		stopHost()
-		stopAgent()
-		return nil, nil, err
-	}
-	return webCaller(api + "/things/" + url.PathEscape(ref) + "/actions/echo"), func() { stopConsumer(); stopHost(); stopAgent() }, nil
-}
-
-// serveConsumer is a node with an HTTP API that knows the thing of another. arg is the transport, the other's address and the
-// thing.
-func serveConsumer(ctx context.Context, arg string) error {
-	part := strings.SplitN(arg, ",", 3)
-	o := options(part[0])
-	o.HTTP = &node.HTTP{Listen: "127.0.0.1:0", Explicit: true, NoAuth: true}
-	n, stop, err := start(ctx, o)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	if err := meet(ctx, n, part[1], part[2]); err != nil {
-		return err
-	}
-	fmt.Println(n.API())
-	<-ctx.Done()
-	return nil
+	return webCaller(api + "/things/" + url.PathEscape(ref) + "/actions/echo"), func() { stopNodes(); stopAgent() }, nil
 }
 
 // serveAgent is an agent that speaks HTTP.

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/a2aproject/a2a-go/v2/a2a"
+	"github.com/a2aproject/a2a-go/v2/a2aclient"
+	"github.com/a2aproject/a2a-go/v2/a2asrv"
+)
+
+// A dialer makes callers of what is at an address.
+type dialer func(ctx context.Context, url string) func() (caller, error)
+
+// a2aTable compares a message to an agent of the Go library over JSON-RPC, direct and with two nodes between: until its answer is
+// there, and until the first event of a stream is. Client, nodes and agent are processes of their own.
+func a2aTable(ctx context.Context, p plan) error {
+	fmt.Printf("SendMessage:\n\n")
+	systems := append(a2aSystems(a2aCaller), system{"a tool of MCP that is the agent, two lmosd between (TCP)",
+		startA2A("tcp", "/mcp/things/bench", func(ctx context.Context, url string) func() (caller, error) {
+			return mcpCaller(ctx, url, "sendMessage", "value")
+		})})
+	if err := against(ctx, p, systems, []int{1, 8}); err != nil {
+		return err
+	}
+	fmt.Printf("\nSendStreamingMessage, until the first event (calls/s: whole streams of four events):\n\n")
+	return against(ctx, p, a2aSystems(a2aListener), []int{1, 8})
+}
+
+func a2aSystems(dial dialer) []system {
+	return []system{
+		{"A2A, direct", func(ctx context.Context) (func() (caller, error), func(), error) {
+			url, stop, err := child(ctx, "a2a-agent")
+			return dial(ctx, url), stop, err
+		}},
+		{"A2A, two lmosd between (TCP)", startA2A("tcp", "/a2a/bench", dial)},
+		{"A2A, two lmosd between (QUIC)", startA2A("quic", "/a2a/bench", dial)},
+	}
+}
+
+// startA2A runs an agent and two nodes before it. dial makes callers of a path at the farther node.
+func startA2A(kind, path string, dial dialer) starter {
+	return func(ctx context.Context) (func() (caller, error), func(), error) {
+		agent, stopAgent, err := child(ctx, "a2a-agent")
+		if err != nil {
+			return nil, nil, err
+		}
+		api, _, stopNodes, err := between(ctx, kind, "import="+kind+",a2a:"+agent)
+		if err != nil {
+			stopAgent()
+			return nil, nil, err
+		}
+		return dial(ctx, api+path), func() { stopNodes(); stopAgent() }, nil
+	}
+}
+
+// An echo is an agent that answers a message with one of the same parts, and in a task if the message wants one.
+type echo struct{}
+
+func (echo) Execute(_ context.Context, x *a2asrv.ExecutorContext) iter.Seq2[a2a.Event, error] {
+	return func(yield func(a2a.Event, error) bool) {
+		if x.Message.Metadata["task"] == nil {
+			yield(a2a.NewMessage(a2a.MessageRoleAgent, x.Message.Parts...), nil)
+			return
+		}
+		_ = yield(a2a.NewSubmittedTask(x, x.Message), nil) &&
+			yield(a2a.NewStatusUpdateEvent(x, a2a.TaskStateWorking, nil), nil) &&
+			yield(a2a.NewArtifactEvent(x, x.Message.Parts...), nil) &&
+			yield(a2a.NewStatusUpdateEvent(x, a2a.TaskStateCompleted, nil), nil)
+	}
+}
+
+func (echo) Cancel(_ context.Context, x *a2asrv.ExecutorContext) iter.Seq2[a2a.Event, error] {
+	return func(yield func(a2a.Event, error) bool) {
+		yield(a2a.NewStatusUpdateEvent(x, a2a.TaskStateCanceled, nil), nil)
+	}
+}
+
+// serveA2AAgent is the agent over JSON-RPC, at its address itself, with a card below.
+func serveA2AAgent(ctx context.Context) error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	at := fmt.Sprintf("http://%s", l.Addr())
+	card := &a2a.AgentCard{Name: "Echo", Description: "Says what it is told.", Version: "1",
+		SupportedInterfaces: []*a2a.AgentInterface{a2a.NewAgentInterface(at, a2a.TransportProtocolJSONRPC)},
+		DefaultInputModes:   []string{"text/plain"}, DefaultOutputModes: []string{"text/plain"},
+		Capabilities: a2a.AgentCapabilities{Streaming: true},
+		Skills:       []a2a.AgentSkill{{ID: "say", Name: "Say", Description: "Says it.", Tags: []string{"words"}}}}
+	mux := http.NewServeMux()
+	mux.Handle("/.well-known/agent-card.json", a2asrv.NewStaticAgentCardHandler(card))
+	mux.Handle("/", a2asrv.NewJSONRPCHandler(a2asrv.NewHandler(echo{})))
+	s := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: mux}
+	go func() { <-ctx.Done(); _ = s.Close() }()
+	fmt.Println(at)
+	_ = s.Serve(l)
+	return nil
+}
+
+// a2aClient is the library's client for the agent at url.
+func a2aClient(ctx context.Context, url string) (*a2aclient.Client, func(), error) {
+	web := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true}}
+	c, err := a2aclient.NewFromEndpoints(ctx, []*a2a.AgentInterface{a2a.NewAgentInterface(url, a2a.TransportProtocolJSONRPC)},
+		a2aclient.WithDefaultsDisabled(), a2aclient.WithJSONRPCTransport(web))
+	return c, web.CloseIdleConnections, err
+}
+
+// said is a message of payloadSize bytes.
+func said() *a2a.Message {
+	return a2a.NewMessage(a2a.MessageRoleUser, a2a.NewTextPart(string(payload)))
+}
+
+// a2aCaller makes callers that send a message and want it back.
+func a2aCaller(ctx context.Context, url string) func() (caller, error) {
+	return func() (caller, error) {
+		c, stop, err := a2aClient(ctx, url)
+		return caller{close: stop, call: func(ctx context.Context) error {
+			r, err := c.SendMessage(ctx, &a2a.SendMessageRequest{Message: said()})
+			if m, ok := r.(*a2a.Message); err == nil && (!ok || m.Parts[0].Text() != string(payload)) {
+				err = errors.New("it answers something else")
+			}
+			return err
+		}}, err
+	}
+}
+
+// a2aListener makes callers that wait for the first event of a stream, and read the others after it.
+func a2aListener(ctx context.Context, url string) func() (caller, error) {
+	return func() (caller, error) {
+		c, stop, err := a2aClient(ctx, url)
+		var next func() (a2a.Event, error, bool)
+		var end func()
+		return caller{close: stop, call: func(ctx context.Context) error {
+			m := said()
+			m.Metadata = map[string]any{"task": true}
+			next, end = iter.Pull2(c.SendStreamingMessage(ctx, &a2a.SendMessageRequest{Message: m}))
+			_, err, more := next()
+			if err == nil && !more {
+				err = errors.New("the stream is empty")
+			}
+			return err
+		}, rest: func() error {
+			defer end()
+			n := 1
+			for _, err, more := next(); more; _, err, more = next() {
+				if err != nil {
+					return err
+				}
+				n++
+			}
+			if n != 4 {
+				return fmt.Errorf("%d events came", n)
+			}
+			return nil
+		}}, err
+	}
+}
