@@ -23,7 +23,7 @@ func a2aTable(ctx context.Context, p plan) error {
 	fmt.Printf("SendMessage:\n\n")
 	systems := append(a2aSystems(a2aCaller), system{"a tool of MCP that is the agent, two lmosd between (TCP)",
 		startA2A("tcp", "/mcp/things/bench", func(ctx context.Context, url string) func() (caller, error) {
-			return mcpCaller(ctx, url, "sendMessage", "value")
+			return mcpCaller(ctx, url, "ask_bench", "message")
 		})})
 	if err := against(ctx, p, systems, []int{1, 8}); err != nil {
 		return err

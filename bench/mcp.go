@@ -145,7 +145,7 @@ func mcpCaller(ctx context.Context, url, name, argument string) func() (caller, 
 		s, end, err := mcpSession(ctx, url)
 		return caller{close: end, call: func(ctx context.Context) error {
 			r, err := s.CallTool(ctx, &mcp.CallToolParams{Name: name, Arguments: map[string]any{argument: string(payload)}})
-			if err == nil && (r.IsError || len(r.Content) != 1) {
+			if err == nil && (r.IsError || len(r.Content) == 0) {
 				err = errors.New("it answers something else")
 			}
 			return err

@@ -37,12 +37,19 @@ type exporter struct {
 
 	mu     sync.Mutex
 	claims map[string]*claims // of agents that speak A2A, by their references
+	can    map[string]able    // what they say that they can, by their references
+}
+
+// An able is what an agent says that it can, in a description.
+type able struct {
+	of  *td.Description
+	can card.Capabilities
 }
 
 // Export implements [bridge.Bridge].
 func (b *Bridge) Export(m bridge.Mesh) bridge.Handler {
 	e := &exporter{mesh: m, desk: desk.New(b.o.Desk), pusher: push.New(b.o.Push), own: directoryAgent(m),
-		claims: map[string]*claims{}, secret: secretOf(m.Signer())}
+		claims: map[string]*claims{}, can: map[string]able{}, secret: secretOf(m.Signer())}
 	e.Handler = serve.New(serve.Options{Find: e.find, Base: m.PublicURL(), Log: b.o.Log})
 	return e
 }
@@ -107,20 +114,20 @@ func (e *exporter) plain(d *td.Description) *serve.Agent {
 
 // relayed serves a thing that does: its card is its own but for where it is, and its operations go to it as they are.
 func (e *exporter) relayed(d *td.Description, action string) *serve.Agent {
-	ref, own := d.Ref(), relayedCard(d.Thing)
-	more := card.Yes(own.Capabilities.ExtendedCard)
+	ref, can := d.Ref(), e.abilities(d)
+	more := card.Yes(can.ExtendedCard)
 	return &serve.Agent{
 		Card: func(at serve.Place) (*card.Card, error) {
-			c := *own
+			c := relayedCard(d.Thing)
 			if more {
-				offerExtended(&c)
+				offerExtended(c)
 			}
-			provenance(&c, d, at)
-			return e.sign(&c, at)
+			provenance(c, d, at)
+			return e.sign(c, at)
 		},
 		As: func(c serve.Caller, at serve.Place) wire.Agent {
 			far := &relay{e, ref, action, e.nameOf(c.Principal, ref)}
-			a := e.pusher.Wrap(within(e.claimsOf(ref).guard(far, c.Principal), own.Capabilities), ref, c.Principal)
+			a := e.pusher.Wrap(within(e.claimsOf(ref).guard(far, c.Principal), can), ref, c.Principal)
 			if !more {
 				return extendedFor(a, c, nil)
 			}
@@ -133,6 +140,28 @@ func (e *exporter) relayed(d *td.Description, action string) *serve.Agent {
 			})
 		},
 	}
+}
+
+// maxAble bounds what is remembered of agents.
+const maxAble = 1024
+
+// abilities are what an agent says that it can. They are read once: each operation asks for them.
+func (e *exporter) abilities(d *td.Description) card.Capabilities {
+	ref := d.Ref()
+	e.mu.Lock()
+	known, ok := e.can[ref]
+	e.mu.Unlock()
+	if ok && known.of == d {
+		return known.can
+	}
+	can := relayedCard(d.Thing).Capabilities
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.can) >= maxAble {
+		clear(e.can)
+	}
+	e.can[ref] = able{d, can}
+	return can
 }
 
 // extended makes the extended card of an agent elsewhere one of this node: it is here that the agent is asked.
