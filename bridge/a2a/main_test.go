@@ -83,6 +83,7 @@ func (d *deskThing) Do(ctx context.Context, m *interact.Message) iter.Seq2[*inte
 			var in struct{ Until string }
 			_ = json.Unmarshal(m.Data, &in)
 			if !say(interact.StatusRunning, nil) {
+				d.ended <- in.Until
 				return
 			}
 			select {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/a2a/wire"
@@ -269,6 +270,9 @@ func TestAnswers(t *testing.T) {
 		slow := send(desk, configured(say(skill("slow", row{"until": "never"})), "returnImmediately", true))
 		if slow.Status.State.Terminal() {
 			t.Errorf("at once is %s", slow.Status.State)
+		}
+		for ask(t, desk, wire.GetTask, row{"id": slow.ID}, nil).task(t).Status.State == wire.Submitted { // the thing was not asked yet
+			time.Sleep(time.Millisecond)
 		}
 		for range 2 {
 			if got := ask(t, desk, wire.CancelTask, row{"id": slow.ID}, nil).task(t); got.Status.State != wire.Canceled {
