@@ -23,7 +23,7 @@ func loginSite(t *testing.T) string {
 			return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: "hi"}}}, nil
 		})
 	mcp := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s }, &sdk.StreamableHTTPOptions{Stateless: true})
-	var site *httptest.Server
+	site := httptest.NewUnstartedServer(nil)
 	say := func(v map[string]any) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			for name, at := range v {
@@ -57,7 +57,8 @@ func loginSite(t *testing.T) string {
 		}
 		mcp.ServeHTTP(w, r)
 	})
-	site = httptest.NewServer(mux)
+	site.Config.Handler = mux
+	site.Start()
 	t.Cleanup(site.Close)
 	return site.URL + "/mcp"
 }
