@@ -18,7 +18,7 @@ const module = "github.com/lmosd/lmosd"
 // rows is the house from the ground up: a package imports packages of lower rows only, and packages of one row never import
 // each other.
 var rows = [][]string{
-	{"internal/jcs", "internal/jsontext", "internal/cbor", "internal/outbound", "internal/words", "internal/openai", "cmd/lmosd/internal/terminal", "testnet/simnet"}, // helpers that know nothing of lmosd
+	{"internal/jcs", "internal/jsontext", "internal/seal", "internal/cbor", "internal/outbound", "internal/words", "internal/openai", "cmd/lmosd/internal/terminal", "testnet/simnet"}, // helpers that know nothing of lmosd
 	{"did"},                                  // who somebody is
 	{"did/proof"},                            // what somebody signed
 	{"did/keystore", "did/aries", "did/web"}, // one file format, one legacy reader, one method of DIDs: below td, which signs
@@ -33,7 +33,6 @@ var rows = [][]string{
 	{"interact/rest/serve", "bridge"},                           // offers things to what speaks HTTP, in the words of the binding; what all bridges are
 	{"bridge/a2a/wire", "bridge/a2a/card", "bridge/bridgetest"}, // what A2A says; what every bridge must pass, for tests
 	{"bridge/a2a/v03", "bridge/a2a/desk", "bridge/a2a/push"},    // its older words; tasks and webhooks at the node of its clients
-	{"bridge/mcp/seal"}, // words for MCP clients that nobody can forge
 	// the HTTP API of a W3C directory; servers of MCP, to clients over HTTP, and behind a relay; A2A's HTTP server and client
 	{"gateway/tdd", "bridge/mcp/serve", "bridge/mcp/backend", "bridge/a2a/serve", "bridge/a2a/remote"},
 	{"bridge/mcp/facade", "bridge/mcp/client"}, // the things of a mesh as servers of MCP; servers elsewhere, whose tests have package backend ask them

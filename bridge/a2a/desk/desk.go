@@ -9,7 +9,6 @@ package desk
 import (
 	"cmp"
 	"context"
-	"crypto/cipher"
 	"encoding/json"
 	"iter"
 	"log/slog"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/lmosd/lmosd/bridge/a2a/wire"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/seal"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -45,7 +45,7 @@ type Desk struct {
 	stop context.CancelFunc
 	work sync.WaitGroup
 	// tokens seals the tokens of pages.
-	tokens cipher.AEAD
+	tokens *seal.Sealer
 
 	// mu owns what follows, and the fields of tasks that say so.
 	mu     sync.Mutex
@@ -64,7 +64,7 @@ func New(o Options) *Desk {
 	o.MaxTasks, o.MaxRunning = cmp.Or(o.MaxTasks, 2000), cmp.Or(o.MaxRunning, 100)
 	o.MaxBytes, o.MaxTotal = cmp.Or(o.MaxBytes, 16<<20), cmp.Or(o.MaxTotal, 128<<20)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	d := &Desk{o: o, tasks: map[string]*task{}, sent: map[sentKey]*task{}, tokens: newSeal()}
+	d := &Desk{o: o, tasks: map[string]*task{}, sent: map[sentKey]*task{}, tokens: seal.New("")}
 	d.ctx, d.stop = context.WithCancel(context.Background())
 	return d
 }

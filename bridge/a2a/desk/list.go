@@ -2,17 +2,13 @@ package desk
 
 import (
 	"cmp"
-	"crypto/aes"
-	"crypto/cipher"
-	"crypto/rand"
-	"encoding/base64"
-	"encoding/binary"
 	"encoding/json"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/lmosd/lmosd/bridge/a2a/wire"
+	"github.com/lmosd/lmosd/internal/seal"
 )
 
 // Pages of ListTasks (A2A 1.0 §3.1.4).
@@ -68,39 +64,26 @@ func newestFirst(x, y *task) int {
 	return cmp.Or(y.at.Compare(x.at), strings.Compare(x.id, y.id))
 }
 
-// seal makes a page token of the place of a task.
-func (a *agent) seal(t *task) string {
-	place := append(binary.BigEndian.AppendUint64(nil, uint64(t.at.UnixNano())), t.id...)
-	return base64.RawURLEncoding.EncodeToString(a.tokens.Seal(nil, nil, place, a.whose()))
+// A spot is the place of a task in a list.
+type spot struct {
+	At time.Time `json:"at"`
+	ID string    `json:"id"`
 }
+
+// seal makes a page token of the place of a task.
+func (a *agent) seal(t *task) string { return a.tokens.Seal(a.pages(), 0, spot{t.at, t.id}) }
 
 func (a *agent) unseal(token string) (*task, *wire.Error) {
-	sealed, err := base64.RawURLEncoding.DecodeString(token)
-	var place []byte
-	if err == nil {
-		place, err = a.tokens.Open(nil, nil, sealed, a.whose())
-	}
-	if err != nil || len(place) < 8 {
+	var place spot
+	if a.tokens.Open(a.pages(), token, &place) != nil {
 		return nil, wire.Errorf(wire.InvalidParams, "the page token is none of this agent's").At("pageToken")
 	}
-	return &task{id: string(place[8:]), at: time.Unix(0, int64(binary.BigEndian.Uint64(place)))}, nil
+	return &task{id: place.ID, at: place.At}, nil
 }
 
-// whose is what a page token is bound to.
-func (a *agent) whose() []byte { return []byte(a.principal + "\x00" + a.subject.Ref) }
-
-// newSeal returns a cipher with a key of its own, which ends with it.
-func newSeal() cipher.AEAD {
-	key := make([]byte, 32)
-	rand.Read(key) // never fails
-	block, err := aes.NewCipher(key)
-	if err == nil {
-		var seal cipher.AEAD
-		if seal, err = cipher.NewGCMWithRandomNonce(block); err == nil {
-			return seal
-		}
-	}
-	panic(err) // the size of the key is right
+// pages are what a page token is good for.
+func (a *agent) pages() seal.For {
+	return seal.For{Purpose: "page of " + a.subject.Ref, Caller: a.principal}
 }
 
 func check(p *wire.List) (size int, after time.Time, e *wire.Error) {

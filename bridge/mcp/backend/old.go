@@ -9,9 +9,9 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/lmosd/lmosd/bridge/mcp/seal"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/seal"
 )
 
 // An old speaks with a server of the old era for callers of the new one, which have no sessions. A caller that can be asked for

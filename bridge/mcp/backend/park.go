@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lmosd/lmosd/bridge/mcp/seal"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/internal/seal"
 )
 
 const (
@@ -296,11 +296,11 @@ func (o *old) forget() {
 func (o *old) resume(ctx context.Context, m *wire.Message, state string, notify func(*wire.Message) error) (*wire.Message, error) {
 	var id string
 	if err := o.sealer.Open(goodFor(wire.CallerOf(ctx), m), state, &id); err != nil {
-		return wire.Refuse(m.ID(), seal.Refusal(err)), nil
+		return wire.Refuse(m.ID(), wire.RefuseState(err)), nil
 	}
 	r := o.unpark(id)
 	if r == nil {
-		return wire.Refuse(m.ID(), seal.Used()), nil
+		return wire.Refuse(m.ID(), wire.UsedState()), nil
 	}
 	answers, bad := inputs(m)
 	if bad != nil {

@@ -33,11 +33,11 @@ import (
 
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/mcp/backend"
-	"github.com/lmosd/lmosd/bridge/mcp/seal"
 	"github.com/lmosd/lmosd/bridge/mcp/serve"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/seal"
 	"github.com/lmosd/lmosd/td"
 )
 

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/bridge"
-	"github.com/lmosd/lmosd/bridge/mcp/seal"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/seal"
 	"github.com/lmosd/lmosd/internal/words"
 	"github.com/lmosd/lmosd/td"
 )

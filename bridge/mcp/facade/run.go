@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/bridge"
-	"github.com/lmosd/lmosd/bridge/mcp/seal"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/seal"
 )
 
 const (
@@ -240,11 +240,11 @@ func (t *thing) outcome(tool *tool, parts []interact.Part, uri, caller string) r
 func (t *thing) resume(ctx context.Context, m *wire.Message, state string) (*run, *wire.Error) {
 	var id string
 	if err := t.h.sealer.Open(t.whose(ctx, m), state, &id); err != nil {
-		return nil, seal.Refusal(err)
+		return nil, wire.RefuseState(err)
 	}
 	one := t.runs.take(id)
 	if one == nil {
-		return nil, seal.Used()
+		return nil, wire.UsedState()
 	}
 	raw, _ := m.Param("inputResponses")
 	answers, open, e := answered(one.open, raw)

@@ -7,10 +7,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lmosd/lmosd/bridge/mcp/seal"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/internal/seal"
 	"github.com/lmosd/lmosd/td"
 )
 

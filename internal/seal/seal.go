@@ -1,4 +1,4 @@
-// Package seal makes the words that lmosd gives to MCP clients and wants back: request states, cursors, ids of tasks. A word says
+// Package seal makes the words that lmosd gives to its clients and wants back: request states, cursors, ids of tasks. A word says
 // what it stands for to the process that made it, and nothing to anybody else. It is good for one caller, one purpose and one request,
 // and for a while; what was changed or made up is refused.
 //
@@ -9,7 +9,7 @@
 // A word says in the clear which node made it, so that another can tell its client where to go (spec: a retry may arrive at another
 // node).
 //
-// Source: MCP 2026-07-28, "Multi round-trip requests", "Security"; "Pagination"; extension "Tasks".
+// Sources: MCP 2026-07-28, "Multi round-trip requests", "Security"; "Pagination"; extension "Tasks"; A2A 1.0 §3.1.4, §13.1.
 package seal
 
 import (
@@ -22,8 +22,6 @@ import (
 	"errors"
 	"strings"
 	"time"
-
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
 )
 
 // Bounds, in bytes.
@@ -36,7 +34,7 @@ const (
 type For struct {
 	// Purpose tells kinds of words apart: "call", "cursor tools/list".
 	Purpose string
-	// Caller is whose it is (wire.CallerOf).
+	// Caller is whose it is.
 	Caller string
 	// Request is a digest of the request that it belongs to; zero: of any.
 	Request [32]byte
@@ -132,23 +130,4 @@ func (s *Sealer) Open(f For, word string, v any) error {
 		return ErrForged // it was made for something else
 	}
 	return nil
-}
-
-// Refusal is what the client of a request state is told that is not opened: [wire.InvalidParams]. Its data name the node that made the
-// state, if it is another, {"node":"did:…"}: the parked call is there, and cannot go on here.
-func Refusal(err error) *wire.Error {
-	elsewhere := new(ElsewhereError)
-	switch {
-	case errors.As(err, &elsewhere):
-		return wire.Errorf(wire.InvalidParams, "the requestState was given by another node, where the call waits: send it there, or ask anew "+
-			"without it").With(map[string]string{"node": elsewhere.Node})
-	case errors.Is(err, ErrExpired):
-		return wire.Errorf(wire.InvalidParams, "the requestState is too old: ask anew without it")
-	}
-	return wire.Errorf(wire.InvalidParams, "the requestState is not of this request: ask anew without it")
-}
-
-// Used is what the client of a request state is told that was good, once.
-func Used() *wire.Error {
-	return wire.Errorf(wire.InvalidParams, "the requestState was used already, or its call has ended: ask anew without it")
 }
