@@ -120,8 +120,9 @@ func (f *credentialsFile) refreshLocked() {
 	f.byThing, f.err = readCredentials(f.path)
 }
 
-// readCredentials opens the file once and asks the open file for its mode, so that it cannot be swapped in between.
-func readCredentials(path string) (map[string]map[string]Credential, error) {
+// readPrivate returns at most limit bytes of a file that nobody else may read. It opens the file once and asks the open file for its
+// mode, so that it cannot be swapped in between.
+func readPrivate(path string, limit int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, unreadable(path, err)
@@ -135,9 +136,17 @@ func readCredentials(path string) (map[string]map[string]Credential, error) {
 		return nil, interact.Errorf(interact.KeyPermissions, "chmod 600 "+interact.Quote(path),
 			"%s can be read by others (mode %04o)", path, info.Mode().Perm())
 	}
-	raw, err := io.ReadAll(io.LimitReader(f, maxCredentials+1))
+	raw, err := io.ReadAll(io.LimitReader(f, limit))
 	if err != nil {
 		return nil, unreadable(path, err)
+	}
+	return raw, nil
+}
+
+func readCredentials(path string) (map[string]map[string]Credential, error) {
+	raw, err := readPrivate(path, maxCredentials+1)
+	if err != nil {
+		return nil, err
 	}
 	all, err := parseCredentials(raw)
 	if err != nil {

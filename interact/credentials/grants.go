@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -131,25 +130,12 @@ func (c Store) Keep(ctx context.Context, thing string, g Grant) error {
 // readGrants reads the file; none is an empty one.
 func readGrants(path string) (map[string][]Grant, error) {
 	all := map[string][]Grant{}
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	raw, err := readPrivate(path, maxFile)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return all, nil
-	}
-	if err != nil {
-		return nil, unreadable(path, err)
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, unreadable(path, err)
-	}
-	if info.Mode().Perm()&0o077 != 0 {
-		return nil, interact.Errorf(interact.KeyPermissions, "chmod 600 "+interact.Quote(path),
-			"%s can be read by others (mode %04o)", path, info.Mode().Perm())
-	}
-	raw, err := io.ReadAll(io.LimitReader(f, maxFile))
-	if err != nil {
-		return nil, unreadable(path, err)
+	case err != nil:
+		return nil, err
 	}
 	if err := json.Unmarshal(bytes.TrimSpace(raw), &all); err != nil { // the error could quote a secret
 		return nil, interact.Errorf(interact.ConfigInvalid, "move it away and log in again: lmosd help login",
