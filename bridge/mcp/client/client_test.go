@@ -118,8 +118,8 @@ func TestTheOldestServers(t *testing.T) {
 	b := dialled(t, Options{URL: site.URL + "/sse"})
 	for i := range 2 {
 		got, said, err := call(t, b, "Bonn")
-		for end := time.Now().Add(10 * time.Second); i > 0 && err != nil && time.Now().Before(end); {
-			got, said, err = call(t, b, "Bonn") // the one before saw the end
+		for end := time.Now().Add(10 * time.Second); i > 0 && !strings.Contains(got, "Bonn") && time.Now().Before(end); {
+			got, said, err = call(t, b, "Bonn") // the one before saw the end, as an error or as an answer that says so
 		}
 		if err != nil || !strings.Contains(got, "Bonn") || !slices.Equal(said, []string{wire.Progress}) {
 			t.Errorf("call %d: %s, %q, %v", i, got, said, err)
