@@ -246,6 +246,7 @@ type script struct {
 	mu    sync.Mutex
 	wrote bytes.Buffer
 	code  network.StreamErrorCode // of the reset
+	ended string
 }
 
 type scriptConn struct {
@@ -286,11 +287,14 @@ func (s *script) Write(p []byte) (int, error) {
 	defer s.mu.Unlock()
 	return s.wrote.Write(p)
 }
-func (s *script) Conn() network.Conn                             { return s.conn }
-func (s *script) Scope() network.StreamScope                     { return s.scope }
-func (s *script) Close() error                                   { return nil }
-func (s *script) CloseWrite() error                              { return nil }
-func (s *script) ResetWithError(c network.StreamErrorCode) error { s.code = c; return nil }
+func (s *script) Conn() network.Conn         { return s.conn }
+func (s *script) Scope() network.StreamScope { return s.scope }
+func (s *script) Close() error               { s.ended = "closed"; return nil }
+func (s *script) CloseWrite() error          { return nil }
+func (s *script) ResetWithError(c network.StreamErrorCode) error {
+	s.code, s.ended = c, "reset"
+	return nil
+}
 
 // scriptID is the id of an Ed25519 key.
 var scriptID = must(peer.Decode("12D3KooWGMYMmN1RGUYjWaSV6P3XtnBjwnosnJGNMnttfVCRnd6g"))

@@ -162,7 +162,7 @@ func TestTheAgentEndsFirst(t *testing.T) {
 					}
 				}))
 				if c.err == nil && (err != nil || string(r.Data) != "enough") || c.err != nil && code(err) != interact.AgentFailed {
-					t.Errorf("%s: got %v, %v", name, r, err)
+					t.Fatalf("%s: got %v, %v", name, r, err)
 				}
 				<-poured
 			}

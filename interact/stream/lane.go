@@ -191,7 +191,7 @@ func (l *lane) expire(now time.Time) {
 // tear does what is to do once err is the lane's.
 func (l *lane) tear(err error) {
 	l.slow.Stop()
-	l.out.fail(err)
+	writing := l.out.fail(err)
 	l.mu.Lock()
 	open := l.open
 	l.open = map[uint64]*exchange{}
@@ -200,7 +200,8 @@ func (l *lane) tear(err error) {
 	for _, e := range open {
 		e.end(err)
 	}
-	if errors.Is(err, errOver) {
+	// A stream that is closed while it is written to may keep that write for good: QUIC does, if the connection ends then.
+	if errors.Is(err, errOver) && !writing {
 		_ = l.s.Close()
 	} else {
 		_ = l.s.ResetWithError(resetCode(err))

@@ -218,8 +218,8 @@ func (w *writer) stuck(now time.Time) bool {
 	return !w.since.IsZero() && now.Sub(w.since) > writeTime
 }
 
-// fail makes everybody who writes give up.
-func (w *writer) fail(err error) {
+// fail makes everybody who writes give up, and reports whether the stream still has a write of theirs.
+func (w *writer) fail(err error) (writing bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.err == nil {
@@ -227,4 +227,5 @@ func (w *writer) fail(err error) {
 	}
 	w.buf = nil
 	w.signal()
+	return w.writing > 0
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"testing"
@@ -74,6 +75,27 @@ func gated(t *testing.T, test func(t *testing.T, l *lane, g *gate)) {
 
 func push(l *lane, n int, direct bool) error {
 	return l.out.push(context.Background(), kindChunk, 1, direct, func(b []byte) ([]byte, error) { return append(b, make([]byte, n)...), nil })
+}
+
+// An interaction that is over while its caller still writes must not leave that write behind: a stream is reset then, not closed.
+func TestTheEndOfAWriter(t *testing.T) {
+	for _, writes := range []bool{false, true} {
+		t.Run(fmt.Sprintf("it writes: %v", writes), func(t *testing.T) {
+			gated(t, func(t *testing.T, l *lane, g *gate) {
+				if writes {
+					if err := push(l, 10, false); err != nil {
+						t.Error(err)
+					}
+				}
+				synctest.Wait()
+				l.fail(errOver)
+				if g.ended != map[bool]string{false: "closed", true: "reset"}[writes] || g.code != network.StreamNoError {
+					t.Errorf("the stream was %s with %#x", g.ended, g.code)
+				}
+				close(g.open)
+			})
+		})
+	}
 }
 
 func TestFramesLeaveTogether(t *testing.T) {
