@@ -14,6 +14,7 @@ require (
 	github.com/eclipse/paho.mqtt.golang v1.5.0
 	github.com/fxamacker/cbor/v2 v2.9.3
 	github.com/getkin/kin-openapi v0.133.0
+	github.com/go-jose/go-jose/v3 v3.0.5
 	github.com/goccy/go-yaml v1.19.2
 	github.com/gofrs/flock v0.13.0
 	github.com/google/go-cmp v0.7.0
@@ -95,7 +96,6 @@ require (
 	github.com/filecoin-project/go-clock v0.1.0 // indirect
 	github.com/flynn/noise v1.1.0 // indirect
 	github.com/getsentry/sentry-go v0.27.0 // indirect
-	github.com/go-jose/go-jose/v3 v3.0.5 // indirect
 	github.com/go-logr/logr v1.4.3 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/go-openapi/jsonpointer v0.21.0 // indirect

@@ -39,7 +39,7 @@ const afterwards = time.Second
 // Close ends the request stream; a thing that does not end by itself then is cancelled.
 func Dial(ctx context.Context, t interact.Thing, m *interact.Message) io.ReadWriteCloser {
 	ctx, cancel := context.WithCancel(ctx)
-	in, feed := io.Pipe()
+	in := newPipe()
 	d := &dialled{in: in, out: make(chan []byte), ctx: ctx, cancel: cancel, closed: make(chan struct{}), done: make(chan struct{})}
 	c := *m
 	c.Type, c.Accept = interact.InvokeAction, Octets
@@ -48,11 +48,11 @@ func Dial(ctx context.Context, t interact.Thing, m *interact.Message) io.ReadWri
 		go func() {
 			defer close(d.done)
 			defer cancel()
-			err := pour(t.Do(ctx, &c), feed)
+			err := pour(t.Do(ctx, &c), in)
 			if err != nil {
 				d.why.Store(&err)
 			}
-			feed.CloseWithError(err)
+			in.finish(err)
 		}()
 	}
 	d.shut = sync.OnceFunc(d.end)
@@ -60,7 +60,7 @@ func Dial(ctx context.Context, t interact.Thing, m *interact.Message) io.ReadWri
 }
 
 type dialled struct {
-	in     *io.PipeReader
+	in     *pipe
 	out    chan []byte
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -94,7 +94,10 @@ func (d *dialled) Close() error {
 
 func (d *dialled) end() {
 	close(d.closed)
-	d.start.Do(func() { close(d.done) })
+	d.start.Do(func() {
+		close(d.done)
+		d.in.finish(io.ErrClosedPipe) // nothing comes
+	})
 	late := time.AfterFunc(afterwards, d.cancel)
 	defer late.Stop()
 	stop := context.AfterFunc(d.ctx, func() { d.in.Close() })
@@ -162,13 +165,13 @@ func Accept(ctx context.Context, m *interact.Message, serve func(context.Context
 			return
 		}
 		ctx, cancel := context.WithCancel(ctx)
-		in, feed := io.Pipe()
+		in := newPipe()
 		a := &accepted{in: in, out: make(chan []byte), ctx: ctx, closed: make(chan struct{})}
 		var work sync.WaitGroup
 		defer work.Wait()
 		defer cancel()
 		defer in.Close()
-		go func() { feed.CloseWithError(drink(m.Chunks, feed)) }()
+		go func() { in.finish(drink(m.Chunks, in)) }()
 		served := make(chan error, 1)
 		work.Go(func() { served <- serve(ctx, a) })
 		for {
@@ -197,7 +200,7 @@ func Accept(ctx context.Context, m *interact.Message, serve func(context.Context
 }
 
 type accepted struct {
-	in     *io.PipeReader
+	in     *pipe
 	out    chan []byte
 	ctx    context.Context
 	close  sync.Once

@@ -136,7 +136,11 @@ func TestCloseCancels(t *testing.T) {
 			t.Error("it was asked")
 			return func(func(*interact.Message, error) bool) {}
 		}))
+		begun = time.Now()
 		d.Close()
+		if took := time.Since(begun); took != 0 {
+			t.Errorf("what was not asked took %v", took)
+		}
 		if _, err := d.Read(make([]byte, 1)); err == nil {
 			t.Error("something came")
 		}

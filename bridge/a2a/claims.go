@@ -5,48 +5,18 @@ import (
 	"encoding/json"
 	"errors"
 	"iter"
-	"sync"
 
+	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/a2a/wire"
 	"github.com/lmosd/lmosd/interact"
 )
 
-// maxClaims is how many tasks are remembered.
-const maxClaims = 20_000
+// claims remember whose the tasks and the contexts of an agent are. A context holds what was said in it, so whoever sends a
+// message to it hears of that: it is of the principal who was first in it. It is safe for concurrent use.
+type claims struct{ tasks, contexts bridge.Names }
 
-// claims remember whose the tasks of an agent are that sees all of its callers as one: this node. The zero value is ready. It is
-// safe for concurrent use.
-type claims struct {
-	mu    sync.Mutex
-	whose map[string]string // principals by tasks
-	order []string          // in which they came
-}
-
-// claim notes that a task is of a principal, unless it is another's already. It reports whether it is.
-func (c *claims) claim(task, principal string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if owner, known := c.whose[task]; known {
-		return owner == principal
-	}
-	if c.whose == nil {
-		c.whose = map[string]string{}
-	}
-	if len(c.order) >= maxClaims {
-		delete(c.whose, c.order[0])
-		c.order = c.order[1:]
-	}
-	c.whose[task] = principal
-	c.order = append(c.order, task)
-	return true
-}
-
-func (c *claims) owns(task, principal string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	owner, known := c.whose[task]
-	return known && owner == principal
-}
+// ownClaims are those on an agent that has them for itself.
+func ownClaims() claims { return claims{new(bridge.Claims).Of(""), new(bridge.Claims).Of("")} }
 
 // notFound is what a principal hears of a task that is another's, and of one that is not there: the same, so that nobody learns which
 // (A2A 1.0 §13.1).
@@ -55,15 +25,20 @@ func notFound(task string) *wire.Error {
 	return wire.Errorf(wire.TaskNotFound, "task %q not found", task).With(map[string]string{"taskId": task})
 }
 
-// guard lets a principal see its own tasks: those that it began here, and one whose id it knows and nobody else began.
-func (c *claims) guard(a wire.Agent, principal string) wire.Agent {
+// guard lets a principal see its own tasks and go on in its own contexts: those that it began here, and one whose id it knows and
+// nobody else began.
+func (c claims) guard(a wire.Agent, principal string) wire.Agent {
 	return wire.Func(func(ctx context.Context, op *wire.Operation) iter.Seq2[json.RawMessage, error] {
 		task, e := taskOf(op)
-		if e == nil && task != "" && !c.mayAsk(task, principal) {
+		if e == nil && task != "" && !c.tasks.Allows(task, principal) {
 			e = notFound(task)
 		}
 		if e == nil {
 			e = c.mayRefer(op, principal)
+		}
+		in, fresh := "", false
+		if e == nil {
+			in, fresh, e = c.enter(op, principal)
 		}
 		if e != nil {
 			return wire.Once(nil, e)
@@ -73,9 +48,13 @@ func (c *claims) guard(a wire.Agent, principal string) wire.Agent {
 				var said *wire.Error
 				switch {
 				case err == nil:
-					result = c.seen(op.Method, task, result, principal)
+					result, fresh = c.seen(op, task, in, result, principal), false
 				case errors.As(err, &said) && said.Code == wire.TaskNotFound:
 					err = notFound(task)
+				}
+				unread := errors.As(err, &said) && said.Code == wire.InvalidAgentResponse // the agent has taken the message
+				if fresh && !unread && bridge.Refused(err) {                              // nobody is in the context
+					c.contexts.Release(in, principal)
 				}
 				if !yield(result, err) {
 					return
@@ -85,15 +64,31 @@ func (c *claims) guard(a wire.Agent, principal string) wire.Agent {
 	})
 }
 
-func (c *claims) mayAsk(task, principal string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	owner, known := c.whose[task]
-	return !known || owner == principal
+// enter has a principal go on in the context that a message names, or that a list is asked of. Fresh says that nobody has been in
+// it before, as far as is known: it is the principal's from now on, before the agent answers, so that two cannot be the first.
+// Clients may choose ids of contexts; one that cannot be had is refused, and never replaced (A2A 1.0 §3.4).
+func (c claims) enter(op *wire.Operation, principal string) (in string, fresh bool, e *wire.Error) {
+	switch op.Method {
+	case wire.ListTasks:
+		in, e = wire.FieldText(op.Params, "contextId")
+		return in, false, e
+	case wire.SendMessage, wire.SendStreamingMessage:
+	default:
+		return "", false, nil
+	}
+	if in, e = wire.FieldText(op.Params, "message", "contextId"); e != nil {
+		return "", false, e
+	}
+	own, fresh := c.contexts.Claim(in, principal)
+	if !own {
+		return "", false, wire.Errorf(wire.InvalidParams, "nobody can go on in this context here: leave contextId out to begin another").
+			At("message.contextId")
+	}
+	return in, fresh, nil
 }
 
 // mayRefer refuses a message that refers to a task of another: the agent, to whom all are this node, would tell of it.
-func (c *claims) mayRefer(op *wire.Operation, principal string) *wire.Error {
+func (c claims) mayRefer(op *wire.Operation, principal string) *wire.Error {
 	if op.Method != wire.SendMessage && op.Method != wire.SendStreamingMessage {
 		return nil
 	}
@@ -103,30 +98,33 @@ func (c *claims) mayRefer(op *wire.Operation, principal string) *wire.Error {
 		return e // what are no ids refers to nothing
 	}
 	for _, task := range tasks {
-		if !c.mayAsk(task, principal) {
+		if !c.tasks.Allows(task, principal) {
 			return notFound(task)
 		}
 	}
 	return nil
 }
 
-// seen notes the tasks in a result, and takes those of others out of a list. task is that which was asked for.
-func (c *claims) seen(method, task string, result json.RawMessage, principal string) json.RawMessage {
-	switch method {
+// seen notes the task and the context in a result, and takes the tasks of others out of a list. The operation was about a task,
+// in a context, if it said so.
+func (c claims) seen(op *wire.Operation, task, in string, result json.RawMessage, principal string) json.RawMessage {
+	switch op.Method {
 	case wire.SendMessage, wire.SendStreamingMessage, wire.SubscribeToTask:
-		if id, _ := wire.TaskOf(result); id != "" {
-			c.claim(id, principal)
-		}
+		id, _ := wire.TaskOf(result)
+		c.tasks.Claim(id, principal)
+		c.contexts.Claim(wire.ContextOf(result), principal)
 	case wire.GetTask, wire.CancelTask:
-		c.claim(task, principal)
+		c.tasks.Claim(task, principal)
+		id, _ := wire.FieldText(result, "contextId")
+		c.contexts.Claim(id, principal)
 	case wire.ListTasks:
-		return c.own(result, principal)
+		return c.own(result, principal, c.contexts.Allows(in, principal))
 	}
 	return result
 }
 
-// own keeps of a list the tasks of a principal.
-func (c *claims) own(list json.RawMessage, principal string) json.RawMessage {
+// own keeps of a list the tasks of a principal. Of a context that is not its own, there are no more pages either.
+func (c claims) own(list json.RawMessage, principal string, more bool) json.RawMessage {
 	var members map[string]json.RawMessage
 	var tasks []json.RawMessage
 	if json.Unmarshal(list, &members) != nil || json.Unmarshal(members["tasks"], &tasks) != nil {
@@ -135,14 +133,17 @@ func (c *claims) own(list json.RawMessage, principal string) json.RawMessage {
 	kept := []json.RawMessage{}
 	for _, t := range tasks {
 		var task struct{ ID string }
-		if json.Unmarshal(t, &task) == nil && c.owns(task.ID, principal) {
+		if json.Unmarshal(t, &task) == nil && c.tasks.Owns(task.ID, principal) {
 			kept = append(kept, t)
 		}
 	}
-	if len(kept) == len(tasks) {
+	if len(kept) == len(tasks) && more {
 		return list
 	}
 	members["tasks"], members["totalSize"] = wire.Encode(kept), wire.Encode(len(kept)) // how many others have is theirs to know
+	if !more {
+		members["nextPageToken"] = wire.Encode("")
+	}
 	return wire.Encode(members)
 }
 

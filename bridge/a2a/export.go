@@ -35,9 +35,10 @@ type exporter struct {
 	own    desk.Subject // the agent of the node itself
 	secret []byte       // of the names by which hosts know callers of this node
 
-	mu     sync.Mutex
-	claims map[string]*claims // of agents that speak A2A, by their references
-	can    map[string]able    // what they say that they can, by their references
+	tasks, contexts bridge.Claims // of agents that speak A2A
+
+	mu  sync.Mutex
+	can map[string]able // what they say that they can, by their references
 }
 
 // An able is what an agent says that it can, in a description.
@@ -49,7 +50,7 @@ type able struct {
 // Export implements [bridge.Bridge].
 func (b *Bridge) Export(m bridge.Mesh) bridge.Handler {
 	e := &exporter{mesh: m, desk: desk.New(b.o.Desk), pusher: push.New(b.o.Push), own: directoryAgent(m),
-		claims: map[string]*claims{}, can: map[string]able{}, secret: secretOf(m.Signer())}
+		can: map[string]able{}, secret: secretOf(m.Signer())}
 	e.Handler = serve.New(serve.Options{Find: e.find, Base: m.PublicURL(), Log: b.o.Log})
 	return e
 }
@@ -127,7 +128,7 @@ func (e *exporter) relayed(d *td.Description, action string) *serve.Agent {
 		},
 		As: func(c serve.Caller, at serve.Place) wire.Agent {
 			far := &relay{e, ref, action, e.nameOf(c.Principal, ref)}
-			a := e.pusher.Wrap(within(e.claimsOf(ref).guard(far, c.Principal), can), ref, c.Principal)
+			a := e.pusher.Wrap(within(claims{e.tasks.Of(ref), e.contexts.Of(ref)}.guard(far, c.Principal), can), ref, c.Principal)
 			if !more {
 				return extendedFor(a, c, nil)
 			}
@@ -182,18 +183,6 @@ func (e *exporter) signed(c *card.Card, at serve.Place) (json.RawMessage, error)
 		return nil, err
 	}
 	return c.Bytes()
-}
-
-// claimsOf are the claims on the tasks of an agent.
-func (e *exporter) claimsOf(ref string) *claims {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	c := e.claims[ref]
-	if c == nil {
-		c = &claims{}
-		e.claims[ref] = c
-	}
-	return c
 }
 
 // A relay asks the verbatim action of a thing.

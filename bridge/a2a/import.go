@@ -23,6 +23,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/a2a/wire"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/delay"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -71,8 +72,8 @@ type known struct {
 func newImported(o Options, u *url.URL, target string, as bridge.Import) *imported {
 	i := &imported{o: o, url: u, target: target, as: as, client: remote.Client(u), stale: make(chan struct{}, 1)}
 	i.keys = newKeyring(u, i.client, o.KeyOrigins)
-	i.secrets = &secrets{store: o.Credentials, thing: "a2a:" + target, client: i.client}
-	i.busy = map[*run]bool{}
+	i.secrets = &secrets{store: o.Credentials, thing: "a2a:" + target, client: i.client, turn: make(chan struct{}, 1)}
+	i.busy, i.claims = map[*run]bool{}, ownClaims()
 	return i
 }
 
@@ -221,7 +222,7 @@ func (i *imported) changes(ctx context.Context) iter.Seq[[]byte] {
 				return
 			case <-next.C:
 			case <-i.stale:
-				sleep(ctx, pause-time.Since(read))
+				_ = delay.For(ctx, pause-time.Since(read)) // what ends it is seen below
 			}
 			changed, err := i.load(ctx)
 			if err != nil {
@@ -234,15 +235,6 @@ func (i *imported) changes(ctx context.Context) iter.Seq[[]byte] {
 				return
 			}
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
 	}
 }
 

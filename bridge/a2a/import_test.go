@@ -2,17 +2,25 @@ package a2a
 
 import (
 	"context"
+	"crypto/ed25519"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v3/jwt"
 
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/a2a/card"
@@ -268,6 +276,12 @@ func (f *foreign) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if r.URL.Path == "/token" {
 		id, secret, _ := r.BasicAuth()
+		if signed, err := jwt.ParseSigned(r.PostFormValue("client_assertion")); err == nil {
+			var claims jwt.Claims
+			_ = signed.UnsafeClaimsWithoutVerification(&claims)
+			id, secret = claims.Subject, strings.TrimPrefix(claims.Audience[0], f.URL)
+		}
+		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprintf(w, `{"access_token":"granted-%s-%s","expires_in":3600}`, id, secret)
 		return
 	}
@@ -294,6 +308,8 @@ func TestSecrets(t *testing.T) {
 		"cookie":       {`{"apiKeySecurityScheme":{"location":"cookie","name":"c"}}`, `"key":"k0"`, "Cookie", "c=k0"},
 		"oauth":        {`{"oauth2SecurityScheme":{"flows":{"authorizationCode":{"tokenUrl":"https://x","scopes":{}}}}}`, `"token":"t1"`, "Authorization", "Bearer t1"},
 		"client":       {`{"oauth2SecurityScheme":{"flows":{"clientCredentials":{"tokenUrl":"HERE/token","scopes":{}}}}}`, `"username":"u","password":"p"`, "Authorization", "Bearer granted-u-p"},
+		"key of it":    {`{"oauth2SecurityScheme":{"flows":{"clientCredentials":{"tokenUrl":"HERE/token","scopes":{}}}}}`, `"username":"u","private_key_file":"client.pem"`, "Authorization", "Bearer granted-u-/token"},
+		"no such key":  {`{"oauth2SecurityScheme":{"flows":{"clientCredentials":{"tokenUrl":"HERE/token","scopes":{}}}}}`, `"username":"u","private_key_file":"none.pem"`, "Authorization", ""},
 		"open id":      {`{"openIdConnectSecurityScheme":{"openIdConnectUrl":"https://x"}}`, `"token":"t2"`, "Authorization", "Bearer t2"},
 		"none":         {`{"httpAuthSecurityScheme":{"scheme":"bearer"}}`, ``, "Authorization", ""},
 		"another kind": {`{"httpAuthSecurityScheme":{"scheme":"bearer"}}`, `"key":"k0"`, "Authorization", ""},
@@ -311,6 +327,17 @@ func TestSecrets(t *testing.T) {
 				if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 					t.Fatal(err)
 				}
+			}
+			_, key, err := ed25519.GenerateKey(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			der, err := x509.MarshalPKCS8PrivateKey(key)
+			if err == nil {
+				err = os.WriteFile(filepath.Join(filepath.Dir(file), "client.pem"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
 			}
 			store, err := credentials.Load(file)
 			if err != nil {
@@ -333,6 +360,47 @@ func TestSecrets(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestATokenThatDoesNotCome keeps nobody who leaves.
+func TestATokenThatDoesNotCome(t *testing.T) {
+	t.Parallel()
+	asked, left := make(chan struct{}), make(chan struct{})
+	site := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(asked)
+		_, _ = io.Copy(io.Discard, r.Body) // so that it is seen when the client leaves
+		<-r.Context().Done()
+	}))
+	defer site.Close()
+	u, err := url.Parse(site.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newImported(Options{}, u, site.URL, bridge.Import{}).secrets
+	get := func(ctx context.Context) error {
+		_, err := s.grant(ctx, "sc", card.Flow{TokenURL: site.URL}, credentials.Credential{Username: "me", Password: "pw"}, nil)
+		return err
+	}
+	first, leave := context.WithCancel(t.Context())
+	go func() {
+		defer close(left)
+		if get(first) == nil {
+			t.Error("the first has a token")
+		}
+	}()
+	<-asked
+	second, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if err := get(second); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the second: %v", err)
+	}
+	select {
+	case <-left:
+		t.Error("the second waited for the first")
+	default:
+	}
+	leave()
+	<-left
 }
 
 // TestWhatIsNotImported are targets and cards that are refused.

@@ -148,8 +148,8 @@ func TestNamesOfPrincipals(t *testing.T) {
 // TestReferencesToOthers are refused like messages to them.
 func TestReferencesToOthers(t *testing.T) {
 	t.Parallel()
-	c := &claims{}
-	c.claim("T", "ada")
+	c := ownClaims()
+	c.tasks.Claim("T", "ada")
 	agent := wire.Func(func(context.Context, *wire.Operation) iter.Seq2[json.RawMessage, error] {
 		return wire.Once(json.RawMessage(`{"message":{}}`), nil)
 	})
@@ -169,6 +169,102 @@ func TestReferencesToOthers(t *testing.T) {
 			if _, err := wire.Ask(t.Context(), c.guard(agent, "eve"), op); (err != nil) != refused {
 				t.Errorf("eve says %s: %v", params, err)
 			}
+		}
+	}
+}
+
+// TestContextsOfOthers. What a thing does is a task of its caller, whatever the context is called: two may have one name for theirs. An
+// agent behind the node that keeps contexts sees one caller, so there a context is of who was first in it.
+func TestContextsOfOthers(t *testing.T) {
+	t.Parallel()
+	_, places := everywhere(t, "desk")
+	ada, eve := map[string]string{"Authorization": "Bearer a"}, map[string]string{"Authorization": "Bearer e"}
+	for place, at := range places {
+		for over, ask := range bindings {
+			says := func(in string, as map[string]string) *answer {
+				p := configured(say(skill("book", row{"city": "Bonn"})), "returnImmediately", true)
+				if in != "" {
+					p = with(p, "contextId", in)
+				}
+				return ask(t, at, wire.SendMessage, p, as)
+			}
+			made := says("", ada).task(t)
+			for _, in := range []string{made.ContextID, "chosen over " + over} {
+				if mine := says(in, ada).task(t); mine.ContextID != in {
+					t.Errorf("%s over %s: ada goes on in %s and is in %s", place, over, in, mine.ContextID)
+				}
+				theirs := says(in, eve)
+				switch refused := theirs.err != nil && theirs.err.Code == wire.InvalidParams && strings.Contains(string(theirs.err.Data), "message.contextId"); {
+				case place == "tunnel" && !refused:
+					t.Errorf("%s over %s: eve is in the context of ada: %s", place, over, theirs.result)
+				case place == "direct" && theirs.task(t).ContextID != in:
+					t.Errorf("%s over %s: eve cannot have a context of her own: %v", place, over, theirs.err)
+				}
+				list := string(ask(t, at, wire.ListTasks, row{"contextId": in, "pageSize": 1}, eve).result)
+				if strings.Contains(list, made.ID) || place == "tunnel" && (!strings.Contains(list, `"tasks":[]`) || !strings.Contains(list, `"nextPageToken":""`)) {
+					t.Errorf("%s over %s: eve lists %s", place, over, list)
+				}
+			}
+		}
+	}
+}
+
+// TestContexts are of who was first in them, from the first message on, unless the agent takes none.
+func TestContexts(t *testing.T) {
+	t.Parallel()
+	c := ownClaims()
+	answers := map[string]string{"own": `{"task":{"id":"1","contextId":"made"}}`, "talk": `{"message":{"contextId":"talked"}}`, "none": `{"message":{}}`}
+	ask := func(method, params, as string) string {
+		agent := wire.Func(func(_ context.Context, op *wire.Operation) iter.Seq2[json.RawMessage, error] {
+			for name, said := range answers {
+				if strings.Contains(string(op.Params), name) {
+					return wire.Once(json.RawMessage(said), nil)
+				}
+			}
+			if method == wire.GetTask {
+				return wire.Once(json.RawMessage(`{"id":"2","contextId":"got"}`), nil)
+			}
+			switch {
+			case strings.Contains(string(op.Params), "breaks"):
+				return wire.Once(nil, &interact.Error{Code: interact.Unreachable, Begun: true})
+			case strings.Contains(string(op.Params), "away"):
+				return wire.Once(nil, &interact.Error{Code: interact.Unreachable})
+			case strings.Contains(string(op.Params), "garbles"):
+				return wire.Once(nil, wire.Errorf(wire.InvalidAgentResponse, "no"))
+			}
+			return wire.Once(nil, wire.Errorf(wire.UnsupportedOperation, "no"))
+		})
+		if _, err := wire.Ask(t.Context(), c.guard(agent, as), &wire.Operation{Method: method, Params: json.RawMessage(params)}); err != nil {
+			return fmt.Sprint(wire.AsError(err).Code)
+		}
+		return "taken"
+	}
+	send := func(in, text string) string {
+		return `{"message":{"contextId":"` + in + `","parts":[{"text":"` + text + `"}]}}`
+	}
+	for i, row := range []struct{ method, params, as, want string }{
+		{wire.SendMessage, send("", "own"), "ada", "taken"},
+		{wire.SendStreamingMessage, send("made", "none"), "eve", "-32602"},
+		{wire.SendMessage, send("made", "none"), "ada", "taken"},
+		{wire.SendMessage, send("", "talk"), "ada", "taken"},
+		{wire.SendMessage, send("talked", "none"), "eve", "-32602"},
+		{wire.GetTask, `{"id":"2"}`, "ada", "taken"},
+		{wire.SendMessage, send("got", "none"), "eve", "-32602"},
+		{wire.SendMessage, send("chosen", "refused"), "eve", "-32004"},
+		{wire.SendMessage, send("chosen", "none"), "ada", "taken"},
+		{wire.SendMessage, send("chosen", "none"), "eve", "-32602"},
+		{wire.SendMessage, send("begun", "breaks"), "ada", "-32603"},
+		{wire.SendMessage, send("begun", "none"), "eve", "-32602"},
+		{wire.SendMessage, send("odd", "garbles"), "ada", "-32006"},
+		{wire.SendMessage, send("odd", "none"), "eve", "-32602"},
+		{wire.SendMessage, send("quiet", "away"), "ada", "-32603"},
+		{wire.SendMessage, send("quiet", "none"), "eve", "taken"},
+		{wire.SendMessage, `{"message":{"context_id":"made","parts":[{"text":"none"}]}}`, "eve", "-32602"},
+		{wire.SendMessage, `{"message":{"contextId":"mine","context_id":"made","parts":[{"text":"none"}]}}`, "eve", "-32602"},
+		{wire.SendMessage, `{"message":{"contextId":7,"parts":[{"text":"none"}]}}`, "eve", "-32602"},
+	} {
+		if got := ask(row.method, row.params, row.as); got != row.want {
+			t.Errorf("%d: %s says %s: %s, want %s", i, row.as, row.params, got, row.want)
 		}
 	}
 }

@@ -2,20 +2,18 @@ package a2a
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/lmosd/lmosd/bridge/a2a/card"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
+	"github.com/lmosd/lmosd/interact/oauth"
 )
 
 // secrets are what an imported agent asks of its callers, from the host's store. They go into requests and nowhere else.
@@ -24,14 +22,17 @@ type secrets struct {
 	thing  string
 	client *http.Client
 
-	mu     sync.Mutex
-	tokens map[string]token // of OAuth2, by scheme
+	turn   chan struct{}      // holds a token while somebody looks into tokens, or gets one
+	tokens map[string]granted // of OAuth2, by scheme and scopes
 }
 
-// A token is good until it expires.
-type token struct {
-	text    string
-	expires time.Time
+// maxTokens bounds those that are held for one agent: its card says for which scopes.
+const maxTokens = 64
+
+// A granted is a token, and when it was.
+type granted struct {
+	oauth.Token
+	at time.Time
 }
 
 // optional puts the secret of one name into requests, as a bearer token, if there is one.
@@ -95,8 +96,9 @@ func (s *secrets) satisfy(r *http.Request, c *card.Card, need card.Requirement) 
 func (s *secrets) secret(r *http.Request, name string, scheme card.Scheme, scopes []string) (func(), error) {
 	bearer := func(text string) func() { return func() { r.Header.Set("Authorization", "Bearer "+text) } }
 	if flow, ok := clientFlow(scheme); ok {
-		if text, err := s.grant(r.Context(), name, flow, scopes); err == nil {
-			return bearer(text), nil
+		if own, err := s.store.Lookup(s.thing, name, flow.TokenURL); err == nil && own.Confidential() {
+			text, err := s.grant(r.Context(), name, flow, own, scopes)
+			return bearer(text), err
 		}
 	}
 	c, err := s.store.Lookup(s.thing, name, r.URL.String())
@@ -136,49 +138,43 @@ func clientFlow(s card.Scheme) (card.Flow, bool) {
 	return f, ok
 }
 
-// grant gets a token for a client (RFC 6749 §4.4). Its id and secret go to the origin that the store has for them, which is that
-// of the token's address.
-func (s *secrets) grant(ctx context.Context, name string, flow card.Flow, scopes []string) (string, error) {
-	c, err := s.store.Lookup(s.thing, name, flow.TokenURL)
-	if err != nil || c.Username == "" {
-		return "", fmt.Errorf("there is no client id and secret for %s", credentials.OriginOf(flow.TokenURL))
+// grant gets a token for a client (RFC 6749 §4.4). Its id, with its secret or what its key signs, goes to the origin that the
+// store has for them, which is that of the token's address. A card does not say what the server is called, so that an assertion
+// is for that address, unless the store has another audience.
+func (s *secrets) grant(ctx context.Context, name string, flow card.Flow, own credentials.Credential,
+	scopes []string) (string, error) {
+	key := name + " " + strings.Join(scopes, " ")
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return "", ctx.Err()
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if t := s.tokens[name]; time.Now().Before(t.expires) {
-		return t.text, nil
+	now := time.Now()
+	if g, ok := s.tokens[key]; ok && now.Before(g.Expires) && !oauth.Due(g.at, g.Expires, now) {
+		return g.Access, nil
 	}
-	form := url.Values{"grant_type": {"client_credentials"}}
+	server := oauth.Server{TokenEndpoint: flow.TokenURL}
+	c, err := server.Client(own)
+	if err != nil {
+		return "", err
+	}
+	params := url.Values{}
 	if len(scopes) > 0 {
-		form.Set("scope", strings.Join(scopes, " "))
+		params.Set("scope", strings.Join(scopes, " "))
 	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	q, err := http.NewRequestWithContext(ctx, http.MethodPost, flow.TokenURL, strings.NewReader(form.Encode()))
+	t, err := server.Token(ctx, s.client, c, params)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("%s gives no token: %w", credentials.OriginOf(flow.TokenURL), err)
 	}
-	q.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	q.SetBasicAuth(url.QueryEscape(c.Username), url.QueryEscape(c.Password)) // RFC 6749 §2.3.1
-	answer, err := s.client.Do(q)
-	if err != nil {
-		return "", err
+	if t.Expires.IsZero() {
+		t.Expires = now.Add(2 * time.Second) // nobody knows, so that it is for the calls of now
 	}
-	defer answer.Body.Close()
-	var granted struct {
-		Token   string `json:"access_token"`
-		Expires int    `json:"expires_in"`
+	if s.tokens == nil || len(s.tokens) == maxTokens {
+		s.tokens = map[string]granted{}
 	}
-	err = json.NewDecoder(io.LimitReader(answer.Body, 64<<10)).Decode(&granted)
-	if err != nil || answer.StatusCode != http.StatusOK || granted.Token == "" {
-		return "", fmt.Errorf("%s gives no token: it answers %d", credentials.OriginOf(flow.TokenURL), answer.StatusCode)
-	}
-	if s.tokens == nil {
-		s.tokens = map[string]token{}
-	}
-	good := max(time.Duration(granted.Expires)*time.Second*9/10, time.Second)
-	s.tokens[name] = token{granted.Token, time.Now().Add(good)}
-	return granted.Token, nil
+	s.tokens[key] = granted{t, now}
+	return t.Access, nil
 }
 
 // missing says for which schemes of a card the store has nothing, if that keeps the agent from being asked.

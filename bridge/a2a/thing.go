@@ -16,6 +16,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/a2a/desk"
 	"github.com/lmosd/lmosd/bridge/a2a/wire"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/delay"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -350,7 +351,7 @@ func (v *invocation) settle(ctx context.Context) error {
 		case v.task == "":
 			return &interact.Error{Code: interact.Unreachable, Title: "the agent broke off", Hint: "ask again in a moment", Begun: true}
 		}
-		if err := wait(ctx, pause); err != nil {
+		if err := delay.For(ctx, pause); err != nil {
 			return err
 		}
 		if err := v.look(ctx); err != nil || v.left {
@@ -375,15 +376,6 @@ func (v *invocation) look(ctx context.Context) error {
 
 func unreadable(err error) error {
 	return interact.Errorf(interact.AgentFailed, "it breaks A2A 1.0", "the agent's answer cannot be read: %v", err)
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 func (v *invocation) heard(e *wire.StreamResponse) {

@@ -6,9 +6,10 @@ import (
 	"errors"
 	"time"
 
-	"github.com/lmosd/lmosd/bridge/mcp/facade"
+	"github.com/lmosd/lmosd/bridge/mcp/offer"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/delay"
 )
 
 const (
@@ -81,8 +82,8 @@ func (c *call) able() map[string]any {
 		return caps
 	}
 	caps["roots"] = struct{}{}
-	if _, has := c.s.can.Load().Extensions[tasks]; has && c.method == wire.CallTool {
-		caps["extensions"] = map[string]any{tasks: struct{}{}}
+	if _, has := c.s.can.Load().Extensions[wire.Tasks]; has && c.method == wire.CallTool {
+		caps["extensions"] = map[string]any{wire.Tasks: struct{}{}}
 	}
 	return caps
 }
@@ -151,12 +152,12 @@ func (c *call) follow(ctx context.Context, r *wire.Message) (_ *wire.Message, er
 			return nil, err
 		case end != nil:
 			return end, nil
-		case facade.StatusOf(t.Status, false) == interact.StatusInputRequired:
+		case offer.StatusOf(t.Status, false) == interact.StatusInputRequired:
 			if err := c.update(ctx, r, id); err != nil {
 				return nil, err
 			}
 		default:
-			if err := pause(ctx, t.wait()); err != nil {
+			if err := delay.For(ctx, t.wait()); err != nil {
 				return nil, err
 			}
 		}
@@ -168,15 +169,6 @@ func (c *call) follow(ctx context.Context, r *wire.Message) (_ *wire.Message, er
 
 const farewell = 5 * time.Second
 
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // update answers what a task wants to know.
 func (c *call) update(ctx context.Context, r *wire.Message, id string) error {
 	asks, err := requests(r)
@@ -184,7 +176,7 @@ func (c *call) update(ctx context.Context, r *wire.Message, id string) error {
 		return err
 	}
 	if len(asks) == 0 {
-		return pause(ctx, usualPoll) // it has been answered, and is not on its way yet
+		return delay.For(ctx, usualPoll) // it has been answered, and is not on its way yet
 	}
 	answers, err := c.answers(ctx, asks)
 	if err != nil {
@@ -210,7 +202,7 @@ func taskOf(r *wire.Message) (t task) {
 
 // end is the result of a task that has ended; nil for one that has not. The error is how it ended otherwise.
 func (t *task) end(m *interact.Message) (*wire.Message, error) {
-	switch facade.StatusOf(t.Status, false) {
+	switch offer.StatusOf(t.Status, false) {
 	case interact.StatusRunning, interact.StatusInputRequired:
 		return nil, nil
 	case interact.StatusCompleted:

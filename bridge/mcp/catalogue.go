@@ -42,9 +42,6 @@ type abilities struct {
 	Extensions map[string]json.RawMessage `json:"extensions"`
 }
 
-// tasks is the extension with which calls go on without their callers (MCP extension "Tasks").
-const tasks = "io.modelcontextprotocol/tasks"
-
 // The parts of a catalogue, as far as a description says them (MCP 2026-07-28, "Tools", "Resources", "Prompts").
 type (
 	named struct {

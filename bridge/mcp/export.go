@@ -7,5 +7,5 @@ import (
 
 // Export implements [bridge.Bridge]: package facade serves the things.
 func (b *Bridge) Export(m bridge.Mesh) bridge.Handler {
-	return facade.New(facade.Options{Mesh: m, Pins: b.o.Pins, Node: string(m.Signer().DID()), Log: b.o.Log})
+	return facade.New(facade.Options{Mesh: m, Pins: b.o.Pins, Version: b.o.Version, Log: b.o.Log})
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/delay"
 )
 
 const (
@@ -112,7 +113,7 @@ func (s *server) observe(ctx context.Context, m *interact.Message, yield func(*i
 			}
 		}
 		again = true
-		if err := pause(ctx, wait); err != nil {
+		if err := delay.For(ctx, wait); err != nil {
 			yield(nil, err)
 			return
 		}
@@ -122,7 +123,7 @@ func (s *server) observe(ctx context.Context, m *interact.Message, yield func(*i
 
 // paced waits until the pace allows one more.
 func paced(ctx context.Context, p *wire.Pace) error {
-	err := pause(ctx, p.Wait(time.Now()))
+	err := delay.For(ctx, p.Wait(time.Now()))
 	p.Take(time.Now())
 	return err
 }
@@ -174,7 +175,7 @@ func (s *server) changes(target string, o bridge.Import, last []byte) func(conte
 					wait = firstPause
 				}
 				s.asleep(ctx)
-				_ = pause(ctx, wait)
+				_ = delay.For(ctx, wait)
 				wait = min(2*wait, maxPause)
 			}
 		}
@@ -199,7 +200,7 @@ func (s *server) hear(ctx context.Context, want map[string]any, changed func() b
 
 // anew describes the server again; nil if it cannot be asked, or offers what it did last.
 func (s *server) anew(ctx context.Context, target string, o bridge.Import, last []byte) []byte {
-	if pause(ctx, settle) != nil {
+	if delay.For(ctx, settle) != nil {
 		return nil
 	}
 	doc, warnings, err := s.describe(ctx, target, o)
@@ -259,7 +260,10 @@ func (s *server) awake(ctx context.Context) (_ context.Context, stop func()) {
 	})
 	s.doze = doze
 	return ctx, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		doze.Stop()
+		s.doze = nil // who leaves now must not set it again: it would say that the server sleeps while it is listened to anew
 		cancel()
 	}
 }

@@ -38,7 +38,9 @@ type Options struct {
 	// ([client.LoginOptions]). Nil: nobody is there, and a server that wants a login is an error that names the command for it.
 	Show     func(ctx context.Context, address string) error
 	ClientID string
-	Log      *slog.Logger
+	// Version is that of lmosd, for the clients and servers that ask; empty means "dev".
+	Version string
+	Log     *slog.Logger
 }
 
 // A Bridge implements [bridge.Bridge].
@@ -71,7 +73,7 @@ func (b *Bridge) Import(ctx context.Context, target string, o bridge.Import) (*b
 		return nil, err
 	}
 	// Callers elsewhere see the name in errors: a command line may have secrets in it.
-	to := backend.Options{Name: cmp.Or(o.Name, "the MCP server"), MaxConns: maxChildren, Log: b.o.Log}
+	to := backend.Options{Name: cmp.Or(o.Name, "the MCP server"), Version: b.o.Version, MaxConns: maxChildren, Log: b.o.Log}
 	if from.stays {
 		to.Silent = webPatience
 	}
@@ -96,7 +98,7 @@ func imported(ctx context.Context, target string, o bridge.Import, to backend.Op
 		back.Close()
 		from.end()
 	}
-	s := &server{Server: &guarded{back, pins}, back: back, pins: pins, from: from, log: pins.log}
+	s := &server{Server: &guarded{back, pins}, back: back, pins: pins, from: from, self: wire.Self(to.Version), log: pins.log}
 	draft, warnings, err := s.describe(ctx, target, o)
 	if err != nil {
 		closing()

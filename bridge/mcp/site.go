@@ -20,6 +20,10 @@ type source struct {
 	headers atomic.Pointer[map[string][]wire.Param]
 }
 
+// maxIdle is how many connections to a server that nobody uses now are kept for those who call next. With the usual two, most of
+// many callers at once would dial for every call.
+const maxIdle = 64
+
 // site is a server that speaks Streamable HTTP. The address is the operator's own, so that it may be anywhere.
 func (b *Bridge) site(target string) (*source, error) {
 	at, err := url.Parse(target)
@@ -30,6 +34,7 @@ func (b *Bridge) site(target string) (*source, error) {
 		return nil, interact.Errorf(interact.Usage, "put them into credentials.json: docs/agents.md", "the address has a name or a password in it")
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = maxIdle
 	login := client.NewLogin(client.LoginOptions{Server: target, Credentials: b.o.Credentials, Transport: transport, Show: b.o.Show,
 		ClientID: b.o.ClientID, Log: b.o.Log})
 	s := &source{end: login.Close, stays: true}

@@ -25,6 +25,7 @@ type server struct {
 	back    *backend.Backend
 	pins    *pins
 	from    *source
+	self    wire.Implementation // what the server is told of this node
 	log     *slog.Logger
 	parking interact.Parking
 
@@ -98,7 +99,7 @@ func (s *server) send(ctx context.Context, method string, params map[string]any,
 		able = common // whatever the request: so there is one process for all that a node asks
 	}
 	meta := map[string]any{wire.MetaVersion: wire.Modern, wire.MetaCapabilities: able,
-		wire.MetaClient: map[string]string{"name": "lmosd", "version": "1"}}
+		wire.MetaClient: s.self}
 	if m.TraceParent != "" {
 		meta["traceparent"] = m.TraceParent
 		if m.TraceState != "" {

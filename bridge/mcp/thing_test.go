@@ -221,11 +221,11 @@ func TestTasks(t *testing.T) {
 		dial := scripted(t, func(m *wire.Message, say func(*wire.Message)) {
 			switch m.Method() {
 			case wire.Discover:
-				say(wire.Respond(m.ID(), json.RawMessage(`{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{},"extensions":{"`+tasks+`":{}}}}`)))
+				say(wire.Respond(m.ID(), json.RawMessage(`{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{},"extensions":{"`+wire.Tasks+`":{}}}}`)))
 			case listTools:
 				say(wire.Respond(m.ID(), json.RawMessage(`{"tools":[{"name":"t","inputSchema":{"type":"object"}}]}`)))
 			case wire.CallTool:
-				if raw, _ := m.Param("_meta", wire.MetaCapabilities, "extensions", tasks); raw == nil {
+				if raw, _ := m.Param("_meta", wire.MetaCapabilities, "extensions", wire.Tasks); raw == nil {
 					t.Errorf("%s: the task is not declared: %s", name, m.Bytes())
 				}
 				say(wire.Respond(m.ID(), json.RawMessage(`{"resultType":"task","taskId":"x","status":"working","pollIntervalMs":1}`)))

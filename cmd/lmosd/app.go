@@ -13,6 +13,7 @@ import (
 type app struct {
 	*console.Console
 	target *target.Target // the node that was asked; nil as long as there is none
+	here   bool           // what an agent says is said on the host of target, or of this command if that is nil
 }
 
 func newApp(env []string, stdin io.Reader, stdout, stderr io.Writer) *app {
@@ -22,6 +23,7 @@ func newApp(env []string, stdin io.Reader, stdout, stderr io.Writer) *app {
 // run executes the command line and returns the exit code.
 func (a *app) run(ctx context.Context, args []string) int {
 	root := newRootCommand(a)
+	a.Lead = a.leader(root)
 	root.SetArgs(args)
 	root.SetIn(a.Stdin)
 	root.SetOut(a.Out)

@@ -148,6 +148,7 @@ func (c *conversation) resolve(ctx context.Context) error {
 		c.Talk.Line(c.Talk.Paint(terminal.Yellow, "moved: ") + terminal.OneLine(c.asked+" is "+copyable(detail.Agent)+" now"))
 	}
 	c.agent, c.found = detail.Agent, time.Now()
+	c.here = c.agent.Local
 	if c.thing, err = td.Parse(detail.TD); err != nil {
 		return fmt.Errorf("read the description of %s: %w", c.asked, err)
 	}

@@ -77,6 +77,7 @@ func (a *app) expose(ctx context.Context, s expose.Spec) error {
 	}
 	x, err := expose.Open(ctx, s, bridges(secrets, mcp.Options{}, agents, log), log)
 	if err != nil {
+		a.target, a.here = nil, true // its secrets are those of this command's folder, whichever node is asked
 		return err
 	}
 	defer x.Close()
@@ -341,6 +342,6 @@ func (set *agentSet) close() {
 
 // bridges are the protocols that this command speaks beside LMOS and WoT. The secrets are for what is imported.
 func bridges(secrets credentials.Store, m mcp.Options, a a2a.Options, log *slog.Logger) []bridge.Bridge {
-	m.Credentials, a.Credentials, m.Log, a.Log = secrets, secrets, log, log
+	m.Credentials, a.Credentials, m.Log, a.Log, m.Version = secrets, secrets, log, log, version()
 	return []bridge.Bridge{mcp.New(m), a2a.New(a)}
 }

@@ -146,7 +146,7 @@ func TestExamples(t *testing.T) {
 	var script strings.Builder
 	for _, c := range visible(newTree(&bytes.Buffer{})) {
 		top := strings.Fields(c.CommandPath() + " lmosd")[1]
-		if slices.Contains([]string{"run", "demo", "testnet", "expose", "login", "mcp", "lmosd"}, top) {
+		if slices.Contains([]string{"run", "demo", "testnet", "expose", "login", "logout", "mcp", "lmosd"}, top) {
 			continue // they start nodes, do not end, or need a node that is none in name only, and have tests of their own
 		}
 		for line := range strings.SplitSeq(c.Example, "\n") {

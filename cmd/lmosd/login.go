@@ -5,14 +5,13 @@ import (
 	"net/http"
 	"os/exec"
 	"runtime"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/lmosd/lmosd/bridge/mcp/client"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/settings"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
@@ -31,18 +30,26 @@ type loginFlags struct {
 func newLoginCommand(a *app) *cobra.Command {
 	var f loginFlags
 	cmd := &cobra.Command{
-		Use:   "login <mcp:https://…>",
+		Use:   "login [mcp:https://…]",
 		Short: "log this host in at an MCP server that asks for it, in a browser",
 		Long: "The server says who lets clients in, and what it wants; there somebody agrees, in a browser on this machine. What is\n" +
 			"granted is kept beside the credentials of the node, and renewed when it ends: the node that runs here, and lmosd expose,\n" +
-			"use it from then on. Without a terminal the address is only printed.",
-		Example: `  lmosd login mcp:https://mcp.example/mcp
+			"use it from then on. Without a terminal the address is only printed. A host without a person needs no login: it has the\n" +
+			"secret or the key of a client in its credentials file. Without a server it lists the logins of this host.",
+		Example: `  lmosd login
+  lmosd login mcp:https://mcp.example/mcp
   lmosd login mcp:https://mcp.example/mcp --scope files:write
   lmosd login mcp:https://mcp.example/mcp --client-id lmosd-of-ann --port 8910`,
-		Annotations: console.About(console.ScopeLocal, console.ReadWrite, "lmosd expose"),
-		Args:        console.Takes(1, 1),
+		Annotations: console.About(console.ScopeLocal, console.ReadWrite, "lmosd logout, lmosd expose"),
+		Args:        console.Takes(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.login(cmd.Context(), args[0], f)
+			if len(args) > 0 {
+				return a.login(cmd.Context(), args[0], f)
+			}
+			if slices.ContainsFunc([]string{"client-id", "scope", "port", "timeout", "no-browser"}, cmd.Flags().Changed) {
+				return console.Usage("lmosd login mcp:https://mcp.example/mcp", "where is this host to log in?")
+			}
+			return a.listLogins()
 		},
 	}
 	cmd.Flags().StringVar(&f.clientID, "client-id", "", "the `ID` of this host, where hosts do not register by themselves")
@@ -53,10 +60,10 @@ func newLoginCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// A loggedIn is the document of `lmosd login`.
+// A loggedIn is the document of `lmosd login`, and an item of the list.
 type loggedIn struct {
-	APIVersion string    `json:"apiVersion"`
-	Kind       string    `json:"kind"` // Login
+	APIVersion string    `json:"apiVersion,omitempty"`
+	Kind       string    `json:"kind,omitempty"` // Login
 	Server     string    `json:"server"`
 	Issuer     string    `json:"issuer"`
 	Scopes     []string  `json:"scopes"`
@@ -65,17 +72,29 @@ type loggedIn struct {
 	File       string    `json:"file"`
 }
 
+func newLoggedIn(server string, g credentials.Grant, kept credentials.Store) loggedIn {
+	return loggedIn{Server: server, Issuer: g.Issuer, Scopes: append([]string{}, g.Scopes...), Expires: g.Expires,
+		Renews: g.Refresh != "", File: kept.GrantsFile()}
+}
+
+// ends says when it does; empty if nobody knows.
+func (l loggedIn) ends() string {
+	switch {
+	case l.Renews:
+		return "never: it is renewed"
+	case !l.Expires.IsZero():
+		return l.Expires.Local().Format(time.DateTime)
+	}
+	return ""
+}
+
 // login has somebody log this host in.
 func (a *app) login(ctx context.Context, target string, f loginFlags) error {
-	server, ok := strings.CutPrefix(target, "mcp:")
-	if !ok || !strings.HasPrefix(server, "https://") && !strings.HasPrefix(server, "http://") {
-		return console.Usage("lmosd login mcp:https://mcp.example/mcp", "%s is no MCP server elsewhere", target)
-	}
-	c, err := settings.Load(a.Console, nil)
+	server, err := serverOf(target, "lmosd login")
 	if err != nil {
 		return err
 	}
-	secrets, err := credentials.Load(c.CredentialsFile())
+	secrets, err := a.secrets()
 	if err != nil {
 		return err
 	}
@@ -100,8 +119,9 @@ func (a *app) login(ctx context.Context, target string, f loginFlags) error {
 		}
 		return err
 	}
-	return a.showLogin(loggedIn{APIVersion: gateway.APIVersion, Kind: "Login", Server: server, Issuer: g.Issuer,
-		Scopes: append([]string{}, g.Scopes...), Expires: g.Expires, Renews: g.Refresh != "", File: secrets.GrantsFile()})
+	doc := newLoggedIn(server, g, secrets)
+	doc.APIVersion, doc.Kind = gateway.APIVersion, "Login"
+	return a.showLogin(doc)
 }
 
 func (a *app) showLogin(doc loggedIn) error {
@@ -112,11 +132,8 @@ func (a *app) showLogin(doc loggedIn) error {
 		for _, one := range doc.Scopes {
 			s.Add("scope", one)
 		}
-		switch {
-		case doc.Renews:
-			s.Add("ends", "never: it is renewed")
-		case !doc.Expires.IsZero():
-			s.Add("ends", doc.Expires.Local().Format(time.DateTime))
+		if ends := doc.ends(); ends != "" {
+			s.Add("ends", ends)
 		}
 		s.Add("kept in", doc.File)
 		s.Write(to)

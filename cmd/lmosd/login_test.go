@@ -40,7 +40,7 @@ func loginSite(t *testing.T) string {
 		say(map[string]any{"resource": "/mcp", "authorization_servers": []string{site.URL}})(w, r)
 	})
 	mux.HandleFunc("/.well-known/oauth-authorization-server", func(w http.ResponseWriter, r *http.Request) {
-		say(map[string]any{"issuer": "/", "authorization_endpoint": "/authorize", "token_endpoint": "/token", "registration_endpoint": "/register",
+		say(map[string]any{"issuer": "/", "authorization_endpoint": "/authorize", "token_endpoint": "/token", "registration_endpoint": "/register", "revocation_endpoint": "/revoke",
 			"code_challenge_methods_supported": []string{"S256"}, "token_endpoint_auth_methods_supported": []string{"none"}})(w, r)
 	})
 	mux.HandleFunc("/register", say(map[string]any{"client_id": "lmosd-1"}))
@@ -49,6 +49,7 @@ func loginSite(t *testing.T) string {
 		http.Redirect(w, r, q.Get("redirect_uri")+"?"+url.Values{"code": {"c"}, "state": {q.Get("state")}}.Encode(), http.StatusFound)
 	})
 	mux.HandleFunc("/token", say(map[string]any{"access_token": "let-me-in", "token_type": "Bearer", "refresh_token": "r"}))
+	mux.HandleFunc("/revoke", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("/mcp", func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer let-me-in" {
 			w.Header().Set("WWW-Authenticate", `Bearer scope="greet"`)
@@ -68,9 +69,13 @@ func TestLogin(t *testing.T) {
 	t.Parallel()
 	x := newUser(t)
 	at := loginSite(t)
-	x = x.at(x.node("n"))
+	n := x.node("n")
+	named := x
+	x = x.at(n)
 	contains(t, x.fails(console.ExitRefused, "expose", "mcp:"+at), "wants a login at "+strings.TrimSuffix(at, "/mcp"), "LMOS-1401",
 		"lmosd login mcp:"+at+" --scope greet")
+	contains(t, named.fails(console.ExitRefused, "expose", "mcp:"+at, "--data-dir", n.dir), "  hint   on the host of the server: lmosd --data-dir "+n.dir+" login mcp:"+at)
+	contains(t, x.ok("login"), "SERVER\tISSUER\tENDS\tSCOPES")
 	p := x.start("login", "mcp:"+at, "-o", "json")
 	var address string
 	eventually(t, "the address is shown", func() bool {
@@ -94,6 +99,20 @@ func TestLogin(t *testing.T) {
 	if out := x.ok("call", "guarded", "hello"); !strings.Contains(out, "hi") {
 		t.Errorf("the agent says %s", out)
 	}
+	contains(t, x.ok("login"), "mcp:"+at+"\t"+said.Issuer+"\tnever: it is renewed\tgreet\n")
+	if list := decode[loginList](t, x.ok("login", "-o", "json")); len(list.Items) != 1 || list.Items[0].Server != at || !list.Items[0].Renews {
+		t.Errorf("the list is %+v", list)
+	}
+	contains(t, x.fails(console.ExitUsage, "login", "--scope", "x"), "where is this host to log in?")
+	contains(t, x.fails(console.ExitNotFound, "logout", "mcp:"+at+"x"), "not logged in at mcp:"+at+"x", "did you mean \"mcp:"+at+"\"?")
+	contains(t, x.fails(console.ExitUsage, "logout", at), "is no MCP server elsewhere")
+	if out := decode[loggedOut](t, x.ok("logout", "mcp:"+at, "-o", "json")); len(out.Grants) != 1 || !out.Grants[0].Revoked || out.Grants[0].Reason != "" {
+		t.Errorf("logged out is %+v", out)
+	}
+	if got := x.ok("login", "-o", "name"); got != "" {
+		t.Errorf("it is logged in at %s", got)
+	}
+	contains(t, x.fails(console.ExitNotFound, "logout", "mcp:"+at), "not logged in", "lmosd login # lists")
 	contains(t, x.fails(console.ExitTimeout, "login", "mcp:"+at, "--timeout", "50ms", "--no-browser"), "nobody has agreed within 50ms")
 	contains(t, x.fails(console.ExitUsage, "login", at), "is no MCP server elsewhere")
 	contains(t, x.fails(console.ExitTimeout, "login", "mcp:http://127.0.0.1:1/"), "cannot be reached")

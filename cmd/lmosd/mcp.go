@@ -56,7 +56,7 @@ func (a *app) relayMCP(ctx context.Context, thing string) error {
 		}
 		return body, nil
 	}
-	return relay.Run(ctx, relay.Options{In: a.Stdin, Out: a.Out, Dial: dial, Told: a.tellNode})
+	return relay.Run(ctx, relay.Options{In: a.Stdin, Out: a.Out, Dial: dial, Told: a.tellNode, Version: version()})
 }
 
 // knows reports whether the node knows an agent. One that does not run is asked later.

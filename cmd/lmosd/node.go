@@ -133,7 +133,7 @@ func newStatusCommand(a *app) *cobra.Command {
 func (a *app) showStatus(st *gateway.Status) error {
 	err := a.Show(console.View{Doc: st, Names: []string{string(st.DID)}, People: func(s *terminal.Screen, wide bool) {
 		if s.TTY {
-			statusScreen(s, st)
+			statusScreen(s, st, a.hint)
 		} else {
 			statusSheet(st).Write(s)
 		}
@@ -155,8 +155,8 @@ func (a *app) showStatus(st *gateway.Status) error {
 	return nil
 }
 
-// statusScreen prints the state as people read it.
-func statusScreen(s *terminal.Screen, st *gateway.Status) {
+// statusScreen prints the state as people read it; hint makes a line of a hint.
+func statusScreen(s *terminal.Screen, st *gateway.Status, hint func(string) string) {
 	color, ok := map[string]string{"ready": terminal.Green, "degraded": terminal.Yellow, "starting": terminal.Yellow}[st.State]
 	if !ok {
 		color = terminal.Red
@@ -176,7 +176,7 @@ func statusScreen(s *terminal.Screen, st *gateway.Status) {
 	for _, w := range st.Warnings {
 		s.Line("  " + s.Paint(terminal.Yellow, "!") + " " + terminal.OneLine(joinNotEmpty(" · ", w.Code+" "+w.Title, w.Text)))
 		if w.Hint != "" {
-			s.Line("    cure: " + terminal.OneLine(w.Hint))
+			s.Line("    cure: " + hint(w.Hint))
 		}
 	}
 }

@@ -67,8 +67,8 @@ func (a *app) commands() map[string][]*cobra.Command {
 	return map[string][]*cobra.Command{
 		"use": {newFindCommand(a), newRouteCommand(a), newShowCommand(a), newCallCommand(a), newReadCommand(a), newWriteCommand(a), newWatchCommand(a),
 			newTaskCommand(a), newPingCommand(a), newTraceCommand(a)},
-		"offer": {newExposeCommand(a), newLoginCommand(a), newPublishCommand(a), newUnpublishCommand(a), newMoveCommand(a),
-			check.NewCommand(a.Console)},
+		"offer": {newExposeCommand(a), newLoginCommand(a), newLogoutCommand(a), newPublishCommand(a), newUnpublishCommand(a),
+			newMoveCommand(a), check.NewCommand(a.Console)},
 		"node":    {annotate(newRunCommand(a), console.ScopeMesh, console.ReadWrite), newIDCommand(a), newStatusCommand(a), newPeersCommand(a)},
 		"operate": {settings.NewConfigCommand(a.Console)},
 		"develop": {annotate(playground.NewDemoCommand(a.Console), console.ScopeLocal, console.ReadOnly),

@@ -32,7 +32,9 @@ const maxCredentials = 1 << 20
 //	  },
 //	  "urn:example:crm": {
 //	    "bearer_sc": {"origin": "https://crm.example", "token": "…"},
-//	    "key_sc":    {"origin": "https://crm.example", "key": "…"}
+//	    "key_sc":    {"origin": "https://crm.example", "key": "…"},
+//	    "oauth2_sc": {"origin": "https://login.example", "username": "client id", "password": "client secret"},
+//	    "other_sc":  {"origin": "https://login.example", "username": "client id", "private_key_file": "client.pem", "kid": "…"}
 //	  }
 //	}
 //
@@ -43,13 +45,20 @@ const maxCredentials = 1 << 20
 // The zero value has none. Copies share what they hold; they are safe for concurrent use.
 type Store struct{ file *credentialsFile }
 
-// A Credential is one secret; what is not needed is empty.
+// A Credential is one secret; what is not needed is empty. That of a client of OAuth has its id in Username, and its secret in
+// Password or its private key in PrivateKeyFile; Origin is that of the token endpoint.
 type Credential struct {
 	Origin   string `json:"origin"`
 	Username string `json:"username"`
 	Password string `json:"password"`
 	Token    string `json:"token"`
 	Key      string `json:"key"`
+	// PrivateKeyFile is a file of [Credential.PrivateKey]. A relative one is beside the credentials file.
+	PrivateKeyFile string `json:"private_key_file"`
+	// Kid is what the authorization server calls that key, and Aud whom it wants to be called by what the key signs, if that is
+	// not its issuer identifier (RFC 7515 §4.1.4, RFC 7519 §4.1.3).
+	Kid string `json:"kid"`
+	Aud string `json:"aud"`
 }
 
 // A credentialsFile is a file and what it said when it was last read.
@@ -109,7 +118,7 @@ func (f *credentialsFile) refreshLocked() {
 		return
 	}
 	if err != nil {
-		f.byThing, f.err = nil, unreadable(f.path, err)
+		f.seen, f.byThing, f.err = stamp{}, nil, unreadable(f.path, err)
 		return
 	}
 	now := stamp{info.ModTime(), info.Size(), info.Mode()}
@@ -118,6 +127,9 @@ func (f *credentialsFile) refreshLocked() {
 	}
 	f.seen = now
 	f.byThing, f.err = readCredentials(f.path)
+	if f.err != nil && interact.AsError(f.err).Code == interact.ConfigFile {
+		f.seen = stamp{} // it may be read next time as it is
+	}
 }
 
 // readPrivate returns at most limit bytes of a file that nobody else may read. It opens the file once and asks the open file for its
@@ -152,6 +164,14 @@ func readCredentials(path string) (map[string]map[string]Credential, error) {
 	if err != nil {
 		return nil, interact.Errorf(interact.ConfigInvalid,
 			`its form is {"THING ID": {"SCHEME": {"origin": "http://HOST:PORT", "token": "…"}}}`, "%s: %s", path, err)
+	}
+	for _, schemes := range all {
+		for scheme, c := range schemes {
+			if c.PrivateKeyFile != "" && !filepath.IsAbs(c.PrivateKeyFile) {
+				c.PrivateKeyFile = filepath.Join(filepath.Dir(path), c.PrivateKeyFile)
+				schemes[scheme] = c
+			}
+		}
 	}
 	return all, nil
 }
@@ -199,7 +219,7 @@ func safeShape(err error) error {
 	case errors.As(err, &t) && t.Field != "":
 		return fmt.Errorf("the member at %s has the wrong type", t.Field)
 	case strings.HasPrefix(err.Error(), "json: unknown field"):
-		return errors.New("has a member that is none of origin, username, password, token, key")
+		return errors.New("has a member that is none of origin, username, password, token, key, private_key_file, kid, aud")
 	}
 	return errors.New("is not of the form that is needed")
 }
@@ -210,16 +230,20 @@ func (c Credential) check() error {
 		strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
 		return errors.New(`"origin" must be scheme, host and port, e.g. "http://127.0.0.1:9000"`)
 	}
-	for _, v := range []string{c.Username, c.Password, c.Token, c.Key} {
+	for _, v := range []string{c.Username, c.Password, c.Token, c.Key, c.PrivateKeyFile, c.Kid, c.Aud} {
 		if strings.IndexFunc(v, isControl) >= 0 {
 			return errors.New("a value has control characters")
 		}
 	}
-	if strings.Contains(c.Username, ":") { // RFC 7617 §2
+	switch {
+	case c.PrivateKeyFile != "" && c.Username == "":
+		return errors.New(`"private_key_file" needs a "username", the id of the client`)
+	case c.PrivateKeyFile == "" && c.Kid+c.Aud != "":
+		return errors.New(`"kid" and "aud" are of a "private_key_file"`)
+	case c.PrivateKeyFile == "" && strings.Contains(c.Username, ":"): // RFC 7617 §2; the id of a client may be an address
 		return errors.New(`"username" may not contain a colon`)
-	}
-	if c.Username+c.Password+c.Token+c.Key == "" {
-		return errors.New(`one of "username" with "password", "token" and "key" is needed`)
+	case c.Username+c.Password+c.Token+c.Key == "":
+		return errors.New(`one of "username" with "password" or "private_key_file", "token" and "key" is needed`)
 	}
 	return nil
 }

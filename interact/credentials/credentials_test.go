@@ -1,7 +1,15 @@
 package credentials
 
 import (
+	"crypto/ecdh"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -34,6 +42,10 @@ func TestCredentialsFileIsReadStrictly(t *testing.T) {
 		{"control character", `{"urn:x": {"sc": {` + good + `, "token": "hunter2\n"}}}`, "control"},
 		{"colon in the user name", `{"urn:x": {"sc": {` + good + `, "username": "a:b", "password": "hunter2"}}}`,
 			"colon"},
+		{"the key of a client", `{"urn:x": {"sc": {` + good + `, "username": "https://me/x", "private_key_file": "a.pem", "kid": "1", "aud": "https://as"}}}`, ""},
+		{"a key of nobody", `{"urn:x": {"sc": {` + good + `, "private_key_file": "hunter2.pem"}}}`, "the id of the client"},
+		{"an id of no key", `{"urn:x": {"sc": {` + good + `, "username": "me", "password": "hunter2", "kid": "1"}}}`, "private_key_file"},
+		{"a key in two lines", `{"urn:x": {"sc": {` + good + `, "username": "me", "private_key_file": "hunter2\n.pem"}}}`, "control"},
 		{"too large", `{"a": "` + strings.Repeat("hunter2", 1<<18) + `"}`, "1 MiB"},
 	}
 	for _, tt := range tests {
@@ -124,6 +136,15 @@ func TestCredentialsFollowTheFile(t *testing.T) {
 	expect("broken", "")
 	change(text("two"), 3)
 	expect("mended", "two")
+	dir := filepath.Dir(path)
+	if err := errors.Join(os.Rename(dir, dir+"2"), os.WriteFile(dir, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	expect("where it cannot be read", "")
+	if err := errors.Join(os.Remove(dir), os.Rename(dir+"2", dir)); err != nil {
+		t.Fatal(err)
+	}
+	expect("as it was", "two")
 	if err := os.Chmod(path, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -185,6 +206,80 @@ func TestCredentialsShowNothing(t *testing.T) {
 	}
 	if got := fmt.Sprint(c, Store{}); got != "credentials of 1 things no credentials" {
 		t.Errorf("got %s", got)
+	}
+}
+
+// A private key is read from where the credentials are, whatever openssl calls it, and nothing of it is told.
+func TestPrivateKeys(t *testing.T) {
+	t.Parallel()
+	curve, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	big, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exchange, err := ecdh.X25519().GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := func(kind string, der []byte, err error) string {
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
+	}
+	pkcs8 := func(key any) string {
+		der, err := x509.MarshalPKCS8PrivateKey(key)
+		return block("PRIVATE KEY", der, err)
+	}
+	der, err := x509.MarshalECPrivateKey(curve)
+	sec1 := block("EC PRIVATE KEY", der, err)
+	path := writeSecrets(t, `{"urn:x": {"sc": {"origin": "https://as", "username": "me", "private_key_file": "keys/me.pem"}}}`)
+	file := filepath.Join(filepath.Dir(path), "keys", "me.pem")
+	if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	store, err := Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct{ text, says string }{
+		"PKCS #8":           {pkcs8(curve), ""},
+		"SEC 1, parameters": {block("EC PARAMETERS", []byte{6, 0}, nil) + sec1, ""},
+		"PKCS #1":           {block("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(big), nil), ""},
+		"encrypted":         {block("ENCRYPTED PRIVATE KEY", der, nil), "encrypted"},
+		"damaged":           {block("PRIVATE KEY", der[:40], nil), "damaged"},
+		"for exchange":      {pkcs8(exchange), "signs nothing"},
+		"a certificate":     {block("CERTIFICATE", der, nil), "none in the file"},
+		"no PEM":            {"hunter2", "none in the file"},
+		"too large":         {strings.Repeat("\n", maxKey) + sec1, "none in the file"},
+		"not there":         {"", "is not there"},
+		"for all to read":   {sec1, "can be read by others"},
+	} {
+		mode := os.FileMode(0o600)
+		if strings.Contains(test.says, "others") {
+			mode = 0o644
+		}
+		_ = os.Remove(file)
+		if test.text != "" {
+			if err := os.WriteFile(file, []byte(test.text), mode); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c, err := store.Lookup("urn:x", "sc", "https://as/token")
+		if err != nil || !c.Confidential() {
+			t.Fatalf("%s: %v", name, err)
+		}
+		key, err := c.PrivateKey()
+		if (err == nil) != (test.says == "") || err == nil && key.Public() == nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err != nil && (!strings.Contains(err.Error(), test.says) || !strings.Contains(err.Error(), "me.pem") || strings.Contains(err.Error(), filepath.Dir(file)) ||
+			strings.Contains(err.Error(), "hunter2")) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

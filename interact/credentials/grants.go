@@ -38,17 +38,19 @@ type Grant struct {
 	// TokenEndpoint is where the grant is renewed, Resource what it is for (RFC 8707).
 	TokenEndpoint string `json:"token_endpoint"`
 	Resource      string `json:"resource,omitempty"`
-	// ClientID, ClientSecret and Method are how this host is known to the issuer: client_secret_basic, client_secret_post or none.
+	// ClientID, ClientSecret and Method are how this host is known to the issuer: client_secret_basic, client_secret_post,
+	// private_key_jwt or none. Algorithm is what the private key signs with, which stays where the operator put it.
 	ClientID     string `json:"client_id"`
 	ClientSecret string `json:"client_secret,omitempty"`
 	Method       string `json:"method"`
+	Algorithm    string `json:"algorithm,omitempty"`
 	// Scopes are those that were granted.
 	Scopes []string `json:"scopes,omitempty"`
 	// Access is the token for requests, until Expires if that is not zero; Refresh is for the next one.
 	Access  string    `json:"access_token"`
 	Refresh string    `json:"refresh_token,omitempty"`
 	Expires time.Time `json:"expires,omitzero"`
-	// Granted is when the grant was kept last. [Store.Keep] sets it.
+	// Granted is when the token was granted. [Store.Keep] sets it anew.
 	Granted time.Time `json:"granted"`
 }
 
@@ -82,17 +84,66 @@ func (c Store) GrantsFile() string {
 	return strings.TrimSuffix(c.file.path, ".json") + ".granted.json"
 }
 
+// AllGrants returns what is kept, by things, the latest first. The error is an [*interact.Error]: ConfigFile, ConfigInvalid or
+// KeyPermissions.
+func (c Store) AllGrants() (map[string][]Grant, error) {
+	if c.GrantsFile() == "" {
+		return nil, nil
+	}
+	return readGrants(c.GrantsFile())
+}
+
 // Keep keeps g for a thing, in place of what its issuer granted before. It waits for other processes that write the file, 10 s at most, and
 // returns when the file is on the disk. The error is an [*interact.Error]: ConfigFile or KeyPermissions, TooLarge for a grant
 // of more than 64 KiB, or Overloaded if too much is kept.
 func (c Store) Keep(ctx context.Context, thing string, g Grant) error {
+	return c.change(ctx, func(all map[string][]Grant) (bool, error) { return true, put(all, thing, g) })
+}
+
+// Renew is Keep for a grant in place of one that was kept before. It reports false, and keeps nothing, if that is there no more:
+// it was forgotten meanwhile.
+func (c Store) Renew(ctx context.Context, thing string, g Grant) (kept bool, err error) {
+	err = c.change(ctx, func(all map[string][]Grant) (bool, error) {
+		if kept = slices.ContainsFunc(all[thing], func(o Grant) bool { return o.Issuer == g.Issuer }); !kept {
+			return false, nil
+		}
+		return true, put(all, thing, g)
+	})
+	return kept && err == nil, err
+}
+
+// Forget keeps nothing for a thing any more, and returns what was kept. Waiting and errors are those of [Store.Keep].
+func (c Store) Forget(ctx context.Context, thing string) (forgotten []Grant, err error) {
+	err = c.change(ctx, func(all map[string][]Grant) (bool, error) {
+		forgotten = all[thing]
+		delete(all, thing)
+		return len(forgotten) > 0, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return forgotten, nil
+}
+
+// put puts g among the grants of a thing.
+func put(all map[string][]Grant, thing string, g Grant) error {
+	if raw, err := json.Marshal(g); err != nil || len(raw) > maxGrant {
+		return interact.Errorf(interact.TooLarge, "ask those who run the authorization server why", "a grant has more than %d bytes", maxGrant)
+	}
+	g.Granted = time.Now().UTC().Truncate(time.Second)
+	rest := slices.DeleteFunc(all[thing], func(o Grant) bool { return o.Issuer == g.Issuer })
+	if all[thing] = append([]Grant{g}, rest...); len(all[thing]) > maxIssuers {
+		all[thing] = all[thing][:maxIssuers]
+	}
+	return nil
+}
+
+// change changes the file while no other process does. What f reports as unchanged, or as an error, leaves it as it is.
+func (c Store) change(ctx context.Context, f func(all map[string][]Grant) (changed bool, err error)) error {
 	path := c.GrantsFile()
 	if path == "" {
 		return interact.Errorf(interact.ConfigFile, "set interact.credentials to a file",
 			"this node has no credentials file, and nothing is kept")
-	}
-	if raw, err := json.Marshal(g); err != nil || len(raw) > maxGrant {
-		return interact.Errorf(interact.TooLarge, "ask those who run the authorization server why", "a grant has more than %d bytes", maxGrant)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return unwritable(path, err)
@@ -108,13 +159,12 @@ func (c Store) Keep(ctx context.Context, thing string, g Grant) error {
 	if err != nil {
 		return err
 	}
-	g.Granted = time.Now().UTC().Truncate(time.Second)
-	rest := slices.DeleteFunc(all[thing], func(o Grant) bool { return o.Issuer == g.Issuer })
-	if all[thing] = append([]Grant{g}, rest...); len(all[thing]) > maxIssuers {
-		all[thing] = all[thing][:maxIssuers]
+	before := len(all)
+	if changed, err := f(all); err != nil || !changed {
+		return err
 	}
 	raw, err := json.MarshalIndent(all, "", "  ")
-	if len(all) > maxGrants || len(raw) >= maxFile {
+	if len(all) >= before && (len(all) > maxGrants || len(raw) >= maxFile) {
 		return interact.Errorf(interact.Overloaded, "take what is not used out of "+interact.Quote(path),
 			"grants for %d servers are kept already", len(all)-1)
 	}
@@ -137,7 +187,7 @@ func readGrants(path string) (map[string][]Grant, error) {
 	case err != nil:
 		return nil, err
 	}
-	if err := json.Unmarshal(bytes.TrimSpace(raw), &all); err != nil { // the error could quote a secret
+	if err := json.Unmarshal(bytes.TrimSpace(raw), &all); err != nil || all == nil { // the error could quote a secret
 		return nil, interact.Errorf(interact.ConfigInvalid, "move it away and log in again: lmosd help login",
 			"%s is not what lmosd wrote", path)
 	}

@@ -56,6 +56,40 @@ func TestGrantsAreKept(t *testing.T) {
 	}
 }
 
+// What is forgotten is there no more, does not come back when somebody who still has it renews it, and takes nothing else with it.
+func TestForgottenGrants(t *testing.T) {
+	t.Parallel()
+	s := loaded(t)
+	if gone, err := s.Forget(t.Context(), "thing"); err != nil || gone != nil {
+		t.Errorf("where nothing is kept %v is forgotten, %v", gone, err)
+	}
+	for _, issuer := range []string{"a", "b"} {
+		for _, thing := range []string{"thing", "other"} {
+			if err := s.Keep(t.Context(), thing, Grant{Issuer: issuer, Access: "1"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if kept, err := s.Renew(t.Context(), "thing", Grant{Issuer: "a", Access: "2"}); err != nil || !kept || s.Grants("thing")[0].Access != "2" {
+		t.Errorf("renewed is %v, %v", s.Grants("thing"), err)
+	}
+	if gone, err := s.Forget(t.Context(), "thing"); err != nil || len(gone) != 2 || gone[0].Access != "2" {
+		t.Errorf("forgotten is %v, %v", gone, err)
+	}
+	if kept, err := s.Renew(t.Context(), "thing", Grant{Issuer: "a", Access: "3"}); err != nil || kept {
+		t.Errorf("it came back, %v", err)
+	}
+	if all, err := s.AllGrants(); err != nil || len(all) != 1 || len(all["other"]) != 2 {
+		t.Errorf("kept is %v, %v", all, err)
+	}
+	if all, err := (Store{}).AllGrants(); err != nil || len(all) != 0 {
+		t.Errorf("without a file %v is kept, %v", all, err)
+	}
+	if _, err := (Store{}).Forget(t.Context(), "thing"); interact.AsError(err).Code != interact.ConfigFile {
+		t.Errorf("without a file: %v", err)
+	}
+}
+
 // Those that write at once lose nothing.
 func TestGrantsOfManyAtOnce(t *testing.T) {
 	t.Parallel()
@@ -90,6 +124,7 @@ func TestBadGrants(t *testing.T) {
 	}{
 		"others read it":  {`{}`, 0o644, interact.KeyPermissions},
 		"it is no JSON":   {`{"secret`, 0o600, interact.ConfigInvalid},
+		"it is nothing":   {`null`, 0o600, interact.ConfigInvalid},
 		"of another kind": {`{"thing":"secret"}`, 0o600, interact.ConfigInvalid},
 	} {
 		s := loaded(t)

@@ -18,20 +18,21 @@ const module = "github.com/lmosd/lmosd"
 // rows is the house from the ground up: a package imports packages of lower rows only, and packages of one row never import
 // each other.
 var rows = [][]string{
-	{"internal/jcs", "internal/jsontext", "internal/seal", "internal/cbor", "internal/outbound", "internal/words", "internal/openai", "cmd/lmosd/internal/terminal", "testnet/simnet"}, // helpers that know nothing of lmosd
+	{"internal/jcs", "internal/jsontext", "internal/seal", "internal/delay", "internal/cbor", "internal/outbound", "internal/words", "internal/openai", "cmd/lmosd/internal/terminal", "testnet/simnet"}, // helpers that know nothing of lmosd
 	{"did"},                                  // who somebody is
 	{"did/proof"},                            // what somebody signed
 	{"did/keystore", "did/aries", "did/web"}, // one file format, one legacy reader, one method of DIDs: below td, which signs
 	{"td"},                                   // what is signed: descriptions and records
 	{"interact", "td/openapi", "directory/index", "directory/meaning", "directory/crowd"}, // the heart: messages and things; descriptions made of others, found again, what they mean, and made up
 	{"interact/credentials"}, // the secrets that agents ask for, of all bindings
-	// datagrams of CoAP; what is said over WebSockets; messages of MCP
-	{"interact/coap/wire", "interact/ws/frame", "bridge/mcp/wire"},
+	// datagrams of CoAP; what is said over WebSockets; messages of MCP; tokens, for those secrets
+	{"interact/coap/wire", "interact/ws/frame", "bridge/mcp/wire", "interact/oauth"},
 	// one carrier, binding, keeper or judge each
 	{"dht", "pubsub", "mdns", "pubsub/reconcile", "pubsub/rumour", "directory", "route", "policy", "telemetry", "interact/task", "interact/hub", "interact/stream", "interact/rest",
 		"interact/ws", "interact/mqtt", "interact/coap", "interact/command"},
 	{"interact/rest/serve", "bridge"},                           // offers things to what speaks HTTP, in the words of the binding; what all bridges are
 	{"bridge/a2a/wire", "bridge/a2a/card", "bridge/bridgetest"}, // what A2A says; what every bridge must pass, for tests
+	{"bridge/mcp/offer"},                                        // a thing in the words of MCP
 	{"bridge/a2a/v03", "bridge/a2a/desk", "bridge/a2a/push"},    // its older words; tasks and webhooks at the node of its clients
 	// the HTTP API of a W3C directory; servers of MCP, to clients over HTTP, and behind a relay; A2A's HTTP server and client
 	{"gateway/tdd", "bridge/mcp/serve", "bridge/mcp/backend", "bridge/a2a/serve", "bridge/a2a/remote"},
@@ -120,7 +121,7 @@ var homes = []struct {
 	{"github.com/oasdiff/yaml3", []string{"td/openapi"}, "YAML of OpenAPI documents, by that library's own parser"},
 	{"github.com/modelcontextprotocol/go-sdk", []string{"bridge/mcp/backend", "bridge/mcp/client", "bridge/mcp"},
 		"clients and servers of MCP, in tests: the product passes messages on as they are; and the documents in which servers say where to log in"},
-	{"golang.org/x/oauth2", []string{"bridge/mcp/client"}, "tokens for MCP servers"},
+	{"golang.org/x/oauth2", []string{"interact/oauth", "bridge/mcp/client"}, "tokens; and what a browser is sent to for one"},
 	{"github.com/yosida95/uritemplate/v3", []string{"bridge/mcp"}, "addresses of MCP resources (RFC 6570)"},
 	{"go.uber.org/goleak", []string{"bridge/bridgetest"}, "the contract of bridges counts what is left; all others are tests"},
 	{"github.com/google/jsonschema-go", []string{"bridge/mcp/backend", "bridge/mcp"}, "schemas of the go-sdk's servers, in tests"},

@@ -3,6 +3,9 @@
 // The tasks live here, at the node that serves the client, and outlive its connections. A task is its principal's: to another it
 // is as if it were not there. What is kept is bounded, and forgotten a while after it has ended.
 //
+// Things keep no conversations: a context is a name that a principal gives to tasks of its own, and is not told to the thing. Two
+// principals may give the same.
+//
 // Sources: A2A 1.0.1 §3, §4, §7.
 package desk
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/bridge/a2a/wire"
+	"github.com/lmosd/lmosd/internal/delay"
 	"github.com/lmosd/lmosd/internal/outbound"
 )
 
@@ -58,7 +59,7 @@ func (p *pushed) follow(at place, f *followed) {
 		if quiet++; r.news {
 			quiet = 0
 		}
-		sleep(ctx, min(p.o.Wait<<min(quiet, 8), pollEvery))
+		_ = delay.For(ctx, min(p.o.Wait<<min(quiet, 8), pollEvery)) // the loop looks at ctx
 	}
 }
 
@@ -204,7 +205,7 @@ func (p *pushed) dropLocked(f *followed, h *webhook, why string) {
 func (p *Pusher) deliver(ctx context.Context, c *config, event json.RawMessage) (err error) {
 	for try := range p.o.Tries {
 		if try > 0 {
-			sleep(ctx, p.o.Wait<<(try-1))
+			_ = delay.For(ctx, p.o.Wait<<(try-1)) // the request ends with ctx
 		}
 		if err = p.post(ctx, c, event); err == nil || ctx.Err() != nil {
 			return err
@@ -250,15 +251,6 @@ func (p *Pusher) post(ctx context.Context, c *config, event json.RawMessage) err
 		return &refusal{answer.StatusCode}
 	}
 	return nil
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }
 
 // hostOf is what a log may say of a webhook: its path and query may be secrets.

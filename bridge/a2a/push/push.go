@@ -40,7 +40,8 @@ type Options struct {
 	Wait    time.Duration
 	// MaxFailed is how many events in a row may be given up before the webhook is; 0 means 5.
 	MaxFailed int
-	// MaxTasks bounds the tasks that are followed, MaxConfigs the webhooks of one; 0 means 500 and 8.
+	// MaxTasks bounds the tasks that are followed, MaxConfigs the webhooks of one; 0 means 500 and 8. A principal may have as
+	// many tasks as there is room left for others: half of them if it is alone, so that whoever comes finds room.
 	MaxTasks, MaxConfigs int
 	Log                  *slog.Logger
 }
@@ -281,6 +282,9 @@ func (p *pushed) add(c *config) error {
 		return interact.Errorf(interact.Overloaded, "delete one", "a task has at most %d webhooks", p.o.MaxConfigs)
 	case p.all[at] == nil && len(p.all) >= p.o.MaxTasks:
 		return interact.Errorf(interact.Overloaded, "try again in a while", "%d tasks have webhooks already", p.o.MaxTasks)
+	case p.all[at] == nil && p.ownLocked() >= p.o.MaxTasks-len(p.all):
+		return interact.Errorf(interact.Overloaded, "wait until a task has ended, or delete the webhooks of one",
+			"%d tasks of this caller have webhooks already: there has to be room for as many of others", p.ownLocked())
 	}
 	f.hooks = append(f.hooks, &webhook{config: *c})
 	p.all[at] = f
@@ -289,6 +293,16 @@ func (p *pushed) add(c *config) error {
 		p.work.Go(func() { p.follow(at, f) })
 	}
 	return nil
+}
+
+// ownLocked is how many tasks of the principal are followed, of all agents.
+func (p *pushed) ownLocked() (n int) {
+	for at := range p.all {
+		if at.principal == p.principal {
+			n++
+		}
+	}
+	return n
 }
 
 // inline takes the webhook out of a message that brings one; nil if it brings none.

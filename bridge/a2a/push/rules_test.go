@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/bridge/a2a/wire"
+	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/outbound"
 )
 
@@ -295,5 +296,47 @@ func TestPrivateAddresses(t *testing.T) {
 	}
 	if _, err := New(Options{}).client.Get(inner.URL); err == nil {
 		t.Error("by default a webhook may be on loopback")
+	}
+}
+
+// TestShares of principals leave room for each other: nobody has more tasks followed than there is room for others, of whatever agents,
+// and what one loses another may have. The refusal says what to do.
+func TestShares(t *testing.T) {
+	t.Parallel()
+	p := newPusher(t, Options{Private: true, MaxTasks: 8})
+	asks := func(principal, agent string) error {
+		working := &tasker{states: []wire.State{wire.Working}}
+		_, err := wire.Ask(t.Context(), p.Wrap(working, agent, principal), &wire.Operation{Method: wire.CreatePush,
+			Params: json.RawMessage(`{"taskId":"t","id":"h","url":"http://127.0.0.1:1/"}`)})
+		return err
+	}
+	for _, row := range []struct {
+		principal string
+		want      int
+	}{{"greedy", 4}, {"second", 2}, {"third", 1}, {"fourth", 1}, {"late", 0}} {
+		got := 0
+		var err error
+		for err == nil && got < 20 {
+			if err = asks(row.principal, fmt.Sprint("agent ", got)); err == nil {
+				got++
+			}
+		}
+		if got != row.want {
+			t.Errorf("%s has %d tasks followed, want %d", row.principal, got, row.want)
+		}
+		if e := wire.AsError(err); e.Code != wire.InternalError || !strings.Contains(string(e.Data), `"hint":"`) || !strings.Contains(string(e.Data), interact.Overloaded.String()) {
+			t.Errorf("%s is refused with %v %s", row.principal, e, e.Data)
+		}
+	}
+	if err := asks("greedy", "agent 0"); err != nil {
+		t.Errorf("another webhook of a task that is followed: %v", err)
+	}
+	p.mu.Lock()
+	for n := range 3 {
+		delete(p.all, place{fmt.Sprint("agent ", n), "greedy", "t"})
+	}
+	p.mu.Unlock()
+	if err := asks("late", "agent 0"); err != nil {
+		t.Errorf("when there is room again: %v", err)
 	}
 }

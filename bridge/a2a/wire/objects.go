@@ -224,6 +224,17 @@ func TaskOf(event json.RawMessage) (id string, s State) {
 	return id, s
 }
 
+// ContextOf returns the id of the context that an event is of; empty if it says none. The event is valid JSON.
+func ContextOf(event json.RawMessage) string {
+	for _, of := range [...]string{"task", "message", "statusUpdate", "artifactUpdate"} {
+		if raw, _ := Field(event, of); raw != nil {
+			id, _ := FieldText(raw, "contextId")
+			return id
+		}
+	}
+	return ""
+}
+
 // Parameters of operations (A2A 1.0 §3.1). Send has those of both ways to send.
 type (
 	Send struct {

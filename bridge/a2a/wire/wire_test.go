@@ -250,6 +250,14 @@ func TestFields(t *testing.T) {
 			t.Errorf("%s is of %q, %q, want %s", event, id, s, want)
 		}
 	}
+	for event, want := range map[string]string{
+		`{"task":{"id":"t","contextId":"c"}}`: "c", `{"message":{"context_id":"c"}}`: "c", `{"statusUpdate":{"contextId":"c"}}`: "c",
+		`{"artifactUpdate":{"contextId":"c","artifact":{}}}`: "c", `{"task":{"contextId":7}}`: "", `{"task":{}}`: "", `{"contextId":"c"}`: "", `7`: "",
+	} {
+		if id := ContextOf(json.RawMessage(event)); id != want {
+			t.Errorf("%s is of the context %q, want %q", event, id, want)
+		}
+	}
 }
 
 func TestEnums(t *testing.T) {

@@ -49,6 +49,8 @@ type Options struct {
 	Own bool
 	// Name is for errors and the log.
 	Name string
+	// Version is that of lmosd, which servers are told; empty means "dev".
+	Version string
 	// MaxConns bounds the connections at once; 0 means 64. What comes on top is Overloaded.
 	MaxConns int
 	// Idle is how long a connection that nobody uses stays open; 0 means 5 min.
@@ -121,11 +123,13 @@ func (b *Backend) Close() {
 
 // Info says what the server is. The first who asks finds out; if the server cannot be asked, the next tries again. A server that was
 // started anew is asked anew.
-func (b *Backend) Info(ctx context.Context) (*Info, error) { return b.infoFor(ctx, Common) }
+func (b *Backend) Info(ctx context.Context) (*Info, error) {
+	return b.infoFor(ctx, func() string { return Common })
+}
 
 // infoFor is Info for a caller that can be asked for what caps says: if the server is an old one, it will use the process that
 // was asked.
-func (b *Backend) infoFor(ctx context.Context, caps string) (*Info, error) {
+func (b *Backend) infoFor(ctx context.Context, caps func() string) (*Info, error) {
 	if info := b.known(); info != nil {
 		return info, nil
 	}
@@ -138,7 +142,7 @@ func (b *Backend) infoFor(ctx context.Context, caps string) (*Info, error) {
 	if info := b.known(); info != nil {
 		return info, nil
 	}
-	return b.find(ctx, caps)
+	return b.find(ctx, caps())
 }
 
 func (b *Backend) known() *Info {
@@ -156,7 +160,7 @@ func (b *Backend) find(ctx context.Context, caps string) (*Info, error) {
 	limited, cancel := context.WithTimeout(ctx, b.o.Start)
 	defer cancel()
 	stop := context.AfterFunc(limited, func() { conn.Close() })
-	info, err := probe(limited, conn, caps, b.o.Silent)
+	info, err := probe(limited, conn, wire.Self(b.o.Version), caps, b.o.Silent)
 	if !stop() || err != nil {
 		conn.Close()
 		switch {
@@ -254,7 +258,7 @@ func (b *Backend) call(ctx context.Context, m *wire.Message, notify func(*wire.M
 	}
 	for range maxTries {
 		if !b.o.Relay {
-			info, err := b.infoFor(ctx, capabilities(m))
+			info, err := b.infoFor(ctx, func() string { return capabilities(m) })
 			if err != nil {
 				return nil, err
 			}

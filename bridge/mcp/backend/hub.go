@@ -28,7 +28,7 @@ type hub struct {
 type topic struct {
 	ears   int
 	cancel context.CancelFunc
-	said   chan struct{} // closed when the server has said what it tells, in got or in refused
+	said   chan struct{} // closed when the server has said what it tells, in got or in err: they are read after that
 	once   sync.Once     // of said
 	got    filter
 	err    *wire.Error
@@ -118,7 +118,7 @@ func (h *hub) beginLocked(key string) *topic {
 	if key != "" {
 		want = filter{URIs: []string{key}}
 	}
-	m := wire.Request(`"lmosd"`, wire.Listen, map[string]any{"notifications": want, "_meta": ownMeta()})
+	m := wire.Request(`"lmosd"`, wire.Listen, map[string]any{"notifications": want, "_meta": ownMeta(wire.Self(h.b.o.Version))})
 	err := h.b.start(func() {
 		r, err := h.l.Call(ctx, m, func(n *wire.Message) error { h.heard(t, n); return nil })
 		h.ended(key, t, r, err)
@@ -153,6 +153,16 @@ func (t *topic) fail(e *wire.Error) {
 		t.err = e
 		close(t.said)
 	})
+}
+
+// refused reports whether the server has said that it tells nothing. It may not have said anything yet.
+func (t *topic) refused() bool {
+	select {
+	case <-t.said:
+		return t.err != nil
+	default:
+		return false
+	}
 }
 
 func (h *hub) heard(t *topic, n *wire.Message) {
@@ -218,7 +228,7 @@ func anyOver(topics map[string]*topic) (over <-chan struct{}, stop func()) {
 	var once sync.Once
 	var waits sync.WaitGroup
 	for _, t := range topics {
-		if t.err != nil {
+		if t.refused() {
 			continue
 		}
 		waits.Go(func() {

@@ -134,7 +134,7 @@ func (o *old) open(ctx context.Context, of owner) (*upstream, error) {
 	limited, cancel := context.WithTimeout(ctx, o.b.o.Start)
 	defer cancel()
 	r, err := u.Call(limited, wire.Request(initializeID, wire.Initialize, map[string]any{
-		"protocolVersion": wire.Legacy, "capabilities": json.RawMessage(of.caps), "clientInfo": self}), ignore)
+		"protocolVersion": wire.Legacy, "capabilities": json.RawMessage(of.caps), "clientInfo": wire.Self(o.b.o.Version)}), ignore)
 	if err == nil && r.Error() != nil {
 		err = r.Error()
 	}

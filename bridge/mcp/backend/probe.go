@@ -21,13 +21,10 @@ const (
 	initializeID wire.ID = `"lmosd-initialize"`
 )
 
-// self is what relays call themselves.
-var self = map[string]any{"name": "lmosd", "version": "1"}
-
 // probe finds out what speaks at the other end of conn: it asks in the new way, and then in the old. The server can be used on conn
-// afterwards; an old one waits for notifications/initialized, and knows its client as one that can be asked for what caps says.
-func probe(ctx context.Context, conn wire.Conn, caps string, patience time.Duration) (*Info, error) {
-	discover := wire.Request(discoverID, wire.Discover, map[string]any{"_meta": ownMeta()})
+// afterwards; an old one waits for notifications/initialized, and knows its client as self, who can be asked for what caps says.
+func probe(ctx context.Context, conn wire.Conn, self wire.Implementation, caps string, patience time.Duration) (*Info, error) {
+	discover := wire.Request(discoverID, wire.Discover, map[string]any{"_meta": ownMeta(self)})
 	if err := conn.Write(ctx, discover); err != nil {
 		return nil, fmt.Errorf("ask the server what it is: %w", err)
 	}
@@ -102,7 +99,7 @@ var (
 )
 
 // ownMeta is the _meta of requests of lmosd's own.
-func ownMeta() map[string]any {
+func ownMeta(self wire.Implementation) map[string]any {
 	return map[string]any{wire.MetaVersion: wire.Modern, wire.MetaCapabilities: struct{}{}, wire.MetaClient: self}
 }
 

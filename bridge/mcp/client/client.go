@@ -15,13 +15,13 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/oauth"
 )
 
 const (
@@ -301,10 +301,7 @@ func (c *conn) do(req *http.Request) (*http.Response, *wire.Error) {
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		why := err
-		if u, ok := errors.AsType[*url.Error](err); ok {
-			why = u.Err // without the address, which may have a secret in it
-		}
+		why := oauth.Plain(err) // without the address, which may have a secret in it
 		return nil, refused(interact.Unreachable, "see that it runs, and that the address is right", "the MCP server cannot be reached: %v", why)
 	}
 	return resp, nil

@@ -62,7 +62,7 @@ func dialled(t *testing.T, o Options) *backend.Backend {
 	transport := &http.Transport{}
 	o.Transport = transport
 	o.Params = func(string) []wire.Param { return []wire.Param{{Header: "Where", Path: []string{"where"}}} }
-	b := backend.New(backend.Options{Name: "web", Dial: func(ctx context.Context) (wire.Conn, error) { return Dial(ctx, o), nil }})
+	b := backend.New(backend.Options{Name: "web", Silent: time.Minute, Dial: func(ctx context.Context) (wire.Conn, error) { return Dial(ctx, o), nil }})
 	t.Cleanup(transport.CloseIdleConnections)
 	t.Cleanup(b.Close)
 	return b
@@ -70,7 +70,7 @@ func dialled(t *testing.T, o Options) *backend.Backend {
 
 func call(t *testing.T, b *backend.Backend, where string) (string, []string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var said []string
 	r, err := b.Call(ctx, wire.Request("7", wire.CallTool, map[string]any{"name": "say", "arguments": map[string]string{"where": where},
@@ -243,7 +243,7 @@ func TestHears(t *testing.T) {
 	t.Parallel()
 	at, s := served(t, false, nil)
 	b := dialled(t, Options{URL: at})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	heard := 0
 	_, _ = b.Call(ctx, wire.Request("1", wire.Listen, map[string]any{"notifications": map[string]any{"toolsListChanged": true},
@@ -294,6 +294,12 @@ func TestBadServers(t *testing.T) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			_, _ = io.Copy(w, io.LimitReader(zeros{}, maxEvent+1<<20))
 		}, "too large"},
+		"no HTTP": {func(w http.ResponseWriter, _ string) {
+			if conn, _, err := w.(http.Hijacker).Hijack(); err == nil {
+				fmt.Fprintf(conn, "%s\n\n", strings.Repeat("x", 1<<16))
+				conn.Close()
+			}
+		}, "malformed HTTP response"},
 	} {
 		site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
@@ -305,8 +311,8 @@ func TestBadServers(t *testing.T) {
 			test.answer(w, string(m.ID()))
 		}))
 		b := dialled(t, Options{URL: site.URL})
-		if got, _, err := call(t, b, "x"); err == nil || !strings.Contains(err.Error(), test.says) {
-			t.Errorf("%s: %s, %v", name, got, err)
+		if got, _, err := call(t, b, "x"); err == nil || !strings.Contains(err.Error(), test.says) || len(err.Error()) > 1000 {
+			t.Errorf("%s: %s, %.1000v", name, got, err)
 		}
 		b.Close()
 		site.Close()

@@ -20,6 +20,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
+	"github.com/lmosd/lmosd/interact/oauth"
 )
 
 // maxConsent is how long a person has.
@@ -40,13 +41,13 @@ func (l *Login) Begin(ctx context.Context, scopes []string) (credentials.Grant, 
 	if err != nil {
 		return credentials.Grant{}, nowhere(err)
 	}
-	own, _ := l.o.Credentials.Lookup(l.o.Server, oauth, w.as.TokenEndpoint)
+	own, _ := l.o.Credentials.Lookup(l.o.Server, client, w.as.TokenEndpoint)
 	g, err := l.consent(ctx, w, own, union(w.scopes, scopes))
 	if err != nil {
 		if ctx.Err() != nil {
 			return g, ctx.Err()
 		}
-		return g, l.wants("the authorization server "+interact.Clip(w.as.Issuer, 200)+" lets nobody in", nil, safe(err))
+		return g, l.wants(w, "the authorization server "+interact.Clip(w.as.Issuer, 200)+" lets nobody in", nil, safe(err))
 	}
 	return g, l.o.Credentials.Keep(ctx, l.o.Server, g)
 }
@@ -72,6 +73,12 @@ func (l *Login) knock(ctx context.Context) (challenge, error) {
 
 // consent has a person let this host in, in a browser (RFC 6749 §4.1, RFC 7636, RFC 8252).
 func (l *Login) consent(ctx context.Context, w *way, own credentials.Credential, scopes []string) (credentials.Grant, error) {
+	if err := w.byHand(); err != nil {
+		return credentials.Grant{}, err
+	}
+	if err := l.mayAsk(w.as.AuthorizationEndpoint); err != nil {
+		return credentials.Grant{}, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, maxConsent)
 	defer cancel()
 	if slices.Contains(w.as.ScopesSupported, "offline_access") {
@@ -105,6 +112,17 @@ func (l *Login) consent(ctx context.Context, w *way, own credentials.Credential,
 		"code_verifier": {verifier}})
 }
 
+// byHand says why nobody can be let in by hand on a way, or not safely (MCP 2026-07-28, "Authorization code protection").
+func (w *way) byHand() error {
+	switch {
+	case !w.offers("authorization_code") || w.as.AuthorizationEndpoint == "":
+		return errors.New("it lets in nobody by hand, only clients that it knows")
+	case !slices.Contains(w.as.CodeChallengeMethodsSupported, "S256"):
+		return errors.New("the authorization server has no PKCE with S256")
+	}
+	return nil
+}
+
 // checkAnswer checks what an authorization server says through a browser. Who says it is compared to the letter (RFC 9207 §2.4).
 func checkAnswer(said url.Values, as *oauthex.AuthServerMeta) error {
 	iss := said.Get("iss")
@@ -129,18 +147,18 @@ func (l *Login) register(ctx context.Context, w *way, own credentials.Credential
 	document := strings.HasPrefix(l.o.ClientID, "https://")
 	switch {
 	case own.Username != "":
-		return w.grant(own.Username, own.Password), nil
+		return w.known(own)
 	case l.o.ClientID != "" && (!document || w.as.ClientIDMetadataDocumentSupported):
-		return w.grant(l.o.ClientID, ""), nil
+		return w.grant(oauth.Client{ID: l.o.ClientID, Method: oauth.Public}), nil
 	case w.as.RegistrationEndpoint == "":
 		return credentials.Grant{}, errors.New("it registers no clients by itself: have one registered, and give its id with --client-id")
 	}
 	if err := l.mayAsk(w.as.RegistrationEndpoint); err != nil {
 		return credentials.Grant{}, err
 	}
-	method := noSecret // a program on somebody's machine keeps no secret from them (RFC 8252 §8.5)
-	if !slices.Contains(w.as.TokenEndpointAuthMethodsSupported, noSecret) {
-		method = w.method("some")
+	method := oauth.Public // a program on somebody's machine keeps no secret from them (RFC 8252 §8.5)
+	if !slices.Contains(w.as.TokenEndpointAuthMethodsSupported, oauth.Public) {
+		method = w.server().Method("some")
 	}
 	r, err := oauthex.RegisterClient(ctx, w.as.RegistrationEndpoint, &oauthex.ClientRegistrationMetadata{
 		RedirectURIs: []string{redirect}, TokenEndpointAuthMethod: method, GrantTypes: []string{"authorization_code", "refresh_token"},
@@ -151,11 +169,11 @@ func (l *Login) register(ctx context.Context, w *way, own credentials.Credential
 		}
 		return credentials.Grant{}, errors.New("it registers nobody: " + interact.Readable(interact.Clip(safe(err).Error(), 200)))
 	}
-	g := w.grant(r.ClientID, r.ClientSecret)
-	if m := r.TokenEndpointAuthMethod; m == secretBasic || m == secretPost || m == noSecret {
-		g.Method = m
+	c := oauth.Client{ID: r.ClientID, Secret: r.ClientSecret, Method: w.server().Method(r.ClientSecret)}
+	if m := r.TokenEndpointAuthMethod; m == oauth.SecretBasic || m == oauth.SecretPost || m == oauth.Public {
+		c.Method = m
 	}
-	return g, nil
+	return w.grant(c), nil
 }
 
 // A door is where the browser comes back to: a server on loopback that takes one answer (RFC 8252 §7.3).

@@ -14,17 +14,18 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/oauthex"
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
+	"github.com/lmosd/lmosd/interact/oauth"
 	"github.com/lmosd/lmosd/internal/outbound"
 )
 
 const (
 	maxDocument = 256 << 10 // bytes of metadata
 	maxScopes   = 64
+	maxIssuers  = 16
 )
 
 // A challenge is what a server says when it lets nobody in (RFC 6750 §3, RFC 9728 §5.1).
@@ -68,29 +69,22 @@ func (w *way) offers(grant string) bool {
 	return slices.Contains(w.as.GrantTypesSupported, grant)
 }
 
-// Ways in which a client says who it is (RFC 7591 §2).
-const (
-	secretBasic = "client_secret_basic"
-	secretPost  = "client_secret_post"
-	noSecret    = "none"
-)
-
-// method is how a client with a secret, or without, says who it is.
-func (w *way) method(secret string) string {
-	all := w.as.TokenEndpointAuthMethodsSupported
-	switch {
-	case secret == "":
-		return noSecret
-	case !slices.Contains(all, secretBasic) && slices.Contains(all, secretPost):
-		return secretPost
-	}
-	return secretBasic
+// server is the authorization server, to be asked for tokens.
+func (w *way) server() oauth.Server {
+	return oauth.Server{Issuer: w.as.Issuer, TokenEndpoint: w.as.TokenEndpoint, Methods: w.as.TokenEndpointAuthMethodsSupported,
+		Algorithms: w.as.TokenEndpointAuthSigningAlgValuesSupported}
 }
 
 // grant is one without a token, of a client.
-func (w *way) grant(id, secret string) credentials.Grant {
+func (w *way) grant(c oauth.Client) credentials.Grant {
 	return credentials.Grant{Issuer: w.as.Issuer, TokenEndpoint: w.as.TokenEndpoint, Resource: w.resource,
-		ClientID: id, ClientSecret: secret, Method: w.method(secret)}
+		ClientID: c.ID, ClientSecret: c.Secret, Method: c.Method, Algorithm: c.Algorithm()}
+}
+
+// known is a grant without a token, of the client that this host is by the operator's credential.
+func (w *way) known(own credentials.Credential) (credentials.Grant, error) {
+	c, err := w.server().Client(own)
+	return w.grant(c), err
 }
 
 const wellKnown = "/.well-known/oauth-protected-resource"
@@ -126,7 +120,7 @@ func (l *Login) discover(ctx context.Context, ch challenge) (*way, error) {
 			w.scopes = meta.ScopesSupported[:min(len(meta.ScopesSupported), maxScopes)]
 		}
 		w.resource = meta.Resource
-		w.as, err = l.authority(ctx, meta.AuthorizationServers[0])
+		w.as, err = l.authority(ctx, l.choose(meta.AuthorizationServers))
 		return w, err
 	}
 	if first != nil {
@@ -137,11 +131,30 @@ func (l *Login) discover(ctx context.Context, ch challenge) (*way, error) {
 	return w, err
 }
 
+// choose returns the first issuer for which the operator has put credentials, else the first of all (RFC 9728 §7.6).
+func (l *Login) choose(issuers []string) string {
+	for _, issuer := range issuers[:min(len(issuers), maxIssuers)] {
+		if _, err := l.o.Credentials.Lookup(l.o.Server, client, issuer); err == nil {
+			return issuer
+		}
+	}
+	return issuers[0]
+}
+
 // metadata reads what a server says of itself at a place: nil if it says nothing there.
 func (l *Login) metadata(ctx context.Context, at, resource string) (*oauthex.ProtectedResourceMetadata, error) {
 	if err := l.mayAsk(at); err != nil {
 		return nil, err
 	}
+	raw, err := l.document(ctx, at)
+	if raw == nil || err != nil {
+		return nil, err
+	}
+	return readResource(raw, resource)
+}
+
+// document gets metadata at a place: nil if there are none.
+func (l *Login) document(ctx context.Context, at string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
 	if err != nil {
 		return nil, err
@@ -156,13 +169,10 @@ func (l *Login) metadata(ctx context.Context, at, resource string) (*oauthex.Pro
 	case resp.StatusCode >= 400 && resp.StatusCode < 500:
 		return nil, nil
 	case resp.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("what the server says of itself is answered with %s", resp.Status)
+		host := interact.Readable(interact.Clip(req.URL.Host, 200))
+		return nil, fmt.Errorf("%s answers %d when it is asked for its metadata", host, resp.StatusCode)
 	}
-	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxDocument+1))
-	if err != nil {
-		return nil, err
-	}
-	return readResource(raw, resource)
+	return io.ReadAll(io.LimitReader(resp.Body, maxDocument+1))
 }
 
 // readResource reads metadata of a resource, which has to be the one that was asked for (RFC 9728 §3.3).
@@ -180,26 +190,55 @@ func readResource(raw []byte, resource string) (*oauthex.ProtectedResourceMetada
 	return &meta, nil
 }
 
-// authority reads the metadata of an authorization server: of OAuth or OpenID Connect, in the places that there are (RFC 8414 §3). They
-// have to be those of the issuer, to the letter, and to have PKCE with S256.
+// authority reads the metadata of an authorization server: of OAuth or OpenID Connect, in the places that there are (RFC 8414 §3;
+// OpenID Connect Discovery §4).
 func (l *Login) authority(ctx context.Context, issuer string) (*oauthex.AuthServerMeta, error) {
 	if err := l.mayAsk(issuer); err != nil {
 		return nil, err
 	}
-	as, err := auth.GetAuthServerMetadata(ctx, issuer, l.http)
+	for _, at := range places(issuer) {
+		raw, err := l.document(ctx, at)
+		if err != nil {
+			return nil, err
+		}
+		if raw == nil {
+			continue
+		}
+		as, err := readAuthority(raw, issuer)
+		if err != nil {
+			return nil, err
+		}
+		return as, l.mayAsk(as.TokenEndpoint)
+	}
+	return nil, errors.New("the authorization server does not describe itself")
+}
+
+// places are where an issuer describes itself, the first that does counts.
+func places(issuer string) []string {
+	u, err := url.Parse(issuer)
+	if err != nil {
+		return nil
+	}
+	const plain, openID = "/.well-known/oauth-authorization-server", "/.well-known/openid-configuration"
+	root, path := u.Scheme+"://"+u.Host, strings.TrimSuffix(u.EscapedPath(), "/")
+	if path == "" {
+		return []string{root + plain, root + openID}
+	}
+	return []string{root + plain + path, root + openID + path, root + path + openID}
+}
+
+// readAuthority reads metadata of an authorization server. They have to be those of the issuer, to the letter (RFC 8414 §3.3).
+func readAuthority(raw []byte, issuer string) (*oauthex.AuthServerMeta, error) {
+	var as oauthex.AuthServerMeta
 	switch {
-	case err != nil:
-		return nil, fmt.Errorf("%s", interact.Readable(interact.Clip(err.Error(), 300)))
-	case as == nil:
-		return nil, errors.New("the authorization server does not describe itself")
+	case len(raw) > maxDocument || json.Unmarshal(raw, &as) != nil:
+		return nil, errors.New("what the authorization server says of itself is no JSON document of OAuth")
 	case as.Issuer != issuer:
 		return nil, fmt.Errorf("the authorization server calls itself %s", interact.Readable(interact.Clip(as.Issuer, 200)))
-	case !slices.Contains(as.CodeChallengeMethodsSupported, "S256"):
-		return nil, errors.New("the authorization server has no PKCE with S256")
 	case as.TokenEndpoint == "":
 		return nil, errors.New("the authorization server has no token endpoint")
 	}
-	return as, nil
+	return &as, nil
 }
 
 // mayAsk refuses addresses at which secrets could be overheard: only the server's own host, and this one, are asked without TLS.
@@ -270,10 +309,13 @@ func (f *fence) trusts(u *url.URL) bool {
 	if loopback(own.Hostname()) || own.Hostname() == u.Hostname() {
 		return true
 	}
-	if _, err := o.Credentials.Lookup(o.Server, oauth, u.String()); err == nil {
+	if _, err := o.Credentials.Lookup(o.Server, client, u.String()); err == nil {
 		return true
 	}
-	return slices.ContainsFunc(o.Credentials.Grants(o.Server), func(g credentials.Grant) bool {
+	f.l.mu.Lock()
+	known := f.l.ended
+	f.l.mu.Unlock()
+	return slices.ContainsFunc(append(o.Credentials.Grants(o.Server), known...), func(g credentials.Grant) bool {
 		origin := credentials.Origin(u)
 		return origin == credentials.OriginOf(g.Issuer) || origin == credentials.OriginOf(g.TokenEndpoint)
 	})

@@ -1,7 +1,9 @@
 package client
 
 import (
+	"cmp"
 	"context"
+	"crypto"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
@@ -19,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-jose/go-jose/v3/jwt"
 	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/oauthex"
 
@@ -30,9 +33,15 @@ import (
 // An issuer is an authorization server that lets everybody in who asks as the specifications say.
 type issuer struct {
 	*httptest.Server
-	post bool // clients have secrets, in the body
+	methods  []string         // in which clients say who they are; nil: they have no secrets
+	machines bool             // it lets in nobody by hand, and has no PKCE
+	key      crypto.PublicKey // of the client that signs who it is
+	more     map[string]any   // members of its metadata
+
+	meanwhile func() // happens while it is asked for a token; nil: nothing
 
 	mu      sync.Mutex
+	needs   []string       // scopes that the server wants
 	asked   map[string]int // requests, by path or grant type
 	codes   map[string]url.Values
 	tokens  map[string][]string // scopes
@@ -46,6 +55,7 @@ func newIssuer(t *testing.T) *issuer {
 	mux.HandleFunc("POST /register", i.register)
 	mux.HandleFunc("GET /authorize", i.authorize)
 	mux.HandleFunc("POST /token", i.token)
+	mux.HandleFunc("POST /revoke", i.revoke)
 	i.Server = httptest.NewServer(mux)
 	t.Cleanup(i.Close)
 	return i
@@ -58,14 +68,21 @@ func reply(w http.ResponseWriter, code int, v any) {
 }
 
 func (i *issuer) describe(w http.ResponseWriter, _ *http.Request) {
-	method := "none"
-	if i.post {
-		method = "client_secret_post"
+	if i.machines {
+		reply(w, 200, map[string]any{"issuer": i.URL, "token_endpoint": i.URL + "/token", "grant_types_supported": []string{"client_credentials"},
+			"token_endpoint_auth_methods_supported": i.methods, "token_endpoint_auth_signing_alg_values_supported": []string{"ES256", "PS256"}})
+		return
 	}
-	reply(w, 200, map[string]any{"issuer": i.URL, "authorization_endpoint": i.URL + "/authorize", "token_endpoint": i.URL + "/token",
+	methods := i.methods
+	if methods == nil {
+		methods = []string{"none"}
+	}
+	said := map[string]any{"issuer": i.URL, "authorization_endpoint": i.URL + "/authorize", "token_endpoint": i.URL + "/token",
 		"registration_endpoint": i.URL + "/register", "code_challenge_methods_supported": []string{"S256"}, "response_types_supported": []string{"code"},
-		"token_endpoint_auth_methods_supported": []string{method}, "grant_types_supported": []string{"authorization_code", "client_credentials", "refresh_token"},
-		"authorization_response_iss_parameter_supported": true, "scopes_supported": []string{"read", "offline_access"}})
+		"token_endpoint_auth_methods_supported": methods, "grant_types_supported": []string{"authorization_code", "client_credentials", "refresh_token"},
+		"authorization_response_iss_parameter_supported": true, "scopes_supported": []string{"read", "offline_access"}}
+	maps.Copy(said, i.more)
+	reply(w, 200, said)
 }
 
 func (i *issuer) count(what string) int {
@@ -105,6 +122,9 @@ func (i *issuer) authorize(w http.ResponseWriter, r *http.Request) {
 func (i *issuer) token(w http.ResponseWriter, r *http.Request) {
 	_ = r.ParseForm()
 	i.count(r.Form.Get("grant_type"))
+	if i.meanwhile != nil {
+		i.meanwhile()
+	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	scopes, ok := strings.Fields(r.Form.Get("scope")), false
@@ -115,14 +135,14 @@ func (i *issuer) token(w http.ResponseWriter, r *http.Request) {
 		sum := sha256.Sum256([]byte(r.Form.Get("code_verifier")))
 		scopes = strings.Fields(q.Get("scope"))
 		ok = q.Get("code_challenge") == base64.RawURLEncoding.EncodeToString(sum[:]) && q.Get("code_challenge_method") == "S256" &&
-			q.Get("resource") == r.Form.Get("resource") && q.Get("redirect_uri") == r.Form.Get("redirect_uri") && q.Get("client_id") == r.Form.Get("client_id")
+			q.Get("resource") == r.Form.Get("resource") && q.Get("redirect_uri") == r.Form.Get("redirect_uri") && q.Get("client_id") == cmp.Or(r.Form.Get("client_id"), q.Get("client_id"))
 	case "refresh_token":
 		ok = r.Form.Get("refresh_token") == i.refresh && i.refresh != ""
 		scopes = []string{"read"}
 	case "client_credentials":
-		ok = r.Form.Get("client_id") == "me" && r.Form.Get("client_secret") == "pw"
+		ok = i.knows(r)
 	}
-	if !ok || r.Form.Get("resource") == "" {
+	if !ok || r.Form.Get("resource") == "" || i.key != nil && !i.knows(r) {
 		reply(w, 400, map[string]string{"error": "invalid_grant", "error_description": "secret-in-words"})
 		return
 	}
@@ -134,6 +154,38 @@ func (i *issuer) token(w http.ResponseWriter, r *http.Request) {
 		said["refresh_token"] = i.refresh
 	}
 	reply(w, 200, said)
+}
+
+// knows tells whether a client is the one that it says it is, in a way that is taken.
+func (i *issuer) knows(r *http.Request) bool {
+	takes := func(method string) bool { return slices.Contains(i.methods, method) }
+	if text := r.Form.Get("client_assertion"); text != "" {
+		var claims jwt.Claims
+		signed, err := jwt.ParseSigned(text)
+		return err == nil && takes("private_key_jwt") && signed.Claims(i.key, &claims) == nil && !r.Form.Has("client_id") &&
+			claims.Validate(jwt.Expected{Issuer: "me", Subject: "me", Audience: jwt.Audience{i.URL}, Time: time.Now()}) == nil
+	}
+	if id, secret, ok := r.BasicAuth(); ok {
+		return takes("client_secret_basic") && id == "me" && secret == "pw"
+	}
+	return takes("client_secret_post") && r.Form.Get("client_id") == "me" && r.Form.Get("client_secret") == "pw"
+}
+
+// revoke makes a token bad, and with a refresh token all of them (RFC 7009 §2.1).
+func (i *issuer) revoke(w http.ResponseWriter, r *http.Request) {
+	_ = r.ParseForm()
+	i.count("revoke " + r.Form.Get("token_type_hint"))
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if r.Form.Get("client_id") == "" {
+		reply(w, 401, map[string]string{"error": "invalid_client"})
+		return
+	}
+	delete(i.tokens, r.Form.Get("token"))
+	if r.Form.Get("token") == i.refresh {
+		i.refresh = ""
+		clear(i.tokens)
+	}
 }
 
 // forget makes all tokens bad, and the refresh token, too, if everything is forgotten.
@@ -164,6 +216,19 @@ func (i *issuer) guarded(t *testing.T) string {
 				auth.ProtectedResourceMetadataHandler(&oauthex.ProtectedResourceMetadata{Resource: at, AuthorizationServers: []string{i.URL},
 					ScopesSupported: []string{"read"}}).ServeHTTP(w, r)
 				return
+			}
+			i.mu.Lock()
+			granted, known := i.tokens[strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")]
+			needs := i.needs
+			i.mu.Unlock()
+			if known && !covers(granted, needs) {
+				i.count("403")
+				w.Header().Set("WWW-Authenticate", `Bearer error="insufficient_scope", scope="`+strings.Join(needs, " ")+`", resource_metadata="`+place+`"`)
+				w.WriteHeader(http.StatusForbidden)
+				return
+			}
+			if !known {
+				i.count("401")
 			}
 			auth.RequireBearerToken(verify, &auth.RequireBearerTokenOptions{ResourceMetadataURL: place, Scopes: []string{"read"}})(h).ServeHTTP(w, r)
 		})
@@ -269,30 +334,12 @@ func TestOneLoginForAll(t *testing.T) {
 	work.Wait()
 	l.mu.Lock()
 	soon := *l.now
-	soon.Expires = time.Now().Add(early / 2)
+	soon.Expires = time.Now().Add(15 * time.Second)
+	soon.Granted = soon.Expires.Add(-time.Hour)
 	l.now = &soon
 	l.mu.Unlock()
 	if _, _, err := call(t, b, "x"); err != nil || i.seen("refresh_token") != 1 || i.seen("authorize") != 1 || i.seen("register") != 1 {
 		t.Errorf("%v; asked %v", err, maps.Collect(maps.All(i.asked)))
-	}
-}
-
-// A client that has a secret gets in without a person, in the way that the authorization server takes.
-func TestAClientByItself(t *testing.T) {
-	t.Parallel()
-	i := newIssuer(t)
-	i.post = true
-	at := i.guarded(t)
-	file := filepath.Join(t.TempDir(), "credentials.json")
-	store := written(t, file, fmt.Sprintf(`{%q:{"oauth":{"origin":%q,"username":"me","password":"pw"}}}`, at, i.URL))
-	b := dialled(t, Options{URL: at, Login: loginFor(t, at, LoginOptions{Credentials: store})})
-	for range 2 {
-		if _, _, err := call(t, b, "x"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if i.seen("client_credentials") != 1 || len(store.Grants(at)) != 0 {
-		t.Errorf("asked %v, kept %d", maps.Collect(maps.All(i.asked)), len(store.Grants(at)))
 	}
 }
 
@@ -371,9 +418,9 @@ func TestTheFence(t *testing.T) {
 		"elsewhere, to this machine":   {"https://mcp.example/mcp", inside.URL, false, "loopback"},
 		"and where a person is":        {"https://mcp.example/mcp", inside.URL, true, "no authorization server is there"},
 		"by plain HTTP":                {"https://mcp.example/mcp", i.URL, false, "loopback"},
-		"a private network":            {"https://mcp.example/mcp", "https://10.1.2.3", false, "non-public"},
-		"the keys of a cloud":          {"https://mcp.example/mcp", "https://169.254.169.254", true, "non-public"},
-		"the keys of a cloud, by IPv6": {"https://mcp.example/mcp", "https://[fe80::1]", true, "non-public"},
+		"a private network":            {"https://mcp.example/mcp", "https://10.1.2.3", false, "private"},
+		"the keys of a cloud":          {"https://mcp.example/mcp", "https://169.254.169.254", true, "no authorization server is there"},
+		"the keys of a cloud, by IPv6": {"https://mcp.example/mcp", "https://[fe80::1]", true, "no authorization server is there"},
 		"no address":                   {"https://mcp.example/mcp", "https://user@as.example", false, "no address"},
 	} {
 		o := LoginOptions{}
@@ -416,7 +463,7 @@ func TestWays(t *testing.T) {
 		"a tenant":                 {map[string]string{wellKnown: ""}, map[string]string{as + "/t": "/t"}, "", " at /t"},
 		"a tenant of OpenID":       {map[string]string{wellKnown: ""}, map[string]string{oidc + "/t": "/t"}, "", " at /t"},
 		"that of a path":           {map[string]string{wellKnown: ""}, map[string]string{"/t" + oidc: "/t"}, "", " at /t"},
-		"another tenant":           {map[string]string{wellKnown: ""}, map[string]string{as + "/t": "/u"}, "", "does not match"},
+		"another tenant":           {map[string]string{wellKnown: ""}, map[string]string{as + "/t": "/u"}, "", "calls itself"},
 		"almost the tenant":        {map[string]string{wellKnown: ""}, map[string]string{as + "/t": "/t/"}, "", "calls itself"},
 		"without PKCE":             {map[string]string{wellKnown: ""}, map[string]string{as + "/t": "/t plain"}, "", "no PKCE"},
 	} {
@@ -449,7 +496,11 @@ func TestWays(t *testing.T) {
 		}
 		l := loginFor(t, site.URL+"/mcp", LoginOptions{})
 		got := ""
-		if w, err := l.discover(t.Context(), ch); err != nil {
+		w, err := l.discover(t.Context(), ch)
+		if err == nil {
+			err = w.byHand()
+		}
+		if err != nil {
 			got = err.Error()
 		} else {
 			got = strings.TrimPrefix(w.resource, site.URL) + " at " + strings.TrimPrefix(w.as.Issuer, site.URL)
@@ -484,6 +535,30 @@ func TestResources(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, meta, err)
 		}
 	}
+}
+
+// What an authorization server says of itself is of that server, or of no use, and is looked for at its own host.
+func FuzzAuthorities(f *testing.F) {
+	f.Add("https://as.example/t/", `{"issuer":"https://as.example/t/","token_endpoint":"https://as.example/t/token"}`)
+	f.Add("https://as.example", `{"issuer":"https://as.example"}`)
+	f.Add("https://as.example/%2f?x#y", `{"token_endpoint":7}`)
+	l := NewLogin(LoginOptions{Server: "https://mcp.example/mcp"})
+	f.Cleanup(l.Close)
+	f.Fuzz(func(t *testing.T, issuer, document string) {
+		if l.mayAsk(issuer) != nil {
+			return
+		}
+		u, _ := url.Parse(issuer)
+		for _, place := range places(issuer) {
+			at, bad := url.Parse(place)
+			if bad != nil || at.Host != u.Host || at.RawQuery != "" || !strings.Contains(at.Path, "/.well-known/") {
+				t.Errorf("%q is looked for at %q, %v", issuer, place, bad)
+			}
+		}
+		if as, err := readAuthority([]byte(document), issuer); err == nil && (as.Issuer != issuer || as.TokenEndpoint == "") {
+			t.Errorf("%q is taken", document)
+		}
+	})
 }
 
 // Whatever a server says when it lets nobody in, and of itself, is bounded, and nothing breaks.

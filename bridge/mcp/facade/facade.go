@@ -1,14 +1,16 @@
 // Package facade serves the things of a mesh to MCP clients of both eras: each at an address of its own, and all of them at one.
 //
-//	/mcp/things/{name}  one thing with its own names (thing.go, offers.go). One that is an MCP server itself is passed through; an A2A
-//	                    agent has tools that are turns of a conversation (turn.go)
-//	/mcp                the whole mesh (mesh.go): tools to search, describe, call and read, and what is pinned (pins.go)
+//	/mcp/things/{name}  one thing with its own names (thing.go): its calls (run.go), tasks (task.go) and what is listened to
+//	                    (listen.go, feeds.go). One that is an MCP server itself is passed through (front.go)
+//	/mcp                the whole mesh (mesh.go, meshlisten.go): tools to search, describe (search.go), call and read, and what is
+//	                    pinned (pins.go)
+//
+// What a thing offers, and all that is said of it in MCP, is of package offer: here it is served, as long as it takes.
 //
 // What is here answers requests of 2026-07-28 only: clients of 2025-11-25 get package backend in between, which makes sessions of
 // them. A body of lines in place of one message, [LinesType], carries what a client says on its standard output; `lmosd mcp` sends it.
 //
-// Sources: MCP 2026-07-28, "Tools", "Resources", "Prompts", "Multi round-trip requests", "Subscriptions", extension "Tasks"; WoT Thing
-// Description 1.1.
+// Sources: MCP 2026-07-28, "Pagination", "Progress", "Multi round-trip requests", "Subscriptions", extension "Tasks".
 package facade
 
 import (
@@ -16,34 +18,24 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"log/slog"
 	"maps"
-	"mime"
-	"net"
 	"net/http"
 	"runtime/debug"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/lmosd/lmosd/bridge"
-	"github.com/lmosd/lmosd/bridge/mcp/backend"
+	"github.com/lmosd/lmosd/bridge/mcp/offer"
 	"github.com/lmosd/lmosd/bridge/mcp/serve"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
-	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/seal"
 	"github.com/lmosd/lmosd/td"
 )
-
-// LinesType is the media type of a body that is messages, one a line, both ways at once: what a client and a server say to each other on
-// standard input and output, of either era. It is lmosd's own.
-const LinesType = "application/x-ndjson"
 
 // Bounds of what is kept.
 const (
@@ -55,26 +47,18 @@ const (
 	tunnelFor = 24 * time.Hour
 )
 
-// A Mesh has the things that are served (bridge.Mesh).
-type Mesh interface {
-	interact.Thing
-	Get(ctx context.Context, ref string) (*td.Description, error)
-	Find(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error]
-	Rank(ctx context.Context, q td.Query, found []*td.Description) []directory.Ranked
-	Latest() uint64
-	Watch(ctx context.Context, q td.Query, after uint64) iter.Seq2[directory.Change, error]
-}
-
 // Options are the settings of a [Handler].
 type Options struct {
-	// Mesh has what is served. It is needed.
-	Mesh Mesh
+	// Mesh has what is served. It is needed. Request states name its signer: a client whose retry arrives elsewhere is told where to
+	// go.
+	Mesh bridge.Mesh
 	// Pins are what /mcp lists beside its own tools: "thing", for all that it offers, or "thing/name", for one tool, prompt, property
 	// or event of it. At most [MaxPins]; those after are left out.
 	Pins []string
-	// Node is the name of the node in request states: a client whose retry arrives elsewhere is told where to go. Empty names nobody.
-	Node string
-	Log  *slog.Logger
+	// Version is that of lmosd: of the mesh as a server, and of things that say none of their own. Empty means "dev".
+	Version string
+	// Log gets what goes wrong; nil discards.
+	Log *slog.Logger
 }
 
 // A Handler serves the things of a mesh. Close it when it is done.
@@ -86,6 +70,8 @@ type Handler struct {
 	// listens are the subscriptions of all clients of things that are no MCP servers, and of the mesh.
 	listens *wire.Quota
 	mesh    *front
+	// The tasks and conversations of turns of all things, whose they are: fronts come and go.
+	tasks, contexts bridge.Claims
 
 	mu     sync.Mutex
 	fronts map[string]*front // by the reference of the thing
@@ -94,28 +80,12 @@ type Handler struct {
 	closes sync.WaitGroup // of fronts that are being closed
 }
 
-// A front is one server, and the HTTP at which it is served.
-type front struct {
-	server wire.Server
-	*serve.Handler
-	close func() // ends what stands behind the HTTP
-
-	thing  *thing                    // nil: it is passed through, or is the mesh
-	tunnel string                    // the action that it is passed through
-	offers atomic.Pointer[offers]    // of what is passed through, as it was described last
-	params atomic.Pointer[headersOf] // of its tools
-	busy   int                       // owned by Handler.mu
-	used   time.Time                 // owned by Handler.mu
-}
-
-// headersOf are the arguments that headers repeat, by tool.
-type headersOf map[string][]wire.Param
-
 // New returns a handler, which the caller closes.
 func New(o Options) *Handler {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	o.Mesh = steady{o.Mesh, o.Log}
-	h := &Handler{o: o, sealer: seal.New(o.Node), listens: wire.NewQuota(maxListens, allListens), fronts: map[string]*front{}}
+	h := &Handler{o: o, sealer: seal.New(string(o.Mesh.Signer().DID())), listens: wire.NewQuota(maxListens, allListens),
+		fronts: map[string]*front{}}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	m := newMesh(h)
 	h.mesh = h.both("the mesh", m)
@@ -125,7 +95,7 @@ func New(o Options) *Handler {
 
 // A steady mesh has things that may panic: that is an error to who asks, and ends nothing else.
 type steady struct {
-	Mesh
+	bridge.Mesh
 	log *slog.Logger
 }
 
@@ -173,86 +143,6 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.serve(h, w, r)
 }
 
-// serve answers a request, or a body of lines.
-func (f *front) serve(h *Handler, w http.ResponseWriter, r *http.Request) {
-	if media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); media == LinesType && r.Method == http.MethodPost {
-		h.lines(f.server, w, r)
-		return
-	}
-	f.ServeHTTP(w, r)
-}
-
-// absent tells the client of a thing that is not there so in its own words: a session that it had is over, and a new one is refused
-// with the reason.
-func (h *Handler) absent(w http.ResponseWriter, r *http.Request, err error) {
-	s := refusing{unknown(err)}
-	if media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); media == LinesType && r.Method == http.MethodPost {
-		h.lines(s, w, r)
-		return
-	}
-	once := h.serve(s, nil)
-	defer once.Close()
-	once.ServeHTTP(w, r)
-}
-
-// unknown is the error of a request to a thing that is not there, or cannot be told from another.
-func unknown(err error) *wire.Error {
-	e := fault(err)
-	switch interact.AsError(err).Code {
-	case interact.NotFound, interact.Ambiguous, interact.Withdrawn, interact.Expired, interact.Invalid:
-		e.Code = wire.InvalidParams
-	}
-	return e
-}
-
-// A refusing server refuses all that it is asked.
-type refusing struct{ why *wire.Error }
-
-func (s refusing) Call(_ context.Context, m *wire.Message, _ func(*wire.Message) error) (*wire.Message, error) {
-	return wire.Refuse(m.ID(), s.why), nil
-}
-
-func (s refusing) Session(ctx context.Context) (wire.Conn, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	return &refusal{s.why, ctx, cancel, make(chan *wire.Message)}, nil
-}
-
-// A refusal is a session with a refusing server.
-type refusal struct {
-	why    *wire.Error
-	ctx    context.Context
-	cancel context.CancelFunc
-	said   chan *wire.Message
-}
-
-func (c *refusal) Read(context.Context) (*wire.Message, error) {
-	select {
-	case m := <-c.said:
-		return m, nil
-	case <-c.ctx.Done():
-		return nil, io.EOF
-	}
-}
-
-func (c *refusal) Write(ctx context.Context, m *wire.Message) error {
-	if !m.IsRequest() {
-		return nil
-	}
-	select {
-	case c.said <- wire.Refuse(m.ID(), c.why):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-c.ctx.Done():
-		return io.ErrClosedPipe
-	}
-}
-
-func (c *refusal) Close() error {
-	c.cancel()
-	return nil
-}
-
 // serve makes the HTTP of a server.
 func (h *Handler) serve(s wire.Server, params func(string) []wire.Param) *serve.Handler {
 	return serve.New(serve.Options{Server: s, Params: params, Caller: callerOf, Log: h.o.Log})
@@ -268,53 +158,6 @@ func callerOf(r *http.Request) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// lines answers what comes line by line, until the client closes its end.
-func (h *Handler) lines(s wire.Server, w http.ResponseWriter, r *http.Request) {
-	control := http.NewResponseController(w)
-	if err := control.EnableFullDuplex(); err != nil {
-		http.Error(w, "lines go both ways at once, which this connection cannot", http.StatusHTTPVersionNotSupported)
-		return
-	}
-	_ = control.SetReadDeadline(time.Time{}) // a client may say nothing for hours
-	w.Header().Set("Content-Type", LinesType)
-	w.WriteHeader(http.StatusOK)
-	if control.Flush() != nil {
-		return
-	}
-	ctx := wire.WithCaller(r.Context(), callerOf(r))
-	both := &duplex{Reader: r.Body, w: w, control: control}
-	defer both.Close()
-	if err := backend.Serve(ctx, s, wire.Lines(both), knownRevision); err != nil && ctx.Err() == nil {
-		h.o.Log.Debug("a client of MCP on lines has left", "err", err)
-	}
-}
-
-// knownRevision refuses requests of a revision that is not served. Those of the old era name none.
-func knownRevision(_ context.Context, m *wire.Message) error {
-	if !m.IsModern() {
-		return nil
-	}
-	if bad := m.CheckVersion(); bad != nil {
-		return bad
-	}
-	return nil
-}
-
-// A duplex is a request and its answer as one stream.
-type duplex struct {
-	io.Reader
-	w       http.ResponseWriter
-	control *http.ResponseController
-}
-
-func (d *duplex) Write(p []byte) (int, error) {
-	n, err := d.w.Write(p)
-	return n, cmp.Or(err, d.control.Flush())
-}
-
-// Close ends a read that waits.
-func (d *duplex) Close() error { return d.control.SetReadDeadline(time.Now()) }
-
 // enter returns the front of the thing that name refers to, and what to do when the request is over.
 func (h *Handler) enter(ctx context.Context, name string) (*front, func(), error) {
 	d, err := h.o.Mesh.Get(ctx, name)
@@ -326,8 +169,7 @@ func (h *Handler) enter(ctx context.Context, name string) (*front, func(), error
 
 // use returns the front of a thing, made if there is none.
 func (h *Handler) use(d *td.Description) (*front, func(), error) {
-	ref, tunnel := d.Ref(), tunnelOf(d.Thing)
-	now := time.Now()
+	ref, now := d.Ref(), time.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
@@ -335,7 +177,7 @@ func (h *Handler) use(d *td.Description) (*front, func(), error) {
 	}
 	h.sweepLocked(now)
 	f := h.fronts[ref]
-	if f != nil && f.tunnel != tunnel { // it has become another kind of thing
+	if f != nil && !f.describes(d) && f.tunnel != offer.Tunnel(d.Thing) { // it has become another kind of thing
 		h.dropLocked(ref)
 		f = nil
 	}
@@ -343,7 +185,7 @@ func (h *Handler) use(d *td.Description) (*front, func(), error) {
 		if len(h.fronts) >= maxFronts && !h.roomLocked() {
 			return nil, nil, interact.Errorf(interact.Overloaded, "try again later", "%d things are being used over MCP already", maxFronts)
 		}
-		f = h.front(d, ref, tunnel)
+		f = h.front(d, ref, offer.Tunnel(d.Thing))
 		h.fronts[ref] = f
 	}
 	f.describe(d)
@@ -355,74 +197,6 @@ func (h *Handler) use(d *td.Description) (*front, func(), error) {
 		f.busy--
 		f.used = time.Now()
 	}, nil
-}
-
-// front makes the front of a thing.
-func (h *Handler) front(d *td.Description, ref, tunnel string) *front {
-	var f *front
-	if tunnel != "" {
-		back := backend.New(backend.Options{Name: d.Thing.Name(), Relay: true, Log: h.o.Log,
-			Dial: func(ctx context.Context) (wire.Conn, error) {
-				return wire.Lines(bridge.Dial(ctx, h.o.Mesh, &interact.Message{Type: interact.InvokeAction, Thing: ref, Name: tunnel,
-					ID: interact.NewID(), Deadline: time.Now().Add(tunnelFor)})), nil
-			}})
-		f = &front{server: back, close: back.Close, tunnel: tunnel}
-	} else {
-		t := newThing(h, ref)
-		f = h.both(d.Thing.Name(), t)
-		f.thing = t
-	}
-	f.Handler = h.serve(f.server, func(tool string) []wire.Param { return (*f.params.Load())[tool] })
-	return f
-}
-
-// A modern server answers requests of 2026-07-28.
-type modern interface {
-	Call(ctx context.Context, m *wire.Message, notify func(*wire.Message) error) (*wire.Message, error)
-	close()
-}
-
-// A dual server has sessions of the old era, too.
-type dual struct {
-	modern
-	back *backend.Backend
-}
-
-func (d *dual) Session(ctx context.Context) (wire.Conn, error) { return d.back.Session(ctx) }
-
-// lone is a modern server as package backend sees one: it has no sessions of the old era. Whoever has one there is its caller.
-type lone struct{ modern }
-
-func (l lone) Call(ctx context.Context, m *wire.Message, notify func(*wire.Message) error) (*wire.Message, error) {
-	return l.modern.Call(wire.WithCaller(ctx, wire.UserOf(ctx)), m, notify)
-}
-
-func (lone) Session(context.Context) (wire.Conn, error) { return nil, errors.ErrUnsupported }
-
-// both gives a modern server sessions of the old era.
-func (h *Handler) both(name string, m modern) *front {
-	var work sync.WaitGroup
-	back := backend.New(backend.Options{Name: name, Own: true, Log: h.o.Log, Dial: func(ctx context.Context) (wire.Conn, error) {
-		here, there := net.Pipe()
-		work.Go(func() { _ = backend.Serve(ctx, lone{m}, wire.Lines(there), nil) })
-		return wire.Lines(here), nil
-	}})
-	return &front{server: &dual{m, back}, close: func() {
-		back.Close()
-		m.close()
-		work.Wait()
-	}}
-}
-
-// describe takes over a description.
-func (f *front) describe(d *td.Description) {
-	if old := f.offers.Load(); old != nil && old.hash == d.Record.Hash {
-		return
-	}
-	o := offersOf(d)
-	f.offers.Store(o)
-	headers := o.headers()
-	f.params.Store(&headers)
 }
 
 // sweepLocked closes the fronts that nobody has used for a long time.
@@ -457,12 +231,6 @@ func (h *Handler) dropLocked(ref string) {
 	f := h.fronts[ref]
 	delete(h.fronts, ref)
 	h.closes.Go(f.end)
-}
-
-// end ends the sessions of a front, and then what stands behind them.
-func (f *front) end() {
-	f.Handler.Close()
-	f.close()
 }
 
 // Close ends all sessions and runs, and waits for them.

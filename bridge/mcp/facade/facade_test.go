@@ -13,6 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/lmosd/lmosd/bridge/bridgetest"
+	"github.com/lmosd/lmosd/bridge/mcp/offer"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
 )
 
@@ -46,10 +47,10 @@ func newDeskMesh(t testing.TB) (*bridgetest.Mesh, *desk) {
 
 func TestCallsOfAThing(t *testing.T) {
 	t.Parallel()
-	m, d := newDeskMesh(t)
-	url := serveMesh(t, m)
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	eras(t, func(t *testing.T, version string) {
+		m, d := newDeskMesh(t) // which notes the last trace
+		url := serveMesh(t, m)
 		s := connect(t, url+"/mcp/things/desk", version, yes())
 		for _, test := range []struct {
 			tool, args, want, structured string
@@ -131,10 +132,9 @@ func TestListsOfAThing(t *testing.T) {
 			}
 			resources = append(resources, r.URITemplate)
 		}
-		d, _ := m.Get(t.Context(), "desk")
-		at := Scheme + aliasOf(d)
+		o, at := offered(t, m, "desk")
 		want := [][]string{
-			{"add", "ask_desk", "break", "confirm", "count", "dig", "get_level", "get_motto", "get_note", "greet", plain("odd name/ü", maxName), "picture", "set_level"},
+			{"add", "ask_desk", "break", "confirm", "count", "dig", "get_level", "get_motto", "get_note", "greet", o.ToolOf("odd name/ü").Name, "picture", "set_level"},
 			{"brief(about true)"},
 			{at + "/events/rang", at + "/properties/level", at + "/properties/motto", at + "/properties/note{?page}"}}
 		for i, got := range [][]string{tools, prompts, resources} {
@@ -145,6 +145,10 @@ func TestListsOfAThing(t *testing.T) {
 		p, err := s.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: "brief", Arguments: map[string]string{"about": "x"}})
 		if err != nil || p.Messages[0].Content.(*mcp.TextContent).Text != `{"about":"x"}` {
 			t.Errorf("the prompt is %+v, %v", p, err)
+		}
+		about := &mcp.CompleteParams{Ref: &mcp.CompleteReference{Type: "ref/prompt", Name: "brief"}, Argument: mcp.CompleteParamsArgument{Name: "about", Value: "Y"}}
+		if c, err := s.Complete(t.Context(), about); err != nil || !slices.Equal(c.Completion.Values, []string{"year"}) || s.InitializeResult().Capabilities.Completions == nil {
+			t.Errorf("the argument is completed as %+v, %v", c, err)
 		}
 		for uri, want := range map[string]string{at + "/properties/motto": "work", at + "/properties/note?page=4": `{"page":4}`,
 			at + "/events/rang": "[]", at + "/properties/level": "3"} {
@@ -212,8 +216,8 @@ func TestSubscriptionsAndChanges(t *testing.T) {
 		s := connect(t, url+"/mcp/things/desk", version, &mcp.ClientOptions{
 			ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { changed <- struct{}{} },
 			ResourceUpdatedHandler: func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) { updated <- r.Params.URI }})
-		desc, _ := m.Get(t.Context(), "desk")
-		level, rang := Scheme+aliasOf(desc)+"/properties/level", Scheme+aliasOf(desc)+"/events/rang"
+		_, at := offered(t, m, "desk")
+		level, rang := at+"/properties/level", at+"/events/rang"
 		for _, uri := range []string{level, rang} {
 			if err := s.Subscribe(t.Context(), &mcp.SubscribeParams{URI: uri}); err != nil {
 				t.Fatal(err)
@@ -246,7 +250,7 @@ func TestTasks(t *testing.T) {
 		}
 		caps := `{"extensions":{"io.modelcontextprotocol/tasks":{}}}`
 		r := ask("tools/call", `{"name":"`+test.tool+`","arguments":{}}`, caps)
-		var begun taskState
+		var begun offer.Task
 		if err := json.Unmarshal(r.Result(), &begun); err != nil || begun.Type != "task" || begun.Status != "working" {
 			t.Fatalf("%s: %s", test.path, r.Bytes())
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/bridgetest"
 	"github.com/lmosd/lmosd/bridge/mcp/backend"
+	"github.com/lmosd/lmosd/bridge/mcp/offer"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
@@ -33,7 +34,7 @@ func add(t testing.TB, m *bridgetest.Mesh, id, doc string, thing interact.Thing)
 }
 
 // serveMesh serves a mesh, and returns the address.
-func serveMesh(t testing.TB, m *bridgetest.Mesh, pins ...string) string {
+func serveMesh(t testing.TB, m bridge.Mesh, pins ...string) string {
 	return bridgetest.Serve(t, New(Options{Mesh: m, Pins: pins}))
 }
 
@@ -77,7 +78,7 @@ const deskTD = `{"title":"Desk","description":"A desk with a bell.","@type":["lm
   "break":{},
   "odd name/ü":{},
   "brief":{"@type":"mcp:Prompt","description":"Writes a brief.","input":{"type":"object","properties":{"about":{"type":"string",
-   "description":"what"}},"required":["about"]}}},
+   "description":"what","enum":["x","year"]}},"required":["about"]}}},
  "properties":{
   "level":{"type":"integer","observable":true},
   "motto":{"type":"string","readOnly":true},
@@ -88,7 +89,7 @@ const deskTD = `{"title":"Desk","description":"A desk with a bell.","@type":["lm
 type desk struct {
 	park interact.Parking
 	dig  chan struct{} // dig goes on when it is closed
-	left chan string   // gets the name of what was cancelled
+	left chan string   // gets the name of what was cancelled, if somebody listens or there is room
 
 	mu    sync.Mutex
 	trace string // of the last call that has one
@@ -99,6 +100,13 @@ type desk struct {
 
 func newDesk() *desk {
 	return &desk{dig: make(chan struct{}), left: make(chan string, 8), level: json.RawMessage("3"), news: make(chan struct{}, 8), bell: make(chan string, 8)}
+}
+
+func (d *desk) leave(name string) {
+	select {
+	case d.left <- name:
+	default:
+	}
 }
 
 func (d *desk) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
@@ -136,7 +144,7 @@ func (d *desk) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.
 			answers, left, err := d.park.Ask(ctx, m, interact.Inputs{"sure": {Kind: interact.InputForm, Message: "Are you sure?",
 				Schema: json.RawMessage(`{"type":"object","properties":{"yes":{"type":"boolean"}},"required":["yes"]}`)}}, yield)
 			if left || err != nil {
-				d.left <- m.Name
+				d.leave(m.Name)
 				return
 			}
 			done(string(written(answers["sure"].Action + " " + string(answers["sure"].Content))))
@@ -145,7 +153,7 @@ func (d *desk) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.
 			case <-d.dig:
 				done(`"deep"`)
 			case <-ctx.Done():
-				d.left <- m.Name
+				d.leave(m.Name)
 				yield(nil, ctx.Err())
 			}
 		case "invokeaction break":
@@ -260,3 +268,36 @@ func eventually(t *testing.T, what string, c <-chan struct{}) {
 		t.Fatal("waited in vain for", what)
 	}
 }
+
+// member is a text of a result.
+func member(t *testing.T, r *wire.Message, name string) (text string) {
+	t.Helper()
+	raw, _ := r.InResult(name)
+	if raw == nil || json.Unmarshal(raw, &text) != nil || text == "" {
+		t.Fatalf("%.300s has no %s", r.Bytes(), name)
+	}
+	return text
+}
+
+// says is a thing that answers what is given, in one reply.
+func says(status interact.Status, media, data string) interact.Thing {
+	return interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
+		r := m.Reply(interact.ActionStatus, media, []byte(data))
+		r.Status = status
+		return r, nil
+	})
+}
+
+// offered is what a thing offers, and the beginning of its URIs.
+func offered(t *testing.T, m bridge.Mesh, name string) (*offer.Offer, string) {
+	t.Helper()
+	d, err := m.Get(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := offer.Of(d)
+	return o, "lmos://" + o.Alias
+}
+
+// under is what a tool or prompt of a pinned thing is called.
+func under(alias, name string) string { return (&offer.Prompt{Name: name}).Under(alias) }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lmosd/lmosd/bridge/mcp/offer"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
@@ -16,11 +17,6 @@ import (
 const (
 	// maxURIs bounds the resources, and the tasks, that one caller listens to.
 	maxURIs = 256
-	// maxKept is how many events are kept of each kind, and maxKeptBytes how many bytes of each of them.
-	maxKept      = 50
-	maxKeptBytes = 64 << 10
-	// maxKeptAll bounds the events that are kept of one kind, in bytes.
-	maxKeptAll = 256 << 10
 	// againAfter is how long it is waited until a subscription that ended is made again; longer each time, up to againMost.
 	againAfter = time.Second
 	againMost  = time.Minute
@@ -42,9 +38,8 @@ func filterOf(m *wire.Message) (f filter, _ *wire.Error) {
 	if err != nil || raw == nil || json.Unmarshal(raw, &f) != nil || len(f.URIs) > maxURIs || len(f.Tasks) > maxURIs {
 		return f, wire.Errorf(wire.InvalidParams, "notifications say what is listened to; at most %d resources", maxURIs)
 	}
-	caps := capabilitiesOf(m)
-	if len(f.Tasks) > 0 && !caps.tasks() {
-		return f, needsTasks()
+	if len(f.Tasks) > 0 {
+		return f, offer.NeedTasks(m)
 	}
 	return f, nil
 }
@@ -114,21 +109,21 @@ const (
 var errListens = interact.Errorf(interact.Overloaded, "end a subscription", "you listen to too much already, or others do")
 
 // listen answers subscriptions/listen.
-func (t *thing) listen(ctx context.Context, o *offers, m *wire.Message, notify func(*wire.Message) error) (*wire.Message, error) {
+func (t *thing) listen(ctx context.Context, o *offer.Offer, m *wire.Message, notify func(*wire.Message) error) (*wire.Message, error) {
 	want, e := filterOf(m)
 	if e != nil {
 		return wire.Refuse(m.ID(), e), nil
 	}
 	leave := t.h.listens.Enter(wire.CallerOf(ctx))
 	if leave == nil {
-		return wire.Refuse(m.ID(), fault(errListens)), nil
+		return wire.Refuse(m.ID(), offer.Fault(errListens)), nil
 	}
 	defer leave()
 	l := listening(ctx, m)
 	tasks := map[string]taskID{}
 	want.URIs = slices.DeleteFunc(want.URIs, func(uri string) bool {
-		r, _ := o.find(uri)
-		return r == nil || !r.told
+		r := o.Resource(uri)
+		return r == nil || !r.Told
 	})
 	want.Tasks = slices.DeleteFunc(want.Tasks, func(word string) bool {
 		var id taskID
@@ -139,16 +134,14 @@ func (t *thing) listen(ctx context.Context, o *offers, m *wire.Message, notify f
 		return false
 	})
 	for _, uri := range want.URIs {
-		r, _ := o.find(uri)
-		heard, leave := t.feeds.join(r)
+		heard, leave := t.feeds.join(o.Resource(uri))
 		l.work.Go(func() {
 			defer leave()
 			l.updates(uri, heard)
 		})
 	}
-	caps := capabilitiesOf(m)
 	for word, id := range tasks {
-		l.work.Go(func() { t.watchTask(l, word, id, caps) })
+		l.work.Go(func() { t.watchTask(l, word, id) })
 	}
 	if want.Tools || want.Prompts || want.Resources {
 		l.work.Go(func() { t.watchLists(l, o, want) })
@@ -169,10 +162,10 @@ func (l *listener) updates(uri string, heard <-chan struct{}) {
 }
 
 // watchTask says how a task stands when that has changed, until it has ended.
-func (t *thing) watchTask(l *listener, word string, id taskID, caps capabilities) {
+func (t *thing) watchTask(l *listener, word string, id taskID) {
 	last := ""
 	for {
-		s, _, e := t.state(l.ctx, word, id, caps)
+		s, _, e := t.state(l.ctx, l.m, word, id)
 		if e != nil {
 			return
 		}
@@ -183,7 +176,7 @@ func (t *thing) watchTask(l *listener, word string, id taskID, caps capabilities
 			_ = json.Unmarshal(text, &params) // it was written a line above
 			l.say("notifications/tasks", params)
 		}
-		if s.Status != "working" && s.Status != "input_required" {
+		if s.Ended() {
 			return
 		}
 		select {
@@ -195,20 +188,22 @@ func (t *thing) watchTask(l *listener, word string, id taskID, caps capabilities
 }
 
 // watchLists says which lists have changed when the description has.
-func (t *thing) watchLists(l *listener, o *offers, want filter) {
-	q := td.Query{ID: o.desc.ID, Owner: o.owner}
+func (t *thing) watchLists(l *listener, o *offer.Offer, want filter) {
+	q := td.Query{ID: o.Desc.Thing.ID, Owner: o.Desc.Record.Owner}
 	watch(l, t.h, q, func() {
-		now, err := t.offers(l.ctx)
+		now, err := t.offer(l.ctx)
 		if err != nil {
-			now = &offers{} // it is gone, and with it all that it offered
+			now = &offer.Offer{} // it is gone, and with it all that it offered
 		}
-		l.changed(want, lists{o.tools, o.prompts, o.resources, o.templates}, lists{now.tools, now.prompts, now.resources, now.templates})
+		l.changed(want, listsOf(o), listsOf(now))
 		o = now
 	})
 }
 
 // lists are what a server offers, to be compared.
 type lists struct{ tools, prompts, resources, templates any }
+
+func listsOf(o *offer.Offer) lists { return lists{o.Tools, o.Prompts, o.Resources, o.Templates} }
 
 // changed says which lists are not what they were.
 func (l *listener) changed(want filter, was, is lists) {
@@ -268,136 +263,4 @@ func tell(c chan struct{}) {
 	case c <- struct{}{}:
 	default:
 	}
-}
-
-// feeds are the subscriptions of one thing: one for each property and event that somebody listens to. Events are kept, and can be read.
-type feeds struct {
-	t      *thing
-	ctx    context.Context
-	cancel context.CancelFunc
-
-	mu  sync.Mutex
-	all map[string]*feed // by kind and key
-}
-
-type feed struct {
-	kept    []json.RawMessage // the latest events, the oldest first
-	size    int               // bytes of kept
-	heard   map[chan struct{}]bool
-	stop    context.CancelFunc // nil: it does not run
-	isEvent bool
-}
-
-func newFeeds(t *thing) *feeds {
-	f := &feeds{t: t, all: map[string]*feed{}}
-	f.ctx, f.cancel = context.WithCancel(t.h.ctx)
-	return f
-}
-
-func (f *feeds) close() { f.cancel() }
-
-func feedName(key string, event bool) string {
-	if event {
-		return "events/" + key
-	}
-	return "properties/" + key
-}
-
-// join tells of what is new of a resource, until leave is called.
-func (f *feeds) join(r *resource) (heard <-chan struct{}, leave func()) {
-	c := make(chan struct{}, 1)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	name := feedName(r.key, r.event)
-	one := f.all[name]
-	if one == nil {
-		one = &feed{heard: map[chan struct{}]bool{}, isEvent: r.event}
-		f.all[name] = one
-	}
-	one.heard[c] = true
-	if one.stop == nil {
-		ctx, stop := context.WithCancel(f.ctx)
-		one.stop = stop
-		f.t.work.Go(func() { f.run(ctx, one, r) })
-	}
-	return c, func() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if delete(one.heard, c); len(one.heard) == 0 {
-			one.stop()
-			one.stop = nil
-		}
-	}
-}
-
-// run subscribes, again when it ends, until nobody listens any more.
-func (f *feeds) run(ctx context.Context, one *feed, r *resource) {
-	pause := againAfter
-	for ctx.Err() == nil {
-		kind := interact.ObserveProperty
-		if r.event {
-			kind = interact.SubscribeEvent
-		}
-		m := &interact.Message{Type: kind, Thing: f.t.ref, Name: r.key, ID: interact.NewID()}
-		for n, err := range f.t.h.o.Mesh.Do(ctx, m) {
-			if err != nil {
-				break
-			}
-			pause = againAfter
-			f.add(ctx, one, n)
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-		}
-		pause = min(2*pause, againMost)
-	}
-}
-
-func (f *feeds) add(ctx context.Context, one *feed, n *interact.Message) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if ctx.Err() != nil {
-		return
-	}
-	if one.isEvent && len(n.Data) <= maxKeptBytes {
-		one.keep(keptOf(n))
-	}
-	for c := range one.heard {
-		tell(c)
-	}
-}
-
-// keep keeps an event, and lets go of the oldest if there are too many.
-func (one *feed) keep(event json.RawMessage) {
-	one.kept = append(one.kept, event)
-	for one.size += len(event); len(one.kept) > maxKept || one.size > maxKeptAll && len(one.kept) > 1; one.kept = one.kept[1:] {
-		one.size -= len(one.kept[0])
-	}
-}
-
-// keptOf is an event as it is read.
-func keptOf(n *interact.Message) json.RawMessage {
-	at := n.Time
-	if at.IsZero() {
-		at = time.Now()
-	}
-	out := map[string]any{"time": at.UTC()}
-	if len(n.Data) > 0 {
-		b, value := blockOf(interact.Part{Data: n.Data, ContentType: n.ContentType}, "")
-		if out["data"] = any(value); value == nil {
-			out["data"] = b
-		}
-	}
-	return written(out)
-}
-
-// latest are the events that are kept, as a JSON array.
-func (f *feeds) latest(key string) []byte {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if one := f.all[feedName(key, true)]; one != nil && len(one.kept) > 0 {
-		return written(one.kept)
-	}
-	return []byte("[]")
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/bridge"
+	"github.com/lmosd/lmosd/bridge/bridgetest"
 	"github.com/lmosd/lmosd/bridge/mcp/backend"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
 	"github.com/lmosd/lmosd/interact"
@@ -62,8 +63,8 @@ func TestWordsOfTheMesh(t *testing.T) {
 		}
 		return wire.Respond(m.ID(), json.RawMessage(answer)), nil
 	})
-	m := newHamlet(t)
-	m.settle(t, "urn:far", farTD, server.thing())
+	m := bridgetest.NewMesh(t)
+	add(t, m, "urn:far", farTD, server.thing())
 	h := New(Options{Mesh: m, Pins: []string{"far"}})
 	defer h.Close()
 	r, _ := h.mesh.server.Call(t.Context(), asks("resources/list", map[string]any{}), nil)
@@ -79,7 +80,7 @@ func TestWordsOfTheMesh(t *testing.T) {
 		answer         string
 		server, client string // what they see; server empty: it is not asked
 	}{
-		"a prompt is completed": {"completion/complete", map[string]any{"ref": map[string]any{"type": "ref/prompt", "name": "far__brief_it-" + hashOf("far__brief it")}},
+		"a prompt is completed": {"completion/complete", map[string]any{"ref": map[string]any{"type": "ref/prompt", "name": under("far", "brief it")}},
 			`{"completion":{"values":["x"]}}`, `"name":"brief it"`, `"values":["x"]`},
 		"a template is completed": {"completion/complete", map[string]any{"ref": map[string]any{"type": "ref/resource", "uri": before + "shop://pages/{n}"}},
 			`{"completion":{"values":["y"]}}`, `"uri":"shop://pages/{n}"`, `"values":["y"]`},
@@ -90,10 +91,10 @@ func TestWordsOfTheMesh(t *testing.T) {
 		"a URI that is none":      {wire.ReadRes, map[string]any{"uri": outer}, `{"contents":[{"uri":7}]}`, `shop://menu`, `"uri":7`},
 		"a resource of nobody":    {wire.ReadRes, map[string]any{"uri": "lmos://nobody-00000000/mcp/shop://menu"}, `{}`, ``, "-32602"},
 		"a resource elsewhere":    {wire.ReadRes, map[string]any{"uri": "https://x.example/"}, `{}`, ``, "-32602"},
-		"a tool":                  {wire.CallTool, map[string]any{"name": "far__do_it-" + hashOf("far__do.it")}, `{"content":[],"resultType":"complete"}`, `"name":"do.it"`, `"content":[]`},
-		"a task without an id":    {wire.CallTool, map[string]any{"name": "far__do_it-" + hashOf("far__do.it")}, `{"resultType":"task","taskId":7}`, `do.it`, `"taskId":7`},
-		"a server that breaks":    {wire.CallTool, map[string]any{"name": "far__do_it-" + hashOf("far__do.it")}, ``, `do.it`, `it broke`},
-		"a prompt of it":          {wire.GetPrompt, map[string]any{"name": "far__brief_it-" + hashOf("far__brief it")}, ``, `"name":"brief it"`, `it broke`},
+		"a tool":                  {wire.CallTool, map[string]any{"name": under("far", "do.it")}, `{"content":[],"resultType":"complete"}`, `"name":"do.it"`, `"content":[]`},
+		"a task without an id":    {wire.CallTool, map[string]any{"name": under("far", "do.it")}, `{"resultType":"task","taskId":7}`, `do.it`, `"taskId":7`},
+		"a server that breaks":    {wire.CallTool, map[string]any{"name": under("far", "do.it")}, ``, `do.it`, `it broke`},
+		"a prompt of it":          {wire.GetPrompt, map[string]any{"name": under("far", "brief it")}, ``, `"name":"brief it"`, `it broke`},
 		"a prompt of nobody":      {wire.GetPrompt, map[string]any{"name": "brief it"}, `{}`, ``, "-32602"},
 		"read as a tool":          {wire.CallTool, map[string]any{"name": "mesh_read", "arguments": map[string]any{"thing": "far", "uri": "menu"}}, `{"contents":[{"uri":"shop://menu","text":"soup"}]}`, `shop://menu`, `"text":"soup"`},
 		"odd, as a tool":          {wire.CallTool, map[string]any{"name": "mesh_read", "arguments": map[string]any{"thing": "far", "uri": "menu"}}, `{"contents":[{"blob":"AA=="},7]}`, `shop://menu`, `"blob":"AA=="`},
@@ -120,16 +121,12 @@ func TestWordsOfTheMesh(t *testing.T) {
 	}
 }
 
-// hashOf is the hash at the end of a name that is not plain.
-func hashOf(name string) string {
-	full := plain(name, maxName)
-	return full[len(full)-hashLen:]
-}
-
 // Who listens to resources of a thing hears of them in the words of the mesh, again when the server has ended the subscription, and then
 // that they may have changed meanwhile; of nothing else.
 func TestListensThatEnd(t *testing.T) {
 	t.Parallel()
+	m := bridgetest.NewMesh(t)
+	add(t, m, "urn:far", farTD, nil)
 	synctest.Test(t, func(t *testing.T) {
 		begun := 0
 		server := far(func(ctx context.Context, m *wire.Message, notify func(*wire.Message) error) (*wire.Message, error) {
@@ -154,9 +151,7 @@ func TestListensThatEnd(t *testing.T) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		})
-		m := newHamlet(t)
-		m.settle(t, "urn:far", farTD, server.thing())
-		h := New(Options{Mesh: m, Pins: []string{"far"}})
+		h := New(Options{Mesh: bare{m, server.thing()}, Pins: []string{"far"}})
 		defer h.Close()
 		r, _ := h.mesh.server.Call(t.Context(), asks("resources/list", map[string]any{}), nil)
 		var list struct{ Resources []struct{ URI string } }

@@ -27,8 +27,8 @@ func TestTheMesh(t *testing.T) {
 	add(t, m, "urn:shop", shopTD, shop)
 	add(t, m, "urn:away", strings.Replace(deskTD, "Desk", "Away", 1), nil)
 	url := serveMesh(t, m, "desk/greet", "shop", "away/greet", "never/seen")
-	d, _ := m.Get(t.Context(), "shop")
-	menu := Scheme + aliasOf(d) + "/mcp/shop://menu"
+	_, at := offered(t, m, "shop")
+	menu := at + "/mcp/shop://menu"
 	eras(t, func(t *testing.T, version string) {
 		s := connect(t, url+"/mcp", version, yes())
 		list, err := s.ListTools(t.Context(), nil)
@@ -39,7 +39,7 @@ func TestTheMesh(t *testing.T) {
 		for _, tool := range list.Tools {
 			names = append(names, tool.Name)
 		}
-		bought := plain("shop__buy.it", maxName)
+		bought := under("shop", "buy.it")
 		want := []string{"away__greet", "desk__greet", "mesh_call", "mesh_describe", "mesh_read", "mesh_search", bought}
 		slices.Sort(want)
 		if !slices.Equal(names, want) {
@@ -99,11 +99,8 @@ func TestTheMeshTellsOfChanges(t *testing.T) {
 			ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { changed <- struct{}{} },
 			ResourceUpdatedHandler: func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) { updated <- r.Params.URI }})
 		for _, name := range []string{"desk", "shop"} {
-			desc, _ := m.Get(t.Context(), name)
-			uri := Scheme + aliasOf(desc) + "/properties/level"
-			if name == "shop" {
-				uri = Scheme + aliasOf(desc) + "/mcp/shop://menu"
-			}
+			_, at := offered(t, m, name)
+			uri := at + map[string]string{"desk": "/properties/level", "shop": "/mcp/shop://menu"}[name]
 			if err := s.Subscribe(t.Context(), &mcp.SubscribeParams{URI: uri}); err != nil {
 				t.Fatal(err)
 			}
@@ -120,38 +117,6 @@ func TestTheMeshTellsOfChanges(t *testing.T) {
 		add(t, m, "urn:desk", strings.Replace(deskTD, `"greet"`, `"salute"`, 1), d)
 		eventually(t, "the change of the list", changed)
 	})
-}
-
-// Names depend on nothing but the pin and the name, fit what models take, and differ.
-func TestNames(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct{ pin, action, want string }{
-		{"weather", "getForecast", "weather__getForecast"},
-		{"weather", "_x", "weather___x"},
-		{"we", "a b", "we__a_b-1f2ae6d0"},
-		{"we", "a_b", "we__a_b"},
-		{"My Lamp", "on", "my-lamp-6c9a9f6c__on"},
-		{"a__b", "c", "a-b-63e5c1c4__c"},
-	} {
-		got := joined(aliasOfPin(test.pin), test.action)
-		if i := strings.LastIndex(test.want, "-"); i > 0 && len(test.want)-i > hashLen { // hashes are not written by hand
-			if got[:i] != test.want[:i] || len(got) != len(test.want) {
-				t.Errorf("%s/%s: got %s, want one like %s", test.pin, test.action, got, test.want)
-			}
-		} else if got != test.want {
-			t.Errorf("%s/%s: got %s, want %s", test.pin, test.action, got, test.want)
-		}
-	}
-	seen := map[string]string{}
-	for _, pin := range []string{"a", "a_", "_a", "a__b", "A", "ä", "a-b", "a b", "urn:x:a", "urn:y:a", "a@z6Mkx", strings.Repeat("a", 200)} {
-		for _, action := range []string{"x", "_x", "__x", "x y", "x_y", "x/y", "ü", "", strings.Repeat("x", 100), strings.Repeat("x", 101), "b__x"} {
-			name := joined(aliasOfPin(pin), action)
-			if other, there := seen[name]; there || len(name) > maxName || strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != "" {
-				t.Errorf("%s of %q %q, and of %s", name, pin, action, other)
-			}
-			seen[name] = pin + "/" + action
-		}
-	}
 }
 
 func TestPages(t *testing.T) {

@@ -7,9 +7,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lmosd/lmosd/bridge/mcp/offer"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
 	"github.com/lmosd/lmosd/td"
 )
+
+// ackFor is how long it is waited for servers to say what they tell.
+const ackFor = 5 * time.Second
 
 // A share is what a caller listens to of one thing.
 type share struct {
@@ -27,7 +31,7 @@ func (s *mesh) listen(ctx context.Context, m *wire.Message, notify func(*wire.Me
 	}
 	leave := s.h.listens.Enter(wire.CallerOf(ctx))
 	if leave == nil {
-		return wire.Refuse(m.ID(), fault(errListens)), nil
+		return wire.Refuse(m.ID(), offer.Fault(errListens)), nil
 	}
 	defer leave()
 	l := listening(ctx, m)

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lmosd/lmosd/bridge/mcp/offer"
+	"github.com/lmosd/lmosd/bridge/mcp/wire"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -28,7 +30,7 @@ type pin struct {
 	alias string
 
 	exact  string // the exact reference, once it was found; it stays when the thing goes
-	offers *offers
+	offer  *offer.Offer
 	missed time.Time // when it was not found last
 }
 
@@ -40,7 +42,7 @@ func pinsOf(all []string) []*pin {
 		if i := strings.LastIndexByte(p.ref, '/'); i > 0 && !strings.HasSuffix(p.ref[:i], "/") {
 			p.ref, p.name = p.ref[:i], p.ref[i+1:]
 		}
-		p.alias = aliasOfPin(p.ref)
+		p.alias = offer.AliasOfPin(p.ref)
 		out = append(out, p)
 	}
 	return out
@@ -48,7 +50,7 @@ func pinsOf(all []string) []*pin {
 
 // find looks for the thing of a pin. What cannot be reached now stays as it was last described; what is gone goes.
 func (p *pin) find(ctx context.Context, h *Handler) {
-	if p.offers == nil && time.Since(p.missed) < missFor {
+	if p.offer == nil && time.Since(p.missed) < missFor {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, findFor)
@@ -59,14 +61,12 @@ func (p *pin) find(ctx context.Context, h *Handler) {
 	}
 	d, err := h.o.Mesh.Get(ctx, ref)
 	if err != nil {
-		if code := interact.AsError(err).Code; p.offers == nil || code == interact.NotFound || code == interact.Withdrawn || code == interact.Expired {
-			p.offers, p.missed = nil, time.Now()
+		if code := interact.AsError(err).Code; p.offer == nil || code == interact.NotFound || code == interact.Withdrawn || code == interact.Expired {
+			p.offer, p.missed = nil, time.Now()
 		}
 		return
 	}
-	if p.exact = d.Ref(); p.offers == nil || p.offers.hash != d.Record.Hash {
-		p.offers = offersOf(d)
-	}
+	p.exact, p.offer = d.Ref(), p.offer.Renewed(d)
 }
 
 // fits reports whether a pin means what is called so.
@@ -91,7 +91,7 @@ type view struct {
 	tools, prompts, resources, templates []item
 	byTool, byPrompt                     map[string]target
 	byAlias                              map[string]string // references of things by the alias in their URIs
-	params                               headersOf
+	params                               map[string][]wire.Param
 }
 
 // pinned makes views of pins. It is safe for concurrent use.
@@ -125,10 +125,10 @@ func (s *pinned) view(ctx context.Context) *view {
 	if s.now != nil && s.seq == seq && time.Since(s.made) < missFor {
 		return s.now
 	}
-	was := make([]*offers, len(s.pins))
+	was := make([]*offer.Offer, len(s.pins))
 	var work sync.WaitGroup
 	for i, p := range s.pins {
-		if was[i] = p.offers; p.offers == nil { // it may have to be looked for elsewhere
+		if was[i] = p.offer; p.offer == nil { // it may have to be looked for elsewhere
 			work.Go(func() { p.find(ctx, s.h) })
 		} else {
 			p.find(ctx, s.h)
@@ -138,7 +138,7 @@ func (s *pinned) view(ctx context.Context) *view {
 	if ctx.Err() == nil {
 		s.seq, s.made = seq, time.Now()
 	}
-	if s.now == nil || slices.ContainsFunc(s.pins, func(p *pin) bool { return !slices.Contains(was, p.offers) }) || lost(was, s.pins) {
+	if s.now == nil || slices.ContainsFunc(s.pins, func(p *pin) bool { return !slices.Contains(was, p.offer) }) || lost(was, s.pins) {
 		s.now = s.make()
 		s.shown.Store(s.now)
 	}
@@ -146,9 +146,9 @@ func (s *pinned) view(ctx context.Context) *view {
 }
 
 // lost reports whether something is not there any more.
-func lost(was []*offers, pins []*pin) bool {
+func lost(was []*offer.Offer, pins []*pin) bool {
 	for i, p := range pins {
-		if was[i] != nil && p.offers == nil {
+		if was[i] != nil && p.offer == nil {
 			return true
 		}
 	}
@@ -156,13 +156,13 @@ func lost(was []*offers, pins []*pin) bool {
 }
 
 func (s *pinned) make() *view {
-	v := &view{byTool: map[string]target{}, byPrompt: map[string]target{}, byAlias: map[string]string{}, params: headersOf{},
+	v := &view{byTool: map[string]target{}, byPrompt: map[string]target{}, byAlias: map[string]string{}, params: map[string][]wire.Param{},
 		tools: slices.Clone(s.fixed)}
 	seen := map[string]bool{}
 	for _, p := range s.pins {
-		if p.offers != nil {
-			if _, taken := v.byAlias[p.offers.alias]; !taken {
-				v.byAlias[p.offers.alias] = p.exact
+		if p.offer != nil {
+			if _, taken := v.byAlias[p.offer.Alias]; !taken {
+				v.byAlias[p.offer.Alias] = p.exact
 			}
 			v.add(p, seen)
 		}
@@ -175,14 +175,11 @@ func (s *pinned) make() *view {
 
 // add lists what a pin means. Where two pins mean the same it is listed once.
 func (v *view) add(p *pin, seen map[string]bool) {
-	o := p.offers
-	headers := o.headers()
-	for _, t := range o.tools {
-		name := joined(p.alias, t.Name)
-		if t.asks {
-			name = plain("ask_"+p.alias, maxName)
-		}
-		if _, there := v.byTool[name]; there || !p.fits(t.key, t.Name) {
+	o := p.offer
+	headers := o.Params()
+	for _, t := range o.Tools {
+		name := t.Under(p.alias)
+		if _, there := v.byTool[name]; there || !p.fits(t.Key, t.Name) {
 			continue
 		}
 		v.byTool[name] = target{p.exact, t.Name}
@@ -193,9 +190,9 @@ func (v *view) add(p *pin, seen map[string]bool) {
 		c.Name, c.Meta = name, map[string]any{metaOrigin: map[string]string{"thing": p.exact, "name": t.Name}}
 		v.tools = append(v.tools, item{name, written(c)})
 	}
-	for _, one := range o.prompts {
-		name := joined(p.alias, one.Name)
-		if _, there := v.byPrompt[name]; there || !p.fits(one.key, one.Name) {
+	for _, one := range o.Prompts {
+		name := one.Under(p.alias)
+		if _, there := v.byPrompt[name]; there || !p.fits(one.Key, one.Name) {
 			continue
 		}
 		v.byPrompt[name] = target{p.exact, one.Name}
@@ -203,9 +200,9 @@ func (v *view) add(p *pin, seen map[string]bool) {
 		c.Name = name
 		v.prompts = append(v.prompts, item{name, written(c)})
 	}
-	for list, all := range map[*[]item][]*resource{&v.resources: o.resources, &v.templates: o.templates} {
+	for list, all := range map[*[]item][]*offer.Resource{&v.resources: o.Resources, &v.templates: o.Templates} {
 		for _, r := range all {
-			if uri := r.URI + r.Template; !seen[uri] && p.fits(r.key, r.Name) {
+			if uri := r.URI + r.Template; !seen[uri] && p.fits(r.Key, r.Name) {
 				seen[uri] = true
 				*list = append(*list, item{uri, written(r)})
 			}
@@ -218,11 +215,7 @@ const metaOrigin = "dev.lmosd/origin"
 
 // thingOf splits a URI of a resource that is listed here: whose it is, and the URI that it has there.
 func (v *view) thingOf(uri string) (ref, inner string, ok bool) {
-	rest, ours := strings.CutPrefix(uri, Scheme)
-	alias, path, _ := strings.Cut(rest, "/")
+	alias, inner := offer.Split(uri)
 	ref, ok = v.byAlias[alias]
-	if raw, passed := strings.CutPrefix("/"+path, served); passed {
-		return ref, raw, ok && ours
-	}
-	return ref, uri, ok && ours
+	return ref, inner, ok
 }

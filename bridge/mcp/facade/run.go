@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/bridge"
+	"github.com/lmosd/lmosd/bridge/mcp/offer"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/seal"
@@ -63,11 +64,11 @@ func (r *runs) close() {
 type run struct {
 	t       *thing
 	msg     *interact.Message
-	finish  func(parts []interact.Part) *wire.Message // makes the response, under no id
+	finish  func(parts []interact.Part) any // makes the result
 	replies chan reply
 	cancel  context.CancelFunc
+	fresh   string           // the claim of a conversation that it is the first in, as long as nothing was heard of it
 	task    string           // the id under which it goes on by itself; empty: it ends with its caller
-	turns   bool             // it is a turn of a conversation
 	late    <-chan time.Time // when it becomes a task; nil: never
 
 	whose  seal.For // of the caller, and what it asked
@@ -87,7 +88,7 @@ type reply struct {
 }
 
 // begin asks the thing.
-func (r *runs) begin(ctx context.Context, m *wire.Message, msg *interact.Message, finish func([]interact.Part) *wire.Message) *run {
+func (r *runs) begin(ctx context.Context, m *wire.Message, msg *interact.Message, finish func([]interact.Part) any) *run {
 	one := &run{t: r.t, msg: msg, finish: finish, replies: make(chan reply), whose: r.t.whose(ctx, m)}
 	runs, cancel := context.WithCancel(r.ctx)
 	one.cancel = cancel
@@ -165,74 +166,62 @@ func (one *run) abandon() {
 }
 
 // callTool answers tools/call.
-func (t *thing) callTool(ctx context.Context, o *offers, m *wire.Message, notify func(*wire.Message) error) (*wire.Message, error) {
+func (t *thing) callTool(ctx context.Context, o *offer.Offer, m *wire.Message, notify func(*wire.Message) error) (*wire.Message, error) {
 	one, e := t.tool(ctx, o, m)
 	if e != nil {
 		return wire.Refuse(m.ID(), e), nil
 	}
 	return one.follow(ctx, m, notify, func(err error) *wire.Message {
 		if interact.AsError(err).Code == interact.NoAffordance {
-			return wire.Refuse(m.ID(), fault(err))
+			return wire.Refuse(m.ID(), offer.Fault(err))
 		}
-		return wire.Respond(m.ID(), failed(err))
+		return wire.Respond(m.ID(), offer.Failed(err))
 	})
 }
 
 // tool begins a call, or takes up one that was parked.
-func (t *thing) tool(ctx context.Context, o *offers, m *wire.Message) (*run, *wire.Error) {
-	tool := o.byTool[m.Text("name")]
+func (t *thing) tool(ctx context.Context, o *offer.Offer, m *wire.Message) (*run, *wire.Error) {
+	tool := o.Tool(m.Text("name"))
 	if tool == nil {
-		return nil, wire.Errorf(wire.InvalidParams, "there is no tool %q", interact.Clip(m.Text("name"), maxName))
+		return nil, none("tool", m.Text("name"))
 	}
 	if state := m.Text("requestState"); state != "" {
 		return t.resume(ctx, m, state)
 	}
-	caps := capabilitiesOf(m)
-	data, e := tool.shape.input(m)
-	if e == nil && tool.turns {
-		data, e = t.turn(ctx, m, caps)
+	msg, said, e := tool.Message(m)
+	caller, fresh := wire.CallerOf(ctx), ""
+	if e == nil && said != nil {
+		fresh, e = t.enter(said, caller)
 	}
 	if e != nil {
 		return nil, e
 	}
-	kind := [...]interact.Type{invoke: interact.InvokeAction, get: interact.ReadProperty, set: interact.WriteProperty}[tool.use]
-	msg := t.message(m, kind, tool.key, data, callFor)
-	msg.Detach = (tool.long || tool.turns) && caps.tasks()
-	uri := Scheme + o.alias + "/actions/" + tool.key + "/output"
-	finish := func(parts []interact.Part) *wire.Message { return wire.Respond(`0`, tool.resultOf(parts, uri)) }
-	if tool.turns {
-		msg.ContentType = bridge.TurnType
-		caller := wire.CallerOf(ctx)
-		finish = func(parts []interact.Part) *wire.Message {
-			return wire.Respond(`0`, t.outcome(tool, parts, uri, caller))
-		}
-	}
-	one := t.runs.begin(ctx, m, msg, finish)
-	one.turns = tool.turns
+	t.address(msg, m, callFor)
+	one := t.runs.begin(ctx, m, msg, func(parts []interact.Part) any { return t.claimed(tool.Result(parts), caller) })
+	one.fresh = fresh
 	return one, nil
 }
 
-// turn is the input of a turn. The task that it goes on with is not another caller's.
-func (t *thing) turn(ctx context.Context, m *wire.Message, caps capabilities) ([]byte, *wire.Error) {
-	said, e := turn(m, caps)
-	switch {
-	case e != nil:
-		return nil, e
-	case !t.tasks.claim(said.Task, wire.CallerOf(ctx)):
-		return nil, noTask()
+// enter refuses a turn that goes on with a task or a conversation of another caller. Fresh is a conversation that nobody was in
+// before: it is the caller's from now on. A task is so once the agent has said that there is one: ids that somebody guesses are
+// not taken from those who get them.
+func (t *thing) enter(said *bridge.Turn, caller string) (fresh string, e *wire.Error) {
+	if !t.tasks.Allows(said.Task, caller) {
+		return "", noTask()
 	}
-	return written(said), nil
+	switch own, first := t.contexts.Claim(said.Context, caller); {
+	case !own:
+		return "", wire.Errorf(wire.InvalidParams, "nobody can go on with this conversation here: leave contextId out to begin another")
+	case first:
+		return said.Context, nil
+	}
+	return "", nil
 }
 
-// outcome is the result of a turn, whose task is of a caller from now on.
-func (t *thing) outcome(tool *tool, parts []interact.Part, uri, caller string) result {
-	if len(parts) != 1 || interact.MediaType(parts[0].ContentType) != bridge.TurnType {
-		return tool.resultOf(parts, uri)
-	}
-	r, o := outcomeOf(parts[0].Data, uri)
-	if o != nil {
-		t.tasks.claim(o.Task, caller)
-	}
+// claimed is a result, whose task and conversation are of a caller from now on.
+func (t *thing) claimed(r offer.Result, caller string) offer.Result {
+	t.tasks.Claim(r.Task, caller)
+	t.contexts.Claim(r.Context, caller)
 	return r
 }
 
@@ -246,11 +235,10 @@ func (t *thing) resume(ctx context.Context, m *wire.Message, state string) (*run
 	if one == nil {
 		return nil, wire.UsedState()
 	}
-	raw, _ := m.Param("inputResponses")
-	answers, open, e := answered(one.open, raw)
+	answers, open, e := offer.Answers(one.open, m)
 	if e == nil && len(answers) > 0 {
 		if err := t.answer(ctx, one.msg.Name, one.asked, answers); err != nil {
-			e = fault(err)
+			e = offer.Fault(err)
 		}
 	}
 	if e != nil {
@@ -283,11 +271,15 @@ func (one *run) follow(ctx context.Context, m *wire.Message, notify func(*wire.M
 			case !ok && one.t.runs.ctx.Err() != nil: // cut off, and not at its end
 				return failed(interact.Errorf(interact.ShuttingDown, "ask again in a moment", "the node is shutting down")), nil
 			case !ok:
-				return one.finish(one.parts).WithID(m.ID()), nil
+				return wire.Respond(m.ID(), one.finish(one.parts)), nil
 			case r.err != nil:
 				one.cancel()
+				if one.fresh != "" && bridge.Refused(r.err) { // nobody is in that conversation
+					one.t.contexts.Release(one.fresh, one.whose.Caller)
+				}
 				return failed(r.err), nil
 			}
+			one.fresh = ""
 			response, err := one.heard(ctx, m, r.m, notify)
 			if err != nil {
 				one.abandon()
@@ -320,7 +312,7 @@ func (one *run) heard(ctx context.Context, m *wire.Message, r *interact.Message,
 		return one.ask(ctx, m), nil
 	case r.Status == interact.StatusPending:
 		switch one.task = r.ActionID; {
-		case one.msg.Detach && one.task != "" && one.turns: // nobody knows how long it takes
+		case one.msg.Detach && one.task != "" && one.msg.ContentType == bridge.TurnType: // nobody knows how long it takes
 			one.late = time.After(taskAfter)
 		case one.msg.Detach && one.task != "":
 			one.cancel() // it goes on
@@ -332,8 +324,8 @@ func (one *run) heard(ctx context.Context, m *wire.Message, r *interact.Message,
 	case r.Status == interact.StatusCancelled:
 		return nil, interact.Errorf(interact.Cancelled, "somebody cancelled it", "%s was cancelled", one.msg.Name)
 	case r.Status == interact.StatusFailed:
-		return nil, &interact.Error{Code: interact.AgentFailed, Title: cmp.Or(wordsOf(r), one.msg.Name+" failed"), Remote: true}
-	case r.Status != interact.StatusNone && taskOf(r.Status, false) == "":
+		return nil, &interact.Error{Code: interact.AgentFailed, Title: cmp.Or(offer.Words(r), one.msg.Name+" failed"), Remote: true}
+	case r.Status != interact.StatusNone && offer.StateOf(r.Status, false) == "":
 		return nil, interact.Errorf(interact.AgentFailed, "see the agent's log", "%s is in a state that lmosd does not know", one.msg.Name)
 	case len(r.Data) > 0 && r.Status != interact.StatusRunning: // the whole output
 		one.parts = nil
@@ -350,18 +342,6 @@ func (one *run) heard(ctx context.Context, m *wire.Message, r *interact.Message,
 	return nil, nil
 }
 
-// wordsOf is what a reply says, if it is words.
-func wordsOf(r *interact.Message) string {
-	if len(r.Data) == 0 {
-		return ""
-	}
-	b, _ := blockOf(interact.Part{Data: r.Data, ContentType: r.ContentType}, "")
-	if b.Text == nil {
-		return ""
-	}
-	return interact.Clip(*b.Text, maxWords)
-}
-
 // progress tells the caller that something comes, in the words of what came if it is words.
 func (one *run) progress(m *wire.Message, r *interact.Message, notify func(*wire.Message) error) error {
 	token := m.ProgressToken()
@@ -376,7 +356,7 @@ func (one *run) progress(m *wire.Message, r *interact.Message, notify func(*wire
 		one.at++
 	}
 	if params["progress"] = one.at; r.ContentType != interact.Progress {
-		if words := wordsOf(r); words != "" {
+		if words := offer.Words(r); words != "" {
 			params["message"] = words
 		}
 	}
@@ -398,13 +378,13 @@ func (one *run) far(said []byte, params map[string]any) {
 		one.at++
 	}
 	if p.Message != "" {
-		params["message"] = interact.Clip(p.Message, maxWords)
+		params["message"] = interact.Clip(p.Message, offer.MaxWords)
 	}
 }
 
 // ask parks the run, and asks its caller what it wants to know.
 func (one *run) ask(ctx context.Context, m *wire.Message) *wire.Message {
-	requests, e := requestsFor(one.open, capabilitiesOf(m))
+	requests, e := offer.Requests(one.open, m)
 	if e != nil {
 		one.abandon()
 		return wire.Refuse(m.ID(), e)
@@ -413,18 +393,18 @@ func (one *run) ask(ctx context.Context, m *wire.Message) *wire.Message {
 	state, err := one.t.runs.park(one)
 	if err != nil {
 		one.abandon()
-		return wire.Refuse(m.ID(), fault(err))
+		return wire.Refuse(m.ID(), offer.Fault(err))
 	}
 	return wire.Respond(m.ID(), map[string]any{"resultType": "input_required", "inputRequests": requests, "requestState": state})
 }
 
 // getPrompt answers prompts/get: the action gives messages, or words for one.
-func (t *thing) getPrompt(ctx context.Context, o *offers, m *wire.Message, notify func(*wire.Message) error) (*wire.Message, error) {
-	p := o.byPrompt[m.Text("name")]
+func (t *thing) getPrompt(ctx context.Context, o *offer.Offer, m *wire.Message, notify func(*wire.Message) error) (*wire.Message, error) {
+	p := o.Prompt(m.Text("name"))
 	if p == nil {
-		return wire.Refuse(m.ID(), wire.Errorf(wire.InvalidParams, "there is no prompt %q", interact.Clip(m.Text("name"), maxName))), nil
+		return wire.Refuse(m.ID(), none("prompt", m.Text("name"))), nil
 	}
-	refused := func(err error) *wire.Message { return wire.Refuse(m.ID(), fault(err)) }
+	refused := func(err error) *wire.Message { return wire.Refuse(m.ID(), offer.Fault(err)) }
 	if state := m.Text("requestState"); state != "" {
 		one, e := t.resume(ctx, m, state)
 		if e != nil {
@@ -432,43 +412,11 @@ func (t *thing) getPrompt(ctx context.Context, o *offers, m *wire.Message, notif
 		}
 		return one.follow(ctx, m, notify, refused)
 	}
-	data, e := (&shape{}).input(m)
+	msg, e := p.Message(m)
 	if e != nil {
 		return wire.Refuse(m.ID(), e), nil
 	}
-	if data == nil && len(p.Arguments) > 0 {
-		data = []byte("{}")
-	}
-	one := t.runs.begin(ctx, m, t.message(m, interact.InvokeAction, p.key, data, callFor), func(parts []interact.Part) *wire.Message {
-		return p.messages(parts)
-	})
+	t.address(msg, m, callFor)
+	one := t.runs.begin(ctx, m, msg, func(parts []interact.Part) any { return p.Result(parts) })
 	return one.follow(ctx, m, notify, refused)
-}
-
-// messages makes the result of a prompt.
-func (p *prompt) messages(parts []interact.Part) *wire.Message {
-	out := map[string]any{"resultType": "complete"}
-	if p.Description != "" {
-		out["description"] = p.Description
-	}
-	data, media := []byte("null"), interact.JSON
-	if len(parts) > 0 {
-		data, media = interact.Join(parts)
-	}
-	b, value := blockOf(interact.Part{Data: data, ContentType: media}, "")
-	var said struct {
-		Description string            `json:"description"`
-		Messages    []json.RawMessage `json:"messages"`
-	}
-	switch {
-	case value != nil && json.Unmarshal(value, &said.Messages) == nil && said.Messages != nil:
-		out["messages"] = said.Messages
-	case value != nil && json.Unmarshal(value, &said) == nil && said.Messages != nil:
-		if out["messages"] = said.Messages; said.Description != "" {
-			out["description"] = said.Description
-		}
-	default:
-		out["messages"] = []any{map[string]any{"role": "user", "content": b}}
-	}
-	return wire.Respond(`0`, out)
 }

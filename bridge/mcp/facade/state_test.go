@@ -1,35 +1,45 @@
 package facade
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/lmosd/lmosd/bridge/bridgetest"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/keystore"
 )
 
-// member is a text of a result.
-func member(t *testing.T, r *wire.Message, name string) (text string) {
+// A neighbour is the same mesh, seen from another node.
+type neighbour struct {
+	*bridgetest.Mesh
+	key did.Signer
+}
+
+func (n neighbour) Signer() did.Signer { return n.key }
+
+// nodes serve a mesh at two nodes, the first of which is here.
+func nodes(t *testing.T, m *bridgetest.Mesh, pins ...string) (here, there string) {
 	t.Helper()
-	raw, _ := r.InResult(name)
-	if raw == nil || json.Unmarshal(raw, &text) != nil || text == "" {
-		t.Fatalf("%.300s has no %s", r.Bytes(), name)
+	key, err := keystore.New()
+	if err != nil {
+		t.Fatal(err)
 	}
-	return text
+	return serveMesh(t, m, pins...), serveMesh(t, neighbour{m, key}, pins...)
 }
 
 // A retry that arrives at another node is told where its call waits, and the call goes on there: of things that are no MCP servers.
 func TestARetryAtAnotherNode(t *testing.T) {
 	t.Parallel()
-	m := newHamlet(t)
-	m.settle(t, "urn:desk", clerkTD, &clerk{})
-	here, there := at(t, m, "did:key:zHere")+"/mcp/things/desk", at(t, m, "did:key:zThere")+"/mcp/things/desk"
+	m, _ := newDeskMesh(t)
+	here, there := nodes(t, m)
+	here, there = here+"/mcp/things/desk", there+"/mcp/things/desk"
 	caps, args := `{"elicitation":{}}`, `{"name":"confirm","arguments":{"value":"x"}`
 	state := member(t, post(t, here, "", wire.CallTool, args+"}", caps), "requestState")
 	retry := args + `,"inputResponses":{"sure":{"action":"accept","content":{"yes":true}}},"requestState":"` + state + `"}`
 	r := post(t, there, "", wire.CallTool, retry, caps)
-	if e := r.Error(); e == nil || e.Code != wire.InvalidParams || string(e.Data) != `{"node":"did:key:zHere"}` {
+	if e := r.Error(); e == nil || e.Code != wire.InvalidParams || string(e.Data) != `{"node":"`+string(m.Signer().DID())+`"}` {
 		t.Errorf("elsewhere: got %s", r.Bytes())
 	}
 	if r := post(t, here, "", wire.CallTool, retry, caps); !strings.Contains(string(r.Bytes()), "accept") {
@@ -40,10 +50,11 @@ func TestARetryAtAnotherNode(t *testing.T) {
 // A retry that arrives at another node goes to the server itself, with the state that the server gave: of things that are MCP servers.
 func TestARetryToAServerAtAnotherNode(t *testing.T) {
 	t.Parallel()
-	m := newHamlet(t)
+	m := bridgetest.NewMesh(t)
 	shop, _ := newShop(t)
-	m.settle(t, "urn:shop", shopTD, shop)
-	here, there := at(t, m, "did:key:zHere")+"/mcp/things/shop", at(t, m, "did:key:zThere")+"/mcp/things/shop"
+	add(t, m, "urn:shop", shopTD, shop)
+	here, there := nodes(t, m)
+	here, there = here+"/mcp/things/shop", there+"/mcp/things/shop"
 	caps, args := `{"elicitation":{}}`, `{"name":"buy.it","arguments":{"what":"a car"}`
 	state := member(t, post(t, here, "Bearer ada", wire.CallTool, args+"}", caps), "requestState")
 	if state != "car" {
@@ -64,12 +75,10 @@ func TestARetryToAServerAtAnotherNode(t *testing.T) {
 // Ids of tasks and cursors are good for whom they were given, for what they were given, at the node that gave them.
 func TestWordsOfOthers(t *testing.T) {
 	t.Parallel()
-	m := newHamlet(t)
-	m.settle(t, "urn:desk", clerkTD, &clerk{})
-	m.settle(t, "urn:big", bigTD(t, pageSize+1), inert)
-	m.settle(t, "urn:desk2", strings.Replace(clerkTD, `"Desk"`, `"Second"`, 1), &clerk{})
-	url := at(t, m, "did:key:zHere", "big", "desk")
-	other := at(t, m, "did:key:zThere", "big", "desk")
+	m, d := newDeskMesh(t)
+	add(t, m, "urn:big", bigTD(t, pageSize+1), d)
+	add(t, m, "urn:desk2", strings.Replace(deskTD, `"Desk"`, `"Second"`, 1), d)
+	url, other := nodes(t, m, "big", "desk")
 	caps := `{"extensions":{"io.modelcontextprotocol/tasks":{}}}`
 	dig := func(path, params string) string {
 		return member(t, post(t, url+path, "Bearer ada", wire.CallTool, params, caps), "taskId")
@@ -113,9 +122,8 @@ func TestWordsOfOthers(t *testing.T) {
 // One caller does not take the room of all who are asked something.
 func TestParkedCallsAreBounded(t *testing.T) {
 	t.Parallel()
-	m := newHamlet(t)
-	m.settle(t, "urn:desk", clerkTD, &clerk{})
-	url := at(t, m, "") + "/mcp/things/desk"
+	m, _ := newDeskMesh(t)
+	url := serveMesh(t, m) + "/mcp/things/desk"
 	ask := func(auth string) *wire.Message {
 		return post(t, url, auth, wire.CallTool, `{"name":"confirm","arguments":{"value":"x"}}`, `{"elicitation":{}}`)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/lmosd/lmosd/bridge/mcp/offer"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/seal"
@@ -27,40 +28,24 @@ type taskID struct {
 	Began  time.Time `json:"b"`
 }
 
-// A taskState is a task as clients see it (MCP 2026-07-28, extension "Tasks"); see states.
-type taskState struct {
-	Type     string                  `json:"resultType,omitempty"`
-	ID       string                  `json:"taskId"`
-	Status   string                  `json:"status"`
-	Message  string                  `json:"statusMessage,omitempty"`
-	Created  time.Time               `json:"createdAt"`
-	Updated  time.Time               `json:"lastUpdatedAt"`
-	TTL      *int64                  `json:"ttlMs"` // null: as long as the host of the thing likes
-	Poll     int64                   `json:"pollIntervalMs"`
-	Requests map[string]inputRequest `json:"inputRequests,omitempty"`
-	Result   json.RawMessage         `json:"result,omitempty"`
-	Error    *wire.Error             `json:"error,omitempty"`
-}
-
 // begun is the response to a call that goes on as a task.
 func (t *thing) begun(ctx context.Context, m *wire.Message, one *run) *wire.Message {
 	now := time.Now().UTC()
 	id := t.h.sealer.Seal(tasksOf(ctx), 0, taskID{t.ref, m.Text("name"), one.msg.Name, one.task, now})
-	return wire.Respond(m.ID(), taskState{Type: "task", ID: id, Status: "working", Created: now, Updated: now, Poll: pollEach.Milliseconds()})
+	return wire.Respond(m.ID(), offer.Task{Type: "task", ID: id, Status: "working", Created: now, Updated: now, Poll: pollEach.Milliseconds()})
 }
 
 // task answers tasks/get, tasks/update and tasks/cancel.
 func (t *thing) task(ctx context.Context, m *wire.Message) *wire.Message {
-	caps := capabilitiesOf(m)
-	if !caps.tasks() {
-		return wire.Refuse(m.ID(), needsTasks())
+	if e := offer.NeedTasks(m); e != nil {
+		return wire.Refuse(m.ID(), e)
 	}
 	var id taskID
 	word := m.Text("taskId")
 	if t.h.sealer.Open(tasksOf(ctx), word, &id) != nil || id.Ref != t.ref {
 		return wire.Refuse(m.ID(), noTask())
 	}
-	state, in, e := t.state(ctx, word, id, caps)
+	state, in, e := t.state(ctx, m, word, id)
 	if e == nil {
 		switch m.Method() {
 		case "tasks/update":
@@ -82,21 +67,16 @@ func noTask() *wire.Error {
 	return wire.Errorf(wire.InvalidParams, "there is no such task, or not any more")
 }
 
-func needsTasks() *wire.Error {
-	return wire.Errorf(wire.MissingCapability, "the client does not say that it knows tasks").With(map[string]any{
-		"requiredCapabilities": map[string]any{"extensions": map[string]any{tasksExtension: struct{}{}}}})
-}
-
-// state asks how a task stands, and what it wants to know.
-func (t *thing) state(ctx context.Context, word string, id taskID, caps capabilities) (*taskState, *asked, *wire.Error) {
+// state asks how a task stands, and what it wants to know of the client of m.
+func (t *thing) state(ctx context.Context, m *wire.Message, word string, id taskID) (*offer.Task, *asked, *wire.Error) {
 	r, err := t.query(ctx, id)
 	switch {
 	case err != nil && interact.AsError(err).Code == interact.NoTask:
 		return nil, nil, noTask()
 	case err != nil:
-		return nil, nil, fault(err)
+		return nil, nil, offer.Fault(err)
 	}
-	s := &taskState{ID: word, Status: taskOf(r.Status, false), Created: id.Began, Updated: id.Began, Poll: pollEach.Milliseconds()}
+	s := &offer.Task{ID: word, Status: offer.StateOf(r.Status, false), Created: id.Began, Updated: id.Began, Poll: pollEach.Milliseconds()}
 	if !r.Time.IsZero() {
 		s.Updated = r.Time.UTC()
 	}
@@ -107,7 +87,7 @@ func (t *thing) state(ctx context.Context, word string, id taskID, caps capabili
 		if json.Unmarshal(r.Data, &in.open) != nil {
 			return nil, nil, wire.Errorf(wire.InternalError, "what the task wants to know cannot be read")
 		}
-		requests, e := requestsFor(in.open, caps)
+		requests, e := offer.Requests(in.open, m)
 		if e != nil {
 			return nil, nil, e
 		}
@@ -115,7 +95,7 @@ func (t *thing) state(ctx context.Context, word string, id taskID, caps capabili
 	case interact.StatusCompleted:
 		s.Result = t.output(ctx, id, r)
 	case interact.StatusFailed:
-		s.fail(r.Data)
+		s.Fail(r.Data)
 	}
 	if s.Status == "" {
 		return nil, nil, wire.Errorf(wire.InternalError, "the task is in a state that lmosd does not know")
@@ -139,34 +119,15 @@ type asked struct {
 
 // output is the result of a task that is completed.
 func (t *thing) output(ctx context.Context, id taskID, r *interact.Message) json.RawMessage {
-	tool := &tool{}
-	if o, err := t.offers(ctx); err == nil && o.byTool[id.Tool] != nil {
-		tool = o.byTool[id.Tool]
+	var tool *offer.Tool
+	if o, err := t.offer(ctx); err == nil {
+		tool = o.Tool(id.Tool)
 	}
 	var parts []interact.Part
 	if len(r.Data) > 0 {
 		parts = []interact.Part{{Data: r.Data, ContentType: r.ContentType}}
 	}
-	return written(t.outcome(tool, parts, Scheme+"task/output", wire.CallerOf(ctx)))
-}
-
-// fail takes over why a task failed, a problem of RFC 9457.
-func (s *taskState) fail(problem []byte) {
-	var p struct {
-		Title, Detail, Code, Hint string
-	}
-	_ = json.Unmarshal(problem, &p) // what cannot be read says nothing
-	text := p.Detail
-	if text == "" {
-		text = p.Title
-	}
-	said := p.Code == "" || p.Code == interact.AgentFailed.String()
-	if s.Status = taskOf(interact.StatusFailed, said); said {
-		s.Result = written(failed(&interact.Error{Code: interact.AgentFailed, Title: text, Hint: p.Hint}))
-		return
-	}
-	s.Message = interact.Clip(text, maxWords)
-	s.Error = wire.Errorf(wire.InternalError, "%s", s.Message).With(map[string]any{"code": p.Code, "hint": p.Hint})
+	return written(t.claimed(tool.TaskResult(parts), wire.CallerOf(ctx)))
 }
 
 func (t *thing) about(kind interact.Type, id taskID) *interact.Message {
@@ -176,27 +137,26 @@ func (t *thing) about(kind interact.Type, id taskID) *interact.Message {
 
 // update answers what a task wants to know. Answers to what it does not want to know any more mean nothing.
 func (t *thing) update(ctx context.Context, m *wire.Message, id taskID, in *asked) *wire.Error {
-	raw, _ := m.Param("inputResponses")
 	if in == nil {
 		return nil
 	}
-	answers, _, e := answered(in.open, raw)
+	answers, _, e := offer.Answers(in.open, m)
 	if e != nil || len(answers) == 0 {
 		return e
 	}
 	if err := t.answer(ctx, id.Action, in.id, answers); err != nil && interact.AsError(err).Code != interact.NoTask {
-		return fault(err)
+		return offer.Fault(err)
 	}
 	return nil
 }
 
 // cancelTask cancels a task that has not ended.
-func (t *thing) cancelTask(ctx context.Context, id taskID, s *taskState) *wire.Error {
-	if s.Status != "working" && s.Status != "input_required" {
+func (t *thing) cancelTask(ctx context.Context, id taskID, s *offer.Task) *wire.Error {
+	if s.Ended() {
 		return nil
 	}
 	if _, err := interact.Ask(ctx, t.h.o.Mesh, t.about(interact.CancelAction, id)); err != nil && interact.AsError(err).Code != interact.NoTask {
-		return fault(err)
+		return offer.Fault(err)
 	}
 	return nil
 }

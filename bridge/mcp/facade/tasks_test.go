@@ -9,9 +9,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lmosd/lmosd/bridge"
+	"github.com/lmosd/lmosd/bridge/bridgetest"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/interact/task"
 )
 
 // workerTD has an action for each end that a task may have.
@@ -60,9 +62,9 @@ const knowsTasks = `{"extensions":{"io.modelcontextprotocol/tasks":{}},"elicitat
 // The states of actions are those of tasks (spec: the state table), at a thing and at the mesh.
 func TestStatesOfTasks(t *testing.T) {
 	t.Parallel()
-	m := newHamlet(t)
-	m.settle(t, "urn:w", workerTD, &worker{})
-	url := at(t, m, "", "worker")
+	m := bridgetest.NewMesh(t)
+	add(t, m, "urn:w", workerTD, &worker{})
+	url := serveMesh(t, m, "worker")
 	for _, place := range []struct{ path, prefix string }{{"/mcp/things/worker", ""}, {"/mcp", "worker__"}} {
 		ask := func(method, params string) *wire.Message {
 			return post(t, url+place.path, "", method, params, knowsTasks)
@@ -134,12 +136,16 @@ func TestStatesOfTasks(t *testing.T) {
 // Who listens to a task hears each state that it has, and who cannot be asked what it wants to know hears nothing of that.
 func TestListensToTasks(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, testListensToTasks)
+	m := bridgetest.NewMesh(t)
+	d := add(t, m, "urn:w", workerTD, nil)
+	synctest.Test(t, func(t *testing.T) {
+		tasks := task.New(task.Options{})
+		defer tasks.Close()
+		testListensToTasks(t, bare{m, tasks.Wrap(d.Thing)(&worker{})})
+	})
 }
 
-func testListensToTasks(t *testing.T) {
-	m := newHamlet(t)
-	m.settle(t, "urn:w", workerTD, &worker{})
+func testListensToTasks(t *testing.T, m bridge.Mesh) {
 	h := New(Options{Mesh: m, Pins: []string{"worker"}})
 	defer h.Close()
 	f := frontOf(t, h, "worker")
@@ -186,105 +192,4 @@ func testListensToTasks(t *testing.T) {
 	if r, err := f.server.Call(t.Context(), bare, nil); err != nil || r.Error() == nil || r.Error().Code != wire.MissingCapability {
 		t.Errorf("a client that knows no tasks: %v, %v", r, err)
 	}
-}
-
-// What things want to know becomes what clients can be asked, and the answers what things wait for.
-func TestWhatClientsAreAsked(t *testing.T) {
-	t.Parallel()
-	const all = `{"elicitation":{"form":{},"url":{}},"sampling":{},"roots":{}}`
-	nested := json.RawMessage(`{"type":"object","properties":{"a":{"type":"object"}}}`)
-	flat := json.RawMessage(`{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"array","items":{"enum":["x"]}}}}`)
-	for name, c := range map[string]struct {
-		in      interact.Input
-		caps    string
-		asks    string // in the request; empty: MissingCapability
-		said    string
-		content string // of the answer; "-": it is refused
-	}{
-		"a form":                {interact.Input{Kind: interact.InputForm, Message: "?", Schema: flat}, all, `"requestedSchema":{"type":"object"`, `{"action":"accept","content":{"a":"x"}}`, `{"a":"x"}`},
-		"a form, verbatim":      {interact.Input{Kind: interact.InputForm, Params: json.RawMessage(`{"message":"own","requestedSchema":{}}`)}, all, `"own"`, `{"action":"accept","content":{"a":1}}`, `{"a":1}`},
-		"a form, declined":      {interact.Input{Kind: interact.InputForm, Schema: flat}, all, `"form"`, `{"action":"decline","content":{"a":"x"}}`, ``},
-		"a form without fields": {interact.Input{Kind: interact.InputForm}, all, `"properties":{}`, `{"action":"accept","content":{}}`, `{}`},
-		"a deep form":           {interact.Input{Kind: interact.InputForm, Schema: nested}, all, `"json":{`, `{"action":"accept","content":{"json":"{\"a\":{}}"}}`, `{"a":{}}`},
-		"a deep form, no JSON":  {interact.Input{Kind: interact.InputForm, Schema: nested}, all, `"json":{`, `{"action":"accept","content":{"json":"{"}}`, `-`},
-		"words":                 {interact.Input{Kind: interact.InputMessage, Message: "More?"}, all, `"More?"`, `{"action":"accept","content":{"message":"yes"}}`, `"yes"`},
-		"an address":            {interact.Input{Kind: interact.InputURL, URL: "https://x.example/"}, all, `"url":"https://x.example/"`, `{"action":"accept","content":{"a":1}}`, ``},
-		"a model":               {interact.Input{Kind: interact.InputModel, Params: json.RawMessage(`{"maxTokens":1}`)}, all, `"sampling/createMessage"`, `{"model":"m"}`, `{"model":"m"}`},
-		"a model, bare":         {interact.Input{Kind: interact.InputModel}, all, `"params":{}`, `{"model":"m"}`, `{"model":"m"}`},
-		"folders":               {interact.Input{Kind: interact.InputRoots}, all, `"roots/list"`, `{"roots":[]}`, `{"roots":[]}`},
-		"a form by default":     {interact.Input{Kind: interact.InputForm}, `{"elicitation":{}}`, `"form"`, `{"action":"cancel"}`, ``},
-		"no action":             {interact.Input{Kind: interact.InputForm}, all, `"form"`, `{"content":{}}`, `-`},
-		"no object":             {interact.Input{Kind: interact.InputForm}, all, `"form"`, `{"action":"accept","content":[1]}`, `-`},
-		"an odd action":         {interact.Input{Kind: interact.InputForm}, all, `"form"`, `{"action":"obey"}`, `-`},
-		"no forms":              {in: interact.Input{Kind: interact.InputForm}, caps: `{"elicitation":{"url":{}}}`},
-		"no addresses":          {in: interact.Input{Kind: interact.InputURL}, caps: `{"elicitation":{}}`},
-		"no models":             {in: interact.Input{Kind: interact.InputModel}, caps: `{"roots":{}}`},
-		"no folders":            {in: interact.Input{Kind: interact.InputRoots}, caps: `{"sampling":{}}`},
-	} {
-		request := wire.Request("1", wire.CallTool, map[string]any{"_meta": map[string]any{wire.MetaCapabilities: json.RawMessage(c.caps)}})
-		asks, bad := requestsFor(interact.Inputs{"k": c.in}, capabilitiesOf(request))
-		if c.asks == "" {
-			if bad == nil || bad.Code != wire.MissingCapability || !strings.Contains(string(bad.Data), "requiredCapabilities") {
-				t.Errorf("%s: asked %v, %v", name, asks, bad)
-			}
-			continue
-		}
-		if bad != nil || !strings.Contains(string(written(asks)), c.asks) {
-			t.Errorf("%s: asked %s, %v", name, written(asks), bad)
-		}
-		answers, open, bad := answered(interact.Inputs{"k": c.in, "more": {}}, json.RawMessage(`{"k":`+c.said+`,"other":{}}`))
-		if (bad != nil) != (c.content == "-") {
-			t.Errorf("%s: got %v", name, bad)
-		}
-		if bad == nil && (string(answers["k"].Content) != c.content || len(answers) != 1 || len(open) != 1) {
-			t.Errorf("%s: answered %s, open %v", name, written(answers), open)
-		}
-	}
-}
-
-// Data schemas become schemas that a model can be given: of objects, without what leads elsewhere.
-func TestSchemas(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct{ action, input, output string }{
-		"nothing":                    {`{}`, `{"additionalProperties":false,"type":"object"}`, ``},
-		"a value":                    {`{"input":{"type":"integer","minimum":1}}`, `"properties":{"value":{"minimum":1,"type":"integer"}},"required":["value"]`, ``},
-		"an object":                  {`{"input":{"type":"object","properties":{"a":{"type":"string"}}},"output":{"type":"object","properties":{}}}`, `{"properties":{"a":{"type":"string"}},"type":"object"}`, `{"properties":{},"type":"object"}`},
-		"a tuple":                    {`{"input":{"type":"array","items":[{"type":"string"},{"type":"null"}]}}`, `"prefixItems":[{"type":"string"},{"type":"null"}]`, ``},
-		"choices":                    {`{"input":{"oneOf":[{"type":"string"},{"const":1}]}}`, `"oneOf":[{"type":"string"},{"const":1}]`, ``},
-		"a reference":                {`{"input":{"type":"object","properties":{"a":{"$ref":"#/properties/b"},"b":{},"c":{"$ref":"http://evil.example/s"},"d":{"$ref":"file:///etc/passwd"}}}}`, `{"properties":{"a":{"$ref":"#/properties/b"},"b":{},"c":{},"d":{}},"type":"object"}`, ``},
-		"one inside":                 {`{"input":{"type":"array","items":{"$ref":"#/$defs/x"},"$defs":{"x":{"type":"string"}}}}`, `"$ref":"#/properties/value/$defs/x"`, ``},
-		"variables":                  {`{"uriVariables":{"v/1":{"type":"integer"}},"input":{"type":"string"}}`, `"v/1":{"type":"integer"}`, ``},
-		"both":                       {`{"uriVariables":{"v":{"type":"integer"},"a":{"type":"string"}},"input":{"type":"object","properties":{"a":{"type":"boolean"}}}}`, `"a":{"type":"boolean"},"v":{"type":"integer"}`, ``},
-		"terms":                      {`{"input":{"type":"object","properties":{"a":{"titles":{"de":"x"},"@type":"y","x:z":1,"type":"string"}}}}`, `"a":{"type":"string"}`, ``},
-		"a list out":                 {`{"output":{"type":"array","items":{"type":"string"}}}`, ``, `{"additionalProperties":false,"properties":{"value":{"items":{"type":"string"},"type":"array"}},"required":["value"],"type":"object"}`},
-		"verbatim, but of no server": {`{"mcp:name":"x","mcp:inputSchema":{"type":"object","properties":{"own":{}}}}`, `"own":{}`, ``},
-		"verbatim, of no object":     {`{"mcp:inputSchema":{"type":"string"},"mcp:outputSchema":"x"}`, `{"additionalProperties":false,"type":"object"}`, ``},
-	} {
-		d := verified(t, []byte(`{"title":"X","@context":["`+td.Context11+`",{"mcp":"https://lmosd.dev/ns/mcp#"}],"actions":{"do":`+c.action+`}}`))
-		if d == nil {
-			t.Fatalf("%s: no description", name)
-		}
-		tool := offersOf(d).byTool["do"]
-		if tool == nil {
-			t.Fatalf("%s: no tool", name)
-		}
-		for what, pair := range map[string][2]string{"input": {sorted(t, tool.Input), c.input}, "output": {sorted(t, tool.Output), c.output}} {
-			if !strings.Contains(pair[0], pair[1]) || pair[1] == "" && what == "output" && pair[0] != "" {
-				t.Errorf("%s: the %s is %s, want %s", name, what, pair[0], pair[1])
-			}
-		}
-	}
-}
-
-// sorted is a JSON document with its members in order.
-func sorted(t *testing.T, raw json.RawMessage) string {
-	t.Helper()
-	if raw == nil {
-		return ""
-	}
-	var v any
-	if err := json.Unmarshal(raw, &v); err != nil {
-		t.Fatal(err)
-	}
-	return string(written(v))
 }

@@ -1,17 +1,17 @@
 package facade
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"net/url"
 	"sync"
 	"time"
 
+	"github.com/lmosd/lmosd/bridge"
+	"github.com/lmosd/lmosd/bridge/mcp/offer"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/rest"
 	"github.com/lmosd/lmosd/internal/seal"
-	"github.com/lmosd/lmosd/td"
 )
 
 const (
@@ -29,15 +29,16 @@ type thing struct {
 	ref   string
 	runs  *runs
 	feeds *feeds
-	tasks owners // of the tasks of turns
 	work  sync.WaitGroup
+	// Tasks and conversations of turns, whose they are.
+	tasks, contexts bridge.Names
 
 	mu     sync.Mutex
-	latest *offers // as the thing was described last
+	latest *offer.Offer // as the thing was described last
 }
 
 func newThing(h *Handler, ref string) *thing {
-	t := &thing{h: h, ref: ref}
+	t := &thing{h: h, ref: ref, tasks: h.tasks.Of(ref), contexts: h.contexts.Of(ref)}
 	t.runs, t.feeds = newRuns(t), newFeeds(t)
 	return t
 }
@@ -49,37 +50,35 @@ func (t *thing) close() {
 	t.work.Wait()
 }
 
-// offers are those of the thing as it is described now.
-func (t *thing) offers(ctx context.Context) (*offers, error) {
+// offer is that of the thing as it is described now.
+func (t *thing) offer(ctx context.Context) (*offer.Offer, error) {
 	d, err := t.h.o.Mesh.Get(ctx, t.ref)
 	if err != nil {
 		return nil, err
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.latest == nil || t.latest.hash != d.Record.Hash {
-		t.latest = offersOf(d)
-	}
+	t.latest = t.latest.Renewed(d)
 	return t.latest, nil
 }
 
 // Call implements [modern].
 func (t *thing) Call(ctx context.Context, m *wire.Message, notify func(*wire.Message) error) (*wire.Message, error) {
-	o, err := t.offers(ctx)
+	o, err := t.offer(ctx)
 	if err != nil {
 		return wire.Refuse(m.ID(), unknown(err)), nil
 	}
 	switch m.Method() {
 	case wire.Discover:
-		return discovered(m, o.self(), o.desc.Description), nil
+		return discovered(m, selfOf(o, t.h.o.Version), o.Desc.Thing.Description), nil
 	case "tools/list":
-		return paged(ctx, t.h.sealer, m, "tools", o.tools, func(t *tool) string { return t.Name }), nil
+		return paged(ctx, t.h.sealer, m, "tools", o.Tools, func(t *offer.Tool) string { return t.Name }), nil
 	case "prompts/list":
-		return paged(ctx, t.h.sealer, m, "prompts", o.prompts, func(p *prompt) string { return p.Name }), nil
+		return paged(ctx, t.h.sealer, m, "prompts", o.Prompts, func(p *offer.Prompt) string { return p.Name }), nil
 	case "resources/list":
-		return paged(ctx, t.h.sealer, m, "resources", o.resources, func(r *resource) string { return r.URI }), nil
+		return paged(ctx, t.h.sealer, m, "resources", o.Resources, func(r *offer.Resource) string { return r.URI }), nil
 	case "resources/templates/list":
-		return paged(ctx, t.h.sealer, m, "resourceTemplates", o.templates, func(r *resource) string { return r.Template }), nil
+		return paged(ctx, t.h.sealer, m, "resourceTemplates", o.Templates, func(r *offer.Resource) string { return r.Template }), nil
 	case wire.CallTool:
 		return t.callTool(ctx, o, m, notify)
 	case wire.GetPrompt:
@@ -89,30 +88,20 @@ func (t *thing) Call(ctx context.Context, m *wire.Message, notify func(*wire.Mes
 	case wire.Listen:
 		return t.listen(ctx, o, m, notify)
 	case "completion/complete":
-		return o.complete(m), nil
+		return o.Complete(m), nil
 	case "tasks/get", "tasks/update", "tasks/cancel":
 		return t.task(ctx, m), nil
 	}
 	return wire.Refuse(m.ID(), wire.Errorf(wire.UnknownMethod, "%s is no method of this server", m.Method())), nil
 }
 
-// A self is what a server calls itself.
-type self struct {
-	Name    string `json:"name"`
-	Title   string `json:"title,omitempty"`
-	Version string `json:"version"`
-}
-
-func (o *offers) self() self {
-	version := o.desc.Version
-	if version == "" {
-		version = "1"
-	}
-	return self{o.alias, o.desc.Title, version}
+// selfOf is what a thing calls itself as a server. One that has no version has that of lmosd.
+func selfOf(o *offer.Offer, version string) wire.Implementation {
+	return wire.Implementation{Name: o.Alias, Title: o.Desc.Thing.Title, Version: cmp.Or(o.Desc.Thing.Version, wire.Self(version).Version)}
 }
 
 // discovered answers server/discover.
-func discovered(m *wire.Message, s self, instructions string) *wire.Message {
+func discovered(m *wire.Message, s wire.Implementation, instructions string) *wire.Message {
 	type changes struct {
 		ListChanged bool `json:"listChanged"`
 		Subscribe   bool `json:"subscribe,omitempty"`
@@ -121,7 +110,7 @@ func discovered(m *wire.Message, s self, instructions string) *wire.Message {
 		"_meta": map[string]any{wire.MetaServer: s},
 		"capabilities": map[string]any{"tools": changes{ListChanged: true}, "prompts": changes{ListChanged: true},
 			"resources": changes{ListChanged: true, Subscribe: true}, "completions": struct{}{},
-			"extensions": map[string]any{tasksExtension: struct{}{}}}}
+			"extensions": map[string]any{wire.Tasks: struct{}{}}}}
 	if instructions != "" {
 		out["instructions"] = instructions
 	}
@@ -166,73 +155,35 @@ func after[T any](s *seal.Sealer, of seal.For, m *wire.Message, all []T, name fu
 	return nil, nil
 }
 
-// message is a message to the thing.
-func (t *thing) message(m *wire.Message, kind interact.Type, key string, data []byte, patience time.Duration) *interact.Message {
-	out := &interact.Message{Type: kind, Thing: t.ref, Name: key, ID: interact.NewID(), Data: data, Deadline: time.Now().Add(patience)}
-	out.TraceParent, out.TraceState = interact.TraceContext(m.Text("_meta", "traceparent"), m.Text("_meta", "tracestate"))
-	return out
+// address makes a message to the thing of what m is to it.
+func (t *thing) address(msg *interact.Message, m *wire.Message, patience time.Duration) {
+	msg.Thing, msg.ID, msg.Deadline = t.ref, interact.NewID(), time.Now().Add(patience)
+	msg.TraceParent, msg.TraceState = interact.TraceContext(m.Text("_meta", "traceparent"), m.Text("_meta", "tracestate"))
 }
 
 // readResource reads a property, or the latest events.
-func (t *thing) readResource(ctx context.Context, o *offers, m *wire.Message) *wire.Message {
+func (t *thing) readResource(ctx context.Context, o *offer.Offer, m *wire.Message) *wire.Message {
 	uri := m.Text("uri")
-	r, vars := o.find(uri)
-	if r == nil {
-		return wire.Refuse(m.ID(), noResource(uri))
-	}
-	var c *contents
-	if r.event {
-		c = contentsOf(t.feeds.latest(r.key), interact.JSON, uri)
-	} else {
-		msg := t.message(m, interact.ReadProperty, r.key, variables(vars, r.vars), readFor)
-		reading, err := interact.Ask(ctx, t.h.o.Mesh, msg)
-		if err != nil {
-			return wire.Refuse(m.ID(), fault(err).With(withURI(err, uri)))
-		}
-		data, media, err := interact.Transcode(reading.Data, reading.Media(), interact.JSON)
-		if err != nil {
-			data, media = reading.Data, reading.Media()
-		}
-		c = contentsOf(data, interact.MediaType(media), uri)
-	}
-	return wire.Respond(m.ID(), map[string]any{"resultType": "complete", "contents": []*contents{c}, "ttlMs": 0, "cacheScope": "private"})
-}
-
-func withURI(err error, uri string) map[string]any {
-	out := about(interact.AsError(err))
-	out["uri"] = uri
-	return out
-}
-
-// noResource is the error of a URI that leads to nothing.
-func noResource(uri string) *wire.Error {
-	return wire.Errorf(wire.InvalidParams, "there is no resource %s", interact.Clip(uri, 256)).With(map[string]any{"uri": uri})
-}
-
-// variables are those of an address, as the input that a thing takes.
-func variables(values url.Values, schemas map[string]*td.Schema) []byte {
-	if len(values) == 0 {
-		return nil
-	}
-	return rest.AddVariables(nil, values, schemas, nil)
-}
-
-// input is what the arguments of a call are to the thing. The error is why they are none.
-func (s *shape) input(m *wire.Message) ([]byte, *wire.Error) {
-	raw, err := m.Param("arguments")
+	r := o.Resource(uri)
 	switch {
-	case err != nil:
-		return nil, wire.Errorf(wire.InvalidParams, "the arguments name a member twice")
-	case raw != nil && raw[0] != '{' && string(raw) != "null":
-		return nil, wire.Errorf(wire.InvalidParams, "the arguments are an object")
-	case s.none || raw == nil || string(raw) == "null":
-		return nil, nil
-	case s.member == "":
-		return raw, nil
+	case r == nil:
+		return wire.Refuse(m.ID(), noResource(uri))
+	case r.Event:
+		return wire.Respond(m.ID(), offer.Contents(t.feeds.latest(r.Key), interact.JSON, uri))
 	}
-	value, err := m.Param("arguments", s.member)
+	msg := r.Message(uri)
+	t.address(msg, m, readFor)
+	reading, err := interact.Ask(ctx, t.h.o.Mesh, msg)
 	if err != nil {
-		return nil, wire.Errorf(wire.InvalidParams, "the arguments name a member twice")
+		return wire.Refuse(m.ID(), offer.FaultAt(err, uri))
 	}
-	return value, nil
+	return wire.Respond(m.ID(), offer.Contents(reading.Data, reading.Media(), uri))
+}
+
+func written(v any) json.RawMessage {
+	raw, err := json.Marshal(v)
+	if err != nil { // it is made of texts and JSON
+		panic(err)
+	}
+	return raw
 }

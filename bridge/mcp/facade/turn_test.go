@@ -13,41 +13,10 @@ import (
 
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/bridgetest"
+	"github.com/lmosd/lmosd/bridge/mcp/offer"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
 	"github.com/lmosd/lmosd/interact"
 )
-
-// TestStates is the table of states (docs/interop.md), a row each: of tasks, of runs, and back.
-func TestStates(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct {
-		task   string
-		failed bool
-		status interact.Status
-		back   string // what the status is
-	}{
-		{"working", false, interact.StatusRunning, "working"},
-		{"working", false, interact.StatusRunning, "working"},
-		{"input_required", false, interact.StatusInputRequired, "input_required"},
-		{"completed", false, interact.StatusCompleted, "completed"},
-		{"completed", true, interact.StatusFailed, "completed"},
-		{"failed", false, interact.StatusFailed, "failed"},
-		{"cancelled", false, interact.StatusCancelled, "cancelled"},
-		{"canceled", false, interact.StatusNone, ""},
-		{"paused", false, interact.StatusNone, ""}, // of a revision to come
-		{"", false, interact.StatusNone, ""},
-	} {
-		if got := StatusOf(row.task, row.failed); got != row.status {
-			t.Errorf("%s (%v) is %v, want %v", row.task, row.failed, got, row.status)
-		}
-		if got := taskOf(row.status, row.failed); got != row.back {
-			t.Errorf("%v (%v) is %s, want %s", row.status, row.failed, got, row.back)
-		}
-	}
-	if taskOf(interact.StatusPending, false) != "working" || taskOf(99, false) != "" {
-		t.Error("pending works, and what is not known is nothing")
-	}
-}
 
 // A run ends its call as its last state says, and one that nobody knows ends it with an error.
 func TestEndsOfRuns(t *testing.T) {
@@ -102,6 +71,10 @@ func (k *talker) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interac
 		var in bridge.Turn
 		if m.ContentType != bridge.TurnType || json.Unmarshal(m.Data, &in) != nil {
 			yield(nil, interact.Errorf(interact.Invalid, "", "%s is no turn", m.ContentType))
+			return
+		}
+		if in.Message == "refuse" {
+			yield(nil, interact.Errorf(interact.Invalid, "", "there is no such task"))
 			return
 		}
 		out := bridge.Outcome{Context: "c", Task: "t-" + in.Message, State: bridge.TurnCompleted}
@@ -181,24 +154,44 @@ func TestTurns(t *testing.T) {
 			t.Errorf("%s: %s is not in %s", test.name, test.want, got)
 		}
 	}
-	// A task is of whoever began it.
+	// A task is of whoever began it, and so is a conversation.
+	if got := call("Bearer other", at, "ask_talker", `{"message":"x","contextId":"c"}`, `{}`); !strings.Contains(got, "-32602") || !strings.Contains(got, "leave contextId out") {
+		t.Errorf("another's conversation: %s", got)
+	}
+	if got := call("", at, "ask_talker", `{"message":"x","contextId":"c"}`, `{}`); !strings.Contains(got, `\"contextId\":\"c\"`) {
+		t.Errorf("the own conversation: %s", got)
+	}
 	if got := call("Bearer other", at, "ask_talker", `{"message":"x","taskId":"t-hi"}`, `{}`); !strings.Contains(got, "no such task") {
 		t.Errorf("another's task: %s", got)
 	}
 	if got := call("", at, "ask_talker", `{"message":"x","taskId":"t-hi"}`, `{}`); !strings.Contains(got, `\"taskId\":\"t-hi\"`) {
 		t.Errorf("the own task: %s", got)
 	}
+	// What the agent refuses is nobody's, so that nobody takes what others are going to have.
+	if got := call("Bearer other", at, "ask_talker", `{"message":"refuse","taskId":"t-later","contextId":"later"}`, `{}`); !strings.Contains(got, "no such task") {
+		t.Errorf("what is not there yet: %s", got)
+	}
+	for _, args := range []string{`{"message":"later"}`, `{"message":"x","taskId":"t-later","contextId":"later"}`} {
+		if got := call("", at, "ask_talker", args, `{}`); !strings.Contains(got, `"resultType":"complete"`) || strings.Contains(got, "isError") {
+			t.Errorf("%s, which another guessed: %s", args, got)
+		}
+	}
+	for _, args := range []string{`{"message":"x","taskId":"t-later"}`, `{"message":"x","contextId":"later"}`} {
+		if got := call("Bearer other", at, "ask_talker", args, `{}`); !strings.Contains(got, "-32602") {
+			t.Errorf("%s of another: %s", args, got)
+		}
+	}
 	// What takes long is a task, for who knows those; what does not is none.
 	const knows = `{"extensions":{"io.modelcontextprotocol/tasks":{}}}`
 	if got := call("", at, "ask_talker", `{"message":"hi"}`, knows); !strings.Contains(got, `"resultType":"complete"`) {
 		t.Errorf("what is soon done: %s", got)
 	}
-	var begun taskState
+	var begun offer.Task
 	r := post(t, at, "", "tools/call", `{"name":"ask_talker","arguments":{"message":"slow"}}`, knows)
 	if err := json.Unmarshal(r.Result(), &begun); err != nil || begun.Type != "task" || begun.Status != "working" {
 		t.Fatalf("what takes long: %s", r.Bytes())
 	}
-	asks := taskState{}
+	asks := offer.Task{}
 	const answers = `{"extensions":{"io.modelcontextprotocol/tasks":{}},"elicitation":{}}`
 	r = post(t, at, "", "tools/call", `{"name":"ask_talker","arguments":{"message":"slow ask"}}`, answers)
 	if err := json.Unmarshal(r.Result(), &asks); err != nil || asks.Type != "task" {
@@ -234,6 +227,37 @@ func TestTurns(t *testing.T) {
 	}
 }
 
+// Whose a task and a conversation are outlives the front of their agent; and agents have names of their own.
+func TestTurnsAfterAWhile(t *testing.T) {
+	t.Parallel()
+	m := bridgetest.NewMesh(t)
+	h := New(Options{Mesh: m})
+	url := bridgetest.Serve(t, h)
+	for _, name := range []string{"talker", "teller"} {
+		add(t, m, "urn:"+name, strings.Replace(talkTD, "Talker", name, 1), &talker{})
+	}
+	call := func(auth, name, args string) string {
+		return string(post(t, url+"/mcp/things/"+name, auth, "tools/call", `{"name":"sum","arguments":`+args+`}`, `{}`).Bytes())
+	}
+	call("Bearer ada", "talker", `{"message":"hi"}`)
+	h.mu.Lock()
+	for ref := range h.fronts {
+		h.dropLocked(ref)
+	}
+	h.mu.Unlock()
+	for _, args := range []string{`{"taskId":"t-hi"}`, `{"contextId":"c"}`} {
+		if got := call("Bearer eve", "talker", args); !strings.Contains(got, "-32602") {
+			t.Errorf("eve goes on with %s: %s", args, got)
+		}
+		if got := call("Bearer ada", "talker", args); strings.Contains(got, "-32602") {
+			t.Errorf("ada does not go on with %s: %s", args, got)
+		}
+		if got := call("Bearer eve", "teller", args); strings.Contains(got, "-32602") {
+			t.Errorf("eve does not go on with %s of another: %s", args, got)
+		}
+	}
+}
+
 // Progress grows, whatever an agent says.
 func TestProgressOfAgents(t *testing.T) {
 	t.Parallel()
@@ -255,45 +279,8 @@ func TestProgressOfAgents(t *testing.T) {
 	})
 }
 
-// TestParts are parts as blocks of content: what a block has no member for is in its _meta.
-func TestParts(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct{ part, want string }{
-		"text":       {`{"text":"a"}`, `{"type":"text","text":"a"}`},
-		"a table":    {`{"text":"a","mediaType":"text/csv","filename":"a.csv"}`, `{"type":"text","text":"a","_meta":{"dev.lmosd/part":{"filename":"a.csv","mediaType":"text/csv"}}}`},
-		"image":      {`{"raw":"AQI=","mediaType":"image/png"}`, `{"type":"image","data":"AQI=","mimeType":"image/png"}`},
-		"audio":      {`{"raw":"AQI=","mediaType":"audio/wav","metadata":{"s":1}}`, `{"type":"audio","data":"AQI=","mimeType":"audio/wav","_meta":{"dev.lmosd/part":{"metadata":{"s":1}}}}`},
-		"a file":     {`{"raw":"AQI=","mediaType":"a/b","filename":"/f"}`, `{"type":"resource","resource":{"uri":"u/f","mimeType":"a/b","blob":"AQI="},"_meta":{"dev.lmosd/part":{"filename":"/f"}}}`},
-		"some bytes": {`{"raw":"AQI="}`, `{"type":"resource","resource":{"uri":"u","mimeType":"application/octet-stream","blob":"AQI="}}`},
-		"a link":     {`{"url":"https://x/y.pdf","mediaType":"a/b"}`, `{"type":"resource_link","mimeType":"a/b","uri":"https://x/y.pdf","name":"y.pdf"}`},
-		"data":       {`{"data":{"a":1},"mediaType":"application/json"}`, `{"type":"text","text":"{\"a\":1}"}`},
-		"what came from MCP": {`{"text":"a","metadata":{"mcp:annotations":{"priority":1},"mcp:meta":{"k":1}}}`,
-			`{"type":"text","text":"a","annotations":{"priority":1},"_meta":{"k":1}}`},
-		"metadata that are none": {`{"text":"a","metadata":7}`, `{"type":"text","text":"a","_meta":{"dev.lmosd/part":{"metadata":7}}}`},
-	} {
-		var p bridge.Part
-		if err := json.Unmarshal([]byte(test.part), &p); err != nil {
-			t.Fatal(err)
-		}
-		if got := string(written(partBlock(p, "u"))); got != test.want {
-			t.Errorf("%s: got  %s\nwant %s", name, got, test.want)
-		}
-	}
-}
-
-// FuzzOutcome reads what came of turns elsewhere.
-func FuzzOutcome(f *testing.F) {
-	f.Add([]byte(`{"contextId":"c","state":"completed","artifacts":[{"metadata":{},"parts":[{"raw":"AQI="},{"data":[1]},{}]}],"message":[{"text":"a"}],"metadata":{}}`))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		r, _ := outcomeOf(data, "u")
-		if raw, err := json.Marshal(r); err != nil || !json.Valid(raw) {
-			t.Errorf("%q gives %s, %v", data, raw, err)
-		}
-	})
-}
-
 // A shaky mesh answers once, and then panics.
-type shaky struct{ Mesh }
+type shaky struct{ bridge.Mesh }
 
 func (shaky) Do(_ context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
@@ -323,7 +310,7 @@ type census struct{}
 
 func (census) Call(ctx context.Context, m *wire.Message, _ func(*wire.Message) error) (*wire.Message, error) {
 	if m.Method() == wire.Discover {
-		return discovered(m, self{Name: "x", Version: "1"}, ""), nil
+		return discovered(m, wire.Implementation{Name: "x", Version: "1"}, ""), nil
 	}
 	return wire.Respond(m.ID(), map[string]any{"resultType": "complete", "caller": wire.CallerOf(ctx)}), nil
 }
@@ -333,7 +320,7 @@ func (census) close() {}
 // Whoever has a session of the old era is the caller there, too, and not all of them are one; nor does a client say who it is.
 func TestCallersOfSessions(t *testing.T) {
 	t.Parallel()
-	h := New(Options{Mesh: newHamlet(t)})
+	h := New(Options{Mesh: bridgetest.NewMesh(t)})
 	t.Cleanup(h.Close)
 	f := h.both("x", census{})
 	t.Cleanup(f.close)

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 )
@@ -27,6 +28,9 @@ const (
 	MetaUser         = "dev.lmosd/user" // lmosd's own, between a relay and the host of a server: which of its users asks ([WithUser])
 )
 
+// Tasks is the name of the extension "Tasks".
+const Tasks = "io.modelcontextprotocol/tasks"
+
 // Methods that relays must tell apart.
 const (
 	Discover    = "server/discover"
@@ -46,6 +50,19 @@ const (
 	ResourcesChanged = "notifications/resources/list_changed"
 	ResourceUpdated  = "notifications/resources/updated"
 )
+
+// An Implementation is what a client or a server calls itself (2026-07-28 and 2025-11-25, "Implementation"). It is for showing
+// only.
+type Implementation struct {
+	Name    string `json:"name"`
+	Title   string `json:"title,omitempty"`
+	Version string `json:"version"`
+}
+
+// Self is what lmosd of a version calls itself; empty means "dev".
+func Self(version string) Implementation {
+	return Implementation{Name: "lmosd", Version: cmp.Or(version, "dev")}
+}
 
 // IsModern reports whether a message was written by a client of 2026-07-28 or later: it says so in its _meta, whatever the header
 // of its transport says. What names no revision is legacy.

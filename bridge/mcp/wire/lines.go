@@ -142,16 +142,44 @@ func (l *lines) Write(ctx context.Context, m *Message) error {
 	}
 }
 
-// write writes lines one after the other. It does so in a goroutine of its own: whoever has a reader that stopped reads
-// nothing, and callers need not wait for that.
+// A written line is one of those that are written at once.
+type written struct {
+	done chan error
+	end  int // where it ends among them
+}
+
+// maxBatch bounds the lines that are written at once. The last of them may be longer.
+const maxBatch = 16 << 10
+
+// write writes lines, those at once that wait while others are written. It does so in a goroutine of its own: whoever has a reader
+// that stopped reads nothing, and callers need not wait for that.
 func (l *lines) write() {
+	var all []written
 	for {
+		var batch []byte
 		select {
 		case w := <-l.writes:
-			_, err := l.stream.Write(w.line)
-			w.done <- err
+			batch = w.line
+			all = append(all[:0], written{w.done, len(batch)})
 		case <-l.closed:
 			return
+		}
+		for more := true; more && len(batch) < maxBatch; {
+			select {
+			case w := <-l.writes:
+				batch = append(batch, w.line...)
+				all = append(all, written{w.done, len(batch)})
+			default:
+				more = false
+			}
+		}
+		n, err := l.stream.Write(batch)
+		for _, w := range all {
+			if n < len(batch) && w.end <= n {
+				w.done <- nil // who reads may have it: it must not be sent again
+			} else {
+				w.done <- err
+			}
 		}
 	}
 }

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -40,6 +42,100 @@ func TestLines(t *testing.T) {
 	if _, err := l.Read(t.Context()); err != io.EOF {
 		t.Errorf("got %v at the end", err)
 	}
+}
+
+// Lines that wait while one is written are written together, and each writer is told how that went.
+func TestLinesTogether(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const many = 50
+		here, there := net.Pipe()
+		l := Lines(here)
+		told := make(chan error, many)
+		for i := range many {
+			go func() { told <- l.Write(t.Context(), Request(ID(strconv.Itoa(i)), "x", nil)) }()
+		}
+		synctest.Wait() // one is being written
+		got, seen, b := 0, map[string]bool{}, make([]byte, 64<<10)
+		for len(seen) < many {
+			n, err := there.Read(b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got++
+			for line := range bytes.Lines(b[:n]) {
+				m, err := Parse(bytes.TrimSpace(line))
+				if err != nil || seen[string(m.ID())] {
+					t.Fatalf("%q: %v, or there twice", line, err)
+				}
+				seen[string(m.ID())] = true
+			}
+			synctest.Wait()
+		}
+		if got > 2 {
+			t.Errorf("%d lines were written in %d pieces", many, got)
+		}
+		for range many {
+			if err := <-told; err != nil {
+				t.Error(err)
+			}
+		}
+		for range many {
+			go func() { told <- l.Write(t.Context(), Request("1", "x", nil)) }()
+		}
+		synctest.Wait()
+		there.Close()
+		for range many {
+			if err := <-told; err == nil {
+				t.Error("it was told that a line was written")
+			}
+		}
+		l.Close()
+	})
+}
+
+// A short stream takes so many bytes at once, and then no more.
+type short struct {
+	begin chan struct{}
+	room  int
+}
+
+func (s *short) Read([]byte) (int, error) { return 0, io.EOF }
+func (s *short) Close() error             { return nil }
+func (s *short) Write(p []byte) (int, error) {
+	<-s.begin
+	n := min(s.room, len(p))
+	if s.room -= n; n < len(p) {
+		return n, io.ErrShortWrite
+	}
+	return n, nil
+}
+
+// Of lines that are written together those have failed that were not written to their end: the others must not be sent again.
+func TestSomeLinesOfMany(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := Request("1", "x", nil)
+		size := len(m.Bytes()) + 1
+		s := &short{make(chan struct{}), 4*size - 1}
+		l := Lines(s)
+		told := make(chan error, 6)
+		for range 6 {
+			go func() { told <- l.Write(t.Context(), m) }()
+		}
+		synctest.Wait() // one is being written
+		close(s.begin)
+		failed := 0
+		for range 6 {
+			if <-told != nil {
+				failed++
+			}
+		}
+		if failed != 3 {
+			t.Errorf("%d lines of 6 have failed, want 3", failed)
+		}
+		l.Close()
+	})
 }
 
 // A reader that does not read keeps nobody from giving up, and Close ends it all.

@@ -12,7 +12,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -162,13 +161,10 @@ var (
 // does), so that they would do something else than what was judged here.
 func looksAlike(all jsontext.Object, names []string) error {
 	for _, m := range all {
-		name := string(m.Name)
-		if slices.Contains(names, name) {
-			continue
-		}
 		for _, one := range names {
-			if len(name) >= len(one) && len(name) <= 2*len(one) && strings.EqualFold(name, one) {
-				return fmt.Errorf("the member %q is spelled %q", one, name)
+			n := len(m.Name)
+			if n >= len(one) && n <= 2*len(one) && string(m.Name) != one && strings.EqualFold(string(m.Name), one) {
+				return fmt.Errorf("the member %q is spelled %q", one, m.Name)
 			}
 		}
 	}

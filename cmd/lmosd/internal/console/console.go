@@ -21,6 +21,9 @@ type Console struct {
 	Out   *terminal.Screen // data
 	Talk  *terminal.Screen // everything else: errors, hints, coverage, next commands
 	Flags Flags            // as they were given, once the command line was read
+	// Lead makes the commands in a hint act on the node of this command; remote is the hint of another node. Nil leaves hints as
+	// they are.
+	Lead func(hint string, remote bool) string
 }
 
 // New returns a console whose flags are not read yet; see [Flags.Register].
@@ -103,14 +106,18 @@ func (c *Console) Next(commands ...string) {
 }
 
 // Same returns the flags that lead another command to the node of this one, each behind a space.
-func (c *Console) Same() string {
-	flags := ""
-	for _, f := range []struct{ name, value string }{{"--config", c.Flags.Config}, {"--data-dir", c.Flags.DataDir}, {"--node", c.Flags.Node}} {
-		if f.value != "" {
-			flags += " " + f.name + " " + terminal.Shell(f.value)
-		}
+func (c *Console) Same() string { return c.Folder() + given("--node", c.Flags.Node) }
+
+// Folder returns the flags that lead another command to the configuration and the folder of this one, each behind a space.
+func (c *Console) Folder() string {
+	return given("--config", c.Flags.Config) + given("--data-dir", c.Flags.DataDir)
+}
+
+func given(flag, value string) string {
+	if value == "" {
+		return ""
 	}
-	return flags
+	return " " + flag + " " + terminal.Shell(value)
 }
 
 // Note tells those who asked for more, on one line.

@@ -99,6 +99,9 @@ func (c *Console) Fail(err error, asJSON bool) int {
 		return int(silent)
 	}
 	e := complete(err)
+	if c.Lead != nil {
+		e.Hint = c.Lead(e.Hint, e.Remote)
+	}
 	if asJSON {
 		c.Talk.Line(string(problemOf(e)))
 	} else {

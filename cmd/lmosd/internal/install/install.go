@@ -2,12 +2,15 @@
 package install
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 
 	"github.com/google/renameio/v2"
@@ -38,9 +41,9 @@ func NewCommand(c *console.Console) *cobra.Command {
 		Use:   "install <" + strings.Join(clients.Names(), "|") + ">",
 		Short: "write lmosd mcp into the configuration of an MCP client",
 		Long: "The client then starts lmosd mcp, and has the whole mesh as an MCP server, or one agent. Everything else in its file\n" +
-			"stays as it is, comments too, and the file as it was is kept beside it, with .bak at the end. --node, --data-dir and\n" +
-			"--config are written along, and what LMOSD_NODE, LMOSD_DATA_DIR and LMOSD_CONFIG say: the client has an environment\n" +
-			"of its own. A client that runs has to be started anew.",
+			"stays as it is, comments too, and the file as it was is kept beside it, with .bak at the end, or .bak.2 and so on beside\n" +
+			"an older one. --node, --data-dir and --config are written along, and what LMOSD_NODE, LMOSD_DATA_DIR and LMOSD_CONFIG\n" +
+			"say: the client has an environment of its own. A client that runs has to be started anew.",
 		Example: `  lmosd install claude
   lmosd install cursor --thing weather
   lmosd install zed --dry-run
@@ -162,14 +165,50 @@ func replace(file string, before, after []byte) (backup string, err error) {
 	mode := fs.FileMode(0o600)
 	if info, err := os.Stat(file); err == nil {
 		mode = info.Mode().Perm()
-		backup = file + ".bak"
-		if err := renameio.WriteFile(backup, before, mode, renameio.WithTempDir(filepath.Dir(file))); err != nil {
+		if backup, err = keep(file, before, mode); err != nil {
 			return "", err
 		}
 	} else if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return "", err
 	}
 	return backup, renameio.WriteFile(file, after, mode, renameio.WithTempDir(filepath.Dir(file)))
+}
+
+// maxBackups bounds the backups of one file.
+const maxBackups = 1000
+
+// keep writes what a file was to the first of .bak, .bak.2, .bak.3 and so on that is free or has the same content, and returns
+// which: a backup never takes the place of an older one that differs.
+func keep(file string, content []byte, mode fs.FileMode) (string, error) {
+	for n := 1; n <= maxBackups; n++ {
+		backup := file + ".bak"
+		if n > 1 {
+			backup += "." + strconv.Itoa(n)
+		}
+		switch err := create(backup, content, mode); {
+		case err == nil:
+			return backup, nil
+		case !errors.Is(err, fs.ErrExist):
+			return "", err
+		}
+		if kept, err := os.ReadFile(backup); err == nil && bytes.Equal(kept, content) {
+			return backup, nil
+		}
+	}
+	return "", fmt.Errorf("there are %d backups beside it", maxBackups)
+}
+
+// create writes a file that is not there yet. The error is [fs.ErrExist] if it is.
+func create(file string, content []byte, mode fs.FileMode) error {
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil { // the mode was subject to the umask
+		return errors.Join(err, os.Remove(file))
+	}
+	return nil
 }
 
 func unwritable(file string, err error) error {

@@ -124,7 +124,7 @@ func onFirstPage(c *cobra.Command) (name, short string) {
 		return "install|mcp", "let a client of MCP use the mesh; what it then starts"
 	case "demo":
 		return "demo|testnet", "see the whole way work, or run many nodes, on this machine"
-	case "login", "route", "write", "trace", "unpublish", "mcp", "testnet", "move":
+	case "login", "logout", "route", "write", "trace", "unpublish", "mcp", "testnet", "move":
 		return "", ""
 	}
 	return c.Name(), c.Short

@@ -17,9 +17,9 @@ var offers = map[string]any{"tools": changing, "prompts": changing, "resources":
 var changing = map[string]bool{"listChanged": true}
 
 // absent answers a request before there is a node, so that a client that asks once what its server is has a server: one without
-// tools, which says what to do. Met is that there was a node: then lists are not empty, and only a client that begins is
-// answered. Nil is no answer: it is refused, with why.
-func absent(m *wire.Message, why error, met bool) *wire.Message {
+// tools, which calls itself self and says what to do. Met is that there was a node: then lists are not empty, and only a client
+// that begins is answered. Nil is no answer: it is refused, with why.
+func absent(m *wire.Message, self wire.Implementation, why error, met bool) *wire.Message {
 	e := interact.AsError(why)
 	words := e.Error() + ". Until then there are no tools: " + e.Hint
 	result := map[string]any{}
@@ -46,6 +46,3 @@ func absent(m *wire.Message, why error, met bool) *wire.Message {
 	}
 	return wire.Respond(m.ID(), result)
 }
-
-// self is what it calls itself as long as there is no node.
-var self = map[string]string{"name": "lmosd", "version": "1"}

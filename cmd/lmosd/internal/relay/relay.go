@@ -38,6 +38,8 @@ type Options struct {
 	Dial func(ctx context.Context, in io.Reader) (io.ReadCloser, error)
 	// Told gets a line for people about the node: that it is away, with why, or there again (nil).
 	Told func(err error)
+	// Version is that of this program, for clients that ask while there is no node; empty means "dev".
+	Version string
 }
 
 // A relay stands between a client and the node. When the node goes away, requests that wait get an error; what is a state of the
@@ -152,7 +154,7 @@ func (r *relay) take(m *wire.Message) {
 	if listens {
 		return // the next node is told
 	}
-	if a := absent(m, err, met); a != nil {
+	if a := absent(m, wire.Self(r.Version), err, met); a != nil {
 		r.answer(m.ID(), a)
 		return
 	}

@@ -49,7 +49,7 @@ func open(t *testing.T, runs bool) *desk {
 	d.runs <- runs
 	done := make(chan error, 1)
 	go func() {
-		done <- Run(t.Context(), Options{In: said, Out: program, Dial: d.dial, Told: func(err error) {
+		done <- Run(t.Context(), Options{In: said, Out: program, Version: "7.8.9", Dial: d.dial, Told: func(err error) {
 			word := "there"
 			if err != nil {
 				word = err.Error()
@@ -164,7 +164,7 @@ func TestBeforeThereIsANode(t *testing.T) {
 		d := open(t, false)
 		defer d.end()
 		d.say(d.client, initialize)
-		d.hear(d.client, `"protocolVersion":"2025-06-18"`, `"listChanged":true`, "lmosd run")
+		d.hear(d.client, `"protocolVersion":"2025-06-18"`, `"listChanged":true`, "lmosd run", `"serverInfo":{"name":"lmosd","version":"7.8.9"}`)
 		d.say(d.client, initialized)
 		d.say(d.client, wire.Request(`2`, "ping", nil))
 		d.hear(d.client, `"result":{}`)

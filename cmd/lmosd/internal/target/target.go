@@ -170,16 +170,20 @@ func (t *Target) Explain(err error) error {
 		return err
 	}
 	better := *e
-	better.Err, better.Hint = errors.New(t.holder()), t.startLine()
+	better.Err, better.Hint = errors.New(t.holder()), "lmosd run"+t.Folder()
 	return &better
 }
 
-// startLine is the command that starts the node.
-func (t *Target) startLine() string {
-	if t.local {
-		return "lmosd run" + t.console.Same()
+// Folder returns the flags that lead a command to the configuration and the folder of the node, each behind a space: none for a
+// node that may be elsewhere.
+func (t *Target) Folder() string {
+	switch {
+	case t.local:
+		return t.console.Folder()
+	case t.DataDir == "":
+		return ""
 	}
-	return "lmosd run --data-dir " + terminal.Shell(t.DataDir)
+	return " --data-dir " + terminal.Shell(t.DataDir)
 }
 
 // holder says which process holds the data folder of a node that does not answer.

@@ -1,10 +1,11 @@
-package facade
+package offer
 
 import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/lmosd/lmosd/bridge"
@@ -13,16 +14,17 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// metaError is the member of _meta that says what an error of a tool is in lmosd's catalogue.
-const metaError = "dev.lmosd/error"
-
-// A result is that of a tool (MCP 2026-07-28, "Tools").
-type result struct {
+// A Result is that of a tool (MCP 2026-07-28, "Tools").
+type Result struct {
 	Type       string          `json:"resultType"`
 	Content    []block         `json:"content"`
 	Structured json.RawMessage `json:"structuredContent,omitempty"`
 	IsError    bool            `json:"isError,omitempty"`
 	Meta       map[string]any  `json:"_meta,omitempty"`
+
+	// Task and Context are the agent's own that a turn was of; clients are told in words.
+	Task    string `json:"-"`
+	Context string `json:"-"`
 }
 
 // A block is a part of a content.
@@ -49,13 +51,23 @@ type contents struct {
 
 func textBlock(s string) block { return block{Type: "text", Text: &s} }
 
-// resultOf makes the result of a tool of what came: parts of an output, or one value. The URI is for what is neither text nor a picture.
-func (t *tool) resultOf(parts []interact.Part, uri string) result {
-	r := result{Type: "complete", Content: []block{}}
-	if len(parts) == 1 && interact.MediaType(parts[0].ContentType) == bridge.TurnType {
-		r, _ = outcomeOf(parts[0].Data, uri)
-		return r
+// Result makes the result of a call of what came: the parts of an output, or one value.
+func (t *Tool) Result(parts []interact.Part) Result { return t.result(parts, t.uri) }
+
+// TaskResult is Result for a task, which may be there for longer than its tool: t may be nil.
+func (t *Tool) TaskResult(parts []interact.Part) Result {
+	if t == nil {
+		t = &Tool{}
 	}
+	return t.result(parts, scheme+"task/output")
+}
+
+// result makes a result. The URI is for what is neither text nor a picture.
+func (t *Tool) result(parts []interact.Part, uri string) Result {
+	if len(parts) == 1 && interact.MediaType(parts[0].ContentType) == bridge.TurnType {
+		return outcomeOf(parts[0].Data, uri)
+	}
+	r := Result{Type: "complete", Content: []block{}}
 	if len(parts) > 1 && oneKind(parts) {
 		data, media := interact.Join(parts)
 		parts = []interact.Part{{Data: data, ContentType: media}}
@@ -71,7 +83,7 @@ func (t *tool) resultOf(parts []interact.Part, uri string) result {
 }
 
 // structured is what the output has as structured content: an object, as it is or with the output as a member.
-func (t *tool) structured(value json.RawMessage) json.RawMessage {
+func (t *Tool) structured(value json.RawMessage) json.RawMessage {
 	switch {
 	case value == nil:
 		return nil
@@ -136,45 +148,69 @@ func contentsOf(data []byte, media, uri string) *contents {
 	return c
 }
 
-// failed is the result of a tool that failed, in words that a model can act on.
-func failed(err error) result {
-	e := interact.AsError(err)
-	return result{Type: "complete", IsError: true, Content: []block{textBlock(inWords(e))}, Meta: map[string]any{metaError: about(e)}}
+// Contents is the result of reading a resource: data of a media type, in JSON if it can be said so.
+func Contents(data []byte, media, uri string) map[string]any {
+	if out, as, err := interact.Transcode(data, media, interact.JSON); err == nil {
+		data, media = out, as
+	}
+	all := []*contents{contentsOf(data, interact.MediaType(media), uri)}
+	return map[string]any{"resultType": "complete", "contents": all, "ttlMs": 0, "cacheScope": "private"}
 }
 
-func about(e *interact.Error) map[string]any {
-	return map[string]any{"code": e.Code.String(), "hint": e.Hint, "retryable": e.Code.Retryable()}
+// ReadResult is a response to resources/read as the result of a tool that reads. What is no such response stays.
+func ReadResult(r *wire.Message) *wire.Message {
+	raw, _ := r.InResult("contents")
+	var all []json.RawMessage
+	if raw == nil || json.Unmarshal(raw, &all) != nil {
+		return r
+	}
+	blocks := []any{}
+	for _, one := range all {
+		blocks = append(blocks, map[string]any{"type": "resource", "resource": one})
+		var c contents
+		if json.Unmarshal(one, &c) == nil && c.Text != nil {
+			blocks[len(blocks)-1] = textBlock(*c.Text)
+		}
+	}
+	return wire.Respond(r.ID(), map[string]any{"resultType": "complete", "content": blocks})
 }
 
-// inWords says what happened, which parts of an input are wrong, and what to do. The cause stays here.
-func inWords(e *interact.Error) string {
-	text := titleOf(e)
-	for _, i := range e.Issues {
-		text += "\n" + strings.TrimPrefix(i.Pointer+" ", " ") + i.Reason
+// Document is the result of a tool that gives doc, which is made of texts and JSON.
+func Document(doc any) Result {
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(doc); err != nil {
+		panic(err)
 	}
-	if e.Hint != "" {
-		text += "\n" + e.Hint
-	}
-	return interact.Clip(text, maxWords)
+	words := strings.TrimSpace(text.String())
+	return Result{Type: "complete", Content: []block{textBlock(words)}, Structured: json.RawMessage(words)}
 }
 
-// maxWords bounds what is said of an error, or of progress.
-const maxWords = 8 << 10
-
-func titleOf(e *interact.Error) string {
-	if e.Title != "" {
-		return e.Title
+// Event is an event, as one of the latest that are read; now is when it came, if it does not say.
+func Event(n *interact.Message, now time.Time) json.RawMessage {
+	at := n.Time
+	if at.IsZero() {
+		at = now
 	}
-	return e.Code.Title()
+	out := map[string]any{"time": at.UTC()}
+	if len(n.Data) > 0 {
+		b, value := blockOf(interact.Part{Data: n.Data, ContentType: n.ContentType}, "")
+		if out["data"] = any(value); value == nil {
+			out["data"] = b
+		}
+	}
+	return written(out)
 }
 
-// fault is the error of a request that is no tool's failure.
-func fault(err error) *wire.Error {
-	e := interact.AsError(err)
-	code := wire.InternalError
-	switch e.Code {
-	case interact.Invalid, interact.NoAffordance, interact.NoTask, interact.NotAllowed:
-		code = wire.InvalidParams
+// Words is what a reply says, if it is words, in at most [MaxWords] bytes; else it is empty.
+func Words(r *interact.Message) string {
+	if len(r.Data) == 0 {
+		return ""
 	}
-	return wire.Errorf(code, "%s", interact.Clip(titleOf(e), maxWords)).With(about(e))
+	b, _ := blockOf(interact.Part{Data: r.Data, ContentType: r.ContentType}, "")
+	if b.Text == nil {
+		return ""
+	}
+	return interact.Clip(*b.Text, MaxWords)
 }

@@ -1,4 +1,4 @@
-package facade
+package offer
 
 import (
 	"bytes"

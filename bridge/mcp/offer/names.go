@@ -1,4 +1,4 @@
-package facade
+package offer
 
 import (
 	"crypto/sha256"
@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// maxName is what models take for the name of a tool. MCP itself allows 128.
-	maxName = 64
+	// MaxName is how many bytes models take for the name of a tool. MCP itself allows 128.
+	MaxName = 64
 	// maxAlias leaves room for names behind it.
 	maxAlias = 28
 	// between stands between an alias and a name. No alias has it, or begins or ends with a part of it.
@@ -48,8 +48,8 @@ func aliasOf(d *td.Description) string {
 	return hashed(ascii(d.Thing.Name()), d.Ref(), maxAlias)
 }
 
-// aliasOfPin is the short name of a pinned thing, which depends on nothing but what is written in the configuration.
-func aliasOfPin(ref string) string {
+// AliasOfPin is the short name of a pinned thing, which depends on nothing but what is written in the configuration.
+func AliasOfPin(ref string) string {
 	if out := ascii(ref); out == ref && out != "" && len(out) <= maxAlias && !strings.Contains(out, between) && strings.Trim(out, "_") == out {
 		return out
 	}
@@ -74,5 +74,5 @@ func ascii(s string) string {
 
 // joined is the name of what a thing offers among those of others.
 func joined(alias, name string) string {
-	return plain(alias+between+name, maxName)
+	return plain(alias+between+name, MaxName)
 }

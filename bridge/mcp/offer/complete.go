@@ -1,4 +1,4 @@
-package facade
+package offer
 
 import (
 	"fmt"
@@ -11,9 +11,9 @@ import (
 // maxCompleted is how many values an answer has (MCP 2026-07-28, "Completion").
 const maxCompleted = 100
 
-// complete answers completion/complete: what the description says that an argument of a prompt, or a variable of a template, may
+// Complete answers completion/complete: what the description says that an argument of a prompt, or a variable of a template, may
 // be. Of tools nothing is completed: their schemas have the values, and the protocol has no reference to a tool.
-func (o *offers) complete(m *wire.Message) *wire.Message {
+func (o *Offer) Complete(m *wire.Message) *wire.Message {
 	name := m.Text("argument", "name")
 	var schema *td.Schema
 	switch m.Text("ref", "type") {
@@ -22,7 +22,7 @@ func (o *offers) complete(m *wire.Message) *wire.Message {
 		if p == nil {
 			return wire.Refuse(m.ID(), wire.Errorf(wire.InvalidParams, "there is no such prompt"))
 		}
-		schema = o.desc.Actions[p.key].Input.Property(name)
+		schema = o.Desc.Thing.Actions[p.Key].Input.Property(name)
 	case "ref/resource":
 		r := o.template(m.Text("ref", "uri"))
 		if r == nil {
@@ -39,13 +39,13 @@ func (o *offers) complete(m *wire.Message) *wire.Message {
 }
 
 // template returns the template that is spelled so, or that a URI is of.
-func (o *offers) template(uri string) *resource {
-	for _, r := range o.templates {
+func (o *Offer) template(uri string) *Resource {
+	for _, r := range o.Templates {
 		if r.Template == uri {
 			return r
 		}
 	}
-	if r, _ := o.find(uri); r != nil && r.Template != "" {
+	if r := o.Resource(uri); r != nil && r.Template != "" {
 		return r
 	}
 	return nil

@@ -1,4 +1,4 @@
-package facade
+package offer
 
 import (
 	"bytes"
@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"path"
 	"strings"
-	"sync"
 
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
@@ -64,12 +63,12 @@ func turn(m *wire.Message, can capabilities) (*bridge.Turn, *wire.Error) {
 }
 
 // outcomeOf makes the result of a turn: what the agent gave, what it says last, and how to go on.
-func outcomeOf(raw []byte, uri string) (result, *bridge.Outcome) {
+func outcomeOf(raw []byte, uri string) Result {
 	var o bridge.Outcome
-	r := result{Type: "complete", Content: []block{}}
 	if err := json.Unmarshal(raw, &o); err != nil {
-		return failed(interact.Errorf(interact.AgentFailed, "see the log of its host", "what the agent gave cannot be read")), nil
+		return Failed(interact.Errorf(interact.AgentFailed, "see the log of its host", "what the agent gave cannot be read"))
 	}
+	r := Result{Type: "complete", Content: []block{}, Task: o.Task, Context: o.Context}
 	var data []json.RawMessage
 	add := func(parts []bridge.Part, meta map[string]any) {
 		for i, p := range parts {
@@ -106,7 +105,7 @@ func outcomeOf(raw []byte, uri string) (result, *bridge.Outcome) {
 		next["data"] = data
 	}
 	r.Structured = written(next)
-	return r, &o
+	return r
 }
 
 func artifactMeta(a bridge.Artifact) map[string]any {
@@ -187,33 +186,4 @@ func (b *block) with(name string, value any) {
 		b.Meta = map[string]any{}
 	}
 	b.Meta[name] = value
-}
-
-// maxOwners bounds the tasks whose callers are remembered.
-const maxOwners = 10_000
-
-// owners remember which caller a task of an agent is of: to the agent all callers are this node. The zero value is ready.
-type owners struct {
-	mu    sync.Mutex
-	whose map[string]string
-	order []string
-}
-
-// claim notes that a task is of a caller, unless it is another's already. It reports whether it is.
-func (o *owners) claim(task, caller string) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if owner, known := o.whose[task]; known || task == "" {
-		return owner == caller || task == ""
-	}
-	if o.whose == nil {
-		o.whose = map[string]string{}
-	}
-	if len(o.order) >= maxOwners {
-		delete(o.whose, o.order[0])
-		o.order = o.order[1:]
-	}
-	o.whose[task] = caller
-	o.order = append(o.order, task)
-	return true
 }

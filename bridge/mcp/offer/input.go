@@ -1,4 +1,4 @@
-package facade
+package offer
 
 import (
 	"encoding/json"
@@ -8,9 +8,6 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
 	"github.com/lmosd/lmosd/interact"
 )
-
-// tasksExtension is the name of the extension "Tasks".
-const tasksExtension = "io.modelcontextprotocol/tasks"
 
 // capabilities are what a client says that it can be asked, with each request.
 type capabilities struct {
@@ -29,7 +26,7 @@ func capabilitiesOf(m *wire.Message) (c capabilities) {
 	return c
 }
 
-func (c *capabilities) tasks() bool { return c.Extensions[tasksExtension] != nil }
+func (c *capabilities) tasks() bool { return c.Extensions[wire.Tasks] != nil }
 
 // form and url: an elicitation that says nothing is by forms.
 func (c *capabilities) form() bool {
@@ -37,8 +34,17 @@ func (c *capabilities) form() bool {
 }
 func (c *capabilities) url() bool { return c.Elicitation != nil && c.Elicitation.URL != nil }
 
-// An inputRequest asks a client for one thing.
-type inputRequest struct {
+// NeedTasks is the error of a request whose client does not say that it knows tasks; nil if it does.
+func NeedTasks(m *wire.Message) *wire.Error {
+	if can := capabilitiesOf(m); can.tasks() {
+		return nil
+	}
+	return wire.Errorf(wire.MissingCapability, "the client does not say that it knows tasks").With(map[string]any{
+		"requiredCapabilities": map[string]any{"extensions": map[string]any{wire.Tasks: struct{}{}}}})
+}
+
+// An InputRequest asks a client for one thing (MCP 2026-07-28, "Multi round-trip requests").
+type InputRequest struct {
 	Method string          `json:"method"`
 	Params json.RawMessage `json:"params,omitempty"`
 }
@@ -49,9 +55,9 @@ const (
 	jsonMember  = "json"
 )
 
-// requestsFor says what is wanted of the client. The error is MissingCapability if it cannot be asked for that.
-func requestsFor(in interact.Inputs, can capabilities) (map[string]inputRequest, *wire.Error) {
-	out := map[string]inputRequest{}
+// Requests says what is wanted of the client of m. The error is [wire.MissingCapability] if it cannot be asked for that.
+func Requests(in interact.Inputs, m *wire.Message) (map[string]InputRequest, *wire.Error) {
+	can, out := capabilitiesOf(m), map[string]InputRequest{}
 	for _, key := range slices.Sorted(maps.Keys(in)) {
 		one := in[key]
 		r, ok, lacks := requestFor(one, can)
@@ -64,21 +70,21 @@ func requestsFor(in interact.Inputs, can capabilities) (map[string]inputRequest,
 	return out, nil
 }
 
-func requestFor(in interact.Input, can capabilities) (r inputRequest, ok bool, lacks map[string]any) {
+func requestFor(in interact.Input, can capabilities) (r InputRequest, ok bool, lacks map[string]any) {
 	none := struct{}{}
 	switch in.Kind {
 	case interact.InputModel:
-		return inputRequest{"sampling/createMessage", orEmpty(in.Params)}, can.Sampling != nil, map[string]any{"sampling": none}
+		return InputRequest{"sampling/createMessage", orEmpty(in.Params)}, can.Sampling != nil, map[string]any{"sampling": none}
 	case interact.InputRoots:
-		return inputRequest{"roots/list", in.Params}, can.Roots != nil, map[string]any{"roots": none}
+		return InputRequest{"roots/list", in.Params}, can.Roots != nil, map[string]any{"roots": none}
 	case interact.InputURL:
-		r = inputRequest{"elicitation/create", in.Params}
+		r = InputRequest{"elicitation/create", in.Params}
 		if !isElicitation(in.Params, "url") {
 			r.Params = written(map[string]any{"mode": "url", "message": in.Message, "url": in.URL})
 		}
 		return r, can.url(), map[string]any{"elicitation": map[string]any{"url": none}}
 	}
-	r = inputRequest{"elicitation/create", in.Params}
+	r = InputRequest{"elicitation/create", in.Params}
 	if in.Kind != interact.InputForm || !isElicitation(in.Params, "form") {
 		r.Params = written(map[string]any{"mode": "form", "message": in.Message, "requestedSchema": formOf(in)})
 	}
@@ -121,13 +127,13 @@ func formOf(in interact.Input) any {
 	case len(in.Schema) == 0:
 		return map[string]any{"type": "object", "properties": struct{}{}}
 	}
-	return field(jsonMember, interact.Clip("JSON that fits "+string(in.Schema), maxWords))
+	return field(jsonMember, interact.Clip("JSON that fits "+string(in.Schema), MaxWords))
 }
 
-// answered reads what a client answers, and returns what is still open. Keys that nobody asked for are left out.
-func answered(open interact.Inputs, raw json.RawMessage) (interact.Answers, interact.Inputs, *wire.Error) {
+// Answers reads what the client of m answers to what is open, and returns what still is. Keys that nobody asked for are left out.
+func Answers(open interact.Inputs, m *wire.Message) (interact.Answers, interact.Inputs, *wire.Error) {
 	given := map[string]json.RawMessage{}
-	if raw != nil && json.Unmarshal(raw, &given) != nil {
+	if raw, _ := m.Param("inputResponses"); raw != nil && json.Unmarshal(raw, &given) != nil {
 		return nil, nil, wire.Errorf(wire.InvalidParams, "inputResponses are an object")
 	}
 	answers, left := interact.Answers{}, interact.Inputs{}

@@ -1,0 +1,31 @@
+package backend
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/lmosd/lmosd/bridge/mcp/wire"
+)
+
+// Who leaves before the server has said what it tells is not in the way of what it says then.
+func TestLeavingBeforeTheServerSays(t *testing.T) {
+	t.Parallel()
+	for range 100 {
+		one := &topic{said: make(chan struct{}), over: make(chan struct{})}
+		topics := map[string]*topic{"": one}
+		ctx, leave := context.WithCancel(t.Context())
+		leave()
+		var server sync.WaitGroup
+		server.Go(func() {
+			one.fail(wire.Errorf(wire.InternalError, "no"))
+			close(one.over)
+		})
+		if got, refused := honoured(ctx, topics, filter{Tools: true}); got.Tools || refused != nil && refused != one.err {
+			t.Errorf("got %v, %v", got, refused)
+		}
+		_, stop := anyOver(topics)
+		stop()
+		server.Wait()
+	}
+}

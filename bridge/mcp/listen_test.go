@@ -1,0 +1,33 @@
+package mcp
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A program that nobody asks is not listened to for ever, also if it ended a subscription while somebody was there.
+func TestDozes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{from: &source{}}
+		_, ended := s.awake(t.Context())
+		leave := s.use()
+		ended() // by the program
+		leave()
+		ctx, stop := s.awake(t.Context())
+		defer stop()
+		time.Sleep(2 * quiet)
+		if ctx.Err() == nil {
+			t.Error("it is listened to, and nobody has asked for long")
+		}
+		woken := make(chan struct{})
+		go func() {
+			defer close(woken)
+			s.asleep(t.Context())
+		}()
+		synctest.Wait()
+		s.use()()
+		<-woken
+	})
+}

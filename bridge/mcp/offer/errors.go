@@ -1,0 +1,61 @@
+package offer
+
+import (
+	"strings"
+
+	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// metaError is the member of _meta that says what an error of a tool is in lmosd's catalogue.
+const metaError = "dev.lmosd/error"
+
+// Failed is the result of a tool that failed, in words that a model can act on.
+func Failed(err error) Result {
+	e := interact.AsError(err)
+	return Result{Type: "complete", IsError: true, Content: []block{textBlock(inWords(e))}, Meta: map[string]any{metaError: about(e)}}
+}
+
+func about(e *interact.Error) map[string]any {
+	return map[string]any{"code": e.Code.String(), "hint": e.Hint, "retryable": e.Code.Retryable()}
+}
+
+// inWords says what happened, which parts of an input are wrong, and what to do. The cause stays here.
+func inWords(e *interact.Error) string {
+	text := titleOf(e)
+	for _, i := range e.Issues {
+		text += "\n" + strings.TrimPrefix(i.Pointer+" ", " ") + i.Reason
+	}
+	if e.Hint != "" {
+		text += "\n" + e.Hint
+	}
+	return interact.Clip(text, MaxWords)
+}
+
+// MaxWords bounds what is said of an error, or of progress, in bytes.
+const MaxWords = 8 << 10
+
+func titleOf(e *interact.Error) string {
+	if e.Title != "" {
+		return e.Title
+	}
+	return e.Code.Title()
+}
+
+// Fault is the error of a request that is no tool's failure.
+func Fault(err error) *wire.Error {
+	e := interact.AsError(err)
+	code := wire.InternalError
+	switch e.Code {
+	case interact.Invalid, interact.NoAffordance, interact.NoTask, interact.NotAllowed:
+		code = wire.InvalidParams
+	}
+	return wire.Errorf(code, "%s", interact.Clip(titleOf(e), MaxWords)).With(about(e))
+}
+
+// FaultAt is the error of reading what is at uri.
+func FaultAt(err error, uri string) *wire.Error {
+	data := about(interact.AsError(err))
+	data["uri"] = uri
+	return Fault(err).With(data)
+}
