@@ -86,7 +86,6 @@ exec curl -sS --fail-with-body --data-urlencode "scenario=$MCP_CONFORMANCE_SCENA
 
 // notOffered are scenarios of extensions that lmosd does not have, and why. The suite runs them, and counts them for nothing.
 var notOffered = map[string]string{
-	"auth/client-credentials-jwt":           "clients prove themselves with a secret or not at all, not with a signed assertion",
 	"auth/dpop":                             "tokens are bearer tokens",
 	"auth/dpop-nonce":                       "tokens are bearer tokens",
 	"auth/enterprise-managed-authorization": "there is no identity provider of a company",
@@ -100,6 +99,7 @@ type scenario struct {
 	Calls  []toolCall `json:"toolCalls"`
 	ID     string     `json:"client_id"`
 	Secret string     `json:"client_secret"`
+	Key    string     `json:"private_key_pem"`
 	Issuer string     `json:"issuer"`
 }
 
@@ -182,11 +182,18 @@ func browse(ctx context.Context, address string) error {
 // secrets are what the operator of node A knows of the server of a scenario, in a file of its own.
 func (u *user) secrets(name string, s scenario) (credentials.Store, error) {
 	file := filepath.Join(u.dir, name+".json")
-	if s.ID != "" && s.Secret != "" && s.Issuer == "" {
+	if s.ID != "" && s.Secret+s.Key != "" && s.Issuer == "" {
 		s.Issuer = issuer(s.server)
 	}
 	if s.Issuer != "" {
-		raw, err := json.Marshal(map[string]any{s.server: map[string]any{"oauth": map[string]string{"origin": s.Issuer, "username": s.ID, "password": s.Secret}}})
+		client := map[string]string{"origin": s.Issuer, "username": s.ID, "password": s.Secret}
+		if s.Key != "" {
+			client["private_key_file"] = name + ".pem"
+			if err := os.WriteFile(filepath.Join(u.dir, name+".pem"), []byte(s.Key), 0o600); err != nil {
+				return credentials.Store{}, err
+			}
+		}
+		raw, err := json.Marshal(map[string]any{s.server: map[string]any{"oauth": client}})
 		if err == nil {
 			err = os.WriteFile(file, raw, 0o600)
 		}

@@ -4,16 +4,23 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/lmosd/lmosd/agent"
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/mcp"
 	"github.com/lmosd/lmosd/expose"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/node"
 )
 
 // MCP servers of other authors, as they come from npm, are things of the mesh: their tools, resources and prompts are called and read
@@ -104,4 +111,100 @@ func askHTTP(t *testing.T, at, input string) string {
 		t.Fatal(err)
 	}
 	return string(body)
+}
+
+// A server that has another tool has it for clients of the other node, too: they are told, and the description there is another.
+func TestMCPListChanges(t *testing.T) {
+	t.Parallel()
+	imports := []bridge.Bridge{mcp.New(mcp.Options{Log: logger()})}
+	m := newMesh(t, func(o *node.Options) { o.Bridges = []bridge.Bridge{mcp.New(mcp.Options{Log: o.Log})} })
+	server := sdk.NewServer(&sdk.Implementation{Name: "changing", Version: "1"}, nil)
+	add := func(name string) {
+		server.AddTool(&sdk.Tool{Name: name, InputSchema: map[string]any{"type": "object"}},
+			func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+				return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: name}}}, nil
+			})
+	}
+	add("first")
+	site := httptest.NewServer(sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, nil))
+	t.Cleanup(func() {
+		site.CloseClientConnections()
+		for one := range server.Sessions() { // those of old clients
+			one.Close()
+		}
+		site.Close()
+	})
+	x, err := expose.Open(t.Context(), expose.Spec{Target: "mcp:" + site.URL, Name: "changing"}, imports, logger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var work sync.WaitGroup
+	defer x.Close()
+	defer work.Wait()
+	defer cancel()
+	var mu sync.Mutex
+	latest, next := x.TD, make(chan struct{})
+	work.Go(func() {
+		for raw := range x.Changes(ctx) {
+			mu.Lock()
+			close(next)
+			latest, next = raw, make(chan struct{})
+			mu.Unlock()
+		}
+	})
+	work.Go(func() {
+		now := func() ([]byte, <-chan struct{}) {
+			mu.Lock()
+			defer mu.Unlock()
+			return latest, next
+		}
+		if err := agent.AttachChanging(ctx, m.wsHost, m.token, now, x.Thing, nil, logger()); err != nil {
+			t.Error(err)
+		}
+	})
+	before := m.known(t, "changing")
+
+	told := make(chan struct{}, 16)
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	client := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, &sdk.ClientOptions{
+		ToolListChangedHandler: func(context.Context, *sdk.ToolListChangedRequest) { told <- struct{}{} }})
+	s, err := client.Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: m.api + "/mcp/things/changing",
+		HTTPClient: &http.Client{Transport: transport}}, &sdk.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	begun, late := time.Now(), time.After(30*time.Second)
+	add("second")
+	for has := false; !has; {
+		select {
+		case <-told:
+		case <-late:
+			t.Fatal("the client is not told")
+		}
+		list, err := s.ListTools(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		has = slices.ContainsFunc(list.Tools, func(tool *sdk.Tool) bool { return tool.Name == "second" })
+	}
+	t.Logf("the client had the list after %v", time.Since(begun))
+	for has := false; !has; {
+		d := m.known(t, "changing")
+		if _, has = d.Thing.Actions["second"]; has && (d.Record.Hash == before.Record.Hash || d.Ref() != before.Ref()) {
+			t.Errorf("the description is %+v, it was %+v", d.Record, before.Record)
+		}
+		select {
+		case <-late:
+			t.Fatal("the description stays as it was")
+		case <-time.After(time.Millisecond):
+		}
+	}
+	t.Logf("the description was there after %v", time.Since(begun))
+	r, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "second"})
+	if err != nil || len(r.Content) != 1 {
+		t.Errorf("a call of it: %+v, %v", r, err)
+	}
 }
