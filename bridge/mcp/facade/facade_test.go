@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -236,6 +237,39 @@ func TestSubscriptionsAndChanges(t *testing.T) {
 			t.Errorf("the events are %+v, %v", r, err)
 		}
 		add(t, m, "urn:desk", strings.Replace(deskTD, `"greet"`, `"salute"`, 1), d)
+		eventually(t, "the change of the list", changed)
+	})
+}
+
+// A hasty mesh changes right before somebody learns how far it is.
+type hasty struct {
+	*bridgetest.Mesh
+	change atomic.Pointer[func()]
+}
+
+func (h *hasty) Latest() uint64 {
+	if change := h.change.Swap(nil); change != nil {
+		(*change)()
+	}
+	return h.Mesh.Latest()
+}
+
+// A list that changes while somebody begins to listen to it is told of.
+func TestAChangeAtTheBeginning(t *testing.T) {
+	t.Parallel()
+	eras(t, func(t *testing.T, version string) {
+		m, d := newDeskMesh(t)
+		h := &hasty{Mesh: m}
+		url := serveMesh(t, h)
+		change := func() { add(t, m, "urn:desk", strings.Replace(deskTD, `"greet"`, `"salute"`, 1), d) }
+		h.change.Store(&change)
+		changed := make(chan struct{}, 8)
+		s := connect(t, url+"/mcp/things/desk", version, &mcp.ClientOptions{
+			ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { changed <- struct{}{} }})
+		_, at := offered(t, m, "desk")
+		if err := s.Subscribe(t.Context(), &mcp.SubscribeParams{URI: at + "/properties/level"}); err != nil {
+			t.Fatal(err)
+		}
 		eventually(t, "the change of the list", changed)
 	})
 }

@@ -219,12 +219,15 @@ func (l *listener) changed(want filter, was, is lists) {
 	}
 }
 
-// watch calls f after changes of what q asks for, not for each one of many at once, until the caller leaves.
+// watch calls f after changes of what q asks for, not for each one of many at once, until the caller leaves; and at first: there may
+// have been one since the caller began.
 func watch(l *listener, h *Handler, q td.Query, f func()) {
 	dirty := make(chan struct{}, 1)
 	l.work.Go(func() {
 		for {
-			for _, err := range h.o.Mesh.Watch(l.ctx, q, h.o.Mesh.Latest()) {
+			latest := h.o.Mesh.Latest()
+			tell(dirty) // what came before is seen, too
+			for _, err := range h.o.Mesh.Watch(l.ctx, q, latest) {
 				if err != nil {
 					break
 				}
@@ -235,7 +238,6 @@ func watch(l *listener, h *Handler, q td.Query, f func()) {
 			case <-l.ctx.Done():
 				return
 			}
-			tell(dirty)
 		}
 	})
 	for {
