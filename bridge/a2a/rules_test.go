@@ -383,7 +383,9 @@ func TestStreams(t *testing.T) {
 			t.Errorf("the subscriptions are %s and %s", one, two)
 		}
 		slow := ask(t, desk, wire.SendMessage, configured(say(skill("slow", row{"until": "later"})), "returnImmediately", true), nil).task(t)
-		until(t, "it works", func() bool { return ask(t, desk, wire.GetTask, row{"id": slow.ID}, nil).task(t).Status.State == wire.Working })
+		until(t, "it works", func() bool {
+			return ask(t, desk, wire.GetTask, row{"id": slow.ID}, nil).task(t).Status.State == wire.Working
+		})
 		told = follow(slow.ID)
 		close(s.desk.gate("later"))
 		if one, two := <-told, <-told; one != two || !strings.HasSuffix(one, " COMPLETED") {
