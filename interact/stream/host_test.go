@@ -47,7 +47,7 @@ func TestHostsAreTriedInOrder(t *testing.T) {
 		_ = gone.Close()
 		server := newHost(t, transport)
 		newBinding(t, server, Options{}).Serve(answering)
-		caller := newBinding(t, newHost(t, transport), Options{Reach: log.reach, DialTimeout: 300 * time.Millisecond})
+		caller := newBinding(t, newHost(t, transport), Options{Reach: log.reach, DialTimeout: 3 * time.Second})
 
 		r, err := interact.Ask(t.Context(), caller.Thing([]td.Host{where, at(t, server)}), ask("a", "hello"))
 		if err != nil || string(r.Data) != "hello" {
@@ -170,7 +170,7 @@ func TestUnreachableNamesThePaths(t *testing.T) {
 		where := at(t, gone)
 		_ = gone.Close()
 		h := newHost(t, transport)
-		caller := newBinding(t, h, Options{DialTimeout: 300 * time.Millisecond})
+		caller := newBinding(t, h, Options{DialTimeout: 3 * time.Second})
 		silent := newHost(t, transport) // does not speak the protocol
 		hosts := []td.Host{where, at(t, h), at(t, silent), {Node: "did:web:example.com"}, {Node: where.Node, Addrs: []string{"nonsense"}}}
 		_, err := interact.Ask(t.Context(), caller.Thing(hosts), ask("a", ""))
