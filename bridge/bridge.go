@@ -3,6 +3,9 @@
 //
 // What a thing can say in its own protocol and not in another goes through a tunnel: an action that carries the foreign protocol
 // verbatim ([Dial], [Accept]). Between a client and an agent of one protocol nothing is translated, so that nothing is lost.
+//
+// Between protocols a conversation with an agent is a [Turn] and its [Outcome]. To the agent all callers are this node: whose its tasks and
+// conversations are, is remembered as [Claims].
 package bridge
 
 import (

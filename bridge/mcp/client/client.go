@@ -2,6 +2,9 @@
 // written is posted, and what is read is what the server answers, and says by itself. Messages pass as they are. What HTTP says in place of an
 // answer is an error of JSON-RPC with lmosd's own code in its data, {"code":"LMOS-1401","hint":"…"}.
 //
+// A [Login] gets what a server wants before it lets anybody in (login.go): it finds the authorization server (discover.go), asks a person
+// (consent.go) or says who this host is, and gives back what was granted (logout.go).
+//
 // Sources: MCP 2026-07-28 and 2025-11-25, "Transports", "Streamable HTTP", "Authorization"; MCP 2024-11-05, "HTTP with SSE".
 package client
 
