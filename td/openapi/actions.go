@@ -67,7 +67,7 @@ func (c *converter) actions() map[string]any {
 			c.warn(method+" "+clip(path, 100), "left out: the method is not used for actions")
 		}
 	}
-	if len(c.api.Extensions) > 0 && c.api.Extensions["webhooks"] != nil {
+	if len(c.api.Webhooks) > 0 {
 		c.warn("webhooks", "left out: the thing has no events")
 	}
 	return all

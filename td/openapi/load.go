@@ -164,6 +164,10 @@ func (t *tidier) schema(v any, depth int) {
 		}
 	case map[string]any:
 		exclusive(v, "exclusiveMinimum", "minimum", func(limit, other float64) bool { return limit >= other })
+		if c, ok := v["const"]; ok && c == nil { // the library tells null from none only in a list
+			delete(v, "const")
+			v["enum"] = []any{nil}
+		}
 		exclusive(v, "exclusiveMaximum", "maximum", func(limit, other float64) bool { return limit <= other })
 		for name, e := range v {
 			switch m, isMap := e.(map[string]any); {

@@ -143,11 +143,14 @@ func (c *converter) values(s *openapi3.Schema, out map[string]any) {
 		if _, typed := out["type"]; typed { // null is said by nullable
 			list = slices.DeleteFunc(slices.Clone(list), func(v any) bool { return v == nil })
 		}
-		if c.nodes -= len(list); len(list) > 0 {
+		switch c.nodes -= len(list); {
+		case len(list) == 1 && list[0] == nil: // see load: the library knows no other
+			out["const"] = nil
+		case len(list) > 0:
 			out["enum"] = list
 		}
 	}
-	if v, ok := s.Extensions["const"]; ok && depthOf(v) <= deepest {
+	if v := s.Const; v != nil && depthOf(v) <= deepest {
 		out["const"] = v
 	}
 	if v := s.Default; v != nil && depthOf(v) <= deepest {
@@ -181,8 +184,8 @@ func bounds(s *openapi3.Schema, out map[string]any) {
 		}
 		out[name] = *v
 	}
-	limit("minimum", s.Min, s.ExclusiveMin)
-	limit("maximum", s.Max, s.ExclusiveMax)
+	limit("minimum", s.Min, s.ExclusiveMin.IsTrue())
+	limit("maximum", s.Max, s.ExclusiveMax.IsTrue())
 	if s.MultipleOf != nil && *s.MultipleOf > 0 {
 		limit("multipleOf", s.MultipleOf, false)
 	}
@@ -210,7 +213,7 @@ func bounds(s *openapi3.Schema, out map[string]any) {
 
 // parts adds elements and members.
 func (c *converter) parts(s *openapi3.Schema, w walk, out map[string]any) {
-	if s.Items != nil && s.Extensions["prefixItems"] == nil { // else it speaks of what comes behind those
+	if s.Items != nil && s.PrefixItems == nil { // else it speaks of what comes behind those
 		out["items"] = c.schema(s.Items, w)
 	}
 	members, hidden := map[string]any{}, map[string]bool{}
@@ -356,16 +359,29 @@ func merge(into, from map[string]any) bool {
 	return true
 }
 
-// ignored are keywords that ask nothing of a value, and those that are handled.
-var ignored = []string{"const", "examples", "$schema", "$id", "$comment", "$anchor", "$defs", "deprecated",
-	"contentMediaType", "contentEncoding"}
-
-// unsupported tells of keywords that are not kept.
+// unsupported tells of keywords that are not kept. Those that the library has no field for are ignored if they are extensions.
 func (c *converter) unsupported(s *openapi3.Schema, w walk) {
-	for _, name := range slices.Sorted(maps.Keys(s.Extensions)) {
-		if !slices.Contains(ignored, name) && !strings.HasPrefix(name, "x-") {
+	left := later(s)
+	for name := range s.Extensions {
+		left[name] = name != "deprecated" && !strings.HasPrefix(name, "x-")
+	}
+	for _, name := range slices.Sorted(maps.Keys(left)) {
+		if left[name] {
 			c.warn(w.op.where(), "%s in a schema is left out", clip(name, 60))
 		}
+	}
+}
+
+// later tells which keywords of JSON Schema 2020-12 that OpenAPI 3.0 had not, and that ask something of a value, s has.
+func later(s *openapi3.Schema) map[string]bool {
+	return map[string]bool{
+		"prefixItems": s.PrefixItems != nil, "contains": s.Contains != nil, "minContains": s.MinContains != nil,
+		"maxContains": s.MaxContains != nil, "patternProperties": s.PatternProperties != nil,
+		"dependentSchemas": s.DependentSchemas != nil, "dependentRequired": s.DependentRequired != nil,
+		"propertyNames": s.PropertyNames != nil, "if": s.If != nil, "then": s.Then != nil, "else": s.Else != nil,
+		"unevaluatedItems":      s.UnevaluatedItems.Has != nil || s.UnevaluatedItems.Schema != nil,
+		"unevaluatedProperties": s.UnevaluatedProperties.Has != nil || s.UnevaluatedProperties.Schema != nil,
+		"$dynamicRef":           s.DynamicRef != "", "$dynamicAnchor": s.DynamicAnchor != "", "contentSchema": s.ContentSchema != nil,
 	}
 }
 
