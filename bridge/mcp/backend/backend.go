@@ -319,6 +319,22 @@ func (b *Backend) broken(ctx context.Context, err error) error {
 
 // Session implements [wire.Server].
 func (b *Backend) Session(ctx context.Context) (wire.Conn, error) {
+	conn, err := b.session(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return wire.Answered(conn, func(err error) error {
+		if b.ctx.Err() != nil {
+			return interact.Errorf(interact.ShuttingDown, "try again later", "%s is being ended", b.o.Name)
+		}
+		if ctx.Err() != nil {
+			return interact.Errorf(interact.Cancelled, "begin another session", "the session was ended before there was an answer")
+		}
+		return b.broken(ctx, err)
+	}), nil
+}
+
+func (b *Backend) session(ctx context.Context) (wire.Conn, error) {
 	if b.o.Relay {
 		return b.dial(ctx)
 	}

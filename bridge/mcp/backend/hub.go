@@ -124,7 +124,7 @@ func (h *hub) beginLocked(key string) *topic {
 		h.ended(key, t, r, err)
 	})
 	if err != nil {
-		t.fail(refusal(err))
+		t.fail(wire.Fault(err))
 		close(t.over)
 	}
 	return t
@@ -134,7 +134,7 @@ func (h *hub) beginLocked(key string) *topic {
 func (h *hub) ended(key string, t *topic, r *wire.Message, err error) {
 	switch {
 	case err != nil:
-		t.fail(refusal(err))
+		t.fail(wire.Fault(err))
 	case r.Error() != nil:
 		t.fail(r.Error())
 	default:

@@ -206,7 +206,9 @@ func TestAnOldClientThatAsksForTooMuch(t *testing.T) {
 	ask(`{"jsonrpc":"2.0","id":"nobody asked","result":{}}`)
 	ask(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":[7]}}`)
 	reply(`{"jsonrpc":"2.0","id":7,"method":"asks"}`, `"method":"elicitation/create"`)
-	reply(`{"jsonrpc":"2.0","id":7,"method":"fine"}`, "is being answered")
+	if err := c.Write(t.Context(), wire.Request("7", "fine", nil)); err == nil || !strings.Contains(err.Error(), "is being answered") {
+		t.Errorf("an id twice: %v", err)
+	}
 	for i := range 127 {
 		ask(`{"jsonrpc":"2.0","id":"h` + string(rune('a'+i%26)) + strings.Repeat("x", i) + `","method":"hang"}`)
 	}

@@ -1,7 +1,6 @@
 package backend
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -9,7 +8,6 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
-	"github.com/lmosd/lmosd/interact"
 )
 
 // maxUser bounds the name of a relay's user, in bytes.
@@ -125,7 +123,7 @@ func (t *tunnel) call(ctx context.Context, m *wire.Message) *wire.Message {
 		return wire.Refuse(m.ID(), bad)
 	}
 	if err := t.judged(ctx, m); err != nil {
-		return wire.Refuse(m.ID(), refusal(err))
+		return wire.Refuse(m.ID(), wire.Fault(err))
 	}
 	if raw, _ := m.Param("_meta", wire.MetaUser); raw != nil {
 		user := m.Text("_meta", wire.MetaUser)
@@ -134,9 +132,9 @@ func (t *tunnel) call(ctx context.Context, m *wire.Message) *wire.Message {
 	}
 	r, err := t.server.Call(ctx, m, func(n *wire.Message) error { return t.conn.Write(ctx, n) })
 	if err != nil {
-		return wire.Refuse(m.ID(), refusal(err))
+		return wire.Refuse(m.ID(), wire.Fault(err))
 	}
-	return r
+	return worded(r)
 }
 
 func (t *tunnel) judged(ctx context.Context, m *wire.Message) error {
@@ -146,28 +144,28 @@ func (t *tunnel) judged(ctx context.Context, m *wire.Message) error {
 	return t.judge(ctx, m)
 }
 
-// refusal says to a client why its request got no answer. The cause stays here: it may be an address with a key in it.
-func refusal(err error) *wire.Error {
-	if said := new(wire.Error); errors.As(err, &said) {
-		return said
+// worded is a message of a server as its client reads it: an error of a carrier ([Relayed]) has the words of lmosd, which may be for people.
+func worded(m *wire.Message) *wire.Message {
+	if !m.IsResponse() {
+		return m
 	}
-	e := interact.AsError(err)
-	return wire.Errorf(wire.InternalError, "%s", interact.Clip(cmp.Or(e.Title, e.Error()), maxReason)).With(map[string]any{
-		"code": e.Code.String(), "hint": e.Hint, "retryable": e.Code.Retryable()})
+	if e := m.Error(); e != nil {
+		if ours := Relayed(e); ours != nil {
+			return wire.Refuse(m.ID(), wire.Fault(ours))
+		}
+	}
+	return m
 }
-
-// maxReason bounds the words of an error.
-const maxReason = 2 << 10
 
 // session passes a session of the old era on, message by message, until one end leaves. The error is that of the server's end.
 func (t *tunnel) session(ctx context.Context, first *wire.Message) error {
 	up, err := t.server.Session(ctx)
 	if err != nil {
-		return errors.Join(err, t.conn.Write(ctx, wire.Refuse(first.ID(), refusal(err))))
+		return errors.Join(err, t.conn.Write(ctx, wire.Refuse(first.ID(), wire.Fault(err))))
 	}
 	defer up.Close()
 	if err := up.Write(ctx, first); err != nil {
-		return err
+		return errors.Join(err, t.conn.Write(ctx, wire.Refuse(first.ID(), wire.Fault(err))))
 	}
 	ended := make(chan error, 1)
 	t.work.Go(func() {
@@ -176,17 +174,24 @@ func (t *tunnel) session(ctx context.Context, first *wire.Message) error {
 			if m.Chats() && !pace.Take(time.Now()) {
 				return nil, nil
 			}
-			return m, nil
+			return worded(m), nil
 		})
 		t.conn.Close() // and so ends the loop below
 	})
 	err = copyAll(ctx, up, t.conn,
 		func(m *wire.Message, bad *wire.Error) error { return t.conn.Write(ctx, wire.Refuse(idOf(m), bad)) },
 		func(m *wire.Message) (*wire.Message, error) {
-			if err := t.judged(ctx, m); m.IsRequest() && err != nil {
-				return nil, t.conn.Write(ctx, wire.Refuse(m.ID(), refusal(err)))
+			err := t.judged(ctx, m)
+			if !m.IsRequest() {
+				return m, nil
 			}
-			return m, nil
+			if err == nil {
+				err = up.Write(ctx, m)
+			}
+			if err != nil { // it was not begun
+				err = t.conn.Write(ctx, wire.Refuse(m.ID(), wire.Fault(err)))
+			}
+			return nil, err
 		})
 	select {
 	case err = <-ended:

@@ -199,7 +199,7 @@ func (y *young) answer(ctx context.Context, m *wire.Message) *wire.Message {
 	}
 	r, err := y.call(ctx, m)
 	if err != nil {
-		return wire.Refuse(m.ID(), refusal(err))
+		return wire.Refuse(m.ID(), wire.Fault(err))
 	}
 	return r
 }

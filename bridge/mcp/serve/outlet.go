@@ -21,6 +21,7 @@ const (
 // An outlet holds what goes to the client on one stream.
 type outlet struct {
 	number int
+	of     wire.ID         // the request; empty: none
 	token  json.RawMessage // of progress
 
 	mu     sync.Mutex

@@ -90,7 +90,7 @@ func (h *Handler) begin(w http.ResponseWriter, r *http.Request, m *wire.Message)
 	if err != nil {
 		s.cancel()
 		h.forget(s)
-		refuse(w, http.StatusBadGateway, m.ID(), h.lost(err))
+		refuse(w, http.StatusBadGateway, m.ID(), wire.Fault(err))
 		return
 	}
 	h.mu.Lock()
@@ -171,9 +171,9 @@ func (s *session) pump(ctx context.Context) {
 		if m.Chats() && !pace.Take(time.Now()) {
 			continue
 		}
-		if !s.put(m) {
-			s.h.o.Log.Warn("a session of MCP was ended: its client does not read")
-			return
+		if !s.put(m) && ctx.Err() == nil {
+			s.h.o.Log.Warn("a session of MCP is ended: its client does not read")
+			s.cancel() // and then what it still waits for is refused
 		}
 	}
 }
@@ -223,6 +223,9 @@ func (s *session) take(w http.ResponseWriter, r *http.Request, m *wire.Message) 
 			http.Error(w, "the session is over: begin another", http.StatusNotFound)
 			return
 		}
+		if m.Method() == wire.Cancelled {
+			s.cancelled(m)
+		}
 		w.WriteHeader(http.StatusAccepted)
 		return
 	}
@@ -231,8 +234,8 @@ func (s *session) take(w http.ResponseWriter, r *http.Request, m *wire.Message) 
 		refuse(w, http.StatusBadRequest, m.ID(), e)
 		return
 	}
-	if s.conn.Write(r.Context(), m) != nil {
-		o.end()
+	if err := s.conn.Write(r.Context(), m); err != nil {
+		s.put(wire.Refuse(m.ID(), wire.Fault(err)))
 	}
 	s.answer(w, r, m, o)
 }
@@ -251,7 +254,7 @@ func (s *session) newOutlet(m *wire.Message) (*outlet, *wire.Error) {
 		return nil, wire.Errorf(wire.InvalidRequest, "the session has %d requests that wait", maxOutlets)
 	}
 	o := newOutlet(s.outlets[len(s.outlets)-1].number + 1)
-	o.token = m.ProgressToken()
+	o.of, o.token = m.ID(), m.ProgressToken()
 	s.outlets = append(s.outlets, o)
 	s.open[m.ID()] = o
 	return o, nil
@@ -265,6 +268,21 @@ func (s *session) forgetLocked() bool {
 	}
 	return i >= 0
 }
+
+// cancelled ends the stream of a request that the client does not wait for any more.
+func (s *session) cancelled(m *wire.Message) {
+	raw, _ := m.Param("requestId")
+	id := wire.IDOf(raw)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o := s.open[id]; o != nil {
+		delete(s.open, id)
+		o.end()
+	}
+}
+
+// errEnding is why a request has no other answer when its HTTP exchange is ended here.
+var errEnding = interact.Errorf(interact.ShuttingDown, "try again later", "the node was ended before there was an answer")
 
 // put gives a message to the stream that it is for, and reports whether the session still has room. Streams that ended make some.
 func (s *session) put(m *wire.Message) bool {
@@ -325,8 +343,8 @@ var aboutAll = map[string]bool{wire.ToolsChanged: true, wire.PromptsChanged: tru
 // answer gives the client what comes for its request: the response alone as JSON, or a stream.
 func (s *session) answer(w http.ResponseWriter, r *http.Request, m *wire.Message, o *outlet) {
 	out := &stream{w: w, r: r}
-	if !s.follow(out, o, -1) && !out.begun && r.Context().Err() == nil {
-		refuse(w, http.StatusOK, m.ID(), wire.Errorf(wire.InternalError, "the server ended the session without a response"))
+	if !s.follow(out, o, -1) && !out.begun {
+		refuse(w, http.StatusOK, m.ID(), wire.Errorf(wire.InternalError, "there is no response: the request was cancelled, or its session is over"))
 	}
 }
 
@@ -357,6 +375,10 @@ func (s *session) follow(out *stream, o *outlet, n int) (sent bool) {
 		case <-alive.C:
 			out.comment()
 		case <-out.r.Context().Done():
+			if o.of != "" { // either the client has left, and this goes nowhere, or we are being ended
+				out.last(wire.Refuse(o.of, wire.Fault(errEnding)))
+				sent = true
+			}
 			return sent
 		}
 	}

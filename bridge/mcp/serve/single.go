@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
-	"github.com/lmosd/lmosd/interact"
 )
 
 // removed are methods that 2026-07-28 took away.
@@ -47,8 +46,11 @@ func (h *Handler) single(w http.ResponseWriter, r *http.Request, m *wire.Message
 	switch {
 	case ended:
 		response = over(m)
+	case err != nil && r.Context().Err() != nil: // the client has left, and this goes nowhere, or we are being ended
+		response = wire.Refuse(m.ID(), wire.Fault(errEnding))
 	case err != nil:
-		response = wire.Refuse(m.ID(), h.lost(err))
+		h.o.Log.Debug("an MCP server gave no response", "err", err)
+		response = wire.Refuse(m.ID(), wire.Fault(err))
 	}
 	out.last(response)
 }
@@ -101,16 +103,6 @@ func over(m *wire.Message) *wire.Message {
 	}
 	return wire.Respond(m.ID(), map[string]any{"resultType": "complete",
 		"_meta": map[string]any{wire.MetaSubscription: json.RawMessage(m.ID())}})
-}
-
-// lost is the error of a request whose server gave no response.
-func (h *Handler) lost(err error) *wire.Error {
-	h.o.Log.Debug("an MCP server gave no response", "err", err)
-	e := wire.Errorf(wire.InternalError, "the server gave no response: %s", interact.Clip(err.Error(), 2<<10))
-	if said := new(interact.Error); errors.As(err, &said) {
-		return e.With(map[string]any{"code": said.Code.String(), "hint": said.Hint, "retryable": said.Code.Retryable()})
-	}
-	return e
 }
 
 // A stream is the answer to a request: JSON, or events once something comes before the response.

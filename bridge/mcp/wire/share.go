@@ -17,7 +17,7 @@ type Server interface {
 	// the error of Call says why there is none.
 	Call(ctx context.Context, m *Message, notify func(*Message) error) (*Message, error)
 	// Session begins a session of 2025-11-25 or before. The client's first message is initialize; the server's end is closed
-	// with the Conn, or when ctx ends.
+	// with the Conn, or when ctx ends. It keeps the promise of [Answered].
 	Session(ctx context.Context) (Conn, error)
 }
 

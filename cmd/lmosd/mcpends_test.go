@@ -1,0 +1,292 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/lmosd/lmosd/bridge/mcp/wire"
+)
+
+// endless is a program: an MCP server of both eras whose tool "wait" says that it is at work, if somebody wants to hear that, and never
+// answers. Each call adds the number of the process to the file calls of the folder in which it runs.
+func endless() {
+	in := bufio.NewReader(os.Stdin)
+	for {
+		line, err := in.ReadBytes('\n')
+		if err != nil {
+			return
+		}
+		m, err := wire.Parse(bytes.TrimSpace(line))
+		if err != nil {
+			continue
+		}
+		for _, r := range endlessReplies(m) {
+			fmt.Println(string(r.Bytes()))
+		}
+		if m.Method() == wire.CallTool {
+			note(fmt.Sprintln(os.Getpid()))
+		}
+	}
+}
+
+func note(line string) {
+	f, err := os.OpenFile("calls", os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		panic(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteString(line); err != nil {
+		panic(err)
+	}
+}
+
+// endlessReplies are what the server says at once.
+func endlessReplies(m *wire.Message) []*wire.Message {
+	reply := func(v map[string]any) []*wire.Message {
+		v["resultType"], v["ttlMs"], v["cacheScope"] = "complete", 0, "public"
+		return []*wire.Message{wire.Respond(m.ID(), v)}
+	}
+	switch token := m.ProgressToken(); {
+	case m.Method() == wire.Discover:
+		return reply(map[string]any{"supportedVersions": []string{wire.Modern}, "capabilities": map[string]any{"tools": struct{}{}}})
+	case m.Method() == wire.Initialize:
+		return reply(map[string]any{"protocolVersion": wire.Legacy, "capabilities": map[string]any{"tools": struct{}{}},
+			"serverInfo": wire.Implementation{Name: "endless", Version: "1"}})
+	case m.Method() == "tools/list":
+		return reply(map[string]any{"tools": []any{map[string]any{"name": "wait", "inputSchema": map[string]string{"type": "object"}}}})
+	case m.Method() == wire.CallTool && token != nil:
+		return []*wire.Message{wire.Request("", wire.Progress, map[string]any{"progressToken": token, "progress": 1})}
+	case m.IsRequest() && m.Method() != wire.CallTool:
+		return []*wire.Message{wire.Refuse(m.ID(), wire.Errorf(wire.UnknownMethod, "no"))}
+	}
+	return nil
+}
+
+// breaking is the same server of the old era over HTTP, which ends the stream of a call without an answer when it is let to.
+func breaking(t *testing.T, end <-chan struct{}) (url string) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		m, bad := wire.Parse(body)
+		switch {
+		case r.Method != http.MethodPost:
+			w.WriteHeader(http.StatusMethodNotAllowed)
+		case err != nil || bad != nil || m.IsModern():
+			w.WriteHeader(http.StatusBadRequest)
+		case !m.IsRequest():
+			w.WriteHeader(http.StatusAccepted)
+		case m.Method() == wire.CallTool:
+			w.Header().Set("Content-Type", "text/event-stream")
+			for _, e := range endlessReplies(m) {
+				fmt.Fprintf(w, "data: %s\n\n", e.Bytes())
+			}
+			w.(http.Flusher).Flush()
+			select {
+			case <-end:
+			case <-r.Context().Done():
+			}
+		default:
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write(endlessReplies(m)[0].Bytes())
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// A caller is a client of one era that has begun a call by one transport. Said are the messages that it got, to the end of its exchange.
+type mcpCaller struct {
+	name  string
+	said  *buffer
+	leave func() // and wait
+}
+
+const callID = `"the call"`
+
+// answers are the responses to the call.
+func (c *mcpCaller) answers() (all []*wire.Message) {
+	for line := range strings.Lines(c.said.String()) {
+		line = strings.TrimPrefix(strings.TrimSpace(line), "data: ")
+		if m, err := wire.Parse([]byte(line)); err == nil && m.IsResponse() && m.ID() == callID {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+func (c *mcpCaller) progressed() bool { return strings.Contains(c.said.String(), wire.Progress) }
+
+// mcpRequest is one of an era.
+func mcpRequest(id wire.ID, method, era string, progress bool) *wire.Message {
+	meta := map[string]any{}
+	if era == wire.Modern {
+		meta[wire.MetaVersion], meta[wire.MetaCapabilities] = era, struct{}{}
+	}
+	if progress {
+		meta["progressToken"] = "p" + era
+	}
+	params := map[string]any{"_meta": meta}
+	switch method {
+	case wire.CallTool:
+		params["name"], params["arguments"] = "wait", struct{}{}
+	case wire.Initialize:
+		params["protocolVersion"], params["capabilities"] = era, struct{}{}
+		params["clientInfo"] = wire.Implementation{Name: "test", Version: "1"}
+	}
+	return wire.Request(id, method, params)
+}
+
+// overHTTP calls at url.
+func overHTTP(t *testing.T, url, era string, progress bool) *mcpCaller {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{}}
+	post := func(m *wire.Message, session string) (*http.Response, error) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, bytes.NewReader(m.Bytes()))
+		if err != nil {
+			return nil, err
+		}
+		for name, value := range map[string]string{"Content-Type": "application/json", "Accept": "application/json, text/event-stream",
+			"Mcp-Session-Id": session, "Mcp-Protocol-Version": era, "Mcp-Method": m.Method(), "Mcp-Name": "wait"} {
+			if value != "" {
+				req.Header.Set(name, value)
+			}
+		}
+		return client.Do(req)
+	}
+	session := ""
+	if era != wire.Modern {
+		for _, m := range []*wire.Message{mcpRequest("0", wire.Initialize, era, false), wire.Request("", wire.Initialized, nil)} {
+			resp, err := post(m, session)
+			if err != nil || resp.StatusCode >= 300 {
+				t.Fatal(resp, err)
+			}
+			_, _ = io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+			session += resp.Header.Get("Mcp-Session-Id")
+		}
+	}
+	c := &mcpCaller{name: era + " over HTTP", said: &buffer{}}
+	var work sync.WaitGroup
+	work.Go(func() {
+		resp, err := post(mcpRequest(callID, wire.CallTool, era, progress), session)
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			return
+		}
+		defer resp.Body.Close()
+		if _, err := io.Copy(c.said, resp.Body); err != nil {
+			t.Errorf("%s: the answer breaks off: %v", c.name, err)
+		}
+	})
+	c.leave = func() {
+		work.Wait()
+		client.CloseIdleConnections()
+	}
+	return c
+}
+
+// overStdio calls by lmosd mcp.
+func overStdio(x *user, thing, era string, progress bool) *mcpCaller {
+	x.t.Helper()
+	cmd := x.command("mcp", "--thing", thing)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	p := x.run(cmd)
+	if era != wire.Modern {
+		fmt.Fprintf(in, "%s\n%s\n", mcpRequest("0", wire.Initialize, era, false).Bytes(), wire.Request("", wire.Initialized, nil).Bytes())
+		p.prints(`"protocolVersion"`)
+	}
+	fmt.Fprintf(in, "%s\n", mcpRequest(callID, wire.CallTool, era, progress).Bytes())
+	return &mcpCaller{name: era + " over stdio", said: &p.out, leave: func() {
+		in.Close()
+		p.wait()
+	}}
+}
+
+// An endCase is what ends a call that will never be answered.
+type endCase struct {
+	progress bool
+	upstream bool // the server is elsewhere, over HTTP
+	cause    func(a, b *nodeProcess, pids []int, upstream func())
+	want     string // in each answer
+}
+
+var endCases = map[string]endCase{
+	"the host dies before progress": {false, false, func(a, _ *nodeProcess, _ []int, _ func()) { a.signal(syscall.SIGKILL) }, "LMOS-1503"},
+	"the host dies after progress":  {true, false, func(a, _ *nodeProcess, _ []int, _ func()) { a.signal(syscall.SIGKILL) }, "LMOS-1503"},
+	"the agent's server dies": {true, false, func(_, _ *nodeProcess, pids []int, _ func()) {
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone with another
+		}
+	}, "ended before it answered"},
+	"the node stops": {true, false, func(_, b *nodeProcess, _ []int, _ func()) { b.signal(syscall.SIGTERM) }, `"retryable":true`},
+	"the upstream's stream ends without an answer": {true, true, func(_, _ *nodeProcess, _ []int, end func()) { end() },
+		"the server ended the connection before it answered"},
+}
+
+// TestEveryBegunRequestEnds: whatever ends a call, its client gets one response or error with its id, in both eras, over HTTP and stdio.
+func TestEveryBegunRequestEnds(t *testing.T) {
+	t.Parallel()
+	for name, c := range endCases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c.run(t)
+		})
+	}
+}
+
+func (c endCase) run(t *testing.T) {
+	x := newUser(t)
+	a := x.node("a")
+	b := x.node("b", "--mesh.bootstrap", a.P2P[0])
+	target, end := "mcp:endless", make(chan struct{})
+	if c.upstream {
+		target = "mcp:" + breaking(t, end)
+	}
+	x.at(a).exposed(target, "--name", "waiter")
+	eventually(t, "the other node finds it", func() bool { return x.at(b).lmosd("show", "waiter").code == 0 })
+	var callers []*mcpCaller
+	for _, era := range []string{wire.Modern, wire.Legacy} {
+		callers = append(callers, overHTTP(t, b.API+"/mcp/things/waiter", era, c.progress), overStdio(x.at(b), "waiter", era, c.progress))
+	}
+	pids := func() (all []int) {
+		text, _ := os.ReadFile(filepath.Join(x.home, "calls")) // it may not be there yet
+		for line := range strings.Lines(string(text)) {
+			pid, err := strconv.Atoi(strings.TrimSpace(line))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, pid)
+		}
+		return all
+	}
+	eventually(t, "all calls have begun", func() bool {
+		return (c.upstream || len(pids()) == len(callers)) && (!c.progress || !slices.ContainsFunc(callers, func(m *mcpCaller) bool { return !m.progressed() }))
+	})
+	c.cause(a, b, pids(), sync.OnceFunc(func() { close(end) }))
+	for _, m := range callers {
+		eventually(t, m.name+" is answered", func() bool { return len(m.answers()) > 0 })
+		m.leave()
+		all := m.answers()
+		if len(all) != 1 {
+			t.Errorf("%s: there are %d answers: %s", m.name, len(all), m.said.String())
+		}
+		if text := string(all[0].Bytes()); all[0].Error() == nil || !strings.Contains(text, c.want) || !json.Valid(all[0].Error().Data) {
+			t.Errorf("%s: got %s, want %s", m.name, text, c.want)
+		}
+	}
+}
