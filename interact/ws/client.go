@@ -111,7 +111,7 @@ func Claims(f *td.Form) bool {
 //
 // The dialect is that of the Web Thing Protocol if the form says so. Else it is that of the LMOS documents, if the agent agrees
 // to the subprotocol at the upgrade, or Kotlin's: the Kotlin server does not agree, and closes connections on words it does not
-// know. A form may give the name by which its agent knows the thing as "lmos:thingId", if that is not its id.
+// know. Either way each id and each name of a property is spelled in both ways that LMOS has (frame.Style). A form may give the name by which its agent knows the thing as "lmos:thingId", if that is not its id.
 //
 // Observations and subscriptions of one affordance share one subscription of the agent. A consumer that reads too slowly gets
 // [interact.Overloaded]. When the connection breaks, what was asked over it ends with [interact.Unreachable]; Begun tells whether
@@ -204,7 +204,8 @@ func (a *agent) connect(ctx context.Context, f *td.Form, l login) (p *peer, fres
 	if n.err != nil {
 		return nil, false, n.err
 	}
-	return &peer{c: n.conn, thing: thingID(a.thing, f), style: frame.Style{Dialect: a.dialect(f, n.echo), Proven: true}}, fresh, nil
+	style := frame.Style{Dialect: a.dialect(f, n.echo), Proven: true, Both: true}
+	return &peer{c: n.conn, thing: thingID(a.thing, f), style: style}, fresh, nil
 }
 
 // dialect decides how the agent is spoken to (LMOS WebSocket subprotocol, dialect detection).

@@ -23,6 +23,7 @@ type settings struct {
 	maxSubscriptions int
 	rate             float64       // inbound frames per second
 	ping             time.Duration // of silence, after which the peer is asked for a sign of life
+	keep             time.Duration // of the last states of actions
 	idle             time.Duration // after which an unused connection ends; 0 means never
 }
 
@@ -44,6 +45,9 @@ func (s settings) withDefaults() settings {
 	}
 	if s.ping <= 0 {
 		s.ping = defaultPing
+	}
+	if s.keep <= 0 {
+		s.keep = defaultKeep
 	}
 	return s
 }

@@ -46,8 +46,8 @@ func (s *script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.asked = append(s.asked, m)
 		s.mu.Unlock()
 		for _, line := range s.lines[min(n, len(s.lines)-1)] {
-			line = strings.ReplaceAll(line, "@id", fmt.Sprint(m["messageID"], m["messageId"]))
-			line = strings.ReplaceAll(line, "<nil>", "")
+			id, _ := m["messageID"].(string) // each dialect has it
+			line = strings.ReplaceAll(line, "@id", id)
 			if ws.Write(context.Background(), websocket.MessageText, []byte(line)) != nil {
 				return
 			}

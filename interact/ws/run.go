@@ -3,50 +3,92 @@ package ws
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/ws/frame"
 )
 
-// A run is one invocation of an action over a connection. All but running belongs to the lock of runs.
+// A run is one invocation of an action over a connection. All of it belongs to the lock of runs.
 type run struct {
 	thing, name     string
 	id, correlation string // of the invocation
 	actionID        string
 	cancel          context.CancelFunc // ends it; nil if it outlives the connection, or is over
+	last            *interact.Message  // the state with which it ended, as far as this connection followed it
+	lost            bool               // its output was too large to be kept
+	over            time.Time          // when it ended
 }
 
 // runs are the latest invocations of a connection, oldest first: queries and cancellations name an action, an actionID, or the
-// ids of the invocation (LMOS WebSocket subprotocol, tolerance 8).
+// ids of the invocation (LMOS WebSocket subprotocol, tolerance 8). What has ended is kept as long as tasks are, and answers
+// queries that its host does not: those of a run that was no task. The outputs of a connection are kept up to maxKept bytes
+// together, the latest; they are nobody else's to ask for, and end with the connection.
 type runs struct {
-	mu   sync.Mutex
+	keep time.Duration
+
+	mu   sync.Mutex // guards the rest
 	list []*run
+	held int // bytes of the data of last
 }
 
 func (r *runs) add(one *run) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.list) >= maxRuns {
-		r.list = append(r.list[:0], r.list[len(r.list)-maxRuns+1:]...)
+	r.sweepLocked(time.Now())
+	for len(r.list) >= maxRuns {
+		r.dropLocked(0)
 	}
 	r.list = append(r.list, one)
 }
 
-// over notes that a run has ended. One without an actionID is forgotten: nothing is kept of it.
-func (r *runs) over(one *run) {
+// end notes that a run has ended at now, with the state last, without its output if that is lost; nil where nothing is known of its
+// end. One that nobody can ask for is forgotten.
+func (r *runs) end(one *run, last *interact.Message, lost bool, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	one.cancel = nil
-	if one.actionID != "" {
+	i := slices.Index(r.list, one)
+	if one.cancel = nil; i < 0 { // so many began since
 		return
 	}
-	for i := range r.list {
-		if r.list[i] == one {
-			r.list = append(r.list[:i], r.list[i+1:]...)
-			return
+	if last == nil {
+		if one.actionID == "" {
+			r.dropLocked(i)
+		}
+		return
+	}
+	kept := *last
+	kept.Name, kept.Time, one.last, one.over = one.name, now.UTC(), &kept, now
+	if lost || len(kept.Data) > maxKept {
+		kept.Data, kept.ContentType, one.lost = nil, "", kept.Status == interact.StatusCompleted
+	}
+	r.held += len(kept.Data)
+	for oldest := 0; r.held > maxKept; {
+		if old := r.list[oldest]; old.last == nil || old == one {
+			oldest++
+		} else {
+			r.dropLocked(oldest)
 		}
 	}
+}
+
+// sweepLocked forgets what ended long ago.
+func (r *runs) sweepLocked(now time.Time) {
+	for i := len(r.list) - 1; i >= 0; i-- {
+		if one := r.list[i]; one.last != nil && now.Sub(one.over) >= r.keep {
+			r.dropLocked(i)
+		}
+	}
+}
+
+// dropLocked forgets the run at i.
+func (r *runs) dropLocked(i int) {
+	if last := r.list[i].last; last != nil {
+		r.held -= len(last.Data)
+	}
+	r.list = slices.Delete(r.list, i, i+1)
 }
 
 // named notes the actionID of a run.
@@ -62,6 +104,7 @@ func (r *runs) named(one *run, actionID string) {
 func (r *runs) find(f *frame.Frame) (run, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.sweepLocked(time.Now())
 	is := func(one *run, id string) bool { return id != "" && (one.id == id || one.correlation == id) }
 	for _, fits := range []func(*run) bool{
 		func(one *run) bool { return f.ActionID != "" && one.actionID == f.ActionID },
@@ -94,8 +137,8 @@ func (c *conn) invoke(f *frame.Frame, flow *inflow, t target, m *interact.Messag
 		one.cancel = nil
 	}
 	c.serving.runs.add(one)
-	defer c.serving.runs.over(one)
 	n := &narrator{c: c, f: f, m: m, run: one}
+	defer func() { c.serving.runs.end(one, n.end, n.lost, time.Now()) }()
 	defer n.close()
 	for r, err := range t.thing.Do(ctx, m) {
 		if err == nil && r != nil {
@@ -133,6 +176,9 @@ type narrator struct {
 	run  *run
 	last *interact.Message
 	sum  sum
+	end  *interact.Message // the final state, as a query is told of it
+	said sum               // parts that the peer was told, for end
+	lost bool              // they were too many to be kept
 
 	told      bool // a state was sent
 	following bool // see follow
@@ -152,6 +198,7 @@ func (n *narrator) tell(ctx context.Context, r *interact.Message) error {
 			return err
 		}
 		n.told = true
+		n.lost = n.lost || n.said.add(r, maxKept) != nil
 		return n.follow()
 	case n.f.Dialect == frame.WTP && n.m.Detach && r.ActionID != "":
 		if err := n.send(ctx, r); err != nil {
@@ -197,15 +244,14 @@ func (n *narrator) finish(ctx context.Context) error {
 	case interact.StatusCancelled:
 		return n.failed(&interact.Error{Code: interact.Cancelled, Remote: true, Title: "the action was cancelled", Hint: "ask again"})
 	}
-	r := *n.last
-	r.Status = interact.StatusCompleted
-	if len(n.sum.parts) > 0 {
-		if err := n.sum.add(n.last, n.c.maxMessage); err != nil {
-			return err
-		}
-		r.Data, r.ContentType = interact.Join(n.sum.parts)
+	r, err := n.sum.whole(n.last, n.c.maxMessage)
+	if err != nil {
+		return err
 	}
-	return n.send(ctx, &r)
+	if n.end, err = n.said.whole(r, maxKept); err != nil {
+		n.end, n.lost = r, true
+	}
+	return n.send(ctx, r)
 }
 
 func (n *narrator) send(ctx context.Context, r *interact.Message) error {
@@ -220,11 +266,14 @@ func (n *narrator) send(ctx context.Context, r *interact.Message) error {
 // get the error.
 func (n *narrator) failed(err error) error {
 	e := interact.AsError(err)
+	r := &interact.Message{Status: interact.StatusFailed, ActionID: n.run.actionID, ContentType: frame.ProblemType,
+		Data: frame.Problem(e, n.f.Type)}
+	if n.end = r; e.Code == interact.Cancelled {
+		n.end = &interact.Message{Status: interact.StatusCancelled, ActionID: r.ActionID}
+	}
 	if !n.told || n.c.ctx.Err() != nil {
 		return err
 	}
-	r := &interact.Message{Status: interact.StatusFailed, ActionID: n.run.actionID, ContentType: frame.ProblemType,
-		Data: frame.Problem(e, n.f.Type)}
 	return n.send(n.c.ctx, r)
 }
 
@@ -246,6 +295,19 @@ func (s *sum) add(r *interact.Message, limit int64) error {
 	return nil
 }
 
+// whole returns the state last with the parts before it, as a completed state.
+func (s *sum) whole(last *interact.Message, limit int64) (*interact.Message, error) {
+	r := *last
+	r.Status = interact.StatusCompleted
+	if len(s.parts) > 0 {
+		if err := s.add(last, limit); err != nil {
+			return nil, err
+		}
+		r.Data, r.ContentType = interact.Join(s.parts)
+	}
+	return &r, nil
+}
+
 // inquire answers a query or a cancellation of an action that this connection began, or that is named by its actionID.
 func (c *conn) inquire(f *frame.Frame, t target, m *interact.Message) error {
 	one, ok := c.serving.runs.find(f)
@@ -256,13 +318,16 @@ func (c *conn) inquire(f *frame.Frame, t target, m *interact.Message) error {
 	if ok {
 		m.Name, m.ActionID = one.name, one.actionID
 	}
-	if m.ActionID == "" { // it runs here, and is known to nobody else
+	if m.ActionID == "" { // it is known to nobody else
 		return c.attached(f, &one)
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, interact.MaxWait)
 	defer cancel()
 	r, err := interact.Ask(ctx, t.thing, m)
 	if err != nil {
+		if one.here() && interact.AsError(err).Code == interact.NoTask { // the id is the agent's own, or its host began anew
+			return c.attached(f, &one)
+		}
 		return err
 	}
 	a := f.Answer(r)
@@ -272,13 +337,25 @@ func (c *conn) inquire(f *frame.Frame, t target, m *interact.Message) error {
 	return c.send(ctx, a, nil)
 }
 
-// attached answers for a run that lives as long as its invocation.
+// here reports whether this connection knows how the run stands: it goes on here, or was followed to its end.
+func (one *run) here() bool { return one.cancel != nil || one.last != nil }
+
+// attached answers for a run that lives as long as its invocation, or has ended: with its last state.
 func (c *conn) attached(f *frame.Frame, one *run) error {
-	r := &interact.Message{Status: interact.StatusRunning, Name: one.name}
-	if one.cancel == nil {
+	r := &interact.Message{Status: interact.StatusRunning, Name: one.name, ActionID: one.actionID}
+	cancels := f.Type == interact.CancelAction
+	switch {
+	case !one.here():
 		return interact.Errorf(interact.NoTask, "ask again after its first status", "%s has not begun", clip(one.name, 100))
-	}
-	if f.Type == interact.CancelAction {
+	case one.last != nil && cancels:
+		return interact.Errorf(interact.NoTask, "there is nothing to cancel; queryAction tells the result", "%s has ended: %s",
+			clip(one.name, 100), one.last.Status)
+	case one.lost:
+		return interact.Errorf(interact.TooLarge, "invoke it again", "%s is completed, and its output was too large to be kept",
+			clip(one.name, 100))
+	case one.last != nil:
+		r = one.last
+	case cancels:
 		one.cancel()
 		r.Status = interact.StatusCancelled
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/ws/frame"
@@ -96,7 +97,56 @@ func TestAttachedActionIsCancelledByItsInvocation(t *testing.T) {
 	}
 	w.talk(`
 		> {"messageType":"queryAction","thingID":"urn:x","messageID":"q2","action":"hang"}
-		< {"messageType":"error","correlationID":"q2","code":"LMOS-1410"}`)
+		< {"messageType":"actionStatus","correlationID":"q2","action":"hang","status":"failed","state":"cancelled","output":null,"error":null}
+		> {"messageType":"cancelAction","thingID":"urn:x","messageID":"k2","action":"hang"}
+		< {"messageType":"error","correlationID":"k2","code":"LMOS-1410"}`)
+}
+
+// TestLastStateIsKept: a run that has ended, and was no task of its host, is queried like one that goes on.
+func TestLastStateIsKept(t *testing.T) {
+	t.Parallel()
+	for name, script := range map[string]string{
+		"completed": `
+			> {"messageType":"invokeAction","thingID":"urn:x","messageID":"m1","action":"chat","input":{"q":1}}
+			< {"messageType":"actionStatus","correlationID":"m1","status":"completed","output":{"q":1}}
+			> {"messageType":"queryAction","thingID":"urn:x","messageID":"q1","action":"chat"}
+			< {"messageType":"actionStatus","correlationID":"q1","action":"chat","status":"completed","output":{"q":1}}`,
+		"the latest of an action": `
+			> {"messageType":"invokeAction","thingID":"urn:x","messageID":"m1","action":"chat","input":1}
+			< {"messageType":"actionStatus","correlationID":"m1","status":"completed","output":1}
+			> {"messageType":"invokeAction","thingID":"urn:x","messageID":"m2","action":"chat","input":2}
+			< {"messageType":"actionStatus","correlationID":"m2","status":"completed","output":2}
+			> {"messageType":"queryAction","thingID":"urn:x","messageID":"q1","action":"chat"}
+			< {"messageType":"actionStatus","correlationID":"q1","status":"completed","output":2}
+			> {"messageType":"queryAction","thingID":"urn:x","messageID":"q2","correlationID":"m1","action":"chat"}
+			< {"messageType":"actionStatus","correlationID":"m1","status":"completed","output":1}`,
+		"parts": `
+			> {"messageType":"invokeAction","thingId":"urn:x","messageId":"m1","action":"speak"}
+			< {"messageType":"actionStatus","correlationId":"m1"}
+			< {"messageType":"actionStatus","correlationId":"m1"}
+			< {"messageType":"actionStatus","correlationId":"m1","status":"completed"}
+			> {"messageType":"queryAction","thingId":"urn:x","messageId":"q1","action":"speak"}
+			< {"messageType":"actionStatus","correlationId":"q1","status":"completed","output":"sunny"}`,
+		"failed": `
+			> {"messageType":"invokeAction","thingID":"urn:x","messageID":"m1","action":"fail"}
+			< {"messageType":"error","correlationID":"m1","code":"LMOS-1502"}
+			> {"messageType":"queryAction","thingID":"urn:x","messageID":"q1","action":"fail"}
+			< {"messageType":"actionStatus","correlationID":"q1","status":"failed","error":{"code":"LMOS-1502","detail":"the model is out of memory"}}`,
+		"in wtp": `
+			> {"messageType":"request","operation":"invokeaction","thingID":"urn:x","messageID":"m1","name":"chat","input":3}
+			< {"messageType":"response","operation":"invokeaction","output":3}
+			> {"messageType":"request","operation":"queryaction","thingID":"urn:x","messageID":"q1","name":"chat"}
+			< {"messageType":"response","operation":"queryaction","name":"chat","status":{"state":"completed","output":3}}`,
+		"never begun": `
+			> {"messageType":"queryAction","thingID":"urn:x","messageID":"q1","action":"chat"}
+			< {"messageType":"error","correlationID":"q1","code":"LMOS-1410"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, url := serve(t, newLab(), ServerOptions{})
+			dial(t, url, "lmosprotocol").talk(script)
+		})
+	}
 }
 
 // TestTasksOfWTP: one response, then queries.
@@ -148,12 +198,13 @@ func (w *wire) readNow() map[string]any {
 
 func TestRunsAreBounded(t *testing.T) {
 	t.Parallel()
-	var r runs
+	r := runs{keep: time.Minute}
+	now := time.Now()
 	for i := range 3 * maxRuns {
 		one := &run{thing: "urn:x", name: "work", id: fmt.Sprint("m", i)}
 		r.add(one)
 		if r.named(one, fmt.Sprint("a", i)); i%3 == 0 {
-			r.over(one)
+			r.end(one, nil, false, now)
 		}
 	}
 	if len(r.list) != maxRuns {
@@ -170,10 +221,48 @@ func TestRunsAreBounded(t *testing.T) {
 	}
 	unnamed := &run{id: "unnamed"}
 	r.add(unnamed)
-	r.over(unnamed)
+	r.end(unnamed, nil, false, now)
 	if len(r.list) != maxRuns-1 {
-		t.Errorf("a run that nobody can name is remembered: %d", len(r.list))
+		t.Errorf("a run of which nobody can know anything is remembered: %d", len(r.list))
 	}
+}
+
+// TestLastStatesAreBounded keeps outputs until they are too many or too old.
+func TestLastStatesAreBounded(t *testing.T) {
+	t.Parallel()
+	r, now := runs{keep: time.Minute}, time.Now()
+	end := func(id string, size int, age time.Duration) *run {
+		one := &run{thing: "urn:x", name: id, id: id}
+		r.add(one)
+		r.end(one, &interact.Message{Status: interact.StatusCompleted, Data: make([]byte, size)}, false, now.Add(-age))
+		return one
+	}
+	known := func(want ...string) {
+		t.Helper()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.sweepLocked(now)
+		var got []string
+		held := 0
+		for _, one := range r.list {
+			got, held = append(got, one.id), held+len(one.last.Data)
+		}
+		if !slices.Equal(got, want) || held != r.held {
+			t.Errorf("kept are %v with %d bytes (%d), want %v", got, r.held, held, want)
+		}
+	}
+	end("a", maxKept/2, 0)
+	end("b", maxKept/2, 0)
+	known("a", "b")
+	end("c", 1, 0)
+	known("b", "c")
+	if big := end("d", maxKept+1, 0); !big.lost || big.last.Data != nil {
+		t.Errorf("an output that is too large is %+v", big)
+	}
+	end("old", 1, time.Minute)
+	known("b", "c", "d")
+	r.sweepLocked(now.Add(time.Minute))
+	known()
 }
 
 // TestPartsAreJoined for peers that take one output only: the agent says what its input says.

@@ -61,7 +61,7 @@ type knowledge struct {
 }
 
 func (s *serving) init(h *host, o settings) {
-	s.host, s.bucket = h, bucket{rate: o.rate, left: o.rate}
+	s.host, s.bucket, s.runs.keep = h, bucket{rate: o.rate, left: o.rate}, o.keep
 	s.subs, s.turns, s.known = map[subKey]*sub{}, map[turnKey]chan struct{}{}, map[string]knowledge{}
 	s.things = map[string]*registered{}
 }

@@ -44,6 +44,9 @@ type ServerOptions struct {
 	Rate float64
 	// Ping is how long a peer may be silent before it is asked for a sign of life; 0 means 30 s. It has 10 s to answer.
 	Ping time.Duration
+	// Keep is how long the last state of an action that has ended is kept for queries of the connection that began it, if it is
+	// no task of its host; 0 means 10 min. A connection keeps at most 1 MiB of outputs.
+	Keep time.Duration
 }
 
 // A Server offers the things of the mesh over WebSockets, in all dialects, and takes the things of agents that dial in. It is
@@ -65,7 +68,7 @@ type Server struct {
 func NewServer(o ServerOptions) *Server {
 	s := &Server{o: o, conns: map[*conn]bool{}}
 	s.settings = settings{log: o.Log, maxMessage: o.MaxMessage, maxPending: o.MaxPending, maxSubscriptions: o.MaxSubscriptions,
-		rate: o.Rate, ping: o.Ping}.withDefaults()
+		rate: o.Rate, ping: o.Ping, keep: o.Keep}.withDefaults()
 	return s
 }
 

@@ -38,6 +38,7 @@ const (
 	maxThings = 256     // registered over one connection
 	maxKnown  = 256     // descriptions that a connection remembers
 	maxRuns   = 1024    // actions that a connection remembers
+	maxKept   = 1 << 20 // what the outputs of those that have ended may hold together
 	maxParts  = 1 << 16 // of an output that are joined
 	maxWait   = 1 << 20 // what the frames may hold that wait to be written; a larger one waits alone
 	maxFrames = 32      // how many these are
@@ -50,6 +51,7 @@ const (
 	defaultSubscriptions = 1000
 	defaultRate          = 50_000 // frames per second
 	defaultPing          = 30 * time.Second
+	defaultKeep          = 10 * time.Minute
 	pongWait             = 10 * time.Second
 	patience             = 10 * time.Second // for a peer that reads too slowly
 	farewell             = 3 * time.Second  // for the close handshake

@@ -80,9 +80,13 @@ func unknown(what, name, hint string) error {
 // proves says which LMOS dialect a message shows, if it does (LMOS WebSocket subprotocol, dialect detection).
 func (w *word) proves(m *members, name string) Dialect {
 	switch {
+	case w.about == aboutProperty && m.has(sName) && !m.has(sProperty):
+		return Doc
+	case m.capital && m.small: // it is spelled for everybody (Style.Both)
+		return Undecided
 	case name == "subscribeevent", w.typ == interact.Acknowledgement, m.has(sProperty, sProperties) && !m.has(sName):
 		return Kotlin
-	case m.capital, w.about == aboutProperty && m.has(sName) && !m.has(sProperty):
+	case m.capital:
 		return Doc
 	}
 	switch w.typ {

@@ -58,6 +58,10 @@ type Style struct {
 	Proven bool
 	// Capital spells thingID, not thingId. WTP is always so.
 	Capital bool
+	// Both spells each id and name of an LMOS request in both ways, for a peer that was not heard yet: the tables of the documents
+	// say thingID and name, their later examples and Kotlin thingId and property (tolerance 1 and 2). Both ignore members that they
+	// do not know.
+	Both bool
 }
 
 // WantsAck reports whether the peer waits for acknowledgements: Kotlin does, the documents do not have them.

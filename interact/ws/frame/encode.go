@@ -33,6 +33,10 @@ func (w *writer) name(s slot) string {
 func (w *writer) text(s slot, text string) {
 	w.member(w.name(s))
 	w.b = appendText(w.b, text)
+	if w.style.Both && len(names[s]) > 1 {
+		w.member(names[s][1])
+		w.b = appendText(w.b, text)
+	}
 }
 
 func (w *writer) maybe(s slot, text string) {
@@ -61,7 +65,7 @@ func (f *Frame) Encode() ([]byte, error) {
 	w := writer{b: append(make([]byte, 0, len(f.Data)+320), '{'), style: f.Style}
 	var err error
 	if f.Dialect == WTP && f.part != none {
-		w.style.Capital = true
+		w.style.Capital, w.style.Both = true, false
 		err = f.writeWTP(&w)
 	} else {
 		err = f.writeLMOS(&w)
@@ -106,10 +110,11 @@ func wordOf(t interact.Type) *word {
 	return &word{}
 }
 
-// writeName writes the affordance. A reading has both of its names (LMOS WebSocket subprotocol, tolerance 2).
+// writeName writes the affordance. A reading has both of its names (LMOS WebSocket subprotocol, tolerance 2), and so has a
+// request to a peer that was not heard yet.
 func (f *Frame) writeName(w *writer, word *word) {
 	switch {
-	case f.Type == interact.PropertyReading:
+	case f.Type == interact.PropertyReading, word.about == aboutProperty && w.style.Both:
 		w.text(sProperty, f.Name)
 		w.text(sName, f.Name)
 	case word.about == aboutProperty && f.Dialect == Doc:
@@ -123,11 +128,18 @@ func (f *Frame) writeName(w *writer, word *word) {
 	}
 }
 
-// writeData writes the data to each of the members, and what kind of data it is.
+// writeData writes the data to each of the members, and what kind of data it is. Where the table of a dialect has the data as a
+// mandatory member, what has none says null: kotlin-wot cannot read a message without it, and its client then waits for 100 s.
 func (f *Frame) writeData(w *writer, to []slot) error {
 	raw, media, coded, err := f.payload()
-	if err != nil || raw == nil || len(to) == 0 {
+	if err != nil || len(to) == 0 {
 		return err
+	}
+	if raw == nil {
+		if !f.hasData() {
+			return nil
+		}
+		raw, media = []byte("null"), ""
 	}
 	for _, s := range to {
 		w.raw(s, raw)
@@ -137,6 +149,19 @@ func (f *Frame) writeData(w *writer, to []slot) error {
 		w.raw(sBase64, []byte("true"))
 	}
 	return nil
+}
+
+// hasData reports whether the message must have its data (LMOS, message types; Web Thing Protocol, readproperty).
+func (f *Frame) hasData() bool {
+	if f.Dialect == WTP && f.part != none {
+		return f.part == response && f.op == interact.ReadProperty
+	}
+	switch f.Type {
+	case interact.PropertyReading, interact.PropertyReadings, interact.Event, interact.WriteProperty,
+		interact.WriteAllProperties, interact.WriteMultipleProperties:
+		return true
+	}
+	return false
 }
 
 // writeRequest writes the members that all requests may have.

@@ -116,10 +116,10 @@ func (f *Frame) Answer(r *interact.Message) *Frame {
 }
 
 // written completes the answer to a write. LMOS repeats what was written: Kotlin as a reading, the documents as readings
-// (tolerance 13). wtp has a value only if the thing confirmed one.
+// (tolerance 13), also where the thing said only that it was written (HTTP: 204, no body). wtp has a value only if the thing
+// confirmed one.
 func (f *Frame) written(a *Frame, r *interact.Message) {
-	confirmed := r.Type == interact.PropertyReading || r.Type == interact.PropertyReadings
-	if !confirmed {
+	if len(r.Data) == 0 || r.Type != interact.PropertyReading && r.Type != interact.PropertyReadings {
 		a.Data, a.ContentType = nil, ""
 		if f.Dialect != WTP || f.Type != interact.WriteProperty {
 			a.Data, a.ContentType = f.Data, f.ContentType

@@ -1,6 +1,7 @@
 package frame
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
 	"reflect"
@@ -17,6 +18,7 @@ func TestTongue(t *testing.T) {
 	const (
 		neutral = `{"messageType":"invokeAction","thingId":"x","messageId":"m","action":"a"}`
 		capital = `{"messageType":"invokeAction","thingID":"x","messageID":"m","action":"a"}`
+		both    = `{"messageType":"readProperty","thingId":"x","thingID":"x","messageId":"m","messageID":"m","property":"a","name":"a"}`
 		inWTP   = `{"messageType":"request","operation":"invokeaction","thingID":"x","messageID":"m","name":"a"}`
 		ofName  = `{"messageType":"readProperty","thingId":"x","messageId":"m","name":"a"}`
 		ofProp  = `{"messageType":"readProperty","thingId":"x","messageId":"m","property":"a"}`
@@ -31,19 +33,21 @@ func TestTongue(t *testing.T) {
 	}{
 		"nothing is known":           {Undecided, []string{neutral}, Style{}, "error"},
 		"by the subprotocol":         {Doc, []string{neutral}, Style{Dialect: Doc}, "error"},
-		"by a capital":               {Undecided, []string{capital}, Style{Doc, true, true}, "error"},
-		"by a name":                  {Undecided, []string{ofName}, Style{Doc, true, false}, "error"},
-		"by a property":              {Doc, []string{ofProp}, Style{Kotlin, true, false}, "error"},
-		"as before":                  {Undecided, []string{ofProp, neutral}, Style{Kotlin, true, false}, "error"},
-		"once learned":               {Undecided, []string{ofProp, capital}, Style{Doc, true, true}, "error"},
-		"wtp":                        {Undecided, []string{inWTP}, Style{WTP, true, true}, "response"},
-		"LMOS among wtp":             {WTP, []string{inWTP, neutral}, Style{Undecided, true, false}, "error"},
+		"by a capital":               {Undecided, []string{capital}, Style{Dialect: Doc, Proven: true, Capital: true}, "error"},
+		"by both spellings":          {Undecided, []string{both}, Style{Capital: true}, "error"},
+		"both, by the subprotocol":   {Doc, []string{both}, Style{Dialect: Doc, Capital: true}, "error"},
+		"by a name":                  {Undecided, []string{ofName}, Style{Dialect: Doc, Proven: true}, "error"},
+		"by a property":              {Doc, []string{ofProp}, Style{Dialect: Kotlin, Proven: true}, "error"},
+		"as before":                  {Undecided, []string{ofProp, neutral}, Style{Dialect: Kotlin, Proven: true}, "error"},
+		"once learned":               {Undecided, []string{ofProp, capital}, Style{Dialect: Doc, Proven: true, Capital: true}, "error"},
+		"wtp":                        {Undecided, []string{inWTP}, Style{Dialect: WTP, Proven: true, Capital: true}, "response"},
+		"LMOS among wtp":             {WTP, []string{inWTP, neutral}, Style{Dialect: Undecided, Proven: true}, "error"},
 		"answers teach nothing":      {Undecided, []string{answer, neutral}, Style{}, "error"},
 		"unreadable":                 {Undecided, []string{strange}, Style{}, "error"},
 		"unreadable, by subprotocol": {WTP, []string{strange}, Style{Dialect: WTP}, "response"},
-		"unreadable after wtp":       {Undecided, []string{inWTP, strange}, Style{WTP, true, true}, "response"},
-		"unreadable after a capital": {Undecided, []string{capital, strange}, Style{Doc, true, true}, "error"},
-		"doubled":                    {Undecided, []string{inWTP, strings.Replace(inWTP, "{", `{"name":"b",`, 1)}, Style{WTP, true, true}, "response"},
+		"unreadable after wtp":       {Undecided, []string{inWTP, strange}, Style{Dialect: WTP, Proven: true, Capital: true}, "response"},
+		"unreadable after a capital": {Undecided, []string{capital, strange}, Style{Dialect: Doc, Proven: true, Capital: true}, "error"},
+		"doubled":                    {Undecided, []string{inWTP, strings.Replace(inWTP, "{", `{"name":"b",`, 1)}, Style{Dialect: WTP, Proven: true, Capital: true}, "response"},
 	} {
 		tongue, last := Tongue{Assumed: c.assumed}, &Frame{}
 		for _, text := range c.said {
@@ -63,6 +67,8 @@ func TestReplies(t *testing.T) {
 	const write, inWTP = `{"messageType":"writeProperty","thingId":"x","messageId":"m","property":"a b","data":7}`,
 		`{"messageType":"request","operation":"writeproperty","thingID":"x","messageID":"m","name":"a b","value":7}`
 	const observe = `{"messageType":"request","operation":"observeallproperties","thingID":"x","messageID":"m"}`
+	const several = `{"messageType":"writeMultipleProperties","thingId":"x","messageId":"m","data":{"a b":7}}`
+	empty := &interact.Message{Type: interact.PropertyReading, Time: time.Unix(0, 0)}
 	confirmed := &interact.Message{Type: interact.PropertyReading, Data: []byte("8"), Name: "a b", Time: time.Unix(0, 0)}
 	reading := &interact.Message{Type: interact.PropertyReading, Data: []byte("9"), Name: "c", ID: "p1"}
 	for name, c := range map[string]struct {
@@ -75,6 +81,15 @@ func TestReplies(t *testing.T) {
 			`{"messageType":"propertyReading","correlationId":"m","property":"a b","data":7}`},
 		"doc, by name": {write, Doc, func(f *Frame) *Frame { return f.Answer(&interact.Message{}) },
 			`{"messageType":"propertyReadings","correlationId":"m","data":{"a b":7}}`},
+		"kotlin hears what it wrote, to an agent of HTTP that says nothing": {write, Kotlin, func(f *Frame) *Frame { return f.Answer(empty) },
+			`{"messageType":"propertyReading","correlationId":"m","property":"a b","data":7,"value":7}`},
+		"doc, to an agent that says nothing": {write, Doc, func(f *Frame) *Frame { return f.Answer(empty) },
+			`{"messageType":"propertyReadings","correlationId":"m","data":{"a b":7}}`},
+		"wtp, of an agent that says nothing": {inWTP, WTP, func(f *Frame) *Frame { return f.Answer(empty) },
+			`{"messageType":"response","operation":"writeproperty","correlationID":"m","value":null}`},
+		"several, to an agent that says nothing": {several, Kotlin, func(f *Frame) *Frame {
+			return f.Answer(&interact.Message{Type: interact.PropertyReadings})
+		}, `{"messageType":"propertyReadings","correlationId":"m","data":{"a b":7}}`},
 		"wtp hears nothing": {inWTP, WTP, func(f *Frame) *Frame { return f.Answer(&interact.Message{}) },
 			`{"messageType":"response","operation":"writeproperty","correlationID":"m","value":null}`},
 		"but what is confirmed": {inWTP, WTP, func(f *Frame) *Frame { return f.Answer(confirmed) },
@@ -102,6 +117,65 @@ func TestReplies(t *testing.T) {
 		for member, value := range want {
 			if !reflect.DeepEqual(got[member], value) {
 				t.Errorf("%s: %s is %v in %s", name, member, got[member], b)
+			}
+		}
+	}
+}
+
+// TestMandatoryDataIsThere: what has no data says null, where the table of its dialect wants some. "has" is the member itself.
+func TestMandatoryDataIsThere(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		f    Frame
+		part part
+		op   interact.Type
+		want string // empty: no null
+	}{
+		{f: Frame{Message: interact.Message{Type: interact.PropertyReading}}, want: `"data":null,"value":null`},
+		{f: Frame{Message: interact.Message{Type: interact.PropertyReadings}}, want: `"data":null`},
+		{f: Frame{Message: interact.Message{Type: interact.Event}}, want: `"data":null`},
+		{f: Frame{Message: interact.Message{Type: interact.WriteProperty}}, want: `"data":null`},
+		{f: Frame{Message: interact.Message{Type: interact.WriteMultipleProperties}}, want: `"data":null`},
+		{f: Frame{Message: interact.Message{Type: interact.InvokeAction}}},
+		{f: Frame{Message: interact.Message{Type: interact.ActionStatus, Status: interact.StatusCompleted}}},
+		{f: Frame{Message: interact.Message{Type: interact.PropertyReading}, Style: Style{Dialect: WTP}}, part: response,
+			op: interact.ReadProperty, want: `"value":null`},
+		{f: Frame{Message: interact.Message{Type: interact.PropertyReading}, Style: Style{Dialect: WTP}}, part: response, op: interact.WriteProperty},
+	} {
+		c.f.part, c.f.op, c.f.Name = c.part, c.op, "level"
+		b, err := c.f.Encode()
+		if err != nil || c.want == "" && bytes.Contains(b, []byte("null")) || !bytes.Contains(b, []byte(c.want)) {
+			t.Errorf("got %s, %v, want %s", b, err, c.want)
+		}
+	}
+}
+
+// TestBothSpellings writes the first requests to a peer with each id and name in both ways, and reads them as one.
+func TestBothSpellings(t *testing.T) {
+	t.Parallel()
+	for _, w := range words {
+		if w.typ.Op() == "" {
+			continue
+		}
+		for _, d := range []Dialect{Doc, Kotlin, WTP} {
+			m := &interact.Message{Name: "level", ActionID: "a1", After: "e1", Data: []byte(`{"a":1}`)}
+			b, err := Request(Style{Dialect: d, Both: true}, "urn:x", w.typ, m).Encode()
+			var got map[string]any
+			if err != nil || json.Unmarshal(b, &got) != nil {
+				t.Fatalf("%s: %s, %v", w.lmos, b, err)
+			}
+			for _, pair := range [][2]string{{"thingId", "thingID"}, {"messageId", "messageID"}, {"correlationId", "correlationID"},
+				{"actionId", "actionID"}, {"lastNotificationId", "lastNotificationID"}, {"property", "name"}} {
+				if pair[0] == "property" && w.about != aboutProperty {
+					continue
+				}
+				if got[pair[1]] == nil || (d == WTP) != (got[pair[0]] == nil) || d != WTP && got[pair[0]] != got[pair[1]] {
+					t.Errorf("%s in %s: %s and %s are %v and %v", w.lmos, d, pair[0], pair[1], got[pair[0]], got[pair[1]])
+				}
+			}
+			f, err := Decode(b)
+			if err != nil || f.Thing != "urn:x" || f.ID != got["messageID"] || f.Correlation != f.ID || f.ActionID != "a1" || f.After != "e1" {
+				t.Errorf("%s is read as %+v, %v", b, f, err)
 			}
 		}
 	}

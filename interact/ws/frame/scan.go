@@ -13,6 +13,7 @@ type members struct {
 	raw     [slots][]byte
 	null    [slots]bool
 	capital bool // an ID was spelled with a capital D
+	small   bool // an ID was spelled with a small d
 }
 
 var (
@@ -65,7 +66,8 @@ func (m *members) add(name, value []byte) error {
 	}
 	m.raw[s] = value
 	if s == sThing || s == sID || s == sCorrelation {
-		m.capital = m.capital || bytes.HasSuffix(name, []byte("ID"))
+		capital := bytes.HasSuffix(name, []byte("ID"))
+		m.capital, m.small = m.capital || capital, m.small || !capital
 	}
 	return nil
 }
