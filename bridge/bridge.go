@@ -90,6 +90,9 @@ type Mesh interface {
 	Find(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error]
 	// Rank orders what was found by how well it fits.
 	Rank(ctx context.Context, q td.Query, found []*td.Description) []directory.Ranked
+	// Presence says whether a thing can be reached, as far as is known; Look finds that out, for some hundred milliseconds at most.
+	Presence(d *td.Description) directory.Presence
+	Look(ctx context.Context, things ...*td.Description)
 	// Latest numbers the last change of what is known, and Watch yields those that come after a number.
 	Latest() uint64
 	Watch(ctx context.Context, q td.Query, after uint64) iter.Seq2[directory.Change, error]

@@ -30,6 +30,16 @@ func (d *DHT) askBody(ctx context.Context, p peer.ID, hash [32]byte) ([]byte, er
 // ask asks p one question, and calls take with each part of the answer until it returns false or an error. truncated says
 // that p has more than it has told. It has released everything when it returns, at the latest when ctx ends.
 func (d *DHT) ask(ctx context.Context, p peer.ID, q *question, take func(*td.Signed) (bool, error)) (truncated bool, err error) {
+	return d.exchange(ctx, p, q, func(a *answer) (bool, error) {
+		if len(a.States) > 0 {
+			return false, fmt.Errorf("%w: states, which were not asked for", errWire)
+		}
+		return take(&td.Signed{Record: a.Record, TD: a.TD})
+	})
+}
+
+// exchange is ask of what may be answered by something else than records.
+func (d *DHT) exchange(ctx context.Context, p peer.ID, q *question, take func(*answer) (bool, error)) (truncated bool, err error) {
 	frame, err := encodeMessage(q, maxQuestion)
 	if err != nil {
 		return false, err
@@ -48,7 +58,7 @@ func (d *DHT) ask(ctx context.Context, p peer.ID, q *question, take func(*td.Sig
 	return truncated, err
 }
 
-func converse(st network.Stream, frame []byte, take func(*td.Signed) (bool, error)) (truncated bool, err error) {
+func converse(st network.Stream, frame []byte, take func(*answer) (bool, error)) (truncated bool, err error) {
 	if _, err := st.Write(frame); err != nil {
 		return false, fmt.Errorf("ask: %w", err)
 	}
@@ -64,7 +74,7 @@ func converse(st network.Stream, frame []byte, take func(*td.Signed) (bool, erro
 			release()
 			return a.Truncated, nil
 		}
-		more, err := take(&td.Signed{Record: a.Record, TD: a.TD})
+		more, err := take(a)
 		release()
 		if !more || err != nil {
 			return false, err

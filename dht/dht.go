@@ -106,6 +106,9 @@ type Options struct {
 	// returns at most q.Limit verified records that match q, is called by several goroutines at once, and must not block. Nil is
 	// no such role.
 	Index func(q td.Query) []*td.Signed
+	// States says of things, by the keys of their records, how their agents at this node are: as many states as keys, within ctx. It
+	// is called by several goroutines at once. Nil says that none is here.
+	States func(ctx context.Context, keys [][32]byte) []AgentState
 	// Evidence is given both of two different records of one thing with one seq, which its owner must never sign, when the DHT
 	// meets them. They are valid; of a thing that it asks for, a caller is given one of them only. It must not block. Nil drops
 	// them.
@@ -219,6 +222,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Evidence == nil {
 		o.Evidence = func(*td.Signed) {}
+	}
+	if o.States == nil {
+		o.States = func(_ context.Context, keys [][32]byte) []AgentState { return make([]AgentState, len(keys)) }
 	}
 	if o.Missed == nil {
 		o.Missed = func(peer.ID) {}

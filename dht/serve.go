@@ -99,8 +99,11 @@ func (s *shelf) serve(st network.Stream) error {
 	if err != nil {
 		return err
 	}
-	if q.Op == opBody {
+	switch q.Op {
+	case opBody:
 		return s.body(st, [32]byte(q.Hash))
+	case opState:
+		return s.states(st, q.Keys)
 	}
 	return s.find(st, q.Query)
 }

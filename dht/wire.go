@@ -13,9 +13,10 @@ import (
 // The protocol /lmos/<network>/records/1 is one question and its answer per stream. Each message is a frame: a uvarint
 // length, and a map in deterministic CBOR.
 //
-//	question  {op: "find", query: {…}}  or  {op: "body", hash: h'…'}
+//	question  {op: "find", query: {…}}  or  {op: "body", hash: h'…'}  or  {op: "state", keys: h'…'}
 //	answer    {record: h'…', td: h'…'}…   {end: true, truncated: true}
 //	      or  {td: h'…'}                  {end: true}
+//	      or  {states: h'…'}              {end: true}
 //	      or  {error: "text"}
 //
 // td is absent if it is inside the record, or was too much for the answer. A node refuses a question with a member that it does
@@ -27,6 +28,9 @@ const (
 	maxTerms     = 16        // capabilities of a query
 	maxTerm      = 1 << 10   // bytes of any text of a query
 	maxErrorText = 256
+	keySize      = 32 // bytes of td.Key
+	// MaxStates is how many things a node is asked for the states of at once.
+	MaxStates = 64
 )
 
 // errWire says that a question or an answer does not keep to the protocol.
@@ -36,14 +40,16 @@ var errWire = errors.New("malformed message of the records protocol")
 var errRemote = errors.New("the far end refused")
 
 const (
-	opFind = "find"
-	opBody = "body"
+	opFind  = "find"
+	opBody  = "body"
+	opState = "state"
 )
 
 // A question is what is asked of a node.
 type question struct {
 	Op    string     `cbor:"op"`
 	Hash  []byte     `cbor:"hash,omitempty"`
+	Keys  []byte     `cbor:"keys,omitempty"` // of records, one after the other
 	Query *wireQuery `cbor:"query,omitempty"`
 }
 
@@ -70,6 +76,7 @@ type wireQuery struct {
 type answer struct {
 	Record    []byte `cbor:"record,omitempty"`
 	TD        []byte `cbor:"td,omitempty"`
+	States    []byte `cbor:"states,omitempty"` // an AgentState of each key
 	End       bool   `cbor:"end,omitempty"`
 	Truncated bool   `cbor:"truncated,omitempty"`
 	Error     string `cbor:"error,omitempty"`
@@ -116,9 +123,11 @@ func decodeQuestion(b []byte) (*question, error) {
 		return nil, fmt.Errorf("%w: %w", errWire, err)
 	}
 	switch {
-	case q.Op == opBody && len(q.Hash) == 32 && q.Query == nil:
+	case q.Op == opBody && len(q.Hash) == 32 && q.Query == nil && len(q.Keys) == 0:
 		return &q, nil
-	case q.Op == opFind && q.Query != nil && len(q.Hash) == 0:
+	case q.Op == opState && len(q.Keys)%keySize == 0 && len(q.Keys) > 0 && len(q.Keys) <= MaxStates*keySize && q.Query == nil && len(q.Hash) == 0:
+		return &q, nil
+	case q.Op == opFind && q.Query != nil && len(q.Hash) == 0 && len(q.Keys) == 0:
 		return &q, q.Query.check()
 	}
 	return nil, fmt.Errorf("%w: no such question", errWire)
@@ -212,7 +221,7 @@ func decodeAnswer(b []byte) (*answer, error) {
 	if err := cbor.Unmarshal(b, &a); err != nil {
 		return nil, fmt.Errorf("%w: %w", errWire, err)
 	}
-	data := len(a.Record) > 0 || len(a.TD) > 0
+	data := len(a.Record) > 0 || len(a.TD) > 0 || len(a.States) > 0
 	switch {
 	case len(a.Error) > maxErrorText:
 		return nil, fmt.Errorf("%w: an error text of %d bytes", errWire, len(a.Error))
@@ -222,6 +231,8 @@ func decodeAnswer(b []byte) (*answer, error) {
 		return nil, fmt.Errorf("%w: an answer is data or the end", errWire)
 	case len(a.Record) > td.MaxRecord, len(a.TD) > td.MaxTD:
 		return nil, fmt.Errorf("%w: a record of %d or a TD of %d bytes", errWire, len(a.Record), len(a.TD))
+	case len(a.States) > MaxStates, len(a.States) > 0 && len(a.Record)+len(a.TD) > 0:
+		return nil, fmt.Errorf("%w: %d states", errWire, len(a.States))
 	}
 	return &a, nil
 }

@@ -54,6 +54,12 @@ func TestDecodeQuestion(t *testing.T) {
 		ok   bool
 	}{
 		{"body", &question{Op: opBody, Hash: hash}, true},
+		{"state", &question{Op: opState, Keys: make([]byte, 32*MaxStates)}, true},
+		{"state of nothing", &question{Op: opState}, false},
+		{"state of half a key", &question{Op: opState, Keys: make([]byte, 33)}, false},
+		{"state of too many", &question{Op: opState, Keys: make([]byte, 32*(MaxStates+1))}, false},
+		{"state and body", &question{Op: opState, Keys: make([]byte, 32), Hash: hash}, false},
+		{"body with keys", &question{Op: opBody, Hash: hash, Keys: make([]byte, 32)}, false},
 		{"find everything", &question{Op: opFind, Query: &wireQuery{}}, true},
 		{"unknown", &question{Op: "drop"}, false},
 		{"empty", &question{}, false},
@@ -137,7 +143,7 @@ func TestDecodeAnswer(t *testing.T) {
 
 func FuzzQuestion(f *testing.F) {
 	for _, q := range []*question{
-		{Op: opBody, Hash: make([]byte, 32)}, findQuestion(td.Query{Capability: []string{"a"}, Limit: 3}),
+		{Op: opBody, Hash: make([]byte, 32)}, {Op: opState, Keys: make([]byte, 64)}, findQuestion(td.Query{Capability: []string{"a"}, Limit: 3}),
 		findQuestion(td.Query{Or: []td.Query{{Version: "^1"}, {Protocol: "mqtt"}}, Not: []td.Query{{Property: "x"}}}),
 	} {
 		b, err := cbor.Marshal(q)
@@ -151,9 +157,15 @@ func FuzzQuestion(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if q.Op == opBody {
+		switch q.Op {
+		case opBody:
 			if len(q.Hash) != 32 {
 				t.Fatal("a body without a hash")
+			}
+			return
+		case opState:
+			if n := len(q.Keys); n == 0 || n%keySize != 0 || n > MaxStates*keySize {
+				t.Fatalf("keys of %d bytes", n)
 			}
 			return
 		}
@@ -170,6 +182,7 @@ func FuzzAnswer(f *testing.F) {
 		{{Record: []byte("r"), TD: []byte("t")}, {End: true}},
 		{{TD: []byte("t")}, {End: true, Truncated: true}},
 		{{Error: "no"}},
+		{{States: []byte{0, 1, 2}}, {End: true}},
 	} {
 		var all []byte
 		for _, a := range as {
@@ -185,8 +198,8 @@ func FuzzAnswer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		st := &script{r: bytes.NewReader(b)}
 		n := 0
-		_, err := converse(st, nil, func(s *td.Signed) (bool, error) {
-			if n++; len(s.Record) > td.MaxRecord || len(s.TD) > td.MaxTD {
+		_, err := converse(st, nil, func(a *answer) (bool, error) {
+			if n++; len(a.Record) > td.MaxRecord || len(a.TD) > td.MaxTD || len(a.States) > MaxStates {
 				t.Fatal("more than may be was let through")
 			}
 			return true, nil
@@ -208,7 +221,7 @@ func TestConverseStopsAtTooManyRecords(t *testing.T) {
 	}
 	st := &script{r: bytes.NewReader(bytes.Repeat(one, maxResults+5))}
 	n := 0
-	_, err = converse(st, nil, func(*td.Signed) (bool, error) { n++; return true, nil })
+	_, err = converse(st, nil, func(*answer) (bool, error) { n++; return true, nil })
 	if !errors.Is(err, errWire) || n > maxResults+1 {
 		t.Errorf("got %d records and %v", n, err)
 	}

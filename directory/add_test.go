@@ -502,7 +502,7 @@ func TestReach(t *testing.T) {
 		}
 		check := func(what string, desc *td.Description, want bool) {
 			t.Helper()
-			if got := d.Reachable(desc); got != want {
+			if got := d.reachable(desc.Record, time.Now()); got != want {
 				t.Errorf("%s: got %v, want %v", what, got, want)
 			}
 		}

@@ -58,6 +58,8 @@ type Options struct {
 	Trust func(owner did.DID) (amount float64, why string)
 	// Latency says how long a message to a node takes, for ranking; 0 is not known. It must not block. Nil knows nothing.
 	Latency func(node did.DID) time.Duration
+	// Connected reports whether there is a connection to a node now. It must not block. Nil means that nobody knows.
+	Connected func(node did.DID) bool
 	// Probe tries to reach a node that could not be reached. [Directory.Run] calls it: first after about 5 s, then ever more
 	// seldom, at least every 5 minutes, for at most 8 nodes at a time and 10 s each. Nil probes nothing: then a node counts
 	// as up again after 10 minutes.

@@ -33,14 +33,14 @@ type flap struct {
 
 func (fs *flaps) start() { fs.wake, fs.hosts = make(chan struct{}, 1), map[did.DID]*flap{} }
 
-// tellReach tells what became of the things of a host that was found to be down, or up again: now, or what it has come to when
-// enough was told. It is called after the change, and not under Directory.mu.
-func (d *Directory) tellReach(node did.DID, up bool) {
+// tellReach tells what became of the things of a host that was found to be down, or up again, or whose agents were: now, or what it
+// has come to when enough was told. It is called after the change, and not under Directory.mu.
+func (d *Directory) tellReach(node did.DID) {
 	fs := &d.flaps
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	if fs.mayLocked(node, time.Now()) {
-		d.tellHost(node, up)
+		d.tellHost(node)
 		return
 	}
 	select {
@@ -79,16 +79,16 @@ func (fs *flaps) dropLocked(now time.Time) {
 }
 
 // tellHost tells of the things of a host that are another than was told. The caller holds flaps.mu.
-func (d *Directory) tellHost(node did.DID, up bool) {
+func (d *Directory) tellHost(node did.DID) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	now, why := time.Now(), Unreachable
-	if up {
-		why = Reachable
-	}
+	now := time.Now()
 	for e := range d.livingLocked(d.index.List(index.Host, string(node)).All(), now) {
-		if e.dark.Load() == up && d.reachable(e.view.record, now) == up {
-			e.dark.Store(!up)
+		up, why := d.reachable(e.view.record, now), Unreachable
+		if up {
+			why = Reachable
+		}
+		if e.dark.CompareAndSwap(up, !up) {
 			d.changed.add(happening{kind: Changed, why: why, thing: e.view})
 		}
 	}
@@ -122,7 +122,7 @@ func (d *Directory) tellOwed(now time.Time) time.Duration {
 			next = min(next, f.until.Sub(now))
 		default:
 			*f = flap{until: now.Add(flapWindow), tells: 1}
-			d.tellHost(node, !d.reach.isDown(node, now))
+			d.tellHost(node)
 		}
 	}
 	return next

@@ -60,7 +60,7 @@ func TestProbe(t *testing.T) {
 		d.Reach(idle, false) // hosts nothing: nobody's concern
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if d.Reachable(desc) {
+		if d.reachable(desc.Record, time.Now()) {
 			t.Error("after an hour it counts as up")
 		}
 		// 5 s, 10, 20, 40, 80, 160, then 300: each less up to a fifth.
@@ -78,8 +78,8 @@ func TestProbe(t *testing.T) {
 		l.mu.Unlock()
 		time.Sleep(probeLast)
 		synctest.Wait()
-		if got := told(t, d, td.Query{}, start); got != "~a:unreachable ~a:reachable" || !d.Reachable(desc) || d.Stats().Down != 0 {
-			t.Errorf("told %s, reachable %v, %d down", got, d.Reachable(desc), d.Stats().Down)
+		if got := told(t, d, td.Query{}, start); got != "~a:unreachable ~a:reachable" || !d.reachable(desc.Record, time.Now()) || d.Stats().Down != 0 {
+			t.Errorf("told %s, reachable %v, %d down", got, d.reachable(desc.Record, time.Now()), d.Stats().Down)
 		}
 		n := d.Stats().Probes
 		time.Sleep(time.Hour)
@@ -205,7 +205,7 @@ func TestProbesAreBroughtForward(t *testing.T) {
 		l.up[host] = true
 		l.mu.Unlock()
 		hear(0)
-		if probes(time.Second); !d.Reachable(desc) {
+		if probes(time.Second); !d.reachable(desc.Record, time.Now()) {
 			t.Error("a second after its new record it counts as down")
 		}
 	})

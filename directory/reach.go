@@ -2,6 +2,7 @@ package directory
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lmosd/lmosd/did"
@@ -17,11 +18,14 @@ const (
 
 // reach remembers which nodes could not be reached lately.
 type reach struct {
-	probed bool          // a node is down until it is reached
-	wake   chan struct{} // there is another node to probe
+	probed  bool          // a node is down until it is reached
+	wake    chan struct{} // there is another node to probe
+	anyAway atomic.Bool   // away is not empty
 
-	mu   sync.Mutex
-	down map[did.DID]*outage // owned by mu
+	mu       sync.Mutex // owns what follows
+	down     map[did.DID]*outage
+	contacts map[did.DID]contact
+	away     map[offerAt]time.Time // agents that do not answer their hosts, until when that holds
 }
 
 // An outage is what is remembered of a node that is down.
@@ -36,6 +40,7 @@ type outage struct {
 
 func (r *reach) start(probed bool) {
 	r.probed, r.wake, r.down = probed, make(chan struct{}, 1), map[did.DID]*outage{}
+	r.contacts, r.away = map[did.DID]contact{}, map[offerAt]time.Time{}
 }
 
 // Reach notes that node was reached just now, or could not be. A node counts as down until it is reached, by a probe at
@@ -44,7 +49,7 @@ func (d *Directory) Reach(node did.DID, ok bool) {
 	if !d.reach.note(node, ok, time.Now()) {
 		return
 	}
-	d.tellReach(node, ok)
+	d.tellReach(node)
 	if !ok && d.opts.Lost != nil && d.Hosts(node) {
 		d.opts.Lost(node)
 	}
@@ -75,17 +80,21 @@ func (d *Directory) Down(limit int) []did.DID {
 // Retry has all nodes that are down probed within seconds: this node was cut off itself, and what it knows of them says nothing.
 func (d *Directory) Retry() { d.reach.retry(time.Now()) }
 
-// Reachable reports whether no path to the thing is known to be broken: one of its hosts is not down, or is this node,
-// or the thing has no host and is reached without one.
-func (d *Directory) Reachable(desc *td.Description) bool { return d.reachable(desc.Record, time.Now()) }
-
+// reachable reports whether the state of a thing is not that it is unreachable: no path to it is known to be broken.
 func (d *Directory) reachable(r *td.Record, now time.Time) bool {
+	d.reach.mu.Lock()
+	defer d.reach.mu.Unlock()
 	for _, h := range r.Hosts {
-		if h.Node == d.opts.Self || !d.reach.isDown(h.Node, now) {
+		if !d.brokenLocked(r, h.Node, now) {
 			return true
 		}
 	}
 	return len(r.Hosts) == 0
+}
+
+// brokenLocked reports whether a thing is known not to be reached through one of its hosts. The caller holds reach.mu.
+func (d *Directory) brokenLocked(r *td.Record, host did.DID, now time.Time) bool {
+	return host != d.opts.Self && d.reach.isDownLocked(d.reach.down[host], now) || d.reach.isAwayLocked(r, host, now)
 }
 
 // note reports whether that is news.
@@ -95,6 +104,7 @@ func (r *reach) note(node did.DID, ok bool, now time.Time) (news bool) {
 	o := r.down[node]
 	was := r.isDownLocked(o, now)
 	if ok {
+		r.meetLocked(node, contact{at: now})
 		delete(r.down, node)
 		return was
 	}

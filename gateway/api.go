@@ -42,7 +42,9 @@ type Directory interface {
 	Watch(ctx context.Context, q td.Query, after uint64) iter.Seq2[directory.Change, error]
 	// Route picks an agent for a task (package route).
 	Route(ctx context.Context, q route.Question) (*route.Decision, error)
-	Reachable(d *td.Description) bool
+	// Presence says whether a thing can be reached, as far as is known; Look finds that out, for some hundred milliseconds at most.
+	Presence(d *td.Description) directory.Presence
+	Look(ctx context.Context, things ...*td.Description)
 	// Hosted reports whether this node offers the thing.
 	Hosted(d *td.Description) bool
 	// Fork returns the equivocation about a thing that was seen last, as long as someone should know about it.
@@ -162,23 +164,24 @@ type PeerList struct {
 
 // Agent is a thing as lists show it.
 type Agent struct {
-	ID           string    `json:"id"`
-	Ref          string    `json:"ref"` // exact: id and owner
-	Name         string    `json:"name"`
-	Title        string    `json:"title"`
-	Description  string    `json:"description,omitempty"`
-	Owner        did.DID   `json:"owner"`
-	Hosts        []did.DID `json:"hosts"`
-	Capabilities []string  `json:"capabilities"`
-	Actions      []string  `json:"actions"`
-	Properties   []string  `json:"properties"`
-	Local        bool      `json:"local"`
-	Reachable    bool      `json:"reachable"`
-	Equivocal    bool      `json:"equivocal,omitempty"` // its owner has signed two records with one sequence number
-	Seen         time.Time `json:"seen"`                // the record was issued
-	Expires      time.Time `json:"expires"`
-	Score        float64   `json:"score,omitempty"` // 0 to 1: how well it fits what was asked for
-	Why          []Why     `json:"why,omitempty"`   // where the score is from, if it was asked for
+	ID           string          `json:"id"`
+	Ref          string          `json:"ref"` // exact: id and owner
+	Name         string          `json:"name"`
+	Title        string          `json:"title"`
+	Description  string          `json:"description,omitempty"`
+	Owner        did.DID         `json:"owner"`
+	Hosts        []did.DID       `json:"hosts"`
+	Capabilities []string        `json:"capabilities"`
+	Actions      []string        `json:"actions"`
+	Properties   []string        `json:"properties"`
+	Local        bool            `json:"local"`
+	State        directory.State `json:"state"`               // reachable, unknown or unreachable
+	LastSeen     time.Time       `json:"last_seen"`           // a host of it was there; if it was never reached, its record was issued
+	Equivocal    bool            `json:"equivocal,omitempty"` // its owner has signed two records with one sequence number
+	Seen         time.Time       `json:"seen"`                // the record was issued
+	Expires      time.Time       `json:"expires"`
+	Score        float64         `json:"score,omitempty"` // 0 to 1: how well it fits what was asked for
+	Why          []Why           `json:"why,omitempty"`   // where the score is from, if it was asked for
 }
 
 // Why is one part of a score.

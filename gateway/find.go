@@ -81,6 +81,7 @@ func (g *Gateway) search(r *http.Request, f finding) (*AgentList, error) {
 // ranked returns things as lists show them: the best first, if something is asked for.
 func (g *Gateway) ranked(ctx context.Context, f finding, found []*td.Description) []Agent {
 	items := make([]Agent, 0, len(found))
+	g.o.Node.Look(ctx, found...)
 	if !f.explain && !f.query.Asks() && len(f.query.Or) == 0 {
 		for _, d := range found {
 			items = append(items, g.agent(d))
@@ -146,7 +147,8 @@ func (g *Gateway) agent(d *td.Description) Agent {
 		Local: g.o.Node.Hosted(d), Seen: d.Record.Issued.UTC(), Expires: d.Record.Expires.UTC(),
 	}
 	_, a.Equivocal = g.o.Node.Fork(d.Record)
-	a.Reachable = a.Local || g.o.Node.Reachable(d)
+	p := g.o.Node.Presence(d)
+	a.State, a.LastSeen = p.State, p.LastSeen.UTC()
 	for _, h := range d.Record.Hosts {
 		a.Hosts = append(a.Hosts, h.Node)
 	}
@@ -167,6 +169,7 @@ func (g *Gateway) getAgent(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	g.o.Node.Look(r.Context(), d)
 	record := d.Signed.Record
 	if whole, err := d.Signed.Within(); err == nil { // the directory keeps records without the TD inside
 		record = whole.Record

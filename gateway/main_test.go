@@ -178,7 +178,11 @@ func (n *fakeNode) Get(_ context.Context, ref string) (*td.Description, error) {
 	return nil, interact.Errorf(interact.NotFound, "lmosd find "+ref, "no agent matches %q", ref)
 }
 
-func (n *fakeNode) Reachable(*td.Description) bool { return true }
+func (n *fakeNode) Presence(d *td.Description) directory.Presence {
+	return directory.Presence{State: directory.StateReachable, LastSeen: d.Record.Issued.Add(time.Minute)}
+}
+
+func (n *fakeNode) Look(context.Context, ...*td.Description) {}
 
 // Rank puts the last title of the alphabet first.
 func (n *fakeNode) Rank(_ context.Context, _ td.Query, found []*td.Description) (all []directory.Ranked) {

@@ -114,7 +114,9 @@ func (g *Gateway) tellChange(e *rest.EventStream, c directory.Change) error {
 	change := AgentChange{Change: kindNames[c.Kind], Reason: reasonNames[c.Reason], Time: c.Time.UTC()}
 	if c.Thing != nil {
 		a := g.agent(c.Thing)
-		a.Reachable = a.Reachable && c.Kind != directory.Gone
+		if c.Kind == directory.Gone {
+			a.State = directory.StateUnreachable
+		}
 		change.Agent = &a
 	}
 	return tell(e, strconv.FormatUint(c.Seq, 10), change)

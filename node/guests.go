@@ -101,6 +101,7 @@ func (gs *guests) place(id string, c *connection) (g *guest, before *connection,
 // leave ends a guest that is away since c: in time, if it is offered.
 func (gs *guests) leave(id string, g *guest, c *connection, over bool) {
 	if gs.offers(id, g) {
+		gs.node.dir.Away(gs.node.offers.get(id).desc, gs.node.DID(), true)
 		gs.node.later(func(ctx context.Context) { gs.expire(ctx, id, g, c, over) })
 	} else if gs.begin(id, g, c) {
 		gs.end(id, g)
@@ -187,6 +188,13 @@ func (g *guest) goes(c *connection) bool {
 	}
 	g.agent, g.last = nil, c
 	return true
+}
+
+// isHere reports whether the agent is connected.
+func (g *guest) isHere() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.agent != nil
 }
 
 // Do implements [interact.Thing].

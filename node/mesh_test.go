@@ -14,6 +14,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/did/proof"
+	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
@@ -41,10 +42,10 @@ func TestFromPublishToWithdrawal(t *testing.T) {
 	ref := publish(t, host, toolAt("Echo", "", newAgent(t).url))
 	knows(t, nodes[1], ref)
 	list := found(t, nodes[1])
-	if len(list) != 1 || list[0].Ref != ref || list[0].Local || !list[0].Reachable || list[0].Hosts[0] != host.DID() {
+	if len(list) != 1 || list[0].Ref != ref || list[0].Local || list[0].State != directory.StateReachable || list[0].Hosts[0] != host.DID() {
 		t.Errorf("found %+v, want the thing on the other node", list)
 	}
-	if list := found(t, host); len(list) != 1 || !list[0].Local || !list[0].Reachable {
+	if list := found(t, host); len(list) != 1 || !list[0].Local || list[0].State != directory.StateReachable {
 		t.Errorf("the host finds %+v, want its own thing", list)
 	}
 	out, media, err := caller.Call(t.Context(), "echo", "echo", interact.JSON, []byte(`"hello"`))
@@ -335,7 +336,10 @@ func TestALostHostIsUnreachableUntilItIsBack(t *testing.T) {
 	connect(t, watcher, host)
 	knows(t, watcher, ref)
 	reachable := func(want bool) func() bool {
-		return func() bool { list := found(t, watcher); return len(list) == 1 && list[0].Reachable == want }
+		return func() bool {
+			list := found(t, watcher)
+			return len(list) == 1 && (list[0].State == directory.StateReachable) == want
+		}
 	}
 	until(t, "the thing is reachable", reachable(true))
 	if err := host.stop(); err != nil {

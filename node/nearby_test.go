@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/mdns"
@@ -158,7 +159,7 @@ func TestADiscoveredThing(t *testing.T) {
 		}
 	}
 	for _, ref := range []string{"lamp", "urn:dev:lamp", d.Ref()} {
-		if got, err := n.Client().Agent(t.Context(), ref); err != nil || got.Agent.ID != d.ID || got.Agent.Local || !got.Agent.Reachable {
+		if got, err := n.Client().Agent(t.Context(), ref); err != nil || got.Agent.ID != d.ID || got.Agent.Local || got.Agent.State != directory.StateUnknown {
 			t.Errorf("show %s: %+v, %v", ref, got, err)
 		}
 		if err := ask(t, n, ref); err != nil {
@@ -236,7 +237,7 @@ func TestDiscoveredThingsAreWatchedAndListed(t *testing.T) {
 	}
 	tag := titles("&scope=discovered&limit=1&offset=1")
 	l.gone("lamp")
-	if c := <-changes; c.Change != "gone" || c.Reason != "vanished" || c.Agent.Reachable {
+	if c := <-changes; c.Change != "gone" || c.Reason != "vanished" || c.Agent.State != directory.StateUnreachable {
 		t.Errorf("got %+v", c)
 	}
 	if again := titles("&scope=discovered&limit=1&offset=1"); !strings.HasPrefix(tag, "[]<") || again == tag {

@@ -85,6 +85,7 @@ type Node struct {
 	rumours     *rumour.Rumours
 	gossip      *pubsub.PubSub
 	dir         *directory.Directory
+	looks       *looks
 	offers      *offers
 	local       introducer             // tells the local network of this node; nil if nobody does
 	discoveries *introduce.Discoveries // what others introduce there
@@ -109,7 +110,7 @@ type Node struct {
 // New opens everything a node needs and listens. On failure it closes, in reverse, what it had opened, and Options.Host.
 // What a user can mend is an [*interact.Error] with a hint.
 func New(o Options) (*Node, error) {
-	n := &Node{opts: o, started: time.Now(), drainFor: drainFor, greeting: make(chan struct{}, greetAtOnce)}
+	n := &Node{opts: o, started: time.Now(), drainFor: drainFor, greeting: make(chan struct{}, greetAtOnce), looks: newLooks()}
 	n.life, n.end = context.WithCancel(context.Background())
 	if o.Host != nil {
 		n.onClose(o.Host.Close)
@@ -255,7 +256,7 @@ func (n *Node) openMesh() (err error) {
 		index = func(q td.Query) []*td.Signed { return n.offers.listed(n.dir.Known(q)) }
 	}
 	n.dht, err = dht.New(n.host, dht.Options{Index: index, Network: n.opts.Network, Mode: dht.Mode(n.opts.DHTMode), PublishPrivate: !n.opts.PublicOnly, Store: n.stores.fast,
-		Seeds: n.seeds.list, Verifier: n.verifier, Local: n.offers, Admits: n.policy.Admits,
+		Seeds: n.seeds.list, Verifier: n.verifier, Local: n.offers, States: n.agentStates, Admits: n.policy.Admits,
 		Evidence: func(s *td.Signed) { n.dir.Offer(s) },
 		Reached: func(p peer.ID, ok bool) {
 			if id, err := did.FromPeer([]byte(p)); err == nil {

@@ -57,6 +57,7 @@ func (n *Node) watchPeers(ctx context.Context) error {
 				tasks.Go(func() { n.greet(ctx, e.Peer) })
 			case event.EvtPeerConnectednessChanged:
 				if e.Connectedness == network.NotConnected {
+					n.parted(e.Peer)
 					alone = alone || n.isAlone()
 					tasks.Go(func() { n.missed(ctx, e.Peer) })
 				}
@@ -98,6 +99,13 @@ func (n *Node) interview(ctx context.Context, p peer.ID) {
 			return
 		}
 		n.dir.Offer(s)
+	}
+}
+
+// parted notes that a peer was there until now.
+func (n *Node) parted(p peer.ID) {
+	if id, err := did.FromPeer([]byte(p)); err == nil {
+		n.dir.Lose(id)
 	}
 }
 

@@ -98,6 +98,7 @@ func (d decider) Decide(ctx context.Context, prompt string, turns []route.Turn) 
 // ranking is what the directory ranks by, beside words.
 func (n *Node) ranking(o *directory.Options) {
 	o.Latency = n.latency
+	o.Connected = n.connectedTo
 	o.Trust = n.trust
 	o.Probe = n.probe
 	if n.embedder != nil {

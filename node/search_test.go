@@ -145,7 +145,7 @@ func TestTrustRanks(t *testing.T) {
 	o := quiet()
 	o.Policy.Allow = []did.DID{friend.signer.DID()}
 	n := start(t, o)
-	own := publish(t, n, tool("Echo", "urn:x:echo"))
+	own := publish(t, n, toolAt("Echo", "urn:x:echo", newAgent(t).url))
 	refs := []string{own}
 	for _, d := range []*desk{friend, stranger} {
 		of := d.publish("Echo", "urn:x:echo")

@@ -15,11 +15,12 @@ type shelf struct {
 	all    map[string]*offer            // by thing id; all have one owner
 	refs   map[string]*offer            // those in force by exact reference
 	hashes map[[32]byte]*offer          // those in force by the hash of their TD
+	keys   map[[32]byte]*offer          // those in force by the key of their record
 	names  map[string]map[string]*offer // those in force by name and id
 }
 
 func newShelf() shelf {
-	return shelf{all: map[string]*offer{}, refs: map[string]*offer{}, hashes: map[[32]byte]*offer{}, names: map[string]map[string]*offer{}}
+	return shelf{all: map[string]*offer{}, refs: map[string]*offer{}, hashes: map[[32]byte]*offer{}, keys: map[[32]byte]*offer{}, names: map[string]map[string]*offer{}}
 }
 
 // set makes of the offer of its thing.
@@ -27,7 +28,7 @@ func (s *shelf) set(of *offer) {
 	s.remove(of.Thing)
 	s.all[of.Thing] = of
 	if d := of.desc; d != nil {
-		s.refs[d.Ref()], s.hashes[d.Record.Hash] = of, of
+		s.refs[d.Ref()], s.hashes[d.Record.Hash], s.keys[d.Record.Key()] = of, of, of
 		name := d.Name()
 		if s.names[name] == nil {
 			s.names[name] = map[string]*offer{}
@@ -44,6 +45,7 @@ func (s *shelf) remove(thing string) {
 	}
 	delete(s.refs, old.desc.Ref())
 	delete(s.hashes, old.desc.Record.Hash)
+	delete(s.keys, old.desc.Record.Key())
 	name := old.desc.Name()
 	if delete(s.names[name], thing); len(s.names[name]) == 0 {
 		delete(s.names, name)
@@ -100,13 +102,25 @@ func (o *offers) has(d *td.Description) bool { return o.agentOf(d) != nil }
 // agentOf returns the agent of d if this node offers d, else nil. That a record names this node as a host is not enough: the
 // owner must be this node.
 func (o *offers) agentOf(d *td.Description) interact.Thing {
-	if d.Record.Owner != o.signer.DID() {
-		return nil
-	}
-	if of := o.get(d.Record.Thing); of != nil {
+	if of := o.of(d); of != nil {
 		return of.bound
 	}
 	return nil
+}
+
+// of returns the offer of d, which may be withdrawn; nil if this node has none.
+func (o *offers) of(d *td.Description) *offer {
+	if d.Record.Owner != o.signer.DID() {
+		return nil
+	}
+	return o.get(d.Record.Thing)
+}
+
+// byKey returns the offer in force whose record has a key, or nil.
+func (o *offers) byKey(key [32]byte) *offer {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	return o.keys[key]
 }
 
 // everything returns the offers and the tombstones, in no order.

@@ -82,9 +82,6 @@ func (n *Node) Rank(ctx context.Context, q td.Query, found []*td.Description) []
 // Latest returns the number of the last change of what is known.
 func (n *Node) Latest() uint64 { return n.dir.Latest() }
 
-// Reachable reports whether a host of d is not known to be down.
-func (n *Node) Reachable(d *td.Description) bool { return n.offers.has(d) || n.dir.Reachable(d) }
-
 // Hosted reports whether this node offers d.
 func (n *Node) Hosted(d *td.Description) bool { return n.offers.has(d) }
 
@@ -95,7 +92,7 @@ func (n *Node) bind(d *td.Description) interact.Thing {
 		return agent
 	}
 	far := &elsewhere{ways: n.ways(d)}
-	far.Thing = interact.Chain(far.ways, interact.Named(d.Ref()), n.hub.Wrap())
+	far.Thing = interact.Chain(far.ways, interact.Named(d.Ref()), n.hub.Wrap(), n.doubted(d))
 	return far
 }
 
@@ -118,9 +115,11 @@ func (n *Node) ways(d *td.Description) *interact.Paths {
 }
 
 // agent puts around an agent of this host what every interaction with it passes, in this order: the checks of its description,
-// tasks, its limits, one subscription for all, operations on all made of single ones, and last the replies' checks and times.
+// tasks, its limits, one subscription for all, operations on all made of single ones, the replies' checks and times, and last what
+// notes whether the agent answers.
 // Without an agent of this process it is asked over the forms of its TD.
 func (n *Node) agent(d *td.Description, agent interact.Thing) interact.Thing {
+	h := n.healthOf(d, agent)
 	if agent == nil {
 		paths := n.own.paths(d.Thing, 0)
 		for i, p := range paths {
@@ -135,8 +134,8 @@ func (n *Node) agent(d *td.Description, agent interact.Thing) interact.Thing {
 		wraps = append(wraps, interact.CheckedReplies(d.Thing))
 	}
 	wraps = append(wraps, n.guards(d)...)
-	return interact.Chain(agent, append(wraps, interact.Timed(func(t *interact.Timing, took time.Duration) { t.Agent = took }),
-		interact.Spans(n.tracer, "agent"))...)
+	return &hosted{health: h, Thing: interact.Chain(agent, append(wraps, interact.Timed(func(t *interact.Timing, took time.Duration) { t.Agent = took }),
+		interact.Spans(n.tracer, "agent"), h.wrap)...)}
 }
 
 // guards are what looks into the tunnels of other protocols that d has, so that the policy holds in them.

@@ -262,10 +262,10 @@ func (m *trial) lookups() {
 		dht, questions = append(dht, float64(s[forDHT].requests)), append(questions, float64(s[forQuestions].requests))
 	}
 	m.Logf("a lookup of ten: %s DHT messages, %s questions, %s ms", spread(dht), spread(questions), spread(took))
-	// Twenty servers are the nearest, each host is asked once, and the way there takes a few.
+	// Twenty servers are the nearest, each host is asked once what it has and once how its agents are, and the way there takes a few.
 	n := math.Log2(float64(len(m.alive)))
-	if d, q := at(dht, .5), at(questions, .5); d > 20+2*n || q > 12 {
-		m.Errorf("a lookup of ten costs %.0f messages and %.0f questions, want %.0f and 12 at most", d, q, 20+2*n)
+	if d, q := at(dht, .5), at(questions, .5); d > 20+2*n || q > 22 {
+		m.Errorf("a lookup of ten costs %.0f messages and %.0f questions, want %.0f and 22 at most", d, q, 20+2*n)
 	}
 }
 
@@ -523,7 +523,7 @@ func (m *trial) deaths() {
 	m.groups(func(_ *Member, list *gateway.AgentList) {
 		for _, a := range list.Items {
 			if !slices.Contains(m.alive, m.truth[a.Ref]) {
-				if listed++; a.Reachable {
+				if listed++; a.State == directory.StateReachable {
 					found++
 				}
 			}
@@ -561,7 +561,7 @@ func (m *trial) undead(met map[*Member]map[did.DID]bool) (wrong, blind, all int)
 				continue
 			}
 			switch all++; {
-			case !who.node.Reachable(d):
+			case who.node.Presence(d).State != directory.StateReachable:
 			case met[who][host.DID]:
 				wrong++
 			default:

@@ -13,6 +13,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/a2a/card"
 	"github.com/lmosd/lmosd/bridge/a2a/desk"
 	"github.com/lmosd/lmosd/bridge/a2a/wire"
+	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -179,6 +180,9 @@ type hit struct {
 	Description string  `json:"description,omitempty"`
 	Card        string  `json:"card"` // below the address of this agent's node
 	Score       float64 `json:"score"`
+	// State says whether it can be reached, and LastSeen when it was last there.
+	State    directory.State `json:"state"`
+	LastSeen time.Time       `json:"last_seen"`
 }
 
 func findAgents(ctx context.Context, m bridge.Mesh, ask *interact.Message) (*interact.Message, error) {
@@ -203,9 +207,11 @@ func findAgents(ctx context.Context, m bridge.Mesh, ask *interact.Message) (*int
 		}
 		found = append(found, d)
 	}
+	m.Look(ctx, found...)
 	hits := []hit{}
 	for _, r := range m.Rank(ctx, q, found) {
-		hits = append(hits, hit{Name: r.Thing.Title, Ref: r.Ref(), Description: r.Thing.Description, Score: r.Score,
+		p := m.Presence(r.Description)
+		hits = append(hits, hit{State: p.State, LastSeen: p.LastSeen.UTC().Truncate(time.Second), Name: r.Thing.Title, Ref: r.Ref(), Description: r.Thing.Description, Score: r.Score,
 			Card: "/a2a/" + url.PathEscape(r.Ref()) + "/.well-known/agent-card.json"})
 	}
 	r := ask.Reply(interact.ActionStatus, interact.JSON, wire.Encode(map[string]any{"agents": hits}))

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/gateway"
 )
 
@@ -88,7 +89,7 @@ func TestTwoNodesForPrograms(t *testing.T) {
 		list = decode[gateway.AgentList](t, there.ok("find", "--capability", forecast, "-o", "json"))
 		return len(list.Items) == 1
 	})
-	if g := list.Items[0]; list.Kind != "AgentList" || g.ID != p.ID || g.Ref != p.Ref || g.Local || !g.Reachable || list.Coverage.Asked == 0 {
+	if g := list.Items[0]; list.Kind != "AgentList" || g.ID != p.ID || g.Ref != p.Ref || g.Local || g.State != directory.StateReachable || list.Coverage.Asked == 0 {
 		t.Errorf("find gave %+v", list)
 	}
 	if d := decode[gateway.AgentDetail](t, there.ok("show", p.Ref, "-o", "json")); d.Kind != "Agent" || !d.Signature.Verified || d.Signature.Seq != p.Seq {

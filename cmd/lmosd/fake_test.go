@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
@@ -91,13 +92,17 @@ func (n *fakeNode) add(name string, key *keystore.Key) {
 	if err != nil {
 		panic(err)
 	}
+	state := directory.StateReachable
+	if name == "away" {
+		state = directory.StateUnreachable
+	}
 	hash := sha256.Sum256(signed.TD)
 	n.raw[name] = signed.TD
 	n.agents[name] = &gateway.AgentDetail{APIVersion: gateway.APIVersion, Kind: "Agent", TD: signed.TD, Record: signed.Record,
 		Agent: gateway.Agent{ID: t.ID, Ref: t.ID + "@" + n.owner.Multibase(), Name: name, Title: t.Title, Description: t.Description,
 			Owner: n.owner, Hosts: []did.DID{n.owner}, Capabilities: []string{"urn:example:weather:forecast"},
 			Actions: slices.Sorted(maps.Keys(t.Actions)), Properties: slices.Sorted(maps.Keys(t.Properties)),
-			Local: name == "weather", Reachable: name != "away", Seen: now.Add(-3 * time.Second), Expires: now.Add(23*time.Hour + time.Minute)},
+			Local: name == "weather", State: state, LastSeen: now.Add(-3 * time.Second), Seen: now.Add(-3 * time.Second), Expires: now.Add(23*time.Hour + time.Minute)},
 		Signature: gateway.Signature{Verified: true, Method: string(n.owner) + "#" + n.owner.Multibase(), Suite: "eddsa-jcs-2022",
 			Created: now.Add(-time.Minute), Seq: 17, Hash: hex.EncodeToString(hash[:]), Size: len(signed.TD)}}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
@@ -255,7 +256,7 @@ func (a *app) nextAfterFind(list *gateway.AgentList) {
 		return
 	}
 	best := list.Items[0]
-	if i := slices.IndexFunc(list.Items, func(g gateway.Agent) bool { return g.Reachable && len(g.Actions) > 0 }); i >= 0 {
+	if i := slices.IndexFunc(list.Items, func(g gateway.Agent) bool { return g.State == directory.StateReachable && len(g.Actions) > 0 }); i >= 0 {
 		best = list.Items[i]
 	}
 	short, _ := tellApart(list.Items)(best)
@@ -276,7 +277,7 @@ func agentTable(items []gateway.Agent, wide bool, now time.Time) *terminal.Table
 	for _, g := range items {
 		row := []terminal.Cell{terminal.Short(name(g)), terminal.Text(strings.Join(g.Capabilities, ",")),
 			terminal.Text(strings.Join(g.Actions, ",")), terminal.Text(state(g)),
-			terminal.Short(terminal.Ago(g.Seen, now), g.Seen.Format(time.RFC3339))}
+			terminal.Short(terminal.Ago(g.LastSeen, now), g.LastSeen.Format(time.RFC3339))}
 		if wide {
 			row = append(row, terminal.Texts(g.Title, g.ID, string(g.Owner), joinDIDs(g.Hosts), g.Expires.Format(time.RFC3339))...)
 		}
@@ -331,13 +332,16 @@ func (a *app) coverage(list *gateway.AgentList) {
 
 func coverageLine(list *gateway.AgentList, now time.Time) string {
 	c := list.Coverage
-	hosts, away := map[did.DID]bool{}, 0
+	hosts, away, unknown := map[did.DID]bool{}, 0, 0
 	for _, g := range list.Items {
 		for _, h := range g.Hosts {
 			hosts[h] = true
 		}
-		if state(g) == "unreachable" {
+		switch g.State {
+		case directory.StateUnreachable:
 			away++
+		case directory.StateUnknown:
+			unknown++
 		}
 	}
 	asked := fmt.Sprintf("asked %d, answered %d", c.Asked, c.Answered)
@@ -350,6 +354,9 @@ func coverageLine(list *gateway.AgentList, now time.Time) string {
 	parts := []string{terminal.Count(len(list.Items), "agent", "agents") + " from " + terminal.Count(len(hosts), "peer", "peers"), asked}
 	if away > 0 {
 		parts = append(parts, terminal.Count(away, "agent is unreachable", "agents are unreachable"))
+	}
+	if unknown > 0 {
+		parts = append(parts, terminal.Count(unknown, "agent was not reached yet", "agents were not reached yet"))
 	}
 	switch {
 	case c.Truncated:

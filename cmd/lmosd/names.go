@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/td"
 )
@@ -56,14 +57,14 @@ func fullName(g gateway.Agent) string {
 // state says whether g can be called now, or that nobody knows which of two agents is meant.
 func state(g gateway.Agent) string {
 	switch {
-	case !g.Local && !g.Reachable:
-		return "unreachable"
+	case g.State == directory.StateUnreachable:
+		return string(g.State)
 	case g.Equivocal:
 		return "equivocal"
 	case g.Local:
 		return "here"
 	}
-	return "reachable"
+	return string(g.State)
 }
 
 func joinDIDs(ids []did.DID) string {

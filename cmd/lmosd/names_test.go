@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/td"
 )
@@ -37,11 +38,13 @@ func TestCoverageLine(t *testing.T) {
 		want string
 	}{
 		"nothing known": {gateway.AgentList{}, "0 agents from 0 peers · asked 0, answered 0 · 0.0 ms"},
-		"complete": {gateway.AgentList{Items: []gateway.Agent{{Hosts: hosts, Reachable: true}, {Hosts: hosts, Local: true}}, Took: 14,
+		"complete": {gateway.AgentList{Items: []gateway.Agent{{Hosts: hosts, State: directory.StateReachable}, {Hosts: hosts, Local: true, State: directory.StateReachable}}, Took: 14,
 			Coverage: td.Coverage{Asked: 3, Answered: 3, Oldest: now.Add(-2 * time.Minute)}},
 			"2 agents from 1 peer · asked 3, answered 3, oldest 2m · 14 ms"},
-		"one is away": {gateway.AgentList{Items: []gateway.Agent{{Hosts: hosts}}, Coverage: td.Coverage{Asked: 1, Answered: 1}},
+		"one is away": {gateway.AgentList{Items: []gateway.Agent{{Hosts: hosts, State: directory.StateUnreachable}}, Coverage: td.Coverage{Asked: 1, Answered: 1}},
 			"1 agent from 1 peer · asked 1, answered 1 · 1 agent is unreachable · 0.0 ms"},
+		"nobody knows of one": {gateway.AgentList{Items: []gateway.Agent{{Hosts: hosts, State: directory.StateUnknown}}, Coverage: td.Coverage{Asked: 1, Answered: 1}},
+			"1 agent from 1 peer · asked 1, answered 1 · 1 agent was not reached yet · 0.0 ms"},
 		"some did not answer": {gateway.AgentList{Coverage: td.Coverage{Asked: 3, Answered: 1, Unreachable: 2}},
 			"0 agents from 0 peers · asked 3, answered 1, unreachable 2 · incomplete · 0.0 ms"},
 		"cut": {gateway.AgentList{Coverage: td.Coverage{Asked: 1, Answered: 1, Truncated: true}},

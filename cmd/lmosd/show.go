@@ -200,7 +200,7 @@ func agentSheet(d *gateway.AgentDetail, t *td.Thing, now time.Time) *terminal.Sh
 		s.Add("warning", fmt.Sprintf("equivocation: its owner signed two different records of revision %d, seen %s ago; two programs may use its key",
 			e.Seq, terminal.Ago(e.Seen, now)))
 	}
-	s.Add("state", fmt.Sprintf("%s · seen %s ago · expires in %s", state(g), terminal.Ago(g.Seen, now), terminal.Span(g.Expires.Sub(now))))
+	s.Add("state", fmt.Sprintf("%s · seen %s ago · expires in %s", state(g), terminal.Ago(g.LastSeen, now), terminal.Span(g.Expires.Sub(now))))
 	for _, c := range t.Capabilities {
 		if c.Name == c.ID {
 			c.Name = ""

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lmosd/lmosd/bridge/mcp/offer"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/words"
 	"github.com/lmosd/lmosd/td"
@@ -33,6 +34,9 @@ type hit struct {
 	Description string  `json:"description,omitempty"`
 	Tools       []brief `json:"tools"`
 	More        int     `json:"moreTools,omitempty"`
+	// State says whether it can be reached, and LastSeen when it was last there.
+	State    directory.State `json:"state"`
+	LastSeen time.Time       `json:"last_seen"`
 }
 
 type brief struct {
@@ -52,6 +56,7 @@ func (s *mesh) search(ctx context.Context, m *wire.Message) (*wire.Message, erro
 	}
 	q := td.Query{Text: question, Limit: min(max(limit, 1), maxHits)}
 	found := s.find(ctx, q)
+	s.h.o.Mesh.Look(ctx, found...)
 	hits := make([]hit, 0, len(found))
 	sought := words.Content(question)
 	for _, d := range s.h.o.Mesh.Rank(ctx, q, found) {
@@ -79,6 +84,8 @@ func (s *mesh) find(ctx context.Context, q td.Query) (found []*td.Description) {
 
 func (s *mesh) hit(ctx context.Context, d *td.Description, sought []string) hit {
 	out := hit{Thing: s.shortly(ctx, d), Title: d.Thing.Title, Description: interact.Clip(d.Thing.Description, 300), Tools: []brief{}}
+	p := s.h.o.Mesh.Presence(d)
+	out.State, out.LastSeen = p.State, p.LastSeen.UTC().Truncate(time.Second)
 	all := briefs(d.Thing, sought)
 	out.More = max(0, len(all)-toolsOfHit)
 	out.Tools = append(out.Tools, all[:min(len(all), toolsOfHit)]...)

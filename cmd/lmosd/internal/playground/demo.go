@@ -17,6 +17,7 @@ import (
 
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
+	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
@@ -327,7 +328,7 @@ func (d *demo) withdraw(ctx context.Context) (string, error) {
 // kill ends node 1 without a word. Asking its other agent fails in the open, and the next answer of find says so.
 func (d *demo) kill(ctx context.Context) (string, error) {
 	asker := d.net.Members[2]
-	if _, err := d.until(ctx, asker, otherCapability, func(as []gateway.Agent) bool { return len(as) == 1 && as[0].Reachable }); err != nil {
+	if _, err := d.until(ctx, asker, otherCapability, func(as []gateway.Agent) bool { return len(as) == 1 && as[0].State == directory.StateReachable }); err != nil {
 		return "", err
 	}
 	if err := d.net.Members[0].Kill(); err != nil {
@@ -341,7 +342,7 @@ func (d *demo) kill(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if len(list.Items) != 1 || list.Items[0].Reachable {
+	if len(list.Items) != 1 || list.Items[0].State != directory.StateUnreachable {
 		return "", fmt.Errorf("find does not say that the agent is unreachable: %+v", list.Items)
 	}
 	return fmt.Sprintf("find on node 3: %s, unreachable", list.Items[0].Name), nil

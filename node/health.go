@@ -1,0 +1,198 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"net"
+	"net/url"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lmosd/lmosd/dht"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// Bounds of looking after the agents of this host.
+const (
+	tryAgain    = 5 * time.Second // an agent that answered, or was tried, so lately is not tried again
+	tryAgent    = time.Second     // how long it is tried
+	triesAtOnce = 16              // agents
+	maxTried    = 4               // addresses of one agent
+	// downMemory is how long an agent that nobody can try, and that could not be reached by a call, counts as away.
+	downMemory = time.Minute
+)
+
+// hosted is the agent of a thing of this node, and whether it answers.
+type hosted struct {
+	interact.Thing
+	*health
+}
+
+// health knows whether an agent of this host answers: by how interactions with it end, and for those with an address by a connection
+// to it, when somebody asks and nothing was heard of it lately. It is safe for concurrent use.
+type health struct {
+	node   *Node
+	desc   *td.Description
+	guest  *guest   // nil: it did not dial in
+	addrs  []string // where it listens; empty: nobody can try
+	trying sync.Mutex
+	heard  atomic.Int64 // when it answered, failed or was tried, in nanoseconds since 1970
+	down   atomic.Bool  // it could not be reached then
+}
+
+// healthOf is that of an agent, which is nil if it is asked over its forms.
+func (n *Node) healthOf(d *td.Description, agent interact.Thing) *health {
+	h := &health{node: n, desc: d}
+	if agent == nil {
+		h.addrs = dialable(d.Thing)
+	}
+	h.guest, _ = agent.(*guest)
+	n.dir.Away(d, n.DID(), false) // it is published anew: there is somebody
+	return h
+}
+
+// wrap notes how interactions with the agent end.
+func (h *health) wrap(agent interact.Thing) interact.Thing {
+	return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+		return func(yield func(*interact.Message, error) bool) {
+			agent.Do(ctx, m)(func(r *interact.Message, err error) bool {
+				h.note(err)
+				return yield(r, err)
+			})
+		}
+	})
+}
+
+// note notes one reply of the agent. An error that it has sent itself says that it is there: only who dialled in speaks for an agent
+// behind it, which may be away.
+func (h *health) note(err error) {
+	e, failed := errors.AsType[*interact.Error](err)
+	switch {
+	case err == nil && !h.down.Load():
+		h.heard.Store(time.Now().UnixNano())
+		h.node.dir.Answers(h.desc)
+	case err == nil:
+		h.set(true)
+	case failed && e.Code == interact.Unreachable && (!e.Remote || h.guest != nil):
+		h.set(false)
+	case failed && e.Remote:
+		h.set(true)
+	}
+}
+
+// set notes whether the agent answers, and has the directory know.
+func (h *health) set(up bool) {
+	h.heard.Store(time.Now().UnixNano())
+	h.down.Store(!up)
+	h.node.dir.Away(h.desc, h.node.DID(), !up)
+}
+
+// answers reports whether the agent is there, as far as is known, and tries it if nothing was heard of it lately. It takes no longer
+// than tryAgent, for each caller.
+func (h *health) answers(ctx context.Context) bool {
+	if h.guest != nil && !h.guest.isHere() {
+		h.node.dir.Away(h.desc, h.node.DID(), true)
+		return false
+	}
+	if len(h.addrs) == 0 {
+		if h.down.Load() && h.age() >= downMemory || h.guest != nil && !h.down.Load() {
+			h.set(true)
+		}
+		return !h.down.Load()
+	}
+	h.trying.Lock()
+	defer h.trying.Unlock()
+	if h.age() >= tryAgain {
+		if up := reachesAny(ctx, h.addrs); up || ctx.Err() == nil {
+			h.set(up)
+		}
+	}
+	return !h.down.Load()
+}
+
+func (h *health) age() time.Duration { return time.Since(time.Unix(0, h.heard.Load())) }
+
+// reachesAny reports whether one of some addresses takes a connection.
+func reachesAny(ctx context.Context, addrs []string) bool {
+	limited, cancel := context.WithTimeout(ctx, tryAgent)
+	defer cancel()
+	for _, addr := range addrs {
+		c, err := new(net.Dialer).DialContext(limited, "tcp", addr)
+		if err == nil {
+			_ = c.Close()
+			return true
+		}
+	}
+	return false
+}
+
+// schemePorts are the schemes whose addresses are those of the agent itself, and take connections; a broker is no agent.
+var schemePorts = map[string]string{"http": "80", "https": "443", "ws": "80", "wss": "443", "coap+tcp": "5683", "coaps+tcp": "5684"}
+
+// dialable returns where the forms of t lead, if that can be tried by a connection.
+func dialable(t *td.Thing) (addrs []string) {
+	for _, f := range everyForm(t) {
+		u, err := url.Parse(origin(f.Href))
+		if err != nil || schemePorts[u.Scheme] == "" || u.Hostname() == "" {
+			continue
+		}
+		port := u.Port()
+		if port == "" {
+			port = schemePorts[u.Scheme]
+		}
+		if addr := net.JoinHostPort(u.Hostname(), port); !slices.Contains(addrs, addr) && len(addrs) < maxTried {
+			addrs = append(addrs, addr)
+		}
+	}
+	return addrs
+}
+
+// origin cuts what comes behind the host of an address, which may be a template.
+func origin(href string) string {
+	for i, rest := 0, href; i < 3; i++ {
+		at := slices.Index([]byte(rest), '/')
+		if at < 0 {
+			break
+		}
+		if rest = rest[at+1:]; i == 2 {
+			return href[:len(href)-len(rest)-1]
+		}
+	}
+	return href
+}
+
+// agentStates answers other nodes how agents of this one are (dht.Options.States). Of what is told to nobody it says nothing.
+func (n *Node) agentStates(ctx context.Context, keys [][32]byte) []dht.AgentState {
+	states := make([]dht.AgentState, len(keys))
+	var g sync.WaitGroup
+	for i, key := range keys {
+		if of := n.offers.byKey(key); of != nil && !of.isUnlisted() {
+			g.Go(func() {
+				if states[i] = dht.AgentPresent; !n.answers(ctx, of) {
+					states[i] = dht.AgentAway
+				}
+			})
+		}
+	}
+	g.Wait()
+	return states
+}
+
+// answers reports whether the agent of an offer is there. Only so many are tried at once.
+func (n *Node) answers(ctx context.Context, of *offer) bool {
+	h, ok := of.bound.(*hosted)
+	if !ok {
+		return true
+	}
+	select {
+	case n.looks.trying <- struct{}{}:
+		defer func() { <-n.looks.trying }()
+	case <-ctx.Done():
+		return !h.down.Load()
+	}
+	return h.answers(ctx)
+}

@@ -1,0 +1,198 @@
+package node
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// stateOf returns the state of the thing that ref names, as n lists it without asking anybody.
+func stateOf(n *running, ref string) directory.State {
+	for d := range n.Known() {
+		if d.Ref() == ref {
+			return n.Presence(d).State
+		}
+	}
+	return ""
+}
+
+// stale has everything looked at anew the next time.
+func stale(n *running) {
+	n.looks.mu.Lock()
+	defer n.looks.mu.Unlock()
+	clear(n.looks.asked)
+	for _, of := range n.offers.everything() {
+		if h, ok := of.bound.(*hosted); ok {
+			h.heard.Store(0)
+		}
+	}
+}
+
+// Who comes when a host is gone already has its records, which are valid; it says reachable of none of them, and finds out.
+func TestALateJoinerSaysReachableOfNothingThatIsGone(t *testing.T) {
+	t.Parallel()
+	nodes := connected(t, 2)
+	host, middle := nodes[0], nodes[1]
+	url := newAgent(t).url
+	var refs []string
+	for i := range 12 {
+		refs = append(refs, publish(t, host, toolAt(fmt.Sprint("Echo ", i), fmt.Sprintf("urn:x:echo:%d", i), url)))
+		knows(t, middle, refs[i])
+	}
+	published := time.Now()
+	if err := host.stop(); err != nil {
+		t.Fatal(err)
+	}
+	late := start(t, quiet())
+	connect(t, late, middle)
+	for _, ref := range refs {
+		knows(t, late, ref)
+		if s := stateOf(late, ref); s == directory.StateReachable {
+			t.Errorf("%s is %s before anybody asked", ref, s)
+		}
+	}
+	until(t, "all are unreachable", func() bool {
+		gone := 0
+		for _, a := range found(t, late) {
+			switch {
+			case a.State == directory.StateReachable:
+				t.Fatalf("%s is said to be reachable", a.Ref)
+			case a.LastSeen.After(published) || a.LastSeen.IsZero():
+				t.Fatalf("%s was last seen at %v, after its host stopped at %v", a.Ref, a.LastSeen, published)
+			case a.State == directory.StateUnreachable:
+				gone++
+			}
+		}
+		return gone == len(refs)
+	})
+}
+
+// An agent whose server has died is unreachable: at its host, at a node that called it, and at one that only looks.
+func TestAnAgentWhoseServerIsDeadIsNotReachable(t *testing.T) {
+	t.Parallel()
+	nodes := connected(t, 3)
+	host, caller, looker := nodes[0], nodes[1], nodes[2]
+	agent := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { answer(w, []byte(`"x"`), nil) })
+	server := httptest.NewServer(agent)
+	defer func() { server.Close() }()
+	addr := server.Listener.Addr().String()
+	ref := publish(t, host, toolAt("Echo", "urn:x:echo", server.URL))
+	for _, n := range nodes {
+		knows(t, n, ref)
+		if l := found(t, n); len(l) != 1 || l[0].State != directory.StateReachable {
+			t.Fatalf("listed %+v while all is well", l)
+		}
+	}
+	server.Close()
+	e := wantCode(t, ask(t, caller, ref), interact.Unreachable)
+	if !e.Remote {
+		t.Errorf("%v: the host was reached", e)
+	}
+	if s := stateOf(host, ref); s != directory.StateUnreachable {
+		t.Errorf("the host says %s after a call has failed", s)
+	}
+	until(t, "the caller says unreachable", func() bool { return stateOf(caller, ref) == directory.StateUnreachable })
+	stale(looker)
+	if l := found(t, looker); len(l) != 1 || l[0].State != directory.StateUnreachable || time.Since(l[0].LastSeen) > time.Minute {
+		t.Errorf("who looks lists %+v", l)
+	}
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Skip("the port was taken meanwhile")
+	}
+	server = &httptest.Server{Listener: l, Config: &http.Server{Handler: agent}}
+	server.Start()
+	if err := ask(t, caller, ref); err != nil {
+		t.Fatal(err)
+	}
+	if s, c := stateOf(host, ref), stateOf(caller, ref); s != directory.StateReachable || c != directory.StateReachable {
+		t.Errorf("after a call the host says %s, the caller %s", s, c)
+	}
+	stale(looker)
+	if d, err := looker.Client().Agent(t.Context(), ref); err != nil || d.Agent.State != directory.StateReachable {
+		t.Errorf("who looks shows %+v, %v", d, err)
+	}
+	server.Close() // nobody calls
+	stale(host)
+	stale(looker)
+	for _, n := range []*running{looker, host} {
+		if d, err := n.Client().Agent(t.Context(), ref); err != nil || d.Agent.State != directory.StateUnreachable {
+			t.Errorf("shown as %+v, %v", d, err)
+		}
+	}
+}
+
+// An agent that dialled in and whose connection broke is unreachable while its place is kept.
+func TestAnAgentThatWasCutOffIsNotReachable(t *testing.T) {
+	t.Parallel()
+	nodes := connected(t, 2)
+	host, other := nodes[0], nodes[1]
+	id, gone, err := host.Register(t.Context(), tool("Echo", "urn:x:echo"), echo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref := refOf(id, host.DID())
+	knows(t, other, ref)
+	for _, n := range nodes {
+		if l := found(t, n); len(l) != 1 || l[0].State != directory.StateReachable {
+			t.Fatalf("listed %+v while it is here", l)
+		}
+	}
+	gone(false)
+	if s := stateOf(host, ref); s != directory.StateUnreachable {
+		t.Errorf("the host says %s", s)
+	}
+	stale(other)
+	if l := found(t, other); len(l) != 1 || l[0].State != directory.StateUnreachable {
+		t.Errorf("the other lists %+v", l)
+	}
+	if _, _, err = host.Register(t.Context(), tool("Echo", "urn:x:echo"), echo); err != nil {
+		t.Fatal(err)
+	}
+	if s := stateOf(host, ref); s != directory.StateReachable {
+		t.Errorf("the host says %s of one that is back", s)
+	}
+	stale(other)
+	if l := found(t, other); len(l) != 1 || l[0].State != directory.StateReachable {
+		t.Errorf("the other lists %+v", l)
+	}
+}
+
+// A record that names this node as its host, which anybody can write, makes nothing reachable; and of hosts only so many are asked.
+func TestWhoeverNamesThisNodeAsHostIsNotReachableByThat(t *testing.T) {
+	t.Parallel()
+	n := start(t, quiet())
+	d := newDesk(t)
+	d.hosts = func() []td.Host { return []td.Host{{Node: n.DID()}} }
+	of := d.publish("Echo", "urn:x:echo")
+	n.dir.Offer(of.Signed)
+	knows(t, n, of.desc.Ref())
+	if l := found(t, n); len(l) != 1 || l[0].State != directory.StateUnknown || l[0].Local {
+		t.Errorf("listed %+v", l)
+	}
+	for i := range 2 * maxLooked {
+		n.looks.due(did.DID(fmt.Sprint(i)), lookAgain, time.Now())
+	}
+	if len(n.looks.asked) > maxLooked {
+		t.Errorf("%d hosts are remembered", len(n.looks.asked))
+	}
+}
+
+func TestOrigin(t *testing.T) {
+	t.Parallel()
+	for href, want := range map[string]string{
+		"http://127.0.0.1:80/a/{b}": "http://127.0.0.1:80", "https://x": "https://x", "ws://x/": "ws://x", "lmos:mesh": "lmos:mesh", "": "",
+	} {
+		if got := origin(href); got != want {
+			t.Errorf("%q: got %q, want %q", href, got, want)
+		}
+	}
+}
