@@ -47,7 +47,9 @@ type offerAt struct {
 }
 
 // Presence returns the state of a thing. It asks nobody.
-func (d *Directory) Presence(desc *td.Description) Presence { return d.presence(desc.Record, time.Now()) }
+func (d *Directory) Presence(desc *td.Description) Presence {
+	return d.presence(desc.Record, time.Now())
+}
 
 func (d *Directory) presence(r *td.Record, now time.Time) Presence {
 	p := Presence{State: StateUnknown, LastSeen: r.Issued}

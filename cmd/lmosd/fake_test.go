@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest"
