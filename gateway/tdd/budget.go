@@ -16,15 +16,16 @@ import (
 // Bounds of a query (WoT Discovery §8.1 asks for all of them). Work is counted in steps: one is a value that is looked at, 16
 // bytes of text that are read, or 64 bytes that one instruction of a regular expression is tried on.
 const (
-	maxQuery   = 4 << 10  // bytes of its text
-	maxNesting = 32       // brackets in brackets
-	maxSteps   = 20e6     // of work
-	maxFound   = 1 << 20  // values between two steps of it
-	maxAnswer  = 32 << 20 // bytes of what it finds
-	maxProgram = 1000     // instructions of a regular expression
-	maxPattern = 256      // bytes of one
-	maxMatch   = 16 << 20 // instructions by bytes, for one match: nobody can stop it
-	maxWhole   = 32 << 20 // bytes of TDs, where a query needs all in memory
+	maxQuery   = 4 << 10   // bytes of its text
+	maxNesting = 32        // brackets in brackets
+	maxSteps   = 20e6      // of work
+	maxBytes   = 128 << 20 // of memory that it may have at once, beside the things themselves
+	maxFound   = 1 << 20   // values between two steps of it
+	maxAnswer  = 32 << 20  // bytes of what it finds
+	maxProgram = 1000      // instructions of a regular expression
+	maxPattern = 256       // bytes of one
+	maxMatch   = 16 << 20  // instructions by bytes, for one match: nobody can stop it
+	maxWhole   = 32 << 20  // bytes of TDs, where a query needs all in memory
 )
 
 // A budget is what a query may still cost. What passes it panics with a *stop, which search catches: a library that runs a query
@@ -36,6 +37,7 @@ type budget struct {
 	most  int // steps
 	steps int
 	look  int // steps until the clock is looked at
+	bytes int // of memory that a library may still have of what was made for it
 }
 
 type stop struct{ err error }
@@ -52,6 +54,20 @@ func (b *budget) step(n int) {
 	}
 	b.look = 1024
 	b.check()
+}
+
+// hold pays for n bytes that are about to be made, and that a library may keep as long as the query runs. That it gives some of
+// them back nobody tells: what is paid for is the most that there can be.
+func (b *budget) hold(n int) {
+	b.bytes += n
+	b.room(0)
+}
+
+// room ends a query that has no room for n bytes, which it gives back itself.
+func (b *budget) room(n int) {
+	if b.bytes+n > maxBytes {
+		b.fail(interact.Overloaded, "the query takes more than %d MiB of memory and was stopped", maxBytes>>20)
+	}
 }
 
 // check ends a query whose time is over, or whose work is done.

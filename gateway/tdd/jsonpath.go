@@ -282,7 +282,9 @@ func (p *pathRun) choose(out []any, v any, sel spec.Selector) []any {
 	case *spec.FilterSelector:
 		for child := range children(v) {
 			if p.step(p.price); p.weight > 0 {
-				p.step(p.weight * p.count(child))
+				looked := p.weight * p.count(child)
+				p.step(looked)
+				p.room(looked * valueBytes)
 			}
 			if sel.Eval(child, p.root) {
 				out = append(out, child)
@@ -295,11 +297,15 @@ func (p *pathRun) choose(out []any, v any, sel spec.Selector) []any {
 	default: // a name, an index, a slice
 		out = append(out, sel.Select(v, p.root)...)
 	}
+	p.hold((len(out) - before) * valueBytes)
 	if p.step(1 + (len(out)-before)/4); len(out) > maxFound {
 		p.fail(interact.Overloaded, "the query finds more than %d values", maxFound)
 	}
 	return out
 }
+
+// valueBytes is what a value takes in a list that has grown.
+const valueBytes = 32
 
 // count is how many values are in v, with v. They are paid for.
 func (p *pathRun) count(v any) int {

@@ -24,6 +24,9 @@ func (s *Server) search(w http.ResponseWriter, r *http.Request, lang language, q
 		return err
 	}
 	b := newBudget(r.Context(), s.o.QueryTime)
+	if s.began != nil {
+		s.began(b)
+	}
 	done, err := s.queries.take(r, b.until)
 	if err != nil {
 		return err

@@ -215,6 +215,7 @@ type Server struct {
 	decoded decoded
 	queries *queries
 	large   chan struct{} // one for the query that has all things in memory
+	began   func(*budget) // of tests: a query begins
 	poke    chan struct{} // a registration may end earlier than purge thinks
 
 	// turns are held while a thing changes, by the hash of its id: what a condition saw, or a patch was merged with, is what is

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"unicode"
+	"unsafe"
 
 	"github.com/antchfx/xpath"
 
@@ -173,24 +174,31 @@ type forest struct {
 // A place is where a navigator is: an element of a container of which those before and after are known. It is never changed once
 // another place is below it.
 type place struct {
-	up    *place
+	up    *place         // nil: an element of the array of all things
 	list  []any          // the container, if it is an array
 	names []string       // of the members of the container, if it is an object
 	in    map[string]any // that object
 	at    int            // the element, member or thing
-	value any            // that is there
+	value any            // that is there; of a thing nil until somebody looks: see navigator.current
 	text  bool           // it is the text of the value above
 }
 
-// A navigator walks through everything as xpath asks, and pays for each step. Its root is the array of all things. A copy is
-// independent: places are shared, and replaced rather than changed.
+// A navigator walks through everything as xpath asks, and pays for each step and for what it makes. Its root is the array of all
+// things. A copy is independent: the place is its own, and those above are never changed.
 type navigator struct {
 	*budget
 	forest *forest
-	here   *place // nil: at the root
+	inside bool // of the array of all things: here says where
+	here   place
 }
 
-func (n *navigator) top() bool { return n.here == nil }
+// What the library may keep of a navigator: itself, its slot in a list that has grown, and in a table of those that were seen.
+const navigatorBytes = int(unsafe.Sizeof(navigator{})) + 64
+
+// What a place above takes.
+const placeBytes = int(unsafe.Sizeof(place{}))
+
+func (n *navigator) top() bool { return !n.inside }
 
 // move pays for a step.
 func (n *navigator) move() { n.step(1 + n.forest.price) }
@@ -198,12 +206,20 @@ func (n *navigator) move() { n.step(1 + n.forest.price) }
 // text pays for a text that is taken, and for the regular expression that it may be tried on.
 func (n *navigator) text(s string) string {
 	n.step(1 + len(s)/16)
+	n.hold(len(s))
 	n.match(n.forest.program, len(s))
 	return s
 }
 
-// current returns the value of the node.
-func (n *navigator) current() any { return n.here.value }
+// current returns the value of the node, which is inside.
+func (n *navigator) current() any {
+	if n.here.up == nil && n.here.value == nil {
+		thing := n.forest.things[n.here.at]
+		n.step(1 + len(thing.TD)/64)
+		n.here.value = n.forest.value(thing)
+	}
+	return n.here.value
+}
 
 // NodeType implements [xpath.NodeNavigator], as do those below.
 func (n *navigator) NodeType() xpath.NodeType {
@@ -237,18 +253,19 @@ func (n *navigator) Value() string {
 	if n.top() {
 		n.fail(interact.Usage, "the query takes the text of all things at once")
 	}
-	return n.text(scalarText(n.here.value)) // it was read from JSON
+	return n.text(scalarText(n.current())) // it was read from JSON
 }
 
 // Copy returns a navigator at the same node.
 func (n *navigator) Copy() xpath.NodeNavigator {
 	n.move()
+	n.hold(navigatorBytes)
 	other := *n
 	return &other
 }
 
 // MoveToRoot goes to the array of all things.
-func (n *navigator) MoveToRoot() { n.here = nil }
+func (n *navigator) MoveToRoot() { n.inside, n.here = false, place{} }
 
 // MoveToParent goes up.
 func (n *navigator) MoveToParent() bool {
@@ -256,7 +273,11 @@ func (n *navigator) MoveToParent() bool {
 	if n.top() {
 		return false
 	}
-	n.here = n.here.up
+	if n.here.up == nil {
+		n.MoveToRoot()
+	} else {
+		n.here = *n.here.up
+	}
 	return true
 }
 
@@ -266,19 +287,18 @@ func (n *navigator) MoveToNextAttribute() bool { return false }
 // MoveToChild goes to the first member or element, or to the text.
 func (n *navigator) MoveToChild() bool {
 	n.move()
-	next := &place{up: n.here}
 	if n.top() {
 		if len(n.forest.things) == 0 {
 			return false
 		}
-		next.value = n.forest.value(n.forest.things[0])
-		n.here = next
+		n.inside, n.here = true, place{}
 		return true
 	}
 	if n.here.text {
 		return false
 	}
-	switch v := n.here.value.(type) {
+	var next place
+	switch v := n.current().(type) {
 	case []any:
 		if len(v) == 0 {
 			return false
@@ -291,9 +311,13 @@ func (n *navigator) MoveToChild() bool {
 		next.in, next.names = v, slices.Sorted(maps.Keys(v))
 		next.value = v[next.names[0]]
 		n.step(len(v))
+		n.hold(len(v) * int(unsafe.Sizeof("")))
 	default:
 		next.text, next.value = true, scalarText(v)
 	}
+	n.hold(placeBytes)
+	above := n.here
+	next.up = &above
 	n.here = next
 	return true
 }
@@ -322,21 +346,19 @@ func (n *navigator) beside(at int) bool {
 	if n.top() || n.here.text {
 		return at == 0
 	}
-	next := *n.here
-	next.at = at
-	switch p := n.here; {
+	switch p := &n.here; {
 	case at < 0:
 		return false
 	case p.in != nil && at < len(p.names):
-		next.value = p.in[p.names[at]]
+		p.value = p.in[p.names[at]]
 	case p.list != nil && at < len(p.list):
-		next.value = p.list[at]
+		p.value = p.list[at]
 	case p.up == nil && at < len(n.forest.things):
-		next.value = n.forest.value(n.forest.things[at])
+		p.value = nil
 	default:
 		return false
 	}
-	n.here = &next
+	n.here.at = at
 	return true
 }
 
@@ -346,6 +368,6 @@ func (n *navigator) MoveTo(to xpath.NodeNavigator) bool {
 	if !ok || other.forest != n.forest {
 		return false
 	}
-	n.here = other.here
+	n.inside, n.here = other.inside, other.here
 	return true
 }

@@ -1,0 +1,134 @@
+package tdd
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"runtime"
+	"runtime/metrics"
+	"strings"
+	"testing"
+	"time"
+)
+
+// hostile are queries that cost much for little text: the logical expression in place of nodes that version 1.3.5 of the library
+// never came to the end of (GO-2026-4526), and what keeps nodes, sorts them out, or makes texts.
+var hostile = map[string][]string{
+	"xpath": {`(1=1)/x`, `1=1`, `true()`, `(//id=//id)/x`, `//*[(1=1)/x]`, `(1=1)/x | (1=1)/y`, `(//* or //*)/x`, `(//* and //*)//x`,
+		`//*//*//*`, `//*[.//*[.//*[.//*]]]`, `//*|//*|//*`, `//*/ancestor::*`, `//*/following::*`, `//*/preceding::*/following::*`,
+		`reverse(//*)`, `reverse(reverse(//*)//*)`, `//*[last()=position()][last()]`, `//*[count(//*|//*)>1]`,
+		`concat(` + strings.Repeat(`/*,`, 1200) + `/*)`, `//*[concat(` + strings.Repeat(`.,`, 1500) + `.)='x']`,
+		`//*[` + strings.Repeat(`concat(.,`, 25) + `.` + strings.Repeat(`)`, 25) + `='x']`,
+		strings.Repeat(`translate(`, 12) + `/*[1]` + strings.Repeat(`,'`+strings.Repeat("a", 100)+`','`+strings.Repeat("é", 50)+`')`, 12),
+		`//*[normalize-space(lower-case(concat(.,.)))='']`},
+	"jsonpath": {`$..*`, `$..*..*`, `$[*,*,*,*][*,*,*,*][*,*,*,*]`, `$[?@..*..*]`, `$..[?@..a == @..b]`, `$` + strings.Repeat(`[::1,::1]`, 8)},
+}
+
+// What one query may cost is bounded in what it does and in what it keeps, whatever it is, and by no clock.
+func TestHostileQueriesAreBounded(t *testing.T) {
+	t.Parallel()
+	w := lamps(t, 150)
+	w.learn("urn:x:wide", "Wide", `"x:wide":[`+strings.Repeat(`{"a":"`+strings.Repeat("a", 30)+`"},`, 1000)+`1]`)
+	w.learn("urn:x:long", "Long", `"x:long":"`+strings.Repeat("a", 100_000)+`"`)
+	w.o.QueryTime = time.Hour
+	const most = 200_000
+	for endpoint, queries := range hostile {
+		for _, query := range queries {
+			b := w.spend(t, endpoint, query, most)
+			if b.steps > most+maxMatch/64+100_000 || b.bytes > maxBytes+1<<20 {
+				t.Errorf("%s %.60s: %d steps, %d bytes", endpoint, query, b.steps, b.bytes)
+			}
+			if strings.Contains(query, "1=1") && !strings.Contains(query, "//") && b.steps > 100 {
+				t.Errorf("%s takes %d steps to find nothing", query, b.steps)
+			}
+		}
+	}
+}
+
+// A query that keeps more than it may is stopped for that.
+func TestAQueryKeepsNoMoreThanItMay(t *testing.T) {
+	t.Parallel()
+	w := lamps(t, 100)
+	w.learn("urn:x:long", "Long", `"x:long":"`+strings.Repeat("a", 100_000)+`"`)
+	w.o.QueryTime = time.Hour
+	for _, query := range []string{`count(//*[count(//*[count(//*)=0])=0])`, `//*[concat(` + strings.Repeat(`/*[101],`, 300) + `.)='x']`} {
+		b := w.spend(t, "xpath", query, 1<<40)
+		if b.bytes <= maxBytes || b.bytes > maxBytes+1<<20 {
+			t.Errorf("%.60s: %d bytes were asked for, want just more than %d", query, b.bytes, maxBytes)
+		}
+	}
+}
+
+// spend runs a query over HTTP and returns what it cost.
+func (w *world) spend(t testing.TB, endpoint, query string, most int) *budget {
+	t.Helper()
+	var spent *budget
+	w.began = func(b *budget) { b.most, spent = min(b.most, most), b }
+	client, end := w.client()
+	defer end()
+	resp, err := client.Get("http://node/search/" + endpoint + "?query=" + url.QueryEscape(query))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusBadRequest && resp.StatusCode != http.StatusServiceUnavailable || err != nil {
+		t.Errorf("%.60s: status %d, %v: %.200s", query, resp.StatusCode, err, answer)
+	}
+	if spent == nil { // refused before it began
+		spent = &budget{}
+	}
+	return spent
+}
+
+// What a hostile query over 2,000 things costs: time, allocations, steps, what it was charged for, and how far the heap grew.
+//
+//	go test ./gateway/tdd -run '^$' -bench Hostile -benchtime 1x
+func BenchmarkHostileQueries(b *testing.B) {
+	w := lamps(b, 2000)
+	for endpoint, queries := range hostile {
+		for _, query := range queries {
+			b.Run(endpoint+" "+query[:min(len(query), 40)], func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					var spent *budget
+					w.began = func(s *budget) { spent = s }
+					peak := watchHeap()
+					rec := httptest.NewRecorder()
+					w.ServeHTTP(rec, httptest.NewRequestWithContext(b.Context(), "GET", "/search/"+endpoint+"?query="+url.QueryEscape(query), nil))
+					b.ReportMetric(float64(peak()>>20), "heap-MiB")
+					b.ReportMetric(float64(rec.Code), "status")
+					if spent != nil {
+						b.ReportMetric(float64(spent.steps), "steps")
+						b.ReportMetric(float64(spent.bytes>>20), "held-MiB")
+					}
+				}
+			})
+		}
+	}
+}
+
+// watchHeap begins to look at the heap; peak ends that and returns by how much it grew at most.
+func watchHeap() (peak func() uint64) {
+	heap := func() uint64 {
+		s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+		metrics.Read(s)
+		return s[0].Value.Uint64()
+	}
+	runtime.GC()
+	begin, stop, most := heap(), make(chan struct{}), make(chan uint64)
+	go func() {
+		var m uint64
+		for {
+			select {
+			case <-stop:
+				most <- max(m, begin) - begin
+				return
+			case <-time.After(time.Millisecond):
+				m = max(m, heap())
+			}
+		}
+	}()
+	return func() uint64 { close(stop); return <-most }
+}
