@@ -67,6 +67,7 @@ func serveHost(ctx context.Context, arg string) error {
 // A link is a node in this process that knows the agent of a node in another.
 type link struct {
 	node *node.Node
+	addr string // of the other node
 	ref  string // of the agent
 	stop func()
 }
@@ -82,7 +83,7 @@ func newLink(ctx context.Context, kind string) (*link, error) {
 		stopHost()
 		return nil, err
 	}
-	l := &link{node: n, ref: ref, stop: func() { stopNode(); stopHost() }}
+	l := &link{node: n, addr: addr, ref: ref, stop: func() { stopNode(); stopHost() }}
 	if err := meet(ctx, n, addr, ref); err != nil {
 		l.stop()
 		return nil, err

@@ -14,6 +14,7 @@
 //	http     a call over HTTP at both ends with two nodes between; no node; two nginx with TLS between
 //	mcp      a tool of an MCP server on stdio, with two nodes between; one that speaks HTTP, direct; mcp-proxy
 //	mcp-many a node that knows 100 MCP servers with 2,000 tools: lists, searches, and what each server costs
+//	forgers  how long news takes through a node without, and with, 12 peers that flood it with forged records; on request only
 //	a2a      a message to an A2A agent, with two nodes between; direct; and a tool of MCP that is such an agent
 package main
 
@@ -49,6 +50,7 @@ var tables = []struct {
 	{"mcp", mcpTable},
 	{"mcp-many", manyTable},
 	{"a2a", a2aTable},
+	{"forgers", forgersTable},
 }
 
 func main() {

@@ -82,6 +82,8 @@ func serve(ctx context.Context, role string) error {
 		return serveManyHost(ctx, arg)
 	case "many-consumer":
 		return serveManyConsumer(ctx, arg)
+	case "forgers":
+		return serveForgers(ctx, arg)
 	case "import":
 		return serveImport(ctx, arg)
 	}

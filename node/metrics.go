@@ -11,6 +11,8 @@ func (n *Node) counters() []gateway.Counter {
 		{Name: "gossip_messages_total", Label: "result", Value: "rejected", Count: float64(g.Rejected)},
 		{Name: "gossip_messages_total", Label: "result", Value: "ignored", Count: float64(g.Ignored)},
 		{Name: "gossip_messages_total", Label: "result", Value: "limited", Count: float64(g.Limited)},
+		{Name: "gossip_messages_total", Label: "result", Value: "refused", Count: float64(g.Refused)},
+		{Name: "gossip_bans_total", Count: float64(g.Banned)},
 		{Name: "gossip_messages_total", Label: "result", Value: "duplicate", Count: float64(g.Duplicates)},
 		{Name: "gossip_messages_total", Label: "result", Value: "dropped", Count: float64(g.Dropped)},
 		{Name: "td_reject_total", Label: "reason", Value: "invalid", Count: float64(d.Invalid)},

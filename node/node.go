@@ -279,7 +279,7 @@ func (n *Node) openMesh() (err error) {
 	n.onClose(n.dht.Close)
 
 	n.gossip, err = pubsub.New(n.host, pubsub.Options{Network: n.opts.Network, Verifier: n.verifier, Admits: n.policy.Admits,
-		Degree: n.degree(), Deliver: func(s *td.Signed, _ *td.Record) { n.dir.Offer(s) }, Log: n.log})
+		Degree: n.degree(), Deliver: func(s *td.Signed, _ *td.Record) { n.dir.Offer(s) }, Ban: n.ban, Log: n.log})
 	if err != nil {
 		return fmt.Errorf("open gossip: %w", err)
 	}

@@ -137,6 +137,13 @@ func (n *Node) try(ctx context.Context, id did.DID) (reached bool, err error) {
 	return false, nil
 }
 
+// ban keeps a peer from being connected for a while. A host that was given to the node decides for itself.
+func (n *Node) ban(id peer.ID, how time.Duration) {
+	if n.made != nil {
+		n.made.Ban(id, how)
+	}
+}
+
 // ourFault reports whether a dial failed here, before anybody was asked.
 func ourFault(err error) bool {
 	for _, e := range []error{context.Canceled, network.ErrResourceLimitExceeded, swarm.ErrGaterDisallowedConnection, swarm.ErrSwarmClosed} {

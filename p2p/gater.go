@@ -1,7 +1,10 @@
 package p2p
 
 import (
+	"maps"
 	"net"
+	"sync"
+	"time"
 
 	"github.com/libp2p/go-libp2p/core/control"
 	"github.com/libp2p/go-libp2p/core/network"
@@ -13,11 +16,43 @@ import (
 )
 
 // A gater decides which peers may be connected. It refuses every key that cannot be a did:key: other types than Ed25519,
-// points of small order and non-canonical spellings, which libp2p itself would accept; and whom admits refuses.
+// points of small order and non-canonical spellings, which libp2p itself would accept; whom admits refuses; and who is banned.
 type gater struct {
 	admits   func(did.DID) error // nil admits all
 	loopback bool                // loopback addresses may be dialled
 	public   bool                // private addresses may not: in a network of strangers they lead to somebody else's neighbours
+
+	mu     sync.Mutex
+	banned map[peer.ID]time.Time // until when; at most maxBanned; owned by mu
+}
+
+// maxBanned is how many banned peers are remembered, about 150 bytes each. Who is forgotten may come back early, and is banned
+// again for what it does then.
+const maxBanned = 4096
+
+// ban refuses a peer for a while. It does not outlive the process: a key that is banned is as easily replaced.
+func (g *gater) ban(id peer.ID, how time.Duration, now time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.banned == nil {
+		g.banned = map[peer.ID]time.Time{}
+	}
+	if len(g.banned) >= maxBanned {
+		maps.DeleteFunc(g.banned, func(_ peer.ID, until time.Time) bool { return !until.After(now) })
+	}
+	for other := range g.banned {
+		if len(g.banned) < maxBanned {
+			break
+		}
+		delete(g.banned, other)
+	}
+	g.banned[id] = now.Add(how)
+}
+
+func (g *gater) isBanned(id peer.ID, now time.Time) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return now.Before(g.banned[id])
 }
 
 // InterceptPeerDial refuses to dial a key that no node can have.
@@ -54,7 +89,7 @@ func (g *gater) InterceptUpgraded(network.Conn) (bool, control.DisconnectReason)
 
 func (g *gater) admit(p peer.ID) bool {
 	id, err := did.FromPeer([]byte(p))
-	if err != nil {
+	if err != nil || g.isBanned(p, time.Now()) {
 		return false
 	}
 	return g.admits == nil || g.admits(id) == nil

@@ -5,11 +5,14 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/p2p/net/swarm"
 	ma "github.com/multiformats/go-multiaddr"
 
 	"github.com/lmosd/lmosd/did"
@@ -145,5 +148,42 @@ func TestAddressesThatAreNotDialled(t *testing.T) {
 		if got := (&gater{loopback: true}).InterceptAddrDial("", a); got != c.loopback {
 			t.Errorf("%s: dialled by a node that lives on loopback %v, want %v", addr, got, c.loopback)
 		}
+	}
+}
+
+// TestBan has a host that is banned dial and be dialled, over a real connection.
+func TestBan(t *testing.T) {
+	t.Parallel()
+	a, b, c := started(t, Options{Listen: []string{anyTCP}}), started(t, Options{Listen: []string{anyTCP}}), started(t, Options{Listen: []string{anyTCP}})
+	a.Ban(b.ID(), time.Minute)
+	to := func(h *Host) peer.AddrInfo { return peer.AddrInfo{ID: h.ID(), Addrs: h.Addrs()} }
+	if err := a.Connect(t.Context(), to(b)); !errors.Is(err, swarm.ErrGaterDisallowedConnection) {
+		t.Errorf("dialled a banned peer: %v", err)
+	}
+	_ = b.Connect(t.Context(), to(a)) // b may see its connection end a moment after it was made
+	if a.Network().Connectedness(b.ID()) == network.Connected {
+		t.Error("a banned peer is connected")
+	}
+	if err := c.Connect(t.Context(), to(a)); err != nil {
+		t.Errorf("who is not banned is kept out: %v", err)
+	}
+}
+
+func TestBansAreBounded(t *testing.T) {
+	t.Parallel()
+	g, now := &gater{}, time.Now()
+	for i := range 3 * maxBanned {
+		g.ban(peer.ID(fmt.Sprint(i)), time.Minute, now)
+	}
+	if len(g.banned) > maxBanned {
+		t.Errorf("%d are remembered", len(g.banned))
+	}
+	last := peer.ID(fmt.Sprint(3*maxBanned - 1))
+	if !g.isBanned(last, now) || g.isBanned(last, now.Add(time.Minute)) {
+		t.Error("the ban does not last as long as it should")
+	}
+	g.ban("later", time.Minute, now.Add(time.Hour))
+	if len(g.banned) != 1 {
+		t.Errorf("%d are remembered after their time", len(g.banned))
 	}
 }

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
 	basichost "github.com/libp2p/go-libp2p/p2p/host/basic"
 	"github.com/libp2p/go-libp2p/p2p/net/swarm"
 	ma "github.com/multiformats/go-multiaddr"
@@ -103,6 +105,9 @@ func (h *Host) Start() error {
 	h.BasicHost.Start() // after the last address, or the host would not know them at once
 	return nil
 }
+
+// Ban refuses connections of a peer, in both directions, for as long as that. Those that are open stay.
+func (h *Host) Ban(id peer.ID, how time.Duration) { h.gater.ban(id, how, time.Now()) }
 
 // Close closes the host, then its parts, in reverse.
 func (h *Host) Close() error {

@@ -195,7 +195,7 @@ func TestIgnoredRecordsCostNothing(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		if st := victim.Stats(); st.Ignored != 5 || st.Delivered != 1 || st.Rejected != 0 {
+		if st := victim.Stats(); st.Ignored != 5 || st.Delivered != 1 || st.Rejected != 0 || st.Banned != 0 {
 			t.Errorf("got %+v", st)
 		}
 		if score, ok := victim.Score(other.host.ID()); !ok || score < 0 {

@@ -9,37 +9,98 @@ import (
 	gossip "github.com/libp2p/go-libp2p-pubsub"
 )
 
-// How many messages are looked at, of one forwarder and of all together. A mesh of any size speaks about ten a second, because
-// things are told more rarely the more there are; the bursts are for thousands of things that are published at once. A look costs
-// a twentieth of a millisecond or a few, for the signature and the TD inside, so that a flood takes a hundredth of a core, and all
-// floods a tenth.
+// How much is taken of one forwarder, and of all together. A mesh of any size speaks about ten messages a second, because things
+// are announced more rarely the more there are; the bursts are for thousands of things that are published at once. To verify a
+// message costs a twentieth of a millisecond or a few, for the signature and the TD inside.
+//
+// Each forwarder has a share of its own that nobody else can use up. What it sends beyond that comes out of a pool of all, so that
+// floods take a tenth of a core together, and whoever sends as much as a mesh does is heard whatever the others send.
 const (
-	forwardRate  = 100 // per second
+	shareRate    = 20 // messages per second
+	shareBurst   = 128
+	forwardRate  = 100 // share and pool together
 	forwardBurst = 8192
-	allRate      = 1000
-	allBurst     = 4 * forwardBurst
-	maxPaced     = 4096 // forwarders that are remembered while they have something to make good
+	poolRate     = 1000
+	poolBurst    = 4 * forwardBurst
+	byteRate     = 1 << 20 // bytes per second that are read of one forwarder
+	byteBurst    = 16 << 20
+	maxPaced     = 4096 // forwarders that are remembered
 )
 
-// A pace bounds how many messages come from whom. It is safe for concurrent use.
+// How many messages may wait for their verification. A forwarder begins with a small window, which each message that proves
+// valid widens by one. A few places are its own; the rest of its window must fit into what all have together.
+const (
+	placesEach = 32
+	placesPool = 4096
+	places     = placesPool + 256*placesEach // of gossipsub's queue: 256 is more peers than a node has
+	windowMin  = 64
+	windowMax  = 256
+	openAtMost = 10 * time.Second // gossipsub may drop a message without a word: after this it is no longer counted
+)
+
+// A message that no honest node forwards is an offense. Gossip is validated before it is forwarded, so who commits one made the
+// message. A fresh key is cheap: it buys windowMin verifications, then its connection is closed.
+const (
+	maxOffenses = 3
+	offenseFor  = 30 * time.Minute // after the last one all are forgotten
+	banFor      = 10 * time.Minute
+)
+
+// A pace bounds what each forwarder may cost. It is safe for concurrent use.
 //
 // It stands before everything else that looks at a message. A validator could only ignore one, and gossipsub would then take it
 // for known for ten minutes: who has used up its share could make a record unheard by forwarding it first.
 type pace struct {
-	each, all     time.Duration // what a message costs: a second by its rate
-	burst, bursts int           // of one, of all
+	share, each, pool bucket // of messages
+	bytes             bucket
 
-	mu   sync.Mutex
-	debt map[peer.ID]time.Time // when what was forwarded will be made good; owned by mu
-	sum  time.Time             // the same of all; owned by mu
+	mu     sync.Mutex
+	peers  map[peer.ID]*forwarder // at most maxPaced; owned by mu
+	pooled time.Time              // the debt to the pool; owned by mu
+	extra  int                    // places that are taken of placesPool; owned by mu
+}
+
+// A bucket says what one unit costs, as the time in which it is made good, and how many may be owed.
+type bucket struct {
+	cost  time.Duration
+	burst int
+}
+
+// left returns how many units a debt leaves.
+func (b bucket) left(debt, now time.Time) int {
+	return max(0, b.burst-int((debt.Sub(now)+b.cost-1)/b.cost))
+}
+
+// charge adds n units to a debt.
+func (b bucket) charge(debt *time.Time, n int) { *debt = debt.Add(time.Duration(n) * b.cost) }
+
+// A forwarder is what is remembered of a peer. Debts are the times when they will be made good.
+type forwarder struct {
+	share, each, bytes time.Time
+	open               int       // messages that wait for their verification
+	moved              time.Time // when open last changed
+	good               int       // messages that were valid, up to windowMax
+	offenses           int
+	offended           time.Time // when the last one was
+	banned             time.Time // until when
 }
 
 func newPace() *pace {
-	return &pace{each: time.Second / forwardRate, all: time.Second / allRate, burst: forwardBurst, bursts: allBurst}
+	return &pace{
+		share: bucket{time.Second / shareRate, shareBurst},
+		each:  bucket{time.Second / forwardRate, forwardBurst},
+		pool:  bucket{time.Second / poolRate, poolBurst},
+		bytes: bucket{time.Second / byteRate, byteBurst},
+	}
 }
 
-// inspect takes the messages out of an RPC that are too many. Its control messages stay.
+// inspect refuses the RPCs of peers that are not heard, before they cost anything, and takes the messages out of others that are
+// too many. Their control messages stay.
 func (p *PubSub) inspect(from peer.ID, rpc *gossip.RPC) error {
+	if p.refuses(from) {
+		p.counts.refused.Add(uint64(len(rpc.GetPublish())))
+		return errNotHeard
+	}
 	if most := p.pace.take(from, len(rpc.GetPublish()), time.Now()); most < len(rpc.GetPublish()) {
 		p.counts.limited.Add(uint64(len(rpc.Publish) - most))
 		rpc.Publish = rpc.Publish[:most]
@@ -47,29 +108,139 @@ func (p *PubSub) inspect(from peer.ID, rpc *gossip.RPC) error {
 	return nil
 }
 
-// take returns how many of n messages of a forwarder may be looked at now.
+// refuses reports whether a peer is not heard: it is banned, or its score is below the graylist threshold, where gossipsub
+// would drop its messages after they were charged.
+func (p *PubSub) refuses(id peer.ID) bool {
+	if p.pace.isBanned(id, time.Now()) {
+		return true
+	}
+	score, ok := p.Score(id)
+	return ok && score < thresholds().GraylistThreshold
+}
+
+// take returns how many of n messages of a forwarder may be verified now. Each must be given back by done.
 func (p *pace) take(from peer.ID, n int, now time.Time) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f := p.getLocked(from, now)
+	if f.open > 0 && now.Sub(f.moved) > openAtMost {
+		p.openLocked(f, -f.open, now)
+	}
 	if n == 0 {
 		return 0
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.debt) >= maxPaced {
-		p.sweepLocked(now)
-	}
-	mine, all := latest(p.debt[from], now), latest(p.sum, now)
-	n = min(n, left(mine, now, p.each, p.burst), left(all, now, p.all, p.bursts))
-	if p.debt == nil {
-		p.debt = map[peer.ID]time.Time{}
-	}
-	p.debt[from] = mine.Add(time.Duration(n) * p.each)
-	p.sum = all.Add(time.Duration(n) * p.all)
+	f.share, f.each, p.pooled = latest(f.share, now), latest(f.each, now), latest(p.pooled, now)
+	window := min(windowMin+f.good, windowMax)
+	n = max(0, min(n, p.each.left(f.each, now), window-f.open, max(0, placesEach-f.open)+placesPool-p.extra))
+	own := min(n, p.share.left(f.share, now))
+	n = own + min(n-own, p.pool.left(p.pooled, now))
+	p.share.charge(&f.share, own)
+	p.pool.charge(&p.pooled, n-own)
+	p.each.charge(&f.each, n)
+	p.openLocked(f, n, now)
 	return n
 }
 
-// left returns how many messages a debt leaves.
-func left(debt, now time.Time, cost time.Duration, burst int) int {
-	return max(0, burst-int((debt.Sub(now)+cost-1)/cost))
+// done gives back the place of a message that take let in.
+func (p *pace) done(from peer.ID, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if f := p.peers[from]; f != nil && f.open > 0 {
+		p.openLocked(f, -1, now)
+	}
+}
+
+// praise widens the window of a forwarder for a valid message.
+func (p *pace) praise(from peer.ID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if f := p.peers[from]; f != nil {
+		f.good = min(f.good+1, windowMax)
+	}
+}
+
+// offend counts an offense. It returns true if the forwarder is banned from now on, and was not before.
+func (p *pace) offend(from peer.ID, now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f := p.getLocked(from, now)
+	if now.Sub(f.offended) > offenseFor {
+		f.offenses = 0
+	}
+	f.offenses, f.offended = f.offenses+1, now
+	if f.offenses < maxOffenses || now.Before(f.banned) {
+		return false
+	}
+	f.banned = now.Add(banFor)
+	return true
+}
+
+func (p *pace) isBanned(id peer.ID, now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f := p.peers[id]
+	return f != nil && now.Before(f.banned)
+}
+
+// read charges bytes that came from a forwarder, and returns how long nothing more is to be read of it.
+func (p *pace) read(from peer.ID, n int, now time.Time) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f := p.getLocked(from, now)
+	f.bytes = latest(f.bytes, now)
+	p.bytes.charge(&f.bytes, n)
+	return max(0, f.bytes.Sub(now)-time.Duration(p.bytes.burst)*p.bytes.cost)
+}
+
+// leave gives back what a peer held that is gone. What it owes stays.
+func (p *pace) leave(id peer.ID, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if f := p.peers[id]; f != nil {
+		p.openLocked(f, -f.open, now)
+	}
+}
+
+func (p *pace) openLocked(f *forwarder, n int, now time.Time) {
+	p.extra += max(0, f.open+n-placesEach) - max(0, f.open-placesEach)
+	f.open, f.moved = f.open+n, now
+}
+
+func (p *pace) getLocked(id peer.ID, now time.Time) *forwarder {
+	f := p.peers[id]
+	if f != nil {
+		return f
+	}
+	if p.peers == nil {
+		p.peers = map[peer.ID]*forwarder{}
+	}
+	if len(p.peers) >= maxPaced {
+		p.sweepLocked(now)
+	}
+	f = &forwarder{}
+	p.peers[id] = f
+	return f
+}
+
+// sweepLocked forgets who owes nothing, then who is not banned, then anybody, until a quarter is free: the pool still bounds them.
+func (p *pace) sweepLocked(now time.Time) {
+	for _, forgets := range []func(*forwarder) bool{
+		func(f *forwarder) bool {
+			return f.open == 0 && f.offenses == 0 && !f.each.After(now) && !f.bytes.After(now)
+		},
+		func(f *forwarder) bool { return !f.banned.After(now) },
+		func(*forwarder) bool { return true },
+	} {
+		for id, f := range p.peers {
+			if len(p.peers) <= maxPaced*3/4 {
+				return
+			}
+			if forgets(f) {
+				p.openLocked(f, -f.open, now)
+				delete(p.peers, id)
+			}
+		}
+	}
 }
 
 func latest(a, b time.Time) time.Time {
@@ -77,19 +248,4 @@ func latest(a, b time.Time) time.Time {
 		return a
 	}
 	return b
-}
-
-// sweepLocked forgets who has made good, and if that are too few, anybody: the sum of all still bounds them.
-func (p *pace) sweepLocked(now time.Time) {
-	for id, debt := range p.debt {
-		if !debt.After(now) {
-			delete(p.debt, id)
-		}
-	}
-	for id := range p.debt {
-		if len(p.debt) < maxPaced {
-			return
-		}
-		delete(p.debt, id)
-	}
 }

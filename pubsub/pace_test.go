@@ -11,33 +11,110 @@ import (
 
 func TestPace(t *testing.T) {
 	t.Parallel()
-	p := &pace{each: 100 * time.Millisecond, all: 10 * time.Millisecond, burst: 5, bursts: 12}
+	p := &pace{share: bucket{time.Second, 2}, each: bucket{100 * time.Millisecond, 5}, pool: bucket{10 * time.Millisecond, 6},
+		bytes: bucket{time.Millisecond, 100}}
 	now := time.Now()
 	for i, c := range []struct {
 		from    peer.ID
 		after   time.Duration
 		n, want int
 	}{
-		{"a", 0, 3, 3},
+		{"a", 0, 3, 3}, // two of its share, one of the pool
 		{"a", 0, 3, 2},
 		{"a", 0, 3, 0},
 		{"b", 0, 0, 0},
 		{"b", 0, 9, 5},
-		{"c", 0, 9, 2}, // all together have reached their bound
+		{"c", 0, 9, 2}, // the pool is empty: its own share is left
 		{"a", 100 * time.Millisecond, 3, 1},
 		{"a", 50 * time.Millisecond, 3, 0},
 		{"a", time.Minute, 9, 5},
 	} {
 		now = now.Add(c.after)
-		if got := p.take(c.from, c.n, now); got != c.want {
+		got := p.take(c.from, c.n, now)
+		if got != c.want {
 			t.Errorf("step %d: %d of %d may pass, want %d", i, got, c.n, c.want)
 		}
+		for range got {
+			p.done(c.from, now)
+		}
+	}
+	for i, c := range []struct{ n, want int }{{100, 0}, {1, 1}, {9, 10}} {
+		if got := p.read("a", c.n, now); got != time.Duration(c.want)*time.Millisecond {
+			t.Errorf("step %d: nothing is read for %v, want %d ms", i, got, c.want)
+		}
+	}
+	if got := p.read("b", 100, now); got != 0 {
+		t.Errorf("b waits %v for what a sent", got)
 	}
 	for i := range 3 * maxPaced {
 		p.take(peer.ID(fmt.Sprint(i)), 1, now)
 	}
-	if len(p.debt) > maxPaced {
-		t.Errorf("%d forwarders are remembered", len(p.debt))
+	if len(p.peers) > maxPaced || p.extra != 0 {
+		t.Errorf("%d forwarders are remembered, and %d messages", len(p.peers), p.extra)
+	}
+}
+
+// One peer gets a window, however much it sends, and any number of them leave a place.
+func TestPlacesAreShared(t *testing.T) {
+	t.Parallel()
+	p, now := newPace(), time.Now()
+	if got := p.take("flooder", 5000, now); got != windowMin {
+		t.Errorf("a fresh key holds %d places, want %d", got, windowMin)
+	}
+	for range 2 * windowMax {
+		p.praise("flooder")
+	}
+	if got := windowMin + p.take("flooder", 5000, now); got != windowMax {
+		t.Errorf("a proven one holds %d places, want %d", got, windowMax)
+	}
+	for i := range 254 {
+		p.take(peer.ID(fmt.Sprint("flooder ", i)), 5000, now)
+	}
+	sum := 0
+	for _, f := range p.peers {
+		sum += f.open
+	}
+	if got := p.take("honest", 5000, now); got != placesEach || sum > places || p.extra > placesPool {
+		t.Errorf("an honest peer gets %d places; %d of %d are taken", got, sum, places)
+	}
+	p.leave("flooder", now)
+	if got := p.take("flooder", 1, now); got != 1 {
+		t.Errorf("who came back gets %d places", got)
+	}
+	for range placesEach {
+		p.done("honest", now)
+	}
+	// What gossipsub dropped without a word is not held against its forwarder for ever, nor against all.
+	later := now.Add(openAtMost + time.Second)
+	if got := p.take("flooder 0", 5000, later); got == 0 {
+		t.Error("places were never given back")
+	}
+}
+
+func TestOffenses(t *testing.T) {
+	t.Parallel()
+	p, now := newPace(), time.Now()
+	for i := range maxOffenses {
+		if got := p.offend("forger", now); got != (i == maxOffenses-1) {
+			t.Errorf("offense %d: banned is %v", i+1, got)
+		}
+	}
+	if p.offend("forger", now) {
+		t.Error("banned twice")
+	}
+	for i := range 2 * maxPaced {
+		p.take(peer.ID(fmt.Sprint(i)), 1, now)
+	}
+	if !p.isBanned("forger", now.Add(banFor-1)) || p.isBanned("forger", now.Add(banFor)) || p.isBanned("honest", now) {
+		t.Error("the ban does not last as long as it should, or is forgotten")
+	}
+	if back := now.Add(banFor); !p.offend("forger", back) {
+		t.Error("who is back and goes on is not banned at once")
+	}
+	for i := range 9 {
+		if p.offend("unlucky", now.Add(time.Duration(i)*(offenseFor+1))) {
+			t.Error("offenses are never forgotten")
+		}
 	}
 }
 
@@ -49,7 +126,7 @@ func TestFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := simulate(t, 10*time.Millisecond)
 		slow := newPace()
-		slow.each, slow.burst = 100*time.Millisecond, 20
+		slow.share, slow.each = bucket{time.Second, 5}, bucket{100 * time.Millisecond, 20}
 		victim := start(t, s.host(), Options{pace: slow})
 		honest, behind := start(t, s.host(), Options{}), start(t, s.host(), Options{})
 		send, flooder := attacker(t, s, "main")

@@ -3,8 +3,8 @@
 //
 // A record goes to the shard of each of its capabilities, "/lmos/<network>/adv/00" to "…/0f". The gossip below is
 // gossipsub with a protocol id of its own. Messages carry no signature of the sender, because a record is signed by its
-// owner. Every record is verified before it is forwarded; who forwards what cannot be true loses score, and in the end
-// the connection to the mesh. Gossip has no history: whoever joins late learns the rest elsewhere.
+// owner. Every record is verified before it is forwarded; who forwards what cannot be true is disconnected and banned for
+// a while. Gossip has no history: whoever joins late learns the rest elsewhere.
 package pubsub
 
 import (
@@ -51,6 +51,9 @@ type Options struct {
 	// not fit into the queue before it is dropped and counted. It must not change what it is given. Nil drops
 	// everything.
 	Deliver func(s *td.Signed, r *td.Record)
+	// Ban is told of a peer whose messages no honest node forwards, before its connections are closed. It should keep the
+	// peer from being connected for that long. Nil lets it come back; its messages are refused all the same.
+	Ban func(id peer.ID, how time.Duration)
 	// Log may be nil.
 	Log *slog.Logger
 
@@ -74,6 +77,7 @@ type PubSub struct {
 	waiting    waiting
 	adopted    chan adoption // on its way to all who listen
 	queue      chan news     // on its way to Deliver
+	bans       chan peer.ID  // to be disconnected
 	counts     counts
 	scores     atomic.Pointer[map[peer.ID]float64]
 	closing    sync.Once
@@ -99,6 +103,7 @@ func New(h host.Host, o Options) (*PubSub, error) {
 		waiting: waiting{max: maxWaiting},
 		adopted: make(chan adoption, 256),
 		queue:   make(chan news, 1024),
+		bans:    make(chan peer.ID, 256),
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
@@ -152,8 +157,8 @@ func (p *PubSub) join(ctx context.Context) error {
 	for i := range p.topics {
 		name := topicName(p.opts.Network, byte(i))
 		// The validator comes first: a topic without one forwards anything.
-		err := g.RegisterTopicValidator(name, p.validator(byte(i)),
-			gossip.WithValidatorTimeout(100*time.Millisecond), gossip.WithValidatorConcurrency(64))
+		// It runs inline: gossipsub takes what it has no goroutine for as known, and the record would be unheard.
+		err := g.RegisterTopicValidator(name, p.validator(byte(i)), gossip.WithValidatorInline(true))
 		if err != nil {
 			return err
 		}
@@ -175,15 +180,16 @@ func (p *PubSub) join(ctx context.Context) error {
 
 // gossipSub starts gossipsub.
 func (p *PubSub) gossipSub(ctx context.Context) (*gossip.PubSub, error) {
+	h := metered{p.host, p, ctx}
 	if _, ok := connmgr.SupportsDecay(p.host.ConnManager()); ok {
-		return gossip.NewGossipSub(ctx, p.host, p.settings()...)
+		return gossip.NewGossipSub(ctx, h, p.settings()...)
 	}
 	// The same without tags for the connection manager: without one that takes them, each message would be a warning.
-	return gossip.NewGossipSubWithRouter(ctx, p.host, gossip.DefaultGossipSubRouter(p.host), p.settings()...)
+	return gossip.NewGossipSubWithRouter(ctx, h, gossip.DefaultGossipSubRouter(h), p.settings()...)
 }
 
-// Run delivers what is heard, forwards what needs help, and announces what waits for a first neighbour, until ctx
-// ends. It returns nil after its last call of Deliver has returned.
+// Run delivers what is heard, forwards what needs help, disconnects who is banned, and announces what waits for a first
+// neighbour, until ctx ends. It returns nil after its last call of Deliver has returned.
 func (p *PubSub) Run(ctx context.Context) error {
 	var g sync.WaitGroup
 	g.Go(func() { p.deliver(ctx) })
@@ -216,6 +222,8 @@ func (p *PubSub) speak(ctx context.Context) {
 			p.announceWaiting(ctx)
 		case a := <-p.adopted:
 			p.publishAdopted(ctx, a)
+		case id := <-p.bans:
+			p.expel(id)
 		}
 	}
 }
@@ -306,7 +314,7 @@ func (p *PubSub) Peers() int {
 	return len(all)
 }
 
-// Score returns what the gossip thinks of a peer, at most five seconds ago: above zero it has been useful, below -40
+// Score returns what the gossip thinks of a peer, at most a second ago: above zero it has been useful, below -40
 // it is told nothing, below -160 it is not listened to. The answer is false for a peer that is unknown.
 func (p *PubSub) Score(id peer.ID) (float64, bool) {
 	scores := p.scores.Load()

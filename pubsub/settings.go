@@ -22,6 +22,9 @@ const (
 // seenFor is how long a message is known as seen. A record that comes later again is stopped by the replay state.
 const seenFor = 10 * time.Minute
 
+// verifiers is how many messages are verified at once. Some of them wait for gossipsub's loop.
+const verifiers = 8
+
 // scoredFor is how long it is known who brought a message, so that all lose score if it proves bad: about 1 kB each. It is
 // verified within the second.
 const scoredFor = time.Minute
@@ -41,8 +44,8 @@ func (p *PubSub) settings() []gossip.Option {
 		gossip.WithMaxControlMessageSize(maxControl),
 		gossip.WithAppSpecificRpcInspector(p.inspect),
 		gossip.WithSeenMessagesTTL(seenFor),
-		gossip.WithValidateQueueSize(256),
-		gossip.WithValidateThrottle(8192),
+		gossip.WithValidateQueueSize(places), // the pace sees to it that it is never full
+		gossip.WithValidateWorkers(verifiers),
 		gossip.WithPeerOutboundQueueSize(128),
 		// A mesh needs a heartbeat to form; flooding reaches the direct peers before that.
 		gossip.WithFloodPublish(true),
@@ -50,7 +53,7 @@ func (p *PubSub) settings() []gossip.Option {
 		// A list of topics over the limit is ignored whole, so the limit stands well above what an honest node has.
 		gossip.WithSubscriptionFilter(gossip.WrapLimitSubscriptionFilter(anyTopic, 128)),
 		gossip.WithPeerScore(p.scoring(), thresholds()),
-		gossip.WithPeerScoreInspect(func(s map[peer.ID]float64) { p.scores.Store(&s) }, 5*time.Second),
+		gossip.WithPeerScoreInspect(func(s map[peer.ID]float64) { p.scores.Store(&s) }, time.Second),
 		gossip.WithPeerGater(gossip.DefaultPeerGaterParams()),
 		gossip.WithRawTracer(&tracer{p}),
 		gossip.WithLogger(p.log),

@@ -2,6 +2,7 @@ package pubsub
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/protocol"
@@ -19,13 +20,17 @@ type Stats struct {
 	Rejected   uint64 // no honest node sends these; their forwarders lose score
 	Ignored    uint64 // not now, or not for us
 	Limited    uint64 // not looked at: their forwarder, or all together, sent too many
+	Refused    uint64 // not looked at: their forwarder is banned, or its score is too low
 	Duplicates uint64
 	// Dropped counts what full queues cost: messages to and from peers, records for Deliver, records that wait.
 	Dropped uint64
+	// Verified counts records whose signatures were verified or known, own ones included; Banned counts peers that were
+	// disconnected for what they forwarded.
+	Verified, Banned uint64
 }
 
 type counts struct {
-	published, delivered, rejected, ignored, limited, duplicates, dropped atomic.Uint64
+	published, delivered, rejected, ignored, limited, refused, duplicates, dropped, verified, banned atomic.Uint64
 }
 
 // Stats returns the counters.
@@ -38,8 +43,11 @@ func (p *PubSub) Stats() Stats {
 		Rejected:   p.counts.rejected.Load(),
 		Ignored:    p.counts.ignored.Load(),
 		Limited:    p.counts.limited.Load(),
+		Refused:    p.counts.refused.Load(),
 		Duplicates: p.counts.duplicates.Load(),
 		Dropped:    p.counts.dropped.Load(),
+		Verified:   p.counts.verified.Load(),
+		Banned:     p.counts.banned.Load(),
 	}
 }
 
@@ -48,19 +56,31 @@ type tracer struct{ p *PubSub }
 
 var _ gossip.RawTracer = (*tracer)(nil)
 
-func (t *tracer) DeliverMessage(*gossip.Message)            { t.p.counts.delivered.Add(1) }
-func (t *tracer) DuplicateMessage(*gossip.Message)          { t.p.counts.duplicates.Add(1) }
-func (t *tracer) DropRPC(*gossip.RPC, peer.ID)              { t.p.counts.dropped.Add(1) }
-func (t *tracer) UndeliverableMessage(*gossip.Message)      { t.p.counts.dropped.Add(1) }
-func (t *tracer) ThrottlePeer(peer.ID)                      { t.p.counts.dropped.Add(1) }
-func (t *tracer) OnNewOutboundStream(peer.ID, protocol.ID)  {}
-func (t *tracer) OnClosedOutboundStream(id peer.ID)         { t.p.neighbours.leave(id) }
-func (t *tracer) Join(string)                               {}
-func (t *tracer) Leave(string)                              {}
-func (t *tracer) ValidateMessage(*gossip.Message)           {}
-func (t *tracer) RecvRPC(*gossip.RPC)                       {}
-func (t *tracer) SendRPC(*gossip.RPC, peer.ID)              {}
-func (t *tracer) RejectMessage(m *gossip.Message, r string) { t.p.counts.refuse(m, r) }
+func (t *tracer) DeliverMessage(*gossip.Message)           { t.p.counts.delivered.Add(1) }
+func (t *tracer) DropRPC(*gossip.RPC, peer.ID)             { t.p.counts.dropped.Add(1) }
+func (t *tracer) UndeliverableMessage(*gossip.Message)     { t.p.counts.dropped.Add(1) }
+func (t *tracer) ThrottlePeer(peer.ID)                     { t.p.counts.dropped.Add(1) }
+func (t *tracer) OnNewOutboundStream(peer.ID, protocol.ID) {}
+func (t *tracer) Join(string)                              {}
+func (t *tracer) Leave(string)                             {}
+func (t *tracer) ValidateMessage(*gossip.Message)          {}
+func (t *tracer) RecvRPC(*gossip.RPC)                      {}
+func (t *tracer) SendRPC(*gossip.RPC, peer.ID)             {}
+
+func (t *tracer) DuplicateMessage(m *gossip.Message) {
+	t.p.counts.duplicates.Add(1)
+	t.p.pace.done(m.ReceivedFrom, time.Now())
+}
+
+func (t *tracer) RejectMessage(m *gossip.Message, r string) {
+	t.p.counts.refuse(m, r)
+	t.p.pace.done(m.ReceivedFrom, time.Now())
+}
+
+func (t *tracer) OnClosedOutboundStream(id peer.ID) {
+	t.p.neighbours.leave(id)
+	t.p.pace.leave(id, time.Now())
+}
 
 func (t *tracer) Graft(id peer.ID, topic string) {
 	if shard, ok := t.p.shards[topic]; ok {

@@ -26,24 +26,36 @@ func (p *PubSub) validator(shard byte) gossip.ValidatorEx {
 				verdict = gossip.ValidationIgnore
 			}
 		}()
+		p.counts.verified.Add(1)
 		r, err := p.verify(shard, m.GetData())
-		if err != nil {
-			return verdictOn(err)
-		}
 		own := from == p.host.ID()
+		if err != nil {
+			verdict = verdictOn(err)
+			if verdict == gossip.ValidationReject && !own {
+				p.offended(from)
+			}
+			return verdict
+		}
 		verdict = p.weigh(shard, r, own)
-		if verdict == gossip.ValidationAccept && !own && p.adopt(shard, m.GetData(), from) {
+		if own || verdict != gossip.ValidationAccept {
+			return verdict
+		}
+		p.pace.praise(from)
+		if p.adopt(shard, m.GetData(), from) {
 			m.ValidatorData = accepted{}
 			return gossip.ValidationIgnore
 		}
+		p.pace.done(from, time.Now()) // what is not accepted is given back by the tracer
 		return verdict
 	}
 }
 
-// errNotHere says that a record is on a shard where it does not belong; errNotAdmitted that we do not want its owner.
+// errNotHere says that a record is on a shard where it does not belong; errNotAdmitted that we do not want its owner;
+// errNotHeard that we do not listen to who forwards it.
 var (
 	errNotHere     = errors.New("wrong shard")
 	errNotAdmitted = errors.New("owner not admitted")
+	errNotHeard    = errors.New("peer is not heard")
 )
 
 // verify decodes a message of a shard and verifies its record: size, form, signature, the TD inside, times, shard,
@@ -63,7 +75,7 @@ func (p *PubSub) verify(shard byte, data []byte) (*td.Record, error) {
 	return r, nil
 }
 
-// verdictOn says what an invalid record means for the peer that forwarded it. Reject costs it score, so it is for what
+// verdictOn says what an invalid record means for the peer that forwarded it. Reject costs it score and the connection, so it is for what
 // every honest node sees the same way; what they may disagree on is ignored: clock, version, membership, a resolver.
 func verdictOn(err error) gossip.ValidationResult {
 	never := []error{td.ErrTooLarge, td.ErrMalformed, td.ErrSignature, td.ErrOwner, td.ErrHash, errNotHere}

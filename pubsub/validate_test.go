@@ -21,7 +21,7 @@ func checker(t testing.TB, o Options) *PubSub {
 	if err := o.complete(); err != nil {
 		t.Fatal(err)
 	}
-	return &PubSub{opts: o, log: o.Log, replay: replay{max: 8}, queue: make(chan news, 8)}
+	return &PubSub{opts: o, log: o.Log, pace: o.pace, replay: replay{max: 8}, queue: make(chan news, 8)}
 }
 
 func (p *PubSub) verdict(shard byte, data []byte, own bool) gossip.ValidationResult {

@@ -1,0 +1,171 @@
+package pubsub
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/protocol"
+
+	gossip "github.com/libp2p/go-libp2p-pubsub"
+	pb "github.com/libp2p/go-libp2p-pubsub/pb"
+
+	"github.com/lmosd/lmosd/td"
+)
+
+// forge returns copies of a record that differ in their signatures.
+func forge(record []byte, n int) [][]byte {
+	all := make([][]byte, n)
+	for i := range all {
+		all[i] = bytes.Clone(record)
+		all[i][len(record)-1-i%60] ^= byte(1 + i/60)
+	}
+	return all
+}
+
+// forger speaks the gossip of a host without checking anything.
+func forger(t *testing.T, h host.Host, shard byte) *gossip.Topic {
+	t.Helper()
+	g, err := gossip.NewGossipSub(t.Context(), h,
+		gossip.WithGossipSubProtocols([]protocol.ID{protocolID("main")},
+			func(gossip.GossipSubFeature, protocol.ID) bool { return true }),
+		gossip.WithMessageSignaturePolicy(gossip.StrictNoSign), gossip.WithNoAuthor(), gossip.WithMessageIdFn(messageID),
+		gossip.WithPeerOutboundQueueSize(1024), gossip.WithFloodPublish(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	topic, err := g.Join(topicName("main", shard))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return topic
+}
+
+// until waits for a condition.
+func until(ctx context.Context, t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for !cond() {
+		select {
+		case <-ctx.Done():
+			t.Fatal("it never came about: " + what)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// TestForgersAreDisconnected has fresh keys that flood a node with forged records over real connections. Each costs a window of
+// verifications and its connection; an honest peer is heard, keeps its share and its connection.
+func TestForgersAreDisconnected(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	const forgers, each = 4, 400
+	var mu sync.Mutex
+	banned := map[peer.ID]time.Duration{}
+	victim := start(t, realHost(t, 60), Options{Ban: func(id peer.ID, how time.Duration) {
+		mu.Lock()
+		defer mu.Unlock()
+		banned[id] = how
+	}})
+	honest := start(t, realHost(t, 61), Options{})
+	at := peer.AddrInfo{ID: victim.host.ID(), Addrs: victim.host.Addrs()}
+	if err := honest.host.Connect(ctx, at); err != nil {
+		t.Fatal(err)
+	}
+	a := weather(t, 1)
+	forged := forge(a.signed(t, 1).Record, forgers*each)
+	var flood sync.WaitGroup
+	defer flood.Wait()
+	for i := range forgers {
+		h := realHost(t, byte(62+i))
+		topic := forger(t, h, a.shard(t))
+		if err := h.Connect(ctx, at); err != nil {
+			t.Fatal(err)
+		}
+		until(ctx, t, "the forger knows the victim", func() bool { return len(topic.ListPeers()) > 0 })
+		flood.Go(func() {
+			for _, record := range forged[i*each : (i+1)*each] {
+				if topic.Publish(ctx, record) != nil {
+					return
+				}
+			}
+		})
+		until(ctx, t, "the forger is disconnected", func() bool { return h.Network().Connectedness(at.ID) != network.Connected })
+	}
+	until(ctx, t, "the honest peer is a neighbour", func() bool { return honest.Peers() == 1 })
+	if _, err := honest.Announce(ctx, a.signed(t, 1)); err != nil {
+		t.Fatal(err)
+	}
+	until(ctx, t, "the honest peer is heard", func() bool { return victim.heard(a.id) == "[1]" })
+	st := victim.Stats()
+	// A window, and what was let in while the first verifications ran.
+	if most := uint64(forgers*2*windowMin + 8); st.Banned != forgers || st.Verified > most || st.Dropped != 0 {
+		t.Errorf("got %+v, want %d banned after at most %d verifications", st, forgers, most)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(banned) != forgers || banned[honest.host.ID()] != 0 {
+		t.Errorf("banned are %v", banned)
+	}
+	if victim.host.Network().Connectedness(honest.host.ID()) != network.Connected {
+		t.Error("the honest peer was disconnected")
+	}
+}
+
+// TestRefusedBeforeAnyCost has peers that are banned, or below the graylist, send what would be let in otherwise.
+func TestRefusedBeforeAnyCost(t *testing.T) {
+	t.Parallel()
+	p := checker(t, Options{})
+	for range maxOffenses {
+		p.pace.offend("forger", time.Now())
+	}
+	p.scores.Store(&map[peer.ID]float64{"gray": thresholds().GraylistThreshold - 1, "good": thresholds().GraylistThreshold})
+	for _, c := range []struct {
+		from peer.ID
+		want int
+	}{{"forger", 0}, {"gray", 0}, {"good", 3}, {"fresh", 3}} {
+		rpc := &gossip.RPC{RPC: pb.RPC{Publish: []*pb.Message{{}, {}, {}}}}
+		err := p.inspect(c.from, rpc)
+		if refused := errors.Is(err, errNotHeard); refused != (c.want == 0) {
+			t.Errorf("%s: got %v", c.from, err)
+		}
+		open := 0
+		if f := p.pace.peers[c.from]; f != nil {
+			open = f.open
+			if c.want == 0 && (!f.share.IsZero() || !f.each.IsZero() || !f.bytes.IsZero()) {
+				t.Errorf("%s: was charged %+v", c.from, f)
+			}
+		}
+		if open != c.want {
+			t.Errorf("%s: %d messages wait for verification, want %d", c.from, open, c.want)
+		}
+	}
+	if n := p.counts.refused.Load(); n != 6 || !p.pace.pooled.Before(time.Now()) {
+		t.Errorf("%d are counted as refused, the pool owes until %v", n, p.pace.pooled)
+	}
+}
+
+// TestInvalidHereOnly has a peer forward what only this node takes for invalid, such as a node with another clock would. It is no offense.
+func TestInvalidHereOnly(t *testing.T) {
+	t.Parallel()
+	p := checker(t, Options{})
+	p.host = fakeHost{}
+	a, now := weather(t, 1), time.Now()
+	for i := range 3 * maxOffenses {
+		for _, r := range []*td.Signed{a.signedAt(t, uint64(i), now.Add(-2*time.Hour)), a.signedAt(t, uint64(i), now.Add(time.Hour))} {
+			m := &gossip.Message{Message: &pb.Message{Data: r.Record}}
+			if got := p.validator(a.shard(t))(t.Context(), "peer", m); got != ignore {
+				t.Errorf("got %v, want ignore", got)
+			}
+		}
+	}
+	if p.counts.banned.Load() != 0 || p.refuses("peer") {
+		t.Error("who forwards what has expired here is banned")
+	}
+}
