@@ -79,7 +79,7 @@ func TestDrainLetsCallsFinish(t *testing.T) {
 	call := r.asynchronously(t, heldCall)
 	<-mesh.started
 	r.stop()
-	until(t, "the drain", r.gate.isClosed)
+	until(t, "the drain", r.gate.Closed)
 
 	r.check(t, exchange{path: "/healthz", status: 503, code: "LMOS-3030"})
 	r.check(t, exchange{path: "/readyz", status: 503})
@@ -172,28 +172,4 @@ func TestRunWithABrokenListener(t *testing.T) {
 	if err := g.Close(); err != nil {
 		t.Errorf("Close: %v", err)
 	}
-}
-
-func TestGate(t *testing.T) {
-	t.Parallel()
-	var g gate
-	for range 2 {
-		if !g.enter() || g.isClosed() {
-			t.Fatal("an open gate is closed")
-		}
-	}
-	idle := g.close()
-	if g.enter() || !g.isClosed() {
-		t.Error("a closed gate is open")
-	}
-	g.leave()
-	select {
-	case <-idle:
-		t.Error("idle while one runs")
-	default:
-	}
-	g.leave()
-	<-idle
-	var unused gate
-	<-unused.close()
 }

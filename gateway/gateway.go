@@ -119,7 +119,7 @@ type Gateway struct {
 	log       *slog.Logger
 	metrics   *Metrics
 	guard     guard
-	gate      gate
+	gate      interact.Gate
 	things    *serve.Server
 	directory *tdd.Server
 	routes    http.Handler
@@ -129,6 +129,9 @@ type Gateway struct {
 	// alive ends when running requests must end; every request's context comes from it.
 	alive context.Context
 	kill  context.CancelFunc
+	// opened ends with Close. WebSockets live until then: agents attached over them answer calls of peers while the node drains.
+	opened context.Context
+	close  context.CancelFunc
 	// ending ends when those who watch must end, which is sooner.
 	ending  context.Context
 	end     context.CancelFunc
@@ -146,7 +149,8 @@ type server struct {
 func New(o Options) (*Gateway, error) {
 	o = o.withDefaults()
 	g := &Gateway{o: o, log: o.Log, metrics: o.Metrics}
-	g.alive, g.kill = context.WithCancel(context.Background())
+	g.opened, g.close = context.WithCancel(context.Background())
+	g.alive, g.kill = context.WithCancel(g.opened)
 	g.ending, g.end = context.WithCancel(g.alive)
 	if err := g.open(); err != nil {
 		return nil, errors.Join(err, g.Close())
@@ -265,7 +269,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 
 // drain ends the servers. The listeners stay open until the running calls are done, so that health checks see why.
 func (g *Gateway) drain() {
-	start, idle := time.Now(), g.gate.close()
+	start, idle := time.Now(), g.gate.Close()
 	g.things.Drain() // what would never be idle
 	g.directory.Drain()
 	g.end()
@@ -288,7 +292,7 @@ func (g *Gateway) drain() {
 
 // Close closes the listeners and every connection at once. After Run it does nothing more.
 func (g *Gateway) Close() error {
-	g.kill()
+	g.close()
 	if g.things != nil {
 		g.things.Close()
 		g.directory.Drain()

@@ -330,7 +330,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	s := node.Status()
 	gauge(buildInfo, 1, s.Version, runtime.Version(), commit())
 	serves := 0.0
-	if node.Ready() == nil && !c.g.gate.isClosed() {
+	if node.Ready() == nil && !c.g.gate.Closed() {
 		serves = 1
 	}
 	gauge(readyDesc, serves)

@@ -92,7 +92,7 @@ func (g *Gateway) bridged(b Bridge) handler {
 func (g *Gateway) status(w http.ResponseWriter, _ *http.Request) error {
 	s := g.o.Node.Status()
 	s.APIVersion, s.Kind, s.API = APIVersion, "Status", g.URL()
-	if g.gate.isClosed() {
+	if g.gate.Closed() {
 		s.State = "draining"
 	}
 	if s.Warnings == nil {
@@ -166,7 +166,7 @@ func (g *Gateway) postPublish(w http.ResponseWriter, r *http.Request) error {
 
 // healthy is green while the process works, and red as soon as it begins to stop.
 func (g *Gateway) healthy(w http.ResponseWriter, _ *http.Request) error {
-	if g.gate.isClosed() {
+	if g.gate.Closed() {
 		return interact.Errorf(interact.ShuttingDown, "try again when the node is back", "the node is shutting down")
 	}
 	return writeJSON(w, http.StatusOK, map[string]string{"status": "pass"})
@@ -188,7 +188,7 @@ func (g *Gateway) ready(w http.ResponseWriter, r *http.Request) error {
 	start := time.Now()
 	err = g.o.Node.Ready()
 	elapsed := milliseconds(time.Since(start))
-	if g.gate.isClosed() {
+	if g.gate.Closed() {
 		err = interact.Errorf(interact.ShuttingDown, "try again when the node is back", "the node is shutting down")
 	}
 	if q.Has("verbose") {

@@ -105,13 +105,13 @@ func (g *Gateway) counted(a access, f func() error) error {
 	if a == open {
 		return f()
 	}
-	if !g.gate.enter() {
+	if !g.gate.Enter() {
 		if a == read {
 			return f()
 		}
 		return interact.Errorf(interact.ShuttingDown, "try again when the node is back", "the node is shutting down")
 	}
-	defer g.gate.leave()
+	defer g.gate.Leave()
 	return f()
 }
 

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/lmosd/lmosd/interact"
@@ -15,9 +16,12 @@ func (g *Gateway) serveSocket(w http.ResponseWriter, r *http.Request) error {
 	if err := g.guard.authorize(r, call); err != nil {
 		return err
 	}
-	if g.gate.isClosed() {
+	if g.gate.Closed() {
 		return interact.Errorf(interact.ShuttingDown, "connect again when the node is back", "the node is shutting down")
 	}
-	g.o.WS.Serve(w, r, g.guard.authorize(r, admin) == nil)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
+	defer cancel()
+	defer context.AfterFunc(g.opened, cancel)()
+	g.o.WS.Serve(w, r.WithContext(ctx), g.guard.authorize(r, admin) == nil)
 	return nil
 }

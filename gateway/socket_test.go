@@ -147,7 +147,7 @@ func TestWebSocketWhileDraining(t *testing.T) {
 	call := r.asynchronously(t, heldCall)
 	<-mesh.started
 	r.stop()
-	until(t, "the drain", r.gate.isClosed)
+	until(t, "the drain", r.gate.Closed)
 	if resp := r.upgrade(t, "tcp", "/ws"); resp.StatusCode != 503 {
 		t.Errorf("a new socket: %d", resp.StatusCode)
 	}
@@ -158,6 +158,13 @@ func TestWebSocketWhileDraining(t *testing.T) {
 	}
 	close(mesh.release)
 	<-call
+	err := <-r.done
+	r.done <- err // for the end
+	select {
+	case err := <-ws.ended:
+		t.Errorf("a socket ended with %v before Close: an agent behind it may be answering a peer", err)
+	default:
+	}
 	r.end()
 	<-ws.ended
 }

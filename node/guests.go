@@ -10,7 +10,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// grace is how long the place of an agent is kept that dialled in and was cut off.
+// grace is how long the place of an agent is kept that dialled in and was cut off, or whose node was started again.
 const grace = 15 * time.Second
 
 // guests are the agents that dialled in: each is offered like one of this process, and answers over its own connection.
@@ -159,6 +159,30 @@ func (gs *guests) expire(ctx context.Context, id string, g *guest, c *connection
 	defer cancel()
 	if _, err := n.Unpublish(ctx, refOf(id, n.DID())); err != nil && ctx.Err() == nil {
 		n.log.Warn("an agent that went away is still offered", "thing", id, "err", err)
+	}
+}
+
+// endOrphans withdraws, after a grace, what did not come back since the start of this node.
+func (n *Node) endOrphans(ctx context.Context) error {
+	select {
+	case <-time.After(grace):
+		n.withdrawOrphans(ctx)
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// withdrawOrphans withdraws what a process answered when this node last ended, unless a process offers it again by now. The
+// tombstone is told like any other.
+func (n *Node) withdrawOrphans(ctx context.Context) {
+	for id := range n.offers.orphans {
+		switch of, err := n.offers.withdrawOrphan(ctx, id); {
+		case err != nil:
+			n.log.Warn("agent not withdrawn, though its process did not come back", "thing", id, "err", err)
+		case of != nil:
+			n.log.Info("agent withdrawn: its process did not come back after the start of the node", "thing", id, "waited", grace)
+		}
 	}
 }
 

@@ -194,7 +194,7 @@ func TestAGuestIsWithdrawnOnlyIfItIsOffered(t *testing.T) {
 		time.Sleep(2 * grace)
 		answers("after short absences", `"first"`)
 
-		disk := &heldStore{n.offers.store, make(chan struct{}), make(chan struct{})}
+		disk := &heldStore{n.offers.store, make(chan struct{}, 2), make(chan struct{})} // a tombstone, and a mark of what comes back
 		n.inTurn(func() { n.offers.store = disk })
 		gone(true)
 		<-disk.came // it is being withdrawn
@@ -426,4 +426,36 @@ func TestAnAgentThatCallsBack(t *testing.T) {
 	}
 	n.hub.Close() // it would wait a minute for somebody who comes back
 	<-over
+}
+
+// TestAGuestThatDoesNotComeBackAfterARestart: its record outlives its node and its process, so the next start of the node withdraws
+// it, but not one that came back.
+func TestAGuestThatDoesNotComeBackAfterARestart(t *testing.T) {
+	t.Parallel()
+	other := start(t, quiet())
+	o := quiet()
+	o.Dir, o.Bootstrap = t.TempDir(), other.Addrs()
+	host := start(t, o)
+	for _, id := range []string{"urn:x:gone", "urn:x:back"} {
+		if _, _, err := host.Register(t.Context(), []byte(strings.Replace(echoDraft, "urn:x:guest", id, 1)), says(id)); err != nil {
+			t.Fatal(err)
+		}
+		knows(t, other, id)
+	}
+	if err := host.stop(); err != nil { // it withdraws nothing, like a node that is killed
+		t.Fatal(err)
+	}
+	host = start(t, o)
+	if _, _, err := host.Register(t.Context(), []byte(strings.Replace(echoDraft, "urn:x:guest", "urn:x:back", 1)), says("back")); err != nil {
+		t.Fatal(err)
+	}
+	if len(host.offers.orphans) != 2 {
+		t.Errorf("the orphans are %v, want both", host.offers.orphans)
+	}
+	host.withdrawOrphans(t.Context())
+	until(t, "the other node knows that one is withdrawn", func() bool {
+		_, err := invoke(t.Context(), other, "urn:x:gone")
+		return err != nil && interact.AsError(err).Code == interact.Withdrawn
+	})
+	until(t, "the one that came back answers", func() bool { got, _ := invoke(t.Context(), other, "urn:x:back"); return got == `"back"` })
 }

@@ -103,6 +103,7 @@ type Node struct {
 	// beginning is held while work is begun, and while life ends: nothing is begun after that.
 	beginning sync.Mutex
 	draining  atomic.Bool
+	gate      interact.Gate  // of what consumers of this node call
 	drainFor  time.Duration  // with calls of peers that run when the node stops
 	closers   []func() error // in the order of opening
 }
@@ -321,7 +322,7 @@ func (n *Node) openMesh() (err error) {
 
 	// Spans come before Trace: a trace that begins here begins with its span, which says whether it is recorded.
 	n.mesh = interact.Chain(interact.Router(finder{n}), interact.Spans(n.tracer, "mesh"), interact.Trace(n.opts.Timeout), interact.Timed(total),
-		n.metrics.Wrap("mesh"), n.policy.Gate(), n.policy.Limit(), n.ledger.Wrap())
+		n.metrics.Wrap("mesh"), n.gate.Wrap(), n.policy.Gate(), n.policy.Limit(), n.ledger.Wrap())
 	n.streams.Serve(interact.Chain(interact.Router(n.offers), interact.Spans(n.tracer, "stream"), interact.Trace(n.opts.Timeout), interact.Timed(atHost),
 		n.metrics.Wrap("stream"), n.policy.Gate(), n.policy.Limit()))
 	return nil

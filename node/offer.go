@@ -2,6 +2,7 @@ package node
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,9 +35,13 @@ type offer struct {
 	Moved     did.DID    `json:"moved,omitempty"` // whose it is since it was withdrawn here
 	// Registration is what the directory says of the thing, and when it ends.
 	Registration tdd.Registration `json:"registration,omitzero"`
+	// Attached marks a thing that a process answers: only the mark is stored, with the capabilities of its record. After a restart
+	// the thing is withdrawn unless a process offers it again in time ([offers.orphans]).
+	Attached     bool     `json:"attached,omitempty"`
+	Capabilities []string `json:"capabilities,omitempty"`
 
 	desc  *td.Description // nil when withdrawn
-	agent interact.Thing  // in this process, with which it ends: not stored; nil if it is asked over its forms
+	agent interact.Thing  // in this process, with which it ends; nil if it is asked over its forms
 	bound interact.Thing  // asks the agent; nil when withdrawn
 	warns []td.Issue      // for the author; what is verified has none
 }
@@ -108,13 +113,15 @@ type offers struct {
 	mu sync.RWMutex
 	shelf
 	reach map[string]*reach // by thing id
+	// orphans were attached when the node last ended, by thing id. They are written by load only.
+	orphans map[string]*offer
 
 	// turn is held while an offer gets its next record, so that no two have one sequence number. It is taken before mu.
 	turn sync.Mutex
 }
 
 func newOffers(signer did.Signer, store ds.Batching, v *td.Verifier, life time.Duration) *offers {
-	return &offers{signer: signer, store: store, verify: v, life: life, shelf: newShelf(), reach: map[string]*reach{},
+	return &offers{signer: signer, store: store, verify: v, life: life, shelf: newShelf(), reach: map[string]*reach{}, orphans: map[string]*offer{},
 		known: func(string) uint64 { return 0 }, things: func() int { return 0 }, failed: func(err error) error { return err }}
 }
 
@@ -147,7 +154,7 @@ func (o *offers) read(e query.Entry) (*offer, error) {
 	if err := json.Unmarshal(e.Value, &of); err != nil {
 		return nil, err
 	}
-	if of.Signed == nil || len(of.Signed.Record) == 0 || of.Withdrawn.IsZero() && of.Signed.TD == nil {
+	if !of.Attached && (of.Signed == nil || len(of.Signed.Record) == 0) || !of.Attached && of.Withdrawn.IsZero() && of.Signed.TD == nil {
 		return nil, errors.New("it is not complete")
 	}
 	if ds.RawKey(e.Key) != o.storeKey(of.Thing) {
@@ -161,6 +168,9 @@ func (o *offers) revive(ctx context.Context, of *offer, now time.Time) error {
 	switch {
 	case of.over(now):
 		return o.forget(ctx, of)
+	case of.Attached:
+		o.orphans[of.Thing] = of
+		return nil
 	case !of.Withdrawn.IsZero():
 		o.mu.Lock()
 		defer o.mu.Unlock()
@@ -229,8 +239,8 @@ func (o *offers) sign(ctx context.Context, t *td.Thing, agent interact.Thing, se
 
 // keep stores of durably, then makes it the offer of its thing.
 func (o *offers) keep(ctx context.Context, of *offer) error {
-	if of.agent == nil {
-		b, err := json.Marshal(of)
+	if stored := o.stored(of); stored != nil {
+		b, err := json.Marshal(stored)
 		if err != nil {
 			return err
 		}
@@ -247,6 +257,18 @@ func (o *offers) keep(ctx context.Context, of *offer) error {
 	defer o.mu.Unlock()
 	o.set(of)
 	return nil
+}
+
+// stored returns what is stored of an offer: of a thing that a process answers only a mark, once; nil if that is there already.
+func (o *offers) stored(of *offer) *offer {
+	if of.agent == nil {
+		return of
+	}
+	mark := &offer{Thing: of.Thing, Seq: of.Seq, Attached: true, Capabilities: of.desc.Record.Capabilities}
+	if old := o.get(of.Thing); old != nil && old.agent != nil && slices.Equal(old.desc.Record.Capabilities, mark.Capabilities) {
+		return nil
+	}
+	return mark
 }
 
 // forget drops a tombstone that has outlived all that it buries.
@@ -295,11 +317,26 @@ func (o *offers) withdraw(ctx context.Context, thing string) (*offer, error) {
 	return o.end(ctx, thing, "")
 }
 
+// withdrawOrphan withdraws a thing whose process did not come back; the offer is nil for one that did.
+func (o *offers) withdrawOrphan(ctx context.Context, thing string) (*offer, error) {
+	o.turn.Lock()
+	defer o.turn.Unlock()
+	if o.get(thing) != nil {
+		return nil, nil
+	}
+	return o.endLocked(ctx, thing, "")
+}
+
 // end withdraws a thing of this node, or says whose it is now. What is gone like that already stays as it is.
 func (o *offers) end(ctx context.Context, thing string, moved did.DID) (*offer, error) {
 	o.turn.Lock()
 	defer o.turn.Unlock()
-	now, old := time.Now(), o.get(thing)
+	return o.endLocked(ctx, thing, moved)
+}
+
+// endLocked is end for a caller that holds turn.
+func (o *offers) endLocked(ctx context.Context, thing string, moved did.DID) (*offer, error) {
+	now, old := time.Now(), cmp.Or(o.get(thing), o.orphans[thing])
 	if old != nil && !old.Withdrawn.IsZero() && old.Moved == moved && old.Seq >= o.known(thing) {
 		return old, nil
 	}
@@ -319,8 +356,11 @@ func (o *offers) end(ctx context.Context, thing string, moved did.DID) (*offer, 
 func (o *offers) bury(ctx context.Context, old *offer, thing string, moved did.DID, now time.Time) (*offer, error) {
 	lease := td.Lease{Seq: o.nextSeq(old, thing, now), Now: now, Lifetime: buriedAs(moved)}
 	var shards []string // who listened for the thing must hear that it is gone
-	if old != nil && old.desc != nil {
+	switch {
+	case old != nil && old.desc != nil:
 		shards = old.desc.Record.Capabilities
+	case old != nil:
+		shards = old.Capabilities
 	}
 	var signed *td.Signed
 	var err error

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -322,8 +323,15 @@ func TestAnAgentInThisProcessIsNotStored(t *testing.T) {
 	if next, err := d.renew(t.Context(), of.Thing); err != nil || next.agent == nil {
 		t.Errorf("renewed: %+v, %v; want the agent in this process", next, err)
 	}
-	if next := d.restart(time.Now()); next.count() != 0 {
-		t.Errorf("after a restart %d things are offered, want none: their process is gone", next.count())
+	next := d.restart(time.Now())
+	if next.count() != 0 || next.orphans[of.Thing] == nil {
+		t.Errorf("after a restart %d things are offered and the orphans are %v, want the agent to be one: its process is gone", next.count(), next.orphans)
+	}
+	if back, err := next.withdrawOrphan(t.Context(), of.Thing); err != nil || back.desc != nil || !slices.Equal(next.added[0].Record.Capabilities, of.desc.Record.Capabilities) {
+		t.Errorf("withdrawn: %+v, %v; want a tombstone in the shards of the agent", back, err)
+	}
+	if last := next.restart(time.Now()); len(last.orphans) != 0 || last.get(of.Thing) == nil {
+		t.Errorf("after another restart: %v, want the tombstone", last.orphans)
 	}
 	d.withdraw(of.Thing)
 	if next := d.restart(time.Now()); next.get(of.Thing) == nil {

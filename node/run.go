@@ -19,7 +19,7 @@ func (n *Node) Run(ctx context.Context) error {
 	g, work := errgroup.WithContext(base)
 	for _, run := range []func(context.Context) error{
 		n.dht.Run, n.gossip.Run, n.sync.Run, n.rumours.Run, n.dir.Run, n.streams.Run, n.hub.Run, n.tasks.Run, n.runDoors,
-		n.keepOffers, n.watchPeers, n.seeds.run(n.host), n.runMDNS, n.runLocal,
+		n.keepOffers, n.endOrphans, n.watchPeers, n.seeds.run(n.host), n.runMDNS, n.runLocal,
 	} {
 		g.Go(func() error { return ignoreEnd(run(work)) })
 	}
@@ -30,7 +30,7 @@ func (n *Node) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// drainFor bounds how long running calls of peers are waited for.
+// drainFor bounds how long running calls are waited for.
 const drainFor = 8 * time.Second
 
 // serve answers until ctx ends, or something here failed, and then waits for what still runs.
@@ -45,10 +45,15 @@ func (n *Node) serve(ctx, work context.Context) error {
 	})
 	<-until.Done()
 	n.draining.Store(true)
+	idle := n.gate.Close()
 	patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.drainFor)
 	defer cancel()
 	g.Go(func() error { n.tasks.Drain(patient); return nil })
 	n.streams.Drain(patient)
+	select { // Calls over HTTP have ended with the gateway; others come by WebSocket, MQTT and CoAP.
+	case <-idle:
+	case <-patient.Done():
+	}
 	return g.Wait()
 }
 

@@ -132,6 +132,7 @@ type exposing struct {
 // attach offers the agent as long as ctx lasts, over connections that are made again when they break. At the end the agent is
 // taken back, if there is a node to take it back from.
 func (e *exposing) attach(ctx context.Context, log *slog.Logger) error {
+	defer context.AfterFunc(ctx, e.stopping)()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	now := &changing{td: e.agent.TD, next: make(chan struct{})}

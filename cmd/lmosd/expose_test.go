@@ -143,6 +143,45 @@ func TestExposedAgentIsKilled(t *testing.T) {
 	eventually(t, "the agent is withdrawn", func() bool { return x.lmosd("call", "weather", "run", "Bonn").code == console.ExitNotFound })
 }
 
+// A call of another node that runs when the node of an attached agent is told to stop, or the agent is, finishes.
+func TestExposedAgentIsDrained(t *testing.T) {
+	t.Parallel()
+	for _, who := range []string{"the node", "the agent"} {
+		t.Run(who, func(t *testing.T) {
+			t.Parallel()
+			x := newUser(t)
+			n := x.node("n")
+			other := x.at(x.node("other", "--mesh.bootstrap", n.P2P[0]))
+			free := filepath.Join(x.home, "free")
+			if err := syscall.Mkfifo(free, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			agent := x.at(n).exposed(x.script("slow.sh", `: >asked; read answer <free; echo "$answer"`), "--name", "slow")
+			eventually(t, "the other node knows it", func() bool { return other.lmosd("show", "slow").code == 0 })
+			call := other.start("call", "slow", "run", "x")
+			eventually(t, "the call runs", func() bool { return !gone(filepath.Join(x.home, "asked")) })
+			leaving := agent
+			if who == "the node" {
+				leaving = n.program
+			}
+			leaving.signal(syscall.SIGTERM)
+			eventually(t, "it takes no new calls", func() bool { return other.lmosd("call", "slow", "run", "y").code == console.ExitUnavailable })
+			if err := os.WriteFile(free, []byte("at last\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if code := call.wait(); code != 0 || call.out.String() != "at last\n" {
+				t.Errorf("the call ends with %d, %q\n%s", code, call.out.String(), call.talk.String())
+			}
+			if code := leaving.wait(); code != 0 {
+				t.Errorf("%s ends with %d\n%s", who, code, leaving.talk.String())
+			}
+			if who == "the agent" {
+				eventually(t, "it is withdrawn", func() bool { return other.lmosd("call", "slow", "run", "z").code == console.ExitNotFound })
+			}
+		})
+	}
+}
+
 // When the node is back, the agent is, too.
 func TestExposedAgentOutlivesItsNode(t *testing.T) {
 	t.Parallel()

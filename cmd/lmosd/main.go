@@ -17,10 +17,26 @@ func main() {
 }
 
 // run does what the command line args (without the program's name) says, and returns the exit code. The first SIGINT or
-// SIGTERM ends ctx, so that a command can finish what it began; the second ends the process.
+// SIGTERM ends ctx, so that a command can finish what it began; the second ends the process. SIGHUP, which comes when the terminal
+// is closed, and may come twice then, ends ctx only; under nohup it does nothing.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	defer context.AfterFunc(ctx, stop)()
+	ctx, hungUp := context.WithCancel(ctx)
+	defer hungUp()
+	if !signal.Ignored(syscall.SIGHUP) {
+		hups := make(chan os.Signal, 1)
+		signal.Notify(hups, syscall.SIGHUP)
+		defer signal.Stop(hups)
+		go func() {
+			select {
+			case <-hups:
+				hungUp()
+				stop() // SIGTERM is the second signal then
+			case <-ctx.Done():
+			}
+		}()
+	}
 	return newApp(os.Environ(), stdin, stdout, stderr).run(ctx, args)
 }

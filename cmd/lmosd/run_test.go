@@ -147,10 +147,16 @@ func TestPortsInUse(t *testing.T) {
 // The first signal lets calls finish, the second does not.
 func TestSignals(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct{ node, call int }{
-		"one":  {0, 0},
-		"two":  {-1, console.ExitNoNode},
-		"term": {0, 0},
+	for name, test := range map[string]struct {
+		first, second syscall.Signal
+		node, call    int
+	}{
+		"one":                 {syscall.SIGINT, 0, 0, 0},
+		"two":                 {syscall.SIGINT, syscall.SIGINT, -1, console.ExitNoNode},
+		"term":                {syscall.SIGTERM, 0, 0, 0},
+		"a terminal's end":    {syscall.SIGHUP, 0, 0, 0},
+		"its shell's, too":    {syscall.SIGHUP, syscall.SIGHUP, 0, 0},
+		"a supervisor's next": {syscall.SIGHUP, syscall.SIGTERM, -1, console.ExitNoNode},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -160,14 +166,14 @@ func TestSignals(t *testing.T) {
 			x.at(n).ok("publish", file)
 			call := x.at(n).start("call", "slow", "wait")
 			<-asked
-			first := map[bool]syscall.Signal{true: syscall.SIGTERM, false: syscall.SIGINT}[name == "term"]
-			n.signal(first)
+			n.signal(test.first)
 			eventually(t, "the node drains", func() bool {
 				return x.at(n).lmosd("call", "slow", "wait").code == console.ExitUnavailable
 			})
-			if test.node < 0 {
-				n.signal(syscall.SIGINT)
-			} else {
+			if test.second != 0 {
+				n.signal(test.second)
+			}
+			if test.node == 0 {
 				release()
 			}
 			if code := n.wait(); code != test.node {
@@ -180,6 +186,20 @@ func TestSignals(t *testing.T) {
 				t.Errorf("the call gave %q", call.out.String())
 			}
 		})
+	}
+}
+
+// A node under nohup outlives its terminal.
+func TestNohup(t *testing.T) {
+	t.Parallel()
+	x := newUser(t)
+	file := filepath.Join(x.home, "ready.json")
+	p := x.typing("trap '' HUP; exec lmosd run --profile test --data-dir n --ready-file " + file)
+	eventually(t, "the node serves", func() bool { return !gone(file) })
+	p.signal(syscall.SIGHUP)
+	x.ok("status", "--data-dir", "n")
+	if code := p.stop(); code != 0 {
+		t.Errorf("exit code %d", code)
 	}
 }
 

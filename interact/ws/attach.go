@@ -31,8 +31,12 @@ type AttachOptions struct {
 	Registered func(id string)
 }
 
+// attachedDrain bounds how long running calls of an attached thing are waited for when it is taken back.
+const attachedDrain = 8 * time.Second
+
 // Attach makes an agent of this process: it dials the node, registers the thing, and serves what the node asks over the same
-// connection, so that the agent needs no port of its own. It returns nil when ctx has ended, after it took the thing back. Any
+// connection, so that the agent needs no port of its own. It returns nil when ctx has ended: then new calls are refused with
+// ShuttingDown, running ones have eight seconds to finish, and the thing is taken back. Any
 // other end is an error, an [*interact.Error]: NodeLost if the node cannot be reached or the connection broke, TokenRejected, or
 // what the node has against the description (Remote). The caller decides whether to attach again.
 //
@@ -43,6 +47,8 @@ type AttachOptions struct {
 //	→ {"messageType":"unregisterThing","messageId":"m3","thingId":"urn:…"}
 func Attach(ctx context.Context, o AttachOptions) error {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	gate := new(interact.Gate)
+	o.Thing = interact.Chain(o.Thing, gate.Wrap())
 	c, err := o.connect(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -52,7 +58,7 @@ func Attach(ctx context.Context, o AttachOptions) error {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- c.run() }()
-	err = o.attached(ctx, c)
+	err = o.attached(ctx, c, gate)
 	c.end(goodbye)
 	<-ended
 	if ctx.Err() != nil {
@@ -85,9 +91,9 @@ func (o *AttachOptions) connect(ctx context.Context) (*conn, error) {
 	}
 }
 
-// attached registers the thing, waits for the end of ctx or of the connection, and takes the thing back if there is still a
-// connection.
-func (o *AttachOptions) attached(ctx context.Context, c *conn) error {
+// attached registers the thing, waits for the end of ctx or of the connection, and, if there is still a connection, lets running
+// calls finish and takes the thing back.
+func (o *AttachOptions) attached(ctx context.Context, c *conn, gate *interact.Gate) error {
 	p := &peer{c: c, style: frame.Style{Dialect: frame.Doc}}
 	id, changed, err := o.register(ctx, p)
 	if err != nil {
@@ -107,6 +113,12 @@ func (o *AttachOptions) attached(ctx context.Context, c *conn) error {
 			}
 		case <-ctx.Done():
 		}
+	}
+	select {
+	case <-gate.Close():
+	case <-time.After(attachedDrain):
+		o.Log.Warn("calls cancelled that did not finish", "thing", id, "after", attachedDrain)
+	case <-c.ctx.Done():
 	}
 	p.thing = id
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)

@@ -1,0 +1,78 @@
+package interact
+
+import (
+	"context"
+	"iter"
+	"sync"
+)
+
+// A Gate counts running interactions and closes once: then it refuses new ones, and its closer learns when the last one has
+// ended. The zero value is open. It is safe for concurrent use.
+type Gate struct {
+	mu sync.Mutex
+	// running, closed and idle are owned by mu. idle is closed when closed is set and running is zero.
+	running int
+	closed  bool
+	idle    chan struct{}
+}
+
+// Enter reports whether an interaction may run; if so, the caller calls Leave after it.
+func (g *Gate) Enter() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return false
+	}
+	g.running++
+	return true
+}
+
+// Leave ends what Enter admitted.
+func (g *Gate) Leave() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.running--
+	if g.closed && g.running == 0 {
+		close(g.idle)
+	}
+}
+
+// Close refuses new interactions and returns a channel that is closed when none runs. It is called once.
+func (g *Gate) Close() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed, g.idle = true, make(chan struct{})
+	if g.running == 0 {
+		close(g.idle)
+	}
+	return g.idle
+}
+
+// Closed reports whether Close was called.
+func (g *Gate) Closed() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.closed
+}
+
+// Wrap counts the interactions of a thing and refuses them with [ShuttingDown] once g is closed. Subscriptions and observations
+// are refused too, but not counted: they do not end by themselves. Queries, cancellations and inputs of a running action pass,
+// because the action may need them to end.
+func (g *Gate) Wrap() Wrap {
+	return func(t Thing) Thing {
+		return Func(func(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
+			return func(yield func(*Message, error) bool) {
+				switch {
+				case m.Type == QueryAction || m.Type == CancelAction || m.Type == ContinueAction:
+				case m.Type.Long() && !g.Closed():
+				case !m.Type.Long() && g.Enter():
+					defer g.Leave()
+				default:
+					yield(nil, Errorf(ShuttingDown, "try again in a while, or at another host", "%s is shutting down", m.Thing))
+					return
+				}
+				t.Do(ctx, m)(yield)
+			}
+		})
+	}
+}
