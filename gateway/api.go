@@ -94,6 +94,7 @@ type Status struct {
 	DataDir    string   `json:"data_dir,omitempty"`
 	Addrs      []string `json:"p2p"` // multiaddrs with /p2p
 	API        string   `json:"api,omitempty"`
+	Callers    string   `json:"callers,omitempty"` // peers that may call its agents: anyone, or allowed (trust.allow)
 	Peers      struct {
 		Total   int `json:"total"`
 		Direct  int `json:"direct"`
@@ -276,6 +277,7 @@ type Publication struct {
 	RecordSize  int        `json:"record_bytes"`
 	TDSize      int        `json:"td_bytes"`
 	Took        float64    `json:"took_ms"`
+	Callers     string     `json:"callers,omitempty"` // peers that may call it: anyone, or allowed (trust.allow)
 	Warnings    []td.Issue `json:"warnings,omitempty"`
 }
 

@@ -59,6 +59,7 @@ func (n *Node) enter(ctx context.Context, raw []byte, agent interact.Thing, r td
 		return nil, interact.AsError(err)
 	}
 	p := n.report(of, n.tellSoon(ctx, of), start)
+	p.Callers = n.policy.Callers()
 	p.Created, p.Pending = created, p.Pending && !of.isUnlisted()
 	p.Name, p.Warnings = of.desc.Name(), of.warns
 	p.Capability, p.Action = first(of.desc)

@@ -32,7 +32,7 @@ func (n *Node) Ready() error {
 func (n *Node) Status() *gateway.Status {
 	s := &gateway.Status{APIVersion: gateway.APIVersion, Kind: "Status", State: "ready", DID: n.DID(), PeerID: n.host.ID().String(),
 		Name: n.opts.Name, Version: n.opts.Version, Uptime: time.Since(n.started).Seconds(), Profile: n.opts.Profile,
-		Network: n.opts.Network, DataDir: n.opts.Dir, Addrs: n.Addrs(), API: n.API(), Warnings: n.warnings()}
+		Network: n.opts.Network, DataDir: n.opts.Dir, Addrs: n.Addrs(), API: n.API(), Callers: n.policy.Callers(), Warnings: n.warnings()}
 	n.showForks(s)
 	if n.draining.Load() {
 		s.State = "draining"

@@ -100,6 +100,20 @@ func (p *Policy) Admits(id did.DID) error {
 	return forbidden(id, fmt.Sprintf("trust.policy %q is unknown", p.rules.Mode))
 }
 
+// Who may call the agents of a node, as [Policy.Callers] says it.
+const (
+	Anyone  = "anyone"  // each peer that is not denied
+	Allowed = "allowed" // peers in Rules.Allow
+)
+
+// Callers tells whom the rules admit: Anyone or Allowed. Callers on this machine are always admitted.
+func (p *Policy) Callers() string {
+	if p.rules.Mode == Allowlist {
+		return Allowed
+	}
+	return Anyone
+}
+
 // Trust says how much id is trusted, 0 to 1, and by which rule, for those who rank: wholly if trust.allow lists it, not at all if it is
 // not admitted, half if the rules do not know it.
 func (p *Policy) Trust(id did.DID) (amount float64, why string) {

@@ -210,6 +210,9 @@ func (e *exposing) offered(ctx context.Context, ref, how string) error {
 	if err != nil || !e.ForPeople() {
 		return err
 	}
+	if s, err := e.client.Status(ctx); err == nil {
+		e.warnOpen(s.Callers)
+	}
 	for _, w := range e.agent.Warnings {
 		e.Talk.Item(e.Talk.Paint(terminal.Yellow, "warning: "), 9, w)
 	}

@@ -170,6 +170,7 @@ func statusScreen(s *terminal.Screen, st *gateway.Status, hint func(string) stri
 	rows.Add("agents", fmt.Sprintf("%d local, %d known", st.Agents.Local, st.Agents.Known))
 	rows.Add("calls", fmt.Sprintf("%d · errors %d · p50 %s, p99 %s · queue %d", st.Calls.Total, st.Calls.Errors,
 		terminal.Millis(st.Calls.P50), terminal.Millis(st.Calls.P99), st.Calls.Queue))
+	rows.Add("callers", calledBy(st.Callers))
 	rows.Add("api", st.API)
 	rows.Add("data", st.DataDir)
 	rows.Write(s)
@@ -190,7 +191,7 @@ func statusSheet(st *gateway.Status) *terminal.Sheet {
 	s := &terminal.Sheet{}
 	for _, row := range [][2]any{
 		{"state", st.State}, {"did", st.DID}, {"peer_id", st.PeerID}, {"name", st.Name}, {"version", st.Version}, {"uptime", uptime(st)},
-		{"profile", st.Profile}, {"network", st.Network}, {"data_dir", st.DataDir}, {"api", st.API},
+		{"profile", st.Profile}, {"network", st.Network}, {"data_dir", st.DataDir}, {"api", st.API}, {"callers", st.Callers},
 		{"peers", st.Peers.Total}, {"peers_direct", st.Peers.Direct}, {"peers_relayed", st.Peers.Relayed},
 		{"dht_mode", st.DHT.Mode}, {"dht_table", st.DHT.Table}, {"gossip_topics", st.Gossip.Topics}, {"gossip_peers", st.Gossip.Peers},
 		{"agents_local", st.Agents.Local}, {"agents_known", st.Agents.Known},

@@ -163,6 +163,7 @@ func (a *app) each(ctx context.Context, args []string,
 		}
 	}
 	if a.ForPeople() {
+		a.warnOpen(done[len(done)-1].Callers)
 		a.nextAfterPublish(done[len(done)-1])
 		return nil
 	}

@@ -27,6 +27,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
 	"github.com/lmosd/lmosd/node"
+	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/testnet"
 )
 
@@ -35,7 +36,7 @@ func newRunCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "run the node of this host, in the foreground",
-		Long: `Runs a node until SIGINT or SIGTERM. Without any configuration it makes a key and a data folder, finds the nodes
+		Long: `Runs a node until SIGINT, SIGTERM or SIGHUP (the end of its terminal). Without any configuration it makes a key and a data folder, finds the nodes
 of the local network, and says how to reach it. Every key of the configuration is a flag as well.
 
 The first signal lets running calls finish; the second ends the process.`,
@@ -171,7 +172,8 @@ type started struct {
 	DataDir    string   `json:"data_dir,omitempty"`
 	Version    string   `json:"version"`
 	Network    string   `json:"network"`
-	Mesh       string   `json:"mesh"` // where the node looks for others
+	Mesh       string   `json:"mesh"`    // where the node looks for others
+	Callers    string   `json:"callers"` // peers that may call its agents: anyone, or allowed (trust.allow)
 	Agents     int      `json:"agents"`
 	Own        []string `json:"own_agents,omitempty"` // by name: those of the configuration
 	Took       float64  `json:"took_ms"`
@@ -180,7 +182,7 @@ type started struct {
 // banner says who the node is, how it is reached, and what to do next.
 func (a *app) banner(s *gateway.Status, c *configs.Config, agents []string, took time.Duration) error {
 	doc := started{gateway.APIVersion, "Node", s.DID, s.PeerID, farthest(s.Addrs), s.API, s.DataDir, s.Version, s.Network,
-		joining(c), s.Agents.Local, agents, console.Milliseconds(took)}
+		joining(c), s.Callers, s.Agents.Local, agents, console.Milliseconds(took)}
 	err := a.Show(console.View{Doc: doc, Names: []string{string(s.DID)}, People: func(to *terminal.Screen, _ bool) {
 		if to.TTY {
 			to.Line(to.Paint(terminal.Bold, "lmosd "+s.Version) + "  " + s.DID.Short() + "  " + string(s.DID))
@@ -208,6 +210,7 @@ func (d *started) sheet(brief bool) *terminal.Sheet {
 	s.Add("api", d.API)
 	s.Add("data", d.DataDir)
 	s.Add("mesh", d.Network+", "+d.Mesh)
+	s.Add("callers", calledBy(d.Callers))
 	if again := d.Agents - len(d.Own); again > 0 {
 		s.Add("agents", terminal.Count(again, "agent", "agents")+" offered again")
 	}
@@ -218,6 +221,24 @@ func (d *started) sheet(brief bool) *terminal.Sheet {
 		s.Add("ready", terminal.Millis(d.Took))
 	}
 	return s
+}
+
+// calledBy says which peers may call the agents of a node; empty for a node that does not say it.
+func calledBy(callers string) string {
+	switch callers {
+	case policy.Anyone:
+		return "any peer that reaches this node may call its agents (trust.policy)"
+	case policy.Allowed:
+		return "the peers of trust.allow"
+	}
+	return terminal.OneLine(callers)
+}
+
+// warnOpen says at the publication of an agent that it is open to all peers.
+func (a *app) warnOpen(callers string) {
+	if callers == policy.Anyone && a.ForPeople() {
+		a.Talk.Line("open: any peer that reaches the node may call it; trust.policy restricts callers")
+	}
 }
 
 // farthest returns multiaddrs in the order in which somebody elsewhere should try them: those of the whole internet, of the
