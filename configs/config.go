@@ -195,12 +195,17 @@ type Interact struct {
 	// How long a call may take if the caller sets no time. Longer waits for slow agents; shorter frees places sooner.
 	// From 100ms to 24h.
 	Timeout Duration `yaml:"timeout" min:"100ms" max:"24h"`
-	// The calls that may run here at once; more are refused with LMOS-1529. A higher number needs more memory. From 1.
+	// The longest time of a call by a node that is untrusted: trust.allow does not list it, and no call of its succeeded before. Longer
+	// lets it use slow agents, and hold their places. 0s sets no limit of its own.
+	UntrustedDeadline Duration `yaml:"untrusted_deadline" min:"0s" max:"24h"`
+	// The calls of other nodes that may run here at once, and again as many of this machine. More wait for their turn, 10 s at most, and
+	// are refused with LMOS-1529. Untrusted callers have half of them. A higher number needs more memory. From 1.
 	Concurrency int `yaml:"concurrency" min:"1" max:"1000000"`
 	// The calls that one caller may have running here at once; more are refused with LMOS-1529. 0 sets no limit of its own.
 	PerCaller int `yaml:"per_caller" min:"0" max:"1000000"`
-	// The calls that one agent of this node may have running at once, of all callers. A low number protects agents that do one
-	// thing at a time. 0 sets no limit of its own.
+	// The calls that one agent of this node may have running at once, of all callers. More wait for their turn until their deadline.
+	// Untrusted callers have half of the places, one of them a sixteenth while others wait. A low number protects agents that do one
+	// thing at a time. 0 sets no limit, and keeps no place for anybody.
 	PerThing int `yaml:"per_thing" min:"0" max:"1000000"`
 	// The subscriptions and observations that one caller may have here at once. 0 sets no limit.
 	Subscriptions int `yaml:"subscriptions" min:"0" max:"1000000"`
@@ -221,6 +226,8 @@ type Interact struct {
 type Tasks struct {
 	// How long such an action may run; then it is cancelled. From 1s to 720h.
 	Run Duration `yaml:"run" min:"1s" max:"720h"`
+	// How long such an action of an untrusted caller may run, and a call of its with a request stream. 0s sets no limit of its own.
+	UntrustedRun Duration `yaml:"untrusted_run" min:"0s" max:"720h"`
 	// How long its result is kept for whoever asks. Longer needs more memory. From 1s to 720h.
 	Keep Duration `yaml:"keep" min:"1s" max:"720h"`
 }
@@ -304,8 +311,8 @@ func Default() *Config {
 		Search:    Search{Method: "lexical"},
 		Trust:     Trust{Policy: "open", Allow: []string{}, Deny: []string{}, Rate: TrustRate{PerPeer: 50, Burst: 100}},
 		HTTP:      HTTP{Listen: "127.0.0.1:4668", Socket: "auto", Auth: "token", Hosts: []string{}, Directory: "token"},
-		Interact: Interact{Timeout: Duration(30 * time.Second), Concurrency: 256, PerCaller: 64, Subscriptions: 256, Credentials: "auto", Validate: true, Direct: "secure",
-			Tasks: Tasks{Run: Duration(time.Hour), Keep: Duration(10 * time.Minute)}},
+		Interact: Interact{Timeout: Duration(30 * time.Second), UntrustedDeadline: Duration(2 * time.Minute), Concurrency: 256, PerCaller: 64, PerThing: 64, Subscriptions: 256, Credentials: "auto", Validate: true, Direct: "secure",
+			Tasks: Tasks{Run: Duration(time.Hour), UntrustedRun: Duration(10 * time.Minute), Keep: Duration(10 * time.Minute)}},
 		MCP:       MCP{Pin: []string{}},
 		A2A:       A2A{Recheck: Duration(time.Minute), KeyOrigins: []string{}},
 		Agents:    []string{},

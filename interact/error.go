@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/lmosd/lmosd/td"
 )
@@ -157,6 +158,9 @@ type Error struct {
 	Remote bool
 	// Begun tells that the far end may have begun before the error, so that asking again may do it twice.
 	Begun bool
+	// RetryAfter is how long to wait before the same is asked again, if that is known: of what was refused for want of room, and
+	// has not begun. 0 says nothing.
+	RetryAfter time.Duration
 	// Issues lists what is wrong with an input; only with [Invalid], [NotJSON] and [BadTD].
 	Issues []td.Issue
 	// Err is the cause, if there is one.

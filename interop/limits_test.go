@@ -23,11 +23,12 @@ func TestLimitsOfTheHost(t *testing.T) {
 		code   interact.Code
 		status int
 		coap   string
+		wait   int // how many calls may wait for the first
 	}{
-		"of a caller at once":  {policy.Rules{ConsumerConcurrency: 1}, interact.Overloaded, 503, "ServiceUnavailable"},
-		"of a thing at once":   {policy.Rules{ThingConcurrency: 1}, interact.Overloaded, 503, "ServiceUnavailable"},
-		"of a caller a second": {policy.Rules{PerPeer: 1e-3, Burst: 1}, interact.RateLimited, 429, "TooManyRequests"},
-		"of a thing a second":  {policy.Rules{PerThing: 1e-3, ThingBurst: 1}, interact.RateLimited, 429, "TooManyRequests"},
+		"of a caller at once":  {policy.Rules{ConsumerConcurrency: 1}, interact.Overloaded, 503, "ServiceUnavailable", 0},
+		"of a thing at once":   {policy.Rules{ThingConcurrency: 1}, interact.Overloaded, 503, "ServiceUnavailable", 2},
+		"of a caller a second": {policy.Rules{PerPeer: 1e-3, Burst: 1}, interact.RateLimited, 429, "TooManyRequests", 0},
+		"of a thing a second":  {policy.Rules{PerThing: 1e-3, ThingBurst: 1}, interact.RateLimited, 429, "TooManyRequests", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -44,12 +45,14 @@ func TestLimitsOfTheHost(t *testing.T) {
 			})
 			m.offer(t, simple("slow", "work", "http://127.0.0.1:1", ""), thing)
 			m.known(t, "slow")
-			first := make(chan error, 1)
-			go func() {
+			first := make(chan error, 1+c.wait)
+			call := func() {
 				_, err := send(openGo(t, m, "slow"), query(interact.InvokeAction, "work", ""))
 				first <- err
-			}()
+			}
+			go call()
 			<-came
+			full(t, m, c.wait, first, call)
 			for _, b := range consumerBindings {
 				k := b.open(t, m, "slow")
 				_, err := send(k, query(interact.InvokeAction, "work", ""))
@@ -69,10 +72,29 @@ func TestLimitsOfTheHost(t *testing.T) {
 				t.Errorf("HTTP: %s, Retry-After %q, want %d", resp.Status, resp.Header.Get("Retry-After"), c.status)
 			}
 			close(release)
-			if err := <-first; err != nil || len(came) > 0 {
-				t.Errorf("the first call: %v; %d others came to the agent", err, len(came))
+			for range 1 + c.wait {
+				if err := <-first; err != nil {
+					t.Errorf("a call that had a place, or waited for one: %v", err)
+				}
+			}
+			if n := len(came); n != c.wait {
+				t.Errorf("%d others came to the agent, want %d", n, c.wait)
 			}
 		})
+	}
+}
+
+// full has wait calls wait for a place. One more is refused and leaves the first unanswered, which shows that they do.
+func full(t *testing.T, m *mesh, wait int, first chan error, call func()) {
+	t.Helper()
+	if wait == 0 {
+		return
+	}
+	for range wait + 1 {
+		go call()
+	}
+	if err := <-first; !coded(err, interact.Overloaded) {
+		t.Errorf("one call more than may wait: %v", err)
 	}
 }
 

@@ -44,8 +44,9 @@ type bindings struct {
 // dialer connects; nil means as the system does.
 type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 
-func newBindings(creds credentials.Store, dial dialer, hook rest.Receiver, log *slog.Logger) *bindings {
-	web := rest.NewClient(rest.Options{Credentials: creds, Dial: dial, Webhook: hook, Log: log})
+// newBindings returns bindings with at most conns connections to an agent over HTTP (rest.Options.MaxConns).
+func newBindings(creds credentials.Store, dial dialer, hook rest.Receiver, conns int, log *slog.Logger) *bindings {
+	web := rest.NewClient(rest.Options{Credentials: creds, Dial: dial, Webhook: hook, MaxConns: conns, Log: log})
 	sock := ws.NewClient(ws.Options{Credentials: creds, Dial: dial, Log: log})
 	broker := mqtt.NewClient(mqtt.Options{Credentials: creds, Dial: dial, Log: log})
 	udp := coap.NewClient(coap.Options{Credentials: creds, Dial: dial, Log: log})
@@ -68,7 +69,7 @@ func guardedBindings(direct string, log *slog.Logger) *bindings {
 		guard = outbound.Any()
 	}
 	// A stranger chooses the id of a thing, and by it would choose one of our secrets: for what request, is in its hands, too.
-	b := newBindings(credentials.Store{}, guard.DialContext, nil, log)
+	b := newBindings(credentials.Store{}, guard.DialContext, nil, 0, log)
 	if direct != DirectAny {
 		b.permit = func(scheme string) bool { return tlsSchemes[scheme] }
 	}

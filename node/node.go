@@ -212,7 +212,7 @@ func (n *Node) openAgents() error {
 	if err != nil {
 		return err
 	}
-	n.own = newBindings(creds, nil, callbacks{n}, n.log)
+	n.own = newBindings(creds, nil, callbacks{n}, -1, n.log) // who waits for an agent waits in its queue (policy)
 	n.onClose(n.own.close)
 	if n.strangers = guardedBindings(n.opts.Direct, n.log); n.strangers != nil {
 		n.onClose(n.strangers.close)
@@ -220,7 +220,7 @@ func (n *Node) openAgents() error {
 	n.hub = hub.New(hub.Options{PerCaller: n.opts.Policy.Subscriptions, Log: n.log})
 	n.onClose(func() error { n.hub.Close(); return nil })
 	o := n.opts.Tasks
-	o.Log = n.log
+	o.Log, o.Bound = n.log, n.policy.Bound
 	n.tasks = task.New(o)
 	n.onClose(func() error { n.tasks.Close(); return nil })
 	if n.ledger, err = task.NewLedger(n.stores.ledger(), task.LedgerOptions{Log: n.log}); err != nil {

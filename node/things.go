@@ -6,6 +6,7 @@ import (
 	"iter"
 	"math"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"time"
 
@@ -129,7 +130,7 @@ func (n *Node) agent(d *td.Description, agent interact.Thing) interact.Thing {
 	} else {
 		agent = n.metrics.Stage("agent", "inside")(agent)
 	}
-	wraps := []interact.Wrap{n.checked(d.Thing), n.tasks.Wrap(d.Thing), n.policy.LimitThing(d.ID), n.hub.Wrap(), interact.Composed(d.Thing)}
+	wraps := []interact.Wrap{n.checked(d.Thing), n.tasks.Wrap(d.Thing), n.limits(d), n.hub.Wrap(), interact.Composed(d.Thing)}
 	if !n.opts.NoValidation {
 		wraps = append(wraps, interact.CheckedReplies(d.Thing))
 	}
@@ -138,26 +139,24 @@ func (n *Node) agent(d *td.Description, agent interact.Thing) interact.Thing {
 		interact.Spans(n.tracer, "agent"), h.wrap)...)}
 }
 
+// limits are the places of an agent: as many as the policy gives one, or as its description says that it takes calls at once. A
+// session of MCP is open for long and mostly idle; an operation of A2A is a call like others.
+func (n *Node) limits(d *td.Description) interact.Wrap {
+	return n.policy.LimitThing(d.ID, d.Concurrency, func(name string) bool {
+		a := d.Actions[name]
+		return a != nil && slices.Contains(a.Types, bridge.MCPSession)
+	})
+}
+
 // guards are what looks into the tunnels of other protocols that d has, so that the policy holds in them.
 func (n *Node) guards(d *td.Description) (wraps []interact.Wrap) {
-	nothing := interact.Func(func(context.Context, *interact.Message) iter.Seq2[*interact.Message, error] {
-		return func(func(*interact.Message, error) bool) {}
-	})
-	policy := interact.Chain(nothing, n.policy.Gate(), n.policy.Limit())
-	if n.opts.Policy.ThingConcurrency <= 0 { // else the tunnel itself has a place of the thing's
-		policy = interact.Chain(policy, n.policy.LimitThing(d.ID))
-	}
 	for _, b := range n.opts.Bridges {
 		g, ok := b.(bridge.Guard)
 		if !ok {
 			continue
 		}
-		if w := g.Guard(d.Thing, func(ctx context.Context, m *interact.Message) (err error) {
-			for _, err = range policy.Do(ctx, m) {
-				break
-			}
-			return err
-		}); w != nil {
+		// The tunnel itself has a place of the node's and of the thing's.
+		if w := g.Guard(d.Thing, func(_ context.Context, m *interact.Message) error { return n.policy.Allows(m, d.ID, d.Concurrency) }); w != nil {
 			wraps = append(wraps, w)
 		}
 	}

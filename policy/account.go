@@ -16,6 +16,8 @@ type accounts[K comparable] struct {
 	rate  rate.Limit // of each; 0: no limit
 	burst int
 	max   int
+	// begin, if it is not nil, is called for each new account.
+	begin func(*account, K)
 
 	mu sync.Mutex
 	// all holds those that were seen lately or have something running; owned by mu. Those that come when there are max
@@ -33,6 +35,8 @@ type account struct {
 	bucket              *rate.Limiter // nil: no limit
 	seen                time.Time     // owned by accounts.mu
 	running, subscribed count
+	// places and tunnels are those of an agent; nil if nothing is counted.
+	places, tunnels *admission
 }
 
 // get returns the account of id, or the one that latecomers share.
@@ -56,6 +60,9 @@ func (a *accounts[K]) get(id K, now time.Time) *account {
 	if a.rate > 0 {
 		c.bucket = rate.NewLimiter(a.rate, a.burst)
 	}
+	if a.begin != nil {
+		a.begin(c, id)
+	}
 	a.all[id] = c
 	return c
 }
@@ -77,7 +84,7 @@ func (a *accounts[K]) sweepLocked(now time.Time) {
 // empty reports whether a new account would be the same.
 func (c *account) empty(now time.Time) bool {
 	full := c.bucket == nil || c.bucket.TokensAt(now) >= float64(c.bucket.Burst())
-	return full && c.running.Load() == 0 && c.subscribed.Load() == 0
+	return full && c.running.Load() == 0 && c.subscribed.Load() == 0 && c.places.unused() && c.tunnels.unused()
 }
 
 // allow takes a token.

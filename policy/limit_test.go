@@ -53,7 +53,7 @@ func run(t *testing.T, thing interact.Thing, from did.DID, types ...interact.Typ
 // refused checks that a message is refused with code by an error whose hint names the key of the limit.
 func refused(t *testing.T, thing interact.Thing, from did.DID, typ interact.Type, want interact.Code, key string) {
 	t.Helper()
-	_, err := interact.Ask(t.Context(), thing, &interact.Message{Type: typ, From: from, Thing: "urn:x"})
+	_, err := interact.Ask(t.Context(), thing, &interact.Message{Type: typ, From: from, Thing: "urn:x", Deadline: time.Now().Add(time.Second)})
 	e := interact.AsError(err)
 	if e == nil || e.Code != want || !e.Code.Retryable() || !strings.Contains(e.Hint, key) || e.Title == "" {
 		t.Errorf("type %d of %q: got %v, want %v that names %s", typ, from, err, want, key)
@@ -113,8 +113,8 @@ func TestRefusedIsNotCounted(t *testing.T) {
 			t.Errorf("%d of alice are counted, want none", n)
 		}
 		run(t, thing, alice, invoke)()
-		if n := p.running.Load(); n != 0 {
-			t.Errorf("%d are counted, want none", n)
+		if !p.peers.unused() {
+			t.Errorf("%+v are counted, want none", p.peers.used)
 		}
 	})
 }
@@ -123,8 +123,8 @@ func TestThingConcurrency(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := New(Rules{ThingConcurrency: 2})
-		lamp, clock := interact.Chain(lasting, p.LimitThing("urn:lamp")), interact.Chain(lasting, p.LimitThing("urn:clock"))
-		again := interact.Chain(lasting, p.LimitThing("urn:lamp")) // offered again
+		lamp, clock := interact.Chain(lasting, p.LimitThing("urn:lamp", 0, nil)), interact.Chain(lasting, p.LimitThing("urn:clock", 0, nil))
+		again := interact.Chain(lasting, p.LimitThing("urn:lamp", 0, nil)) // offered again
 		end := run(t, lamp, alice, invoke)
 		local1 := run(t, again, local, invoke)
 		for _, from := range []did.DID{alice, bob, local} {
@@ -132,10 +132,10 @@ func TestThingConcurrency(t *testing.T) {
 			refused(t, again, from, read, interact.Overloaded, "interact.per_thing")
 		}
 		run(t, lamp, bob, subscribe, observe, subscribe)()
-		run(t, clock, alice, invoke, invoke)()
+		run(t, clock, local, invoke, invoke)()
 		end()
 		local1()
-		run(t, lamp, alice, invoke, invoke)()
+		run(t, lamp, local, invoke, invoke)()
 	})
 }
 
@@ -143,7 +143,7 @@ func TestPerThing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := New(Rules{PerThing: 4})
-		lamp, clock := interact.Chain(answering, p.LimitThing("urn:lamp")), interact.Chain(answering, p.LimitThing("urn:clock"))
+		lamp, clock := interact.Chain(answering, p.LimitThing("urn:lamp", 0, nil)), interact.Chain(answering, p.LimitThing("urn:clock", 0, nil))
 		passed := func(n int) (ok int) {
 			for i := range n {
 				switch err := ask(t.Context(), lamp, []did.DID{alice, bob}[i%2]); {
@@ -231,7 +231,7 @@ func TestLatecomersShare(t *testing.T) {
 func TestLimitsOfNothing(t *testing.T) {
 	t.Parallel()
 	p := New(Rules{Concurrency: 1})
-	thing := interact.Chain(answering, p.LimitThing("urn:x"), p.Limit())
+	thing := interact.Chain(answering, p.LimitThing("urn:x", 0, nil), p.Limit())
 	if err := ask(t.Context(), thing, alice); err != nil {
 		t.Error(err)
 	}
@@ -247,7 +247,7 @@ func TestThingAllocates(t *testing.T) {
 		want  float64
 	}{"no limit": {Rules{}, 0}, "a rate": {Rules{PerThing: 1e12}, 0}, "a rate and counted": {Rules{PerThing: 1e12,
 		ThingConcurrency: 9}, 1}} {
-		thing := interact.Chain(answering, New(c.rules).LimitThing("urn:x"))
+		thing := interact.Chain(answering, New(c.rules).LimitThing("urn:x", 0, nil))
 		n := testing.AllocsPerRun(100, func() {
 			thing.Do(t.Context(), m)(func(*interact.Message, error) bool { return true })
 		})
@@ -255,4 +255,36 @@ func TestThingAllocates(t *testing.T) {
 			t.Errorf("%s: %v allocations, want %v", name, n, c.want)
 		}
 	}
+}
+
+// TestPlacesOfAThing: a description may say fewer than the rules, tunnels have places of their own, and what waits gets a place.
+func TestPlacesOfAThing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Rules{ThingConcurrency: 64})
+		tunnel := func(name string) bool { return name == "session" }
+		one := interact.Chain(lasting, p.LimitThing("urn:one", 1, tunnel))
+		end := run(t, one, alice, invoke)
+		refused(t, one, local, read, interact.Overloaded, "interact.per_thing")
+		ctx, cancel := context.WithCancel(t.Context())
+		var tunnels sync.WaitGroup
+		for range tunnelsEach / 4 {
+			tunnels.Go(func() {
+				_, _ = interact.Ask(ctx, one, &interact.Message{Type: invoke, From: bob, Name: "session", Chunks: func(func([]byte, error) bool) {}})
+			})
+		}
+		synctest.Wait()
+		if n := p.things.get(p.thing("urn:one", 1), time.Now()).tunnels.used[untrusted]; n != 1 {
+			t.Errorf("%d tunnels are open, want 1", n)
+		}
+		answered := make(chan error)
+		go func() { answered <- ask(t.Context(), interact.Chain(answering, p.LimitThing("urn:one", 1, tunnel)), bob) }()
+		synctest.Wait()
+		end()
+		if err := <-answered; err != nil {
+			t.Errorf("who waited for the place: %v", err)
+		}
+		cancel()
+		tunnels.Wait()
+	})
 }

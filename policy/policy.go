@@ -4,7 +4,7 @@
 // [Policy.Gate] looks at the DID that the transport proved (interact.Message.From); [Policy.Limit] counts what callers ask, and
 // [Policy.LimitThing] what one agent is asked. A message without a DID is of a caller on this machine whom the gateway has let
 // in: no mode refuses it and no rate slows it, since that caller could as well use the agents themselves; the numbers that may
-// run at once, of all callers and of one agent, hold for it too.
+// run at once, of all callers and of one agent, hold for it too, and it is served first.
 package policy
 
 import (
@@ -34,31 +34,48 @@ type Rules struct {
 	// limit; a Burst below 1 is 1. Lower values protect agents from greedy callers, and slow honest ones in a hurry.
 	PerPeer float64
 	Burst   int
-	// Concurrency is how many interactions may run at once, of all callers with a DID, and again as many of those on this
-	// machine, and ConsumerConcurrency how many of one caller; zero sets no limit. What comes on top is refused, not queued: the
-	// caller knows best whether to wait. Subscriptions and observations are counted apart: they wait most of the time, and go on
-	// for days.
-	Concurrency, ConsumerConcurrency int
+	// Concurrency is how many interactions may run at once, of all callers with a DID, and again as many of those on this machine.
+	// What comes on top waits, by turns (see admission), for at most queueFor. Zero sets no limit. Subscriptions and observations
+	// are counted apart: they wait most of the time, and go on for days.
+	Concurrency int
+	// ConsumerConcurrency is how many of one caller may run or wait at once; more are refused. Zero sets no limit.
+	ConsumerConcurrency int
 	// Subscriptions is how many subscriptions and observations one caller may have at once; zero sets no limit.
 	Subscriptions int
 	// PerThing is how many messages a second one agent of this node gets in the long run, of all callers with a DID together,
 	// and ThingBurst how many at once. Zero PerThing sets no limit; a ThingBurst below 1 is what a second brings.
 	PerThing   float64
 	ThingBurst int
-	// ThingConcurrency is how many interactions may run at once with one agent of this node, of all callers; zero sets no
-	// limit. It protects agents that do one thing at a time.
+	// ThingConcurrency is how many interactions may run at once with one agent of this node, of all callers, and fewer if its
+	// description says so; what comes on top waits, by turns, until its deadline. Zero lets run what comes, in no order.
 	ThingConcurrency int
+	// UntrustedDeadline is the longest deadline of a caller that is untrusted, and UntrustedRun that of a message with a request
+	// stream, and of a long action, which is no part of its caller's time. More is cut, and who waited for it is told. Zero cuts
+	// nothing.
+	UntrustedDeadline, UntrustedRun time.Duration
 }
 
 // A Policy applies Rules. It is safe for concurrent use.
 type Policy struct {
 	rules       Rules
 	allow, deny map[did.DID]bool
-	running     count // of peers
-	own         count // of callers on this machine
+	peers       *admission // of callers with a DID; nil: no limit
+	own         *admission // of callers on this machine: no stranger takes their places
+	free        bool       // nothing is counted of what callers with a DID run
+	met         acquaintances
 	callers     accounts[did.DID]
-	things      accounts[string]
+	things      accounts[thingKey]
 }
+
+// A thingKey is an agent, and how many interactions it says that it takes at once: if that changes, its places are counted anew.
+type thingKey struct {
+	id     string
+	places int
+}
+
+// queueFor is how long an interaction waits for a place of the node. An agent that calls another one holds a place while that call
+// waits for one: such circles must not stand still until their deadlines.
+const queueFor = 10 * time.Second
 
 // At most so many callers, and agents of this node, are remembered. Beyond that new ones share an account.
 const (
@@ -71,9 +88,15 @@ func New(r Rules) *Policy {
 	if r.ThingBurst < 1 {
 		r.ThingBurst = int(min(max(r.PerThing, 1), 1<<30))
 	}
-	return &Policy{rules: r, allow: set(r.Allow), deny: set(r.Deny),
+	p := &Policy{rules: r, allow: set(r.Allow), deny: set(r.Deny),
 		callers: newAccounts[did.DID](r.PerPeer, r.Burst, maxCallers),
-		things:  newAccounts[string](r.PerThing, r.ThingBurst, maxThings)}
+		things:  newAccounts[thingKey](r.PerThing, r.ThingBurst, maxThings)}
+	p.things.begin = beginThing
+	p.free = r.Concurrency <= 0 && r.ConsumerConcurrency <= 0 && r.ThingConcurrency <= 0 && r.UntrustedDeadline <= 0 && r.UntrustedRun <= 0
+	if r.Concurrency > 0 {
+		p.peers, p.own = newAdmission(r.Concurrency), newAdmission(r.Concurrency)
+	}
+	return p
 }
 
 func set(ids []did.DID) map[did.DID]bool {
@@ -142,121 +165,5 @@ func (p *Policy) Gate() interact.Wrap {
 			}
 			return t.Do(ctx, m)
 		})
-	}
-}
-
-// Limit refuses messages beyond a caller's rate, with code RateLimited, and beyond the numbers that may run at once, with code
-// Overloaded. The error names the limit; all may be tried again.
-func (p *Policy) Limit() interact.Wrap {
-	return func(t interact.Thing) interact.Thing {
-		return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
-			who := p.account(m.From)
-			if !who.allow() {
-				return interact.Fail(interact.Errorf(interact.RateLimited, "slow down, or ask for a higher trust.rate.per_peer",
-					"%s asks more often than %g times a second", m.From.Short(), p.rules.PerPeer))
-			}
-			if m.Type.Long() && (who == nil || p.rules.Subscriptions <= 0) ||
-				!m.Type.Long() && p.rules.Concurrency <= 0 && (who == nil || p.rules.ConsumerConcurrency <= 0) {
-				return t.Do(ctx, m)
-			}
-			return p.bounded(ctx, t, m, who)
-		})
-	}
-}
-
-// account returns the account of id; nil if nothing is counted of that caller.
-func (p *Policy) account(id did.DID) *account {
-	if id == "" || p.rules.PerPeer <= 0 && p.rules.ConsumerConcurrency <= 0 && p.rules.Subscriptions <= 0 {
-		return nil
-	}
-	return p.callers.get(id, time.Now())
-}
-
-// bounded counts an interaction from when its loop begins until it is left.
-func (p *Policy) bounded(ctx context.Context, t interact.Thing, m *interact.Message,
-	who *account) iter.Seq2[*interact.Message, error] {
-	return func(yield func(*interact.Message, error) bool) {
-		if err := p.enter(m, who); err != nil {
-			yield(nil, err)
-			return
-		}
-		defer p.leave(m, who)
-		t.Do(ctx, m)(yield)
-	}
-}
-
-// enter counts m in, or says which limit it passes. A subscription that gets here has an account.
-func (p *Policy) enter(m *interact.Message, who *account) error {
-	switch {
-	case m.Type.Long() && !who.subscribed.enter(p.rules.Subscriptions):
-		return interact.Errorf(interact.Overloaded, "end one; or ask for a higher interact.subscriptions there",
-			"%s has %d subscriptions already", m.From.Short(), p.rules.Subscriptions)
-	case m.Type.Long():
-		return nil
-	case who != nil && !who.running.enter(p.rules.ConsumerConcurrency):
-		return interact.Errorf(interact.Overloaded, "wait for one to end; or ask for a higher interact.per_caller there",
-			"%s has %d interactions running already", m.From.Short(), p.rules.ConsumerConcurrency)
-	case who == nil && m.From == "" && p.own.enter(p.rules.Concurrency):
-		return nil // callers on this machine have places of their own, which no stranger takes
-	case m.From != "" && p.running.enter(p.rules.Concurrency):
-		return nil
-	}
-	if who != nil {
-		who.running.leave()
-	}
-	return interact.Errorf(interact.Overloaded, "try again; or raise interact.concurrency there",
-		"%d interactions run already", p.rules.Concurrency)
-}
-
-func (p *Policy) leave(m *interact.Message, who *account) {
-	if m.Type.Long() {
-		who.subscribed.leave()
-		return
-	}
-	if m.From == "" {
-		p.own.leave()
-		return
-	}
-	p.running.leave()
-	if who != nil {
-		who.running.leave()
-	}
-}
-
-// LimitThing refuses what is too much for one agent of this node: messages beyond its rate, with code RateLimited, and
-// interactions beyond the number that may run with it at once, with code Overloaded. The error names the limit; both may be
-// tried again. It stands around the agent itself, so that the agent is the same by whatever name it was asked for; id is the id
-// of its description. An agent that is offered again keeps its account.
-func (p *Policy) LimitThing(id string) interact.Wrap {
-	return func(t interact.Thing) interact.Thing {
-		if p.rules.PerThing <= 0 && p.rules.ThingConcurrency <= 0 {
-			return t
-		}
-		return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
-			what := p.things.get(id, time.Now())
-			if m.From != "" && !what.allow() {
-				return interact.Fail(interact.Errorf(interact.RateLimited,
-					"try again in a while; or ask for a higher trust.rate.per_thing there",
-					"%s is asked more often than %g times a second", id, p.rules.PerThing))
-			}
-			if p.rules.ThingConcurrency <= 0 || m.Type.Long() {
-				return t.Do(ctx, m)
-			}
-			return p.narrow(ctx, t, m, what)
-		})
-	}
-}
-
-// narrow counts an interaction with one agent from when its loop begins until it is left.
-func (p *Policy) narrow(ctx context.Context, t interact.Thing, m *interact.Message,
-	what *account) iter.Seq2[*interact.Message, error] {
-	return func(yield func(*interact.Message, error) bool) {
-		if !what.running.enter(p.rules.ThingConcurrency) {
-			yield(nil, interact.Errorf(interact.Overloaded, "try again when it has time; or ask for a higher interact.per_thing there",
-				"%s has %d interactions running already", m.Thing, p.rules.ThingConcurrency))
-			return
-		}
-		defer what.running.leave()
-		t.Do(ctx, m)(yield)
 	}
 }

@@ -208,42 +208,31 @@ func TestCallersAreForgotten(t *testing.T) {
 	})
 }
 
+// TestConcurrency: what finds no place of the node waits a while; strangers have half of the places, this machine has its own.
 func TestConcurrency(t *testing.T) {
 	t.Parallel()
-	began, release := make(chan struct{}), make(chan struct{})
-	thing := interact.Chain(interact.Unary(func(context.Context, *interact.Message) (*interact.Message, error) {
-		began <- struct{}{}
-		<-release
-		return &reply, nil
-	}), New(Rules{Concurrency: 2}).Limit())
-	errs := make(chan error)
-	for range 2 {
-		go func() { errs <- ask(t.Context(), thing, alice) }()
-		<-began
-	}
-	for _, from := range []did.DID{alice, bob} {
-		if err := ask(t.Context(), thing, from); code(err) != interact.Overloaded {
-			t.Errorf("the third at once, of %q: got %v, want Overloaded", from, err)
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Rules{Concurrency: 4})
+		thing := interact.Chain(lasting, p.Limit())
+		end := run(t, thing, alice, invoke)
+		endBob := run(t, thing, bob, invoke)
+		refused(t, thing, alice, invoke, interact.Overloaded, "interact.concurrency")
+		endOwn := run(t, thing, local, invoke, invoke, invoke, invoke)
+		refused(t, thing, local, invoke, interact.Overloaded, "interact.concurrency")
+		begun := time.Now()
+		if err := ask(t.Context(), thing, bob); code(err) != interact.Overloaded || time.Since(begun) != queueFor {
+			t.Errorf("without a deadline: %v after %v", err, time.Since(begun))
 		}
-	}
-	for range 2 { // whom no stranger takes the places of
-		go func() { errs <- ask(t.Context(), thing, local) }()
-		<-began
-	}
-	if err := ask(t.Context(), thing, local); code(err) != interact.Overloaded {
-		t.Errorf("the third at once on this machine: got %v, want Overloaded", err)
-	}
-	close(release)
-	for range 4 {
-		if err := <-errs; err != nil {
-			t.Error(err)
+		answered := make(chan error)
+		go func() { answered <- ask(t.Context(), interact.Chain(answering, p.Limit()), "did:key:zCarol") }()
+		synctest.Wait()
+		end()
+		if err := <-answered; err != nil {
+			t.Errorf("who waited until a place was free: %v", err)
 		}
-	}
-	go func() { errs <- ask(t.Context(), thing, alice) }()
-	<-began
-	if err := <-errs; err != nil {
-		t.Errorf("after the others: %v", err)
-	}
+		endBob()
+		endOwn()
+	})
 }
 
 // TestOnlyWhatRunsCounts: an interaction counts from the first step of its loop to the last, and also if it panics.
@@ -263,8 +252,8 @@ func TestOnlyWhatRunsCounts(t *testing.T) {
 		broken := interact.Chain(interact.Unary(func(context.Context, *interact.Message) (*interact.Message, error) { panic("x") }), p.Limit())
 		_ = ask(t.Context(), broken, alice)
 	}()
-	if n := p.running.Load(); n != 0 {
-		t.Errorf("%d run, want none", n)
+	if !p.peers.unused() || !p.own.unused() {
+		t.Errorf("%v and %v run, want none", p.peers.used, p.own.used)
 	}
 	if err := ask(t.Context(), thing, alice); err != nil {
 		t.Error(err)

@@ -57,7 +57,9 @@ type Thing struct {
 	Metadata     *Metadata // nil without lmos:metadata
 	// Unlisted tells that its host gives it to no other node (lmos:unlisted): it is known to those who ask the host over its API.
 	Unlisted bool
-	Links    []Link
+	// Concurrency is how many interactions the thing takes at once (lmos:concurrency); 0 if it does not say.
+	Concurrency int
+	Links       []Link
 	// Warnings are deviations that were read tolerantly, or break a known client; never a reason to refuse. Only
 	// [Parse] and [Complete] tell them, to the author: a Thing from the mesh has none.
 	Warnings []Issue

@@ -19,6 +19,10 @@ func view(raw []byte, doc map[string]any) *Thing {
 	}
 	_, unlisted := lmosRoot(doc, "unlisted")
 	t.Unlisted, _ = unlisted.(bool)
+	_, most := lmosRoot(doc, "concurrency")
+	if n, ok := most.(float64); ok && n >= 1 && n <= 1<<20 {
+		t.Concurrency = int(n)
+	}
 	b := &builder{doc: doc, t: t, base: newBase(t.Base), vars: each(doc["uriVariables"], asSchema)}
 	t.SecurityDefs = b.securityDefs()
 	t.Forms = b.forms(doc["forms"], nil)

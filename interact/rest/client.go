@@ -22,6 +22,7 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"log/slog"
@@ -59,9 +60,12 @@ type Options struct {
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Webhook receives what agents send by the subprotocol webhook; nil means that forms with it cannot be used.
 	Webhook Receiver
-	// Transport carries the requests; nil means one of the client's own, which connects by Dial, has at most 64 connections to
-	// an agent beside those of observations, and uses no proxy. It must not follow redirects.
+	// Transport carries the requests; nil means one of the client's own, which connects by Dial, has at most MaxConns connections
+	// to an agent beside those of observations, and uses no proxy. It must not follow redirects.
 	Transport http.RoundTripper
+	// MaxConns is how many connections to one origin there may be at once, beside those of observations; who comes on top waits, in no
+	// fair order. 0 means 64; less than that sets no limit, for a caller that has one of its own.
+	MaxConns int
 }
 
 // A Client asks agents over HTTP. It is safe for concurrent use and keeps connections open between requests.
@@ -93,10 +97,13 @@ func NewClient(o Options) *Client {
 		c.limit = MaxBody
 	}
 	if c.transport == nil {
-		c.transport, c.lasting = newTransport(o, 64), newTransport(o, 0)
+		c.transport, c.lasting = newTransport(o, max(cmp.Or(o.MaxConns, idleConns), 0)), newTransport(o, 0)
 	}
 	return c
 }
+
+// idleConns is how many connections to an origin are kept for the next requests, and how many there may be if nothing else is said.
+const idleConns = 64
 
 // newTransport returns a transport with at most most connections to one host; 0 means as many as there are requests.
 func newTransport(o Options, most int) *http.Transport {
@@ -112,7 +119,7 @@ func newTransport(o Options, most int) *http.Transport {
 		},
 		TLSHandshakeTimeout: dialTimeout,
 		MaxIdleConns:        256,
-		MaxIdleConnsPerHost: most,
+		MaxIdleConnsPerHost: idleConns,
 		MaxConnsPerHost:     most,
 		// Many servers close an idle connection after 5 s. To leave it earlier avoids the race in which a POST is lost.
 		IdleConnTimeout:        4 * time.Second,

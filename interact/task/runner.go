@@ -32,6 +32,9 @@ type Options struct {
 	Keep time.Duration
 	// MaxRun is how long a task may run; then it is cancelled, and has failed with Timeout. 0 means 1 h.
 	MaxRun time.Duration
+	// Bound returns how long the task of a message may run at most, if that is less than MaxRun, and the configuration key that says so;
+	// 0 means MaxRun. Nil bounds nothing.
+	Bound func(m *interact.Message) (most time.Duration, key string)
 	// MaxTasks is how many tasks there may be, running and kept; 0 means 1000. When a new one finds no room, the oldest that
 	// has ended is forgotten, of the consumer that has most tasks. If all run, the new one is refused.
 	MaxTasks int

@@ -23,6 +23,8 @@ type task struct {
 	id, thing, name string
 	key             key
 	input           [sha256.Size]byte // hash of the input, if there is a key
+	most            time.Duration     // how long it may run
+	bound           string            // the key that says so
 	began           time.Time
 	cancel          context.CancelCauseFunc
 	done            chan struct{}     // closed when it has ended
@@ -97,12 +99,13 @@ func digest(m *interact.Message) [sha256.Size]byte {
 // a second time.
 func (h *host) beginLocked(f *follower, k key, sum [sha256.Size]byte, detached bool, now time.Time) error {
 	m := *f.m
-	m.Detach, m.Deadline = false, now.Add(h.o.MaxRun)
+	most, bound := h.o.bound(f.m)
+	m.Detach, m.Deadline = false, now.Add(most)
 	if m.Chunks != nil {
 		m.Chunks = f.chunks(m.Chunks)
 	}
 	t := &task{id: interact.NewID(), thing: h.desc.ID, name: m.Name, key: k, input: sum, began: now, done: make(chan struct{}),
-		m:        &m,
+		m: &m, most: most, bound: bound,
 		detached: detached, followers: []*follower{f}, state: interact.StatusPending}
 	if err := h.admitLocked(t); err != nil {
 		return err
@@ -114,10 +117,20 @@ func (h *host) beginLocked(f *follower, k key, sum [sha256.Size]byte, detached b
 	return nil
 }
 
+// bound returns how long the task of m may run, and the key that says so.
+func (o *Options) bound(m *interact.Message) (most time.Duration, key string) {
+	if o.Bound != nil {
+		if most, key = o.Bound(m); most > 0 && most < o.MaxRun {
+			return most, key
+		}
+	}
+	return o.MaxRun, "interact.tasks.run"
+}
+
 // run asks the agent, to the end.
 func (h *host) run(ctx context.Context, t *task) {
 	defer t.cancel(nil)
-	ctx, stop := context.WithTimeoutCause(ctx, h.o.MaxRun, errTooLong)
+	ctx, stop := context.WithTimeoutCause(ctx, t.most, errTooLong)
 	defer stop()
 	h.mu.Lock()
 	t.state = interact.StatusRunning
@@ -158,8 +171,8 @@ func (h *host) ask(ctx context.Context, t *task) (final *interact.Message, err e
 func (h *host) why(t *task, cause, err error) error {
 	switch {
 	case errors.Is(cause, errTooLong):
-		return &interact.Error{Code: interact.Timeout, Title: fmt.Sprintf("%s ran longer than %v", t.name, h.o.MaxRun),
-			Hint: "the operator of its host can raise interact.tasks.run", Begun: true}
+		return &interact.Error{Code: interact.Timeout, Title: fmt.Sprintf("%s ran longer than %v", t.name, t.most),
+			Hint: "the operator of its host can raise " + t.bound, Begun: true}
 	case errors.Is(cause, errClosed):
 		return &interact.Error{Code: interact.ShuttingDown, Title: t.name + " was cut: the host is shutting down",
 			Hint: "ask again in a moment", Begun: true}

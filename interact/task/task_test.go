@@ -273,6 +273,22 @@ func TestMaxRun(t *testing.T) {
 	})
 }
 
+// TestBound: who is not trusted has less than MaxRun, and is told by which key.
+func TestBound(t *testing.T) {
+	limit := func(m *interact.Message) (time.Duration, string) { return 10 * time.Second, "interact.tasks.untrusted_run" }
+	bubble(t, Options{MaxRun: time.Minute, Bound: limit}, func(t *testing.T, _ *Runner, a *agent, thing interact.Thing) {
+		c := begin(t, thing, detached, func(m *interact.Message) { m.Deadline = time.Now().Add(time.Hour) })
+		if left := time.Until(a.last().m.Deadline); left != 10*time.Second {
+			t.Errorf("the agent has %v, want the bound", left)
+		}
+		time.Sleep(10 * time.Second)
+		<-c.done
+		if e := interact.AsError(c.err); e.Code != interact.Timeout || !strings.Contains(e.Hint, "interact.tasks.untrusted_run") {
+			t.Errorf("got %v, want Timeout that names the key", c.err)
+		}
+	})
+}
+
 // TestDeadlineOfAConsumer is for how long it follows, not for how long the task may run.
 func TestDeadlineOfAConsumer(t *testing.T) {
 	bubble(t, Options{}, func(t *testing.T, r *Runner, a *agent, thing interact.Thing) {

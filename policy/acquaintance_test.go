@@ -1,0 +1,97 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// TestAcquaintance: a peer is known a while after its first success, for as long as it calls; no flood of keys makes it forgotten.
+func TestAcquaintance(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Rules{Concurrency: 8, Allow: []did.DID{bob}})
+		class := func(id did.DID) class { return p.claim(&interact.Message{From: id}).class }
+		failing := interact.Chain(interact.Func(func(context.Context, *interact.Message) iter.Seq2[*interact.Message, error] {
+			return interact.Fail(interact.Errorf(interact.AgentFailed, "", "no"))
+		}), p.Limit())
+		_ = ask(t.Context(), failing, "did:key:zFailed")
+		thing := interact.Chain(answering, p.Limit())
+		if err := ask(t.Context(), thing, alice); err != nil {
+			t.Fatal(err)
+		}
+		if class(alice) != untrusted || class(bob) != allowed || class(local) != owner {
+			t.Errorf("at first: %d, trust.allow: %d, this machine: %d", class(alice), class(bob), class(local))
+		}
+		time.Sleep(probation)
+		if class(alice) != known || class("did:key:zFailed") != untrusted {
+			t.Errorf("after a success: %d, after a failure: %d", class(alice), class("did:key:zFailed"))
+		}
+		for i := range maxAcquaintances + 10 {
+			_ = ask(t.Context(), thing, did.DID(fmt.Sprint("did:key:z", i)))
+		}
+		if n := len(p.met.all); n != maxAcquaintances || class(alice) != known {
+			t.Errorf("after a flood %d peers are remembered, and the first is of class %d", n, class(alice))
+		}
+		time.Sleep(forgetAfter + 1)
+		_ = ask(t.Context(), thing, "did:key:zLate")
+		if n := len(p.met.all); n != 1 || class(alice) != untrusted {
+			t.Errorf("after a quiet time %d peers are remembered, and the first is of class %d", n, class(alice))
+		}
+	})
+}
+
+// TestUntrustedDeadline: what an untrusted caller may ask for is cut, and the error names the key; nobody else's is.
+func TestUntrustedDeadline(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Rules{UntrustedDeadline: time.Second, UntrustedRun: time.Minute, Allow: []did.DID{bob}})
+		var deadline time.Time
+		thing := interact.Chain(interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+			deadline = m.Deadline
+			return lasting.Do(ctx, m)
+		}), p.Limit())
+		chunks := func(func([]byte, error) bool) {}
+		for name, c := range map[string]struct {
+			m    interact.Message
+			left time.Duration // 0: no deadline
+			want time.Duration
+			key  string
+		}{
+			"longer":         {interact.Message{From: alice}, time.Hour, time.Second, "interact.untrusted_deadline"},
+			"none":           {interact.Message{From: alice}, 0, time.Second, "interact.untrusted_deadline"},
+			"shorter":        {interact.Message{From: alice}, time.Millisecond, time.Millisecond, ""},
+			"request stream": {interact.Message{From: alice, Chunks: chunks}, 0, time.Minute, "interact.tasks.untrusted_run"},
+			"trust.allow":    {interact.Message{From: bob}, time.Hour, time.Hour, ""},
+			"this machine":   {interact.Message{}, time.Hour, time.Hour, ""},
+		} {
+			now := time.Now()
+			if c.m.Type = invoke; c.left > 0 {
+				c.m.Deadline = now.Add(c.left)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), c.want)
+			if c.key != "" {
+				ctx, cancel = context.WithTimeout(t.Context(), 2*time.Hour)
+			}
+			_, err := interact.Ask(ctx, thing, &c.m)
+			cancel()
+			e := interact.AsError(err)
+			if deadline.Sub(now) > c.want || c.key != "" && (time.Since(now) != c.want || e.Code != interact.Timeout || !strings.Contains(e.Hint, c.key)) {
+				t.Errorf("%s: the agent has %v, and the caller hears after %v: %v (%s)", name, deadline.Sub(now), time.Since(now), e, e.Hint)
+			}
+		}
+		if most, key := p.Bound(&interact.Message{From: alice}); most != time.Minute || key != "interact.tasks.untrusted_run" {
+			t.Errorf("a long action may run %v, by %s", most, key)
+		}
+		if most, _ := p.Bound(&interact.Message{From: bob}); most != 0 {
+			t.Errorf("a long action of who is in trust.allow may run %v", most)
+		}
+	})
+}

@@ -1,0 +1,405 @@
+package policy
+
+import (
+	"cmp"
+	"container/list"
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// A class is how much is known of a caller. A higher class is served first, and keeps places that a lower one never takes.
+type class int
+
+const (
+	untrusted class = iota // a key that nobody knows: anybody can make one, or a thousand
+	known                  // a key whose calls succeeded before: it costs a call and a while, so it buys no place of the classes above
+	allowed                // trust.allow lists it
+	owner                  // a caller on this machine
+	classes   int   = iota
+)
+
+// A share is what a class, and a caller in it, may have of the places of an admission.
+type share struct {
+	class int // places of the class at once
+	below int // places of the class and all lower ones together
+	each  int // places that a caller gets before callers that have as many already
+	spare int // places that stay free for others when a caller takes more than that
+}
+
+// shares divides n places. Untrusted callers have at most half together, known ones half, and both three quarters, so that
+// neither can push the other out; an eighth is for callers on this machine alone. A caller takes more than a sixteenth only
+// while half of what its class may have stays free: calls cannot be interrupted, so that room for a newcomer must be there
+// before it comes. One caller of a class leaves half of it to others, four leave a place at once to a fifth, eight fill it. With
+// few places some of these are the same: of 1 every caller may have it, of 2 or 3 strangers may have 1.
+func shares(n int) [classes]share {
+	half, some := max(n/2, 1), max(n/16, 1)
+	rest := max(n-max(n/8, 1), 1)
+	return [classes]share{
+		untrusted: {half, half, some, half / 2},
+		known:     {half, max(n*3/4, 1), some, half / 2},
+		allowed:   {rest, rest, max(n/8, 1), rest / 4},
+		owner:     {n, n, n, 0},
+	}
+}
+
+// Bounds of what waits, in multiples of the places.
+const (
+	classWaits = 16 // of a class; beyond it the caller with the longest queue loses its newest call
+	peerWaits  = 4  // of a node
+	nameWaits  = 2  // of one consumer of a node
+)
+
+// Why an admission does not let a call in. Else it is the error of the context.
+var (
+	errFull = errors.New("the queue is full")
+	errLate = errors.New("no place was free in time")
+)
+
+// A claim says who wants a place: a node, and a consumer behind it. A node is charged for all of its consumers, which share
+// what it gets by turns: it may call them as it likes, and invented names buy nothing.
+type claim struct {
+	class      class
+	node, name string
+}
+
+// An admission is a fair queue before a number of places: of an agent, or of a node. Callers take turns, by node and then by
+// consumer; each consumer's calls go in the order in which they came. What waits costs no goroutine, and what does not wait no
+// allocation but for the first call of a caller that had none. It is safe for concurrent use.
+type admission struct {
+	places int
+	shares [classes]share
+
+	// mu owns what follows.
+	mu      sync.Mutex
+	used    [classes]int
+	waiting [classes]int
+	peers   map[peerKey]*peer
+	rings   [classes][2]list.List // of *peer that wait: those with less than their share, and the others; the first is next
+	idle    []*peer               // to be used again
+	took    time.Duration         // moving average of how long a place was held; 0: unknown
+}
+
+type peerKey struct {
+	class class
+	node  string
+}
+
+// A peer is what one node has in one class. Its fields are owned by admission.mu.
+type peer struct {
+	key     peerKey
+	running int
+	waiting int
+	names   list.List // of *line, in the order of their turns
+	at      *list.Element
+	ring    *list.List // that at is in; nil if nothing waits
+}
+
+// A line is what one consumer of a node waits with.
+type line struct {
+	name  string
+	calls list.List // of *waiter
+	at    *list.Element
+}
+
+// A waiter is a call that waits. Its fields are owned by admission.mu, but for what ready says.
+type waiter struct {
+	peer  *peer
+	line  *line
+	at    *list.Element
+	ready chan error // gets nil for a place, or errFull
+	over  bool       // ready got one
+}
+
+// A place is what a call holds while it runs. The zero place is none.
+type place struct {
+	peer  *peer
+	since time.Time
+}
+
+func newAdmission(places int) *admission {
+	return &admission{places: places, shares: shares(places), peers: map[peerKey]*peer{}}
+}
+
+// enter takes a place for who. If there is none it waits, until ctx ends or until by, if that is not zero. What it returns must be
+// given to leave. The error is errFull, errLate, or that of ctx.
+func (a *admission) enter(ctx context.Context, by time.Time, who claim) (place, error) {
+	a.mu.Lock()
+	p := a.peerLocked(peerKey{who.class, who.node})
+	if a.fitsLocked(p) {
+		a.takeLocked(p)
+		a.mu.Unlock()
+		return place{p, time.Now()}, nil
+	}
+	w, err := a.queueLocked(p, who.name)
+	if err != nil {
+		a.dropLocked(p)
+	}
+	a.mu.Unlock()
+	if err != nil {
+		return place{}, err
+	}
+	return a.wait(ctx, by, w)
+}
+
+// wait waits for what happens to w.
+func (a *admission) wait(ctx context.Context, by time.Time, w *waiter) (place, error) {
+	var late <-chan time.Time
+	if !by.IsZero() {
+		t := time.NewTimer(time.Until(by))
+		defer t.Stop()
+		late = t.C
+	}
+	var err error
+	select {
+	case err = <-w.ready:
+		if err != nil {
+			return place{}, err
+		}
+		return place{w.peer, time.Now()}, nil
+	case <-late:
+		err = errLate
+	case <-ctx.Done():
+		if err = ctx.Err(); errors.Is(err, context.DeadlineExceeded) {
+			err = errLate
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case !w.over:
+		a.removeLocked(w)
+		a.dropLocked(w.peer)
+	case <-w.ready == nil: // it got its place at the last moment
+		a.leaveLocked(w.peer)
+	}
+	return place{}, err
+}
+
+// leave gives a place back.
+func (a *admission) leave(p place) {
+	if p.peer == nil {
+		return
+	}
+	held := time.Since(p.since)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.took == 0 {
+		a.took = held
+	}
+	a.took = (7*a.took + held) / 8
+	a.leaveLocked(p.peer)
+}
+
+// after is a guess of how long it takes until a call that found no room may find some.
+func (a *admission) after() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	waiting := 1
+	for _, n := range a.waiting {
+		waiting += n
+	}
+	took := cmp.Or(a.took, time.Second) // nothing has ended yet
+	return min(max(took*time.Duration(waiting)/time.Duration(a.places), minAfter), maxAfter)
+}
+
+// Bounds of what a caller is told to wait before it tries again.
+const (
+	minAfter = 50 * time.Millisecond
+	maxAfter = 10 * time.Second
+)
+
+// unused reports whether nobody has a place or waits.
+func (a *admission) unused() bool {
+	if a == nil {
+		return true
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.peers) == 0
+}
+
+// freeLocked is how many places a class may still take.
+func (a *admission) freeLocked(c class) int {
+	free, sum := a.shares[c].class-a.used[c], 0
+	for k := range a.used {
+		sum += a.used[k]
+		if class(k) >= c {
+			free = min(free, a.shares[k].below-sum)
+		}
+	}
+	return free
+}
+
+// poor reports whether p has less than its share.
+func (a *admission) poor(p *peer) bool { return p.running < a.shares[p.key.class].each }
+
+// fitsLocked reports whether p may take a place now. Nobody is overtaken: whoever waits, and has as good a right, would have
+// that place already.
+func (a *admission) fitsLocked(p *peer) bool {
+	free := a.freeLocked(p.key.class)
+	if a.poor(p) {
+		return free > 0
+	}
+	return free > a.shares[p.key.class].spare
+}
+
+func (a *admission) takeLocked(p *peer) {
+	p.running++
+	a.used[p.key.class]++
+}
+
+func (a *admission) leaveLocked(p *peer) {
+	p.running--
+	a.used[p.key.class]--
+	a.placeLocked(p)
+	a.dropLocked(p)
+	a.grantLocked()
+}
+
+// maxIdle is how many peers without a call are kept for those that come.
+const maxIdle = 64
+
+func (a *admission) peerLocked(k peerKey) *peer {
+	if p := a.peers[k]; p != nil {
+		return p
+	}
+	var p *peer
+	if n := len(a.idle); n > 0 {
+		p, a.idle = a.idle[n-1], a.idle[:n-1]
+	} else {
+		p = &peer{}
+	}
+	p.key = k
+	a.peers[k] = p
+	return p
+}
+
+// dropLocked forgets p if it has nothing here.
+func (a *admission) dropLocked(p *peer) {
+	if p.running+p.waiting > 0 {
+		return
+	}
+	delete(a.peers, p.key)
+	if p.key = (peerKey{}); len(a.idle) < maxIdle {
+		a.idle = append(a.idle, p)
+	}
+}
+
+// queueLocked puts a call of p's consumer name at the end of its line.
+func (a *admission) queueLocked(p *peer, name string) (*waiter, error) {
+	l := p.line(name)
+	if p.waiting >= peerWaits*a.places || l != nil && l.calls.Len() >= nameWaits*a.places || !a.roomLocked(p) {
+		return nil, errFull
+	}
+	if l == nil {
+		l = &line{name: name}
+		l.at = p.names.PushBack(l)
+	}
+	w := &waiter{peer: p, line: l, ready: make(chan error, 1)}
+	w.at = l.calls.PushBack(w)
+	p.waiting++
+	a.waiting[p.key.class]++
+	a.placeLocked(p)
+	return w, nil
+}
+
+// line returns the line of a consumer; nil if it has none.
+func (p *peer) line(name string) *line {
+	for e := p.names.Front(); e != nil; e = e.Next() {
+		if l := e.Value.(*line); l.name == name {
+			return l
+		}
+	}
+	return nil
+}
+
+// roomLocked makes room for one more call of p, at the cost of who has most that wait. It reports false if that is p itself.
+func (a *admission) roomLocked(p *peer) bool {
+	c := p.key.class
+	if a.waiting[c] < classWaits*a.places {
+		return true
+	}
+	most := p
+	for _, other := range a.peers {
+		if other.key.class == c && other.waiting > most.waiting+1 {
+			most = other
+		}
+	}
+	if most == p {
+		return false
+	}
+	last := most.names.Back().Value.(*line).calls.Back().Value.(*waiter)
+	a.removeLocked(last)
+	last.tell(errFull)
+	a.dropLocked(most)
+	return true
+}
+
+func (w *waiter) tell(err error) {
+	w.over = true
+	w.ready <- err
+}
+
+// removeLocked takes w out of its line.
+func (a *admission) removeLocked(w *waiter) {
+	w.line.calls.Remove(w.at)
+	if w.line.calls.Len() == 0 {
+		w.peer.names.Remove(w.line.at)
+	}
+	w.peer.waiting--
+	a.waiting[w.peer.key.class]--
+	a.placeLocked(w.peer)
+}
+
+// placeLocked sees that p is in the ring where it belongs. It keeps its turn there.
+func (a *admission) placeLocked(p *peer) {
+	var ring *list.List
+	if p.waiting > 0 {
+		ring = &a.rings[p.key.class][1]
+		if a.poor(p) {
+			ring = &a.rings[p.key.class][0]
+		}
+	}
+	if ring == p.ring {
+		return
+	}
+	if p.ring != nil {
+		p.ring.Remove(p.at)
+	}
+	if p.ring = ring; ring != nil {
+		p.at = ring.PushBack(p)
+	}
+}
+
+// grantLocked gives the places that are free to those that wait for them.
+func (a *admission) grantLocked() {
+	for c := owner; c >= untrusted; c-- {
+		for a.waiting[c] > 0 {
+			p := a.nextLocked(c)
+			if p == nil {
+				break
+			}
+			l := p.names.Front().Value.(*line)
+			w := l.calls.Front().Value.(*waiter)
+			p.names.MoveToBack(l.at)
+			p.ring.MoveToBack(p.at)
+			a.takeLocked(p)
+			a.removeLocked(w)
+			w.tell(nil)
+		}
+	}
+}
+
+// nextLocked returns who of a class is to have the next place; nil if nobody may.
+func (a *admission) nextLocked(c class) *peer {
+	for _, ring := range &a.rings[c] {
+		if e := ring.Front(); e != nil {
+			if p := e.Value.(*peer); a.fitsLocked(p) {
+				return p
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,21 @@
+package td
+
+import (
+	"fmt"
+	"testing"
+)
+
+// TestConcurrency: a thing may say how many interactions it takes at once; what is no such number says nothing.
+func TestConcurrency(t *testing.T) {
+	t.Parallel()
+	for said, want := range map[string]int{"4": 4, "1": 1, "0": 0, "-1": 0, `"4"`: 0, "1e30": 0, "2.5": 2, "null": 0} {
+		draft, err := Draft(fmt.Appendf(nil, `{"title":"x","lmos:concurrency":%s}`, said))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := Parse(draft)
+		if err != nil || d.Concurrency != want {
+			t.Errorf("%s: got %v, %v, want %d", said, d, err, want)
+		}
+	}
+}
