@@ -278,7 +278,9 @@ func TestPlacesOfAThing(t *testing.T) {
 			t.Errorf("%d tunnels are open, want 1", n)
 		}
 		answered := make(chan error)
-		go func() { answered <- ask(t.Context(), interact.Chain(answering, p.LimitThing("urn:one", 1, tunnel)), bob) }()
+		go func() {
+			answered <- ask(t.Context(), interact.Chain(answering, p.LimitThing("urn:one", 1, tunnel)), bob)
+		}()
 		synctest.Wait()
 		end()
 		if err := <-answered; err != nil {

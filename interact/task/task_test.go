@@ -275,7 +275,9 @@ func TestMaxRun(t *testing.T) {
 
 // TestBound: who is not trusted has less than MaxRun, and is told by which key.
 func TestBound(t *testing.T) {
-	limit := func(m *interact.Message) (time.Duration, string) { return 10 * time.Second, "interact.tasks.untrusted_run" }
+	limit := func(m *interact.Message) (time.Duration, string) {
+		return 10 * time.Second, "interact.tasks.untrusted_run"
+	}
 	bubble(t, Options{MaxRun: time.Minute, Bound: limit}, func(t *testing.T, _ *Runner, a *agent, thing interact.Thing) {
 		c := begin(t, thing, detached, func(m *interact.Message) { m.Deadline = time.Now().Add(time.Hour) })
 		if left := time.Until(a.last().m.Deadline); left != 10*time.Second {
