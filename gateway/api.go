@@ -218,9 +218,12 @@ type RouteRequest struct {
 	Message string       `json:"message"`
 	History []route.Turn `json:"history,omitempty"` // before it, the eldest first
 	Method  route.Method `json:"method,omitempty"`  // empty: that of the node
-	// Among is a question that says which agents may be chosen ([td.ParseQuery]); empty: all.
+	// Among is a question that says which agents may be chosen ([td.ParseQuery]), or [AmongAll]; empty: all of type agent.
 	Among string `json:"among,omitempty"`
 }
+
+// AmongAll takes tools in.
+const AmongAll = "all"
 
 // RouteAnswer is POST /v1/route: the agent that was picked, or none, and why.
 type RouteAnswer struct {

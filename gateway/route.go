@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
@@ -44,6 +45,10 @@ func (g *Gateway) readRoute(w http.ResponseWriter, r *http.Request) (q route.Que
 		return q, &interact.Error{Code: interact.Invalid, Title: "the body is no task", Hint: example, Err: err}
 	}
 	q = route.Question{Message: body.Message, History: body.History, Method: body.Method}
+	if strings.EqualFold(strings.TrimSpace(body.Among), AmongAll) {
+		q.All = true
+		return q, nil
+	}
 	if q.Among, err = td.ParseQuery(body.Among, td.Query{}); err != nil {
 		return q, interact.Errorf(interact.Usage, "for example type:agent capability:urn:example:billing", "among: %v", err)
 	}

@@ -17,6 +17,9 @@ func (n *fakeNode) Route(_ context.Context, q route.Question) (*route.Decision, 
 		return nil, interact.Errorf(interact.Usage, "say what", "the task is missing")
 	}
 	d := &route.Decision{Candidates: []route.Candidate{}, Method: q.Method, Reason: q.Among.String()}
+	if q.All {
+		d.Reason = "all"
+	}
 	if strings.Contains(q.Message, "weather") {
 		d.Agent = &route.Candidate{ID: "urn:x:weather", Name: "weather", Score: 1}
 	}
@@ -31,6 +34,10 @@ func TestRoute(t *testing.T) {
 	if err != nil || got.Kind != "Route" || got.Agent == nil || got.Agent.ID != "urn:x:weather" || got.Method != route.Vector ||
 		got.Reason != "type:agent NOT b" {
 		t.Errorf("got %+v, %v", got, err)
+	}
+	got, err = c.Route(t.Context(), RouteRequest{Message: "all weather", Among: " All"})
+	if err != nil || got.Agent == nil || got.Reason != "all" {
+		t.Errorf("of all: %+v, %v", got, err)
 	}
 	got, err = c.Route(t.Context(), RouteRequest{Message: "sing", History: []route.Turn{{Role: "USER", Content: "Hello"}}})
 	if err != nil || got.Agent != nil || got.Candidates == nil {

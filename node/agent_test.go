@@ -18,7 +18,8 @@ import (
 
 // An httpAgent is an agent that knows nothing of the mesh: it says again what it is told, and remembers its state.
 type httpAgent struct {
-	url string
+	close func()
+	url   string
 
 	mu    sync.Mutex
 	state []byte // owned by mu
@@ -47,7 +48,7 @@ func newAgent(t testing.TB) *httpAgent {
 	})
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
-	a.url = server.URL
+	a.url, a.close = server.URL, server.Close
 	return a
 }
 

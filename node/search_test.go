@@ -87,6 +87,37 @@ func TestRoutesATask(t *testing.T) {
 	}
 }
 
+// The router picks the agent of its own node among those that offer the same, and another when that one does not answer.
+func TestRoutesToWhatIsThere(t *testing.T) {
+	t.Parallel()
+	nodes := connected(t, 2)
+	here, far := nodes[0], nodes[1]
+	example := `"lmos:capabilities":[{"id":"urn:x:bill","name":"bill","version":"1","description":"Bills.","examples":["show my bill"]}]`
+	server := newAgent(t)
+	billing := func(base string) []byte {
+		raw := string(toolAt("Billing", "urn:x:billing", base))
+		return []byte(strings.Replace(raw, `"lmos:capabilities":[{"id":"urn:example:tool:echo","name":"echo","version":"1.0.0","description":"Says it again."}]`, example, 1))
+	}
+	own, other := publish(t, here, billing(server.url)), publish(t, far, billing(newAgent(t).url))
+	knows(t, here, other)
+	route := func() *gateway.RouteAnswer {
+		t.Helper()
+		d, err := here.Client().Route(t.Context(), gateway.RouteRequest{Message: "show my bill", Among: gateway.AmongAll})
+		if err != nil || d.Agent == nil {
+			t.Fatalf("got %+v, %v", d, err)
+		}
+		return d
+	}
+	if d := route(); d.Agent.ID != own || d.TieBreak != "local" || len(d.Candidates) != 2 {
+		t.Errorf("got %+v", d.Decision)
+	}
+	server.close()
+	wantCode(t, ask(t, here, own), interact.Unreachable)
+	if d := route(); d.Agent.ID != other || d.TieBreak != "" {
+		t.Errorf("its own does not answer: got %+v", d.Decision)
+	}
+}
+
 // What a question means finds what has none of its words.
 func TestFindsByMeaning(t *testing.T) {
 	t.Parallel()

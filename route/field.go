@@ -14,7 +14,8 @@ import (
 // A field is the agents that stand for one question, and how well each of their examples fits by words.
 type field struct {
 	about  string
-	agents []*agent // the best first, then by reference
+	agents []*agent // that may be picked: the best first, then by reference
+	gone   []*agent // that fit, and are known to be unreachable
 }
 
 // An agent is one of the field.
@@ -22,6 +23,9 @@ type agent struct {
 	desc   *td.Description
 	points []point
 	score  float64 // of its best point
+
+	standing Standing
+	same     []*agent // others that offer the very same, which it was preferred to, the best first
 }
 
 // A point is one text by which an agent is known: an example of a capability, or where it has none what the capability says of
@@ -32,12 +36,18 @@ type point struct {
 	score      float64 // 0 to 1
 }
 
-// newField scores all examples of the agents by words.
-func newField(descs []*td.Description, about string) *field {
+// newField scores all examples of the agents by words. Of agents that offer the very same one stands for all.
+func newField(descs []*td.Description, about string, standing func(*td.Description) Standing) *field {
 	f := &field{about: about}
 	for _, d := range descs {
-		f.agents = append(f.agents, &agent{desc: d, points: pointsOf(d)})
+		a := &agent{desc: d, points: pointsOf(d), standing: standing(d)}
+		if a.standing.Gone {
+			f.gone = append(f.gone, a)
+		} else {
+			f.agents = append(f.agents, a)
+		}
 	}
+	f.agents = fold(f.agents)
 	f.scoreByWords()
 	return f
 }
@@ -75,15 +85,15 @@ func pointsOf(d *td.Description) []point {
 // scoreByWords gives each point the part of the question's words that it has something like, where a word that few points have
 // weighs more.
 func (f *field) scoreByWords() {
-	asked := slices.Compact(slices.Sorted(slices.Values(words.Content(f.about))))
-	asked = asked[:min(len(asked), maxAsked)]
+	asked, every := different(words.Content(f.about)), different(words.Split(f.about))
 	texts := map[*point][]string{}
 	having := make([]int, len(asked)) // points with a word like it
 	n := 0
-	for _, a := range f.agents {
+	for _, a := range slices.Concat(f.agents, f.gone) {
 		for i := range a.points {
 			p := &a.points[i]
-			text := words.Content(clipped(p.capability.Name) + " " + clipped(p.text))
+			// With the words that say little: where the question has no others, they are what it is about.
+			text := words.Split(clipped(p.capability.Name) + " " + clipped(p.text))
 			texts[p] = text[:min(len(text), maxWords)]
 			n++
 			for j, w := range asked {
@@ -106,8 +116,30 @@ func (f *field) scoreByWords() {
 				p.score += weights[j] / all
 			}
 		}
+		p.score = max(p.score, p.common(every))
 	}
 	f.rank()
+}
+
+// different returns the different words among some, at most maxAsked.
+func different(all []string) []string {
+	all = slices.Compact(slices.Sorted(slices.Values(all)))
+	return all[:min(len(all), maxAsked)]
+}
+
+// common scores an example that is made of words that say little: "who are you" has no other. If the question has all of them, it is
+// the part of the question's words that they are.
+func (p *point) common(asked []string) float64 {
+	own := different(words.Split(clipped(p.text)))
+	if len(p.capability.Examples) == 0 || len(own) == 0 || len(asked) == 0 || words.Telling(p.text) {
+		return 0
+	}
+	for _, w := range own {
+		if !slices.Contains(asked, w) {
+			return 0
+		}
+	}
+	return float64(len(own)) / float64(len(asked))
 }
 
 func likeAny(word string, among []string) bool {
@@ -116,13 +148,15 @@ func likeAny(word string, among []string) bool {
 
 // rank puts the best agent first.
 func (f *field) rank() {
-	for _, a := range f.agents {
-		a.score = 0
-		for _, p := range a.points {
-			a.score = max(a.score, p.score)
+	for _, all := range [][]*agent{f.agents, f.gone} {
+		for _, a := range all {
+			a.score = 0
+			for _, p := range a.points {
+				a.score = max(a.score, p.score)
+			}
 		}
+		slices.SortStableFunc(all, func(a, b *agent) int { return cmp.Compare(b.score, a.score) })
 	}
-	slices.SortStableFunc(f.agents, func(a, b *agent) int { return cmp.Compare(b.score, a.score) })
 }
 
 // best returns the first agents.
@@ -145,7 +179,7 @@ func (f *field) byWords(why string) *Decision {
 	}
 	switch {
 	case len(f.agents) == 0:
-		return f.decision(nil, Lexical, say("there is no agent to choose from"))
+		return f.decision(nil, Lexical, say(f.nobody()))
 	case f.agents[0].score < leastCounts:
 		return f.decision(nil, Lexical, say("no agent has a word of what is asked for"))
 	case f.agents[0].score < leastWords:
@@ -182,12 +216,43 @@ func (f *field) decision(chosen *agent, m Method, reason string) *Decision {
 		if a == chosen || a.score >= leastCounts && len(d.Candidates) < maxOffered {
 			d.Candidates = append(d.Candidates, a.candidate())
 		}
+		for _, other := range a.same {
+			if other.score = a.score; other.score >= leastCounts && len(d.Candidates) < maxOffered {
+				c := other.candidate()
+				c.Score = a.score
+				d.Candidates = append(d.Candidates, c)
+			}
+		}
 	}
 	if chosen != nil {
 		c := chosen.candidate()
 		d.Agent = &c
+		if len(chosen.same) > 0 {
+			why := ""
+			d.TieBreak, why = chosen.preferred()
+			d.Reason += "; " + why
+		}
+	}
+	if m == Lexical || chosen == nil {
+		d.Reason += f.missing(chosen)
 	}
 	return d
+}
+
+// missing says that an agent fits better than the chosen one and is unreachable, or "".
+func (f *field) missing(chosen *agent) string {
+	if len(f.gone) == 0 || len(f.agents) == 0 || f.gone[0].score < leastWords || chosen != nil && f.gone[0].score <= chosen.score {
+		return ""
+	}
+	return "; " + f.gone[0].desc.Name() + " fits better, and is unreachable"
+}
+
+// nobody says why there is no agent to choose from.
+func (f *field) nobody() string {
+	if len(f.gone) == 0 {
+		return "there is no agent to choose from"
+	}
+	return fmt.Sprintf("there is no agent to choose from: %s, which fits best of those known, is unreachable", f.gone[0].desc.Name())
 }
 
 func (a *agent) candidate() Candidate {

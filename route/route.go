@@ -54,6 +54,7 @@ type Question struct {
 	Message string   // of the user
 	History []Turn   // before it, the eldest first
 	Among   td.Query // which agents are asked about; zero: all that are of type agent
+	All     bool     // tools too, if Among is zero
 	Method  Method   // empty: that of the router
 }
 
@@ -77,7 +78,9 @@ type Decision struct {
 	Agent      *Candidate  `json:"agent"`      // nil: none fits
 	Candidates []Candidate `json:"candidates"` // the best first, the chosen one included; at most eight
 	Method     Method      `json:"method"`     // that decided
-	Reason     string      `json:"reason"`     // never empty
+	// TieBreak says by what the agent was picked among others that offer the very same; empty: there is no other.
+	TieBreak TieBreak `json:"tie_break,omitempty"`
+	Reason   string   `json:"reason"` // never empty
 }
 
 // Thresholds say when the best agent is good enough (lmos-classifier, SingleAgentEmbeddingRanker). Scores are of examples, 0 to 1.
@@ -105,6 +108,8 @@ type Model interface {
 type Options struct {
 	// Find yields the agents that a query asks for.
 	Find func(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error]
+	// Standing says what is known of an agent besides its description; nil knows nothing. It must not block.
+	Standing func(d *td.Description) Standing
 	// Method decides if a question names none; empty means lexical.
 	Method Method
 	// Embedder and Model are the endpoints; a method that needs one which is nil is refused.
@@ -127,6 +132,9 @@ func New(o Options) (*Router, error) {
 	}
 	if o.Thresholds == (Thresholds{}) {
 		o.Thresholds = DefaultThresholds
+	}
+	if o.Standing == nil {
+		o.Standing = func(*td.Description) Standing { return Standing{} }
 	}
 	r := &Router{o: o}
 	return r, r.possible(o.Method)
@@ -162,7 +170,7 @@ func (r *Router) Route(ctx context.Context, q Question) (*Decision, error) {
 	if err != nil {
 		return nil, err
 	}
-	field := newField(agents, q.about())
+	field := newField(agents, q.about(), r.o.Standing)
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -207,7 +215,7 @@ func (q *Question) about() string {
 
 // agents returns the agents that the question is about, by reference.
 func (r *Router) agents(ctx context.Context, q Question) ([]*td.Description, error) {
-	if !q.Among.Asks() && len(q.Among.Or) == 0 {
+	if !q.All && !q.Among.Asks() && len(q.Among.Or) == 0 {
 		q.Among.Type = "agent"
 	}
 	if q.Among.Limit == 0 {
@@ -228,7 +236,7 @@ func (r *Router) agents(ctx context.Context, q Question) ([]*td.Description, err
 func (r *Router) byModel(ctx context.Context, f *field, q Question, why string) (*Decision, error) {
 	offered := f.best(maxAgents)
 	if len(offered) == 0 {
-		return f.decision(nil, LLM, "there is no agent to choose from"), nil
+		return f.decision(nil, LLM, f.nobody()), nil
 	}
 	turns := append(slices.Clone(q.History[max(0, len(q.History)-lastTurns):]), Turn{Role: "USER", Content: q.Message})
 	asked, offered := prompt(offered)

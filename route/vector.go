@@ -18,7 +18,7 @@ func clipped(s string) string { return interact.Clip(interact.Readable(s), 300) 
 func (r *Router) byVector(ctx context.Context, f *field, q Question) (*Decision, error) {
 	agents := f.best(maxAgents)
 	if len(agents) == 0 {
-		return f.decision(nil, Vector, "there is no agent to choose from"), nil
+		return f.decision(nil, Vector, f.nobody()), nil
 	}
 	err := r.measure(ctx, agents, f.about)
 	switch {

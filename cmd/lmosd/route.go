@@ -44,7 +44,7 @@ func newRouteCommand(a *app) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.method, "method", "", "`METHOD`: "+strings.Join(routeMethods, ", ")+" (default that of the node)")
-	flags.StringVar(&f.among, "among", "", "a `QUESTION` as of lmosd find: which agents may be picked (default all)")
+	flags.StringVar(&f.among, "among", "", "a `QUESTION` as of lmosd find: which may be picked; all: tools too (default all agents)")
 	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "how long to wait")
 	flags.BoolVar(&f.exitStatus, "exit-status", false, "exit 4 if no agent fits")
 	return cmd

@@ -115,6 +115,11 @@ var stop = func() map[string]bool {
 	return m
 }()
 
+// Telling reports whether a text has a word that says something of what it is about.
+func Telling(text string) bool {
+	return slices.ContainsFunc(Split(text), func(w string) bool { return !stop[w] })
+}
+
 // Content returns the words of a question that say what it is about. A question of nothing but other words keeps them all.
 func Content(question string) []string {
 	all := Split(question)
