@@ -159,6 +159,13 @@ func (n *Node) openDir() error {
 		return err
 	}
 	n.onClose(n.stores.close)
+	var home string
+	if n.stores, home, err = n.stores.of(n.opts.Network); err != nil {
+		return err
+	}
+	if home != n.opts.Network {
+		n.log.Info("the data folder keeps this network apart from the one that it was made in", "network", n.opts.Network, "other", home)
+	}
 	return nil
 }
 

@@ -1,0 +1,93 @@
+package node
+
+import (
+	"slices"
+	"testing"
+
+	ds "github.com/ipfs/go-datastore"
+
+	"github.com/lmosd/lmosd/gateway"
+)
+
+// TestAFolderKeepsNetworksApart uses one folder in two networks, one after the other, and in the first again.
+func TestAFolderKeepsNetworksApart(t *testing.T) {
+	t.Parallel()
+	for _, engine := range []string{EnginePebble, EngineLevelDB} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			other := start(t, quiet())
+			theirs := publish(t, other, tool("Theirs", "urn:x:theirs"))
+			o := quiet()
+			o.Dir, o.Engine, o.Bootstrap = t.TempDir(), engine, other.Addrs()
+			first := start(t, o)
+			ours := publish(t, first, tool("Ours", "urn:x:ours"))
+			knows(t, first, theirs)
+			if err := first.stop(); err != nil {
+				t.Fatal(err)
+			}
+
+			elsewhere := o
+			elsewhere.Network, elsewhere.Bootstrap = "org2", nil
+			second := start(t, elsewhere)
+			if second.DID() != first.DID() {
+				t.Errorf("the key is another: %s, was %s", second.DID(), first.DID())
+			}
+			if peers := second.seeds.list(); len(peers) != 0 {
+				t.Errorf("peers of another network are remembered: %v", peers)
+			}
+			if agents := found(t, second); len(agents) != 0 {
+				t.Errorf("agents of another network are listed: %+v", agents)
+			}
+			publish(t, second, tool("Apart", "urn:x:apart"))
+			if err := second.stop(); err != nil {
+				t.Fatal(err)
+			}
+
+			o.Bootstrap = nil
+			back := start(t, o)
+			until(t, "the node has found its peer again", func() bool { return len(back.Peers()) == 1 })
+			knows(t, back, theirs)
+			knows(t, back, ours)
+			if slices.ContainsFunc(found(t, back), func(a gateway.Agent) bool { return a.Title == "Apart" }) {
+				t.Error("what was published in another network is listed")
+			}
+			if err := back.stop(); err != nil {
+				t.Fatal(err)
+			}
+			knows(t, start(t, elsewhere), "urn:x:apart")
+		})
+	}
+}
+
+// TestAFolderOfAnOlderVersion has no network noted: it is taken as that of the network in which it is opened first.
+func TestAFolderOfAnOlderVersion(t *testing.T) {
+	t.Parallel()
+	s, key := openAt(t, EngineMemory, ""), ds.NewKey("/a")
+	if err := s.own().Put(t.Context(), key, []byte("old")); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		network string
+		want    bool
+	}{{"lmos", true}, {"org2", false}, {"lmos", true}} {
+		part, home, err := s.of(c.network)
+		if err != nil || home != "lmos" {
+			t.Fatalf("%s: home is %q, %v", c.network, home, err)
+		}
+		for name, in := range map[string]ds.Batching{"own": part.own(), "fast": part.fast} {
+			k := key
+			if name == "fast" {
+				k = ds.NewKey("/own/a")
+			}
+			if got, err := in.Has(t.Context(), k); err != nil || got != c.want {
+				t.Errorf("%s in %s: %v, %v, want %v", name, c.network, got, err, c.want)
+			}
+		}
+	}
+	if err := s.durable.Put(t.Context(), homeKey, []byte("no/network")); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.of("lmos"); err == nil {
+		t.Error("a damaged note is taken")
+	}
+}
