@@ -136,9 +136,7 @@ func (g *gate) pass(ctx context.Context, m *interact.Message, q *wire.Message, c
 	for _, one := range asks {
 		one.Thing, one.From, one.ID, one.TraceParent, one.TraceState = m.Thing, m.From, m.ID, m.TraceParent, m.TraceState
 		if err := g.judge(ctx, one); err != nil {
-			e := interact.AsError(err)
-			return client.Write(ctx, wire.Refuse(q.ID(), wire.Errorf(wire.InternalError, "%s", e.Title).With(map[string]any{
-				"code": e.Code.String(), "hint": e.Hint, "retryable": e.Code.Retryable()})))
+			return client.Write(ctx, wire.Refuse(q.ID(), wire.Fault(err)))
 		}
 	}
 	return server.Write(ctx, q)

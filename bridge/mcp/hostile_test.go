@@ -307,7 +307,7 @@ func (f *floods) Close() error { return nil }
 // A server that runs and does not answer is given up, at its start and later; and so is one that ends while it is asked.
 func TestServersThatHang(t *testing.T) {
 	t.Parallel()
-	for name, want := range map[string]interact.Code{"hangs": interact.Timeout, "ends": interact.Unreachable} {
+	for name, want := range map[string]interact.Code{"hangs": interact.Timeout, "ends": interact.AgentFailed} {
 		synctest.Test(t, func(t *testing.T) {
 			dial := func(ctx context.Context) (wire.Conn, error) {
 				here, there := net.Pipe()

@@ -197,15 +197,21 @@ func overHTTP(t *testing.T, url, era string, progress bool) *mcpCaller {
 	return c
 }
 
-// overStdio calls by lmosd mcp.
-func overStdio(x *user, thing, era string, progress bool) *mcpCaller {
+// piped runs a command whose input is written bit by bit.
+func (x *user) piped(args ...string) (*program, io.WriteCloser) {
 	x.t.Helper()
-	cmd := x.command("mcp", "--thing", thing)
+	cmd := x.command(args...)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	p := x.run(cmd)
+	return x.run(cmd), in
+}
+
+// overStdio calls by lmosd mcp.
+func overStdio(x *user, thing, era string, progress bool) *mcpCaller {
+	x.t.Helper()
+	p, in := x.piped("mcp", "--thing", thing)
 	if era != wire.Modern {
 		fmt.Fprintf(in, "%s\n%s\n", mcpRequest("0", wire.Initialize, era, false).Bytes(), wire.Request("", wire.Initialized, nil).Bytes())
 		p.prints(`"protocolVersion"`)
@@ -232,7 +238,7 @@ var endCases = map[string]endCase{
 		for _, pid := range pids {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone with another
 		}
-	}, "ended before it answered"},
+	}, "waiter ended before it answered"},
 	"the node stops": {true, false, func(_, b *nodeProcess, _ []int, _ func()) { b.signal(syscall.SIGTERM) }, `"retryable":true`},
 	"the upstream's stream ends without an answer": {true, true, func(_, _ *nodeProcess, _ []int, end func()) { end() },
 		"the server ended the connection before it answered"},
@@ -285,8 +291,51 @@ func (c endCase) run(t *testing.T) {
 		if len(all) != 1 {
 			t.Errorf("%s: there are %d answers: %s", m.name, len(all), m.said.String())
 		}
-		if text := string(all[0].Bytes()); all[0].Error() == nil || !strings.Contains(text, c.want) || !json.Valid(all[0].Error().Data) {
+		text := string(all[0].Bytes())
+		if e := all[0].Error(); e == nil && !strings.Contains(text, `"isError":true`) || e != nil && !json.Valid(e.Data) || !strings.Contains(text, c.want) {
 			t.Errorf("%s: got %s, want %s", m.name, text, c.want)
 		}
 	}
+}
+
+// A client that starts lmosd mcp while the host of an agent is down has the agent as its description says it, hears why its calls fail, and
+// goes on by itself when the host is back.
+func TestAClientThatBeginsWhileTheHostIsDown(t *testing.T) {
+	t.Parallel()
+	x := newUser(t)
+	a := x.node("a")
+	b := x.node("b", "--mesh.bootstrap", a.P2P[0])
+	x.at(a).exposed("mcp:endless", "--name", "waiter")
+	eventually(t, "the other node finds it", func() bool { return x.at(b).lmosd("show", "waiter").code == 0 })
+	a.signal(syscall.SIGKILL)
+	a.wait()
+	p, in := x.at(b).piped("mcp", "--thing", "waiter")
+	said := 0
+	ask := func(method string) *wire.Message {
+		said++
+		id := wire.ID(strconv.Itoa(said))
+		fmt.Fprintf(in, "%s\n", mcpRequest(id, method, wire.Legacy, false).Bytes())
+		var got *wire.Message
+		eventually(t, method+" is answered", func() bool {
+			for line := range strings.Lines(p.out.String()) {
+				if m, err := wire.Parse([]byte(strings.TrimSpace(line))); err == nil && m.IsResponse() && m.ID() == id {
+					got = m
+				}
+			}
+			return got != nil
+		})
+		return got
+	}
+	contains(t, string(ask(wire.Initialize).Bytes()), `"protocolVersion":"2025-11-25"`, `"title":"waiter"`)
+	fmt.Fprintf(in, "%s\n", wire.Request("", wire.Initialized, nil).Bytes())
+	contains(t, string(ask("tools/list").Bytes()), `"name":"wait"`, "LMOS-1503")
+	contains(t, string(ask(wire.CallTool).Bytes()), `"isError":true`, "LMOS-1503", "try again later")
+	a = x.node("a", "--mesh.bootstrap", b.P2P[0])
+	eventually(t, "the server itself answers", func() bool {
+		list := string(ask("tools/list").Bytes())
+		return strings.Contains(list, `"name":"wait"`) && !strings.Contains(list, "LMOS-1503")
+	})
+	in.Close()
+	p.wait()
+	a.stop()
 }

@@ -313,7 +313,11 @@ func (b *Backend) broken(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() != nil || b.o.Relay && errors.As(err, new(*interact.Error)) {
 		return err
 	}
-	return &interact.Error{Code: interact.Unreachable, Title: b.o.Name + " ended before it answered", Err: err,
+	code := interact.AgentFailed // a server that ends by itself is there, and fails
+	if b.o.Relay {
+		code = interact.Unreachable
+	}
+	return &interact.Error{Code: code, Title: b.o.Name + " ended before it answered", Err: err,
 		Hint: "try again: it is started anew", Begun: true}
 }
 

@@ -2,8 +2,8 @@ package backend
 
 import (
 	"context"
-	"encoding/json"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -117,22 +117,18 @@ func (c *counted) Close() error {
 	return c.Conn.Close()
 }
 
-// maxWords bounds the words of an error of a carrier.
-const maxWords = 1 << 10
-
 // Relayed is an error of lmosd's own that came as one of JSON-RPC: of a carrier, which has no other way to say why there is no answer. It
 // is nil for all others. A server that forges one fools nobody but its own callers.
 func Relayed(e *wire.Error) *interact.Error {
-	var data struct{ Code, Hint string }
-	if e.Code != wire.InternalError || json.Unmarshal(e.Data, &data) != nil {
+	if e.Code != wire.InternalError {
 		return nil
 	}
-	for _, code := range []interact.Code{interact.Unreachable, interact.Unauthenticated, interact.Forbidden, interact.Overloaded, interact.Timeout,
-		interact.RateLimited, interact.TooLarge} {
-		if data.Code == code.String() {
-			return &interact.Error{Code: code, Title: interact.Clip(interact.Readable(e.Message), maxWords),
-				Hint: interact.Clip(interact.Readable(data.Hint), maxWords), Remote: true}
-		}
+	ours := wire.Said(e)
+	if ours == nil || !slices.Contains(relayed, ours.Code) {
+		return nil
 	}
-	return nil
+	return ours
 }
+
+var relayed = []interact.Code{interact.Unreachable, interact.Unauthenticated, interact.Forbidden, interact.Overloaded, interact.Timeout,
+	interact.RateLimited, interact.TooLarge}

@@ -177,7 +177,7 @@ func TestServersThatEnd(t *testing.T) {
 			}
 			_, err := b.Call(t.Context(), request("2", wire.CallTool, "{}", map[string]any{"name": "crash"}), silent)
 			e := new(interact.Error)
-			if !errors.As(err, &e) || e.Code != interact.Unreachable || !e.Begun {
+			if !errors.As(err, &e) || e.Code != interact.AgentFailed || !e.Begun {
 				t.Errorf("got %v", err)
 			}
 			f.mu.Lock()

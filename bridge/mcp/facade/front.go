@@ -41,7 +41,9 @@ func (h *Handler) front(d *td.Description, ref, tunnel string) *front {
 				return wire.Lines(bridge.Dial(ctx, h.o.Mesh, &interact.Message{Type: interact.InvokeAction, Thing: ref, Name: tunnel,
 					ID: interact.NewID(), Deadline: time.Now().Add(tunnelFor)})), nil
 			}})
-		f = &front{server: back, close: back.Close, tunnel: tunnel}
+		p := &passed{h: h, back: back, known: &thing{h: h, ref: ref}}
+		f = h.both(d.Thing.Name(), standIn{p})
+		p.sessions, f.server, f.tunnel = f.server, p, tunnel
 	} else {
 		f = h.both(d.Thing.Name(), newThing(h, ref))
 	}

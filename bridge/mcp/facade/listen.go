@@ -65,8 +65,7 @@ func (l *listener) say(method string, params map[string]any) {
 	if params == nil {
 		params = map[string]any{}
 	}
-	params["_meta"] = map[string]any{wire.MetaSubscription: l.tag}
-	l.pass(wire.Request("", method, params))
+	l.pass(about(l.m, method, params))
 }
 
 func (l *listener) pass(n *wire.Message) {
@@ -80,9 +79,7 @@ func (l *listener) pass(n *wire.Message) {
 func (l *listener) run(notify func(*wire.Message) error, honoured filter, end <-chan struct{}) (*wire.Message, error) {
 	defer l.work.Wait()
 	defer l.cancel()
-	ack := wire.Request("", wire.Acknowledged, map[string]any{"notifications": honoured,
-		"_meta": map[string]any{wire.MetaSubscription: l.tag}})
-	if err := notify(ack); err != nil {
+	if err := notify(about(l.m, wire.Acknowledged, map[string]any{"notifications": honoured})); err != nil {
 		return nil, err
 	}
 	for {

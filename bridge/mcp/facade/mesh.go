@@ -190,10 +190,21 @@ func (s *mesh) callOther(ctx context.Context, m *wire.Message, notify func(*wire
 	if err != nil {
 		return nil, err
 	}
-	if e := r.Error(); e != nil && (e.Code == wire.InvalidParams || e.Code == wire.InternalError) { // the request itself was right
-		return nil, interact.Errorf(interact.AgentFailed, "mesh_describe shows its tools and what they take", "%s", e.Message)
+	switch e := r.Error(); {
+	case e == nil, e.Code != wire.InvalidParams && e.Code != wire.InternalError: // the request itself was right
+		return r, nil
+	default:
+		return nil, failed(e, "mesh_describe shows its tools and what they take")
 	}
-	return r, nil
+}
+
+// failed is why a thing did what it was asked not: as lmosd says it, whether it is away, has crashed or is not allowed; else the server says
+// so itself, and what it takes may help.
+func failed(e *wire.Error, hint string) error {
+	if said := wire.Said(e); said != nil {
+		return said
+	}
+	return interact.Errorf(interact.AgentFailed, hint, "%s", e.Message)
 }
 
 // toolOf is the name of a tool that may be called by that of its action, as a search shows it.
@@ -238,7 +249,7 @@ func (s *mesh) readOther(ctx context.Context, m *wire.Message, notify func(*wire
 		return nil, err
 	}
 	if e := r.Error(); e != nil && e.Code != wire.MissingCapability {
-		return nil, interact.Errorf(interact.AgentFailed, "mesh_describe shows its resources", "%s", e.Message)
+		return nil, failed(e, "mesh_describe shows its resources")
 	}
 	return offer.ReadResult(r), nil
 }

@@ -154,7 +154,8 @@ func (s *mesh) describe(ctx context.Context, m *wire.Message) (*wire.Message, er
 	}
 	doc := map[string]any{"thing": thing, "title": d.Thing.Title, "description": d.Thing.Description, "tools": tools}
 	if only == "" {
-		doc["resources"], doc["prompts"] = o.Own(), append([]*offer.Prompt{}, o.Prompts...)
+		resources, templates := o.Own()
+		doc["resources"], doc["prompts"] = append(append([]offer.Resource{}, resources...), templates...), append([]*offer.Prompt{}, o.Prompts...)
 		if len(o.Tools) > fewTools {
 			doc["note"] = "there are many tools: give one in tool to see the schema of its input"
 		}

@@ -13,11 +13,7 @@ const metaError = "dev.lmosd/error"
 // Failed is the result of a tool that failed, in words that a model can act on.
 func Failed(err error) Result {
 	e := interact.AsError(err)
-	return Result{Type: "complete", IsError: true, Content: []block{textBlock(inWords(e))}, Meta: map[string]any{metaError: about(e)}}
-}
-
-func about(e *interact.Error) map[string]any {
-	return map[string]any{"code": e.Code.String(), "hint": e.Hint, "retryable": e.Code.Retryable()}
+	return Result{Type: "complete", IsError: true, Content: []block{textBlock(inWords(e))}, Meta: map[string]any{metaError: wire.About(e)}}
 }
 
 // inWords says what happened, which parts of an input are wrong, and what to do. The cause stays here.
@@ -26,8 +22,8 @@ func inWords(e *interact.Error) string {
 	for _, i := range e.Issues {
 		text += "\n" + strings.TrimPrefix(i.Pointer+" ", " ") + i.Reason
 	}
-	if e.Hint != "" {
-		text += "\n" + e.Hint
+	if hint := wire.Hint(e); hint != "" {
+		text += "\n" + hint
 	}
 	return interact.Clip(text, MaxWords)
 }
@@ -50,12 +46,12 @@ func Fault(err error) *wire.Error {
 	case interact.Invalid, interact.NoAffordance, interact.NoTask, interact.NotAllowed:
 		code = wire.InvalidParams
 	}
-	return wire.Errorf(code, "%s", interact.Clip(titleOf(e), MaxWords)).With(about(e))
+	return wire.Errorf(code, "%s", interact.Clip(titleOf(e), MaxWords)).With(wire.About(e))
 }
 
 // FaultAt is the error of reading what is at uri.
 func FaultAt(err error, uri string) *wire.Error {
-	data := about(interact.AsError(err))
+	data := wire.About(interact.AsError(err))
 	data["uri"] = uri
 	return Fault(err).With(data)
 }

@@ -141,20 +141,19 @@ func Split(uri string) (alias, inner string) {
 	return alias, uri
 }
 
-// Own are the resources, and after them the templates, under the URIs that the thing itself has for them.
-func (o *Offer) Own() []Resource {
-	all := []Resource{}
-	for _, r := range slices.Concat(o.Resources, o.Templates) {
+// Own are the resources, and the templates, under the URIs that the thing itself has for them.
+func (o *Offer) Own() (resources, templates []Resource) {
+	for _, r := range o.Resources {
 		c := *r
-		switch {
-		case c.raw != "" && c.URI != "":
-			c.URI = c.raw
-		case c.raw != "":
-			c.Template = c.raw
-		}
-		all = append(all, c)
+		c.URI = cmp.Or(c.raw, c.URI)
+		resources = append(resources, c)
 	}
-	return all
+	for _, r := range o.Templates {
+		c := *r
+		c.Template = cmp.Or(c.raw, c.Template)
+		templates = append(templates, c)
+	}
+	return resources, templates
 }
 
 // OwnURI is the URI that the thing itself has for a resource, which is named by its name, or by its URI here. What is neither stays.

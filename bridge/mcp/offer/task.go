@@ -42,7 +42,10 @@ func (t *Task) Fail(problem []byte) {
 		return
 	}
 	t.Message = interact.Clip(text, MaxWords)
-	t.Error = wire.Errorf(wire.InternalError, "%s", t.Message).With(map[string]any{"code": p.Code, "hint": p.Hint})
+	t.Error = wire.Errorf(wire.InternalError, "%s", t.Message)
+	if ours := wire.Said(&wire.Error{Data: problem}); ours != nil {
+		t.Error = t.Error.With(wire.About(ours))
+	}
 }
 
 // states is the table of states (MCP 2026-07-28, extension "Tasks"): what a task is as a run of an action, both ways. A

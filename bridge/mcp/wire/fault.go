@@ -2,6 +2,7 @@ package wire
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"io"
 
@@ -28,8 +29,8 @@ var steps = map[interact.Code]string{
 	interact.AgentFailed:     "the tool itself failed: change the arguments, or use another tool",
 	interact.Unreachable:     "its host is away: try again later, or search for another with mesh_search",
 	interact.Timeout:         "it took too long: try again later, or ask for less",
-	interact.NotRunning:      "ask the user to start lmosd on this machine",
-	interact.NodeLost:        "ask the user whether lmosd still runs on this machine, and try again",
+	interact.NotRunning:      "ask the user to start the node of this machine",
+	interact.NodeLost:        "ask the user whether the node of this machine still runs, and try again",
 	interact.ShuttingDown:    "try again in a moment",
 	interact.NotReady:        "try again in a moment",
 }
@@ -47,6 +48,25 @@ func Fault(err error) *Error {
 	if e.Code == interact.Internal && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.ErrClosedPipe)) {
 		e = &interact.Error{Code: interact.Unreachable, Title: "the connection ended before there was an answer", Hint: "try again", Begun: true}
 	}
-	return Errorf(InternalError, "%s", interact.Clip(cmp.Or(e.Title, e.Error()), maxTitle)).With(map[string]any{
-		"code": e.Code.String(), "hint": Hint(e), "retryable": e.Code.Retryable()})
+	return Errorf(InternalError, "%s", interact.Clip(cmp.Or(e.Title, e.Error()), maxTitle)).With(About(e))
+}
+
+// About is what programs are told of an error beside its words: data of an error, or _meta of a result.
+func About(e *interact.Error) map[string]any {
+	return map[string]any{"code": e.Code.String(), "hint": Hint(e), "retryable": e.Code.Retryable()}
+}
+
+// Said is the error of lmosd's own that e says, by its data; nil if it says none. Anybody can say so: it is no proof of anything.
+func Said(e *Error) *interact.Error {
+	var data struct{ Code, Hint string }
+	if e == nil || e.Data == nil || json.Unmarshal(e.Data, &data) != nil {
+		return nil
+	}
+	for _, code := range interact.Codes() {
+		if data.Code == code.String() {
+			return &interact.Error{Code: code, Title: interact.Clip(interact.Readable(e.Message), maxTitle),
+				Hint: interact.Clip(interact.Readable(data.Hint), maxTitle), Remote: true}
+		}
+	}
+	return nil
 }

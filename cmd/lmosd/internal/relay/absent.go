@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
@@ -21,7 +22,7 @@ var changing = map[string]bool{"listChanged": true}
 // that begins is answered. Nil is no answer: it is refused, with why.
 func absent(m *wire.Message, self wire.Implementation, why error, met bool) *wire.Message {
 	e := interact.AsError(why)
-	words := e.Error() + ". Until then there are no tools: " + e.Hint
+	words := cmp.Or(e.Title, e.Error()) + ". Until then there are no tools: " + wire.Hint(e)
 	result := map[string]any{}
 	switch list := lists[m.Method()]; {
 	case m.Method() == wire.Initialize:

@@ -57,7 +57,7 @@ type relay struct {
 
 	mu      sync.Mutex
 	node    wire.Conn // nil: there is none
-	met     bool      // there has been one
+	met     bool      // one has answered
 	open    map[wire.ID]bool
 	listens map[wire.ID]*wire.Message // those of the new era that are open
 	heard   map[wire.ID]bool          // of which the client was told that they are
@@ -212,7 +212,7 @@ func (r *relay) connect() (wire.Conn, error) {
 		return nil, err
 	}
 	r.mu.Lock()
-	r.node, r.met = node, true
+	r.node = node
 	r.mu.Unlock()
 	r.work.Go(func() { r.pump(node) })
 	return node, nil
@@ -231,8 +231,11 @@ func (r *relay) dial() (wire.Conn, error) {
 		node.Close()
 	}
 	cancel()
-	if !late.Stop() && r.ctx.Err() == nil {
+	switch {
+	case !late.Stop() && r.ctx.Err() == nil:
 		err = interact.Errorf(interact.Timeout, "lmosd status", "the node does not answer")
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrClosedPipe):
+		err = ended(err)
 	}
 	return nil, err
 }
@@ -253,6 +256,9 @@ func (r *relay) resume(ctx context.Context, node wire.Conn) error {
 	if len(state) < 2 {
 		return nil // there is no session
 	}
+	r.mu.Lock()
+	r.met = true
+	r.mu.Unlock()
 	for _, method := range []string{wire.ToolsChanged, wire.PromptsChanged, wire.ResourcesChanged} {
 		if err := r.client.Write(ctx, wire.Request("", method, nil)); err != nil {
 			return err
@@ -275,16 +281,37 @@ func (r *relay) state() (session, listens []*wire.Message) {
 	return session, slices.Collect(maps.Values(r.listens))
 }
 
-// repeat says to a node what the client said to the one before it. The answer is not the client's any more.
+// repeat says to a node what the client said to the one before it. The answer is not the client's any more; that the session is refused is
+// an error.
 func repeat(ctx context.Context, node wire.Conn, m *wire.Message) error {
 	if err := node.Write(ctx, m); err != nil || !m.IsRequest() {
 		return err
 	}
 	for {
-		if a, err := node.Read(ctx); err != nil || a.IsResponse() && a.ID() == m.ID() {
+		a, err := node.Read(ctx)
+		if err != nil {
 			return err
 		}
+		if !a.IsResponse() || a.ID() != m.ID() {
+			continue
+		}
+		if why := refusal(a); why != nil && m.Method() == wire.Initialize {
+			return why
+		}
+		return nil
 	}
+}
+
+// refusal is why the node refuses what may be had later: an agent that is away, or is not known yet. Nil if it does not.
+func refusal(a *wire.Message) error {
+	e := a.Error()
+	if e == nil {
+		return nil
+	}
+	if why := wire.Said(e); why != nil && (why.Code == interact.NotFound || why.Code.Retryable()) {
+		return why
+	}
+	return nil
 }
 
 // A stream is the request and the answer of one connection.
@@ -303,17 +330,23 @@ func (s *stream) Close() error {
 
 // pump passes on what the node says, to the end of the connection. Requests that wait then have no answer.
 func (r *relay) pump(node wire.Conn) {
+	var why error
 	for {
 		m, err := node.Read(r.ctx)
 		if bad := new(wire.Error); errors.As(err, &bad) {
 			continue // it is between the node and us
 		}
+		if err == nil {
+			err = r.refused(m)
+		}
 		if err != nil {
+			why = err
 			break
 		}
 		again := false
 		r.mu.Lock()
 		if m.IsResponse() {
+			r.met = true
 			r.closeLocked(m.ID())
 		} else if m.Method() == wire.Acknowledged {
 			raw, _ := m.Param("_meta", wire.MetaSubscription)
@@ -332,8 +365,39 @@ func (r *relay) pump(node wire.Conn) {
 		r.tell()
 	}
 	node.Close()
-	r.gone(node)
+	r.gone(node, why)
 	r.miss()
+}
+
+// refused is why a session cannot begin now, if m says so. Then the client is answered as if there were no node, and the next is asked
+// again.
+func (r *relay) refused(m *wire.Message) error {
+	if !m.IsResponse() {
+		return nil
+	}
+	r.mu.Lock()
+	var first *wire.Message
+	if len(r.begun) > 0 && r.begun[0].ID() == m.ID() && r.open[m.ID()] {
+		first = r.begun[0]
+	}
+	r.mu.Unlock()
+	why := refusal(m)
+	if first == nil || why == nil {
+		return nil
+	}
+	r.answer(m.ID(), absent(first, wire.Self(r.Version), why, false))
+	return why
+}
+
+// ended is why there is no answer when the connection to the node has ended.
+func ended(err error) error {
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrClosedPipe):
+		return interact.Errorf(interact.NodeLost, "try again", "the node ended the connection before it answered")
+	case errors.As(err, new(*interact.Error)):
+		return err
+	}
+	return interact.Errorf(interact.NodeLost, "try again", "the node went away before it answered")
 }
 
 // changed is what a client that listens is told instead, when the next node acknowledges what it listens to: its tools may be
@@ -347,7 +411,7 @@ func changed(ack *wire.Message) *wire.Message {
 }
 
 // gone refuses what the node has not answered.
-func (r *relay) gone(node wire.Conn) {
+func (r *relay) gone(node wire.Conn, why error) {
 	r.mu.Lock()
 	if r.node == node {
 		r.node = nil
@@ -360,7 +424,7 @@ func (r *relay) gone(node wire.Conn) {
 	}
 	r.mu.Unlock()
 	for _, id := range waiting {
-		r.refuse(id, interact.Errorf(interact.NodeLost, "try again", "the node went away before it answered"))
+		r.refuse(id, ended(why))
 	}
 }
 
@@ -374,22 +438,25 @@ func (r *relay) miss() {
 
 // seek looks for a node whenever there is none, so that the client hears what changed without asking.
 func (r *relay) seek() {
+	pause, since := firstPause, time.Now()
 	for {
 		select {
 		case <-r.lost:
 		case <-r.ctx.Done():
 			return
 		}
-		for pause := firstPause; ; pause = min(2*pause, maxPause) {
+		if time.Since(since) > maxPause { // the last one stayed
+			pause = firstPause
+		}
+		for there := false; !there; pause = min(2*pause, maxPause) {
 			select {
 			case <-time.After(pause):
 			case <-r.ctx.Done():
 				return
 			}
-			if r.found() {
-				break
-			}
+			there = r.found()
 		}
+		since = time.Now()
 	}
 }
 
@@ -414,9 +481,7 @@ func (r *relay) tell() {
 
 // refuse answers for a node that does not.
 func (r *relay) refuse(id wire.ID, err error) {
-	e := interact.AsError(err)
-	r.answer(id, wire.Refuse(id, wire.Errorf(wire.InternalError, "%s", e.Error()).With(map[string]any{
-		"code": e.Code.String(), "hint": e.Hint, "retryable": e.Code.Retryable()})))
+	r.answer(id, wire.Refuse(id, wire.Fault(err)))
 }
 
 // answer answers a request that still waits.

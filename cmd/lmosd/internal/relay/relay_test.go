@@ -164,16 +164,16 @@ func TestBeforeThereIsANode(t *testing.T) {
 		d := open(t, false)
 		defer d.end()
 		d.say(d.client, initialize)
-		d.hear(d.client, `"protocolVersion":"2025-06-18"`, `"listChanged":true`, "lmosd run", `"serverInfo":{"name":"lmosd","version":"7.8.9"}`)
+		d.hear(d.client, `"protocolVersion":"2025-06-18"`, `"listChanged":true`, "start the node", `"serverInfo":{"name":"lmosd","version":"7.8.9"}`)
 		d.say(d.client, initialized)
 		d.say(d.client, wire.Request(`2`, "ping", nil))
 		d.hear(d.client, `"result":{}`)
 		d.say(d.client, wire.Request(`3`, "tools/list", nil))
 		d.hear(d.client, `"result":{"tools":[]}`)
 		d.say(d.client, wire.Request(`4`, "tools/call", nil))
-		d.hear(d.client, "LMOS-3001", `"hint":"lmosd run"`, `"retryable":true`)
+		d.hear(d.client, "LMOS-3001", `"hint":"ask the user to start the node of this machine"`, `"retryable":true`)
 		d.say(d.client, wire.Request(`5`, wire.Discover, map[string]any{"_meta": meta}))
-		d.hear(d.client, `"supportedVersions":["2026-07-28",`, `"resultType":"complete"`, `"ttlMs":0`, "lmosd run")
+		d.hear(d.client, `"supportedVersions":["2026-07-28",`, `"resultType":"complete"`, `"ttlMs":0`, "start the node")
 		d.say(d.client, wire.Request(`6`, "resources/templates/list", map[string]any{"_meta": meta}))
 		d.hear(d.client, `"resourceTemplates":[]`, `"cacheScope":"private"`)
 		time.Sleep(time.Hour)
@@ -269,5 +269,33 @@ func TestBadPeers(t *testing.T) {
 		if err := <-done; err != nil && !errors.Is(err, io.EOF) {
 			t.Error(err)
 		}
+	})
+}
+
+// An agent that the node does not know yet is no reason to be without it for ever: the client begins, and hears when it is there.
+func TestAnAgentThatIsNotKnownYet(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, true)
+		defer d.end()
+		unknown := wire.Refuse(`1`, wire.Fault(interact.Errorf(interact.NotFound, "lmosd find", "no agent matches weather")))
+		first := <-d.nodes
+		d.say(d.client, initialize)
+		d.hear(first, wire.Initialize)
+		d.say(first, unknown)
+		d.hear(d.client, `"id":1,"result":`, "no agent matches weather", "mesh_search")
+		d.say(d.client, initialized)
+		for range 3 { // it is asked for again and again, and less often each time
+			n := <-d.nodes
+			d.hear(n, wire.Initialize)
+			d.say(n, unknown)
+		}
+		n := <-d.nodes
+		d.hear(n, wire.Initialize)
+		d.say(n, wire.Respond(`1`, map[string]any{}))
+		d.hear(n, wire.Initialized)
+		d.hear(d.client, wire.ToolsChanged)
+		d.hear(d.client, wire.PromptsChanged)
+		d.hear(d.client, wire.ResourcesChanged)
 	})
 }

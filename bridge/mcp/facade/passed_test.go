@@ -1,0 +1,101 @@
+package facade
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/lmosd/lmosd/bridge/bridgetest"
+	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// A client that begins while the host of a server is away has the server as its description says it, its calls say what is wrong, and it
+// goes on with the server itself once the host is back.
+func TestAServerWhoseHostIsAway(t *testing.T) {
+	t.Parallel()
+	eras(t, func(t *testing.T, version string) {
+		m := bridgetest.NewMesh(t)
+		add(t, m, "urn:shop", shopTD, nil)
+		url := serveMesh(t, m)
+		changed := make(chan struct{}, 8)
+		s := connect(t, url+"/mcp/things/shop", version, &mcp.ClientOptions{
+			ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { changed <- struct{}{} }})
+		tools, err := s.ListTools(t.Context(), nil)
+		if err != nil || len(tools.Tools) != 1 || tools.Tools[0].Name != "buy.it" || tools.Meta[metaStale] == nil {
+			t.Fatal(tools, err)
+		}
+		if list, err := s.ListResources(t.Context(), nil); err != nil || len(list.Resources) != 1 || list.Resources[0].URI != "shop://menu" {
+			t.Error(list, err)
+		}
+		if list, err := s.ListPrompts(t.Context(), nil); err != nil || len(list.Prompts) != 1 {
+			t.Error(list, err)
+		}
+		buy := &mcp.CallToolParams{Name: "buy.it", Arguments: map[string]string{"what": "tea"}}
+		r, err := s.CallTool(t.Context(), buy)
+		if err != nil || !r.IsError || !strings.Contains(said(r), "try again later") || strings.Contains(said(r), "lmosd ") {
+			t.Error(r, err)
+		}
+		if _, err := s.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: "shop://menu"}); err == nil || strings.Contains(err.Error(), "lmosd ") {
+			t.Errorf("reading what is away: %v", err)
+		}
+		thing, _ := newShop(t)
+		add(t, m, "urn:shop", shopTD, thing)
+		if r, err := s.CallTool(t.Context(), buy); err != nil || r.IsError || !strings.Contains(said(r), "bought tea") {
+			t.Error(r, err)
+		}
+		if version == wire.Legacy { // the go-sdk listens in the new era only if it is told to
+			eventually(t, "that the tools may be others", changed)
+		}
+	})
+}
+
+// What mesh_call says of a tool that does not answer has the reason, and what helps: that its host is away is not that it crashed, and
+// that is not that somebody holds it back.
+func TestReasonsOfMeshCall(t *testing.T) {
+	t.Parallel()
+	m := bridgetest.NewMesh(t)
+	back := func(f func(q *wire.Message) (*wire.Message, error)) interact.Thing {
+		return far(func(_ context.Context, q *wire.Message, _ func(*wire.Message) error) (*wire.Message, error) {
+			return f(q)
+		}).thing()
+	}
+	fails := func(err error) interact.Thing {
+		return back(func(*wire.Message) (*wire.Message, error) { return nil, err })
+	}
+	says := map[string]struct {
+		thing      interact.Thing
+		code, hint string
+	}{
+		"away": {nil, "LMOS-1503", "its host is away"},
+		"crashed": {fails(&interact.Error{Code: interact.AgentFailed, Title: "it ended before it answered", Hint: "try again: it is started anew", Begun: true}),
+			"LMOS-1502", "started anew"},
+		"held": {fails(interact.Errorf(interact.Forbidden, "the operator of its host approves it: lmosd expose … --approve", "it was changed by its server")),
+			"LMOS-1403", "only an operator can change that"},
+		"wrong": {back(func(q *wire.Message) (*wire.Message, error) {
+			return wire.Refuse(q.ID(), wire.Errorf(wire.InvalidParams, "unknown tool")), nil
+		}), "LMOS-1502", "mesh_describe shows its tools"},
+	}
+	for name, c := range says {
+		add(t, m, "urn:"+name, strings.Replace(shopTD, "Shop", name, 1), c.thing)
+	}
+	url := serveMesh(t, m)
+	for name, c := range says {
+		r := post(t, url+"/mcp", "", wire.CallTool, fmt.Sprintf(`{"name":"mesh_call","arguments":{"thing":%q,"tool":"buy.it"}}`, name), `{}`)
+		var result struct {
+			IsError bool
+			Content []struct{ Text string }
+			Meta    map[string]struct{ Code, Hint string } `json:"_meta"`
+		}
+		if err := json.Unmarshal(r.Result(), &result); err != nil || !result.IsError || len(result.Content) != 1 {
+			t.Fatalf("%s: %s", name, r.Bytes())
+		}
+		if meta := result.Meta["dev.lmosd/error"]; meta.Code != c.code || !strings.Contains(meta.Hint, c.hint) || !strings.Contains(result.Content[0].Text, c.hint) {
+			t.Errorf("%s: got %s", name, r.Bytes())
+		}
+	}
+}
