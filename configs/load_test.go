@@ -144,12 +144,14 @@ func findKey(t *testing.T, name string) Key {
 func TestTraits(t *testing.T) {
 	t.Parallel()
 	for profile, check := range map[string]func(Traits) bool{
-		"default":    func(t Traits) bool { return t == Traits{ConnsPerIP: 64, ConnRate: 5, GossipDegree: 6} },
+		"default":    func(t Traits) bool { return t == Traits{ConnsPerIP: 64, ConnRate: 5, GossipDegree: 5, Loopback: true} },
 		"lan":        func(t Traits) bool { return t == defaultTraits },
-		"federation": func(t Traits) bool { return t.Relay && !t.Diversity && t.ConnsPerIP == 64 },
-		"public":     func(t Traits) bool { return t.Diversity && t.AutoNAT && t.PortMap && t.ConnsPerIP == 8 },
-		"lean":       func(t Traits) bool { return t.GossipDegree == 4 },
-		"test":       func(t Traits) bool { return t == defaultTraits },
+		"federation": func(t Traits) bool { return t.Relay && !t.Diversity && !t.Loopback && t.ConnsPerIP == 64 },
+		"public": func(t Traits) bool {
+			return t.Diversity && t.AutoNAT && t.PortMap && t.Internet && !t.Loopback && t.ConnsPerIP == 8
+		},
+		"lean": func(t Traits) bool { return t.GossipDegree == 4 && t.NoNoise },
+		"test": func(t Traits) bool { return t == defaultTraits },
 	} {
 		c := Default()
 		c.Profile = profile

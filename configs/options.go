@@ -24,8 +24,8 @@ func (c *Config) Options() (node.Options, error) {
 	o := node.Options{
 		Dir: c.Node.DataDir, Engine: c.Engine(), Name: c.Node.Name, Profile: c.Profile, Network: c.Mesh.Network,
 		Listen: c.Listen.P2P, ListenExplicit: c.Explicit("listen.p2p"), Announce: c.Listen.Announce, NoAnnounce: c.Listen.NoAnnounce,
-		Bootstrap: c.Mesh.Bootstrap, MDNS: c.Mesh.MDNS, Introductions: c.Mesh.Introductions, Loopback: c.Profile != "public" && c.Profile != "federation",
-		PublicOnly: !c.Listen.Private, Lean: c.Profile == "lean",
+		Bootstrap: c.Mesh.Bootstrap, MDNS: c.Mesh.MDNS, Introductions: c.Mesh.Introductions, Loopback: t.Loopback, Internet: t.Internet,
+		PublicOnly: !c.Listen.Private, NoNoise: t.NoNoise, GossipDegree: t.GossipDegree,
 		NAT:     p2p.NAT{Relay: t.Relay, AutoNAT: t.AutoNAT, PortMap: t.PortMap},
 		DHTMode: c.Mesh.DHT.Mode, Diversity: t.Diversity, Lifetime: time.Duration(c.Mesh.DHT.TTL),
 		Limits: p2p.Limits{PeersLow: c.Mesh.Limits.Peers.Low, PeersHigh: c.Mesh.Limits.Peers.High, Streams: c.Mesh.Limits.StreamsPerPeer,

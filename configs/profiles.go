@@ -2,6 +2,22 @@ package configs
 
 import "slices"
 
+// A Profile is what a profile changes, for documentation.
+type Profile struct {
+	Name   string
+	Keys   [][]string // each a key, then its values
+	Traits Traits
+}
+
+// Profiles returns every profile, default first.
+func Profiles() []Profile {
+	var list []Profile
+	for _, p := range profiles {
+		list = append(list, Profile{p.name, p.keys, (&Config{Profile: p.name}).Traits()})
+	}
+	return list
+}
+
 // A profile is the difference of one kind of network to the default: keys as in a file, and traits.
 type profile struct {
 	name   string
@@ -23,11 +39,16 @@ type Traits struct {
 	ConnRate   float64
 	// GossipDegree is how many neighbours a topic's messages go to directly: D of gossipsub.
 	GossipDegree int
+	// Loopback lets the node dial 127.0.0.1; Internet keeps it from dialling private addresses and gives each dial 5 s in place
+	// of 2 s.
+	Loopback, Internet bool
+	// NoNoise leaves out the security protocol that is the alternative to TLS over TCP.
+	NoNoise bool
 }
 
 // defaultTraits raises the limits per IP, because those of the library (8 connections, 0.2 new ones a second) break a
 // network behind one NAT at its ninth node.
-var defaultTraits = Traits{ConnsPerIP: 64, ConnRate: 5, GossipDegree: 6}
+var defaultTraits = Traits{ConnsPerIP: 64, ConnRate: 5, GossipDegree: 5, Loopback: true}
 
 var profiles = []profile{
 	{name: "default"},
@@ -38,13 +59,13 @@ var profiles = []profile{
 		{"mesh.mdns", "false"},
 		{"mesh.dht.mode", "server"},
 	}, traits: func(t *Traits) {
-		t.Relay = true
+		t.Relay, t.Loopback = true, false
 	}},
 	{name: "public", keys: [][]string{
 		{"mesh.mdns", "false"},
 		{"listen.private", "false"},
 	}, traits: func(t *Traits) {
-		t.Diversity, t.Relay, t.AutoNAT, t.PortMap = true, true, true, true
+		t.Diversity, t.Relay, t.AutoNAT, t.PortMap, t.Internet, t.Loopback = true, true, true, true, true, false
 		t.ConnsPerIP, t.ConnRate = 8, 0.2
 	}},
 	{name: "lean", keys: [][]string{
@@ -55,7 +76,7 @@ var profiles = []profile{
 		{"directory.max_things", "1000"},
 		{"storage.engine", "leveldb"},
 	}, traits: func(t *Traits) {
-		t.GossipDegree = 4
+		t.GossipDegree, t.NoNoise = 4, true
 	}},
 	{name: "test", keys: [][]string{
 		{"listen.p2p", "/ip4/127.0.0.1/udp/0/quic-v1", "/ip4/127.0.0.1/tcp/0"},

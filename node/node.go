@@ -193,8 +193,8 @@ func (n *Node) openHost() (err error) {
 	}
 	n.made, err = p2p.New(p2p.Options{Key: n.key, Version: o.Version, Network: o.Network,
 		Listen: o.Listen, ListenExplicit: o.ListenExplicit, Announce: o.Announce, NoAnnounce: o.NoAnnounce, PublicOnly: o.PublicOnly,
-		Admits: n.policy.Admits, Loopback: o.Loopback, DialPublic: o.Profile == "public",
-		Lean: o.Lean, NAT: o.NAT, Limits: o.Limits, Metrics: n.metrics.Registerer(), Log: n.log})
+		Admits: n.policy.Admits, Loopback: o.Loopback, DialPublic: o.Internet,
+		NoNoise: o.NoNoise, NAT: o.NAT, Limits: o.Limits, Metrics: n.metrics.Registerer(), Log: n.log})
 	if err != nil {
 		return err
 	}
@@ -287,7 +287,7 @@ func (n *Node) openMesh() (err error) {
 	n.onClose(n.dht.Close)
 
 	n.gossip, err = pubsub.New(n.host, pubsub.Options{Network: n.opts.Network, Verifier: n.verifier, Admits: n.policy.Admits,
-		Degree: n.degree(), Deliver: func(s *td.Signed, _ *td.Record) { n.dir.Offer(s) }, Ban: n.ban, Log: n.log})
+		Degree: n.opts.GossipDegree, Deliver: func(s *td.Signed, _ *td.Record) { n.dir.Offer(s) }, Ban: n.ban, Log: n.log})
 	if err != nil {
 		return fmt.Errorf("open gossip: %w", err)
 	}
@@ -347,17 +347,10 @@ func atHost(t *interact.Timing, took time.Duration) { t.Host = took }
 // dialTimeout is short where peers are near: a node that is there answers within milliseconds, and one that is not should not
 // keep a caller waiting.
 func (n *Node) dialTimeout() time.Duration {
-	if n.opts.Profile == "public" {
+	if n.opts.Internet {
 		return 5 * time.Second
 	}
 	return 2 * time.Second
-}
-
-func (n *Node) degree() int {
-	if n.opts.Lean {
-		return 4
-	}
-	return 5
 }
 
 func (n *Node) openPorts() error {

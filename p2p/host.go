@@ -107,7 +107,7 @@ func (h *Host) upgrader(priv crypto.PrivKey) (transport.Upgrader, error) {
 		return nil, err
 	}
 	security := []sec.SecureTransport{t}
-	if !h.o.Lean {
+	if !h.o.NoNoise {
 		n, err := noise.New(noise.ID, priv, muxers)
 		if err != nil {
 			return nil, err

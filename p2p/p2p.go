@@ -40,10 +40,10 @@ type Options struct {
 	// Loopback lets the host dial 127.0.0.1. DialPublic keeps it from dialling private addresses: in a network of strangers they
 	// lead to somebody else's neighbours.
 	Loopback, DialPublic bool
-	// Lean leaves out Noise.
-	Lean   bool
-	NAT    NAT
-	Limits Limits
+	// NoNoise leaves out Noise.
+	NoNoise bool
+	NAT     NAT
+	Limits  Limits
 	// Metrics takes what the library counts; nil counts nothing.
 	Metrics prometheus.Registerer
 	Log     *slog.Logger // nil discards

@@ -88,8 +88,8 @@ func TestHostsMeet(t *testing.T) {
 	}{
 		"TCP":          {listen: anyTCP, transport: "tcp", security: "/tls/1.0.0"},
 		"QUIC":         {listen: anyQUIC, transport: "quic-v1"},
-		"lean":         {listen: anyTCP, from: Options{Lean: true}, to: Options{Lean: true}, transport: "tcp", security: "/tls/1.0.0"},
-		"lean and not": {listen: anyTCP, from: Options{Lean: true}, transport: "tcp", security: "/tls/1.0.0"},
+		"lean":         {listen: anyTCP, from: Options{NoNoise: true}, to: Options{NoNoise: true}, transport: "tcp", security: "/tls/1.0.0"},
+		"lean and not": {listen: anyTCP, from: Options{NoNoise: true}, transport: "tcp", security: "/tls/1.0.0"},
 		"ready to relay": {listen: anyTCP, from: Options{NAT: NAT{Relay: true}}, to: Options{NAT: NAT{Relay: true, AutoNAT: true}},
 			transport: "tcp", security: "/tls/1.0.0"},
 		"counted":         {listen: anyQUIC, to: Options{Metrics: prometheus.NewRegistry()}, transport: "quic-v1"},
