@@ -16,6 +16,7 @@ import (
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/input"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/printer"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/prompt"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/configs"
 	"github.com/lmosd/lmosd/gateway"
@@ -37,10 +38,12 @@ func newCallCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "call <agent> <action> [k=v… | k:=JSON | @file | -]",
 		Short: "call an action of an agent and print its answer",
-		Long: "Calls an action. k=v is typed by the action's input schema; k:=JSON is taken as it is; @file and - (standard\n" +
-			"input) give the whole input; an action that takes one string takes the words as they are.\n" +
-			"The answer alone is printed; -o json adds the agent, the status, the way and the times. What the agent wants to know\n" +
-			"first is asked on a terminal; elsewhere it is printed, and the run waits for lmosd task answer.",
+		Long: "Calls an action. k=v is typed by the schemas of the input and of the variables of the address; a list takes its name\n" +
+			"several times. k:=JSON is taken as it is; @file and - (standard input) give the whole input; an action that takes\n" +
+			"one string takes the words as they are.\n" +
+			"The answer alone is printed; -o json adds the agent, the status, the way and the times. What is needed and was not given,\n" +
+			"and what the agent wants to know first, is asked on a terminal; elsewhere the first is an error, and the second is\n" +
+			"printed: the run waits for lmosd task answer.",
 		Example: `  lmosd call weather getWeather question="Rain in Bonn?"
   lmosd call weather getForecast days=3 units:='["mm","°C"]'
   echo '{"question":"Rain?"}' | lmosd call weather getWeather -
@@ -165,7 +168,7 @@ func (c *conversation) call(ctx context.Context, f callFlags, name string, words
 		return err
 	}
 	o := gateway.CallOptions{Accept: f.accept, Async: f.async, Key: f.key, Via: f.via, Timing: true}
-	done, err := c.fill(&o, f, action, words)
+	done, err := c.fill(ctx, &o, f, action, words)
 	if err != nil {
 		return err
 	}
@@ -189,7 +192,7 @@ func (c *conversation) call(ctx context.Context, f callFlags, name string, words
 	}
 	switch {
 	case err != nil:
-		return misfit(err, strings.TrimSpace("lmosd call "+terminal.Shell(c.asked)+" "+terminal.Shell(name)+" "+input.Sample(action.Input)))
+		return misfit(err, strings.TrimSpace("lmosd call "+terminal.Shell(c.asked)+" "+terminal.Shell(name)+" "+input.Sample(action.Takes())))
 	case r.Task != nil:
 		return c.showBegun(r)
 	case parts != nil:
@@ -208,11 +211,15 @@ func (c *conversation) action(name, verb string) (*td.Action, error) {
 // streamFrom is the size from which a file is sent while it is read, in bytes: what is smaller is one input, which every binding has.
 const streamFrom = 1 << 20
 
-// fill reads the input into o. What it opened must be closed with done.
-func (c *conversation) fill(o *gateway.CallOptions, f callFlags, action *td.Action, words []string) (done func(), err error) {
+// fill reads the input into o; on a terminal it asks for what is missing. What it opened must be closed with done.
+func (c *conversation) fill(ctx context.Context, o *gateway.CallOptions, f callFlags, action *td.Action, words []string) (done func(),
+	err error) {
 	done = func() {}
 	if o.ContentType = f.mediaType; f.mediaType == "" || printer.IsJSON(f.mediaType) {
-		o.Body, err = input.Read(c.Console, action.Input, words)
+		o.Body, err = input.Read(c.Console, action.Takes(), words)
+		if err == nil && !f.ask.noInput && c.Interactive() && !slices.Equal(words, []string{"-"}) {
+			o.Body, err = prompt.New(c.Console, c.asked).Missing(ctx, action.Takes(), o.Body)
+		}
 		return done, err
 	}
 	if len(words) != 1 || words[0] != "-" && !strings.HasPrefix(words[0], "@") {

@@ -17,9 +17,9 @@ type request struct {
 	message *interact.Message
 	op      string
 	forms   []td.Form
-	vars    map[string]string // variables of the address
-	body    []byte            // what is left of the input
-	media   string            // of body
+	vars    map[string][]string // variables of the address
+	body    []byte              // what is left of the input
+	media   string              // of body
 	// promised tells that the description promises a value in the answer.
 	promised bool
 	// repeatable tells that a request may be sent again if the connection broke before an answer (safe or idempotent).
@@ -43,14 +43,21 @@ func plan(t *td.Thing, m *interact.Message) (*request, error) {
 		return nil, strange(t, m)
 	}
 	r := &request{thing: t, message: m, op: m.Type.Op(), forms: a.Forms, repeatable: interact.Repeatable(t, m)}
-	input := r.expects()
-	if m.Chunks != nil {
-		return r, r.takeStream(a.URIVariables)
+	if err := r.takeApart(a, r.expects()); err != nil {
+		return r, err
 	}
-	if m.Type == interact.ReadProperty || m.Type == interact.ObserveProperty {
-		return r, r.takeVariables(a.URIVariables)
+	return r, r.missing(a)
+}
+
+// takeApart takes the data of the message apart, by the kind of request that it is.
+func (r *request) takeApart(a *td.Affordance, input *td.Schema) error {
+	switch m := r.message; {
+	case m.Chunks != nil:
+		return r.takeStream(a.URIVariables)
+	case m.Type == interact.ReadProperty || m.Type == interact.ObserveProperty:
+		return r.takeVariables(a.URIVariables)
 	}
-	return r, r.take(a.URIVariables, input)
+	return r.take(a.URIVariables, input)
 }
 
 // strange is the error of a message whose affordance is not there.

@@ -142,14 +142,14 @@ func (s secret) possible(scheme string) bool {
 }
 
 // variables returns vars with the secrets that stand in the address (in: uri).
-func (s *secrets) variables(vars map[string]string) map[string]string {
+func (s *secrets) variables(vars map[string][]string) map[string][]string {
 	for _, x := range s.list {
 		if x.in == "uri" {
 			vars = maps.Clone(vars)
 			if vars == nil {
-				vars = map[string]string{}
+				vars = map[string][]string{}
 			}
-			vars[x.name] = x.value
+			vars[x.name] = []string{x.value}
 		}
 	}
 	return vars

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// A template is a URI template of RFC 6570 whose variables are strings: TD 1.1 §5.3.4.2 allows no others. The known Go
+// A template is a URI template of RFC 6570 whose variables are strings, or lists of them (td.Schema.Elements). The known Go
 // module for templates writes characters beyond ASCII by code point and not as UTF-8 (RFC 6570 §1.6); hence this one.
 type template []piece
 
@@ -17,10 +17,12 @@ type piece struct {
 	vars []variable
 }
 
-// A variable is one name in an expression; prefix is how many of its characters are used, 0 for all.
+// A variable is one name in an expression; prefix is how many of its characters are used, 0 for all. One that explodes names each
+// value of a list.
 type variable struct {
-	name   string
-	prefix int
+	name     string
+	prefix   int
+	explodes bool
 }
 
 // An operator is a row of the table in RFC 6570, Appendix A.
@@ -74,8 +76,9 @@ func parseExpression(text string) (piece, error) {
 		p.operator, text = op, text[1:]
 	}
 	for spec := range strings.SplitSeq(text, ",") {
-		name, prefix, cut := strings.Cut(strings.TrimSuffix(spec, "*"), ":") // a string explodes to itself
-		v := variable{name: name}
+		spec, explodes := strings.CutSuffix(spec, "*") // a string explodes to itself
+		name, prefix, cut := strings.Cut(spec, ":")
+		v := variable{name: name, explodes: explodes}
 		if cut {
 			n, err := strconv.ParseUint(prefix, 10, 16)
 			if err != nil || n == 0 || n >= 10000 { // RFC 6570 §2.4.1
@@ -99,31 +102,42 @@ func isVariableName(name string) bool {
 	return name != "" && strings.IndexFunc(name, odd) < 0
 }
 
-// expand fills values in; a variable without one leaves nothing (RFC 6570 §3.2.1).
-func (t template) expand(values map[string]string) string {
+// expand fills values in; a variable without one leaves nothing (RFC 6570 §3.2.1). A list is joined by commas, or each of its values
+// stands as if it were alone if the variable explodes.
+func (t template) expand(values map[string][]string) string {
 	var b strings.Builder
 	for _, p := range t {
 		b.WriteString(p.text)
 		lead := p.first
 		for _, v := range p.vars {
-			value, ok := values[v.name]
-			if !ok {
-				continue
-			}
-			b.WriteString(lead)
-			lead = p.sep
-			if p.named {
-				b.WriteString(v.name)
-				if value == "" {
-					b.WriteString(p.empty)
-					continue
+			for i, value := range values[v.name] {
+				switch joined := i > 0 && !v.explodes; {
+				case joined:
+					b.WriteByte(',')
+				default:
+					b.WriteString(lead)
+					lead = p.sep
+					p.begin(&b, v.name, value == "" && (v.explodes || len(values[v.name]) == 1))
 				}
-				b.WriteByte('=')
+				if len(values[v.name]) == 1 {
+					value = v.cut(value)
+				}
+				escapeValue(&b, value, p.reserved)
 			}
-			escapeValue(&b, v.cut(value), p.reserved)
 		}
 	}
 	return b.String()
+}
+
+// begin writes the name before a value, where the operator has names.
+func (o operator) begin(b *strings.Builder, name string, empty bool) {
+	switch {
+	case !o.named:
+	case empty:
+		b.WriteString(name + o.empty)
+	default:
+		b.WriteString(name + "=")
+	}
 }
 
 // required lists the variables that must be given: those outside query and fragment. Without them the path has a hole.

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// vectors are the examples of RFC 6570 §1.2 and §3.2 that use strings, and a few beyond ASCII: template, expansion.
+// vectors are the examples of RFC 6570 §1.2 and §3.2 that use strings and lists, and a few beyond ASCII: template, expansion.
 const vectors = `
 	{var} value | {hello} Hello%20World%21 | {half} 50%25 | O{empty}X OX | O{undef}X OX | {x,y} 1024,768
 	{x,hello,y} 1024,Hello%20World%21,768 | ?{x,empty} ?1024, | ?{x,undef} ?1024 | ?{undef,y} ?768 | {var:3} val | {var:30} value
@@ -20,13 +20,21 @@ const vectors = `
 	{;v,empty,who} ;v=6;empty;who=fred | {;x,y,undef} ;x=1024;y=768 | {;hello:5} ;hello=Hello | {?who} ?who=fred
 	{?x,y,empty} ?x=1024&y=768&empty= | {?x,y,undef} ?x=1024&y=768 | {?var:3} ?var=val | {?var*} ?var=value | {&who} &who=fred
 	?fixed=yes{&x} ?fixed=yes&x=1024 | {&x,y,empty} &x=1024&y=768&empty= | {uni} W%C3%B6rt%20%E2%98%83 | {uni:2} W%C3%B6
-	{+pct} a%2fb%25zz | {pct} a%252fb%25zz | no/expression no/expression`
+	{+pct} a%2fb%25zz | {pct} a%252fb%25zz | no/expression no/expression
+	{list} red,green,blue | {list*} red,green,blue | {+list} red,green,blue | {+list*} red,green,blue | {#list} #red,green,blue
+	{#list*} #red,green,blue | X{.list} X.red,green,blue | X{.list*} X.red.green.blue | {/list} /red,green,blue | {/list*} /red/green/blue
+	{/list*,path:4} /red/green/blue/%2Ffoo | {;list} ;list=red,green,blue | {;list*} ;list=red;list=green;list=blue
+	{?list} ?list=red,green,blue | {?list*} ?list=red&list=green&list=blue | {&list} &list=red,green,blue
+	{&list*} &list=red&list=green&list=blue | {?x,list*,y} ?x=1024&list=red&list=green&list=blue&y=768 | {?none,x} ?x=1024`
 
 func TestTemplateVectors(t *testing.T) {
 	t.Parallel()
-	values := map[string]string{"var": "value", "hello": "Hello World!", "path": "/foo/bar", "x": "1024", "y": "768",
+	values := map[string][]string{"list": {"red", "green", "blue"}, "none": {}}
+	for name, value := range map[string]string{"var": "value", "hello": "Hello World!", "path": "/foo/bar", "x": "1024", "y": "768",
 		"empty": "", "half": "50%", "who": "fred", "base": "http://example.com/home/", "dub": "me/too", "v": "6",
-		"uni": "Wört ☃", "pct": "a%2fb%zz"}
+		"uni": "Wört ☃", "pct": "a%2fb%zz"} {
+		values[name] = []string{value}
+	}
 	for _, v := range strings.FieldsFunc(vectors, func(r rune) bool { return r == '|' || r == '\n' }) {
 		text, want, _ := strings.Cut(strings.TrimSpace(v), " ")
 		parsed, err := parseTemplate(text)
@@ -72,7 +80,7 @@ func FuzzTemplate(f *testing.F) {
 		if err != nil {
 			return
 		}
-		got := parsed.expand(map[string]string{"a": a, "b": b})
+		got := parsed.expand(map[string][]string{"a": {a}, "b": {b, a}})
 		if !strings.Contains(text, "{") && got != text {
 			t.Errorf("%q became %q", text, got)
 		}

@@ -22,7 +22,7 @@ func (r *request) split(data []byte, schemas map[string]*td.Schema, input *td.Sc
 	if err != nil {
 		return data, nil // what is wrong with it is said when it is decoded
 	}
-	r.vars = make(map[string]string, len(schemas))
+	r.vars = make(map[string][]string, len(schemas))
 	var left []jcs.Member
 	for _, f := range fields {
 		schema, ok := schemas[f.Name]
@@ -62,23 +62,62 @@ func valueOf(fields []jcs.Member) []byte {
 	return nil
 }
 
-// setVariable checks the value of a variable and keeps it as text (TD 1.1 §5.3.4.2: never an object or array). A null is a
-// variable that was not given.
+// setVariable checks the value of a variable and keeps it as text: never an object, and an array of single values only where the
+// schema takes a list (td.Schema.Elements). A null is a variable that was not given.
 func (r *request) setVariable(f jcs.Member, schema *td.Schema) []td.Issue {
 	pointer := "/" + escapePointer.Replace(f.Name)
 	value, err := decode(f.Raw)
 	if err != nil || value == nil {
 		return nil
 	}
-	switch v := value.(type) {
-	case string:
-		r.vars[f.Name] = v
-	case map[string]any, []any:
-		return []td.Issue{{Pointer: pointer, Reason: "a variable of the address is a string, a number or a boolean"}}
-	default:
-		r.vars[f.Name] = string(f.Raw)
+	var texts []string
+	ok := true
+	if list, is := value.([]any); is && schema.Elements() != nil {
+		texts, ok = spellings(f.Raw, len(list))
+	} else {
+		texts, ok = spellings(append(append([]byte{'['}, f.Raw...), ']'), 1)
 	}
+	if !ok {
+		return []td.Issue{{Pointer: pointer, Reason: "a variable of the address is a string, a number or a boolean"}}
+	}
+	r.vars[f.Name] = texts
 	return below(pointer, schema.Check(value))
+}
+
+// spellings are the n elements of the JSON array raw as an address has them: texts without quotes, the rest as it was written. ok is
+// false if there are objects or arrays among them.
+func spellings(raw []byte, n int) (texts []string, ok bool) {
+	elements := make([]json.RawMessage, 0, n)
+	if json.Unmarshal(raw, &elements) != nil {
+		return nil, false
+	}
+	for _, e := range elements {
+		text := string(e)
+		switch e[0] {
+		case '{', '[':
+			return nil, false
+		case '"':
+			if json.Unmarshal(e, &text) != nil {
+				return nil, false
+			}
+		}
+		texts = append(texts, text)
+	}
+	return texts, true
+}
+
+// missing are the variables that each address of a needs, and that were not given.
+func (r *request) missing(a *td.Affordance) error {
+	var issues []td.Issue
+	for _, name := range a.RequiredVariables() {
+		if len(r.vars[name]) == 0 {
+			issues = append(issues, td.Issue{Pointer: "/" + escapePointer.Replace(name), Reason: "is needed"})
+		}
+	}
+	if len(issues) == 0 {
+		return nil
+	}
+	return invalid(r.message, issues)
 }
 
 // AddVariables adds variables of an address, as the query of a consumer spells them, to the input in JSON: the inverse of what
@@ -97,12 +136,28 @@ func AddVariables(data []byte, query url.Values, schemas map[string]*td.Schema, 
 		if !query.Has(name) || slices.ContainsFunc(fields, func(f jcs.Member) bool { return f.Name == name }) {
 			continue
 		}
-		fields = append(fields, jcs.Member{Name: name, Raw: typed(query.Get(name), schema)})
+		fields = append(fields, jcs.Member{Name: name, Raw: given(query[name], schema)})
 	}
 	if len(fields) == before {
 		return data
 	}
 	return jcs.Join(fields)
+}
+
+// given writes the values of a variable as the JSON that its schema wants: several as a list, where it takes one; else the first.
+func given(values []string, schema *td.Schema) []byte {
+	elements := schema.Elements()
+	if len(values) == 1 || elements == nil {
+		return typed(values[0], schema)
+	}
+	b := []byte{'['}
+	for i, v := range values {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, typed(v, elements)...)
+	}
+	return append(b, ']')
 }
 
 // typed writes a value of the query as the JSON that the schema wants: a string if that fits, else the number or boolean
@@ -149,7 +204,7 @@ func CheckVariables(t *td.Thing, m *interact.Message) error {
 
 // expand fills the variables into href and parses the address. A value may not change where the request goes: the origin
 // is that of the template, and no dot segment comes in by a variable.
-func expand(href string, vars map[string]string) (*url.URL, error) {
+func expand(href string, vars map[string][]string) (*url.URL, error) {
 	if !strings.Contains(href, "{") {
 		return parseAddress(href, href)
 	}
@@ -158,7 +213,7 @@ func expand(href string, vars map[string]string) (*url.URL, error) {
 		return nil, badForm(href, err.Error())
 	}
 	for _, name := range t.required() {
-		if vars[name] == "" {
+		if strings.Join(vars[name], "") == "" {
 			issue := td.Issue{Pointer: "/" + escapePointer.Replace(name), Reason: "is needed"}
 			return nil, &interact.Error{Code: interact.Invalid, Title: "the address needs the variable " + name,
 				Hint: "give it as a member of the input", Issues: []td.Issue{issue}}

@@ -1,8 +1,11 @@
 package rest
 
 import (
+	"encoding/json"
 	"maps"
 	"net/http"
+	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -28,6 +31,10 @@ const rooms = `
 		"ring": {"uriVariables": {"room": {"type": "string"}}, "forms": [{"href": "BASE/ring{/room}"}]},
 		"look": {"input": {"type": "object"}, "output": {}, "uriVariables": {"q": {"type": "string"}},
 			"forms": [{"href": "BASE/look{?q}", "htv:methodName": "GET"}]},
+		"pick": {"uriVariables": {"ids": {"oneOf": [{"type": "integer"}, {"type": "array", "items": {"type": "integer"}, "maxItems": 3}]},
+			"tags": {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},
+			"limit": {"type": "integer", "lmos:required": true}, "deep": {"type": "boolean"}},
+			"forms": [{"href": "BASE/pick/{ids}{?tags*,limit,deep}"}]},
 		"note": {"input": {"type": "string"}, "uriVariables": {"room": {"type": "string"}},
 			"forms": [{"href": "BASE/note/{room}"}]}
 	}`
@@ -54,6 +61,9 @@ func TestVariables(t *testing.T) {
 		{"alone leave no body", invoke("ring", `{"room":"hall"}`), "/ring/hall", "", ""},
 		{"in an optional path segment need a value", invoke("ring", `{"room":"x"}`), "/ring/x", "", ""},
 		{"of a GET", invoke("look", `{"q":"a b"}`), "/look", "q=a%20b", ""},
+		{"of the types of their schemas", invoke("pick", `{"ids":7,"limit":10,"deep":true,"tags":"a b"}`), "/pick/7", "tags=a%20b&limit=10&deep=true", ""},
+		{"that are lists", invoke("pick", `{"ids":[7,8.0],"limit":1,"tags":["a","b,c"]}`), "/pick/7,8.0", "tags=a&tags=b%2Cc&limit=1", ""},
+		{"that are an empty list", invoke("pick", `{"ids":[7],"limit":1,"tags":[]}`), "/pick/7", "limit=1", ""},
 		{"beside a string", invoke("note", `{"room":"hall","value":"milk"}`), "/note/hall", "", `"milk"`},
 		{"beside a number", write("heat", `{"room":"hall","value":21.5}`), "/heat/hall", "", `21.5`},
 	}
@@ -89,6 +99,12 @@ func TestBadVariables(t *testing.T) {
 		"not in the enum":       {with(read("light"), `{"room":"hall","lang":"fr"}`), "/lang"},
 		"an object":             {with(read("light"), `{"room":{"a":1}}`), "/room"},
 		"an array":              {with(read("light"), `{"room":["a"]}`), "/room"},
+		"missing in the query":  {invoke("pick", `{"ids":7}`), "/limit"},
+		"all that is missing":   {invoke("pick", `{}`), "/ids"},
+		"an empty list":         {invoke("pick", `{"ids":[],"limit":1}`), "/ids"},
+		"too long a list":       {invoke("pick", `{"ids":[1,2,3,4],"limit":1}`), "/ids"},
+		"a list of other types": {invoke("pick", `{"ids":[1,"x"],"limit":1}`), "/ids/1"},
+		"lists in a list":       {invoke("pick", `{"ids":[[1]],"limit":1}`), "/ids"},
 		"no value beside":       {invoke("note", `{"room":"hall"}`), ""},
 		"wrong value beside":    {write("heat", `{"room":"hall","value":"hot"}`), ""},
 		"number for a string":   {with(read("light"), `{"room":7}`), "/room"},
@@ -106,33 +122,54 @@ func TestBadVariables(t *testing.T) {
 	}
 }
 
+// TestVariablesOfAQuery reads what a consumer's query says into the input, by the schemas.
+func TestVariablesOfAQuery(t *testing.T) {
+	t.Parallel()
+	pick := describe(t, "http://a.example", rooms).Actions["pick"]
+	for query, want := range map[string]string{
+		"ids=7&limit=10&tags=a&deep=true": `{"deep":true,"ids":7,"limit":10,"tags":"a"}`,
+		"ids=7&ids=8&tags=1&tags=2":       `{"ids":[7,8],"tags":["1","2"]}`,
+		"limit=1&limit=2":                 `{"limit":1}`,
+	} {
+		q, err := url.ParseQuery(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got, wanted any
+		raw := AddVariables(nil, q, pick.URIVariables, nil)
+		if json.Unmarshal(raw, &got) != nil || json.Unmarshal([]byte(want), &wanted) != nil || !reflect.DeepEqual(got, wanted) {
+			t.Errorf("%s: got %s, want %s", query, raw, want)
+		}
+	}
+}
+
 func TestExpand(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, href string
-		vars       map[string]string
+		vars       map[string][]string
 		want       string // "" means refused
 	}{
 		{"no template", "http://a.example/x?y=1", nil, "http://a.example/x?y=1"},
-		{"reserved expansion keeps slashes", "http://a.example/{+path}", map[string]string{"path": "a/b"},
+		{"reserved expansion keeps slashes", "http://a.example/{+path}", map[string][]string{"path": {"a/b"}},
 			"http://a.example/a/b"},
-		{"reserved expansion with dots", "http://a.example/x/{+path}", map[string]string{"path": "../b"}, ""},
-		{"reserved expansion with escaped dots", "http://a.example/x/{+path}", map[string]string{"path": "%2e%2e/b"}, ""},
-		{"dots of the form itself stay", "http://a.example/x/../{v}", map[string]string{"v": "y"},
+		{"reserved expansion with dots", "http://a.example/x/{+path}", map[string][]string{"path": {"../b"}}, ""},
+		{"reserved expansion with escaped dots", "http://a.example/x/{+path}", map[string][]string{"path": {"%2e%2e/b"}}, ""},
+		{"dots of the form itself stay", "http://a.example/x/../{v}", map[string][]string{"v": {"y"}},
 			"http://a.example/x/../y"},
-		{"the host is not for a variable", "http://{host}/x", map[string]string{"host": "b.example"}, ""},
-		{"nor a part of it", "http://a{+x}/y", map[string]string{"x": ".b.example"}, ""},
-		{"nor a user before it", "http://a.example{+x}", map[string]string{"x": "@b.example/"}, ""},
-		{"nor the port", "http://a.example{+x}", map[string]string{"x": ":99"}, ""},
-		{"a path right behind the host", "http://a.example{/x}", map[string]string{"x": "y"}, "http://a.example/y"},
-		{"a query right behind the host", "http://a.example{?x}", map[string]string{"x": "y"}, "http://a.example?x=y"},
-		{"query continuation", "http://a.example/?a=1{&x}", map[string]string{"x": "y&z"},
+		{"the host is not for a variable", "http://{host}/x", map[string][]string{"host": {"b.example"}}, ""},
+		{"nor a part of it", "http://a{+x}/y", map[string][]string{"x": {".b.example"}}, ""},
+		{"nor a user before it", "http://a.example{+x}", map[string][]string{"x": {"@b.example/"}}, ""},
+		{"nor the port", "http://a.example{+x}", map[string][]string{"x": {":99"}}, ""},
+		{"a path right behind the host", "http://a.example{/x}", map[string][]string{"x": {"y"}}, "http://a.example/y"},
+		{"a query right behind the host", "http://a.example{?x}", map[string][]string{"x": {"y"}}, "http://a.example?x=y"},
+		{"query continuation", "http://a.example/?a=1{&x}", map[string][]string{"x": {"y&z"}},
 			"http://a.example/?a=1&x=y%26z"},
-		{"escaped escapes", "http://a.example/{x}", map[string]string{"x": "%2e%2e"}, "http://a.example/%252e%252e"},
+		{"escaped escapes", "http://a.example/{x}", map[string][]string{"x": {"%2e%2e"}}, "http://a.example/%252e%252e"},
 		{"broken template", "http://a.example/{x", nil, ""},
 		{"no host", "http:///x", nil, ""},
 		{"relative", "/x", nil, ""},
-		{"prefix", "http://a.example/{x:2}", map[string]string{"x": "abc"}, "http://a.example/ab"},
+		{"prefix", "http://a.example/{x:2}", map[string][]string{"x": {"abc"}}, "http://a.example/ab"},
 	}
 	for _, tt := range tests {
 		u, err := expand(tt.href, tt.vars)
@@ -151,7 +188,7 @@ func FuzzExpand(f *testing.F) {
 	f.Add("https://[::1]:8{/v:3}/{+q*}", "ü", "%2e%2e")
 	f.Add("http://a.example/{", "", "")
 	f.Fuzz(func(t *testing.T, href, v, q string) {
-		u, err := expand(href, map[string]string{"v": v, "q": q})
+		u, err := expand(href, map[string][]string{"v": {v}, "q": {q, v}})
 		if err != nil {
 			return
 		}

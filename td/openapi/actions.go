@@ -265,13 +265,20 @@ func (op *operation) pathVariable(p *openapi3.Parameter) string {
 		op.warn(op.where(), "left out: its path has a variable without a name, or too many")
 		return ""
 	}
-	schema, _ := op.simple(p)
+	schema, as := op.variable(p)
 	if schema == nil {
 		op.warn(op.where(), "the variable %s of its path is no single value: it is a text as it stands in the address", p.Name)
 		schema = map[string]any{"type": "string"}
 	}
-	op.variables[name] = schema
-	switch p.Style { // RFC 6570 §3.2.5, §3.2.7
+	if op.variables[name] = schema; as == exploded {
+		return op.styled(p, name+"*")
+	}
+	return op.styled(p, name)
+}
+
+// styled returns the expression of a variable of the path (RFC 6570 §3.2.2, §3.2.5, §3.2.7).
+func (op *operation) styled(p *openapi3.Parameter, name string) string {
+	switch p.Style {
 	case openapi3.SerializationLabel:
 		return "{." + name + "}"
 	case openapi3.SerializationMatrix:
@@ -292,21 +299,26 @@ func (op *operation) query(params []*openapi3.Parameter, begun bool) string {
 		}
 		// The name is sent as it stands in the template, so what a template has no letters for is escaped (RFC 6570 §2.3).
 		name := variableName(p.Name, func(c byte) string { return fmt.Sprintf("%%%02X", c) })
-		schema, several := op.simple(p)
+		schema, as := op.variable(p)
 		switch {
+		case schema == nil && p.Required:
+			op.warn(op.where(), "the query's parameter %s is left out, though it is required: it is no single value, and no list of such", p.Name)
+			continue
 		case schema == nil:
-			op.warn(op.where(), "the query's parameter %s is left out: it is no single value", p.Name)
+			op.warn(op.where(), "the query's parameter %s is left out: it is no single value, and no list of such", p.Name)
 			continue
 		case op.variables[name] != nil, len(op.variables) >= maxVariables:
 			op.warn(op.where(), "the query's parameter %s is left out: a variable has its name, or there are too many", p.Name)
 			continue
-		case several:
+		case as == oneOf:
 			op.warn(op.where(), "of the query's parameter %s one value can be given", p.Name)
 		}
 		if name != p.Name {
 			schema["title"] = clip(p.Name, 100)
 		}
-		op.variables[name] = schema
+		if op.variables[name] = schema; as == exploded {
+			name += "*"
+		}
 		names = append(names, name)
 	}
 	switch {

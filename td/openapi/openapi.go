@@ -5,8 +5,9 @@
 //
 //   - name: the operationId; without one the method and the path, "getPetsPetId".
 //   - form: the server and the path with its parameters as a URI template, and the method (htv:methodName).
-//   - uriVariables: the parameters of path and query. A consumer gives them as members of the input, beside those of the body;
-//     where the body is no object, it is the member "value".
+//   - uriVariables: the parameters of path and query, with their schemas. One that is a list is one value or several (TD 1.1 has
+//     single values only). One of the query that is required says so (lmos:required). A consumer gives them as members of the input,
+//     beside those of the body; where the body is no object, it is the member "value".
 //   - input: the schema of the request's body. output: that of the first response of success that has one.
 //   - safe for GET and HEAD, idempotent also for PUT and DELETE, synchronous always.
 //   - security: basic, bearer, API keys. Tokens of OAuth 2 are bearer tokens here: to get one is left to the user.

@@ -104,7 +104,18 @@ func TestAddresses(t *testing.T) {
 		"a name that is no variable": {"/{the id}", "{name: the id, in: path, schema: {type: string}}", "/{the_id}", "the_id string"},
 		"a variable nobody declared": {"/{id}", "", "/{id}", "id string"},
 		"a list in the path": {"/{ids}", "{name: ids, in: path, schema: {type: array, items: {type: integer}}}",
-			"/{ids}", "ids integer"},
+			"/{ids}", "ids of integer"},
+		"a list in matrix style": {"/{ids}", "{name: ids, in: path, style: matrix, explode: true, schema: {type: array, items: {type: integer}}}",
+			"/{;ids*}", "ids of integer"},
+		"a list in the query": {"/a", "{name: n, in: query, schema: {type: array, items: {type: string, enum: [a, b]}}}",
+			"/a{?n*}", "n of string"},
+		"a list with commas": {"/a", "{name: n, in: query, explode: false, schema: {type: array, items: {type: number}}}",
+			"/a{?n}", "n of number"},
+		"a list with pipes": {"/a", "{name: n, in: query, style: pipeDelimited, explode: false, schema: {type: array, items: {type: number}}}",
+			"/a{?n}", "n number"},
+		"a list of anything":    {"/a", "{name: n, in: query, schema: {type: array}}", "/a{?n*}", "n of string"},
+		"a list of objects":     {"/a", "{name: n, in: query, schema: {type: array, items: {type: object}}}", "/a", ""},
+		"required in the query": {"/a", "{name: n, in: query, required: true, schema: {type: boolean}}", "/a{?n}", "n boolean!"},
 		"an object in the path": {"/{o}", "{name: o, in: path, schema: {type: object}}", "/{o}", "o string"},
 		"matrix style":          {"/{id}", "{name: id, in: path, style: matrix, schema: {type: string}}", "/{;id}", "id string"},
 		"a query": {"/a",
@@ -128,7 +139,15 @@ func TestAddresses(t *testing.T) {
 			a := thing.Actions["do"]
 			var vars []string
 			for _, name := range slices.Sorted(maps.Keys(a.URIVariables)) {
-				vars = append(vars, name+" "+a.URIVariables[name].Type())
+				v := a.URIVariables[name]
+				text := name + " " + v.Type()
+				if e := v.Elements(); e != nil {
+					text = name + " of " + e.Type()
+				}
+				if slices.Contains(a.RequiredVariables(), name) && !strings.Contains(c.path, "{") {
+					text += "!"
+				}
+				vars = append(vars, text)
 			}
 			if got := a.Forms[0].Href; got != base+c.href || strings.Join(vars, ", ") != c.vars {
 				t.Errorf("got %s with %v, want %s with %s", got, vars, base+c.href, c.vars)

@@ -385,9 +385,19 @@ func later(s *openapi3.Schema) map[string]bool {
 	}
 }
 
-// simple returns the schema of a variable, which is one value (TD 1.1 §5.3.4.2), or nil if it is not. Of a list it is one
-// element, and several is true.
-func (op *operation) simple(p *openapi3.Parameter) (schema map[string]any, several bool) {
+// A listing is what becomes of a parameter that is a list.
+type listing uint8
+
+const (
+	noList   listing = iota // it is none
+	oneOf                   // one value of it can be given
+	joined                  // {name}: all stand behind the name, with commas between
+	exploded                // {name*}: each stands behind the name
+)
+
+// variable returns the schema of a variable, or nil if it cannot be one. That of a list is one value or several (td.Schema.Elements),
+// if the address can have them: TD 1.1 §5.3.1.1 wants that a variable is no array.
+func (op *operation) variable(p *openapi3.Parameter) (schema map[string]any, as listing) {
 	switch {
 	case p.Schema != nil:
 		schema = op.schema(p.Schema, walk{op: op, input: true})
@@ -397,21 +407,58 @@ func (op *operation) simple(p *openapi3.Parameter) (schema map[string]any, sever
 		schema = map[string]any{"type": "string"}
 	}
 	if schema["type"] == "array" {
-		items, _ := schema["items"].(map[string]any)
-		if schema, several = items, true; items == nil {
-			schema = map[string]any{"type": "string"}
-		}
+		schema, as = op.list(schema, listed(p))
 	}
-	if !single(schema) {
-		return nil, several
+	if schema == nil || as < joined && !single(schema) {
+		return nil, as
 	}
-	if p.Required && p.In == openapi3.ParameterInQuery && !op.bare {
-		p = &openapi3.Parameter{Description: strings.TrimSpace(p.Description + " Required.")}
+	text := p.Description
+	if p.Required && p.In == openapi3.ParameterInQuery {
+		schema["lmos:required"] = true
+		text = strings.TrimSpace(text + " Required.")
 	}
-	if p.Description != "" && !op.bare {
-		schema["description"] = clip(p.Description, 300)
+	if text != "" && !op.bare {
+		schema["description"] = clip(text, 300)
 	}
-	return schema, several
+	return schema, as
+}
+
+// list returns the schema of a variable that is a list in the document, or nil if its elements are no single values.
+func (op *operation) list(array map[string]any, as listing) (map[string]any, listing) {
+	one, _ := array["items"].(map[string]any)
+	if one == nil || len(one) == 0 {
+		one = map[string]any{"type": "string"}
+	}
+	switch {
+	case !single(one):
+		return nil, as
+	case as == oneOf:
+		return one, as
+	case one["type"] == nil && one["enum"] == nil && one["const"] == nil && one["oneOf"] == nil: // else an array could be an element
+		one = maps.Clone(one)
+		one["type"] = "string"
+	}
+	several := maps.Clone(array)
+	several["items"] = one
+	for _, name := range []string{"title", "description", "default"} { // they speak of the variable
+		delete(several, name)
+	}
+	return map[string]any{"oneOf": []any{one, several}}, as
+}
+
+// listed says how a list stands in the address (OpenAPI 3.0.4 §4.7.12.2, style and explode; RFC 6570 §3.2).
+func listed(p *openapi3.Parameter) listing {
+	style, explode := p.Style, p.In == openapi3.ParameterInQuery // the defaults: form exploded, simple not
+	if p.Explode != nil {
+		explode = *p.Explode
+	}
+	switch {
+	case p.In == openapi3.ParameterInQuery && style != "" && style != openapi3.SerializationForm:
+		return oneOf // spaces or pipes between
+	case explode:
+		return exploded
+	}
+	return joined
 }
 
 // single reports whether a schema allows no object and no array by its type, nor by that of a part.

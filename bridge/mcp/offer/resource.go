@@ -65,7 +65,7 @@ func (o *Offer) addProperty(key string, p *td.Property) {
 	title := cmp.Or(p.Title, key)
 	if !p.WriteOnly {
 		t := &Tool{Title: "Read " + title, Description: p.Description, kind: interact.ReadProperty, Key: key,
-			Annotations: &Hints{ReadOnly: true}, shape: shapeOf(nil, p.URIVariables, valueMember)}
+			Annotations: &Hints{ReadOnly: true}, shape: shapeOf(nil, &p.Affordance, valueMember)}
 		t.Input = t.shape.schema
 		t.Output, t.wraps = outputOf(p.Schema)
 		o.addTool(t, plain("get_"+key, MaxName))
@@ -74,7 +74,7 @@ func (o *Offer) addProperty(key string, p *td.Property) {
 		t := &Tool{Title: "Set " + title, Description: p.Description, kind: interact.WriteProperty, Key: key,
 			Annotations: &Hints{Idempotent: true}}
 		if t.shape = (shape{schema: written(wrapped(p.Schema, valueMember, true)), member: valueMember}); len(p.URIVariables) > 0 {
-			t.shape = shapeOf(p.Schema, p.URIVariables, valueMember)
+			t.shape = shapeOf(p.Schema, &p.Affordance, valueMember)
 		}
 		t.Input = t.shape.schema
 		o.addTool(t, plain("set_"+key, MaxName))

@@ -3,7 +3,6 @@ package offer
 import (
 	"bytes"
 	"encoding/json"
-	"maps"
 	"slices"
 	"strings"
 
@@ -24,14 +23,14 @@ type shape struct {
 // valueMember is what holds an input that is no object, and an output.
 const valueMember = "value"
 
-// shapeOf is how the input s is given, with the variables of an address beside it (package rest has them in one object, too). The
-// member is the name for an input that is no object.
-func shapeOf(s *td.Schema, vars map[string]*td.Schema, member string) shape {
+// shapeOf is how the input s of a is given, with the variables of an address beside it. The member is the name for an input that is no
+// object.
+func shapeOf(s *td.Schema, a *td.Affordance, member string) shape {
 	switch {
-	case s == nil && len(vars) == 0:
+	case s == nil && len(a.URIVariables) == 0:
 		return shape{schema: nothing, none: true}
-	case len(vars) > 0:
-		return shape{schema: written(withVariables(s, vars))}
+	case len(a.URIVariables) > 0:
+		return shape{schema: written(translate(a.Given(s).Value(), "#"))}
 	case s.Type() == "object":
 		root := object(translate(s.Value(), "#"))
 		root["type"] = "object"
@@ -49,28 +48,6 @@ func wrapped(s *td.Schema, member string, required bool) map[string]any {
 	}
 	return out
 }
-
-// withVariables is the schema of an object that has an input and variables.
-func withVariables(s *td.Schema, vars map[string]*td.Schema) map[string]any {
-	root := map[string]any{"type": "object", "properties": map[string]any{}}
-	switch t := s.Type(); {
-	case t == "object":
-		root = object(translate(s.Value(), "#"))
-		root["type"] = "object"
-	case t != "":
-		root = wrapped(s, valueMember, true)
-	}
-	all := maps.Clone(object(root["properties"]))
-	for name, v := range vars {
-		if _, there := all[name]; !there {
-			all[name] = translate(v.Value(), "#/properties/"+pointer.Replace(name))
-		}
-	}
-	root["properties"] = all
-	return root
-}
-
-var pointer = strings.NewReplacer("~", "~0", "/", "~1")
 
 // outputOf is the schema of the structured content for an output; nil if it says nothing. Wrapped tells that the output is a member
 // of it: clients of 2025-11-25 take objects only.

@@ -73,7 +73,7 @@ func (o *Offer) addAction(key string, a *td.Action, v verbatim) {
 	case t.asks:
 		t.shape = asking(a)
 	default:
-		t.shape = shapeOf(a.Input, a.URIVariables, valueMember)
+		t.shape = shapeOf(a.Input, &a.Affordance, valueMember)
 	}
 	t.Input = t.shape.schema
 	if t.Output, t.wraps = outputOf(a.Output); t.turns {
@@ -101,7 +101,7 @@ func asking(a *td.Action) shape {
 		return shape{member: "message", schema: json.RawMessage(`{"type":"object","properties":{"message":{"type":"string",` +
 			`"description":"what is said to the agent"}},"required":["message"],"additionalProperties":false}`)}
 	}
-	return shapeOf(a.Input, a.URIVariables, "message")
+	return shapeOf(a.Input, &a.Affordance, "message")
 }
 
 // addTool gives a tool its name. Of two that want the same, the second gets its hash behind it; one that has even that is left out.

@@ -106,35 +106,72 @@ func inputOf(s *td.Schema, words []string) ([]byte, error) {
 	}
 }
 
-// objectOf makes an object of k=v and k:=JSON. The members stay in the order of the words.
+// objectOf makes an object of k=v and k:=JSON. The members stay in the order of the words; a name that stands twice makes a list,
+// where the schema takes one.
 func objectOf(s *td.Schema, words []string) ([]byte, error) {
-	var b bytes.Buffer
-	var seen []string
+	var names []string
+	values := map[string][][]byte{}
 	for _, word := range words {
 		name, text, isJSON, ok := pair(word)
-		switch {
-		case !ok:
+		if !ok {
 			return nil, interact.Errorf(interact.Invalid, "give the input as "+cmp.Or(Sample(s), "name=value"), "%q is no k=v", word)
-		case slices.Contains(seen, name):
+		}
+		schema := s.Property(name)
+		if elements := schema.Elements(); elements != nil && times(words, name) > 1 {
+			schema = elements
+		}
+		v, err := member(schema, name, text, isJSON)
+		switch {
+		case err != nil:
+			return nil, err
+		case values[name] == nil:
+			names = append(names, name)
+		case s.Property(name).Elements() == nil:
 			return nil, interact.Errorf(interact.Invalid, name+`:=["a","b"] makes a list`, "%s is given twice", name)
 		}
-		kind := s.Property(name).Type()
-		if isJSON {
-			kind = "json"
-		}
-		v, err := value(kind, name, text)
-		if err != nil {
-			return nil, err
-		}
-		if len(seen) > 0 {
+		values[name] = append(values[name], v)
+	}
+	var b bytes.Buffer
+	for i, name := range names {
+		if i > 0 {
 			b.WriteByte(',')
 		}
-		b.Write(Quoted(name))
-		b.WriteByte(':')
-		b.Write(v)
-		seen = append(seen, name)
+		b.Write(append(Quoted(name), ':'))
+		if all := values[name]; len(all) == 1 {
+			b.Write(all[0])
+		} else {
+			b.Write(append(append([]byte{'['}, bytes.Join(all, []byte{','})...), ']'))
+		}
 	}
 	return append(append([]byte{'{'}, b.Bytes()...), '}'), nil
+}
+
+// times counts the words that give name.
+func times(words []string, name string) (n int) {
+	for _, word := range words {
+		if given, _, _, ok := pair(word); ok && given == name {
+			n++
+		}
+	}
+	return n
+}
+
+// member makes JSON of the text given for a member of an object. Where its schema has alternatives, it is text if that fits, else
+// what the text says as JSON, if that fits.
+func member(s *td.Schema, name, text string, isJSON bool) ([]byte, error) {
+	kind := s.Type()
+	if isJSON {
+		return value("json", name, text)
+	}
+	if kind != "" || len(s.Check(text)) == 0 {
+		return value(kind, name, text)
+	}
+	var v any
+	if json.Unmarshal([]byte(text), &v) == nil && len(s.Check(v)) == 0 {
+		return []byte(text), nil
+	}
+	return nil, interact.Errorf(interact.Invalid, "for example "+terminal.Shell(name)+"="+terminal.Shell(placeholder(s)), "%s %s, is %q", name,
+		s.Check(text)[0].Reason, text)
 }
 
 // pair splits k=v and k:=JSON at the first equals sign.
@@ -245,6 +282,51 @@ func Sample(s *td.Schema) string {
 		}
 	}
 	return strings.Join(words, " ")
+}
+
+// Usage shows all that a schema takes, with types: what may be left out stands in brackets. A text is three dots.
+func Usage(s *td.Schema) string {
+	if t := s.Type(); t != "" && t != "object" {
+		return Sample(s)
+	}
+	var words []string
+	required := s.Required()
+	for _, name := range required {
+		words = append(words, terminal.Shell(name)+"="+kindOf(s.Property(name)))
+	}
+	for _, name := range s.Properties() {
+		if !slices.Contains(required, name) {
+			words = append(words, "["+terminal.Shell(name)+"="+kindOf(s.Property(name))+"]")
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// maxValues is how many allowed values are shown.
+const maxValues = 8
+
+// kindOf says what a value may be: one of a few, a number, a list of such, …
+func kindOf(s *td.Schema) string {
+	if values := s.Enum(); len(values) > 0 {
+		words := make([]string, 0, maxValues)
+		for _, v := range values[:min(len(values), maxValues)] {
+			words = append(words, fmt.Sprint(v))
+		}
+		if len(values) > maxValues {
+			words = append(words, "…")
+		}
+		return strings.Join(words, "|")
+	}
+	switch t := s.Type(); {
+	case t == "" && s.Elements() != nil: // one value, or several
+		return kindOf(s.Elements()) + ",…"
+	case t == "" || t == "string":
+		return "…"
+	case t == "array" || t == "object":
+		return "JSON"
+	default:
+		return strings.ToUpper(t)
+	}
 }
 
 // placeholder is what stands for a value: the first of those allowed, if they are few, else three dots.

@@ -28,6 +28,11 @@ func schema(t testing.TB, text string) *td.Schema {
 const weatherInput = `{"type":"object","properties":{"question":{"type":"string"},"days":{"type":"integer"},"exact":{"type":"boolean"},
 	"units":{"type":"array"},"at":{"type":"object"},"limit":{"type":"number"}},"required":["question"]}`
 
+const petInput = `{"type":"object","properties":{"petId":{"type":"integer"},"limit":{"type":"integer"},"deep":{"type":"boolean"},
+	"status":{"type":"string","enum":["available","sold"]},"grade":{"enum":[1,2]},"level":{"oneOf":[{"type":"integer"},{"type":"null"}]},
+	"ids":{"oneOf":[{"type":"integer"},{"type":"array","items":{"type":"integer"}}]},
+	"tags":{"oneOf":[{"type":"string"},{"type":"array","items":{"type":"string"}}]}},"required":["petId"]}`
+
 func TestInput(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -52,6 +57,13 @@ func TestInput(t *testing.T) {
 		"the whole input as JSON":          {`{"type":"string"}`, []string{`:="text"`}, `"text"`},
 		"an enumeration of strings":        {`{"enum":["a","b"]}`, []string{"a"}, `"a"`},
 		"an object without a type":         {`{"properties":{"n":{"type":"integer"}}}`, []string{"n=1"}, `{"n":1}`},
+		"the variables of an address":      {petInput, []string{"petId=7", "limit=20", "deep=true", "status=sold", "tags=a,b"}, `{"petId":7,"limit":20,"deep":true,"status":"sold","tags":"a,b"}`},
+		"a list of one":                    {petInput, []string{"ids=7"}, `{"ids":7}`},
+		"a list":                           {petInput, []string{"ids=7", "tags=1", "ids=8", "tags=2"}, `{"ids":[7,8],"tags":["1","2"]}`},
+		"a list of an array":               {weatherInput, []string{"units=mm", "units=in"}, `{"units":["mm","in"]}`},
+		"one of several types":             {petInput, []string{"level=3"}, `{"level":3}`},
+		"null is one of them":              {petInput, []string{"level=null"}, `{"level":null}`},
+		"a number of an enumeration":       {petInput, []string{"grade=2"}, `{"grade":2}`},
 		"a large number keeps its digits":  {weatherInput, []string{"days=12345678901234567890"}, `{"days":12345678901234567890}`},
 	} {
 		got, err := inputOf(schema(t, test.schema), test.words)
@@ -77,6 +89,10 @@ func TestWrongInput(t *testing.T) {
 		"no list":                 {weatherInput, []string{"units=mm"}, "units is an array"},
 		"an object for a list":    {weatherInput, []string{"units={}"}, "units is an array"},
 		"no JSON":                 {weatherInput, []string{"x:={"}, "no JSON"},
+		"no variable":             {petInput, []string{"petId=x"}, `petId is an integer, and "x" is none`},
+		"no element":              {petInput, []string{"ids=7", "ids=x"}, `ids is an integer, and "x" is none`},
+		"none of several types":   {petInput, []string{"level=x"}, "level expected"},
+		"a list twice":            {petInput, []string{"petId=7", "petId=8"}, "twice"},
 		"two numbers":             {`{"type":"number"}`, []string{"1", "2"}, "2 words were given"},
 		"text for a number":       {`{"type":"number"}`, []string{"one"}, "the input is a number"},
 		"a null that is not null": {`{"type":"null"}`, []string{"x"}, "a null"},
@@ -131,6 +147,21 @@ func TestSample(t *testing.T) {
 		`{"properties":{"b":{"type":"array"},"a":{"enum":["x","y"]}}}`: "a=x b:=JSON",
 	} {
 		if got := Sample(schema(t, text)); got != want {
+			t.Errorf("%s: got %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"":                  "",
+		`{"type":"string"}`: "STRING",
+		weatherInput:        "question=… [at=JSON] [days=INTEGER] [exact=BOOLEAN] [limit=NUMBER] [units=JSON]",
+		petInput: "petId=INTEGER [deep=BOOLEAN] [grade=1|2] [ids=INTEGER,…] [level=…] [limit=INTEGER] [status=available|sold]" +
+			" [tags=…,…]",
+	} {
+		if got := Usage(schema(t, text)); got != want {
 			t.Errorf("%s: got %q, want %q", text, got, want)
 		}
 	}

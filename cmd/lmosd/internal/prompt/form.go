@@ -5,7 +5,9 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/mail"
 	"net/url"
 	"slices"
@@ -137,6 +139,57 @@ func (p *Person) form(ctx context.Context, schema json.RawMessage) (json.RawMess
 	}
 }
 
+// Missing asks for what a schema requires of an input and the input has not: JSON of an object, or nothing. It returns the input with
+// that. Who says no, at the end of the terminal's input too, leaves it as it is. The error is that of ctx.
+func (p *Person) Missing(ctx context.Context, s *td.Schema, given []byte) ([]byte, error) {
+	names := Needed(s, given)
+	if len(names) == 0 {
+		return given, nil
+	}
+	var before map[string]json.RawMessage
+	_ = json.Unmarshal(given, &before) // Needed has read it
+	p.heading("needs", "")
+	members := strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(string(given)), "{"), "}")
+	for i, name := range names {
+		f := fieldOf(name, encoded(oneValue(s.Property(name)).Value()), true)
+		f.check = s.Property(name)
+		v, err := p.field(ctx, &f)
+		switch {
+		case errors.Is(err, errDeclined), errors.Is(err, errStopped), errors.Is(err, io.EOF):
+			return given, nil
+		case err != nil:
+			return nil, err
+		}
+		if i > 0 || len(before) > 0 {
+			members += ","
+		}
+		members += string(input.Quoted(name)) + ":" + string(v)
+	}
+	return []byte("{" + members + "}"), nil
+}
+
+// oneValue is the schema of one value, of what may be one or several.
+func oneValue(s *td.Schema) *td.Schema {
+	if elements := s.Elements(); elements != nil && s.Type() == "" {
+		return elements
+	}
+	return s
+}
+
+// Needed returns the names of the members that a schema requires and given, JSON or nothing, has not; none if given is no object.
+func Needed(s *td.Schema, given []byte) (names []string) {
+	var members map[string]json.RawMessage
+	if t := s.Type(); t != "object" || len(given) > 0 && (json.Unmarshal(given, &members) != nil || members == nil) {
+		return nil
+	}
+	for _, name := range s.Required() {
+		if members[name] == nil && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // field asks for one value, until it fits; nil leaves it out.
 func (p *Person) field(ctx context.Context, f *field) (json.RawMessage, error) {
 	if about := strings.Join(slices.DeleteFunc([]string{f.Title, f.Description}, func(s string) bool { return s == "" }), ": "); about != "" {
@@ -175,7 +228,11 @@ func (f *field) options() (all []constant) {
 		}
 	}
 	add(f.Enum, f.EnumNames)
-	all = append(all, f.OneOf...)
+	for _, o := range f.OneOf {
+		if o.Const != nil || o.Title != "" { // else it is an alternative, and no value
+			all = append(all, o)
+		}
+	}
 	if f.Items != nil {
 		add(f.Items.Enum, nil)
 		all = append(append(all, f.Items.AnyOf...), f.Items.OneOf...)
@@ -283,6 +340,8 @@ func (f *field) value(text string, options []constant) (v json.RawMessage, err e
 		v, err = chosen(text, options)
 	case f.Type == "boolean":
 		v, err = yesNo(text)
+	case f.Type == "" && json.Valid([]byte(text)) && len(misfits(f.check, input.Quoted(text))) > 0:
+		v = json.RawMessage(text) // one of several types
 	case f.Type == "string" || f.Type == "":
 		v, err = input.Quoted(text), wellFormed(f.Format, text)
 	default:

@@ -3,6 +3,7 @@ package prompt
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -133,4 +135,40 @@ func FuzzForm(f *testing.F) {
 		_ = Show(in)
 		_ = Sample(in)
 	})
+}
+
+// TestMissing asks for what an input lacks, and leaves it as it is where nothing is missing or the person leaves.
+func TestMissing(t *testing.T) {
+	t.Parallel()
+	const schema = `{"type":"object","required":["petId","status","tags","level"],"properties":{"petId":{"type":"integer","description":"The pet."},
+		"status":{"type":"string","enum":["available","sold"]},"name":{"type":"string"},"level":{"oneOf":[{"type":"integer"},{"type":"null"}]},
+		"tags":{"oneOf":[{"type":"string"},{"type":"array","items":{"type":"string"}}]}}}`
+	for name, c := range map[string]struct {
+		schema, given string
+		lines         []string
+		want, shown   string
+	}{
+		"everything": {schema, "", []string{"x", "7", "2", "a", "3"}, `{"petId":7,"status":"sold","tags":"a","level":3}`, "zoo needs: "},
+		"the rest": {schema, ` {"name":"Rex", "level":null, "status":"sold"} `, []string{"7", "a"},
+			`{"name":"Rex", "level":null, "status":"sold","petId":7,"tags":"a"}`, "petId (integer): "},
+		"nothing":         {schema, `{"petId":1,"status":"sold","tags":[],"level":1}`, nil, `{"petId":1,"status":"sold","tags":[],"level":1}`, ""},
+		"who says no":     {schema, `{"petId":1}`, []string{"sold", "!decline"}, `{"petId":1}`, "!decline says no"},
+		"who leaves":      {schema, ``, nil, ``, "The pet."},
+		"no object":       {`{"type":"string"}`, ``, nil, ``, ""},
+		"no object given": {schema, `[1]`, nil, `[1]`, ""},
+		"null":            {schema, `null`, nil, `null`, ""},
+		"an empty object": {`{"type":"object","required":["a"],"properties":{"a":{"type":"string"}}}`, `{ }`, []string{"x"}, `{ "a":"x"}`, ""},
+		"a list of JSON":  {`{"type":"object","required":["a"],"properties":{"a":{"type":"array","items":{"type":"integer"}}}}`, ``, []string{"x", "[1]"}, `{"a":[1]}`, "✗"},
+	} {
+		var s any
+		if err := json.Unmarshal([]byte(c.schema), &s); err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		to := console.New([]string{"LMOSD_FORCE_TTY=80", "NO_COLOR=1"}, strings.NewReader(strings.Join(c.lines, "\n")), io.Discard, &out)
+		got, err := New(to, "zoo").Missing(t.Context(), td.ParseSchema(s), []byte(c.given))
+		if err != nil || string(got) != c.want || !strings.Contains(out.String(), c.shown) || c.shown == "" && len(c.lines) == 0 && out.Len() > 0 {
+			t.Errorf("%s: got %s, %v, want %s; shown was\n%s", name, got, err, c.want, out.String())
+		}
+	}
 }

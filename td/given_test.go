@@ -1,0 +1,51 @@
+package td
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+)
+
+// TestGiven puts inputs and the variables of addresses together: what is required, and what fits.
+func TestGiven(t *testing.T) {
+	t.Parallel()
+	const vars = `"uriVariables": {"id": {"type": "integer"}, "limit": {"type": "integer", "lmos:required": true},
+		"tag": {"$ref": "#/definitions/t", "definitions": {"t": {"enum": ["a", "b"]}}}},
+		"forms": [{"href": "http://a/{id}{?limit,tag}"}, {"href": "mqtt://a/{id}"}]`
+	for name, c := range map[string]struct {
+		input, required string
+		fits, not       []string
+	}{
+		"no input": {`null`, "[id limit]", []string{`{"id":1,"limit":2}`, `{"id":1,"limit":2,"tag":"a"}`},
+			[]string{`{"id":1}`, `{"limit":1}`, `{"id":"x","limit":1}`, `{"id":1,"limit":1,"tag":"c"}`, `5`}},
+		"an object": {`{"type":"object","properties":{"text":{"type":"string"},"id":{"type":"integer","minimum":5}},"required":["text","id"],"additionalProperties":false}`,
+			"[text id limit]", []string{`{"text":"x","id":7,"limit":1}`}, []string{`{"id":7,"limit":1}`, `{"text":"x","id":1,"limit":1}`, `{"text":"x","id":7,"limit":1,"z":1}`}},
+		"a text": {`{"type":"string","minLength":2}`, "[value id limit]", []string{`{"value":"ab","id":1,"limit":1}`},
+			[]string{`{"id":1,"limit":1}`, `{"value":"a","id":1,"limit":1}`}},
+		"anything": {`{}`, "[id limit]", []string{`{"id":1,"limit":2,"more":[1]}`}, []string{`{"limit":2}`}},
+	} {
+		thing, err := Parse([]byte(`{"@context": "https://www.w3.org/2022/wot/td/v1.1", "title": "x", "securityDefinitions": {"n": {"scheme": "nosec"}},
+			"security": "n", "actions": {"a": {` + map[bool]string{true: "", false: `"input": ` + c.input + `,`}[c.input == "null"] + vars + `}}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := thing.Actions["a"].Takes()
+		if got := fmt.Sprint(s.Required()); got != c.required {
+			t.Errorf("%s: required are %s, want %s", name, got, c.required)
+		}
+		for i, text := range slices.Concat(c.fits, c.not) {
+			var v any
+			if err := json.Unmarshal([]byte(text), &v); err != nil {
+				t.Fatal(err)
+			}
+			if issues := s.Check(v); (len(issues) == 0) != (i < len(c.fits)) {
+				t.Errorf("%s: %s has the issues %v", name, text, issues)
+			}
+		}
+	}
+	plain := &Action{Input: ParseSchema(true)}
+	if plain.Takes() != plain.Input {
+		t.Error("an input without variables is another")
+	}
+}
