@@ -231,7 +231,12 @@ func (c *Client) Write(ctx context.Context, ref, property, contentType string, b
 	return err
 }
 
-// Tasks returns the runs of actions that the node knows, newest first.
+// KnownTasks is [Client.Tasks] with the states that the node has heard of last: no host is asked.
+func (c *Client) KnownTasks(ctx context.Context) (*TaskList, error) {
+	return get[TaskList](ctx, c, "/v1/tasks?known=true")
+}
+
+// Tasks returns the runs of actions that the node knows, newest first, as their hosts say that they stand.
 func (c *Client) Tasks(ctx context.Context) (*TaskList, error) {
 	return get[TaskList](ctx, c, "/v1/tasks")
 }

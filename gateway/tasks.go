@@ -12,8 +12,10 @@ import (
 
 // Tasks are the runs of actions that this node's agents, or its consumers, have under way, and the last ones that ended.
 type Tasks interface {
-	// List returns them newest first.
-	List() []Task
+	// List returns them newest first, and asks their hosts how those stand that have not ended, for some seconds at most. Of one whose
+	// host does not say, the state is unknown. Known returns the state that was heard of last, and asks nobody.
+	List(ctx context.Context) []Task
+	Known() []Task
 	// Get returns the state of one now. Cancel ends one, and returns what has become of it. The error of both is an
 	// [*interact.Error] of code NoTask, or what the thing that was asked said.
 	Get(ctx context.Context, id string) (*Task, error)
@@ -36,18 +38,38 @@ type Pinger interface {
 
 // Task is one run of an action: GET /v1/tasks/{id}.
 type Task struct {
-	APIVersion string          `json:"apiVersion,omitempty"`
-	Kind       string          `json:"kind,omitempty"` // Task; both are left out in lists
-	ID         string          `json:"id"`             // the actionID
-	Thing      string          `json:"thing"`          // exact reference
-	Name       string          `json:"name"`           // of the thing
-	Action     string          `json:"action"`
-	Status     string          `json:"status"` // pending, running, input-required, completed, failed or cancelled
+	APIVersion string `json:"apiVersion,omitempty"`
+	Kind       string `json:"kind,omitempty"` // Task; both are left out in lists
+	ID         string `json:"id"`             // the actionID
+	Thing      string `json:"thing"`          // exact reference
+	Name       string `json:"name"`           // of the thing
+	Action     string `json:"action"`
+	Status     string `json:"status"` // pending, running, input-required, completed, failed, cancelled, or unknown: its host does not say
+	// LastStatus is the state that was heard of last, of one whose state is unknown; Reason is why it is. LastHeard is when a state was
+	// heard of that is not final and was not asked for now.
+	LastStatus string          `json:"last_status,omitempty"`
+	LastHeard  time.Time       `json:"last_heard,omitzero"`
+	Reason     string          `json:"reason,omitempty"`
 	Output     json.RawMessage `json:"output,omitempty"`
 	Error      json.RawMessage `json:"error,omitempty"`  // RFC 9457
 	Inputs     interact.Inputs `json:"inputs,omitempty"` // what it wants to know, of one that is input-required
 	Requested  time.Time       `json:"requested,omitzero"`
 	Ended      time.Time       `json:"ended,omitzero"`
+}
+
+// UnknownTask is the Status of a task whose host does not say how it stands.
+const UnknownTask = "unknown"
+
+// maxReason bounds why the state of a task is not known, in bytes.
+const maxReason = 300
+
+// Doubt makes the state of t unknown: what was heard of last is its last status.
+func (t *Task) Doubt(why error) {
+	t.LastStatus, t.Status = t.Status, UnknownTask
+	t.Reason = interact.Clip(interact.Readable(why.Error()), maxReason)
+	if interact.AsError(why).Code == interact.NoTask {
+		t.Reason = "its host does not know it any more: it has ended ten minutes ago or more, or the host was started anew"
+	}
 }
 
 // Final reports whether the run has ended.
@@ -115,10 +137,22 @@ func (g *Gateway) tasks() (Tasks, error) {
 }
 
 // listTasks lists nothing for a node that keeps nothing.
-func (g *Gateway) listTasks(w http.ResponseWriter, _ *http.Request) error {
+func (g *Gateway) listTasks(w http.ResponseWriter, r *http.Request) error {
+	q, err := params(r, "known")
+	if err != nil {
+		return err
+	}
+	known, err := yes(q, "known")
+	if err != nil {
+		return err
+	}
 	list := TaskList{APIVersion: APIVersion, Kind: "TaskList", Items: []Task{}}
-	if t, err := g.tasks(); err == nil {
-		list.Items = append(list.Items, t.List()...)
+	switch t, err := g.tasks(); {
+	case err != nil:
+	case known:
+		list.Items = append(list.Items, t.Known()...)
+	default:
+		list.Items = append(list.Items, t.List(r.Context())...)
 	}
 	return writeJSON(w, http.StatusOK, list)
 }

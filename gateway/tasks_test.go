@@ -40,7 +40,15 @@ func (n *busyNode) Ping(ctx context.Context, ref string, times int) (*Ping, erro
 // fakeTasks are tasks by id.
 type fakeTasks map[string]Task
 
-func (f fakeTasks) List() (all []Task) {
+func (f fakeTasks) List(context.Context) []Task {
+	all := f.Known()
+	if len(all) > 0 && all[0].Status == "running" { // its host does not say
+		all[0].Status, all[0].LastStatus, all[0].LastHeard, all[0].Reason = UnknownTask, all[0].Status, requested, "away"
+	}
+	return all
+}
+
+func (f fakeTasks) Known() (all []Task) {
 	for _, id := range []string{"2", "1"} {
 		if t, ok := f[id]; ok {
 			all = append(all, t)
@@ -79,7 +87,10 @@ func TestTaskRoutes(t *testing.T) {
 	t.Parallel()
 	r := start(t, Options{Node: newBusy()})
 	for _, x := range []exchange{
-		{name: "list", path: "/v1/tasks", status: 200, contain: `{"apiVersion":"lmosd/v1","kind":"TaskList","items":[` +
+		{name: "list", path: "/v1/tasks", status: 200, contain: `{"id":"2","thing":"urn:x:weather","name":"weather","action":"ask","status":"unknown",` +
+			`"last_status":"running","last_heard":"2026-11-20T10:00:00Z","reason":"away","requested":"2026-11-20T10:00:00Z"}`},
+		{name: "list with more", path: "/v1/tasks?x=1", status: 400, code: "LMOS-2000"},
+		{name: "list of what is known", path: "/v1/tasks?known=true", status: 200, contain: `{"apiVersion":"lmosd/v1","kind":"TaskList","items":[` +
 			`{"id":"2","thing":"urn:x:weather","name":"weather","action":"ask","status":"running","requested":"2026-11-20T10:00:00Z"},` +
 			`{"id":"1","thing":"urn:x:weather","name":"weather","action":"ask","status":"completed","output":{"a":1},` +
 			`"requested":"2026-11-20T10:00:00Z","ended":"2026-11-20T10:00:01Z"}]}`},

@@ -307,7 +307,7 @@ func TestTasksOutliveTheConsumersNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	consumer = start(t, o)
-	tasks := consumer.Tasks().List()
+	tasks := consumer.Tasks().Known()
 	if len(tasks) != 1 || tasks[0].ID != id || tasks[0].Status != "pending" || tasks[0].Action != "sleep" {
 		t.Fatalf("after a restart there are %+v, want %s", tasks, id)
 	}

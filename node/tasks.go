@@ -3,6 +3,9 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -20,13 +23,68 @@ func (n *Node) Tasks() gateway.Tasks { return begun{n} }
 // begun are the tasks of a node's consumers: their places are in its ledger, their states at the things' hosts.
 type begun struct{ *Node }
 
-// List returns what the ledger says: it asks nobody.
-func (b begun) List() []gateway.Task {
+// Known returns what the ledger says: it asks nobody.
+func (b begun) Known() []gateway.Task {
 	var all []gateway.Task
 	for _, e := range b.ledger.List() {
 		all = append(all, b.noted(e))
 	}
 	return all
+}
+
+// Bounds of asking how tasks stand.
+const (
+	listTime    = 3 * time.Second // in all
+	listAtOnce  = 16
+	maxListed   = 256 // of those that have not ended, the newest
+)
+
+// List asks the hosts of tasks that have not ended how they stand, many at once.
+func (b begun) List(ctx context.Context) []gateway.Task {
+	all := b.Known()
+	ctx, cancel := context.WithTimeout(ctx, listTime)
+	defer cancel()
+	var g sync.WaitGroup
+	defer g.Wait()
+	places, open := make(chan struct{}, listAtOnce), 0
+	for i := range all {
+		if all[i].Final() {
+			continue
+		}
+		if open++; open > maxListed {
+			all[i].Doubt(errors.New("there are too many to ask after all"))
+			continue
+		}
+		select {
+		case places <- struct{}{}:
+		case <-ctx.Done():
+			all[i].Doubt(interact.AsError(ctx.Err()))
+			continue
+		}
+		g.Go(func() {
+			defer func() { <-places }()
+			b.now(ctx, &all[i])
+		})
+	}
+	return all
+}
+
+// now brings a task of the ledger up to date. A host that is known to be unreachable is not waited for.
+func (b begun) now(ctx context.Context, t *gateway.Task) {
+	ref := td.ParseRef(t.Thing)
+	for d := range b.dir.FindLocal(td.Query{ID: ref.Name, Limit: 8}) {
+		if ref.Match(d) && !b.Hosted(d) && !slices.ContainsFunc(d.Record.Hosts, func(h td.Host) bool { return !b.dir.IsDown(h.Node) }) {
+			t.Doubt(errors.New("no host of " + t.Name + " can be reached"))
+			return
+		}
+	}
+	fresh, err := b.Get(ctx, t.ID)
+	if err != nil {
+		t.Doubt(err)
+		return
+	}
+	fresh.Output = nil // a list shows none
+	*t = *fresh
 }
 
 // Get asks the thing's host.
@@ -49,6 +107,7 @@ func (b begun) ask(ctx context.Context, typ interact.Type, id string) (*gateway.
 		return nil, err
 	}
 	t := b.noted(e)
+	t.LastHeard = time.Time{}
 	if t.Status = r.Status.String(); !r.Began.IsZero() {
 		t.Requested = r.Began
 	}
@@ -88,6 +147,9 @@ func asOutput(r *interact.Message) json.RawMessage {
 // noted is what the ledger says of a task.
 func (b begun) noted(e task.Entry) gateway.Task {
 	t := gateway.Task{ID: e.ActionID, Thing: e.Thing, Name: e.Thing, Action: e.Action, Status: e.State.String(), Requested: e.Began, Ended: e.Ended}
+	if !e.State.Final() {
+		t.LastHeard = e.Heard
+	}
 	r := td.ParseRef(e.Thing)
 	for d := range b.dir.FindLocal(td.Query{ID: r.Name, Limit: 8}) {
 		if r.Match(d) {

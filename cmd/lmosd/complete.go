@@ -69,7 +69,7 @@ func (a *app) completeTask(cmd *cobra.Command, args []string, _ string) ([]strin
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(cmd.Context(), completeTime)
 	defer cancel()
-	list, err := client.Tasks(ctx)
+	list, err := client.KnownTasks(ctx)
 	if err != nil {
 		return nil, noFiles
 	}

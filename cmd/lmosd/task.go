@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -42,7 +43,8 @@ func newTaskLs(a *app) *cobra.Command {
 		Use:     "ls",
 		Aliases: []string{"list"},
 		Short:   "list the tasks that were begun through the node",
-		Long:    "Lists the tasks that were begun through the node, newest first, with the state that the node heard of last.",
+		Long: "Lists the tasks that were begun through the node, newest first. The hosts of those that have not ended are asked how\n" +
+			"they stand, for three seconds at most; of one whose host does not say the state is unknown, with the last one known.",
 		Example: `  lmosd task ls
   lmosd task ls -o json --jq '.items[] | select(.status == "running") | .id'`,
 		Annotations: console.About(console.ScopeLocal, console.ReadOnly),
@@ -127,7 +129,7 @@ func findTask(ctx context.Context, c *gateway.Client, prefix string) (*gateway.T
 	if prefix == "" {
 		return nil, console.Usage("lmosd task ls", "the id of the task is empty")
 	}
-	list, err := c.Tasks(ctx)
+	list, err := c.KnownTasks(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -190,9 +192,12 @@ func taskTable(items []gateway.Task, now time.Time) *terminal.Table {
 		if end.IsZero() {
 			end = now
 		}
-		took := terminal.Short(terminal.Span(end.Sub(i.Requested)), end.Sub(i.Requested).Round(time.Millisecond).String())
+		took, status := terminal.Short(terminal.Span(end.Sub(i.Requested)), end.Sub(i.Requested).Round(time.Millisecond).String()), i.Status
+		if status == gateway.UnknownTask { // nor is known how long it took
+			took, status = terminal.Text("–"), fmt.Sprintf("%s (%s %s ago)", status, i.LastStatus, terminal.Ago(i.LastHeard, now))
+		}
 		t.Add(terminal.Short(i.ID[:min(len(i.ID), shortTask)], i.ID), terminal.Short(i.Name, i.Thing), terminal.Text(i.Action),
-			terminal.Text(i.Status), terminal.Short(terminal.Ago(i.Requested, now), i.Requested.Format(time.RFC3339)), took)
+			terminal.Text(status), terminal.Short(terminal.Ago(i.Requested, now), i.Requested.Format(time.RFC3339)), took)
 	}
 	return t
 }

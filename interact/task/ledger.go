@@ -61,7 +61,9 @@ type Entry struct {
 	Began time.Time
 	// State is the last that this node heard of it; it may be pending for long after the action has ended, as nobody asked.
 	State interact.Status
-	// Ended is when this node heard that it has ended; zero: it did not.
+	// Heard is when it heard that, by this node's clock.
+	Heard time.Time
+	// Ended is when it has ended, as its host says, or else when this node heard it; zero: it has not, as far as this node knows.
 	Ended time.Time
 }
 
@@ -173,16 +175,16 @@ func (f *following) reply(r *interact.Message, err error) bool {
 	switch {
 	case err != nil:
 		if f.id != "" && tells(err) {
-			f.mark(f.ctx, f.id, interact.StatusFailed)
+			f.mark(f.ctx, f.id, interact.StatusFailed, time.Time{})
 		}
 	case f.id == "" && r.ActionID != "" && !r.Status.Final() && (f.request.Key == "" || f.request.Detach):
 		if _, known := f.Get(r.ActionID); known && !f.of(r.ActionID, f.request.Thing) {
 			break // another host's run
 		}
 		f.id = r.ActionID
-		f.note(f.ctx, Entry{ActionID: f.id, Thing: f.request.Thing, Action: f.request.Name, Began: f.began, State: r.Status})
+		f.note(f.ctx, Entry{ActionID: f.id, Thing: f.request.Thing, Action: f.request.Name, Began: f.began, State: r.Status, Heard: time.Now()})
 	case f.id != "":
-		f.mark(f.ctx, f.id, r.Status)
+		f.mark(f.ctx, f.id, r.Status, r.Time)
 	}
 	return f.yield(r, err)
 }
@@ -202,7 +204,7 @@ func (l *Ledger) ask(ctx context.Context, t interact.Thing, m *interact.Message)
 	return func(yield func(*interact.Message, error) bool) {
 		for r, err := range t.Do(ctx, m) {
 			if err == nil && r.Type == interact.ActionStatus && l.of(r.ActionID, m.Thing) {
-				l.mark(ctx, r.ActionID, r.Status)
+				l.mark(ctx, r.ActionID, r.Status, r.Time)
 			}
 			if !yield(r, err) {
 				return
@@ -287,15 +289,21 @@ func (l *Ledger) note(ctx context.Context, e Entry) {
 	}
 }
 
-// mark notes how an action stands. That need not be durable: the host can be asked again.
-func (l *Ledger) mark(ctx context.Context, id string, state interact.Status) {
+// mark notes how an action stands, since at by the clock of its host. That need not be durable: the host can be asked again.
+func (l *Ledger) mark(ctx context.Context, id string, state interact.Status, at time.Time) {
+	now := time.Now()
 	l.mu.Lock()
 	e := l.entries[id]
 	changed := e != nil && state != e.Value.(*record).State && !e.Value.(*record).State.Final()
+	if e != nil {
+		e.Value.(*record).Heard = now
+	}
 	if changed {
 		r := e.Value.(*record)
 		if r.State = state; state.Final() {
-			r.Ended = time.Now()
+			if r.Ended = at; at.Before(r.Began) || at.After(now) { // it does not say, or its clock is another
+				r.Ended = now
+			}
 		}
 	}
 	l.mu.Unlock()
@@ -370,15 +378,21 @@ type line struct {
 	Action   string     `json:"action"`
 	Began    time.Time  `json:"began"`
 	State    string     `json:"state"`
+	Heard    *time.Time `json:"heard,omitempty"`
 	Ended    *time.Time `json:"ended,omitempty"`
 }
 
 // append appends the entry as it is stored.
 func (e *Entry) append(dst []byte) []byte {
 	l := line{V: 1, ActionID: e.ActionID, Thing: e.Thing, Action: e.Action, Began: e.Began.UTC(), State: e.State.String()}
-	if !e.Ended.IsZero() {
-		ended := e.Ended.UTC()
-		l.Ended = &ended
+	for _, t := range []struct {
+		at time.Time
+		to **time.Time
+	}{{e.Heard, &l.Heard}, {e.Ended, &l.Ended}} {
+		if !t.at.IsZero() {
+			at := t.at.UTC()
+			*t.to = &at
+		}
 	}
 	data, _ := json.Marshal(l) // check let no year through that JSON cannot hold
 	return append(dst, data...)
@@ -402,6 +416,9 @@ func parseEntry(data []byte) (Entry, error) {
 	if l.Ended != nil {
 		e.Ended = *l.Ended
 	}
+	if e.Heard = e.Began; l.Heard != nil {
+		e.Heard = *l.Heard
+	}
 	return e, e.check()
 }
 
@@ -418,7 +435,7 @@ func (e *Entry) check() error {
 	if e.ActionID == "" {
 		return fmt.Errorf("there is no actionID")
 	}
-	for _, t := range []time.Time{e.Began, e.Ended} {
+	for _, t := range []time.Time{e.Began, e.Heard, e.Ended} {
 		if y := t.UTC().Year(); y < 1 || y > 9999 {
 			return fmt.Errorf("the year %d", y)
 		}

@@ -135,8 +135,8 @@ func TestLedgerSurvivesARestart(t *testing.T) {
 		}
 		l = open(t, d, LedgerOptions{})
 		want := []Entry{
-			{ActionID: "id 1", Thing: "urn:oven@z6Mkx", Action: "bake1", Began: began.Add(time.Minute), State: interact.StatusPending},
-			{ActionID: "id 0", Thing: "urn:oven@z6Mkx", Action: "bake0", Began: began, State: interact.StatusPending},
+			{ActionID: "id 1", Thing: "urn:oven@z6Mkx", Action: "bake1", Began: began.Add(time.Minute), State: interact.StatusPending, Heard: began.Add(time.Minute)},
+			{ActionID: "id 0", Thing: "urn:oven@z6Mkx", Action: "bake0", Began: began, State: interact.StatusPending, Heard: began},
 		}
 		if diff := cmp.Diff(want, l.List()); diff != "" {
 			t.Error(diff)
@@ -151,6 +151,24 @@ func TestLedgerSurvivesARestart(t *testing.T) {
 		l = open(t, d, LedgerOptions{})
 		if e, _ := l.Get("id 0"); e.State != interact.StatusCompleted || !e.Ended.Equal(began.Add(2*time.Minute)) {
 			t.Errorf("got %+v, want it completed", e)
+		}
+		ended := time.Now().Add(-30 * time.Second) // the host says when; a time before the beginning, or one to come, is none
+		for id, at := range map[string]time.Time{"id 1": ended, "id 4": began.Add(-time.Hour), "id 5": time.Now().Add(time.Hour)} {
+			tell(t, l, says(nil, status(id, interact.StatusPending)), interact.InvokeAction)
+			r := status(id, interact.StatusCompleted)
+			r.Time = at
+			time.Sleep(time.Second)
+			tell(t, l, says(nil, r), interact.QueryAction)
+			want := time.Now()
+			if id == "id 1" {
+				want = ended
+			}
+			if e, _ := l.Get(id); !e.Ended.Equal(want) || !e.Heard.Equal(time.Now()) {
+				t.Errorf("%s has ended at %v, heard at %v, want %v", id, e.Ended, e.Heard, want)
+			}
+			if id != "id 1" {
+				l.Forget(id)
+			}
 		}
 		l.Forget("id 0")
 		l.Forget("id 0")
@@ -367,7 +385,7 @@ func FuzzEntry(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%+v is written as %s: %v", e, e.append(nil), err)
 		}
-		if !again.Began.Equal(e.Began) || !again.Ended.Equal(e.Ended) || again.ActionID != e.ActionID || again.Thing != e.Thing ||
+		if !again.Began.Equal(e.Began) || !again.Heard.Equal(e.Heard) || !again.Ended.Equal(e.Ended) || again.ActionID != e.ActionID || again.Thing != e.Thing ||
 			again.Action != e.Action || again.State != e.State {
 			t.Errorf("%+v becomes %+v", e, again)
 		}
