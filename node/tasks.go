@@ -34,9 +34,9 @@ func (b begun) Known() []gateway.Task {
 
 // Bounds of asking how tasks stand.
 const (
-	listTime    = 3 * time.Second // in all
-	listAtOnce  = 16
-	maxListed   = 256 // of those that have not ended, the newest
+	listTime   = 3 * time.Second // in all
+	listAtOnce = 16
+	maxListed  = 256 // of those that have not ended, the newest
 )
 
 // List asks the hosts of tasks that have not ended how they stand, many at once.
