@@ -27,7 +27,6 @@ import (
 	"github.com/libp2p/go-libp2p/p2p/protocol/autonatv2"
 	relay "github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/client"
 	"github.com/libp2p/go-libp2p/p2p/security/noise"
-	libp2ptls "github.com/libp2p/go-libp2p/p2p/security/tls"
 	libp2pquic "github.com/libp2p/go-libp2p/p2p/transport/quic"
 	"github.com/libp2p/go-libp2p/p2p/transport/quicreuse"
 	"github.com/libp2p/go-libp2p/p2p/transport/tcp"
@@ -78,7 +77,11 @@ func (h *Host) network(priv crypto.PrivKey, bus event.Bus, opts ...swarm.Option)
 }
 
 func (h *Host) addTransports(s *swarm.Swarm, priv crypto.PrivKey, reuse *quicreuse.ConnManager) error {
-	q, err := libp2pquic.NewTransport(priv, reuse, nil, h.gater, h.rm)
+	certificate, err := timeless()
+	if err != nil {
+		return err
+	}
+	q, err := libp2pquic.NewTransport(priv, reuse, nil, h.gater, h.rm, libp2pquic.WithTLSIdentityOption(certificate))
 	if err != nil {
 		return err
 	}
@@ -102,7 +105,7 @@ func (h *Host) addTransports(s *swarm.Swarm, priv crypto.PrivKey, reuse *quicreu
 // upgrader makes a TCP connection a secure, multiplexed one.
 func (h *Host) upgrader(priv crypto.PrivKey) (transport.Upgrader, error) {
 	muxers := []upgrader.StreamMuxer{{ID: yamux.ID, Muxer: yamux.DefaultTransport}}
-	t, err := libp2ptls.New(libp2ptls.ID, priv, muxers)
+	t, err := newTLS(priv, muxers)
 	if err != nil {
 		return nil, err
 	}

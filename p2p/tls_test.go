@@ -1,0 +1,134 @@
+package p2p
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"testing"
+	"time"
+
+	"github.com/libp2p/go-libp2p"
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	libp2ptls "github.com/libp2p/go-libp2p/p2p/security/tls"
+	"github.com/libp2p/go-libp2p/p2p/transport/tcp"
+	ma "github.com/multiformats/go-multiaddr"
+	manet "github.com/multiformats/go-multiaddr/net"
+	"github.com/multiformats/go-multistream"
+	"github.com/quic-go/quic-go"
+)
+
+// shown returns the certificate that a host shows at an address.
+func shown(t *testing.T, h *Host, at ma.Multiaddr) *x509.Certificate {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	priv, err := crypto.UnmarshalPrivateKey(newKey(t).Libp2p())
+	if err != nil {
+		t.Fatal(err)
+	}
+	identity, err := libp2ptls.NewIdentity(priv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, _ := identity.ConfigForPeer(h.ID())
+	_, addr, err := manet.DialArgs(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if isQUIC(at) {
+		c, err := quic.DialAddr(ctx, addr, config, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.CloseWithError(0, "")
+		return c.ConnectionState().TLS.PeerCertificates[0]
+	}
+	raw, err := manet.Dial(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	if err := multistream.SelectProtoOrFail(libp2ptls.ID, raw); err != nil {
+		t.Fatal(err)
+	}
+	c := tls.Client(raw, config)
+	if err := c.HandshakeContext(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return c.ConnectionState().PeerCertificates[0]
+}
+
+// TestCertificatesHoldForEveryClock has hosts show certificates that a peer accepts whose clock is wrong by years. With the
+// library's own, which begin an hour ago, a peer whose clock is two hours behind refuses the connection.
+func TestCertificatesHoldForEveryClock(t *testing.T) {
+	t.Parallel()
+	h := started(t, Options{Listen: []string{anyTCP, anyQUIC}})
+	for _, at := range h.Network().ListenAddresses() {
+		c := shown(t, h, at)
+		pool := x509.NewCertPool()
+		pool.AddCert(c)
+		c.UnhandledCriticalExtensions = nil // libp2p's own, which the library checks
+		for _, off := range []time.Duration{-20 * 365 * 24 * time.Hour, -2 * time.Hour, 2 * time.Hour, 200 * 365 * 24 * time.Hour} {
+			if _, err := c.Verify(x509.VerifyOptions{Roots: pool, CurrentTime: time.Now().Add(off)}); err != nil {
+				t.Errorf("%s: a clock that is off by %v: %v", at, off, err)
+			}
+		}
+	}
+}
+
+// TestTLSWithTheLibrarysOwn connects this package's TLS with libp2p's, in both directions, and sees who is who.
+func TestTLSWithTheLibrarysOwn(t *testing.T) {
+	t.Parallel()
+	ours, theirs := started(t, Options{Listen: []string{anyTCP}}), foreign(t)
+	other := started(t, Options{})
+	for _, c := range []struct{ from, to hostLike }{{ours, theirs}, {theirs, other}, {other, ours}} {
+		if len(c.to.Addrs()) == 0 {
+			c.from, c.to = c.to, c.from
+		}
+		if err := c.from.Connect(t.Context(), peer.AddrInfo{ID: c.to.ID(), Addrs: c.to.Addrs()}); err != nil {
+			t.Fatal(err)
+		}
+		for _, conn := range c.from.Network().ConnsToPeer(c.to.ID()) {
+			if s := conn.ConnState(); s.Security != libp2ptls.ID || s.StreamMultiplexer != "/yamux/1.0.0" || !s.UsedEarlyMuxerNegotiation {
+				t.Errorf("got %+v", s)
+			}
+		}
+		if c.from.Network().Connectedness(c.to.ID()) != network.Connected {
+			t.Error("not connected")
+		}
+	}
+	// Who is not who was dialled is refused.
+	wrong := peer.AddrInfo{ID: other.ID(), Addrs: theirs.Addrs()}
+	if err := started(t, Options{}).Connect(t.Context(), wrong); err == nil {
+		t.Error("another key was taken for the one that was dialled")
+	}
+}
+
+type hostLike interface {
+	ID() peer.ID
+	Addrs() []ma.Multiaddr
+	Network() network.Network
+	Connect(context.Context, peer.AddrInfo) error
+}
+
+// foreign is a host as the library makes it.
+func foreign(t *testing.T) hostLike {
+	t.Helper()
+	priv, err := crypto.UnmarshalPrivateKey(newKey(t).Libp2p())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := libp2p.New(libp2p.Identity(priv), libp2p.ListenAddrStrings(anyTCP), libp2p.DisableRelay(),
+		libp2p.NoTransports, libp2p.Transport(tcp.NewTCPTransport), libp2p.Security(libp2ptls.ID, libp2ptls.New))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return h
+}
