@@ -21,9 +21,10 @@ const (
 	A2AOperation = "a2a:Operation" // an operation and its results: its thing is an A2A agent
 )
 
-// IsTunnel reports whether an action with these @types is a tunnel.
+// IsTunnel reports whether an action with these @types is a tunnel, or stands for what is not described ([MoreTools]): it is no action of its
+// own that clients would be offered.
 func IsTunnel(types []string) bool {
-	return slices.Contains(types, MCPSession) || slices.Contains(types, A2AOperation)
+	return slices.Contains(types, MCPSession) || slices.Contains(types, A2AOperation) || slices.Contains(types, MoreTools)
 }
 
 // Octets is the media type of what a tunnel carries.

@@ -24,9 +24,13 @@ import (
 //	mcp:destructive, mcp:openWorld      hints of a tool; readOnlyHint and idempotentHint are safe and idempotent
 //	mcp:uri, mcp:uriTemplate            of a resource, which is a property
 //	lmos:unlisted                       true of a server whose lists are private (cacheScope): its node tells nobody of it (bridge.Import.Listed)
+//	mcp:omitted                         how many tools, prompts and resources a description has no room for ([More] lists the tools)
 //	mcp:icons, mcp:meta                 of any of them, if they are small
 //	mcp:capabilities, mcp:protocolVersions, mcp:serverInfo   of the server
 const Namespace = "https://lmosd.dev/ns/mcp#"
+
+// omitted is the term that says how much is not described.
+const omitted = "mcp:omitted"
 
 // Types of actions.
 const (
@@ -63,6 +67,8 @@ type draft struct {
 	c     *catalogue
 	parts []part
 	index *index
+	// omitted is how many tools, prompts and resources there is no room for.
+	omitted int
 }
 
 // A part is one affordance.
@@ -87,6 +93,10 @@ func (c *catalogue) describe(target string, o bridge.Import) ([]byte, *index, er
 		return nil, nil, interact.AsError(err)
 	}
 	d.fit(maxDraft - len(raw))
+	if d.omitted > 0 {
+		head[omitted] = d.omitted
+		head["actions"].(map[string]any)[More] = moreAction // which head made
+	}
 	for _, p := range d.parts {
 		all, _ := head[p.kind].(map[string]any)
 		if all == nil {
@@ -147,7 +157,7 @@ func (d *draft) actions() {
 	for _, p := range d.c.prompts {
 		all = append(all, entry{"prompt", p.Name, p.Name})
 	}
-	names := keys(all, Tunnel)
+	names := keys(all, Tunnel, More)
 	for i, t := range d.c.tools {
 		full, lean := t.action()
 		d.add(part{kind: "actions", key: names[i], what: "the tool " + t.Name, full: full, lean: lean,
@@ -359,6 +369,7 @@ func (d *draft) add(p part, bad error) {
 		p.full, p.size[0] = p.lean, p.size[1]
 	}
 	if p.size[0] > maxAffordance {
+		d.omitted++
 		d.c.warn("%s is left out: it has more than %d bytes", interact.Clip(p.what, maxTitle), maxAffordance)
 		return
 	}
@@ -389,8 +400,14 @@ func (d *draft) fit(room int) {
 		}
 		return n
 	}
+	if d.omitted > 0 {
+		room -= moreRoom
+	}
 	if sum(0) <= room {
 		return
+	}
+	if d.omitted == 0 {
+		room -= moreRoom
 	}
 	d.c.warn("the description is shortened: a Thing Description has %d bytes at most", td.MaxTD)
 	for i := range d.parts {
@@ -401,6 +418,7 @@ func (d *draft) fit(room int) {
 		n -= d.parts[len(d.parts)-1].size[0]
 	}
 	if left := all - len(d.parts); left > 0 {
+		d.omitted += left
 		d.c.warn("%d of %d tools, prompts and resources are left out, for want of room; MCP clients have all of them", left, all)
 	}
 }

@@ -28,6 +28,11 @@ func (b *Bridge) Guard(d *td.Thing, judge bridge.Judge) interact.Wrap {
 	g := newGate(d, judge)
 	return func(t interact.Thing) interact.Thing {
 		return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+			if m.Type == interact.InvokeAction && m.Name == More {
+				if err := g.judgeMore(ctx, m); err != nil {
+					return interact.Fail(err)
+				}
+			}
 			if m.Type != interact.InvokeAction || m.Name != Tunnel || m.Chunks == nil {
 				return t.Do(ctx, m)
 			}
@@ -36,6 +41,17 @@ func (b *Bridge) Guard(d *td.Thing, judge bridge.Judge) interact.Wrap {
 			})
 		})
 	}
+}
+
+// judgeMore asks whether the tool that m names may be called.
+func (g *gate) judgeMore(ctx context.Context, m *interact.Message) error {
+	w, err := wishesOf(m)
+	if err != nil || w.Tool == "" {
+		return err
+	}
+	one := *m
+	one.Name, one.Data, one.ContentType = or(g.tools, w.Tool), w.Arguments, ""
+	return g.judge(ctx, &one)
 }
 
 // A gate knows what a description calls what MCP names.

@@ -184,6 +184,9 @@ func (s *server) invoke(ctx context.Context, m *interact.Message, yield func(*in
 }
 
 func (s *server) run(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) (*interact.Message, error) {
+	if m.Name == More {
+		return s.more(ctx, m, yield)
+	}
 	target, ok := s.index.Load().actions[m.Name]
 	if !ok {
 		return nil, interact.Errorf(interact.NoAffordance, "it had more before: lmosd show", "the server has no %s now", m.Name)
@@ -192,6 +195,12 @@ func (s *server) run(ctx context.Context, m *interact.Message, yield func(*inter
 	if err != nil {
 		return nil, err
 	}
+	return s.runs(ctx, m, target, args, yield)
+}
+
+// runs runs a tool or a prompt with its arguments.
+func (s *server) runs(ctx context.Context, m *interact.Message, target called, args json.RawMessage,
+	yield func(*interact.Message, error) bool) (*interact.Message, error) {
 	c := &call{s: s, m: m, method: wire.CallTool, params: map[string]any{"name": target.name, "arguments": args}, yield: yield}
 	if target.prompt {
 		c.method = wire.GetPrompt

@@ -164,6 +164,10 @@ func (c *conversation) call(ctx context.Context, f callFlags, name string, words
 			c.Flags.Output)
 	}
 	action, err := c.action(name, "call")
+	by := name
+	if err != nil {
+		action, by, err = c.undescribed(ctx, name, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -173,6 +177,11 @@ func (c *conversation) call(ctx context.Context, f callFlags, name string, words
 		return err
 	}
 	defer done()
+	if by != name {
+		if err := named(&o, name); err != nil {
+			return err
+		}
+	}
 	o.Asks = !f.async && o.Stream == nil && c.mayAsk(name)
 	var parts *printer.Parts
 	if f.stream {
@@ -182,7 +191,7 @@ func (c *conversation) call(ctx context.Context, f callFlags, name string, words
 			o.Began = parts.Began
 		}
 	}
-	r, err := c.client.Invoke(ctx, c.agent.Ref, name, o)
+	r, err := c.client.Invoke(ctx, c.agent.Ref, by, o)
 	if err == nil && r.Task != nil && !f.async {
 		if r.Task.Name = c.agent.Name; c.ForPeople() && c.Talk.TTY && len(r.Task.Inputs) == 0 {
 			c.Talk.Line(c.Talk.Paint(terminal.Dim, "it goes on as a task, with or without this command: ") +

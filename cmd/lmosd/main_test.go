@@ -21,7 +21,7 @@ import (
 var update = flag.Bool("update", false, "write the golden files anew")
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"lmosd": main, "curl": curl, "endless": endless})
+	testscript.Main(m, map[string]func(){"lmosd": main, "curl": curl, "endless": endless, "crowded": crowded})
 }
 
 // TestScripts runs testdata/script/*.txtar. Each has a fake node of its own: LMOSD_NODE and LMOSD_TOKEN lead to it.

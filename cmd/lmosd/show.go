@@ -134,6 +134,7 @@ func (a *app) showAgent(ctx context.Context, d *gateway.AgentDetail) error {
 	}
 	err = a.Show(console.View{Doc: d, Names: []string{d.Agent.Ref}, People: func(s *terminal.Screen, _ bool) {
 		sheet := agentSheet(d, t, time.Now())
+		a.addMore(ctx, sheet, d.Agent.Ref, t)
 		sheet.Add("for WoT", a.consumerTD(ctx, d.Agent.Ref))
 		sheet.Write(s)
 	}})

@@ -27,6 +27,7 @@ type front struct {
 
 	tunnel string                                  // the action that it is passed through; empty: it is not
 	offer  atomic.Pointer[offer.Offer]             // as it was described last
+	listed atomic.Pointer[listed]                  // where the description has no room for all
 	params atomic.Pointer[map[string][]wire.Param] // the arguments of its tools that headers repeat
 	busy   int                                     // owned by Handler.mu
 	used   time.Time                               // owned by Handler.mu

@@ -74,7 +74,12 @@ func (s *mesh) Call(ctx context.Context, m *wire.Message, notify func(*wire.Mess
 		self.Title = "The mesh"
 		return discovered(m, self, instructions), nil
 	case "tools/list":
-		return paged(ctx, s.h.sealer, m, "tools", s.pinned.view(ctx).tools, nameOf), nil
+		v := s.pinned.view(ctx)
+		r := paged(ctx, s.h.sealer, m, "tools", v.tools, nameOf)
+		if len(v.partly) > 0 {
+			r = r.WithResult(written(v.partly), "_meta", metaPartly)
+		}
+		return r, nil
 	case "prompts/list":
 		return paged(ctx, s.h.sealer, m, "prompts", s.pinned.view(ctx).prompts, nameOf), nil
 	case "resources/list":
@@ -295,6 +300,9 @@ func (s *mesh) complete(ctx context.Context, m *wire.Message, notify func(*wire.
 	}
 	return wire.Refuse(m.ID(), wire.Errorf(wire.InvalidParams, "there is nothing like that to complete")), nil
 }
+
+// metaPartly is the member of _meta that names the pinned things of which not all tools are listed.
+const metaPartly = "dev.lmosd/incomplete"
 
 // meshTaskOf is what ids of tasks of things are sealed for, a foreignTask.
 func meshTaskOf(ctx context.Context) seal.For {

@@ -99,3 +99,38 @@ func TestReasonsOfMeshCall(t *testing.T) {
 		}
 	}
 }
+
+// Of a server that has more than its description has room for, and is away, nobody says that it has no more.
+func TestMoreThanIsDescribed(t *testing.T) {
+	t.Parallel()
+	m := bridgetest.NewMesh(t)
+	add(t, m, "urn:shop", strings.Replace(shopTD, `"actions":{`, `"mcp:omitted":5,"actions":{"mcp-more":{"@type":"mcp:More"},`, 1), nil)
+	url := serveMesh(t, m, "shop")
+	for call, want := range map[string]string{
+		`{"name":"mesh_describe","arguments":{"thing":"shop"}}`:                 "5 more tools, prompts or resources are not in its description",
+		`{"name":"mesh_describe","arguments":{"thing":"shop","tool":"sell"}}`:   "LMOS-1503",
+		`{"name":"mesh_describe","arguments":{"thing":"shop","tool":"buy.it"}}`: "inputSchema",
+		`{"name":"mesh_search","arguments":{"query":"buys something"}}`:         `"moreTools":5`,
+	} {
+		if r := post(t, url+"/mcp", "", wire.CallTool, call, `{}`); !strings.Contains(string(r.Bytes()), want) {
+			t.Errorf("%s: got %s", call, r.Bytes())
+		}
+	}
+	if r := post(t, url+"/mcp", "", "tools/list", `{}`, `{}`); !strings.Contains(string(r.Bytes()), metaPartly) || strings.Contains(string(r.Bytes()), "mcp-more") {
+		t.Errorf("the mesh lists %s", r.Bytes())
+	}
+	thing := far(func(_ context.Context, q *wire.Message, _ func(*wire.Message) error) (*wire.Message, error) {
+		return wire.Respond(q.ID(), json.RawMessage(`{"resultType":"complete","ttlMs":0,"cacheScope":"public","tools":[
+			{"name":"buy.it","description":"Buys a lot.","inputSchema":{"type":"object"}},{"name":"sell","inputSchema":{"type":"object"}},
+			{"name":"odd","inputSchema":7},{"name":"turned\u202e","inputSchema":{"type":"object"}}]}`)), nil
+	}).thing()
+	add(t, m, "urn:shop", strings.Replace(shopTD, `"actions":{`, `"mcp:omitted":2,"actions":{"mcp-more":{"@type":"mcp:More"},`, 1), thing)
+	r := post(t, url+"/mcp", "", wire.CallTool, `{"name":"mesh_describe","arguments":{"thing":"shop"}}`, `{}`)
+	if text := string(r.Bytes()); !strings.Contains(text, "sell") || !strings.Contains(text, "Buys a lot") || strings.Contains(text, "odd") ||
+		strings.Contains(text, "turned") || strings.Contains(text, "not in its description") {
+		t.Errorf("got %s", text)
+	}
+	if all := toolNames(t, url); !strings.Contains(strings.Join(all, " "), "shop__sell") {
+		t.Errorf("the mesh lists %q", all)
+	}
+}

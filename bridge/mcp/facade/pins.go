@@ -20,6 +20,8 @@ const (
 	// findFor is how long it is looked for a pinned thing that is not known, and missFor how long that is not done again.
 	findFor = time.Second
 	missFor = 10 * time.Second
+	// partlyFor is how long a server that did not list all of its tools is not asked again.
+	partlyFor = 2 * time.Second
 )
 
 // A pin is one entry of the configuration. What it names is found again under its exact reference: nobody takes its place by calling
@@ -28,6 +30,9 @@ type pin struct {
 	ref   string // of the thing, as it was written
 	name  string // of what it offers; empty: all
 	alias string
+
+	described *offer.Offer // as the thing is described
+	partly    bool         // the description has no room for all, and the server did not say more
 
 	exact  string // the exact reference, once it was found; it stays when the thing goes
 	offer  *offer.Offer
@@ -53,20 +58,28 @@ func (p *pin) find(ctx context.Context, h *Handler) {
 	if p.offer == nil && time.Since(p.missed) < missFor {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, findFor)
+	limited, cancel := context.WithTimeout(ctx, findFor)
 	defer cancel()
 	ref := p.exact
 	if ref == "" {
 		ref = p.ref
 	}
-	d, err := h.o.Mesh.Get(ctx, ref)
+	d, err := h.o.Mesh.Get(limited, ref)
 	if err != nil {
 		if code := interact.AsError(err).Code; p.offer == nil || code == interact.NotFound || code == interact.Withdrawn || code == interact.Expired {
 			p.offer, p.missed = nil, time.Now()
 		}
 		return
 	}
-	p.exact, p.offer = d.Ref(), p.offer.Renewed(d)
+	p.exact = d.Ref()
+	if p.described = p.described.Renewed(d); p.described.Omitted == 0 {
+		p.offer, p.partly = p.described, false
+		return
+	}
+	o, err := h.whole(ctx, d)
+	if p.partly = err != nil; err == nil || p.offer == nil || p.offer.Desc.Record.Hash != d.Record.Hash {
+		p.offer = o // else what was listed before is more
+	}
 }
 
 // fits reports whether a pin means what is called so.
@@ -92,6 +105,7 @@ type view struct {
 	byTool, byPrompt                     map[string]target
 	byAlias                              map[string]string // references of things by the alias in their URIs
 	params                               map[string][]wire.Param
+	partly                               []string // aliases of things of which not all is listed: their servers do not say it now
 }
 
 // pinned makes views of pins. It is safe for concurrent use.
@@ -122,13 +136,14 @@ func (s *pinned) view(ctx context.Context) *view {
 	}
 	defer s.mu.Unlock()
 	seq := s.h.o.Mesh.Latest()
-	if s.now != nil && s.seq == seq && time.Since(s.made) < missFor {
+	if s.now != nil && s.seq == seq && (time.Since(s.made) < partlyFor || time.Since(s.made) < missFor && len(s.now.partly) == 0) {
 		return s.now
 	}
-	was := make([]*offer.Offer, len(s.pins))
+	was, partly := make([]*offer.Offer, len(s.pins)), make([]bool, len(s.pins))
 	var work sync.WaitGroup
 	for i, p := range s.pins {
-		if was[i] = p.offer; p.offer == nil { // it may have to be looked for elsewhere
+		partly[i] = p.partly
+		if was[i] = p.offer; p.offer == nil || p.offer.Omitted > 0 { // it may have to be looked for elsewhere
 			work.Go(func() { p.find(ctx, s.h) })
 		} else {
 			p.find(ctx, s.h)
@@ -138,17 +153,17 @@ func (s *pinned) view(ctx context.Context) *view {
 	if ctx.Err() == nil {
 		s.seq, s.made = seq, time.Now()
 	}
-	if s.now == nil || slices.ContainsFunc(s.pins, func(p *pin) bool { return !slices.Contains(was, p.offer) }) || lost(was, s.pins) {
+	if s.now == nil || slices.ContainsFunc(s.pins, func(p *pin) bool { return !slices.Contains(was, p.offer) }) || lost(was, partly, s.pins) {
 		s.now = s.make()
 		s.shown.Store(s.now)
 	}
 	return s.now
 }
 
-// lost reports whether something is not there any more.
-func lost(was []*offer.Offer, pins []*pin) bool {
+// lost reports whether something is not there any more, or more or less of it is known than there is.
+func lost(was []*offer.Offer, partly []bool, pins []*pin) bool {
 	for i, p := range pins {
-		if was[i] != nil && p.offer == nil {
+		if was[i] != nil && p.offer == nil || partly[i] != p.partly {
 			return true
 		}
 	}
@@ -165,6 +180,9 @@ func (s *pinned) make() *view {
 				v.byAlias[p.offer.Alias] = p.exact
 			}
 			v.add(p, seen)
+			if p.partly {
+				v.partly = append(v.partly, p.alias)
+			}
 		}
 	}
 	for _, list := range [][]item{v.tools, v.prompts, v.resources, v.templates} {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -87,7 +88,7 @@ func (s *mesh) hit(ctx context.Context, d *td.Description, sought []string) hit 
 	p := s.h.o.Mesh.Presence(d)
 	out.State, out.LastSeen = p.State, p.LastSeen.UTC().Truncate(time.Second)
 	all := briefs(d.Thing, sought)
-	out.More = max(0, len(all)-toolsOfHit)
+	out.More = max(0, len(all)-toolsOfHit) + offer.Omitted(d.Thing)
 	out.Tools = append(out.Tools, all[:min(len(all), toolsOfHit)]...)
 	return out
 }
@@ -139,6 +140,10 @@ func (s *mesh) describe(ctx context.Context, m *wire.Message) (*wire.Message, er
 		return nil, err
 	}
 	o, only := offer.Of(d), m.Text("arguments", "tool")
+	var away error
+	if o.Omitted > 0 && (only == "" || o.Tool(only) == nil && o.ToolOf(only) == nil) {
+		o, away = s.h.whole(ctx, d)
+	}
 	tools := []any{}
 	for _, t := range o.Tools {
 		switch {
@@ -149,6 +154,9 @@ func (s *mesh) describe(ctx context.Context, m *wire.Message) (*wire.Message, er
 			tools = append(tools, t)
 		}
 	}
+	if only != "" && len(tools) == 0 && away != nil {
+		return nil, away // it may have it: who knows is not there
+	}
 	if only != "" && len(tools) == 0 {
 		return nil, interact.Errorf(interact.NoAffordance, "leave tool out, and see all", "%s has no tool %q", thing, interact.Clip(only, offer.MaxName))
 	}
@@ -158,6 +166,10 @@ func (s *mesh) describe(ctx context.Context, m *wire.Message) (*wire.Message, er
 		doc["resources"], doc["prompts"] = append(append([]offer.Resource{}, resources...), templates...), append([]*offer.Prompt{}, o.Prompts...)
 		if len(o.Tools) > fewTools {
 			doc["note"] = "there are many tools: give one in tool to see the schema of its input"
+		}
+		if away != nil {
+			doc["incomplete"] = fmt.Sprintf("%d more tools, prompts or resources are not in its description, and it cannot be asked now: %s",
+				o.Omitted, wire.Fault(away).Message)
 		}
 	}
 	return wire.Respond(m.ID(), offer.Document(doc)), nil

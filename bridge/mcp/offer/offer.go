@@ -35,6 +35,9 @@ type Offer struct {
 	Prompts   []*Prompt
 	Resources []*Resource
 	Templates []*Resource
+	// Omitted is how many tools, prompts and resources a server has that its description has no room for. What is here may not be all then
+	// ([Offer.With]).
+	Omitted int
 
 	byTool   map[string]*Tool
 	byPrompt map[string]*Prompt
@@ -57,10 +60,14 @@ func Of(d *td.Description) *Offer {
 	var doc struct {
 		Actions    map[string]verbatim `json:"actions"`
 		Properties map[string]verbatim `json:"properties"`
+		Omitted    any                 `json:"mcp:omitted"`
 	}
 	_ = json.Unmarshal(d.Thing.Raw, &doc) // it is a description; a term that is something else is left out
 	o := &Offer{Desc: d, Alias: aliasOf(d), byTool: map[string]*Tool{}, byPrompt: map[string]*Prompt{}}
 	server := Tunnel(d.Thing) != ""
+	if server {
+		o.Omitted = omitted(doc.Omitted)
+	}
 	for _, key := range slices.Sorted(maps.Keys(d.Thing.Actions)) {
 		v := doc.Actions[key]
 		if !server || interact.Readable(v.Name) != v.Name {

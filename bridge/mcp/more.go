@@ -1,0 +1,82 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/lmosd/lmosd/bridge"
+	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// More is the name of the action of a server that has more tools than its description has room for. It lists all of them, page by page, as the
+// server says now, and calls one. Clients of MCP need it not: they have the tunnel.
+const More = "mcp-more"
+
+// moreRoom is what the action takes of a description, in bytes.
+const moreRoom = 2 << 10
+
+// moreAction is how a description says it.
+var moreAction = json.RawMessage(`{"@type":"` + bridge.MoreTools + `","title":"More tools",
+ "description":"Lists all tools of the server, page by page, or calls the one that is named: the description has no room for all.",
+ "input":{"type":"object","properties":{"tool":{"type":"string"},"arguments":{"type":"object"},"cursor":{"type":"string"}}},"output":{}}`)
+
+// wishes is the input of the action.
+type wishes struct {
+	Tool      string          `json:"tool"`
+	Arguments json.RawMessage `json:"arguments"`
+	Cursor    *string         `json:"cursor"`
+}
+
+func wishesOf(m *interact.Message) (w wishes, err error) {
+	data, err := arguments(m)
+	if err != nil {
+		return w, err
+	}
+	if json.Unmarshal(data, &w) != nil || len(w.Arguments) > 0 && w.Arguments[0] != '{' {
+		return w, interact.Errorf(interact.Invalid, `for example {"tool":"name","arguments":{}}`, "%s takes a tool with its arguments, or a cursor", More)
+	}
+	return w, nil
+}
+
+// more answers the action.
+func (s *server) more(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) (*interact.Message, error) {
+	w, err := wishesOf(m)
+	if err != nil {
+		return nil, err
+	}
+	if w.Tool != "" {
+		if len(w.Arguments) == 0 {
+			w.Arguments = json.RawMessage("{}")
+		}
+		return s.runs(ctx, m, called{name: w.Tool}, w.Arguments, yield)
+	}
+	params := map[string]any{}
+	if w.Cursor != nil {
+		params["cursor"] = *w.Cursor
+	}
+	r, err := s.send(ctx, listTools, params, m, map[string]any{}, nil)
+	if err != nil {
+		return nil, err
+	}
+	page := bridge.MorePage{Tools: []bridge.MoreTool{}}
+	c := &catalogue{info: s.info.Load()}
+	raw, _ := r.InResult("tools")
+	for _, t := range readAll[tool](c, listTools, raw) {
+		if badTool(t) == nil {
+			page.Tools = append(page.Tools, bridge.MoreTool{Name: t.Name, Title: title(t.Title), Description: clip(t.Description, maxText), Input: dataSchema(t.Input)})
+		}
+	}
+	if raw, _ := r.InResult("nextCursor"); raw != nil && string(raw) != "null" {
+		page.Next = new(string)
+		if json.Unmarshal(raw, page.Next) != nil {
+			return nil, fmt.Errorf("the cursor of the server is no text: %w", wire.Errorf(wire.InternalError, "%.64s", raw))
+		}
+	}
+	text, err := json.Marshal(page)
+	if err != nil {
+		return nil, err
+	}
+	return completed(m, value{data: text}), nil
+}

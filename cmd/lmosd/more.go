@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/lmosd/lmosd/bridge"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/input"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
+	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// moreTools are the tools of an agent that its description has no room for, as the agent says them now; none of one that is described whole.
+func moreTools(ctx context.Context, c *gateway.Client, ref string, t *td.Thing) ([]bridge.MoreTool, error) {
+	action := bridge.More(t)
+	if action == "" {
+		return nil, nil
+	}
+	all, err := bridge.ListMore(ctx, func(ctx context.Context, page []byte) ([]byte, error) {
+		output, _, err := c.Call(ctx, ref, action, interact.JSON, page)
+		return output, err
+	})
+	return slices.DeleteFunc(all, func(m bridge.MoreTool) bool { return t.Actions[m.Name] != nil }), err
+}
+
+// undescribed returns a tool that is not in the description of its agent, with the action that calls it. The error is why if there is none.
+func (c *conversation) undescribed(ctx context.Context, name string, why error) (action *td.Action, by string, err error) {
+	all, err := moreTools(ctx, c.client, c.agent.Ref, c.thing)
+	if err != nil {
+		return nil, "", err
+	}
+	i := slices.IndexFunc(all, func(m bridge.MoreTool) bool { return m.Name == name })
+	if i < 0 {
+		return nil, "", why
+	}
+	return &td.Action{Input: all[i].Schema()}, bridge.More(c.thing), nil
+}
+
+// named puts the input of a tool into what the action takes that calls it.
+func named(o *gateway.CallOptions, tool string) error {
+	if o.Stream != nil || len(o.Body) > 0 && !json.Valid(o.Body) {
+		return console.Usage("give it as name=value, or as JSON", "%s takes arguments", tool)
+	}
+	arguments := json.RawMessage(o.Body)
+	if len(arguments) == 0 {
+		arguments = json.RawMessage("{}")
+	}
+	body, err := json.Marshal(map[string]any{"tool": tool, "arguments": arguments})
+	o.Body = body
+	return err
+}
+
+// addMore adds the tools that the description has no room for; or that they cannot be listed now.
+func (a *app) addMore(ctx context.Context, s *terminal.Sheet, ref string, t *td.Thing) {
+	if bridge.More(t) == "" {
+		return
+	}
+	client, err := a.client()
+	var all []bridge.MoreTool
+	if err == nil {
+		defer client.Close()
+		all, err = moreTools(ctx, client, ref, t)
+	}
+	if err != nil {
+		s.Add("incomplete", fmt.Sprintf("it has more tools, which are not in its description, and cannot be asked for them now: %s", interact.AsError(err).Error()))
+	}
+	for _, m := range all {
+		s.Add("action", joinNotEmpty(" · ", strings.TrimSpace(m.Name+" "+input.Sample(m.Schema())), m.Description))
+	}
+}
