@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	sdk "github.com/a2aproject/a2a-go/v2/a2a"
 	"github.com/go-jose/go-jose/v3/jwt"
 
 	"github.com/lmosd/lmosd/bridge"
@@ -208,10 +209,15 @@ func TestCardsOverHTTP(t *testing.T) {
 	s := newSite(t, Options{})
 	site := strings.TrimSuffix(s.url, "/a2a")
 	for at, name := range map[string]string{s.url + "/desk/.well-known/agent-card.json": "Desk", s.url + "/desk/.well-known/agent.json": "Desk",
-		site + "/.well-known/agent-card.json": "Mesh directory", s.url + "/.well-known/agent-card.json": "Mesh directory"} {
-		for version, old := range map[string]bool{"1.0": false, "": true} {
+		site + "/.well-known/agent-card.json": "Mesh directory", s.url + "/desk/v1/.well-known/agent-card.json": "Desk"} {
+		for version, old := range map[string]bool{"1.0": false, "0.3": true, "": strings.Contains(at, "/v1/") || strings.HasSuffix(at, "/agent.json")} {
 			a := get(t, at, map[string]string{"A2A-Version": version})
 			c, err := card.Parse([]byte(a.raw))
+			strict := json.NewDecoder(strings.NewReader(a.raw)) // as a reader of the schema of 1.0, which has no other members
+			strict.DisallowUnknownFields()
+			if err := strict.Decode(new(sdk.AgentCard)); (err != nil) != old {
+				t.Errorf("%s as %q: the schema of 1.0 has another card: %v", at, version, err)
+			}
 			if err != nil || c.Name != name || strings.Contains(a.raw, `"preferredTransport"`) != old {
 				t.Fatalf("%s: %s, %v", at, a.raw, err)
 			}

@@ -377,8 +377,8 @@ func said(e *interact.Error) string {
 	for _, i := range e.Issues {
 		title += "\n" + i.Pointer + " " + i.Reason
 	}
-	if e.Hint != "" {
-		title += "\n" + e.Hint
+	if hint := wire.Hint(e); hint != "" {
+		title += "\n" + hint
 	}
 	return title
 }

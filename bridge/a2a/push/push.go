@@ -204,7 +204,7 @@ func (p *pushed) get(ctx context.Context, op *wire.Operation) (json.RawMessage, 
 		return nil, err
 	}
 	for _, have := range p.configs(c.TaskID) {
-		if have.ID == c.ID {
+		if have.ID == c.ID || c.ID == "" { // a client of 0.3 need not know the id: it is the first (A2A 0.3.0 §7.6)
 			return wire.Encode(have), nil
 		}
 	}

@@ -224,6 +224,7 @@ func TestConfigs(t *testing.T) {
 		{wire.CreatePush, `{"taskId":"t","id":"a","url":"` + url + `","tenant":"x"}`, `{"taskId":"t","id":"a","url":"` + url + `"}`},
 		{wire.CreatePush, `{"task_id":"t","id":"a","url":"` + url + `again"}`, `{"taskId":"t","id":"a","url":"` + url + `again"}`},
 		{wire.GetPush, `{"taskId":"t","id":"a"}`, `{"taskId":"t","id":"a","url":"` + url + `again"}`},
+		{wire.GetPush, `{"taskId":"t"}`, `{"taskId":"t","id":"a","url":"` + url + `again"}`},
 		{wire.CreatePush, `{"taskId":"t","id":"b","url":"` + url + `"}`, `{"taskId":"t","id":"b","url":"` + url + `"}`},
 		{wire.CreatePush, `{"taskId":"t","id":"c","url":"` + url + `"}`, `a task has at most 2 webhooks`},
 		{wire.CreatePush, `{"taskId":"other","url":"` + url + `"}`, `none`},

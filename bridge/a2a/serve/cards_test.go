@@ -26,11 +26,20 @@ func TestCards(t *testing.T) {
 		r.Body.Close()
 		return r
 	}
+	for path, status := range map[string]int{"/a2a/.well-known/agent-card.json": 404, "/a2a/.well-known/agent.json": 404, "/a2a/x/v1/.well-known/agent-card.json": 200,
+		"/a2a//.well-known/agent-card.json": 404} {
+		if r := send("GET", path, nil); r.StatusCode != status {
+			t.Errorf("%s: got %d", path, r.StatusCode)
+		}
+	}
 	for _, path := range []string{"/a2a/x/.well-known/agent-card.json", "/a2a/x/.well-known/agent.json", "/.well-known/agent-card.json"} {
-		union, pure := send("GET", path, nil), send("GET", path, map[string]string{"A2A-Version": "1.0"})
-		tag := union.Header.Get("ETag")
-		if tag == "" || tag == pure.Header.Get("ETag") {
-			t.Errorf("%s: the tags are %s and %s", path, tag, pure.Header.Get("ETag"))
+		union, pure := send("GET", path, map[string]string{"A2A-Version": "0.3"}), send("GET", path, map[string]string{"A2A-Version": "1.0"})
+		tag, other := pure.Header.Get("ETag"), union.Header.Get("ETag")
+		if tag == "" || tag == other {
+			t.Errorf("%s: the tags are %s and %s", path, tag, other)
+		}
+		if strings.HasSuffix(path, "agent.json") { // where those of 0.3 look
+			tag, other = other, tag
 		}
 		for name, test := range map[string]struct {
 			verb   string
@@ -45,7 +54,7 @@ func TestCards(t *testing.T) {
 			"who has it":           {"GET", map[string]string{"If-None-Match": tag}, 304, "public, max-age=60"},
 			"who has it weakly":    {"GET", map[string]string{"If-None-Match": `"x", W/` + tag}, 304, "public, max-age=60"},
 			"who has any":          {"GET", map[string]string{"If-None-Match": "*"}, 304, "public, max-age=60"},
-			"who has that of 1.0":  {"GET", map[string]string{"If-None-Match": pure.Header.Get("ETag")}, 200, "public, max-age=60"},
+			"who has the other":    {"GET", map[string]string{"If-None-Match": other}, 200, "public, max-age=60"},
 			"1.0, who has that":    {"GET", map[string]string{"A2A-Version": "1.0", "If-None-Match": pure.Header.Get("ETag")}, 304, "public, max-age=60"},
 			"a page that asks":     {"OPTIONS", map[string]string{"Origin": "https://page.example", "Access-Control-Request-Method": "GET"}, 204, ""},
 			"who wants to change":  {"PUT", nil, 404, ""},

@@ -70,15 +70,15 @@ func (h *Handler) rest(w http.ResponseWriter, r *http.Request, p wire.Place) {
 	}
 	out, stop := h.results(r.Context(), agent, op)
 	defer stop()
-	first, some := <-out
+	first, waits := h.first(out)
 	switch {
-	case !some && r.Context().Err() != nil: // nobody reads it
-	case !some:
+	case first == nil && !waits && r.Context().Err() != nil: // nobody reads it
+	case first == nil && !waits:
 		c.refuse(w, r, wire.Errorf(wire.InvalidAgentResponse, "the agent gave no answer"))
-	case first.err != nil:
+	case first != nil && first.err != nil:
 		c.refuse(w, r, first.err)
 	default:
-		h.events(w, r, &first, out, func(e result) error {
+		h.events(w, r, first, out, func(e result) error {
 			if e.err != nil { // the status is gone: clients look at either
 				return wire.WriteEvent(w, "error", c.failure(e.err))
 			}

@@ -36,8 +36,10 @@ func (h *Handler) rpc(w http.ResponseWriter, r *http.Request, name string) {
 	}
 	write := func(e result) error { return wire.WriteEvent(w, "", c.response(e)) }
 	switch {
-	case e != nil && op != nil && wire.Streams(op.Method): // clients that ask for a stream read nothing else
-		c.method = op.Method
+	case e != nil && (op != nil && wire.Streams(op.Method) || streams(in.Method)): // clients that ask for a stream read nothing else
+		if op != nil {
+			c.method = op.Method
+		}
 		none := make(chan result)
 		close(none)
 		h.events(w, r, &result{err: e}, none, write)
@@ -54,7 +56,20 @@ func (h *Handler) rpc(w http.ResponseWriter, r *http.Request, name string) {
 	}
 	out, stop := h.results(r.Context(), agent, op)
 	defer stop()
-	h.events(w, r, nil, out, write)
+	first, waits := h.first(out)
+	if first != nil && first.err != nil && statusOf(w, first.err) != http.StatusOK { // who may not ask is told so by HTTP
+		answer(w, first.err.Status(), jsonType, c.response(*first))
+		return
+	}
+	if first == nil && !waits && r.Context().Err() == nil {
+		first = &result{err: wire.Errorf(wire.InvalidAgentResponse, "the agent gave no answer")}
+	}
+	h.events(w, r, first, out, write)
+}
+
+// streams reports whether a method of either version asks for a stream.
+func streams(method string) bool {
+	return wire.Streams(method) || method == "message/stream" || method == "tasks/resubscribe"
 }
 
 // statusOf is the status of an answer of JSON-RPC.

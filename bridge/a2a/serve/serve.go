@@ -7,7 +7,7 @@
 //	/a2a/{name}                           JSON-RPC, with or without a slash at the end
 //	/a2a/{name}/message:send …            REST; also behind /a2a/{name}/{tenant}
 //	/a2a/{name}/v1/message:send …         REST of 0.3
-//	/a2a/{name}/.well-known/agent-card.json
+//	/a2a/{name}/.well-known/agent-card.json   the card; with the words of 0.3 beside as agent.json, and below /a2a/{name}/v1
 //
 // Sources: A2A 1.0.1 §3.6, §8.2, §9, §11; A2A 0.3.0.
 package serve
@@ -104,12 +104,16 @@ func callerOf(r *http.Request) Caller {
 // ServeHTTP implements [http.Handler].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := r.URL.EscapedPath()
-	if strings.HasPrefix(path, wellKnow) {
-		h.card(w, r, "")
+	if file, ok := strings.CutPrefix(path, wellKnow); ok {
+		h.card(w, r, cardOf{file: file})
 		return
 	}
 	path = strings.TrimPrefix(path, root)
 	if of, ok := cardPath(path); ok {
+		if of.name == "" {
+			noCard(w, r)
+			return
+		}
 		h.card(w, r, of)
 		return
 	}
@@ -126,15 +130,36 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.rpc(w, r, name)
 }
 
-// cardPath is the name of the agent whose card a path below the root means.
-func cardPath(path string) (name string, ok bool) {
-	for _, file := range []string{"agent-card.json", "agent.json"} {
-		if name, ok = strings.CutSuffix(path, wellKnow+file); ok {
-			name, err := url.PathUnescape(strings.Trim(name, "/"))
-			return name, err == nil
+// A cardOf is whose card is asked for, and as which file. Old: at the place of 0.3.
+type cardOf struct {
+	name, file string
+	old        bool
+}
+
+// oldFile is where agents before 0.3.0 have their card.
+const oldFile = "agent.json"
+
+// cardPath is whose card a path below the root means.
+func cardPath(path string) (of cardOf, ok bool) {
+	for _, file := range []string{"agent-card.json", oldFile} {
+		name, ok := strings.CutSuffix(path, wellKnow+file)
+		if !ok {
+			continue
 		}
+		of = cardOf{file: file}
+		name, of.old = strings.CutSuffix(strings.Trim(name, "/"), "/v1")
+		var err error
+		of.name, err = url.PathUnescape(name)
+		return of, err == nil
 	}
-	return "", false
+	return cardOf{}, false
+}
+
+// noCard says that no agent has its card right below the root: it is where a client looks that takes /a2a/NAME, without a slash at its end, for
+// what the address of the card is relative to (RFC 3986 §5.2). To give it another agent's card would be to send what it says there.
+func noCard(w http.ResponseWriter, r *http.Request) {
+	refuse(w, r, wire.Errorf(wire.UnknownMethod, "no agent has its card here: that of an agent is at %s/NAME%sagent-card.json, so give clients the address "+
+		"%s/NAME/ with a slash at its end; the node's own is at %sagent-card.json", root, wellKnow, root, wellKnow))
 }
 
 // base is the address of the root for clients.
@@ -152,9 +177,9 @@ func (h *Handler) base(r *http.Request) string {
 // cardVerbs are those that a card is for.
 const cardVerbs = "GET, HEAD, OPTIONS"
 
-// card answers with a card: that of 1.0 to clients that say 1.0, and to others one that has the words of 0.3 beside (A2A 1.0
-// §8.2). Pages of any origin may read it.
-func (h *Handler) card(w http.ResponseWriter, r *http.Request, name string) {
+// card answers with a card: that of 1.0, as its schema has it; and to clients that say 0.3, or look where only those of 0.3 do, one that has the
+// words of 0.3 beside (A2A 1.0 §8.2, decision 28). Pages of any origin may read it.
+func (h *Handler) card(w http.ResponseWriter, r *http.Request, of cardOf) {
 	header := w.Header()
 	header.Set("Access-Control-Allow-Origin", "*")
 	header.Set("Access-Control-Expose-Headers", "ETag")
@@ -173,7 +198,7 @@ func (h *Handler) card(w http.ResponseWriter, r *http.Request, name string) {
 		refuse(w, r, wire.Errorf(wire.UnknownMethod, "a card is read with GET"))
 		return
 	}
-	body, err := h.cardBytes(r, name)
+	body, err := h.cardBytes(r, of)
 	if err != nil {
 		refuse(w, r, notFound(err))
 		return
@@ -193,19 +218,19 @@ func (h *Handler) card(w http.ResponseWriter, r *http.Request, name string) {
 	_, _ = w.Write(body) // a client that went away needs no card
 }
 
-func (h *Handler) cardBytes(r *http.Request, name string) ([]byte, error) {
-	a, err := h.o.Find(r.Context(), name)
+func (h *Handler) cardBytes(r *http.Request, of cardOf) ([]byte, error) {
+	a, err := h.o.Find(r.Context(), of.name)
 	if err != nil {
 		return nil, err
 	}
-	c, err := a.Card(Place{h.base(r), name})
+	c, err := a.Card(Place{h.base(r), of.name})
 	if err != nil {
 		return nil, err
 	}
-	if v, _ := versionOf(r); v == modern {
-		return c.Bytes()
+	if v, _ := versionOf(r); v == old || v == unsaid && (of.old || of.file == oldFile) {
+		return card.Union(c)
 	}
-	return card.Union(c)
+	return c.Bytes()
 }
 
 // A version is what a client speaks.
@@ -368,6 +393,22 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request, first *result, 
 		case <-r.Context().Done():
 			return
 		}
+	}
+}
+
+// first is the first result, which is waited for as long as a stream may be silent; waits tells that it is still to come. So an error that comes
+// before all else can be told with a status.
+func (h *Handler) first(out <-chan result) (first *result, waits bool) {
+	late := time.NewTimer(h.o.KeepAlive)
+	defer late.Stop()
+	select {
+	case r, some := <-out:
+		if !some {
+			return nil, false
+		}
+		return &r, true
+	case <-late.C:
+		return nil, true
 	}
 }
 

@@ -32,6 +32,14 @@ func mirror(name, principal string) wire.Agent {
 			return wire.Once(said, nil)
 		}
 		return func(yield func(json.RawMessage, error) bool) {
+			switch {
+			case strings.Contains(string(op.Params), `"none"`):
+				yield(nil, &wire.Error{Code: -32050, Message: "none of that", Data: json.RawMessage(`{"shelf":7}`)})
+				return
+			case strings.Contains(string(op.Params), `"forbidden"`):
+				yield(nil, interact.Errorf(interact.Forbidden, "lmosd help", "not you"))
+				return
+			}
 			if !yield(said, nil) {
 				return
 			}
@@ -46,9 +54,12 @@ func mirror(name, principal string) wire.Agent {
 	})
 }
 
-func start(t *testing.T) string {
+func start(t *testing.T) string { return startAlive(t, 5*time.Millisecond) }
+
+// startAlive serves streams that show that they live so often.
+func startAlive(t *testing.T, each time.Duration) string {
 	t.Helper()
-	h := New(Options{KeepAlive: 5 * time.Millisecond, Find: func(_ context.Context, name string) (*Agent, error) {
+	h := New(Options{KeepAlive: each, Find: func(_ context.Context, name string) (*Agent, error) {
 		if name == "nobody" {
 			return nil, interact.Errorf(interact.NotFound, "lmosd find", "no agent matches")
 		}
@@ -93,6 +104,32 @@ func ask(t *testing.T, base, line, body string, headers ...string) (int, string,
 
 func rpcOf(method, params string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, method, params)
+}
+
+// What goes wrong before the first event of a stream is told as the official clients read it: over JSON-RPC as an event, since the Go library
+// reads nothing else (a2aclient/jsonrpc.go) and the JavaScript one that, too; over REST, and to who may not ask, with a status and a body of JSON.
+func TestStreamsThatDoNotBegin(t *testing.T) {
+	t.Parallel()
+	base := startAlive(t, time.Hour)
+	for _, test := range []struct {
+		line, body, version string
+		status              int
+		media, want         string
+	}{
+		{"POST /a2a/x", rpcOf("SendStreamingMessage", `{"x":"none"}`), "1.0", 200, wire.EventStream, `data: {"jsonrpc":"2.0","id":1,"error":{"code":-32050,"message":"none of that","data":{"shelf":7}}}`},
+		{"POST /a2a/x", rpcOf("message/stream", `{"message":{"kind":"message","messageId":"m","role":"user","parts":[{"kind":"text","text":"none"}]},"metadata":{"x":"none"}}`), "", 200, wire.EventStream, `"code":-32050`},
+		{"POST /a2a/nobody", rpcOf("SendStreamingMessage", `{}`), "1.0", 200, wire.EventStream, `"code":-32601`},
+		{"POST /a2a/x", rpcOf("SendStreamingMessage", `{}`), "2.0", 200, wire.EventStream, `"code":-32009`},
+		{"POST /a2a/x", rpcOf("SendStreamingMessage", `{"x":"forbidden"}`), "1.0", 403, jsonType, `"code":-31403`},
+		{"POST /a2a/x/message:stream", `{"x":"none"}`, "1.0", 500, jsonType, `"message":"none of that"`},
+		{"POST /a2a/x/message:stream", `{"x":"forbidden"}`, "1.0", 403, jsonType, `"message":"not you"`},
+		{"POST /a2a/nobody/message:stream", `{}`, "1.0", 404, jsonType, `no agent matches`},
+	} {
+		status, media, got := ask(t, base, test.line, test.body, "A2A-Version: "+test.version)
+		if status != test.status || media != test.media || !strings.Contains(got, test.want) || strings.Contains(got, "lmosd ") {
+			t.Errorf("%s %s: %d %s %s", test.line, test.body, status, media, got)
+		}
+	}
 }
 
 // TestPlaces are requests, the agent that they reach, and what it is asked.

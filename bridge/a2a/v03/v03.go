@@ -187,6 +187,9 @@ func (d Dialect) newParams(method string, p object) object {
 		for k, v := range newPush(asObject(p["pushNotificationConfig"])) {
 			out[k] = v
 		}
+		if asText(out["id"]) == "" { // the webhook of a task that has but one (A2A 0.3.0 §6.9, as its libraries have it)
+			set(out, "id", out["taskId"])
+		}
 	case wire.GetPush, wire.DeletePush:
 		if out["taskId"], out["id"] = p["taskId"], p["id"]; !d.rest {
 			out["taskId"], out["id"] = p["id"], p["pushNotificationConfigId"]

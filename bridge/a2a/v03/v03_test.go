@@ -221,3 +221,17 @@ func FuzzTranslate(f *testing.F) {
 		}
 	})
 }
+
+// A webhook of 0.3 needs no id: it is the one of its task, and is got without one.
+func TestWebhooksWithoutID(t *testing.T) {
+	t.Parallel()
+	for method, c := range map[string]struct{ params, want string }{
+		"tasks/pushNotificationConfig/set": {`{"taskId":"t","pushNotificationConfig":{"url":"https://h"}}`, `{"id":"t","taskId":"t","url":"https://h"}`},
+		"tasks/pushNotificationConfig/get": {`{"id":"t"}`, `{"id":null,"taskId":"t"}`},
+	} {
+		op, e := Operation(method, json.RawMessage(c.params))
+		if e != nil || string(op.Params) != c.want {
+			t.Errorf("%s: got %s, %v", method, op.Params, e)
+		}
+	}
+}

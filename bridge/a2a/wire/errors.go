@@ -225,6 +225,25 @@ func AsError(err error) *Error {
 	return Said(code, said)
 }
 
+// steps are what a client of A2A can do about an error whose hint is a command for people.
+var steps = map[interact.Code]string{
+	interact.Invalid:         "compare the input with what the card says of the skill",
+	interact.Unauthenticated: "the operator of the agent's host has to log in at it first",
+	interact.Forbidden:       "only the operator of the agent's host can allow it",
+	interact.NotFound:        "look at the address: the name of the agent is in it",
+	interact.Ambiguous:       "several have this name: use the exact reference",
+	interact.NoAffordance:    "read the card again: its skills may have changed",
+	interact.NotAllowed:      "read the card: the agent does not offer this",
+	interact.Withdrawn:       "its owner took it back: use another",
+	interact.Unreachable:     "its host is away: try again later",
+	interact.Timeout:         "it took too long: try again later",
+	interact.AgentFailed:     "the agent itself failed",
+	interact.TooLarge:        "send or ask for less at once",
+}
+
+// Hint is what the client of an error can do about it: no command, since agents read it.
+func Hint(e *interact.Error) string { return e.HintFor(steps) }
+
 // Said returns what lmosd says itself as an error of a code.
 func Said(code int, said *interact.Error) *Error {
 	title := said.Title
@@ -232,8 +251,8 @@ func Said(code int, said *interact.Error) *Error {
 		title = said.Code.Title()
 	}
 	meta := map[string]string{"lmosCode": said.Code.String(), "retryable": fmt.Sprint(said.Code.Retryable())}
-	if said.Hint != "" {
-		meta["hint"] = said.Hint
+	if hint := Hint(said); hint != "" {
+		meta["hint"] = hint
 	}
 	return (&Error{Code: code, Message: title}).With(meta)
 }
