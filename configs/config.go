@@ -159,9 +159,11 @@ type Trust struct {
 
 // TrustRate bounds how often one caller may ask.
 type TrustRate struct {
-	// The requests of one caller in the long run. A higher rate serves busy callers; a lower one protects slow agents.
-	// 0/s sets no limit.
+	// The requests of one caller in the long run, without those that only read. A higher rate serves busy callers; a lower one protects
+	// slow agents. Nodes that call faster are told to wait, and do. 0/s sets no limit.
 	PerPeer Rate `yaml:"per_peer"`
+	// The same for requests that only read: of properties, and of the states of actions. 0/s sets no limit.
+	Reads Rate `yaml:"reads"`
 	// How many requests a caller may make at once before the rate holds. Higher forgives bursts. From 1.
 	Burst int `yaml:"burst" min:"1" max:"1000000"`
 	// The requests that one agent of this node gets in the long run, of all callers. A lower rate protects agents that cost
@@ -309,7 +311,7 @@ func Default() *Config {
 		},
 		Directory: Directory{MaxThings: 10_000},
 		Search:    Search{Method: "lexical"},
-		Trust:     Trust{Policy: "open", Allow: []string{}, Deny: []string{}, Rate: TrustRate{PerPeer: 50, Burst: 100}},
+		Trust:     Trust{Policy: "open", Allow: []string{}, Deny: []string{}, Rate: TrustRate{PerPeer: 100, Reads: 1000, Burst: 200}},
 		HTTP:      HTTP{Listen: "127.0.0.1:4668", Socket: "auto", Auth: "token", Hosts: []string{}, Directory: "token"},
 		Interact: Interact{Timeout: Duration(30 * time.Second), UntrustedDeadline: Duration(2 * time.Minute), Concurrency: 256, PerCaller: 64, PerThing: 64, Subscriptions: 256, Credentials: "auto", Validate: true, Direct: "secure",
 			Tasks: Tasks{Run: Duration(time.Hour), UntrustedRun: Duration(10 * time.Minute), Keep: Duration(10 * time.Minute)}},

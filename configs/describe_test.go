@@ -104,7 +104,7 @@ func TestJSONHasTheSameTree(t *testing.T) {
 	if err := json.Unmarshal(b, &got); err != nil {
 		t.Fatal(err)
 	}
-	if got.Mesh.DHT.TTL != "24h" || got.Mesh.Limits.Memory != "256MiB" || got.Trust.Rate.PerPeer != "50/s" {
+	if got.Mesh.DHT.TTL != "24h" || got.Mesh.Limits.Memory != "256MiB" || got.Trust.Rate.PerPeer != "100/s" {
 		t.Errorf("got %s", b)
 	}
 	if i, j := strings.Index(string(b), `"node"`), strings.Index(string(b), `"storage"`); i < 0 || i > j {

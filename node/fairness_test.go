@@ -103,3 +103,74 @@ func TestSlowCallsLeavePlaces(t *testing.T) {
 		})
 	}
 }
+
+// TestNobodyHonestIsRefusedByRates: a consumer of another node that reads 2,000 times in a row, and then calls 50 times a second for five
+// minutes, hears of no rate; nor do 30 that read at once at a low one. Who knows no waiting is refused, and told how long to wait.
+func TestNobodyHonestIsRefusedByRates(t *testing.T) {
+	simulate(t, 1, func(t *testing.T, s *sim) {
+		caller := s.nodes[0]
+		host := run(t, s.open(t, 1, func(o *Options) { o.Policy = policy.Rules{PerPeer: 100, Burst: 200, ReadsPerPeer: 20} }))
+		if s.nodes = append(s.nodes, host); s.LinkAll() != nil {
+			t.Fatal("the nodes cannot be linked")
+		}
+		answered := 0
+		p, err := host.Offer(t.Context(), tool("Echo", ""), interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
+			answered++
+			if m.Type == interact.ReadProperty {
+				return m.Reply(interact.PropertyReading, "", []byte(`"x"`)), nil
+			}
+			r := m.Reply(interact.ActionStatus, "", m.Data)
+			r.Status = interact.StatusCompleted
+			return r, nil
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		connect(t, caller, host)
+		knows(t, caller, p.Ref)
+		ask := func(m interact.Message) error {
+			m.Thing = p.Ref
+			_, err := interact.Ask(t.Context(), caller.Mesh(), &m)
+			return err
+		}
+		read := interact.Message{Type: interact.ReadProperty, Name: "state"}
+		for i := range 2000 {
+			if err := ask(read); err != nil {
+				t.Fatalf("read %d: %v", i, err)
+			}
+		}
+		var wg sync.WaitGroup
+		for i := range 30 {
+			wg.Go(func() {
+				for range 5 {
+					if err := ask(read); err != nil {
+						t.Errorf("one of %d that read at once: %v", i, err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for i := range 300 * 50 {
+			<-tick.C
+			if err := ask(interact.Message{Type: interact.InvokeAction, Name: "echo", Data: []byte(`"x"`)}); err != nil {
+				t.Fatalf("call %d: %v", i, err)
+			}
+		}
+		if answered != 2000+150+15000 {
+			t.Errorf("the agent was asked %d times", answered)
+		}
+		var refusal error
+		for range 1000 { // more than may come at once
+			short := read
+			short.Deadline = time.Now().Add(30 * time.Millisecond)
+			if refusal = ask(short); refusal != nil {
+				break
+			}
+		}
+		if e := wantCode(t, refusal, interact.RateLimited); e.RetryAfter != 50*time.Millisecond || !e.Remote {
+			t.Errorf("without time: %+v, want a time to wait", e)
+		}
+	})
+}

@@ -65,7 +65,7 @@ func (s *sim) vanish(n *running) {
 	}
 }
 
-func (s *sim) open(t *testing.T, i int) *Node {
+func (s *sim) open(t *testing.T, i int, change ...func(*Options)) *Node {
 	t.Helper()
 	key := newKey(t)
 	priv, err := crypto.UnmarshalPrivateKey(key.Libp2p())
@@ -76,7 +76,11 @@ func (s *sim) open(t *testing.T, i int) *Node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := New(Options{Key: key, Host: h, Network: "sim", Profile: "test", Lifetime: time.Hour})
+	o := Options{Key: key, Host: h, Network: "sim", Profile: "test", Lifetime: time.Hour}
+	for _, c := range change {
+		c(&o)
+	}
+	n, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ func newAccounts[K comparable](perSecond float64, burst, most int) accounts[K] {
 
 // An account is what is counted of one caller or agent. A nil account counts nothing.
 type account struct {
-	bucket              *rate.Limiter // nil: no limit
+	bucket, reads       *rate.Limiter // nil: no limit; reads are of a caller only
 	seen                time.Time     // owned by accounts.mu
 	running, subscribed count
 	// places and tunnels are those of an agent; nil if nothing is counted.
@@ -56,10 +56,7 @@ func (a *accounts[K]) get(id K, now time.Time) *account {
 			return c
 		}
 	}
-	c := &account{seen: now}
-	if a.rate > 0 {
-		c.bucket = rate.NewLimiter(a.rate, a.burst)
-	}
+	c := &account{seen: now, bucket: bucket(float64(a.rate), a.burst)}
 	if a.begin != nil {
 		a.begin(c, id)
 	}
@@ -83,12 +80,34 @@ func (a *accounts[K]) sweepLocked(now time.Time) {
 
 // empty reports whether a new account would be the same.
 func (c *account) empty(now time.Time) bool {
-	full := c.bucket == nil || c.bucket.TokensAt(now) >= float64(c.bucket.Burst())
-	return full && c.running.Load() == 0 && c.subscribed.Load() == 0 && c.places.unused() && c.tunnels.unused()
+	return full(c.bucket, now) && full(c.reads, now) && c.running.Load() == 0 && c.subscribed.Load() == 0 && c.places.unused() && c.tunnels.unused()
 }
 
-// allow takes a token.
-func (c *account) allow() bool { return c == nil || c.bucket == nil || c.bucket.Allow() }
+// bucket returns a bucket of tokens; nil if there is no limit.
+func bucket(perSecond float64, burst int) *rate.Limiter {
+	if perSecond <= 0 {
+		return nil
+	}
+	return rate.NewLimiter(rate.Limit(perSecond), max(burst, 1))
+}
+
+func full(b *rate.Limiter, now time.Time) bool {
+	return b == nil || b.TokensAt(now) >= float64(b.Burst())
+}
+
+// take takes a token of b. If there is none it returns how long to wait for one: as long as a new one takes, so that whoever waits and
+// comes again finds it there, though clocks and networks are not exact.
+func take(b *rate.Limiter) time.Duration {
+	now := time.Now()
+	if b == nil || b.AllowN(now, 1) {
+		return 0
+	}
+	wait := (1 - b.TokensAt(now)) / float64(b.Limit())
+	return time.Duration(min(max(wait, min(1/float64(b.Limit()), 0.1)), maxWait.Seconds()) * float64(time.Second))
+}
+
+// maxWait is the longest time that anybody is told to wait for a token.
+const maxWait = 24 * time.Hour
 
 // A count is how many run.
 type count struct{ atomic.Int64 }

@@ -290,3 +290,34 @@ func TestPlacesOfAThing(t *testing.T) {
 		tunnels.Wait()
 	})
 }
+
+// TestReadsHaveARateOfTheirOwn: neither counts for the other, and both say how long to wait.
+func TestReadsHaveARateOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		thing := interact.Chain(answering, New(Rules{PerPeer: 2, Burst: 3, ReadsPerPeer: 20}).Limit())
+		passed := func(typ interact.Type) (n int, last *interact.Error) {
+			for range 50 {
+				_, err := interact.Ask(t.Context(), thing, &interact.Message{Type: typ, From: alice})
+				if last = interact.AsError(err); last == nil {
+					n++
+				}
+			}
+			return n, last
+		}
+		for _, c := range []struct {
+			typ  interact.Type
+			want int
+			wait time.Duration
+		}{{read, 20, 50 * time.Millisecond}, {invoke, 3, 500 * time.Millisecond}, {interact.QueryAction, 0, 50 * time.Millisecond}, {subscribe, 0, 500 * time.Millisecond}} {
+			n, e := passed(c.typ)
+			if n != c.want || e == nil || e.Code != interact.RateLimited || e.RetryAfter != c.wait {
+				t.Errorf("of type %d %d came through, and then %+v; want %d, and %v to wait", c.typ, n, e, c.want, c.wait)
+			}
+		}
+		time.Sleep(500 * time.Millisecond)
+		if n, _ := passed(invoke); n != 1 {
+			t.Errorf("after the time to wait %d came through, want 1", n)
+		}
+	})
+}

@@ -34,6 +34,9 @@ type Rules struct {
 	// limit; a Burst below 1 is 1. Lower values protect agents from greedy callers, and slow honest ones in a hurry.
 	PerPeer float64
 	Burst   int
+	// ReadsPerPeer is the same for what only reads, properties and states of actions, which costs little and is not counted above;
+	// at once may come what a second brings, or Burst. Zero sets no limit.
+	ReadsPerPeer float64
 	// Concurrency is how many interactions may run at once, of all callers with a DID, and again as many of those on this machine.
 	// What comes on top waits, by turns (see admission), for at most queueFor. Zero sets no limit. Subscriptions and observations
 	// are counted apart: they wait most of the time, and go on for days.
@@ -92,6 +95,9 @@ func New(r Rules) *Policy {
 		callers: newAccounts[did.DID](r.PerPeer, r.Burst, maxCallers),
 		things:  newAccounts[thingKey](r.PerThing, r.ThingBurst, maxThings)}
 	p.things.begin = beginThing
+	p.callers.begin = func(a *account, _ did.DID) {
+		a.reads = bucket(r.ReadsPerPeer, max(r.Burst, int(min(r.ReadsPerPeer, 1<<30))))
+	}
 	p.free = r.Concurrency <= 0 && r.ConsumerConcurrency <= 0 && r.ThingConcurrency <= 0 && r.UntrustedDeadline <= 0 && r.UntrustedRun <= 0
 	if r.Concurrency > 0 {
 		p.peers, p.own = newAdmission(r.Concurrency), newAdmission(r.Concurrency)

@@ -9,7 +9,7 @@ import (
 
 // account returns the account of id; nil if nothing is counted of that caller.
 func (p *Policy) account(id did.DID) *account {
-	if id == "" || p.rules.PerPeer <= 0 && p.rules.ConsumerConcurrency <= 0 && p.rules.Subscriptions <= 0 {
+	if id == "" || p.rules.PerPeer <= 0 && p.rules.ReadsPerPeer <= 0 && p.rules.ConsumerConcurrency <= 0 && p.rules.Subscriptions <= 0 {
 		return nil
 	}
 	return p.callers.get(id, time.Now())
@@ -17,18 +17,34 @@ func (p *Policy) account(id did.DID) *account {
 
 // paced takes a token of who asks m.
 func (p *Policy) paced(m *interact.Message, who *account) error {
-	if who.allow() {
+	if who == nil {
 		return nil
 	}
-	return interact.Errorf(interact.RateLimited, "slow down, or ask for a higher trust.rate.per_peer",
-		"%s asks more often than %g times a second", m.From.Short(), p.rules.PerPeer)
+	b, rate, key := who.bucket, p.rules.PerPeer, "trust.rate.per_peer"
+	if m.Type.Reads() && !m.Type.Long() {
+		b, rate, key = who.reads, p.rules.ReadsPerPeer, "trust.rate.reads"
+	}
+	if wait := take(b); wait > 0 {
+		return limited(wait, "slow down, or ask for a higher "+key, "%s asks more often than %g times a second", m.From.Short(), rate)
+	}
+	return nil
 }
 
 // pacedThing takes a token of the agent that m is for.
 func (p *Policy) pacedThing(m *interact.Message, id string, what *account) error {
-	if m.From == "" || what.allow() {
+	if m.From == "" {
 		return nil
 	}
-	return interact.Errorf(interact.RateLimited, "try again in a while; or ask for a higher trust.rate.per_thing there",
-		"%s is asked more often than %g times a second", id, p.rules.PerThing)
+	if wait := take(what.bucket); wait > 0 {
+		return limited(wait, "try again in a while; or ask for a higher trust.rate.per_thing there",
+			"%s is asked more often than %g times a second", id, p.rules.PerThing)
+	}
+	return nil
+}
+
+// limited says that a rate was passed, and how long to wait: callers' nodes do so themselves, if there is time.
+func limited(wait time.Duration, hint, format string, args ...any) error {
+	e := interact.Errorf(interact.RateLimited, hint, format, args...)
+	e.RetryAfter = wait
+	return e
 }

@@ -3,9 +3,11 @@ package rest
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
@@ -130,7 +132,7 @@ func Problem(w http.ResponseWriter, r *http.Request, err error) {
 			h.Set("Allow", "")
 		}
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable: // RFC 9110 §15.6.4
-		h.Set("Retry-After", "1")
+		h.Set("Retry-After", strconv.Itoa(max(int(math.Ceil(asProblem(err).RetryAfter.Seconds())), 1)))
 	}
 	w.WriteHeader(p.Status)
 	if r == nil || r.Method != http.MethodHead {
@@ -193,6 +195,9 @@ func FromProblem(resp *http.Response, body []byte) *interact.Error {
 	for _, i := range p.Issues[:min(len(p.Issues), maxIssues)] {
 		i.Pointer, i.Reason = interact.Clip(interact.Readable(i.Pointer), maxText), interact.Clip(interact.Readable(i.Reason), maxText)
 		e.Issues = append(e.Issues, i)
+	}
+	if seconds, err := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 16); err == nil && e.Code.Retryable() {
+		e.RetryAfter = time.Duration(seconds) * time.Second
 	}
 	if e.Title = interact.Clip(interact.Readable(p.Detail), maxText); e.Title == "" && p.Title != e.Code.Title() {
 		e.Title = interact.Clip(interact.Readable(p.Title), maxText)

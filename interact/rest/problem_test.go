@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
@@ -73,6 +74,13 @@ func TestProblemHeaders(t *testing.T) {
 			t.Errorf("%s has no %s", code, field)
 		}
 	}
+	resp, body := answerOf(t, "GET", &interact.Error{Code: interact.RateLimited, RetryAfter: 2100 * time.Millisecond})
+	if got := resp.Header.Get("Retry-After"); got != "3" {
+		t.Errorf("to be tried again after %s, want it rounded up", got)
+	}
+	if e := FromProblem(resp, body); e.RetryAfter != 3*time.Second {
+		t.Errorf("a client reads that it has to wait %v", e.RetryAfter)
+	}
 	w := httptest.NewRecorder()
 	w.Header().Set("Allow", "GET")
 	Problem(w, httptest.NewRequest("PUT", "/", nil), &interact.Error{Code: interact.NotAllowed})
@@ -115,6 +123,9 @@ func TestProblemsComeBack(t *testing.T) {
 			{Code: code, Title: "bad", Issues: []td.Issue{{Pointer: "/a~1b", Reason: "expected string"}}},
 		} {
 			resp, body := answerOf(t, "GET", want)
+			if resp.Header.Get("Retry-After") != "" {
+				want.RetryAfter = time.Second // what is told where nothing is known
+			}
 			if d := cmp.Diff(want, FromProblem(resp, body)); d != "" {
 				t.Errorf("%s: %s", code, d)
 			}

@@ -55,7 +55,7 @@ func (t *thing) ask(ctx context.Context, m *interact.Message, yield func(*intera
 	}
 	var failed []*pathError
 	for _, h := range t.prefer() {
-		err := t.b.askHost(ctx, h, q, yield)
+		err := t.b.askPaced(ctx, h, q, yield)
 		path, ok := err.(*pathError)
 		if !ok {
 			return err
@@ -91,6 +91,32 @@ func (b *Binding) rank(node did.DID) int {
 		return 2
 	}
 	return 1
+}
+
+// askPaced asks one host, as fast as it wants to be asked.
+func (b *Binding) askPaced(ctx context.Context, h td.Host, q request, yield func(*interact.Message, error) bool) error {
+	k := paceKey{h.Node, q.m.Thing, q.m.Type.Reads()}
+	if err := b.pace.turn(ctx, k, q.by); err != nil {
+		return expired(err, h.Node)
+	}
+	by := q.by
+	for {
+		err := b.askHost(ctx, h, q, yield)
+		e, ok := err.(*interact.Error)
+		if !ok || e.Code != interact.RateLimited || e.RetryAfter <= 0 || e.Begun || q.m.Chunks != nil {
+			return err
+		}
+		if by.IsZero() {
+			by = time.Now().Add(maxPatience)
+		}
+		again, late := b.pace.refused(ctx, k, by, e.RetryAfter)
+		switch {
+		case late != nil:
+			return expired(late, h.Node)
+		case !again:
+			return err
+		}
+	}
 }
 
 // askHost asks one host, and again if the lane turned out to be dead: once, or some times if nothing was sent.
@@ -161,11 +187,13 @@ func (q request) large() bool { return len(q.m.Data) > inline }
 type call struct {
 	exchange
 	request
-	slots chan struct{}      // from which the call took an element
-	at    uint64             // where the request begins in what the lane wrote
-	sent  bool               // the request was given to the lane
-	done  bool               // the last frame was taken
-	stop  context.CancelFunc // of feed
+	slots chan struct{} // from which the call took an element
+	at    uint64        // where the request begins in what the lane wrote
+	sent  bool          // the request was given to the lane
+	done  bool          // the last frame was taken
+	// replied tells that the consumer got something.
+	replied bool
+	stop    context.CancelFunc // of feed
 }
 
 // ask sends q on a lane to h and yields the replies. A *pathError says that h was not reached, a *lostError that the lane
@@ -311,12 +339,16 @@ func (c *call) replies(ctx context.Context, yield func(*interact.Message, error)
 			if err != nil {
 				return c.failure(ctx, err)
 			}
+			if c.replied {
+				e.RetryAfter = 0 // it had begun
+			}
 			return e
 		}
 		r, err := c.reply(ctx, f)
 		if err != nil {
 			return c.failure(ctx, err)
 		}
+		c.replied = true
 		if !yield(r, nil) || c.done {
 			return nil
 		}

@@ -334,8 +334,12 @@ func appendError(dst []byte, e *interact.Error) []byte {
 			w.b = appendText(w.b, cut(i.Reason, maxIssue))
 		}
 	}
+	w.uint(6, uint64((min(max(e.RetryAfter, 0), maxRetryAfter)+time.Millisecond-1)/time.Millisecond))
 	return w.b
 }
+
+// maxRetryAfter is the longest time that an error asks to wait.
+const maxRetryAfter = 24 * time.Hour
 
 // cut returns the longest valid UTF-8 prefix of s that has at most limit bytes.
 func cut(s string, limit int) string {
@@ -376,6 +380,8 @@ func readError(b []byte) (*interact.Error, error) {
 			e.Err = remoteDetail(r.string(r.text(maxDetail)))
 		case 5:
 			e.Issues = readIssues(&r)
+		case 6:
+			e.RetryAfter = time.Duration(r.uint(uint64(maxRetryAfter/time.Millisecond))) * time.Millisecond
 		default:
 			r.fail()
 		}

@@ -70,11 +70,12 @@ func nanoseconds(t time.Time) *int64 {
 }
 
 type wireError struct {
-	Code   uint64      `cbor:"1,keyasint"`
-	Title  string      `cbor:"2,keyasint,omitempty"`
-	Hint   string      `cbor:"3,keyasint,omitempty"`
-	Detail string      `cbor:"4,keyasint,omitempty"`
-	Issues [][2]string `cbor:"5,keyasint,omitempty"`
+	Code       uint64      `cbor:"1,keyasint"`
+	Title      string      `cbor:"2,keyasint,omitempty"`
+	Hint       string      `cbor:"3,keyasint,omitempty"`
+	Detail     string      `cbor:"4,keyasint,omitempty"`
+	Issues     [][2]string `cbor:"5,keyasint,omitempty"`
+	RetryAfter uint64      `cbor:"6,keyasint,omitempty"`
 }
 
 // drawMessage draws what requests and replies share, of a message that can be sent.
@@ -347,7 +348,7 @@ func TestBadMaps(t *testing.T) {
 	}
 	for name, b := range map[string]string{
 		"no code": "a0", "code 0": "a10100", "a code over 65535": "a1011a00010000", "no issues": "a2011905b80580",
-		"an issue of one": "a2011905b805818161", "an issue of three": "a2011905b80581836161616161", "unknown key": "a2011905b80601",
+		"an issue of one": "a2011905b805818161", "an issue of three": "a2011905b80581836161616161", "unknown key": "a2011905b80701", "0 ms": "a2011905b80600", "two days": "a2011905b8061a0a4cb800",
 		"cut issue": "a2011905b8058182", "nothing": "", "33 issues": "a2011905b8059821" + strings.Repeat("826060", 33),
 	} {
 		raw, err := hex.DecodeString(b)
@@ -365,8 +366,9 @@ func TestErrorIsCBOR(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringN(0, 30, maxIssue)
 		e := &interact.Error{Code: interact.Code(rapid.Uint16Range(1, math.MaxUint16).Draw(t, "code")), Title: text.Draw(t, "title"),
-			Hint: text.Draw(t, "hint")}
-		w := wireError{Code: uint64(e.Code), Title: e.Title, Hint: e.Hint, Detail: text.Draw(t, "detail")}
+			Hint: text.Draw(t, "hint"), RetryAfter: time.Duration(rapid.Int64Range(-1, int64(maxRetryAfter)).Draw(t, "retry after"))}
+		ms := (max(e.RetryAfter, 0) + time.Millisecond - 1).Truncate(time.Millisecond)
+		w := wireError{Code: uint64(e.Code), Title: e.Title, Hint: e.Hint, RetryAfter: uint64(ms.Milliseconds()), Detail: text.Draw(t, "detail")}
 		if w.Detail != "" {
 			e.Err, e.Remote = errors.New(w.Detail), true
 		}
@@ -383,7 +385,7 @@ func TestErrorIsCBOR(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !back.Remote || back.Code != foreign(e.Code) || back.Title != e.Title || back.Hint != e.Hint || !slices.Equal(back.Issues, e.Issues) {
+		if !back.Remote || back.Code != foreign(e.Code) || back.Title != e.Title || back.Hint != e.Hint || !slices.Equal(back.Issues, e.Issues) || back.RetryAfter != ms {
 			t.Fatalf("got %+v, want %+v", back, e)
 		}
 	})

@@ -43,7 +43,8 @@
 //	         16 id of the action · 17 id of what was seen last · 18 key · 19 true: detached ·
 //	         20 of a request, true: asks for times; of a reply, what the host took in microseconds · 21 what the agent took
 //	         of that · 22 when the action began in Unix nanoseconds · 23 media type that is wanted
-//	error    1 code · 2 title · 3 hint · 4 detail · 5 issues, each [pointer, reason]
+//	error    1 code · 2 title · 3 hint · 4 detail · 5 issues, each [pointer, reason] ·
+//	         6 milliseconds to wait before the same is asked again
 //
 // Only a request has 10, 14, 17 to 19 and 23, only a reply has 21 and 22; 20 and 21 are in replies to a request that has 20.
 // What a reply leaves out of 2, 4, 5, 8, 9 and 16 is what [interact.Message.Reply] would have copied from its request. Who
@@ -53,6 +54,9 @@
 // or subscribes, 2 MiB on a lane of its own), and what credit frames add. A frame costs its body and 64 bytes; the one that
 // uses the credit up may exceed it. So neither end ever stops reading, and a slow consumer slows down its own interaction
 // only.
+//
+// What a host refuses by a rate, with the time to wait, is asked again after that time if the deadline allows, in the order in which the
+// calls came (pace.go): callers see RateLimited only if there is no time left, or if the request has a stream.
 //
 // An interaction is cancelled with a cancel frame on a shared lane, and by closing or resetting a lane of its own. A lane
 // that ends cancels everything on it. The reset codes are those of libp2p: 0x1002 out of memory, 0x1004 the peer broke
@@ -169,6 +173,7 @@ type Binding struct {
 	drained  chan struct{} // closed when draining and nothing is served
 	drainOne sync.Once
 	count    counters
+	pace     pacer
 }
 
 // A class of interactions has lanes and bounds of its own.
@@ -224,6 +229,7 @@ func (b *Binding) sweep(now time.Time) {
 		}
 		l.expire(now)
 	}
+	b.pace.sweep(now)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {

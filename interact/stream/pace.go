@@ -1,0 +1,142 @@
+package stream
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lmosd/lmosd/did"
+)
+
+// Bounds of a pacer.
+const (
+	maxPaces    = 4096        // hosts and things that want to be asked more slowly; of others each call waits for itself
+	maxPatience = time.Minute // for a call without a deadline
+)
+
+// A pacer asks hosts as fast as they want to be asked. A host that refuses a call by its rate says how long to wait. Calls of the same
+// kind then take turns, that time apart, new ones behind those that wait: without turns all that wait would come again at once, and
+// all but one in vain. The zero pacer works.
+type pacer struct {
+	busy atomic.Int64 // elements of next
+
+	mu   sync.Mutex
+	next map[paceKey]pace // owned by mu
+}
+
+// A paceKey is what a host may limit: its rates are for what reads and for the rest, and for each thing.
+type paceKey struct {
+	host  did.DID
+	thing string
+	reads bool
+}
+
+// A pace is when the next call may go, and how much later the one after it.
+type pace struct {
+	at  time.Time
+	gap time.Duration
+}
+
+// turn waits until a call may go, if others wait already. A call that has no time for that goes at once: the host decides. The error is
+// that of ctx.
+func (p *pacer) turn(ctx context.Context, k paceKey, by time.Time) error {
+	if p.busy.Load() == 0 {
+		return nil
+	}
+	at := p.behind(k, by)
+	if at.IsZero() {
+		return nil
+	}
+	return sleep(ctx, at)
+}
+
+// behind returns when a call may go that comes now; zero is at once.
+func (p *pacer) behind(k paceKey, by time.Time) time.Time {
+	now := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n, ok := p.next[k]
+	switch {
+	case !ok:
+		return time.Time{}
+	case !n.at.After(now):
+		delete(p.next, k)
+		p.busy.Add(-1)
+		return time.Time{}
+	case n.at.After(latestTurn(by, now)):
+		return time.Time{}
+	}
+	p.next[k] = pace{n.at.Add(n.gap), n.gap}
+	return n.at
+}
+
+// refused waits until a call may go again that its host told to come later, and reports false if there is no time for that. The error
+// is that of ctx.
+func (p *pacer) refused(ctx context.Context, k paceKey, by time.Time, after time.Duration) (again bool, err error) {
+	at := p.after(k, by, after)
+	if at.IsZero() {
+		return false, nil
+	}
+	return true, sleep(ctx, at)
+}
+
+// after returns when a call may go that was refused now; zero is never.
+func (p *pacer) after(k paceKey, by time.Time, after time.Duration) time.Time {
+	now := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n, ok := p.next[k]
+	at := latest(now.Add(after), n.at)
+	switch {
+	case at.After(latestTurn(by, now)):
+		return time.Time{}
+	case !ok && len(p.next) >= maxPaces && !p.sweepLocked(now):
+		return at
+	case !ok:
+		p.busy.Add(1)
+	}
+	if p.next == nil {
+		p.next = map[paceKey]pace{}
+	}
+	p.next[k] = pace{at.Add(after), after}
+	return at
+}
+
+// latestTurn is until when a call may wait for its turn that is of use until by.
+func latestTurn(by, now time.Time) time.Time {
+	if by.IsZero() {
+		return now.Add(maxPatience)
+	}
+	return by
+}
+
+// sweep forgets what is over at now.
+func (p *pacer) sweep(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sweepLocked(now)
+}
+
+// sweepLocked forgets what is over, and reports whether there is room.
+func (p *pacer) sweepLocked(now time.Time) bool {
+	for k, n := range p.next {
+		if !n.at.After(now) {
+			delete(p.next, k)
+			p.busy.Add(-1)
+		}
+	}
+	return len(p.next) < maxPaces
+}
+
+// sleep returns at the time, or with the error of ctx.
+func sleep(ctx context.Context, at time.Time) error {
+	t := time.NewTimer(time.Until(at))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
