@@ -16,13 +16,17 @@ import (
 type Client struct {
 	// Name is what it is called on the command line, Title by its makers.
 	Name, Title string
-	// section is the member of the file that holds the servers; of TOML, the table.
-	section string
+	// section leads to the member of the file that holds the servers; of TOML, to the table.
+	section []string
 	toml    bool
 	// entry is what says how a server is started.
 	entry func(s Server) any
+	// before is how older versions of the client have it; nil: as now. A file that has other servers in that form is one of those.
+	before *Client
 	// paths of the file by operating system, as GOOS spells it; "" is for all others. $NAME is a variable, ~ the home folder.
 	paths map[string]string
+	// also is another ending of the file, which the client reads as well; a file that is there is taken.
+	also string
 }
 
 // A Server is a program that a client starts.
@@ -49,16 +53,25 @@ func typed(s Server) any {
 	}{"stdio", s.Command, s.Args}
 }
 
-func custom(s Server) any {
+// withEnv has an environment, which is empty.
+func withEnv(s Server) any {
 	return struct {
-		Source  string            `json:"source"`
 		Command string            `json:"command"`
 		Args    []string          `json:"args"`
 		Env     map[string]string `json:"env"`
-	}{"custom", s.Command, s.Args, map[string]string{}}
+	}{s.Command, s.Args, map[string]string{}}
 }
 
+// local is one array.
 func local(s Server) any {
+	return struct {
+		Type    string   `json:"type"`
+		Command []string `json:"command"`
+	}{"local", append([]string{s.Command}, s.Args...)}
+}
+
+// enabled is local, and says that it is meant.
+func enabled(s Server) any {
 	return struct {
 		Type    string   `json:"type"`
 		Command []string `json:"command"`
@@ -66,29 +79,24 @@ func local(s Server) any {
 	}{"local", append([]string{s.Command}, s.Args...), true}
 }
 
-// All are the clients that are known, by name.
-//
-// Sources, as of 2026-11: code.visualstudio.com/docs/copilot/reference/mcp-configuration, zed.dev/docs/ai/mcp,
-// opencode.ai/docs/config and /docs/mcp-servers, cursor.com/docs/mcp, lmstudio.ai/docs/app/mcp,
-// geminicli.com/docs/tools/mcp-server, docs.windsurf.com (Cascade, MCP), developers.openai.com/codex (config reference),
-// docs.claude.com (Claude Code, MCP: user scope).
+// All are the clients that are known, by name. The documentation of each stands with the form that it asks for in TestFormOfEachClient.
 var All = []*Client{
-	{Name: "claude", Title: "Claude Code", section: "mcpServers", entry: typed, paths: map[string]string{"": "~/.claude.json"}},
-	{Name: "claude-desktop", Title: "Claude Desktop", section: "mcpServers", entry: started, paths: map[string]string{
+	{Name: "claude", Title: "Claude Code", section: []string{"mcpServers"}, entry: typed, paths: map[string]string{"": "~/.claude.json"}},
+	{Name: "claude-desktop", Title: "Claude Desktop", section: []string{"mcpServers"}, entry: started, paths: map[string]string{
 		"": "$XDG_CONFIG_HOME/Claude/claude_desktop_config.json", "darwin": "~/Library/Application Support/Claude/claude_desktop_config.json",
 		"windows": "$APPDATA/Claude/claude_desktop_config.json"}},
-	{Name: "codex", Title: "Codex", section: "mcp_servers", toml: true, paths: map[string]string{"": "$CODEX_HOME/config.toml"}},
-	{Name: "cursor", Title: "Cursor", section: "mcpServers", entry: started, paths: map[string]string{"": "~/.cursor/mcp.json"}},
-	{Name: "gemini", Title: "Gemini CLI", section: "mcpServers", entry: started, paths: map[string]string{"": "~/.gemini/settings.json"}},
-	{Name: "lmstudio", Title: "LM Studio", section: "mcpServers", entry: started, paths: map[string]string{"": "~/.lmstudio/mcp.json"}},
-	{Name: "opencode", Title: "opencode", section: "mcp", entry: local, paths: map[string]string{
-		"": "$XDG_CONFIG_HOME/opencode/opencode.json"}},
-	{Name: "vscode", Title: "Visual Studio Code", section: "servers", entry: typed, paths: map[string]string{
+	{Name: "codex", Title: "Codex", section: []string{"mcp_servers"}, toml: true, paths: map[string]string{"": "$CODEX_HOME/config.toml"}},
+	{Name: "cursor", Title: "Cursor", section: []string{"mcpServers"}, entry: typed, paths: map[string]string{"": "~/.cursor/mcp.json"}},
+	{Name: "gemini", Title: "Gemini CLI", section: []string{"mcpServers"}, entry: started, paths: map[string]string{"": "~/.gemini/settings.json"}},
+	{Name: "lmstudio", Title: "LM Studio", section: []string{"mcpServers"}, entry: started, paths: map[string]string{"": "~/.lmstudio/mcp.json"}},
+	{Name: "opencode", Title: "opencode", section: []string{"mcp", "servers"}, entry: local, also: "c",
+		before: &Client{section: []string{"mcp"}, entry: enabled}, paths: map[string]string{"": "$XDG_CONFIG_HOME/opencode/opencode.json"}},
+	{Name: "vscode", Title: "Visual Studio Code", section: []string{"servers"}, entry: typed, paths: map[string]string{
 		"": "$XDG_CONFIG_HOME/Code/User/mcp.json", "darwin": "~/Library/Application Support/Code/User/mcp.json",
 		"windows": "$APPDATA/Code/User/mcp.json"}},
-	{Name: "windsurf", Title: "Windsurf", section: "mcpServers", entry: started, paths: map[string]string{
+	{Name: "windsurf", Title: "Windsurf", section: []string{"mcpServers"}, entry: started, paths: map[string]string{
 		"": "~/.codeium/windsurf/mcp_config.json"}},
-	{Name: "zed", Title: "Zed", section: "context_servers", entry: custom, paths: map[string]string{
+	{Name: "zed", Title: "Zed", section: []string{"context_servers"}, entry: withEnv, paths: map[string]string{
 		"": "$XDG_CONFIG_HOME/zed/settings.json", "darwin": "~/.config/zed/settings.json", "windows": "$APPDATA/Zed/settings.json"}},
 }
 
@@ -114,8 +122,8 @@ func Find(name string) (*Client, error) {
 // defaults of variables that are not set.
 var defaults = map[string]string{"XDG_CONFIG_HOME": "~/.config", "CODEX_HOME": "~/.codex", "APPDATA": "~/AppData/Roaming"}
 
-// File is where the client has its configuration, on a system, for a user.
-func (c *Client) File(system, home string, variable func(string) string) string {
+// File is where the client has its configuration, on a system, for a user; there tells of a file whether there is one.
+func (c *Client) File(system, home string, variable func(string) string, there func(string) bool) string {
 	file, ok := c.paths[system]
 	if !ok {
 		file = c.paths[""]
@@ -130,6 +138,9 @@ func (c *Client) File(system, home string, variable func(string) string) string 
 	if rest, ours := strings.CutPrefix(file, "~/"); ours {
 		file = path.Join(home, rest)
 	}
+	if c.also != "" && there(file+c.also) { // which such clients read last, so that it holds
+		file += c.also
+	}
 	return file
 }
 
@@ -137,7 +148,19 @@ func (c *Client) File(system, home string, variable func(string) string) string 
 // already. The error is an [*interact.Error] of code ConfigInvalid: the text is not what the client would read.
 func (c *Client) Add(text []byte, s Server) ([]byte, error) {
 	if c.toml {
-		return addTable(text, c.section, s)
+		return addTable(text, c.section[0], s)
+	}
+	if c.before != nil {
+		old, err := c.before.others(text, s.Name, c.section)
+		switch {
+		case err != nil:
+			return nil, err
+		case old:
+			return c.before.Add(text, s)
+		}
+		if text, err = c.before.Remove(text, s.Name); err != nil {
+			return nil, err
+		}
 	}
 	entry, err := json.Marshal(c.entry(s))
 	if err != nil {
@@ -146,10 +169,31 @@ func (c *Client) Add(text []byte, s Server) ([]byte, error) {
 	return setMember(text, c.section, s.Name, entry)
 }
 
+// others reports whether a file has servers in the form of c beside the one of a name. What newer lead to is none.
+func (c *Client) others(text []byte, name string, newer []string) (bool, error) {
+	servers, ok, err := sectionOf(text, c.section)
+	if err != nil || !ok {
+		return false, err
+	}
+	return slices.ContainsFunc(servers.members, func(m member) bool {
+		if m.name == name || m.name == newer[len(newer)-1] || text[m.value] != '{' {
+			return false
+		}
+		one, is, err := sectionOf(text, append(slices.Clone(c.section), m.name))
+		return err == nil && is && one.find("type") != nil
+	}), nil
+}
+
 // Remove takes a server out.
 func (c *Client) Remove(text []byte, name string) ([]byte, error) {
 	if c.toml {
-		return removeTable(text, c.section, name)
+		return removeTable(text, c.section[0], name)
+	}
+	if c.before != nil {
+		var err error
+		if text, err = c.before.Remove(text, name); err != nil {
+			return nil, err
+		}
 	}
 	return dropMember(text, c.section, name)
 }

@@ -2,6 +2,7 @@ package clients
 
 import (
 	"bytes"
+	"encoding/json"
 	"flag"
 	"os"
 	"path/filepath"
@@ -86,6 +87,10 @@ func TestPlacesOfFiles(t *testing.T) {
 	variable := func(name string) string {
 		return map[string]string{"APPDATA": "C:/Users/a/AppData/Roaming", "CODEX_HOME": "/codex"}[name]
 	}
+	there := func(file string) bool { return file == "/home/b/.config/opencode/opencode.jsonc" }
+	if c, _ := Find("opencode"); c.File("linux", "/home/b", variable, there) != "/home/b/.config/opencode/opencode.jsonc" {
+		t.Error("opencode.jsonc is not found")
+	}
 	for _, test := range []struct{ client, system, want string }{
 		{"claude", "linux", "/home/a/.claude.json"},
 		{"claude-desktop", "darwin", "/home/a/Library/Application Support/Claude/claude_desktop_config.json"},
@@ -111,7 +116,7 @@ func TestPlacesOfFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := c.File(test.system, "/home/a", variable); got != test.want {
+		if got := c.File(test.system, "/home/a", variable, there); got != test.want {
 			t.Errorf("%s on %s: got %s, want %s", test.client, test.system, got, test.want)
 		}
 	}
@@ -147,4 +152,68 @@ func FuzzAdd(f *testing.F) {
 			}
 		}
 	})
+}
+
+// The form that the documentation of each client asks for, as of 2026-11, in a file that is new.
+func TestFormOfEachClient(t *testing.T) {
+	t.Parallel()
+	const plain = `{"mcpServers":{"lmosd":{"command":"/usr/bin/lmosd","args":["mcp"]}}}`
+	const typed = `{"mcpServers":{"lmosd":{"type":"stdio","command":"/usr/bin/lmosd","args":["mcp"]}}}`
+	forms := map[string]string{
+		"claude":         typed,                                                                                // https://code.claude.com/docs/en/mcp (user scope)
+		"claude-desktop": plain,                                                                                // https://modelcontextprotocol.io/docs/develop/connect-local-servers
+		"codex":          "[mcp_servers.lmosd]\ncommand = \"/usr/bin/lmosd\"\nargs = [\"mcp\"]\n",              // https://developers.openai.com/codex/mcp
+		"cursor":         typed,                                                                                // https://cursor.com/docs/mcp (STDIO server configuration)
+		"gemini":         plain,                                                                                // https://geminicli.com/docs/tools/mcp-server
+		"lmstudio":       plain,                                                                                // https://lmstudio.ai/docs/app/mcp
+		"opencode":       `{"mcp":{"servers":{"lmosd":{"type":"local","command":["/usr/bin/lmosd","mcp"]}}}}`,  // https://opencode.ai/v2/docs/mcp-servers
+		"vscode":         `{"servers":{"lmosd":{"type":"stdio","command":"/usr/bin/lmosd","args":["mcp"]}}}`,   // https://code.visualstudio.com/docs/copilot/reference/mcp-configuration
+		"windsurf":       plain,                                                                                // https://docs.windsurf.com/windsurf/cascade/mcp
+		"zed":            `{"context_servers":{"lmosd":{"command":"/usr/bin/lmosd","args":["mcp"],"env":{}}}}`, // https://zed.dev/docs/ai/mcp
+	}
+	for _, c := range All {
+		got, err := c.Add(nil, server)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !c.toml {
+			var b bytes.Buffer
+			if err := json.Compact(&b, got); err != nil {
+				t.Fatal(err)
+			}
+			got = b.Bytes()
+		}
+		if string(got) != forms[c.Name] {
+			t.Errorf("%s: got\n%s\nwant\n%s", c.Name, got, forms[c.Name])
+		}
+	}
+}
+
+// opencode of version 1 has its servers right below mcp (https://opencode.ai/v1/docs/mcp-servers): a file that has some keeps that form; what
+// lmosd itself wrote there becomes today's.
+func TestFormsOfOpencode(t *testing.T) {
+	t.Parallel()
+	c, err := Find("opencode")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const old, now = `"lmosd":{"type":"local","command":["/usr/bin/lmosd","mcp"],"enabled":true}`, `"lmosd":{"type":"local","command":["/usr/bin/lmosd","mcp"]}`
+	const other = `"files":{"type":"local","command":["npx"]}`
+	for before, want := range map[string]string{
+		`{"mcp":{` + other + `}}`:             `{"mcp":{` + other + `,` + old + `}}`,
+		`{"mcp":{` + old + `}}`:               `{"mcp":{"servers":{` + now + `}}}`,
+		`{"mcp":{"timeout":5}}`:               `{"mcp":{"timeout":5,"servers":{` + now + `}}}`,
+		`{"mcp":{"servers":{` + other + `}}}`: `{"mcp":{"servers":{` + other + `,` + now + `}}}`,
+		`{"theme":"x"}`:                       `{"theme":"x","mcp":{"servers":{` + now + `}}}`,
+	} {
+		after, err := c.Add([]byte(before), server)
+		var compact bytes.Buffer
+		if err != nil || json.Compact(&compact, after) != nil || compact.String() != want {
+			t.Errorf("%s became %s, %v", before, after, err)
+		}
+		removed, err := c.Remove(after, server.Name)
+		if err != nil || bytes.Contains(removed, []byte("lmosd")) {
+			t.Errorf("%s: there is left %s, %v", before, removed, err)
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/lmosd/lmosd/interact"
@@ -198,27 +199,35 @@ func root(text []byte) (*reader, object, error) {
 	return r, o, nil
 }
 
-// setMember gives the member name of the object section a value, and makes the section if there is none.
-func setMember(text []byte, section, name string, value []byte) ([]byte, error) {
+// setMember gives the member name of the object that section leads to a value, and makes what is missing on the way.
+func setMember(text []byte, section []string, name string, value []byte) ([]byte, error) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		text = []byte("{}\n")
 	}
-	r, top, err := root(text)
+	r, servers, err := root(text)
 	if err != nil {
 		return nil, err
 	}
 	unit := unitOf(text)
-	s := top.find(section)
-	if s == nil {
-		entry := indented(value, unit+unit, unit)
-		return r.insert(top, section, "{\n"+unit+unit+quoted(name)+": "+entry+"\n"+unit+"}", unit), nil
-	}
-	if text[s.value] != '{' {
-		return nil, broken(section + " is no object")
-	}
-	servers, err := r.object(s.value, 1)
-	if err != nil {
-		return nil, err
+	var s *member
+	for i, one := range section {
+		within, indent := servers, unit
+		if s != nil {
+			indent = r.indentAt(s.at) + unit
+		}
+		if s = within.find(one); s == nil {
+			entry := value
+			for _, missing := range slices.Backward(append(slices.Clone(section[i+1:]), name)) {
+				entry = []byte("{" + quoted(missing) + ":" + string(entry) + "}")
+			}
+			return r.insert(within, one, indented(entry, indent, unit), unit), nil
+		}
+		if text[s.value] != '{' {
+			return nil, broken(one + " is no object")
+		}
+		if servers, err = r.object(s.value, i+1); err != nil {
+			return nil, err
+		}
 	}
 	if m := servers.find(name); m != nil {
 		if same(text[m.value:m.end], value) {
@@ -250,22 +259,30 @@ func (r *reader) insert(o object, name, value, unit string) []byte {
 	return splice(r.text, o.open+1, o.close, "\n"+inner+quoted(name)+": "+value+"\n"+outer)
 }
 
-// dropMember takes a member out of the object section.
-func dropMember(text []byte, section, name string) ([]byte, error) {
+// sectionOf returns the object that a path leads to; ok tells whether there is one.
+func sectionOf(text []byte, path []string) (o object, ok bool, err error) {
 	if len(bytes.TrimSpace(text)) == 0 {
-		return text, nil
+		return o, false, nil
 	}
-	r, top, err := root(text)
-	if err != nil {
-		return nil, err
+	r, o, err := root(text)
+	for depth, one := range path {
+		if err != nil {
+			return o, false, err
+		}
+		s := o.find(one)
+		if s == nil || text[s.value] != '{' {
+			return o, false, nil
+		}
+		o, err = r.object(s.value, depth+1)
 	}
-	s := top.find(section)
-	if s == nil || text[s.value] != '{' {
-		return text, nil
-	}
-	servers, err := r.object(s.value, 1)
-	if err != nil {
-		return nil, err
+	return o, err == nil, err
+}
+
+// dropMember takes a member out of the object that section leads to.
+func dropMember(text []byte, section []string, name string) ([]byte, error) {
+	servers, ok, err := sectionOf(text, section)
+	if err != nil || !ok {
+		return text, err
 	}
 	m := servers.find(name)
 	if m == nil {

@@ -92,7 +92,10 @@ func (a *installer) install(c *clients.Client, f installFlags) error {
 		if err != nil {
 			return &interact.Error{Code: interact.Usage, Title: "the home folder is not known", Err: err, Hint: "name the file: --file FILE"}
 		}
-		doc.File = filepath.FromSlash(c.File(runtime.GOOS, filepath.ToSlash(home), a.Variable))
+		doc.File = filepath.FromSlash(c.File(runtime.GOOS, filepath.ToSlash(home), a.Variable, func(file string) bool {
+			_, err := os.Stat(filepath.FromSlash(file))
+			return err == nil
+		}))
 	}
 	doc.File = behind(doc.File)
 	before, err := os.ReadFile(doc.File)
