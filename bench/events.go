@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -120,7 +121,7 @@ type audience struct {
 
 // listen counts the events of one subscription.
 func (a *audience) listen(ctx context.Context, giveUp context.CancelFunc, i int, same bool) {
-	m := &interact.Message{Type: interact.SubscribeEvent, Thing: a.ref, Name: "tick"}
+	m := &interact.Message{From: did.Consumer(did.Process, ""), Type: interact.SubscribeEvent, Thing: a.ref, Name: "tick"}
 	if !same {
 		m.Data = strconv.AppendQuote(nil, fmt.Sprint(i))
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -66,7 +67,7 @@ func threeWays(ctx context.Context, kind string, p plan) (bare, up, down float64
 // upload sends chunks for a while and returns how many bytes the agent took.
 func (l *link) upload(ctx context.Context, length time.Duration) (int64, error) {
 	chunk, deadline := make([]byte, chunkSize), time.Now().Add(length)
-	m := &interact.Message{Type: interact.InvokeAction, Thing: l.ref, Name: "upload", ContentType: "application/octet-stream"}
+	m := &interact.Message{From: did.Consumer(did.Process, ""), Type: interact.InvokeAction, Thing: l.ref, Name: "upload", ContentType: "application/octet-stream"}
 	m.Chunks = func(yield func([]byte, error) bool) {
 		for time.Now().Before(deadline) && yield(chunk, nil) {
 		}
@@ -81,7 +82,7 @@ func (l *link) upload(ctx context.Context, length time.Duration) (int64, error) 
 // download takes chunks for a while and returns how many bytes they had.
 func (l *link) download(ctx context.Context, length time.Duration) (n int64, err error) {
 	deadline := time.Now().Add(length)
-	m := &interact.Message{Type: interact.InvokeAction, Thing: l.ref, Name: "download", Accept: "application/octet-stream"}
+	m := &interact.Message{From: did.Consumer(did.Process, ""), Type: interact.InvokeAction, Thing: l.ref, Name: "download", Accept: "application/octet-stream"}
 	for r, err := range l.node.Mesh().Do(ctx, m) {
 		if err != nil {
 			return n, err

@@ -83,7 +83,8 @@ type Agent struct {
 
 // A Mesh is what a bridge serves to its clients: a node, with its policy.
 type Mesh interface {
-	// Do asks any thing, here or elsewhere.
+	// Do asks any thing, here or elsewhere. Who asks is the bridge's to say in each message: whom the node found to send the
+	// request (did.PrincipalOf of its context); a message without is refused.
 	interact.Thing
 	// Get returns the description of the thing that ref names, Find those that a query fits (see package directory).
 	Get(ctx context.Context, ref string) (*td.Description, error)

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest/serve"
@@ -160,10 +161,10 @@ func New(o Options) (*Gateway, error) {
 	g.directory = g.newDirectory()
 	g.routes = g.newRoutes()
 	if g.tcp != nil {
-		g.serveOn(g.tcp, false)
+		g.serveOn(g.tcp, who(g.guard.loopback))
 	}
 	if g.socket != nil {
-		g.serveOn(g.socket, true)
+		g.serveOn(g.socket, did.Consumer(did.Socket, ""))
 	}
 	return g, nil
 }
@@ -204,9 +205,17 @@ func (g *Gateway) open() (err error) {
 	return nil
 }
 
-// serveOn prepares a server for l. Callers of a trusted one have all rights.
-func (g *Gateway) serveOn(l net.Listener, trusted bool) {
-	base := context.WithValue(g.alive, trustedKey{}, trusted)
+// who is what a TCP listener proves of those who come by it.
+func who(loopback bool) *did.Principal {
+	if loopback {
+		return did.Consumer(did.Loopback, "")
+	}
+	return did.Consumer(did.Unproven, "")
+}
+
+// serveOn prepares a server for l, which proves p of all who come by it. Callers of the unix socket have all rights.
+func (g *Gateway) serveOn(l net.Listener, p *did.Principal) {
+	base := did.WithPrincipal(g.alive, p)
 	g.servers = append(g.servers, server{listener: limit(l, g.o.MaxConns, g.o.patience.write), Server: &http.Server{
 		Handler:           http.HandlerFunc(g.serve),
 		BaseContext:       func(net.Listener) context.Context { return base },

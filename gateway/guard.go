@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/lmosd/lmosd/bridge"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest/serve"
 )
@@ -27,8 +28,7 @@ import (
 //
 // What is read of the directory is open with Options.OpenDirectory.
 //
-// Reads are answered while the node drains, calls and administration are not. A caller that passes is still nobody to
-// the mesh: From stays empty, which policy takes for "local".
+// Reads are answered while the node drains, calls and administration are not. Who a caller is to the mesh, [guard.identified] says.
 type access uint8
 
 const (
@@ -38,12 +38,34 @@ const (
 	admin
 )
 
-// trustedKey marks in a request's context whether it came over the unix socket.
-type trustedKey struct{}
-
+// trusted reports whether r came over the unix socket, or from this process.
 func trusted(r *http.Request) bool {
-	t, _ := r.Context().Value(trustedKey{}).(bool)
-	return t
+	p := did.PrincipalOf(r.Context())
+	return p != nil && (p.Via == did.Socket || p.Via == did.Process)
+}
+
+// identified returns r with the principal that it proved: what its listener says of all who come by it, or the token. A request that
+// a proxy passed on looks local and is not: without a token nothing is known of who sends it.
+func (g *guard) identified(r *http.Request) *http.Request {
+	switch token, ok := bearer(r.Header.Get("Authorization")); {
+	case trusted(r):
+		return r
+	case ok && g.isToken(token):
+		return r.WithContext(did.WithPrincipal(r.Context(), did.Consumer(did.Token, "")))
+	case g.proxied || forwarded(r.Header):
+		return r.WithContext(did.WithPrincipal(r.Context(), did.Consumer(did.Unproven, "")))
+	}
+	return r
+}
+
+// forwarded reports whether a proxy says that it passed a request on (RFC 7239, and what was used before).
+func forwarded(h http.Header) bool {
+	for _, name := range [...]string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+		if h[name] != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // A guard decides who may ask. It is read-only.
@@ -53,6 +75,7 @@ type guard struct {
 	tokenFile string
 	noAuth    bool
 	loopback  bool // only this host reaches the listener
+	proxied   bool // a proxy may stand before the listener
 	hosts     map[string]bool
 	origins   []string
 }
@@ -61,6 +84,7 @@ func newGuard(o Options, l net.Listener) guard {
 	g := guard{token: sha256.Sum256([]byte(o.Token)), hasToken: o.Token != "", tokenFile: o.TokenFile, noAuth: o.NoAuth,
 		hosts: map[string]bool{"localhost": true}, origins: o.Origins}
 	g.loopback = l != nil && isLoopback(l.Addr())
+	g.proxied = o.PublicURL != ""
 	for _, h := range o.Hosts {
 		g.hosts[strings.ToLower(hostName(h))] = true
 	}

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+
+	"github.com/lmosd/lmosd/did"
 )
 
 // Inside returns a client that asks g in this process, without a connection and with the rights of the unix socket. It works
@@ -24,7 +26,7 @@ func (t inside) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(req.Context())
-	r := req.Clone(context.WithValue(ctx, trustedKey{}, true))
+	r := req.Clone(did.WithPrincipal(ctx, did.Consumer(did.Process, "")))
 	r.RequestURI, r.RemoteAddr, r.Host = req.URL.RequestURI(), "@", req.URL.Host
 	r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/1.1", 1, 1
 	switch {

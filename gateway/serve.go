@@ -32,6 +32,8 @@ const tdJSON = "application/td+json"
 // serve answers one request: browser checks, then the route, and whatever goes wrong is a problem document.
 func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 	start, rec := time.Now(), &recorder{ResponseWriter: w}
+	g.guard.tokenOfQuery(r)
+	r = g.guard.identified(r)
 	defer func() { g.metrics.request(routeOf(r), rec.status, time.Since(start)) }()
 	defer g.recovered(rec, r)
 	rec.Header().Set("X-Content-Type-Options", "nosniff")
@@ -39,7 +41,6 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 		g.fail(rec, r, err)
 		return
 	}
-	g.guard.tokenOfQuery(r)
 	body := g.timed(w, r)
 	r.Body = body
 	g.routes.ServeHTTP(rec, r)

@@ -66,7 +66,7 @@ func inBubble(t *testing.T, o Options, prepare func(*Gateway), test func(t *test
 			prepare(g)
 		}
 		p := &pipes{calls: make(chan net.Conn), done: make(chan struct{})}
-		g.serveOn(p, false)
+		g.serveOn(p, who(true))
 		transport := &http.Transport{DialContext: p.dial}
 		r := &running{Gateway: g, t: t, url: "http://localhost", done: make(chan error, 1), http: &http.Client{Transport: transport}}
 		ctx, stop := context.WithCancel(t.Context())

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -218,7 +219,7 @@ func TestTokenGoesNoFurther(t *testing.T) {
 		{"a call, the token behind a variable", "POST", "/x", "token=mine&token=" + token, false, nil, "token=mine", ""},
 		{"a call over the socket", "POST", "/x", "token=" + token, true, nil, "", ""},
 	} {
-		req, _ := http.NewRequestWithContext(contextWith(t, trustedKey{}, tt.socket), tt.method, tt.path+"?"+tt.query, nil)
+		req, _ := http.NewRequestWithContext(did.WithPrincipal(t.Context(), map[bool]*did.Principal{false: did.Consumer(did.Loopback, ""), true: did.Consumer(did.Socket, "")}[tt.socket]), tt.method, tt.path+"?"+tt.query, nil)
 		for name, value := range tt.headers {
 			req.Header.Set(name, value)
 		}

@@ -5,8 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"sync"
-
-	"github.com/lmosd/lmosd/did"
 )
 
 // Kinds of an [Input].
@@ -68,7 +66,7 @@ type Parking struct {
 
 // A parked run waits for answers.
 type parked struct {
-	from    did.DID
+	from    string // [did.Principal.ID]
 	open    Inputs
 	answers Answers
 	whole   chan struct{} // closed when all is answered
@@ -81,7 +79,7 @@ func (p *Parking) Ask(ctx context.Context, m *Message, in Inputs, yield func(*Me
 	if err != nil || len(in) == 0 || len(in) > maxAnswers {
 		return nil, false, &Error{Code: Internal, Title: "what the action wants to know cannot be said", Err: err, Hint: "see the agent's log"}
 	}
-	w := &parked{from: m.From, open: Inputs{}, answers: Answers{}, whole: make(chan struct{})}
+	w := &parked{from: m.From.ID(), open: Inputs{}, answers: Answers{}, whole: make(chan struct{})}
 	for key, one := range in {
 		w.open[key] = one
 	}
@@ -140,7 +138,7 @@ func (p *Parking) Continue(m *Message) (*Message, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w := p.runs[m.ActionID]
-	if w == nil || w.from != m.From {
+	if w == nil || w.from != m.From.ID() {
 		return nil, Errorf(NoTask, "it may have ended meanwhile: ask for its state", "no run %q waits for an answer", Clip(m.ActionID, 64))
 	}
 	for key, a := range answers {

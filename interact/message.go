@@ -174,9 +174,9 @@ type Message struct {
 	Time, Began time.Time
 	// Hops counts the nodes that the message has passed.
 	Hops uint8
-	// From is who asks, as the transport proved it; empty means nobody in particular. It is never sent: each binding sets
-	// it on what it receives.
-	From did.DID
+	// From is who asks, as the binding that received the message proved it; only bindings set it. It is never sent as such. A node
+	// refuses messages without it (package policy): who asks is never guessed.
+	From *did.Principal
 	// Timing asks, in a request, where the time goes; the last reply says so. Nil asks nothing.
 	Timing *Timing
 	// Via forces the way to the thing: "mesh", the scheme of a form, or its href. It is for the node that is asked, and never
@@ -237,6 +237,20 @@ func Chain(t Thing, wraps ...Wrap) Thing {
 		t = wraps[i](t)
 	}
 	return t
+}
+
+// As has p ask where a message does not say who asks: for programs that ask a node in their own process.
+func As(p *did.Principal) Wrap {
+	return func(t Thing) Thing {
+		return Func(func(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
+			if m.From == nil {
+				c := *m
+				c.From = p
+				m = &c
+			}
+			return t.Do(ctx, m)
+		})
+	}
 }
 
 // One returns a sequence of the single reply m.

@@ -7,6 +7,8 @@ import (
 	"iter"
 	"slices"
 	"testing"
+
+	"github.com/lmosd/lmosd/did"
 )
 
 // saying returns a wrap that notes when a message passes, both ways.
@@ -43,7 +45,7 @@ func TestChain(t *testing.T) {
 func TestReply(t *testing.T) {
 	t.Parallel()
 	m := &Message{Type: ReadProperty, Thing: "weather", ID: "1", Name: "temperature", TraceParent: "tp", TraceState: "ts", Hops: 3,
-		From: "did:key:zX"}
+		From: did.NodePrincipal("did:key:zX", "")}
 	r := m.Reply(PropertyReading, "text/plain", []byte("21"))
 	want := &Message{Type: PropertyReading, Thing: "weather", Correlation: "1", Name: "temperature", TraceParent: "tp",
 		TraceState: "ts", ContentType: "text/plain", Data: []byte("21")}

@@ -69,7 +69,7 @@ func answerThroughNodes(t *testing.T, m *mesh) {
 	d := m.known(t, "helper")
 	var states []string
 	var output string
-	for r, err := range m.consumer.Mesh().Do(t.Context(), &interact.Message{Type: interact.InvokeAction, Thing: d.Ref(), Name: "talk", ID: interact.NewID(), Data: []byte(`"ask"`)}) {
+	for r, err := range asker(m.consumer).Do(t.Context(), &interact.Message{Type: interact.InvokeAction, Thing: d.Ref(), Name: "talk", ID: interact.NewID(), Data: []byte(`"ask"`)}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +85,7 @@ func answerThroughNodes(t *testing.T, m *mesh) {
 		output = ""
 		answers, _ := json.Marshal(interact.Answers{"message": {Action: interact.Accept, Content: []byte(`"Bonn"`)}})
 		go func() {
-			if _, err := interact.Ask(context.Background(), m.consumer.Mesh(), &interact.Message{Type: interact.ContinueAction, Thing: d.Ref(), Name: "talk",
+			if _, err := interact.Ask(context.Background(), asker(m.consumer), &interact.Message{Type: interact.ContinueAction, Thing: d.Ref(), Name: "talk",
 				ActionID: r.ActionID, Data: answers}); err != nil {
 				t.Error(err)
 			}

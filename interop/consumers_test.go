@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -50,7 +51,7 @@ func openGo(_ *testing.T, m *mesh, thing string) *consumer {
 	do := func(ctx context.Context, of *interact.Message) iter.Seq2[*interact.Message, error] {
 		asked := *of
 		asked.Thing, asked.Accept = thing, ""
-		return m.consumer.Mesh().Do(ctx, &asked)
+		return asker(m.consumer).Do(ctx, &asked)
 	}
 	return &consumer{interact.Func(do), func() {}}
 }
@@ -166,4 +167,9 @@ func next[T any](ctx context.Context, came <-chan T) (T, error) {
 		var none T
 		return none, fmt.Errorf("nothing came: %w", ctx.Err())
 	}
+}
+
+// asker is the mesh of n as a program in its process asks it.
+func asker(n interface{ Mesh() interact.Thing }) interact.Thing {
+	return interact.Chain(n.Mesh(), interact.As(did.Consumer(did.Process, "")))
 }

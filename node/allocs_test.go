@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -24,7 +25,7 @@ func TestACallAllocates(t *testing.T) {
 		asked  *running
 		passed float64
 	}{"router and chain of one node": {nodes[0], 1}, "two nodes": {nodes[1], 2}} {
-		m := &interact.Message{Type: interact.InvokeAction, Thing: p.Ref, Name: "echo", Data: data}
+		m := &interact.Message{Type: interact.InvokeAction, From: did.Consumer(did.Process, ""), Thing: p.Ref, Name: "echo", Data: data}
 		var failed error
 		call := func() {
 			if r, err := interact.Ask(t.Context(), of.asked.Mesh(), m); err != nil || len(r.Data) != len(data) {

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/coap"
 	"github.com/lmosd/lmosd/interact/mqtt"
@@ -23,7 +24,11 @@ func (n *Node) openDoors() (err error) {
 		if err != nil {
 			return err
 		}
-		n.broker, err = mqtt.NewBroker(mqtt.BrokerOptions{Listen: n.opts.MQTT, Mesh: n.mesh, Find: n.Get, Auth: auth, Log: n.log})
+		who := did.Consumer(did.Loopback, "")
+		if auth != nil {
+			who = did.Consumer(did.Token, "")
+		}
+		n.broker, err = mqtt.NewBroker(mqtt.BrokerOptions{Listen: n.opts.MQTT, Mesh: n.mesh, From: who, Find: n.Get, Auth: auth, Log: n.log})
 		if err != nil {
 			return cannotListen("mqtt.listen", n.opts.MQTT, err)
 		}
@@ -33,7 +38,7 @@ func (n *Node) openDoors() (err error) {
 		if !onLoopback(n.opts.CoAP) { // its clients prove nothing
 			return openToAll("coap.listen", n.opts.CoAP)
 		}
-		n.coap, err = coap.NewServer(coap.ServerOptions{Listen: n.opts.CoAP, Mesh: n.mesh, Find: n.Get, Known: n.Known, Log: n.log})
+		n.coap, err = coap.NewServer(coap.ServerOptions{Listen: n.opts.CoAP, Mesh: n.mesh, From: did.Consumer(did.Loopback, ""), Find: n.Get, Known: n.Known, Log: n.log})
 		if err != nil {
 			return cannotListen("coap.listen", n.opts.CoAP, err)
 		}

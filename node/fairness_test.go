@@ -46,7 +46,7 @@ func newSlowAgent(t *testing.T) *slowAgent {
 func flood(ctx context.Context, wg *sync.WaitGroup, n *running, ref string) {
 	for range 64 {
 		wg.Go(func() {
-			_, _ = interact.Ask(ctx, n.Mesh(), &interact.Message{Type: interact.InvokeAction, Thing: ref, Name: "echo", Data: []byte(`"slow"`),
+			_, _ = interact.Ask(ctx, mesh(n), &interact.Message{Type: interact.InvokeAction, Thing: ref, Name: "echo", Data: []byte(`"slow"`),
 				Deadline: time.Now().Add(10 * time.Minute)})
 		})
 	}

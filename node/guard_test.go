@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/lmosd/lmosd/bridge"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/policy"
@@ -50,7 +51,7 @@ func TestGuards(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range 4 {
-			_, err := interact.Ask(t.Context(), of.bound, &interact.Message{Type: interact.InvokeAction, Thing: of.Thing, Name: name, From: stranger})
+			_, err := interact.Ask(t.Context(), of.bound, &interact.Message{Type: interact.InvokeAction, Thing: of.Thing, Name: name, From: did.NodePrincipal(stranger, "")})
 			if got := interact.AsError(err); (got != nil) != (i >= refusedFrom) || got != nil && got.Code != interact.RateLimited {
 				t.Errorf("%s, message %d: %v", name, i, err)
 			}
@@ -106,7 +107,7 @@ func TestAgentsThatPanic(t *testing.T) {
 		"is, observed": interact.ObserveProperty, "said": interact.SubscribeEvent} {
 		name, _, _ = strings.Cut(name, ",")
 		var last error
-		for _, err := range consumer.Mesh().Do(t.Context(), &interact.Message{Type: kind, Thing: p.Ref, Name: name}) {
+		for _, err := range mesh(consumer).Do(t.Context(), &interact.Message{Type: kind, Thing: p.Ref, Name: name}) {
 			if last = err; err != nil {
 				break
 			}
@@ -115,7 +116,7 @@ func TestAgentsThatPanic(t *testing.T) {
 			t.Errorf("%v of %s: %v", kind, name, last)
 		}
 	}
-	tunnel := bridge.Dial(t.Context(), consumer.Mesh(), &interact.Message{Thing: p.Ref, Name: "tunnel"})
+	tunnel := bridge.Dial(t.Context(), mesh(consumer), &interact.Message{Thing: p.Ref, Name: "tunnel"})
 	defer tunnel.Close()
 	if _, err := tunnel.Read(make([]byte, 1)); codeOf(err) != interact.Internal {
 		t.Errorf("the tunnel: %v", err)

@@ -87,7 +87,7 @@ func jsonEqual(a []byte, b string) bool {
 
 // who is an agent in the process of its node that says who asked.
 var who = interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
-	from, err := json.Marshal(m.From)
+	from, err := json.Marshal(m.From.ID())
 	r := m.Reply(interact.ActionStatus, interact.JSON, from)
 	r.Status = interact.StatusCompleted
 	return r, err
@@ -101,7 +101,7 @@ func TestTheAgentLearnsWhoAsks(t *testing.T) {
 		t.Fatal(err)
 	}
 	knows(t, nodes[1], p.Ref)
-	for i, want := range map[int]did.DID{1: nodes[1].DID(), 0: ""} {
+	for i, want := range map[int]did.DID{1: nodes[1].DID(), 0: "local"} {
 		out, _, err := nodes[i].Client().Call(t.Context(), p.Ref, "echo", interact.JSON, []byte(`"x"`))
 		if err != nil || string(out) != `"`+string(want)+`"` {
 			t.Errorf("asked by node %d the agent hears %s, %v; want %q", i, out, err, want)
@@ -111,7 +111,7 @@ func TestTheAgentLearnsWhoAsks(t *testing.T) {
 	if e := wantCode(t, err, interact.Invalid); len(e.Issues) == 0 || e.Remote {
 		t.Errorf("input outside of the schema: %+v; want the issue, found by the caller's own node", e)
 	}
-	forged := &interact.Message{Type: interact.InvokeAction, Thing: p.Ref, Name: "echo", Data: []byte(`"x"`), From: "did:key:zForged"}
+	forged := &interact.Message{Type: interact.InvokeAction, Thing: p.Ref, Name: "echo", Data: []byte(`"x"`), From: did.NodePrincipal("did:key:zForged", "")}
 	r, err := interact.Ask(t.Context(), nodes[1].streams.Thing(nodes[0].hosts()), forged)
 	if err != nil || string(r.Data) != `"`+string(nodes[1].DID())+`"` {
 		t.Errorf("with a forged sender the agent hears %+v, %v; want whom the connection proved", r, err)
@@ -128,7 +128,7 @@ func TestWhatIsOfferedInProcessIsChecked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = interact.Ask(t.Context(), n.Mesh(), &interact.Message{Type: interact.InvokeAction, Thing: p.Ref, Name: "echo", Data: []byte(`7`)})
+	_, err = interact.Ask(t.Context(), mesh(n), &interact.Message{Type: interact.InvokeAction, Thing: p.Ref, Name: "echo", Data: []byte(`7`)})
 	wantCode(t, err, interact.Invalid)
 }
 
@@ -462,10 +462,15 @@ func TestOverQUIC(t *testing.T) {
 	knows(t, caller, ref)
 	large := `"` + strings.Repeat("x", 1<<20) + `"`
 	m := &interact.Message{Type: interact.InvokeAction, Thing: ref, Name: "echo", Data: []byte(large)}
-	if r, err := interact.Ask(t.Context(), caller.Mesh(), m); err != nil || string(r.Data) != large {
+	if r, err := interact.Ask(t.Context(), mesh(caller), m); err != nil || string(r.Data) != large {
 		t.Errorf("a call of a megabyte gives %+v, %v", r, err)
 	}
 	if p := caller.Peers(); len(p) != 1 || p[0].Transport != "quic-v1" {
 		t.Errorf("the peers are %+v", p)
 	}
+}
+
+// mesh asks n as a program in its process does.
+func mesh(n interface{ Mesh() interact.Thing }) interact.Thing {
+	return interact.Chain(n.Mesh(), interact.As(did.Consumer(did.Process, "")))
 }

@@ -102,7 +102,7 @@ func (b begun) ask(ctx context.Context, typ interact.Type, id string) (*gateway.
 	if !ok {
 		return nil, interact.Errorf(interact.NoTask, "lmosd task ls shows those of this node", "no task %q was begun here", id)
 	}
-	r, err := interact.Ask(ctx, b.mesh, &interact.Message{Type: typ, Thing: e.Thing, Name: e.Action, ActionID: id})
+	r, err := interact.Ask(ctx, b.mesh, &interact.Message{Type: typ, From: e.By, Thing: e.Thing, Name: e.Action, ActionID: id})
 	if err != nil {
 		return nil, err
 	}

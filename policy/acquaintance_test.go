@@ -18,7 +18,7 @@ func TestAcquaintance(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := New(Rules{Concurrency: 8, Allow: []did.DID{bob}})
-		class := func(id did.DID) class { return p.claim(&interact.Message{From: id}).class }
+		class := func(id did.DID) class { return p.claim(&interact.Message{From: who(id)}).class }
 		failing := interact.Chain(interact.Func(func(context.Context, *interact.Message) iter.Seq2[*interact.Message, error] {
 			return interact.Fail(interact.Errorf(interact.AgentFailed, "", "no"))
 		}), p.Limit())
@@ -65,12 +65,12 @@ func TestUntrustedDeadline(t *testing.T) {
 			want time.Duration
 			key  string
 		}{
-			"longer":         {interact.Message{From: alice}, time.Hour, time.Second, "interact.untrusted_deadline"},
-			"none":           {interact.Message{From: alice}, 0, time.Second, "interact.untrusted_deadline"},
-			"shorter":        {interact.Message{From: alice}, time.Millisecond, time.Millisecond, ""},
-			"request stream": {interact.Message{From: alice, Chunks: chunks}, 0, time.Minute, "interact.tasks.untrusted_run"},
-			"trust.allow":    {interact.Message{From: bob}, time.Hour, time.Hour, ""},
-			"this machine":   {interact.Message{}, time.Hour, time.Hour, ""},
+			"longer":         {interact.Message{From: who(alice)}, time.Hour, time.Second, "interact.untrusted_deadline"},
+			"none":           {interact.Message{From: who(alice)}, 0, time.Second, "interact.untrusted_deadline"},
+			"shorter":        {interact.Message{From: who(alice)}, time.Millisecond, time.Millisecond, ""},
+			"request stream": {interact.Message{From: who(alice), Chunks: chunks}, 0, time.Minute, "interact.tasks.untrusted_run"},
+			"trust.allow":    {interact.Message{From: who(bob)}, time.Hour, time.Hour, ""},
+			"this machine":   {interact.Message{From: who(local)}, time.Hour, time.Hour, ""},
 		} {
 			now := time.Now()
 			if c.m.Type = invoke; c.left > 0 {
@@ -87,10 +87,10 @@ func TestUntrustedDeadline(t *testing.T) {
 				t.Errorf("%s: the agent has %v, and the caller hears after %v: %v (%s)", name, deadline.Sub(now), time.Since(now), e, e.Hint)
 			}
 		}
-		if most, key := p.Bound(&interact.Message{From: alice}); most != time.Minute || key != "interact.tasks.untrusted_run" {
+		if most, key := p.Bound(&interact.Message{From: who(alice)}); most != time.Minute || key != "interact.tasks.untrusted_run" {
 			t.Errorf("a long action may run %v, by %s", most, key)
 		}
-		if most, _ := p.Bound(&interact.Message{From: bob}); most != 0 {
+		if most, _ := p.Bound(&interact.Message{From: who(bob)}); most != 0 {
 			t.Errorf("a long action of who is in trust.allow may run %v", most)
 		}
 	})

@@ -11,13 +11,13 @@ import (
 
 // claim says who asks for a place with m.
 func (p *Policy) claim(m *interact.Message) claim {
-	c := claim{node: string(m.From)}
+	c := claim{node: string(m.From.Node)}
 	switch {
-	case m.From == "":
+	case m.From.Node == "":
 		c.class = owner
-	case p.allow[m.From]:
+	case p.allow[m.From.Node]:
 		c.class = allowed
-	case p.met.has(m.From, time.Now()):
+	case p.met.has(m.From.Node, time.Now()):
 		c.class = known
 	}
 	return c
@@ -43,7 +43,7 @@ const (
 func (p *Policy) Limit() interact.Wrap {
 	return func(t interact.Thing) interact.Thing {
 		return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
-			who := p.account(m.From)
+			who := p.account(m.From.Node)
 			if err := p.paced(m, who); err != nil {
 				return interact.Fail(err)
 			}
@@ -52,7 +52,7 @@ func (p *Policy) Limit() interact.Wrap {
 				return t.Do(ctx, m)
 			case m.Type.Long():
 				return p.subscribed(ctx, t, m, who)
-			case m.From == "" && p.own == nil, m.From != "" && p.free:
+			case m.From.Node == "" && p.own == nil, m.From.Node != "" && p.free:
 				return t.Do(ctx, m)
 			}
 			return func(yield func(*interact.Message, error) bool) { p.admitted(ctx, t, m, who, yield) }
@@ -63,10 +63,10 @@ func (p *Policy) Limit() interact.Wrap {
 // Allows refuses what passes no place of its own, as [Policy.Gate], Limit and LimitThing would by its caller and its rates: a message
 // inside a tunnel, which holds places itself. id and most are as in LimitThing.
 func (p *Policy) Allows(m *interact.Message, id string, most int) error {
-	if err := p.Admits(m.From); err != nil {
+	if err := p.Admits(m.From.Node); err != nil {
 		return err
 	}
-	if err := p.paced(m, p.account(m.From)); err != nil {
+	if err := p.paced(m, p.account(m.From.Node)); err != nil {
 		return err
 	}
 	return p.pacedThing(m, id, p.things.get(p.thing(id, most), time.Now()))
@@ -77,7 +77,7 @@ func (p *Policy) subscribed(ctx context.Context, t interact.Thing, m *interact.M
 	return func(yield func(*interact.Message, error) bool) {
 		if !who.subscribed.enter(p.rules.Subscriptions) {
 			yield(nil, interact.Errorf(interact.Overloaded, "end one; or ask for a higher interact.subscriptions there",
-				"%s has %d subscriptions already", m.From.Short(), p.rules.Subscriptions))
+				"%s has %d subscriptions already", m.From.Node.Short(), p.rules.Subscriptions))
 			return
 		}
 		defer who.subscribed.leave()
@@ -88,12 +88,12 @@ func (p *Policy) subscribed(ctx context.Context, t interact.Thing, m *interact.M
 // admitted asks t once there is a place for m.
 func (p *Policy) admitted(ctx context.Context, t interact.Thing, m *interact.Message, who *account, yield func(*interact.Message, error) bool) {
 	all := p.peers
-	if m.From == "" {
+	if m.From.Node == "" {
 		all = p.own
 	}
 	if who != nil && !who.running.enter(p.rules.ConsumerConcurrency) {
 		yield(nil, overloaded(all, "wait for one to end; or ask for a higher interact.per_caller there", "%s has %d interactions here already",
-			m.From.Short(), p.rules.ConsumerConcurrency))
+			m.From.Node.Short(), p.rules.ConsumerConcurrency))
 		return
 	}
 	if who != nil {
@@ -138,7 +138,7 @@ func (p *Policy) watched(ctx context.Context, t interact.Thing, m *interact.Mess
 		return yield(r, err)
 	})
 	if well {
-		p.met.succeeded(m.From, time.Now())
+		p.met.succeeded(m.From.Node, time.Now())
 	}
 }
 

@@ -1,10 +1,12 @@
 // Package policy decides who may ask, and how much: rules become wraps around a thing (interact.Wrap), so that every message
 // passes the same gate, whatever carried it.
 //
-// [Policy.Gate] looks at the DID that the transport proved (interact.Message.From); [Policy.Limit] counts what callers ask, and
-// [Policy.LimitThing] what one agent is asked. A message without a DID is of a caller on this machine whom the gateway has let
-// in: no mode refuses it and no rate slows it, since that caller could as well use the agents themselves; the numbers that may
-// run at once, of all callers and of one agent, hold for it too, and it is served first.
+// [Policy.Gate] looks at the principal that the binding proved (interact.Message.From); [Policy.Limit] counts what callers ask, and
+// [Policy.LimitThing] what one agent is asked. A message without a principal is refused: who asks is never guessed. Consumers of
+// this node (whose principal has no Node) were let in by its edge: no mode refuses them and no rate slows them, since they could as
+// well use the agents themselves; the numbers that may run at once, of all callers and of one agent, hold for them too, and they
+// are served first. What a caller behind another node asks is counted of that node: its names are the node's word, and invented
+// ones buy nothing.
 package policy
 
 import (
@@ -166,7 +168,11 @@ func forbidden(id did.DID, rule string) error {
 func (p *Policy) Gate() interact.Wrap {
 	return func(t interact.Thing) interact.Thing {
 		return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
-			if err := p.Admits(m.From); err != nil {
+			if m.From == nil {
+				return interact.Fail(interact.Errorf(interact.Forbidden, "report it: what received the message has to say who sent it",
+					"nobody asks: the message has no caller"))
+			}
+			if err := p.Admits(m.From.Node); err != nil {
 				return interact.Fail(err)
 			}
 			return t.Do(ctx, m)

@@ -30,8 +30,16 @@ func answer(yield func(*interact.Message, error) bool) { yield(&reply, nil) }
 
 var reply = interact.Message{Type: interact.ActionStatus, Status: interact.StatusCompleted}
 
+// who is the principal of a node, or of this machine.
+func who(node did.DID) *did.Principal {
+	if node == local {
+		return did.Consumer(did.Loopback, "")
+	}
+	return did.NodePrincipal(node, "")
+}
+
 func ask(ctx context.Context, t interact.Thing, from did.DID) error {
-	_, err := interact.Ask(ctx, t, &interact.Message{Type: interact.InvokeAction, From: from})
+	_, err := interact.Ask(ctx, t, &interact.Message{Type: interact.InvokeAction, From: who(from)})
 	return err
 }
 
@@ -239,7 +247,7 @@ func TestConcurrency(t *testing.T) {
 func TestOnlyWhatRunsCounts(t *testing.T) {
 	t.Parallel()
 	p := New(Rules{Concurrency: 1})
-	m := &interact.Message{Type: interact.InvokeAction}
+	m := &interact.Message{Type: interact.InvokeAction, From: who(local)}
 	thing := interact.Chain(answering, p.Limit())
 	for range 10 {
 		_ = thing.Do(t.Context(), m) // never begun
@@ -294,7 +302,7 @@ var busy = Rules{Mode: Allowlist, Allow: []did.DID{alice}, Deny: []did.DID{bob},
 
 // TestAdmissionAllocates: a call that is admitted costs no memory, or a closure if those that run are counted.
 func TestAdmissionAllocates(t *testing.T) {
-	m := &interact.Message{Type: interact.InvokeAction, From: alice}
+	m := &interact.Message{Type: interact.InvokeAction, From: who(alice)}
 	counted := busy
 	counted.Concurrency = 1 << 20
 	for name, c := range map[string]struct {
@@ -313,7 +321,7 @@ func TestAdmissionAllocates(t *testing.T) {
 
 // BenchmarkAdmitted is what the policy adds to a call that it admits.
 func BenchmarkAdmitted(b *testing.B) {
-	m := &interact.Message{Type: interact.InvokeAction, From: alice}
+	m := &interact.Message{Type: interact.InvokeAction, From: who(alice)}
 	counted := busy
 	counted.Concurrency = 1 << 20
 	for name, rules := range map[string]Rules{"none": {}, "rules": busy, "counted": counted} {
@@ -324,5 +332,29 @@ func BenchmarkAdmitted(b *testing.B) {
 				thing.Do(b.Context(), m)(func(*interact.Message, error) bool { return true })
 			}
 		})
+	}
+}
+
+// A message that does not say who asks is refused in every mode: who asks is never guessed.
+func TestNobodyIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{Open, Verified, Allowlist} {
+		gate := interact.Chain(answering, New(Rules{Mode: mode}).Gate())
+		_, err := interact.Ask(t.Context(), gate, &interact.Message{Type: interact.InvokeAction})
+		if e := interact.AsError(err); e == nil || e.Code != interact.Forbidden || e.Title == "" || e.Hint == "" {
+			t.Errorf("%s: nobody is answered with %v", mode, err)
+		}
+	}
+}
+
+// What the consumers behind a node ask together is the node's: names that it invents buy nothing.
+func TestInventedNamesBuyNothing(t *testing.T) {
+	t.Parallel()
+	thing := interact.Chain(answering, New(Rules{PerPeer: 1e-6, Burst: 2}).Limit())
+	for i, name := range []string{"a", "b", "c", ""} {
+		_, err := interact.Ask(t.Context(), thing, &interact.Message{Type: interact.InvokeAction, From: did.NodePrincipal(alice, name)})
+		if got := interact.AsError(err); (got == nil) != (i < 2) {
+			t.Errorf("message %d, of %q: %v", i, name, err)
+		}
 	}
 }

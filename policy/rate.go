@@ -25,14 +25,14 @@ func (p *Policy) paced(m *interact.Message, who *account) error {
 		b, rate, key = who.reads, p.rules.ReadsPerPeer, "trust.rate.reads"
 	}
 	if wait := take(b); wait > 0 {
-		return limited(wait, "slow down, or ask for a higher "+key, "%s asks more often than %g times a second", m.From.Short(), rate)
+		return limited(wait, "slow down, or ask for a higher "+key, "%s asks more often than %g times a second", m.From.Node.Short(), rate)
 	}
 	return nil
 }
 
 // pacedThing takes a token of the agent that m is for.
 func (p *Policy) pacedThing(m *interact.Message, id string, what *account) error {
-	if m.From == "" {
+	if m.From.Node == "" {
 		return nil
 	}
 	if wait := take(what.bucket); wait > 0 {

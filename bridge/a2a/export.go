@@ -86,7 +86,9 @@ func (e *exporter) directory() *serve.Agent {
 	return &serve.Agent{
 		Card: func(at serve.Place) (*card.Card, error) { return e.sign(describeThing(e.own.Desc), at) },
 		As: func(c serve.Caller, _ serve.Place) wire.Agent {
-			return e.pusher.Wrap(e.desk.Agent(e.own, c.Principal), e.own.Ref, c.Principal)
+			own := e.own
+			own.From = c.From
+			return e.pusher.Wrap(e.desk.Agent(own, c.Principal), own.Ref, c.Principal)
 		},
 	}
 }
@@ -103,6 +105,8 @@ func (e *exporter) plain(d *td.Description) *serve.Agent {
 	return &serve.Agent{
 		Card: func(at serve.Place) (*card.Card, error) { return e.sign(whole(at), at) },
 		As: func(c serve.Caller, at serve.Place) wire.Agent {
+			s := s
+			s.From = c.From
 			return extendedFor(e.pusher.Wrap(e.served(s, c.Principal), s.Ref, c.Principal), c,
 				func(context.Context, *wire.Operation) (json.RawMessage, error) {
 					more := whole(at)
@@ -127,7 +131,7 @@ func (e *exporter) relayed(d *td.Description, action string) *serve.Agent {
 			return e.sign(c, at)
 		},
 		As: func(c serve.Caller, at serve.Place) wire.Agent {
-			far := &relay{e, ref, action, e.nameOf(c.Principal, ref)}
+			far := &relay{e, ref, action, c.From, e.nameOf(c.Principal, ref)}
 			a := e.pusher.Wrap(within(claims{e.tasks.Of(ref), e.contexts.Of(ref)}.guard(far, c.Principal), can), ref, c.Principal)
 			if !more {
 				return extendedFor(a, c, nil)
@@ -189,6 +193,7 @@ func (e *exporter) signed(c *card.Card, at serve.Place) (json.RawMessage, error)
 type relay struct {
 	*exporter
 	ref, action string
+	from        *did.Principal
 	caller      string // what the host is told
 }
 
@@ -219,7 +224,7 @@ func (r *relay) Do(ctx context.Context, op *wire.Operation) iter.Seq2[json.RawMe
 		named.Service[wire.PrincipalParam] = r.caller
 		op = &named
 	}
-	m := &interact.Message{Type: interact.InvokeAction, Thing: r.ref, Name: r.action, ID: interact.NewID(), Data: op.Bytes(),
+	m := &interact.Message{Type: interact.InvokeAction, Thing: r.ref, Name: r.action, ID: interact.NewID(), From: r.from, Data: op.Bytes(),
 		Deadline: time.Now().Add(patience(op.Method))}
 	return func(yield func(json.RawMessage, error) bool) {
 		for reply, err := range r.mesh.Do(ctx, m) {

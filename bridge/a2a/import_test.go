@@ -147,7 +147,7 @@ func TestImport(t *testing.T) {
 	if err != nil || !strings.Contains(string(r.Data), `"tasks":[{`) {
 		t.Errorf("the tasks are %v, %v", r, err)
 	}
-	r, err = interact.Ask(t.Context(), far, &interact.Message{Type: interact.ReadProperty, Thing: d.Ref(), Name: tasksProperty, From: far.Signer().DID()})
+	r, err = interact.Ask(t.Context(), far, &interact.Message{Type: interact.ReadProperty, Thing: d.Ref(), Name: tasksProperty, From: did.NodePrincipal(far.Signer().DID(), "")})
 	if err != nil || !strings.Contains(string(r.Data), `"tasks":[]`) {
 		t.Errorf("another's tasks are %s, %v", r.Data, err)
 	}

@@ -89,7 +89,7 @@ func TestTasksBesideA2A(t *testing.T) {
 		t.Helper()
 		op := &wire.Operation{Method: method, Params: json.RawMessage(params), Service: map[string]string{"A2A-Version": "1.0", wire.PrincipalParam: name}}
 		said := ""
-		for r, err := range m.Do(t.Context(), &interact.Message{Type: interact.InvokeAction, Thing: d.Ref(), Name: Verbatim, ID: interact.NewID(), Data: op.Bytes(), From: from}) {
+		for r, err := range m.Do(t.Context(), &interact.Message{Type: interact.InvokeAction, Thing: d.Ref(), Name: Verbatim, ID: interact.NewID(), Data: op.Bytes(), From: did.NodePrincipal(from, "")}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -106,7 +106,7 @@ func TestTasksBesideA2A(t *testing.T) {
 				t.Errorf("%q of %q: %s gives %s", name, from, method, got)
 			}
 		}
-		r, err := interact.Ask(t.Context(), m, &interact.Message{Type: interact.ReadProperty, Thing: d.Ref(), Name: tasksProperty, From: from})
+		r, err := interact.Ask(t.Context(), m, &interact.Message{Type: interact.ReadProperty, Thing: d.Ref(), Name: tasksProperty, From: did.NodePrincipal(from, "")})
 		if err != nil || !strings.Contains(string(r.Data), `"tasks":[]`) {
 			t.Errorf("%q reads the tasks %s, %v", from, r.Data, err)
 		}
@@ -139,7 +139,7 @@ func TestNamesOfPrincipals(t *testing.T) {
 	}
 	for name, want := range map[string]int{"": len("did:x"), "ada": len("did:x#ada"), strings.Repeat("x", 1<<20): len("did:x#") + 64} {
 		op := &wire.Operation{Service: map[string]string{wire.PrincipalParam: name}}
-		if got := callerOf(&interact.Message{From: "did:x"}, op); len(got) != want {
+		if got := callerOf(&interact.Message{From: did.NodePrincipal("did:x", "")}, op); len(got) != want {
 			t.Errorf("who is called by %d bytes is remembered by %d", len(name), len(got))
 		}
 	}

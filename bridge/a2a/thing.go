@@ -51,7 +51,7 @@ func (i *imported) do(ctx context.Context, m *interact.Message) iter.Seq2[*inter
 			m.Name, wire.MaxMessage))
 	}
 	k := i.known.Load()
-	agent := i.claims.guard(k.agent, string(m.From))
+	agent := i.claims.guard(k.agent, m.From.ID())
 	switch {
 	case m.Type == interact.InvokeAction && m.Name == Verbatim:
 		return i.verbatim(ctx, k.agent, m)
@@ -92,9 +92,9 @@ const maxPrincipal = 64
 func callerOf(m *interact.Message, op *wire.Operation) string {
 	name := op.Service[wire.PrincipalParam]
 	if name == "" {
-		return string(m.From)
+		return m.From.ID()
 	}
-	return string(m.From) + "#" + name[:min(len(name), maxPrincipal)]
+	return m.From.ID() + "#" + name[:min(len(name), maxPrincipal)]
 }
 
 // verbatim carries an operation, and gives out its results as they are (wire.Outcome). That the agent refuses is a result, too.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -24,15 +25,15 @@ func TestGuard(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			judged = append(judged, m.Type.Op()+" "+m.Name)
-			if m.From != "did:key:zBob" {
-				t.Errorf("judged as of %q", m.From)
+			if m.From.ID() != "did:key:zBob" {
+				t.Errorf("judged as of %q", m.From.ID())
 			}
 			if m.Name == "greet" || m.Name == "page" {
 				return interact.Errorf(interact.Forbidden, "ask", "not %s", m.Name)
 			}
 			return nil
 		})
-		conn := wire.Lines(bridge.Dial(t.Context(), wrap(a.Thing), &interact.Message{Name: Tunnel, From: "did:key:zBob"}))
+		conn := wire.Lines(bridge.Dial(t.Context(), wrap(a.Thing), &interact.Message{Name: Tunnel, From: did.NodePrincipal("did:key:zBob", "")}))
 		ask := asker(t, conn, era)
 		for i, test := range []struct{ method, key, value, says string }{
 			{wire.CallTool, "name", "say", `"result"`},

@@ -116,7 +116,7 @@ func (s *server) send(ctx context.Context, method string, params map[string]any,
 	if len(q.Bytes()) > wire.MaxMessage {
 		return nil, interact.Errorf(interact.TooLarge, "send less at once", "the input of %s has more than %d bytes", m.Name, wire.MaxMessage)
 	}
-	r, err := s.Call(wire.WithCaller(ctx, string(m.From)), q, notify)
+	r, err := s.Call(wire.WithCaller(ctx, m.From.ID()), q, notify)
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +167,7 @@ func (s *server) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interac
 // tunnel carries MCP.
 func (s *server) tunnel(m *interact.Message) func(context.Context, io.ReadWriteCloser) error {
 	return func(ctx context.Context, stream io.ReadWriteCloser) error {
-		return backend.Serve(wire.WithCaller(ctx, string(m.From)), s.Server, wire.Lines(stream), s.pins.judge)
+		return backend.Serve(wire.WithCaller(ctx, m.From.ID()), s.Server, wire.Lines(stream), s.pins.judge)
 	}
 }
 

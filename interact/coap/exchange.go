@@ -265,7 +265,7 @@ func (x *exchange) query(name string) (value string, ok bool) {
 // message makes the message of a request.
 func (x *exchange) message(ctx context.Context, p place, t interact.Type, d *td.Description,
 	body []byte) (*interact.Message, error) {
-	m := &interact.Message{Type: t, Thing: d.Ref(), ID: rand.Text(), Name: p.name, ActionID: p.action, Data: body}
+	m := &interact.Message{Type: t, From: x.server.o.From, Thing: d.Ref(), ID: rand.Text(), Name: p.name, ActionID: p.action, Data: body}
 	m.Deadline, _ = ctx.Deadline()
 	if left, ok := x.q.Uint(wire.HopLimit); ok && left == 0 {
 		return nil, wire.Rejected(codes.BadRequest, "a Hop-Limit of 0") // RFC 8768 §3

@@ -13,6 +13,7 @@ import (
 
 	"github.com/plgd-dev/go-coap/v3/message"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/coap/wire"
 	"github.com/lmosd/lmosd/td"
@@ -36,8 +37,10 @@ type ServerOptions struct {
 	Listen string
 	// Anyone allows an address that is not of loopback. Whoever can reach it is served then: the server asks nobody who they are.
 	Anyone bool
-	// Mesh answers the messages. They have an empty From.
+	// Mesh answers the messages.
 	Mesh interact.Thing
+	// From is who all consumers are to the mesh: their datagrams prove nothing but where they came.
+	From *did.Principal
 	// Find resolves the id of a path: an id, a short name or an exact reference. Its error is answered as it is; it must be an
 	// [*interact.Error] to say anything but "internal error".
 	Find func(ctx context.Context, ref string) (*td.Description, error)

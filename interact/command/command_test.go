@@ -204,7 +204,7 @@ func TestEnvironment(t *testing.T) {
 	}
 	m := invoke("")
 	m.TraceParent, m.TraceState = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "v=1"
-	m.From = did.DID("did:key:z6Mkcaller")
+	m.From = did.NodePrincipal("did:key:z6Mkcaller", "")
 	m.Deadline = time.Now().Add(time.Hour)
 	full, bare := env(m), env(invoke(""))
 	real, _ := filepath.EvalSymlinks(dir)
@@ -588,7 +588,7 @@ func TestMoreCallsThanProcesses(t *testing.T) {
 	for i := range 20 {
 		wg.Go(func() {
 			m := invoke("")
-			m.From = did.DID(fmt.Sprintf("did:key:%d", i))
+			m.From = did.NodePrincipal(did.DID(fmt.Sprintf("did:key:%d", i)), "")
 			r, err := interact.Ask(t.Context(), a, m)
 			if err != nil {
 				t.Error(err)

@@ -22,7 +22,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -43,7 +42,7 @@ type Options struct {
 	// 0 means 1 min, less than 0 not at all.
 	Linger time.Duration
 	// MaxTopics is how many observations there may be at once; 0 means 4096. One that nobody reads makes room for a new one. Callers
-	// on this machine (who have no From) leave a quarter of them to others, and others a quarter to them.
+	// on this machine leave a quarter of them to others, and others a quarter to them.
 	MaxTopics int
 	// MaxSubscribers is how many consumers there may be at once, shared in the same way; 0 means 10,000.
 	MaxSubscribers int
@@ -79,10 +78,10 @@ type Hub struct {
 	// mu owns what follows. It is locked before a topic's.
 	mu      sync.Mutex
 	topics  map[key][]*topic
-	all     int             // topics
-	taken   [2]taken        // by callers on this machine, and by others
-	callers map[did.DID]int // the subscriptions of those who have any
-	started int64           // when the last topic was, in Unix milliseconds
+	all     int            // topics
+	taken   [2]taken       // by callers on this machine, and by others
+	callers map[string]int // the subscriptions of those who have any
+	started int64          // when the last topic was, in Unix milliseconds
 	closed  bool
 }
 
@@ -103,7 +102,7 @@ type source struct {
 
 // New returns a hub. Close it when it is done.
 func New(o Options) *Hub {
-	h := &Hub{o: o.withDefaults(), topics: map[key][]*topic{}, callers: map[did.DID]int{}, kick: make(chan struct{}, 1)}
+	h := &Hub{o: o.withDefaults(), topics: map[key][]*topic{}, callers: map[string]int{}, kick: make(chan struct{}, 1)}
 	h.ctx, h.stop = context.WithCancel(context.Background())
 	return h
 }
@@ -208,7 +207,7 @@ func (h *Hub) leave(s *subscriber) {
 	defer h.mu.Unlock()
 	t := s.topic
 	h.countLocked(t, s.m.From, -1)
-	unread, useless := t.leave(time.Now(), s.m.From)
+	unread, useless := t.leave(time.Now(), reader(s.m.From))
 	if useless {
 		h.removeLocked(t)
 	}

@@ -248,7 +248,7 @@ func TestWhatIsShared(t *testing.T) {
 		}
 		before, _ := a.counts()
 		l := listen(t, thing, func(m *interact.Message) {
-			m.Thing, m.From, m.Accept, m.Deadline = "clock", "did:key:x", interact.CBOR, time.Now().Add(time.Hour)
+			m.Thing, m.From, m.Accept, m.Deadline = "clock", who("did:key:x"), interact.CBOR, time.Now().Add(time.Hour)
 		})
 		l.leave()
 		if n, _ := a.counts(); n != before {
@@ -265,11 +265,11 @@ func TestWhatIsShared(t *testing.T) {
 func TestWhatTheAgentIsAsked(t *testing.T) {
 	bubble(t, Options{}, func(t *testing.T, h *Hub, a *agent, thing interact.Thing) {
 		l := listen(t, thing, func(m *interact.Message) {
-			m.From, m.Accept, m.Deadline, m.Timing = "did:key:x", interact.CBOR, time.Now().Add(time.Hour), &interact.Timing{}
+			m.From, m.Accept, m.Deadline, m.Timing = who("did:key:x"), interact.CBOR, time.Now().Add(time.Hour), &interact.Timing{}
 			m.After, m.TraceParent, m.Hops = "e7", "00-1", 2
 		})
 		m := a.asked[0]
-		if m.From != "did:key:x" || m.TraceParent != "00-1" || m.Hops != 2 || m.After != "e7" {
+		if m.From.ID() != "did:key:x" || m.TraceParent != "00-1" || m.Hops != 2 || m.After != "e7" {
 			t.Errorf("got %+v, want what the first consumer asked", m)
 		}
 		if m.Accept != "" || !m.Deadline.IsZero() || m.Timing != nil {
@@ -774,7 +774,7 @@ func TestShares(t *testing.T) {
 	bubble(t, o, func(t *testing.T, h *Hub, a *agent, thing interact.Thing) {
 		var all []*listener
 		ask := func(from, name string) *listener {
-			l := listen(t, thing, func(m *interact.Message) { m.From, m.Name = did.DID(from), name })
+			l := listen(t, thing, func(m *interact.Message) { m.From, m.Name = who(did.DID(from)), name })
 			all = append(all, l)
 			return l
 		}
@@ -811,7 +811,7 @@ func TestShares(t *testing.T) {
 func TestWhoLeavesMostGivesWay(t *testing.T) {
 	bubble(t, Options{MaxTopics: 4, Linger: time.Hour}, func(t *testing.T, h *Hub, a *agent, thing interact.Thing) {
 		by := func(from, name string) *listener {
-			return listen(t, thing, func(m *interact.Message) { m.From, m.Name = did.DID(from), name })
+			return listen(t, thing, func(m *interact.Message) { m.From, m.Name = who(did.DID(from)), name })
 		}
 		l := by("did:a", "mine")
 		a.say("0", "1")
@@ -821,7 +821,7 @@ func TestWhoLeavesMostGivesWay(t *testing.T) {
 			by("did:b", fmt.Sprint(i)).leave()
 		}
 		id := l.ids()[0]
-		l = listen(t, thing, func(m *interact.Message) { m.From, m.Name, m.After = "did:a", "mine", id })
+		l = listen(t, thing, func(m *interact.Message) { m.From, m.Name, m.After = who("did:a"), "mine", id })
 		want(t, "who comes back", l.texts(), "1")
 		l.leave()
 	})
@@ -973,4 +973,12 @@ func TestOrder(t *testing.T) {
 	}
 	close(ready)
 	wg.Wait()
+}
+
+// who is the principal of a node, or of this machine.
+func who(node did.DID) *did.Principal {
+	if node == "" {
+		return did.Consumer(did.Loopback, "")
+	}
+	return did.NodePrincipal(node, "")
 }

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -25,8 +24,8 @@ type topic struct {
 	since string // the After with which it was begun: the ring begins behind it
 
 	// readers are the subscribers by caller, and keeper is the caller that was the last to leave. Hub.mu owns them.
-	readers map[did.DID]int
-	keeper  did.DID
+	readers map[string]int
+	keeper  string
 
 	// mu owns what follows. Nothing is yielded and nobody is asked while it is locked.
 	mu sync.Mutex
@@ -219,7 +218,7 @@ func (h *Hub) discard(t *topic) {
 
 // leave counts a subscriber out. It reports whether nobody reads, and whether the topic is of no more use. It is called with
 // Hub.mu locked.
-func (t *topic) leave(now time.Time, caller did.DID) (unread, useless bool) {
+func (t *topic) leave(now time.Time, caller string) (unread, useless bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.users--

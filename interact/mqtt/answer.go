@@ -65,7 +65,7 @@ func (b *Broker) accept(c *consumer, pk packets.Packet) packets.Code {
 func newRequest(b *Broker, c *consumer, to route, pk packets.Packet) *request {
 	p := &pk.Properties
 	r := &request{route: to, broker: b, consumer: c, topic: pk.TopicName, answerTo: p.ResponseTopic, data: pk.Payload,
-		correlation: p.CorrelationData, wait: DefaultTimeout, message: &interact.Message{ID: interact.NewID()}}
+		correlation: p.CorrelationData, wait: DefaultTimeout, message: &interact.Message{ID: interact.NewID(), From: b.o.From}}
 	if p.MessageExpiryInterval > 0 {
 		r.wait = min(time.Duration(p.MessageExpiryInterval)*time.Second, requestTime)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/mochi-mqtt/server/v2/packets"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -40,8 +41,10 @@ type BrokerOptions struct {
 	Listen string
 	// TLS makes it a broker for mqtts; nil speaks in the clear.
 	TLS *tls.Config
-	// Mesh answers what clients ask. Its messages have an empty From: who may do what is for it to say.
+	// Mesh answers what clients ask: who may do what is for it to say.
 	Mesh interact.Thing
+	// From is who all clients are to the mesh: what the listener, or Auth, proves of them.
+	From *did.Principal
 	// Find resolves a reference to a thing. Its error is answered as it is; it should be an [*interact.Error].
 	Find func(ctx context.Context, ref string) (*td.Description, error)
 	// Auth says whether a user may connect; nil lets everyone, and only a loopback or private address is listened on then.

@@ -305,7 +305,7 @@ func TestBrokerAnswers(t *testing.T) {
 			t.Errorf("%s: %s %q %v", tt.name, got.Properties.ContentType, got.Payload, got.Properties.User)
 		}
 		asked := m.last(t)
-		if asked.Type != tt.typ || asked.Name != tt.affordance || asked.Thing != m.lamp.Ref() || asked.From != "" || asked.ID == "" {
+		if asked.Type != tt.typ || asked.Name != tt.affordance || asked.Thing != m.lamp.Ref() || asked.From.ID() != "" || asked.ID == "" {
 			t.Errorf("%s: the mesh was asked %+v", tt.name, asked)
 		}
 		if left := time.Until(asked.Deadline); left < DefaultTimeout-soon || left > DefaultTimeout {

@@ -169,7 +169,7 @@ func (b *Broker) forgetLocked(c *consumer, filter string, p *proposal) {
 func (b *Broker) observe(ctx context.Context, w *watch) {
 	after := ""
 	for pause := firstRetry; ; pause = min(2*pause, maxRetry) {
-		m := &interact.Message{Type: w.typ, Thing: w.ref, Name: w.name, ID: interact.NewID(), After: after, Accept: interact.JSON}
+		m := &interact.Message{Type: w.typ, Thing: w.ref, Name: w.name, From: b.o.From, ID: interact.NewID(), After: after, Accept: interact.JSON}
 		err := b.safely("an observation", func() error {
 			for r, err := range b.o.Mesh.Do(ctx, m) {
 				if err != nil {

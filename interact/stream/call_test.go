@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -77,7 +78,7 @@ func TestUnary(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := *m
-		want.From, want.Hops, want.Via = at(t, p.callerHost).Node, 3, "" // how this node is to ask is its own affair
+		want.From, want.Hops, want.Via = did.NodePrincipal(at(t, p.callerHost).Node, ""), 3, "" // how this node is to ask is its own affair
 		if d := cmp.Diff(&want, <-received); d != "" {
 			t.Errorf("the host received (-want +got):\n%s", d)
 		}
@@ -95,10 +96,10 @@ func TestUnary(t *testing.T) {
 func TestFromIsWhatTheConnectionProved(t *testing.T) {
 	each(t, func(t *testing.T, transport string) {
 		p := newPair(t, transport, interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
-			return done(m, string(m.From)), nil
+			return done(m, m.From.ID()), nil
 		}), Options{}, Options{})
 		m := ask("whoami", "")
-		m.From = "did:key:z6MkForged"
+		m.From = did.NodePrincipal("did:key:z6MkForged", "")
 		r, err := interact.Ask(t.Context(), p.thing, m)
 		if err != nil {
 			t.Fatal(err)

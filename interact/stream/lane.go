@@ -49,12 +49,13 @@ func resetCode(err error) network.StreamErrorCode {
 type lane struct {
 	b       *Binding
 	s       network.Stream
-	node    did.DID  // the far end
-	own     bool     // of one interaction; set before anything runs, or by the first frame of the caller
-	first   bool     // the first frame of the caller is still to come; only the reading goroutine uses it
-	remote  *remote  // at the calling end
-	inbound *inbound // at the serving end
-	limited bool     // the connection is relayed, with bounds on time and data
+	node    did.DID        // the far end
+	own     bool           // of one interaction; set before anything runs, or by the first frame of the caller
+	first   bool           // the first frame of the caller is still to come; only the reading goroutine uses it
+	remote  *remote        // at the calling end
+	inbound *inbound       // at the serving end
+	from    *did.Principal // who asks, at the serving end
+	limited bool           // the connection is relayed, with bounds on time and data
 	in      *bufio.Reader
 	out     writer
 	memory  budget

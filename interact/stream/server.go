@@ -45,7 +45,7 @@ func (b *Binding) accept(s network.Stream) {
 		b.o.Log.Debug("stream refused", "peer", id, "error", err)
 		return
 	}
-	l.first, l.inbound = true, b.arrive(id)
+	l.first, l.inbound, l.from = true, b.arrive(id), did.NodePrincipal(node, "")
 	defer b.depart(id)
 	l.serve(l.request)
 	b.o.Log.Debug("stream ended", "peer", id, "reason", l.reason())
@@ -267,7 +267,7 @@ func (v *served) serve() (err error) {
 	if err != nil {
 		return err
 	}
-	m.From, v.req = v.l.node, m
+	m.From, v.req = v.l.from, m
 	if m.Hops > interact.MaxHops {
 		return interact.Errorf(interact.Loop, "see which nodes relay to each other", "the message passed %d nodes", m.Hops)
 	}

@@ -133,7 +133,16 @@ type caller struct {
 
 type change = func(*interact.Message)
 
-func from(id did.DID) change       { return func(m *interact.Message) { m.From = id } }
+func from(id did.DID) change { return func(m *interact.Message) { m.From = who(id) } }
+
+// who is the principal of a node, or of this machine.
+func who(node did.DID) *did.Principal {
+	if node == "" {
+		return did.Consumer(did.Loopback, "")
+	}
+	return did.NodePrincipal(node, "")
+}
+
 func named(action string) change   { return func(m *interact.Message) { m.Name = action } }
 func keyed(word string) change     { return func(m *interact.Message) { m.Key = word } }
 func input(data string) change     { return func(m *interact.Message) { m.Data = []byte(data) } }
@@ -142,7 +151,7 @@ func detached(m *interact.Message) { m.Detach = true }
 
 // message is one of type typ to the oven, of alice.
 func message(typ interact.Type, changes ...change) *interact.Message {
-	m := &interact.Message{Type: typ, Thing: "urn:oven", Name: "hum", From: alice, ID: "m"}
+	m := &interact.Message{Type: typ, Thing: "urn:oven", Name: "hum", From: who(alice), ID: "m"}
 	for _, c := range changes {
 		c(m)
 	}

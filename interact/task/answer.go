@@ -154,16 +154,16 @@ func (h *host) list(_ context.Context, m *interact.Message) (*interact.Message, 
 }
 
 // states returns how the tasks of a consumer stand, newest first.
-func (h *host) states(from did.DID) (all []state) {
+func (h *host) states(from *did.Principal) (all []state) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.sweepLocked(time.Now())
-	c := h.consumers[from]
+	c, id := h.consumers[from.Base()], from.ID()
 	if c == nil {
 		return nil
 	}
 	for _, t := range slices.Backward(c.tasks) {
-		if t.thing == h.desc.ID {
+		if t.thing == h.desc.ID && t.whose == id {
 			all = append(all, t.stateLocked())
 		}
 	}
@@ -193,12 +193,12 @@ func (h *host) look(m *interact.Message) (state, error) {
 
 // findLocked returns the task that m names, or the latest of that action, if it is one of the consumer's.
 func (h *host) findLocked(m *interact.Message) *task {
-	c := h.consumers[m.From]
+	c, id := h.consumers[m.From.Base()], m.From.ID()
 	if c == nil || m.ActionID == "" && m.Name == "" {
 		return nil
 	}
 	for _, t := range slices.Backward(c.tasks) {
-		if t.thing == h.desc.ID && (m.Name == "" || t.name == m.Name) && (m.ActionID == "" || t.id == m.ActionID) {
+		if t.thing == h.desc.ID && t.whose == id && (m.Name == "" || t.name == m.Name) && (m.ActionID == "" || t.id == m.ActionID) {
 			return t
 		}
 	}

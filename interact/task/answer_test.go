@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -268,6 +269,31 @@ func TestList(t *testing.T) {
 		}
 		if all := list(from(bob)); len(all) != 1 || len(all["hum"]) != 1 {
 			t.Errorf("the other has %v", all)
+		}
+	})
+}
+
+// What consumers behind one node begin is their own, and what they may have together is the node's: it can name as many as it likes.
+func TestConsumersBehindANode(t *testing.T) {
+	bubble(t, Options{MaxPerConsumer: 2}, func(t *testing.T, r *Runner, a *agent, thing interact.Thing) {
+		behind := func(name string) change {
+			return func(m *interact.Message) { m.From = did.NodePrincipal(alice, name) }
+		}
+		first := begin(t, thing, detached, behind("crm"))
+		for name, as := range map[string]change{"another": behind("ops"), "the node itself": behind(""), "another node's": func(m *interact.Message) {
+			m.From = did.NodePrincipal(bob, "crm")
+		}, "this machine's": func(m *interact.Message) { m.From = did.Consumer(did.Token, "crm") }} {
+			if got := queried(t, thing, id(first.id()), as); got != " task-not-found" && !strings.Contains(got, "task-not-found") {
+				t.Errorf("%s consumer sees the task: %s", name, got)
+			}
+		}
+		if got := queried(t, thing, id(first.id()), behind("crm")); strings.Contains(got, "not-found") {
+			t.Errorf("its own consumer sees %s", got)
+		}
+		begin(t, thing, detached, behind("ops"))
+		_, err := interact.Ask(t.Context(), thing, message(interact.InvokeAction, detached, behind("invented")))
+		if interact.AsError(err).Code != interact.Overloaded {
+			t.Errorf("a third task of the node: %v", err)
 		}
 	})
 }

@@ -37,7 +37,7 @@ func TestRunsThatAsk(t *testing.T) {
 			}
 		}))
 		var run string
-		for s, err := range thing.Do(t.Context(), &interact.Message{Type: interact.InvokeAction, ID: "1", Name: "x", Detach: true, From: "did:key:a"}) {
+		for s, err := range thing.Do(t.Context(), &interact.Message{Type: interact.InvokeAction, ID: "1", Name: "x", Detach: true, From: who("did:key:a")}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -46,7 +46,7 @@ func TestRunsThatAsk(t *testing.T) {
 			}
 		}
 		say := func(typ interact.Type, from, data string) (string, error) {
-			m, err := interact.Ask(t.Context(), thing, &interact.Message{Type: typ, ID: "2", ActionID: run, From: did.DID("did:key:" + from), Data: []byte(data)})
+			m, err := interact.Ask(t.Context(), thing, &interact.Message{Type: typ, ID: "2", ActionID: run, From: who(did.DID("did:key:" + from)), Data: []byte(data)})
 			synctest.Wait()
 			if err != nil {
 				return "", err

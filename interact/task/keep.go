@@ -4,13 +4,14 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 )
 
-// A consumer is what is known of one that has tasks. Its fields are owned by Runner.mu.
+// A consumer is what a node has that has tasks here, or this machine: the names of consumers behind a node are its word, and must not
+// multiply what it may have. Whose a task is among them is the task's own. Its fields are owned by Runner.mu.
 type consumer struct {
-	from    did.DID
+	base    string // [did.Principal.Base]
+	local   bool
 	tasks   []*task // in the order in which they began
 	running int
 	held    int64 // bytes of its tasks
@@ -26,16 +27,16 @@ func (r *Runner) admitLocked(t *task) error {
 	if r.closed {
 		return interact.Errorf(interact.ShuttingDown, "try again in a moment", "the host is shutting down")
 	}
-	c := r.consumers[t.m.From]
+	c := r.consumers[t.m.From.Base()]
 	if c == nil {
-		c = &consumer{from: t.m.From}
+		c = &consumer{base: t.m.From.Base(), local: t.m.From.Local()}
 	}
 	t.owner = c
 	switch {
 	case c.running >= r.o.MaxPerConsumer:
 		return interact.Errorf(interact.Overloaded, "wait until one has ended, or cancel one",
 			"%d tasks of the consumer run already", c.running)
-	case c.from != "" && len(r.tasks) >= r.o.MaxTasks-min(r.o.MaxPerConsumer, r.o.MaxTasks/4) && !r.forgetLocked(c, keptTasks),
+	case !c.local && len(r.tasks) >= r.o.MaxTasks-min(r.o.MaxPerConsumer, r.o.MaxTasks/4) && !r.forgetLocked(c, keptTasks),
 		len(r.tasks) >= r.o.MaxTasks && !r.forgetLocked(c, keptTasks): // the last places are for consumers on this machine
 		return interact.Errorf(interact.Overloaded, "try again in a while", "%d tasks run already", r.o.MaxTasks)
 	case !r.holdLocked(t, int64(len(t.m.Data))):
@@ -44,7 +45,7 @@ func (r *Runner) admitLocked(t *task) error {
 	}
 	c.tasks = append(c.tasks, t)
 	c.running++
-	r.consumers[c.from], r.tasks[t.id] = c, t
+	r.consumers[c.base], r.tasks[t.id] = c, t
 	if t.key != (key{}) {
 		r.keys[t.key] = t
 	}
@@ -123,7 +124,7 @@ func (r *Runner) dropLocked(t *task) {
 	i := slices.Index(c.tasks, t)
 	c.tasks = slices.Delete(c.tasks, i, i+1)
 	if len(c.tasks) == 0 {
-		delete(r.consumers, c.from)
+		delete(r.consumers, c.base)
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	ds "github.com/ipfs/go-datastore"
 	"github.com/ipfs/go-datastore/query"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -65,6 +66,21 @@ type Entry struct {
 	Heard time.Time
 	// Ended is when it has ended, as its host says, or else when this node heard it; zero: it has not, as far as this node knows.
 	Ended time.Time
+	// By is as whom this node asks for the run: the consumer who began it.
+	By *did.Principal
+}
+
+// askedBy returns the principal of word, what an entry says of who began it: what [did.Principal.ID] has behind "local".
+func askedBy(word string) *did.Principal {
+	if unproven := did.Consumer(did.Unproven, ""); word == unproven.ID() {
+		return unproven
+	}
+	return did.Consumer(did.Process, strings.TrimPrefix(word, "#"))
+}
+
+// wordOf is what [askedBy] reads.
+func wordOf(p *did.Principal) string {
+	return strings.TrimPrefix(p.ID(), did.Consumer(did.Process, "").ID())
 }
 
 // A Ledger remembers what the consumers of this node have begun, so that they find it again: after they have left, and after
@@ -135,12 +151,12 @@ func (l *Ledger) restore(ctx context.Context, now time.Time) error {
 // Wrap returns what is put around the mesh, for the consumers of this node. An action's first state that has an ActionID and is
 // not the last is noted, unless it is one of a call that has a key and waits, which ends with its consumer; and yielded when that
 // is durable; last states are noted when they are heard of, as part of the action or in answer to QueryAction and CancelAction.
-// Messages that have a From are of others, and pass. Where the store fails, the log says so and the interaction goes on: it has
+// Messages of other nodes pass. Where the store fails, the log says so and the interaction goes on: it has
 // begun.
 func (l *Ledger) Wrap() interact.Wrap {
 	return func(t interact.Thing) interact.Thing {
 		return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
-			if m.From == "" {
+			if m.From.Local() {
 				switch m.Type {
 				case interact.InvokeAction:
 					return l.invoke(ctx, t, m)
@@ -182,7 +198,8 @@ func (f *following) reply(r *interact.Message, err error) bool {
 			break // another host's run
 		}
 		f.id = r.ActionID
-		f.note(f.ctx, Entry{ActionID: f.id, Thing: f.request.Thing, Action: f.request.Name, Began: f.began, State: r.Status, Heard: time.Now()})
+		f.note(f.ctx, Entry{ActionID: f.id, Thing: f.request.Thing, Action: f.request.Name, Began: f.began, State: r.Status, Heard: time.Now(),
+			By: askedBy(wordOf(f.request.From))})
 	case f.id != "":
 		f.mark(f.ctx, f.id, r.Status, r.Time)
 	}
@@ -379,12 +396,13 @@ type line struct {
 	Began    time.Time  `json:"began"`
 	State    string     `json:"state"`
 	Heard    *time.Time `json:"heard,omitempty"`
+	By       string     `json:"by,omitempty"`
 	Ended    *time.Time `json:"ended,omitempty"`
 }
 
 // append appends the entry as it is stored.
 func (e *Entry) append(dst []byte) []byte {
-	l := line{V: 1, ActionID: e.ActionID, Thing: e.Thing, Action: e.Action, Began: e.Began.UTC(), State: e.State.String()}
+	l := line{V: 1, ActionID: e.ActionID, Thing: e.Thing, Action: e.Action, Began: e.Began.UTC(), State: e.State.String(), By: wordOf(e.By)}
 	for _, t := range []struct {
 		at time.Time
 		to **time.Time
@@ -412,7 +430,7 @@ func parseEntry(data []byte) (Entry, error) {
 	if l.V != 1 || d.More() {
 		return Entry{}, fmt.Errorf("an entry of version %d, or more than one", l.V)
 	}
-	e := Entry{ActionID: l.ActionID, Thing: l.Thing, Action: l.Action, Began: l.Began, State: interact.StatusOf(l.State)}
+	e := Entry{ActionID: l.ActionID, Thing: l.Thing, Action: l.Action, Began: l.Began, State: interact.StatusOf(l.State), By: askedBy(l.By)}
 	if l.Ended != nil {
 		e.Ended = *l.Ended
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/ipfs/go-datastore/query"
 	dssync "github.com/ipfs/go-datastore/sync"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -107,7 +108,7 @@ func status(id string, s interact.Status) *interact.Message {
 
 func tell(t *testing.T, l *Ledger, thing interact.Thing, typ interact.Type, changes ...change) {
 	t.Helper()
-	m := &interact.Message{Type: typ, Thing: "urn:oven@z6Mkx", Name: "bake", Detach: true}
+	m := &interact.Message{Type: typ, Thing: "urn:oven@z6Mkx", Name: "bake", Detach: true, From: who("")}
 	for _, c := range changes {
 		c(m)
 	}
@@ -122,7 +123,7 @@ func TestLedgerSurvivesARestart(t *testing.T) {
 		began := time.Now()
 		for i, r := range []*interact.Message{status("id 0", interact.StatusPending), status("id 1", interact.StatusPending)} {
 			for got, err := range interact.Chain(says(nil, r, status(r.ActionID, interact.StatusRunning)), l.Wrap()).Do(t.Context(),
-				&interact.Message{Type: interact.InvokeAction, Thing: "urn:oven@z6Mkx", Name: fmt.Sprint("bake", i)}) {
+				&interact.Message{Type: interact.InvokeAction, From: did.Consumer(did.Token, "operator"), Thing: "urn:oven@z6Mkx", Name: fmt.Sprint("bake", i)}) {
 				if err != nil || got != r {
 					t.Errorf("got %v, %v", got, err)
 				}
@@ -134,9 +135,10 @@ func TestLedgerSurvivesARestart(t *testing.T) {
 			time.Sleep(time.Minute)
 		}
 		l = open(t, d, LedgerOptions{})
+		operator := did.Consumer(did.Process, "operator") // who began it; how it was proven then does not matter now
 		want := []Entry{
-			{ActionID: "id 1", Thing: "urn:oven@z6Mkx", Action: "bake1", Began: began.Add(time.Minute), State: interact.StatusPending, Heard: began.Add(time.Minute)},
-			{ActionID: "id 0", Thing: "urn:oven@z6Mkx", Action: "bake0", Began: began, State: interact.StatusPending, Heard: began},
+			{ActionID: "id 1", Thing: "urn:oven@z6Mkx", Action: "bake1", Began: began.Add(time.Minute), State: interact.StatusPending, Heard: began.Add(time.Minute), By: operator},
+			{ActionID: "id 0", Thing: "urn:oven@z6Mkx", Action: "bake0", Began: began, State: interact.StatusPending, Heard: began, By: operator},
 		}
 		if diff := cmp.Diff(want, l.List()); diff != "" {
 			t.Error(diff)
@@ -325,7 +327,7 @@ func TestLedgerOverABrokenStore(t *testing.T) {
 	d.err = errors.New("the cable is out")
 	for i := range 3 {
 		r, err := interact.Ask(t.Context(), interact.Chain(says(nil, status(fmt.Sprint(i), interact.StatusPending),
-			status(fmt.Sprint(i), interact.StatusCompleted)), l.Wrap()), &interact.Message{Type: interact.InvokeAction})
+			status(fmt.Sprint(i), interact.StatusCompleted)), l.Wrap()), &interact.Message{Type: interact.InvokeAction, From: who("")})
 		if err != nil || r.Status != interact.StatusCompleted {
 			t.Errorf("got %v, %v: what has begun is to go on", r, err)
 		}

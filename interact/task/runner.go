@@ -21,7 +21,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -67,12 +66,12 @@ type Runner struct {
 
 	// mu owns what follows, and the fields of tasks and consumers that say so.
 	mu        sync.Mutex
-	tasks     map[string]*task // by id
-	keys      map[key]*task    // by what makes an invocation repeatable
-	consumers map[did.DID]*consumer
-	ended     list.List // of *task, in the order in which they ended
-	held      int64     // bytes of input and output
-	closed    bool      // nothing new begins
+	tasks     map[string]*task     // by id
+	keys      map[key]*task        // by what makes an invocation repeatable
+	consumers map[string]*consumer // by [did.Principal.Base]
+	ended     list.List            // of *task, in the order in which they ended
+	held      int64                // bytes of input and output
+	closed    bool                 // nothing new begins
 }
 
 // Causes for which a task is cancelled.
@@ -85,7 +84,7 @@ var (
 
 // New returns a runner. Close it when it is done.
 func New(o Options) *Runner {
-	r := &Runner{o: o.withDefaults(), tasks: map[string]*task{}, keys: map[key]*task{}, consumers: map[did.DID]*consumer{}}
+	r := &Runner{o: o.withDefaults(), tasks: map[string]*task{}, keys: map[key]*task{}, consumers: map[string]*consumer{}}
 	r.ctx, r.stop = context.WithCancelCause(context.Background())
 	return r
 }

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -25,6 +24,7 @@ type task struct {
 	input           [sha256.Size]byte // hash of the input, if there is a key
 	most            time.Duration     // how long it may run
 	bound           string            // the key that says so
+	whose           string            // [did.Principal.ID] of its consumer
 	began           time.Time
 	cancel          context.CancelCauseFunc
 	done            chan struct{}     // closed when it has ended
@@ -49,8 +49,7 @@ type task struct {
 
 // A key is what makes an invocation repeatable. The zero key does not.
 type key struct {
-	from                did.DID
-	thing, action, word string
+	from, thing, action, word string
 }
 
 // join lets the consumer of m follow a task: the one of the same key, or a new one.
@@ -58,7 +57,7 @@ func (h *host) join(m *interact.Message, detached bool) (*follower, error) {
 	var k key
 	var sum [sha256.Size]byte
 	if m.Key != "" {
-		k = key{m.From, h.desc.ID, m.Name, m.Key}
+		k = key{m.From.ID(), h.desc.ID, m.Name, m.Key}
 		sum = digest(m)
 	}
 	now := time.Now()
@@ -104,7 +103,7 @@ func (h *host) beginLocked(f *follower, k key, sum [sha256.Size]byte, detached b
 	if m.Chunks != nil {
 		m.Chunks = f.chunks(m.Chunks)
 	}
-	t := &task{id: interact.NewID(), thing: h.desc.ID, name: m.Name, key: k, input: sum, began: now, done: make(chan struct{}),
+	t := &task{id: interact.NewID(), whose: m.From.ID(), thing: h.desc.ID, name: m.Name, key: k, input: sum, began: now, done: make(chan struct{}),
 		m: &m, most: most, bound: bound,
 		detached: detached, followers: []*follower{f}, state: interact.StatusPending}
 	if err := h.admitLocked(t); err != nil {

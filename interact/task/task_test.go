@@ -56,7 +56,7 @@ func TestOutlivesItsConsumer(t *testing.T) {
 func TestFollowedToItsEnd(t *testing.T) {
 	bubble(t, Options{}, func(t *testing.T, r *Runner, a *agent, thing interact.Thing) {
 		c := begin(t, thing, detached, func(m *interact.Message) { m.TraceParent, m.Correlation = "00-7", "c" })
-		if m := a.last().m; m.TraceParent != "00-7" || m.From != alice || m.Detach {
+		if m := a.last().m; m.TraceParent != "00-7" || m.From.ID() != string(alice) || m.Detach {
 			t.Errorf("the agent was asked %+v", m)
 		}
 		time.Sleep(time.Minute)
@@ -641,7 +641,7 @@ func TestKeepingOutputs(t *testing.T) {
 			begin(t, thing, detached, from("b"), input(big(200)))
 			begin(t, thing, detached, from("c"), input(big(450)))
 			for from, want := range map[string]string{"a": " task-not-found", "b": "completed", "c": "completed"} {
-				if got := queried(t, thing, func(m *interact.Message) { m.From = did.DID(from) }); !strings.HasPrefix(got, want) {
+				if got := queried(t, thing, func(m *interact.Message) { m.From = who(did.DID(from)) }); !strings.HasPrefix(got, want) {
 					t.Errorf("of %s: %s, want %s", from, got, want)
 				}
 			}
@@ -790,7 +790,7 @@ func TestManyAtOnce(t *testing.T) {
 					}
 				}
 				for _, typ := range []interact.Type{interact.QueryAction, interact.QueryAllActions, interact.CancelAction} {
-					if _, err := interact.Ask(t.Context(), thing, message(typ, from(m.From))); err != nil {
+					if _, err := interact.Ask(t.Context(), thing, message(typ, from(m.From.DID))); err != nil {
 						switch interact.AsError(err).Code {
 						case interact.NoTask, interact.TooLarge:
 						default:

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/ws/frame"
 	"github.com/lmosd/lmosd/td"
@@ -31,6 +32,8 @@ type host struct {
 	// detaches tells that find's things keep actions running: an action that is not synchronous is asked to outlive its consumer,
 	// where the dialect has states for that.
 	detaches bool
+	// from is who asks here.
+	from *did.Principal
 	// parent and state are the trace context of the upgrade, for messages that have none.
 	parent, state string
 }
@@ -201,7 +204,7 @@ func (c *conn) find(f *frame.Frame) (target, error) {
 // message returns what the thing is asked.
 func (c *conn) message(f *frame.Frame, t target) *interact.Message {
 	m := f.Message
-	m.Thing, m.Correlation = t.ref, f.ReplyTo()
+	m.Thing, m.Correlation, m.From = t.ref, f.ReplyTo(), c.serving.host.from
 	if f.Stream == 0 { // an agent that makes one value of its output would hold it back until the stream ends
 		m.Accept = interact.JSON
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/ws/frame"
 	"github.com/lmosd/lmosd/td"
@@ -84,7 +85,7 @@ func (s *Server) Close() {
 }
 
 // Serve upgrades r and serves the connection until it ends. The caller has decided that r may ask at all: its Origin and
-// credentials are not looked at here, and messages are sent with an empty From. With mayRegister the peer may register things;
+// credentials are not looked at here; who asks is what the context of r says (did.PrincipalOf). With mayRegister the peer may register things;
 // without, it is told to authenticate, and the connection lives on.
 func (s *Server) Serve(w http.ResponseWriter, r *http.Request, mayRegister bool) {
 	offer := frame.Negotiate(r.Header)
@@ -129,7 +130,7 @@ func (s *Server) remove(c *conn) {
 
 // host returns what is served to r.
 func (s *Server) host(r *http.Request, mayRegister bool) *host {
-	h := &host{detaches: true}
+	h := &host{detaches: true, from: did.PrincipalOf(r.Context())}
 	h.parent, h.state = interact.TraceContext(r.Header.Get("Traceparent"), strings.Join(r.Header.Values("Tracestate"), ","))
 	h.find = func(ctx context.Context, ref string) (target, error) {
 		d, err := s.o.Find(ctx, ref)

@@ -199,7 +199,7 @@ func TestMessageCarriesWhatTheFrameSays(t *testing.T) {
 		< {"messageType":"actionStatus","thingId":"lab","correlationId":"m1"}`)
 	m := l.saw(t, interact.InvokeAction)
 	if m.Thing != "urn:x@"+owner || m.ID != "m1" || m.Key != "k1" || m.Hops != 3 || m.TraceParent != parent || m.TraceState != "a=b" ||
-		m.Accept != interact.JSON || m.From != "" || m.Detach {
+		m.Accept != interact.JSON || m.From.ID() != "" || m.Detach {
 		t.Errorf("the mesh was asked %+v", m)
 	}
 	w.talk(`

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/bridge/a2a/wire"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/seal"
 	"github.com/lmosd/lmosd/td"
@@ -88,6 +89,8 @@ type Subject struct {
 	Desc *td.Thing
 	// Thing answers.
 	Thing interact.Thing
+	// From is who asks it.
+	From *did.Principal
 }
 
 // Agent serves s to a principal.

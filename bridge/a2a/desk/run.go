@@ -142,7 +142,7 @@ func (a *agent) resume(m *wire.Message) (*task, error) {
 		return t, a.decideLocked(t, m)
 	}
 	open, ask := t.open, &interact.Message{Type: interact.ContinueAction, Thing: a.subject.Ref, Name: t.action, ActionID: t.run,
-		ID: interact.NewID()}
+		ID: interact.NewID(), From: a.subject.From}
 	a.mu.Unlock()
 	answers, e := answersOf(m, open)
 	if e != nil {
@@ -220,7 +220,7 @@ func (a *agent) startLocked(t *task, in *invocation) {
 	ctx, cancel := context.WithTimeout(a.ctx, a.o.MaxRun)
 	t.cancel, t.action = cancel, in.action
 	m := &interact.Message{Type: interact.InvokeAction, Thing: a.subject.Ref, Name: in.action, ID: interact.NewID(),
-		Correlation: t.id,
+		From: a.subject.From, Correlation: t.id,
 		ContentType: in.media, Data: in.data, Deadline: time.Now().Add(a.o.MaxRun)}
 	a.work.Go(func() {
 		defer cancel()
@@ -418,7 +418,7 @@ func (a *agent) end(ctx context.Context, t *task) error {
 		defer stop()
 		_, err := interact.Ask(ctx, a.subject.Thing, &interact.Message{Type: interact.CancelAction, Thing: a.subject.Ref,
 			Name:     t.action,
-			ActionID: run, ID: interact.NewID()})
+			ActionID: run, ID: interact.NewID(), From: a.subject.From})
 		if err != nil {
 			a.o.Log.Debug("a run did not hear that it is cancelled", "thing", a.subject.Ref, "action", t.action, "err", err)
 		}

@@ -33,6 +33,7 @@ import (
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/a2a/card"
 	"github.com/lmosd/lmosd/bridge/a2a/wire"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -48,6 +49,8 @@ type Agent struct {
 // A Caller is who sends a request. Tasks are their principal's: all whom the node cannot tell apart are one.
 type Caller struct {
 	Principal string
+	// From is whom the node found.
+	From *did.Principal
 	// Operator says that the node proved the caller to be its operator.
 	Operator bool
 }
@@ -98,7 +101,7 @@ func callerOf(r *http.Request) Caller {
 		sum := sha256.Sum256([]byte(c.Shown))
 		names = append(names, hex.EncodeToString(sum[:]))
 	}
-	return Caller{Principal: strings.Join(names, " "), Operator: c.Operator}
+	return Caller{Principal: strings.Join(names, " "), From: did.PrincipalOf(r.Context()), Operator: c.Operator}
 }
 
 // ServeHTTP implements [http.Handler].

@@ -16,8 +16,6 @@ package facade
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"iter"
 	"log/slog"
@@ -32,6 +30,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/offer"
 	"github.com/lmosd/lmosd/bridge/mcp/serve"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/seal"
 	"github.com/lmosd/lmosd/td"
@@ -86,7 +85,8 @@ func New(o Options) *Handler {
 	o.Mesh = steady{o.Mesh, o.Log}
 	h := &Handler{o: o, sealer: seal.New(string(o.Mesh.Signer().DID())), listens: wire.NewQuota(maxListens, allListens),
 		fronts: map[string]*front{}}
-	h.ctx, h.cancel = context.WithCancel(context.Background())
+	// What is done for all clients, the node asks itself.
+	h.ctx, h.cancel = context.WithCancel(did.WithPrincipal(context.Background(), did.Consumer(did.Process, "")))
 	m := newMesh(h)
 	h.mesh = h.both("the mesh", m)
 	h.mesh.Handler = h.serve(h.mesh.server, m.headers)
@@ -146,16 +146,6 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // serve makes the HTTP of a server.
 func (h *Handler) serve(s wire.Server, params func(string) []wire.Param) *serve.Handler {
 	return serve.New(serve.Options{Server: s, Params: params, Caller: callerOf, Log: h.o.Log})
-}
-
-// callerOf names who sends a request by what it showed of itself. The gateway has judged that.
-func callerOf(r *http.Request) string {
-	shown := r.Header.Get("Authorization")
-	if shown == "" {
-		return ""
-	}
-	sum := sha256.Sum256([]byte(shown))
-	return hex.EncodeToString(sum[:16])
 }
 
 // enter returns the front of the thing that name refers to, and what to do when the request is over.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/bridge/mcp/offer"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -86,7 +87,7 @@ func (f *feeds) run(ctx context.Context, one *feed, r *offer.Resource) {
 		if r.Event {
 			kind = interact.SubscribeEvent
 		}
-		m := &interact.Message{Type: kind, Thing: f.t.ref, Name: r.Key, ID: interact.NewID()}
+		m := &interact.Message{Type: kind, Thing: f.t.ref, Name: r.Key, ID: interact.NewID(), From: did.PrincipalOf(ctx)}
 		for n, err := range f.t.h.o.Mesh.Do(ctx, m) {
 			if err != nil {
 				break

@@ -15,6 +15,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/offer"
 	"github.com/lmosd/lmosd/bridge/mcp/serve"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -40,7 +41,7 @@ func (h *Handler) front(d *td.Description, ref, tunnel string) *front {
 		back := backend.New(backend.Options{Name: d.Thing.Name(), Relay: true, Version: h.o.Version, Log: h.o.Log,
 			Dial: func(ctx context.Context) (wire.Conn, error) {
 				return wire.Lines(bridge.Dial(ctx, h.o.Mesh, &interact.Message{Type: interact.InvokeAction, Thing: ref, Name: tunnel,
-					ID: interact.NewID(), Deadline: time.Now().Add(tunnelFor)})), nil
+					From: did.PrincipalOf(h.ctx), ID: interact.NewID(), Deadline: time.Now().Add(tunnelFor)})), nil
 			}})
 		p := &passed{h: h, back: back, known: &thing{h: h, ref: ref}}
 		f = h.both(d.Thing.Name(), standIn{p})
@@ -85,7 +86,8 @@ func (d *dual) Session(ctx context.Context) (wire.Conn, error) { return d.back.S
 type lone struct{ modern }
 
 func (l lone) Call(ctx context.Context, m *wire.Message, notify func(*wire.Message) error) (*wire.Message, error) {
-	return l.modern.Call(wire.WithCaller(ctx, wire.UserOf(ctx)), m, notify)
+	user := wire.UserOf(ctx)
+	return l.modern.Call(did.WithPrincipal(wire.WithCaller(ctx, user), principalOf(user)), m, notify)
 }
 
 func (lone) Session(context.Context) (wire.Conn, error) { return nil, errors.ErrUnsupported }

@@ -13,6 +13,7 @@ import (
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/mcp/offer"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/seal"
 )
@@ -89,6 +90,7 @@ type reply struct {
 
 // begin asks the thing.
 func (r *runs) begin(ctx context.Context, m *wire.Message, msg *interact.Message, finish func([]interact.Part) any) *run {
+	msg.From = did.PrincipalOf(ctx)
 	one := &run{t: r.t, msg: msg, finish: finish, replies: make(chan reply), whose: r.t.whose(ctx, m)}
 	runs, cancel := context.WithCancel(r.ctx)
 	one.cancel = cancel
@@ -162,7 +164,7 @@ func (one *run) abandon() {
 	ctx, done := context.WithTimeout(one.t.h.ctx, cancelFor)
 	defer done()
 	_, _ = interact.Ask(ctx, one.t.h.o.Mesh, &interact.Message{Type: interact.CancelAction, Thing: one.msg.Thing, Name: one.msg.Name,
-		ActionID: one.task, ID: interact.NewID(), Deadline: time.Now().Add(cancelFor)}) // it may have ended
+		ActionID: one.task, ID: interact.NewID(), From: one.msg.From, Deadline: time.Now().Add(cancelFor)}) // it may have ended
 }
 
 // callTool answers tools/call.
@@ -254,7 +256,7 @@ func (t *thing) resume(ctx context.Context, m *wire.Message, state string) (*run
 // answer tells a run of the thing what it wants to know.
 func (t *thing) answer(ctx context.Context, action, id string, answers interact.Answers) error {
 	_, err := interact.Ask(ctx, t.h.o.Mesh, &interact.Message{Type: interact.ContinueAction, Thing: t.ref, Name: action, ActionID: id,
-		ID: interact.NewID(), Data: written(answers), Deadline: time.Now().Add(readFor)})
+		ID: interact.NewID(), From: did.PrincipalOf(ctx), Data: written(answers), Deadline: time.Now().Add(readFor)})
 	return err
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lmosd/lmosd/bridge/mcp/offer"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/seal"
 )
@@ -105,7 +106,7 @@ func (t *thing) state(ctx context.Context, m *wire.Message, word string, id task
 
 // query asks for the state of a task; interact.Ask has an error for one that waits.
 func (t *thing) query(ctx context.Context, id taskID) (*interact.Message, error) {
-	for r, err := range t.h.o.Mesh.Do(ctx, t.about(interact.QueryAction, id)) {
+	for r, err := range t.h.o.Mesh.Do(ctx, t.about(ctx, interact.QueryAction, id)) {
 		return r, err
 	}
 	return nil, interact.Errorf(interact.AgentFailed, "see the log of its host", "%s says nothing of its task", t.ref)
@@ -130,8 +131,8 @@ func (t *thing) output(ctx context.Context, id taskID, r *interact.Message) json
 	return written(t.claimed(tool.TaskResult(parts), wire.CallerOf(ctx)))
 }
 
-func (t *thing) about(kind interact.Type, id taskID) *interact.Message {
-	return &interact.Message{Type: kind, Thing: t.ref, Name: id.Action, ActionID: id.ID, ID: interact.NewID(),
+func (t *thing) about(ctx context.Context, kind interact.Type, id taskID) *interact.Message {
+	return &interact.Message{Type: kind, Thing: t.ref, Name: id.Action, ActionID: id.ID, ID: interact.NewID(), From: did.PrincipalOf(ctx),
 		Deadline: time.Now().Add(readFor)}
 }
 
@@ -155,7 +156,7 @@ func (t *thing) cancelTask(ctx context.Context, id taskID, s *offer.Task) *wire.
 	if s.Ended() {
 		return nil
 	}
-	if _, err := interact.Ask(ctx, t.h.o.Mesh, t.about(interact.CancelAction, id)); err != nil && interact.AsError(err).Code != interact.NoTask {
+	if _, err := interact.Ask(ctx, t.h.o.Mesh, t.about(ctx, interact.CancelAction, id)); err != nil && interact.AsError(err).Code != interact.NoTask {
 		return offer.Fault(err)
 	}
 	return nil

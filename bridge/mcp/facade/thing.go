@@ -10,6 +10,7 @@ import (
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/mcp/offer"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/seal"
 )
@@ -173,6 +174,7 @@ func (t *thing) readResource(ctx context.Context, o *offer.Offer, m *wire.Messag
 	}
 	msg := r.Message(uri)
 	t.address(msg, m, readFor)
+	msg.From = did.PrincipalOf(ctx)
 	reading, err := interact.Ask(ctx, t.h.o.Mesh, msg)
 	if err != nil {
 		return wire.Refuse(m.ID(), offer.FaultAt(err, uri))

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest"
 	"github.com/lmosd/lmosd/internal/jcs"
@@ -30,7 +31,7 @@ const (
 
 // message makes the message of type t that the request asks for, but for its data.
 func (v *visit) message(t interact.Type) (*interact.Message, error) {
-	m := &interact.Message{Type: t, ID: interact.NewID(), Thing: v.desc.Ref(), Name: v.at.name, ActionID: v.at.id,
+	m := &interact.Message{Type: t, From: did.PrincipalOf(v.r.Context()), ID: interact.NewID(), Thing: v.desc.Ref(), Name: v.at.name, ActionID: v.at.id,
 		Accept: wanted(v.r.Header)}
 	m.TraceParent, m.TraceState = interact.TraceContext(v.r.Header.Get("Traceparent"), strings.Join(v.r.Header.Values("Tracestate"), ","))
 	m.Via = cmp.Or(v.r.Header.Get("Lmos-Via"), v.param("via"))

@@ -27,8 +27,7 @@ import (
 
 // Options say what a [Server] offers. Mesh and Find are needed.
 type Options struct {
-	// Mesh is asked. Messages have an empty From: who the caller is, is for the mesh that is given here; an Authorization
-	// header is not looked at.
+	// Mesh is asked. Who asks is what the context of a request says (did.PrincipalOf); an Authorization header is not looked at.
 	Mesh interact.Thing
 	// Find returns the thing that a path names: by an id, a short name, or an exact reference. Its error is answered as it is;
 	// it must be an [*interact.Error] to say anything but "internal error".

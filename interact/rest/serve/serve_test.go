@@ -153,7 +153,7 @@ func TestHandlerRoutes(t *testing.T) {
 				t.Errorf("asked %+v with %s", got, got.Data)
 			}
 			if got.Thing != "urn:example:thing@z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH" || got.ID == "" ||
-				got.From != "" {
+				got.From.ID() != "" {
 				t.Errorf("asked %+v", got)
 			}
 			if left := time.Until(got.Deadline); left < 25*time.Second || left > 30*time.Second {

@@ -1,0 +1,140 @@
+package did
+
+import (
+	"context"
+	"strings"
+)
+
+// A Via says how a caller was proven, and so how much its name is worth.
+type Via string
+
+// The ways of a caller. The words are shown to agents.
+const (
+	// Process is code of the node's own process: an embedder, or the node itself.
+	Process Via = "process"
+	// Socket is the node's unix socket, which its file mode guards.
+	Socket Via = "socket"
+	// Loopback is a TCP or UDP port that only this machine reaches; which user asks is not proven.
+	Loopback Via = "loopback"
+	// Token is an access token of the node, whatever listener it came by.
+	Token Via = "token"
+	// Peer is another node, whose key the connection proved.
+	Peer Via = "peer"
+	// Unproven is a request without a token that may come from another machine: beyond loopback, or through a proxy in front of
+	// the node, which makes everything look local.
+	Unproven Via = "unproven"
+)
+
+// What [Principal.ID] says of consumers of this node. None of them can be a DID.
+const (
+	localID    = "local"
+	unprovenID = "unproven"
+)
+
+// A Principal is who asks, as the binding that received the request proved it: the only thing that policy, limits, tasks and agents
+// know of a caller. Principals are shared and never changed after they are made, so that they cost nothing per call; two that are
+// equal as values are the same caller.
+//
+// What a node says of the consumer behind it ([Principal.Name]) is that node's word: it tells that node's consumers apart, and never
+// makes a principal more than its node is.
+type Principal struct {
+	// DID is whose act it is. Today it is that of the node; empty on this machine.
+	DID DID
+	// Node is the node whose key the connection proved; empty: a consumer of this node.
+	Node DID
+	// Name is a consumer behind the node, as the node calls it; empty is the node itself, or a consumer that has no name.
+	Name string
+	// Via is how it was proven.
+	Via Via
+}
+
+// consumers are the principals of consumers without a name.
+var consumers = map[Via]*Principal{Process: {Via: Process}, Socket: {Via: Socket}, Loopback: {Via: Loopback}, Token: {Via: Token},
+	Unproven: {Via: Unproven}}
+
+// Consumer returns the principal of a consumer of this node, by the way that proved it and its name, if it has one. Principals
+// without a name are shared.
+func Consumer(via Via, name string) *Principal {
+	if p := consumers[via]; p != nil && name == "" {
+		return p
+	}
+	return &Principal{Name: name, Via: via}
+}
+
+// NodePrincipal returns the principal of another node, or of the consumer that the node calls name.
+func NodePrincipal(node DID, name string) *Principal {
+	return &Principal{DID: node, Node: node, Name: name, Via: Peer}
+}
+
+// ID is the key of what is kept for a caller: limits, tasks, claims, subscriptions, sealed words. It is "did:key:z6Mk…" for a node,
+// "did:key:z6Mk…#name" for a consumer behind one, "local" and "local#name" for consumers of this node, and "unproven" for those
+// that nothing is known of. It is empty for nil, which is nobody: nothing may be kept under it.
+func (p *Principal) ID() string {
+	if p == nil {
+		return ""
+	}
+	id := p.Base()
+	if p.Name != "" {
+		id += "#" + p.Name
+	}
+	return id
+}
+
+// Base is [Principal.ID] without the name: what all consumers behind one node have in common, and what their node cannot multiply by
+// inventing names. It does not allocate.
+func (p *Principal) Base() string {
+	switch {
+	case p == nil:
+		return ""
+	case p.DID != "":
+		return string(p.DID)
+	case p.Node != "":
+		return string(p.Node)
+	case p.Via == Unproven:
+		return unprovenID
+	}
+	return localID
+}
+
+// Local reports whether p is a consumer of this node, proven or not; false for nil.
+func (p *Principal) Local() bool { return p != nil && p.Node == "" }
+
+// Short is a form for people: "z6MkpTHR…", "z6MkpTHR…#name", "local".
+func (p *Principal) Short() string {
+	switch {
+	case p == nil:
+		return "nobody"
+	case p.DID == "" && p.Node == "":
+		return p.ID()
+	}
+	id := DID(p.Base()).Short()
+	if p.Name != "" {
+		id += "#" + p.Name
+	}
+	return id
+}
+
+// MaxPrincipalName bounds the name of a consumer that a node tells another, in bytes.
+const MaxPrincipalName = 64
+
+// ValidPrincipalName reports whether a node may call a consumer name before other nodes: one to 64 of [a-z0-9._-]. Names of this
+// machine that are no such name ("uid:1000") are never told.
+func ValidPrincipalName(name string) bool {
+	return name != "" && len(name) <= MaxPrincipalName &&
+		strings.IndexFunc(name, func(c rune) bool {
+			return !('a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-')
+		}) < 0
+}
+
+type principalKey struct{}
+
+// WithPrincipal returns a context of what p asks: the edge of a node sets it once for a request, and bindings behind it read it.
+func WithPrincipal(ctx context.Context, p *Principal) context.Context {
+	return context.WithValue(ctx, principalKey{}, p)
+}
+
+// PrincipalOf returns who asks; nil if the context says nothing of it.
+func PrincipalOf(ctx context.Context) *Principal {
+	p, _ := ctx.Value(principalKey{}).(*Principal)
+	return p
+}

@@ -1,0 +1,66 @@
+package did
+
+import (
+	"context"
+	"strings"
+	"testing"
+)
+
+const someNode = DID("did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH")
+
+func TestPrincipalNames(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		p               *Principal
+		id, base, short string
+		local           bool
+	}{
+		{nil, "", "", "nobody", false},
+		{Consumer(Loopback, ""), "local", "local", "local", true},
+		{Consumer(Socket, "uid:1000"), "local#uid:1000", "local", "local#uid:1000", true},
+		{Consumer(Token, "operator"), "local#operator", "local", "local#operator", true},
+		{Consumer(Unproven, ""), "unproven", "unproven", "unproven", true},
+		{NodePrincipal(someNode, ""), string(someNode), string(someNode), someNode.Short(), false},
+		{NodePrincipal(someNode, "crm"), string(someNode) + "#crm", string(someNode), someNode.Short() + "#crm", false},
+	} {
+		if c.p.ID() != c.id || c.p.Base() != c.base || c.p.Short() != c.short || c.p.Local() != c.local {
+			t.Errorf("%+v: ID %q, Base %q, Short %q, Local %t", c.p, c.p.ID(), c.p.Base(), c.p.Short(), c.p.Local())
+		}
+	}
+	if *NodePrincipal(someNode, "crm") != *NodePrincipal(someNode, "crm") {
+		t.Error("equal callers differ")
+	}
+	for _, via := range []Via{Process, Socket, Loopback, Token, Unproven} {
+		if p := Consumer(via, ""); p != Consumer(via, "") || p.Via != via {
+			t.Errorf("%s: a consumer without a name is not shared: %+v", via, p)
+		}
+	}
+}
+
+func TestPrincipalOfContext(t *testing.T) {
+	t.Parallel()
+	p := Consumer(Token, "operator")
+	if got := PrincipalOf(WithPrincipal(t.Context(), p)); got != p {
+		t.Errorf("got %+v", got)
+	}
+	if got := PrincipalOf(context.Background()); got != nil {
+		t.Errorf("nobody is %+v", got)
+	}
+}
+
+func TestPrincipalNameRules(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]bool{"operator": true, "a.b_c-1": true, strings.Repeat("x", 64): true, "": false,
+		strings.Repeat("x", 65): false, "uid:1000": false, "Ada": false, "a b": false, "é": false, "a#b": false, "a\n": false} {
+		if ValidPrincipalName(name) != want {
+			t.Errorf("%q: %t", name, !want)
+		}
+	}
+}
+
+func TestPrincipalAllocatesNothing(t *testing.T) {
+	p, node := Consumer(Loopback, ""), NodePrincipal(someNode, "")
+	if n := testing.AllocsPerRun(100, func() { _, _, _ = p.ID(), node.ID(), Consumer(Socket, "") }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

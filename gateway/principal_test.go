@@ -1,0 +1,46 @@
+package gateway
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/lmosd/lmosd/did"
+)
+
+// TestPrincipals: who asks is what was proven, and no more: what a proxy passes on comes from loopback and is not local.
+func TestPrincipals(t *testing.T) {
+	t.Parallel()
+	token, proxied := Options{Token: "secret"}, Options{Token: "secret", PublicURL: "https://node.example"}
+	for name, c := range map[string]struct {
+		o       Options
+		by      did.Via // what the listener proves
+		headers map[string]string
+		want    did.Via
+	}{
+		"loopback":                   {token, did.Loopback, nil, did.Loopback},
+		"loopback, the token":        {token, did.Loopback, map[string]string{"Authorization": "Bearer secret"}, did.Token},
+		"loopback, another's token":  {token, did.Loopback, map[string]string{"Authorization": "Bearer agent's"}, did.Loopback},
+		"loopback, no token at all":  {Options{}, did.Loopback, map[string]string{"Authorization": "Bearer "}, did.Loopback},
+		"beyond loopback":            {token, did.Unproven, nil, did.Unproven},
+		"beyond loopback, the token": {token, did.Unproven, map[string]string{"Authorization": "bearer secret"}, did.Token},
+		"a proxy":                    {proxied, did.Loopback, nil, did.Unproven},
+		"a proxy, the token":         {proxied, did.Loopback, map[string]string{"Authorization": "Bearer secret"}, did.Token},
+		"a proxy that says so":       {token, did.Loopback, map[string]string{"X-Forwarded-For": "192.0.2.1"}, did.Unproven},
+		"a proxy as in RFC 7239":     {token, did.Loopback, map[string]string{"Forwarded": "for=192.0.2.1"}, did.Unproven},
+		"the socket":                 {token, did.Socket, nil, did.Socket},
+		"the socket, forwarded":      {proxied, did.Socket, map[string]string{"X-Forwarded-For": "192.0.2.1"}, did.Socket},
+		"this process":               {token, did.Process, map[string]string{"Authorization": "Bearer secret"}, did.Process},
+	} {
+		g := newGuard(c.o, nil)
+		r, err := http.NewRequestWithContext(did.WithPrincipal(t.Context(), did.Consumer(c.by, "")), http.MethodGet, "/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for key, value := range c.headers {
+			r.Header.Set(key, value)
+		}
+		if p := did.PrincipalOf(g.identified(r).Context()); p == nil || p.Via != c.want {
+			t.Errorf("%s: got %+v, want %s", name, p, c.want)
+		}
+	}
+}
