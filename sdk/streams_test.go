@@ -170,6 +170,49 @@ func TestStreamsToAgents(t *testing.T) {
 	}
 }
 
+// A call that runs when its agent is told to stop finishes; new ones are refused, and then the agent is withdrawn.
+func TestAgentLeavesAtWork(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, "")
+	for language, start := range languages {
+		t.Run(language, func(t *testing.T) {
+			t.Parallel()
+			name := "busy-" + language
+			l := start(t, h, h.api, name)
+			const size = 32 << 20 // more than sockets hold: the agent has begun
+			s, called, left := &spring{Chunks: size >> 15, Size: 1 << 15, gate: make(chan struct{})}, make(chan error, 1), make(chan error, 1)
+			go func() {
+				r, err := h.client.Invoke(t.Context(), name, "hear", gateway.CallOptions{ContentType: "audio/wav", Stream: s})
+				if err == nil && string(r.Output) != fmt.Sprintf(`"%d of audio/wav"`, size) {
+					err = fmt.Errorf("got %s", r.Output)
+				}
+				called <- err
+			}()
+			until(t, "the agent hears all but the end", func() error {
+				if n := s.read.Load(); n < size {
+					return fmt.Errorf("%d bytes were read", n)
+				}
+				return nil
+			})
+			go func() { left <- l.leave() }()
+			until(t, "new calls are refused", func() error {
+				_, _, err := h.client.Call(t.Context(), name, "add", "", []byte(`{"a":1,"b":1}`))
+				if e := interact.AsError(err); e == nil || e.Code != interact.ShuttingDown {
+					return fmt.Errorf("not refused: %w", err)
+				}
+				return nil
+			})
+			close(s.gate)
+			if err := take(t, called); err != nil {
+				t.Errorf("the running call: %v", err)
+			}
+			if err := take(t, left); err != nil {
+				t.Errorf("the agent ends with %v", err)
+			}
+		})
+	}
+}
+
 // pack sends a binary frame of a request stream.
 func (p *peer) pack(kind byte, stream uint32, body string) {
 	p.send(final|blob, string(binary.BigEndian.AppendUint32([]byte{kind}, stream))+body)

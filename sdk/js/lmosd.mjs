@@ -304,6 +304,7 @@ export class Agent {
   #streams = new Map() // by number: the input that comes
   #listening = new Map() // by type and name: the request
   #stopping = new AbortController()
+  #quiet // called when no request runs, while stop waits for that
   #socket
   #known = false
 
@@ -399,11 +400,12 @@ export class Agent {
     })
   }
 
-  /** Withdraws the agent and ends run. */
-  async stop() {
+  /** Refuses new requests, waits for running ones, wait milliseconds at most, withdraws the agent and ends run. */
+  async stop({ wait = 8000 } = {}) {
     this.#stopping.abort()
     const s = this.#socket
     if (!s) return
+    if (this.#running.size) await Promise.race([new Promise((resolve) => { this.#quiet = resolve }), sleep(wait, undefined, { ref: false })])
     if (this.#known) s.send({ messageType: 'unregisterThing', messageId: randomUUID(), thingId: this.id })
     s.leave()
     // The node answers when it has taken note.
@@ -440,6 +442,7 @@ export class Agent {
       for (const chunks of this.#streams.values()) chunks.end(lost())
       this.#streams.clear()
       for (const abort of this.#running.values()) abort.abort()
+      this.#quiet?.() // nobody waits for what still runs
     }
   }
 
@@ -473,6 +476,8 @@ export class Agent {
       if (!answered) return s.send(failure(m, fault(1410, 'no run waits for this answer', 'it may have ended meanwhile')))
       answered(m.input?.answer)
       s.send(reply(m, 'acknowledgement', { message: kind }))
+    } else if (this.#stopping.signal.aborted) {
+      s.send(failure(m, fault(3030, 'the agent is shutting down', 'try again in a while, or at another host')))
     } else if (this.#running.size >= this.limit) {
       s.send(failure(m, fault(1529, `the agent answers ${this.limit} requests already`, 'try again in a while')))
     } else {
@@ -488,6 +493,7 @@ export class Agent {
         s.send(failure(m, e))
       }).finally(() => {
         this.#running.delete(m.messageId)
+        if (this.#running.size === 0) this.#quiet?.()
         if (this.#streams.get(m.stream) === m.chunks) this.#streams.delete(m.stream)
         m.chunks?.end(fault(1499, 'the call is over'))
       })

@@ -609,6 +609,7 @@ class Agent:
         self._stop, self._settled, self._socket = threading.Event(), threading.Event(), None
         self._queue, self._idle = queue.SimpleQueue(), threading.Semaphore(0)  # requests, and threads that wait for one
         self._lock, self._running, self._listening, self._streams = threading.Lock(), {}, {}, {}
+        self._quiet = threading.Condition(self._lock)  # told when a request ends
         self._asked = {}  # calls that may ask, by the id of what they asked
 
     # what it offers
@@ -708,12 +709,14 @@ class Agent:
         if not self._settled.is_set():
             raise Error("the node did not take the agent within %g s" % timeout, "LMOS-1504")
 
-    def stop(self):
-        """Withdraws the agent and ends run."""
+    def stop(self, wait=8):
+        """Refuses new requests, waits for running ones, wait seconds at most, withdraws the agent and ends run."""
         self._stop.set()
         s = self._socket
         if s is None:
             return
+        with self._quiet:
+            self._quiet.wait_for(lambda: not self._running, wait)
         with contextlib.suppress(Error):  # it is gone already
             if self.ready.is_set():
                 s.send({"messageType": "unregisterThing", "messageId": str(uuid.uuid4()), "thingId": self.id})
@@ -756,6 +759,7 @@ class Agent:
             s.close()
             with self._lock:
                 running, self._running, self._listening, self._streams = self._running, {}, {}, {}
+                self._quiet.notify_all()
             for call in running.values():
                 call.cancel()
 
@@ -803,13 +807,17 @@ class Agent:
         else:
             call = Context()
             with self._lock:
+                stopping = self._stop.is_set()
                 room = len(self._running) < self.limit
-                if room:
+                if room and not stopping:
                     self._running[ident] = call
                     if m.get("stream"):
                         call.chunks = Chunks(m.get("contentType") or "application/octet-stream", send=functools.partial(
                             s.packet, m["stream"]))
                         self._streams[m["stream"]] = call.chunks
+            if stopping:
+                s.send(failure(m, Error("the agent is shutting down", "LMOS-3030", "try again in a while, or at another host")))
+                return
             if not room:
                 busy = Error("the agent answers %d requests already" % self.limit, "LMOS-1529", "try again in a while")
                 s.send(failure(m, busy))
@@ -851,6 +859,7 @@ class Agent:
         finally:
             with self._lock:
                 self._running.pop(m.get("messageId"), None)
+                self._quiet.notify_all()
                 if self._streams.get(m.get("stream")) is call.chunks:
                     self._streams.pop(m.get("stream"), None)
             if call.chunks:
