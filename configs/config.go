@@ -118,9 +118,15 @@ type Peers struct {
 
 // Directory sets the index of the things that the node knows.
 type Directory struct {
-	// The descriptions kept in memory and on disk. More finds more without asking the mesh and costs about 10 kB each;
-	// beyond it those that expire first are dropped, and found through the DHT. From 16.
+	// The descriptions kept in memory and on disk. More finds more without asking the mesh and costs about 10 kB each. When there are
+	// more, trusted, used and connected ones stay, the others have shares by owner and by the peer that brought them, and the rest is
+	// found through the DHT. From 16.
 	MaxThings int `yaml:"max_things" min:"16" max:"1000000"`
+	// In a full directory, what untrusted peers bring from public IPv4 addresses with this many leading bits in common has one share;
+	// 0 gives each peer its own. Private, shared (100.64.0.0/10), loopback and relayed addresses never count. To 32.
+	IPv4Range int `yaml:"ipv4_range" min:"0" max:"32"`
+	// The same of IPv6. To 128.
+	IPv6Range int `yaml:"ipv6_range" min:"0" max:"128"`
 	// Whether other nodes may search in all that this one knows, beside what it hosts: it announces the role of an index. Worth it
 	// on a node that is always there, in a mesh of more than 10,000 things; it costs their questions.
 	Index bool `yaml:"index"`
@@ -309,7 +315,7 @@ func Default() *Config {
 			DHT:    DHT{Mode: "auto", TTL: Duration(24 * time.Hour)},
 			Limits: Limits{Peers: Peers{Low: 96, High: 128}, StreamsPerPeer: 200, Memory: 256 << 20},
 		},
-		Directory: Directory{MaxThings: 10_000},
+		Directory: Directory{MaxThings: 10_000, IPv4Range: 24, IPv6Range: 48},
 		Search:    Search{Method: "lexical"},
 		Trust:     Trust{Policy: "open", Allow: []string{}, Deny: []string{}, Rate: TrustRate{PerPeer: 100, Reads: 1000, Burst: 200}},
 		HTTP:      HTTP{Listen: "127.0.0.1:4668", Socket: "auto", Auth: "token", Hosts: []string{}, Directory: "token"},

@@ -8,6 +8,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -30,11 +31,12 @@ func (d *DHT) askBody(ctx context.Context, p peer.ID, hash [32]byte) ([]byte, er
 // ask asks p one question, and calls take with each part of the answer until it returns false or an error. truncated says
 // that p has more than it has told. It has released everything when it returns, at the latest when ctx ends.
 func (d *DHT) ask(ctx context.Context, p peer.ID, q *question, take func(*td.Signed) (bool, error)) (truncated bool, err error) {
+	from, _ := did.FromPeer([]byte(p)) // the host lets no other key in
 	return d.exchange(ctx, p, q, func(a *answer) (bool, error) {
 		if len(a.States) > 0 {
 			return false, fmt.Errorf("%w: states, which were not asked for", errWire)
 		}
-		return take(&td.Signed{Record: a.Record, TD: a.TD})
+		return take(&td.Signed{Record: a.Record, TD: a.TD, From: from})
 	})
 }
 

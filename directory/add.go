@@ -1,7 +1,6 @@
 package directory
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -33,11 +32,11 @@ const (
 
 // put takes a verified description.
 func (d *Directory) put(desc *td.Description, from origin) (changed bool, err error) {
-	return d.putWith(desc, nil, from)
+	return d.putWith(desc, from, arrival{})
 }
 
-// putWith is put of what may have a vector already.
-func (d *Directory) putWith(desc *td.Description, v *meaning.Vector, from origin) (changed bool, err error) {
+// putWith is put of what may have a vector already, was used before, or was brought by somebody: of with, these count.
+func (d *Directory) putWith(desc *td.Description, from origin, with arrival) (changed bool, err error) {
 	r := desc.Record
 	if !alive(r, time.Now()) {
 		return false, interact.Errorf(interact.Expired, "publish it again",
@@ -46,8 +45,9 @@ func (d *Directory) putWith(desc *td.Description, v *meaning.Vector, from origin
 	key := r.Key()
 	own := (from == published || from == keptOwn) && d.hostedHere(r)
 	in := d.prepare(key, desc)
+	in.used, in.via = with.used, with.via
 	if in.view != nil {
-		in.view.vector.Store(v)
+		in.view.vector.Store(with.vector)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -71,6 +71,8 @@ func (d *Directory) putWith(desc *td.Description, v *meaning.Vector, from origin
 	d.setLocked(e, in, own)
 	if from == heard || from == published {
 		d.markLocked(key)
+	} else {
+		e.stored = true
 	}
 	return true, nil
 }
@@ -81,6 +83,10 @@ type arrival struct {
 	view *view // nil for what buries
 	by   []index.Label
 	same bool // by is not made: it is found by what the known one is found by
+
+	vector *meaning.Vector // or nil
+	used   bool            // somebody here asked for it before a restart
+	via    string          // the share of the peer that brought it, see Options.Share
 }
 
 // prepare makes an arrival of a description.
@@ -112,6 +118,7 @@ func (in *arrival) terms() []index.Label {
 func (d *Directory) adoptLocked(e *entry, own bool) {
 	if own && e.view != nil && !e.own {
 		d.ownLocked(e, true)
+		d.rankLocked(e)
 		d.markLocked(e.key)
 	}
 }
@@ -161,52 +168,20 @@ func (d *Directory) ownLocked(e *entry, own bool) {
 	}
 }
 
-// roomLocked returns an error if an arrival does not fit: in number, if it would be new, and in bytes.
+// roomLocked makes room for an arrival, or returns the error that it does not fit: in number, if it would be new, and in bytes.
 func (d *Directory) roomLocked(e *entry, in *arrival, own bool) error {
 	if own {
 		return nil
 	}
-	full := ""
 	if in.view != nil {
-		full = d.fullLocked(e, in)
-	} else if e == nil && len(d.gone) >= d.opts.Max {
+		return d.makeRoomLocked(e, in)
+	}
+	if e == nil && len(d.gone) >= d.opts.Max {
 		// What was met here can be withdrawn at any time. Graves of strangers stop here, so that nobody can push out
 		// others'.
-		full = "the memory for withdrawn things is full"
+		return d.noRoomLocked(in, "the memory for withdrawn things is full")
 	}
-	if full == "" {
-		return nil
-	}
-	d.count.refused.Add(1)
-	return interact.Errorf(interact.Overloaded, "wait until others expire, or raise the directory's limits",
-		"no room for %s: %s", in.desc.Record.Thing, full)
-}
-
-// fullLocked says why there is no room for the description of somebody else, or "".
-func (d *Directory) fullLocked(e *entry, in *arrival) string {
-	owner, known := in.view.record.Owner, e != nil && e.view != nil
-	more := weigh(in.view, len(in.by))
-	if known {
-		more -= e.bytes
-		if in.same {
-			more = weigh(in.view, e.at.Terms()) - e.bytes
-		}
-	}
-	taken := d.weight + d.index.Bytes()
-	if taken+more+index.MaxCost(len(in.by)) > d.opts.Bytes {
-		more += d.index.Cost(in.by)
-	}
-	switch {
-	case !known && len(d.living)-d.own.Len() >= d.opts.Max:
-		return fmt.Sprintf("%d descriptions are kept already", d.opts.Max)
-	case !known && d.index.List(index.Owner, string(owner)).Len() >= d.opts.PerOwner:
-		return fmt.Sprintf("%d descriptions of its owner are kept already", d.opts.PerOwner)
-	case more > 0 && taken+more > d.opts.Bytes:
-		return fmt.Sprintf("descriptions take %d bytes of memory already", taken)
-	case more > 0 && d.weights[owner]+more > d.opts.share():
-		return fmt.Sprintf("descriptions of its owner take %d bytes of memory already", d.weights[owner])
-	}
-	return ""
+	return nil
 }
 
 // weighLocked sets what the description of e takes.
@@ -250,6 +225,7 @@ func (d *Directory) tellLocked(e *entry) {
 // liveLocked makes e living with an arrival.
 func (d *Directory) liveLocked(e *entry, in *arrival, own bool) {
 	was := e.view
+	d.room.leave(e)
 	if was == nil {
 		d.gone.remove(e)
 		d.dropGraveLocked(e)
@@ -258,6 +234,9 @@ func (d *Directory) liveLocked(e *entry, in *arrival, own bool) {
 		d.weighLocked(e, 0)
 	}
 	e.view, e.bound = in.view, nil
+	if was != nil && was.shown.Load() {
+		e.view.shown.Store(true)
+	}
 	switch {
 	case was == nil:
 		d.living.add(e)
@@ -281,6 +260,9 @@ func (d *Directory) liveLocked(e *entry, in *arrival, own bool) {
 	d.tallyLocked(e, true)
 	d.ownLocked(e, own)
 	d.weighLocked(e, weigh(e.view, e.at.Terms()))
+	e.used = e.used || in.used
+	d.creditLocked(e, in.via)
+	d.rankLocked(e)
 }
 
 // enterLocked enters e into the index.
@@ -320,10 +302,12 @@ func refreshes(was, r *td.Record) bool {
 // endLocked makes a living e gone.
 func (d *Directory) endLocked(e *entry, why Reason) {
 	d.changed.add(happening{kind: Gone, why: why, thing: e.view})
+	d.room.leave(e)
 	d.tallyLocked(e, false)
 	d.weighLocked(e, 0)
 	d.living.remove(e)
 	d.leaveLocked(e)
+	d.meaning.Leave(e.key)
 	e.view, e.bound, e.own = nil, nil, false
 	d.gone.add(e)
 	d.markLocked(e.key)
@@ -373,7 +357,11 @@ func (d *Directory) forgetLocked(e *entry) {
 	d.dropGraveLocked(e)
 	d.gone.remove(e)
 	delete(d.entries, e.key)
-	d.markLocked(e.key)
+	if e.stored {
+		d.markLocked(e.key)
+	} else {
+		delete(d.dirty, e.key) // it came and went between two writes
+	}
 }
 
 // record returns the record that e holds, or nil if only its seq is remembered.

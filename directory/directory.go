@@ -45,7 +45,9 @@ type Options struct {
 	Self did.DID
 	// Timeout bounds how long sources are waited for; zero means 2 s.
 	Timeout time.Duration
-	// Max is how many descriptions of others are kept, and again how many tombstones and last seqs; more are refused.
+	// Max is how many descriptions of others are kept, and again how many tombstones and last seqs. When there are more, those stay
+	// that are worth most: of trusted owners, then what was asked for here, then what is connected; of the others, each owner
+	// and each peer that brought them has a share.
 	// Zero means 100,000; 8 million is the most. Raising it costs memory, see Bytes.
 	Max int
 	// PerOwner is how many of them one owner may have; zero means 4096.
@@ -60,6 +62,9 @@ type Options struct {
 	Latency func(node did.DID) time.Duration
 	// Connected reports whether there is a connection to a node now. It must not block. Nil means that nobody knows.
 	Connected func(node did.DID) bool
+	// Share names the share that a peer's records are charged to when the index is full: peers with one name have one together. It
+	// must not block. Nil gives each peer its own.
+	Share func(peer did.DID) string
 	// Probe tries to reach a node that could not be reached. [Directory.Run] calls it: first after about 5 s, then ever more
 	// seldom, at least every 5 minutes, for at most 8 nodes at a time and 10 s each. Nil probes nothing: then a node counts
 	// as up again after 10 minutes.
@@ -117,12 +122,15 @@ type Directory struct {
 	hosts   map[did.DID]int     // how many living entries a node hosts
 	graves  graves
 	forks   forks
-	weight  int               // of the living that others publish, in bytes
-	weights map[did.DID]int   // the same by owner
-	living  expiries          // entries with a description, the next to expire first
-	gone    expiries          // entries without, the next to be forgotten first
-	asleep  time.Time         // until then expire sleeps, unless it is woken
-	dirty   map[[32]byte]bool // what differs from the store, by key
+	room    room
+	// lackUntil is until when the index may lack what did not fit.
+	lackUntil time.Time
+	weight    int               // of the living that others publish, in bytes
+	weights   map[did.DID]int   // the same by owner
+	living    expiries          // entries with a description, the next to expire first
+	gone      expiries          // entries without, the next to be forgotten first
+	asleep    time.Time         // until then expire sleeps, unless it is woken
+	dirty     map[[32]byte]bool // what differs from the store, by key
 	// dirtyForks and dirtyVectors are the same of the forks and the vectors of things.
 	dirtyForks, dirtyVectors map[[32]byte]bool
 
@@ -148,6 +156,7 @@ func New(o Options) (*Directory, error) {
 		dirtyForks:   map[[32]byte]bool{},
 		dirtyVectors: map[[32]byte]bool{},
 	}
+	d.room = newRoom(o.Max)
 	d.fetch.get = o.Fetch
 	d.views.most = min(maxOpen, o.Bytes/4)
 	now := time.Now()

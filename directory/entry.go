@@ -21,16 +21,20 @@ type entry struct {
 	key [32]byte
 	seq uint64 // the highest ever seen: readers never go back
 	// until is when the entry may be forgotten, once it is gone.
-	until time.Time
-	view  *view          // nil when gone
-	grave *grave         // nil when living, and when it is gone by expiry
-	bound interact.Thing // of Options.Bind for view, or nil
-	at    index.Place    // in the index, when living
-	bytes int            // what view and terms take, see weigh; 0 when gone
-	place int            // in living or gone
-	own   bool           // this node publishes it
-	dark  atomic.Bool    // who watches was told that it cannot be reached, or met it so; see flaps
-	fork  bool           // two records of one seq were seen, and that was logged
+	until  time.Time
+	view   *view          // nil when gone
+	grave  *grave         // nil when living, and when it is gone by expiry
+	bound  interact.Thing // of Options.Bind for view, or nil
+	at     index.Place    // in the index, when living
+	bytes  int            // what view and terms take, see weigh; 0 when gone
+	place  int            // in living or gone
+	own    bool           // this node publishes it
+	stored bool           // the store has something of it, or will by a write that is under way
+	used   bool           // somebody here asked for just this thing; again: since somebody looked for room
+	again  atomic.Bool
+	stands standing    // in Directory.room
+	dark   atomic.Bool // who watches was told that it cannot be reached, or met it so; see flaps
+	fork   bool        // two records of one seq were seen, and that was logged
 }
 
 // A grave remembers a thing that its owner withdrew or moved. A record with more than maxGrave bytes has none: that it

@@ -25,7 +25,7 @@ const atOnce = 8
 // ends nothing: the only error is that of ctx. The directory holds no lock while it yields.
 func (d *Directory) Find(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error] {
 	return func(yield func(*td.Description, error) bool) {
-		a := answer{q: &q, given: map[[32]byte]bool{}, yield: yield}
+		a := answer{q: &q, given: map[[32]byte]bool{}, yield: yield, shows: true}
 		if d.fromIndex(ctx, &a) {
 			d.fromSources(ctx, &a)
 		}
@@ -46,6 +46,7 @@ type answer struct {
 	q     *td.Query
 	given map[[32]byte]bool // by key
 	yield func(*td.Description, error) bool
+	shows bool // it is somebody here who sees it
 }
 
 // give yields desc if it is new to the answer. It returns false when the loop was left.
@@ -70,6 +71,9 @@ func (d *Directory) fromIndex(ctx context.Context, a *answer) bool {
 		a.q.Tally.Truncate()
 	}
 	for _, v := range found {
+		if a.shows && !v.shown.Load() {
+			v.shown.Store(true)
+		}
 		if !a.give(d.views.describe(v)) {
 			return false
 		}
@@ -255,7 +259,7 @@ func (d *Directory) take(ctx context.Context, s *td.Signed) (*td.Description, *t
 		}
 		return nil, r, err
 	}
-	_, err = d.put(desc, heard)
+	_, err = d.putWith(desc, heard, d.from(s))
 	if desc.Thing == nil || err != nil && interact.AsError(err).Code != interact.Overloaded {
 		return nil, r, err
 	}

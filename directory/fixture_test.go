@@ -22,6 +22,9 @@ import (
 // freshKeys is how many fresh keys TestFreshKeysAreBounded makes.
 var freshKeys = flag.Int("freshkeys", 5_000, "")
 
+// roomSeed repeats a run of TestRoomHolds; 0 is a new one.
+var roomSeed = flag.Uint64("seed", 0, "")
+
 func TestMain(m *testing.M) {
 	// The codec of TDs makes channels at first use. They must not belong to the bubble of one test.
 	k, err := keystore.FromSeed([32]byte{})

@@ -80,6 +80,7 @@ func (fs *flaps) dropLocked(now time.Time) {
 
 // tellHost tells of the things of a host that are another than was told. The caller holds flaps.mu.
 func (d *Directory) tellHost(node did.DID) {
+	d.regrade(node)
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	now := time.Now()

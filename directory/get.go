@@ -16,8 +16,8 @@ import (
 )
 
 // Get returns the one thing that ref names (see [td.Ref]): by id, by id and owner, by owner if it has one thing, by
-// name, or by the beginning of the owner's key. Of several that share an id or a name, one that this node publishes wins, if
-// it is the only one. A full id that the index lacks is asked of the sources; a name is not,
+// name, or by the beginning of the owner's key. Of several that share an id or a name, what this node publishes comes first, then
+// what trusted owners have, then what was asked for here before; what comes first wins, if it is the only one. A full id that the index lacks is asked of the sources; a name is not,
 // because only an index can say that it is the only one.
 //
 // Of a thing that has moved it returns what it has become (td.Record.Heir), if its new owner offers that.
@@ -29,6 +29,9 @@ func (d *Directory) Get(ctx context.Context, ref string) (*td.Description, error
 	for range maxMoves {
 		moved, ok := errors.AsType[*movedError](err)
 		if !ok {
+			if err == nil {
+				d.use(desc.Record.Key())
+			}
 			return desc, err
 		}
 		heir, next := d.get(ctx, moved.to)
@@ -128,17 +131,36 @@ func (d *Directory) named(r td.Ref) []*view {
 	return d.byKeyLocked(r.Name, now)
 }
 
-// preferLocked returns the only one of found that this node publishes, or all: a stranger who takes its name or id must not
-// hide it from those who ask here.
+// preferLocked returns those of found that come before the others: what this node publishes, then what trusted owners have, then what
+// somebody here has asked for before. A stranger who takes a name or an id must not hide them from those who ask here, and only
+// equals are told apart by who asks.
 func (d *Directory) preferLocked(found []*view) []*view {
 	if len(found) < 2 {
 		return found
 	}
-	own := slices.DeleteFunc(slices.Clone(found), func(v *view) bool { return !d.entries[v.record.Key()].own })
-	if len(own) == 1 {
-		return own
+	best, most := found[:0:0], -1
+	for _, v := range found {
+		switch merit := d.meritLocked(v); {
+		case merit > most:
+			best, most = []*view{v}, merit
+		case merit == most:
+			best = append(best, v)
+		}
 	}
-	return found
+	return best
+}
+
+func (d *Directory) meritLocked(v *view) int {
+	e := d.entries[v.record.Key()]
+	switch {
+	case e.own:
+		return 3
+	case e.stands.tier == trusted:
+		return 2
+	case e.used:
+		return 1
+	}
+	return 0
 }
 
 // ownedLocked returns the members of a list that the owner of a reference has.
@@ -323,6 +345,9 @@ func (d *Directory) route(ref string) interact.Thing {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	if e := d.routes[ref]; e != nil && e.view != nil && alive(e.view.record, time.Now()) {
+		if !e.again.Load() {
+			e.again.Store(true)
+		}
 		return e.bound
 	}
 	return nil

@@ -27,7 +27,7 @@ const maxQueued = 16 << 20
 func (d *Directory) Offer(s *td.Signed) {
 	if d.queued.Add(int64(len(s.TD))) > maxQueued {
 		d.queued.Add(-int64(len(s.TD)))
-		s = &td.Signed{Record: s.Record} // its TD can be fetched
+		s = &td.Signed{Record: s.Record, From: s.From} // its TD can be fetched
 	}
 	for {
 		select {
@@ -52,14 +52,15 @@ func (d *Directory) Learn(ctx context.Context, s *td.Signed) {
 		d.Offer(s)
 		return
 	}
-	d.accept(desc, err)
+	d.accept(s, desc, err)
 }
 
-// Room returns how many more things of others would be kept, as far as their number goes.
+// Room returns how many more things of others are worth being brought at once, as far as their number goes: some, even if the index is
+// full, for what comes may be worth more than what is here.
 func (d *Directory) Room() int {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	return max(0, d.opts.Max-(len(d.living)-d.own.Len()))
+	return max(d.room.modest, d.opts.Max-(len(d.living)-d.own.Len()))
 }
 
 // Signed returns the newest record under a key ([td.Key]) with its TD, tombstones included, or nil. The caller must not change it.
@@ -88,14 +89,15 @@ func (d *Directory) learn(ctx context.Context, g *sync.WaitGroup) {
 			d.queued.Add(-int64(len(s.TD)))
 			desc, r, err := d.open(ctx, s)
 			if !errors.Is(err, td.ErrNoTD) {
-				d.accept(desc, err)
+				d.accept(s, desc, err)
 			} else if d.pending.Add(1) > maxFlights {
 				d.pending.Add(-1)
-				d.accept(nil, errBusy)
+				d.accept(s, nil, errBusy)
 			} else {
 				g.Go(func() {
 					defer d.pending.Add(-1)
-					d.accept(d.complete(ctx, s, r))
+					desc, err := d.complete(ctx, s, r)
+					d.accept(s, desc, err)
 				})
 			}
 		}
@@ -103,9 +105,9 @@ func (d *Directory) learn(ctx context.Context, g *sync.WaitGroup) {
 }
 
 // accept ends an offer.
-func (d *Directory) accept(desc *td.Description, err error) {
+func (d *Directory) accept(s *td.Signed, desc *td.Description, err error) {
 	if err == nil {
-		_, err = d.put(desc, heard)
+		_, err = d.putWith(desc, heard, d.from(s))
 	}
 	switch {
 	case err == nil, errors.Is(err, errKnown):
@@ -114,6 +116,14 @@ func (d *Directory) accept(desc *td.Description, err error) {
 	default:
 		d.log.Debug("offer refused", "err", err)
 	}
+}
+
+// from returns whose share s is charged to.
+func (d *Directory) from(s *td.Signed) arrival {
+	if s.From == "" || d.opts.Share == nil {
+		return arrival{via: string(s.From)}
+	}
+	return arrival{via: d.opts.Share(s.From)}
 }
 
 // open verifies s and returns its description. The error is errKnown if there is nothing to learn, and wraps

@@ -89,8 +89,9 @@ func (d *Directory) presenceAt(r *td.Record, host did.DID, now time.Time) (State
 // Lose notes that the connection to a node has just ended. That says nothing of whether it can be reached again.
 func (d *Directory) Lose(node did.DID) {
 	d.reach.mu.Lock()
-	defer d.reach.mu.Unlock()
 	d.reach.meetLocked(node, contact{at: time.Now(), lost: true})
+	d.reach.mu.Unlock()
+	d.Meet(node)
 }
 
 // Away notes whether the agent of a thing does not answer its host, as the host itself says: node is who said so, of what it hosts.

@@ -47,11 +47,19 @@ func (r *reach) start(probed bool) {
 // the latest ([Options.Probe]); or for ten minutes if none is made. Nothing is deleted by it.
 func (d *Directory) Reach(node did.DID, ok bool) {
 	if !d.reach.note(node, ok, time.Now()) {
+		d.Meet(node)
 		return
 	}
 	d.tellReach(node)
 	if !ok && d.opts.Lost != nil && d.Hosts(node) {
 		d.opts.Lost(node)
+	}
+}
+
+// Meet notes that a connection to a node has begun or ended, as Options.Connected says.
+func (d *Directory) Meet(node did.DID) {
+	if d.linkChanged(node) {
+		d.tellReach(node)
 	}
 }
 

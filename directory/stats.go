@@ -17,6 +17,7 @@ type Stats struct {
 	RolledBack uint64 // older records than the known one
 	Forks      uint64 // different records of one seq: equivocation, see [Directory.Forks]
 	Refused    uint64 // no room
+	Evicted    uint64 // left for others when there was no room
 	Invalid    uint64 // not verified
 	Dropped    uint64 // offers that did not fit into a queue
 	Fetches    uint64 // TDs that had to be fetched
@@ -26,7 +27,7 @@ type Stats struct {
 }
 
 type counts struct {
-	added, withdrawn, expired, rolledBack, forks, refused, invalid, dropped, fetches, unfetched, corrupt, probes atomic.Uint64
+	added, withdrawn, expired, rolledBack, forks, refused, evicted, invalid, dropped, fetches, unfetched, corrupt, probes atomic.Uint64
 }
 
 // Stats returns the counters.
@@ -39,6 +40,7 @@ func (d *Directory) Stats() Stats {
 		RolledBack: d.count.rolledBack.Load(),
 		Forks:      d.count.forks.Load(),
 		Refused:    d.count.refused.Load(),
+		Evicted:    d.count.evicted.Load(),
 		Invalid:    d.count.invalid.Load(),
 		Dropped:    d.count.dropped.Load(),
 		Fetches:    d.count.fetches.Load(),

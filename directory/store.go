@@ -37,6 +37,8 @@ type savedDesc struct {
 	Record []byte `cbor:"1,keyasint"`
 	TD     []byte `cbor:"2,keyasint"`
 	Own    bool   `cbor:"3,keyasint"`
+	Used   bool   `cbor:"4,keyasint,omitempty"`
+	Via    string `cbor:"5,keyasint,omitempty"` // the share that it is charged to
 }
 
 const (
@@ -155,7 +157,7 @@ func (d *Directory) restoreSeq(key [32]byte, value []byte) error {
 		return err
 	}
 	now := time.Now()
-	e := &entry{key: key, seq: s.Seq, until: time.Unix(s.Until, 0)}
+	e := &entry{key: key, stored: true, seq: s.Seq, until: time.Unix(s.Until, 0)}
 	if len(s.Grave) > 0 {
 		r, err := d.opts.Verifier.Record(s.Grave, now)
 		switch {
@@ -208,7 +210,8 @@ func (d *Directory) restore(ctx context.Context, key [32]byte, value []byte) err
 	if s.Own {
 		from = keptOwn
 	}
-	if _, err := d.putWith(desc, d.keptVector(ctx, key, desc), from); err != nil {
+	with := arrival{vector: d.keptVector(ctx, key, desc), used: s.Used, via: s.Via}
+	if _, err := d.putWith(desc, from, with); err != nil {
 		d.log.Debug("stored description not taken", "thing", desc.Record.Thing, "err", err)
 		d.forgetStored(key)
 	}
@@ -338,6 +341,9 @@ func (d *Directory) changeLocked(of aspect, key [32]byte) change {
 	case of == ofVector:
 		return change{of: of, key: key}
 	}
+	if e != nil {
+		e.stored = true
+	}
 	return changeOf(key, e)
 }
 
@@ -351,7 +357,7 @@ func changeOf(key [32]byte, e *entry) change {
 		c.seq.Grave, c.seq.Names = e.grave.record.Raw, e.grave.names
 	}
 	if e.view != nil {
-		c.desc = &savedDesc{Record: e.view.record.Raw, Own: e.own}
+		c.desc = &savedDesc{Record: e.view.record.Raw, Own: e.own, Used: e.used, Via: e.stands.via}
 		if len(e.view.record.Inline) == 0 { // else the TD is in the record
 			c.desc.TD = e.view.body()
 		}

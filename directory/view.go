@@ -16,6 +16,7 @@ type view struct {
 	whole  *td.Description // instead, if it cannot be packed
 	open   atomic.Pointer[td.Description]
 	asked  atomic.Bool // since views last looked for room
+	shown  atomic.Bool // to somebody here who searched
 	vector atomic.Pointer[meaning.Vector]
 }
 

@@ -35,6 +35,7 @@ const (
 	Left                          // Gone, for who watches a query: it is there, and fits no longer
 	Discovered                    // Added or Changed, see [Directory.Tell]: it was found somewhere else than in the mesh
 	Vanished                      // Gone: it is no longer found there
+	Evicted                       // Gone: it left a full index for what is worth more there; the mesh may have it
 )
 
 // A Change is one thing that came, changed or went.

@@ -111,6 +111,8 @@ type Status struct {
 	Agents struct {
 		Local int `json:"local"`
 		Known int `json:"known"`
+		// Fill is how full the directory is, of what others publish: 1 is full.
+		Fill float64 `json:"fill"`
 	} `json:"agents"`
 	Calls struct {
 		Total  uint64  `json:"total"`

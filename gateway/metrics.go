@@ -308,6 +308,7 @@ var (
 	readyDesc = desc("ready", "1 while the node serves.")
 	peersDesc = desc("peers", "Connected nodes.", "direction", "transport")
 	agentDesc = desc("agents", "Descriptions in the index.", "source")
+	fillDesc  = desc("directory_fill", "How full the index is of what others publish; 1 is full.")
 )
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -316,7 +317,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 // Describe implements [prometheus.Collector].
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{buildInfo, readyDesc, peersDesc, agentDesc} {
+	for _, d := range []*prometheus.Desc{buildInfo, readyDesc, peersDesc, agentDesc, fillDesc} {
 		ch <- d
 	}
 }
@@ -336,6 +337,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(readyDesc, serves)
 	gauge(agentDesc, float64(s.Agents.Local), "local")
 	gauge(agentDesc, float64(s.Agents.Known), "known")
+	gauge(fillDesc, s.Agents.Fill)
 	peers := map[[2]string]float64{}
 	for _, p := range node.Peers() {
 		peers[[2]string{p.Direction, p.Transport}]++

@@ -175,7 +175,7 @@ func (g *Gateway) healthy(w http.ResponseWriter, _ *http.Request) error {
 // A check is one line of GET /readyz?verbose.
 type check struct {
 	Name    string  `json:"name"`
-	Status  string  `json:"status"` // pass or fail
+	Status  string  `json:"status"` // pass, warn or fail
 	Message string  `json:"message,omitempty"`
 	Elapsed float64 `json:"elapsed_ms"`
 }
@@ -192,7 +192,7 @@ func (g *Gateway) ready(w http.ResponseWriter, r *http.Request) error {
 		err = interact.Errorf(interact.ShuttingDown, "try again when the node is back", "the node is shutting down")
 	}
 	if q.Has("verbose") {
-		return writeChecks(w, check{Name: "node", Elapsed: elapsed}, err)
+		return writeChecks(w, check{Name: "node", Elapsed: elapsed}, err, g.o.Node.Status().Warnings)
 	}
 	if err != nil {
 		return interact.Errorf(interact.NotReady, "lmosd status", "the node is not ready: %v", err)
@@ -200,13 +200,18 @@ func (g *Gateway) ready(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, map[string]string{"status": "pass"})
 }
 
-func writeChecks(w http.ResponseWriter, c check, err error) error {
+// writeChecks says whether the node serves, and what someone should know about beside that.
+func writeChecks(w http.ResponseWriter, c check, err error, warnings []Warning) error {
 	status := http.StatusOK
 	c.Status = "pass"
 	if err != nil {
 		status, c.Status, c.Message = http.StatusServiceUnavailable, "fail", err.Error()
 	}
-	return writeJSON(w, status, map[string]any{"status": c.Status, "checks": []check{c}})
+	checks := []check{c}
+	for _, one := range warnings {
+		checks = append(checks, check{Name: one.Title, Status: "warn", Message: one.Code + ": " + one.Text})
+	}
+	return writeJSON(w, status, map[string]any{"status": c.Status, "checks": checks})
 }
 
 func milliseconds(d time.Duration) float64 {

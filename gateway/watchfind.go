@@ -135,4 +135,4 @@ var kindNames = map[directory.ChangeKind]string{directory.Added: "added", direct
 
 var reasonNames = map[directory.Reason]string{directory.Published: "published", directory.Unreachable: "unreachable",
 	directory.Reachable: "reachable", directory.Withdrawn: "withdrawn", directory.Moved: "moved", directory.Expired: "expired",
-	directory.Left: "left", directory.Discovered: "discovered", directory.Vanished: "vanished"}
+	directory.Left: "left", directory.Discovered: "discovered", directory.Vanished: "vanished", directory.Evicted: "evicted"}

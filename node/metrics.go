@@ -19,6 +19,7 @@ func (n *Node) counters() []gateway.Counter {
 		{Name: "td_reject_total", Label: "reason", Value: "rolled_back", Count: float64(d.RolledBack)},
 		{Name: "td_reject_total", Label: "reason", Value: "no_room", Count: float64(d.Refused)},
 		{Name: "td_reject_total", Label: "reason", Value: "queue_full", Count: float64(d.Dropped)},
+		{Name: "directory_evicted_total", Count: float64(d.Evicted)},
 		{Name: "td_equivocation_total", Count: float64(d.Forks)},
 		{Name: "td_fetch_total", Label: "result", Value: "ok", Count: float64(d.Fetches - d.Unfetched)},
 		{Name: "td_fetch_total", Label: "result", Value: "failed", Count: float64(d.Unfetched)},

@@ -112,6 +112,7 @@ func (d decider) Decide(ctx context.Context, prompt string, turns []route.Turn) 
 func (n *Node) ranking(o *directory.Options) {
 	o.Latency = n.latency
 	o.Connected = n.connectedTo
+	o.Share = n.shareOf
 	o.Trust = n.trust
 	o.Probe = n.probe
 	if n.embedder != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"net"
 	"slices"
 	"strings"
@@ -44,6 +45,7 @@ func (n *Node) Status() *gateway.Status {
 	s.Gossip.Topics, s.Gossip.Peers = pubsub.Shards, n.gossip.Peers()
 	_, known := n.dir.Len()
 	s.Agents.Local, s.Agents.Known = n.offers.count(), known
+	s.Agents.Fill = math.Round(1000*n.dir.Fill()) / 1000
 	n.metrics.FillCalls(s)
 	return s
 }
@@ -75,8 +77,20 @@ func (n *Node) warnings() []gateway.Warning {
 	if err := n.stores.room(); err != nil {
 		add("W020", "disk-low", "high", interact.AsError(err).Hint, "%s", err)
 	}
+	if fill, lacks := n.dir.Fill(), n.dir.Lacks(); lacks {
+		s := n.dir.Stats()
+		add("W050", "directory-full", "medium", "raise directory.max_things, or refuse who publishes so much with trust.deny",
+			"the directory is full: %d descriptions of others were not kept since the start; they are asked of the mesh when somebody wants them",
+			s.Refused+s.Evicted)
+	} else if fill >= nearlyFull {
+		add("W051", "directory-nearly-full", "low", "raise directory.max_things",
+			"the directory is %.0f%% full; beyond that, what is trusted, used and connected stays", 100*fill)
+	}
 	return ws
 }
+
+// nearlyFull is the part of the directory from which on someone should know.
+const nearlyFull = 0.9
 
 // Peers returns the connected nodes, by DID.
 func (n *Node) Peers() []gateway.Peer {

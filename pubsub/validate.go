@@ -10,6 +10,7 @@ import (
 
 	gossip "github.com/libp2p/go-libp2p-pubsub"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -36,7 +37,7 @@ func (p *PubSub) validator(shard byte) gossip.ValidatorEx {
 			}
 			return verdict
 		}
-		verdict = p.weigh(shard, r, own)
+		verdict = p.weigh(shard, r, from, own)
 		if own || verdict != gossip.ValidationAccept {
 			return verdict
 		}
@@ -87,12 +88,13 @@ func verdictOn(err error) gossip.ValidationResult {
 
 // weigh holds a valid record against what was heard before, and hands it on if it is news from elsewhere. An own record
 // may be published again: gossipsub drops what it has seen.
-func (p *PubSub) weigh(shard byte, r *td.Record, own bool) gossip.ValidationResult {
+func (p *PubSub) weigh(shard byte, r *td.Record, from peer.ID, own bool) gossip.ValidationResult {
 	switch how := p.replay.note(shard, r); {
 	case how == older, how == again && !own:
 		return gossip.ValidationIgnore
 	case how == newest && !own:
-		p.hand(news{&td.Signed{Record: r.Raw}, r})
+		by, _ := did.FromPeer([]byte(from)) // the host lets no other key in
+		p.hand(news{&td.Signed{Record: r.Raw, From: by}, r})
 	}
 	return gossip.ValidationAccept
 }

@@ -29,7 +29,7 @@ func (p *PubSub) verdict(shard byte, data []byte, own bool) gossip.ValidationRes
 	if err != nil {
 		return verdictOn(err)
 	}
-	return p.weigh(shard, r, own)
+	return p.weigh(shard, r, "", own)
 }
 
 const (

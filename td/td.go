@@ -186,6 +186,9 @@ type Record struct {
 type Signed struct {
 	Record []byte // encoded record
 	TD     []byte // JSON, or nil if it must be fetched by hash or is inside the record
+	// From is the node that handed it over, as the connection proved; empty if nobody did, or nobody knows. It is no part of what is
+	// verified.
+	From did.DID
 }
 
 // A Description is a thing whose record and proof were verified. It is the only form that may be indexed, shown or

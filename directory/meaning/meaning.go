@@ -122,8 +122,8 @@ func (r *Reader) embed(ctx context.Context, texts []string) ([]*Vector, error) {
 	return all, nil
 }
 
-// Wait puts things into the line for a vector, by key. They leave it when it is their turn, whatever becomes of them; so as many
-// can wait as the caller knows.
+// Wait puts things into the line for a vector, by key. They leave it when it is their turn, or by [Reader.Leave]; so as many can wait as
+// the caller knows.
 func (r *Reader) Wait(keys ...[32]byte) {
 	if r.embedder == nil {
 		return
@@ -137,6 +137,13 @@ func (r *Reader) Wait(keys ...[32]byte) {
 	case r.wake <- struct{}{}:
 	default:
 	}
+}
+
+// Leave takes a thing out of the line.
+func (r *Reader) Leave(key [32]byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.waiting, key)
 }
 
 // Waiting returns how many things are in the line.

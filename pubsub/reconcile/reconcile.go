@@ -253,6 +253,7 @@ func (r *Reconciler) hold(st network.Stream, turns func(*session) error) (Report
 	watch := time.AfterFunc(stallTime, func() { _ = st.Reset() })
 	defer watch.Stop()
 	s := newSession(r, st.Scope(), st, func() { watch.Reset(stallTime) })
+	s.peer, _ = did.FromPeer([]byte(st.Conn().RemotePeer())) // whom [Reconciler.admits] let in
 	err := turns(s)
 	return s.report, err
 }

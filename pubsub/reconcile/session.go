@@ -54,6 +54,7 @@ type Report struct {
 // A session is one comparison at work, at one end. Only one goroutine uses it.
 type session struct {
 	rec   *Reconciler
+	peer  did.DID // who is at the other end
 	mem   memory
 	in    *bufio.Reader
 	out   *bufio.Writer
@@ -550,7 +551,7 @@ func (s *session) take(want item, g *given) error {
 		}
 		return nil
 	}
-	taken, err := s.rec.take(want, &td.Signed{Record: g.Record, TD: g.TD})
+	taken, err := s.rec.take(want, &td.Signed{Record: g.Record, TD: g.TD, From: s.peer})
 	switch {
 	case err != nil:
 		return err

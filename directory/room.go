@@ -1,0 +1,479 @@
+package directory
+
+import (
+	"container/heap"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/directory/index"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// Who is kept when the index is full (decision 28). Keys cost nothing, and a record's hosts are a claim of its signer, so that only what
+// was proven counts: the owner's signature, that the owner is the host and is connected, that somebody here asked for the thing, and
+// which peer brought it. Things of others have a tier each; what is worth least leaves first, and nothing leaves for what is worth less:
+//
+//	never asked for, its host gone  →  the owner with the most, above a modest share  →  the forwarder with the most  →  used long ago
+//
+// Things of this node and those of trusted owners never leave. A fresh key gets a modest share if it is connected, else what the peer
+// that brings it can spare; ten thousand of them get what that peer can spare together.
+
+// A tier is how much a thing of others is worth keeping.
+type tier uint8
+
+const (
+	stale   tier = iota // nobody was shown it, and its hosts are gone
+	unasked             // nobody asked for it
+	linked              // the same, but its owner hosts it and is connected
+	used                // somebody here asked for just this thing
+	trusted             // its owner is trusted wholly
+)
+
+const (
+	// modestPart is the part of Options.Max that an owner has before others have to make room for it.
+	modestPart  = 256
+	leastModest = 4
+	// linkedPart is the part of Options.Max that tier linked has at most: who connects with many keys gets no more.
+	linkedPart = 2
+	// maxLeave is how many things leave at most for one that comes.
+	maxLeave = 64
+)
+
+// room is who has how much of the index, of things of others. It is plain data: Directory.mu owns it. A change costs as much as two
+// heaps do, at any number of things.
+type room struct {
+	modest    int // units
+	mostLink  int // units of tier linked
+	linked    int // units
+	stale     bag
+	used      bag
+	owners    shares // of unasked and linked
+	forwarder shares // of unasked
+}
+
+func newRoom(most int) room {
+	return room{
+		modest: max(most/modestPart, leastModest), mostLink: most / linkedPart,
+		owners: shares{by: map[string]*share{}}, forwarder: shares{by: map[string]*share{}},
+	}
+}
+
+// A standing is where an entry is in a room.
+type standing struct {
+	in    bool
+	tier  tier
+	units int    // 1, or more of what takes more memory than Options.Bytes leaves for each
+	via   string // the share of the peer that brought it; empty: not known
+	at    [2]int // in the bag of its tier, in that of its forwarder
+}
+
+// A bag is entries in no order; of is which of standing.at is theirs.
+type bag struct {
+	of  int
+	all []*entry
+}
+
+func (b *bag) add(e *entry) {
+	e.stands.at[b.of] = len(b.all)
+	b.all = append(b.all, e)
+}
+
+func (b *bag) remove(e *entry) {
+	at, last := e.stands.at[b.of], len(b.all)-1
+	b.all[at] = b.all[last]
+	b.all[at].stands.at[b.of] = at
+	b.all[last] = nil
+	b.all = b.all[:last]
+}
+
+func (b *bag) last() *entry {
+	if len(b.all) == 0 {
+		return nil
+	}
+	return b.all[len(b.all)-1]
+}
+
+// A share is what one owner or forwarder has.
+type share struct {
+	name   string
+	units  int
+	plain  bag
+	linked bag  // of an owner
+	isLink bool // its owner was connected when this was looked at
+	place  int
+}
+
+// shares knows who has most.
+type shares struct {
+	by   map[string]*share
+	heap []*share
+}
+
+func (s *shares) Len() int           { return len(s.heap) }
+func (s *shares) Less(i, j int) bool { return s.heap[i].units > s.heap[j].units }
+func (s *shares) Swap(i, j int) {
+	s.heap[i], s.heap[j] = s.heap[j], s.heap[i]
+	s.heap[i].place, s.heap[j].place = i, j
+}
+func (s *shares) Push(one any) {
+	one.(*share).place = len(s.heap)
+	s.heap = append(s.heap, one.(*share))
+}
+func (s *shares) Pop() any {
+	last := len(s.heap) - 1
+	one := s.heap[last]
+	s.heap[last] = nil
+	s.heap = s.heap[:last]
+	return one
+}
+
+// of returns the share of a name, which is made if it is new.
+func (s *shares) of(name string) *share {
+	one := s.by[name]
+	if one == nil {
+		one = &share{name: name}
+		s.by[name] = one
+		heap.Push(s, one)
+	}
+	return one
+}
+
+// charge adds units to a share, or takes them back; one that has nothing is forgotten.
+func (s *shares) charge(one *share, units int) {
+	one.units += units
+	if one.units > 0 {
+		heap.Fix(s, one.place)
+		return
+	}
+	heap.Remove(s, one.place)
+	delete(s.by, one.name)
+}
+
+// units returns what a name has.
+func (s *shares) units(name string) int {
+	if one := s.by[name]; one != nil {
+		return one.units
+	}
+	return 0
+}
+
+// most returns who has most; nil if nobody has anything.
+func (s *shares) most() *share {
+	if len(s.heap) == 0 {
+		return nil
+	}
+	return s.heap[0]
+}
+
+// enter gives an entry of others its place.
+func (r *room) enter(e *entry, t tier) {
+	e.stands.in, e.stands.tier = true, t
+	switch t {
+	case stale:
+		r.stale.add(e)
+	case used:
+		r.used.add(e)
+	case unasked, linked:
+		owner := r.owners.of(string(e.view.record.Owner))
+		if t == linked {
+			owner.linked.add(e)
+			r.linked += e.stands.units
+		} else {
+			owner.plain.add(e)
+			by := r.forwarder.of(e.stands.via)
+			by.plain.of = 1
+			by.plain.add(e)
+			r.forwarder.charge(by, e.stands.units)
+		}
+		r.owners.charge(owner, e.stands.units)
+	}
+}
+
+// leave takes an entry out, as it stands.
+func (r *room) leave(e *entry) {
+	if !e.stands.in {
+		return
+	}
+	e.stands.in = false
+	switch e.stands.tier {
+	case stale:
+		r.stale.remove(e)
+	case used:
+		r.used.remove(e)
+	case unasked, linked:
+		owner := r.owners.of(string(e.view.record.Owner))
+		if e.stands.tier == linked {
+			owner.linked.remove(e)
+			r.linked -= e.stands.units
+		} else {
+			owner.plain.remove(e)
+			by := r.forwarder.of(e.stands.via)
+			by.plain.remove(e)
+			r.forwarder.charge(by, -e.stands.units)
+		}
+		r.owners.charge(owner, -e.stands.units)
+	}
+}
+
+// An applicant is a thing that wants a place.
+type applicant struct {
+	tier       tier
+	units      int
+	owner, via string
+}
+
+// victim returns what leaves for an applicant; or why nothing does.
+func (r *room) victim(a applicant) (e *entry, why string) {
+	for e = r.stale.last(); e != nil && e.view.shown.Load(); e = r.stale.last() {
+		r.leave(e)
+		r.enter(e, unasked) // it was shown since: it is not the first to leave
+	}
+	if a.tier == stale {
+		return nil, "its hosts are gone"
+	}
+	if e != nil {
+		return e, ""
+	}
+	big, mine := r.owners.most(), r.owners.units(a.owner)+a.units
+	if a.tier <= linked && mine > r.modest && (big == nil || mine >= big.units) {
+		return nil, "its owner has its share"
+	}
+	if big != nil && big.units > r.modest {
+		if e := big.plain.last(); e != nil {
+			return e, ""
+		}
+		return big.linked.last(), ""
+	}
+	by := r.forwarder.most()
+	switch {
+	case by == nil && a.tier < used:
+		return nil, "all of them are in use"
+	case by == nil:
+		return r.eldest(), "all of them are trusted"
+	case a.tier == unasked && r.forwarder.units(a.via)+a.units >= by.units:
+		return nil, "the peer that brought it has its share"
+	}
+	return by.plain.last(), ""
+}
+
+// secondChances is how many used things are passed over at most because they were used again.
+const secondChances = 8
+
+// eldest returns a used thing that was not used lately, as far as a few looks tell; nil if there is none.
+func (r *room) eldest() *entry {
+	for range min(secondChances, len(r.used.all)-1) {
+		e := r.used.all[0]
+		if !e.again.Swap(false) {
+			break
+		}
+		r.used.remove(e) // the last takes its place
+		r.used.add(e)
+	}
+	if len(r.used.all) == 0 {
+		return nil
+	}
+	return r.used.all[0]
+}
+
+// tierLocked says what a thing of others is worth: e is what is known of it, or nil, and not in d.room now.
+func (d *Directory) tierLocked(e *entry, v *view, units int) tier {
+	rec := v.record
+	if d.opts.Trust != nil {
+		if amount, _ := d.opts.Trust(rec.Owner); amount >= 1 {
+			return trusted
+		}
+	}
+	switch {
+	case e != nil && e.used:
+		return used
+	case d.isLinked(rec) && d.room.linked+units <= d.room.mostLink:
+		return linked
+	case e != nil && e.view != nil && e.view.shown.Load() || v.shown.Load() || d.reachable(rec, time.Now()):
+		return unasked
+	}
+	return stale
+}
+
+// isLinked reports whether the owner of a record hosts the thing itself and is connected: that proves the host, whom a record only
+// names.
+func (d *Directory) isLinked(r *td.Record) bool {
+	return d.opts.Connected != nil && slices.ContainsFunc(r.Hosts, func(h td.Host) bool { return h.Node == r.Owner }) &&
+		d.opts.Connected(r.Owner)
+}
+
+// rankLocked gives e the place that it has now.
+func (d *Directory) rankLocked(e *entry) {
+	r := &d.room
+	r.leave(e)
+	if e.view == nil || e.own {
+		return
+	}
+	e.stands.units = d.units(e.bytes)
+	r.enter(e, d.tierLocked(e, e.view, e.stands.units))
+	if one := r.owners.by[string(e.view.record.Owner)]; one != nil && d.opts.Connected != nil {
+		one.isLink = d.opts.Connected(e.view.record.Owner)
+	}
+}
+
+// units returns what a thing of so many bytes counts.
+func (d *Directory) units(bytes int) int { return 1 + bytes/(d.opts.Bytes/d.opts.Max+1) }
+
+// regrade gives the things of a host the places that they have now.
+func (d *Directory) regrade(node did.DID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, e := range slices.Collect(d.livingLocked(d.index.List(index.Host, string(node)).All(), time.Now())) {
+		if !e.own {
+			d.rankLocked(e)
+		}
+	}
+}
+
+// linkChanged reports whether node owns things here and is connected now, or is not, and was not, or was.
+func (d *Directory) linkChanged(node did.DID) bool {
+	if d.opts.Connected == nil {
+		return false
+	}
+	now := d.opts.Connected(node)
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	one := d.room.owners.by[string(node)]
+	return one != nil && one.isLink != now
+}
+
+// makeRoomLocked has others leave until an arrival fits, or returns the error that it does not.
+func (d *Directory) makeRoomLocked(e *entry, in *arrival) error {
+	if why := d.overLocked(e, in); why != "" {
+		return d.noRoomLocked(in, why)
+	}
+	full := d.fullLocked(e, in)
+	if full == "" {
+		return nil
+	}
+	d.lackUntil = time.Now().Add(maxLifetime)
+	if e != nil {
+		d.room.leave(e) // it does not leave for itself
+		defer d.rankLocked(e)
+	}
+	a := applicant{units: d.units(weigh(in.view, len(in.by))), owner: string(in.view.record.Owner), via: in.via}
+	a.tier = d.tierLocked(e, in.view, a.units)
+	for range maxLeave {
+		victim, why := d.room.victim(a)
+		if victim == nil {
+			return d.noRoomLocked(in, full+", and "+why)
+		}
+		d.evictLocked(victim)
+		if full = d.fullLocked(e, in); full == "" {
+			return nil
+		}
+	}
+	return d.noRoomLocked(in, full)
+}
+
+func (d *Directory) noRoomLocked(in *arrival, why string) error {
+	d.count.refused.Add(1)
+	return interact.Errorf(interact.Overloaded, "it is asked of the mesh when somebody wants it; raise directory.max_things to keep more",
+		"no room for %s: %s", in.desc.Record.Thing, why)
+}
+
+// evictLocked makes room. What left is remembered by its seq as long as that takes no room from the memory of what was withdrawn.
+func (d *Directory) evictLocked(e *entry) {
+	d.count.evicted.Add(1)
+	e.used = false
+	d.endLocked(e, Evicted)
+	if len(d.gone) > d.opts.Max {
+		d.forgetLocked(e)
+	}
+}
+
+// overLocked says which bound of its owner an arrival passes, whatever room there is, or "".
+func (d *Directory) overLocked(e *entry, in *arrival) string {
+	owner, known := in.view.record.Owner, e != nil && e.view != nil
+	more := d.moreLocked(e, in)
+	switch {
+	case !known && d.index.List(index.Owner, string(owner)).Len() >= d.opts.PerOwner:
+		return fmt.Sprintf("%d descriptions of its owner are kept already", d.opts.PerOwner)
+	case more > 0 && d.weights[owner]+more > d.opts.share():
+		return fmt.Sprintf("descriptions of its owner take %d bytes of memory already", d.weights[owner])
+	}
+	return ""
+}
+
+// fullLocked says why there is no room for the description of somebody else, or "".
+func (d *Directory) fullLocked(e *entry, in *arrival) string {
+	more := d.moreLocked(e, in)
+	taken := d.weight + d.index.Bytes()
+	if taken+more+index.MaxCost(len(in.by)) > d.opts.Bytes {
+		more += d.index.Cost(in.by)
+	}
+	switch {
+	case (e == nil || e.view == nil) && len(d.living)-d.own.Len() >= d.opts.Max:
+		return fmt.Sprintf("%d descriptions are kept already", d.opts.Max)
+	case more > 0 && taken+more > d.opts.Bytes:
+		return fmt.Sprintf("descriptions take %d bytes of memory already", taken)
+	}
+	return ""
+}
+
+// moreLocked returns how many bytes an arrival takes more than what is known.
+func (d *Directory) moreLocked(e *entry, in *arrival) int {
+	switch {
+	case e == nil || e.view == nil:
+		return weigh(in.view, len(in.by))
+	case in.same:
+		return weigh(in.view, e.at.Terms()) - e.bytes
+	}
+	return weigh(in.view, len(in.by)) - e.bytes
+}
+
+// Lacks reports whether the index may lack what the mesh has, because it was full within the last day: as long as a record lives.
+func (d *Directory) Lacks() bool {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.lacksLocked(time.Now())
+}
+
+// lacksLocked is Lacks. What a full index lacked before a restart, nobody remembers.
+func (d *Directory) lacksLocked(now time.Time) bool {
+	return now.Before(d.lackUntil) || len(d.living)-d.own.Len() >= d.opts.Max
+}
+
+// Fill returns how full the index is, of what others publish: 1 is full.
+func (d *Directory) Fill() float64 {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return max(float64(len(d.living)-d.own.Len())/float64(d.opts.Max), float64(d.weight+d.index.Bytes())/float64(d.opts.Bytes))
+}
+
+// use notes that somebody here asked for just this thing.
+func (d *Directory) use(key [32]byte) {
+	d.mu.RLock()
+	e := d.entries[key]
+	known := e == nil || e.view == nil || e.own || e.used
+	if known && e != nil {
+		e.again.Store(true)
+	}
+	d.mu.RUnlock()
+	if known {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if e := d.entries[key]; e != nil && e.view != nil && !e.own {
+		e.used = true
+		d.rankLocked(e)
+		d.markLocked(key)
+	}
+}
+
+// creditLocked notes who brought e: of several, the one with the smaller share bears it.
+func (d *Directory) creditLocked(e *entry, via string) {
+	by := &d.room.forwarder
+	if e.stands.via == "" || by.units(via)+e.stands.units < by.units(e.stands.via) {
+		d.room.leave(e)
+		e.stands.via = via
+	}
+}

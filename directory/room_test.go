@@ -1,0 +1,421 @@
+package directory
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/directory/crowd"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// A town is whom a directory meets: who is connected and trusted, and things of them that nobody signed.
+type town struct {
+	t                    testing.TB
+	d                    *Directory
+	connected, trustful  map[did.DID]bool
+	things               int
+	shown, refused, came int
+}
+
+func newTown(t testing.TB, most int) *town {
+	w := &town{t: t, connected: map[did.DID]bool{}, trustful: map[did.DID]bool{}}
+	w.d = openDirectory(t, Options{Max: most, Self: "did:key:z6Mkself", Probe: (&lab{}).probe,
+		Connected: func(id did.DID) bool { return w.connected[id] },
+		Trust: func(id did.DID) (float64, string) {
+			if w.trustful[id] {
+				return 1, "trust.allow"
+			}
+			return 0.5, "no rule"
+		}})
+	return w
+}
+
+func resident(kind string, i int) did.DID { return did.DID(fmt.Sprintf("did:key:z6Mk%s%d", kind, i)) }
+
+// thing is a new thing of an owner who hosts it.
+func (w *town) thing(owner did.DID, title string) *td.Description {
+	w.things++
+	desc := fresh(w.things, td.KindTD)
+	desc.Record.Owner, desc.Record.Hosts = owner, []td.Host{{Node: owner}}
+	desc.Thing.Title, desc.Record.Title = title, title
+	return desc
+}
+
+// learn has a peer bring a thing.
+func (w *town) learn(desc *td.Description, via did.DID) bool {
+	w.t.Helper()
+	_, err := w.d.putWith(desc, heard, arrival{via: string(via)})
+	if err != nil && interact.AsError(err).Code != interact.Overloaded {
+		w.t.Fatal(err)
+	}
+	w.check()
+	return err == nil
+}
+
+func (w *town) has(desc *td.Description) bool {
+	return w.d.one(desc.Record.Owner, desc.Record.Thing) != nil
+}
+
+// connect has a node come or go.
+func (w *town) connect(id did.DID, is bool) {
+	w.connected[id] = is
+	w.d.Meet(id)
+}
+
+// check holds the accounts against what is there. It costs as much as there are things.
+func (w *town) check() {
+	w.t.Helper()
+	if w.came++; w.came%64 != 0 {
+		return
+	}
+	w.d.mu.Lock()
+	defer w.d.mu.Unlock()
+	r := &w.d.room
+	owners, forwarders, linked, in := map[string]int{}, map[string]int{}, 0, 0
+	for _, e := range w.d.living {
+		if !e.stands.in {
+			continue
+		}
+		in++
+		switch e.stands.tier {
+		case unasked:
+			forwarders[e.stands.via] += e.stands.units
+			owners[string(e.view.record.Owner)] += e.stands.units
+		case linked_:
+			linked += e.stands.units
+			owners[string(e.view.record.Owner)] += e.stands.units
+		}
+	}
+	if in != len(w.d.living)-w.d.own.Len() || in > w.d.opts.Max || linked != r.linked || linked > r.mostLink {
+		w.t.Fatalf("%d have a place of %d, of at most %d; %d linked, %d counted, at most %d", in, len(w.d.living), w.d.opts.Max, linked, r.linked, r.mostLink)
+	}
+	for kind, got := range map[*shares]map[string]int{&r.owners: owners, &r.forwarder: forwarders} {
+		if len(kind.by) != len(got) || len(kind.heap) != len(got) {
+			w.t.Fatalf("%d shares, %d in the heap, want %d", len(kind.by), len(kind.heap), len(got))
+		}
+		for name, units := range got {
+			if kind.units(name) != units || kind.most().units < units {
+				w.t.Fatalf("%s has %d, counted %d; the most is %d", name, units, kind.units(name), kind.most().units)
+			}
+		}
+	}
+}
+
+const linked_ = linked // where a variable has the name
+
+// Line by line what the attack was: 75 fresh keys with 10,000 things, at a directory of 10,000. A new honest agent of a connected node
+// is found, and what was there and in use stays, whoever comes first.
+func TestFreshKeysDoNotFillTheIndex(t *testing.T) {
+	t.Parallel()
+	const most, keys, things = 10_000, 75, 134
+	for _, order := range []string{"attack last", "attack first"} {
+		t.Run(order, func(t *testing.T) {
+			t.Parallel()
+			w := newTown(t, most)
+			carrier := resident("carrier", 0)
+			var honest []*td.Description
+			settle := func() {
+				for i := range 200 {
+					one := w.thing(resident("honest", i), fmt.Sprintf("Honest %d", i))
+					switch i % 4 {
+					case 0:
+						w.connect(one.Record.Owner, true)
+					case 1:
+						w.trustful[one.Record.Owner] = true
+					}
+					w.learn(one, carrier)
+					if i%4 == 2 {
+						if _, err := w.d.Get(t.Context(), one.Ref()); err != nil {
+							t.Error(err)
+						}
+					}
+					honest = append(honest, one)
+				}
+			}
+			attack := func() {
+				for i := range keys * things {
+					owner := resident("fresh", i%keys)
+					w.connect(owner, i%3 == 0)
+					w.learn(w.thing(owner, fmt.Sprintf("Honest %d", i%200)), owner)
+				}
+			}
+			steps := []func(){settle, attack}
+			if order == "attack first" {
+				slices.Reverse(steps)
+			}
+			for _, step := range steps {
+				step()
+			}
+			fresh := w.thing(resident("late", 0), "Newcomer")
+			w.connect(fresh.Record.Owner, true)
+			if !w.learn(fresh, carrier) {
+				t.Error("a new agent of a connected node is refused")
+			}
+			missing := 0
+			for _, one := range append(honest, fresh) {
+				if !w.has(one) {
+					missing++
+				}
+			}
+			if d, err := w.d.Get(t.Context(), "newcomer"); err != nil || d.Record.Owner != fresh.Record.Owner {
+				t.Error("the new agent:", d, err)
+			}
+			for i, one := range honest {
+				if i%4 == 3 {
+					continue // nobody's: its name is one of equals
+				}
+				want := one.Record.Owner
+				if d, err := w.d.Get(t.Context(), fmt.Sprintf("honest-%d", i)); i%4 != 0 && (err != nil || d.Record.Owner != want) {
+					t.Errorf("%d: %v, %v", i, d, err)
+				}
+			}
+			s := w.d.Stats()
+			t.Logf("of %d things of %d fresh keys %d are here; of %d others %d are missing; %d refused, %d left", keys*things, keys,
+				s.Known-len(honest)-1+missing, len(honest)+1, missing, s.Refused, s.Evicted)
+			if missing > 0 {
+				t.Errorf("%d honest things of %d are missing", missing, len(honest)+1)
+			}
+			if !w.d.Lacks() {
+				t.Error("nothing says that the index lacks something")
+			}
+		})
+	}
+}
+
+// Whatever comes in whatever order: one fresh key pushes out nothing that is used, connected or trusted, an owner within a modest share
+// loses nothing to one above it, and the accounts are right. The seed is printed: go test -run RoomHolds -seed N.
+func TestRoomHolds(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	if *roomSeed != 0 {
+		seed = *roomSeed
+	}
+	t.Logf("-seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 1))
+	const most = 400
+	w := newTown(t, most)
+	var kept []*td.Description // what must stay
+	safe := 0                  // of tier linked
+	for step := range 6000 {
+		owner := resident("any", rng.IntN(60))
+		switch p := rng.IntN(100); {
+		case p < 60: // the fresh key, by many forwarders
+			w.learn(w.thing(resident("fresh", 0), "x"), resident("via", rng.IntN(4)))
+		case p < 90:
+			w.learn(w.thing(owner, "y"), resident("via", rng.IntN(4)))
+		case p < 92 && safe < most/8:
+			one := w.thing(resident("linked", safe/3), "z") // three each: fewer than a modest share
+			w.connect(one.Record.Owner, true)
+			if safe++; !w.learn(one, "via") {
+				t.Fatalf("step %d: of a connected owner, refused", step)
+			}
+			kept = append(kept, one)
+		case p < 93 && len(kept) < most/3:
+			one := w.thing(owner, "u")
+			if w.learn(one, "via") {
+				if _, err := w.d.Get(t.Context(), one.Ref()); err != nil {
+					t.Fatal(err)
+				}
+				kept = append(kept, one)
+			}
+		case p < 94 && len(kept) < most/3:
+			id := resident("trusted", rng.IntN(5))
+			w.trustful[id] = true
+			one := w.thing(id, "t")
+			if !w.learn(one, "via") {
+				t.Fatalf("step %d: of a trusted owner, refused", step)
+			}
+			kept = append(kept, one)
+		case p < 97:
+			w.d.Reach(owner, rng.IntN(2) == 0)
+		default:
+			w.connect(owner, rng.IntN(2) == 0)
+		}
+	}
+	for i, one := range kept {
+		if !w.has(one) {
+			t.Errorf("%d of %d is gone: %s of %s", i, len(kept), one.Title, one.Record.Owner)
+		}
+	}
+	t.Logf("%d kept; %+v", len(kept), w.d.Stats())
+}
+
+// What leaves first: what nobody was shown and whose host is gone, then what the owner with the most has, then what the forwarder with
+// the most brought. What was shown leaves no sooner for its host's being gone.
+func TestOrderOfLeaving(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, 16)
+	var all []*td.Description
+	for i := range 16 {
+		one := w.thing(resident("o", i/2), fmt.Sprintf("n%d", i))
+		w.learn(one, resident("via", i%3/2)) // via0 brings twice as many
+		all = append(all, one)
+	}
+	gone := all[7].Record.Owner // of 6 and 7
+	shown := 0
+	for desc, err := range w.d.Find(t.Context(), td.Query{ID: all[6].Record.Thing}) {
+		if shown++; err != nil || desc.Record.Owner != gone {
+			t.Fatal(desc, err)
+		}
+	}
+	w.d.Reach(gone, false)
+	if !w.learn(w.thing(resident("p", 0), "p0"), "did:key:z6Mkother") || w.has(all[7]) || !w.has(all[6]) {
+		t.Error("what was never shown and whose host is gone does not leave first")
+	}
+	big := resident("big", 0)
+	took := 0
+	for i := range 8 {
+		if w.learn(w.thing(big, fmt.Sprintf("b%d", i)), resident("via", 9)) {
+			took++
+		}
+	}
+	if took != 4 {
+		t.Errorf("an owner gets %d places of a full index, want its modest share of 4", took)
+	}
+	missing := 0
+	for i, one := range all {
+		if !w.has(one) && i != 7 {
+			missing++
+			if i%3/2 != 0 {
+				t.Errorf("%d left, which the peer with less had brought", i)
+			}
+		}
+	}
+	if missing != 4 {
+		t.Errorf("%d left for 4", missing)
+	}
+}
+
+// A record's hosts are a claim of its signer: who names a connected node as host gains nothing, and takes nothing from it.
+func TestNamedHostsProveNothing(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, 64)
+	victim := resident("victim", 0)
+	w.connect(victim, true)
+	for i := range 500 {
+		lie := w.thing(resident("liar", i), "lie")
+		lie.Record.Hosts = []td.Host{{Node: victim}}
+		w.learn(lie, "did:key:z6Mkcarrier")
+	}
+	if w.d.room.linked != 0 {
+		t.Errorf("%d things are linked that only name a connected host", w.d.room.linked)
+	}
+	for i := range 4 {
+		if one := w.thing(victim, fmt.Sprint("true", i)); !w.learn(one, "did:key:z6Mkcarrier") || !w.has(one) {
+			t.Error("the host's own thing is refused")
+		}
+	}
+}
+
+// What a thing was worth outlives a restart.
+func TestStandingsAreKept(t *testing.T) {
+	t.Parallel()
+	store := memory()
+	d := openDirectory(t, Options{Store: store})
+	one := weather(t, 1)
+	s := one.signed(t, 1)
+	s.From = key(t, 7).DID()
+	d.Learn(t.Context(), s)
+	if _, err := d.Get(t.Context(), one.id); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again := openDirectory(t, Options{Store: store})
+	for _, e := range again.living {
+		if e.stands.tier != used || e.stands.via != string(s.From) {
+			t.Errorf("got %+v", e.stands)
+		}
+	}
+	if len(again.living) != 1 {
+		t.Error("it is gone")
+	}
+}
+
+// Names that others choose are told apart by who asks only among equals.
+func TestNamesOfStrangersAreNotAmbiguous(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, 100)
+	trusted, daily, stranger := resident("trusted", 0), resident("daily", 0), resident("stranger", 0)
+	w.trustful[trusted] = true
+	mine := w.thing(daily, "Ledger")
+	w.learn(mine, "")
+	if _, err := w.d.Get(t.Context(), "ledger"); err != nil { // used, while it was the only one
+		t.Fatal(err)
+	}
+	for _, name := range []string{"Ledger", "Bank", "Other"} {
+		w.learn(w.thing(stranger, name), "")
+	}
+	w.learn(w.thing(trusted, "Bank"), "")
+	w.learn(w.thing(resident("stranger", 1), "Other"), "")
+	for ref, want := range map[string]did.DID{"ledger": daily, "bank": trusted} {
+		if d, err := w.d.Get(t.Context(), ref); err != nil || d.Record.Owner != want {
+			t.Errorf("%s: got %v, %v", ref, d, err)
+		}
+	}
+	_, err := w.d.Get(t.Context(), "other")
+	wantCode(t, err, interact.Ambiguous, "2 agents")
+	w.learn(w.thing(trusted, "Ledger"), "")
+	if d, err := w.d.Get(t.Context(), "ledger"); err != nil || d.Record.Owner != trusted {
+		t.Errorf("a trusted one: got %v, %v", d, err)
+	}
+}
+
+// BenchmarkFull is what an arrival costs a full index, at 1,000 and 100,000 things.
+func BenchmarkFull(b *testing.B) {
+	for _, most := range []int{1_000, 100_000} {
+		b.Run(fmt.Sprint(most), func(b *testing.B) {
+			w := newTown(b, most)
+			for i := range most {
+				w.d.putWith(w.thing(resident("o", i/3), "x"), heard, arrival{via: string(resident("via", i%50))})
+			}
+			var next []*td.Description
+			for i := range b.N {
+				one := w.thing(resident("n", i), "y")
+				next = append(next, one)
+				w.connected[one.Record.Owner] = i%2 == 0
+			}
+			b.ResetTimer()
+			for i, one := range next {
+				w.d.putWith(one, heard, arrival{via: string(resident("via", 100+i%50))})
+			}
+		})
+	}
+}
+
+// Signed records all the way: the crowd is learned by a directory that has room for a part of it.
+func TestCrowdInASmallIndex(t *testing.T) {
+	t.Parallel()
+	signed, err := crowd.Sign(0, 300)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := openDirectory(t, Options{Max: 100})
+	for _, s := range signed {
+		s.From = key(t, 3).DID()
+		d.Learn(t.Context(), s)
+	}
+	if _, known := d.Len(); known != 100 {
+		t.Errorf("%d are known of at most 100", known)
+	}
+	per := map[did.DID]int{}
+	for desc := range d.FindLocal(td.Query{Limit: 1000}) {
+		if per[desc.Record.Owner]++; !strings.HasPrefix(desc.ID, "urn:example:agents:") || desc.Record.Expires.Before(time.Now()) {
+			t.Error(desc.ID)
+		}
+	}
+	least := 10
+	for _, n := range per {
+		least = min(least, n)
+	}
+	if len(per) < 25 {
+		t.Errorf("%d owners of 30 are there, the least has %d: nobody has a share", len(per), least)
+	}
+}

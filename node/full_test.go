@@ -1,0 +1,101 @@
+package node
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	ma "github.com/multiformats/go-multiaddr"
+
+	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/td"
+)
+
+// Fresh keys publish five times as many things as directories have room for. A new honest agent, and one that was there, are found,
+// shown and called afterwards, at every node, and the nodes say that they are full.
+func TestFreshKeysDoNotHideAgents(t *testing.T) {
+	t.Parallel()
+	const most, keys, each = 48, 4, 60
+	honest := make([]*running, 3)
+	for i := range honest {
+		o := quiet()
+		o.MaxThings = most
+		honest[i] = start(t, o)
+		for _, other := range honest[:i] {
+			connect(t, honest[i], other)
+		}
+	}
+	before := publish(t, honest[0], toolAt("Before", "", newAgent(t).url))
+	for _, n := range honest {
+		knows(t, n, before)
+	}
+	for k := range keys {
+		fresh := start(t, quiet())
+		for _, n := range honest {
+			connect(t, fresh, n)
+		}
+		for i := range each {
+			publish(t, fresh, tool(fmt.Sprintf("Flood %d %d", k, i), fmt.Sprintf("urn:flood:%d:%d", k, i)))
+		}
+	}
+	for _, n := range honest {
+		until(t, "the directory is full", n.dir.Lacks)
+		if !slices.ContainsFunc(n.Status().Warnings, func(w gateway.Warning) bool { return w.Code == "LMOS-W050" && w.Hint != "" }) {
+			t.Errorf("the node warns of %+v; want directory-full", n.Status().Warnings)
+		}
+	}
+
+	o := quiet()
+	o.MaxThings = most
+	late := start(t, o)
+	for _, n := range honest {
+		connect(t, late, n)
+	}
+	ref := publish(t, late, toolAt("Newcomer", "", newAgent(t).url))
+	for i, n := range append(honest, late) {
+		knows(t, n, ref)
+		for _, name := range []string{"newcomer", "before"} {
+			list, err := n.Client().Find(t.Context(), td.Query{Text: name}, 0)
+			if err != nil || len(list.Items) == 0 || list.Items[0].Name != name {
+				t.Errorf("node %d: find %s: %v, %+v", i, name, err, list)
+			}
+			if _, err := n.Client().Agent(t.Context(), name); err != nil {
+				t.Errorf("node %d: show %s: %v", i, name, err)
+			}
+			if err := ask(t, n, name); err != nil {
+				t.Errorf("node %d: call %s: %v", i, name, err)
+			}
+		}
+		s := n.dir.Stats()
+		t.Logf("node %d: %d known of %d that fresh keys published; %d refused, %d left", i, s.Known, keys*each, s.Refused, s.Evicted)
+	}
+}
+
+// Only what has a public address of its own shares a range.
+func TestRangesOfAddresses(t *testing.T) {
+	t.Parallel()
+	rs := Ranges{IPv4: 24, IPv6: 48}
+	for text, want := range map[string]string{
+		"/ip4/8.8.4.4/tcp/4667":             "8.8.4.0/24",
+		"/ip4/8.8.4.200/udp/4667/quic-v1":   "8.8.4.0/24",
+		"/ip6/2600:1f18:1:2::7/tcp/4667":    "2600:1f18:1::/48",
+		"/ip4/127.0.0.1/tcp/4667":           "",
+		"/ip4/10.1.2.3/tcp/4667":            "",
+		"/ip4/192.168.1.2/udp/4667/quic-v1": "",
+		"/ip4/100.64.3.4/tcp/4667":          "",
+		"/ip4/169.254.3.4/tcp/4667":         "",
+		"/ip6/::1/tcp/4667":                 "",
+		"/ip6/fd00::7/tcp/4667":             "",
+		"/ip6/fe80::7/tcp/4667":             "",
+		"/dns4/example.org/tcp/4667":        "",
+		"/ip4/8.8.4.4/tcp/4667/p2p/12D3KooWGC6TvWhfapngX6wvJHMYvKpDMXPb3ZnCZ6dMoaMtimQ5/p2p-circuit": "",
+	} {
+		got, ok := rangeOf(ma.StringCast(text), rs)
+		if ok != (want != "") || ok && got.String() != want {
+			t.Errorf("%s: got %v, %v, want %q", text, got, ok, want)
+		}
+	}
+	if got, ok := rangeOf(ma.StringCast("/ip4/8.8.4.4/tcp/4667"), Ranges{}); ok {
+		t.Errorf("off: got %v", got)
+	}
+}
