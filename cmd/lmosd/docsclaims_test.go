@@ -1,0 +1,127 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lmosd/lmosd/configs"
+)
+
+// A claim is what a page says of a default or a limit, and what makes it so: a piece of the source, as it stands in a file, or a key
+// of the configuration and its default. Whoever changes one changes the other.
+type claim struct {
+	page, says string
+	file, code string // file is empty for a key: "key: default"
+}
+
+// claims has an entry for each line of the pages that [claimed] matches.
+var claims = []claim{
+	{"docs/api.md", "for 3 s at most: `status`", "node/tasks.go", "= 3 * time.Second // in all"},
+	{"docs/api.md", "They wait 400 ms for it", "node/presence.go", "= 400 * time.Millisecond"},
+	{"docs/api.md", "every ten seconds at most. They wait 400 ms", "node/presence.go", "lookAgain  = 10 * time.Second"},
+	{"docs/api.md", "may have 4 KiB, run for 5 s and for 20 million steps", "gateway/tdd/budget.go", "maxQuery   = 4 << 10"},
+	{"docs/api.md", "run for 5 s", "gateway/tdd/tdd.go", "wait(&o.QueryTime, 5*time.Second)"},
+	{"docs/api.md", "20 million steps", "gateway/tdd/budget.go", "maxSteps   = 20e6"},
+	{"docs/api.md", "XPath, of 32 MiB of TDs", "gateway/tdd/budget.go", "maxWhole   = 32 << 20"},
+	{"docs/api.md", "a TD 128 KiB", "td/td.go", "MaxTD          = 128 << 10"},
+	{"docs/api.md", "other bodies 4 MiB", "interact/rest/client.go", "MaxBody = 4 << 20"},
+	{"docs/api.md", "headers 64 KiB", "gateway/gateway.go", "maxHeader  = 64 << 10"},
+	{"docs/api.md", "Headers have 5 s to arrive, a body a minute", "gateway/gateway.go", "patience{header: 5 * time.Second, body: time.Minute, write: 30 * time.Second"},
+	{"docs/api.md", "of an answer in 30 s", "gateway/gateway.go", "write: 30 * time.Second"},
+	{"docs/api.md", "30 s by default", "", "interact.timeout: 30s"},
+	{"docs/api.md", "8 s at most. Streams of", "gateway/gateway.go", "drain: 8 * time.Second"},
+	{"docs/api.md", "A comment comes every 15 s", "interact/rest/serve/serve.go", "keepAlive: 15 * time.Second"},
+	{"docs/api.md", "That goes on for 24 h", "interact/rest/serve/serve.go", "lease: 24 * time.Hour"},
+	{"docs/agents.md", "at most 128 KiB", "td/td.go", "MaxTD          = 128 << 10"},
+	{"docs/agents.md", "else bytes; 4 MiB at most", "interact/command/command.go", "MaxOutput = 4 << 20"},
+	{"docs/agents.md", "after 15 s the agent is withdrawn", "node/guests.go", "const grace = 15 * time.Second"},
+	{"docs/agents.md", "running calls have 8 s to finish", "interact/ws/attach.go", "const attachedDrain = 8 * time.Second"},
+	{"docs/agents.md", "passed on as text, up to 4 KiB", "interact/rest/answer.go", "const maxText = 4 << 10"},
+	{"docs/agents.md", "24 KiB for one tool", "bridge/mcp/describe.go", "maxAffordance = 24 << 10"},
+	{"docs/agents.md", "when the record expires (24 hours)", "", "mesh.dht.ttl: 24h"},
+	{"docs/agents.md", "A move is told for 30 days", "node/move.go", "const movedFor = 30 * 24 * time.Hour"},
+	{"docs/sdk.md", "cut off for 15 seconds", "node/guests.go", "const grace = 15 * time.Second"},
+	{"docs/sdk.md", "ones have 8 s to finish", "sdk/python/lmosd.py", "def stop(self, wait=8)"},
+	{"docs/sdk.md", "A call waits 30 seconds", "sdk/js/lmosd.mjs", "timeout = 30,"},
+	{"docs/sdk.md", "More than 16 MiB at once", "interact/ws/flow.go", "maxCredit  = 16 << 20"},
+	{"docs/sdk.md", "The libraries grant 256 KiB", "interact/ws/flow.go", "window     = 256 << 10"},
+	{"docs/sdk.md", "A message has at most 4 MiB", "interact/ws/ws.go", "defaultMessage       = 4 << 20"},
+	{"docs/architecture.md", "at most 8 KiB, with owner", "td/td.go", "MaxRecord      = 8 << 10"},
+	{"docs/architecture.md", "control frame 64 KiB, chunk 1 MiB", "interact/stream/stream.go", "maxControl = 64 << 10"},
+	{"docs/architecture.md", "chunk 1 MiB", "interact/stream/stream.go", "maxChunk   = 1 << 20"},
+	{"docs/architecture.md", "inbound frame 64 KiB, reply 256 KiB", "dht/gate.go", "maxInbound = 64 << 10"},
+	{"docs/architecture.md", "reply 256 KiB", "dht/reply.go", "maxReply     = 256 << 10"},
+	{"docs/architecture.md", "message 64 KiB", "pubsub/settings.go", "maxMessage = 64 << 10"},
+	{"docs/architecture.md", "question 16 KiB, answer frame 160 KiB", "dht/wire.go", "maxQuestion  = 16 << 10"},
+	{"docs/architecture.md", "answer frame 160 KiB", "dht/wire.go", "maxAnswer    = 160 << 10"},
+	{"docs/architecture.md", "turn 256 KiB", "pubsub/reconcile/wire.go", "maxTurn  = 256 << 10"},
+	{"docs/architecture.md", "32 MiB of a session", "pubsub/reconcile/session.go", "maxTaken = 32 << 20"},
+	{"docs/architecture.md", "64 hosts, 2 kB", "pubsub/rumour/wire.go", "maxHosts   = 64"},
+	{"docs/operations.md", "ones have 8 s to finish", "node/run.go", "const drainFor = 8 * time.Second"},
+	{"docs/operations.md", "15 s of the start is withdrawn", "node/guests.go", "const grace = 15 * time.Second"},
+	{"docs/operations.md", "A default port that is taken gives way", "gateway/gateway.go", "Otherwise a free port is taken."},
+	{"docs/operations.md", "which is on by default", "", "mesh.mdns: true"},
+	{"docs/operations.md", "A later one wins: default, profile, file", "configs/config.go", "A later layer wins over an earlier one: default, profile, file,"},
+	{"docs/operations.md", "1 MiB/s; three forged ones ban it for 10 minutes", "pubsub/pace.go", "byteRate     = 1 << 20"},
+	{"docs/operations.md", "under 16 MiB of disk are free", "node/store.go", "const minFree = 16 << 20"},
+	{"docs/operations.md", "else within 5 minutes", "directory/probe.go", "probeLast    = 5 * time.Minute"},
+	{"docs/operations.md", "asked again for 20 seconds", "telemetry/telemetry.go", "patience      = 20 * time.Second"},
+	{"README.md", "**Open by default**", "", "trust.policy: open"},
+	{"README.md", "listens on all interfaces", "configs/config.go", `"/ip4/0.0.0.0/udp/4667/quic-v1"`},
+}
+
+// claimed matches what a page claims in numbers, or as a default. unclaimed is what it matches besides.
+var (
+	claimed   = regexp.MustCompile(`(?i)\bdefaults?\b|\b[0-9][0-9,]* (s|ms|min|minutes|seconds|hours|h|MiB|KiB|kB|MB|days)\b`)
+	unclaimed = regexp.MustCompile(`default request|differences to|changes of the default|^✓|steps passed|make build`)
+)
+
+// TestClaims holds the numbers and defaults that the pages name against the code, and finds those that nothing holds.
+func TestClaims(t *testing.T) {
+	t.Parallel()
+	keys := map[string]string{}
+	for _, k := range configs.Keys() {
+		keys[k.Name] = strings.Trim(k.Default, `"`)
+	}
+	for _, c := range claims {
+		if !strings.Contains(readFile(t, c.page), c.says) {
+			t.Errorf("%s does not say %q any more", c.page, c.says)
+		}
+		if key, value, _ := strings.Cut(c.code, ": "); c.file == "" && keys[key] != value {
+			t.Errorf("%s says %q; the default of %s is %q", c.page, c.says, key, keys[key])
+		} else if c.file != "" && !strings.Contains(readFile(t, c.file), c.code) {
+			t.Errorf("%s says %q; %s has no %q", c.page, c.says, c.file, c.code)
+		}
+	}
+	for _, page := range []string{"README.md", "docs/api.md", "docs/agents.md", "docs/sdk.md", "docs/architecture.md", "docs/operations.md"} {
+		for _, line := range prose(t, page) {
+			if claimed.MatchString(line) && !unclaimed.MatchString(line) && !slices.ContainsFunc(claims, func(c claim) bool {
+				return c.page == page && strings.Contains(line, c.says)
+			}) {
+				t.Errorf("%s: no entry of claims holds %q", page, line)
+			}
+		}
+	}
+}
+
+// prose returns the lines of a page outside of code and generated parts.
+func prose(t *testing.T, page string) (lines []string) {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("..", "..", page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fenced := false
+	for line := range strings.Lines(string(generatedPart.ReplaceAll(b, nil))) {
+		if strings.HasPrefix(line, "```") {
+			fenced = !fenced
+		} else if !fenced {
+			lines = append(lines, strings.TrimRight(line, "\n"))
+		}
+	}
+	return lines
+}
