@@ -130,7 +130,7 @@ func TestNobodyHonestIsRefusedByRates(t *testing.T) {
 		knows(t, caller, p.Ref)
 		ask := func(m interact.Message) error {
 			m.Thing = p.Ref
-			_, err := interact.Ask(t.Context(), caller.Mesh(), &m)
+			_, err := interact.Ask(t.Context(), mesh(caller), &m)
 			return err
 		}
 		read := interact.Message{Type: interact.ReadProperty, Name: "state"}

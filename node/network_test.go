@@ -1,12 +1,21 @@
 package node
 
 import (
+	"context"
+	"errors"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	ds "github.com/ipfs/go-datastore"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/protocol"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
 )
 
 // TestAFolderKeepsNetworksApart uses one folder in two networks, one after the other, and in the first again.
@@ -89,5 +98,56 @@ func TestAFolderOfAnOlderVersion(t *testing.T) {
 	}
 	if _, _, err := s.of("lmos"); err == nil {
 		t.Error("a damaged note is taken")
+	}
+}
+
+// TestNetworksDoNotCallEachOther: two nodes of different networks that are connected share no protocol of lmosd. Neither calls the
+// other, whoever dialled, and ids of before answer to nobody.
+func TestNetworksDoNotCallEachOther(t *testing.T) {
+	t.Parallel()
+	o, org2 := quiet(), quiet()
+	org2.Network = "org2"
+	nodes := []*running{start(t, o), start(t, org2)}
+	connect(t, nodes[1], nodes[0])
+	for i, n := range nodes {
+		other := nodes[1-i]
+		var asked bool
+		agent := interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
+			asked = true
+			return m.Reply(interact.ActionStatus, interact.JSON, []byte("1")), nil
+		})
+		p, err := other.Offer(t.Context(), tool("Theirs", "urn:x:theirs"), agent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		host := td.Host{Node: other.DID(), Addrs: other.Addrs()}
+		_, err = interact.Ask(t.Context(), n.streams.Thing([]td.Host{host}), &interact.Message{Type: interact.InvokeAction, Thing: p.Ref,
+			Name: "echo", Data: []byte(`"x"`), From: did.Consumer(did.Process, "")})
+		if e := interact.AsError(err); e == nil || e.Code != interact.Unreachable || !strings.Contains(errors.Unwrap(e).Error(), "mesh.network") || asked {
+			t.Errorf("node %d calls one of another network: %v, asked: %t", i, err, asked)
+		}
+		spoken := other.host.Mux().Protocols()
+		if !slices.Contains(spoken, protocol.ID("/lmos/"+other.opts.Network+"/interact/1")) {
+			t.Errorf("node %d does not speak its own network's protocol: %v", 1-i, spoken)
+		}
+		ids := []protocol.ID{"/lmos/interact/1", "/lmos/sync/1", "/lmos/gone/1", "/lmos/records/1"}
+		for _, id := range n.host.Mux().Protocols() {
+			if strings.HasPrefix(string(id), "/lmos/") {
+				ids = append(ids, id)
+			}
+		}
+		for _, id := range ids {
+			if slices.Contains(spoken, id) {
+				t.Errorf("nodes of two networks share %s", id)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			if s, err := n.host.NewStream(ctx, peer.ID(other.key.Peer()), id); err == nil {
+				_, err = s.Read(make([]byte, 1)) // negotiated lazily
+				if _ = s.Reset(); err == nil {
+					t.Errorf("node %d is answered on %s", i, id)
+				}
+			}
+			cancel()
+		}
 	}
 }

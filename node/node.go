@@ -250,7 +250,7 @@ func flush(t *telemetry.Tracer) error {
 
 // openMesh is the wiring: who asks whom.
 func (n *Node) openMesh() (err error) {
-	n.streams = stream.New(n.host, stream.Options{Log: n.log, DialTimeout: n.dialTimeout(), MaxPerPeer: n.opts.Limits.Streams, Reach: n.reached})
+	n.streams = stream.New(n.host, stream.Options{Network: n.opts.Network, Log: n.log, DialTimeout: n.dialTimeout(), MaxPerPeer: n.opts.Limits.Streams, Reach: n.reached})
 	n.onClose(n.streams.Close)
 
 	n.offers = newOffers(n.key, n.stores.own(), n.verifier, n.opts.Lifetime)

@@ -24,7 +24,7 @@ func TestTheListOfTasksSaysWhatIsSo(t *testing.T) {
 	knows(t, consumer, thing)
 	begin := func() (id string) {
 		t.Helper()
-		for r, err := range consumer.Mesh().Do(t.Context(), &interact.Message{Type: interact.InvokeAction, Thing: thing, Name: "sleep", Detach: true}) {
+		for r, err := range mesh(consumer).Do(t.Context(), &interact.Message{Type: interact.InvokeAction, Thing: thing, Name: "sleep", Detach: true}) {
 			if err != nil {
 				t.Fatal(err)
 			}

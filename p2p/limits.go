@@ -63,7 +63,7 @@ func resourceManager(l Limits, name string) (network.ResourceManager, error) {
 		{records, 512, 16, 64 << 20, 8 << 20},
 		{reconcile.Protocol(name), 64, 2, 32 << 20, 4 << 20},
 		{rumour.Protocol(name), 256, 4, 2 << 20, 64 << 10},
-		{stream.Protocol, 8192, l.Streams, l.Memory, 64 << 20},
+		{stream.Protocol(name), 8192, l.Streams, l.Memory, 64 << 20},
 	} {
 		limits.AddProtocolLimit(p.proto, base(p.all, p.memory), none)
 		limits.AddProtocolPeerLimit(p.proto, base(p.peer, p.memoryOfOne), none)

@@ -81,7 +81,7 @@ func TestOnePeerCannotTakeAllStreams(t *testing.T) {
 		return true
 	}
 	kad, records := dht.Protocols("test")
-	for proto, want := range map[protocol.ID]int{stream.Protocol: 3, kad: 8, records: 16} {
+	for proto, want := range map[protocol.ID]int{stream.Protocol("test"): 3, kad: 8, records: 16} {
 		rm, got := peer.ID(newKey(t).Peer()), 0
 		for range 30 {
 			if opens(rm, proto) {

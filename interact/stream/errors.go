@@ -32,6 +32,9 @@ func (e *pathError) Unwrap() error { return e.err }
 
 // brief tells on one line why a host could not be reached: libp2p writes a line per address.
 func brief(err error) string {
+	if notSpoken(err) {
+		return "it is there, and speaks another protocol: it is of another mesh.network, or runs another version of lmosd"
+	}
 	var d *swarm.DialError
 	if !errors.As(err, &d) || len(d.DialErrors) == 0 {
 		return strings.ReplaceAll(err.Error(), "\n", " ")

@@ -237,7 +237,7 @@ func (r *remote) stream(ctx context.Context, h td.Host, cl class) (network.Strea
 	if cl == short {
 		ctx = network.WithAllowLimitedConn(ctx, Service)
 	}
-	return r.b.host.NewStream(ctx, r.id, Protocol)
+	return r.b.host.NewStream(ctx, r.id, r.b.protocol)
 }
 
 // multiaddrs returns those of addrs that are well-formed.

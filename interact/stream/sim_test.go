@@ -68,7 +68,7 @@ func bind(h host.Host, o Options) (*Binding, func()) {
 // open opens a stream of the protocol and sends b on it.
 func open(t *testing.T, from, to host.Host, b []byte) network.Stream {
 	t.Helper()
-	s, err := from.NewStream(t.Context(), to.ID(), Protocol)
+	s, err := from.NewStream(t.Context(), to.ID(), Protocol("lmos"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +203,7 @@ func TestDeadlines(t *testing.T) {
 				defer stop()
 				server.Serve(w)
 				if c.mute {
-					hosts[0].SetStreamHandler(Protocol, swallow)
+					hosts[0].SetStreamHandler(Protocol("lmos"), swallow)
 					hosts[0].SetStreamHandler(ping.ID, swallow)
 				}
 				caller, stop := bind(hosts[1], Options{MaxPerPeer: c.slots})
@@ -277,7 +277,7 @@ func TestASilentPeer(t *testing.T) {
 			simulated(t, 3, func(t *testing.T, hosts []host.Host) {
 				var log reachLog
 				dead := hosts[0]
-				dead.SetStreamHandler(Protocol, swallow)
+				dead.SetStreamHandler(Protocol("lmos"), swallow)
 				dead.SetStreamHandler(ping.ID, swallow)
 				other, stop := bind(hosts[1], Options{})
 				defer stop()

@@ -15,7 +15,7 @@
 //
 // # On the wire
 //
-// Protocol /lmos/interact/1. Each end writes frames:
+// Protocol /lmos/<network>/interact/1: nodes of two networks that are connected cannot call each other. Each end writes frames:
 //
 //	frame   = length kind number body
 //	length  = uvarint, bytes of kind, number and body; shortest form
@@ -64,6 +64,7 @@
 package stream
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -72,17 +73,17 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/protocol"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 )
 
-const (
-	// Protocol is the libp2p protocol id.
-	Protocol = "/lmos/interact/1"
-	// Service is the name of the resource scope of inbound streams.
-	Service = "lmos.interact"
-)
+// Service is the name of the resource scope of inbound streams.
+const Service = "lmos.interact"
+
+// Protocol returns the libp2p protocol id of a network's interactions.
+func Protocol(network string) protocol.ID { return protocol.ID("/lmos/" + network + "/interact/1") }
 
 // Limits of the wire and of patience.
 const (
@@ -96,6 +97,8 @@ const (
 
 // Options of a [Binding]. The zero value works.
 type Options struct {
+	// Network is part of the protocol id: only nodes of the same network call each other. Empty means "lmos".
+	Network string
 	// Log is where the binding tells what it decided; nil discards.
 	Log *slog.Logger
 	// MaxConcurrent bounds the calls that are served at once, and apart from them the observations and subscriptions; what
@@ -150,11 +153,12 @@ func or[T int | int64 | time.Duration](v, otherwise T) T {
 
 // A Binding calls things on other nodes and serves those of this one. It is safe for concurrent use.
 type Binding struct {
-	host  host.Host
-	o     Options
-	local interact.Thing  // set by Serve, before the handler
-	ctx   context.Context // of probes; ends with Close
-	stop  context.CancelFunc
+	host     host.Host
+	o        Options
+	protocol protocol.ID
+	local    interact.Thing  // set by Serve, before the handler
+	ctx      context.Context // of probes; ends with Close
+	stop     context.CancelFunc
 
 	// mu owns what follows.
 	mu       sync.Mutex
@@ -196,6 +200,7 @@ type counters struct{ in, out, errorsIn, errorsOut atomic.Uint64 }
 func New(h host.Host, o Options) *Binding {
 	b := &Binding{host: h, o: o.withDefaults(), lanes: map[*lane]struct{}{}, remotes: map[did.DID]*remote{},
 		inbounds: map[peer.ID]*inbound{}, drained: make(chan struct{}), jobs: make(chan *served)}
+	b.protocol = Protocol(cmp.Or(o.Network, "lmos"))
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	return b
 }
@@ -204,7 +209,7 @@ func New(h host.Host, o Options) *Binding {
 // protocol when they connect. A chunk of a request stream is local's until it asks for the next.
 func (b *Binding) Serve(local interact.Thing) {
 	b.local = local
-	b.host.SetStreamHandler(Protocol, b.accept)
+	b.host.SetStreamHandler(b.protocol, b.accept)
 }
 
 // Run closes lanes that nobody uses and those that a peer does not read from. It returns when ctx ends, with nil.
@@ -271,7 +276,7 @@ func (b *Binding) settle() {
 // Close stops serving, ends every call in both directions with ShuttingDown, and returns when the last goroutine has ended.
 // It waits for things that do not heed their context. Calling it again does nothing.
 func (b *Binding) Close() error {
-	b.host.RemoveStreamHandler(Protocol)
+	b.host.RemoveStreamHandler(b.protocol)
 	b.stop()
 	b.mu.Lock()
 	b.closed = true
