@@ -95,6 +95,7 @@ func TestBadTools(t *testing.T) {
 		"a null schema":                    {`{"name":"a","inputSchema":null}`, "a"},
 		"a schema that is none":            {`{"name":"a","inputSchema":[1]}`, ""},
 		"the tunnel's name":                {`{"name":"mcp","inputSchema":{}}`, "mcp_73600eff"},
+		"the name of what is more":         {`{"name":"mcp-more","inputSchema":{}}`, "mcp-more_5525b8f2"},
 		"another's name":                   {`{"name":"good","description":"impostor"}`, ""},
 		"a name that looks like another's": {`{"name":"g\u043e\u043ed","inputSchema":{}}`, "g__d"},
 		"a name with a slash":              {`{"name":"a/b c","inputSchema":{}}`, "a_b_c"},
@@ -122,9 +123,12 @@ func TestBadTools(t *testing.T) {
 		}
 		kept := ""
 		for key := range thing.Actions {
-			if key != "good" && key != Tunnel {
+			if key != "good" && key != Tunnel && key != More {
 				kept = key
 			}
+		}
+		if more := thing.Actions[More] != nil && strings.Contains(string(doc), `"mcp:omitted":1`); more != (name == "too large") {
+			t.Errorf("%s: that there is more is said: %t", name, more)
 		}
 		if kept != test.kept && !(strings.HasSuffix(test.kept, "n_") && strings.HasPrefix(kept, test.kept)) || (kept == "") != (len(c.warnings) > 0) {
 			t.Errorf("%s: kept as %q, want %q; warnings %q", name, kept, test.kept, c.warnings)
@@ -150,7 +154,7 @@ func TestManyTools(t *testing.T) {
 			t.Fatal(err)
 		}
 		thing := described(t, doc)
-		if left := len(thing.Actions) < n+1; left != want.left || len(doc) > td.MaxTD-2<<10 || strings.Contains(string(doc), strings.Repeat("word ", 300)) != want.words {
+		if left := thing.Actions[More] != nil; left != want.left || len(doc) > td.MaxTD-2<<10 || strings.Contains(string(doc), strings.Repeat("word ", 300)) != want.words {
 			t.Errorf("%d: %d actions, %d bytes, %q", n, len(thing.Actions), len(doc), c.warnings)
 		}
 	}
@@ -232,7 +236,11 @@ func FuzzDescribe(f *testing.F) {
 			t.Fatal(err)
 		}
 		thing := described(t, doc)
-		if len(doc) > td.MaxTD || thing.Actions[Tunnel] == nil || len(thing.Actions) != len(index.actions)+1 || len(thing.Properties) != len(index.properties) {
+		own := 1 // the tunnel
+		if thing.Actions[More] != nil {
+			own++
+		}
+		if len(doc) > td.MaxTD || thing.Actions[Tunnel] == nil || len(thing.Actions) != len(index.actions)+own || len(thing.Properties) != len(index.properties) {
 			t.Fatalf("%d bytes: %s", len(doc), doc)
 		}
 	})
