@@ -27,7 +27,7 @@ func TestPrincipalNames(t *testing.T) {
 			t.Errorf("%+v: ID %q, Base %q, Short %q, Local %t", c.p, c.p.ID(), c.p.Base(), c.p.Short(), c.p.Local())
 		}
 	}
-	if *NodePrincipal(someNode, "crm") != *NodePrincipal(someNode, "crm") {
+	if one, other := NodePrincipal(someNode, "crm"), NodePrincipal(someNode, "crm"); *one != *other {
 		t.Error("equal callers differ")
 	}
 	for _, via := range []Via{Process, Socket, Loopback, Token, Unproven} {

@@ -426,7 +426,7 @@ func (op *operation) variable(p *openapi3.Parameter) (schema map[string]any, as 
 // list returns the schema of a variable that is a list in the document, or nil if its elements are no single values.
 func (op *operation) list(array map[string]any, as listing) (map[string]any, listing) {
 	one, _ := array["items"].(map[string]any)
-	if one == nil || len(one) == 0 {
+	if len(one) == 0 {
 		one = map[string]any{"type": "string"}
 	}
 	switch {
