@@ -243,6 +243,9 @@ func unmarshal(value []byte, v any) error {
 	return nil
 }
 
+// complainEvery is how often it is said that nothing can be written.
+const complainEvery = time.Minute
+
 // save writes what has changed, every second, until ctx ends.
 func (d *Directory) save(ctx context.Context) {
 	if d.opts.Store == nil {
@@ -250,13 +253,15 @@ func (d *Directory) save(ctx context.Context) {
 	}
 	tick := time.NewTicker(saveEvery)
 	defer tick.Stop()
+	var said time.Time // when it was last logged that nothing can be written
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			if err := d.Flush(ctx); err != nil && ctx.Err() == nil {
-				d.log.Error("write the directory's store", "err", err)
+			if err := d.Flush(ctx); err != nil && ctx.Err() == nil && time.Since(said) > complainEvery {
+				d.log.Error("the directory is not stored; what it has stays in memory and is tried again", "err", err)
+				said = time.Now()
 			}
 		}
 	}

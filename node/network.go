@@ -7,6 +7,8 @@ import (
 
 	ds "github.com/ipfs/go-datastore"
 	"github.com/ipfs/go-datastore/namespace"
+
+	"github.com/lmosd/lmosd/internal/storage"
 )
 
 // homeKey names the network whose entries have no prefix: the first that the folder was used in, or the one that a folder of an
@@ -29,7 +31,7 @@ func (s *stores) of(network string) (part *stores, home string, err error) {
 		if err == nil {
 			err = s.durable.Sync(ctx, homeKey)
 		}
-		if full(err) {
+		if storage.Full(err) {
 			err = nil // A full disk keeps nobody from reading; it is noted at a later start.
 		}
 	case err == nil && !networkName.Match(noted):

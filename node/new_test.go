@@ -115,14 +115,14 @@ var flaws = map[string]flaw{
 	"a key of another kind": {func(t *testing.T, o *Options) { writeFile(t, o.Dir+"/identity.pem", ecKey(t), 0o600) },
 		interact.KeyPermissions, "cannot be used"},
 	"a store that is damaged": {func(t *testing.T, o *Options) {
-		if err := openAt(t, "", o.Dir).close(); err != nil {
+		if err := openAt(t, "", o.Dir).Close(); err != nil {
 			t.Fatal(err)
 		}
 		damage(t, filepath.Join(o.Dir, "store"), "MANIFEST*")
 	}, interact.StoreCorrupt, "store"},
 	"an offer that is damaged": {func(t *testing.T, o *Options) {
 		s := openAt(t, "", o.Dir)
-		if err := errors.Join(s.own().Put(t.Context(), ds.NewKey("/x"), []byte("garbage")), s.close()); err != nil {
+		if err := errors.Join(s.own().Put(t.Context(), ds.NewKey("/x"), []byte("garbage")), s.Close()); err != nil {
 			t.Fatal(err)
 		}
 	}, interact.StoreCorrupt, "read the offer /x"},
@@ -383,7 +383,7 @@ func TestAWithdrawalThatCannotBeRepeated(t *testing.T) {
 			grave.Signed.Record[len(grave.Signed.Record)-1] ^= 1
 			err = d.keep(t.Context(), grave)
 		}
-		if err := errors.Join(err, s.close()); err != nil {
+		if err := errors.Join(err, s.Close()); err != nil {
 			t.Fatal(err)
 		}
 		n, err := New(o)

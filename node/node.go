@@ -45,6 +45,7 @@ import (
 	"github.com/lmosd/lmosd/interact/stream"
 	"github.com/lmosd/lmosd/interact/task"
 	"github.com/lmosd/lmosd/interact/ws"
+	"github.com/lmosd/lmosd/internal/storage"
 	"github.com/lmosd/lmosd/introduce"
 	"github.com/lmosd/lmosd/p2p"
 	"github.com/lmosd/lmosd/policy"
@@ -155,10 +156,10 @@ func (n *Node) openDir() error {
 	if n.key, err = openKey(&n.opts); err != nil {
 		return err
 	}
-	if n.stores, err = openStores(n.opts.Engine, n.opts.Dir, n.log); err != nil {
+	if n.stores, err = openStores(n.opts.Engine, n.opts.Dir, storage.Options{Log: n.log, Free: n.opts.free}); err != nil {
 		return err
 	}
-	n.onClose(n.stores.close)
+	n.onClose(n.stores.Close)
 	var home string
 	if n.stores, home, err = n.stores.of(n.opts.Network); err != nil {
 		return err

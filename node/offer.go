@@ -141,6 +141,9 @@ func (o *offers) load(ctx context.Context, now time.Time) error {
 		if err != nil {
 			return o.failed(fmt.Errorf("read the offer %s: %w", r.Key, err))
 		}
+		if o.get(of.Thing) != nil || o.orphans[of.Thing] != nil {
+			continue // it is here since the start, when others had to wait for room on the disk
+		}
 		if err := o.revive(ctx, of, now); err != nil {
 			return err
 		}
@@ -167,7 +170,10 @@ func (o *offers) read(e query.Entry) (*offer, error) {
 func (o *offers) revive(ctx context.Context, of *offer, now time.Time) error {
 	switch {
 	case of.over(now):
-		return o.forget(ctx, of)
+		if err := o.forget(ctx, of); !codeIs(err, interact.DiskFull) {
+			return err
+		}
+		return nil
 	case of.Attached:
 		o.orphans[of.Thing] = of
 		return nil
@@ -185,10 +191,27 @@ func (o *offers) revive(ctx context.Context, of *offer, now time.Time) error {
 	if errors.Is(err, proof.ErrTime) {
 		_, err = o.signAnew(ctx, of, now)
 	}
+	if codeIs(err, interact.DiskFull) {
+		return o.asBefore(ctx, of, now)
+	}
 	if _, told := errors.AsType[*interact.Error](err); err == nil || told {
 		return err
 	}
 	return o.failed(fmt.Errorf("offer %s again: %w", of.Thing, err))
+}
+
+// asBefore puts a stored offer back with the record that it had: a new one could not be stored, and what is not stored nobody is
+// told. One that has expired meanwhile is not offered until it is signed anew, see renew.
+func (o *offers) asBefore(ctx context.Context, of *offer, now time.Time) error {
+	desc, err := of.Signed.Verify(ctx, o.verify, now)
+	if err != nil {
+		return nil
+	}
+	of.desc, of.bound = desc, o.bind(desc, nil)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.set(of)
+	return nil
 }
 
 // registration returns that of a thing in force, or none.
@@ -394,6 +417,9 @@ func (o *offers) renew(ctx context.Context, thing string) (*offer, error) {
 	next, err := o.refresh(ctx, of, now)
 	if errors.Is(err, proof.ErrTime) {
 		next, err = o.signAnew(ctx, of, now)
+	}
+	if codeIs(err, interact.DiskFull) && now.Before(of.desc.Record.Expires) {
+		return of, nil // it goes on as it is
 	}
 	if err != nil {
 		return nil, err

@@ -72,7 +72,7 @@ func deskOver(t testing.TB, key *keystore.Key, store ds.Batching) *desk {
 	d.offers = newOffers(key, d.disk, td.NewVerifier(nil), time.Hour)
 	d.hosts = func() []td.Host { return []td.Host{{Node: key.DID(), Addrs: []string{"/ip4/192.0.2.1/tcp/4667"}}} }
 	d.bind = func(*td.Description, interact.Thing) interact.Thing { return agentThing{} }
-	d.failed = (&stores{path: "/data/store"}).failed
+	d.failed = func(err error) error { return storeError("/data/store", err) }
 	d.offers.add = d.take
 	return d
 }

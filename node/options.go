@@ -30,6 +30,7 @@ type Options struct {
 	Dir string
 	// Engine is the storage engine; empty means pebble.
 	Engine string
+	free   func() (uint64, error) // of tests: bytes left on the disk; nil asks it
 	// Name is what people call the node; empty means the host's name.
 	Name             string
 	Version, Profile string

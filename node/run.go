@@ -8,6 +8,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/p2p/discovery/mdns"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/lmosd/lmosd/internal/storage"
 )
 
 // Run works until ctx ends, then drains: new calls are refused with ShuttingDown, running ones have eight seconds to finish,
@@ -20,6 +22,7 @@ func (n *Node) Run(ctx context.Context) error {
 	for _, run := range []func(context.Context) error{
 		n.dht.Run, n.gossip.Run, n.sync.Run, n.rumours.Run, n.dir.Run, n.streams.Run, n.hub.Run, n.tasks.Run, n.runDoors,
 		n.keepOffers, n.endOrphans, n.watchPeers, n.seeds.run(n.host), n.runMDNS, n.runLocal,
+		n.awaitRoom,
 	} {
 		g.Go(func() error { return ignoreEnd(run(work)) })
 	}
@@ -65,10 +68,23 @@ func (n *Node) Close() error {
 	n.work.Wait()
 	var errs []error
 	for i := len(n.closers) - 1; i >= 0; i-- {
-		errs = append(errs, n.closers[i]())
+		err := n.closers[i]()
+		if storage.Full(err) { // what must survive is on the disk since it was acknowledged
+			n.log.Warn("the disk is full: caches are not stored", "err", err)
+			err = nil
+		}
+		errs = append(errs, err)
 	}
 	n.closers = nil
 	return errors.Join(errs...)
+}
+
+// awaitRoom has a store that was opened on a full disk take changes again, and offers then what had to be signed anew for that.
+func (n *Node) awaitRoom(ctx context.Context) error {
+	if n.stores.Run(ctx) {
+		return n.openOffers()
+	}
+	return nil
 }
 
 func ignoreEnd(err error) error {

@@ -5,9 +5,11 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/storage"
 )
 
 func TestStatusCountsWhatThereIs(t *testing.T) {
@@ -65,14 +67,15 @@ func TestAFullDiskIsToldAndHarmsNothing(t *testing.T) {
 	t.Parallel()
 	o := quiet()
 	o.Dir = t.TempDir()
+	var free atomic.Uint64
+	free.Store(storage.MinFree)
+	o.free = func() (uint64, error) { return free.Load(), nil }
 	n := start(t, o)
 	ref := publish(t, n, toolAt("Echo", "", newAgent(t).url))
-	free := uint64(minFree)
-	n.stores.free = func() (uint64, error) { return free, nil }
 	if s := n.Status(); s.State != "ready" || len(s.Warnings) != 0 {
 		t.Errorf("with room the node is %s and warns of %+v", s.State, s.Warnings)
 	}
-	free = 4096
+	free.Store(4096)
 	s := n.Status()
 	if s.State != "degraded" || len(s.Warnings) != 1 || s.Warnings[0].Code != "LMOS-W020" || s.Warnings[0].Hint == "" {
 		t.Errorf("the node is %s and warns of %+v; want disk-low", s.State, s.Warnings)

@@ -14,6 +14,7 @@ import (
 	ds "github.com/ipfs/go-datastore"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/storage"
 )
 
 func TestEngines(t *testing.T) {
@@ -28,11 +29,11 @@ func TestEngines(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := s.close(); err != nil {
+			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
 			s = openAt(t, engine, dir)
-			defer s.close()
+			defer s.Close()
 			for name, part := range map[string]ds.Batching{"own": s.own(), "peers": s.peers()} {
 				got, err := part.Get(t.Context(), key)
 				if persists && (err != nil || string(got) != name) {
@@ -51,7 +52,7 @@ func TestEngines(t *testing.T) {
 
 func openAt(t testing.TB, engine, dir string) *stores {
 	t.Helper()
-	s, err := openStores(engine, dir, slog.New(slog.DiscardHandler))
+	s, err := openStores(engine, dir, storage.Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,11 +63,11 @@ func TestADamagedStoreIsNamed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := openAt(t, EnginePebble, dir)
-	if err := errors.Join(s.own().Put(t.Context(), ds.NewKey("/a"), []byte("b")), s.close()); err != nil {
+	if err := errors.Join(s.own().Put(t.Context(), ds.NewKey("/a"), []byte("b")), s.Close()); err != nil {
 		t.Fatal(err)
 	}
 	damage(t, filepath.Join(dir, "store"), "MANIFEST*")
-	_, err := openStores(EnginePebble, dir, slog.New(slog.DiscardHandler))
+	_, err := openStores(EnginePebble, dir, storage.Options{Log: slog.New(slog.DiscardHandler)})
 	if e := wantCode(t, err, interact.StoreCorrupt); !strings.Contains(e.Hint, "mv "+dir) {
 		t.Errorf("%v (%s) does not say what to move away", e, e.Hint)
 	}
@@ -74,7 +75,7 @@ func TestADamagedStoreIsNamed(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err = openStores(EngineLevelDB, filepath.Dir(file), slog.New(slog.DiscardHandler))
+	_, err = openStores(EngineLevelDB, filepath.Dir(file), storage.Options{Log: slog.New(slog.DiscardHandler)})
 	wantCode(t, err, interact.StoreCorrupt)
 }
 
@@ -99,23 +100,32 @@ func TestAFullDiskTakesNothingNew(t *testing.T) {
 		err  error
 		want interact.Code
 	}{
-		"full":               {free: 0, want: interact.DiskFull},
-		"almost full":        {free: minFree - 1, want: interact.DiskFull},
-		"room enough":        {free: minFree},
+		"almost full":        {free: storage.MinFree - 1, want: interact.DiskFull},
+		"room enough":        {free: storage.MinFree},
 		"a disk that is shy": {err: errors.New("no answer")},
 	} {
-		s := &stores{path: "/data/store", free: func() (uint64, error) { return c.free, c.err }}
-		err := s.room()
-		if codeOf(err) != c.want {
-			t.Errorf("%s: got %v, want %v", name, err, c.want)
+		dir := t.TempDir()
+		s, err := openStores("", dir, storage.Options{Log: slog.New(slog.DiscardHandler), Free: func() (uint64, error) { return c.free, c.err }})
+		if err != nil {
+			t.Fatal(err)
 		}
-		if err != nil && !strings.Contains(interact.AsError(err).Hint, "/data/store") {
-			t.Errorf("%s: the hint does not say which disk: %s", name, interact.AsError(err).Hint)
+		for what, err := range map[string]error{"room": s.room(), "put": s.peers().Put(t.Context(), ds.NewKey("/a"), []byte("b"))} {
+			if got := s.failed(err); err == nil && c.want != 0 || err != nil && codeOf(got) != c.want {
+				t.Errorf("%s: %s: got %v, want %v", name, what, err, c.want)
+			}
+			if err != nil && !strings.Contains(err.Error(), dir) {
+				t.Errorf("%s: %s does not say which disk: %s", name, what, err)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
 		}
 	}
-	if _, err := diskOf("/nowhere/at/all")(); err == nil {
+	if _, err := storage.FreeOn("/nowhere/at/all")(); err == nil {
 		t.Error("a disk that is not there has room")
 	}
+	_, err := openStores("", t.TempDir(), storage.Options{Log: slog.New(slog.DiscardHandler), Free: func() (uint64, error) { return 0, nil }})
+	wantCode(t, err, interact.DiskFull) // there is nothing to serve
 }
 
 func TestErrorsOfADiskSayWhatToDo(t *testing.T) {
@@ -144,17 +154,6 @@ func TestErrorsOfADiskSayWhatToDo(t *testing.T) {
 				t.Errorf("%s: %q does not say that it %s and why", name, e, c.says)
 			}
 		}
-	}
-}
-
-func TestWhatTheDatabaseSaysGoesToTheLog(t *testing.T) {
-	t.Parallel()
-	var j journal
-	l := pebbleLog{j.logger()}
-	l.Infof("flushed %d", 1)
-	l.Errorf("lost %s", "x")
-	if !j.has(`level=DEBUG msg=store text="flushed 1"`) || !j.has(`level=ERROR msg=store text="lost x"`) {
-		t.Errorf("the log has %s", j.text.String())
 	}
 }
 

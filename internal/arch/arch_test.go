@@ -18,7 +18,7 @@ const module = "github.com/lmosd/lmosd"
 // rows is the house from the ground up: a package imports packages of lower rows only, and packages of one row never import
 // each other.
 var rows = [][]string{
-	{"internal/jcs", "internal/jsontext", "internal/seal", "internal/delay", "internal/cbor", "internal/outbound", "internal/words", "internal/openai", "cmd/lmosd/internal/terminal", "testnet/simnet"}, // helpers that know nothing of lmosd
+	{"internal/jcs", "internal/jsontext", "internal/seal", "internal/delay", "internal/cbor", "internal/outbound", "internal/words", "internal/openai", "internal/storage", "cmd/lmosd/internal/terminal", "testnet/simnet"}, // helpers that know nothing of lmosd
 	{"did"},                                  // who somebody is
 	{"did/proof"},                            // what somebody signed
 	{"did/keystore", "did/aries", "did/web"}, // one file format, one legacy reader, one method of DIDs: below td, which signs
@@ -71,7 +71,7 @@ var free = []string{
 	"github.com/ipfs/go-cid", "github.com/ipfs/go-datastore", "github.com/multiformats/go-multistream",
 }
 
-var freeFor = []string{"node", "p2p", "dht", "pubsub", "pubsub/reconcile", "pubsub/rumour", "directory", "interact/stream", "interact/task", "testnet", "testnet/simnet"}
+var freeFor = []string{"internal/storage", "node", "p2p", "dht", "pubsub", "pubsub/reconcile", "pubsub/rumour", "directory", "interact/stream", "interact/task", "testnet", "testnet/simnet"}
 
 // homes are the packages that may import a foreign module, by import path prefix; the longest prefix decides.
 var homes = []struct {
@@ -104,10 +104,10 @@ var homes = []struct {
 	{"github.com/libp2p/go-libp2p/p2p/net/connmgr", []string{"p2p", "testnet/simnet"}, "simulated hosts keep as many connections"},
 	{"github.com/libp2p/go-libp2p", []string{"p2p"}, "the host is made in one place, of the parts it needs"},
 	{"github.com/quic-go/quic-go", []string{"p2p"}, "keys and hooks of the QUIC sockets"},
-	{"github.com/ipfs/go-ds-pebble", []string{"node"}, "storage engine"},
-	{"github.com/ipfs/go-ds-leveldb", []string{"node"}, "storage engine of the lean profile"},
-	{"github.com/cockroachdb/pebble/v2", []string{"node"}, "options of the storage engine"},
-	{"github.com/gofrs/flock", []string{"node", "interact/credentials"}, "one process per data directory, and one at a time that writes what is granted"},
+	{"github.com/ipfs/go-ds-pebble", []string{"internal/storage"}, "storage engine"},
+	{"github.com/ipfs/go-ds-leveldb", []string{"internal/storage"}, "storage engine of the lean profile"},
+	{"github.com/cockroachdb/pebble/v2", []string{"internal/storage"}, "options of the storage engine"},
+	{"github.com/gofrs/flock", []string{"internal/storage", "interact/credentials"}, "one process per data directory, and one at a time that writes what is granted"},
 	{"github.com/miekg/dns", []string{"mdns"}, "messages of multicast DNS"},
 	{"golang.org/x/net", []string{"mdns"}, "multicast on each interface"},
 	{"golang.org/x/time", []string{"policy"}, "rates of callers"},

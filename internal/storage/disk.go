@@ -1,0 +1,163 @@
+package storage
+
+import (
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// A disk is a file system whose writes wait while there is no room, in place of failing: an engine whose log cannot be written has to
+// end the process, and one that cannot compact tries without end. Reads go on. It is safe for concurrent use.
+type disk struct {
+	base  vfs.FS
+	log   *limited
+	pause func(time.Duration) // between two attempts
+
+	mu      sync.Mutex
+	waiting int           // writes that wait; owned by mu
+	stuck   chan struct{} // closed while some wait; owned by mu
+	hasty   bool          // nothing waits: what has no room fails; owned by mu
+}
+
+func newDisk(log *slog.Logger) *disk {
+	return &disk{log: newLimited(log), pause: time.Sleep, stuck: make(chan struct{})}
+}
+
+// stuckNow returns what is closed when a write waits for room.
+func (d *disk) stuckNow() <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.stuck
+}
+
+func (d *disk) isStuck() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.waiting > 0
+}
+
+// fail says whether writes without room fail from now on: while a database is opened nobody is there yet to wait for.
+func (d *disk) fail(hasty bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.hasty = hasty
+}
+
+// wait notes that a write waits, and returns whether it may.
+func (d *disk) wait(path string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.hasty {
+		return false
+	}
+	if d.waiting++; d.waiting == 1 {
+		close(d.stuck)
+		d.log.say(slog.LevelError, "the disk is full: a write waits for room; nothing that was acknowledged is lost", "path", path)
+	}
+	return true
+}
+
+func (d *disk) goOn() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.waiting--; d.waiting == 0 {
+		d.stuck = make(chan struct{})
+		d.log.say(slog.LevelInfo, "there is room on the disk again: what waited was written")
+	}
+}
+
+// try does something until there is room for it.
+func (d *disk) try(path string, do func() error) error {
+	err := do()
+	if !Full(err) || !d.wait(path) {
+		return err
+	}
+	defer d.goOn()
+	for pause := 50 * time.Millisecond; Full(err); pause = min(2*pause, 5*time.Second) {
+		d.pause(pause)
+		err = do()
+	}
+	return err
+}
+
+// over returns fs with writes that wait.
+func (d *disk) over(fs vfs.FS) vfs.FS { return &patientFS{FS: fs, disk: d} }
+
+type patientFS struct {
+	vfs.FS
+	disk *disk
+}
+
+// Create implements [vfs.FS], as do those below.
+func (p *patientFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	return p.file(name, func() (vfs.File, error) { return p.FS.Create(name, c) })
+}
+
+func (p *patientFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	return p.file(name, func() (vfs.File, error) { return p.FS.OpenReadWrite(name, c, opts...) })
+}
+
+func (p *patientFS) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	return p.file(to, func() (vfs.File, error) { return p.FS.ReuseForWrite(from, to, c) })
+}
+
+func (p *patientFS) file(name string, open func() (vfs.File, error)) (f vfs.File, err error) {
+	err = p.disk.try(name, func() (err error) { f, err = open(); return err })
+	if err != nil {
+		return nil, err
+	}
+	return &patientFile{f, p.disk, name}, nil
+}
+
+func (p *patientFS) Link(from, to string) error {
+	return p.disk.try(to, func() error { return p.FS.Link(from, to) })
+}
+
+func (p *patientFS) Rename(from, to string) error {
+	return p.disk.try(to, func() error { return p.FS.Rename(from, to) })
+}
+
+func (p *patientFS) MkdirAll(dir string, perm os.FileMode) error {
+	return p.disk.try(dir, func() error { return p.FS.MkdirAll(dir, perm) })
+}
+
+// Unwrap returns the file system below.
+func (p *patientFS) Unwrap() vfs.FS { return p.FS }
+
+// A patientFile is one that is written. That it could not be synced is no reason to wait: what the disk has then nobody knows.
+type patientFile struct {
+	vfs.File
+	disk *disk
+	name string
+}
+
+// Write writes all of b, the rest of what found no room later.
+func (f *patientFile) Write(b []byte) (n int, err error) {
+	err = f.disk.try(f.name, func() error {
+		m, err := f.File.Write(b[n:])
+		n += m
+		return err
+	})
+	return n, err
+}
+
+// WriteAt is like Write.
+func (f *patientFile) WriteAt(b []byte, off int64) (n int, err error) {
+	err = f.disk.try(f.name, func() error {
+		m, err := f.File.WriteAt(b[n:], off+int64(n))
+		n += m
+		return err
+	})
+	return n, err
+}
+
+// Preallocate asks for room that may not be there: then it is not had in advance.
+func (f *patientFile) Preallocate(offset, length int64) error {
+	if err := f.File.Preallocate(offset, length); err != nil && !Full(err) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,93 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+)
+
+// every is how often the same thing is logged at most.
+const every = 10 * time.Second
+
+// Exit codes of a process whose store cannot go on.
+const (
+	exitFailed = 1
+	exitFull   = 9
+)
+
+// A limited log says the same thing once in a while, with how often it was left out.
+type limited struct {
+	log  *slog.Logger
+	now  func() time.Time
+	mu   sync.Mutex
+	said map[string]*saying // by what is said; owned by mu. There are as many as places in code
+}
+
+type saying struct {
+	last time.Time
+	left int // since then
+}
+
+func newLimited(log *slog.Logger) *limited {
+	return &limited{log: log, now: time.Now, said: map[string]*saying{}}
+}
+
+// say logs a message; what it is told apart by is its text, which is a constant.
+func (l *limited) say(level slog.Level, text string, args ...any) {
+	l.sayAs(text, level, text, args...)
+}
+
+func (l *limited) sayAs(key string, level slog.Level, text string, args ...any) {
+	l.mu.Lock()
+	s, now := l.said[key], l.now()
+	if s == nil {
+		s = &saying{}
+		l.said[key] = s
+	}
+	if now.Sub(s.last) < every {
+		s.left++
+		l.mu.Unlock()
+		return
+	}
+	if s.left > 0 {
+		args = append(args, "left out", s.left)
+	}
+	s.last, s.left = now, 0
+	l.mu.Unlock()
+	l.log.Log(context.Background(), level, text, args...)
+}
+
+// pebbleLog passes what the database says of itself on. A failed write of its log is fatal to it by design: going on would
+// acknowledge what is not on disk. That there is no room does not come here, see disk.
+type pebbleLog struct {
+	*limited
+	exit func(code int)
+}
+
+func newPebbleLog(log *slog.Logger) pebbleLog { return pebbleLog{newLimited(log), os.Exit} }
+
+// Infof implements [pebble.Logger], as do those below.
+func (l pebbleLog) Infof(format string, args ...any) {
+	if l.log.Enabled(context.Background(), slog.LevelDebug) {
+		l.sayAs(format, slog.LevelDebug, "store", "text", fmt.Sprintf(format, args...))
+	}
+}
+
+func (l pebbleLog) Errorf(format string, args ...any) {
+	l.sayAs(format, slog.LevelError, "store", "text", fmt.Sprintf(format, args...))
+}
+
+func (l pebbleLog) Fatalf(format string, args ...any) {
+	code := exitFailed
+	for _, a := range args {
+		if err, ok := a.(error); ok && Full(err) {
+			code = exitFull
+		}
+	}
+	l.log.Error("store cannot go on; what was acknowledged is safe", "text", fmt.Sprintf(format, args...),
+		"hint", "see the disk's space and health, then start lmosd again")
+	l.exit(code)
+}

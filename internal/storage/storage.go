@@ -1,0 +1,199 @@
+// Package storage keeps what a node must remember: it opens the storage engines, locks the data directory, keeps what is there
+// readable on a disk that is full, and notices what a damaged store has lost.
+//
+// Errors of a disk without room wrap [syscall.ENOSPC]. What an engine says is logged, the same thing at most every ten seconds.
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	ds "github.com/ipfs/go-datastore"
+	dssync "github.com/ipfs/go-datastore/sync"
+)
+
+// Storage engines.
+const (
+	Pebble  = "pebble"  // the default: fast, +15 MB of memory
+	LevelDB = "leveldb" // for small machines; every write is synced
+	Memory  = "memory"  // for tests: nothing survives
+)
+
+// Room on the disk, in bytes. What is below MinFree is for what must be written, such as that something is withdrawn, and for the
+// engines, which need room to compact: nothing else is begun then. Below openNeeds a store is not opened for writing: a log, a table
+// and a manifest are written then.
+const (
+	MinFree   = 16 << 20
+	openNeeds = 8 << 20
+)
+
+// Options are what a store needs beside its place.
+type Options struct {
+	Log  *slog.Logger
+	Free func() (uint64, error) // bytes left on the disk; nil: the disk is asked
+	fs   vfs.FS                 // of tests; nil: the system's
+}
+
+// A Store is one database with two views. What is written through Durable is on disk when the write returns; what is written through
+// Fast may lose its last seconds in a crash.
+//
+// A disk without room ends nothing: what is there is read, writes are refused with an error that wraps ENOSPC, and when there is
+// room again they are taken again. A store that was opened without room is read only until [Store.Run] finds some.
+type Store struct {
+	engine, path string // path is that of the database; "" in memory
+	o            Options
+	disk         *disk
+
+	// mu is held for reading by each operation, and by each query until its results are closed; for writing by what opens the database
+	// anew, which waits for nobody: it tries again later.
+	mu      sync.RWMutex
+	durable ds.Batching // owned by mu, as all below
+	fast    ds.Batching
+	close   func() error
+	locked  atomic.Bool // read only: it was opened without room
+}
+
+// Open opens the store below dir; without one, or with the engine Memory, it is in memory.
+func Open(engine, dir string, o Options) (*Store, error) {
+	s := &Store{engine: engine, o: o}
+	if dir == "" || engine == Memory {
+		m := dssync.MutexWrap(ds.NewMapDatastore())
+		s.durable, s.fast, s.close = m, m, m.Close
+		return s, nil
+	}
+	s.path = filepath.Join(dir, "store")
+	if s.o.Free == nil {
+		s.o.Free = FreeOn(dir)
+	}
+	s.disk = newDisk(o.Log)
+	if s.disk.base = o.fs; o.fs == nil {
+		s.disk.base = vfs.Default
+	}
+	free, err := s.o.Free()
+	s.locked.Store(err == nil && free < openNeeds)
+	if s.locked.Load() {
+		if _, err := os.Stat(s.path); errors.Is(err, os.ErrNotExist) {
+			return nil, s.full(free) // there is nothing to read, and nothing can be made
+		}
+		o.Log.Warn("the disk is full: what is stored is read, and nothing is changed until there is room", "path", s.path, "free", free)
+	}
+	return s, s.open()
+}
+
+// open opens the database as locked says.
+func (s *Store) open() (err error) {
+	if s.engine == LevelDB {
+		s.durable, s.close, err = openLevelDB(s.path, s.locked.Load())
+		s.fast = s.durable
+		return err
+	}
+	s.durable, s.fast, s.close, err = openPebble(s.path, s.locked.Load(), s.disk, s.o.Log)
+	return err
+}
+
+// Path is the database's; empty in memory.
+func (s *Store) Path() string { return s.path }
+
+// Durable returns the view for what must survive.
+func (s *Store) Durable() ds.Batching { return &view{s: s, durable: true} }
+
+// Fast returns the view for what can be had again.
+func (s *Store) Fast() ds.Batching { return &view{s: s} }
+
+// Room returns an error that wraps ENOSPC if nothing new should be stored now.
+func (s *Store) Room() error {
+	if s.disk == nil {
+		return nil
+	}
+	free, err := s.o.Free()
+	if s.closed() || err == nil && free < MinFree {
+		return s.full(free)
+	}
+	return nil // No answer is no reason to refuse.
+}
+
+// closed reports whether nothing at all is written now.
+func (s *Store) closed() bool { return s.disk != nil && (s.locked.Load() || s.disk.isStuck()) }
+
+func (s *Store) full(free uint64) error {
+	return fmt.Errorf("the disk of %s has %d bytes left; %d are needed to store anything safely: %w", s.path, free, MinFree, syscall.ENOSPC)
+}
+
+// Run opens a store that was opened without room for writing, as soon as there is some. It returns whether that was done, at the latest
+// when ctx ends; at once and false if it was not to be done.
+func (s *Store) Run(ctx context.Context) (opened bool) {
+	opened = s.locked.Load()
+	for wait := time.Second; s.locked.Load(); wait = min(2*wait, 10*time.Second) {
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return false
+		case <-timer.C:
+		}
+		if err := s.unlock(); err != nil {
+			s.o.Log.Error("the store could not be opened for writing", "path", s.path, "err", err)
+		}
+	}
+	return opened
+}
+
+// unlock opens the database anew if there is room and nobody reads.
+func (s *Store) unlock() error {
+	if free, err := s.o.Free(); err != nil || free < MinFree || !s.mu.TryLock() {
+		return nil
+	}
+	defer s.mu.Unlock()
+	if !s.locked.Load() {
+		return nil
+	}
+	if err := s.close(); err != nil {
+		return err
+	}
+	s.locked.Store(false)
+	if err := s.open(); err != nil {
+		s.locked.Store(true)
+		return errors.Join(err, s.open()) // what was read stays readable
+	}
+	s.o.Log.Info("there is room on the disk again: changes are stored", "path", s.path)
+	return nil
+}
+
+// Close closes the store. One whose disk has no room is left as it is: what was acknowledged is on the disk.
+func (s *Store) Close() error {
+	if s.disk == nil {
+		return s.close()
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.close() }()
+	select {
+	case err := <-done:
+		return err
+	case <-s.disk.stuckNow():
+		s.o.Log.Warn("the disk is full: the store is left open; what was acknowledged is safe", "path", s.path)
+		return nil
+	}
+}
+
+// FreeOn returns the question how many bytes are left to us on the disk of dir.
+func FreeOn(dir string) func() (uint64, error) {
+	return func() (uint64, error) {
+		var st syscall.Statfs_t
+		if err := syscall.Statfs(dir, &st); err != nil {
+			return 0, err
+		}
+		return st.Bavail * uint64(st.Bsize), nil
+	}
+}
+
+// Full reports whether err is that of a disk, or a share of one, without room.
+func Full(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }

@@ -1,0 +1,234 @@
+package storage
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	ds "github.com/ipfs/go-datastore"
+	"github.com/ipfs/go-datastore/query"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/syndtr/goleveldb/leveldb.(*DB).mpoolDrain")) }
+
+// A journal is a log that can be read.
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer // owned by mu
+}
+
+func (j *journal) Write(b []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(b)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
+}
+
+func (j *journal) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(j, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+func (j *journal) has(text string) bool { return strings.Contains(j.String(), text) }
+
+// A tightFS has no room while full is set: of what is written then the half gets there.
+type tightFS struct {
+	vfs.FS
+	full atomic.Bool
+}
+
+func (f *tightFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	if f.full.Load() {
+		return nil, &os.PathError{Op: "create", Path: name, Err: syscall.ENOSPC}
+	}
+	file, err := f.FS.Create(name, c)
+	return &tightFile{file, f}, err
+}
+
+func (f *tightFS) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	file, err := f.FS.ReuseForWrite(from, to, c)
+	return &tightFile{file, f}, err
+}
+
+type tightFile struct {
+	vfs.File
+	fs *tightFS
+}
+
+func (f *tightFile) Write(b []byte) (int, error) {
+	if f.fs.full.Load() {
+		n, err := f.File.Write(b[:len(b)/2])
+		return n, errors.Join(err, syscall.ENOSPC)
+	}
+	return f.File.Write(b)
+}
+
+// A disk that fills up while a node works: what is stored is read, what is written is refused at once and does not happen, nothing is
+// logged again and again, and all works on when there is room.
+func TestADiskWithoutRoomEndsNothing(t *testing.T) {
+	t.Parallel()
+	var j journal
+	fs, ctx := &tightFS{FS: vfs.Default}, t.Context()
+	s, err := Open(Pebble, t.TempDir(), Options{Log: j.logger(), fs: fs, Free: func() (uint64, error) { return 1 << 40, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resume := make(chan struct{})
+	s.disk.pause = func(time.Duration) { <-resume }
+	own, a, b := s.Durable(), ds.NewKey("/own/a"), ds.NewKey("/own/b")
+	if err := own.Put(ctx, a, []byte("before")); err != nil {
+		t.Fatal(err)
+	}
+	fs.full.Store(true)
+	if err := own.Put(ctx, a, []byte("refused")); !Full(err) {
+		t.Fatalf("without room a write gives %v", err)
+	}
+	for range 100 {
+		for what, err := range map[string]error{"put": own.Put(ctx, b, []byte("x")), "delete": own.Delete(ctx, a), "cache": s.Fast().Put(ctx, b, []byte("x")),
+			"room": s.Room()} {
+			if !Full(err) {
+				t.Fatalf("%s: %v", what, err)
+			}
+		}
+	}
+	if lines := strings.Count(j.String(), "level=ERROR"); lines != 1 {
+		t.Errorf("%d errors are logged, want one:\n%s", lines, &j)
+	}
+	if got, err := s.Fast().Get(ctx, ds.NewKey("/other")); !errors.Is(err, ds.ErrNotFound) {
+		t.Errorf("reading gives %q, %v", got, err)
+	}
+	fs.full.Store(false)
+	close(resume)
+	for s.closed() { // until what waited is written
+		runtime.Gosched()
+	}
+	s.mu.Lock() // and undone
+	s.mu.Unlock()
+	if got, err := own.Get(ctx, a); string(got) != "before" || err != nil {
+		t.Errorf("what was refused happened: %q, %v", got, err)
+	}
+	if err := errors.Join(own.Put(ctx, b, []byte("after")), s.Close()); err != nil {
+		t.Error(err)
+	}
+	if !j.has("there is room") {
+		t.Errorf("the log does not say that there is room:\n%s", &j)
+	}
+}
+
+// A store that is opened without room is read, and takes changes as soon as there is some.
+func TestAStoreOnAFullDiskIsRead(t *testing.T) {
+	t.Parallel()
+	for _, engine := range []string{Pebble, LevelDB} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			var free atomic.Uint64
+			free.Store(1 << 40)
+			o := Options{Log: slog.New(slog.DiscardHandler), Free: func() (uint64, error) { return free.Load(), nil }}
+			dir, ctx, a := t.TempDir(), t.Context(), ds.NewKey("/own/a")
+			s := open(t, engine, dir, o)
+			if err := errors.Join(s.Durable().Put(ctx, a, []byte("1")), s.Close()); err != nil {
+				t.Fatal(err)
+			}
+			free.Store(0)
+			s = open(t, engine, dir, o)
+			if got, err := s.Durable().Get(ctx, a); string(got) != "1" || err != nil {
+				t.Errorf("got %q, %v", got, err)
+			}
+			if err := s.Durable().Put(ctx, a, []byte("2")); !Full(err) {
+				t.Errorf("a change gives %v", err)
+			}
+			res, err := s.Fast().Query(ctx, query.Query{Prefix: "/own"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			free.Store(1 << 40)
+			if err := s.unlock(); err != nil || !s.locked.Load() { // somebody reads
+				t.Errorf("unlock: %v, locked %v", err, s.locked.Load())
+			}
+			if all, err := res.Rest(); len(all) != 1 || err != nil {
+				t.Errorf("%d entries, %v", len(all), err)
+			}
+			if !s.Run(ctx) || s.Run(ctx) {
+				t.Error("Run did not open it once")
+			}
+			if err := errors.Join(s.Durable().Put(ctx, a, []byte("3")), s.Close()); err != nil {
+				t.Error(err)
+			}
+			s = open(t, engine, dir, o)
+			if got, err := s.Durable().Get(ctx, a); string(got) != "3" || err != nil {
+				t.Errorf("got %q, %v", got, err)
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func open(t testing.TB, engine, dir string, o Options) *Store {
+	t.Helper()
+	s, err := Open(engine, dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestTheSameIsLoggedOnceInAWhile(t *testing.T) {
+	t.Parallel()
+	var j journal
+	now, code := time.Unix(1e9, 0), 0
+	l := pebbleLog{newLimited(j.logger()), func(c int) { code = c }}
+	l.now = func() time.Time { return now }
+	l.Infof("flushed %d", 1)
+	for i := range 1000 {
+		l.Errorf("lost %d", i)
+		l.Errorf("lost more %d", i)
+	}
+	now = now.Add(every)
+	l.Errorf("lost %d", 1000)
+	if !j.has(`level=DEBUG msg=store text="flushed 1"`) || !j.has(`text="lost 0"`) || !j.has(`text="lost 1000" "left out"=999`) ||
+		strings.Count(j.String(), "\n") != 4 {
+		t.Errorf("the log has %s", &j)
+	}
+	l.Fatalf("fatal commit error: %v", errors.New("bad"))
+	if code != 1 {
+		t.Errorf("exit %d", code)
+	}
+	l.Fatalf("fatal commit error: %v", fmt.Errorf("write: %w", syscall.ENOSPC))
+	if code != 9 {
+		t.Errorf("exit %d without room", code)
+	}
+}
+
+func TestALockOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	release, err := Lock(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Lock(dir)
+	if e := new(LockedError); !errors.As(err, &e) || e.Holder != fmt.Sprintf("process %d", os.Getpid()) {
+		t.Errorf("%v", err)
+	}
+	if err := errors.Join(release(), os.Remove(filepath.Join(dir, "lock"))); err != nil {
+		t.Error(err)
+	}
+}

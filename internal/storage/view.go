@@ -1,0 +1,170 @@
+package storage
+
+import (
+	"context"
+	"sync"
+
+	ds "github.com/ipfs/go-datastore"
+	"github.com/ipfs/go-datastore/query"
+)
+
+// A view is a Store as a datastore. Its writes are refused while there is no room: caches leave MinFree to what is durable.
+type view struct {
+	s       *Store
+	durable bool
+}
+
+func (v *view) inner() ds.Batching {
+	if v.durable {
+		return v.s.durable
+	}
+	return v.s.fast
+}
+
+// Get implements [ds.Batching], as do those below.
+func (v *view) Get(ctx context.Context, key ds.Key) ([]byte, error) {
+	v.s.mu.RLock()
+	defer v.s.mu.RUnlock()
+	return v.inner().Get(ctx, key)
+}
+
+func (v *view) Has(ctx context.Context, key ds.Key) (bool, error) {
+	v.s.mu.RLock()
+	defer v.s.mu.RUnlock()
+	return v.inner().Has(ctx, key)
+}
+
+func (v *view) GetSize(ctx context.Context, key ds.Key) (int, error) {
+	v.s.mu.RLock()
+	defer v.s.mu.RUnlock()
+	return v.inner().GetSize(ctx, key)
+}
+
+// Query holds the database open until the results are closed.
+func (v *view) Query(ctx context.Context, q query.Query) (query.Results, error) {
+	v.s.mu.RLock()
+	res, err := v.inner().Query(ctx, q)
+	if err != nil {
+		v.s.mu.RUnlock()
+		return nil, err
+	}
+	return &held{Results: res, release: sync.OnceFunc(v.s.mu.RUnlock)}, nil
+}
+
+type held struct {
+	query.Results
+	release func()
+}
+
+func (h *held) Close() error {
+	defer h.release()
+	return h.Results.Close()
+}
+
+func (h *held) Rest() ([]query.Entry, error) {
+	defer h.release()
+	return h.Results.Rest()
+}
+
+func (v *view) Put(ctx context.Context, key ds.Key, value []byte) error {
+	return v.change(ctx, key, func(inner ds.Batching) error { return inner.Put(ctx, key, value) })
+}
+
+func (v *view) Delete(ctx context.Context, key ds.Key) error {
+	return v.change(ctx, key, func(inner ds.Batching) error { return inner.Delete(ctx, key) })
+}
+
+// refused returns an error if a write has no room.
+func (v *view) refused() error {
+	switch {
+	case !v.durable:
+		return v.s.Room()
+	case v.s.closed():
+		return v.s.full(0)
+	}
+	return nil
+}
+
+// change writes, if there is room. A durable write that waits for room is given up: should it come through later, what was there
+// before is put back, so that what was refused does not happen.
+func (v *view) change(ctx context.Context, key ds.Key, write func(ds.Batching) error) error {
+	if err := v.refused(); err != nil {
+		return err
+	}
+	v.s.mu.RLock()
+	inner := v.inner()
+	if !v.durable || v.s.disk == nil {
+		defer v.s.mu.RUnlock()
+		return write(inner)
+	}
+	before, missing := inner.Get(ctx, key)
+	done := make(chan error, 1)
+	go func() { done <- write(inner) }()
+	select {
+	case err := <-done:
+		v.s.mu.RUnlock()
+		return err
+	case <-v.s.disk.stuckNow():
+	}
+	go func() {
+		defer v.s.mu.RUnlock()
+		if <-done != nil {
+			return
+		}
+		ctx := context.WithoutCancel(ctx)
+		if missing == nil {
+			_ = inner.Put(ctx, key, before) // it waits until it is written: the engine gives up before it fails
+		} else {
+			_ = inner.Delete(ctx, key)
+		}
+	}()
+	return v.s.full(0)
+}
+
+func (v *view) Sync(ctx context.Context, prefix ds.Key) error {
+	if v.s.closed() {
+		return nil // nothing was written since
+	}
+	v.s.mu.RLock()
+	defer v.s.mu.RUnlock()
+	return v.inner().Sync(ctx, prefix)
+}
+
+// Close does nothing: the Store is closed.
+func (v *view) Close() error { return nil }
+
+// Batch collects changes, which are written by Commit if there is room then.
+func (v *view) Batch(context.Context) (ds.Batch, error) { return &batch{v: v}, nil }
+
+type batch struct {
+	v   *view
+	ops []func(context.Context, ds.Batch) error
+}
+
+func (b *batch) Put(_ context.Context, key ds.Key, value []byte) error {
+	b.ops = append(b.ops, func(ctx context.Context, to ds.Batch) error { return to.Put(ctx, key, value) })
+	return nil
+}
+
+func (b *batch) Delete(_ context.Context, key ds.Key) error {
+	b.ops = append(b.ops, func(ctx context.Context, to ds.Batch) error { return to.Delete(ctx, key) })
+	return nil
+}
+
+func (b *batch) Commit(ctx context.Context) error {
+	if err := b.v.refused(); err != nil {
+		return err
+	}
+	b.v.s.mu.RLock()
+	defer b.v.s.mu.RUnlock()
+	to, err := b.v.inner().Batch(ctx)
+	if err != nil {
+		return err
+	}
+	for _, op := range b.ops {
+		if err := op(ctx, to); err != nil {
+			return err
+		}
+	}
+	return to.Commit(ctx)
+}
