@@ -416,6 +416,9 @@ func openKey(o *Options) (*keystore.Key, error) {
 	if lax, ok := errors.AsType[*keystore.PermissionError](err); ok {
 		return nil, &interact.Error{Code: interact.KeyPermissions, Err: err, Hint: lax.Hint}
 	}
+	if storage.Full(err) {
+		return nil, diskFull(o.Dir, err) // it is not there, and cannot be made
+	}
 	return nil, &interact.Error{Code: interact.KeyPermissions, Title: "the key of this node cannot be used", Err: err,
 		Hint: "put " + path + " back as it was; without it the node becomes another, with another DID"}
 }

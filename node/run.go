@@ -24,7 +24,7 @@ func (n *Node) Run(ctx context.Context) error {
 		n.keepOffers, n.endOrphans, n.watchPeers, n.seeds.run(n.host), n.runMDNS, n.runLocal,
 		n.awaitRoom,
 	} {
-		g.Go(func() error { return ignoreEnd(run(work)) })
+		g.Go(func() error { return n.ended(work, run(work)) })
 	}
 	g.Go(func() error {
 		defer stop() // Only now: what runs below is what draining calls still need.
@@ -69,14 +69,20 @@ func (n *Node) Close() error {
 	var errs []error
 	for i := len(n.closers) - 1; i >= 0; i-- {
 		err := n.closers[i]()
-		if storage.Full(err) { // what must survive is on the disk since it was acknowledged
-			n.log.Warn("the disk is full: caches are not stored", "err", err)
-			err = nil
-		}
-		errs = append(errs, err)
+		errs = append(errs, n.ended(n.life, err))
 	}
 	n.closers = nil
 	return errors.Join(errs...)
+}
+
+// ended returns what went wrong with what ran until ctx ended. That the last of a cache could not be stored is nothing of that: what must
+// survive is on the disk since it was acknowledged.
+func (n *Node) ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil && storage.Full(err) {
+		n.log.Warn("the disk is full: caches are not stored", "err", err)
+		return nil
+	}
+	return ignoreEnd(err)
 }
 
 // awaitRoom has a store that was opened on a full disk take changes again, and offers then what had to be signed anew for that.
