@@ -28,6 +28,7 @@ const (
 	Withdrawn       Code = 1411 // a tombstone was seen
 	TooLarge        Code = 1413
 	UnsupportedType Code = 1415
+	ClockSkew       Code = 1427 // this node's clock, or the peer's, is wrong; the error says by how much, with its sign
 	InputNeeded     Code = 1428 // the action waits for its consumer, who cannot be asked this way
 	RateLimited     Code = 1429
 	BadSignature    Code = 1460
@@ -77,6 +78,7 @@ var catalogue = map[Code]struct{ slug, title string }{
 	Withdrawn:       {"agent-withdrawn", "Agent withdrawn"},
 	TooLarge:        {"too-large", "Too large"},
 	UnsupportedType: {"unsupported-content-type", "Unsupported content type"},
+	ClockSkew:       {"clock-skew", "Clock skew"},
 	InputNeeded:     {"input-required", "Input required"},
 	RateLimited:     {"rate-limited", "Rate limited"},
 	BadSignature:    {"signature-invalid", "Signature invalid"},

@@ -151,9 +151,10 @@ func (f finder) Locate(ctx context.Context, ref string) (interact.Thing, error) 
 	h, err := n.discoveries.Named(ctx, ref, n.dir.Get)
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, n.blameClock(err)
 	case h != nil:
 		return h.Agent, nil
 	}
-	return n.dir.Locate(ctx, ref)
+	t, err := n.dir.Locate(ctx, ref)
+	return t, n.blameClock(err)
 }

@@ -101,6 +101,7 @@ type Options struct {
 	Log  *slog.Logger
 
 	introducer      func(mdns.Options) (introducer, error) // nil is that of package mdns
+	now             func() time.Time                       // this node's clock, as it is compared with those of peers; nil is time.Now
 	introducerPause time.Duration                          // between explorations of one host; 0 is that of package introduce
 }
 

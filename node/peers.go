@@ -14,6 +14,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/p2p"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -170,7 +171,12 @@ func (n *Node) Connect(ctx context.Context, addr string) error {
 func (n *Node) dial(ctx context.Context, p peer.AddrInfo) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	if err := n.host.Connect(ctx, p); err != nil {
+	err := n.host.Connect(ctx, p)
+	switch {
+	case p2p.ForClocks(err):
+		return &interact.Error{Code: interact.ClockSkew, Title: "the clocks of this node and of the peer differ by more than an hour", Err: err,
+			Hint: "compare them: date -u; then " + clockHint}
+	case err != nil:
 		return &interact.Error{Code: interact.Unreachable, Title: "the peer does not answer", Err: err,
 			Hint: "see that lmosd runs there, in the same network (" + n.opts.Network + "), and that a firewall lets the port through"}
 	}

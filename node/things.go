@@ -35,11 +35,12 @@ func (n *Node) Get(ctx context.Context, ref string) (*td.Description, error) {
 	h, err := n.discoveries.Named(ctx, ref, n.dir.Get)
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, n.blameClock(err)
 	case h != nil:
 		return h.Description, nil
 	}
-	return n.dir.Get(ctx, ref)
+	d, err := n.dir.Get(ctx, ref)
+	return d, n.blameClock(err)
 }
 
 // Known yields what the directory holds, and asks nobody.

@@ -11,6 +11,7 @@ import (
 	"math/big"
 	"net"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
@@ -122,6 +123,12 @@ func (t *tlsTransport) secure(ctx context.Context, c *tls.Conn, raw net.Conn, ke
 		s.state = network.ConnectionState{StreamMultiplexer: protocol.ID(chosen), UsedEarlyMuxerNegotiation: true}
 	}
 	return s, nil
+}
+
+// ForClocks reports whether a dial failed because a certificate of the peer does not hold by this machine's clock. Nodes have
+// certificates that always hold; older ones, and other software, have not. The library passes the reason on as text alone.
+func ForClocks(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "certificate has expired or is not yet valid")
 }
 
 // A tlsConn is a connection whose two ends have proven their keys.

@@ -4,6 +4,9 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"math/big"
+	"net"
 	"testing"
 	"time"
 
@@ -131,4 +134,49 @@ func foreign(t *testing.T) hostLike {
 		}
 	})
 	return h
+}
+
+// TestADialThatFailsForTheClock has a peer whose certificate begins in two hours, as the library's does where the clock is three ahead.
+func TestADialThatFailsForTheClock(t *testing.T) {
+	t.Parallel()
+	priv, err := crypto.UnmarshalPrivateKey(newKey(t).Libp2p())
+	if err != nil {
+		t.Fatal(err)
+	}
+	early, err := libp2ptls.NewIdentity(priv, libp2ptls.WithCertTemplate(&x509.Certificate{SerialNumber: big.NewInt(1),
+		Subject: pkix.Name{SerialNumber: "1"}, NotBefore: time.Now().Add(2 * time.Hour), NotAfter: time.Now().Add(3 * time.Hour)}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := crypto.UnmarshalPrivateKey(newKey(t).Libp2p())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := newTLS(own, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0") // a pipe has no buffer: both would write, and neither read
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	config, _ := early.ConfigForPeer("")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if c, err := l.Accept(); err == nil {
+			defer c.Close()
+			_ = tls.Server(c, config).HandshakeContext(t.Context()) // what the client says of it is what counts
+		}
+	}()
+	raw, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = client.SecureOutbound(t.Context(), raw, "")
+	<-done
+	if !ForClocks(err) || ForClocks(nil) || ForClocks(context.Canceled) {
+		t.Errorf("got %v", err)
+	}
 }

@@ -73,6 +73,7 @@ var replies = map[interact.Code]codes.Code{
 	interact.Withdrawn:       codes.NotFound,
 	interact.TooLarge:        codes.RequestEntityTooLarge,
 	interact.UnsupportedType: codes.UnsupportedMediaType,
+	interact.ClockSkew:       codes.ServiceUnavailable,
 	interact.InputNeeded:     codes.PreconditionFailed,
 	interact.RateLimited:     codes.TooManyRequests,
 	interact.BadSignature:    codes.Forbidden,

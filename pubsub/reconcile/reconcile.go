@@ -68,6 +68,10 @@ type Options struct {
 	// Admits says with whom sessions are held, and whose records are taken; an error means no. It must not block. Nil admits
 	// everyone.
 	Admits func(did.DID) error
+	// Clock is told how far the clock of a peer that was asked is ahead of this node's. It must not block. Nil asks nobody.
+	Clock func(id did.DID, ahead time.Duration)
+	// Now is this node's clock. Nil is time.Now.
+	Now func() time.Time
 	// Log may be nil.
 	Log *slog.Logger
 
@@ -208,6 +212,9 @@ func (r *Reconciler) Sync(ctx context.Context, p peer.ID) (Report, error) {
 	report.Peer, _ = did.FromPeer([]byte(p))
 	report.Took = time.Since(start)
 	r.account(p, report)
+	if report.Timed && r.o.Clock != nil {
+		r.o.Clock(report.Peer, report.Clock)
+	}
 	if err != nil {
 		r.counts.failed.Add(1)
 		if ctx.Err() == nil {
@@ -327,6 +334,14 @@ func matches(r *td.Record, body []byte) bool {
 func (r *Reconciler) admits(p peer.ID) bool {
 	id, err := did.FromPeer([]byte(p))
 	return err == nil && (r.o.Admits == nil || r.o.Admits(id) == nil)
+}
+
+// now reads this node's clock.
+func (r *Reconciler) now() time.Time {
+	if r.o.Now != nil {
+		return r.o.Now()
+	}
+	return time.Now()
 }
 
 // Stats returns what r has done so far.

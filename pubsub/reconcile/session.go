@@ -46,7 +46,10 @@ type Report struct {
 	// Turns is how often each end spoke: one is a round trip between equal sets.
 	Turns             int
 	BytesIn, BytesOut int
-	Took              time.Duration
+	// Clock is how far the clock of the peer is ahead of ours, to half a round trip, if Timed: the peer has said it.
+	Clock time.Duration
+	Timed bool
+	Took  time.Duration
 	// More says that a bound cut the session, so that another one has something to do.
 	More bool
 }
@@ -94,7 +97,8 @@ func newSession(r *Reconciler, m memory, rw io.ReadWriter, alive func()) *sessio
 // lead is the session of who opened the stream.
 func (s *session) lead() error {
 	out := s.open()
-	for range maxTurns {
+	for i := range maxTurns {
+		asked := s.rec.now()
 		if err := s.say(out); err != nil {
 			return err
 		}
@@ -102,6 +106,9 @@ func (s *session) lead() error {
 			return nil
 		}
 		in, err := s.hear()
+		if i == 0 && err == nil {
+			s.compareClocks(in, asked)
+		}
 		if err != nil || in.last() {
 			s.rest()
 			return err
@@ -114,6 +121,15 @@ func (s *session) lead() error {
 		}
 	}
 	return fmt.Errorf("%w: more than %d turns", errLie, maxTurns)
+}
+
+// compareClocks notes what the first answer says of the peer's clock. It was asked at a time by ours.
+func (s *session) compareClocks(in *turn, asked time.Time) {
+	if in.Time == 0 {
+		return
+	}
+	now := s.rec.now()
+	s.report.Clock, s.report.Timed = time.UnixMilli(in.Time).Sub(asked.Add(now.Sub(asked)/2)), true
 }
 
 // follow is the session of the other one.
@@ -129,7 +145,9 @@ func (s *session) follow() error {
 		}
 		var out *turn
 		if i == 0 {
-			out, err = s.begin(in)
+			if out, err = s.begin(in); err == nil {
+				out.Time = s.rec.now().UnixMilli()
+			}
 		} else {
 			out, err = s.answer(in)
 		}

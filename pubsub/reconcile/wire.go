@@ -18,7 +18,7 @@ import (
 // a frame, and then the records that it announces, a frame each; a frame is a uvarint length and a map in deterministic CBOR.
 //
 //	turn   {root: claim, split: [{at, of: 16 claims}, …], list: [{at, of: items}, …], news: items, want: keys,
-//	        give: n, more: true}
+//	        give: n, more: true, time: ms}
 //	given  {record: h'…', td: h'…'}, or {} for what is not there any more
 //
 // A claim is 20 bytes, a count of four and a fingerprint of 16; an item is 40, the key of a thing and a seq of eight; a key is
@@ -33,6 +33,9 @@ import (
 //   - news, by wants: not all need be wanted, and nothing comes that was not;
 //   - wants, by as many records in that order, or fewer, and more.
 //
+// The first answer says the clock of its speaker, in milliseconds of Unix time, so that nodes notice whose clock is wrong. It is an
+// opinion and no more: nothing here depends on it. Who is older does not say it.
+//
 // A turn with neither claims nor items nor wants is the last one. "more" says that its speaker has left something out, for the
 // next session.
 const (
@@ -41,6 +44,8 @@ const (
 
 	claimSize, itemSize, keySize = 20, 40, 32
 	parts                        = 16
+
+	maxTime = 1 << 48 // milliseconds: the year 10889
 )
 
 // errWire says that the far end does not keep to the protocol, errLie that it said what cannot be true. Both cost it the session
@@ -59,6 +64,7 @@ type turn struct {
 	Want  []byte `cbor:"want,omitempty"`
 	Give  int    `cbor:"give,omitempty"`
 	More  bool   `cbor:"more,omitempty"`
+	Time  int64  `cbor:"time,omitempty"`
 }
 
 // A part is what is said of one range.
@@ -91,6 +97,8 @@ func decodeTurn(b []byte) (*turn, error) {
 		return nil, fmt.Errorf("%w: %d bytes of news, %d of wants", errWire, len(t.News), len(t.Want))
 	case t.Give < 0 || t.Give > maxWants:
 		return nil, fmt.Errorf("%w: %d records", errWire, t.Give)
+	case t.Time < 0 || t.Time > maxTime:
+		return nil, fmt.Errorf("%w: the time %d", errWire, t.Time)
 	}
 	for _, p := range t.Split {
 		if !isRange(p.At) || len(p.At) == keyDepth || len(p.Of) != parts*claimSize {

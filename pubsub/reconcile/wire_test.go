@@ -56,6 +56,9 @@ func TestDecodeTurn(t *testing.T) {
 		{"half a want", &turn{Want: make([]byte, keySize-1)}, false},
 		{"fewer than none", &turn{Give: -1}, false},
 		{"more than may be", &turn{Give: maxWants + 1}, false},
+		{"its clock", &turn{Time: maxTime}, true},
+		{"a time before all", &turn{Time: -1}, false},
+		{"a time after all", &turn{Time: maxTime + 1}, false},
 		{"another member", map[string]any{"more": true, "less": 1}, false},
 		{"not canonical", map[string]any{"more": false}, false},
 		{"a list", []int{1}, false},
@@ -108,6 +111,7 @@ func TestFramesNeedMemory(t *testing.T) {
 
 func FuzzTurn(f *testing.F) {
 	f.Add(marshal(f, &turn{}))
+	f.Add(marshal(f, &turn{Time: 1_800_000_000_000}))
 	f.Add(marshal(f, &turn{Split: []part{{At: []byte{1}, Of: make([]byte, parts*claimSize)}}, News: pack(filler(1)), Give: 1}))
 	f.Add(marshal(f, &turn{List: []part{{Of: pack(filler(1))}}, Want: keysOf(filler(1)), More: true}))
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -56,6 +56,7 @@ var classes = map[interact.Code]class{
 	interact.Unreachable:     {"unavailable", 503},
 	interact.Overloaded:      {"unavailable", 503},
 	interact.ShuttingDown:    {"unavailable", 503},
+	interact.ClockSkew:       {"unavailable", 503},
 	interact.NotReady:        {"unavailable", 503},
 	interact.Timeout:         {"timeout", 504},
 	interact.Loop:            {"loop-detected", 508},

@@ -170,6 +170,7 @@ var explanations = map[interact.Code]explanation{
 	interact.TooLarge:     {"A description, input or answer is larger than its limit.", "send or ask for less; a description may have 128 KiB, a call 4 MiB"},
 	interact.UnsupportedType: {"The agent does not take or give that content type.",
 		"lmosd show AGENT --td, and look at contentType in its forms"},
+	interact.ClockSkew:      {"The clock of this node or of a peer is wrong, so that a description or certificate does not hold now.", "set the clock: timedatectl set-ntp true; lmosd status says whose it is"},
 	interact.InputNeeded:    {"The action wants to know more before it goes on.", "lmosd call asks on a terminal; elsewhere call it with --async, and then lmosd task answer"},
 	interact.RateLimited:    {"The caller asked more often than the node allows.", "wait, or raise trust.rate on that node"},
 	interact.BadSignature:   {"A description or record was changed after it was signed, or signed by another key.", "do not use it; tell its owner"},

@@ -45,6 +45,7 @@ var exits = map[interact.Code]int{
 	interact.Withdrawn:       ExitNotFound,
 	interact.TooLarge:        ExitUsage,
 	interact.UnsupportedType: ExitUsage,
+	interact.ClockSkew:       ExitRefused,
 	interact.InputNeeded:     ExitAsks,
 	interact.RateLimited:     ExitUnavailable,
 	interact.BadSignature:    ExitRefused,

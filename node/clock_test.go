@@ -1,0 +1,105 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+func TestTheMedianOfThePeers(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for name, c := range map[string]struct {
+		ahead []time.Duration // of peers
+		want  time.Duration   // of this node
+		bad   bool
+	}{
+		"nobody was asked":             {nil, 0, false},
+		"two cannot say whose":         {[]time.Duration{time.Hour, time.Hour}, -time.Hour, false},
+		"three agree":                  {[]time.Duration{time.Hour, time.Hour, time.Hour}, -time.Hour, true},
+		"this node is ahead":           {[]time.Duration{-2 * time.Hour, -2 * time.Hour, -2 * time.Hour}, 2 * time.Hour, true},
+		"one liar of three":            {[]time.Duration{1e6 * time.Hour, time.Second, -time.Second}, -time.Second, false},
+		"two liars of five":            {[]time.Duration{time.Hour, 0, time.Second, time.Hour, -time.Second}, -time.Second, false},
+		"half of the peers":            {[]time.Duration{0, 0, time.Hour, time.Hour}, 0, false},
+		"too little to refuse records": {[]time.Duration{time.Minute, time.Minute, time.Minute}, -time.Minute, false},
+	} {
+		var all clocks
+		for i, ahead := range c.ahead {
+			all.note(did.DID(fmt.Sprint(i)), ahead, now)
+		}
+		if s := all.measure(now); s.ahead != c.want || s.peers != len(c.ahead) || s.ours(skewBad) != c.bad {
+			t.Errorf("%s: got %+v", name, s)
+		}
+		if s := all.measure(now.Add(voteFor + 1)); s.peers != 0 {
+			t.Errorf("%s: %d votes never end", name, s.peers)
+		}
+	}
+	var all clocks
+	for i := range 1000 {
+		all.note("one", time.Hour, now) // it has one vote, however often it is asked
+		all.note(did.DID(fmt.Sprint(i)), 0, now)
+	}
+	if s := all.measure(now); s.peers > votesMax || s.ahead != 0 {
+		t.Errorf("got %+v", s)
+	}
+}
+
+// TestAWrongClockIsNamed runs a node whose clock is two hours ahead among others: it says so, and nobody else does.
+func TestAWrongClockIsNamed(t *testing.T) {
+	t.Parallel()
+	nodes := connected(t, 3)
+	o := quiet()
+	o.now = func() time.Time { return time.Now().Add(2 * time.Hour) }
+	wrong := start(t, o)
+	for i, n := range nodes {
+		connect(t, wrong, n)
+		connect(t, n, nodes[(i+1)%3])
+	}
+	warned := func(n *running) *gateway.Warning {
+		for _, w := range n.Status().Warnings {
+			if w.Title == "clock-skew" {
+				return &w
+			}
+		}
+		return nil
+	}
+	// Reconciliation asks in its own time; here each is asked at once.
+	for _, from := range append(nodes, wrong) {
+		for _, to := range append(nodes, wrong) {
+			if from.Node != to.Node {
+				until(t, "all were asked", func() bool { _, err := from.sync.Sync(t.Context(), to.host.ID()); return err == nil })
+			}
+		}
+	}
+	w := warned(wrong)
+	if w == nil || w.Code != "LMOS-W031" || w.Severity != "high" || !strings.Contains(w.Text, "+2h0m0s (ahead) against 3 peers") {
+		t.Errorf("got %+v", w)
+	}
+	if state := wrong.Status().State; state != "degraded" {
+		t.Errorf("the state is %s", state)
+	}
+	for _, n := range nodes {
+		if w := warned(n); w != nil {
+			t.Errorf("a node whose clock is right says %+v", w)
+		}
+	}
+	e := wantCode(t, wrong.blameClock(fmt.Errorf("record: %w", td.ErrFuture)), interact.ClockSkew)
+	if !strings.Contains(e.Title, "+2h0m0s (ahead)") {
+		t.Errorf("the error does not say by how much: %s", e.Title)
+	}
+	_, err := wrong.Client().Agent(t.Context(), "nobody")
+	if e := wantCode(t, err, interact.NotFound); !strings.Contains(e.Hint, "+2h0m0s (ahead)") {
+		t.Errorf("a thing that is not found has the hint %q", e.Hint)
+	}
+	failed := errors.New("failed")
+	if err := nodes[0].blameClock(failed); err != failed {
+		t.Errorf("got %v", err)
+	}
+}
