@@ -43,6 +43,12 @@ func remoteness(a ma.Multiaddr) int {
 	return 0
 }
 
+// onlyLoopback reports whether peers learn loopback addresses alone, though the node listens on more.
+func onlyLoopback(announced, listening []ma.Multiaddr) bool {
+	more := func(a ma.Multiaddr) bool { return !manet.IsIPLoopback(a) }
+	return slices.ContainsFunc(listening, more) && !slices.ContainsFunc(announced, more)
+}
+
 // Addrs are the multiaddrs under which peers reach the node, with /p2p.
 func (n *Node) Addrs() []string {
 	var out []string

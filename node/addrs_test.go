@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	ma "github.com/multiformats/go-multiaddr"
+
+	"github.com/lmosd/lmosd/gateway"
 )
 
 // addrs parses multiaddrs.
@@ -40,5 +42,30 @@ func TestARecordHasTheAddressesThatMostCanUse(t *testing.T) {
 		if got := useful(addrs(t, c.has...)); !slices.Equal(got, c.want) {
 			t.Errorf("%s: got %v, want %v", name, got, c.want)
 		}
+	}
+}
+
+func TestLoopbackAloneIsToldOf(t *testing.T) {
+	t.Parallel()
+	const loop, all, lan = "/ip4/127.0.0.1/tcp/1", "/ip4/0.0.0.0/tcp/1", "/ip4/10.0.0.1/tcp/1"
+	for _, c := range []struct {
+		announced, listening []string
+		want                 bool
+	}{
+		{[]string{loop}, []string{all}, true},
+		{nil, []string{loop, lan}, true},
+		{[]string{loop, lan}, []string{all}, false},
+		{[]string{loop}, []string{loop}, false}, // as it was told to
+		{[]string{loop, "/dns4/a.example/tcp/1"}, []string{all}, false},
+	} {
+		if got := onlyLoopback(addrs(t, c.announced...), addrs(t, c.listening...)); got != c.want {
+			t.Errorf("%v of %v: got %v", c.announced, c.listening, got)
+		}
+	}
+	o := quiet()
+	o.Listen, o.NoAnnounce = []string{"/ip4/0.0.0.0/tcp/0"}, []string{"/ip4"}
+	silent := opened(t, o)
+	if ws := silent.Status().Warnings; !slices.ContainsFunc(ws, func(w gateway.Warning) bool { return w.Code == "LMOS-W005" }) {
+		t.Errorf("a node that nobody can reach says %+v", ws)
 	}
 }

@@ -74,6 +74,10 @@ func (n *Node) warnings() []gateway.Warning {
 	if k := n.offers.pending(); k > 0 && time.Since(n.started) > 5*time.Second {
 		add("W042", "announce-pending", "low", "they are announced as soon as a peer is there", "%d agents are known to nobody else yet", k)
 	}
+	if onlyLoopback(n.host.Addrs(), n.host.Network().ListenAddresses()) {
+		add("W005", "loopback-only", "medium", "see the interfaces of this machine and listen.no_announce, or name an address: --listen.announce ADDR",
+			"peers learn no address of this node but loopback: no other machine reaches it")
+	}
 	n.warnOfClock(add)
 	if err := n.stores.room(); err != nil {
 		add("W020", "disk-low", "high", interact.AsError(err).Hint, "%s", err)

@@ -26,15 +26,27 @@ func announced(o *Options) (func([]ma.Multiaddr) []ma.Multiaddr, error) {
 		if len(given) > 0 {
 			return slices.Clone(given)
 		}
-		return slices.DeleteFunc(slices.Clone(as), func(a ma.Multiaddr) bool {
-			return hidden(a, o.NoAnnounce, bridges) || o.PublicOnly && private(a)
-		})
+		return withoutBridges(slices.DeleteFunc(slices.Clone(as), func(a ma.Multiaddr) bool {
+			return hidden(a, o.NoAnnounce) || o.PublicOnly && private(a)
+		}), bridges)
 	}, nil
 }
 
-// hidden reports whether a must not be announced: it is excluded or begins with what is, is link-local, or is the address
-// of a container bridge.
-func hidden(a ma.Multiaddr, exclude []string, bridges map[string]bool) bool {
+// withoutBridges drops the addresses of container bridges, unless nothing but loopback were left: a machine whose only network is
+// a bridge, such as a virtual one or a namespace, is reached there or nowhere.
+func withoutBridges(as []ma.Multiaddr, bridges map[string]bool) []ma.Multiaddr {
+	isBridge := func(a ma.Multiaddr) bool {
+		ip, err := manet.ToIP(a)
+		return err == nil && bridges[ip.String()]
+	}
+	if !slices.ContainsFunc(as, func(a ma.Multiaddr) bool { return !isBridge(a) && !manet.IsIPLoopback(a) }) {
+		return as
+	}
+	return slices.DeleteFunc(as, isBridge)
+}
+
+// hidden reports whether a must not be announced: it is excluded or begins with what is, or is link-local.
+func hidden(a ma.Multiaddr, exclude []string) bool {
 	s := a.String()
 	for _, x := range exclude {
 		// Whole components: /ip4/10.0.0.1 is no part of /ip4/10.0.0.12.
@@ -43,7 +55,7 @@ func hidden(a ma.Multiaddr, exclude []string, bridges map[string]bool) bool {
 		}
 	}
 	ip, err := manet.ToIP(a)
-	return err == nil && (ip.IsLinkLocalUnicast() || bridges[ip.String()])
+	return err == nil && ip.IsLinkLocalUnicast()
 }
 
 // private reports whether a is an IP address that the internet does not route. Names and relays are not looked into.

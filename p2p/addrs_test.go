@@ -63,12 +63,19 @@ func TestWhichAddressesPeersLearn(t *testing.T) {
 
 func TestBridgesOfContainersAreHidden(t *testing.T) {
 	t.Parallel()
-	bridges := map[string]bool{"172.17.0.1": true}
-	if !hidden(addrs(t, "/ip4/172.17.0.1/tcp/1")[0], nil, bridges) {
-		t.Error("the bridge is told to others")
-	}
-	if hidden(addrs(t, "/ip4/172.17.0.2/tcp/1")[0], nil, bridges) {
-		t.Error("a container's own address is hidden")
+	bridges := map[string]bool{"172.17.0.1": true, "fd00::1": true}
+	const loop, bridge, bridge6, lan, name = "/ip4/127.0.0.1/tcp/1", "/ip4/172.17.0.1/tcp/1", "/ip6/fd00::1/tcp/1", "/ip4/172.17.0.2/tcp/1", "/dns4/a.example/tcp/1"
+	for _, c := range []struct{ has, want []string }{
+		{[]string{loop, bridge, lan}, []string{loop, lan}},
+		{[]string{bridge, bridge6, name}, []string{name}},
+		{[]string{loop, bridge, bridge6}, []string{loop, bridge, bridge6}}, // nothing else leads here
+		{[]string{bridge}, []string{bridge}},
+		{[]string{loop}, []string{loop}},
+		{nil, nil},
+	} {
+		if got := texts(withoutBridges(addrs(t, c.has...), bridges)); !slices.Equal(got, c.want) {
+			t.Errorf("%v: got %v, want %v", c.has, got, c.want)
+		}
 	}
 	for ip := range bridgeIPs() {
 		if strings.HasPrefix(ip, "127.") {
