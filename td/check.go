@@ -14,8 +14,17 @@ type checker struct {
 }
 
 func (c *checker) fail(pointer, format string, args ...any) {
-	c.errors = append(c.errors, Issue{pointer, fmt.Sprintf(format, args...)})
+	c.errors = append(c.errors, Issue{Pointer: pointer, Reason: fmt.Sprintf(format, args...)})
 }
+
+// breaks is fail for a rule that the official JSON Schema of TD 1.1 does not hold (Issue.Rule).
+func (c *checker) breaks(rule, pointer, format string, args ...any) {
+	c.fail(pointer, format, args...)
+	c.errors[len(c.errors)-1].Rule = rule
+}
+
+// ownLimit is the rule of what costs too much, and no standard forbids.
+const ownLimit = "a limit of lmosd"
 
 // check runs the schema, then the rules that a schema cannot express: names that must be defined, rules between
 // members, limits in bytes. They read tolerantly, so that one run tells everything.
@@ -40,17 +49,17 @@ func (c *checker) checkContext() {
 	v10, v11 := slices.Index(list, any(Context10)), slices.Index(list, any(Context11))
 	switch {
 	case v10 > 0:
-		c.fail(at("@context", v10), "the context of TD 1.0 must come first")
+		c.breaks("td-context", at("@context", v10), "the context of TD 1.0 must come first")
 	case v10 == 0 && v11 > 1:
-		c.fail(at("@context", v11), "the context of TD 1.1 must come second, right after that of TD 1.0")
+		c.breaks("td-context", at("@context", v11), "the context of TD 1.1 must come second, right after that of TD 1.0")
 	case v10 < 0 && v11 > 0:
-		c.fail(at("@context", v11), "the context of TD 1.1 must come first")
+		c.breaks("td-context", at("@context", v11), "the context of TD 1.1 must come first")
 	}
 }
 
 func (c *checker) checkID() {
 	if id := text(c.doc["id"]); len(id) > MaxID {
-		c.fail("/id", "has %d bytes; an id may have %d", len(id), MaxID)
+		c.breaks(ownLimit, "/id", "has %d bytes; an id may have %d", len(id), MaxID)
 	}
 }
 
@@ -61,11 +70,11 @@ func (c *checker) checkBase() {
 	base := text(c.doc["base"])
 	switch names, ok := templateVars(base); {
 	case !ok:
-		c.fail("/base", "a brace without its counterpart: %s is no URI template", show(base))
+		c.breaks("RFC 6570 §2", "/base", "a brace without its counterpart: %s is no URI template", show(base))
 	case len(names) > most:
-		c.fail("/base", "may have %d variables, has %d", most, len(names))
+		c.breaks(ownLimit, "/base", "may have %d variables, has %d", most, len(names))
 	case base != "" && len(base)*c.relatives() > 4*MaxTD:
-		c.fail("/base", "has %d bytes, too many for so many relative addresses; make it shorter, or the addresses absolute",
+		c.breaks(ownLimit, "/base", "has %d bytes, too many for so many relative addresses; make it shorter, or the addresses absolute",
 			len(base))
 	}
 }
@@ -99,7 +108,7 @@ func (c *checker) checkSecurity() {
 		if variable := text(s["name"]); text(s["in"]) == "uri" && variable != "" {
 			c.inURI[variable] = true
 			if _, both := variables[variable]; both {
-				c.fail(at("uriVariables", variable), "has the name of a variable of the security scheme %s", show(name))
+				c.breaks("td-security-uri-variables-distinct", at("uriVariables", variable), "has the name of a variable of the security scheme %s", show(name))
 			}
 		}
 	}
@@ -114,9 +123,9 @@ func (c *checker) checkNames(pointer string, v any, defs map[string]any) {
 			continue
 		}
 		if _, isList := v.([]any); isList {
-			c.fail(pointer+at(i), "%s is not in securityDefinitions", show(name))
+			c.breaks("td-security", pointer+at(i), "%s is not in securityDefinitions", show(name))
 		} else {
-			c.fail(pointer, "%s is not in securityDefinitions", show(name))
+			c.breaks("td-security", pointer, "%s is not in securityDefinitions", show(name))
 		}
 	}
 }
@@ -129,10 +138,10 @@ func (c *checker) checkLinks() {
 	for i, v := range array(c.doc["links"]) {
 		rel := text(object(v)["rel"])
 		if seen[rel] && slices.Contains(once, rel) {
-			c.fail(at("links", i, "rel"), "a Thing Description may have one link %s", show(rel))
+			c.breaks("TD 1.1 §5.3.4.1", at("links", i, "rel"), "a Thing Description may have one link %s", show(rel))
 		}
 		if rel == "tm:submodel" {
-			c.fail(at("links", i, "rel"), `"tm:submodel" is for Thing Models only`)
+			c.breaks("TD 1.1 §5.3.4.1", at("links", i, "rel"), `"tm:submodel" is for Thing Models only`)
 		}
 		seen[rel] = true
 	}
@@ -175,7 +184,7 @@ func (c *checker) checkResponses(p place) {
 	for i, v := range array(p.form["additionalResponses"]) {
 		name, ok := object(v)["schema"].(string)
 		if _, defined := object(c.doc["schemaDefinitions"])[name]; ok && !defined {
-			c.fail(p.pointer+at("additionalResponses", i, "schema"), "%s is not in schemaDefinitions", show(name))
+			c.breaks("TD 1.1 §5.3.4.2, schema", p.pointer+at("additionalResponses", i, "schema"), "%s is not in schemaDefinitions", show(name))
 		}
 	}
 }
@@ -188,12 +197,12 @@ func (c *checker) checkTemplate(p place) {
 	}
 	names, ok := templateVars(href)
 	if !ok {
-		c.fail(p.pointer+"/href", "a brace without its counterpart: %s is no URI template", show(href))
+		c.breaks("RFC 6570 §2", p.pointer+"/href", "a brace without its counterpart: %s is no URI template", show(href))
 		return
 	}
 	for _, name := range names {
 		if !c.declares(p, name) {
-			c.fail(p.pointer+"/href", "the variable %s is in no uriVariables", show(name))
+			c.breaks("td-uriVariables-names", p.pointer+"/href", "the variable %s is in no uriVariables", show(name))
 		}
 	}
 }
@@ -208,15 +217,15 @@ func (c *checker) declares(p place, name string) bool {
 func (c *checker) checkAccess(p place) {
 	ops := texts(p.form["op"])
 	if flag(p.affordance["readOnly"]) && slices.Contains(ops, "writeproperty") {
-		c.fail(p.pointer+"/op", `"writeproperty" on a property that is readOnly`)
+		c.breaks("TD 1.1 §5.4, op", p.pointer+"/op", `"writeproperty" on a property that is readOnly`)
 	}
 	if flag(p.affordance["writeOnly"]) && slices.Contains(ops, "readproperty") {
-		c.fail(p.pointer+"/op", `"readproperty" on a property that is writeOnly`)
+		c.breaks("TD 1.1 §5.4, op", p.pointer+"/op", `"readproperty" on a property that is writeOnly`)
 	}
 }
 
 func (c *checker) checkProperty(pointer string, p map[string]any) {
 	if flag(p["readOnly"]) && flag(p["writeOnly"]) {
-		c.fail(pointer, "readOnly and writeOnly exclude each other")
+		c.breaks("TD 1.1 §5.4, op", pointer, "readOnly and writeOnly exclude each other")
 	}
 }

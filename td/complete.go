@@ -45,7 +45,7 @@ func Complete(raw []byte, owner did.DID) (*Thing, error) {
 }
 
 func invalid(pointer, reason string) error {
-	return &ValidationError{Issues: []Issue{{pointer, reason}}}
+	return &ValidationError{Issues: []Issue{{Pointer: pointer, Reason: reason}}}
 }
 
 // checkSigned refuses a signed TD that nobody would accept.

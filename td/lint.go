@@ -29,11 +29,12 @@ func warnings(doc map[string]any, t *Thing) []Issue {
 	}
 	(&checker{doc: doc}).eachForm(l.lintForm)
 	l.lintOrder()
+	l.lintLanguages()
 	return tidy(l.found)
 }
 
 func (l *linter) warn(pointer, format string, args ...any) {
-	l.found = append(l.found, Issue{pointer, fmt.Sprintf(format, args...)})
+	l.found = append(l.found, Issue{Pointer: pointer, Reason: fmt.Sprintf(format, args...)})
 }
 
 func (l *linter) lintRoot() {

@@ -136,7 +136,7 @@ func readMetadata(doc map[string]any) *Metadata {
 // checkLMOS reports what is wrong with the LMOS members.
 func (c *checker) checkLMOS() {
 	if key, value := lmosRoot(c.doc, "metadata"); key != "" && object(value) == nil {
-		c.fail(at(key), "%s", wantType([]string{"object"}, value))
+		c.breaks("LMOS, description", at(key), "%s", wantType([]string{"object"}, value))
 	}
 	key, value := lmosRoot(c.doc, "capabilities")
 	if key == "" {
@@ -144,11 +144,11 @@ func (c *checker) checkLMOS() {
 	}
 	list, ok := value.([]any)
 	if !ok {
-		c.fail(at(key), "%s", wantType([]string{"array"}, value))
+		c.breaks("LMOS, description", at(key), "%s", wantType([]string{"array"}, value))
 		return
 	}
 	if len(list) > MaxCaps {
-		c.fail(at(key), "has %d capabilities; at most %d are allowed", len(list), MaxCaps)
+		c.breaks("LMOS, description", at(key), "has %d capabilities; at most %d are allowed", len(list), MaxCaps)
 	}
 	for i, v := range list[:min(len(list), MaxCaps)] {
 		c.checkCapability(at(key, i), v)
@@ -157,23 +157,23 @@ func (c *checker) checkLMOS() {
 
 func (c *checker) checkCapability(pointer string, v any) {
 	if _, isText := v.(string); !isText && object(v) == nil {
-		c.fail(pointer, "%s", wantType([]string{"object", "string"}, v))
+		c.breaks("LMOS, description", pointer, "%s", wantType([]string{"object", "string"}, v))
 		return
 	}
 	id := readCapability(v).ID
 	if key, value := lmosTerm(object(v), "id", true); key != "" {
 		pointer += at(key)
 		if _, ok := value.(string); !ok {
-			c.fail(pointer, "%s", wantType([]string{"string"}, value))
+			c.breaks("LMOS, description", pointer, "%s", wantType([]string{"string"}, value))
 			return
 		}
 	}
 	switch _, ok := Normal(id); {
 	case id == "":
-		c.fail(pointer, `"id" is missing: a capability needs one, such as "urn:example:weather:forecast"`)
+		c.breaks("LMOS, description", pointer, `"id" is missing: a capability needs one, such as "urn:example:weather:forecast"`)
 	case len(id) > MaxCapability:
-		c.fail(pointer, "a capability id may have %d bytes, this one has %d", MaxCapability, len(id))
+		c.breaks("LMOS, description", pointer, "a capability id may have %d bytes, this one has %d", MaxCapability, len(id))
 	case !ok:
-		c.fail(pointer, "%s is no capability id: use words, separated by colons or slashes", show(id))
+		c.breaks("LMOS, description", pointer, "%s is no capability id: use words, separated by colons or slashes", show(id))
 	}
 }

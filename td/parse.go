@@ -2,6 +2,7 @@ package td
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -21,6 +22,9 @@ type ValidationError struct {
 type Issue struct {
 	Pointer string `json:"field"`
 	Reason  string `json:"description"`
+	// Rule names what is broken where that is stricter than the official JSON Schema of TD 1.1: an assertion of the Recommendation
+	// (td-…, sec-…), a section of a standard, or a limit of lmosd. It is empty for what the schema refuses too.
+	Rule string `json:"rule,omitempty"`
 }
 
 // String returns the issue on one line.
@@ -60,26 +64,30 @@ func Parse(raw []byte) (*Thing, error) {
 func decode(raw []byte) (map[string]any, error) {
 	if len(raw) > MaxTD {
 		reason := fmt.Sprintf("has %d bytes; a Thing Description may have %d", len(raw), MaxTD)
-		return nil, &ValidationError{TooLarge: true, Issues: []Issue{{"", reason}}}
+		return nil, &ValidationError{TooLarge: true, Issues: []Issue{{Reason: reason, Rule: ownLimit}}}
 	}
 	v, err := jcs.Decode(raw, MaxTD)
 	if err != nil {
-		return nil, notJSON(err)
+		return nil, notJSON(raw, err)
 	}
 	doc, ok := v.(map[string]any)
 	if !ok {
-		return nil, &ValidationError{Issues: []Issue{{"", wantType([]string{"object"}, v)}}}
+		return nil, &ValidationError{Issues: []Issue{{Reason: wantType([]string{"object"}, v)}}}
 	}
 	return doc, nil
 }
 
-func notJSON(err error) *ValidationError {
+func notJSON(raw []byte, err error) *ValidationError {
 	reason := err.Error()
 	var syntax *jcs.SyntaxError
 	if errors.As(err, &syntax) {
 		reason = fmt.Sprintf("not JSON at line %d, column %d: %s", syntax.Line, syntax.Column, syntax.Msg)
 	}
-	return &ValidationError{NotJSON: true, Issues: []Issue{{"", reason}}}
+	i := Issue{Reason: reason}
+	if json.Valid(raw) { // what two readers could understand differently, which cannot be signed
+		i.Rule = "RFC 7493 §2"
+	}
+	return &ValidationError{NotJSON: true, Issues: []Issue{i}}
 }
 
 // parse checks a decoded TD and makes its typed view. lint is for what its author gave: it adds the warnings, and

@@ -134,7 +134,7 @@ func TestParseReadsContexts(t *testing.T) {
 		`"https://www.w3.org/2022/wot/td/v1.1"`,
 		`"https://www.w3.org/2019/wot/td/v1"`,
 		`"https://www.w3.org/ns/wot-next/td"`,
-		`["https://www.w3.org/2022/wot/td/v1.1", {"@language": "de", "@direction": null}]`,
+		`["https://www.w3.org/2022/wot/td/v1.1", {"@language": "de", "@direction": "rtl"}]`,
 		`["https://www.w3.org/2019/wot/td/v1", "https://www.w3.org/2022/wot/td/v1.1", "https://example.com/own"]`,
 		`["https://www.w3.org/2019/wot/td/v1", {"x": "https://example.com/"}]`,
 		`["https://www.w3.org/ns/wot-next/td", {"htv": "http://www.w3.org/2011/http#"}]`,
@@ -216,7 +216,9 @@ func TestParseRefuses(t *testing.T) {
 		{"empty forms", action(`"forms": []`), "/actions/a/forms", "must not be empty"},
 		{"a form that is a text", action(`"forms": ["http://x"]`), "/actions/a/forms/0", "expected object, got string"},
 		{"a form without href", action(`"forms": [{}]`), "/actions/a/forms/0", `"href" is missing`},
-		{"an empty href", action(`"forms": [{"href": ""}]`), "/actions/a/forms/0/href", "must not be empty"},
+		{"an enum with one value twice", property(`"type": "string", "enum": ["a", "b", "a"], "forms": [{"href": ""}]`), "/properties/p/enum",
+			"must not be empty, and no value may be there twice"},
+		{"a title of no language", tdWith(`"titles": {"en": "x", "not one": "y"}`), "/titles", `has a name that is no language tag like "en" or "de-DE"`},
 		{"an unknown op", action(`"forms": [{"href": "http://x", "op": ["invoke"]}]`), "/actions/a/forms/0/op/0",
 			`must be one of "invokeaction", "queryaction", "cancelaction"`},
 		{"an unknown op as text", event(`"forms": [{"href": "http://x", "op": "invokeaction"}]`),
@@ -304,7 +306,7 @@ func TestParseRefuses(t *testing.T) {
 		{"sizes of what is no icon", tdWith(`"links": [{"href": "x", "rel": "item", "sizes": "16x16"}]`),
 			"/links/0/rel", `must be "icon", because the link has "sizes"`},
 		{"sizes that are none", tdWith(`"links": [{"href": "x", "rel": "icon", "sizes": "small"}]`), "/links/0/sizes",
-			`is no icon size like "16x16"`},
+			`is no icon size like "16x16" or "16x16 32x32"`},
 		{"a language that is none", tdWith(`"links": [{"href": "x", "hreflang": ["en", "in english"]}]`),
 			"/links/0/hreflang/1", `is no language tag like "en" or "de-DE"`},
 		{"a link of a model", tdWith(`"links": [{"href": "x", "rel": "tm:extends"}]`), "/links/0/rel",
@@ -337,7 +339,7 @@ func TestParseRefuses(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			_, err := Parse([]byte(tt.raw))
-			want := Issue{tt.pointer, tt.reason}
+			want := Issue{Pointer: tt.pointer, Reason: tt.reason}
 			if got := issuesOf(err); !slices.Contains(got, want) {
 				t.Errorf("got %v, want %v", got, want)
 			}
@@ -402,12 +404,12 @@ func TestParseTellsAllAtOnce(t *testing.T) {
 	_, err := Parse([]byte(`{"@context": 1, "title": 2, "security": ["m"], "securityDefinitions": {"n": {"scheme": "nosec"}},
 		"actions": {"a": {"forms": [{"href": "x"}, {"href": "x"}, {}, 1]}}, "id": "x"}`))
 	want := []Issue{
-		{"/@context", "expected string or array, got number"},
-		{"/actions/a/forms/2", `"href" is missing`},
-		{"/actions/a/forms/3", "expected object, got number"},
-		{"/id", `is not a URI: an id needs a scheme, for example "urn:example:weather"`},
-		{"/security/0", `"m" is not in securityDefinitions`},
-		{"/title", "expected string, got number"},
+		{Pointer: "/@context", Reason: "expected string or array, got number"},
+		{Pointer: "/actions/a/forms/2", Reason: `"href" is missing`},
+		{Pointer: "/actions/a/forms/3", Reason: "expected object, got number"},
+		{Pointer: "/id", Reason: `is not a URI: an id needs a scheme, for example "urn:example:weather"`},
+		{Pointer: "/security/0", Reason: `"m" is not in securityDefinitions`},
+		{Pointer: "/title", Reason: "expected string, got number"},
 	}
 	if diff := cmp.Diff(want, issuesOf(err)); diff != "" {
 		t.Error(diff)
@@ -429,7 +431,7 @@ func TestParseBoundsIssues(t *testing.T) {
 			t.Errorf("got %v, want the place %s", issue, want)
 		}
 	}
-	if last := (Issue{"", "and 9969 more"}); issues[31] != last {
+	if last := (Issue{Reason: "and 9969 more"}); issues[31] != last {
 		t.Errorf("got %v, want %v", issues[31], last)
 	}
 }

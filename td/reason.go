@@ -44,7 +44,7 @@ func tidy(all []Issue) []Issue {
 		return all
 	}
 	kept := all[:maxIssues:maxIssues]
-	kept[maxIssues-1] = Issue{"", fmt.Sprintf("and %d more", len(all)-maxIssues+1)}
+	kept[maxIssues-1] = Issue{Reason: fmt.Sprintf("and %d more", len(all)-maxIssues+1)}
 	return kept
 }
 

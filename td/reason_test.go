@@ -32,8 +32,8 @@ func TestAt(t *testing.T) {
 // Issues are told in the order of places: the whole before its parts, the second element before the tenth.
 func TestTidy(t *testing.T) {
 	t.Parallel()
-	in := []Issue{{"/b", "2"}, {"/a/10", "x"}, {"/a/2", "x"}, {"/a", "x"}, {"/b", "1"}, {"/b", "2"}, {"", "x"}, {"/a/2/c", "x"}}
-	want := []Issue{{"", "x"}, {"/a", "x"}, {"/a/2", "x"}, {"/a/2/c", "x"}, {"/a/10", "x"}, {"/b", "1"}, {"/b", "2"}}
+	in := []Issue{{Pointer: "/b", Reason: "2"}, {Pointer: "/a/10", Reason: "x"}, {Pointer: "/a/2", Reason: "x"}, {Pointer: "/a", Reason: "x"}, {Pointer: "/b", Reason: "1"}, {Pointer: "/b", Reason: "2"}, {Pointer: "", Reason: "x"}, {Pointer: "/a/2/c", Reason: "x"}}
+	want := []Issue{{Pointer: "", Reason: "x"}, {Pointer: "/a", Reason: "x"}, {Pointer: "/a/2", Reason: "x"}, {Pointer: "/a/2/c", Reason: "x"}, {Pointer: "/a/10", Reason: "x"}, {Pointer: "/b", Reason: "1"}, {Pointer: "/b", Reason: "2"}}
 	if got := tidy(in); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -63,9 +63,9 @@ func TestIssueText(t *testing.T) {
 		want string
 	}{
 		{ValidationError{}, "invalid"},
-		{ValidationError{Issues: []Issue{{"", "is empty"}}}, "is empty"},
-		{ValidationError{Issues: []Issue{{"/a", "is empty"}}}, "/a: is empty"},
-		{ValidationError{Issues: []Issue{{"/a", "x"}, {"/b", "y"}, {"/c", "z"}}}, "/a: x (and 2 more)"},
+		{ValidationError{Issues: []Issue{{Pointer: "", Reason: "is empty"}}}, "is empty"},
+		{ValidationError{Issues: []Issue{{Pointer: "/a", Reason: "is empty"}}}, "/a: is empty"},
+		{ValidationError{Issues: []Issue{{Pointer: "/a", Reason: "x"}, {Pointer: "/b", Reason: "y"}, {Pointer: "/c", Reason: "z"}}}, "/a: x (and 2 more)"},
 	} {
 		if got := tt.err.Error(); got != tt.want {
 			t.Errorf("got %q, want %q", got, tt.want)
@@ -154,7 +154,7 @@ func TestPlain(t *testing.T) {
 	}
 	c := &checker{doc: map[string]any{}}
 	c.explain(&jsonschema.ValidationError{SchemaURL: "urn:x#/nowhere", InstanceLocation: []string{"a"}, ErrorKind: &kind.UniqueItems{}})
-	if want := []Issue{{"/a", "has a form that is not allowed here"}}; !slices.Equal(c.errors, want) {
+	if want := []Issue{{Pointer: "/a", Reason: "has a form that is not allowed here"}}; !slices.Equal(c.errors, want) {
 		t.Errorf("got %v, want %v", c.errors, want)
 	}
 }

@@ -217,7 +217,7 @@ func (s *Schema) Check(value any) []Issue {
 	w := &walk{root: s.root}
 	w.value(node, value)
 	if w.steps > maxSteps {
-		return []Issue{{"", "the value is too large, or the schema too complex, to be checked"}}
+		return []Issue{{Reason: "the value is too large, or the schema too complex, to be checked"}}
 	}
 	return tidy(w.issues)
 }
@@ -245,7 +245,7 @@ func (w *walk) spend(n int) { w.steps += n / 8 }
 
 func (w *walk) fail(reason string) {
 	if !w.done() {
-		w.issues = append(w.issues, Issue{at(w.path...), reason})
+		w.issues = append(w.issues, Issue{Pointer: at(w.path...), Reason: reason})
 	}
 }
 

@@ -24,11 +24,13 @@ type shape struct {
 	required   []string
 	members    map[string]*shape
 	others     *shape
+	names      *shape // of members
 	minMembers int
 	maxMembers int // 0: any number
 
 	items, contains *shape
 	minItems        int
+	unique          bool
 
 	minLength, maxLength int // in code points; 0: any
 	pattern              jsonschema.Regexp
@@ -81,7 +83,7 @@ func (all shapes) of(s *jsonschema.Schema) *shape {
 	}
 	all.combine(h, s)
 	all.describeObject(h, s)
-	h.items, h.contains, h.minItems = all.of(s.Items2020), all.of(s.Contains), value(s.MinItems)
+	h.items, h.contains, h.minItems, h.unique = all.of(s.Items2020), all.of(s.Contains), value(s.MinItems), s.UniqueItems
 	h.minLength, h.maxLength = value(s.MinLength), value(s.MaxLength)
 	if s.Minimum != nil {
 		f, _ := s.Minimum.Float64()
@@ -103,6 +105,7 @@ func (all shapes) combine(h *shape, s *jsonschema.Schema) {
 }
 
 func (all shapes) describeObject(h *shape, s *jsonschema.Schema) {
+	h.names = all.of(s.PropertyNames)
 	h.minMembers, h.maxMembers = value(s.MinProperties), value(s.MaxProperties)
 	if len(s.Properties) > 0 {
 		h.members = make(map[string]*shape, len(s.Properties))
@@ -204,10 +207,13 @@ func (h *shape) fitsObject(m map[string]any) bool {
 			return false
 		}
 	}
-	if h.members == nil && h.others == nil {
+	if h.members == nil && h.others == nil && h.names == nil {
 		return true
 	}
 	for name, v := range m {
+		if !h.names.fits(name) {
+			return false
+		}
 		part, ok := h.members[name]
 		if !ok {
 			part = h.others
@@ -230,7 +236,19 @@ func (h *shape) fitsArray(list []any) bool {
 		}
 		found = found || h.contains.fits(v)
 	}
-	return found
+	return found && (!h.unique || isSet(list))
+}
+
+// isSet reports whether no element of list is there twice.
+func isSet(list []any) bool {
+	if len(list) < 2 {
+		return true
+	}
+	seen := make(map[string]bool, len(list))
+	for _, v := range list {
+		seen[string(bytesOf(v))] = true
+	}
+	return len(seen) == len(list)
 }
 
 func (h *shape) fitsText(s string) bool {

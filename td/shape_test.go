@@ -86,7 +86,7 @@ func TestShapeHasEveryKeyword(t *testing.T) {
 	for _, k := range []string{"$ref", "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "type", "enum", "const", "format",
 		"required", "properties", "additionalProperties", "minProperties", "maxProperties", "items", "contains", "minItems",
 		"minLength", "maxLength", "pattern", "minimum", "exclusiveMinimum",
-		"$schema", "$id", "$defs", "title", "description", "reason"} {
+		"uniqueItems", "propertyNames", "$schema", "$id", "$defs", "title", "description", "reason", "rule"} {
 		known[k] = true
 	}
 	text, err := jcs.Decode(schemaText, len(schemaText))

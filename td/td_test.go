@@ -3,6 +3,7 @@ package td
 import (
 	"context"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -92,7 +93,11 @@ func verified(t testing.TB, s *Signed) *Description {
 
 func issuesOf(err error) []Issue {
 	if v, ok := err.(*ValidationError); ok {
-		return v.Issues
+		issues := slices.Clone(v.Issues)
+		for i := range issues {
+			issues[i].Rule = "" // TestStricterRules of interop has those
+		}
+		return issues
 	}
 	return nil
 }

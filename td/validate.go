@@ -73,31 +73,31 @@ func (c *checker) checkSchema() {
 
 // explain puts the failure into plain words, its leaves first of all.
 func (c *checker) explain(e *jsonschema.ValidationError) {
-	pointer := pointerOf(e.InstanceLocation)
+	pointer, rule := pointerOf(e.InstanceLocation), rules().rule(e.SchemaURL)
 	switch k := e.ErrorKind.(type) {
 	case *kind.Type:
 		v, _ := find(c.doc, e.InstanceLocation)
-		c.fail(pointer, "%s", wantType(k.Want, v))
+		c.breaks(rule, pointer, "%s", wantType(k.Want, v))
 		return
 	case *kind.Required:
 		for _, name := range k.Missing {
-			c.fail(pointer, "%s", missing(name))
+			c.breaks(rule, pointer, "%s", missing(name))
 		}
 		return
 	}
 	if reason := rules().reason(e.SchemaURL); reason != "" && !isGroup(e.ErrorKind) {
-		c.fail(pointer, "%s", reason)
+		c.breaks(rule, pointer, "%s", reason)
 		return
 	}
 	if reason := plain(e.ErrorKind); reason != "" {
-		c.fail(pointer, "%s", reason)
+		c.breaks(rule, pointer, "%s", reason)
 		return
 	}
 	for _, cause := range e.Causes {
 		c.explain(cause)
 	}
 	if len(e.Causes) == 0 {
-		c.fail(pointer, "has a form that is not allowed here")
+		c.breaks(rule, pointer, "has a form that is not allowed here")
 	}
 }
 
@@ -140,15 +140,38 @@ func plain(k jsonschema.ErrorKind) string {
 
 // reason returns the member "reason" of the part of the schema at location, a URL with a JSON pointer in its fragment.
 func (r *rulebook) reason(location string) string {
-	_, fragment, _ := strings.Cut(location, "#")
-	v := r.text
-	for _, name := range pointerPath(fragment) {
-		var ok bool
-		if v, ok = step(v, name); !ok {
-			return ""
+	return text(object(last(r.parts(location)))["reason"])
+}
+
+// rule names the rule that the part of the schema at location is, or is in, if the official schema does not hold it; or "".
+func (r *rulebook) rule(location string) (name string) {
+	for _, part := range r.parts(location) {
+		if rule, ok := object(part)["rule"].(string); ok {
+			name = rule
 		}
 	}
-	return text(object(v)["reason"])
+	return name
+}
+
+// parts are the schema and its parts on the way to location; none if that is nowhere.
+func (r *rulebook) parts(location string) []any {
+	_, fragment, _ := strings.Cut(location, "#")
+	all := []any{r.text}
+	for _, name := range pointerPath(fragment) {
+		next, ok := step(last(all), name)
+		if !ok {
+			return nil
+		}
+		all = append(all, next)
+	}
+	return all
+}
+
+func last(all []any) any {
+	if len(all) == 0 {
+		return nil
+	}
+	return all[len(all)-1]
 }
 
 func pointerOf(location []string) string {

@@ -23,8 +23,9 @@ func NewCommand(c *console.Console) *cobra.Command {
 		Use:   "validate <file…>",
 		Short: "check Thing Descriptions, offline",
 		Long: "Checks files against the schema of TD 1.1 and the rules of LMOS, and the proof of one that is signed; - reads\n" +
-			"standard input. No node is needed. Every place is printed as file: pointer: reason. Warnings do not fail: they\n" +
-			"tell what a node or another program stumbles over. Exit code 2 if a file is invalid.",
+			"standard input. No node is needed. Every place is printed as file: pointer: reason; a rule that is\n" +
+			"stricter than the official JSON Schema of TD 1.1 is named behind it. Warnings do not fail: they tell what a node or\n" +
+			"another program stumbles over. Exit code 2 if a file is invalid.",
 		Example: `  lmosd validate weather.td.json
   lmosd validate agents/*.td.json -o json --jq '.items[] | select(.valid | not) | .file'`,
 		Annotations: console.About(console.ScopeLocal, console.ReadOnly, "lmosd publish"),
@@ -114,7 +115,11 @@ func (v validation) view() console.View {
 // write prints every place as "file: pointer: reason", as compilers do.
 func (v fileVerdict) write(s *terminal.Screen) {
 	for _, i := range v.Issues {
-		s.Line(terminal.OneLine(v.File + ": " + console.Place(i)))
+		rule := ""
+		if i.Rule != "" {
+			rule = s.Paint(terminal.Dim, " (beyond the schema of TD 1.1: "+terminal.OneLine(i.Rule)+")")
+		}
+		s.Line(terminal.OneLine(v.File+": "+console.Place(i)) + rule)
 	}
 	for _, w := range v.Warnings {
 		s.Line(terminal.OneLine(v.File+": "+console.Place(w)) + s.Paint(terminal.Dim, " (warning)"))

@@ -1,0 +1,95 @@
+package td
+
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
+// lintLanguages holds the texts in several languages against each other (TD 1.1 §6.3.2): all maps of a TD should have the same
+// languages (td-multi-languages-consistent), and where there are maps, each text should have its own (td-titles-descriptions). The
+// text itself is that of the default language, "@language" of the context (td-title-description).
+func (l *linter) lintLanguages() {
+	w := &languages{linter: l, main: defaultLanguage(l.doc), sets: map[string]string{}}
+	w.walk("", l.doc)
+	for _, pointer := range slices.Sorted(maps.Keys(w.sets)) {
+		if set := w.sets[pointer]; set != w.first {
+			l.warn(pointer, "has the languages %s, and %s has %s: they should be the same (td-multi-languages-consistent)", orNone(set),
+				w.where, orNone(w.first))
+		}
+	}
+	if len(w.sets) == 0 {
+		return
+	}
+	for _, pointer := range w.alone {
+		l.warn(pointer, "has one language only, and others of this description have several (td-titles-descriptions)")
+	}
+}
+
+// languages are the texts of a TD.
+type languages struct {
+	*linter
+	main         string            // the default language; "" if none is said
+	sets         map[string]string // languages of each map, by its pointer
+	first, where string            // those of the first map, and its pointer
+	alone        []string          // pointers of texts without a map
+}
+
+// several names the map that has a text in several languages.
+var several = map[string]string{"title": "titles", "description": "descriptions"}
+
+// opaque are members that hold data, and not descriptions.
+var opaque = map[string]bool{"const": true, "default": true, "enum": true, "proof": true, "registration": true, "@context": true}
+
+// walk looks at the texts of the object or array v and of its parts, in order of their names.
+func (w *languages) walk(pointer string, v any) {
+	for i, e := range array(v) {
+		w.walk(pointer+at(i), e)
+	}
+	m := object(v)
+	for _, name := range sortedKeys(m) {
+		switch _, isText := m[name].(string); {
+		case opaque[name] || strings.Contains(name, ":"):
+		case isText && several[name] != "":
+			w.pair(pointer, m, name)
+		case !isText:
+			w.walk(pointer+at(name), m[name])
+		}
+	}
+}
+
+// pair compares a text with the map of its languages.
+func (w *languages) pair(pointer string, m map[string]any, name string) {
+	all, ok := m[several[name]].(map[string]any)
+	if !ok {
+		w.alone = append(w.alone, pointer+at(name))
+		return
+	}
+	here := pointer + at(several[name])
+	tags := slices.Sorted(maps.Keys(all))
+	if w.sets[here] = strings.Join(tags, ", "); w.where == "" {
+		w.where, w.first = here, w.sets[here]
+	}
+	for _, tag := range tags {
+		if strings.EqualFold(tag, w.main) && all[tag] != m[name] {
+			w.warn(pointer+at(name), "is %s, and %s is %s in the default language %s (td-title-description)", show(m[name]), here, show(all[tag]), tag)
+		}
+	}
+}
+
+// defaultLanguage is that of the context (TD 1.1 §5.3.1.1, @context).
+func defaultLanguage(doc map[string]any) (tag string) {
+	for _, c := range contexts(doc) {
+		if language, ok := object(c)["@language"].(string); ok {
+			tag = language
+		}
+	}
+	return tag
+}
+
+func orNone(languages string) string {
+	if languages == "" {
+		return "none"
+	}
+	return languages
+}
