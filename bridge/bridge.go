@@ -94,6 +94,8 @@ type Mesh interface {
 	// Presence says whether a thing can be reached, as far as is known; Look finds that out, for some hundred milliseconds at most.
 	Presence(d *td.Description) directory.Presence
 	Look(ctx context.Context, things ...*td.Description)
+	// Resembles returns the name that the name of a thing looks like and is not, or "" (directory.Directory.Resembles).
+	Resembles(d *td.Description) string
 	// Latest numbers the last change of what is known, and Watch yields those that come after a number.
 	Latest() uint64
 	Watch(ctx context.Context, q td.Query, after uint64) iter.Seq2[directory.Change, error]

@@ -46,6 +46,7 @@ func (d *Directory) putWith(desc *td.Description, from origin, with arrival) (ch
 	own := (from == published || from == keptOwn) && d.hostedHere(r)
 	in := d.prepare(key, desc)
 	in.used, in.via = with.used, with.via
+	in.kept = from == kept || from == keptOwn
 	if in.view != nil {
 		in.view.vector.Store(with.vector)
 	}
@@ -82,6 +83,7 @@ type arrival struct {
 	desc *td.Description
 	view *view // nil for what buries
 	by   []index.Label
+	kept bool // it was known before the restart
 	same bool // by is not made: it is found by what the known one is found by
 
 	vector *meaning.Vector // or nil
@@ -119,6 +121,7 @@ func (d *Directory) adoptLocked(e *entry, own bool) {
 	if own && e.view != nil && !e.own {
 		d.ownLocked(e, true)
 		d.rankLocked(e)
+		d.lookLocked(e, e.view.record, true, false)
 		d.markLocked(e.key)
 	}
 }
@@ -263,6 +266,11 @@ func (d *Directory) liveLocked(e *entry, in *arrival, own bool) {
 	e.used = e.used || in.used
 	d.creditLocked(e, in.via)
 	d.rankLocked(e)
+	if was == nil {
+		d.lookLocked(e, nil, own, in.kept)
+	} else {
+		d.lookLocked(e, was.record, own, in.kept)
+	}
 }
 
 // enterLocked enters e into the index.
@@ -303,6 +311,7 @@ func refreshes(was, r *td.Record) bool {
 func (d *Directory) endLocked(e *entry, why Reason) {
 	d.changed.add(happening{kind: Gone, why: why, thing: e.view})
 	d.room.leave(e)
+	d.unlookLocked(e)
 	d.tallyLocked(e, false)
 	d.weighLocked(e, 0)
 	d.living.remove(e)

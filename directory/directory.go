@@ -99,6 +99,7 @@ type Directory struct {
 	log     *slog.Logger
 	reach   reach
 	flaps   flaps
+	looks   lookalikes // owned by mu
 	fetch   fetcher
 	meaning *meaning.Reader
 	queue   chan *td.Signed // of Offer
@@ -164,6 +165,7 @@ func New(o Options) (*Directory, error) {
 	d.index.Version = uint64(now.UnixMicro()) // beyond those of earlier runs
 	d.reach.start(o.Probe != nil)
 	d.flaps.start()
+	d.looks.start()
 	d.meaning = meaning.New(o.Embedder, o.Log)
 	if err := d.load(context.Background()); err != nil {
 		return nil, interact.Errorf(interact.StoreCorrupt, "see the log; the directory can be deleted, it fills again",

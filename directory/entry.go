@@ -34,6 +34,8 @@ type entry struct {
 	again  atomic.Bool
 	stands standing    // in Directory.room
 	dark   atomic.Bool // who watches was told that it cannot be reached, or met it so; see flaps
+	look   class       // of the owner, as it counts for the name; see lookalikes
+	looked bool        // it is counted
 	fork   bool        // two records of one seq were seen, and that was logged
 }
 

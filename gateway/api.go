@@ -45,6 +45,8 @@ type Directory interface {
 	// Presence says whether a thing can be reached, as far as is known; Look finds that out, for some hundred milliseconds at most.
 	Presence(d *td.Description) directory.Presence
 	Look(ctx context.Context, things ...*td.Description)
+	// Resembles returns the name that the name of a thing looks like, of one that is trusted more or known for longer; or "".
+	Resembles(d *td.Description) string
 	// Hosted reports whether this node offers the thing.
 	Hosted(d *td.Description) bool
 	// Fork returns the equivocation about a thing that was seen last, as long as someone should know about it.
@@ -178,13 +180,15 @@ type Agent struct {
 	Actions      []string        `json:"actions"`
 	Properties   []string        `json:"properties"`
 	Local        bool            `json:"local"`
-	State        directory.State `json:"state"`               // reachable, unknown or unreachable
-	LastSeen     time.Time       `json:"last_seen"`           // a host of it was there; if it was never reached, its record was issued
-	Equivocal    bool            `json:"equivocal,omitempty"` // its owner has signed two records with one sequence number
-	Seen         time.Time       `json:"seen"`                // the record was issued
-	Expires      time.Time       `json:"expires"`
-	Score        float64         `json:"score,omitempty"` // 0 to 1: how well it fits what was asked for
-	Why          []Why           `json:"why,omitempty"`   // where the score is from, if it was asked for
+	State        directory.State `json:"state"`     // reachable, unknown or unreachable
+	LastSeen     time.Time       `json:"last_seen"` // a host of it was there; if it was never reached, its record was issued
+	// Resembles is the name that Name looks like and is not, of a thing that is trusted more or known for longer (UTS #39).
+	Resembles string    `json:"resembles,omitempty"`
+	Equivocal bool      `json:"equivocal,omitempty"` // its owner has signed two records with one sequence number
+	Seen      time.Time `json:"seen"`                // the record was issued
+	Expires   time.Time `json:"expires"`
+	Score     float64   `json:"score,omitempty"` // 0 to 1: how well it fits what was asked for
+	Why       []Why     `json:"why,omitempty"`   // where the score is from, if it was asked for
 }
 
 // Why is one part of a score.

@@ -148,6 +148,7 @@ func (g *Gateway) agent(d *td.Description) Agent {
 	}
 	_, a.Equivocal = g.o.Node.Fork(d.Record)
 	p := g.o.Node.Presence(d)
+	a.Resembles = g.o.Node.Resembles(d)
 	a.State, a.LastSeen = p.State, p.LastSeen.UTC()
 	for _, h := range d.Record.Hosts {
 		a.Hosts = append(a.Hosts, h.Node)

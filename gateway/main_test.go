@@ -182,6 +182,14 @@ func (n *fakeNode) Presence(d *td.Description) directory.Presence {
 	return directory.Presence{State: directory.StateReachable, LastSeen: d.Record.Issued.Add(time.Minute)}
 }
 
+// Resembles: nothing looks like anything but what begins with a Cyrillic letter.
+func (n *fakeNode) Resembles(d *td.Description) string {
+	if rest, ok := strings.CutPrefix(d.Name(), "\u0435"); ok {
+		return "e" + rest
+	}
+	return ""
+}
+
 func (n *fakeNode) Look(context.Context, ...*td.Description) {}
 
 // Rank puts the last title of the alphabet first.

@@ -398,6 +398,9 @@ func (n *Node) openHTTP() error {
 		return err
 	}
 	n.onClose(n.gateway.Close)
+	if n.opts.HTTP.inTheClear() {
+		n.log.Warn(clearText, "code", "LMOS-W071", "listen", n.opts.HTTP.Listen, "hint", clearHint)
+	}
 	n.openCallbacks()
 	n.self, err = n.describe()
 	return err

@@ -90,6 +90,10 @@ func (n *Node) Presence(d *td.Description) directory.Presence {
 	return p
 }
 
+// Resembles returns the name that the name of a thing looks like (directory.Directory.Resembles); what this node offers looks like
+// nothing else.
+func (n *Node) Resembles(d *td.Description) string { return n.dir.Resembles(d) }
+
 // Look finds out whether things can be reached, so that [Node.Presence] says it: the agents of this node are tried, and hosts are
 // asked, which reaches them or not, and how the agents are. A host is asked every ten seconds at most; of hosts that are known to be down nothing
 // new is found out, they are probed anyway. It returns after 400 ms at the latest; what comes later is still noted.

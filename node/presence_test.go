@@ -5,11 +5,13 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -194,5 +196,53 @@ func TestOrigin(t *testing.T) {
 		if got := origin(href); got != want {
 			t.Errorf("%q: got %q, want %q", href, got, want)
 		}
+	}
+}
+
+// A name that looks like this node's own is marked in lists and when it is shown, for programs too; the own one is not.
+func TestNamesThatLookAlikeAreTold(t *testing.T) {
+	t.Parallel()
+	nodes := connected(t, 2)
+	here, far := nodes[0], nodes[1]
+	fake := publish(t, far, toolAt("\u0415cho", "urn:x:fake", newAgent(t).url))
+	knows(t, here, fake)
+	own := publish(t, here, toolAt("Echo", "urn:x:echo", newAgent(t).url))
+	for _, a := range found(t, here) {
+		want := map[string]string{own: "", fake: "echo"}[a.Ref]
+		if a.Resembles != want {
+			t.Errorf("%s resembles %q, want %q", a.Name, a.Resembles, want)
+		}
+	}
+	if d, err := here.Client().Agent(t.Context(), fake); err != nil || d.Agent.Resembles != "echo" {
+		t.Errorf("shown as %+v, %v", d, err)
+	}
+	if d, err := here.Client().Agent(t.Context(), "echo"); err != nil || d.Agent.Ref != own {
+		t.Errorf("the name leads to %+v, %v", d, err)
+	}
+}
+
+func TestATokenInTheClearIsAWarning(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		http *HTTP
+		want bool
+	}{
+		"none":                {nil, false},
+		"loopback":            {&HTTP{Listen: "127.0.0.1:0"}, false},
+		"a socket only":       {&HTTP{Listen: gateway.None}, false},
+		"all addresses":       {&HTTP{Listen: "0.0.0.0:4668"}, true},
+		"behind TLS":          {&HTTP{Listen: ":4668", PublicURL: "HTTPS://node.example"}, false},
+		"behind a proxy":      {&HTTP{Listen: "192.0.2.1:4668", PublicURL: "http://node.example"}, true},
+		"without any token":   {&HTTP{Listen: "192.0.2.1:4668", NoAuth: true}, false},
+		"all addresses of v6": {&HTTP{Listen: "[::]:4668"}, true},
+	} {
+		if got := c.http.inTheClear(); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	n := start(t, quiet())
+	n.opts.HTTP = &HTTP{Listen: "0.0.0.0:4668"} // nobody listens there
+	if s := n.Status(); !slices.ContainsFunc(s.Warnings, func(w gateway.Warning) bool { return w.Code == "LMOS-W071" && w.Hint != "" }) {
+		t.Errorf("warnings %+v", s.Warnings)
 	}
 }

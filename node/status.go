@@ -79,6 +79,9 @@ func (n *Node) warnings() []gateway.Warning {
 			"peers learn no address of this node but loopback: no other machine reaches it")
 	}
 	n.warnOfClock(add)
+	if n.opts.HTTP.inTheClear() {
+		add("W071", "token-in-the-clear", "low", clearHint, "%s", clearText)
+	}
 	if err := n.stores.room(); err != nil {
 		add("W020", "disk-low", "high", interact.AsError(err).Hint, "%s", err)
 	}
@@ -194,6 +197,17 @@ func (n *Node) affordances(api string) map[string]any {
 		members["security"] = []any{"bearer_sc"}
 	}
 	return members
+}
+
+// What is said of a token that others can read.
+const (
+	clearText = "the API listens beyond loopback over plain HTTP: who is on the way can read its token, and use it"
+	clearHint = "let a proxy with TLS stand before it, and name it in http.public_url: https://…; or listen on 127.0.0.1 only"
+)
+
+// inTheClear reports whether the token of the API is sent over plain HTTP by other hosts.
+func (h *HTTP) inTheClear() bool {
+	return h != nil && h.Listen != "" && h.Listen != gateway.None && !h.NoAuth && !onLoopback(h.Listen) && !strings.HasPrefix(strings.ToLower(h.PublicURL), "https://")
 }
 
 // onLoopback reports whether only this host reaches a listener at addr.

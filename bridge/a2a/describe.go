@@ -180,6 +180,8 @@ type hit struct {
 	Description string  `json:"description,omitempty"`
 	Card        string  `json:"card"` // below the address of this agent's node
 	Score       float64 `json:"score"`
+	// Resembles is the name that its own looks like and is not, of a thing that is trusted more or known for longer.
+	Resembles string `json:"resembles,omitempty"`
 	// State says whether it can be reached, and LastSeen when it was last there.
 	State    directory.State `json:"state"`
 	LastSeen time.Time       `json:"last_seen"`
@@ -211,7 +213,7 @@ func findAgents(ctx context.Context, m bridge.Mesh, ask *interact.Message) (*int
 	hits := []hit{}
 	for _, r := range m.Rank(ctx, q, found) {
 		p := m.Presence(r.Description)
-		hits = append(hits, hit{State: p.State, LastSeen: p.LastSeen.UTC().Truncate(time.Second), Name: r.Thing.Title, Ref: r.Ref(), Description: r.Thing.Description, Score: r.Score,
+		hits = append(hits, hit{Resembles: m.Resembles(r.Description), State: p.State, LastSeen: p.LastSeen.UTC().Truncate(time.Second), Name: r.Thing.Title, Ref: r.Ref(), Description: r.Thing.Description, Score: r.Score,
 			Card: "/a2a/" + url.PathEscape(r.Ref()) + "/.well-known/agent-card.json"})
 	}
 	r := ask.Reply(interact.ActionStatus, interact.JSON, wire.Encode(map[string]any{"agents": hits}))

@@ -6,6 +6,7 @@ import (
 
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/target"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/gateway"
 )
 
@@ -13,6 +14,7 @@ import (
 type app struct {
 	*console.Console
 	target *target.Target // the node that was asked; nil as long as there is none
+	warned bool           // of a token that goes in the clear
 	here   bool           // what an agent says is said on the host of target, or of this command if that is nil
 }
 
@@ -43,5 +45,16 @@ func (a *app) client() (*gateway.Client, error) {
 	}
 	a.target = t
 	a.Note("asking %s (%s)", t.Addr, t.Why)
+	a.warnOfToken(t)
 	return gateway.Dial(t.Addr, t.Token())
+}
+
+// warnOfToken warns once if the token goes to a node in the clear. Programs that read JSON are told too: on standard error.
+func (a *app) warnOfToken(t *target.Target) {
+	if a.warned || !t.InTheClear() {
+		return
+	}
+	a.warned = true
+	a.Talk.Item(a.Talk.Paint(terminal.Yellow, "warning: "), 9, "LMOS-W071 token-in-the-clear: the token goes to "+terminal.OneLine(t.Addr)+
+		" over plain HTTP, and who is on the way can read it; use https://, or a tunnel (ssh -L) to an address of this host")
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/internal/confusable"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -54,8 +55,19 @@ func fullName(g gateway.Agent) string {
 	return g.Ref
 }
 
-// state says whether g can be called now, or that nobody knows which of two agents is meant.
+// state says whether g can be called now, or that nobody knows which of two agents is meant; and marks a name that looks like another.
 func state(g gateway.Agent) string {
+	if g.Resembles == "" {
+		return standing(g)
+	}
+	mark := standing(g) + ", ≈ " + g.Resembles
+	if odd := confusable.Odd(g.Name, g.Resembles); odd != "" {
+		mark += " (" + odd + ")"
+	}
+	return mark
+}
+
+func standing(g gateway.Agent) string {
 	switch {
 	case g.State == directory.StateUnreachable:
 		return string(g.State)

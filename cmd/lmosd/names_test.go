@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,6 +28,21 @@ func TestNamesCanBeCopied(t *testing.T) {
 	}
 	if got := copyable(gateway.Agent{Name: "x", Owner: did.DID("did:web:example.org"), Ref: "r"}); got != "r" {
 		t.Errorf("without a key it is %s", got)
+	}
+}
+
+// A name that looks like another is marked wherever the state is shown.
+func TestNamesThatLookAlikeAreMarked(t *testing.T) {
+	t.Parallel()
+	for want, g := range map[string]gateway.Agent{
+		"reachable":                           {Name: "echo", State: directory.StateReachable},
+		"reachable, ≈ echo (Cyrillic \u0435)": {Name: "\u0435cho", Resembles: "echo", State: directory.StateReachable},
+		"unreachable, ≈ echo (0)":             {Name: "ech0", Resembles: "echo", State: directory.StateUnreachable},
+		"here, ≈ echo":                        {Name: "echo", Resembles: "echo", Local: true, State: directory.StateReachable},
+	} {
+		if got := state(g); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 }
 
@@ -67,6 +84,26 @@ func TestAgentsOfAListAreToldApart(t *testing.T) {
 	for i, want := range [][2]string{{"urn:x:bill@z6MkpTHR8VNs", items[0].Ref}, {"pay@z6MkpTHR8VNs", "pay@" + key}, {items[2].Ref, items[2].Ref}} {
 		if short, full := name(items[i]); short != want[0] || full != want[1] {
 			t.Errorf("got %s and %s, want %s", short, full, want)
+		}
+	}
+}
+
+// A token that goes to another host over plain HTTP is warned of, once.
+func TestATokenInTheClearIsWarnedOf(t *testing.T) {
+	t.Parallel()
+	for addr, want := range map[string]int{"http://192.0.2.1:4668": 1, "https://192.0.2.1:4668": 0, "http://127.0.0.1:4668": 0, "unix:/x/lmosd.sock": 0} {
+		var stdout, stderr bytes.Buffer
+		a := newApp([]string{"LMOSD_TOKEN=secret", "HOME=" + t.TempDir()}, strings.NewReader(""), &stdout, &stderr)
+		a.Flags.Node = addr
+		for range 2 { // nothing is sent yet
+			c, err := a.client()
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Close()
+		}
+		if got := strings.Count(stderr.String(), "LMOS-W071"); got != want || strings.Contains(stderr.String(), "secret") || stdout.Len() > 0 {
+			t.Errorf("%s: said %q", addr, stderr.String())
 		}
 	}
 }

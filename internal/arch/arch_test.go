@@ -19,6 +19,7 @@ const module = "github.com/lmosd/lmosd"
 // each other.
 var rows = [][]string{
 	{"internal/jcs", "internal/jsontext", "internal/seal", "internal/delay", "internal/cbor", "internal/outbound", "internal/words", "internal/openai", "internal/storage", "cmd/lmosd/internal/terminal", "testnet/simnet"}, // helpers that know nothing of lmosd
+	{"internal/confusable"},                  // names that look alike: what stands on those
 	{"did"},                                  // who somebody is
 	{"did/proof"},                            // what somebody signed
 	{"did/keystore", "did/aries", "did/web"}, // one file format, one legacy reader, one method of DIDs: below td, which signs
@@ -84,6 +85,7 @@ var homes = []struct {
 	{"github.com/hyperledger/aries-framework-go", []string{"did/aries"}, "archived: fenced in, removable by a build tag"},
 	{"github.com/google/renameio/v2", []string{"node", "testnet", "cmd/lmosd", "cmd/lmosd/internal/install", "did/keystore", "bridge/mcp", "interact/credentials"}, "atomic files, wherever a file is written"},
 	{"github.com/santhosh-tekuri/jsonschema/v6", []string{"td"}, "descriptions are validated in one place"},
+	{"go.mau.fi/util", []string{"internal/confusable"}, "which characters look alike, by the table of Unicode"},
 	{"github.com/klauspost/compress", []string{"td"}, "a TD inside its record"},
 	{"github.com/hashicorp/golang-lru/v2", []string{"td"}, "verdicts on signatures are remembered by the verifier"},
 	{"golang.org/x/text", []string{"td", "internal/words"}, "normal forms of capability ids and of words"},

@@ -35,6 +35,8 @@ type hit struct {
 	Description string  `json:"description,omitempty"`
 	Tools       []brief `json:"tools"`
 	More        int     `json:"moreTools,omitempty"`
+	// Resembles is the name that its own looks like and is not, of a thing that is trusted more or known for longer.
+	Resembles string `json:"resembles,omitempty"`
 	// State says whether it can be reached, and LastSeen when it was last there.
 	State    directory.State `json:"state"`
 	LastSeen time.Time       `json:"last_seen"`
@@ -86,6 +88,7 @@ func (s *mesh) find(ctx context.Context, q td.Query) (found []*td.Description) {
 func (s *mesh) hit(ctx context.Context, d *td.Description, sought []string) hit {
 	out := hit{Thing: s.shortly(ctx, d), Title: d.Thing.Title, Description: interact.Clip(d.Thing.Description, 300), Tools: []brief{}}
 	p := s.h.o.Mesh.Presence(d)
+	out.Resembles = s.h.o.Mesh.Resembles(d)
 	out.State, out.LastSeen = p.State, p.LastSeen.UTC().Truncate(time.Second)
 	all := briefs(d.Thing, sought)
 	out.More = max(0, len(all)-toolsOfHit) + offer.Omitted(d.Thing)

@@ -153,6 +153,12 @@ func (t *Target) Token() string {
 	return strings.TrimSpace(string(b))
 }
 
+// InTheClear reports whether the token goes to the node over plain HTTP and leaves this host: who is on the way can read it, and use it.
+func (t *Target) InTheClear() bool {
+	u, err := url.Parse(t.Addr)
+	return err == nil && strings.EqualFold(u.Scheme, "http") && !strings.EqualFold(u.Hostname(), "localhost") && !onLoopback(t.Addr) && t.Token() != ""
+}
+
 func onLoopback(addr string) bool {
 	u, err := url.Parse(addr)
 	if err != nil {
