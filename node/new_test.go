@@ -114,12 +114,6 @@ var flaws = map[string]flaw{
 		interact.KeyPermissions, "cannot be used"},
 	"a key of another kind": {func(t *testing.T, o *Options) { writeFile(t, o.Dir+"/identity.pem", ecKey(t), 0o600) },
 		interact.KeyPermissions, "cannot be used"},
-	"a store that is damaged": {func(t *testing.T, o *Options) {
-		if err := openAt(t, "", o.Dir).Close(); err != nil {
-			t.Fatal(err)
-		}
-		damage(t, filepath.Join(o.Dir, "store"), "MANIFEST*")
-	}, interact.StoreCorrupt, "store"},
 	"an offer that is damaged": {func(t *testing.T, o *Options) {
 		s := openAt(t, "", o.Dir)
 		if err := errors.Join(s.own().Put(t.Context(), ds.NewKey("/x"), []byte("garbage")), s.Close()); err != nil {

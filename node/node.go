@@ -105,6 +105,7 @@ type Node struct {
 	// beginning is held while work is begun, and while life ends: nothing is begun after that.
 	beginning sync.Mutex
 	draining  atomic.Bool
+	aside     string         // where the damaged store is that was there at the start
 	gate      interact.Gate  // of what consumers of this node call
 	drainFor  time.Duration  // with calls of peers that run when the node stops
 	closers   []func() error // in the order of opening
@@ -112,8 +113,26 @@ type Node struct {
 
 // New opens everything a node needs and listens. On failure it closes, in reverse, what it had opened, and Options.Host.
 // What a user can mend is an [*interact.Error] with a hint.
+//
+// A store whose files are damaged is moved aside, and the node starts with what was saved: see damage.go.
 func New(o Options) (*Node, error) {
-	n := &Node{opts: o, started: time.Now(), drainFor: drainFor, greeting: make(chan struct{}, greetAtOnce), looks: newLooks()}
+	n, err := open(o, "")
+	if o.Dir == "" || o.Host != nil || !storage.Damaged(err) {
+		return n, err
+	}
+	aside, moved := storage.Aside(o.Dir)
+	if moved != nil {
+		return nil, errors.Join(err, moved)
+	}
+	if o.Log != nil {
+		o.Log.Error("the store is damaged and was moved aside", "to", aside, "err", err)
+	}
+	return open(o, aside)
+}
+
+// open opens a node; aside is where its damaged store was moved, or empty.
+func open(o Options, aside string) (*Node, error) {
+	n := &Node{opts: o, started: time.Now(), aside: aside, drainFor: drainFor, greeting: make(chan struct{}, greetAtOnce), looks: newLooks()}
 	n.life, n.end = context.WithCancel(context.Background())
 	if o.Host != nil {
 		n.onClose(o.Host.Close)
@@ -255,7 +274,11 @@ func (n *Node) openMesh() (err error) {
 	n.streams = stream.New(n.host, stream.Options{Network: n.opts.Network, Log: n.log, DialTimeout: n.dialTimeout(), MaxPerPeer: n.opts.Limits.Streams, Reach: n.reached})
 	n.onClose(n.streams.Close)
 
-	n.offers = newOffers(n.key, n.stores.own(), n.verifier, n.opts.Lifetime)
+	own, err := n.ownStore()
+	if err != nil {
+		return err
+	}
+	n.offers = newOffers(n.key, own, n.verifier, n.opts.Lifetime)
 	n.offers.hosts, n.offers.bind, n.offers.failed = n.hosts, n.agent, n.stores.failed
 	n.offers.add = func(d *td.Description) (bool, error) { return n.dir.Add(d) }
 	n.offers.known = func(thing string) uint64 { return n.dir.Seq(n.key.DID(), thing) }

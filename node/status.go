@@ -85,6 +85,9 @@ func (n *Node) warnings() []gateway.Warning {
 	if err := n.stores.room(); err != nil {
 		add("W020", "disk-low", "high", interact.AsError(err).Hint, "%s", err)
 	}
+	for folder, text := range n.losses() {
+		add("W021", "store-damaged", "low", "publish again what is named; delete the folder when it was seen: rm -r "+interact.Quote(folder), "%s", text)
+	}
 	if fill, lacks := n.dir.Fill(), n.dir.Lacks(); lacks {
 		s := n.dir.Stats()
 		add("W050", "directory-full", "medium", "raise directory.max_things, or refuse who publishes so much with trust.deny",

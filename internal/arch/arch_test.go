@@ -83,7 +83,7 @@ var homes = []struct {
 	{"filippo.io/edwards25519", []string{"did"}, "weak keys are refused where keys are read"},
 	{"github.com/mr-tron/base58", []string{"did"}, "multibase is a spelling of keys; others ask did for it"},
 	{"github.com/hyperledger/aries-framework-go", []string{"did/aries"}, "archived: fenced in, removable by a build tag"},
-	{"github.com/google/renameio/v2", []string{"node", "testnet", "cmd/lmosd", "cmd/lmosd/internal/install", "did/keystore", "bridge/mcp", "interact/credentials"}, "atomic files, wherever a file is written"},
+	{"github.com/google/renameio/v2", []string{"node", "internal/storage", "testnet", "cmd/lmosd", "cmd/lmosd/internal/install", "did/keystore", "bridge/mcp", "interact/credentials"}, "atomic files, wherever a file is written"},
 	{"github.com/santhosh-tekuri/jsonschema/v6", []string{"td"}, "descriptions are validated in one place"},
 	{"go.mau.fi/util", []string{"internal/confusable"}, "which characters look alike, by the table of Unicode"},
 	{"github.com/klauspost/compress", []string{"td"}, "a TD inside its record"},

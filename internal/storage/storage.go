@@ -86,7 +86,10 @@ func Open(engine, dir string, o Options) (*Store, error) {
 		}
 		o.Log.Warn("the disk is full: what is stored is read, and nothing is changed until there is room", "path", s.path, "free", free)
 	}
-	return s, s.open()
+	if err := s.open(); err != nil {
+		return nil, unreadable(s.path, err)
+	}
+	return s, nil
 }
 
 // open opens the database as locked says.

@@ -1,0 +1,137 @@
+package storage
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/renameio/v2"
+	ds "github.com/ipfs/go-datastore"
+	"github.com/ipfs/go-datastore/query"
+)
+
+// Copies are a datastore with a second place: a file for each entry, with its checksum. An engine takes a log that was cut for one that
+// a crash ended, and forgets what was behind the cut without a word; what it has lost is seen here, and put back.
+//
+// An entry is written to the store first and deleted from it last, so that a crash between leaves the store ahead of its copy, never
+// behind: a copy that is ahead is a loss. Nobody but who may write the data directory can make one.
+type Copies struct {
+	ds.Batching
+	dir   string
+	newer func(a, b []byte) bool // whether a is a later state of an entry than b, or b is none
+	log   *limited
+}
+
+// NewCopies returns inner with copies in the directory dir, which it makes. A directory that cannot be made has no room.
+func NewCopies(inner ds.Batching, dir string, newer func(a, b []byte) bool, log *slog.Logger) (*Copies, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil && !Full(err) {
+		return nil, err
+	}
+	return &Copies{Batching: inner, dir: dir, newer: newer, log: newLimited(log)}, nil
+}
+
+const copySuffix = ".copy"
+
+func (c *Copies) path(key ds.Key) string {
+	return filepath.Join(c.dir, hex.EncodeToString([]byte(key.String()))+copySuffix)
+}
+
+// Put stores a value, and then its copy. That there is none is no reason to refuse what is stored.
+func (c *Copies) Put(ctx context.Context, key ds.Key, value []byte) error {
+	if err := c.Batching.Put(ctx, key, value); err != nil {
+		return err
+	}
+	c.copy(key, value)
+	return nil
+}
+
+func (c *Copies) copy(key ds.Key, value []byte) {
+	sum := sha256.Sum256(value)
+	data := append([]byte(hex.EncodeToString(sum[:])+"\n"), value...)
+	if err := renameio.WriteFile(c.path(key), data, 0o600, renameio.WithTempDir(c.dir)); err != nil {
+		c.log.say(slog.LevelWarn, "what is stored has no copy: should the store be damaged, it could be lost", "err", err)
+	}
+}
+
+// Delete deletes the copy of a value, and then the value.
+func (c *Copies) Delete(ctx context.Context, key ds.Key) error {
+	if err := os.Remove(c.path(key)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return c.Batching.Delete(ctx, key)
+}
+
+// A Loss is what a store had lost.
+type Loss struct {
+	Restored [][]byte // values that were put back
+	Gone     [][]byte // what is left of copies that do not read either, and whose values the store does not have
+}
+
+// Repair puts back what the store has lost, and copies what has no copy. It is called once, before anything is read.
+func (c *Copies) Repair(ctx context.Context) (loss Loss, err error) {
+	files, err := os.ReadDir(c.dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return loss, err
+	}
+	known := map[ds.Key]bool{}
+	for _, f := range files {
+		name, err := hex.DecodeString(strings.TrimSuffix(f.Name(), copySuffix))
+		if err != nil || !strings.HasSuffix(f.Name(), copySuffix) {
+			continue // of a write that did not end
+		}
+		key := ds.NewKey(string(name))
+		known[key] = true
+		if err := c.repair(ctx, key, &loss); err != nil {
+			return loss, err
+		}
+	}
+	res, err := c.Query(ctx, query.Query{})
+	if err != nil {
+		return loss, err
+	}
+	defer res.Close()
+	for r := range res.Next() {
+		if r.Error != nil {
+			return loss, r.Error
+		}
+		if key := ds.RawKey(r.Key); !known[key] {
+			c.copy(key, r.Value)
+		}
+	}
+	return loss, nil
+}
+
+func (c *Copies) repair(ctx context.Context, key ds.Key, loss *Loss) error {
+	stored, err := c.Get(ctx, key)
+	missing := errors.Is(err, ds.ErrNotFound)
+	if err != nil && !missing {
+		return err
+	}
+	raw, err := os.ReadFile(c.path(key))
+	if err != nil {
+		return err
+	}
+	sum, value, _ := strings.Cut(string(raw), "\n")
+	whole := sha256.Sum256([]byte(value))
+	switch reads := sum == hex.EncodeToString(whole[:]); {
+	case !reads && missing:
+		loss.Gone = append(loss.Gone, raw)
+		return os.Remove(c.path(key)) // it was told
+	case !reads, !missing && !c.newer([]byte(value), stored):
+		if value != string(stored) {
+			c.copy(key, stored)
+		}
+		return nil
+	}
+	loss.Restored = append(loss.Restored, []byte(value))
+	if err := c.Batching.Put(ctx, key, []byte(value)); err != nil {
+		return fmt.Errorf("put back what the store has lost: %w", err)
+	}
+	return nil
+}

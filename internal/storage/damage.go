@@ -1,0 +1,65 @@
+package storage
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// errUnreadable marks that a database that is there did not open for what is in its files.
+var errUnreadable = errors.New("the database does not open")
+
+// Damaged reports whether err is that of a store whose files are damaged, and not of a disk, of who may read it, or of a version.
+func Damaged(err error) bool {
+	return errors.Is(err, errUnreadable) || pebble.IsCorruptionError(err)
+}
+
+// unreadable marks err, with which the database at path did not open, if it is for its files.
+func unreadable(path string, err error) error {
+	info, statErr := os.Stat(path)
+	switch {
+	case statErr != nil, !info.IsDir(), Full(err), errors.Is(err, fs.ErrPermission), strings.Contains(err.Error(), "format major version"),
+		strings.Contains(err.Error(), "lock"), strings.Contains(err.Error(), "temporarily unavailable"), strings.Contains(err.Error(), "read-only file system"):
+		return err
+	}
+	return errors.Join(err, errUnreadable)
+}
+
+const asideName = "store.damaged-"
+
+// Aside moves the database of dir away, so that a new one can be made, and returns where it is.
+func Aside(dir string) (string, error) {
+	to := filepath.Join(dir, asideName+time.Now().UTC().Format("20060102T150405.000"))
+	return to, os.Rename(filepath.Join(dir, "store"), to)
+}
+
+// noteName is the file in a damaged store's folder that says what was lost.
+const noteName = "lost.txt"
+
+// Note keeps what was lost, in the folder at, or in a new one if that is empty, until somebody deletes the folder.
+func Note(dir, at, text string) error {
+	if at == "" {
+		at = filepath.Join(dir, asideName+time.Now().UTC().Format("20060102T150405.000"))
+	}
+	if err := os.MkdirAll(at, 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(at, noteName), []byte(text), 0o600)
+}
+
+// Notes returns what was lost, by folder, in the order of time.
+func Notes(dir string) (folders, texts []string) {
+	folders, _ = filepath.Glob(filepath.Join(dir, asideName+"*"))
+	slices.Sort(folders)
+	for _, f := range folders {
+		text, _ := os.ReadFile(filepath.Join(f, noteName)) // none: it was moved aside, and the node ended
+		texts = append(texts, string(text))
+	}
+	return folders, texts
+}

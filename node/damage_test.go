@@ -1,0 +1,144 @@
+package node
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// images of a data directory as kill -9 leaves it: five agents are published and acknowledged, nothing is closed.
+func killed(t *testing.T, engine string) (o Options, image string) {
+	t.Helper()
+	o = quiet()
+	o.Dir, o.Engine, image = t.TempDir(), engine, t.TempDir()
+	n := start(t, o)
+	for i := range 5 {
+		if _, err := n.Publish(t.Context(), tool(fmt.Sprintf("Agent %d", i), fmt.Sprintf("urn:x:%d", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	copyDir(t, o.Dir, image)
+	if err := n.stop(); err != nil {
+		t.Fatal(err)
+	}
+	return o, image
+}
+
+func copyDir(t *testing.T, from, to string) {
+	t.Helper()
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(to, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range []string{"identity.pem", "api.token"} {
+		_ = os.Chmod(filepath.Join(to, secret), 0o600)
+	}
+}
+
+// Whatever is cut from the store's files or flipped in them: each agent is there after the start, or is named as lost; and a store that
+// a crash left as it is, with a tail that nobody was told is stored, is no damage.
+func TestADamagedStoreLosesNothingSilently(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	for _, engine := range []string{EnginePebble, EngineLevelDB} {
+		o, image := killed(t, engine)
+		try := func(name string, harm func(dir string), check func(there int, said string)) {
+			dir := t.TempDir()
+			copyDir(t, image, dir)
+			harm(dir)
+			o.Dir = dir
+			n, err := New(o)
+			if err != nil {
+				t.Errorf("%s %s: %v", engine, name, err)
+				return
+			}
+			there, said := 0, fmt.Sprint(n.Status().Warnings)
+			for i := range 5 {
+				if of := n.offers.get(fmt.Sprintf("urn:x:%d", i)); of != nil && of.desc != nil {
+					there++
+				} else if !strings.Contains(said, fmt.Sprintf("urn:x:%d", i)) {
+					t.Errorf("%s %s: urn:x:%d is lost, and nobody is told: %s", engine, name, i, said)
+				}
+			}
+			check(there, said)
+			if err := n.Close(); err != nil {
+				t.Errorf("%s %s: %v", engine, name, err)
+			}
+		}
+		all := func(there int, said string) {
+			if there != 5 {
+				t.Errorf("%s: %d of 5 agents are there: %s", engine, there, said)
+			}
+		}
+		silent := func(there int, said string) {
+			if all(there, said); strings.Contains(said, "W021") {
+				t.Errorf("%s: what a crash leaves is told as damage: %s", engine, said)
+			}
+		}
+		logs := func(dir string) []string {
+			found, _ := filepath.Glob(filepath.Join(dir, "store", "*.log"))
+			return found
+		}
+		try("as it was", func(string) {}, silent)
+		try("torn tail", func(dir string) { change(t, logs(dir), func(b []byte) []byte { return append(b, "torn"...) }) }, silent)
+		try("empty log", func(dir string) { change(t, logs(dir), func([]byte) []byte { return nil }) }, all)
+		try("no copies", func(dir string) { _ = os.RemoveAll(filepath.Join(dir, "own")) }, silent)
+		files, err := filepath.Glob(filepath.Join(image, "store", "*"))
+		if err != nil || len(files) < 3 {
+			t.Fatal(files, err)
+		}
+		for range 10 {
+			at := r.Float64()
+			try(fmt.Sprintf("cut at %.2f", at), func(dir string) {
+				change(t, logs(dir), func(b []byte) []byte { return b[:int(at*float64(len(b)))] })
+			}, all)
+		}
+		for range 14 {
+			file, at, bit := filepath.Base(files[r.IntN(len(files))]), r.Float64(), byte(1)<<r.IntN(8)
+			if file == "LOCK" {
+				continue
+			}
+			try(fmt.Sprintf("bit %d of %s at %.4f", bit, file, at), func(dir string) {
+				change(t, []string{filepath.Join(dir, "store", file)}, func(b []byte) []byte {
+					if len(b) > 0 {
+						b[int(at*float64(len(b)))] ^= bit
+					}
+					return b
+				})
+			}, all)
+		}
+		try("a copy and the log", func(dir string) {
+			change(t, logs(dir), func([]byte) []byte { return nil })
+			copies, _ := filepath.Glob(filepath.Join(dir, "own", "test", "*.copy"))
+			change(t, copies[:1], func(b []byte) []byte { b[len(b)-10] ^= 1; return b })
+		}, func(there int, said string) {
+			if there != 4 || !strings.Contains(said, "LOST: urn:x:") {
+				t.Errorf("%s: %d agents are there, and the status says %s", engine, there, said)
+			}
+		})
+	}
+}
+
+// change rewrites files.
+func change(t *testing.T, files []string, to func([]byte) []byte) {
+	t.Helper()
+	if len(files) == 0 {
+		t.Fatal("no such file")
+	}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(f, to(b), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
