@@ -180,7 +180,7 @@ type Agent struct {
 	Actions      []string        `json:"actions"`
 	Properties   []string        `json:"properties"`
 	Local        bool            `json:"local"`
-	State        directory.State `json:"state"`     // reachable, unknown or unreachable
+	State        directory.State `json:"state"`     // reachable, unknown, unreachable or refused
 	LastSeen     time.Time       `json:"last_seen"` // a host of it was there; if it was never reached, its record was issued
 	// Resembles is the name that Name looks like and is not, of a thing that is trusted more or known for longer (UTS #39).
 	Resembles string    `json:"resembles,omitempty"`

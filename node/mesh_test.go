@@ -267,13 +267,9 @@ func TestWhoIsDeniedIsNotConnected(t *testing.T) {
 			o.Policy = rules
 			host := start(t, o)
 			addr := host.Addrs()[0]
-			if err := caller.Client().Connect(t.Context(), addr); err == nil {
-				// The caller may believe for a moment that it is connected; the host has cut it off.
-				until(t, "the host has cut the caller off", func() bool { return len(host.Peers()) == 0 })
-			} else {
-				wantCode(t, err, interact.Unreachable)
-			}
-			wantCode(t, host.Client().Connect(t.Context(), caller.Addrs()[0]), interact.Unreachable)
+			wantCode(t, caller.Client().Connect(t.Context(), addr), interact.Forbidden)
+			until(t, "the host has cut the caller off", func() bool { return len(host.Peers()) == 0 })
+			wantCode(t, host.Client().Connect(t.Context(), caller.Addrs()[0]), interact.Forbidden)
 			if len(host.Peers()) != 0 {
 				t.Errorf("the host is connected with %v", host.Peers())
 			}

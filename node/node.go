@@ -191,6 +191,7 @@ func (n *Node) openDir() error {
 }
 
 func (n *Node) openNetwork() (err error) {
+	n.opts.Policy.Self = n.key.DID()
 	n.policy = policy.New(n.opts.Policy)
 	n.verifier = td.NewVerifier(did.Resolvers(map[string]did.Resolver{"key": did.Fallback(did.Keys(), aries.Resolver())}))
 	if n.metrics = n.opts.Metrics; n.metrics == nil {
@@ -271,7 +272,8 @@ func flush(t *telemetry.Tracer) error {
 
 // openMesh is the wiring: who asks whom.
 func (n *Node) openMesh() (err error) {
-	n.streams = stream.New(n.host, stream.Options{Network: n.opts.Network, Log: n.log, DialTimeout: n.dialTimeout(), MaxPerPeer: n.opts.Limits.Streams, Reach: n.reached})
+	n.streams = stream.New(n.host, stream.Options{Network: n.opts.Network, Log: n.log, DialTimeout: n.dialTimeout(), MaxPerPeer: n.opts.Limits.Streams, Reach: n.reached,
+		Refused: n.refusal})
 	n.onClose(n.streams.Close)
 
 	own, err := n.ownStore()
@@ -302,7 +304,9 @@ func (n *Node) openMesh() (err error) {
 		},
 		Missed: func(p peer.ID) {
 			if id, err := did.FromPeer([]byte(p)); err == nil {
-				n.rumours.Suspect(id)
+				if n.refusal(id) == nil {
+					n.rumours.Suspect(id)
+				}
 			}
 		},
 		Diversity: n.opts.Diversity, Log: n.log})

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -145,6 +146,32 @@ func (n *Node) ban(id peer.ID, how time.Duration) {
 	}
 }
 
+// refusal returns why a node and this one do not talk, if that is a policy: that of this node, or that of the other, which said so when it
+// closed the connection. It is an [*interact.Error] of code Forbidden, or nil.
+func (n *Node) refusal(id did.DID) error {
+	if err := n.policy.Admits(id); err != nil {
+		return err
+	}
+	raw, err := id.Peer()
+	if err != nil || n.made == nil || !n.made.Refused(peer.ID(raw)) {
+		return nil
+	}
+	return refusedBy(id)
+}
+
+func refusedBy(id did.DID) *interact.Error {
+	return &interact.Error{Code: interact.Forbidden, Title: "host " + id.Short() + " refuses this node by its policy", Remote: true,
+		Hint: "ask its operator to admit this node (trust.allow, trust.deny there): lmosd id prints its DID"}
+}
+
+// refuses reports whether a host of a thing is known not to talk with this node by a policy. It asks nobody.
+func (n *Node) refuses(d *td.Description) bool {
+	return slices.ContainsFunc(d.Record.Hosts, func(h td.Host) bool {
+		raw, err := h.Node.Peer()
+		return n.policy.Admits(h.Node) != nil && h.Node != n.DID() || err == nil && n.made != nil && n.made.RefusedBefore(peer.ID(raw))
+	})
+}
+
 // ourFault reports whether a dial failed here, before anybody was asked.
 func ourFault(err error) bool {
 	for _, e := range []error{context.Canceled, network.ErrResourceLimitExceeded, swarm.ErrGaterDisallowedConnection, swarm.ErrSwarmClosed} {
@@ -172,6 +199,11 @@ func (n *Node) dial(ctx context.Context, p peer.AddrInfo) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	err := n.host.Connect(ctx, p)
+	if id, bad := did.FromPeer([]byte(p.ID)); bad == nil {
+		if refusal := n.refusal(id); refusal != nil {
+			return refusal
+		}
+	}
 	switch {
 	case p2p.ForClocks(err):
 		return &interact.Error{Code: interact.ClockSkew, Title: "the clocks of this node and of the peer differ by more than an hour", Err: err,

@@ -87,6 +87,9 @@ func (n *Node) Presence(d *td.Description) directory.Presence {
 	if p.State == directory.StateReachable && !n.offers.has(d) && !slices.ContainsFunc(d.Record.Hosts, func(h td.Host) bool { return h.Node != n.DID() }) {
 		p.State, p.LastSeen = directory.StateUnknown, d.Record.Issued
 	}
+	if !n.offers.has(d) && n.refuses(d) {
+		p.State = directory.StateRefused
+	}
 	return p
 }
 

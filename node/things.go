@@ -202,7 +202,12 @@ func (n *Node) checked(d *td.Thing) interact.Wrap {
 	return interact.Checked(d)
 }
 
-func (n *Node) reached(id did.DID, ok bool) { n.dir.Reach(id, ok) }
+// reached notes whether a node could be reached. One that refuses this node is there, and is no host that failed.
+func (n *Node) reached(id did.DID, ok bool) {
+	if ok || n.refusal(id) == nil {
+		n.dir.Reach(id, ok)
+	}
+}
 
 // lost deals with a host of known things that was found gone.
 func (n *Node) lost(id did.DID) {

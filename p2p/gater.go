@@ -79,13 +79,21 @@ func (g *gater) InterceptAddrDial(_ peer.ID, a ma.Multiaddr) bool {
 // InterceptAccept lets every address knock; per-address limits are the resource manager's.
 func (g *gater) InterceptAccept(network.ConnMultiaddrs) bool { return true }
 
-// InterceptSecured sees the proven key, in both directions, before anything else happens on the connection.
-func (g *gater) InterceptSecured(_ network.Direction, p peer.ID, _ network.ConnMultiaddrs) bool {
-	return g.admit(p)
+// InterceptSecured sees the proven key, in both directions, before anything else happens on the connection. Whom the policy refuses is
+// told so, which takes one step more.
+func (g *gater) InterceptSecured(dir network.Direction, p peer.ID, _ network.ConnMultiaddrs) bool {
+	if dir == network.DirOutbound {
+		return g.admit(p)
+	}
+	_, err := did.FromPeer([]byte(p))
+	return err == nil && !g.isBanned(p, time.Now())
 }
 
-// InterceptUpgraded has nothing to add: the key was seen.
-func (g *gater) InterceptUpgraded(network.Conn) (bool, control.DisconnectReason) { return true, 0 }
+// InterceptUpgraded refuses whom the policy refuses. The connection is closed with the code network.ConnGated, before a stream is
+// accepted: a connection that is not encrypted and multiplexed yet has no way to say why it ends. See refusals.
+func (g *gater) InterceptUpgraded(c network.Conn) (bool, control.DisconnectReason) {
+	return g.admit(c.RemotePeer()), 0
+}
 
 func (g *gater) admit(p peer.ID) bool {
 	id, err := did.FromPeer([]byte(p))

@@ -42,6 +42,10 @@ func (h *Host) open(priv crypto.PrivKey, told func([]ma.Multiaddr) []ma.Multiadd
 	}
 	h.closers = append(h.closers, h.rm.Close)
 	bus := eventbus.NewBus()
+	if h.refused, err = watchRefusals(bus); err != nil {
+		return err
+	}
+	h.closers = append(h.closers, h.refused.close)
 	if h.swarm, err = h.network(priv, bus); err != nil {
 		return err
 	}

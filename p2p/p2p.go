@@ -68,6 +68,7 @@ type Host struct {
 	rm      network.ResourceManager
 	gater   *gater
 	swarm   *swarm.Swarm
+	refused *refusals
 	closers []func() error // in the order of opening
 }
 
@@ -108,6 +109,15 @@ func (h *Host) Start() error {
 
 // Ban refuses connections of a peer, in both directions, for as long as that. Those that are open stay.
 func (h *Host) Ban(id peer.ID, how time.Duration) { h.gater.ban(id, how, time.Now()) }
+
+// Refused reports whether the policy of a peer refused this node in the last minute, the last attempt to connect included.
+func (h *Host) Refused(id peer.ID) bool {
+	h.refused.catchUp()
+	return h.refused.has(id)
+}
+
+// RefusedBefore is Refused without what has just happened, for who asks of many.
+func (h *Host) RefusedBefore(id peer.ID) bool { return h.refused.has(id) }
 
 // Close closes the host, then its parts, in reverse.
 func (h *Host) Close() error {

@@ -30,6 +30,8 @@ const (
 type Rules struct {
 	// Mode is Open, Verified or Allowlist; empty means Open, and anything else admits nobody.
 	Mode string
+	// Self is the node itself, which is always admitted: its own agents and records are not those of a stranger whom a list left out.
+	Self did.DID
 	// Allow names who passes the allowlist; Deny who is refused in every mode.
 	Allow, Deny []did.DID
 	// PerPeer is how many messages a second one caller may send in the long run, Burst how many at once. Zero PerPeer sets no
@@ -119,7 +121,7 @@ func set(ids []did.DID) map[did.DID]bool {
 // gate asks for each message, and connections, gossip and the DHT for each peer. An empty id is a caller on this machine.
 func (p *Policy) Admits(id did.DID) error {
 	switch {
-	case id == "":
+	case id == "" || id == p.rules.Self:
 		return nil
 	case p.deny[id]:
 		return forbidden(id, "trust.deny lists it")

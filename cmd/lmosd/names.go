@@ -69,7 +69,7 @@ func state(g gateway.Agent) string {
 
 func standing(g gateway.Agent) string {
 	switch {
-	case g.State == directory.StateUnreachable:
+	case g.State == directory.StateUnreachable, g.State == directory.StateRefused:
 		return string(g.State)
 	case g.Equivocal:
 		return "equivocal"

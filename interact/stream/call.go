@@ -129,6 +129,11 @@ func (b *Binding) askHost(ctx context.Context, h td.Host, q request, yield func(
 	for tries := 0; ; tries++ {
 		err := r.ask(ctx, h, q, yield)
 		lost, ok := err.(*lostError)
+		if ok && !lost.answered { // who is refused may believe for a moment that it is connected
+			if refusal := b.o.Refused(h.Node); refusal != nil {
+				return &pathError{host: h, err: refusal}
+			}
+		}
 		switch {
 		case !ok:
 			return err

@@ -46,7 +46,7 @@ func brief(err error) string {
 	return strings.Join(seen, "; ")
 }
 
-// unreachable is the error for a thing none of whose hosts was reached.
+// unreachable is the error for a thing none of whose hosts was reached. One that refused says more than those that are away.
 func unreachable(thing string, failed []*pathError) error {
 	if len(failed) == 0 {
 		return interact.Errorf(interact.Unreachable, "its owner must publish it again, with the hosts that serve it",
@@ -55,6 +55,9 @@ func unreachable(thing string, failed []*pathError) error {
 	causes := make([]error, len(failed))
 	names := make([]string, len(failed))
 	for i, f := range failed {
+		if refusal, ok := errors.AsType[*interact.Error](f.err); ok && refusal.Code == interact.Forbidden {
+			return refusal
+		}
 		causes[i], names[i] = f, f.host.Node.Short()
 	}
 	return &interact.Error{Code: interact.Unreachable, Err: &paths{causes},

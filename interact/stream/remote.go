@@ -195,7 +195,10 @@ func (r *remote) openShared(ctx context.Context, h td.Host, o *opening, cl class
 func (r *remote) open(ctx context.Context, h td.Host, cl class) (*lane, error) {
 	s, err := r.stream(ctx, h, cl)
 	if err != nil {
-		if ctx.Err() == nil && !isLocal(err) {
+		switch refusal := r.b.o.Refused(r.node); {
+		case refusal != nil && !errors.Is(ctx.Err(), context.Canceled):
+			return nil, &pathError{host: h, err: refusal} // it is there
+		case ctx.Err() == nil && !isLocal(err):
 			r.lost()
 		}
 		return nil, r.unopened(ctx, h, err)

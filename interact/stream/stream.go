@@ -124,6 +124,9 @@ type Options struct {
 	// Reach is told whether a node could be reached: false after a failed dial or probe, true after the first answer on a
 	// new lane. It must not block. Nil is told nothing.
 	Reach func(node did.DID, ok bool)
+	// Refused returns why a node may not be called, if that is why it could not be reached: an [*interact.Error] of code Forbidden, of its
+	// policy (Remote) or of this node's. It is asked after a failure. Nil knows of none.
+	Refused func(node did.DID) error
 }
 
 func (o Options) withDefaults() Options {
@@ -132,6 +135,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Reach == nil {
 		o.Reach = func(did.DID, bool) {}
+	}
+	if o.Refused == nil {
+		o.Refused = func(did.DID) error { return nil }
 	}
 	o.MaxConcurrent = or(o.MaxConcurrent, 4096)
 	o.MaxPerPeer = or(o.MaxPerPeer, 1024)

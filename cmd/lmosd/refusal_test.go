@@ -1,0 +1,38 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+)
+
+// TestARefusalHasItsExitCode: three processes. A host refuses one of the others, which knows the host's agent from the third: call, find,
+// show and peers connect say that it is refused, and how that is mended. On an allowlist that is empty, a node's own agents work.
+func TestARefusalHasItsExitCode(t *testing.T) {
+	t.Parallel()
+	x := newUser(t)
+	file := x.weather()
+	caller, third := x.node("caller"), x.node("third")
+	host := x.node("host", "--trust.deny", string(caller.DID))
+	x.at(host).ok("publish", file)
+	x.at(third).ok("peers", "connect", host.P2P[0])
+	x.at(caller).ok("peers", "connect", third.P2P[0])
+	eventually(t, "the caller knows the agent", func() bool { return x.at(caller).lmosd("show", "weather").code == 0 })
+	args := []string{"call", "weather", "getWeather", "question=Rain?", "interactionMode=text"}
+	for range 2 {
+		contains(t, x.at(caller).fails(console.ExitRefused, args...), "LMOS-1403", "refuses this node by its policy", "trust.allow")
+	}
+	contains(t, x.at(caller).fails(console.ExitRefused, "peers", "connect", host.P2P[0]), "LMOS-1403")
+	contains(t, x.at(caller).ok("find", "weather"), "refused")
+	contains(t, x.at(caller).ok("show", "weather"), "refused")
+	if r := x.at(caller).lmosd("find", "weather"); r.code != 0 {
+		t.Errorf("find ends with %d", r.code)
+	} else {
+		contains(t, r.errors, "1 agent is refused to this node (LMOS-1403)")
+	}
+	x.at(third).ok(args...)
+
+	alone := x.node("alone", "--trust.policy", "allowlist")
+	x.at(alone).ok("publish", file)
+	x.at(alone).ok(args...)
+}

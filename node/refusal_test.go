@@ -1,0 +1,82 @@
+package node
+
+import (
+	"testing"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/policy"
+)
+
+// TestARefusalSaysSo: who calls an agent of a host whose policy refuses it hears that, over each transport and as often as it asks;
+// the host is refused, not away, and nobody is told that it is gone.
+func TestARefusalSaysSo(t *testing.T) {
+	t.Parallel()
+	for name, listen := range map[string]string{"TCP": "/ip4/127.0.0.1/tcp/0", "QUIC": "/ip4/127.0.0.1/udp/0/quic-v1"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := quiet()
+			o.Listen = []string{listen}
+			caller := start(t, o)
+			o.Policy = policy.Rules{Deny: []did.DID{caller.DID()}}
+			host := start(t, o)
+			ref := publish(t, host, toolAt("Echo", "", newAgent(t).url))
+			d := host.offers.find(ref).desc
+			if _, err := caller.dir.Add(d); err != nil { // a third node told of it
+				t.Fatal(err)
+			}
+			for range 3 {
+				if e := wantCode(t, ask(t, caller, ref), interact.Forbidden); !e.Remote {
+					t.Errorf("%v: want it to be said by the far end", e)
+				}
+			}
+			wantCode(t, caller.Client().Connect(t.Context(), host.Addrs()[0]), interact.Forbidden)
+			if p := caller.Presence(d); p.State != directory.StateRefused {
+				t.Errorf("the agent is %s", p.State)
+			}
+			a, err := caller.Client().Agent(t.Context(), ref)
+			if err != nil || a.Agent.State != directory.StateRefused {
+				t.Errorf("show says %+v, %v", a, err)
+			}
+			list := found(t, caller)
+			if len(list) != 1 || list[0].State != directory.StateRefused {
+				t.Errorf("find says %+v", list)
+			}
+			if caller.dir.IsDown(host.DID()) {
+				t.Error("a host that refuses counts as one that failed")
+			}
+			if e := wantCode(t, host.Client().Connect(t.Context(), caller.Addrs()[0]), interact.Forbidden); e.Remote {
+				t.Errorf("%v: it is the host's own policy", e)
+			}
+		})
+	}
+}
+
+// TestAnAllowlistNeedNotNameTheNode: its own agents are offered, found and called there.
+func TestAnAllowlistNeedNotNameTheNode(t *testing.T) {
+	t.Parallel()
+	caller := start(t, quiet())
+	for name, allow := range map[string][]did.DID{"of nobody": nil, "of another": {caller.DID()}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := quiet()
+			o.Policy = policy.Rules{Mode: policy.Allowlist, Allow: allow}
+			host := start(t, o)
+			ref := publish(t, host, toolAt("Echo", "", newAgent(t).url))
+			if err := ask(t, host, ref); err != nil {
+				t.Error(err)
+			}
+			if list := found(t, host); len(list) != 1 || list[0].State != directory.StateReachable {
+				t.Errorf("found %+v", list)
+			}
+			if len(allow) > 0 {
+				connect(t, caller, host)
+				knows(t, caller, ref)
+				if err := ask(t, caller, ref); err != nil {
+					t.Errorf("who is on the list: %v", err)
+				}
+			}
+		})
+	}
+}
