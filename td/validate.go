@@ -84,6 +84,11 @@ func (c *checker) explain(e *jsonschema.ValidationError) {
 			c.breaks(rule, pointer, "%s", missing(name))
 		}
 		return
+	case *kind.PropertyNames:
+		for _, cause := range e.Causes { // the library gives them no place of their own
+			c.breaks(rules().rule(cause.SchemaURL), pointer, "%s", rules().reason(cause.SchemaURL))
+		}
+		return
 	}
 	if reason := rules().reason(e.SchemaURL); reason != "" && !isGroup(e.ErrorKind) {
 		c.breaks(rule, pointer, "%s", reason)
