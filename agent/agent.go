@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/ws"
@@ -214,6 +215,7 @@ func (s *server) put(kind, name string, about map[string]any, options []Option) 
 
 // Do implements [interact.Thing].
 func (s *server) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+	ctx = did.WithPrincipal(ctx, m.From)
 	switch m.Type {
 	case interact.InvokeAction:
 		if f := s.actions[m.Name]; f != nil {
@@ -245,6 +247,11 @@ func (s *server) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interac
 	}
 	return interact.Fail(interact.Errorf(interact.NoAffordance, "see what it has: lmosd show", "there is no %q here", m.Name))
 }
+
+// CallerOf returns who asks, to a function of an agent that has the context of a call; nil where nobody says: outside of a call, for
+// events and observations, which are for many, and from a node that does not tell. It must not be changed. Its ID is what to keep
+// something for a caller under; what is behind a node's # is that node's word.
+func CallerOf(ctx context.Context) *did.Principal { return did.PrincipalOf(ctx) }
 
 // Local returns where the node of this machine is, and the token: LMOSD_NODE and LMOSD_TOKEN if they are set, else the socket
 // in the data folder if there is one, else the URL of the default port with the token of the data folder.

@@ -2,6 +2,7 @@ package did
 
 import (
 	"context"
+	"encoding/json"
 	"strings"
 )
 
@@ -94,6 +95,30 @@ func (p *Principal) Base() string {
 		return unprovenID
 	}
 	return localID
+}
+
+// told is a principal as agents are told it.
+type told struct {
+	ID   string `json:"id"`
+	DID  DID    `json:"did,omitempty"`
+	Node DID    `json:"node,omitempty"`
+	Name string `json:"name,omitempty"`
+	Via  Via    `json:"via"`
+}
+
+// MarshalJSON writes p as agents are told it: {"id", "did", "node", "name", "via"}, without what is empty.
+func (p Principal) MarshalJSON() ([]byte, error) {
+	return json.Marshal(told{p.ID(), p.DID, p.Node, p.Name, p.Via})
+}
+
+// UnmarshalJSON reads what MarshalJSON writes, for an agent that is told by its node; the id follows from the rest.
+func (p *Principal) UnmarshalJSON(text []byte) error {
+	var t told
+	if err := json.Unmarshal(text, &t); err != nil {
+		return err
+	}
+	*p = Principal{t.DID, t.Node, t.Name, t.Via}
+	return nil
 }
 
 // Local reports whether p is a consumer of this node, proven or not; false for nil.

@@ -253,6 +253,15 @@ func As(p *did.Principal) Wrap {
 	}
 }
 
+// Anonymous takes away who asks, before a message goes to an address of another party: agents of this node alone are told.
+func Anonymous(t Thing) Thing {
+	return Func(func(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
+		c := *m
+		c.From = nil
+		return t.Do(ctx, &c)
+	})
+}
+
 // One returns a sequence of the single reply m.
 func One(m *Message) iter.Seq2[*Message, error] {
 	return func(yield func(*Message, error) bool) { yield(m, nil) }

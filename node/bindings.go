@@ -44,7 +44,8 @@ type bindings struct {
 // dialer connects; nil means as the system does.
 type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// newBindings returns bindings with at most conns connections to an agent over HTTP (rest.Options.MaxConns).
+// newBindings returns bindings with at most conns connections to an agent over HTTP (rest.Options.MaxConns). They tell agents who
+// asks.
 func newBindings(creds credentials.Store, dial dialer, hook rest.Receiver, conns int, log *slog.Logger) *bindings {
 	web := rest.NewClient(rest.Options{Credentials: creds, Dial: dial, Webhook: hook, MaxConns: conns, Log: log})
 	sock := ws.NewClient(ws.Options{Credentials: creds, Dial: dial, Log: log})
@@ -54,6 +55,14 @@ func newBindings(creds credentials.Store, dial dialer, hook rest.Receiver, conns
 		{web.Thing, rest.Claims, web.Close}, {sock.Thing, ws.Claims, sock.Close},
 		{broker.Thing, mqtt.Claims, broker.Close}, {udp.Thing, coap.Claims, udp.Close},
 	}}
+}
+
+// silent are b without telling who asks: addresses in the descriptions of others are theirs.
+func (b *bindings) silent() *bindings {
+	for i, one := range b.all {
+		b.all[i].thing = func(t *td.Thing) interact.Thing { return interact.Anonymous(one.thing(t)) }
+	}
+	return b
 }
 
 // Asks reports whether a node speaks the protocol of a form, to ask an agent over it.
@@ -69,7 +78,7 @@ func guardedBindings(direct string, log *slog.Logger) *bindings {
 		guard = outbound.Any()
 	}
 	// A stranger chooses the id of a thing, and by it would choose one of our secrets: for what request, is in its hands, too.
-	b := newBindings(credentials.Store{}, guard.DialContext, nil, 0, log)
+	b := newBindings(credentials.Store{}, guard.DialContext, nil, 0, log).silent()
 	if direct != DirectAny {
 		b.permit = func(scheme string) bool { return tlsSchemes[scheme] }
 	}

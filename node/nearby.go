@@ -116,7 +116,7 @@ func (n *Node) tellDiscovered(kind directory.ChangeKind, thing, was *td.Descript
 // nearbyWay asks discovered things without any secret of this node, where dial leads. Nothing on a local network has certificates, so
 // TLS is not asked for there.
 func (n *Node) nearbyWay(dial introduce.Dialer, secure bool) introduce.Way {
-	ways := newBindings(credentials.Store{}, dialer(dial), nil, 0, n.log)
+	ways := newBindings(credentials.Store{}, dialer(dial), nil, 0, n.log).silent()
 	if secure {
 		ways.permit = func(scheme string) bool { return tlsSchemes[scheme] }
 	}

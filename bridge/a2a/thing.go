@@ -15,6 +15,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/a2a/card"
 	"github.com/lmosd/lmosd/bridge/a2a/desk"
 	"github.com/lmosd/lmosd/bridge/a2a/wire"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/delay"
 	"github.com/lmosd/lmosd/td"
@@ -51,7 +52,7 @@ func (i *imported) do(ctx context.Context, m *interact.Message) iter.Seq2[*inter
 			m.Name, wire.MaxMessage))
 	}
 	k := i.known.Load()
-	agent := i.claims.guard(k.agent, m.From.ID())
+	agent := i.claims.guard(telling(k.agent, m.From), m.From.ID())
 	switch {
 	case m.Type == interact.InvokeAction && m.Name == Verbatim:
 		return i.verbatim(ctx, k.agent, m)
@@ -88,6 +89,30 @@ func said(err error) error {
 // maxPrincipal bounds what a node calls its callers, in bytes: it is remembered with each task.
 const maxPrincipal = 64
 
+// telling has an agent hear who sends it messages.
+func telling(a wire.Agent, from *did.Principal) wire.Agent {
+	return wire.Func(func(ctx context.Context, op *wire.Operation) iter.Seq2[json.RawMessage, error] {
+		var caller json.RawMessage
+		if from != nil {
+			caller = wire.Encode(from)
+		}
+		op, e := op.Told(caller)
+		if e != nil {
+			return wire.Once(nil, e)
+		}
+		return a.Do(ctx, op)
+	})
+}
+
+// principalOf is who asks: a node, or the consumer behind it, by the word that the node has for it.
+func principalOf(m *interact.Message, op *wire.Operation) *did.Principal {
+	name := op.Service[wire.PrincipalParam]
+	if p := m.From; p != nil && p.Node != "" && p.Name == "" && did.ValidPrincipalName(name) {
+		return did.NodePrincipal(p.Node, name)
+	}
+	return m.From
+}
+
 // callerOf is who asks: a node, or whoever asks through it, in its own words.
 func callerOf(m *interact.Message, op *wire.Operation) string {
 	name := op.Service[wire.PrincipalParam]
@@ -105,7 +130,7 @@ func (i *imported) verbatim(ctx context.Context, agent wire.Agent, m *interact.M
 			yield(nil, interact.Errorf(interact.Invalid, "A2A clients use it through their own node; call the other actions", "%v", err))
 			return
 		}
-		agent := i.claims.guard(agent, callerOf(m, op))
+		agent := i.claims.guard(telling(agent, principalOf(m, op)), callerOf(m, op))
 		for result, err := range agent.Do(ctx, op) {
 			var e *wire.Error
 			if err != nil && !errors.As(err, &e) {

@@ -16,6 +16,7 @@ import (
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/mcp/backend"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -116,7 +117,7 @@ func (s *server) send(ctx context.Context, method string, params map[string]any,
 	if len(q.Bytes()) > wire.MaxMessage {
 		return nil, interact.Errorf(interact.TooLarge, "send less at once", "the input of %s has more than %d bytes", m.Name, wire.MaxMessage)
 	}
-	r, err := s.Call(wire.WithCaller(ctx, m.From.ID()), q, notify)
+	r, err := s.Call(asking(ctx, m), q, notify)
 	if err != nil {
 		return nil, err
 	}
@@ -127,6 +128,11 @@ func (s *server) send(ctx context.Context, method string, params map[string]any,
 		return nil, &wire.Error{Code: wire.InternalError, Message: "the result is no object"}
 	}
 	return r, nil
+}
+
+// asking is the context of what the server is asked for the caller of m.
+func asking(ctx context.Context, m *interact.Message) context.Context {
+	return did.WithPrincipal(wire.WithCaller(ctx, m.From.ID()), m.From)
 }
 
 // Do implements [interact.Thing]. It answers
@@ -167,7 +173,7 @@ func (s *server) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interac
 // tunnel carries MCP.
 func (s *server) tunnel(m *interact.Message) func(context.Context, io.ReadWriteCloser) error {
 	return func(ctx context.Context, stream io.ReadWriteCloser) error {
-		return backend.Serve(wire.WithCaller(ctx, m.From.ID()), s.Server, wire.Lines(stream), s.pins.judge)
+		return backend.Serve(asking(ctx, m), s.Server, wire.Lines(stream), s.pins.judge)
 	}
 }
 

@@ -6,7 +6,8 @@
 //	environment  that of this process without its LMOSD_ variables, or what Options.Inherit names of it, Options.Env, and
 //	             LMOSD_AGENT     the agent's name
 //	             LMOSD_ACTION    the action that is called
-//	             LMOSD_CALLER    the DID of who asks; empty for nobody in particular
+//	             LMOSD_CALLER    who asks ([did.Principal.ID]): a node's DID, with #NAME for a consumer behind it; "local" on this machine
+//	             LMOSD_CALLER_VIA  how that was proven: peer, socket, token, loopback, process, unproven
 //	             LMOSD_DEADLINE  when the answer is needed, RFC 3339 in UTC; empty for never
 //	             TRACEPARENT, TRACESTATE  the W3C trace context, if there is one
 //	exit 0       completed; anything else failed, with the last 4 KiB of stderr; stderr alone is no failure

@@ -18,7 +18,12 @@ func (a *Agent) environment(ctx context.Context, m *interact.Message) ([]string,
 	if end, ok := ctx.Deadline(); ok {
 		deadline = end.UTC().Format("2006-01-02T15:04:05.000Z")
 	}
-	own := []string{"LMOSD_AGENT=" + agent, "LMOSD_ACTION=" + m.Name, "LMOSD_CALLER=" + m.From.ID(), "LMOSD_DEADLINE=" + deadline}
+	via := ""
+	if m.From != nil {
+		via = string(m.From.Via)
+	}
+	own := []string{"LMOSD_AGENT=" + agent, "LMOSD_ACTION=" + m.Name, "LMOSD_CALLER=" + m.From.ID(), "LMOSD_CALLER_VIA=" + via,
+		"LMOSD_DEADLINE=" + deadline}
 	if m.TraceParent != "" {
 		own = append(own, "TRACEPARENT="+m.TraceParent)
 		if m.TraceState != "" {

@@ -263,6 +263,7 @@ func (a *agent) publication(m *interact.Message, p *plan) (*publication, error) 
 	pub.add(propHops, strconv.Itoa(int(m.Hops)+1)) // the agent may be another thing of a mesh
 	pub.add(propTraceParent, m.TraceParent)        // W3C Trace Context, MQTT
 	pub.add(propTraceState, m.TraceState)
+	pub.add(propCaller, m.From.ID()) // of an agent of this node: others are told nobody
 	return pub, nil
 }
 

@@ -79,6 +79,7 @@ const (
 	propDetach      = "lmos-detach"
 	propKey         = "lmos-key"
 	propHops        = "lmos-hops"
+	propCaller      = "lmos-caller" // to an agent of this node: who asks
 	propStatus      = "lmos-status"
 	propActionID    = "lmos-action-id"
 	propCode        = "lmos-code"

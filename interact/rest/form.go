@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
@@ -241,7 +242,40 @@ func (r *request) build(ctx context.Context) (*http.Request, error) {
 	}
 	r.secrets.apply(req)
 	countHop(req, r)
+	tellCaller(req, r.message)
 	return req, nil
+}
+
+// The headers that tell an agent of this node who asks: [did.Principal.ID] and [did.Principal.Via].
+const (
+	CallerHeader    = "Lmos-Caller"
+	CallerViaHeader = "Lmos-Caller-Via"
+)
+
+// callerPrefix begins every header that speaks of the caller.
+const callerPrefix = CallerHeader
+
+// tellCaller tells an agent who asks, and how long that one waits (RFC 7240, §4.3), if a message says so: one to another party's agent
+// does not, and what is observed is observed for many. No form says it: what one has under these names is taken away, for a
+// description may lead to an agent that is not its writer's.
+func tellCaller(req *http.Request, m *interact.Message) {
+	for name := range req.Header {
+		if len(name) >= len(callerPrefix) && strings.EqualFold(name[:len(callerPrefix)], callerPrefix) {
+			delete(req.Header, name)
+		}
+	}
+	if m.Type.Long() {
+		return
+	}
+	if until, ok := req.Context().Deadline(); ok && req.Header.Get("Prefer") == "" {
+		if left := int(time.Until(until) / time.Second); left > 0 {
+			req.Header.Set("Prefer", "wait="+strconv.Itoa(left))
+		}
+	}
+	if id := m.From.ID(); id != "" && HeaderOK(CallerHeader, id) {
+		req.Header.Set(CallerHeader, id)
+		req.Header.Set(CallerViaHeader, string(m.From.Via))
+	}
 }
 
 // countHop says how many nodes the message has passed: the agent may be another thing of a mesh. It is said again after what the

@@ -76,7 +76,7 @@ func (o *AttachOptions) connect(ctx context.Context) (*conn, error) {
 	s, status, err := dialer{dial: o.Dial}.open(ctx, o.URL, header, "lmosprotocol")
 	switch name := plain(o.URL); {
 	case err == nil:
-		h := &host{refusal: interact.Errorf(interact.Forbidden, "register it with a node", "this is an agent, not a node")}
+		h := &host{told: true, refusal: interact.Errorf(interact.Forbidden, "register it with a node", "this is an agent, not a node")}
 		h.find = func(_ context.Context, ref string) (target, error) { return target{ref: ref, thing: o.Thing}, nil }
 		own := settings{log: o.Log, maxPending: 4 * defaultPending, rate: 1e6}.withDefaults() // the node has limits of its own
 		return newConn(context.Background(), s, name, own, frame.Doc, h), nil

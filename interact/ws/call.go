@@ -66,6 +66,9 @@ func (a *asking) idleSince(now time.Time) time.Duration {
 // need not differ. What the peer tells already is not asked for again: it would end the first subscription.
 func (c *conn) begin(ctx context.Context, p *peer, m *interact.Message, o *outflow) (*call, error) {
 	f := frame.Request(p.style, p.thing, m.Type, m)
+	if f.Deadline, _ = ctx.Deadline(); m.Type.Long() { // it goes on, and is for many
+		f.Deadline, f.From = time.Time{}, nil
+	}
 	k := &call{m: m, id: f.ID, bell: make(chan struct{}, 1)}
 	if o != nil {
 		f.Stream, o.k = o.number, k

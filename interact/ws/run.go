@@ -126,7 +126,7 @@ func (c *conn) invoke(f *frame.Frame, flow *inflow, t target, m *interact.Messag
 	m.Detach = flow == nil && c.detaches(f, t) // who sends a stream stays
 	ctx, cancel := context.WithCancel(c.ctx)
 	if !m.Detach {
-		ctx, cancel = context.WithTimeout(c.ctx, interact.MaxWait)
+		ctx, cancel = context.WithDeadline(c.ctx, c.bound(m))
 	}
 	defer cancel()
 	if flow != nil {

@@ -32,8 +32,9 @@ type host struct {
 	// detaches tells that find's things keep actions running: an action that is not synchronous is asked to outlive its consumer,
 	// where the dialect has states for that.
 	detaches bool
-	// from is who asks here.
+	// from is who asks here; told, that the peer says it in each request: it is the node of this agent.
 	from *did.Principal
+	told bool
 	// parent and state are the trace context of the upgrade, for messages that have none.
 	parent, state string
 }
@@ -166,13 +167,23 @@ func (c *conn) serve(f *frame.Frame, wait <-chan struct{}, flow *inflow) error {
 	case interact.QueryAction, interact.CancelAction:
 		return c.inquire(f, t, m)
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, interact.MaxWait)
+	ctx, cancel := context.WithDeadline(c.ctx, c.bound(m))
 	defer cancel()
 	r, err := interact.Ask(ctx, t.thing, m)
 	if err != nil {
 		return err
 	}
 	return c.send(ctx, f.Answer(r), nil)
+}
+
+// bound is when the answer to m comes too late: as the consumer says, and after the longest wait at last. The node of an agent knows
+// best how long it waits.
+func (c *conn) bound(m *interact.Message) time.Time {
+	last := time.Now().Add(interact.MaxWait)
+	if !m.Deadline.IsZero() && (c.serving.host.told || m.Deadline.Before(last)) {
+		return m.Deadline
+	}
+	return last
 }
 
 // find returns what f asks, from memory if it was found lately.
@@ -204,7 +215,10 @@ func (c *conn) find(f *frame.Frame) (target, error) {
 // message returns what the thing is asked.
 func (c *conn) message(f *frame.Frame, t target) *interact.Message {
 	m := f.Message
-	m.Thing, m.Correlation, m.From = t.ref, f.ReplyTo(), c.serving.host.from
+	m.Thing, m.Correlation = t.ref, f.ReplyTo()
+	if h := c.serving.host; !h.told {
+		m.From = h.from
+	}
 	if f.Stream == 0 { // an agent that makes one value of its output would hold it back until the stream ends
 		m.Accept = interact.JSON
 	}

@@ -20,6 +20,8 @@
 //	lastNotificationId in LMOS observations and subscriptions, as the Web Thing Protocol has it
 //	idempotencyKey     in invokeAction: with one key an action runs once
 //	code, hint         in errors: "LMOS-1404", and what to do
+//	caller             in requests to an agent of the node: who asks, {"id", "did", "node", "name", "via"}. From anybody else it is not heard
+//	timeLeft           in requests: the milliseconds for which the answer is waited for
 //	hops               in requests: how many nodes relayed it, so that a loop ends
 //	streams            true, in registerThing: the agent takes request streams; in thingRegistered: the node sends them
 //	stream             in invokeAction: the input follows in binary frames, as the stream of this number (frame.Packet)

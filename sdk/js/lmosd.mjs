@@ -335,7 +335,10 @@ export class Agent {
    * says that nobody waits any more, and returns the output or a promise of it; a generator answers in parts. About may have the
    * type of the output, safe, idempotent, synchronous: false for what takes long and goes on without its caller, and other
    * members of the description (TD 1.1 §5.3.1.4); asks: true says that it may ask. The third argument of the function asks the
-   * caller: await ask('Which town?', { town: 'string' }) is an object of what was asked for, or null if there is no answer. */
+   * caller: await ask('Which town?', { town: 'string' }) is an object of what was asked for, or null if there is no answer. The
+   * fourth says who asks and until when: call.caller is { id, did, node, name, via }, whose id is what to keep something for a
+   * caller under ('local…' on this machine, else the DID of a node, with #name for a consumer behind it), and call.deadline a Date;
+   * undefined where the node does not say. */
   action(name, input, f, { output, asks, ...about } = {}) {
     const chunked = input === 'chunks'
     const types = { ...(input && !chunked && { input: schema(input) }), ...(output && { output: schema(output) }) }
@@ -531,7 +534,8 @@ export class Agent {
       const f = this.#actions.get(name)
       if (f.chunked) m.chunks ??= whole(m)
       else if (m.chunks) throw fault(1406, `${name} takes no request stream`, 'send the data as one input')
-      let output = await f(m.chunks ?? m.input, signal, (message, type) => this.#ask(s, m, name, signal, message, type))
+      const call = { caller: m.caller, deadline: m.timeLeft && new Date(Date.now() + m.timeLeft) }
+      let output = await f(m.chunks ?? m.input, signal, (message, type) => this.#ask(s, m, name, signal, message, type), call)
       if (output?.[Symbol.asyncIterator] || output?.[Symbol.iterator] && typeof output.next === 'function') {
         for await (const part of output) {
           if (signal.aborted) return

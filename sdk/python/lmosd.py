@@ -49,7 +49,7 @@ import typing
 import urllib.parse
 import uuid
 
-__all__ = ["Agent", "Chunks", "Context", "Error", "Event", "Mesh", "State", "call", "find", "read", "stream", "watch", "write"]
+__all__ = ["Agent", "Caller", "Chunks", "Context", "Error", "Event", "Mesh", "State", "call", "find", "read", "stream", "watch", "write"]
 
 MAX_MESSAGE = 4 << 20  # bytes of one WebSocket message, which the node takes
 WINDOW = 256 << 10  # bytes of a request stream that come before they are read, each frame with its head
@@ -404,10 +404,27 @@ def watch(agent, event="", property="", after=""):
 # --- serving -----------------------------------------------------------------------------------------------------------
 
 
-class Context:
-    """One call of an action. A function with a parameter of this type gets it, and sees that nobody waits for it any more."""
+@dataclasses.dataclass(frozen=True)
+class Caller:
+    """Who asks, as the node has proven it. The id is what to keep something for a caller under: "local" or "local#name" on this
+    machine, else the DID of a node, with #name for a consumer behind it, which is that node's word. Via says how it was proven:
+    peer, socket, token, loopback, process or unproven. Did and node are empty on this machine, name where there is none."""
 
-    def __init__(self):
+    id: str
+    did: str
+    node: str
+    name: str
+    via: str
+
+
+class Context:
+    """One call of an action. A function with a parameter of this type gets it, and sees that nobody waits for it any more, who asks
+    (caller) and until when (deadline, in seconds since the epoch; None where the node does not say)."""
+
+    def __init__(self, m=None):
+        told, left = (m or {}).get("caller"), (m or {}).get("timeLeft")
+        self.caller = Caller(**{k: told.get(k, "") for k in Caller.__annotations__}) if isinstance(told, dict) else None
+        self.deadline = time.time() + left / 1000 if left else None
         self._over, self.task, self.chunks = threading.Event(), None, None
         self._asking, self._answer, self._answered = None, None, threading.Event()
 
@@ -805,7 +822,7 @@ class Agent:
                 call.cancel()
             s.send(reply(m, "actionStatus", action=name, status="failed", state="cancelled"))
         else:
-            call = Context()
+            call = Context(m)
             with self._lock:
                 stopping = self._stop.is_set()
                 room = len(self._running) < self.limit

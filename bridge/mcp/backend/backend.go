@@ -45,6 +45,8 @@ type Options struct {
 	Dial func(ctx context.Context) (wire.Conn, error)
 	// Relay says that another relay is at the other end, which speaks both eras ([Serve]): nobody asks what it is.
 	Relay bool
+	// Near says that the host at the other end of a relay is this node, so that it is told who asks as this node knows it.
+	Near bool
 	// Own says that the server is of this process, and trusted with who calls: [Serve] has the caller's own name as its user.
 	Own bool
 	// Name is for errors and the log.
@@ -256,6 +258,12 @@ func (b *Backend) call(ctx context.Context, m *wire.Message, notify func(*wire.M
 		}
 		defer leave()
 	}
+	switch {
+	case b.o.Relay && !b.o.Near:
+		m = untold(m)
+	case !b.o.Own:
+		m = told(ctx, m)
+	}
 	for range maxTries {
 		if !b.o.Relay {
 			info, err := b.infoFor(ctx, func() string { return capabilities(m) })
@@ -326,6 +334,9 @@ func (b *Backend) Session(ctx context.Context) (wire.Conn, error) {
 	conn, err := b.session(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if !b.o.Relay && !b.o.Own {
+		conn = telling{conn}
 	}
 	return wire.Answered(conn, func(err error) error {
 		if b.ctx.Err() != nil {

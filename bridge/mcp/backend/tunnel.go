@@ -125,6 +125,7 @@ func (t *tunnel) call(ctx context.Context, m *wire.Message) *wire.Message {
 	if err := t.judged(ctx, m); err != nil {
 		return wire.Refuse(m.ID(), wire.Fault(err))
 	}
+	ctx = asked(ctx, m)
 	if raw, _ := m.Param("_meta", wire.MetaUser); raw != nil {
 		user := m.Text("_meta", wire.MetaUser)
 		ctx = wire.WithUser(ctx, user[:min(len(user), maxUser)])

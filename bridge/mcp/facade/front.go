@@ -6,6 +6,7 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,10 +39,16 @@ type front struct {
 func (h *Handler) front(d *td.Description, ref, tunnel string) *front {
 	var f *front
 	if tunnel != "" {
-		back := backend.New(backend.Options{Name: d.Thing.Name(), Relay: true, Version: h.o.Version, Log: h.o.Log,
+		here := h.o.Mesh.Signer().DID()
+		near := slices.ContainsFunc(d.Record.Hosts, func(host td.Host) bool { return host.Node == here })
+		back := backend.New(backend.Options{Name: d.Thing.Name(), Relay: true, Near: near, Version: h.o.Version, Log: h.o.Log,
 			Dial: func(ctx context.Context) (wire.Conn, error) {
+				from := did.PrincipalOf(ctx) // of a session of its own
+				if from == nil {
+					from = did.PrincipalOf(h.ctx)
+				}
 				return wire.Lines(bridge.Dial(ctx, h.o.Mesh, &interact.Message{Type: interact.InvokeAction, Thing: ref, Name: tunnel,
-					From: did.PrincipalOf(h.ctx), ID: interact.NewID(), Deadline: time.Now().Add(tunnelFor)})), nil
+					From: from, ID: interact.NewID(), Deadline: time.Now().Add(tunnelFor)})), nil
 			}})
 		p := &passed{h: h, back: back, known: &thing{h: h, ref: ref}}
 		f = h.both(d.Thing.Name(), standIn{p})

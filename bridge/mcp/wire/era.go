@@ -25,7 +25,8 @@ const (
 	MetaServer       = "io.modelcontextprotocol/serverInfo"
 	MetaLogLevel     = "io.modelcontextprotocol/logLevel"
 	MetaSubscription = "io.modelcontextprotocol/subscriptionId"
-	MetaUser         = "dev.lmosd/user" // lmosd's own, between a relay and the host of a server: which of its users asks ([WithUser])
+	MetaCaller       = "io.lmosd/caller" // to a server of the host: who asks (did.Principal)
+	MetaUser         = "dev.lmosd/user"  // lmosd's own, between a relay and the host of a server: which of its users asks ([WithUser])
 )
 
 // Tasks is the name of the extension "Tasks".

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"time"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -148,6 +150,7 @@ func (f *Frame) fill(m *members, w *word, b []byte) error {
 		return err
 	}
 	f.Time, f.Hops = moment(m.raw[sTime]), hops(m.raw[sHops])
+	f.Deadline, f.From = deadline(m.raw[sLeft]), caller(m.raw[sCaller])
 	f.TraceParent, f.TraceState = interact.TraceContext(f.TraceParent, f.TraceState)
 	if f.Asks() {
 		if err := f.complete(w); err != nil {
@@ -332,6 +335,37 @@ func hops(raw []byte) uint8 {
 		return interact.MaxHops + 1
 	}
 	return uint8(n)
+}
+
+// maxLeft bounds the time that a request may say is left, so that it can be added to the clock: a year.
+const maxLeft = 365 * 24 * time.Hour
+
+// deadline is when the peer waits no more, by the milliseconds that it says are left. What is no such number says nothing.
+func deadline(raw []byte) time.Time {
+	if raw == nil {
+		return time.Time{}
+	}
+	n, err := strconv.ParseUint(string(raw), 10, 63)
+	if err != nil || n == 0 || n > uint64(maxLeft/time.Millisecond) {
+		return time.Time{}
+	}
+	return time.Now().Add(time.Duration(n) * time.Millisecond)
+}
+
+// maxCaller bounds what is read of a caller, in bytes.
+const maxCaller = 4 << 10
+
+// caller is who asks, as the peer says. Whether that counts is for who reads the frame: a node's word counts to its agents, and
+// nobody else's to anybody.
+func caller(raw []byte) *did.Principal {
+	if raw == nil || len(raw) > maxCaller {
+		return nil
+	}
+	p := &did.Principal{}
+	if json.Unmarshal(raw, p) != nil {
+		return nil
+	}
+	return p
 }
 
 func badMember(s slot, what string) error {

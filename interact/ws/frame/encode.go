@@ -1,6 +1,7 @@
 package frame
 
 import (
+	"encoding/json"
 	"strconv"
 	"time"
 
@@ -181,6 +182,13 @@ func (f *Frame) writeRequest(w *writer) {
 	if f.Hops > 0 && f.Type.Op() != "" {
 		w.member(names[sHops][0])
 		w.b = strconv.AppendUint(w.b, uint64(f.Hops), 10)
+	}
+	if !f.Deadline.IsZero() {
+		w.raw(sLeft, strconv.AppendInt(nil, max(1, time.Until(f.Deadline).Milliseconds()), 10))
+	}
+	if f.From != nil {
+		told, _ := json.Marshal(f.From) // four texts
+		w.raw(sCaller, told)
 	}
 }
 

@@ -50,6 +50,8 @@ const (
 	sHops
 	sStreams
 	sStream
+	sCaller
+	sLeft
 	slots // how many there are
 )
 
@@ -88,6 +90,8 @@ var names = [slots][]string{
 	sHops:        {"hops"},
 	sStreams:     {"streams"},
 	sStream:      {"stream"},
+	sCaller:      {"caller"},
+	sLeft:        {"timeLeft"},
 }
 
 // A subject is what a message speaks of.
