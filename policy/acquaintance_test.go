@@ -48,6 +48,26 @@ func TestAcquaintance(t *testing.T) {
 	})
 }
 
+// TestClaims: a node is charged for its consumers, by name; who proved nothing has none of the places of this machine.
+func TestClaims(t *testing.T) {
+	t.Parallel()
+	p := New(Rules{Allow: []did.DID{bob}})
+	for _, c := range []struct {
+		from *did.Principal
+		want claim
+	}{
+		{&did.Principal{DID: alice, Node: alice, Name: "crm", Via: did.Peer}, claim{untrusted, string(alice), "crm"}},
+		{&did.Principal{DID: bob, Node: bob, Via: did.Peer}, claim{allowed, string(bob), ""}},
+		{did.Consumer(did.Socket, "uid:1000"), claim{owner, "", "uid:1000"}},
+		{did.Consumer(did.Token, ""), claim{owner, "", ""}},
+		{did.Consumer(did.Unproven, ""), claim{untrusted, "unproven", ""}},
+	} {
+		if got := p.claim(&interact.Message{From: c.from}); got != c.want {
+			t.Errorf("%+v claims as %+v, want %+v", c.from, got, c.want)
+		}
+	}
+}
+
 // TestUntrustedDeadline: what an untrusted caller may ask for is cut, and the error names the key; nobody else's is.
 func TestUntrustedDeadline(t *testing.T) {
 	t.Parallel()

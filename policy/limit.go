@@ -6,13 +6,17 @@ import (
 	"iter"
 	"time"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 )
 
-// claim says who asks for a place with m.
+// claim says who asks for a place with m. A consumer of this node that proved nothing may be on another machine: it has no place of those
+// that are kept for this one.
 func (p *Policy) claim(m *interact.Message) claim {
-	c := claim{node: string(m.From.Node)}
+	c := claim{node: string(m.From.Node), name: m.From.Name}
 	switch {
+	case m.From.Via == did.Unproven:
+		c.node = string(did.Unproven)
 	case m.From.Node == "":
 		c.class = owner
 	case p.allow[m.From.Node]:
@@ -137,7 +141,7 @@ func (p *Policy) watched(ctx context.Context, t interact.Thing, m *interact.Mess
 		}
 		return yield(r, err)
 	})
-	if well {
+	if well && m.From.Node != "" {
 		p.met.succeeded(m.From.Node, time.Now())
 	}
 }
@@ -148,7 +152,7 @@ func tooLong(err error, most time.Duration, key string) error {
 	if e.Code != interact.Timeout && e.Code != interact.Cancelled {
 		return err
 	}
-	long := interact.Errorf(interact.Timeout, "ask the operator of that host to list this node in trust.allow, or for a higher "+key,
+	long := interact.Errorf(interact.Timeout, "ask the operator of that host for trust (trust.allow for a node, a token for a client), or for a higher "+key,
 		"this host gives callers that it does not trust %v", most)
 	long.Begun, long.Err = e.Begun, err
 	return long
