@@ -122,7 +122,7 @@ func (x *exchange) observe(ctx context.Context, m *interact.Message) (*wire.Pack
 // join adds an observer and begins to observe the mesh if nobody did. The one with its token is kept if it observes the same,
 // else it makes room (RFC 7641 §4.1); fresh tells that the observer is a new one.
 func (w *watches) join(x *exchange, m *interact.Message) (o *observer, fresh bool, err error) {
-	ask := &interact.Message{Type: observed[m.Type], Thing: m.Thing, ID: m.ID, Name: m.Name, Data: m.Data,
+	ask := &interact.Message{Type: observed[m.Type], From: m.From, Thing: m.Thing, ID: m.ID, Name: m.Name, Data: m.Data,
 		ContentType: m.ContentType}
 	key := sourceKey{ask.Thing, ask.Type, ask.Name, ask.ContentType, string(ask.Data)}
 	o = &observer{key: observerKey{x.from.Addr, x.q.Token}, remote: x.from, host: x.host, ask: m,
