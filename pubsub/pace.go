@@ -202,6 +202,9 @@ func (p *pace) leave(id peer.ID, now time.Time) {
 }
 
 func (p *pace) openLocked(f *forwarder, n int, now time.Time) {
+	if n == 0 {
+		return // else who goes on sending would be held to what was dropped for ever
+	}
 	p.extra += max(0, f.open+n-placesEach) - max(0, f.open-placesEach)
 	f.open, f.moved = f.open+n, now
 }

@@ -84,10 +84,14 @@ func TestPlacesAreShared(t *testing.T) {
 	for range placesEach {
 		p.done("honest", now)
 	}
-	// What gossipsub dropped without a word is not held against its forwarder for ever, nor against all.
-	later := now.Add(openAtMost + time.Second)
-	if got := p.take("flooder 0", 5000, later); got == 0 {
-		t.Error("places were never given back")
+	// What gossipsub dropped without a word is not held against its forwarder for ever, nor against all: not even if it sends all the
+	// time, as an honest neighbor does.
+	later, got := now, 0
+	for ; got == 0 && later.Before(now.Add(openAtMost+2*time.Second)); later = later.Add(time.Second) {
+		got = p.take("flooder 0", 1, later)
+	}
+	if got == 0 || later.Before(now.Add(openAtMost)) {
+		t.Errorf("places were given back after %v, want a little more than %v", later.Sub(now), openAtMost)
 	}
 }
 
