@@ -2,11 +2,11 @@ package storage
 
 import (
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -20,12 +20,14 @@ func Damaged(err error) bool {
 	return errors.Is(err, errUnreadable) || pebble.IsCorruptionError(err)
 }
 
-// unreadable marks err, with which the database at path did not open, if it is for its files.
+// unreadable marks err, with which the database at path did not open, if it is for its files. An error of the system, such as no
+// permission, no room or too many open files, says nothing of them, but for a file that is missing.
 func unreadable(path string, err error) error {
 	info, statErr := os.Stat(path)
+	errno, system := errors.AsType[syscall.Errno](err)
 	switch {
-	case statErr != nil, !info.IsDir(), Full(err), errors.Is(err, fs.ErrPermission), strings.Contains(err.Error(), "format major version"),
-		strings.Contains(err.Error(), "lock"), strings.Contains(err.Error(), "temporarily unavailable"), strings.Contains(err.Error(), "read-only file system"):
+	case statErr != nil, !info.IsDir(), system && errno != syscall.ENOENT, strings.Contains(err.Error(), "format major version"),
+		strings.Contains(err.Error(), "lock held by current process"):
 		return err
 	}
 	return errors.Join(err, errUnreadable)

@@ -235,3 +235,59 @@ func TestALockOnAFullDisk(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A cache whose write waits for room keeps nobody: neither who syncs it, nor who ends the store. The disk does not say that it is full,
+// as one with quotas does not.
+func TestNobodyWaitsForRoomOfACache(t *testing.T) {
+	t.Parallel()
+	fs, ctx := &tightFS{FS: vfs.Default}, t.Context()
+	s := open(t, Pebble, t.TempDir(), Options{Log: slog.New(slog.DiscardHandler), fs: fs, Free: func() (uint64, error) { return 1 << 40, nil }})
+	resume := make(chan struct{})
+	s.disk.pause = func(time.Duration) { <-resume }
+	ended, inner := make(chan error, 1), s.close
+	s.close = func() error {
+		err := inner()
+		ended <- err
+		return err
+	}
+	cache, a := s.Fast(), ds.NewKey("/a")
+	fs.full.Store(true)
+	b, err := cache.Batch(ctx)
+	if err = errors.Join(err, b.Put(ctx, a, []byte("1"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Commit(ctx); err != nil && !Full(err) {
+		t.Errorf("a batch gives %v", err)
+	}
+	if err := cache.Sync(ctx, a); !Full(err) && !s.closed() {
+		t.Errorf("to sync gives %v; want that there is no room", err)
+	}
+	if err := cache.Put(ctx, a, []byte("2")); !Full(err) {
+		t.Errorf("to put gives %v; want that there is no room", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	fs.full.Store(false)
+	close(resume)
+	if err := <-ended; err != nil { // when what waited was written
+		t.Error(err)
+	}
+}
+
+// Files that do not read are damage, whatever their path and the text of the error; what the system refuses is none: nothing is moved
+// aside for it.
+func TestWhatIsDamage(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "lock")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for err, want := range map[error]bool{errors.New("bad block of " + dir): true, errors.New("lock held by current process"): false,
+		errors.New("format major version 99 is not known"): false, syscall.ENOENT: true, syscall.EMFILE: false, syscall.EIO: false,
+		syscall.ENOMEM: false, syscall.EACCES: false, syscall.EROFS: false, syscall.ENOSPC: false, syscall.EAGAIN: false} {
+		if err := unreadable(dir, fmt.Errorf("open: %w", err)); Damaged(err) != want {
+			t.Errorf("%v: damaged is %v", err, !want)
+		}
+	}
+}

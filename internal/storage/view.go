@@ -2,6 +2,7 @@ package storage
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	ds "github.com/ipfs/go-datastore"
@@ -85,19 +86,40 @@ func (v *view) refused() error {
 	return nil
 }
 
-// change writes, if there is room. A durable write that waits for room is given up: should it come through later, what was there
-// before is put back, so that what was refused does not happen.
+// change writes, if there is room. Should a durable write that was refused come through later, what was there before is put back, so
+// that what was refused does not happen.
 func (v *view) change(ctx context.Context, key ds.Key, write func(ds.Batching) error) error {
 	if err := v.refused(); err != nil {
 		return err
 	}
+	undo := stays
+	if v.durable && v.s.disk != nil {
+		undo = v.back(context.WithoutCancel(ctx), key)
+	}
+	return v.attempt(write, undo)
+}
+
+// back returns what puts the value back that a key has now. A value that does not read cannot be put back.
+func (v *view) back(ctx context.Context, key ds.Key) func(ds.Batching) {
+	before, err := v.Get(ctx, key)
+	return func(inner ds.Batching) {
+		switch { // it waits until it is written: the engine gives up before it fails
+		case err == nil:
+			_ = inner.Put(ctx, key, before)
+		case errors.Is(err, ds.ErrNotFound):
+			_ = inner.Delete(ctx, key)
+		}
+	}
+}
+
+// attempt writes, and does not wait for room: what does is given up, and undone should it come through later.
+func (v *view) attempt(write func(ds.Batching) error, undo func(ds.Batching)) error {
 	v.s.mu.RLock()
 	inner := v.inner()
-	if !v.durable || v.s.disk == nil {
+	if v.s.disk == nil {
 		defer v.s.mu.RUnlock()
 		return write(inner)
 	}
-	before, missing := inner.Get(ctx, key)
 	done := make(chan error, 1)
 	go func() { done <- write(inner) }()
 	select {
@@ -108,26 +130,21 @@ func (v *view) change(ctx context.Context, key ds.Key, write func(ds.Batching) e
 	}
 	go func() {
 		defer v.s.mu.RUnlock()
-		if <-done != nil {
-			return
-		}
-		ctx := context.WithoutCancel(ctx)
-		if missing == nil {
-			_ = inner.Put(ctx, key, before) // it waits until it is written: the engine gives up before it fails
-		} else {
-			_ = inner.Delete(ctx, key)
+		if <-done == nil {
+			undo(inner)
 		}
 	}()
 	return v.s.full(0)
 }
 
+// stays undoes nothing: a cache may have what was refused.
+func stays(ds.Batching) {}
+
 func (v *view) Sync(ctx context.Context, prefix ds.Key) error {
 	if v.s.closed() {
 		return nil // nothing was written since
 	}
-	v.s.mu.RLock()
-	defer v.s.mu.RUnlock()
-	return v.inner().Sync(ctx, prefix)
+	return v.attempt(func(inner ds.Batching) error { return inner.Sync(ctx, prefix) }, stays)
 }
 
 // Close does nothing: the Store is closed.
@@ -151,20 +168,22 @@ func (b *batch) Delete(_ context.Context, key ds.Key) error {
 	return nil
 }
 
+// Commit writes the changes of a batch. Of one that was refused some may come through later: batches are of caches.
 func (b *batch) Commit(ctx context.Context) error {
 	if err := b.v.refused(); err != nil {
 		return err
 	}
-	b.v.s.mu.RLock()
-	defer b.v.s.mu.RUnlock()
-	to, err := b.v.inner().Batch(ctx)
-	if err != nil {
-		return err
-	}
-	for _, op := range b.ops {
-		if err := op(ctx, to); err != nil {
+	ops := b.ops
+	return b.v.attempt(func(inner ds.Batching) error {
+		to, err := inner.Batch(ctx)
+		if err != nil {
 			return err
 		}
-	}
-	return to.Commit(ctx)
+		for _, op := range ops {
+			if err := op(ctx, to); err != nil {
+				return err
+			}
+		}
+		return to.Commit(ctx)
+	}, stays)
 }
