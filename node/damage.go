@@ -27,11 +27,10 @@ func (n *Node) ownStore() (ds.Batching, error) {
 		return nil, dirError(dir, err)
 	}
 	loss, err := own.Repair(n.life)
-	if storage.Full(err) {
+	switch {
+	case storage.Full(err):
 		n.log.Warn("what the store has lost is put back when there is room: start again then", "err", err)
-		return own, nil
-	}
-	if err != nil {
+	case err != nil:
 		return nil, n.stores.failed(err)
 	}
 	return own, n.tellLoss(loss)

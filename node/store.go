@@ -77,7 +77,8 @@ func storeError(path string, err error) error {
 			Hint: "make " + filepath.Dir(path) + " writable, or choose another: lmosd run --data-dir DIR"}
 	}
 	return &interact.Error{Code: interact.StoreCorrupt, Title: "the store " + path + " cannot be read", Err: err,
-		Hint: "move it away and start again: the key stays, publish the agents once more: mv " + path + " " + path + ".bad"}
+		Hint: "move it away and start again: the key stays, and agents come back from their copies; if identity.pem was replaced, move own/ away, " +
+			"too: mv " + path + " " + path + ".bad"}
 }
 
 // dirError is the error of a data directory that cannot be used.

@@ -73,7 +73,8 @@ type Loss struct {
 	Gone     [][]byte // what is left of copies that do not read either, and whose values the store does not have
 }
 
-// Repair puts back what the store has lost, and copies what has no copy. It is called once, before anything is read.
+// Repair puts back what the store has lost, and copies what has no copy. It is called once, before anything is read. What it found until
+// an error counts.
 func (c *Copies) Repair(ctx context.Context) (loss Loss, err error) {
 	files, err := os.ReadDir(c.dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -122,16 +123,16 @@ func (c *Copies) repair(ctx context.Context, key ds.Key, loss *Loss) error {
 	switch reads := sum == hex.EncodeToString(whole[:]); {
 	case !reads && missing:
 		loss.Gone = append(loss.Gone, raw)
-		return os.Remove(c.path(key)) // it was told
+		return os.Remove(c.path(key)) // the caller tells it, once
 	case !reads, !missing && !c.newer([]byte(value), stored):
 		if value != string(stored) {
 			c.copy(key, stored)
 		}
 		return nil
 	}
-	loss.Restored = append(loss.Restored, []byte(value))
 	if err := c.Batching.Put(ctx, key, []byte(value)); err != nil {
 		return fmt.Errorf("put back what the store has lost: %w", err)
 	}
+	loss.Restored = append(loss.Restored, []byte(value))
 	return nil
 }
