@@ -176,7 +176,7 @@ func (n *Node) endOrphans(ctx context.Context) error {
 // withdrawOrphans withdraws what a process answered when this node last ended, unless a process offers it again by now. The
 // tombstone is told like any other.
 func (n *Node) withdrawOrphans(ctx context.Context) {
-	for id := range n.offers.orphans {
+	for _, id := range n.offers.orphaned() {
 		switch of, err := n.offers.withdrawOrphan(ctx, id); {
 		case err != nil:
 			n.log.Warn("agent not withdrawn, though its process did not come back", "thing", id, "err", err)

@@ -393,6 +393,8 @@ func (n *Node) openPorts() error {
 // openOffers offers again what was offered before the last stop. What was withdrawn is told to the directory too: its own
 // store may have lost the last seconds before a crash.
 func (n *Node) openOffers() error {
+	n.offers.turn.Lock() // The node may run already, see awaitRoom: what is published meanwhile must not be taken for an older state.
+	defer n.offers.turn.Unlock()
 	now := time.Now()
 	if err := n.offers.load(n.life, now); err != nil {
 		return err

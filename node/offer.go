@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -113,7 +114,7 @@ type offers struct {
 	mu sync.RWMutex
 	shelf
 	reach map[string]*reach // by thing id
-	// orphans were attached when the node last ended, by thing id. They are written by load only.
+	// orphans were attached when the node last ended, by thing id; owned by turn.
 	orphans map[string]*offer
 
 	// turn is held while an offer gets its next record, so that no two have one sequence number. It is taken before mu.
@@ -126,7 +127,7 @@ func newOffers(signer did.Signer, store ds.Batching, v *td.Verifier, life time.D
 }
 
 // load reads what was offered before the last stop and offers it again. An entry that does not read is an error of code
-// StoreCorrupt: what was acknowledged must not vanish silently.
+// StoreCorrupt: what was acknowledged must not vanish silently. The caller holds turn.
 func (o *offers) load(ctx context.Context, now time.Time) error {
 	res, err := o.store.Query(ctx, query.Query{})
 	if err != nil {
@@ -338,6 +339,13 @@ func (o *offers) publish(ctx context.Context, raw []byte, agent interact.Thing, 
 // withdraw buries a thing of this node.
 func (o *offers) withdraw(ctx context.Context, thing string) (*offer, error) {
 	return o.end(ctx, thing, "")
+}
+
+// orphaned returns the things that were attached when the node last ended.
+func (o *offers) orphaned() []string {
+	o.turn.Lock()
+	defer o.turn.Unlock()
+	return slices.Sorted(maps.Keys(o.orphans))
 }
 
 // withdrawOrphan withdraws a thing whose process did not come back; the offer is nil for one that did.

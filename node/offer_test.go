@@ -538,3 +538,31 @@ func TestAStoreOfAnotherKeyIsRefused(t *testing.T) {
 	d.disk.err = errors.New("no answer")
 	wantCode(t, d.load(t.Context(), time.Now()), interact.StoreCorrupt)
 }
+
+// Offers are opened again while the node runs, when there is room on its disk: what is published meanwhile is not held against it.
+func TestOffersAreOpenedWhileOthersArePublished(t *testing.T) {
+	t.Parallel()
+	n := start(t, quiet())
+	for i := range 40 {
+		publish(t, n, tool(fmt.Sprint("Other ", i), fmt.Sprint("urn:other:", i)))
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 50 {
+			if err := n.openOffers(); err != nil {
+				t.Errorf("open the offers again: %v", err)
+				return
+			}
+		}
+	}()
+	for i := range 50 {
+		if _, err := n.Publish(t.Context(), tool(fmt.Sprint("Echo ", i), "urn:echo")); err != nil {
+			t.Error(err)
+		}
+	}
+	<-done
+	if of := n.offers.get("urn:echo"); of == nil || of.desc.Name() != "echo-49" {
+		t.Errorf("the last publication is not the one in force: %+v", of)
+	}
+}
