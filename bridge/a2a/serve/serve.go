@@ -181,7 +181,7 @@ func (h *Handler) base(r *http.Request) string {
 const cardVerbs = "GET, HEAD, OPTIONS"
 
 // card answers with a card: that of 1.0, as its schema has it; and to clients that say 0.3, or look where only those of 0.3 do, one that has the
-// words of 0.3 beside (A2A 1.0 §8.2, decision 31). Pages of any origin may read it.
+// words of 0.3 beside (A2A 1.0 §8.2, decision 32). Pages of any origin may read it.
 func (h *Handler) card(w http.ResponseWriter, r *http.Request, of cardOf) {
 	header := w.Header()
 	header.Set("Access-Control-Allow-Origin", "*")
