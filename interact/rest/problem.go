@@ -51,7 +51,7 @@ var statuses = map[interact.Code]int{
 	interact.Withdrawn:       410,
 	interact.TooLarge:        413,
 	interact.UnsupportedType: 415,
-	interact.ClockSkew:       503,
+	interact.ClockSkew:       500,
 	interact.InputNeeded:     428,
 	interact.RateLimited:     429,
 	interact.BadSignature:    403,
