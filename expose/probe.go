@@ -18,10 +18,11 @@ import (
 // probeFor bounds how long a web server may take to say what it is, for each question.
 const probeFor = 10 * time.Second
 
-// places are where web servers describe themselves, below their root (WoT Discovery §6.4; what OpenAPI servers usually do).
-var places = []string{"/.well-known/wot", "/openapi.json", "/openapi.yaml"}
+// places are where web servers describe themselves, below their root (WoT Discovery §6.4; did:web; what OpenAPI servers usually do).
+var places = []string{"/.well-known/wot", "/.well-known/did.json", "/openapi.json", "/openapi.yaml"}
 
-// probe finds out what a web server is: a TD or an OpenAPI document at the address itself, else at a well-known place.
+// probe finds out what a web server is: a TD, a DID document that leads to one, or an OpenAPI document, at the address itself, else at a
+// well-known place.
 func probe(ctx context.Context, s Spec) (*Agent, error) {
 	root, err := url.Parse(s.Target)
 	if err != nil || root.Host == "" {
@@ -39,8 +40,15 @@ func probe(ctx context.Context, s Spec) (*Agent, error) {
 		case err != nil:
 			continue
 		}
+		here, err := url.Parse(at)
+		if err != nil {
+			continue
+		}
 		if _, err := td.Parse(raw); err == nil {
-			return described(s, raw)
+			return described(s, withCapabilities(ctx, raw, here))
+		}
+		if a := identified(ctx, s, raw, here); a != nil {
+			return a, nil
 		}
 		if a, err := openDocument(s, raw, at); err == nil {
 			return a, nil

@@ -97,6 +97,25 @@ func init() {
 	}
 }
 
+// Text is an input like sound for what takes a stream: whole or in parts, it comes as it was sent.
+func TestTextToStreamActions(t *testing.T) {
+	h := newHost(t, "")
+	for language, start := range languages {
+		t.Run(language, func(t *testing.T) {
+			t.Parallel()
+			name := "text-" + language
+			start(t, h, h.api, name)
+			for _, o := range []gateway.CallOptions{{Stream: strings.NewReader("grüße")}, {Body: []byte("grüße")}} {
+				o.ContentType = "text/plain"
+				r, err := h.client.Invoke(t.Context(), name, "hear", o)
+				if err != nil || string(r.Output) != `"7 of text/plain"` {
+					t.Errorf("whole is %v: got %+v, %v", o.Stream == nil, r, err)
+				}
+			}
+		})
+	}
+}
+
 // Streams to the agents of all libraries: large, slow, left, cut off.
 func TestStreamsToAgents(t *testing.T) {
 	h := newHost(t, "")

@@ -527,7 +527,11 @@ func TestWhatIsAStream(t *testing.T) {
 		{"JSON never", "/actions/talk", "application/json", 100, false, `"whole 100"`},
 		{"CBOR never", "/actions/talk", "application/cbor", 100, false, `"whole 100"`},
 		{"another type", "/actions/listen", "audio/opus", 100, false, `LMOS-1415`},
-		{"what a browser sends unasked", "/actions/talk", "text/plain", 100, false, `LMOS-1415`},
+		{"text", "/actions/talk", "text/plain", 100, false, `"stream 100"`},
+		{"text with a length", "/actions/talk", "text/plain; charset=utf-8", 100, true, `"whole 100"`},
+		{"text to an agent that takes sound", "/actions/listen", "text/plain", 100, false, `LMOS-1415`},
+		{"what a browser sends unasked", "/actions/talk", "text/plain", 101, false, `LMOS-1415`},
+		{"a form", "/actions/talk", "application/x-www-form-urlencoded", 100, false, `LMOS-1415`},
 		{"nothing, without a length", "/actions/talk", "", 0, false, `"whole 0"`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -548,6 +552,9 @@ func TestWhatIsAStream(t *testing.T) {
 			}
 			if tt.media != "" {
 				req.Header.Set("Content-Type", tt.media)
+			}
+			if strings.Contains(tt.name, "browser") {
+				req.Header.Set("Origin", "http://evil.example")
 			}
 			tr := &http.Transport{}
 			defer tr.CloseIdleConnections()

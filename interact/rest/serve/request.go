@@ -272,7 +272,8 @@ func brokenOff(err error) error {
 
 // inputType returns the media type of a body: JSON, CBOR, or one that the affordance's forms name. Behind a form of the mesh,
 // which has no address and so speaks of no media type, the agent decides. To insist on a type also keeps other web sites from
-// sending what a browser sends without asking (text/plain, forms; Fetch §2.2.2).
+// sending what a browser sends without asking (text/plain, forms; Fetch §2.2.2): forms are never taken there, and text only from who
+// is no web page, which has an Origin in each POST (Fetch §3.2), its own too.
 func inputType(r *http.Request, a *td.Affordance) (string, error) {
 	said := r.Header.Get("Content-Type")
 	coding := r.Header.Get("Content-Encoding")
@@ -286,7 +287,7 @@ func inputType(r *http.Request, a *td.Affordance) (string, error) {
 		return interact.JSON, nil
 	case interact.IsCBOR(said):
 		return interact.CBOR, nil
-	case a != nil && slices.ContainsFunc(a.Forms, func(f td.Form) bool { return takes(&f, interact.MediaType(said)) }):
+	case a != nil && slices.ContainsFunc(a.Forms, func(f td.Form) bool { return takes(&f, interact.MediaType(said), r.Header.Get("Origin") != "") }):
 		return interact.MediaType(said), nil
 	}
 	return "", interact.Errorf(interact.UnsupportedType, "Content-Type: "+interact.JSON,
@@ -296,12 +297,13 @@ func inputType(r *http.Request, a *td.Affordance) (string, error) {
 // unasked are the media types that a browser sends for any web page (Fetch §2.2.2).
 var unasked = []string{"text/plain", "multipart/form-data", "application/x-www-form-urlencoded"}
 
-// takes reports whether a form's agent may get a body of a media type.
-func takes(f *td.Form, media string) bool {
+// takes reports whether a form's agent may get a body of a media type; page tells that a web page sends it.
+func takes(f *td.Form, media string, page bool) bool {
 	if interact.MediaType(f.ContentType) == media {
 		return true
 	}
-	return strings.HasPrefix(f.Href, td.MeshHref) && media != "" && len(media) <= maxMember && !slices.Contains(unasked, media)
+	return strings.HasPrefix(f.Href, td.MeshHref) && media != "" && len(media) <= maxMember &&
+		(!slices.Contains(unasked, media) || media == "text/plain" && !page)
 }
 
 // isStream reports whether the body of the request goes on while it comes.

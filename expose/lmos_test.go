@@ -1,0 +1,73 @@
+package expose
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lmosd/lmosd/td"
+)
+
+// lmosDID is a DID document as the pages of LMOS have it: no context of WoT Discovery, a key of 2018, and services for the TD and for
+// credentials.
+const lmosDID = `{"id": "did:web:telekom.de:agents:billing", "controller": "did:web:telekom.de",
+	"verificationMethod": [{"id": "did:web:telekom.de:agents:billing#key-1", "type": "Ed25519VerificationKey2018", "controller": "did:web:telekom.de:agents:billing",
+		"publicKeyBase58": "9WXnvfXR9HjWCqWBxbWnqq3hwZEQhnAhgdeGNJwc9H3v"}],
+	"authentication": ["did:web:telekom.de:agents:billing#key-1"], "assertionMethod": ["did:web:telekom.de:agents:billing#key-1"],
+	"service": [{"id": "did:web:telekom.de:agents:billing#vc", "type": "VerifiableCredentialService", "serviceEndpoint": "HERE/agent/vc"},
+		{"id": "did:web:telekom.de:agents:billing#td", "type": "WotThing", "serviceEndpoint": "ENDPOINT"}]}`
+
+const lmosAgent = `{"@context": ["https://www.w3.org/2022/wot/td/v1.1", {"lmos": "https://eclipse.dev/lmos/protocol/v1"}], "@type": "lmos:Agent", "title": "Billing",
+	"securityDefinitions": {"n": {"scheme": "nosec"}}, "security": "n", LINKS "actions": {"chat": {"forms": [{"href": "HERE/chat"}]}}}`
+
+const lmosCapabilities = `{"id": "acme-billing-agent", "description": "Billing agent", "supportedTenants": ["acme"], "supportedChannels": ["web"],
+	"capabilities": [{"id": "urn:acme:capability:view-bill", "name": "view-bill", "version": "1.0.0", "description": "Capability to view a bill", "examples": ["show my bill"]}]}`
+
+// TestWhatLMOSAgentsSay reads capabilities and identities of agents as the LMOS platform has them.
+func TestWhatLMOSAgentsSay(t *testing.T) {
+	t.Parallel()
+	agent := func(links string) string { return strings.Replace(lmosAgent, "LINKS", links, 1) }
+	document := func(endpoint string) string { return strings.Replace(lmosDID, "ENDPOINT", endpoint, 1) }
+	const meta = `"links": [{"rel": "service-meta", "href": "lmos/capabilities", "type": "application/json"}],`
+	for name, c := range map[string]struct {
+		documents map[string]string
+		path      string
+		want      []string // capabilities
+	}{
+		"behind its link":        {map[string]string{"/td": agent(meta), "/lmos/capabilities": lmosCapabilities}, "/td", []string{"urn:acme:capability:view-bill"}},
+		"at the usual place":     {map[string]string{"/td": agent(""), "/.well-known/capabilities.json": lmosCapabilities}, "/td", []string{"urn:acme:capability:view-bill"}},
+		"the link leads nowhere": {map[string]string{"/td": agent(meta), "/.well-known/capabilities.json": lmosCapabilities}, "/td", []string{"urn:acme:capability:view-bill"}},
+		"nowhere":                {map[string]string{"/td": agent(meta)}, "/td", nil},
+		"its own count": {map[string]string{"/td": agent(meta + `"lmos:capabilities": ["urn:x:own"],`), "/lmos/capabilities": lmosCapabilities}, "/td",
+			[]string{"urn:x:own"}},
+		"no capabilities.json":        {map[string]string{"/td": agent(meta), "/lmos/capabilities": `[1]`}, "/td", nil},
+		"none that is valid":          {map[string]string{"/td": agent(meta), "/lmos/capabilities": `{"capabilities": [5]}`}, "/td", nil},
+		"a link to another host":      {map[string]string{"/td": agent(strings.Replace(meta, "lmos/capabilities", "http://127.0.0.1:1/lmos/capabilities", 1))}, "/td", nil},
+		"a DID document":              {map[string]string{"/agents/did.json": document("HERE/td"), "/td": agent(meta), "/lmos/capabilities": lmosCapabilities}, "/agents/did.json", []string{"urn:acme:capability:view-bill"}},
+		"a DID document of the place": {map[string]string{"/.well-known/did.json": document("HERE/td"), "/td": agent("")}, "/", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			thing := complete(t, open(t, Spec{Target: site(t, c.documents) + c.path}))
+			got := capabilities(thing)
+			if thing.Title != "Billing" || !slices.Equal(got, c.want) {
+				t.Errorf("got %s with %v, want %v", thing.Title, got, c.want)
+			}
+		})
+	}
+}
+
+// TestLMOSAgentsLeadNowhereElse: a server does not make this node ask others.
+func TestLMOSAgentsLeadNowhereElse(t *testing.T) {
+	t.Parallel()
+	other := site(t, map[string]string{"/td": strings.Replace(lmosAgent, "LINKS", "", 1)})
+	here := site(t, map[string]string{"/.well-known/did.json": strings.Replace(lmosDID, "ENDPOINT", other+"/td", 1)})
+	if a, err := Open(t.Context(), Spec{Target: here}, nil, nil); err == nil {
+		a.Close()
+		t.Error("a document led to another host")
+	}
+	signed := []byte(`{"@context": "https://www.w3.org/2022/wot/td/v1.1"}`)
+	if got := withCapabilities(t.Context(), signed, nil); string(got) != string(signed) || td.MaxTD == 0 {
+		t.Errorf("what is no TD became %s", got)
+	}
+}
