@@ -327,7 +327,7 @@ func TestFindStopsAtTheLimit(t *testing.T) {
 			nodes[0].offer(t, nodes[0].thing(t, fmt.Sprint("Thing ", i), 1, "urn:many"))
 		}
 		all, c := nodes[2].found(t, td.Query{Capability: []string{"many"}, Limit: 3})
-		if len(all) != 3 || !c.Truncated {
+		if len(all) != 3 || !c.More || c.Truncated {
 			t.Errorf("found %d, coverage %+v; want three and more to come", len(all), c)
 		}
 		all, c = nodes[2].found(t, td.Query{Capability: []string{"many"}})

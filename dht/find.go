@@ -105,7 +105,7 @@ func (s *search) deliver(yield func(*td.Signed, error) bool) bool {
 			return false
 		}
 		if n++; n == s.q.Limit {
-			s.tally.Truncate() // there may be more; waiting for it would keep the reader
+			s.tally.Limit() // there may be more; waiting for it would keep the reader
 			return true
 		}
 	}
@@ -324,12 +324,13 @@ func (s *search) ask(ctx context.Context, ai peer.AddrInfo) {
 	inner, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	d.locate(inner, ai)
-	gave := false
+	gave, told := false, 0
 	truncated, err := d.ask(inner, ai.ID, s.question, func(r *td.Signed) (bool, error) {
 		ok, err := s.fits(r)
 		if err != nil || !ok {
 			return err == nil, err
 		}
+		told++
 		gave = s.send(inner, r)
 		return gave, nil
 	})
@@ -354,7 +355,10 @@ func (s *search) ask(ctx context.Context, ai peer.AddrInfo) {
 		d.o.Reached(ai.ID, true)
 		s.tally.Answer()
 	}
-	if truncated {
+	switch {
+	case truncated && told >= s.q.Limit:
+		s.tally.Limit()
+	case truncated:
 		s.tally.Truncate()
 	}
 }

@@ -22,7 +22,7 @@ func TestQuestionsTravel(t *testing.T) {
 	q := all
 	q.Or, q.Not, q.Limit = []td.Query{all, {Event: "x"}}, []td.Query{{Type: "tool"}, all}, 7
 	for i := range reflect.TypeFor[td.Query]().NumField() {
-		if f := reflect.ValueOf(q).Field(i); f.IsZero() && f.Type() != reflect.TypeFor[*td.Tally]() {
+		if f := reflect.ValueOf(q).Field(i); f.IsZero() && f.Type() != reflect.TypeFor[*td.Tally]() && f.Kind() != reflect.Map { // which stay here
 			t.Errorf("the test has no %s", reflect.TypeFor[td.Query]().Field(i).Name)
 		}
 	}

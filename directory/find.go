@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"math"
 	"slices"
 	"time"
 
@@ -19,14 +20,18 @@ import (
 // atOnce is how many answers of one source are verified, and their TDs fetched, at the same time.
 const atOnce = 8
 
-// Find yields the things that q asks for: those in the index at once, then what the sources add, each thing once. It
-// ends at q.Limit, when all sources are done, or after Options.Timeout; q.Tally then says how complete the answer is.
+// Find yields the things that q asks for: those in the index at once, then what the sources add, each thing once, and none of
+// q.Except. It ends at q.Limit, or at twice that if the index may lack something ([Directory.Lacks]): then the asker ranks; when all sources are done, or after Options.Timeout; q.Tally then says how complete the answer is.
 // What the sources add is verified, held against q again, and learned. A source that fails is counted in q.Tally and
 // ends nothing: the only error is that of ctx. The directory holds no lock while it yields.
 func (d *Directory) Find(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error] {
 	return func(yield func(*td.Description, error) bool) {
-		a := answer{q: &q, given: map[[32]byte]bool{}, yield: yield, shows: true}
-		if d.fromIndex(ctx, &a) {
+		a := answer{q: &q, given: map[[32]byte]bool{}, yield: yield, shows: true, most: q.Max()}
+		if more, ok := d.fromIndex(ctx, &a); ok && more && d.Lacks() {
+			// What was pushed out of the index may be better than what is there: both are for the asker to rank.
+			a.most *= 2
+			d.fromSources(ctx, &a)
+		} else if ok && !more {
 			d.fromSources(ctx, &a)
 		}
 	}
@@ -37,7 +42,7 @@ func (d *Directory) Find(ctx context.Context, q td.Query) iter.Seq2[*td.Descript
 func (d *Directory) FindLocal(q td.Query) iter.Seq[*td.Description] {
 	return func(yield func(*td.Description) bool) {
 		give := func(desc *td.Description, _ error) bool { return yield(desc) }
-		d.fromIndex(context.Background(), &answer{q: &q, given: map[[32]byte]bool{}, yield: give})
+		d.fromIndex(context.Background(), &answer{q: &q, given: map[[32]byte]bool{}, yield: give, most: q.Max()})
 	}
 }
 
@@ -45,6 +50,7 @@ func (d *Directory) FindLocal(q td.Query) iter.Seq[*td.Description] {
 type answer struct {
 	q     *td.Query
 	given map[[32]byte]bool // by key
+	most  int
 	yield func(*td.Description, error) bool
 	shows bool // it is somebody here who sees it
 }
@@ -52,7 +58,7 @@ type answer struct {
 // give yields desc if it is new to the answer. It returns false when the loop was left.
 func (a *answer) give(desc *td.Description) bool {
 	key := desc.Record.Key()
-	if a.given[key] {
+	if a.given[key] || a.q.Except[key] {
 		return true
 	}
 	a.given[key] = true
@@ -60,32 +66,57 @@ func (a *answer) give(desc *td.Description) bool {
 	return a.yield(desc, nil)
 }
 
-func (a *answer) full() bool { return len(a.given) >= a.q.Max() }
+func (a *answer) full() bool { return len(a.given) >= a.most }
 
-// fromIndex gives what the index has. It returns false when that is all there will be.
-func (d *Directory) fromIndex(ctx context.Context, a *answer) bool {
+// fromIndex gives what the index has. It reports whether there is more than q.Limit, and false when the loop was left.
+func (d *Directory) fromIndex(ctx context.Context, a *answer) (more, ok bool) {
 	a.q.Tally.Ask(1)
-	found, more := d.lookup(ctx, a.q)
+	f := d.lookup(ctx, a.q)
+	found := f.rest(a.q)
 	a.q.Tally.Answer()
-	if more || d.loading.Load() {
+	a.q.Tally.Count(f.total)
+	if f.cut || d.loading.Load() {
 		a.q.Tally.Truncate()
+	}
+	if more = len(found) > a.q.Max(); more {
+		a.q.Tally.Limit()
+		found = found[:a.q.Max()]
 	}
 	for _, v := range found {
 		if a.shows && !v.shown.Load() {
 			v.shown.Store(true)
 		}
 		if !a.give(d.views.describe(v)) {
-			return false
+			return more, false
 		}
 	}
-	if more && ctx.Err() != nil {
+	if f.cut && ctx.Err() != nil {
 		a.yield(nil, ctx.Err())
+		return more, false
 	}
-	return !more
+	return more, true
 }
 
-// lookup returns what the index has for q, up to its limit, and whether that is not all.
-func (d *Directory) lookup(ctx context.Context, q *td.Query) (found []*view, more bool) {
+// findings are what the index has for a query.
+type findings struct {
+	views []*view
+	total int  // in all; negative: not counted
+	cut   bool // not all was looked at
+}
+
+// wanted is how many of the first that fit are looked for: those of earlier pages, this one, and one that tells whether there is more.
+func wanted(q *td.Query) int { return min(q.Max(), math.MaxInt-len(q.Except)-1) + len(q.Except) + 1 }
+
+// rest returns what is not in q.Except.
+func (f *findings) rest(q *td.Query) []*view {
+	if len(q.Except) == 0 {
+		return f.views
+	}
+	return slices.DeleteFunc(f.views, func(v *view) bool { return q.Except[v.record.Key()] })
+}
+
+// lookup returns the first that the index has for q.
+func (d *Directory) lookup(ctx context.Context, q *td.Query) findings {
 	if !ranks(q) {
 		return d.plain(ctx, q)
 	}
@@ -98,23 +129,26 @@ func ranks(q *td.Query) bool {
 }
 
 // plain is lookup for what nothing ranks.
-func (d *Directory) plain(ctx context.Context, q *td.Query, within ...*index.List) (found []*view, more bool) {
+func (d *Directory) plain(ctx context.Context, q *td.Query, within ...*index.List) (f findings) {
+	now := time.Now()
+	d.settle(now)
+	most := wanted(q)
 	d.mu.RLock()
 	c := d.index.Choose(q, within...)
-	var views []*view
-	for e := range d.livingLocked(c.All(), d.dueLocked(time.Now())) {
-		if views = append(views, e.view); c.Exact && len(views) > q.Max() {
+	f.total = c.Count()
+	for e := range d.livingLocked(c.All(), d.dueLocked(now)) {
+		if f.views = append(f.views, e.view); c.Exact && len(f.views) == most {
 			break
 		}
 	}
 	d.mu.RUnlock()
 	if !c.Exact {
-		views, more = d.sift(ctx, q, views, q.Max()+1)
+		f.views, f.cut = d.sift(ctx, q, f.views, most)
+		if f.total = len(f.views); f.cut || len(f.views) == most {
+			f.total = -1
+		}
 	}
-	if len(views) > q.Max() {
-		return views[:q.Max()], true
-	}
-	return views, more
+	return f
 }
 
 // livingLocked yields the entries of slots that are valid at now; a zero now says that all are.
@@ -151,12 +185,14 @@ func (d *Directory) fromSources(ctx context.Context, a *answer) {
 		return
 	}
 	if a.full() {
-		a.q.Tally.Truncate() // there may be more, and nobody was asked
+		a.q.Tally.Limit() // there may be more, and nobody was asked
 		return
 	}
 	limited, cancel := context.WithTimeout(ctx, d.opts.Timeout)
 	found := make(chan *td.Description)
-	go d.askAll(limited, a.q, found)
+	asked := *a.q
+	asked.Limit = a.q.Max() + len(a.q.Except) // others do not know what was shown
+	go d.askAll(limited, &asked, found)
 	// Leaving ends the sources, and waits until the last of them is done.
 	defer func() {
 		cancel()
@@ -164,11 +200,13 @@ func (d *Directory) fromSources(ctx context.Context, a *answer) {
 		}
 	}()
 	for desc := range found {
+		before := len(a.given)
 		if !a.give(desc) {
 			return
 		}
+		a.q.Tally.Count(len(a.given) - before)
 		if a.full() {
-			a.q.Tally.Truncate()
+			a.q.Tally.Limit()
 			return
 		}
 	}
@@ -285,18 +323,19 @@ func (d *Directory) Known(q td.Query) []*td.Signed { return d.signed(&q) }
 func (d *Directory) Hosted(q td.Query) []*td.Signed { return d.signed(&q, &d.own) }
 
 func (d *Directory) signed(q *td.Query, within ...*index.List) []*td.Signed {
-	found, more := d.forOthers(q, within...)
-	if more {
+	f := d.forOthers(q, within...)
+	if f.cut || len(f.views) > q.Max() {
 		q.Tally.Truncate()
 	}
-	signed := make([]*td.Signed, len(found))
-	for i, v := range found {
+	f.views = f.views[:min(len(f.views), q.Max())]
+	signed := make([]*td.Signed, len(f.views))
+	for i, v := range f.views {
 		signed[i] = v.signed()
 	}
 	return signed
 }
 
-func (d *Directory) forOthers(q *td.Query, within ...*index.List) (found []*view, more bool) {
+func (d *Directory) forOthers(q *td.Query, within ...*index.List) findings {
 	if !ranks(q) {
 		return d.plain(context.Background(), q, within...)
 	}

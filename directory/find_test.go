@@ -124,12 +124,12 @@ func TestFindLimit(t *testing.T) {
 	t.Parallel()
 	all := many(t, 1, 0, 6)
 	for _, c := range []struct {
-		name      string
-		index     int
-		limit     int
-		sources   []Source
-		want      int
-		truncated bool
+		name    string
+		index   int
+		limit   int
+		sources []Source
+		want    int
+		more    bool
 	}{
 		{"more in the index", 6, 4, nil, 4, true},
 		{"all of the index", 4, 4, nil, 4, false},
@@ -150,8 +150,8 @@ func TestFindLimit(t *testing.T) {
 			if n := len(strings.Fields(got)); err != nil || n != c.want {
 				t.Errorf("got %d, %v, want %d", n, err, c.want)
 			}
-			if got := tally.Coverage().Truncated; got != c.truncated {
-				t.Errorf("truncated: got %v, want %v", got, c.truncated)
+			if got := tally.Coverage(); got.More != c.more || !got.Complete() {
+				t.Errorf("got %+v, want more: %v, and complete: a limit is no fault of the mesh", got, c.more)
 			}
 		})
 	}

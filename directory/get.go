@@ -29,7 +29,7 @@ func (d *Directory) Get(ctx context.Context, ref string) (*td.Description, error
 	for range maxMoves {
 		moved, ok := errors.AsType[*movedError](err)
 		if !ok {
-			if err == nil {
+			if err == nil && ctx.Value(glancing{}) == nil {
 				d.use(desc.Record.Key())
 			}
 			return desc, err

@@ -216,8 +216,11 @@ func compareCandidates(a, b candidate) int {
 // pool is how many things are ranked by all signals to find so many: those that words alone put far behind cannot catch up.
 func pool(limit int) int { return 4*min(limit, 1<<20) + 64 }
 
+// poolOf is the pool of a query with its earlier pages.
+func poolOf(q *td.Query) int { return pool(wanted(q)) }
+
 // ranked is lookup for a question in words.
-func (d *Directory) ranked(ctx context.Context, q *td.Query) (found []*view, more bool) {
+func (d *Directory) ranked(ctx context.Context, q *td.Query) findings {
 	r := &ranker{d: d, now: time.Now()}
 	if q.Text != "" && len(q.Or) == 0 {
 		r.question, r.fallback = d.meaning.Ask(ctx, q.Text)
@@ -241,7 +244,7 @@ func (d *Directory) ranked(ctx context.Context, q *td.Query) (found []*view, mor
 
 // rankedForOthers is ranked for another node that asks: by words alone. Whom this node trusts and reaches is not the other's
 // concern, and the endpoint of Options.Embedder is not for the other's questions.
-func (d *Directory) rankedForOthers(q *td.Query, within ...*index.List) (found []*view, more bool) {
+func (d *Directory) rankedForOthers(q *td.Query, within ...*index.List) findings {
 	fit, total, ok := d.byWords(context.Background(), q, time.Now(), within...)
 	if !ok {
 		return d.plain(context.Background(), q, within...)
@@ -249,14 +252,17 @@ func (d *Directory) rankedForOthers(q *td.Query, within ...*index.List) (found [
 	return best(q, fit, total)
 }
 
-// best returns the best of the candidates for q, best first, and whether there are more in all.
-func best(q *td.Query, fit []candidate, total int) (found []*view, more bool) {
+// best returns the best of the candidates for q, best first, of so many in all.
+func best(q *td.Query, fit []candidate, total int) findings {
 	slices.SortFunc(fit, compareCandidates)
-	most := min(q.Max(), len(fit))
-	for _, c := range fit[:most] {
-		found = append(found, c.view)
+	f := findings{total: total}
+	if total == math.MaxInt {
+		f.total, f.cut = -1, true
 	}
-	return found, total > most
+	for _, c := range fit[:min(wanted(q), len(fit))] {
+		f.views = append(f.views, c.view)
+	}
+	return f
 }
 
 // byWords returns the things that words put first, and how many there are in all; ok is false if words say nothing.
@@ -268,7 +274,7 @@ func (d *Directory) byWords(ctx context.Context, q *td.Query, now time.Time, wit
 		d.mu.RUnlock()
 		return nil, 0, false
 	}
-	most := pool(q.Max())
+	most := poolOf(q)
 	if !c.Exact {
 		most = math.MaxInt
 	}
@@ -284,9 +290,12 @@ func (d *Directory) byWords(ctx context.Context, q *td.Query, now time.Time, wit
 	if !c.Exact {
 		slices.SortFunc(fit, compareCandidates)
 		var cut bool
-		fit, cut = siftBest(ctx, q, fit, pool(q.Max()))
-		if total = len(fit); cut {
+		fit, cut = siftBest(ctx, q, fit, poolOf(q))
+		switch total = len(fit); {
+		case cut:
 			total = math.MaxInt
+		case total == poolOf(q):
+			total = -1 // nobody looked for more
 		}
 	}
 	return fit, total, true

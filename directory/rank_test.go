@@ -160,7 +160,7 @@ func TestRankedIsCut(t *testing.T) {
 	for _, q := range []td.Query{{Text: "weather", Limit: 3}, {Text: "weather", Version: "^2"}} {
 		q.Tally = &td.Tally{}
 		got := strings.Fields(ids(d.FindLocal(q)))
-		if got[0] != "urn:321" || len(got) != map[int]int{3: 3, 0: 1}[q.Limit] || q.Tally.Coverage().Truncated != (q.Limit == 3) {
+		if got[0] != "urn:321" || len(got) != map[int]int{3: 3, 0: 1}[q.Limit] || q.Tally.Coverage().More != (q.Limit == 3) || !q.Tally.Coverage().Complete() {
 			t.Errorf("got %v, %+v", got, q.Tally.Coverage())
 		}
 	}

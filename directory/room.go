@@ -1,6 +1,7 @@
 package directory
 
 import (
+	"context"
 	"container/heap"
 	"fmt"
 	"slices"
@@ -447,6 +448,13 @@ func (d *Directory) Fill() float64 {
 	defer d.mu.RUnlock()
 	return max(float64(len(d.living)-d.own.Len())/float64(d.opts.Max), float64(d.weight+d.index.Bytes())/float64(d.opts.Bytes))
 }
+
+// glancing marks the context of who looks something up, and does not ask for it.
+type glancing struct{}
+
+// Glance returns a context in which [Directory.Get] does not count as asking for a thing: what a program looks up by itself, about what it
+// has found, must not make that worth keeping.
+func Glance(ctx context.Context) context.Context { return context.WithValue(ctx, glancing{}, true) }
 
 // use notes that somebody here asked for just this thing.
 func (d *Directory) use(key [32]byte) {

@@ -107,7 +107,7 @@ func (d *Directory) byMeaning(ctx context.Context, q *td.Query, r *ranker, fit [
 		top = max(top, near[0].score)
 	}
 	near = slices.DeleteFunc(near, func(c candidate) bool { return known[c.view] || c.score < leastOfTheTop*top })
-	if total < math.MaxInt {
+	if total >= 0 && total < math.MaxInt {
 		total += len(near)
 	}
 	return append(fit, near...), total

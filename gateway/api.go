@@ -216,7 +216,11 @@ type AgentList struct {
 	Kind       string      `json:"kind"` // AgentList
 	Items      []Agent     `json:"items"`
 	Coverage   td.Coverage `json:"coverage"`
-	Took       float64     `json:"took_ms"`
+	// Total is how many things fit, on all pages, as far as is known; absent if that was not counted.
+	Total *int `json:"total,omitempty"`
+	// Next is the cursor of the next page (GET /v1/find?page=); absent on the last.
+	Next string  `json:"next,omitempty"`
+	Took float64 `json:"took_ms"`
 }
 
 // RouteRequest is the body of POST /v1/route: a task in words (lmos-classifier, ClassificationRequest).

@@ -109,6 +109,15 @@ func (c *Client) Find(ctx context.Context, q td.Query, timeout time.Duration) (*
 	return get[AgentList](ctx, c, "/v1/find?"+findValues(q, timeout).Encode())
 }
 
+// NextPage returns what comes after an answer, by its Next.
+func (c *Client) NextPage(ctx context.Context, cursor string, timeout time.Duration) (*AgentList, error) {
+	v := url.Values{"page": {cursor}}
+	if timeout > 0 {
+		v.Set("timeout", timeout.String())
+	}
+	return get[AgentList](ctx, c, "/v1/find?"+v.Encode())
+}
+
 // Explain is [Client.Find] with what each score is from.
 func (c *Client) Explain(ctx context.Context, q td.Query, timeout time.Duration) (*AgentList, error) {
 	v := findValues(q, timeout)

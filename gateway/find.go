@@ -38,6 +38,9 @@ func (g *Gateway) agentMethods() map[string]http.Handler {
 // find answers a search with what was found in time, the best first, and how complete that is. Who wants events gets what changes,
 // too.
 func (g *Gateway) find(w http.ResponseWriter, r *http.Request) error {
+	if r.URL.Query().Has("page") {
+		return g.nextPage(w, r)
+	}
 	f, err := parseFind(r)
 	if err != nil {
 		return err
@@ -45,20 +48,44 @@ func (g *Gateway) find(w http.ResponseWriter, r *http.Request) error {
 	if wantsEvents(r) {
 		return g.watchFind(w, r, f)
 	}
-	list, err := g.search(r, f)
+	list, err := g.search(r, f, nil)
 	if err != nil {
 		return err
 	}
 	return writeJSON(w, http.StatusOK, list)
 }
 
-// search asks the directory and the mesh for as long as f says.
-func (g *Gateway) search(r *http.Request, f finding) (*AgentList, error) {
+// nextPage answers with what comes after an earlier answer.
+func (g *Gateway) nextPage(w http.ResponseWriter, r *http.Request) error {
+	v, err := params(r, "page", "timeout")
+	if err != nil {
+		return err
+	}
+	s, err := g.pages.Resume(v.Get("page"))
+	if err != nil {
+		return err
+	}
+	f, _ := s.With.(finding) // of search
+	if f.timeout, err = duration(v, "timeout", maxFindTime, f.timeout); err != nil {
+		return err
+	}
+	list, err := g.search(r, f, s)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, list)
+}
+
+// search asks the directory and the mesh for as long as f says, for a page; nil is the first.
+func (g *Gateway) search(r *http.Request, f finding, page *directory.Search) (*AgentList, error) {
 	start := time.Now()
-	f.query.Tally = new(td.Tally)
 	if f.strategy != "" { // it chooses among all
 		f.limit, f.query.Limit = f.query.Max(), maxFind
 	}
+	if page == nil {
+		page = g.pages.Begin(f.query, f)
+	}
+	f.query = page.Query
 	ctx, cancel := context.WithTimeout(r.Context(), f.timeout)
 	defer cancel()
 	var found []*td.Description
@@ -72,25 +99,32 @@ func (g *Gateway) search(r *http.Request, f finding) (*AgentList, error) {
 			return nil, err
 		}
 	}
-	list := &AgentList{APIVersion: APIVersion, Kind: "AgentList", Items: g.ranked(r.Context(), f, found), Coverage: f.query.Tally.Coverage(),
-		Took: milliseconds(time.Since(start))}
+	list := &AgentList{APIVersion: APIVersion, Kind: "AgentList"}
+	list.Items, list.Next = g.ranked(r.Context(), f, found, page)
+	list.Coverage, list.Took = f.query.Tally.Coverage(), milliseconds(time.Since(start))
+	if total, ok := f.query.Tally.Total(); ok && total >= len(list.Items) {
+		list.Total = &total
+	}
 	g.metrics.found(time.Since(start))
 	return list, nil
 }
 
-// ranked returns things as lists show them: the best first, if something is asked for.
-func (g *Gateway) ranked(ctx context.Context, f finding, found []*td.Description) []Agent {
-	items := make([]Agent, 0, len(found))
+// ranked returns the things of a page as lists show them: the best first, if something is asked for; and the cursor of the next page.
+func (g *Gateway) ranked(ctx context.Context, f finding, found []*td.Description, page *directory.Search) (items []Agent, next string) {
+	items = make([]Agent, 0, len(found))
 	g.o.Node.Look(ctx, found...)
 	if !f.explain && !f.query.Asks() && len(f.query.Or) == 0 {
+		found, next = directory.Cut(page, found, func(d *td.Description) *td.Description { return d })
 		for _, d := range found {
 			items = append(items, g.agent(d))
 		}
-		return items
+		return items, next
 	}
 	all := g.o.Node.Rank(ctx, f.query, found)
 	if f.strategy != "" {
 		all = f.resolve(all)
+	} else {
+		all, next = directory.Cut(page, all, func(one directory.Ranked) *td.Description { return one.Description })
 	}
 	for _, one := range all {
 		a := g.agent(one.Description)
@@ -99,7 +133,7 @@ func (g *Gateway) ranked(ctx context.Context, f finding, found []*td.Description
 		}
 		items = append(items, a)
 	}
-	return items
+	return items, next
 }
 
 // resolve leaves what provides the capability itself, not one below it, in the order in which the strategy takes its versions
@@ -116,7 +150,7 @@ func (f *finding) resolve(all []directory.Ranked) []directory.Ranked {
 		return f.strategy.Compare(versions[a.Description], versions[b.Description])
 	})
 	if len(all) > f.limit {
-		f.query.Tally.Truncate()
+		f.query.Tally.Limit()
 		all = all[:f.limit]
 	}
 	return all

@@ -96,7 +96,7 @@ func (g *Gateway) changes(ctx context.Context, q td.Query, after uint64) <-chan 
 
 // tellKnown tells what is found now, and how complete that is.
 func (g *Gateway) tellKnown(r *http.Request, e *rest.EventStream, f finding, at uint64) error {
-	list, err := g.search(r, f)
+	list, err := g.search(r, f, nil)
 	if err != nil {
 		e.Problem(err)
 		return err

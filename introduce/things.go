@@ -173,9 +173,13 @@ func (d *Discoveries) After(found iter.Seq2[*td.Description, error], q td.Query)
 			}
 		}
 		for _, h := range d.things.that(q.Match) {
+			if q.Except[h.Record.Key()] {
+				continue
+			}
+			q.Tally.Count(1)
 			if given++; given > q.Max() {
-				q.Tally.Truncate()
-				break
+				q.Tally.Limit()
+				continue
 			}
 			q.Tally.See(h.Record.Issued)
 			if !yield(h.Description, nil) {

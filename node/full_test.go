@@ -8,6 +8,7 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 
 	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -98,4 +99,39 @@ func TestRangesOfAddresses(t *testing.T) {
 	if got, ok := rangeOf(ma.StringCast("/ip4/8.8.4.4/tcp/4667"), Ranges{}); ok {
 		t.Errorf("off: got %v", got)
 	}
+}
+
+// A search shows how many there are in all, and has a next page; its limit is not told as an incomplete mesh.
+func TestSearchesHaveANextPage(t *testing.T) {
+	t.Parallel()
+	nodes := connected(t, 2)
+	const n, limit = 5, 2
+	for i := range n {
+		knows(t, nodes[1], publish(t, nodes[0], tool(fmt.Sprintf("Clerk %d", i), "")))
+	}
+	for name, q := range map[string]td.Query{"words": {Text: "clerk"}, "all": {}, "capability": {Capability: []string{"urn:example:tool"}}} {
+		q.Limit = limit
+		seen := map[string]bool{}
+		list, err := nodes[1].Client().Find(t.Context(), q, 0)
+		for page := 0; ; page++ {
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			if list.Total == nil || *list.Total != n || !list.Coverage.Complete() || (list.Next != "") != (page < 2) || len(list.Items) != min(limit, n-page*limit) {
+				t.Fatalf("%s: page %d: %+v", name, page, list)
+			}
+			for _, a := range list.Items {
+				seen[a.Ref] = true
+			}
+			if list.Next == "" {
+				break
+			}
+			list, err = nodes[1].Client().NextPage(t.Context(), list.Next, 0)
+		}
+		if len(seen) != n {
+			t.Errorf("%s: %d of %d came", name, len(seen), n)
+		}
+	}
+	_, err := nodes[1].Client().NextPage(t.Context(), "made up", 0)
+	wantCode(t, err, interact.Usage)
 }

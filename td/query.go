@@ -32,6 +32,9 @@ type Query struct {
 	Or    []Query // at most [MaxBranches]; their own Or, Not, Limit and Tally mean nothing
 	Not   []Query // the same
 	Limit int     // 0 means 32
+	// Except has things, by [Key], that the answer leaves out: those of earlier pages. It means nothing to other nodes and inside of Or
+	// and Not.
+	Except map[[32]byte]bool
 	// Tally counts who was asked and who answered; nil counts nothing.
 	Tally *Tally
 }

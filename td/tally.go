@@ -11,7 +11,10 @@ type Coverage struct {
 	Answered    int       `json:"answered"`
 	Unreachable int       `json:"unreachable"`
 	Oldest      time.Time `json:"oldest,omitzero"`
-	Truncated   bool      `json:"truncated"`
+	// Truncated says that something was not looked at, because of a deadline or another bound: nobody knows what is missing.
+	Truncated bool `json:"truncated"`
+	// More says that the answer ended at the limit of the query: what follows is had by asking for it.
+	More bool `json:"more,omitempty"`
 }
 
 // Complete reports whether everyone who was asked has answered in full.
@@ -21,7 +24,9 @@ func (c Coverage) Complete() bool { return c.Asked == c.Answered && !c.Truncated
 // Tally counts nothing.
 type Tally struct {
 	mu sync.Mutex
-	c  Coverage // owned by mu
+	c  Coverage // owned by mu, as total
+	// total is how many things fit; negative: that cannot be counted.
+	total int
 }
 
 func (t *Tally) note(f func(c *Coverage)) {
@@ -42,7 +47,25 @@ func (t *Tally) Answer() { t.note(func(c *Coverage) { c.Answered++ }) }
 // Fail counts one peer that could not be reached, did not answer in time, or answered with nonsense.
 func (t *Tally) Fail() { t.note(func(c *Coverage) { c.Unreachable++ }) }
 
-// Truncate notes that a limit or a deadline cut the answer.
+// Limit notes that the answer ended at the limit of the query, and that there is more.
+func (t *Tally) Limit() { t.note(func(c *Coverage) { c.More = true }) }
+
+// Count notes n more things that fit, in the answer or not; a negative n says that they cannot be counted.
+func (t *Tally) Count(n int) {
+	t.note(func(*Coverage) {
+		if t.total += n; n < 0 || t.total < 0 {
+			t.total = -1 << 31
+		}
+	})
+}
+
+// Total returns how many things fit, as far as anybody knows; false if they were not counted.
+func (t *Tally) Total() (n int, ok bool) {
+	t.note(func(*Coverage) { n = t.total })
+	return max(n, 0), n >= 0
+}
+
+// Truncate notes that a deadline, or a bound that is not the limit of the query, cut the answer.
 func (t *Tally) Truncate() { t.note(func(c *Coverage) { c.Truncated = true }) }
 
 // See notes the age of something in the answer: when its record was issued.

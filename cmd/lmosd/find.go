@@ -29,6 +29,7 @@ type findFlags struct {
 	explain     bool
 	watch       bool
 	strategy    string
+	page        string
 }
 
 func newFindCommand(a *app) *cobra.Command {
@@ -39,7 +40,7 @@ func newFindCommand(a *app) *cobra.Command {
 		Long: "Finds agents, the best first: in the index of the node, then in the mesh. Words are a question: they are compared with\n" +
 			"titles, descriptions, capabilities and actions, typos forgiven. A capability also finds those below it. All flags must\n" +
 			"hold; words may be fields too (type:agent, capability:urn:x), with OR between questions and NOT before what is not\n" +
-			"wanted. The line behind the table says how complete the answer is. With --watch it goes on with what changes.",
+			"wanted. The line behind the table says how many there are, and how complete the answer is; --page has the next ones. With --watch it goes on with what changes.",
 		Example: `  lmosd find
   lmosd find "who can check stock levels" --explain
   lmosd find --capability urn:example:weather --type agent --version-range ^1.2
@@ -66,12 +67,16 @@ func newFindCommand(a *app) *cobra.Command {
 	flags.BoolVar(&f.explain, "explain", false, "say where the rank is from")
 	flags.BoolVar(&f.watch, "watch", false, "go on with what comes, changes and goes, until Ctrl-C")
 	flags.IntVar(&f.query.Limit, "limit", 0, "most agents to show (default 32)")
+	flags.StringVar(&f.page, "page", "", "`CURSOR` of the next page, as an answer names it: alone, for it knows the question")
 	flags.DurationVar(&f.timeout, "timeout", 0, "how long the mesh is asked (default 2s)")
 	flags.BoolVar(&f.exitStatus, "exit-status", false, "exit 4 if nothing is found")
 	return cmd
 }
 
 func (a *app) runFind(ctx context.Context, f findFlags, words []string) error {
+	if f.page != "" {
+		return a.findPage(ctx, f, words)
+	}
 	q, err := f.question(words)
 	if err != nil {
 		return err
@@ -105,6 +110,31 @@ func (a *app) runFind(ctx context.Context, f findFlags, words []string) error {
 		}
 	}
 	list, err := find(ctx, q, f.timeout)
+	if err != nil {
+		return err
+	}
+	if err := a.showAgents(list); err != nil {
+		return err
+	}
+	if f.exitStatus && len(list.Items) == 0 {
+		return console.SilentError(console.ExitNotFound)
+	}
+	return nil
+}
+
+// findPage prints what comes after an earlier answer.
+func (a *app) findPage(ctx context.Context, f findFlags, words []string) error {
+	if len(words) > 0 || f.query.Asks() || f.owner+f.host+f.strategy != "" || f.query.Limit != 0 || f.explain || f.watch {
+		return console.Usage("lmosd find --page CURSOR", "--page goes on with its own question: leave the words and other flags out")
+	}
+	client, err := a.client()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(ctx, max(f.timeout, 2*time.Second)+spare)
+	defer cancel()
+	list, err := client.NextPage(ctx, f.page, f.timeout)
 	if err != nil {
 		return err
 	}
@@ -247,6 +277,10 @@ func (a *app) showAgents(list *gateway.AgentList) error {
 
 // nextAfterFind leads to the first agent that can be called.
 func (a *app) nextAfterFind(list *gateway.AgentList) {
+	var more []string
+	if list.Next != "" {
+		more = []string{"lmosd find --page " + list.Next}
+	}
 	switch {
 	case len(list.Items) == 0 && !list.Coverage.Complete():
 		a.Next("lmosd find … --timeout 10s")
@@ -262,10 +296,10 @@ func (a *app) nextAfterFind(list *gateway.AgentList) {
 	short, _ := tellApart(list.Items)(best)
 	name := terminal.Shell(short)
 	if len(best.Actions) == 0 {
-		a.Next("lmosd show " + name)
+		a.Next(append(more, "lmosd show "+name)...)
 		return
 	}
-	a.Next("lmosd show "+name, "lmosd call "+name+" "+terminal.Shell(best.Actions[0])+" …")
+	a.Next(append(more, "lmosd show "+name, "lmosd call "+name+" "+terminal.Shell(best.Actions[0])+" …")...)
 }
 
 func agentTable(items []gateway.Agent, wide bool, now time.Time) *terminal.Table {
@@ -321,7 +355,14 @@ func (a *app) coverage(list *gateway.AgentList) {
 	case "json", "yaml":
 		return // the document has it
 	case "jsonl":
-		b, err := console.Encode(map[string]any{"apiVersion": gateway.APIVersion, "coverage": list.Coverage}, false)
+		end := map[string]any{"apiVersion": gateway.APIVersion, "coverage": list.Coverage}
+		if list.Total != nil {
+			end["total"] = *list.Total
+		}
+		if list.Next != "" {
+			end["next"] = list.Next
+		}
+		b, err := console.Encode(end, false)
 		if err == nil {
 			a.Talk.Line(strings.TrimSpace(string(b)))
 		}
@@ -353,7 +394,11 @@ func coverageLine(list *gateway.AgentList, now time.Time) string {
 	if !c.Oldest.IsZero() {
 		asked += ", oldest " + terminal.Ago(c.Oldest, now)
 	}
-	parts := []string{terminal.Count(len(list.Items), "agent", "agents") + " from " + terminal.Count(len(hosts), "peer", "peers"), asked}
+	shown := terminal.Count(len(list.Items), "agent", "agents")
+	if list.Total != nil && *list.Total > len(list.Items) {
+		shown = fmt.Sprintf("%d of %s", len(list.Items), terminal.Count(*list.Total, "agent", "agents"))
+	}
+	parts := []string{shown + " from " + terminal.Count(len(hosts), "peer", "peers"), asked}
 	if away > 0 {
 		parts = append(parts, terminal.Count(away, "agent is unreachable", "agents are unreachable"))
 	}
@@ -365,7 +410,7 @@ func coverageLine(list *gateway.AgentList, now time.Time) string {
 	}
 	switch {
 	case c.Truncated:
-		parts = append(parts, "incomplete: cut at a limit or the deadline")
+		parts = append(parts, "incomplete: cut at the deadline or another bound")
 	case !c.Complete():
 		parts = append(parts, "incomplete")
 	}

@@ -65,7 +65,9 @@ func TestCoverageLine(t *testing.T) {
 		"some did not answer": {gateway.AgentList{Coverage: td.Coverage{Asked: 3, Answered: 1, Unreachable: 2}},
 			"0 agents from 0 peers · asked 3, answered 1, unreachable 2 · incomplete · 0.0 ms"},
 		"cut": {gateway.AgentList{Coverage: td.Coverage{Asked: 1, Answered: 1, Truncated: true}},
-			"0 agents from 0 peers · asked 1, answered 1 · incomplete: cut at a limit or the deadline · 0.0 ms"},
+			"0 agents from 0 peers · asked 1, answered 1 · incomplete: cut at the deadline or another bound · 0.0 ms"},
+		"a page": {gateway.AgentList{Items: []gateway.Agent{{}}, Total: new(40), Next: "word", Coverage: td.Coverage{Asked: 1, Answered: 1, More: true}},
+			"1 of 40 agents from 0 peers · asked 1, answered 1 · 0.0 ms"},
 	} {
 		if got := coverageLine(&test.list, now); got != test.want {
 			t.Errorf("%s:\n got %s\nwant %s", name, got, test.want)

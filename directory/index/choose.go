@@ -58,6 +58,21 @@ func (c *Choice) excludes(slot uint32) bool {
 	return slices.ContainsFunc(c.but, func(e exclusion) bool { return e.has(slot) })
 }
 
+// Count returns how many slots [Choice.All] yields.
+func (c *Choice) Count() int {
+	switch {
+	case len(c.but) > 0:
+		n := 0
+		for range c.All() {
+			n++
+		}
+		return n
+	case c.every:
+		return c.x.order.n
+	}
+	return len(c.slots)
+}
+
 // Choose returns what the lists say of q, of what is in all of within.
 func (x *Index) Choose(q *td.Query, within ...*List) Choice {
 	c := Choice{x: x, Exact: true}

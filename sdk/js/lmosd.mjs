@@ -138,11 +138,20 @@ export class Mesh {
     return type.startsWith('text/') ? raw.toString() : raw
   }
 
-  /** The agents that fit: find('weather'), find('', { capability: 'urn:example:weather' }). An array of objects with id and
-   * name. */
+  /** The best agents that fit, 32 or as many as limit says: find('weather'), find('', { capability: 'urn:example:weather' }). An
+   * array of objects with id and name. */
   async find(words = '', query = {}) {
     const q = new URLSearchParams({ ...(words && { q: words }), ...query })
     return (await this.json('GET', `/v1/find?${q}`)).items
+  }
+
+  /** Yields all agents that fit, the best first, page by page. */
+  async * findAll(words = '', query = {}) {
+    for (let q = { ...(words && { q: words }), ...query }; q;) {
+      const page = await this.json('GET', `/v1/find?${new URLSearchParams(q)}`)
+      yield * page.items
+      q = page.next && { page: page.next }
+    }
   }
 
   /** Calls an action and resolves with its output; undefined if it has none. One that answers in parts gives them together: texts

@@ -223,10 +223,22 @@ class Mesh:
                         name, ident, data = "", "", []
 
     def find(self, words="", **query):
-        """The agents that fit: find("weather"), find(capability="urn:example:weather"). A list of dicts with id and name."""
+        """The best agents that fit, 32 or as many as limit says: find("weather"), find(capability="urn:example:weather"). A list of
+        dicts with id and name."""
+        return next(self._pages(words, query))
+
+    def find_all(self, words="", **query):
+        """Yields all agents that fit, the best first, page by page."""
+        for items in self._pages(words, query):
+            yield from items
+
+    def _pages(self, words, query):
         if words:
             query["q"] = words
-        return self.json("GET", "/v1/find?" + urllib.parse.urlencode(query, doseq=True))["items"]
+        while query is not None:
+            page = self.json("GET", "/v1/find?" + urllib.parse.urlencode(query, doseq=True))
+            yield page["items"]
+            query = {"page": page["next"]} if page.get("next") else None
 
     def call(self, agent, action, *input, timeout=30, **members):
         """Calls an action and returns its output; None if it has none. The input is the one positional argument, or an object of

@@ -31,6 +31,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/serve"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/seal"
 	"github.com/lmosd/lmosd/td"
@@ -66,6 +67,7 @@ type Handler struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	sealer *seal.Sealer
+	pages  *directory.Pages // of mesh_search
 	// listens are the subscriptions of all clients of things that are no MCP servers, and of the mesh.
 	listens *wire.Quota
 	mesh    *front
@@ -83,7 +85,7 @@ type Handler struct {
 func New(o Options) *Handler {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	o.Mesh = steady{o.Mesh, o.Log}
-	h := &Handler{o: o, sealer: seal.New(string(o.Mesh.Signer().DID())), listens: wire.NewQuota(maxListens, allListens),
+	h := &Handler{o: o, sealer: seal.New(string(o.Mesh.Signer().DID())), pages: directory.NewPages(), listens: wire.NewQuota(maxListens, allListens),
 		fronts: map[string]*front{}}
 	// What is done for all clients, the node asks itself.
 	h.ctx, h.cancel = context.WithCancel(did.WithPrincipal(context.Background(), did.Consumer(did.Process, "")))

@@ -36,10 +36,11 @@ var ownTools = []offer.Tool{
 			`"uri":{"type":"string","description":"the resource, as mesh_describe names it: its URI, or the name of a property"}},` +
 			`"required":["thing","uri"],"additionalProperties":false}`)},
 	{Name: "mesh_search", Title: "Search the mesh",
-		Description: "Finds agents and tools of the mesh by what they can do, in words.",
+		Description: "Finds agents and tools of the mesh by what they can do, in words. The answer says how many there are; if there are more, its nextCursor is for the next page.",
 		Annotations: &offer.Hints{ReadOnly: true},
 		Input: json.RawMessage(`{"type":"object","properties":{"query":{"type":"string","description":"what is to be done, in words"},` +
-			`"limit":{"type":"integer","minimum":1,"maximum":20,"default":10}},"required":["query"],"additionalProperties":false}`)},
+			`"limit":{"type":"integer","minimum":1,"maximum":20,"default":10},` +
+			`"cursor":{"type":"string","description":"nextCursor of an earlier answer, alone: it knows the query"}},"additionalProperties":false}`)},
 }
 
 // A mesh is the whole mesh as one server. It answers requests of 2026-07-28, and keeps nothing of a caller: what it has to know later

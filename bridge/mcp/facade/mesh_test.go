@@ -62,6 +62,9 @@ func TestTheMesh(t *testing.T) {
 			{"mesh_read", `{"thing":"shop","uri":"menu"}`, "soup", false},
 			{"mesh_read", `{"thing":"shop","uri":"shop://menu"}`, "soup", false},
 			{"mesh_search", `{"query":"buy something"}`, `"name":"buy"`, false},
+			{"mesh_search", `{"query":"buy something"}`, `"total":1`, false},
+			{"mesh_search", `{"cursor":"made up"}`, "no such page", true},
+			{"mesh_search", `{}`, "query is missing", true},
 			{"mesh_describe", `{"thing":"shop"}`, `"name":"buy.it"`, false},
 			{"mesh_describe", `{"thing":"desk","tool":"add"}`, `"required":["a","b"]`, false},
 			{"mesh_describe", `{}`, "thing is missing", true},
@@ -83,6 +86,42 @@ func TestTheMesh(t *testing.T) {
 		}
 		if p, err := s.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: "shop__welcome"}); err != nil || len(p.Messages) != 1 {
 			t.Errorf("got %+v, %v", p, err)
+		}
+	})
+}
+
+// A search has as many pages as there are things, each thing on one.
+func TestSearchHasPages(t *testing.T) {
+	t.Parallel()
+	eras(t, func(t *testing.T, version string) {
+		m, _ := newDeskMesh(t)
+		for i := range 5 {
+			add(t, m, fmt.Sprintf("urn:kiosk:%d", i), strings.Replace(shopTD, `"title":"Shop"`, fmt.Sprintf(`"title":"Kiosk %d sells newspapers"`, i), 1), nil)
+		}
+		s := connect(t, serveMesh(t, m, "desk")+"/mcp", version, nil)
+		seen, args := map[string]int{}, `{"query":"newspapers","limit":2}`
+		for page := range 4 {
+			r, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: "mesh_search", Arguments: json.RawMessage(args)})
+			if err != nil || r.IsError {
+				t.Fatal(said(r), err)
+			}
+			var doc struct {
+				Results []struct{ Thing string }
+				Total   int
+				Next    string `json:"nextCursor"`
+			}
+			if err := json.Unmarshal([]byte(said(r)), &doc); err != nil || doc.Total != 5 || (doc.Next == "") != (page == 2) {
+				t.Fatalf("page %d: %s, %v", page, said(r), err)
+			}
+			for _, hit := range doc.Results {
+				seen[hit.Thing]++
+			}
+			if args = fmt.Sprintf(`{"cursor":%q}`, doc.Next); doc.Next == "" {
+				break
+			}
+		}
+		if len(seen) != 5 {
+			t.Errorf("got %v, want five things once each", seen)
 		}
 	})
 }

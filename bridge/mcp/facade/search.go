@@ -49,6 +49,34 @@ type brief struct {
 
 // search is mesh_search.
 func (s *mesh) search(ctx context.Context, m *wire.Message) (*wire.Message, error) {
+	page, err := s.page(m)
+	if err != nil {
+		return nil, err
+	}
+	q := page.Query
+	found := s.find(ctx, q)
+	s.h.o.Mesh.Look(ctx, found...)
+	ranked, next := directory.Cut(page, s.h.o.Mesh.Rank(ctx, q, found), func(one directory.Ranked) *td.Description { return one.Description })
+	hits := make([]hit, 0, len(ranked))
+	sought := words.Content(q.Text)
+	for _, d := range ranked {
+		hits = append(hits, s.hit(ctx, d.Description, sought))
+	}
+	doc := map[string]any{"results": hits}
+	if total, ok := q.Tally.Total(); ok && total >= len(hits) {
+		doc["total"] = total
+	}
+	if next != "" {
+		doc["nextCursor"] = next
+	}
+	return wire.Respond(m.ID(), offer.Document(doc)), nil
+}
+
+// page is what a search is asked for: its first page, or a next one.
+func (s *mesh) page(m *wire.Message) (*directory.Search, error) {
+	if word := m.Text("arguments", "cursor"); word != "" {
+		return s.h.pages.Resume(word)
+	}
 	question, err := wanted(m, "query")
 	if err != nil {
 		return nil, err
@@ -57,15 +85,7 @@ func (s *mesh) search(ctx context.Context, m *wire.Message) (*wire.Message, erro
 	if raw, err := m.Param("arguments", "limit"); err == nil && raw != nil {
 		_ = json.Unmarshal(raw, &limit) // what is no number means the default
 	}
-	q := td.Query{Text: question, Limit: min(max(limit, 1), maxHits)}
-	found := s.find(ctx, q)
-	s.h.o.Mesh.Look(ctx, found...)
-	hits := make([]hit, 0, len(found))
-	sought := words.Content(question)
-	for _, d := range s.h.o.Mesh.Rank(ctx, q, found) {
-		hits = append(hits, s.hit(ctx, d.Description, sought))
-	}
-	return wire.Respond(m.ID(), offer.Document(map[string]any{"results": hits})), nil
+	return s.h.pages.Begin(td.Query{Text: question, Limit: min(max(limit, 1), maxHits)}, nil), nil
 }
 
 // find asks the mesh. Once something was found, it is not waited long for more.
@@ -126,7 +146,7 @@ func briefs(t *td.Thing, sought []string) []brief {
 
 // shortly is how a thing is named: by its name if no other has it, else exactly.
 func (s *mesh) shortly(ctx context.Context, d *td.Description) string {
-	if same, err := s.h.o.Mesh.Get(ctx, d.Thing.Name()); err == nil && same.Ref() == d.Ref() {
+	if same, err := s.h.o.Mesh.Get(directory.Glance(ctx), d.Thing.Name()); err == nil && same.Ref() == d.Ref() {
 		return d.Thing.Name()
 	}
 	return d.Ref()
