@@ -1,8 +1,8 @@
 package directory
 
 import (
-	"context"
 	"container/heap"
+	"context"
 	"fmt"
 	"slices"
 	"time"

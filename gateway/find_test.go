@@ -113,11 +113,11 @@ func TestStrategies(t *testing.T) {
 	below.Capabilities = []td.Capability{{ID: "urn:example:rain:today", Version: "1.99.0"}}
 	c := dial(t, start(t, Options{Node: newFake(append(all, below)...)}).url, "")
 	for _, tt := range []struct {
-		s         td.Strategy
-		version   string
-		limit     int
-		want      string
-		truncated bool
+		s       td.Strategy
+		version string
+		limit   int
+		want    string
+		more    bool
 	}{
 		{td.Highest, "", 0, "b c d a", false},
 		{td.Highest, "^1", 2, "c d", true},
@@ -133,7 +133,7 @@ func TestStrategies(t *testing.T) {
 		for _, a := range list.Items {
 			got = append(got, strings.TrimPrefix(a.ID, "urn:x:"))
 		}
-		if s := strings.Join(got, " "); s != tt.want || list.Coverage.Truncated != tt.truncated {
+		if s := strings.Join(got, " "); s != tt.want || list.Coverage.More != tt.more {
 			t.Errorf("%s of %q: got %s, %+v; want %s", tt.s, tt.version, s, list.Coverage, tt.want)
 		}
 	}
