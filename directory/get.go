@@ -131,9 +131,9 @@ func (d *Directory) named(r td.Ref) []*view {
 	return d.byKeyLocked(r.Name, now)
 }
 
-// preferLocked returns those of found that come before the others: what this node publishes, then what trusted owners have, then what
-// somebody here has asked for before. A stranger who takes a name or an id must not hide them from those who ask here, and only
-// equals are told apart by who asks.
+// preferLocked returns those of found that come before the others: what this node publishes, then what trusted owners have. An untrusted
+// owner who takes a name or an id must not hide them. Between untrusted owners nothing decides, not even that one was used here: whoever
+// inspects an impostor would make the name mean the impostor.
 func (d *Directory) preferLocked(found []*view) []*view {
 	if len(found) < 2 {
 		return found
@@ -154,10 +154,8 @@ func (d *Directory) meritLocked(v *view) int {
 	e := d.entries[v.record.Key()]
 	switch {
 	case e.own:
-		return 3
-	case e.stands.tier == trusted:
 		return 2
-	case e.used:
+	case e.stands.tier == trusted:
 		return 1
 	}
 	return 0

@@ -355,13 +355,13 @@ func TestNamesOfStrangersAreNotAmbiguous(t *testing.T) {
 	}
 	w.learn(w.thing(trusted, "Bank"), "")
 	w.learn(w.thing(resident("stranger", 1), "Other"), "")
-	for ref, want := range map[string]did.DID{"ledger": daily, "bank": trusted} {
-		if d, err := w.d.Get(t.Context(), ref); err != nil || d.Record.Owner != want {
-			t.Errorf("%s: got %v, %v", ref, d, err)
-		}
+	if d, err := w.d.Get(t.Context(), "bank"); err != nil || d.Record.Owner != trusted {
+		t.Errorf("got %v, %v", d, err)
 	}
-	_, err := w.d.Get(t.Context(), "other")
-	wantCode(t, err, interact.Ambiguous, "2 agents")
+	for _, ref := range []string{"other", "ledger"} { // that one of them was used decides nothing
+		_, err := w.d.Get(t.Context(), ref)
+		wantCode(t, err, interact.Ambiguous, "2 agents")
+	}
 	w.learn(w.thing(trusted, "Ledger"), "")
 	if d, err := w.d.Get(t.Context(), "ledger"); err != nil || d.Record.Owner != trusted {
 		t.Errorf("a trusted one: got %v, %v", d, err)
