@@ -61,7 +61,7 @@ func TestPresence(t *testing.T) {
 		reached := time.Now()
 		time.Sleep(reachedFor - 1)
 		check("reached lately", a, StateReachable, reached)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		check("and not any more", a, StateUnknown, reached)
 
 		d.Away(here, self, true)

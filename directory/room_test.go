@@ -16,11 +16,11 @@ import (
 
 // A town is whom a directory meets: who is connected and trusted, and things of them that nobody signed.
 type town struct {
-	t                    testing.TB
-	d                    *Directory
-	connected, trustful  map[did.DID]bool
-	things               int
-	shown, refused, came int
+	t                   testing.TB
+	d                   *Directory
+	connected, trustful map[did.DID]bool
+	things              int
+	came                int
 }
 
 func newTown(t testing.TB, most int) *town {

@@ -1,7 +1,6 @@
 package introduce
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -97,7 +96,10 @@ func (s *store) put(ctx context.Context, h *Discovered) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	id := h.Record.Thing
-	if err := cmp.Or(ctx.Err(), s.roomLocked(h.in, id)); err != nil {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := s.roomLocked(h.in, id); err != nil {
 		return err
 	}
 	old := s.all[id]

@@ -2,7 +2,6 @@ package serve
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -329,7 +328,10 @@ func (v *visit) followTask(m *interact.Message) error {
 		look := *m
 		look.ID, look.ActionID = interact.NewID(), id
 		r, err := interact.Ask(ctx, v.o.Mesh, &look)
-		if err = cmp.Or(err, ctx.Err()); err != nil {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
 			return v.taskLost(m, e, err)
 		}
 		id = r.ActionID // "the latest" may be another one next time
