@@ -221,12 +221,22 @@ func (g *Gateway) serveOn(l net.Listener, p *did.Principal) {
 	g.servers = append(g.servers, server{listener: limit(l, g.o.MaxConns, g.o.patience.write), Server: &http.Server{
 		Handler:           http.HandlerFunc(g.serve),
 		BaseContext:       func(net.Listener) context.Context { return base },
+		ConnContext:       named,
 		ReadHeaderTimeout: g.o.patience.header,
 		IdleTimeout:       g.o.patience.idle,
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          slog.NewLogLogger(g.log.Handler(), slog.LevelDebug),
 		// No WriteTimeout: an answer may take as long as its agent. The connection bounds each write.
 	}})
+}
+
+// named is the context of a connection: that to the unix socket names the user at its other end.
+func named(ctx context.Context, c net.Conn) context.Context {
+	l, ok := c.(*limitedConn)
+	if !ok || did.PrincipalOf(ctx).Via != did.Socket {
+		return ctx
+	}
+	return did.WithPrincipal(ctx, did.Consumer(did.Socket, userOf(l.Conn)))
 }
 
 // Addr returns the TCP address that is listened on, or nil.

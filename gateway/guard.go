@@ -51,12 +51,17 @@ func (g *guard) identified(r *http.Request) *http.Request {
 	case trusted(r):
 		return r
 	case ok && g.isToken(token):
-		return r.WithContext(did.WithPrincipal(r.Context(), did.Consumer(did.Token, "")))
+		return r.WithContext(did.WithPrincipal(r.Context(), operator))
 	case g.proxied || forwarded(r.Header):
 		return r.WithContext(did.WithPrincipal(r.Context(), did.Consumer(did.Unproven, "")))
 	}
 	return r
 }
+
+// Operator is the name of the node's own token.
+const Operator = "operator"
+
+var operator = did.Consumer(did.Token, Operator)
 
 // forwarded reports whether a proxy says that it passed a request on (RFC 7239, and what was used before).
 func forwarded(h http.Header) bool {

@@ -23,6 +23,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/a2a"
 	"github.com/lmosd/lmosd/bridge/a2a/push"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/jsontext"
 	"github.com/lmosd/lmosd/node"
 )
 
@@ -365,7 +366,12 @@ func TestA2ABytesStay(t *testing.T) {
 	if want := `{"jsonrpc":"2.0","id":"x/1","result":` + exact + `}`; string(got) != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	// The tenant is the one that the agent's card asks for.
+	// The tenant is the one that the agent's card asks for, and who asks stands in the metadata.
+	at, err := jsontext.Find(sent, "metadata")
+	if err != nil || at.To == 0 {
+		t.Fatalf("the agent got %s", sent)
+	}
+	sent = bytes.Replace(sent, append([]byte(`,"metadata":`), sent[at.From:at.To]...), nil, 1)
 	if want := `{"message":` + params[len(`{"message":`):len(params)-1] + `,"tenant":"acme"}`; !bytes.Equal(sent, []byte(want)) {
 		t.Errorf("the agent got %s\nwant %s", sent, want)
 	}

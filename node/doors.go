@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/coap"
 	"github.com/lmosd/lmosd/interact/mqtt"
@@ -26,7 +27,7 @@ func (n *Node) openDoors() (err error) {
 		}
 		who := did.Consumer(did.Loopback, "")
 		if auth != nil {
-			who = did.Consumer(did.Token, "")
+			who = did.Consumer(did.Token, gateway.Operator)
 		}
 		n.broker, err = mqtt.NewBroker(mqtt.BrokerOptions{Listen: n.opts.MQTT, Mesh: n.mesh, From: who, Find: n.Get, Auth: auth, Log: n.log})
 		if err != nil {

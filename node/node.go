@@ -3,7 +3,7 @@
 // One interaction, in the order of the code:
 //
 //  1. A consumer asks its own node: HTTP (gateway, interact/rest/serve) or `lmosd call`, which is HTTP too.
-//  2. The binding decodes to an interact.Message and sets From.
+//  2. The binding decodes to an interact.Message and sets From, the principal that it proved.
 //  3. The mesh is interact.Chain(Router(directory), trace, spans, metrics, policy, limit, ledger): a few lines in [New].
 //  4. Router asks directory.Locate: a thing that this node offers is a local Thing, else the ways to it are tried, best first:
 //     the verified description's hosts, then its own addresses, as far as they may be asked.
@@ -272,7 +272,7 @@ func flush(t *telemetry.Tracer) error {
 
 // openMesh is the wiring: who asks whom.
 func (n *Node) openMesh() (err error) {
-	n.streams = stream.New(n.host, stream.Options{Network: n.opts.Network, Log: n.log, DialTimeout: n.dialTimeout(), MaxPerPeer: n.opts.Limits.Streams, Reach: n.reached,
+	n.streams = stream.New(n.host, stream.Options{Network: n.opts.Network, As: newPseudonyms(n.key).as, Log: n.log, DialTimeout: n.dialTimeout(), MaxPerPeer: n.opts.Limits.Streams, Reach: n.reached,
 		Refused: n.refusal})
 	n.onClose(n.streams.Close)
 

@@ -258,7 +258,7 @@ func (c *call) admit(ctx context.Context, node did.DID) error {
 
 // start sends the request. What does not fit its frame is sent by a goroutine, while replies may come.
 func (c *call) start(ctx context.Context) error {
-	f := follow{stream: c.m.Chunks != nil}
+	f := follow{stream: c.m.Chunks != nil, as: c.l.b.as(c.m)}
 	if c.large() {
 		f.size = int64(len(c.m.Data))
 	}
@@ -278,6 +278,15 @@ func (c *call) start(ctx context.Context) error {
 		return c.feed(ctx)
 	}
 	return nil
+}
+
+// as is the consumer for whom a message is asked; empty for the node itself, for what is observed for many, and for what another node
+// asks: a node speaks for its own consumers.
+func (b *Binding) as(m *interact.Message) string {
+	if m.Type.Long() || !m.From.Local() {
+		return ""
+	}
+	return b.o.As(m.From)
 }
 
 // A feedError says that the request stream gave an error, which ended the call's lane.

@@ -610,3 +610,50 @@ func TestACallAllocates(t *testing.T) {
 		t.Logf("%s: %v objects", transport, n)
 	}
 }
+
+// TestConsumersOfANode: a host hears for which of its consumers a node asks, by the name that the node has for it, and no more: what a
+// message says of others is not passed on, and what is observed is observed by the node.
+func TestConsumersOfANode(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, "tcp", interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
+		return done(m, m.From.ID()+" "+string(m.From.Via)), nil
+	}), Options{As: func(p *did.Principal) string {
+		if p.Name == "uid:1000" {
+			return "u-1"
+		}
+		return p.Name
+	}}, Options{})
+	node := string(at(t, p.callerHost).Node)
+	for name, c := range map[string]struct {
+		from *did.Principal
+		want string
+	}{
+		"nobody":              {nil, node},
+		"without a name":      {did.Consumer(did.Loopback, ""), node},
+		"a token":             {did.Consumer(did.Token, "operator"), node + "#operator"},
+		"a user":              {did.Consumer(did.Socket, "uid:1000"), node + "#u-1"},
+		"of another node":     {did.NodePrincipal("did:key:z6MkForged", "crm"), node},
+		"another node itself": {did.NodePrincipal("did:key:z6MkForged", ""), node},
+	} {
+		for range 2 {
+			m := ask("who", "")
+			m.From = c.from
+			r, err := interact.Ask(t.Context(), p.thing, m)
+			if err != nil || string(r.Data) != c.want+" peer" {
+				t.Errorf("%s: the host hears %v, %v, want %s", name, r, err, c.want)
+			}
+		}
+	}
+	m := ask("who", "")
+	m.From = did.Consumer(did.Token, "No Name")
+	if _, err := interact.Ask(t.Context(), p.thing, m); interact.AsError(err).Code != interact.Invalid {
+		t.Errorf("a name that is none: %v", err)
+	}
+	m = &interact.Message{Type: interact.SubscribeEvent, Thing: "t", Name: "e", From: did.Consumer(did.Token, "operator")}
+	for r, err := range p.thing.Do(t.Context(), m) {
+		if err != nil || string(r.Data) != node+" peer" {
+			t.Errorf("a subscription is of %v, %v", r, err)
+		}
+		break
+	}
+}

@@ -3,6 +3,8 @@ package stream
 import (
 	"math"
 	"unicode/utf8"
+
+	"github.com/lmosd/lmosd/did"
 )
 
 // The part of CBOR that the maps of this protocol use (RFC 8949 §3), written and read by hand: this is the hot path.
@@ -90,6 +92,16 @@ func (w *mapWriter) yes(k byte, v bool) {
 		w.key(k)
 		w.b = append(w.b, cborTrue)
 	}
+}
+
+// as writes the statement for whom a node asks: a map of a name.
+func (w *mapWriter) as(k byte, name string) {
+	if name == "" {
+		return
+	}
+	w.bad = w.bad || !did.ValidPrincipalName(name)
+	w.key(k)
+	w.b = appendText(append(w.b, cborMap<<5|1, 1), name)
 }
 
 // A span is where a text lies in the bytes that are read.
@@ -192,6 +204,61 @@ func (r *mapReader) int() int64 {
 		return ^int64(r.head(cborNeg, math.MaxInt64))
 	}
 	return int64(r.head(cborUint, math.MaxInt64))
+}
+
+// maxAs bounds the text that stands where a name should, in bytes: which of them are names, is for who reads them.
+const maxAs = 1 << 10
+
+// as reads the statement for whom a node asks: a map whose member 1 is a name. Members 2 to 4 are for what nodes will say beside it
+// (a key of the consumer's own, roles, relation); they and others are passed over, since a statement takes away only.
+func (r *mapReader) as() (name string) {
+	n := r.head(cborMap, 23)
+	if n == 0 {
+		r.fail()
+	}
+	for last := 0; n > 0 && r.err == nil; n-- {
+		k := int(r.uint(23))
+		switch {
+		case k <= last:
+			r.fail()
+		case k == 1:
+			name = r.string(r.text(maxAs))
+		default:
+			r.skip(4)
+		}
+		last = k
+	}
+	if r.err != nil {
+		return ""
+	}
+	return name
+}
+
+// skip passes over one item that is nested at most depth deep: a number, text, bytes, true, false, null, or arrays and maps of such.
+func (r *mapReader) skip(depth int) {
+	if r.i >= len(r.b) || depth == 0 || r.err != nil {
+		r.fail()
+		return
+	}
+	switch major := r.b[r.i] >> 5; major {
+	case cborUint, cborNeg:
+		r.head(major, math.MaxUint64)
+	case cborBytes, cborText:
+		r.run(major, len(r.b))
+	case cborArray, cborMap:
+		n := r.head(major, uint64(len(r.b))) // each item takes a byte
+		if major == cborMap {
+			n *= 2
+		}
+		for ; n > 0 && r.err == nil; n-- {
+			r.skip(depth - 1)
+		}
+	default:
+		if v := r.b[r.i]; v < 0xf4 || v > 0xf6 {
+			r.fail()
+		}
+		r.i++
+	}
 }
 
 // text reads a text of 1 to limit bytes.

@@ -71,9 +71,10 @@ type lane struct {
 	// mu owns what follows.
 	mu     sync.Mutex
 	open   map[uint64]*exchange
-	number uint64    // of the newest interaction
-	idled  time.Time // since when open is empty
-	err    error     // why the lane ended
+	number uint64                    // of the newest interaction
+	idled  time.Time                 // since when open is empty
+	names  map[string]*did.Principal // consumers of the calling node, at the serving end
+	err    error                     // why the lane ended
 }
 
 // readSize is the size of a lane's read buffer. Larger frames are read into memory of their own.

@@ -6,6 +6,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -28,8 +29,9 @@ const (
 
 // What follows a message in frames of its own.
 type follow struct {
-	size   int64 // of the data, if it comes in chunks
-	stream bool  // a request stream comes
+	size   int64  // of the data, if it comes in chunks
+	stream bool   // a request stream comes
+	as     string // the consumer of the calling node for whom it asks; empty says nothing
 }
 
 // appendRequest appends the map of a request that is to be answered within left milliseconds; 0 sets no bound. The error
@@ -52,6 +54,7 @@ func appendRequest(dst []byte, m *interact.Message, f follow, left uint64) ([]by
 	w.text(18, m.Key, maxID)
 	w.yes(19, m.Detach)
 	w.yes(20, m.Timing != nil)
+	w.as(21, f.as)
 	w.text(23, m.Accept, maxMedia)
 	return w.message(dst, m)
 }
@@ -164,8 +167,13 @@ func explain(m *interact.Message) error {
 func readRequest(b []byte, now time.Time) (*interact.Message, follow, error) {
 	m := &interact.Message{}
 	f, err := readMessage(b, m, members{request: true, now: now})
-	if err == nil && m.Hops == 0 {
+	switch {
+	case err != nil:
+	case m.Hops == 0:
 		err = errCBOR // appendRequest counts this hop
+	case f.as != "" && !did.ValidPrincipalName(f.as):
+		err = interact.Errorf(interact.Invalid, "1 to 64 of a-z, 0-9, dot, underscore and hyphen",
+			"the calling node says that it asks for %q, which is no name of a consumer", interact.Clip(interact.Readable(f.as), 80))
 	}
 	return m, f, err
 }
@@ -196,7 +204,7 @@ type members struct {
 // The members that only a request has, and that only a reply has, as bits by key.
 const (
 	onlyRequest = 1<<10 | 1<<14 | 1<<17 | 1<<18 | 1<<19 | 1<<23
-	onlyReply   = 1<<21 | 1<<22
+	onlyReply   = 1 << 22
 )
 
 // allow reports whether there may be a member of the given key.
@@ -241,7 +249,11 @@ func readMessage(b []byte, m *interact.Message, s members) (f follow, err error)
 		case 19:
 			m.Detach = r.yes()
 		case 20, 21:
-			r.timing(k, m, s)
+			if s.request && k == 21 {
+				f.as = r.as()
+			} else {
+				r.timing(k, m, s)
+			}
 		case 22:
 			m.Began = r.time()
 		default:

@@ -21,13 +21,18 @@ import (
 // wireRequest, wireReply and wireError are the maps of the package comment, for a codec that knows nothing of this one.
 type wireRequest struct {
 	wireMessage
-	Left     uint64 `cbor:"10,keyasint,omitempty"`
-	Stream   bool   `cbor:"14,keyasint,omitempty"`
-	After    string `cbor:"17,keyasint,omitempty"`
-	Key      string `cbor:"18,keyasint,omitempty"`
-	Detached bool   `cbor:"19,keyasint,omitempty"`
-	Timed    bool   `cbor:"20,keyasint,omitempty"`
-	Accept   string `cbor:"23,keyasint,omitempty"`
+	Left     uint64  `cbor:"10,keyasint,omitempty"`
+	Stream   bool    `cbor:"14,keyasint,omitempty"`
+	After    string  `cbor:"17,keyasint,omitempty"`
+	Key      string  `cbor:"18,keyasint,omitempty"`
+	Detached bool    `cbor:"19,keyasint,omitempty"`
+	Timed    bool    `cbor:"20,keyasint,omitempty"`
+	As       *wireAs `cbor:"21,keyasint,omitempty"`
+	Accept   string  `cbor:"23,keyasint,omitempty"`
+}
+
+type wireAs struct {
+	Name string `cbor:"1,keyasint"`
 }
 
 type wireReply struct {
@@ -136,13 +141,17 @@ func TestRequestIsCBOR(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawRequest(t)
 		left := rapid.Uint64Range(0, maxLeft).Draw(t, "left")
-		f := follow{stream: rapid.Bool().Draw(t, "stream")}
+		f := follow{stream: rapid.Bool().Draw(t, "stream"), as: rapid.StringMatching(`([a-z0-9._-]{1,64})?`).Draw(t, "as")}
+		var as *wireAs
+		if f.as != "" {
+			as = &wireAs{f.as}
+		}
 		got, err := appendRequest(nil, m, f, left)
 		if err != nil {
 			t.Fatal(err)
 		}
 		want, err := cbor.Marshal(wireRequest{wireMessage: wireOf(m), Left: left, Stream: f.stream, After: m.After, Key: m.Key,
-			Detached: m.Detach, Timed: m.Timing != nil, Accept: m.Accept})
+			Detached: m.Detach, Timed: m.Timing != nil, As: as, Accept: m.Accept})
 		if err != nil || !bytes.Equal(got, want) {
 			t.Fatalf("got %x, want %x (%v)", got, want, err)
 		}
@@ -492,6 +501,17 @@ func FuzzMessage(f *testing.F) {
 			f.Fatal(err)
 		}
 		f.Add(b)
+		if b, err = appendRequest(nil, m, follow{as: "crm"}, 100); err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	for _, as := range []map[int]any{{2: "did:key:z", 3: []string{"a"}, 4: 1}, {1: "crm", 9: map[string]any{"x": []any{true, nil, -1, []byte("b")}}}} {
+		b, err := cbor.Marshal(map[int]any{1: 1, 2: "t", 12: 1, 21: as})
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
 	}
 	asked := ask("a", "")
 	asked.Timing, asked.ActionID = &interact.Timing{}, "a1"
@@ -510,7 +530,16 @@ func FuzzMessage(f *testing.F) {
 		}
 		left := timeLeft(m.Deadline, now)
 		m.Hops--
-		if again, err := appendRequest(nil, m, follow, left); err != nil || !bytes.Equal(again, b) {
+		again, err := appendRequest(nil, m, follow, left)
+		if err == nil && len(again) < len(b) { // what is said of a consumer, and not known yet, is passed over
+			m.Hops++
+			back, same, err := readRequest(again, now)
+			if d := cmp.Diff(m, back); d != "" || same != follow || err != nil || b[0] < again[0] {
+				t.Errorf("%x was read as %+v, and %x as %+v (%v)", b, m, again, back, err)
+			}
+			return
+		}
+		if err != nil || !bytes.Equal(again, b) {
 			t.Errorf("%x was read as %+v, which is written as %x (%v)", b, m, again, err)
 		}
 	})
@@ -583,5 +612,49 @@ func TestCodecAllocates(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(100, func() { _, _, err = readReply(b, m) }); n > 1 || err != nil {
 		t.Errorf("a reply is read with %v allocations (%v), want at most 1", n, err)
+	}
+}
+
+// TestStatements: what a node says of its consumer is a name or nothing; what else it will say one day is passed over, and what is no
+// such statement is no request.
+func TestStatements(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 64)
+	var deep any = 1
+	for range 10 {
+		deep = []any{deep}
+	}
+	for name, c := range map[string]struct {
+		as   any
+		want string
+		code interact.Code // 0: none; Internal: the peer broke the protocol
+	}{
+		"a name":                 {map[int]any{1: "crm-2._x"}, "crm-2._x", 0},
+		"the longest":            {map[int]any{1: long}, long, 0},
+		"and what comes later":   {map[int]any{1: "crm", 2: "did:key:zX", 3: []string{"a", "b"}, 4: 2, 7: map[string]any{"a": nil}}, "crm", 0},
+		"what comes later alone": {map[int]any{2: "did:key:zX"}, "", 0},
+		"too long":               {map[int]any{1: long + "x"}, "", interact.Invalid},
+		"another alphabet":       {map[int]any{1: "CRM"}, "", interact.Invalid},
+		"a user of a machine":    {map[int]any{1: "uid:1000"}, "", interact.Invalid},
+		"a second consumer":      {map[int]any{1: "crm#ops"}, "", interact.Invalid},
+		"an empty name":          {map[int]any{1: ""}, "", interact.Internal},
+		"nothing":                {map[int]any{}, "", interact.Internal},
+		"no text":                {map[int]any{1: 7}, "", interact.Internal},
+		"no map":                 {"crm", "", interact.Internal},
+		"a key that is a word":   {map[string]any{"name": "crm"}, "", interact.Internal},
+		"nested too deep":        {map[int]any{9: deep}, "", interact.Internal},
+		"a float":                {map[int]any{9: 1.5}, "", interact.Internal},
+	} {
+		b, err := cbor.Marshal(map[int]any{1: 1, 2: "t", 12: 1, 21: c.as})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, f, err := readRequest(b, time.Now())
+		switch e := interact.AsError(err); {
+		case c.code == 0 && (err != nil || f.as != c.want):
+			t.Errorf("%s: read as %q, %v", name, f.as, err)
+		case c.code == interact.Internal && !errors.Is(err, errProtocol), c.code == interact.Invalid && (e == nil || e.Code != c.code || e.Hint == ""):
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -267,7 +267,7 @@ func (v *served) serve() (err error) {
 	if err != nil {
 		return err
 	}
-	m.From, v.req = v.l.from, m
+	m.From, v.req = v.l.caller(f.as), m
 	if m.Hops > interact.MaxHops {
 		return interact.Errorf(interact.Loop, "see which nodes relay to each other", "the message passed %d nodes", m.Hops)
 	}
@@ -277,6 +277,29 @@ func (v *served) serve() (err error) {
 	}
 	v.l.b.local.Do(&v.ctx, m)(v.reply)
 	return v.err
+}
+
+// maxNames bounds the consumers of a node that a lane remembers.
+const maxNames = 256
+
+// caller is who asks: the node, or the consumer that it names. What a lane has told once is told by the same principal again.
+func (l *lane) caller(name string) *did.Principal {
+	if name == "" {
+		return l.from
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := l.names[name]
+	if p == nil {
+		p = did.NodePrincipal(l.node, name)
+		if l.names == nil {
+			l.names = map[string]*did.Principal{}
+		}
+		if len(l.names) < maxNames {
+			l.names[name] = p
+		}
+	}
+	return p
 }
 
 // follow takes what comes after the request: its data, and a stream of chunks.

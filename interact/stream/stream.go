@@ -41,14 +41,17 @@
 //	         10 time left in milliseconds · 11 time of the reading in Unix nanoseconds · 12 hops, this one included ·
 //	         13 size of the data, which follows in chunks · 14 true: a request stream follows · 15 data ·
 //	         16 id of the action · 17 id of what was seen last · 18 key · 19 true: detached ·
-//	         20 of a request, true: asks for times; of a reply, what the host took in microseconds · 21 what the agent took
-//	         of that · 22 when the action began in Unix nanoseconds · 23 media type that is wanted
+//	         20 of a request, true: asks for times; of a reply, what the host took in microseconds · 21 of a request, as;
+//	         of a reply, what the agent took of that · 22 when the action began in Unix nanoseconds · 23 media type that is wanted
+//	as       1 name, of 1 to 64 bytes of a-z, 0-9, dot, underscore and hyphen · 2 to 4 are kept for later; others are passed over
 //	error    1 code · 2 title · 3 hint · 4 detail · 5 issues, each [pointer, reason] ·
 //	         6 milliseconds to wait before the same is asked again
 //
-// Only a request has 10, 14, 17 to 19 and 23, only a reply has 21 and 22; 20 and 21 are in replies to a request that has 20.
+// Only a request has 10, 14, 17 to 19 and 23, only a reply has 22; 20 and 21 are in replies to a request that has 20.
 // What a reply leaves out of 2, 4, 5, 8, 9 and 16 is what [interact.Message.Reply] would have copied from its request. Who
-// asks is never written: it is the key that the connection proved.
+// asks is the key that the connection proved. With as the calling node says for which of its consumers it asks ([Options.As]):
+// the host tells them apart, and takes none of them for more than the node. A name that is none is Invalid; to invent names buys
+// nothing, since what a caller may have is counted of its node. For observations and subscriptions, which are shared, there is no as.
 //
 // Each end of an interaction may send replies and chunks as long as it has credit: 256 KiB at first (64 KiB if it observes
 // or subscribes, 2 MiB on a lane of its own), and what credit frames add. A frame costs its body and 64 bytes; the one that
@@ -121,6 +124,9 @@ type Options struct {
 	ProbeTimeout time.Duration
 	// Idle is how long an unused lane to a peer stays open; the serving end waits 2.5 times as long. 0 means 2 min.
 	Idle time.Duration
+	// As names a consumer of this node to other nodes, as [did.ValidPrincipalName] has it; empty says nothing of it. Nil tells names
+	// that are such names.
+	As func(*did.Principal) string
 	// Reach is told whether a node could be reached: false after a failed dial or probe, true after the first answer on a
 	// new lane. It must not block. Nil is told nothing.
 	Reach func(node did.DID, ok bool)
@@ -138,6 +144,14 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Refused == nil {
 		o.Refused = func(did.DID) error { return nil }
+	}
+	if o.As == nil {
+		o.As = func(p *did.Principal) string {
+			if !did.ValidPrincipalName(p.Name) {
+				return ""
+			}
+			return p.Name
+		}
 	}
 	o.MaxConcurrent = or(o.MaxConcurrent, 4096)
 	o.MaxPerPeer = or(o.MaxPerPeer, 1024)

@@ -1,0 +1,465 @@
+package interop
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/eclipse/paho.golang/paho"
+	mcpsdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/lmosd/lmosd/agent"
+	"github.com/lmosd/lmosd/bridge"
+	"github.com/lmosd/lmosd/bridge/a2a"
+	"github.com/lmosd/lmosd/bridge/mcp"
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/expose"
+	"github.com/lmosd/lmosd/node"
+)
+
+// asksFor is how long callers wait: longer than a node does for who says nothing, and shorter than it ever does.
+const asksFor = 400 * time.Second
+
+// heard is what an agent says of who asks it: "local loopback", and " long" behind it if it heard that its caller waits for minutes.
+func heard(id, via any, left time.Duration) string {
+	s := fmt.Sprintf("%v %v", id, via)
+	if left > asksFor-time.Minute && left <= asksFor {
+		s += " long"
+	}
+	return s
+}
+
+// A called is a kind of agent. start begins one that says whom it heard; action and input are how it is asked; late, that it has no way to hear
+// of its caller's deadline.
+type called struct {
+	start  func(t *testing.T, m *mesh, name string)
+	action string
+	input  string
+	late   bool
+}
+
+var callees = map[string]called{
+	"go":        {startCalledGo, "who", `"x"`, false},
+	"exec":      {startCalledExec, "run", `"x"`, false},
+	"http":      {startCalledHTTP, "who", `"x"`, false},
+	"websocket": {startCalledSocket, "who", `"x"`, false},
+	"mqtt":      {startCalledMQTT, "who", `"x"`, false},
+	"mcp":       {startCalledMCP, "who", `{}`, true},
+	"a2a":       {startCalledA2A, "sendMessage", `"x"`, true},
+	"python": {func(t *testing.T, m *mesh, name string) {
+		startCalledProgram(t, m, "python3", pythonCaller, filepath.Join("..", "sdk", "python"), name)
+	}, "who", `"x"`, false},
+	"javascript": {func(t *testing.T, m *mesh, name string) {
+		startCalledProgram(t, m, "node", scriptCaller, filepath.Join("..", "sdk", "js"), name)
+	}, "who", `"x"`, false},
+}
+
+// Every kind of agent hears who asks it: of a consumer of its own node, how that was proven; of one behind another node, that node, and
+// the name that it has for the consumer. What the consumer says of it, or the description, goes no further.
+func TestEveryAgentLearnsTheCaller(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "callers") // the paths of tests are too long for sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	m := newMesh(t, func(o *node.Options) {
+		o.HTTP.Socket = filepath.Join(dir, o.Name)
+		o.Bridges = []bridge.Bridge{mcp.New(mcp.Options{Log: o.Log}), a2a.New(a2a.Options{Log: o.Log})}
+	})
+	raw, err := os.ReadFile(filepath.Join(m.consumer.Status().DataDir, "api.token"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, far := strings.TrimSpace(string(raw)), string(m.consumer.DID())
+	uid := fmt.Sprintf("uid:%d", os.Getuid())
+	ways := map[string]struct {
+		api, token, socket, want string
+	}{
+		"here, over loopback":        {m.host.API(), "", "", "local loopback"},
+		"here, with the token":       {m.host.API(), m.token, "", "local#operator token"},
+		"here, over the socket":      {"http://localhost", "", filepath.Join(dir, "host"), "local#" + uid + " socket"},
+		"far away, over loopback":    {m.api, "", "", far + " peer"},
+		"far away, with the token":   {m.api, token, "", far + "#operator peer"},
+		"far away, over the socket":  {"http://localhost", "", filepath.Join(dir, "consumer"), far + "#u-"},
+		"far away, through a proxy?": {m.api, "", "", far + "#unproven peer"},
+	}
+	for kind, a := range callees {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			name := "asked-" + kind
+			a.start(t, m, name)
+			m.known(t, name)
+			for way, w := range ways {
+				transport := &http.Transport{}
+				if w.socket != "" {
+					transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+						return new(net.Dialer).DialContext(ctx, "unix", w.socket)
+					}
+				}
+				header := map[string]string{"Prefer": fmt.Sprintf("wait=%d", int(asksFor.Seconds())), "Lmos-Caller": "forged", "Lmos-Caller-Via": "socket"}
+				if w.token != "" {
+					header["Authorization"] = "Bearer " + w.token
+				}
+				if strings.HasSuffix(way, "?") {
+					header["X-Forwarded-For"] = "192.0.2.1"
+				}
+				got := post(t, &http.Client{Transport: transport}, w.api+"/things/"+name+"/actions/"+a.action, a.input, header)
+				transport.CloseIdleConnections()
+				want := w.want
+				if strings.HasSuffix(want, "#u-") { // a pseudonym, and no word of the user
+					name, rest, _ := strings.Cut(strings.TrimPrefix(got, want), " ")
+					if len(name) != 20 || !strings.HasPrefix(rest, "peer") || strings.Contains(got, "uid") {
+						t.Errorf("%s: the agent hears %q", way, got)
+						continue
+					}
+					want += name + " peer"
+				}
+				if !a.late {
+					want += " long"
+				}
+				if got != want {
+					t.Errorf("%s: the agent hears %q, want %q", way, got, want)
+				}
+			}
+		})
+	}
+	t.Run("clients of MCP", func(t *testing.T) { t.Parallel(); toldToServers(t, m) })
+	t.Run("clients of A2A", func(t *testing.T) { t.Parallel(); toldToA2A(t, m) })
+}
+
+// post asks and returns the text that comes back.
+func post(t *testing.T, c *http.Client, url, body string, header map[string]string) string {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	for name, value := range header {
+		r.Header.Set(name, value)
+	}
+	resp, err := c.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode >= 300 {
+		t.Errorf("%s: %s %s %v", url, resp.Status, raw, err)
+	}
+	var text string
+	if json.Unmarshal(raw, &text) != nil {
+		text = string(raw)
+	}
+	return strings.TrimSpace(text)
+}
+
+func startCalledGo(t *testing.T, m *mesh, name string) {
+	td, thing, err := agent.New(agent.Agent{Name: name}, agent.Action("who", func(ctx context.Context, _ any) (string, error) {
+		p, until := agent.CallerOf(ctx), time.Time{}
+		if p == nil {
+			p = &did.Principal{}
+		}
+		until, _ = ctx.Deadline()
+		return heard(p.ID(), p.Via, time.Until(until)), nil
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	attach(t, m, func(ctx context.Context, ready func(string)) error {
+		return agent.Attach(ctx, m.wsHost, m.token, td, thing, ready, logger())
+	})
+}
+
+// attach runs an agent that dials in, until the test ends.
+func attach(t *testing.T, _ *mesh, serve func(ctx context.Context, ready func(string)) error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done, ready := make(chan error, 1), make(chan struct{}, 1)
+	go func() { done <- serve(ctx, func(string) { ready <- struct{}{} }) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	select {
+	case <-ready:
+	case err := <-done:
+		done <- nil
+		t.Fatal(err)
+	}
+}
+
+// startCalledExec is what `lmosd expose exec:…` is.
+func startCalledExec(t *testing.T, m *mesh, name string) {
+	script := filepath.Join(t.TempDir(), "who.sh")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\ncat >/dev/null\n"+
+		`left=$(( $(date -u -d "$LMOSD_DEADLINE" +%s) - $(date -u +%s) ))`+"\n"+
+		`long=; [ $left -gt 340 ] && [ $left -le 400 ] && long=" long"`+"\n"+
+		`printf '%s %s%s' "$LMOSD_CALLER" "$LMOSD_CALLER_VIA" "$long"`+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	x, err := expose.Open(t.Context(), expose.Spec{Target: "exec:" + script, Name: name}, nil, logger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(x.Close)
+	attach(t, m, func(ctx context.Context, ready func(string)) error {
+		return agent.Attach(ctx, m.wsHost, m.token, x.TD, x.Thing, ready, logger())
+	})
+}
+
+// oneForm is a description with one action over one form, which claims to know the caller.
+func oneForm(name, form string) []byte {
+	return []byte(`{"@context":["https://www.w3.org/2022/wot/td/v1.1"],"title":"` + name + `","securityDefinitions":{"nosec_sc":{"scheme":"nosec"}},` +
+		`"security":["nosec_sc"],"actions":{"who":{"synchronous":true,"input":{"type":"string"},"output":{"type":"string"},"forms":[` + form + `]}}}`)
+}
+
+func startCalledHTTP(t *testing.T, m *mesh, name string) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var seconds int
+		_, _ = fmt.Sscanf(r.Header.Get("Prefer"), "wait=%d", &seconds)
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, "%q", heard(strings.Join(r.Header.Values("Lmos-Caller"), ","), strings.Join(r.Header.Values("Lmos-Caller-Via"), ","), time.Duration(seconds)*time.Second))
+		if org := r.Header.Get("Lmos-Caller-Org"); org != "" {
+			t.Errorf("a description told the agent of %s", org)
+		}
+	}))
+	t.Cleanup(server.Close)
+	m.offer(t, oneForm(name, `{"href":"`+server.URL+`/who","contentType":"application/json","op":["invokeaction"],`+
+		`"htv:headers":[{"htv:fieldName":"lmos-caller","htv:fieldValue":"forged"},{"htv:fieldName":"Lmos-Caller-Org","htv:fieldValue":"forged"}]}`), nil)
+}
+
+func startCalledSocket(t *testing.T, m *mesh, name string) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var work sync.WaitGroup
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		work.Add(1)
+		defer work.Done()
+		c, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{"lmosprotocol"}})
+		if err != nil {
+			return
+		}
+		defer c.CloseNow()
+		for {
+			_, raw, err := c.Read(ctx)
+			if err != nil {
+				return
+			}
+			var q struct {
+				ThingID, MessageID string
+				TimeLeft           int64
+				Caller             map[string]any
+			}
+			_ = json.Unmarshal(raw, &q) // what cannot be read is not answered well
+			answer, _ := json.Marshal(map[string]any{"messageType": "actionStatus", "thingId": q.ThingID, "messageId": "a", "correlationId": q.MessageID,
+				"action": "who", "status": "completed", "output": heard(q.Caller["id"], q.Caller["via"], time.Duration(q.TimeLeft)*time.Millisecond)})
+			_ = c.Write(ctx, websocket.MessageText, answer)
+		}
+	}))
+	t.Cleanup(func() { cancel(); server.Close(); work.Wait() })
+	m.offer(t, oneForm(name, `{"href":"ws`+strings.TrimPrefix(server.URL, "http")+`/ws","subprotocol":"lmosprotocol","op":["invokeaction"]}`), nil)
+}
+
+func startCalledMQTT(t *testing.T, m *mesh, name string) {
+	address := startBroker(t)
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var work sync.WaitGroup
+	var client *paho.Client
+	answer := func(p *paho.Publish) {
+		who, via := p.Properties.User.Get("lmos-caller"), "peer" // how it was proven is not told
+		if strings.HasPrefix(who, "local") {
+			via = map[string]string{"local": "loopback", "local#operator": "token"}[who]
+			via = cmp.Or(via, "socket")
+		}
+		var left time.Duration
+		if p.Properties.MessageExpiry != nil {
+			left = time.Duration(*p.Properties.MessageExpiry) * time.Second
+		}
+		text, _ := json.Marshal(heard(who, via, left)) // a string always has a JSON form
+		props := &paho.PublishProperties{ContentType: "application/json", CorrelationData: p.Properties.CorrelationData}
+		props.User.Add("lmos-status", "completed")
+		_, _ = client.Publish(ctx, &paho.Publish{Topic: p.Properties.ResponseTopic, QoS: 1, Payload: text, Properties: props}) // who waits for it says so
+	}
+	client = paho.NewClient(paho.ClientConfig{Conn: conn, OnPublishReceived: []func(paho.PublishReceived) (bool, error){
+		func(p paho.PublishReceived) (bool, error) {
+			work.Go(func() { answer(p.Packet) })
+			return true, nil
+		}}})
+	if _, err := client.Connect(ctx, &paho.Connect{ClientID: "agent", CleanStart: true, KeepAlive: 30}); err != nil {
+		t.Fatal(err)
+	}
+	topic := name + "/actions/who"
+	if _, err := client.Subscribe(ctx, &paho.Subscribe{Subscriptions: []paho.SubscribeOptions{{Topic: topic, QoS: 1}}}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cancel(); work.Wait(); client.Disconnect(&paho.Disconnect{}); <-client.Done() })
+	m.offer(t, oneForm(name, `{"href":"mqtt://`+address+`/`+topic+`","contentType":"application/json","op":["invokeaction"]}`), nil)
+}
+
+// whoServer is a server of MCP that says who it heard asks its tool.
+func whoServer(t *testing.T) string {
+	s := mcpsdk.NewServer(&mcpsdk.Implementation{Name: "who", Version: "1"}, nil)
+	s.AddTool(&mcpsdk.Tool{Name: "who", Description: "Says who asks.", InputSchema: json.RawMessage(`{"type":"object"}`)},
+		func(_ context.Context, r *mcpsdk.CallToolRequest) (*mcpsdk.CallToolResult, error) {
+			caller, _ := r.Params.Meta["io.lmosd/caller"].(map[string]any)
+			return &mcpsdk.CallToolResult{Content: []mcpsdk.Content{&mcpsdk.TextContent{Text: heard(caller["id"], caller["via"], 0)}}}, nil
+		})
+	server := httptest.NewServer(mcpsdk.NewStreamableHTTPHandler(func(*http.Request) *mcpsdk.Server { return s },
+		&mcpsdk.StreamableHTTPOptions{Stateless: true}))
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	return server.URL
+}
+
+func startCalledMCP(t *testing.T, m *mesh, name string) {
+	x, err := expose.Open(t.Context(), expose.Spec{Target: "mcp:" + whoServer(t), Name: name}, []bridge.Bridge{mcp.New(mcp.Options{Log: logger()})}, logger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(x.Close)
+	m.offer(t, x.TD, x.Thing)
+}
+
+// toldToServers asks a server of MCP with a client of MCP: between them lies a tunnel, which many share.
+func toldToServers(t *testing.T, m *mesh) {
+	startCalledMCP(t, m, "served")
+	m.known(t, "served")
+	for api, want := range map[string]string{m.host.API(): "local loopback", m.api: string(m.consumer.DID()) + " peer"} {
+		for _, version := range []string{"2025-06-18", "2025-11-25"} {
+			s := connectMCP(t, api+"/mcp/things/served", version)
+			r, err := s.CallTool(t.Context(), &mcpsdk.CallToolParams{Name: "who", Arguments: map[string]any{},
+				Meta: mcpsdk.Meta{"io.lmosd/caller": map[string]any{"id": "forged", "via": "process"}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text := r.Content[0].(*mcpsdk.TextContent).Text; text != want {
+				t.Errorf("%s, %s: the server hears %q, want %q", api, version, text, want)
+			}
+		}
+	}
+}
+
+// whoAgent is an agent of A2A that says who it heard sends a message.
+func whoAgent(t *testing.T) string {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, ".json") {
+			fmt.Fprintf(w, `{"name":"who","description":"x","version":"1","capabilities":{},"supportedInterfaces":[{"url":"http://%s/",`+
+				`"protocolBinding":"JSONRPC","protocolVersion":"1.0"}],"defaultInputModes":["text/plain"],"defaultOutputModes":["text/plain"],"skills":[]}`, r.Host)
+			return
+		}
+		var q struct {
+			ID     json.RawMessage
+			Params struct {
+				Metadata map[string]struct{ ID, Via string }
+				Message  struct{ Metadata map[string]any }
+			}
+		}
+		raw, _ := io.ReadAll(r.Body)
+		if err := json.NewDecoder(bytes.NewReader(raw)).Decode(&q); err != nil {
+			t.Errorf("%v: %s", err, raw)
+		}
+		if q.Params.Message.Metadata["io.lmosd/caller"] != nil {
+			t.Errorf("a client told the agent: %s", raw)
+		}
+		who := q.Params.Metadata["io.lmosd/caller"]
+		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"message":{"messageId":"m","role":"ROLE_AGENT","parts":[{"text":%q}]}}}`, q.ID, heard(who.ID, who.Via, 0))
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+func startCalledA2A(t *testing.T, m *mesh, name string) { m.importA2A(t, whoAgent(t), name) }
+
+// toldToA2A asks an agent of A2A with A2A, and claims to be somebody else.
+func toldToA2A(t *testing.T, m *mesh) {
+	m.importA2A(t, whoAgent(t), "messaged")
+	for api, want := range map[string]string{m.host.API(): "local loopback", m.api: string(m.consumer.DID()) + " peer"} {
+		const forged = `{"io.lmosd/caller":{"id":"forged","via":"process"}}`
+		raw := post(t, http.DefaultClient, api+"/a2a/messaged/", `{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{"metadata":`+forged+
+			`,"message":{"messageId":"q","role":"ROLE_USER","parts":[{"text":"who?"}],"metadata":`+forged+`}}}`, map[string]string{"A2A-Version": "1.0"})
+		var r struct {
+			Result struct {
+				Message struct{ Parts []struct{ Text string } }
+			}
+		}
+		if err := json.Unmarshal([]byte(raw), &r); err != nil || len(r.Result.Message.Parts) != 1 || r.Result.Message.Parts[0].Text != want {
+			t.Errorf("%s: the agent hears %s, %v; want %q", api, raw, err, want)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
+const pythonCaller = `
+import sys, time
+sys.path.insert(0, sys.argv[1])
+sys.dont_write_bytecode = True
+import lmosd
+agent = lmosd.Agent(sys.argv[2])
+
+@agent.action
+def who(input: str, call: lmosd.Context) -> str:
+    left = (call.deadline or 0) - time.time()
+    return "%s %s%s" % (call.caller.id, call.caller.via, " long" if 340 < left <= 400 else "")
+
+agent.run()
+`
+
+const scriptCaller = `
+const { agent } = await import(process.argv[2] + '/lmosd.mjs')
+await agent(process.argv[3]).action('who', 'string', (_, signal, ask, { caller, deadline }) => {
+  const left = (deadline - Date.now()) / 1000
+  return caller.id + ' ' + caller.via + (left > 340 && left <= 400 ? ' long' : '')
+}).run()
+`
+
+// startCalledProgram runs an agent in another language, until the test ends.
+func startCalledProgram(t *testing.T, m *mesh, program, script, library, name string) {
+	if _, err := exec.LookPath(program); err != nil {
+		t.Skip(program + " is not here")
+	}
+	library, err := filepath.Abs(library)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "agent.mjs")
+	if err := os.WriteFile(file, []byte(script), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, file, library, name)
+	cmd.Env = append(os.Environ(), "LMOSD_NODE="+m.wsHost, "LMOSD_TOKEN="+m.token)
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Interrupt) // it may have ended
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Log(said.String())
+		}
+	})
+}
