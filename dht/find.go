@@ -268,11 +268,14 @@ func (s *search) providers(ctx context.Context, w ways, few int) iter.Seq[peer.A
 	}
 }
 
-// keyFor returns the provider key to look up for q: that of its id, else of the deepest level of its most telling term. ok
+// keyFor returns the provider key to look up for q: that of its id, or its name, else of the deepest level of its most telling term. ok
 // is false if nothing of q has a key: a type is spelled with many prefixes, a text not at all.
 func keyFor(q *td.Query) (key provideKey, ok bool) {
-	if q.ID != "" {
+	switch {
+	case q.ID != "":
 		return thingKey(q.ID), true
+	case q.Name != "":
+		return nameKey(q.Name), true
 	}
 	level := deepest(terms(q))
 	return capabilityKey(level), level != ""
@@ -405,7 +408,7 @@ func plausible(q *td.Query, r *td.Record) bool {
 
 // mayHold reports whether the fields of q itself may hold.
 func mayHold(q *td.Query, r *td.Record) bool {
-	if q.ID != "" && q.ID != r.Thing || q.Owner != "" && q.Owner != r.Owner {
+	if q.ID != "" && q.ID != r.Thing || q.Name != "" && !r.HasName(q.Name) || q.Owner != "" && q.Owner != r.Owner {
 		return false
 	}
 	if q.Host != "" && !slices.ContainsFunc(r.Hosts, func(h td.Host) bool { return h.Node == q.Host }) {

@@ -44,9 +44,11 @@ const maxKeys = 64
 // A provideKey is the multihash of a provider key.
 type provideKey string
 
-// capabilityKey and thingKey return the provider keys of a capability level and of a thing id.
+// capabilityKey, thingKey and nameKey return the provider keys of a capability level, of a thing id and of a name.
 func capabilityKey(level string) provideKey { return newKey("cap/" + level) }
 func thingKey(id string) provideKey         { return newKey("thing/" + id) }
+
+func nameKey(name string) provideKey { return newKey("name/" + td.NameKey(name)) }
 
 func newKey(name string) provideKey {
 	sum := sha256.Sum256([]byte("/lmos/1/" + name))
@@ -59,11 +61,14 @@ func newKey(name string) provideKey {
 
 func (k provideKey) cid() cid.Cid { return cid.NewCidV1(cid.Raw, multihash.Multihash(k)) }
 
-// keysOf returns the provider keys of a record: its thing id, and each level of its capabilities, the general levels first
-// if there are too many.
+// keysOf returns the provider keys of a record: its thing id, its names, and each level of its capabilities, the general levels
+// first if there are too many.
 func keysOf(r *td.Record) []provideKey {
 	keys := []provideKey{thingKey(r.Thing)}
-	seen := map[provideKey]bool{keys[0]: true}
+	for _, name := range r.Names() {
+		keys = append(keys, nameKey(name))
+	}
+	seen := map[provideKey]bool{}
 	var levels [][]string
 	for _, c := range r.Capabilities {
 		levels = append(levels, td.Levels(c))

@@ -18,22 +18,22 @@ func TestKeysOf(t *testing.T) {
 	keys := keysOf(&td.Record{Thing: "urn:x", Capabilities: []string{
 		"ask", "urn:telekom:billing", "urn:telekom:capability:billing:read:all",
 	}})
-	want := []provideKey{thingKey("urn:x")}
+	want := []provideKey{thingKey("urn:x"), nameKey("X")}
 	for _, l := range []string{
 		"ask", "telekom", "telekom:billing", "telekom:capability", "telekom:capability:billing", "telekom:capability:billing:read",
 	} {
 		want = append(want, capabilityKey(l))
 	}
 	if !slices.Equal(keys, want) {
-		t.Errorf("got %d keys, want %d: id, and each level once, the general ones first", len(keys), len(want))
+		t.Errorf("got %d keys, want %d: id, name, and each level once, the general ones first", len(keys), len(want))
 	}
 	var many []string
 	for i := range td.MaxCaps {
 		many = append(many, fmt.Sprintf("a%d:b:c:d", i))
 	}
 	keys = keysOf(&td.Record{Thing: "urn:x", Capabilities: many})
-	if len(keys) != maxKeys || keys[1] != capabilityKey("a0") || keys[63] != capabilityKey("a62") {
-		t.Errorf("got %d keys, want the id and the first levels", len(keys))
+	if len(keys) != maxKeys || keys[2] != capabilityKey("a0") || keys[63] != capabilityKey("a61") {
+		t.Errorf("got %d keys, want the id, the name and the first levels", len(keys))
 	}
 	if c := capabilityKey("telekom").cid(); c.String() != "bafkreifxrdtbc3ovz66gancmzfbenlvc7k4333gpyemkbb3n3t5seildfi" {
 		t.Errorf("the key of a level has changed: %s", c)

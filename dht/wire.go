@@ -58,6 +58,7 @@ type wireQuery struct {
 	Capability   []string    `cbor:"capability,omitempty"`
 	Version      string      `cbor:"version,omitempty"`
 	ID           string      `cbor:"id,omitempty"`
+	Name         string      `cbor:"name,omitempty"`
 	Owner        string      `cbor:"owner,omitempty"`
 	Organisation string      `cbor:"organisation,omitempty"`
 	Host         string      `cbor:"host,omitempty"`
@@ -92,7 +93,7 @@ func findQuestion(q td.Query) *question {
 // toWire returns what q itself asks.
 func toWire(q *td.Query) wireQuery {
 	return wireQuery{
-		Capability: q.Capability, Version: q.Version, ID: q.ID, Owner: string(q.Owner), Organisation: q.Organisation,
+		Capability: q.Capability, Version: q.Version, ID: q.ID, Name: q.Name, Owner: string(q.Owner), Organisation: q.Organisation,
 		Host: string(q.Host), Protocol: q.Protocol, Action: q.Action, Property: q.Property, Event: q.Event, Type: q.Type, Text: q.Text,
 	}
 }
@@ -153,7 +154,7 @@ func (q *wireQuery) checkFields() error {
 	if len(q.Capability) > maxTerms {
 		return fmt.Errorf("%w: the query has %d capabilities", errWire, len(q.Capability))
 	}
-	for _, s := range append([]string{q.Version, q.ID, q.Owner, q.Organisation, q.Host, q.Protocol, q.Action, q.Property, q.Event,
+	for _, s := range append([]string{q.Version, q.ID, q.Name, q.Owner, q.Organisation, q.Host, q.Protocol, q.Action, q.Property, q.Event,
 		q.Type, q.Text}, q.Capability...) {
 		if len(s) > maxTerm {
 			return fmt.Errorf("%w: the query has a text of %d bytes", errWire, len(s))
@@ -187,7 +188,7 @@ func (q *wireQuery) fields() (td.Query, error) {
 	}
 	host, err := parseDID(q.Host)
 	return td.Query{
-		Capability: q.Capability, Version: q.Version, ID: q.ID, Owner: owner, Organisation: q.Organisation,
+		Capability: q.Capability, Version: q.Version, ID: q.ID, Name: q.Name, Owner: owner, Organisation: q.Organisation,
 		Host: host, Protocol: q.Protocol, Action: q.Action, Property: q.Property, Event: q.Event, Type: q.Type, Text: q.Text,
 	}, err
 }

@@ -16,7 +16,7 @@ import (
 func TestQuestionsTravel(t *testing.T) {
 	t.Parallel()
 	all := td.Query{
-		Capability: []string{"a", "b:c"}, Version: "^1.2", ID: "urn:x", Owner: testSigner(t, 1).DID(), Organisation: "Telekom",
+		Capability: []string{"a", "b:c"}, Version: "^1.2", ID: "urn:x", Name: "x", Owner: testSigner(t, 1).DID(), Organisation: "Telekom",
 		Host: testSigner(t, 2).DID(), Protocol: "mqtt", Action: "ask", Property: "state", Event: "done", Type: "agent", Text: "words",
 	}
 	q := all
@@ -326,7 +326,10 @@ func TestTermsHaveKeys(t *testing.T) {
 			t.Errorf("%s: its key is not provided", term)
 		}
 	}
-	if fmt.Sprint(len(keys)) != "5" {
+	if k, ok := keyFor(&td.Query{Name: "X"}); !ok || !slices.Contains(keys, k) {
+		t.Error("the name is not provided")
+	}
+	if fmt.Sprint(len(keys)) != "6" {
 		t.Errorf("%d keys", len(keys))
 	}
 }

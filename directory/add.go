@@ -336,7 +336,7 @@ func (d *Directory) boundGoneLocked() {
 func (d *Directory) buryLocked(e *entry, r *td.Record) {
 	g := newGrave(r, nil)
 	if e.view != nil {
-		g.names = index.NamesOf(e.view.record)
+		g.names = e.view.record.Names()
 		why := Withdrawn
 		if r.Kind == td.KindMoved {
 			why = Moved

@@ -17,8 +17,8 @@ import (
 
 // Get returns the one thing that ref names (see [td.Ref]): by id, by id and owner, by owner if it has one thing, by
 // name, or by the beginning of the owner's key. Of several that share an id or a name, what this node publishes comes first, then
-// what trusted owners have, then what was asked for here before; what comes first wins, if it is the only one. A full id that the index lacks is asked of the sources; a name is not,
-// because only an index can say that it is the only one.
+// what trusted owners have; what comes first wins, if it is the only one. A full id that the index lacks is asked of the sources; a name is if the
+// index may lack something ([Directory.Lacks]), unless it is that of a thing that is established or was asked for before: else the index says which is the only one.
 //
 // Of a thing that has moved it returns what it has become (td.Record.Heir), if its new owner offers that.
 //
@@ -58,34 +58,36 @@ func (e *movedError) Error() string {
 
 // get is Get of what has not moved. The error wraps a movedError if it has.
 func (d *Directory) get(ctx context.Context, r td.Ref) (*td.Description, error) {
-	if found := d.named(r); len(found) > 0 {
-		return d.pick(r, found)
+	known := d.named(r)
+	asks := r.Exact() || d.Lacks() && ctx.Value(glancing{}) == nil
+	if len(known) > 0 && (r.Exact() || !asks || d.familiar(known)) {
+		return d.pick(r, known)
 	}
-	if _, full := fullOwner(r); !r.Exact() || full {
+	if _, full := fullOwner(r); len(known) == 0 && (!asks || full) {
 		// Who else could know better? Without the owner, anybody's tombstone would do, so the sources are asked first.
 		if err := d.withdrawn(r); err != nil {
 			return nil, err
 		}
 	}
 	var failed error
-	if r.Exact() && len(d.opts.Sources) > 0 {
+	if asks && len(d.opts.Sources) > 0 {
 		var more []*td.Description
 		more, failed = d.inquire(ctx, r)
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("look for %s: %w", r, ctx.Err())
 		}
-		found := d.named(r)
-		if len(found) == 0 {
+		known = d.named(r)
+		if len(known) == 0 || !r.Exact() && !d.familiar(known) {
 			// A full index does not take what was found, but it was found.
 			for _, desc := range more {
-				if !d.overrules(desc.Record) {
-					found = append(found, newView(desc))
+				if !d.overrules(desc.Record) && d.one(desc.Record.Owner, desc.Record.Thing) == nil {
+					known = append(known, newView(desc))
 				}
 			}
 		}
-		if len(found) > 0 {
-			return d.pick(r, found)
-		}
+	}
+	if len(known) > 0 {
+		return d.pick(r, known)
 	}
 	if err := d.withdrawn(r); err != nil {
 		return nil, err
@@ -125,7 +127,7 @@ func (d *Directory) named(r td.Ref) []*view {
 		}
 		return nil
 	}
-	if found := d.ownedLocked(d.index.List(index.Name, index.NameKey(r.Name)), r, now); len(found) > 0 {
+	if found := d.ownedLocked(d.index.List(index.Name, td.NameKey(r.Name)), r, now); len(found) > 0 {
 		return d.preferLocked(found)
 	}
 	return d.byKeyLocked(r.Name, now)
@@ -148,6 +150,40 @@ func (d *Directory) preferLocked(found []*view) []*view {
 		}
 	}
 	return best
+}
+
+// Established reports whether a thing is of this node or of a trusted owner: no name that somebody else chooses makes its name ambiguous.
+func (d *Directory) Established(r *td.Record) bool {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	e := d.entries[r.Key()]
+	return e != nil && e.view != nil && d.meritLocked(e.view) > 0
+}
+
+// familiar reports whether one of those that a name names is established, or was asked for here before: then nobody else is looked for.
+func (d *Directory) familiar(found []*view) bool {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return slices.ContainsFunc(found, func(v *view) bool {
+		e := d.entries[v.record.Key()]
+		return e != nil && e.view != nil && (e.used || d.meritLocked(e.view) > 0)
+	})
+}
+
+// Namesakes returns exact references to others whom a name names, too, at most limit: they came after desc.
+func (d *Directory) Namesakes(ref string, desc *td.Description, limit int) (refs []string) {
+	r := td.ParseRef(ref)
+	if r.Exact() {
+		return nil
+	}
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	for _, v := range d.ownedLocked(d.index.List(index.Name, td.NameKey(r.Name)), r, time.Now()) {
+		if v.record.Key() != desc.Record.Key() && len(refs) < limit {
+			refs = append(refs, exactRef(v.record))
+		}
+	}
+	return refs
 }
 
 func (d *Directory) meritLocked(v *view) int {
@@ -193,7 +229,7 @@ func (d *Directory) withdrawn(r td.Ref) error {
 	defer d.mu.RUnlock()
 	lists := d.graves.byID[r.Name]
 	if !r.Exact() {
-		lists = slices.Concat(lists, d.graves.byName[index.NameKey(r.Name)])
+		lists = slices.Concat(lists, d.graves.byName[td.NameKey(r.Name)])
 	}
 	var last *td.Record
 	several := false // owners: whoever withdraws last must not say where the others' things are
@@ -222,17 +258,24 @@ func (d *Directory) withdrawn(r td.Ref) error {
 		last.Thing, last.Owner.Short(), stamp(last.Issued))
 }
 
-// inquire asks the sources for what a full id names. It returns what they found, and how they failed.
+// inquire asks the sources for what a full id or a name names. It returns what they found, and how they failed.
 func (d *Directory) inquire(ctx context.Context, r td.Ref) ([]*td.Description, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.opts.Timeout)
 	defer cancel()
 	owner, ok := fullOwner(r)
-	if ok {
+	if ok && r.Exact() {
 		return d.inquireOwner(ctx, owner, r.Name)
 	}
 	var found []*td.Description
 	tally := &td.Tally{}
-	for desc, err := range d.Find(ctx, td.Query{ID: r.Name, Limit: 9, Tally: tally}) {
+	q := td.Query{ID: r.Name, Limit: 9, Tally: tally}
+	if !r.Exact() {
+		q.ID, q.Name = "", r.Name
+	}
+	if ok {
+		q.Owner = owner
+	}
+	for desc, err := range d.Find(ctx, q) {
 		if err != nil {
 			break // the caller looks at its own ctx
 		}

@@ -5,7 +5,6 @@ import (
 	"hash/maphash"
 	"slices"
 
-	"github.com/lmosd/lmosd/directory/index"
 	"github.com/lmosd/lmosd/internal/confusable"
 	"github.com/lmosd/lmosd/td"
 )
@@ -48,7 +47,7 @@ func (l *lookalikes) key(name string) uint64 {
 
 // shownName is what lists call the thing of a record.
 func shownName(r *td.Record) string {
-	return index.NameKey((&td.Thing{Title: r.Title, ID: r.Thing}).Name())
+	return td.NameKey((&td.Thing{Title: r.Title, ID: r.Thing}).Name())
 }
 
 // count notes one more thing of a name. kept says that it was known before the restart. It reports false if there is no room for the

@@ -5,6 +5,7 @@ import (
 
 	"github.com/lmosd/lmosd/directory/index"
 	"github.com/lmosd/lmosd/internal/words"
+	"github.com/lmosd/lmosd/td"
 )
 
 // maxNear bounds the names that are compared to find a near one: a wrong name must not cost much, whoever sends it.
@@ -13,7 +14,7 @@ const maxNear = 20_000
 // near returns the known name that is most like name, or "" if none is like it: at most a third of its letters differ,
 // and at most three, in the whole name or in one of its words.
 func (d *Directory) near(name string) string {
-	want := []rune(index.NameKey(name))
+	want := []rune(td.NameKey(name))
 	most := min(len(want)/3, 3)
 	if most == 0 || len(want) > 100 {
 		return ""

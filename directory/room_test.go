@@ -357,6 +357,8 @@ func TestNamesOfStrangersAreNotAmbiguous(t *testing.T) {
 	w.learn(w.thing(resident("stranger", 1), "Other"), "")
 	if d, err := w.d.Get(t.Context(), "bank"); err != nil || d.Record.Owner != trusted {
 		t.Errorf("got %v, %v", d, err)
+	} else if also := w.d.Namesakes("bank", d, 8); len(also) != 1 || !strings.Contains(also[0], stranger.Multibase()) {
+		t.Errorf("nobody is told of the other one: %v", also)
 	}
 	for _, ref := range []string{"other", "ledger"} { // that one of them was used decides nothing
 		_, err := w.d.Get(t.Context(), ref)

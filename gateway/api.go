@@ -51,6 +51,8 @@ type Directory interface {
 	Hosted(d *td.Description) bool
 	// Fork returns the equivocation about a thing that was seen last, as long as someone should know about it.
 	Fork(r *td.Record) (directory.Fork, bool)
+	// Namesakes returns exact references to others of the name by which d was asked for, a few at most.
+	Namesakes(ref string, d *td.Description) []string
 }
 
 // A Publisher offers things and withdraws them.
@@ -245,11 +247,13 @@ type RouteAnswer struct {
 
 // AgentDetail is GET /v1/agents/{ref}: one thing with what was verified.
 type AgentDetail struct {
-	APIVersion string    `json:"apiVersion"`
-	Kind       string    `json:"kind"` // Agent
-	Agent      Agent     `json:"agent"`
-	MovedFrom  string    `json:"moved_from,omitempty"` // what was asked for, if that has moved to this agent
-	Signature  Signature `json:"signature"`
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"` // Agent
+	Agent      Agent  `json:"agent"`
+	MovedFrom  string `json:"moved_from,omitempty"` // what was asked for, if that has moved to this agent
+	// Namesakes are others of the name that was asked for, which came after this agent because it is of this node or of a trusted owner.
+	Namesakes []string  `json:"namesakes,omitempty"`
+	Signature Signature `json:"signature"`
 	// Equivocation is there if the agent is equivocal.
 	Equivocation *Equivocation   `json:"equivocation,omitempty"`
 	TD           json.RawMessage `json:"td"`     // without insignificant space; GET /things/{id} has the signed bytes

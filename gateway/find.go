@@ -209,7 +209,7 @@ func (g *Gateway) getAgent(w http.ResponseWriter, r *http.Request) error {
 	if whole, err := d.Signed.Within(); err == nil { // the directory keeps records without the TD inside
 		record = whole.Record
 	}
-	detail := AgentDetail{APIVersion: APIVersion, Kind: "Agent", Agent: g.agent(d), MovedFrom: movedFrom(ref, d), TD: d.Raw, Record: record,
+	detail := AgentDetail{APIVersion: APIVersion, Kind: "Agent", Agent: g.agent(d), MovedFrom: movedFrom(ref, d), Namesakes: g.o.Node.Namesakes(ref, d), TD: d.Raw, Record: record,
 		Signature: Signature{
 			// A Description exists only if its record and proof verified.
 			Verified: true,
@@ -277,11 +277,11 @@ type finding struct {
 // parseFind reads the query of GET /v1/find: q is a question ([td.ParseQuery]), the others hold for all of it.
 func parseFind(r *http.Request) (f finding, err error) {
 	v, err := params(r, "capability", "version", "type", "action", "property", "event", "owner", "organisation", "host", "protocol",
-		"id", "q", "limit", "timeout", "explain", "strategy")
+		"id", "name", "q", "limit", "timeout", "explain", "strategy")
 	if err != nil {
 		return f, err
 	}
-	common := td.Query{Capability: v["capability"], Version: v.Get("version"), ID: v.Get("id"), Action: v.Get("action"),
+	common := td.Query{Capability: v["capability"], Version: v.Get("version"), ID: v.Get("id"), Name: v.Get("name"), Action: v.Get("action"),
 		Property: v.Get("property"), Event: v.Get("event"), Type: v.Get("type"), Organisation: v.Get("organisation"), Protocol: v.Get("protocol")}
 	if err := checkTerms(common); err != nil {
 		return f, err
@@ -335,7 +335,7 @@ func checkTerms(q td.Query) error {
 	if _, err := td.ParseRange(q.Version); q.Version != "" && err != nil {
 		return interact.Errorf(interact.Usage, "version=^1.2", "version: %v", err)
 	}
-	for name, value := range map[string]string{"id": q.ID, "action": q.Action, "property": q.Property, "event": q.Event, "type": q.Type,
+	for name, value := range map[string]string{"id": q.ID, "name": q.Name, "action": q.Action, "property": q.Property, "event": q.Event, "type": q.Type,
 		"organisation": q.Organisation, "protocol": q.Protocol} {
 		if len(value) > td.MaxID {
 			return interact.Errorf(interact.Usage, "ask for less", "%s has %d bytes, %d are possible", name,

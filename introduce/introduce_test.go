@@ -312,7 +312,7 @@ func TestNames(t *testing.T) {
 		{"nobody", "", 0},
 		{"urn:dev:gone", "", 0},
 	} {
-		got, err := d.Named(t.Context(), c.ref, get)
+		got, err := d.Named(t.Context(), c.ref, get, func(*td.Record) bool { return false })
 		switch {
 		case c.code != 0:
 			if e := interact.AsError(err); e == nil || e.Code != c.code || !strings.Contains(e.Hint, d.Owner().Multibase()) {

@@ -204,9 +204,10 @@ func (d *Discoveries) All() (all []*Discovered, state uint64) {
 }
 
 // Named returns the discovered thing that ref names, or nil if ref is for the directory to say, whose answer get gives. The
-// mesh's thing comes before a discovered one with the same id, and a name that both have is [interact.Ambiguous].
+// mesh's thing comes before a discovered one with the same id, and with the same name if it is established; else a name that both have is
+// [interact.Ambiguous].
 func (d *Discoveries) Named(ctx context.Context, ref string,
-	get func(context.Context, string) (*td.Description, error)) (*Discovered, error) {
+	get func(context.Context, string) (*td.Description, error), established func(*td.Record) bool) (*Discovered, error) {
 	r := td.ParseRef(ref)
 	found := d.things.that(r.Match)
 	if len(found) == 0 {
@@ -220,7 +221,7 @@ func (d *Discoveries) Named(ctx context.Context, ref string,
 		if len(found) == 1 {
 			return found[0], nil
 		}
-	} else if err != nil || r.Exact() {
+	} else if err != nil || r.Exact() || established(known.Record) {
 		return nil, err
 	}
 	var refs []string

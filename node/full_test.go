@@ -7,6 +7,7 @@ import (
 
 	ma "github.com/multiformats/go-multiaddr"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
@@ -134,4 +135,40 @@ func TestSearchesHaveANextPage(t *testing.T) {
 	}
 	_, err := nodes[1].Client().NextPage(t.Context(), "made up", 0)
 	wantCode(t, err, interact.Usage)
+}
+
+// What a full directory has no place for is asked of the DHT: by name, by capability and by id, and by a name that a stranger's thing
+// in the index has, too, so that who pushed others out is not the only one of their name.
+func TestAFullDirectoryAsksTheMesh(t *testing.T) {
+	t.Parallel()
+	const most = 16
+	hub := start(t, quiet())
+	o := quiet()
+	o.MaxThings, o.Policy.Allow = most, []did.DID{hub.DID()} // whose things never leave
+	small := start(t, o)
+	connect(t, small, hub)
+	for i := range 3 * most {
+		publish(t, hub, tool(fmt.Sprintf("Filler %d", i), ""))
+	}
+	until(t, "the directory is full", small.dir.Lacks)
+	far := start(t, quiet())
+	connect(t, far, hub)
+	ref := publish(t, far, toolAt("Seldom", "", newAgent(t).url))
+	knows(t, hub, ref)
+	until(t, "the name is in the DHT", func() bool {
+		a, err := small.Client().Agent(t.Context(), "seldom")
+		return err == nil && a.Agent.Ref == ref
+	})
+	if err := ask(t, small, "seldom"); err != nil {
+		t.Error(err)
+	}
+	if has(small, ref) {
+		t.Error("the directory took it: nothing was asked of the mesh")
+	}
+	for name, q := range map[string]td.Query{"name": {Name: "seldom"}, "capability": {Capability: []string{"urn:example:tool:echo"}, Text: "seldom"}} {
+		list, err := small.Client().Find(t.Context(), q, 0)
+		if err != nil || !slices.ContainsFunc(list.Items, func(a gateway.Agent) bool { return a.Ref == ref }) || list.Coverage.Asked < 2 {
+			t.Errorf("by %s: %v, %+v", name, err, list)
+		}
+	}
 }

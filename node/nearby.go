@@ -148,7 +148,7 @@ type finder struct{ node *Node }
 // Locate implements [interact.Finder].
 func (f finder) Locate(ctx context.Context, ref string) (interact.Thing, error) {
 	n := f.node
-	h, err := n.discoveries.Named(ctx, ref, n.dir.Get)
+	h, err := n.named(ctx, ref)
 	switch {
 	case err != nil:
 		return nil, n.blameClock(err)

@@ -331,14 +331,15 @@ func TestWhatIsIntroducedIsAHint(t *testing.T) {
 
 func peerDID(t testing.TB) string { return string(opened(t, quiet()).DID()) }
 
-// TestNamesThatTwoHave: neither hides the other. An id is the mesh's first.
+// TestNamesThatTwoHave: neither hides the other, but an own thing is hidden by nobody. An id is the mesh's first.
 func TestNamesThatTwoHave(t *testing.T) {
 	t.Parallel()
 	l := newLAN(t)
 	n, log := l.on(t, quiet())
 	peer := start(t, quiet())
 	connect(t, peer, n)
-	own, far := publish(t, n, tool("Lamp", "")), publish(t, peer, tool("Far", "urn:dev:both"))
+	lamp, far := publish(t, peer, tool("Lamp", "")), publish(t, peer, tool("Far", "urn:dev:both"))
+	knows(t, n, lamp)
 	knows(t, n, far)
 	for i, name := range []string{"lamp", "both"} {
 		l.serve(name, string(toolAt("Lamp", []string{"urn:dev:lamp", "urn:dev:both"}[i], l.URL)))
@@ -347,7 +348,7 @@ func TestNamesThatTwoHave(t *testing.T) {
 	}
 	_, err := n.Get(t.Context(), "lamp")
 	e := wantCode(t, err, interact.Ambiguous)
-	for _, ref := range []string{own, "urn:dev:lamp@" + n.discoveries.Owner().Multibase(), "urn:dev:both@" + n.discoveries.Owner().Multibase()} {
+	for _, ref := range []string{lamp, "urn:dev:lamp@" + n.discoveries.Owner().Multibase(), "urn:dev:both@" + n.discoveries.Owner().Multibase()} {
 		if !strings.Contains(e.Hint, ref) {
 			t.Errorf("the hint has no %s: %s", ref, e.Hint)
 		}
@@ -364,6 +365,10 @@ func TestNamesThatTwoHave(t *testing.T) {
 	}
 	if one := searched(t, n, td.Query{ID: "urn:dev:both", Limit: 1}); len(one) != 1 || one[0].Record.Owner != peer.DID() {
 		t.Errorf("the one place went to %v", one)
+	}
+	own := publish(t, n, tool("Lamp", "urn:own:lamp"))
+	if d, err := n.Get(t.Context(), "lamp"); err != nil || d.Ref() != own {
+		t.Errorf("the name of an own thing leads to %v, %v", d, err)
 	}
 	// What this node comes to offer itself takes the place.
 	publish(t, n, tool("Other", "urn:dev:lamp"))

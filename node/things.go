@@ -17,6 +17,7 @@ import (
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/introduce"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -32,7 +33,7 @@ func (n *Node) Find(ctx context.Context, q td.Query) iter.Seq2[*td.Description, 
 // Get returns the one thing that ref names. An id without its owner is the mesh's, if the mesh has it; a name that a thing of the
 // local network has as well names neither (interact.Ambiguous).
 func (n *Node) Get(ctx context.Context, ref string) (*td.Description, error) {
-	h, err := n.discoveries.Named(ctx, ref, n.dir.Get)
+	h, err := n.named(ctx, ref)
 	switch {
 	case err != nil:
 		return nil, n.blameClock(err)
@@ -42,6 +43,22 @@ func (n *Node) Get(ctx context.Context, ref string) (*td.Description, error) {
 	d, err := n.dir.Get(ctx, ref)
 	return d, n.blameClock(err)
 }
+
+// named returns the discovered thing that ref names, or nil if that is for the directory to say.
+func (n *Node) named(ctx context.Context, ref string) (*introduce.Discovered, error) {
+	glance := func(ctx context.Context, ref string) (*td.Description, error) {
+		return n.dir.Get(directory.Glance(ctx), ref)
+	}
+	return n.discoveries.Named(ctx, ref, glance, n.dir.Established)
+}
+
+// Namesakes returns exact references to others of the name by which d was asked for.
+func (n *Node) Namesakes(ref string, d *td.Description) []string {
+	return n.dir.Namesakes(ref, d, maxNamesakes)
+}
+
+// maxNamesakes is how many others of a name are listed.
+const maxNamesakes = 8
 
 // Known yields what the directory holds, and asks nobody.
 func (n *Node) Known() iter.Seq[*td.Description] {

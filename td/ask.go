@@ -148,6 +148,7 @@ func (p *parser) query() (Query, error) {
 
 // fields are the names by which people set the fields of a query.
 var fields = map[string]func(q *Query) *string{
+	"name":         func(q *Query) *string { return &q.Name },
 	"version":      func(q *Query) *string { return &q.Version },
 	"id":           func(q *Query) *string { return &q.ID },
 	"organisation": func(q *Query) *string { return &q.Organisation },
@@ -246,7 +247,7 @@ func (q *Query) write(b *strings.Builder) {
 func (q *Query) parts() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, f := range [...]struct{ name, value string }{
-			{"version", q.Version}, {"id", q.ID}, {"owner", string(q.Owner)}, {"organisation", q.Organisation}, {"host", string(q.Host)},
+			{"version", q.Version}, {"id", q.ID}, {"name", q.Name}, {"owner", string(q.Owner)}, {"organisation", q.Organisation}, {"host", string(q.Host)},
 			{"protocol", q.Protocol}, {"action", q.Action}, {"property", q.Property}, {"event", q.Event}, {"type", q.Type},
 		} {
 			if f.value != "" && !yield(f.name+":"+quoted(f.value)) {

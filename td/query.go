@@ -17,6 +17,7 @@ type Query struct {
 	// thing's must.
 	Version      string
 	ID           string
+	Name         string // what people call a thing, see [Record.Names]
 	Owner        did.DID
 	Organisation string  // the vendor of lmos:metadata, in any case
 	Host         did.DID // a node through which the thing is reached
@@ -52,7 +53,7 @@ func (q *Query) Max() int {
 
 // Asks reports whether a field of q itself asks something.
 func (q *Query) Asks() bool {
-	return len(q.Capability) > 0 || q.Version != "" || q.ID != "" || q.Owner != "" || q.Organisation != "" || q.Host != "" ||
+	return len(q.Capability) > 0 || q.Version != "" || q.ID != "" || q.Name != "" || q.Owner != "" || q.Organisation != "" || q.Host != "" ||
 		q.Protocol != "" || q.Action != "" || q.Property != "" || q.Event != "" || q.Type != "" || q.Text != ""
 }
 
@@ -100,7 +101,7 @@ func (q *Query) match(d *Description, text bool) bool {
 
 // holds reports whether the fields of q itself hold.
 func (q *Query) holds(d *Description, text bool) bool {
-	return (q.ID == "" || q.ID == d.ID) &&
+	return (q.ID == "" || q.ID == d.ID) && (q.Name == "" || d.Record.HasName(q.Name)) &&
 		(q.Owner == "" || q.Owner == d.Record.Owner) &&
 		(q.Host == "" || slices.ContainsFunc(d.Record.Hosts, func(h Host) bool { return h.Node == q.Host })) &&
 		(q.Type == "" || d.HasType(q.Type)) &&

@@ -1,6 +1,7 @@
 package td
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 
@@ -161,3 +162,26 @@ func ownerInID(id string) did.DID {
 	}
 	return ""
 }
+
+// NameKey returns the form of a name in which names are compared. A title without a letter has no slug.
+func NameKey(s string) string {
+	if slug := Slug(s); slug != "" {
+		return slug
+	}
+	return strings.ToLower(strings.ToUpper(s))
+}
+
+// Names returns what people may call the thing of a record, as keys: its title and the last part of its id.
+func (r *Record) Names() []string {
+	id := r.Thing
+	names := []string{NameKey(r.Title), NameKey(id[strings.LastIndexAny(id, ":/#")+1:])}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	if names[0] == "" {
+		names = names[1:]
+	}
+	return names
+}
+
+// HasName reports whether a name is one of [Record.Names].
+func (r *Record) HasName(name string) bool { return slices.Contains(r.Names(), NameKey(name)) }

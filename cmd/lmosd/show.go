@@ -197,6 +197,9 @@ func agentSheet(d *gateway.AgentDetail, t *td.Thing, now time.Time) *terminal.Sh
 	}
 	s.Add("signature", verdict(d.Signature, g.Owner))
 	s.Add("record", fmt.Sprintf("revision %d · %s · sha256 %s", d.Signature.Seq, terminal.Size(d.Signature.Size), d.Signature.Hash))
+	for _, other := range d.Namesakes {
+		s.Add("namesake", other+" · has the name too; this one is of this node, or trusted")
+	}
 	if e := d.Equivocation; e != nil {
 		s.Add("warning", fmt.Sprintf("equivocation: its owner signed two different records of revision %d, seen %s ago; two programs may use its key",
 			e.Seq, terminal.Ago(e.Seen, now)))

@@ -255,7 +255,7 @@ func (x *Index) listsFor(q *td.Query, within []*List) (lists []*List, exact, ok 
 		form  func(string) string
 	}{
 		{Owner, string(q.Owner), nil}, {Host, string(q.Host), nil}, {Action, q.Action, foldName},
-		{Property, q.Property, foldName}, {Event, q.Event, foldName}, {Type, q.Type, td.TypeKey},
+		{Name, q.Name, td.NameKey}, {Property, q.Property, foldName}, {Event, q.Event, foldName}, {Type, q.Type, td.TypeKey},
 		{Protocol, q.Protocol, strings.ToLower}, {Organisation, q.Organisation, words.Fold},
 	} {
 		switch {

@@ -77,7 +77,7 @@ func Labels(d *td.Description) []Label {
 func facets(d *td.Description) iter.Seq2[Kind, string] {
 	return func(yield func(Kind, string) bool) {
 		_ = yield(Owner, string(d.Record.Owner)) &&
-			each(yield, Host, nodesOf(d)) && each(yield, Name, slices.Values(NamesOf(d.Record))) &&
+			each(yield, Host, nodesOf(d)) && each(yield, Name, slices.Values(d.Record.Names())) &&
 			each(yield, Capability, levelsOf(d)) && each(yield, Type, typesOf(d)) &&
 			each(yield, Action, folded(d.Actions)) && each(yield, Property, folded(d.Properties)) &&
 			each(yield, Event, folded(d.Events)) && each(yield, Version, versionsOf(d)) && each(yield, Protocol, protocolsOf(d)) &&
@@ -224,26 +224,6 @@ func foldName(s string) string {
 		}
 		return least
 	}, s)
-}
-
-// NamesOf returns what people may call a thing: its title and the last part of its id.
-func NamesOf(r *td.Record) []string {
-	id := r.Thing
-	names := []string{NameKey(r.Title), NameKey(id[strings.LastIndexAny(id, ":/#")+1:])}
-	slices.Sort(names)
-	names = slices.Compact(names)
-	if names[0] == "" {
-		names = names[1:]
-	}
-	return names
-}
-
-// NameKey returns the form of a name in which names are compared. A title without a letter has no slug.
-func NameKey(s string) string {
-	if slug := td.Slug(s); slug != "" {
-		return slug
-	}
-	return strings.ToLower(strings.ToUpper(s))
 }
 
 // What a word says of its thing, by where it stands. It is weighed once, when the thing is entered, as BM25F does: each field
