@@ -21,8 +21,9 @@ type httpAgent struct {
 	close func()
 	url   string
 
-	mu    sync.Mutex
-	state []byte // owned by mu
+	mu      sync.Mutex
+	state   []byte   // owned by mu
+	callers []string // as the headers of readings say, in their order
 }
 
 func newAgent(t testing.TB) *httpAgent {
@@ -33,7 +34,12 @@ func newAgent(t testing.TB) *httpAgent {
 		body, err := io.ReadAll(r.Body)
 		answer(w, body, err)
 	})
-	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) { answer(w, []byte(`"1"`), nil) })
+	mux.HandleFunc("GET /version", func(w http.ResponseWriter, r *http.Request) {
+		a.mu.Lock()
+		a.callers = append(a.callers, r.Header.Get("Lmos-Caller")+" "+r.Header.Get("Lmos-Caller-Via"))
+		a.mu.Unlock()
+		answer(w, []byte(`"1"`), nil)
+	})
 	mux.HandleFunc("GET /state", func(w http.ResponseWriter, _ *http.Request) {
 		a.mu.Lock()
 		defer a.mu.Unlock()

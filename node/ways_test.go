@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -50,8 +51,14 @@ func TestTheDirectWayWhenTheMeshIsCut(t *testing.T) {
 		t.Run(direct, func(t *testing.T) {
 			t.Parallel()
 			host, consumer := pairOf(t, direct)
-			ref := publish(t, host, toolAt("Echo", "", newAgent(t).url))
+			agent := newAgent(t)
+			ref := publish(t, host, toolAt("Echo", "", agent.url))
 			knows(t, consumer, ref)
+			told := func() []string {
+				agent.mu.Lock()
+				defer agent.mu.Unlock()
+				return slices.Clone(agent.callers)
+			}
 			ask := func(via string) (path string, err error) {
 				r, err := interact.Ask(t.Context(), mesh(consumer), &interact.Message{Type: interact.ReadProperty, Thing: ref, Name: "version",
 					Via: via, Timing: &interact.Timing{}})
@@ -67,11 +74,19 @@ func TestTheDirectWayWhenTheMeshIsCut(t *testing.T) {
 				t.Errorf("before the cut it went by %q, %v", path, err)
 			}
 			cut(t, host, consumer)
+			asked := len(told())
 			switch path, err := ask(""); {
 			case want != "" && (err != nil || path != want):
 				t.Errorf("it went by %q, %v; want %s", path, err, want)
 			case want == "" && codeOf(err) != interact.Unreachable:
 				t.Errorf("it went by %q, %v; want %v", path, err, interact.Unreachable)
+			}
+			all := told()
+			if asked == 0 || all[0] != string(consumer.DID())+" peer" {
+				t.Errorf("the agent heard %q of who asks through its node", all[:asked])
+			}
+			if want != "" && (len(all) == asked || all[asked] != " ") {
+				t.Errorf("a node told an address that is another's who asks: %q", all[asked:])
 			}
 			if path, err := ask("mesh"); codeOf(err) != interact.Unreachable {
 				t.Errorf("forced over the mesh it went by %q, %v", path, err)

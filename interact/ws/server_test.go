@@ -195,7 +195,7 @@ func TestMessageCarriesWhatTheFrameSays(t *testing.T) {
 	}
 	w := newWire(t, ws)
 	w.talk(`
-		> {"messageType":"invokeAction","thingId":"lab","messageId":"m1","action":"chat","input":1,"idempotencyKey":"k1","hops":3,"traceparent":"` + parent + `","tracestate":"a=b"}
+		> {"messageType":"invokeAction","thingId":"lab","messageId":"m1","action":"chat","input":1,"idempotencyKey":"k1","hops":3,"caller":{"id":"local","via":"process"},"traceparent":"` + parent + `","tracestate":"a=b"}
 		< {"messageType":"actionStatus","thingId":"lab","correlationId":"m1"}`)
 	m := l.saw(t, interact.InvokeAction)
 	if m.Thing != "urn:x@"+owner || m.ID != "m1" || m.Key != "k1" || m.Hops != 3 || m.TraceParent != parent || m.TraceState != "a=b" ||

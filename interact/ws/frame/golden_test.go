@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lmosd/lmosd/interact"
 )
@@ -57,7 +58,7 @@ func meaning(f *Frame) string {
 	for _, p := range []struct{ name, value string }{
 		{"of", f.op.Op()}, {"thing", f.Thing}, {"id", f.ID}, {"correlation", f.Correlation}, {"name", f.Name},
 		{"status", f.Status.String()}, {"actionID", f.ActionID}, {"after", f.After}, {"key", f.Key},
-		{"media", f.ContentType}, {"data", shown(f.Data)}, {"trace", f.TraceParent},
+		{"media", f.ContentType}, {"data", shown(f.Data)}, {"trace", f.TraceParent}, {"caller", f.From.ID()},
 	} {
 		if p.value != "" {
 			fmt.Fprintf(&b, " %s=%s", p.name, p.value)
@@ -305,6 +306,28 @@ func BenchmarkDecode(b *testing.B) {
 	for b.Loop() {
 		if _, err := Decode(raw); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// TestTimeLeft: what is left of a deadline comes back as a deadline, never a later one; what is no such number says nothing.
+func TestTimeLeft(t *testing.T) {
+	t.Parallel()
+	until := time.Now().Add(time.Hour)
+	f := Request(Style{Dialect: Doc}, "urn:x", interact.InvokeAction, &interact.Message{Name: "chat"})
+	f.Deadline = until
+	raw, err := f.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := Decode(raw)
+	if err != nil || back.Deadline.IsZero() || back.Deadline.Before(until.Add(-time.Minute)) || back.Deadline.After(until.Add(time.Minute)) {
+		t.Errorf("%s was read as %v, %v", raw, back.Deadline, err)
+	}
+	for _, left := range []string{"0", "-1", "1.5", `"60000"`, "null", "99999999999999999999", "31536000001"} {
+		back, err := Decode([]byte(`{"messageType":"readProperty","thingId":"x","messageId":"m","property":"p","timeLeft":` + left + `}`))
+		if err != nil || !back.Deadline.IsZero() {
+			t.Errorf("%s says %v, %v", left, back.Deadline, err)
 		}
 	}
 }
