@@ -85,7 +85,7 @@ func (c *checker) explain(e *jsonschema.ValidationError) {
 		}
 		return
 	case *kind.PropertyNames:
-		for _, cause := range e.Causes { // the library gives them no place of their own
+		for _, cause := range e.Causes { // their place is the name
 			c.breaks(rules().rule(cause.SchemaURL), pointer, "%s", rules().reason(cause.SchemaURL))
 		}
 		return
@@ -99,6 +99,9 @@ func (c *checker) explain(e *jsonschema.ValidationError) {
 		return
 	}
 	for _, cause := range e.Causes {
+		if _, names := cause.ErrorKind.(*kind.PropertyNames); names {
+			cause.InstanceLocation = e.InstanceLocation // the library's own is overwritten while it goes on
+		}
 		c.explain(cause)
 	}
 	if len(e.Causes) == 0 {
