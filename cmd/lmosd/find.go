@@ -113,10 +113,15 @@ func (a *app) runFind(ctx context.Context, f findFlags, words []string) error {
 	if err != nil {
 		return err
 	}
+	return a.showFound(list, f.exitStatus)
+}
+
+// showFound prints list; with exitStatus, an empty one is [console.ExitNotFound].
+func (a *app) showFound(list *gateway.AgentList, exitStatus bool) error {
 	if err := a.showAgents(list); err != nil {
 		return err
 	}
-	if f.exitStatus && len(list.Items) == 0 {
+	if exitStatus && len(list.Items) == 0 {
 		return console.SilentError(console.ExitNotFound)
 	}
 	return nil
@@ -138,13 +143,7 @@ func (a *app) findPage(ctx context.Context, f findFlags, words []string) error {
 	if err != nil {
 		return err
 	}
-	if err := a.showAgents(list); err != nil {
-		return err
-	}
-	if f.exitStatus && len(list.Items) == 0 {
-		return console.SilentError(console.ExitNotFound)
-	}
-	return nil
+	return a.showFound(list, f.exitStatus)
 }
 
 // question makes a query of flags and words.
