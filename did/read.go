@@ -24,19 +24,31 @@ const (
 //
 // The document is only as true as its source: the caller says how it was fetched.
 func ParseDocument(raw []byte, want DID) (*Document, error) {
+	return parse(raw, want, (*reader).context, (*reader).people, (*reader).methods, (*reader).relationships, (*reader).services)
+}
+
+func parse(raw []byte, want DID, steps ...func(*reader) error) (*Document, error) {
 	top, err := jcs.Object(raw, MaxDocument)
 	if err != nil {
 		return nil, fmt.Errorf("%w: document of %q: %w", ErrInvalid, want.Short(), err)
 	}
-	r := reader{top: top, doc: &Document{Raw: raw}}
-	for _, step := range []func() error{
-		func() error { return r.id(want) }, r.context, r.people, r.methods, r.relationships, r.services,
-	} {
-		if err := step(); err != nil {
-			return nil, fmt.Errorf("%w: document of %q: %w", ErrInvalid, r.doc.ID.Short(), err)
+	r := &reader{top: top, doc: &Document{Raw: raw}}
+	err = r.id(want)
+	for _, step := range steps {
+		if err == nil {
+			err = step(r)
 		}
 	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: document of %q: %w", ErrInvalid, r.doc.ID.Short(), err)
+	}
 	return r.doc, nil
+}
+
+// ParseServices reads the id and the services of the DID document of want, like [ParseDocument], and nothing else: for readers that look
+// for endpoints and need no key. The documents of LMOS have keys that are ill-formed.
+func ParseServices(raw []byte, want DID) (*Document, error) {
+	return parse(raw, want, (*reader).services)
 }
 
 // A reader fills doc from top.

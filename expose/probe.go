@@ -10,8 +10,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lmosd/lmosd/did/web"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/td/lmos"
 	"github.com/lmosd/lmosd/td/openapi"
 )
 
@@ -45,10 +47,12 @@ func probe(ctx context.Context, s Spec) (*Agent, error) {
 			continue
 		}
 		if _, err := td.Parse(raw); err == nil {
-			return described(s, withCapabilities(ctx, raw, here))
+			return described(s, lmos.WithCapabilities(ctx, raw, here, fetchURL))
 		}
-		if a := identified(ctx, s, raw, here); a != nil {
-			return a, nil
+		for _, endpoint := range lmos.Endpoints(raw, here, web.WotThing) {
+			if a, err := identified(ctx, s, endpoint); err == nil {
+				return a, nil
+			}
 		}
 		if a, err := openDocument(s, raw, at); err == nil {
 			return a, nil
@@ -57,6 +61,17 @@ func probe(ctx context.Context, s Spec) (*Agent, error) {
 	return nil, interact.Errorf(interact.BadTD, "write a description and publish it, or lmosd expose openapi:FILE",
 		"%s describes itself neither as a Thing nor with OpenAPI 3 (looked there, and at %s)", s.Target, strings.Join(places, ", "))
 }
+
+// identified is the agent whose TD a DID document has at an address.
+func identified(ctx context.Context, s Spec, at *url.URL) (*Agent, error) {
+	raw, err := fetchURL(ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	return described(s, lmos.WithCapabilities(ctx, raw, at, fetchURL))
+}
+
+func fetchURL(ctx context.Context, at *url.URL) ([]byte, error) { return fetch(ctx, at.String()) }
 
 // load reads a file, or asks a URL.
 func load(ctx context.Context, name string) ([]byte, error) {

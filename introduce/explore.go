@@ -21,7 +21,7 @@ func (d *Discoveries) explore(ctx context.Context, in *introduction) {
 	fetch := &fetcher{dial: dialTo(in.Introduction, d.allow(in.home))}
 	defer fetch.close()
 	x := mdns.NewExplorer(mdns.ExplorerOptions{Network: d.o.Network, Known: d.o.Known, Fetch: fetch.td,
-		Allow: d.allow(in.home), TLS: d.o.TLS})
+		Allow: d.allow(in.home), TLS: d.o.TLS, Secure: in.home != ""})
 	found, tries, unread := map[string]bool{}, 0, false
 	var failed []error
 	for f, err := range x.Explore(ctx, in.Introduction) {

@@ -25,6 +25,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/did/web"
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/mdns"
@@ -75,7 +76,7 @@ type Options struct {
 	Listed []string
 	// Resolver, Lookup and TLS serve them: what has DID documents, names of hosts, and whom to trust (nil: as the system does). Public
 	// judges the addresses of hosts that a document names, other than its own; nil refuses all of them.
-	Resolver did.Resolver
+	Resolver *web.Resolver
 	Lookup   func(ctx context.Context, network, host string) ([]netip.Addr, error)
 	TLS      *tls.Config
 	Public   func(netip.Addr) error

@@ -199,3 +199,79 @@ func TestTheLocalNetworkTakesNoPlace(t *testing.T) {
 		}
 	}
 }
+
+// lmosDocs are documents of an agent as the pages of LMOS have them: a DID document without the context of WoT Discovery whose key is made
+// up, a TD whose capabilities are behind a link, and capabilities.json.
+var lmosDocs = map[string]string{
+	"/.well-known/did.json": `{"id": "did:web:example.com%3APORT", "controller": "did:web:example.com%3APORT",
+		"verificationMethod": [{"id": "did:web:example.com%3APORT#key-1", "type": "Ed25519VerificationKey2018", "controller": "did:web:example.com%3APORT",
+			"publicKeyBase58": "3M5RCDjPTWPkKSN3sxUmmMqHbmRPegYP1tjcKyrDbt9J..."}],
+		"authentication": ["did:web:example.com%3APORT#key-1"],
+		"service": [{"id": "did:web:example.com%3APORT#td", "type": "WotThing", "serviceEndpoint": "BASE/billing"},
+			{"id": "did:web:example.com%3APORT#vc", "type": "VerifiableCredentialService", "serviceEndpoint": "BASE/agent/vc"}]}`,
+	"/billing": `{"@context": ["https://www.w3.org/2022/wot/td/v1.1", {"lmos": "https://eclipse.dev/lmos/protocol/v1"}], "@type": "lmos:Agent",
+		"id": "urn:x:billing", "title": "Billing", "securityDefinitions": {"n": {"scheme": "nosec"}}, "security": "n",
+		"links": [{"rel": "service-meta", "href": "lmos/capabilities", "type": "application/json"}], "actions": {"chat": {"forms": [{"href": "/chat"}]}}}`,
+	"/lmos/capabilities": `{"id": "billing", "capabilities": [{"id": "urn:x:capability:view-bill", "name": "view-bill", "version": "1.0.0",
+		"description": "Capability to view a bill", "examples": ["show my bill"]}]}`,
+	"/link": `{"@type": "ThingLink", "title": "L", "links": [{"rel": "describedby", "href": "http://example.com:PORT/billing"}]}`,
+}
+
+// TestWhatLMOSAgentsSayIsFound by an introduction of the operator or of the local network, as lmosd expose reads it (package td/lmos).
+func TestWhatLMOSAgentsSayIsFound(t *testing.T) {
+	t.Parallel()
+	const home = "https://example.com:PORT"
+	for _, c := range []struct {
+		name, where string // a path is introduced by the local network
+		want        string
+	}{
+		{"a did:web", "did:web:example.com%3APORT", "urn:x:billing urn:x:capability:view-bill"},
+		{"the URL of a DID document", home + "/.well-known/did.json", "urn:x:billing urn:x:capability:view-bill"},
+		{"the URL of a TD", home + "/billing", "urn:x:billing urn:x:capability:view-bill"},
+		{"a link without TLS", home + "/link", ""},
+		{"a DID document on the local network", "/.well-known/did.json", "urn:x:billing urn:x:capability:view-bill"},
+		{"a TD on the local network", "/billing", "urn:x:billing urn:x:capability:view-bill"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			docs := map[string]string{}
+			var d *Discoveries
+			var found []*introduction
+			if strings.HasPrefix(c.where, "/") {
+				var l *lan
+				l, d = newLAN(t, Options{})
+				for path, doc := range lmosDocs {
+					l.serve(path, strings.ReplaceAll(doc, "BASE", l.URL))
+				}
+				found = []*introduction{{Introduction: l.introduction(c.where)}}
+			} else {
+				for path, doc := range lmosDocs {
+					docs[path] = strings.ReplaceAll(doc, "BASE", home)
+				}
+				s := newSite(t, docs)
+				d = newDiscoveries(t, s.Options)
+				all, err := d.introductions(t.Context(), strings.ReplaceAll(c.where, "PORT", s.port))
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, in := range all {
+					found = append(found, &introduction{Introduction: in, home: "example.com"})
+				}
+			}
+			for _, in := range found {
+				d.explore(t.Context(), in)
+			}
+			all, _ := d.All()
+			var got []string
+			for _, one := range all {
+				got = append(got, one.ID)
+				for _, capability := range one.Capabilities {
+					got = append(got, capability.ID)
+				}
+			}
+			if strings.Join(got, " ") != c.want {
+				t.Errorf("found %q, want %q", got, c.want)
+			}
+		})
+	}
+}

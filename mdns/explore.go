@@ -14,7 +14,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lmosd/lmosd/did/web"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/td/lmos"
 )
 
 const (
@@ -42,6 +44,8 @@ type ExplorerOptions struct {
 	Allow func(Introduction, netip.Addr) error
 	// TLS is for https. Nil trusts what the system trusts; a certificate has to be for the introduction's Host.
 	TLS *tls.Config
+	// Secure reads over https only, whatever links say.
+	Secure bool
 	// Fetch reads TDs of other schemes (coap, coaps, coap+tcp, coaps+tcp) from a URL whose host is an address that Allow has
 	// allowed; it keeps to ctx and reads td.MaxTD bytes at most. Nil leaves them out: [ErrScheme].
 	Fetch func(ctx context.Context, url string) ([]byte, error)
@@ -186,7 +190,7 @@ func (v *visit) fetchTD(address string, depth int) {
 }
 
 func (v *visit) read(u *url.URL) ([]byte, error) {
-	if !strings.HasPrefix(u.Scheme, "coap") || v.x.o.Fetch == nil {
+	if !strings.HasPrefix(u.Scheme, "coap") || v.x.o.Fetch == nil || v.x.o.Secure {
 		raw, _, err := v.get(u, td.MaxTD)
 		return raw, err
 	}
@@ -210,7 +214,19 @@ func (v *visit) read(u *url.URL) ([]byte, error) {
 
 // offer yields a TD and follows where it leads: links for two steps; the list of a directory that was introduced or linked to,
 // but not of one that stands in a list.
+//
+// A DID document is no TD, and leads to those of its services; an agent of LMOS has capabilities elsewhere (package lmos). Of a list,
+// neither is looked for: its members say what its directory knows.
 func (v *visit) offer(raw []byte, from *url.URL, depth int, listed bool) {
+	if !listed && depth < depthMax {
+		endpoints := lmos.Endpoints(raw, from, web.WotThing, web.WotDirectory)
+		for _, at := range endpoints {
+			v.fetchTD(at.String(), depth+1)
+		}
+		if len(endpoints) > 0 {
+			return
+		}
+	}
 	c, err := readCard(raw)
 	if err != nil {
 		v.fail(fmt.Errorf("%s: %w", from, err))
@@ -222,6 +238,9 @@ func (v *visit) offer(raw []byte, from *url.URL, depth int, listed bool) {
 	if v.things++; v.things > thingsMax {
 		v.fail(fmt.Errorf("%s: more than %d TDs; the rest is left out", from, thingsMax))
 		return
+	}
+	if !listed {
+		raw = lmos.WithCapabilities(v.ctx, raw, from, func(_ context.Context, at *url.URL) ([]byte, error) { return v.read(at) })
 	}
 	if !v.yield(Found{Raw: raw, ID: c.id, Kind: c.kind, From: from.String(), Introduction: v.in}, nil) {
 		v.left = true

@@ -105,6 +105,23 @@ func New(o Options) *Resolver {
 
 // Resolve fetches the document of a DID. Its id must be the DID, byte for byte. The error wraps [did.ErrNotFound] if there is none.
 func (r *Resolver) Resolve(ctx context.Context, id did.DID) (*did.Document, error) {
+	raw, err := r.fetch(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return did.ParseDocument(raw, id)
+}
+
+// Services is like Resolve, and reads nothing of the document but its services (see [did.ParseServices]).
+func (r *Resolver) Services(ctx context.Context, id did.DID) (*did.Document, error) {
+	raw, err := r.fetch(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return did.ParseServices(raw, id)
+}
+
+func (r *Resolver) fetch(ctx context.Context, id did.DID) ([]byte, error) {
 	address, err := URL(id)
 	if err != nil {
 		return nil, err
@@ -132,7 +149,7 @@ func (r *Resolver) Resolve(ctx context.Context, id did.DID) (*did.Document, erro
 	if err != nil {
 		return nil, fmt.Errorf("resolve %s: %w", id.Short(), err)
 	}
-	return did.ParseDocument(raw, id)
+	return raw, nil
 }
 
 // Of returns the did:web of what is served at an https URL without a path; false for others.

@@ -24,7 +24,7 @@ var rows = [][]string{
 	{"did/proof"},                            // what somebody signed
 	{"did/keystore", "did/aries", "did/web"}, // one file format, one legacy reader, one method of DIDs: below td, which signs
 	{"td"},                                   // what is signed: descriptions and records
-	{"interact", "td/openapi", "directory/index", "directory/meaning", "directory/crowd"}, // the heart: messages and things; descriptions made of others, found again, what they mean, and made up
+	{"interact", "td/openapi", "td/lmos", "directory/index", "directory/meaning", "directory/crowd"}, // the heart: messages and things; descriptions made of others, found again, what they mean, and made up
 	{"interact/credentials"}, // the secrets that agents ask for, of all bindings
 	// datagrams of CoAP; what is said over WebSockets; messages of MCP; tokens, for those secrets
 	{"interact/coap/wire", "interact/ws/frame", "bridge/mcp/wire", "interact/oauth"},

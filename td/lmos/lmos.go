@@ -1,0 +1,112 @@
+// Package lmos reads what agents of the LMOS platform say beside their Thing Descriptions: DID documents whose services are
+// Thing Descriptions (LMOS, digital identity), and capabilities.json, to which a link of relation service-meta leads (LMOS, control
+// plane). A document leads to its own host and port only: a server must not make this node ask others.
+package lmos
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/web"
+	"github.com/lmosd/lmosd/internal/jcs"
+	"github.com/lmosd/lmosd/td"
+)
+
+// capabilitiesPlace is where operators look for capabilities.json.
+const capabilitiesPlace = "/.well-known/capabilities.json"
+
+// maxEndpoints bounds the endpoints of a DID document that are tried.
+const maxEndpoints = 4
+
+// A Fetch returns the document at a URL.
+type Fetch func(ctx context.Context, at *url.URL) ([]byte, error)
+
+// Endpoints returns the URLs of Thing Descriptions to which a DID document at the address from leads, by its services of the types;
+// none if raw is another document. Its keys sign nothing here, and those in the pages of LMOS are made up: they are not read.
+func Endpoints(raw []byte, from *url.URL, types ...string) (all []*url.URL) {
+	doc, err := did.ParseServices(raw, "")
+	if err != nil {
+		return nil
+	}
+	for _, typ := range types {
+		for _, endpoint := range web.Endpoints(doc, typ) {
+			if at, err := sameHost(from, endpoint); err == nil && len(all) < maxEndpoints {
+				all = append(all, at)
+			}
+		}
+	}
+	return all
+}
+
+// WithCapabilities returns a TD from the address from with the capabilities that its agent says elsewhere, if it has none itself:
+// behind its link of relation service-meta, else at the place where operators look. A TD with a proof stays as it is.
+func WithCapabilities(ctx context.Context, raw []byte, from *url.URL, fetch Fetch) []byte {
+	t, err := td.Parse(raw)
+	if err != nil || len(t.Capabilities) > 0 || !isLMOS(t) {
+		return raw
+	}
+	members, err := jcs.Members(raw)
+	if err != nil || slices.ContainsFunc(members, func(m jcs.Member) bool { return m.Name == "proof" || m.Name == "lmos:capabilities" }) {
+		return raw
+	}
+	places := []string{capabilitiesPlace}
+	if i := slices.IndexFunc(t.Links, isServiceMeta); i >= 0 {
+		places = []string{t.Links[i].Href, capabilitiesPlace}
+	}
+	for _, place := range places {
+		at, err := sameHost(from, place)
+		if err != nil {
+			continue
+		}
+		if list := readCapabilities(ctx, at, fetch); list != nil {
+			more := jcs.Join(append(slices.Clip(members), jcs.Member{Name: "lmos:capabilities", Raw: list}))
+			if _, err := td.Parse(more); err == nil {
+				return more
+			}
+		}
+	}
+	return raw
+}
+
+func isServiceMeta(l td.Link) bool { return l.Rel == "service-meta" }
+
+// isLMOS reports whether a thing is an agent or tool of LMOS, or links to what they say: other servers get no requests for it.
+func isLMOS(t *td.Thing) bool {
+	return slices.ContainsFunc(t.Links, isServiceMeta) || slices.ContainsFunc(t.Types, func(typ string) bool {
+		typ = typ[strings.LastIndexAny(typ, ":#/")+1:]
+		return typ == "Agent" || typ == "Tool"
+	})
+}
+
+// readCapabilities reads the list in a capabilities.json (LMOS, control plane); nil if there is none.
+func readCapabilities(ctx context.Context, at *url.URL, fetch Fetch) json.RawMessage {
+	raw, err := fetch(ctx, at)
+	if err != nil {
+		return nil
+	}
+	var doc struct {
+		Capabilities []json.RawMessage `json:"capabilities"`
+	}
+	if json.Unmarshal(raw, &doc) != nil || len(doc.Capabilities) == 0 {
+		return nil
+	}
+	list, err := json.Marshal(doc.Capabilities)
+	if err != nil {
+		return nil
+	}
+	return list
+}
+
+// sameHost resolves a reference against the address from. The error says that it leads to another host.
+func sameHost(from *url.URL, ref string) (*url.URL, error) {
+	at, err := from.Parse(ref)
+	if err != nil || at.Scheme != from.Scheme || at.Host != from.Host {
+		return nil, fmt.Errorf("%s does not lead to %s", ref, from.Host)
+	}
+	return at, nil
+}
