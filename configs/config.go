@@ -166,7 +166,8 @@ type Trust struct {
 // TrustRate bounds how often one caller may ask.
 type TrustRate struct {
 	// The requests of one caller in the long run, without those that only read. A higher rate serves busy callers; a lower one protects
-	// slow agents. Nodes that call faster are told to wait, and do. 0/s sets no limit.
+	// slow agents. Nodes that call faster are told to wait, and do. The consumers behind a node share its rate, each with a part of
+	// its own. 0/s sets no limit.
 	PerPeer Rate `yaml:"per_peer"`
 	// The same for requests that only read: of properties, and of the states of actions. 0/s sets no limit.
 	Reads Rate `yaml:"reads"`
@@ -209,7 +210,8 @@ type Interact struct {
 	// The calls of other nodes that may run here at once, and again as many of this machine. More wait for their turn, 10 s at most, and
 	// are refused with LMOS-1529. Untrusted callers have half of them. A higher number needs more memory. From 1.
 	Concurrency int `yaml:"concurrency" min:"1" max:"1000000"`
-	// The calls that one caller may have running here at once; more are refused with LMOS-1529. 0 sets no limit of its own.
+	// The calls that one caller may have running here at once; more are refused with LMOS-1529. One consumer behind a node leaves a
+	// quarter of them to the others. 0 sets no limit of its own.
 	PerCaller int `yaml:"per_caller" min:"0" max:"1000000"`
 	// The calls that one agent of this node may have running at once, of all callers. More wait for their turn until their deadline.
 	// Untrusted callers have half of the places, one of them a sixteenth while others wait. A low number protects agents that do one

@@ -13,10 +13,8 @@ const idle = time.Minute
 
 // accounts are what is counted of each caller, or of each agent.
 type accounts[K comparable] struct {
-	rate  rate.Limit // of each; 0: no limit
-	burst int
-	max   int
-	// begin, if it is not nil, is called for each new account.
+	max int
+	// begin is called for each new account.
 	begin func(*account, K)
 
 	mu sync.Mutex
@@ -26,15 +24,18 @@ type accounts[K comparable] struct {
 	swept time.Time
 }
 
-func newAccounts[K comparable](perSecond float64, burst, most int) accounts[K] {
-	return accounts[K]{rate: rate.Limit(perSecond), burst: max(burst, 1), max: most, all: map[K]*account{}}
+func newAccounts[K comparable](most int, begin func(*account, K)) accounts[K] {
+	return accounts[K]{max: most, begin: begin, all: map[K]*account{}}
 }
 
 // An account is what is counted of one caller or agent. A nil account counts nothing.
 type account struct {
-	bucket, reads       *rate.Limiter // nil: no limit; reads are of a caller only
-	seen                time.Time     // owned by accounts.mu
-	running, subscribed count
+	bucket     *rate.Limiter // of an agent; nil: no limit
+	calls      *meter        // of a caller: what it asks, without what only reads
+	reads      *meter        // of a caller: what only reads
+	seen       time.Time     // owned by accounts.mu
+	running    counts
+	subscribed count
 	// places and tunnels are those of an agent; nil if nothing is counted.
 	places, tunnels *admission
 }
@@ -56,10 +57,8 @@ func (a *accounts[K]) get(id K, now time.Time) *account {
 			return c
 		}
 	}
-	c := &account{seen: now, bucket: bucket(float64(a.rate), a.burst)}
-	if a.begin != nil {
-		a.begin(c, id)
-	}
+	c := &account{seen: now}
+	a.begin(c, id)
 	a.all[id] = c
 	return c
 }
@@ -80,7 +79,7 @@ func (a *accounts[K]) sweepLocked(now time.Time) {
 
 // empty reports whether a new account would be the same.
 func (c *account) empty(now time.Time) bool {
-	return full(c.bucket, now) && full(c.reads, now) && c.running.Load() == 0 && c.subscribed.Load() == 0 && c.places.unused() && c.tunnels.unused()
+	return full(c.bucket, now) && c.calls.full(now) && c.reads.full(now) && c.running.none() && c.subscribed.Load() == 0 && c.places.unused() && c.tunnels.unused()
 }
 
 // bucket returns a bucket of tokens; nil if there is no limit.
@@ -95,13 +94,17 @@ func full(b *rate.Limiter, now time.Time) bool {
 	return b == nil || b.TokensAt(now) >= float64(b.Burst())
 }
 
-// take takes a token of b. If there is none it returns how long to wait for one: as long as a new one takes, so that whoever waits and
-// comes again finds it there, though clocks and networks are not exact.
-func take(b *rate.Limiter) time.Duration {
-	now := time.Now()
+// take takes a token of b. If there is none it returns how long to wait for one.
+func take(b *rate.Limiter, now time.Time) time.Duration {
 	if b == nil || b.AllowN(now, 1) {
 		return 0
 	}
+	return waitFor(b, now)
+}
+
+// waitFor returns how long to wait for a token of b: as long as a new one takes, so that a caller that waits and comes again finds it
+// there, though clocks and networks are not exact.
+func waitFor(b *rate.Limiter, now time.Time) time.Duration {
 	wait := (1 - b.TokensAt(now)) / float64(b.Limit())
 	return time.Duration(min(max(wait, min(1/float64(b.Limit()), 0.1)), maxWait.Seconds()) * float64(time.Second))
 }
@@ -122,3 +125,42 @@ func (c *count) enter(limit int) bool {
 }
 
 func (c *count) leave() { c.Add(-1) }
+
+// The counts are how many interactions of one node run or wait, by consumer. The zero value is empty. It is safe for concurrent use.
+type counts struct {
+	mu  sync.Mutex
+	all int            // owned by mu
+	by  map[string]int // by the name of the consumer, without those of none; owned by mu
+}
+
+// enter counts one more of a consumer, unless there are limit already, or a quarter is free at most and the consumer has a sixteenth: that
+// quarter is for the other consumers of the node. A limit below 1 is none.
+func (c *counts) enter(name string, limit int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if free := limit - c.all; limit > 0 && (free <= 0 || free <= limit/4 && c.by[name] >= max(limit/16, 1)) {
+		return false
+	}
+	if c.by == nil {
+		c.by = map[string]int{}
+	}
+	c.all++
+	c.by[name]++
+	return true
+}
+
+func (c *counts) leave(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all--
+	if c.by[name]--; c.by[name] == 0 {
+		delete(c.by, name)
+	}
+}
+
+// none reports whether nothing runs.
+func (c *counts) none() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.all == 0
+}

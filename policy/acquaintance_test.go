@@ -89,6 +89,7 @@ func TestUntrustedDeadline(t *testing.T) {
 			"none":           {interact.Message{From: who(alice)}, 0, time.Second, "interact.untrusted_deadline"},
 			"shorter":        {interact.Message{From: who(alice)}, time.Millisecond, time.Millisecond, ""},
 			"request stream": {interact.Message{From: who(alice), Chunks: chunks}, 0, time.Minute, "interact.tasks.untrusted_run"},
+			"unproven":       {interact.Message{From: did.Consumer(did.Unproven, "")}, time.Hour, time.Second, "interact.untrusted_deadline"},
 			"trust.allow":    {interact.Message{From: who(bob)}, time.Hour, time.Hour, ""},
 			"this machine":   {interact.Message{From: who(local)}, time.Hour, time.Hour, ""},
 		} {

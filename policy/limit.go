@@ -56,7 +56,7 @@ func (p *Policy) Limit() interact.Wrap {
 				return t.Do(ctx, m)
 			case m.Type.Long():
 				return p.subscribed(ctx, t, m, who)
-			case m.From.Node == "" && p.own == nil, m.From.Node != "" && p.free:
+			case p.free:
 				return t.Do(ctx, m)
 			}
 			return func(yield func(*interact.Message, error) bool) { p.admitted(ctx, t, m, who, yield) }
@@ -95,13 +95,13 @@ func (p *Policy) admitted(ctx context.Context, t interact.Thing, m *interact.Mes
 	if m.From.Node == "" {
 		all = p.own
 	}
-	if who != nil && !who.running.enter(p.rules.ConsumerConcurrency) {
-		yield(nil, overloaded(all, "wait for one to end; or ask for a higher interact.per_caller there", "%s has %d interactions here already",
-			m.From.Node.Short(), p.rules.ConsumerConcurrency))
+	if who != nil && !who.running.enter(m.From.Name, p.rules.ConsumerConcurrency) {
+		yield(nil, overloaded(all, "wait for one to end; or ask for a higher interact.per_caller there",
+			"%s has as many interactions here as it may, of the %d of its node", m.From.Short(), p.rules.ConsumerConcurrency))
 		return
 	}
 	if who != nil {
-		defer who.running.leave()
+		defer who.running.leave(m.From.Name)
 	}
 	c := p.claim(m)
 	if all != nil {
@@ -220,8 +220,15 @@ func inTime(by time.Time) time.Time {
 // tunnelsEach is how many tunnels an agent may have for each of its places.
 const tunnelsEach = 4
 
-// beginThing makes the places of an agent.
-func beginThing(a *account, k thingKey) {
+// beginCaller makes what is counted of a caller.
+func (p *Policy) beginCaller(a *account, _ did.DID) {
+	a.calls = newMeter(p.rules.PerPeer, p.rules.Burst)
+	a.reads = newMeter(p.rules.ReadsPerPeer, max(p.rules.Burst, int(min(p.rules.ReadsPerPeer, 1<<30))))
+}
+
+// beginThing makes what is counted of an agent.
+func (p *Policy) beginThing(a *account, k thingKey) {
+	a.bucket = bucket(p.rules.PerThing, p.rules.ThingBurst)
 	if k.places > 0 {
 		a.places, a.tunnels = newAdmission(k.places), newAdmission(tunnelsEach*k.places)
 	}

@@ -109,7 +109,7 @@ func TestRefusedIsNotCounted(t *testing.T) {
 			refused(t, thing, alice, invoke, interact.Overloaded, "interact.concurrency")
 		}
 		end()
-		if n := p.callers.all[alice].running.Load(); n != 0 {
+		if n := p.callers.all[alice].running.all; n != 0 {
 			t.Errorf("%d of alice are counted, want none", n)
 		}
 		run(t, thing, alice, invoke)()
@@ -185,7 +185,7 @@ func TestThingBurst(t *testing.T) {
 		"at least one":          {Rules{PerThing: 0.001}, 1},
 		"a rate beyond numbers": {Rules{PerThing: 1e300}, 1 << 30},
 	} {
-		if got := New(c.rules).things.burst; got != c.want {
+		if got := New(c.rules).things.get(thingKey{}, time.Now()).bucket.Burst(); got != c.want {
 			t.Errorf("%s: a burst of %d, want %d", name, got, c.want)
 		}
 	}
@@ -219,7 +219,7 @@ func TestAccountsAreBounded(t *testing.T) {
 // TestLatecomersShare: beyond the bound new callers are counted together, and the old ones as before.
 func TestLatecomersShare(t *testing.T) {
 	t.Parallel()
-	a := newAccounts[string](1, 1, 2)
+	a := newAccounts(2, func(*account, string) {})
 	now := time.Now()
 	first, second := a.get("a", now), a.get("b", now)
 	third, fourth := a.get("c", now), a.get("d", now)
@@ -320,4 +320,82 @@ func TestReadsHaveARateOfTheirOwn(t *testing.T) {
 			t.Errorf("after the time to wait %d came through, want 1", n)
 		}
 	})
+}
+
+// TestConsumersOfANodeHaveRates: one that asks without pause takes what the others leave, and never their parts; together they have what
+// their node may.
+func TestConsumersOfANodeHaveRates(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		rules Rules
+		typ   interact.Type
+	}{"calls": {Rules{PerPeer: 10, Burst: 20}, invoke}, "reads": {Rules{ReadsPerPeer: 10, Burst: 20}, read}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				thing := interact.Chain(answering, New(c.rules).Limit())
+				passed := func(name string, n int) (ok int) {
+					for range n {
+						_, err := interact.Ask(t.Context(), thing, &interact.Message{Type: c.typ, From: did.NodePrincipal(alice, name)})
+						switch e := interact.AsError(err); {
+						case e == nil:
+							ok++
+						case e.Code != interact.RateLimited || e.RetryAfter <= 0:
+							t.Fatalf("got %v, want RateLimited and a time to wait", err)
+						}
+					}
+					return ok
+				}
+				if n := passed("greedy", 100); n != 20 {
+					t.Errorf("%d at once by the only consumer, want the burst of 20", n)
+				}
+				passed("modest", 1) // from now on it has a part
+				greedy, modest := 0, 0
+				for i := range 100 {
+					time.Sleep(100 * time.Millisecond)
+					if greedy += passed("greedy", 10); i%4 == 3 {
+						modest += passed("modest", 1)
+					}
+				}
+				if modest != 25 || greedy < 64 || greedy > 75 {
+					t.Errorf("in 10 s %d of 25 of one consumer, and %d of the other; want all, and what they leave of 100 and keep", modest, greedy)
+				}
+				time.Sleep(10 * time.Second)
+				if n := passed("greedy", 100) + passed("modest", 100) + passed("another", 100) + passed("", 100); n != 20 {
+					t.Errorf("%d at once by four consumers, want the burst of 20 of their node", n)
+				}
+			})
+		})
+	}
+}
+
+// TestConsumersOfANodeRunAtOnce: one consumer leaves a quarter of what its node may have at once, and together they have no more than that.
+func TestConsumersOfANodeRunAtOnce(t *testing.T) {
+	t.Parallel()
+	c := &counts{}
+	enter := func(name string) (n int) {
+		for c.enter(name, 16) {
+			n++
+		}
+		return n
+	}
+	if a, b := enter("a"), enter("b"); a != 12 || b != 1 {
+		t.Errorf("%d of the first consumer and %d of the second, want 12 and 1", a, b)
+	}
+	for _, name := range []string{"c", "", "d"} {
+		if n := enter(name); n != 1 {
+			t.Errorf("%d of %q, want 1", n, name)
+		}
+	}
+	if n := enter("e"); n != 0 || c.all != 16 {
+		t.Errorf("%d of the last, and %d of all; want none, and 16", n, c.all)
+	}
+	for name, n := range map[string]int{"a": 12, "b": 1, "c": 1, "": 1, "d": 1} {
+		for range n {
+			c.leave(name)
+		}
+	}
+	if !c.none() || len(c.by) != 0 {
+		t.Errorf("%d are left, of %d consumers", c.all, len(c.by))
+	}
 }

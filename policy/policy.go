@@ -6,7 +6,7 @@
 // this node (whose principal has no Node) were let in by its edge: no mode refuses them and no rate slows them, since they could as
 // well use the agents themselves; the numbers that may run at once, of all callers and of one agent, hold for them too, and they
 // are served first. What a caller behind another node asks is counted of that node: its names are the node's word, and invented
-// ones buy nothing.
+// ones buy nothing. Within what the node may have each of its consumers has a part of its own.
 package policy
 
 import (
@@ -34,8 +34,9 @@ type Rules struct {
 	Self did.DID
 	// Allow names who passes the allowlist; Deny who is refused in every mode.
 	Allow, Deny []did.DID
-	// PerPeer is how many messages a second one caller may send in the long run, Burst how many at once. Zero PerPeer sets no
-	// limit; a Burst below 1 is 1. Lower values protect agents from greedy callers, and slow honest ones in a hurry.
+	// PerPeer is how many messages a second one caller may send in the long run, Burst how many at once; the consumers of a node share
+	// both, each with a part of its own (see meter). Zero PerPeer sets no limit; a Burst below 1 is 1. Lower values protect agents from greedy callers, and
+	// slow honest ones in a hurry.
 	PerPeer float64
 	Burst   int
 	// ReadsPerPeer is the same for what only reads, properties and states of actions, which costs little and is not counted above;
@@ -45,7 +46,8 @@ type Rules struct {
 	// What comes on top waits, by turns (see admission), for at most queueFor. Zero sets no limit. Subscriptions and observations
 	// are counted apart: they wait most of the time, and go on for days.
 	Concurrency int
-	// ConsumerConcurrency is how many of one caller may run or wait at once; more are refused. Zero sets no limit.
+	// ConsumerConcurrency is how many of one caller may run or wait at once; more are refused. One consumer of a node leaves a quarter to
+	// the others. Zero sets no limit.
 	ConsumerConcurrency int
 	// Subscriptions is how many subscriptions and observations one caller may have at once; zero sets no limit.
 	Subscriptions int
@@ -68,7 +70,7 @@ type Policy struct {
 	allow, deny map[did.DID]bool
 	peers       *admission // of callers with a DID; nil: no limit
 	own         *admission // of callers on this machine: no stranger takes their places
-	free        bool       // nothing is counted of what callers with a DID run
+	free        bool       // nothing is counted of what runs, and no time is cut
 	met         acquaintances
 	callers     accounts[did.DID]
 	things      accounts[thingKey]
@@ -95,13 +97,8 @@ func New(r Rules) *Policy {
 	if r.ThingBurst < 1 {
 		r.ThingBurst = int(min(max(r.PerThing, 1), 1<<30))
 	}
-	p := &Policy{rules: r, allow: set(r.Allow), deny: set(r.Deny),
-		callers: newAccounts[did.DID](r.PerPeer, r.Burst, maxCallers),
-		things:  newAccounts[thingKey](r.PerThing, r.ThingBurst, maxThings)}
-	p.things.begin = beginThing
-	p.callers.begin = func(a *account, _ did.DID) {
-		a.reads = bucket(r.ReadsPerPeer, max(r.Burst, int(min(r.ReadsPerPeer, 1<<30))))
-	}
+	p := &Policy{rules: r, allow: set(r.Allow), deny: set(r.Deny)}
+	p.callers, p.things = newAccounts(maxCallers, p.beginCaller), newAccounts(maxThings, p.beginThing)
 	p.free = r.Concurrency <= 0 && r.ConsumerConcurrency <= 0 && r.ThingConcurrency <= 0 && r.UntrustedDeadline <= 0 && r.UntrustedRun <= 0
 	if r.Concurrency > 0 {
 		p.peers, p.own = newAdmission(r.Concurrency), newAdmission(r.Concurrency)

@@ -20,12 +20,13 @@ func (p *Policy) paced(m *interact.Message, who *account) error {
 	if who == nil {
 		return nil
 	}
-	b, rate, key := who.bucket, p.rules.PerPeer, "trust.rate.per_peer"
+	b, rate, key := who.calls, p.rules.PerPeer, "trust.rate.per_peer"
 	if m.Type.Reads() && !m.Type.Long() {
 		b, rate, key = who.reads, p.rules.ReadsPerPeer, "trust.rate.reads"
 	}
-	if wait := take(b); wait > 0 {
-		return limited(wait, "slow down, or ask for a higher "+key, "%s asks more often than %g times a second", m.From.Node.Short(), rate)
+	if wait := b.take(m.From.Name); wait > 0 {
+		return limited(wait, "slow down, or ask for a higher "+key, "%s and its consumers ask more often than %g times a second",
+			m.From.Node.Short(), rate)
 	}
 	return nil
 }
@@ -35,7 +36,7 @@ func (p *Policy) pacedThing(m *interact.Message, id string, what *account) error
 	if m.From.Node == "" {
 		return nil
 	}
-	if wait := take(what.bucket); wait > 0 {
+	if wait := take(what.bucket, time.Now()); wait > 0 {
 		return limited(wait, "try again in a while; or ask for a higher trust.rate.per_thing there",
 			"%s is asked more often than %g times a second", id, p.rules.PerThing)
 	}
