@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/policy"
 )
@@ -172,5 +173,52 @@ func TestNobodyHonestIsRefusedByRates(t *testing.T) {
 		if e := wantCode(t, refusal, interact.RateLimited); e.RetryAfter != 50*time.Millisecond || !e.Remote {
 			t.Errorf("without time: %+v, want a time to wait", e)
 		}
+	})
+}
+
+// TestConsumersOfANodeDoNotSlowEachOther: one asks without pause, as much as its node may. Another one of the same node, which asks less than
+// its part, is answered at once, though it has no time to wait.
+func TestConsumersOfANodeDoNotSlowEachOther(t *testing.T) {
+	simulate(t, 1, func(t *testing.T, s *sim) {
+		caller := s.nodes[0]
+		host := run(t, s.open(t, 1, func(o *Options) { o.Policy = policy.Rules{PerPeer: 10, Burst: 20} }))
+		if s.nodes = append(s.nodes, host); s.LinkAll() != nil {
+			t.Fatal("the nodes cannot be linked")
+		}
+		p, err := host.Offer(t.Context(), tool("Echo", ""), interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
+			r := m.Reply(interact.ActionStatus, "", m.Data)
+			r.Status = interact.StatusCompleted
+			return r, nil
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		connect(t, caller, host)
+		knows(t, caller, p.Ref)
+		ask := func(name string, patience time.Duration) error {
+			_, err := interact.Ask(t.Context(), caller.Mesh(), &interact.Message{Type: interact.InvokeAction, Thing: p.Ref, Name: "echo", Data: []byte(`"x"`),
+				From: did.Consumer(did.Token, name), Deadline: time.Now().Add(patience)})
+			return err
+		}
+		end := time.Now().Add(20 * time.Second)
+		var wg sync.WaitGroup
+		for range 30 {
+			wg.Go(func() {
+				for time.Now().Before(end) {
+					if err := ask("greedy", time.Minute); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		time.Sleep(4 * time.Second)
+		for time.Now().Before(end) {
+			if err := ask("modest", 200*time.Millisecond); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(400 * time.Millisecond)
+		}
+		wg.Wait()
 	})
 }

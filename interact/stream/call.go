@@ -46,7 +46,7 @@ func (t *thing) ask(ctx context.Context, m *interact.Message, yield func(*intera
 		return interact.Errorf(interact.Loop, "see which nodes relay to each other", "the message for %q passed %d nodes",
 			m.Thing, m.Hops)
 	}
-	q := request{m, m.Deadline}
+	q := request{m, m.Deadline, t.b.as(m)}
 	if d, ok := ctx.Deadline(); ok {
 		q.by = earliest(q.by, d)
 	}
@@ -93,23 +93,31 @@ func (b *Binding) rank(node did.DID) int {
 	return 1
 }
 
-// askPaced asks one host, as fast as it wants to be asked.
+// askPaced asks one host, as fast as it wants to be asked: again, if it has refused the call before it began and said when to come again, and
+// if there is time.
 func (b *Binding) askPaced(ctx context.Context, h td.Host, q request, yield func(*interact.Message, error) bool) error {
-	k := paceKey{h.Node, q.m.Thing, q.m.Type.Reads()}
+	k := paceKey{h.Node, q.m.Thing, q.as, q.m.Type.Reads()}
 	if err := b.pace.turn(ctx, k, q.by); err != nil {
 		return expired(err, h.Node)
 	}
-	by := q.by
+	by, full := q.by, crowded{until: time.Now().Add(maxCrowded)}
 	for {
 		err := b.askHost(ctx, h, q, yield)
 		e, ok := err.(*interact.Error)
-		if !ok || e.Code != interact.RateLimited || e.RetryAfter <= 0 || e.Begun || q.m.Chunks != nil {
+		if !ok || e.RetryAfter <= 0 || e.Begun || q.m.Chunks != nil {
 			return err
 		}
-		if by.IsZero() {
-			by = time.Now().Add(maxPatience)
+		var again bool
+		var late error
+		switch e.Code {
+		case interact.RateLimited:
+			if by.IsZero() {
+				by = time.Now().Add(maxPatience)
+			}
+			again, late = b.pace.refused(ctx, k, by, e.RetryAfter)
+		case interact.Overloaded:
+			again, late = full.refused(ctx, q.by, e.RetryAfter)
 		}
-		again, late := b.pace.refused(ctx, k, by, e.RetryAfter)
 		switch {
 		case late != nil:
 			return expired(late, h.Node)
@@ -145,10 +153,11 @@ func (b *Binding) askHost(ctx context.Context, h td.Host, q request, yield func(
 	}
 }
 
-// A request is a message that is asked, and when the answer is of no use any more.
+// A request is a message that is asked, when the answer is of no use any more, and for whom this node asks.
 type request struct {
 	m  *interact.Message
 	by time.Time // zero: never
+	as string    // see Binding.as
 }
 
 // late reports why q is not worth sending at now: the error of a context, or nil.
@@ -258,7 +267,7 @@ func (c *call) admit(ctx context.Context, node did.DID) error {
 
 // start sends the request. What does not fit its frame is sent by a goroutine, while replies may come.
 func (c *call) start(ctx context.Context) error {
-	f := follow{stream: c.m.Chunks != nil, as: c.l.b.as(c.m)}
+	f := follow{stream: c.m.Chunks != nil, as: c.as}
 	if c.large() {
 		f.size = int64(len(c.m.Data))
 	}

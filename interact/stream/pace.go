@@ -13,6 +13,9 @@ import (
 const (
 	maxPaces    = 4096        // hosts and things that want to be asked more slowly; of others each call waits for itself
 	maxPatience = time.Minute // for a call without a deadline
+	// maxCrowded is how long a call is asked again of a host that has no place for it. An agent that calls another one holds a place
+	// meanwhile: such circles must not stand still until their deadlines.
+	maxCrowded = 10 * time.Second
 )
 
 // A pacer asks hosts as fast as they want to be asked. A host that refuses a call by its rate says how long to wait. Calls of the same
@@ -25,10 +28,11 @@ type pacer struct {
 	next map[paceKey]pace // owned by mu
 }
 
-// A paceKey is what a host may limit: its rates are for what reads and for the rest, and for each thing.
+// A paceKey is what a host may limit: its rates are for what reads and for the rest, for each thing, and for each consumer of this node.
 type paceKey struct {
 	host  did.DID
 	thing string
+	as    string
 	reads bool
 }
 
@@ -127,6 +131,23 @@ func (p *pacer) sweepLocked(now time.Time) bool {
 		}
 	}
 	return len(p.next) < maxPaces
+}
+
+// A crowded call is one whose host had no place for it. Such calls take no turns: when a place will be free is a guess, and many may
+// be free then. Each waits twice as long as before instead, so that a host that stays full is asked seldom.
+type crowded struct {
+	until time.Time
+	wait  time.Duration
+}
+
+// refused waits until the call may go again, and reports false if there is no time for that. The error is that of ctx.
+func (c *crowded) refused(ctx context.Context, by time.Time, after time.Duration) (again bool, err error) {
+	c.wait = max(after, 2*c.wait)
+	at := time.Now().Add(c.wait)
+	if at.After(earliest(by, c.until)) {
+		return false, nil
+	}
+	return true, sleep(ctx, at)
 }
 
 // sleep returns at the time, or with the error of ctx.

@@ -45,6 +45,9 @@ func TestPace(t *testing.T) {
 		if err := p.turn(t.Context(), paceKey{host: "did:key:z1", thing: "urn:y"}, time.Time{}); err != nil || time.Since(begun) != 0 {
 			t.Errorf("another thing waits %v, %v", time.Since(begun), err)
 		}
+		if err := p.turn(t.Context(), paceKey{host: "did:key:z1", thing: "urn:x", as: "crm"}, time.Time{}); err != nil || time.Since(begun) != 0 {
+			t.Errorf("another consumer waits %v, %v", time.Since(begun), err)
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		wg.Go(func() {
 			if _, err := p.refused(ctx, k, time.Time{}, time.Second); !errors.Is(err, context.Canceled) {

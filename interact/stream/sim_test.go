@@ -480,3 +480,56 @@ func TestDoubtBesideAPatientCall(t *testing.T) {
 		<-over // what is dead is given up as a whole
 	})
 }
+
+// TestCrowdedHostIsAskedAgain: a host that has no place, and says when to come again, is asked again for a while, each time later; not
+// beyond the deadline, and not with a request stream, which cannot be sent again.
+func TestCrowdedHostIsAskedAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		refused int // calls, before one is taken
+		after   time.Duration
+		left    time.Duration // 0: no deadline
+		stream  bool
+		asked   int
+		took    time.Duration
+		ok      bool
+	}{
+		"soon free":        {2, time.Second, 0, false, 3, 3 * time.Second, true},
+		"never free":       {99, time.Second, time.Hour, false, 4, 7 * time.Second, false},
+		"no time":          {99, time.Second, 2 * time.Second, false, 2, time.Second, false},
+		"it says no time":  {99, 0, time.Hour, false, 1, 0, false},
+		"a request stream": {99, time.Second, time.Hour, true, 1, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 2, func(t *testing.T, hosts []host.Host) {
+				caller, end := bind(hosts[0], Options{})
+				defer end()
+				server, endServer := bind(hosts[1], Options{})
+				defer endServer()
+				asked := 0
+				server.Serve(interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
+					if asked++; asked <= c.refused {
+						return nil, &interact.Error{Code: interact.Overloaded, Title: "full", RetryAfter: c.after}
+					}
+					r := m.Reply(interact.ActionStatus, interact.JSON, nil)
+					r.Status = interact.StatusCompleted
+					return r, nil
+				}))
+				begun := time.Now()
+				m := &interact.Message{Type: interact.InvokeAction, Thing: "urn:x", Name: "do"}
+				if c.left > 0 {
+					m.Deadline = begun.Add(c.left)
+				}
+				if c.stream {
+					m.Chunks = func(yield func([]byte, error) bool) { yield([]byte("x"), nil) }
+				}
+				_, err := interact.Ask(t.Context(), caller.Thing([]td.Host{at(t, hosts[1])}), m)
+				if e := interact.AsError(err); (e == nil) != c.ok || e != nil && (e.Code != interact.Overloaded || !e.Remote) {
+					t.Errorf("got %v, want it to be answered: %v", err, c.ok)
+				}
+				if took := time.Since(begun); asked != c.asked || took != c.took {
+					t.Errorf("asked %d times in %v, want %d in %v", asked, took, c.asked, c.took)
+				}
+			})
+		})
+	}
+}
