@@ -95,7 +95,7 @@ type Mesh interface {
 	Presence(d *td.Description) directory.Presence
 	Look(ctx context.Context, things ...*td.Description)
 	// Resembles returns the name that the name of a thing looks like and is not, or "" (directory.Directory.Resembles).
-	Resembles(d *td.Description) string
+	Resembles(r *td.Record) string
 	// Latest numbers the last change of what is known, and Watch yields those that come after a number.
 	Latest() uint64
 	Watch(ctx context.Context, q td.Query, after uint64) iter.Seq2[directory.Change, error]

@@ -12,6 +12,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory/index"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/confusable"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -109,8 +110,29 @@ func (d *Directory) pick(r td.Ref, found []*view) (*td.Description, error) {
 	if len(refs) > 8 {
 		hint += ", …"
 	}
-	return nil, interact.Errorf(interact.Ambiguous, hint, "%d agents match %q", len(found), r)
+	return nil, interact.Errorf(interact.Ambiguous, hint, "%d agents match %q%s", len(found), r, d.alike(found))
 }
+
+// alike says of the names of things that they look like others: a reference does not show which letters it has.
+func (d *Directory) alike(found []*view) (text string) {
+	seen := map[string]bool{}
+	for _, v := range found {
+		name := shownName(v.record)
+		of := d.Resembles(v.record)
+		if of == "" || seen[name] || len(seen) == maxMarks {
+			continue
+		}
+		seen[name] = true
+		text += fmt.Sprintf("; %q looks like %q", name, of)
+		if odd := confusable.Odd(name, of); odd != "" {
+			text += " (" + odd + ")"
+		}
+	}
+	return text
+}
+
+// maxMarks bounds the names that an error marks.
+const maxMarks = 3
 
 // named returns the living things that a reference names, in the order of the ways that [Directory.Get] lists: what
 // one way finds hides what later ones would.

@@ -157,8 +157,8 @@ func (d *Directory) classOf(r *td.Record, own bool) class {
 
 // Resembles returns the name that the name of a thing looks like, of a thing of this node, of a trusted owner, or known for longer; empty if
 // there is none. Nothing is done to it: two things whose names look alike stay two things.
-func (d *Directory) Resembles(desc *td.Description) string {
-	name := shownName(desc.Record)
+func (d *Directory) Resembles(r *td.Record) string {
+	name := shownName(r)
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	group := d.looks.groups[d.looks.key(name)]

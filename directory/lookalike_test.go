@@ -2,9 +2,11 @@ package directory
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -40,7 +42,7 @@ func TestResembles(t *testing.T) {
 	}
 	check := func(what string, desc *td.Description, want string) {
 		t.Helper()
-		if got := d.Resembles(desc); got != want {
+		if got := d.Resembles(desc.Record); got != want {
 			t.Errorf("%s: resembles %q, want %q", what, got, want)
 		}
 	}
@@ -58,7 +60,7 @@ func TestResembles(t *testing.T) {
 	own := add(9, other, true)
 	check("this node's own", own, "")
 	check("what is like that", ours, "ech\u043e")
-	if got := d.Resembles(add(5, "Weather", false)); got != "" {
+	if got := d.Resembles(add(5, "Weather", false).Record); got != "" {
 		t.Errorf("weather resembles %q", got)
 	}
 	d.mu.Lock()
@@ -72,8 +74,8 @@ func TestResembles(t *testing.T) {
 			variant += letters[i>>b&1]
 		}
 		desc := add(byte(20+i%200), variant, false)
-		if want := "echoecoe"; i > 0 && d.Resembles(desc) != want {
-			t.Errorf("%d: %q resembles %q", i, variant, d.Resembles(desc))
+		if want := "echoecoe"; i > 0 && d.Resembles(desc.Record) != want {
+			t.Errorf("%d: %q resembles %q", i, variant, d.Resembles(desc.Record))
 		}
 	}
 	for _, group := range d.looks.groups {
@@ -90,5 +92,25 @@ func TestResembles(t *testing.T) {
 	}
 	if len(d.looks.groups) != 0 {
 		t.Errorf("%d names of nothing are remembered", len(d.looks.groups))
+	}
+}
+
+// A name that several things have and that looks like another is marked in the error, which shows references, not letters.
+func TestAnAmbiguousNameThatLooksLikeAnotherIsMarked(t *testing.T) {
+	t.Parallel()
+	d := filled(t, Options{Self: key(t, 9).DID()})
+	for owner, title := range map[byte]string{2: "\u0435cho", 3: "\u0435cho", 4: "Plain", 5: "Plain"} {
+		if _, err := d.Add(plain(t, owner, fmt.Sprintf("urn:x:%d", owner), title)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	original := with(plain(t, 1, "urn:x:1", "Echo"), func(r *td.Record) { r.Hosts = []td.Host{{Node: key(t, 9).DID()}} })
+	if _, err := d.put(original, published); err != nil {
+		t.Fatal(err)
+	}
+	_, err := d.Get(t.Context(), "\u0435cho")
+	wantCode(t, err, interact.Ambiguous, "2 agents match \"\u0435cho\"; \"\u0435cho\" looks like \"echo\" (Cyrillic \u0435)", "use one of urn:x:2@")
+	if _, err = d.Get(t.Context(), "plain"); interact.AsError(err).Code != interact.Ambiguous || strings.Contains(err.Error(), "looks like") {
+		t.Errorf("names that look like no other: %v", err)
 	}
 }

@@ -46,7 +46,7 @@ type Directory interface {
 	Presence(d *td.Description) directory.Presence
 	Look(ctx context.Context, things ...*td.Description)
 	// Resembles returns the name that the name of a thing looks like, of one that is trusted more or known for longer; or "".
-	Resembles(d *td.Description) string
+	Resembles(r *td.Record) string
 	// Hosted reports whether this node offers the thing.
 	Hosted(d *td.Description) bool
 	// Fork returns the equivocation about a thing that was seen last, as long as someone should know about it.

@@ -102,6 +102,11 @@ func (g *Gateway) search(r *http.Request, f finding, page *directory.Search) (*A
 	list := &AgentList{APIVersion: APIVersion, Kind: "AgentList"}
 	list.Items, list.Next = g.ranked(r.Context(), f, found, page)
 	list.Coverage, list.Took = f.query.Tally.Coverage(), milliseconds(time.Since(start))
+	for i := range list.Items {
+		if list.Items[i].State == directory.StateRefused {
+			list.Coverage.Refused++
+		}
+	}
 	if total, ok := f.query.Tally.Total(); ok && total >= len(list.Items) {
 		list.Total = &total
 	}
@@ -182,7 +187,7 @@ func (g *Gateway) agent(d *td.Description) Agent {
 	}
 	_, a.Equivocal = g.o.Node.Fork(d.Record)
 	p := g.o.Node.Presence(d)
-	a.Resembles = g.o.Node.Resembles(d)
+	a.Resembles = g.o.Node.Resembles(d.Record)
 	a.State, a.LastSeen = p.State, p.LastSeen.UTC()
 	for _, h := range d.Record.Hosts {
 		a.Hosts = append(a.Hosts, h.Node)

@@ -183,8 +183,8 @@ func (n *fakeNode) Presence(d *td.Description) directory.Presence {
 }
 
 // Resembles: nothing looks like anything but what begins with a Cyrillic letter.
-func (n *fakeNode) Resembles(d *td.Description) string {
-	if rest, ok := strings.CutPrefix(d.Name(), "\u0435"); ok {
+func (n *fakeNode) Resembles(r *td.Record) string {
+	if rest, ok := strings.CutPrefix(strings.ToLower(r.Title), "\u0435"); ok {
 		return "e" + rest
 	}
 	return ""

@@ -95,7 +95,7 @@ func (n *Node) Presence(d *td.Description) directory.Presence {
 
 // Resembles returns the name that the name of a thing looks like (directory.Directory.Resembles); what this node offers looks like
 // nothing else.
-func (n *Node) Resembles(d *td.Description) string { return n.dir.Resembles(d) }
+func (n *Node) Resembles(r *td.Record) string { return n.dir.Resembles(r) }
 
 // Look finds out whether things can be reached, so that [Node.Presence] says it: the agents of this node are tried, and hosts are
 // asked, which reaches them or not, and how the agents are. A host is asked every ten seconds at most; of hosts that are known to be down nothing

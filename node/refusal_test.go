@@ -1,12 +1,16 @@
 package node
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/policy"
+	"github.com/lmosd/lmosd/route"
+	"github.com/lmosd/lmosd/td"
 )
 
 // TestARefusalSaysSo: who calls an agent of a host whose policy refuses it hears that, over each transport and as often as it asks;
@@ -39,9 +43,15 @@ func TestARefusalSaysSo(t *testing.T) {
 			if err != nil || a.Agent.State != directory.StateRefused {
 				t.Errorf("show says %+v, %v", a, err)
 			}
-			list := found(t, caller)
-			if len(list) != 1 || list[0].State != directory.StateRefused {
-				t.Errorf("find says %+v", list)
+			list, err := caller.Client().Find(t.Context(), td.Query{}, time.Second)
+			if err != nil || len(list.Items) != 1 || list.Items[0].State != directory.StateRefused || list.Coverage.Refused != 1 {
+				t.Errorf("find says %+v, %v", list, err)
+			}
+			for _, question := range []route.Question{{Message: "echo", All: true}, {Message: "echo", Among: td.Query{Name: "echo"}}} {
+				got, err := caller.Route(t.Context(), question)
+				if err != nil || got.Agent != nil || len(got.Candidates) > 0 || !strings.Contains(got.Reason, "refuses this node") {
+					t.Errorf("the router says %+v, %v", got, err)
+				}
 			}
 			if caller.dir.IsDown(host.DID()) {
 				t.Error("a host that refuses counts as one that failed")

@@ -78,7 +78,8 @@ func (n *Node) known(_ context.Context, q td.Query) iter.Seq2[*td.Description, e
 // standing is what the router is told of an agent besides its description: a thing with several hosts is as near as the nearest.
 func (n *Node) standing(d *td.Description) (s route.Standing) {
 	p := n.Presence(d)
-	s.Gone, s.Reached, s.Local = p.State == directory.StateUnreachable, p.State == directory.StateReachable, n.offers.has(d)
+	s.Gone, s.Refused = p.State == directory.StateUnreachable, p.State == directory.StateRefused
+	s.Reached, s.Local = p.State == directory.StateReachable, n.offers.has(d)
 	s.Trust, _ = n.trust(d.Record.Owner)
 	for _, h := range d.Record.Hosts {
 		if took := n.latency(h.Node); took > 0 && (s.RoundTrip == 0 || took < s.RoundTrip) {

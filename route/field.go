@@ -15,7 +15,7 @@ import (
 type field struct {
 	about  string
 	agents []*agent // that may be picked: the best first, then by reference
-	gone   []*agent // that fit, and are known to be unreachable
+	gone   []*agent // that are never picked: they are known to be unreachable, or refuse this node
 }
 
 // An agent is one of the field.
@@ -41,7 +41,7 @@ func newField(descs []*td.Description, about string, standing func(*td.Descripti
 	f := &field{about: about}
 	for _, d := range descs {
 		a := &agent{desc: d, points: pointsOf(d), standing: standing(d)}
-		if a.standing.Gone {
+		if a.standing.Gone || a.standing.Refused {
 			f.gone = append(f.gone, a)
 		} else {
 			f.agents = append(f.agents, a)
@@ -244,7 +244,7 @@ func (f *field) missing(chosen *agent) string {
 	if len(f.gone) == 0 || len(f.agents) == 0 || f.gone[0].score < leastWords || chosen != nil && f.gone[0].score <= chosen.score {
 		return ""
 	}
-	return "; " + f.gone[0].desc.Name() + " fits better, and is unreachable"
+	return "; " + f.gone[0].desc.Name() + " fits better, and " + f.gone[0].away()
 }
 
 // nobody says why there is no agent to choose from.
@@ -252,7 +252,15 @@ func (f *field) nobody() string {
 	if len(f.gone) == 0 {
 		return "there is no agent to choose from"
 	}
-	return fmt.Sprintf("there is no agent to choose from: %s, which fits best of those known, is unreachable", f.gone[0].desc.Name())
+	return fmt.Sprintf("there is no agent to choose from: %s, which fits best of those known, %s", f.gone[0].desc.Name(), f.gone[0].away())
+}
+
+// away says why an agent is never picked.
+func (a *agent) away() string {
+	if a.standing.Refused {
+		return "refuses this node"
+	}
+	return "is unreachable"
 }
 
 func (a *agent) candidate() Candidate {

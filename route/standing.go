@@ -13,6 +13,7 @@ import (
 // A Standing is what is known of an agent besides its description.
 type Standing struct {
 	Gone      bool          // it is known to be unreachable: it is never picked
+	Refused   bool          // a policy keeps its host and this node apart, as is known: it is never picked
 	Reached   bool          // it is connected, or was reached lately
 	Local     bool          // this node hosts it
 	Trust     float64       // of its owner, 0 to 1

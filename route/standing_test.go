@@ -33,6 +33,8 @@ func TestEqualsAreToldApart(t *testing.T) {
 		"not measured":     {map[string]Standing{"a": {}, "b": {RoundTrip: 2 * ms}}, "b", ByRoundTrip, "2ms away"},
 		"nothing is known": {nil, "a", ByReference, "tells them apart"},
 		"one is gone":      {map[string]Standing{"a": {Gone: true, Local: true, Trust: 1}, "b": {}}, "b", "", ""},
+		"one refuses":      {map[string]Standing{"a": {Refused: true, Reached: true, Trust: 1}, "b": {}}, "b", "", ""},
+		"both refuse":      {map[string]Standing{"a": {Refused: true}, "b": {Refused: true}}, "", "", "refuses this node"},
 		"both are gone":    {map[string]Standing{"a": {Gone: true}, "b": {Gone: true}}, "", "", "unreachable"},
 	} {
 		for _, method := range []Method{Lexical, Vector} {

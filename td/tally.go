@@ -7,10 +7,12 @@ import (
 
 // Coverage says how complete an answer is.
 type Coverage struct {
-	Asked       int       `json:"asked"`
-	Answered    int       `json:"answered"`
-	Unreachable int       `json:"unreachable"`
-	Oldest      time.Time `json:"oldest,omitzero"`
+	Asked       int `json:"asked"`
+	Answered    int `json:"answered"`
+	Unreachable int `json:"unreachable"`
+	// Refused is how many things of the answer are at hosts that do not talk with this node, because of a policy.
+	Refused int       `json:"refused"`
+	Oldest  time.Time `json:"oldest,omitzero"`
 	// Truncated says that something was not looked at, because of a deadline or another bound: nobody knows what is missing.
 	Truncated bool `json:"truncated"`
 	// More says that the answer ended at the limit of the query: what follows is had by asking for it.

@@ -213,7 +213,7 @@ func findAgents(ctx context.Context, m bridge.Mesh, ask *interact.Message) (*int
 	hits := []hit{}
 	for _, r := range m.Rank(ctx, q, found) {
 		p := m.Presence(r.Description)
-		hits = append(hits, hit{Resembles: m.Resembles(r.Description), State: p.State, LastSeen: p.LastSeen.UTC().Truncate(time.Second), Name: r.Thing.Title, Ref: r.Ref(), Description: r.Thing.Description, Score: r.Score,
+		hits = append(hits, hit{Resembles: m.Resembles(r.Record), State: p.State, LastSeen: p.LastSeen.UTC().Truncate(time.Second), Name: r.Thing.Title, Ref: r.Ref(), Description: r.Thing.Description, Score: r.Score,
 			Card: "/a2a/" + url.PathEscape(r.Ref()) + "/.well-known/agent-card.json"})
 	}
 	r := ask.Reply(interact.ActionStatus, interact.JSON, wire.Encode(map[string]any{"agents": hits}))

@@ -372,7 +372,7 @@ func (a *app) coverage(list *gateway.AgentList) {
 
 func coverageLine(list *gateway.AgentList, now time.Time) string {
 	c := list.Coverage
-	hosts, away, unknown, refused := map[did.DID]bool{}, 0, 0, 0
+	hosts, away, unknown := map[did.DID]bool{}, 0, 0
 	for _, g := range list.Items {
 		for _, h := range g.Hosts {
 			hosts[h] = true
@@ -382,8 +382,6 @@ func coverageLine(list *gateway.AgentList, now time.Time) string {
 			away++
 		case directory.StateUnknown:
 			unknown++
-		case directory.StateRefused:
-			refused++
 		}
 	}
 	asked := fmt.Sprintf("asked %d, answered %d", c.Asked, c.Answered)
@@ -401,8 +399,8 @@ func coverageLine(list *gateway.AgentList, now time.Time) string {
 	if away > 0 {
 		parts = append(parts, terminal.Count(away, "agent is unreachable", "agents are unreachable"))
 	}
-	if refused > 0 {
-		parts = append(parts, terminal.Count(refused, "agent is refused to this node", "agents are refused to this node")+" (LMOS-1403)")
+	if c.Refused > 0 {
+		parts = append(parts, terminal.Count(c.Refused, "agent is refused to this node", "agents are refused to this node")+" (LMOS-1403)")
 	}
 	if unknown > 0 {
 		parts = append(parts, terminal.Count(unknown, "agent was not reached yet", "agents were not reached yet"))

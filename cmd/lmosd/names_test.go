@@ -60,6 +60,8 @@ func TestCoverageLine(t *testing.T) {
 			"2 agents from 1 peer · asked 3, answered 3, oldest 2m · 14 ms"},
 		"one is away": {gateway.AgentList{Items: []gateway.Agent{{Hosts: hosts, State: directory.StateUnreachable}}, Coverage: td.Coverage{Asked: 1, Answered: 1}},
 			"1 agent from 1 peer · asked 1, answered 1 · 1 agent is unreachable · 0.0 ms"},
+		"one is refused": {gateway.AgentList{Items: []gateway.Agent{{Hosts: hosts, State: directory.StateRefused}}, Coverage: td.Coverage{Asked: 1, Answered: 1, Refused: 1}},
+			"1 agent from 1 peer · asked 1, answered 1 · 1 agent is refused to this node (LMOS-1403) · 0.0 ms"},
 		"nobody knows of one": {gateway.AgentList{Items: []gateway.Agent{{Hosts: hosts, State: directory.StateUnknown}}, Coverage: td.Coverage{Asked: 1, Answered: 1}},
 			"1 agent from 1 peer · asked 1, answered 1 · 1 agent was not reached yet · 0.0 ms"},
 		"some did not answer": {gateway.AgentList{Coverage: td.Coverage{Asked: 3, Answered: 1, Unreachable: 2}},

@@ -195,3 +195,22 @@ func TestSelf(t *testing.T) {
 		{path: "/.well-known/wot", header: map[string]string{"Accept": typeJSON}, want: map[string]string{"Content-Type": typeJSON}}})
 	newWorld(t, func(o *Options) { o.Describe = nil }).do(t, exchange{path: "/.well-known/wot", status: 503})
 }
+
+// A name that looks like that of a thing of this node is marked in the registration, wherever that is shown, and the signed TD stays as it is.
+func TestNamesThatLookAlikeAreMarked(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(o *Options) { o.Resembles = o.Things.(Index).Resembles })
+	w.add("urn:x:echo", "Echo")
+	w.learn("urn:x:fake", "\u0415cho")
+	const mark = `"lmosd:resembles":"echo"`
+	for path, marks := range map[string]int{"/things": 1, "/things/urn:x:fake?enriched=true": 1, "/things/urn:x:echo?enriched=true": 0,
+		"/things/urn:x:fake": 0, "/things?enriched=false": 0, "/search/jsonpath?query=$[*]": 1} {
+		if body := w.do(t, exchange{path: path}).Body.String(); strings.Count(body, mark) != marks || strings.Count(body, "resembles") != marks {
+			t.Errorf("%s: want %d marks: %s", path, marks, body)
+		}
+	}
+	known := strings.TrimSpace(string(w.search(t, "jsonpath", `$[?@.registration['lmosd:resembles']].id`, 200)))
+	if known != `["urn:x:fake"]` {
+		t.Errorf("a search for marks has %s", known)
+	}
+}

@@ -24,7 +24,12 @@ type Registration struct {
 	Expires time.Time `json:"expires,omitzero"`
 	// TTL is for how many seconds after each change it is registered; zero means that Expires stands for itself.
 	TTL float64 `json:"ttl,omitempty"`
+	// Resembles is the name that the thing's own looks like and is not ([Options.Resembles]); it is in what is written only.
+	Resembles string `json:"-"`
 }
+
+// resembles is the term of [Registration.Resembles], which WoT Discovery does not define: its registration may have terms of others.
+const resembles = "lmosd:resembles"
 
 // At returns r for a thing that is registered or changed at now; was is its registration before, or zero. The server computes
 // what ttl says at creation and at every update, and ignores what the client says of it.
@@ -51,12 +56,17 @@ func (r Registration) over(now time.Time) bool { return !r.Expires.IsZero() && !
 
 // of returns what the directory says of a thing. What this node learned from others is there until its record expires.
 func (s *Server) of(r *td.Record) Registration {
+	reg, ours := Registration{}, false
 	if s.o.Publisher != nil {
-		if reg, ok := s.o.Publisher.Registered(r); ok {
-			return reg
-		}
+		reg, ours = s.o.Publisher.Registered(r)
 	}
-	return Registration{Expires: r.Expires}
+	if !ours {
+		reg = Registration{Expires: r.Expires}
+	}
+	if s.o.Resembles != nil {
+		reg.Resembles = s.o.Resembles(r)
+	}
+	return reg
 }
 
 // appendTo appends r as JSON, with the time at which it is retrieved; zero leaves that out. Times are in UTC (tdd-absolute-time).
@@ -77,6 +87,11 @@ func (r Registration) appendTo(dst []byte, retrieved time.Time) []byte {
 	if r.TTL > 0 {
 		dst = append(append(dst, separator), `"ttl":`...)
 		dst = strconv.AppendFloat(dst, r.TTL, 'f', -1, 64)
+		separator = ','
+	}
+	if r.Resembles != "" {
+		text, _ := json.Marshal(r.Resembles) // a text
+		dst = append(append(append(dst, separator), `"`+resembles+`":`...), text...)
 		separator = ','
 	}
 	if separator == '{' {

@@ -147,6 +147,8 @@ type Options struct {
 	Things Things
 	// Publisher takes changes. Nil makes a directory that is read only: what would change it is 405.
 	Publisher Publisher
+	// Resembles returns the name that the name of a thing looks like and is not, or "" (directory.Directory.Resembles); nil knows none.
+	Resembles func(*td.Record) string
 	// Guard makes of a route what asks for the rights of its caller and writes its error. Nil lets everybody do everything.
 	Guard func(a Access, h Handler) http.Handler
 	// Describe returns the directory's own TD; nil, or an empty TD, is 503.

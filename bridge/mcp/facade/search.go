@@ -108,7 +108,7 @@ func (s *mesh) find(ctx context.Context, q td.Query) (found []*td.Description) {
 func (s *mesh) hit(ctx context.Context, d *td.Description, sought []string) hit {
 	out := hit{Thing: s.shortly(ctx, d), Title: d.Thing.Title, Description: interact.Clip(d.Thing.Description, 300), Tools: []brief{}}
 	p := s.h.o.Mesh.Presence(d)
-	out.Resembles = s.h.o.Mesh.Resembles(d)
+	out.Resembles = s.h.o.Mesh.Resembles(d.Record)
 	out.State, out.LastSeen = p.State, p.LastSeen.UTC().Truncate(time.Second)
 	all := briefs(d.Thing, sought)
 	out.More = max(0, len(all)-toolsOfHit) + offer.Omitted(d.Thing)
