@@ -2,6 +2,7 @@ package node
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"path/filepath"
@@ -10,48 +11,70 @@ import (
 
 	ds "github.com/ipfs/go-datastore"
 
+	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/storage"
 )
 
-// ownStore returns where offers are kept: in the store, with copies beside it. What the store has lost is put back, and what was lost
+// openCopied opens the stores of offers and of tasks, with copies beside them. What the store has lost is put back, and what was lost
 // for good is named, in the log and in the status, until the folder that says so is deleted.
 //
 // Copies are as secret as the store. Who can write them can write the store, too: both are the node's user's alone.
-func (n *Node) ownStore() (ds.Batching, error) {
+func (n *Node) openCopied() error {
+	n.offerStore, n.taskStore = n.stores.own(), n.stores.ledger()
 	if n.stores.Path() == "" {
-		return n.stores.own(), nil
+		return nil
 	}
 	dir := filepath.Join(n.opts.Dir, "own", n.opts.Network)
-	own, err := storage.NewCopies(n.stores.own(), dir, laterOffer, n.log)
-	if err != nil {
-		return nil, dirError(dir, err)
+	offers, err := n.repair(&n.offerStore, dir, laterOffer)
+	var tasks storage.Loss
+	if err == nil {
+		tasks, err = n.repair(&n.taskStore, filepath.Join(dir, "tasks"), laterTask)
 	}
-	loss, err := own.Repair(n.life)
+	return errors.Join(err, n.tellLoss(offers, tasks)) // A copy that does not read is found once.
+}
+
+// repair adds copies in dir to a store, and puts back from there what the store has lost.
+func (n *Node) repair(store *ds.Batching, dir string, newer func(a, b []byte) bool) (storage.Loss, error) {
+	copies, err := storage.NewCopies(*store, dir, newer, n.log)
+	if err != nil {
+		return storage.Loss{}, dirError(dir, err)
+	}
+	*store = copies
+	loss, err := copies.Repair(n.life)
 	switch {
 	case storage.Full(err):
 		n.log.Warn("what the store has lost is put back when there is room: start again then", "err", err)
 	case err != nil:
-		return nil, n.stores.failed(err)
+		return loss, n.stores.failed(err)
 	}
-	return own, n.tellLoss(loss)
+	return loss, nil
 }
 
 // tellLoss notes what a damaged store had lost.
-func (n *Node) tellLoss(loss storage.Loss) error {
-	if n.aside == "" && len(loss.Restored) == 0 && len(loss.Gone) == 0 {
-		return nil
-	}
+func (n *Node) tellLoss(offers, tasks storage.Loss) error {
 	text := "the store was damaged"
 	if n.aside != "" {
 		text += " and is now " + n.aside
 	}
-	if len(loss.Restored) > 0 {
-		text += "; put back from copies: " + names(loss.Restored)
+	found := n.aside != ""
+	for _, part := range []struct {
+		what   string
+		values [][]byte
+		name   func([]byte) string
+	}{
+		{"put back from copies", offers.Restored, thingOf},
+		{"LOST", offers.Gone, thingOf},
+		{"tasks put back from copies", tasks.Restored, taskOf},
+		{"LOST tasks", tasks.Gone, taskOf},
+	} {
+		if len(part.values) > 0 {
+			found, text = true, text+"; "+part.what+": "+names(part.values, part.name)
+		}
 	}
-	if len(loss.Gone) > 0 {
-		text += "; LOST: " + names(loss.Gone)
+	if !found {
+		return nil
 	}
-	text += "; peers, descriptions of others and tasks begun may be missing: they are found again, tasks are not"
+	text += "; peers and descriptions of others may be missing: they are found again"
 	n.log.Error(text)
 	if err := storage.Note(n.opts.Dir, n.aside, text); err != nil && !storage.Full(err) {
 		return dirError(n.opts.Dir, err)
@@ -59,19 +82,38 @@ func (n *Node) tellLoss(loss storage.Loss) error {
 	return nil
 }
 
-// thingOf finds the id of a thing in what is left of an offer.
-var thingOf = regexp.MustCompile(`"thing":"((?:[^"\\]|\\.)*)"`)
+// maxNamed is how many of what was lost are named: a ledger may have thousands of tasks.
+const maxNamed = 100
 
-func names(offers [][]byte) string {
+func names(values [][]byte, name func([]byte) string) string {
 	var all []string
-	for _, of := range offers {
-		name := "one whose name does not read"
-		if m := thingOf.FindSubmatch(of); m != nil {
-			name = string(m[1])
-		}
-		all = append(all, fmt.Sprintf("%.200s", name))
+	for _, v := range values[:min(len(values), maxNamed)] {
+		all = append(all, name(v))
+	}
+	if more := len(values) - maxNamed; more > 0 {
+		all = append(all, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(all, ", ")
+}
+
+// Members of offers and tasks, in what is left of them.
+var (
+	thingMember  = regexp.MustCompile(`"thing":"((?:[^"\\]|\\.)*)"`)
+	actionMember = regexp.MustCompile(`"action":"((?:[^"\\]|\\.)*)"`)
+	taskMember   = regexp.MustCompile(`"actionID":"((?:[^"\\]|\\.)*)"`)
+)
+
+func memberOf(of []byte, re *regexp.Regexp, what string) string {
+	if m := re.FindSubmatch(of); m != nil {
+		return fmt.Sprintf("%.200s", m[1])
+	}
+	return "one whose " + what + " does not read"
+}
+
+func thingOf(offer []byte) string { return memberOf(offer, thingMember, "name") }
+
+func taskOf(entry []byte) string {
+	return fmt.Sprintf("%s (%s of %s)", memberOf(entry, taskMember, "id"), memberOf(entry, actionMember, "action"), memberOf(entry, thingMember, "name"))
 }
 
 // laterOffer reports whether a is a later state of an offer than b, or b does not read.
@@ -81,6 +123,15 @@ func laterOffer(a, b []byte) bool {
 		return false
 	}
 	return json.Unmarshal(b, &y) != nil || x.Seq > y.Seq
+}
+
+// laterTask reports whether a is a later state of a task than b, or b does not read. One that has ended stays as it is.
+func laterTask(a, b []byte) bool {
+	var x, y struct{ State string }
+	if json.Unmarshal(a, &x) != nil {
+		return false
+	}
+	return json.Unmarshal(b, &y) != nil || interact.StatusOf(x.State).Final() && !interact.StatusOf(y.State).Final()
 }
 
 // losses yields what was lost by the folder that says so.

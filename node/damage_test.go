@@ -7,10 +7,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/lmosd/lmosd/interact"
 )
 
-// images of a data directory as kill -9 leaves it: five agents are published and acknowledged, nothing is closed.
-func killed(t *testing.T, engine string) (o Options, image string) {
+// killed returns the image of a data directory as kill -9 leaves it: five agents are published and a task is begun and acknowledged,
+// nothing is closed.
+func killed(t *testing.T, engine string) (o Options, image, task string) {
 	t.Helper()
 	o = quiet()
 	o.Dir, o.Engine, image = t.TempDir(), engine, t.TempDir()
@@ -20,11 +23,24 @@ func killed(t *testing.T, engine string) (o Options, image string) {
 			t.Fatal(err)
 		}
 	}
+	enough := make(chan struct{})
+	thing, _, err := n.Register(t.Context(), []byte(sleepDraft), sleeper(enough))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for r, err := range mesh(n).Do(t.Context(), &interact.Message{Type: interact.InvokeAction, Thing: thing, Name: "sleep", Detach: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		task = r.ActionID
+		break
+	}
 	copyDir(t, o.Dir, image)
+	close(enough)
 	if err := n.stop(); err != nil {
 		t.Fatal(err)
 	}
-	return o, image
+	return o, image, task
 }
 
 func copyDir(t *testing.T, from, to string) {
@@ -40,7 +56,7 @@ func copyDir(t *testing.T, from, to string) {
 	}
 }
 
-// Whatever is cut from the store's files or flipped in them: each agent is there after the start, or is named as lost; and a store that
+// Whatever is cut from the store's files or flipped in them: each agent and each task is there after the start, or is named as lost; and a store that
 // a crash left as it is, with a tail that nobody was told is stored, is no damage.
 func TestADamagedStoreLosesNothingSilently(t *testing.T) {
 	t.Parallel()
@@ -48,7 +64,7 @@ func TestADamagedStoreLosesNothingSilently(t *testing.T) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
 	for _, engine := range []string{EnginePebble, EngineLevelDB} {
-		o, image := killed(t, engine)
+		o, image, task := killed(t, engine)
 		try := func(name string, harm func(dir string), check func(there int, said string)) {
 			dir := t.TempDir()
 			copyDir(t, image, dir)
@@ -66,6 +82,9 @@ func TestADamagedStoreLosesNothingSilently(t *testing.T) {
 				} else if !strings.Contains(said, fmt.Sprintf("urn:x:%d", i)) {
 					t.Errorf("%s %s: urn:x:%d is lost, and nobody is told: %s", engine, name, i, said)
 				}
+			}
+			if _, ok := n.ledger.Get(task); !ok && !strings.Contains(said, task) {
+				t.Errorf("%s %s: a task is lost, and nobody is told: %s", engine, name, said)
 			}
 			check(there, said)
 			if err := n.Close(); err != nil {
@@ -118,8 +137,10 @@ func TestADamagedStoreLosesNothingSilently(t *testing.T) {
 			change(t, logs(dir), func([]byte) []byte { return nil })
 			copies, _ := filepath.Glob(filepath.Join(dir, "own", "test", "*.copy"))
 			change(t, copies[:1], func(b []byte) []byte { b[len(b)-10] ^= 1; return b })
+			copies, _ = filepath.Glob(filepath.Join(dir, "own", "test", "tasks", "*.copy"))
+			change(t, copies, func(b []byte) []byte { b[0] ^= 1; return b })
 		}, func(there int, said string) {
-			if there != 4 || !strings.Contains(said, "LOST: urn:x:") {
+			if there != 4 || !strings.Contains(said, "LOST: urn:x:") || !strings.Contains(said, "LOST tasks: "+task+" (sleep of ") {
 				t.Errorf("%s: %d agents are there, and the status says %s", engine, there, said)
 			}
 		})

@@ -162,28 +162,34 @@ func (gs *guests) expire(ctx context.Context, id string, g *guest, c *connection
 	}
 }
 
-// endOrphans withdraws, after a grace, what did not come back since the start of this node.
+// endOrphans withdraws, after a grace, what did not come back since the start of this node; on a full disk it tries again.
 func (n *Node) endOrphans(ctx context.Context) error {
-	select {
-	case <-time.After(grace):
-		n.withdrawOrphans(ctx)
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+	for wait := true; wait; {
+		select {
+		case <-time.After(grace):
+			wait = n.withdrawOrphans(ctx)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
+	return nil
 }
 
 // withdrawOrphans withdraws what a process answered when this node last ended, unless a process offers it again by now. The
-// tombstone is told like any other.
-func (n *Node) withdrawOrphans(ctx context.Context) {
+// tombstone is told like any other. It reports whether some wait for room on the disk.
+func (n *Node) withdrawOrphans(ctx context.Context) (full bool) {
 	for _, id := range n.offers.orphaned() {
 		switch of, err := n.offers.withdrawOrphan(ctx, id); {
+		case codeIs(err, interact.DiskFull):
+			full = true
+			n.log.Debug("agent not withdrawn: the disk is full", "thing", id, "err", err)
 		case err != nil:
 			n.log.Warn("agent not withdrawn, though its process did not come back", "thing", id, "err", err)
 		case of != nil:
 			n.log.Info("agent withdrawn: its process did not come back after the start of the node", "thing", id, "waited", grace)
 		}
 	}
+	return full
 }
 
 // yields gives the place of c, which was refused, back to who had it. It reports whether nobody is there: that one may have gone

@@ -26,6 +26,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	ds "github.com/ipfs/go-datastore"
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
 
@@ -66,6 +67,8 @@ type Node struct {
 	host        host.Host
 	made        *p2p.Host // the same, unless Options gave one
 	stores      *stores
+	offerStore  ds.Batching // with copies, as taskStore
+	taskStore   ds.Batching
 	verifier    *td.Verifier
 	policy      *policy.Policy
 	metrics     *gateway.Metrics
@@ -187,7 +190,7 @@ func (n *Node) openDir() error {
 	if home != n.opts.Network {
 		n.log.Info("the data folder keeps this network apart from the one that it was made in", "network", n.opts.Network, "other", home)
 	}
-	return nil
+	return n.openCopied()
 }
 
 func (n *Node) openNetwork() (err error) {
@@ -252,7 +255,7 @@ func (n *Node) openAgents() error {
 	o.Log, o.Bound = n.log, n.policy.Bound
 	n.tasks = task.New(o)
 	n.onClose(func() error { n.tasks.Close(); return nil })
-	if n.ledger, err = task.NewLedger(n.stores.ledger(), task.LedgerOptions{Log: n.log}); err != nil {
+	if n.ledger, err = task.NewLedger(n.taskStore, task.LedgerOptions{Log: n.log}); err != nil {
 		return n.stores.failed(err)
 	}
 	n.guests = &guests{node: n, all: map[string]*guest{}}
@@ -276,11 +279,7 @@ func (n *Node) openMesh() (err error) {
 		Refused: n.refusal})
 	n.onClose(n.streams.Close)
 
-	own, err := n.ownStore()
-	if err != nil {
-		return err
-	}
-	n.offers = newOffers(n.key, own, n.verifier, n.opts.Lifetime)
+	n.offers = newOffers(n.key, n.offerStore, n.verifier, n.opts.Lifetime)
 	n.offers.hosts, n.offers.bind, n.offers.failed = n.hosts, n.agent, n.stores.failed
 	n.offers.add = func(d *td.Description) (bool, error) { return n.dir.Add(d) }
 	n.offers.known = func(thing string) uint64 { return n.dir.Seq(n.key.DID(), thing) }

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -565,4 +567,34 @@ func TestOffersAreOpenedWhileOthersArePublished(t *testing.T) {
 	if of := n.offers.get("urn:echo"); of == nil || of.desc.Name() != "echo-49" {
 		t.Errorf("the last publication is not the one in force: %+v", of)
 	}
+}
+
+// On a full disk an agent whose process did not come back is withdrawn when there is room again.
+func TestAnOrphanOnAFullDiskIsWithdrawnLater(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		of, _, err := d.offers.publish(t.Context(), tool("Echo", "urn:x:echo"), echo, tdd.Registration{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := d.restart(time.Now())
+		next.disk.err = syscall.ENOSPC
+		n := &Node{offers: next.offers, log: slog.New(slog.DiscardHandler)}
+		ended := make(chan error, 1)
+		go func() { ended <- n.endOrphans(t.Context()) }()
+		time.Sleep(10 * grace)
+		if synctest.Wait(); next.get(of.Thing) != nil {
+			t.Fatal("it was withdrawn without room")
+		}
+		next.disk.err = nil
+		time.Sleep(grace)
+		synctest.Wait()
+		if grave := next.get(of.Thing); grave == nil || grave.Withdrawn.IsZero() {
+			t.Errorf("with room again it is %+v; want it withdrawn", grave)
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -2,8 +2,11 @@ package storage
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"slices"
 	"testing"
 
 	ds "github.com/ipfs/go-datastore"
@@ -48,5 +51,42 @@ func TestRepairOnAFullDisk(t *testing.T) {
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Of damaged stores, and of what was lost with them, the newest are kept; a folder with another name is the user's.
+func TestDamagedStoresAreBounded(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var want []string
+	for i := range maxAside + 2 {
+		at := filepath.Join(dir, fmt.Sprintf("store.damaged-2020010%dT000000.000", i+1))
+		if err := os.Mkdir(at, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if i > 2 {
+			want = append(want, at)
+		}
+	}
+	users := filepath.Join(dir, "store.damaged-0-keep")
+	if err := errors.Join(os.Mkdir(users, 0o700), os.Mkdir(filepath.Join(dir, "store"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	at, err := Aside(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Note(dir, at, "text"); err != nil {
+		t.Fatal(err)
+	}
+	folders, texts := Notes(dir)
+	if want = append([]string{users}, append(want, at)...); !slices.Equal(folders, want) || texts[len(texts)-1] != "text" {
+		t.Errorf("kept are %q, with %q; want %q", folders, texts, want)
+	}
+	if err := Note(dir, "", "later"); err != nil {
+		t.Fatal(err)
+	}
+	if folders, texts = Notes(dir); len(folders) != maxAside+1 || folders[2] != at || texts[3] != "later" {
+		t.Errorf("then kept are %q, with %q", folders, texts)
 	}
 }

@@ -33,26 +33,46 @@ func unreadable(path string, err error) error {
 	return errors.Join(err, errUnreadable)
 }
 
-const asideName = "store.damaged-"
+const (
+	asideName = "store.damaged-"
+	asideTime = "20060102T150405.000"
+	maxAside  = 3 // folders of damaged stores that are kept
+)
 
-// Aside moves the database of dir away, so that a new one can be made, and returns where it is.
+// Aside moves the database of dir away, so that a new one can be made, and returns where it is. The newest three are kept.
 func Aside(dir string) (string, error) {
-	to := filepath.Join(dir, asideName+time.Now().UTC().Format("20060102T150405.000"))
+	to := newAside(dir)
 	return to, os.Rename(filepath.Join(dir, "store"), to)
 }
 
 // noteName is the file in a damaged store's folder that says what was lost.
 const noteName = "lost.txt"
 
-// Note keeps what was lost, in the folder at, or in a new one if that is empty, until somebody deletes the folder.
+// Note keeps what was lost, in the folder at, or in a new one if that is empty, until the folder is deleted.
 func Note(dir, at, text string) error {
 	if at == "" {
-		at = filepath.Join(dir, asideName+time.Now().UTC().Format("20060102T150405.000"))
+		at = newAside(dir)
 	}
 	if err := os.MkdirAll(at, 0o700); err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(at, noteName), []byte(text), 0o600)
+}
+
+// newAside returns the path of a new folder, and deletes the oldest of more than maxAside. What cannot be deleted stays.
+func newAside(dir string) string {
+	var old []string
+	folders, _ := filepath.Glob(filepath.Join(dir, asideName+"*"))
+	for _, f := range folders {
+		if _, err := time.Parse(asideName+asideTime, filepath.Base(f)); err == nil { // else the user named it
+			old = append(old, f)
+		}
+	}
+	slices.Sort(old)
+	for _, f := range old[:max(len(old)-maxAside+1, 0)] {
+		_ = os.RemoveAll(f)
+	}
+	return filepath.Join(dir, asideName+time.Now().UTC().Format(asideTime))
 }
 
 // Notes returns what was lost, by folder, in the order of time.

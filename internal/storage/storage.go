@@ -18,6 +18,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	ds "github.com/ipfs/go-datastore"
+	"github.com/ipfs/go-datastore/failstore"
 	dssync "github.com/ipfs/go-datastore/sync"
 )
 
@@ -144,11 +145,13 @@ func (s *Store) Run(ctx context.Context) (opened bool) {
 		case <-timer.C:
 		}
 		if err := s.unlock(); err != nil {
-			s.o.Log.Error("the store could not be opened for writing", "path", s.path, "err", err)
+			s.o.Log.Error("the store could not be opened for writing", "path", s.path, "err", err, "hint", reopenHint)
 		}
 	}
 	return opened
 }
+
+const reopenHint = "it is tried again; if that does not help, see the disk's health and the permissions of the data directory, then start lmosd again"
 
 // unlock opens the database anew if there is room and nobody reads.
 func (s *Store) unlock() error {
@@ -159,16 +162,27 @@ func (s *Store) unlock() error {
 	if !s.locked.Load() {
 		return nil
 	}
-	if err := s.close(); err != nil {
-		return err
-	}
+	err := s.close() // It is not to be closed twice, even if that failed.
 	s.locked.Store(false)
-	if err := s.open(); err != nil {
-		s.locked.Store(true)
-		return errors.Join(err, s.open()) // what was read stays readable
+	reopened := s.open()
+	if reopened == nil {
+		s.o.Log.Info("there is room on the disk again: changes are stored", "path", s.path)
+		return nil
 	}
-	s.o.Log.Info("there is room on the disk again: changes are stored", "path", s.path)
-	return nil
+	s.locked.Store(true)
+	err = errors.Join(err, reopened)
+	if again := s.open(); again != nil { // else what was read stays readable
+		err = errors.Join(err, again)
+		s.fail(err)
+	}
+	return err
+}
+
+// fail has every read and write fail with err, until the database opens again.
+func (s *Store) fail(err error) {
+	err = fmt.Errorf("the store %s does not open again: %w", s.path, err)
+	closed := failstore.NewFailstore(ds.NewNullDatastore(), func(string) error { return err })
+	s.durable, s.fast, s.close = closed, closed, func() error { return nil }
 }
 
 // Close closes the store. One whose disk has no room is left as it is: what was acknowledged is on the disk.

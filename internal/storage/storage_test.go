@@ -184,6 +184,53 @@ func TestAStoreOnAFullDiskIsRead(t *testing.T) {
 	}
 }
 
+// A store that cannot be opened again, neither for writing nor for reading, fails with the reason until it can.
+func TestAStoreThatDoesNotOpenAgain(t *testing.T) {
+	t.Parallel()
+	for _, engine := range []string{Pebble, LevelDB} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			var free atomic.Uint64
+			free.Store(1 << 40)
+			o := Options{Log: slog.New(slog.DiscardHandler), Free: func() (uint64, error) { return free.Load(), nil }}
+			dir, ctx, a := t.TempDir(), t.Context(), ds.NewKey("/own/a")
+			s := open(t, engine, dir, o)
+			if err := errors.Join(s.Durable().Put(ctx, a, []byte("1")), s.Close()); err != nil {
+				t.Fatal(err)
+			}
+			free.Store(0)
+			s = open(t, engine, dir, o)
+			free.Store(1 << 40)
+			away := s.Path() + ".away"
+			if err := errors.Join(os.Rename(s.Path(), away), os.WriteFile(s.Path(), nil, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				if err := s.unlock(); err == nil {
+					t.Fatal("a file was opened as a database")
+				}
+				_, got := s.Durable().Get(ctx, a)
+				_, has := s.Fast().Has(ctx, a)
+				_, query := s.Fast().Query(ctx, query.Query{})
+				for what, err := range map[string]error{"get": got, "has": has, "query": query, "put": s.Durable().Put(ctx, a, nil)} {
+					if err == nil || !strings.Contains(err.Error(), s.Path()) {
+						t.Errorf("%s: %v; want the store that does not open", what, err)
+					}
+				}
+			}
+			if err := errors.Join(os.Remove(s.Path()), os.Rename(away, s.Path()), s.unlock()); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := s.Durable().Get(ctx, a); string(got) != "1" || err != nil {
+				t.Errorf("got %q, %v", got, err)
+			}
+			if err := errors.Join(s.Durable().Put(ctx, a, []byte("2")), s.Close()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 func open(t testing.TB, engine, dir string, o Options) *Store {
 	t.Helper()
 	s, err := Open(engine, dir, o)
