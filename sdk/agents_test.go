@@ -124,6 +124,7 @@ func startGo(t *testing.T, h *host, api, name string) *lamp {
 	units, level := agent.NewState("units", "celsius", nil), agent.NewState("level", 0, nil, upTo100)
 	hung, alarm := agent.NewState("hung", 0, nil, readOnly), agent.NewEvent[string]("alarm")
 	var note any
+	visit := ""
 	wait := func(ctx context.Context, _ agent.None) (agent.None, error) {
 		<-ctx.Done()
 		hung.Set(hung.Get() + 1)
@@ -228,6 +229,8 @@ func startGo(t *testing.T, h *host, api, name string) *lamp {
 		agent.Property("peak", func(context.Context) (int, error) { return 0, nil }, nil),
 		agent.Action("slow", func(_ context.Context, in text) (string, error) { return in.Text, nil }, agent.Async()),
 		agent.Property("version", func(context.Context) (string, error) { return "1.2.3", nil }, nil),
+		agent.Property("visitor", func(ctx context.Context) (string, error) { return visit + ", read by " + agent.CallerOf(ctx).ID(), nil },
+			func(ctx context.Context, v string) error { visit = v + " by " + agent.CallerOf(ctx).ID(); return nil }),
 		agent.Property("note", func(context.Context) (any, error) { return note, nil },
 			func(_ context.Context, v any) error { note = v; return nil }),
 	}

@@ -113,6 +113,8 @@ var contract = map[string]func(*asker){
 		a.gives("write", "units", `"kelvin"`, `null`)
 		a.gives("read", "units", "", `"kelvin"`)
 		a.gives("read", "version", "", `"1.2.3"`)
+		a.gives("write", "visitor", `"seen"`, `null`)
+		a.gives("read", "visitor", "", `"seen by local#operator, read by local#operator"`)
 		a.gives("write", "note", `{"of":"`+a.from+`"}`, `null`)
 		a.gives("read", "note", "", `{"of":"`+a.from+`"}`)
 		a.gives("write", "note", `null`, `null`)

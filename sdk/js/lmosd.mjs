@@ -356,7 +356,7 @@ export class Agent {
     return this
   }
 
-  /** A property of two functions; without write it is read-only. */
+  /** A property of two functions, read(call) and write(value, call); without write it is read-only. Call is as for an action. */
   property(name, type, read, write, about) {
     this.#put('properties', name, { ...schema(type), ...(!write && { readOnly: true }), ...about })
     this.#reads.set(name, read)
@@ -538,12 +538,12 @@ export class Agent {
   }
 
   async #answer(s, m, kind, name, signal) {
+    const call = { caller: m.caller, deadline: m.timeLeft && new Date(Date.now() + m.timeLeft) }
     if (kind === 'invokeAction' && this.#actions.has(name)) {
       const status = (status, output) => s.send(reply(m, 'actionStatus', { action: name, status, ...put(output) }))
       const f = this.#actions.get(name)
       if (f.chunked) m.chunks ??= whole(m)
       else if (m.chunks) throw fault(1406, `${name} takes no request stream`, 'send the data as one input')
-      const call = { caller: m.caller, deadline: m.timeLeft && new Date(Date.now() + m.timeLeft) }
       let output = await f(m.chunks ?? m.input, signal, (message, type) => this.#ask(s, m, name, signal, message, type), call)
       if (output?.[Symbol.asyncIterator] || output?.[Symbol.iterator] && typeof output.next === 'function') {
         for await (const part of output) {
@@ -554,10 +554,10 @@ export class Agent {
       }
       if (!signal.aborted) status('completed', output)
     } else if (kind === 'readProperty' && this.#reads.has(name)) {
-      const value = await this.#reads.get(name)()
+      const value = await this.#reads.get(name)(call)
       s.send(reply(m, 'propertyReading', { name, data: value ?? null, timestamp: now() }))
     } else if (kind === 'writeProperty' && this.#writes.has(name)) {
-      await this.#writes.get(name)(m.data)
+      await this.#writes.get(name)(m.data, call)
       s.send(reply(m, 'acknowledgement', { message: kind }))
     } else {
       throw fault(1406, `${kind} of "${name}" is not offered`)

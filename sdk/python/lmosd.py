@@ -430,8 +430,8 @@ class Caller:
 
 
 class Context:
-    """One call of an action. A function with a parameter of this type gets it, and sees that nobody waits for it any more, who asks
-    (caller) and until when (deadline, in seconds since the epoch; None where the node does not say)."""
+    """One call of an action, or one request to read or write a property. A function with a parameter of this type gets it, and sees that
+    nobody waits for it any more, who asks (caller) and until when (deadline, in seconds since the epoch; None where the node does not say)."""
 
     def __init__(self, m=None):
         told, left = (m or {}).get("caller"), (m or {}).get("timeLeft")
@@ -675,7 +675,8 @@ class Agent:
         return add(f) if f else add
 
     def property(self, f=None, *, name="", write=None, **about):
-        """Decorates a function that returns the value; write is a function that takes a new one."""
+        """Decorates a function that returns the value; write is a function that takes a new one. One parameter of type Context of each
+        is the call."""
 
         def add(f):
             words = schema(typing.get_type_hints(f, include_extras=True).get("return", typing.Any))
@@ -898,9 +899,10 @@ class Agent:
         if kind == "invokeAction" and name in self._actions:
             self._invoke(s, m, name, call)
         elif kind == "readProperty" and name in self._reads:
-            s.send(reply(m, "propertyReading", name=name, data=self._await(self._reads[name](), call), timestamp=now()))
+            data = self._await(given(self._reads[name], call), call)
+            s.send(reply(m, "propertyReading", name=name, data=data, timestamp=now()))
         elif kind == "writeProperty" and self._writes.get(name):
-            self._await(self._writes[name](m.get("data")), call)
+            self._await(given(self._writes[name], call, m.get("data")), call)
             s.send(reply(m, "acknowledgement", message=kind))
         else:
             raise Error("%s of %r is not offered" % (kind, name), "LMOS-1406")
@@ -1070,6 +1072,18 @@ def arguments(f, value, call):
     if missing:
         raise Error("the input lacks " + ", ".join(missing), "LMOS-1400")
     return {**{n: build(hint, value[n]) for n, hint, _ in some if n in value}, **given}
+
+
+def given(f, call, *values):
+    """What a function of a property returns for values, and for the Context where it takes that."""
+    try:
+        contexts = [n for n, hint in typing.get_type_hints(f).items() if hint is Context]
+    except (TypeError, NameError):  # functools.partial and its like have no hints
+        contexts = []
+    if not contexts:
+        return f(*values)
+    others = [n for n in inspect.signature(f).parameters if n not in contexts]
+    return f(**dict(zip(others, values)), **{n: call for n in contexts})
 
 
 def members(some):

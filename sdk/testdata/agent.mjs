@@ -8,6 +8,7 @@ const orNull = (type) => ({ oneOf: [{ type }, { type: 'null' }] })
 const place = {
   type: 'object', required: ['name'], properties: { name: { type: 'string' }, at: orNull('object'), near: { type: 'array' } }
 }
+let visit = ''
 let note
 
 const over = (signal) => new Promise((resolve) => signal.addEventListener('abort', resolve))
@@ -73,6 +74,9 @@ const lamp = agent(process.argv[2], { description: 'A lamp.', capabilities: ['ur
   .action('slow', { text: 'string' }, ({ text }) => text, { output: 'string', synchronous: false })
   .action('crash', undefined, () => process.exit(1))
   .property('version', 'string', () => '1.2.3')
+  .property('visitor', 'string', ({ caller }) => `${visit}, read by ${caller.id}`, (v, { caller, deadline }) => {
+    visit = `${v} by ${caller.id}${deadline > Date.now() ? '' : ', who has no time'}`
+  })
   .property('note', 'any', () => note, (v) => { note = v })
 
 console.log('ready', await lamp.start())

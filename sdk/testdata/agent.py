@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import os
 import sys
+import time
 import typing
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "python"))
@@ -179,6 +180,18 @@ def version() -> str:
 
 
 notes = []
+
+
+visits = [""]
+
+
+def visit(call: lmosd.Context, value):
+    visits[0] = "%s by %s%s" % (value, call.caller.id, "" if call.deadline > time.time() else ", who has no time")
+
+
+@agent.property(write=visit)
+async def visitor(call: lmosd.Context) -> str:
+    return "%s, read by %s" % (visits[0], call.caller.id)
 
 
 @agent.property(write=notes.append)
