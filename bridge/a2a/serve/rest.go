@@ -74,7 +74,7 @@ func (h *Handler) rest(w http.ResponseWriter, r *http.Request, p wire.Place) {
 	switch {
 	case first == nil && !waits && r.Context().Err() != nil: // nobody reads it
 	case first == nil && !waits:
-		c.refuse(w, r, wire.Errorf(wire.InvalidAgentResponse, "the agent gave no answer"))
+		c.refuse(w, r, noAnswer.err)
 	case first != nil && first.err != nil:
 		c.refuse(w, r, first.err)
 	default:

@@ -56,13 +56,10 @@ func (h *Handler) rpc(w http.ResponseWriter, r *http.Request, name string) {
 	}
 	out, stop := h.results(r.Context(), agent, op)
 	defer stop()
-	first, waits := h.first(out)
+	first, _ := h.first(out)
 	if first != nil && first.err != nil && statusOf(w, first.err) != http.StatusOK { // who may not ask is told so by HTTP
 		answer(w, first.err.Status(), jsonType, c.response(*first))
 		return
-	}
-	if first == nil && !waits && r.Context().Err() == nil {
-		first = &result{err: wire.Errorf(wire.InvalidAgentResponse, "the agent gave no answer")}
 	}
 	h.events(w, r, first, out, write)
 }

@@ -342,12 +342,21 @@ func one(ctx context.Context, a wire.Agent, op *wire.Operation) result {
 func (h *Handler) results(ctx context.Context, a wire.Agent, op *wire.Operation) (<-chan result, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	out := make(chan result)
+	give := func(r result) bool {
+		select {
+		case out <- r:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
 	var work sync.WaitGroup
 	work.Go(func() {
 		defer close(out)
 		defer func() { // the server catches what panics in its own goroutines only
 			if p := recover(); p != nil {
 				h.o.Log.Error("an operation panicked", "method", op.Method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+				give(result{err: wire.Errorf(wire.InternalError, "the operation failed")})
 			}
 		}()
 		for raw, err := range a.Do(ctx, op) {
@@ -355,9 +364,7 @@ func (h *Handler) results(ctx context.Context, a wire.Agent, op *wire.Operation)
 			if err != nil {
 				r.err = wire.AsError(err)
 			}
-			select {
-			case out <- r:
-			case <-ctx.Done():
+			if !give(r) {
 				return
 			}
 		}
@@ -370,7 +377,11 @@ type result struct {
 	err *wire.Error
 }
 
-// events writes results as a stream of Server-Sent Events: first, if there is one, then those that come.
+// noAnswer is the result of an agent that gives none.
+var noAnswer = result{err: wire.Errorf(wire.InvalidAgentResponse, "the agent gave no answer")}
+
+// events writes results as a stream of Server-Sent Events: first, if there is one, then those that come. It is never empty, unless the
+// client leaves.
 func (h *Handler) events(w http.ResponseWriter, r *http.Request, first *result, from <-chan result, write func(result) error) {
 	control := http.NewResponseController(w)
 	header := w.Header()
@@ -386,9 +397,13 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request, first *result, 
 	for control.Flush() == nil {
 		select {
 		case e, more := <-from:
+			if !more && first == nil {
+				_ = write(noAnswer) // a client that went away needs none
+			}
 			if !more || write(e) != nil {
 				return
 			}
+			first = &e
 		case <-alive.C:
 			if _, err := io.WriteString(w, ": still here\n\n"); err != nil {
 				return

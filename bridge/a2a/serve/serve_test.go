@@ -46,6 +46,8 @@ func mirror(name, principal string) wire.Agent {
 			switch {
 			case strings.Contains(string(op.Params), "broken"):
 				yield(nil, interact.Errorf(interact.Unreachable, "try again", "it broke"))
+			case strings.Contains(string(op.Params), "panics"):
+				panic("a mistake")
 			case strings.Contains(string(op.Params), "silent"):
 				<-ctx.Done()
 				yield(nil, ctx.Err())
@@ -247,4 +249,29 @@ func TestEventStreams(t *testing.T) {
 		text += string(heard[:n])
 	}
 	cancel()
+}
+
+// A stream that has begun ends with a result or an error, also if the agent gives none, or panics.
+func TestStreamsHaveAnEnd(t *testing.T) {
+	t.Parallel()
+	base := start(t)
+	_, _, got := ask(t, base, "POST /a2a/x", rpcOf("SendStreamingMessage", `{"x":"panics"}`), "A2A-Version: 1.0")
+	if strings.Count(got, "data: ") != 2 || !strings.Contains(got, `"error":{"code":-32603`) || strings.Contains(got, "a mistake") {
+		t.Errorf("after a panic: %q", got)
+	}
+	_, _, got = ask(t, base, "POST /a2a/x/message:stream", `{"x":"panics"}`, "A2A-Version: 1.0")
+	if !strings.Contains(got, "event: error\ndata: {\"error\":{\"code\":500") {
+		t.Errorf("after a panic, with REST: %q", got)
+	}
+	h := New(Options{KeepAlive: time.Hour})
+	over := make(chan result)
+	close(over)
+	var told []result
+	h.events(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil), nil, over, func(r result) error {
+		told = append(told, r)
+		return nil
+	})
+	if len(told) != 1 || told[0].err == nil || told[0].err.Code != wire.InvalidAgentResponse {
+		t.Errorf("an agent that is silent and leaves: %+v", told)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lmosd/lmosd/bridge/mcp/backend"
@@ -181,6 +182,7 @@ type starting struct {
 	p      *passed
 	ctx    context.Context
 	cancel context.CancelFunc
+	begun  atomic.Bool        // whether first was sent
 	first  chan *wire.Message // what the client began with
 	ready  chan struct{}      // closed once conn is there
 
@@ -191,12 +193,9 @@ type starting struct {
 
 // Write implements [wire.Conn].
 func (s *starting) Write(ctx context.Context, m *wire.Message) error {
-	if m.Method() == wire.Initialize {
-		select {
-		case s.first <- m:
-			return nil
-		default: // it has begun
-		}
+	if m.Method() == wire.Initialize && s.begun.CompareAndSwap(false, true) { // one that follows is for the server to answer
+		s.first <- m
+		return nil
 	}
 	select {
 	case <-s.ready:
@@ -269,15 +268,18 @@ func (s *starting) open(ctx context.Context, m *wire.Message) (conn wire.Conn, s
 	return nil, nil, err
 }
 
-// maxBefore bounds what a server says before it answers the first request of a session.
-const maxBefore = 1000
+// maxBefore and maxBeforeBytes bound what a server says before it answers the first request of a session.
+const (
+	maxBefore      = 1000
+	maxBeforeBytes = wire.MaxMessage
+)
 
 // answer sends m, and returns what is said up to its answer.
 func answer(ctx context.Context, conn wire.Conn, m *wire.Message) (said []*wire.Message, err error) {
 	if err := conn.Write(ctx, m); err != nil {
 		return nil, err
 	}
-	for range maxBefore {
+	for n, size := 0, 0; n < maxBefore && size < maxBeforeBytes; n++ {
 		r, err := conn.Read(ctx)
 		if bad, ok := err.(*wire.Error); ok {
 			if r == nil {
@@ -288,6 +290,7 @@ func answer(ctx context.Context, conn wire.Conn, m *wire.Message) (said []*wire.
 		if err != nil {
 			return nil, err
 		}
+		size += len(r.Bytes())
 		if said = append(said, r); r.IsResponse() && r.ID() == m.ID() {
 			return said, nil
 		}

@@ -134,3 +134,54 @@ func TestMoreThanIsDescribed(t *testing.T) {
 		t.Errorf("the mesh lists %q", all)
 	}
 }
+
+// A client that says initialize again is answered as the server answers it, and not left to wait.
+func TestInitializeTwice(t *testing.T) {
+	t.Parallel()
+	m := bridgetest.NewMesh(t)
+	thing, _ := newShop(t)
+	add(t, m, "urn:shop", shopTD, thing)
+	h := New(Options{Mesh: m})
+	t.Cleanup(h.Close)
+	c, err := frontOf(t, h, "shop").server.Session(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	for _, id := range []wire.ID{"1", "2", "3"} {
+		if err := c.Write(t.Context(), wire.Request(id, wire.Initialize, map[string]any{"protocolVersion": wire.Legacy,
+			"capabilities": struct{}{}, "clientInfo": map[string]string{"name": "x", "version": "1"}})); err != nil {
+			t.Fatal(err)
+		}
+		answered := make(chan struct{})
+		go func() {
+			defer close(answered)
+			if r, err := c.Read(t.Context()); err != nil || r.ID() != id {
+				t.Errorf("%s: %v, %v", id, r, err)
+			}
+		}()
+		eventually(t, "the answer to initialize "+string(id), answered)
+	}
+}
+
+// chatter is a server that says things before it answers, and counts their bytes.
+type chatter struct{ sent int }
+
+func (c *chatter) Read(context.Context) (*wire.Message, error) {
+	m := wire.Request("", "notifications/message", map[string]string{"data": strings.Repeat("x", 1<<20)})
+	c.sent += len(m.Bytes())
+	return m, nil
+}
+
+func (*chatter) Write(context.Context, *wire.Message) error { return nil }
+func (*chatter) Close() error                               { return nil }
+
+// What a server says before its first answer is kept, and so bounded in bytes.
+func TestWhatIsSaidBeforeASessionIsBounded(t *testing.T) {
+	t.Parallel()
+	c := new(chatter)
+	_, err := answer(t.Context(), c, wire.Request("1", wire.Initialize, nil))
+	if interact.AsError(err).Code != interact.AgentFailed || c.sent > 2*maxBeforeBytes {
+		t.Errorf("%d bytes were kept: %v", c.sent, err)
+	}
+}
