@@ -173,8 +173,8 @@ type TrustRate struct {
 	Reads Rate `yaml:"reads"`
 	// How many requests a caller may make at once before the rate holds. Higher forgives bursts. From 1.
 	Burst int `yaml:"burst" min:"1" max:"1000000"`
-	// The requests that one agent of this node gets in the long run, of all callers. A lower rate protects agents that cost
-	// money. 0/s sets no limit.
+	// The requests that one agent of this node gets in the long run, of all callers; each of trust.allow has a part of its own, and
+	// all that are untrusted have one. A lower rate protects agents that cost money. 0/s sets no limit.
 	PerThing Rate `yaml:"per_thing"`
 }
 

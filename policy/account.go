@@ -30,10 +30,9 @@ func newAccounts[K comparable](most int, begin func(*account, K)) accounts[K] {
 
 // An account is what is counted of one caller or agent. A nil account counts nothing.
 type account struct {
-	bucket     *rate.Limiter // of an agent; nil: no limit
-	calls      *meter        // of a caller: what it asks, without what only reads
-	reads      *meter        // of a caller: what only reads
-	seen       time.Time     // owned by accounts.mu
+	calls      *meter    // what an agent is asked, or a caller asks without what only reads
+	reads      *meter    // of a caller: what only reads
+	seen       time.Time // owned by accounts.mu
 	running    counts
 	subscribed count
 	// places and tunnels are those of an agent; nil if nothing is counted.
@@ -79,7 +78,7 @@ func (a *accounts[K]) sweepLocked(now time.Time) {
 
 // empty reports whether a new account would be the same.
 func (c *account) empty(now time.Time) bool {
-	return full(c.bucket, now) && c.calls.full(now) && c.reads.full(now) && c.running.none() && c.subscribed.Load() == 0 && c.places.unused() && c.tunnels.unused()
+	return c.calls.full(now) && c.reads.full(now) && c.running.none() && c.subscribed.Load() == 0 && c.places.unused() && c.tunnels.unused()
 }
 
 // bucket returns a bucket of tokens; nil if there is no limit.

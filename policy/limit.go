@@ -228,7 +228,7 @@ func (p *Policy) beginCaller(a *account, _ did.DID) {
 
 // beginThing makes what is counted of an agent.
 func (p *Policy) beginThing(a *account, k thingKey) {
-	a.bucket = bucket(p.rules.PerThing, p.rules.ThingBurst)
+	a.calls = newMeter(p.rules.PerThing, p.rules.ThingBurst)
 	if k.places > 0 {
 		a.places, a.tunnels = newAdmission(k.places), newAdmission(tunnelsEach*k.places)
 	}

@@ -185,7 +185,7 @@ func TestThingBurst(t *testing.T) {
 		"at least one":          {Rules{PerThing: 0.001}, 1},
 		"a rate beyond numbers": {Rules{PerThing: 1e300}, 1 << 30},
 	} {
-		if got := New(c.rules).things.get(thingKey{}, time.Now()).bucket.Burst(); got != c.want {
+		if got := New(c.rules).things.get(thingKey{}, time.Now()).calls.all.Burst(); got != c.want {
 			t.Errorf("%s: a burst of %d, want %d", name, got, c.want)
 		}
 	}
@@ -398,4 +398,34 @@ func TestConsumersOfANodeRunAtOnce(t *testing.T) {
 	if !c.none() || len(c.by) != 0 {
 		t.Errorf("%d are left, of %d consumers", c.all, len(c.by))
 	}
+}
+
+// TestAgentsHaveRatesForEach: fresh keys that ask an agent without pause leave the part of a node in trust.allow.
+func TestAgentsHaveRatesForEach(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		lamp := interact.Chain(answering, New(Rules{PerThing: 10, ThingBurst: 20, Allow: []did.DID{bob}}).LimitThing("urn:lamp", 0, nil))
+		fresh := 0
+		flood := func() (ok int) {
+			for range 20 {
+				if fresh++; ask(t.Context(), lamp, did.DID(fmt.Sprint("did:key:z", fresh))) == nil {
+					ok++
+				}
+			}
+			return ok
+		}
+		_, _ = flood(), ask(t.Context(), lamp, bob)
+		strangers := 0
+		for i := range 100 {
+			time.Sleep(100 * time.Millisecond)
+			if strangers += flood(); i%4 == 3 {
+				if err := ask(t.Context(), lamp, bob); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if strangers < 64 || strangers > 75 {
+			t.Errorf("%d of strangers in 10 s, want what is left of 100", strangers)
+		}
+	})
 }

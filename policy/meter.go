@@ -7,17 +7,17 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// A meter is the bucket of one node, which its consumers share: what they take together is the node's rate, however many names the node
-// gives them. One consumer takes the whole rate while the others leave it. Each has an equal part that no other takes: below half
-// of the bucket a consumer gets tokens of its own part only. A nil meter sets no limit. It is safe for concurrent use.
+// A meter is a bucket that several share: that of a node, of which each of its consumers has a part, or that of an agent. What they take
+// together is one rate, however many they are. One takes the whole rate while the others leave it. Each has an equal part that no
+// other takes: below half of the bucket each gets tokens of its own part only. A nil meter sets no limit. It is safe for concurrent use.
 type meter struct {
 	all *rate.Limiter
 
 	mu    sync.Mutex
-	parts map[string]*rate.Limiter // by the name of a consumer; at most maxParts and that of otherNames; owned by mu
+	parts map[string]*rate.Limiter // by name; at most maxParts and that of otherNames; owned by mu
 }
 
-// maxParts is how many consumers of a node have a part of their own. Others share one, under a name that no consumer has.
+// maxParts is how many have a part of their own. Others share one, under a name that nobody has.
 const (
 	maxParts   = 64
 	otherNames = "*"
@@ -31,7 +31,7 @@ func newMeter(perSecond float64, burst int) *meter {
 	return &meter{all: all, parts: map[string]*rate.Limiter{}}
 }
 
-// take takes a token for a consumer. If there is none it returns how long to wait for one, as the function take does.
+// take takes a token of the part of name. If there is none it returns how long to wait for one, as the function take does.
 func (m *meter) take(name string) time.Duration {
 	if m == nil {
 		return 0
@@ -50,8 +50,8 @@ func (m *meter) take(name string) time.Duration {
 	return wait
 }
 
-// partLocked returns the part of a consumer. If it is new, consumers that have not asked for a while, whose part is full, are
-// forgotten, and the parts are made equal again.
+// partLocked returns the part of name. If it is new, those that are full, since nobody has asked for a while, are forgotten, and the
+// parts are made equal again.
 func (m *meter) partLocked(name string, now time.Time) *rate.Limiter {
 	if p := m.parts[name]; p != nil {
 		return p

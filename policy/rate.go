@@ -33,14 +33,25 @@ func (p *Policy) paced(m *interact.Message, who *account) error {
 
 // pacedThing takes a token of the agent that m is for.
 func (p *Policy) pacedThing(m *interact.Message, id string, what *account) error {
-	if m.From.Node == "" {
+	if m.From.Node == "" || what.calls == nil {
 		return nil
 	}
-	if wait := take(what.bucket, time.Now()); wait > 0 {
+	if wait := what.calls.take(p.part(m)); wait > 0 {
 		return limited(wait, "try again in a while; or ask for a higher trust.rate.per_thing there",
 			"%s is asked more often than %g times a second", id, p.rules.PerThing)
 	}
 	return nil
+}
+
+// part names whose part of an agent's rate m is of: a node of trust.allow has its own, and all callers that anybody can make have one.
+func (p *Policy) part(m *interact.Message) string {
+	switch c := p.claim(m); c.class {
+	case allowed:
+		return c.node
+	case known:
+		return "known"
+	}
+	return "untrusted"
 }
 
 // limited says that a rate was passed, and how long to wait: callers' nodes do so themselves, if there is time.
