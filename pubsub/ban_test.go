@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/event"
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -47,14 +48,46 @@ func forger(t *testing.T, h host.Host, shard byte) *gossip.Topic {
 	return topic
 }
 
-// until waits for a condition.
-func until(ctx context.Context, t *testing.T, what string, cond func() bool) {
+// meets waits until n peers listen on a topic.
+func meets(ctx context.Context, t *testing.T, topic *gossip.Topic, n int) {
 	t.Helper()
-	for !cond() {
-		select {
-		case <-ctx.Done():
-			t.Fatal("it never came about: " + what)
-		case <-time.After(time.Millisecond):
+	events, err := topic.EventHandler()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer events.Cancel()
+	for n > 0 {
+		e, err := events.NextPeerEvent(ctx)
+		if err != nil {
+			t.Fatalf("%d peers are missing: %v", n, err)
+		}
+		if e.Type == gossip.PeerJoin {
+			n--
+		} else {
+			n++
+		}
+	}
+}
+
+// loses returns what waits until a host that is connected to a peer from now on has lost it.
+func loses(ctx context.Context, t *testing.T, h host.Host, id peer.ID) (wait func()) {
+	t.Helper()
+	changes, err := h.EventBus().Subscribe(new(event.EvtPeerConnectednessChanged))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		t.Helper()
+		defer changes.Close()
+		for {
+			select {
+			case e := <-changes.Out():
+				if e := e.(event.EvtPeerConnectednessChanged); e.Peer == id && e.Connectedness != network.Connected {
+					return
+				}
+			case <-ctx.Done():
+				t.Fatal("it is still connected")
+			}
 		}
 	}
 }
@@ -67,8 +100,8 @@ func TestForgersAreDisconnected(t *testing.T) {
 	defer cancel()
 	const forgers, each = 4, 400
 	var mu sync.Mutex
-	banned := map[peer.ID]time.Duration{}
-	victim := start(t, realHost(t, 60), Options{Ban: func(id peer.ID, how time.Duration) {
+	banned, heard := map[peer.ID]time.Duration{}, make(chan uint64, forgers*each)
+	victim := start(t, realHost(t, 60), Options{Deliver: func(_ *td.Signed, r *td.Record) { heard <- r.Seq }, Ban: func(id peer.ID, how time.Duration) {
 		mu.Lock()
 		defer mu.Unlock()
 		banned[id] = how
@@ -85,10 +118,11 @@ func TestForgersAreDisconnected(t *testing.T) {
 	for i := range forgers {
 		h := realHost(t, byte(62+i))
 		topic := forger(t, h, a.shard(t))
+		disconnected := loses(ctx, t, h, at.ID)
 		if err := h.Connect(ctx, at); err != nil {
 			t.Fatal(err)
 		}
-		until(ctx, t, "the forger knows the victim", func() bool { return len(topic.ListPeers()) > 0 })
+		meets(ctx, t, topic, 1)
 		flood.Go(func() {
 			for _, record := range forged[i*each : (i+1)*each] {
 				if topic.Publish(ctx, record) != nil {
@@ -96,17 +130,24 @@ func TestForgersAreDisconnected(t *testing.T) {
 				}
 			}
 		})
-		until(ctx, t, "the forger is disconnected", func() bool { return h.Network().Connectedness(at.ID) != network.Connected })
+		disconnected()
 	}
-	until(ctx, t, "the honest peer is a neighbour", func() bool { return honest.Peers() == 1 })
+	meets(ctx, t, honest.topics[a.shard(t)], 1)
 	if _, err := honest.Announce(ctx, a.signed(t, 1)); err != nil {
 		t.Fatal(err)
 	}
-	until(ctx, t, "the honest peer is heard", func() bool { return victim.heard(a.id) == "[1]" })
+	select {
+	case seq := <-heard:
+		if seq != 1 {
+			t.Errorf("got seq %d, want 1", seq)
+		}
+	case <-ctx.Done():
+		t.Fatal("the honest peer is not heard")
+	}
 	st := victim.Stats()
 	// A window, and what was let in while the first verifications ran.
-	if most := uint64(forgers*2*windowMin + 8); st.Banned != forgers || st.Verified > most || st.Dropped != 0 {
-		t.Errorf("got %+v, want %d banned after at most %d verifications", st, forgers, most)
+	if most := uint64(forgers*2*windowMin + 8); st.Banned != forgers || st.Verified > most || st.Dropped != 0 || st.Delivered != 1 || honest.Peers() != 1 {
+		t.Errorf("got %+v, want %d banned after at most %d verifications, and one record delivered", st, forgers, most)
 	}
 	mu.Lock()
 	defer mu.Unlock()

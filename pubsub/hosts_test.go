@@ -56,13 +56,7 @@ func TestThreeHosts(t *testing.T) {
 		}
 	}
 	for i, want := range []int{1, 2, 1} {
-		for nodes[i].Peers() != want {
-			select {
-			case <-ctx.Done():
-				t.Fatalf("node %d has %d peers, want %d", i, nodes[i].Peers(), want)
-			case <-time.After(time.Millisecond):
-			}
-		}
+		meets(ctx, t, nodes[i].topics[a.shard(t)], want)
 	}
 	// Nobody waits for the mesh, which forms with the next heartbeat.
 	for seq, s := range []*td.Signed{a.signed(t, 1), a.buried(t, 2)} {

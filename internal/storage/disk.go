@@ -14,7 +14,7 @@ import (
 type disk struct {
 	base  vfs.FS
 	log   *limited
-	pause func(time.Duration) // between two attempts
+	after func(time.Duration) <-chan time.Time // the time between two attempts
 
 	mu      sync.Mutex
 	waiting int           // writes that wait; owned by mu
@@ -23,7 +23,7 @@ type disk struct {
 }
 
 func newDisk(log *slog.Logger) *disk {
-	return &disk{log: newLimited(log), pause: time.Sleep, stuck: make(chan struct{})}
+	return &disk{log: newLimited(log), after: time.After, stuck: make(chan struct{})}
 }
 
 // stuckNow returns what is closed when a write waits for room.
@@ -77,7 +77,7 @@ func (d *disk) try(path string, do func() error) error {
 	}
 	defer d.goOn()
 	for pause := 50 * time.Millisecond; Full(err); pause = min(2*pause, 5*time.Second) {
-		d.pause(pause)
+		<-d.after(pause)
 		err = do()
 	}
 	return err

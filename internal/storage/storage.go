@@ -137,12 +137,10 @@ func (s *Store) full(free uint64) error {
 func (s *Store) Run(ctx context.Context) (opened bool) {
 	opened = s.locked.Load()
 	for wait := time.Second; s.locked.Load(); wait = min(2*wait, 10*time.Second) {
-		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return false
-		case <-timer.C:
+		case <-s.disk.after(wait):
 		}
 		if err := s.unlock(); err != nil {
 			s.o.Log.Error("the store could not be opened for writing", "path", s.path, "err", err, "hint", reopenHint)

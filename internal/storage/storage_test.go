@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -91,8 +92,8 @@ func TestADiskWithoutRoomEndsNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	resume := make(chan struct{})
-	s.disk.pause = func(time.Duration) { <-resume }
+	resume := make(chan time.Time)
+	s.disk.after = func(time.Duration) <-chan time.Time { return resume }
 	own, a, b := s.Durable(), ds.NewKey("/own/a"), ds.NewKey("/own/b")
 	if err := own.Put(ctx, a, []byte("before")); err != nil {
 		t.Fatal(err)
@@ -167,8 +168,18 @@ func TestAStoreOnAFullDiskIsRead(t *testing.T) {
 			if all, err := res.Rest(); len(all) != 1 || err != nil {
 				t.Errorf("%d entries, %v", len(all), err)
 			}
-			if !s.Run(ctx) || s.Run(ctx) {
-				t.Error("Run did not open it once")
+			free.Store(0)
+			var waits []time.Duration
+			passed := make(chan time.Time)
+			close(passed)
+			s.disk.after = func(wait time.Duration) <-chan time.Time {
+				if waits = append(waits, wait/time.Second); len(waits) == 6 {
+					free.Store(1 << 40)
+				}
+				return passed
+			}
+			if !s.Run(ctx) || s.Run(ctx) || !slices.Equal(waits, []time.Duration{1, 2, 4, 8, 10, 10}) {
+				t.Errorf("Run did not open it once, at the sixth attempt; it waited %d s", waits)
 			}
 			if err := errors.Join(s.Durable().Put(ctx, a, []byte("3")), s.Close()); err != nil {
 				t.Error(err)
@@ -289,8 +300,8 @@ func TestNobodyWaitsForRoomOfACache(t *testing.T) {
 	t.Parallel()
 	fs, ctx := &tightFS{FS: vfs.Default}, t.Context()
 	s := open(t, Pebble, t.TempDir(), Options{Log: slog.New(slog.DiscardHandler), fs: fs, Free: func() (uint64, error) { return 1 << 40, nil }})
-	resume := make(chan struct{})
-	s.disk.pause = func(time.Duration) { <-resume }
+	resume := make(chan time.Time)
+	s.disk.after = func(time.Duration) <-chan time.Time { return resume }
 	ended, inner := make(chan error, 1), s.close
 	s.close = func() error {
 		err := inner()
