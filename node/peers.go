@@ -204,6 +204,9 @@ func (n *Node) dial(ctx context.Context, p peer.AddrInfo) error {
 			return refusal
 		}
 	}
+	if err == nil && n.host.Network().Connectedness(p.ID) == network.NotConnected {
+		err = errors.New("it closed the connection at once")
+	}
 	switch {
 	case p2p.ForClocks(err):
 		return &interact.Error{Code: interact.ClockSkew, Title: "the clocks of this node and of the peer differ by more than an hour", Err: err,

@@ -20,7 +20,6 @@ import (
 	"github.com/libp2p/go-libp2p/p2p/host/eventbus"
 	"github.com/libp2p/go-libp2p/p2p/host/observedaddrs"
 	"github.com/libp2p/go-libp2p/p2p/host/peerstore/pstoremem"
-	"github.com/libp2p/go-libp2p/p2p/muxer/yamux"
 	"github.com/libp2p/go-libp2p/p2p/net/connmgr"
 	"github.com/libp2p/go-libp2p/p2p/net/swarm"
 	"github.com/libp2p/go-libp2p/p2p/net/upgrader"
@@ -49,6 +48,7 @@ func (h *Host) open(priv crypto.PrivKey, told func([]ma.Multiaddr) []ma.Multiadd
 	if h.swarm, err = h.network(priv, bus); err != nil {
 		return err
 	}
+	h.swarm.Notify(h.refused)
 	return h.assemble(priv, bus, told)
 }
 
@@ -108,20 +108,19 @@ func (h *Host) addTransports(s *swarm.Swarm, priv crypto.PrivKey, reuse *quicreu
 
 // upgrader makes a TCP connection a secure, multiplexed one.
 func (h *Host) upgrader(priv crypto.PrivKey) (transport.Upgrader, error) {
-	muxers := []upgrader.StreamMuxer{{ID: yamux.ID, Muxer: yamux.DefaultTransport}}
-	t, err := newTLS(priv, muxers)
+	t, err := newTLS(priv, muxers())
 	if err != nil {
 		return nil, err
 	}
 	security := []sec.SecureTransport{t}
 	if !h.o.NoNoise {
-		n, err := noise.New(noise.ID, priv, muxers)
+		n, err := noise.New(noise.ID, priv, muxers())
 		if err != nil {
 			return nil, err
 		}
 		security = append(security, n)
 	}
-	return upgrader.New(security, muxers, nil, h.rm, h.gater)
+	return upgrader.New(security, muxers(), nil, h.rm, h.gater)
 }
 
 // quicSockets shares UDP sockets between listening and dialling. Connections are counted by the resource manager before

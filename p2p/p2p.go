@@ -4,6 +4,7 @@ package p2p
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/protocol"
 	basichost "github.com/libp2p/go-libp2p/p2p/host/basic"
 	"github.com/libp2p/go-libp2p/p2p/net/swarm"
 	ma "github.com/multiformats/go-multiaddr"
@@ -107,12 +109,23 @@ func (h *Host) Start() error {
 	return nil
 }
 
+// Connect implements the host interface of libp2p.
+func (h *Host) Connect(ctx context.Context, p peer.AddrInfo) error {
+	return h.refused.heard(p.ID, h.BasicHost.Connect(ctx, p))
+}
+
+// NewStream implements the host interface of libp2p.
+func (h *Host) NewStream(ctx context.Context, id peer.ID, protocols ...protocol.ID) (network.Stream, error) {
+	s, err := h.BasicHost.NewStream(ctx, id, protocols...)
+	return s, h.refused.heard(id, err)
+}
+
 // Ban refuses connections of a peer, in both directions, for as long as that. Those that are open stay.
 func (h *Host) Ban(id peer.ID, how time.Duration) { h.gater.ban(id, how, time.Now()) }
 
 // Refused reports whether the policy of a peer refused this node in the last minute, the last attempt to connect included.
 func (h *Host) Refused(id peer.ID) bool {
-	h.refused.catchUp()
+	h.refused.catchUp(id, h.Network())
 	return h.refused.has(id)
 }
 

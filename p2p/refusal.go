@@ -1,8 +1,10 @@
 package p2p
 
 import (
+	"context"
 	"errors"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/p2p/host/eventbus"
+	"github.com/quic-go/quic-go"
 )
 
 // Bounds of what is remembered of peers that refused this node.
@@ -19,15 +22,18 @@ const (
 )
 
 // refusals are the peers that closed a connection of this node because their policy refuses it. They say so with the error code of
-// the connection (network.ConnGated), which every dialler's identification of the peer fails with; a peer that lies about it harms
-// itself: it is there, and is not called.
+// the connection (network.ConnGated). The dialler's identification of the peer fails with it, unless the connection was closed before the
+// identification began; then a stream on the closed connection fails with it. A peer that lies about it harms itself: it is there, and
+// is not called.
 type refusals struct {
+	network.NotifyBundle
 	sub  event.Subscription
 	mark event.Emitter
 	done chan struct{} // closed when watch has ended
 
-	mu sync.Mutex
-	at map[peer.ID]time.Time // owned by mu
+	mu     sync.Mutex
+	at     map[peer.ID]time.Time     // owned by mu
+	dialed map[network.Conn]struct{} // connections of this node whose end was not seen; owned by mu
 }
 
 // A mark goes through the events behind those that were sent before it.
@@ -35,7 +41,8 @@ type mark struct{ passed chan struct{} }
 
 // watchRefusals begins to listen on bus.
 func watchRefusals(bus event.Bus) (*refusals, error) {
-	r := &refusals{at: map[peer.ID]time.Time{}, done: make(chan struct{})}
+	r := &refusals{at: map[peer.ID]time.Time{}, dialed: map[network.Conn]struct{}{}, done: make(chan struct{})}
+	r.ConnectedF, r.DisconnectedF = r.connected, func(_ network.Network, c network.Conn) { r.ended(c) }
 	var err error
 	r.sub, err = bus.Subscribe([]any{new(event.EvtPeerIdentificationFailed), new(event.EvtPeerIdentificationCompleted), new(mark)},
 		eventbus.BufSize(256), eventbus.Name("lmosd/refusals"))
@@ -54,9 +61,7 @@ func (r *refusals) watch() {
 	for e := range r.sub.Out() {
 		switch e := e.(type) {
 		case event.EvtPeerIdentificationFailed:
-			if IsRefusal(e.Reason) {
-				r.note(e.Peer, time.Now())
-			}
+			_ = r.heard(e.Peer, e.Reason)
 		case event.EvtPeerIdentificationCompleted:
 			r.forget(e.Peer)
 		case mark:
@@ -67,7 +72,17 @@ func (r *refusals) watch() {
 
 // IsRefusal reports whether a connection or stream failed with err because the peer's policy refuses this node.
 func IsRefusal(err error) bool {
-	return errors.Is(err, &network.ConnError{Remote: true, ErrorCode: network.ConnGated})
+	var early *quic.ApplicationError // what a dial over QUIC gives if the peer was quicker
+	return errors.Is(err, &network.ConnError{Remote: true, ErrorCode: network.ConnGated}) ||
+		errors.As(err, &early) && early.Remote && early.ErrorCode == quic.ApplicationErrorCode(network.ConnGated)
+}
+
+// heard returns err, which a dial gave, and notes it if it is a refusal.
+func (r *refusals) heard(id peer.ID, err error) error {
+	if IsRefusal(err) {
+		r.note(id, time.Now())
+	}
+	return err
 }
 
 func (r *refusals) note(id peer.ID, now time.Time) {
@@ -91,13 +106,46 @@ func (r *refusals) forget(id peer.ID) {
 	delete(r.at, id)
 }
 
-// catchUp waits until what happened before the call is noted.
-func (r *refusals) catchUp() {
+// connected notes a connection before whoever dialed it has it.
+func (r *refusals) connected(_ network.Network, c network.Conn) {
+	if c.Stat().Direction != network.DirOutbound {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.dialed[c] = struct{}{}
+}
+
+// ended notes why a connection was closed.
+func (r *refusals) ended(c network.Conn) {
+	r.mu.Lock()
+	_, dialed := r.dialed[c]
+	r.mu.Unlock()
+	if !dialed {
+		return
+	}
+	_, err := c.NewStream(context.Background()) // fails at once: the connection is closed
+	_ = r.heard(c.RemotePeer(), err)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.dialed, c) // last: until then catchUp asks the connection itself
+}
+
+// catchUp waits until what happened to connections with a peer before the call is noted.
+func (r *refusals) catchUp(id peer.ID, of network.Network) {
 	m := mark{make(chan struct{})}
 	if r.mark.Emit(m) == nil {
 		select {
 		case <-m.passed:
 		case <-r.done:
+		}
+	}
+	r.mu.Lock()
+	all := slices.Collect(maps.Keys(r.dialed))
+	r.mu.Unlock()
+	for _, c := range all {
+		if c.RemotePeer() == id && (c.IsClosed() || !slices.Contains(of.ConnsToPeer(id), c)) {
+			r.ended(c)
 		}
 	}
 }

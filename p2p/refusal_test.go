@@ -1,11 +1,16 @@
 package p2p
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"io"
 	"testing"
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/p2p/net/swarm"
+	"github.com/quic-go/quic-go"
 
 	"github.com/lmosd/lmosd/did"
 )
@@ -38,5 +43,50 @@ func TestWhoIsRefusedIsTold(t *testing.T) {
 				t.Errorf("a peer that admits everybody: %v, refused %v", err, caller.Refused(other.ID()))
 			}
 		})
+	}
+}
+
+// A closedConn is a connection that the peer closed before this node asked anything.
+type closedConn struct {
+	network.Conn
+	id  peer.ID
+	err error
+}
+
+func (c *closedConn) RemotePeer() peer.ID { return c.id }
+func (c *closedConn) IsClosed() bool      { return true }
+func (c *closedConn) Stat() network.ConnStats {
+	return network.ConnStats{Stats: network.Stats{Direction: network.DirOutbound}}
+}
+func (c *closedConn) NewStream(context.Context) (network.Stream, error) { return nil, c.err }
+
+// TestARefusalBeforeTheIdentification: a peer may close a connection before its identification begins, or before the dial returns.
+func TestARefusalBeforeTheIdentification(t *testing.T) {
+	t.Parallel()
+	h := started(t, Options{})
+	gated := &network.ConnError{Remote: true, ErrorCode: network.ConnGated}
+	for name, c := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"gated":              {gated, true},
+		"gated in a dial":    {&swarm.DialError{DialErrors: []swarm.TransportError{{Cause: &quic.ApplicationError{Remote: true, ErrorCode: quic.ApplicationErrorCode(network.ConnGated)}}}}, true},
+		"gated by this node": {&network.ConnError{ErrorCode: network.ConnGated}, false},
+		"shut down":          {&network.ConnError{Remote: true, ErrorCode: network.ConnShutdown}, false},
+		"lost":               {io.EOF, false},
+	} {
+		for _, seen := range []bool{false, true} { // the network has said that it is closed
+			conn := &closedConn{id: peer.ID(fmt.Sprint(name, seen)), err: c.err}
+			h.refused.connected(nil, conn)
+			if seen {
+				h.refused.ended(conn)
+			}
+			if got := h.Refused(conn.id); got != c.want {
+				t.Errorf("%s: refused %v, want %v", name, got, c.want)
+			}
+		}
+	}
+	if len(h.refused.dialed) != 0 {
+		t.Errorf("%d closed connections are kept", len(h.refused.dialed))
 	}
 }
