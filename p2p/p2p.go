@@ -109,9 +109,15 @@ func (h *Host) Start() error {
 	return nil
 }
 
-// Connect implements the host interface of libp2p.
-func (h *Host) Connect(ctx context.Context, p peer.AddrInfo) error {
-	return h.refused.heard(p.ID, h.BasicHost.Connect(ctx, p))
+// Connect implements the host interface of libp2p. A connection that the peer closed at once is tried again twice: its reason can be lost.
+func (h *Host) Connect(ctx context.Context, p peer.AddrInfo) (err error) {
+	for range 3 {
+		err = h.refused.heard(p.ID, h.BasicHost.Connect(ctx, p))
+		if err != nil || h.Network().Connectedness(p.ID) != network.NotConnected || h.Refused(p.ID) {
+			break
+		}
+	}
+	return err
 }
 
 // NewStream implements the host interface of libp2p.
