@@ -13,6 +13,7 @@ import (
 
 	"github.com/lmosd/lmosd/dht"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/coap"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -32,23 +33,24 @@ type hosted struct {
 	*health
 }
 
-// health knows whether an agent of this host answers: by how interactions with it end, and for those with an address by a connection
-// to it, when somebody asks and nothing was heard of it lately. It is safe for concurrent use.
+// health knows whether an agent of this host answers: by how interactions with it end, and for those with an address by trying
+// that, when somebody asks and nothing was heard of it lately. It is safe for concurrent use.
 type health struct {
-	node   *Node
-	desc   *td.Description
-	guest  *guest   // nil: it did not dial in
-	addrs  []string // where it listens; empty: nobody can try
-	trying sync.Mutex
-	heard  atomic.Int64 // when it answered, failed or was tried, in nanoseconds since 1970
-	down   atomic.Bool  // it could not be reached then
+	node    *Node
+	desc    *td.Description
+	guest   *guest   // nil: it did not dial in
+	targets []target // where it, or its broker, listens; empty: it cannot be tried
+	trying  sync.Mutex
+	heard   atomic.Int64 // when it answered, failed or was tried, in nanoseconds since 1970
+	down    atomic.Bool  // it could not be reached then
+	called  atomic.Bool  // down was found by a call, which knows more than that a broker is there
 }
 
 // healthOf is that of an agent, which is nil if it is asked over its forms.
 func (n *Node) healthOf(d *td.Description, agent interact.Thing) *health {
 	h := &health{node: n, desc: d}
 	if agent == nil {
-		h.addrs = dialable(d.Thing)
+		h.targets = targetsOf(d.Thing)
 	}
 	h.guest, _ = agent.(*guest)
 	n.dir.Away(d, n.DID(), false) // it is published anew: there is somebody
@@ -79,6 +81,7 @@ func (h *health) note(err error) {
 		h.set(true)
 	case failed && e.Code == interact.Unreachable && (!e.Remote || h.guest != nil):
 		h.set(false)
+		h.called.Store(true)
 	case failed && e.Remote:
 		h.set(true)
 	}
@@ -88,6 +91,7 @@ func (h *health) note(err error) {
 func (h *health) set(up bool) {
 	h.heard.Store(time.Now().UnixNano())
 	h.down.Store(!up)
+	h.called.Store(false)
 	h.node.dir.Away(h.desc, h.node.DID(), !up)
 }
 
@@ -98,8 +102,8 @@ func (h *health) answers(ctx context.Context) bool {
 		h.node.dir.Away(h.desc, h.node.DID(), true)
 		return false
 	}
-	if len(h.addrs) == 0 {
-		if h.down.Load() && h.age() >= downMemory || h.guest != nil && !h.down.Load() {
+	if len(h.targets) == 0 {
+		if h.forgives() || h.guest != nil && !h.down.Load() {
 			h.set(true)
 		}
 		return !h.down.Load()
@@ -107,48 +111,92 @@ func (h *health) answers(ctx context.Context) bool {
 	h.trying.Lock()
 	defer h.trying.Unlock()
 	if h.age() >= tryAgain {
-		if up := reachesAny(ctx, h.addrs); up || ctx.Err() == nil {
-			h.set(up)
+		switch direct, vague := try(ctx, h.targets); {
+		case direct || vague && (!h.called.Load() || h.forgives()):
+			h.set(true)
+		case !vague && ctx.Err() == nil:
+			h.set(false)
 		}
 	}
 	return !h.down.Load()
 }
 
+// forgives reports whether an agent could not be reached so long ago that it gets another chance.
+func (h *health) forgives() bool { return h.down.Load() && h.age() >= downMemory }
+
 func (h *health) age() time.Duration { return time.Since(time.Unix(0, h.heard.Load())) }
 
-// reachesAny reports whether one of some addresses takes a connection.
-func reachesAny(ctx context.Context, addrs []string) bool {
-	limited, cancel := context.WithTimeout(ctx, tryAgent)
-	defer cancel()
-	for _, addr := range addrs {
-		c, err := new(net.Dialer).DialContext(limited, "tcp", addr)
-		if err == nil {
-			_ = c.Close()
-			return true
-		}
-	}
-	return false
+// A target is what is tried to find out whether an agent is there.
+type target struct {
+	attempt
+	addr string
 }
 
-// schemePorts are the schemes whose addresses are those of the agent itself, and take connections; a broker is no agent.
-var schemePorts = map[string]string{"http": "80", "https": "443", "ws": "80", "wss": "443", "coap+tcp": "5683", "coaps+tcp": "5684"}
+// An attempt is how addresses of a scheme are tried.
+type attempt struct {
+	port    string // by default
+	answers func(ctx context.Context, addr string) error
+	isVague bool // without an answer the agent is away, with one nothing is known of it: it is behind a broker
+}
 
-// dialable returns where the forms of t lead, if that can be tried by a connection.
-func dialable(t *td.Thing) (addrs []string) {
+// attempts are those of schemes. CoAP over DTLS is not tried, since it takes a handshake to learn anything.
+var attempts = map[string]attempt{
+	"http": {port: "80", answers: connects}, "https": {port: "443", answers: connects},
+	"ws": {port: "80", answers: connects}, "wss": {port: "443", answers: connects},
+	"coap": {port: "5683", answers: coap.Ping}, "coap+tcp": {port: "5683", answers: connects}, "coaps+tcp": {port: "5684", answers: connects},
+	"coaps": {port: "5684", answers: func(context.Context, string) error { return nil }, isVague: true},
+	"mqtt":  {port: "1883", answers: connects, isVague: true}, "mqtts": {port: "8883", answers: connects, isVague: true},
+}
+
+func connects(ctx context.Context, addr string) error {
+	c, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return err
+	}
+	return c.Close()
+}
+
+// try tries some targets, all within tryAgent, and reports whether the agent itself answers, and whether it may be there.
+func try(ctx context.Context, targets []target) (direct, vague bool) {
+	ctx, cancel := context.WithTimeout(ctx, tryAgent)
+	defer cancel()
+	answers := make([]bool, len(targets))
+	var g sync.WaitGroup
+	for i, t := range targets {
+		g.Go(func() {
+			if answers[i] = t.answers(ctx, t.addr) == nil; answers[i] && !t.isVague {
+				cancel() // that is enough
+			}
+		})
+	}
+	g.Wait()
+	for i, t := range targets {
+		direct, vague = direct || answers[i] && !t.isVague, vague || answers[i]
+	}
+	return direct, vague
+}
+
+// targetsOf returns where the forms of t lead, if that can be tried.
+func targetsOf(t *td.Thing) (targets []target) {
 	for _, f := range everyForm(t) {
 		u, err := url.Parse(origin(f.Href))
-		if err != nil || schemePorts[u.Scheme] == "" || u.Hostname() == "" {
+		if err != nil || u.Hostname() == "" {
+			continue
+		}
+		p, ok := attempts[u.Scheme]
+		if !ok {
 			continue
 		}
 		port := u.Port()
 		if port == "" {
-			port = schemePorts[u.Scheme]
+			port = p.port
 		}
-		if addr := net.JoinHostPort(u.Hostname(), port); !slices.Contains(addrs, addr) && len(addrs) < maxTried {
-			addrs = append(addrs, addr)
+		addr := net.JoinHostPort(u.Hostname(), port)
+		if len(targets) < maxTried && !slices.ContainsFunc(targets, func(t target) bool { return t.addr == addr }) {
+			targets = append(targets, target{p, addr})
 		}
 	}
-	return addrs
+	return targets
 }
 
 // origin cuts what comes behind the host of an address, which may be a template.

@@ -1,0 +1,40 @@
+package coap
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"time"
+
+	"github.com/plgd-dev/go-coap/v3/message"
+
+	"github.com/lmosd/lmosd/interact/coap/wire"
+)
+
+// pingAgain is after how long a ping that got no answer is sent again: datagrams get lost.
+const pingAgain = 300 * time.Millisecond
+
+// Ping reports that a CoAP server answers at addr, a host and a port of UDP: an Empty message gets a Reset (RFC 7252 §4.3), or of some
+// servers an acknowledgement. It repeats the message until ctx ends. The error is that of the network, for example that nothing listens
+// there, or that of ctx.
+func Ping(ctx context.Context, addr string) error {
+	c, err := new(net.Dialer).DialContext(ctx, "udp", addr)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	id := uint16(time.Now().UnixNano())
+	for ctx.Err() == nil {
+		if _, err = c.Write(wire.Bare(message.Confirmable, id)); err != nil {
+			return err
+		}
+		if err = c.SetReadDeadline(time.Now().Add(pingAgain)); err != nil {
+			return err
+		}
+		if _, err = c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			return err
+		}
+	}
+	return ctx.Err()
+}
