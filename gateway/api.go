@@ -47,6 +47,8 @@ type Directory interface {
 	Look(ctx context.Context, things ...*td.Description)
 	// Resembles returns the name that the name of a thing looks like, of one that is trusted more or known for longer; or "".
 	Resembles(r *td.Record) string
+	// Doubts returns the warnings of [Host.Status] that say why answers may be wrong or lack something; it asks no peer.
+	Doubts() []Warning
 	// Hosted reports whether this node offers the thing.
 	Hosted(d *td.Description) bool
 	// Fork returns the equivocation about a thing that was seen last, as long as someone should know about it.
@@ -223,6 +225,8 @@ type AgentList struct {
 	// Next is the cursor of the next page (GET /v1/find?page=); absent on the last.
 	Next string  `json:"next,omitempty"`
 	Took float64 `json:"took_ms"`
+	// Warnings are those of the node that say why an answer may be wrong or lack something.
+	Warnings []Warning `json:"warnings,omitempty"`
 }
 
 // RouteRequest is the body of POST /v1/route: a task in words (lmos-classifier, ClassificationRequest).
@@ -258,6 +262,7 @@ type AgentDetail struct {
 	Equivocation *Equivocation   `json:"equivocation,omitempty"`
 	TD           json.RawMessage `json:"td"`     // without insignificant space; GET /things/{id} has the signed bytes
 	Record       []byte          `json:"record"` // the signed record, base64: what travels through the mesh
+	Warnings     []Warning       `json:"warnings,omitempty"`
 }
 
 // Signature is the verdict on a description.

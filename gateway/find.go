@@ -101,7 +101,7 @@ func (g *Gateway) search(r *http.Request, f finding, page *directory.Search) (*A
 	}
 	list := &AgentList{APIVersion: APIVersion, Kind: "AgentList"}
 	list.Items, list.Next = g.ranked(r.Context(), f, found, page)
-	list.Coverage, list.Took = f.query.Tally.Coverage(), milliseconds(time.Since(start))
+	list.Coverage, list.Took, list.Warnings = f.query.Tally.Coverage(), milliseconds(time.Since(start)), g.o.Node.Doubts()
 	for i := range list.Items {
 		if list.Items[i].State == directory.StateRefused {
 			list.Coverage.Refused++
@@ -214,7 +214,7 @@ func (g *Gateway) getAgent(w http.ResponseWriter, r *http.Request) error {
 	if whole, err := d.Signed.Within(); err == nil { // the directory keeps records without the TD inside
 		record = whole.Record
 	}
-	detail := AgentDetail{APIVersion: APIVersion, Kind: "Agent", Agent: g.agent(d), MovedFrom: movedFrom(ref, d), Namesakes: g.o.Node.Namesakes(ref, d), TD: d.Raw, Record: record,
+	detail := AgentDetail{APIVersion: APIVersion, Kind: "Agent", Agent: g.agent(d), MovedFrom: movedFrom(ref, d), Namesakes: g.o.Node.Namesakes(ref, d), TD: d.Raw, Record: record, Warnings: g.o.Node.Doubts(),
 		Signature: Signature{
 			// A Description exists only if its record and proof verified.
 			Verified: true,

@@ -52,6 +52,7 @@ type fakeNode struct {
 	connect   func(ctx context.Context, addr string) error
 	status    func() *Status
 	peers     []Peer
+	doubts    []Warning
 	notReady  error
 	described []byte
 	changes   []directory.Change
@@ -260,6 +261,8 @@ func (n *fakeNode) Status() *Status {
 	}
 	return &Status{State: "ready", DID: owner1, PeerID: "12D3KooW", Version: "0.1.0"}
 }
+
+func (n *fakeNode) Doubts() []Warning { return n.doubts }
 
 func (n *fakeNode) Peers() []Peer { return n.peers }
 

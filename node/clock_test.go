@@ -90,6 +90,16 @@ func TestAWrongClockIsNamed(t *testing.T) {
 			t.Errorf("a node whose clock is right says %+v", w)
 		}
 	}
+	own := publish(t, wrong, tool("Echo", ""))
+	for n, want := range map[*running]int{wrong: 1, nodes[0]: 0} {
+		list, err := n.Client().Find(t.Context(), td.Query{Text: "echo"}, 0)
+		if err != nil || len(list.Warnings) != want || want > 0 && list.Warnings[0].Text != w.Text {
+			t.Errorf("find has the warnings %+v, %v; want %d of the clock", list.Warnings, err, want)
+		}
+	}
+	if detail, err := wrong.Client().Agent(t.Context(), own); err != nil || len(detail.Warnings) != 1 || detail.Warnings[0].Code != "LMOS-W031" {
+		t.Errorf("show has the warnings %+v, %v", detail, err)
+	}
 	e := wantCode(t, wrong.blameClock(fmt.Errorf("record: %w", td.ErrFuture)), interact.ClockSkew)
 	if !strings.Contains(e.Title, "+2h0m0s (ahead)") {
 		t.Errorf("the error does not say by how much: %s", e.Title)

@@ -62,12 +62,23 @@ func (n *Node) countPeers() (total, direct, relayed int) {
 	return total, direct, relayed
 }
 
+// warner returns a function that adds a warning to ws.
+func (n *Node) warner(ws *[]gateway.Warning) func(code, title, severity, hint, format string, args ...any) {
+	return func(code, title, severity, hint, format string, args ...any) {
+		*ws = append(*ws, gateway.Warning{Code: "LMOS-" + code, Title: title, Severity: severity, Hint: hint, Text: fmt.Sprintf(format, args...), Since: n.started})
+	}
+}
+
+// Doubts returns the warnings for which answers of the directory may be wrong or lack something: a wrong clock. It asks no peer.
+func (n *Node) Doubts() (ws []gateway.Warning) {
+	n.warnOfClock(n.warner(&ws))
+	return ws
+}
+
 // warnings are the states that someone should know about, with when they began where that is known.
 func (n *Node) warnings() []gateway.Warning {
 	ws := []gateway.Warning{}
-	add := func(code, title, severity, hint, format string, args ...any) {
-		ws = append(ws, gateway.Warning{Code: "LMOS-" + code, Title: title, Severity: severity, Hint: hint, Text: fmt.Sprintf(format, args...), Since: n.started})
-	}
+	add := n.warner(&ws)
 	if up := time.Since(n.started); len(n.host.Network().Peers()) == 0 && up > 30*time.Second {
 		add("W001", "no-peers", "low", "lmosd peers connect ADDR, or start with --mesh.bootstrap ADDR", "this node is alone")
 	}

@@ -179,6 +179,8 @@ func (n *fakeNode) connect(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
+var wrongClock = []gateway.Warning{{Code: "LMOS-W031", Title: "clock-skew", Severity: "high", Text: "this node's clock is off by +2h0m0s (ahead) against 3 peers"}}
+
 func (n *fakeNode) find(w http.ResponseWriter, r *http.Request) {
 	v := r.URL.Query()
 	q, err := td.ParseQuery(v.Get("q"), td.Query{})
@@ -199,6 +201,9 @@ func (n *fakeNode) find(w http.ResponseWriter, r *http.Request) {
 	}
 	if v.Get("limit") == "1" {
 		list.Items, list.Coverage.Truncated = list.Items[:min(1, len(list.Items))], true
+	}
+	if v.Get("limit") == "2" {
+		list.Warnings = wrongClock
 	}
 	if v.Get("timeout") == "1ms" {
 		list.Coverage.Answered, list.Coverage.Unreachable = 1, 2
@@ -274,6 +279,7 @@ func (n *fakeNode) agent(w http.ResponseWriter, r *http.Request) {
 		}
 		if moved.Agent.Name == "liar" {
 			moved.Agent.Equivocal, moved.Equivocation = true, &gateway.Equivocation{Seq: 17, Seen: time.Now()}
+			moved.Warnings = wrongClock
 		}
 		answer(w, moved)
 	}

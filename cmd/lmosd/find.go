@@ -361,6 +361,9 @@ func (a *app) coverage(list *gateway.AgentList) {
 		if list.Next != "" {
 			end["next"] = list.Next
 		}
+		if len(list.Warnings) > 0 {
+			end["warnings"] = list.Warnings
+		}
 		b, err := console.Encode(end, false)
 		if err == nil {
 			a.Talk.Line(strings.TrimSpace(string(b)))
@@ -368,6 +371,17 @@ func (a *app) coverage(list *gateway.AgentList) {
 		return
 	}
 	a.Talk.Line(a.Talk.Paint(terminal.Dim, coverageLine(list, time.Now())))
+	a.doubts(list.Warnings)
+}
+
+// doubts prints why an answer may be wrong or lack something, unless a document has it.
+func (a *app) doubts(warnings []gateway.Warning) {
+	if a.Flags.Output == "json" || a.Flags.Output == "jsonl" || a.Flags.Output == "yaml" {
+		return
+	}
+	for _, w := range warnings {
+		a.Talk.Line(warningLine(a.Talk, w))
+	}
 }
 
 func coverageLine(list *gateway.AgentList, now time.Time) string {

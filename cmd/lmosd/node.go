@@ -175,7 +175,7 @@ func statusScreen(s *terminal.Screen, st *gateway.Status, hint func(string) stri
 	rows.Add("data", st.DataDir)
 	rows.Write(s)
 	for _, w := range st.Warnings {
-		s.Line("  " + s.Paint(terminal.Yellow, "!") + " " + terminal.OneLine(joinNotEmpty(" · ", w.Code+" "+w.Title, w.Text)))
+		s.Line("  " + warningLine(s, w))
 		if w.Hint != "" {
 			s.Line("    cure: " + hint(w.Hint))
 		}
@@ -206,6 +206,10 @@ func statusSheet(st *gateway.Status) *terminal.Sheet {
 		s.Add("warning", strings.TrimSpace(w.Code+" "+w.Title+" "+w.Text))
 	}
 	return s
+}
+
+func warningLine(s *terminal.Screen, w gateway.Warning) string {
+	return s.Paint(terminal.Yellow, "!") + " " + terminal.OneLine(joinNotEmpty(" · ", w.Code+" "+w.Title, w.Text))
 }
 
 func newPeersCommand(a *app) *cobra.Command {

@@ -141,6 +141,7 @@ func (a *app) showAgent(ctx context.Context, d *gateway.AgentDetail) error {
 	if err != nil {
 		return err
 	}
+	a.doubts(d.Warnings)
 	a.nextAfterShow(d.Agent, t)
 	return nil
 }
