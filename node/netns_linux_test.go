@@ -1,0 +1,116 @@
+package node
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/td"
+)
+
+// Two hosts, each with loopback and one interface that containers have: a bridge (br-0) and the end of a pair (veth1). Each node
+// announces the address that it has there, and finds and calls the agent of the other.
+func TestHostsWithContainerInterfacesOnly(t *testing.T) {
+	const env, near, far = "LMOSD_TEST_HOST", "10.9.1.1", "10.9.1.2"
+	switch os.Getenv(env) {
+	case "":
+		switch _, err := exec.LookPath("ip"); {
+		case err != nil && os.Getenv("CI") != "":
+			t.Fatal(err)
+		case err != nil:
+			t.Skip("needs the program ip (Debian: iproute2)")
+		}
+		if os.Getuid() != 0 {
+			t.Skip("only root makes a network of its own")
+		}
+		cmd := otherHost(t, env+"=near")
+		out, err := cmd.CombinedOutput()
+		switch {
+		case errors.Is(err, os.ErrPermission):
+			t.Skipf("no network of its own for a test here: %v", err)
+		case err != nil:
+			t.Fatalf("%v\n%s", err, out)
+		case strings.Contains(string(out), "--- SKIP"):
+			t.Skipf("in a network of its own: %s", out)
+		}
+	case "near":
+		other := otherHost(t, env+"=far")
+		in, err := other.StdinPipe()
+		other.Stdout, other.Stderr = os.Stdout, os.Stderr
+		if err = errors.Join(err, other.Start()); err != nil {
+			t.Fatal(err)
+		}
+		for _, args := range []string{"link set lo up", "link add br-0 type bridge", "link add veth0 type veth peer name veth1", "link set veth0 master br-0",
+			"link set veth0 up", "link set br-0 up", "addr add " + near + "/24 dev br-0", fmt.Sprintf("link set veth1 netns %d", other.Process.Pid)} {
+			if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+				t.Skipf("ip %s: %v: %s", args, err, out)
+			}
+		}
+		n := containerHost(t, near, quiet())
+		if _, err := fmt.Fprintln(in, n.Addrs()[0]); err != nil {
+			t.Fatal(err)
+		}
+		meets(t, n, "near", "far", far)
+		if err := errors.Join(in.Close(), other.Wait()); err != nil {
+			t.Errorf("the other host: %v", err)
+		}
+	case "far":
+		line := bufio.NewScanner(os.Stdin)
+		if !line.Scan() {
+			t.Fatal("the other host ended")
+		}
+		for _, args := range []string{"link set lo up", "link set veth1 up", "addr add " + far + "/24 dev veth1"} {
+			if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+				t.Fatalf("ip %s: %v: %s", args, err, out)
+			}
+		}
+		o := quiet()
+		o.Bootstrap = []string{line.Text()}
+		meets(t, containerHost(t, far, o), "far", "near", near)
+		line.Scan() // until the other host needs this one no more
+	}
+}
+
+// otherHost runs the test once more, in a network of its own.
+func otherHost(t *testing.T, env string) *exec.Cmd {
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=2m")
+	cmd.Env = append(os.Environ(), env)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	return cmd
+}
+
+// containerHost runs a node on all interfaces. It must announce the address addr and nothing else beyond loopback.
+func containerHost(t *testing.T, addr string, o Options) *running {
+	t.Helper()
+	o.Loopback, o.Listen = false, []string{"/ip4/0.0.0.0/tcp/0"}
+	n := start(t, o)
+	if addrs := n.Addrs(); len(addrs) == 0 || !strings.HasPrefix(addrs[0], "/ip4/"+addr+"/") {
+		t.Fatalf("the node announces %q, want %s first", addrs, addr)
+	}
+	if slices.ContainsFunc(n.Status().Warnings, func(w gateway.Warning) bool { return w.Title == "loopback-only" }) {
+		t.Error("the node warns that it has no address but loopback")
+	}
+	return n
+}
+
+// meets publishes an agent called own, and waits until that called other is found, at addr, and answers.
+func meets(t *testing.T, n *running, own, other, addr string) {
+	t.Helper()
+	publish(t, n, toolAt(own, "", newAgent(t).url))
+	until(t, "the other agent is found", func() bool {
+		for d := range n.dir.FindLocal(td.Query{Name: other}) {
+			return strings.HasPrefix(d.Record.Hosts[0].Addrs[0], "/ip4/"+addr+"/")
+		}
+		return false
+	})
+	if err := ask(t, n, other); err != nil {
+		t.Errorf("the other agent does not answer: %v", err)
+	}
+}
