@@ -116,7 +116,7 @@ func (b *Binding) askPaced(ctx context.Context, h td.Host, q request, yield func
 			}
 			again, late = b.pace.refused(ctx, k, by, e.RetryAfter)
 		case interact.Overloaded:
-			again, late = full.refused(ctx, q.by, e.RetryAfter)
+			again, late = b.pace.crowded(ctx, &full, q.by, e.RetryAfter)
 		}
 		switch {
 		case late != nil:

@@ -78,8 +78,11 @@ func (p *paths) Error() string {
 
 func (p *paths) Unwrap() []error { return p.causes }
 
-// expired is the error for a call to node that ended with the error of a context.
+// expired is the error for a call to node that ended with the error of a context, or before it began since this node is shutting down.
 func expired(err error, node did.DID) error {
+	if errors.Is(err, errClosed) {
+		return interact.Errorf(interact.ShuttingDown, "lmosd run starts it again", "this node is shutting down")
+	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return &interact.Error{Code: interact.Timeout, Title: "no answer from host " + node.Short() + " in time",
 			Hint: "raise --timeout, or see whether the agent is busy", Err: err}

@@ -22,6 +22,8 @@ const (
 // kind then take turns, that time apart, new ones behind those that wait: without turns all that wait would come again at once, and
 // all but one in vain. The zero pacer works.
 type pacer struct {
+	closed <-chan struct{} // ends what waits, with errClosed; nil: nothing does
+
 	busy atomic.Int64 // elements of next
 
 	mu   sync.Mutex
@@ -52,7 +54,7 @@ func (p *pacer) turn(ctx context.Context, k paceKey, by time.Time) error {
 	if at.IsZero() {
 		return nil
 	}
-	return sleep(ctx, at)
+	return p.sleep(ctx, at)
 }
 
 // behind returns when a call may go that comes now; zero is at once.
@@ -82,7 +84,7 @@ func (p *pacer) refused(ctx context.Context, k paceKey, by time.Time, after time
 	if at.IsZero() {
 		return false, nil
 	}
-	return true, sleep(ctx, at)
+	return true, p.sleep(ctx, at)
 }
 
 // after returns when a call may go that was refused now; zero is never.
@@ -140,18 +142,18 @@ type crowded struct {
 	wait  time.Duration
 }
 
-// refused waits until the call may go again, and reports false if there is no time for that. The error is that of ctx.
-func (c *crowded) refused(ctx context.Context, by time.Time, after time.Duration) (again bool, err error) {
+// crowded waits until the call of c may go again, and reports false if there is no time for that. The error is that of ctx.
+func (p *pacer) crowded(ctx context.Context, c *crowded, by time.Time, after time.Duration) (again bool, err error) {
 	c.wait = max(after, 2*c.wait)
 	at := time.Now().Add(c.wait)
 	if at.After(earliest(by, c.until)) {
 		return false, nil
 	}
-	return true, sleep(ctx, at)
+	return true, p.sleep(ctx, at)
 }
 
-// sleep returns at the time, or with the error of ctx.
-func sleep(ctx context.Context, at time.Time) error {
+// sleep returns at the time, or earlier with errClosed or the error of ctx.
+func (p *pacer) sleep(ctx context.Context, at time.Time) error {
 	t := time.NewTimer(time.Until(at))
 	defer t.Stop()
 	select {
@@ -159,5 +161,7 @@ func sleep(ctx context.Context, at time.Time) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
+	case <-p.closed:
+		return errClosed
 	}
 }

@@ -533,3 +533,34 @@ func TestCrowdedHostIsAskedAgain(t *testing.T) {
 		})
 	}
 }
+
+// TestCloseEndsWhatWaits: calls that wait until their host wants to be asked again end with the node.
+func TestCloseEndsWhatWaits(t *testing.T) {
+	for _, code := range []interact.Code{interact.RateLimited, interact.Overloaded} {
+		t.Run(code.Slug(), func(t *testing.T) {
+			simulated(t, 2, func(t *testing.T, hosts []host.Host) {
+				caller, end := bind(hosts[0], Options{})
+				defer end()
+				server, endServer := bind(hosts[1], Options{})
+				defer endServer()
+				server.Serve(interact.Unary(func(context.Context, *interact.Message) (*interact.Message, error) {
+					return nil, &interact.Error{Code: code, Title: "later", RetryAfter: 5 * time.Second}
+				}))
+				ended, begun := make(chan error, 2), time.Now()
+				for range 2 {
+					go func() {
+						_, err := interact.Ask(t.Context(), caller.Thing([]td.Host{at(t, hosts[1])}), &interact.Message{Type: interact.InvokeAction, Thing: "urn:x", Name: "do"})
+						ended <- err
+					}()
+				}
+				synctest.Wait()
+				_ = caller.Close()
+				for range 2 {
+					if e := interact.AsError(<-ended); e == nil || e.Code != interact.ShuttingDown || e.Begun || time.Since(begun) != 0 {
+						t.Errorf("after %v: %+v, want ShuttingDown at once", time.Since(begun), e)
+					}
+				}
+			})
+		})
+	}
+}

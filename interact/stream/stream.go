@@ -223,6 +223,7 @@ func New(h host.Host, o Options) *Binding {
 		inbounds: map[peer.ID]*inbound{}, drained: make(chan struct{}), jobs: make(chan *served)}
 	b.protocol = Protocol(cmp.Or(o.Network, "lmos"))
 	b.ctx, b.stop = context.WithCancel(context.Background())
+	b.pace.closed = b.ctx.Done()
 	return b
 }
 
