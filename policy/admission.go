@@ -58,7 +58,8 @@ var (
 )
 
 // A claim says who wants a place: a node, and a consumer behind it. A node is charged for all of its consumers, which share
-// what it gets by turns: it may call them as it likes, and invented names buy nothing.
+// what it gets by turns: it may call them as it likes, and invented names buy nothing. A consumer that has a name leaves an eighth of
+// what its node gets to the others, since room for them must be there before they come.
 type claim struct {
 	class      class
 	node, name string
@@ -78,6 +79,7 @@ type admission struct {
 	peers   map[peerKey]*peer
 	rings   [classes][2]list.List // of *peer that wait: those with less than their share, and the others; the first is next
 	idle    []*peer               // to be used again
+	spare   []*line               // to be used again
 	took    time.Duration         // moving average of how long a place was held; 0: unknown
 }
 
@@ -91,16 +93,18 @@ type peer struct {
 	key     peerKey
 	running int
 	waiting int
-	names   list.List // of *line, in the order of their turns
+	lines   map[string]*line // by the name of a consumer: those that have a place or wait for one
+	names   list.List        // of *line that wait, in the order of their turns
 	at      *list.Element
 	ring    *list.List // that at is in; nil if nothing waits
 }
 
-// A line is what one consumer of a node waits with.
+// A line is what one consumer of a node has. Its fields are owned by admission.mu.
 type line struct {
-	name  string
-	calls list.List // of *waiter
-	at    *list.Element
+	name    string
+	running int
+	calls   list.List // of *waiter
+	at      *list.Element
 }
 
 // A waiter is a call that waits. Its fields are owned by admission.mu, but for what ready says.
@@ -115,6 +119,7 @@ type waiter struct {
 // A place is what a call holds while it runs. The zero place is none.
 type place struct {
 	peer  *peer
+	line  *line
 	since time.Time
 }
 
@@ -127,14 +132,15 @@ func newAdmission(places int) *admission {
 func (a *admission) enter(ctx context.Context, by time.Time, who claim) (place, error) {
 	a.mu.Lock()
 	p := a.peerLocked(peerKey{who.class, who.node})
-	if a.fitsLocked(p) {
-		a.takeLocked(p)
+	l := a.lineLocked(p, who.name)
+	if a.fitsLocked(p, l) {
+		a.takeLocked(p, l)
 		a.mu.Unlock()
-		return place{p, time.Now()}, nil
+		return place{p, l, time.Now()}, nil
 	}
-	w, err := a.queueLocked(p, who.name)
+	w, err := a.queueLocked(p, l)
 	if err != nil {
-		a.dropLocked(p)
+		a.dropLocked(p, l)
 	}
 	a.mu.Unlock()
 	if err != nil {
@@ -157,7 +163,7 @@ func (a *admission) wait(ctx context.Context, by time.Time, w *waiter) (place, e
 		if err != nil {
 			return place{}, err
 		}
-		return place{w.peer, time.Now()}, nil
+		return place{w.peer, w.line, time.Now()}, nil
 	case <-late:
 		err = errLate
 	case <-ctx.Done():
@@ -170,9 +176,9 @@ func (a *admission) wait(ctx context.Context, by time.Time, w *waiter) (place, e
 	switch {
 	case !w.over:
 		a.removeLocked(w)
-		a.dropLocked(w.peer)
+		a.dropLocked(w.peer, w.line)
 	case <-w.ready == nil: // it got its place at the last moment
-		a.leaveLocked(w.peer)
+		a.leaveLocked(w.peer, w.line)
 	}
 	return place{}, err
 }
@@ -189,7 +195,7 @@ func (a *admission) leave(p place) {
 		a.took = held
 	}
 	a.took = (7*a.took + held) / 8
-	a.leaveLocked(p.peer)
+	a.leaveLocked(p.peer, p.line)
 }
 
 // after is a guess of how long it takes until a call that found no room may find some.
@@ -235,30 +241,36 @@ func (a *admission) freeLocked(c class) int {
 // poor reports whether p has less than its share.
 func (a *admission) poor(p *peer) bool { return p.running < a.shares[p.key.class].each }
 
-// fitsLocked reports whether p may take a place now. Nobody is overtaken: whoever waits, and has as good a right, would have
-// that place already.
-func (a *admission) fitsLocked(p *peer) bool {
-	free := a.freeLocked(p.key.class)
-	if a.poor(p) {
-		return free > 0
-	}
-	return free > a.shares[p.key.class].spare
+// roomLocked is how many more places p may take now.
+func (a *admission) roomLocked(p *peer) int {
+	s, free := a.shares[p.key.class], a.freeLocked(p.key.class)
+	return min(free, max(s.each-p.running, free-s.spare))
 }
 
-func (a *admission) takeLocked(p *peer) {
+// fitsLocked reports whether a consumer of p may take a place now. Nobody is overtaken: whoever waits, and has as good a right, would have
+// that place already.
+func (a *admission) fitsLocked(p *peer, l *line) bool {
+	room := a.roomLocked(p)
+	may := p.running + room
+	return room > 0 && (l.name == "" || room > may/8 || l.running < max(may/16, 1))
+}
+
+func (a *admission) takeLocked(p *peer, l *line) {
 	p.running++
+	l.running++
 	a.used[p.key.class]++
 }
 
-func (a *admission) leaveLocked(p *peer) {
+func (a *admission) leaveLocked(p *peer, l *line) {
 	p.running--
+	l.running--
 	a.used[p.key.class]--
 	a.placeLocked(p)
-	a.dropLocked(p)
+	a.dropLocked(p, l)
 	a.grantLocked()
 }
 
-// maxIdle is how many peers without a call are kept for those that come.
+// maxIdle is how many peers and lines without a call are kept for those that come.
 const maxIdle = 64
 
 func (a *admission) peerLocked(k peerKey) *peer {
@@ -269,15 +281,37 @@ func (a *admission) peerLocked(k peerKey) *peer {
 	if n := len(a.idle); n > 0 {
 		p, a.idle = a.idle[n-1], a.idle[:n-1]
 	} else {
-		p = &peer{}
+		p = &peer{lines: map[string]*line{}}
 	}
 	p.key = k
 	a.peers[k] = p
 	return p
 }
 
-// dropLocked forgets p if it has nothing here.
-func (a *admission) dropLocked(p *peer) {
+func (a *admission) lineLocked(p *peer, name string) *line {
+	if l := p.lines[name]; l != nil {
+		return l
+	}
+	var l *line
+	if n := len(a.spare); n > 0 {
+		l, a.spare = a.spare[n-1], a.spare[:n-1]
+	} else {
+		l = &line{}
+	}
+	l.name = name
+	p.lines[name] = l
+	return l
+}
+
+// dropLocked forgets l, and p, if they have nothing here.
+func (a *admission) dropLocked(p *peer, l *line) {
+	if l.running+l.calls.Len() > 0 {
+		return
+	}
+	delete(p.lines, l.name)
+	if l.name = ""; len(a.spare) < maxIdle {
+		a.spare = append(a.spare, l)
+	}
 	if p.running+p.waiting > 0 {
 		return
 	}
@@ -287,14 +321,12 @@ func (a *admission) dropLocked(p *peer) {
 	}
 }
 
-// queueLocked puts a call of p's consumer name at the end of its line.
-func (a *admission) queueLocked(p *peer, name string) (*waiter, error) {
-	l := p.line(name)
-	if p.waiting >= peerWaits*a.places || l != nil && l.calls.Len() >= nameWaits*a.places || !a.roomLocked(p) {
+// queueLocked puts a call of a consumer of p at the end of its line.
+func (a *admission) queueLocked(p *peer, l *line) (*waiter, error) {
+	if p.waiting >= peerWaits*a.places || l.calls.Len() >= nameWaits*a.places || !a.makeRoomLocked(p) {
 		return nil, errFull
 	}
-	if l == nil {
-		l = &line{name: name}
+	if l.calls.Len() == 0 {
 		l.at = p.names.PushBack(l)
 	}
 	w := &waiter{peer: p, line: l, ready: make(chan error, 1)}
@@ -305,18 +337,8 @@ func (a *admission) queueLocked(p *peer, name string) (*waiter, error) {
 	return w, nil
 }
 
-// line returns the line of a consumer; nil if it has none.
-func (p *peer) line(name string) *line {
-	for e := p.names.Front(); e != nil; e = e.Next() {
-		if l := e.Value.(*line); l.name == name {
-			return l
-		}
-	}
-	return nil
-}
-
-// roomLocked makes room for one more call of p, at the cost of who has most that wait. It reports false if that is p itself.
-func (a *admission) roomLocked(p *peer) bool {
+// makeRoomLocked makes room in the queue for one more call of p, at the cost of who has most that wait. It reports false if that is p itself.
+func (a *admission) makeRoomLocked(p *peer) bool {
 	c := p.key.class
 	if a.waiting[c] < classWaits*a.places {
 		return true
@@ -333,7 +355,7 @@ func (a *admission) roomLocked(p *peer) bool {
 	last := most.names.Back().Value.(*line).calls.Back().Value.(*waiter)
 	a.removeLocked(last)
 	last.tell(errFull)
-	a.dropLocked(most)
+	a.dropLocked(most, last.line)
 	return true
 }
 
@@ -377,29 +399,35 @@ func (a *admission) placeLocked(p *peer) {
 func (a *admission) grantLocked() {
 	for c := owner; c >= untrusted; c-- {
 		for a.waiting[c] > 0 {
-			p := a.nextLocked(c)
+			p, l := a.nextLocked(c)
 			if p == nil {
 				break
 			}
-			l := p.names.Front().Value.(*line)
 			w := l.calls.Front().Value.(*waiter)
 			p.names.MoveToBack(l.at)
 			p.ring.MoveToBack(p.at)
-			a.takeLocked(p)
+			a.takeLocked(p, l)
 			a.removeLocked(w)
 			w.tell(nil)
 		}
 	}
 }
 
-// nextLocked returns who of a class is to have the next place; nil if nobody may.
-func (a *admission) nextLocked(c class) *peer {
-	for _, ring := range &a.rings[c] {
-		if e := ring.Front(); e != nil {
-			if p := e.Value.(*peer); a.fitsLocked(p) {
-				return p
+// nextLocked returns which consumer of a class is to have the next place; nil if none may. It passes over those that leave places to the
+// other consumers of their nodes: they have places, so that there are no more of them than places.
+func (a *admission) nextLocked(c class) (*peer, *line) {
+	for i := range a.rings[c] {
+		for e := a.rings[c][i].Front(); e != nil; e = e.Next() {
+			p := e.Value.(*peer)
+			if a.roomLocked(p) <= 0 {
+				break // nor have the others of the ring room
+			}
+			for n := p.names.Front(); n != nil; n = n.Next() {
+				if l := n.Value.(*line); a.fitsLocked(p, l) {
+					return p, l
+				}
 			}
 		}
 	}
-	return nil
+	return nil, nil
 }

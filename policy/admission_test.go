@@ -153,6 +153,30 @@ func TestFreshKeysDoNotTouchTheOthers(t *testing.T) {
 	})
 }
 
+// TestConsumersOfANodeLeavePlaces: of one consumer's slow calls not all run that its node may have. Another one of the same node finds a
+// place at once, and all together have no more than the node without names.
+func TestConsumersOfANodeLeavePlaces(t *testing.T) {
+	t.Parallel()
+	for cl, all := range map[class]int{untrusted: 16, allowed: 42, owner: 64} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCrowd(t, 64)
+			defer c.close()
+			if n := c.ask(t.Context(), cl, "node#slow", 80); n != all-all/8 {
+				t.Errorf("class %d: %d of the first consumer run, want %d", cl, n, all-all/8)
+			}
+			if n := c.ask(t.Context(), cl, "node#next", 1); n != 1 {
+				t.Errorf("class %d: the second consumer waits", cl)
+			}
+			for i := range 20 {
+				c.ask(t.Context(), cl, fmt.Sprint("node#invented", i), 10)
+			}
+			if used := c.a.used[cl]; used != all {
+				t.Errorf("class %d: %d run of all, want %d", cl, used, all)
+			}
+		})
+	}
+}
+
 // TestShares: whatever the number of places, each class can have one, the sums fit, and a fifth caller finds a place after four.
 func TestShares(t *testing.T) {
 	t.Parallel()
@@ -281,11 +305,11 @@ func TestAnyOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(1, 2))
-		c := newCrowd(t, 9)
+		c := newCrowd(t, 40)
 		defer c.close()
-		for range 1500 {
-			who, cl := string(rune('a'+r.IntN(6))), class(r.IntN(int(classes)))
-			who = fmt.Sprint(who, cl, "#", r.IntN(3))
+		for range 3000 {
+			who, cl := string(rune('a'+r.IntN(3))), class(r.IntN(int(classes)))
+			who = fmt.Sprint(who, cl, "#", []string{"", "a", "b"}[r.IntN(3)])
 			switch n := c.has(who); {
 			case r.IntN(5) < 2 && n > 0:
 				c.end(who, r.IntN(n)+1)
@@ -313,8 +337,15 @@ func (c *crowd) check() {
 	for k, p := range a.peers {
 		used[k.class] += p.running
 		waiting[k.class] += p.waiting
-		if p.waiting > 0 && a.fitsLocked(p) {
-			c.t.Fatalf("%v waits and might run: %v used", k, a.used)
+		running, calls := 0, 0
+		for name, l := range p.lines {
+			running, calls = running+l.running, calls+l.calls.Len()
+			if l.calls.Len() > 0 && a.fitsLocked(p, l) || l.running+l.calls.Len() == 0 {
+				c.t.Fatalf("%q of %v waits and might run, or has nothing: %v used", name, k, a.used)
+			}
+		}
+		if running != p.running || calls != p.waiting {
+			c.t.Fatalf("%v has %d and waits with %d, its consumers %d and %d", k, p.running, p.waiting, running, calls)
 		}
 	}
 	sum := 0
