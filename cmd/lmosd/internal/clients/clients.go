@@ -79,23 +79,33 @@ func enabled(s Server) any {
 	}{"local", append([]string{s.Command}, s.Args...), true}
 }
 
-// All are the clients that are known, by name. The documentation of each stands with the form that it asks for in TestFormOfEachClient.
+// All are the clients that are known, by name, each with the documentation that has its form, and when that was read, or a page that quotes it.
 var All = []*Client{
+	// https://code.claude.com/docs/en/mcp (user scope), quoted, 2026-11-22
 	{Name: "claude", Title: "Claude Code", section: []string{"mcpServers"}, entry: typed, paths: map[string]string{"": "~/.claude.json"}},
+	// https://modelcontextprotocol.io/docs/develop/connect-local-servers, quoted, 2026-11-22
 	{Name: "claude-desktop", Title: "Claude Desktop", section: []string{"mcpServers"}, entry: started, paths: map[string]string{
 		"": "$XDG_CONFIG_HOME/Claude/claude_desktop_config.json", "darwin": "~/Library/Application Support/Claude/claude_desktop_config.json",
 		"windows": "$APPDATA/Claude/claude_desktop_config.json"}},
+	// https://developers.openai.com/codex/mcp, quoted, 2026-11-22
 	{Name: "codex", Title: "Codex", section: []string{"mcp_servers"}, toml: true, paths: map[string]string{"": "$CODEX_HOME/config.toml"}},
-	{Name: "cursor", Title: "Cursor", section: []string{"mcpServers"}, entry: typed, paths: map[string]string{"": "~/.cursor/mcp.json"}},
+	// https://cursor.com/docs/mcp, quoted, 2026-11-22: its example of a server that Cursor starts has no type
+	{Name: "cursor", Title: "Cursor", section: []string{"mcpServers"}, entry: started, paths: map[string]string{"": "~/.cursor/mcp.json"}},
+	// https://github.com/google-gemini/gemini-cli/blob/main/docs/tools/mcp-server.md, quoted, 2026-11-22
 	{Name: "gemini", Title: "Gemini CLI", section: []string{"mcpServers"}, entry: started, paths: map[string]string{"": "~/.gemini/settings.json"}},
+	// https://lmstudio.ai/docs/app/mcp, quoted, 2026-11-22: the form of Cursor
 	{Name: "lmstudio", Title: "LM Studio", section: []string{"mcpServers"}, entry: started, paths: map[string]string{"": "~/.lmstudio/mcp.json"}},
+	// https://opencode.ai/v2/docs/mcp-servers, 2026-11-22; version 2 reads the form of version 1, too (https://opencode.ai/docs/migrate-v1)
 	{Name: "opencode", Title: "opencode", section: []string{"mcp", "servers"}, entry: local, also: "c",
 		before: &Client{section: []string{"mcp"}, entry: enabled}, paths: map[string]string{"": "$XDG_CONFIG_HOME/opencode/opencode.json"}},
+	// https://code.visualstudio.com/docs/agents/reference/mcp-configuration, 2026-11-22: type and command are required
 	{Name: "vscode", Title: "Visual Studio Code", section: []string{"servers"}, entry: typed, paths: map[string]string{
 		"": "$XDG_CONFIG_HOME/Code/User/mcp.json", "darwin": "~/Library/Application Support/Code/User/mcp.json",
 		"windows": "$APPDATA/Code/User/mcp.json"}},
+	// https://docs.windsurf.com/windsurf/cascade/mcp, 2026-11-22: the form of Claude Desktop
 	{Name: "windsurf", Title: "Windsurf", section: []string{"mcpServers"}, entry: started, paths: map[string]string{
 		"": "~/.codeium/windsurf/mcp_config.json"}},
+	// https://zed.dev/docs/ai/mcp, 2026-11-22
 	{Name: "zed", Title: "Zed", section: []string{"context_servers"}, entry: withEnv, paths: map[string]string{
 		"": "$XDG_CONFIG_HOME/zed/settings.json", "darwin": "~/.config/zed/settings.json", "windows": "$APPDATA/Zed/settings.json"}},
 }

@@ -154,22 +154,21 @@ func FuzzAdd(f *testing.F) {
 	})
 }
 
-// The form that the documentation of each client asks for, as of 2026-11, in a file that is new.
+// The form that the documentation of each client asks for (see All), in a file that is new.
 func TestFormOfEachClient(t *testing.T) {
 	t.Parallel()
 	const plain = `{"mcpServers":{"lmosd":{"command":"/usr/bin/lmosd","args":["mcp"]}}}`
-	const typed = `{"mcpServers":{"lmosd":{"type":"stdio","command":"/usr/bin/lmosd","args":["mcp"]}}}`
 	forms := map[string]string{
-		"claude":         typed,                                                                                // https://code.claude.com/docs/en/mcp (user scope)
-		"claude-desktop": plain,                                                                                // https://modelcontextprotocol.io/docs/develop/connect-local-servers
-		"codex":          "[mcp_servers.lmosd]\ncommand = \"/usr/bin/lmosd\"\nargs = [\"mcp\"]\n",              // https://developers.openai.com/codex/mcp
-		"cursor":         typed,                                                                                // https://cursor.com/docs/mcp (STDIO server configuration)
-		"gemini":         plain,                                                                                // https://geminicli.com/docs/tools/mcp-server
-		"lmstudio":       plain,                                                                                // https://lmstudio.ai/docs/app/mcp
-		"opencode":       `{"mcp":{"servers":{"lmosd":{"type":"local","command":["/usr/bin/lmosd","mcp"]}}}}`,  // https://opencode.ai/v2/docs/mcp-servers
-		"vscode":         `{"servers":{"lmosd":{"type":"stdio","command":"/usr/bin/lmosd","args":["mcp"]}}}`,   // https://code.visualstudio.com/docs/copilot/reference/mcp-configuration
-		"windsurf":       plain,                                                                                // https://docs.windsurf.com/windsurf/cascade/mcp
-		"zed":            `{"context_servers":{"lmosd":{"command":"/usr/bin/lmosd","args":["mcp"],"env":{}}}}`, // https://zed.dev/docs/ai/mcp
+		"claude":         `{"mcpServers":{"lmosd":{"type":"stdio","command":"/usr/bin/lmosd","args":["mcp"]}}}`,
+		"claude-desktop": plain,
+		"codex":          "[mcp_servers.lmosd]\ncommand = \"/usr/bin/lmosd\"\nargs = [\"mcp\"]\n",
+		"cursor":         plain,
+		"gemini":         plain,
+		"lmstudio":       plain,
+		"opencode":       `{"mcp":{"servers":{"lmosd":{"type":"local","command":["/usr/bin/lmosd","mcp"]}}}}`,
+		"vscode":         `{"servers":{"lmosd":{"type":"stdio","command":"/usr/bin/lmosd","args":["mcp"]}}}`,
+		"windsurf":       plain,
+		"zed":            `{"context_servers":{"lmosd":{"command":"/usr/bin/lmosd","args":["mcp"],"env":{}}}}`,
 	}
 	for _, c := range All {
 		got, err := c.Add(nil, server)
