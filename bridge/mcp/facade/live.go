@@ -8,6 +8,7 @@ import (
 
 	"github.com/lmosd/lmosd/bridge/mcp/offer"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -44,7 +45,8 @@ func (h *Handler) whole(ctx context.Context, d *td.Description) (*offer.Offer, e
 	if have := f.listed.Load(); have != nil && have.of == o && time.Since(have.when) < liveFor {
 		return have.all, nil
 	}
-	ctx, cancel := context.WithTimeout(wire.WithCaller(ctx, ""), listFor)
+	// All callers are shown the list, so the node asks for it: a server may have tools for some callers only.
+	ctx, cancel := context.WithTimeout(did.WithPrincipal(wire.WithCaller(ctx, ""), did.PrincipalOf(h.ctx)), listFor)
 	defer cancel()
 	tools, err := list(ctx, f.server)
 	if err != nil {

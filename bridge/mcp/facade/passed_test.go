@@ -11,7 +11,9 @@ import (
 
 	"github.com/lmosd/lmosd/bridge/bridgetest"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
 )
 
 // A client that begins while the host of a server is away has the server as its description says it, its calls say what is wrong, and it
@@ -183,5 +185,28 @@ func TestWhatIsSaidBeforeASessionIsBounded(t *testing.T) {
 	_, err := answer(t.Context(), c, wire.Request("1", wire.Initialize, nil))
 	if interact.AsError(err).Code != interact.AgentFailed || c.sent > 2*maxBeforeBytes {
 		t.Errorf("%d bytes were kept: %v", c.sent, err)
+	}
+}
+
+// A list that all callers are shown is asked for by the node, not by the caller that happens to come first: servers may have tools for some.
+func TestSharedListsAreAskedForByTheNode(t *testing.T) {
+	t.Parallel()
+	m := bridgetest.NewMesh(t)
+	callers := make(chan string, 1)
+	thing := far(func(_ context.Context, q *wire.Message, _ func(*wire.Message) error) (*wire.Message, error) {
+		callers <- q.Text("_meta", wire.MetaCaller, "via") + " " + q.Text("_meta", wire.MetaCaller, "name")
+		return wire.Respond(q.ID(), json.RawMessage(`{"resultType":"complete","tools":[{"name":"sell","inputSchema":{"type":"object"}}]}`)), nil
+	}).thing()
+	d := add(t, m, "urn:shop", strings.Replace(shopTD, `"actions":{`, `"mcp:omitted":2,"actions":{"mcp-more":{"@type":"mcp:More"},`, 1), thing)
+	h := New(Options{Mesh: m})
+	t.Cleanup(h.Close)
+	here, record := *d, *d.Record // this node is its host, and tells the server who asks
+	record.Hosts, here.Record = []td.Host{{Node: m.Signer().DID()}}, &record
+	o, err := h.whole(did.WithPrincipal(t.Context(), did.Consumer(did.Token, "ada")), &here)
+	if err != nil || o.Tool("sell") == nil && o.ToolOf("sell") == nil {
+		t.Fatalf("%+v, %v", o, err)
+	}
+	if from := <-callers; from != string(did.Process)+" " {
+		t.Errorf("the list was asked for by %q", from)
 	}
 }
