@@ -90,3 +90,21 @@ func TestAnAllowlistNeedNotNameTheNode(t *testing.T) {
 		})
 	}
 }
+
+// TestOneHostThatRefusesIsNotAll: a thing that another host offers, too, is not refused.
+func TestOneHostThatRefusesIsNotAll(t *testing.T) {
+	t.Parallel()
+	denied, other := testKey(t, 1).DID(), testKey(t, 2).DID()
+	o := quiet()
+	o.Policy = policy.Rules{Deny: []did.DID{denied}}
+	n := start(t, o)
+	for want, hosts := range map[directory.State][]td.Host{
+		directory.StateRefused: {{Node: denied}},
+		directory.StateUnknown: {{Node: denied}, {Node: other}},
+	} {
+		d := &td.Description{Thing: &td.Thing{ID: "urn:x:1"}, Record: &td.Record{Owner: other, Thing: "urn:x:1", Issued: time.Now(), Hosts: hosts}}
+		if p := n.Presence(d); p.State != want {
+			t.Errorf("with %d hosts it is %s, want %s", len(hosts), p.State, want)
+		}
+	}
+}
