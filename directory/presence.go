@@ -14,7 +14,7 @@ type State string
 const (
 	StateReachable   State = "reachable"   // a host of it is connected, or was reached lately, and does not say that the agent is away
 	StateUnknown     State = "unknown"     // nobody tried
-	StateRefused     State = "refused"     // a host of it refuses this node by its policy, or this node the host
+	StateRefused     State = "refused"     // its hosts refuse this node by their policies, or this node the hosts
 	StateUnreachable State = "unreachable" // no host of it could be reached, or the agent does not answer its host
 )
 

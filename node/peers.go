@@ -164,12 +164,14 @@ func refusedBy(id did.DID) *interact.Error {
 		Hint: "ask its operator to admit this node (trust.allow, trust.deny there): lmosd id prints its DID"}
 }
 
-// refuses reports whether a host of a thing is known not to talk with this node by a policy. It asks nobody.
+// refuses reports whether all hosts of a thing are known not to talk with this node by a policy: one that does is enough for a call. It
+// asks nobody.
 func (n *Node) refuses(d *td.Description) bool {
-	return slices.ContainsFunc(d.Record.Hosts, func(h td.Host) bool {
+	talks := func(h td.Host) bool {
 		raw, err := h.Node.Peer()
-		return n.policy.Admits(h.Node) != nil && h.Node != n.DID() || err == nil && n.made != nil && n.made.RefusedBefore(peer.ID(raw))
-	})
+		return (n.policy.Admits(h.Node) == nil || h.Node == n.DID()) && (err != nil || n.made == nil || !n.made.RefusedBefore(peer.ID(raw)))
+	}
+	return len(d.Record.Hosts) > 0 && !slices.ContainsFunc(d.Record.Hosts, talks)
 }
 
 // ourFault reports whether a dial failed here, before anybody was asked.

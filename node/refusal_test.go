@@ -94,7 +94,7 @@ func TestAnAllowlistNeedNotNameTheNode(t *testing.T) {
 // TestOneHostThatRefusesIsNotAll: a thing that another host offers, too, is not refused.
 func TestOneHostThatRefusesIsNotAll(t *testing.T) {
 	t.Parallel()
-	denied, other := testKey(t, 1).DID(), testKey(t, 2).DID()
+	denied, other := newKey(t).DID(), newKey(t).DID()
 	o := quiet()
 	o.Policy = policy.Rules{Deny: []did.DID{denied}}
 	n := start(t, o)

@@ -40,7 +40,8 @@ func (h *Handler) front(d *td.Description, ref, tunnel string) *front {
 	var f *front
 	if tunnel != "" {
 		here := h.o.Mesh.Signer().DID()
-		near := slices.ContainsFunc(d.Record.Hosts, func(host td.Host) bool { return host.Node == here })
+		// A record that names another host, too, may lead there.
+		near := len(d.Record.Hosts) > 0 && !slices.ContainsFunc(d.Record.Hosts, func(host td.Host) bool { return host.Node != here })
 		back := backend.New(backend.Options{Name: d.Thing.Name(), Relay: true, Near: near, Version: h.o.Version, Log: h.o.Log,
 			Dial: func(ctx context.Context) (wire.Conn, error) {
 				from := did.PrincipalOf(ctx) // of a session of its own

@@ -189,6 +189,7 @@ func TestWhatIsSaidBeforeASessionIsBounded(t *testing.T) {
 }
 
 // A list that all callers are shown is asked for by the node, not by the caller that happens to come first: servers may have tools for some.
+// Who asks is told to no other host, also if a record names this node beside it: anybody can write that.
 func TestSharedListsAreAskedForByTheNode(t *testing.T) {
 	t.Parallel()
 	m := bridgetest.NewMesh(t)
@@ -198,15 +199,37 @@ func TestSharedListsAreAskedForByTheNode(t *testing.T) {
 		return wire.Respond(q.ID(), json.RawMessage(`{"resultType":"complete","tools":[{"name":"sell","inputSchema":{"type":"object"}}]}`)), nil
 	}).thing()
 	d := add(t, m, "urn:shop", strings.Replace(shopTD, `"actions":{`, `"mcp:omitted":2,"actions":{"mcp-more":{"@type":"mcp:More"},`, 1), thing)
-	h := New(Options{Mesh: m})
-	t.Cleanup(h.Close)
-	here, record := *d, *d.Record // this node is its host, and tells the server who asks
-	record.Hosts, here.Record = []td.Host{{Node: m.Signer().DID()}}, &record
-	o, err := h.whole(did.WithPrincipal(t.Context(), did.Consumer(did.Token, "ada")), &here)
-	if err != nil || o.Tool("sell") == nil && o.ToolOf("sell") == nil {
-		t.Fatalf("%+v, %v", o, err)
-	}
-	if from := <-callers; from != string(did.Process)+" " {
-		t.Errorf("the list was asked for by %q", from)
+	here := td.Host{Node: m.Signer().DID()}
+	ada := did.WithPrincipal(t.Context(), did.Consumer(did.Token, "ada"))
+	for name, c := range map[string]struct {
+		hosts       []td.Host
+		list, calls string
+	}{
+		"here":                  {[]td.Host{here}, "process ", "token ada"},
+		"elsewhere":             {[]td.Host{{Node: "did:key:z6Mkfar"}}, " ", " "},
+		"elsewhere, and forged": {[]td.Host{{Node: "did:key:z6Mkfar"}, here}, " ", " "},
+	} {
+		h := New(Options{Mesh: m})
+		t.Cleanup(h.Close)
+		of, record := *d, *d.Record
+		record.Hosts, of.Record = c.hosts, &record
+		o, err := h.whole(ada, &of)
+		if err != nil || o.ToolOf("sell") == nil && o.Tool("sell") == nil {
+			t.Fatalf("%s: %+v, %v", name, o, err)
+		}
+		if from := <-callers; from != c.list {
+			t.Errorf("%s: the list was asked for by %q", name, from)
+		}
+		f, leave, err := h.use(&of)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.server.Call(ada, asks(wire.CallTool, map[string]any{"name": "sell"}), nil); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		leave()
+		if from := <-callers; from != c.calls {
+			t.Errorf("%s: the tool was called by %q", name, from)
+		}
 	}
 }
