@@ -13,6 +13,7 @@ import (
 
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -150,12 +151,20 @@ func (g *gate) pass(ctx context.Context, m *interact.Message, q *wire.Message, c
 		return client.Write(ctx, wire.Refuse(q.ID(), bad))
 	}
 	for _, one := range asks {
-		one.Thing, one.From, one.ID, one.TraceParent, one.TraceState = m.Thing, m.From, m.ID, m.TraceParent, m.TraceState
+		one.Thing, one.From, one.ID, one.TraceParent, one.TraceState = m.Thing, userOf(m, q), m.ID, m.TraceParent, m.TraceState
 		if err := g.judge(ctx, one); err != nil {
 			return client.Write(ctx, wire.Refuse(q.ID(), wire.Fault(err)))
 		}
 	}
 	return server.Write(ctx, q)
+}
+
+// userOf is who asks q in the tunnel m: the user for whom a relay of another node does, as that node calls it, or whoever opened the tunnel.
+func userOf(m *interact.Message, q *wire.Message) *did.Principal {
+	if user := q.Text("_meta", wire.MetaUser); m.From != nil && m.From.Node != "" && did.ValidPrincipalName(user) {
+		return did.NodePrincipal(m.From.Node, user)
+	}
+	return m.From
 }
 
 // maxObserved bounds the resources that one message may listen to.

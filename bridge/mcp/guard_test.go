@@ -12,6 +12,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/wire"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
 )
 
 // What the policy of the host refuses is refused in a tunnel of either era, and all else passes.
@@ -72,6 +73,34 @@ func TestNoGuard(t *testing.T) {
 	for _, doc := range []string{`{"title":"x"}`, `{"title":"x","actions":{"mcp":{}}}`} {
 		if New(Options{}).Guard(described(t, []byte(doc)), nil) != nil {
 			t.Errorf("%s has one", doc)
+		}
+	}
+}
+
+// kept is a connection that keeps nothing and gives nothing.
+type kept struct{ wire.Conn }
+
+func (kept) Write(context.Context, *wire.Message) error { return nil }
+
+// What users of another node's relay ask is judged as theirs, by the name that the relay has for them. Nobody else can say for whom it asks.
+func TestGuardTellsUsersApart(t *testing.T) {
+	t.Parallel()
+	bob := did.DID("did:key:zBob")
+	for name, c := range map[string]struct {
+		from *did.Principal
+		user string
+		want string
+	}{
+		"a user":          {did.NodePrincipal(bob, ""), "crm", "did:key:zBob#crm"},
+		"the node":        {did.NodePrincipal(bob, ""), "", "did:key:zBob"},
+		"no name":         {did.NodePrincipal(bob, "crm"), "A B", "did:key:zBob#crm"},
+		"of this machine": {did.Consumer(did.Loopback, ""), "crm", "local"},
+	} {
+		judged := ""
+		g := newGate(&td.Thing{}, func(_ context.Context, m *interact.Message) error { judged = m.From.ID(); return nil })
+		q := wire.Request("1", wire.CallTool, map[string]any{"name": "say", "_meta": map[string]any{wire.MetaUser: c.user}})
+		if err := g.pass(t.Context(), &interact.Message{From: c.from}, q, kept{}, kept{}); err != nil || judged != c.want {
+			t.Errorf("%s: judged as of %q, %v; want %q", name, judged, err, c.want)
 		}
 	}
 }
