@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -33,11 +34,20 @@ type user struct {
 // newUser returns a user with a home of its own, whose path is short enough for sockets below it.
 func newUser(t *testing.T, env ...string) *user {
 	t.Helper()
+	receiveHangups()
 	dir := folder(t)
 	return &user{t: t, home: dir, env: append([]string{"HOME=" + dir, "TMPDIR=" + dir, "PATH=" + os.Getenv("PATH"),
 		// A program with the race detector sleeps for a second before it exits.
 		"GORACE=atexit_sleep_ms=0"}, env...)}
 }
+
+// receiveHangups lets the programs that tests start receive SIGHUP, also if the tests run under nohup: a program inherits a signal
+// that is ignored, not one that has a handler.
+var receiveHangups = sync.OnceFunc(func() {
+	if signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	}
+})
 
 // patient returns a context for what may take long on a busy machine and never takes forever.
 func patient(t *testing.T) context.Context {
