@@ -20,6 +20,11 @@ func (a *Affordance) Given(input *Schema) *Schema {
 	switch t := input.Type(); {
 	case t == "object":
 		maps.Copy(root, input.object())
+		for name := range root {
+			if input.closes(name, 0) {
+				delete(root, name)
+			}
+		}
 		maps.Copy(members, object(root["properties"]))
 		required = slices.Clone(array(root["required"]))
 	case t != "":
@@ -40,6 +45,30 @@ func (a *Affordance) Given(input *Schema) *Schema {
 		root["required"] = required
 	}
 	return asSchema(root)
+}
+
+// maxBranches bounds how deep alternatives of alternatives are looked into.
+const maxBranches = 8
+
+// closes reports whether a keyword of s speaks of all members of an object together, itself or in a part, so that variables beside
+// them would break it. Whether the input keeps it is then checked without them, by the host.
+func (s *Schema) closes(keyword string, depth int) bool {
+	var parts []any
+	switch v := s.object()[keyword]; keyword {
+	case "const", "enum", "minProperties", "maxProperties", "not":
+		return true
+	case "allOf", "anyOf", "oneOf":
+		parts = array(v)
+	}
+	return depth == maxBranches && len(parts) > 0 || slices.ContainsFunc(parts, func(v any) bool {
+		part := s.part(v)
+		for name := range part.object() {
+			if name == "additionalProperties" || part.closes(name, depth+1) {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // Takes returns the schema of what a consumer gives when it invokes a; see [Affordance.Given].
