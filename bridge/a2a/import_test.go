@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -511,5 +512,58 @@ func TestProgress(t *testing.T) {
 	}
 	if r, err := interact.Ask(t.Context(), m, ask); err != nil || string(r.Data) != `"whole"` {
 		t.Errorf("the output is %v, %v", r, err)
+	}
+}
+
+// TestSignaturesOfImportedCards: a card with a wrong signature is refused; one without, or with a key that is not found, gives a warning. The
+// description says what was found.
+func TestSignaturesOfImportedCards(t *testing.T) {
+	t.Parallel()
+	key, err := keystore.FromSeed([32]byte{9})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := card.Parse([]byte(`{"name":"F","description":"d","version":"1","capabilities":{},"defaultInputModes":["a/b"],"defaultOutputModes":["a/b"],
+		"supportedInterfaces":[{"url":"http://127.0.0.1:1/","protocolBinding":"JSONRPC","protocolVersion":"1.0"}],"skills":[{"id":"x","name":"x","description":"x","tags":["t"]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bytesOf := func() string {
+		raw, err := c.Bytes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(raw)
+	}
+	unsigned := bytesOf()
+	if err := card.Sign(c, key); err != nil {
+		t.Fatal(err)
+	}
+	signed := bytesOf()
+	c.Signatures[0].Protected = base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"EdDSA","kid":"key-1"}`))
+	for name, test := range map[string]struct {
+		raw, warning, source string // source is in the description
+		code                 interact.Code
+	}{
+		"signed":             {signed, "", `"verified":true`, 0},
+		"the key":            {signed, "", `"key":"` + string(key.DID()) + "#" + key.DID().Multibase() + `"`, 0},
+		"not signed":         {unsigned, card.ErrUnsigned.Error(), `"verified":false`, 0},
+		"a key that is lost": {bytesOf(), card.ErrUnknownKey.Error(), `"verified":false`, 0},
+		"changed":            {strings.Replace(signed, `"name":"F"`, `"name":"G"`, 1), "", "", interact.BadSignature},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, test.raw) }))
+		t.Cleanup(server.Close)
+		a, err := New(Options{}).Import(t.Context(), server.URL, bridge.Import{})
+		if err != nil {
+			if interact.AsError(err).Code != test.code {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		t.Cleanup(a.Close)
+		warned := strings.Join(a.Warnings, "\n")
+		if test.code != 0 || (warned == "") != (test.warning == "") || !strings.Contains(warned, test.warning) || !strings.Contains(string(a.TD), test.source) {
+			t.Errorf("%s: warned %q of %s", name, warned, a.TD)
+		}
 	}
 }
