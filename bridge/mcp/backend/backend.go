@@ -206,7 +206,8 @@ func (b *Backend) room(logs bool) *lane {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, one := range b.lanes {
-		if !b.o.Relay || one.calls < maxCalls && !(logs && one.Logging()) {
+		// A tunnel may have ended, and its goroutine not be there yet: who heard that and calls again has another.
+		if !b.o.Relay || one.calls < maxCalls && !(logs && one.Logging()) && !one.Ended() {
 			one.useLocked()
 			return one
 		}

@@ -82,6 +82,7 @@ type Shared struct {
 	tokens map[string]*pending
 	logged *pending // whose the log messages are
 	ended  error    // why nothing can be called any more
+	cut    bool     // nothing can be written
 	over   chan struct{}
 }
 
@@ -264,7 +265,7 @@ func (s *Shared) Call(ctx context.Context, m *Message, notify func(*Message) err
 			s.cancel(ctx, id)
 			return nil, err
 		}
-		return nil, s.why(err)
+		return nil, s.broken(err)
 	}
 	for {
 		r, err := p.next(ctx)
@@ -281,10 +282,11 @@ func (s *Shared) Call(ctx context.Context, m *Message, notify func(*Message) err
 	}
 }
 
-// why is why nothing can be written: if the connection has ended, why that has.
-func (s *Shared) why(err error) error {
+// broken notes that nothing can be written, and returns why: if the connection has ended, why that has.
+func (s *Shared) broken(err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.cut = true
 	if s.ended != nil {
 		return s.ended
 	}
@@ -367,11 +369,11 @@ func (p *pending) translate(m *Message) *Message {
 // Done is closed when the connection has ended.
 func (s *Shared) Done() <-chan struct{} { return s.over }
 
-// Ended reports whether the connection has ended.
+// Ended reports whether nothing more can be called: the connection has ended, or cannot be written to. It is so before any call hears of it.
 func (s *Shared) Ended() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.ended != nil
+	return s.ended != nil || s.cut
 }
 
 // Write sends what belongs to no call: a notification, or a response to a request of the server.

@@ -1,0 +1,69 @@
+package backend_test
+
+import (
+	"context"
+	"io"
+	"sync"
+	"testing"
+
+	"github.com/lmosd/lmosd/bridge/mcp/backend"
+	"github.com/lmosd/lmosd/bridge/mcp/wire"
+)
+
+// A halved connection answers each request, or cannot be written to: then it still takes a while until its reader hears of that.
+type halved struct {
+	cut   bool
+	asked chan *wire.Message
+	ended chan struct{}
+	close func()
+}
+
+func newHalved(cut bool) *halved {
+	c := &halved{cut: cut, asked: make(chan *wire.Message, 1), ended: make(chan struct{})}
+	c.close = sync.OnceFunc(func() { close(c.ended) })
+	return c
+}
+
+func (c *halved) Write(_ context.Context, m *wire.Message) error {
+	if c.cut {
+		return io.ErrClosedPipe
+	}
+	if m.IsRequest() {
+		c.asked <- m
+	}
+	return nil
+}
+
+func (c *halved) Read(context.Context) (*wire.Message, error) {
+	select {
+	case m := <-c.asked:
+		return wire.Respond(m.ID(), struct{}{}), nil
+	case <-c.ended:
+		return nil, io.EOF
+	}
+}
+
+func (c *halved) Close() error {
+	c.close()
+	return nil
+}
+
+// Whoever heard that a connection is broken, and calls again, gets another one.
+func TestTheNextCallHasAnotherConnection(t *testing.T) {
+	t.Parallel()
+	dials := 0
+	b := open(t, backend.Options{Relay: true, Name: "relay", Dial: func(context.Context) (wire.Conn, error) {
+		dials++
+		return newHalved(dials == 1), nil
+	}})
+	call := func() error {
+		_, err := b.Call(t.Context(), wire.Request("1", "tools/list", nil), func(*wire.Message) error { return nil })
+		return err
+	}
+	if call() == nil {
+		t.Fatal("a call over a broken connection has an answer")
+	}
+	if err := call(); err != nil || dials != 2 {
+		t.Fatalf("over the next of %d connections: %v", dials, err)
+	}
+}
