@@ -100,18 +100,20 @@ func (gs *guests) place(id string, c *connection) (g *guest, before *connection,
 
 // leave ends a guest that is away since c: in time, if it is offered.
 func (gs *guests) leave(id string, g *guest, c *connection, over bool) {
-	if gs.offers(id, g) {
-		gs.node.dir.Away(gs.node.offers.get(id).desc, gs.node.DID(), true)
+	if of := gs.offered(id, g); of != nil {
+		gs.node.dir.Away(of.desc, gs.node.DID(), true)
 		gs.node.later(func(ctx context.Context) { gs.expire(ctx, id, g, c, over) })
 	} else if gs.begin(id, g, c) {
 		gs.end(id, g)
 	}
 }
 
-// offers reports whether it is the guest that is offered under the id: it may be withdrawn, or published as something else.
-func (gs *guests) offers(id string, g *guest) bool {
-	of := gs.node.offers.get(id)
-	return of != nil && of.agent == interact.Thing(g)
+// offered returns the offer of a guest under the id, or nil: it may be withdrawn, or published as something else.
+func (gs *guests) offered(id string, g *guest) *offer {
+	if of := gs.node.offers.get(id); of != nil && of.agent == interact.Thing(g) {
+		return of
+	}
+	return nil
 }
 
 // begin begins to withdraw a guest that is away since c. It reports false for one that came back, even if it went again: that
@@ -151,7 +153,7 @@ func (gs *guests) expire(ctx context.Context, id string, g *guest, c *connection
 		return
 	}
 	defer gs.end(id, g)
-	if !gs.offers(id, g) {
+	if gs.offered(id, g) == nil {
 		return
 	}
 	n := gs.node

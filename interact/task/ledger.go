@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
@@ -142,10 +141,12 @@ func (l *Ledger) restore(ctx context.Context, now time.Time) error {
 		l.entries[r.ActionID] = l.order.PushBack(r)
 	}
 	for _, k := range bad {
-		err = errors.Join(err, l.store.Delete(ctx, ds.RawKey(k)))
+		if err := l.store.Delete(ctx, ds.RawKey(k)); err != nil { // a full disk: it is dropped at the next start
+			l.o.Log.Warn("an entry of the ledger of tasks that does not read was not deleted", "error", err)
+		}
 	}
 	l.erase(ctx, l.trim(now))
-	return err
+	return nil
 }
 
 // Wrap returns what is put around the mesh, for the consumers of this node. An action's first state that has an ActionID and is

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,6 +29,7 @@ type disk struct {
 	puts   int
 	synced int   // puts before the last Sync
 	err    error // of the next ones
+	full   error // of the next changes: reading goes on
 }
 
 func newDisk() *disk { return &disk{Batching: dssync.MutexWrap(ds.NewMapDatastore())} }
@@ -46,6 +48,9 @@ func (d *disk) Delete(ctx context.Context, k ds.Key) error {
 	defer d.mu.Unlock()
 	if d.err != nil {
 		return d.err
+	}
+	if d.full != nil {
+		return d.full
 	}
 	return d.Batching.Delete(ctx, k)
 }
@@ -346,6 +351,11 @@ func TestLedgerOverABrokenStore(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	d.full = syscall.ENOSPC
+	if l, err := NewLedger(d, LedgerOptions{}); err != nil || len(l.List()) != 0 {
+		t.Errorf("on a full disk: %v; what does not read is to be dropped later", err)
+	}
+	d.full = nil
 	if l = open(t, d, LedgerOptions{}); len(l.List()) != 0 || d.stored(t) != 0 {
 		t.Errorf("got %v, %d stored: what does not read is to be dropped", l.List(), d.stored(t))
 	}
