@@ -217,7 +217,8 @@ type Interact struct {
 	// Untrusted callers have half of the places, one of them a sixteenth while others wait. A low number protects agents that do one
 	// thing at a time. 0 sets no limit, and keeps no place for anybody.
 	PerThing int `yaml:"per_thing" min:"0" max:"1000000"`
-	// The subscriptions and observations that one caller may have here at once. 0 sets no limit.
+	// The subscriptions and observations that one caller may have here at once. Untrusted callers have at most 1,024 together, with the
+	// known ones 2,048. 0 sets no limit.
 	Subscriptions int `yaml:"subscriptions" min:"0" max:"1000000"`
 	// Whether requests to the agents of this node, and what they answer, are checked against their descriptions. Off saves a
 	// few microseconds a call, for nets whose agents trust each other.

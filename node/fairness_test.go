@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -9,11 +10,16 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/libp2p/go-libp2p/core/crypto"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/stream"
 	"github.com/lmosd/lmosd/policy"
+	"github.com/lmosd/lmosd/td"
 )
 
 // A slowAgent is an HTTP server that answers "slow" when it is released, and anything else at once.
@@ -220,5 +226,70 @@ func TestConsumersOfANodeDoNotSlowEachOther(t *testing.T) {
 			time.Sleep(400 * time.Millisecond)
 		}
 		wg.Wait()
+	})
+}
+
+// TestWaitingStrangersLeaveCalls: calls of strangers that wait for their turn, as many as may, do not use up what a node serves at once: a node of
+// trust.allow is answered meanwhile.
+func TestWaitingStrangersLeaveCalls(t *testing.T) {
+	simulate(t, 1, func(t *testing.T, s *sim) {
+		friend := s.nodes[0]
+		host := run(t, s.open(t, 1, func(o *Options) {
+			o.Policy = policy.Rules{Concurrency: 256, ConsumerConcurrency: 64, Allow: []did.DID{friend.DID()}}
+		}))
+		s.nodes = append(s.nodes, host)
+		p, err := host.Offer(t.Context(), tool("Echo", ""), interact.Unary(func(ctx context.Context, m *interact.Message) (*interact.Message, error) {
+			if string(m.Data) == `"slow"` {
+				<-ctx.Done()
+			}
+			r := m.Reply(interact.ActionStatus, "", m.Data)
+			r.Status = interact.StatusCompleted
+			return r, ctx.Err()
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		where := td.Host{Node: host.DID(), Addrs: []string{host.host.Addrs()[0].String()}}
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		defer cancel()
+		for i := range 90 {
+			key, err := crypto.UnmarshalPrivateKey(newKey(t).Libp2p())
+			if err != nil {
+				t.Fatal(err)
+			}
+			h, err := s.AddPeer(key, addrs(t, fmt.Sprintf("/ip4/10.0.1.%d/tcp/4667", i+1))[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.LinkPeers(h.ID(), host.host.ID()); err != nil {
+				t.Fatal(err)
+			}
+			stranger := stream.New(h, stream.Options{Network: "sim"})
+			defer stranger.Close()
+			for range 64 {
+				wg.Go(func() {
+					for ctx.Err() == nil { // what is refused is asked again
+						_, _ = interact.Ask(ctx, stranger.Thing([]td.Host{where}), &interact.Message{Type: interact.InvokeAction, Thing: p.Ref, Name: "echo", Data: []byte(`"slow"`)})
+						time.Sleep(100 * time.Millisecond)
+					}
+				})
+			}
+		}
+		if _, err := s.LinkPeers(friend.host.ID(), host.host.ID()); err != nil {
+			t.Fatal(err)
+		}
+		connect(t, friend, host)
+		knows(t, friend, p.Ref)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := host.streams.Stats().ServingNow; n < 4096 {
+			t.Errorf("%d calls run or wait, want more than a few", n)
+		}
+		if _, err := interact.Ask(t.Context(), mesh(friend), &interact.Message{Type: interact.InvokeAction, Thing: p.Ref, Name: "echo", Data: []byte(`"x"`),
+			Deadline: time.Now().Add(time.Second)}); err != nil {
+			t.Error(err)
+		}
 	})
 }

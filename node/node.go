@@ -273,10 +273,14 @@ func flush(t *telemetry.Tracer) error {
 	return nil
 }
 
+// maxServed is how many calls of other nodes are served at least, waiting ones included, before more are refused whoever asks, and how many of their
+// subscriptions.
+const maxServed = 4096
+
 // openMesh is the wiring: who asks whom.
 func (n *Node) openMesh() (err error) {
 	n.streams = stream.New(n.host, stream.Options{Network: n.opts.Network, As: newPseudonyms(n.key).as, Log: n.log, DialTimeout: n.dialTimeout(), MaxPerPeer: n.opts.Limits.Streams, Reach: n.reached,
-		Refused: n.refusal})
+		Refused: n.refusal, MaxConcurrent: max(maxServed, n.policy.Most())})
 	n.onClose(n.streams.Close)
 
 	n.offers = newOffers(n.key, n.offerStore, n.verifier, n.opts.Lifetime)

@@ -85,8 +85,31 @@ func (p *Policy) subscribed(ctx context.Context, t interact.Thing, m *interact.M
 			return
 		}
 		defer who.subscribed.leave()
+		leave, ok := p.leaveSome(p.claim(m).class)
+		if !ok {
+			yield(nil, interact.Errorf(interact.Overloaded, "try again later; or ask the operator of that host for trust (trust.allow)",
+				"this host has as many subscriptions of callers that it does not trust as it may"))
+			return
+		}
+		defer leave()
 		t.Do(ctx, m)(yield)
 	}
+}
+
+// leaveSome counts a subscription of a class, until leave is called, unless it would take what is left to higher ones.
+func (p *Policy) leaveSome(c class) (leave func(), ok bool) {
+	switch {
+	case c >= allowed:
+		return func() {}, true
+	case !p.strangers.enter(maxStrangers):
+		return nil, false
+	case c == known:
+		return p.strangers.leave, true
+	case !p.untrusted.enter(maxUntrusted):
+		p.strangers.leave()
+		return nil, false
+	}
+	return func() { p.untrusted.leave(); p.strangers.leave() }, true
 }
 
 // admitted asks t once there is a place for m.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -426,6 +427,38 @@ func TestAgentsHaveRatesForEach(t *testing.T) {
 		}
 		if strangers < 64 || strangers > 75 {
 			t.Errorf("%d of strangers in 10 s, want what is left of 100", strangers)
+		}
+	})
+}
+
+// TestSubscriptionsOfStrangers: those of fresh keys leave room for those of known callers, both for those of trust.allow, and what has ended
+// counts no more.
+func TestSubscriptionsOfStrangers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Rules{Subscriptions: 256, Allow: []did.DID{bob}})
+		thing := interact.Chain(lasting, p.Limit())
+		many := slices.Repeat([]interact.Type{subscribe}, 256)
+		for range 2 {
+			var ends []func()
+			for i := range 4 {
+				ends = append(ends, run(t, thing, did.DID(fmt.Sprint("did:key:zFresh", i)), many...))
+			}
+			refused(t, thing, "did:key:zNext", subscribe, interact.Overloaded, "trust.allow")
+			for i := range 4 {
+				id := did.DID(fmt.Sprint("did:key:zKnown", i))
+				p.met.succeeded(id, time.Now().Add(-probation))
+				ends = append(ends, run(t, thing, id, many...))
+			}
+			p.met.succeeded(alice, time.Now().Add(-probation))
+			refused(t, thing, alice, subscribe, interact.Overloaded, "trust.allow")
+			ends = append(ends, run(t, thing, bob, many...), run(t, thing, local, many...))
+			for _, end := range ends {
+				end()
+			}
+			if p.untrusted.Load() != 0 || p.strangers.Load() != 0 {
+				t.Errorf("%d and %d are counted when all have ended", p.untrusted.Load(), p.strangers.Load())
+			}
 		}
 	})
 }

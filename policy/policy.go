@@ -72,6 +72,8 @@ type Policy struct {
 	own         *admission // of callers on this machine: no stranger takes their places
 	free        bool       // nothing is counted of what runs, and no time is cut
 	met         acquaintances
+	untrusted   count // subscriptions of untrusted callers
+	strangers   count // subscriptions of untrusted and known callers
 	callers     accounts[did.DID]
 	things      accounts[thingKey]
 }
@@ -85,6 +87,12 @@ type thingKey struct {
 // queueFor is how long an interaction waits for a place of the node. An agent that calls another one holds a place while that call
 // waits for one: such circles must not stand still until their deadlines.
 const queueFor = 10 * time.Second
+
+// Subscriptions go on for days: those of keys that anybody can make leave room for those of others. A node serves 4,096.
+const (
+	maxUntrusted = 1024 // of untrusted callers together
+	maxStrangers = 2048 // of those and known ones
+)
 
 // At most so many callers, and agents of this node, are remembered. Beyond that new ones share an account.
 const (
@@ -104,6 +112,15 @@ func New(r Rules) *Policy {
 		p.peers, p.own = newAdmission(r.Concurrency), newAdmission(r.Concurrency)
 	}
 	return p
+}
+
+// Most is how many interactions of other nodes may run or wait for a place of the node, without subscriptions; 0 if that is not limited. What
+// serves fewer at once refuses callers before the policy has seen who they are.
+func (p *Policy) Most() int {
+	if p.peers == nil {
+		return 0
+	}
+	return p.peers.places * (1 + int(owner)*classWaits)
 }
 
 func set(ids []did.DID) map[did.DID]bool {
