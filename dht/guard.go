@@ -16,6 +16,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/protocol"
 	"github.com/libp2p/go-libp2p/x/rate"
 	manet "github.com/multiformats/go-multiaddr/net"
+
+	"github.com/lmosd/lmosd/internal/ratelimit"
 )
 
 // Limits of the inbound side.
@@ -25,6 +27,7 @@ const (
 	// G7: requests of one peer. A node that comes up provides all its keys at once, so the burst is wide.
 	requestRate  = 100
 	requestBurst = 2000
+	maxMetered   = 65536 // peers whose rate is counted apart
 )
 
 // A guard is the host as the library sees it. Around every handler that the library sets it puts these rules, in this order:
@@ -43,7 +46,7 @@ type guard struct {
 	host.Host
 	admits   func(peer.ID) bool
 	subnets  *rate.Limiter
-	requests *meter
+	requests *ratelimit.Limiter[peer.ID]
 	places   *places
 	stats    *counters
 	log      *slog.Logger
@@ -57,7 +60,7 @@ func newGuard(h host.Host, admits func(peer.ID) bool, stats *counters, log *slog
 	return &guard{
 		Host: h, admits: admits, stats: stats, log: log,
 		subnets:  newSubnets(),
-		requests: newMeter(requestRate, requestBurst),
+		requests: ratelimit.NewLimiter[peer.ID](ratelimit.Limit{Rate: requestRate, Burst: requestBurst}, maxMetered),
 		places:   newPlaces(maxStreams, maxPeerStreams),
 		handlers: map[protocol.ID]struct{}{},
 	}
@@ -130,7 +133,7 @@ func (g *guard) refuse(s network.Stream, err error) {
 // onRequest is G7: the library calls it before it handles a request. A long-lived stream carries many, so that counting
 // streams is not enough. It cannot say no: an emptied request is refused by the library at no cost.
 func (g *guard) onRequest(_ context.Context, s network.Stream, m *pb.Message) {
-	if g.requests.take(s.Conn().RemotePeer(), time.Now()) {
+	if g.requests.Take(s.Conn().RemotePeer(), 1, time.Now()) == 0 {
 		return
 	}
 	g.stats.limitedRequests.Add(1)

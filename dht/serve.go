@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/lmosd/lmosd/internal/ratelimit"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -27,11 +29,12 @@ const (
 type shelf struct {
 	d      *DHT
 	places *places
-	meter  *meter
+	rate   *ratelimit.Limiter[peer.ID]
 }
 
 func newShelf(d *DHT) *shelf {
-	return &shelf{d: d, places: newPlaces(maxQuestions, maxPeerQuestion), meter: newMeter(questionRate, questionBurst)}
+	return &shelf{d: d, places: newPlaces(maxQuestions, maxPeerQuestion),
+		rate: ratelimit.NewLimiter[peer.ID](ratelimit.Limit{Rate: questionRate, Burst: questionBurst}, maxMetered)}
 }
 
 // handle serves one stream: a place, service, memory, deadline, one question, identity, work, close.
@@ -60,7 +63,7 @@ func (s *shelf) enter(st network.Stream) network.StreamErrorCode {
 	switch {
 	case !s.d.admits(p):
 		return network.StreamGated
-	case !s.meter.take(p, time.Now()):
+	case s.rate.Take(p, 1, time.Now()) > 0:
 		return network.StreamRateLimited
 	}
 	return s.places.enter(st)
@@ -170,7 +173,7 @@ func (s *shelf) say(st network.Stream, a *answer) error {
 		return err
 	}
 	if data := len(a.Record) + len(a.TD); data > 0 {
-		s.meter.charge(st.Conn().RemotePeer(), float64(data)/questionBytes, time.Now())
+		s.rate.Charge(st.Conn().RemotePeer(), float64(data)/questionBytes, time.Now())
 	}
 	_, err = st.Write(frame)
 	return err

@@ -188,7 +188,7 @@ func (x *exchange) tooLarge() error {
 // ask answers the request whose body is whole.
 func (x *exchange) ask(ctx context.Context, p place, t interact.Type, body []byte) (*wire.Packet, error) {
 	s := x.server
-	if wait, ok := s.gate.Spend(x.host, time.Now()); !ok {
+	if wait := s.rate.Take(x.host, 1, time.Now()); wait > 0 {
 		a := failure(interact.Errorf(interact.RateLimited, "ask less often", "more than %.0f requests in a second", s.o.Rate))
 		a.Options = nil
 		a.AddUint(message.MaxAge, uint32(min(wait.Seconds()+1, comeMax))) // RFC 8516 §3

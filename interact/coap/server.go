@@ -16,6 +16,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/coap/wire"
+	"github.com/lmosd/lmosd/internal/ratelimit"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -24,6 +25,7 @@ const (
 	defaultObservers = 1000
 	defaultRequests  = 256
 	defaultRate      = 500
+	maxHosts         = 4096 // whose rates are counted apart
 	// patience is how long a request is worked on before it is acknowledged alone, and the answer comes later in a message of its
 	// own (RFC 7252 §5.2.2). A consumer repeats what is not acknowledged after 2 s.
 	patience = time.Second
@@ -97,7 +99,8 @@ type Server struct {
 	patience time.Duration
 	quiet    time.Duration // after which an observer is asked whether it is there
 
-	gate    *wire.Gate
+	rate    *ratelimit.Limiter[netip.Addr]  // requests that begin, of each host
+	busy    *ratelimit.Inflight[netip.Addr] // requests that are answered
 	seen    wire.Replays
 	coming  wire.Shelf
 	going   wire.Shelf
@@ -142,7 +145,8 @@ func newServer(o ServerOptions, l wire.Socket) *Server {
 		o.Rate = defaultRate
 	}
 	s := &Server{o: o, socket: l, timing: wire.Usual, patience: patience, quiet: 5 * time.Minute, going: wire.Shelf{Evict: true},
-		gate: wire.NewGate(o.Rate, o.MaxRequests)}
+		rate: ratelimit.NewLimiter[netip.Addr](ratelimit.Limit{Rate: o.Rate, Burst: 2 * o.Rate}, maxHosts),
+		busy: ratelimit.NewInflight[netip.Addr](max(1, o.MaxRequests/2), o.MaxRequests)}
 	s.ctx, s.halt = context.WithCancel(context.Background())
 	s.watches = watches{server: s, limit: o.MaxObservers, sources: map[sourceKey]*source{}, observers: map[observerKey]*observer{}}
 	s.peers = peers{server: s, byAddr: map[netip.AddrPort]*peer{}}
@@ -239,16 +243,26 @@ func (s *Server) request(ctx context.Context, q *wire.Packet, from wire.Remote) 
 		return // while it is worked on, the first copy is acknowledged in time
 	}
 	x := &exchange{server: s, q: q, from: from, host: wire.HostOf(from.Addr.Addr()), replay: r}
-	c, err := s.gate.Enter(x.host, now)
-	if err != nil {
+	if err := busy(s.busy.Enter(x.host)); err != nil {
 		s.seen.Forget(r) // its copies may try again
 		x.respond(ctx, failure(err))
 		return
 	}
 	s.work.Go(func() {
-		defer s.gate.Leave(c)
+		defer s.busy.Leave(x.host)
 		x.run(ctx)
 	})
+}
+
+// busy returns the error of a request that has no slot.
+func busy(o ratelimit.Outcome) error {
+	switch o {
+	case ratelimit.KeyFull:
+		return interact.Errorf(interact.RateLimited, "wait for the answers", "this host has half of the requests that are answered at once")
+	case ratelimit.AllFull:
+		return interact.Errorf(interact.Overloaded, "try again in a while", "too many requests are being answered")
+	}
+	return nil
 }
 
 // send writes a datagram. One that is lost is sent again by whoever misses its answer.

@@ -18,7 +18,7 @@ const module = "github.com/lmosd/lmosd"
 // rows is the house from the ground up: a package imports packages of lower rows only, and packages of one row never import
 // each other.
 var rows = [][]string{
-	{"internal/jcs", "internal/jsontext", "internal/seal", "internal/delay", "internal/cbor", "internal/outbound", "internal/words", "internal/openai", "internal/storage", "cmd/lmosd/internal/terminal", "testnet/simnet"}, // helpers that know nothing of lmosd
+	{"internal/jcs", "internal/jsontext", "internal/ratelimit", "internal/seal", "internal/delay", "internal/cbor", "internal/outbound", "internal/words", "internal/openai", "internal/storage", "cmd/lmosd/internal/terminal", "testnet/simnet"}, // helpers that know nothing of lmosd
 	{"internal/confusable"},                  // names that look alike: what stands on those
 	{"did"},                                  // who somebody is
 	{"did/proof"},                            // what somebody signed

@@ -11,8 +11,6 @@ import (
 
 	"github.com/plgd-dev/go-coap/v3/message"
 	"github.com/plgd-dev/go-coap/v3/message/codes"
-
-	"github.com/lmosd/lmosd/interact"
 )
 
 var (
@@ -22,84 +20,6 @@ var (
 
 func host(n int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)})
-}
-
-func TestGateLimitsEachHost(t *testing.T) {
-	t.Parallel()
-	g := NewGate(10, 8)
-	var inside []*Caller
-	for range 4 {
-		c, err := g.Enter(host(1), noon)
-		if err != nil {
-			t.Fatal(err)
-		}
-		inside = append(inside, c)
-	}
-	if _, err := g.Enter(host(1), noon); interact.AsError(err).Code != interact.RateLimited {
-		t.Errorf("a fifth request of one host: %v", err)
-	}
-	for range 4 {
-		c, err := g.Enter(host(2), noon)
-		if err != nil {
-			t.Fatal(err)
-		}
-		inside = append(inside, c)
-	}
-	if _, err := g.Enter(host(3), noon); interact.AsError(err).Code != interact.Overloaded {
-		t.Errorf("a ninth request: %v", err)
-	}
-	for _, c := range inside {
-		g.Leave(c)
-	}
-	if _, err := g.Enter(host(1), noon); err != nil {
-		t.Errorf("after all left: %v", err)
-	}
-}
-
-func TestGateLimitsRates(t *testing.T) {
-	t.Parallel()
-	g := NewGate(10, 8)
-	now, begun := noon, 0
-	for range 1000 {
-		if _, ok := g.Spend(host(1), now); ok {
-			begun++
-		}
-		now = now.Add(10 * time.Millisecond)
-	}
-	if begun < 110 || begun > 121 { // 20 at once, and 10 in each of 10 s
-		t.Errorf("%d requests began in 10 s", begun)
-	}
-	if wait, ok := g.Spend(host(1), now); !ok && (wait <= 0 || wait > 100*time.Millisecond) {
-		t.Errorf("to wait %v", wait)
-	}
-	if _, ok := g.Spend(host(2), now); !ok {
-		t.Error("one host spends what is another's")
-	}
-	if _, ok := NewGate(-1, 8).Spend(host(1), noon); !ok {
-		t.Error("no limit is one")
-	}
-}
-
-func TestGateForgetsHosts(t *testing.T) {
-	t.Parallel()
-	g := NewGate(10, 8)
-	for n := range 3 * maxHosts {
-		g.Spend(host(n), noon)
-	}
-	if len(g.hosts) > maxHosts+1 {
-		t.Errorf("%d hosts are counted", len(g.hosts))
-	}
-	if _, ok := g.Spend(host(1<<20), noon); ok {
-		t.Error("hosts beyond the limit have no limit together")
-	}
-	c, err := g.Enter(host(1), noon)
-	if err != nil {
-		t.Fatal(err)
-	}
-	g.Spend(host(1<<21), noon.Add(time.Hour))
-	if len(g.hosts) > 2 || g.hosts[host(1)] != c {
-		t.Errorf("%d hosts are still counted, one of which is here", len(g.hosts))
-	}
 }
 
 func TestHostsAreNetworksOfIPv6(t *testing.T) {
