@@ -246,6 +246,7 @@ func TestCurlReadsEveryStream(t *testing.T) {
 		"-d", `{"a":1,"b":2}`)
 	h := newHTTPTalk(m, "lamp")
 	defer h.client.CloseIdleConnections()
+	l.gate.shut() // curl opens it again while it ends
 	run, err := begin(h.consumer(t, h.ask), "0")
 	if err != nil {
 		t.Fatal(err)

@@ -523,7 +523,7 @@ func (c *crossing) fill(t *testing.T, cells []cell, plans []plan, client func(*t
 		if one.left {
 			select {
 			case <-c.left:
-			case <-time.After(10 * time.Second):
+			case <-time.After(2 * time.Minute):
 				fail("the agent was not told")
 			}
 		}

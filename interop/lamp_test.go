@@ -31,6 +31,14 @@ func (g gate) open() {
 	}
 }
 
+// shut takes back what nothing waited for.
+func (g gate) shut() {
+	select {
+	case <-g:
+	default:
+	}
+}
+
 // wait takes as many milliseconds as it is told, or, of none, until the gate is open.
 func (g gate) wait(ctx context.Context, ms int) (string, error) {
 	if ms == 0 {

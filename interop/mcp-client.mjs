@@ -46,8 +46,7 @@ saw.counted = texts(await call('count', {}, { onprogress: (p) => saw.progress.pu
 saw.confirmed = texts(await call('confirm', { value: 'all' }))
 
 const leave = new AbortController()
-const waits = call('wait', {}, { signal: leave.signal }).then(() => 'answered', () => 'cancelled')
-setTimeout(() => leave.abort(), 100)
+const waits = call('wait', {}, { signal: leave.signal, onprogress: () => leave.abort() }).then(() => 'answered', () => 'cancelled')
 saw.cancelled = await waits
 
 const told = new Promise((resolve) => { woken = resolve })

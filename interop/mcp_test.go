@@ -69,6 +69,9 @@ func (c *clerk) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact
 				done(answers["sure"].Action + string(answers["sure"].Content))
 			}
 		case "invokeaction wait":
+			r := m.Reply(interact.ActionStatus, "text/plain", []byte("begun"))
+			r.Status = interact.StatusRunning
+			yield(r, nil)
 			<-ctx.Done()
 			c.left <- struct{}{}
 			yield(nil, ctx.Err())
@@ -142,7 +145,7 @@ func TestMCPClientsUseAgents(t *testing.T) {
 				run(t, &saw, "mcp-client.mjs", flavour, m.api+place.path, place.prefix, uri)
 				if saw.Greeting != "hello Ann" || saw.Structured["value"] != "hello Ann" || saw.Run != "ran x" || saw.Counted != "123" ||
 					saw.Confirmed != `accept{"yes":true}` || saw.Asked != "Are you sure?" || saw.Cancelled != "cancelled" || saw.Read != "4" ||
-					saw.Updated == 0 || !slices.Equal(saw.Progress, []string{"1", "2", "3"}) {
+					saw.Updated == 0 || !slices.Contains([]string{"1", "1 2", "1 3", "1 2 3"}, strings.Join(saw.Progress, " ")) { // what comes too fast is left out
 					t.Errorf("saw %+v", saw)
 				}
 				if len(saw.Failed) != 2 || saw.Failed[0] != true || saw.Failed[1] != "no paper\nfill the tray" {
@@ -153,7 +156,7 @@ func TestMCPClientsUseAgents(t *testing.T) {
 				}
 				select {
 				case <-c.left:
-				case <-time.After(20 * time.Second):
+				case <-time.After(2 * time.Minute):
 					t.Error("the agent was not told that its caller left")
 				}
 			})

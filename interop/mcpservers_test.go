@@ -176,11 +176,16 @@ func TestMCPListChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	begun, late := time.Now(), time.After(30*time.Second)
+	begun, late := time.Now(), time.After(2*time.Minute)
+	again := time.NewTicker(200 * time.Millisecond) // the client, and the node, may begin to listen after they are connected
+	defer again.Stop()
 	add("second")
 	for has := false; !has; {
 		select {
 		case <-told:
+		case <-again.C:
+			add("second")
+			continue
 		case <-late:
 			t.Fatal("the client is not told")
 		}
@@ -199,6 +204,8 @@ func TestMCPListChanges(t *testing.T) {
 		select {
 		case <-late:
 			t.Fatal("the description stays as it was")
+		case <-again.C:
+			add("second")
 		case <-time.After(time.Millisecond):
 		}
 	}

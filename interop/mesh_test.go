@@ -95,7 +95,7 @@ func newMesh(t *testing.T, change ...func(o *node.Options)) *mesh {
 // known waits until the consumer's node knows the thing of a name, and returns its description.
 func (m *mesh) known(t *testing.T, name string) *td.Description {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; {
+	for end := time.Now().Add(2 * time.Minute); ; {
 		d, err := m.consumer.Get(t.Context(), name)
 		if err == nil {
 			return d

@@ -30,7 +30,7 @@ func (p *passed) close() { p.back.Close() }
 // Call implements [modern].
 func (p *passed) Call(ctx context.Context, m *wire.Message, notify func(*wire.Message) error) (*wire.Message, error) {
 	if m.Method() == wire.Listen {
-		return p.listen(ctx, m, notify)
+		return p.listen(ctx, m, notify, false)
 	}
 	r, err := p.back.Call(ctx, m, notify)
 	why := away(r, err)
@@ -57,7 +57,11 @@ type standIn struct{ *passed }
 
 // Call implements [modern].
 func (s standIn) Call(ctx context.Context, m *wire.Message, notify func(*wire.Message) error) (*wire.Message, error) {
-	if m.Method() != wire.Discover {
+	switch m.Method() {
+	case wire.Listen:
+		return s.listen(ctx, m, notify, true)
+	case wire.Discover:
+	default:
 		return s.passed.Call(ctx, m, notify)
 	}
 	o, err := s.known.offer(ctx)
@@ -115,14 +119,17 @@ const (
 )
 
 // listen answers subscriptions/listen. While the host is away the client listens to nothing, and when it is back, hears that all may have
-// changed.
-func (p *passed) listen(ctx context.Context, m *wire.Message, notify func(*wire.Message) error) (*wire.Message, error) {
+// changed. A stale client knows the server from its description, and hears it as well if the host is back by now.
+func (p *passed) listen(ctx context.Context, m *wire.Message, notify func(*wire.Message) error, stale bool) (*wire.Message, error) {
 	acknowledged := false
+	want, bad := filterOf(m)
 	r, err := p.back.Call(ctx, m, func(n *wire.Message) error {
 		acknowledged = true
-		return notify(n)
+		if err := notify(n); err != nil || !stale || n.Method() != wire.Acknowledged {
+			return err
+		}
+		return want.all(m, notify)
 	})
-	want, bad := filterOf(m)
 	if acknowledged || away(r, err) == nil || ctx.Err() != nil || bad != nil {
 		return r, err
 	}
