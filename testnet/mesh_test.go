@@ -250,7 +250,7 @@ func (m *trial) groups(f func(who *Member, list *gateway.AgentList)) {
 
 // lookups counts the messages of searches that ask the mesh, one after the other. Each has ten hosts.
 func (m *trial) lookups() {
-	var dht, questions, took []float64
+	var dht, questions, states, took []float64
 	for range 2 * m.few() {
 		who, began := m.any(), time.Now()
 		before := m.net.sentBy(who)
@@ -260,12 +260,13 @@ func (m *trial) lookups() {
 		took = append(took, millis(time.Since(began)))
 		s := m.net.sentBy(who).since(before)
 		dht, questions = append(dht, float64(s[forDHT].requests)), append(questions, float64(s[forQuestions].requests))
+		states = append(states, float64(s[forStates].requests))
 	}
-	m.Logf("a lookup of ten: %s DHT messages, %s questions, %s ms", spread(dht), spread(questions), spread(took))
+	m.Logf("a lookup of ten: %s DHT messages, %s questions, %s for states, %s ms", spread(dht), spread(questions), spread(states), spread(took))
 	// Twenty servers are the nearest, each host is asked once what it has and once how its agents are, and the way there takes a few.
 	n := math.Log2(float64(len(m.alive)))
-	if d, q := at(dht, .5), at(questions, .5); d > 20+2*n || q > 22 {
-		m.Errorf("a lookup of ten costs %.0f messages and %.0f questions, want %.0f and 22 at most", d, q, 20+2*n)
+	if d, q, st := at(dht, .5), at(questions, .5), at(states, .5); d > 20+2*n || q > 12 || st > 10 || at(states, 1) == 0 {
+		m.Errorf("a lookup of ten costs %.0f messages, %.0f questions and %.0f for states, want %.0f, 12 and 10 at most", d, q, st, 20+2*n)
 	}
 }
 

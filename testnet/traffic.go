@@ -1,6 +1,7 @@
 package testnet
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"strings"
@@ -19,18 +20,19 @@ const (
 	forGossip    use = iota
 	forDHT           // finding who has something
 	forQuestions     // records and bodies, asked of one node
+	forStates        // how agents are, asked of their host
 	forSync          // reconciliation
 	forRumours       // who is gone
 	forOthers
 	uses
 )
 
-var useNames = [uses]string{"gossip", "DHT", "questions", "sync", "rumours", "others"}
+var useNames = [uses]string{"gossip", "DHT", "questions", "states", "sync", "rumours", "others"}
 
 func useOf(p protocol.ID) use {
-	for u, part := range [...]string{forGossip: "/meshsub/", forDHT: "/kad/", forQuestions: "/records/", forSync: "/sync/", forRumours: "/gone/"} {
+	for u, part := range map[use]string{forGossip: "/meshsub/", forDHT: "/kad/", forQuestions: "/records/", forSync: "/sync/", forRumours: "/gone/"} {
 		if strings.Contains(string(p), part) {
-			return use(u)
+			return u
 		}
 	}
 	return forOthers
@@ -39,7 +41,7 @@ func useOf(p protocol.ID) use {
 // sent is what simulated nodes have sent: what is written to streams, without the handshakes of connections and streams.
 type sent [uses]struct {
 	bytes uint64
-	// requests counts writes to streams that the node opened. Each is one message, if the stream is for the DHT or questions.
+	// requests counts writes to streams that the node opened. Each is one message, if the stream is for the DHT, questions or states.
 	requests uint64
 }
 
@@ -120,7 +122,13 @@ type countedStream struct {
 	ours bool // this node opened it
 }
 
+// stateQuestion is in questions for states: the member "op" with the text "state", in CBOR.
+var stateQuestion = []byte("\x62op\x65state")
+
 func (s *countedStream) Write(p []byte) (int, error) {
+	if s.use == forQuestions && s.ours && bytes.Contains(p, stateQuestion) {
+		s.use = forStates // one question is all that is written to a stream
+	}
 	n, err := s.Stream.Write(p)
 	s.sent[s.use].bytes.Add(uint64(n))
 	if s.ours {
