@@ -107,7 +107,8 @@ func (g *Gateway) search(r *http.Request, f finding, page *directory.Search) (*A
 			list.Coverage.Refused++
 		}
 	}
-	if total, ok := f.query.Tally.Total(); ok && total >= len(list.Items) {
+	// A strategy leaves out what is below the capability, which was counted.
+	if total, ok := f.query.Tally.Total(); ok && total >= len(list.Items) && f.strategy == "" {
 		list.Total = &total
 	}
 	g.metrics.found(time.Since(start))

@@ -136,6 +136,9 @@ func TestStrategies(t *testing.T) {
 		if s := strings.Join(got, " "); s != tt.want || list.Coverage.More != tt.more {
 			t.Errorf("%s of %q: got %s, %+v; want %s", tt.s, tt.version, s, list.Coverage, tt.want)
 		}
+		if list.Total != nil {
+			t.Errorf("%s of %q: there are %d in all, with those that it leaves out", tt.s, tt.version, *list.Total)
+		}
 	}
 }
 

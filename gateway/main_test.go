@@ -96,6 +96,7 @@ func (n *fakeNode) Find(ctx context.Context, q td.Query) iter.Seq2[*td.Descripti
 		q.Tally.Ask(1)
 		q.Tally.Answer()
 		for d := range n.Known() {
+			q.Tally.Count(1)
 			if !yield(d, nil) {
 				return
 			}
