@@ -233,3 +233,31 @@ func TestSharedListsAreAskedForByTheNode(t *testing.T) {
 		}
 	}
 }
+
+// A session that began while the host of a server was away hears that its lists may be others also if the host is back before it listens.
+func TestAStaleSessionListensLate(t *testing.T) {
+	t.Parallel()
+	m := bridgetest.NewMesh(t)
+	thing, _ := newShop(t)
+	d := add(t, m, "urn:shop", shopTD, thing)
+	h := New(Options{Mesh: m})
+	defer h.Close()
+	f := h.front(d, d.Ref(), "mcp")
+	defer f.server.(*passed).close()
+	for _, stale := range []bool{true, false} {
+		ctx, cancel := context.WithCancel(t.Context())
+		q := wire.Request(`1`, wire.Listen, map[string]any{"notifications": map[string]any{"toolsListChanged": true},
+			"_meta": map[string]any{wire.MetaVersion: wire.Modern, wire.MetaCapabilities: struct{}{}}})
+		var said []string
+		_, _ = f.server.(*passed).listen(ctx, q, func(n *wire.Message) error {
+			if said = append(said, n.Method()); !stale || n.Method() == wire.ToolsChanged {
+				cancel()
+			}
+			return nil
+		}, stale)
+		cancel()
+		if want := map[bool]string{true: wire.Acknowledged + " " + wire.ToolsChanged, false: wire.Acknowledged}[stale]; strings.Join(said, " ") != want {
+			t.Errorf("stale %v: it hears %q", stale, said)
+		}
+	}
+}
