@@ -67,7 +67,7 @@ var claims = []claim{
 	{"docs/operations.md", "which is on by default", "", "mesh.mdns: true"},
 	{"docs/operations.md", "A later one wins: default, profile, file", "configs/config.go", "A later layer wins over an earlier one: default, profile, file,"},
 	{"docs/operations.md", "1 MiB/s; three forged ones ban it for 10 minutes", "pubsub/pace.go", "byteRate     = 1 << 20"},
-	{"docs/operations.md", "asks again for 10 s at most", "interact/stream/pace.go", "maxCrowded = 10 * time.Second"},
+	{"docs/operations.md", "asks again for 2 s at most", "interact/stream/pace.go", "maxCrowded = 2 * time.Second"},
 	{"docs/operations.md", "under 16 MiB of disk are free", "internal/storage/storage.go", "MinFree   = 16 << 20"},
 	{"docs/operations.md", "more than 5 minutes off the median of three or more peers", "node/clock.go", "skewBad    = 5 * time.Minute"},
 	{"docs/operations.md", "else within 5 minutes", "directory/probe.go", "probeLast    = 5 * time.Minute"},

@@ -15,7 +15,7 @@ const (
 	maxPatience = time.Minute // for a call without a deadline
 	// maxCrowded is how long a call is asked again of a host that has no place for it. An agent that calls another one holds a place
 	// meanwhile: such circles must not stand still until their deadlines.
-	maxCrowded = 10 * time.Second
+	maxCrowded = 2 * time.Second
 )
 
 // A pacer asks hosts as fast as they want to be asked. A host that refuses a call by its rate says how long to wait. Calls of the same

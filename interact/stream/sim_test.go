@@ -493,9 +493,9 @@ func TestCrowdedHostIsAskedAgain(t *testing.T) {
 		took    time.Duration
 		ok      bool
 	}{
-		"soon free":        {2, time.Second, 0, false, 3, 3 * time.Second, true},
-		"never free":       {99, time.Second, time.Hour, false, 4, 7 * time.Second, false},
-		"no time":          {99, time.Second, 2 * time.Second, false, 2, time.Second, false},
+		"soon free":        {2, time.Second / 4, 0, false, 3, 3 * time.Second / 4, true},
+		"never free":       {99, time.Second / 4, time.Hour, false, 4, 7 * time.Second / 4, false},
+		"no time":          {99, time.Second / 4, time.Second / 2, false, 2, time.Second / 4, false},
 		"it says no time":  {99, 0, time.Hour, false, 1, 0, false},
 		"a request stream": {99, time.Second, time.Hour, true, 1, 0, false},
 	} {
@@ -544,7 +544,7 @@ func TestCloseEndsWhatWaits(t *testing.T) {
 				server, endServer := bind(hosts[1], Options{})
 				defer endServer()
 				server.Serve(interact.Unary(func(context.Context, *interact.Message) (*interact.Message, error) {
-					return nil, &interact.Error{Code: code, Title: "later", RetryAfter: 5 * time.Second}
+					return nil, &interact.Error{Code: code, Title: "later", RetryAfter: time.Second}
 				}))
 				ended, begun := make(chan error, 2), time.Now()
 				for range 2 {

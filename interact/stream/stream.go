@@ -60,7 +60,7 @@
 //
 // What a host refuses by a rate, with the time to wait, is asked again after that time if the deadline allows, in the order in which the
 // calls came (pace.go): callers see RateLimited only if there is no time left, or if the request has a stream. What it refuses for want of
-// a place, with the time to wait, is asked again for at most 10 s. Each consumer of the calling node waits for itself.
+// a place, with the time to wait, is asked again for at most 2 s. Each consumer of the calling node waits for itself.
 //
 // An interaction is cancelled with a cancel frame on a shared lane, and by closing or resetting a lane of its own. A lane
 // that ends cancels everything on it. The reset codes are those of libp2p: 0x1002 out of memory, 0x1004 the peer broke
