@@ -7,6 +7,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	gossip "github.com/libp2p/go-libp2p-pubsub"
+
+	"github.com/lmosd/lmosd/internal/ratelimit"
 )
 
 // How much is taken of one forwarder, and of all together. A mesh of any size speaks about ten messages a second, because things
@@ -51,47 +53,33 @@ const (
 // It stands before everything else that looks at a message. A validator could only ignore one, and gossipsub would then take it
 // for known for ten minutes: who has used up its share could make a record unheard by forwarding it first.
 type pace struct {
-	share, each, pool bucket // of messages
-	bytes             bucket
+	share, each, pool ratelimit.Limit // of messages
+	bytes             ratelimit.Limit
 
 	mu     sync.Mutex
 	peers  map[peer.ID]*forwarder // at most maxPaced; owned by mu
-	pooled time.Time              // the debt to the pool; owned by mu
+	pooled ratelimit.Bucket       // of pool; owned by mu
 	extra  int                    // places that are taken of placesPool; owned by mu
 }
 
-// A bucket says what one unit costs, as the time in which it is made good, and how many may be owed.
-type bucket struct {
-	cost  time.Duration
-	burst int
+func newPace() *pace {
+	return &pace{
+		share: ratelimit.Limit{Rate: shareRate, Burst: shareBurst},
+		each:  ratelimit.Limit{Rate: forwardRate, Burst: forwardBurst},
+		pool:  ratelimit.Limit{Rate: poolRate, Burst: poolBurst},
+		bytes: ratelimit.Limit{Rate: byteRate, Burst: byteBurst},
+	}
 }
 
-// left returns how many units a debt leaves.
-func (b bucket) left(debt, now time.Time) int {
-	return max(0, b.burst-int((debt.Sub(now)+b.cost-1)/b.cost))
-}
-
-// charge adds n units to a debt.
-func (b bucket) charge(debt *time.Time, n int) { *debt = debt.Add(time.Duration(n) * b.cost) }
-
-// A forwarder is what is remembered of a peer. Debts are the times when they will be made good.
+// A forwarder is what is remembered of a peer.
 type forwarder struct {
-	share, each, bytes time.Time
+	share, each, bytes ratelimit.Bucket
 	open               int       // messages that wait for their verification
 	moved              time.Time // when open last changed
 	good               int       // messages that were valid, up to windowMax
 	offenses           int
 	offended           time.Time // when the last one was
 	banned             time.Time // until when
-}
-
-func newPace() *pace {
-	return &pace{
-		share: bucket{time.Second / shareRate, shareBurst},
-		each:  bucket{time.Second / forwardRate, forwardBurst},
-		pool:  bucket{time.Second / poolRate, poolBurst},
-		bytes: bucket{time.Second / byteRate, byteBurst},
-	}
 }
 
 // inspect refuses the RPCs of peers that are not heard, before they cost anything, and takes the messages out of others that are
@@ -129,14 +117,13 @@ func (p *pace) take(from peer.ID, n int, now time.Time) int {
 	if n == 0 {
 		return 0
 	}
-	f.share, f.each, p.pooled = latest(f.share, now), latest(f.each, now), latest(p.pooled, now)
 	window := min(windowMin+f.good, windowMax)
-	n = max(0, min(n, p.each.left(f.each, now), window-f.open, max(0, placesEach-f.open)+placesPool-p.extra))
-	own := min(n, p.share.left(f.share, now))
-	n = own + min(n-own, p.pool.left(p.pooled, now))
-	p.share.charge(&f.share, own)
-	p.pool.charge(&p.pooled, n-own)
-	p.each.charge(&f.each, n)
+	n = max(0, min(n, f.each.Left(p.each, now), window-f.open, max(0, placesEach-f.open)+placesPool-p.extra))
+	own := min(n, f.share.Left(p.share, now))
+	n = own + min(n-own, p.pooled.Left(p.pool, now))
+	f.share.Charge(p.share, float64(own), now)
+	p.pooled.Charge(p.pool, float64(n-own), now)
+	f.each.Charge(p.each, float64(n), now)
 	p.openLocked(f, n, now)
 	return n
 }
@@ -187,9 +174,8 @@ func (p *pace) read(from peer.ID, n int, now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f := p.getLocked(from, now)
-	f.bytes = latest(f.bytes, now)
-	p.bytes.charge(&f.bytes, n)
-	return max(0, f.bytes.Sub(now)-time.Duration(p.bytes.burst)*p.bytes.cost)
+	f.bytes.Charge(p.bytes, float64(n), now)
+	return f.bytes.Wait(p.bytes, 0, now)
 }
 
 // leave gives back what a peer held that is gone. What it owes stays.
@@ -229,7 +215,7 @@ func (p *pace) getLocked(id peer.ID, now time.Time) *forwarder {
 func (p *pace) sweepLocked(now time.Time) {
 	for _, forgets := range []func(*forwarder) bool{
 		func(f *forwarder) bool {
-			return f.open == 0 && f.offenses == 0 && !f.each.After(now) && !f.bytes.After(now)
+			return f.open == 0 && f.offenses == 0 && f.each.IsFull(now) && f.bytes.IsFull(now)
 		},
 		func(f *forwarder) bool { return !f.banned.After(now) },
 		func(*forwarder) bool { return true },
@@ -244,11 +230,4 @@ func (p *pace) sweepLocked(now time.Time) {
 			}
 		}
 	}
-}
-
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }

@@ -7,12 +7,14 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/lmosd/lmosd/internal/ratelimit"
 )
 
 func TestPace(t *testing.T) {
 	t.Parallel()
-	p := &pace{share: bucket{time.Second, 2}, each: bucket{100 * time.Millisecond, 5}, pool: bucket{10 * time.Millisecond, 6},
-		bytes: bucket{time.Millisecond, 100}}
+	p := &pace{share: ratelimit.Limit{Rate: 1, Burst: 2}, each: ratelimit.Limit{Rate: 10, Burst: 5},
+		pool: ratelimit.Limit{Rate: 100, Burst: 6}, bytes: ratelimit.Limit{Rate: 1000, Burst: 100}}
 	now := time.Now()
 	for i, c := range []struct {
 		from    peer.ID
@@ -130,7 +132,7 @@ func TestFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := simulate(t, 10*time.Millisecond)
 		slow := newPace()
-		slow.share, slow.each = bucket{time.Second, 5}, bucket{100 * time.Millisecond, 20}
+		slow.share, slow.each = ratelimit.Limit{Rate: 1, Burst: 5}, ratelimit.Limit{Rate: 10, Burst: 20}
 		victim := start(t, s.host(), Options{pace: slow})
 		honest, behind := start(t, s.host(), Options{}), start(t, s.host(), Options{})
 		send, flooder := attacker(t, s, "main")

@@ -3,6 +3,7 @@
 package ratelimit
 
 import (
+	"math"
 	"sync"
 	"time"
 )
@@ -57,9 +58,10 @@ func (b *Bucket) add(l Limit, n float64, now time.Time) {
 	}
 }
 
-// Left returns the number of tokens, which is negative after a [Bucket.Charge] beyond the last one. It is Burst without a limit.
-func (b *Bucket) Left(l Limit, now time.Time) float64 {
-	return l.Burst - b.debt(now).Seconds()*max(l.Rate, 0)
+// Left returns the number of whole tokens, which is negative after a [Bucket.Charge] beyond the last one. It is Burst without a limit.
+func (b *Bucket) Left(l Limit, now time.Time) int {
+	const rounding = 1e-6 // of floating-point numbers: the time itself is rounded in favor of the caller
+	return int(math.Floor(l.Burst - b.debt(now).Seconds()*max(l.Rate, 0) + rounding))
 }
 
 // IsFull reports whether the bucket is full: a new one would be the same.

@@ -20,8 +20,8 @@ func TestABucketHoldsItsBurstAndFillsAtItsRate(t *testing.T) {
 		if taken != int(l.Burst) {
 			t.Errorf("%v: %d tokens at once, want %g", l, taken, l.Burst)
 		}
-		if b.IsFull(noon) || b.Left(l, noon) > 1e-3 {
-			t.Errorf("%v: %g left", l, b.Left(l, noon))
+		if b.IsFull(noon) || b.Left(l, noon) != 0 {
+			t.Errorf("%v: %d left", l, b.Left(l, noon))
 		}
 		wait := b.Wait(l, 1, noon)
 		if b.Take(l, 1, noon.Add(wait-1)) {
@@ -57,11 +57,11 @@ func TestChargeGoesIntoDebtByOneBurst(t *testing.T) {
 	var b Bucket
 	b.Charge(l, 30, noon)
 	if got := b.Left(l, noon); got != -10 {
-		t.Errorf("%g left after 30 of 20, want -10", got)
+		t.Errorf("%d left after 30 of 20, want -10", got)
 	}
 	b.Charge(l, 1e9, noon)
 	if got := b.Left(l, noon); got != -20 {
-		t.Errorf("%g left, want the least, -20", got)
+		t.Errorf("%d left, want the least, -20", got)
 	}
 	if b.Take(l, 1, after(2)) || !b.Take(l, 1, after(2.1)) {
 		t.Error("a debt of 20 at 10/s is not paid after 2.1 s")
@@ -85,8 +85,8 @@ func TestABucketFollowsItsLimit(t *testing.T) {
 	t.Parallel()
 	var b Bucket
 	b.Take(Limit{Rate: 10, Burst: 10}, 5, noon)
-	if got := b.Left(Limit{Rate: 5, Burst: 5}, noon); got != 2.5 {
-		t.Errorf("half of a bucket of 5: %g, want 2.5", got)
+	if got := b.Left(Limit{Rate: 5, Burst: 5}, noon); got != 2 {
+		t.Errorf("half of a bucket of 5: %d, want 2", got)
 	}
 }
 
