@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/discovery/explore"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/introduce"
 )
 
 // check reports values that are well formed and cannot work.
@@ -85,7 +85,7 @@ var networkName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$`)
 
 func (c *Config) checkMesh(ps *problems) {
 	for _, where := range c.Mesh.Introductions {
-		if err := introduce.CheckListed(where); err != nil {
+		if err := explore.CheckListed(where); err != nil {
 			c.bad(ps, "mesh.introductions", "for example did:web:things.example, or https://things.example/.well-known/wot", "%v", err)
 		}
 	}

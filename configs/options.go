@@ -8,12 +8,12 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/directory/route"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/task"
 	"github.com/lmosd/lmosd/node"
 	"github.com/lmosd/lmosd/p2p"
 	"github.com/lmosd/lmosd/policy"
-	"github.com/lmosd/lmosd/route"
 	"github.com/lmosd/lmosd/telemetry"
 )
 

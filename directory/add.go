@@ -4,8 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lmosd/lmosd/directory/embedding"
 	"github.com/lmosd/lmosd/directory/index"
-	"github.com/lmosd/lmosd/directory/meaning"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -86,9 +86,9 @@ type arrival struct {
 	kept bool // it was known before the restart
 	same bool // by is not made: it is found by what the known one is found by
 
-	vector *meaning.Vector // or nil
-	used   bool            // somebody here asked for it before a restart
-	via    string          // the share of the peer that brought it, see Options.Share
+	vector *embedding.Vector // or nil
+	used   bool              // somebody here asked for it before a restart
+	via    string            // the share of the peer that brought it, see Options.Share
 }
 
 // prepare makes an arrival of a description.

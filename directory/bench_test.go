@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/directory/crowd"
+	"github.com/lmosd/lmosd/directory/directorytest"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -50,7 +50,7 @@ func word(i int) string { return fmt.Sprintf("topic%03d", i%311) }
 
 func signAll(b testing.TB, first, n int) []*td.Signed {
 	b.Helper()
-	all, err := crowd.Sign(first, n)
+	all, err := directorytest.Sign(first, n)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -116,18 +116,20 @@ func BenchmarkFind(b *testing.B) {
 			q    func(i int) td.Query
 		}{
 			{"exact", func(i int) td.Query {
-				return td.Query{Capability: []string{crowd.Capability(i % n)}}
+				return td.Query{Capability: []string{directorytest.Capability(i % n)}}
 			}},
-			{"prefix", func(i int) td.Query { return td.Query{Capability: []string{crowd.Family(i)}} }},
+			{"prefix", func(i int) td.Query { return td.Query{Capability: []string{directorytest.Family(i)}} }},
 			{"two", func(i int) td.Query {
-				return td.Query{Capability: []string{crowd.Family(i)}, Owner: crowd.Owner(i % n)}
+				return td.Query{Capability: []string{directorytest.Family(i)}, Owner: directorytest.Owner(i % n)}
 			}},
 			{"version", func(i int) td.Query {
-				return td.Query{Capability: []string{crowd.Capability(i % n)}, Version: "^1.2"}
+				return td.Query{Capability: []string{directorytest.Capability(i % n)}, Version: "^1.2"}
 			}},
-			{"text", func(i int) td.Query { return td.Query{Text: crowd.Words()[i%1000] + " " + crowd.Words()[i*7%5000]} }},
+			{"text", func(i int) td.Query {
+				return td.Query{Text: directorytest.Words()[i%1000] + " " + directorytest.Words()[i*7%5000]}
+			}},
 			{"question", func(int) td.Query { return td.Query{Text: "who can check stock levels"} }},
-			{"typos", func(i int) td.Query { return td.Query{Text: "wharehouse " + crowd.Words()[i%1000] + "x"} }},
+			{"typos", func(i int) td.Query { return td.Query{Text: "wharehouse " + directorytest.Words()[i%1000] + "x"} }},
 			{"none", func(int) td.Query { return td.Query{Capability: []string{"urn:example:nothing"}} }},
 		} {
 			b.Run(fmt.Sprintf("%s/%d", q.name, n), func(b *testing.B) {
@@ -165,7 +167,7 @@ func BenchmarkPage(b *testing.B) {
 			name string
 			q    td.Query
 		}{{"all", td.Query{}}, {"type", td.Query{Type: "agent"}},
-			{"protocol-but-one", td.Query{Protocol: "https", Not: []td.Query{{Owner: crowd.Owner(0)}}}}} {
+			{"protocol-but-one", td.Query{Protocol: "https", Not: []td.Query{{Owner: directorytest.Owner(0)}}}}} {
 			b.Run(fmt.Sprintf("%s/%d", q.name, n), func(b *testing.B) {
 				d := benchmarked(b, n)
 				var times []time.Duration
@@ -253,7 +255,7 @@ func BenchmarkMemory(b *testing.B) {
 					runtime.ReadMemStats(&m)
 					return int(m.HeapAlloc)
 				}
-				crowd.Words()
+				directorytest.Words()
 				before := heap()
 				d, err := New(Options{})
 				if err != nil {
@@ -289,7 +291,7 @@ func BenchmarkLocate(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := d.Locate(b.Context(), crowd.ID(42)); err != nil {
+		if _, err := d.Locate(b.Context(), directorytest.ID(42)); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -19,8 +19,8 @@ import (
 	ds "github.com/ipfs/go-datastore"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/directory/embedding"
 	"github.com/lmosd/lmosd/directory/index"
-	"github.com/lmosd/lmosd/directory/meaning"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -75,7 +75,7 @@ type Options struct {
 	// Embedder tells what things and questions mean. Run asks it for a vector of each thing, which takes a byte for each
 	// dimension beside Bytes. If it says which model it asks (a method Model() string), Store keeps the vectors of that model.
 	// Nil compares words.
-	Embedder meaning.Embedder
+	Embedder embedding.Embedder
 	// Changed is told of each thing whose newest record is another one than before, by key: its seq, and whether the record is
 	// here, for [Directory.Signed] to return. It is called under the directory's lock, so it must be quick and not call back.
 	Changed func(key [32]byte, seq uint64, here bool)
@@ -101,7 +101,7 @@ type Directory struct {
 	flaps   flaps
 	looks   lookalikes // owned by mu
 	fetch   fetcher
-	meaning *meaning.Reader
+	meaning *embedding.Reader
 	queue   chan *td.Signed // of Offer
 	// queued is how many bytes of TDs are in the queue.
 	queued atomic.Int64
@@ -166,7 +166,7 @@ func New(o Options) (*Directory, error) {
 	d.reach.start(o.Probe != nil)
 	d.flaps.start()
 	d.looks.start()
-	d.meaning = meaning.New(o.Embedder, o.Log)
+	d.meaning = embedding.New(o.Embedder, o.Log)
 	if err := d.load(context.Background()); err != nil {
 		return nil, interact.Errorf(interact.StoreCorrupt, "see the log; the directory can be deleted, it fills again",
 			"read the directory's store: %v", err)

@@ -13,7 +13,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory/index"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/internal/words"
+	"github.com/lmosd/lmosd/internal/textmatch"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -125,7 +125,7 @@ func (d *Directory) lookup(ctx context.Context, q *td.Query) findings {
 
 // ranks reports whether q has words to rank by.
 func ranks(q *td.Query) bool {
-	return len(words.Content(q.Text)) > 0 || slices.ContainsFunc(q.Or, func(o td.Query) bool { return o.Text != "" })
+	return len(textmatch.Content(q.Text)) > 0 || slices.ContainsFunc(q.Or, func(o td.Query) bool { return o.Text != "" })
 }
 
 // plain is lookup for what nothing ranks.

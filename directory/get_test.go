@@ -12,7 +12,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/internal/words"
+	"github.com/lmosd/lmosd/internal/textmatch"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -323,10 +323,10 @@ func TestDistance(t *testing.T) {
 		{"", "", 0}, {"a", "a", 0}, {"a", "b", 1}, {"ab", "ba", 1}, {"kitten", "sitting", 3}, {"abc", "", 3},
 		{"abcdef", "uvwxyz", 4},
 	} {
-		if got := words.Distance([]rune(c.a), []rune(c.b), 3); got != c.want {
+		if got := textmatch.Distance([]rune(c.a), []rune(c.b), 3); got != c.want {
 			t.Errorf("%q to %q: got %d, want %d", c.a, c.b, got, c.want)
 		}
-		if got := words.Distance([]rune(c.b), []rune(c.a), 3); got != c.want {
+		if got := textmatch.Distance([]rune(c.b), []rune(c.a), 3); got != c.want {
 			t.Errorf("%q to %q: got %d, want %d", c.b, c.a, got, c.want)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/internal/seal"
+	"github.com/lmosd/lmosd/internal/opaque"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -22,7 +22,7 @@ const (
 // Pages remembers what searches have shown, so that each next page has the best of what was not: whatever comes and goes
 // meanwhile, nothing is shown twice, and what stays is not missed. Its methods are safe for concurrent use.
 type Pages struct {
-	sealer *seal.Sealer
+	sealer *opaque.Sealer
 	mu     sync.Mutex // owns what follows
 	all    map[string]*searched
 	line   []string // the eldest first
@@ -47,10 +47,10 @@ type Search struct {
 	shown [][32]byte
 }
 
-var forPages = seal.For{Purpose: "next page of a search"}
+var forPages = opaque.For{Purpose: "next page of a search"}
 
 // NewPages returns an empty memory of searches.
-func NewPages() *Pages { return &Pages{sealer: seal.New(""), all: map[string]*searched{}} }
+func NewPages() *Pages { return &Pages{sealer: opaque.New(""), all: map[string]*searched{}} }
 
 // Begin returns the first page of a search.
 func (p *Pages) Begin(q td.Query, with any) *Search {

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/directory/embedding"
 	"github.com/lmosd/lmosd/directory/index"
-	"github.com/lmosd/lmosd/directory/meaning"
-	"github.com/lmosd/lmosd/internal/words"
+	"github.com/lmosd/lmosd/internal/textmatch"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -80,8 +80,8 @@ func compareOwners(a, b *td.Record) int {
 type ranker struct {
 	d        *Directory
 	now      time.Time
-	branches [][]index.Sought // of the alternatives, each; an empty one fits as well as can be
-	question *meaning.Vector  // nil: compare words
+	branches [][]index.Sought  // of the alternatives, each; an empty one fits as well as can be
+	question *embedding.Vector // nil: compare words
 	fallback string
 }
 
@@ -93,7 +93,7 @@ func (d *Directory) ranker(ctx context.Context, q *td.Query) *ranker {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	for one := range q.Branches() {
-		r.branches = append(r.branches, d.index.Seek(words.Content(one.Text)))
+		r.branches = append(r.branches, d.index.Seek(textmatch.Content(one.Text)))
 	}
 	return r
 }

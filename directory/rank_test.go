@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/directory/meaning"
+	"github.com/lmosd/lmosd/directory/embedding"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -298,13 +298,13 @@ func TestMeaning(t *testing.T) {
 		if r.Factors[0].Signal != SignalWord || !strings.Contains(r.Fallback, "out of service") || o.asked("snow levels") != 1 {
 			t.Errorf("got %+v, asked %d times", r, o.asked("snow levels"))
 		}
-		time.Sleep(meaning.AskAgain)
+		time.Sleep(embedding.AskAgain)
 		o.fails, o.slow = nil, time.Minute
 		start := time.Now()
-		if got := ids(d.FindLocal(sky)); got != "urn:weather urn:stock" || time.Since(start) != meaning.AskTimeout {
+		if got := ids(d.FindLocal(sky)); got != "urn:weather urn:stock" || time.Since(start) != embedding.AskTimeout {
 			t.Errorf("a slow endpoint: got %q after %v", got, time.Since(start))
 		}
-		time.Sleep(meaning.AskAgain)
+		time.Sleep(embedding.AskAgain)
 		o.slow = 0
 		fresh := plain(t, 5, "urn:late", "Inventory of snow")
 		o.fails = errors.New("not now")

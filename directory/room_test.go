@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/directory/crowd"
+	"github.com/lmosd/lmosd/directory/directorytest"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -395,7 +395,7 @@ func BenchmarkFull(b *testing.B) {
 // Signed records all the way: the crowd is learned by a directory that has room for a part of it.
 func TestCrowdInASmallIndex(t *testing.T) {
 	t.Parallel()
-	signed, err := crowd.Sign(0, 300)
+	signed, err := directorytest.Sign(0, 300)
 	if err != nil {
 		t.Fatal(err)
 	}

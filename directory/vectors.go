@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/lmosd/lmosd/directory/meaning"
+	"github.com/lmosd/lmosd/directory/embedding"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -30,15 +30,15 @@ func (d *Directory) wantVectorLocked(e *entry) {
 }
 
 // unread returns a living thing that has no vector.
-func (d *Directory) unread(key [32]byte) (meaning.Thing, bool) {
+func (d *Directory) unread(key [32]byte) (embedding.Thing, bool) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	e := d.entries[key]
 	if e == nil || e.view == nil || e.view.vector.Load() != nil {
-		return meaning.Thing{}, false
+		return embedding.Thing{}, false
 	}
 	v := e.view
-	return meaning.Thing{Describe: v.peek, Keep: func(made *meaning.Vector) {
+	return embedding.Thing{Describe: v.peek, Keep: func(made *embedding.Vector) {
 		v.vector.Store(made)
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -54,7 +54,7 @@ func (d *Directory) keepVectorLocked(key [32]byte) {
 }
 
 // savedVector returns what is to be kept of the vector of a view; nil if there is none.
-func (d *Directory) savedVector(v *view) *meaning.Saved {
+func (d *Directory) savedVector(v *view) *embedding.Saved {
 	if v == nil || v.vector.Load() == nil {
 		return nil
 	}
@@ -62,7 +62,7 @@ func (d *Directory) savedVector(v *view) *meaning.Saved {
 }
 
 // keptVector returns the vector that was kept of a description, or nil if there is none that is of use.
-func (d *Directory) keptVector(ctx context.Context, key [32]byte, desc *td.Description) *meaning.Vector {
+func (d *Directory) keptVector(ctx context.Context, key [32]byte, desc *td.Description) *embedding.Vector {
 	if !d.meaning.Keeps() {
 		return nil
 	}
@@ -70,7 +70,7 @@ func (d *Directory) keptVector(ctx context.Context, key [32]byte, desc *td.Descr
 	if err != nil {
 		return nil // it is asked for again
 	}
-	var s meaning.Saved
+	var s embedding.Saved
 	if err := unmarshal(raw, &s); err != nil {
 		return nil
 	}
@@ -78,7 +78,7 @@ func (d *Directory) keptVector(ctx context.Context, key [32]byte, desc *td.Descr
 }
 
 // vectorOf returns the vector of a TD, if it is there.
-func (d *Directory) vectorOf(hash [32]byte) *meaning.Vector {
+func (d *Directory) vectorOf(hash [32]byte) *embedding.Vector {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	if e := d.hashes[hash]; e != nil {

@@ -7,7 +7,7 @@ import (
 
 	ds "github.com/ipfs/go-datastore"
 
-	"github.com/lmosd/lmosd/directory/meaning"
+	"github.com/lmosd/lmosd/directory/embedding"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -36,7 +36,7 @@ func TestVectorsAreKept(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		asks := func(e meaning.Embedder, o *oracle, change func(d *Directory)) int {
+		asks := func(e embedding.Embedder, o *oracle, change func(d *Directory)) int {
 			t.Helper()
 			before := len(o.calls)
 			d := openDirectory(t, Options{Store: store, Embedder: e})
@@ -57,7 +57,7 @@ func TestVectorsAreKept(t *testing.T) {
 		changed.title = "Weather and tides"
 		for _, step := range []struct {
 			name   string
-			e      meaning.Embedder
+			e      embedding.Embedder
 			o      *oracle
 			change func(d *Directory)
 			want   int

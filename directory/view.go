@@ -4,7 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/lmosd/lmosd/directory/meaning"
+	"github.com/lmosd/lmosd/directory/embedding"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -17,7 +17,7 @@ type view struct {
 	open   atomic.Pointer[td.Description]
 	asked  atomic.Bool // since views last looked for room
 	shown  atomic.Bool // to somebody here who searched
-	vector atomic.Pointer[meaning.Vector]
+	vector atomic.Pointer[embedding.Vector]
 }
 
 // newView returns the view of a verified description.

@@ -9,9 +9,9 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/directory/route"
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/route"
 	"github.com/lmosd/lmosd/td"
 )
 

@@ -15,7 +15,7 @@ import (
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/rest/serve"
+	"github.com/lmosd/lmosd/interact/rest/server"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -122,13 +122,13 @@ type Gateway struct {
 	metrics   *Metrics
 	guard     guard
 	gate      interact.Gate
-	things    *serve.Server
+	things    *server.Server
 	directory *tdd.Server
 	pages     *directory.Pages // of searches
 	routes    http.Handler
 	tcp       net.Listener // nil: none
 	socket    net.Listener // nil: none
-	servers   []server
+	servers   []httpServer
 	// alive ends when running requests must end; every request's context comes from it.
 	alive context.Context
 	kill  context.CancelFunc
@@ -142,7 +142,7 @@ type Gateway struct {
 }
 
 // A server serves one listener.
-type server struct {
+type httpServer struct {
 	*http.Server
 	listener net.Listener
 }
@@ -218,7 +218,7 @@ func who(loopback bool) *did.Principal {
 // serveOn prepares a server for l, which proves p of all who come by it. Callers of the unix socket have all rights.
 func (g *Gateway) serveOn(l net.Listener, p *did.Principal) {
 	base := did.WithPrincipal(g.alive, p)
-	g.servers = append(g.servers, server{listener: limit(l, g.o.MaxConns, g.o.patience.write), Server: &http.Server{
+	g.servers = append(g.servers, httpServer{listener: limit(l, g.o.MaxConns, g.o.patience.write), Server: &http.Server{
 		Handler:           http.HandlerFunc(g.serve),
 		BaseContext:       func(net.Listener) context.Context { return base },
 		ConnContext:       named,

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lmosd/lmosd/directory/route"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/route"
 	"github.com/lmosd/lmosd/td"
 )
 

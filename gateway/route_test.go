@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lmosd/lmosd/directory/route"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/route"
 )
 
 // Route picks the agent that the task names, and repeats what it was asked.

@@ -23,7 +23,7 @@ import (
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest"
-	"github.com/lmosd/lmosd/interact/rest/serve"
+	"github.com/lmosd/lmosd/interact/rest/server"
 )
 
 // tdJSON is the media type of a Thing Description (TD 1.1 §9).
@@ -131,7 +131,7 @@ func (g *Gateway) newRoutes() http.Handler {
 			g.directory.ServeHTTP(w, r)
 			return
 		}
-		if id, below := serve.ThingID(r, "/things/"); id != "" {
+		if id, below := server.ThingID(r, "/things/"); id != "" {
 			r.SetPathValue("id", id)
 			if r.Pattern = interactionPattern(below); below == "td" {
 				description.ServeHTTP(w, r)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/gateway/tdd"
-	"github.com/lmosd/lmosd/interact/rest/serve"
+	"github.com/lmosd/lmosd/interact/rest/server"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -69,13 +69,13 @@ func (r registrar) Withdraw(ctx context.Context, id string) error {
 }
 
 // newThings makes the server of what is below /things/{id}.
-func (g *Gateway) newThings() *serve.Server {
-	o := serve.Options{Mesh: g.o.Node.Mesh(), Find: g.o.Node.Get, Log: g.log, Base: g.base, Count: g.metrics.event,
+func (g *Gateway) newThings() *server.Server {
+	o := server.Options{Mesh: g.o.Node.Mesh(), Find: g.o.Node.Get, Log: g.log, Base: g.base, Count: g.metrics.event,
 		Bearer: g.tcp != nil && !g.guard.loopback, CallbackDial: g.o.CallbackDial, PrivateCallbacks: g.o.PrivateCallbacks}
 	if g.o.WS != nil {
 		o.Socket = socketRoute
 	}
-	return serve.New(o)
+	return server.New(o)
 }
 
 // base is the address of the API for the caller of r. Who came by the unix socket is told the one that everybody can use.

@@ -23,7 +23,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/a2a"
 	"github.com/lmosd/lmosd/bridge/a2a/push"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/internal/jsontext"
+	"github.com/lmosd/lmosd/internal/jsonedit"
 	"github.com/lmosd/lmosd/node"
 )
 
@@ -367,7 +367,7 @@ func TestA2ABytesStay(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	// The tenant is the one that the agent's card asks for, and who asks stands in the metadata.
-	at, err := jsontext.Find(sent, "metadata")
+	at, err := jsonedit.Find(sent, "metadata")
 	if err != nil || at.To == 0 {
 		t.Fatalf("the agent got %s", sent)
 	}

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lmosd/lmosd/discovery/dnssd"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/mdns"
 	"github.com/lmosd/lmosd/node"
 )
 
@@ -27,7 +27,7 @@ func TestAvahi(t *testing.T) {
 		return
 	}
 	other := newAvahi(t)
-	s, err := mdns.New(mdns.Options{Name: "lab 1.0", Network: "home"})
+	s, err := dnssd.New(dnssd.Options{Name: "lab 1.0", Network: "home"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestAvahi(t *testing.T) {
 			seen["gone"] = true
 		case c.Instance == "Lamp No. 1" && c.URL == "http://10.9.0.2:8080/td.json" && !seen["lamp"]:
 			seen["lamp"] = true
-			for f, err := range mdns.NewExplorer(mdns.ExplorerOptions{}).Explore(wait, c.Introduction) {
+			for f, err := range dnssd.NewExplorer(dnssd.ExplorerOptions{}).Explore(wait, c.Introduction) {
 				seen["explored"] = err == nil && strings.Contains(string(f.Raw), "Lamp")
 				if err != nil {
 					t.Error(err)

@@ -23,7 +23,7 @@ import (
 	"github.com/plgd-dev/go-coap/v3/message/codes"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/coap/wire"
+	"github.com/lmosd/lmosd/interact/coap/messaging"
 )
 
 // A villain is an agent behind HTTP that keeps none of the promises of its description, beside a few that it keeps.
@@ -630,7 +630,7 @@ func (m *mesh) floodCoAP(t *testing.T, n int) (done, refused int) {
 			if err != nil {
 				return
 			}
-			switch p, err := wire.ParseDatagram(b[:k]); {
+			switch p, err := messaging.ParseDatagram(b[:k]); {
 			case err != nil:
 				t.Error(err)
 			case p.Code == codes.Content:
@@ -643,7 +643,7 @@ func (m *mesh) floodCoAP(t *testing.T, n int) (done, refused int) {
 		}
 	})
 	for i := range n {
-		p := &wire.Packet{Kind: message.NonConfirmable, Mid: uint16(i), Code: codes.POST, Token: fmt.Sprint("t", i),
+		p := &messaging.Packet{Kind: message.NonConfirmable, Mid: uint16(i), Code: codes.POST, Token: fmt.Sprint("t", i),
 			Payload: []byte(`{"a":1}`)}
 		for _, s := range []string{"things", "villain", "actions", "add"} {
 			p.Add(message.URIPath, []byte(s))

@@ -16,7 +16,7 @@ import (
 	"github.com/lmosd/lmosd/interact/mqtt"
 	"github.com/lmosd/lmosd/interact/rest"
 	"github.com/lmosd/lmosd/interact/ws"
-	"github.com/lmosd/lmosd/internal/outbound"
+	"github.com/lmosd/lmosd/internal/netguard"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -70,12 +70,12 @@ func Asks(f *td.Form) bool { return rest.Claims(f) || ws.Claims(f) || mqtt.Claim
 
 // guardedBindings ask strangers' agents, without any secret of this node; nil if nobody may be asked. Secure takes TLS only, and public addresses.
 func guardedBindings(direct string, log *slog.Logger) *bindings {
-	guard := outbound.Public()
+	guard := netguard.Public()
 	switch direct {
 	case DirectOff:
 		return nil
 	case DirectAny:
-		guard = outbound.Any()
+		guard = netguard.Any()
 	}
 	// A stranger chooses the id of a thing, and by it would choose one of our secrets: for what request, is in its hands, too.
 	b := newBindings(credentials.Store{}, guard.DialContext, nil, 0, log).silent()

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lmosd/lmosd/directory/crowd"
+	"github.com/lmosd/lmosd/directory/directorytest"
 )
 
 // BenchmarkFindHTTP asks a whole node over loopback HTTP, one question after the other, with n things of others in its index
@@ -31,13 +31,13 @@ func BenchmarkFindHTTP(b *testing.B) {
 			b.Fatal(err)
 		}
 		runtime.GC()
-		words := crowd.Words()
+		words := directorytest.Words()
 		for _, c := range []struct {
 			name string
 			path func(i int) string
 		}{
-			{"exact", func(i int) string { return "/v1/find?capability=" + url.QueryEscape(crowd.Capability(i%n)) }},
-			{"owner", func(i int) string { return "/v1/find?owner=" + url.QueryEscape(string(crowd.Owner(i%n))) }},
+			{"exact", func(i int) string { return "/v1/find?capability=" + url.QueryEscape(directorytest.Capability(i%n)) }},
+			{"owner", func(i int) string { return "/v1/find?owner=" + url.QueryEscape(string(directorytest.Owner(i%n))) }},
 			{"text", func(i int) string { return "/v1/find?q=" + words[i%1000] + "+" + words[i*7%5000] }},
 			{"question", func(int) string { return "/v1/find?q=who+can+check+stock+levels" }},
 			{"typos", func(i int) string { return "/v1/find?q=wharehouse+" + words[i%1000] + "x" }},
@@ -70,7 +70,7 @@ func BenchmarkFindHTTP(b *testing.B) {
 // tell has a node learn agents, on all processors.
 func tell(b *testing.B, to *running, first, n int) {
 	b.Helper()
-	signed, err := crowd.Sign(first, n)
+	signed, err := directorytest.Sign(first, n)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -2,7 +2,7 @@
 //
 // One interaction, in the order of the code:
 //
-//  1. A consumer asks its own node: HTTP (gateway, interact/rest/serve) or `lmosd call`, which is HTTP too.
+//  1. A consumer asks its own node: HTTP (gateway, interact/rest/server) or `lmosd call`, which is HTTP too.
 //  2. The binding decodes to an interact.Message and sets From, the principal that it proved.
 //  3. The mesh is interact.Chain(Router(directory), trace, spans, metrics, policy, limit, ledger): a few lines in [New].
 //  4. Router asks directory.Locate: a thing that this node offers is a local Thing, else the ways to it are tried, best first:
@@ -35,7 +35,9 @@ import (
 	"github.com/lmosd/lmosd/did/aries"
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/directory"
-	"github.com/lmosd/lmosd/directory/meaning"
+	"github.com/lmosd/lmosd/directory/embedding"
+	"github.com/lmosd/lmosd/directory/route"
+	"github.com/lmosd/lmosd/discovery/explore"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/coap"
@@ -47,13 +49,11 @@ import (
 	"github.com/lmosd/lmosd/interact/task"
 	"github.com/lmosd/lmosd/interact/ws"
 	"github.com/lmosd/lmosd/internal/storage"
-	"github.com/lmosd/lmosd/introduce"
 	"github.com/lmosd/lmosd/p2p"
 	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/pubsub"
 	"github.com/lmosd/lmosd/pubsub/reconcile"
-	"github.com/lmosd/lmosd/pubsub/rumour"
-	"github.com/lmosd/lmosd/route"
+	"github.com/lmosd/lmosd/pubsub/suspicion"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/telemetry"
 )
@@ -86,16 +86,16 @@ type Node struct {
 	coap        *coap.Server // nil without Options.CoAP
 	dht         *dht.DHT
 	sync        *reconcile.Reconciler
-	rumours     *rumour.Rumours
+	rumours     *suspicion.Rumours
 	gossip      *pubsub.PubSub
 	dir         *directory.Directory
 	looks       *looks
 	clocks      clocks
 	offers      *offers
-	local       introducer             // tells the local network of this node; nil if nobody does
-	discoveries *introduce.Discoveries // what others introduce there
+	local       introducer           // tells the local network of this node; nil if nobody does
+	discoveries *explore.Discoveries // what others introduce there
 	router      *route.Router
-	embedder    meaning.Embedder // nil: words are compared
+	embedder    embedding.Embedder // nil: words are compared
 	mesh        interact.Thing
 	gateway     *gateway.Gateway // listens only with Options.HTTP
 	self        []byte           // the node's own signed TD
@@ -353,7 +353,7 @@ func (n *Node) openMesh() (err error) {
 	}
 	n.onClose(n.sync.Close)
 
-	n.rumours, err = rumour.New(n.host, rumour.Options{Network: n.opts.Network, Expects: n.dir.Expects, Try: n.try,
+	n.rumours, err = suspicion.New(n.host, suspicion.Options{Network: n.opts.Network, Expects: n.dir.Expects, Try: n.try,
 		Gone: func(id did.DID) { n.reached(id, false) }, Admits: n.policy.Admits, Log: n.log})
 	if err != nil {
 		return fmt.Errorf("open rumours: %w", err)

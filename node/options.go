@@ -12,10 +12,10 @@ import (
 
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/discovery/dnssd"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/task"
-	"github.com/lmosd/lmosd/mdns"
 	"github.com/lmosd/lmosd/p2p"
 	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/telemetry"
@@ -100,9 +100,9 @@ type Options struct {
 	Host host.Host
 	Log  *slog.Logger
 
-	introducer      func(mdns.Options) (introducer, error) // nil is that of package mdns
-	now             func() time.Time                       // this node's clock, as it is compared with those of peers; nil is time.Now
-	introducerPause time.Duration                          // between explorations of one host; 0 is that of package introduce
+	introducer      func(dnssd.Options) (introducer, error) // nil is that of package mdns
+	now             func() time.Time                        // this node's clock, as it is compared with those of peers; nil is time.Now
+	introducerPause time.Duration                           // between explorations of one host; 0 is that of package introduce
 }
 
 // HTTP says how the API is served.

@@ -7,9 +7,9 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/directory/route"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/policy"
-	"github.com/lmosd/lmosd/route"
 	"github.com/lmosd/lmosd/td"
 )
 

@@ -11,9 +11,9 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/directory/route"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/openai"
-	"github.com/lmosd/lmosd/route"
 	"github.com/lmosd/lmosd/td"
 )
 

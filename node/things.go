@@ -15,9 +15,9 @@ import (
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/discovery/explore"
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/introduce"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -45,7 +45,7 @@ func (n *Node) Get(ctx context.Context, ref string) (*td.Description, error) {
 }
 
 // named returns the discovered thing that ref names, or nil if that is for the directory to say.
-func (n *Node) named(ctx context.Context, ref string) (*introduce.Discovered, error) {
+func (n *Node) named(ctx context.Context, ref string) (*explore.Discovered, error) {
 	glance := func(ctx context.Context, ref string) (*td.Description, error) {
 		return n.dir.Get(directory.Glance(ctx), ref)
 	}

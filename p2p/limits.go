@@ -19,7 +19,7 @@ import (
 	"github.com/lmosd/lmosd/dht"
 	"github.com/lmosd/lmosd/interact/stream"
 	"github.com/lmosd/lmosd/pubsub/reconcile"
-	"github.com/lmosd/lmosd/pubsub/rumour"
+	"github.com/lmosd/lmosd/pubsub/suspicion"
 )
 
 // Limits of the host's resources. The zero value of a field is its default.
@@ -62,7 +62,7 @@ func resourceManager(l Limits, name string) (network.ResourceManager, error) {
 		{kad, 512, 8, 32 << 20, 1 << 20},
 		{records, 512, 16, 64 << 20, 8 << 20},
 		{reconcile.Protocol(name), 64, 2, 32 << 20, 4 << 20},
-		{rumour.Protocol(name), 256, 4, 2 << 20, 64 << 10},
+		{suspicion.Protocol(name), 256, 4, 2 << 20, 64 << 10},
 		{stream.Protocol(name), 8192, l.Streams, l.Memory, 64 << 20},
 	} {
 		limits.AddProtocolLimit(p.proto, base(p.all, p.memory), none)

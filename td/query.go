@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/internal/words"
+	"github.com/lmosd/lmosd/internal/textmatch"
 )
 
 // A Query asks for things. Empty fields ask nothing; all that are set must hold, or all that are set in one of Or. A thing that
@@ -160,7 +160,7 @@ func (q *Query) holdsVersion(t *Thing) bool {
 }
 
 func (q *Query) holdsOrganisation(t *Thing) bool {
-	return q.Organisation == "" || t.Metadata != nil && words.Fold(t.Metadata.VendorName) == words.Fold(q.Organisation)
+	return q.Organisation == "" || t.Metadata != nil && textmatch.Fold(t.Metadata.VendorName) == textmatch.Fold(q.Organisation)
 }
 
 // Protocols yields the schemes of all forms of t, in lower case, and may repeat itself.
@@ -221,14 +221,14 @@ func (q *Query) holdsProtocol(t *Thing) bool {
 const maxSought = 8
 
 func (q *Query) holdsText(t *Thing) bool {
-	content := words.Content(q.Text)
+	content := textmatch.Content(q.Text)
 	if len(content) == 0 {
 		return true
 	}
 	content = content[:min(len(content), maxSought)]
 	for text := range t.Texts() {
-		for _, word := range words.Split(text.Text) {
-			if slices.ContainsFunc(content, func(asked string) bool { return words.Like(asked, word) }) {
+		for _, word := range textmatch.Split(text.Text) {
+			if slices.ContainsFunc(content, func(asked string) bool { return textmatch.Like(asked, word) }) {
 				return true
 			}
 		}

@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/bridge"
-	"github.com/lmosd/lmosd/bridge/a2a/desk"
+	"github.com/lmosd/lmosd/bridge/a2a/executor"
 	"github.com/lmosd/lmosd/bridge/a2a/push"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
@@ -45,7 +45,7 @@ type Options struct {
 	// Recheck is how often the cards of imported agents are read again; 0 means 1 min.
 	Recheck time.Duration
 	// Desk and Push are the settings of the tasks of things that do not speak A2A, and of webhooks.
-	Desk desk.Options
+	Desk executor.Options
 	Push push.Options
 	Log  *slog.Logger
 }

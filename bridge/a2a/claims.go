@@ -7,7 +7,7 @@ import (
 	"iter"
 
 	"github.com/lmosd/lmosd/bridge"
-	"github.com/lmosd/lmosd/bridge/a2a/wire"
+	"github.com/lmosd/lmosd/bridge/a2a/protocol"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -20,15 +20,15 @@ func ownClaims() claims { return claims{new(bridge.Claims).Of(""), new(bridge.Cl
 
 // notFound is what a principal hears of a task that is another's, and of one that is not there: the same, so that nobody learns which
 // (A2A 1.0 §13.1).
-func notFound(task string) *wire.Error {
+func notFound(task string) *protocol.Error {
 	task = interact.Clip(task, 64)
-	return wire.Errorf(wire.TaskNotFound, "task %q not found", task).With(map[string]string{"taskId": task})
+	return protocol.Errorf(protocol.TaskNotFound, "task %q not found", task).With(map[string]string{"taskId": task})
 }
 
 // guard lets a principal see its own tasks and go on in its own contexts: those that it began here, and one whose id it knows and
 // nobody else began.
-func (c claims) guard(a wire.Agent, principal string) wire.Agent {
-	return wire.Func(func(ctx context.Context, op *wire.Operation) iter.Seq2[json.RawMessage, error] {
+func (c claims) guard(a protocol.Agent, principal string) protocol.Agent {
+	return protocol.Func(func(ctx context.Context, op *protocol.Operation) iter.Seq2[json.RawMessage, error] {
 		task, e := taskOf(op)
 		if e == nil && task != "" && !c.tasks.Allows(task, principal) {
 			e = notFound(task)
@@ -41,19 +41,19 @@ func (c claims) guard(a wire.Agent, principal string) wire.Agent {
 			in, fresh, e = c.enter(op, principal)
 		}
 		if e != nil {
-			return wire.Once(nil, e)
+			return protocol.Once(nil, e)
 		}
 		return func(yield func(json.RawMessage, error) bool) {
 			for result, err := range a.Do(ctx, op) {
-				var said *wire.Error
+				var said *protocol.Error
 				switch {
 				case err == nil:
 					result, fresh = c.seen(op, task, in, result, principal), false
-				case errors.As(err, &said) && said.Code == wire.TaskNotFound:
+				case errors.As(err, &said) && said.Code == protocol.TaskNotFound:
 					err = notFound(task)
 				}
-				unread := errors.As(err, &said) && said.Code == wire.InvalidAgentResponse // the agent has taken the message
-				if fresh && !unread && bridge.Refused(err) {                              // nobody is in the context
+				unread := errors.As(err, &said) && said.Code == protocol.InvalidAgentResponse // the agent has taken the message
+				if fresh && !unread && bridge.Refused(err) {                                  // nobody is in the context
 					c.contexts.Release(in, principal)
 				}
 				if !yield(result, err) {
@@ -67,32 +67,32 @@ func (c claims) guard(a wire.Agent, principal string) wire.Agent {
 // enter has a principal go on in the context that a message names, or that a list is asked of. Fresh says that nobody has been in
 // it before, as far as is known: it is the principal's from now on, before the agent answers, so that two cannot be the first.
 // Clients may choose ids of contexts; one that cannot be had is refused, and never replaced (A2A 1.0 §3.4).
-func (c claims) enter(op *wire.Operation, principal string) (in string, fresh bool, e *wire.Error) {
+func (c claims) enter(op *protocol.Operation, principal string) (in string, fresh bool, e *protocol.Error) {
 	switch op.Method {
-	case wire.ListTasks:
-		in, e = wire.FieldText(op.Params, "contextId")
+	case protocol.ListTasks:
+		in, e = protocol.FieldText(op.Params, "contextId")
 		return in, false, e
-	case wire.SendMessage, wire.SendStreamingMessage:
+	case protocol.SendMessage, protocol.SendStreamingMessage:
 	default:
 		return "", false, nil
 	}
-	if in, e = wire.FieldText(op.Params, "message", "contextId"); e != nil {
+	if in, e = protocol.FieldText(op.Params, "message", "contextId"); e != nil {
 		return "", false, e
 	}
 	own, fresh := c.contexts.Claim(in, principal)
 	if !own {
-		return "", false, wire.Errorf(wire.InvalidParams, "nobody can go on in this context here: leave contextId out to begin another").
+		return "", false, protocol.Errorf(protocol.InvalidParams, "nobody can go on in this context here: leave contextId out to begin another").
 			At("message.contextId")
 	}
 	return in, fresh, nil
 }
 
 // mayRefer refuses a message that refers to a task of another: the agent, to whom all are this node, would tell of it.
-func (c claims) mayRefer(op *wire.Operation, principal string) *wire.Error {
-	if op.Method != wire.SendMessage && op.Method != wire.SendStreamingMessage {
+func (c claims) mayRefer(op *protocol.Operation, principal string) *protocol.Error {
+	if op.Method != protocol.SendMessage && op.Method != protocol.SendStreamingMessage {
 		return nil
 	}
-	raw, e := wire.Field(op.Params, "message", "referenceTaskIds")
+	raw, e := protocol.Field(op.Params, "message", "referenceTaskIds")
 	var tasks []string
 	if raw == nil || e != nil || json.Unmarshal(raw, &tasks) != nil {
 		return e // what are no ids refers to nothing
@@ -107,17 +107,17 @@ func (c claims) mayRefer(op *wire.Operation, principal string) *wire.Error {
 
 // seen notes the task and the context in a result, and takes the tasks of others out of a list. The operation was about a task,
 // in a context, if it said so.
-func (c claims) seen(op *wire.Operation, task, in string, result json.RawMessage, principal string) json.RawMessage {
+func (c claims) seen(op *protocol.Operation, task, in string, result json.RawMessage, principal string) json.RawMessage {
 	switch op.Method {
-	case wire.SendMessage, wire.SendStreamingMessage, wire.SubscribeToTask:
-		id, _ := wire.TaskOf(result)
+	case protocol.SendMessage, protocol.SendStreamingMessage, protocol.SubscribeToTask:
+		id, _ := protocol.TaskOf(result)
 		c.tasks.Claim(id, principal)
-		c.contexts.Claim(wire.ContextOf(result), principal)
-	case wire.GetTask, wire.CancelTask:
+		c.contexts.Claim(protocol.ContextOf(result), principal)
+	case protocol.GetTask, protocol.CancelTask:
 		c.tasks.Claim(task, principal)
-		id, _ := wire.FieldText(result, "contextId")
+		id, _ := protocol.FieldText(result, "contextId")
 		c.contexts.Claim(id, principal)
-	case wire.ListTasks:
+	case protocol.ListTasks:
 		return c.own(result, principal, c.contexts.Allows(in, principal))
 	}
 	return result
@@ -140,21 +140,21 @@ func (c claims) own(list json.RawMessage, principal string, more bool) json.RawM
 	if len(kept) == len(tasks) && more {
 		return list
 	}
-	members["tasks"], members["totalSize"] = wire.Encode(kept), wire.Encode(len(kept)) // how many others have is theirs to know
+	members["tasks"], members["totalSize"] = protocol.Encode(kept), protocol.Encode(len(kept)) // how many others have is theirs to know
 	if !more {
-		members["nextPageToken"] = wire.Encode("")
+		members["nextPageToken"] = protocol.Encode("")
 	}
-	return wire.Encode(members)
+	return protocol.Encode(members)
 }
 
 // taskOf is the task that an operation is about; empty if it begins one. Params in which readers could find different tasks are
 // an error.
-func taskOf(op *wire.Operation) (string, *wire.Error) {
+func taskOf(op *protocol.Operation) (string, *protocol.Error) {
 	switch op.Method {
-	case wire.SendMessage, wire.SendStreamingMessage:
-		return wire.FieldText(op.Params, "message", "taskId")
-	case wire.GetTask, wire.CancelTask, wire.SubscribeToTask:
-		return wire.FieldText(op.Params, "id")
+	case protocol.SendMessage, protocol.SendStreamingMessage:
+		return protocol.FieldText(op.Params, "message", "taskId")
+	case protocol.GetTask, protocol.CancelTask, protocol.SubscribeToTask:
+		return protocol.FieldText(op.Params, "id")
 	}
-	return wire.FieldText(op.Params, "taskId")
+	return protocol.FieldText(op.Params, "taskId")
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/a2aproject/a2a-go/v2/a2asrv/taskstore"
 
 	"github.com/lmosd/lmosd/bridge"
-	"github.com/lmosd/lmosd/bridge/a2a/desk"
-	"github.com/lmosd/lmosd/bridge/a2a/wire"
+	"github.com/lmosd/lmosd/bridge/a2a/executor"
+	"github.com/lmosd/lmosd/bridge/a2a/protocol"
 	"github.com/lmosd/lmosd/bridge/bridgetest"
 	"github.com/lmosd/lmosd/interact"
 )
@@ -34,7 +34,7 @@ func TestContract(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bridgetest.Run(t, bridgetest.Kit{
 				Bridge: func(testing.TB) bridge.Bridge {
-					return New(Options{Recheck: 10 * time.Millisecond, Desk: desk.Options{MaxBytes: wire.MaxMessage}})
+					return New(Options{Recheck: 10 * time.Millisecond, Desk: executor.Options{MaxBytes: protocol.MaxMessage}})
 				},
 				Start:    func(t testing.TB, s *bridgetest.Script) *bridgetest.Foreign { return startActor(t, s, binding) },
 				Target:   func(url string) string { return url },
@@ -42,7 +42,7 @@ func TestContract(t *testing.T) {
 				Connect: func(t testing.TB, url, name string) bridgetest.Client {
 					return newCaller(t, url+"/a2a/"+name, binding)
 				},
-				Limit:    wire.MaxMessage,
+				Limit:    protocol.MaxMessage,
 				Survives: true,
 				Kinds: map[interact.Code]string{interact.AgentFailed: failed, interact.Forbidden: string(sdk.TaskStateRejected),
 					interact.Invalid: failed, interact.Internal: failed, interact.TooLarge: failed,

@@ -11,8 +11,8 @@ import (
 
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/a2a/card"
-	"github.com/lmosd/lmosd/bridge/a2a/desk"
-	"github.com/lmosd/lmosd/bridge/a2a/wire"
+	"github.com/lmosd/lmosd/bridge/a2a/executor"
+	"github.com/lmosd/lmosd/bridge/a2a/protocol"
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
@@ -25,13 +25,13 @@ func describeThing(t *td.Thing) *card.Card {
 	title := cmp.Or(strings.TrimSpace(t.Title), t.Name(), "thing")
 	c := &card.Card{Name: title, Description: cmp.Or(strings.TrimSpace(t.Description), title), Version: cmp.Or(t.Version, "1.0.0"),
 		Capabilities: card.Capabilities{Streaming: &yes, Push: &yes, ExtendedCard: &no}}
-	c.InputModes, c.OutputModes = desk.Modes(t)
+	c.InputModes, c.OutputModes = executor.Modes(t)
 	c.Provider = vendor(t)
-	for _, name := range desk.Actions(t) {
+	for _, name := range executor.Actions(t) {
 		a := t.Actions[name]
 		c.Skills = append(c.Skills, card.Skill{ID: name, Name: cmp.Or(a.Title, name), Tags: tags(t, a),
 			Description: cmp.Or(strings.TrimSpace(a.Description), a.Title, name), Examples: examples(t, name),
-			InputModes: desk.InputModes(a)})
+			InputModes: executor.InputModes(a)})
 	}
 	c.Capabilities.Extensions = schemas(t, maxSchemas)
 	if len(c.Skills) == 0 {
@@ -51,8 +51,8 @@ const maxSchemas = 64 << 10
 
 // schemas is the extension that has the schemas of the skills of t, as far as there is room for, in bytes; nil if there are none.
 func schemas(t *td.Thing, room int) []card.Extension {
-	kept, skills := desk.Schemas(t), map[string]map[string]string{}
-	for _, name := range desk.Actions(t) {
+	kept, skills := executor.Schemas(t), map[string]map[string]string{}
+	for _, name := range executor.Actions(t) {
 		a, of := t.Actions[name], map[string]string{}
 		for member, text := range map[string]string{"inputSchema": schemaText(kept[name].Input, a.Input),
 			"outputSchema": schemaText(kept[name].Output, a.Output)} {
@@ -72,7 +72,7 @@ func schemas(t *td.Thing, room int) []card.Extension {
 		return nil
 	}
 	return []card.Extension{{URI: SchemasExtension, Description: "JSON Schemas of the data that skills take and give, as texts.",
-		Params: wire.Encode(map[string]any{"skills": skills})}}
+		Params: protocol.Encode(map[string]any{"skills": skills})}}
 }
 
 // schemaText is a schema as text: the one that is kept verbatim, else that of the description, unless it says nothing.
@@ -81,7 +81,7 @@ func schemaText(kept json.RawMessage, s *td.Schema) string {
 		return string(kept)
 	}
 	if m, _ := s.Value().(map[string]any); len(m) > 0 {
-		return string(wire.Encode(m))
+		return string(protocol.Encode(m))
 	}
 	return ""
 }
@@ -158,7 +158,7 @@ const (
 )
 
 // directoryAgent is the agent of a node itself: it finds others.
-func directoryAgent(m bridge.Mesh) desk.Subject {
+func directoryAgent(m bridge.Mesh) executor.Subject {
 	sync := true
 	schema := td.ParseSchema(map[string]any{"type": "object", "required": []any{"query"},
 		"properties": map[string]any{"query": map[string]any{"type": "string", "description": "what the agent should be able to do"}}})
@@ -170,7 +170,7 @@ func directoryAgent(m bridge.Mesh) desk.Subject {
 	find := func(ctx context.Context, ask *interact.Message) (*interact.Message, error) {
 		return findAgents(ctx, m, ask)
 	}
-	return desk.Subject{Ref: string(m.Signer().DID()), Desc: t, Thing: interact.Unary(find)}
+	return executor.Subject{Ref: string(m.Signer().DID()), Desc: t, Thing: interact.Unary(find)}
 }
 
 // A hit is an agent that was found.
@@ -216,7 +216,7 @@ func findAgents(ctx context.Context, m bridge.Mesh, ask *interact.Message) (*int
 		hits = append(hits, hit{Resembles: m.Resembles(r.Record), State: p.State, LastSeen: p.LastSeen.UTC().Truncate(time.Second), Name: r.Thing.Title, Ref: r.Ref(), Description: r.Thing.Description, Score: r.Score,
 			Card: "/a2a/" + url.PathEscape(r.Ref()) + "/.well-known/agent-card.json"})
 	}
-	r := ask.Reply(interact.ActionStatus, interact.JSON, wire.Encode(map[string]any{"agents": hits}))
+	r := ask.Reply(interact.ActionStatus, interact.JSON, protocol.Encode(map[string]any{"agents": hits}))
 	r.Status = interact.StatusCompleted
 	return r, nil
 }

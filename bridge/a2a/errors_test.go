@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lmosd/lmosd/bridge/a2a/wire"
+	"github.com/lmosd/lmosd/bridge/a2a/protocol"
 	"github.com/lmosd/lmosd/bridge/bridgetest"
 )
 
@@ -26,7 +26,7 @@ func TestErrorsArriveAsTheyWere(t *testing.T) {
 	}{
 		"JSONRPC": {200, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32050,"message":"there is no such shelf","data":` + data + `}}`, -32050,
 			"there is no such shelf", data},
-		"HTTP+JSON": {400, `{"error":{"code":400,"status":"FAILED_PRECONDITION","message":"it is too late","details":` + details + `}}`, wire.TaskNotCancelable,
+		"HTTP+JSON": {400, `{"error":{"code":400,"status":"FAILED_PRECONDITION","message":"it is too late","details":` + details + `}}`, protocol.TaskNotCancelable,
 			"it is too late", details},
 	} {
 		mux := http.NewServeMux()
@@ -43,7 +43,7 @@ func TestErrorsArriveAsTheyWere(t *testing.T) {
 		imports(t, m, agent.URL, "far", Options{})
 		at := exports(t, m, Options{}) + "/far"
 		for over, ask := range bindings {
-			for _, method := range []string{wire.SendMessage, wire.SendStreamingMessage} {
+			for _, method := range []string{protocol.SendMessage, protocol.SendStreamingMessage} {
 				a := ask(t, at, method, say(text("hello")), nil)
 				switch {
 				case a.err == nil || a.err.Message != c.message:

@@ -17,10 +17,10 @@ import (
 
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/a2a/card"
-	"github.com/lmosd/lmosd/bridge/a2a/desk"
+	"github.com/lmosd/lmosd/bridge/a2a/executor"
+	"github.com/lmosd/lmosd/bridge/a2a/protocol"
 	"github.com/lmosd/lmosd/bridge/a2a/push"
-	"github.com/lmosd/lmosd/bridge/a2a/serve"
-	"github.com/lmosd/lmosd/bridge/a2a/wire"
+	"github.com/lmosd/lmosd/bridge/a2a/server"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
@@ -28,12 +28,12 @@ import (
 
 // An exporter serves the things of a mesh to A2A clients.
 type exporter struct {
-	*serve.Handler
+	*server.Handler
 	mesh   bridge.Mesh
-	desk   *desk.Desk
+	desk   *executor.Desk
 	pusher *push.Pusher
-	own    desk.Subject // the agent of the node itself
-	secret []byte       // of the names by which hosts know callers of this node
+	own    executor.Subject // the agent of the node itself
+	secret []byte           // of the names by which hosts know callers of this node
 
 	tasks, contexts bridge.Claims // of agents that speak A2A
 
@@ -49,14 +49,14 @@ type able struct {
 
 // Export implements [bridge.Bridge].
 func (b *Bridge) Export(m bridge.Mesh) bridge.Handler {
-	e := &exporter{mesh: m, desk: desk.New(b.o.Desk), pusher: push.New(b.o.Push), own: directoryAgent(m),
+	e := &exporter{mesh: m, desk: executor.New(b.o.Desk), pusher: push.New(b.o.Push), own: directoryAgent(m),
 		can: map[string]able{}, secret: secretOf(m.Signer())}
-	e.Handler = serve.New(serve.Options{Find: e.find, Base: m.PublicURL(), Log: b.o.Log})
+	e.Handler = server.New(server.Options{Find: e.find, Base: m.PublicURL(), Log: b.o.Log})
 	return e
 }
 
 // Paths implements [bridge.Handler].
-func (e *exporter) Paths() []string { return serve.Paths }
+func (e *exporter) Paths() []string { return server.Paths }
 
 // Close implements [bridge.Handler].
 func (e *exporter) Close() {
@@ -65,7 +65,7 @@ func (e *exporter) Close() {
 }
 
 // find returns the agent of a name: a reference to a thing. Without a name it is the node, which finds others.
-func (e *exporter) find(ctx context.Context, name string) (*serve.Agent, error) {
+func (e *exporter) find(ctx context.Context, name string) (*server.Agent, error) {
 	if name == "" {
 		return e.directory(), nil
 	}
@@ -82,10 +82,10 @@ func (e *exporter) find(ctx context.Context, name string) (*serve.Agent, error) 
 }
 
 // directory serves the agent of the node itself.
-func (e *exporter) directory() *serve.Agent {
-	return &serve.Agent{
-		Card: func(at serve.Place) (*card.Card, error) { return e.sign(describeThing(e.own.Desc), at) },
-		As: func(c serve.Caller, _ serve.Place) wire.Agent {
+func (e *exporter) directory() *server.Agent {
+	return &server.Agent{
+		Card: func(at server.Place) (*card.Card, error) { return e.sign(describeThing(e.own.Desc), at) },
+		As: func(c server.Caller, _ server.Place) protocol.Agent {
 			own := e.own
 			own.From = c.From
 			return e.pusher.Wrap(e.desk.Agent(own, c.Principal), own.Ref, c.Principal)
@@ -94,21 +94,21 @@ func (e *exporter) directory() *serve.Agent {
 }
 
 // plain serves a thing that does not speak A2A.
-func (e *exporter) plain(d *td.Description) *serve.Agent {
-	s := desk.Subject{Ref: d.Ref(), Desc: d.Thing, Thing: e.mesh}
-	whole := func(at serve.Place) *card.Card {
+func (e *exporter) plain(d *td.Description) *server.Agent {
+	s := executor.Subject{Ref: d.Ref(), Desc: d.Thing, Thing: e.mesh}
+	whole := func(at server.Place) *card.Card {
 		c := describeThing(d.Thing)
 		offerExtended(c)
 		provenance(c, d, at)
 		return c
 	}
-	return &serve.Agent{
-		Card: func(at serve.Place) (*card.Card, error) { return e.sign(whole(at), at) },
-		As: func(c serve.Caller, at serve.Place) wire.Agent {
+	return &server.Agent{
+		Card: func(at server.Place) (*card.Card, error) { return e.sign(whole(at), at) },
+		As: func(c server.Caller, at server.Place) protocol.Agent {
 			s := s
 			s.From = c.From
 			return extendedFor(e.pusher.Wrap(e.served(s, c.Principal), s.Ref, c.Principal), c,
-				func(context.Context, *wire.Operation) (json.RawMessage, error) {
+				func(context.Context, *protocol.Operation) (json.RawMessage, error) {
 					more := whole(at)
 					extend(more, d.Thing)
 					return e.signed(more, at)
@@ -118,11 +118,11 @@ func (e *exporter) plain(d *td.Description) *serve.Agent {
 }
 
 // relayed serves a thing that does: its card is its own but for where it is, and its operations go to it as they are.
-func (e *exporter) relayed(d *td.Description, action string) *serve.Agent {
+func (e *exporter) relayed(d *td.Description, action string) *server.Agent {
 	ref, can := d.Ref(), e.abilities(d)
 	more := card.Yes(can.ExtendedCard)
-	return &serve.Agent{
-		Card: func(at serve.Place) (*card.Card, error) {
+	return &server.Agent{
+		Card: func(at server.Place) (*card.Card, error) {
 			c := relayedCard(d.Thing)
 			if more {
 				offerExtended(c)
@@ -130,14 +130,14 @@ func (e *exporter) relayed(d *td.Description, action string) *serve.Agent {
 			provenance(c, d, at)
 			return e.sign(c, at)
 		},
-		As: func(c serve.Caller, at serve.Place) wire.Agent {
+		As: func(c server.Caller, at server.Place) protocol.Agent {
 			far := &relay{e, ref, action, c.From, e.nameOf(c.Principal, ref)}
 			a := e.pusher.Wrap(within(claims{e.tasks.Of(ref), e.contexts.Of(ref)}.guard(far, c.Principal), can), ref, c.Principal)
 			if !more {
 				return extendedFor(a, c, nil)
 			}
-			return extendedFor(a, c, func(ctx context.Context, op *wire.Operation) (json.RawMessage, error) {
-				raw, err := wire.Ask(ctx, far, op)
+			return extendedFor(a, c, func(ctx context.Context, op *protocol.Operation) (json.RawMessage, error) {
+				raw, err := protocol.Ask(ctx, far, op)
 				if err != nil {
 					return nil, err
 				}
@@ -170,10 +170,10 @@ func (e *exporter) abilities(d *td.Description) card.Capabilities {
 }
 
 // extended makes the extended card of an agent elsewhere one of this node: it is here that the agent is asked.
-func (e *exporter) extended(raw json.RawMessage, d *td.Description, at serve.Place) (json.RawMessage, error) {
+func (e *exporter) extended(raw json.RawMessage, d *td.Description, at server.Place) (json.RawMessage, error) {
 	c, err := card.Parse(raw)
 	if err != nil {
-		return nil, wire.Errorf(wire.InvalidAgentResponse, "the extended card cannot be read")
+		return nil, protocol.Errorf(protocol.InvalidAgentResponse, "the extended card cannot be read")
 	}
 	offerExtended(c) // the credentials stay at the agent's host
 	provenance(c, d, at)
@@ -181,7 +181,7 @@ func (e *exporter) extended(raw json.RawMessage, d *td.Description, at serve.Pla
 }
 
 // signed is a card as it is sent.
-func (e *exporter) signed(c *card.Card, at serve.Place) (json.RawMessage, error) {
+func (e *exporter) signed(c *card.Card, at server.Place) (json.RawMessage, error) {
 	c, err := e.sign(c, at)
 	if err != nil {
 		return nil, err
@@ -206,22 +206,22 @@ const (
 
 func patience(method string) time.Duration {
 	switch {
-	case wire.Streams(method):
+	case protocol.Streams(method):
 		return streamFor
-	case method == wire.SendMessage:
+	case method == protocol.SendMessage:
 		return sendFor
 	}
 	return askFor
 }
 
-// Do implements [wire.Agent].
-func (r *relay) Do(ctx context.Context, op *wire.Operation) iter.Seq2[json.RawMessage, error] {
+// Do implements [protocol.Agent].
+func (r *relay) Do(ctx context.Context, op *protocol.Operation) iter.Seq2[json.RawMessage, error] {
 	if r.caller != "" {
 		named := *op
 		if named.Service = maps.Clone(op.Service); named.Service == nil {
 			named.Service = map[string]string{}
 		}
-		named.Service[wire.PrincipalParam] = r.caller
+		named.Service[protocol.PrincipalParam] = r.caller
 		op = &named
 	}
 	m := &interact.Message{Type: interact.InvokeAction, Thing: r.ref, Name: r.action, ID: interact.NewID(), From: r.from, Data: op.Bytes(),
@@ -235,7 +235,7 @@ func (r *relay) Do(ctx context.Context, op *wire.Operation) iter.Seq2[json.RawMe
 			if len(reply.Data) == 0 {
 				continue
 			}
-			result, err := wire.ParseOutcome(reply.Data)
+			result, err := protocol.ParseOutcome(reply.Data)
 			if !yield(result, err) || err != nil {
 				return
 			}
@@ -266,7 +266,7 @@ func (e *exporter) nameOf(principal, agent string) string {
 
 // sign puts into a card where the agent is, and signs it. Interfaces of 1.0 come first, then those of 0.3, and last the mesh,
 // which ordinary clients do not know.
-func (e *exporter) sign(c *card.Card, place serve.Place) (*card.Card, error) {
+func (e *exporter) sign(c *card.Card, place server.Place) (*card.Card, error) {
 	base, name := place.Base, place.Name
 	at := base
 	if name != "" {

@@ -19,11 +19,11 @@ import (
 
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/a2a/card"
-	"github.com/lmosd/lmosd/bridge/a2a/remote"
-	"github.com/lmosd/lmosd/bridge/a2a/wire"
+	"github.com/lmosd/lmosd/bridge/a2a/client"
+	"github.com/lmosd/lmosd/bridge/a2a/protocol"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/internal/delay"
+	"github.com/lmosd/lmosd/internal/backoff"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -62,15 +62,15 @@ type run struct {
 // A known is what the card said when it was last read. It is read-only.
 type known struct {
 	card    *card.Card
-	found   remote.Found
-	agent   wire.Agent
+	found   client.Found
+	agent   protocol.Agent
 	skills  map[string]string // ids by the names of their actions
 	verdict *card.Verdict     // nil: nobody vouches for the card
 	why     error             // why not
 }
 
 func newImported(o Options, u *url.URL, target string, as bridge.Import) *imported {
-	i := &imported{o: o, url: u, target: target, as: as, client: remote.Client(u), stale: make(chan struct{}, 1)}
+	i := &imported{o: o, url: u, target: target, as: as, client: client.Client(u), stale: make(chan struct{}, 1)}
 	i.keys = newKeyring(u, i.client, o.KeyOrigins)
 	i.secrets = &secrets{store: o.Credentials, thing: "a2a:" + target, client: i.client, turn: make(chan struct{}, 1)}
 	i.busy, i.claims = map[*run]bool{}, ownClaims()
@@ -79,11 +79,11 @@ func newImported(o Options, u *url.URL, target string, as bridge.Import) *import
 
 // load reads the card, and reports whether it is another than before.
 func (i *imported) load(ctx context.Context) (changed bool, err error) {
-	var before remote.Found
+	var before client.Found
 	if k := i.known.Load(); k != nil {
 		before = k.found
 	}
-	found, err := remote.Fetch(ctx, i.client, i.url, i.secrets.optional("card"), before)
+	found, err := client.Fetch(ctx, i.client, i.url, i.secrets.optional("card"), before)
 	if err != nil || before.Raw != nil && bytes.Equal(found.Raw, before.Raw) {
 		return false, err
 	}
@@ -98,7 +98,7 @@ func (i *imported) load(ctx context.Context) (changed bool, err error) {
 			Err:  k.why,
 			Hint: "ask the operator of the agent; do not use it until the card is right"}
 	}
-	at, err := remote.Choose(c)
+	at, err := client.Choose(c)
 	if err != nil {
 		return false, err
 	}
@@ -109,7 +109,7 @@ func (i *imported) load(ctx context.Context) (changed bool, err error) {
 		}
 		k.skills[name] = s.ID
 	}
-	k.agent = i.noticing(remote.New(at, i.client, i.secrets.of(c)))
+	k.agent = i.noticing(client.New(at, i.client, i.secrets.of(c)))
 	i.known.Store(k)
 	return true, nil
 }
@@ -121,12 +121,12 @@ func (i *imported) verify(ctx context.Context, raw []byte) (*card.Verdict, error
 }
 
 // doubts are errors by which an agent may say that it is not what its card says.
-var doubts = []int{wire.UnknownMethod, wire.InvalidParams, wire.UnsupportedOperation, wire.ContentTypeUnsupported,
-	wire.ExtensionRequired, wire.VersionUnsupported}
+var doubts = []int{protocol.UnknownMethod, protocol.InvalidParams, protocol.UnsupportedOperation, protocol.ContentTypeUnsupported,
+	protocol.ExtensionRequired, protocol.VersionUnsupported}
 
 // noticing has the card read again when the agent does not know a skill, or is not where it was.
-func (i *imported) noticing(a wire.Agent) wire.Agent {
-	return wire.Func(func(ctx context.Context, op *wire.Operation) iter.Seq2[json.RawMessage, error] {
+func (i *imported) noticing(a protocol.Agent) protocol.Agent {
+	return protocol.Func(func(ctx context.Context, op *protocol.Operation) iter.Seq2[json.RawMessage, error] {
 		return func(yield func(json.RawMessage, error) bool) {
 			for result, err := range a.Do(ctx, op) {
 				if err != nil && doubtful(err) {
@@ -144,7 +144,7 @@ func (i *imported) noticing(a wire.Agent) wire.Agent {
 }
 
 func doubtful(err error) bool {
-	var said *wire.Error
+	var said *protocol.Error
 	var here *interact.Error
 	return errors.As(err, &said) && slices.Contains(doubts, said.Code) || errors.As(err, &here) && here.Code == interact.Unreachable
 }
@@ -222,7 +222,7 @@ func (i *imported) changes(ctx context.Context) iter.Seq[[]byte] {
 				return
 			case <-next.C:
 			case <-i.stale:
-				_ = delay.For(ctx, pause-time.Since(read)) // what ends it is seen below
+				_ = backoff.For(ctx, pause-time.Since(read)) // what ends it is seen below
 			}
 			changed, err := i.load(ctx)
 			if err != nil {
@@ -316,7 +316,7 @@ func publicPart(c *card.Card) []byte {
 	for n := range p.Skills {
 		p.Skills[n].Requirements = nil
 	}
-	return wire.Encode(&p)
+	return protocol.Encode(&p)
 }
 
 // add sets a member that is not empty.

@@ -26,7 +26,7 @@ import (
 
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/a2a/card"
-	"github.com/lmosd/lmosd/bridge/a2a/wire"
+	"github.com/lmosd/lmosd/bridge/a2a/protocol"
 	"github.com/lmosd/lmosd/bridge/bridgetest"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
@@ -63,7 +63,7 @@ func call(t *testing.T, m *bridgetest.Mesh, name, action, input string, answer f
 			if err := json.Unmarshal(r.Data, &in); err != nil {
 				t.Fatal(err)
 			}
-			next := &interact.Message{Type: interact.ContinueAction, Thing: d.Ref(), Name: action, ActionID: r.ActionID, Data: wire.Encode(answer(in))}
+			next := &interact.Message{Type: interact.ContinueAction, Thing: d.Ref(), Name: action, ActionID: r.ActionID, Data: protocol.Encode(answer(in))}
 			go func() {
 				if _, err := interact.Ask(context.Background(), m, next); err != nil {
 					t.Error(err)
@@ -169,31 +169,31 @@ func TestRelay(t *testing.T) {
 	}
 	mine, theirs := map[string]string{"Authorization": "Bearer mine"}, map[string]string{"Authorization": "Bearer theirs"}
 	for over, ask := range bindings {
-		task := ask(t, at, wire.SendMessage, say(skill("sum", row{"a": 1, "b": 1})), mine).task(t)
-		if task.Status.State != wire.Completed {
+		task := ask(t, at, protocol.SendMessage, say(skill("sum", row{"a": 1, "b": 1})), mine).task(t)
+		if task.Status.State != protocol.Completed {
 			t.Errorf("%s: %+v", over, task)
 		}
-		if got := ask(t, at, wire.GetTask, row{"id": task.ID}, mine).task(t); got.ID != task.ID {
+		if got := ask(t, at, protocol.GetTask, row{"id": task.ID}, mine).task(t); got.ID != task.ID {
 			t.Errorf("%s: %+v", over, got)
 		}
-		for method, p := range map[string]row{wire.GetTask: {"id": task.ID}, wire.CancelTask: {"id": task.ID}, wire.SubscribeToTask: {"id": task.ID},
-			wire.SendMessage: with(say(text("x")), "taskId", task.ID), wire.ListPush: {"taskId": task.ID}} {
-			if a := ask(t, at, method, p, theirs); a.err == nil || a.err.Code != wire.TaskNotFound {
+		for method, p := range map[string]row{protocol.GetTask: {"id": task.ID}, protocol.CancelTask: {"id": task.ID}, protocol.SubscribeToTask: {"id": task.ID},
+			protocol.SendMessage: with(say(text("x")), "taskId", task.ID), protocol.ListPush: {"taskId": task.ID}} {
+			if a := ask(t, at, method, p, theirs); a.err == nil || a.err.Code != protocol.TaskNotFound {
 				t.Errorf("%s: %s of another's task gives %s, %v", over, method, a.result, a.err)
 			}
 		}
 		for _, hidden := range []row{{"id": task.ID, "ID": "x"}, {"id": task.ID, "taskId": 5, "i_d": "x"}, {"id": task.ID, "taskId": 5}} {
-			if a := ask(t, at, wire.GetTask, hidden, theirs); a.err == nil {
+			if a := ask(t, at, protocol.GetTask, hidden, theirs); a.err == nil {
 				t.Errorf("%s: another's task, as %v, is %s", over, hidden, a.result)
 			}
 		}
-		if a := ask(t, at, wire.ListTasks, row{}, theirs); !strings.Contains(string(a.result), `"tasks":[]`) || !strings.Contains(string(a.result), `"totalSize":0`) {
+		if a := ask(t, at, protocol.ListTasks, row{}, theirs); !strings.Contains(string(a.result), `"tasks":[]`) || !strings.Contains(string(a.result), `"totalSize":0`) {
 			t.Errorf("%s: another's list is %s", over, a.result)
 		}
-		if a := ask(t, at, wire.ListTasks, row{}, mine); !strings.Contains(string(a.result), task.ID) {
+		if a := ask(t, at, protocol.ListTasks, row{}, mine); !strings.Contains(string(a.result), task.ID) {
 			t.Errorf("%s: the list is %s", over, a.result)
 		}
-		if a := ask(t, root, wire.SendMessage, row{"tenant": "far-desk", "message": say(skill("sum", row{"a": 1, "b": 1}))["message"]}, nil); a.task(t).Status.State != wire.Completed {
+		if a := ask(t, root, protocol.SendMessage, row{"tenant": "far-desk", "message": say(skill("sum", row{"a": 1, "b": 1}))["message"]}, nil); a.task(t).Status.State != protocol.Completed {
 			t.Errorf("%s: by tenant: %s", over, a.result)
 		}
 	}
@@ -238,7 +238,7 @@ func TestCardsOverHTTP(t *testing.T) {
 		}
 	}
 	q, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/desk/.well-known/agent-card.json", nil)
-	r, err := client.Do(q)
+	r, err := httpClient.Do(q)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,15 +247,15 @@ func TestCardsOverHTTP(t *testing.T) {
 		t.Errorf("the headers are %v", h)
 	}
 	q.Header.Set("If-None-Match", r.Header.Get("ETag"))
-	if r, err = client.Do(q); err != nil || r.StatusCode != http.StatusNotModified {
+	if r, err = httpClient.Do(q); err != nil || r.StatusCode != http.StatusNotModified {
 		t.Errorf("the same card: %v, %v", r, err)
 	}
 	r.Body.Close()
 	if a := get(t, s.url+"/nobody/.well-known/agent-card.json", nil); a.status != http.StatusNotFound {
 		t.Errorf("no card: %d", a.status)
 	}
-	found := overRPC(t, s.url, wire.SendMessage, say(text("desk")), nil).task(t)
-	if found.Status.State != wire.Completed || !strings.Contains(string(found.Artifacts[0].Parts[0].Data), "/.well-known/agent-card.json") {
+	found := overRPC(t, s.url, protocol.SendMessage, say(text("desk")), nil).task(t)
+	if found.Status.State != protocol.Completed || !strings.Contains(string(found.Artifacts[0].Parts[0].Data), "/.well-known/agent-card.json") {
 		t.Errorf("the directory finds %+v", found)
 	}
 }
@@ -430,7 +430,7 @@ func TestWhatIsNotImported(t *testing.T) {
 	signed.card = strings.Replace(string(raw), `"name":"F"`, `"name":"E"`, 1)
 	grpc := newForeign(t, "")
 	grpc.card = strings.Replace(grpc.card, "JSONRPC", "GRPC", 1)
-	large := newForeign(t, `,"x":"`+strings.Repeat("x", wire.MaxCard)+`"`)
+	large := newForeign(t, `,"x":"`+strings.Repeat("x", protocol.MaxCard)+`"`)
 	page := newForeign(t, "")
 	page.card = "<html>"
 	for target, want := range map[string]interact.Code{
@@ -463,14 +463,14 @@ func TestBadAgents(t *testing.T) {
 		want   interact.Code
 		a2a    int
 	}{
-		"a page":            {func(w http.ResponseWriter, _, _ string) { http.Error(w, "<html>", http.StatusBadGateway) }, interact.AgentFailed, wire.InvalidAgentResponse},
-		"no answer":         {func(w http.ResponseWriter, _, _ string) {}, interact.AgentFailed, wire.InvalidAgentResponse},
-		"nobody comes":      {func(w http.ResponseWriter, _, _ string) { panic(http.ErrAbortHandler) }, interact.Unreachable, wire.InternalError},
-		"another's answer":  {func(w http.ResponseWriter, _, _ string) { io.WriteString(w, `{"jsonrpc":"2.0","id":"x","result":{}}`) }, interact.AgentFailed, wire.InvalidAgentResponse},
-		"a stream of words": {stream("data: hello\n\n"), interact.AgentFailed, wire.InvalidAgentResponse},
-		"an error":          {stream(`data: {"jsonrpc":"2.0","id":ID,"error":{"code":-32004,"message":"no","data":[{"@type":"x","a":1}]}}` + "\n\n"), interact.NotAllowed, wire.UnsupportedOperation},
+		"a page":            {func(w http.ResponseWriter, _, _ string) { http.Error(w, "<html>", http.StatusBadGateway) }, interact.AgentFailed, protocol.InvalidAgentResponse},
+		"no answer":         {func(w http.ResponseWriter, _, _ string) {}, interact.AgentFailed, protocol.InvalidAgentResponse},
+		"nobody comes":      {func(w http.ResponseWriter, _, _ string) { panic(http.ErrAbortHandler) }, interact.Unreachable, protocol.InternalError},
+		"another's answer":  {func(w http.ResponseWriter, _, _ string) { io.WriteString(w, `{"jsonrpc":"2.0","id":"x","result":{}}`) }, interact.AgentFailed, protocol.InvalidAgentResponse},
+		"a stream of words": {stream("data: hello\n\n"), interact.AgentFailed, protocol.InvalidAgentResponse},
+		"an error":          {stream(`data: {"jsonrpc":"2.0","id":ID,"error":{"code":-32004,"message":"no","data":[{"@type":"x","a":1}]}}` + "\n\n"), interact.NotAllowed, protocol.UnsupportedOperation},
 		"it breaks off":     {stream(working), interact.Unreachable, 0},
-		"too much":          {stream("data: " + strings.Repeat("x", wire.MaxMessage+10) + "\n\n"), interact.AgentFailed, wire.InvalidAgentResponse},
+		"too much":          {stream("data: " + strings.Repeat("x", protocol.MaxMessage+10) + "\n\n"), interact.AgentFailed, protocol.InvalidAgentResponse},
 	} {
 		f.mu.Lock()
 		f.answer = test.answer
@@ -478,7 +478,7 @@ func TestBadAgents(t *testing.T) {
 		if parts, err := call(t, m, "f", "s_1", `"x"`, nil); err == nil || interact.AsError(err).Code != test.want {
 			t.Errorf("%s: %v, %v, want %v", name, parts, err, test.want)
 		}
-		if a := overRPC(t, root+"/f", wire.SendStreamingMessage, say(text("x")), nil); test.a2a != 0 && (a.err == nil || a.err.Code != test.a2a) {
+		if a := overRPC(t, root+"/f", protocol.SendStreamingMessage, say(text("x")), nil); test.a2a != 0 && (a.err == nil || a.err.Code != test.a2a) {
 			t.Errorf("%s: %v, want %d", name, a.err, test.a2a)
 		}
 	}

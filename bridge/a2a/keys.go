@@ -12,7 +12,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/web"
 	"github.com/lmosd/lmosd/interact/credentials"
-	"github.com/lmosd/lmosd/internal/outbound"
+	"github.com/lmosd/lmosd/internal/netguard"
 )
 
 const (
@@ -32,7 +32,7 @@ type keyring struct {
 }
 
 func newKeyring(target *url.URL, client *http.Client, trusted []string) *keyring {
-	byMethod := map[string]did.Resolver{"key": did.Keys(), "web": web.New(web.Options{Dial: outbound.Public().DialContext})}
+	byMethod := map[string]did.Resolver{"key": did.Keys(), "web": web.New(web.Options{Dial: netguard.Public().DialContext})}
 	k := &keyring{Resolver: did.Resolvers(byMethod), client: client, site: credentials.Origin(target)}
 	for _, t := range trusted {
 		k.trusted = append(k.trusted, credentials.OriginOf(t))

@@ -17,7 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/lmosd/lmosd/bridge/a2a/wire"
+	"github.com/lmosd/lmosd/bridge/a2a/protocol"
 	"github.com/lmosd/lmosd/bridge/bridgetest"
 	"github.com/lmosd/lmosd/interact"
 )
@@ -66,7 +66,7 @@ func (d *deskThing) Do(ctx context.Context, m *interact.Message) iter.Seq2[*inte
 		say := func(s interact.Status, v any) bool {
 			r := m.Reply(interact.ActionStatus, interact.JSON, nil)
 			if r.Status = s; v != nil {
-				r.Data = wire.Encode(v)
+				r.Data = protocol.Encode(v)
 			}
 			return yield(r, nil)
 		}
@@ -148,7 +148,7 @@ type answer struct {
 	status int
 	media  string
 	result json.RawMessage
-	err    *wire.Error
+	err    *protocol.Error
 	events []json.RawMessage // of a stream
 	raw    string
 }
@@ -169,7 +169,7 @@ func overRPC(t *testing.T, at, method string, params map[string]any, header map[
 		var r struct {
 			ID     string          `json:"id"`
 			Result json.RawMessage `json:"result"`
-			Error  *wire.Error     `json:"error"`
+			Error  *protocol.Error `json:"error"`
 		}
 		if err := json.Unmarshal(data, &r); err != nil || r.Error == nil && r.ID != "q1" {
 			t.Errorf("%s answers %s", method, data)
@@ -200,28 +200,28 @@ func overREST(t *testing.T, at, method string, params map[string]any, header map
 		body, _ = json.Marshal(params)
 	}
 	switch method {
-	case wire.SendMessage:
+	case protocol.SendMessage:
 		post("/message:send")
-	case wire.SendStreamingMessage:
+	case protocol.SendStreamingMessage:
 		post("/message:stream")
-	case wire.GetTask:
+	case protocol.GetTask:
 		path = "/tasks/" + text("id") + query()
-	case wire.ListTasks:
+	case protocol.ListTasks:
 		path = "/tasks" + query()
-	case wire.CancelTask:
+	case protocol.CancelTask:
 		post("/tasks/" + text("id") + ":cancel")
-	case wire.SubscribeToTask:
+	case protocol.SubscribeToTask:
 		path = "/tasks/" + text("id") + ":subscribe"
-	case wire.CreatePush:
+	case protocol.CreatePush:
 		post("/tasks/" + text("taskId") + "/pushNotificationConfigs")
-	case wire.ListPush:
+	case protocol.ListPush:
 		path = "/tasks/" + text("taskId") + "/pushNotificationConfigs"
-	case wire.GetPush, wire.DeletePush:
+	case protocol.GetPush, protocol.DeletePush:
 		path = "/tasks/" + text("taskId") + "/pushNotificationConfigs/" + text("id")
-		if method == wire.DeletePush {
+		if method == protocol.DeletePush {
 			verb = http.MethodDelete
 		}
-	case wire.ExtendedCard:
+	case protocol.ExtendedCard:
 		path = "/extendedAgentCard"
 	default:
 		post("/" + method)
@@ -230,14 +230,14 @@ func overREST(t *testing.T, at, method string, params map[string]any, header map
 	return a.fetch(t, verb, at+path, body, header, func(data []byte) json.RawMessage {
 		var failed struct{ Error json.RawMessage }
 		if json.Unmarshal(data, &failed) == nil && failed.Error != nil {
-			a.err = wire.FromREST(a.status, data)
+			a.err = protocol.FromREST(a.status, data)
 			return nil
 		}
 		return data
 	})
 }
 
-var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+var httpClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
 func (a *answer) fetch(t *testing.T, verb, at string, body []byte, header map[string]string, read func([]byte) json.RawMessage) *answer {
 	t.Helper()
@@ -250,14 +250,14 @@ func (a *answer) fetch(t *testing.T, verb, at string, body []byte, header map[st
 	for name, value := range header {
 		q.Header.Set(name, value)
 	}
-	r, err := client.Do(q)
+	r, err := httpClient.Do(q)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Body.Close()
 	a.status, a.media = r.StatusCode, r.Header.Get("Content-Type")
-	if strings.HasPrefix(a.media, wire.EventStream) {
-		for e, err := range wire.Events(r.Body) {
+	if strings.HasPrefix(a.media, protocol.EventStream) {
+		for e, err := range protocol.Events(r.Body) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -277,13 +277,13 @@ func (a *answer) fetch(t *testing.T, verb, at string, body []byte, header map[st
 }
 
 // task reads the task of a result.
-func (a *answer) task(t *testing.T) *wire.Task {
+func (a *answer) task(t *testing.T) *protocol.Task {
 	t.Helper()
 	var r struct {
-		wire.StreamResponse
-		*wire.Task
+		protocol.StreamResponse
+		*protocol.Task
 	}
-	var bare wire.Task
+	var bare protocol.Task
 	if a.err != nil || json.Unmarshal(a.result, &r.StreamResponse) != nil || json.Unmarshal(a.result, &bare) != nil {
 		t.Fatalf("got %s, %v", a.result, a.err)
 	}
@@ -335,4 +335,4 @@ func until(t testing.TB, what string, cond func() bool) {
 	}
 }
 
-func wordsOf(m *wire.Message) string { return cmp.Or(words(m), "") }
+func wordsOf(m *protocol.Message) string { return cmp.Or(words(m), "") }

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lmosd/lmosd/bridge/a2a/protocol"
 	"github.com/lmosd/lmosd/bridge/a2a/v03"
-	"github.com/lmosd/lmosd/bridge/a2a/wire"
 	"github.com/lmosd/lmosd/bridge/bridgetest"
 	"github.com/lmosd/lmosd/interact"
 )
@@ -50,23 +50,23 @@ func TestImportOld(t *testing.T) {
 			}
 			at := guarded(t, far, Options{}) + "/old"
 			for over, ask := range bindings {
-				task := ask(t, at, wire.SendMessage, configured(say(skill("slow", row{"until": over})), "returnImmediately", true), nil).task(t)
-				if got := ask(t, at, wire.GetTask, row{"id": task.ID, "historyLength": 0}, nil).task(t); got.ID != task.ID || got.History != nil || got.Status.State.Terminal() {
+				task := ask(t, at, protocol.SendMessage, configured(say(skill("slow", row{"until": over})), "returnImmediately", true), nil).task(t)
+				if got := ask(t, at, protocol.GetTask, row{"id": task.ID, "historyLength": 0}, nil).task(t); got.ID != task.ID || got.History != nil || got.Status.State.Terminal() {
 					t.Errorf("%s: get gives %+v", over, got)
 				}
 				events := make(chan *answer)
-				go func() { events <- ask(t, at, wire.SubscribeToTask, row{"id": task.ID}, nil) }()
-				if got := ask(t, at, wire.CancelTask, row{"id": task.ID}, nil).task(t); got.Status.State != wire.Canceled {
+				go func() { events <- ask(t, at, protocol.SubscribeToTask, row{"id": task.ID}, nil) }()
+				if got := ask(t, at, protocol.CancelTask, row{"id": task.ID}, nil).task(t); got.Status.State != protocol.Canceled {
 					t.Errorf("%s: cancel gives %+v", over, got)
 				}
 				if a := <-events; len(a.events) > 0 && !strings.Contains(string(a.events[len(a.events)-1]), "TASK_STATE_CANCELED") {
 					t.Errorf("%s: the events are %s, %v", over, a.events, a.err)
 				}
-				if a := ask(t, at, wire.SendMessage, with(say(text("x")), "taskId", task.ID), nil); a.err == nil || a.err.Code != wire.UnsupportedOperation {
+				if a := ask(t, at, protocol.SendMessage, with(say(text("x")), "taskId", task.ID), nil); a.err == nil || a.err.Code != protocol.UnsupportedOperation {
 					t.Errorf("%s: a task that ended gives %s, %v", over, a.result, a.err)
 				}
-				list := ask(t, at, wire.ListTasks, row{}, nil)
-				if has := strings.Contains(string(list.result), task.ID); has != (old.transport == "HTTP+JSON") || !has && list.err.Code != wire.UnsupportedOperation {
+				list := ask(t, at, protocol.ListTasks, row{}, nil)
+				if has := strings.Contains(string(list.result), task.ID); has != (old.transport == "HTTP+JSON") || !has && list.err.Code != protocol.UnsupportedOperation {
 					t.Errorf("%s: the list is %s, %v", over, list.result, list.err)
 				}
 			}
@@ -87,17 +87,17 @@ func inOld(header map[string]string) map[string]string {
 func overOldRPC(t *testing.T, at, method string, params map[string]any, header map[string]string) *answer {
 	t.Helper()
 	a := &answer{}
-	old, raw, e := v03.Request(&wire.Operation{Method: method, Params: wire.Encode(params)})
+	old, raw, e := v03.Request(&protocol.Operation{Method: method, Params: protocol.Encode(params)})
 	if e != nil {
 		a.err = e
 		return a
 	}
-	body := wire.Encode(map[string]any{"jsonrpc": "2.0", "id": 7, "method": old, "params": raw})
+	body := protocol.Encode(map[string]any{"jsonrpc": "2.0", "id": 7, "method": old, "params": raw})
 	return a.fetch(t, http.MethodPost, at, body, inOld(header), func(data []byte) json.RawMessage {
 		var r struct {
 			ID     int             `json:"id"`
 			Result json.RawMessage `json:"result"`
-			Error  *wire.Error     `json:"error"`
+			Error  *protocol.Error `json:"error"`
 		}
 		if err := json.Unmarshal(data, &r); err != nil || r.Error == nil && r.ID != 7 {
 			t.Errorf("%s answers %s", old, data)
@@ -116,7 +116,7 @@ func overOldRPC(t *testing.T, at, method string, params map[string]any, header m
 func overOldREST(t *testing.T, at, method string, params map[string]any, header map[string]string) *answer {
 	t.Helper()
 	a := &answer{}
-	route, e := v03.RESTRequest(&wire.Operation{Method: method, Params: wire.Encode(params)})
+	route, e := v03.RESTRequest(&protocol.Operation{Method: method, Params: protocol.Encode(params)})
 	if e != nil {
 		a.err = e
 		return a
@@ -124,7 +124,7 @@ func overOldREST(t *testing.T, at, method string, params map[string]any, header 
 	return a.fetch(t, route.Verb, at+route.Path+"?"+route.Query.Encode(), route.Body, inOld(header), func(data []byte) json.RawMessage {
 		var failed struct{ Error json.RawMessage }
 		if json.Unmarshal(data, &failed) == nil && failed.Error != nil {
-			a.err = wire.FromREST(a.status, data)
+			a.err = protocol.FromREST(a.status, data)
 			return nil
 		}
 		result, err := v03.NewRESTResult(method, data)

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lmosd/lmosd/bridge/a2a/wire"
+	"github.com/lmosd/lmosd/bridge/a2a/protocol"
 	"github.com/lmosd/lmosd/bridge/bridgetest"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
@@ -34,40 +34,40 @@ func TestTasksOfOthers(t *testing.T) {
 	for place, at := range places {
 		for over, ask := range bindings {
 			for owner, mine := range callers {
-				task := ask(t, at, wire.SendMessage, configured(say(skill("book", row{"city": "Bonn"})), "returnImmediately", true), mine).task(t)
+				task := ask(t, at, protocol.SendMessage, configured(say(skill("book", row{"city": "Bonn"})), "returnImmediately", true), mine).task(t)
 				for other, theirs := range callers {
 					for what, params := range map[string]func(id string) row{
-						wire.GetTask:              func(id string) row { return row{"id": id} },
-						wire.CancelTask:           func(id string) row { return row{"id": id} },
-						wire.SubscribeToTask:      func(id string) row { return row{"id": id} },
-						wire.SendMessage:          func(id string) row { return with(say(text("x")), "taskId", id) },
-						wire.SendStreamingMessage: func(id string) row { return with(say(text("x")), "taskId", id) },
-						wire.CreatePush:           func(id string) row { return row{"taskId": id, "url": "https://hook.example/"} },
-						wire.GetPush:              func(id string) row { return row{"taskId": id, "id": "p"} },
-						wire.ListPush:             func(id string) row { return row{"taskId": id} },
-						wire.DeletePush:           func(id string) row { return row{"taskId": id, "id": "p"} },
+						protocol.GetTask:              func(id string) row { return row{"id": id} },
+						protocol.CancelTask:           func(id string) row { return row{"id": id} },
+						protocol.SubscribeToTask:      func(id string) row { return row{"id": id} },
+						protocol.SendMessage:          func(id string) row { return with(say(text("x")), "taskId", id) },
+						protocol.SendStreamingMessage: func(id string) row { return with(say(text("x")), "taskId", id) },
+						protocol.CreatePush:           func(id string) row { return row{"taskId": id, "url": "https://hook.example/"} },
+						protocol.GetPush:              func(id string) row { return row{"taskId": id, "id": "p"} },
+						protocol.ListPush:             func(id string) row { return row{"taskId": id} },
+						protocol.DeletePush:           func(id string) row { return row{"taskId": id, "id": "p"} },
 					} {
 						if other == owner {
 							continue
 						}
 						said := func(id string) string {
 							a := ask(t, at, what, params(id), theirs)
-							if a.err == nil || a.err.Code != wire.TaskNotFound {
+							if a.err == nil || a.err.Code != protocol.TaskNotFound {
 								t.Errorf("%s over %s: %s to %s of the task of %s gives %s, %v", place, over, what, other, owner, a.result, a.err)
 								return ""
 							}
-							return strings.ReplaceAll(fmt.Sprint(a.status, a.media, a.raw, string(wire.Encode(a.err))), id, "ID")
+							return strings.ReplaceAll(fmt.Sprint(a.status, a.media, a.raw, string(protocol.Encode(a.err))), id, "ID")
 						}
 						if got, want := said(task.ID), said("UNKNOWN-1"); got != want {
 							t.Errorf("%s over %s: %s to %s of the task of %s\n gives %s\nnot %s", place, over, what, other, owner, got, want)
 						}
 					}
-					list := string(ask(t, at, wire.ListTasks, row{}, theirs).result)
+					list := string(ask(t, at, protocol.ListTasks, row{}, theirs).result)
 					if own := other == owner; strings.Contains(list, task.ID) != own {
 						t.Errorf("%s over %s: the list of %s has the task of %s: %t", place, over, other, owner, !own)
 					}
 				}
-				if got := ask(t, at, wire.CancelTask, row{"id": task.ID}, mine).task(t); got.Status.State != wire.Canceled {
+				if got := ask(t, at, protocol.CancelTask, row{"id": task.ID}, mine).task(t); got.Status.State != protocol.Canceled {
 					t.Errorf("%s over %s: %s cancels: %s", place, over, owner, got.Status.State)
 				}
 			}
@@ -84,10 +84,10 @@ func TestTasksBesideA2A(t *testing.T) {
 	_, d := imports(t, m, s.url+"/desk", "far thing", Options{})
 	at := guarded(t, m, Options{}) + "/far-thing"
 	mine := map[string]string{"Authorization": "Bearer a"}
-	task := overRPC(t, at, wire.SendMessage, configured(say(skill("book", row{"city": "Bonn"})), "returnImmediately", true), mine).task(t)
+	task := overRPC(t, at, protocol.SendMessage, configured(say(skill("book", row{"city": "Bonn"})), "returnImmediately", true), mine).task(t)
 	verbatim := func(method, params, name string, from did.DID) string {
 		t.Helper()
-		op := &wire.Operation{Method: method, Params: json.RawMessage(params), Service: map[string]string{"A2A-Version": "1.0", wire.PrincipalParam: name}}
+		op := &protocol.Operation{Method: method, Params: json.RawMessage(params), Service: map[string]string{"A2A-Version": "1.0", protocol.PrincipalParam: name}}
 		said := ""
 		for r, err := range m.Do(t.Context(), &interact.Message{Type: interact.InvokeAction, Thing: d.Ref(), Name: Verbatim, ID: interact.NewID(), Data: op.Bytes(), From: did.NodePrincipal(from, "")}) {
 			if err != nil {
@@ -98,10 +98,10 @@ func TestTasksBesideA2A(t *testing.T) {
 		return said
 	}
 	for name, from := range map[string]did.DID{"": "", "operator": "", "a": "", "0": m.Signer().DID()} {
-		if got := verbatim(wire.ListTasks, `{}`, name, from); !strings.Contains(got, `"tasks":[]`) {
+		if got := verbatim(protocol.ListTasks, `{}`, name, from); !strings.Contains(got, `"tasks":[]`) {
 			t.Errorf("%q of %q lists %s", name, from, got)
 		}
-		for _, method := range []string{wire.GetTask, wire.CancelTask, wire.SubscribeToTask} {
+		for _, method := range []string{protocol.GetTask, protocol.CancelTask, protocol.SubscribeToTask} {
 			if got := verbatim(method, `{"id":"`+task.ID+`"}`, name, from); !strings.Contains(got, `"code":-32001`) {
 				t.Errorf("%q of %q: %s gives %s", name, from, method, got)
 			}
@@ -112,10 +112,10 @@ func TestTasksBesideA2A(t *testing.T) {
 		}
 	}
 	again := guarded(t, m, Options{}) + "/far-thing"
-	if got := overRPC(t, again, wire.GetTask, row{"id": task.ID}, mine).task(t); got.ID != task.ID {
+	if got := overRPC(t, again, protocol.GetTask, row{"id": task.ID}, mine).task(t); got.ID != task.ID {
 		t.Errorf("after a start the task is %+v", got)
 	}
-	if a := overRPC(t, again, wire.GetTask, row{"id": task.ID}, mallory); a.err == nil || a.err.Code != wire.TaskNotFound {
+	if a := overRPC(t, again, protocol.GetTask, row{"id": task.ID}, mallory); a.err == nil || a.err.Code != protocol.TaskNotFound {
 		t.Errorf("after a start another gets %s", a.result)
 	}
 }
@@ -138,7 +138,7 @@ func TestNamesOfPrincipals(t *testing.T) {
 		t.Errorf("nobody is %q", name)
 	}
 	for name, want := range map[string]int{"": len("did:x"), "ada": len("did:x#ada"), strings.Repeat("x", 1<<20): len("did:x#") + 64} {
-		op := &wire.Operation{Service: map[string]string{wire.PrincipalParam: name}}
+		op := &protocol.Operation{Service: map[string]string{protocol.PrincipalParam: name}}
 		if got := callerOf(&interact.Message{From: did.NodePrincipal("did:x", "")}, op); len(got) != want {
 			t.Errorf("who is called by %d bytes is remembered by %d", len(name), len(got))
 		}
@@ -150,8 +150,8 @@ func TestReferencesToOthers(t *testing.T) {
 	t.Parallel()
 	c := ownClaims()
 	c.tasks.Claim("T", "ada")
-	agent := wire.Func(func(context.Context, *wire.Operation) iter.Seq2[json.RawMessage, error] {
-		return wire.Once(json.RawMessage(`{"message":{}}`), nil)
+	agent := protocol.Func(func(context.Context, *protocol.Operation) iter.Seq2[json.RawMessage, error] {
+		return protocol.Once(json.RawMessage(`{"message":{}}`), nil)
 	})
 	for params, refused := range map[string]bool{
 		`{"message":{"referenceTaskIds":["T"]}}`:                            true,
@@ -161,12 +161,12 @@ func TestReferencesToOthers(t *testing.T) {
 		`{"message":{"referenceTaskIds":["U"],"referenceTaskIds":["T"]}}`:   true,
 		`{"message":{"referenceTaskIds":["U"],"reference_task_ids":["T"]}}`: true,
 	} {
-		for _, method := range []string{wire.SendMessage, wire.SendStreamingMessage} {
-			op := &wire.Operation{Method: method, Params: json.RawMessage(params)}
-			if _, err := wire.Ask(t.Context(), c.guard(agent, "ada"), op); err != nil && strings.Count(params, "erence") == 1 {
+		for _, method := range []string{protocol.SendMessage, protocol.SendStreamingMessage} {
+			op := &protocol.Operation{Method: method, Params: json.RawMessage(params)}
+			if _, err := protocol.Ask(t.Context(), c.guard(agent, "ada"), op); err != nil && strings.Count(params, "erence") == 1 {
 				t.Errorf("ada says %s: %v", params, err)
 			}
-			if _, err := wire.Ask(t.Context(), c.guard(agent, "eve"), op); (err != nil) != refused {
+			if _, err := protocol.Ask(t.Context(), c.guard(agent, "eve"), op); (err != nil) != refused {
 				t.Errorf("eve says %s: %v", params, err)
 			}
 		}
@@ -186,7 +186,7 @@ func TestContextsOfOthers(t *testing.T) {
 				if in != "" {
 					p = with(p, "contextId", in)
 				}
-				return ask(t, at, wire.SendMessage, p, as)
+				return ask(t, at, protocol.SendMessage, p, as)
 			}
 			made := says("", ada).task(t)
 			for _, in := range []string{made.ContextID, "chosen over " + over} {
@@ -194,13 +194,13 @@ func TestContextsOfOthers(t *testing.T) {
 					t.Errorf("%s over %s: ada goes on in %s and is in %s", place, over, in, mine.ContextID)
 				}
 				theirs := says(in, eve)
-				switch refused := theirs.err != nil && theirs.err.Code == wire.InvalidParams && strings.Contains(string(theirs.err.Data), "message.contextId"); {
+				switch refused := theirs.err != nil && theirs.err.Code == protocol.InvalidParams && strings.Contains(string(theirs.err.Data), "message.contextId"); {
 				case place == "tunnel" && !refused:
 					t.Errorf("%s over %s: eve is in the context of ada: %s", place, over, theirs.result)
 				case place == "direct" && theirs.task(t).ContextID != in:
 					t.Errorf("%s over %s: eve cannot have a context of her own: %v", place, over, theirs.err)
 				}
-				list := string(ask(t, at, wire.ListTasks, row{"contextId": in, "pageSize": 1}, eve).result)
+				list := string(ask(t, at, protocol.ListTasks, row{"contextId": in, "pageSize": 1}, eve).result)
 				if strings.Contains(list, made.ID) || place == "tunnel" && (!strings.Contains(list, `"tasks":[]`) || !strings.Contains(list, `"nextPageToken":""`)) {
 					t.Errorf("%s over %s: eve lists %s", place, over, list)
 				}
@@ -215,27 +215,27 @@ func TestContexts(t *testing.T) {
 	c := ownClaims()
 	answers := map[string]string{"own": `{"task":{"id":"1","contextId":"made"}}`, "talk": `{"message":{"contextId":"talked"}}`, "none": `{"message":{}}`}
 	ask := func(method, params, as string) string {
-		agent := wire.Func(func(_ context.Context, op *wire.Operation) iter.Seq2[json.RawMessage, error] {
+		agent := protocol.Func(func(_ context.Context, op *protocol.Operation) iter.Seq2[json.RawMessage, error] {
 			for name, said := range answers {
 				if strings.Contains(string(op.Params), name) {
-					return wire.Once(json.RawMessage(said), nil)
+					return protocol.Once(json.RawMessage(said), nil)
 				}
 			}
-			if method == wire.GetTask {
-				return wire.Once(json.RawMessage(`{"id":"2","contextId":"got"}`), nil)
+			if method == protocol.GetTask {
+				return protocol.Once(json.RawMessage(`{"id":"2","contextId":"got"}`), nil)
 			}
 			switch {
 			case strings.Contains(string(op.Params), "breaks"):
-				return wire.Once(nil, &interact.Error{Code: interact.Unreachable, Begun: true})
+				return protocol.Once(nil, &interact.Error{Code: interact.Unreachable, Begun: true})
 			case strings.Contains(string(op.Params), "away"):
-				return wire.Once(nil, &interact.Error{Code: interact.Unreachable})
+				return protocol.Once(nil, &interact.Error{Code: interact.Unreachable})
 			case strings.Contains(string(op.Params), "garbles"):
-				return wire.Once(nil, wire.Errorf(wire.InvalidAgentResponse, "no"))
+				return protocol.Once(nil, protocol.Errorf(protocol.InvalidAgentResponse, "no"))
 			}
-			return wire.Once(nil, wire.Errorf(wire.UnsupportedOperation, "no"))
+			return protocol.Once(nil, protocol.Errorf(protocol.UnsupportedOperation, "no"))
 		})
-		if _, err := wire.Ask(t.Context(), c.guard(agent, as), &wire.Operation{Method: method, Params: json.RawMessage(params)}); err != nil {
-			return fmt.Sprint(wire.AsError(err).Code)
+		if _, err := protocol.Ask(t.Context(), c.guard(agent, as), &protocol.Operation{Method: method, Params: json.RawMessage(params)}); err != nil {
+			return fmt.Sprint(protocol.AsError(err).Code)
 		}
 		return "taken"
 	}
@@ -243,25 +243,25 @@ func TestContexts(t *testing.T) {
 		return `{"message":{"contextId":"` + in + `","parts":[{"text":"` + text + `"}]}}`
 	}
 	for i, row := range []struct{ method, params, as, want string }{
-		{wire.SendMessage, send("", "own"), "ada", "taken"},
-		{wire.SendStreamingMessage, send("made", "none"), "eve", "-32602"},
-		{wire.SendMessage, send("made", "none"), "ada", "taken"},
-		{wire.SendMessage, send("", "talk"), "ada", "taken"},
-		{wire.SendMessage, send("talked", "none"), "eve", "-32602"},
-		{wire.GetTask, `{"id":"2"}`, "ada", "taken"},
-		{wire.SendMessage, send("got", "none"), "eve", "-32602"},
-		{wire.SendMessage, send("chosen", "refused"), "eve", "-32004"},
-		{wire.SendMessage, send("chosen", "none"), "ada", "taken"},
-		{wire.SendMessage, send("chosen", "none"), "eve", "-32602"},
-		{wire.SendMessage, send("begun", "breaks"), "ada", "-32603"},
-		{wire.SendMessage, send("begun", "none"), "eve", "-32602"},
-		{wire.SendMessage, send("odd", "garbles"), "ada", "-32006"},
-		{wire.SendMessage, send("odd", "none"), "eve", "-32602"},
-		{wire.SendMessage, send("quiet", "away"), "ada", "-32603"},
-		{wire.SendMessage, send("quiet", "none"), "eve", "taken"},
-		{wire.SendMessage, `{"message":{"context_id":"made","parts":[{"text":"none"}]}}`, "eve", "-32602"},
-		{wire.SendMessage, `{"message":{"contextId":"mine","context_id":"made","parts":[{"text":"none"}]}}`, "eve", "-32602"},
-		{wire.SendMessage, `{"message":{"contextId":7,"parts":[{"text":"none"}]}}`, "eve", "-32602"},
+		{protocol.SendMessage, send("", "own"), "ada", "taken"},
+		{protocol.SendStreamingMessage, send("made", "none"), "eve", "-32602"},
+		{protocol.SendMessage, send("made", "none"), "ada", "taken"},
+		{protocol.SendMessage, send("", "talk"), "ada", "taken"},
+		{protocol.SendMessage, send("talked", "none"), "eve", "-32602"},
+		{protocol.GetTask, `{"id":"2"}`, "ada", "taken"},
+		{protocol.SendMessage, send("got", "none"), "eve", "-32602"},
+		{protocol.SendMessage, send("chosen", "refused"), "eve", "-32004"},
+		{protocol.SendMessage, send("chosen", "none"), "ada", "taken"},
+		{protocol.SendMessage, send("chosen", "none"), "eve", "-32602"},
+		{protocol.SendMessage, send("begun", "breaks"), "ada", "-32603"},
+		{protocol.SendMessage, send("begun", "none"), "eve", "-32602"},
+		{protocol.SendMessage, send("odd", "garbles"), "ada", "-32006"},
+		{protocol.SendMessage, send("odd", "none"), "eve", "-32602"},
+		{protocol.SendMessage, send("quiet", "away"), "ada", "-32603"},
+		{protocol.SendMessage, send("quiet", "none"), "eve", "taken"},
+		{protocol.SendMessage, `{"message":{"context_id":"made","parts":[{"text":"none"}]}}`, "eve", "-32602"},
+		{protocol.SendMessage, `{"message":{"contextId":"mine","context_id":"made","parts":[{"text":"none"}]}}`, "eve", "-32602"},
+		{protocol.SendMessage, `{"message":{"contextId":7,"parts":[{"text":"none"}]}}`, "eve", "-32602"},
 	} {
 		if got := ask(row.method, row.params, row.as); got != row.want {
 			t.Errorf("%d: %s says %s: %s, want %s", i, row.as, row.params, got, row.want)

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/bridge"
-	"github.com/lmosd/lmosd/bridge/a2a/wire"
+	"github.com/lmosd/lmosd/bridge/a2a/protocol"
 	"github.com/lmosd/lmosd/bridge/bridgetest"
 )
 
@@ -89,8 +89,8 @@ func unsayable(name string) bool {
 func refusals(t *testing.T, root string) {
 	all := maps.Clone(bindings)
 	maps.Copy(all, oldBindings)
-	done := overRPC(t, root+"/echo", wire.SendMessage, say(text("x")), nil).task(t)
-	waits := overRPC(t, root+"/desk", wire.SendMessage, say(text("hello")), nil).task(t)
+	done := overRPC(t, root+"/echo", protocol.SendMessage, say(text("x")), nil).task(t)
+	waits := overRPC(t, root+"/desk", protocol.SendMessage, say(text("hello")), nil).task(t)
 	pushed := configured(say(text("x")), "taskPushNotificationConfig", row{"url": "ftp://x"})
 	for name, test := range map[string]struct {
 		at, method string
@@ -99,79 +99,79 @@ func refusals(t *testing.T, root string) {
 		code       int
 		reason     string
 	}{
-		"get: unknown task":         {"echo", wire.GetTask, row{"id": "nobody's"}, nil, wire.TaskNotFound, "TASK_NOT_FOUND"},
-		"get: another thing's task": {"desk", wire.GetTask, row{"id": done.ID}, nil, wire.TaskNotFound, "TASK_NOT_FOUND"},
-		"get: another's task":       {"echo", wire.GetTask, row{"id": done.ID}, mallory, wire.TaskNotFound, "TASK_NOT_FOUND"},
-		"get: negative history":     {"echo", wire.GetTask, row{"id": done.ID, "historyLength": -1}, nil, wire.InvalidParams, ""},
-		"send: no message":          {"echo", wire.SendMessage, row{}, nil, wire.InvalidParams, ""},
-		"send: no messageId":        {"echo", wire.SendMessage, with(say(text("x")), "messageId", ""), nil, wire.InvalidParams, ""},
-		"send: no parts":            {"echo", wire.SendMessage, say(), nil, wire.InvalidParams, ""},
-		"send: a part of nothing":   {"echo", wire.SendMessage, say(row{}), nil, wire.InvalidParams, ""},
-		"send: a part of two":       {"echo", wire.SendMessage, say(row{"text": "x", "url": "https://x"}), nil, wire.InvalidParams, ""},
-		"send: an unknown role":     {"echo", wire.SendMessage, with(say(text("x")), "role", "ROLE_KING"), nil, wire.InvalidParams, ""},
-		"send: a negative history":  {"echo", wire.SendMessage, configured(say(text("x")), "historyLength", -1), nil, wire.InvalidParams, ""},
-		"send: an unknown task":     {"echo", wire.SendMessage, with(say(text("x")), "taskId", "none"), nil, wire.TaskNotFound, "TASK_NOT_FOUND"},
-		"send: a task that ended":   {"echo", wire.SendMessage, with(say(text("x")), "taskId", done.ID), nil, wire.UnsupportedOperation, "UNSUPPORTED_OPERATION"},
-		"send: another context":     {"desk", wire.SendMessage, with(with(say(text("x")), "taskId", waits.ID), "contextId", "other"), nil, wire.InvalidParams, ""},
-		"send: an unknown skill":    {"desk", wire.SendMessage, say(skill("fly", 1)), nil, wire.InvalidParams, ""},
-		"send: a picture": {"echo", wire.SendMessage, say(row{"raw": "AAAA", "mediaType": "image/png"}), nil, wire.ContentTypeUnsupported,
+		"get: unknown task":         {"echo", protocol.GetTask, row{"id": "nobody's"}, nil, protocol.TaskNotFound, "TASK_NOT_FOUND"},
+		"get: another thing's task": {"desk", protocol.GetTask, row{"id": done.ID}, nil, protocol.TaskNotFound, "TASK_NOT_FOUND"},
+		"get: another's task":       {"echo", protocol.GetTask, row{"id": done.ID}, mallory, protocol.TaskNotFound, "TASK_NOT_FOUND"},
+		"get: negative history":     {"echo", protocol.GetTask, row{"id": done.ID, "historyLength": -1}, nil, protocol.InvalidParams, ""},
+		"send: no message":          {"echo", protocol.SendMessage, row{}, nil, protocol.InvalidParams, ""},
+		"send: no messageId":        {"echo", protocol.SendMessage, with(say(text("x")), "messageId", ""), nil, protocol.InvalidParams, ""},
+		"send: no parts":            {"echo", protocol.SendMessage, say(), nil, protocol.InvalidParams, ""},
+		"send: a part of nothing":   {"echo", protocol.SendMessage, say(row{}), nil, protocol.InvalidParams, ""},
+		"send: a part of two":       {"echo", protocol.SendMessage, say(row{"text": "x", "url": "https://x"}), nil, protocol.InvalidParams, ""},
+		"send: an unknown role":     {"echo", protocol.SendMessage, with(say(text("x")), "role", "ROLE_KING"), nil, protocol.InvalidParams, ""},
+		"send: a negative history":  {"echo", protocol.SendMessage, configured(say(text("x")), "historyLength", -1), nil, protocol.InvalidParams, ""},
+		"send: an unknown task":     {"echo", protocol.SendMessage, with(say(text("x")), "taskId", "none"), nil, protocol.TaskNotFound, "TASK_NOT_FOUND"},
+		"send: a task that ended":   {"echo", protocol.SendMessage, with(say(text("x")), "taskId", done.ID), nil, protocol.UnsupportedOperation, "UNSUPPORTED_OPERATION"},
+		"send: another context":     {"desk", protocol.SendMessage, with(with(say(text("x")), "taskId", waits.ID), "contextId", "other"), nil, protocol.InvalidParams, ""},
+		"send: an unknown skill":    {"desk", protocol.SendMessage, say(skill("fly", 1)), nil, protocol.InvalidParams, ""},
+		"send: a picture": {"echo", protocol.SendMessage, say(row{"raw": "AAAA", "mediaType": "image/png"}), nil, protocol.ContentTypeUnsupported,
 			"CONTENT_TYPE_NOT_SUPPORTED"},
-		"send: who takes pictures only": {"echo", wire.SendMessage, configured(say(text("x")), "acceptedOutputModes", []string{"image/*"}), nil,
-			wire.ContentTypeUnsupported, "CONTENT_TYPE_NOT_SUPPORTED"},
-		"send: no parts at all":        {"echo", wire.SendMessage, with(say(text("x")), "parts", nil), nil, wire.InvalidParams, ""},
-		"send: a part of bad base64":   {"echo", wire.SendMessage, say(row{"raw": "%%%"}), nil, wire.InvalidParams, ""},
-		"send: a message of a number":  {"echo", wire.SendMessage, row{"message": 7}, nil, wire.InvalidParams, ""},
-		"send: a task of another":      {"desk", wire.SendMessage, with(say(text("x")), "taskId", waits.ID), mallory, wire.TaskNotFound, "TASK_NOT_FOUND"},
-		"send: a webhook of a file":    {"echo", wire.SendMessage, pushed, nil, wire.InvalidParams, ""},
-		"stream: a task that ended":    {"echo", wire.SendStreamingMessage, with(say(text("x")), "taskId", done.ID), nil, wire.UnsupportedOperation, "UNSUPPORTED_OPERATION"},
-		"stream: a picture":            {"echo", wire.SendStreamingMessage, say(row{"raw": "AAAA", "mediaType": "image/png"}), nil, wire.ContentTypeUnsupported, "CONTENT_TYPE_NOT_SUPPORTED"},
-		"stream: no parts":             {"echo", wire.SendStreamingMessage, say(), nil, wire.InvalidParams, ""},
-		"subscribe: another's task":    {"desk", wire.SubscribeToTask, row{"id": waits.ID}, mallory, wire.TaskNotFound, "TASK_NOT_FOUND"},
-		"cancel: another's task":       {"desk", wire.CancelTask, row{"id": waits.ID}, mallory, wire.TaskNotFound, "TASK_NOT_FOUND"},
-		"push: of another's task":      {"desk", wire.CreatePush, row{"taskId": waits.ID, "url": "https://x.example/"}, mallory, wire.TaskNotFound, "TASK_NOT_FOUND"},
-		"push: those of another":       {"desk", wire.ListPush, row{"taskId": waits.ID}, mallory, wire.TaskNotFound, "TASK_NOT_FOUND"},
-		"push: an address with a name": {"desk", wire.CreatePush, row{"taskId": waits.ID, "url": "https://u:p@x.example/"}, nil, wire.InvalidParams, ""},
-		"push: a token of two lines":   {"desk", wire.CreatePush, row{"taskId": waits.ID, "url": "https://x.example/", "token": "a\r\nb"}, nil, wire.InvalidParams, ""},
-		"push: delete of none's task":  {"desk", wire.DeletePush, row{"taskId": "none", "id": "p"}, nil, wire.TaskNotFound, "TASK_NOT_FOUND"},
-		"list: a negative page":        {"echo", wire.ListTasks, row{"pageSize": -1}, nil, wire.InvalidParams, ""},
-		"version: none there is":       {"echo", wire.ListTasks, row{}, map[string]string{"A2A-Version": "1"}, wire.VersionUnsupported, "VERSION_NOT_SUPPORTED"},
-		"stream: an unknown task":      {"echo", wire.SendStreamingMessage, with(say(text("x")), "taskId", "none"), nil, wire.TaskNotFound, "TASK_NOT_FOUND"},
-		"subscribe: unknown task":      {"echo", wire.SubscribeToTask, row{"id": "none"}, nil, wire.TaskNotFound, "TASK_NOT_FOUND"},
-		"subscribe: a task that ended": {"echo", wire.SubscribeToTask, row{"id": done.ID}, nil, wire.UnsupportedOperation, "UNSUPPORTED_OPERATION"},
-		"cancel: unknown task":         {"echo", wire.CancelTask, row{"id": "none"}, nil, wire.TaskNotFound, "TASK_NOT_FOUND"},
-		"cancel: a task that ended":    {"echo", wire.CancelTask, row{"id": done.ID}, nil, wire.TaskNotCancelable, "TASK_NOT_CANCELABLE"},
-		"list: a page of none":         {"echo", wire.ListTasks, row{"pageSize": 0}, nil, wire.InvalidParams, ""},
-		"list: a page of 101":          {"echo", wire.ListTasks, row{"pageSize": 101}, nil, wire.InvalidParams, ""},
-		"list: an unknown status":      {"echo", wire.ListTasks, row{"status": "TASK_STATE_TIRED"}, nil, wire.InvalidParams, ""},
-		"list: a negative history":     {"echo", wire.ListTasks, row{"historyLength": -1}, nil, wire.InvalidParams, ""},
-		"list: no time":                {"echo", wire.ListTasks, row{"statusTimestampAfter": "yesterday"}, nil, wire.InvalidParams, ""},
-		"list: a forged page":          {"echo", wire.ListTasks, row{"pageToken": "!"}, nil, wire.InvalidParams, ""},
-		"extended card: nobody":        {"echo", wire.ExtendedCard, row{}, nil, wire.Unauthenticated, "UNAUTHENTICATED"},
-		"extended card: somebody":      {"echo", wire.ExtendedCard, row{}, mallory, wire.Unauthenticated, "UNAUTHENTICATED"},
-		"extended card: there is none": {"", wire.ExtendedCard, row{}, nil, wire.UnsupportedOperation, "UNSUPPORTED_OPERATION"},
-		"push: of an unknown task":     {"echo", wire.CreatePush, row{"taskId": "none", "url": "https://x.example/"}, nil, wire.TaskNotFound, "TASK_NOT_FOUND"},
-		"push: no address":             {"desk", wire.CreatePush, row{"taskId": waits.ID, "url": "file:///etc/passwd"}, nil, wire.InvalidParams, ""},
-		"push: an unknown one":         {"desk", wire.GetPush, row{"taskId": waits.ID, "id": "none"}, nil, wire.TaskNotFound, "TASK_NOT_FOUND"},
-		"version: 2.0":                 {"echo", wire.GetTask, row{"id": done.ID}, map[string]string{"A2A-Version": "2.0"}, wire.VersionUnsupported, "VERSION_NOT_SUPPORTED"},
-		"version: no number":           {"echo", wire.GetTask, row{"id": done.ID}, map[string]string{"A2A-Version": "latest"}, wire.VersionUnsupported, "VERSION_NOT_SUPPORTED"},
-		"content type":                 {"echo", wire.SendMessage, say(text("x")), map[string]string{"Content-Type": "text/plain"}, wire.ContentTypeUnsupported, "CONTENT_TYPE_NOT_SUPPORTED"},
-		"no such agent":                {"nobody", wire.SendMessage, say(text("x")), nil, wire.UnknownMethod, ""},
+		"send: who takes pictures only": {"echo", protocol.SendMessage, configured(say(text("x")), "acceptedOutputModes", []string{"image/*"}), nil,
+			protocol.ContentTypeUnsupported, "CONTENT_TYPE_NOT_SUPPORTED"},
+		"send: no parts at all":        {"echo", protocol.SendMessage, with(say(text("x")), "parts", nil), nil, protocol.InvalidParams, ""},
+		"send: a part of bad base64":   {"echo", protocol.SendMessage, say(row{"raw": "%%%"}), nil, protocol.InvalidParams, ""},
+		"send: a message of a number":  {"echo", protocol.SendMessage, row{"message": 7}, nil, protocol.InvalidParams, ""},
+		"send: a task of another":      {"desk", protocol.SendMessage, with(say(text("x")), "taskId", waits.ID), mallory, protocol.TaskNotFound, "TASK_NOT_FOUND"},
+		"send: a webhook of a file":    {"echo", protocol.SendMessage, pushed, nil, protocol.InvalidParams, ""},
+		"stream: a task that ended":    {"echo", protocol.SendStreamingMessage, with(say(text("x")), "taskId", done.ID), nil, protocol.UnsupportedOperation, "UNSUPPORTED_OPERATION"},
+		"stream: a picture":            {"echo", protocol.SendStreamingMessage, say(row{"raw": "AAAA", "mediaType": "image/png"}), nil, protocol.ContentTypeUnsupported, "CONTENT_TYPE_NOT_SUPPORTED"},
+		"stream: no parts":             {"echo", protocol.SendStreamingMessage, say(), nil, protocol.InvalidParams, ""},
+		"subscribe: another's task":    {"desk", protocol.SubscribeToTask, row{"id": waits.ID}, mallory, protocol.TaskNotFound, "TASK_NOT_FOUND"},
+		"cancel: another's task":       {"desk", protocol.CancelTask, row{"id": waits.ID}, mallory, protocol.TaskNotFound, "TASK_NOT_FOUND"},
+		"push: of another's task":      {"desk", protocol.CreatePush, row{"taskId": waits.ID, "url": "https://x.example/"}, mallory, protocol.TaskNotFound, "TASK_NOT_FOUND"},
+		"push: those of another":       {"desk", protocol.ListPush, row{"taskId": waits.ID}, mallory, protocol.TaskNotFound, "TASK_NOT_FOUND"},
+		"push: an address with a name": {"desk", protocol.CreatePush, row{"taskId": waits.ID, "url": "https://u:p@x.example/"}, nil, protocol.InvalidParams, ""},
+		"push: a token of two lines":   {"desk", protocol.CreatePush, row{"taskId": waits.ID, "url": "https://x.example/", "token": "a\r\nb"}, nil, protocol.InvalidParams, ""},
+		"push: delete of none's task":  {"desk", protocol.DeletePush, row{"taskId": "none", "id": "p"}, nil, protocol.TaskNotFound, "TASK_NOT_FOUND"},
+		"list: a negative page":        {"echo", protocol.ListTasks, row{"pageSize": -1}, nil, protocol.InvalidParams, ""},
+		"version: none there is":       {"echo", protocol.ListTasks, row{}, map[string]string{"A2A-Version": "1"}, protocol.VersionUnsupported, "VERSION_NOT_SUPPORTED"},
+		"stream: an unknown task":      {"echo", protocol.SendStreamingMessage, with(say(text("x")), "taskId", "none"), nil, protocol.TaskNotFound, "TASK_NOT_FOUND"},
+		"subscribe: unknown task":      {"echo", protocol.SubscribeToTask, row{"id": "none"}, nil, protocol.TaskNotFound, "TASK_NOT_FOUND"},
+		"subscribe: a task that ended": {"echo", protocol.SubscribeToTask, row{"id": done.ID}, nil, protocol.UnsupportedOperation, "UNSUPPORTED_OPERATION"},
+		"cancel: unknown task":         {"echo", protocol.CancelTask, row{"id": "none"}, nil, protocol.TaskNotFound, "TASK_NOT_FOUND"},
+		"cancel: a task that ended":    {"echo", protocol.CancelTask, row{"id": done.ID}, nil, protocol.TaskNotCancelable, "TASK_NOT_CANCELABLE"},
+		"list: a page of none":         {"echo", protocol.ListTasks, row{"pageSize": 0}, nil, protocol.InvalidParams, ""},
+		"list: a page of 101":          {"echo", protocol.ListTasks, row{"pageSize": 101}, nil, protocol.InvalidParams, ""},
+		"list: an unknown status":      {"echo", protocol.ListTasks, row{"status": "TASK_STATE_TIRED"}, nil, protocol.InvalidParams, ""},
+		"list: a negative history":     {"echo", protocol.ListTasks, row{"historyLength": -1}, nil, protocol.InvalidParams, ""},
+		"list: no time":                {"echo", protocol.ListTasks, row{"statusTimestampAfter": "yesterday"}, nil, protocol.InvalidParams, ""},
+		"list: a forged page":          {"echo", protocol.ListTasks, row{"pageToken": "!"}, nil, protocol.InvalidParams, ""},
+		"extended card: nobody":        {"echo", protocol.ExtendedCard, row{}, nil, protocol.Unauthenticated, "UNAUTHENTICATED"},
+		"extended card: somebody":      {"echo", protocol.ExtendedCard, row{}, mallory, protocol.Unauthenticated, "UNAUTHENTICATED"},
+		"extended card: there is none": {"", protocol.ExtendedCard, row{}, nil, protocol.UnsupportedOperation, "UNSUPPORTED_OPERATION"},
+		"push: of an unknown task":     {"echo", protocol.CreatePush, row{"taskId": "none", "url": "https://x.example/"}, nil, protocol.TaskNotFound, "TASK_NOT_FOUND"},
+		"push: no address":             {"desk", protocol.CreatePush, row{"taskId": waits.ID, "url": "file:///etc/passwd"}, nil, protocol.InvalidParams, ""},
+		"push: an unknown one":         {"desk", protocol.GetPush, row{"taskId": waits.ID, "id": "none"}, nil, protocol.TaskNotFound, "TASK_NOT_FOUND"},
+		"version: 2.0":                 {"echo", protocol.GetTask, row{"id": done.ID}, map[string]string{"A2A-Version": "2.0"}, protocol.VersionUnsupported, "VERSION_NOT_SUPPORTED"},
+		"version: no number":           {"echo", protocol.GetTask, row{"id": done.ID}, map[string]string{"A2A-Version": "latest"}, protocol.VersionUnsupported, "VERSION_NOT_SUPPORTED"},
+		"content type":                 {"echo", protocol.SendMessage, say(text("x")), map[string]string{"Content-Type": "text/plain"}, protocol.ContentTypeUnsupported, "CONTENT_TYPE_NOT_SUPPORTED"},
+		"no such agent":                {"nobody", protocol.SendMessage, say(text("x")), nil, protocol.UnknownMethod, ""},
 	} {
 		for over, ask := range all {
-			if strings.HasSuffix(over, "0.3") && (unsayable(name) || test.method == wire.ListTasks && over == "JSON-RPC 0.3") {
+			if strings.HasSuffix(over, "0.3") && (unsayable(name) || test.method == protocol.ListTasks && over == "JSON-RPC 0.3") {
 				continue
 			}
 			t.Run(name+" over "+over, func(t *testing.T) {
 				t.Parallel()
 				a := ask(t, strings.TrimSuffix(root+"/"+test.at, "/"), test.method, test.params, test.header)
 				rest := strings.HasPrefix(over, "REST")
-				if a.err == nil || a.err.Code != test.code && !(rest && a.status == http.StatusNotFound && test.code == wire.UnknownMethod) {
+				if a.err == nil || a.err.Code != test.code && !(rest && a.status == http.StatusNotFound && test.code == protocol.UnknownMethod) {
 					t.Fatalf("got %s %v, want %d", a.result, a.err, test.code)
 				}
-				if want := (&wire.Error{Code: test.code}).Status(); rest && a.status != want {
+				if want := (&protocol.Error{Code: test.code}).Status(); rest && a.status != want {
 					t.Errorf("the status is %d, want %d", a.status, want)
 				}
-				if want := test.code == wire.Unauthenticated; !rest && (a.status != http.StatusOK) != want {
+				if want := test.code == protocol.Unauthenticated; !rest && (a.status != http.StatusOK) != want {
 					t.Errorf("the status is %d", a.status)
 				}
 				var details []row
@@ -205,10 +205,13 @@ func TestAnswers(t *testing.T) {
 	t.Parallel()
 	everyway(t, func(t *testing.T, s *site, p *place, over string, ask binding) {
 		echo, desk := p.root+"/echo", p.root+"/desk"
-		send := func(at string, p row) *wire.Task { t.Helper(); return ask(t, at, wire.SendMessage, p, nil).task(t) }
+		send := func(at string, p row) *protocol.Task {
+			t.Helper()
+			return ask(t, at, protocol.SendMessage, p, nil).task(t)
+		}
 
 		first := send(echo, with(say(text("hello")), "contextId", "any thing, %2F even"))
-		if first.Status.State != wire.Completed || first.ContextID != "any thing, %2F even" || len(first.Artifacts) != 1 || *first.Artifacts[0].Parts[0].Text != "hello" {
+		if first.Status.State != protocol.Completed || first.ContextID != "any thing, %2F even" || len(first.Artifacts) != 1 || *first.Artifacts[0].Parts[0].Text != "hello" {
 			t.Errorf("a text gives %+v", first)
 		}
 		if len(first.History) != 1 || first.History[0].TaskID != first.ID || !strings.HasSuffix(first.Status.Timestamp, "Z") {
@@ -221,48 +224,48 @@ func TestAnswers(t *testing.T) {
 		if none := send(echo, configured(say(text("x")), "historyLength", 0)); none.History != nil {
 			t.Errorf("no history is %v", none.History)
 		}
-		if got := ask(t, echo, wire.GetTask, row{"id": first.ID, "historyLength": 5}, nil).task(t); got.ID != first.ID || len(got.History) != 1 || got.Artifacts == nil {
+		if got := ask(t, echo, protocol.GetTask, row{"id": first.ID, "historyLength": 5}, nil).task(t); got.ID != first.ID || len(got.History) != 1 || got.Artifacts == nil {
 			t.Errorf("get gives %+v", got)
 		}
 		if got := send(desk, say(skill("sum", row{"a": 1, "b": 2}))); string(got.Artifacts[0].Parts[0].Data) != "3" || *got.Artifacts[0].Parts[1].Text != "3" {
 			t.Errorf("a skill gives %+v", got.Artifacts)
 		}
-		if got := send(desk, say(data(row{"a": 1, "b": 2}))); got.Status.State != wire.Completed {
+		if got := send(desk, say(data(row{"a": 1, "b": 2}))); got.Status.State != protocol.Completed {
 			t.Errorf("data that fit one skill give %+v", got.Status)
 		}
-		for state, p := range map[wire.State]row{wire.Failed: say(skill("fail", true)), wire.Rejected: say(skill("deny", []any{}))} {
+		for state, p := range map[protocol.State]row{protocol.Failed: say(skill("fail", true)), protocol.Rejected: say(skill("deny", []any{}))} {
 			if got := send(desk, p); got.Status.State != state || wordsOf(got.Status.Message) == "" {
 				t.Errorf("want %s, got %+v", state, got.Status)
 			}
 		}
-		if got := send(desk, say(skill("sum", row{"a": "x"}))); got.Status.State != wire.Failed || !strings.Contains(wordsOf(got.Status.Message), "/a") {
+		if got := send(desk, say(skill("sum", row{"a": "x"}))); got.Status.State != protocol.Failed || !strings.Contains(wordsOf(got.Status.Message), "/a") {
 			t.Errorf("input that does not fit gives %+v", wordsOf(got.Status.Message))
 		}
 
 		// Free text to several skills asks which; an answer with a name goes on with what was said first.
 		which := send(desk, say(text("7")))
-		if which.Status.State != wire.InputRequired || !strings.Contains(wordsOf(which.Status.Message), "echo") {
+		if which.Status.State != protocol.InputRequired || !strings.Contains(wordsOf(which.Status.Message), "echo") {
 			t.Errorf("free text gives %+v", which.Status)
 		}
 		chosen := send(desk, with(say(text("echo")), "taskId", which.ID))
-		if chosen.ID != which.ID || chosen.Status.State != wire.Completed || *chosen.Artifacts[0].Parts[0].Text != "7" || len(chosen.History) != 3 {
+		if chosen.ID != which.ID || chosen.Status.State != protocol.Completed || *chosen.Artifacts[0].Parts[0].Text != "7" || len(chosen.History) != 3 {
 			t.Errorf("the choice gives %+v with %d messages", chosen.Status, len(chosen.History))
 		}
 
 		// A run that asks.
 		asks := send(desk, say(skill("book", row{"city": "Bonn"})))
-		if asks.Status.State != wire.InputRequired || wordsOf(asks.Status.Message) != "When?" {
+		if asks.Status.State != protocol.InputRequired || wordsOf(asks.Status.Message) != "When?" {
 			t.Errorf("what asks gives %+v", asks.Status)
 		}
 		booked := send(desk, with(say(data(row{"day": "Monday"})), "taskId", asks.ID))
-		if booked.Status.State != wire.Completed || !strings.Contains(string(booked.Artifacts[0].Parts[0].Data), `"day":"Monday"`) {
+		if booked.Status.State != protocol.Completed || !strings.Contains(string(booked.Artifacts[0].Parts[0].Data), `"day":"Monday"`) {
 			t.Errorf("the answer gives %+v", booked)
 		}
 		proves := send(desk, say(skill("login", nil)))
-		if proves.Status.State != wire.AuthRequired || link(proves.Status.Message) != "https://id.example/login" {
+		if proves.Status.State != protocol.AuthRequired || link(proves.Status.Message) != "https://id.example/login" {
 			t.Errorf("what asks for proof gives %+v", proves.Status)
 		}
-		if got := send(desk, with(say(text("done")), "taskId", proves.ID)); got.Status.State != wire.Completed {
+		if got := send(desk, with(say(text("done")), "taskId", proves.ID)); got.Status.State != protocol.Completed {
 			t.Errorf("the proof gives %+v", got.Status)
 		}
 
@@ -271,11 +274,11 @@ func TestAnswers(t *testing.T) {
 		if slow.Status.State.Terminal() {
 			t.Errorf("at once is %s", slow.Status.State)
 		}
-		for ask(t, desk, wire.GetTask, row{"id": slow.ID}, nil).task(t).Status.State == wire.Submitted { // the thing was not asked yet
+		for ask(t, desk, protocol.GetTask, row{"id": slow.ID}, nil).task(t).Status.State == protocol.Submitted { // the thing was not asked yet
 			time.Sleep(time.Millisecond)
 		}
 		for range 2 {
-			if got := ask(t, desk, wire.CancelTask, row{"id": slow.ID}, nil).task(t); got.Status.State != wire.Canceled {
+			if got := ask(t, desk, protocol.CancelTask, row{"id": slow.ID}, nil).task(t); got.Status.State != protocol.Canceled {
 				t.Errorf("cancel gives %+v", got.Status)
 			}
 		}
@@ -288,13 +291,13 @@ func TestAnswers(t *testing.T) {
 			return
 		}
 		list := func(p row) (l struct {
-			Tasks         []wire.Task
+			Tasks         []protocol.Task
 			NextPageToken *string
 			PageSize      int
 			TotalSize     int
 		}) {
 			t.Helper()
-			a := ask(t, desk, wire.ListTasks, p, nil)
+			a := ask(t, desk, protocol.ListTasks, p, nil)
 			if err := json.Unmarshal(a.result, &l); err != nil || l.NextPageToken == nil || !strings.Contains(string(a.result), `"tasks":[`) {
 				t.Fatalf("the list is %s, %v", a.result, a.err)
 			}
@@ -329,7 +332,7 @@ func kinds(t *testing.T, a *answer) string {
 	t.Helper()
 	var all []string
 	for _, raw := range a.events {
-		var e wire.StreamResponse
+		var e protocol.StreamResponse
 		if err := json.Unmarshal(raw, &e); err != nil {
 			t.Fatal(err)
 		}
@@ -353,15 +356,15 @@ func TestStreams(t *testing.T) {
 	t.Parallel()
 	everyway(t, func(t *testing.T, s *site, p *place, over string, ask binding) {
 		desk := p.root + "/desk"
-		counted := ask(t, desk, wire.SendStreamingMessage, say(skill("count", 3)), nil)
+		counted := ask(t, desk, protocol.SendStreamingMessage, say(skill("count", 3)), nil)
 		if got := kinds(t, counted); got != "[SUBMITTED] WORKING +0 +1 +2 COMPLETED" && got != "[WORKING] +0 +1 +2 COMPLETED" && !strings.HasSuffix(got, "COMPLETED") {
 			t.Errorf("the stream is %s", got)
 		}
-		id, _ := wire.TaskOf(counted.events[0])
-		if a := ask(t, desk, wire.SubscribeToTask, row{"id": id}, nil); a.err == nil || a.err.Code != wire.UnsupportedOperation {
+		id, _ := protocol.TaskOf(counted.events[0])
+		if a := ask(t, desk, protocol.SubscribeToTask, row{"id": id}, nil); a.err == nil || a.err.Code != protocol.UnsupportedOperation {
 			t.Errorf("to follow what has ended gives %s", kinds(t, a))
 		}
-		asks := ask(t, desk, wire.SendStreamingMessage, say(text("what?")), nil)
+		asks := ask(t, desk, protocol.SendStreamingMessage, say(text("what?")), nil)
 		if got := kinds(t, asks); got != "[INPUT_REQUIRED]" {
 			t.Errorf("a stream that asks is %s", got)
 		}
@@ -369,22 +372,22 @@ func TestStreams(t *testing.T) {
 		follow := func(id string) chan string {
 			before, told := p.begun.Load(), make(chan string, 2)
 			for range 2 {
-				go func() { told <- kinds(t, ask(t, desk, wire.SubscribeToTask, row{"id": id}, nil)) }()
+				go func() { told <- kinds(t, ask(t, desk, protocol.SubscribeToTask, row{"id": id}, nil)) }()
 			}
 			until(t, "both follow", func() bool { return p.begun.Load() == before+2 })
 			return told
 		}
-		id, _ = wire.TaskOf(asks.events[0])
+		id, _ = protocol.TaskOf(asks.events[0])
 		told := follow(id)
-		if got := ask(t, desk, wire.SendMessage, with(say(text("echo")), "taskId", id), nil).task(t); got.Status.State != wire.Completed {
+		if got := ask(t, desk, protocol.SendMessage, with(say(text("echo")), "taskId", id), nil).task(t); got.Status.State != protocol.Completed {
 			t.Errorf("the choice gives %+v", got.Status)
 		}
 		if one, two := <-told, <-told; one != two || !strings.HasPrefix(one, "[INPUT_REQUIRED] ") || !strings.HasSuffix(one, " COMPLETED") {
 			t.Errorf("the subscriptions are %s and %s", one, two)
 		}
-		slow := ask(t, desk, wire.SendMessage, configured(say(skill("slow", row{"until": "later"})), "returnImmediately", true), nil).task(t)
+		slow := ask(t, desk, protocol.SendMessage, configured(say(skill("slow", row{"until": "later"})), "returnImmediately", true), nil).task(t)
 		until(t, "it works", func() bool {
-			return ask(t, desk, wire.GetTask, row{"id": slow.ID}, nil).task(t).Status.State == wire.Working
+			return ask(t, desk, protocol.GetTask, row{"id": slow.ID}, nil).task(t).Status.State == protocol.Working
 		})
 		told = follow(slow.ID)
 		close(s.desk.gate("later"))
@@ -394,18 +397,18 @@ func TestStreams(t *testing.T) {
 		// A proof elsewhere is waited for in the stream of the message that needs it.
 		proves := make(chan string, 1)
 		go func() {
-			proves <- kinds(t, ask(t, desk, wire.SendStreamingMessage, with(say(skill("login", nil)), "contextId", "proof"), nil))
+			proves <- kinds(t, ask(t, desk, protocol.SendStreamingMessage, with(say(skill("login", nil)), "contextId", "proof"), nil))
 		}()
 		var open string
 		until(t, "the proof is asked for", func() bool {
-			list := overREST(t, desk, wire.ListTasks, row{"contextId": "proof", "status": "TASK_STATE_AUTH_REQUIRED"}, nil)
-			var l struct{ Tasks []wire.Task }
+			list := overREST(t, desk, protocol.ListTasks, row{"contextId": "proof", "status": "TASK_STATE_AUTH_REQUIRED"}, nil)
+			var l struct{ Tasks []protocol.Task }
 			if json.Unmarshal(list.result, &l) == nil && len(l.Tasks) > 0 {
 				open = l.Tasks[0].ID
 			}
 			return open != ""
 		})
-		if got := ask(t, desk, wire.SendMessage, with(say(text("done")), "taskId", open), nil).task(t); got.Status.State != wire.Completed {
+		if got := ask(t, desk, protocol.SendMessage, with(say(text("done")), "taskId", open), nil).task(t); got.Status.State != protocol.Completed {
 			t.Errorf("the proof gives %+v", got.Status)
 		}
 		if got := <-proves; !strings.Contains(got, "AUTH_REQUIRED ") || !strings.HasSuffix(got, " COMPLETED") {
@@ -420,39 +423,39 @@ func TestClientsThatLeave(t *testing.T) {
 	everyway(t, func(t *testing.T, s *site, p *place, over string, ask binding) {
 		desk := p.root + "/desk"
 		// The client that leaves is one of 1.0: what comes back is what is tested.
-		body, _ := json.Marshal(row{"jsonrpc": "2.0", "id": 1, "method": wire.SendStreamingMessage, "params": say(skill("slow", row{"until": "later"}))})
+		body, _ := json.Marshal(row{"jsonrpc": "2.0", "id": 1, "method": protocol.SendStreamingMessage, "params": say(skill("slow", row{"until": "later"}))})
 		ctx, leave := context.WithCancel(t.Context())
 		q, err := http.NewRequestWithContext(ctx, http.MethodPost, desk, bytes.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
 		q.Header.Set("Content-Type", "application/json")
-		r, err := client.Do(q)
+		r, err := httpClient.Do(q)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var id string
-		for e, err := range wire.Events(r.Body) {
+		for e, err := range protocol.Events(r.Body) {
 			var first struct{ Result json.RawMessage }
 			if err != nil || json.Unmarshal(e.Data, &first) != nil {
 				t.Fatalf("%s, %v", e.Data, err)
 			}
-			id, _ = wire.TaskOf(first.Result)
+			id, _ = protocol.TaskOf(first.Result)
 			break
 		}
 		leave()
 		r.Body.Close()
-		if got := ask(t, desk, wire.GetTask, row{"id": id}, nil).task(t); got.Status.State.Terminal() {
+		if got := ask(t, desk, protocol.GetTask, row{"id": id}, nil).task(t); got.Status.State.Terminal() {
 			t.Errorf("the task is %s", got.Status.State)
 		}
 		before, told := p.begun.Load(), make(chan string, 1)
-		go func() { told <- kinds(t, ask(t, desk, wire.SubscribeToTask, row{"id": id}, nil)) }()
+		go func() { told <- kinds(t, ask(t, desk, protocol.SubscribeToTask, row{"id": id}, nil)) }()
 		until(t, "it is followed", func() bool { return p.begun.Load() > before })
 		close(s.desk.gate("later"))
 		if got := <-told; !strings.HasPrefix(got, "[") || !strings.HasSuffix(got, " COMPLETED") {
 			t.Errorf("who comes back hears %s", got)
 		}
-		if got := ask(t, desk, wire.GetTask, row{"id": id}, nil).task(t); got.Status.State != wire.Completed || len(s.desk.ended) > 0 {
+		if got := ask(t, desk, protocol.GetTask, row{"id": id}, nil).task(t); got.Status.State != protocol.Completed || len(s.desk.ended) > 0 {
 			t.Errorf("the task ends as %s", got.Status.State)
 		}
 	})

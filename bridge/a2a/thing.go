@@ -13,11 +13,11 @@ import (
 
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/a2a/card"
-	"github.com/lmosd/lmosd/bridge/a2a/desk"
-	"github.com/lmosd/lmosd/bridge/a2a/wire"
+	"github.com/lmosd/lmosd/bridge/a2a/executor"
+	"github.com/lmosd/lmosd/bridge/a2a/protocol"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/internal/delay"
+	"github.com/lmosd/lmosd/internal/backoff"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -47,9 +47,9 @@ func (i *imported) Do(ctx context.Context, m *interact.Message) iter.Seq2[*inter
 }
 
 func (i *imported) do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
-	if len(m.Data) > wire.MaxMessage {
+	if len(m.Data) > protocol.MaxMessage {
 		return interact.Fail(interact.Errorf(interact.TooLarge, "send less at once", "the input of %s has more than %d bytes",
-			m.Name, wire.MaxMessage))
+			m.Name, protocol.MaxMessage))
 	}
 	k := i.known.Load()
 	agent := i.claims.guard(telling(k.agent, m.From), m.From.ID())
@@ -69,8 +69,8 @@ func (i *imported) do(ctx context.Context, m *interact.Message) iter.Seq2[*inter
 	return interact.Fail(interact.Errorf(interact.NotAllowed, "call its actions", "an A2A agent has no such operation"))
 }
 
-func readTasks(ctx context.Context, agent wire.Agent, m *interact.Message) iter.Seq2[*interact.Message, error] {
-	list, err := wire.Ask(ctx, agent, &wire.Operation{Method: wire.ListTasks, Params: json.RawMessage("{}")})
+func readTasks(ctx context.Context, agent protocol.Agent, m *interact.Message) iter.Seq2[*interact.Message, error] {
+	list, err := protocol.Ask(ctx, agent, &protocol.Operation{Method: protocol.ListTasks, Params: json.RawMessage("{}")})
 	if err != nil {
 		return interact.Fail(said(err))
 	}
@@ -79,7 +79,7 @@ func readTasks(ctx context.Context, agent wire.Agent, m *interact.Message) iter.
 
 // said is an error for those who do not speak A2A.
 func said(err error) error {
-	var e *wire.Error
+	var e *protocol.Error
 	if errors.As(err, &e) {
 		return e.Interact()
 	}
@@ -90,23 +90,23 @@ func said(err error) error {
 const maxPrincipal = 64
 
 // telling has an agent hear who sends it messages.
-func telling(a wire.Agent, from *did.Principal) wire.Agent {
-	return wire.Func(func(ctx context.Context, op *wire.Operation) iter.Seq2[json.RawMessage, error] {
+func telling(a protocol.Agent, from *did.Principal) protocol.Agent {
+	return protocol.Func(func(ctx context.Context, op *protocol.Operation) iter.Seq2[json.RawMessage, error] {
 		var caller json.RawMessage
 		if from != nil {
-			caller = wire.Encode(from)
+			caller = protocol.Encode(from)
 		}
 		op, e := op.Told(caller)
 		if e != nil {
-			return wire.Once(nil, e)
+			return protocol.Once(nil, e)
 		}
 		return a.Do(ctx, op)
 	})
 }
 
 // principalOf is who asks: a node, or the consumer behind it, by the word that the node has for it.
-func principalOf(m *interact.Message, op *wire.Operation) *did.Principal {
-	name := op.Service[wire.PrincipalParam]
+func principalOf(m *interact.Message, op *protocol.Operation) *did.Principal {
+	name := op.Service[protocol.PrincipalParam]
 	if p := m.From; p != nil && p.Node != "" && p.Name == "" && did.ValidPrincipalName(name) {
 		return did.NodePrincipal(p.Node, name)
 	}
@@ -114,8 +114,8 @@ func principalOf(m *interact.Message, op *wire.Operation) *did.Principal {
 }
 
 // callerOf is who asks: a node, or whoever asks through it, in its own words.
-func callerOf(m *interact.Message, op *wire.Operation) string {
-	name := op.Service[wire.PrincipalParam]
+func callerOf(m *interact.Message, op *protocol.Operation) string {
+	name := op.Service[protocol.PrincipalParam]
 	if name == "" {
 		return m.From.ID()
 	}
@@ -123,23 +123,23 @@ func callerOf(m *interact.Message, op *wire.Operation) string {
 }
 
 // verbatim carries an operation, and gives out its results as they are (wire.Outcome). That the agent refuses is a result, too.
-func (i *imported) verbatim(ctx context.Context, agent wire.Agent, m *interact.Message) iter.Seq2[*interact.Message, error] {
+func (i *imported) verbatim(ctx context.Context, agent protocol.Agent, m *interact.Message) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
-		op, err := wire.ParseOperation(m.Data)
+		op, err := protocol.ParseOperation(m.Data)
 		if err != nil {
 			yield(nil, interact.Errorf(interact.Invalid, "A2A clients use it through their own node; call the other actions", "%v", err))
 			return
 		}
 		agent := i.claims.guard(telling(agent, principalOf(m, op)), callerOf(m, op))
 		for result, err := range agent.Do(ctx, op) {
-			var e *wire.Error
+			var e *protocol.Error
 			if err != nil && !errors.As(err, &e) {
 				yield(nil, err)
 				return
 			}
-			part := m.Reply(interact.ActionStatus, interact.JSON, wire.Outcome(result, e))
+			part := m.Reply(interact.ActionStatus, interact.JSON, protocol.Outcome(result, e))
 			part.Status = interact.StatusRunning
-			if !wire.Streams(op.Method) { // it is the only one
+			if !protocol.Streams(op.Method) { // it is the only one
 				part.Status = interact.StatusCompleted
 				yield(part, nil)
 				return
@@ -158,7 +158,7 @@ func (i *imported) verbatim(ctx context.Context, agent wire.Agent, m *interact.M
 type invocation struct {
 	*imported
 	*known
-	agent wire.Agent
+	agent protocol.Agent
 	m     *interact.Message
 	skill string
 	turn  *bridge.Turn // what is said, if it is said as a turn
@@ -167,11 +167,11 @@ type invocation struct {
 	left     bool // the consumer has
 	task     string
 	context  string
-	status   wire.Status
-	answered wire.Status    // what was asked last, and answered
-	given    bool           // something of the output
-	parts    map[string]int // how many parts of each artifact are given
-	made     outcome        // of a turn
+	status   protocol.Status
+	answered protocol.Status // what was asked last, and answered
+	given    bool            // something of the output
+	parts    map[string]int  // how many parts of each artifact are given
+	made     outcome         // of a turn
 }
 
 // run sends the message and gives out what comes, round by round: the agent may ask for more. A consumer that leaves cancels the
@@ -196,7 +196,7 @@ func (v *invocation) run(ctx context.Context) iter.Seq2[*interact.Message, error
 }
 
 // begin is the first operation.
-func (v *invocation) begin(ctx context.Context) (*wire.Operation, error) {
+func (v *invocation) begin(ctx context.Context) (*protocol.Operation, error) {
 	if interact.MediaType(v.m.Media()) != bridge.TurnType {
 		m, err := v.message()
 		return v.send(m), err
@@ -219,77 +219,77 @@ func (v *invocation) begin(ctx context.Context) (*wire.Operation, error) {
 func (v *invocation) cancel(ctx context.Context) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer stop()
-	if _, err := wire.Ask(ctx, v.agent, &wire.Operation{Method: wire.CancelTask,
-		Params: wire.Encode(wire.Get{ID: v.task})}); err != nil {
+	if _, err := protocol.Ask(ctx, v.agent, &protocol.Operation{Method: protocol.CancelTask,
+		Params: protocol.Encode(protocol.Get{ID: v.task})}); err != nil {
 		v.o.Log.Debug("an A2A task could not be cancelled", "target", v.target, "err", err)
 	}
 }
 
 // message makes a message of the input: a message of A2A stays, a text is said, other JSON is data, and the rest bytes.
-func (v *invocation) message() (*wire.Message, error) {
+func (v *invocation) message() (*protocol.Message, error) {
 	m := v.empty()
 	data, media, err := interact.Transcode(v.m.Data, v.m.Media(), interact.JSON)
 	if err != nil {
 		return nil, err
 	}
 	var text string
-	var given wire.Message
+	var given protocol.Message
 	switch {
 	case !td.IsJSON(media):
-		m.Parts = []wire.Part{wire.RawPart(data, media)}
+		m.Parts = []protocol.Part{protocol.RawPart(data, media)}
 	case len(bytes.TrimSpace(data)) == 0:
-		m.Parts = []wire.Part{wire.TextPart("")}
+		m.Parts = []protocol.Part{protocol.TextPart("")}
 	case bytes.TrimSpace(data)[0] == '"' && json.Unmarshal(data, &text) == nil:
-		m.Parts = []wire.Part{wire.TextPart(text)}
-	case json.Unmarshal(wire.Normal(data), &given) == nil && len(given.Parts) > 0:
-		given.ID, given.Role = cmp.Or(given.ID, m.ID), wire.User
+		m.Parts = []protocol.Part{protocol.TextPart(text)}
+	case json.Unmarshal(protocol.Normal(data), &given) == nil && len(given.Parts) > 0:
+		given.ID, given.Role = cmp.Or(given.ID, m.ID), protocol.User
 		if given.Metadata == nil {
 			given.Metadata = m.Metadata
 		}
 		m = &given
 	default:
-		m.Parts = []wire.Part{wire.DataPart(data)}
+		m.Parts = []protocol.Part{protocol.DataPart(data)}
 	}
 	return m, nil
 }
 
 // empty is a message without parts. It names the skill.
-func (v *invocation) empty() *wire.Message {
-	m := &wire.Message{ID: cmp.Or(v.m.Key, v.m.ID, rand.Text()), Role: wire.User}
+func (v *invocation) empty() *protocol.Message {
+	m := &protocol.Message{ID: cmp.Or(v.m.Key, v.m.ID, rand.Text()), Role: protocol.User}
 	if v.skill != "" {
-		m.Metadata = wire.Encode(map[string]string{"skillId": v.skill})
+		m.Metadata = protocol.Encode(map[string]string{"skillId": v.skill})
 	}
 	return m
 }
 
 // turnMessage makes a message of a turn.
-func (v *invocation) turnMessage() *wire.Message {
+func (v *invocation) turnMessage() *protocol.Message {
 	m := v.empty()
 	m.ContextID = v.turn.Context
 	if v.turn.Message != "" || len(v.turn.Data) == 0 {
-		m.Parts = append(m.Parts, wire.TextPart(v.turn.Message))
+		m.Parts = append(m.Parts, protocol.TextPart(v.turn.Message))
 	}
 	if len(v.turn.Data) > 0 {
-		m.Parts = append(m.Parts, wire.DataPart(v.turn.Data))
+		m.Parts = append(m.Parts, protocol.DataPart(v.turn.Data))
 	}
 	return m
 }
 
 // refer makes m a message of the task of its turn. One that has ended takes no messages (A2A 1.0 §3.4.2): m begins another in its
 // context, and refers to it.
-func (v *invocation) refer(ctx context.Context, m *wire.Message) error {
+func (v *invocation) refer(ctx context.Context, m *protocol.Message) error {
 	m.TaskID = v.turn.Task
 	none := 0
-	raw, err := wire.Ask(ctx, v.agent, &wire.Operation{Method: wire.GetTask,
-		Params: wire.Encode(wire.Get{ID: v.turn.Task, HistoryLength: &none})})
-	var e *wire.Error
+	raw, err := protocol.Ask(ctx, v.agent, &protocol.Operation{Method: protocol.GetTask,
+		Params: protocol.Encode(protocol.Get{ID: v.turn.Task, HistoryLength: &none})})
+	var e *protocol.Error
 	switch {
-	case err != nil && errors.As(err, &e) && e.Code != wire.TaskNotFound:
+	case err != nil && errors.As(err, &e) && e.Code != protocol.TaskNotFound:
 		return nil // the agent cannot tell; what it says to the message counts
 	case err != nil:
 		return said(err)
 	}
-	var t wire.Task
+	var t protocol.Task
 	if json.Unmarshal(raw, &t) != nil {
 		return nil
 	}
@@ -304,12 +304,12 @@ func (v *invocation) refer(ctx context.Context, m *wire.Message) error {
 }
 
 // send is the operation that sends a message; as a stream, if the agent has those.
-func (v *invocation) send(m *wire.Message) *wire.Operation {
-	method := wire.SendMessage
+func (v *invocation) send(m *protocol.Message) *protocol.Operation {
+	method := protocol.SendMessage
 	if card.Yes(v.card.Capabilities.Streaming) {
-		method = wire.SendStreamingMessage
+		method = protocol.SendStreamingMessage
 	}
-	return &wire.Operation{Method: method, Params: wire.Encode(wire.Send{Message: m})}
+	return &protocol.Operation{Method: method, Params: protocol.Encode(protocol.Send{Message: m})}
 }
 
 // leaveFor is how long an agent is listened to when its consumer has left and the name of its task is not known: it is needed to
@@ -317,7 +317,7 @@ func (v *invocation) send(m *wire.Message) *wire.Operation {
 const leaveFor = 2 * time.Second
 
 // round asks, and gives out what is said until nothing more comes.
-func (v *invocation) round(ctx context.Context, op *wire.Operation) error {
+func (v *invocation) round(ctx context.Context, op *protocol.Operation) error {
 	asking, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() {
@@ -329,8 +329,8 @@ func (v *invocation) round(ctx context.Context, op *wire.Operation) error {
 		defer context.AfterFunc(ctx, cancel)()
 	}
 	for result, err := range v.agent.Do(asking, op) {
-		var refused *wire.Error
-		if errors.As(err, &refused) && op.Method == wire.SubscribeToTask && ctx.Err() == nil {
+		var refused *protocol.Error
+		if errors.As(err, &refused) && op.Method == protocol.SubscribeToTask && ctx.Err() == nil {
 			if err := v.look(ctx); err != nil || v.left { // a task that nothing runs of, to some, cannot be followed
 				return err
 			}
@@ -339,7 +339,7 @@ func (v *invocation) round(ctx context.Context, op *wire.Operation) error {
 		if err != nil {
 			return cmp.Or(ctx.Err(), said(err))
 		}
-		var e wire.StreamResponse
+		var e protocol.StreamResponse
 		if err := json.Unmarshal(result, &e); err != nil {
 			return unreadable(err)
 		}
@@ -367,16 +367,16 @@ const (
 func (v *invocation) settle(ctx context.Context) error {
 	for pause := shortestPoll; ; pause = min(2*pause, longestPoll) {
 		switch state := v.status.State; {
-		case state.Terminal() || state.Waits() && (state != wire.AuthRequired || !v.isAnswered()):
+		case state.Terminal() || state.Waits() && (state != protocol.AuthRequired || !v.isAnswered()):
 			return nil
-		case state == wire.AuthRequired: // somebody does it elsewhere
-		case state != "" && desk.StatusOf(state) == interact.StatusNone:
+		case state == protocol.AuthRequired: // somebody does it elsewhere
+		case state != "" && executor.StatusOf(state) == interact.StatusNone:
 			return interact.Errorf(interact.AgentFailed, "ask its operator, or use an A2A client",
 				"the agent's task is in a state that lmosd does not know: %s", interact.Clip(string(state), 64))
 		case v.task == "":
 			return &interact.Error{Code: interact.Unreachable, Title: "the agent broke off", Hint: "ask again in a moment", Begun: true}
 		}
-		if err := delay.For(ctx, pause); err != nil {
+		if err := backoff.For(ctx, pause); err != nil {
 			return err
 		}
 		if err := v.look(ctx); err != nil || v.left {
@@ -387,15 +387,15 @@ func (v *invocation) settle(ctx context.Context) error {
 
 // look asks how the task is.
 func (v *invocation) look(ctx context.Context) error {
-	raw, err := wire.Ask(ctx, v.agent, &wire.Operation{Method: wire.GetTask, Params: wire.Encode(wire.Get{ID: v.task})})
+	raw, err := protocol.Ask(ctx, v.agent, &protocol.Operation{Method: protocol.GetTask, Params: protocol.Encode(protocol.Get{ID: v.task})})
 	if err != nil {
 		return cmp.Or(ctx.Err(), said(err))
 	}
-	var t wire.Task
+	var t protocol.Task
 	if err := json.Unmarshal(raw, &t); err != nil {
 		return unreadable(err)
 	}
-	v.heard(&wire.StreamResponse{Task: &t})
+	v.heard(&protocol.StreamResponse{Task: &t})
 	return nil
 }
 
@@ -403,13 +403,13 @@ func unreadable(err error) error {
 	return interact.Errorf(interact.AgentFailed, "it breaks A2A 1.0", "the agent's answer cannot be read: %v", err)
 }
 
-func (v *invocation) heard(e *wire.StreamResponse) {
+func (v *invocation) heard(e *protocol.StreamResponse) {
 	switch {
 	case e.Message != nil:
 		v.context = e.Message.ContextID
 		v.made.message(e.Message)
 		v.give(e.Message.Parts)
-		v.status = wire.Status{State: wire.Completed}
+		v.status = protocol.Status{State: protocol.Completed}
 	case e.Task != nil:
 		v.task, v.context = e.Task.ID, e.Task.ContextID
 		v.made.task(e.Task, v.parts)
@@ -435,9 +435,9 @@ func (v *invocation) heard(e *wire.StreamResponse) {
 }
 
 // become takes over a status. What an agent says while it works is progress.
-func (v *invocation) become(s wire.Status) {
+func (v *invocation) become(s protocol.Status) {
 	v.status = s
-	if text := words(s.Message); s.State == wire.Working && text != "" {
+	if text := words(s.Message); s.State == protocol.Working && text != "" {
 		v.tell(text)
 	}
 }
@@ -447,7 +447,7 @@ func (v *invocation) tell(text string) {
 	if v.left {
 		return
 	}
-	r := v.m.Reply(interact.ActionStatus, interact.Progress, wire.Encode(map[string]string{"message": interact.Clip(text, maxTold)}))
+	r := v.m.Reply(interact.ActionStatus, interact.Progress, protocol.Encode(map[string]string{"message": interact.Clip(text, maxTold)}))
 	r.Status = interact.StatusRunning
 	v.left = !v.yield(r, nil)
 }
@@ -456,7 +456,7 @@ func (v *invocation) tell(text string) {
 const maxTold = 8 << 10
 
 // give yields parts of the output. Those of a turn come with its outcome; its words are progress until then.
-func (v *invocation) give(parts []wire.Part) {
+func (v *invocation) give(parts []protocol.Part) {
 	for _, p := range parts {
 		if v.turn != nil {
 			if p.Text != nil && *p.Text != "" {
@@ -476,10 +476,10 @@ func (v *invocation) give(parts []wire.Part) {
 }
 
 // content is what a part holds: text as JSON, a link as its address with what is known of it.
-func content(p wire.Part) ([]byte, string) {
+func content(p protocol.Part) ([]byte, string) {
 	switch {
 	case p.Text != nil:
-		return wire.Encode(*p.Text), interact.JSON
+		return protocol.Encode(*p.Text), interact.JSON
 	case p.Data != nil:
 		return p.Data, interact.JSON
 	case p.Raw != nil:
@@ -492,7 +492,7 @@ func content(p wire.Part) ([]byte, string) {
 				link[name] = text
 			}
 		}
-		return wire.Encode(link), interact.JSON
+		return protocol.Encode(link), interact.JSON
 	}
 	return nil, ""
 }
@@ -500,7 +500,7 @@ func content(p wire.Part) ([]byte, string) {
 // isAnswered reports whether the agent waits for what was answered already: it says so once more before it goes on.
 func (v *invocation) isAnswered() bool {
 	was, now := v.answered, v.status
-	id := func(m *wire.Message) string {
+	id := func(m *protocol.Message) string {
 		if m == nil {
 			return ""
 		}
@@ -522,8 +522,8 @@ func (v *invocation) inputs() (in interact.Inputs, own bool) {
 			}
 		}
 	}
-	one := interact.Input{Kind: interact.InputMessage, Message: words(v.status.Message), Params: wire.Encode(v.status)}
-	if v.status.State == wire.AuthRequired {
+	one := interact.Input{Kind: interact.InputMessage, Message: words(v.status.Message), Params: protocol.Encode(v.status)}
+	if v.status.State == protocol.AuthRequired {
 		one.Kind, one.URL = interact.InputURL, link(v.status.Message)
 	}
 	return interact.Inputs{whole: one}, false
@@ -556,9 +556,9 @@ func (v *invocation) endsHere() bool {
 }
 
 // ask asks the consumer for what the agent wants, and returns how it goes on.
-func (v *invocation) ask(ctx context.Context) (*wire.Operation, error) {
+func (v *invocation) ask(ctx context.Context) (*protocol.Operation, error) {
 	in, own := v.inputs()
-	auth := v.status.State == wire.AuthRequired
+	auth := v.status.State == protocol.AuthRequired
 	answers, left, err := v.parking.Ask(ctx, v.m, in, v.yield)
 	if v.left = left; left || err != nil {
 		return nil, err
@@ -569,12 +569,12 @@ func (v *invocation) ask(ctx context.Context) (*wire.Operation, error) {
 	next.ID = rand.Text()
 	switch {
 	case own:
-		next.Parts = []wire.Part{wire.DataPart(wire.Encode(answers))}
+		next.Parts = []protocol.Part{protocol.DataPart(protocol.Encode(answers))}
 	case a.Action != interact.Accept:
 		return nil, &interact.Error{Code: interact.Cancelled, Title: "the consumer does not answer the agent"}
 	case auth: // it has been done elsewhere: the task goes on by itself
-		v.status = wire.Status{}
-		return &wire.Operation{Method: wire.SubscribeToTask, Params: wire.Encode(wire.Get{ID: v.task})}, nil
+		v.status = protocol.Status{}
+		return &protocol.Operation{Method: protocol.SubscribeToTask, Params: protocol.Encode(protocol.Get{ID: v.task})}, nil
 	default:
 		said := *v.m
 		said.Data, said.ContentType, said.ID, said.Key = a.Content, interact.JSON, next.ID, ""
@@ -583,11 +583,11 @@ func (v *invocation) ask(ctx context.Context) (*wire.Operation, error) {
 		}
 	}
 	next.TaskID, next.ContextID = v.task, v.context
-	v.status = wire.Status{}
+	v.status = protocol.Status{}
 	return v.send(next), nil
 }
 
-func words(m *wire.Message) string {
+func words(m *protocol.Message) string {
 	if m == nil {
 		return ""
 	}
@@ -601,7 +601,7 @@ func words(m *wire.Message) string {
 }
 
 // link is the address at which somebody is to prove who they are: of a link, or of data that have one.
-func link(m *wire.Message) string {
+func link(m *protocol.Message) string {
 	if m == nil {
 		return ""
 	}
@@ -621,11 +621,11 @@ func link(m *wire.Message) string {
 // end yields the last state.
 func (v *invocation) end(err error) {
 	text := words(v.status.Message)
-	switch status := desk.StatusOf(v.status.State); {
+	switch status := executor.StatusOf(v.status.State); {
 	case err != nil:
 	case status == interact.StatusCancelled:
 		err = &interact.Error{Code: interact.Cancelled, Title: cmp.Or(text, "the agent cancelled the task"), Remote: true}
-	case v.status.State == wire.Rejected:
+	case v.status.State == protocol.Rejected:
 		err = &interact.Error{Code: interact.AgentFailed, Title: cmp.Or(text, "the agent rejected the task"), Remote: true,
 			Hint: "the agent says so: it does not do this"}
 	case status == interact.StatusFailed:
@@ -643,7 +643,7 @@ func (v *invocation) end(err error) {
 	}
 	r := v.m.Reply(interact.ActionStatus, "", nil)
 	if v.turn != nil {
-		r.ContentType, r.Data = bridge.TurnType, wire.Encode(v.made.end(v.task, v.context, v.status))
+		r.ContentType, r.Data = bridge.TurnType, protocol.Encode(v.made.end(v.task, v.context, v.status))
 	}
 	r.Status = interact.StatusCompleted
 	v.yield(r, nil)

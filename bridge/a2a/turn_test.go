@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/lmosd/lmosd/bridge"
-	"github.com/lmosd/lmosd/bridge/a2a/desk"
-	"github.com/lmosd/lmosd/bridge/a2a/wire"
+	"github.com/lmosd/lmosd/bridge/a2a/executor"
+	"github.com/lmosd/lmosd/bridge/a2a/protocol"
 	"github.com/lmosd/lmosd/bridge/bridgetest"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
@@ -22,26 +22,26 @@ import (
 func TestStates(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
-		state  wire.State
+		state  protocol.State
 		status interact.Status
-		back   wire.State
+		back   protocol.State
 	}{
-		{"TASK_STATE_SUBMITTED", interact.StatusPending, wire.Submitted},
-		{"TASK_STATE_WORKING", interact.StatusRunning, wire.Working},
-		{"TASK_STATE_INPUT_REQUIRED", interact.StatusInputRequired, wire.InputRequired},
-		{"TASK_STATE_AUTH_REQUIRED", interact.StatusInputRequired, wire.InputRequired},
-		{"TASK_STATE_COMPLETED", interact.StatusCompleted, wire.Completed},
-		{"TASK_STATE_FAILED", interact.StatusFailed, wire.Failed},
-		{"TASK_STATE_REJECTED", interact.StatusFailed, wire.Failed},
-		{"TASK_STATE_CANCELED", interact.StatusCancelled, wire.Canceled},
-		{"TASK_STATE_UNSPECIFIED", interact.StatusNone, wire.Unspecified},
-		{"TASK_STATE_PAUSED", interact.StatusNone, wire.Unspecified}, // of a version to come
-		{"", interact.Status(99), wire.Unspecified},
+		{"TASK_STATE_SUBMITTED", interact.StatusPending, protocol.Submitted},
+		{"TASK_STATE_WORKING", interact.StatusRunning, protocol.Working},
+		{"TASK_STATE_INPUT_REQUIRED", interact.StatusInputRequired, protocol.InputRequired},
+		{"TASK_STATE_AUTH_REQUIRED", interact.StatusInputRequired, protocol.InputRequired},
+		{"TASK_STATE_COMPLETED", interact.StatusCompleted, protocol.Completed},
+		{"TASK_STATE_FAILED", interact.StatusFailed, protocol.Failed},
+		{"TASK_STATE_REJECTED", interact.StatusFailed, protocol.Failed},
+		{"TASK_STATE_CANCELED", interact.StatusCancelled, protocol.Canceled},
+		{"TASK_STATE_UNSPECIFIED", interact.StatusNone, protocol.Unspecified},
+		{"TASK_STATE_PAUSED", interact.StatusNone, protocol.Unspecified}, // of a version to come
+		{"", interact.Status(99), protocol.Unspecified},
 	} {
-		if got := desk.StatusOf(row.state); row.state != "" && got != row.status {
+		if got := executor.StatusOf(row.state); row.state != "" && got != row.status {
 			t.Errorf("%s is %v, want %v", row.state, got, row.status)
 		}
-		if got := desk.StateOf(row.status); got != row.back {
+		if got := executor.StateOf(row.status); got != row.back {
 			t.Errorf("%v is %s, want %s", row.status, got, row.back)
 		}
 		if row.state.Terminal() != row.status.Final() && row.status.String() != "" || row.state.Waits() != (row.status == interact.StatusInputRequired) {
@@ -53,7 +53,7 @@ func TestStates(t *testing.T) {
 // An agent without streams that goes through states, one each time that it is asked.
 func through(states ...string) func(w http.ResponseWriter, id, method string) {
 	return func(w http.ResponseWriter, id, method string) {
-		if method == wire.SubscribeToTask {
+		if method == protocol.SubscribeToTask {
 			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32004,"message":"no streams"}}`, id)
 			return
 		}
@@ -63,7 +63,7 @@ func through(states ...string) func(w http.ResponseWriter, id, method string) {
 		}
 		task := fmt.Sprintf(`{"id":"t","contextId":"c","status":{"state":"TASK_STATE_%s","message":{"messageId":"%s","role":"ROLE_AGENT","parts":[{"text":"so it is"}]}},`+
 			`"artifacts":[{"artifactId":"a","parts":[{"text":"one"}]}]}`, state, state)
-		if method == wire.SendMessage {
+		if method == protocol.SendMessage {
 			task = `{"task":` + task + `}`
 		}
 		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, id, task)
@@ -152,7 +152,7 @@ func TestTurns(t *testing.T) {
 		result := `{"task":{"id":"t2","contextId":"c","status":{"state":"TASK_STATE_INPUT_REQUIRED","message":{"messageId":"m","role":"ROLE_AGENT",` +
 			`"parts":[{"text":"which?"}]}},"artifacts":[{"artifactId":"a","name":"N","parts":[{"text":"x","metadata":{"k":1}},{"raw":"AQI","mediaType":"a/b","filename":"f"}]}],` +
 			`"metadata":{"cost":3}}}`
-		if q.Method == wire.GetTask {
+		if q.Method == protocol.GetTask {
 			state := map[bool]string{true: "COMPLETED", false: "INPUT_REQUIRED"}[strings.Contains(string(q.Params), "ended")]
 			result = `{"id":"t1","contextId":"c1","status":{"state":"TASK_STATE_` + state + `"}}`
 		}
@@ -198,15 +198,15 @@ func TestTurns(t *testing.T) {
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	var o outcome
-	part := func(text string) []wire.Part { return []wire.Part{wire.TextPart(text)} }
-	o.artifact(&wire.Artifact{ID: "a", Name: "A", Parts: part("1")}, false)
-	o.artifact(&wire.Artifact{ID: "a", Parts: part("2")}, true)
-	o.artifact(&wire.Artifact{ID: "b", Parts: part("x")}, false)
-	o.artifact(&wire.Artifact{ID: "b", Description: "new", Parts: part("y")}, false)
-	o.artifact(&wire.Artifact{ID: "a", Parts: []wire.Part{wire.DataPart([]byte("3"))}}, true)
-	o.task(&wire.Task{Artifacts: []*wire.Artifact{{ID: "b", Parts: part("y")}, {ID: "c", Parts: part("z")}}}, map[string]int{"b": 1})
-	o.artifact(&wire.Artifact{ID: "d", Parts: part(strings.Repeat("x", maxOutcome))}, false)
-	got := string(wire.Encode(o.end("t", "", wire.Status{State: wire.Completed})))
+	part := func(text string) []protocol.Part { return []protocol.Part{protocol.TextPart(text)} }
+	o.artifact(&protocol.Artifact{ID: "a", Name: "A", Parts: part("1")}, false)
+	o.artifact(&protocol.Artifact{ID: "a", Parts: part("2")}, true)
+	o.artifact(&protocol.Artifact{ID: "b", Parts: part("x")}, false)
+	o.artifact(&protocol.Artifact{ID: "b", Description: "new", Parts: part("y")}, false)
+	o.artifact(&protocol.Artifact{ID: "a", Parts: []protocol.Part{protocol.DataPart([]byte("3"))}}, true)
+	o.task(&protocol.Task{Artifacts: []*protocol.Artifact{{ID: "b", Parts: part("y")}, {ID: "c", Parts: part("z")}}}, map[string]int{"b": 1})
+	o.artifact(&protocol.Artifact{ID: "d", Parts: part(strings.Repeat("x", maxOutcome))}, false)
+	got := string(protocol.Encode(o.end("t", "", protocol.Status{State: protocol.Completed})))
 	want := `{"taskId":"t","state":"completed","artifacts":[{"artifactId":"a","name":"A","parts":[{"text":"12"},{"data":3,"mediaType":"application/json"}]},` +
 		`{"artifactId":"b","description":"new","parts":[{"text":"y"}]},{"artifactId":"c","parts":[{"text":"z"}]}]}`
 	if got != want {

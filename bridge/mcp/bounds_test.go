@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/lmosd/lmosd/bridge"
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -43,17 +43,17 @@ func TestListsWithoutEnd(t *testing.T) {
 		"no tools": {func(int, string) string { return `{}` }, [2]int{0, 0}, 1, "no list"},
 	} {
 		pages := 0
-		a := join(t, scripted(t, func(m *wire.Message, say func(*wire.Message)) {
+		a := join(t, scripted(t, func(m *protocol.Message, say func(*protocol.Message)) {
 			switch m.Method() {
-			case wire.Discover:
-				say(wire.Respond(m.ID(), json.RawMessage(`{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{},"prompts":{},"resources":{}}}`)))
+			case protocol.Discover:
+				say(protocol.Respond(m.ID(), json.RawMessage(`{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{},"prompts":{},"resources":{}}}`)))
 			case "tools/list":
 				pages++
-				say(wire.Respond(m.ID(), json.RawMessage(c.page(pages, m.Text("cursor")))))
+				say(protocol.Respond(m.ID(), json.RawMessage(c.page(pages, m.Text("cursor")))))
 			case "prompts/list":
-				say(wire.Respond(m.ID(), json.RawMessage(`{"prompts":[{"name":"fine"}]}`)))
+				say(protocol.Respond(m.ID(), json.RawMessage(`{"prompts":[{"name":"fine"}]}`)))
 			default:
-				say(wire.Refuse(m.ID(), wire.Errorf(wire.InternalError, "broken")))
+				say(protocol.Refuse(m.ID(), protocol.Errorf(protocol.InternalError, "broken")))
 			}
 		}), bridge.Import{})
 		thing := described(t, a.TD)
@@ -75,7 +75,7 @@ func TestGuardOfARubbishTunnel(t *testing.T) {
 		says string
 		want string // of the client; empty: the end
 	}{
-		"too long":   {`{"jsonrpc":"2.0","id":7,"result":"` + strings.Repeat("x", wire.MaxMessage+1<<20) + `"}`, `"id":7`},
+		"too long":   {`{"jsonrpc":"2.0","id":7,"result":"` + strings.Repeat("x", protocol.MaxMessage+1<<20) + `"}`, `"id":7`},
 		"no result":  {`{"jsonrpc":"2.0","id":7}`, `"id":7`},
 		"some words": {"hello\n" + `{"jsonrpc":"2.0","id":7,"result":{}}`, `"result":{}`},
 		"only words": {strings.Repeat("hello\n", 2*maxRubbish), ""},
@@ -93,8 +93,8 @@ func TestGuardOfARubbishTunnel(t *testing.T) {
 		})
 		doc := described(t, []byte(`{"title":"x","actions":{"mcp":{"@type":"mcp:Session"}}}`))
 		wrapped := New(Options{}).Guard(doc, func(context.Context, *interact.Message) error { return nil })(thing)
-		conn := wire.Lines(bridge.Dial(t.Context(), wrapped, &interact.Message{Name: Tunnel}))
-		if err := conn.Write(t.Context(), wire.Request("7", "x", nil)); err != nil {
+		conn := protocol.Lines(bridge.Dial(t.Context(), wrapped, &interact.Message{Name: Tunnel}))
+		if err := conn.Write(t.Context(), protocol.Request("7", "x", nil)); err != nil {
 			t.Fatal(err)
 		}
 		m, err := conn.Read(t.Context())

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"time"
 
-	"github.com/lmosd/lmosd/bridge/mcp/offer"
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/features"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/internal/delay"
+	"github.com/lmosd/lmosd/internal/backoff"
 )
 
 const (
@@ -34,7 +34,7 @@ type call struct {
 }
 
 // run returns the result. The error is errLeft, or what the consumer is to be told.
-func (c *call) run(ctx context.Context) (*wire.Message, error) {
+func (c *call) run(ctx context.Context) (*protocol.Message, error) {
 	for range maxRounds {
 		r, err := c.s.send(ctx, c.method, c.params, c.m, c.able(), c.progress)
 		if asks := addresses(err); asks != nil {
@@ -63,7 +63,7 @@ func (c *call) run(ctx context.Context) (*wire.Message, error) {
 	return nil, interact.Errorf(interact.AgentFailed, "the server is at fault", "%s still asks after %d rounds", c.m.Name, maxRounds)
 }
 
-func resultType(r *wire.Message) (kind string) {
+func resultType(r *protocol.Message) (kind string) {
 	raw, _ := r.InResult("resultType")
 	_ = json.Unmarshal(raw, &kind)
 	return kind
@@ -82,15 +82,15 @@ func (c *call) able() map[string]any {
 		return caps
 	}
 	caps["roots"] = struct{}{}
-	if _, has := c.s.can.Load().Extensions[wire.Tasks]; has && c.method == wire.CallTool {
-		caps["extensions"] = map[string]any{wire.Tasks: struct{}{}}
+	if _, has := c.s.can.Load().Extensions[protocol.Tasks]; has && c.method == protocol.CallTool {
+		caps["extensions"] = map[string]any{protocol.Tasks: struct{}{}}
 	}
 	return caps
 }
 
 // progress tells the consumer how far the call is (MCP 2026-07-28, "Progress").
-func (c *call) progress(n *wire.Message) error {
-	if n.Method() != wire.Progress || c.yield == nil {
+func (c *call) progress(n *protocol.Message) error {
+	if n.Method() != protocol.Progress || c.yield == nil {
 		return nil
 	}
 	p := n.WithParam(nil, "progressToken").WithParam(nil, "_meta")
@@ -106,7 +106,7 @@ func (c *call) tell(progress []byte) error {
 }
 
 // again makes the next round of what the server wants to know (MCP 2026-07-28, "Multi round-trip requests").
-func (c *call) again(ctx context.Context, r *wire.Message) error {
+func (c *call) again(ctx context.Context, r *protocol.Message) error {
 	delete(c.params, "inputResponses")
 	delete(c.params, "requestState")
 	if state, _ := r.InResult("requestState"); state != nil {
@@ -124,7 +124,7 @@ func (c *call) again(ctx context.Context, r *wire.Message) error {
 }
 
 // follow asks for a task until it has ended (MCP extension "Tasks"). If the consumer leaves before, the task is cancelled.
-func (c *call) follow(ctx context.Context, r *wire.Message) (_ *wire.Message, err error) {
+func (c *call) follow(ctx context.Context, r *protocol.Message) (_ *protocol.Message, err error) {
 	raw, _ := r.InResult("taskId")
 	var id string
 	if json.Unmarshal(raw, &id) != nil || id == "" {
@@ -152,12 +152,12 @@ func (c *call) follow(ctx context.Context, r *wire.Message) (_ *wire.Message, er
 			return nil, err
 		case end != nil:
 			return end, nil
-		case offer.StatusOf(t.Status, false) == interact.StatusInputRequired:
+		case features.StatusOf(t.Status, false) == interact.StatusInputRequired:
 			if err := c.update(ctx, r, id); err != nil {
 				return nil, err
 			}
 		default:
-			if err := delay.For(ctx, t.wait()); err != nil {
+			if err := backoff.For(ctx, t.wait()); err != nil {
 				return nil, err
 			}
 		}
@@ -170,13 +170,13 @@ func (c *call) follow(ctx context.Context, r *wire.Message) (_ *wire.Message, er
 const farewell = 5 * time.Second
 
 // update answers what a task wants to know.
-func (c *call) update(ctx context.Context, r *wire.Message, id string) error {
+func (c *call) update(ctx context.Context, r *protocol.Message, id string) error {
 	asks, err := requests(r)
 	if err != nil {
 		return err
 	}
 	if len(asks) == 0 {
-		return delay.For(ctx, usualPoll) // it has been answered, and is not on its way yet
+		return backoff.For(ctx, usualPoll) // it has been answered, and is not on its way yet
 	}
 	answers, err := c.answers(ctx, asks)
 	if err != nil {
@@ -192,22 +192,22 @@ type task struct {
 	Message string          `json:"statusMessage"`
 	Poll    float64         `json:"pollIntervalMs"`
 	Result  json.RawMessage `json:"result"`
-	Error   *wire.Error     `json:"error"`
+	Error   *protocol.Error `json:"error"`
 }
 
-func taskOf(r *wire.Message) (t task) {
+func taskOf(r *protocol.Message) (t task) {
 	_ = json.Unmarshal(r.Result(), &t) // what cannot be read has no state, which is an error
 	return t
 }
 
 // end is the result of a task that has ended; nil for one that has not. The error is how it ended otherwise.
-func (t *task) end(m *interact.Message) (*wire.Message, error) {
-	switch offer.StatusOf(t.Status, false) {
+func (t *task) end(m *interact.Message) (*protocol.Message, error) {
+	switch features.StatusOf(t.Status, false) {
 	case interact.StatusRunning, interact.StatusInputRequired:
 		return nil, nil
 	case interact.StatusCompleted:
 		if len(t.Result) > 0 && t.Result[0] == '{' {
-			return wire.Respond("1", t.Result), nil
+			return protocol.Respond("1", t.Result), nil
 		}
 	case interact.StatusFailed:
 		if t.Error != nil {

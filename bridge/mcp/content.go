@@ -7,7 +7,7 @@ import (
 	"mime"
 	"strings"
 
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -46,7 +46,7 @@ type block struct {
 //	one image, audio or blob          its bytes, of its media type
 //	anything else, or with _meta      {"lmos:content":[…],"lmos:meta":{…}}, the blocks byte for byte as the server wrote them
 //	nothing                           null
-func output(r *wire.Message) value {
+func output(r *protocol.Message) value {
 	structured, _ := r.InResult("structuredContent")
 	content, _ := r.InResult("content")
 	meta := ownMeta(r)
@@ -177,7 +177,7 @@ func mediaOf(media, otherwise string) string {
 }
 
 // reading is what a property is whose resource has these contents: one text or blob of its media type; else {"lmos:content":[…]}.
-func reading(r *wire.Message) (value, error) {
+func reading(r *protocol.Message) (value, error) {
 	contents, _ := r.InResult("contents")
 	blocks := blocksOf(contents)
 	meta := ownMeta(r)
@@ -206,8 +206,8 @@ func textOf(text, media string) value {
 }
 
 // ownMeta is the _meta of a result, without what says who the server is; nil for none.
-func ownMeta(r *wire.Message) json.RawMessage {
-	raw, _ := r.WithResult(nil, "_meta", wire.MetaServer).InResult("_meta")
+func ownMeta(r *protocol.Message) json.RawMessage {
+	raw, _ := r.WithResult(nil, "_meta", protocol.MetaServer).InResult("_meta")
 	if len(raw) == 0 || raw[0] != '{' || string(raw) == "{}" {
 		return nil
 	}
@@ -215,7 +215,7 @@ func ownMeta(r *wire.Message) json.RawMessage {
 }
 
 // messages is what a prompt gives: description and messages, as the server wrote them.
-func messages(r *wire.Message) value {
+func messages(r *protocol.Message) value {
 	for _, name := range []string{"resultType", "ttlMs", "cacheScope"} {
 		r = r.WithResult(nil, name)
 	}
@@ -224,7 +224,7 @@ func messages(r *wire.Message) value {
 }
 
 // complaint is what a failed tool says in words, and whether that is all it says.
-func complaint(r *wire.Message) (text string, whole bool) {
+func complaint(r *protocol.Message) (text string, whole bool) {
 	content, _ := r.InResult("content")
 	structured, _ := r.InResult("structuredContent")
 	whole = structured == nil && ownMeta(r) == nil

@@ -5,12 +5,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
-func response(t testing.TB, result string) *wire.Message {
+func response(t testing.TB, result string) *protocol.Message {
 	t.Helper()
-	m, err := wire.Parse([]byte(`{"jsonrpc":"2.0","id":1,"result":` + result + `}`))
+	m, err := protocol.Parse([]byte(`{"jsonrpc":"2.0","id":1,"result":` + result + `}`))
 	if err != nil {
 		t.Skip(err)
 	}
@@ -21,15 +21,15 @@ func response(t testing.TB, result string) *wire.Message {
 func TestOutput(t *testing.T) {
 	t.Parallel()
 	for result, want := range map[string]string{
-		`{"content":[{"type":"text","text":"a\u00e9"}]}`:                                  ` "aé"`,
-		`{"content":[{"type":"text","text":"7"}],"_meta":{"` + wire.MetaServer + `":{}}}`: ` "7"`,
-		`{"content":[{"type":"text","text":"7","annotations":{"priority":1.0}}]}`:         ` {"lmos:content":[{"type":"text","text":"7","annotations":{"priority":1.0}}]}`,
-		`{"content":[{"type":"text","text":"7"}],"_meta":{"a/b":1e2}}`:                    ` {"lmos:content":[{"type":"text","text":"7"}],"lmos:meta":{"a/b":1e2}}`,
-		`{"content":[{"type":"audio","data":"AAE=","mimeType":"audio/wav"}]}`:             "audio/wav \x00\x01",
-		`{"content":[{"type":"image","data":"!","mimeType":"image/png"}]}`:                ` {"lmos:content":[{"type":"image","data":"!","mimeType":"image/png"}]}`,
-		`{"content":[{"type":"image","data":"","mimeType":"no type"}]}`:                   "application/octet-stream ",
-		`{"content":[{"type":"hologram","depth":1.50}]}`:                                  ` {"lmos:content":[{"type":"hologram","depth":1.50}]}`,
-		`{"content":[7,{"type":"resource_link","uri":"x:y","name":"z"}]}`:                 ` {"lmos:content":[7,{"type":"resource_link","uri":"x:y","name":"z"}]}`,
+		`{"content":[{"type":"text","text":"a\u00e9"}]}`:                                      ` "aé"`,
+		`{"content":[{"type":"text","text":"7"}],"_meta":{"` + protocol.MetaServer + `":{}}}`: ` "7"`,
+		`{"content":[{"type":"text","text":"7","annotations":{"priority":1.0}}]}`:             ` {"lmos:content":[{"type":"text","text":"7","annotations":{"priority":1.0}}]}`,
+		`{"content":[{"type":"text","text":"7"}],"_meta":{"a/b":1e2}}`:                        ` {"lmos:content":[{"type":"text","text":"7"}],"lmos:meta":{"a/b":1e2}}`,
+		`{"content":[{"type":"audio","data":"AAE=","mimeType":"audio/wav"}]}`:                 "audio/wav \x00\x01",
+		`{"content":[{"type":"image","data":"!","mimeType":"image/png"}]}`:                    ` {"lmos:content":[{"type":"image","data":"!","mimeType":"image/png"}]}`,
+		`{"content":[{"type":"image","data":"","mimeType":"no type"}]}`:                       "application/octet-stream ",
+		`{"content":[{"type":"hologram","depth":1.50}]}`:                                      ` {"lmos:content":[{"type":"hologram","depth":1.50}]}`,
+		`{"content":[7,{"type":"resource_link","uri":"x:y","name":"z"}]}`:                     ` {"lmos:content":[7,{"type":"resource_link","uri":"x:y","name":"z"}]}`,
 		`{"content":[]}`: ` null`,
 		`{}`:             ` null`,
 		`{"structuredContent":{"b":1,"a":{}},"content":[{"type":"text","text":"{\"a\": {}, \"b\": 1}"}]}`: ` {"b":1,"a":{}}`,

@@ -23,7 +23,7 @@ import (
 
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/bridgetest"
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -32,10 +32,10 @@ func TestContract(t *testing.T) {
 	const isError = "isError"
 	k := bridgetest.Kit{
 		Bridge: func(testing.TB) bridge.Bridge { return New(Options{}) },
-		Limit:  wire.MaxMessage,
+		Limit:  protocol.MaxMessage,
 		Kinds: map[interact.Code]string{interact.AgentFailed: isError, interact.Forbidden: isError, interact.Invalid: isError,
-			interact.Internal: isError, interact.TooLarge: isError, interact.NoAffordance: strconv.Itoa(wire.InvalidParams),
-			interact.Withdrawn: strconv.Itoa(wire.InvalidParams), interact.InputNeeded: strconv.Itoa(wire.MissingCapability)},
+			interact.Internal: isError, interact.TooLarge: isError, interact.NoAffordance: strconv.Itoa(protocol.InvalidParams),
+			interact.Withdrawn: strconv.Itoa(protocol.InvalidParams), interact.InputNeeded: strconv.Itoa(protocol.MissingCapability)},
 	}
 	for era, versions := range eras {
 		web := k
@@ -134,7 +134,7 @@ func perform(ctx context.Context, s *bridgetest.Script, r *sdk.CallToolRequest) 
 func onSite(t testing.TB, s *bridgetest.Script, versions []string) *bridgetest.Foreign {
 	server := newActor(s, versions)
 	site := httptest.NewServer(sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server.Server },
-		&sdk.StreamableHTTPOptions{Stateless: versions[0] == wire.Modern, PropagateRequestCancellation: true, MaxRequestBodyBytes: 2 * wire.MaxMessage}))
+		&sdk.StreamableHTTPOptions{Stateless: versions[0] == protocol.Modern, PropagateRequestCancellation: true, MaxRequestBodyBytes: 2 * protocol.MaxMessage}))
 	stop := sync.OnceFunc(func() {
 		server.stop()
 		site.Listener.Close()

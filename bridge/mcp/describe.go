@@ -12,7 +12,7 @@ import (
 	"github.com/yosida95/uritemplate/v3"
 
 	"github.com/lmosd/lmosd/bridge"
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -136,9 +136,9 @@ func (c *catalogue) head(target string, o bridge.Import) map[string]any {
 		doc["version"] = map[string]any{"instance": clip(v, 64)}
 	}
 	for key, path := range map[string][]string{"mcp:capabilities": {"capabilities"}, "mcp:protocolVersions": {"supportedVersions"},
-		"mcp:serverInfo": {"_meta", wire.MetaServer}} {
+		"mcp:serverInfo": {"_meta", protocol.MetaServer}} {
 		raw := json.RawMessage(nil)
-		if r, err := wire.Parse([]byte(`{"jsonrpc":"2.0","id":1,"result":` + string(c.info.Discovered) + `}`)); err == nil {
+		if r, err := protocol.Parse([]byte(`{"jsonrpc":"2.0","id":1,"result":` + string(c.info.Discovered) + `}`)); err == nil {
 			raw, _ = r.InResult(path...)
 		}
 		if len(raw) > 0 && len(raw) <= maxExtra && accepted(map[string]any{key: raw}) == nil {
@@ -201,7 +201,7 @@ func badTool(t tool) error {
 	case len(t.Input) > 0 && string(t.Input) != "null" && json.Unmarshal(t.Input, &in) != nil:
 		return fmt.Errorf("its inputSchema is no object")
 	}
-	_, err := wire.Params(t.Input)
+	_, err := protocol.Params(t.Input)
 	return err
 }
 

@@ -4,7 +4,7 @@ import (
 	"errors"
 
 	"github.com/lmosd/lmosd/bridge/mcp/backend"
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -13,11 +13,11 @@ const urlNeeded = -32042
 
 // codes are what the errors of a server are in lmosd (JSON-RPC 2.0 §5.1; MCP 2026-07-28, "Error codes"). All others are AgentFailed.
 var codes = map[int]interact.Code{
-	wire.UnknownMethod:     interact.NotAllowed,
-	wire.InvalidParams:     interact.Invalid,
-	wire.ResourceNotFound:  interact.NoAffordance,
-	wire.MissingCapability: interact.InputNeeded,
-	urlNeeded:              interact.InputNeeded,
+	protocol.UnknownMethod:     interact.NotAllowed,
+	protocol.InvalidParams:     interact.Invalid,
+	protocol.ResourceNotFound:  interact.NoAffordance,
+	protocol.MissingCapability: interact.InputNeeded,
+	urlNeeded:                  interact.InputNeeded,
 }
 
 var hints = map[interact.Code]string{
@@ -30,7 +30,7 @@ var hints = map[interact.Code]string{
 
 // fault is an error of a call as lmosd's own.
 func fault(err error, m *interact.Message) error {
-	var e *wire.Error
+	var e *protocol.Error
 	if !errors.As(err, &e) {
 		return interact.AsError(err)
 	}

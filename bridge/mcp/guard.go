@@ -12,7 +12,7 @@ import (
 	"github.com/yosida95/uritemplate/v3"
 
 	"github.com/lmosd/lmosd/bridge"
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
@@ -38,7 +38,7 @@ func (b *Bridge) Guard(d *td.Thing, judge bridge.Judge) interact.Wrap {
 				return t.Do(ctx, m)
 			}
 			return bridge.Accept(ctx, m, func(ctx context.Context, stream io.ReadWriteCloser) error {
-				return g.relay(ctx, m, wire.Lines(stream), wire.Lines(bridge.Dial(ctx, t, m)))
+				return g.relay(ctx, m, protocol.Lines(stream), protocol.Lines(bridge.Dial(ctx, t, m)))
 			})
 		})
 	}
@@ -104,7 +104,7 @@ func newGate(d *td.Thing, judge bridge.Judge) *gate {
 const maxRubbish = 1000
 
 // relay passes on what goes between a client and the server, but for what is refused. It closes both.
-func (g *gate) relay(ctx context.Context, m *interact.Message, client, server wire.Conn) error {
+func (g *gate) relay(ctx context.Context, m *interact.Message, client, server protocol.Conn) error {
 	var work sync.WaitGroup
 	defer work.Wait()
 	defer server.Close()
@@ -113,14 +113,14 @@ func (g *gate) relay(ctx context.Context, m *interact.Message, client, server wi
 		defer client.Close()
 		for rubbish := 0; ; {
 			r, err := server.Read(ctx)
-			if bad, ok := err.(*wire.Error); ok {
+			if bad, ok := err.(*protocol.Error); ok {
 				if rubbish++; rubbish > maxRubbish {
 					return
 				}
 				if r == nil {
 					continue
 				}
-				r, err = wire.Refuse(r.ID(), wire.Errorf(wire.InternalError, "the server's response cannot be read: %s", bad.Message)), nil
+				r, err = protocol.Refuse(r.ID(), protocol.Errorf(protocol.InternalError, "the server's response cannot be read: %s", bad.Message)), nil
 			}
 			if err != nil || client.Write(ctx, r) != nil {
 				return
@@ -129,12 +129,12 @@ func (g *gate) relay(ctx context.Context, m *interact.Message, client, server wi
 	})
 	for {
 		q, err := client.Read(ctx)
-		bad := (*wire.Error)(nil)
+		bad := (*protocol.Error)(nil)
 		switch {
 		case errors.As(err, &bad) && q != nil:
-			err = client.Write(ctx, wire.Refuse(q.ID(), bad))
+			err = client.Write(ctx, protocol.Refuse(q.ID(), bad))
 		case errors.As(err, &bad):
-			err = client.Write(ctx, wire.Refuse("", bad))
+			err = client.Write(ctx, protocol.Refuse("", bad))
 		case err == nil:
 			err = g.pass(ctx, m, q, client, server)
 		}
@@ -145,23 +145,23 @@ func (g *gate) relay(ctx context.Context, m *interact.Message, client, server wi
 }
 
 // pass gives q to the server, or the client an error.
-func (g *gate) pass(ctx context.Context, m *interact.Message, q *wire.Message, client, server wire.Conn) error {
+func (g *gate) pass(ctx context.Context, m *interact.Message, q *protocol.Message, client, server protocol.Conn) error {
 	asks, bad := g.asks(q)
 	if bad != nil {
-		return client.Write(ctx, wire.Refuse(q.ID(), bad))
+		return client.Write(ctx, protocol.Refuse(q.ID(), bad))
 	}
 	for _, one := range asks {
 		one.Thing, one.From, one.ID, one.TraceParent, one.TraceState = m.Thing, userOf(m, q), m.ID, m.TraceParent, m.TraceState
 		if err := g.judge(ctx, one); err != nil {
-			return client.Write(ctx, wire.Refuse(q.ID(), wire.Fault(err)))
+			return client.Write(ctx, protocol.Refuse(q.ID(), protocol.Fault(err)))
 		}
 	}
 	return server.Write(ctx, q)
 }
 
 // userOf is who asks q in the tunnel m: the user for whom a relay of another node does, as that node calls it, or whoever opened the tunnel.
-func userOf(m *interact.Message, q *wire.Message) *did.Principal {
-	if user := q.Text("_meta", wire.MetaUser); m.From != nil && m.From.Node != "" && did.ValidPrincipalName(user) {
+func userOf(m *interact.Message, q *protocol.Message) *did.Principal {
+	if user := q.Text("_meta", protocol.MetaUser); m.From != nil && m.From.Node != "" && did.ValidPrincipalName(user) {
 		return did.NodePrincipal(m.From.Node, user)
 	}
 	return m.From
@@ -172,27 +172,27 @@ const maxObserved = 1024
 
 // asks says what a request asks for in lmosd's words; nothing for what anybody may ask who may use the tunnel. What cannot be told
 // exactly is refused: a server might take ["x"] for "x".
-func (g *gate) asks(q *wire.Message) ([]*interact.Message, *wire.Error) {
+func (g *gate) asks(q *protocol.Message) ([]*interact.Message, *protocol.Error) {
 	if !q.IsRequest() {
 		return nil, nil
 	}
 	if subject, named := q.Subject(); subject == "" && (named || q.Method() == subscribe && q.Text("uri") == "") {
-		return nil, wire.Errorf(wire.InvalidParams, "%s names nothing", q.Method())
+		return nil, protocol.Errorf(protocol.InvalidParams, "%s names nothing", q.Method())
 	}
 	switch q.Method() {
-	case wire.CallTool:
+	case protocol.CallTool:
 		return []*interact.Message{{Type: interact.InvokeAction, Name: or(g.tools, q.Text("name"))}}, nil
-	case wire.GetPrompt:
+	case protocol.GetPrompt:
 		return []*interact.Message{{Type: interact.InvokeAction, Name: or(g.prompts, q.Text("name"))}}, nil
-	case wire.ReadRes:
+	case protocol.ReadRes:
 		return []*interact.Message{{Type: interact.ReadProperty, Name: g.property(q.Text("uri"))}}, nil
 	case subscribe:
 		return []*interact.Message{{Type: interact.ObserveProperty, Name: g.property(q.Text("uri"))}}, nil
-	case wire.Listen:
+	case protocol.Listen:
 		raw, _ := q.Param("notifications", "resourceSubscriptions")
 		var uris []string
 		if raw != nil && json.Unmarshal(raw, &uris) != nil || len(uris) > maxObserved {
-			return nil, wire.Errorf(wire.InvalidParams, "resourceSubscriptions are at most %d URIs", maxObserved)
+			return nil, protocol.Errorf(protocol.InvalidParams, "resourceSubscriptions are at most %d URIs", maxObserved)
 		}
 		var all []*interact.Message
 		for _, uri := range uris {

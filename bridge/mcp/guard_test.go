@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/lmosd/lmosd/bridge"
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
@@ -34,17 +34,17 @@ func TestGuard(t *testing.T) {
 			}
 			return nil
 		})
-		conn := wire.Lines(bridge.Dial(t.Context(), wrap(a.Thing), &interact.Message{Name: Tunnel, From: did.NodePrincipal("did:key:zBob", "")}))
+		conn := protocol.Lines(bridge.Dial(t.Context(), wrap(a.Thing), &interact.Message{Name: Tunnel, From: did.NodePrincipal("did:key:zBob", "")}))
 		ask := asker(t, conn, era)
 		for i, test := range []struct{ method, key, value, says string }{
-			{wire.CallTool, "name", "say", `"result"`},
-			{wire.GetPrompt, "name", "greet", "not greet"},
-			{wire.ReadRes, "uri", "test://note", `"result"`},
-			{wire.ReadRes, "uri", "test://pages/2", "not page"},
-			{wire.CallTool, "name", "unknown", `"error"`},
+			{protocol.CallTool, "name", "say", `"result"`},
+			{protocol.GetPrompt, "name", "greet", "not greet"},
+			{protocol.ReadRes, "uri", "test://note", `"result"`},
+			{protocol.ReadRes, "uri", "test://pages/2", "not page"},
+			{protocol.CallTool, "name", "unknown", `"error"`},
 			{listTools, "cursor", "", `"say"`},
 		} {
-			if got := ask(wire.ID(fmt.Sprint(10+i)), test.method, map[string]any{test.key: test.value}); !strings.Contains(got, test.says) {
+			if got := ask(protocol.ID(fmt.Sprint(10+i)), test.method, map[string]any{test.key: test.value}); !strings.Contains(got, test.says) {
 				t.Errorf("%s: %s %s: %s", era, test.method, test.value, got)
 			}
 		}
@@ -78,9 +78,9 @@ func TestNoGuard(t *testing.T) {
 }
 
 // kept is a connection that keeps nothing and gives nothing.
-type kept struct{ wire.Conn }
+type kept struct{ protocol.Conn }
 
-func (kept) Write(context.Context, *wire.Message) error { return nil }
+func (kept) Write(context.Context, *protocol.Message) error { return nil }
 
 // What users of another node's relay ask is judged as theirs, by the name that the relay has for them. Nobody else can say for whom it asks.
 func TestGuardTellsUsersApart(t *testing.T) {
@@ -98,7 +98,7 @@ func TestGuardTellsUsersApart(t *testing.T) {
 	} {
 		judged := ""
 		g := newGate(&td.Thing{}, func(_ context.Context, m *interact.Message) error { judged = m.From.ID(); return nil })
-		q := wire.Request("1", wire.CallTool, map[string]any{"name": "say", "_meta": map[string]any{wire.MetaUser: c.user}})
+		q := protocol.Request("1", protocol.CallTool, map[string]any{"name": "say", "_meta": map[string]any{protocol.MetaUser: c.user}})
 		if err := g.pass(t.Context(), &interact.Message{From: c.from}, q, kept{}, kept{}); err != nil || judged != c.want {
 			t.Errorf("%s: judged as of %q, %v; want %q", name, judged, err, c.want)
 		}

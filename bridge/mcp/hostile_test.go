@@ -16,22 +16,22 @@ import (
 
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/mcp/backend"
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact"
 )
 
 // lists is a server of the new era whose lists are as given; it says done to every call.
-func lists(t *testing.T, of map[string]string) func(context.Context) (wire.Conn, error) {
-	return scripted(t, func(m *wire.Message, say func(*wire.Message)) {
+func lists(t *testing.T, of map[string]string) func(context.Context) (protocol.Conn, error) {
+	return scripted(t, func(m *protocol.Message, say func(*protocol.Message)) {
 		switch text := of[m.Method()]; {
-		case m.Method() == wire.Discover && text == "":
-			say(wire.Respond(m.ID(), json.RawMessage(`{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{},"prompts":{},"resources":{}}}`)))
+		case m.Method() == protocol.Discover && text == "":
+			say(protocol.Respond(m.ID(), json.RawMessage(`{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{},"prompts":{},"resources":{}}}`)))
 		case text != "":
-			say(wire.Respond(m.ID(), json.RawMessage(text)))
-		case m.Method() == wire.CallTool:
-			say(wire.Respond(m.ID(), json.RawMessage(`{"content":[{"type":"text","text":"done"}]}`)))
+			say(protocol.Respond(m.ID(), json.RawMessage(text)))
+		case m.Method() == protocol.CallTool:
+			say(protocol.Respond(m.ID(), json.RawMessage(`{"content":[{"type":"text","text":"done"}]}`)))
 		default:
-			say(wire.Refuse(m.ID(), wire.Errorf(wire.UnknownMethod, "unknown")))
+			say(protocol.Refuse(m.ID(), protocol.Errorf(protocol.UnknownMethod, "unknown")))
 		}
 	})
 }
@@ -146,10 +146,10 @@ func TestWordsAreNoPolicy(t *testing.T) {
 	thing := New(Options{}).Guard(described(t, a.TD), judge)(a.Thing)
 	for _, params := range []string{`{"name":"drop"}`, `{"name":"\u0064rop"}`, `{"Name":"drop"}`, `{"name":"x","Name":"drop"}`, `{"name":"x","name":"drop"}`,
 		`{"name":["drop"]}`} {
-		conn := wire.Lines(bridge.Dial(t.Context(), thing, &interact.Message{Name: Tunnel}))
-		text := `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":` + strings.Replace(params, "{", `{"_meta":{"`+wire.MetaVersion+`":"2026-07-28","`+
-			wire.MetaCapabilities+`":{}},`, 1) + `}`
-		m, err := wire.Parse([]byte(text))
+		conn := protocol.Lines(bridge.Dial(t.Context(), thing, &interact.Message{Name: Tunnel}))
+		text := `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":` + strings.Replace(params, "{", `{"_meta":{"`+protocol.MetaVersion+`":"2026-07-28","`+
+			protocol.MetaCapabilities+`":{}},`, 1) + `}`
+		m, err := protocol.Parse([]byte(text))
 		if err != nil {
 			continue // it gets nowhere
 		}
@@ -176,21 +176,21 @@ func TestWhatCannotBeJudged(t *testing.T) {
 		method, params string
 		judged         int // -1: it is refused
 	}{
-		"a tool":                      {wire.CallTool, `{"name":"x"}`, 1},
-		"a list of a tool":            {wire.CallTool, `{"name":["x"]}`, -1},
-		"no tool":                     {wire.CallTool, `{}`, -1},
-		"a prompt as an object":       {wire.GetPrompt, `{"name":{"toString":"x"}}`, -1},
-		"a list of a resource":        {wire.ReadRes, `{"uri":["x:1"]}`, -1},
-		"listens to one":              {wire.Listen, `{"notifications":{"resourceSubscriptions":["x:1"]}}`, 1},
-		"listens to lists":            {wire.Listen, `{"notifications":{"toolsListChanged":true}}`, 0},
-		"listens to a text":           {wire.Listen, `{"notifications":{"resourceSubscriptions":"x:1"}}`, -1},
-		"listens to a list in a list": {wire.Listen, `{"notifications":{"resourceSubscriptions":[["x:1"]]}}`, -1},
-		"listens to too many":         {wire.Listen, `{"notifications":{"resourceSubscriptions":` + string(raw(many)) + `}}`, -1},
+		"a tool":                      {protocol.CallTool, `{"name":"x"}`, 1},
+		"a list of a tool":            {protocol.CallTool, `{"name":["x"]}`, -1},
+		"no tool":                     {protocol.CallTool, `{}`, -1},
+		"a prompt as an object":       {protocol.GetPrompt, `{"name":{"toString":"x"}}`, -1},
+		"a list of a resource":        {protocol.ReadRes, `{"uri":["x:1"]}`, -1},
+		"listens to one":              {protocol.Listen, `{"notifications":{"resourceSubscriptions":["x:1"]}}`, 1},
+		"listens to lists":            {protocol.Listen, `{"notifications":{"toolsListChanged":true}}`, 0},
+		"listens to a text":           {protocol.Listen, `{"notifications":{"resourceSubscriptions":"x:1"}}`, -1},
+		"listens to a list in a list": {protocol.Listen, `{"notifications":{"resourceSubscriptions":[["x:1"]]}}`, -1},
+		"listens to too many":         {protocol.Listen, `{"notifications":{"resourceSubscriptions":` + string(raw(many)) + `}}`, -1},
 		"subscribes to a list":        {subscribe, `{"uri":["x:1"]}`, -1},
 		"subscribes":                  {subscribe, `{"uri":"x:1"}`, 1},
 		"lists":                       {"tools/list", `{}`, 0},
 	} {
-		asks, bad := g.asks(wire.Request("1", c.method, json.RawMessage(c.params)))
+		asks, bad := g.asks(protocol.Request("1", c.method, json.RawMessage(c.params)))
 		if (bad != nil) != (c.judged < 0) || bad == nil && len(asks) != c.judged {
 			t.Errorf("%s: judged %d, %v", name, len(asks), bad)
 		}
@@ -213,7 +213,7 @@ func TestPrivateLists(t *testing.T) {
 	if described(t, told.TD).Unlisted {
 		t.Error("a server that is imported as listed is unlisted")
 	}
-	old := join(t, piped(t, newServer([]string{wire.Legacy}, fill)), bridge.Import{})
+	old := join(t, piped(t, newServer([]string{protocol.Legacy}, fill)), bridge.Import{})
 	if described(t, old.TD).Unlisted {
 		t.Error("a server of the old era is unlisted")
 	}
@@ -224,15 +224,15 @@ func TestAServerThatChangesWithoutEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
-		dial := func(ctx context.Context) (wire.Conn, error) {
-			c := &floods{said: make(chan *wire.Message, 16), ctx: ctx}
-			c.answer = func(m *wire.Message) *wire.Message {
+		dial := func(ctx context.Context) (protocol.Conn, error) {
+			c := &floods{said: make(chan *protocol.Message, 16), ctx: ctx}
+			c.answer = func(m *protocol.Message) *protocol.Message {
 				switch m.Method() {
-				case wire.Discover:
-					return wire.Respond(m.ID(), json.RawMessage(`{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{"listChanged":true}}}`))
+				case protocol.Discover:
+					return protocol.Respond(m.ID(), json.RawMessage(`{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{"listChanged":true}}}`))
 				case "tools/list":
 					n++
-					return wire.Respond(m.ID(), json.RawMessage(fmt.Sprintf(`{"tools":[{"name":"t%d"}]}`, n)))
+					return protocol.Respond(m.ID(), json.RawMessage(fmt.Sprintf(`{"tools":[{"name":"t%d"}]}`, n)))
 				}
 				return nil
 			}
@@ -260,13 +260,13 @@ func TestAServerThatChangesWithoutEnd(t *testing.T) {
 
 // floods says that the lists have changed, each 10 ms.
 type floods struct {
-	answer func(*wire.Message) *wire.Message
-	said   chan *wire.Message
+	answer func(*protocol.Message) *protocol.Message
+	said   chan *protocol.Message
 	ctx    context.Context
-	sub    atomic.Pointer[wire.ID]
+	sub    atomic.Pointer[protocol.ID]
 }
 
-func (f *floods) Read(ctx context.Context) (*wire.Message, error) {
+func (f *floods) Read(ctx context.Context) (*protocol.Message, error) {
 	select {
 	case m := <-f.said:
 		return m, nil
@@ -274,20 +274,20 @@ func (f *floods) Read(ctx context.Context) (*wire.Message, error) {
 	case <-f.ctx.Done():
 		return nil, errors.New("closed")
 	}
-	id := wire.ID("0")
+	id := protocol.ID("0")
 	if sub := f.sub.Load(); sub != nil {
 		id = *sub
 	}
-	return wire.Request("", wire.ToolsChanged, map[string]any{"_meta": map[string]any{wire.MetaSubscription: json.RawMessage(id)}}), nil
+	return protocol.Request("", protocol.ToolsChanged, map[string]any{"_meta": map[string]any{protocol.MetaSubscription: json.RawMessage(id)}}), nil
 }
 
-func (f *floods) Write(ctx context.Context, m *wire.Message) error {
+func (f *floods) Write(ctx context.Context, m *protocol.Message) error {
 	r := f.answer(m)
-	if m.Method() == wire.Listen {
+	if m.Method() == protocol.Listen {
 		id := m.ID()
 		f.sub.Store(&id)
 		wants, _ := m.Param("notifications")
-		r = wire.Request("", wire.Acknowledged, map[string]any{"notifications": wants, "_meta": map[string]any{wire.MetaSubscription: json.RawMessage(id)}})
+		r = protocol.Request("", protocol.Acknowledged, map[string]any{"notifications": wants, "_meta": map[string]any{protocol.MetaSubscription: json.RawMessage(id)}})
 	}
 	if r == nil {
 		return nil
@@ -309,22 +309,22 @@ func TestServersThatHang(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]interact.Code{"hangs": interact.Timeout, "ends": interact.AgentFailed} {
 		synctest.Test(t, func(t *testing.T) {
-			dial := func(ctx context.Context) (wire.Conn, error) {
+			dial := func(ctx context.Context) (protocol.Conn, error) {
 				here, there := net.Pipe()
 				go func() {
-					c := wire.Lines(there)
+					c := protocol.Lines(there)
 					defer c.Close()
 					for {
 						m, err := c.Read(ctx)
 						if err != nil || m.Method() == "tools/list" && name == "ends" {
 							return
 						}
-						if m.Method() == wire.Discover {
-							_ = c.Write(ctx, wire.Respond(m.ID(), json.RawMessage(`{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}`)))
+						if m.Method() == protocol.Discover {
+							_ = c.Write(ctx, protocol.Respond(m.ID(), json.RawMessage(`{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}`)))
 						}
 					}
 				}()
-				return wire.Lines(here), nil
+				return protocol.Lines(here), nil
 			}
 			pins, _ := openPins("", false, New(Options{}).o.Log)
 			begun := time.Now()
@@ -366,7 +366,7 @@ func FuzzCatalogue(f *testing.F) {
 		info := &backend.Info{Modern: true, Instructions: instructions, Discovered: raw(map[string]any{"capabilities": map[string]any{}})}
 		c := &catalogue{info: info}
 		page := func(text, member, method string) json.RawMessage {
-			m, err := wire.Parse([]byte(`{"jsonrpc":"2.0","id":1,"result":` + text + `}`))
+			m, err := protocol.Parse([]byte(`{"jsonrpc":"2.0","id":1,"result":` + text + `}`))
 			if err != nil {
 				return nil
 			}

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -27,7 +27,7 @@ type request struct {
 }
 
 // requests reads what a result asks for.
-func requests(r *wire.Message) (map[string]request, error) {
+func requests(r *protocol.Message) (map[string]request, error) {
 	raw, _ := r.InResult("inputRequests")
 	var asks map[string]request
 	if raw != nil && json.Unmarshal(raw, &asks) != nil || len(asks) > maxAsks {
@@ -44,7 +44,7 @@ func requests(r *wire.Message) (map[string]request, error) {
 
 // addresses are what an error of an old server wants somebody to open (2025-11-25, "URL elicitation required").
 func addresses(err error) map[string]request {
-	var e *wire.Error
+	var e *protocol.Error
 	if !errors.As(err, &e) || e.Code != urlNeeded {
 		return nil
 	}

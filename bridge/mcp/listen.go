@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/bridge"
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/internal/delay"
+	"github.com/lmosd/lmosd/internal/backoff"
 )
 
 const (
@@ -34,15 +34,15 @@ const acknowledged = "notifications/subscriptions/acknowledged"
 
 // listen yields what the server says of what is wanted, until it ends, with why. Of several changes that nobody has taken yet, the first
 // is yielded.
-func (s *server) listen(ctx context.Context, m *interact.Message, want map[string]any) iter.Seq2[*wire.Message, error] {
-	return func(yield func(*wire.Message, error) bool) {
+func (s *server) listen(ctx context.Context, m *interact.Message, want map[string]any) iter.Seq2[*protocol.Message, error] {
+	return func(yield func(*protocol.Message, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
-		acks, said, ended := make(chan *wire.Message, 1), make(chan *wire.Message, 1), make(chan error, 1)
+		acks, said, ended := make(chan *protocol.Message, 1), make(chan *protocol.Message, 1), make(chan error, 1)
 		var work sync.WaitGroup
 		defer work.Wait()
 		defer cancel()
 		work.Go(func() {
-			_, err := s.send(ctx, wire.Listen, map[string]any{"notifications": want}, m, map[string]any{}, func(n *wire.Message) error {
+			_, err := s.send(ctx, protocol.Listen, map[string]any{"notifications": want}, m, map[string]any{}, func(n *protocol.Message) error {
 				to := said
 				if n.Method() == acknowledged {
 					to = acks
@@ -80,12 +80,12 @@ func (s *server) observe(ctx context.Context, m *interact.Message, yield func(*i
 		yield(nil, err)
 		return
 	}
-	pace := wire.NewPace(readAtOnce, readEach)
+	pace := protocol.NewPace(readAtOnce, readEach)
 	again := false // it was interrupted, and may have changed meanwhile
 	wait := firstPause
 	for {
 		for n, err := range s.listen(ctx, m, map[string]any{"resourceSubscriptions": []string{uri}}) {
-			refused := (*wire.Error)(nil)
+			refused := (*protocol.Error)(nil)
 			switch {
 			case errors.As(err, &refused) || err != nil && ctx.Err() != nil:
 				yield(nil, fault(err, m))
@@ -113,7 +113,7 @@ func (s *server) observe(ctx context.Context, m *interact.Message, yield func(*i
 			}
 		}
 		again = true
-		if err := delay.For(ctx, wait); err != nil {
+		if err := backoff.For(ctx, wait); err != nil {
 			yield(nil, err)
 			return
 		}
@@ -122,14 +122,14 @@ func (s *server) observe(ctx context.Context, m *interact.Message, yield func(*i
 }
 
 // paced waits until the pace allows one more.
-func paced(ctx context.Context, p *wire.Pace) error {
-	err := delay.For(ctx, p.Wait(time.Now()))
+func paced(ctx context.Context, p *protocol.Pace) error {
+	err := backoff.For(ctx, p.Wait(time.Now()))
 	p.Take(time.Now())
 	return err
 }
 
 // honours reports whether an acknowledgement has a resource in it.
-func honours(ack *wire.Message, uri string) bool {
+func honours(ack *protocol.Message, uri string) bool {
 	raw, _ := ack.Param("notifications", "resourceSubscriptions")
 	var all []string
 	_ = json.Unmarshal(raw, &all)
@@ -157,7 +157,7 @@ func (s *server) changes(target string, o bridge.Import, last []byte) func(conte
 	return func(ctx context.Context) iter.Seq[[]byte] {
 		return func(yield func([]byte) bool) {
 			wait := firstPause
-			pace := wire.NewPace(anewAtOnce, anewEach)
+			pace := protocol.NewPace(anewAtOnce, anewEach)
 			for ctx.Err() == nil {
 				if heard, left := s.hear(ctx, want, func() bool {
 					if paced(ctx, pace) != nil {
@@ -175,7 +175,7 @@ func (s *server) changes(target string, o bridge.Import, last []byte) func(conte
 					wait = firstPause
 				}
 				s.asleep(ctx)
-				_ = delay.For(ctx, wait)
+				_ = backoff.For(ctx, wait)
 				wait = min(2*wait, maxPause)
 			}
 		}
@@ -200,7 +200,7 @@ func (s *server) hear(ctx context.Context, want map[string]any, changed func() b
 
 // anew describes the server again; nil if it cannot be asked, or offers what it did last.
 func (s *server) anew(ctx context.Context, target string, o bridge.Import, last []byte) []byte {
-	if delay.For(ctx, settle) != nil {
+	if backoff.For(ctx, settle) != nil {
 		return nil
 	}
 	doc, warnings, err := s.describe(ctx, target, o)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/mcp/backend"
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 }
 
 // eras are both of the protocol, as options of a server of the Go SDK.
-var eras = map[string][]string{"new": {wire.Modern}, "old": {wire.Legacy}}
+var eras = map[string][]string{"new": {protocol.Modern}, "old": {protocol.Legacy}}
 
 // newServer is a server of the Go SDK that speaks one era.
 func newServer(versions []string, add func(*sdk.Server)) *sdk.Server {
@@ -44,8 +44,8 @@ func newServer(versions []string, add func(*sdk.Server)) *sdk.Server {
 }
 
 // piped dials a server in this process.
-func piped(t *testing.T, s *sdk.Server) func(context.Context) (wire.Conn, error) {
-	return func(ctx context.Context) (wire.Conn, error) {
+func piped(t *testing.T, s *sdk.Server) func(context.Context) (protocol.Conn, error) {
+	return func(ctx context.Context) (protocol.Conn, error) {
 		here, there := net.Pipe()
 		done := make(chan struct{})
 		go func() {
@@ -53,15 +53,15 @@ func piped(t *testing.T, s *sdk.Server) func(context.Context) (wire.Conn, error)
 			_ = s.Run(ctx, &sdk.IOTransport{Reader: there, Writer: there})
 		}()
 		t.Cleanup(func() { here.Close(); <-done })
-		return wire.Lines(here), nil
+		return protocol.Lines(here), nil
 	}
 }
 
 // scripted dials a server that answers as a function says.
-func scripted(t *testing.T, answer func(m *wire.Message, say func(*wire.Message))) func(context.Context) (wire.Conn, error) {
-	return func(ctx context.Context) (wire.Conn, error) {
+func scripted(t *testing.T, answer func(m *protocol.Message, say func(*protocol.Message))) func(context.Context) (protocol.Conn, error) {
+	return func(ctx context.Context) (protocol.Conn, error) {
 		here, there := net.Pipe()
-		conn, done := wire.Lines(there), make(chan struct{})
+		conn, done := protocol.Lines(there), make(chan struct{})
 		go func() {
 			defer close(done)
 			for {
@@ -69,16 +69,16 @@ func scripted(t *testing.T, answer func(m *wire.Message, say func(*wire.Message)
 				if err != nil {
 					return
 				}
-				answer(m, func(r *wire.Message) { _ = conn.Write(ctx, r) })
+				answer(m, func(r *protocol.Message) { _ = conn.Write(ctx, r) })
 			}
 		}()
 		t.Cleanup(func() { here.Close(); conn.Close(); <-done })
-		return wire.Lines(here), nil
+		return protocol.Lines(here), nil
 	}
 }
 
 // join imports what dial leads to.
-func join(t *testing.T, dial func(context.Context) (wire.Conn, error), o bridge.Import) *bridge.Agent {
+func join(t *testing.T, dial func(context.Context) (protocol.Conn, error), o bridge.Import) *bridge.Agent {
 	t.Helper()
 	pins, err := openPins(o.Pins, o.Approve, New(Options{}).o.Log)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/mcp/backend"
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/command"
 	"github.com/lmosd/lmosd/interact/credentials"
@@ -98,7 +98,7 @@ func imported(ctx context.Context, target string, o bridge.Import, to backend.Op
 		back.Close()
 		from.end()
 	}
-	s := &server{Server: &guarded{back, pins}, back: back, pins: pins, from: from, self: wire.Self(to.Version), log: pins.log}
+	s := &server{Server: &guarded{back, pins}, back: back, pins: pins, from: from, self: protocol.Self(to.Version), log: pins.log}
 	draft, warnings, err := s.describe(ctx, target, o)
 	if err != nil {
 		closing()
@@ -118,8 +118,8 @@ func (b *Bridge) program(line string, o bridge.Import) (*source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &source{end: run.Close, dial: func(ctx context.Context) (wire.Conn, error) {
-		return wire.Lines(bridge.Dial(ctx, run, &interact.Message{Name: Tunnel, ID: interact.NewID()})), nil
+	return &source{end: run.Close, dial: func(ctx context.Context) (protocol.Conn, error) {
+		return protocol.Lines(bridge.Dial(ctx, run, &interact.Message{Name: Tunnel, ID: interact.NewID()})), nil
 	}}, nil
 }
 

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/lmosd/lmosd/bridge"
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -71,7 +71,7 @@ func (s *server) more(ctx context.Context, m *interact.Message, yield func(*inte
 	if raw, _ := r.InResult("nextCursor"); raw != nil && string(raw) != "null" {
 		page.Next = new(string)
 		if json.Unmarshal(raw, page.Next) != nil {
-			return nil, fmt.Errorf("the cursor of the server is no text: %w", wire.Errorf(wire.InternalError, "%.64s", raw))
+			return nil, fmt.Errorf("the cursor of the server is no text: %w", protocol.Errorf(protocol.InternalError, "%.64s", raw))
 		}
 	}
 	text, err := json.Marshal(page)

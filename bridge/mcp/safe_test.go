@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/lmosd/lmosd/bridge"
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -18,28 +18,28 @@ import (
 type said struct{ instructions, tools, prompts string }
 
 // sayer is a server of an era that says what is holds.
-func sayer(t *testing.T, era string, is *atomic.Pointer[said]) func(context.Context) (wire.Conn, error) {
-	return scripted(t, func(m *wire.Message, say func(*wire.Message)) {
+func sayer(t *testing.T, era string, is *atomic.Pointer[said]) func(context.Context) (protocol.Conn, error) {
+	return scripted(t, func(m *protocol.Message, say func(*protocol.Message)) {
 		now := is.Load()
 		head := `"capabilities":{"tools":{},"prompts":{}}`
 		if now.instructions != "" {
 			head += `,"instructions":` + string(raw(now.instructions))
 		}
 		switch m.Method() {
-		case wire.Discover:
+		case protocol.Discover:
 			if era == "old" {
-				say(wire.Refuse(m.ID(), wire.Errorf(wire.UnknownMethod, "unknown")))
+				say(protocol.Refuse(m.ID(), protocol.Errorf(protocol.UnknownMethod, "unknown")))
 				return
 			}
-			say(wire.Respond(m.ID(), json.RawMessage(`{"supportedVersions":["2026-07-28"],`+head+`}`)))
-		case wire.Initialize:
-			say(wire.Respond(m.ID(), json.RawMessage(`{"protocolVersion":"2025-11-25",`+head+`,"serverInfo":{"name":"t"}}`)))
+			say(protocol.Respond(m.ID(), json.RawMessage(`{"supportedVersions":["2026-07-28"],`+head+`}`)))
+		case protocol.Initialize:
+			say(protocol.Respond(m.ID(), json.RawMessage(`{"protocolVersion":"2025-11-25",`+head+`,"serverInfo":{"name":"t"}}`)))
 		case listTools:
-			say(wire.Respond(m.ID(), json.RawMessage(now.tools)))
+			say(protocol.Respond(m.ID(), json.RawMessage(now.tools)))
 		case listPrompts:
-			say(wire.Respond(m.ID(), json.RawMessage(now.prompts)))
-		case wire.CallTool, wire.GetPrompt:
-			say(wire.Respond(m.ID(), json.RawMessage(`{"content":[],"messages":[]}`)))
+			say(protocol.Respond(m.ID(), json.RawMessage(now.prompts)))
+		case protocol.CallTool, protocol.GetPrompt:
+			say(protocol.Respond(m.ID(), json.RawMessage(`{"content":[],"messages":[]}`)))
 		}
 	})
 }
@@ -87,13 +87,13 @@ func TestWhatPinsHold(t *testing.T) {
 			a := join(t, sayer(t, era, &is), bridge.Import{Pins: file})
 			warned := strings.Join(a.Warnings, "\n")
 			shows := string(a.TD)
-			conn := wire.Lines(bridge.Dial(t.Context(), a.Thing, &interact.Message{Name: Tunnel}))
+			conn := protocol.Lines(bridge.Dial(t.Context(), a.Thing, &interact.Message{Name: Tunnel}))
 			ask := asker(t, conn, era)
 			if era == "new" {
-				shows += ask("2", wire.Discover, map[string]any{})
+				shows += ask("2", protocol.Discover, map[string]any{})
 			}
 			shows += ask("3", listTools, map[string]any{}) + ask("4", listPrompts, map[string]any{})
-			refused := ask("5", wire.CallTool, map[string]any{"name": "pay"}) + ask("6", wire.GetPrompt, map[string]any{"name": "ask"})
+			refused := ask("5", protocol.CallTool, map[string]any{"name": "pay"}) + ask("6", protocol.GetPrompt, map[string]any{"name": "ask"})
 			for _, what := range []string{"pay", "ask", "Be kind"} {
 				held := what == c.held
 				shown := strings.Contains(shows, `"`+what)
@@ -137,8 +137,8 @@ func TestPinsAreNotPassedBy(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.take(toolPins, []json.RawMessage{[]byte(`{"name":"pay","description":"Pays."}`)})
-		c := &guardedConn{Conn: &one{text: answer}, pins: p, asked: map[wire.ID]string{}}
-		if err := c.Write(t.Context(), wire.Request(`"x"`, listTools, nil)); err != nil {
+		c := &guardedConn{Conn: &one{text: answer}, pins: p, asked: map[protocol.ID]string{}}
+		if err := c.Write(t.Context(), protocol.Request(`"x"`, listTools, nil)); err != nil {
 			t.Fatal(err)
 		}
 		if m, err := c.Read(t.Context()); err == nil && strings.Contains(string(m.Bytes()), "Evil") {
@@ -149,12 +149,12 @@ func TestPinsAreNotPassedBy(t *testing.T) {
 
 // One message is all that comes.
 type one struct {
-	wire.Conn
+	protocol.Conn
 	text string
 }
 
-func (o *one) Read(context.Context) (*wire.Message, error) { return wire.Parse([]byte(o.text)) }
-func (o *one) Write(context.Context, *wire.Message) error  { return nil }
+func (o *one) Read(context.Context) (*protocol.Message, error) { return protocol.Parse([]byte(o.text)) }
+func (o *one) Write(context.Context, *protocol.Message) error  { return nil }
 
 // What a hostile server makes lmosd remember has an end, and can be read again.
 func TestPinsAreBounded(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/mcp/backend"
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -65,14 +65,14 @@ func counting(t *testing.T, version string) *bridge.Agent {
 // tunnelled puts a client of the Go SDK before an agent, through its tunnel.
 func tunnelled(t *testing.T, a *bridge.Agent, version string, o *sdk.ClientOptions) *sdk.ClientSession {
 	t.Helper()
-	relay := backend.New(backend.Options{Relay: true, Name: "relay", Dial: func(ctx context.Context) (wire.Conn, error) {
-		return wire.Lines(bridge.Dial(ctx, a.Thing, &interact.Message{Name: Tunnel, ID: interact.NewID()})), nil
+	relay := backend.New(backend.Options{Relay: true, Name: "relay", Dial: func(ctx context.Context) (protocol.Conn, error) {
+		return protocol.Lines(bridge.Dial(ctx, a.Thing, &interact.Message{Name: Tunnel, ID: interact.NewID()})), nil
 	}})
 	here, there := net.Pipe()
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		_ = backend.Serve(context.Background(), relay, wire.Lines(there), nil)
+		_ = backend.Serve(context.Background(), relay, protocol.Lines(there), nil)
 	}()
 	t.Cleanup(func() {
 		here.Close()
@@ -114,22 +114,22 @@ func TestWhatAProgramRemembers(t *testing.T) {
 		_, _ = s.ListTools(t.Context(), nil)
 		return strings.Join(append(said, tool(s, "count")), " ")
 	}
-	for _, version := range []string{wire.Modern, wire.Legacy} {
+	for _, version := range []string{protocol.Modern, protocol.Legacy} {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			a := counting(t, version)
-			first, second := tunnelled(t, a, wire.Modern, asks), tunnelled(t, a, wire.Modern, asks)
+			first, second := tunnelled(t, a, protocol.Modern, asks), tunnelled(t, a, protocol.Modern, asks)
 			if got := all(first); got != "1 2 3 4 5" {
 				t.Errorf("a client of the new era: %s", got)
 			}
 			if got := all(second); got != "6 7 8 9 10" {
 				t.Errorf("another: %s", got)
 			}
-			if version == wire.Modern {
+			if version == protocol.Modern {
 				return // it has one process, whoever asks
 			}
 			for range 2 {
-				if got := all(tunnelled(t, a, wire.Legacy, asks)); got != "1 2 3 4 5" {
+				if got := all(tunnelled(t, a, protocol.Legacy, asks)); got != "1 2 3 4 5" {
 					t.Errorf("a session of the old era: %s", got)
 				}
 			}

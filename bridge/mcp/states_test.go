@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"testing"
 
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -22,7 +22,7 @@ func TestStatesOfTasks(t *testing.T) {
 		"input_required":     {task{Status: "input_required"}, false, ""},
 		"completed":          {task{Status: "completed", Result: result}, true, ""},
 		"isError":            {task{Status: "completed", Result: json.RawMessage(`{"isError":true}`)}, true, ""},
-		"failed":             {task{Status: "failed", Error: wire.Errorf(-1, "no ink")}, false, "no ink"},
+		"failed":             {task{Status: "failed", Error: protocol.Errorf(-1, "no ink")}, false, "no ink"},
 		"failed, wordless":   {task{Status: "failed", Message: "oh"}, false, "print failed: oh"},
 		"cancelled":          {task{Status: "cancelled"}, false, "the server cancelled print"},
 		"without a result":   {task{Status: "completed"}, false, `the server's task is "completed", without what belongs to it`},
@@ -34,7 +34,7 @@ func TestStatesOfTasks(t *testing.T) {
 		text := ""
 		if e, own := err.(*interact.Error); own {
 			text = e.Title
-		} else if e, theirs := err.(*wire.Error); theirs {
+		} else if e, theirs := err.(*protocol.Error); theirs {
 			text = e.Message
 		}
 		if (end != nil) != row.ended || text != row.err {

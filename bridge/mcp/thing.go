@@ -15,18 +15,18 @@ import (
 
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/mcp/backend"
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 )
 
 // A server is an MCP server as a thing: its tools and prompts are actions, its resources properties, and the action "mcp" carries MCP.
 type server struct {
-	wire.Server
+	protocol.Server
 	back    *backend.Backend
 	pins    *pins
 	from    *source
-	self    wire.Implementation // what the server is told of this node
+	self    protocol.Implementation // what the server is told of this node
 	log     *slog.Logger
 	parking interact.Parking
 
@@ -88,19 +88,19 @@ var common = func() (able map[string]any) {
 }()
 
 // ask sends a request of lmosd's own. A response that is an error is the error.
-func (s *server) ask(ctx context.Context, method string, params map[string]any) (*wire.Message, error) {
+func (s *server) ask(ctx context.Context, method string, params map[string]any) (*protocol.Message, error) {
 	return s.send(ctx, method, params, &interact.Message{}, map[string]any{}, nil)
 }
 
 // send sends a request for the consumer of m, who can be asked for what able says. What the server says meanwhile goes to notify; nil
 // wants to hear nothing.
 func (s *server) send(ctx context.Context, method string, params map[string]any, m *interact.Message, able map[string]any,
-	notify func(*wire.Message) error) (*wire.Message, error) {
+	notify func(*protocol.Message) error) (*protocol.Message, error) {
 	if info := s.info.Load(); info != nil && !info.Modern {
 		able = common // whatever the request: so there is one process for all that a node asks
 	}
-	meta := map[string]any{wire.MetaVersion: wire.Modern, wire.MetaCapabilities: able,
-		wire.MetaClient: s.self}
+	meta := map[string]any{protocol.MetaVersion: protocol.Modern, protocol.MetaCapabilities: able,
+		protocol.MetaClient: s.self}
 	if m.TraceParent != "" {
 		meta["traceparent"] = m.TraceParent
 		if m.TraceState != "" {
@@ -110,12 +110,12 @@ func (s *server) send(ctx context.Context, method string, params map[string]any,
 	if notify != nil {
 		meta["progressToken"] = 1 // the connection gives it one of its own
 	} else {
-		notify = func(*wire.Message) error { return nil }
+		notify = func(*protocol.Message) error { return nil }
 	}
 	params["_meta"] = meta
-	q := wire.Request("1", method, params)
-	if len(q.Bytes()) > wire.MaxMessage {
-		return nil, interact.Errorf(interact.TooLarge, "send less at once", "the input of %s has more than %d bytes", m.Name, wire.MaxMessage)
+	q := protocol.Request("1", method, params)
+	if len(q.Bytes()) > protocol.MaxMessage {
+		return nil, interact.Errorf(interact.TooLarge, "send less at once", "the input of %s has more than %d bytes", m.Name, protocol.MaxMessage)
 	}
 	r, err := s.Call(asking(ctx, m), q, notify)
 	if err != nil {
@@ -125,14 +125,14 @@ func (s *server) send(ctx context.Context, method string, params map[string]any,
 		return nil, e
 	}
 	if raw := r.Result(); len(raw) == 0 || raw[0] != '{' {
-		return nil, &wire.Error{Code: wire.InternalError, Message: "the result is no object"}
+		return nil, &protocol.Error{Code: protocol.InternalError, Message: "the result is no object"}
 	}
 	return r, nil
 }
 
 // asking is the context of what the server is asked for the caller of m.
 func asking(ctx context.Context, m *interact.Message) context.Context {
-	return did.WithPrincipal(wire.WithCaller(ctx, m.From.ID()), m.From)
+	return did.WithPrincipal(protocol.WithCaller(ctx, m.From.ID()), m.From)
 }
 
 // Do implements [interact.Thing]. It answers
@@ -173,7 +173,7 @@ func (s *server) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interac
 // tunnel carries MCP.
 func (s *server) tunnel(m *interact.Message) func(context.Context, io.ReadWriteCloser) error {
 	return func(ctx context.Context, stream io.ReadWriteCloser) error {
-		return backend.Serve(asking(ctx, m), s.Server, wire.Lines(stream), s.pins.judge)
+		return backend.Serve(asking(ctx, m), s.Server, protocol.Lines(stream), s.pins.judge)
 	}
 }
 
@@ -207,9 +207,9 @@ func (s *server) run(ctx context.Context, m *interact.Message, yield func(*inter
 // runs runs a tool or a prompt with its arguments.
 func (s *server) runs(ctx context.Context, m *interact.Message, target called, args json.RawMessage,
 	yield func(*interact.Message, error) bool) (*interact.Message, error) {
-	c := &call{s: s, m: m, method: wire.CallTool, params: map[string]any{"name": target.name, "arguments": args}, yield: yield}
+	c := &call{s: s, m: m, method: protocol.CallTool, params: map[string]any{"name": target.name, "arguments": args}, yield: yield}
 	if target.prompt {
-		c.method = wire.GetPrompt
+		c.method = protocol.GetPrompt
 	}
 	r, err := c.run(ctx)
 	if err != nil {
@@ -225,7 +225,7 @@ func (s *server) runs(ctx context.Context, m *interact.Message, target called, a
 }
 
 // failed is the error of a tool that says so itself. What it said beside words is a part of the output.
-func (s *server) failed(m *interact.Message, r *wire.Message, yield func(*interact.Message, error) bool) error {
+func (s *server) failed(m *interact.Message, r *protocol.Message, yield func(*interact.Message, error) bool) error {
 	text, whole := complaint(r)
 	if !whole {
 		v := output(r)
@@ -317,7 +317,7 @@ func (s *server) read(ctx context.Context, m *interact.Message) (*interact.Messa
 }
 
 func (s *server) reading(ctx context.Context, m *interact.Message, uri string) (*interact.Message, error) {
-	c := &call{s: s, m: m, method: wire.ReadRes, params: map[string]any{"uri": uri}}
+	c := &call{s: s, m: m, method: protocol.ReadRes, params: map[string]any{"uri": uri}}
 	r, err := c.run(ctx)
 	if err != nil {
 		return nil, err

@@ -13,7 +13,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/lmosd/lmosd/bridge"
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -216,25 +216,25 @@ func TestTasks(t *testing.T) {
 		"input required": {[]string{`"status":"input_required","inputRequests":{"k":{"method":"roots/list"}}`, `"status":"completed","result":{"content":[]}`},
 			[]string{"input-required", "completed  null"}, 0, ""},
 	} {
-		var updated atomic.Pointer[wire.Message]
+		var updated atomic.Pointer[protocol.Message]
 		at := 0
-		dial := scripted(t, func(m *wire.Message, say func(*wire.Message)) {
+		dial := scripted(t, func(m *protocol.Message, say func(*protocol.Message)) {
 			switch m.Method() {
-			case wire.Discover:
-				say(wire.Respond(m.ID(), json.RawMessage(`{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{},"extensions":{"`+wire.Tasks+`":{}}}}`)))
+			case protocol.Discover:
+				say(protocol.Respond(m.ID(), json.RawMessage(`{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{},"extensions":{"`+protocol.Tasks+`":{}}}}`)))
 			case listTools:
-				say(wire.Respond(m.ID(), json.RawMessage(`{"tools":[{"name":"t","inputSchema":{"type":"object"}}]}`)))
-			case wire.CallTool:
-				if raw, _ := m.Param("_meta", wire.MetaCapabilities, "extensions", wire.Tasks); raw == nil {
+				say(protocol.Respond(m.ID(), json.RawMessage(`{"tools":[{"name":"t","inputSchema":{"type":"object"}}]}`)))
+			case protocol.CallTool:
+				if raw, _ := m.Param("_meta", protocol.MetaCapabilities, "extensions", protocol.Tasks); raw == nil {
 					t.Errorf("%s: the task is not declared: %s", name, m.Bytes())
 				}
-				say(wire.Respond(m.ID(), json.RawMessage(`{"resultType":"task","taskId":"x","status":"working","pollIntervalMs":1}`)))
+				say(protocol.Respond(m.ID(), json.RawMessage(`{"resultType":"task","taskId":"x","status":"working","pollIntervalMs":1}`)))
 			case "tasks/get":
-				say(wire.Respond(m.ID(), json.RawMessage(`{"resultType":"complete","taskId":"x",`+test.states[at]+`}`)))
+				say(protocol.Respond(m.ID(), json.RawMessage(`{"resultType":"complete","taskId":"x",`+test.states[at]+`}`)))
 				at = min(at+1, len(test.states)-1)
 			case "tasks/update":
 				updated.Store(m)
-				say(wire.Respond(m.ID(), json.RawMessage(`{"resultType":"complete"}`)))
+				say(protocol.Respond(m.ID(), json.RawMessage(`{"resultType":"complete"}`)))
 			}
 		})
 		thing := join(t, dial, bridge.Import{}).Thing
@@ -265,17 +265,17 @@ func TestTasks(t *testing.T) {
 func TestLeavesATask(t *testing.T) {
 	t.Parallel()
 	cancelled := make(chan string, 1)
-	dial := scripted(t, func(m *wire.Message, say func(*wire.Message)) {
+	dial := scripted(t, func(m *protocol.Message, say func(*protocol.Message)) {
 		switch m.Method() {
-		case wire.Discover:
-			say(wire.Respond(m.ID(), json.RawMessage(`{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}`)))
+		case protocol.Discover:
+			say(protocol.Respond(m.ID(), json.RawMessage(`{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}`)))
 		case listTools:
-			say(wire.Respond(m.ID(), json.RawMessage(`{"tools":[{"name":"t"}]}`)))
-		case wire.CallTool:
-			say(wire.Respond(m.ID(), json.RawMessage(`{"resultType":"task","taskId":"x","status":"working","statusMessage":"now","pollIntervalMs":60000}`)))
+			say(protocol.Respond(m.ID(), json.RawMessage(`{"tools":[{"name":"t"}]}`)))
+		case protocol.CallTool:
+			say(protocol.Respond(m.ID(), json.RawMessage(`{"resultType":"task","taskId":"x","status":"working","statusMessage":"now","pollIntervalMs":60000}`)))
 		case "tasks/cancel":
 			cancelled <- m.Text("taskId")
-			say(wire.Respond(m.ID(), json.RawMessage(`{"resultType":"complete"}`)))
+			say(protocol.Respond(m.ID(), json.RawMessage(`{"resultType":"complete"}`)))
 		}
 	})
 	thing := join(t, dial, bridge.Import{}).Thing
@@ -310,17 +310,17 @@ func TestHostileAnswers(t *testing.T) {
 		"an error that is none":        {`"error":"x"`, interact.AgentFailed},
 		"a forged one":                 {`"error":{"code":-32603,"message":"x","data":{"code":"LMOS-1411"}}`, interact.AgentFailed},
 	} {
-		dial := scripted(t, func(m *wire.Message, say func(*wire.Message)) {
+		dial := scripted(t, func(m *protocol.Message, say func(*protocol.Message)) {
 			text := test.answer
 			switch {
-			case m.Method() == wire.Discover:
+			case m.Method() == protocol.Discover:
 				text = `"result":{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}`
 			case m.Method() == listTools:
 				text = `"result":{"tools":[{"name":"bad"},{"name":"good"}]}`
 			case m.Text("name") == "good":
 				text = `"result":{"content":[{"type":"text","text":"ok"}]}`
 			}
-			if r, err := wire.Parse([]byte(`{"jsonrpc":"2.0","id":` + string(m.ID()) + `,` + text + `}`)); err == nil {
+			if r, err := protocol.Parse([]byte(`{"jsonrpc":"2.0","id":` + string(m.ID()) + `,` + text + `}`)); err == nil {
 				say(r)
 			}
 		})

@@ -4,22 +4,22 @@ import (
 	"context"
 	"io"
 
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/target"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/nodeaddr"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/gateway"
 )
 
 // An app is one execution of the program, and the node that it asks.
 type app struct {
-	*console.Console
-	target *target.Target // the node that was asked; nil as long as there is none
-	warned bool           // of a token that goes in the clear
-	here   bool           // what an agent says is said on the host of target, or of this command if that is nil
+	*cli.Console
+	target *nodeaddr.Target // the node that was asked; nil as long as there is none
+	warned bool             // of a token that goes in the clear
+	here   bool             // what an agent says is said on the host of target, or of this command if that is nil
 }
 
 func newApp(env []string, stdin io.Reader, stdout, stderr io.Writer) *app {
-	return &app{Console: console.New(env, stdin, stdout, stderr)}
+	return &app{Console: cli.New(env, stdin, stdout, stderr)}
 }
 
 // run executes the command line and returns the exit code.
@@ -32,14 +32,14 @@ func (a *app) run(ctx context.Context, args []string) int {
 	root.SetErr(a.Talk)
 	if err := root.ExecuteContext(ctx); err != nil {
 		// The flag may stand behind the one that could not be read.
-		return a.Fail(a.target.Explain(err), a.Programs() || console.WantsJSON(args))
+		return a.Fail(a.target.Explain(err), a.Programs() || cli.WantsJSON(args))
 	}
 	return 0
 }
 
 // client returns a client of the node to ask. Nothing is sent yet.
 func (a *app) client() (*gateway.Client, error) {
-	t, err := target.Find(a.Console)
+	t, err := nodeaddr.Find(a.Console)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ func (a *app) client() (*gateway.Client, error) {
 }
 
 // warnOfToken warns once if the token goes to a node in the clear. Programs that read JSON are told too: on standard error.
-func (a *app) warnOfToken(t *target.Target) {
+func (a *app) warnOfToken(t *nodeaddr.Target) {
 	if a.warned || !t.InTheClear() {
 		return
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/gateway"
 )
@@ -49,25 +49,25 @@ func TestTwoNodesByHand(t *testing.T) {
 		t.Errorf("the unit is %q", out)
 	}
 	byHandErrors(there)
-	contains(t, there.fails(console.ExitRefused, "unpublish", "weather"), "LMOS-1403")
+	contains(t, there.fails(cli.ExitRefused, "unpublish", "weather"), "LMOS-1403")
 
 	contains(t, here.ok("unpublish", "weather"), "withdrawn weather@")
-	eventually(t, "the agent is gone", func() bool { return there.lmosd("find", "--exit-status").code == console.ExitNotFound })
-	contains(t, there.fails(console.ExitNotFound, "call", "weather", "getWeather"), "was withdrawn by its owner", "LMOS-1411")
+	eventually(t, "the agent is gone", func() bool { return there.lmosd("find", "--exit-status").code == cli.ExitNotFound })
+	contains(t, there.fails(cli.ExitNotFound, "call", "weather", "getWeather"), "was withdrawn by its owner", "LMOS-1411")
 }
 
 // byHandErrors makes the mistakes that one makes.
 func byHandErrors(x *user) {
 	t := x.t
-	contains(t, x.fails(console.ExitNotFound, "call", "weathr", "getWeather"), `error: no agent matches "weathr"`, `did you mean "weather"? lmosd call weather getWeather`)
-	contains(t, x.fails(console.ExitNotFound, "call", "weather", "getWether"), "what it has: getWeather, giveFeedback", "LMOS-1405")
-	contains(t, x.fails(console.ExitUsage, "call", "weather", "getWeather"), `  at     "question" is missing`,
+	contains(t, x.fails(cli.ExitNotFound, "call", "weathr", "getWeather"), `error: no agent matches "weathr"`, `did you mean "weather"? lmosd call weather getWeather`)
+	contains(t, x.fails(cli.ExitNotFound, "call", "weather", "getWether"), "what it has: getWeather, giveFeedback", "LMOS-1405")
+	contains(t, x.fails(cli.ExitUsage, "call", "weather", "getWeather"), `  at     "question" is missing`,
 		"  hint   lmosd call weather getWeather question=… interactionMode=text\n")
-	contains(t, x.fails(console.ExitUsage, "call", "weather", "getWeather", "question=x", "interactionMode=video"), `/interactionMode: must be "text" or "voice"`)
-	contains(t, x.fails(console.ExitUsage, "call", "weather", "giveFeedback", "rating=good"), `rating is an integer, and "good" is none`)
-	contains(t, x.fails(console.ExitUsage, "call", "weather", "giveFeedback", "rating=9"), "/rating: must be at most 5, is 9")
-	contains(t, x.fails(console.ExitUsage, "write", "weather", "units", "kelvin"), `must be "celsius" or "fahrenheit"`, "hint   lmosd show weather")
-	contains(t, x.fails(console.ExitUsage, "write", "weather", "modelConfiguration", "x=1"), "is read only  LMOS-1406")
+	contains(t, x.fails(cli.ExitUsage, "call", "weather", "getWeather", "question=x", "interactionMode=video"), `/interactionMode: must be "text" or "voice"`)
+	contains(t, x.fails(cli.ExitUsage, "call", "weather", "giveFeedback", "rating=good"), `rating is an integer, and "good" is none`)
+	contains(t, x.fails(cli.ExitUsage, "call", "weather", "giveFeedback", "rating=9"), "/rating: must be at most 5, is 9")
+	contains(t, x.fails(cli.ExitUsage, "write", "weather", "units", "kelvin"), `must be "celsius" or "fahrenheit"`, "hint   lmosd show weather")
+	contains(t, x.fails(cli.ExitUsage, "write", "weather", "modelConfiguration", "x=1"), "is read only  LMOS-1406")
 }
 
 // The same, for programs.
@@ -130,7 +130,7 @@ func TestOneNameOfTwoOwners(t *testing.T) {
 	eventually(t, "both agents are known", func() bool { return strings.Count(here.ok("find", "-o", "name"), "\n") == 2 })
 	one, two := "weather@"+a.DID.Multibase()[:shortKey], "weather@"+b.DID.Multibase()[:shortKey]
 	for _, args := range [][]string{{"show", "weather"}, {"call", "weather", "getWeather", "question=x"}, {"read", "weather", "units"}, {"unpublish", "weather"}} {
-		said := here.fails(console.ExitUsage, args...)
+		said := here.fails(cli.ExitUsage, args...)
 		contains(t, said, `error: 2 agents match "weather"  LMOS-1407`, one, two, "  hint   lmosd "+args[0]+" weather@z6Mk")
 	}
 	contains(t, here.ok("show", two), "owner\t"+string(b.DID)+"\n")
@@ -154,15 +154,15 @@ func TestDescriptionsThatAreNotPublished(t *testing.T) {
 		code    int
 		says    string
 	}{
-		"no JSON":            {`{"title": }`, console.ExitUsage, "line 1, column 11"},
-		"a member twice":     {`{` + ok + `, "title": "a", "title": "b"}`, console.ExitUsage, `duplicate member name "title"`},
-		"a broken schema":    {`{` + ok + `, "title": 5}`, console.ExitUsage, "/title: expected string, got number"},
-		"too large":          {`{` + ok + `, "title": "` + strings.Repeat("x", 128<<10) + `"}`, console.ExitUsage, "has more than 128 KiB"},
-		"without forms":      {`{` + ok + `, "title": "a", "actions": {"x": {}}}`, console.ExitUsage, `/actions/x: "forms" is missing`},
-		"a long capability":  {`{` + ok + `, "title": "a", "lmos:capabilities": [{"id": "` + strings.Repeat("c", 10_000) + `"}]}`, console.ExitUsage, "may have 256 bytes"},
-		"with registration":  {`{` + ok + `, "title": "a", "registration": {}}`, console.ExitUsage, "/registration: "},
-		"signed by another":  {foreign, console.ExitRefused, "signed by another key than the owner's"},
-		"changed and signed": {strings.Replace(foreign, "in words", "in verse", 1), console.ExitRefused, "was changed after signing"},
+		"no JSON":            {`{"title": }`, cli.ExitUsage, "line 1, column 11"},
+		"a member twice":     {`{` + ok + `, "title": "a", "title": "b"}`, cli.ExitUsage, `duplicate member name "title"`},
+		"a broken schema":    {`{` + ok + `, "title": 5}`, cli.ExitUsage, "/title: expected string, got number"},
+		"too large":          {`{` + ok + `, "title": "` + strings.Repeat("x", 128<<10) + `"}`, cli.ExitUsage, "has more than 128 KiB"},
+		"without forms":      {`{` + ok + `, "title": "a", "actions": {"x": {}}}`, cli.ExitUsage, `/actions/x: "forms" is missing`},
+		"a long capability":  {`{` + ok + `, "title": "a", "lmos:capabilities": [{"id": "` + strings.Repeat("c", 10_000) + `"}]}`, cli.ExitUsage, "may have 256 bytes"},
+		"with registration":  {`{` + ok + `, "title": "a", "registration": {}}`, cli.ExitUsage, "/registration: "},
+		"signed by another":  {foreign, cli.ExitRefused, "signed by another key than the owner's"},
+		"changed and signed": {strings.Replace(foreign, "in words", "in verse", 1), cli.ExitRefused, "was changed after signing"},
 	} {
 		file := x.file(strings.ReplaceAll(name, " ", "-")+".json", test.content)
 		r := here.lmosd("publish", file)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/input"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/printer"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/prompt"
@@ -50,9 +50,9 @@ func newCallCommand(a *app) *cobra.Command {
   lmosd call weather getWeather question=Bonn --jq .output
   lmosd call weather getReport year=2026 --async
   lmosd call weather transcribe @question.ogg --content-type audio/ogg --stream`,
-		Annotations: console.About(console.ScopeMesh, console.ReadWrite,
+		Annotations: cli.About(cli.ScopeMesh, cli.ReadWrite,
 			"lmosd show, lmosd read, lmosd task, lmosd trace, lmosd help exit-codes"),
-		Args:              console.Takes(2, -1),
+		Args:              cli.Takes(2, -1),
 		ValidArgsFunction: a.completeAction,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.interact(cmd.Context(), f.timeout, "call", args, func(ctx context.Context, c *conversation) error {
@@ -97,7 +97,7 @@ func (a *app) interact(ctx context.Context, timeout time.Duration, verb string, 
 	talk func(context.Context, *conversation) error) error {
 	ref := args[0]
 	if timeout < 0 {
-		return console.Usage("for example --timeout 10s", "--timeout cannot be negative")
+		return cli.Usage("for example --timeout 10s", "--timeout cannot be negative")
 	}
 	if timeout > 0 {
 		var cancel context.CancelFunc
@@ -160,7 +160,7 @@ func (c *conversation) resolve(ctx context.Context) error {
 
 func (c *conversation) call(ctx context.Context, f callFlags, name string, words []string) error {
 	if f.stream && (f.async || !c.ForPeople()) {
-		return console.Usage("leave --stream out", "--stream prints the output as it comes, which goes with neither --async nor -o %s",
+		return cli.Usage("leave --stream out", "--stream prints the output as it comes, which goes with neither --async nor -o %s",
 			c.Flags.Output)
 	}
 	action, err := c.action(name, "call")
@@ -232,7 +232,7 @@ func (c *conversation) fill(ctx context.Context, o *gateway.CallOptions, f callF
 		return done, err
 	}
 	if len(words) != 1 || words[0] != "-" && !strings.HasPrefix(words[0], "@") {
-		return done, console.Usage("--content-type "+terminal.Shell(f.mediaType)+" @FILE",
+		return done, cli.Usage("--content-type "+terminal.Shell(f.mediaType)+" @FILE",
 			"an input of the type %s is one @file, or - for standard input", f.mediaType)
 	}
 	name := strings.TrimPrefix(words[0], "@")
@@ -301,7 +301,7 @@ func goesOn(ctx context.Context, err error, title, hint string) error {
 func (c *conversation) showBegun(r *gateway.CallResult) error {
 	doc := c.result(nil, "", r.Timing)
 	doc.Action, doc.Status, doc.Task = r.Task.Action, r.Task.Status, r.Task.ID
-	err := c.Show(console.View{Doc: doc, Names: []string{r.Task.ID}, People: func(s *terminal.Screen, _ bool) {
+	err := c.Show(cli.View{Doc: doc, Names: []string{r.Task.ID}, People: func(s *terminal.Screen, _ bool) {
 		s.Line(terminal.OneLine(r.Task.ID))
 	}})
 	if err == nil {
@@ -352,13 +352,13 @@ type timings struct {
 func (c *conversation) result(output []byte, media string, t *interact.Timing) *callResult {
 	now := time.Now()
 	r := &callResult{APIVersion: gateway.APIVersion, Kind: "CallResult", Agent: c.agent.ID, Ref: c.agent.Ref, Local: c.agent.Local,
-		Status: "completed", Took: console.Milliseconds(now.Sub(c.began))}
+		Status: "completed", Took: cli.Milliseconds(now.Sub(c.began))}
 	if t == nil {
 		t = &interact.Timing{}
 	}
 	r.Path = t.Path
-	r.Timings = timings{console.Milliseconds(cmp.Or(t.Resolve, c.found.Sub(c.began))), console.Milliseconds(cmp.Or(t.Total, now.Sub(c.found))),
-		console.Milliseconds(t.Host), console.Milliseconds(t.Agent)}
+	r.Timings = timings{cli.Milliseconds(cmp.Or(t.Resolve, c.found.Sub(c.began))), cli.Milliseconds(cmp.Or(t.Total, now.Sub(c.found))),
+		cli.Milliseconds(t.Host), cli.Milliseconds(t.Agent)}
 	switch {
 	case len(output) == 0:
 	case printer.IsJSON(media) && json.Valid(output):
@@ -372,7 +372,7 @@ func (c *conversation) result(output []byte, media string, t *interact.Timing) *
 func (c *conversation) showOutput(action string, output []byte, media string, t *interact.Timing) error {
 	r := c.result(output, media, t)
 	r.Action = action
-	return c.Show(console.View{Doc: r, Names: []string{c.agent.Ref}, People: func(s *terminal.Screen, _ bool) {
+	return c.Show(cli.View{Doc: r, Names: []string{c.agent.Ref}, People: func(s *terminal.Screen, _ bool) {
 		printer.Write(s, output, media)
 	}})
 }

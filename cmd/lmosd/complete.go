@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/td"
@@ -117,13 +117,13 @@ func newCompletionCommand(a *app) *cobra.Command {
 			"Shells: " + strings.Join(names, ", ") + ".",
 		Example: `  lmosd completion bash > ~/.local/share/bash-completion/completions/lmosd
   lmosd completion fish > ~/.config/fish/completions/lmosd.fish`,
-		Annotations:       console.About(console.ScopeLocal, console.ReadOnly),
-		Args:              console.Takes(1, 1),
+		Annotations:       cli.About(cli.ScopeLocal, cli.ReadOnly),
+		Args:              cli.Takes(1, 1),
 		ValidArgsFunction: cobra.FixedCompletions(names, noFiles),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			generate, ok := shells[args[0]]
 			if !ok {
-				return console.Usage(console.HintFor(args[0], names, "lmosd completion bash"), "no completion for %q: %s", args[0],
+				return cli.Usage(cli.HintFor(args[0], names, "lmosd completion bash"), "no completion for %q: %s", args[0],
 					strings.Join(names, ", "))
 			}
 			return generate(cmd.Root())

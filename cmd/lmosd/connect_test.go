@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 )
 
 // folder returns a data folder whose path is short enough for a socket.
@@ -70,15 +70,15 @@ func TestWhichNodeIsAsked(t *testing.T) {
 		"the socket of the folder":            {nil, []string{"--data-dir", served}, 0, socket + " (socket in the data folder)"},
 		"the folder of the variable":          {[]string{"LMOSD_DATA_DIR=" + served}, nil, 0, socket},
 		"a stale socket, then the address":    {[]string{"XDG_DATA_HOME=" + stale, "LMOSD_HTTP__LISTEN=" + addr}, nil, 0, url + " (http.listen)"},
-		"no other node for a named folder":    {nil, []string{"--data-dir", stale}, console.ExitNoNode, "no process holds the data folder " + stale},
+		"no other node for a named folder":    {nil, []string{"--data-dir", stale}, cli.ExitNoNode, "no process holds the data folder " + stale},
 		"a named folder and an address":       {[]string{"LMOSD_HTTP__LISTEN=" + addr}, []string{"--data-dir", stale}, 0, url},
-		"a socket where nobody answers":       {nil, []string{"--node", filepath.Join(stale, "lmosd.sock")}, console.ExitNoNode, "no process holds"},
-		"no socket and no fixed port":         {[]string{"LMOSD_HTTP__LISTEN=127.0.0.1:0"}, nil, console.ExitNoNode, "lmosd.sock"},
-		"neither URL nor socket":              {nil, []string{"--node", "127.0.0.1/x"}, console.ExitUsage, "neither the URL nor the socket"},
+		"a socket where nobody answers":       {nil, []string{"--node", filepath.Join(stale, "lmosd.sock")}, cli.ExitNoNode, "no process holds"},
+		"no socket and no fixed port":         {[]string{"LMOSD_HTTP__LISTEN=127.0.0.1:0"}, nil, cli.ExitNoNode, "lmosd.sock"},
+		"neither URL nor socket":              {nil, []string{"--node", "127.0.0.1/x"}, cli.ExitUsage, "neither the URL nor the socket"},
 		"a broken configuration is no bar":    {[]string{"LMOSD_PROFILE=none"}, []string{"--node", url}, 0, url},
-		"a broken configuration is a bar":     {[]string{"LMOSD_PROFILE=none"}, nil, console.ExitUsage, "env LMOSD_PROFILE"},
-		"a name of a context that is not":     {nil, []string{"--node", "tn-1"}, console.ExitUsage, "none is known"},
-		"a configuration that does not exist": {nil, []string{"-c", filepath.Join(stale, "x.yaml")}, console.ExitUsage, "config describe"},
+		"a broken configuration is a bar":     {[]string{"LMOSD_PROFILE=none"}, nil, cli.ExitUsage, "env LMOSD_PROFILE"},
+		"a name of a context that is not":     {nil, []string{"--node", "tn-1"}, cli.ExitUsage, "none is known"},
+		"a configuration that does not exist": {nil, []string{"-c", filepath.Join(stale, "x.yaml")}, cli.ExitUsage, "config describe"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

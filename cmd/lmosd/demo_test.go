@@ -7,8 +7,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/playground"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/localnet"
 )
 
 // demoSteps are what the demo has to show, in this order.
@@ -38,7 +38,7 @@ func TestDemoForPrograms(t *testing.T) {
 	t.Parallel()
 	x := newUser(t)
 	r := x.lmosd("demo", "-o", "json")
-	doc := decode[playground.DemoReport](t, r.out)
+	doc := decode[localnet.DemoReport](t, r.out)
 	if r.code != 0 || r.errors != "" || doc.Kind != "Demo" || doc.APIVersion != "lmosd/v1" || !doc.OK || doc.Took <= 0 || doc.Sizes.Record == 0 {
 		t.Errorf("exit code %d, %s%+v", r.code, r.errors, doc)
 	}
@@ -59,14 +59,14 @@ func TestDemoThatFails(t *testing.T) {
 	}
 	x := newUser(t, "TMPDIR="+deep)
 	r := x.lmosd("demo")
-	if r.code != console.ExitInternal || !strings.HasPrefix(r.out, "✗ three nodes up and meshed ") {
+	if r.code != cli.ExitInternal || !strings.HasPrefix(r.out, "✗ three nodes up and meshed ") {
 		t.Errorf("exit code %d\n%s", r.code, r.out)
 	}
 	contains(t, r.out, "0 of 9 steps passed in ")
 	contains(t, r.errors, `error: the step "three nodes up and meshed" failed`, "the path of the socket has", "hint   lmosd demo --keep")
 
 	r = x.lmosd("demo", "-o", "json")
-	if doc := decode[playground.DemoReport](t, r.out); r.code != console.ExitInternal || r.errors != "" || doc.OK || len(doc.Steps) != 1 || doc.Steps[0].OK ||
+	if doc := decode[localnet.DemoReport](t, r.out); r.code != cli.ExitInternal || r.errors != "" || doc.OK || len(doc.Steps) != 1 || doc.Steps[0].OK ||
 		!strings.Contains(doc.Steps[0].Detail, "the path of the socket has") {
 		t.Errorf("exit code %d, %s%+v", r.code, r.errors, doc)
 	}
@@ -76,7 +76,7 @@ func TestDemoThatFails(t *testing.T) {
 
 	x = newUser(t)
 	x.env = append(x.env, "TMPDIR="+x.file("file", ""))
-	contains(t, x.fails(console.ExitInternal, "demo"), "the demo cannot make a folder in ", "TMPDIR=DIR lmosd demo")
+	contains(t, x.fails(cli.ExitInternal, "demo"), "the demo cannot make a folder in ", "TMPDIR=DIR lmosd demo")
 }
 
 func TestDemoKeepsItsFolder(t *testing.T) {
@@ -86,7 +86,7 @@ func TestDemoKeepsItsFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	x := newUser(t, "TMPDIR="+deep)
-	contains(t, x.fails(console.ExitInternal, "demo", "--keep"), "kept: "+deep)
+	contains(t, x.fails(cli.ExitInternal, "demo", "--keep"), "kept: "+deep)
 	if logs, _ := filepath.Glob(filepath.Join(deep, "*", "node-1", "log")); len(logs) != 1 {
 		t.Errorf("the log of node 1 is not there: %v", logs)
 	}
@@ -98,7 +98,7 @@ func TestDemoCleansUpWhenItIsInterrupted(t *testing.T) {
 	d := x.start("demo")
 	d.prints("✓ three nodes up and meshed")
 	d.signal(syscall.SIGINT)
-	if code := d.wait(); code != console.ExitInterrupted {
+	if code := d.wait(); code != cli.ExitInterrupted {
 		t.Errorf("exit code %d\n%s%s", code, d.out.String(), d.talk.String())
 	}
 	contains(t, d.talk.String(), "error: interrupted  LMOS-1499")

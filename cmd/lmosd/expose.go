@@ -19,9 +19,9 @@ import (
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/a2a"
 	"github.com/lmosd/lmosd/bridge/mcp"
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/configcmd"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/input"
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/settings"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/configs"
 	"github.com/lmosd/lmosd/did"
@@ -49,8 +49,8 @@ func newExposeCommand(a *app) *cobra.Command {
   lmosd expose a2a:https://agent.example --name helper
   lmosd expose openapi:pets.yaml --server http://127.0.0.1:8080
   lmosd expose http://127.0.0.1:8080`,
-		Annotations: console.About(console.ScopeMesh, console.ReadWrite, "lmosd publish, lmosd call, lmosd help environment"),
-		Args:        console.Takes(1, 1),
+		Annotations: cli.About(cli.ScopeMesh, cli.ReadWrite, "lmosd publish, lmosd call, lmosd help environment"),
+		Args:        cli.Takes(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s.Target = args[0]
 			return a.expose(cmd.Context(), s)
@@ -90,14 +90,14 @@ func (a *app) expose(ctx context.Context, s expose.Spec) error {
 		return err
 	}
 	for _, w := range p.Warnings {
-		x.Warnings = append(x.Warnings, console.Place(w))
+		x.Warnings = append(x.Warnings, cli.Place(w))
 	}
 	return e.offered(ctx, p.Ref, reached(p))
 }
 
 // imports are the secrets and settings of this machine's node: an agent that this command offers is one of its agents.
 func (a *app) imports() (credentials.Store, a2a.Options, error) {
-	c, err := settings.Load(a.Console, nil)
+	c, err := configcmd.Load(a.Console, nil)
 	if err != nil { // a broken configuration keeps nobody from another node
 		return credentials.Store{}, a2a.Options{}, nil
 	}
@@ -116,7 +116,7 @@ func (a *app) ownLogger() *slog.Logger {
 	if c.Telemetry.Log.Level = "warn"; a.Flags.Verbose {
 		c.Telemetry.Log.Level = "debug"
 	}
-	return settings.Logger(a.Console, c)
+	return configcmd.Logger(a.Console, c)
 }
 
 // exposing is one run of `lmosd expose`.
@@ -194,8 +194,8 @@ func (e *exposing) offered(ctx context.Context, ref, how string) error {
 	}
 	e.told = true
 	doc := exposure{gateway.APIVersion, "Exposure", g.ID, g.Ref, g.Name, g.Owner, e.spec.Target, e.agent.Thing != nil,
-		g.Capabilities, g.Actions, console.Milliseconds(time.Since(e.began)), e.agent.Warnings}
-	err = e.Show(console.View{Doc: doc, Names: []string{g.Ref}, People: func(to *terminal.Screen, _ bool) {
+		g.Capabilities, g.Actions, cli.Milliseconds(time.Since(e.began)), e.agent.Warnings}
+	err = e.Show(cli.View{Doc: doc, Names: []string{g.Ref}, People: func(to *terminal.Screen, _ bool) {
 		to.Line(to.Paint(terminal.Green, "exposed") + " " + terminal.OneLine(copyable(g)) + " · " + how)
 		s := &terminal.Sheet{}
 		s.Add("id", g.ID)
@@ -277,11 +277,11 @@ func (a *app) offerAgents(ctx context.Context, n *node.Node, c *configs.Config, 
 		switch {
 		case err == nil:
 			set.names = append(set.names, name)
-		case strings.Contains(s.Target, "://") && ctx.Err() == nil && console.ExitOf(interact.AsError(err).Code) != console.ExitUsage:
+		case strings.Contains(s.Target, "://") && ctx.Err() == nil && cli.ExitOf(interact.AsError(err).Code) != cli.ExitUsage:
 			log.Warn("an agent of the configuration cannot be offered now", "line", line, "err", err)
 		default:
 			set.close()
-			return nil, settings.WrongAgent(c, i, err)
+			return nil, configcmd.WrongAgent(c, i, err)
 		}
 	}
 	return set, nil

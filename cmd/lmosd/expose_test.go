@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/gateway"
 )
 
@@ -62,7 +62,7 @@ func TestExposeACommand(t *testing.T) {
 	if code := p.wait(); code != 0 {
 		t.Errorf("exit code %d\n%s", code, p.talk.String())
 	}
-	eventually(t, "it is withdrawn", func() bool { return x.lmosd("call", "weather", "ask", "Bonn").code == console.ExitNotFound })
+	eventually(t, "it is withdrawn", func() bool { return x.lmosd("call", "weather", "ask", "Bonn").code == cli.ExitNotFound })
 }
 
 // What a command puts out reaches the caller on another node while the command still runs.
@@ -118,7 +118,7 @@ func TestExposedCommandFails(t *testing.T) {
 	x := newUser(t)
 	x = x.at(x.node("n"))
 	x.exposed(x.script("broken.sh", "echo 'out of paper' >&2; exit 3"))
-	contains(t, x.fails(console.ExitAgent, "call", "broken", "run"), "LMOS-1502", "exit status 3: out of paper")
+	contains(t, x.fails(cli.ExitAgent, "call", "broken", "run"), "LMOS-1502", "exit status 3: out of paper")
 }
 
 // An agent that was killed is away; if it does not come back, it is withdrawn.
@@ -130,8 +130,8 @@ func TestExposedAgentIsKilled(t *testing.T) {
 	p := x.exposed(agent)
 	p.signal(syscall.SIGKILL)
 	p.wait()
-	eventually(t, "the agent is away", func() bool { return x.lmosd("call", "weather", "run", "Bonn").code == console.ExitTimeout })
-	contains(t, x.fails(console.ExitTimeout, "call", "weather", "run", "Bonn"), "is away")
+	eventually(t, "the agent is away", func() bool { return x.lmosd("call", "weather", "run", "Bonn").code == cli.ExitTimeout })
+	contains(t, x.fails(cli.ExitTimeout, "call", "weather", "run", "Bonn"), "is away")
 
 	again := x.exposed(agent)
 	x.ok("call", "weather", "run", "Bonn")
@@ -140,7 +140,7 @@ func TestExposedAgentIsKilled(t *testing.T) {
 	}
 	again.signal(syscall.SIGKILL)
 	again.wait()
-	eventually(t, "the agent is withdrawn", func() bool { return x.lmosd("call", "weather", "run", "Bonn").code == console.ExitNotFound })
+	eventually(t, "the agent is withdrawn", func() bool { return x.lmosd("call", "weather", "run", "Bonn").code == cli.ExitNotFound })
 }
 
 // A call of another node that runs when the node of an attached agent is told to stop, or the agent is, finishes.
@@ -165,7 +165,7 @@ func TestExposedAgentIsDrained(t *testing.T) {
 				leaving = n.program
 			}
 			leaving.signal(syscall.SIGTERM)
-			eventually(t, "it takes no new calls", func() bool { return other.lmosd("call", "slow", "run", "y").code == console.ExitUnavailable })
+			eventually(t, "it takes no new calls", func() bool { return other.lmosd("call", "slow", "run", "y").code == cli.ExitUnavailable })
 			if err := os.WriteFile(free, []byte("at last\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -176,7 +176,7 @@ func TestExposedAgentIsDrained(t *testing.T) {
 				t.Errorf("%s ends with %d\n%s", who, code, leaving.talk.String())
 			}
 			if who == "the agent" {
-				eventually(t, "it is withdrawn", func() bool { return other.lmosd("call", "slow", "run", "z").code == console.ExitNotFound })
+				eventually(t, "it is withdrawn", func() bool { return other.lmosd("call", "slow", "run", "z").code == cli.ExitNotFound })
 			}
 		})
 	}
@@ -225,7 +225,7 @@ func TestExposeNeedsTheToken(t *testing.T) {
 	t.Parallel()
 	x := newUser(t)
 	n := x.node("n")
-	contains(t, x.fails(console.ExitRefused, "expose", "exec:cat", "--node", n.API), "hint")
+	contains(t, x.fails(cli.ExitRefused, "expose", "exec:cat", "--node", n.API), "hint")
 	token, err := os.ReadFile(filepath.Join(n.dir, "api.token"))
 	if err != nil {
 		t.Fatal(err)
@@ -311,11 +311,11 @@ func TestWrongAgentsOfTheConfiguration(t *testing.T) {
 		"exec:cat --chunk x -d y": "flag provided but not defined: -d",
 	} {
 		config := x.file("lmosd.yaml", "agents: [\"exec:cat --name first\", \""+line+"\"]\n")
-		said := x.fails(console.ExitUsage, "run", "--profile", "test", "--data-dir", filepath.Join(x.home, "n"), "-c", config)
+		said := x.fails(cli.ExitUsage, "run", "--profile", "test", "--data-dir", filepath.Join(x.home, "n"), "-c", config)
 		contains(t, said, "LMOS-2002", "agents[1] ("+config+":1)", says, "\n  hint   ")
 	}
 	config := x.file("lmosd.yaml", "agents: [\"exec:cat --fast\"]\n")
-	contains(t, x.fails(console.ExitUsage, "config", "validate", config), "agents[0]")
+	contains(t, x.fails(cli.ExitUsage, "config", "validate", config), "agents[0]")
 }
 
 // A node whose WebSocket does not answer is one that does not run.
@@ -330,7 +330,7 @@ func TestExposeWithoutANode(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := lmosd(t.Context(), home(t), "", "expose", "exec:cat", "--node", "http://"+addr)
-	if r.code != console.ExitNoNode || r.out != "" {
+	if r.code != cli.ExitNoNode || r.out != "" {
 		t.Errorf("exit code %d, %q %q", r.code, r.out, r.errors)
 	}
 }

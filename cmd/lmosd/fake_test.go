@@ -19,10 +19,10 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/directory/route"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest"
-	"github.com/lmosd/lmosd/route"
 	"github.com/lmosd/lmosd/td"
 )
 

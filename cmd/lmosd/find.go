@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory"
@@ -48,7 +48,7 @@ func newFindCommand(a *app) *cobra.Command {
   lmosd find weather OR traffic NOT type:tool
   lmosd find --action getWeather -o name --exit-status
   lmosd find --watch -o jsonl`,
-		Annotations: console.About(console.ScopeMesh, console.ReadOnly, "lmosd show, lmosd help names"),
+		Annotations: cli.About(cli.ScopeMesh, cli.ReadOnly, "lmosd show, lmosd help names"),
 		RunE:        func(cmd *cobra.Command, args []string) error { return a.runFind(cmd.Context(), f, args) },
 	}
 	flags := cmd.Flags()
@@ -85,9 +85,9 @@ func (a *app) runFind(ctx context.Context, f findFlags, words []string) error {
 	switch {
 	case strategy == "":
 	case strategy != td.Highest && strategy != td.MostSimilar:
-		return console.Usage("--strategy highest", "--strategy %s is neither highest nor most_similar", f.strategy)
+		return cli.Usage("--strategy highest", "--strategy %s is neither highest nor most_similar", f.strategy)
 	case len(q.Capability) != 1 || len(q.Or) > 0 || f.watch || f.explain:
-		return console.Usage("for example lmosd find --capability urn:example:weather:forecast --strategy highest",
+		return cli.Usage("for example lmosd find --capability urn:example:weather:forecast --strategy highest",
 			"--strategy is for one capability, without OR, --watch and --explain")
 	}
 	client, err := a.client()
@@ -116,13 +116,13 @@ func (a *app) runFind(ctx context.Context, f findFlags, words []string) error {
 	return a.showFound(list, f.exitStatus)
 }
 
-// showFound prints list; with exitStatus, an empty one is [console.ExitNotFound].
+// showFound prints list; with exitStatus, an empty one is [cli.ExitNotFound].
 func (a *app) showFound(list *gateway.AgentList, exitStatus bool) error {
 	if err := a.showAgents(list); err != nil {
 		return err
 	}
 	if exitStatus && len(list.Items) == 0 {
-		return console.SilentError(console.ExitNotFound)
+		return cli.SilentError(cli.ExitNotFound)
 	}
 	return nil
 }
@@ -130,7 +130,7 @@ func (a *app) showFound(list *gateway.AgentList, exitStatus bool) error {
 // findPage prints what comes after an earlier answer.
 func (a *app) findPage(ctx context.Context, f findFlags, words []string) error {
 	if len(words) > 0 || f.query.Asks() || f.owner+f.host+f.strategy != "" || f.query.Limit != 0 || f.explain || f.watch {
-		return console.Usage("lmosd find --page CURSOR", "--page goes on with its own question: leave the words and other flags out")
+		return cli.Usage("lmosd find --page CURSOR", "--page goes on with its own question: leave the words and other flags out")
 	}
 	client, err := a.client()
 	if err != nil {
@@ -161,14 +161,14 @@ func (f *findFlags) question(words []string) (q td.Query, err error) {
 		}
 	}
 	if f.query.Limit < 0 || f.timeout < 0 {
-		return q, console.Usage("for example --limit 10 --timeout 5s", "--limit and --timeout cannot be negative")
+		return q, cli.Usage("for example --limit 10 --timeout 5s", "--limit and --timeout cannot be negative")
 	}
 	if _, err := td.ParseRange(f.query.Version); f.query.Version != "" && err != nil {
-		return q, console.Usage("for example --version-range ^1.2", "--version-range: %v", err)
+		return q, cli.Usage("for example --version-range ^1.2", "--version-range: %v", err)
 	}
 	q, err = td.ParseQuery(together(words), f.query)
 	if err != nil {
-		return q, console.Usage("for example: lmosd find weather OR traffic NOT type:tool", "the question cannot be read: %v", err)
+		return q, cli.Usage("for example: lmosd find weather OR traffic NOT type:tool", "the question cannot be read: %v", err)
 	}
 	return q, nil
 }
@@ -188,14 +188,14 @@ func together(words []string) string {
 // watchFind prints what is found, and then each change on a line.
 func (a *app) watchFind(ctx context.Context, client *gateway.Client, q td.Query, explain bool) error {
 	if explain || a.Flags.Output == "wide" {
-		return console.Usage("lmosd find --watch -o jsonl", "--watch prints lines; leave --explain and -o wide out")
+		return cli.Usage("lmosd find --watch -o jsonl", "--watch prints lines; leave --explain and -o wide out")
 	}
 	var known gateway.AgentList
 	start := time.Now()
 	for change, err := range client.WatchFind(ctx, q) {
 		switch {
 		case ctx.Err() != nil:
-			return console.SilentError(console.ExitInterrupted) // Ctrl-C is how a watch ends
+			return cli.SilentError(cli.ExitInterrupted) // Ctrl-C is how a watch ends
 		case err != nil:
 			return err
 		case change.Change == "known" && change.Agent != nil:
@@ -219,7 +219,7 @@ func (a *app) showChange(c gateway.AgentChange) error {
 	if a.Flags.Output == "yaml" {
 		a.Out.Line("---")
 	}
-	v := console.View{Doc: c, People: func(s *terminal.Screen, _ bool) { changeLine(s, c, time.Now()) }}
+	v := cli.View{Doc: c, People: func(s *terminal.Screen, _ bool) { changeLine(s, c, time.Now()) }}
 	if c.Agent != nil {
 		v.Names = []string{c.Agent.Ref}
 	}
@@ -259,7 +259,7 @@ func withMethod(owner string) string {
 }
 
 func (a *app) showAgents(list *gateway.AgentList) error {
-	v := console.View{Doc: list, People: func(s *terminal.Screen, wide bool) { agentTable(list.Items, wide, time.Now()).Write(s) }}
+	v := cli.View{Doc: list, People: func(s *terminal.Screen, wide bool) { agentTable(list.Items, wide, time.Now()).Write(s) }}
 	for _, g := range list.Items {
 		v.Names = append(v.Names, g.Ref)
 	}
@@ -364,7 +364,7 @@ func (a *app) coverage(list *gateway.AgentList) {
 		if len(list.Warnings) > 0 {
 			end["warnings"] = list.Warnings
 		}
-		b, err := console.Encode(end, false)
+		b, err := cli.Encode(end, false)
 		if err == nil {
 			a.Talk.Line(strings.TrimSpace(string(b)))
 		}

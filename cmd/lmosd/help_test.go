@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/manual"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/help"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -97,23 +97,23 @@ func TestHelpIsShort(t *testing.T) {
 func TestRootHasSixFlags(t *testing.T) {
 	t.Parallel()
 	r := lmosd(t.Context(), home(t), "", "help", "-o", "json")
-	var doc manual.Tree
+	var doc help.Tree
 	if err := json.Unmarshal([]byte(r.out), &doc); err != nil || doc.Kind != "Help" {
 		t.Fatalf("%v in %s", err, r.out)
 	}
-	i := slices.IndexFunc(doc.Commands, func(c manual.Command) bool { return c.Path == "lmosd" })
+	i := slices.IndexFunc(doc.Commands, func(c help.Command) bool { return c.Path == "lmosd" })
 	if n := len(doc.Commands[i].Flags); n != 6 {
 		t.Errorf("%d flags on every help page, want 6", n)
 	}
-	j := slices.IndexFunc(doc.Commands, func(c manual.Command) bool { return c.Path == "lmosd call" })
-	if c := doc.Commands[j]; c.Scope != console.ScopeMesh || c.Impact != console.ReadWrite || c.Example == "" || len(c.Flags) == 0 {
+	j := slices.IndexFunc(doc.Commands, func(c help.Command) bool { return c.Path == "lmosd call" })
+	if c := doc.Commands[j]; c.Scope != cli.ScopeMesh || c.Impact != cli.ReadWrite || c.Example == "" || len(c.Flags) == 0 {
 		t.Errorf("call is described as %+v", c)
 	}
 }
 
 func TestTopics(t *testing.T) {
 	t.Parallel()
-	var doc manual.Tree
+	var doc help.Tree
 	if err := json.Unmarshal([]byte(lmosd(t.Context(), home(t), "", "help", "-o", "json").out), &doc); err != nil || len(doc.Topics) < 3 {
 		t.Fatalf("the topics are %q, %v", doc.Topics, err)
 	}
@@ -129,7 +129,7 @@ func TestTopics(t *testing.T) {
 		}
 	}
 	r := lmosd(t.Context(), home(t), "", "help", "exit-code")
-	if r.code != console.ExitUsage || !strings.Contains(r.errors, `did you mean "exit-codes"?`) {
+	if r.code != cli.ExitUsage || !strings.Contains(r.errors, `did you mean "exit-codes"?`) {
 		t.Errorf("an unknown topic gives %d %s", r.code, r.errors)
 	}
 	for _, args := range [][]string{{"help", "config", "show"}, {"help", "call"}, {"call", "--help"}, {"--help"}, {}} {

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lmosd/lmosd/bridge/mcp/client"
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
@@ -40,14 +40,14 @@ func newLoginCommand(a *app) *cobra.Command {
   lmosd login mcp:https://mcp.example/mcp
   lmosd login mcp:https://mcp.example/mcp --scope files:write
   lmosd login mcp:https://mcp.example/mcp --client-id lmosd-of-ann --port 8910`,
-		Annotations: console.About(console.ScopeLocal, console.ReadWrite, "lmosd logout, lmosd expose"),
-		Args:        console.Takes(0, 1),
+		Annotations: cli.About(cli.ScopeLocal, cli.ReadWrite, "lmosd logout, lmosd expose"),
+		Args:        cli.Takes(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return a.login(cmd.Context(), args[0], f)
 			}
 			if slices.ContainsFunc([]string{"client-id", "scope", "port", "timeout", "no-browser"}, cmd.Flags().Changed) {
-				return console.Usage("lmosd login mcp:https://mcp.example/mcp", "where is this host to log in?")
+				return cli.Usage("lmosd login mcp:https://mcp.example/mcp", "where is this host to log in?")
 			}
 			return a.listLogins()
 		},
@@ -125,7 +125,7 @@ func (a *app) login(ctx context.Context, target string, f loginFlags) error {
 }
 
 func (a *app) showLogin(doc loggedIn) error {
-	err := a.Show(console.View{Doc: doc, Names: []string{doc.Issuer}, People: func(to *terminal.Screen, _ bool) {
+	err := a.Show(cli.View{Doc: doc, Names: []string{doc.Issuer}, People: func(to *terminal.Screen, _ bool) {
 		to.Line(to.Paint(terminal.Green, "logged in") + " at " + terminal.OneLine(doc.Issuer))
 		s := &terminal.Sheet{}
 		s.Add("server", doc.Server)

@@ -12,7 +12,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 )
 
 // loginSite is an MCP server of the Go SDK, and at the same address an authorization server that lets everybody in.
@@ -72,9 +72,9 @@ func TestLogin(t *testing.T) {
 	n := x.node("n")
 	named := x
 	x = x.at(n)
-	contains(t, x.fails(console.ExitRefused, "expose", "mcp:"+at), "wants a login at "+strings.TrimSuffix(at, "/mcp"), "LMOS-1401",
+	contains(t, x.fails(cli.ExitRefused, "expose", "mcp:"+at), "wants a login at "+strings.TrimSuffix(at, "/mcp"), "LMOS-1401",
 		"lmosd login mcp:"+at+" --scope greet")
-	contains(t, named.fails(console.ExitRefused, "expose", "mcp:"+at, "--data-dir", n.dir), "  hint   on the host of the server: lmosd --data-dir "+n.dir+" login mcp:"+at)
+	contains(t, named.fails(cli.ExitRefused, "expose", "mcp:"+at, "--data-dir", n.dir), "  hint   on the host of the server: lmosd --data-dir "+n.dir+" login mcp:"+at)
 	contains(t, x.ok("login"), "SERVER\tISSUER\tENDS\tSCOPES")
 	p := x.start("login", "mcp:"+at, "-o", "json")
 	var address string
@@ -103,17 +103,17 @@ func TestLogin(t *testing.T) {
 	if list := decode[loginList](t, x.ok("login", "-o", "json")); len(list.Items) != 1 || list.Items[0].Server != at || !list.Items[0].Renews {
 		t.Errorf("the list is %+v", list)
 	}
-	contains(t, x.fails(console.ExitUsage, "login", "--scope", "x"), "where is this host to log in?")
-	contains(t, x.fails(console.ExitNotFound, "logout", "mcp:"+at+"x"), "not logged in at mcp:"+at+"x", "did you mean \"mcp:"+at+"\"?")
-	contains(t, x.fails(console.ExitUsage, "logout", at), "is no MCP server elsewhere")
+	contains(t, x.fails(cli.ExitUsage, "login", "--scope", "x"), "where is this host to log in?")
+	contains(t, x.fails(cli.ExitNotFound, "logout", "mcp:"+at+"x"), "not logged in at mcp:"+at+"x", "did you mean \"mcp:"+at+"\"?")
+	contains(t, x.fails(cli.ExitUsage, "logout", at), "is no MCP server elsewhere")
 	if out := decode[loggedOut](t, x.ok("logout", "mcp:"+at, "-o", "json")); len(out.Grants) != 1 || !out.Grants[0].Revoked || out.Grants[0].Reason != "" {
 		t.Errorf("logged out is %+v", out)
 	}
 	if got := x.ok("login", "-o", "name"); got != "" {
 		t.Errorf("it is logged in at %s", got)
 	}
-	contains(t, x.fails(console.ExitNotFound, "logout", "mcp:"+at), "not logged in", "lmosd login # lists")
-	contains(t, x.fails(console.ExitTimeout, "login", "mcp:"+at, "--timeout", "50ms", "--no-browser"), "nobody has agreed within 50ms")
-	contains(t, x.fails(console.ExitUsage, "login", at), "is no MCP server elsewhere")
-	contains(t, x.fails(console.ExitTimeout, "login", "mcp:http://127.0.0.1:1/"), "cannot be reached")
+	contains(t, x.fails(cli.ExitNotFound, "logout", "mcp:"+at), "not logged in", "lmosd login # lists")
+	contains(t, x.fails(cli.ExitTimeout, "login", "mcp:"+at, "--timeout", "50ms", "--no-browser"), "nobody has agreed within 50ms")
+	contains(t, x.fails(cli.ExitUsage, "login", at), "is no MCP server elsewhere")
+	contains(t, x.fails(cli.ExitTimeout, "login", "mcp:http://127.0.0.1:1/"), "cannot be reached")
 }

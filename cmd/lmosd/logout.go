@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lmosd/lmosd/bridge/mcp/client"
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/settings"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/configcmd"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
@@ -27,8 +27,8 @@ func newLogoutCommand(a *app) *cobra.Command {
 			"that can be done: what cannot is said, and is no failure. What stands in the credentials file stays there.",
 		Example: `  lmosd logout mcp:https://mcp.example/mcp
   lmosd login -o name | xargs -n1 lmosd logout`,
-		Annotations:       console.About(console.ScopeLocal, console.ReadWrite, "lmosd login"),
-		Args:              console.Takes(1, 1),
+		Annotations:       cli.About(cli.ScopeLocal, cli.ReadWrite, "lmosd login"),
+		Args:              cli.Takes(1, 1),
 		ValidArgsFunction: a.completeLogin,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.logout(cmd.Context(), args[0])
@@ -40,14 +40,14 @@ func newLogoutCommand(a *app) *cobra.Command {
 func serverOf(target, command string) (string, error) {
 	server, ok := strings.CutPrefix(target, "mcp:")
 	if !ok || !strings.HasPrefix(server, "https://") && !strings.HasPrefix(server, "http://") {
-		return "", console.Usage(command+" mcp:https://mcp.example/mcp", "%s is no MCP server elsewhere", target)
+		return "", cli.Usage(command+" mcp:https://mcp.example/mcp", "%s is no MCP server elsewhere", target)
 	}
 	return server, nil
 }
 
 // secrets are those of this command's folder.
 func (a *app) secrets() (credentials.Store, error) {
-	c, err := settings.Load(a.Console, nil)
+	c, err := configcmd.Load(a.Console, nil)
 	if err != nil {
 		return credentials.Store{}, err
 	}
@@ -89,7 +89,7 @@ func (a *app) logout(ctx context.Context, target string) error {
 		return err
 	}
 	if len(all) == 0 {
-		hint := console.HintFor(target, logins(secrets), "lmosd login   # lists the logins of this host")
+		hint := cli.HintFor(target, logins(secrets), "lmosd login   # lists the logins of this host")
 		return interact.Errorf(interact.NotFound, hint, "this host is not logged in at %s", target)
 	}
 	doc := loggedOut{APIVersion: gateway.APIVersion, Kind: "Logout", Server: server, File: secrets.GrantsFile()}
@@ -104,7 +104,7 @@ func (a *app) logout(ctx context.Context, target string) error {
 }
 
 func (a *app) showLogout(doc loggedOut) error {
-	v := console.View{Doc: doc, People: func(to *terminal.Screen, _ bool) {
+	v := cli.View{Doc: doc, People: func(to *terminal.Screen, _ bool) {
 		to.Line(to.Paint(terminal.Green, "logged out") + " of " + terminal.OneLine(doc.Server))
 		s := &terminal.Sheet{}
 		for _, g := range doc.Grants {
@@ -154,7 +154,7 @@ func (a *app) listLogins() error {
 			list.Items = append(list.Items, newLoggedIn(server, g, secrets))
 		}
 	}
-	v := console.View{Doc: list, Names: logins(secrets), People: func(s *terminal.Screen, _ bool) { loginTable(list.Items).Write(s) }}
+	v := cli.View{Doc: list, Names: logins(secrets), People: func(s *terminal.Screen, _ bool) { loginTable(list.Items).Write(s) }}
 	if err := a.Show(v); err != nil {
 		return err
 	}

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/gateway"
 )
 
@@ -22,12 +22,12 @@ func TestTasksOfANode(t *testing.T) {
 	}
 	contains(t, x.ok("task", "ls"), id+"\turn:lmos:did:key:", "\trun\t", other)
 	contains(t, x.ok("task", "show", other[:13]), "status\trunning\n")
-	contains(t, x.fails(console.ExitTimeout, "task", "wait", id, "--timeout", "100ms"), "the action goes on", "hint   lmosd task wait "+id)
+	contains(t, x.fails(cli.ExitTimeout, "task", "wait", id, "--timeout", "100ms"), "the action goes on", "hint   lmosd task wait "+id)
 
 	if out := x.ok("task", "cancel", other[:13]); out != "cancelled "+other+"\n" {
 		t.Errorf("cancel prints %q", out)
 	}
-	contains(t, x.fails(console.ExitInterrupted, "task", "wait", other), "LMOS-1499", "cancelled")
+	contains(t, x.fails(cli.ExitInterrupted, "task", "wait", other), "LMOS-1499", "cancelled")
 
 	wait := x.start("task", "wait", id[:13])
 	x.file("go-on", "")
@@ -87,7 +87,7 @@ func TestWatchAcrossNodes(t *testing.T) {
 	if again := decode[occurrence](t, x.at(b).ok("watch", "weather", "--since", e.ID, "--limit", "1", "-o", "jsonl")); again.ID != decode[occurrence](t, lines[1]).ID {
 		t.Errorf("after %s came %+v", e.ID, again)
 	}
-	if said := x.at(b).fails(console.ExitTimeout, "watch", "weather", "--limit", "1", "--timeout", "100ms"); !strings.Contains(said, "0 events of 1 came") {
+	if said := x.at(b).fails(cli.ExitTimeout, "watch", "weather", "--limit", "1", "--timeout", "100ms"); !strings.Contains(said, "0 events of 1 came") {
 		t.Errorf("it says %s", said)
 	}
 }
@@ -103,7 +103,7 @@ func TestWatchIsInterrupted(t *testing.T) {
 		x.ok("call", "weather", "giveFeedback", "rating=4")
 		return strings.Contains(watch.out.String(), "{\"rating\":4}")
 	})
-	if code := watch.stop(); code != console.ExitInterrupted || strings.Contains(watch.talk.String(), "error") {
+	if code := watch.stop(); code != cli.ExitInterrupted || strings.Contains(watch.talk.String(), "error") {
 		t.Errorf("exit code %d, %s", code, watch.talk.String())
 	}
 }

@@ -7,9 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lmosd/lmosd/bridge/mcp/facade"
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/relay"
+	"github.com/lmosd/lmosd/bridge/mcp/aggregator"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/stdio"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/interact"
 )
@@ -25,8 +25,8 @@ func newMCPCommand(a *app) *cobra.Command {
 			"lmosd install writes this command into a client's configuration.",
 		Example: `  lmosd mcp
   lmosd mcp --thing weather`,
-		Annotations: console.About(console.ScopeMesh, console.ReadWrite, "lmosd install, lmosd expose, lmosd run"),
-		Args:        console.Takes(0, 0),
+		Annotations: cli.About(cli.ScopeMesh, cli.ReadWrite, "lmosd install, lmosd expose, lmosd run"),
+		Args:        cli.Takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.relayMCP(cmd.Context(), thing)
 		},
@@ -50,13 +50,13 @@ func (a *app) relayMCP(ctx context.Context, thing string) error {
 			return nil, err
 		}
 		defer client.Close()
-		body, err := client.Stream(ctx, path, facade.LinesType, in)
+		body, err := client.Stream(ctx, path, aggregator.LinesType, in)
 		if err != nil {
 			return nil, a.target.Explain(err)
 		}
 		return body, nil
 	}
-	return relay.Run(ctx, relay.Options{In: a.Stdin, Out: a.Out, Dial: dial, Told: a.tellNode, Version: version()})
+	return stdio.Run(ctx, stdio.Options{In: a.Stdin, Out: a.Out, Dial: dial, Told: a.tellNode, Version: version()})
 }
 
 // knows reports whether the node knows an agent. One that does not run is asked later.

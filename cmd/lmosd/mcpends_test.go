@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
 // endless is a program: an MCP server of both eras whose tool "wait" says that it is at work, if somebody wants to hear that, and never
@@ -29,14 +29,14 @@ func endless() {
 		if err != nil {
 			return
 		}
-		m, err := wire.Parse(bytes.TrimSpace(line))
+		m, err := protocol.Parse(bytes.TrimSpace(line))
 		if err != nil {
 			continue
 		}
 		for _, r := range endlessReplies(m) {
 			fmt.Println(string(r.Bytes()))
 		}
-		if m.Method() == wire.CallTool {
+		if m.Method() == protocol.CallTool {
 			note(fmt.Sprintln(os.Getpid()))
 		}
 	}
@@ -54,23 +54,23 @@ func note(line string) {
 }
 
 // endlessReplies are what the server says at once.
-func endlessReplies(m *wire.Message) []*wire.Message {
-	reply := func(v map[string]any) []*wire.Message {
+func endlessReplies(m *protocol.Message) []*protocol.Message {
+	reply := func(v map[string]any) []*protocol.Message {
 		v["resultType"], v["ttlMs"], v["cacheScope"] = "complete", 0, "public"
-		return []*wire.Message{wire.Respond(m.ID(), v)}
+		return []*protocol.Message{protocol.Respond(m.ID(), v)}
 	}
 	switch token := m.ProgressToken(); {
-	case m.Method() == wire.Discover:
-		return reply(map[string]any{"supportedVersions": []string{wire.Modern}, "capabilities": map[string]any{"tools": struct{}{}}})
-	case m.Method() == wire.Initialize:
-		return reply(map[string]any{"protocolVersion": wire.Legacy, "capabilities": map[string]any{"tools": struct{}{}},
-			"serverInfo": wire.Implementation{Name: "endless", Version: "1"}})
+	case m.Method() == protocol.Discover:
+		return reply(map[string]any{"supportedVersions": []string{protocol.Modern}, "capabilities": map[string]any{"tools": struct{}{}}})
+	case m.Method() == protocol.Initialize:
+		return reply(map[string]any{"protocolVersion": protocol.Legacy, "capabilities": map[string]any{"tools": struct{}{}},
+			"serverInfo": protocol.Implementation{Name: "endless", Version: "1"}})
 	case m.Method() == "tools/list":
 		return reply(map[string]any{"tools": []any{map[string]any{"name": "wait", "inputSchema": map[string]string{"type": "object"}}}})
-	case m.Method() == wire.CallTool && token != nil:
-		return []*wire.Message{wire.Request("", wire.Progress, map[string]any{"progressToken": token, "progress": 1})}
-	case m.IsRequest() && m.Method() != wire.CallTool:
-		return []*wire.Message{wire.Refuse(m.ID(), wire.Errorf(wire.UnknownMethod, "no"))}
+	case m.Method() == protocol.CallTool && token != nil:
+		return []*protocol.Message{protocol.Request("", protocol.Progress, map[string]any{"progressToken": token, "progress": 1})}
+	case m.IsRequest() && m.Method() != protocol.CallTool:
+		return []*protocol.Message{protocol.Refuse(m.ID(), protocol.Errorf(protocol.UnknownMethod, "no"))}
 	}
 	return nil
 }
@@ -79,7 +79,7 @@ func endlessReplies(m *wire.Message) []*wire.Message {
 func breaking(t *testing.T, end <-chan struct{}) (url string) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		m, bad := wire.Parse(body)
+		m, bad := protocol.Parse(body)
 		switch {
 		case r.Method != http.MethodPost:
 			w.WriteHeader(http.StatusMethodNotAllowed)
@@ -87,7 +87,7 @@ func breaking(t *testing.T, end <-chan struct{}) (url string) {
 			w.WriteHeader(http.StatusBadRequest)
 		case !m.IsRequest():
 			w.WriteHeader(http.StatusAccepted)
-		case m.Method() == wire.CallTool:
+		case m.Method() == protocol.CallTool:
 			w.Header().Set("Content-Type", "text/event-stream")
 			for _, e := range endlessReplies(m) {
 				fmt.Fprintf(w, "data: %s\n\n", e.Bytes())
@@ -116,43 +116,43 @@ type mcpCaller struct {
 const callID = `"the call"`
 
 // answers are the responses to the call.
-func (c *mcpCaller) answers() (all []*wire.Message) {
+func (c *mcpCaller) answers() (all []*protocol.Message) {
 	for line := range strings.Lines(c.said.String()) {
 		line = strings.TrimPrefix(strings.TrimSpace(line), "data: ")
-		if m, err := wire.Parse([]byte(line)); err == nil && m.IsResponse() && m.ID() == callID {
+		if m, err := protocol.Parse([]byte(line)); err == nil && m.IsResponse() && m.ID() == callID {
 			all = append(all, m)
 		}
 	}
 	return all
 }
 
-func (c *mcpCaller) progressed() bool { return strings.Contains(c.said.String(), wire.Progress) }
+func (c *mcpCaller) progressed() bool { return strings.Contains(c.said.String(), protocol.Progress) }
 
 // mcpRequest is one of an era.
-func mcpRequest(id wire.ID, method, era string, progress bool) *wire.Message {
+func mcpRequest(id protocol.ID, method, era string, progress bool) *protocol.Message {
 	meta := map[string]any{}
-	if era == wire.Modern {
-		meta[wire.MetaVersion], meta[wire.MetaCapabilities] = era, struct{}{}
+	if era == protocol.Modern {
+		meta[protocol.MetaVersion], meta[protocol.MetaCapabilities] = era, struct{}{}
 	}
 	if progress {
 		meta["progressToken"] = "p" + era
 	}
 	params := map[string]any{"_meta": meta}
 	switch method {
-	case wire.CallTool:
+	case protocol.CallTool:
 		params["name"], params["arguments"] = "wait", struct{}{}
-	case wire.Initialize:
+	case protocol.Initialize:
 		params["protocolVersion"], params["capabilities"] = era, struct{}{}
-		params["clientInfo"] = wire.Implementation{Name: "test", Version: "1"}
+		params["clientInfo"] = protocol.Implementation{Name: "test", Version: "1"}
 	}
-	return wire.Request(id, method, params)
+	return protocol.Request(id, method, params)
 }
 
 // overHTTP calls at url.
 func overHTTP(t *testing.T, url, era string, progress bool) *mcpCaller {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{}}
-	post := func(m *wire.Message, session string) (*http.Response, error) {
+	post := func(m *protocol.Message, session string) (*http.Response, error) {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, bytes.NewReader(m.Bytes()))
 		if err != nil {
 			return nil, err
@@ -166,8 +166,8 @@ func overHTTP(t *testing.T, url, era string, progress bool) *mcpCaller {
 		return client.Do(req)
 	}
 	session := ""
-	if era != wire.Modern {
-		for _, m := range []*wire.Message{mcpRequest("0", wire.Initialize, era, false), wire.Request("", wire.Initialized, nil)} {
+	if era != protocol.Modern {
+		for _, m := range []*protocol.Message{mcpRequest("0", protocol.Initialize, era, false), protocol.Request("", protocol.Initialized, nil)} {
 			resp, err := post(m, session)
 			if err != nil || resp.StatusCode >= 300 {
 				t.Fatal(resp, err)
@@ -180,7 +180,7 @@ func overHTTP(t *testing.T, url, era string, progress bool) *mcpCaller {
 	c := &mcpCaller{name: era + " over HTTP", said: &buffer{}}
 	var work sync.WaitGroup
 	work.Go(func() {
-		resp, err := post(mcpRequest(callID, wire.CallTool, era, progress), session)
+		resp, err := post(mcpRequest(callID, protocol.CallTool, era, progress), session)
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			return
@@ -212,11 +212,11 @@ func (x *user) piped(args ...string) (*program, io.WriteCloser) {
 func overStdio(x *user, thing, era string, progress bool) *mcpCaller {
 	x.t.Helper()
 	p, in := x.piped("mcp", "--thing", thing)
-	if era != wire.Modern {
-		fmt.Fprintf(in, "%s\n%s\n", mcpRequest("0", wire.Initialize, era, false).Bytes(), wire.Request("", wire.Initialized, nil).Bytes())
+	if era != protocol.Modern {
+		fmt.Fprintf(in, "%s\n%s\n", mcpRequest("0", protocol.Initialize, era, false).Bytes(), protocol.Request("", protocol.Initialized, nil).Bytes())
 		p.prints(`"protocolVersion"`)
 	}
-	fmt.Fprintf(in, "%s\n", mcpRequest(callID, wire.CallTool, era, progress).Bytes())
+	fmt.Fprintf(in, "%s\n", mcpRequest(callID, protocol.CallTool, era, progress).Bytes())
 	return &mcpCaller{name: era + " over stdio", said: &p.out, leave: func() {
 		in.Close()
 		p.wait()
@@ -266,7 +266,7 @@ func (c endCase) run(t *testing.T) {
 	x.at(a).exposed(target, "--name", "waiter")
 	eventually(t, "the other node finds it", func() bool { return x.at(b).lmosd("show", "waiter").code == 0 })
 	var callers []*mcpCaller
-	for _, era := range []string{wire.Modern, wire.Legacy} {
+	for _, era := range []string{protocol.Modern, protocol.Legacy} {
 		callers = append(callers, overHTTP(t, b.API+"/mcp/things/waiter", era, c.progress), overStdio(x.at(b), "waiter", era, c.progress))
 	}
 	pids := func() (all []int) {
@@ -311,14 +311,14 @@ func TestAClientThatBeginsWhileTheHostIsDown(t *testing.T) {
 	a.wait()
 	p, in := x.at(b).piped("mcp", "--thing", "waiter")
 	said := 0
-	ask := func(method string) *wire.Message {
+	ask := func(method string) *protocol.Message {
 		said++
-		id := wire.ID(strconv.Itoa(said))
-		fmt.Fprintf(in, "%s\n", mcpRequest(id, method, wire.Legacy, false).Bytes())
-		var got *wire.Message
+		id := protocol.ID(strconv.Itoa(said))
+		fmt.Fprintf(in, "%s\n", mcpRequest(id, method, protocol.Legacy, false).Bytes())
+		var got *protocol.Message
 		eventually(t, method+" is answered", func() bool {
 			for line := range strings.Lines(p.out.String()) {
-				if m, err := wire.Parse([]byte(strings.TrimSpace(line))); err == nil && m.IsResponse() && m.ID() == id {
+				if m, err := protocol.Parse([]byte(strings.TrimSpace(line))); err == nil && m.IsResponse() && m.ID() == id {
 					got = m
 				}
 			}
@@ -326,10 +326,10 @@ func TestAClientThatBeginsWhileTheHostIsDown(t *testing.T) {
 		})
 		return got
 	}
-	contains(t, string(ask(wire.Initialize).Bytes()), `"protocolVersion":"2025-11-25"`, `"title":"waiter"`)
-	fmt.Fprintf(in, "%s\n", wire.Request("", wire.Initialized, nil).Bytes())
+	contains(t, string(ask(protocol.Initialize).Bytes()), `"protocolVersion":"2025-11-25"`, `"title":"waiter"`)
+	fmt.Fprintf(in, "%s\n", protocol.Request("", protocol.Initialized, nil).Bytes())
 	contains(t, string(ask("tools/list").Bytes()), `"name":"wait"`, "LMOS-1503")
-	contains(t, string(ask(wire.CallTool).Bytes()), `"isError":true`, "LMOS-1503", "try again later")
+	contains(t, string(ask(protocol.CallTool).Bytes()), `"isError":true`, "LMOS-1503", "try again later")
 	a = x.node("a", "--mesh.bootstrap", b.P2P[0])
 	eventually(t, "the server itself answers", func() bool {
 		list := string(ask("tools/list").Bytes())

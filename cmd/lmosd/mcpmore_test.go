@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
 const crowdSize = 300
@@ -27,14 +27,14 @@ func crowded() {
 		if err != nil {
 			return
 		}
-		m, err := wire.Parse(bytes.TrimSpace(line))
+		m, err := protocol.Parse(bytes.TrimSpace(line))
 		if err != nil || !m.IsRequest() {
 			continue
 		}
-		var r *wire.Message
+		var r *protocol.Message
 		switch m.Method() {
-		case wire.CallTool:
-			r = wire.Respond(m.ID(), map[string]any{"resultType": "complete", "content": []any{map[string]string{"type": "text",
+		case protocol.CallTool:
+			r = protocol.Respond(m.ID(), map[string]any{"resultType": "complete", "content": []any{map[string]string{"type": "text",
 				"text": m.Text("name") + " says " + m.Text("arguments", "what")}}})
 		case "tools/list":
 			r = crowdPage(m)
@@ -46,7 +46,7 @@ func crowded() {
 }
 
 // crowdPage is a page of 40 tools.
-func crowdPage(m *wire.Message) *wire.Message {
+func crowdPage(m *protocol.Message) *protocol.Message {
 	from, _ := strconv.Atoi(m.Text("cursor")) // none is the first
 	tools := []any{}
 	for i := from; i < min(from+40, crowdSize); i++ {
@@ -61,7 +61,7 @@ func crowdPage(m *wire.Message) *wire.Message {
 	if from+40 < crowdSize {
 		page["nextCursor"] = strconv.Itoa(from + 40)
 	}
-	return wire.Respond(m.ID(), page)
+	return protocol.Respond(m.ID(), page)
 }
 
 // Everybody at another node sees all 300 tools of a server whose description has room for a part of them, and calls the last one; and when
@@ -74,16 +74,16 @@ func TestAServerWithMoreToolsThanItsDescription(t *testing.T) {
 	x.at(a).exposed("mcp:crowded", "--name", "crowd")
 	at := x.at(b)
 	eventually(t, "the other node finds it", func() bool { return at.lmosd("show", "crowd").code == 0 })
-	ask := func(path, method string, params map[string]any) *wire.Message {
+	ask := func(path, method string, params map[string]any) *protocol.Message {
 		t.Helper()
-		params["_meta"] = map[string]any{wire.MetaVersion: wire.Modern, wire.MetaCapabilities: struct{}{}}
+		params["_meta"] = map[string]any{protocol.MetaVersion: protocol.Modern, protocol.MetaCapabilities: struct{}{}}
 		name, _ := params["name"].(string)
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.API+path, bytes.NewReader(wire.Request("1", method, params).Bytes()))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.API+path, bytes.NewReader(protocol.Request("1", method, params).Bytes()))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for key, value := range map[string]string{"Content-Type": "application/json", "Accept": "application/json, text/event-stream",
-			"Mcp-Protocol-Version": wire.Modern, "Mcp-Method": method, "Mcp-Name": name} {
+			"Mcp-Protocol-Version": protocol.Modern, "Mcp-Method": method, "Mcp-Name": name} {
 			req.Header.Set(key, value)
 		}
 		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
@@ -94,7 +94,7 @@ func TestAServerWithMoreToolsThanItsDescription(t *testing.T) {
 		defer resp.Body.Close()
 		for lines := bufio.NewReader(resp.Body); ; {
 			line, err := lines.ReadBytes('\n')
-			if m, bad := wire.Parse(bytes.TrimSpace(bytes.TrimPrefix(line, []byte("data: ")))); bad == nil && m.IsResponse() {
+			if m, bad := protocol.Parse(bytes.TrimSpace(bytes.TrimPrefix(line, []byte("data: ")))); bad == nil && m.IsResponse() {
 				return m
 			}
 			if err != nil {
@@ -127,7 +127,7 @@ func TestAServerWithMoreToolsThanItsDescription(t *testing.T) {
 	}
 	mesh := func(name, arguments string) string {
 		t.Helper()
-		return string(ask("/mcp", wire.CallTool, map[string]any{"name": name, "arguments": json.RawMessage(arguments)}).Bytes())
+		return string(ask("/mcp", protocol.CallTool, map[string]any{"name": name, "arguments": json.RawMessage(arguments)}).Bytes())
 	}
 	if all := names("/mcp/things/crowd"); len(all) != crowdSize || !slices.Contains(all, "tool_299") {
 		t.Errorf("/mcp/things/crowd lists %d tools", len(all))

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/lmosd/lmosd/bridge"
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/input"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/gateway"
@@ -45,7 +45,7 @@ func (c *conversation) undescribed(ctx context.Context, name string, why error) 
 // named puts the input of a tool into what the action takes that calls it.
 func named(o *gateway.CallOptions, tool string) error {
 	if o.Stream != nil || len(o.Body) > 0 && !json.Valid(o.Body) {
-		return console.Usage("give it as name=value, or as JSON", "%s takes arguments", tool)
+		return cli.Usage("give it as name=value, or as JSON", "%s takes arguments", tool)
 	}
 	arguments := json.RawMessage(o.Body)
 	if len(arguments) == 0 {

@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/settings"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/configcmd"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
@@ -29,8 +29,8 @@ func newIDCommand(a *app) *cobra.Command {
 		Example: `  lmosd id
   lmosd id -o json --jq .did
   lmosd run --mesh.bootstrap "$(lmosd id --jq '.p2p[0]')"   # on another host`,
-		Annotations: console.About(console.ScopeLocal, console.ReadOnly, "lmosd status"),
-		Args:        console.Takes(0, 0),
+		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly, "lmosd status"),
+		Args:        cli.Takes(0, 0),
 		RunE:        func(cmd *cobra.Command, _ []string) error { return a.runID(cmd.Context()) },
 	}
 }
@@ -51,7 +51,7 @@ func (a *app) runID(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return a.Show(console.View{Doc: id, Names: []string{string(id.DID)}, People: func(s *terminal.Screen, _ bool) {
+	return a.Show(cli.View{Doc: id, Names: []string{string(id.DID)}, People: func(s *terminal.Screen, _ bool) {
 		sheet := &terminal.Sheet{}
 		sheet.Add("did", string(id.DID))
 		sheet.Add("peer", id.PeerID)
@@ -87,7 +87,7 @@ func (a *app) identify(ctx context.Context) (*identity, error) {
 
 // key opens the key file, which must exist: a look at an identity must not make one.
 func (a *app) key() (*keystore.Key, error) {
-	c, err := settings.Load(a.Console, nil)
+	c, err := configcmd.Load(a.Console, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -118,8 +118,8 @@ func newStatusCommand(a *app) *cobra.Command {
 		Example: `  lmosd status
   lmosd status -o json --jq .state
   lmosd status --node http://127.0.0.1:4670`,
-		Annotations: console.About(console.ScopeLocal, console.ReadOnly, "lmosd peers, lmosd id"),
-		Args:        console.Takes(0, 0),
+		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly, "lmosd peers, lmosd id"),
+		Args:        cli.Takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := a.status(cmd.Context())
 			if err != nil {
@@ -131,7 +131,7 @@ func newStatusCommand(a *app) *cobra.Command {
 }
 
 func (a *app) showStatus(st *gateway.Status) error {
-	err := a.Show(console.View{Doc: st, Names: []string{string(st.DID)}, People: func(s *terminal.Screen, wide bool) {
+	err := a.Show(cli.View{Doc: st, Names: []string{string(st.DID)}, People: func(s *terminal.Screen, wide bool) {
 		if s.TTY {
 			statusScreen(s, st, a.hint)
 		} else {
@@ -221,8 +221,8 @@ func newPeersCommand(a *app) *cobra.Command {
 		Example: `  lmosd peers
   lmosd peers -o name
   lmosd peers connect /ip4/192.0.2.7/tcp/4667/p2p/12D3KooW…`,
-		Annotations: console.About(console.ScopeLocal, console.ReadOnly, "lmosd status, lmosd id"),
-		Args:        console.Subcommand,
+		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly, "lmosd status, lmosd id"),
+		Args:        cli.Subcommand,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.runPeers(cmd.Context(), exitStatus)
 		},
@@ -239,8 +239,8 @@ func newConnectCommand(a *app) *cobra.Command {
 		Long:  "Connects the node to the one at the address, which ends in /p2p/ and its id; `lmosd id` prints it there.",
 		Example: `  lmosd peers connect /ip4/192.0.2.7/tcp/4667/p2p/12D3KooW…
   lmosd peers connect "$(ssh other lmosd id --jq '.p2p[0]')"`,
-		Annotations: console.About(console.ScopeMesh, console.ReadWrite, "lmosd peers"),
-		Args:        console.Takes(1, 1),
+		Annotations: cli.About(cli.ScopeMesh, cli.ReadWrite, "lmosd peers"),
+		Args:        cli.Takes(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			client, err := a.client()
 			if err != nil {
@@ -262,7 +262,7 @@ func (a *app) showConnected(addr string) error {
 		Addr       string `json:"addr"`
 	}{gateway.APIVersion, "Connection", addr}
 	_, id, _ := strings.Cut(addr, "/p2p/")
-	err := a.Show(console.View{Doc: doc, Names: []string{id}, People: func(s *terminal.Screen, _ bool) {
+	err := a.Show(cli.View{Doc: doc, Names: []string{id}, People: func(s *terminal.Screen, _ bool) {
 		s.Line("connected to " + terminal.OneLine(id))
 	}})
 	if err == nil {
@@ -281,7 +281,7 @@ func (a *app) runPeers(ctx context.Context, exitStatus bool) error {
 	if err != nil {
 		return err
 	}
-	v := console.View{Doc: list, People: func(s *terminal.Screen, wide bool) { peerTable(list.Items, wide).Write(s) }}
+	v := cli.View{Doc: list, People: func(s *terminal.Screen, wide bool) { peerTable(list.Items, wide).Write(s) }}
 	for _, p := range list.Items {
 		v.Names = append(v.Names, string(p.DID))
 	}
@@ -296,7 +296,7 @@ func (a *app) runPeers(ctx context.Context, exitStatus bool) error {
 	}
 	a.Next("lmosd peers connect MULTIADDR   # one that lmosd id prints on another host")
 	if exitStatus {
-		return console.SilentError(console.ExitNotFound)
+		return cli.SilentError(cli.ExitNotFound)
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/input"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/printer"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
@@ -28,8 +28,8 @@ func newReadCommand(a *app) *cobra.Command {
   lmosd read weather
   lmosd read weather units --watch
   lmosd read weather modelConfiguration --jq .output.temperature`,
-		Annotations:       console.About(console.ScopeMesh, console.ReadOnly, "lmosd write, lmosd watch, lmosd show"),
-		Args:              console.Takes(1, 2),
+		Annotations:       cli.About(cli.ScopeMesh, cli.ReadOnly, "lmosd write, lmosd watch, lmosd show"),
+		Args:              cli.Takes(1, 2),
 		ValidArgsFunction: a.completeProperty,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if watch {
@@ -57,8 +57,8 @@ func newWriteCommand(a *app) *cobra.Command {
 		Example: `  lmosd write weather units celsius
   lmosd write weather modelConfiguration temperature=0.2 model=small
   lmosd write weather modelConfiguration ':={"temperature":0.2}'`,
-		Annotations:       console.About(console.ScopeMesh, console.ReadWrite, "lmosd read, lmosd call"),
-		Args:              console.Takes(3, -1),
+		Annotations:       cli.About(cli.ScopeMesh, cli.ReadWrite, "lmosd read, lmosd call"),
+		Args:              cli.Takes(3, -1),
 		ValidArgsFunction: a.completeProperty,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.interact(cmd.Context(), timeout, "write", args, func(ctx context.Context, c *conversation) error {
@@ -82,7 +82,7 @@ func (c *conversation) read(ctx context.Context, name string) error {
 	}
 	r := c.result(value, media, nil)
 	r.Property = name
-	return c.Show(console.View{Doc: r, Names: []string{c.agent.Ref}, People: func(s *terminal.Screen, _ bool) {
+	return c.Show(cli.View{Doc: r, Names: []string{c.agent.Ref}, People: func(s *terminal.Screen, _ bool) {
 		printer.Write(s, value, media)
 	}})
 }
@@ -123,7 +123,7 @@ func (c *conversation) write(ctx context.Context, name string, words []string) e
 	}
 	r := c.result(nil, "", nil)
 	r.Property = name
-	err = c.Show(console.View{Doc: r, Names: []string{c.agent.Ref}, People: func(s *terminal.Screen, _ bool) {
+	err = c.Show(cli.View{Doc: r, Names: []string{c.agent.Ref}, People: func(s *terminal.Screen, _ bool) {
 		s.Line("wrote " + name + " of " + terminal.OneLine(copyable(c.agent)))
 	}})
 	if err == nil {

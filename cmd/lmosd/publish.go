@@ -8,10 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/check"
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/input"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/validate"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
@@ -27,8 +27,8 @@ func newPublishCommand(a *app) *cobra.Command {
 		Example: `  lmosd publish weather.td.json
   lmosd publish agents/*.td.json
   curl -s http://127.0.0.1:8080/td | lmosd publish -`,
-		Annotations: console.About(console.ScopeMesh, console.ReadWrite, "lmosd validate, lmosd unpublish"),
-		Args:        console.Takes(1, -1),
+		Annotations: cli.About(cli.ScopeMesh, cli.ReadWrite, "lmosd validate, lmosd unpublish"),
+		Args:        cli.Takes(1, -1),
 		RunE:        func(cmd *cobra.Command, args []string) error { return a.runPublish(cmd.Context(), args) },
 	}
 }
@@ -41,8 +41,8 @@ func newUnpublishCommand(a *app) *cobra.Command {
 			"it, at the latest when the record expires. The agent's own server is not touched.",
 		Example: `  lmosd unpublish weather
   lmosd find --owner z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH -o name | xargs lmosd unpublish`,
-		Annotations:       console.About(console.ScopeMesh, console.ReadWrite, "lmosd publish"),
-		Args:              console.Takes(1, -1),
+		Annotations:       cli.About(cli.ScopeMesh, cli.ReadWrite, "lmosd publish"),
+		Args:              cli.Takes(1, -1),
 		ValidArgsFunction: a.completeAgent,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.each(cmd.Context(), args, func(ctx context.Context, c *gateway.Client, ref string) (*gateway.Publication, error) {
@@ -66,12 +66,12 @@ func newMoveCommand(a *app) *cobra.Command {
 			"one there: it has the same id, or one made of the new owner in place of the old. Others are told for 30 days.",
 		Example: `  lmosd move weather --to did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH
   lmosd move weather --to weather@z6MkpTHR8VNs`,
-		Annotations:       console.About(console.ScopeMesh, console.ReadWrite, "lmosd publish, lmosd unpublish, lmosd id"),
-		Args:              console.Takes(1, 1),
+		Annotations:       cli.About(cli.ScopeMesh, cli.ReadWrite, "lmosd publish, lmosd unpublish, lmosd id"),
+		Args:              cli.Takes(1, 1),
 		ValidArgsFunction: a.completeAgent,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if to == "" {
-				return console.Usage("lmosd move "+terminal.Shell(args[0])+" --to DID   # that lmosd id prints on the other node",
+				return cli.Usage("lmosd move "+terminal.Shell(args[0])+" --to DID   # that lmosd id prints on the other node",
 					"--to says whose the agent is now")
 			}
 			return a.each(cmd.Context(), args, func(ctx context.Context, c *gateway.Client, ref string) (*gateway.Publication, error) {
@@ -115,7 +115,7 @@ func (a *app) remarks(p *gateway.Publication, name string, raw []byte) {
 		return // the node read it, and said what it had to
 	}
 	known := p.Warnings
-	p.Warnings = append(check.Obstacles(t), known...)
+	p.Warnings = append(validate.Obstacles(t), known...)
 	if !a.ForPeople() {
 		for _, w := range t.Warnings {
 			if !slices.Contains(known, w) {
@@ -171,8 +171,8 @@ func (a *app) each(ctx context.Context, args []string,
 }
 
 // publications is the view of what was changed, for programs.
-func publications(done []*gateway.Publication) console.View {
-	v := console.View{Doc: struct {
+func publications(done []*gateway.Publication) cli.View {
+	v := cli.View{Doc: struct {
 		APIVersion string                 `json:"apiVersion"`
 		Kind       string                 `json:"kind"` // PublicationList
 		Items      []*gateway.Publication `json:"items"`
@@ -201,7 +201,7 @@ func (a *app) showPublication(p *gateway.Publication) {
 		terminal.Millis(p.Took))
 	a.Note("id %s · revision %d · record %s · description %s", p.ID, p.Seq, terminal.Size(p.RecordSize), terminal.Size(p.TDSize))
 	for _, w := range p.Warnings {
-		a.Talk.Item(a.Talk.Paint(terminal.Yellow, "warning: "), 9, console.Place(w))
+		a.Talk.Item(a.Talk.Paint(terminal.Yellow, "warning: "), 9, cli.Place(w))
 	}
 }
 

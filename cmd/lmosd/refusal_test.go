@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 )
 
 // TestARefusalHasItsExitCode: three processes. A host refuses one of the others, which knows the host's agent from the third: call, find,
@@ -20,9 +20,9 @@ func TestARefusalHasItsExitCode(t *testing.T) {
 	eventually(t, "the caller knows the agent", func() bool { return x.at(caller).lmosd("show", "weather").code == 0 })
 	args := []string{"call", "weather", "getWeather", "question=Rain?", "interactionMode=text"}
 	for range 2 {
-		contains(t, x.at(caller).fails(console.ExitRefused, args...), "LMOS-1403", "refuses this node by its policy", "trust.allow")
+		contains(t, x.at(caller).fails(cli.ExitRefused, args...), "LMOS-1403", "refuses this node by its policy", "trust.allow")
 	}
-	contains(t, x.at(caller).fails(console.ExitRefused, "peers", "connect", host.P2P[0]), "LMOS-1403")
+	contains(t, x.at(caller).fails(cli.ExitRefused, "peers", "connect", host.P2P[0]), "LMOS-1403")
 	contains(t, x.at(caller).ok("find", "weather"), "refused")
 	contains(t, x.at(caller).ok("show", "weather"), "refused")
 	if r := x.at(caller).lmosd("find", "weather"); r.code != 0 {

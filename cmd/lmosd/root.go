@@ -3,13 +3,13 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/catalogue"
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/check"
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/configcmd"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/errcatalog"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/help"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/install"
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/manual"
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/playground"
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/settings"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/localnet"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/validate"
 )
 
 // groups are the headings of `lmosd --help`, in the order of a first day with lmosd.
@@ -29,7 +29,7 @@ func newRootCommand(a *app) *cobra.Command {
 		Example: `  lmosd run                                               start a node
   lmosd find --capability urn:example:weather:forecast    who can do this?
   lmosd call weather getWeather question="Rain in Bonn?"  ask one of them`,
-		Args: console.Subcommand,
+		Args: cli.Subcommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		// Errors are printed once, by Console.Fail; the usage of a command does not help with an agent that is away.
 		SilenceErrors: true,
@@ -38,9 +38,9 @@ func newRootCommand(a *app) *cobra.Command {
 		PersistentPreRunE: a.Check,
 	}
 	a.Flags.Register(root.PersistentFlags())
-	root.SetFlagErrorFunc(console.FlagError)
-	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { manual.Print(a.Console, cmd) })
-	root.SetHelpCommand(manual.NewHelpCommand(a.Console))
+	root.SetFlagErrorFunc(cli.FlagError)
+	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { help.Print(a.Console, cmd) })
+	root.SetHelpCommand(help.NewHelpCommand(a.Console))
 	root.AddGroup(groups...)
 	root.SetHelpCommandGroupID("develop")
 	root.CompletionOptions.DisableDefaultCmd = true // newCompletionCommand has its place
@@ -68,20 +68,20 @@ func (a *app) commands() map[string][]*cobra.Command {
 		"use": {newFindCommand(a), newRouteCommand(a), newShowCommand(a), newCallCommand(a), newReadCommand(a), newWriteCommand(a), newWatchCommand(a),
 			newTaskCommand(a), newPingCommand(a), newTraceCommand(a)},
 		"offer": {newExposeCommand(a), newLoginCommand(a), newLogoutCommand(a), newPublishCommand(a), newUnpublishCommand(a),
-			newMoveCommand(a), check.NewCommand(a.Console)},
-		"node":    {annotate(newRunCommand(a), console.ScopeMesh, console.ReadWrite), newIDCommand(a), newStatusCommand(a), newPeersCommand(a)},
-		"operate": {settings.NewConfigCommand(a.Console)},
-		"develop": {annotate(playground.NewDemoCommand(a.Console), console.ScopeLocal, console.ReadOnly),
-			annotate(playground.NewTestnetCommand(a.Console), console.ScopeLocal, console.ReadWrite),
-			catalogue.NewCommand(a.Console), newVersionCommand(a), newMCPCommand(a), install.NewCommand(a.Console),
-			newCompletionCommand(a), playground.NewWeatherCommand()},
+			newMoveCommand(a), validate.NewCommand(a.Console)},
+		"node":    {annotate(newRunCommand(a), cli.ScopeMesh, cli.ReadWrite), newIDCommand(a), newStatusCommand(a), newPeersCommand(a)},
+		"operate": {configcmd.NewConfigCommand(a.Console)},
+		"develop": {annotate(localnet.NewDemoCommand(a.Console), cli.ScopeLocal, cli.ReadOnly),
+			annotate(localnet.NewTestnetCommand(a.Console), cli.ScopeLocal, cli.ReadWrite),
+			errcatalog.NewCommand(a.Console), newVersionCommand(a), newMCPCommand(a), install.NewCommand(a.Console),
+			newCompletionCommand(a), localnet.NewWeatherCommand()},
 	}
 }
 
 // annotate says for a command and those below it what they reach and change, where they do not say it themselves.
 func annotate(cmd *cobra.Command, scope, impact string) *cobra.Command {
 	if cmd.Annotations == nil {
-		cmd.Annotations = console.About(scope, impact)
+		cmd.Annotations = cli.About(scope, impact)
 	}
 	for _, sub := range cmd.Commands() {
 		annotate(sub, scope, impact)

@@ -9,11 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/directory/route"
 	"github.com/lmosd/lmosd/gateway"
-	"github.com/lmosd/lmosd/route"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -38,8 +38,8 @@ func newRouteCommand(a *app) *cobra.Command {
   lmosd route why is my invoice so high --among 'organisation:"Example Corp"'
   lmosd route "cancel my contract" --method hybrid -o json
   lmosd call "$(lmosd route 'how is the weather' -o name --exit-status)" getWeather question=Rain?`,
-		Annotations: console.About(console.ScopeMesh, console.ReadOnly, "lmosd find, lmosd call"),
-		Args:        console.Takes(1, -1),
+		Annotations: cli.About(cli.ScopeMesh, cli.ReadOnly, "lmosd find, lmosd call"),
+		Args:        cli.Takes(1, -1),
 		RunE:        func(cmd *cobra.Command, args []string) error { return a.runRoute(cmd.Context(), f, args) },
 	}
 	flags := cmd.Flags()
@@ -53,13 +53,13 @@ func newRouteCommand(a *app) *cobra.Command {
 func (a *app) runRoute(ctx context.Context, f routeFlags, words []string) error {
 	switch {
 	case f.method != "" && !slices.Contains(routeMethods, f.method):
-		return console.Usage(console.HintFor(f.method, routeMethods, "--method lexical"), "--method %s is none of %s", f.method,
+		return cli.Usage(cli.HintFor(f.method, routeMethods, "--method lexical"), "--method %s is none of %s", f.method,
 			strings.Join(routeMethods, ", "))
 	case f.timeout <= 0:
-		return console.Usage("for example --timeout 10s", "--timeout must be longer than nothing")
+		return cli.Usage("for example --timeout 10s", "--timeout must be longer than nothing")
 	}
 	if _, err := td.ParseQuery(f.among, td.Query{}); err != nil {
-		return console.Usage("for example --among type:agent", "--among cannot be read: %v", err)
+		return cli.Usage("for example --among type:agent", "--among cannot be read: %v", err)
 	}
 	client, err := a.client()
 	if err != nil {
@@ -72,7 +72,7 @@ func (a *app) runRoute(ctx context.Context, f routeFlags, words []string) error 
 	if err != nil {
 		return err
 	}
-	v := console.View{Doc: got, People: func(s *terminal.Screen, wide bool) { decisionLines(s, got, wide) }}
+	v := cli.View{Doc: got, People: func(s *terminal.Screen, wide bool) { decisionLines(s, got, wide) }}
 	if got.Decision != nil && got.Agent != nil {
 		v.Names = []string{got.Agent.ID}
 	}
@@ -84,7 +84,7 @@ func (a *app) runRoute(ctx context.Context, f routeFlags, words []string) error 
 		name := terminal.Shell(candidateName(got.Agent))
 		a.Next("lmosd show "+name, "lmosd call "+name+" …")
 	case f.exitStatus:
-		return console.SilentError(console.ExitNotFound)
+		return cli.SilentError(cli.ExitNotFound)
 	default:
 		a.Next("lmosd find " + terminal.Shell(strings.Join(words, " ")))
 	}

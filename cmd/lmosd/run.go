@@ -18,8 +18,8 @@ import (
 	"github.com/lmosd/lmosd/bridge/a2a"
 	"github.com/lmosd/lmosd/bridge/a2a/push"
 	"github.com/lmosd/lmosd/bridge/mcp"
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/settings"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/configcmd"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/configs"
 	"github.com/lmosd/lmosd/did"
@@ -43,18 +43,18 @@ The first signal lets running calls finish; the second ends the process.`,
 		Example: `  lmosd run
   lmosd run --mesh.bootstrap /ip4/192.0.2.7/udp/4667/quic-v1/p2p/12D3KooWA4Xop1JaT3MHxwYMkCepYsv4iPVopMXwCz5iHYdBfeSB
   lmosd run --profile test --data-dir ./a --ready-file ./a.json`,
-		Annotations: console.About(console.ScopeMesh, console.ReadWrite, "lmosd help config, lmosd status, lmosd publish"),
-		Args:        console.Takes(0, 0),
+		Annotations: cli.About(cli.ScopeMesh, cli.ReadWrite, "lmosd help config, lmosd status, lmosd publish"),
+		Args:        cli.Takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			start := time.Now()
-			c, err := settings.Load(a.Console, cmd)
+			c, err := configcmd.Load(a.Console, cmd)
 			if err != nil {
 				return err
 			}
 			return a.serve(cmd.Context(), c, ready, start)
 		},
 	}
-	settings.AddKeyFlags(cmd)
+	configcmd.AddKeyFlags(cmd)
 	cmd.Flags().StringVar(&ready, "ready-file", "", "write where the node is reached to this `FILE`, once it serves; remove it at the end")
 	return cmd
 }
@@ -69,7 +69,7 @@ func (a *app) serve(ctx context.Context, c *configs.Config, ready string, start 
 	if err := errors.Join(withdrawReady(ready), makeFolder(c.Node.DataDir)); err != nil {
 		return err
 	}
-	o.Version, o.Log = version(), settings.Logger(a.Console, c)
+	o.Version, o.Log = version(), configcmd.Logger(a.Console, c)
 	// They serve others, and ask nobody elsewhere but webhooks: who may be asked directly at any address may have them there, too.
 	o.Bridges = bridges(credentials.Store{}, mcp.Options{Pins: c.MCP.Pin}, a2a.Options{Push: push.Options{Private: o.Direct == node.DirectAny}}, o.Log)
 	n, err := node.New(o)
@@ -108,7 +108,7 @@ func makeFolder(dir string) error {
 		return nil
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return &interact.Error{Code: interact.ConfigInvalid, Title: "the data folder " + dir + " cannot be made", Err: console.Reason(err),
+		return &interact.Error{Code: interact.ConfigInvalid, Title: "the data folder " + dir + " cannot be made", Err: cli.Reason(err),
 			Hint: "choose another one: lmosd run --data-dir DIR"}
 	}
 	return nil
@@ -157,7 +157,7 @@ func withdrawReady(path string) error {
 }
 
 func readyError(path string, err error) error {
-	return &interact.Error{Code: interact.Usage, Title: "the ready file " + path + " cannot be written", Err: console.Reason(err),
+	return &interact.Error{Code: interact.Usage, Title: "the ready file " + path + " cannot be written", Err: cli.Reason(err),
 		Hint: "choose another place: lmosd run --ready-file FILE"}
 }
 
@@ -182,8 +182,8 @@ type started struct {
 // banner says who the node is, how it is reached, and what to do next.
 func (a *app) banner(s *gateway.Status, c *configs.Config, agents []string, took time.Duration) error {
 	doc := started{gateway.APIVersion, "Node", s.DID, s.PeerID, farthest(s.Addrs), s.API, s.DataDir, s.Version, s.Network,
-		joining(c), s.Callers, s.Agents.Local, agents, console.Milliseconds(took)}
-	err := a.Show(console.View{Doc: doc, Names: []string{string(s.DID)}, People: func(to *terminal.Screen, _ bool) {
+		joining(c), s.Callers, s.Agents.Local, agents, cli.Milliseconds(took)}
+	err := a.Show(cli.View{Doc: doc, Names: []string{string(s.DID)}, People: func(to *terminal.Screen, _ bool) {
 		if to.TTY {
 			to.Line(to.Paint(terminal.Bold, "lmosd "+s.Version) + "  " + s.DID.Short() + "  " + string(s.DID))
 		}

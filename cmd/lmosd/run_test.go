@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/gateway"
 )
 
@@ -112,7 +112,7 @@ func TestOneProcessAtATimeHasADataFolder(t *testing.T) {
 	t.Parallel()
 	x := newUser(t)
 	n := x.node("n")
-	said := x.fails(console.ExitConflict, "run", "--profile", "test", "--data-dir", n.dir)
+	said := x.fails(cli.ExitConflict, "run", "--profile", "test", "--data-dir", n.dir)
 	contains(t, said, "LMOS-3011", "process "+strconv.Itoa(n.cmd.Process.Pid), "lmosd run --data-dir DIR")
 	x.at(n).ok("status") // the first is not disturbed
 }
@@ -137,7 +137,7 @@ func TestPortsInUse(t *testing.T) {
 		"TCP":  {"--listen.p2p", "/ip4/127.0.0.1/tcp/" + tcp, "/ip4/127.0.0.1/tcp/" + tcp},
 		"QUIC": {"--listen.p2p", "/ip4/127.0.0.1/udp/" + udp + "/quic-v1", "/ip4/127.0.0.1/udp/" + udp},
 	} {
-		said := x.fails(console.ExitConflict, "run", "--profile", "test", "--data-dir", filepath.Join(x.home, name), test.flag, test.value)
+		said := x.fails(cli.ExitConflict, "run", "--profile", "test", "--data-dir", filepath.Join(x.home, name), test.flag, test.value)
 		contains(t, said, "LMOS-3010", test.says, "\n  hint   ")
 		if strings.Contains(said, `"level"`) {
 			t.Errorf("%s: noise beside the error: %s", name, said)
@@ -153,11 +153,11 @@ func TestSignals(t *testing.T) {
 		node, call    int
 	}{
 		"one":                 {syscall.SIGINT, 0, 0, 0},
-		"two":                 {syscall.SIGINT, syscall.SIGINT, -1, console.ExitNoNode},
+		"two":                 {syscall.SIGINT, syscall.SIGINT, -1, cli.ExitNoNode},
 		"term":                {syscall.SIGTERM, 0, 0, 0},
 		"a terminal's end":    {syscall.SIGHUP, 0, 0, 0},
 		"its shell's, too":    {syscall.SIGHUP, syscall.SIGHUP, 0, 0},
-		"a supervisor's next": {syscall.SIGHUP, syscall.SIGTERM, -1, console.ExitNoNode},
+		"a supervisor's next": {syscall.SIGHUP, syscall.SIGTERM, -1, cli.ExitNoNode},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -169,7 +169,7 @@ func TestSignals(t *testing.T) {
 			<-asked
 			n.signal(test.first)
 			eventually(t, "the node drains", func() bool {
-				return x.at(n).lmosd("call", "slow", "wait").code == console.ExitUnavailable
+				return x.at(n).lmosd("call", "slow", "wait").code == cli.ExitUnavailable
 			})
 			if test.second != 0 {
 				n.signal(test.second)
@@ -218,13 +218,13 @@ func TestWhatKeepsANodeFromStarting(t *testing.T) {
 		code int
 		says string
 	}{
-		"no folder can be made":         {[]string{"--data-dir", file + "/x"}, console.ExitUsage, "the data folder " + file + "/x cannot be made"},
-		"a folder too deep for sockets": {[]string{"--data-dir", long}, console.ExitUsage, "the path of the socket has"},
-		"a key that is none":            {[]string{"--data-dir", filepath.Join(x.home, "bad")}, console.ExitRefused, "identity.pem"},
-		"no place for the ready file":   {[]string{"--ready-file", file + "/x"}, console.ExitUsage, "the ready file " + file + "/x cannot be written"},
-		"a ready file that is a folder": {[]string{"--ready-file", x.home}, console.ExitUsage, "something is there that is no file"},
-		"an unknown profile":            {[]string{"--profile", "tset"}, console.ExitUsage, `did you mean "test"?`},
-		"an open API":                   {[]string{"--http.listen", "0.0.0.0:0", "--http.auth", "none"}, console.ExitUsage, "LMOS-2006"},
+		"no folder can be made":         {[]string{"--data-dir", file + "/x"}, cli.ExitUsage, "the data folder " + file + "/x cannot be made"},
+		"a folder too deep for sockets": {[]string{"--data-dir", long}, cli.ExitUsage, "the path of the socket has"},
+		"a key that is none":            {[]string{"--data-dir", filepath.Join(x.home, "bad")}, cli.ExitRefused, "identity.pem"},
+		"no place for the ready file":   {[]string{"--ready-file", file + "/x"}, cli.ExitUsage, "the ready file " + file + "/x cannot be written"},
+		"a ready file that is a folder": {[]string{"--ready-file", x.home}, cli.ExitUsage, "something is there that is no file"},
+		"an unknown profile":            {[]string{"--profile", "tset"}, cli.ExitUsage, `did you mean "test"?`},
+		"an open API":                   {[]string{"--http.listen", "0.0.0.0:0", "--http.auth", "none"}, cli.ExitUsage, "LMOS-2006"},
 	} {
 		r := x.lmosd(append([]string{"run", "--profile", "test"}, test.args...)...)
 		if r.code != test.code || !strings.Contains(r.errors, test.says) || !strings.Contains(r.errors, "\n  hint   ") || r.out != "" {
@@ -238,11 +238,11 @@ func TestTokenOfARunningNode(t *testing.T) {
 	x := newUser(t)
 	n := x.node("n")
 	file := x.weather()
-	said := x.fails(console.ExitRefused, "publish", file, "--node", n.API)
+	said := x.fails(cli.ExitRefused, "publish", file, "--node", n.API)
 	contains(t, said, "LMOS-1401", "export LMOSD_TOKEN=$(cat "+filepath.Join(n.dir, "api.token")+")")
 	with := *x
 	with.env = append(append([]string{}, x.env...), "LMOSD_TOKEN=wrong")
-	contains(t, with.fails(console.ExitRefused, "publish", file, "--node", n.API), "LMOS-3003")
+	contains(t, with.fails(cli.ExitRefused, "publish", file, "--node", n.API), "LMOS-3003")
 	token, err := os.ReadFile(filepath.Join(n.dir, "api.token"))
 	if err != nil {
 		t.Fatal(err)

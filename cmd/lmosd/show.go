@@ -16,7 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/input"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/did"
@@ -38,12 +38,12 @@ func newShowCommand(a *app) *cobra.Command {
 		Example: `  lmosd show weather
   lmosd show weather@z6MkpTHR8VNs --td
   lmosd show weather --verify`,
-		Annotations:       console.About(console.ScopeMesh, console.ReadOnly, "lmosd find, lmosd call, lmosd help names"),
-		Args:              console.Takes(1, 1),
+		Annotations:       cli.About(cli.ScopeMesh, cli.ReadOnly, "lmosd find, lmosd call, lmosd help names"),
+		Args:              cli.Takes(1, 1),
 		ValidArgsFunction: a.completeAgent,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if pretty && raw || raw && verify || verify && pretty {
-				return console.Usage("lmosd show --help", "--td, --raw and --verify are different answers; choose one")
+				return cli.Usage("lmosd show --help", "--td, --raw and --verify are different answers; choose one")
 			}
 			if !pretty && !raw && !verify {
 				detail, err := a.agent(cmd.Context(), args[0])
@@ -132,7 +132,7 @@ func (a *app) showAgent(ctx context.Context, d *gateway.AgentDetail) error {
 		t = &td.Thing{}
 		a.Note("the description is not understood here: %v", err)
 	}
-	err = a.Show(console.View{Doc: d, Names: []string{d.Agent.Ref}, People: func(s *terminal.Screen, _ bool) {
+	err = a.Show(cli.View{Doc: d, Names: []string{d.Agent.Ref}, People: func(s *terminal.Screen, _ bool) {
 		sheet := agentSheet(d, t, time.Now())
 		a.addMore(ctx, sheet, d.Agent.Ref, t)
 		sheet.Add("for WoT", a.consumerTD(ctx, d.Agent.Ref))
@@ -281,7 +281,7 @@ func (v *verification) step(name, message string, err error) bool {
 // verify checks an agent here. If it fails, the steps are still the answer, and the exit code says so.
 func (a *app) verify(ctx context.Context, d *gateway.AgentDetail, content []byte) error {
 	v := verifyAgent(ctx, d, content, time.Now())
-	err := a.Show(console.View{Doc: v, Names: []string{d.Agent.Ref}, People: func(s *terminal.Screen, _ bool) {
+	err := a.Show(cli.View{Doc: v, Names: []string{d.Agent.Ref}, People: func(s *terminal.Screen, _ bool) {
 		for _, step := range v.Items {
 			mark := s.Paint(terminal.Green, "✓")
 			if !step.OK {
@@ -294,7 +294,7 @@ func (a *app) verify(ctx context.Context, d *gateway.AgentDetail, content []byte
 	case err != nil || v.Verified:
 		return err
 	case a.Programs():
-		return console.SilentError(console.ExitRefused) // the document says what failed
+		return cli.SilentError(cli.ExitRefused) // the document says what failed
 	}
 	return v.err
 }

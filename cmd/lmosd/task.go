@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/printer"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/prompt"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
@@ -30,8 +30,8 @@ func newTaskCommand(a *app) *cobra.Command {
   lmosd task wait 3f2a
   lmosd task answer 3f2a name=Ada
   lmosd task cancel 3f2a`,
-		Annotations: console.About(console.ScopeMesh, console.ReadOnly, "lmosd call"),
-		Args:        console.Subcommand,
+		Annotations: cli.About(cli.ScopeMesh, cli.ReadOnly, "lmosd call"),
+		Args:        cli.Subcommand,
 		RunE:        func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newTaskLs(a), newTaskShow(a), newTaskWait(a), newTaskAnswer(a), newTaskCancel(a))
@@ -47,14 +47,14 @@ func newTaskLs(a *app) *cobra.Command {
 			"they stand, for three seconds at most; of one whose host does not say the state is unknown, with the last one known.",
 		Example: `  lmosd task ls
   lmosd task ls -o json --jq '.items[] | select(.status == "running") | .id'`,
-		Annotations: console.About(console.ScopeLocal, console.ReadOnly),
-		Args:        console.Takes(0, 0),
+		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly),
+		Args:        cli.Takes(0, 0),
 		RunE:        func(cmd *cobra.Command, _ []string) error { return a.listTasks(cmd.Context()) },
 	}
 }
 
 func newTaskShow(a *app) *cobra.Command {
-	return a.taskCommand("show", "show the state of a task", console.ReadOnly,
+	return a.taskCommand("show", "show the state of a task", cli.ReadOnly,
 		"Asks the agent's host for the state of a task: with the output of one that is completed, and the reason of one that failed.",
 		"  lmosd task show 3f2a\n  lmosd task show 3f2a --jq .status",
 		func(ctx context.Context, c *gateway.Client, t *gateway.Task) error {
@@ -69,7 +69,7 @@ func newTaskShow(a *app) *cobra.Command {
 func newTaskWait(a *app) *cobra.Command {
 	var timeout time.Duration
 	var f askFlags
-	cmd := a.taskCommand("wait", "wait until a task ends, and print its output", console.ReadOnly,
+	cmd := a.taskCommand("wait", "wait until a task ends, and print its output", cli.ReadOnly,
 		"Waits until a task has ended, prints the output as lmosd call does, and ends as it would: with 0 only if the task is\n"+
 			"completed. Whoever stops waiting does not stop the task. What it wants to know is asked on a terminal; elsewhere it is\n"+
 			"printed, and the exit code is 10.",
@@ -84,7 +84,7 @@ func newTaskWait(a *app) *cobra.Command {
 }
 
 func newTaskCancel(a *app) *cobra.Command {
-	return a.taskCommand("cancel", "cancel a task", console.ReadWrite,
+	return a.taskCommand("cancel", "cancel a task", cli.ReadWrite,
 		"Cancels a task. What the agent did until then stays done.",
 		"  lmosd task cancel 3f2a\n  lmosd task ls --jq '.items[].id' | xargs -n1 lmosd task cancel",
 		func(ctx context.Context, c *gateway.Client, t *gateway.Task) error {
@@ -92,7 +92,7 @@ func newTaskCancel(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.Show(console.View{Doc: ended, Names: []string{ended.ID}, People: func(s *terminal.Screen, _ bool) {
+			return a.Show(cli.View{Doc: ended, Names: []string{ended.ID}, People: func(s *terminal.Screen, _ bool) {
 				s.Line(terminal.OneLine(ended.Status + " " + ended.ID))
 			}})
 		})
@@ -102,8 +102,8 @@ func newTaskCancel(a *app) *cobra.Command {
 func (a *app) taskCommand(verb, short, impact, long, example string,
 	do func(context.Context, *gateway.Client, *gateway.Task) error) *cobra.Command {
 	return &cobra.Command{
-		Use: verb + " <id>", Short: short, Long: long, Example: example, Annotations: console.About(console.ScopeMesh, impact),
-		Args: console.Takes(1, 1), ValidArgsFunction: a.completeTask,
+		Use: verb + " <id>", Short: short, Long: long, Example: example, Annotations: cli.About(cli.ScopeMesh, impact),
+		Args: cli.Takes(1, 1), ValidArgsFunction: a.completeTask,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withTask(cmd.Context(), args[0], do)
 		},
@@ -127,7 +127,7 @@ func (a *app) withTask(ctx context.Context, prefix string, do func(context.Conte
 // findTask returns the task whose id begins with prefix.
 func findTask(ctx context.Context, c *gateway.Client, prefix string) (*gateway.Task, error) {
 	if prefix == "" {
-		return nil, console.Usage("lmosd task ls", "the id of the task is empty")
+		return nil, cli.Usage("lmosd task ls", "the id of the task is empty")
 	}
 	list, err := c.KnownTasks(ctx)
 	if err != nil {
@@ -162,7 +162,7 @@ func (a *app) listTasks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	v := console.View{Doc: list, People: func(s *terminal.Screen, _ bool) { taskTable(list.Items, time.Now()).Write(s) }}
+	v := cli.View{Doc: list, People: func(s *terminal.Screen, _ bool) { taskTable(list.Items, time.Now()).Write(s) }}
 	for _, t := range list.Items {
 		v.Names = append(v.Names, t.ID)
 	}
@@ -204,7 +204,7 @@ func taskTable(items []gateway.Task, now time.Time) *terminal.Table {
 
 func (a *app) showTask(t *gateway.Task) error {
 	t.APIVersion, t.Kind = gateway.APIVersion, "Task"
-	err := a.Show(console.View{Doc: t, Names: []string{t.ID}, People: func(to *terminal.Screen, _ bool) {
+	err := a.Show(cli.View{Doc: t, Names: []string{t.ID}, People: func(to *terminal.Screen, _ bool) {
 		s := &terminal.Sheet{}
 		s.Add("task", t.ID)
 		s.Add("agent", t.Thing)
@@ -241,7 +241,7 @@ func stamp(t time.Time) string {
 // awaitTask waits for a task and prints its output.
 func (a *app) awaitTask(ctx context.Context, client *gateway.Client, t *gateway.Task, timeout time.Duration, f askFlags) error {
 	if timeout < 0 {
-		return console.Usage("for example --timeout 10m", "--timeout cannot be negative")
+		return cli.Usage("for example --timeout 10m", "--timeout cannot be negative")
 	}
 	if timeout > 0 {
 		var cancel context.CancelFunc
@@ -251,7 +251,7 @@ func (a *app) awaitTask(ctx context.Context, client *gateway.Client, t *gateway.
 	c := &conversation{app: a, client: client, asked: t.Name, began: time.Now(), found: time.Now(), agent: gateway.Agent{Ref: t.Thing}}
 	return c.outlast(ctx, t, f, func(ended *gateway.Task) error {
 		ended.APIVersion, ended.Kind = gateway.APIVersion, "Task"
-		return a.Show(console.View{Doc: ended, Names: []string{ended.ID}, People: func(s *terminal.Screen, _ bool) {
+		return a.Show(cli.View{Doc: ended, Names: []string{ended.ID}, People: func(s *terminal.Screen, _ bool) {
 			printer.Write(s, ended.Output, interact.JSON)
 		}})
 	})

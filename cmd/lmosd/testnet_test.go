@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/playground"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/localnet"
 	"github.com/lmosd/lmosd/testnet"
 )
 
@@ -52,12 +52,12 @@ func TestTestnet(t *testing.T) {
 		!strings.HasSuffix(table[1], "\t"+s.Nodes[0].API+"\t"+string(s.Nodes[0].DID)) {
 		t.Errorf("the table is %q", table)
 	}
-	if doc := decode[playground.NetDocument](t, x.ok("testnet", "ls", "--dir", dir, "-o", "json")); doc.Kind != "Testnet" || len(doc.Nodes) != 3 ||
+	if doc := decode[localnet.NetDocument](t, x.ok("testnet", "ls", "--dir", dir, "-o", "json")); doc.Kind != "Testnet" || len(doc.Nodes) != 3 ||
 		doc.Nodes[2].State != "up" || doc.Nodes[2].DID != s.Nodes[2].DID {
 		t.Errorf("the document is %+v", doc)
 	}
-	contains(t, x.fails(console.ExitConflict, "testnet", "up", "--dir", dir), "a testnet already runs in "+dir, "hint   lmosd testnet down --dir "+dir)
-	contains(t, x.fails(console.ExitUsage, "testnet", "exec", "4", "--dir", dir, "--", "status"), "it has 1 to 3")
+	contains(t, x.fails(cli.ExitConflict, "testnet", "up", "--dir", dir), "a testnet already runs in "+dir, "hint   lmosd testnet down --dir "+dir)
+	contains(t, x.fails(cli.ExitUsage, "testnet", "exec", "4", "--dir", dir, "--", "status"), "it has 1 to 3")
 
 	testnetExec(t, x, dir)
 	testnetLogs(t, x, dir)
@@ -74,9 +74,9 @@ func testnetExec(t *testing.T, x *user, dir string) {
 	if out := x.ok(on("node-2", "lmosd", "status", "--jq", ".name")...); out != "node-2\n" {
 		t.Errorf("the name of node 2 is %q", out)
 	}
-	contains(t, x.fails(console.ExitNotFound, on("2", "show", "wether")...), `did you mean "weather"? lmosd show weather`)
-	contains(t, x.fails(console.ExitUsage, "testnet", "exec", "2", "find", "--dir", dir, "--limit", "1"), "flags of the command stand behind --")
-	contains(t, x.fails(console.ExitUsage, "testnet", "exec", "2"), "lmosd testnet exec needs a command behind --", "hint   lmosd testnet exec 2 -- find\n")
+	contains(t, x.fails(cli.ExitNotFound, on("2", "show", "wether")...), `did you mean "weather"? lmosd show weather`)
+	contains(t, x.fails(cli.ExitUsage, "testnet", "exec", "2", "find", "--dir", dir, "--limit", "1"), "flags of the command stand behind --")
+	contains(t, x.fails(cli.ExitUsage, "testnet", "exec", "2"), "lmosd testnet exec needs a command behind --", "hint   lmosd testnet exec 2 -- find\n")
 }
 
 func testnetLogs(t *testing.T, x *user, dir string) {
@@ -101,8 +101,8 @@ func testnetDown(t *testing.T, x *user, dir string, s *testnet.State) {
 	if testnet.Alive(s.Agents[0].PID, s.Agents[0].Born) || lives(dir) {
 		t.Error("an agent still runs")
 	}
-	contains(t, x.fails(console.ExitNoNode, "testnet", "ls", "--dir", dir), "no testnet runs in "+dir, "hint   lmosd testnet up --dir "+dir)
-	contains(t, x.fails(console.ExitUsage, "testnet", "up", "-n", "1", "--seed", "8", "--dir", dir), "has the key of another seed than 8", "--purge")
+	contains(t, x.fails(cli.ExitNoNode, "testnet", "ls", "--dir", dir), "no testnet runs in "+dir, "hint   lmosd testnet up --dir "+dir)
+	contains(t, x.fails(cli.ExitUsage, "testnet", "up", "-n", "1", "--seed", "8", "--dir", dir), "has the key of another seed than 8", "--purge")
 
 	// What is down can come back as it was.
 	again := decode[testnet.State](t, x.ok("testnet", "up", "-n", "2", "--seed", "7", "--dir", dir, "-o", "json"))
@@ -136,12 +136,12 @@ func TestTestnetThatCannotBe(t *testing.T) {
 		code int
 		says string
 	}{
-		"no nodes":           {[]string{"up", "-n", "0"}, console.ExitUsage, "1 to 100 nodes"},
-		"an unknown mesh":    {[]string{"up", "--topology", "mesh"}, console.ExitUsage, "take full, ring, line"},
-		"no folder":          {[]string{"up", "--dir", x.file("file", "") + "/x"}, console.ExitUsage, "the folder of the testnet cannot be made"},
-		"a folder too deep":  {[]string{"up", "-n", "2", "--dir", long}, console.ExitInternal, "the path of the socket has"},
-		"an unknown command": {[]string{"upp"}, console.ExitUsage, `did you mean "up"?`},
-		"logs of nothing":    {[]string{"logs"}, console.ExitNoNode, "no testnet runs in"},
+		"no nodes":           {[]string{"up", "-n", "0"}, cli.ExitUsage, "1 to 100 nodes"},
+		"an unknown mesh":    {[]string{"up", "--topology", "mesh"}, cli.ExitUsage, "take full, ring, line"},
+		"no folder":          {[]string{"up", "--dir", x.file("file", "") + "/x"}, cli.ExitUsage, "the folder of the testnet cannot be made"},
+		"a folder too deep":  {[]string{"up", "-n", "2", "--dir", long}, cli.ExitInternal, "the path of the socket has"},
+		"an unknown command": {[]string{"upp"}, cli.ExitUsage, `did you mean "up"?`},
+		"logs of nothing":    {[]string{"logs"}, cli.ExitNoNode, "no testnet runs in"},
 	} {
 		said := x.fails(test.code, append([]string{"testnet"}, test.args...)...)
 		if !strings.Contains(said, test.says) {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/input"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/gateway"
@@ -24,12 +24,12 @@ func newPingCommand(a *app) *cobra.Command {
 			"lmosd trace with an action does that.",
 		Example: `  lmosd ping weather
   lmosd ping weather -n 20 -o json --jq '.rtt_ms | add / length'`,
-		Annotations:       console.About(console.ScopeMesh, console.ReadOnly, "lmosd trace, lmosd peers"),
-		Args:              console.Takes(1, 1),
+		Annotations:       cli.About(cli.ScopeMesh, cli.ReadOnly, "lmosd trace, lmosd peers"),
+		Args:              cli.Takes(1, 1),
 		ValidArgsFunction: a.completeAgent,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if n < 1 || n > 100 {
-				return console.Usage("for example -n 4", "-n is from 1 to 100")
+				return cli.Usage("for example -n 4", "-n is from 1 to 100")
 			}
 			return a.interact(cmd.Context(), 0, "ping", args, func(ctx context.Context, c *conversation) error {
 				p, err := c.client.Ping(ctx, c.agent.Ref, n)
@@ -45,7 +45,7 @@ func newPingCommand(a *app) *cobra.Command {
 }
 
 func (c *conversation) showPing(p *gateway.Ping) error {
-	err := c.Show(console.View{Doc: p, Names: []string{string(p.Node)}, People: func(to *terminal.Screen, _ bool) { pingSheet(p).Write(to) }})
+	err := c.Show(cli.View{Doc: p, Names: []string{string(p.Node)}, People: func(to *terminal.Screen, _ bool) { pingSheet(p).Write(to) }})
 	if err == nil {
 		c.Next("lmosd trace " + terminal.Shell(c.asked))
 	}
@@ -84,8 +84,8 @@ func newTraceCommand(a *app) *cobra.Command {
 		Example: `  lmosd trace weather
   lmosd trace weather getWeather question=Bonn
   lmosd trace weather getWeather question=Bonn --via mesh --jq .timings`,
-		Annotations:       console.About(console.ScopeMesh, console.ReadWrite, "lmosd ping, lmosd call"),
-		Args:              console.Takes(1, -1),
+		Annotations:       cli.About(cli.ScopeMesh, cli.ReadWrite, "lmosd ping, lmosd call"),
+		Args:              cli.Takes(1, -1),
 		ValidArgsFunction: a.completeAction,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.interact(cmd.Context(), f.timeout, "trace", args, func(ctx context.Context, c *conversation) error {
@@ -120,7 +120,7 @@ func (c *conversation) ways(ctx context.Context) error {
 	} else if ctx.Err() != nil {
 		return unanswered
 	}
-	v := console.View{Doc: doc, People: func(s *terminal.Screen, _ bool) {
+	v := cli.View{Doc: doc, People: func(s *terminal.Screen, _ bool) {
 		t := &terminal.Table{Header: []string{"WAY", "STATE", "TOOK", "ADDRESS"}, Keep: []int{0, 1, 2}}
 		for _, p := range paths.Items {
 			state, took := "up", "-"
@@ -176,7 +176,7 @@ func (c *conversation) trace(ctx context.Context, f callFlags, name string, word
 	if doc.Action, doc.Trace = name, id; r.Task != nil {
 		doc.Status, doc.Task = r.Task.Status, r.Task.ID
 	}
-	return c.Show(console.View{Doc: doc, Names: []string{c.agent.Ref}, People: func(s *terminal.Screen, _ bool) {
+	return c.Show(cli.View{Doc: doc, Names: []string{c.agent.Ref}, People: func(s *terminal.Screen, _ bool) {
 		if s.TTY {
 			s.Line(s.Paint(terminal.Bold, "trace "+id) + ": search for it in your collector")
 		} else {

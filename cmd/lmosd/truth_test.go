@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -170,7 +170,7 @@ func TestNoNodeBehindTheAddress(t *testing.T) {
 			_ = c.Close()
 		}
 	}()
-	if r := lmosd(t.Context(), home(t, "LMOSD_NODE=http://"+l.Addr().String()), "", "status"); r.code != console.ExitNoNode {
+	if r := lmosd(t.Context(), home(t, "LMOSD_NODE=http://"+l.Addr().String()), "", "status"); r.code != cli.ExitNoNode {
 		t.Errorf("exit code %d: %s", r.code, r.errors)
 	}
 }
@@ -185,7 +185,7 @@ func TestInterruptedIs130(t *testing.T) {
 			continue // it may still read the key file
 		}
 		args = strings.Split(strings.ReplaceAll(strings.Join(args, "\x00"), "PATIENCE", "60s"), "\x00")
-		if r := lmosd(ctx, env, string(weatherTD), args...); r.code != console.ExitInterrupted || !strings.Contains(r.errors, "interrupted") {
+		if r := lmosd(ctx, env, string(weatherTD), args...); r.code != cli.ExitInterrupted || !strings.Contains(r.errors, "interrupted") {
 			t.Errorf("%s: exit code %d: %s", verb, r.code, r.errors)
 		}
 	}
@@ -195,7 +195,7 @@ func TestEveryExitCodeIsOnThePage(t *testing.T) {
 	t.Parallel()
 	page := lmosd(t.Context(), home(t), "", "help", "exit-codes").out
 	for _, c := range interact.Codes() {
-		if exit := console.ExitOf(c); !strings.Contains(page, "\n"+strings.Repeat(" ", 5-len(strconv.Itoa(exit)))+strconv.Itoa(exit)+"   ") {
+		if exit := cli.ExitOf(c); !strings.Contains(page, "\n"+strings.Repeat(" ", 5-len(strconv.Itoa(exit)))+strconv.Itoa(exit)+"   ") {
 			t.Errorf("the help does not list exit code %d", exit)
 		}
 	}
@@ -215,7 +215,7 @@ func TestNoNodeSaysWhoHoldsTheFolder(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := lmosd(t.Context(), home(t), "", "status", "--data-dir", dir)
-		if r.code != console.ExitNoNode || !strings.Contains(r.errors, want) || !strings.Contains(r.errors, "hint   lmosd run") {
+		if r.code != cli.ExitNoNode || !strings.Contains(r.errors, want) || !strings.Contains(r.errors, "hint   lmosd run") {
 			t.Errorf("lock %q: exit code %d, %s", content, r.code, r.errors)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/gateway"
 )
@@ -20,11 +20,11 @@ func newVersionCommand(a *app) *cobra.Command {
 		Long:  "Prints the version, the commit and the Go version of this program. `lmosd status` has that of the node.",
 		Example: `  lmosd version
   lmosd version -o json --jq .version`,
-		Annotations: console.About(console.ScopeLocal, console.ReadOnly),
-		Args:        console.Takes(0, 0),
+		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly),
+		Args:        cli.Takes(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			v := buildInfo()
-			return a.Show(console.View{Doc: v, Names: []string{v.Version}, People: func(s *terminal.Screen, _ bool) {
+			return a.Show(cli.View{Doc: v, Names: []string{v.Version}, People: func(s *terminal.Screen, _ bool) {
 				s.Line(joinNotEmpty(" ", "lmosd", v.Version, v.Commit, v.Go, v.Platform))
 			}})
 		},

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
@@ -39,8 +39,8 @@ func newWatchCommand(a *app) *cobra.Command {
   lmosd watch weather userFeedbackReceived units
   lmosd watch weather --all -o jsonl
   lmosd watch weather userFeedbackReceived --limit 1 --timeout 1m`,
-		Annotations:       console.About(console.ScopeMesh, console.ReadOnly, "lmosd read, lmosd show"),
-		Args:              console.Takes(1, -1),
+		Annotations:       cli.About(cli.ScopeMesh, cli.ReadOnly, "lmosd read, lmosd show"),
+		Args:              cli.Takes(1, -1),
 		ValidArgsFunction: a.completeWatched,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.interact(cmd.Context(), 0, "watch", args, func(ctx context.Context, c *conversation) error {
@@ -133,9 +133,9 @@ type occurrence struct {
 func (c *conversation) watch(ctx context.Context, topics []topic, f watchFlags) error {
 	switch {
 	case f.limit < 0 || f.timeout < 0:
-		return console.Usage("for example --limit 10 --timeout 1m", "--limit and --timeout cannot be negative")
+		return cli.Usage("for example --limit 10 --timeout 1m", "--limit and --timeout cannot be negative")
 	case f.since != "" && len(topics) > 1:
-		return console.Usage("watch one event at a time", "--since is an id of one event or property, and %d are watched", len(topics))
+		return cli.Usage("watch one event at a time", "--since is an id of one event or property, and %d are watched", len(topics))
 	}
 	wait, cancel := context.WithCancel(ctx)
 	if f.timeout > 0 {
@@ -161,7 +161,7 @@ func (c *conversation) watch(ctx context.Context, topics []topic, f watchFlags) 
 	switch {
 	case errors.Is(err, errEnough):
 	case ctx.Err() != nil:
-		return console.SilentError(console.ExitInterrupted) // Ctrl-C is how a watch ends
+		return cli.SilentError(cli.ExitInterrupted) // Ctrl-C is how a watch ends
 	case err != nil && wait.Err() == nil:
 		return err
 	case n < f.limit:
@@ -232,7 +232,7 @@ func (c *conversation) tell(o occurrence) error {
 	if c.Flags.Output == "yaml" {
 		c.Out.Line("---")
 	}
-	return c.Show(console.View{Doc: o, Names: []string{o.ID}, People: func(s *terminal.Screen, _ bool) {
+	return c.Show(cli.View{Doc: o, Names: []string{o.ID}, People: func(s *terminal.Screen, _ bool) {
 		if !s.TTY {
 			s.Line(o.Time.Format(time.RFC3339Nano) + "\t" + terminal.OneLine(name) + "\t" + plain(o.Data))
 			return

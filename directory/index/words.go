@@ -10,7 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/lmosd/lmosd/internal/words"
+	"github.com/lmosd/lmosd/internal/textmatch"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -89,7 +89,7 @@ const (
 
 // senses returns the words that are like the asked one (words.Like), the closest first.
 func (x *Index) senses(asked string) []sense {
-	root := words.Root(asked)
+	root := textmatch.Root(asked)
 	var all []sense
 	if id, ok := x.ids[Word][root]; ok {
 		all = append(all, sense{id, 1})
@@ -97,7 +97,7 @@ func (x *Index) senses(asked string) []sense {
 	if utf8.RuneCountInString(root) >= minPrefix {
 		all = x.beginning(root, all)
 	}
-	if most := words.Typos(utf8.RuneCountInString(root)); most > 0 && !strings.ContainsFunc(root, unicode.IsDigit) {
+	if most := textmatch.Typos(utf8.RuneCountInString(root)); most > 0 && !strings.ContainsFunc(root, unicode.IsDigit) {
 		all = x.mistyped(root, most, all)
 	}
 	slices.SortFunc(all, func(a, b sense) int {
@@ -284,7 +284,7 @@ func Compare(asked []Sought, t *td.Thing) (hits []Hit) {
 		total += one.rarity
 	}
 	for _, one := range asked {
-		best, root := Hit{Asked: one.word}, words.Root(one.word)
+		best, root := Hit{Asked: one.word}, textmatch.Root(one.word)
 		for i := range all {
 			m := &all[i]
 			close := closeness(root, m.root)

@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/lmosd/lmosd/internal/words"
+	"github.com/lmosd/lmosd/internal/textmatch"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -19,7 +19,7 @@ func TestSensesAreAllWordsAlike(t *testing.T) {
 		var x Index
 		var all []string
 		for range rapid.IntRange(1, 60).Draw(rt, "words") {
-			root := words.Root(words.Fold(letters.Draw(rt, "word")))
+			root := textmatch.Root(textmatch.Fold(letters.Draw(rt, "word")))
 			if _, known := x.ids[Word][root]; !known {
 				x.term(Word, root)
 				all = append(all, root)
@@ -32,7 +32,7 @@ func TestSensesAreAllWordsAlike(t *testing.T) {
 				all = slices.DeleteFunc(all, func(w string) bool { return w == gone })
 			}
 		}
-		asked := words.Fold(letters.Draw(rt, "asked"))
+		asked := textmatch.Fold(letters.Draw(rt, "asked"))
 		if rapid.Bool().Draw(rt, "near") {
 			asked = rapid.SampledFrom(all).Draw(rt, "of") + "s"
 		}
@@ -45,7 +45,7 @@ func TestSensesAreAllWordsAlike(t *testing.T) {
 		}
 		for _, root := range all {
 			// A root of a root may be another: what the index has is compared as it is.
-			if closeness(words.Root(asked), root) > 0 {
+			if closeness(textmatch.Root(asked), root) > 0 {
 				want = append(want, root)
 			}
 		}
@@ -65,7 +65,7 @@ func TestClosenessAgreesWithLike(t *testing.T) {
 		if rapid.Bool().Draw(rt, "near") {
 			b = a + b[:1]
 		}
-		if got := closeness(words.Root(a), words.Root(b)) > 0; got != words.Like(a, b) {
+		if got := closeness(textmatch.Root(a), textmatch.Root(b)) > 0; got != textmatch.Like(a, b) {
 			rt.Errorf("%q and %q: got %v", a, b, got)
 		}
 	})

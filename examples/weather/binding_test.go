@@ -12,7 +12,7 @@ import (
 	"github.com/lmosd/lmosd/examples/weather/agent"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest"
-	"github.com/lmosd/lmosd/interact/rest/serve"
+	"github.com/lmosd/lmosd/interact/rest/server"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -40,7 +40,7 @@ func TestConsumerAsksThroughANode(t *testing.T) {
 	d := &td.Description{Thing: thing,
 		Record: &td.Record{Owner: "did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH", Thing: "urn:x:weather"}}
 	mesh := interact.Router(finder{client.Thing(thing)})
-	server := serve.New(serve.Options{Mesh: mesh, Find: func(context.Context, string) (*td.Description, error) { return d, nil }})
+	server := server.New(server.Options{Mesh: mesh, Find: func(context.Context, string) (*td.Description, error) { return d, nil }})
 	t.Cleanup(server.Close)
 	node := httptest.NewServer(server)
 	t.Cleanup(node.Close)

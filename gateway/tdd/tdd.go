@@ -27,7 +27,7 @@ import (
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest"
-	"github.com/lmosd/lmosd/interact/rest/serve"
+	"github.com/lmosd/lmosd/interact/rest/server"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -303,7 +303,7 @@ func (s *Server) Drain() { s.stop() }
 // Pattern returns which route a request is for, without what its caller chose, or "" if it is none of this server's. What is
 // below a thing is none.
 func Pattern(r *http.Request) string {
-	if id, below := serve.ThingID(r, "/things/"); id != "" {
+	if id, below := server.ThingID(r, "/things/"); id != "" {
 		if below != "" {
 			return ""
 		}

@@ -13,22 +13,22 @@ import (
 	"github.com/plgd-dev/go-coap/v3/message/codes"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/coap/wire"
+	"github.com/lmosd/lmosd/interact/coap/messaging"
 )
 
 // TestAgentsThatMisbehave: each is an error of its own interaction, and soon.
 func TestAgentsThatMisbehave(t *testing.T) {
 	t.Parallel()
 	text := big(5000)
-	serveBlocks := func(change func(b wire.Block, m *wire.Packet)) func(a *agentPipe, q *wire.Packet) {
-		return func(a *agentPipe, q *wire.Packet) {
+	serveBlocks := func(change func(b messaging.Block, m *messaging.Packet)) func(a *agentPipe, q *messaging.Packet) {
+		return func(a *agentPipe, q *messaging.Packet) {
 			want, _ := q.Block(message.Block2)
 			if want.SZX = 6; !q.IsRequest() {
 				return
 			}
 			want.More = false
 			part, is, _ := want.Cut([]byte(text))
-			a.says(q, codes.Content, string(part), func(m *wire.Packet) {
+			a.says(q, codes.Content, string(part), func(m *messaging.Packet) {
 				change(is, m)
 				if _, ok := m.Block(message.Block2); !ok {
 					m.AddUint(message.Block2, is.Value())
@@ -40,93 +40,93 @@ func TestAgentsThatMisbehave(t *testing.T) {
 	tests := []struct {
 		name  string
 		m     *interact.Message
-		react func(a *agentPipe, q *wire.Packet)
+		react func(a *agentPipe, q *messaging.Packet)
 		code  interact.Code
 		begun bool
 	}{
-		{"a block of another number", read("p"), serveBlocks(func(b wire.Block, m *wire.Packet) {
+		{"a block of another number", read("p"), serveBlocks(func(b messaging.Block, m *messaging.Packet) {
 			if b.Num == 2 {
-				m.AddUint(message.Block2, wire.Block{Num: 1, More: true, SZX: 6}.Value())
+				m.AddUint(message.Block2, messaging.Block{Num: 1, More: true, SZX: 6}.Value())
 			}
 		}), interact.AgentFailed, false},
-		{"a first block that is not", read("p"), serveBlocks(func(_ wire.Block, m *wire.Packet) {
-			m.AddUint(message.Block2, wire.Block{Num: 1, More: true, SZX: 6}.Value())
+		{"a first block that is not", read("p"), serveBlocks(func(_ messaging.Block, m *messaging.Packet) {
+			m.AddUint(message.Block2, messaging.Block{Num: 1, More: true, SZX: 6}.Value())
 		}), interact.AgentFailed, false},
-		{"a block that is short", read("p"), serveBlocks(func(_ wire.Block, m *wire.Packet) {
+		{"a block that is short", read("p"), serveBlocks(func(_ messaging.Block, m *messaging.Packet) {
 			m.Payload = m.Payload[:len(m.Payload)-1]
 		}), interact.AgentFailed, false},
-		{"a block that is empty, for ever", read("p"), serveBlocks(func(b wire.Block, m *wire.Packet) {
+		{"a block that is empty, for ever", read("p"), serveBlocks(func(b messaging.Block, m *messaging.Packet) {
 			m.Payload = nil
-			m.AddUint(message.Block2, wire.Block{Num: b.Num, More: true, SZX: 6}.Value())
+			m.AddUint(message.Block2, messaging.Block{Num: b.Num, More: true, SZX: 6}.Value())
 		}), interact.AgentFailed, false},
-		{"blocks of a reserved size", read("p"), serveBlocks(func(b wire.Block, m *wire.Packet) {
-			m.AddUint(message.Block2, wire.Block{Num: b.Num, More: true, SZX: 7}.Value())
+		{"blocks of a reserved size", read("p"), serveBlocks(func(b messaging.Block, m *messaging.Packet) {
+			m.AddUint(message.Block2, messaging.Block{Num: b.Num, More: true, SZX: 7}.Value())
 		}), interact.AgentFailed, false},
-		{"blocks that grow", read("p"), serveBlocks(func(b wire.Block, m *wire.Packet) {
+		{"blocks that grow", read("p"), serveBlocks(func(b messaging.Block, m *messaging.Packet) {
 			if b.Num == 0 {
 				m.Payload = m.Payload[:16]
-				m.AddUint(message.Block2, wire.Block{More: true}.Value())
+				m.AddUint(message.Block2, messaging.Block{More: true}.Value())
 			}
 		}), interact.AgentFailed, false},
-		{"a size beyond the limit", read("p"), serveBlocks(func(_ wire.Block, m *wire.Packet) { m.AddUint(message.Size2, 1<<31) }),
+		{"a size beyond the limit", read("p"), serveBlocks(func(_ messaging.Block, m *messaging.Packet) { m.AddUint(message.Size2, 1<<31) }),
 			interact.TooLarge, false},
-		{"blocks without an end", read("p"), func(a *agentPipe, q *wire.Packet) {
+		{"blocks without an end", read("p"), func(a *agentPipe, q *messaging.Packet) {
 			b, _ := q.Block(message.Block2)
-			a.says(q, codes.Content, strings.Repeat("x", 1024), option(message.Block2, wire.Block{Num: b.Num, More: true, SZX: 6}.Value()))
+			a.says(q, codes.Content, strings.Repeat("x", 1024), option(message.Block2, messaging.Block{Num: b.Num, More: true, SZX: 6}.Value()))
 		}, interact.TooLarge, false},
-		{"another value in each block", read("p"), serveBlocks(func(_ wire.Block, m *wire.Packet) {
+		{"another value in each block", read("p"), serveBlocks(func(_ messaging.Block, m *messaging.Packet) {
 			n++
 			m.Add(message.ETag, fmt.Appendf(nil, "%d", n))
 		}), interact.AgentFailed, false},
-		{"a block is refused", read("p"), func(a *agentPipe, q *wire.Packet) {
+		{"a block is refused", read("p"), func(a *agentPipe, q *messaging.Packet) {
 			if b, ok := q.Block(message.Block2); ok && b.Num > 0 {
 				a.says(q, codes.Forbidden, "no more")
 				return
 			}
 			a.says(q, codes.Content, text[:1024], option(message.Block2, 8|6))
 		}, interact.Forbidden, false},
-		{"a block is missing", read("p"), func(a *agentPipe, q *wire.Packet) {
+		{"a block is missing", read("p"), func(a *agentPipe, q *messaging.Packet) {
 			if _, ok := q.Block(message.Block2); !ok {
 				a.says(q, codes.Content, text[:1024], option(message.Block2, 8|6))
 			}
 		}, interact.Unreachable, true},
-		{"an unknown critical option", read("p"), func(a *agentPipe, q *wire.Packet) {
+		{"an unknown critical option", read("p"), func(a *agentPipe, q *messaging.Packet) {
 			a.says(q, codes.Content, "1", option(65001,
 				1))
 		}, interact.AgentFailed, false},
-		{"no JSON", read("p"), func(a *agentPipe, q *wire.Packet) {
+		{"no JSON", read("p"), func(a *agentPipe, q *messaging.Packet) {
 			a.says(q, codes.Content, "{\x1b", option(message.ContentFormat, 50))
 		}, interact.AgentFailed, false},
-		{"an answer that says go on", read("p"), func(a *agentPipe, q *wire.Packet) { a.says(q, codes.Continue, "") },
+		{"an answer that says go on", read("p"), func(a *agentPipe, q *messaging.Packet) { a.says(q, codes.Continue, "") },
 			interact.AgentFailed, false},
-		{"it asks to go on after the last block", invoke("go", text), func(a *agentPipe, q *wire.Packet) {
+		{"it asks to go on after the last block", invoke("go", text), func(a *agentPipe, q *messaging.Packet) {
 			b, _ := q.Block(message.Block1)
 			a.says(q, codes.Continue, "", option(message.Block1, b.Value()))
 		}, interact.AgentFailed, false},
-		{"it takes a part for the whole", invoke("go", text), func(a *agentPipe, q *wire.Packet) { a.says(q, codes.Changed, "") },
+		{"it takes a part for the whole", invoke("go", text), func(a *agentPipe, q *messaging.Packet) { a.says(q, codes.Changed, "") },
 			interact.AgentFailed, false},
-		{"it answers another block", invoke("go", text), func(a *agentPipe, q *wire.Packet) {
+		{"it answers another block", invoke("go", text), func(a *agentPipe, q *messaging.Packet) {
 			a.says(q, codes.Continue, "",
 				option(message.Block1, 7<<4|8|6))
 		}, interact.AgentFailed, false},
-		{"it takes nothing so large", invoke("go", text), func(a *agentPipe, q *wire.Packet) {
+		{"it takes nothing so large", invoke("go", text), func(a *agentPipe, q *messaging.Packet) {
 			b, _ := q.Block(message.Block1)
 			a.says(q, codes.RequestEntityTooLarge, "", option(message.Block1, b.Value()))
 		}, interact.TooLarge, false},
-		{"it dies between two blocks", invoke("go", text), func(a *agentPipe, q *wire.Packet) {
+		{"it dies between two blocks", invoke("go", text), func(a *agentPipe, q *messaging.Packet) {
 			if b, _ := q.Block(message.Block1); b.Num == 0 {
 				a.says(q, codes.Continue, "", option(message.Block1, b.Value()))
 			}
 		}, interact.Unreachable, true},
-		{"it never acknowledges", invoke("go", ""), func(*agentPipe, *wire.Packet) {}, interact.Unreachable, true},
-		{"it never answers", invoke("go", ""), func(a *agentPipe, q *wire.Packet) {
-			_, _ = a.Write(wire.Bare(message.Acknowledgement,
+		{"it never acknowledges", invoke("go", ""), func(*agentPipe, *messaging.Packet) {}, interact.Unreachable, true},
+		{"it never answers", invoke("go", ""), func(a *agentPipe, q *messaging.Packet) {
+			_, _ = a.Write(messaging.Bare(message.Acknowledgement,
 				q.Mid))
 		}, interact.Timeout, true},
-		{"it never answers what is not confirmed", invoke("non", ""), func(*agentPipe, *wire.Packet) {}, interact.Unreachable, true},
-		{"it rejects", invoke("go", ""), func(a *agentPipe, q *wire.Packet) { _, _ = a.Write(wire.Bare(message.Reset, q.Mid)) },
+		{"it never answers what is not confirmed", invoke("non", ""), func(*agentPipe, *messaging.Packet) {}, interact.Unreachable, true},
+		{"it rejects", invoke("go", ""), func(a *agentPipe, q *messaging.Packet) { _, _ = a.Write(messaging.Bare(message.Reset, q.Mid)) },
 			interact.AgentFailed, false},
-		{"it speaks another language", invoke("go", ""), func(a *agentPipe, _ *wire.Packet) {
+		{"it speaks another language", invoke("go", ""), func(a *agentPipe, _ *messaging.Packet) {
 			_,
 				_ = a.Write([]byte("HTTP/1.1 200 OK\r\n"))
 		}, interact.Unreachable, true},
@@ -150,7 +150,9 @@ func TestAgentsThatMisbehave(t *testing.T) {
 func TestDeadlines(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		client, a := piped(t, func(a *agentPipe, q *wire.Packet) { _, _ = a.Write(wire.Bare(message.Acknowledgement, q.Mid)) })
+		client, a := piped(t, func(a *agentPipe, q *messaging.Packet) {
+			_, _ = a.Write(messaging.Bare(message.Acknowledgement, q.Mid))
+		})
 		defer a.end(client)
 		thing := client.Thing(describe(t, "", pipeTD))
 		m := invoke("go", "")
@@ -191,13 +193,13 @@ func TestSmallerBlocks(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				var got []byte
-				client, a := piped(t, func(a *agentPipe, q *wire.Packet) {
+				client, a := piped(t, func(a *agentPipe, q *messaging.Packet) {
 					b, _ := q.Block(message.Block1)
 					if size, ok := q.Uint(message.Size1); ok != (b.Num == 0) || ok && size != 5000 {
 						t.Errorf("block %d says Size1 %d", b.Num, size)
 					}
 					if code == codes.RequestEntityTooLarge && b.SZX > 2 {
-						a.says(q, code, "", option(message.Block1, wire.Block{SZX: 2}.Value()))
+						a.says(q, code, "", option(message.Block1, messaging.Block{SZX: 2}.Value()))
 						return
 					}
 					if b.Offset() != len(got) {
@@ -232,12 +234,12 @@ func TestAValueThatChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		values := []string{big(3000), big(3001)}
 		n := 0
-		client, a := piped(t, func(a *agentPipe, q *wire.Packet) {
+		client, a := piped(t, func(a *agentPipe, q *messaging.Packet) {
 			b, _ := q.Block(message.Block2)
 			if b.Num == 2 && n == 0 {
 				n = 1 // it changes
 			}
-			part, is, _ := wire.Block{Num: b.Num, SZX: 6}.Cut([]byte(values[n]))
+			part, is, _ := messaging.Block{Num: b.Num, SZX: 6}.Cut([]byte(values[n]))
 			a.says(q, codes.Content, string(part), option(message.ETag, uint32(n+1)), option(message.Block2, is.Value()))
 		})
 		defer a.end(client)
@@ -278,9 +280,9 @@ func TestTasksOfAgents(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				states := slices.Clone(tt.states)
-				client, a := piped(t, func(a *agentPipe, q *wire.Packet) {
+				client, a := piped(t, func(a *agentPipe, q *messaging.Packet) {
 					if q.Code == codes.POST {
-						a.says(q, codes.Created, tt.first, func(m *wire.Packet) {
+						a.says(q, codes.Created, tt.first, func(m *messaging.Packet) {
 							m.Add(message.LocationPath, []byte("runs"))
 							m.Add(message.LocationPath, []byte("7"))
 						})
@@ -320,9 +322,9 @@ func TestATaskThatIsLeft(t *testing.T) {
 	t.Parallel()
 	for _, leave := range []string{"loop", "deadline"} {
 		synctest.Test(t, func(t *testing.T) {
-			client, a := piped(t, func(a *agentPipe, q *wire.Packet) {
+			client, a := piped(t, func(a *agentPipe, q *messaging.Packet) {
 				if q.Code == codes.POST {
-					a.says(q, codes.Created, "", func(m *wire.Packet) { m.Add(message.LocationPath, []byte("run")) })
+					a.says(q, codes.Created, "", func(m *messaging.Packet) { m.Add(message.LocationPath, []byte("run")) })
 					return
 				}
 				a.says(q, codes.Content, `{"state":"running"}`)

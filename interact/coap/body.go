@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/coap/wire"
+	"github.com/lmosd/lmosd/interact/coap/messaging"
 	"github.com/lmosd/lmosd/internal/jcs"
 	"github.com/lmosd/lmosd/td"
 )
@@ -123,21 +123,21 @@ func (r *request) convert(body []byte) ([]byte, error) {
 			"declare the members of the input as uriVariables, or set cov:method to one with a body",
 			"%s is asked with a method that has no body for the input", r.what())
 	}
-	if wire.Alike(want, have) {
+	if messaging.Alike(want, have) {
 		return body, nil
 	}
 	out, is, err := interact.Transcode(body, have, want)
-	if err != nil || wire.Alike(want, is) {
+	if err != nil || messaging.Alike(want, is) {
 		return out, err
 	}
 	if out, is, err = interact.Transcode(body, have, interact.JSON); err != nil {
 		return nil, err
 	}
-	if text, ok := textOf(out); ok && td.IsJSON(is) && strings.HasPrefix(wire.Base(want), "text/") {
+	if text, ok := textOf(out); ok && td.IsJSON(is) && strings.HasPrefix(messaging.Base(want), "text/") {
 		return text, nil
 	}
-	return nil, interact.Errorf(interact.UnsupportedType, "send "+wire.Base(want),
-		"%s takes %s, not %s", r.what(), wire.Base(want), wire.Base(have))
+	return nil, interact.Errorf(interact.UnsupportedType, "send "+messaging.Base(want),
+		"%s takes %s, not %s", r.what(), messaging.Base(want), messaging.Base(have))
 }
 
 // textOf returns the string, number or boolean that body is as JSON, as text.

@@ -28,7 +28,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/coap/wire"
+	"github.com/lmosd/lmosd/interact/coap/messaging"
 	"github.com/lmosd/lmosd/interact/credentials"
 	"github.com/lmosd/lmosd/td"
 )
@@ -60,7 +60,7 @@ type Client struct {
 	credentials credentials.Store
 	log         *slog.Logger
 	limit       int
-	pool        *wire.Pool
+	pool        *messaging.Pool
 }
 
 // NewClient returns a client with options o. Close it when it is done.
@@ -75,7 +75,7 @@ func NewClient(o Options) *Client {
 	if o.Dial == nil {
 		o.Dial = new(net.Dialer).DialContext
 	}
-	c.pool = wire.NewPool(o.Dial, c.limit)
+	c.pool = messaging.NewPool(o.Dial, c.limit)
 	return c
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/plgd-dev/go-coap/v3/mux"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/coap/wire"
+	"github.com/lmosd/lmosd/interact/coap/messaging"
 )
 
 // agents are go-coap's servers, by transport.
@@ -29,12 +29,12 @@ var agents = map[string]func(t testing.TB, handle func(w mux.ResponseWriter, r *
 func heard(r *mux.Message) string {
 	path, _ := r.Path()
 	queries, _ := r.Queries()
-	said := []string{wire.Dotted(r.Code()), path}
+	said := []string{messaging.Dotted(r.Code()), path}
 	if len(queries) > 0 {
 		said = append(said, "?"+strings.Join(queries, "&"))
 	}
-	for _, id := range []message.OptionID{message.ContentFormat, message.Accept, wire.HopLimit, message.Observe} {
-		if n, err := r.GetOptionUint32(id); err == nil && (id != wire.HopLimit || n != interact.MaxHops) { // which all have
+	for _, id := range []message.OptionID{message.ContentFormat, message.Accept, messaging.HopLimit, message.Observe} {
+		if n, err := r.GetOptionUint32(id); err == nil && (id != messaging.HopLimit || n != interact.MaxHops) { // which all have
 			said = append(said, fmt.Sprintf("%d=%d", id, n))
 		}
 	}
@@ -185,43 +185,43 @@ func TestRefusalsBecomeErrors(t *testing.T) {
 		thing := newClient(t, Options{}).Thing(describe(t, base, `"properties": {"p": {"forms": [{"href": "BASE/p"}]}}`))
 		_, err := ask(t, thing, read("p"))
 		e := wantError(t, err, meaning.code)
-		if !e.Remote || e.Begun || e.Title != fmt.Sprintf("p of Thing: the agent answered %s: not [2J today", wire.Dotted(code)) {
-			t.Errorf("%s: remote %v, begun %v, %q", wire.Dotted(code), e.Remote, e.Begun, e.Title)
+		if !e.Remote || e.Begun || e.Title != fmt.Sprintf("p of Thing: the agent answered %s: not [2J today", messaging.Dotted(code)) {
+			t.Errorf("%s: remote %v, begun %v, %q", messaging.Dotted(code), e.Remote, e.Begun, e.Title)
 		}
 	}
 }
 
 func TestWordsOfAgents(t *testing.T) {
 	t.Parallel()
-	format := func(n uint32, body string) *wire.Packet {
-		p := &wire.Packet{Code: codes.NotFound, Payload: []byte(body)}
+	format := func(n uint32, body string) *messaging.Packet {
+		p := &messaging.Packet{Code: codes.NotFound, Payload: []byte(body)}
 		p.AddUint(message.ContentFormat, n)
 		return p
 	}
 	tests := []struct {
 		name  string
-		p     *wire.Packet
+		p     *messaging.Packet
 		code  interact.Code
 		title string
 	}{
-		{"another lmosd", &wire.Packet{Code: codes.NotFound, Payload: []byte("LMOS-1410 no such task")}, interact.NoTask,
+		{"another lmosd", &messaging.Packet{Code: codes.NotFound, Payload: []byte("LMOS-1410 no such task")}, interact.NoTask,
 			"x: the agent answered 4.04: LMOS-1410 no such task"},
-		{"a code that does not fit the response", &wire.Packet{Code: codes.NotFound, Payload: []byte("LMOS-1400 x")},
+		{"a code that does not fit the response", &messaging.Packet{Code: codes.NotFound, Payload: []byte("LMOS-1400 x")},
 			interact.NoAffordance, "x: the agent answered 4.04: LMOS-1400 x"},
-		{"no code", &wire.Packet{Code: codes.NotFound, Payload: []byte("LMOS-x")}, interact.NoAffordance,
+		{"no code", &messaging.Packet{Code: codes.NotFound, Payload: []byte("LMOS-x")}, interact.NoAffordance,
 			"x: the agent answered 4.04: LMOS-x"},
 		{"problem details", format(257, "\xa2\x20\x62no\x21\x64gone"), interact.NoAffordance, "x: the agent answered 4.04: no: gone"},
 		{"problem details, broken", format(257, "\xa2\x20"), interact.NoAffordance, "x: the agent answered 4.04"},
 		{"octets", format(42, "\x00\x01"), interact.NoAffordance, "x: the agent answered 4.04"},
 		{"JSON", format(50, `{"e":1}`), interact.NoAffordance, `x: the agent answered 4.04: {"e":1}`},
-		{"an unknown code", &wire.Packet{Code: 4<<5 | 31}, interact.AgentFailed, "x: the agent answered 4.31"},
+		{"an unknown code", &messaging.Packet{Code: 4<<5 | 31}, interact.AgentFailed, "x: the agent answered 4.31"},
 	}
 	for _, tt := range tests {
 		if e := refused("x", tt.p); e.Code != tt.code || e.Title != tt.title {
 			t.Errorf("%s: got %s %q, want %s %q", tt.name, e.Code, e.Title, tt.code, tt.title)
 		}
 	}
-	long := refused("x", &wire.Packet{Code: codes.BadRequest, Payload: []byte(strings.Repeat("ü", 5000))})
+	long := refused("x", &messaging.Packet{Code: codes.BadRequest, Payload: []byte(strings.Repeat("ü", 5000))})
 	if len(long.Title) > maxWords+50 {
 		t.Errorf("a title of %d bytes", len(long.Title))
 	}
@@ -358,7 +358,7 @@ func TestEachIsAskedWhereTheThingHasNoForm(t *testing.T) {
 	var seen sync.Map
 	base := udpAgent(t, func(w mux.ResponseWriter, r *mux.Message) {
 		path, _ := r.Path()
-		seen.Store(wire.Dotted(r.Code())+path+bodyOf(r.Message), true)
+		seen.Store(messaging.Dotted(r.Code())+path+bodyOf(r.Message), true)
 		says(w, codes.Content, message.AppJSON, `"`+path+`"`)
 	})
 	thing := newClient(t, Options{}).Thing(describe(t, base,
@@ -433,8 +433,8 @@ func TestAClosedClientRefuses(t *testing.T) {
 func TestCloseEndsWhatRuns(t *testing.T) {
 	t.Parallel()
 	asked := make(chan struct{}, 1)
-	p := newPuppet(t, func(p *puppet, q *wire.Packet, from net.Addr) {
-		_, _ = p.WriteTo(wire.Bare(message.Acknowledgement, q.Mid), from)
+	p := newPuppet(t, func(p *puppet, q *messaging.Packet, from net.Addr) {
+		_, _ = p.WriteTo(messaging.Bare(message.Acknowledgement, q.Mid), from)
 		asked <- struct{}{}
 	})
 	client := NewClient(Options{})

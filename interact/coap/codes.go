@@ -9,7 +9,7 @@ import (
 	"github.com/plgd-dev/go-coap/v3/message/codes"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/coap/wire"
+	"github.com/lmosd/lmosd/interact/coap/messaging"
 	"github.com/lmosd/lmosd/internal/cbor"
 	"github.com/lmosd/lmosd/td"
 )
@@ -126,13 +126,13 @@ func diagnostic(e *interact.Error) []byte {
 }
 
 // refused is the error that a response of class 4 or 5 stands for. The words of another lmosd say the exact code.
-func refused(what string, p *wire.Packet) *interact.Error {
+func refused(what string, p *messaging.Packet) *interact.Error {
 	meaning, ok := meanings[p.Code]
 	if !ok {
 		meaning.code, meaning.hint = interact.AgentFailed, hintLog
 	}
 	words := clip(interact.Readable(string(spoken(p))), maxWords)
-	title := fmt.Sprintf("%s: the agent answered %s", what, wire.Dotted(p.Code))
+	title := fmt.Sprintf("%s: the agent answered %s", what, messaging.Dotted(p.Code))
 	if words != "" {
 		title += ": " + words
 	}
@@ -157,13 +157,13 @@ func codeIn(words string) interact.Code {
 }
 
 // spoken returns what the payload of a refusal says: a diagnostic text, or title and detail of problem details.
-func spoken(p *wire.Packet) []byte {
+func spoken(p *messaging.Packet) []byte {
 	format, ok := p.Uint(message.ContentFormat)
-	if !ok || format == 0 || td.IsJSON(wire.Media(format)) {
+	if !ok || format == 0 || td.IsJSON(messaging.Media(format)) {
 		return p.Payload
 	}
 	var m map[any]any
-	if format != wire.ProblemDetails || cbor.Unmarshal(p.Payload, &m) != nil {
+	if format != messaging.ProblemDetails || cbor.Unmarshal(p.Payload, &m) != nil {
 		return nil
 	}
 	title, _ := m[int64(-1)].(string) // RFC 9290 §2

@@ -15,7 +15,7 @@ import (
 	"github.com/plgd-dev/go-coap/v3/message/codes"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/coap/wire"
+	"github.com/lmosd/lmosd/interact/coap/messaging"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -27,10 +27,10 @@ const (
 // An exchange is one request to the server and its answer.
 type exchange struct {
 	server   *Server
-	q        *wire.Packet
-	from     wire.Remote
+	q        *messaging.Packet
+	from     messaging.Remote
 	host     netip.Addr
-	replay   *wire.Replay
+	replay   *messaging.Replay
 	observer *observer // whom the request made; nil if it asked for none
 
 	mu    sync.Mutex // guards acked
@@ -38,12 +38,12 @@ type exchange struct {
 }
 
 // failure is the answer that err stands for, with a diagnostic payload (RFC 7252 §5.5.2).
-func failure(err error) *wire.Packet {
-	if r, ok := err.(*wire.Reject); ok {
-		return &wire.Packet{Code: r.Code, Payload: []byte(r.Text)}
+func failure(err error) *messaging.Packet {
+	if r, ok := err.(*messaging.Reject); ok {
+		return &messaging.Packet{Code: r.Code, Payload: []byte(r.Text)}
 	}
 	e := interact.AsError(err)
-	p := &wire.Packet{Code: responseOf(e.Code), Payload: diagnostic(e)}
+	p := &messaging.Packet{Code: responseOf(e.Code), Payload: diagnostic(e)}
 	if e.Code == interact.RateLimited || p.Code == codes.ServiceUnavailable {
 		p.AddUint(message.MaxAge, 1) // RFC 8516 §3, RFC 7252 §5.9.3.4
 	}
@@ -57,7 +57,7 @@ func (x *exchange) run(ctx context.Context) {
 		defer close(fired)
 		x.acknowledge()
 	})
-	var a *wire.Packet
+	var a *messaging.Packet
 	if err := x.server.safely("a request", func() (err error) { a, err = x.handle(ctx); return err }); err != nil {
 		a = failure(err)
 	}
@@ -80,14 +80,14 @@ func (x *exchange) acknowledge() {
 	defer x.mu.Unlock()
 	if x.q.Kind == message.Confirmable {
 		x.acked = true
-		b := wire.Bare(message.Acknowledgement, x.q.Mid)
+		b := messaging.Bare(message.Acknowledgement, x.q.Mid)
 		x.server.seen.Keep(x.replay, b)
 		x.server.send(b, x.from)
 	}
 }
 
 // respond sends the answer: with the acknowledgement, or in a message of its own until that is acknowledged.
-func (x *exchange) respond(ctx context.Context, a *wire.Packet) {
+func (x *exchange) respond(ctx context.Context, a *messaging.Packet) {
 	s := x.server
 	a.Token = x.q.Token
 	x.mu.Lock()
@@ -123,29 +123,29 @@ func (x *exchange) respond(ctx context.Context, a *wire.Packet) {
 }
 
 // handle makes the answer.
-func (x *exchange) handle(ctx context.Context) (*wire.Packet, error) {
+func (x *exchange) handle(ctx context.Context) (*messaging.Packet, error) {
 	if id, bad := x.q.Faulty(); bad {
 		if id == message.ProxyURI || id == message.ProxyScheme {
-			return nil, wire.Rejected(codes.ProxyingNotSupported, "no proxy is here") // RFC 7252 §5.7.2
+			return nil, messaging.Rejected(codes.ProxyingNotSupported, "no proxy is here") // RFC 7252 §5.7.2
 		}
-		return nil, wire.Rejected(codes.BadOption, fmt.Sprintf("option %d is not known here, or has a value that it cannot have", id))
+		return nil, messaging.Rejected(codes.BadOption, fmt.Sprintf("option %d is not known here, or has a value that it cannot have", id))
 	}
 	p, t, err := route(x.q)
 	if err != nil {
 		return nil, err
 	}
 	want, wanted := x.q.Block(message.Block2)
-	if wanted && want.SZX > wire.SZX1024 {
-		return nil, wire.Rejected(codes.BadRequest, "the size of its blocks is reserved (RFC 7959 §2.2)")
+	if wanted && want.SZX > messaging.SZX1024 {
+		return nil, messaging.Rejected(codes.BadRequest, "the size of its blocks is reserved (RFC 7959 §2.2)")
 	}
-	key := wire.TransferKey(x.from.Addr, x.q)
+	key := messaging.TransferKey(x.from.Addr, x.q)
 	now := time.Now()
 	if wanted && want.Num > 0 {
 		if a := x.server.going.Get(key, now); a != nil {
 			return x.cut(a, key)
 		}
 		if x.q.Code != codes.GET {
-			return nil, wire.ErrGap
+			return nil, messaging.ErrGap
 		}
 	}
 	body := x.q.Payload
@@ -153,7 +153,7 @@ func (x *exchange) handle(ctx context.Context) (*wire.Packet, error) {
 	if parted {
 		var whole bool
 		if body, whole, err = x.gather(key, b, now); err != nil || !whole {
-			return acknowledged(&wire.Packet{Code: codes.Continue}, b), err
+			return acknowledged(&messaging.Packet{Code: codes.Continue}, b), err
 		}
 	}
 	a, err := x.ask(ctx, p, t, body)
@@ -167,13 +167,13 @@ func (x *exchange) handle(ctx context.Context) (*wire.Packet, error) {
 }
 
 // acknowledged says in an answer which block of the request it is about (RFC 7959 §2.3).
-func acknowledged(a *wire.Packet, b wire.Block) *wire.Packet {
+func acknowledged(a *messaging.Packet, b messaging.Block) *messaging.Packet {
 	a.AddUint(message.Block1, b.Value())
 	return a
 }
 
 // gather takes a block of the body in.
-func (x *exchange) gather(key string, b wire.Block, now time.Time) (body []byte, whole bool, err error) {
+func (x *exchange) gather(key string, b messaging.Block, now time.Time) (body []byte, whole bool, err error) {
 	s := x.server
 	if size, ok := x.q.Uint(message.Size1); ok && int64(size) > int64(s.o.MaxBody) {
 		return nil, false, x.tooLarge()
@@ -186,7 +186,7 @@ func (x *exchange) tooLarge() error {
 }
 
 // ask answers the request whose body is whole.
-func (x *exchange) ask(ctx context.Context, p place, t interact.Type, body []byte) (*wire.Packet, error) {
+func (x *exchange) ask(ctx context.Context, p place, t interact.Type, body []byte) (*messaging.Packet, error) {
 	s := x.server
 	if wait := s.rate.Take(x.host, 1, time.Now()); wait > 0 {
 		a := failure(interact.Errorf(interact.RateLimited, "ask less often", "more than %.0f requests in a second", s.o.Rate))
@@ -267,15 +267,15 @@ func (x *exchange) message(ctx context.Context, p place, t interact.Type, d *td.
 	body []byte) (*interact.Message, error) {
 	m := &interact.Message{Type: t, From: x.server.o.From, Thing: d.Ref(), ID: rand.Text(), Name: p.name, ActionID: p.action, Data: body}
 	m.Deadline, _ = ctx.Deadline()
-	if left, ok := x.q.Uint(wire.HopLimit); ok && left == 0 {
-		return nil, wire.Rejected(codes.BadRequest, "a Hop-Limit of 0") // RFC 8768 §3
+	if left, ok := x.q.Uint(messaging.HopLimit); ok && left == 0 {
+		return nil, messaging.Rejected(codes.BadRequest, "a Hop-Limit of 0") // RFC 8768 §3
 	} else if ok && left <= interact.MaxHops {
 		m.Hops = uint8(interact.MaxHops + 1 - left)
 	}
 	if len(body) > 0 {
 		m.ContentType = interact.JSON // what simple consumers mean that say nothing
 		if format, ok := x.q.Uint(message.ContentFormat); ok {
-			if m.ContentType = wire.Media(format); m.ContentType == "" {
+			if m.ContentType = messaging.Media(format); m.ContentType == "" {
 				return nil, interact.Errorf(interact.UnsupportedType, "50 is JSON, 60 is CBOR",
 					"the content format %d is not known here", format)
 			}
@@ -285,8 +285,8 @@ func (x *exchange) message(ctx context.Context, p place, t interact.Type, d *td.
 		return nil, x.tooLarge()
 	}
 	if format, ok := x.q.Uint(message.Accept); ok {
-		if m.Accept = wire.Media(format); m.Accept == "" {
-			return nil, wire.Rejected(codes.NotAcceptable, "this content format is not known here; 50 is JSON, 60 is CBOR")
+		if m.Accept = messaging.Media(format); m.Accept == "" {
+			return nil, messaging.Rejected(codes.NotAcceptable, "this content format is not known here; 50 is JSON, 60 is CBOR")
 		}
 	}
 	return m, x.variables(d.Thing, m)
@@ -294,7 +294,7 @@ func (x *exchange) message(ctx context.Context, p place, t interact.Type, d *td.
 
 // present fills an answer with the data of a reply, in the type that the consumer accepts. What was done already is told in any
 // type; what is only read must be acceptable (RFC 7252 §5.10.4).
-func present(a *wire.Packet, r, m *interact.Message) (*wire.Packet, error) {
+func present(a *messaging.Packet, r, m *interact.Message) (*messaging.Packet, error) {
 	data, is, err := interact.Transcode(r.Data, r.Media(), m.Accept)
 	if err != nil {
 		return nil, err
@@ -302,16 +302,16 @@ func present(a *wire.Packet, r, m *interact.Message) (*wire.Packet, error) {
 	if a.Payload = data; len(data) == 0 {
 		return a, nil
 	}
-	if m.Accept != "" && m.Type.Reads() && !wire.Alike(m.Accept, is) {
-		return nil, wire.Rejected(codes.NotAcceptable, "it is "+clip(interact.Readable(wire.Base(is)), 100))
+	if m.Accept != "" && m.Type.Reads() && !messaging.Alike(m.Accept, is) {
+		return nil, messaging.Rejected(codes.NotAcceptable, "it is "+clip(interact.Readable(messaging.Base(is)), 100))
 	}
-	format, ok := wire.FormatOf(is)
+	format, ok := messaging.FormatOf(is)
 	switch {
 	case ok:
 	case td.IsJSON(is):
-		format, ok = wire.FormatJSON, true
+		format, ok = messaging.FormatJSON, true
 	case interact.IsCBOR(is):
-		format, ok = wire.FormatCBOR, true
+		format, ok = messaging.FormatCBOR, true
 	}
 	if ok {
 		a.AddUint(message.ContentFormat, format)
@@ -326,10 +326,10 @@ func tag(body []byte) []byte {
 }
 
 // cut returns the block of the answer a that the request wants, and keeps the rest for those that follow (RFC 7959 §2.4).
-func (x *exchange) cut(a *wire.Packet, key string) (*wire.Packet, error) {
+func (x *exchange) cut(a *messaging.Packet, key string) (*messaging.Packet, error) {
 	want, wanted := x.q.Block(message.Block2)
 	if !wanted {
-		want.SZX = wire.SZX1024
+		want.SZX = messaging.SZX1024
 	}
 	want.More = false
 	if len(a.Payload) > x.server.o.MaxBody {
@@ -340,14 +340,14 @@ func (x *exchange) cut(a *wire.Packet, key string) (*wire.Packet, error) {
 			a.Add(message.ETag, tag(a.Payload))
 		}
 		if x.has(a) {
-			valid := &wire.Packet{Code: codes.Valid} // RFC 7252 §5.9.1.3
+			valid := &messaging.Packet{Code: codes.Valid} // RFC 7252 §5.9.1.3
 			valid.Options = copied(a.Options).Remove(message.ContentFormat)
 			return valid, nil
 		}
 	}
 	part, is, ok := want.Cut(a.Payload)
 	if !ok {
-		return nil, wire.Rejected(codes.BadRequest, "the answer has no such block")
+		return nil, messaging.Rejected(codes.BadRequest, "the answer has no such block")
 	}
 	if is.Num == 0 && !is.More {
 		if _, ok := x.q.Option(message.Size2); ok && a.Good() {
@@ -365,7 +365,7 @@ func (x *exchange) cut(a *wire.Packet, key string) (*wire.Packet, error) {
 }
 
 // keep lays an answer on the shelf for the blocks that follow. One for which there is no room is made again.
-func (s *Server) keep(key string, host netip.Addr, a *wire.Packet) {
+func (s *Server) keep(key string, host netip.Addr, a *messaging.Packet) {
 	whole := *a
 	whole.Options = withoutBlocks(a.Options)
 	if err := s.going.Keep(key, host, &whole, time.Now()); err != nil {
@@ -374,7 +374,7 @@ func (s *Server) keep(key string, host netip.Addr, a *wire.Packet) {
 }
 
 // parted is one block of the answer a.
-func parted(a *wire.Packet, part []byte, is wire.Block) *wire.Packet {
+func parted(a *messaging.Packet, part []byte, is messaging.Block) *messaging.Packet {
 	b := *a
 	b.Options = copied(a.Options)
 	b.AddUint(message.Block2, is.Value())
@@ -394,7 +394,7 @@ func withoutBlocks(o message.Options) message.Options {
 }
 
 // has tells whether the request names the ETag of a: then the consumer has it already.
-func (x *exchange) has(a *wire.Packet) bool {
+func (x *exchange) has(a *messaging.Packet) bool {
 	mine, ok := a.Option(message.ETag)
 	for _, o := range x.q.Options {
 		if ok && o.ID == message.ETag && bytes.Equal(o.Value, mine) {

@@ -14,7 +14,7 @@ import (
 	"github.com/plgd-dev/go-coap/v3/message/codes"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/coap/wire"
+	"github.com/lmosd/lmosd/interact/coap/messaging"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -27,7 +27,7 @@ type request struct {
 	form    *td.Form
 	terms   terms
 	address address
-	target  wire.Target
+	target  messaging.Target
 	body    []byte
 }
 
@@ -102,17 +102,17 @@ func (r *request) prepare(data []byte) error {
 	if r.address, err = expand(r.form.Href, vars); err != nil {
 		return err
 	}
-	r.target = wire.Target{Scheme: r.address.scheme, Hostport: r.address.hostport(), Host: r.address.host}
+	r.target = messaging.Target{Scheme: r.address.scheme, Hostport: r.address.hostport(), Host: r.address.host}
 	return r.secrets(r.form, &r.target)
 }
 
 // fit says how well the media types of the form suit the message.
 func (r *request) fit() int {
 	n := 0
-	if len(r.body) > 0 && wire.Alike(r.form.ContentType, r.message.Media()) {
+	if len(r.body) > 0 && messaging.Alike(r.form.ContentType, r.message.Media()) {
 		n += 2
 	}
-	if r.message.Accept != "" && wire.Alike(r.message.Accept, r.form.ResponseType) {
+	if r.message.Accept != "" && messaging.Alike(r.message.Accept, r.form.ResponseType) {
 		n++
 	}
 	return n
@@ -149,12 +149,12 @@ func (a *agent) noForm(m *interact.Message) error {
 }
 
 // packet makes the request as a message, without its body.
-func (r *request) packet() *wire.Packet {
-	p := &wire.Packet{Code: r.terms.method}
+func (r *request) packet() *messaging.Packet {
+	p := &messaging.Packet{Code: r.terms.method}
 	r.address.options(p)
 	r.terms.options(p)
 	if len(r.body) > 0 {
-		format, ok := wire.FormatOf(r.form.ContentType)
+		format, ok := messaging.FormatOf(r.form.ContentType)
 		if r.terms.format != nil {
 			format, ok = *r.terms.format, true
 		}
@@ -163,7 +163,7 @@ func (r *request) packet() *wire.Packet {
 		}
 	}
 	if r.terms.szx2 != nil && r.target.Scheme != "coap+tcp" && r.target.Scheme != "coaps+tcp" {
-		p.AddUint(message.Block2, wire.Block{SZX: *r.terms.szx2}.Value())
+		p.AddUint(message.Block2, messaging.Block{SZX: *r.terms.szx2}.Value())
 	}
 	return p
 }
@@ -172,7 +172,7 @@ func (r *request) packet() *wire.Packet {
 func takesBody(method codes.Code) bool { return method != codes.GET && method != codes.DELETE }
 
 // ask sends the request and returns the answer, whole. A refusal is an error.
-func (r *request) ask(ctx context.Context) (*wire.Packet, error) {
+func (r *request) ask(ctx context.Context) (*messaging.Packet, error) {
 	p, err := r.exchange(ctx, r.packet(), r.body)
 	if err != nil {
 		return nil, err
@@ -184,7 +184,7 @@ func (r *request) ask(ctx context.Context) (*wire.Packet, error) {
 }
 
 // exchange sends p with body and returns the answer, whole, whatever it says.
-func (r *request) exchange(ctx context.Context, p *wire.Packet, body []byte) (*wire.Packet, error) {
+func (r *request) exchange(ctx context.Context, p *messaging.Packet, body []byte) (*messaging.Packet, error) {
 	e, err := r.client.pool.Get(ctx, r.target)
 	if err != nil {
 		return nil, r.lost(ctx, err)
@@ -200,8 +200,8 @@ func (r *request) exchange(ctx context.Context, p *wire.Packet, body []byte) (*w
 }
 
 // gone is lost, and sees to it that the connection to an agent that is silent is not used again.
-func (r *request) gone(ctx context.Context, e *wire.Lease, err error) error {
-	var l *wire.Loss
+func (r *request) gone(ctx context.Context, e *messaging.Lease, err error) error {
+	var l *messaging.Loss
 	if errors.As(err, &l) && !l.Acked && !errors.Is(l.Cause, context.Canceled) {
 		e.Drop()
 	}
@@ -214,14 +214,14 @@ func (r *request) lost(ctx context.Context, err error) error {
 	if errors.As(err, &known) {
 		return known
 	}
-	var l *wire.Loss
+	var l *messaging.Loss
 	if !errors.As(err, &l) {
-		l = &wire.Loss{Cause: err}
+		l = &messaging.Loss{Cause: err}
 	}
 	const start = "start the agent, or publish its new address: lmosd publish FILE"
 	e := &interact.Error{Code: interact.Unreachable, Hint: start, Begun: l.Begun}
 	where := plain(r.form.Href)
-	var shake *wire.HandshakeError
+	var shake *messaging.HandshakeError
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
 		e.Code, e.Title, e.Hint, e.Err = interact.Cancelled, r.what()+" was cancelled", "", ctx.Err()
@@ -231,7 +231,7 @@ func (r *request) lost(ctx context.Context, err error) error {
 	case errors.As(err, &shake):
 		e.Code, e.Hint = interact.Unauthenticated, hintCredentials
 		e.Title = fmt.Sprintf("%s: no secure connection to %s: %s", r.what(), where, reason(shake.Err))
-	case errors.Is(err, wire.ErrReset):
+	case errors.Is(err, messaging.ErrReset):
 		e.Code, e.Remote = interact.AgentFailed, true
 		e.Title, e.Hint = fmt.Sprintf("%s: what is at %s rejected the message", r.what(), where), "see what serves that address"
 	default:
@@ -246,10 +246,10 @@ func reason(err error) string {
 	switch {
 	case errors.As(err, &dns):
 		return "the name " + clip(interact.Readable(dns.Name), 100) + " is unknown"
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, wire.ErrSilent), wire.IsTimeout(err):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, messaging.ErrSilent), messaging.IsTimeout(err):
 		return "nothing answered in time"
-	case wire.IsRefused(err):
-		return wire.ErrRefused.Error()
+	case messaging.IsRefused(err):
+		return messaging.ErrRefused.Error()
 	}
 	return clip(interact.Readable(err.Error()), 200)
 }
@@ -262,24 +262,24 @@ func (r *request) broken(format string, args ...any) error {
 
 // settle decides the media type of an answer: what its content format says, else what the form promises. What is labelled as text
 // and is JSON is JSON where that is promised: simple agents leave the label out or say 0.
-func (r *request) settle(p *wire.Packet) (data []byte, is string, err error) {
+func (r *request) settle(p *messaging.Packet) (data []byte, is string, err error) {
 	data, is = p.Payload, r.form.ResponseType
 	if len(data) == 0 {
 		return nil, "", nil
 	}
 	if format, ok := p.Uint(message.ContentFormat); ok {
 		promised := r.terms.answered != nil && *r.terms.answered == format || r.terms.accept != nil && *r.terms.accept == format
-		switch m := wire.Media(format); {
+		switch m := messaging.Media(format); {
 		case m == "text/plain" && td.IsJSON(is) && json.Valid(data):
 		case m != "":
 			is = m
 		case !promised:
-			is = wire.Octets
+			is = messaging.Octets
 		}
 	}
 	if td.IsJSON(is) && !(json.Valid(data) && utf8.Valid(data)) {
 		begin := clip(interact.Readable(string(data[:min(len(data), 200)])), 100)
-		return nil, "", r.broken("it says that it is %s, and begins with %q", wire.Base(is), begin)
+		return nil, "", r.broken("it says that it is %s, and begins with %q", messaging.Base(is), begin)
 	}
 	return data, is, nil
 }

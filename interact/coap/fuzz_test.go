@@ -11,7 +11,7 @@ import (
 	"github.com/plgd-dev/go-coap/v3/message/codes"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/coap/wire"
+	"github.com/lmosd/lmosd/interact/coap/messaging"
 	"github.com/lmosd/lmosd/interact/credentials"
 	"github.com/lmosd/lmosd/td"
 )
@@ -32,7 +32,7 @@ func TestTerms(t *testing.T) {
 			`{"cov:method": "iPATCH", "cov:contentFormat": 60, "cov:accept": 50, "cov:confirmable": false, "cov:hopLimit": 5,
 			"cov:minPollingInterval": 2.5, "cov:blockwise": {"cov:block1Size": 64, "cov:block2Size": 1024},
 			"response": {"contentType": "x", "cov:contentFormat": 42}}`,
-			terms{method: wire.IPatch, format: n(60), accept: n(50), answered: n(42), unconfirmed: true, hops: n(5),
+			terms{method: messaging.IPatch, format: n(60), accept: n(50), answered: n(42), unconfirmed: true, hops: n(5),
 				poll: 2500 * time.Millisecond, szx1: s(2), szx2: s(6)}},
 		{"Q-Block", "readproperty", `{"cov:qblockwise": {"cov:block1Size": 16, "cov:block2Size": 32}}`, terms{method: codes.GET,
 			poll: time.Second, szx1: s(0), szx2: s(1)}},
@@ -78,7 +78,7 @@ func TestAddresses(t *testing.T) {
 	}
 	for href, named := range map[string]bool{"coap://h/a": true, "coap://10.0.0.1/a": false, "coap://[::1]/a": false} {
 		a, _ := parseAddress(href)
-		p := &wire.Packet{}
+		p := &messaging.Packet{}
 		a.options(p)
 		if _, ok := p.Option(message.URIHost); ok != named {
 			t.Errorf("%s: Uri-Host %v", href, ok)
@@ -159,7 +159,7 @@ func FuzzHref(f *testing.F) {
 		if origin := credentials.OriginOf(href); origin == "" {
 			t.Errorf("%q has no origin, and goes to %+v", href, a)
 		}
-		p := &wire.Packet{}
+		p := &messaging.Packet{}
 		a.options(p)
 		if id, bad := p.Faulty(); bad {
 			t.Errorf("%q makes a bad option %d", href, id)
@@ -186,8 +186,8 @@ func FuzzPlace(f *testing.F) {
 
 // FuzzServer has a server handle two datagrams of a stranger. What it answers is CoAP, and not much larger than a block.
 func FuzzServer(f *testing.F) {
-	seed := func(code codes.Code, path string, more ...func(*wire.Packet)) {
-		q := &wire.Packet{Kind: message.Confirmable, Mid: 7, Code: code, Token: "t"}
+	seed := func(code codes.Code, path string, more ...func(*messaging.Packet)) {
+		q := &messaging.Packet{Kind: message.Confirmable, Mid: 7, Code: code, Token: "t"}
 		for s := range strings.SplitSeq(path, "/") {
 			q.Add(message.URIPath, []byte(s))
 		}
@@ -204,7 +204,7 @@ func FuzzServer(f *testing.F) {
 	seed(codes.GET, "things/urn:example:thing/properties/p", option(message.Observe, 0))
 	seed(codes.PUT, "things/urn:example:thing/properties/p", payload("1", 50), block(message.Block1, 0, false, 6))
 	seed(codes.POST, "things/urn:example:thing/actions/go", payload("1234567890123456", 60), block(message.Block1, 0, true, 0))
-	seed(codes.GET, ".well-known/core", func(p *wire.Packet) { p.Add(message.URIQuery, []byte("rt=wot.*")) })
+	seed(codes.GET, ".well-known/core", func(p *messaging.Packet) { p.Add(message.URIQuery, []byte("rt=wot.*")) })
 	seed(codes.GET, "things/urn:example:thing/events", option(message.Observe, 0), option(message.Accept, 60))
 	thing := describe(f, "", serveTD)
 	f.Fuzz(func(t *testing.T, one, two []byte) {
@@ -214,7 +214,7 @@ func FuzzServer(f *testing.F) {
 			return described(thing), nil
 		}}, h)
 		for _, b := range [][]byte{one, two} {
-			s.receive(t.Context(), slices.Clone(b), wire.Remote{Addr: me})
+			s.receive(t.Context(), slices.Clone(b), messaging.Remote{Addr: me})
 		}
 		s.watches.farewell()
 		s.halt()
@@ -229,8 +229,8 @@ func FuzzServer(f *testing.F) {
 
 // FuzzAnswer has a client judge an answer of a stranger.
 func FuzzAnswer(f *testing.F) {
-	add := func(code codes.Code, more ...func(*wire.Packet)) {
-		p := &wire.Packet{Kind: message.Acknowledgement, Code: code}
+	add := func(code codes.Code, more ...func(*messaging.Packet)) {
+		p := &messaging.Packet{Kind: message.Acknowledgement, Code: code}
 		for _, f := range more {
 			f(p)
 		}
@@ -243,13 +243,13 @@ func FuzzAnswer(f *testing.F) {
 	add(codes.Content, payload(`{"a":1}`, 50))
 	add(codes.Content, payload("\xa1\x01\x02", 60))
 	add(codes.NotFound, payload("\xa2\x20\x62no\x21\x64gone", 257))
-	add(codes.Created, payload(`{"state":"running"}`, 50), func(p *wire.Packet) { p.Add(message.LocationPath, []byte("x")) })
+	add(codes.Created, payload(`{"state":"running"}`, 50), func(p *messaging.Packet) { p.Add(message.LocationPath, []byte("x")) })
 	add(codes.BadRequest, payload("LMOS-1400 x"))
 	thing := describe(f, "", pipeTD)
 	client := NewClient(Options{})
 	f.Cleanup(client.Close)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		p, err := wire.ParseDatagram(b)
+		p, err := messaging.ParseDatagram(b)
 		if err != nil {
 			return
 		}

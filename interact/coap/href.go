@@ -9,7 +9,7 @@ import (
 	"github.com/plgd-dev/go-coap/v3/message"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/coap/wire"
+	"github.com/lmosd/lmosd/interact/coap/messaging"
 	"github.com/lmosd/lmosd/interact/credentials"
 	"github.com/lmosd/lmosd/td"
 )
@@ -63,7 +63,7 @@ func parseAddress(href string) (address, error) {
 }
 
 // options adds what names the resource. The host is said where it is a name; the port is the one that is sent to (RFC 7252 §6.4).
-func (a address) options(p *wire.Packet) {
+func (a address) options(p *messaging.Packet) {
 	if _, err := netip.ParseAddr(a.host); err != nil {
 		p.Add(message.URIHost, []byte(a.host))
 	}

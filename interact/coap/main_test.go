@@ -26,7 +26,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/coap/wire"
+	"github.com/lmosd/lmosd/interact/coap/messaging"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -177,7 +177,7 @@ type puppet struct {
 }
 
 // newPuppet returns an agent that calls react with each message, in one goroutine, until the test ends.
-func newPuppet(t testing.TB, react func(p *puppet, q *wire.Packet, from net.Addr)) *puppet {
+func newPuppet(t testing.TB, react func(p *puppet, q *messaging.Packet, from net.Addr)) *puppet {
 	t.Helper()
 	l, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -191,7 +191,7 @@ func newPuppet(t testing.TB, react func(p *puppet, q *wire.Packet, from net.Addr
 			if err != nil {
 				return nil
 			}
-			q, err := wire.ParseDatagram(append([]byte(nil), buf[:n]...))
+			q, err := messaging.ParseDatagram(append([]byte(nil), buf[:n]...))
 			if err != nil {
 				t.Errorf("the client sent no message: %x", buf[:n])
 				continue

@@ -14,7 +14,7 @@ import (
 	"github.com/plgd-dev/go-coap/v3/message/codes"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/coap/wire"
+	"github.com/lmosd/lmosd/interact/coap/messaging"
 )
 
 const (
@@ -105,7 +105,7 @@ func (w *watcher) observe(ctx context.Context) error {
 			err = interact.Errorf(interact.Overloaded, "read faster, or subscribe to less",
 				"%s: more than %d events wait for the consumer", r.what(), backlog)
 		case <-ctx.Done():
-			err = r.lost(ctx, &wire.Loss{Cause: ctx.Err(), Begun: true, Acked: true})
+			err = r.lost(ctx, &messaging.Loss{Cause: ctx.Err(), Begun: true, Acked: true})
 		case <-e.Ended():
 			err = r.lost(ctx, e.Why())
 		}
@@ -116,7 +116,7 @@ func (w *watcher) observe(ctx context.Context) error {
 }
 
 // register asks for the resource and for notifications, and returns the first answer.
-func (w *watcher) register(ctx context.Context, e *wire.Lease, k *wire.Call) (*wire.Packet, error) {
+func (w *watcher) register(ctx context.Context, e *messaging.Lease, k *messaging.Call) (*messaging.Packet, error) {
 	within, cancel := context.WithTimeout(ctx, DefaultTimeout)
 	defer cancel()
 	p := w.r.packet()
@@ -129,21 +129,21 @@ func (w *watcher) register(ctx context.Context, e *wire.Lease, k *wire.Call) (*w
 }
 
 // deregister tells the agent that nobody listens. It does not wait: if that is lost, the next notification is rejected.
-func (w *watcher) deregister(k *wire.Call) {
+func (w *watcher) deregister(k *messaging.Call) {
 	p := w.r.packet()
 	p.AddUint(message.Observe, 1) // RFC 7641 §2: deregister
 	p.Kind = message.NonConfirmable
 	if len(w.r.body) <= 1024 {
 		p.Payload = w.r.body
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), wire.Writing)
+	ctx, cancel := context.WithTimeout(context.Background(), messaging.Writing)
 	defer cancel()
 	_, err := k.Send(ctx, p)
 	w.r.client.log.Debug("observation ended", "thing", w.r.thing.ID, "name", w.r.message.Name, "err", err)
 }
 
 // age is how long the value in p is good.
-func age(p *wire.Packet) time.Duration {
+func age(p *messaging.Packet) time.Duration {
 	if seconds, ok := p.Uint(message.MaxAge); ok {
 		return min(time.Duration(seconds)*time.Second, maxPoll)
 	}
@@ -151,7 +151,7 @@ func age(p *wire.Packet) time.Duration {
 }
 
 // notification handles one answer of an observation; asked tells that it is the answer to a registration.
-func (w *watcher) notification(ctx context.Context, c *wire.Lease, p *wire.Packet, asked bool) error {
+func (w *watcher) notification(ctx context.Context, c *messaging.Lease, p *messaging.Packet, asked bool) error {
 	if !p.Good() {
 		return refused(w.r.what(), p) // RFC 7641 §3.2: it ends the observation
 	}
@@ -192,7 +192,7 @@ func newer(last, seq uint32, since time.Duration) bool {
 
 // whole fetches the rest of a notification, which has only its first block (RFC 7959 §3.4). A token of its own keeps the two
 // apart.
-func (w *watcher) whole(ctx context.Context, c *wire.Lease, p *wire.Packet) (*wire.Packet, error) {
+func (w *watcher) whole(ctx context.Context, c *messaging.Lease, p *messaging.Packet) (*messaging.Packet, error) {
 	if b, ok := p.Block(message.Block2); !ok || !b.More {
 		if len(p.Payload) > w.r.client.limit {
 			return nil, transfer{r: w.r}.tooLarge()
@@ -211,20 +211,20 @@ func (w *watcher) whole(ctx context.Context, c *wire.Lease, p *wire.Packet) (*wi
 }
 
 // changed tells whether p says something else than what was told last.
-func (w *watcher) changed(p *wire.Packet) bool {
+func (w *watcher) changed(p *messaging.Packet) bool {
 	format, _ := p.Uint(message.ContentFormat)
 	return !w.told || format != w.format || !bytes.Equal(p.Payload, w.last)
 }
 
 // note remembers p as told.
-func (w *watcher) note(p *wire.Packet) {
+func (w *watcher) note(p *messaging.Packet) {
 	w.told, w.last = true, p.Payload
 	w.format, _ = p.Uint(message.ContentFormat)
 	w.etag, _ = p.Option(message.ETag)
 }
 
 // tell yields p: a reading or an event, or one for each member of the object where all are watched.
-func (w *watcher) tell(p *wire.Packet) error {
+func (w *watcher) tell(p *messaging.Packet) error {
 	w.note(p)
 	data, media, err := w.r.settle(p)
 	if err != nil {
@@ -296,7 +296,7 @@ func (w *watcher) poll(ctx context.Context) error {
 }
 
 // look asks for the resource once, and only for what is new if the agent tells its states apart (RFC 7252 §5.10.6.2).
-func (w *watcher) look(ctx context.Context) (*wire.Packet, error) {
+func (w *watcher) look(ctx context.Context) (*messaging.Packet, error) {
 	within, cancel := context.WithTimeout(ctx, DefaultTimeout)
 	defer cancel()
 	p := w.r.packet()

@@ -16,7 +16,7 @@ import (
 	"github.com/plgd-dev/go-coap/v3/mux"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/coap/wire"
+	"github.com/lmosd/lmosd/interact/coap/messaging"
 )
 
 const watchTD = `"properties": {"p": {"observable": true, "forms": [{"href": "BASE/p", "op": ["readproperty", "observeproperty"],
@@ -123,17 +123,17 @@ func TestObserve(t *testing.T) {
 // An agentPipe is an agent at the other end of a line, for tests in a bubble. It answers on the connection that was made last.
 type agentPipe struct {
 	t     *testing.T
-	react func(a *agentPipe, q *wire.Packet)
+	react func(a *agentPipe, q *messaging.Packet)
 	work  sync.WaitGroup
 
 	mu   sync.Mutex // guards the rest
 	ends []*line
 	got  []string // what was asked: KIND CODE PATH [observe]
-	last *wire.Packet
+	last *messaging.Packet
 }
 
 // piped returns a client whose agent calls react with each message it gets. Both end with the bubble's test.
-func piped(t *testing.T, react func(a *agentPipe, q *wire.Packet)) (*Client, *agentPipe) {
+func piped(t *testing.T, react func(a *agentPipe, q *messaging.Packet)) (*Client, *agentPipe) {
 	a := &agentPipe{t: t, react: react}
 	client := NewClient(Options{Dial: func(context.Context, string, string) (net.Conn, error) {
 		near, far := newLine()
@@ -153,13 +153,13 @@ func (a *agentPipe) listen(far *line) {
 		if err != nil {
 			return
 		}
-		q, err := wire.ParseDatagram(slices.Clone(buf[:n]))
+		q, err := messaging.ParseDatagram(slices.Clone(buf[:n]))
 		if err != nil {
 			a.t.Errorf("the client sent no message: %x", buf[:n])
 			continue
 		}
 		observe, observing := q.Uint(message.Observe)
-		said := fmt.Sprintf("%d %s /%s", q.Kind, wire.Dotted(q.Code), strings.Join(q.Texts(message.URIPath), "/"))
+		said := fmt.Sprintf("%d %s /%s", q.Kind, messaging.Dotted(q.Code), strings.Join(q.Texts(message.URIPath), "/"))
 		if observing {
 			said += fmt.Sprintf(" observe=%d", observe)
 		}
@@ -194,15 +194,15 @@ func (a *agentPipe) asked() []string {
 	return slices.Clone(a.got)
 }
 
-func (a *agentPipe) send(m *wire.Packet) {
+func (a *agentPipe) send(m *messaging.Packet) {
 	if b, err := m.Datagram(); err == nil {
 		_, _ = a.Write(b)
 	}
 }
 
 // says answers q, piggybacked or as it came.
-func (a *agentPipe) says(q *wire.Packet, code codes.Code, body string, more ...func(*wire.Packet)) {
-	m := &wire.Packet{Kind: message.Acknowledgement, Mid: q.Mid, Code: code, Token: q.Token, Payload: []byte(body)}
+func (a *agentPipe) says(q *messaging.Packet, code codes.Code, body string, more ...func(*messaging.Packet)) {
+	m := &messaging.Packet{Kind: message.Acknowledgement, Mid: q.Mid, Code: code, Token: q.Token, Payload: []byte(body)}
 	if q.Kind == message.NonConfirmable {
 		m.Kind = message.NonConfirmable
 	}
@@ -213,11 +213,11 @@ func (a *agentPipe) says(q *wire.Packet, code codes.Code, body string, more ...f
 }
 
 // notifies sends a notification for the last request.
-func (a *agentPipe) notifies(mid uint16, seq uint32, body string, more ...func(*wire.Packet)) {
+func (a *agentPipe) notifies(mid uint16, seq uint32, body string, more ...func(*messaging.Packet)) {
 	a.mu.Lock()
 	q := a.last
 	a.mu.Unlock()
-	m := &wire.Packet{Kind: message.Confirmable, Mid: mid, Code: codes.Content, Token: q.Token, Payload: []byte(body)}
+	m := &messaging.Packet{Kind: message.Confirmable, Mid: mid, Code: codes.Content, Token: q.Token, Payload: []byte(body)}
 	m.AddUint(message.Observe, seq)
 	for _, f := range more {
 		f(m)
@@ -225,8 +225,8 @@ func (a *agentPipe) notifies(mid uint16, seq uint32, body string, more ...func(*
 	a.send(m)
 }
 
-func option(id message.OptionID, n uint32) func(*wire.Packet) {
-	return func(p *wire.Packet) { p.AddUint(id, n) }
+func option(id message.OptionID, n uint32) func(*messaging.Packet) {
+	return func(p *messaging.Packet) { p.AddUint(id, n) }
 }
 
 const pipeTD = `"properties": {"p": {"observable": true, "forms": [{"href": "coap://10.0.0.1/p",
@@ -244,7 +244,7 @@ func TestPolling(t *testing.T) {
 			n := 0
 			var at []time.Duration
 			begun := time.Now()
-			client, a := piped(t, func(a *agentPipe, q *wire.Packet) {
+			client, a := piped(t, func(a *agentPipe, q *messaging.Packet) {
 				if !q.IsRequest() {
 					return
 				}
@@ -299,7 +299,7 @@ func TestNotificationsInAnyOrder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				client, a := piped(t, func(a *agentPipe, q *wire.Packet) {
+				client, a := piped(t, func(a *agentPipe, q *messaging.Packet) {
 					if obs, ok := q.Uint(message.Observe); !ok || obs != 0 {
 						return
 					}
@@ -344,7 +344,7 @@ func TestNotificationsInAnyOrder(t *testing.T) {
 func TestWhoLeavesTellsTheAgent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		client, a := piped(t, func(a *agentPipe, q *wire.Packet) {
+		client, a := piped(t, func(a *agentPipe, q *messaging.Packet) {
 			if obs, ok := q.Uint(message.Observe); ok && obs == 0 {
 				a.says(q, codes.Content, "0", option(message.Observe, 3))
 			}
@@ -368,7 +368,7 @@ func TestAnAgentThatDies(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
-		client, a := piped(t, func(a *agentPipe, q *wire.Packet) {
+		client, a := piped(t, func(a *agentPipe, q *messaging.Packet) {
 			if n++; n > 2 {
 				return // it is gone
 			}
@@ -394,7 +394,7 @@ func TestAnAgentThatForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		values := []string{"1", "1", "2"}
 		n := 0 // the agent's
-		client, a := piped(t, func(a *agentPipe, q *wire.Packet) {
+		client, a := piped(t, func(a *agentPipe, q *messaging.Packet) {
 			if obs, ok := q.Uint(message.Observe); ok && obs == 0 {
 				a.says(q, codes.Content, values[n], option(message.Observe, 1))
 				n++
@@ -411,16 +411,16 @@ func TestAnAgentThatForgets(t *testing.T) {
 func TestEndsOfObservations(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
-		react func(a *agentPipe, q *wire.Packet)
+		react func(a *agentPipe, q *messaging.Packet)
 		m     *interact.Message
 		code  interact.Code
 	}{
-		"refused": {func(a *agentPipe, q *wire.Packet) { a.says(q, codes.Forbidden, "no") }, observe("p"), interact.Forbidden},
-		"ended by the agent": {func(a *agentPipe, q *wire.Packet) {
+		"refused": {func(a *agentPipe, q *messaging.Packet) { a.says(q, codes.Forbidden, "no") }, observe("p"), interact.Forbidden},
+		"ended by the agent": {func(a *agentPipe, q *messaging.Packet) {
 			a.says(q, codes.Content, "1", option(message.Observe, 1))
-			a.send(&wire.Packet{Kind: message.NonConfirmable, Mid: 5, Code: codes.NotFound, Token: q.Token})
+			a.send(&messaging.Packet{Kind: message.NonConfirmable, Mid: 5, Code: codes.NotFound, Token: q.Token})
 		}, observe("p"), interact.NoAffordance},
-		"a consumer that is slow with events": {func(a *agentPipe, q *wire.Packet) {
+		"a consumer that is slow with events": {func(a *agentPipe, q *messaging.Packet) {
 			if obs, ok := q.Uint(message.Observe); !ok || obs != 0 {
 				return
 			}
@@ -429,10 +429,10 @@ func TestEndsOfObservations(t *testing.T) {
 				a.notifies(uint16(i), uint32(i+2), "1")
 			}
 		}, subscribe("e"), interact.Overloaded},
-		"not JSON": {func(a *agentPipe, q *wire.Packet) { a.says(q, codes.Content, "{", option(message.Observe, 1)) },
+		"not JSON": {func(a *agentPipe, q *messaging.Packet) { a.says(q, codes.Content, "{", option(message.Observe, 1)) },
 			observe("p"), interact.AgentFailed},
-		"never acknowledged": {func(*agentPipe, *wire.Packet) {}, observe("p"), interact.Unreachable},
-		"rejected": {func(a *agentPipe, q *wire.Packet) { _, _ = a.Write(wire.Bare(message.Reset, q.Mid)) }, observe("p"),
+		"never acknowledged": {func(*agentPipe, *messaging.Packet) {}, observe("p"), interact.Unreachable},
+		"rejected": {func(a *agentPipe, q *messaging.Packet) { _, _ = a.Write(messaging.Bare(message.Reset, q.Mid)) }, observe("p"),
 			interact.AgentFailed},
 	}
 	for name, tt := range tests {
@@ -457,7 +457,7 @@ func TestAStormOfReadings(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const storm = 5000
-		client, a := piped(t, func(a *agentPipe, q *wire.Packet) {
+		client, a := piped(t, func(a *agentPipe, q *messaging.Packet) {
 			if obs, ok := q.Uint(message.Observe); !ok || obs != 0 {
 				return
 			}
@@ -490,7 +490,7 @@ func TestLargeNotifications(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		text := big(2500)
-		client, a := piped(t, func(a *agentPipe, q *wire.Packet) {
+		client, a := piped(t, func(a *agentPipe, q *messaging.Packet) {
 			if obs, ok := q.Uint(message.Observe); ok && obs == 0 {
 				a.says(q, codes.Content, "0", option(message.Observe, 1))
 				a.notifies(7, 2, text[:1024], option(message.Block2, 0<<4|8|6))

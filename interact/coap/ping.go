@@ -9,7 +9,7 @@ import (
 
 	"github.com/plgd-dev/go-coap/v3/message"
 
-	"github.com/lmosd/lmosd/interact/coap/wire"
+	"github.com/lmosd/lmosd/interact/coap/messaging"
 )
 
 // pingAgain is after how long a ping that got no answer is sent again: datagrams get lost.
@@ -26,7 +26,7 @@ func Ping(ctx context.Context, addr string) error {
 	defer c.Close()
 	id := uint16(time.Now().UnixNano())
 	for ctx.Err() == nil {
-		if _, err = c.Write(wire.Bare(message.Confirmable, id)); err != nil {
+		if _, err = c.Write(messaging.Bare(message.Confirmable, id)); err != nil {
 			return err
 		}
 		if err = c.SetReadDeadline(time.Now().Add(pingAgain)); err != nil {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/plgd-dev/go-coap/v3/message"
 
-	"github.com/lmosd/lmosd/interact/coap/wire"
+	"github.com/lmosd/lmosd/interact/coap/messaging"
 )
 
 // TestPing: a server that answers an Empty message is there, also if the first was lost; a port where nothing listens is known at once.
@@ -26,8 +26,8 @@ func TestPing(t *testing.T) {
 			if err != nil {
 				return
 			}
-			if p, err := wire.ParseDatagram(b[:k]); n > 0 && err == nil && p.Kind == message.Confirmable {
-				_, _ = server.WriteTo(wire.Bare(message.Reset, p.Mid), from)
+			if p, err := messaging.ParseDatagram(b[:k]); n > 0 && err == nil && p.Kind == message.Confirmable {
+				_, _ = server.WriteTo(messaging.Bare(message.Reset, p.Mid), from)
 			}
 		}
 	}()
@@ -37,7 +37,7 @@ func TestPing(t *testing.T) {
 	}
 	server.Close()
 	<-done
-	if err := Ping(t.Context(), addr); !wire.IsRefused(err) {
+	if err := Ping(t.Context(), addr); !messaging.IsRefused(err) {
 		t.Errorf("got %v of a port where nothing listens", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -8,7 +8,7 @@ import (
 	"github.com/plgd-dev/go-coap/v3/message/codes"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/coap/wire"
+	"github.com/lmosd/lmosd/interact/coap/messaging"
 )
 
 // A place is a resource of the server.
@@ -90,19 +90,19 @@ func (p place) ids() []string {
 var asks = map[kind]map[codes.Code]interact.Type{
 	wellKnown: {codes.GET: 0},
 	theThing:  {codes.GET: 0},
-	properties: {codes.GET: interact.ReadAllProperties, wire.Fetch: interact.ReadMultipleProperties,
-		codes.PUT: interact.WriteMultipleProperties, wire.Patch: interact.WriteMultipleProperties,
-		wire.IPatch: interact.WriteMultipleProperties},
+	properties: {codes.GET: interact.ReadAllProperties, messaging.Fetch: interact.ReadMultipleProperties,
+		codes.PUT: interact.WriteMultipleProperties, messaging.Patch: interact.WriteMultipleProperties,
+		messaging.IPatch: interact.WriteMultipleProperties},
 	property: {codes.GET: interact.ReadProperty, codes.PUT: interact.WriteProperty},
 	actions:  {codes.GET: interact.QueryAllActions},
 	action:   {codes.POST: interact.InvokeAction, codes.GET: interact.QueryAction},
 	run:      {codes.GET: interact.QueryAction, codes.DELETE: interact.CancelAction, codes.POST: interact.CancelAction},
 	events:   {codes.GET: interact.SubscribeAllEvents},
-	event:    {codes.GET: interact.SubscribeEvent, wire.Fetch: interact.SubscribeEvent},
+	event:    {codes.GET: interact.SubscribeEvent, messaging.Fetch: interact.SubscribeEvent},
 }
 
 // route says what a request is for.
-func route(q *wire.Packet) (place, interact.Type, error) {
+func route(q *messaging.Packet) (place, interact.Type, error) {
 	p := placeOf(q.Texts(message.URIPath))
 	methods, ok := asks[p.kind]
 	if !ok {

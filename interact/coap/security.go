@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/coap/wire"
+	"github.com/lmosd/lmosd/interact/coap/messaging"
 	"github.com/lmosd/lmosd/interact/credentials"
 	"github.com/lmosd/lmosd/td"
 )
@@ -15,7 +15,7 @@ const maxNesting = 4
 
 // secrets puts into the target what the security schemes of the form f ask for: the pre-shared key of one of them (TD 1.1
 // §5.3.3, PSKSecurityScheme). Every name of a form's array applies.
-func (r *request) secrets(f *td.Form, t *wire.Target) error {
+func (r *request) secrets(f *td.Form, t *messaging.Target) error {
 	for _, name := range f.Security {
 		if err := r.satisfy(f, t, name, 0); err != nil {
 			return err
@@ -24,7 +24,7 @@ func (r *request) secrets(f *td.Form, t *wire.Target) error {
 	return nil
 }
 
-func (r *request) satisfy(f *td.Form, t *wire.Target, name string, depth int) error {
+func (r *request) satisfy(f *td.Form, t *messaging.Target, name string, depth int) error {
 	scheme := r.thing.SecurityDefs[name]
 	if scheme == nil || depth > maxNesting {
 		return interact.Errorf(interact.BadTD, "define it in securityDefinitions and publish again",
@@ -43,7 +43,7 @@ func (r *request) satisfy(f *td.Form, t *wire.Target, name string, depth int) er
 }
 
 // combine satisfies all of allOf, or the first of oneOf that can be.
-func (r *request) combine(f *td.Form, t *wire.Target, scheme *td.SecurityScheme, depth int) error {
+func (r *request) combine(f *td.Form, t *messaging.Target, scheme *td.SecurityScheme, depth int) error {
 	for _, name := range scheme.AllOf {
 		if err := r.satisfy(f, t, name, depth+1); err != nil {
 			return err
@@ -65,7 +65,7 @@ func (r *request) combine(f *td.Form, t *wire.Target, scheme *td.SecurityScheme,
 }
 
 // psk takes identity and key from the credentials; the identity may also stand in the description.
-func (r *request) psk(f *td.Form, t *wire.Target, name string, scheme *td.SecurityScheme) error {
+func (r *request) psk(f *td.Form, t *messaging.Target, name string, scheme *td.SecurityScheme) error {
 	if t.Scheme != "coaps" {
 		return interact.Errorf(interact.Unauthenticated, "offer a form whose href begins with coaps:",
 			"%s wants a pre-shared key over %s, which lmosd has over coaps only", r.what(), t.Scheme)

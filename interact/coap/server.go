@@ -15,7 +15,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/coap/wire"
+	"github.com/lmosd/lmosd/interact/coap/messaging"
 	"github.com/lmosd/lmosd/internal/ratelimit"
 	"github.com/lmosd/lmosd/td"
 )
@@ -94,16 +94,16 @@ type ServerOptions struct {
 // notification. There is no authentication: only loopback is listened on, unless the options allow everybody.
 type Server struct {
 	o        ServerOptions
-	socket   wire.Socket
-	timing   wire.Timing
+	socket   messaging.Socket
+	timing   messaging.Timing
 	patience time.Duration
 	quiet    time.Duration // after which an observer is asked whether it is there
 
 	rate    *ratelimit.Limiter[netip.Addr]  // requests that begin, of each host
 	busy    *ratelimit.Inflight[netip.Addr] // requests that are answered
-	seen    wire.Replays
-	coming  wire.Shelf
-	going   wire.Shelf
+	seen    messaging.Replays
+	coming  messaging.Shelf
+	going   messaging.Shelf
 	watches watches
 	peers   peers
 
@@ -121,7 +121,7 @@ func NewServer(o ServerOptions) (*Server, error) {
 	if o.Listen == "" {
 		o.Listen = defaultListen
 	}
-	l, err := wire.Listen(o.Listen)
+	l, err := messaging.Listen(o.Listen)
 	if err != nil {
 		return nil, &interact.Error{Code: interact.PortBusy, Title: "no CoAP server on udp " + o.Listen,
 			Hint: "see who has the port, or choose another: ss -ulpn", Err: err}
@@ -134,7 +134,7 @@ func NewServer(o ServerOptions) (*Server, error) {
 	return newServer(o, l), nil
 }
 
-func newServer(o ServerOptions, l wire.Socket) *Server {
+func newServer(o ServerOptions, l messaging.Socket) *Server {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -144,7 +144,7 @@ func newServer(o ServerOptions, l wire.Socket) *Server {
 	if o.Rate == 0 {
 		o.Rate = defaultRate
 	}
-	s := &Server{o: o, socket: l, timing: wire.Usual, patience: patience, quiet: 5 * time.Minute, going: wire.Shelf{Evict: true},
+	s := &Server{o: o, socket: l, timing: messaging.Usual, patience: patience, quiet: 5 * time.Minute, going: messaging.Shelf{Evict: true},
 		rate: ratelimit.NewLimiter[netip.Addr](ratelimit.Limit{Rate: o.Rate, Burst: 2 * o.Rate}, maxHosts),
 		busy: ratelimit.NewInflight[netip.Addr](max(1, o.MaxRequests/2), o.MaxRequests)}
 	s.ctx, s.halt = context.WithCancel(context.Background())
@@ -198,11 +198,11 @@ func (s *Server) Run(ctx context.Context) error {
 
 // listen reads datagrams. Nothing that it calls waits for a peer.
 func (s *Server) listen(ctx context.Context) error {
-	buf := make([]byte, wire.MaxDatagram)
+	buf := make([]byte, messaging.MaxDatagram)
 	for failed := 0; ; {
 		n, from, err := s.socket.Read(buf)
 		switch {
-		case ctx.Err() != nil, err != nil && wire.IsStopped(err):
+		case ctx.Err() != nil, err != nil && messaging.IsStopped(err):
 			return nil
 		case err != nil:
 			if failed++; failed > stubborn {
@@ -217,23 +217,23 @@ func (s *Server) listen(ctx context.Context) error {
 }
 
 // receive sorts one datagram (RFC 7252 §4.2, §4.3). What is malformed is passed over.
-func (s *Server) receive(ctx context.Context, b []byte, from wire.Remote) {
-	p, err := wire.ParseDatagram(b)
+func (s *Server) receive(ctx context.Context, b []byte, from messaging.Remote) {
+	p, err := messaging.ParseDatagram(b)
 	switch {
 	case err != nil:
 	case p.Kind == message.Acknowledgement:
 		s.peers.settle(from, p.Mid, nil)
 	case p.Kind == message.Reset:
-		s.peers.settle(from, p.Mid, wire.ErrReset)
+		s.peers.settle(from, p.Mid, messaging.ErrReset)
 	case p.IsRequest():
 		s.request(ctx, p, from)
 	case p.Kind == message.Confirmable: // a ping, or an answer that nobody asked for
-		s.send(wire.Bare(message.Reset, p.Mid), from)
+		s.send(messaging.Bare(message.Reset, p.Mid), from)
 	}
 }
 
 // request begins to answer a request, or repeats the answer to one that comes again.
-func (s *Server) request(ctx context.Context, q *wire.Packet, from wire.Remote) {
+func (s *Server) request(ctx context.Context, q *messaging.Packet, from messaging.Remote) {
 	now := time.Now()
 	r, reply, again := s.seen.Begin(from.Addr, q.Mid, now)
 	if again {
@@ -242,7 +242,7 @@ func (s *Server) request(ctx context.Context, q *wire.Packet, from wire.Remote) 
 		}
 		return // while it is worked on, the first copy is acknowledged in time
 	}
-	x := &exchange{server: s, q: q, from: from, host: wire.HostOf(from.Addr.Addr()), replay: r}
+	x := &exchange{server: s, q: q, from: from, host: messaging.HostOf(from.Addr.Addr()), replay: r}
 	if err := busy(s.busy.Enter(x.host)); err != nil {
 		s.seen.Forget(r) // its copies may try again
 		x.respond(ctx, failure(err))
@@ -266,7 +266,7 @@ func busy(o ratelimit.Outcome) error {
 }
 
 // send writes a datagram. One that is lost is sent again by whoever misses its answer.
-func (s *Server) send(b []byte, to wire.Remote) {
+func (s *Server) send(b []byte, to messaging.Remote) {
 	if err := s.socket.Write(b, to); err != nil {
 		s.o.Log.Debug("coap write", "to", to.Addr, "err", err)
 	}
@@ -280,18 +280,18 @@ type peers struct {
 }
 
 type peer struct {
-	*wire.Layer
-	remote wire.Remote
+	*messaging.Layer
+	remote messaging.Remote
 	users  int
 }
 
-func (p *peers) get(r wire.Remote) *peer {
+func (p *peers) get(r messaging.Remote) *peer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	one := p.byAddr[r.Addr]
 	if one == nil {
 		one = &peer{remote: r}
-		one.Layer = wire.NewLayer(p.server.timing, func(b []byte) error { return p.server.socket.Write(b, r) })
+		one.Layer = messaging.NewLayer(p.server.timing, func(b []byte) error { return p.server.socket.Write(b, r) })
 		p.byAddr[r.Addr] = one
 	}
 	one.users++
@@ -306,7 +306,7 @@ func (p *peers) release(one *peer) {
 	}
 }
 
-func (p *peers) settle(from wire.Remote, mid uint16, err error) {
+func (p *peers) settle(from messaging.Remote, mid uint16, err error) {
 	p.mu.Lock()
 	one := p.byAddr[from.Addr]
 	p.mu.Unlock()

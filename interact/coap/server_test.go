@@ -18,7 +18,7 @@ import (
 	"github.com/plgd-dev/go-coap/v3/message/codes"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/coap/wire"
+	"github.com/lmosd/lmosd/interact/coap/messaging"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -29,29 +29,29 @@ type hub struct {
 	once sync.Once
 
 	mu  sync.Mutex
-	out map[netip.AddrPort][]*wire.Packet
+	out map[netip.AddrPort][]*messaging.Packet
 }
 
 type letter struct {
 	data []byte
-	from wire.Remote
+	from messaging.Remote
 }
 
 func newHub() *hub {
-	return &hub{in: make(chan letter, 10000), done: make(chan struct{}), out: map[netip.AddrPort][]*wire.Packet{}}
+	return &hub{in: make(chan letter, 10000), done: make(chan struct{}), out: map[netip.AddrPort][]*messaging.Packet{}}
 }
 
-func (h *hub) Read(b []byte) (int, wire.Remote, error) {
+func (h *hub) Read(b []byte) (int, messaging.Remote, error) {
 	select {
 	case l := <-h.in:
 		return copy(b, l.data), l.from, nil
 	case <-h.done:
-		return 0, wire.Remote{}, net.ErrClosed
+		return 0, messaging.Remote{}, net.ErrClosed
 	}
 }
 
-func (h *hub) Write(b []byte, to wire.Remote) error {
-	p, err := wire.ParseDatagram(slices.Clone(b))
+func (h *hub) Write(b []byte, to messaging.Remote) error {
+	p, err := messaging.ParseDatagram(slices.Clone(b))
 	if err != nil {
 		panic(fmt.Sprintf("the server sent %x", b))
 	}
@@ -113,16 +113,16 @@ func (b *bench) end() {
 var me = netip.MustParseAddrPort("10.0.0.7:4000")
 
 // post puts a datagram into the server's socket.
-func (b *bench) post(from netip.AddrPort, p *wire.Packet) {
+func (b *bench) post(from netip.AddrPort, p *messaging.Packet) {
 	data, err := p.Datagram()
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.in <- letter{data, wire.Remote{Addr: from}}
+	b.in <- letter{data, messaging.Remote{Addr: from}}
 }
 
 // taken returns what the server has sent to an address.
-func (b *bench) taken(to netip.AddrPort) []*wire.Packet {
+func (b *bench) taken(to netip.AddrPort) []*messaging.Packet {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	all := b.out[to]
@@ -131,9 +131,9 @@ func (b *bench) taken(to netip.AddrPort) []*wire.Packet {
 }
 
 // request makes a confirmable request with the next mid, which is its token too.
-func (b *bench) request(code codes.Code, path string, more ...func(*wire.Packet)) *wire.Packet {
+func (b *bench) request(code codes.Code, path string, more ...func(*messaging.Packet)) *messaging.Packet {
 	b.mid++
-	q := &wire.Packet{Kind: message.Confirmable, Mid: b.mid, Code: code, Token: fmt.Sprintf("t%d", b.mid)}
+	q := &messaging.Packet{Kind: message.Confirmable, Mid: b.mid, Code: code, Token: fmt.Sprintf("t%d", b.mid)}
 	path, query, _ := strings.Cut(path, "?")
 	for s := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
 		q.Add(message.URIPath, []byte(s))
@@ -150,13 +150,13 @@ func (b *bench) request(code codes.Code, path string, more ...func(*wire.Packet)
 }
 
 // ask sends a request and returns the one message that answers it, once the server is at rest.
-func (b *bench) ask(q *wire.Packet) *wire.Packet {
+func (b *bench) ask(q *messaging.Packet) *messaging.Packet {
 	b.t.Helper()
 	b.post(me, q)
 	synctest.Wait()
 	all := b.taken(me)
 	if len(all) != 1 {
-		b.t.Fatalf("%d answers to %s %q", len(all), wire.Dotted(q.Code), q.Texts(message.URIPath))
+		b.t.Fatalf("%d answers to %s %q", len(all), messaging.Dotted(q.Code), q.Texts(message.URIPath))
 	}
 	if a := all[0]; a.Token != q.Token || q.Kind == message.Confirmable && (a.Kind != message.Acknowledgement || a.Mid != q.Mid) {
 		b.t.Errorf("the answer to %+v is %+v", q, a)
@@ -164,8 +164,8 @@ func (b *bench) ask(q *wire.Packet) *wire.Packet {
 	return all[0]
 }
 
-func payload(body string, format ...uint32) func(*wire.Packet) {
-	return func(p *wire.Packet) {
+func payload(body string, format ...uint32) func(*messaging.Packet) {
+	return func(p *messaging.Packet) {
 		p.Payload = []byte(body)
 		for _, f := range format {
 			p.AddUint(message.ContentFormat, f)
@@ -173,13 +173,13 @@ func payload(body string, format ...uint32) func(*wire.Packet) {
 	}
 }
 
-func block(id message.OptionID, num uint32, more bool, szx uint8) func(*wire.Packet) {
-	return option(id, wire.Block{Num: num, More: more, SZX: szx}.Value())
+func block(id message.OptionID, num uint32, more bool, szx uint8) func(*messaging.Packet) {
+	return option(id, messaging.Block{Num: num, More: more, SZX: szx}.Value())
 }
 
 // spoken returns a message as "CODE [format] body".
-func told(p *wire.Packet) string {
-	said := wire.Dotted(p.Code)
+func told(p *messaging.Packet) string {
+	said := messaging.Dotted(p.Code)
 	if f, ok := p.Uint(message.ContentFormat); ok {
 		said += fmt.Sprintf(" [%d]", f)
 	}
@@ -221,7 +221,7 @@ func TestRequestsBecomeOperations(t *testing.T) {
 		defer b.end()
 		tests := []struct {
 			name string
-			q    *wire.Packet
+			q    *messaging.Packet
 			want string
 		}{
 			{"read", b.request(codes.GET, at+"/properties/p"), `2.05 [50] "readproperty p  application/json  detach=false"`},
@@ -230,13 +230,13 @@ func TestRequestsBecomeOperations(t *testing.T) {
 			{"an id with escapes", b.request(codes.GET, "/things/urn%3Aexample%3Athing/properties/p"),
 				`2.05 [50] "readproperty p  application/json  detach=false"`},
 			{"an unconfirmed reading", b.request(codes.GET, at+"/properties/p",
-				func(p *wire.Packet) { p.Kind = message.NonConfirmable }), `2.05 [50] "readproperty p  application/json  detach=false"`},
+				func(p *messaging.Packet) { p.Kind = message.NonConfirmable }), `2.05 [50] "readproperty p  application/json  detach=false"`},
 			{"write", b.request(codes.PUT, at+"/properties/p", payload("21", 50)), `2.04`},
 			{"read all", b.request(codes.GET, at+"/properties"), `2.05 [50] "readallproperties   application/json  detach=false"`},
-			{"read several", b.request(wire.Fetch, at+"/properties", payload(`["p"]`, 50)),
+			{"read several", b.request(messaging.Fetch, at+"/properties", payload(`["p"]`, 50)),
 				`2.05 [50] "readmultipleproperties   application/json [\"p\"] detach=false"`},
 			{"write several", b.request(codes.PUT, at+"/properties", payload(`{}`, 50)), `2.04`},
-			{"patch several", b.request(wire.IPatch, at+"/properties", payload(`{}`, 50)), `2.04`},
+			{"patch several", b.request(messaging.IPatch, at+"/properties", payload(`{}`, 50)), `2.04`},
 			{"invoke", b.request(codes.POST, at+"/actions/go", payload(`1`)),
 				`2.05 [50] "invokeaction go  application/json 1 detach=false"`},
 			{"invoke with CBOR", b.request(codes.POST, at+"/actions/go", payload("\x01", 60)),
@@ -299,7 +299,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		defer b.end()
 		tests := []struct {
 			name string
-			q    *wire.Packet
+			q    *messaging.Packet
 			want string
 		}{
 			{"no path", b.request(codes.GET, "/"), "4.04 LMOS-1404"},
@@ -317,7 +317,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 			{"links as JSON", b.request(codes.GET, "/.well-known/core", option(message.Accept, 50)), "4.06"},
 			{"an unknown critical option", b.request(codes.GET, at, option(65001, 1)), "4.02 option 65001"},
 			{"If-None-Match", b.request(codes.PUT, at, option(message.IfNoneMatch, 0)), "4.02 option 5"},
-			{"a proxy", b.request(codes.GET, at, func(p *wire.Packet) { p.Add(message.ProxyURI, []byte("coap://h")) }), "5.05"},
+			{"a proxy", b.request(codes.GET, at, func(p *messaging.Packet) { p.Add(message.ProxyURI, []byte("coap://h")) }), "5.05"},
 			{"blocks of a reserved size", b.request(codes.GET, at, option(message.Block2, 7)), "4.00"},
 			{"a block beyond the end", b.request(codes.GET, at+"/properties/p", block(message.Block2, 9, false, 6)), "4.00"},
 			{"a block of nothing", b.request(codes.POST, at+"/actions/go", block(message.Block2, 1, false, 6)), "4.08"},
@@ -352,10 +352,10 @@ func TestEveryCodeHasAResponse(t *testing.T) {
 	t.Parallel()
 	for _, c := range interact.Codes() {
 		if r := responseOf(c); r>>5 != 4 && r>>5 != 5 {
-			t.Errorf("%s is answered %s", c, wire.Dotted(r))
+			t.Errorf("%s is answered %s", c, messaging.Dotted(r))
 		}
 		if m, ok := meanings[responseOf(c)]; !ok || m.hint == "" {
-			t.Errorf("%s is answered %s, which means nothing to the client", c, wire.Dotted(responseOf(c)))
+			t.Errorf("%s is answered %s, which means nothing to the client", c, messaging.Dotted(responseOf(c)))
 		}
 	}
 }
@@ -405,7 +405,7 @@ func TestDescriptionsAndLinks(t *testing.T) {
 		}
 		// A consumer that has it already is told so.
 		tag, _ := b.ask(b.request(codes.GET, at)).Option(message.ETag)
-		a := b.ask(b.request(codes.GET, at, func(p *wire.Packet) { p.Add(message.ETag, []byte("old")); p.Add(message.ETag, tag) }))
+		a := b.ask(b.request(codes.GET, at, func(p *messaging.Packet) { p.Add(message.ETag, []byte("old")); p.Add(message.ETag, tag) }))
 		if a.Code != codes.Valid || len(a.Payload) != 0 {
 			t.Errorf("a consumer that has it got %s", clip(told(a), 50))
 		}
@@ -429,9 +429,9 @@ func TestBodiesInBlocks(t *testing.T) {
 		b := newBench(t, ServerOptions{Mesh: mesh}, describe(t, "", serveTD))
 		defer b.end()
 		text := big(10000)
-		var last *wire.Packet
+		var last *messaging.Packet
 		for num := uint32(0); ; num++ {
-			part, is, _ := wire.Block{Num: num, SZX: 4}.Cut([]byte(text))
+			part, is, _ := messaging.Block{Num: num, SZX: 4}.Cut([]byte(text))
 			q := b.request(codes.POST, at+"/actions/go", payload(string(part), 50), option(message.Block1, is.Value()))
 			last = b.ask(q)
 			if again := b.ask(q); told(again) != told(last) {
@@ -480,7 +480,7 @@ func TestAReadingThatChangesBetweenBlocks(t *testing.T) {
 		})
 		b := newBench(t, ServerOptions{Mesh: mesh}, describe(t, "", serveTD))
 		defer b.end()
-		var parts []*wire.Packet
+		var parts []*messaging.Packet
 		for num := range uint32(3) {
 			parts = append(parts, b.ask(b.request(codes.GET, at+"/properties/p", block(message.Block2, num, false, 6))))
 		}
@@ -538,7 +538,7 @@ func TestCopiesOfRequests(t *testing.T) {
 		if again := b.taken(me); len(again) != 1 || again[0].Mid != got[0].Mid {
 			t.Errorf("repeated %+v", again)
 		}
-		b.post(me, &wire.Packet{Kind: message.Acknowledgement, Mid: got[0].Mid})
+		b.post(me, &messaging.Packet{Kind: message.Acknowledgement, Mid: got[0].Mid})
 		time.Sleep(2 * time.Minute)
 		if b.post(me, q); len(b.taken(me)) != 0 || runs != 1 {
 			t.Errorf("%d runs", runs)
@@ -551,7 +551,7 @@ func TestCopiesOfRequests(t *testing.T) {
 		if len(all) == 0 || runs != 2 {
 			t.Errorf("%d runs", runs)
 		}
-		b.post(me, &wire.Packet{Kind: message.Acknowledgement, Mid: all[len(all)-1].Mid})
+		b.post(me, &messaging.Packet{Kind: message.Acknowledgement, Mid: all[len(all)-1].Mid})
 	})
 }
 
@@ -596,7 +596,7 @@ func TestPartsOfAnOutput(t *testing.T) {
 		})
 		b := newBench(t, ServerOptions{Mesh: mesh, MaxBody: 12}, describe(t, "", serveTD))
 		defer b.end()
-		for _, q := range []*wire.Packet{b.request(codes.POST, at+"/actions/go"), b.request(codes.GET, at)} {
+		for _, q := range []*messaging.Packet{b.request(codes.POST, at+"/actions/go"), b.request(codes.GET, at)} {
 			if a := b.ask(q); !strings.HasPrefix(told(a), "4.13") {
 				t.Errorf("beyond the limit: %s", told(a))
 			}
@@ -646,24 +646,24 @@ func TestDatagramsThatAreNoRequests(t *testing.T) {
 		b := newBench(t, ServerOptions{Mesh: fakeMesh(echoMesh)}, describe(t, "", serveTD))
 		defer b.end()
 		for name, tt := range map[string]struct {
-			p    *wire.Packet
+			p    *messaging.Packet
 			want string
 		}{
-			"a ping":                       {&wire.Packet{Kind: message.Confirmable, Mid: 9}, "3 9 0.00"},
-			"an answer":                    {&wire.Packet{Kind: message.Confirmable, Mid: 9, Code: codes.Content}, "3 9 0.00"},
-			"an unconfirmed answer":        {&wire.Packet{Kind: message.NonConfirmable, Mid: 9, Code: codes.Content}, ""},
-			"an unconfirmed ping":          {&wire.Packet{Kind: message.NonConfirmable, Mid: 9}, ""},
-			"an acknowledgement":           {&wire.Packet{Kind: message.Acknowledgement, Mid: 9}, ""},
-			"a reset":                      {&wire.Packet{Kind: message.Reset, Mid: 9}, ""},
-			"a request in a reset":         {&wire.Packet{Kind: message.Reset, Mid: 9, Code: codes.GET}, ""},
-			"a reserved class":             {&wire.Packet{Kind: message.Confirmable, Mid: 9, Code: 1<<5 | 1}, "3 9 0.00"},
-			"a signal, which streams have": {&wire.Packet{Kind: message.NonConfirmable, Mid: 9, Code: codes.CSM}, ""},
+			"a ping":                       {&messaging.Packet{Kind: message.Confirmable, Mid: 9}, "3 9 0.00"},
+			"an answer":                    {&messaging.Packet{Kind: message.Confirmable, Mid: 9, Code: codes.Content}, "3 9 0.00"},
+			"an unconfirmed answer":        {&messaging.Packet{Kind: message.NonConfirmable, Mid: 9, Code: codes.Content}, ""},
+			"an unconfirmed ping":          {&messaging.Packet{Kind: message.NonConfirmable, Mid: 9}, ""},
+			"an acknowledgement":           {&messaging.Packet{Kind: message.Acknowledgement, Mid: 9}, ""},
+			"a reset":                      {&messaging.Packet{Kind: message.Reset, Mid: 9}, ""},
+			"a request in a reset":         {&messaging.Packet{Kind: message.Reset, Mid: 9, Code: codes.GET}, ""},
+			"a reserved class":             {&messaging.Packet{Kind: message.Confirmable, Mid: 9, Code: 1<<5 | 1}, "3 9 0.00"},
+			"a signal, which streams have": {&messaging.Packet{Kind: message.NonConfirmable, Mid: 9, Code: codes.CSM}, ""},
 		} {
 			b.post(me, tt.p)
 			synctest.Wait()
 			got := ""
 			for _, a := range b.taken(me) {
-				got += fmt.Sprintf("%d %d %s", a.Kind, a.Mid, wire.Dotted(a.Code))
+				got += fmt.Sprintf("%d %d %s", a.Kind, a.Mid, messaging.Dotted(a.Code))
 			}
 			if got != tt.want {
 				t.Errorf("%s: got %q, want %q", name, got, tt.want)
@@ -671,11 +671,11 @@ func TestDatagramsThatAreNoRequests(t *testing.T) {
 		}
 		for _, garbage := range []string{"", "\x40", "GET / HTTP/1.1", "\x49\x01\x00\x01123456789", "\x40\x01\x77\x77\xff",
 			"\x40\x01\x00\x01\xf0", strings.Repeat("\xff", 60000)} {
-			b.in <- letter{[]byte(garbage), wire.Remote{Addr: me}}
+			b.in <- letter{[]byte(garbage), messaging.Remote{Addr: me}}
 		}
 		b.post(me, b.request(codes.GET, at))
 		data, _ := b.request(codes.GET, at).Datagram()
-		b.in <- letter{data, wire.Remote{Addr: me, Group: true}}
+		b.in <- letter{data, messaging.Remote{Addr: me, Group: true}}
 		synctest.Wait()
 		if got := b.taken(me); len(got) != 2 { // the marker of a payload that is not there is passed over: 4.04
 			t.Errorf("%d answers to garbage, one request and one to a group", len(got))

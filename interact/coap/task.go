@@ -10,7 +10,7 @@ import (
 	"github.com/plgd-dev/go-coap/v3/message/codes"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/coap/wire"
+	"github.com/lmosd/lmosd/interact/coap/messaging"
 )
 
 // Pauses between two looks at an action in the background grow from firstPause to maxPause.
@@ -44,7 +44,7 @@ func (s state) status() interact.Status {
 
 // task returns the task that the answer p announces: 2.01 with a Location-Path, and nothing else or a state. Any other answer is
 // the output itself, and so is every answer of an action that calls itself synchronous.
-func (r *request) task(p *wire.Packet) *task {
+func (r *request) task(p *messaging.Packet) *task {
 	path := p.Texts(message.LocationPath)
 	a := r.thing.Actions[r.message.Name]
 	if p.Code != codes.Created || len(path) == 0 || a != nil && a.Synchronous != nil && *a.Synchronous {
@@ -94,7 +94,7 @@ func (t *task) follow(ctx context.Context, yield func(*interact.Message, error) 
 // look waits and asks for the state.
 func (t *task) look(ctx context.Context, pause time.Duration) error {
 	if err := sleep(ctx, pause); err != nil {
-		return t.r.lost(ctx, &wire.Loss{Cause: err, Begun: true, Acked: true})
+		return t.r.lost(ctx, &messaging.Loss{Cause: err, Begun: true, Acked: true})
 	}
 	p, err := t.r.ask(ctx)
 	if err != nil {

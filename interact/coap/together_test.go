@@ -19,7 +19,7 @@ import (
 	"github.com/plgd-dev/go-coap/v3/udp"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/coap/wire"
+	"github.com/lmosd/lmosd/interact/coap/messaging"
 )
 
 // TestGoCoapClient asks the server with go-coap's client.
@@ -43,7 +43,7 @@ func TestGoCoapClient(t *testing.T) {
 			return err.Error()
 		}
 		format, _ := m.ContentFormat()
-		return fmt.Sprintf("%s %d %s", wire.Dotted(m.Code()), format, bodyOf(m))
+		return fmt.Sprintf("%s %d %s", messaging.Dotted(m.Code()), format, bodyOf(m))
 	}
 	if got := said(c.Get(ctx, props+"level")); got != "2.05 50 7" {
 		t.Errorf("get: %s", got)

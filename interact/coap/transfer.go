@@ -10,7 +10,7 @@ import (
 	"github.com/plgd-dev/go-coap/v3/message/codes"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/coap/wire"
+	"github.com/lmosd/lmosd/interact/coap/messaging"
 )
 
 // fresh is how often an answer is fetched anew that changed between its blocks.
@@ -20,13 +20,13 @@ const fresh = 3
 // servers tell transfers apart by it.
 type transfer struct {
 	r *request
-	k *wire.Call
+	k *messaging.Call
 }
 
-func (r *request) transfer(k *wire.Call) transfer { return transfer{r, k} }
+func (r *request) transfer(k *messaging.Call) transfer { return transfer{r, k} }
 
 // do sends p with body and returns the answer with all of its payload.
-func (t transfer) do(ctx context.Context, p *wire.Packet, body []byte) (*wire.Packet, error) {
+func (t transfer) do(ctx context.Context, p *messaging.Packet, body []byte) (*messaging.Packet, error) {
 	a, err := t.upload(ctx, p, body)
 	if err != nil {
 		return nil, err
@@ -35,7 +35,7 @@ func (t transfer) do(ctx context.Context, p *wire.Packet, body []byte) (*wire.Pa
 }
 
 // ask sends p and checks the answer as far as every receiver must: a critical option that is not known makes it void.
-func (t transfer) ask(ctx context.Context, p *wire.Packet) (*wire.Packet, error) {
+func (t transfer) ask(ctx context.Context, p *messaging.Packet) (*messaging.Packet, error) {
 	a, err := t.k.Ask(ctx, p)
 	if err != nil {
 		return nil, err
@@ -47,8 +47,8 @@ func (t transfer) ask(ctx context.Context, p *wire.Packet) (*wire.Packet, error)
 }
 
 // upload sends p with body, in blocks if it must, and returns the first message of the answer.
-func (t transfer) upload(ctx context.Context, p *wire.Packet, body []byte) (*wire.Packet, error) {
-	b := wire.Block{SZX: wire.SZX1024}
+func (t transfer) upload(ctx context.Context, p *messaging.Packet, body []byte) (*messaging.Packet, error) {
+	b := messaging.Block{SZX: messaging.SZX1024}
 	if t.r.terms.szx1 != nil {
 		b.SZX = *t.r.terms.szx1
 	}
@@ -82,7 +82,7 @@ func (t transfer) upload(ctx context.Context, p *wire.Packet, body []byte) (*wir
 			return a, err
 		}
 		b = next
-		if b.Num >= wire.MaxBlock {
+		if b.Num >= messaging.MaxBlock {
 			return nil, interact.Errorf(interact.TooLarge, "send less", "%s takes blocks too small for %d bytes", t.r.what(), len(body))
 		}
 	}
@@ -90,7 +90,7 @@ func (t transfer) upload(ctx context.Context, p *wire.Packet, body []byte) (*wir
 
 // begun notes in a loss that blocks before this one had arrived.
 func begun(err error, arrived bool) error {
-	var l *wire.Loss
+	var l *messaging.Loss
 	if errors.As(err, &l) && arrived {
 		l.Begun = true
 	}
@@ -99,24 +99,24 @@ func begun(err error, arrived bool) error {
 
 // next says which block to send after the block b was answered with a. The agent may ask for smaller ones (RFC 7959 §2.3,
 // §2.9.3). more is false if a is the answer to the whole.
-func (t transfer) next(b wire.Block, a *wire.Packet) (next wire.Block, more bool, err error) {
+func (t transfer) next(b messaging.Block, a *messaging.Packet) (next messaging.Block, more bool, err error) {
 	said, ok := a.Block(message.Block1)
 	smaller := ok && said.SZX < b.SZX
 	switch {
 	case a.Code == codes.RequestEntityTooLarge && b.Num == 0 && smaller:
-		return wire.Block{SZX: said.SZX}, true, nil
+		return messaging.Block{SZX: said.SZX}, true, nil
 	case !a.Good() || !b.More && a.Code != codes.Continue:
 		return b, false, nil
 	case !b.More || !ok || said.Num != b.Num:
-		return b, false, t.r.broken("it answered %s to block %d of the request", wire.Dotted(a.Code), b.Num)
+		return b, false, t.r.broken("it answered %s to block %d of the request", messaging.Dotted(a.Code), b.Num)
 	case smaller:
-		return wire.Block{Num: uint32((b.Offset() + b.Size()) >> (said.SZX + 4)), SZX: said.SZX}, true, nil
+		return messaging.Block{Num: uint32((b.Offset() + b.Size()) >> (said.SZX + 4)), SZX: said.SZX}, true, nil
 	}
-	return wire.Block{Num: b.Num + 1, SZX: b.SZX}, true, nil
+	return messaging.Block{Num: b.Num + 1, SZX: b.SZX}, true, nil
 }
 
 // complete fetches what is missing of the answer a to p. The size of the whole is limited.
-func (t transfer) complete(ctx context.Context, p, a *wire.Packet) (*wire.Packet, error) {
+func (t transfer) complete(ctx context.Context, p, a *messaging.Packet) (*messaging.Packet, error) {
 	for try := 0; ; try++ {
 		whole, changed, err := t.gather(ctx, p, a)
 		if err != nil || !changed {
@@ -126,14 +126,14 @@ func (t transfer) complete(ctx context.Context, p, a *wire.Packet) (*wire.Packet
 			return nil, t.r.broken("it changed while it was read, block by block")
 		}
 		b, _ := a.Block(message.Block2)
-		if a, err = t.ask(ctx, t.follow(p, wire.Block{SZX: b.SZX})); err != nil {
+		if a, err = t.ask(ctx, t.follow(p, messaging.Block{SZX: b.SZX})); err != nil {
 			return nil, err
 		}
 	}
 }
 
 // gather fetches the blocks behind a. changed tells that one of them is of another answer.
-func (t transfer) gather(ctx context.Context, p, a *wire.Packet) (whole *wire.Packet, changed bool, err error) {
+func (t transfer) gather(ctx context.Context, p, a *messaging.Packet) (whole *messaging.Packet, changed bool, err error) {
 	b, ok := a.Block(message.Block2)
 	size, _ := a.Uint(message.Size2)
 	switch {
@@ -141,7 +141,7 @@ func (t transfer) gather(ctx context.Context, p, a *wire.Packet) (whole *wire.Pa
 		return nil, false, t.tooLarge()
 	case !ok || !b.More && b.Num == 0:
 		return a, false, nil
-	case b.Num != 0, b.SZX == wire.BERT && !t.k.Stream():
+	case b.Num != 0, b.SZX == messaging.BERT && !t.k.Stream():
 		return nil, false, t.r.broken("it began with block %d of the size %d", b.Num, b.SZX)
 	}
 	tag, _ := a.Option(message.ETag)
@@ -150,7 +150,7 @@ func (t transfer) gather(ctx context.Context, p, a *wire.Packet) (whole *wire.Pa
 		if !b.Full(len(last.Payload)) {
 			return nil, false, t.r.broken("a block of %d bytes has %d", b.Size(), len(last.Payload))
 		}
-		want := wire.Block{Num: uint32(len(body) / b.Size()), SZX: b.SZX}
+		want := messaging.Block{Num: uint32(len(body) / b.Size()), SZX: b.SZX}
 		if last, err = t.ask(ctx, t.follow(p, want)); err != nil {
 			return nil, false, begun(err, true)
 		}
@@ -178,20 +178,20 @@ func (t transfer) tooLarge() error {
 }
 
 // follow asks for a block of the answer to p (RFC 7959 §2.4, §3.3). Only a FETCH says again what it wants (RFC 8132 §2).
-func (t transfer) follow(p *wire.Packet, b wire.Block) *wire.Packet {
-	q := &wire.Packet{Kind: p.Kind, Code: p.Code}
+func (t transfer) follow(p *messaging.Packet, b messaging.Block) *messaging.Packet {
+	q := &messaging.Packet{Kind: p.Kind, Code: p.Code}
 	for _, o := range p.Options {
 		switch o.ID {
 		case message.Observe, message.Block1, message.Block2, message.Size1:
 		case message.ContentFormat:
-			if p.Code == wire.Fetch {
+			if p.Code == messaging.Fetch {
 				q.Add(o.ID, o.Value)
 			}
 		default:
 			q.Add(o.ID, o.Value)
 		}
 	}
-	if p.Code == wire.Fetch {
+	if p.Code == messaging.Fetch {
 		q.Payload = p.Payload
 	}
 	q.AddUint(message.Block2, b.Value())

@@ -15,7 +15,7 @@ import (
 	"github.com/plgd-dev/go-coap/v3/message/codes"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/coap/wire"
+	"github.com/lmosd/lmosd/interact/coap/messaging"
 )
 
 // behind is how many events may wait for an observer, and behindBytes how many bytes they may have, unless it is one.
@@ -62,7 +62,7 @@ type observerKey struct {
 type observer struct {
 	key    observerKey
 	source *source
-	remote wire.Remote
+	remote messaging.Remote
 	host   netip.Addr
 	ask    *interact.Message // what was asked: it says which type is accepted
 	shelf  string            // where answers lie that go out in blocks
@@ -87,14 +87,14 @@ var observed = map[interact.Type]interact.Type{interact.ReadProperty: interact.O
 
 // observe registers the consumer. The answer is the value of a property, or says that the subscription to an event began. Who
 // cannot be taken in gets the value alone (RFC 7641 §4.1), and of events an error.
-func (x *exchange) observe(ctx context.Context, m *interact.Message) (*wire.Packet, error) {
+func (x *exchange) observe(ctx context.Context, m *interact.Message) (*messaging.Packet, error) {
 	s := x.server
 	o, fresh, err := s.watches.join(x, m)
 	reads := m.Type == interact.ReadProperty || m.Type == interact.ReadAllProperties
 	if err != nil && !reads {
 		return nil, err
 	}
-	a := &wire.Packet{Code: codes.Content}
+	a := &messaging.Packet{Code: codes.Content}
 	if reads {
 		if o != nil {
 			<-o.source.begun // to read before would miss what changes in between
@@ -126,7 +126,7 @@ func (w *watches) join(x *exchange, m *interact.Message) (o *observer, fresh boo
 		ContentType: m.ContentType}
 	key := sourceKey{ask.Thing, ask.Type, ask.Name, ask.ContentType, string(ask.Data)}
 	o = &observer{key: observerKey{x.from.Addr, x.q.Token}, remote: x.from, host: x.host, ask: m,
-		shelf: wire.TransferKey(x.from.Addr, x.q), newest: m.Type == interact.ReadProperty, wake: make(chan struct{}, 1)}
+		shelf: messaging.TransferKey(x.from.Addr, x.q), newest: m.Type == interact.ReadProperty, wake: make(chan struct{}, 1)}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if old := w.observers[o.key]; old != nil {
@@ -283,8 +283,8 @@ func (w *watches) serve(o *observer) {
 
 // ping tells whether somebody is there: the answer to an Empty message is a Reset (RFC 7252 §4.3).
 func ping(ctx context.Context, p *peer) error {
-	_, _, err := p.Confirm(ctx, &wire.Packet{}, nil)
-	if errors.Is(err, wire.ErrReset) {
+	_, _, err := p.Confirm(ctx, &messaging.Packet{}, nil)
+	if errors.Is(err, messaging.ErrReset) {
 		return nil
 	}
 	return err
@@ -328,7 +328,7 @@ func (w *watches) take(o *observer) (*interact.Message, error) {
 // notify sends one reading or event and waits until it is acknowledged. What is larger than a block begins with the first; the
 // rest is fetched (RFC 7959 §3.4).
 func (w *watches) notify(o *observer, p *peer, r *interact.Message) error {
-	a, err := present(&wire.Packet{Code: codes.Content}, named(o.ask, r), o.ask)
+	a, err := present(&messaging.Packet{Code: codes.Content}, named(o.ask, r), o.ask)
 	if err == nil && len(a.Payload) > w.server.o.MaxBody {
 		err = answerTooLarge(w.server.o.MaxBody)
 	}
@@ -338,7 +338,7 @@ func (w *watches) notify(o *observer, p *peer, r *interact.Message) error {
 	if a.Token = o.key.token; err == nil {
 		a.AddUint(message.Observe, o.next())
 	}
-	if part, is, _ := (wire.Block{SZX: wire.SZX1024}).Cut(a.Payload); is.More {
+	if part, is, _ := (messaging.Block{SZX: messaging.SZX1024}).Cut(a.Payload); is.More {
 		a.Add(message.ETag, tag(a.Payload))
 		w.server.keep(o.shelf, o.host, a)
 		a = parted(a, part, is)

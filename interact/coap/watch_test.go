@@ -14,7 +14,7 @@ import (
 	"github.com/plgd-dev/go-coap/v3/message/codes"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/coap/wire"
+	"github.com/lmosd/lmosd/interact/coap/messaging"
 )
 
 // A radio is a mesh that tells all who listen what is sent into it.
@@ -72,7 +72,7 @@ func (b *bench) hear(who netip.AddrPort, acknowledge bool) (said []string) {
 			}
 			said = append(said, text)
 			if acknowledge && p.Kind == message.Confirmable {
-				b.post(who, &wire.Packet{Kind: message.Acknowledgement, Mid: p.Mid})
+				b.post(who, &messaging.Packet{Kind: message.Acknowledgement, Mid: p.Mid})
 			}
 		}
 	}
@@ -86,7 +86,7 @@ func (b *bench) observers() int {
 	return len(w.observers)
 }
 
-func (b *bench) register(who netip.AddrPort, path string, more ...func(*wire.Packet)) *wire.Packet {
+func (b *bench) register(who netip.AddrPort, path string, more ...func(*messaging.Packet)) *messaging.Packet {
 	q := b.request(codes.GET, path, append(more, option(message.Observe, 0))...)
 	b.post(who, q)
 	return q
@@ -134,7 +134,7 @@ func TestObserversShareASource(t *testing.T) {
 		equal(t, "who left", b.hear(peerN(1), true))
 		synctest.Wait()
 		last := b.taken(peerN(2))
-		b.post(peerN(2), &wire.Packet{Kind: message.Reset, Mid: last[0].Mid}) // leaves too (RFC 7641 §3.6)
+		b.post(peerN(2), &messaging.Packet{Kind: message.Reset, Mid: last[0].Mid}) // leaves too (RFC 7641 §3.6)
 		b.hear(peerN(3), true)
 		r.tell("p", "9")
 		equal(t, "who rejected", b.hear(peerN(2), true))
@@ -245,7 +245,7 @@ func TestSlowObservers(t *testing.T) {
 		if heard != behind+2 {
 			t.Errorf("the quick one heard %d events", heard)
 		}
-		b.post(slow, &wire.Packet{Kind: message.Acknowledgement, Mid: waiting[0].Mid})
+		b.post(slow, &messaging.Packet{Kind: message.Acknowledgement, Mid: waiting[0].Mid})
 		got := b.hear(slow, true)
 		if len(got) != behind+1 || !strings.HasPrefix(got[behind], "5.03 LMOS-1529") {
 			t.Errorf("the slow one heard %q", got)
@@ -312,7 +312,7 @@ func TestObserversThatAreGone(t *testing.T) {
 				if p.Code != codes.Empty {
 					t.Errorf("asked by %+v", p)
 				}
-				b.post(there, &wire.Packet{Kind: message.Reset, Mid: p.Mid})
+				b.post(there, &messaging.Packet{Kind: message.Reset, Mid: p.Mid})
 			}
 		}
 		time.Sleep(2 * time.Minute)
@@ -337,7 +337,7 @@ func TestLargeReadings(t *testing.T) {
 		r.tell("p", text)
 		synctest.Wait()
 		note := b.taken(me)[0]
-		b.post(me, &wire.Packet{Kind: message.Acknowledgement, Mid: note.Mid})
+		b.post(me, &messaging.Packet{Kind: message.Acknowledgement, Mid: note.Mid})
 		is, _ := note.Block(message.Block2)
 		tag, _ := note.Option(message.ETag)
 		if !is.More || len(note.Payload) != 1024 {
@@ -395,7 +395,7 @@ func TestATokenThatIsUsedAgain(t *testing.T) {
 		defer b.end()
 		q := b.register(me, at+"/events/e")
 		b.hear(me, true)
-		b.register(me, at+"/properties/p", func(p *wire.Packet) { p.Token = q.Token })
+		b.register(me, at+"/properties/p", func(p *messaging.Packet) { p.Token = q.Token })
 		equal(t, "the first answer", b.hear(me, true), "1: 2.05 [50] 0")
 		if r.listening.Load() != 1 || b.observers() != 1 {
 			t.Errorf("the mesh is observed %d times by %d observers", r.listening.Load(), b.observers())

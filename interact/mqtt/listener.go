@@ -1,119 +1,157 @@
 package mqtt
 
 import (
-	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
 	"sync"
+	"time"
 
-	"github.com/lmosd/lmosd/interact"
+	"github.com/mochi-mqtt/server/v2/listeners"
 )
 
-const (
-	maxQueued = 8 << 20 // bytes that wait for a slow consumer
-	maxSeen   = 1024    // topics of which a listener knows that their retained message is old
-)
+// A door is the listener of a broker: it counts the connections, looks at their packets, and waits for them.
+type door struct {
+	net.Listener
+	limit   int
+	packet  int
+	goodbye func()         // tells who is connected that the door closes
+	gone    func(net.Conn) // what ends with a connection
+	log     *slog.Logger
+	full    seldom
+	serving sync.WaitGroup
 
-// A listener is a bounded queue of messages for one consumer.
-type listener struct {
-	limit int
-	// once tells that a lost connection is the end: who waits for an answer does not wait on another connection.
-	once bool
-	// retained tells that messages from before the subscription are wanted.
-	retained bool
-	wake     chan struct{} // has room for one
-
-	mu    sync.Mutex // guards the rest
-	queue []*delivery
-	size  int
-	err   error
-	seen  map[string]bool
+	mu     sync.Mutex // guards the rest
+	closed bool
+	open   map[net.Conn]bool
 }
 
-func newListener(limit int) *listener {
-	return &listener{limit: limit, wake: make(chan struct{}, 1), seen: map[string]bool{}}
+func newDoor(l net.Listener, o BrokerOptions, goodbye func(), gone func(net.Conn)) *door {
+	return &door{Listener: l, limit: o.MaxConnections, packet: o.MaxPacket, goodbye: goodbye, gone: gone, log: o.Log,
+		open: map[net.Conn]bool{}}
 }
 
-// push adds a message. One too many ends the listener: it would miss something without knowing.
-func (l *listener) push(d *delivery) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.err != nil || !l.newLocked(d) {
+// ID implements [listeners.Listener], as do the methods below.
+func (d *door) ID() string { return "lmosd" }
+
+// Address returns the address of the socket.
+func (d *door) Address() string { return d.Addr().String() }
+
+// Protocol returns "tcp".
+func (d *door) Protocol() string { return d.Addr().Network() }
+
+// Init does nothing.
+func (d *door) Init(*slog.Logger) error { return nil }
+
+// Serve accepts connections until the door is closed.
+func (d *door) Serve(establish listeners.EstablishFn) {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
 		return
 	}
-	if len(l.queue) >= l.limit || l.size+d.weight() > max(maxQueued, d.weight()) {
-		l.failLocked(interact.Errorf(interact.Overloaded, "read faster, or observe less",
-			"the consumer is too slow: %d messages wait", len(l.queue)))
-		return
-	}
-	l.queue, l.size = append(l.queue, d), l.size+d.weight()
-	l.ring()
-}
-
-// newLocked reports whether d is news. The retained message of a topic comes again when somebody else subscribes to it.
-func (l *listener) newLocked(d *delivery) bool {
-	if d.retained && (!l.retained || l.seen[d.topic]) {
-		return false
-	}
-	if l.retained && len(l.seen) < maxSeen {
-		l.seen[d.topic] = true
-	}
-	return true
-}
-
-// renew forgets what was seen: the retained message may have changed while the connection was lost.
-func (l *listener) renew() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	clear(l.seen)
-}
-
-// fail ends the listener when what is queued was read.
-func (l *listener) fail(err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.failLocked(err)
-}
-
-func (l *listener) failLocked(err error) {
-	if l.err == nil {
-		l.err = err
-		l.ring()
-	}
-}
-
-func (l *listener) ring() {
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
-}
-
-// next returns the oldest message, or why there will be none. lost ends the waiting, too; nil never does.
-func (l *listener) next(ctx context.Context, lost <-chan struct{}) (*delivery, error) {
+	d.serving.Add(1)
+	d.mu.Unlock()
+	defer d.serving.Done()
 	for {
-		if d, err := l.take(); d != nil || err != nil {
-			return d, err
-		}
-		select {
-		case <-l.wake:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-lost:
-			if d, err := l.take(); d != nil || err != nil {
-				return d, err
-			}
-			return nil, errLost
+		conn, err := d.Accept()
+		switch {
+		case err == nil:
+			d.enter(conn, establish)
+		case errors.Is(err, net.ErrClosed):
+			return
+		default:
+			d.full.warn(d.log, "mqtt accept", "err", err)
+			time.Sleep(50 * time.Millisecond) // out of files, most likely; Close waits this long
 		}
 	}
 }
 
-func (l *listener) take() (*delivery, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.queue) == 0 {
-		return nil, l.err
+// enter serves one connection in its own goroutine, if there is room.
+func (d *door) enter(conn net.Conn, establish listeners.EstablishFn) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed || !d.roomLocked(conn) {
+		conn.Close()
+		return
 	}
-	d := l.queue[0]
-	l.queue[0] = nil
-	l.queue, l.size = l.queue[1:], l.size-d.weight()
-	return d, nil
+	d.open[conn] = true
+	g := newGuard(conn, fromConsumer, d.packet)
+	d.serving.Go(func() {
+		defer d.leave(conn)
+		defer d.gone(g)
+		_ = conn.SetReadDeadline(time.Now().Add(greeting)) // mochi sets its own after CONNECT
+		if err := establish(d.ID(), g); err != nil && !errors.Is(err, io.EOF) {
+			d.log.Debug("mqtt client gone", "remote", conn.RemoteAddr().String(), "err", err)
+		}
+	})
+}
+
+// roomLocked reports whether a connection may be served. One host of many has half of the room at most.
+func (d *door) roomLocked(conn net.Conn) bool {
+	host, mine := hostOf(conn), 0
+	for other := range d.open {
+		if hostOf(other) == host {
+			mine++
+		}
+	}
+	if len(d.open) < d.limit && (host.IsLoopback() || mine < max(d.limit/2, 1)) {
+		return true
+	}
+	d.full.warn(d.log, "mqtt connection closed: there are too many", "remote", conn.RemoteAddr().String(), "open", len(d.open),
+		"of_this_host", mine, "limit", d.limit, "hint", "close clients that are not needed, or raise mqtt.BrokerOptions.MaxConnections")
+	return false
+}
+
+func hostOf(conn net.Conn) netip.Addr {
+	if a, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
+		return a.AddrPort().Addr().Unmap()
+	}
+	return netip.Addr{}
+}
+
+// A seldom says a thing once a minute at most, however often others make it happen.
+type seldom struct {
+	mu    sync.Mutex // guards the rest
+	last  time.Time
+	again int // times since then
+}
+
+func (s *seldom) warn(log *slog.Logger, what string, attrs ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.again++; !s.last.IsZero() && time.Since(s.last) < time.Minute {
+		return
+	}
+	log.Warn(what, append(attrs, "times", s.again)...)
+	s.last, s.again = time.Now(), 0
+}
+
+// leave forgets a connection. A packet that mochi fails on ends its own connection, and not the node.
+func (d *door) leave(conn net.Conn) {
+	if r := recover(); r != nil {
+		d.log.Error("mqtt client ended by a panic", "remote", conn.RemoteAddr().String(), "panic", r)
+	}
+	conn.Close()
+	d.mu.Lock()
+	delete(d.open, conn)
+	d.mu.Unlock()
+}
+
+// Close stops listening, says goodbye, and waits for all connections to end. It does not use what mochi gives it for that, which
+// locks a read lock twice and hangs if a client comes or goes in between.
+func (d *door) Close(listeners.CloseFn) {
+	d.mu.Lock()
+	d.closed = true
+	d.mu.Unlock()
+	_ = d.Listener.Close() // it is closed whatever it says
+	d.goodbye()
+	d.mu.Lock()
+	for conn := range d.open {
+		conn.Close()
+	}
+	d.mu.Unlock()
+	d.serving.Wait()
 }

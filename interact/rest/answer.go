@@ -18,7 +18,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/internal/outbound"
+	"github.com/lmosd/lmosd/internal/netguard"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -335,7 +335,7 @@ func reason(err error) string {
 	var dns *net.DNSError
 	var op *net.OpError
 	var timeout interface{ Timeout() bool }
-	var refused *outbound.Error
+	var refused *netguard.Error
 	switch {
 	case errors.As(err, &refused):
 		return refused.Error()

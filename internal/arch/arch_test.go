@@ -15,47 +15,47 @@ import (
 
 const module = "github.com/lmosd/lmosd"
 
-// rows is the house from the ground up: a package imports packages of lower rows only, and packages of one row never import
-// each other.
+// rows are the layers, from the bottom up: a package imports packages of lower rows only, and packages of one row never import each
+// other.
 var rows = [][]string{
-	{"internal/jcs", "internal/jsontext", "internal/ratelimit", "internal/seal", "internal/delay", "internal/cbor", "internal/outbound", "internal/words", "internal/openai", "internal/storage", "cmd/lmosd/internal/terminal", "testnet/simnet"}, // helpers that know nothing of lmosd
-	{"internal/confusable"},                  // names that look alike: what stands on those
-	{"did"},                                  // who somebody is
-	{"did/proof"},                            // what somebody signed
-	{"did/keystore", "did/aries", "did/web"}, // one file format, one legacy reader, one method of DIDs: below td, which signs
-	{"td"},                                   // what is signed: descriptions and records
-	{"interact", "td/openapi", "td/lmos", "directory/index", "directory/meaning", "directory/crowd"}, // the heart: messages and things; descriptions made of others, found again, what they mean, and made up
-	{"interact/credentials"}, // the secrets that agents ask for, of all bindings
-	// datagrams of CoAP; what is said over WebSockets; messages of MCP; tokens, for those secrets
-	{"interact/coap/wire", "interact/ws/frame", "bridge/mcp/wire", "interact/oauth"},
-	// one carrier, binding, keeper or judge each
-	{"dht", "pubsub", "mdns", "pubsub/reconcile", "pubsub/rumour", "directory", "route", "policy", "telemetry", "interact/task", "interact/hub", "interact/stream", "interact/rest",
-		"interact/ws", "interact/mqtt", "interact/coap", "interact/command"},
-	{"interact/rest/serve", "bridge"},                           // offers things to what speaks HTTP, in the words of the binding; what all bridges are
-	{"bridge/a2a/wire", "bridge/a2a/card", "bridge/bridgetest"}, // what A2A says; what every bridge must pass, for tests
-	{"bridge/mcp/offer"},                                        // a thing in the words of MCP
-	{"bridge/a2a/v03", "bridge/a2a/desk", "bridge/a2a/push"},    // its older words; tasks and webhooks at the node of its clients
-	// the HTTP API of a W3C directory; servers of MCP, to clients over HTTP, and behind a relay; A2A's HTTP server and client
-	{"gateway/tdd", "bridge/mcp/serve", "bridge/mcp/backend", "bridge/a2a/serve", "bridge/a2a/remote"},
-	{"bridge/mcp/facade", "bridge/mcp/client"}, // the things of a mesh as servers of MCP; servers elsewhere, whose tests have package backend ask them
-	// the HTTP server and the libp2p host of what is below; agents made of what is there already; things that others introduce; one
-	// foreign protocol each
-	{"gateway", "p2p", "expose", "introduce", "bridge/mcp", "bridge/a2a"},
-	{"agent"},              // what the author of an agent imports
-	{"node"},               // wires one node
-	{"testnet", "configs"}, // many nodes; a node from a file
-	{"cmd/lmosd/internal/console", "cmd/lmosd/internal/printer"}, // what all commands share
-	// what some of them share, or are: the configuration, what is typed, the help, meshes on this machine, clients of MCP
-	{"cmd/lmosd/internal/settings", "cmd/lmosd/internal/input", "cmd/lmosd/internal/manual", "cmd/lmosd/internal/playground",
-		"cmd/lmosd/internal/clients", "cmd/lmosd/internal/relay", "cmd/lmosd/internal/catalogue"},
-	{"cmd/lmosd/internal/prompt", "cmd/lmosd/internal/check", "cmd/lmosd/internal/install",
-		"cmd/lmosd/internal/target"}, // what a person is asked, commands that need no node; the node that is asked, by the configuration
-	{"cmd/lmosd", "examples/agents/go"}, // the command; what an agent's author writes
+	// Helpers that know no type of lmosd.
+	{"internal/jcs", "internal/jsonedit", "internal/ratelimit", "internal/opaque", "internal/backoff", "internal/cbor", "internal/netguard", "internal/textmatch", "internal/openai",
+		"internal/storage", "cmd/lmosd/internal/terminal", "testnet/simnet"},
+	{"internal/confusable"}, // uses internal/textmatch
+	{"did"},
+	{"did/proof"},
+	// Key files, legacy documents, one DID method: below td, which signs with them.
+	{"did/keystore", "did/aries", "did/web"},
+	{"td"},
+	// The interaction model. TDs made from other documents. The parts of the directory that need descriptions only.
+	{"interact", "td/openapi", "td/lmos", "directory/index", "directory/embedding", "directory/directorytest"},
+	{"interact/credentials"},
+	// Messages and framing of single protocols, below their bindings and bridges.
+	{"interact/coap/messaging", "interact/ws/frame", "interact/oauth", "bridge/mcp/protocol"},
+	// Carriers of records, the index, the policy, the bindings: one concern each.
+	{"dht", "pubsub", "pubsub/reconcile", "pubsub/suspicion", "discovery/dnssd", "directory", "directory/route", "policy", "telemetry",
+		"interact/task", "interact/hub", "interact/stream", "interact/rest", "interact/ws", "interact/mqtt", "interact/coap", "interact/command"},
+	{"interact/rest/server", "bridge"}, // what serves Things over HTTP uses the client's half of the binding
+	{"bridge/a2a/protocol", "bridge/a2a/card", "bridge/bridgetest"},
+	{"bridge/mcp/features"},
+	{"bridge/a2a/v03", "bridge/a2a/executor", "bridge/a2a/push"},
+	{"gateway/tdd", "bridge/mcp/server", "bridge/mcp/backend", "bridge/a2a/server", "bridge/a2a/client"},
+	{"bridge/mcp/aggregator", "bridge/mcp/client"},
+	// What a node is made of: the HTTP server, the libp2p host, agents made from programs and documents, bridges.
+	{"gateway", "p2p", "expose", "discovery/explore", "bridge/mcp", "bridge/a2a"},
+	{"agent"}, // imports the client of the HTTP API, which is in gateway
+	{"node"},
+	{"testnet", "configs"},
+	{"cmd/lmosd/internal/cli", "cmd/lmosd/internal/printer"},
+	{"cmd/lmosd/internal/configcmd", "cmd/lmosd/internal/input", "cmd/lmosd/internal/help", "cmd/lmosd/internal/localnet",
+		"cmd/lmosd/internal/mcpclients", "cmd/lmosd/internal/stdio", "cmd/lmosd/internal/errcatalog"},
+	{"cmd/lmosd/internal/prompt", "cmd/lmosd/internal/validate", "cmd/lmosd/internal/install", "cmd/lmosd/internal/nodeaddr"},
+	{"cmd/lmosd", "examples/agents/go"},
 }
 
 // beside are packages that import nothing of the house and are imported by few.
 var beside = map[string][]string{
-	"examples/weather/agent": {"examples/weather", "cmd/lmosd/internal/playground", "testnet"}, // a stranger's agent: demo and tests run it
+	"examples/weather/agent": {"examples/weather", "cmd/lmosd/internal/localnet", "testnet"}, // a stranger's agent: demo and tests run it
 	"examples/weather":       nil,
 	"interop":                nil, // tests only: programs of other projects
 	"interop/taskserver":     nil, // a program that the tests run: a server of MCP with tasks
@@ -72,7 +72,7 @@ var free = []string{
 	"github.com/ipfs/go-cid", "github.com/ipfs/go-datastore", "github.com/multiformats/go-multistream",
 }
 
-var freeFor = []string{"internal/storage", "node", "p2p", "dht", "pubsub", "pubsub/reconcile", "pubsub/rumour", "directory", "interact/stream", "interact/task", "testnet", "testnet/simnet"}
+var freeFor = []string{"internal/storage", "node", "p2p", "dht", "pubsub", "pubsub/reconcile", "pubsub/suspicion", "directory", "interact/stream", "interact/task", "testnet", "testnet/simnet"}
 
 // homes are the packages that may import a foreign module, by import path prefix; the longest prefix decides.
 var homes = []struct {
@@ -88,7 +88,7 @@ var homes = []struct {
 	{"go.mau.fi/util", []string{"internal/confusable"}, "which characters look alike, by the table of Unicode"},
 	{"github.com/klauspost/compress", []string{"td"}, "a TD inside its record"},
 	{"github.com/hashicorp/golang-lru/v2", []string{"td"}, "verdicts on signatures are remembered by the verifier"},
-	{"golang.org/x/text", []string{"td", "internal/words"}, "normal forms of capability ids and of words"},
+	{"golang.org/x/text", []string{"td", "internal/textmatch"}, "normal forms of capability ids and of words"},
 	{"github.com/Masterminds/semver/v3", []string{"td"}, "ranges of versions"},
 	{"github.com/fxamacker/cbor/v2", []string{"internal/cbor"}, "one strict configuration for all"},
 	{"github.com/libp2p/go-libp2p-kad-dht", []string{"dht"}, "the Kademlia DHT"},
@@ -110,15 +110,15 @@ var homes = []struct {
 	{"github.com/ipfs/go-ds-leveldb", []string{"internal/storage"}, "storage engine of the lean profile"},
 	{"github.com/cockroachdb/pebble/v2", []string{"internal/storage"}, "options of the storage engine"},
 	{"github.com/gofrs/flock", []string{"internal/storage", "interact/credentials"}, "one process per data directory, and one at a time that writes what is granted"},
-	{"github.com/miekg/dns", []string{"mdns"}, "messages of multicast DNS"},
-	{"golang.org/x/net", []string{"mdns"}, "multicast on each interface"},
+	{"github.com/miekg/dns", []string{"discovery/dnssd"}, "messages of multicast DNS"},
+	{"golang.org/x/net", []string{"discovery/dnssd"}, "multicast on each interface"},
 	{"golang.org/x/time", []string{"policy"}, "rates of callers"},
 	{"github.com/coder/websocket", []string{"interact/ws"}, "WebSockets"},
 	{"github.com/eclipse/paho.golang", []string{"interact/mqtt"}, "MQTT 5"},
 	{"github.com/eclipse/paho.mqtt.golang", []string{"interact/mqtt"}, "MQTT 3.1.1"},
 	{"github.com/mochi-mqtt/server/v2", []string{"interact/mqtt"}, "the embedded broker"},
-	{"github.com/plgd-dev/go-coap/v3", []string{"interact/coap", "interact/coap/wire"}, "CoAP"},
-	{"github.com/pion/dtls/v3", []string{"interact/coap/wire"}, "CoAP over DTLS"},
+	{"github.com/plgd-dev/go-coap/v3", []string{"interact/coap", "interact/coap/messaging"}, "CoAP"},
+	{"github.com/pion/dtls/v3", []string{"interact/coap/messaging"}, "CoAP over DTLS"},
 	{"github.com/getkin/kin-openapi", []string{"td/openapi"}, "OpenAPI documents"},
 	{"github.com/oasdiff/yaml3", []string{"td/openapi"}, "YAML of OpenAPI documents, by that library's own parser"},
 	{"github.com/modelcontextprotocol/go-sdk", []string{"bridge/mcp/backend", "bridge/mcp/client", "bridge/mcp"},
@@ -129,16 +129,16 @@ var homes = []struct {
 	{"github.com/google/jsonschema-go", []string{"bridge/mcp/backend", "bridge/mcp"}, "schemas of the go-sdk's servers, in tests"},
 	{"go.opentelemetry.io/otel", []string{"telemetry"}, "spans"},
 	{"go.opentelemetry.io/proto/otlp", []string{"telemetry"}, "messages of OTLP; its collector packages bring gRPC along"},
-	{"golang.org/x/sync", []string{"dht", "directory", "directory/crowd", "interact/rest", "interact/rest/serve", "interact/stream", "interact/mqtt", "gateway", "node", "testnet"}, "goroutines that are waited for"},
+	{"golang.org/x/sync", []string{"dht", "directory", "directory/directorytest", "interact/rest", "interact/rest/server", "interact/stream", "interact/mqtt", "gateway", "node", "testnet"}, "goroutines that are waited for"},
 	{"github.com/theory/jsonpath", []string{"gateway/tdd"}, "queries in JSONPath, RFC 9535"},
 	{"github.com/antchfx/xpath", []string{"gateway/tdd"}, "queries in XPath"},
 	{"github.com/prometheus/client_golang", []string{"gateway", "p2p"}, "metrics; libp2p adds its own"},
 	{"github.com/goccy/go-yaml", []string{"configs"}, "configuration files"},
-	{"github.com/spf13/cobra", []string{"cmd/lmosd", "cmd/lmosd/internal/console", "cmd/lmosd/internal/settings",
-		"cmd/lmosd/internal/manual", "cmd/lmosd/internal/playground", "cmd/lmosd/internal/catalogue", "cmd/lmosd/internal/check",
+	{"github.com/spf13/cobra", []string{"cmd/lmosd", "cmd/lmosd/internal/cli", "cmd/lmosd/internal/configcmd",
+		"cmd/lmosd/internal/help", "cmd/lmosd/internal/localnet", "cmd/lmosd/internal/errcatalog", "cmd/lmosd/internal/validate",
 		"cmd/lmosd/internal/install"}, "commands"},
-	{"github.com/spf13/pflag", []string{"cmd/lmosd/internal/console", "cmd/lmosd/internal/settings", "cmd/lmosd/internal/manual"}, "flags"},
-	{"github.com/itchyny/gojq", []string{"cmd/lmosd/internal/console"}, "--jq"},
+	{"github.com/spf13/pflag", []string{"cmd/lmosd/internal/cli", "cmd/lmosd/internal/configcmd", "cmd/lmosd/internal/help"}, "flags"},
+	{"github.com/itchyny/gojq", []string{"cmd/lmosd/internal/cli"}, "--jq"},
 	{"golang.org/x/sys", []string{"cmd/lmosd/internal/terminal"}, "the width of a terminal"},
 	{"github.com/mattn/go-isatty", []string{"cmd/lmosd/internal/terminal"}, "is it a terminal"},
 	{"github.com/mattn/go-runewidth", []string{"cmd/lmosd/internal/terminal"}, "columns of wide letters"},

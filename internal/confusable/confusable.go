@@ -11,7 +11,7 @@ import (
 
 	"go.mau.fi/util/confusable"
 
-	"github.com/lmosd/lmosd/internal/words"
+	"github.com/lmosd/lmosd/internal/textmatch"
 )
 
 // Skeleton returns a text that is the same for names that look alike, in whatever case. It is to be compared, not shown.
@@ -19,7 +19,7 @@ func Skeleton(name string) string {
 	if plain(name) {
 		return name
 	}
-	return words.Fold(confusable.Skeleton(words.Fold(name)))
+	return textmatch.Fold(confusable.Skeleton(textmatch.Fold(name)))
 }
 
 // plain reports whether a name is its own skeleton, as most are: no character of it is replaced.
@@ -35,7 +35,9 @@ func plain(name string) bool {
 }
 
 // Alike reports whether two different names look alike.
-func Alike(a, b string) bool { return words.Fold(a) != words.Fold(b) && Skeleton(a) == Skeleton(b) }
+func Alike(a, b string) bool {
+	return textmatch.Fold(a) != textmatch.Fold(b) && Skeleton(a) == Skeleton(b)
+}
 
 // scripts are the names of all scripts, sorted once.
 var scripts = sync.OnceValue(func() []string { return slices.Sorted(maps.Keys(unicode.Scripts)) })
@@ -43,7 +45,7 @@ var scripts = sync.OnceValue(func() []string { return slices.Sorted(maps.Keys(un
 // Odd says which character of a name another that it looks like does not have, and its script: "Cyrillic е". It is empty if there is
 // none.
 func Odd(name, like string) string {
-	name, like = words.Fold(name), words.Fold(like)
+	name, like = textmatch.Fold(name), textmatch.Fold(like)
 	for _, r := range name {
 		if strings.ContainsRune(like, r) {
 			continue

@@ -14,9 +14,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lmosd/lmosd/bridge/a2a/wire"
-	"github.com/lmosd/lmosd/internal/delay"
-	"github.com/lmosd/lmosd/internal/outbound"
+	"github.com/lmosd/lmosd/bridge/a2a/protocol"
+	"github.com/lmosd/lmosd/internal/backoff"
+	"github.com/lmosd/lmosd/internal/netguard"
 )
 
 const (
@@ -59,7 +59,7 @@ func (p *pushed) follow(at place, f *followed) {
 		if quiet++; r.news {
 			quiet = 0
 		}
-		_ = delay.For(ctx, min(p.o.Wait<<min(quiet, 8), pollEvery)) // the loop looks at ctx
+		_ = backoff.For(ctx, min(p.o.Wait<<min(quiet, 8), pollEvery)) // the loop looks at ctx
 	}
 }
 
@@ -80,8 +80,8 @@ func (p *pushed) forget(at place, f *followed) bool {
 // listen follows a task by its stream, and asks for it where there is none. An agent may end the stream of a task that waits, and begin
 // the next with the same task: seen is the hash of the last one that was delivered.
 func (p *pushed) listen(ctx context.Context, at place, seen *[sha256.Size]byte) (r round) {
-	for event, err := range p.agent.Do(ctx, &wire.Operation{Method: wire.SubscribeToTask, Service: version,
-		Params: wire.Encode(wire.Get{ID: at.task})}) {
+	for event, err := range p.agent.Do(ctx, &protocol.Operation{Method: protocol.SubscribeToTask, Service: version,
+		Params: protocol.Encode(protocol.Get{ID: at.task})}) {
 		if err != nil {
 			asked := p.asked(ctx, at, seen, err)
 			return round{asked.over, r.reached || asked.reached, r.news || asked.news}
@@ -91,7 +91,7 @@ func (p *pushed) listen(ctx context.Context, at place, seen *[sha256.Size]byte) 
 			p.deliverAll(ctx, at, event)
 		}
 		r.reached = true
-		if _, state := wire.TaskOf(event); state.Terminal() {
+		if _, state := protocol.TaskOf(event); state.Terminal() {
 			r.over = true
 			return r
 		}
@@ -114,14 +114,14 @@ func fresh(event json.RawMessage, seen *[sha256.Size]byte) bool {
 }
 
 // version is what this node speaks to agents of its own accord.
-var version = map[string]string{wire.VersionParam: "1.0"}
+var version = map[string]string{protocol.VersionParam: "1.0"}
 
 // asked asks for a task that cannot be followed: it may have ended, or its agent does not stream. What has changed is delivered.
 func (p *pushed) asked(ctx context.Context, at place, seen *[sha256.Size]byte, why error) round {
-	task, err := wire.Ask(ctx, p.agent, &wire.Operation{Method: wire.GetTask, Service: version,
-		Params: wire.Encode(wire.Get{ID: at.task})})
-	gone := &wire.Error{}
-	if errors.As(err, &gone) && gone.Code == wire.TaskNotFound {
+	task, err := protocol.Ask(ctx, p.agent, &protocol.Operation{Method: protocol.GetTask, Service: version,
+		Params: protocol.Encode(protocol.Get{ID: at.task})})
+	gone := &protocol.Error{}
+	if errors.As(err, &gone) && gone.Code == protocol.TaskNotFound {
 		return round{over: true}
 	}
 	if err != nil {
@@ -134,7 +134,7 @@ func (p *pushed) asked(ctx context.Context, at place, seen *[sha256.Size]byte, w
 		r.news = true
 		p.deliverAll(ctx, at, event)
 	}
-	_, state := wire.TaskOf(event)
+	_, state := protocol.TaskOf(event)
 	r.over = state.Terminal()
 	return r
 }
@@ -205,12 +205,12 @@ func (p *pushed) dropLocked(f *followed, h *webhook, why string) {
 func (p *Pusher) deliver(ctx context.Context, c *config, event json.RawMessage) (err error) {
 	for try := range p.o.Tries {
 		if try > 0 {
-			_ = delay.For(ctx, p.o.Wait<<(try-1)) // the request ends with ctx
+			_ = backoff.For(ctx, p.o.Wait<<(try-1)) // the request ends with ctx
 		}
 		if err = p.post(ctx, c, event); err == nil || ctx.Err() != nil {
 			return err
 		}
-		refused := &outbound.Error{}
+		refused := &netguard.Error{}
 		final := &refusal{}
 		if errors.As(err, &refused) || errors.As(err, &final) && final.status < 500 && final.status != http.StatusTooManyRequests {
 			return err // it would be refused again
@@ -232,7 +232,7 @@ func (p *Pusher) post(ctx context.Context, c *config, event json.RawMessage) err
 		return err
 	}
 	q.Header.Set("Content-Type", "application/a2a+json")
-	q.Header.Set(wire.VersionParam, "1.0")
+	q.Header.Set(protocol.VersionParam, "1.0")
 	if c.Auth != nil {
 		q.Header.Set("Authorization", c.Auth.Scheme+" "+c.Auth.Credentials)
 	}

@@ -24,9 +24,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lmosd/lmosd/bridge/a2a/wire"
+	"github.com/lmosd/lmosd/bridge/a2a/protocol"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/internal/outbound"
+	"github.com/lmosd/lmosd/internal/netguard"
 )
 
 // Options are the settings of a [Pusher]. The zero value works.
@@ -104,9 +104,9 @@ func New(o Options) *Pusher {
 	o.Timeout, o.Tries, o.Wait = cmp.Or(o.Timeout, 15*time.Second), cmp.Or(o.Tries, 5), cmp.Or(o.Wait, time.Second)
 	o.MaxTasks, o.MaxConfigs, o.MaxFailed = cmp.Or(o.MaxTasks, 500), cmp.Or(o.MaxConfigs, 8), cmp.Or(o.MaxFailed, 5)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	guard := outbound.Public()
+	guard := netguard.Public()
 	if o.Private {
-		guard = outbound.Any()
+		guard = netguard.Any()
 	}
 	p := &Pusher{o: o, all: map[place]*followed{}}
 	p.client = clientOf(guard.DialContext)
@@ -145,30 +145,30 @@ func (p *Pusher) Close() {
 
 // Wrap gives an agent push notifications: it answers the operations on webhooks, and takes the one that comes with a message. ref
 // names the agent.
-func (p *Pusher) Wrap(a wire.Agent, ref, principal string) wire.Agent {
+func (p *Pusher) Wrap(a protocol.Agent, ref, principal string) protocol.Agent {
 	return &pushed{p, a, ref, principal}
 }
 
 type pushed struct {
 	*Pusher
-	agent          wire.Agent
+	agent          protocol.Agent
 	ref, principal string
 }
 
-// Do implements [wire.Agent].
-func (p *pushed) Do(ctx context.Context, op *wire.Operation) iter.Seq2[json.RawMessage, error] {
+// Do implements [protocol.Agent].
+func (p *pushed) Do(ctx context.Context, op *protocol.Operation) iter.Seq2[json.RawMessage, error] {
 	switch op.Method {
-	case wire.CreatePush:
-		return wire.Once(p.create(ctx, op))
-	case wire.GetPush:
-		return wire.Once(p.get(ctx, op))
-	case wire.ListPush:
-		return wire.Once(p.list(ctx, op))
-	case wire.DeletePush:
-		return wire.Once(p.remove(ctx, op))
-	case wire.SendMessage, wire.SendStreamingMessage:
+	case protocol.CreatePush:
+		return protocol.Once(p.create(ctx, op))
+	case protocol.GetPush:
+		return protocol.Once(p.get(ctx, op))
+	case protocol.ListPush:
+		return protocol.Once(p.list(ctx, op))
+	case protocol.DeletePush:
+		return protocol.Once(p.remove(ctx, op))
+	case protocol.SendMessage, protocol.SendStreamingMessage:
 		if c, without, e := inline(op); e != nil {
-			return wire.Once(nil, e)
+			return protocol.Once(nil, e)
 		} else if c != nil {
 			return p.sendWith(ctx, without, c)
 		}
@@ -177,17 +177,17 @@ func (p *pushed) Do(ctx context.Context, op *wire.Operation) iter.Seq2[json.RawM
 }
 
 // theirs checks that the task is one of the caller's: whoever may get it may.
-func (p *pushed) theirs(ctx context.Context, op *wire.Operation, c *config) error {
-	if e := wire.Read(op.Params, c); e != nil {
+func (p *pushed) theirs(ctx context.Context, op *protocol.Operation, c *config) error {
+	if e := protocol.Read(op.Params, c); e != nil {
 		return e
 	}
 	zero := 0
-	_, err := wire.Ask(ctx, p.agent, &wire.Operation{Method: wire.GetTask, Service: op.Service,
-		Params: wire.Encode(wire.Get{ID: c.TaskID, HistoryLength: &zero})})
+	_, err := protocol.Ask(ctx, p.agent, &protocol.Operation{Method: protocol.GetTask, Service: op.Service,
+		Params: protocol.Encode(protocol.Get{ID: c.TaskID, HistoryLength: &zero})})
 	return err
 }
 
-func (p *pushed) create(ctx context.Context, op *wire.Operation) (json.RawMessage, error) {
+func (p *pushed) create(ctx context.Context, op *protocol.Operation) (json.RawMessage, error) {
 	var c config
 	if err := p.theirs(ctx, op, &c); err != nil {
 		return nil, err
@@ -195,32 +195,32 @@ func (p *pushed) create(ctx context.Context, op *wire.Operation) (json.RawMessag
 	if err := p.add(&c); err != nil {
 		return nil, err
 	}
-	return wire.Encode(c), nil
+	return protocol.Encode(c), nil
 }
 
-func (p *pushed) get(ctx context.Context, op *wire.Operation) (json.RawMessage, error) {
+func (p *pushed) get(ctx context.Context, op *protocol.Operation) (json.RawMessage, error) {
 	var c config
 	if err := p.theirs(ctx, op, &c); err != nil {
 		return nil, err
 	}
 	for _, have := range p.configs(c.TaskID) {
 		if have.ID == c.ID || c.ID == "" { // a client of 0.3 need not know the id: it is the first (A2A 0.3.0 §7.6)
-			return wire.Encode(have), nil
+			return protocol.Encode(have), nil
 		}
 	}
-	return nil, wire.Errorf(wire.TaskNotFound, "the task has no such push notification config")
+	return nil, protocol.Errorf(protocol.TaskNotFound, "the task has no such push notification config")
 }
 
-func (p *pushed) list(ctx context.Context, op *wire.Operation) (json.RawMessage, error) {
+func (p *pushed) list(ctx context.Context, op *protocol.Operation) (json.RawMessage, error) {
 	var c config
 	if err := p.theirs(ctx, op, &c); err != nil {
 		return nil, err
 	}
-	return wire.Encode(map[string]any{"configs": p.configs(c.TaskID), "nextPageToken": ""}), nil
+	return protocol.Encode(map[string]any{"configs": p.configs(c.TaskID), "nextPageToken": ""}), nil
 }
 
 // remove forgets a webhook. One that is not there is removed already.
-func (p *pushed) remove(ctx context.Context, op *wire.Operation) (json.RawMessage, error) {
+func (p *pushed) remove(ctx context.Context, op *protocol.Operation) (json.RawMessage, error) {
 	var c config
 	if err := p.theirs(ctx, op, &c); err != nil {
 		return nil, err
@@ -246,16 +246,16 @@ func (p *pushed) configs(task string) []config {
 }
 
 // check refuses a webhook that cannot be called. Where it leads is seen when it is dialled.
-func (c *config) check() *wire.Error {
+func (c *config) check() *protocol.Error {
 	u, err := url.Parse(c.URL)
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.User != nil:
-		return wire.Errorf(wire.InvalidParams, "the url of a webhook is https://…").At("url")
+		return protocol.Errorf(protocol.InvalidParams, "the url of a webhook is https://…").At("url")
 	case strings.ContainsAny(c.Token, "\r\n") || len(c.Token) > 4096:
-		return wire.Errorf(wire.InvalidParams, "the token does not fit a header").At("token")
+		return protocol.Errorf(protocol.InvalidParams, "the token does not fit a header").At("token")
 	case c.Auth != nil && (c.Auth.Scheme == "" || len(c.Auth.Credentials) > 8192 ||
 		strings.ContainsAny(c.Auth.Scheme+c.Auth.Credentials, "\r\n")):
-		return wire.Errorf(wire.InvalidParams, "the authentication does not fit a header").At("authentication")
+		return protocol.Errorf(protocol.InvalidParams, "the authentication does not fit a header").At("authentication")
 	}
 	return nil
 }
@@ -306,12 +306,12 @@ func (p *pushed) ownLocked() (n int) {
 }
 
 // inline takes the webhook out of a message that brings one; nil if it brings none.
-func inline(op *wire.Operation) (*config, *wire.Operation, *wire.Error) {
+func inline(op *protocol.Operation) (*config, *protocol.Operation, *protocol.Error) {
 	if !bytes.Contains(op.Params, []byte("ush")) {
 		return nil, op, nil
 	}
 	var outer, inner map[string]json.RawMessage
-	params := wire.Normal(op.Params)
+	params := protocol.Normal(op.Params)
 	if json.Unmarshal(params, &outer) != nil || json.Unmarshal(outer["configuration"], &inner) != nil {
 		return nil, op, nil
 	}
@@ -320,30 +320,30 @@ func inline(op *wire.Operation) (*config, *wire.Operation, *wire.Error) {
 		return nil, op, nil
 	}
 	c := &config{}
-	if e := wire.Read(raw, c); e != nil {
+	if e := protocol.Read(raw, c); e != nil {
 		return nil, nil, e
 	}
 	delete(inner, "taskPushNotificationConfig")
-	outer["configuration"] = wire.Encode(inner)
+	outer["configuration"] = protocol.Encode(inner)
 	without := *op
-	without.Params = wire.Encode(outer)
+	without.Params = protocol.Encode(outer)
 	return c, &without, c.check()
 }
 
 // sendWith sends a message whose task gets a webhook. It is sent as a stream, so that the task is known before it ends; who wants
 // no stream gets the task when that is over.
-func (p *pushed) sendWith(ctx context.Context, op *wire.Operation, c *config) iter.Seq2[json.RawMessage, error] {
+func (p *pushed) sendWith(ctx context.Context, op *protocol.Operation, c *config) iter.Seq2[json.RawMessage, error] {
 	streamed := *op
-	streamed.Method = wire.SendStreamingMessage
+	streamed.Method = protocol.SendStreamingMessage
 	return func(yield func(json.RawMessage, error) bool) {
 		last, added := json.RawMessage(nil), false
 		for event, err := range p.agent.Do(ctx, &streamed) {
-			unstreamed := &wire.Error{}
-			if errors.As(err, &unstreamed) && unstreamed.Code == wire.UnsupportedOperation && last == nil && op.Method == wire.SendMessage {
+			unstreamed := &protocol.Error{}
+			if errors.As(err, &unstreamed) && unstreamed.Code == protocol.UnsupportedOperation && last == nil && op.Method == protocol.SendMessage {
 				p.sendOnce(ctx, op, c, yield)
 				return
 			}
-			if id, _ := wire.TaskOf(event); err == nil && id != "" && !added {
+			if id, _ := protocol.TaskOf(event); err == nil && id != "" && !added {
 				c.TaskID, added = id, true
 				err = p.add(c)
 			}
@@ -351,21 +351,21 @@ func (p *pushed) sendWith(ctx context.Context, op *wire.Operation, c *config) it
 				yield(nil, err)
 				return
 			}
-			if last = event; op.Method == wire.SendMessage && (!added || immediately(op)) {
+			if last = event; op.Method == protocol.SendMessage && (!added || immediately(op)) {
 				break
 			}
-			if op.Method == wire.SendStreamingMessage && !yield(event, nil) {
+			if op.Method == protocol.SendStreamingMessage && !yield(event, nil) {
 				return
 			}
 		}
-		if op.Method == wire.SendStreamingMessage {
+		if op.Method == protocol.SendStreamingMessage {
 			return
 		}
 		if added {
-			var history wire.Send
-			_ = wire.Read(op.Params, &history) // the agent has read it
-			task, err := wire.Ask(ctx, p.agent, &wire.Operation{Method: wire.GetTask, Service: op.Service,
-				Params: wire.Encode(wire.Get{ID: c.TaskID, HistoryLength: history.Configuration.HistoryLength})})
+			var history protocol.Send
+			_ = protocol.Read(op.Params, &history) // the agent has read it
+			task, err := protocol.Ask(ctx, p.agent, &protocol.Operation{Method: protocol.GetTask, Service: op.Service,
+				Params: protocol.Encode(protocol.Get{ID: c.TaskID, HistoryLength: history.Configuration.HistoryLength})})
 			last = append(append([]byte(`{"task":`), task...), '}')
 			if err != nil {
 				yield(nil, err)
@@ -376,15 +376,15 @@ func (p *pushed) sendWith(ctx context.Context, op *wire.Operation, c *config) it
 	}
 }
 
-func immediately(op *wire.Operation) bool {
-	var s wire.Send
-	return wire.Read(op.Params, &s) == nil && s.Configuration.Immediately
+func immediately(op *protocol.Operation) bool {
+	var s protocol.Send
+	return protocol.Read(op.Params, &s) == nil && s.Configuration.Immediately
 }
 
 // sendOnce is sendWith for an agent that does not stream.
-func (p *pushed) sendOnce(ctx context.Context, op *wire.Operation, c *config, yield func(json.RawMessage, error) bool) {
-	result, err := wire.Ask(ctx, p.agent, op)
-	if id, _ := wire.TaskOf(result); err == nil && id != "" {
+func (p *pushed) sendOnce(ctx context.Context, op *protocol.Operation, c *config, yield func(json.RawMessage, error) bool) {
+	result, err := protocol.Ask(ctx, p.agent, op)
+	if id, _ := protocol.TaskOf(result); err == nil && id != "" {
 		c.TaskID = id
 		err = p.add(c)
 	}

@@ -16,15 +16,15 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/lmosd/lmosd/bridge/a2a/wire"
-	"github.com/lmosd/lmosd/internal/outbound"
+	"github.com/lmosd/lmosd/bridge/a2a/protocol"
+	"github.com/lmosd/lmosd/internal/netguard"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A tasker has one task, which goes through states.
 type tasker struct {
-	states  []wire.State
+	states  []protocol.State
 	streams bool // it has streams; else it is asked
 	unary   bool // SendStreamingMessage is refused
 
@@ -32,34 +32,34 @@ type tasker struct {
 	asked int
 }
 
-func task(s wire.State) json.RawMessage {
-	return wire.Encode(wire.Task{ID: "t", ContextID: "c", Status: wire.Status{State: s}})
+func task(s protocol.State) json.RawMessage {
+	return protocol.Encode(protocol.Task{ID: "t", ContextID: "c", Status: protocol.Status{State: s}})
 }
 
-func wrapped(s wire.State) json.RawMessage {
+func wrapped(s protocol.State) json.RawMessage {
 	return append(append([]byte(`{"task":`), task(s)...), '}')
 }
 
-func (k *tasker) Do(_ context.Context, op *wire.Operation) iter.Seq2[json.RawMessage, error] {
+func (k *tasker) Do(_ context.Context, op *protocol.Operation) iter.Seq2[json.RawMessage, error] {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	last := k.states[len(k.states)-1]
 	switch op.Method {
-	case wire.GetTask:
+	case protocol.GetTask:
 		k.asked++
-		var p wire.Get
-		if wire.Read(op.Params, &p); p.ID != "t" {
-			return wire.Once(nil, wire.Errorf(wire.TaskNotFound, "none"))
+		var p protocol.Get
+		if protocol.Read(op.Params, &p); p.ID != "t" {
+			return protocol.Once(nil, protocol.Errorf(protocol.TaskNotFound, "none"))
 		}
-		return wire.Once(task(k.states[min(k.asked, len(k.states))-1]), nil)
-	case wire.SendMessage:
+		return protocol.Once(task(k.states[min(k.asked, len(k.states))-1]), nil)
+	case protocol.SendMessage:
 		if strings.Contains(string(op.Params), "PushNotification") {
-			return wire.Once(nil, wire.Errorf(wire.PushNotSupported, "the agent was told of the webhook"))
+			return protocol.Once(nil, protocol.Errorf(protocol.PushNotSupported, "the agent was told of the webhook"))
 		}
-		return wire.Once(wrapped(last), nil)
+		return protocol.Once(wrapped(last), nil)
 	}
-	if op.Method == wire.SendStreamingMessage && k.unary || op.Method == wire.SubscribeToTask && !k.streams {
-		return wire.Once(nil, wire.Errorf(wire.UnsupportedOperation, "no streams"))
+	if op.Method == protocol.SendStreamingMessage && k.unary || op.Method == protocol.SubscribeToTask && !k.streams {
+		return protocol.Once(nil, protocol.Errorf(protocol.UnsupportedOperation, "no streams"))
 	}
 	return func(yield func(json.RawMessage, error) bool) {
 		for _, s := range k.states {
@@ -106,8 +106,8 @@ func newPusher(t *testing.T, o Options) *Pusher {
 	return p
 }
 
-func send(method, url string) *wire.Operation {
-	return &wire.Operation{Method: method, Params: json.RawMessage(`{"message":{"messageId":"m"},"configuration":{"task_push_notification_config":{"url":"` + url + `","token":"secret","authentication":{"scheme":"Basic","credentials":"eDp5"}}}}`)}
+func send(method, url string) *protocol.Operation {
+	return &protocol.Operation{Method: method, Params: json.RawMessage(`{"message":{"messageId":"m"},"configuration":{"task_push_notification_config":{"url":"` + url + `","token":"secret","authentication":{"scheme":"Basic","credentials":"eDp5"}}}}`)}
 }
 
 // TestDelivery follows tasks of agents with and without streams, and calls webhooks that take the first time or not.
@@ -119,25 +119,25 @@ func TestDelivery(t *testing.T) {
 		statuses []int
 		want     int // deliveries
 	}{
-		"a stream":               {&tasker{states: []wire.State{wire.Working, wire.Completed}, streams: true}, wire.SendStreamingMessage, []int{200}, 2},
-		"one answer":             {&tasker{states: []wire.State{wire.Working, wire.Completed}, streams: true}, wire.SendMessage, []int{204}, 2},
-		"an agent that is asked": {&tasker{states: []wire.State{wire.Working, wire.Working, wire.Completed}}, wire.SendStreamingMessage, []int{200}, 2},
-		"without streams at all": {&tasker{states: []wire.State{wire.Completed}, unary: true}, wire.SendMessage, []int{200}, 1},
-		"taken the third time":   {&tasker{states: []wire.State{wire.Completed}, streams: true}, wire.SendMessage, []int{500, 429, 200}, 1},
+		"a stream":               {&tasker{states: []protocol.State{protocol.Working, protocol.Completed}, streams: true}, protocol.SendStreamingMessage, []int{200}, 2},
+		"one answer":             {&tasker{states: []protocol.State{protocol.Working, protocol.Completed}, streams: true}, protocol.SendMessage, []int{204}, 2},
+		"an agent that is asked": {&tasker{states: []protocol.State{protocol.Working, protocol.Working, protocol.Completed}}, protocol.SendStreamingMessage, []int{200}, 2},
+		"without streams at all": {&tasker{states: []protocol.State{protocol.Completed}, unary: true}, protocol.SendMessage, []int{200}, 1},
+		"taken the third time":   {&tasker{states: []protocol.State{protocol.Completed}, streams: true}, protocol.SendMessage, []int{500, 429, 200}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := newHook(t, test.statuses...)
 			a := newPusher(t, Options{Private: true}).Wrap(test.agent, "x", "")
 			for result, err := range a.Do(t.Context(), send(test.method, h.URL)) {
-				if id, _ := wire.TaskOf(result); err != nil || id != "t" {
+				if id, _ := protocol.TaskOf(result); err != nil || id != "t" {
 					t.Errorf("the result is %s, %v", result, err)
 				}
 			}
 			for range test.want - 1 {
 				<-h.bodies
 			}
-			if last := <-h.bodies; !strings.Contains(last, string(wire.Completed)) {
+			if last := <-h.bodies; !strings.Contains(last, string(protocol.Completed)) {
 				t.Errorf("the last is %s", last)
 			}
 			r := <-h.heard
@@ -164,7 +164,7 @@ func TestGivenUp(t *testing.T) {
 	p := newPusher(t, Options{})
 	h := newHook(t, 200)
 	for _, url := range []string{h.URL, "http://localhost:1/", "http://[::1]:1/", "http://10.0.0.1/", "http://169.254.169.254/latest/meta-data", "http://0.0.0.0:1/", "http://[::ffff:127.0.0.1]:1/"} {
-		refused := &outbound.Error{}
+		refused := &netguard.Error{}
 		if err := p.deliver(ctx, &config{URL: url}, json.RawMessage("{}")); !errors.As(err, &refused) {
 			t.Errorf("%s: %v", url, err)
 		}
@@ -209,40 +209,40 @@ func TestConfigs(t *testing.T) {
 	}
 	defer hold.Close()
 	p := newPusher(t, Options{Private: true, MaxConfigs: 2})
-	a := p.Wrap(&tasker{states: []wire.State{wire.Working}, streams: true}, "x", "me")
+	a := p.Wrap(&tasker{states: []protocol.State{protocol.Working}, streams: true}, "x", "me")
 	ask := func(method, params string) string {
 		t.Helper()
-		r, err := wire.Ask(t.Context(), a, &wire.Operation{Method: method, Params: json.RawMessage(params)})
+		r, err := protocol.Ask(t.Context(), a, &protocol.Operation{Method: method, Params: json.RawMessage(params)})
 		if err != nil {
-			return wire.AsError(err).Message
+			return protocol.AsError(err).Message
 		}
 		return string(r)
 	}
 	url := "http://" + hold.Addr().String() + "/"
 	for _, step := range []struct{ method, params, want string }{
-		{wire.ListPush, `{"taskId":"t"}`, `{"configs":[],"nextPageToken":""}`},
-		{wire.CreatePush, `{"taskId":"t","id":"a","url":"` + url + `","tenant":"x"}`, `{"taskId":"t","id":"a","url":"` + url + `"}`},
-		{wire.CreatePush, `{"task_id":"t","id":"a","url":"` + url + `again"}`, `{"taskId":"t","id":"a","url":"` + url + `again"}`},
-		{wire.GetPush, `{"taskId":"t","id":"a"}`, `{"taskId":"t","id":"a","url":"` + url + `again"}`},
-		{wire.GetPush, `{"taskId":"t"}`, `{"taskId":"t","id":"a","url":"` + url + `again"}`},
-		{wire.CreatePush, `{"taskId":"t","id":"b","url":"` + url + `"}`, `{"taskId":"t","id":"b","url":"` + url + `"}`},
-		{wire.CreatePush, `{"taskId":"t","id":"c","url":"` + url + `"}`, `a task has at most 2 webhooks`},
-		{wire.CreatePush, `{"taskId":"other","url":"` + url + `"}`, `none`},
-		{wire.CreatePush, `{"taskId":"t","url":"http://user:pw@x/"}`, `the url of a webhook is https://…`},
-		{wire.CreatePush, `{"taskId":"t","url":"` + url + `","token":"a\nb"}`, `the token does not fit a header`},
-		{wire.CreatePush, `{"taskId":"t","url":"` + url + `","authentication":{"scheme":""}}`, `the authentication does not fit a header`},
-		{wire.DeletePush, `{"taskId":"t","id":"a"}`, `{}`},
-		{wire.DeletePush, `{"taskId":"t","id":"a"}`, `{}`},
-		{wire.GetPush, `{"taskId":"t","id":"a"}`, `the task has no such push notification config`},
-		{wire.DeletePush, `{"taskId":"t","id":"b"}`, `{}`},
-		{wire.GetTask, `{"id":"t"}`, string(task(wire.Working))},
+		{protocol.ListPush, `{"taskId":"t"}`, `{"configs":[],"nextPageToken":""}`},
+		{protocol.CreatePush, `{"taskId":"t","id":"a","url":"` + url + `","tenant":"x"}`, `{"taskId":"t","id":"a","url":"` + url + `"}`},
+		{protocol.CreatePush, `{"task_id":"t","id":"a","url":"` + url + `again"}`, `{"taskId":"t","id":"a","url":"` + url + `again"}`},
+		{protocol.GetPush, `{"taskId":"t","id":"a"}`, `{"taskId":"t","id":"a","url":"` + url + `again"}`},
+		{protocol.GetPush, `{"taskId":"t"}`, `{"taskId":"t","id":"a","url":"` + url + `again"}`},
+		{protocol.CreatePush, `{"taskId":"t","id":"b","url":"` + url + `"}`, `{"taskId":"t","id":"b","url":"` + url + `"}`},
+		{protocol.CreatePush, `{"taskId":"t","id":"c","url":"` + url + `"}`, `a task has at most 2 webhooks`},
+		{protocol.CreatePush, `{"taskId":"other","url":"` + url + `"}`, `none`},
+		{protocol.CreatePush, `{"taskId":"t","url":"http://user:pw@x/"}`, `the url of a webhook is https://…`},
+		{protocol.CreatePush, `{"taskId":"t","url":"` + url + `","token":"a\nb"}`, `the token does not fit a header`},
+		{protocol.CreatePush, `{"taskId":"t","url":"` + url + `","authentication":{"scheme":""}}`, `the authentication does not fit a header`},
+		{protocol.DeletePush, `{"taskId":"t","id":"a"}`, `{}`},
+		{protocol.DeletePush, `{"taskId":"t","id":"a"}`, `{}`},
+		{protocol.GetPush, `{"taskId":"t","id":"a"}`, `the task has no such push notification config`},
+		{protocol.DeletePush, `{"taskId":"t","id":"b"}`, `{}`},
+		{protocol.GetTask, `{"id":"t"}`, string(task(protocol.Working))},
 	} {
 		if got := ask(step.method, step.params); got != step.want {
 			t.Errorf("%s %s gives %s, want %s", step.method, step.params, got, step.want)
 		}
 	}
-	other := p.Wrap(&tasker{states: []wire.State{wire.Working}}, "x", "other")
-	if r, err := wire.Ask(t.Context(), other, &wire.Operation{Method: wire.ListPush, Params: json.RawMessage(`{"taskId":"t"}`)}); err != nil || string(r) != `{"configs":[],"nextPageToken":""}` {
+	other := p.Wrap(&tasker{states: []protocol.State{protocol.Working}}, "x", "other")
+	if r, err := protocol.Ask(t.Context(), other, &protocol.Operation{Method: protocol.ListPush, Params: json.RawMessage(`{"taskId":"t"}`)}); err != nil || string(r) != `{"configs":[],"nextPageToken":""}` {
 		t.Errorf("another's webhooks are %s, %v", r, err)
 	}
 }

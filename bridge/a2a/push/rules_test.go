@@ -17,9 +17,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lmosd/lmosd/bridge/a2a/wire"
+	"github.com/lmosd/lmosd/bridge/a2a/protocol"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/internal/outbound"
+	"github.com/lmosd/lmosd/internal/netguard"
 )
 
 // A timeline answers deliveries without a network, and notes when they came.
@@ -35,7 +35,7 @@ func (l *timeline) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, state := wire.TaskOf(body)
+	_, state := protocol.TaskOf(body)
 	l.mu.Lock()
 	n := len(l.said[r.URL.Host])
 	l.said[r.URL.Host] = append(l.said[r.URL.Host], fmt.Sprintf("%.0fs %s", time.Since(l.began).Seconds(), strings.TrimPrefix(string(state), "TASK_STATE_")))
@@ -55,11 +55,11 @@ func (l *timeline) of(host string) string {
 }
 
 // A stepper has one task, which tells a state whenever one is sent.
-type stepper struct{ states chan wire.State }
+type stepper struct{ states chan protocol.State }
 
-func (s *stepper) Do(ctx context.Context, op *wire.Operation) iter.Seq2[json.RawMessage, error] {
-	if op.Method != wire.SubscribeToTask {
-		return wire.Once(task(wire.Working), nil)
+func (s *stepper) Do(ctx context.Context, op *protocol.Operation) iter.Seq2[json.RawMessage, error] {
+	if op.Method != protocol.SubscribeToTask {
+		return protocol.Once(task(protocol.Working), nil)
 	}
 	return func(yield func(json.RawMessage, error) bool) {
 		for {
@@ -81,20 +81,20 @@ func TestPace(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		answer func(host string, n int) int
-		states []wire.State // a minute lies between two
+		states []protocol.State // a minute lies between two
 		want   map[string]string
 		left   string // the ids of the webhooks that are left
 	}{
-		"all is taken": {func(string, int) int { return 204 }, []wire.State{wire.Submitted, wire.Working, wire.Completed},
+		"all is taken": {func(string, int) int { return 204 }, []protocol.State{protocol.Submitted, protocol.Working, protocol.Completed},
 			map[string]string{"a": "0s SUBMITTED, 60s WORKING, 120s COMPLETED", "b": "0s SUBMITTED, 60s WORKING, 120s COMPLETED"}, ""},
-		"taken the third time": {func(_ string, n int) int { return []int{503, 429, 200}[min(n, 2)] }, []wire.State{wire.Submitted, wire.Working},
+		"taken the third time": {func(_ string, n int) int { return []int{503, 429, 200}[min(n, 2)] }, []protocol.State{protocol.Submitted, protocol.Working},
 			map[string]string{"a": "0s SUBMITTED, 1s SUBMITTED, 3s SUBMITTED, 60s WORKING", "b": "0s SUBMITTED, 1s SUBMITTED, 3s SUBMITTED, 60s WORKING"}, "a b"},
-		"one takes nothing": {func(host string, _ int) int { return map[string]int{"a": 500, "b": 200}[host] }, []wire.State{wire.Submitted, wire.Working, wire.Working, wire.Working},
+		"one takes nothing": {func(host string, _ int) int { return map[string]int{"a": 500, "b": 200}[host] }, []protocol.State{protocol.Submitted, protocol.Working, protocol.Working, protocol.Working},
 			map[string]string{"a": "0s SUBMITTED, 1s SUBMITTED, 3s SUBMITTED, 7s SUBMITTED, 15s SUBMITTED, 60s WORKING, 61s WORKING, 63s WORKING, 67s WORKING, 75s WORKING, 120s WORKING, 121s WORKING, 123s WORKING, 127s WORKING, 135s WORKING",
 				"b": "0s SUBMITTED, 60s WORKING, 120s WORKING, 180s WORKING"}, "b"},
-		"one hangs": {func(host string, _ int) int { return map[string]int{"a": 0, "b": 200}[host] }, []wire.State{wire.Submitted, wire.Completed},
+		"one hangs": {func(host string, _ int) int { return map[string]int{"a": 0, "b": 200}[host] }, []protocol.State{protocol.Submitted, protocol.Completed},
 			map[string]string{"a": "0s SUBMITTED, 16s SUBMITTED, 33s SUBMITTED, 52s SUBMITTED, 75s SUBMITTED, 90s COMPLETED, 106s COMPLETED, 123s COMPLETED, 142s COMPLETED, 165s COMPLETED", "b": "0s SUBMITTED, 60s COMPLETED"}, ""},
-		"one is gone": {func(host string, _ int) int { return map[string]int{"a": 410, "b": 200}[host] }, []wire.State{wire.Submitted, wire.Working, wire.Working, wire.Working, wire.Completed},
+		"one is gone": {func(host string, _ int) int { return map[string]int{"a": 410, "b": 200}[host] }, []protocol.State{protocol.Submitted, protocol.Working, protocol.Working, protocol.Working, protocol.Completed},
 			map[string]string{"a": "0s SUBMITTED, 60s WORKING, 120s WORKING", "b": "0s SUBMITTED, 60s WORKING, 120s WORKING, 180s WORKING, 240s COMPLETED"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -104,10 +104,10 @@ func TestPace(t *testing.T) {
 				p := New(Options{MaxFailed: 3})
 				defer p.Close()
 				p.client.Transport = l
-				agent := &stepper{make(chan wire.State)}
+				agent := &stepper{make(chan protocol.State)}
 				a := p.Wrap(agent, "x", "me")
 				for _, host := range []string{"a", "b"} {
-					if _, err := wire.Ask(t.Context(), a, &wire.Operation{Method: wire.CreatePush, Params: json.RawMessage(`{"taskId":"t","id":"` + host + `","url":"https://` + host + `/"}`)}); err != nil {
+					if _, err := protocol.Ask(t.Context(), a, &protocol.Operation{Method: protocol.CreatePush, Params: json.RawMessage(`{"taskId":"t","id":"` + host + `","url":"https://` + host + `/"}`)}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -140,21 +140,21 @@ type waiter struct {
 	away    time.Duration // from a second on
 }
 
-func (w *waiter) Do(_ context.Context, op *wire.Operation) iter.Seq2[json.RawMessage, error] {
+func (w *waiter) Do(_ context.Context, op *protocol.Operation) iter.Seq2[json.RawMessage, error] {
 	now := time.Since(w.began)
-	state := wire.InputRequired
+	state := protocol.InputRequired
 	if now > 10*time.Minute {
-		state = wire.Completed
+		state = protocol.Completed
 	}
 	switch {
 	case now > time.Second && now < w.away:
-		return wire.Once(nil, errors.New("away"))
-	case op.Method == wire.GetTask:
-		return wire.Once(task(state), nil)
+		return protocol.Once(nil, errors.New("away"))
+	case op.Method == protocol.GetTask:
+		return protocol.Once(task(state), nil)
 	case w.streams && !state.Terminal():
-		return wire.Once(wrapped(state), nil)
+		return protocol.Once(wrapped(state), nil)
 	}
-	return wire.Once(nil, wire.Errorf(wire.UnsupportedOperation, "no"))
+	return protocol.Once(nil, protocol.Errorf(protocol.UnsupportedOperation, "no"))
 }
 
 // TestWaiting follows tasks that nothing happens to for a while: webhooks hear of each state once, and are not forgotten.
@@ -179,7 +179,7 @@ func TestWaiting(t *testing.T) {
 				agent := test.agent
 				agent.began = time.Now()
 				a := p.Wrap(&agent, "x", "me")
-				if _, err := wire.Ask(t.Context(), a, &wire.Operation{Method: wire.CreatePush, Params: json.RawMessage(`{"taskId":"t","url":"https://a/"}`)}); err != nil {
+				if _, err := protocol.Ask(t.Context(), a, &protocol.Operation{Method: protocol.CreatePush, Params: json.RawMessage(`{"taskId":"t","url":"https://a/"}`)}); err != nil {
 					t.Fatal(err)
 				}
 				time.Sleep(15 * time.Minute)
@@ -207,27 +207,27 @@ func TestChanges(t *testing.T) {
 		p := New(Options{Tries: 8})
 		defer p.Close()
 		p.client.Transport = l
-		agent := &stepper{make(chan wire.State)}
+		agent := &stepper{make(chan protocol.State)}
 		a := p.Wrap(agent, "x", "me")
 		change := func(method, id string) {
 			t.Helper()
-			if _, err := wire.Ask(t.Context(), a, &wire.Operation{Method: method, Params: json.RawMessage(`{"taskId":"t","id":"` + id + `","url":"https://` + id + `/"}`)}); err != nil {
+			if _, err := protocol.Ask(t.Context(), a, &protocol.Operation{Method: method, Params: json.RawMessage(`{"taskId":"t","id":"` + id + `","url":"https://` + id + `/"}`)}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		change(wire.CreatePush, "good")
-		change(wire.CreatePush, "slow")
-		agent.states <- wire.Submitted
-		agent.states <- wire.Working
+		change(protocol.CreatePush, "good")
+		change(protocol.CreatePush, "slow")
+		agent.states <- protocol.Submitted
+		agent.states <- protocol.Working
 		time.Sleep(2 * time.Second)
-		change(wire.DeletePush, "slow") // what waits for it is not sent
-		change(wire.DeletePush, "slow")
+		change(protocol.DeletePush, "slow") // what waits for it is not sent
+		change(protocol.DeletePush, "slow")
 		time.Sleep(10 * time.Minute)
 		if got := l.of("slow"); strings.Contains(got, "WORKING") || !strings.HasPrefix(got, "0s SUBMITTED, 1s SUBMITTED") {
 			t.Errorf("the webhook that was taken back heard %s", got)
 		}
-		change(wire.CreatePush, "late")
-		agent.states <- wire.Completed
+		change(protocol.CreatePush, "late")
+		agent.states <- protocol.Completed
 		synctest.Wait()
 		if got := l.of("late"); got != "602s COMPLETED" {
 			t.Errorf("who came late heard %s", got)
@@ -235,7 +235,7 @@ func TestChanges(t *testing.T) {
 		if n := len(p.all); n != 0 {
 			t.Errorf("%d tasks are followed", n)
 		}
-		change(wire.CreatePush, "big")
+		change(protocol.CreatePush, "big")
 		for range 10 { // it never takes the first
 			p.mu.Lock()
 			f := p.all[place{"x", "me", "t"}]
@@ -267,16 +267,16 @@ func TestPrivateAddresses(t *testing.T) {
 	}))
 	defer front.Close()
 	p := newPusher(t, Options{Tries: 1})
-	guard := outbound.Public()
+	guard := netguard.Public()
 	p.client = clientOf(func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if strings.HasPrefix(addr, "hook.example:") { // a host of the public internet
-			return outbound.Any().DialContext(ctx, network, front.Listener.Addr().String())
+			return netguard.Any().DialContext(ctx, network, front.Listener.Addr().String())
 		}
 		return guard.DialContext(ctx, network, addr)
 	})
 	for path := range locations {
 		err := p.deliver(t.Context(), &config{URL: "http://hook.example" + path, Token: "secret", Auth: &auth{"Bearer", "secret"}}, json.RawMessage("{}"))
-		refused := &outbound.Error{}
+		refused := &netguard.Error{}
 		if path == "/far" { // another scheme is another host: TLS fails here, for there is none
 			if err == nil || errors.As(err, &refused) {
 				t.Errorf("%s gives %v", path, err)
@@ -305,8 +305,8 @@ func TestShares(t *testing.T) {
 	t.Parallel()
 	p := newPusher(t, Options{Private: true, MaxTasks: 8})
 	asks := func(principal, agent string) error {
-		working := &tasker{states: []wire.State{wire.Working}}
-		_, err := wire.Ask(t.Context(), p.Wrap(working, agent, principal), &wire.Operation{Method: wire.CreatePush,
+		working := &tasker{states: []protocol.State{protocol.Working}}
+		_, err := protocol.Ask(t.Context(), p.Wrap(working, agent, principal), &protocol.Operation{Method: protocol.CreatePush,
 			Params: json.RawMessage(`{"taskId":"t","id":"h","url":"http://127.0.0.1:1/"}`)})
 		return err
 	}
@@ -324,7 +324,7 @@ func TestShares(t *testing.T) {
 		if got != row.want {
 			t.Errorf("%s has %d tasks followed, want %d", row.principal, got, row.want)
 		}
-		if e := wire.AsError(err); e.Code != wire.InternalError || !strings.Contains(string(e.Data), `"hint":"`) || !strings.Contains(string(e.Data), interact.Overloaded.String()) {
+		if e := protocol.AsError(err); e.Code != protocol.InternalError || !strings.Contains(string(e.Data), `"hint":"`) || !strings.Contains(string(e.Data), interact.Overloaded.String()) {
 			t.Errorf("%s is refused with %v %s", row.principal, e, e.Data)
 		}
 	}

@@ -1,7 +1,7 @@
 package v03
 
 import (
-	"github.com/lmosd/lmosd/bridge/a2a/wire"
+	"github.com/lmosd/lmosd/bridge/a2a/protocol"
 )
 
 // partsName is where a message has its parts.
@@ -26,7 +26,7 @@ func (d Dialect) oldMessage(m object) object {
 	out["role"] = m["role"]
 	if !d.rest {
 		out["kind"], out["role"] = "message", "user"
-		if m["role"] == string(wire.AgentRole) {
+		if m["role"] == string(protocol.AgentRole) {
 			out["role"] = "agent"
 		}
 	}
@@ -42,9 +42,9 @@ func (d Dialect) newMessage(m object) object {
 	out["parts"] = each(parts, d.newPart)
 	switch m["role"] {
 	case "user":
-		out["role"] = string(wire.User)
+		out["role"] = string(protocol.User)
 	case "agent":
-		out["role"] = string(wire.AgentRole)
+		out["role"] = string(protocol.AgentRole)
 	default:
 		set(out, "role", m["role"])
 	}
@@ -194,7 +194,7 @@ func (d Dialect) oldEvent(e object) object {
 		u := asObject(e["statusUpdate"])
 		name, out = "statusUpdate", keep(u, "taskId", "contextId", "metadata")
 		out["status"] = d.oldStatus(asObject(u["status"]))
-		state := wire.State(asText(asObject(u["status"])["state"]))
+		state := protocol.State(asText(asObject(u["status"])["state"]))
 		if out["final"] = state.Terminal() || state.Waits(); !d.rest {
 			out["kind"] = "status-update"
 		}

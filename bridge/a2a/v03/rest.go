@@ -4,33 +4,33 @@ import (
 	"encoding/json"
 	"strings"
 
-	"github.com/lmosd/lmosd/bridge/a2a/wire"
+	"github.com/lmosd/lmosd/bridge/a2a/protocol"
 )
 
 // RESTRequest writes an operation for an agent of 0.3 that has REST: its paths are below /v1, and what is sent is the JSON of the 0.3
 // proto. 0.3 has no tenants.
-func RESTRequest(op *wire.Operation) (*wire.Route, *wire.Error) {
-	v, err := decode(wire.Normal(op.Params))
+func RESTRequest(op *protocol.Operation) (*protocol.Route, *protocol.Error) {
+	v, err := decode(protocol.Normal(op.Params))
 	p := asObject(v)
 	if err != nil || v != nil && p == nil {
-		return nil, wire.Errorf(wire.InvalidParams, "the params are no object")
+		return nil, protocol.Errorf(protocol.InvalidParams, "the params are no object")
 	}
 	delete(p, "tenant")
-	if s := asText(p["status"]); s != "" && op.Method == wire.ListTasks {
+	if s := asText(p["status"]); s != "" && op.Method == protocol.ListTasks {
 		p["status"] = REST.oldState(s)
 	}
-	route, e := wire.ToREST(&wire.Operation{Method: op.Method, Params: wire.Encode(p)})
+	route, e := protocol.ToREST(&protocol.Operation{Method: op.Method, Params: protocol.Encode(p)})
 	if e != nil {
 		return nil, e
 	}
 	switch op.Method {
-	case wire.SendMessage, wire.SendStreamingMessage:
-		route.Body = wire.Encode(REST.oldParams(op.Method, p))
-	case wire.CreatePush:
-		route.Body = wire.Encode(REST.oldTaskPush(p))
-	case wire.CancelTask:
+	case protocol.SendMessage, protocol.SendStreamingMessage:
+		route.Body = protocol.Encode(REST.oldParams(op.Method, p))
+	case protocol.CreatePush:
+		route.Body = protocol.Encode(REST.oldTaskPush(p))
+	case protocol.CancelTask:
 		route.Body = json.RawMessage("{}") // it has no metadata
-	case wire.ExtendedCard:
+	case protocol.ExtendedCard:
 		route.Path = "/card"
 	}
 	route.Path = "/v1" + route.Path
@@ -42,26 +42,26 @@ func NewRESTResult(method string, result json.RawMessage) (json.RawMessage, erro
 	v, err := decode(result)
 	m := asObject(v)
 	if err != nil || m == nil {
-		return nil, wire.Errorf(wire.InvalidAgentResponse, "the agent answers with what is no JSON object")
+		return nil, protocol.Errorf(protocol.InvalidAgentResponse, "the agent answers with what is no JSON object")
 	}
 	switch method {
-	case wire.SendMessage, wire.SendStreamingMessage, wire.SubscribeToTask:
+	case protocol.SendMessage, protocol.SendStreamingMessage, protocol.SubscribeToTask:
 		event := REST.newProtoEvent(m)
 		if event == nil {
-			return nil, wire.Errorf(wire.InvalidAgentResponse, "the agent answers with nothing of A2A 0.3")
+			return nil, protocol.Errorf(protocol.InvalidAgentResponse, "the agent answers with nothing of A2A 0.3")
 		}
-		return wire.Encode(event), nil
-	case wire.GetTask, wire.CancelTask:
-		return wire.Encode(REST.newTask(m)), nil
-	case wire.ListTasks:
+		return protocol.Encode(event), nil
+	case protocol.GetTask, protocol.CancelTask:
+		return protocol.Encode(REST.newTask(m)), nil
+	case protocol.ListTasks:
 		out := keep(m, "nextPageToken", "pageSize", "totalSize")
 		out["tasks"] = each(m["tasks"], REST.newTask)
-		return wire.Encode(out), nil
-	case wire.CreatePush, wire.GetPush:
-		return wire.Encode(newNamedPush(m)), nil
-	case wire.ListPush:
-		return wire.Encode(object{"configs": each(m["configs"], newNamedPush)}), nil
-	case wire.DeletePush:
+		return protocol.Encode(out), nil
+	case protocol.CreatePush, protocol.GetPush:
+		return protocol.Encode(newNamedPush(m)), nil
+	case protocol.ListPush:
+		return protocol.Encode(object{"configs": each(m["configs"], newNamedPush)}), nil
+	case protocol.DeletePush:
 		return json.RawMessage("{}"), nil
 	}
 	return result, nil

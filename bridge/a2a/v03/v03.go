@@ -14,7 +14,7 @@ import (
 	"strings"
 
 	"github.com/lmosd/lmosd/bridge/a2a/card"
-	"github.com/lmosd/lmosd/bridge/a2a/wire"
+	"github.com/lmosd/lmosd/bridge/a2a/protocol"
 )
 
 // A Dialect is one of the two wires of 0.3.
@@ -28,12 +28,12 @@ var (
 
 // methods are those of JSON-RPC by those of 1.0.
 var methods = map[string]string{
-	wire.SendMessage: "message/send", wire.SendStreamingMessage: "message/stream", wire.GetTask: "tasks/get",
-	wire.CancelTask:      "tasks/cancel",
-	wire.SubscribeToTask: "tasks/resubscribe", wire.CreatePush: "tasks/pushNotificationConfig/set",
-	wire.GetPush:  "tasks/pushNotificationConfig/get",
-	wire.ListPush: "tasks/pushNotificationConfig/list", wire.DeletePush: "tasks/pushNotificationConfig/delete",
-	wire.ExtendedCard: "agent/getAuthenticatedExtendedCard",
+	protocol.SendMessage: "message/send", protocol.SendStreamingMessage: "message/stream", protocol.GetTask: "tasks/get",
+	protocol.CancelTask:      "tasks/cancel",
+	protocol.SubscribeToTask: "tasks/resubscribe", protocol.CreatePush: "tasks/pushNotificationConfig/set",
+	protocol.GetPush:  "tasks/pushNotificationConfig/get",
+	protocol.ListPush: "tasks/pushNotificationConfig/list", protocol.DeletePush: "tasks/pushNotificationConfig/delete",
+	protocol.ExtendedCard: "agent/getAuthenticatedExtendedCard",
 }
 
 // Method returns the method of 1.0 for one of 0.3; empty if 0.3 has none of that name.
@@ -99,38 +99,38 @@ func set(to object, name string, v any) {
 }
 
 // Request writes an operation for an agent of 0.3: the method and params of its JSON-RPC.
-func Request(op *wire.Operation) (method string, params json.RawMessage, e *wire.Error) {
+func Request(op *protocol.Operation) (method string, params json.RawMessage, e *protocol.Error) {
 	method, known := methods[op.Method]
 	if !known {
-		return "", nil, wire.Errorf(wire.UnsupportedOperation, "the agent speaks A2A 0.3, which has no %s", op.Method)
+		return "", nil, protocol.Errorf(protocol.UnsupportedOperation, "the agent speaks A2A 0.3, which has no %s", op.Method)
 	}
-	v, err := decode(wire.Normal(op.Params))
+	v, err := decode(protocol.Normal(op.Params))
 	if err != nil {
-		return "", nil, wire.Errorf(wire.InvalidParams, "the params are no JSON")
+		return "", nil, protocol.Errorf(protocol.InvalidParams, "the params are no JSON")
 	}
-	return method, wire.Encode(RPC.oldParams(op.Method, asObject(v))), nil
+	return method, protocol.Encode(RPC.oldParams(op.Method, asObject(v))), nil
 }
 
 // oldParams translates params from 1.0.
 func (d Dialect) oldParams(method string, p object) object {
 	out := keep(p, "metadata")
 	switch method {
-	case wire.SendMessage, wire.SendStreamingMessage:
+	case protocol.SendMessage, protocol.SendStreamingMessage:
 		out["message"] = d.oldMessage(asObject(p["message"]))
 		c := asObject(p["configuration"])
 		to := keep(c, "acceptedOutputModes", "historyLength")
-		if method == wire.SendMessage {
+		if method == protocol.SendMessage {
 			to["blocking"] = c["returnImmediately"] != true
 		}
 		if push := asObject(c["taskPushNotificationConfig"]); push != nil {
 			to[d.pushName()] = oldPush(push)
 		}
 		out["configuration"] = to
-	case wire.CreatePush:
+	case protocol.CreatePush:
 		return object{"taskId": p["taskId"], "pushNotificationConfig": oldPush(p)}
-	case wire.GetPush, wire.DeletePush:
+	case protocol.GetPush, protocol.DeletePush:
 		return object{"id": p["taskId"], "pushNotificationConfigId": p["id"]}
-	case wire.ListPush:
+	case protocol.ListPush:
 		return object{"id": p["taskId"]}
 	default:
 		out = keep(p, "id", "historyLength", "metadata")
@@ -139,34 +139,34 @@ func (d Dialect) oldParams(method string, p object) object {
 }
 
 // Operation makes an operation of 1.0 of a request of 0.3's JSON-RPC.
-func Operation(method string, params json.RawMessage) (*wire.Operation, *wire.Error) {
+func Operation(method string, params json.RawMessage) (*protocol.Operation, *protocol.Error) {
 	modern := Method(method)
 	if modern == "" {
-		return nil, wire.Errorf(wire.UnknownMethod, "A2A 0.3 has no method %q", method)
+		return nil, protocol.Errorf(protocol.UnknownMethod, "A2A 0.3 has no method %q", method)
 	}
 	return RPC.operation(modern, params)
 }
 
 // OfREST makes an operation of 1.0 of a request of 0.3's REST: its method, and the params made of the path, the query and the
 // body.
-func OfREST(method string, params json.RawMessage) (*wire.Operation, *wire.Error) {
+func OfREST(method string, params json.RawMessage) (*protocol.Operation, *protocol.Error) {
 	return REST.operation(method, params)
 }
 
-func (d Dialect) operation(method string, params json.RawMessage) (*wire.Operation, *wire.Error) {
-	v, err := decode(wire.Normal(params))
+func (d Dialect) operation(method string, params json.RawMessage) (*protocol.Operation, *protocol.Error) {
+	v, err := decode(protocol.Normal(params))
 	p := asObject(v)
 	if err != nil || v != nil && p == nil {
-		return nil, wire.Errorf(wire.InvalidParams, "the params are no object")
+		return nil, protocol.Errorf(protocol.InvalidParams, "the params are no object")
 	}
-	return &wire.Operation{Method: method, Params: wire.Encode(d.newParams(method, p))}, nil
+	return &protocol.Operation{Method: method, Params: protocol.Encode(d.newParams(method, p))}, nil
 }
 
 // newParams translates params to 1.0.
 func (d Dialect) newParams(method string, p object) object {
 	out := keep(p, "metadata", "tenant")
 	switch method {
-	case wire.SendMessage, wire.SendStreamingMessage:
+	case protocol.SendMessage, protocol.SendStreamingMessage:
 		if m := asObject(p["message"]); m != nil {
 			out["message"] = d.newMessage(m)
 		}
@@ -182,7 +182,7 @@ func (d Dialect) newParams(method string, p object) object {
 			}
 		}
 		out["configuration"] = to
-	case wire.CreatePush:
+	case protocol.CreatePush:
 		set(out, "taskId", p["taskId"])
 		for k, v := range newPush(asObject(p["pushNotificationConfig"])) {
 			out[k] = v
@@ -190,15 +190,15 @@ func (d Dialect) newParams(method string, p object) object {
 		if asText(out["id"]) == "" { // the webhook of a task that has but one (A2A 0.3.0 §6.9, as its libraries have it)
 			set(out, "id", out["taskId"])
 		}
-	case wire.GetPush, wire.DeletePush:
+	case protocol.GetPush, protocol.DeletePush:
 		if out["taskId"], out["id"] = p["taskId"], p["id"]; !d.rest {
 			out["taskId"], out["id"] = p["id"], p["pushNotificationConfigId"]
 		}
-	case wire.ListPush:
+	case protocol.ListPush:
 		if out["taskId"] = p["taskId"]; !d.rest {
 			out["taskId"] = p["id"]
 		}
-	case wire.ListTasks:
+	case protocol.ListTasks:
 		out = keep(p, "tenant", "contextId", "status", "pageSize", "pageToken", "historyLength", "includeArtifacts",
 			"statusTimestampAfter")
 		if s := asText(out["status"]); s != "" {
@@ -212,14 +212,14 @@ func (d Dialect) newParams(method string, p object) object {
 
 // Result translates a result of 1.0: of an event of a stream, too. What cannot be read stays.
 func (d Dialect) Result(method string, result json.RawMessage) json.RawMessage {
-	if method == wire.ExtendedCard {
+	if method == protocol.ExtendedCard {
 		return oldCard(result)
 	}
 	v, err := decode(result)
 	if err != nil {
 		return result
 	}
-	return wire.Encode(d.oldResult(method, v))
+	return protocol.Encode(d.oldResult(method, v))
 }
 
 // oldCard adds to an extended card what 0.3 reads of it.
@@ -238,23 +238,23 @@ func oldCard(raw json.RawMessage) json.RawMessage {
 func (d Dialect) oldResult(method string, v any) any {
 	m := asObject(v)
 	switch method {
-	case wire.SendMessage, wire.SendStreamingMessage, wire.SubscribeToTask:
+	case protocol.SendMessage, protocol.SendStreamingMessage, protocol.SubscribeToTask:
 		return d.oldEvent(m)
-	case wire.GetTask, wire.CancelTask:
+	case protocol.GetTask, protocol.CancelTask:
 		return d.oldTask(m)
-	case wire.ListTasks:
+	case protocol.ListTasks:
 		out := keep(m, "nextPageToken", "pageSize", "totalSize")
 		out["tasks"] = each(m["tasks"], d.oldTask)
 		return out
-	case wire.CreatePush, wire.GetPush:
+	case protocol.CreatePush, protocol.GetPush:
 		return d.oldTaskPush(m)
-	case wire.ListPush:
+	case protocol.ListPush:
 		all := each(m["configs"], d.oldTaskPush)
 		if d.rest {
 			return object{"configs": all}
 		}
 		return all
-	case wire.DeletePush:
+	case protocol.DeletePush:
 		if d.rest {
 			return object{}
 		}
@@ -267,42 +267,42 @@ func (d Dialect) oldResult(method string, v any) any {
 func NewResult(method string, result json.RawMessage) (json.RawMessage, error) {
 	v, err := decode(result)
 	if err != nil {
-		return nil, wire.Errorf(wire.InvalidAgentResponse, "the agent answers with what is no JSON")
+		return nil, protocol.Errorf(protocol.InvalidAgentResponse, "the agent answers with what is no JSON")
 	}
 	m := asObject(v)
 	switch method {
-	case wire.SendMessage, wire.SendStreamingMessage, wire.SubscribeToTask:
+	case protocol.SendMessage, protocol.SendStreamingMessage, protocol.SubscribeToTask:
 		event := RPC.newEvent(m)
 		if event == nil {
-			return nil, wire.Errorf(wire.InvalidAgentResponse, "the agent answers with %q, which is nothing of A2A 0.3", asText(m["kind"]))
+			return nil, protocol.Errorf(protocol.InvalidAgentResponse, "the agent answers with %q, which is nothing of A2A 0.3", asText(m["kind"]))
 		}
-		return wire.Encode(event), nil
-	case wire.GetTask, wire.CancelTask:
-		return wire.Encode(RPC.newTask(m)), nil
-	case wire.CreatePush, wire.GetPush:
-		return wire.Encode(newTaskPush(m)), nil
-	case wire.ListPush:
-		return wire.Encode(object{"configs": each(v, newTaskPush)}), nil
-	case wire.DeletePush:
+		return protocol.Encode(event), nil
+	case protocol.GetTask, protocol.CancelTask:
+		return protocol.Encode(RPC.newTask(m)), nil
+	case protocol.CreatePush, protocol.GetPush:
+		return protocol.Encode(newTaskPush(m)), nil
+	case protocol.ListPush:
+		return protocol.Encode(object{"configs": each(v, newTaskPush)}), nil
+	case protocol.DeletePush:
 		return json.RawMessage("{}"), nil
 	}
 	return result, nil
 }
 
 // Error is what 0.3 has of an error of 1.0: two codes are younger.
-func Error(e *wire.Error) *wire.Error {
+func Error(e *protocol.Error) *protocol.Error {
 	switch e.Code {
-	case wire.ExtensionRequired, wire.VersionUnsupported:
-		return &wire.Error{Code: wire.InvalidRequest, Message: e.Message, Data: e.Data}
+	case protocol.ExtensionRequired, protocol.VersionUnsupported:
+		return &protocol.Error{Code: protocol.InvalidRequest, Message: e.Message, Data: e.Data}
 	}
 	return e
 }
 
 // RESTError is the body of an error for clients of 0.3's REST: some read it as JSON-RPC writes it, others as REST of 1.0 does.
-func RESTError(e *wire.Error) []byte {
+func RESTError(e *protocol.Error) []byte {
 	e = Error(e)
-	return wire.Encode(struct {
-		*wire.Error
+	return protocol.Encode(struct {
+		*protocol.Error
 		REST json.RawMessage `json:"error"`
 	}{e, asObjectOf(e.REST())})
 }
@@ -319,7 +319,7 @@ func asObjectOf(body []byte) json.RawMessage {
 // states of JSON-RPC are the last words of those of 1.0: "input-required".
 func (d Dialect) oldState(s string) string {
 	if d.rest {
-		if s == string(wire.Canceled) {
+		if s == string(protocol.Canceled) {
 			return "TASK_STATE_CANCELLED"
 		}
 		return s
@@ -334,9 +334,9 @@ func (d Dialect) oldState(s string) string {
 func (d Dialect) newState(s string) string {
 	switch s {
 	case "unknown":
-		return string(wire.Unspecified)
+		return string(protocol.Unspecified)
 	case "TASK_STATE_CANCELLED", "cancelled":
-		return string(wire.Canceled)
+		return string(protocol.Canceled)
 	}
 	if strings.HasPrefix(s, "TASK_STATE_") {
 		return s

@@ -8,7 +8,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/lmosd/lmosd/bridge/a2a/wire"
+	"github.com/lmosd/lmosd/bridge/a2a/protocol"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -44,21 +44,21 @@ var blocking = map[string]string{"send": `"blocking":false,`}
 func TestRequests(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ method, modern, rpc, rest string }{
-		"send": {wire.SendMessage,
+		"send": {protocol.SendMessage,
 			`{"message":` + newMessage + `,"configuration":{"acceptedOutputModes":["a/b"],"historyLength":2,"returnImmediately":true,"taskPushNotificationConfig":{"id":"p","url":"https://h","token":"k","authentication":{"scheme":"Bearer","credentials":"x"}}}}`,
 			`{"message":` + rpcMessage + `,"configuration":{"acceptedOutputModes":["a/b"],"historyLength":2,"blocking":false,"pushNotificationConfig":{"id":"p","url":"https://h","token":"k","authentication":{"schemes":["Bearer"],"credentials":"x"}}}}`,
 			`{"message":` + restMessage + `,"configuration":{"acceptedOutputModes":["a/b"],"historyLength":2,"pushNotification":{"id":"p","url":"https://h","token":"k","authentication":{"schemes":["Bearer"],"credentials":"x"}}}}`},
-		"send and wait": {wire.SendMessage, `{"message":` + newMessage + `,"configuration":{}}`, `{"message":` + rpcMessage + `,"configuration":{"blocking":true}}`,
+		"send and wait": {protocol.SendMessage, `{"message":` + newMessage + `,"configuration":{}}`, `{"message":` + rpcMessage + `,"configuration":{"blocking":true}}`,
 			`{"message":` + restMessage + `,"configuration":{"blocking":true}}`},
-		"get":         {wire.GetTask, `{"id":"t","historyLength":3}`, `{"id":"t","historyLength":3}`, `{"id":"t","historyLength":3}`},
-		"cancel":      {wire.CancelTask, `{"id":"t","metadata":{"x":1}}`, `{"id":"t","metadata":{"x":1}}`, `{"id":"t","metadata":{"x":1}}`},
-		"subscribe":   {wire.SubscribeToTask, `{"id":"t"}`, `{"id":"t"}`, `{"id":"t"}`},
-		"create push": {wire.CreatePush, `{"taskId":"t","id":"p","url":"https://h"}`, `{"taskId":"t","pushNotificationConfig":{"id":"p","url":"https://h"}}`, `{"taskId":"t","pushNotificationConfig":{"id":"p","url":"https://h"}}`},
-		"get push":    {wire.GetPush, `{"taskId":"t","id":"p"}`, `{"id":"t","pushNotificationConfigId":"p"}`, `{"taskId":"t","id":"p"}`},
-		"list push":   {wire.ListPush, `{"taskId":"t"}`, `{"id":"t"}`, `{"taskId":"t"}`},
-		"delete push": {wire.DeletePush, `{"taskId":"t","id":"p"}`, `{"id":"t","pushNotificationConfigId":"p"}`, `{"taskId":"t","id":"p"}`},
+		"get":         {protocol.GetTask, `{"id":"t","historyLength":3}`, `{"id":"t","historyLength":3}`, `{"id":"t","historyLength":3}`},
+		"cancel":      {protocol.CancelTask, `{"id":"t","metadata":{"x":1}}`, `{"id":"t","metadata":{"x":1}}`, `{"id":"t","metadata":{"x":1}}`},
+		"subscribe":   {protocol.SubscribeToTask, `{"id":"t"}`, `{"id":"t"}`, `{"id":"t"}`},
+		"create push": {protocol.CreatePush, `{"taskId":"t","id":"p","url":"https://h"}`, `{"taskId":"t","pushNotificationConfig":{"id":"p","url":"https://h"}}`, `{"taskId":"t","pushNotificationConfig":{"id":"p","url":"https://h"}}`},
+		"get push":    {protocol.GetPush, `{"taskId":"t","id":"p"}`, `{"id":"t","pushNotificationConfigId":"p"}`, `{"taskId":"t","id":"p"}`},
+		"list push":   {protocol.ListPush, `{"taskId":"t"}`, `{"id":"t"}`, `{"taskId":"t"}`},
+		"delete push": {protocol.DeletePush, `{"taskId":"t","id":"p"}`, `{"id":"t","pushNotificationConfigId":"p"}`, `{"taskId":"t","id":"p"}`},
 	} {
-		method, params, e := Request(&wire.Operation{Method: test.method, Params: json.RawMessage(test.modern)})
+		method, params, e := Request(&protocol.Operation{Method: test.method, Params: json.RawMessage(test.modern)})
 		if e != nil {
 			t.Fatal(e)
 		}
@@ -72,7 +72,7 @@ func TestRequests(t *testing.T) {
 			t.Fatal(e)
 		}
 		alike(t, name+" of REST", op.Params, test.modern)
-		route, e := RESTRequest(&wire.Operation{Method: test.method, Params: json.RawMessage(test.modern)})
+		route, e := RESTRequest(&protocol.Operation{Method: test.method, Params: json.RawMessage(test.modern)})
 		if e != nil {
 			t.Fatal(e)
 		}
@@ -83,20 +83,20 @@ func TestRequests(t *testing.T) {
 			alike(t, name+" to REST", route.Body, strings.Replace(test.rest, `"historyLength":2,`, `"historyLength":2,`+blocking[name], 1))
 		}
 	}
-	if op, e := OfREST(wire.ListTasks, json.RawMessage(`{"status":"TASK_STATE_CANCELLED","pageSize":3,"x":1}`)); e != nil {
+	if op, e := OfREST(protocol.ListTasks, json.RawMessage(`{"status":"TASK_STATE_CANCELLED","pageSize":3,"x":1}`)); e != nil {
 		t.Error(e)
 	} else {
 		alike(t, "list of REST", op.Params, `{"status":"TASK_STATE_CANCELED","pageSize":3}`)
 	}
 	for _, bad := range []string{"message/fly", "SendMessage"} {
-		if _, e := Operation(bad, nil); e == nil || e.Code != wire.UnknownMethod {
+		if _, e := Operation(bad, nil); e == nil || e.Code != protocol.UnknownMethod {
 			t.Errorf("%s gives %v", bad, e)
 		}
 	}
-	if _, e := Operation("message/send", json.RawMessage(`[]`)); e == nil || e.Code != wire.InvalidParams {
+	if _, e := Operation("message/send", json.RawMessage(`[]`)); e == nil || e.Code != protocol.InvalidParams {
 		t.Errorf("params that are no object give %v", e)
 	}
-	if _, _, e := Request(&wire.Operation{Method: wire.ListTasks}); e == nil || e.Code != wire.UnsupportedOperation {
+	if _, _, e := Request(&protocol.Operation{Method: protocol.ListTasks}); e == nil || e.Code != protocol.UnsupportedOperation {
 		t.Errorf("a list of an old agent gives %v", e)
 	}
 }
@@ -108,23 +108,23 @@ func TestResults(t *testing.T) {
 		`{"kind":"task","id":"t","contextId":"c","status":{"state":"canceled","timestamp":"2026-01-01T00:00:00.000Z","message":` + rpcMessage + `},"artifacts":[{"artifactId":"a","parts":[{"kind":"text","text":"x"}],"metadata":{"m":1}}],"history":[` + rpcMessage + `]}`
 	const restTask = `{"id":"t","contextId":"c","status":{"state":"TASK_STATE_CANCELLED","timestamp":"2026-01-01T00:00:00.000Z","message":` + restMessage + `},"artifacts":[{"artifactId":"a","parts":[{"text":"x"}],"metadata":{"m":1}}],"history":[` + restMessage + `]}`
 	for name, test := range map[string]struct{ method, modern, rpc, rest string }{
-		"task":    {wire.GetTask, task, rpcTask, restTask},
-		"sent":    {wire.SendMessage, `{"task":` + task + `}`, rpcTask, `{"task":` + restTask + `}`},
-		"message": {wire.SendMessage, `{"message":` + newMessage + `}`, rpcMessage, `{"message":` + restMessage + `}`},
-		"status": {wire.SendStreamingMessage, `{"statusUpdate":{"taskId":"t","contextId":"c","status":{"state":"TASK_STATE_INPUT_REQUIRED"}}}`,
+		"task":    {protocol.GetTask, task, rpcTask, restTask},
+		"sent":    {protocol.SendMessage, `{"task":` + task + `}`, rpcTask, `{"task":` + restTask + `}`},
+		"message": {protocol.SendMessage, `{"message":` + newMessage + `}`, rpcMessage, `{"message":` + restMessage + `}`},
+		"status": {protocol.SendStreamingMessage, `{"statusUpdate":{"taskId":"t","contextId":"c","status":{"state":"TASK_STATE_INPUT_REQUIRED"}}}`,
 			`{"kind":"status-update","taskId":"t","contextId":"c","final":true,"status":{"state":"input-required"}}`,
 			`{"statusUpdate":{"taskId":"t","contextId":"c","final":true,"status":{"state":"TASK_STATE_INPUT_REQUIRED"}}}`},
-		"working": {wire.SubscribeToTask, `{"statusUpdate":{"taskId":"t","contextId":"c","status":{"state":"TASK_STATE_WORKING"},"metadata":{"x":1}}}`,
+		"working": {protocol.SubscribeToTask, `{"statusUpdate":{"taskId":"t","contextId":"c","status":{"state":"TASK_STATE_WORKING"},"metadata":{"x":1}}}`,
 			`{"kind":"status-update","taskId":"t","contextId":"c","final":false,"status":{"state":"working"},"metadata":{"x":1}}`,
 			`{"statusUpdate":{"taskId":"t","contextId":"c","final":false,"status":{"state":"TASK_STATE_WORKING"},"metadata":{"x":1}}}`},
-		"artifact": {wire.SendStreamingMessage, `{"artifactUpdate":{"taskId":"t","contextId":"c","append":true,"lastChunk":true,"artifact":{"artifactId":"a","parts":[{"text":"x"}]}}}`,
+		"artifact": {protocol.SendStreamingMessage, `{"artifactUpdate":{"taskId":"t","contextId":"c","append":true,"lastChunk":true,"artifact":{"artifactId":"a","parts":[{"text":"x"}]}}}`,
 			`{"kind":"artifact-update","taskId":"t","contextId":"c","append":true,"lastChunk":true,"artifact":{"artifactId":"a","parts":[{"kind":"text","text":"x"}]}}`,
 			`{"artifactUpdate":{"taskId":"t","contextId":"c","append":true,"lastChunk":true,"artifact":{"artifactId":"a","parts":[{"text":"x"}]}}}`},
-		"webhook": {wire.CreatePush, `{"taskId":"t","id":"p","url":"https://h"}`, `{"taskId":"t","pushNotificationConfig":{"id":"p","url":"https://h"}}`,
+		"webhook": {protocol.CreatePush, `{"taskId":"t","id":"p","url":"https://h"}`, `{"taskId":"t","pushNotificationConfig":{"id":"p","url":"https://h"}}`,
 			`{"name":"tasks/t/pushNotificationConfigs/p","pushNotificationConfig":{"id":"p","url":"https://h"}}`},
-		"webhooks": {wire.ListPush, `{"configs":[{"taskId":"t","id":"p","url":"https://h"}]}`, `[{"taskId":"t","pushNotificationConfig":{"id":"p","url":"https://h"}}]`,
+		"webhooks": {protocol.ListPush, `{"configs":[{"taskId":"t","id":"p","url":"https://h"}]}`, `[{"taskId":"t","pushNotificationConfig":{"id":"p","url":"https://h"}}]`,
 			`{"configs":[{"name":"tasks/t/pushNotificationConfigs/p","pushNotificationConfig":{"id":"p","url":"https://h"}}]}`},
-		"deleted": {wire.DeletePush, `{}`, `null`, `{}`},
+		"deleted": {protocol.DeletePush, `{}`, `null`, `{}`},
 	} {
 		alike(t, name+" for JSON-RPC", RPC.Result(test.method, json.RawMessage(test.modern)), test.rpc)
 		alike(t, name+" for REST", REST.Result(test.method, json.RawMessage(test.modern)), test.rest)
@@ -142,32 +142,32 @@ func TestResults(t *testing.T) {
 		`{"msg":` + restMessage + `}`: `{"message":` + newMessage + `}`,
 		`{"statusUpdate":{"taskId":"t","contextId":"c","status":{"state":"TASK_STATE_WORKING","update":` + restMessage + `}}}`: `{"statusUpdate":{"taskId":"t","contextId":"c","status":{"state":"TASK_STATE_WORKING","message":` + newMessage + `}}}`,
 	} {
-		back, err := NewRESTResult(wire.SendStreamingMessage, json.RawMessage(spelt))
+		back, err := NewRESTResult(protocol.SendStreamingMessage, json.RawMessage(spelt))
 		if err != nil {
 			t.Error(err)
 		}
 		alike(t, "by the names of the proto", back, modern)
 	}
-	back, err := NewRESTResult(wire.ListTasks, json.RawMessage(`{"tasks":[`+restTask+`],"nextPageToken":"x"}`))
+	back, err := NewRESTResult(protocol.ListTasks, json.RawMessage(`{"tasks":[`+restTask+`],"nextPageToken":"x"}`))
 	if err != nil {
 		t.Error(err)
 	}
 	alike(t, "list of REST", back, `{"tasks":[`+task+`],"nextPageToken":"x"}`)
-	route, e := RESTRequest(&wire.Operation{Method: wire.ListTasks, Params: json.RawMessage(`{"tenant":"a","status":"TASK_STATE_CANCELED"}`)})
+	route, e := RESTRequest(&protocol.Operation{Method: protocol.ListTasks, Params: json.RawMessage(`{"tenant":"a","status":"TASK_STATE_CANCELED"}`)})
 	if e != nil || route.Path != "/v1/tasks" || route.Query.Encode() != "status=TASK_STATE_CANCELLED" {
 		t.Errorf("list to REST is %+v, %v", route, e)
 	}
-	if route, e = RESTRequest(&wire.Operation{Method: wire.ExtendedCard}); e != nil || route.Path != "/v1/card" {
+	if route, e = RESTRequest(&protocol.Operation{Method: protocol.ExtendedCard}); e != nil || route.Path != "/v1/card" {
 		t.Errorf("the extended card of REST is %+v, %v", route, e)
 	}
 	for _, bad := range []string{`[]`, `{"task":7}`, `{`, `{"x":{}}`} {
-		if _, err := NewRESTResult(wire.SendMessage, json.RawMessage(bad)); err == nil {
+		if _, err := NewRESTResult(protocol.SendMessage, json.RawMessage(bad)); err == nil {
 			t.Errorf("%s of REST was taken", bad)
 		}
 	}
-	alike(t, "list for REST", REST.Result(wire.ListTasks, json.RawMessage(`{"tasks":[`+task+`],"nextPageToken":"","pageSize":5,"totalSize":1}`)),
+	alike(t, "list for REST", REST.Result(protocol.ListTasks, json.RawMessage(`{"tasks":[`+task+`],"nextPageToken":"","pageSize":5,"totalSize":1}`)),
 		`{"tasks":[`+restTask+`],"nextPageToken":"","pageSize":5,"totalSize":1}`)
-	if _, err := NewResult(wire.SendMessage, json.RawMessage(`{"kind":"king"}`)); err == nil {
+	if _, err := NewResult(protocol.SendMessage, json.RawMessage(`{"kind":"king"}`)); err == nil {
 		t.Error("what is nothing was taken")
 	}
 }
@@ -175,11 +175,11 @@ func TestResults(t *testing.T) {
 // TestStates are the states of 1.0 in the words of both wires of 0.3.
 func TestStates(t *testing.T) {
 	t.Parallel()
-	for state, words := range map[wire.State][2]string{
-		wire.Submitted: {"submitted", "TASK_STATE_SUBMITTED"}, wire.Working: {"working", "TASK_STATE_WORKING"},
-		wire.InputRequired: {"input-required", "TASK_STATE_INPUT_REQUIRED"}, wire.AuthRequired: {"auth-required", "TASK_STATE_AUTH_REQUIRED"},
-		wire.Completed: {"completed", "TASK_STATE_COMPLETED"}, wire.Canceled: {"canceled", "TASK_STATE_CANCELLED"}, wire.Failed: {"failed", "TASK_STATE_FAILED"},
-		wire.Rejected: {"rejected", "TASK_STATE_REJECTED"}, wire.Unspecified: {"unknown", "TASK_STATE_UNSPECIFIED"},
+	for state, words := range map[protocol.State][2]string{
+		protocol.Submitted: {"submitted", "TASK_STATE_SUBMITTED"}, protocol.Working: {"working", "TASK_STATE_WORKING"},
+		protocol.InputRequired: {"input-required", "TASK_STATE_INPUT_REQUIRED"}, protocol.AuthRequired: {"auth-required", "TASK_STATE_AUTH_REQUIRED"},
+		protocol.Completed: {"completed", "TASK_STATE_COMPLETED"}, protocol.Canceled: {"canceled", "TASK_STATE_CANCELLED"}, protocol.Failed: {"failed", "TASK_STATE_FAILED"},
+		protocol.Rejected: {"rejected", "TASK_STATE_REJECTED"}, protocol.Unspecified: {"unknown", "TASK_STATE_UNSPECIFIED"},
 	} {
 		for i, d := range []Dialect{RPC, REST} {
 			if got := d.oldState(string(state)); got != words[i] || d.newState(got) != string(state) {
@@ -187,8 +187,8 @@ func TestStates(t *testing.T) {
 			}
 		}
 	}
-	for code, want := range map[int]int{wire.TaskNotFound: wire.TaskNotFound, wire.VersionUnsupported: wire.InvalidRequest, wire.ExtensionRequired: wire.InvalidRequest} {
-		if got := Error(wire.Errorf(code, "x")); got.Code != want {
+	for code, want := range map[int]int{protocol.TaskNotFound: protocol.TaskNotFound, protocol.VersionUnsupported: protocol.InvalidRequest, protocol.ExtensionRequired: protocol.InvalidRequest} {
+		if got := Error(protocol.Errorf(code, "x")); got.Code != want {
 			t.Errorf("%d is %d", code, got.Code)
 		}
 	}
@@ -200,11 +200,11 @@ func FuzzTranslate(f *testing.F) {
 	f.Add("message/send", []byte(`{}0`))
 	f.Fuzz(func(t *testing.T, method string, raw []byte) {
 		if op, e := Operation(method, raw); e == nil {
-			if _, _, e := Request(op); e != nil && op.Method != wire.ListTasks {
+			if _, _, e := Request(op); e != nil && op.Method != protocol.ListTasks {
 				t.Errorf("%s %s cannot be written again: %v", op.Method, op.Params, e)
 			}
 		}
-		for _, m := range wire.Methods {
+		for _, m := range protocol.Methods {
 			for _, d := range []Dialect{RPC, REST} {
 				if json.Valid(raw) && !json.Valid(d.Result(m, raw)) {
 					t.Errorf("%s of %s is %s", m, raw, d.Result(m, raw))
@@ -214,7 +214,7 @@ func FuzzTranslate(f *testing.F) {
 			if back, err := NewRESTResult(m, raw); err == nil && !json.Valid(back) {
 				t.Errorf("%s of REST, %s, is %s", m, raw, back)
 			}
-			if route, e := RESTRequest(&wire.Operation{Method: m, Params: raw}); e == nil && !strings.HasPrefix(route.Path, "/v1/") {
+			if route, e := RESTRequest(&protocol.Operation{Method: m, Params: raw}); e == nil && !strings.HasPrefix(route.Path, "/v1/") {
 				t.Errorf("%s %s is at %s", m, raw, route.Path)
 			}
 			_, _ = OfREST(m, raw)

@@ -7,24 +7,24 @@ import (
 	"testing"
 
 	"github.com/lmosd/lmosd/bridge/mcp/backend"
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
 // A halved connection answers each request, or cannot be written to: then it still takes a while until its reader hears of that.
 type halved struct {
 	cut   bool
-	asked chan *wire.Message
+	asked chan *protocol.Message
 	ended chan struct{}
 	close func()
 }
 
 func newHalved(cut bool) *halved {
-	c := &halved{cut: cut, asked: make(chan *wire.Message, 1), ended: make(chan struct{})}
+	c := &halved{cut: cut, asked: make(chan *protocol.Message, 1), ended: make(chan struct{})}
 	c.close = sync.OnceFunc(func() { close(c.ended) })
 	return c
 }
 
-func (c *halved) Write(_ context.Context, m *wire.Message) error {
+func (c *halved) Write(_ context.Context, m *protocol.Message) error {
 	if c.cut {
 		return io.ErrClosedPipe
 	}
@@ -34,10 +34,10 @@ func (c *halved) Write(_ context.Context, m *wire.Message) error {
 	return nil
 }
 
-func (c *halved) Read(context.Context) (*wire.Message, error) {
+func (c *halved) Read(context.Context) (*protocol.Message, error) {
 	select {
 	case m := <-c.asked:
-		return wire.Respond(m.ID(), struct{}{}), nil
+		return protocol.Respond(m.ID(), struct{}{}), nil
 	case <-c.ended:
 		return nil, io.EOF
 	}
@@ -52,12 +52,12 @@ func (c *halved) Close() error {
 func TestTheNextCallHasAnotherConnection(t *testing.T) {
 	t.Parallel()
 	dials := 0
-	b := open(t, backend.Options{Relay: true, Name: "relay", Dial: func(context.Context) (wire.Conn, error) {
+	b := open(t, backend.Options{Relay: true, Name: "relay", Dial: func(context.Context) (protocol.Conn, error) {
 		dials++
 		return newHalved(dials == 1), nil
 	}})
 	call := func() error {
-		_, err := b.Call(t.Context(), wire.Request("1", "tools/list", nil), func(*wire.Message) error { return nil })
+		_, err := b.Call(t.Context(), protocol.Request("1", "tools/list", nil), func(*protocol.Message) error { return nil })
 		return err
 	}
 	if call() == nil {

@@ -35,14 +35,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact"
 )
 
 // Options are the settings of a [Backend].
 type Options struct {
 	// Dial opens a connection of its own to the server: a new process, say. It ends with ctx. It is needed.
-	Dial func(ctx context.Context) (wire.Conn, error)
+	Dial func(ctx context.Context) (protocol.Conn, error)
 	// Relay says that another relay is at the other end, which speaks both eras ([Serve]): nobody asks what it is.
 	Relay bool
 	// Near says that the host at the other end of a relay is this node, so that it is told who asks as this node knows it.
@@ -78,7 +78,7 @@ type Info struct {
 	Instructions string
 }
 
-// A Backend implements [wire.Server]. Close it when it is done. It is safe for concurrent use.
+// A Backend implements [protocol.Server]. Close it when it is done. It is safe for concurrent use.
 type Backend struct {
 	o      Options
 	ctx    context.Context
@@ -88,7 +88,7 @@ type Backend struct {
 	old     *old
 	whose   *owners
 	secret  []byte // of the names of users, for this relay alone
-	listens *wire.Quota
+	listens *protocol.Quota
 	probing chan struct{} // holds a token while somebody finds out what the server is
 	opening sync.Mutex    // held while a tunnel is begun, so that many callers at once begin no more than they need; taken before mu
 
@@ -107,7 +107,7 @@ func New(o Options) *Backend {
 	o.Start = cmp.Or(max(o.Start, 0), time.Minute)
 	o.Silent = cmp.Or(max(o.Silent, 0), silentFor)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	b := &Backend{o: o, secret: []byte(rand.Text()), probing: make(chan struct{}, 1), whose: newOwners(), listens: wire.NewQuota(maxListens, allListens)}
+	b := &Backend{o: o, secret: []byte(rand.Text()), probing: make(chan struct{}, 1), whose: newOwners(), listens: protocol.NewQuota(maxListens, allListens)}
 	b.old = newOld(b)
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	return b
@@ -162,7 +162,7 @@ func (b *Backend) find(ctx context.Context, caps string) (*Info, error) {
 	limited, cancel := context.WithTimeout(ctx, b.o.Start)
 	defer cancel()
 	stop := context.AfterFunc(limited, func() { conn.Close() })
-	info, err := probe(limited, conn, wire.Self(b.o.Version), caps, b.o.Silent)
+	info, err := probe(limited, conn, protocol.Self(b.o.Version), caps, b.o.Silent)
 	if !stop() || err != nil {
 		conn.Close()
 		switch {
@@ -171,7 +171,7 @@ func (b *Backend) find(ctx context.Context, caps string) (*Info, error) {
 		case limited.Err() != nil:
 			return nil, interact.Errorf(interact.Timeout, "start it by hand and see what it waits for", "%s did not answer within %v", b.o.Name, b.o.Start)
 		}
-		if e, ok := errors.AsType[*wire.Error](err); ok {
+		if e, ok := errors.AsType[*protocol.Error](err); ok {
 			if ours := Relayed(e); ours != nil {
 				return nil, ours
 			}
@@ -229,11 +229,11 @@ func (b *Backend) tunnel(logs bool) (*lane, error) {
 	return b.share(conn, nil, 1)
 }
 
-// Call implements [wire.Server].
-func (b *Backend) Call(ctx context.Context, m *wire.Message, notify func(*wire.Message) error) (*wire.Message, error) {
+// Call implements [protocol.Server].
+func (b *Backend) Call(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	m, bad := b.whose.check(ctx, m)
 	if bad != nil {
-		return wire.Refuse(m.ID(), bad), nil
+		return protocol.Refuse(m.ID(), bad), nil
 	}
 	r, err := b.call(ctx, m, notify)
 	if err == nil {
@@ -251,9 +251,9 @@ const (
 // maxTries is how often a call looks for a connection that does not end before it is used.
 const maxTries = 3
 
-func (b *Backend) call(ctx context.Context, m *wire.Message, notify func(*wire.Message) error) (*wire.Message, error) {
-	if m.Method() == wire.Listen {
-		leave := b.listens.Enter(wire.CallerOf(ctx))
+func (b *Backend) call(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+	if m.Method() == protocol.Listen {
+		leave := b.listens.Enter(protocol.CallerOf(ctx))
 		if leave == nil {
 			return nil, overloaded("too many listen to " + b.o.Name + " already")
 		}
@@ -275,7 +275,7 @@ func (b *Backend) call(ctx context.Context, m *wire.Message, notify func(*wire.M
 				return b.old.call(ctx, m, notify)
 			}
 		}
-		l, leave, err := b.enter(m.Text("_meta", wire.MetaLogLevel) != "")
+		l, leave, err := b.enter(m.Text("_meta", protocol.MetaLogLevel) != "")
 		if err != nil {
 			return nil, err
 		}
@@ -283,7 +283,7 @@ func (b *Backend) call(ctx context.Context, m *wire.Message, notify func(*wire.M
 			continue
 		}
 		defer leave()
-		if want, ok := known(m); m.Method() == wire.Listen && ok && !b.o.Relay {
+		if want, ok := known(m); m.Method() == protocol.Listen && ok && !b.o.Relay {
 			return l.hub.listen(ctx, m, want, notify)
 		}
 		if b.o.Relay || b.o.Own {
@@ -299,11 +299,11 @@ func (b *Backend) call(ctx context.Context, m *wire.Message, notify func(*wire.M
 }
 
 // signed says in a request for which user of this relay it is, so that the host can tell them apart: by a word that says nothing else.
-func (b *Backend) signed(ctx context.Context, m *wire.Message) *wire.Message {
-	caller := wire.CallerOf(ctx)
+func (b *Backend) signed(ctx context.Context, m *protocol.Message) *protocol.Message {
+	caller := protocol.CallerOf(ctx)
 	if caller == "" {
-		if raw, _ := m.Param("_meta", wire.MetaUser); raw != nil { // it is not for clients to say
-			return m.WithParam(nil, "_meta", wire.MetaUser)
+		if raw, _ := m.Param("_meta", protocol.MetaUser); raw != nil { // it is not for clients to say
+			return m.WithParam(nil, "_meta", protocol.MetaUser)
 		}
 		return m
 	}
@@ -312,7 +312,7 @@ func (b *Backend) signed(ctx context.Context, m *wire.Message) *wire.Message {
 		mac.Write([]byte(caller))
 		caller = hex.EncodeToString(mac.Sum(nil)[:16])
 	}
-	return m.WithParam(json.RawMessage(strconv.Quote(caller)), "_meta", wire.MetaUser)
+	return m.WithParam(json.RawMessage(strconv.Quote(caller)), "_meta", protocol.MetaUser)
 }
 
 var errEnds = errors.New("it ends whenever it is started")
@@ -330,8 +330,8 @@ func (b *Backend) broken(ctx context.Context, err error) error {
 		Hint: "try again: it is started anew", Begun: true}
 }
 
-// Session implements [wire.Server].
-func (b *Backend) Session(ctx context.Context) (wire.Conn, error) {
+// Session implements [protocol.Server].
+func (b *Backend) Session(ctx context.Context) (protocol.Conn, error) {
 	conn, err := b.session(ctx)
 	if err != nil {
 		return nil, err
@@ -339,7 +339,7 @@ func (b *Backend) Session(ctx context.Context) (wire.Conn, error) {
 	if !b.o.Relay && !b.o.Own {
 		conn = telling{conn}
 	}
-	return wire.Answered(conn, func(err error) error {
+	return protocol.Answered(conn, func(err error) error {
 		if b.ctx.Err() != nil {
 			return interact.Errorf(interact.ShuttingDown, "try again later", "%s is being ended", b.o.Name)
 		}
@@ -350,7 +350,7 @@ func (b *Backend) Session(ctx context.Context) (wire.Conn, error) {
 	}), nil
 }
 
-func (b *Backend) session(ctx context.Context) (wire.Conn, error) {
+func (b *Backend) session(ctx context.Context) (protocol.Conn, error) {
 	if b.o.Relay {
 		return b.dial(ctx)
 	}
@@ -366,7 +366,7 @@ func (b *Backend) session(ctx context.Context) (wire.Conn, error) {
 
 // A lane is a connection that calls share, one after the other or at once. Its fields are owned by Backend.mu.
 type lane struct {
-	*wire.Shared
+	*protocol.Shared
 	hub   *hub
 	calls int
 	idle  *time.Timer
@@ -376,8 +376,8 @@ type lane struct {
 }
 
 // run reads a connection in a goroutine of its own, until it ends.
-func (b *Backend) run(conn wire.Conn, asked func(*wire.Message), ended func(*lane)) (*lane, error) {
-	l := &lane{Shared: wire.Share(conn, asked), ended: ended}
+func (b *Backend) run(conn protocol.Conn, asked func(*protocol.Message), ended func(*lane)) (*lane, error) {
+	l := &lane{Shared: protocol.Share(conn, asked), ended: ended}
 	l.hub = newHub(b, l)
 	l.idle = time.AfterFunc(b.o.Idle, func() { b.rest(l) })
 	err := b.start(func() {
@@ -417,7 +417,7 @@ func (l *lane) endLocked() {
 
 // share takes a connection up among those that all callers of the new era share, with calls on it already. What the server said of
 // itself holds as long as it.
-func (b *Backend) share(conn wire.Conn, info *Info, calls int) (*lane, error) {
+func (b *Backend) share(conn protocol.Conn, info *Info, calls int) (*lane, error) {
 	l, err := b.run(conn, nil, func(l *lane) {
 		b.lanes = slices.DeleteFunc(b.lanes, func(o *lane) bool { return o == l })
 		b.info = nil
@@ -475,7 +475,7 @@ func (b *Backend) rest(l *lane) {
 const maxTask = time.Hour
 
 // keep keeps a connection open while the server works on a task that r is the beginning of (2026-07-28, extension "Tasks").
-func (b *Backend) keep(l *lane, r *wire.Message) {
+func (b *Backend) keep(l *lane, r *protocol.Message) {
 	if kind(r) != "task" {
 		return
 	}
@@ -494,7 +494,7 @@ func (b *Backend) keep(l *lane, r *wire.Message) {
 }
 
 // kind is the resultType of a response.
-func kind(r *wire.Message) (kind string) {
+func kind(r *protocol.Message) (kind string) {
 	if raw, _ := r.InResult("resultType"); raw != nil {
 		_ = json.Unmarshal(raw, &kind)
 	}

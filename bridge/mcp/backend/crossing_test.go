@@ -10,14 +10,14 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/lmosd/lmosd/bridge/mcp/backend"
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
 // A client of either era has all of a server of either era.
 func TestCrossing(t *testing.T) {
 	t.Parallel()
-	for server, versions := range map[string][]string{"new": {wire.Modern}, "old": {wire.Legacy}, "both": nil} {
-		for _, client := range []string{wire.Modern, wire.Legacy} {
+	for server, versions := range map[string][]string{"new": {protocol.Modern}, "old": {protocol.Legacy}, "both": nil} {
+		for _, client := range []string{protocol.Modern, protocol.Legacy} {
 			t.Run(client+" before "+server, func(t *testing.T) {
 				t.Parallel()
 				f := newFixture(t, versions...)
@@ -34,8 +34,8 @@ func TestCrossing(t *testing.T) {
 // Two relays, as on two nodes, are as one.
 func TestCrossingTwice(t *testing.T) {
 	t.Parallel()
-	for server, versions := range map[string][]string{"new": {wire.Modern}, "old": {wire.Legacy}} {
-		for _, client := range []string{wire.Modern, wire.Legacy} {
+	for server, versions := range map[string][]string{"new": {protocol.Modern}, "old": {protocol.Legacy}} {
+		for _, client := range []string{protocol.Modern, protocol.Legacy} {
 			t.Run(client+" before "+server, func(t *testing.T) {
 				t.Parallel()
 				f := newFixture(t, versions...)
@@ -61,8 +61,8 @@ func cross(t *testing.T, f *fixture, s *mcp.ClientSession, h heard) {
 		wait(t, "progress", h.progress)
 	}
 	p = &mcp.CallToolParams{Name: "log"}
-	if s.InitializeResult().ProtocolVersion == wire.Modern {
-		p.Meta = mcp.Meta{wire.MetaLogLevel: "info"}
+	if s.InitializeResult().ProtocolVersion == protocol.Modern {
+		p.Meta = mcp.Meta{protocol.MetaLogLevel: "info"}
 	} else if err := s.SetLoggingLevel(t.Context(), &mcp.SetLoggingLevelParams{Level: "info"}); err != nil {
 		t.Error(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -42,7 +42,7 @@ func (h *health) crashed(now time.Time, lasted time.Duration, err error) {
 }
 
 // dial opens a connection, if there may be one more.
-func (b *Backend) dial(ctx context.Context) (wire.Conn, error) {
+func (b *Backend) dial(ctx context.Context) (protocol.Conn, error) {
 	now := time.Now()
 	b.mu.Lock()
 	full, h := b.conns >= b.o.MaxConns, b.health
@@ -73,7 +73,7 @@ func (b *Backend) gone() {
 
 // A counted connection is one of a backend's.
 type counted struct {
-	wire.Conn
+	protocol.Conn
 	b     *Backend
 	begun time.Time
 	ctx   context.Context // of the connection
@@ -82,17 +82,17 @@ type counted struct {
 	once sync.Once // of ended
 }
 
-// Read implements [wire.Conn].
-func (c *counted) Read(ctx context.Context) (*wire.Message, error) {
+// Read implements [protocol.Conn].
+func (c *counted) Read(ctx context.Context) (*protocol.Message, error) {
 	m, err := c.Conn.Read(ctx)
-	if _, bad := err.(*wire.Error); err != nil && !bad {
+	if _, bad := err.(*protocol.Error); err != nil && !bad {
 		c.ended(err)
 	}
 	return m, err
 }
 
-// Write implements [wire.Conn].
-func (c *counted) Write(ctx context.Context, m *wire.Message) error {
+// Write implements [protocol.Conn].
+func (c *counted) Write(ctx context.Context, m *protocol.Message) error {
 	err := c.Conn.Write(ctx, m)
 	if err != nil && ctx.Err() == nil {
 		c.ended(err)
@@ -119,11 +119,11 @@ func (c *counted) Close() error {
 
 // Relayed is an error of lmosd's own that came as one of JSON-RPC: of a carrier, which has no other way to say why there is no answer. It
 // is nil for all others. A server that forges one fools nobody but its own callers.
-func Relayed(e *wire.Error) *interact.Error {
-	if e.Code != wire.InternalError {
+func Relayed(e *protocol.Error) *interact.Error {
+	if e.Code != protocol.InternalError {
 		return nil
 	}
-	ours := wire.Said(e)
+	ours := protocol.Said(e)
 	if ours == nil || !slices.Contains(relayed, ours.Code) {
 		return nil
 	}

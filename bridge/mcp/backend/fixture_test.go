@@ -15,7 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lmosd/lmosd/bridge/mcp/backend"
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -38,7 +38,7 @@ func newFixture(t *testing.T, versions ...string) *fixture {
 }
 
 // dial starts a process.
-func (f *fixture) dial(context.Context) (wire.Conn, error) {
+func (f *fixture) dial(context.Context) (protocol.Conn, error) {
 	here, there := net.Pipe()
 	s := mcp.NewServer(&mcp.Implementation{Name: "fixture", Version: "1"}, &mcp.ServerOptions{
 		SupportedProtocolVersions: f.versions,
@@ -61,7 +61,7 @@ func (f *fixture) dial(context.Context) (wire.Conn, error) {
 		delete(f.running, s)
 		f.mu.Unlock()
 	})
-	return wire.Lines(here), nil
+	return protocol.Lines(here), nil
 }
 
 // crash ends all processes.
@@ -168,14 +168,14 @@ func (h heard) options() *mcp.ClientOptions {
 }
 
 // connect puts a client, by the go-sdk, before a backend.
-func connect(t *testing.T, b wire.Server, version string) (*mcp.ClientSession, heard) {
+func connect(t *testing.T, b protocol.Server, version string) (*mcp.ClientSession, heard) {
 	t.Helper()
 	h := heard{make(chan struct{}, 64), make(chan struct{}, 64), make(chan struct{}, 64), make(chan struct{}, 64)}
 	client := mcp.NewClient(&mcp.Implementation{Name: "client", Version: "1"}, h.options())
 	client.AddRoots(&mcp.Root{URI: "file:///work"})
 	here, there := net.Pipe()
 	served := make(chan error, 1)
-	go func() { served <- backend.Serve(context.Background(), b, wire.Lines(there), nil) }()
+	go func() { served <- backend.Serve(context.Background(), b, protocol.Lines(there), nil) }()
 	t.Cleanup(func() {
 		here.Close()
 		<-served

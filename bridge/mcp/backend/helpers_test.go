@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/bridge/mcp/backend"
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
 // patience is how long a test waits for what must come. Nothing depends on it but how soon a broken test fails.
@@ -39,12 +39,12 @@ func until(t *testing.T, what string, c <-chan struct{}, do func()) {
 }
 
 // tunnelTo dials a host, as the mesh does.
-func tunnelTo(t *testing.T, host wire.Server) func(context.Context) (wire.Conn, error) {
+func tunnelTo(t *testing.T, host protocol.Server) func(context.Context) (protocol.Conn, error) {
 	var served sync.WaitGroup
 	t.Cleanup(served.Wait)
-	return func(ctx context.Context) (wire.Conn, error) {
+	return func(ctx context.Context) (protocol.Conn, error) {
 		here, there := net.Pipe()
-		served.Go(func() { _ = backend.Serve(context.Background(), host, wire.Lines(there), nil) })
-		return wire.Lines(here), nil
+		served.Go(func() { _ = backend.Serve(context.Background(), host, protocol.Lines(there), nil) })
+		return protocol.Lines(here), nil
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
 // A hub listens to a server of the new era for all callers: to each thing once on a connection. Servers there are (go-sdk v1.8.0) that
@@ -31,7 +31,7 @@ type topic struct {
 	said   chan struct{} // closed when the server has said what it tells, in got or in err: they are read after that
 	once   sync.Once     // of said
 	got    filter
-	err    *wire.Error
+	err    *protocol.Error
 	over   chan struct{} // the request has ended
 }
 
@@ -40,7 +40,7 @@ func newHub(b *Backend, l *lane) *hub {
 }
 
 // known reads what a caller listens to, and reports whether a hub knows all of it.
-func known(m *wire.Message) (want filter, ok bool) {
+func known(m *protocol.Message) (want filter, ok bool) {
 	raw, err := m.Param("notifications")
 	var all map[string]json.RawMessage
 	if err != nil || raw == nil || json.Unmarshal(raw, &all) != nil || json.Unmarshal(raw, &want) != nil || len(want.URIs) > maxURIs {
@@ -57,7 +57,7 @@ func known(m *wire.Message) (want filter, ok bool) {
 }
 
 // listen answers a request of a caller that listens, until the caller leaves or the server ends it.
-func (h *hub) listen(ctx context.Context, m *wire.Message, want filter, notify func(*wire.Message) error) (*wire.Message, error) {
+func (h *hub) listen(ctx context.Context, m *protocol.Message, want filter, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	topics := h.enter(want)
 	defer h.leave(topics)
 	e := newEar(want)
@@ -65,7 +65,7 @@ func (h *hub) listen(ctx context.Context, m *wire.Message, want filter, notify f
 	defer h.attach(e, false)
 	got, refused := honoured(ctx, topics, want)
 	if refused != nil {
-		return wire.Refuse(m.ID(), refused), nil
+		return protocol.Refuse(m.ID(), refused), nil
 	}
 	e.narrow(got)
 	over, stop := anyOver(topics)
@@ -118,27 +118,27 @@ func (h *hub) beginLocked(key string) *topic {
 	if key != "" {
 		want = filter{URIs: []string{key}}
 	}
-	m := wire.Request(`"lmosd"`, wire.Listen, map[string]any{"notifications": want, "_meta": ownMeta(wire.Self(h.b.o.Version))})
+	m := protocol.Request(`"lmosd"`, protocol.Listen, map[string]any{"notifications": want, "_meta": ownMeta(protocol.Self(h.b.o.Version))})
 	err := h.b.start(func() {
-		r, err := h.l.Call(ctx, m, func(n *wire.Message) error { h.heard(t, n); return nil })
+		r, err := h.l.Call(ctx, m, func(n *protocol.Message) error { h.heard(t, n); return nil })
 		h.ended(key, t, r, err)
 	})
 	if err != nil {
-		t.fail(wire.Fault(err))
+		t.fail(protocol.Fault(err))
 		close(t.over)
 	}
 	return t
 }
 
 // ended says that a request has ended: the next who wants the same begins another.
-func (h *hub) ended(key string, t *topic, r *wire.Message, err error) {
+func (h *hub) ended(key string, t *topic, r *protocol.Message, err error) {
 	switch {
 	case err != nil:
-		t.fail(wire.Fault(err))
+		t.fail(protocol.Fault(err))
 	case r.Error() != nil:
 		t.fail(r.Error())
 	default:
-		t.fail(wire.Errorf(wire.InternalError, "the server does not say what it tells"))
+		t.fail(protocol.Errorf(protocol.InternalError, "the server does not say what it tells"))
 	}
 	h.mu.Lock()
 	if h.topics[key] == t {
@@ -148,7 +148,7 @@ func (h *hub) ended(key string, t *topic, r *wire.Message, err error) {
 	close(t.over)
 }
 
-func (t *topic) fail(e *wire.Error) {
+func (t *topic) fail(e *protocol.Error) {
 	t.once.Do(func() {
 		t.err = e
 		close(t.said)
@@ -165,8 +165,8 @@ func (t *topic) refused() bool {
 	}
 }
 
-func (h *hub) heard(t *topic, n *wire.Message) {
-	if n.Method() == wire.Acknowledged {
+func (h *hub) heard(t *topic, n *protocol.Message) {
+	if n.Method() == protocol.Acknowledged {
 		t.once.Do(func() {
 			raw, _ := n.Param("notifications")
 			_ = json.Unmarshal(raw, &t.got)
@@ -190,7 +190,7 @@ func (h *hub) attach(e *ear, on bool) {
 }
 
 // honoured waits for the server's word, and returns what of a wish it grants; if it refuses all, why.
-func honoured(ctx context.Context, topics map[string]*topic, want filter) (got filter, refused *wire.Error) {
+func honoured(ctx context.Context, topics map[string]*topic, want filter) (got filter, refused *protocol.Error) {
 	late := time.NewTimer(sayFor)
 	defer late.Stop()
 	granted := len(topics) == 0
@@ -199,7 +199,7 @@ func honoured(ctx context.Context, topics map[string]*topic, want filter) (got f
 		case <-t.said:
 		case <-late.C:
 			late.Reset(0) // the others, too
-			refused = wire.Errorf(wire.InternalError, "the server does not say what it tells")
+			refused = protocol.Errorf(protocol.InternalError, "the server does not say what it tells")
 			continue
 		case <-ctx.Done():
 			return got, nil

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
 // Who leaves before the server has said what it tells is not in the way of what it says then.
@@ -18,7 +18,7 @@ func TestLeavingBeforeTheServerSays(t *testing.T) {
 		leave()
 		var server sync.WaitGroup
 		server.Go(func() {
-			one.fail(wire.Errorf(wire.InternalError, "no"))
+			one.fail(protocol.Errorf(protocol.InternalError, "no"))
 			close(one.over)
 		})
 		if got, refused := honoured(ctx, topics, filter{Tools: true}); got.Tools || refused != nil && refused != one.err {

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
 // A filter is what a caller of the new era listens to (2026-07-28, "subscriptions/listen").
@@ -39,7 +39,7 @@ type ear struct {
 
 	mu    sync.Mutex
 	want  filter
-	said  []*wire.Message
+	said  []*protocol.Message
 	waits map[string]bool // what of said, by method and URI
 }
 
@@ -48,7 +48,7 @@ func newEar(want filter) *ear {
 }
 
 // hear takes what a server says, if the caller wants to know it and is not to be told it anyway.
-func (e *ear) hear(n *wire.Message) {
+func (e *ear) hear(n *protocol.Message) {
 	if !n.IsNotification() || len(n.Bytes()) > maxTold {
 		return
 	}
@@ -71,11 +71,11 @@ func (e *ear) narrow(want filter) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.want = want
-	e.said = slices.DeleteFunc(e.said, func(n *wire.Message) bool { return !want.wants(n) })
+	e.said = slices.DeleteFunc(e.said, func(n *protocol.Message) bool { return !want.wants(n) })
 }
 
 // next returns what is to be told next; nil for nothing.
-func (e *ear) next() *wire.Message {
+func (e *ear) next() *protocol.Message {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.said) == 0 {
@@ -88,11 +88,11 @@ func (e *ear) next() *wire.Message {
 }
 
 // listen passes on what an old server says of its own accord, as far as the caller wants to hear it, until the caller leaves.
-func (o *old) listen(ctx context.Context, m *wire.Message, notify func(*wire.Message) error) (*wire.Message, error) {
+func (o *old) listen(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	raw, err := m.Param("notifications")
 	var want filter
 	if err != nil || raw == nil || json.Unmarshal(raw, &want) != nil || len(want.URIs) > maxURIs {
-		return wire.Refuse(m.ID(), wire.Errorf(wire.InvalidParams, "notifications say what is listened to; at most %d resources", maxURIs)), nil
+		return protocol.Refuse(m.ID(), protocol.Errorf(protocol.InvalidParams, "notifications say what is listened to; at most %d resources", maxURIs)), nil
 	}
 	u, err := o.shared(ctx, capabilities(m))
 	if err != nil {
@@ -110,13 +110,13 @@ func (o *old) listen(ctx context.Context, m *wire.Message, notify func(*wire.Mes
 }
 
 // tell tells a caller what is heard, until it leaves, or over is closed: then it has the response.
-func (e *ear) tell(ctx context.Context, m *wire.Message, over <-chan struct{}, notify func(*wire.Message) error) (*wire.Message, error) {
+func (e *ear) tell(ctx context.Context, m *protocol.Message, over <-chan struct{}, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	tag := json.RawMessage(m.ID())
-	ack := wire.Request("", wire.Acknowledged, map[string]any{"notifications": e.want, "_meta": map[string]any{wire.MetaSubscription: tag}})
+	ack := protocol.Request("", protocol.Acknowledged, map[string]any{"notifications": e.want, "_meta": map[string]any{protocol.MetaSubscription: tag}})
 	if err := notify(ack); err != nil {
 		return nil, err
 	}
-	pace := wire.NewPace(toldAtOnce, toldEach)
+	pace := protocol.NewPace(toldAtOnce, toldEach)
 	soon := time.NewTimer(0)
 	defer soon.Stop()
 	for {
@@ -129,12 +129,12 @@ func (e *ear) tell(ctx context.Context, m *wire.Message, over <-chan struct{}, n
 				continue
 			}
 			pace.Take(time.Now())
-			if err := notify(n.WithParam(tag, "_meta", wire.MetaSubscription)); err != nil {
+			if err := notify(n.WithParam(tag, "_meta", protocol.MetaSubscription)); err != nil {
 				return nil, err
 			}
 			soon.Reset(pace.Wait(time.Now()))
 		case <-over:
-			return wire.Respond(m.ID(), map[string]any{"resultType": "complete", "_meta": map[string]any{wire.MetaSubscription: tag}}), nil
+			return protocol.Respond(m.ID(), map[string]any{"resultType": "complete", "_meta": map[string]any{protocol.MetaSubscription: tag}}), nil
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
@@ -217,19 +217,19 @@ func (u *upstream) unsubscribe(uris []string) {
 func (u *upstream) ask(ctx context.Context, method, uri string) bool {
 	ctx, cancel := context.WithTimeout(ctx, sayFor)
 	defer cancel()
-	r, err := u.Call(ctx, wire.Request(`"lmosd"`, method, map[string]string{"uri": uri}), ignore)
+	r, err := u.Call(ctx, protocol.Request(`"lmosd"`, method, map[string]string{"uri": uri}), ignore)
 	return err == nil && r.Error() == nil
 }
 
-func (f *filter) wants(n *wire.Message) bool {
+func (f *filter) wants(n *protocol.Message) bool {
 	switch n.Method() {
-	case wire.ToolsChanged:
+	case protocol.ToolsChanged:
 		return f.Tools
-	case wire.PromptsChanged:
+	case protocol.PromptsChanged:
 		return f.Prompts
-	case wire.ResourcesChanged:
+	case protocol.ResourcesChanged:
 		return f.Resources
-	case wire.ResourceUpdated:
+	case protocol.ResourceUpdated:
 		return slices.Contains(f.URIs, n.Text("uri"))
 	}
 	return false

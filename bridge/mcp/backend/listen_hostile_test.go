@@ -10,14 +10,14 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/bridge/mcp/backend"
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
 // A listened is what a caller that listens got.
 type listened struct {
 	ack   string // what is honoured
 	heard []string
-	r     *wire.Message
+	r     *protocol.Message
 	err   error
 	took  time.Duration
 }
@@ -28,11 +28,11 @@ func listenTo(t *testing.T, b *backend.Backend, wants string, long time.Duration
 	ctx, cancel := context.WithTimeout(t.Context(), long)
 	defer cancel()
 	begun := time.Now()
-	got.r, got.err = b.Call(ctx, request(`"mine"`, wire.Listen, "{}", map[string]any{"notifications": json.RawMessage(wants)}), func(n *wire.Message) error {
-		if raw, _ := n.Param("_meta", wire.MetaSubscription); string(raw) != `"mine"` {
+	got.r, got.err = b.Call(ctx, request(`"mine"`, protocol.Listen, "{}", map[string]any{"notifications": json.RawMessage(wants)}), func(n *protocol.Message) error {
+		if raw, _ := n.Param("_meta", protocol.MetaSubscription); string(raw) != `"mine"` {
 			t.Errorf("%s is not tagged", n.Bytes())
 		}
-		if n.Method() == wire.Acknowledged {
+		if n.Method() == protocol.Acknowledged {
 			raw, _ := n.Param("notifications")
 			got.ack = string(raw)
 			return nil
@@ -68,18 +68,18 @@ func TestServersThatListenBadly(t *testing.T) {
 		"nonsense":                {wants: both, lines: []string{ack(`7`)}, ack: `{}`},
 		"twice":                   {wants: both, lines: []string{ack(both), ack(`{}`), changed, changed}, ack: both, heard: 2},
 		"before it says so":       {wants: both, lines: []string{changed, ack(both)}, ack: both, heard: 1},
-		"with an error":           {wants: both, lines: []string{`{"jsonrpc":"2.0","id":$ID,"error":{"code":-32601,"message":"no"}}`}, error: wire.UnknownMethod},
-		"with a result at once":   {wants: both, lines: []string{`{"jsonrpc":"2.0","id":$ID,"result":{}}`}, error: wire.InternalError},
-		"with silence":            {wants: both, error: wire.InternalError},
+		"with an error":           {wants: both, lines: []string{`{"jsonrpc":"2.0","id":$ID,"error":{"code":-32601,"message":"no"}}`}, error: protocol.UnknownMethod},
+		"with a result at once":   {wants: both, lines: []string{`{"jsonrpc":"2.0","id":$ID,"result":{}}`}, error: protocol.InternalError},
+		"with silence":            {wants: both, error: protocol.InternalError},
 		"and ends it":             {wants: both, lines: []string{ack(both), `{"jsonrpc":"2.0","id":$ID,"result":{"resultType":"complete"}}`}, ack: both, over: true},
 		"for what it cannot know": {wants: `{"taskIds":["x"]}`, lines: []string{ack(`{"taskIds":["x"]}`)}, ack: `{"taskIds":["x"]}`},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			b := backend.New(backend.Options{Name: "odd", Dial: scripted(func(m *wire.Message) []string {
+			b := backend.New(backend.Options{Name: "odd", Dial: scripted(func(m *protocol.Message) []string {
 				switch m.Method() {
-				case wire.Discover:
+				case protocol.Discover:
 					return []string{discovery}
-				case wire.Listen:
+				case protocol.Listen:
 					return c.lines
 				}
 				return nil
@@ -108,18 +108,18 @@ func TestOldServersThatListenBadly(t *testing.T) {
 		ack             string
 		heard           []string
 	}{
-		"all":                  {`{"tools":{"listChanged":true},"resources":{"subscribe":true}}`, `"result":{}`, `{"toolsListChanged":true,"resourceSubscriptions":["x:1"]}`, []string{wire.ToolsChanged + " ", wire.ResourceUpdated + " x:1"}},
-		"no subscriptions":     {`{"tools":{"listChanged":true},"resources":{}}`, `"result":{}`, `{"toolsListChanged":true}`, []string{wire.ToolsChanged + " "}},
+		"all":                  {`{"tools":{"listChanged":true},"resources":{"subscribe":true}}`, `"result":{}`, `{"toolsListChanged":true,"resourceSubscriptions":["x:1"]}`, []string{protocol.ToolsChanged + " ", protocol.ResourceUpdated + " x:1"}},
+		"no subscriptions":     {`{"tools":{"listChanged":true},"resources":{}}`, `"result":{}`, `{"toolsListChanged":true}`, []string{protocol.ToolsChanged + " "}},
 		"refused":              {`{"resources":{"subscribe":true}}`, `"error":{"code":-32602,"message":"no"}`, `{}`, nil},
 		"silent":               {`{"resources":{"subscribe":true}}`, ``, `{}`, nil},
 		"capabilities of none": {`7`, `"result":{}`, `{}`, nil},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			b := backend.New(backend.Options{Name: "old", Dial: scripted(func(m *wire.Message) []string {
+			b := backend.New(backend.Options{Name: "old", Dial: scripted(func(m *protocol.Message) []string {
 				switch m.Method() {
-				case wire.Discover:
+				case protocol.Discover:
 					return []string{`{"jsonrpc":"2.0","id":$ID,"error":{"code":-32601,"message":"no"}}`}
-				case wire.Initialize:
+				case protocol.Initialize:
 					return []string{`{"jsonrpc":"2.0","id":$ID,"result":{"protocolVersion":"2025-11-25","capabilities":` + c.caps + `}}`}
 				case "resources/subscribe":
 					if c.subscribe == "" {
@@ -151,9 +151,9 @@ func TestOldServersThatListenBadly(t *testing.T) {
 // A client of the old era that asks for too much of a server of the new one is refused, one by one, and its session goes on.
 func TestAnOldClientThatAsksForTooMuch(t *testing.T) {
 	t.Parallel()
-	b := open(t, backend.Options{Name: "new", Dial: scripted(func(m *wire.Message) []string {
+	b := open(t, backend.Options{Name: "new", Dial: scripted(func(m *protocol.Message) []string {
 		switch m.Method() {
-		case wire.Discover:
+		case protocol.Discover:
 			return []string{discovery}
 		case "fine":
 			return []string{`{"jsonrpc":"2.0","id":$ID,"result":{"resultType":"complete","ttlMs":5,"cacheScope":"public"}}`}
@@ -169,7 +169,7 @@ func TestAnOldClientThatAsksForTooMuch(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	said := make(chan *wire.Message, 1024)
+	said := make(chan *protocol.Message, 1024)
 	go func() {
 		for {
 			m, err := c.Read(t.Context())
@@ -181,7 +181,7 @@ func TestAnOldClientThatAsksForTooMuch(t *testing.T) {
 		}
 	}()
 	ask := func(line string) {
-		m, err := wire.Parse([]byte(line))
+		m, err := protocol.Parse([]byte(line))
 		if err == nil {
 			err = c.Write(t.Context(), m)
 		}
@@ -206,7 +206,7 @@ func TestAnOldClientThatAsksForTooMuch(t *testing.T) {
 	ask(`{"jsonrpc":"2.0","id":"nobody asked","result":{}}`)
 	ask(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":[7]}}`)
 	reply(`{"jsonrpc":"2.0","id":7,"method":"asks"}`, `"method":"elicitation/create"`)
-	if err := c.Write(t.Context(), wire.Request("7", "fine", nil)); err == nil || !strings.Contains(err.Error(), "is being answered") {
+	if err := c.Write(t.Context(), protocol.Request("7", "fine", nil)); err == nil || !strings.Contains(err.Error(), "is being answered") {
 		t.Errorf("an id twice: %v", err)
 	}
 	for i := range 127 {
@@ -225,7 +225,7 @@ func TestAnOldClientThatAsksForTooMuch(t *testing.T) {
 	}
 	for range said { // to its end
 	}
-	if err := c.Write(t.Context(), wire.Request("9", "fine", nil)); err != io.ErrClosedPipe {
+	if err := c.Write(t.Context(), protocol.Request("9", "fine", nil)); err != io.ErrClosedPipe {
 		t.Errorf("after its end: %v", err)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
 // maxOwned bounds what is remembered of whose tasks and states there are. The oldest of whoever has most is forgotten: then the server's
@@ -68,7 +68,7 @@ func (o *owners) foreign(ctx context.Context, what, said string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	callers, known := o.by[sha256.Sum256([]byte(what+said))]
-	return known && !slices.Contains(callers, wire.CallerOf(ctx))
+	return known && !slices.Contains(callers, protocol.CallerOf(ctx))
 }
 
 // What is owned.
@@ -78,21 +78,21 @@ const (
 )
 
 // check refuses a request that uses what is another's: it is as if it were not there. What m listens to is left out in the same way.
-func (o *owners) check(ctx context.Context, m *wire.Message) (*wire.Message, *wire.Error) {
+func (o *owners) check(ctx context.Context, m *protocol.Message) (*protocol.Message, *protocol.Error) {
 	switch {
 	case strings.HasPrefix(m.Method(), "tasks/") && o.foreign(ctx, aTask, m.Text("taskId")):
-		return m, wire.Errorf(wire.InvalidParams, "there is no such task")
+		return m, protocol.Errorf(protocol.InvalidParams, "there is no such task")
 	case rounds[m.Method()]:
 		if state := m.Text("requestState"); state != "" && o.foreign(ctx, aState, state) {
-			return m, wire.Errorf(wire.InvalidParams, "the requestState is not of this request: ask anew without it")
+			return m, protocol.Errorf(protocol.InvalidParams, "the requestState is not of this request: ask anew without it")
 		}
-	case m.Method() == wire.Listen:
+	case m.Method() == protocol.Listen:
 		return o.ownTasks(ctx, m), nil
 	}
 	return m, nil
 }
 
-func (o *owners) ownTasks(ctx context.Context, m *wire.Message) *wire.Message {
+func (o *owners) ownTasks(ctx context.Context, m *protocol.Message) *protocol.Message {
 	raw, err := m.Param("notifications")
 	var want map[string]json.RawMessage
 	var ids []string
@@ -114,7 +114,7 @@ func (o *owners) ownTasks(ctx context.Context, m *wire.Message) *wire.Message {
 }
 
 // note remembers whose the task or the state is that r gives to the caller of m.
-func (o *owners) note(ctx context.Context, m, r *wire.Message) {
+func (o *owners) note(ctx context.Context, m, r *protocol.Message) {
 	if !rounds[m.Method()] {
 		return
 	}
@@ -128,6 +128,6 @@ func (o *owners) note(ctx context.Context, m, r *wire.Message) {
 	}
 	var said string
 	if raw, _ := r.InResult(member); raw != nil && json.Unmarshal(raw, &said) == nil && said != "" {
-		o.add(what, said, wire.CallerOf(ctx))
+		o.add(what, said, protocol.CallerOf(ctx))
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
 // silentFor is how long a program may say nothing to server/discover before it is asked in the old way, too.
@@ -17,20 +17,20 @@ const silentFor = 2 * time.Second
 
 // ids of what a probe asks.
 const (
-	discoverID   wire.ID = `"lmosd-discover"`
-	initializeID wire.ID = `"lmosd-initialize"`
+	discoverID   protocol.ID = `"lmosd-discover"`
+	initializeID protocol.ID = `"lmosd-initialize"`
 )
 
 // probe finds out what speaks at the other end of conn: it asks in the new way, and then in the old. The server can be used on conn
 // afterwards; an old one waits for notifications/initialized, and knows its client as self, who can be asked for what caps says.
-func probe(ctx context.Context, conn wire.Conn, self wire.Implementation, caps string, patience time.Duration) (*Info, error) {
-	discover := wire.Request(discoverID, wire.Discover, map[string]any{"_meta": ownMeta(self)})
+func probe(ctx context.Context, conn protocol.Conn, self protocol.Implementation, caps string, patience time.Duration) (*Info, error) {
+	discover := protocol.Request(discoverID, protocol.Discover, map[string]any{"_meta": ownMeta(self)})
 	if err := conn.Write(ctx, discover); err != nil {
 		return nil, fmt.Errorf("ask the server what it is: %w", err)
 	}
 	initialize := func() error {
-		return conn.Write(ctx, wire.Request(initializeID, wire.Initialize, map[string]any{
-			"protocolVersion": wire.Legacy, "capabilities": json.RawMessage(caps), "clientInfo": self}))
+		return conn.Write(ctx, protocol.Request(initializeID, protocol.Initialize, map[string]any{
+			"protocolVersion": protocol.Legacy, "capabilities": json.RawMessage(caps), "clientInfo": self}))
 	}
 	silent := time.AfterFunc(patience, func() { _ = initialize() })
 	defer silent.Stop()
@@ -38,7 +38,7 @@ func probe(ctx context.Context, conn wire.Conn, self wire.Implementation, caps s
 	var refusal error        // of initialize
 	for rubbish := 0; rubbish < maxGreeting; {
 		m, err := conn.Read(ctx)
-		if _, bad := err.(*wire.Error); bad {
+		if _, bad := err.(*protocol.Error); bad {
 			rubbish++ // a server may greet in words
 			continue
 		}
@@ -77,20 +77,20 @@ func probe(ctx context.Context, conn wire.Conn, self wire.Implementation, caps s
 
 // isDiscovery tells the answer of a modern server from that of an old one, which may know the question, or answer whatever it does not
 // know with something.
-func isDiscovery(m *wire.Message) bool {
+func isDiscovery(m *protocol.Message) bool {
 	raw, _ := m.InResult("supportedVersions")
 	var versions []string
-	return raw != nil && json.Unmarshal(raw, &versions) == nil && slices.Contains(versions, wire.Modern)
+	return raw != nil && json.Unmarshal(raw, &versions) == nil && slices.Contains(versions, protocol.Modern)
 }
 
 // speaksModern tells whether a server that refuses server/discover speaks this revision all the same: it says so (2026-07-28,
 // "Protocol version negotiation").
-func speaksModern(m *wire.Message) bool {
+func speaksModern(m *protocol.Message) bool {
 	var data struct {
 		Supported []string `json:"supported"`
 	}
 	e := m.Error()
-	return e != nil && e.Code == wire.UnsupportedVersion && json.Unmarshal(e.Data, &data) == nil && slices.Contains(data.Supported, wire.Modern)
+	return e != nil && e.Code == protocol.UnsupportedVersion && json.Unmarshal(e.Data, &data) == nil && slices.Contains(data.Supported, protocol.Modern)
 }
 
 var (
@@ -99,8 +99,8 @@ var (
 )
 
 // ownMeta is the _meta of requests of lmosd's own.
-func ownMeta(self wire.Implementation) map[string]any {
-	return map[string]any{wire.MetaVersion: wire.Modern, wire.MetaCapabilities: struct{}{}, wire.MetaClient: self}
+func ownMeta(self protocol.Implementation) map[string]any {
+	return map[string]any{protocol.MetaVersion: protocol.Modern, protocol.MetaCapabilities: struct{}{}, protocol.MetaClient: self}
 }
 
 // maxGreeting is how many lines a server may print before it answers.
@@ -117,7 +117,7 @@ func discovered(result json.RawMessage) (*Info, error) {
 	}
 	info := &Info{Discovered: result, Instructions: d.Instructions}
 	for _, v := range d.Versions {
-		if info.Modern = info.Modern || v == wire.Modern; v < wire.Modern {
+		if info.Modern = info.Modern || v == protocol.Modern; v < protocol.Modern {
 			info.Legacy = max(info.Legacy, v)
 		}
 	}
@@ -125,7 +125,7 @@ func discovered(result json.RawMessage) (*Info, error) {
 		Meta map[string]json.RawMessage `json:"_meta"`
 	}
 	_ = json.Unmarshal(result, &meta)
-	_ = json.Unmarshal(meta.Meta[wire.MetaServer], &info.Server)
+	_ = json.Unmarshal(meta.Meta[protocol.MetaServer], &info.Server)
 	return info, nil
 }
 
@@ -146,8 +146,8 @@ func initialized(result json.RawMessage) (*Info, error) {
 	info := &Info{Legacy: i.Version, Instructions: i.Instructions}
 	_ = json.Unmarshal(i.Server, &info.Server)
 	var err error
-	info.Discovered, err = json.Marshal(map[string]any{"resultType": "complete", "supportedVersions": []string{wire.Modern, i.Version},
+	info.Discovered, err = json.Marshal(map[string]any{"resultType": "complete", "supportedVersions": []string{protocol.Modern, i.Version},
 		"capabilities": i.Capabilities, "instructions": i.Instructions, "ttlMs": 0, "cacheScope": "private",
-		"_meta": map[string]any{wire.MetaServer: i.Server}})
+		"_meta": map[string]any{protocol.MetaServer: i.Server}})
 	return info, err
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/lmosd/lmosd/bridge/mcp/backend"
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -37,12 +37,12 @@ func TestWhatServersAnswer(t *testing.T) {
 		"neither":                          {unknown, unknown, "takes neither"},
 		"a carrier that wants a login":     {carriers, carriers, "LMOS-1401"},
 	} {
-		answers := map[string][]string{wire.Discover: strings.Split(test.discover, "\n"), wire.Initialize: {test.initialize}}
-		b := backend.New(backend.Options{Name: "s", Dial: func(ctx context.Context) (wire.Conn, error) {
+		answers := map[string][]string{protocol.Discover: strings.Split(test.discover, "\n"), protocol.Initialize: {test.initialize}}
+		b := backend.New(backend.Options{Name: "s", Dial: func(ctx context.Context) (protocol.Conn, error) {
 			here, there := net.Pipe()
 			go func() {
 
-				c := wire.Lines(there)
+				c := protocol.Lines(there)
 				defer c.Close()
 				for {
 					m, err := c.Read(ctx)
@@ -56,13 +56,13 @@ func TestWhatServersAnswer(t *testing.T) {
 					if len(all) > 1 {
 						answers[m.Method()] = all[1:]
 					}
-					r, err := wire.Parse([]byte(`{"jsonrpc":"2.0","id":` + string(m.ID()) + `,` + all[0] + `}`))
+					r, err := protocol.Parse([]byte(`{"jsonrpc":"2.0","id":` + string(m.ID()) + `,` + all[0] + `}`))
 					if err != nil || c.Write(ctx, r) != nil {
 						return
 					}
 				}
 			}()
-			return wire.Lines(here), nil
+			return protocol.Lines(here), nil
 		}})
 		info, err := b.Info(t.Context())
 		got := ""

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/bridge/mcp/backend"
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -20,7 +20,7 @@ import (
 // process says so, since it cannot go on.
 func TestStatesOfAnotherProcess(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, wire.Legacy)
+	f := newFixture(t, protocol.Legacy)
 	host := open(t, backend.Options{Dial: f.dial, Name: "fixture"})
 	other := open(t, backend.Options{Dial: f.dial, Name: "fixture"})
 	// Nodes that relay, each one caller of the host.
@@ -30,7 +30,7 @@ func TestStatesOfAnotherProcess(t *testing.T) {
 	retry := askTool("2", map[string]any{"requestState": word, "inputResponses": answers(requests)})
 	for _, one := range []struct {
 		name, caller string
-		at           wire.Server
+		at           protocol.Server
 		want         string
 	}{
 		{"another process", "", other, "another node"},
@@ -39,7 +39,7 @@ func TestStatesOfAnotherProcess(t *testing.T) {
 		{"through the node that asked", "ada", b, `"result"`}, // or it asks for what came later
 		{"again", "ada", b, "used already"},
 	} {
-		r, err := one.at.Call(wire.WithCaller(t.Context(), one.caller), retry, silent)
+		r, err := one.at.Call(protocol.WithCaller(t.Context(), one.caller), retry, silent)
 		if err != nil || !strings.Contains(string(r.Bytes()), one.want) {
 			t.Errorf("%s: got %s, %v", one.name, r.Bytes(), err)
 		}
@@ -47,26 +47,26 @@ func TestStatesOfAnotherProcess(t *testing.T) {
 }
 
 // tunnelFrom is tunnelTo, from a node.
-func tunnelFrom(t *testing.T, host wire.Server, node string) func(context.Context) (wire.Conn, error) {
+func tunnelFrom(t *testing.T, host protocol.Server, node string) func(context.Context) (protocol.Conn, error) {
 	var served sync.WaitGroup
 	t.Cleanup(served.Wait)
-	return func(context.Context) (wire.Conn, error) {
+	return func(context.Context) (protocol.Conn, error) {
 		here, there := net.Pipe()
-		ctx := wire.WithCaller(context.Background(), node)
-		served.Go(func() { _ = backend.Serve(ctx, host, wire.Lines(there), nil) })
-		return wire.Lines(here), nil
+		ctx := protocol.WithCaller(context.Background(), node)
+		served.Go(func() { _ = backend.Serve(ctx, host, protocol.Lines(there), nil) })
+		return protocol.Lines(here), nil
 	}
 }
 
 // One caller does not take all the processes of a server by parking calls.
 func TestParkedRequestsAreBounded(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, wire.Legacy)
+	f := newFixture(t, protocol.Legacy)
 	b := open(t, backend.Options{Dial: f.dial, Name: "fixture"})
 	for range 16 {
 		state(t, b, "eve")
 	}
-	_, err := b.Call(wire.WithCaller(t.Context(), "eve"), askTool("1", nil), silent)
+	_, err := b.Call(protocol.WithCaller(t.Context(), "eve"), askTool("1", nil), silent)
 	if interact.AsError(err).Code != interact.Overloaded {
 		t.Errorf("one more: got %v", err)
 	}
@@ -76,9 +76,9 @@ func TestParkedRequestsAreBounded(t *testing.T) {
 // A word that a server gives to several callers is good for each of them, and for nobody else.
 func TestWordsThatServersGiveTwice(t *testing.T) {
 	t.Parallel()
-	b := open(t, backend.Options{Name: "new", Dial: scripted(func(m *wire.Message) []string {
+	b := open(t, backend.Options{Name: "new", Dial: scripted(func(m *protocol.Message) []string {
 		switch {
-		case m.Method() == wire.Discover:
+		case m.Method() == protocol.Discover:
 			return []string{discovery}
 		case m.Text("requestState") != "":
 			return []string{`{"jsonrpc":"2.0","id":$ID,"result":{"resultType":"complete"}}`}
@@ -86,7 +86,7 @@ func TestWordsThatServersGiveTwice(t *testing.T) {
 		return []string{`{"jsonrpc":"2.0","id":$ID,"result":{"resultType":"input_required","requestState":"step 2"}}`}
 	})})
 	call := func(caller string, more map[string]any) string {
-		r, err := b.Call(wire.WithCaller(t.Context(), caller), askTool("1", more), silent)
+		r, err := b.Call(protocol.WithCaller(t.Context(), caller), askTool("1", more), silent)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,23 +106,23 @@ func TestWordsThatServersGiveTwice(t *testing.T) {
 func TestManyTasksOfOneCaller(t *testing.T) {
 	t.Parallel()
 	n := 0
-	b := open(t, backend.Options{Name: "tasks", Dial: scripted(func(m *wire.Message) []string {
+	b := open(t, backend.Options{Name: "tasks", Dial: scripted(func(m *protocol.Message) []string {
 		switch m.Method() {
-		case wire.Discover:
+		case protocol.Discover:
 			return []string{discovery}
-		case wire.CallTool:
+		case protocol.CallTool:
 			n++
 			return []string{fmt.Sprintf(`{"jsonrpc":"2.0","id":$ID,"result":{"resultType":"task","taskId":"T%d","status":"working"}}`, n)}
 		}
 		return []string{`{"jsonrpc":"2.0","id":$ID,"result":{"resultType":"complete"}}`}
 	})})
 	begin := func(caller string) {
-		if _, err := b.Call(wire.WithCaller(t.Context(), caller), request("1", wire.CallTool, "{}", map[string]any{"name": "x"}), silent); err != nil {
+		if _, err := b.Call(protocol.WithCaller(t.Context(), caller), request("1", protocol.CallTool, "{}", map[string]any{"name": "x"}), silent); err != nil {
 			t.Fatal(err)
 		}
 	}
 	refused := func(caller, id string) bool {
-		r, err := b.Call(wire.WithCaller(t.Context(), caller), request("2", "tasks/get", "{}", map[string]any{"taskId": id}), silent)
+		r, err := b.Call(protocol.WithCaller(t.Context(), caller), request("2", "tasks/get", "{}", map[string]any{"taskId": id}), silent)
 		return err == nil && r.Error() != nil
 	}
 	begin("ada")
@@ -149,11 +149,11 @@ func TestFloodsOfChanges(t *testing.T) {
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			b := backend.New(backend.Options{Name: "flood", Dial: scripted(func(m *wire.Message) []string {
+			b := backend.New(backend.Options{Name: "flood", Dial: scripted(func(m *protocol.Message) []string {
 				switch m.Method() {
-				case wire.Discover:
+				case protocol.Discover:
 					return []string{discovery}
-				case wire.Listen:
+				case protocol.Listen:
 					wants, _ := m.Param("notifications")
 					sub := `"_meta":{"io.modelcontextprotocol/subscriptionId":` + string(m.ID()) + `}`
 					lines := []string{`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"notifications":` + string(wants) + `,` + sub + `}}`}
@@ -170,8 +170,8 @@ func TestFloodsOfChanges(t *testing.T) {
 			defer cancel()
 			heard := 0
 			uris := []string{"x:0", "x:1", "x:2", "x:3"}
-			_, _ = b.Call(ctx, request("1", wire.Listen, "{}", map[string]any{"notifications": map[string]any{"toolsListChanged": true,
-				"resourceSubscriptions": uris}}), func(*wire.Message) error {
+			_, _ = b.Call(ctx, request("1", protocol.Listen, "{}", map[string]any{"notifications": map[string]any{"toolsListChanged": true,
+				"resourceSubscriptions": uris}}), func(*protocol.Message) error {
 				heard++
 				time.Sleep(time.Second) // a caller that is slow
 				return nil
@@ -186,14 +186,14 @@ func TestFloodsOfChanges(t *testing.T) {
 // Only so many listen at once.
 func TestListensAreBounded(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, wire.Modern)
+	f := newFixture(t, protocol.Modern)
 	b := open(t, backend.Options{Dial: f.dial, Name: "fixture"})
-	ctx, cancel := context.WithCancel(wire.WithCaller(t.Context(), "eve"))
+	ctx, cancel := context.WithCancel(protocol.WithCaller(t.Context(), "eve"))
 	begun := make(chan struct{}, 1024)
 	var work sync.WaitGroup
 	listen := func() error {
-		_, err := b.Call(ctx, request("1", wire.Listen, "{}", map[string]any{"notifications": map[string]any{"toolsListChanged": true}}),
-			func(*wire.Message) error { begun <- struct{}{}; return nil })
+		_, err := b.Call(ctx, request("1", protocol.Listen, "{}", map[string]any{"notifications": map[string]any{"toolsListChanged": true}}),
+			func(*protocol.Message) error { begun <- struct{}{}; return nil })
 		return err
 	}
 	for range 512 {
@@ -212,13 +212,13 @@ func TestListensAreBounded(t *testing.T) {
 // A server of the old era that asks without end, and reads no answer, harms its own call only.
 func TestAnOldServerThatAsksWithoutEnd(t *testing.T) {
 	t.Parallel()
-	answer := func(m *wire.Message) []string {
+	answer := func(m *protocol.Message) []string {
 		switch m.Method() {
-		case wire.Discover:
+		case protocol.Discover:
 			return []string{`{"jsonrpc":"2.0","id":$ID,"error":{"code":-32601,"message":"no"}}`}
-		case wire.Initialize:
+		case protocol.Initialize:
 			return []string{`{"jsonrpc":"2.0","id":$ID,"result":{"protocolVersion":"2025-11-25","capabilities":{}}}`}
-		case wire.CallTool:
+		case protocol.CallTool:
 			var lines []string
 			for i := range 400 {
 				lines = append(lines, fmt.Sprintf(`{"jsonrpc":"2.0","id":"q%d","method":"elicitation/create","params":{"message":"?"}}`, i))
@@ -242,14 +242,14 @@ func TestAnOldServerThatAsksWithoutEnd(t *testing.T) {
 // What a session of the old era says for looking at is limited, and what has to be known is not.
 func TestFloodsInASession(t *testing.T) {
 	t.Parallel()
-	for _, method := range []string{wire.Progress, wire.LogMessage} {
-		s := tunnel(t, open(t, backend.Options{Name: "flood", Dial: scripted(func(m *wire.Message) []string {
+	for _, method := range []string{protocol.Progress, protocol.LogMessage} {
+		s := tunnel(t, open(t, backend.Options{Name: "flood", Dial: scripted(func(m *protocol.Message) []string {
 			switch m.Method() {
-			case wire.Discover:
+			case protocol.Discover:
 				return []string{`{"jsonrpc":"2.0","id":$ID,"error":{"code":-32601,"message":"no"}}`}
-			case wire.Initialize:
+			case protocol.Initialize:
 				return []string{`{"jsonrpc":"2.0","id":$ID,"result":{"protocolVersion":"2025-11-25","capabilities":{}}}`}
-			case wire.CallTool:
+			case protocol.CallTool:
 				return append(strings.Split(strings.Repeat(`{"jsonrpc":"2.0","method":"`+method+`"}`+"\n", 4999), "\n")[:4999],
 					`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`, `{"jsonrpc":"2.0","id":$ID,"result":{}}`)
 			}
@@ -272,7 +272,7 @@ func TestFloodsInASession(t *testing.T) {
 // Errors that leave the host say what happened and what to do; the cause stays here: it may have addresses with keys in them.
 func TestErrorsOverTheTunnelKeepSecrets(t *testing.T) {
 	t.Parallel()
-	b := open(t, backend.Options{Name: "site", Dial: func(context.Context) (wire.Conn, error) {
+	b := open(t, backend.Options{Name: "site", Dial: func(context.Context) (protocol.Conn, error) {
 		return nil, &interact.Error{Code: interact.Unreachable, Title: "the server cannot be reached", Hint: "is it running?",
 			Err: fmt.Errorf("Post %q: refused", "https://mcp.example/?key=SECRET")}
 	}})
@@ -290,30 +290,30 @@ func TestAServerThatDoesNotWait(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	sessions, heard := 0, []string{}
-	b := open(t, backend.Options{Name: "hasty", Dial: scripted(func(m *wire.Message) []string {
+	b := open(t, backend.Options{Name: "hasty", Dial: scripted(func(m *protocol.Message) []string {
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
 		case m.IsResponse():
 			heard = append(heard, string(m.Result()))
-		case m.Method() == wire.Discover:
+		case m.Method() == protocol.Discover:
 			return []string{`{"jsonrpc":"2.0","id":$ID,"error":{"code":-32601,"message":"no"}}`}
-		case m.Method() == wire.Initialize:
+		case m.Method() == protocol.Initialize:
 			sessions++
 			return []string{`{"jsonrpc":"2.0","id":$ID,"result":{"protocolVersion":"2025-11-25","capabilities":{}}}`}
-		case m.Method() == wire.CallTool:
+		case m.Method() == protocol.CallTool:
 			return []string{`{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"message":"?"}}`, `{"jsonrpc":"2.0","id":$ID,"result":{"content":[]}}`}
 		}
 		return nil
 	})})
 	for _, caller := range []string{"ada", "bob"} {
-		r, err := b.Call(wire.WithCaller(t.Context(), caller), askTool("1", nil), silent)
+		r, err := b.Call(protocol.WithCaller(t.Context(), caller), askTool("1", nil), silent)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var state string
 		if raw, _ := r.InResult("requestState"); raw != nil && json.Unmarshal(raw, &state) == nil { // it was slower than it was waited for more
-			r, err = b.Call(wire.WithCaller(t.Context(), caller), askTool("2", map[string]any{"requestState": state,
+			r, err = b.Call(protocol.WithCaller(t.Context(), caller), askTool("2", map[string]any{"requestState": state,
 				"inputResponses": map[string]any{"r1": map[string]any{"action": "accept"}}}), silent)
 		}
 		if err != nil || !strings.Contains(string(r.Bytes()), `"content":[]`) {

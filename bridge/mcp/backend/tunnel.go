@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
 // maxUser bounds the name of a relay's user, in bytes.
@@ -17,21 +17,21 @@ const maxUser = 64
 const maxCalls = 256
 
 // A Judge says whether a request may go to the server; the error is why not. Nil lets all pass.
-type Judge func(ctx context.Context, m *wire.Message) error
+type Judge func(ctx context.Context, m *protocol.Message) error
 
 // Serve answers what comes over conn, the other end of which a relay has ([Over]), until that ends or ctx does: requests of the new
 // era side by side, or one session of the old, if initialize comes first. It closes conn.
-func Serve(ctx context.Context, s wire.Server, conn wire.Conn, judge Judge) error {
+func Serve(ctx context.Context, s protocol.Server, conn protocol.Conn, judge Judge) error {
 	ctx, cancel := context.WithCancel(ctx)
-	t := &tunnel{server: s, conn: conn, judge: judge, calls: map[wire.ID]context.CancelFunc{}, room: make(chan struct{}, maxCalls)}
+	t := &tunnel{server: s, conn: conn, judge: judge, calls: map[protocol.ID]context.CancelFunc{}, room: make(chan struct{}, maxCalls)}
 	defer conn.Close()
 	defer t.work.Wait()
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	for {
 		m, err := conn.Read(ctx)
-		if bad, ok := err.(*wire.Error); ok {
-			if err := conn.Write(ctx, wire.Refuse(idOf(m), bad)); err != nil {
+		if bad, ok := err.(*protocol.Error); ok {
+			if err := conn.Write(ctx, protocol.Refuse(idOf(m), bad)); err != nil {
 				return err
 			}
 			continue
@@ -41,7 +41,7 @@ func Serve(ctx context.Context, s wire.Server, conn wire.Conn, judge Judge) erro
 			return ctx.Err()
 		case err != nil:
 			return err
-		case m.Method() == wire.Initialize && !m.IsModern():
+		case m.Method() == protocol.Initialize && !m.IsModern():
 			return t.session(ctx, m)
 		}
 		t.take(ctx, m)
@@ -49,7 +49,7 @@ func Serve(ctx context.Context, s wire.Server, conn wire.Conn, judge Judge) erro
 }
 
 // idOf is what the client of a message that cannot be read waits for.
-func idOf(m *wire.Message) wire.ID {
+func idOf(m *protocol.Message) protocol.ID {
 	if m == nil {
 		return ""
 	}
@@ -58,20 +58,20 @@ func idOf(m *wire.Message) wire.ID {
 
 // A tunnel is the host's end of one.
 type tunnel struct {
-	server wire.Server
-	conn   wire.Conn
+	server protocol.Server
+	conn   protocol.Conn
 	judge  Judge
 	work   sync.WaitGroup
 	room   chan struct{}
 
 	mu    sync.Mutex
-	calls map[wire.ID]context.CancelFunc
+	calls map[protocol.ID]context.CancelFunc
 }
 
 // take answers a request of the new era, in a goroutine of its own.
-func (t *tunnel) take(ctx context.Context, m *wire.Message) {
+func (t *tunnel) take(ctx context.Context, m *protocol.Message) {
 	if !m.IsRequest() {
-		if m.Method() == wire.Cancelled {
+		if m.Method() == protocol.Cancelled {
 			t.cancel(m)
 		}
 		return
@@ -79,7 +79,7 @@ func (t *tunnel) take(ctx context.Context, m *wire.Message) {
 	select {
 	case t.room <- struct{}{}:
 	default:
-		_ = t.conn.Write(ctx, wire.Refuse(m.ID(), wire.Errorf(wire.InternalError, "%d requests wait already", maxCalls)))
+		_ = t.conn.Write(ctx, protocol.Refuse(m.ID(), protocol.Errorf(protocol.InternalError, "%d requests wait already", maxCalls)))
 		return
 	}
 	all := ctx
@@ -93,7 +93,7 @@ func (t *tunnel) take(ctx context.Context, m *wire.Message) {
 	if twice {
 		<-t.room
 		cancel()
-		_ = t.conn.Write(all, wire.Refuse(m.ID(), wire.Errorf(wire.InvalidRequest, "a request with the id %s is being answered", m.ID())))
+		_ = t.conn.Write(all, protocol.Refuse(m.ID(), protocol.Errorf(protocol.InvalidRequest, "a request with the id %s is being answered", m.ID())))
 		return
 	}
 	t.work.Go(func() {
@@ -109,36 +109,36 @@ func (t *tunnel) take(ctx context.Context, m *wire.Message) {
 	})
 }
 
-func (t *tunnel) cancel(m *wire.Message) {
+func (t *tunnel) cancel(m *protocol.Message) {
 	raw, _ := m.Param("requestId")
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if cancel := t.calls[wire.IDOf(raw)]; cancel != nil {
+	if cancel := t.calls[protocol.IDOf(raw)]; cancel != nil {
 		cancel()
 	}
 }
 
-func (t *tunnel) call(ctx context.Context, m *wire.Message) *wire.Message {
+func (t *tunnel) call(ctx context.Context, m *protocol.Message) *protocol.Message {
 	if bad := m.CheckMeta(); bad != nil {
-		return wire.Refuse(m.ID(), bad)
+		return protocol.Refuse(m.ID(), bad)
 	}
 	if err := t.judged(ctx, m); err != nil {
-		return wire.Refuse(m.ID(), wire.Fault(err))
+		return protocol.Refuse(m.ID(), protocol.Fault(err))
 	}
 	ctx = asked(ctx, m)
-	if raw, _ := m.Param("_meta", wire.MetaUser); raw != nil {
-		user := m.Text("_meta", wire.MetaUser)
-		ctx = wire.WithUser(ctx, user[:min(len(user), maxUser)])
-		m = m.WithParam(nil, "_meta", wire.MetaUser)
+	if raw, _ := m.Param("_meta", protocol.MetaUser); raw != nil {
+		user := m.Text("_meta", protocol.MetaUser)
+		ctx = protocol.WithUser(ctx, user[:min(len(user), maxUser)])
+		m = m.WithParam(nil, "_meta", protocol.MetaUser)
 	}
-	r, err := t.server.Call(ctx, m, func(n *wire.Message) error { return t.conn.Write(ctx, n) })
+	r, err := t.server.Call(ctx, m, func(n *protocol.Message) error { return t.conn.Write(ctx, n) })
 	if err != nil {
-		return wire.Refuse(m.ID(), wire.Fault(err))
+		return protocol.Refuse(m.ID(), protocol.Fault(err))
 	}
 	return worded(r)
 }
 
-func (t *tunnel) judged(ctx context.Context, m *wire.Message) error {
+func (t *tunnel) judged(ctx context.Context, m *protocol.Message) error {
 	if t.judge == nil {
 		return nil
 	}
@@ -146,32 +146,32 @@ func (t *tunnel) judged(ctx context.Context, m *wire.Message) error {
 }
 
 // worded is a message of a server as its client reads it: an error of a carrier ([Relayed]) has the words of lmosd, which may be for people.
-func worded(m *wire.Message) *wire.Message {
+func worded(m *protocol.Message) *protocol.Message {
 	if !m.IsResponse() {
 		return m
 	}
 	if e := m.Error(); e != nil {
 		if ours := Relayed(e); ours != nil {
-			return wire.Refuse(m.ID(), wire.Fault(ours))
+			return protocol.Refuse(m.ID(), protocol.Fault(ours))
 		}
 	}
 	return m
 }
 
 // session passes a session of the old era on, message by message, until one end leaves. The error is that of the server's end.
-func (t *tunnel) session(ctx context.Context, first *wire.Message) error {
+func (t *tunnel) session(ctx context.Context, first *protocol.Message) error {
 	up, err := t.server.Session(ctx)
 	if err != nil {
-		return errors.Join(err, t.conn.Write(ctx, wire.Refuse(first.ID(), wire.Fault(err))))
+		return errors.Join(err, t.conn.Write(ctx, protocol.Refuse(first.ID(), protocol.Fault(err))))
 	}
 	defer up.Close()
 	if err := up.Write(ctx, first); err != nil {
-		return errors.Join(err, t.conn.Write(ctx, wire.Refuse(first.ID(), wire.Fault(err))))
+		return errors.Join(err, t.conn.Write(ctx, protocol.Refuse(first.ID(), protocol.Fault(err))))
 	}
 	ended := make(chan error, 1)
 	t.work.Go(func() {
-		pace := wire.Chatter()
-		ended <- copyAll(ctx, t.conn, up, t.spoilt(ctx), func(m *wire.Message) (*wire.Message, error) {
+		pace := protocol.Chatter()
+		ended <- copyAll(ctx, t.conn, up, t.spoilt(ctx), func(m *protocol.Message) (*protocol.Message, error) {
 			if m.Chats() && !pace.Take(time.Now()) {
 				return nil, nil
 			}
@@ -180,8 +180,10 @@ func (t *tunnel) session(ctx context.Context, first *wire.Message) error {
 		t.conn.Close() // and so ends the loop below
 	})
 	err = copyAll(ctx, up, t.conn,
-		func(m *wire.Message, bad *wire.Error) error { return t.conn.Write(ctx, wire.Refuse(idOf(m), bad)) },
-		func(m *wire.Message) (*wire.Message, error) {
+		func(m *protocol.Message, bad *protocol.Error) error {
+			return t.conn.Write(ctx, protocol.Refuse(idOf(m), bad))
+		},
+		func(m *protocol.Message) (*protocol.Message, error) {
 			err := t.judged(ctx, m)
 			if !m.IsRequest() {
 				return m, nil
@@ -190,7 +192,7 @@ func (t *tunnel) session(ctx context.Context, first *wire.Message) error {
 				err = up.Write(ctx, m)
 			}
 			if err != nil { // it was not begun
-				err = t.conn.Write(ctx, wire.Refuse(m.ID(), wire.Fault(err)))
+				err = t.conn.Write(ctx, protocol.Refuse(m.ID(), protocol.Fault(err)))
 			}
 			return nil, err
 		})
@@ -202,26 +204,26 @@ func (t *tunnel) session(ctx context.Context, first *wire.Message) error {
 }
 
 // spoilt answers for a server whose response cannot be read; what else cannot be read harms nobody, if it is not too much.
-func (t *tunnel) spoilt(ctx context.Context) func(*wire.Message, *wire.Error) error {
+func (t *tunnel) spoilt(ctx context.Context) func(*protocol.Message, *protocol.Error) error {
 	rubbish := 0
-	return func(m *wire.Message, bad *wire.Error) error {
+	return func(m *protocol.Message, bad *protocol.Error) error {
 		if rubbish++; rubbish > maxGreeting {
 			return errRubbish
 		}
 		if m == nil {
 			return nil
 		}
-		return t.conn.Write(ctx, wire.Refuse(m.ID(), wire.Errorf(wire.InternalError, "the server's response cannot be read: %s", bad.Message)))
+		return t.conn.Write(ctx, protocol.Refuse(m.ID(), protocol.Errorf(protocol.InternalError, "the server's response cannot be read: %s", bad.Message)))
 	}
 }
 
 // copyAll passes on what comes from one connection to another, to its end. What is no message goes to spoilt. A filter may answer a
 // message itself, and return none.
-func copyAll(ctx context.Context, to, from wire.Conn, spoilt func(*wire.Message, *wire.Error) error,
-	filter func(*wire.Message) (*wire.Message, error)) error {
+func copyAll(ctx context.Context, to, from protocol.Conn, spoilt func(*protocol.Message, *protocol.Error) error,
+	filter func(*protocol.Message) (*protocol.Message, error)) error {
 	for {
 		m, err := from.Read(ctx)
-		if bad, ok := err.(*wire.Error); ok {
+		if bad, ok := err.(*protocol.Error); ok {
 			if err := spoilt(m, bad); err != nil {
 				return err
 			}

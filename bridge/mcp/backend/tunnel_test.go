@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/lmosd/lmosd/bridge/mcp/backend"
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -19,15 +19,15 @@ import (
 type client struct {
 	t *testing.T
 	net.Conn
-	c     wire.Conn
+	c     protocol.Conn
 	ended chan error
 }
 
-func tunnel(t *testing.T, s wire.Server, judge backend.Judge) *client {
+func tunnel(t *testing.T, s protocol.Server, judge backend.Judge) *client {
 	t.Helper()
 	here, there := net.Pipe()
-	c := &client{t, here, wire.Lines(here), make(chan error, 1)}
-	go func() { c.ended <- backend.Serve(context.Background(), s, wire.Lines(there), judge) }()
+	c := &client{t, here, protocol.Lines(here), make(chan error, 1)}
+	go func() { c.ended <- backend.Serve(context.Background(), s, protocol.Lines(there), judge) }()
 	t.Cleanup(func() {
 		c.c.Close()
 		select {
@@ -65,7 +65,9 @@ func (c *client) over() error {
 	return err
 }
 
-func modern(id wire.ID, method string) string { return string(request(id, method, "{}", nil).Bytes()) }
+func modern(id protocol.ID, method string) string {
+	return string(request(id, method, "{}", nil).Bytes())
+}
 
 func want(t *testing.T, got string, words ...string) {
 	t.Helper()
@@ -79,21 +81,21 @@ func want(t *testing.T, got string, words ...string) {
 // The host's end answers what it can, whatever the other end says.
 func TestTheHostsEnd(t *testing.T) {
 	t.Parallel()
-	b := open(t, backend.Options{Name: "server", Dial: scripted(func(m *wire.Message) []string {
+	b := open(t, backend.Options{Name: "server", Dial: scripted(func(m *protocol.Message) []string {
 		switch m.Method() {
-		case wire.Discover:
+		case protocol.Discover:
 			return []string{discovery}
-		case "hang", wire.Cancelled:
+		case "hang", protocol.Cancelled:
 			return nil
 		}
 		return []string{`{"jsonrpc":"2.0","id":$ID,"result":{"method":"` + m.Method() + `"}}`}
 	})})
-	c := tunnel(t, b, func(_ context.Context, m *wire.Message) error {
+	c := tunnel(t, b, func(_ context.Context, m *protocol.Message) error {
 		switch m.Method() {
 		case "forbidden":
 			return interact.Errorf(interact.Forbidden, "ask its owner", "a rule forbids it")
 		case "refused":
-			return wire.Errorf(wire.MissingCapability, "not like this")
+			return protocol.Errorf(protocol.MissingCapability, "not like this")
 		}
 		return nil
 	})
@@ -108,10 +110,10 @@ func TestTheHostsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(t, c.ask(modern("8", "x")), `"id":8`, "is being answered")
-	cancel := string(wire.Request("", wire.Cancelled, map[string]int{"requestId": 8}).Bytes())
+	cancel := string(protocol.Request("", protocol.Cancelled, map[string]int{"requestId": 8}).Bytes())
 	want(t, c.ask(cancel+"\n"+modern("9", "x")), `"id":9`) // nothing is said of what was cancelled
 	for i := range 256 {
-		if _, err := c.Write([]byte(modern(wire.ID(strconv.Itoa(1000+i)), "hang") + "\n")); err != nil {
+		if _, err := c.Write([]byte(modern(protocol.ID(strconv.Itoa(1000+i)), "hang") + "\n")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -126,11 +128,11 @@ func TestTheHostsEnd(t *testing.T) {
 func TestSessionsOfOldServers(t *testing.T) {
 	t.Parallel()
 	broken := interact.Errorf(interact.AgentFailed, "", "it exited with 3")
-	answer := func(m *wire.Message) []string {
+	answer := func(m *protocol.Message) []string {
 		switch {
-		case m.Method() == wire.Initialize:
+		case m.Method() == protocol.Initialize:
 			return []string{`{"jsonrpc":"2.0","id":$ID,"result":{"protocolVersion":"2025-11-25","capabilities":{}, "odd":1e0}}`}
-		case m.Method() == wire.Discover:
+		case m.Method() == protocol.Discover:
 			return []string{`{"jsonrpc":"2.0","id":$ID,"error":{"code":-32601,"message":"no"}}`}
 		case m.Method() == "spoilt":
 			return []string{"what?", `{"jsonrpc":"2.0","id":$ID}`}
@@ -139,7 +141,7 @@ func TestSessionsOfOldServers(t *testing.T) {
 	}
 	dial := scripted(answer)
 	ends := false
-	b := open(t, backend.Options{Name: "server", Dial: func(ctx context.Context) (wire.Conn, error) {
+	b := open(t, backend.Options{Name: "server", Dial: func(ctx context.Context) (protocol.Conn, error) {
 		c, err := dial(ctx)
 		if ends {
 			return broke{c, broken}, err
@@ -147,7 +149,7 @@ func TestSessionsOfOldServers(t *testing.T) {
 		return c, err
 	}})
 	begin := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}`
-	c := tunnel(t, b, func(_ context.Context, m *wire.Message) error {
+	c := tunnel(t, b, func(_ context.Context, m *protocol.Message) error {
 		if m.Method() == "forbidden" {
 			return interact.Errorf(interact.Forbidden, "", "a rule forbids it")
 		}
@@ -172,11 +174,11 @@ func TestSessionsOfOldServers(t *testing.T) {
 
 // A broke connection ends after its first message.
 type broke struct {
-	wire.Conn
+	protocol.Conn
 	err error
 }
 
-func (b broke) Read(ctx context.Context) (*wire.Message, error) {
+func (b broke) Read(ctx context.Context) (*protocol.Message, error) {
 	m, err := b.Conn.Read(ctx)
 	if err == nil && m.IsResponse() && strings.Contains(string(m.Bytes()), "odd") {
 		b.Close()
@@ -191,25 +193,25 @@ func (b broke) Read(ctx context.Context) (*wire.Message, error) {
 func TestOldSessionsWithNewServers(t *testing.T) {
 	t.Parallel()
 	listens := make(chan string, 64)
-	b := open(t, backend.Options{Name: "server", Dial: scripted(func(m *wire.Message) []string {
+	b := open(t, backend.Options{Name: "server", Dial: scripted(func(m *protocol.Message) []string {
 		raw, _ := m.Param("notifications")
 		answers, _ := m.Param("inputResponses")
 		switch m.Method() {
-		case wire.Discover:
+		case protocol.Discover:
 			return []string{strings.Replace(discovery, `"capabilities":{}`, `"capabilities":{"tools":{}},"instructions":"Be kind."`, 1)}
-		case wire.Listen:
+		case protocol.Listen:
 			listens <- string(raw)
 			if strings.Contains(string(raw), "no:") {
 				raw = json.RawMessage(`{}`)
 			}
-			return []string{`{"jsonrpc":"2.0","method":"` + wire.Acknowledged + `","params":{"notifications":` + string(raw) +
-				`,"_meta":{"` + wire.MetaSubscription + `":$ID}}}`}
-		case wire.ReadRes:
+			return []string{`{"jsonrpc":"2.0","method":"` + protocol.Acknowledged + `","params":{"notifications":` + string(raw) +
+				`,"_meta":{"` + protocol.MetaSubscription + `":$ID}}}`}
+		case protocol.ReadRes:
 			return []string{`{"jsonrpc":"2.0","id":$ID,"error":{"code":-32602,"message":"no","data":{"uri":"x:"}}}`}
 		case "level":
 			return []string{`{"jsonrpc":"2.0","id":$ID,"result":{"resultType":"complete","ttlMs":1,"cacheScope":"public","level":"` +
-				m.Text("_meta", wire.MetaLogLevel) + `"}}`}
-		case wire.CallTool:
+				m.Text("_meta", protocol.MetaLogLevel) + `"}}`}
+		case protocol.CallTool:
 			if answers == nil || m.Text("name") == "endless" {
 				return []string{`{"jsonrpc":"2.0","id":$ID,"result":{"resultType":"input_required","requestState":"s","inputRequests":{"k":{"method":"` +
 					m.Text("name") + `"}}}}`}
@@ -234,8 +236,8 @@ func TestOldSessionsWithNewServers(t *testing.T) {
 	if got := ask("4", "level", "{}"); got != `{"jsonrpc":"2.0","id":4,"result":{"level":"error"}}` {
 		t.Errorf("got %s", got)
 	}
-	want(t, ask("5", wire.ReadRes, `{"uri":"x:"}`), "-32002", `"uri":"x:"`)
-	want(t, ask("6", wire.Discover, `{}`), "-32601")
+	want(t, ask("5", protocol.ReadRes, `{"uri":"x:"}`), "-32002", `"uri":"x:"`)
+	want(t, ask("6", protocol.Discover, `{}`), "-32601")
 	want(t, ask("7", "resources/subscribe", `{"uri":"yes:"}`), `"result":{}`)
 	want(t, wait(t, "a listen", listens), "yes:")
 	want(t, ask("8", "resources/subscribe", `{"uri":"no:"}`), "-32602")
@@ -246,7 +248,7 @@ func TestOldSessionsWithNewServers(t *testing.T) {
 		"roots/list":             {`"result":{"roots":[]}`, `"state":"s","answers":{"k":{"roots":[]}}`},
 		"sampling/createMessage": {`"error":{"code":-1,"message":"nobody here"}`, `nobody here`},
 	} {
-		asked, err := wire.Parse([]byte(ask(`"q"`, wire.CallTool, `{"name":"`+name+`"}`)))
+		asked, err := protocol.Parse([]byte(ask(`"q"`, protocol.CallTool, `{"name":"`+name+`"}`)))
 		if err != nil || asked.Method() != name {
 			t.Fatalf("the client is asked %s, %v", asked.Bytes(), err)
 		}
@@ -254,7 +256,7 @@ func TestOldSessionsWithNewServers(t *testing.T) {
 	}
 	line := `{"jsonrpc":"2.0","id":"e","method":"tools/call","params":{"name":"endless"}}`
 	for range 64 {
-		asked, err := wire.Parse([]byte(c.ask(line)))
+		asked, err := protocol.Parse([]byte(c.ask(line)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -266,7 +268,7 @@ func TestOldSessionsWithNewServers(t *testing.T) {
 // Requests before initialize are of no session.
 func TestAYoungSessionBeginsWithInitialize(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, wire.Modern)
+	f := newFixture(t, protocol.Modern)
 	b := open(t, backend.Options{Dial: f.dial, Name: "fixture"})
 	s, err := b.Session(t.Context())
 	if err != nil {
@@ -274,15 +276,15 @@ func TestAYoungSessionBeginsWithInitialize(t *testing.T) {
 	}
 	defer s.Close()
 	for _, method := range []string{"tools/list", "tools/call"} {
-		if err := s.Write(t.Context(), wire.Request("1", method, nil)); err != nil {
+		if err := s.Write(t.Context(), protocol.Request("1", method, nil)); err != nil {
 			t.Fatal(err)
 		}
-		if m, err := s.Read(t.Context()); err != nil || m.Error() == nil || m.Error().Code != wire.InvalidRequest {
+		if m, err := s.Read(t.Context()); err != nil || m.Error() == nil || m.Error().Code != protocol.InvalidRequest {
 			t.Errorf("got %v, %v", m, err)
 		}
 	}
-	hello := map[string]any{"protocolVersion": wire.Legacy, "capabilities": map[string]any{}, "clientInfo": map[string]any{"name": "a", "version": "1"}}
-	for _, m := range []*wire.Message{wire.Request("2", wire.Initialize, hello), wire.Request("3", "tools/list", nil)} { // without waiting
+	hello := map[string]any{"protocolVersion": protocol.Legacy, "capabilities": map[string]any{}, "clientInfo": map[string]any{"name": "a", "version": "1"}}
+	for _, m := range []*protocol.Message{protocol.Request("2", protocol.Initialize, hello), protocol.Request("3", "tools/list", nil)} { // without waiting
 		if err := s.Write(t.Context(), m); err != nil {
 			t.Fatal(err)
 		}
@@ -293,7 +295,7 @@ func TestAYoungSessionBeginsWithInitialize(t *testing.T) {
 		}
 	}
 	s.Close()
-	if err := s.Write(t.Context(), wire.Request("1", "ping", nil)); err == nil {
+	if err := s.Write(t.Context(), protocol.Request("1", "ping", nil)); err == nil {
 		t.Error("a closed session takes messages")
 	}
 	if _, err := s.Read(t.Context()); err != io.EOF {

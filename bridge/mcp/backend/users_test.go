@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/bridge/mcp/backend"
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
 // A log message does not say for which request it is: nobody hears it while it may be for another caller, or another
@@ -25,17 +25,19 @@ func TestLogsOfOthers(t *testing.T) {
 	}{"the same user": {"relay", "ada", 1}, "another user": {"relay", "eve", 0}, "another caller": {"other", "ada", 0}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t, wire.Legacy)
+			f := newFixture(t, protocol.Legacy)
 			b := open(t, backend.Options{Dial: f.dial, Name: "fixture"})
-			ctx, cancel := context.WithCancel(wire.WithUser(wire.WithCaller(t.Context(), c.caller), c.user))
+			ctx, cancel := context.WithCancel(protocol.WithUser(protocol.WithCaller(t.Context(), c.caller), c.user))
 			var others sync.WaitGroup
 			defer others.Wait()
 			defer cancel()
-			others.Go(func() { _, _ = b.Call(ctx, request("1", wire.CallTool, "{}", map[string]any{"name": "hang"}), silent) })
+			others.Go(func() {
+				_, _ = b.Call(ctx, request("1", protocol.CallTool, "{}", map[string]any{"name": "hang"}), silent)
+			})
 			<-f.hung
 			heard := 0
-			m := request("2", wire.CallTool, "{}", map[string]any{"name": "log"}).WithParam(json.RawMessage(`"info"`), "_meta", wire.MetaLogLevel)
-			_, err := b.Call(wire.WithUser(wire.WithCaller(t.Context(), "relay"), "ada"), m, func(*wire.Message) error { heard++; return nil })
+			m := request("2", protocol.CallTool, "{}", map[string]any{"name": "log"}).WithParam(json.RawMessage(`"info"`), "_meta", protocol.MetaLogLevel)
+			_, err := b.Call(protocol.WithUser(protocol.WithCaller(t.Context(), "relay"), "ada"), m, func(*protocol.Message) error { heard++; return nil })
 			if err != nil || heard != c.heard {
 				t.Errorf("heard %d log messages, %v; want %d", heard, err, c.heard)
 			}
@@ -46,13 +48,13 @@ func TestLogsOfOthers(t *testing.T) {
 // A host notes who asks, as the relay says it.
 type host struct{ asked chan [2]string }
 
-func (h host) Call(ctx context.Context, m *wire.Message, _ func(*wire.Message) error) (*wire.Message, error) {
-	raw, _ := m.Param("_meta", wire.MetaUser)
-	h.asked <- [2]string{wire.UserOf(ctx), string(raw)}
-	return wire.Respond(m.ID(), struct{}{}), nil
+func (h host) Call(ctx context.Context, m *protocol.Message, _ func(*protocol.Message) error) (*protocol.Message, error) {
+	raw, _ := m.Param("_meta", protocol.MetaUser)
+	h.asked <- [2]string{protocol.UserOf(ctx), string(raw)}
+	return protocol.Respond(m.ID(), struct{}{}), nil
 }
 
-func (host) Session(context.Context) (wire.Conn, error) { panic("there are none") }
+func (host) Session(context.Context) (protocol.Conn, error) { panic("there are none") }
 
 // Which of its users asks is said by a relay, and not by them; and a server never sees it.
 func TestUsersOfARelay(t *testing.T) {
@@ -76,11 +78,11 @@ func TestUsersOfARelay(t *testing.T) {
 		"a long name":     {"", `"` + strings.Repeat("x", 999) + `"`, 64, true},
 		"what is no name": {"", `{"a":1}`, 0, true},
 	} {
-		m := request("1", "tools/list", "{}", nil).WithParam(json.RawMessage(c.tag), "_meta", wire.MetaUser)
+		m := request("1", "tools/list", "{}", nil).WithParam(json.RawMessage(c.tag), "_meta", protocol.MetaUser)
 		if c.direct {
 			err = hostile.Write(t.Context(), m)
 		} else {
-			_, err = relay.Call(wire.WithCaller(t.Context(), c.caller), m, silent)
+			_, err = relay.Call(protocol.WithCaller(t.Context(), c.caller), m, silent)
 		}
 		if got := wait(t, "the request", h.asked); err != nil || len(got[0]) != c.bytes || got[0] == "forged" || got[1] != "" {
 			t.Errorf("%s: the host has %q, %v", name, got, err)
@@ -102,7 +104,7 @@ func TestAServerThatDoesNotReadAnswers(t *testing.T) {
 		return `{"jsonrpc":"2.0","id":"` + id + `","method":"elicitation/create","params":{"message":"?","requestedSchema":{}}}`
 	}
 	serve := func(there net.Conn) {
-		c := wire.Lines(there)
+		c := protocol.Lines(there)
 		defer c.Close()
 		say := func(line string) { _, _ = there.Write([]byte(line + "\n")) }
 		for {
@@ -111,7 +113,7 @@ func TestAServerThatDoesNotReadAnswers(t *testing.T) {
 			case err != nil:
 				return
 			case !m.IsRequest():
-			case m.Method() == wire.Initialize:
+			case m.Method() == protocol.Initialize:
 				say(`{"jsonrpc":"2.0","id":` + string(m.ID()) + `,"result":{"protocolVersion":"2025-11-25","capabilities":{}}}`)
 			case m.Text("name") == "ask":
 				say(question("one"))
@@ -120,7 +122,7 @@ func TestAServerThatDoesNotReadAnswers(t *testing.T) {
 				close(stuck)
 				<-over
 				return
-			case m.Method() == wire.CallTool:
+			case m.Method() == protocol.CallTool:
 				say(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
 				say(`{"jsonrpc":"2.0","id":` + string(m.ID()) + `,"result":{}}`)
 			default:
@@ -128,13 +130,13 @@ func TestAServerThatDoesNotReadAnswers(t *testing.T) {
 			}
 		}
 	}
-	b := open(t, backend.Options{Name: "stuck", Dial: func(context.Context) (wire.Conn, error) {
+	b := open(t, backend.Options{Name: "stuck", Dial: func(context.Context) (protocol.Conn, error) {
 		here, there := net.Pipe()
 		go serve(there)
-		return wire.Lines(here), nil
+		return protocol.Lines(here), nil
 	}})
 	word, requests := state(t, b, "ada")
-	ctx, cancel := context.WithCancel(wire.WithCaller(t.Context(), "ada"))
+	ctx, cancel := context.WithCancel(protocol.WithCaller(t.Context(), "ada"))
 	var ada sync.WaitGroup
 	defer ada.Wait()
 	defer cancel()
@@ -142,10 +144,10 @@ func TestAServerThatDoesNotReadAnswers(t *testing.T) {
 		_, _ = b.Call(ctx, askTool("2", map[string]any{"requestState": word, "inputResponses": answers(requests)}), silent)
 	})
 	<-stuck
-	eve, done := context.WithTimeout(wire.WithCaller(t.Context(), "eve"), patience)
+	eve, done := context.WithTimeout(protocol.WithCaller(t.Context(), "eve"), patience)
 	defer done()
 	for range 10 {
-		if _, err := b.Call(eve, request("3", wire.CallTool, all, map[string]any{"name": "tell"}), silent); err != nil {
+		if _, err := b.Call(eve, request("3", protocol.CallTool, all, map[string]any{"name": "tell"}), silent); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Millisecond) // what was asked second is taken by now
@@ -157,9 +159,9 @@ func TestAServerThatDoesNotReadAnswers(t *testing.T) {
 func TestAServerThatTakesNoSubscription(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := open(t, backend.Options{Name: "slow", Dial: scripted(func(m *wire.Message) []string {
+		b := open(t, backend.Options{Name: "slow", Dial: scripted(func(m *protocol.Message) []string {
 			switch {
-			case m.Method() == wire.Initialize:
+			case m.Method() == protocol.Initialize:
 				return []string{`{"jsonrpc":"2.0","id":$ID,"result":{"protocolVersion":"2025-11-25","capabilities":{"resources":{"subscribe":true}}}}`}
 			case m.Text("uri") == "test://0":
 				return []string{`{"jsonrpc":"2.0","id":$ID,"result":{}}`, `{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"test://0"}}`}
@@ -172,7 +174,7 @@ func TestAServerThatTakesNoSubscription(t *testing.T) {
 		for i := range 20 {
 			uris = append(uris, fmt.Sprint("test://", i))
 		}
-		listen := request("1", wire.Listen, "{}", map[string]any{"notifications": map[string]any{"resourceSubscriptions": uris}})
+		listen := request("1", protocol.Listen, "{}", map[string]any{"notifications": map[string]any{"resourceSubscriptions": uris}})
 		ctx, cancel := context.WithCancel(t.Context())
 		said := make(chan string, 9)
 		var ada sync.WaitGroup
@@ -180,9 +182,9 @@ func TestAServerThatTakesNoSubscription(t *testing.T) {
 		defer cancel()
 		begun := time.Now()
 		ada.Go(func() {
-			_, _ = b.Call(ctx, listen, func(n *wire.Message) error { said <- n.Method(); return nil })
+			_, _ = b.Call(ctx, listen, func(n *protocol.Message) error { said <- n.Method(); return nil })
 		})
-		if first, second := <-said, <-said; first != wire.Acknowledged || second != wire.ResourceUpdated || time.Since(begun) > 15*time.Second {
+		if first, second := <-said, <-said; first != protocol.Acknowledged || second != protocol.ResourceUpdated || time.Since(begun) > 15*time.Second {
 			t.Fatalf("heard %s and %s after %v", first, second, time.Since(begun))
 		}
 		var others sync.WaitGroup

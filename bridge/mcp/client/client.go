@@ -22,7 +22,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/oauth"
 )
@@ -42,7 +42,7 @@ const (
 type Options struct {
 	URL string
 	// Params returns the arguments of a tool that headers repeat; nil knows of none.
-	Params func(tool string) []wire.Param
+	Params func(tool string) []protocol.Param
 	// Login adds to requests what they need to be let in; nil adds nothing.
 	Login *Login
 	// Transport makes the requests; nil means that of net/http.
@@ -52,8 +52,8 @@ type Options struct {
 }
 
 // Dial returns a connection, which ends with ctx or with Close. Nothing is asked before something is written.
-func Dial(ctx context.Context, o Options) wire.Conn {
-	c := &conn{o: o, in: make(chan *wire.Message, 64), room: make(chan struct{}, maxPosts), posts: map[wire.ID]context.CancelFunc{}}
+func Dial(ctx context.Context, o Options) protocol.Conn {
+	c := &conn{o: o, in: make(chan *protocol.Message, 64), room: make(chan struct{}, maxPosts), posts: map[protocol.ID]context.CancelFunc{}}
 	c.ctx, c.cancel = context.WithCancel(ctx)
 	c.http = &http.Client{Transport: cmp.Or(o.Transport, http.DefaultTransport), CheckRedirect: stay}
 	return c
@@ -72,7 +72,7 @@ type conn struct {
 	http   *http.Client
 	ctx    context.Context
 	cancel context.CancelFunc
-	in     chan *wire.Message
+	in     chan *protocol.Message
 	room   chan struct{}
 	work   sync.WaitGroup
 
@@ -80,8 +80,8 @@ type conn struct {
 
 	// The rest is owned by mu.
 	mu      sync.Mutex
-	posts   map[wire.ID]context.CancelFunc // modern requests that wait
-	first   *wire.Message                  // initialize, of a session
+	posts   map[protocol.ID]context.CancelFunc // modern requests that wait
+	first   *protocol.Message                  // initialize, of a session
 	session string
 	version string
 	pair    *pair // to a server of 2024-11-05
@@ -89,8 +89,8 @@ type conn struct {
 	closed  bool
 }
 
-// Read implements [wire.Conn].
-func (c *conn) Read(ctx context.Context) (*wire.Message, error) {
+// Read implements [protocol.Conn].
+func (c *conn) Read(ctx context.Context) (*protocol.Message, error) {
 	select {
 	case m := <-c.in:
 		return m, nil
@@ -101,10 +101,10 @@ func (c *conn) Read(ctx context.Context) (*wire.Message, error) {
 	}
 }
 
-// Write implements [wire.Conn]. It returns before a request is answered, and after a notification was taken: what comes after it may
+// Write implements [protocol.Conn]. It returns before a request is answered, and after a notification was taken: what comes after it may
 // depend on it.
-func (c *conn) Write(ctx context.Context, m *wire.Message) error {
-	if m.Method() == wire.Cancelled && c.drop(m) {
+func (c *conn) Write(ctx context.Context, m *protocol.Message) error {
+	if m.Method() == protocol.Cancelled && c.drop(m) {
 		return nil // who closes a request cancels it (2026-07-28, "Cancellation")
 	}
 	if !m.IsRequest() {
@@ -114,7 +114,7 @@ func (c *conn) Write(ctx context.Context, m *wire.Message) error {
 		if e := c.exchange(ctx, m, nil); e != nil {
 			return failure(e)
 		}
-		if m.Method() == wire.Initialized {
+		if m.Method() == protocol.Initialized {
 			c.listen()
 		}
 		return nil
@@ -138,7 +138,7 @@ func (c *conn) Write(ctx context.Context, m *wire.Message) error {
 }
 
 // start runs f in a goroutine that Close waits for.
-func (c *conn) start(m *wire.Message, cancel context.CancelFunc, f func()) bool {
+func (c *conn) start(m *protocol.Message, cancel context.CancelFunc, f func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -147,7 +147,7 @@ func (c *conn) start(m *wire.Message, cancel context.CancelFunc, f func()) bool 
 	if m != nil && m.IsModern() {
 		c.posts[m.ID()] = cancel
 	}
-	if m != nil && m.Method() == wire.Initialize {
+	if m != nil && m.Method() == protocol.Initialize {
 		c.first = m
 	}
 	c.work.Go(f)
@@ -155,11 +155,11 @@ func (c *conn) start(m *wire.Message, cancel context.CancelFunc, f func()) bool 
 }
 
 // drop ends the modern request that a notification cancels; false if there is none.
-func (c *conn) drop(m *wire.Message) bool {
+func (c *conn) drop(m *protocol.Message) bool {
 	raw, _ := m.Param("requestId")
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	cancel := c.posts[wire.ID(raw)]
+	cancel := c.posts[protocol.ID(raw)]
 	if cancel != nil {
 		cancel()
 	}
@@ -167,11 +167,11 @@ func (c *conn) drop(m *wire.Message) bool {
 }
 
 // request posts a request and passes on what comes of it: a response always, unless the request was cancelled.
-func (c *conn) request(ctx context.Context, m *wire.Message) {
+func (c *conn) request(ctx context.Context, m *protocol.Message) {
 	answered := false
-	e := c.exchange(ctx, m, func(r *wire.Message) {
+	e := c.exchange(ctx, m, func(r *protocol.Message) {
 		if r.IsResponse() && r.ID() == "" {
-			r = wire.Refuse(m.ID(), r.Error()) // the server could not read the id, and answers all the same
+			r = protocol.Refuse(m.ID(), r.Error()) // the server could not read the id, and answers all the same
 		}
 		answered = answered || r.IsResponse() && r.ID() == m.ID()
 		if m.Method() == "tools/list" && m.IsModern() {
@@ -190,19 +190,19 @@ func (c *conn) request(ctx context.Context, m *wire.Message) {
 	case ctx.Err() != nil && !m.IsModern():
 		c.abandon(m)
 	case e != nil && ctx.Err() == nil:
-		c.pass(wire.Refuse(m.ID(), e))
+		c.pass(protocol.Refuse(m.ID(), e))
 	}
 }
 
 // abandon tells the server of a session that nobody waits any more for a request: that the connection ends, or even the session, is no
 // reason for it to stop (2025-11-25, "Cancellation").
-func (c *conn) abandon(m *wire.Message) {
-	if m.Method() == wire.Initialize {
+func (c *conn) abandon(m *protocol.Message) {
+	if m.Method() == protocol.Initialize {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), goodbye)
 	defer cancel()
-	n := wire.Request("", wire.Cancelled, map[string]any{"requestId": json.RawMessage(m.ID()), "reason": "the connection is closed"})
+	n := protocol.Request("", protocol.Cancelled, map[string]any{"requestId": json.RawMessage(m.ID()), "reason": "the connection is closed"})
 	c.mu.Lock()
 	pair := c.pair
 	c.mu.Unlock()
@@ -215,7 +215,7 @@ func (c *conn) abandon(m *wire.Message) {
 	}
 }
 
-func (c *conn) pass(m *wire.Message) {
+func (c *conn) pass(m *protocol.Message) {
 	select {
 	case c.in <- m:
 	case <-c.ctx.Done():
@@ -224,7 +224,7 @@ func (c *conn) pass(m *wire.Message) {
 
 // exchange posts m, and gives what comes back to take. A server that wants to be logged in at, and one that has forgotten the session,
 // are asked once more.
-func (c *conn) exchange(ctx context.Context, m *wire.Message, take func(*wire.Message)) *wire.Error {
+func (c *conn) exchange(ctx context.Context, m *protocol.Message, take func(*protocol.Message)) *protocol.Error {
 	c.mu.Lock()
 	pair := c.pair
 	c.mu.Unlock()
@@ -233,14 +233,14 @@ func (c *conn) exchange(ctx context.Context, m *wire.Message, take func(*wire.Me
 	}
 	for renewed := false; ; renewed = true {
 		session := ""
-		resp, e := c.admitted(ctx, func() (resp *http.Response, e *wire.Error) {
+		resp, e := c.admitted(ctx, func() (resp *http.Response, e *protocol.Error) {
 			resp, session, e = c.post(ctx, m)
 			return resp, e
 		})
 		if e != nil {
 			return e
 		}
-		if resp.StatusCode != http.StatusNotFound || session == "" || renewed || m.Method() == wire.Initialize {
+		if resp.StatusCode != http.StatusNotFound || session == "" || renewed || m.Method() == protocol.Initialize {
 			defer resp.Body.Close()
 			return c.answer(ctx, m, resp, take)
 		}
@@ -252,7 +252,7 @@ func (c *conn) exchange(ctx context.Context, m *wire.Message, take func(*wire.Me
 }
 
 // admitted is the answer to a request, which is made again after a login if it was denied.
-func (c *conn) admitted(ctx context.Context, ask func() (*http.Response, *wire.Error)) (*http.Response, *wire.Error) {
+func (c *conn) admitted(ctx context.Context, ask func() (*http.Response, *protocol.Error)) (*http.Response, *protocol.Error) {
 	for logins := 0; ; logins++ {
 		resp, e := ask()
 		if e != nil || c.o.Login == nil || logins == maxLogins {
@@ -281,7 +281,7 @@ func drain(resp *http.Response) {
 }
 
 // post sends m, with the headers of its era.
-func (c *conn) post(ctx context.Context, m *wire.Message) (_ *http.Response, session string, _ *wire.Error) {
+func (c *conn) post(ctx context.Context, m *protocol.Message) (_ *http.Response, session string, _ *protocol.Error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.o.URL, bytes.NewReader(m.Bytes()))
 	if err != nil {
 		return nil, "", refused(interact.Usage, "", "%v", err)
@@ -298,7 +298,7 @@ func (c *conn) post(ctx context.Context, m *wire.Message) (_ *http.Response, ses
 }
 
 // do asks the server, logged in.
-func (c *conn) do(req *http.Request) (*http.Response, *wire.Error) {
+func (c *conn) do(req *http.Request) (*http.Response, *protocol.Error) {
 	if c.o.Login != nil {
 		c.o.Login.Add(req.Context(), req)
 	}
@@ -311,7 +311,7 @@ func (c *conn) do(req *http.Request) (*http.Response, *wire.Error) {
 }
 
 // answer reads what the server answers to m.
-func (c *conn) answer(ctx context.Context, m *wire.Message, resp *http.Response, take func(*wire.Message)) *wire.Error {
+func (c *conn) answer(ctx context.Context, m *protocol.Message, resp *http.Response, take func(*protocol.Message)) *protocol.Error {
 	ok := resp.StatusCode >= 200 && resp.StatusCode < 300
 	switch media := interact.MediaType(resp.Header.Get("Content-Type")); {
 	case ok && (take == nil || resp.StatusCode == http.StatusAccepted):
@@ -320,34 +320,34 @@ func (c *conn) answer(ctx context.Context, m *wire.Message, resp *http.Response,
 		c.note(m, resp.Header, nil)
 		return c.stream(ctx, m, resp, take)
 	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, wire.MaxMessage+1))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, protocol.MaxMessage+1))
 	if err != nil {
 		return refused(interact.Unreachable, "ask again", "the connection broke in the answer")
 	}
-	r, bad := wire.Parse(bytes.TrimSpace(body))
+	r, bad := protocol.Parse(bytes.TrimSpace(body))
 	switch {
 	case r != nil && bad == nil && r.IsResponse() && take != nil:
 		c.note(m, resp.Header, r)
 		take(r)
 		return nil
-	case ok && len(body) > wire.MaxMessage:
+	case ok && len(body) > protocol.MaxMessage:
 		return refused(interact.TooLarge, "ask for less", "the answer of the server is too large")
 	case ok:
 		return refused(interact.AgentFailed, "is this the address of an MCP server?", "the server answers with what is no message of MCP")
 	}
-	if m.Method() == wire.Initialize && notPosted(resp.StatusCode) {
+	if m.Method() == protocol.Initialize && notPosted(resp.StatusCode) {
 		return c.older(ctx, m, resp, take)
 	}
 	if refusesMethods[resp.StatusCode] && !m.IsModern() && !methods[m.Method()] {
 		name := interact.Readable(interact.Clip(m.Method(), 128))
-		return wire.Errorf(wire.UnknownMethod, "the MCP server answers %d to %s, which is no method of MCP", resp.StatusCode, name)
+		return protocol.Errorf(protocol.UnknownMethod, "the MCP server answers %d to %s, which is no method of MCP", resp.StatusCode, name)
 	}
 	return status(resp)
 }
 
 // methods are those of the old era. Some servers refuse all others in the words of HTTP, which say nothing of why.
 var (
-	methods = map[string]bool{wire.Initialize: true, wire.Initialized: true, "ping": true, "logging/setLevel": true,
+	methods = map[string]bool{protocol.Initialize: true, protocol.Initialized: true, "ping": true, "logging/setLevel": true,
 		"completion/complete": true, "tools/list": true, "tools/call": true, "prompts/list": true, "prompts/get": true,
 		"resources/list": true, "resources/templates/list": true, "resources/read": true, "resources/subscribe": true,
 		"resources/unsubscribe": true}
@@ -360,7 +360,7 @@ func notPosted(code int) bool {
 }
 
 // older asks a server that does not take m as a post in the way of 2024-11-05. If it does not speak that either, its first answer stands.
-func (c *conn) older(ctx context.Context, m *wire.Message, resp *http.Response, take func(*wire.Message)) *wire.Error {
+func (c *conn) older(ctx context.Context, m *protocol.Message, resp *http.Response, take func(*protocol.Message)) *protocol.Error {
 	p, e := c.begin(ctx)
 	if e != nil {
 		return status(resp)
@@ -376,8 +376,8 @@ func (c *conn) older(ctx context.Context, m *wire.Message, resp *http.Response, 
 }
 
 // note remembers the session that the answer to initialize begins.
-func (c *conn) note(m *wire.Message, h http.Header, r *wire.Message) {
-	if m.Method() != wire.Initialize {
+func (c *conn) note(m *protocol.Message, h http.Header, r *protocol.Message) {
+	if m.Method() != protocol.Initialize {
 		return
 	}
 	c.mu.Lock()
@@ -394,10 +394,10 @@ func (c *conn) note(m *wire.Message, h http.Header, r *wire.Message) {
 
 // stream passes on the messages of an event stream until it has the response to m. One that breaks is resumed, where the server lets it
 // be (2025-11-25, "Resumability").
-func (c *conn) stream(ctx context.Context, m *wire.Message, resp *http.Response, take func(*wire.Message)) *wire.Error {
+func (c *conn) stream(ctx context.Context, m *protocol.Message, resp *http.Response, take func(*protocol.Message)) *protocol.Error {
 	s := &events{wait: resumeWait}
 	done := false
-	got := func(r *wire.Message) {
+	got := func(r *protocol.Message) {
 		if r.IsResponse() && r.ID() == m.ID() {
 			c.note(m, http.Header{}, r)
 			done = true
@@ -411,7 +411,7 @@ func (c *conn) stream(ctx context.Context, m *wire.Message, resp *http.Response,
 		switch {
 		case done:
 			return nil
-		case errors.As(err, new(*wire.Error)):
+		case errors.As(err, new(*protocol.Error)):
 			return refused(interact.TooLarge, "ask for less", "an event of the server is too large")
 		case s.id == "" || m.IsModern() || ctx.Err() != nil:
 			return nil
@@ -420,7 +420,7 @@ func (c *conn) stream(ctx context.Context, m *wire.Message, resp *http.Response,
 		case tries == maxResumes:
 			return nil
 		}
-		var e *wire.Error
+		var e *protocol.Error
 		if resp, e = c.get(ctx, s); e != nil {
 			return e
 		}
@@ -428,7 +428,7 @@ func (c *conn) stream(ctx context.Context, m *wire.Message, resp *http.Response,
 }
 
 // get asks for the events after the last of s.
-func (c *conn) get(ctx context.Context, s *events) (*http.Response, *wire.Error) {
+func (c *conn) get(ctx context.Context, s *events) (*http.Response, *protocol.Error) {
 	if s.id != "" {
 		select {
 		case <-time.After(min(s.wait, maxWait)):
@@ -436,7 +436,7 @@ func (c *conn) get(ctx context.Context, s *events) (*http.Response, *wire.Error)
 			return nil, refused(interact.Cancelled, "", "the connection was closed")
 		}
 	}
-	resp, e := c.admitted(ctx, func() (*http.Response, *wire.Error) {
+	resp, e := c.admitted(ctx, func() (*http.Response, *protocol.Error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.o.URL, nil)
 		if err != nil {
 			return nil, refused(interact.Usage, "", "%v", err)
@@ -498,10 +498,10 @@ func (c *conn) listen() {
 }
 
 // againID is the id of what begins a session again.
-const againID wire.ID = `"lmosd-again"`
+const againID protocol.ID = `"lmosd-again"`
 
 // renew begins the session again that the server has forgotten, unless somebody has.
-func (c *conn) renew(ctx context.Context, forgotten string) *wire.Error {
+func (c *conn) renew(ctx context.Context, forgotten string) *protocol.Error {
 	c.renewing.Lock()
 	defer c.renewing.Unlock()
 	c.mu.Lock()
@@ -513,18 +513,18 @@ func (c *conn) renew(ctx context.Context, forgotten string) *wire.Error {
 	if fresh {
 		return nil
 	}
-	var refusal *wire.Error
-	if e := c.exchange(ctx, first.WithID(againID), func(r *wire.Message) { refusal = r.Error() }); e != nil || refusal != nil {
+	var refusal *protocol.Error
+	if e := c.exchange(ctx, first.WithID(againID), func(r *protocol.Message) { refusal = r.Error() }); e != nil || refusal != nil {
 		return cmp.Or(e, refusal)
 	}
-	e := c.exchange(ctx, wire.Request("", wire.Initialized, nil), nil)
+	e := c.exchange(ctx, protocol.Request("", protocol.Initialized, nil), nil)
 	if e == nil {
 		c.listen()
 	}
 	return e
 }
 
-// Close implements [wire.Conn]. A session is ended at the server, too.
+// Close implements [protocol.Conn]. A session is ended at the server, too.
 func (c *conn) Close() error {
 	c.mu.Lock()
 	again, session := c.closed, c.session
@@ -555,7 +555,7 @@ var statuses = map[int]interact.Code{
 	http.StatusGatewayTimeout: interact.Timeout, http.StatusRequestTimeout: interact.Timeout,
 }
 
-func status(resp *http.Response) *wire.Error {
+func status(resp *http.Response) *protocol.Error {
 	hint := "is this the address of an MCP server?"
 	code, known := statuses[resp.StatusCode]
 	if !known {
@@ -568,11 +568,11 @@ func status(resp *http.Response) *wire.Error {
 }
 
 // refused is an error of lmosd's own.
-func refused(code interact.Code, hint, format string, args ...any) *wire.Error {
-	return wire.Errorf(wire.InternalError, "%s", fmt.Sprintf(format, args...)).With(map[string]any{"code": code.String(), "hint": hint})
+func refused(code interact.Code, hint, format string, args ...any) *protocol.Error {
+	return protocol.Errorf(protocol.InternalError, "%s", fmt.Sprintf(format, args...)).With(map[string]any{"code": code.String(), "hint": hint})
 }
 
 // failure is a refusal as an error of Write.
-func failure(e *wire.Error) error {
+func failure(e *protocol.Error) error {
 	return interact.Errorf(interact.Unreachable, "try again later", "%s", strings.TrimSpace(e.Message))
 }

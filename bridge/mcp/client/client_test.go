@@ -21,7 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lmosd/lmosd/bridge/mcp/backend"
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact/credentials"
 )
 
@@ -32,9 +32,9 @@ var object = json.RawMessage(`{"type":"object","properties":{"where":{"type":"st
 // served is a server of the Go SDK over HTTP, of the new era or the old.
 func served(t *testing.T, modern bool, around func(http.Handler) http.Handler) (string, *sdk.Server) {
 	t.Helper()
-	versions := []string{wire.Legacy}
+	versions := []string{protocol.Legacy}
 	if modern {
-		versions = []string{wire.Modern}
+		versions = []string{protocol.Modern}
 	}
 	s := sdk.NewServer(&sdk.Implementation{Name: "web", Version: "1"}, &sdk.ServerOptions{SupportedProtocolVersions: versions})
 	s.AddTool(&sdk.Tool{Name: "say", InputSchema: object}, func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
@@ -61,8 +61,8 @@ func dialled(t *testing.T, o Options) *backend.Backend {
 	t.Helper()
 	transport := &http.Transport{}
 	o.Transport = transport
-	o.Params = func(string) []wire.Param { return []wire.Param{{Header: "Where", Path: []string{"where"}}} }
-	b := backend.New(backend.Options{Name: "web", Silent: time.Minute, Dial: func(ctx context.Context) (wire.Conn, error) { return Dial(ctx, o), nil }})
+	o.Params = func(string) []protocol.Param { return []protocol.Param{{Header: "Where", Path: []string{"where"}}} }
+	b := backend.New(backend.Options{Name: "web", Silent: time.Minute, Dial: func(ctx context.Context) (protocol.Conn, error) { return Dial(ctx, o), nil }})
 	t.Cleanup(transport.CloseIdleConnections)
 	t.Cleanup(b.Close)
 	return b
@@ -73,9 +73,9 @@ func call(t *testing.T, b *backend.Backend, where string) (string, []string, err
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var said []string
-	r, err := b.Call(ctx, wire.Request("7", wire.CallTool, map[string]any{"name": "say", "arguments": map[string]string{"where": where},
-		"_meta": map[string]any{wire.MetaVersion: wire.Modern, wire.MetaCapabilities: struct{}{}, "progressToken": "p"}}),
-		func(n *wire.Message) error { said = append(said, n.Method()); return nil })
+	r, err := b.Call(ctx, protocol.Request("7", protocol.CallTool, map[string]any{"name": "say", "arguments": map[string]string{"where": where},
+		"_meta": map[string]any{protocol.MetaVersion: protocol.Modern, protocol.MetaCapabilities: struct{}{}, "progressToken": "p"}}),
+		func(n *protocol.Message) error { said = append(said, n.Method()); return nil })
 	if err != nil {
 		return "", said, err
 	}
@@ -90,15 +90,15 @@ func TestServers(t *testing.T) {
 		b := dialled(t, Options{URL: at})
 		for _, where := range []string{"Bonn", "Köln ", "=?base64?x?="} {
 			got, said, err := call(t, b, where)
-			if err != nil || !strings.Contains(got, where) || !slices.Equal(said, []string{wire.Progress}) {
+			if err != nil || !strings.Contains(got, where) || !slices.Equal(said, []string{protocol.Progress}) {
 				t.Errorf("modern %v: %q: %s, %q, %v", modern, where, got, said, err)
 			}
 		}
 		if info, err := b.Info(t.Context()); err != nil || info.Modern != modern || info.Server.Name != "web" {
 			t.Errorf("modern %v: it is %+v, %v", modern, info, err)
 		}
-		odd := wire.Request("8", "odd/method", map[string]any{"_meta": map[string]any{wire.MetaVersion: wire.Modern, wire.MetaCapabilities: struct{}{}}})
-		if r, err := b.Call(t.Context(), odd, func(*wire.Message) error { return nil }); err != nil || r.Error() == nil || r.Error().Code != wire.UnknownMethod {
+		odd := protocol.Request("8", "odd/method", map[string]any{"_meta": map[string]any{protocol.MetaVersion: protocol.Modern, protocol.MetaCapabilities: struct{}{}}})
+		if r, err := b.Call(t.Context(), odd, func(*protocol.Message) error { return nil }); err != nil || r.Error() == nil || r.Error().Code != protocol.UnknownMethod {
 			t.Errorf("modern %v: a method that is none: %v, %v", modern, r, err)
 		}
 	}
@@ -121,7 +121,7 @@ func TestTheOldestServers(t *testing.T) {
 		for end := time.Now().Add(10 * time.Second); i > 0 && !strings.Contains(got, "Bonn") && time.Now().Before(end); {
 			got, said, err = call(t, b, "Bonn") // the one before saw the end, as an error or as an answer that says so
 		}
-		if err != nil || !strings.Contains(got, "Bonn") || !slices.Equal(said, []string{wire.Progress}) {
+		if err != nil || !strings.Contains(got, "Bonn") || !slices.Equal(said, []string{protocol.Progress}) {
 			t.Errorf("call %d: %s, %q, %v", i, got, said, err)
 		}
 		if info, err := b.Info(t.Context()); err != nil || info.Modern || info.Server.Name != "oldest" {
@@ -167,7 +167,7 @@ func TestToolsWithBadHeaders(t *testing.T) {
 		"all are":     {`[{"name":"bad","inputSchema":{"properties":{"a":{"type":"object","x-mcp-header":"A"}}}}]`, `[]`},
 		"no list":     {`{"x-mcp-header":1}`, `{"x-mcp-header":1}`},
 	} {
-		m, err := wire.Parse([]byte(`{"jsonrpc":"2.0","id":1,"result":{"tools":` + test.tools + `,"ttlMs":0}}`))
+		m, err := protocol.Parse([]byte(`{"jsonrpc":"2.0","id":1,"result":{"tools":` + test.tools + `,"ttlMs":0}}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +205,7 @@ func TestForgottenSession(t *testing.T) {
 // An answer whose stream breaks is not lost: an old server that remembers its events gives the rest.
 func TestABrokenStream(t *testing.T) {
 	t.Parallel()
-	s := sdk.NewServer(&sdk.Implementation{Name: "web", Version: "1"}, &sdk.ServerOptions{SupportedProtocolVersions: []string{wire.Legacy}})
+	s := sdk.NewServer(&sdk.Implementation{Name: "web", Version: "1"}, &sdk.ServerOptions{SupportedProtocolVersions: []string{protocol.Legacy}})
 	begun, broken := make(chan struct{}), make(chan struct{})
 	s.AddTool(&sdk.Tool{Name: "say", InputSchema: object}, func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		_ = r.Session.NotifyProgress(ctx, &sdk.ProgressNotificationParams{ProgressToken: r.Params.GetProgressToken(), Progress: 1})
@@ -246,8 +246,8 @@ func TestHears(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	heard := 0
-	_, _ = b.Call(ctx, wire.Request("1", wire.Listen, map[string]any{"notifications": map[string]any{"toolsListChanged": true},
-		"_meta": map[string]any{wire.MetaVersion: wire.Modern, wire.MetaCapabilities: struct{}{}}}), func(n *wire.Message) error {
+	_, _ = b.Call(ctx, protocol.Request("1", protocol.Listen, map[string]any{"notifications": map[string]any{"toolsListChanged": true},
+		"_meta": map[string]any{protocol.MetaVersion: protocol.Modern, protocol.MetaCapabilities: struct{}{}}}), func(n *protocol.Message) error {
 		if heard++; n.Method() == "notifications/tools/list_changed" {
 			return io.EOF
 		}
@@ -303,7 +303,7 @@ func TestBadServers(t *testing.T) {
 	} {
 		site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
-			m, err := wire.Parse(body)
+			m, err := protocol.Parse(body)
 			if err != nil {
 				w.WriteHeader(http.StatusMethodNotAllowed) // a GET
 				return
@@ -351,8 +351,8 @@ func TestLeaves(t *testing.T) {
 	b := dialled(t, Options{URL: at})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-asked; cancel() }()
-	_, err := b.Call(ctx, wire.Request("7", wire.CallTool, map[string]any{"name": "say",
-		"_meta": map[string]any{wire.MetaVersion: wire.Modern, wire.MetaCapabilities: struct{}{}}}), func(*wire.Message) error { return nil })
+	_, err := b.Call(ctx, protocol.Request("7", protocol.CallTool, map[string]any{"name": "say",
+		"_meta": map[string]any{protocol.MetaVersion: protocol.Modern, protocol.MetaCapabilities: struct{}{}}}), func(*protocol.Message) error { return nil })
 	if <-left; err == nil {
 		t.Error("a call that was left has an answer")
 	}
@@ -449,13 +449,13 @@ func FuzzEvents(f *testing.F) {
 	f.Add([]byte("data: {}\n\ndata\n\nid\n\n"))
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		s := &events{}
-		_ = s.read(strings.NewReader(string(stream)), func(m *wire.Message) {
-			if again, err := wire.Parse(m.Bytes()); err != nil || string(again.Bytes()) != string(m.Bytes()) {
+		_ = s.read(strings.NewReader(string(stream)), func(m *protocol.Message) {
+			if again, err := protocol.Parse(m.Bytes()); err != nil || string(again.Bytes()) != string(m.Bytes()) {
 				t.Fatalf("%s: %v", m.Bytes(), err)
 			}
 		})
 		value := encode(string(stream))
-		if back, err := wire.DecodeHeader(value); err != nil || back != string(stream) {
+		if back, err := protocol.DecodeHeader(value); err != nil || back != string(stream) {
 			t.Fatalf("%q is %q and then %q, %v", stream, value, back, err)
 		}
 	})

@@ -19,7 +19,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
 	"github.com/lmosd/lmosd/interact/oauth"
-	"github.com/lmosd/lmosd/internal/outbound"
+	"github.com/lmosd/lmosd/internal/netguard"
 )
 
 const (
@@ -274,7 +274,7 @@ func newFence(l *Login) *fence {
 		plain = http.DefaultTransport.(*http.Transport)
 	}
 	other := plain.Clone()
-	other.DialContext = outbound.Public().DialContext
+	other.DialContext = netguard.Public().DialContext
 	if l.o.Show != nil {
 		other.DialContext = (&net.Dialer{Timeout: asTimeout, Control: notHere}).DialContext
 	}
@@ -325,7 +325,7 @@ func (f *fence) trusts(u *url.URL) bool {
 func notHere(_, addr string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(addr)
 	if at := to.Addr().Unmap(); err != nil || at.IsLoopback() || at.IsLinkLocalUnicast() || at.IsMulticast() || at.IsUnspecified() {
-		return &outbound.Error{Host: addr, Why: "no authorization server is there"}
+		return &netguard.Error{Host: addr, Why: "no authorization server is there"}
 	}
 	return nil
 }

@@ -8,11 +8,11 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
 // maxEvent bounds an event, in bytes.
-const maxEvent = wire.MaxMessage + 64<<10
+const maxEvent = protocol.MaxMessage + 64<<10
 
 // events reads event streams, one after the other (HTML Living Standard §9.2).
 type events struct {
@@ -22,10 +22,10 @@ type events struct {
 	named func(name string, data []byte)
 }
 
-var errLarge = &wire.Error{Code: wire.InvalidRequest, Message: "an event is too large"}
+var errLarge = &protocol.Error{Code: protocol.InvalidRequest, Message: "an event is too large"}
 
 // read gives each message of a stream to take, and returns why it ended: nil at its end. Events that are no messages are skipped.
-func (s *events) read(r io.Reader, take func(*wire.Message)) error {
+func (s *events) read(r io.Reader, take func(*protocol.Message)) error {
 	in := bufio.NewReaderSize(r, 32<<10)
 	var data []byte
 	event := ""
@@ -38,14 +38,14 @@ func (s *events) read(r io.Reader, take func(*wire.Message)) error {
 			return err
 		}
 		if len(line) == 0 {
-			if len(data) > wire.MaxMessage {
+			if len(data) > protocol.MaxMessage {
 				return errLarge
 			}
 			if event != "" && event != "message" {
 				if s.named != nil && len(data) > 0 {
 					s.named(event, data)
 				}
-			} else if m, err := wire.Parse(bytes.Clone(bytes.TrimSpace(data))); len(data) > 0 && err == nil {
+			} else if m, err := protocol.Parse(bytes.Clone(bytes.TrimSpace(data))); len(data) > 0 && err == nil {
 				take(m)
 			}
 			data, event = data[:0], ""

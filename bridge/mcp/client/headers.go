@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/lmosd/lmosd/bridge/mcp/wire"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -25,14 +25,14 @@ func (c *conn) mark(h http.Header) string {
 }
 
 // repeat adds the headers that say again what the body does, for proxies to see (2026-07-28, "Standard headers").
-func (c *conn) repeat(h http.Header, m *wire.Message) {
+func (c *conn) repeat(h http.Header, m *protocol.Message) {
 	h.Set("MCP-Protocol-Version", m.Version())
 	h.Set("Mcp-Method", m.Method())
 	name, about := m.Subject()
 	if about {
 		h.Set("Mcp-Name", encode(name))
 	}
-	if m.Method() != wire.CallTool || c.o.Params == nil {
+	if m.Method() != protocol.CallTool || c.o.Params == nil {
 		return
 	}
 	for _, p := range c.o.Params(name) {
@@ -55,7 +55,7 @@ func encode(text string) string {
 	for i := range len(text) {
 		plain = plain && text[i] >= ' ' && text[i] < 0x7f
 	}
-	if decoded, err := wire.DecodeHeader(text); plain && err == nil && decoded == text {
+	if decoded, err := protocol.DecodeHeader(text); plain && err == nil && decoded == text {
 		return text
 	}
 	return "=?base64?" + base64.StdEncoding.EncodeToString([]byte(text)) + "?="
@@ -63,7 +63,7 @@ func encode(text string) string {
 
 // usable leaves those tools out of a list whose headers nobody could send, as clients over HTTP have to (2026-07-28, "Custom headers from
 // tool parameters").
-func (c *conn) usable(r *wire.Message) *wire.Message {
+func (c *conn) usable(r *protocol.Message) *protocol.Message {
 	raw, _ := r.InResult("tools")
 	var tools []json.RawMessage
 	if !bytes.Contains(raw, []byte("x-mcp-header")) || json.Unmarshal(raw, &tools) != nil {
@@ -76,7 +76,7 @@ func (c *conn) usable(r *wire.Message) *wire.Message {
 			Schema json.RawMessage `json:"inputSchema"`
 		}
 		_ = json.Unmarshal(raw, &tool) // others say what is wrong with it
-		if _, err := wire.Params(tool.Schema); tool.Schema == nil || err == nil {
+		if _, err := protocol.Params(tool.Schema); tool.Schema == nil || err == nil {
 			rest = append(rest, raw)
 		} else if c.o.Log != nil {
 			c.o.Log.Warn("a tool is left out: what its headers are to repeat is said wrongly",

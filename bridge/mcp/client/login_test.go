@@ -27,7 +27,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
-	"github.com/lmosd/lmosd/internal/outbound"
+	"github.com/lmosd/lmosd/internal/netguard"
 )
 
 // An issuer is an authorization server that lets everybody in who asks as the specifications say.
@@ -437,7 +437,7 @@ func TestTheFence(t *testing.T) {
 	}
 	for at, want := range map[string]bool{"169.254.169.254:443": false, "[fe80::1]:443": false, "127.0.0.1:443": false, "[::ffff:127.0.0.1]:443": false,
 		"0.0.0.0:443": false, "10.1.2.3:443": true, "192.0.2.1:443": true} {
-		if err := notHere("tcp", at, nil); (err == nil) != want || err != nil && !errors.As(err, new(*outbound.Error)) {
+		if err := notHere("tcp", at, nil); (err == nil) != want || err != nil && !errors.As(err, new(*netguard.Error)) {
 			t.Errorf("where a person logs in, %s: %v", at, err)
 		}
 	}

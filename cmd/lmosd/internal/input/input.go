@@ -13,7 +13,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
@@ -24,7 +24,7 @@ const MaxInput = 4 << 20
 
 // Read reads the words behind the name of an action or property: k=v, k:=JSON, @file, - (standard input), or, where the
 // schema is one value, that value. It returns JSON, or nil if there are no words.
-func Read(c *console.Console, s *td.Schema, words []string) ([]byte, error) {
+func Read(c *cli.Console, s *td.Schema, words []string) ([]byte, error) {
 	if len(words) != 1 || words[0] != "-" && !strings.HasPrefix(words[0], "@") {
 		return inputOf(s, words)
 	}
@@ -37,7 +37,7 @@ func Read(c *console.Console, s *td.Schema, words []string) ([]byte, error) {
 
 // Content reads a file, or standard input for "-", of at most most bytes: a longer one is [interact.TooLarge], one that cannot be
 // read [interact.Usage].
-func Content(c *console.Console, name string, most int) ([]byte, error) {
+func Content(c *cli.Console, name string, most int) ([]byte, error) {
 	reader := c.Stdin
 	if name != "-" {
 		f, err := os.Open(name)
@@ -64,7 +64,7 @@ func Unreadable(name string, err error) error {
 	if errors.Is(err, syscall.EISDIR) {
 		hint = "name the files in it: " + terminal.Shell(strings.TrimSuffix(name, "/")) + "/*.td.json"
 	}
-	return &interact.Error{Code: interact.Usage, Title: "cannot read " + Called(name), Hint: hint, Err: console.Reason(err)}
+	return &interact.Error{Code: interact.Usage, Title: "cannot read " + Called(name), Hint: hint, Err: cli.Reason(err)}
 }
 
 // whole makes the input of the content of a file: text if the schema is a string, else JSON.
@@ -254,7 +254,7 @@ func withArticle(kind string) string {
 
 // Quoted returns text as JSON. Invalid UTF-8 becomes U+FFFD: JSON has no other bytes.
 func Quoted(text string) []byte {
-	b, err := console.Encode(text, false)
+	b, err := cli.Encode(text, false)
 	if err != nil {
 		panic(err) // a string has always a JSON form
 	}

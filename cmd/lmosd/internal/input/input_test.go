@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -121,19 +121,19 @@ func TestInputFromFiles(t *testing.T) {
 		"@- is standard input, too":     {weatherInput, "@-", "1", "1"},
 		"other bytes become characters": {`{"type":"string"}`, "-", "a\xffb", `"a\ufffdb"`},
 	} {
-		a := console.New(nil, strings.NewReader(test.stdin), &strings.Builder{}, &strings.Builder{})
+		a := cli.New(nil, strings.NewReader(test.stdin), &strings.Builder{}, &strings.Builder{})
 		got, err := Read(a, schema(t, test.schema), []string{test.word})
 		if err != nil || string(got) != test.want {
 			t.Errorf("%s: got %s, %v; want %s", name, got, err, test.want)
 		}
 	}
-	a := console.New(nil, strings.NewReader("no JSON"), &strings.Builder{}, &strings.Builder{})
+	a := cli.New(nil, strings.NewReader("no JSON"), &strings.Builder{}, &strings.Builder{})
 	for word, want := range map[string]interact.Code{"@" + file + "x": interact.Usage, "-": interact.Invalid, "@" + filepath.Dir(file): interact.Usage} {
 		if _, err := Read(a, schema(t, weatherInput), []string{word}); interact.AsError(err) == nil || interact.AsError(err).Code != want {
 			t.Errorf("%s gives %v", word, err)
 		}
 	}
-	if _, err := Content(console.New(nil, strings.NewReader("12345"), nil, nil), "-", 4); interact.AsError(err).Code != interact.TooLarge {
+	if _, err := Content(cli.New(nil, strings.NewReader("12345"), nil, nil), "-", 4); interact.AsError(err).Code != interact.TooLarge {
 		t.Errorf("too much input gives %v", err)
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/clients"
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/mcpclients"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
@@ -25,7 +25,7 @@ import (
 )
 
 // An installer is one execution of the command.
-type installer struct{ *console.Console }
+type installer struct{ *cli.Console }
 
 // An installFlags says what is written where.
 type installFlags struct {
@@ -34,11 +34,11 @@ type installFlags struct {
 }
 
 // NewCommand returns `lmosd install`.
-func NewCommand(c *console.Console) *cobra.Command {
+func NewCommand(c *cli.Console) *cobra.Command {
 	a := &installer{c}
 	var f installFlags
 	cmd := &cobra.Command{
-		Use:   "install <" + strings.Join(clients.Names(), "|") + ">",
+		Use:   "install <" + strings.Join(mcpclients.Names(), "|") + ">",
 		Short: "write lmosd mcp into the configuration of an MCP client",
 		Long: "The client then starts lmosd mcp, and has the whole mesh as an MCP server, or one agent. Everything else in its file\n" +
 			"stays as it is, comments too, and the file as it was is kept beside it, with .bak at the end, or .bak.2 and so on beside\n" +
@@ -48,11 +48,11 @@ func NewCommand(c *console.Console) *cobra.Command {
   lmosd install cursor --thing weather
   lmosd install zed --dry-run
   lmosd install claude --remove`,
-		Annotations: console.About(console.ScopeLocal, console.ReadWrite, "lmosd mcp"),
-		Args:        console.Takes(1, 1),
-		ValidArgs:   clients.Names(),
+		Annotations: cli.About(cli.ScopeLocal, cli.ReadWrite, "lmosd mcp"),
+		Args:        cli.Takes(1, 1),
+		ValidArgs:   mcpclients.Names(),
 		RunE: func(_ *cobra.Command, args []string) error {
-			client, err := clients.Find(args[0])
+			client, err := mcpclients.Find(args[0])
 			if err != nil {
 				return err
 			}
@@ -80,7 +80,7 @@ type installation struct {
 }
 
 // install writes the entry into the client's file, or takes it out.
-func (a *installer) install(c *clients.Client, f installFlags) error {
+func (a *installer) install(c *mcpclients.Client, f installFlags) error {
 	doc := installation{APIVersion: gateway.APIVersion, Kind: "Installation", Client: c.Name, File: f.file, DryRun: f.dryRun}
 	server, err := a.serverEntry(f.thing)
 	if err != nil {
@@ -113,7 +113,7 @@ func (a *installer) install(c *clients.Client, f installFlags) error {
 		failed.Title = doc.File + ": " + failed.Title
 		return &failed
 	}
-	doc.Diff = clients.Diff(doc.File, before, after)
+	doc.Diff = mcpclients.Diff(doc.File, before, after)
 	if doc.Changed = doc.Diff != ""; doc.Changed && !f.dryRun {
 		if doc.Backup, err = replace(doc.File, before, after); err != nil {
 			return unwritable(doc.File, err)
@@ -138,7 +138,7 @@ func behind(file string) string {
 }
 
 // serverEntry is how the client starts this program.
-func (a *installer) serverEntry(thing string) (s clients.Server, err error) {
+func (a *installer) serverEntry(thing string) (s mcpclients.Server, err error) {
 	if s.Command, err = os.Executable(); err != nil {
 		return s, &interact.Error{Code: interact.Internal, Title: "this program does not know where it is", Err: err, Hint: "start it by its path"}
 	}
@@ -155,7 +155,7 @@ func (a *installer) serverEntry(thing string) (s clients.Server, err error) {
 		}
 		if where.flag != "--node" {
 			if word, err = filepath.Abs(word); err != nil {
-				return s, console.Usage("name it from the root", "%s cannot be found", cmp.Or(where.given, where.variable))
+				return s, cli.Usage("name it from the root", "%s cannot be found", cmp.Or(where.given, where.variable))
 			}
 		}
 		s.Args = append(s.Args, where.flag, word)
@@ -215,13 +215,13 @@ func create(file string, content []byte, mode fs.FileMode) error {
 }
 
 func unwritable(file string, err error) error {
-	return &interact.Error{Code: interact.Usage, Title: "the configuration " + file + " cannot be read or written", Err: console.Reason(err),
+	return &interact.Error{Code: interact.Usage, Title: "the configuration " + file + " cannot be read or written", Err: cli.Reason(err),
 		Hint: "is it the client's? --file FILE names another"}
 }
 
 // showInstallation says what was done.
 func (a *installer) showInstallation(doc *installation, title string) error {
-	err := a.Show(console.View{Doc: doc, Names: []string{doc.File}, People: func(s *terminal.Screen, _ bool) {
+	err := a.Show(cli.View{Doc: doc, Names: []string{doc.File}, People: func(s *terminal.Screen, _ bool) {
 		switch {
 		case !doc.Changed:
 			s.Line(title + ": nothing to change in " + doc.File)

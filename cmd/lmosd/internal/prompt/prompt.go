@@ -16,7 +16,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/input"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/interact"
@@ -44,7 +44,7 @@ type Person struct {
 }
 
 // New returns the person at the terminal of c, for questions of the agent that is called who.
-func New(c *console.Console, who string) *Person {
+func New(c *cli.Console, who string) *Person {
 	return &Person{bufio.NewReader(c.Stdin), c.Talk, who}
 }
 
@@ -265,7 +265,7 @@ func Roots(dirs []string) (json.RawMessage, error) {
 	for _, dir := range dirs {
 		whole, err := filepath.Abs(dir)
 		if err != nil {
-			return nil, console.Usage("name it from the root", "the folder %s cannot be found", dir)
+			return nil, cli.Usage("name it from the root", "the folder %s cannot be found", dir)
 		}
 		path := filepath.ToSlash(whole)
 		if !strings.HasPrefix(path, "/") {

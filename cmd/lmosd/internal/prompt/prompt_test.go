@@ -12,7 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/console"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -26,7 +26,7 @@ var here, _ = filepath.Abs(".")
 func typed(t *testing.T, in interact.Input, lines ...string) (interact.Answer, string) {
 	t.Helper()
 	var out bytes.Buffer
-	c := console.New([]string{"LMOSD_FORCE_TTY=80", "NO_COLOR=1"}, strings.NewReader(strings.Join(lines, "\n")), io.Discard, &out)
+	c := cli.New([]string{"LMOSD_FORCE_TTY=80", "NO_COLOR=1"}, strings.NewReader(strings.Join(lines, "\n")), io.Discard, &out)
 	answers, err := New(c, "ci\x1b").Ask(t.Context(), interact.Inputs{"q": in})
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ func TestInterrupted(t *testing.T) {
 	defer typing.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	answers, err := New(console.New(nil, in, io.Discard, io.Discard), "ci").Ask(ctx, interact.Inputs{"q": form(`{"type":"string"}`)})
+	answers, err := New(cli.New(nil, in, io.Discard, io.Discard), "ci").Ask(ctx, interact.Inputs{"q": form(`{"type":"string"}`)})
 	if !errors.Is(err, context.Canceled) || len(answers) != 0 {
 		t.Errorf("got %v, %v", answers, err)
 	}
@@ -127,7 +127,7 @@ func FuzzForm(f *testing.F) {
 	f.Add(`{"properties":{"a":{"oneOf":[{"const":{}}]},"a":7}}`, "\x1b")
 	f.Fuzz(func(t *testing.T, schema, line string) {
 		var out bytes.Buffer
-		c := console.New(nil, strings.NewReader(strings.Repeat(line+"\n", 20)), io.Discard, &out)
+		c := cli.New(nil, strings.NewReader(strings.Repeat(line+"\n", 20)), io.Discard, &out)
 		in := interact.Inputs{"q": {Kind: interact.InputForm, Message: schema, Schema: []byte(schema)}}
 		if _, err := New(c, "ci").Ask(t.Context(), in); err != nil || strings.ContainsRune(out.String(), '\x1b') {
 			t.Errorf("%v: %q", err, out.String())
@@ -165,7 +165,7 @@ func TestMissing(t *testing.T) {
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
-		to := console.New([]string{"LMOSD_FORCE_TTY=80", "NO_COLOR=1"}, strings.NewReader(strings.Join(c.lines, "\n")), io.Discard, &out)
+		to := cli.New([]string{"LMOSD_FORCE_TTY=80", "NO_COLOR=1"}, strings.NewReader(strings.Join(c.lines, "\n")), io.Discard, &out)
 		got, err := New(to, "zoo").Missing(t.Context(), td.ParseSchema(s), []byte(c.given))
 		if err != nil || string(got) != c.want || !strings.Contains(out.String(), c.shown) || c.shown == "" && len(c.lines) == 0 && out.Len() > 0 {
 			t.Errorf("%s: got %s, %v, want %s; shown was\n%s", name, got, err, c.want, out.String())

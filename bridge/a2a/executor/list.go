@@ -1,0 +1,110 @@
+package executor
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lmosd/lmosd/bridge/a2a/protocol"
+	"github.com/lmosd/lmosd/internal/opaque"
+)
+
+// Pages of ListTasks (A2A 1.0 §3.1.4).
+const (
+	defaultPage = 50
+	maxPage     = 100
+)
+
+// list returns the principal's tasks at this thing, by the time of their status, the newest first. A page token is the place of
+// the last task of the page before, sealed: only who got it can use it, at this thing.
+func (a *agent) list(op *protocol.Operation) (json.RawMessage, error) {
+	var p protocol.List
+	if e := protocol.Read(op.Params, &p); e != nil {
+		return nil, e
+	}
+	size, after, e := check(&p)
+	if e != nil {
+		return nil, e
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.sweepLocked(time.Now())
+	var found []*task
+	for _, t := range a.tasks {
+		fits := t.principal == a.principal && t.thing == a.subject.Ref && (p.ContextID == "" || t.shown.ContextID == p.ContextID) &&
+			(p.Status == "" || t.shown.Status.State == p.Status) && !t.at.Before(after)
+		if fits {
+			found = append(found, t)
+		}
+	}
+	slices.SortFunc(found, newestFirst)
+	total := len(found)
+	if p.PageToken != "" {
+		place, e := a.unseal(p.PageToken)
+		if e != nil {
+			return nil, e
+		}
+		found = slices.DeleteFunc(found, func(t *task) bool { return newestFirst(t, place) <= 0 })
+	}
+	next := ""
+	if len(found) > size {
+		found = found[:size]
+		next = a.seal(found[size-1])
+	}
+	tasks := make([]*protocol.Task, len(found)) // never null
+	for i, t := range found {
+		tasks[i] = t.showLocked(p.HistoryLength, p.Artifacts)
+	}
+	return protocol.Encode(map[string]any{"tasks": tasks, "nextPageToken": next, "pageSize": size, "totalSize": total}), nil
+}
+
+func newestFirst(x, y *task) int {
+	return cmp.Or(y.at.Compare(x.at), strings.Compare(x.id, y.id))
+}
+
+// A spot is the place of a task in a list.
+type spot struct {
+	At time.Time `json:"at"`
+	ID string    `json:"id"`
+}
+
+// seal makes a page token of the place of a task.
+func (a *agent) seal(t *task) string { return a.tokens.Seal(a.pages(), 0, spot{t.at, t.id}) }
+
+func (a *agent) unseal(token string) (*task, *protocol.Error) {
+	var place spot
+	if a.tokens.Open(a.pages(), token, &place) != nil {
+		return nil, protocol.Errorf(protocol.InvalidParams, "the page token is none of this agent's").At("pageToken")
+	}
+	return &task{id: place.ID, at: place.At}, nil
+}
+
+// pages are what a page token is good for.
+func (a *agent) pages() opaque.For {
+	return opaque.For{Purpose: "page of " + a.subject.Ref, Caller: a.principal}
+}
+
+func check(p *protocol.List) (size int, after time.Time, e *protocol.Error) {
+	size = defaultPage
+	if p.PageSize != nil {
+		size = *p.PageSize
+	}
+	switch {
+	case size < 1 || size > maxPage:
+		return 0, after, protocol.Errorf(protocol.InvalidParams, "pageSize is 1 to %d", maxPage).At("pageSize")
+	case p.Status != "" && !p.Status.Known():
+		return 0, after, protocol.Errorf(protocol.InvalidParams, "status %q is no state", p.Status).At("status")
+	case p.HistoryLength != nil && *p.HistoryLength < 0:
+		return 0, after, protocol.Errorf(protocol.InvalidParams, "historyLength is below zero").At("historyLength")
+	}
+	if p.After != "" {
+		t, err := time.Parse(time.RFC3339Nano, p.After)
+		if err != nil {
+			return 0, after, protocol.Errorf(protocol.InvalidParams, "statusTimestampAfter is no time").At("statusTimestampAfter")
+		}
+		after = t
+	}
+	return size, after, nil
+}

@@ -1,0 +1,543 @@
+package executor
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lmosd/lmosd/bridge/a2a/protocol"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// waiting makes the params of say wait for the end.
+func waiting(params string) string {
+	return strings.Replace(params, `"returnImmediately":true`, `"returnImmediately":false`, 1)
+}
+
+// streamed are the states that a stream tells, and how it ends; the task that it begins with is in brackets.
+func streamed(t *testing.T, events iter.Seq2[json.RawMessage, error]) string {
+	t.Helper()
+	var all []string
+	for raw, err := range events {
+		var e protocol.StreamResponse
+		switch {
+		case err != nil:
+			all = append(all, protocol.AsError(err).Message)
+		case json.Unmarshal(raw, &e) != nil:
+			t.Fatalf("got %s", raw)
+		case e.Task != nil:
+			all = append(all, "["+strings.TrimPrefix(string(e.Task.Status.State), "TASK_STATE_")+"]")
+		case e.StatusUpdate != nil:
+			all = append(all, strings.TrimPrefix(string(e.StatusUpdate.Status.State), "TASK_STATE_"))
+		default:
+			all = append(all, "+"+string(protocol.Encode(e.ArtifactUpdate.Artifact.Parts[0])))
+		}
+	}
+	return strings.Join(all, " ")
+}
+
+func do(ctx context.Context, a protocol.Agent, method, params string) iter.Seq2[json.RawMessage, error] {
+	return a.Do(ctx, &protocol.Operation{Method: method, Params: json.RawMessage(params)})
+}
+
+// asker is a thing whose run asks for in, and then completes with the answers.
+func asker(in string) Subject {
+	var parking interact.Parking
+	s := subject(nil)
+	s.Thing = interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+		return func(yield func(*interact.Message, error) bool) {
+			if m.Type == interact.ContinueAction {
+				yield(parking.Continue(m))
+				return
+			}
+			var open interact.Inputs
+			if err := json.Unmarshal([]byte(in), &open); err != nil {
+				panic(err)
+			}
+			answers, left, err := parking.Ask(ctx, m, open, yield)
+			if err != nil {
+				yield(nil, err)
+			} else if !left {
+				r := m.Reply(interact.ActionStatus, interact.JSON, protocol.Encode(answers))
+				r.Status = interact.StatusCompleted
+				yield(r, nil)
+			}
+		}
+	})
+	return s
+}
+
+const (
+	asksWord = `{"k":{"kind":"message","message":"what?"}}`
+	asksLink = `{"k":{"kind":"url","message":"prove it","url":"https://id.example/"}}`
+)
+
+// TestStreamsAndInterruptions is what streams do where the specification contradicts itself: one that sends a message ends when input is
+// asked for and goes on when a proof is; one that follows a task goes on in either case (A2A 1.0 §3.1.2, §7.6.1, §11.7).
+func TestStreamsAndInterruptions(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ asks, sent, followed string }{
+		"input": {asksWord, "[SUBMITTED] INPUT_REQUIRED", "[INPUT_REQUIRED]"},
+		"proof": {asksLink, "[SUBMITTED] AUTH_REQUIRED", "[AUTH_REQUIRED]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := New(Options{})
+				defer d.Close()
+				a := d.Agent(asker(test.asks), "me")
+				told := make([]string, 3)
+				var work sync.WaitGroup
+				work.Go(func() { told[0] = streamed(t, do(t.Context(), a, protocol.SendStreamingMessage, say("1", "x"))) })
+				synctest.Wait()
+				list := ask(t, a, protocol.ListTasks, `{}`)
+				var l struct{ Tasks []protocol.Task }
+				if err := json.Unmarshal([]byte(list), &l); err != nil || len(l.Tasks) != 1 {
+					t.Fatalf("the tasks are %s", list)
+				}
+				id := l.Tasks[0].ID
+				for i := range 2 {
+					work.Go(func() { told[1+i] = streamed(t, do(t.Context(), a, protocol.SubscribeToTask, `{"id":"`+id+`"}`)) })
+				}
+				synctest.Wait()
+				answer := fmt.Sprintf(`{"message":{"messageId":"2","taskId":%q,"role":"ROLE_USER","parts":[{"text":"that"}]}}`, id)
+				if got := taskIn(t, ask(t, a, protocol.SendMessage, answer)); got.Status.State != protocol.Completed {
+					t.Errorf("the answer gives %+v", got.Status)
+				}
+				work.Wait()
+				if sent := strings.HasPrefix(told[0], test.sent); !sent || strings.HasSuffix(told[0], "COMPLETED") != (test.asks == asksLink) {
+					t.Errorf("who sent heard %s", told[0])
+				}
+				if !strings.HasPrefix(told[1], test.followed) || !strings.HasSuffix(told[1], "COMPLETED") || told[1] != told[2] {
+					t.Errorf("who followed heard %s, and %s", told[1], told[2])
+				}
+				// The answer that is sent again gets what came of it.
+				if got := taskIn(t, ask(t, a, protocol.SendMessage, answer)); got.ID != id || got.Status.State != protocol.Completed {
+					t.Errorf("the answer again gives %+v", got.Status)
+				}
+				if got := streamed(t, do(t.Context(), a, protocol.SubscribeToTask, `{"id":"`+id+`"}`)); !strings.Contains(got, "has ended") {
+					t.Errorf("who is late heard %s", got)
+				}
+			})
+		})
+	}
+}
+
+// TestFollowers all hear the same, in the order in which it happened; one that leaves takes nothing from the others, nor from the task.
+func TestFollowers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := New(Options{})
+		defer d.Close()
+		begin := make(chan struct{})
+		a := d.Agent(subject(func(_ context.Context, _ *interact.Message, say func(interact.Status, string) bool) error {
+			<-begin
+			for i := range 200 {
+				say(interact.StatusRunning, fmt.Sprint(i))
+			}
+			say(interact.StatusCompleted, "")
+			return nil
+		}), "me")
+		id := taskIn(t, ask(t, a, protocol.SendMessage, say("1", "x"))).ID
+		told := make([]string, maxReaders)
+		ctx, leave := context.WithCancel(t.Context())
+		var work sync.WaitGroup
+		for i := range told {
+			ctx := ctx
+			if i > 0 {
+				ctx = t.Context()
+			}
+			work.Go(func() { told[i] = streamed(t, do(ctx, a, protocol.SubscribeToTask, `{"id":"`+id+`"}`)) })
+		}
+		synctest.Wait()
+		if got := streamed(t, do(t.Context(), a, protocol.SubscribeToTask, `{"id":"`+id+`"}`)); !strings.Contains(got, "32 streams follow") {
+			t.Errorf("one too many hears %s", got)
+		}
+		leave()
+		synctest.Wait()
+		close(begin)
+		work.Wait()
+		for i, got := range told[1:] {
+			if got != told[1] || strings.Count(got, "+") != 200 || !strings.HasPrefix(got, `[SUBMITTED] WORKING +{"data":0,`) || !strings.HasSuffix(got, " COMPLETED") {
+				t.Errorf("%d heard %s", i, got)
+			}
+		}
+		if !strings.HasPrefix(told[0], "[SUBMITTED] ") || strings.Contains(told[0], "COMPLETED") {
+			t.Errorf("who left heard %s", told[0])
+		}
+	})
+}
+
+// A node that ends tells those who follow, and cancels what runs.
+func TestCloseTells(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := New(Options{})
+		a := d.Agent(waits(), "me")
+		told := ""
+		var work sync.WaitGroup
+		work.Go(func() { told = streamed(t, do(t.Context(), a, protocol.SendStreamingMessage, say("1", "x"))) })
+		synctest.Wait()
+		d.Close()
+		work.Wait()
+		if !strings.HasPrefix(told, "[SUBMITTED] ") || !strings.Contains(told, "shutting down") && !strings.HasSuffix(told, "CANCELED") {
+			t.Errorf("who followed heard %s", told)
+		}
+		if got := ask(t, a, protocol.SendMessage, say("2", "x")); !strings.Contains(got, "shutting down") {
+			t.Errorf("afterwards: %s", got)
+		}
+	})
+}
+
+// TestOnce sends messages again, alone and at the same time: each is one task and one run.
+func TestOnce(t *testing.T) {
+	t.Parallel()
+	var runs atomic.Int32
+	d := open(t, Options{})
+	thing := subject(func(_ context.Context, m *interact.Message, say func(interact.Status, string) bool) error {
+		runs.Add(1)
+		say(interact.StatusCompleted, string(m.Data))
+		return nil
+	})
+	me, you := d.Agent(thing, "me"), d.Agent(thing, "you")
+	ids := make([]string, 20)
+	var work sync.WaitGroup
+	for i := range ids {
+		work.Go(func() {
+			method := []string{protocol.SendMessage, protocol.SendStreamingMessage}[i%2]
+			for raw, err := range do(t.Context(), me, method, waiting(say("1", "x"))) {
+				if err != nil {
+					t.Error(err)
+				}
+				ids[i], _ = protocol.TaskOf(raw)
+			}
+		})
+	}
+	work.Wait()
+	if ids = slices.Compact(ids); ids[0] == "" || len(ids) != 1 || runs.Load() != 1 {
+		t.Errorf("%d runs, of the tasks %v", runs.Load(), ids)
+	}
+	if other := taskIn(t, ask(t, you, protocol.SendMessage, waiting(say("1", "y")))); other.ID == ids[0] || runs.Load() != 2 {
+		t.Error("another's message of the same id got that task")
+	}
+	again := taskIn(t, ask(t, me, protocol.SendMessage, waiting(say("1", "something else"))))
+	if again.ID != ids[0] || *again.Artifacts[0].Parts[0].Text != "x" {
+		t.Errorf("again it is %+v", again)
+	}
+}
+
+// TestHistory is how much of it is shown: all, none, or the last few; and what is kept.
+func TestHistory(t *testing.T) {
+	t.Parallel()
+	d := open(t, Options{})
+	a := d.Agent(asker(asksWord), "me")
+	task := taskIn(t, ask(t, a, protocol.SendMessage, waiting(say("1", "x"))))
+	answer := func(configuration string) string {
+		return fmt.Sprintf(`{"message":{"messageId":"2","taskId":%q,"role":"ROLE_USER","parts":[{"text":"that"}]},"configuration":%s}`, task.ID, configuration)
+	}
+	taskIn(t, ask(t, a, protocol.SendMessage, answer("{}")))
+	last := func(n int) string {
+		return []string{"", "2", "what? 2", "1 what? 2"}[n]
+	}
+	said := func(history []*protocol.Message) string {
+		var all []string
+		for _, m := range history {
+			if m.Role == protocol.AgentRole {
+				all = append(all, *m.Parts[0].Text)
+			} else {
+				all = append(all, m.ID)
+			}
+		}
+		return strings.Join(all, " ")
+	}
+	for length, want := range map[string]string{"": last(3), `,"historyLength":0`: last(0), `,"historyLength":1`: last(1), `,"history_length":2`: last(2), `,"historyLength":3`: last(3), `,"historyLength":99`: last(3), `,"historyLength":null`: last(3)} {
+		var got protocol.Task
+		if err := json.Unmarshal([]byte(ask(t, a, protocol.GetTask, `{"id":"`+task.ID+`"`+length+`}`)), &got); err != nil || said(got.History) != want {
+			t.Errorf("get %s: %s, %v; want %s", length, said(got.History), err, want)
+		}
+		var list struct{ Tasks []protocol.Task }
+		if err := json.Unmarshal([]byte(ask(t, a, protocol.ListTasks, `{"x":1`+length+`}`)), &list); err != nil || said(list.Tasks[0].History) != want {
+			t.Errorf("list %s: %s, %v; want %s", length, said(list.Tasks[0].History), err, want)
+		}
+		for _, method := range []string{protocol.SendMessage, protocol.SendStreamingMessage} {
+			got := taskIn(t, ask(t, a, method, answer(`{"x":1`+length+`}`)))
+			if said(got.History) != want {
+				t.Errorf("%s %s: %s, want %s", method, length, said(got.History), want)
+			}
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	long := d.tasks[task.ID]
+	for i := range maxHistory + 5 {
+		d.noteLocked(long, &protocol.Message{ID: fmt.Sprint("m", i), Role: protocol.User})
+	}
+	if h := long.shown.History; len(h) != maxHistory || h[0].ID != "1" || h[maxHistory-1].ID != fmt.Sprint("m", maxHistory+4) {
+		t.Errorf("%d messages are kept, from %s to %s", len(h), h[0].ID, h[len(h)-1].ID)
+	}
+}
+
+// TestPages goes through a list while it grows: nothing comes twice, and nothing is left out. A token is its principal's, at its thing.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := New(Options{})
+		defer d.Close()
+		thing, other := waits(), waits()
+		other.Ref = "other"
+		a := d.Agent(thing, "me")
+		begin := func(n int) { ask(t, a, protocol.SendMessage, say(fmt.Sprint(n), "x")) }
+		for n := range 10 {
+			begin(n)
+			if n%3 > 0 { // some at the same time
+				time.Sleep(time.Second)
+			}
+		}
+		type page struct {
+			Tasks         []protocol.Task
+			NextPageToken *string
+			TotalSize     int
+		}
+		read := func(token string) (p page) {
+			t.Helper()
+			got := ask(t, a, protocol.ListTasks, `{"pageSize":3,"page_token":"`+token+`"}`)
+			if err := json.Unmarshal([]byte(got), &p); err != nil || p.NextPageToken == nil || !strings.HasPrefix(got, `{"nextPageToken":`) || p.Tasks == nil {
+				t.Fatalf("the page is %s", got)
+			}
+			return p
+		}
+		var seen []string
+		var token string
+		for more := true; more; more = token != "" {
+			p := read(token)
+			token = *p.NextPageToken
+			for _, task := range p.Tasks {
+				seen = append(seen, task.History[0].ID)
+				if task.Artifacts != nil {
+					t.Error("artifacts are listed unasked")
+				}
+			}
+			if len(seen) == 3 {
+				time.Sleep(time.Second)
+				begin(100) // newer than all that was seen
+				if bytes, _ := base64.RawURLEncoding.DecodeString(token); strings.Contains(string(bytes), p.Tasks[2].ID) {
+					t.Error("the token can be read")
+				}
+				for whose, agent := range map[string]protocol.Agent{"another's": d.Agent(thing, "you"), "another thing's": d.Agent(other, "me"), "another desk's": open(t, Options{}).Agent(thing, "me")} {
+					if got := ask(t, agent, protocol.ListTasks, `{"pageToken":"`+token+`"}`); !strings.Contains(got, "none of this agent's") {
+						t.Errorf("%s list with the token is %s", whose, got)
+					}
+				}
+				for _, forged := range []string{token[1:], "A" + token[1:], "AAAA", "!", strings.Repeat("A", 60)} {
+					if got := ask(t, a, protocol.ListTasks, `{"pageToken":"`+forged+`"}`); !strings.Contains(got, "none of this agent's") && forged != token {
+						t.Errorf("%q gives %s", forged, got)
+					}
+				}
+			}
+		}
+		slices.Sort(seen)
+		if got := strings.Join(seen, ""); got != "0123456789" {
+			t.Errorf("the tasks are %v", seen)
+		}
+		if p := read(""); p.TotalSize != 11 || p.Tasks[0].History[0].ID != "100" || p.Tasks[1].Status.Timestamp < p.Tasks[2].Status.Timestamp {
+			t.Errorf("of %d tasks the first is %+v", p.TotalSize, p.Tasks[0])
+		}
+	})
+}
+
+// TestEnds are the ways in which runs end, and what the task is then.
+func TestEnds(t *testing.T) {
+	t.Parallel()
+	fails := func(code interact.Code) func(context.Context, *interact.Message, func(interact.Status, string) bool) error {
+		return func(context.Context, *interact.Message, func(interact.Status, string) bool) error {
+			return &interact.Error{Code: code, Title: "no", Hint: "ask later", Issues: []td.Issue{{Pointer: "/a", Reason: "is missing"}}}
+		}
+	}
+	says := func(s interact.Status, data string) func(context.Context, *interact.Message, func(interact.Status, string) bool) error {
+		return func(_ context.Context, _ *interact.Message, say func(interact.Status, string) bool) error {
+			say(s, data)
+			return nil
+		}
+	}
+	for name, test := range map[string]struct {
+		run   func(context.Context, *interact.Message, func(interact.Status, string) bool) error
+		state protocol.State
+		words string // in the status
+	}{
+		"nothing is said":             {says(interact.StatusRunning, "1"), protocol.Failed, "without a last state"},
+		"it fails with words":         {says(interact.StatusFailed, `"broken"`), protocol.Failed, "broken"},
+		"it cancels itself":           {says(interact.StatusCancelled, ""), protocol.Canceled, ""},
+		"a forbidden one":             {fails(interact.Forbidden), protocol.Rejected, "no\n/a is missing\nask later"},
+		"one who must prove himself":  {fails(interact.Unauthenticated), protocol.Rejected, "no"},
+		"a node that is gone":         {fails(interact.Unreachable), protocol.Failed, "no"},
+		"one that is cancelled":       {fails(interact.Cancelled), protocol.Canceled, "no"},
+		"what is asked is no JSON":    {says(interact.StatusInputRequired, "7"), protocol.Failed, "cannot be read"},
+		"it is done":                  {says(interact.StatusCompleted, ""), protocol.Completed, ""},
+		"an agent that talks is done": {says(interact.StatusCompleted, `{"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"Hi."}]}`), protocol.Completed, "Hi."},
+	} {
+		d := open(t, Options{})
+		got := taskIn(t, ask(t, d.Agent(subject(test.run), ""), protocol.SendMessage, waiting(say("1", "x"))))
+		words, retryable := "", ""
+		if m := got.Status.Message; m != nil {
+			words, retryable = *m.Parts[0].Text, string(m.Parts[0].Metadata)
+		}
+		if got.Status.State != test.state || !strings.Contains(words, test.words) || words != "" && test.words == "" {
+			t.Errorf("%s: %s %q, want %s %q", name, got.Status.State, words, test.state, test.words)
+		}
+		if gone := name == "a node that is gone"; strings.Contains(retryable, `"retryable":true`) != gone {
+			t.Errorf("%s: %s", name, retryable)
+		}
+	}
+}
+
+// A run that goes on by itself hears that it is cancelled, once; a thing that does not answer that keeps nobody.
+func TestCancelDetached(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var cancelled []string
+		s := subject(nil)
+		s.Thing = interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+			return func(yield func(*interact.Message, error) bool) {
+				if m.Type == interact.CancelAction {
+					cancelled = append(cancelled, m.Name+" "+m.ActionID)
+					<-ctx.Done()
+					yield(nil, ctx.Err())
+					return
+				}
+				r := m.Reply(interact.ActionStatus, "", nil)
+				r.Status, r.ActionID = interact.StatusRunning, "run-1"
+				if yield(r, nil) {
+					<-ctx.Done()
+					yield(nil, ctx.Err())
+				}
+			}
+		})
+		d := New(Options{})
+		defer d.Close()
+		a := d.Agent(s, "")
+		id := taskIn(t, ask(t, a, protocol.SendMessage, say("1", "x"))).ID
+		synctest.Wait()
+		began := time.Now()
+		for range 3 {
+			if got := ask(t, a, protocol.CancelTask, `{"id":"`+id+`"}`); !strings.Contains(got, string(protocol.Canceled)) {
+				t.Errorf("cancel gives %s", got)
+			}
+		}
+		if took := time.Since(began); took > 11*time.Second || strings.Join(cancelled, ",") != "run run-1" {
+			t.Errorf("after %s it was told %v", took, cancelled)
+		}
+	})
+}
+
+// TestMeant is which action a message means, and with what input.
+func TestMeant(t *testing.T) {
+	t.Parallel()
+	schema := func(text string) *td.Schema {
+		var v any
+		if err := json.Unmarshal([]byte(text), &v); err != nil {
+			t.Fatal(err)
+		}
+		return td.ParseSchema(v)
+	}
+	number, object := schema(`{"type":"number"}`), schema(`{"type":"object","required":["q"],"properties":{"q":{"type":"string"}}}`)
+	all := map[string]*td.Action{"sum": {Input: number}, "find": {Input: object}, "ask": {}, "tunnel": {Affordance: td.Affordance{Types: []string{"a2a:Operation"}}}}
+	few := map[string]*td.Action{"find": {Input: object}}
+	none := map[string]*td.Action{}
+	for name, test := range map[string]struct {
+		actions     map[string]*td.Action
+		parts, meta string
+		want        string // action, media type and input; or the error
+	}{
+		"words to one who talks":     {all, `{"text":"hi"}`, ``, `ask application/json "hi"`},
+		"words to the only one":      {few, `{"text":"hi"}`, ``, `find application/json {"q":"hi"}`},
+		"JSON in words":              {few, `{"text":"{\"q\":\"hi\"}"}`, ``, `find application/json {"q":"hi"}`},
+		"several words":              {all, `{"text":"a"},{"text":"b"}`, ``, `ask application/json "a\nb"`},
+		"data that fit one":          {all, `{"data":7}`, ``, `sum application/json 7`},
+		"data that fit another":      {all, `{"data":{"q":"x"}}`, ``, `find application/json {"q":"x"}`},
+		"data that fit none":         {all, `{"data":true}`, ``, ``},
+		"data in arguments":          {all, `{"data":{"arguments":{"q":"x"}}}`, ``, `find application/json {"q":"x"}`},
+		"data twice":                 {all, `{"data":7},{"data":8}`, ``, `ask application/json `},
+		"by its name":                {all, `{"data":true}`, `"skillId":"sum"`, `sum application/json true`},
+		"by its name in a part":      {all, `{"data":7,"metadata":{"skillId":"find"}}`, ``, `find application/json 7`},
+		"by two names":               {all, `{"data":7,"metadata":{"skillId":"find"}}`, `"skillId":"sum"`, `the message names two skills`},
+		"by a name that is none":     {all, `{"data":7}`, `"skillId":"fly"`, `x has no skill "fly"`},
+		"by the name of a tunnel":    {all, `{"data":7}`, `"skillId":"tunnel"`, `x has no skill "tunnel"`},
+		"metadata of another's":      {all, `{"data":7}`, `"skillId":7`, `sum application/json 7`},
+		"bytes":                      {few, `{"raw":"_-8=","mediaType":"image/png"}`, ``, "find image/png \xff\xef"},
+		"an address":                 {few, `{"url":"https://x.example/a.png"}`, ``, `find application/json "https://x.example/a.png"`},
+		"an address beside words":    {few, `{"url":"https://x.example/a.png"},{"text":"look"}`, ``, `find application/json {"q":"look"}`},
+		"anything to one of nothing": {none, `{"text":"x"}`, ``, `x has no skills`},
+	} {
+		var m protocol.Message
+		if err := json.Unmarshal([]byte(`{"messageId":"1","role":"ROLE_USER","parts":[`+test.parts+`],"metadata":{`+test.meta+`}}`), &m); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		a := &agent{subject: Subject{Desc: &td.Thing{ID: "x", Title: "x", Actions: test.actions}}}
+		in, err := a.invocation(&m)
+		got := ""
+		if err != nil {
+			got = protocol.AsError(err).Message
+		} else if in != nil {
+			got = in.action + " " + in.media + " " + string(in.data)
+		}
+		if got != test.want {
+			t.Errorf("%s: %s, want %s", name, got, test.want)
+		}
+	}
+}
+
+// TestAccepted are media types that modes cover.
+func TestAccepted(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		modes []string
+		media string
+		want  bool
+	}{
+		{[]string{"text/plain"}, "text/plain; charset=utf-8", true}, {[]string{"Text/Plain"}, "text/plain", true}, {[]string{"image/*"}, "image/png", true},
+		{[]string{"image/*"}, "imagex/png", false}, {[]string{"*/*"}, "a/b", true}, {[]string{"a/b", "c/d"}, "c/d", true}, {nil, "a/b", false}, {[]string{"a/b"}, "a/bc", false},
+	} {
+		if got := accepts(test.modes, test.media); got != test.want {
+			t.Errorf("%v accepts %s: %t", test.modes, test.media, got)
+		}
+	}
+}
+
+// FuzzDesk asks with whatever comes: each answer can be written, and nothing is kept without end.
+func FuzzDesk(f *testing.F) {
+	f.Add(0, []byte(waiting(say("1", "x"))))
+	f.Add(1, []byte(`{"message":{"message_id":"1","role":1,"parts":[{"raw":"_-8","mediaType":"a/b"},{"data":[{}]},{"url":"x"}],"metadata":{"skillId":"run"}}}`))
+	f.Add(3, []byte(`{"pageSize":2,"pageToken":"AAAA","statusTimestampAfter":"2026-01-01T00:00:00Z","status":3}`))
+	f.Fuzz(func(t *testing.T, method int, params []byte) {
+		d := New(Options{MaxTasks: 4})
+		defer d.Close()
+		a := d.Agent(subject(func(_ context.Context, m *interact.Message, say func(interact.Status, string) bool) error {
+			say(interact.StatusCompleted, string(m.Data))
+			return nil
+		}), "me")
+		op := &protocol.Operation{Method: protocol.Methods[uint(method)%uint(len(protocol.Methods))], Params: params}
+		for range 2 {
+			for result, err := range a.Do(t.Context(), op) {
+				if err != nil {
+					result = protocol.AsError(err).REST()
+				}
+				if !json.Valid(result) {
+					t.Errorf("%s %q gives %s", op.Method, params, result)
+				}
+			}
+		}
+		if len(d.tasks) > 1 {
+			t.Errorf("%s %q makes %d tasks", op.Method, params, len(d.tasks))
+		}
+	})
+}

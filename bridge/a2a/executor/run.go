@@ -1,0 +1,428 @@
+package executor
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/lmosd/lmosd/bridge/a2a/protocol"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// states is the table of states (A2A 1.0 §4.1.3): what a run of an action is in A2A. Of several rows with one status
+// the first holds: what a run that asks is, depends on what it asks (see asks), and what failed was not rejected unless a policy says so
+// (see failure).
+var states = []struct {
+	status interact.Status
+	state  protocol.State
+}{
+	{interact.StatusPending, protocol.Submitted},
+	{interact.StatusRunning, protocol.Working},
+	{interact.StatusInputRequired, protocol.InputRequired},
+	{interact.StatusInputRequired, protocol.AuthRequired},
+	{interact.StatusCompleted, protocol.Completed},
+	{interact.StatusFailed, protocol.Failed},
+	{interact.StatusFailed, protocol.Rejected},
+	{interact.StatusCancelled, protocol.Canceled},
+}
+
+// StateOf is the state of a task whose run is s; Unspecified for what is not in the table.
+func StateOf(s interact.Status) protocol.State {
+	for _, row := range states {
+		if row.status == s {
+			return row.state
+		}
+	}
+	return protocol.Unspecified
+}
+
+// StatusOf is the status of a run whose task is s; StatusNone for what is not in the table: nobody knows what it means.
+func StatusOf(s protocol.State) interact.Status {
+	for _, row := range states {
+		if row.state == s {
+			return row.status
+		}
+	}
+	return interact.StatusNone
+}
+
+// failure is the state in which an error ends a run.
+func failure(e *interact.Error) protocol.State {
+	switch e.Code {
+	case interact.Cancelled:
+		return protocol.Canceled
+	case interact.Forbidden, interact.Unauthenticated:
+		return protocol.Rejected
+	}
+	return protocol.Failed
+}
+
+// take reads a message, and returns the task that it begins or goes on with.
+func (a *agent) take(op *protocol.Operation) (*task, *protocol.Send, error) {
+	p := &protocol.Send{}
+	if e := protocol.Read(op.Params, p); e != nil {
+		return nil, nil, e
+	}
+	if e := protocol.CheckMessage(p.Message); e != nil {
+		return nil, nil, e
+	}
+	if n := p.Configuration.HistoryLength; n != nil && *n < 0 {
+		return nil, nil, protocol.Errorf(protocol.InvalidParams, "historyLength is below zero").At("configuration.historyLength")
+	}
+	if len(p.Configuration.Push) > 0 && string(p.Configuration.Push) != "null" {
+		return nil, nil, protocol.Errorf(protocol.PushNotSupported, "nothing is pushed here")
+	}
+	if e := a.checkModes(p); e != nil {
+		return nil, nil, e
+	}
+	var t *task
+	var err error
+	if p.Message.TaskID != "" {
+		t, err = a.resume(p.Message)
+	} else {
+		t, err = a.begin(p.Message)
+	}
+	return t, p, err
+}
+
+// begin makes a task of a message; of one that was sent before, the task that it made.
+func (a *agent) begin(m *protocol.Message) (*task, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.sweepLocked(time.Now())
+	if t := a.sent[sentKey{a.principal, a.subject.Ref, m.ID}]; t != nil {
+		return t, nil
+	}
+	in, err := a.invocation(m)
+	if err != nil {
+		return nil, err
+	}
+	t, err := a.enterLocked(m)
+	if err != nil {
+		return nil, err
+	}
+	if in == nil {
+		t.undecided = m
+		a.setLocked(t, protocol.InputRequired, a.choices()...)
+		return t, nil
+	}
+	a.startLocked(t, in)
+	return t, nil
+}
+
+// resume goes on with a task that waits for its client.
+func (a *agent) resume(m *protocol.Message) (*task, error) {
+	a.mu.Lock()
+	t, err := a.findLocked(m.TaskID)
+	if err != nil {
+		a.mu.Unlock()
+		return nil, err
+	}
+	state := t.shown.Status.State
+	switch {
+	case m.ContextID != "" && m.ContextID != t.shown.ContextID:
+		err = protocol.Errorf(protocol.InvalidParams, "the task is of another context").At("message.contextId")
+	case a.heardLocked(t, m.ID):
+		a.mu.Unlock()
+		return t, nil
+	case state.Terminal():
+		err = protocol.Errorf(protocol.UnsupportedOperation, "the task has ended: begin another")
+	case !state.Waits():
+		err = protocol.Errorf(protocol.UnsupportedOperation, "the task works, and asks for nothing")
+	}
+	if err != nil {
+		a.mu.Unlock()
+		return nil, err
+	}
+	if m.ContextID = t.shown.ContextID; t.undecided != nil {
+		defer a.mu.Unlock()
+		return t, a.decideLocked(t, m)
+	}
+	open, ask := t.open, &interact.Message{Type: interact.ContinueAction, Thing: a.subject.Ref, Name: t.action, ActionID: t.run,
+		ID: interact.NewID(), From: a.subject.From}
+	a.mu.Unlock()
+	answers, e := answersOf(m, open)
+	if e != nil {
+		return nil, e
+	}
+	ask.Data = protocol.Encode(answers)
+	return t, a.answer(t, m, ask)
+}
+
+func (a *agent) heardLocked(t *task, message string) bool {
+	for _, m := range t.shown.History {
+		if m.ID == message {
+			return true
+		}
+	}
+	return false
+}
+
+// answer gives a run what it asked for. The task works before the run hears of it, which may end it at once.
+func (a *agent) answer(t *task, m *protocol.Message, ask *interact.Message) error {
+	a.mu.Lock()
+	before := t.shown.Status
+	t.open = nil
+	a.noteLocked(t, m)
+	a.setLocked(t, protocol.Working)
+	a.mu.Unlock()
+	ctx, cancel := context.WithTimeout(a.ctx, 30*time.Second)
+	defer cancel()
+	_, err := interact.Ask(ctx, a.subject.Thing, ask)
+	if err == nil {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if t.shown.Status.State == protocol.Working && t.open == nil && interact.AsError(err).Code == interact.Invalid {
+		parts := []protocol.Part{protocol.TextPart(said(interact.AsError(err)))}
+		a.setLocked(t, before.State, parts...)
+	}
+	return err
+}
+
+// decideLocked learns from m which skill was meant: m names it, or is its name, or says all.
+func (a *agent) decideLocked(t *task, m *protocol.Message) error {
+	first := t.undecided
+	if word := strings.TrimSpace(textOf(m)); a.subject.Desc.Actions[word] != nil && dataOf(m) == nil {
+		named := *first
+		named.Metadata = protocol.Encode(map[string]string{"skillId": word})
+		first = &named
+	} else if name, _ := named(m); name != "" && textOf(m) == "" && dataOf(m) == nil {
+		named := *first
+		named.Metadata = m.Metadata
+		first = &named
+	} else {
+		first = m
+	}
+	first.ContextID = t.shown.ContextID
+	in, err := a.invocation(first)
+	if err != nil {
+		return err
+	}
+	m.TaskID = t.id
+	a.noteLocked(t, m)
+	if in == nil {
+		a.setLocked(t, protocol.InputRequired, a.choices()...)
+		return nil
+	}
+	t.undecided = nil
+	a.setLocked(t, protocol.Working)
+	a.startLocked(t, in)
+	return nil
+}
+
+// startLocked begins the run of a task.
+func (a *agent) startLocked(t *task, in *invocation) {
+	ctx, cancel := context.WithTimeout(a.ctx, a.o.MaxRun)
+	t.cancel, t.action = cancel, in.action
+	m := &interact.Message{Type: interact.InvokeAction, Thing: a.subject.Ref, Name: in.action, ID: interact.NewID(),
+		From: a.subject.From, Correlation: t.id,
+		ContentType: in.media, Data: in.data, Deadline: time.Now().Add(a.o.MaxRun)}
+	a.work.Go(func() {
+		defer cancel()
+		defer func() {
+			if p := recover(); p != nil {
+				a.o.Log.Error("a run panicked", "thing", a.subject.Ref, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+				a.fail(t, interact.Errorf(interact.Internal, "see the log of the node", "the node failed while it asked %s", m.Name))
+			}
+		}()
+		a.run(ctx, t, m)
+	})
+}
+
+// run asks the thing, to the end.
+func (a *agent) run(ctx context.Context, t *task, m *interact.Message) {
+	for r, err := range a.subject.Thing.Do(ctx, m) {
+		if err != nil {
+			a.fail(t, interact.AsError(err))
+			return
+		}
+		if !a.heard(t, r) {
+			return
+		}
+	}
+	a.fail(t, interact.Errorf(interact.AgentFailed, "see the log of the agent", "the agent ended %s without a last state", m.Name))
+}
+
+// heard notes what a run says, and reports whether it goes on.
+func (a *agent) heard(t *task, r *interact.Message) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r.ActionID != "" {
+		t.run = r.ActionID
+	}
+	for one := range t.readers {
+		one.behind = one.size
+	}
+	switch state := StateOf(r.Status); {
+	case state == protocol.Unspecified:
+		a.setLocked(t, protocol.Failed, protocol.TextPart("the agent says something about its run that lmosd does not know"))
+	case r.Status == interact.StatusInputRequired:
+		var in interact.Inputs
+		if err := json.Unmarshal(r.Data, &in); err != nil || len(in) == 0 {
+			a.setLocked(t, protocol.Failed, protocol.TextPart("the agent asks for something that cannot be read"))
+			return false
+		}
+		state, parts := asks(in)
+		t.open = in
+		a.setLocked(t, state, parts...)
+		return true
+	case r.ContentType == interact.Progress && r.Status == interact.StatusRunning:
+		a.progressLocked(t, r.Data)
+	case len(r.Data) > 0 && state != protocol.Failed && state != protocol.Canceled && !a.outLocked(t, r):
+		a.setLocked(t, protocol.Failed, protocol.TextPart("the output is larger than what is kept"))
+		return false
+	case state == protocol.Completed && len(r.Data) > 0:
+		a.setLocked(t, state, reply(r)...)
+	case state == protocol.Failed && len(r.Data) > 0:
+		parts, _ := partsOf(r.Data, r.Media())
+		a.setLocked(t, state, parts...)
+	case t.shown.Status.State != state:
+		t.open = nil // it goes on, whoever answered
+		a.setLocked(t, state)
+	}
+	return !t.shown.Status.State.Terminal()
+}
+
+// progressEach is how often progress is told at most.
+const progressEach = 50 * time.Millisecond
+
+// progressLocked tells how far a run is. What is said of it is the status now, and no part of the history.
+func (a *agent) progressLocked(t *task, data []byte) {
+	now := time.Now()
+	if t.shown.Status.State == protocol.Working && now.Sub(t.told) < progressEach {
+		return
+	}
+	t.told = now
+	var p struct {
+		Progress, Total json.Number
+		Message         string
+	}
+	_ = json.Unmarshal(data, &p) // what cannot be read says nothing
+	text := p.Message
+	if text == "" && p.Progress != "" {
+		if text = p.Progress.String(); p.Total != "" {
+			text += " of " + p.Total.String()
+		}
+	}
+	if text == "" {
+		return
+	}
+	part := protocol.TextPart(interact.Clip(text, maxTold))
+	if json.Valid(data) {
+		part.Metadata = protocol.Encode(map[string]json.RawMessage{ProgressTerm: data})
+	}
+	t.open = nil
+	a.becomeLocked(t, protocol.Working, t.saying(part))
+}
+
+// maxTold bounds what is said of progress, in bytes.
+const maxTold = 8 << 10
+
+// outLocked adds the data of r to what the task gives out. A last state that has data has the whole output.
+func (a *agent) outLocked(t *task, r *interact.Message) bool {
+	if r.Status == interact.StatusRunning && t.shown.Status.State == protocol.Submitted {
+		a.setLocked(t, protocol.Working)
+	}
+	parts, meta := partsOf(r.Data, r.Media())
+	for len(parts) > 0 {
+		n := fitting(parts)
+		last := r.Status == interact.StatusCompleted && n == len(parts)
+		if !a.giveLocked(t, &protocol.Artifact{ID: "output", Name: t.action, Metadata: meta, Parts: parts[:n:n]}, last) {
+			return false
+		}
+		parts = parts[n:]
+	}
+	return true
+}
+
+// fitting is how many of parts go into one event: as many as clients take (see maxPart), and one at least.
+func fitting(parts []protocol.Part) int {
+	size := 0
+	for i, p := range parts {
+		if size += len(protocol.Encode(p)); size > maxPart && i > 0 {
+			return i
+		}
+	}
+	return len(parts)
+}
+
+// reply is the message beside the output of an agent that talks (AgentResult of the LMOS data model): what its messages say.
+func reply(r *interact.Message) []protocol.Part {
+	var result struct {
+		Messages []struct{ Role, Content string } `json:"messages"`
+	}
+	if json.Unmarshal(r.Data, &result) != nil {
+		return nil
+	}
+	var parts []protocol.Part
+	for _, m := range result.Messages {
+		if m.Content != "" && m.Role != "user" {
+			parts = append(parts, protocol.TextPart(m.Content))
+		}
+	}
+	return parts
+}
+
+// said is an error in words.
+func said(e *interact.Error) string {
+	title := e.Title
+	if title == "" {
+		title = e.Code.Title()
+	}
+	for _, i := range e.Issues {
+		title += "\n" + i.Pointer + " " + i.Reason
+	}
+	if hint := protocol.Hint(e); hint != "" {
+		title += "\n" + hint
+	}
+	return title
+}
+
+// fail ends a task with an error.
+func (a *agent) fail(t *task, e *interact.Error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if t.gone && e.Code == interact.Cancelled {
+		return // whoever cancelled it tells
+	}
+	meta := protocol.Encode(map[string]any{"lmosCode": e.Code.String(), "retryable": e.Code.Retryable()})
+	part := protocol.TextPart(said(e))
+	part.Metadata = meta
+	a.setLocked(t, failure(e), part)
+}
+
+// end cancels a task: the run at its thing, too.
+func (a *agent) end(ctx context.Context, t *task) error {
+	a.mu.Lock()
+	state, run, cancel := t.shown.Status.State, t.run, t.cancel
+	if state.Terminal() {
+		a.mu.Unlock()
+		if state == protocol.Canceled {
+			return nil
+		}
+		return protocol.Errorf(protocol.TaskNotCancelable, "the task has ended").With(map[string]string{"taskId": t.id})
+	}
+	t.gone = true
+	a.setLocked(t, protocol.Canceled)
+	a.mu.Unlock()
+	if cancel == nil {
+		return nil
+	}
+	if run != "" { // one that is detached goes on when its consumer leaves
+		ctx, stop := context.WithTimeout(ctx, 10*time.Second)
+		defer stop()
+		_, err := interact.Ask(ctx, a.subject.Thing, &interact.Message{Type: interact.CancelAction, Thing: a.subject.Ref,
+			Name:     t.action,
+			ActionID: run, ID: interact.NewID(), From: a.subject.From})
+		if err != nil {
+			a.o.Log.Debug("a run did not hear that it is cancelled", "thing", a.subject.Ref, "action", t.action, "err", err)
+		}
+	}
+	cancel()
+	return nil
+}

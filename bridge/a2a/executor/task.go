@@ -1,0 +1,347 @@
+package executor
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/lmosd/lmosd/bridge/a2a/protocol"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// A task is one piece of work of a principal.
+//
+//	SUBMITTED → WORKING ⇄ INPUT_REQUIRED | AUTH_REQUIRED → COMPLETED | FAILED | CANCELED | REJECTED
+//
+// One that was begun by a message that says not what to do is INPUT_REQUIRED before anything runs.
+type task struct {
+	principal, thing string
+	key              sentKey
+	id               string
+	cancel           context.CancelFunc // of the run; nil before it
+	done             chan struct{}      // closed when it has ended
+
+	// The rest is owned by Desk.mu.
+	shown     protocol.Task // artifacts and history are appended to, and their elements never changed but for an artifact's parts
+	at        time.Time     // of the status
+	told      time.Time     // when progress was told last
+	bytes     int64
+	action    string            // the action that runs
+	run       string            // its ActionID, if it has one
+	open      interact.Inputs   // what it wants to know
+	undecided *protocol.Message // the message that says not which action
+	gone      bool              // cancelled by the client: what the run says does not count
+	readers   map[*reader]bool
+}
+
+// Limits of a task.
+const (
+	maxHistory = 200     // messages
+	maxQueue   = 8 << 20 // bytes that wait for one who follows it, beside what is said at once
+	maxReaders = 32
+	maxParts   = 10_000 // of an artifact
+)
+
+// An event is what happened to a task: text is a StreamResponse.
+type event struct {
+	text  json.RawMessage
+	state protocol.State // the state that it tells; empty for none
+}
+
+// A reader is somebody who follows a task. Its fields are owned by Desk.mu.
+type reader struct {
+	desk   *Desk
+	queue  []event
+	size   int
+	behind int // the size when what the run said last began to come: all of that comes at once, however fast the reader is
+	over   bool
+	err    error
+	news   chan struct{}
+}
+
+var errOver = errors.New("the task has ended")
+
+// next waits for an event. The error is errOver at the end.
+func (r *reader) next(ctx context.Context) (event, error) {
+	for {
+		r.desk.mu.Lock()
+		if len(r.queue) > 0 {
+			e := r.queue[0]
+			r.queue, r.size = r.queue[1:], r.size-len(e.text)
+			r.desk.mu.Unlock()
+			return e, nil
+		}
+		over, err, news := r.over, r.err, r.news
+		r.desk.mu.Unlock()
+		switch {
+		case err != nil:
+			return event{}, err
+		case over:
+			return event{}, errOver
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+			return event{}, ctx.Err()
+		case <-r.desk.ctx.Done():
+			return event{}, interact.Errorf(interact.ShuttingDown, "subscribe again in a moment", "the node is shutting down")
+		}
+	}
+}
+
+func (r *reader) wakeLocked() {
+	close(r.news)
+	r.news = make(chan struct{})
+}
+
+func (d *Desk) follow(t *task) *reader {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.followLocked(t)
+}
+
+// followWith returns the task as it is at the time from which the reader hears what happens.
+func (d *Desk) followWith(t *task, history *int) (*reader, *protocol.Task) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.followLocked(t), t.showLocked(history, true)
+}
+
+func (d *Desk) followLocked(t *task) *reader {
+	r := &reader{desk: d, news: make(chan struct{}), over: t.shown.Status.State.Terminal()}
+	if len(t.readers) >= maxReaders {
+		r.err = interact.Errorf(interact.Overloaded, "get the task instead", "%d streams follow the task already", maxReaders)
+	} else {
+		t.readers[r] = true
+	}
+	return r
+}
+
+func (d *Desk) unfollow(t *task, r *reader) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(t.readers, r)
+}
+
+// tellLocked gives an event to all who follow t, in the order in which it happened.
+func (t *task) tellLocked(v protocol.StreamResponse, s protocol.State) {
+	if len(t.readers) == 0 {
+		return
+	}
+	e := event{protocol.Encode(v), s}
+	for r := range t.readers {
+		if r.size += len(e.text); r.behind > maxQueue {
+			r.err = interact.Errorf(interact.Overloaded, "subscribe to the task again", "the client takes the events too slowly")
+			r.queue = nil
+			delete(t.readers, r)
+		} else {
+			r.queue = append(r.queue, e)
+		}
+		r.over = r.over || s.Terminal()
+		r.wakeLocked()
+	}
+}
+
+// setLocked changes the state of t, unless it has ended. A message goes to the history, too.
+func (d *Desk) setLocked(t *task, s protocol.State, parts ...protocol.Part) {
+	if t.shown.Status.State.Terminal() {
+		return
+	}
+	m := t.saying(parts...)
+	if m != nil {
+		d.noteLocked(t, m)
+	}
+	d.becomeLocked(t, s, m)
+	if s.Terminal() {
+		t.open, t.undecided = nil, nil
+		close(t.done)
+	}
+}
+
+// saying is a message of the agent about t; nil for no parts.
+func (t *task) saying(parts ...protocol.Part) *protocol.Message {
+	if len(parts) == 0 {
+		return nil
+	}
+	return &protocol.Message{ID: rand.Text(), ContextID: t.shown.ContextID, TaskID: t.id, Role: protocol.AgentRole, Parts: parts}
+}
+
+// becomeLocked changes the status of t, and tells its readers.
+func (d *Desk) becomeLocked(t *task, s protocol.State, m *protocol.Message) {
+	t.at = time.Now()
+	t.shown.Status = protocol.Status{State: s, Message: m, Timestamp: protocol.Time(t.at)}
+	t.tellLocked(protocol.StreamResponse{StatusUpdate: &protocol.StatusUpdate{TaskID: t.id, ContextID: t.shown.ContextID,
+		Status: t.shown.Status}}, s)
+}
+
+// noteLocked adds to the history; the oldest messages but the first make room.
+func (d *Desk) noteLocked(t *task, m *protocol.Message) {
+	if len(t.shown.History) >= maxHistory {
+		t.shown.History = append(t.shown.History[:1:1], t.shown.History[2:]...)
+	}
+	t.shown.History = append(t.shown.History, m)
+	d.holdLocked(t, len(protocol.Encode(m)))
+}
+
+// holdLocked counts n bytes more, and reports whether there is room for them.
+func (d *Desk) holdLocked(t *task, n int) bool {
+	if t.bytes+int64(n) > int64(d.o.MaxBytes) {
+		return false
+	}
+	for d.held+int64(n) > d.o.MaxTotal {
+		if !d.forgetLocked() {
+			return false
+		}
+	}
+	t.bytes, d.held = t.bytes+int64(n), d.held+int64(n)
+	return true
+}
+
+// giveLocked adds the parts of given to an artifact of t, or begins it.
+func (d *Desk) giveLocked(t *task, given *protocol.Artifact, last bool) bool {
+	if t.shown.Status.State.Terminal() {
+		return true
+	}
+	if !d.holdLocked(t, len(protocol.Encode(given))) {
+		return false
+	}
+	u := &protocol.ArtifactUpdate{TaskID: t.id, ContextID: t.shown.ContextID, LastChunk: last, Artifact: given}
+	if n := len(t.shown.Artifacts); n > 0 && t.shown.Artifacts[n-1].ID == given.ID {
+		whole := *t.shown.Artifacts[n-1]
+		if len(whole.Parts)+len(given.Parts) > maxParts {
+			return false
+		}
+		whole.Parts = append(whole.Parts[:len(whole.Parts):len(whole.Parts)], given.Parts...)
+		if len(given.Metadata) > 0 {
+			whole.Metadata = given.Metadata
+		}
+		t.shown.Artifacts = append(t.shown.Artifacts[:n-1:n-1], &whole)
+		u.Append = true
+	} else {
+		t.shown.Artifacts = append(t.shown.Artifacts[:n:n], u.Artifact)
+	}
+	t.tellLocked(protocol.StreamResponse{ArtifactUpdate: u}, "")
+	return true
+}
+
+// showLocked returns t with as much history as is wanted: nil means all, 0 none.
+func (t *task) showLocked(history *int, artifacts bool) *protocol.Task {
+	s := t.shown
+	if s.History = s.History[:len(s.History):len(s.History)]; history != nil {
+		s.History = s.History[max(0, len(s.History)-max(0, *history)):]
+	}
+	if !artifacts {
+		s.Artifacts = nil
+	}
+	return &s
+}
+
+func (d *Desk) snapshot(t *task, history *int) *protocol.Task {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return t.showLocked(history, true)
+}
+
+// settled reports whether t has ended or waits for its client.
+func (d *Desk) settled(t *task) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return t.shown.Status.State.Terminal() || t.shown.Status.State.Waits()
+}
+
+func (d *Desk) ended(t *task) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return t.shown.Status.State.Terminal()
+}
+
+// find returns a task of the principal, at this thing. That it is another's looks as if it were not there.
+func (a *agent) find(id string) (*task, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.findLocked(id)
+}
+
+func (a *agent) findLocked(id string) (*task, error) {
+	a.sweepLocked(time.Now())
+	t := a.tasks[id]
+	if t == nil || t.principal != a.principal || t.thing != a.subject.Ref {
+		id = interact.Clip(id, 64)
+		return nil, protocol.Errorf(protocol.TaskNotFound, "there is no task %q", id).With(map[string]string{"taskId": id})
+	}
+	return t, nil
+}
+
+// enterLocked makes a task of a message.
+func (a *agent) enterLocked(m *protocol.Message) (*task, error) {
+	running := 0
+	for _, t := range a.tasks {
+		if t.principal == a.principal && !t.shown.Status.State.Terminal() {
+			running++
+		}
+	}
+	switch {
+	case a.closed:
+		return nil, interact.Errorf(interact.ShuttingDown, "try again in a moment", "the node is shutting down")
+	case running >= a.o.MaxRunning:
+		return nil, interact.Errorf(interact.Overloaded, "wait until one has ended, or cancel one", "%d tasks run already", running)
+	case len(a.tasks) >= a.o.MaxTasks && !a.forgetLocked():
+		return nil, interact.Errorf(interact.Overloaded, "try again in a while", "%d tasks run already", a.o.MaxTasks)
+	}
+	t := &task{principal: a.principal, thing: a.subject.Ref, key: sentKey{a.principal, a.subject.Ref, m.ID}, id: rand.Text(),
+		done: make(chan struct{}), readers: map[*reader]bool{}, at: time.Now()}
+	if m.ContextID == "" {
+		m.ContextID = rand.Text()
+	}
+	m.TaskID = t.id
+	t.shown = protocol.Task{ID: t.id, ContextID: m.ContextID, Status: protocol.Status{State: protocol.Submitted, Timestamp: protocol.Time(t.at)}}
+	if !a.holdLocked(t, len(protocol.Encode(m))) {
+		return nil, interact.Errorf(interact.TooLarge, "send less", "there is no room for the message")
+	}
+	t.shown.History = []*protocol.Message{m}
+	a.tasks[t.id], a.sent[t.key] = t, t
+	return t, nil
+}
+
+// sweepLocked forgets what ended long ago, and what waits for a client that does not come.
+func (d *Desk) sweepLocked(now time.Time) {
+	for _, t := range d.tasks {
+		if now.Sub(t.at) < d.o.Keep {
+			continue
+		}
+		switch s := t.shown.Status.State; {
+		case s.Terminal():
+			d.dropLocked(t)
+		case s.Waits():
+			if t.cancel != nil {
+				t.cancel()
+			}
+			d.setLocked(t, protocol.Failed, protocol.TextPart("nobody answered"))
+		}
+	}
+}
+
+// forgetLocked forgets the task that ended first.
+func (d *Desk) forgetLocked() bool {
+	var oldest *task
+	for _, t := range d.tasks {
+		if t.shown.Status.State.Terminal() && (oldest == nil || t.at.Before(oldest.at)) {
+			oldest = t
+		}
+	}
+	if oldest != nil {
+		d.dropLocked(oldest)
+	}
+	return oldest != nil
+}
+
+func (d *Desk) dropLocked(t *task) {
+	delete(d.tasks, t.id)
+	if d.sent[t.key] == t {
+		delete(d.sent, t.key)
+	}
+	d.held -= t.bytes
+	t.bytes = 0
+}

@@ -1,0 +1,197 @@
+package a2a
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"iter"
+	"maps"
+	"math"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/lmosd/lmosd/bridge/a2a/card"
+	"github.com/lmosd/lmosd/bridge/a2a/executor"
+	"github.com/lmosd/lmosd/bridge/a2a/protocol"
+	"github.com/lmosd/lmosd/bridge/a2a/server"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// Extensions of the cards that a node makes (A2A 1.0 §4.6). None is required. Their params have texts only, and none that is empty:
+// verifiers of signatures disagree on all else (see card.Canonical).
+const (
+	// DescriptionExtension says of which description a card was made, whoever signed the card: {"thing": its id, "owner": the DID that
+	// signed it, "sha256": of its bytes, "href": where it is}.
+	DescriptionExtension = "https://lmosd.dev/a2a/extensions/description/v1"
+)
+
+// provenance says in a card of which description it was made. What another node said of its own is left out.
+func provenance(c *card.Card, d *td.Description, at server.Place) {
+	others := slices.DeleteFunc(slices.Clone(c.Capabilities.Extensions), func(x card.Extension) bool { return x.URI == DescriptionExtension })
+	c.Capabilities.Extensions = append(others, card.Extension{URI: DescriptionExtension,
+		Description: "The signed description of this agent. Its owner is not who signs this card, which is the node that serves it.",
+		Params: protocol.Encode(map[string]string{"thing": d.ID, "owner": string(d.Record.Owner), "sha256": hex.EncodeToString(d.Record.Hash[:]),
+			"href": strings.TrimSuffix(at.Base, "/a2a") + "/things/" + url.PathEscape(d.Ref())})})
+}
+
+// offerExtended says in a card that there is another. Who gets it says the answer to whoever does not: a card has no security schemes,
+// for the JavaScript library loses them when it verifies.
+func offerExtended(c *card.Card) {
+	yes := true
+	c.Capabilities.ExtendedCard, c.Schemes, c.Requirements = &yes, nil, nil
+}
+
+// extendedFor answers GetExtendedAgentCard: to operators only (A2A 1.0 §3.1.11, §13.3). A nil get is that of an agent without one.
+func extendedFor(a protocol.Agent, c server.Caller, get func(context.Context, *protocol.Operation) (json.RawMessage, error)) protocol.Agent {
+	return protocol.Func(func(ctx context.Context, op *protocol.Operation) iter.Seq2[json.RawMessage, error] {
+		switch {
+		case op.Method != protocol.ExtendedCard:
+			return a.Do(ctx, op)
+		case get == nil:
+			return protocol.Once(nil, protocol.Errorf(protocol.UnsupportedOperation, "the agent has no extended card"))
+		case !c.Operator:
+			return protocol.Once(nil, interact.Errorf(interact.Unauthenticated, "send Authorization: Bearer and the token of the node",
+				"the extended card is for the operator of the node"))
+		}
+		return protocol.Once(get(ctx, op))
+	})
+}
+
+// within refuses what the card of an imported agent rules out, whether or not the agent would (A2A 1.0 §3.3.4): streams where it has
+// none, and messages of who does not say that it knows an extension that is required.
+func within(a protocol.Agent, can card.Capabilities) protocol.Agent {
+	return protocol.Func(func(ctx context.Context, op *protocol.Operation) iter.Seq2[json.RawMessage, error] {
+		if protocol.Streams(op.Method) && !card.Yes(can.Streaming) {
+			return protocol.Once(nil, protocol.Errorf(protocol.UnsupportedOperation, "the agent has no streams"))
+		}
+		if op.Method != protocol.SendMessage && op.Method != protocol.SendStreamingMessage {
+			return a.Do(ctx, op)
+		}
+		knows := strings.FieldsFunc(op.Service[protocol.ExtensionsParam], func(r rune) bool { return r == ',' || r == ' ' })
+		for _, x := range can.Extensions {
+			if x.Required && !slices.Contains(knows, x.URI) {
+				return protocol.Once(nil, protocol.Errorf(protocol.ExtensionRequired, "the agent needs the extension %s", x.URI).
+					With(map[string]string{"extension": x.URI}))
+			}
+		}
+		return a.Do(ctx, op)
+	})
+}
+
+// extend adds what the card of a thing leaves out: what all its skills take and give, and its properties as skills.
+func extend(c *card.Card, t *td.Thing) {
+	all := withProperties(t)
+	for _, name := range executor.Actions(all) {
+		if a := all.Actions[name]; t.Actions[name] == nil {
+			c.Skills = append(c.Skills, card.Skill{ID: name, Name: a.Title, Description: a.Description, Tags: a.Types})
+		}
+	}
+	c.Skills = slices.DeleteFunc(c.Skills, func(s card.Skill) bool { return all.Actions[s.ID] == nil && len(all.Actions) > 0 }) // "none"
+	others := slices.DeleteFunc(slices.Clone(c.Capabilities.Extensions), func(x card.Extension) bool { return x.URI == SchemasExtension })
+	c.Capabilities.Extensions = append(others, schemas(all, math.MaxInt)...)
+}
+
+// Prefixes of skills that read and write properties.
+const (
+	getPrefix = "get_"
+	setPrefix = "set_"
+)
+
+// withProperties returns t with skills for its properties. What an action is called already stays that action.
+func withProperties(t *td.Thing) *td.Thing {
+	c := *t
+	c.Actions = maps.Clone(t.Actions)
+	if c.Actions == nil {
+		c.Actions = map[string]*td.Action{}
+	}
+	sync := true
+	add := func(skill, does string, name string, p *td.Property, in, out *td.Schema) {
+		if c.Actions[skill] == nil {
+			about := strings.TrimSpace(does + " " + cmp.Or(p.Title, name) + ". " + p.Description)
+			c.Actions[skill] = &td.Action{Input: in, Output: out, Synchronous: &sync,
+				Affordance: td.Affordance{Title: skill, Description: about, Types: []string{"property"}}}
+		}
+	}
+	for name, p := range t.Properties {
+		if !p.WriteOnly {
+			add(getPrefix+name, "Reads", name, p, nil, p.Schema)
+		}
+		if !p.ReadOnly {
+			add(setPrefix+name, "Writes", name, p, p.Schema, nil)
+		}
+	}
+	return &c
+}
+
+// served is a thing at the desk: messages that name the skill of a property get it, all others see the skills of the card only.
+func (e *exporter) served(s executor.Subject, principal string) protocol.Agent {
+	plain := e.desk.Agent(s, principal)
+	if len(s.Desc.Properties) == 0 {
+		return plain
+	}
+	all := s
+	all.Desc, all.Thing = withProperties(s.Desc), &properties{s.Thing, s.Desc}
+	more := e.desk.Agent(all, principal)
+	return protocol.Func(func(ctx context.Context, op *protocol.Operation) iter.Seq2[json.RawMessage, error] {
+		name := skillOf(op)
+		if strings.HasPrefix(name, getPrefix) || strings.HasPrefix(name, setPrefix) {
+			return more.Do(ctx, op)
+		}
+		return plain.Do(ctx, op)
+	})
+}
+
+// skillOf is the first skill that a message names.
+func skillOf(op *protocol.Operation) string {
+	type meta struct {
+		Skill string `json:"skillId"`
+	}
+	var p struct {
+		Message struct {
+			Metadata meta
+			Parts    []struct{ Metadata meta }
+		}
+	}
+	if op.Method != protocol.SendMessage && op.Method != protocol.SendStreamingMessage || protocol.Read(op.Params, &p) != nil {
+		return ""
+	}
+	name := p.Message.Metadata.Skill
+	for _, part := range p.Message.Parts {
+		name = cmp.Or(name, part.Metadata.Skill)
+	}
+	return name
+}
+
+// properties is a thing whose properties are actions, too.
+type properties struct {
+	interact.Thing
+	desc *td.Thing
+}
+
+// Do implements [interact.Thing].
+func (p *properties) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+	ask := *m
+	read, isRead := strings.CutPrefix(m.Name, getPrefix)
+	write, isWrite := strings.CutPrefix(m.Name, setPrefix)
+	switch {
+	case m.Type != interact.InvokeAction || p.desc.Actions[m.Name] != nil:
+		return p.Thing.Do(ctx, m)
+	case isRead && p.desc.Properties[read] != nil:
+		ask.Type, ask.Name, ask.Data = interact.ReadProperty, read, nil
+	case isWrite && p.desc.Properties[write] != nil:
+		ask.Type, ask.Name = interact.WriteProperty, write
+	}
+	return func(yield func(*interact.Message, error) bool) {
+		r, err := interact.Ask(ctx, p.Thing, &ask)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		done := m.Reply(interact.ActionStatus, r.ContentType, r.Data)
+		done.Status = interact.StatusCompleted
+		yield(done, nil)
+	}
+}

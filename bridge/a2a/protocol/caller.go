@@ -1,0 +1,66 @@
+package protocol
+
+import (
+	"encoding/json"
+
+	"github.com/lmosd/lmosd/internal/jsonedit"
+)
+
+// CallerKey is the metadata of a message that tells an agent who sends it: {"id", "did", "node", "name", "via"}.
+const CallerKey = "io.lmosd/caller"
+
+// Told is op with caller in the metadata of the request, if op sends a message; nil says nothing. What its client says there, and in
+// the metadata of the message, goes no further. The error is an [*Error], of params in which readers could find different things.
+func (op *Operation) Told(caller json.RawMessage) (*Operation, *Error) {
+	if op.Method != SendMessage && op.Method != SendStreamingMessage {
+		return op, nil
+	}
+	params, e := setMetadata(op.Params, caller)
+	if e != nil {
+		return nil, e
+	}
+	message, e := Field(params, "message")
+	if e != nil {
+		return nil, e
+	}
+	if i := jsonedit.SkipSpace(message, 0); i < len(message) && message[i] == '{' {
+		said, e := setMetadata(message, nil)
+		if e != nil {
+			return nil, e
+		}
+		name := spelling(params, "message")
+		var err error
+		if params, err = jsonedit.Set(params, said, name); err != nil {
+			return nil, Errorf(InvalidParams, "%v", err)
+		}
+	}
+	told := *op
+	told.Params = params
+	return &told, nil
+}
+
+// setMetadata sets the caller in the metadata of an object, or takes it away.
+func setMetadata(text, caller json.RawMessage) (json.RawMessage, *Error) {
+	if i := jsonedit.SkipSpace(text, 0); i >= len(text) || text[i] != '{' {
+		return text, nil // whoever reads it refuses it
+	}
+	if _, e := Field(text, "metadata"); e != nil {
+		return nil, e
+	}
+	text, err := jsonedit.Set(text, caller, spelling(text, "metadata"), CallerKey)
+	if err != nil {
+		return nil, Errorf(InvalidParams, "%v", err)
+	}
+	return text, nil
+}
+
+// spelling is how an object that [Field] has read spells the name of a field.
+func spelling(text json.RawMessage, field string) string {
+	all, _ := jsonedit.Members(nil, text[jsonedit.SkipSpace(text, 0):])
+	for _, m := range all {
+		if sameField(m.Name, field) {
+			return string(m.Name)
+		}
+	}
+	return field
+}

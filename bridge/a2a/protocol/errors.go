@@ -1,0 +1,263 @@
+package protocol
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// Codes of errors in JSON-RPC (A2A 1.0 §5.4, §9.5; JSON-RPC 2.0 §5.1). The last two are those of the official Go library: the
+// specification leaves them open.
+const (
+	ParseError             = -32700
+	InvalidRequest         = -32600
+	UnknownMethod          = -32601
+	InvalidParams          = -32602
+	InternalError          = -32603
+	TaskNotFound           = -32001
+	TaskNotCancelable      = -32002
+	PushNotSupported       = -32003
+	UnsupportedOperation   = -32004
+	ContentTypeUnsupported = -32005
+	InvalidAgentResponse   = -32006
+	NoExtendedCard         = -32007
+	ExtensionRequired      = -32008
+	VersionUnsupported     = -32009
+	Unauthenticated        = -31401
+	Forbidden              = -31403
+)
+
+// A kind is one row of the table of errors (A2A 1.0.1 §5.4).
+type kind struct {
+	code         int
+	http         int
+	status       string // google.rpc.Code
+	reason       string
+	alsoHTTP     int // of 1.0.0
+	interactCode interact.Code
+}
+
+var kinds = []kind{
+	{ParseError, 400, "INVALID_ARGUMENT", "PARSE_ERROR", 0, interact.NotJSON},
+	{InvalidRequest, 400, "INVALID_ARGUMENT", "INVALID_REQUEST", 0, interact.Invalid},
+	{UnknownMethod, 404, "NOT_FOUND", "METHOD_NOT_FOUND", 501, interact.NotAllowed},
+	{InvalidParams, 400, "INVALID_ARGUMENT", "INVALID_PARAMS", 0, interact.Invalid},
+	{InternalError, 500, "INTERNAL", "INTERNAL_ERROR", 0, interact.AgentFailed},
+	{TaskNotFound, 404, "NOT_FOUND", "TASK_NOT_FOUND", 0, interact.NoTask},
+	{TaskNotCancelable, 400, "FAILED_PRECONDITION", "TASK_NOT_CANCELABLE", 409, interact.NotAllowed},
+	{PushNotSupported, 400, "FAILED_PRECONDITION", "PUSH_NOTIFICATION_NOT_SUPPORTED", 0, interact.NotAllowed},
+	{UnsupportedOperation, 400, "FAILED_PRECONDITION", "UNSUPPORTED_OPERATION", 0, interact.NotAllowed},
+	{ContentTypeUnsupported, 400, "INVALID_ARGUMENT", "CONTENT_TYPE_NOT_SUPPORTED", 415, interact.UnsupportedType},
+	{InvalidAgentResponse, 500, "INTERNAL", "INVALID_AGENT_RESPONSE", 502, interact.AgentFailed},
+	{NoExtendedCard, 400, "FAILED_PRECONDITION", "EXTENDED_AGENT_CARD_NOT_CONFIGURED", 0, interact.NotAllowed},
+	{ExtensionRequired, 400, "FAILED_PRECONDITION", "EXTENSION_SUPPORT_REQUIRED", 0, interact.NotAllowed},
+	{VersionUnsupported, 400, "FAILED_PRECONDITION", "VERSION_NOT_SUPPORTED", 0, interact.NotAllowed},
+	{Unauthenticated, 401, "UNAUTHENTICATED", "UNAUTHENTICATED", 0, interact.Unauthenticated},
+	{Forbidden, 403, "PERMISSION_DENIED", "PERMISSION_DENIED", 0, interact.Forbidden},
+}
+
+func kindOf(code int) kind {
+	for _, k := range kinds {
+		if k.code == code {
+			return k
+		}
+	}
+	return kind{code: code, http: 500, status: "INTERNAL", interactCode: interact.AgentFailed}
+}
+
+// An Error is what A2A says of a failure, as the JSON-RPC binding writes it.
+type Error struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+	// Data is an array of objects with "@type" (google.rpc.Status details), or whatever an agent wrote.
+	Data json.RawMessage `json:"data,omitempty"`
+}
+
+// Error returns the message.
+func (e *Error) Error() string { return fmt.Sprintf("%s (A2A %d)", e.Message, e.Code) }
+
+// Is reports whether target is an error of the same code.
+func (e *Error) Is(target error) bool {
+	var t *Error
+	return errors.As(target, &t) && t.Code == e.Code
+}
+
+// Errorf returns an error of lmosd's own, with its ErrorInfo (A2A 1.0 §9.5).
+func Errorf(code int, format string, args ...any) *Error {
+	return (&Error{Code: code, Message: fmt.Sprintf(format, args...)}).With(nil)
+}
+
+// With sets the metadata of the ErrorInfo.
+func (e *Error) With(metadata map[string]string) *Error {
+	info := map[string]any{"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": kindOf(e.Code).reason,
+		"domain": "a2a-protocol.org"}
+	if len(metadata) > 0 {
+		info["metadata"] = metadata
+	}
+	e.Data = Encode([]any{info})
+	return e
+}
+
+// At adds to an error of parameters the field that is wrong (google.rpc.BadRequest). The ErrorInfo stays: clients of REST tell errors
+// apart by its reason.
+func (e *Error) At(field string) *Error {
+	var details []any
+	_ = json.Unmarshal(e.Data, &details) // Errorf wrote it
+	e.Data = Encode(append(details, map[string]any{"@type": "type.googleapis.com/google.rpc.BadRequest",
+		"fieldViolations": []any{map[string]string{"field": field, "description": e.Message}}}))
+	return e
+}
+
+func (e *Error) bytes() []byte {
+	b := fmt.Appendf(nil, `{"code":%d,"message":%s`, e.Code, Encode(e.Message))
+	if len(e.Data) > 0 {
+		b = append(append(b, `,"data":`...), e.Data...)
+	}
+	return append(b, '}')
+}
+
+// Status is the HTTP status of the REST binding.
+func (e *Error) Status() int { return kindOf(e.Code).http }
+
+// REST is the body of the REST binding (A2A 1.0 §11.6; AIP-193).
+func (e *Error) REST() []byte {
+	k := kindOf(e.Code)
+	b := fmt.Appendf(nil, `{"error":{"code":%d,"status":%s,"message":%s`, k.http, Encode(k.status), Encode(e.Message))
+	switch {
+	case len(e.Data) > 0 && e.Data[0] == '[':
+		b = append(append(b, `,"details":`...), e.Data...)
+	case len(e.Data) > 0:
+		b = append(append(append(b, `,"details":[`...), e.Data...), ']')
+	}
+	return append(b, "}}"...)
+}
+
+// FromREST reads the error of a REST answer: that of 1.0, or a problem document of older servers.
+func FromREST(status int, body []byte) *Error {
+	var answer struct {
+		Error struct {
+			Status, Message string
+			Details         json.RawMessage
+		}
+		Type, Title, Detail string
+	}
+	_ = json.Unmarshal(body, &answer) // anything may answer there
+	e := &Error{Code: InternalError, Message: strings.TrimSpace(answer.Error.Message), Data: answer.Error.Details}
+	if e.Message == "" {
+		e.Message = strings.TrimSpace(answer.Title + " " + answer.Detail)
+	}
+	if e.Message == "" {
+		e.Message = "the agent answers " + http.StatusText(status)
+	}
+	reason := reasonOf(answer.Error.Details)
+	if reason == "" { // https://a2a-protocol.org/errors/task-not-found
+		reason = strings.ToUpper(strings.ReplaceAll(answer.Type[strings.LastIndex(answer.Type, "/")+1:], "-", "_"))
+	}
+	e.Code = codeOf(status, answer.Error.Status, reason)
+	return e
+}
+
+func reasonOf(details json.RawMessage) string {
+	var infos []struct {
+		Reason string `json:"reason"`
+	}
+	_ = json.Unmarshal(details, &infos)
+	for _, i := range infos {
+		if i.Reason != "" {
+			return i.Reason
+		}
+	}
+	return ""
+}
+
+// codeOf finds the kind of an error: the reason decides, else what fits the HTTP status alone.
+func codeOf(status int, rpc, reason string) int {
+	for _, k := range kinds {
+		if k.reason == reason {
+			return k.code
+		}
+	}
+	switch {
+	case status == http.StatusUnauthorized:
+		return Unauthenticated
+	case status == http.StatusForbidden:
+		return Forbidden
+	case status == http.StatusNotFound || rpc == "NOT_FOUND":
+		return TaskNotFound
+	case status == http.StatusNotImplemented || rpc == "UNIMPLEMENTED" || status == http.StatusMethodNotAllowed:
+		return UnknownMethod
+	case status == http.StatusConflict:
+		return TaskNotCancelable
+	case status == http.StatusUnsupportedMediaType:
+		return ContentTypeUnsupported
+	case status == http.StatusBadGateway:
+		return InvalidAgentResponse
+	case status >= 400 && status < 500:
+		return InvalidParams
+	}
+	return InternalError
+}
+
+// codes are the A2A errors for what lmosd says itself; what is not here is InternalError.
+var codes = map[interact.Code]int{
+	interact.Invalid: InvalidParams, interact.NotJSON: InvalidParams, interact.TooLarge: InvalidParams,
+	interact.NoTask:     TaskNotFound,
+	interact.NotAllowed: UnsupportedOperation, interact.UnsupportedType: ContentTypeUnsupported,
+	interact.AgentFailed:     InvalidAgentResponse,
+	interact.Unauthenticated: Unauthenticated, interact.TokenRejected: Unauthenticated, interact.Forbidden: Forbidden,
+}
+
+// AsError returns err as an [*Error]. The hint of an *interact.Error is in the metadata, with its code and whether to try again.
+func AsError(err error) *Error {
+	var e *Error
+	if errors.As(err, &e) {
+		return e
+	}
+	said := interact.AsError(err)
+	code, ok := codes[said.Code]
+	if !ok {
+		code = InternalError
+	}
+	return Said(code, said)
+}
+
+// steps are what a client of A2A can do about an error whose hint is a command for people.
+var steps = map[interact.Code]string{
+	interact.Invalid:         "compare the input with what the card says of the skill",
+	interact.Unauthenticated: "the operator of the agent's host has to log in at it first",
+	interact.Forbidden:       "only the operator of the agent's host can allow it",
+	interact.NotFound:        "look at the address: the name of the agent is in it",
+	interact.Ambiguous:       "several have this name: use the exact reference",
+	interact.NoAffordance:    "read the card again: its skills may have changed",
+	interact.NotAllowed:      "read the card: the agent does not offer this",
+	interact.Withdrawn:       "its owner took it back: use another",
+	interact.Unreachable:     "its host is away: try again later",
+	interact.Timeout:         "it took too long: try again later",
+	interact.AgentFailed:     "the agent itself failed",
+	interact.TooLarge:        "send or ask for less at once",
+}
+
+// Hint is what the client of an error can do about it: no command, since agents read it.
+func Hint(e *interact.Error) string { return e.HintFor(steps) }
+
+// Said returns what lmosd says itself as an error of a code.
+func Said(code int, said *interact.Error) *Error {
+	title := said.Title
+	if title == "" {
+		title = said.Code.Title()
+	}
+	meta := map[string]string{"lmosCode": said.Code.String(), "retryable": fmt.Sprint(said.Code.Retryable())}
+	if hint := Hint(said); hint != "" {
+		meta["hint"] = hint
+	}
+	return (&Error{Code: code, Message: title}).With(meta)
+}
+
+// Interact returns e for those who do not speak A2A: the agent said so.
+func (e *Error) Interact() *interact.Error {
+	return &interact.Error{Code: kindOf(e.Code).interactCode, Title: e.Message, Remote: true, Hint: "the agent says so, over A2A"}
+}

@@ -1,0 +1,121 @@
+package a2a
+
+import (
+	"slices"
+
+	"github.com/lmosd/lmosd/bridge"
+	"github.com/lmosd/lmosd/bridge/a2a/protocol"
+)
+
+// maxOutcome bounds what a turn gives, in bytes. What is beyond is left out; the task has it.
+const maxOutcome = 12 << 20
+
+// An outcome is what a turn has given so far: the artifacts as they are now. Those of earlier turns of a task are left out, unless
+// the agent gives them again.
+type outcome struct {
+	bridge.Outcome
+	size int
+}
+
+// room counts parts, and reports whether there is room for them.
+func (o *outcome) room(parts []protocol.Part) bool {
+	for _, p := range parts {
+		o.size += len(p.Data) + len(p.Metadata)
+		for _, text := range []*string{p.Text, p.Raw, p.URL} {
+			if text != nil {
+				o.size += len(*text)
+			}
+		}
+	}
+	return o.size <= maxOutcome
+}
+
+// message takes over what the agent says in place of a task.
+func (o *outcome) message(m *protocol.Message) {
+	if o.room(m.Parts) {
+		o.Message, o.Metadata = partsOf(m.Parts), m.Metadata
+	}
+}
+
+// task takes over what a task has. An artifact that is known is as it was.
+func (o *outcome) task(t *protocol.Task, known map[string]int) {
+	if len(t.Metadata) > 0 {
+		o.Metadata = t.Metadata
+	}
+	for _, a := range t.Artifacts {
+		n := min(known[a.ID], len(a.Parts))
+		if n == len(a.Parts) {
+			continue
+		}
+		rest := *a
+		rest.Parts = a.Parts[n:]
+		o.artifact(&rest, o.index(a.ID) >= 0)
+	}
+}
+
+func (o *outcome) index(id string) int {
+	return slices.IndexFunc(o.Artifacts, func(a bridge.Artifact) bool { return a.ID == id })
+}
+
+// artifact takes over an artifact, or what comes behind it. A text that goes on is one part.
+func (o *outcome) artifact(a *protocol.Artifact, more bool) {
+	if !o.room(a.Parts) {
+		return
+	}
+	parts := partsOf(a.Parts)
+	i := o.index(a.ID)
+	if i < 0 {
+		i = len(o.Artifacts)
+		o.Artifacts = append(o.Artifacts, bridge.Artifact{ID: a.ID})
+	}
+	to := &o.Artifacts[i]
+	if a.Name != "" {
+		to.Name = a.Name
+	}
+	if a.Description != "" {
+		to.Description = a.Description
+	}
+	if len(a.Metadata) > 0 {
+		to.Metadata = a.Metadata
+	}
+	if !more {
+		to.Parts = parts
+		return
+	}
+	if n := len(to.Parts); n > 0 && len(parts) > 0 && goesOn(to.Parts[n-1], parts[0]) {
+		text := *to.Parts[n-1].Text + *parts[0].Text
+		to.Parts[n-1].Text = &text
+		parts = parts[1:]
+	}
+	to.Parts = append(to.Parts, parts...)
+}
+
+func goesOn(a, b bridge.Part) bool {
+	return a.Text != nil && b.Text != nil && a.Filename == b.Filename && a.MediaType == b.MediaType && string(a.Metadata) == string(b.Metadata)
+}
+
+// end is what came of a turn whose task is in a state that is no failure.
+func (o *outcome) end(task, context string, s protocol.Status) bridge.Outcome {
+	o.Task, o.Context, o.State = task, context, bridge.TurnCompleted
+	switch s.State {
+	case protocol.InputRequired:
+		o.State = bridge.TurnAsks
+	case protocol.AuthRequired:
+		o.State = bridge.TurnAuth
+	}
+	if s.Message != nil && o.room(s.Message.Parts) {
+		o.Message = partsOf(s.Message.Parts)
+	}
+	return o.Outcome
+}
+
+func partsOf(parts []protocol.Part) (all []bridge.Part) {
+	for _, p := range parts {
+		one := bridge.Part{Text: p.Text, URL: p.URL, Data: p.Data, Filename: p.Filename, MediaType: p.MediaType, Metadata: p.Metadata}
+		if p.Raw != nil {
+			one.Raw, _ = p.Bytes() // what is no base64 is nothing
+		}
+		all = append(all, one)
+	}
+	return all
+}

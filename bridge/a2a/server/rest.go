@@ -1,0 +1,152 @@
+package server
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"github.com/lmosd/lmosd/bridge/a2a/protocol"
+	"github.com/lmosd/lmosd/bridge/a2a/v03"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// mediaOf is the media type in which a client of REST wants its answer: what it accepts, else what it sends.
+func mediaOf(r *http.Request) string {
+	for _, header := range []string{"Accept", "Content-Type"} {
+		for part := range strings.SplitSeq(r.Header.Get(header), ",") {
+			switch media := interact.MediaType(part); {
+			case strings.TrimSpace(part) == "":
+			case media == a2aType || media == jsonType:
+				return media
+			}
+		}
+	}
+	return a2aType
+}
+
+// refuse writes an error of the REST binding.
+func refuse(w http.ResponseWriter, r *http.Request, e *protocol.Error) {
+	challenge(w, e)
+	answer(w, e.Status(), mediaOf(r), e.REST())
+}
+
+// challenge says how a caller is to prove who it is, if that is what the error is about (RFC 9110 §11.6.1).
+func challenge(w http.ResponseWriter, e *protocol.Error) {
+	if e.Status() == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
+}
+
+// refuse writes an error in the words of the client.
+func (c *restCall) refuse(w http.ResponseWriter, r *http.Request, e *protocol.Error) {
+	if c.old {
+		challenge(w, e)
+		answer(w, e.Status(), mediaOf(r), v03.RESTError(e))
+		return
+	}
+	refuse(w, r, e)
+}
+
+// rest answers a request of the REST binding.
+func (h *Handler) rest(w http.ResponseWriter, r *http.Request, p protocol.Place) {
+	w.Header().Set("Vary", protocol.VersionParam)
+	c := &restCall{Handler: h, place: p}
+	op, name, e := c.operation(w, r)
+	var agent protocol.Agent
+	if e == nil {
+		agent, e = h.agent(r, name, op)
+	}
+	if e != nil {
+		c.refuse(w, r, e)
+		return
+	}
+	if !protocol.Streams(op.Method) {
+		if e := one(r.Context(), agent, op); e.err != nil {
+			c.refuse(w, r, e.err)
+		} else {
+			answer(w, http.StatusOK, mediaOf(r), c.result(op.Method, e.raw))
+		}
+		return
+	}
+	out, stop := h.results(r.Context(), agent, op)
+	defer stop()
+	first, waits := h.first(out)
+	switch {
+	case first == nil && !waits && r.Context().Err() != nil: // nobody reads it
+	case first == nil && !waits:
+		c.refuse(w, r, noAnswer.err)
+	case first != nil && first.err != nil:
+		c.refuse(w, r, first.err)
+	default:
+		h.events(w, r, first, out, func(e result) error {
+			if e.err != nil { // the status is gone: clients look at either
+				return protocol.WriteEvent(w, "error", c.failure(e.err))
+			}
+			return protocol.WriteEvent(w, "", c.result(op.Method, e.raw))
+		})
+	}
+}
+
+// A restCall is one request.
+type restCall struct {
+	*Handler
+	place protocol.Place
+	old   bool // the client speaks 0.3
+}
+
+// operation reads what a request asks, and of which agent. Where no version is said, the path does.
+func (c *restCall) operation(w http.ResponseWriter, r *http.Request) (op *protocol.Operation, name string, e *protocol.Error) {
+	v, e := versionOf(r)
+	c.old = v == old || v == unsaid && c.place.V03
+	switch {
+	case e != nil:
+		return nil, "", e
+	case c.place.Method == "":
+		return nil, "", protocol.Errorf(protocol.UnknownMethod, "%s is not for that", interact.Clip(r.Method, 16))
+	case v == modern && c.place.V03, len(c.place.Before) > 2:
+		return nil, "", protocol.Errorf(protocol.UnknownMethod, "nothing is served at %s", interact.Clip(r.URL.Path, 128))
+	}
+	var body []byte
+	if r.Method == http.MethodPost {
+		if body, e = read(w, r, true); e != nil {
+			return nil, "", e
+		}
+	}
+	params, e := c.place.Params(r.URL.Query(), body)
+	if e != nil {
+		return nil, "", e
+	}
+	op = &protocol.Operation{Method: c.place.Method, Params: params}
+	if c.old {
+		if op, e = v03.OfREST(c.place.Method, params); e != nil {
+			return nil, "", e
+		}
+	}
+	op.Service = service(r, v)
+	if len(c.place.Before) > 0 {
+		name = c.place.Before[0]
+	}
+	if len(c.place.Before) == 2 {
+		op.Params = protocol.SetTenant(op.Params, c.place.Before[1])
+	}
+	return op, name, nil
+}
+
+// failure writes an error of a stream.
+func (c *restCall) failure(e *protocol.Error) []byte {
+	if c.old {
+		return v03.RESTError(e)
+	}
+	return e.REST()
+}
+
+// result writes a result for the client.
+func (c *restCall) result(method string, raw json.RawMessage) []byte {
+	if c.old {
+		raw = v03.REST.Result(method, raw)
+	}
+	if len(raw) == 0 || string(raw) == "null" {
+		return []byte("{}")
+	}
+	return raw
+}

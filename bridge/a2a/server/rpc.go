@@ -1,0 +1,117 @@
+package server
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/lmosd/lmosd/bridge/a2a/protocol"
+	"github.com/lmosd/lmosd/bridge/a2a/v03"
+)
+
+// rpc answers a request of the JSON-RPC binding. Errors of A2A have the status 200, as JSON-RPC over HTTP has it; who may not ask
+// gets that of HTTP (A2A 1.0 §7.4).
+func (h *Handler) rpc(w http.ResponseWriter, r *http.Request, name string) {
+	w.Header().Set("Vary", protocol.VersionParam)
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		answer(w, http.StatusMethodNotAllowed, jsonType, protocol.Response(nil, nil, protocol.Errorf(protocol.InvalidRequest,
+			"JSON-RPC is spoken with POST")))
+		return
+	}
+	body, e := read(w, r, false)
+	if e != nil {
+		answer(w, http.StatusOK, jsonType, protocol.Response(nil, nil, e))
+		return
+	}
+	in, e := protocol.ParseRequest(body)
+	if e != nil {
+		answer(w, http.StatusOK, jsonType, protocol.Response(in.ID, nil, e))
+		return
+	}
+	c := &rpcCall{Handler: h, id: in.ID}
+	op, e := c.operation(r, in)
+	var agent protocol.Agent
+	if e == nil {
+		agent, e = h.agent(r, name, op)
+	}
+	write := func(e result) error { return protocol.WriteEvent(w, "", c.response(e)) }
+	switch {
+	case e != nil && (op != nil && protocol.Streams(op.Method) || streams(in.Method)): // clients that ask for a stream read nothing else
+		if op != nil {
+			c.method = op.Method
+		}
+		none := make(chan result)
+		close(none)
+		h.events(w, r, &result{err: e}, none, write)
+		return
+	case e != nil:
+		answer(w, http.StatusOK, jsonType, c.response(result{err: e}))
+		return
+	}
+	c.method = op.Method
+	if !protocol.Streams(op.Method) {
+		result := one(r.Context(), agent, op)
+		answer(w, statusOf(w, result.err), jsonType, c.response(result))
+		return
+	}
+	out, stop := h.results(r.Context(), agent, op)
+	defer stop()
+	first, _ := h.first(out)
+	if first != nil && first.err != nil && statusOf(w, first.err) != http.StatusOK { // who may not ask is told so by HTTP
+		answer(w, first.err.Status(), jsonType, c.response(*first))
+		return
+	}
+	h.events(w, r, first, out, write)
+}
+
+// streams reports whether a method of either version asks for a stream.
+func streams(method string) bool {
+	return protocol.Streams(method) || method == "message/stream" || method == "tasks/resubscribe"
+}
+
+// statusOf is the status of an answer of JSON-RPC.
+func statusOf(w http.ResponseWriter, e *protocol.Error) int {
+	if e == nil || e.Code != protocol.Unauthenticated && e.Code != protocol.Forbidden {
+		return http.StatusOK
+	}
+	challenge(w, e)
+	return e.Status()
+}
+
+// An rpcCall is one request.
+type rpcCall struct {
+	*Handler
+	id     json.RawMessage
+	old    bool // the client speaks 0.3
+	method string
+}
+
+// operation reads what a request asks. Where no version is said, the method does: each is of one only.
+func (c *rpcCall) operation(r *http.Request, in *protocol.Request) (*protocol.Operation, *protocol.Error) {
+	v, e := versionOf(r)
+	if e != nil {
+		return nil, e
+	}
+	if c.old = v == old || v == unsaid && !protocol.Known(in.Method); c.old {
+		op, e := v03.Operation(in.Method, in.Params)
+		if e != nil {
+			return nil, e
+		}
+		op.Service = service(r, old)
+		return op, nil
+	}
+	if !protocol.Known(in.Method) {
+		return nil, protocol.Errorf(protocol.UnknownMethod, "A2A 1.0 has no method %q", in.Method)
+	}
+	return &protocol.Operation{Method: in.Method, Params: in.Params, Service: service(r, v)}, nil
+}
+
+// response writes a result for the client.
+func (c *rpcCall) response(r result) []byte {
+	if c.old && r.err != nil {
+		r.err = v03.Error(r.err)
+	} else if c.old {
+		r.raw = v03.RPC.Result(c.method, r.raw)
+	}
+	return protocol.Response(c.id, r.raw, r.err)
+}

@@ -1,0 +1,438 @@
+// Package serve is the HTTP server of A2A: cards, the JSON-RPC and the REST binding of 1.0, and 0.3 beside them at the same
+// addresses. What an agent says is passed on byte for byte; only for clients of 0.3 it is translated.
+//
+//	/.well-known/agent-card.json          the card of the default agent
+//	/a2a                                  JSON-RPC, for the agent that the tenant of the params names; else the default agent
+//	/a2a/message:send, /a2a/tasks…        REST, likewise
+//	/a2a/{name}                           JSON-RPC, with or without a slash at the end
+//	/a2a/{name}/message:send …            REST; also behind /a2a/{name}/{tenant}
+//	/a2a/{name}/v1/message:send …         REST of 0.3
+//	/a2a/{name}/.well-known/agent-card.json   the card; with the words of 0.3 beside as agent.json, and below /a2a/{name}/v1
+//
+// Sources: A2A 1.0.1 §3.6, §8.2, §9, §11; A2A 0.3.0.
+package server
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"mime"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lmosd/lmosd/bridge"
+	"github.com/lmosd/lmosd/bridge/a2a/card"
+	"github.com/lmosd/lmosd/bridge/a2a/protocol"
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// An Agent is what is served under a name.
+type Agent struct {
+	// Card writes and signs the card for clients at a place: its interfaces are there.
+	Card func(at Place) (*card.Card, error)
+	// As answers the operations of a caller who asked at a place.
+	As func(c Caller, at Place) protocol.Agent
+}
+
+// A Caller is who sends a request. Tasks are their principal's: all whom the node cannot tell apart are one.
+type Caller struct {
+	Principal string
+	// From is whom the node found.
+	From *did.Principal
+	// Operator says that the node proved the caller to be its operator.
+	Operator bool
+}
+
+// A Place is where a client asks: the address of the root, and the name in it.
+type Place struct{ Base, Name string }
+
+// Options are the settings of a [Handler].
+type Options struct {
+	// Find returns the agent of a name; empty means the default agent. The error is an *interact.Error. It is needed.
+	Find func(ctx context.Context, name string) (*Agent, error)
+	// Base is the address at which clients reach the node, without a path. Empty means the scheme and Host of each request.
+	Base string
+	// KeepAlive is how often a silent stream shows that it lives; 0 means 15 s.
+	KeepAlive time.Duration
+	Log       *slog.Logger
+}
+
+// A Handler serves A2A. It is safe for concurrent use.
+type Handler struct{ o Options }
+
+const (
+	jsonType = "application/json"
+	a2aType  = "application/a2a+json"
+	root     = "/a2a"
+	wellKnow = "/.well-known/"
+)
+
+// Paths are what a Handler serves, as patterns of [http.ServeMux].
+var Paths = []string{root, root + "/", wellKnow + "agent-card.json", wellKnow + "agent.json"}
+
+// New returns a handler.
+func New(o Options) *Handler {
+	o.KeepAlive = cmp.Or(o.KeepAlive, 15*time.Second)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	return &Handler{o}
+}
+
+// callerOf is who sends a request: whom the node proved, and beyond that whoever shows the same credential, of which only the hash is
+// kept. Who shows nothing on a node that asks for nothing is one with all who do so.
+func callerOf(r *http.Request) Caller {
+	c := bridge.CallerOf(r)
+	var names []string
+	if c.Operator {
+		names = append(names, "operator")
+	}
+	if c.Shown != "" {
+		sum := sha256.Sum256([]byte(c.Shown))
+		names = append(names, hex.EncodeToString(sum[:]))
+	}
+	return Caller{Principal: strings.Join(names, " "), From: did.PrincipalOf(r.Context()), Operator: c.Operator}
+}
+
+// ServeHTTP implements [http.Handler].
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	path := r.URL.EscapedPath()
+	if file, ok := strings.CutPrefix(path, wellKnow); ok {
+		h.card(w, r, cardOf{file: file})
+		return
+	}
+	path = strings.TrimPrefix(path, root)
+	if of, ok := cardPath(path); ok {
+		if of.name == "" {
+			noCard(w, r)
+			return
+		}
+		h.card(w, r, of)
+		return
+	}
+	if place, ok := protocol.FindREST(r.Method, path); ok {
+		h.rest(w, r, place)
+		return
+	}
+	name := strings.Trim(path, "/")
+	if strings.Contains(name, "/") {
+		refuse(w, r, protocol.Errorf(protocol.UnknownMethod, "nothing is served at %s", interact.Clip(r.URL.Path, 128)))
+		return
+	}
+	name, _ = url.PathUnescape(name) // an escaped path is always valid
+	h.rpc(w, r, name)
+}
+
+// A cardOf is whose card is asked for, and as which file. Old: at the place of 0.3.
+type cardOf struct {
+	name, file string
+	old        bool
+}
+
+// oldFile is where agents before 0.3.0 have their card.
+const oldFile = "agent.json"
+
+// cardPath is whose card a path below the root means.
+func cardPath(path string) (of cardOf, ok bool) {
+	for _, file := range []string{"agent-card.json", oldFile} {
+		name, ok := strings.CutSuffix(path, wellKnow+file)
+		if !ok {
+			continue
+		}
+		of = cardOf{file: file}
+		name, of.old = strings.CutSuffix(strings.Trim(name, "/"), "/v1")
+		var err error
+		of.name, err = url.PathUnescape(name)
+		return of, err == nil
+	}
+	return cardOf{}, false
+}
+
+// noCard says that no agent has its card right below the root: it is where a client looks that takes /a2a/NAME, without a slash at its end, for
+// what the address of the card is relative to (RFC 3986 §5.2). To give it another agent's card would be to send what it says there.
+func noCard(w http.ResponseWriter, r *http.Request) {
+	refuse(w, r, protocol.Errorf(protocol.UnknownMethod, "no agent has its card here: that of an agent is at %s/NAME%sagent-card.json, so give clients the address "+
+		"%s/NAME/ with a slash at its end; the node's own is at %sagent-card.json", root, wellKnow, root, wellKnow))
+}
+
+// base is the address of the root for clients.
+func (h *Handler) base(r *http.Request) string {
+	if h.o.Base != "" {
+		return strings.TrimSuffix(h.o.Base, "/") + root
+	}
+	scheme := "http"
+	if r.TLS != nil {
+		scheme = "https"
+	}
+	return scheme + "://" + r.Host + root
+}
+
+// cardVerbs are those that a card is for.
+const cardVerbs = "GET, HEAD, OPTIONS"
+
+// card answers with a card: that of 1.0, as its schema has it; and to clients that say 0.3, or look where only those of 0.3 do, one that has the
+// words of 0.3 beside (A2A 1.0 §8.2, decision 32). Pages of any origin may read it.
+func (h *Handler) card(w http.ResponseWriter, r *http.Request, of cardOf) {
+	header := w.Header()
+	header.Set("Access-Control-Allow-Origin", "*")
+	header.Set("Access-Control-Expose-Headers", "ETag")
+	header.Set("Vary", protocol.VersionParam)
+	switch r.Method {
+	case http.MethodGet, http.MethodHead:
+	case http.MethodOptions: // Fetch §3.3.5
+		header.Set("Allow", cardVerbs)
+		header.Set("Access-Control-Allow-Methods", cardVerbs)
+		header.Set("Access-Control-Allow-Headers", "Authorization, If-None-Match, "+protocol.VersionParam+", "+protocol.ExtensionsParam)
+		header.Set("Access-Control-Max-Age", "86400")
+		w.WriteHeader(http.StatusNoContent)
+		return
+	default:
+		header.Set("Allow", cardVerbs)
+		refuse(w, r, protocol.Errorf(protocol.UnknownMethod, "a card is read with GET"))
+		return
+	}
+	body, err := h.cardBytes(r, of)
+	if err != nil {
+		refuse(w, r, notFound(err))
+		return
+	}
+	sum := sha256.Sum256(body)
+	tag := `"` + hex.EncodeToString(sum[:16]) + `"`
+	header.Set("ETag", tag)
+	header.Set("Cache-Control", "public, max-age=60")
+	if r.Header.Get("Authorization") != "" { // a card that needs it is no one's else (RFC 9111 §3.5)
+		header.Set("Cache-Control", "private, max-age=60")
+	}
+	if known := r.Header.Get("If-None-Match"); known == "*" || strings.Contains(known, tag) {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	header.Set("Content-Type", jsonType)
+	_, _ = w.Write(body) // a client that went away needs no card
+}
+
+func (h *Handler) cardBytes(r *http.Request, of cardOf) ([]byte, error) {
+	a, err := h.o.Find(r.Context(), of.name)
+	if err != nil {
+		return nil, err
+	}
+	c, err := a.Card(Place{h.base(r), of.name})
+	if err != nil {
+		return nil, err
+	}
+	if v, _ := versionOf(r); v == old || v == unsaid && (of.old || of.file == oldFile) {
+		return card.Union(c)
+	}
+	return c.Bytes()
+}
+
+// A version is what a client speaks.
+type version int
+
+const (
+	unsaid version = iota
+	old            // 0.3
+	modern         // 1.0
+)
+
+// versionOf reads A2A-Version (A2A 1.0 §3.6): the last number of a version says nothing.
+func versionOf(r *http.Request) (version, *protocol.Error) {
+	said := r.Header.Get(protocol.VersionParam)
+	if said == "" && r.URL.RawQuery != "" {
+		for name, values := range r.URL.Query() {
+			if strings.EqualFold(name, protocol.VersionParam) && len(values) > 0 {
+				said = values[0]
+			}
+		}
+	}
+	said = strings.TrimSpace(said)
+	parts := strings.SplitN(said, ".", 3)
+	switch {
+	case said == "":
+		return unsaid, nil
+	case len(parts) >= 2 && parts[0] == "1" && parts[1] == "0":
+		return modern, nil
+	case len(parts) >= 2 && parts[0] == "0" && parts[1] == "3":
+		return old, nil
+	}
+	return unsaid, protocol.Errorf(protocol.VersionUnsupported, "A2A %s is not spoken here", interact.Clip(said, 16)).
+		With(map[string]string{"supportedVersions": "1.0, 0.3"})
+}
+
+// service are the service parameters of a request that an agent should see.
+func service(r *http.Request, v version) map[string]string {
+	all := map[string]string{protocol.VersionParam: "1.0"}
+	if ext := strings.Join(r.Header.Values(protocol.ExtensionsParam), ","); ext != "" {
+		all[protocol.ExtensionsParam] = ext
+	} else if ext := strings.Join(r.Header.Values("X-A2A-Extensions"), ","); ext != "" && v == old { // A2A 0.3.0 §3.2.5
+		all[protocol.ExtensionsParam] = ext
+	}
+	return all
+}
+
+// tenantOf returns the tenant of params, and the params without it.
+func tenantOf(params json.RawMessage) (string, json.RawMessage) {
+	var members map[string]json.RawMessage
+	var tenant string
+	if json.Unmarshal(params, &members) != nil || json.Unmarshal(members["tenant"], &tenant) != nil || tenant == "" {
+		return "", params
+	}
+	delete(members, "tenant")
+	return tenant, protocol.Encode(members)
+}
+
+// agent finds the agent that an operation is for.
+func (h *Handler) agent(r *http.Request, name string, op *protocol.Operation) (protocol.Agent, *protocol.Error) {
+	if name == "" {
+		name, op.Params = tenantOf(op.Params)
+	}
+	a, err := h.o.Find(r.Context(), name)
+	if err != nil {
+		return nil, notFound(err)
+	}
+	return a.As(callerOf(r), Place{h.base(r), name}), nil
+}
+
+// notFound is the error for a name that none or several have: A2A has no code of its own for it.
+func notFound(err error) *protocol.Error {
+	e := interact.AsError(err)
+	if e.Code != interact.NotFound && e.Code != interact.Ambiguous && e.Code != interact.Withdrawn {
+		return protocol.AsError(err)
+	}
+	return protocol.Said(protocol.UnknownMethod, e)
+}
+
+// read reads a body that should be JSON.
+func read(w http.ResponseWriter, r *http.Request, empty bool) ([]byte, *protocol.Error) {
+	body, err := protocol.ReadBody(http.MaxBytesReader(w, r.Body, protocol.MaxMessage), r.ContentLength)
+	if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
+		return nil, protocol.Errorf(protocol.InvalidRequest, "a request has at most %d bytes", protocol.MaxMessage)
+	} else if err != nil {
+		return nil, protocol.Errorf(protocol.ParseError, "the body did not arrive")
+	}
+	if empty && len(body) == 0 {
+		return nil, nil
+	}
+	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || !td.IsJSON(media) {
+		return nil, protocol.Errorf(protocol.ContentTypeUnsupported, "send Content-Type: %s", jsonType)
+	}
+	return body, nil
+}
+
+// one asks for the one result of an operation that is no stream.
+func one(ctx context.Context, a protocol.Agent, op *protocol.Operation) result {
+	raw, err := protocol.Ask(ctx, a, op)
+	if err != nil {
+		return result{err: protocol.AsError(err)}
+	}
+	return result{raw: raw}
+}
+
+// results runs an operation in a goroutine of its own, so that whoever takes them can do something while there are none.
+func (h *Handler) results(ctx context.Context, a protocol.Agent, op *protocol.Operation) (<-chan result, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	out := make(chan result)
+	give := func(r result) bool {
+		select {
+		case out <- r:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+	var work sync.WaitGroup
+	work.Go(func() {
+		defer close(out)
+		defer func() { // the server catches what panics in its own goroutines only
+			if p := recover(); p != nil {
+				h.o.Log.Error("an operation panicked", "method", op.Method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+				give(result{err: protocol.Errorf(protocol.InternalError, "the operation failed")})
+			}
+		}()
+		for raw, err := range a.Do(ctx, op) {
+			r := result{raw: raw}
+			if err != nil {
+				r.err = protocol.AsError(err)
+			}
+			if !give(r) {
+				return
+			}
+		}
+	})
+	return out, func() { cancel(); work.Wait() }
+}
+
+type result struct {
+	raw json.RawMessage
+	err *protocol.Error
+}
+
+// noAnswer is the result of an agent that gives none.
+var noAnswer = result{err: protocol.Errorf(protocol.InvalidAgentResponse, "the agent gave no answer")}
+
+// events writes results as a stream of Server-Sent Events: first, if there is one, then those that come. It is never empty, unless the
+// client leaves.
+func (h *Handler) events(w http.ResponseWriter, r *http.Request, first *result, from <-chan result, write func(result) error) {
+	control := http.NewResponseController(w)
+	header := w.Header()
+	header.Set("Content-Type", protocol.EventStream)
+	header.Set("Cache-Control", "no-cache")
+	header.Set("X-Accel-Buffering", "no")
+	w.WriteHeader(http.StatusOK)
+	if first != nil && write(*first) != nil {
+		return
+	}
+	alive := time.NewTicker(h.o.KeepAlive)
+	defer alive.Stop()
+	for control.Flush() == nil {
+		select {
+		case e, more := <-from:
+			if !more && first == nil {
+				_ = write(noAnswer) // a client that went away needs none
+			}
+			if !more || write(e) != nil {
+				return
+			}
+			first = &e
+		case <-alive.C:
+			if _, err := io.WriteString(w, ": still here\n\n"); err != nil {
+				return
+			}
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// first is the first result, which is waited for as long as a stream may be silent; waits tells that it is still to come. So an error that comes
+// before all else can be told with a status.
+func (h *Handler) first(out <-chan result) (first *result, waits bool) {
+	late := time.NewTimer(h.o.KeepAlive)
+	defer late.Stop()
+	select {
+	case r, some := <-out:
+		if !some {
+			return nil, false
+		}
+		return &r, true
+	case <-late.C:
+		return nil, true
+	}
+}
+
+// answer writes a body.
+func answer(w http.ResponseWriter, status int, media string, body []byte) {
+	w.Header().Set("Content-Type", media)
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // a client that went away needs no answer
+}

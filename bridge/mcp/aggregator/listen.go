@@ -1,0 +1,265 @@
+package aggregator
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lmosd/lmosd/bridge/mcp/features"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+const (
+	// maxURIs bounds the resources, and the tasks, that one caller listens to.
+	maxURIs = 256
+	// againAfter is how long it is waited until a subscription that ended is made again; longer each time, up to againMost.
+	againAfter = time.Second
+	againMost  = time.Minute
+	// settle is how long it is waited after a change for more of them.
+	settle = 200 * time.Millisecond
+)
+
+// A filter is what a caller listens to (MCP 2026-07-28, "Subscriptions").
+type filter struct {
+	Tools     bool     `json:"toolsListChanged,omitempty"`
+	Prompts   bool     `json:"promptsListChanged,omitempty"`
+	Resources bool     `json:"resourcesListChanged,omitempty"`
+	URIs      []string `json:"resourceSubscriptions,omitempty"`
+	Tasks     []string `json:"taskIds,omitempty"`
+}
+
+func filterOf(m *protocol.Message) (f filter, _ *protocol.Error) {
+	raw, err := m.Param("notifications")
+	if err != nil || raw == nil || json.Unmarshal(raw, &f) != nil || len(f.URIs) > maxURIs || len(f.Tasks) > maxURIs {
+		return f, protocol.Errorf(protocol.InvalidParams, "notifications say what is listened to; at most %d resources", maxURIs)
+	}
+	if len(f.Tasks) > 0 {
+		return f, features.NeedTasks(m)
+	}
+	return f, nil
+}
+
+// A listener is one subscriptions/listen that goes on. What is to be said comes from many goroutines, and is said from one.
+type listener struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	m      *protocol.Message
+	tag    json.RawMessage
+	said   chan *protocol.Message
+	work   sync.WaitGroup
+}
+
+func listening(ctx context.Context, m *protocol.Message) *listener {
+	l := &listener{m: m, tag: json.RawMessage(m.ID()), said: make(chan *protocol.Message)}
+	l.ctx, l.cancel = context.WithCancel(ctx)
+	return l
+}
+
+// say says something to the caller, unless that has left.
+func (l *listener) say(method string, params map[string]any) {
+	if params == nil {
+		params = map[string]any{}
+	}
+	l.pass(about(l.m, method, params))
+}
+
+func (l *listener) pass(n *protocol.Message) {
+	select {
+	case l.said <- n:
+	case <-l.ctx.Done():
+	}
+}
+
+// run acknowledges what will be said, and says it until the caller leaves, or end is closed.
+func (l *listener) run(notify func(*protocol.Message) error, honoured filter, end <-chan struct{}) (*protocol.Message, error) {
+	defer l.work.Wait()
+	defer l.cancel()
+	if err := notify(about(l.m, protocol.Acknowledged, map[string]any{"notifications": honoured})); err != nil {
+		return nil, err
+	}
+	for {
+		select {
+		case n := <-l.said:
+			if err := notify(n); err != nil {
+				return nil, err
+			}
+		case <-end:
+			return protocol.Respond(l.m.ID(), map[string]any{"resultType": "complete",
+				"_meta": map[string]any{protocol.MetaSubscription: l.tag}}), nil
+		case <-l.ctx.Done():
+			return nil, l.ctx.Err()
+		}
+	}
+}
+
+// How many listens one caller, and all, may have at once.
+const (
+	maxListens = 1024
+	allListens = 4096
+)
+
+var errListens = interact.Errorf(interact.Overloaded, "end a subscription", "you listen to too much already, or others do")
+
+// listen answers subscriptions/listen.
+func (t *thing) listen(ctx context.Context, o *features.Offer, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+	want, e := filterOf(m)
+	if e != nil {
+		return protocol.Refuse(m.ID(), e), nil
+	}
+	leave := t.h.listens.Enter(protocol.CallerOf(ctx))
+	if leave == nil {
+		return protocol.Refuse(m.ID(), features.Fault(errListens)), nil
+	}
+	defer leave()
+	l := listening(ctx, m)
+	tasks := map[string]taskID{}
+	want.URIs = slices.DeleteFunc(want.URIs, func(uri string) bool {
+		r := o.Resource(uri)
+		return r == nil || !r.Told
+	})
+	want.Tasks = slices.DeleteFunc(want.Tasks, func(word string) bool {
+		var id taskID
+		if t.h.sealer.Open(tasksOf(ctx), word, &id) != nil || id.Ref != t.ref {
+			return true
+		}
+		tasks[word] = id
+		return false
+	})
+	for _, uri := range want.URIs {
+		heard, leave := t.feeds.join(o.Resource(uri))
+		l.work.Go(func() {
+			defer leave()
+			l.updates(uri, heard)
+		})
+	}
+	for word, id := range tasks {
+		l.work.Go(func() { t.watchTask(l, word, id) })
+	}
+	if want.Tools || want.Prompts || want.Resources {
+		l.work.Go(func() { t.watchLists(l, o, want) })
+	}
+	return l.run(notify, want, t.runs.ctx.Done())
+}
+
+// updates says that a resource has changed whenever heard is told so.
+func (l *listener) updates(uri string, heard <-chan struct{}) {
+	for {
+		select {
+		case <-heard:
+			l.say(protocol.ResourceUpdated, map[string]any{"uri": uri})
+		case <-l.ctx.Done():
+			return
+		}
+	}
+}
+
+// watchTask says how a task stands when that has changed, until it has ended.
+func (t *thing) watchTask(l *listener, word string, id taskID) {
+	last := ""
+	for {
+		s, _, e := t.state(l.ctx, l.m, word, id)
+		if e != nil {
+			return
+		}
+		text := written(s)
+		if string(text) != last {
+			last = string(text)
+			var params map[string]any
+			_ = json.Unmarshal(text, &params) // it was written a line above
+			l.say("notifications/tasks", params)
+		}
+		if s.Ended() {
+			return
+		}
+		select {
+		case <-time.After(pollEach):
+		case <-l.ctx.Done():
+			return
+		}
+	}
+}
+
+// watchLists says which lists have changed when the description has.
+func (t *thing) watchLists(l *listener, o *features.Offer, want filter) {
+	q := td.Query{ID: o.Desc.Thing.ID, Owner: o.Desc.Record.Owner}
+	watch(l, t.h, q, func() {
+		now, err := t.offer(l.ctx)
+		if err != nil {
+			now = &features.Offer{} // it is gone, and with it all that it offered
+		}
+		l.changed(want, listsOf(o), listsOf(now))
+		o = now
+	})
+}
+
+// lists are what a server offers, to be compared.
+type lists struct{ tools, prompts, resources, templates any }
+
+func listsOf(o *features.Offer) lists { return lists{o.Tools, o.Prompts, o.Resources, o.Templates} }
+
+// changed says which lists are not what they were.
+func (l *listener) changed(want filter, was, is lists) {
+	differ := func(a, b any) bool { return !bytes.Equal(written(a), written(b)) }
+	if want.Tools && differ(was.tools, is.tools) {
+		l.say(protocol.ToolsChanged, nil)
+	}
+	if want.Prompts && differ(was.prompts, is.prompts) {
+		l.say(protocol.PromptsChanged, nil)
+	}
+	if want.Resources && (differ(was.resources, is.resources) || differ(was.templates, is.templates)) {
+		l.say(protocol.ResourcesChanged, nil)
+	}
+}
+
+// watch calls f after changes of what q asks for, not for each one of many at once, until the caller leaves; and at first: there may
+// have been one since the caller began.
+func watch(l *listener, h *Handler, q td.Query, f func()) {
+	dirty := make(chan struct{}, 1)
+	l.work.Go(func() {
+		for {
+			latest := h.o.Mesh.Latest()
+			tell(dirty) // what came before is seen, too
+			for _, err := range h.o.Mesh.Watch(l.ctx, q, latest) {
+				if err != nil {
+					break
+				}
+				tell(dirty)
+			}
+			select {
+			case <-time.After(againAfter):
+			case <-l.ctx.Done():
+				return
+			}
+		}
+	})
+	for {
+		select {
+		case <-dirty:
+		case <-l.ctx.Done():
+			return
+		}
+		select {
+		case <-time.After(settle):
+		case <-l.ctx.Done():
+			return
+		}
+		select {
+		case <-dirty: // what came meanwhile is seen, too
+		default:
+		}
+		f()
+	}
+}
+
+// tell leaves a sign, if there is none.
+func tell(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

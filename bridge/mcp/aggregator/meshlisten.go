@@ -1,0 +1,178 @@
+package aggregator
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lmosd/lmosd/bridge/mcp/features"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
+	"github.com/lmosd/lmosd/td"
+)
+
+// ackFor is how long it is waited for servers to say what they tell.
+const ackFor = 5 * time.Second
+
+// A share is what a caller listens to of one thing.
+type share struct {
+	ref   string
+	uris  map[string]string // as the thing has them: as they are here
+	tasks map[string]string
+	acked chan filter // what the thing says that it tells, once
+}
+
+// listen answers subscriptions/listen: the lists are told of here, resources and tasks by the things whose they are.
+func (s *mesh) listen(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+	want, e := filterOf(m)
+	if e != nil {
+		return protocol.Refuse(m.ID(), e), nil
+	}
+	leave := s.h.listens.Enter(protocol.CallerOf(ctx))
+	if leave == nil {
+		return protocol.Refuse(m.ID(), features.Fault(errListens)), nil
+	}
+	defer leave()
+	l := listening(ctx, m)
+	v := s.pinned.view(ctx)
+	shares := s.shares(ctx, v, want)
+	for _, one := range shares {
+		l.work.Go(func() { s.listenTo(l, one) })
+	}
+	want.URIs, want.Tasks = nil, nil
+	late := time.NewTimer(ackFor)
+	defer late.Stop()
+	for _, one := range shares {
+		select {
+		case f := <-one.acked:
+			want.URIs, want.Tasks = append(want.URIs, f.URIs...), append(want.Tasks, f.Tasks...)
+		case <-late.C:
+			late.Reset(0) // nor is it waited for the others
+		case <-ctx.Done():
+		}
+	}
+	if want.Tools || want.Prompts || want.Resources {
+		l.work.Go(func() {
+			watch(l, s.h, td.Query{}, func() {
+				now := s.pinned.view(l.ctx)
+				if now != v {
+					l.changed(want, v.lists(), now.lists())
+				}
+				v = now
+			})
+		})
+	}
+	return l.run(notify, want, s.h.ctx.Done())
+}
+
+func (v *view) lists() lists { return lists{v.tools, v.prompts, v.resources, v.templates} }
+
+// shares are what is wanted, by thing.
+func (s *mesh) shares(ctx context.Context, v *view, want filter) []*share {
+	var all []*share
+	of := func(ref string) *share {
+		i := slices.IndexFunc(all, func(one *share) bool { return one.ref == ref })
+		if i < 0 {
+			i, all = len(all), append(all, &share{ref, map[string]string{}, map[string]string{}, make(chan filter, 1)})
+		}
+		return all[i]
+	}
+	for _, uri := range want.URIs {
+		if ref, inner, ok := v.thingOf(uri); ok {
+			of(ref).uris[inner] = uri
+		}
+	}
+	for _, word := range want.Tasks {
+		var id foreignTask
+		if s.h.sealer.Open(meshTaskOf(ctx), word, &id) == nil {
+			of(id.Ref).tasks[id.ID] = word
+		}
+	}
+	return all
+}
+
+// listenTo listens to one thing, again when that ends, until the caller leaves. What may have been missed between is told as changed.
+func (s *mesh) listenTo(l *listener, one *share) {
+	f := filter{}
+	for inner := range one.uris {
+		f.URIs = append(f.URIs, inner)
+	}
+	for inner := range one.tasks {
+		f.Tasks = append(f.Tasks, inner)
+	}
+	m := l.m.WithParam(written(f), "notifications")
+	pause, heard := againAfter, false
+	for first := true; ; first = false {
+		_, _ = s.forward(l.ctx, one.ref, m, func(n *protocol.Message) error {
+			if n.Method() == protocol.Acknowledged {
+				if first && heard {
+					return nil // once is enough
+				}
+				if heard = true; first {
+					one.acknowledge(n)
+				} else {
+					one.stale(l)
+				}
+				return nil
+			}
+			pause = againAfter
+			one.pass(l, n)
+			return nil
+		})
+		if first && !heard { // it takes no listen, or is away: nothing is promised
+			one.acked <- filter{}
+			return
+		}
+		select {
+		case <-time.After(pause):
+			pause = min(2*pause, againMost)
+		case <-l.ctx.Done():
+			return
+		}
+	}
+}
+
+// acknowledge takes what the thing tells, in the words of here.
+func (one *share) acknowledge(n *protocol.Message) {
+	raw, _ := n.Param("notifications")
+	var f filter
+	_ = json.Unmarshal(raw, &f) // what cannot be read is nothing
+	for i, inner := range f.URIs {
+		f.URIs[i] = one.uris[inner]
+	}
+	for i, inner := range f.Tasks {
+		f.Tasks[i] = one.tasks[inner]
+	}
+	none := func(s string) bool { return s == "" }
+	f.URIs, f.Tasks = slices.DeleteFunc(f.URIs, none), slices.DeleteFunc(f.Tasks, none)
+	one.acked <- f
+}
+
+func (one *share) stale(l *listener) {
+	for _, uri := range one.uris {
+		l.say(protocol.ResourceUpdated, map[string]any{"uri": uri})
+	}
+}
+
+// pass tells the caller what a thing says, in the words of here.
+func (one *share) pass(l *listener, n *protocol.Message) {
+	switch n.Method() {
+	case protocol.ResourceUpdated:
+		uri := n.Text("uri")
+		if outer, ok := one.uris[uri]; ok {
+			l.pass(n.WithParam(written(outer), "uri"))
+			return
+		}
+		for inner, outer := range one.uris { // a part of what is listened to
+			if strings.HasPrefix(uri, inner) {
+				l.pass(n.WithParam(written(strings.TrimSuffix(outer, inner)+uri), "uri"))
+				return
+			}
+		}
+	case "notifications/tasks":
+		if outer, ok := one.tasks[n.Text("taskId")]; ok {
+			l.pass(n.WithParam(written(outer), "taskId"))
+		}
+	}
+}

@@ -1,0 +1,317 @@
+package aggregator
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lmosd/lmosd/bridge/mcp/backend"
+	"github.com/lmosd/lmosd/bridge/mcp/features"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// A passed server is an MCP server at another host, which is passed through as it is. While its host is away its signed description
+// stands in for it: it says what the server is and has, in both eras, and calls fail with the reason until the host is back. So a client
+// that asks once, when it starts, is not without the server for ever.
+type passed struct {
+	h        *Handler
+	back     *backend.Backend // the way to the host
+	known    *thing           // as it is described
+	sessions protocol.Server  // of the old era while the host is away, made of Call
+}
+
+// close implements [modern].
+func (p *passed) close() { p.back.Close() }
+
+// Call implements [modern].
+func (p *passed) Call(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+	if m.Method() == protocol.Listen {
+		return p.listen(ctx, m, notify, false)
+	}
+	r, err := p.back.Call(ctx, m, notify)
+	why := away(r, err)
+	if why == nil || ctx.Err() != nil {
+		return r, err
+	}
+	switch m.Method() {
+	case protocol.Discover, "tools/list", "prompts/list", "resources/list", "resources/templates/list":
+		o, gone := p.known.offer(ctx)
+		if gone != nil {
+			return r, err
+		}
+		return p.described(ctx, o, m, why), nil
+	case protocol.CallTool:
+		if !why.Begun {
+			return protocol.Respond(m.ID(), features.Failed(why)), nil
+		}
+	}
+	return r, err
+}
+
+// A standIn is what sessions that begin while the host is away are made of: what the server is, they are told at once.
+type standIn struct{ *passed }
+
+// Call implements [modern].
+func (s standIn) Call(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+	switch m.Method() {
+	case protocol.Listen:
+		return s.listen(ctx, m, notify, true)
+	case protocol.Discover:
+	default:
+		return s.passed.Call(ctx, m, notify)
+	}
+	o, err := s.known.offer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return discovered(m, selfOf(o, s.h.o.Version), o.Desc.Thing.Description), nil
+}
+
+// away is why a server did not answer, if it may do so later; nil if it did, or if that is no reason to wait.
+func away(r *protocol.Message, err error) *interact.Error {
+	if err == nil {
+		if e := r.Error(); e != nil {
+			return retryable(protocol.Said(e))
+		}
+		return nil
+	}
+	return retryable(interact.AsError(err))
+}
+
+func retryable(e *interact.Error) *interact.Error {
+	if e == nil || !e.Code.Retryable() {
+		return nil
+	}
+	return e
+}
+
+// metaStale is the member of _meta that says why a list is only what the signed description has of it.
+const metaStale = "dev.lmosd/away"
+
+// described answers from the description in place of a server that is away.
+func (p *passed) described(ctx context.Context, o *features.Offer, m *protocol.Message, why *interact.Error) *protocol.Message {
+	var r *protocol.Message
+	switch m.Method() {
+	case protocol.Discover:
+		r = discovered(m, selfOf(o, p.h.o.Version), o.Desc.Thing.Description)
+	case "prompts/list":
+		r = paged(ctx, p.h.sealer, m, "prompts", o.Prompts, func(p *features.Prompt) string { return p.Name })
+	case "resources/list":
+		resources, _ := o.Own()
+		r = paged(ctx, p.h.sealer, m, "resources", resources, func(r features.Resource) string { return r.URI })
+	case "resources/templates/list":
+		_, templates := o.Own()
+		r = paged(ctx, p.h.sealer, m, "resourceTemplates", templates, func(r features.Resource) string { return r.Template })
+	default:
+		r = paged(ctx, p.h.sealer, m, "tools", o.Tools, func(t *features.Tool) string { return t.Name })
+	}
+	return r.WithResult(written(protocol.About(why)), "_meta", metaStale)
+}
+
+const (
+	// backAfter is how long it is waited until a host that is away is asked again for what a client listens to; twice as long each time.
+	backAfter    = time.Second
+	maxBackAfter = 30 * time.Second
+)
+
+// listen answers subscriptions/listen. While the host is away the client listens to nothing, and when it is back, hears that all may have
+// changed. A stale client knows the server from its description, and hears it as well if the host is back by now.
+func (p *passed) listen(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error, stale bool) (*protocol.Message, error) {
+	acknowledged := false
+	want, bad := filterOf(m)
+	r, err := p.back.Call(ctx, m, func(n *protocol.Message) error {
+		acknowledged = true
+		if err := notify(n); err != nil || !stale || n.Method() != protocol.Acknowledged {
+			return err
+		}
+		return want.all(m, notify)
+	})
+	if acknowledged || away(r, err) == nil || ctx.Err() != nil || bad != nil {
+		return r, err
+	}
+	if err := notify(about(m, protocol.Acknowledged, map[string]any{"notifications": want})); err != nil {
+		return nil, err
+	}
+	for pause := backAfter; !acknowledged && away(r, err) != nil; pause = min(2*pause, maxBackAfter) {
+		select {
+		case <-time.After(pause):
+		case <-p.h.ctx.Done():
+			return r, err
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		r, err = p.back.Call(ctx, m, func(n *protocol.Message) error {
+			if acknowledged = true; n.Method() != protocol.Acknowledged {
+				return notify(n)
+			}
+			return want.all(m, notify)
+		})
+	}
+	return r, err
+}
+
+// all says that all that is listened to may have changed.
+func (f filter) all(m *protocol.Message, notify func(*protocol.Message) error) (err error) {
+	for method, wanted := range map[string]bool{protocol.ToolsChanged: f.Tools, protocol.PromptsChanged: f.Prompts, protocol.ResourcesChanged: f.Resources} {
+		if wanted && err == nil {
+			err = notify(about(m, method, map[string]any{}))
+		}
+	}
+	for _, uri := range f.URIs {
+		if err == nil {
+			err = notify(about(m, protocol.ResourceUpdated, map[string]any{"uri": uri}))
+		}
+	}
+	return err
+}
+
+// about is a notification for who listens with m.
+func about(m *protocol.Message, method string, params map[string]any) *protocol.Message {
+	params["_meta"] = map[string]any{protocol.MetaSubscription: json.RawMessage(m.ID())}
+	return protocol.Request("", method, params)
+}
+
+// Session implements [protocol.Server].
+func (p *passed) Session(ctx context.Context) (protocol.Conn, error) {
+	s := &starting{p: p, first: make(chan *protocol.Message, 1), ready: make(chan struct{})}
+	s.ctx, s.cancel = context.WithCancel(ctx)
+	return protocol.Answered(s, func(error) error {
+		return interact.Errorf(interact.Cancelled, "begin another session", "the session was ended before there was an answer")
+	}), nil
+}
+
+// A starting session is one with the server itself, unless its host is away when it begins: then it is one with what stands in for it.
+type starting struct {
+	p      *passed
+	ctx    context.Context
+	cancel context.CancelFunc
+	begun  atomic.Bool            // whether first was sent
+	first  chan *protocol.Message // what the client began with
+	ready  chan struct{}          // closed once conn is there
+
+	mu   sync.Mutex
+	conn protocol.Conn
+	said []*protocol.Message // by the server, while it began; for Read alone
+}
+
+// Write implements [protocol.Conn].
+func (s *starting) Write(ctx context.Context, m *protocol.Message) error {
+	if m.Method() == protocol.Initialize && s.begun.CompareAndSwap(false, true) { // one that follows is for the server to answer
+		s.first <- m
+		return nil
+	}
+	select {
+	case <-s.ready:
+		return s.conn.Write(ctx, m)
+	case <-s.ctx.Done():
+		return io.ErrClosedPipe
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Read implements [protocol.Conn]. The first one begins the session.
+func (s *starting) Read(ctx context.Context) (*protocol.Message, error) {
+	select {
+	case <-s.ready:
+	default:
+		if err := s.begin(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if len(s.said) > 0 {
+		m := s.said[0]
+		s.said = s.said[1:]
+		return m, nil
+	}
+	return s.conn.Read(ctx)
+}
+
+func (s *starting) begin(ctx context.Context) error {
+	var m *protocol.Message
+	select {
+	case m = <-s.first:
+	case <-s.ctx.Done():
+		return io.EOF
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	conn, said, err := s.open(ctx, m)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil {
+		conn.Close()
+		return io.EOF
+	}
+	s.conn, s.said = conn, said
+	close(s.ready)
+	return nil
+}
+
+// open returns the connection that answers m, and what it said, to that answer.
+func (s *starting) open(ctx context.Context, m *protocol.Message) (conn protocol.Conn, said []*protocol.Message, err error) {
+	for _, server := range []protocol.Server{s.p.back, s.p.sessions} {
+		if conn, err = server.Session(s.ctx); err != nil {
+			continue
+		}
+		stop := context.AfterFunc(s.ctx, func() { conn.Close() })
+		if said, err = answer(ctx, conn, m); err == nil && (server != s.p.back || away(said[len(said)-1], nil) == nil) {
+			stop()
+			return conn, said, nil
+		}
+		stop()
+		conn.Close()
+		if s.ctx.Err() != nil {
+			return nil, nil, io.EOF
+		}
+	}
+	return nil, nil, err
+}
+
+// maxBefore and maxBeforeBytes bound what a server says before it answers the first request of a session.
+const (
+	maxBefore      = 1000
+	maxBeforeBytes = protocol.MaxMessage
+)
+
+// answer sends m, and returns what is said up to its answer.
+func answer(ctx context.Context, conn protocol.Conn, m *protocol.Message) (said []*protocol.Message, err error) {
+	if err := conn.Write(ctx, m); err != nil {
+		return nil, err
+	}
+	for n, size := 0, 0; n < maxBefore && size < maxBeforeBytes; n++ {
+		r, err := conn.Read(ctx)
+		if bad, ok := err.(*protocol.Error); ok {
+			if r == nil {
+				continue
+			}
+			r, err = protocol.Refuse(r.ID(), bad), nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		size += len(r.Bytes())
+		if said = append(said, r); r.IsResponse() && r.ID() == m.ID() {
+			return said, nil
+		}
+	}
+	return nil, interact.Errorf(interact.AgentFailed, "the server is at fault", "the server says too much before it begins a session")
+}
+
+// Close implements [protocol.Conn].
+func (s *starting) Close() error {
+	s.cancel()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn == nil {
+		return nil
+	}
+	return s.conn.Close()
+}

@@ -1,0 +1,239 @@
+package aggregator
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lmosd/lmosd/bridge/mcp/features"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
+	"github.com/lmosd/lmosd/interact"
+)
+
+const (
+	// MaxPins bounds what is pinned.
+	MaxPins = 256
+	// findFor is how long it is looked for a pinned thing that is not known, and missFor how long that is not done again.
+	findFor = time.Second
+	missFor = 10 * time.Second
+	// partlyFor is how long a server that did not list all of its tools is not asked again.
+	partlyFor = 2 * time.Second
+)
+
+// A pin is one entry of the configuration. What it names is found again under its exact reference: nobody takes its place by calling
+// itself the same.
+type pin struct {
+	ref   string // of the thing, as it was written
+	name  string // of what it offers; empty: all
+	alias string
+
+	described *features.Offer // as the thing is described
+	partly    bool            // the description has no room for all, and the server did not say more
+
+	exact  string // the exact reference, once it was found; it stays when the thing goes
+	offer  *features.Offer
+	missed time.Time // when it was not found last
+}
+
+// pinsOf reads the configuration. A name of an affordance has no slash; an id may have.
+func pinsOf(all []string) []*pin {
+	var out []*pin
+	for _, text := range all[:min(len(all), MaxPins)] {
+		p := &pin{ref: strings.TrimSpace(text)}
+		if i := strings.LastIndexByte(p.ref, '/'); i > 0 && !strings.HasSuffix(p.ref[:i], "/") {
+			p.ref, p.name = p.ref[:i], p.ref[i+1:]
+		}
+		p.alias = features.AliasOfPin(p.ref)
+		out = append(out, p)
+	}
+	return out
+}
+
+// find looks for the thing of a pin. What cannot be reached now stays as it was last described; what is gone goes.
+func (p *pin) find(ctx context.Context, h *Handler) {
+	if p.offer == nil && time.Since(p.missed) < missFor {
+		return
+	}
+	limited, cancel := context.WithTimeout(ctx, findFor)
+	defer cancel()
+	ref := p.exact
+	if ref == "" {
+		ref = p.ref
+	}
+	d, err := h.o.Mesh.Get(limited, ref)
+	if err != nil {
+		if code := interact.AsError(err).Code; p.offer == nil || code == interact.NotFound || code == interact.Withdrawn || code == interact.Expired {
+			p.offer, p.missed = nil, time.Now()
+		}
+		return
+	}
+	p.exact = d.Ref()
+	if p.described = p.described.Renewed(d); p.described.Omitted == 0 {
+		p.offer, p.partly = p.described, false
+		return
+	}
+	o, err := h.whole(ctx, d)
+	if p.partly = err != nil; err == nil || p.offer == nil || p.offer.Desc.Record.Hash != d.Record.Hash {
+		p.offer = o // else what was listed before is more
+	}
+}
+
+// fits reports whether a pin means what is called so.
+func (p *pin) fits(names ...string) bool { return p.name == "" || slices.Contains(names, p.name) }
+
+// An item is an element of a list, in JSON.
+type item struct {
+	name string
+	raw  json.RawMessage
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (i item) MarshalJSON() ([]byte, error) { return i.raw, nil }
+
+func nameOf(i item) string { return i.name }
+
+// A target is what a pinned name stands for.
+type target struct{ ref, name string }
+
+// A view is what /mcp lists. It is read-only.
+type view struct {
+	tools, prompts, resources, templates []item
+	byTool, byPrompt                     map[string]target
+	byAlias                              map[string]string // references of things by the alias in their URIs
+	params                               map[string][]protocol.Param
+	partly                               []string // aliases of things of which not all is listed: their servers do not say it now
+}
+
+// pinned makes views of pins. It is safe for concurrent use.
+type pinned struct {
+	h     *Handler
+	fixed []item // tools that are always there
+
+	shown atomic.Pointer[view] // the latest that was made
+
+	mu   sync.Mutex // held while a view is made, which may take as long as findFor
+	pins []*pin
+	seq  uint64
+	made time.Time
+	now  *view
+}
+
+func newPinned(h *Handler, fixed []item) *pinned {
+	return &pinned{h: h, fixed: fixed, pins: pinsOf(h.o.Pins)}
+}
+
+// view returns what is listed now. It is made anew if something has changed; who asks while that goes on gets the one before.
+func (s *pinned) view(ctx context.Context) *view {
+	if !s.mu.TryLock() {
+		if v := s.shown.Load(); v != nil {
+			return v
+		}
+		s.mu.Lock()
+	}
+	defer s.mu.Unlock()
+	seq := s.h.o.Mesh.Latest()
+	if s.now != nil && s.seq == seq && (time.Since(s.made) < partlyFor || time.Since(s.made) < missFor && len(s.now.partly) == 0) {
+		return s.now
+	}
+	was, partly := make([]*features.Offer, len(s.pins)), make([]bool, len(s.pins))
+	var work sync.WaitGroup
+	for i, p := range s.pins {
+		partly[i] = p.partly
+		if was[i] = p.offer; p.offer == nil || p.offer.Omitted > 0 { // it may have to be looked for elsewhere
+			work.Go(func() { p.find(ctx, s.h) })
+		} else {
+			p.find(ctx, s.h)
+		}
+	}
+	work.Wait()
+	if ctx.Err() == nil {
+		s.seq, s.made = seq, time.Now()
+	}
+	if s.now == nil || slices.ContainsFunc(s.pins, func(p *pin) bool { return !slices.Contains(was, p.offer) }) || lost(was, partly, s.pins) {
+		s.now = s.make()
+		s.shown.Store(s.now)
+	}
+	return s.now
+}
+
+// lost reports whether something is not there any more, or more or less of it is known than there is.
+func lost(was []*features.Offer, partly []bool, pins []*pin) bool {
+	for i, p := range pins {
+		if was[i] != nil && p.offer == nil || partly[i] != p.partly {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *pinned) make() *view {
+	v := &view{byTool: map[string]target{}, byPrompt: map[string]target{}, byAlias: map[string]string{}, params: map[string][]protocol.Param{},
+		tools: slices.Clone(s.fixed)}
+	seen := map[string]bool{}
+	for _, p := range s.pins {
+		if p.offer != nil {
+			if _, taken := v.byAlias[p.offer.Alias]; !taken {
+				v.byAlias[p.offer.Alias] = p.exact
+			}
+			v.add(p, seen)
+			if p.partly {
+				v.partly = append(v.partly, p.alias)
+			}
+		}
+	}
+	for _, list := range [][]item{v.tools, v.prompts, v.resources, v.templates} {
+		slices.SortFunc(list, func(a, b item) int { return strings.Compare(a.name, b.name) })
+	}
+	return v
+}
+
+// add lists what a pin means. Where two pins mean the same it is listed once.
+func (v *view) add(p *pin, seen map[string]bool) {
+	o := p.offer
+	headers := o.Params()
+	for _, t := range o.Tools {
+		name := t.Under(p.alias)
+		if _, there := v.byTool[name]; there || !p.fits(t.Key, t.Name) {
+			continue
+		}
+		v.byTool[name] = target{p.exact, t.Name}
+		if params := headers[t.Name]; params != nil {
+			v.params[name] = params
+		}
+		c := *t
+		c.Name, c.Meta = name, map[string]any{metaOrigin: map[string]string{"thing": p.exact, "name": t.Name}}
+		v.tools = append(v.tools, item{name, written(c)})
+	}
+	for _, one := range o.Prompts {
+		name := one.Under(p.alias)
+		if _, there := v.byPrompt[name]; there || !p.fits(one.Key, one.Name) {
+			continue
+		}
+		v.byPrompt[name] = target{p.exact, one.Name}
+		c := *one
+		c.Name = name
+		v.prompts = append(v.prompts, item{name, written(c)})
+	}
+	for list, all := range map[*[]item][]*features.Resource{&v.resources: o.Resources, &v.templates: o.Templates} {
+		for _, r := range all {
+			if uri := r.URI + r.Template; !seen[uri] && p.fits(r.Key, r.Name) {
+				seen[uri] = true
+				*list = append(*list, item{uri, written(r)})
+			}
+		}
+	}
+}
+
+// metaOrigin is the member of _meta that says whose a tool is.
+const metaOrigin = "dev.lmosd/origin"
+
+// thingOf splits a URI of a resource that is listed here: whose it is, and the URI that it has there.
+func (v *view) thingOf(uri string) (ref, inner string, ok bool) {
+	alias, inner := features.Split(uri)
+	ref, ok = v.byAlias[alias]
+	return ref, inner, ok
+}

@@ -1,0 +1,424 @@
+package aggregator
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/json"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lmosd/lmosd/bridge"
+	"github.com/lmosd/lmosd/bridge/mcp/features"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/opaque"
+)
+
+const (
+	// maxParked bounds the runs of one thing that wait for what their callers were asked, and parkedFor how long each does.
+	maxParked = 256
+	parkedFor = 15 * time.Minute
+	// maxParkedEach bounds those of one caller.
+	maxParkedEach = 64
+	// maxOutput bounds an output that comes in parts, in bytes.
+	maxOutput = 16 << 20
+	// progressEach is how often progress is told at most.
+	progressEach = 50 * time.Millisecond
+	// taskAfter is how long a turn may take before it is a task, for callers that know tasks.
+	taskAfter = time.Second
+	// cancelFor is how long it is tried to cancel what goes on by itself.
+	cancelFor = 5 * time.Second
+)
+
+// runs are the actions of one thing that are being called. One that wants to know something goes on while its caller is asked: it is
+// parked, and the caller's retry takes it up again (MCP 2026-07-28, "Multi round-trip requests").
+type runs struct {
+	t      *thing
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu     sync.Mutex
+	parked map[string]*run // by what is sealed in the requestState that the caller has
+}
+
+func newRuns(t *thing) *runs {
+	r := &runs{t: t, parked: map[string]*run{}}
+	r.ctx, r.cancel = context.WithCancel(t.h.ctx)
+	return r
+}
+
+func (r *runs) close() {
+	r.mu.Lock()
+	for id, one := range r.parked {
+		one.expiry.Stop()
+		delete(r.parked, id)
+	}
+	r.mu.Unlock()
+	r.cancel()
+}
+
+// A run is one action, or one access to a property, that was begun.
+type run struct {
+	t       *thing
+	msg     *interact.Message
+	finish  func(parts []interact.Part) any // makes the result
+	replies chan reply
+	cancel  context.CancelFunc
+	fresh   string           // the claim of a conversation that it is the first in, as long as nothing was heard of it
+	task    string           // the id under which it goes on by itself; empty: it ends with its caller
+	late    <-chan time.Time // when it becomes a task; nil: never
+
+	whose  opaque.For // of the caller, and what it asked
+	open   interact.Inputs
+	asked  string // the ActionID to answer to
+	expiry *time.Timer
+
+	parts []interact.Part
+	size  int
+	at    float64 // how far it is
+	told  time.Time
+}
+
+type reply struct {
+	m   *interact.Message
+	err error
+}
+
+// begin asks the thing.
+func (r *runs) begin(ctx context.Context, m *protocol.Message, msg *interact.Message, finish func([]interact.Part) any) *run {
+	msg.From = did.PrincipalOf(ctx)
+	one := &run{t: r.t, msg: msg, finish: finish, replies: make(chan reply), whose: r.t.whose(ctx, m)}
+	runs, cancel := context.WithCancel(r.ctx)
+	one.cancel = cancel
+	r.t.work.Go(func() {
+		defer close(one.replies)
+		defer cancel()
+		for m, err := range r.t.h.o.Mesh.Do(runs, msg) {
+			select {
+			case one.replies <- reply{m, err}:
+			case <-runs.Done():
+				return
+			}
+		}
+	})
+	return one
+}
+
+// whose tells one caller's request from all others: a retry is the same request of the same caller.
+func (t *thing) whose(ctx context.Context, m *protocol.Message) opaque.For {
+	sum := sha256.New()
+	sum.Write([]byte(t.ref + "\x00" + m.Method() + "\x00"))
+	for _, path := range []string{"name", "arguments"} {
+		raw, _ := m.Param(path)
+		sum.Write(raw)
+		sum.Write([]byte{0})
+	}
+	return opaque.For{Purpose: "run", Caller: protocol.CallerOf(ctx), Request: [sha256.Size]byte(sum.Sum(nil))}
+}
+
+// park keeps a run until its caller has an answer, and returns the word for it.
+func (r *runs) park(one *run) (string, error) {
+	id := rand.Text()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	own := 0
+	for _, other := range r.parked {
+		if other.whose.Caller == one.whose.Caller {
+			own++
+		}
+	}
+	if len(r.parked) >= maxParked || own >= maxParkedEach || r.ctx.Err() != nil {
+		return "", interact.Errorf(interact.Overloaded, "try again later", "%d calls wait for their callers already", own)
+	}
+	one.expiry = time.AfterFunc(parkedFor, func() {
+		if r.take(id) != nil {
+			one.abandon()
+		}
+	})
+	r.parked[id] = one
+	return r.t.h.sealer.Seal(one.whose, parkedFor, id), nil
+}
+
+// take returns a parked run, once; nil if it is not there any more.
+func (r *runs) take(id string) *run {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	one := r.parked[id]
+	if one != nil {
+		one.expiry.Stop()
+		delete(r.parked, id)
+	}
+	return one
+}
+
+// abandon ends a run that nobody waits for.
+func (one *run) abandon() {
+	one.cancel()
+	if one.task == "" {
+		return
+	}
+	ctx, done := context.WithTimeout(one.t.h.ctx, cancelFor)
+	defer done()
+	_, _ = interact.Ask(ctx, one.t.h.o.Mesh, &interact.Message{Type: interact.CancelAction, Thing: one.msg.Thing, Name: one.msg.Name,
+		ActionID: one.task, ID: interact.NewID(), From: one.msg.From, Deadline: time.Now().Add(cancelFor)}) // it may have ended
+}
+
+// callTool answers tools/call.
+func (t *thing) callTool(ctx context.Context, o *features.Offer, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+	one, e := t.tool(ctx, o, m)
+	if e != nil {
+		return protocol.Refuse(m.ID(), e), nil
+	}
+	return one.follow(ctx, m, notify, func(err error) *protocol.Message {
+		if interact.AsError(err).Code == interact.NoAffordance {
+			return protocol.Refuse(m.ID(), features.Fault(err))
+		}
+		return protocol.Respond(m.ID(), features.Failed(err))
+	})
+}
+
+// tool begins a call, or takes up one that was parked.
+func (t *thing) tool(ctx context.Context, o *features.Offer, m *protocol.Message) (*run, *protocol.Error) {
+	tool := o.Tool(m.Text("name"))
+	if tool == nil {
+		return nil, none("tool", m.Text("name"))
+	}
+	if state := m.Text("requestState"); state != "" {
+		return t.resume(ctx, m, state)
+	}
+	msg, said, e := tool.Message(m)
+	caller, fresh := protocol.CallerOf(ctx), ""
+	if e == nil && said != nil {
+		fresh, e = t.enter(said, caller)
+	}
+	if e != nil {
+		return nil, e
+	}
+	t.address(msg, m, callFor)
+	one := t.runs.begin(ctx, m, msg, func(parts []interact.Part) any { return t.claimed(tool.Result(parts), caller) })
+	one.fresh = fresh
+	return one, nil
+}
+
+// enter refuses a turn that goes on with a task or a conversation of another caller. Fresh is a conversation that nobody was in
+// before: it is the caller's from now on. A task is so once the agent has said that there is one: ids that somebody guesses are
+// not taken from those who get them.
+func (t *thing) enter(said *bridge.Turn, caller string) (fresh string, e *protocol.Error) {
+	if !t.tasks.Allows(said.Task, caller) {
+		return "", noTask()
+	}
+	switch own, first := t.contexts.Claim(said.Context, caller); {
+	case !own:
+		return "", protocol.Errorf(protocol.InvalidParams, "nobody can go on with this conversation here: leave contextId out to begin another")
+	case first:
+		return said.Context, nil
+	}
+	return "", nil
+}
+
+// claimed is a result, whose task and conversation are of a caller from now on.
+func (t *thing) claimed(r features.Result, caller string) features.Result {
+	t.tasks.Claim(r.Task, caller)
+	t.contexts.Claim(r.Context, caller)
+	return r
+}
+
+// resume gives a parked run what its caller answers.
+func (t *thing) resume(ctx context.Context, m *protocol.Message, state string) (*run, *protocol.Error) {
+	var id string
+	if err := t.h.sealer.Open(t.whose(ctx, m), state, &id); err != nil {
+		return nil, protocol.RefuseState(err)
+	}
+	one := t.runs.take(id)
+	if one == nil {
+		return nil, protocol.UsedState()
+	}
+	answers, open, e := features.Answers(one.open, m)
+	if e == nil && len(answers) > 0 {
+		if err := t.answer(ctx, one.msg.Name, one.asked, answers); err != nil {
+			e = features.Fault(err)
+		}
+	}
+	if e != nil {
+		one.abandon()
+		return nil, e
+	}
+	if one.open = open; one.late != nil {
+		one.late = time.After(taskAfter)
+	}
+	return one, nil
+}
+
+// answer tells a run of the thing what it wants to know.
+func (t *thing) answer(ctx context.Context, action, id string, answers interact.Answers) error {
+	_, err := interact.Ask(ctx, t.h.o.Mesh, &interact.Message{Type: interact.ContinueAction, Thing: t.ref, Name: action, ActionID: id,
+		ID: interact.NewID(), From: did.PrincipalOf(ctx), Data: written(answers), Deadline: time.Now().Add(readFor)})
+	return err
+}
+
+// follow passes on what comes of a run, until it has ended, wants to know something, or goes on as a task.
+func (one *run) follow(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error,
+	failed func(error) *protocol.Message) (*protocol.Message, error) {
+	if len(one.open) > 0 { // not all was answered
+		return one.ask(ctx, m), nil
+	}
+	for {
+		select {
+		case r, ok := <-one.replies:
+			switch {
+			case !ok && one.t.runs.ctx.Err() != nil: // cut off, and not at its end
+				return failed(interact.Errorf(interact.ShuttingDown, "ask again in a moment", "the node is shutting down")), nil
+			case !ok:
+				return protocol.Respond(m.ID(), one.finish(one.parts)), nil
+			case r.err != nil:
+				one.cancel()
+				if one.fresh != "" && bridge.Refused(r.err) { // nobody is in that conversation
+					one.t.contexts.Release(one.fresh, one.whose.Caller)
+				}
+				return failed(r.err), nil
+			}
+			one.fresh = ""
+			response, err := one.heard(ctx, m, r.m, notify)
+			if err != nil {
+				one.abandon()
+				if ctx.Err() == nil {
+					return failed(err), nil
+				}
+			}
+			if response != nil || err != nil {
+				return response, err
+			}
+		case <-one.late:
+			one.cancel() // it goes on
+			return one.t.begun(ctx, m, one), nil
+		case <-ctx.Done():
+			one.abandon()
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// heard takes one reply. A response is the end of the request, if not of the run.
+func (one *run) heard(ctx context.Context, m *protocol.Message, r *interact.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+	switch {
+	case r.Status == interact.StatusInputRequired:
+		var in interact.Inputs
+		if json.Unmarshal(r.Data, &in) != nil || len(in) == 0 {
+			return nil, interact.Errorf(interact.AgentFailed, "see the agent's log", "what %s wants to know cannot be read", one.msg.Name)
+		}
+		one.open, one.asked = in, r.ActionID
+		return one.ask(ctx, m), nil
+	case r.Status == interact.StatusPending:
+		switch one.task = r.ActionID; {
+		case one.msg.Detach && one.task != "" && one.msg.ContentType == bridge.TurnType: // nobody knows how long it takes
+			one.late = time.After(taskAfter)
+		case one.msg.Detach && one.task != "":
+			one.cancel() // it goes on
+			return one.t.begun(ctx, m, one), nil
+		}
+		return nil, nil
+	case r.Status == interact.StatusRunning && r.ContentType == interact.Progress:
+		return nil, one.progress(m, r, notify)
+	case r.Status == interact.StatusCancelled:
+		return nil, interact.Errorf(interact.Cancelled, "somebody cancelled it", "%s was cancelled", one.msg.Name)
+	case r.Status == interact.StatusFailed:
+		return nil, &interact.Error{Code: interact.AgentFailed, Title: cmp.Or(features.Words(r), one.msg.Name+" failed"), Remote: true}
+	case r.Status != interact.StatusNone && features.StateOf(r.Status, false) == "":
+		return nil, interact.Errorf(interact.AgentFailed, "see the agent's log", "%s is in a state that lmosd does not know", one.msg.Name)
+	case len(r.Data) > 0 && r.Status != interact.StatusRunning: // the whole output
+		one.parts = nil
+		fallthrough
+	case len(r.Data) > 0:
+		if one.size += len(r.Data); one.size > maxOutput {
+			return nil, interact.Errorf(interact.TooLarge, "ask for less", "the output of %s has more than %d bytes", one.msg.Name, maxOutput)
+		}
+		one.parts = append(one.parts, interact.Part{Data: slices.Clone(r.Data), ContentType: r.ContentType})
+	}
+	if r.Status == interact.StatusRunning {
+		return nil, one.progress(m, r, notify)
+	}
+	return nil, nil
+}
+
+// progress tells the caller that something comes, in the words of what came if it is words.
+func (one *run) progress(m *protocol.Message, r *interact.Message, notify func(*protocol.Message) error) error {
+	token := m.ProgressToken()
+	if token == nil || time.Since(one.told) < progressEach {
+		return nil
+	}
+	one.told = time.Now()
+	params := map[string]any{"progressToken": token}
+	if r.ContentType == interact.Progress {
+		one.far(r.Data, params)
+	} else {
+		one.at++
+	}
+	if params["progress"] = one.at; r.ContentType != interact.Progress {
+		if words := features.Words(r); words != "" {
+			params["message"] = words
+		}
+	}
+	return notify(protocol.Request("", protocol.Progress, params))
+}
+
+// far takes over how far the agent says that a run is. Progress grows, whatever it says (MCP 2026-07-28, "Progress").
+func (one *run) far(said []byte, params map[string]any) {
+	var p struct {
+		Progress, Total *float64
+		Message         string
+	}
+	_ = json.Unmarshal(said, &p) // what cannot be read says nothing
+	if p.Progress != nil && *p.Progress > one.at {
+		if one.at = *p.Progress; p.Total != nil {
+			params["total"] = *p.Total
+		}
+	} else {
+		one.at++
+	}
+	if p.Message != "" {
+		params["message"] = interact.Clip(p.Message, features.MaxWords)
+	}
+}
+
+// ask parks the run, and asks its caller what it wants to know.
+func (one *run) ask(ctx context.Context, m *protocol.Message) *protocol.Message {
+	requests, e := features.Requests(one.open, m)
+	if e != nil {
+		one.abandon()
+		return protocol.Refuse(m.ID(), e)
+	}
+	one.whose = one.t.whose(ctx, m)
+	state, err := one.t.runs.park(one)
+	if err != nil {
+		one.abandon()
+		return protocol.Refuse(m.ID(), features.Fault(err))
+	}
+	return protocol.Respond(m.ID(), map[string]any{"resultType": "input_required", "inputRequests": requests, "requestState": state})
+}
+
+// getPrompt answers prompts/get: the action gives messages, or words for one.
+func (t *thing) getPrompt(ctx context.Context, o *features.Offer, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+	p := o.Prompt(m.Text("name"))
+	if p == nil {
+		return protocol.Refuse(m.ID(), none("prompt", m.Text("name"))), nil
+	}
+	refused := func(err error) *protocol.Message { return protocol.Refuse(m.ID(), features.Fault(err)) }
+	if state := m.Text("requestState"); state != "" {
+		one, e := t.resume(ctx, m, state)
+		if e != nil {
+			return protocol.Refuse(m.ID(), e), nil
+		}
+		return one.follow(ctx, m, notify, refused)
+	}
+	msg, e := p.Message(m)
+	if e != nil {
+		return protocol.Refuse(m.ID(), e), nil
+	}
+	t.address(msg, m, callFor)
+	one := t.runs.begin(ctx, m, msg, func(parts []interact.Part) any { return p.Result(parts) })
+	return one.follow(ctx, m, notify, refused)
+}

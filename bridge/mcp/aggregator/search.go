@@ -1,0 +1,199 @@
+package aggregator
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lmosd/lmosd/bridge/mcp/features"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
+	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/textmatch"
+	"github.com/lmosd/lmosd/td"
+)
+
+const (
+	// searchFor is how long the mesh is searched, and enoughAfter how long once something was found.
+	searchFor   = 2 * time.Second
+	enoughAfter = 100 * time.Millisecond
+	// maxHits is how many things a search returns, and toolsOfHit how many tools of each.
+	maxHits    = 20
+	toolsOfHit = 5
+	// fewTools is how many tools are described whole at once.
+	fewTools = 25
+)
+
+// A hit is a thing that a search found, with the tools that fit best.
+type hit struct {
+	Thing       string  `json:"thing"`
+	Title       string  `json:"title,omitempty"`
+	Description string  `json:"description,omitempty"`
+	Tools       []brief `json:"tools"`
+	More        int     `json:"moreTools,omitempty"`
+	// Resembles is the name that its own looks like and is not, of a thing that is trusted more or known for longer.
+	Resembles string `json:"resembles,omitempty"`
+	// State says whether it can be reached, and LastSeen when it was last there.
+	State    directory.State `json:"state"`
+	LastSeen time.Time       `json:"last_seen"`
+}
+
+type brief struct {
+	Name        string `json:"name"`
+	Description string `json:"description,omitempty"`
+}
+
+// search is mesh_search.
+func (s *mesh) search(ctx context.Context, m *protocol.Message) (*protocol.Message, error) {
+	page, err := s.page(m)
+	if err != nil {
+		return nil, err
+	}
+	q := page.Query
+	found := s.find(ctx, q)
+	s.h.o.Mesh.Look(ctx, found...)
+	ranked, next := directory.Cut(page, s.h.o.Mesh.Rank(ctx, q, found), func(one directory.Ranked) *td.Description { return one.Description })
+	hits := make([]hit, 0, len(ranked))
+	sought := textmatch.Content(q.Text)
+	for _, d := range ranked {
+		hits = append(hits, s.hit(ctx, d.Description, sought))
+	}
+	doc := map[string]any{"results": hits}
+	if total, ok := q.Tally.Total(); ok && total >= len(hits) {
+		doc["total"] = total
+	}
+	if next != "" {
+		doc["nextCursor"] = next
+	}
+	return protocol.Respond(m.ID(), features.Document(doc)), nil
+}
+
+// page is what a search is asked for: its first page, or a next one.
+func (s *mesh) page(m *protocol.Message) (*directory.Search, error) {
+	if word := m.Text("arguments", "cursor"); word != "" {
+		return s.h.pages.Resume(word)
+	}
+	question, err := wanted(m, "query")
+	if err != nil {
+		return nil, err
+	}
+	limit := 10
+	if raw, err := m.Param("arguments", "limit"); err == nil && raw != nil {
+		_ = json.Unmarshal(raw, &limit) // what is no number means the default
+	}
+	return s.h.pages.Begin(td.Query{Text: question, Limit: min(max(limit, 1), maxHits)}, nil), nil
+}
+
+// find asks the mesh. Once something was found, it is not waited long for more.
+func (s *mesh) find(ctx context.Context, q td.Query) (found []*td.Description) {
+	ctx, cancel := context.WithTimeout(ctx, searchFor)
+	defer cancel()
+	enough := time.AfterFunc(searchFor, cancel)
+	defer enough.Stop()
+	for d, err := range s.h.o.Mesh.Find(ctx, q) {
+		if err != nil {
+			break
+		}
+		if found = append(found, d); len(found) == 1 {
+			enough.Reset(enoughAfter)
+		}
+	}
+	return found
+}
+
+func (s *mesh) hit(ctx context.Context, d *td.Description, sought []string) hit {
+	out := hit{Thing: s.shortly(ctx, d), Title: d.Thing.Title, Description: interact.Clip(d.Thing.Description, 300), Tools: []brief{}}
+	p := s.h.o.Mesh.Presence(d)
+	out.Resembles = s.h.o.Mesh.Resembles(d.Record)
+	out.State, out.LastSeen = p.State, p.LastSeen.UTC().Truncate(time.Second)
+	all := briefs(d.Thing, sought)
+	out.More = max(0, len(all)-toolsOfHit) + features.Omitted(d.Thing)
+	out.Tools = append(out.Tools, all[:min(len(all), toolsOfHit)]...)
+	return out
+}
+
+// briefs are the tools of a thing, those first that have most of the words.
+func briefs(t *td.Thing, sought []string) []brief {
+	type scored struct {
+		brief
+		score int
+	}
+	var all []scored
+	for key, a := range t.Actions {
+		if !features.IsTool(a) {
+			continue
+		}
+		one := scored{brief: brief{key, interact.Clip(cmp.Or(a.Description, a.Title), 200)}}
+		text := " " + strings.ToLower(key+" "+a.Title+" "+a.Description)
+		for _, w := range sought {
+			if strings.Contains(text, w) {
+				one.score++
+			}
+		}
+		all = append(all, one)
+	}
+	slices.SortFunc(all, func(a, b scored) int { return cmp.Or(b.score-a.score, strings.Compare(a.Name, b.Name)) })
+	out := make([]brief, len(all))
+	for i, one := range all {
+		out[i] = one.brief
+	}
+	return out
+}
+
+// shortly is how a thing is named: by its name if no other has it, else exactly.
+func (s *mesh) shortly(ctx context.Context, d *td.Description) string {
+	if same, err := s.h.o.Mesh.Get(directory.Glance(ctx), d.Thing.Name()); err == nil && same.Ref() == d.Ref() {
+		return d.Thing.Name()
+	}
+	return d.Ref()
+}
+
+// describe is mesh_describe.
+func (s *mesh) describe(ctx context.Context, m *protocol.Message) (*protocol.Message, error) {
+	thing, err := wanted(m, "thing")
+	if err != nil {
+		return nil, err
+	}
+	d, err := s.h.o.Mesh.Get(ctx, thing)
+	if err != nil {
+		return nil, err
+	}
+	o, only := features.Of(d), m.Text("arguments", "tool")
+	var away error
+	if o.Omitted > 0 && (only == "" || o.Tool(only) == nil && o.ToolOf(only) == nil) {
+		o, away = s.h.whole(ctx, d)
+	}
+	tools := []any{}
+	for _, t := range o.Tools {
+		switch {
+		case only != "" && only != t.Name && only != t.Key:
+		case only == "" && len(o.Tools) > fewTools:
+			tools = append(tools, brief{t.Name, interact.Clip(cmp.Or(t.Description, t.Title), 200)})
+		default:
+			tools = append(tools, t)
+		}
+	}
+	if only != "" && len(tools) == 0 && away != nil {
+		return nil, away // it may have it: who knows is not there
+	}
+	if only != "" && len(tools) == 0 {
+		return nil, interact.Errorf(interact.NoAffordance, "leave tool out, and see all", "%s has no tool %q", thing, interact.Clip(only, features.MaxName))
+	}
+	doc := map[string]any{"thing": thing, "title": d.Thing.Title, "description": d.Thing.Description, "tools": tools}
+	if only == "" {
+		resources, templates := o.Own()
+		doc["resources"], doc["prompts"] = append(append([]features.Resource{}, resources...), templates...), append([]*features.Prompt{}, o.Prompts...)
+		if len(o.Tools) > fewTools {
+			doc["note"] = "there are many tools: give one in tool to see the schema of its input"
+		}
+		if away != nil {
+			doc["incomplete"] = fmt.Sprintf("%d more tools, prompts or resources are not in its description, and it cannot be asked now: %s",
+				o.Omitted, protocol.Fault(away).Message)
+		}
+	}
+	return protocol.Respond(m.ID(), features.Document(doc)), nil
+}

@@ -1,0 +1,137 @@
+package aggregator
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/lmosd/lmosd/bridge/bridgetest"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/keystore"
+)
+
+// A neighbour is the same mesh, seen from another node.
+type neighbour struct {
+	*bridgetest.Mesh
+	key did.Signer
+}
+
+func (n neighbour) Signer() did.Signer { return n.key }
+
+// nodes serve a mesh at two nodes, the first of which is here.
+func nodes(t *testing.T, m *bridgetest.Mesh, pins ...string) (here, there string) {
+	t.Helper()
+	key, err := keystore.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return serveMesh(t, m, pins...), serveMesh(t, neighbour{m, key}, pins...)
+}
+
+// A retry that arrives at another node is told where its call waits, and the call goes on there: of things that are no MCP servers.
+func TestARetryAtAnotherNode(t *testing.T) {
+	t.Parallel()
+	m, _ := newDeskMesh(t)
+	here, there := nodes(t, m)
+	here, there = here+"/mcp/things/desk", there+"/mcp/things/desk"
+	caps, args := `{"elicitation":{}}`, `{"name":"confirm","arguments":{"value":"x"}`
+	state := member(t, post(t, here, "", protocol.CallTool, args+"}", caps), "requestState")
+	retry := args + `,"inputResponses":{"sure":{"action":"accept","content":{"yes":true}}},"requestState":"` + state + `"}`
+	r := post(t, there, "", protocol.CallTool, retry, caps)
+	if e := r.Error(); e == nil || e.Code != protocol.InvalidParams || string(e.Data) != `{"node":"`+string(m.Signer().DID())+`"}` {
+		t.Errorf("elsewhere: got %s", r.Bytes())
+	}
+	if r := post(t, here, "", protocol.CallTool, retry, caps); !strings.Contains(string(r.Bytes()), "accept") {
+		t.Errorf("where it waits: got %s", r.Bytes())
+	}
+}
+
+// A retry that arrives at another node goes to the server itself, with the state that the server gave: of things that are MCP servers.
+func TestARetryToAServerAtAnotherNode(t *testing.T) {
+	t.Parallel()
+	m := bridgetest.NewMesh(t)
+	shop, _ := newShop(t)
+	add(t, m, "urn:shop", shopTD, shop)
+	here, there := nodes(t, m)
+	here, there = here+"/mcp/things/shop", there+"/mcp/things/shop"
+	caps, args := `{"elicitation":{}}`, `{"name":"buy.it","arguments":{"what":"a car"}`
+	state := member(t, post(t, here, "Bearer ada", protocol.CallTool, args+"}", caps), "requestState")
+	if state != "car" {
+		t.Errorf("the server's own state became %q", state)
+	}
+	retry := args + `,"inputResponses":{"price":{"action":"accept","content":{"yes":true}}},"requestState":"` + state + `"}`
+	for name, c := range map[string]struct{ url, auth, want string }{
+		"at another node":               {there, "Bearer ada", "car accept"},
+		"of another caller of the node": {here, "Bearer eve", "-32602"},
+		"at the node":                   {here, "Bearer ada", "car accept"},
+	} {
+		if r := post(t, c.url, c.auth, protocol.CallTool, retry, caps); !strings.Contains(string(r.Bytes()), c.want) {
+			t.Errorf("%s: got %s", name, r.Bytes())
+		}
+	}
+}
+
+// Ids of tasks and cursors are good for whom they were given, for what they were given, at the node that gave them.
+func TestWordsOfOthers(t *testing.T) {
+	t.Parallel()
+	m, d := newDeskMesh(t)
+	add(t, m, "urn:big", bigTD(t, pageSize+1), d)
+	add(t, m, "urn:desk2", strings.Replace(deskTD, `"Desk"`, `"Second"`, 1), d)
+	url, other := nodes(t, m, "big", "desk")
+	caps := `{"extensions":{"io.modelcontextprotocol/tasks":{}}}`
+	dig := func(path, params string) string {
+		return member(t, post(t, url+path, "Bearer ada", protocol.CallTool, params, caps), "taskId")
+	}
+	own := dig("/mcp/things/desk", `{"name":"dig"}`)
+	mesh := dig("/mcp", `{"name":"mesh_call","arguments":{"thing":"desk","tool":"dig"}}`)
+	cursor := member(t, post(t, url+"/mcp/things/big", "Bearer ada", "tools/list", `{}`, caps), "nextCursor")
+	ask := func(word string) string {
+		return fmt.Sprintf(`{"taskId":%q,"inputResponses":{},"cursor":%q}`, word, word)
+	}
+	for name, c := range map[string]struct {
+		url, auth, method, word string
+		good                    bool
+	}{
+		"a task":                           {url + "/mcp/things/desk", "Bearer ada", "tasks/get", own, true},
+		"another's":                        {url + "/mcp/things/desk", "Bearer eve", "tasks/get", own, false},
+		"another's, to be cancelled":       {url + "/mcp/things/desk", "Bearer eve", "tasks/cancel", own, false},
+		"another's, to be answered":        {url + "/mcp/things/desk", "", "tasks/update", own, false},
+		"of another thing":                 {url + "/mcp/things/second", "Bearer ada", "tasks/get", own, false},
+		"of a thing, at the mesh":          {url + "/mcp", "Bearer ada", "tasks/get", own, false},
+		"of the mesh":                      {url + "/mcp", "Bearer ada", "tasks/get", mesh, true},
+		"of the mesh, another's":           {url + "/mcp", "Bearer eve", "tasks/get", mesh, false},
+		"of the mesh, at a thing":          {url + "/mcp/things/desk", "Bearer ada", "tasks/get", mesh, false},
+		"at another node":                  {other + "/mcp/things/desk", "Bearer ada", "tasks/get", own, false},
+		"a cursor as a task":               {url + "/mcp/things/big", "Bearer ada", "tasks/get", cursor, false},
+		"a cursor":                         {url + "/mcp/things/big", "Bearer ada", "tools/list", cursor, true},
+		"another's cursor":                 {url + "/mcp/things/big", "Bearer eve", "tools/list", cursor, false},
+		"a cursor of another list":         {url + "/mcp/things/big", "Bearer ada", "resources/list", cursor, false},
+		"a cursor of another node":         {other + "/mcp/things/big", "Bearer ada", "tools/list", cursor, false},
+		"a task as a cursor":               {url + "/mcp/things/desk", "Bearer ada", "tools/list", own, false},
+		"a cursor that was made up":        {url + "/mcp", "Bearer ada", "prompts/list", "after:eA", false},
+		"a request state that was made up": {url + "/mcp", "Bearer ada", "tasks/get", "", false},
+	} {
+		r := post(t, c.url, c.auth, c.method, ask(c.word), caps)
+		if e := r.Error(); c.good != (e == nil) || e != nil && e.Code != protocol.InvalidParams {
+			t.Errorf("%s: got %.300s", name, r.Bytes())
+		}
+	}
+}
+
+// One caller does not take the room of all who are asked something.
+func TestParkedCallsAreBounded(t *testing.T) {
+	t.Parallel()
+	m, _ := newDeskMesh(t)
+	url := serveMesh(t, m) + "/mcp/things/desk"
+	ask := func(auth string) *protocol.Message {
+		return post(t, url, auth, protocol.CallTool, `{"name":"confirm","arguments":{"value":"x"}}`, `{"elicitation":{}}`)
+	}
+	for range maxParkedEach {
+		member(t, ask("Bearer eve"), "requestState")
+	}
+	if r := ask("Bearer eve"); !strings.Contains(string(r.Bytes()), "wait for their callers") {
+		t.Errorf("one more: got %s", r.Bytes())
+	}
+	member(t, ask("Bearer ada"), "requestState")
+}

@@ -1,0 +1,136 @@
+package aggregator
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"github.com/lmosd/lmosd/bridge/mcp/features"
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+)
+
+const (
+	// maxKept is how many events are kept of each kind, and maxKeptBytes how many bytes of each of them.
+	maxKept      = 50
+	maxKeptBytes = 64 << 10
+	// maxKeptAll bounds the events that are kept of one kind, in bytes.
+	maxKeptAll = 256 << 10
+)
+
+// feeds are the subscriptions of one thing: one for each property and event that somebody listens to. Events are kept, and can be read.
+type feeds struct {
+	t      *thing
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu  sync.Mutex
+	all map[string]*feed // by kind and key
+}
+
+type feed struct {
+	kept    []json.RawMessage // the latest events, the oldest first
+	size    int               // bytes of kept
+	heard   map[chan struct{}]bool
+	stop    context.CancelFunc // nil: it does not run
+	isEvent bool
+}
+
+func newFeeds(t *thing) *feeds {
+	f := &feeds{t: t, all: map[string]*feed{}}
+	f.ctx, f.cancel = context.WithCancel(t.h.ctx)
+	return f
+}
+
+func (f *feeds) close() { f.cancel() }
+
+func feedName(key string, event bool) string {
+	if event {
+		return "events/" + key
+	}
+	return "properties/" + key
+}
+
+// join tells of what is new of a resource, until leave is called.
+func (f *feeds) join(r *features.Resource) (heard <-chan struct{}, leave func()) {
+	c := make(chan struct{}, 1)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	name := feedName(r.Key, r.Event)
+	one := f.all[name]
+	if one == nil {
+		one = &feed{heard: map[chan struct{}]bool{}, isEvent: r.Event}
+		f.all[name] = one
+	}
+	one.heard[c] = true
+	if one.stop == nil {
+		ctx, stop := context.WithCancel(f.ctx)
+		one.stop = stop
+		f.t.work.Go(func() { f.run(ctx, one, r) })
+	}
+	return c, func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if delete(one.heard, c); len(one.heard) == 0 {
+			one.stop()
+			one.stop = nil
+		}
+	}
+}
+
+// run subscribes, again when it ends, until nobody listens any more.
+func (f *feeds) run(ctx context.Context, one *feed, r *features.Resource) {
+	pause := againAfter
+	for ctx.Err() == nil {
+		kind := interact.ObserveProperty
+		if r.Event {
+			kind = interact.SubscribeEvent
+		}
+		m := &interact.Message{Type: kind, Thing: f.t.ref, Name: r.Key, ID: interact.NewID(), From: did.PrincipalOf(ctx)}
+		for n, err := range f.t.h.o.Mesh.Do(ctx, m) {
+			if err != nil {
+				break
+			}
+			pause = againAfter
+			f.add(ctx, one, n)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+		pause = min(2*pause, againMost)
+	}
+}
+
+func (f *feeds) add(ctx context.Context, one *feed, n *interact.Message) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if ctx.Err() != nil {
+		return
+	}
+	if one.isEvent && len(n.Data) <= maxKeptBytes {
+		one.keep(features.Event(n, time.Now()))
+	}
+	for c := range one.heard {
+		tell(c)
+	}
+}
+
+// keep keeps an event, and lets go of the oldest if there are too many.
+func (one *feed) keep(event json.RawMessage) {
+	one.kept = append(one.kept, event)
+	for one.size += len(event); len(one.kept) > maxKept || one.size > maxKeptAll && len(one.kept) > 1; one.kept = one.kept[1:] {
+		one.size -= len(one.kept[0])
+	}
+}
+
+// latest are the events that are kept, as a JSON array.
+func (f *feeds) latest(key string) []byte {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if one := f.all[feedName(key, true)]; one != nil && len(one.kept) > 0 {
+		return written(one.kept)
+	}
+	return []byte("[]")
+}

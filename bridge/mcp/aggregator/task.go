@@ -1,0 +1,163 @@
+package aggregator
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/lmosd/lmosd/bridge/mcp/features"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/opaque"
+)
+
+// pollEach is how often a client does well to ask for a task.
+const pollEach = time.Second
+
+// tasksOf is what ids of tasks of a caller are sealed for: as long as the node runs.
+func tasksOf(ctx context.Context) opaque.For {
+	return opaque.For{Purpose: "task", Caller: protocol.CallerOf(ctx)}
+}
+
+// A taskID is what the id of a task says, sealed for its caller.
+type taskID struct {
+	Ref    string    `json:"r"`
+	Tool   string    `json:"t"`
+	Action string    `json:"a"`
+	ID     string    `json:"i"`
+	Began  time.Time `json:"b"`
+}
+
+// begun is the response to a call that goes on as a task.
+func (t *thing) begun(ctx context.Context, m *protocol.Message, one *run) *protocol.Message {
+	now := time.Now().UTC()
+	id := t.h.sealer.Seal(tasksOf(ctx), 0, taskID{t.ref, m.Text("name"), one.msg.Name, one.task, now})
+	return protocol.Respond(m.ID(), features.Task{Type: "task", ID: id, Status: "working", Created: now, Updated: now, Poll: pollEach.Milliseconds()})
+}
+
+// task answers tasks/get, tasks/update and tasks/cancel.
+func (t *thing) task(ctx context.Context, m *protocol.Message) *protocol.Message {
+	if e := features.NeedTasks(m); e != nil {
+		return protocol.Refuse(m.ID(), e)
+	}
+	var id taskID
+	word := m.Text("taskId")
+	if t.h.sealer.Open(tasksOf(ctx), word, &id) != nil || id.Ref != t.ref {
+		return protocol.Refuse(m.ID(), noTask())
+	}
+	state, in, e := t.state(ctx, m, word, id)
+	if e == nil {
+		switch m.Method() {
+		case "tasks/update":
+			e = t.update(ctx, m, id, in)
+		case "tasks/cancel":
+			e = t.cancelTask(ctx, id, state)
+		default:
+			state.Type = "complete"
+			return protocol.Respond(m.ID(), state)
+		}
+	}
+	if e != nil {
+		return protocol.Refuse(m.ID(), e)
+	}
+	return protocol.Respond(m.ID(), map[string]string{"resultType": "complete"})
+}
+
+func noTask() *protocol.Error {
+	return protocol.Errorf(protocol.InvalidParams, "there is no such task, or not any more")
+}
+
+// state asks how a task stands, and what it wants to know of the client of m.
+func (t *thing) state(ctx context.Context, m *protocol.Message, word string, id taskID) (*features.Task, *asked, *protocol.Error) {
+	r, err := t.query(ctx, id)
+	switch {
+	case err != nil && interact.AsError(err).Code == interact.NoTask:
+		return nil, nil, noTask()
+	case err != nil:
+		return nil, nil, features.Fault(err)
+	}
+	s := &features.Task{ID: word, Status: features.StateOf(r.Status, false), Created: id.Began, Updated: id.Began, Poll: pollEach.Milliseconds()}
+	if !r.Time.IsZero() {
+		s.Updated = r.Time.UTC()
+	}
+	var in *asked
+	switch r.Status {
+	case interact.StatusInputRequired:
+		in = &asked{id: r.ActionID}
+		if json.Unmarshal(r.Data, &in.open) != nil {
+			return nil, nil, protocol.Errorf(protocol.InternalError, "what the task wants to know cannot be read")
+		}
+		requests, e := features.Requests(in.open, m)
+		if e != nil {
+			return nil, nil, e
+		}
+		s.Requests = requests
+	case interact.StatusCompleted:
+		s.Result = t.output(ctx, id, r)
+	case interact.StatusFailed:
+		s.Fail(r.Data)
+	}
+	if s.Status == "" {
+		return nil, nil, protocol.Errorf(protocol.InternalError, "the task is in a state that lmosd does not know")
+	}
+	return s, in, nil
+}
+
+// query asks for the state of a task; interact.Ask has an error for one that waits.
+func (t *thing) query(ctx context.Context, id taskID) (*interact.Message, error) {
+	for r, err := range t.h.o.Mesh.Do(ctx, t.about(ctx, interact.QueryAction, id)) {
+		return r, err
+	}
+	return nil, interact.Errorf(interact.AgentFailed, "see the log of its host", "%s says nothing of its task", t.ref)
+}
+
+// asked is what a task wants to know.
+type asked struct {
+	id   string
+	open interact.Inputs
+}
+
+// output is the result of a task that is completed.
+func (t *thing) output(ctx context.Context, id taskID, r *interact.Message) json.RawMessage {
+	var tool *features.Tool
+	if o, err := t.offer(ctx); err == nil {
+		tool = o.Tool(id.Tool)
+	}
+	var parts []interact.Part
+	if len(r.Data) > 0 {
+		parts = []interact.Part{{Data: r.Data, ContentType: r.ContentType}}
+	}
+	return written(t.claimed(tool.TaskResult(parts), protocol.CallerOf(ctx)))
+}
+
+func (t *thing) about(ctx context.Context, kind interact.Type, id taskID) *interact.Message {
+	return &interact.Message{Type: kind, Thing: t.ref, Name: id.Action, ActionID: id.ID, ID: interact.NewID(), From: did.PrincipalOf(ctx),
+		Deadline: time.Now().Add(readFor)}
+}
+
+// update answers what a task wants to know. Answers to what it does not want to know any more mean nothing.
+func (t *thing) update(ctx context.Context, m *protocol.Message, id taskID, in *asked) *protocol.Error {
+	if in == nil {
+		return nil
+	}
+	answers, _, e := features.Answers(in.open, m)
+	if e != nil || len(answers) == 0 {
+		return e
+	}
+	if err := t.answer(ctx, id.Action, in.id, answers); err != nil && interact.AsError(err).Code != interact.NoTask {
+		return features.Fault(err)
+	}
+	return nil
+}
+
+// cancelTask cancels a task that has not ended.
+func (t *thing) cancelTask(ctx context.Context, id taskID, s *features.Task) *protocol.Error {
+	if s.Ended() {
+		return nil
+	}
+	if _, err := interact.Ask(ctx, t.h.o.Mesh, t.about(ctx, interact.CancelAction, id)); err != nil && interact.AsError(err).Code != interact.NoTask {
+		return features.Fault(err)
+	}
+	return nil
+}

@@ -1,0 +1,191 @@
+package aggregator
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"github.com/lmosd/lmosd/bridge"
+	"github.com/lmosd/lmosd/bridge/mcp/features"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/opaque"
+)
+
+const (
+	// pageSize is how many items a page of a list has.
+	pageSize = 1000
+	// callFor is how long a call may take. Who waits for less leaves.
+	callFor = time.Hour
+	// readFor is how long reading a resource may take.
+	readFor = time.Minute
+)
+
+// A thing that is no MCP server, as one. It answers requests of 2026-07-28.
+type thing struct {
+	h     *Handler
+	ref   string
+	runs  *runs
+	feeds *feeds
+	work  sync.WaitGroup
+	// Tasks and conversations of turns, whose they are.
+	tasks, contexts bridge.Names
+
+	mu     sync.Mutex
+	latest *features.Offer // as the thing was described last
+}
+
+func newThing(h *Handler, ref string) *thing {
+	t := &thing{h: h, ref: ref, tasks: h.tasks.Of(ref), contexts: h.contexts.Of(ref)}
+	t.runs, t.feeds = newRuns(t), newFeeds(t)
+	return t
+}
+
+// close ends what goes on, and waits for it.
+func (t *thing) close() {
+	t.runs.close()
+	t.feeds.close()
+	t.work.Wait()
+}
+
+// offer is that of the thing as it is described now.
+func (t *thing) offer(ctx context.Context) (*features.Offer, error) {
+	d, err := t.h.o.Mesh.Get(ctx, t.ref)
+	if err != nil {
+		return nil, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.latest = t.latest.Renewed(d)
+	return t.latest, nil
+}
+
+// Call implements [modern].
+func (t *thing) Call(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+	o, err := t.offer(ctx)
+	if err != nil {
+		return protocol.Refuse(m.ID(), unknown(err)), nil
+	}
+	switch m.Method() {
+	case protocol.Discover:
+		return discovered(m, selfOf(o, t.h.o.Version), o.Desc.Thing.Description), nil
+	case "tools/list":
+		return paged(ctx, t.h.sealer, m, "tools", o.Tools, func(t *features.Tool) string { return t.Name }), nil
+	case "prompts/list":
+		return paged(ctx, t.h.sealer, m, "prompts", o.Prompts, func(p *features.Prompt) string { return p.Name }), nil
+	case "resources/list":
+		return paged(ctx, t.h.sealer, m, "resources", o.Resources, func(r *features.Resource) string { return r.URI }), nil
+	case "resources/templates/list":
+		return paged(ctx, t.h.sealer, m, "resourceTemplates", o.Templates, func(r *features.Resource) string { return r.Template }), nil
+	case protocol.CallTool:
+		return t.callTool(ctx, o, m, notify)
+	case protocol.GetPrompt:
+		return t.getPrompt(ctx, o, m, notify)
+	case protocol.ReadRes:
+		return t.readResource(ctx, o, m), nil
+	case protocol.Listen:
+		return t.listen(ctx, o, m, notify)
+	case "completion/complete":
+		return o.Complete(m), nil
+	case "tasks/get", "tasks/update", "tasks/cancel":
+		return t.task(ctx, m), nil
+	}
+	return protocol.Refuse(m.ID(), protocol.Errorf(protocol.UnknownMethod, "%s is no method of this server", m.Method())), nil
+}
+
+// selfOf is what a thing calls itself as a server. One that has no version has that of lmosd.
+func selfOf(o *features.Offer, version string) protocol.Implementation {
+	return protocol.Implementation{Name: o.Alias, Title: o.Desc.Thing.Title, Version: cmp.Or(o.Desc.Thing.Version, protocol.Self(version).Version)}
+}
+
+// discovered answers server/discover.
+func discovered(m *protocol.Message, s protocol.Implementation, instructions string) *protocol.Message {
+	type changes struct {
+		ListChanged bool `json:"listChanged"`
+		Subscribe   bool `json:"subscribe,omitempty"`
+	}
+	out := map[string]any{"resultType": "complete", "supportedVersions": []string{protocol.Modern}, "ttlMs": 0, "cacheScope": "private",
+		"_meta": map[string]any{protocol.MetaServer: s},
+		"capabilities": map[string]any{"tools": changes{ListChanged: true}, "prompts": changes{ListChanged: true},
+			"resources": changes{ListChanged: true, Subscribe: true}, "completions": struct{}{},
+			"extensions": map[string]any{protocol.Tasks: struct{}{}}}}
+	if instructions != "" {
+		out["instructions"] = instructions
+	}
+	return protocol.Respond(m.ID(), out)
+}
+
+// paged answers a list with the page that the cursor of m asks for. The items are in the order of their names, and a cursor says which
+// was the last, so that it holds while the list changes.
+func paged[T any](ctx context.Context, s *opaque.Sealer, m *protocol.Message, member string, all []T, name func(T) string) *protocol.Message {
+	of := opaque.For{Purpose: "cursor " + m.Method(), Caller: protocol.CallerOf(ctx)}
+	rest, e := after(s, of, m, all, name)
+	if e != nil {
+		return protocol.Refuse(m.ID(), e)
+	}
+	page := rest[:min(len(rest), pageSize)]
+	out := map[string]any{"resultType": "complete", member: append([]T{}, page...), "ttlMs": 0, "cacheScope": "private"}
+	if len(rest) > len(page) {
+		out["nextCursor"] = s.Seal(of, 0, name(page[len(page)-1]))
+	}
+	return protocol.Respond(m.ID(), out)
+}
+
+// after returns what comes after the cursor of m.
+func after[T any](s *opaque.Sealer, of opaque.For, m *protocol.Message, all []T, name func(T) string) ([]T, *protocol.Error) {
+	bad := protocol.Errorf(protocol.InvalidParams, "this is no cursor of this list")
+	raw, err := m.Param("cursor")
+	if err != nil {
+		return nil, bad
+	}
+	if raw == nil || string(raw) == "null" {
+		return all, nil
+	}
+	var cursor, last string
+	if json.Unmarshal(raw, &cursor) != nil || s.Open(of, cursor, &last) != nil {
+		return nil, bad
+	}
+	for i, one := range all {
+		if name(one) > last {
+			return all[i:], nil
+		}
+	}
+	return nil, nil
+}
+
+// address makes a message to the thing of what m is to it.
+func (t *thing) address(msg *interact.Message, m *protocol.Message, patience time.Duration) {
+	msg.Thing, msg.ID, msg.Deadline = t.ref, interact.NewID(), time.Now().Add(patience)
+	msg.TraceParent, msg.TraceState = interact.TraceContext(m.Text("_meta", "traceparent"), m.Text("_meta", "tracestate"))
+}
+
+// readResource reads a property, or the latest events.
+func (t *thing) readResource(ctx context.Context, o *features.Offer, m *protocol.Message) *protocol.Message {
+	uri := m.Text("uri")
+	r := o.Resource(uri)
+	switch {
+	case r == nil:
+		return protocol.Refuse(m.ID(), noResource(uri))
+	case r.Event:
+		return protocol.Respond(m.ID(), features.Contents(t.feeds.latest(r.Key), interact.JSON, uri))
+	}
+	msg := r.Message(uri)
+	t.address(msg, m, readFor)
+	msg.From = did.PrincipalOf(ctx)
+	reading, err := interact.Ask(ctx, t.h.o.Mesh, msg)
+	if err != nil {
+		return protocol.Refuse(m.ID(), features.FaultAt(err, uri))
+	}
+	return protocol.Respond(m.ID(), features.Contents(reading.Data, reading.Media(), uri))
+}
+
+func written(v any) json.RawMessage {
+	raw, err := json.Marshal(v)
+	if err != nil { // it is made of texts and JSON
+		panic(err)
+	}
+	return raw
+}

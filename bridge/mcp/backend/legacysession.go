@@ -1,0 +1,521 @@
+package backend
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
+)
+
+const (
+	// maxRounds bounds how often a server may ask a client for something before it answers one request.
+	maxRounds = 64
+	// maxYoung bounds the requests of one session that wait.
+	maxYoung = 128
+	// listenAgain is how long it is waited until a server that ended a listen is asked again.
+	listenAgain = time.Second
+)
+
+// A young is a session of the old era with a server that speaks only the new one. It answers itself what the new era does not have:
+// initialize, ping, the log level, subscriptions. What the server wants to know before it answers is asked of the client, and the
+// request sent again with the answers.
+//
+// Sources: MCP 2025-11-25, "Lifecycle", "Logging", "Resources"; MCP 2026-07-28, "Multi round-trip requests", "Subscriptions".
+type young struct {
+	b      *Backend
+	info   *Info
+	ctx    context.Context
+	cancel context.CancelFunc
+	out    chan *protocol.Message // to the client
+	room   chan struct{}
+	wishes chan wish // to listens
+
+	mu     sync.Mutex
+	meta   map[string]json.RawMessage // of each request: what the client said of itself
+	level  string
+	calls  map[protocol.ID]context.CancelFunc
+	asked  map[protocol.ID]chan *protocol.Message // what the client was asked for, by our id
+	last   int
+	living bool // listens runs
+}
+
+// A wish is a resource that the client wants to hear of, or no more. Done gets whether it does.
+type wish struct {
+	uri  string
+	on   bool
+	done chan bool
+}
+
+// young begins a session. It ends with ctx, and with the backend.
+func (b *Backend) young(ctx context.Context, info *Info) protocol.Conn {
+	y := &young{b: b, info: info, out: make(chan *protocol.Message), room: make(chan struct{}, maxYoung), wishes: make(chan wish),
+		meta: map[string]json.RawMessage{}, calls: map[protocol.ID]context.CancelFunc{}, asked: map[protocol.ID]chan *protocol.Message{}}
+	y.ctx, y.cancel = context.WithCancel(ctx)
+	forget := context.AfterFunc(b.ctx, y.cancel)
+	context.AfterFunc(y.ctx, func() { forget() })
+	return y
+}
+
+// Read implements [protocol.Conn].
+func (y *young) Read(ctx context.Context) (*protocol.Message, error) {
+	select {
+	case m := <-y.out:
+		return m, nil
+	case <-y.ctx.Done():
+		return nil, io.EOF
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Close implements [protocol.Conn].
+func (y *young) Close() error {
+	y.cancel()
+	return nil
+}
+
+// say sends something to the client.
+func (y *young) say(ctx context.Context, m *protocol.Message) error {
+	select {
+	case y.out <- m:
+		return nil
+	case <-y.ctx.Done():
+		return io.ErrClosedPipe
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Write implements [protocol.Conn]: it takes what the client says.
+func (y *young) Write(_ context.Context, m *protocol.Message) error {
+	if y.ctx.Err() != nil {
+		return io.ErrClosedPipe
+	}
+	switch {
+	case m.IsResponse():
+		y.mu.Lock()
+		waits := y.asked[m.ID()]
+		delete(y.asked, m.ID())
+		y.mu.Unlock()
+		if waits != nil {
+			waits <- m
+		}
+		return nil
+	case m.IsNotification():
+		y.heard(m)
+		return nil
+	}
+	ctx, cancel := context.WithCancel(y.ctx)
+	if e := y.enter(m, cancel); e != nil {
+		cancel()
+		return y.say(y.ctx, protocol.Refuse(m.ID(), e))
+	}
+	answer := func() *protocol.Message { return y.answer(ctx, m) }
+	if m.Method() == protocol.Initialize { // before what follows is looked at: a client may not wait for its answer
+		begun := y.initialize(m)
+		answer = func() *protocol.Message { return begun }
+	}
+	err := y.b.start(func() {
+		defer func() { <-y.room }()
+		r := answer()
+		cancelled := ctx.Err() != nil
+		y.leave(m, cancel) // before it is said: then the client may use the id again
+		if !cancelled {    // who cancelled waits for no response
+			_ = y.say(y.ctx, r)
+		}
+	})
+	if err != nil {
+		y.leave(m, cancel)
+		<-y.room
+	}
+	return err
+}
+
+func (y *young) enter(m *protocol.Message, cancel context.CancelFunc) *protocol.Error {
+	select {
+	case y.room <- struct{}{}:
+	default:
+		return protocol.Errorf(protocol.InternalError, "%d requests wait already", maxYoung)
+	}
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if y.calls[m.ID()] != nil {
+		<-y.room
+		return protocol.Errorf(protocol.InvalidRequest, "a request with the id %s is being answered", m.ID())
+	}
+	y.calls[m.ID()] = cancel
+	return nil
+}
+
+func (y *young) leave(m *protocol.Message, cancel context.CancelFunc) {
+	cancel()
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	delete(y.calls, m.ID())
+}
+
+// heard takes a notification of the client.
+func (y *young) heard(m *protocol.Message) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	switch m.Method() {
+	case protocol.Cancelled:
+		raw, _ := m.Param("requestId")
+		if cancel := y.calls[protocol.IDOf(raw)]; cancel != nil {
+			cancel()
+		}
+	case protocol.Initialized:
+		if !y.living {
+			y.living = y.b.start(y.listens) == nil
+		}
+	}
+}
+
+// answer answers a request.
+func (y *young) answer(ctx context.Context, m *protocol.Message) *protocol.Message {
+	switch m.Method() {
+	case "ping":
+		return protocol.Respond(m.ID(), struct{}{})
+	case "logging/setLevel":
+		y.mu.Lock()
+		defer y.mu.Unlock()
+		if !slices.Contains(levels, m.Text("level")) {
+			return protocol.Refuse(m.ID(), protocol.Errorf(protocol.InvalidParams, "there is no level %q", m.Text("level")))
+		}
+		y.level = m.Text("level")
+		return protocol.Respond(m.ID(), struct{}{})
+	case "resources/subscribe", "resources/unsubscribe":
+		return y.subscribe(ctx, m)
+	case protocol.Discover, protocol.Listen:
+		return protocol.Refuse(m.ID(), protocol.Errorf(protocol.UnknownMethod, "%s is no method of %s", m.Method(), protocol.Legacy))
+	}
+	r, err := y.call(ctx, m)
+	if err != nil {
+		return protocol.Refuse(m.ID(), protocol.Fault(err))
+	}
+	return r
+}
+
+// levels are those of log messages (RFC 5424 §6.2.1).
+var levels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
+
+// initialize answers for the server.
+func (y *young) initialize(m *protocol.Message) *protocol.Message {
+	version := protocol.Legacy
+	if v := m.Text("protocolVersion"); slices.Contains(protocol.LegacyRevisions, v) {
+		version = v
+	}
+	var said struct {
+		Capabilities json.RawMessage            `json:"capabilities"`
+		Instructions string                     `json:"instructions,omitempty"`
+		Meta         map[string]json.RawMessage `json:"_meta"`
+	}
+	_ = json.Unmarshal(y.info.Discovered, &said)
+	caps, _ := m.Param("capabilities")
+	client, _ := m.Param("clientInfo")
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	revision, _ := json.Marshal(protocol.Modern)
+	y.meta[protocol.MetaVersion], y.meta[protocol.MetaCapabilities] = revision, orEmpty(caps)
+	if client != nil {
+		y.meta[protocol.MetaClient] = client
+	}
+	server := cmp.Or(string(said.Meta[protocol.MetaServer]), `{"name":"mcp","version":"0"}`)
+	result := map[string]any{"protocolVersion": version, "capabilities": orEmpty(said.Capabilities), "serverInfo": json.RawMessage(server)}
+	if said.Instructions != "" {
+		result["instructions"] = said.Instructions
+	}
+	return protocol.Respond(m.ID(), result)
+}
+
+func orEmpty(object json.RawMessage) json.RawMessage {
+	if len(object) == 0 || object[0] != '{' {
+		return json.RawMessage("{}")
+	}
+	return object
+}
+
+// dress gives a request what each of the new era has.
+func (y *young) dress(m *protocol.Message) (*protocol.Message, error) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if len(y.meta) == 0 {
+		return nil, protocol.Errorf(protocol.InvalidRequest, "the session begins with initialize")
+	}
+	for name, value := range y.meta {
+		m = m.WithParam(value, "_meta", name)
+	}
+	if y.level != "" && m.Method() != protocol.Listen {
+		level, _ := json.Marshal(y.level)
+		m = m.WithParam(level, "_meta", protocol.MetaLogLevel)
+	}
+	return m, nil
+}
+
+// call sends a request to the server, again with what the client answers as long as the server asks for something.
+func (y *young) call(ctx context.Context, m *protocol.Message) (*protocol.Message, error) {
+	m, err := y.dress(m)
+	if err != nil {
+		return nil, err
+	}
+	asks := m
+	for range maxRounds {
+		r, err := y.b.Call(ctx, asks, func(n *protocol.Message) error { return y.say(ctx, n) })
+		if err != nil {
+			return nil, err
+		}
+		if kind(r) != "input_required" {
+			return aged(m, r), nil
+		}
+		if asks, err = y.again(ctx, m, r); err != nil {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("the server asks for something else for the %dth time", maxRounds)
+}
+
+// again returns m with what the client answers to all that r asks for.
+func (y *young) again(ctx context.Context, m, r *protocol.Message) (*protocol.Message, error) {
+	var wants struct {
+		Requests map[string]struct {
+			Method string          `json:"method"`
+			Params json.RawMessage `json:"params"`
+		} `json:"inputRequests"`
+		State json.RawMessage `json:"requestState"`
+	}
+	if err := json.Unmarshal(r.Result(), &wants); err != nil || len(wants.Requests) > maxYoung {
+		return nil, fmt.Errorf("what the server asks for cannot be read: %w", err)
+	}
+	waits := map[string]chan *protocol.Message{}
+	for key, one := range wants.Requests {
+		id, answered := y.await()
+		defer y.giveUp(id)
+		waits[key] = answered
+		var params any
+		if one.Params != nil {
+			params = one.Params
+		}
+		q := protocol.Request(id, one.Method, params)
+		if q.Text("mode") == "url" && q.Text("elicitationId") == "" { // which 2026-07-28 has not, and 2025-11-25 needs ("URL mode elicitation")
+			q = q.WithParam(json.RawMessage(strconv.Quote(rand.Text())), "elicitationId")
+		}
+		if err := y.say(ctx, q); err != nil {
+			return nil, err
+		}
+	}
+	answers := map[string]json.RawMessage{}
+	for key, answered := range waits {
+		select {
+		case a := <-answered:
+			var err error
+			if answers[key], err = answerTo(wants.Requests[key].Method, a); err != nil {
+				return nil, err
+			}
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	if len(answers) > 0 {
+		text, err := json.Marshal(answers)
+		if err != nil {
+			return nil, err
+		}
+		m = m.WithParam(text, "inputResponses")
+	}
+	if wants.State != nil {
+		m = m.WithParam(wants.State, "requestState")
+	}
+	return m, nil
+}
+
+// answerTo is what the client says, as the server can be told it. That nobody can be asked for values is an answer, too.
+func answerTo(method string, a *protocol.Message) (json.RawMessage, error) {
+	switch e := a.Error(); {
+	case e == nil:
+		return a.Result(), nil
+	case method == "elicitation/create":
+		return json.RawMessage(`{"action":"cancel"}`), nil
+	default:
+		return nil, protocol.Errorf(e.Code, "the client was asked for %s: %s", method, e.Message)
+	}
+}
+
+// await makes the id of a request to the client, and where its answer will be.
+func (y *young) await() (protocol.ID, chan *protocol.Message) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.last++
+	id := protocol.ID(strconv.Quote("lmosd-" + strconv.Itoa(y.last)))
+	y.asked[id] = make(chan *protocol.Message, 1)
+	return id, y.asked[id]
+}
+
+func (y *young) giveUp(id protocol.ID) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	delete(y.asked, id)
+}
+
+// aged takes out of a response what the old era does not know.
+func aged(m, r *protocol.Message) *protocol.Message {
+	if e := r.Error(); e != nil {
+		if m.Method() == protocol.ReadRes && e.Code == protocol.InvalidParams && e.Data != nil {
+			return protocol.Refuse(r.ID(), &protocol.Error{Code: protocol.ResourceNotFound, Message: e.Message, Data: e.Data})
+		}
+		return r
+	}
+	for _, name := range []string{"resultType", "ttlMs", "cacheScope"} {
+		r = r.WithResult(nil, name)
+	}
+	return r
+}
+
+// subscribe asks for a resource, or no more.
+func (y *young) subscribe(ctx context.Context, m *protocol.Message) *protocol.Message {
+	w := wish{uri: m.Text("uri"), on: m.Method() == "resources/subscribe", done: make(chan bool, 1)}
+	select {
+	case y.wishes <- w:
+	case <-ctx.Done():
+		return protocol.Refuse(m.ID(), protocol.Errorf(protocol.InternalError, "cancelled"))
+	}
+	select {
+	case ok := <-w.done:
+		if ok {
+			return protocol.Respond(m.ID(), struct{}{})
+		}
+		return protocol.Refuse(m.ID(), protocol.Errorf(protocol.InvalidParams, "the server does not tell of changes of %s", w.uri))
+	case <-ctx.Done():
+		return protocol.Refuse(m.ID(), protocol.Errorf(protocol.InternalError, "cancelled"))
+	}
+}
+
+// listens listens to the server as long as the session lasts: to its lists, and to the resources that the client asks for. Who
+// listens to something else first begins to, and then ends what was before.
+func (y *young) listens() {
+	uris := map[string]bool{}
+	var now *listening
+	var over <-chan struct{} // nil: the server takes no listen, and is not asked again until there is another wish
+	defer func() { now.stop() }()
+	begin := func() bool {
+		next := y.listen(uris)
+		ok := next.honoured()
+		now.stop()
+		if now, over = next, nil; ok {
+			over = next.over
+		}
+		return ok
+	}
+	begin()
+	for {
+		select {
+		case w := <-y.wishes:
+			if len(uris) >= maxURIs && w.on && !uris[w.uri] {
+				w.done <- false
+				continue
+			}
+			had := uris[w.uri]
+			if uris[w.uri] = w.on; !w.on {
+				delete(uris, w.uri)
+			}
+			ok := had == w.on || begin() && (!w.on || now.has(w.uri))
+			if w.on && !ok {
+				delete(uris, w.uri)
+			}
+			w.done <- ok || !w.on
+		case <-over:
+			select {
+			case <-time.After(listenAgain):
+				begin()
+			case <-y.ctx.Done():
+				return
+			}
+		case <-y.ctx.Done():
+			return
+		}
+	}
+}
+
+// A listening is one subscriptions/listen.
+type listening struct {
+	cancel context.CancelFunc
+	ack    chan struct{} // closed when the server has said what it tells, in uris
+	uris   []string
+	over   chan struct{}
+}
+
+// listen begins one. It tells the client what the server says.
+func (y *young) listen(uris map[string]bool) *listening {
+	l := &listening{ack: make(chan struct{}), over: make(chan struct{})}
+	var ctx context.Context
+	ctx, l.cancel = context.WithCancel(y.ctx)
+	want := map[string]any{"toolsListChanged": true, "promptsListChanged": true, "resourcesListChanged": true}
+	if len(uris) > 0 {
+		all := make([]string, 0, len(uris))
+		for uri := range uris {
+			all = append(all, uri)
+		}
+		want["resourceSubscriptions"] = all
+	}
+	m, err := y.dress(protocol.Request(`"lmosd-listen"`, protocol.Listen, map[string]any{"notifications": want}))
+	if err == nil {
+		err = y.b.start(func() {
+			defer close(l.over)
+			_, _ = y.b.Call(ctx, m, func(n *protocol.Message) error { return l.heard(ctx, y, n) })
+		})
+	}
+	if err != nil {
+		close(l.over)
+	}
+	return l
+}
+
+func (l *listening) heard(ctx context.Context, y *young, n *protocol.Message) error {
+	switch n.Method() {
+	case protocol.Acknowledged:
+		if l.uris != nil {
+			return nil
+		}
+		raw, _ := n.Param("notifications", "resourceSubscriptions")
+		_ = json.Unmarshal(raw, &l.uris)
+		l.uris = append([]string{}, l.uris...)
+		close(l.ack)
+	case protocol.ToolsChanged, protocol.PromptsChanged, protocol.ResourcesChanged, protocol.ResourceUpdated:
+		n = n.WithParam(nil, "_meta", protocol.MetaSubscription)
+		if raw, _ := n.Param("_meta"); string(raw) == "{}" {
+			n = n.WithParam(nil, "_meta")
+		}
+		return y.say(ctx, n)
+	}
+	return nil
+}
+
+// honoured waits until the server has said what it tells, for a while.
+func (l *listening) honoured() bool {
+	late := time.NewTimer(sayFor)
+	defer late.Stop()
+	select {
+	case <-l.ack:
+		return true
+	case <-l.over:
+	case <-late.C:
+	}
+	return false
+}
+
+func (l *listening) has(uri string) bool { return slices.Contains(l.uris, uri) }
+
+// stop ends it, and waits.
+func (l *listening) stop() {
+	if l != nil {
+		l.cancel()
+		<-l.over
+	}
+}

@@ -1,0 +1,236 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/oauthex"
+	"golang.org/x/oauth2"
+
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/credentials"
+	"github.com/lmosd/lmosd/interact/oauth"
+)
+
+// maxConsent is how long a person has.
+const maxConsent = 10 * time.Minute
+
+// Begin has a person log this host in at the server, whether it lets others in or not, and keeps what is granted: those scopes that the
+// server asks for, and the given ones. It is for `lmosd login`. The error is an [*interact.Error], or that of ctx.
+func (l *Login) Begin(ctx context.Context, scopes []string) (credentials.Grant, error) {
+	if !l.enter(ctx) {
+		return credentials.Grant{}, ctx.Err()
+	}
+	defer l.leave()
+	ch, err := l.knock(ctx)
+	if err != nil {
+		return credentials.Grant{}, err
+	}
+	w, err := l.discover(ctx, ch)
+	if err != nil {
+		return credentials.Grant{}, nowhere(err)
+	}
+	own, _ := l.o.Credentials.Lookup(l.o.Server, client, w.as.TokenEndpoint)
+	g, err := l.consent(ctx, w, own, union(w.scopes, scopes))
+	if err != nil {
+		if ctx.Err() != nil {
+			return g, ctx.Err()
+		}
+		return g, l.wants(w, "the authorization server "+interact.Clip(w.as.Issuer, 200)+" lets nobody in", nil, safe(err))
+	}
+	return g, l.o.Credentials.Keep(ctx, l.o.Server, g)
+}
+
+// knock asks the server for something without a token, and returns what it says to that.
+func (l *Login) knock(ctx context.Context) (challenge, error) {
+	m := protocol.Request("1", protocol.Discover, map[string]any{
+		"_meta": map[string]any{protocol.MetaVersion: protocol.Modern, protocol.MetaCapabilities: struct{}{}}})
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, l.o.Server, strings.NewReader(string(m.Bytes())))
+	if err != nil {
+		return challenge{}, interact.Errorf(interact.Usage, "for example mcp:https://mcp.example/mcp", "%v", err)
+	}
+	req.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"},
+		"Mcp-Protocol-Version": {protocol.Modern}, "Mcp-Method": {protocol.Discover}}
+	resp, err := l.http.Do(req)
+	if err != nil {
+		return challenge{}, &interact.Error{Code: interact.Unreachable, Title: "the MCP server cannot be reached", Err: safe(err),
+			Hint: "see that it runs, and that the address is right"}
+	}
+	drain(resp)
+	return challengeOf(resp.Header), nil
+}
+
+// consent has a person let this host in, in a browser (RFC 6749 §4.1, RFC 7636, RFC 8252).
+func (l *Login) consent(ctx context.Context, w *way, own credentials.Credential, scopes []string) (credentials.Grant, error) {
+	if err := w.byHand(); err != nil {
+		return credentials.Grant{}, err
+	}
+	if err := l.mayAsk(w.as.AuthorizationEndpoint); err != nil {
+		return credentials.Grant{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, maxConsent)
+	defer cancel()
+	if slices.Contains(w.as.ScopesSupported, "offline_access") {
+		scopes = union(scopes, []string{"offline_access"}) // for a refresh token (OpenID Connect Core §11)
+	}
+	d, err := newDoor(l.o.Port)
+	if err != nil {
+		return credentials.Grant{}, err
+	}
+	defer d.close()
+	g, err := l.register(ctx, w, own, d.url)
+	if err != nil {
+		return g, err
+	}
+	g.Scopes = scopes
+	verifier := oauth2.GenerateVerifier()
+	o := oauth2.Config{ClientID: g.ClientID, RedirectURL: d.url, Scopes: scopes,
+		Endpoint: oauth2.Endpoint{AuthURL: w.as.AuthorizationEndpoint}}
+	at := o.AuthCodeURL(d.state, oauth2.S256ChallengeOption(verifier), oauth2.SetAuthURLParam("resource", g.Resource))
+	if err := l.o.Show(ctx, at); err != nil {
+		return g, err
+	}
+	said, err := d.wait(ctx)
+	if err != nil {
+		return g, err
+	}
+	if err := checkAnswer(said, w.as); err != nil {
+		return g, err
+	}
+	return l.request(ctx, g, url.Values{"grant_type": {"authorization_code"}, "code": {said.Get("code")}, "redirect_uri": {d.url},
+		"code_verifier": {verifier}})
+}
+
+// byHand says why nobody can be let in by hand on a way, or not safely (MCP 2026-07-28, "Authorization code protection").
+func (w *way) byHand() error {
+	switch {
+	case !w.offers("authorization_code") || w.as.AuthorizationEndpoint == "":
+		return errors.New("it lets in nobody by hand, only clients that it knows")
+	case !slices.Contains(w.as.CodeChallengeMethodsSupported, "S256"):
+		return errors.New("the authorization server has no PKCE with S256")
+	}
+	return nil
+}
+
+// checkAnswer checks what an authorization server says through a browser. Who says it is compared to the letter (RFC 9207 §2.4).
+func checkAnswer(said url.Values, as *oauthex.AuthServerMeta) error {
+	iss := said.Get("iss")
+	switch {
+	case len(said["iss"]) > 1 || len(said["code"]) > 1:
+		return errors.New("it says two things at once")
+	case iss == "" && as.AuthorizationResponseIssParameterSupported:
+		return errors.New("the answer does not say whose it is")
+	case iss != "" && iss != as.Issuer:
+		return fmt.Errorf("the answer is that of %s", interact.Readable(interact.Clip(iss, 200)))
+	case said.Get("error") != "":
+		return fmt.Errorf("it says %s", interact.Readable(interact.Clip(said.Get("error"), 64)))
+	case said.Get("code") == "":
+		return errors.New("the answer has no code")
+	}
+	return nil
+}
+
+// register returns a grant with the client that this host is at an authorization server: the one that was given out before, the one that
+// a document describes, or one that is registered now (MCP 2026-07-28, "Client registration").
+func (l *Login) register(ctx context.Context, w *way, own credentials.Credential, redirect string) (credentials.Grant, error) {
+	document := strings.HasPrefix(l.o.ClientID, "https://")
+	switch {
+	case own.Username != "":
+		return w.known(own)
+	case l.o.ClientID != "" && (!document || w.as.ClientIDMetadataDocumentSupported):
+		return w.grant(oauth.Client{ID: l.o.ClientID, Method: oauth.Public}), nil
+	case w.as.RegistrationEndpoint == "":
+		return credentials.Grant{}, errors.New("it registers no clients by itself: have one registered, and give its id with --client-id")
+	}
+	if err := l.mayAsk(w.as.RegistrationEndpoint); err != nil {
+		return credentials.Grant{}, err
+	}
+	method := oauth.Public // a program on somebody's machine keeps no secret from them (RFC 8252 §8.5)
+	if !slices.Contains(w.as.TokenEndpointAuthMethodsSupported, oauth.Public) {
+		method = w.server().Method("some")
+	}
+	r, err := oauthex.RegisterClient(ctx, w.as.RegistrationEndpoint, &oauthex.ClientRegistrationMetadata{
+		RedirectURIs: []string{redirect}, TokenEndpointAuthMethod: method, GrantTypes: []string{"authorization_code", "refresh_token"},
+		ResponseTypes: []string{"code"}, ClientName: "lmosd", SoftwareID: "lmosd", ApplicationType: "native"}, l.http)
+	if err != nil {
+		if _, said := errors.AsType[*oauthex.ClientRegistrationError](err); said {
+			return credentials.Grant{}, safe(err)
+		}
+		return credentials.Grant{}, errors.New("it registers nobody: " + interact.Readable(interact.Clip(safe(err).Error(), 200)))
+	}
+	c := oauth.Client{ID: r.ClientID, Secret: r.ClientSecret, Method: w.server().Method(r.ClientSecret)}
+	if m := r.TokenEndpointAuthMethod; m == oauth.SecretBasic || m == oauth.SecretPost || m == oauth.Public {
+		c.Method = m
+	}
+	return w.grant(c), nil
+}
+
+// A door is where the browser comes back to: a server on loopback that takes one answer (RFC 8252 §7.3).
+type door struct {
+	url, state string
+	answer     chan url.Values
+	server     *http.Server
+	done       chan struct{}
+}
+
+func newDoor(port int) (*door, error) {
+	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return nil, &interact.Error{Code: interact.Usage, Title: "the browser has nowhere to come back to", Err: err,
+			Hint: "another port: --port"}
+	}
+	d := &door{url: "http://" + l.Addr().String() + "/callback", state: rand.Text(),
+		answer: make(chan url.Values, 1), done: make(chan struct{})}
+	d.server = &http.Server{Handler: d, ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10}
+	go func() {
+		defer close(d.done)
+		_ = d.server.Serve(l)
+	}()
+	return d, nil
+}
+
+// ServeHTTP takes the answer that has the state of this login. Whoever else comes is sent away, and changes nothing.
+func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	said := r.URL.Query()
+	if r.Method != http.MethodGet || r.URL.Path != "/callback" || said.Get("state") != d.state {
+		http.Error(w, "This is not the login that lmosd waits for.", http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	_, _ = io.WriteString(w, "lmosd has the answer. You can close this window.\n")
+	select {
+	case d.answer <- said:
+	default: // it has one
+	}
+}
+
+func (d *door) wait(ctx context.Context) (url.Values, error) {
+	select {
+	case said := <-d.answer:
+		return said, nil
+	case <-ctx.Done():
+		return nil, interact.Errorf(interact.Timeout, "begin again, and open the address that is shown", "nobody has logged in")
+	}
+}
+
+// close ends the server once it has said what it has to say.
+func (d *door) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), goodbye)
+	defer cancel()
+	if d.server.Shutdown(ctx) != nil {
+		_ = d.server.Close()
+	}
+	<-d.done
+}

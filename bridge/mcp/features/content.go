@@ -1,0 +1,216 @@
+package features
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/lmosd/lmosd/bridge"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// A Result is that of a tool (MCP 2026-07-28, "Tools").
+type Result struct {
+	Type       string          `json:"resultType"`
+	Content    []block         `json:"content"`
+	Structured json.RawMessage `json:"structuredContent,omitempty"`
+	IsError    bool            `json:"isError,omitempty"`
+	Meta       map[string]any  `json:"_meta,omitempty"`
+
+	// Task and Context are the agent's own that a turn was of; clients are told in words.
+	Task    string `json:"-"`
+	Context string `json:"-"`
+}
+
+// A block is a part of a content.
+type block struct {
+	Type     string    `json:"type"`
+	Text     *string   `json:"text,omitempty"`
+	Data     []byte    `json:"data,omitempty"`
+	Media    string    `json:"mimeType,omitempty"`
+	Resource *contents `json:"resource,omitempty"`
+	// URI and Name are those of a link.
+	URI         string          `json:"uri,omitempty"`
+	Name        string          `json:"name,omitempty"`
+	Annotations json.RawMessage `json:"annotations,omitempty"`
+	Meta        map[string]any  `json:"_meta,omitempty"`
+}
+
+// contents are those of a resource.
+type contents struct {
+	URI   string  `json:"uri"`
+	Media string  `json:"mimeType,omitempty"`
+	Text  *string `json:"text,omitempty"`
+	Blob  *string `json:"blob,omitempty"`
+}
+
+func textBlock(s string) block { return block{Type: "text", Text: &s} }
+
+// Result makes the result of a call of what came: the parts of an output, or one value.
+func (t *Tool) Result(parts []interact.Part) Result { return t.result(parts, t.uri) }
+
+// TaskResult is Result for a task, which may be there for longer than its tool: t may be nil.
+func (t *Tool) TaskResult(parts []interact.Part) Result {
+	if t == nil {
+		t = &Tool{}
+	}
+	return t.result(parts, scheme+"task/output")
+}
+
+// result makes a result. The URI is for what is neither text nor a picture.
+func (t *Tool) result(parts []interact.Part, uri string) Result {
+	if len(parts) == 1 && interact.MediaType(parts[0].ContentType) == bridge.TurnType {
+		return outcomeOf(parts[0].Data, uri)
+	}
+	r := Result{Type: "complete", Content: []block{}}
+	if len(parts) > 1 && oneKind(parts) {
+		data, media := interact.Join(parts)
+		parts = []interact.Part{{Data: data, ContentType: media}}
+	}
+	for _, p := range parts {
+		b, value := blockOf(p, uri)
+		r.Content = append(r.Content, b)
+		if len(parts) == 1 {
+			r.Structured = t.structured(value)
+		}
+	}
+	return r
+}
+
+// structured is what the output has as structured content: an object, as it is or with the output as a member.
+func (t *Tool) structured(value json.RawMessage) json.RawMessage {
+	switch {
+	case value == nil:
+		return nil
+	case t.wraps:
+		return written(map[string]json.RawMessage{valueMember: value})
+	case value[0] == '{':
+		return value
+	}
+	return nil
+}
+
+// oneKind reports whether all parts are of one kind, so that they are one output.
+func oneKind(parts []interact.Part) bool {
+	for _, p := range parts[1:] {
+		if interact.MediaType(p.ContentType) != interact.MediaType(parts[0].ContentType) {
+			return false
+		}
+	}
+	return true
+}
+
+// blockOf makes a block of a part; value is what it is in JSON, if it is something.
+func blockOf(p interact.Part, uri string) (b block, value json.RawMessage) {
+	data, media, err := interact.Transcode(p.Data, orJSON(p.ContentType), interact.JSON)
+	kind := interact.MediaType(media)
+	major, _, _ := strings.Cut(kind, "/")
+	switch {
+	case err == nil && td.IsJSON(media) && json.Valid(data):
+		var compact bytes.Buffer
+		_ = json.Compact(&compact, data) // it is valid
+		var words string
+		if value = compact.Bytes(); json.Unmarshal(value, &words) != nil || value[0] != '"' {
+			words = string(value)
+		}
+		return textBlock(words), value
+	case major == "text" && utf8.Valid(p.Data):
+		return textBlock(string(p.Data)), written(string(p.Data))
+	case major == "image" || major == "audio":
+		return block{Type: major, Data: p.Data, Media: kind}, nil
+	}
+	return block{Type: "resource", Resource: contentsOf(p.Data, kind, uri)}, nil
+}
+
+func orJSON(media string) string {
+	if media == "" {
+		return interact.JSON
+	}
+	return media
+}
+
+// contentsOf is data as the contents of a resource: text if it is some.
+func contentsOf(data []byte, media, uri string) *contents {
+	c := &contents{URI: uri, Media: media}
+	major, _, _ := strings.Cut(media, "/")
+	if (major == "text" || td.IsJSON(media) || strings.HasSuffix(media, "+xml")) && utf8.Valid(data) {
+		text := string(data)
+		c.Text = &text
+		return c
+	}
+	blob := base64.StdEncoding.EncodeToString(data)
+	c.Blob = &blob
+	return c
+}
+
+// Contents is the result of reading a resource: data of a media type, in JSON if it can be said so.
+func Contents(data []byte, media, uri string) map[string]any {
+	if out, as, err := interact.Transcode(data, media, interact.JSON); err == nil {
+		data, media = out, as
+	}
+	all := []*contents{contentsOf(data, interact.MediaType(media), uri)}
+	return map[string]any{"resultType": "complete", "contents": all, "ttlMs": 0, "cacheScope": "private"}
+}
+
+// ReadResult is a response to resources/read as the result of a tool that reads. What is no such response stays.
+func ReadResult(r *protocol.Message) *protocol.Message {
+	raw, _ := r.InResult("contents")
+	var all []json.RawMessage
+	if raw == nil || json.Unmarshal(raw, &all) != nil {
+		return r
+	}
+	blocks := []any{}
+	for _, one := range all {
+		blocks = append(blocks, map[string]any{"type": "resource", "resource": one})
+		var c contents
+		if json.Unmarshal(one, &c) == nil && c.Text != nil {
+			blocks[len(blocks)-1] = textBlock(*c.Text)
+		}
+	}
+	return protocol.Respond(r.ID(), map[string]any{"resultType": "complete", "content": blocks})
+}
+
+// Document is the result of a tool that gives doc, which is made of texts and JSON.
+func Document(doc any) Result {
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(doc); err != nil {
+		panic(err)
+	}
+	words := strings.TrimSpace(text.String())
+	return Result{Type: "complete", Content: []block{textBlock(words)}, Structured: json.RawMessage(words)}
+}
+
+// Event is an event, as one of the latest that are read; now is when it came, if it does not say.
+func Event(n *interact.Message, now time.Time) json.RawMessage {
+	at := n.Time
+	if at.IsZero() {
+		at = now
+	}
+	out := map[string]any{"time": at.UTC()}
+	if len(n.Data) > 0 {
+		b, value := blockOf(interact.Part{Data: n.Data, ContentType: n.ContentType}, "")
+		if out["data"] = any(value); value == nil {
+			out["data"] = b
+		}
+	}
+	return written(out)
+}
+
+// Words is what a reply says, if it is words, in at most [MaxWords] bytes; else it is empty.
+func Words(r *interact.Message) string {
+	if len(r.Data) == 0 {
+		return ""
+	}
+	b, _ := blockOf(interact.Part{Data: r.Data, ContentType: r.ContentType}, "")
+	if b.Text == nil {
+		return ""
+	}
+	return interact.Clip(*b.Text, MaxWords)
+}

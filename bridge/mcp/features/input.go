@@ -1,0 +1,183 @@
+package features
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// capabilities are what a client says that it can be asked, with each request.
+type capabilities struct {
+	Elicitation *struct {
+		Form, URL *struct{}
+	} `json:"elicitation"`
+	Sampling   *struct{}                  `json:"sampling"`
+	Roots      *struct{}                  `json:"roots"`
+	Extensions map[string]json.RawMessage `json:"extensions"`
+}
+
+func capabilitiesOf(m *protocol.Message) (c capabilities) {
+	if raw, err := m.Param("_meta", protocol.MetaCapabilities); err == nil {
+		_ = json.Unmarshal(raw, &c) // what cannot be read is not there
+	}
+	return c
+}
+
+func (c *capabilities) tasks() bool { return c.Extensions[protocol.Tasks] != nil }
+
+// form and url: an elicitation that says nothing is by forms.
+func (c *capabilities) form() bool {
+	return c.Elicitation != nil && (c.Elicitation.Form != nil || c.Elicitation.URL == nil)
+}
+func (c *capabilities) url() bool { return c.Elicitation != nil && c.Elicitation.URL != nil }
+
+// NeedTasks is the error of a request whose client does not say that it knows tasks; nil if it does.
+func NeedTasks(m *protocol.Message) *protocol.Error {
+	if can := capabilitiesOf(m); can.tasks() {
+		return nil
+	}
+	return protocol.Errorf(protocol.MissingCapability, "the client does not say that it knows tasks").With(map[string]any{
+		"requiredCapabilities": map[string]any{"extensions": map[string]any{protocol.Tasks: struct{}{}}}})
+}
+
+// An InputRequest asks a client for one thing (MCP 2026-07-28, "Multi round-trip requests").
+type InputRequest struct {
+	Method string          `json:"method"`
+	Params json.RawMessage `json:"params,omitempty"`
+}
+
+// Members of the forms that are made here.
+const (
+	wordsMember = "message"
+	jsonMember  = "json"
+)
+
+// Requests says what is wanted of the client of m. The error is [protocol.MissingCapability] if it cannot be asked for that.
+func Requests(in interact.Inputs, m *protocol.Message) (map[string]InputRequest, *protocol.Error) {
+	can, out := capabilitiesOf(m), map[string]InputRequest{}
+	for _, key := range slices.Sorted(maps.Keys(in)) {
+		one := in[key]
+		r, ok, lacks := requestFor(one, can)
+		if !ok {
+			return nil, protocol.Errorf(protocol.MissingCapability, "the call needs more, which this client cannot be asked for: %s",
+				interact.Clip(one.Message, 256)).With(map[string]any{"requiredCapabilities": lacks})
+		}
+		out[key] = r
+	}
+	return out, nil
+}
+
+func requestFor(in interact.Input, can capabilities) (r InputRequest, ok bool, lacks map[string]any) {
+	none := struct{}{}
+	switch in.Kind {
+	case interact.InputModel:
+		return InputRequest{"sampling/createMessage", orEmpty(in.Params)}, can.Sampling != nil, map[string]any{"sampling": none}
+	case interact.InputRoots:
+		return InputRequest{"roots/list", in.Params}, can.Roots != nil, map[string]any{"roots": none}
+	case interact.InputURL:
+		r = InputRequest{"elicitation/create", in.Params}
+		if !isElicitation(in.Params, "url") {
+			r.Params = written(map[string]any{"mode": "url", "message": in.Message, "url": in.URL})
+		}
+		return r, can.url(), map[string]any{"elicitation": map[string]any{"url": none}}
+	}
+	r = InputRequest{"elicitation/create", in.Params}
+	if in.Kind != interact.InputForm || !isElicitation(in.Params, "form") {
+		r.Params = written(map[string]any{"mode": "form", "message": in.Message, "requestedSchema": formOf(in)})
+	}
+	return r, can.form(), map[string]any{"elicitation": map[string]any{"form": none}}
+}
+
+// isElicitation reports whether the verbatim params of an input are those of an elicitation of a mode: an agent that speaks another
+// protocol has others.
+func isElicitation(params json.RawMessage, mode string) bool {
+	var p struct {
+		Mode    string
+		Message *string
+		URL     *string         `json:"url"`
+		Schema  json.RawMessage `json:"requestedSchema"`
+	}
+	if json.Unmarshal(params, &p) != nil || p.Message == nil || (p.Mode != mode && (p.Mode != "" || mode != "form")) {
+		return false
+	}
+	return mode == "url" && p.URL != nil || mode == "form" && len(p.Schema) > 0
+}
+
+func orEmpty(object json.RawMessage) json.RawMessage {
+	if len(object) == 0 {
+		return json.RawMessage("{}")
+	}
+	return object
+}
+
+// formOf is the form for an input: its own schema if clients can make a form of that, else a field for words, or for JSON.
+func formOf(in interact.Input) any {
+	field := func(name, words string) any {
+		return map[string]any{"type": "object", "required": []string{name},
+			"properties": map[string]any{name: map[string]any{"type": "string", "description": words}}}
+	}
+	switch {
+	case in.Kind == interact.InputMessage:
+		return field(wordsMember, "the answer")
+	case isFlat(in.Schema):
+		return in.Schema
+	case len(in.Schema) == 0:
+		return map[string]any{"type": "object", "properties": struct{}{}}
+	}
+	return field(jsonMember, interact.Clip("JSON that fits "+string(in.Schema), MaxWords))
+}
+
+// Answers reads what the client of m answers to what is open, and returns what still is. Keys that nobody asked for are left out.
+func Answers(open interact.Inputs, m *protocol.Message) (interact.Answers, interact.Inputs, *protocol.Error) {
+	given := map[string]json.RawMessage{}
+	if raw, _ := m.Param("inputResponses"); raw != nil && json.Unmarshal(raw, &given) != nil {
+		return nil, nil, protocol.Errorf(protocol.InvalidParams, "inputResponses are an object")
+	}
+	answers, left := interact.Answers{}, interact.Inputs{}
+	for key, in := range open {
+		said, ok := given[key]
+		if !ok {
+			left[key] = in
+			continue
+		}
+		a, e := answerTo(in, said)
+		if e != nil {
+			return nil, nil, e
+		}
+		answers[key] = a
+	}
+	return answers, left, nil
+}
+
+// answerTo reads the answer to one input.
+func answerTo(in interact.Input, said json.RawMessage) (a interact.Answer, _ *protocol.Error) {
+	bad := protocol.Errorf(protocol.InvalidParams, "an answer cannot be read")
+	if in.Kind == interact.InputModel || in.Kind == interact.InputRoots {
+		return interact.Answer{Action: interact.Accept, Content: said}, nil
+	}
+	if json.Unmarshal(said, &a) != nil || !slices.Contains([]string{interact.Accept, interact.Decline, interact.Dismiss}, a.Action) {
+		return a, bad
+	}
+	if a.Action != interact.Accept || in.Kind == interact.InputURL {
+		a.Content = nil
+		return a, nil
+	}
+	var fields map[string]json.RawMessage
+	if len(a.Content) > 0 && json.Unmarshal(a.Content, &fields) != nil {
+		return a, bad
+	}
+	var words string
+	switch {
+	case in.Kind == interact.InputMessage:
+		a.Content = fields[wordsMember]
+	case len(in.Schema) > 0 && !isElicitation(in.Params, "form") && !isFlat(in.Schema):
+		if json.Unmarshal(fields[jsonMember], &words) != nil || !json.Valid([]byte(words)) {
+			return a, protocol.Errorf(protocol.InvalidParams, "the answer is not JSON")
+		}
+		a.Content = json.RawMessage(words)
+	}
+	return a, nil
+}

@@ -1,0 +1,66 @@
+package features
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/lmosd/lmosd/bridge"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// maxLive bounds the tools of a server that are looked at.
+const maxLive = 2000
+
+// Omitted is how many tools, prompts and resources of a thing its description has no room for.
+func Omitted(t *td.Thing) int {
+	if bridge.More(t) == "" {
+		return 0
+	}
+	var doc struct {
+		N any `json:"mcp:omitted"`
+	}
+	_ = json.Unmarshal(t.Raw, &doc) // it is a description
+	return omitted(doc.N)
+}
+
+func omitted(v any) int {
+	n, _ := v.(float64)
+	return int(min(max(n, 0), maxLive))
+}
+
+// With is the offer with the tools that the server lists now, as it says them, where its description has no room for all ([Offer.Omitted]).
+// What has no plain name, or no schema, is left out.
+func (o *Offer) With(listed []json.RawMessage) *Offer {
+	c := *o
+	c.Tools, c.byTool = slices.Clone(o.Tools), map[string]*Tool{}
+	at := map[string]int{}
+	for i, t := range c.Tools {
+		at[t.Name], c.byTool[t.Name] = i, t
+	}
+	for _, raw := range listed[:min(len(listed), maxLive)] {
+		t := &Tool{}
+		if json.Unmarshal(raw, t) != nil || t.Name == "" || len(t.Name) > maxLiveName || interact.Readable(t.Name) != t.Name || !usable(t.Input) {
+			continue
+		}
+		if !usable(t.Output) {
+			t.Output = nil
+		}
+		t.Meta, t.Key, t.kind, t.shape = nil, t.Name, interact.InvokeAction, shape{schema: t.Input}
+		i, described := at[t.Name]
+		if described {
+			t.Key = c.Tools[i].Key
+			c.Tools[i] = t
+		} else {
+			at[t.Name] = len(c.Tools)
+			c.Tools = append(c.Tools, t)
+		}
+		c.byTool[t.Name] = t
+	}
+	slices.SortFunc(c.Tools, func(a, b *Tool) int { return strings.Compare(a.Name, b.Name) })
+	return &c
+}
+
+// maxLiveName bounds the name of a tool, in bytes.
+const maxLiveName = 1 << 10

@@ -1,0 +1,91 @@
+package features
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// promptType is the @type of an action that is a prompt.
+const promptType = "mcp:Prompt"
+
+// A Prompt is an action that makes messages for a model (MCP 2026-07-28, "Prompts").
+type Prompt struct {
+	Name        string     `json:"name"`
+	Title       string     `json:"title,omitempty"`
+	Description string     `json:"description,omitempty"`
+	Arguments   []Argument `json:"arguments,omitempty"`
+
+	// Key is the name of the action.
+	Key string `json:"-"`
+}
+
+// An Argument is one of a prompt: a text.
+type Argument struct {
+	Name        string `json:"name"`
+	Title       string `json:"title,omitempty"`
+	Description string `json:"description,omitempty"`
+	Required    bool   `json:"required,omitempty"`
+}
+
+func (o *Offer) addPrompt(key string, a *td.Action, v verbatim) {
+	p := &Prompt{Name: cmp.Or(v.Name, plain(key, MaxName)), Title: a.Title, Description: a.Description, Key: key}
+	required := a.Input.Required()
+	for _, name := range a.Input.Properties() {
+		member := object(a.Input.Property(name).Value())
+		title, _ := member["title"].(string)
+		words, _ := member["description"].(string)
+		p.Arguments = append(p.Arguments, Argument{name, title, words, slices.Contains(required, name)})
+	}
+	if o.byPrompt[p.Name] == nil {
+		o.byPrompt[p.Name] = p
+		o.Prompts = append(o.Prompts, p)
+	}
+}
+
+// Under is what a prompt is called among those of other things, under the alias of its own.
+func (p *Prompt) Under(alias string) string { return joined(alias, p.Name) }
+
+// Message is what m, a prompts/get of p, is to the thing, as that of a [Tool].
+func (p *Prompt) Message(m *protocol.Message) (*interact.Message, *protocol.Error) {
+	data, e := (&shape{}).input(m)
+	if e != nil {
+		return nil, e
+	}
+	if data == nil && len(p.Arguments) > 0 {
+		data = []byte("{}")
+	}
+	return &interact.Message{Type: interact.InvokeAction, Name: p.Key, Data: data}, nil
+}
+
+// Result makes the result of prompts/get of what came, messages or words for one.
+func (p *Prompt) Result(parts []interact.Part) map[string]any {
+	out := map[string]any{"resultType": "complete"}
+	if p.Description != "" {
+		out["description"] = p.Description
+	}
+	data, media := []byte("null"), interact.JSON
+	if len(parts) > 0 {
+		data, media = interact.Join(parts)
+	}
+	b, value := blockOf(interact.Part{Data: data, ContentType: media}, "")
+	var said struct {
+		Description string            `json:"description"`
+		Messages    []json.RawMessage `json:"messages"`
+	}
+	switch {
+	case value != nil && json.Unmarshal(value, &said.Messages) == nil && said.Messages != nil:
+		out["messages"] = said.Messages
+	case value != nil && json.Unmarshal(value, &said) == nil && said.Messages != nil:
+		if out["messages"] = said.Messages; said.Description != "" {
+			out["description"] = said.Description
+		}
+	default:
+		out["messages"] = []any{map[string]any{"role": "user", "content": b}}
+	}
+	return out
+}

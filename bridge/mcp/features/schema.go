@@ -1,0 +1,173 @@
+package features
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/lmosd/lmosd/td"
+)
+
+// nothing is the schema of a tool without input (MCP 2026-07-28, "Tools").
+var nothing = json.RawMessage(`{"type":"object","additionalProperties":false}`)
+
+// A shape is how arguments, which are always an object, stand for an input, which need not be one.
+type shape struct {
+	schema json.RawMessage // of the arguments
+	// member holds an input that is no object; empty: the arguments are the input.
+	member string
+	none   bool // there is no input
+}
+
+// valueMember is what holds an input that is no object, and an output.
+const valueMember = "value"
+
+// shapeOf is how the input s of a is given, with the variables of an address beside it. The member is the name for an input that is no
+// object.
+func shapeOf(s *td.Schema, a *td.Affordance, member string) shape {
+	switch {
+	case s == nil && len(a.URIVariables) == 0:
+		return shape{schema: nothing, none: true}
+	case len(a.URIVariables) > 0:
+		return shape{schema: written(translate(a.Given(s).Value(), "#"))}
+	case s.Type() == "object":
+		root := object(translate(s.Value(), "#"))
+		root["type"] = "object"
+		return shape{schema: written(root)}
+	}
+	return shape{schema: written(wrapped(s, member, s.Type() != "")), member: member}
+}
+
+// wrapped is the schema of an object that has a value of s as member.
+func wrapped(s *td.Schema, member string, required bool) map[string]any {
+	out := map[string]any{"type": "object", "properties": map[string]any{member: translate(s.Value(), "#/properties/"+member)},
+		"additionalProperties": false}
+	if required {
+		out["required"] = []string{member}
+	}
+	return out
+}
+
+// outputOf is the schema of the structured content for an output; nil if it says nothing. Wrapped tells that the output is a member
+// of it: clients of 2025-11-25 take objects only.
+func outputOf(s *td.Schema) (schema json.RawMessage, wraps bool) {
+	switch s.Type() {
+	case "":
+		return nil, false
+	case "object":
+		root := object(translate(s.Value(), "#"))
+		root["type"] = "object"
+		return written(root), false
+	}
+	return written(wrapped(s, valueMember, true)), true
+}
+
+// dropped are terms of Thing Descriptions that are nothing to JSON Schema, or to models.
+var dropped = map[string]bool{"titles": true, "descriptions": true, "forms": true, "uriVariables": true, "observable": true, "safe": true,
+	"idempotent": true, "synchronous": true}
+
+// translate makes JSON Schema 2020-12 of a data schema (TD 1.1 §5.3.2), which differs little. References within the schema are to what
+// stands at root; those that lead elsewhere are dropped, for nobody fetches them.
+func translate(v any, root string) any {
+	m, ok := v.(map[string]any)
+	if !ok {
+		if b, is := v.(bool); is && !b {
+			return false
+		}
+		return map[string]any{}
+	}
+	out := make(map[string]any, len(m))
+	for name, value := range m {
+		switch {
+		case dropped[name] || strings.HasPrefix(name, "@") || strings.Contains(name, ":"):
+		case name == "$ref":
+			if ref, _ := value.(string); ref == "#" || strings.HasPrefix(ref, "#/") {
+				out[name] = root + ref[1:]
+			}
+		case name == "items" && isArray(value): // one schema for each element
+			out["prefixItems"] = translateAll(value, root)
+		case inSchema[name]:
+			out[name] = translate(value, root)
+		case ofSchemas[name]:
+			out[name] = translateAll(value, root)
+		case byName[name]:
+			out[name] = translateNamed(value, root)
+		default:
+			out[name] = value
+		}
+	}
+	return out
+}
+
+// Keywords that hold schemas (JSON Schema 2020-12 §10).
+var (
+	inSchema = map[string]bool{"items": true, "additionalProperties": true, "not": true, "if": true, "then": true, "else": true,
+		"contains": true, "propertyNames": true, "unevaluatedItems": true, "unevaluatedProperties": true}
+	ofSchemas = map[string]bool{"allOf": true, "anyOf": true, "oneOf": true, "prefixItems": true}
+	byName    = map[string]bool{"properties": true, "patternProperties": true, "$defs": true, "definitions": true, "dependentSchemas": true}
+)
+
+func translateAll(v any, root string) any {
+	list, _ := v.([]any)
+	out := make([]any, len(list))
+	for i, one := range list {
+		out[i] = translate(one, root)
+	}
+	return out
+}
+
+func translateNamed(v any, root string) any {
+	out := map[string]any{}
+	for name, one := range object(v) {
+		out[name] = translate(one, root)
+	}
+	return out
+}
+
+func object(v any) map[string]any {
+	m, _ := v.(map[string]any)
+	return m
+}
+
+func isArray(v any) bool {
+	_, ok := v.([]any)
+	return ok
+}
+
+func written(v any) json.RawMessage {
+	raw, err := json.Marshal(v)
+	if err != nil { // it was decoded from JSON
+		panic(err)
+	}
+	return raw
+}
+
+// usable reports whether what a description has as JSON Schema can be that of a tool: an object that is of an object.
+func usable(schema json.RawMessage) bool {
+	var s struct {
+		Type any `json:"type"`
+	}
+	return len(schema) > 0 && bytes.HasPrefix(schema, []byte("{")) && json.Unmarshal(schema, &s) == nil && s.Type == "object"
+}
+
+// isFlat reports whether a schema is one that clients make forms of: an object whose members are no objects and no lists of such (MCP
+// 2026-07-28, "Elicitation").
+func isFlat(schema json.RawMessage) bool {
+	var s struct {
+		Type       any                       `json:"type"`
+		Properties map[string]map[string]any `json:"properties"`
+	}
+	if json.Unmarshal(schema, &s) != nil || s.Type != "object" {
+		return false
+	}
+	for _, p := range s.Properties {
+		kind, _ := p["type"].(string)
+		items := object(p["items"])
+		if !slices.Contains([]string{"string", "number", "integer", "boolean"}, kind) &&
+			!(kind == "array" && (items["enum"] != nil || items["anyOf"] != nil)) {
+			return false
+		}
+	}
+	return true
+}

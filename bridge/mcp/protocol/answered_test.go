@@ -1,0 +1,80 @@
+package protocol
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// A script is a connection that says what it is given, and fails writes of what is called "broken".
+type script struct {
+	says  chan *Message
+	wrote []string
+}
+
+func (s *script) Read(context.Context) (*Message, error) {
+	m, ok := <-s.says
+	if !ok {
+		return nil, io.EOF
+	}
+	return m, nil
+}
+
+func (s *script) Write(_ context.Context, m *Message) error {
+	if m.Method() == "broken" {
+		return errors.New("the wire is cut")
+	}
+	s.wrote = append(s.wrote, m.Method())
+	return nil
+}
+
+func (s *script) Close() error { return nil }
+
+// Each request that was written has one response: what the server says, or, in their order, why there is none.
+func TestEachRequestIsAnsweredOnce(t *testing.T) {
+	t.Parallel()
+	s := &script{says: make(chan *Message, 16)}
+	conn := Answered(s, func(err error) error {
+		return interact.Errorf(interact.Unreachable, "lmosd status", "it ended: %v", err)
+	})
+	write := func(id ID, method string, want bool) {
+		t.Helper()
+		if err := conn.Write(t.Context(), Request(id, method, map[string]int{"requestId": 5})); (err == nil) != want {
+			t.Errorf("%s %s: %v", id, method, err)
+		}
+	}
+	read := func(id ID, word string) {
+		t.Helper()
+		m, err := conn.Read(t.Context())
+		if err != nil || m.ID() != id || !strings.Contains(string(m.Bytes()), word) {
+			t.Fatalf("got %v, %v, want %s with %s", m, err, id, word)
+		}
+	}
+	for _, id := range []ID{"9", `"b"`, "3", "5", "7"} {
+		write(id, "call", true)
+	}
+	write("7", "call", false)   // twice
+	write("8", "broken", false) // not begun
+	write("", Cancelled, true)  // of 5
+	for _, m := range []*Message{Respond("3", "first"), Respond("3", "again"), Respond("5", "late"), Respond("8", "never asked"),
+		Request("", Progress, nil), Refuse("", Errorf(ParseError, "what?"))} {
+		s.says <- m
+	}
+	close(s.says)
+	read("3", "first")
+	read("", Progress)
+	read("", "what?")
+	read("9", "it ended: EOF")
+	read(`"b"`, `"code":"LMOS-1503"`)
+	read("7", `"retryable":true`)
+	for range 2 {
+		if m, err := conn.Read(t.Context()); err != io.EOF {
+			t.Errorf("after the end: %v, %v", m, err)
+		}
+	}
+	write("11", "call", false)
+}

@@ -1,0 +1,72 @@
+package protocol
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"io"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// maxTitle bounds the words of an error, in bytes.
+const maxTitle = 2 << 10
+
+// steps are what a model, or the program around it, can do about an error whose hint is a command for people: it has the tools of the
+// mesh, and no shell.
+var steps = map[interact.Code]string{
+	interact.Invalid:         "compare the arguments with the inputSchema of the tool, which tools/list and mesh_describe show",
+	interact.Unauthenticated: "ask the user: the host of the server has to log in at it before it can be used",
+	interact.Forbidden:       "ask the user: a policy forbids it, and only an operator can change that",
+	interact.NotFound:        "search for it with mesh_search: it may have another name, or be gone",
+	interact.NoAffordance:    "list the tools again, or look with mesh_describe: they may have changed",
+	interact.NotAllowed:      "look with mesh_describe what can be done with it",
+	interact.Ambiguous:       "several have this name: use the exact name that mesh_search gives",
+	interact.NoTask:          "the task is over or unknown: call the tool again",
+	interact.Withdrawn:       "search for another with mesh_search: its owner took it back",
+	interact.TooLarge:        "ask for less at once",
+	interact.InputNeeded:     "it asks the user something that this client cannot show",
+	interact.AgentFailed:     "the tool itself failed: change the arguments, or use another tool",
+	interact.Unreachable:     "its host is away: try again later, or search for another with mesh_search",
+	interact.Timeout:         "it took too long: try again later, or ask for less",
+	interact.NotRunning:      "ask the user to start the node of this machine",
+	interact.NodeLost:        "ask the user whether the node of this machine still runs, and try again",
+	interact.ShuttingDown:    "try again in a moment",
+	interact.NotReady:        "try again in a moment",
+}
+
+// Hint is what the client of an error can do about it: no command, since models read it.
+func Hint(e *interact.Error) string { return e.HintFor(steps) }
+
+// Fault is an error of lmosd's own as one of a response, in the words of its reader; an [*Error] is itself. It is the one place where
+// the one becomes the other. The cause stays here if the error has a title: it may be an address with a key in it.
+func Fault(err error) *Error {
+	if said := new(Error); errors.As(err, &said) {
+		return said
+	}
+	e := interact.AsError(err)
+	if e.Code == interact.Internal && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.ErrClosedPipe)) {
+		e = &interact.Error{Code: interact.Unreachable, Title: "the connection ended before there was an answer", Hint: "try again", Begun: true}
+	}
+	return Errorf(InternalError, "%s", interact.Clip(cmp.Or(e.Title, e.Error()), maxTitle)).With(About(e))
+}
+
+// About is what programs are told of an error beside its words: data of an error, or _meta of a result.
+func About(e *interact.Error) map[string]any {
+	return map[string]any{"code": e.Code.String(), "hint": Hint(e), "retryable": e.Code.Retryable()}
+}
+
+// Said is the error of lmosd's own that e says, by its data; nil if it says none. Anybody can say so: it is no proof of anything.
+func Said(e *Error) *interact.Error {
+	var data struct{ Code, Hint string }
+	if e == nil || e.Data == nil || json.Unmarshal(e.Data, &data) != nil {
+		return nil
+	}
+	for _, code := range interact.Codes() {
+		if data.Code == code.String() {
+			return &interact.Error{Code: code, Title: interact.Clip(interact.Readable(e.Message), maxTitle),
+				Hint: interact.Clip(interact.Readable(data.Hint), maxTitle), Remote: true}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,152 @@
+package protocol
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/big"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Texts that headers cannot hold are in base64 between these (MCP 2026-07-28, "Streamable HTTP", "Value encoding").
+const (
+	codedPrefix = "=?base64?"
+	codedSuffix = "?="
+)
+
+// DecodeHeader returns the text that the value of a header stands for. The error is of code [HeaderMismatch].
+func DecodeHeader(value string) (string, *Error) {
+	value = strings.Trim(value, " \t")
+	inner, coded := strings.CutPrefix(value, codedPrefix)
+	inner, ended := strings.CutSuffix(inner, codedSuffix)
+	if !coded || !ended {
+		return value, nil
+	}
+	raw, err := base64.StdEncoding.Strict().DecodeString(inner)
+	if err != nil {
+		return "", Errorf(HeaderMismatch, "what a header has between %s and %s is not base64", codedPrefix, codedSuffix)
+	}
+	return string(raw), nil
+}
+
+// A Param is an argument of a tool that a header repeats, "Mcp-Param-" and Header, for proxies to see.
+type Param struct {
+	Header string
+	Path   []string // of names, in the arguments
+}
+
+const (
+	maxNested = 64 // levels of a schema that are looked into
+	maxParams = 64
+)
+
+// token is what a header can be called (RFC 9110 §5.6.2).
+var token = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
+
+// Params returns the arguments of a tool that headers repeat, by the x-mcp-header members of its input schema, in the order of their
+// headers. The error says why the schema has them wrong: clients over HTTP leave such a tool out (MCP 2026-07-28, "Custom headers
+// from tool parameters").
+func Params(schema json.RawMessage) ([]Param, error) {
+	if !strings.Contains(string(schema), "x-mcp-header") {
+		return nil, nil
+	}
+	var root any
+	if err := json.Unmarshal(schema, &root); err != nil {
+		return nil, err
+	}
+	a := annotations{}
+	if err := a.read(root, nil, true, 0); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(a.all, func(x, y Param) int { return strings.Compare(x.Header, y.Header) })
+	for i := 1; i < len(a.all); i++ {
+		if strings.EqualFold(a.all[i-1].Header, a.all[i].Header) {
+			return nil, fmt.Errorf("x-mcp-header %q is there twice", a.all[i].Header)
+		}
+	}
+	return a.all, nil
+}
+
+type annotations struct{ all []Param }
+
+// read looks into a schema. Plain tells that it is reached through properties alone, so that it describes one argument.
+func (a *annotations) read(schema any, path []string, plain bool, depth int) error {
+	if depth > maxNested {
+		return fmt.Errorf("the schema has more than %d levels", maxNested)
+	}
+	if list, ok := schema.([]any); ok {
+		for _, one := range list {
+			if err := a.read(one, path, false, depth+1); err != nil {
+				return err
+			}
+		}
+	}
+	s, _ := schema.(map[string]any)
+	if name, there := s["x-mcp-header"]; there {
+		if err := a.add(name, s["type"], path, plain); err != nil {
+			return err
+		}
+	}
+	for key, value := range s {
+		var err error
+		switch key {
+		case "properties":
+			err = a.properties(value, path, plain, depth)
+		case "patternProperties", "$defs", "definitions", "dependentSchemas":
+			err = a.properties(value, path, false, depth)
+		case "enum", "const", "default", "examples": // values
+		default:
+			err = a.read(value, path, false, depth+1)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *annotations) properties(value any, path []string, plain bool, depth int) error {
+	named, _ := value.(map[string]any)
+	for name, schema := range named {
+		if err := a.read(schema, append(slices.Clone(path), name), plain, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *annotations) add(header, kind any, path []string, plain bool) error {
+	name, _ := header.(string)
+	switch {
+	case !token.MatchString(name):
+		return fmt.Errorf("x-mcp-header %v is no name of a header", header)
+	case !plain || len(path) == 0:
+		return fmt.Errorf("x-mcp-header %q is not of one argument", name)
+	case kind != "string" && kind != "integer" && kind != "boolean":
+		return fmt.Errorf("x-mcp-header %q is of type %v: headers repeat strings, integers and booleans", name, kind)
+	case len(a.all) == maxParams:
+		return errors.New("too many headers are asked for")
+	}
+	a.all = append(a.all, Param{name, path})
+	return nil
+}
+
+// Repeats reports whether the text of a header is the argument that it repeats: numbers are compared as numbers.
+func Repeats(header string, argument json.RawMessage) bool {
+	var text string
+	if json.Unmarshal(argument, &text) == nil {
+		return header == text
+	}
+	if header == string(argument) {
+		return true
+	}
+	if len(header) > 64 || len(argument) > 64 || strings.ContainsAny(header, "/eEpP_xXoObB") || strings.ContainsAny(string(argument), "eE") {
+		return false
+	}
+	a, okA := new(big.Rat).SetString(header)
+	b, okB := new(big.Rat).SetString(string(argument))
+	return okA && okB && a.Cmp(b) == 0
+}

@@ -1,0 +1,29 @@
+package protocol
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/lmosd/lmosd/internal/opaque"
+)
+
+// A client learns where its call waits.
+func TestRefusedStates(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		e    *Error
+		want string
+	}{
+		"elsewhere": {RefuseState(&opaque.ElsewhereError{Node: "did:key:zA"}), "send it there"},
+		"expired":   {RefuseState(opaque.ErrExpired), "too old"},
+		"forged":    {RefuseState(opaque.ErrForged), "not of this request"},
+		"used":      {UsedState(), "used already"},
+	} {
+		if c.e.Code != InvalidParams || !strings.Contains(c.e.Message, c.want) {
+			t.Errorf("%s: got %v", name, c.e)
+		}
+	}
+	if got := string(RefuseState(&opaque.ElsewhereError{Node: "did:key:zA"}).Data); got != `{"node":"did:key:zA"}` {
+		t.Errorf("got %s", got)
+	}
+}

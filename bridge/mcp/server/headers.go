@@ -1,0 +1,85 @@
+package server
+
+import (
+	"net/http"
+
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
+)
+
+// check compares the headers of a request with its body, which they repeat for proxies (MCP 2026-07-28, "Standard headers"). What
+// the body lacks is said first.
+func (h *Handler) check(r *http.Request, m *protocol.Message) *protocol.Error {
+	if e := m.CheckMeta(); e != nil {
+		return e
+	}
+	if e := same(r, versionName, m.Version()); e != nil {
+		return e
+	}
+	if e := m.CheckVersion(); e != nil {
+		return e
+	}
+	if e := same(r, "Mcp-Method", m.Method()); e != nil {
+		return e
+	}
+	if name, named := m.Subject(); named {
+		if e := same(r, "Mcp-Name", name); e != nil {
+			return e
+		}
+	}
+	if m.Method() != protocol.CallTool || h.o.Params == nil {
+		return nil
+	}
+	return checkArguments(r, m, h.o.Params(m.Text("name")))
+}
+
+// same compares the header name with what the body says.
+func same(r *http.Request, name, want string) *protocol.Error {
+	got, ok, e := header(r, name)
+	switch {
+	case e != nil:
+		return e
+	case !ok:
+		return protocol.Errorf(protocol.HeaderMismatch, "the header %s is missing; it repeats %q of the body", name, want)
+	case got != want:
+		return protocol.Errorf(protocol.HeaderMismatch, "the header %s is %q, and the body says %q", name, got, want)
+	}
+	return nil
+}
+
+// header returns the value of a header, decoded; ok tells whether it is there.
+func header(r *http.Request, name string) (value string, ok bool, e *protocol.Error) {
+	switch all := r.Header.Values(name); len(all) {
+	case 0:
+		return "", false, nil
+	case 1:
+		value, e = protocol.DecodeHeader(all[0])
+		return value, true, e
+	default:
+		return "", true, protocol.Errorf(protocol.HeaderMismatch, "the header %s is there twice", name)
+	}
+}
+
+// checkArguments compares the headers Mcp-Param-… with the arguments that they repeat.
+func checkArguments(r *http.Request, m *protocol.Message, params []protocol.Param) *protocol.Error {
+	for _, p := range params {
+		raw, err := m.Param(append([]string{"arguments"}, p.Path...)...)
+		if err != nil {
+			return err.(*protocol.Error)
+		}
+		name := "Mcp-Param-" + p.Header
+		got, ok, e := header(r, name)
+		switch {
+		case e != nil:
+			return e
+		case raw == nil || string(raw) == "null":
+			if ok {
+				return protocol.Errorf(protocol.HeaderMismatch, "the header %s has no argument that it repeats", name)
+			}
+		case !ok:
+			return protocol.Errorf(protocol.HeaderMismatch, "the header %s is missing; it repeats an argument", name)
+		case !protocol.Repeats(got, raw):
+			return protocol.Errorf(protocol.HeaderMismatch, "the header %s is %q, and the argument is %s", name, got, raw)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,298 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
+)
+
+func post(id string) map[string]string { return map[string]string{sessionID: id} }
+
+func req(id, method string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":{"_meta":{"progressToken":%s}}}`, id, method, id)
+}
+
+// A session is its caller's, from initialize to DELETE.
+func TestTheLifeOfASession(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, newFake(), Options{Caller: func(r *http.Request) string { return r.Header.Get("X-Caller") }})
+	ada := map[string]string{"X-Caller": "ada"}
+	id, conn := r.begin(ada)
+	ada[sessionID] = id
+	status, body, head := r.ask("POST", req("1", "echo"), ada)
+	if status != 200 || !strings.Contains(body, `"id":1`) || head.Get("Content-Type") != jsonType {
+		t.Errorf("got %d %s", status, body)
+	}
+	if status, _, _ := r.ask("POST", `{"jsonrpc":"2.0","method":"notifications/initialized"}`, ada); status != 202 {
+		t.Errorf("a notification: got %d", status)
+	}
+	if m := next(t, conn.heard); m.Method() != protocol.Initialized {
+		t.Errorf("the server heard %s", m.Bytes())
+	}
+	for _, method := range []string{"POST", "GET", "DELETE"} {
+		if status, _, _ := r.ask(method, req("2", "echo"), map[string]string{"X-Caller": "eve", sessionID: id}); status != 404 {
+			t.Errorf("%s by another: got %d", method, status)
+		}
+	}
+	if status, _, _ := r.ask("DELETE", "", ada); status != 204 || conn.ctx.Err() == nil {
+		t.Errorf("DELETE: got %d", status)
+	}
+	if status, _, _ := r.ask("POST", req("3", "echo"), ada); status != 404 {
+		t.Errorf("after the end: got %d", status)
+	}
+	r.server.refused = errors.New("no room")
+	if status, body, _ := r.ask("POST", `{"jsonrpc":"2.0","id":0,"method":"initialize"}`, nil); status != 502 || !strings.Contains(body, "no room") {
+		t.Errorf("refused: got %d %s", status, body)
+	}
+}
+
+// Each message goes to one stream: a response and progress to their request, what the server asks to who waits, all else to the
+// stream that the client opened for it.
+func TestStreamsOfASession(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, newFake(), Options{})
+	id, conn := r.begin(nil)
+	first := start(t, r, id, conn, "1")
+	second := start(t, r, id, conn, "2")
+	conn.say <- note(protocol.Progress)
+	if e := next(t, events(t, <-first)); e.m.Method() != protocol.Progress {
+		t.Errorf("got %s", e.m.Bytes())
+	}
+	conn.say <- protocol.Request("9", "elicitation/create", nil)
+	stream := events(t, <-second)
+	if e := next(t, stream); e.m.Method() != "elicitation/create" {
+		t.Errorf("got %s", e.m.Bytes())
+	}
+	if status, _, _ := r.ask("POST", `{"jsonrpc":"2.0","id":9,"result":{}}`, post(id)); status != 202 || next(t, conn.heard).ID() != "9" {
+		t.Errorf("an answer: got %d", status)
+	}
+	common := events(t, r.send(t.Context(), "GET", "", post(id)))
+	conn.say <- note(protocol.ToolsChanged)
+	if e := next(t, common); e.m.Method() != protocol.ToolsChanged {
+		t.Errorf("got %s", e.m.Bytes())
+	}
+	if status, body, _ := r.ask("POST", req("2", "slow"), post(id)); status != 400 || !strings.Contains(body, "is being answered") {
+		t.Errorf("an id twice: got %d %s", status, body)
+	}
+	conn.say <- protocol.Respond("2", struct{}{})
+	if e := next(t, stream); e.m.ID() != "2" {
+		t.Errorf("got %s", e.m.Bytes())
+	}
+	if _, more := <-stream; more {
+		t.Error("the stream goes on after the response")
+	}
+	again := events(t, r.send(t.Context(), "GET", "", post(id))) // who opens it again takes it over
+	if _, more := <-common; more {
+		t.Error("both streams go on")
+	}
+	conn.say <- note(protocol.ToolsChanged)
+	next(t, again)
+	conn.cancel() // the server ends
+	if _, more := <-again; more {
+		t.Error("the stream goes on after the end")
+	}
+}
+
+// start sends a request that the server has, and that waits. The channel gets its response once it has begun.
+func start(t *testing.T, r *rig, id string, conn *fakeConn, request string) <-chan *http.Response {
+	t.Helper()
+	out := make(chan *http.Response, 1)
+	go func() { out <- r.send(t.Context(), "POST", req(request, "slow"), post(id)) }()
+	next(t, conn.heard)
+	return out
+}
+
+// A client that lost its connection goes on where it was; losing it cancels nothing.
+func TestResume(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, newFake(), Options{})
+	id, conn := r.begin(nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		next(t, conn.heard)
+		conn.say <- note(protocol.Progress)
+	}()
+	stream := events(t, r.send(ctx, "POST", req("1", "slow"), post(id)))
+	e := next(t, stream)
+	cancel()
+	for range stream {
+	}
+	conn.say <- note(protocol.Progress)
+	conn.say <- protocol.Respond("1", struct{}{})
+	headers := post(id)
+	headers["Last-Event-ID"] = e.id
+	again := events(t, r.send(t.Context(), "GET", "", headers))
+	if next(t, again).m.Method() != protocol.Progress || next(t, again).m.ID() != "1" {
+		t.Error("it is not what comes next")
+	}
+	if _, more := <-again; more {
+		t.Error("the stream goes on after the response")
+	}
+	for _, bad := range []string{"99-1", "x", "-"} {
+		headers["Last-Event-ID"] = bad
+		if status, _, _ := r.ask("GET", "", headers); status != 404 {
+			t.Errorf("%s: got %d", bad, status)
+		}
+	}
+}
+
+// Sessions are bounded: an idle one makes room, a busy one does not.
+func TestTooManySessions(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, newFake(), Options{MaxSessions: 2})
+	first, _ := r.begin(nil)
+	second, conn := r.begin(nil)
+	waits := start(t, r, second, conn, "1")
+	third, conn3 := r.begin(nil)
+	if status, _, _ := r.ask("POST", req("1", "echo"), post(first)); status != 404 {
+		t.Errorf("the idle session: got %d", status)
+	}
+	waits3 := start(t, r, third, conn3, "1")
+	status, _, head := r.ask("POST", `{"jsonrpc":"2.0","id":0,"method":"initialize"}`, nil)
+	if status != 503 || head.Get("Retry-After") == "" {
+		t.Errorf("got %d", status)
+	}
+	conn.cancel()
+	conn3.cancel()
+	(<-waits).Body.Close()
+	(<-waits3).Body.Close()
+}
+
+// Who has most sessions makes room first.
+func TestSessionsOfManyCallers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, newFake(), Options{MaxSessions: 3, Caller: func(r *http.Request) string { return r.Header.Get("X-Caller") }})
+	as := func(caller string) map[string]string { return map[string]string{"X-Caller": caller} }
+	first, _ := r.begin(as("ada"))
+	for range 10 {
+		r.begin(as("eve"))
+	}
+	status, _, _ := r.ask("POST", req("1", "echo"), map[string]string{sessionID: first, "X-Caller": "ada"})
+	if status != 200 {
+		t.Errorf("the only session of one caller: got %d", status)
+	}
+	if status, _, _ := r.ask("POST", req("1", "echo"), map[string]string{sessionID: first, "X-Caller": "eve"}); status != 404 {
+		t.Errorf("a session of another: got %d", status)
+	}
+}
+
+// A session that does nothing ends; one with an open stream does something.
+func TestIdleSessions(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		h := New(Options{Server: f, Idle: time.Minute})
+		conn, _ := f.Session(t.Context())
+		<-f.begun
+		s := &session{h: h, over: make(chan struct{}), conn: conn, open: map[protocol.ID]*outlet{}, outlets: []*outlet{newOutlet(0)}}
+		ctx, cancel := context.WithCancel(t.Context())
+		s.cancel, s.idle = cancel, time.AfterFunc(h.o.Idle, cancel)
+		h.admit(s)
+		go s.pump(ctx)
+		s.enter()
+		time.Sleep(time.Hour)
+		if ctx.Err() != nil {
+			t.Error("it ended while it was used")
+		}
+		s.leave()
+		time.Sleep(time.Minute + time.Second)
+		<-s.over
+		h.Close()
+	})
+}
+
+// A client that does not read is not waited for, and one that never asked for the common stream loses nothing else.
+func TestAnOutletIsBounded(t *testing.T) {
+	t.Parallel()
+	s := &session{open: map[protocol.ID]*outlet{}, outlets: []*outlet{newOutlet(0)}}
+	big := protocol.Request("", protocol.ToolsChanged, map[string]string{"x": strings.Repeat("x", 1<<20)})
+	for range 100 {
+		if !s.put(big) {
+			t.Fatal("a client that opens no stream is sent away")
+		}
+	}
+	if n := s.outlets[0].bytes(); n > 2*maxKept+1024 {
+		t.Errorf("%d bytes are kept", n)
+	}
+	o, _ := s.newOutlet(protocol.Request("1", "x", nil))
+	o.attach()
+	n := 0
+	for ; s.put(protocol.Request("", "notifications/message", map[string]json.RawMessage{"x": big.Params()})); n++ {
+		if n > 100 {
+			t.Fatal("a client that does not read is waited for")
+		}
+	}
+	if n < 25 {
+		t.Errorf("it was sent away after %d MiB", n)
+	}
+}
+
+// Streams of requests that have ended are forgotten, the oldest first.
+func TestOutletsAreBounded(t *testing.T) {
+	t.Parallel()
+	s := &session{open: map[protocol.ID]*outlet{}, outlets: []*outlet{newOutlet(0)}}
+	for i := range 1000 {
+		m := protocol.Request(protocol.ID(fmt.Sprint(i)), "x", nil)
+		if _, e := s.newOutlet(m); e != nil {
+			t.Fatal(e)
+		}
+		s.put(protocol.Respond(m.ID(), struct{}{}))
+	}
+	for i := range maxOutlets {
+		if _, e := s.newOutlet(protocol.Request(protocol.ID(fmt.Sprint(i)), "x", nil)); (e != nil) != (i == maxOutlets-1) {
+			t.Fatalf("%d: got %v", i, e)
+		}
+	}
+}
+
+// Close ends what is begun and what begins.
+func TestClose(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	h := New(Options{Server: f})
+	var clients sync.WaitGroup
+	for range 8 {
+		clients.Go(func() {
+			s := &session{h: h, id: fmt.Sprint(time.Now().UnixNano()), busy: 1}
+			s.cancel = func() {}
+			if h.admit(s) {
+				h.forget(s)
+			}
+		})
+	}
+	h.Close()
+	clients.Wait()
+	if h.admit(&session{}) {
+		t.Error("a closed handler takes sessions")
+	}
+}
+
+// Progress and log messages without end are dropped, and the response is not.
+func TestChatterOfASession(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, newFake(), Options{})
+	id, conn := r.begin(nil)
+	response := start(t, r, id, conn, "2")
+	for range 5000 {
+		conn.say <- note(protocol.LogMessage)
+	}
+	conn.say <- protocol.Respond("2", struct{}{})
+	chats := 0
+	for e := range events(t, next(t, response)) {
+		if e.m.Method() == protocol.LogMessage {
+			chats++
+		}
+	}
+	if chats == 0 || chats > 4000 { // 256, and 100 for each second that it takes
+		t.Errorf("%d came", chats)
+	}
+}

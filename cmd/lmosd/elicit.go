@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lmosd/lmosd/bridge"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/prompt"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
+	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// askFlags say who answers what a run of an action wants to know.
+type askFlags struct {
+	roots   []string
+	noInput bool
+}
+
+func (f *askFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVar(&f.roots, "root", nil, "`DIR` that the agent may work in, if it asks; again for more")
+	cmd.Flags().BoolVar(&f.noInput, "no-input", false, "ask nobody: if the agent wants to know more, print it and end with 10")
+}
+
+// mayAsk reports whether an action may want to know more before it goes on: it says so itself, or what stands behind it may, an
+// MCP server or an A2A agent.
+func (c *conversation) mayAsk(name string) bool {
+	var about struct {
+		Actions map[string]struct {
+			Asks bool `json:"lmos:asks"`
+		} `json:"actions"`
+	}
+	_ = json.Unmarshal(c.thing.Raw, &about) // it was read before
+	if about.Actions[name].Asks {
+		return true
+	}
+	for a := range maps.Values(c.thing.Actions) {
+		if bridge.IsTunnel(a.Types) {
+			return true
+		}
+	}
+	return false
+}
+
+// answers returns what the person at the terminal, or the flags, say to what a run wants to know; none if nobody is there to be
+// asked.
+func (a *app) answers(ctx context.Context, who string, t *gateway.Task, f askFlags) (interact.Answers, error) {
+	given := prompt.Words{Roots: f.roots}
+	answers, err := given.Folders(t.Inputs)
+	if err != nil {
+		return nil, err
+	}
+	open := maps.Clone(t.Inputs)
+	maps.DeleteFunc(open, func(key string, _ interact.Input) bool { _, done := answers[key]; return done })
+	switch {
+	case len(open) == 0:
+		return answers, nil
+	case f.noInput || !a.Interactive():
+		return nil, nil
+	}
+	said, err := prompt.New(a.Console, who).Ask(ctx, open)
+	maps.Copy(answers, said)
+	return answers, err
+}
+
+// showAsking prints what a run wants to know that nobody here answers. It waits on: the exit code says so.
+func (a *app) showAsking(t *gateway.Task) error {
+	if err := a.showTask(t); err != nil {
+		return err
+	}
+	return cli.SilentError(cli.ExitAsks)
+}
+
+func newTaskAnswer(a *app) *cobra.Command {
+	var w prompt.Words
+	var noInput bool
+	cmd := &cobra.Command{
+		Use:   "answer <id> [k=v… | k:=JSON | @file | -]",
+		Short: "tell a task what it wants to know",
+		Long: "Answers what a task that is input-required asks for, so that it goes on. On a terminal each thing is asked. Words are\n" +
+			"as those of lmosd call: the values of a form, a message, or what a model would say. An address that was opened needs\n" +
+			"no words. Of several things all are answered at once, as JSON: {\"KEY\":{\"action\":\"accept\",\"content\":{…}},…}.",
+		Example: `  lmosd task answer 3f2a name=Ada
+  lmosd task answer 3f2a --decline
+  lmosd task answer 3f2a --root ./docs`,
+		Annotations:       cli.About(cli.ScopeMesh, cli.ReadWrite, "lmosd task show, lmosd task wait"),
+		Args:              cli.Takes(1, -1),
+		ValidArgsFunction: a.completeTask,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			w.Args = args[1:]
+			return a.withTask(cmd.Context(), args[0], func(ctx context.Context, c *gateway.Client, t *gateway.Task) error {
+				return a.answerTask(ctx, c, t, w, noInput)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&w.Decline, "decline", false, "say no: the task goes on without")
+	cmd.Flags().BoolVar(&w.Cancel, "cancel", false, "leave the question: nobody chose")
+	cmd.Flags().StringArrayVar(&w.Roots, "root", nil, "`DIR` that the agent may work in; again for more")
+	cmd.Flags().BoolVar(&noInput, "no-input", false, "ask nobody, on a terminal too")
+	return cmd
+}
+
+// answerTask answers what a task wants to know now.
+func (a *app) answerTask(ctx context.Context, c *gateway.Client, t *gateway.Task, w prompt.Words, noInput bool) error {
+	now, err := c.Task(ctx, t.ID)
+	if err != nil {
+		return err
+	}
+	if len(now.Inputs) == 0 {
+		return interact.Errorf(interact.NoTask, "lmosd task show "+terminal.Shell(t.ID), "the task is %s, and asks for nothing", now.Status)
+	}
+	var answers interact.Answers
+	if w.None() && !noInput && a.Interactive() {
+		answers, err = prompt.New(a.Console, now.Name).Ask(ctx, now.Inputs)
+	} else {
+		answers, err = w.Answer(a.Console, now.Inputs)
+	}
+	if e := interact.AsError(err); e != nil && (e.Code == interact.Invalid || e.Code == interact.Usage && len(now.Inputs) > 1) {
+		e.Hint = answering(now) // what it gives is not known to who reads words
+	}
+	if err == nil {
+		err = c.AnswerTask(ctx, now, answers)
+	}
+	if err != nil {
+		return err
+	}
+	if after, err := c.Task(ctx, t.ID); err == nil { // the node that was asked remembers it
+		now = after
+	} else {
+		now.Status, now.Inputs = interact.StatusRunning.String(), nil
+	}
+	err = a.Show(cli.View{Doc: now, Names: []string{now.ID}, People: func(s *terminal.Screen, _ bool) {
+		s.Line(terminal.OneLine("answered " + now.ID))
+	}})
+	switch {
+	case err != nil:
+	case len(now.Inputs) > 0:
+		a.Next(answering(now))
+	default:
+		a.Next("lmosd task wait " + terminal.Shell(now.ID))
+	}
+	return err
+}
+
+// answering is the line that answers what t asks for.
+func answering(t *gateway.Task) string {
+	line := "lmosd task answer " + terminal.Shell(t.ID)
+	if sample := prompt.Sample(t.Inputs); sample != "" {
+		line += " " + sample
+	}
+	return line
+}

@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/lmosd/lmosd/configs"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// Usage returns an error about the command line.
+func Usage(hint, format string, args ...any) error {
+	return interact.Errorf(interact.Usage, hint, format, args...)
+}
+
+// HintFor returns "did you mean …?" if one of known is near to word, else otherwise.
+func HintFor(word string, known []string, otherwise string) string {
+	if s := configs.Suggest(word, known); s != "" {
+		return fmt.Sprintf("did you mean %q?", s)
+	}
+	return otherwise
+}
+
+// Takes returns a check of the number of arguments. A negative high means any.
+func Takes(low, high int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < low:
+			return missing(cmd, args)
+		case high >= 0 && len(args) > high:
+			return Usage(cmd.UseLine(), "%s takes no argument %q", cmd.CommandPath(), args[high])
+		}
+		return nil
+	}
+}
+
+// missing names the argument that is not there, as the use line of cmd does.
+func missing(cmd *cobra.Command, args []string) error {
+	names := strings.Fields(cmd.Use)[1:]
+	return Usage(cmd.UseLine(), "%s needs %s", cmd.CommandPath(), names[min(len(args), len(names)-1)])
+}
+
+// FlagError makes an error of the flag parser one of ours, with the flag that was meant.
+func FlagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return Usage(cmd.CommandPath()+" --help", "%v", err)
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
+	flag := "--" + unknown.GetSpecifiedName()
+	if short := unknown.GetSpecifiedShortnames(); short != "" {
+		flag = "-" + short
+	}
+	return Usage(HintFor(flag, names, cmd.CommandPath()+" --help"), "%s has no flag %s", cmd.CommandPath(), flag)
+}
+
+// Subcommand is the check of the arguments of a command that only has others below it.
+func Subcommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	return Usage(HintFor(args[0], names, cmd.CommandPath()+" --help"), "%s has no command %q", cmd.CommandPath(), args[0])
+}
+
+// What a command reaches, and what it changes; in Annotations, for `lmosd help -o json`.
+const (
+	ScopeLocal = "local" // this host
+	ScopeMesh  = "mesh"  // other nodes, too
+	ReadOnly   = "ro"    // it changes nothing
+	ReadWrite  = "rw"
+)
+
+// About returns the annotations of a command: what it reaches, what it changes, and what to see also.
+func About(scope, impact string, see ...string) map[string]string {
+	return map[string]string{"scope": scope, "impact": impact, "see": strings.Join(see, ", ")}
+}

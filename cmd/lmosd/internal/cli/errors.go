@@ -1,0 +1,225 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
+	"github.com/lmosd/lmosd/configs"
+	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/td"
+)
+
+// Exit codes (`lmosd help exit-codes`). [ExitOf] says which code of the catalogue ends with which.
+const (
+	exitOK          = 0
+	ExitInternal    = 1
+	ExitUsage       = 2
+	ExitNoNode      = 3
+	ExitNotFound    = 4
+	ExitAgent       = 5
+	ExitRefused     = 6
+	ExitTimeout     = 7
+	ExitConflict    = 8
+	ExitUnavailable = 9
+	ExitAsks        = 10
+	ExitInterrupted = 130
+)
+
+// exits is the one table from the catalogue to exit codes.
+var exits = map[interact.Code]int{
+	interact.Invalid:         ExitUsage,
+	interact.Unauthenticated: ExitRefused,
+	interact.Forbidden:       ExitRefused,
+	interact.NotFound:        ExitNotFound,
+	interact.NoAffordance:    ExitNotFound,
+	interact.NotAllowed:      ExitUsage,
+	interact.Ambiguous:       ExitUsage,
+	interact.NoPeer:          ExitNotFound,
+	interact.NoTask:          ExitNotFound,
+	interact.Withdrawn:       ExitNotFound,
+	interact.TooLarge:        ExitUsage,
+	interact.UnsupportedType: ExitUsage,
+	interact.ClockSkew:       ExitRefused,
+	interact.InputNeeded:     ExitAsks,
+	interact.RateLimited:     ExitUnavailable,
+	interact.BadSignature:    ExitRefused,
+	interact.Expired:         ExitRefused,
+	interact.SenderMismatch:  ExitRefused,
+	interact.RolledBack:      ExitRefused,
+	interact.Loop:            ExitAgent,
+	interact.Cancelled:       ExitInterrupted,
+	interact.Internal:        ExitInternal,
+	interact.AgentFailed:     ExitAgent,
+	interact.Unreachable:     ExitTimeout,
+	interact.Timeout:         ExitTimeout,
+	interact.Overloaded:      ExitUnavailable,
+	interact.Usage:           ExitUsage,
+	interact.ConfigUnknown:   ExitUsage,
+	interact.ConfigInvalid:   ExitUsage,
+	interact.ConfigFile:      ExitUsage,
+	interact.InlineSecret:    ExitUsage,
+	interact.WildcardBind:    ExitUsage,
+	interact.NotJSON:         ExitUsage,
+	interact.BadTD:           ExitUsage,
+	interact.NotRunning:      ExitNoNode,
+	interact.NodeLost:        ExitNoNode,
+	interact.TokenRejected:   ExitRefused,
+	interact.PortBusy:        ExitConflict,
+	interact.DataDirLocked:   ExitConflict,
+	interact.KeyPermissions:  ExitRefused,
+	interact.StoreCorrupt:    ExitInternal,
+	interact.DiskFull:        ExitUnavailable,
+	interact.ShuttingDown:    ExitUnavailable,
+	interact.NotReady:        ExitUnavailable,
+}
+
+// ExitOf returns the exit code of c; never 0.
+func ExitOf(c interact.Code) int {
+	if exit, ok := exits[c]; ok {
+		return exit
+	}
+	return ExitInternal
+}
+
+// A SilentError ends the program with a code when everything that can be said was printed as data.
+type SilentError int
+
+// Error implements error, for a log: nobody else gets to see it.
+func (e SilentError) Error() string { return fmt.Sprintf("exit %d", int(e)) }
+
+// Fail prints err, which ends the program: in lines for people, or as one line of JSON. It returns the exit code, never 0.
+func (c *Console) Fail(err error, asJSON bool) int {
+	var silent SilentError
+	if errors.As(err, &silent) {
+		return int(silent)
+	}
+	e := complete(err)
+	if c.Lead != nil {
+		e.Hint = c.Lead(e.Hint, e.Remote)
+	}
+	if asJSON {
+		c.Talk.Line(string(problemOf(e)))
+	} else {
+		c.people(e, excerptOf(err))
+	}
+	return ExitOf(e.Code)
+}
+
+// Reason returns err without the path, where the text around it names the path already.
+func Reason(err error) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Err
+	}
+	return err
+}
+
+// complete returns err with a title where nobody gave it one, and a hint in any case.
+func complete(err error) *interact.Error {
+	e := *interact.AsError(err)
+	switch {
+	case e.Code == interact.Cancelled && e.Title == "":
+		e.Title, e.Err, e.Hint = "interrupted", nil, "run it again"
+	case e.Code == interact.Internal && e.Title == "" && e.Err != nil:
+		e.Title, e.Err = e.Err.Error(), nil // nobody knows more about it
+	}
+	if e.Hint == "" {
+		e.Hint = "lmosd errors explain " + e.Code.String()
+	}
+	return &e
+}
+
+// excerptOf returns the lines of a configuration file that err is about.
+func excerptOf(err error) string {
+	var c *configs.Error
+	if !errors.As(err, &c) {
+		return ""
+	}
+	return c.Problems[0].Source
+}
+
+// people prints three lines: what happened with the code at the right, why, and what to do.
+func (c *Console) people(e *interact.Error, excerpt string) {
+	title := e.Title
+	if title == "" {
+		title = e.Code.Title()
+	}
+	c.Talk.Line(c.headline(terminal.OneLine(title), e.Code))
+	for line := range strings.Lines(excerpt) {
+		c.Talk.Line(strings.TrimRight(terminal.Printable(line), "\n"))
+	}
+	if e.Err != nil {
+		c.Talk.Item("  cause  ", 9, e.Err.Error())
+	}
+	if len(e.Issues) == 1 && strings.Contains(title, Place(e.Issues[0])) {
+		e.Issues = nil // the title says it
+	}
+	for i, issue := range e.Issues {
+		if i == maxIssues {
+			c.Talk.Line(fmt.Sprintf("  at     … and %d more places", len(e.Issues)-i))
+			break
+		}
+		c.Talk.Item("  at     ", 9, Place(issue))
+	}
+	c.Talk.Line("  hint   " + terminal.OneLine(e.Hint)) // on one line, so that it can be copied
+}
+
+// maxIssues is how many places of an input an error lists.
+const maxIssues = 20
+
+// Place says where in an input something is wrong, and what.
+func Place(i td.Issue) string {
+	if i.Pointer == "" {
+		return i.Reason // of the whole document
+	}
+	return i.Pointer + ": " + i.Reason
+}
+
+// headline puts the code at the right margin of a terminal, and two spaces behind the text elsewhere.
+func (c *Console) headline(title string, code interact.Code) string {
+	const label = "error: "
+	gap := 2
+	if c.Talk.TTY {
+		gap = max(gap, min(c.Talk.Width, 100)-terminal.Columns(label+title+code.String()))
+	}
+	return c.Talk.Paint(terminal.Red, label) + title + strings.Repeat(" ", gap) + c.Talk.Paint(terminal.Dim, code.String())
+}
+
+// problemOf returns e as one line of JSON: the problem of RFC 9457 that the API gives, in an envelope.
+func problemOf(e *interact.Error) []byte {
+	type problem struct {
+		Type      string     `json:"type"`
+		Code      string     `json:"code"`
+		Title     string     `json:"title"`
+		Status    int        `json:"status"`
+		Detail    string     `json:"detail"`
+		Cause     string     `json:"cause,omitempty"`
+		Hint      string     `json:"hint"`
+		Retryable bool       `json:"retryable"`
+		Remote    bool       `json:"remote"`
+		Exit      int        `json:"exit"`
+		Issues    []td.Issue `json:"validationErrors,omitempty"`
+	}
+	p := problem{Type: "urn:lmosd:error:" + e.Code.Slug(), Code: e.Code.String(), Title: e.Code.Title(), Status: rest.StatusOf(e.Code),
+		Detail: e.Title, Hint: e.Hint, Retryable: e.Code.Retryable(), Remote: e.Remote, Exit: ExitOf(e.Code), Issues: e.Issues}
+	if p.Detail == "" {
+		p.Detail = p.Title
+	}
+	if e.Err != nil {
+		p.Cause = e.Err.Error()
+	}
+	line, err := json.Marshal(struct {
+		APIVersion string  `json:"apiVersion"`
+		Error      problem `json:"error"`
+	}{gateway.APIVersion, p})
+	if err != nil {
+		panic(err) // strings, numbers and bools have always a JSON form
+	}
+	return line
+}

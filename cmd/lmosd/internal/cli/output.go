@@ -1,0 +1,158 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/itchyny/gojq"
+
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
+	"github.com/lmosd/lmosd/configs"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// outputs are the forms that -o names.
+var outputs = []string{"table", "wide", "json", "jsonl", "yaml", "name"}
+
+// A View is what a command found out, in each form that can be asked for.
+type View struct {
+	// Doc is the document for programs: an object with apiVersion and kind; a list has items.
+	Doc any
+	// Names are for -o name.
+	Names []string
+	// People writes the form for people to a screen; wide asks for more columns.
+	People func(s *terminal.Screen, wide bool)
+}
+
+// Show prints v in the form that was asked for. An expression of --jq that fails is [interact.Usage].
+func (c *Console) Show(v View) error {
+	switch c.Flags.Output {
+	case "json":
+		if c.Flags.jq != "" {
+			return c.filter(v.Doc)
+		}
+		return c.writeJSON(v.Doc)
+	case "jsonl":
+		return c.writeLines(v.Doc)
+	case "yaml":
+		b, err := configs.MarshalYAML(v.Doc)
+		if err != nil {
+			return err
+		}
+		return c.Print(b)
+	case "name":
+		for _, n := range v.Names {
+			c.Out.Line(terminal.OneLine(n))
+		}
+		return nil
+	}
+	v.People(c.Out, c.Flags.Output == "wide")
+	return nil
+}
+
+// writeJSON prints one document: indented on a terminal, on one line elsewhere.
+func (c *Console) writeJSON(doc any) error {
+	b, err := Encode(doc, c.Out.TTY)
+	if err != nil {
+		return err
+	}
+	return c.Print(b)
+}
+
+// Encode returns doc as JSON with the end of a line. Characters of HTML stay as they are.
+func Encode(doc any, indent bool) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if indent {
+		e.SetIndent("", "  ")
+	}
+	err := e.Encode(doc)
+	return b.Bytes(), err
+}
+
+// writeLines prints the items of a list, or the document if it is none, one on a line.
+func (c *Console) writeLines(doc any) error {
+	b, err := Encode(doc, false)
+	if err != nil {
+		return err
+	}
+	var list struct {
+		Items []json.RawMessage `json:"items"`
+	}
+	if err := json.Unmarshal(b, &list); err != nil {
+		return err
+	}
+	if list.Items == nil {
+		return c.Print(b)
+	}
+	for _, item := range list.Items {
+		if err := c.Print(append(item, '\n')); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// query reads the expression of --jq.
+func (c *Console) query() (*gojq.Code, error) {
+	q, err := gojq.Parse(c.Flags.jq)
+	if err == nil {
+		var code *gojq.Code
+		if code, err = gojq.Compile(q); err == nil {
+			return code, nil
+		}
+	}
+	return nil, &interact.Error{Code: interact.Usage, Title: "--jq is no jq expression", Hint: "for example --jq '.items[].name'", Err: err}
+}
+
+// filter prints what the expression of --jq gives for doc, one result on a line, strings as they are.
+func (c *Console) filter(doc any) error {
+	code, err := c.query()
+	if err != nil {
+		return err
+	}
+	b, err := Encode(doc, false)
+	if err != nil {
+		return err
+	}
+	var input any
+	if err := json.Unmarshal(b, &input); err != nil {
+		return err
+	}
+	results := code.Run(input)
+	for {
+		v, ok := results.Next()
+		if !ok {
+			return nil
+		}
+		if err, isErr := v.(error); isErr {
+			var halt *gojq.HaltError
+			if errors.As(err, &halt) && halt.Value() == nil {
+				return nil
+			}
+			return &interact.Error{Code: interact.Usage, Title: "--jq failed", Hint: "look at the document with -o json", Err: err}
+		}
+		if err := c.result(v); err != nil {
+			return err
+		}
+	}
+}
+
+// result prints one result of --jq.
+func (c *Console) result(v any) error {
+	if s, ok := v.(string); ok {
+		if c.Out.TTY {
+			s = terminal.Printable(s)
+		}
+		return c.Print([]byte(s + "\n"))
+	}
+	return c.writeJSON(v)
+}
+
+// Milliseconds returns d as documents have it: with the digits down to a microsecond.
+func Milliseconds(d time.Duration) float64 {
+	return float64(d.Round(time.Microsecond)) / float64(time.Millisecond)
+}

@@ -1,0 +1,253 @@
+package configcmd
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
+	"github.com/lmosd/lmosd/configs"
+	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// NewConfigCommand returns `lmosd config`.
+func NewConfigCommand(c *cli.Console) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "show, check and describe the configuration",
+		Long:  "Shows, checks and describes the configuration of `lmosd run`. No node is asked: it is what a start now would use.",
+		Example: `  lmosd config show --origin
+  lmosd config describe > lmosd.yaml
+  lmosd config validate lmosd.yaml`,
+		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly, "lmosd help config"),
+		Args:        cli.Subcommand,
+		RunE:        func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newConfigShowCommand(c), newConfigGetCommand(c), newConfigValidateCommand(c), newConfigDescribeCommand(c))
+	return cmd
+}
+
+func newConfigShowCommand(c *cli.Console) *cobra.Command {
+	var origin bool
+	cmd := &cobra.Command{
+		Use:   "show",
+		Short: "print the configuration that holds",
+		Long:  "Prints every key with the value that a start would use. It takes the keys as flags, as `lmosd run` does.",
+		Example: `  lmosd config show
+  lmosd config show --origin --profile lean`,
+		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly),
+		Args:        cli.Takes(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			conf, err := Load(c, cmd)
+			if err != nil {
+				return err
+			}
+			return showConfig(c, conf, origin)
+		},
+	}
+	cmd.Flags().BoolVar(&origin, "origin", false, "say behind each value where it was written")
+	AddKeyFlags(cmd)
+	hideKeyFlags(cmd)
+	return cmd
+}
+
+// A configDocument is the document of `lmosd config show`.
+type configDocument struct {
+	APIVersion string            `json:"apiVersion"`
+	Kind       string            `json:"kind"` // Config
+	Config     *configs.Config   `json:"config"`
+	Origins    map[string]string `json:"origins"`
+}
+
+func showConfig(c *cli.Console, conf *configs.Config, origin bool) error {
+	doc := configDocument{gateway.APIVersion, "Config", conf, map[string]string{}}
+	v := cli.View{People: func(s *terminal.Screen, _ bool) { s.Print(string(conf.YAML(origin))) }}
+	for _, k := range configs.Keys() {
+		doc.Origins[k.Name] = conf.Origin(k.Name)
+		v.Names = append(v.Names, k.Name)
+	}
+	v.Doc = doc
+	return c.Show(v)
+}
+
+func newConfigGetCommand(c *cli.Console) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "get <key>",
+		Short: "print one value",
+		Long:  "Prints the value of one key as it is, a list with one element on a line. Of a section, all keys below it.",
+		Example: `  lmosd config get http.listen
+  lmosd config get mesh.bootstrap`,
+		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly),
+		Args:        cli.Takes(1, 1),
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return keyNames(), cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			conf, err := Load(c, cmd)
+			if err != nil {
+				return err
+			}
+			return showKey(c, conf, args[0])
+		},
+	}
+	return cmd
+}
+
+func showKey(c *cli.Console, conf *configs.Config, key string) error {
+	value, ok := conf.Get(key)
+	if !ok {
+		return showSection(c, conf, key)
+	}
+	doc := struct {
+		APIVersion string `json:"apiVersion"`
+		Kind       string `json:"kind"` // ConfigValue
+		Key        string `json:"key"`
+		Value      string `json:"value"`
+		Origin     string `json:"origin"`
+	}{gateway.APIVersion, "ConfigValue", key, value, conf.Origin(key)}
+	return c.Show(cli.View{Doc: doc, Names: []string{key}, People: func(s *terminal.Screen, _ bool) {
+		if value != "" {
+			s.Print(value + "\n")
+		}
+	}})
+}
+
+// showSection prints the keys below a section, or says that there is none of that name.
+func showSection(c *cli.Console, conf *configs.Config, section string) error {
+	all, err := json.Marshal(conf)
+	if err != nil {
+		return err
+	}
+	values, ok := partOf(all, section)
+	if !ok {
+		return interact.Errorf(interact.ConfigUnknown, cli.HintFor(section, keyNames(), "lmosd config describe shows every key"),
+			"no key is called %q", section)
+	}
+	doc := struct {
+		APIVersion string          `json:"apiVersion"`
+		Kind       string          `json:"kind"` // ConfigSection
+		Key        string          `json:"key"`
+		Values     json.RawMessage `json:"values"`
+	}{gateway.APIVersion, "ConfigSection", section, values}
+	text, err := configs.MarshalYAML(values)
+	if err != nil {
+		return err
+	}
+	return c.Show(cli.View{Doc: doc, Names: []string{section}, People: func(s *terminal.Screen, _ bool) { s.Print(string(text)) }})
+}
+
+// partOf returns the member of a JSON object that a path of names with dots leads to.
+func partOf(object json.RawMessage, path string) (json.RawMessage, bool) {
+	for name := range strings.SplitSeq(path, ".") {
+		var members map[string]json.RawMessage
+		if json.Unmarshal(object, &members) != nil || members[name] == nil {
+			return nil, false
+		}
+		object = members[name]
+	}
+	return object, true
+}
+
+func keyNames() []string {
+	var names []string
+	for _, k := range configs.Keys() {
+		names = append(names, k.Name)
+	}
+	return names
+}
+
+func newConfigValidateCommand(c *cli.Console) *cobra.Command {
+	return &cobra.Command{
+		Use:   "validate [file]",
+		Short: "check a configuration",
+		Long: "Checks a file with the environment and flags over it, without a file the one that a start would read.\n" +
+			"Every problem is printed with its place. Exit code 2 if there is one.",
+		Example: `  lmosd config validate
+  lmosd config validate lmosd.yaml`,
+		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly),
+		Args:        cli.Takes(0, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				c.Flags.Config = args[0]
+			}
+			return validateConfig(c, cmd)
+		},
+	}
+}
+
+func validateConfig(c *cli.Console, cmd *cobra.Command) error {
+	_, err := Load(c, cmd)
+	if err != nil {
+		var all *configs.Error
+		if errors.As(err, &all) && c.ForPeople() {
+			showProblems(c, all.Problems[1:])
+		}
+		return err
+	}
+	file := c.Flags.Config
+	if file == "" {
+		file = configs.File(c.Env)
+	}
+	doc := struct {
+		APIVersion string `json:"apiVersion"`
+		Kind       string `json:"kind"` // ConfigVerdict
+		File       string `json:"file,omitempty"`
+		Valid      bool   `json:"valid"`
+	}{gateway.APIVersion, "ConfigVerdict", file, true}
+	return c.Show(cli.View{Doc: doc, Names: []string{file}, People: func(s *terminal.Screen, _ bool) {
+		if file == "" {
+			file = "no file, the defaults"
+		}
+		s.Line(s.Paint(terminal.Green, "valid") + " " + terminal.OneLine(file))
+	}})
+}
+
+// showProblems prints the problems behind the first, which ends the command.
+func showProblems(c *cli.Console, list []configs.Problem) {
+	for _, p := range list {
+		c.Talk.Line(terminal.OneLine(fmt.Sprintf("%s: %s", p.Where, p.Reason)) + "  " + c.Talk.Paint(terminal.Dim, p.Code.String()))
+		if p.Source != "" {
+			c.Talk.Line(terminal.Printable(p.Source))
+		}
+		c.Talk.Line("  hint   " + terminal.OneLine(p.Hint))
+	}
+}
+
+func newConfigDescribeCommand(c *cli.Console) *cobra.Command {
+	return &cobra.Command{
+		Use:   "describe",
+		Short: "print a file with every key, its default and its meaning",
+		Long: "Prints a configuration file that has every key at its default, and above each what it means and what raising or\n" +
+			"lowering it does.",
+		Example: `  lmosd config describe
+  lmosd config describe > ~/.config/lmosd/lmosd.yaml`,
+		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly),
+		Args:        cli.Takes(0, 0),
+		RunE:        func(*cobra.Command, []string) error { return describeConfig(c) },
+	}
+}
+
+func describeConfig(c *cli.Console) error {
+	type key struct {
+		Name    string   `json:"name"`
+		Type    string   `json:"type"`
+		Default string   `json:"default"`
+		Env     string   `json:"env"`
+		Doc     string   `json:"doc"`
+		Values  []string `json:"values,omitempty"`
+	}
+	doc := struct {
+		APIVersion string `json:"apiVersion"`
+		Kind       string `json:"kind"` // ConfigKeyList
+		Items      []key  `json:"items"`
+	}{APIVersion: gateway.APIVersion, Kind: "ConfigKeyList"}
+	for _, k := range configs.Keys() {
+		doc.Items = append(doc.Items, key{k.Name, k.Type, strings.Trim(k.Default, `"`), k.Env(), k.Doc, k.Values})
+	}
+	return c.Show(cli.View{Doc: doc, Names: keyNames(), People: func(s *terminal.Screen, _ bool) { s.Print(string(configs.Describe())) }})
+}

@@ -1,0 +1,83 @@
+package configcmd
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
+	"github.com/lmosd/lmosd/configs"
+)
+
+// at is when everything in these tests is logged.
+var at = time.Date(2026, 11, 20, 10, 0, 5, 0, time.Local)
+
+// logged returns what a logger of a terminal, or of a pipe, writes for a record.
+func logged(t *testing.T, level, format string, env []string, log func(*slog.Logger)) string {
+	t.Helper()
+	var out bytes.Buffer
+	c := configs.Default()
+	c.Telemetry.Log.Level, c.Telemetry.Log.Format = level, format
+	log(Logger(cli.New(env, nil, &bytes.Buffer{}, &out), c))
+	return out.String()
+}
+
+func record(l *slog.Logger, level slog.Level, message string, attrs ...slog.Attr) {
+	r := slog.NewRecord(at, level, message, 0)
+	r.AddAttrs(attrs...)
+	if l.Enabled(context.Background(), level) {
+		_ = l.Handler().Handle(context.Background(), r) // it writes into memory
+	}
+}
+
+func TestLogForms(t *testing.T) {
+	t.Parallel()
+	log := func(l *slog.Logger) {
+		record(l, slog.LevelInfo, "published", slog.Duration("took", 4432*time.Microsecond))
+	}
+	if got := logged(t, "info", "auto", nil, log); !strings.HasSuffix(got, `"level":"INFO","msg":"published","took_ms":4.432}`+"\n") {
+		t.Errorf("JSON: %s", got)
+	}
+	if got := logged(t, "info", "text", nil, log); !strings.HasSuffix(got, " level=INFO msg=published took=4.432ms\n") {
+		t.Errorf("text: %s", got)
+	}
+	if got := logged(t, "info", "auto", []string{"LMOSD_FORCE_TTY=80", "NO_COLOR=1"}, log); got != "10:00:05  published  took=4.4ms\n" {
+		t.Errorf("on a terminal: %s", got)
+	}
+	if got := logged(t, "warn", "json", []string{"LMOSD_FORCE_TTY=80"}, log); got != "" {
+		t.Errorf("below the level: %s", got)
+	}
+}
+
+// What a library has to say is left out unless it is a warning, or everything is asked for.
+func TestLogOfLibraries(t *testing.T) {
+	t.Parallel()
+	foreign, own := reflect.ValueOf(strings.ToUpper).Pointer()+1, reflect.ValueOf(cli.New).Pointer()+1
+	if !ours(own) || ours(foreign) || !ours(0) {
+		t.Error("whose function it is, is not seen")
+	}
+	for name, test := range map[string]struct {
+		level string
+		of    slog.Level
+		want  bool
+	}{
+		"news":                    {"info", slog.LevelInfo, false},
+		"a warning":               {"info", slog.LevelWarn, true},
+		"news, if all is wanted":  {"debug", slog.LevelInfo, true},
+		"a warning nobody wanted": {"error", slog.LevelWarn, false},
+	} {
+		got := logged(t, test.level, "auto", nil, func(l *slog.Logger) {
+			r := slog.NewRecord(at, test.of, "shutting down", foreign)
+			if l.Enabled(t.Context(), test.of) {
+				_ = l.With("a", 1).WithGroup("g").Handler().Handle(t.Context(), r) // it writes into memory
+			}
+		})
+		if (got != "") != test.want {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}

@@ -1,0 +1,109 @@
+// Package settings is the configuration as the command line has it: every key is a flag of `lmosd run`, and `lmosd config` shows what
+// holds.
+package configcmd
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
+	"github.com/lmosd/lmosd/configs"
+	"github.com/lmosd/lmosd/expose"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// Load returns the configuration with the flags of cmd that are keys; a nil cmd has none. What is wrong with it is a
+// [*configs.Error], or an [*interact.Error] about an agent of it.
+func Load(c *cli.Console, cmd *cobra.Command) (*configs.Config, error) {
+	flags := map[string][]string{}
+	if cmd != nil {
+		cmd.Flags().Visit(func(f *pflag.Flag) {
+			if v, ok := f.Value.(*keyFlag); ok {
+				flags[v.key.Name] = v.given
+			}
+		})
+	}
+	if c.Flags.DataDir != "" {
+		flags["node.data_dir"] = []string{c.Flags.DataDir}
+	}
+	file := c.Flags.Config
+	if file == "" {
+		file = configs.File(c.Env)
+	}
+	conf, err := configs.Load(configs.LoadOptions{File: file, Env: c.Env, Flags: flags})
+	if err != nil {
+		return nil, err
+	}
+	// What the node says about itself, and where others look for its socket, must not depend on where they stand.
+	if conf.Node.DataDir, err = filepath.Abs(conf.Node.DataDir); err != nil {
+		return nil, err
+	}
+	return conf, checkAgents(conf)
+}
+
+// AddKeyFlags gives cmd a flag for each key of the configuration; [Load] reads them.
+func AddKeyFlags(cmd *cobra.Command) {
+	for _, k := range configs.Keys() {
+		if k.Name == "apiVersion" || k.Name == "node.data_dir" {
+			continue // the first has one value, the second is --data-dir
+		}
+		summary, _, _ := strings.Cut(k.Doc, ". ")
+		f := cmd.Flags().VarPF(&keyFlag{key: k}, k.Name, "", strings.TrimSuffix(summary, "."))
+		f.DefValue = strings.TrimPrefix(strings.Trim(k.Default, `"`), "[]")
+		if k.Type == "bool" {
+			f.NoOptDefVal = "true"
+		}
+	}
+}
+
+// A keyFlag collects what was given for one key; configs reads and checks it.
+type keyFlag struct {
+	key   configs.Key
+	given []string
+}
+
+// Set implements [pflag.Value]: a list grows, anything else is replaced.
+func (f *keyFlag) Set(value string) error {
+	if !f.key.List() {
+		f.given = nil
+	}
+	f.given = append(f.given, value)
+	return nil
+}
+
+// Type implements [pflag.Value].
+func (f *keyFlag) Type() string { return f.key.Type }
+
+// String implements [pflag.Value].
+func (f *keyFlag) String() string { return strings.Join(f.given, ",") }
+
+// hideKeyFlags leaves the keys out of the help of a command that takes them by the way.
+func hideKeyFlags(cmd *cobra.Command) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if _, ok := f.Value.(*keyFlag); ok {
+			f.Hidden = true
+		}
+	})
+}
+
+// checkAgents reads the lines under agents: of a configuration.
+func checkAgents(c *configs.Config) error {
+	for i, line := range c.Agents {
+		if _, err := expose.ParseLine(line); err != nil {
+			return WrongAgent(c, i, err)
+		}
+	}
+	return nil
+}
+
+// WrongAgent makes err one about the line i under agents: of the configuration c.
+func WrongAgent(c *configs.Config, i int, err error) error {
+	e := *interact.AsError(err)
+	e.Code, e.Title = interact.ConfigInvalid, fmt.Sprintf("agents[%d] (%s): %s", i, c.Origin("agents"), cmp.Or(e.Title, e.Error()))
+	return &e
+}

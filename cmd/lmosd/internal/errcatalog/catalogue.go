@@ -1,0 +1,205 @@
+// Package catalogue is `lmosd errors`: what the codes of errors mean, and what helps.
+package errcatalog
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
+	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/rest"
+)
+
+// NewCommand returns `lmosd errors`.
+func NewCommand(c *cli.Console) *cobra.Command {
+	a := &app{c}
+	cmd := &cobra.Command{
+		Use:   "errors",
+		Short: "list the error codes, or explain one",
+		Long:  "Lists and explains the error codes that commands, API and logs show, as LMOS-1404.",
+		Example: `  lmosd errors ls
+  lmosd errors explain LMOS-1404`,
+		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly, "lmosd help exit-codes"),
+		Args:        cli.Subcommand,
+		RunE:        func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newErrorsListCommand(a), newErrorsExplainCommand(a))
+	return cmd
+}
+
+func newErrorsListCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "ls",
+		Short: "list every error code",
+		Long:  "Lists every error code with its exit code and HTTP status, and whether trying again may help.",
+		Example: `  lmosd errors ls
+  lmosd errors ls --jq '.items[] | select(.retryable) | .code'`,
+		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly),
+		Args:        cli.Takes(0, 0),
+		RunE:        func(*cobra.Command, []string) error { return a.listErrors() },
+	}
+}
+
+func newErrorsExplainCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "explain <code>",
+		Short: "explain an error code",
+		Long:  "Says what an error code means, what usually causes it, and what helps. LMOS- may be left out.",
+		Example: `  lmosd errors explain LMOS-1404
+  lmosd errors explain 3001`,
+		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly),
+		Args:        cli.Takes(1, 1),
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			var names []string
+			for _, e := range errorCodes() {
+				names = append(names, e.Code+"\t"+e.Title)
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(_ *cobra.Command, args []string) error { return a.explainError(args[0]) },
+	}
+}
+
+// An app is one execution of the command.
+type app struct{ *cli.Console }
+
+// An errorCode is one entry of the catalogue.
+type errorCode struct {
+	APIVersion string `json:"apiVersion,omitempty"` // not in a list
+	Kind       string `json:"kind,omitempty"`       // ErrorCode; not in a list
+	Code       string `json:"code"`
+	Slug       string `json:"slug"`
+	Title      string `json:"title"`
+	Status     int    `json:"status"`
+	Exit       int    `json:"exit"`
+	Retryable  bool   `json:"retryable"`
+	Meaning    string `json:"meaning"`
+	Cure       string `json:"cure"`
+}
+
+func entry(c interact.Code) errorCode {
+	return errorCode{Code: c.String(), Slug: c.Slug(), Title: c.Title(), Status: rest.StatusOf(c), Exit: cli.ExitOf(c),
+		Retryable: c.Retryable(), Meaning: explanations[c].meaning, Cure: explanations[c].cure}
+}
+
+func errorCodes() []errorCode {
+	var list []errorCode
+	for _, c := range slices.Sorted(slices.Values(interact.Codes())) {
+		list = append(list, entry(c))
+	}
+	return list
+}
+
+func (a *app) listErrors() error {
+	list := errorCodes()
+	doc := struct {
+		APIVersion string      `json:"apiVersion"`
+		Kind       string      `json:"kind"` // ErrorCodeList
+		Items      []errorCode `json:"items"`
+	}{gateway.APIVersion, "ErrorCodeList", list}
+	t := &terminal.Table{Header: []string{"CODE", "EXIT", "HTTP", "RETRY", "NAME", "MEANING"}, Keep: []int{0, 1, 2, 3, 4}}
+	v := cli.View{Doc: doc, People: func(s *terminal.Screen, _ bool) { t.Write(s) }}
+	for _, e := range list {
+		retry := "no"
+		if e.Retryable {
+			retry = "yes"
+		}
+		t.Add(terminal.Texts(e.Code, strconv.Itoa(e.Exit), strconv.Itoa(e.Status), retry, e.Slug, e.Meaning)...)
+		v.Names = append(v.Names, e.Code)
+	}
+	return a.Show(v)
+}
+
+func (a *app) explainError(name string) error {
+	e, err := lookUp(name)
+	if err != nil {
+		return err
+	}
+	e.APIVersion, e.Kind = gateway.APIVersion, "ErrorCode"
+	return a.Show(cli.View{Doc: e, Names: []string{e.Code}, People: func(s *terminal.Screen, _ bool) {
+		sheet := &terminal.Sheet{}
+		sheet.Add("code", e.Code+"  "+e.Slug)
+		sheet.Add("meaning", e.Meaning)
+		sheet.Add("cure", e.Cure)
+		sheet.Add("exit", strconv.Itoa(e.Exit))
+		sheet.Add("http", strconv.Itoa(e.Status))
+		if e.Retryable {
+			sheet.Add("retry", "the same may succeed later")
+		}
+		sheet.Write(s)
+	}})
+}
+
+// lookUp finds a code by number or slug.
+func lookUp(name string) (errorCode, error) {
+	digits := strings.TrimPrefix(strings.ToUpper(name), "LMOS-")
+	var near []string
+	for _, e := range errorCodes() {
+		if e.Slug == name || e.Code == "LMOS-"+digits {
+			return e, nil
+		}
+		near = append(near, e.Code, e.Slug)
+	}
+	return errorCode{}, cli.Usage(cli.HintFor(name, near, "lmosd errors ls"), "no error has the code %q", name)
+}
+
+// An explanation is what the catalogue does not say in its title.
+type explanation struct{ meaning, cure string }
+
+// explanations has an entry for every code.
+var explanations = map[interact.Code]explanation{
+	interact.Invalid: {"The input does not fit the schema of the agent, or the message is ill-formed.",
+		"lmosd show AGENT lists what an action takes"},
+	interact.Unauthenticated: {"The node or the agent wants to know who asks.",
+		"set LMOSD_TOKEN to the content of api.token, or use the socket; for an agent, add its credentials to credentials.json"},
+	interact.Forbidden: {"A policy of the node refused the caller; the error names the rule.",
+		"look at trust.policy, trust.allow and trust.deny on that node: lmosd config show --origin"},
+	interact.NotFound: {"No known agent has the name, in the index of the node or in the mesh.",
+		"lmosd find WORD; if the coverage is incomplete, look again in a moment"},
+	interact.NoAffordance: {"The agent has no property, action or event of that name.", "lmosd show AGENT lists what it has"},
+	interact.NotAllowed:   {"The agent does not offer the operation, for example writing to a property that is read only.", "lmosd show AGENT says what is possible"},
+	interact.Ambiguous:    {"Several agents have the name.", "add the owner: name@z6Mk…, as lmosd find prints it"},
+	interact.NoPeer:       {"No such node is known or connected.", "lmosd peers"},
+	interact.NoTask:       {"No action with that id runs, or its result is not kept any more.", "call the action again"},
+	interact.Withdrawn:    {"The owner has withdrawn the agent.", "lmosd find for another one"},
+	interact.TooLarge:     {"A description, input or answer is larger than its limit.", "send or ask for less; a description may have 128 KiB, a call 4 MiB"},
+	interact.UnsupportedType: {"The agent does not take or give that content type.",
+		"lmosd show AGENT --td, and look at contentType in its forms"},
+	interact.ClockSkew:      {"The clock of this node or of a peer is wrong, so that a description or certificate does not hold now.", "set the clock: timedatectl set-ntp true; lmosd status says whose it is"},
+	interact.InputNeeded:    {"The action wants to know more before it goes on.", "lmosd call asks on a terminal; elsewhere call it with --async, and then lmosd task answer"},
+	interact.RateLimited:    {"The caller asked more often than the node allows.", "wait, or raise trust.rate on that node"},
+	interact.BadSignature:   {"A description or record was changed after it was signed, or signed by another key.", "do not use it; tell its owner"},
+	interact.Expired:        {"The description is older than its owner said it would hold.", "its node must announce it again; look whether that runs"},
+	interact.SenderMismatch: {"A message claims another sender than the connection proves.", "the sender must use its own key"},
+	interact.RolledBack:     {"A description older than the known one was offered.", "the publisher must use a higher revision; restore its data folder"},
+	interact.Loop:           {"A message came back to a node that it had passed, or passed too many.", "look for agents whose forms point at each other"},
+	interact.Cancelled:      {"The caller gave up.", "nothing to do"},
+	interact.Internal:       {"Something happened that lmosd did not expect.", "look into the log of the node, and report it with what you did"},
+	interact.AgentFailed:    {"The agent was reached and answered with an error.", "the message is its own; ask its owner"},
+	interact.Unreachable:    {"The agent is known, and no host of it could be reached.", "its node or its server is down or behind a firewall; try again, or lmosd find another one"},
+	interact.Timeout:        {"There was no answer in time.", "raise --timeout, or look whether the agent is busy"},
+	interact.Overloaded:     {"The node runs as many calls as it may.", "try again; or raise interact.concurrency"},
+	interact.Usage:          {"The command line cannot be understood.", "lmosd help COMMAND"},
+	interact.ConfigUnknown:  {"The configuration has a key that does not exist.", "lmosd config describe shows every key"},
+	interact.ConfigInvalid:  {"A key of the configuration has a value that cannot be.", "lmosd config describe says what may stand there"},
+	interact.ConfigFile:     {"The configuration cannot be read, or is no YAML.", "check path, permissions and syntax: lmosd config validate FILE"},
+	interact.InlineSecret:   {"A secret stands in the configuration itself.", "put it into a file of mode 0600 and write file:PATH"},
+	interact.WildcardBind:   {"The API would be open to other hosts without authentication.", "listen on 127.0.0.1, or set http.auth: token"},
+	interact.NotJSON:        {"A description is no JSON, or has a member twice.", "lmosd validate FILE names line and column"},
+	interact.BadTD:          {"A description breaks the rules of TD 1.1 or LMOS.", "lmosd validate FILE names every place"},
+	interact.NotRunning:     {"No node answers where the command looked.", "lmosd run, or name another one with --node"},
+	interact.NodeLost:       {"The connection to the node broke before the answer was complete.", "lmosd status, and the log of the node"},
+	interact.TokenRejected:  {"The token is not the one of the node.", "set LMOSD_TOKEN to the content of api.token in its data folder"},
+	interact.PortBusy:       {"Another process uses the port that was configured.", "stop it, or choose another with --http.listen or --listen.p2p"},
+	interact.DataDirLocked:  {"Another node runs on the data folder.", "stop it, or choose another with --data-dir"},
+	interact.KeyPermissions: {"Others than the owner may read the key of the node.", "chmod 600 identity.pem, and 700 for its folder"},
+	interact.StoreCorrupt:   {"The store of the node cannot be read.", "restore a backup, or move the folder store away: what was published must be published again"},
+	interact.DiskFull:       {"There is no space, or no permission, to write.", "make space in the data folder"},
+	interact.ShuttingDown:   {"The node is about to stop and takes nothing new.", "try again when it is back"},
+	interact.NotReady:       {"The node has started and does not serve yet.", "try again in a moment; lmosd status says what is missing"},
+}

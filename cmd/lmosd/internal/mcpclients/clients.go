@@ -1,0 +1,244 @@
+// Package clients knows the configuration files of programs that use MCP servers: where they are, and how a server is written into them
+// and out again, without touching anything else that stands there.
+package mcpclients
+
+import (
+	"bytes"
+	"encoding/json"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// A Client is a program that uses MCP servers.
+type Client struct {
+	// Name is what it is called on the command line, Title by its makers.
+	Name, Title string
+	// section leads to the member of the file that holds the servers; of TOML, to the table.
+	section []string
+	toml    bool
+	// entry is what says how a server is started.
+	entry func(s Server) any
+	// before is how older versions of the client have it; nil: as now. A file that has other servers in that form is one of those.
+	before *Client
+	// paths of the file by operating system, as GOOS spells it; "" is for all others. $NAME is a variable, ~ the home folder.
+	paths map[string]string
+	// also is another ending of the file, which the client reads as well; a file that is there is taken.
+	also string
+}
+
+// A Server is a program that a client starts.
+type Server struct {
+	Name    string // in the client
+	Command string
+	Args    []string
+}
+
+// started is the usual entry.
+func started(s Server) any {
+	return struct {
+		Command string   `json:"command"`
+		Args    []string `json:"args"`
+	}{s.Command, s.Args}
+}
+
+// typed says what kind of server it is, too.
+func typed(s Server) any {
+	return struct {
+		Type    string   `json:"type"`
+		Command string   `json:"command"`
+		Args    []string `json:"args"`
+	}{"stdio", s.Command, s.Args}
+}
+
+// withEnv has an environment, which is empty.
+func withEnv(s Server) any {
+	return struct {
+		Command string            `json:"command"`
+		Args    []string          `json:"args"`
+		Env     map[string]string `json:"env"`
+	}{s.Command, s.Args, map[string]string{}}
+}
+
+// local is one array.
+func local(s Server) any {
+	return struct {
+		Type    string   `json:"type"`
+		Command []string `json:"command"`
+	}{"local", append([]string{s.Command}, s.Args...)}
+}
+
+// enabled is local, and says that it is meant.
+func enabled(s Server) any {
+	return struct {
+		Type    string   `json:"type"`
+		Command []string `json:"command"`
+		Enabled bool     `json:"enabled"`
+	}{"local", append([]string{s.Command}, s.Args...), true}
+}
+
+// All are the clients that are known, by name, each with the documentation that has its form, and when that was read, or a page that quotes it.
+var All = []*Client{
+	// https://code.claude.com/docs/en/mcp (user scope), quoted, 2026-11-22
+	{Name: "claude", Title: "Claude Code", section: []string{"mcpServers"}, entry: typed, paths: map[string]string{"": "~/.claude.json"}},
+	// https://modelcontextprotocol.io/docs/develop/connect-local-servers, quoted, 2026-11-22
+	{Name: "claude-desktop", Title: "Claude Desktop", section: []string{"mcpServers"}, entry: started, paths: map[string]string{
+		"": "$XDG_CONFIG_HOME/Claude/claude_desktop_config.json", "darwin": "~/Library/Application Support/Claude/claude_desktop_config.json",
+		"windows": "$APPDATA/Claude/claude_desktop_config.json"}},
+	// https://developers.openai.com/codex/mcp, quoted, 2026-11-22
+	{Name: "codex", Title: "Codex", section: []string{"mcp_servers"}, toml: true, paths: map[string]string{"": "$CODEX_HOME/config.toml"}},
+	// https://cursor.com/docs/mcp, quoted, 2026-11-22: its example of a server that Cursor starts has no type
+	{Name: "cursor", Title: "Cursor", section: []string{"mcpServers"}, entry: started, paths: map[string]string{"": "~/.cursor/mcp.json"}},
+	// https://github.com/google-gemini/gemini-cli/blob/main/docs/tools/mcp-server.md, quoted, 2026-11-22
+	{Name: "gemini", Title: "Gemini CLI", section: []string{"mcpServers"}, entry: started, paths: map[string]string{"": "~/.gemini/settings.json"}},
+	// https://lmstudio.ai/docs/app/mcp, quoted, 2026-11-22: the form of Cursor
+	{Name: "lmstudio", Title: "LM Studio", section: []string{"mcpServers"}, entry: started, paths: map[string]string{"": "~/.lmstudio/mcp.json"}},
+	// https://opencode.ai/v2/docs/mcp-servers, 2026-11-22; version 2 reads the form of version 1, too (https://opencode.ai/docs/migrate-v1)
+	{Name: "opencode", Title: "opencode", section: []string{"mcp", "servers"}, entry: local, also: "c",
+		before: &Client{section: []string{"mcp"}, entry: enabled}, paths: map[string]string{"": "$XDG_CONFIG_HOME/opencode/opencode.json"}},
+	// https://code.visualstudio.com/docs/agents/reference/mcp-configuration, 2026-11-22: type and command are required
+	{Name: "vscode", Title: "Visual Studio Code", section: []string{"servers"}, entry: typed, paths: map[string]string{
+		"": "$XDG_CONFIG_HOME/Code/User/mcp.json", "darwin": "~/Library/Application Support/Code/User/mcp.json",
+		"windows": "$APPDATA/Code/User/mcp.json"}},
+	// https://docs.windsurf.com/windsurf/cascade/mcp, 2026-11-22: the form of Claude Desktop
+	{Name: "windsurf", Title: "Windsurf", section: []string{"mcpServers"}, entry: started, paths: map[string]string{
+		"": "~/.codeium/windsurf/mcp_config.json"}},
+	// https://zed.dev/docs/ai/mcp, 2026-11-22
+	{Name: "zed", Title: "Zed", section: []string{"context_servers"}, entry: withEnv, paths: map[string]string{
+		"": "$XDG_CONFIG_HOME/zed/settings.json", "darwin": "~/.config/zed/settings.json", "windows": "$APPDATA/Zed/settings.json"}},
+}
+
+// Names are those of All.
+func Names() []string {
+	names := make([]string, len(All))
+	for i, c := range All {
+		names[i] = c.Name
+	}
+	return names
+}
+
+// Find returns the client of a name. The error is an [*interact.Error] of code Usage.
+func Find(name string) (*Client, error) {
+	i := slices.IndexFunc(All, func(c *Client) bool { return c.Name == name })
+	if i < 0 {
+		return nil, interact.Errorf(interact.Usage, "one of "+strings.Join(Names(), ", ")+"; any other starts the command lmosd mcp",
+			"%q is no client that is known", name)
+	}
+	return All[i], nil
+}
+
+// defaults of variables that are not set.
+var defaults = map[string]string{"XDG_CONFIG_HOME": "~/.config", "CODEX_HOME": "~/.codex", "APPDATA": "~/AppData/Roaming"}
+
+// File is where the client has its configuration, on a system, for a user; there tells of a file whether there is one.
+func (c *Client) File(system, home string, variable func(string) string, there func(string) bool) string {
+	file, ok := c.paths[system]
+	if !ok {
+		file = c.paths[""]
+	}
+	if name, rest, found := strings.Cut(strings.TrimPrefix(file, "$"), "/"); found && strings.HasPrefix(file, "$") {
+		folder := variable(name)
+		if folder == "" {
+			folder = defaults[name]
+		}
+		file = path.Join(folder, rest)
+	}
+	if rest, ours := strings.CutPrefix(file, "~/"); ours {
+		file = path.Join(home, rest)
+	}
+	if c.also != "" && there(file+c.also) { // which such clients read last, so that it holds
+		file += c.also
+	}
+	return file
+}
+
+// Add writes a server into the text of a configuration, in place of one of the same name. The text is returned as it was if that is there
+// already. The error is an [*interact.Error] of code ConfigInvalid: the text is not what the client would read.
+func (c *Client) Add(text []byte, s Server) ([]byte, error) {
+	if c.toml {
+		return addTable(text, c.section[0], s)
+	}
+	if c.before != nil {
+		old, err := c.before.others(text, s.Name, c.section)
+		switch {
+		case err != nil:
+			return nil, err
+		case old:
+			return c.before.Add(text, s)
+		}
+		if text, err = c.before.Remove(text, s.Name); err != nil {
+			return nil, err
+		}
+	}
+	entry, err := json.Marshal(c.entry(s))
+	if err != nil {
+		return nil, err
+	}
+	return setMember(text, c.section, s.Name, entry)
+}
+
+// others reports whether a file has servers in the form of c beside the one of a name. What newer lead to is none.
+func (c *Client) others(text []byte, name string, newer []string) (bool, error) {
+	servers, ok, err := sectionOf(text, c.section)
+	if err != nil || !ok {
+		return false, err
+	}
+	return slices.ContainsFunc(servers.members, func(m member) bool {
+		if m.name == name || m.name == newer[len(newer)-1] || text[m.value] != '{' {
+			return false
+		}
+		one, is, err := sectionOf(text, append(slices.Clone(c.section), m.name))
+		return err == nil && is && one.find("type") != nil
+	}), nil
+}
+
+// Remove takes a server out.
+func (c *Client) Remove(text []byte, name string) ([]byte, error) {
+	if c.toml {
+		return removeTable(text, c.section[0], name)
+	}
+	if c.before != nil {
+		var err error
+		if text, err = c.before.Remove(text, name); err != nil {
+			return nil, err
+		}
+	}
+	return dropMember(text, c.section, name)
+}
+
+// Diff shows what changes between two texts, in lines, with a few around.
+func Diff(file string, before, after []byte) string {
+	if bytes.Equal(before, after) {
+		return ""
+	}
+	was, is := lines(before), lines(after)
+	head := 0
+	for head < len(was) && head < len(is) && was[head] == is[head] {
+		head++
+	}
+	tail := 0
+	for tail < len(was)-head && tail < len(is)-head && was[len(was)-1-tail] == is[len(is)-1-tail] {
+		tail++
+	}
+	var out strings.Builder
+	out.WriteString("--- " + file + "\n+++ " + file + "\n")
+	show := func(mark string, some []string) {
+		for _, line := range some {
+			out.WriteString(mark + line + "\n")
+		}
+	}
+	show(" ", was[max(0, head-3):head])
+	show("-", was[head:len(was)-tail])
+	show("+", is[head:len(is)-tail])
+	show(" ", was[len(was)-tail:min(len(was), len(was)-tail+3)])
+	return out.String()
+}
+
+func lines(text []byte) []string {
+	if len(text) == 0 {
+		return nil
+	}
+	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+}

@@ -1,0 +1,216 @@
+// Package target finds the node that a command asks, and says what is known about one that does not answer.
+package nodeaddr
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/configcmd"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
+	"github.com/lmosd/lmosd/configs"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// A Target is the node that a command asks.
+type Target struct {
+	Addr    string // URL or socket
+	DataDir string // of the node, if that is certain; else empty
+	Why     string // how it was chosen, for -v
+	tokens  string // the folder that has the token; it may be that of another node, which then refuses it
+	local   bool   // the node that `lmosd run` would start with the same flags
+	console *cli.Console
+}
+
+// Find looks for the node: --node, LMOSD_NODE, the data folder if one is named, the current context, the socket in the data
+// folder, the API's address. Nothing is sent to it. The error is an [*interact.Error] about the flag or the file that says what
+// cannot be.
+func Find(c *cli.Console) (*Target, error) {
+	for _, given := range []struct{ name, why string }{{c.Flags.Node, "--node"}, {c.Variable("LMOSD_NODE"), "LMOSD_NODE"}} {
+		if given.name != "" {
+			return named(c, given.name, given.why)
+		}
+	}
+	contexts, err := configs.ReadContexts(configs.ContextsFile(c.Env))
+	if err != nil {
+		return nil, err
+	}
+	// Whoever names a folder means the node in it, not the one that happens to be current.
+	if contexts.Current != "" && !ownFolder(c) {
+		return fromContext(c, contexts, contexts.Current, "current context")
+	}
+	return local(c)
+}
+
+// ownFolder reports whether the user named a data folder or a configuration.
+func ownFolder(c *cli.Console) bool {
+	return cmp.Or(c.Flags.DataDir, c.Flags.Config, c.Variable("LMOSD_DATA_DIR"), c.Variable("LMOSD_CONFIG")) != ""
+}
+
+// named returns the node of a URL, a socket, or the name of a context.
+func named(c *cli.Console, name, why string) (*Target, error) {
+	if strings.Contains(name, "/") || strings.HasPrefix(name, "unix:") {
+		if strings.HasSuffix(name, ".sock") && !strings.HasPrefix(name, "unix:") {
+			path, err := filepath.Abs(name)
+			if err != nil {
+				return nil, err
+			}
+			name = path
+		}
+		t := &Target{Addr: name, Why: why, console: c}
+		if path, ok := strings.CutSuffix(strings.TrimPrefix(name, "unix:"), "/lmosd.sock"); ok && !strings.Contains(name, "://") {
+			t.DataDir = path
+		}
+		// A broken configuration must not keep anybody from another node.
+		if conf, err := configcmd.Load(c, nil); err == nil {
+			t.tokens = conf.Node.DataDir
+		}
+		return t, nil
+	}
+	if _, _, err := net.SplitHostPort(name); err == nil {
+		return nil, cli.Usage("--node http://"+name, "%q is no URL (%s)", name, why)
+	}
+	contexts, err := configs.ReadContexts(configs.ContextsFile(c.Env))
+	if err != nil {
+		return nil, err
+	}
+	return fromContext(c, contexts, name, why)
+}
+
+func fromContext(c *cli.Console, contexts *configs.Contexts, name, why string) (*Target, error) {
+	found, ok := contexts.Contexts[name]
+	if !ok {
+		known := slices.Sorted(maps.Keys(contexts.Contexts))
+		list := cmp.Or(strings.Join(known, ", "), "none is known")
+		return nil, cli.Usage(cli.HintFor(name, known, "--node takes a URL, a socket, or one of the contexts: "+list),
+			"no context is named %q (%s)", name, why)
+	}
+	return &Target{Addr: found.Node, DataDir: found.DataDir, tokens: found.DataDir, Why: why + " " + name, console: c}, nil
+}
+
+// local returns the node of the configuration: its socket if something answers there, else its address. A folder that was
+// named has no other node than its own, whatever listens on the default port.
+func local(c *cli.Console) (*Target, error) {
+	conf, err := configcmd.Load(c, nil)
+	if err != nil {
+		return nil, err
+	}
+	dir, listen := conf.Node.DataDir, conf.HTTP.Listen
+	t := &Target{Addr: conf.Socket(), DataDir: dir, tokens: dir, Why: "socket in the data folder", local: true, console: c}
+	listens := listen != "" && !strings.HasSuffix(listen, ":0")
+	if t.Addr != "" && (answers(t.Addr) || ownFolder(c) && !conf.Explicit("http.listen") || !listens) {
+		return t, nil
+	}
+	t.Addr, t.Why = "http://"+reachable(listen), "http.listen"
+	return t, nil
+}
+
+// reachable returns an address to connect to for one to listen on: every address of the host includes loopback.
+func reachable(listen string) string {
+	host, port, err := net.SplitHostPort(listen)
+	if ip, bad := netip.ParseAddr(host); err == nil && (host == "" || bad == nil && ip.IsUnspecified()) {
+		return "127.0.0.1:" + port
+	}
+	return listen
+}
+
+// answers reports whether a process listens on the socket; a file may be left of one that was killed.
+func answers(socket string) bool {
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		return false
+	}
+	// Nothing was said, so nothing can be lost by a failing close.
+	_ = conn.Close()
+	return true
+}
+
+// Token returns what the node wants to see before it changes anything: LMOSD_TOKEN, else the token file of a node on this
+// host. The socket needs none, and the file's token is never sent to another host.
+func (t *Target) Token() string {
+	if token := t.console.Variable("LMOSD_TOKEN"); token != "" {
+		return token
+	}
+	if t.tokens == "" || !onLoopback(t.Addr) {
+		return ""
+	}
+	b, err := os.ReadFile(filepath.Join(t.tokens, "api.token"))
+	if err != nil {
+		return "" // the node says so if it needs one
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// InTheClear reports whether the token goes to the node over plain HTTP and leaves this host: who is on the way can read it, and use it.
+func (t *Target) InTheClear() bool {
+	u, err := url.Parse(t.Addr)
+	return err == nil && strings.EqualFold(u.Scheme, "http") && !strings.EqualFold(u.Hostname(), "localhost") && !onLoopback(t.Addr) && t.Token() != ""
+}
+
+func onLoopback(addr string) bool {
+	u, err := url.Parse(addr)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(u.Hostname())
+	return err == nil && ip.IsLoopback()
+}
+
+// Explain returns an error about a node that does not answer with what only this side knows: who holds its data folder, and how
+// it is started. Other errors are returned as they are. A nil target knows nothing.
+func (t *Target) Explain(err error) error {
+	e := interact.AsError(err)
+	if e.Code != interact.NotRunning || t == nil || t.DataDir == "" {
+		return err
+	}
+	better := *e
+	better.Err, better.Hint = errors.New(t.holder()), "lmosd run"+t.Folder()
+	return &better
+}
+
+// Folder returns the flags that lead a command to the configuration and the folder of the node, each behind a space: none for a
+// node that may be elsewhere.
+func (t *Target) Folder() string {
+	switch {
+	case t.local:
+		return t.console.Folder()
+	case t.DataDir == "":
+		return ""
+	}
+	return " --data-dir " + terminal.Shell(t.DataDir)
+}
+
+// holder says which process holds the data folder of a node that does not answer.
+func (t *Target) holder() string {
+	b, err := os.ReadFile(filepath.Join(t.DataDir, "lock"))
+	pid, bad := strconv.Atoi(strings.TrimSpace(string(b)))
+	switch {
+	case errors.Is(err, fs.ErrNotExist), err == nil && bad == nil && !alive(pid):
+		return "no process holds the data folder " + t.DataDir
+	case err == nil && bad == nil:
+		return fmt.Sprintf("process %d holds the data folder %s and does not answer; it may be starting", pid, t.DataDir)
+	}
+	return "whether a process holds the data folder " + t.DataDir + " cannot be told"
+}
+
+// alive reports whether a process has the id.
+func alive(pid int) bool {
+	p, err := os.FindProcess(pid)
+	if err != nil || pid <= 0 {
+		return false
+	}
+	err = p.Signal(syscall.Signal(0)) // asks only, kill(2)
+	return err == nil || errors.Is(err, os.ErrPermission)
+}

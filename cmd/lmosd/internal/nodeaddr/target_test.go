@@ -1,0 +1,55 @@
+package nodeaddr
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
+)
+
+func TestTokenGoesToThisHostOnly(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "api.token"), []byte("abc\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		env    []string
+		target Target
+		want   string
+	}{
+		"loopback":                   {nil, Target{Addr: "http://127.0.0.1:1", tokens: dir}, "abc"},
+		"loopback of IPv6":           {nil, Target{Addr: "http://[::1]:1", tokens: dir}, "abc"},
+		"another host":               {nil, Target{Addr: "http://192.0.2.1:1", tokens: dir}, ""},
+		"a name":                     {nil, Target{Addr: "https://node.example", tokens: dir}, ""},
+		"a socket":                   {nil, Target{Addr: "/run/lmosd.sock", tokens: dir}, ""},
+		"no folder":                  {nil, Target{Addr: "http://127.0.0.1:1"}, ""},
+		"no file":                    {nil, Target{Addr: "http://127.0.0.1:1", tokens: t.TempDir()}, ""},
+		"the variable":               {[]string{"LMOSD_TOKEN=xyz"}, Target{Addr: "https://node.example"}, "xyz"},
+		"the variable, in the clear": {[]string{"LMOSD_TOKEN=xyz"}, Target{Addr: "HTTP://192.0.2.1:1"}, "xyz"},
+		"the variable, with TLS":     {[]string{"LMOSD_TOKEN=xyz"}, Target{Addr: "https://192.0.2.1:1"}, "xyz"},
+		"the variable, to localhost": {[]string{"LMOSD_TOKEN=xyz"}, Target{Addr: "http://localhost:1"}, "xyz"},
+		"the variable's word":        {[]string{"LMOSD_TOKEN=xyz"}, Target{Addr: "http://127.0.0.1:1", tokens: dir}, "xyz"},
+	} {
+		test.target.console = cli.New(test.env, nil, nil, nil)
+		if clear := name == "the variable, in the clear"; test.target.InTheClear() != clear {
+			t.Errorf("%s: in the clear %v", name, !clear)
+		}
+		if got := test.target.Token(); got != test.want {
+			t.Errorf("%s: got %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+func TestReachable(t *testing.T) {
+	t.Parallel()
+	for listen, want := range map[string]string{
+		"127.0.0.1:4668": "127.0.0.1:4668", "0.0.0.0:1": "127.0.0.1:1", "[::]:1": "127.0.0.1:1", ":1": "127.0.0.1:1",
+		"192.0.2.1:1": "192.0.2.1:1",
+	} {
+		if got := reachable(listen); got != want {
+			t.Errorf("%s: got %s, want %s", listen, got, want)
+		}
+	}
+}

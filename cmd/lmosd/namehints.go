@@ -1,0 +1,80 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// nameless refuses a name that is none, before the node takes it for another route.
+func nameless(ref string) error {
+	if strings.TrimSpace(ref) == "" {
+		return cli.Usage("lmosd find   # lists the agents by name", "the name of the agent is empty")
+	}
+	return nil
+}
+
+// clarify makes an error about the name of an agent one that leads on: to the agent that may have been meant, or to the
+// several that there are. command is the command line with another name in the place of asked.
+func clarify(err error, asked string, command func(ref string) string) error {
+	var e *interact.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	better := *e
+	switch e.Code {
+	case interact.NotFound:
+		near, ok := strings.CutPrefix(e.Hint, "lmosd show ")
+		if !ok {
+			return err
+		}
+		better.Hint = fmt.Sprintf("did you mean %q?  %s", near, command(terminal.Shell(near)))
+	case interact.Ambiguous:
+		names := candidates(e.Hint, asked)
+		if len(names) == 0 {
+			return err
+		}
+		better.Err = errors.New(strings.Join(names, ", "))
+		better.Hint = command(terminal.Shell(names[0]))
+	default:
+		return err
+	}
+	return &better
+}
+
+// candidates returns short names for the exact references in the hint of an ambiguous name, if they tell the agents apart.
+func candidates(hint, asked string) (names []string) {
+	list, ok := strings.CutPrefix(hint, "use one of ")
+	if !ok || strings.HasPrefix(asked, "z6Mk") { // the beginning of a key is no name
+		return nil
+	}
+	seen := map[string]bool{}
+	for ref := range strings.SplitSeq(list, ", ") {
+		if ref == "…" {
+			return append(names, ref)
+		}
+		key := strings.TrimPrefix(td.ParseRef(ref).Owner, "did:key:")
+		if key = key[:min(len(key), shortKey)]; key == "" || seen[key] {
+			return nil // two agents of one owner
+		}
+		seen[key] = true
+		names = append(names, td.ParseRef(asked).Name+"@"+key)
+	}
+	return names
+}
+
+// misfit leads an error about an input to the command that would fit.
+func misfit(err error, command string) error {
+	var e *interact.Error
+	if !errors.As(err, &e) || e.Code != interact.Invalid || len(e.Issues) == 0 {
+		return err
+	}
+	better := *e
+	better.Hint = command
+	return &better
+}

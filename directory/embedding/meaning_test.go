@@ -1,0 +1,226 @@
+package embedding
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/lmosd/lmosd/td"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// An endpoint takes the length of a text for its meaning. It refuses every request with one of the texts that have poison.
+type endpoint struct {
+	mu    sync.Mutex
+	calls [][]string
+	fails error
+	slow  time.Duration
+}
+
+func (e *endpoint) Embed(ctx context.Context, texts []string) (all [][]float32, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.calls = append(e.calls, texts)
+	if e.slow > 0 && !sleep(ctx, e.slow) {
+		return nil, ctx.Err()
+	}
+	for _, text := range texts {
+		if strings.Contains(text, "poison") {
+			return nil, errors.New("too much for me")
+		}
+		all = append(all, []float32{1, float32(len(text))})
+	}
+	return all, e.fails
+}
+
+// will says what the next answers are.
+func (e *endpoint) will(fail error, slow time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.fails, e.slow = fail, slow
+}
+
+// A model is an endpoint that says which it is.
+type model struct{ endpoint }
+
+func (*model) Model() string { return "one" }
+
+type wrong [][]float32
+
+func (w wrong) Embed(context.Context, []string) ([][]float32, error) { return w, nil }
+
+func reader(e Embedder) *Reader { return New(e, slog.New(slog.DiscardHandler)) }
+
+func titled(title string) *td.Description {
+	return &td.Description{Thing: &td.Thing{ID: title, Title: title}}
+}
+
+// Whatever an endpoint answers, nothing but its answer is lost.
+func TestBadVectors(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]wrong{"0 vectors for 1": nil, "2 vectors for 1": {{1}, {1}}, "of 0 dimensions": {nil},
+		"without a direction": {{0, 0}}, "direction": {{float32(math.NaN())}}, "a direction": {{float32(math.Inf(1))}},
+		"of 4097 dimensions": {make([]float32, maxDims+1)}} {
+		if v, why := reader(answer).Ask(t.Context(), "weather"); v != nil || !strings.Contains(why, name) {
+			t.Errorf("%s: got %v, %q", name, v, why)
+		}
+	}
+	a, _ := newVector([]float32{3, 4})
+	b, _ := newVector([]float32{-3, -4})
+	c, _ := newVector([]float32{1})
+	if got := a.Cosine(a); got < 0.999 || a.Cosine(b) != 0 || a.Cosine(c) != 0 {
+		t.Errorf("got %v, %v, %v", got, a.Cosine(b), a.Cosine(c))
+	}
+}
+
+// A question is asked for once; who does not wait for the endpoint says nothing of it; what failed is not asked for a while.
+func TestAsk(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := &endpoint{}
+		r := reader(e)
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		for _, step := range []struct {
+			name     string
+			ctx      context.Context
+			question string
+			fails    error
+			slow     time.Duration
+			why      string
+			calls    int
+			takes    time.Duration
+		}{
+			{"nothing", t.Context(), " – ", nil, 0, "none", 0, 0},
+			{"nobody waits", over, "rain", context.Canceled, 0, "nobody waited", 1, 0},
+			{"somebody does", t.Context(), "rain", nil, 0, "", 1, 0},
+			{"again", t.Context(), " rain ", errors.New("no"), 0, "", 0, 0},
+			{"it fails", t.Context(), "snow", errors.New("out of service"), 0, "out of service", 1, 0},
+			{"and is left alone", t.Context(), "sun", nil, 0, "out of service", 0, AskAgain},
+			{"it is slow", t.Context(), "snow", nil, time.Minute, "deadline", 1, AskTimeout + AskAgain},
+			{"then it is not", t.Context(), strings.Repeat("snow ", maxText), nil, 0, "", 1, 0},
+		} {
+			e.will(step.fails, step.slow)
+			before, start := len(e.calls), time.Now()
+			v, why := r.Ask(step.ctx, step.question)
+			if why != "" {
+				time.Sleep(step.takes - time.Since(start)) // until it may be asked again
+			}
+			if (v != nil) != (step.why == "") || step.why != "none" && !strings.Contains(why, step.why) ||
+				len(e.calls)-before != step.calls || time.Since(start) != step.takes {
+				t.Errorf("%s: got %v, %q, %d calls, after %v", step.name, v, why, len(e.calls)-before, time.Since(start))
+			}
+		}
+		if long := e.calls[len(e.calls)-1][0]; len(long) > maxText {
+			t.Errorf("a question of %d bytes", len(long))
+		}
+		for i := range maxQuestions + 9 {
+			r.Ask(t.Context(), fmt.Sprint("weather", i))
+		}
+		if len(r.asked) != maxQuestions || len(r.eldest) != maxQuestions {
+			t.Errorf("%d questions are remembered", len(r.asked))
+		}
+		if v, why := reader(nil).Ask(t.Context(), "rain"); v != nil || why != "" {
+			t.Errorf("nobody to ask: %v, %q", v, why)
+		}
+	})
+}
+
+// A shelf has things by key, and the vectors that they got.
+type shelf struct {
+	things  map[[32]byte]*td.Description
+	vectors map[[32]byte]*Vector
+}
+
+func (s *shelf) find(key [32]byte) (Thing, bool) {
+	desc := s.things[key]
+	return Thing{Describe: func() *td.Description { return desc }, Keep: func(v *Vector) { s.vectors[key] = v }}, desc != nil
+}
+
+// What waits gets its vector, a few at a time, as soon as the endpoint answers. A thing that it refuses keeps no other from its
+// vector, and is asked for no more; what is not there any more is not asked for.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := &endpoint{fails: errors.New("not yet")}
+		r := reader(e)
+		s := &shelf{map[[32]byte]*td.Description{}, map[[32]byte]*Vector{}}
+		for i := range byte(2 * atOnce) {
+			s.things[[32]byte{i}] = titled(fmt.Sprint("Weather ", i))
+			r.Wait([32]byte{i})
+		}
+		s.things[[32]byte{7}] = titled("poison")
+		r.Wait([32]byte{99})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); r.Run(ctx, s.find) }()
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if calls := len(e.calls); len(s.vectors) != 0 || calls < 10 || calls > 20 || r.Waiting() < 2*atOnce-1 {
+			t.Errorf("without an answer: %d vectors after %d calls, %d wait", len(s.vectors), calls, r.Waiting())
+		}
+		e.will(nil, 0)
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if len(s.vectors) != 2*atOnce-1 || r.Waiting() != 0 {
+			t.Errorf("%d have a vector, %d wait", len(s.vectors), r.Waiting())
+		}
+		for _, texts := range e.calls {
+			if len(texts) == 0 || len(texts) > atOnce {
+				t.Errorf("%d texts in one request", len(texts))
+			}
+		}
+		e.will(nil, time.Hour)
+		e.calls = nil
+		s.things[[32]byte{100}] = titled(strings.Repeat("long ", maxText))
+		r.Wait([32]byte{100})
+		synctest.Wait()
+		cancel()
+		<-done
+		if len(e.calls) != 1 || len(e.calls[0][0]) > maxText || len(s.vectors) != 2*atOnce-1 {
+			t.Errorf("%d calls, %d vectors", len(e.calls), len(s.vectors))
+		}
+		nobody := reader(nil)
+		nobody.Wait([32]byte{1})
+		if nobody.Run(t.Context(), s.find); nobody.Waiting() != 0 {
+			t.Error("things wait for nobody")
+		}
+	})
+}
+
+// A vector is kept of a text and a model, and of use for these alone.
+func TestSaved(t *testing.T) {
+	t.Parallel()
+	r, desc := reader(&model{}), titled("Weather")
+	v, err := newVector([]float32{1, -2, 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	saved := r.Save(v, desc)
+	if got := r.Restore(saved, desc); got == nil || got.Cosine(v) < 0.999 {
+		t.Errorf("got %v, want %v", got, v)
+	}
+	for name, change := range map[string]func(s *Saved){
+		"another model": func(s *Saved) { s.Model = "two" }, "another text": func(s *Saved) { s.Text = []byte("x") },
+		"no dimensions": func(s *Saved) { s.Dims = nil }, "no direction": func(s *Saved) { s.Dims = make([]byte, 3) },
+		"too many": func(s *Saved) { s.Dims = []byte(strings.Repeat("\x01", maxDims+1)) }} {
+		bad := *saved
+		if change(&bad); r.Restore(&bad, desc) != nil {
+			t.Errorf("%s: it is of use", name)
+		}
+	}
+	nameless := reader(&endpoint{})
+	if !r.Keeps() || nameless.Keeps() || nameless.Restore(nameless.Save(v, desc), desc) != nil {
+		t.Error("a model without a name keeps vectors")
+	}
+}

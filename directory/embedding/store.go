@@ -1,0 +1,45 @@
+package embedding
+
+import (
+	"bytes"
+	"crypto/sha256"
+
+	"github.com/lmosd/lmosd/td"
+)
+
+// A Saved is what is kept of a vector over a restart. It is of use for the same text and the same model.
+type Saved struct {
+	Model string `cbor:"1,keyasint"`
+	Text  []byte `cbor:"2,keyasint"` // SHA-256
+	Dims  []byte `cbor:"3,keyasint"`
+}
+
+// Keeps reports whether vectors are worth keeping: the endpoint says which model it asks.
+func (r *Reader) Keeps() bool { return r.model != "" }
+
+// Save returns what is to be kept of v, the vector of a thing.
+func (r *Reader) Save(v *Vector, of *td.Description) *Saved {
+	text := sha256.Sum256([]byte(about(of)))
+	s := &Saved{Model: r.model, Text: text[:], Dims: make([]byte, len(v.dims))}
+	for i, n := range v.dims {
+		s.Dims[i] = byte(n)
+	}
+	return s
+}
+
+// Restore returns the vector of a thing that was kept; nil if that is of no use for it.
+func (r *Reader) Restore(s *Saved, of *td.Description) *Vector {
+	text := sha256.Sum256([]byte(about(of)))
+	if !r.Keeps() || s.Model != r.model || !bytes.Equal(s.Text, text[:]) || len(s.Dims) > maxDims {
+		return nil
+	}
+	dims, some := make([]int8, len(s.Dims)), false
+	for i, n := range s.Dims {
+		dims[i] = int8(n)
+		some = some || n != 0
+	}
+	if !some {
+		return nil
+	}
+	return direction(dims)
+}

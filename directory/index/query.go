@@ -1,0 +1,379 @@
+package index
+
+import (
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/lmosd/lmosd/internal/textmatch"
+	"github.com/lmosd/lmosd/td"
+)
+
+// A Choice is what the lists say of a query: everything that it asks for, and perhaps more unless it is exact. It is of use until
+// the index changes.
+type Choice struct {
+	Exact bool
+
+	x     *Index
+	every bool     // all that there is
+	slots []uint32 // else these: by slot, unless there are scores
+	but   []exclusion
+	// scores says how well the words of slots fit, 0 to 1, one for each; nil if the query has no words, or if every.
+	scores []float32
+}
+
+// Ranked reports whether the choice knows how well things fit, see [Choice.Top].
+func (c *Choice) Ranked() bool { return !c.every && (c.scores != nil || len(c.slots) == 0) }
+
+// An exclusion is what one of Not takes out.
+type exclusion struct {
+	lists []*List
+	said  slotSet // nil without words
+}
+
+func (e exclusion) has(slot uint32) bool {
+	return (e.said == nil || e.said.has(slot)) && inAll(e.lists, slot)
+}
+
+// All yields the chosen slots: in the order of ids if it is all that there is, else in no order that means something.
+func (c *Choice) All() iter.Seq[uint32] {
+	slots := slices.Values(c.slots)
+	if c.every {
+		slots = c.x.order.from(0, 0)
+	}
+	if len(c.but) == 0 {
+		return slots
+	}
+	return func(yield func(uint32) bool) {
+		for slot := range slots {
+			if !c.excludes(slot) && !yield(slot) {
+				return
+			}
+		}
+	}
+}
+
+func (c *Choice) excludes(slot uint32) bool {
+	return slices.ContainsFunc(c.but, func(e exclusion) bool { return e.has(slot) })
+}
+
+// Count returns how many slots [Choice.All] yields.
+func (c *Choice) Count() int {
+	switch {
+	case len(c.but) > 0:
+		n := 0
+		for range c.All() {
+			n++
+		}
+		return n
+	case c.every:
+		return c.x.order.n
+	}
+	return len(c.slots)
+}
+
+// Choose returns what the lists say of q, of what is in all of within.
+func (x *Index) Choose(q *td.Query, within ...*List) Choice {
+	c := Choice{x: x, Exact: true}
+	said := false
+	var chosen []branch
+	for one := range q.Branches() {
+		b := x.branch(one, within)
+		c.Exact = c.Exact && b.exact
+		c.every = c.every || b.every
+		said = said || b.scores != nil
+		if b.every || len(b.slots) > 0 {
+			chosen = append(chosen, b)
+		}
+	}
+	for i := range q.Not[:min(len(q.Not), td.MaxBranches)] {
+		if not := &q.Not[i]; not.Asks() {
+			x.exclude(&c, not)
+		}
+	}
+	if !c.every {
+		c.slots, c.scores = merge(chosen, said)
+	}
+	return c
+}
+
+// exclude takes what not fits out of a choice; or leaves it to be sifted.
+func (x *Index) exclude(c *Choice, not *td.Query) {
+	lists, exact, ok := x.listsFor(not, nil)
+	switch {
+	case !ok: // it fits nothing
+	case !exact:
+		c.Exact = false
+	default:
+		e := exclusion{lists: lists}
+		if asked := textmatch.Content(not.Text); len(asked) > 0 {
+			e.said = x.saying(asked)
+		}
+		c.but = append(c.but, e)
+	}
+}
+
+// A branch is what the lists say of one alternative.
+type branch struct {
+	every  bool
+	slots  []uint32
+	scores []float32 // nil without words
+	exact  bool
+}
+
+// branch looks at the members of the shortest list only.
+func (x *Index) branch(q *td.Query, within []*List) branch {
+	lists, exact, ok := x.listsFor(q, within)
+	asked := textmatch.Content(q.Text)
+	switch {
+	case !ok:
+		return branch{exact: true}
+	case len(asked) > 0:
+		slots, scores := x.score(asked, lists)
+		return branch{slots: slots, scores: scores, exact: exact}
+	case len(lists) == 0:
+		return branch{every: true, exact: exact}
+	}
+	b := branch{exact: exact}
+	slices.SortFunc(lists, func(a, b *List) int { return a.Len() - b.Len() })
+	if len(lists) == 1 {
+		b.slots = make([]uint32, 0, lists[0].Len())
+	}
+	for _, part := range lists[0].parts() {
+		for _, p := range part {
+			if slot := p.slot(); inAll(lists[1:], slot) {
+				b.slots = append(b.slots, slot)
+			}
+		}
+	}
+	return b
+}
+
+// merge unites branches. What a branch without words has fits as well as can be.
+func merge(all []branch, said bool) (slots []uint32, scores []float32) {
+	switch len(all) {
+	case 0:
+		return nil, nil
+	case 1:
+		return all[0].slots, all[0].scores
+	}
+	best := map[uint32]float32{}
+	for _, b := range all {
+		for i, slot := range b.slots {
+			score := float32(1)
+			if b.scores != nil {
+				score = b.scores[i]
+			}
+			best[slot] = max(best[slot], score)
+		}
+	}
+	slots = slices.Sorted(maps.Keys(best))
+	if said {
+		for _, slot := range slots {
+			scores = append(scores, best[slot])
+		}
+	}
+	return slots, scores
+}
+
+// versionsFor adds what has a version of the range, unless the lists are short already.
+func (x *Index) versionsFor(q *td.Query, lists []*List, exact, ok bool) ([]*List, bool, bool) {
+	if slices.ContainsFunc(lists, func(l *List) bool { return l.Len() <= fewVersions }) {
+		return lists, false, ok
+	}
+	in, all := x.versions(q.Version)
+	if !all {
+		return lists, false, ok
+	}
+	// That a thing has the capability and such a version does not say that the one has the other.
+	return append(lists, in), exact && len(q.Capability) == 0, ok && in.Len() > 0
+}
+
+// fewVersions is how many things are faster unpacked than held against the lists of all versions.
+const fewVersions = 100
+
+// maxVersions is how many different versions are held against a range.
+const maxVersions = 10_000
+
+// versions returns the things that have a capability in a range of versions; ok is false if there are too many versions to look.
+func (x *Index) versions(text string) (in *List, ok bool) {
+	in = &List{}
+	r, err := td.ParseRange(text)
+	switch {
+	case err != nil:
+		return in, true
+	case len(x.ids[Version]) > maxVersions:
+		return nil, false
+	}
+	for version, id := range x.ids[Version] {
+		if r.Has(version) {
+			for _, part := range x.terms[id].list.parts() {
+				in.few = append(in.few, part...)
+			}
+		}
+	}
+	slices.Sort(in.few)
+	in.few = slices.Compact(in.few)
+	return in, true
+}
+
+// inAll reports whether slot is in each list.
+func inAll(lists []*List, slot uint32) bool {
+	for _, l := range lists {
+		if !l.Has(slot) {
+			return false
+		}
+	}
+	return true
+}
+
+// listsFor returns lists whose intersection holds all that q asks for but words: just that if exact, else perhaps more. ok is
+// false if there is nothing.
+func (x *Index) listsFor(q *td.Query, within []*List) (lists []*List, exact, ok bool) {
+	lists, exact, ok = slices.Clip(within), true, true
+	want := func(k Kind, text string) {
+		l := x.List(k, text)
+		lists = append(lists, l)
+		ok = ok && l.Len() > 0
+	}
+	if q.ID != "" {
+		named := x.Named(q.ID)
+		lists, ok = append(lists, named), ok && named.Len() > 0
+	}
+	for _, c := range q.Capability {
+		prefix, whole, normal := deepest(c)
+		if !normal {
+			return nil, true, false
+		}
+		exact = exact && whole
+		want(Capability, prefix)
+	}
+	for _, one := range []struct {
+		kind  Kind
+		asked string
+		form  func(string) string
+	}{
+		{Owner, string(q.Owner), nil}, {Host, string(q.Host), nil}, {Action, q.Action, foldName},
+		{Name, q.Name, td.NameKey}, {Property, q.Property, foldName}, {Event, q.Event, foldName}, {Type, q.Type, td.TypeKey},
+		{Protocol, q.Protocol, strings.ToLower}, {Organisation, q.Organisation, textmatch.Fold},
+	} {
+		switch {
+		case one.asked == "":
+		case one.form == nil:
+			want(one.kind, one.asked)
+		default:
+			want(one.kind, one.form(one.asked))
+		}
+	}
+	if q.Version != "" {
+		return x.versionsFor(q, lists, exact, ok)
+	}
+	return lists, exact, ok
+}
+
+// In returns a part of the chosen things by id, and how many there are.
+func (c *Choice) In(offset, limit int) (slots []uint32, total int) {
+	x := c.x
+	switch {
+	case c.every && len(c.but) == 0:
+		for slot := range x.order.from(x.order.nth(min(offset, x.order.n))) {
+			if len(slots) == limit {
+				break
+			}
+			slots = append(slots, slot)
+		}
+		return slots, x.order.n
+	case !c.every && len(c.slots) <= fewToSort:
+		slots = slices.Collect(c.All())
+		slices.SortFunc(slots, func(a, b uint32) int { return compareThings(x.records[a], x.records[b]) })
+		from := min(offset, len(slots))
+		return slots[from : from+min(limit, len(slots)-from)], len(slots)
+	}
+	in := newSlotSet(len(x.records))
+	for slot := range c.All() {
+		in.add(slot)
+		total++
+	}
+	at := 0
+	for slot := range x.order.from(0, 0) {
+		if !in.has(slot) {
+			continue
+		}
+		if at++; at > offset {
+			if len(slots) == limit {
+				break
+			}
+			slots = append(slots, slot)
+		}
+	}
+	return slots, total
+}
+
+// fewToSort is how many things are faster sorted than found in the order of all.
+const fewToSort = 256
+
+// A Scored is a slot and how well its thing fits, 0 to 1.
+type Scored struct {
+	Slot  uint32
+	Score float64
+}
+
+// Grade is a score as it is compared: it tells apart no more than four digits, so that rounding decides nothing.
+func Grade(score float64) int { return int(score*10_000 + 0.5) }
+
+// grades is how many grades there are.
+const grades = 10_000 + 2
+
+// maxTied is how many things that fit exactly alike are told apart by owner; of more, some are taken.
+const maxTied = 4096
+
+// Top returns the best of a ranked choice, in no order, and how many there are in all. Only what keep says yes to counts; nil
+// keeps everything.
+func (c *Choice) Top(most int, keep func(slot uint32) bool) (best []Scored, total int) {
+	c.reject(keep)
+	if len(c.slots) <= most {
+		for i := range c.slots {
+			best = append(best, c.scored(i))
+		}
+		return best, len(c.slots)
+	}
+	// Nothing is sorted: it is counted how many have each grade.
+	var counts [grades]int32
+	for _, score := range c.scores {
+		counts[Grade(float64(score))]++
+	}
+	last, above := grades-1, 0 // all above the last grade are taken
+	for above+int(counts[last]) < most {
+		above += int(counts[last])
+		last--
+	}
+	var tied []Scored
+	for i, score := range c.scores {
+		switch g := Grade(float64(score)); {
+		case g > last:
+			best = append(best, c.scored(i))
+		case g == last && len(tied) < maxTied:
+			tied = append(tied, c.scored(i))
+		}
+	}
+	slices.SortFunc(tied, func(a, b Scored) int { return compareOwners(c.x.records[a.Slot], c.x.records[b.Slot]) })
+	return append(best, tied[:min(len(tied), most-above)]...), len(c.slots)
+}
+
+func (c *Choice) scored(i int) Scored { return Scored{c.slots[i], float64(c.scores[i])} }
+
+// reject takes out what Not excludes and what is not kept.
+func (c *Choice) reject(keep func(slot uint32) bool) {
+	if len(c.but) == 0 && keep == nil {
+		return
+	}
+	n := 0
+	for i, slot := range c.slots {
+		if !c.excludes(slot) && (keep == nil || keep(slot)) {
+			c.slots[n], c.scores[n] = slot, c.scores[i]
+			n++
+		}
+	}
+	c.slots, c.scores = c.slots[:n], c.scores[:n]
+}

@@ -1,0 +1,336 @@
+package index
+
+import (
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/lmosd/lmosd/internal/textmatch"
+	"github.com/lmosd/lmosd/td"
+)
+
+// A Kind says what the text of a term is.
+type Kind uint8
+
+// What things are found by, beside their ids.
+const (
+	Capability Kind = iota // a prefix of a capability, by levels
+	Owner
+	Host
+	Action
+	Property
+	Event
+	Type
+	Protocol // a scheme, and what else means it
+	Organisation
+	Version // of a capability
+	Name    // what people call a thing, see td.Ref
+	Word    // the root of a word of td.Thing.Texts
+	kinds
+)
+
+// Bounds of what one thing may put into the index.
+const (
+	MaxWords    = 512  // distinct words; what has more is not found by the rest
+	maxFacets   = 1024 // other terms
+	maxVersion  = 256  // bytes of a version; a longer one is none
+	maxPrefixes = 12   // levels of a capability; deeper ones are sifted
+)
+
+// A Label is something that a thing is found by.
+type Label struct {
+	kind   Kind
+	text   string
+	weight byte // how much a word says of the thing; else 0
+}
+
+// Labels returns what a thing is found by, each once.
+func Labels(d *td.Description) []Label {
+	all := make([]Label, 0, 64)
+	for k, text := range facets(d) {
+		all = append(all, Label{kind: k, text: text})
+		if len(all) == maxFacets {
+			break
+		}
+	}
+	slices.SortFunc(all, func(a, b Label) int {
+		if a.kind != b.kind {
+			return int(a.kind) - int(b.kind)
+		}
+		return strings.Compare(a.text, b.text)
+	})
+	all = slices.Compact(all)
+	s := readings.Get().(*reading)
+	roots, lengths := s.mentions(d.Thing)
+	all = slices.Grow(all, len(roots))
+	for i := range roots {
+		all = append(all, Label{Word, roots[i].root, roots[i].weight(&lengths)})
+	}
+	s.done()
+	return all
+}
+
+// facets yields everything that a thing is found by but words, and may repeat itself.
+func facets(d *td.Description) iter.Seq2[Kind, string] {
+	return func(yield func(Kind, string) bool) {
+		_ = yield(Owner, string(d.Record.Owner)) &&
+			each(yield, Host, nodesOf(d)) && each(yield, Name, slices.Values(d.Record.Names())) &&
+			each(yield, Capability, levelsOf(d)) && each(yield, Type, typesOf(d)) &&
+			each(yield, Action, folded(d.Actions)) && each(yield, Property, folded(d.Properties)) &&
+			each(yield, Event, folded(d.Events)) && each(yield, Version, versionsOf(d)) && each(yield, Protocol, protocolsOf(d)) &&
+			(d.Metadata == nil || d.Metadata.VendorName == "" || yield(Organisation, textmatch.Fold(d.Metadata.VendorName)))
+	}
+}
+
+// each yields texts of one kind.
+func each(yield func(Kind, string) bool, k Kind, texts iter.Seq[string]) bool {
+	for text := range texts {
+		if !yield(k, text) {
+			return false
+		}
+	}
+	return true
+}
+
+func nodesOf(d *td.Description) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, h := range d.Record.Hosts {
+			if !yield(string(h.Node)) {
+				return
+			}
+		}
+	}
+}
+
+func typesOf(d *td.Description) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, t := range d.Types {
+			if !yield(td.TypeKey(t)) {
+				return
+			}
+		}
+	}
+}
+
+// versionsOf yields the versions of capabilities that can be asked for.
+func versionsOf(d *td.Description) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, c := range d.Capabilities {
+			if _, ok := td.Normal(c.ID); ok && c.Version != "" && len(c.Version) <= maxVersion && !yield(c.Version) {
+				return
+			}
+		}
+	}
+}
+
+func levelsOf(d *td.Description) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, capability := range d.Terms() {
+			for p := range prefixes(capability) {
+				if !yield(p) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// folded yields the names of affordances, in the form in which they are compared.
+func folded[T any](affordances map[string]T) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for name := range affordances {
+			if !yield(foldName(name)) {
+				return
+			}
+		}
+	}
+}
+
+// protocolsOf yields every protocol that one of the schemes of a thing is of, see td.SameProtocol.
+func protocolsOf(d *td.Description) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for scheme := range d.Protocols() {
+			for p := range sameProtocol(scheme) {
+				if !yield(p) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// sameProtocol yields the protocols that a scheme is of: "coaps+tcp" is of itself, "coaps" and "coap".
+func sameProtocol(scheme string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		both := func(p string) bool { return yield(p) && (!strings.HasSuffix(p, "s") || yield(p[:len(p)-1])) }
+		if !both(scheme) {
+			return
+		}
+		for i := range len(scheme) {
+			if scheme[i] == '+' && !both(scheme[:i]) {
+				return
+			}
+		}
+	}
+}
+
+// prefixes yields the prefixes of a normal capability id by levels, shortest first, at most maxPrefixes. The first four are
+// those of td.Levels.
+func prefixes(capability string) iter.Seq[string] {
+	// Separators do not matter: "a/b" and "a:b" have the same levels. A normal id has no empty level.
+	joined := strings.ReplaceAll(capability, "/", ":")
+	for strings.HasPrefix(joined, "urn:") {
+		joined = joined[len("urn:"):]
+	}
+	return func(yield func(string) bool) {
+		n := 1
+		for i := range len(joined) {
+			if joined[i] != ':' {
+				continue
+			}
+			if !yield(joined[:i]) || n == maxPrefixes {
+				return
+			}
+			n++
+		}
+		yield(joined)
+	}
+}
+
+// deepest returns the longest prefix of a capability id that the index has lists for, and whether that is all of it; ok is false
+// if the id has no normal form.
+func deepest(capability string) (prefix string, whole, ok bool) {
+	id, ok := td.Normal(capability)
+	if !ok {
+		return "", false, false
+	}
+	n := 0
+	for p := range prefixes(id) {
+		prefix = p
+		n++
+	}
+	return prefix, n < maxPrefixes || strings.Count(id, ":")+strings.Count(id, "/") < maxPrefixes, true
+}
+
+// foldName makes names equal that strings.EqualFold takes for equal: of all letters that fold to each other it writes the first.
+func foldName(s string) string {
+	return strings.Map(func(r rune) rune {
+		least := r
+		for o := unicode.SimpleFold(r); o != r; o = unicode.SimpleFold(o) {
+			least = min(least, o)
+		}
+		return least
+	}, s)
+}
+
+// What a word says of its thing, by where it stands. It is weighed once, when the thing is entered, as BM25F does: each field
+// counts more the shorter it is, the fields are added up, and the sum is bounded, so that repeating a word wins little.
+const (
+	saturation  = 0.5 // of the sum, at which a word has half of the weight
+	lengthShare = 0.3 // of a field's count that depends on its length
+)
+
+var (
+	fieldWeights = [td.Fields]float64{td.FieldTitle: 3, td.FieldCapability: 2.5, td.FieldAction: 2, td.FieldExample: 1.5,
+		td.FieldDescription: 1, td.FieldDetail: 0.6}
+	// usualLengths is how many words the fields of a usual thing have.
+	usualLengths = [td.Fields]float64{td.FieldTitle: 3, td.FieldCapability: 12, td.FieldAction: 6, td.FieldExample: 20,
+		td.FieldDescription: 25, td.FieldDetail: 40}
+)
+
+// A mention is where a root stands in a thing.
+type mention struct {
+	root   string
+	counts [td.Fields]uint16
+	word   string // as it first stands in the most telling field
+	field  td.Field
+}
+
+// A reading is what takes a thing apart. What it returns is of use until it is done.
+type reading struct {
+	places map[string]int
+	all    []mention
+}
+
+var readings = sync.Pool{New: func() any { return &reading{places: make(map[string]int, 128)} }}
+
+// done gives s back. It keeps nothing of the thing alive.
+func (s *reading) done() {
+	clear(s.places)
+	clear(s.all)
+	readings.Put(s)
+}
+
+// mentions returns the roots of what a thing says of itself, in the order in which they come, and how many words each field has.
+func (s *reading) mentions(t *td.Thing) (all []mention, lengths [td.Fields]int) {
+	places, all := s.places, s.all[:0]
+	for text := range t.Texts() {
+		for _, w := range textmatch.Split(text.Text) {
+			lengths[text.Field]++
+			root := textmatch.Root(w)
+			at, known := places[root]
+			if !known {
+				if len(all) == MaxWords {
+					continue
+				}
+				at = len(all)
+				places[root] = at
+				all = append(all, mention{root: root, word: w, field: text.Field})
+			}
+			m := &all[at]
+			if text.Field < m.field {
+				m.word, m.field = w, text.Field
+			}
+			if m.counts[text.Field] < 1000 {
+				m.counts[text.Field]++
+			}
+		}
+	}
+	s.all = all
+	return all, lengths
+}
+
+// weight returns how much a word says, 1 to 255 for 0 to 1.
+func (m *mention) weight(lengths *[td.Fields]int) byte {
+	sum := 0.0
+	for f, n := range m.counts {
+		if n > 0 {
+			long := 1 - lengthShare + lengthShare*float64(lengths[f])/usualLengths[f]
+			sum += fieldWeights[f] * float64(n) / max(long, 1)
+		}
+	}
+	return max(byte(255*sum/(sum+saturation)+0.5), 1)
+}
+
+// closeness returns how likely somebody who typed a word with the root a means one with the root b, 0 to 1. It is above 0 just if
+// words.Like says yes.
+func closeness(a, b string) float32 {
+	switch {
+	case a == b:
+		return 1
+	case a == "" || b == "" || a[0] != b[0]:
+		return 0
+	case utf8.RuneCountInString(a) >= minPrefix && strings.HasPrefix(b, a):
+		return 0.6 + 0.3*float32(len(a))/float32(len(b))
+	}
+	n := utf8.RuneCountInString(a)
+	most := textmatch.Typos(n)
+	if most == 0 || strings.ContainsFunc(a, unicode.IsDigit) {
+		return 0
+	}
+	switch textmatch.Distance([]rune(a), []rune(b), most) {
+	case 1:
+		return 0.75
+	case 2:
+		if most == 2 {
+			return 0.55
+		}
+	}
+	return 0
+}
+
+// minPrefix is how many letters of a word's beginning stand for it, see words.Like.
+const minPrefix = 3

@@ -1,0 +1,279 @@
+package route
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/lmosd/lmosd/internal/textmatch"
+	"github.com/lmosd/lmosd/td"
+)
+
+// A field is the agents that stand for one question, and how well each of their examples fits by words.
+type field struct {
+	about  string
+	agents []*agent // that may be picked: the best first, then by reference
+	gone   []*agent // that are never picked: they are known to be unreachable, or refuse this node
+}
+
+// An agent is one of the field.
+type agent struct {
+	desc   *td.Description
+	points []point
+	score  float64 // of its best point
+
+	standing Standing
+	same     []*agent // others that offer the very same, which it was preferred to, the best first
+}
+
+// A point is one text by which an agent is known: an example of a capability, or where it has none what the capability says of
+// itself.
+type point struct {
+	capability *td.Capability
+	text       string
+	score      float64 // 0 to 1
+}
+
+// newField scores all examples of the agents by words. Of agents that offer the very same one stands for all.
+func newField(descs []*td.Description, about string, standing func(*td.Description) Standing) *field {
+	f := &field{about: about}
+	for _, d := range descs {
+		a := &agent{desc: d, points: pointsOf(d), standing: standing(d)}
+		if a.standing.Gone || a.standing.Refused {
+			f.gone = append(f.gone, a)
+		} else {
+			f.agents = append(f.agents, a)
+		}
+	}
+	f.agents = fold(f.agents)
+	f.scoreByWords()
+	return f
+}
+
+// Bounds of what is compared: who asks, and who describes an agent, are strangers.
+const (
+	maxAsked  = 32 // different words of a question
+	maxPoints = 16 // examples of an agent
+	maxWords  = 64 // words of an example
+)
+
+// pointsOf returns the texts by which an agent is known, at most maxPoints. lmos-classifier leaves out what has no examples; here what it says of
+// itself stands in, so that each agent can be found.
+func pointsOf(d *td.Description) []point {
+	var all []point
+	for i := range d.Capabilities {
+		if len(all) >= maxPoints {
+			break
+		}
+		c := &d.Capabilities[i]
+		for _, example := range c.Examples {
+			all = append(all, point{capability: c, text: example})
+		}
+		if len(c.Examples) == 0 {
+			all = append(all, point{capability: c, text: strings.Join([]string{c.Name, c.ID, c.Description}, " ")})
+		}
+	}
+	all = all[:min(len(all), maxPoints)]
+	if len(all) == 0 {
+		all = append(all, point{capability: &td.Capability{ID: d.Title, Name: d.Title, Description: d.Description}, text: d.Title + " " + d.Description})
+	}
+	return all
+}
+
+// scoreByWords gives each point the part of the question's words that it has something like, where a word that few points have
+// weighs more.
+func (f *field) scoreByWords() {
+	asked, every := different(textmatch.Content(f.about)), different(textmatch.Split(f.about))
+	texts := map[*point][]string{}
+	having := make([]int, len(asked)) // points with a word like it
+	n := 0
+	for _, a := range slices.Concat(f.agents, f.gone) {
+		for i := range a.points {
+			p := &a.points[i]
+			// With the words that say little: where the question has no others, they are what it is about.
+			text := textmatch.Split(clipped(p.capability.Name) + " " + clipped(p.text))
+			texts[p] = text[:min(len(text), maxWords)]
+			n++
+			for j, w := range asked {
+				if likeAny(w, texts[p]) {
+					having[j]++
+				}
+			}
+		}
+	}
+	weights, all := make([]float64, len(asked)), 0.0
+	for j := range asked {
+		if weights[j] = math.Log1p(float64(n) / float64(1+having[j])); having[j] == 0 {
+			weights[j] = math.Log1p(1) // nobody has it, which says little of anybody
+		}
+		all += weights[j]
+	}
+	for p, text := range texts {
+		for j, w := range asked {
+			if all > 0 && likeAny(w, text) {
+				p.score += weights[j] / all
+			}
+		}
+		p.score = max(p.score, p.common(every))
+	}
+	f.rank()
+}
+
+// different returns the different words among some, at most maxAsked.
+func different(all []string) []string {
+	all = slices.Compact(slices.Sorted(slices.Values(all)))
+	return all[:min(len(all), maxAsked)]
+}
+
+// common scores an example that is made of words that say little: "who are you" has no other. If the question has all of them, it is
+// the part of the question's words that they are.
+func (p *point) common(asked []string) float64 {
+	own := different(textmatch.Split(clipped(p.text)))
+	if len(p.capability.Examples) == 0 || len(own) == 0 || len(asked) == 0 || textmatch.Telling(p.text) {
+		return 0
+	}
+	for _, w := range own {
+		if !slices.Contains(asked, w) {
+			return 0
+		}
+	}
+	return float64(len(own)) / float64(len(asked))
+}
+
+func likeAny(word string, among []string) bool {
+	return slices.ContainsFunc(among, func(w string) bool { return textmatch.Like(word, w) })
+}
+
+// rank puts the best agent first.
+func (f *field) rank() {
+	for _, all := range [][]*agent{f.agents, f.gone} {
+		for _, a := range all {
+			a.score = 0
+			for _, p := range a.points {
+				a.score = max(a.score, p.score)
+			}
+		}
+		slices.SortStableFunc(all, func(a, b *agent) int { return cmp.Compare(b.score, a.score) })
+	}
+}
+
+// best returns the first agents.
+func (f *field) best(n int) []*agent { return f.agents[:min(n, len(f.agents))] }
+
+// When words decide: the best agent has something like half of what is asked for, and clearly more than the second.
+const (
+	leastWords  = 0.5
+	leastAhead  = 1.0 / 3 // of the best's score
+	leastCounts = 0.05    // below it, an agent is no candidate
+)
+
+// byWords decides by words alone; why says why it is words, if they were not asked for.
+func (f *field) byWords(why string) *Decision {
+	say := func(s string) string {
+		if why == "" {
+			return s
+		}
+		return why + ": " + s
+	}
+	switch {
+	case len(f.agents) == 0:
+		return f.decision(nil, Lexical, say(f.nobody()))
+	case f.agents[0].score < leastCounts:
+		return f.decision(nil, Lexical, say("no agent has a word of what is asked for"))
+	case f.agents[0].score < leastWords:
+		return f.decision(nil, Lexical, say(fmt.Sprintf("the best agent, %s, has %.0f %% of what is asked for; half is needed",
+			f.agents[0].desc.Name(), 100*f.agents[0].score)))
+	case len(f.agents) > 1 && f.agents[0].score-f.agents[1].score < leastAhead*f.agents[0].score:
+		return f.decision(nil, Lexical, say(fmt.Sprintf("%s and %s fit equally well", f.agents[0].desc.Name(), f.agents[1].desc.Name())))
+	}
+	best := f.agents[0]
+	return f.decision(best, Lexical, say(fmt.Sprintf("%q fits best: %.0f %% of what is asked for", clipped(best.top().text), 100*best.score)))
+}
+
+// top returns the best point.
+func (a *agent) top() point {
+	return slices.MaxFunc(a.points, func(p, q point) int { return cmp.Compare(p.score, q.score) })
+}
+
+// descriptions returns what an agent's capabilities say of themselves.
+func (a *agent) descriptions() []string {
+	var all []string
+	for _, p := range a.points {
+		text := clipped(cmp.Or(p.capability.Description, p.capability.Name, p.capability.ID))
+		if !slices.Contains(all, text) && len(all) < 16 {
+			all = append(all, text)
+		}
+	}
+	return all
+}
+
+// decision makes the answer. Candidates are those that fit at all, and the chosen one.
+func (f *field) decision(chosen *agent, m Method, reason string) *Decision {
+	d := &Decision{Candidates: []Candidate{}, Method: m, Reason: reason}
+	for _, a := range f.agents {
+		if a == chosen || a.score >= leastCounts && len(d.Candidates) < maxOffered {
+			d.Candidates = append(d.Candidates, a.candidate())
+		}
+		for _, other := range a.same {
+			if other.score = a.score; other.score >= leastCounts && len(d.Candidates) < maxOffered {
+				c := other.candidate()
+				c.Score = a.score
+				d.Candidates = append(d.Candidates, c)
+			}
+		}
+	}
+	if chosen != nil {
+		c := chosen.candidate()
+		d.Agent = &c
+		if len(chosen.same) > 0 {
+			why := ""
+			d.TieBreak, why = chosen.preferred()
+			d.Reason += "; " + why
+		}
+	}
+	if m == Lexical || chosen == nil {
+		d.Reason += f.missing(chosen)
+	}
+	return d
+}
+
+// missing says that an agent fits better than the chosen one and is unreachable, or "".
+func (f *field) missing(chosen *agent) string {
+	if len(f.gone) == 0 || len(f.agents) == 0 || f.gone[0].score < leastWords || chosen != nil && f.gone[0].score <= chosen.score {
+		return ""
+	}
+	return "; " + f.gone[0].desc.Name() + " fits better, and " + f.gone[0].away()
+}
+
+// nobody says why there is no agent to choose from.
+func (f *field) nobody() string {
+	if len(f.gone) == 0 {
+		return "there is no agent to choose from"
+	}
+	return fmt.Sprintf("there is no agent to choose from: %s, which fits best of those known, %s", f.gone[0].desc.Name(), f.gone[0].away())
+}
+
+// away says why an agent is never picked.
+func (a *agent) away() string {
+	if a.standing.Refused {
+		return "refuses this node"
+	}
+	return "is unreachable"
+}
+
+func (a *agent) candidate() Candidate {
+	c := Candidate{ID: a.desc.Ref(), Name: a.desc.Name(), Score: a.score, Capabilities: []Capability{}}
+	for _, p := range a.points {
+		i := slices.IndexFunc(c.Capabilities, func(have Capability) bool { return have.ID == p.capability.ID })
+		if i < 0 && len(c.Capabilities) < 8 {
+			c.Capabilities = append(c.Capabilities, Capability{ID: p.capability.ID, Description: clipped(p.capability.Description), Examples: []string{}})
+			i = len(c.Capabilities) - 1
+		}
+		if i >= 0 && len(p.capability.Examples) > 0 && len(c.Capabilities[i].Examples) < 4 {
+			c.Capabilities[i].Examples = append(c.Capabilities[i].Examples, clipped(p.text))
+		}
+	}
+	return c
+}

@@ -1,0 +1,45 @@
+package directory
+
+import (
+	"strings"
+
+	"github.com/lmosd/lmosd/directory/index"
+	"github.com/lmosd/lmosd/internal/textmatch"
+	"github.com/lmosd/lmosd/td"
+)
+
+// maxNear bounds the names that are compared to find a near one: a wrong name must not cost much, whoever sends it.
+const maxNear = 20_000
+
+// near returns the known name that is most like name, or "" if none is like it: at most a third of its letters differ,
+// and at most three, in the whole name or in one of its words.
+func (d *Directory) near(name string) string {
+	want := []rune(td.NameKey(name))
+	most := min(len(want)/3, 3)
+	if most == 0 || len(want) > 100 {
+		return ""
+	}
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	best, bestAt, looked := "", most+1, 0
+	for known := range d.index.Texts(index.Name) {
+		if looked++; looked > maxNear {
+			break
+		}
+		if at := nearness(want, known, most); at < bestAt || at == bestAt && best != "" && known < best {
+			best, bestAt = known, at
+		}
+	}
+	return best
+}
+
+// nearness returns the least distance of want to a name or one of its words, or something above most.
+func nearness(want []rune, name string, most int) int {
+	least := textmatch.Distance(want, []rune(name), most)
+	for word := range strings.SplitSeq(name, "-") {
+		if len(word) < len(name) {
+			least = min(least, textmatch.Distance(want, []rune(word), most))
+		}
+	}
+	return least
+}

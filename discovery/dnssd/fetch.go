@@ -1,0 +1,187 @@
+package dnssd
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	redirectsMax = 3
+	answerIn     = 5 * time.Second // to connect; until the first byte of an answer
+	accept       = "application/td+json, application/ld+json;q=0.9, application/json;q=0.8"
+)
+
+// newClient returns a client for one introduction: it connects to the hosts that the introduction names, and nobody else.
+func (v *visit) newClient() *http.Client {
+	conf := &tls.Config{}
+	if v.x.o.TLS != nil {
+		conf = v.x.o.TLS.Clone()
+	}
+	if conf.ServerName == "" {
+		conf.ServerName = v.in.Host // the URL has an address, and certificates have names
+	}
+	return &http.Client{
+		Transport: &http.Transport{
+			DialContext: v.dial, TLSClientConfig: conf, MaxConnsPerHost: 1,
+			TLSHandshakeTimeout: answerIn, ResponseHeaderTimeout: answerIn, MaxResponseHeaderBytes: 64 << 10,
+		},
+		CheckRedirect: func(r *http.Request, via []*http.Request) error {
+			first := via[0].URL
+			if len(via) > redirectsMax || r.URL.Scheme != first.Scheme || r.URL.Host != first.Host {
+				return fmt.Errorf("redirected to %s", r.URL.Redacted())
+			}
+			return nil
+		},
+	}
+}
+
+// get fetches u: JSON of at most limit bytes, and its Link headers.
+func (v *visit) get(u *url.URL, limit int64) (body []byte, links []string, err error) {
+	if u.Scheme != "https" && (u.Scheme != "http" || v.x.o.Secure) {
+		return nil, nil, fmt.Errorf("%s: %w", u, ErrScheme)
+	}
+	r, err := http.NewRequestWithContext(v.ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	r.Header.Set("Accept", accept)
+	r.Header.Set("User-Agent", "lmosd")
+	resp, err := v.client.Do(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer resp.Body.Close()
+	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	switch {
+	case resp.StatusCode != http.StatusOK:
+		return nil, nil, fmt.Errorf("%s answered %s", u, resp.Status)
+	case media != "application/json" && !(strings.HasPrefix(media, "application/") && strings.HasSuffix(media, "+json")):
+		return nil, nil, fmt.Errorf("%s has the content type %q, no JSON", u, media)
+	}
+	body, err = io.ReadAll(io.LimitReader(resp.Body, limit+1))
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", u, err)
+	}
+	if int64(len(body)) > limit {
+		return nil, nil, fmt.Errorf("%s has more than %d bytes", u, limit)
+	}
+	return body, resp.Header.Values("Link"), nil
+}
+
+// dial connects to the addresses that hostport may mean, one after the other.
+func (v *visit) dial(ctx context.Context, network, hostport string) (net.Conn, error) {
+	host, port, err := net.SplitHostPort(hostport)
+	if err != nil {
+		return nil, err
+	}
+	addrs, err := v.allowed(host)
+	if err != nil {
+		return nil, err
+	}
+	d := net.Dialer{Timeout: answerIn}
+	var failed []error
+	for _, addr := range addrs {
+		c, err := d.DialContext(ctx, network, net.JoinHostPort(addr.String(), port))
+		if err == nil {
+			return c, nil
+		}
+		failed = append(failed, err)
+	}
+	return nil, errors.Join(failed...)
+}
+
+// allowed returns the addresses of host that may be connected to, at least one. A host is the name or an address that the
+// introduction names, or the address that it came from: no name is looked up, so none can lead elsewhere.
+func (v *visit) allowed(host string) ([]netip.Addr, error) {
+	named := append(slices.Clone(v.in.Addrs), v.in.From)
+	addrs := v.in.Addrs
+	if !strings.EqualFold(strings.TrimSuffix(host, "."), v.in.Host) {
+		addr, err := netip.ParseAddr(host)
+		if err != nil || !slices.Contains(named, addr.Unmap()) {
+			return nil, fmt.Errorf("%q is not where the introduction leads", host)
+		}
+		addrs = []netip.Addr{addr.Unmap()}
+	}
+	var allowed []netip.Addr
+	var refused []error
+	for _, addr := range addrs {
+		if err := v.x.o.Allow(v.in, addr); err != nil {
+			refused = append(refused, err)
+			continue
+		}
+		allowed = append(allowed, addr)
+	}
+	if len(allowed) == 0 {
+		return nil, errors.Join(refused...)
+	}
+	return allowed, nil
+}
+
+// machines are where clouds serve their keys to the machines in them.
+var machines = []netip.Addr{
+	netip.MustParseAddr("169.254.169.254"), netip.MustParseAddr("168.63.129.16"), netip.MustParseAddr("100.100.100.200"),
+	netip.MustParseAddr("fd00:ec2::254"),
+}
+
+// Local allows addr if it is on the network that the introduction came from, one that an interface of this machine is on: not
+// somewhere else, not a multicast address, not where a cloud serves its machines. Who is on one network of this machine must not
+// have it ask on another. This machine itself, by loopback or any other of its addresses, is allowed only if the introduction
+// came from it: else anybody on the network could have it ask its own services. What it introduced itself may be on any of its
+// networks.
+func Local(in Introduction, addr netip.Addr) error {
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		return err
+	}
+	var all []link
+	for _, i := range interfaces {
+		if i.Flags&net.FlagUp != 0 && i.Flags&net.FlagPointToPoint == 0 {
+			all = append(all, link{index: i.Index, name: i.Name, nets: prefixes(i)})
+		}
+	}
+	if why := local(all, in.From, addr); why != "" {
+		return fmt.Errorf("refused to connect to %s: %s", addr, why)
+	}
+	return nil
+}
+
+func local(links []link, from, addr netip.Addr) string {
+	own := func(a netip.Addr) bool {
+		return a.IsLoopback() || slices.ContainsFunc(links, func(l link) bool {
+			return slices.ContainsFunc(l.nets, func(p netip.Prefix) bool { return p.Addr() == a.WithZone("") })
+		})
+	}
+	switch {
+	case !addr.IsValid() || addr.IsMulticast() || addr.IsUnspecified() || addr.Is4In6():
+		return "no address of a host"
+	case slices.Contains(machines, addr.WithZone("")):
+		return "a cloud's service for its own machines"
+	case own(addr) && !own(from):
+		return "this machine, which " + from.String() + " is not"
+	case own(addr):
+		return ""
+	}
+	on := func(l link, a netip.Addr) bool { return (a.Zone() == "" || a.Zone() == l.name) && l.has(a) }
+	known := false
+	for _, l := range links {
+		if on(l, addr) && (own(from) || on(l, from)) {
+			return ""
+		}
+		known = known || on(l, addr)
+	}
+	if known {
+		return "not on the network of " + from.String()
+	}
+	return "not on a network of this machine"
+}

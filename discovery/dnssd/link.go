@@ -1,0 +1,290 @@
+package dnssd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/miekg/dns"
+	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
+)
+
+const (
+	port       = 5353
+	packetMax  = 9000 // bytes, RFC 6762 §17
+	linksMax   = 32
+	sourcesMax = 256  // whose packets are counted each for itself
+	perSecond  = 100  // packets of one source that are read
+	allPackets = 2000 // a second, of all together
+)
+
+// RFC 6762 §3.
+var (
+	group4 = netip.MustParseAddr("224.0.0.251")
+	group6 = netip.MustParseAddr("ff02::fb")
+)
+
+// A link is a network that one of the machine's interfaces is on.
+type link struct {
+	index int
+	name  string
+	nets  []netip.Prefix // the interface's addresses, with the length of their networks
+}
+
+// has reports whether addr is on the link (RFC 6762 §11). A network of everything is none.
+func (l link) has(addr netip.Addr) bool {
+	addr = addr.Unmap().WithZone("")
+	return addr.Is6() && addr.IsLinkLocalUnicast() ||
+		slices.ContainsFunc(l.nets, func(p netip.Prefix) bool { return p.Bits() > 0 && p.Contains(addr) })
+}
+
+func sameLinks(a, b map[int]link) bool {
+	return maps.EqualFunc(a, b, func(x, y link) bool { return x.name == y.name && slices.Equal(x.nets, y.nets) })
+}
+
+// A packet is what came in on a link; group says that it was sent to the multicast address and not to this machine.
+type packet struct {
+	data  []byte
+	link  int
+	from  netip.AddrPort
+	group bool
+}
+
+// A parcel is what goes out on a link: to everybody, or to one address if to is set.
+type parcel struct {
+	msg  *dns.Msg
+	link int
+	to   netip.AddrPort
+}
+
+// A carrier carries packets: multicast sockets, or a test's table.
+type carrier interface {
+	links() map[int]link
+	// listen puts what comes in on out, until ctx ends.
+	listen(ctx context.Context, out chan<- packet)
+	write(b []byte, l link, to netip.AddrPort) error
+	close() error
+}
+
+// multicast is the carrier of the system: a socket for each version of IP that there is.
+type multicast struct {
+	only    []string // names of interfaces; empty: all that fit
+	sockets []socket
+}
+
+// A socket hides which version of IP it is of.
+type socket struct {
+	net.PacketConn
+	group netip.Addr
+	join  func(*net.Interface, net.Addr) error
+	read  func(b []byte) (n, link int, dst net.IP, from net.Addr, err error)
+	send  func(b []byte, link int, to net.Addr) error
+}
+
+func openMulticast(only []string) (*multicast, error) {
+	m := &multicast{only: only}
+	var failed []error
+	for _, open := range []func() (socket, error){open4, open6} {
+		s, err := open()
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		m.sockets = append(m.sockets, s)
+	}
+	if len(m.sockets) == 0 {
+		return nil, fmt.Errorf("no multicast: %w", errors.Join(failed...))
+	}
+	return m, nil
+}
+
+func open4() (socket, error) {
+	// Given a group, package net opens a socket of every address that other programs may open too.
+	c, err := net.ListenPacket("udp4", netip.AddrPortFrom(group4, port).String())
+	if err != nil {
+		return socket{}, err
+	}
+	p := ipv4.NewPacketConn(c)
+	read := func(b []byte) (int, int, net.IP, net.Addr, error) {
+		n, cm, from, err := p.ReadFrom(b)
+		if err != nil || cm == nil {
+			return 0, 0, nil, from, err
+		}
+		return n, cm.IfIndex, cm.Dst, from, nil
+	}
+	send := func(b []byte, link int, to net.Addr) error {
+		_, err := p.WriteTo(b, &ipv4.ControlMessage{IfIndex: link}, to)
+		return err
+	}
+	err = errors.Join(p.SetControlMessage(ipv4.FlagInterface|ipv4.FlagDst, true), p.SetMulticastTTL(255))
+	return socket{c, group4, p.JoinGroup, read, send}, err
+}
+
+func open6() (socket, error) {
+	c, err := net.ListenPacket("udp6", netip.AddrPortFrom(group6, port).String())
+	if err != nil {
+		return socket{}, err
+	}
+	p := ipv6.NewPacketConn(c)
+	read := func(b []byte) (int, int, net.IP, net.Addr, error) {
+		n, cm, from, err := p.ReadFrom(b)
+		if err != nil || cm == nil {
+			return 0, 0, nil, from, err
+		}
+		return n, cm.IfIndex, cm.Dst, from, nil
+	}
+	send := func(b []byte, link int, to net.Addr) error {
+		_, err := p.WriteTo(b, &ipv6.ControlMessage{IfIndex: link}, to)
+		return err
+	}
+	err = errors.Join(p.SetControlMessage(ipv6.FlagInterface|ipv6.FlagDst, true), p.SetMulticastHopLimit(255))
+	return socket{c, group6, p.JoinGroup, read, send}, err
+}
+
+func (m *multicast) close() (err error) {
+	for _, s := range m.sockets {
+		err = errors.Join(err, s.Close())
+	}
+	return err
+}
+
+// links returns the interfaces that fit, and joins the groups on them. It joins each time: one that went and came back was left
+// by the system, and a second time does no harm.
+func (m *multicast) links() map[int]link {
+	all, err := net.Interfaces()
+	if err != nil {
+		return nil
+	}
+	links := map[int]link{}
+	for _, i := range all {
+		const want, avoid = net.FlagUp | net.FlagMulticast, net.FlagLoopback | net.FlagPointToPoint
+		fits := slices.Contains(m.only, i.Name) || len(m.only) == 0 && i.Flags&avoid == 0
+		l := link{index: i.Index, name: i.Name, nets: prefixes(i)}
+		if i.Flags&want != want || !fits || len(links) == linksMax || len(l.nets) == 0 {
+			continue
+		}
+		for _, s := range m.sockets {
+			_ = s.join(&i, &net.UDPAddr{IP: s.group.AsSlice()})
+		}
+		links[i.Index] = l
+	}
+	return links
+}
+
+func prefixes(i net.Interface) []netip.Prefix {
+	addrs, err := i.Addrs()
+	if err != nil {
+		return nil
+	}
+	var all []netip.Prefix
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok {
+			ip, _ := netip.AddrFromSlice(n.IP)
+			bits, _ := n.Mask.Size()
+			all = append(all, netip.PrefixFrom(ip.Unmap(), bits))
+		}
+	}
+	return all
+}
+
+func (m *multicast) listen(ctx context.Context, out chan<- packet) {
+	var readers sync.WaitGroup
+	defer readers.Wait()
+	for _, s := range m.sockets {
+		readers.Go(func() { s.listen(ctx, out) })
+	}
+}
+
+// listen reads packets until ctx ends or the socket is closed. Other errors of a socket of UDP pass.
+func (s socket) listen(ctx context.Context, out chan<- packet) {
+	stop := context.AfterFunc(ctx, func() { _ = s.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	buf := make([]byte, packetMax+1)
+	for {
+		n, link, dst, from, err := s.read(buf)
+		if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil || n == 0 || n > packetMax {
+			continue
+		}
+		select {
+		case out <- packet{data: slices.Clone(buf[:n]), link: link, from: addrPort(from), group: dst.IsMulticast()}:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func addrPort(a net.Addr) netip.AddrPort {
+	u, ok := a.(*net.UDPAddr)
+	if !ok {
+		return netip.AddrPort{}
+	}
+	from := u.AddrPort()
+	return netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
+}
+
+// write sends b on a link, over both versions of IP if it is for everybody. It is enough that one of them works.
+func (m *multicast) write(b []byte, l link, to netip.AddrPort) error {
+	var failed []error
+	for _, s := range m.sockets {
+		dst := netip.AddrPortFrom(s.group, port)
+		if s.group.Is6() {
+			dst = netip.AddrPortFrom(s.group.WithZone(l.name), port)
+		}
+		if to.IsValid() {
+			dst = to
+		}
+		if dst.Addr().Is4() != s.group.Is4() {
+			continue
+		}
+		if err := s.send(b, l.index, net.UDPAddrFromAddrPort(dst)); err != nil {
+			failed = append(failed, err)
+		}
+	}
+	if len(failed) < len(m.sockets) {
+		return nil
+	}
+	return errors.Join(failed...)
+}
+
+// rates count what comes from whom within a second. Who is one too many shares a count with the others who are.
+type rates struct {
+	since time.Time
+	all   int
+	seen  map[netip.Addr]int
+}
+
+func (r *rates) allow(from netip.Addr, now time.Time) bool {
+	if now.Sub(r.since) >= time.Second || r.seen == nil {
+		r.since, r.all, r.seen = now, 0, map[netip.Addr]int{}
+	}
+	if _, known := r.seen[from]; !known && len(r.seen) >= sourcesMax {
+		from = netip.Addr{}
+	}
+	if r.seen[from]++; r.seen[from] > perSecond {
+		return false
+	}
+	r.all++
+	return r.all <= allPackets
+}
+
+// unpack reads a DNS message. Operations and codes other than 0 are none of multicast DNS (RFC 6762 §18.3, §18.11).
+func unpack(b []byte) (*dns.Msg, error) {
+	msg := new(dns.Msg)
+	if err := msg.Unpack(b); err != nil {
+		return nil, err
+	}
+	if msg.Opcode != dns.OpcodeQuery || msg.Rcode != dns.RcodeSuccess {
+		return nil, errors.New("not a message of multicast DNS")
+	}
+	return msg, nil
+}

@@ -1,0 +1,306 @@
+package dnssd
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// inBubble runs a test in simulated time.
+func inBubble(t *testing.T, f func(t *testing.T, e *ether)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { f(t, &ether{}) })
+}
+
+func urls(s *Service) []string {
+	var all []string
+	for _, in := range s.Introductions() {
+		all = append(all, in.Instance+" "+in.URL)
+	}
+	slices.Sort(all)
+	return all
+}
+
+func want(t *testing.T, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestNodesIntroduceThemselves(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *ether) {
+		a, _ := start(t, e.plug("10.0.0.1"), Options{Name: "lab α.1", Network: "home"})
+		b, stop := start(t, e.plug("10.0.0.2"), Options{})
+		a.Offer(4680, false)
+		b.Offer(4681, true)
+		time.Sleep(5 * time.Second)
+		want(t, urls(a), "lmosd https://10.0.0.2:4681/.well-known/wot")
+		want(t, urls(b), "lab α.1 http://10.0.0.1:4680/.well-known/wot")
+		in := b.Introductions()[0]
+		if in.Type != "Directory" || in.Network != "home" || in.From != netip.MustParseAddr("10.0.0.1") || in.Host != a.Host() || !strings.HasSuffix(in.Host, ".local") {
+			t.Errorf("got %+v", in)
+		}
+
+		a.Offer(5000, false)
+		time.Sleep(time.Second)
+		want(t, urls(b), "lab α.1 http://10.0.0.1:5000/.well-known/wot")
+		a.Offer(0, false)
+		time.Sleep(2 * time.Second)
+		want(t, urls(b))
+		stop()
+		time.Sleep(2 * time.Second)
+		want(t, urls(a)) // b said goodbye
+	})
+}
+
+func TestIntroductionsAreRenewedForHours(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *ether) {
+		a, _ := start(t, e.plug("10.0.0.1"), Options{})
+		b, _ := start(t, e.plug("10.0.0.2"), Options{})
+		a.Offer(1, false)
+		count := 0
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Hour)
+		defer cancel()
+		for range b.Watch(ctx) {
+			count++
+		}
+		if count != 1 || len(b.Introductions()) != 1 {
+			t.Errorf("told %d times in five hours, and %d are known; want one that stays", count, len(b.Introductions()))
+		}
+	})
+}
+
+func TestWhoIsSilentIsGone(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *ether) {
+		p, stranger := e.plug("10.0.0.1"), e.plug("10.0.0.9")
+		s, _ := start(t, p, Options{})
+		changes := make(chan Change, 16)
+		go func() {
+			for c := range s.Watch(t.Context()) {
+				changes <- c
+			}
+		}()
+		stranger.say(t, entryOf(t, overTCP, `Lamp\ 1`, "lamp.local.", "10.0.0.9", "80", `"td=/td"`))
+		if c := <-changes; c.Gone || c.Instance != "Lamp 1" || c.URL != "http://10.0.0.9:80/td" || c.Type != "Thing" {
+			t.Errorf("got %+v", c)
+		}
+		asked := 0
+		begun := time.Now()
+		c := <-changes
+		if after := time.Since(begun); !c.Gone || c.Instance != "Lamp 1" || after != 120*time.Second {
+			t.Errorf("after %v: got %+v, want it gone with its address", after, c)
+		}
+		for _, m := range stranger.heard(t, 0) {
+			if slices.ContainsFunc(m.Question, func(q dns.Question) bool { return q.Name == "lamp.local." && q.Qtype == dns.TypeA }) {
+				asked++
+			}
+		}
+		if asked < 2 || asked > 6 {
+			t.Errorf("its address was asked for %d times, want some", asked)
+		}
+	})
+}
+
+func TestNamesThatAreTaken(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *ether) {
+		var all []*Service
+		for i := range 3 {
+			s, _ := start(t, e.plug(fmt.Sprintf("10.0.0.%d", i+1)), Options{Name: "lab"})
+			s.Offer(4680, false) // two begin together, the third finds them there
+			if all = append(all, s); i > 0 {
+				time.Sleep(20 * time.Second)
+			}
+		}
+		var names []string
+		for _, s := range all {
+			names = append(names, s.Name())
+		}
+		if slices.Sort(names); len(slices.Compact(slices.Clone(names))) != 3 || names[0] != "lab" {
+			t.Errorf("got %q, want three names, one of them lab", names)
+		}
+		if got := urls(all[0]); len(got) != 2 {
+			t.Errorf("the first sees %q", got)
+		}
+	})
+}
+
+// Who has a name answers who asks for it at once, and says again what he has when another claims it wrongly. RFC 6762 §8.1, §9.
+func TestNamesAreDefended(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *ether) {
+		s, _ := start(t, e.plug("10.0.0.1"), Options{Name: "lab"})
+		stranger := e.plug("10.0.0.9")
+		s.Offer(4680, false)
+		time.Sleep(10 * time.Second)
+		stranger.heard(t, 0)
+		probe := question("lab."+overTCP, dns.TypeANY)
+		probe.Ns = []dns.RR{rr(t, "lab._wot._tcp.local. 120 IN SRV 0 0 65535 zz.local.")}
+		stranger.say(t, probe)
+		if m := stranger.answers(t, 10*time.Millisecond); len(m) != 1 || kinds(m[0].Answer) != "SRV,TXT" {
+			t.Errorf("who asks for the name hears %v", m)
+		}
+		stranger.say(t, entryOf(t, overTCP, "lab", "zz.local.", "10.0.0.9", "1", `""`))
+		if m := stranger.answers(t, 5*time.Second); len(m) < 3 || s.Name() != "lab" {
+			t.Errorf("who claims the name hears %d answers, and it is %q", len(m), s.Name())
+		}
+		stranger.say(t, entryOf(t, overTCP, "lab", "zz.local.", "10.0.0.9", "65535", `""`))
+		if time.Sleep(5 * time.Second); s.Name() != "lab (2)" {
+			t.Errorf("two have the name, the other by right, and it is %q", s.Name())
+		}
+	})
+}
+
+func TestNamesAreNotTakenForever(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *ether) {
+		bully := e.plug("10.0.0.9")
+		s, _ := start(t, e.plug("10.0.0.1"), Options{Name: strings.Repeat("ä", 40)})
+		s.Offer(4680, false)
+		for range 200 {
+			time.Sleep(100 * time.Millisecond)
+			if s.Name() != "" {
+				bully.say(t, entryOf(t, overTCP, escape(s.Name()), "zz.local.", "10.0.0.9", "65535", `""`))
+			}
+		}
+		time.Sleep(5 * time.Second)
+		if got := len(s.Name()); got > 63 || s.self.phase != standing {
+			t.Errorf("a name of %d bytes, phase %d, want it to stand by one", got, s.self.phase)
+		}
+	})
+}
+
+// Questions, and who gets answers: RFC 6762 §5.4, §6, §6.7, §7.1, §11; RFC 6763 §4, §7.1, §9. introduction-dns-sd-service-name
+// introduction-dns-sd-service-name-directory sec-tdd-intro-no-ext
+func TestAnswers(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *ether) {
+		p := e.plug("10.0.0.1")
+		s, _ := start(t, p, Options{Name: "my lab"})
+		s.Offer(4680, false)
+		time.Sleep(10 * time.Second)
+		stranger := e.plug("10.0.0.9")
+		const full = `my\ lab._wot._tcp.local.`
+		known := question(overTCP, dns.TypePTR)
+		known.Answer = []dns.RR{rr(t, overTCP+" 3000 IN PTR "+full)}
+		stale := question(overTCP, dns.TypePTR)
+		stale.Answer = []dns.RR{rr(t, overTCP+" 1000 IN PTR "+full)}
+		one := question(overTCP, dns.TypePTR)
+		one.Question[0].Qclass |= flush
+		chaos := question(overTCP, dns.TypePTR)
+		chaos.Question[0].Qclass = dns.ClassCHAOS
+		update := question(overTCP, dns.TypePTR)
+		update.Opcode = dns.OpcodeUpdate
+		packed := func(m *dns.Msg) []byte {
+			b, err := m.Pack()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return b
+		}
+		near, far := stranger.from, netip.MustParseAddrPort("192.0.2.1:5353")
+		for _, c := range []struct {
+			name  string
+			msg   *dns.Msg
+			from  netip.AddrPort
+			group bool
+			want  string
+		}{
+			{"the service", question(overTCP, dns.TypePTR), near, true, "PTR+SRV,TXT,A"},
+			{"the subtype", question(directory, dns.TypePTR), near, true, "PTR+SRV,TXT,A"},
+			{"in capitals", question("_WOT._TCP.Local.", dns.TypePTR), near, true, "PTR+SRV,TXT,A"},
+			{"everything of the service", question(overTCP, dns.TypeANY), near, true, "PTR+SRV,TXT,A"},
+			{"which services", question(allTypes, dns.TypePTR), near, true, "PTR+SRV,TXT,A"},
+			{"where", question(full, dns.TypeSRV), near, true, "SRV+TXT,A"},
+			{"everything of the entry", question(full, dns.TypeANY), near, true, "SRV,TXT+A"},
+			{"the address", question(s.self.host, dns.TypeA), near, true, "A+SRV,TXT"},
+			{"for one", one, near, true, "PTR+SRV,TXT,A"},
+			{"what is half known", stale, near, true, "PTR+SRV,TXT,A"},
+			{"what is known", known, near, true, ""},
+			{"another service", question("_http._tcp.local.", dns.TypePTR), near, true, ""},
+			{"another class", chaos, near, true, ""},
+			{"another operation", update, near, true, ""},
+			{"from elsewhere", question(overTCP, dns.TypePTR), far, true, ""},
+			{"to this machine only", question(overTCP, dns.TypePTR), near, false, ""},
+		} {
+			time.Sleep(2 * time.Second)
+			stranger.heard(t, 0)
+			p.in <- packet{data: packed(c.msg), link: testLink, from: c.from, group: c.group}
+			var got string
+			for _, m := range stranger.answers(t, time.Second) {
+				got += kinds(m.Answer) + "+" + kinds(m.Extra)
+			}
+			if got != c.want {
+				t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+			}
+		}
+		time.Sleep(2 * time.Second)
+		stranger.heard(t, 0)
+		resolver := question(overTCP, dns.TypePTR)
+		resolver.Id = 77
+		p.in <- packet{data: packed(resolver), link: testLink, from: netip.AddrPortFrom(near.Addr(), 4000), group: true}
+		if m := stranger.answers(t, time.Second); len(m) != 1 || m[0].Id != 77 || len(m[0].Question) != 1 || m[0].Answer[0].Header().Ttl != 10 ||
+			m[0].Extra[0].Header().Class != dns.ClassINET {
+			t.Errorf("a plain resolver gets %v", m)
+		}
+		for range 500 {
+			p.in <- packet{data: packed(question(overTCP, dns.TypePTR)), link: testLink, from: near, group: true}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if n := len(stranger.answers(t, time.Second)); n > 6 {
+			t.Errorf("%d answers in five seconds, want one a second", n)
+		}
+	})
+}
+
+func kinds(all []dns.RR) string {
+	var names []string
+	for _, rr := range all {
+		names = append(names, dns.TypeToString[rr.Header().Rrtype])
+	}
+	return strings.Join(names, ",")
+}
+
+// WoT Discovery §6.3: td, type, and scheme only if it is not the default; the key of lmosd is the last:
+// introduction-dns-sd-txt-record.
+func TestTextThatIsAnnounced(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		https   bool
+		network string
+		want    []string
+	}{
+		{false, "", []string{"td=/.well-known/wot", "type=Directory"}},
+		{true, "a net", []string{"td=/.well-known/wot", "type=Directory", "scheme=https", `lmos=a\ net`}},
+	} {
+		r := newResponder("x", "h.local.", c.network, nil)
+		r.offer = offer{1, c.https}
+		want(t, r.txt().Txt, c.want...)
+	}
+}
+
+func TestInterfacesThatChange(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *ether) {
+		p := e.plug("10.0.0.1")
+		nets := p.nets
+		p.nets = nil
+		a, _ := start(t, p, Options{})
+		b, _ := start(t, e.plug("10.0.0.2"), Options{})
+		a.Offer(80, false)
+		time.Sleep(20 * time.Second)
+		want(t, urls(b))
+		p.mu.Lock()
+		p.nets = append(nets, netip.MustParsePrefix("10.0.0.77/24"), netip.MustParsePrefix("fe80::1/64"))
+		p.mu.Unlock()
+		time.Sleep(20 * time.Second)
+		want(t, urls(b), "lmosd http://10.0.0.1:80/.well-known/wot")
+		if in := b.Introductions()[0]; fmt.Sprint(in.Addrs) != "[10.0.0.1 10.0.0.77 fe80::1%lan0]" {
+			t.Errorf("got %v", in.Addrs)
+		}
+	})
+}

@@ -1,0 +1,162 @@
+package dnssd
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// alone runs the test once more, as a process with a network of its own: an interface lan0 that is connected to lan1, and nothing
+// else. It reports true there. A machine where that is not allowed skips the test.
+func alone(t *testing.T) bool {
+	t.Helper()
+	const env = "LMOSD_TEST_ALONE"
+	if os.Getenv(env) == t.Name() {
+		// Both hosts are this one: its packets shall be taken where they come in, and IPv6 need not ask whether an address is free.
+		for name, value := range map[string]string{"ipv4/conf/all/accept_local": "1", "ipv4/conf/all/rp_filter": "0", "ipv4/conf/default/rp_filter": "0",
+			"ipv6/conf/all/accept_dad": "0", "ipv6/conf/default/accept_dad": "0"} {
+			if err := os.WriteFile("/proc/sys/net/"+name, []byte(value), 0); err != nil {
+				t.Skip(err)
+			}
+		}
+		for _, args := range []string{"link set lo up", "link add lan0 type veth peer name lan1", "link set lan1 up", "link set lan0 up",
+			"addr add 10.9.0.1/24 dev lan0", "addr add 10.9.0.2/24 dev lan1"} {
+			if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+				t.Skipf("ip %s: %v: %s", args, err, out)
+			}
+		}
+		return true
+	}
+	if _, err := exec.LookPath("ip"); err != nil {
+		t.Skip("needs the program ip (Debian: iproute2)")
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=1m")
+	cmd.Env = append(os.Environ(), env+"="+t.Name())
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	if os.Getuid() != 0 {
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
+	}
+	out, err := cmd.CombinedOutput()
+	switch {
+	case errors.Is(err, os.ErrPermission):
+		t.Skipf("no network of its own for a test here: %v", err)
+	case err != nil:
+		t.Fatalf("%v\n%s", err, out)
+	case strings.Contains(string(out), "--- SKIP"):
+		t.Skipf("in a network of its own: %s", out)
+	}
+	return false
+}
+
+// Two nodes on a real network find each other over IPv4 and IPv6, and one goes where the other's introduction leads.
+func TestOnARealNetwork(t *testing.T) {
+	t.Parallel()
+	if !alone(t) {
+		return
+	}
+	listener, err := net.Listen("tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/td+json")
+		_, _ = w.Write([]byte(thing))
+	})}}
+	server.Start()
+	defer server.Close()
+	at := listener.Addr().(*net.TCPAddr).AddrPort()
+
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	a, stopA := run(t, Options{Name: "a", Interfaces: []string{"lan0"}})
+	b, stopB := run(t, Options{Name: "b", Interfaces: []string{"lan1"}})
+	defer stopB()
+	a.Offer(at.Port(), false)
+	b.Offer(1, false)
+	asks, err := net.ListenPacket("udp4", "10.9.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer asks.Close()
+	var seen, left bool
+	for c := range b.Watch(ctx) {
+		if c.Gone {
+			left = c.Instance == "a"
+			break
+		}
+		if seen { // another address became known
+			continue
+		}
+		seen = true
+		if c.Instance != "a" || !strings.HasPrefix(c.URL, "http://10.9.0.1:") || c.From.Is4() && c.From != netip.MustParseAddr("10.9.0.1") {
+			t.Errorf("got %+v", c)
+		}
+		if got, err := explore(t, NewExplorer(ExplorerOptions{}), c.Introduction); err != nil || len(got) != 1 {
+			t.Errorf("explored %q, %v", got, err)
+		}
+		six := c.Introduction // the same without IPv4
+		six.Addrs = slices.DeleteFunc(slices.Clone(six.Addrs), netip.Addr.Is4)
+		if len(six.Addrs) > 0 {
+			six.URL = text{td: "/td", scheme: "http"}.address(six.Addrs[0], at.Port())
+		}
+		if got, err := explore(t, NewExplorer(ExplorerOptions{}), six); err != nil || len(got) != 1 || !six.Addrs[0].IsLinkLocalUnicast() {
+			t.Errorf("explored %q over IPv6, %v: %+v", got, err, six)
+		}
+		if m := resolve1(t, asks); len(m.Answer) != 1 || !strings.HasSuffix(m.Answer[0].(*dns.PTR).Ptr, "._wot._tcp.local.") {
+			t.Errorf("a plain resolver gets %v", m)
+		}
+		stopA()
+	}
+	if !left {
+		t.Error("who stops is not gone")
+	}
+}
+
+func run(t *testing.T, o Options) (*Service, func()) {
+	t.Helper()
+	s, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Run(ctx) }()
+	return s, func() { cancel(); <-done; _ = s.Close() }
+}
+
+// resolve1 asks the group for directories from a port of its own, as a program that knows nothing of multicast DNS does.
+func resolve1(t *testing.T, c net.PacketConn) *dns.Msg {
+	t.Helper()
+	b, err := question(directory, dns.TypePTR).Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.WriteTo(b, net.UDPAddrFromAddrPort(netip.AddrPortFrom(group4, port))); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
+	buf := make([]byte, packetMax)
+	n, _, err := c.ReadFrom(buf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	msg, err := unpack(buf[:n])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return msg
+}

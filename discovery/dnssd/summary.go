@@ -1,0 +1,140 @@
+package dnssd
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/lmosd/lmosd/internal/jcs"
+	"github.com/lmosd/lmosd/td"
+)
+
+// namespaces are those of the terms of discovery: the context file says 2021, the specification's prose 2022.
+var namespaces = []string{"https://www.w3.org/2021/wot/discovery#", "https://www.w3.org/2022/wot/discovery#", "discovery:"}
+
+// A card is what an explorer needs of a TD. The rest of the TD may be as wrong as it likes.
+type card struct {
+	kind        Kind
+	id, base    string
+	things      string   // of a directory: where its list is
+	describedBy []string // of a link
+}
+
+// readCard reads a TD as far as discovery goes (WoT Discovery §5).
+func readCard(raw []byte) (card, error) {
+	if len(raw) > td.MaxTD {
+		return card{}, fmt.Errorf("a TD of %d bytes; %d are allowed", len(raw), td.MaxTD)
+	}
+	doc, err := jcs.Object(raw, td.MaxTD)
+	if err != nil {
+		return card{}, fmt.Errorf("no TD: %w", err)
+	}
+	c := card{kind: KindThing}
+	c.id, _ = doc["id"].(string)
+	c.base, _ = doc["base"].(string)
+	if len(c.id) > td.MaxID {
+		return card{}, errors.New("an id that is too long")
+	}
+	switch {
+	case hasType(doc["@type"], string(KindDirectory)):
+		c.kind, c.things = KindDirectory, listOf(doc)
+	case hasType(doc["@type"], string(KindLink)):
+		c.kind, c.describedBy = KindLink, describedBy(doc["links"])
+	}
+	return c, nil
+}
+
+func hasType(v any, term string) bool {
+	names, _ := v.([]any)
+	if name, ok := v.(string); ok {
+		names = []any{name}
+	}
+	return slices.ContainsFunc(names, func(v any) bool {
+		name, _ := v.(string)
+		return name == term || slices.ContainsFunc(namespaces, func(ns string) bool { return name == ns+term })
+	})
+}
+
+func describedBy(links any) []string {
+	var all []string
+	list, _ := links.([]any)
+	for _, v := range list {
+		link, _ := v.(map[string]any)
+		href, _ := link["href"].(string)
+		if link["rel"] == "describedby" && href != "" && len(all) < linksOfLink {
+			all = append(all, href)
+		}
+	}
+	return all
+}
+
+// listOf is where a directory lists its things: the form of its property things, without the template of variables, or /things.
+func listOf(doc map[string]any) string {
+	properties, _ := doc["properties"].(map[string]any)
+	things, _ := properties["things"].(map[string]any)
+	forms, _ := things["forms"].([]any)
+	variables, _ := things["uriVariables"].(map[string]any)
+	_, paged := variables["limit"]
+	for _, v := range forms {
+		form, _ := v.(map[string]any)
+		href, _ := form["href"].(string)
+		if href == "" || !reads(form["op"]) {
+			continue
+		}
+		path, template, _ := strings.Cut(href, "{")
+		paged = paged && template != "" || strings.Contains(template, "limit")
+		if paged && !strings.Contains(path, "?") {
+			path += "?limit=" + strconv.Itoa(pageThings)
+		}
+		return path
+	}
+	return "/things"
+}
+
+// reads reports whether a form of a property can be read with: op has readproperty, or the default, which has it.
+func reads(op any) bool {
+	switch op := op.(type) {
+	case string:
+		return op == "readproperty"
+	case []any:
+		return slices.Contains(op, any("readproperty"))
+	}
+	return true
+}
+
+// readList reads a page of a list: an array of TDs, or a ThingCollection with members and the next page (WoT Discovery §7.3.2).
+// What is no object is left to who reads the member.
+func readList(page []byte) (members []json.RawMessage, next string, err error) {
+	if json.Unmarshal(page, &members) == nil {
+		return members, "", nil
+	}
+	var collection struct {
+		Members []json.RawMessage `json:"members"`
+		Next    string            `json:"next"`
+	}
+	if err := json.Unmarshal(page, &collection); err != nil {
+		return nil, "", fmt.Errorf("no list of TDs: %w", err)
+	}
+	return collection.Members, collection.Next, nil
+}
+
+var (
+	linkOf = regexp.MustCompile(`<([^>]*)>([^<]*)`)
+	relOf  = regexp.MustCompile(`(?i);\s*rel\s*=\s*(?:"([^"]*)"|([^\s";,]+))`)
+)
+
+// nextLink returns the target of the first of Link headers (RFC 8288 §3) whose first rel has "next"; "" if none has. That a
+// quoted parameter may have an angle bracket in it is not looked at: the worst is a next page that is not there.
+func nextLink(headers []string) string {
+	for _, link := range linkOf.FindAllStringSubmatch(strings.Join(headers, ","), linksMax) {
+		rel := relOf.FindStringSubmatch(link[2])
+		if rel != nil && slices.Contains(strings.Fields(strings.ToLower(rel[1]+rel[2])), "next") {
+			return strings.TrimSpace(link[1])
+		}
+	}
+	return ""
+}

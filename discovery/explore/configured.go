@@ -1,0 +1,161 @@
+package explore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/web"
+	"github.com/lmosd/lmosd/discovery/dnssd"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// What the operator lists is fetched over TLS only, and bounded like the rest.
+const (
+	endpointsMax = 16 // of one DID document
+	addrsMax     = 8  // of one host
+	lookupIn     = 5 * time.Second
+)
+
+// A change is one of the network, or of what the operator has listed.
+type change struct {
+	dnssd.Change
+	// home is set of what the operator has listed: the host that he named. It may be anywhere; other hosts, which a document named,
+	// are on the public internet.
+	home string
+}
+
+// CheckListed says what is wrong with an entry of Options.Listed: it is a did:web, or an https URL.
+func CheckListed(where string) error {
+	_, err := homeOf(where)
+	return err
+}
+
+// homeOf returns the host that an entry names.
+func homeOf(where string) (host string, err error) {
+	address := where
+	if strings.HasPrefix(where, "did:") {
+		if address, err = web.URL(did.DID(where)); err != nil {
+			return "", err
+		}
+	}
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil {
+		return "", fmt.Errorf("%q is neither a did:web nor an https URL", where)
+	}
+	return u.Hostname(), nil
+}
+
+// follow tells of the introductions of an entry, now and every ten minutes, until ctx ends. What could not be read stays as it was.
+func (d *Discoveries) follow(ctx context.Context, where string, changes chan<- change) {
+	known := map[string]dnssd.Introduction{}
+	for {
+		found, err := d.introductions(ctx, where)
+		if err != nil && ctx.Err() == nil {
+			d.o.Log.Warn("nothing new is introduced", "by", where, "err", err)
+		}
+		home, _ := homeOf(where) // it was found
+		for _, c := range differences(known, found, err) {
+			select {
+			case changes <- change{c, home}:
+			case <-ctx.Done():
+				return
+			}
+		}
+		select {
+		case <-time.After(visitEvery):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// differences makes known what was found, and returns what has changed. Where not all could be read, nothing is gone.
+func differences(known map[string]dnssd.Introduction, found []dnssd.Introduction, failed error) (all []dnssd.Change) {
+	for _, in := range found {
+		if old, ok := known[in.Name]; !ok || old.Type != in.Type || !slices.Equal(old.Addrs, in.Addrs) {
+			known[in.Name] = in
+			all = append(all, dnssd.Change{Introduction: in})
+		}
+	}
+	for name, old := range known {
+		if failed == nil && !slices.ContainsFunc(found, func(in dnssd.Introduction) bool { return in.Name == name }) {
+			delete(known, name)
+			all = append(all, dnssd.Change{Introduction: old, Gone: true})
+		}
+	}
+	return all
+}
+
+// introductions returns what an entry leads to: itself, if it is a URL, or the endpoints of the services of a DID document that are
+// things or directories (WoT Discovery §6.5). The error joins what could not be read.
+func (d *Discoveries) introductions(ctx context.Context, where string) (all []dnssd.Introduction, err error) {
+	if !strings.HasPrefix(where, "did:") {
+		in, err := d.introduction(ctx, where, where, "Thing")
+		if err != nil {
+			return nil, err
+		}
+		return []dnssd.Introduction{in}, nil
+	}
+	doc, err := d.o.Resolver.Services(ctx, did.DID(where)) // its keys sign nothing here
+	if err != nil {
+		return nil, err
+	}
+	var failed []error
+	for typ, kind := range map[string]string{web.WotThing: "Thing", web.WotDirectory: "Directory"} {
+		for _, address := range web.Endpoints(doc, typ) {
+			if len(all)+len(failed) >= endpointsMax {
+				return all, errors.Join(append(failed, fmt.Errorf("it has more than %d services; the rest is left out", endpointsMax))...)
+			}
+			if in, err := d.introduction(ctx, where, address, kind); err != nil {
+				failed = append(failed, err)
+			} else if !slices.ContainsFunc(all, func(o dnssd.Introduction) bool { return o.Name == in.Name }) {
+				all = append(all, in) // a thing that is a directory has one TD
+			}
+		}
+	}
+	return all, errors.Join(failed...)
+}
+
+// introduction looks the host of a TD up.
+func (d *Discoveries) introduction(ctx context.Context, where, address, kind string) (in dnssd.Introduction, err error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil {
+		return in, interact.Errorf(interact.Invalid, "https://…", "%q is no https URL", address)
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookupIn)
+	defer cancel()
+	addrs, err := d.o.Lookup(ctx, "ip", u.Hostname())
+	if err != nil {
+		return in, err
+	}
+	if len(addrs) == 0 {
+		return in, fmt.Errorf("%s has no address", u.Hostname())
+	}
+	for i := range addrs {
+		addrs[i] = addrs[i].Unmap()
+	}
+	slices.SortFunc(addrs, netip.Addr.Compare) // resolvers turn them round, and that is no change
+	addrs = addrs[:min(len(addrs), addrsMax)]
+	return dnssd.Introduction{Name: where + " " + u.String(), Instance: where, URL: u.String(), Type: kind, Host: u.Hostname(),
+		Addrs: addrs, From: addrs[0]}, nil
+}
+
+// allow judges an address of an introduction before it is connected to.
+func (d *Discoveries) allow(home string) func(dnssd.Introduction, netip.Addr) error {
+	if home == "" {
+		return dnssd.Local
+	}
+	return func(in dnssd.Introduction, addr netip.Addr) error {
+		if strings.EqualFold(in.Host, home) && slices.Contains(in.Addrs, addr) {
+			return nil
+		}
+		return d.o.Public(addr)
+	}
+}

@@ -1,0 +1,106 @@
+package explore
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lmosd/lmosd/discovery/dnssd"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/coap"
+	"github.com/lmosd/lmosd/td"
+)
+
+// A Dialer connects: network is "tcp" or "udp", or one of their kinds, addr a host and a port.
+type Dialer func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// connect makes what asks the things of an introduction, where it leads only; nil if nobody is asked.
+func (d *Discoveries) connect(c change) Way {
+	if d.o.Connect == nil {
+		return nil
+	}
+	return d.o.Connect(dialTo(c.Introduction, d.allow(c.home)), c.home != "")
+}
+
+// agent returns what asks a thing over its own forms. It has no other way: who wrote "lmos:" there is asked by nobody.
+func (in *introduction) agent(d *td.Description) interact.Thing {
+	if in.way != nil {
+		if agent := in.way.Agent(d); agent != nil {
+			return agent
+		}
+	}
+	return interact.Func(func(context.Context, *interact.Message) iter.Seq2[*interact.Message, error] {
+		return interact.Fail(interact.Errorf(interact.Unreachable,
+			"interact.direct: secure lets it be asked, where its forms have addresses", "no way to %s, which others introduced", d.Name()))
+	})
+}
+
+const connectIn = 5 * time.Second
+
+// dialTo connects to addresses that allow permits, and to the host of an introduction by its name. No other name is looked up.
+func dialTo(in dnssd.Introduction, allow func(dnssd.Introduction, netip.Addr) error) Dialer {
+	return func(ctx context.Context, network, hostport string) (net.Conn, error) {
+		host, port, err := net.SplitHostPort(hostport)
+		if err != nil {
+			return nil, err
+		}
+		addrs := in.Addrs
+		if !strings.EqualFold(strings.TrimSuffix(host, "."), in.Host) {
+			addr, err := netip.ParseAddr(host)
+			if err != nil {
+				return nil, interact.Errorf(interact.Unreachable, "its description has to name "+in.Host+", or an address",
+					"%q is not where the thing was introduced", host)
+			}
+			addrs = []netip.Addr{addr.Unmap()}
+		}
+		failed := []error{errors.New("no address")}
+		for _, addr := range addrs {
+			if err := allow(in, addr); err != nil {
+				failed = append(failed, interact.Errorf(interact.Unreachable, "it is asked where it was introduced only",
+					"%v", err))
+				continue
+			}
+			c, err := (&net.Dialer{Timeout: connectIn}).DialContext(ctx, network, net.JoinHostPort(addr.String(), port))
+			if err == nil {
+				return c, nil
+			}
+			failed = append(failed, err)
+		}
+		return nil, failed[len(failed)-1]
+	}
+}
+
+// A fetcher reads TDs over CoAP (WoT Discovery §7.1.1: GET, block-wise, application/td+json), from where dial leads.
+type fetcher struct {
+	dial Dialer
+	open sync.Once
+	coap *coap.Client
+}
+
+// fetchIn bounds one TD over CoAP.
+const fetchIn = 10 * time.Second
+
+// td implements the Fetch of [dnssd.ExplorerOptions].
+func (f *fetcher) td(ctx context.Context, address string) ([]byte, error) {
+	f.open.Do(func() { f.coap = coap.NewClient(coap.Options{Dial: f.dial, MaxBody: td.MaxTD}) })
+	const name = "td"
+	server := f.coap.Thing(&td.Thing{ID: address, Properties: map[string]*td.Property{name: {Affordance: td.Affordance{
+		Forms: []td.Form{{Href: address, ContentType: "application/td+json", Ops: []string{"readproperty"}}}}}}})
+	r, err := interact.Ask(ctx, server, &interact.Message{Type: interact.ReadProperty, Thing: address, Name: name,
+		Deadline: time.Now().Add(fetchIn)})
+	if err != nil {
+		return nil, err
+	}
+	return r.Data, nil
+}
+
+func (f *fetcher) close() {
+	if f.coap != nil {
+		f.coap.Close()
+	}
+}

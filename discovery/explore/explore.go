@@ -1,0 +1,148 @@
+package explore
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/lmosd/lmosd/discovery/dnssd"
+	"github.com/lmosd/lmosd/internal/jcs"
+	"github.com/lmosd/lmosd/td"
+)
+
+// explore goes where an introduction leads. Its things are what is found there now; if not all could be read, what was found before
+// stays until it ends.
+func (d *Discoveries) explore(ctx context.Context, in *introduction) {
+	fetch := &fetcher{dial: dialTo(in.Introduction, d.allow(in.home))}
+	defer fetch.close()
+	x := dnssd.NewExplorer(dnssd.ExplorerOptions{Network: d.o.Network, Known: d.o.Known, Fetch: fetch.td,
+		Allow: d.allow(in.home), TLS: d.o.TLS, Secure: in.home != ""})
+	found, tries, unread := map[string]bool{}, 0, false
+	var failed []error
+	for f, err := range x.Explore(ctx, in.Introduction) {
+		var id string
+		switch {
+		case err != nil:
+			unread = true
+		case f.Kind == dnssd.KindLink:
+			continue // what it links to comes by itself
+		case tries >= max(triesPerVisit, in.most()) || len(found) >= in.most():
+			err = errors.New("it has more things than are taken from one host")
+		default:
+			tries++
+			if id, err = d.overhear(ctx, in, f, time.Now()); err == nil {
+				found[id] = true
+				continue
+			}
+			failed = append(failed, fmt.Errorf("%s: %w", f.From, err))
+			continue
+		}
+		failed = append(failed, err)
+		break
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	if !unread {
+		d.things.keep(in, found)
+	}
+	d.things.sweep(time.Now())
+	d.o.Log.Debug("explored an introduction", "introduction", in.Instance, "url", in.URL, "things", len(found),
+		"err", errors.Join(failed[:min(len(failed), 4)]...))
+}
+
+// overhear makes a discovered thing of what was found: this node says itself what it read, and where.
+func (d *Discoveries) overhear(ctx context.Context, in *introduction, f dnssd.Found, now time.Time) (id string, err error) {
+	id, err = d.idOf(f)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(f.Raw)
+	if d.things.fresh(in, id, sum, now) {
+		return id, nil
+	}
+	raw, err := retold(f, id)
+	if err != nil {
+		return "", err
+	}
+	if err := d.things.room(in, id); err != nil {
+		return "", err // before the work of signing
+	}
+	t, err := td.Complete(raw, d.Owner())
+	if err != nil {
+		return "", err
+	}
+	signed, err := td.Sign(t, d.things.signer, td.Lease{Seq: millis(now), Now: now, Lifetime: keptFor})
+	if err != nil {
+		return "", err
+	}
+	desc, err := signed.Verify(ctx, d.o.Verifier, now)
+	if err != nil {
+		return "", err
+	}
+	return id, d.things.put(ctx, &Discovered{Description: desc, Agent: in.agent(desc), in: in, sum: sum})
+}
+
+// idOf returns the id of a discovered thing: its own, unless it has none, or one that this node cannot sign, because it carries the
+// key of another. One that carries this node's key would pass for a thing of this node.
+func (d *Discoveries) idOf(f dnssd.Found) (string, error) {
+	ref := td.ParseRef(f.ID)
+	switch {
+	case f.ID != "" && ref.Owner == "":
+		return f.ID, nil
+	case f.ID != "" && (ref.Owner == string(d.o.Self) || d.things.signs(ref.Owner) || ref.Name != f.ID):
+		return "", fmt.Errorf("the id %q is not its own to have", f.ID)
+	}
+	var doc struct {
+		Title string `json:"title"`
+	}
+	_ = json.Unmarshal(f.Raw, &doc) // without a title they are told apart by where they are
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", f.From, f.ID, doc.Title))
+	sum[6], sum[8] = sum[6]&0x0f|0x80, sum[8]&0x3f|0x80 // RFC 9562 §5.8
+	return fmt.Sprintf("urn:uuid:%x-%x-%x-%x-%x", sum[0:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16]), nil
+}
+
+// retold is a TD as this node tells of it: under its id, with a link to where it was found and the mark of a discovered thing, and
+// without what others have signed or registered. Where it has no base, that is where it was found (RFC 3986 §5.1.3).
+func retold(f dnssd.Found, id string) ([]byte, error) {
+	members, err := jcs.Members(f.Raw)
+	if err != nil {
+		return nil, err
+	}
+	link := map[string]any{"rel": "describedby", "href": f.From, "type": "application/td+json"}
+	links, base := []any{link}, f.From
+	for _, m := range members {
+		var given []any
+		switch m.Name {
+		case "links":
+			if err := json.Unmarshal(m.Raw, &given); err != nil {
+				return nil, fmt.Errorf("links: %w", err)
+			}
+			links = append(given, link)
+		case "base":
+			base = ""
+		}
+	}
+	members = slices.DeleteFunc(members, func(m jcs.Member) bool {
+		return slices.Contains([]string{"id", "links", "proof", "registration", Mark}, m.Name)
+	})
+	more := map[string]any{"id": id, "links": links, Mark: f.From}
+	if base != "" {
+		more["base"] = base
+	}
+	for _, name := range slices.Sorted(maps.Keys(more)) {
+		raw, err := json.Marshal(more[name])
+		if err != nil {
+			return nil, err
+		}
+		members = append(members, jcs.Member{Name: name, Raw: raw})
+	}
+	return jcs.Join(members), nil
+}
+
+func millis(t time.Time) uint64 { return uint64(t.UnixMilli()) }

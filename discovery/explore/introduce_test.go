@@ -1,0 +1,426 @@
+package explore
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/plgd-dev/go-coap/v3/message"
+	"github.com/plgd-dev/go-coap/v3/message/codes"
+	"github.com/plgd-dev/go-coap/v3/mux"
+	coapnet "github.com/plgd-dev/go-coap/v3/net"
+	"github.com/plgd-dev/go-coap/v3/net/blockwise"
+	"github.com/plgd-dev/go-coap/v3/options"
+	"github.com/plgd-dev/go-coap/v3/tcp"
+	"github.com/plgd-dev/go-coap/v3/udp"
+	"go.uber.org/goleak"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/discovery/dnssd"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+func TestMain(m *testing.M) {
+	// The codec of TDs makes channels at first use. They must not belong to the bubble of one test.
+	d, err := New(Options{Self: "did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK", Verifier: td.NewVerifier(did.Keys())})
+	if err == nil {
+		_, err = d.overhear(context.Background(), &introduction{}, dnssd.Found{Raw: []byte(lamp("urn:dev:warm")), ID: "urn:dev:warm", From: "http://x/"}, time.Now())
+	}
+	if err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// lamp is a TD of somebody on the local network.
+func lamp(id string, more ...string) string {
+	return `{"@context": "https://www.w3.org/2022/wot/td/v1.1", "id": "` + id + `", "title": "Lamp", "securityDefinitions": {"n": {"scheme": "nosec"}},
+		"security": "n", "properties": {"on": {"type": "boolean", "forms": [{"href": "http://127.0.0.1:1/on"}]}}` + strings.Join(more, "") + `}`
+}
+
+func newDiscoveries(t testing.TB, o Options) *Discoveries {
+	t.Helper()
+	k, err := keystore.FromSeed([32]byte{7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Self, o.Verifier = k.DID(), td.NewVerifier(did.Keys())
+	d, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// A lan is a local network whose introductions a test makes, and a server of TDs on it.
+type lan struct {
+	changes chan dnssd.Change
+	*httptest.Server
+
+	mu   sync.Mutex
+	docs map[string]string // by path; owned by mu
+	told []string          // what the discoveries told; owned by mu
+}
+
+// newLAN returns a network, and discoveries that run on it until the test ends.
+func newLAN(t testing.TB, o Options) (*lan, *Discoveries) {
+	l := &lan{changes: make(chan dnssd.Change), docs: map[string]string{}}
+	l.Server = httptest.NewServer(l)
+	t.Cleanup(l.Server.Close)
+	o.Source, o.Tell, o.Pause = l, l.tell, time.Nanosecond
+	d := newDiscoveries(t, o)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- d.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	return l, d
+}
+
+func (l *lan) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w.Header().Set("Content-Type", "application/td+json")
+	_, _ = w.Write([]byte(l.docs[r.URL.Path]))
+}
+
+func (l *lan) Run(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+
+func (l *lan) Watch(ctx context.Context) iter.Seq[dnssd.Change] {
+	return func(yield func(dnssd.Change) bool) {
+		for {
+			select {
+			case c := <-l.changes:
+				if !yield(c) {
+					return
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+func (l *lan) tell(kind directory.ChangeKind, thing, was *td.Description) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	text := map[directory.ChangeKind]string{directory.Added: "+", directory.Changed: "~", directory.Gone: "-"}[kind] + thing.Title
+	if was != nil {
+		text += " was " + was.Title
+	}
+	l.told = append(l.told, text)
+}
+
+func (l *lan) serve(path, doc string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.docs[path] = doc
+}
+
+// introduce says that there is a TD at a path, or a URL.
+func (l *lan) introduce(path string) { l.changes <- dnssd.Change{Introduction: l.introduction(path)} }
+func (l *lan) gone(path string) {
+	l.changes <- dnssd.Change{Introduction: l.introduction(path), Gone: true}
+}
+func (l *lan) introduction(path string) dnssd.Introduction {
+	here, url := netip.MustParseAddr("127.0.0.1"), path
+	if strings.HasPrefix(path, "/") {
+		url = l.URL + path
+	}
+	return dnssd.Introduction{Name: path, Instance: path, URL: url, Host: "lamp.local", Addrs: []netip.Addr{here}, From: here}
+}
+
+func until(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	end := time.Now().Add(10 * time.Second)
+	for !cond() {
+		if time.Now().After(end) {
+			t.Fatalf("it is not so that %s", what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// has waits until so many things are known.
+func (d *Discoveries) has(t testing.TB, n int) []*Discovered {
+	t.Helper()
+	var all []*Discovered
+	until(t, fmt.Sprintf("%d things are known", n), func() bool { all, _ = d.All(); return len(all) == n })
+	return all
+}
+
+// TestWhatComesAndGoesIsTold in the order in which it does, and the number of the list changes with it.
+func TestWhatComesAndGoesIsTold(t *testing.T) {
+	t.Parallel()
+	l, d := newLAN(t, Options{})
+	l.serve("/lamp", lamp("urn:dev:lamp"))
+	_, before := d.All()
+	l.introduce("/lamp")
+	one := d.has(t, 1)[0]
+	if one.ID != "urn:dev:lamp" || one.Record.Owner != d.Owner() || !strings.Contains(string(one.Raw), `"`+Mark+`":"`+l.URL+`/lamp"`) {
+		t.Errorf("found %s of %s: %s", one.ID, one.Record.Owner, one.Raw)
+	}
+	if _, err := interact.Ask(t.Context(), one.Agent, &interact.Message{Type: interact.ReadProperty, Thing: one.Ref(), Name: "on"}); interact.AsError(err).Code != interact.Unreachable {
+		t.Errorf("without Connect it answers %v", err)
+	}
+	l.gone("/lamp")
+	d.has(t, 0)
+	if _, after := d.All(); after == before {
+		t.Error("the number of the list is as it was")
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !slices.Equal(l.told, []string{"+Lamp", "-Lamp"}) {
+		t.Errorf("told %q", l.told)
+	}
+}
+
+func TestAHostHasItsShare(t *testing.T) {
+	t.Parallel()
+	l, d := newLAN(t, Options{})
+	var list []string
+	for i := range 40 {
+		list = append(list, lamp(fmt.Sprintf("urn:dev:many:%d", i)))
+	}
+	l.serve("/dir", `{"@type": "ThingDirectory", "title": "D"}`)
+	l.serve("/things", "["+strings.Join(list, ",")+"]")
+	l.serve("/one", lamp("urn:dev:one"))
+	for _, path := range []string{"/dir", "/one"} {
+		l.introduce(path)
+		d.has(t, maxPerSource)
+	}
+	// There is less of it now: what it no longer lists goes.
+	l.gone("/dir")
+	l.serve("/things", "["+list[0]+"]")
+	l.introduce("/dir")
+	until(t, "the rest is gone", func() bool { all, _ := d.All(); return len(all) <= 2 })
+
+	s := &store{offers: func(string) bool { return false }, all: map[string]*Discovered{}}
+	for i := range maxThings {
+		in := &introduction{Introduction: dnssd.Introduction{From: netip.AddrFrom4([4]byte{10, 0, byte(i / 16), 1})}}
+		s.all[fmt.Sprint(i)] = &Discovered{in: in}
+	}
+	if err := s.room(&introduction{}, "x"); err == nil || !strings.Contains(err.Error(), "256") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestExplorationsTakeTurns: what is due comes first, one of each host and four in all, and each again after its time.
+func TestExplorationsTakeTurns(t *testing.T) {
+	t.Parallel()
+	is := newDiscoveries(t, Options{})
+	now := time.Now()
+	for i := range 8 { // two of each of four hosts, and one more that is not due
+		name := fmt.Sprint(i)
+		is.all[name] = &introduction{due: now, Introduction: dnssd.Introduction{Name: name, From: netip.AddrFrom4([4]byte{127, 0, 0, byte(i / 2)})}}
+	}
+	later := now.Add(time.Minute)
+	is.all["later"] = &introduction{due: later}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // nothing is fetched
+	var work sync.WaitGroup
+	is.begin(ctx, &work, nil, now)
+	work.Wait()
+	if len(is.busy) != visitsAtOnce || !is.all["0"].due.Equal(now.Add(visitEvery)) || !is.all["1"].due.Equal(now) {
+		t.Errorf("%d are explored; the first is due at %v, the second at %v", len(is.busy), is.all["0"].due, is.all["1"].due)
+	}
+	clear(is.busy)
+	next := is.begin(ctx, &work, nil, now)
+	work.Wait()
+	if !next.Equal(later) {
+		t.Errorf("more is due at %v, want %v", next, later)
+	}
+}
+
+// TestWhatIsNotFoundAgainGoes after half an hour, although its introduction holds.
+func TestWhatIsNotFoundAgainGoes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := &lan{}
+		d := newDiscoveries(t, Options{Tell: l.tell})
+		f := dnssd.Found{Raw: []byte(lamp("urn:dev:lamp")), ID: "urn:dev:lamp", From: "http://192.0.2.1/"}
+		in := &introduction{}
+		for range 4 { // it is found again, and only lasts longer
+			if _, err := d.overhear(t.Context(), in, f, time.Now()); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(visitEvery)
+			d.things.sweep(time.Now())
+		}
+		f.Raw = []byte(strings.Replace(lamp("urn:dev:lamp"), "Lamp", "Lantern", 1))
+		if _, err := d.overhear(t.Context(), in, f, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(l.told, []string{"+Lamp", "~Lantern was Lamp"}) {
+			t.Errorf("told %q", l.told)
+		}
+		time.Sleep(keptFor)
+		if all, _ := d.All(); len(all) != 0 {
+			t.Errorf("known are %d", len(all))
+		}
+		d.things.sweep(time.Now())
+		if l.told[len(l.told)-1] != "-Lantern" {
+			t.Errorf("told %q", l.told)
+		}
+	})
+}
+
+// TestNames: what the directory has comes before a discovered thing with its id, and a name of both names neither.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	d := newDiscoveries(t, Options{})
+	for _, id := range []string{"urn:dev:lamp", "urn:dev:both"} {
+		raw := strings.Replace(lamp(id), "Lamp", strings.ToUpper(id[8:9])+id[9:], 1)
+		if _, err := d.overhear(t.Context(), &introduction{}, dnssd.Found{Raw: []byte(raw), ID: id, From: "http://192.0.2.1/"}, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	meshed := &td.Description{Record: &td.Record{Thing: "urn:dev:both", Owner: d.o.Self}}
+	get := func(_ context.Context, ref string) (*td.Description, error) {
+		switch ref {
+		case "both", "urn:dev:both":
+			return meshed, nil
+		case "urn:dev:gone":
+			return nil, interact.Errorf(interact.Withdrawn, "-", "gone")
+		}
+		return nil, interact.Errorf(interact.NotFound, "-", "none")
+	}
+	for _, c := range []struct {
+		ref, want string // "" leaves it to the directory
+		code      interact.Code
+	}{
+		{"lamp", "urn:dev:lamp", 0},
+		{"urn:dev:lamp", "urn:dev:lamp", 0},
+		{"urn:dev:lamp@" + d.Owner().Multibase(), "urn:dev:lamp", 0},
+		{"urn:dev:both@" + d.Owner().Multibase(), "urn:dev:both", 0},
+		{"urn:dev:both", "", 0},
+		{"both", "", interact.Ambiguous},
+		{"nobody", "", 0},
+		{"urn:dev:gone", "", 0},
+	} {
+		got, err := d.Named(t.Context(), c.ref, get, func(*td.Record) bool { return false })
+		switch {
+		case c.code != 0:
+			if e := interact.AsError(err); e == nil || e.Code != c.code || !strings.Contains(e.Hint, d.Owner().Multibase()) {
+				t.Errorf("%s: got %v, want %v", c.ref, err, c.code)
+			}
+		case err != nil || (got == nil) != (c.want == "") || got != nil && got.ID != c.want:
+			t.Errorf("%s: got %+v, %v; want %q", c.ref, got, err, c.want)
+		}
+	}
+}
+
+// coapAt serves a document over CoAP with go-coap's own servers. It returns the address of the TD.
+func coapAt(t testing.TB, network, doc string) string {
+	t.Helper()
+	handle := options.WithMux(mux.HandlerFunc(func(w mux.ResponseWriter, r *mux.Message) {
+		if path, _ := r.Path(); path != "/td" {
+			_ = w.SetResponse(codes.NotFound, message.TextPlain, nil)
+			return
+		}
+		_ = w.SetResponse(codes.Content, message.MediaType(432), strings.NewReader(doc)) // application/td+json
+	}))
+	blocks := options.WithBlockwise(true, blockwise.SZX256, time.Minute)
+	quiet := options.WithErrors(func(error) {})
+	var run func() error
+	var stop func()
+	var base string
+	if network == "udp" {
+		c, err := coapnet.NewListenUDP("udp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := udp.NewServer(handle, blocks, quiet, ticking(t))
+		run, stop, base = func() error { return s.Serve(c) }, s.Stop, "coap://"+c.LocalAddr().String()
+	} else {
+		c, err := coapnet.NewTCPListener("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := tcp.NewServer(handle, blocks, quiet, ticking(t))
+		run, stop, base = func() error { return s.Serve(c) }, func() { s.Stop(); _ = c.Close() }, "coap+tcp://"+c.Addr().String()
+	}
+	done := make(chan error, 1)
+	go func() { done <- run() }()
+	t.Cleanup(func() { stop(); <-done })
+	return base + "/td"
+}
+
+// TestOverCoAP: a TD server of CoAP (WoT Discovery §7.1.1) is introduced, over UDP and TCP, in blocks; by its name, too, which nobody
+// looks up; and nobody is sent elsewhere.
+func TestOverCoAP(t *testing.T) {
+	t.Parallel()
+	long := lamp("urn:dev:coap", `, "description": "`+strings.Repeat("x", 3000)+`"`)
+	elsewhere := `{"@type": "ThingLink", "title": "L", "links": [{"rel": "describedby", "type": "application/td+json", "href": "coap://192.0.2.1/td"},
+		{"rel": "describedby", "href": "coap://localhost/td"}]}`
+	for _, c := range []struct {
+		name, network, doc string
+		change             func(url string) string
+		things             int
+	}{
+		{"over UDP", "udp", long, nil, 1},
+		{"over TCP", "tcp", long, nil, 1},
+		{"by its name", "udp", long, func(u string) string { return strings.Replace(u, "127.0.0.1", "lamp.local", 1) }, 1},
+		{"by another name", "udp", long, func(u string) string { return strings.Replace(u, "127.0.0.1", "localhost", 1) }, 0},
+		{"another path", "udp", long, func(u string) string { return u + "/x" }, 0},
+		{"no TD", "udp", "hello", nil, 0},
+		{"too large", "udp", lamp("urn:dev:coap", `, "description": "`+strings.Repeat("x", td.MaxTD)+`"`), nil, 0},
+		{"a link elsewhere", "udp", elsewhere, nil, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			d := newDiscoveries(t, Options{})
+			url := coapAt(t, c.network, c.doc)
+			if c.change != nil {
+				url = c.change(url)
+			}
+			here := netip.MustParseAddr("127.0.0.1")
+			d.explore(t.Context(), &introduction{Introduction: dnssd.Introduction{Name: "c", Instance: "c", URL: url, Host: "lamp.local",
+				Addrs: []netip.Addr{here}, From: here}})
+			all, _ := d.All()
+			if len(all) != c.things {
+				t.Fatalf("found %d, want %d", len(all), c.things)
+			}
+			if c.things > 0 && len(all[0].Thing.Description) != 3000 {
+				t.Errorf("got %s", all[0].Raw)
+			}
+		})
+	}
+}
+
+// ticking drives the timers of a server of go-coap until the test ends.
+func ticking(t testing.TB) options.PeriodicRunnerOpt {
+	stop := make(chan struct{})
+	var work sync.WaitGroup
+	t.Cleanup(func() { close(stop); work.Wait() })
+	return options.WithPeriodicRunner(func(f func(time.Time) bool) {
+		work.Go(func() {
+			tick := time.NewTicker(50 * time.Millisecond)
+			defer tick.Stop()
+			for {
+				select {
+				case now := <-tick.C:
+					if !f(now) {
+						return
+					}
+				case <-stop:
+					return
+				}
+			}
+		})
+	})
+}

@@ -1,0 +1,192 @@
+package messaging
+
+import (
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/plgd-dev/go-coap/v3/message"
+	"github.com/plgd-dev/go-coap/v3/message/codes"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+const (
+	maxShelf    = 32 << 20 // bytes on a shelf; a host may have half of them
+	maxItems    = 256      // likewise
+	shelfLife   = time.Minute
+	tooBusy     = "try again in a while, or send less at once"
+	itemsWeight = 512 // bytes that an item counts beside its data
+)
+
+// A Shelf holds bodies that are on their way block by block: those that come in, or those that go out. It holds at most 256 of
+// them and 32 MiB, of which one host may have half, each for a minute after it was last used. The zero value works. It is safe
+// for concurrent use.
+type Shelf struct {
+	// Evict lets a new body take the place of the oldest; otherwise a full shelf refuses it.
+	Evict bool
+
+	mu    sync.Mutex // guards the rest, and the items
+	items map[string]*item
+	bytes int
+}
+
+// An item is one body. Of an answer it is all of the message.
+type item struct {
+	key    string
+	host   netip.Addr
+	data   []byte
+	answer *Packet
+	used   time.Time
+}
+
+func (i *item) weight() int { return len(i.data) + itemsWeight }
+
+// Keep lays an answer on the shelf in place of the one with its key. The error is [interact.Overloaded].
+func (s *Shelf) Keep(key string, host netip.Addr, answer *Packet, now time.Time) error {
+	return s.put(&item{key: key, host: host, data: answer.Payload, answer: answer}, now)
+}
+
+func (s *Shelf) put(i *item, now time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sweepLocked(now)
+	s.removeLocked(s.items[i.key])
+	if err := s.roomLocked(i.host, i.weight(), 1); err != nil {
+		return err
+	}
+	if s.items == nil {
+		s.items = make(map[string]*item)
+	}
+	i.used = now
+	s.items[i.key] = i
+	s.bytes += i.weight()
+	return nil
+}
+
+// Get returns the answer with a key, or nil. It must not be changed.
+func (s *Shelf) Get(key string, now time.Time) *Packet {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := s.items[key]
+	if i == nil || now.Sub(i.used) > shelfLife {
+		return nil
+	}
+	i.used = now
+	return i.answer
+}
+
+// roomLocked makes room for n more bytes and items of host: at the cost of its own oldest, then, if the shelf evicts, of all.
+func (s *Shelf) roomLocked(host netip.Addr, bytes, items int) error {
+	own, mine := 0, 0
+	for _, i := range s.items {
+		if i.host == host {
+			own, mine = own+i.weight(), mine+1
+		}
+	}
+	for own+bytes > maxShelf/2 || mine+items > maxItems/2 {
+		i := s.oldestLocked(func(i *item) bool { return i.host == host })
+		if i == nil {
+			return tooMuch()
+		}
+		own, mine = own-i.weight(), mine-1
+		s.removeLocked(i)
+	}
+	for s.bytes+bytes > maxShelf || len(s.items)+items > maxItems {
+		i := s.oldestLocked(func(*item) bool { return s.Evict })
+		if i == nil {
+			return tooMuch()
+		}
+		s.removeLocked(i)
+	}
+	return nil
+}
+
+func tooMuch() error {
+	return interact.Errorf(interact.Overloaded, tooBusy, "too many bodies are on their way in blocks")
+}
+
+func (s *Shelf) oldestLocked(of func(*item) bool) *item {
+	var oldest *item
+	for _, i := range s.items {
+		if of(i) && (oldest == nil || i.used.Before(oldest.used)) {
+			oldest = i
+		}
+	}
+	return oldest
+}
+
+func (s *Shelf) removeLocked(i *item) {
+	if i != nil && s.items[i.key] == i {
+		delete(s.items, i.key)
+		s.bytes -= i.weight()
+	}
+}
+
+func (s *Shelf) sweepLocked(now time.Time) {
+	for _, i := range s.items {
+		if now.Sub(i.used) > shelfLife {
+			s.removeLocked(i)
+		}
+	}
+}
+
+// ErrGap says that blocks are missing: 4.08 (RFC 7959 §2.9.2).
+var ErrGap = &Reject{codes.RequestEntityIncomplete, "the blocks before this one are not here; begin with block 0"}
+
+// Gather adds the block b of a body with a key. It returns the body when it is whole; done is false as long as it is not. A block
+// that came before is passed over. The limit is in bytes, of the whole. The error is a [*Reject], or [interact.Overloaded].
+func (s *Shelf) Gather(key string, host netip.Addr, b Block, part []byte, limit int, now time.Time) (
+	body []byte, done bool, err error) {
+	if b.SZX > SZX1024 || b.More && !b.Full(len(part)) || len(part) > b.Size() {
+		return nil, false, &Reject{codes.BadRequest, "a block has not the size that it says (RFC 7959 §2.2)"}
+	}
+	if b.Offset()+len(part) > limit {
+		return nil, false, &Reject{codes.RequestEntityTooLarge, "the body is too large"}
+	}
+	if b.Num == 0 {
+		if !b.More {
+			return part, true, nil
+		}
+		return nil, false, s.put(&item{key: key, host: host, data: append([]byte(nil), part...)}, now)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := s.items[key]
+	switch {
+	case i == nil || now.Sub(i.used) > shelfLife || b.Offset() > len(i.data):
+		return nil, false, ErrGap
+	case b.Offset() < len(i.data):
+		if !b.More {
+			return nil, false, ErrGap
+		}
+		return nil, false, nil
+	}
+	i.used = now
+	if !b.More {
+		s.removeLocked(i)
+		return append(i.data, part...), true, nil
+	}
+	// Its own room first, so that it is not what has to go.
+	s.removeLocked(i)
+	if err := s.roomLocked(host, i.weight()+len(part), 1); err != nil {
+		return nil, false, err
+	}
+	i.data = append(i.data, part...)
+	s.items[key] = i
+	s.bytes += i.weight()
+	return nil, false, nil
+}
+
+// TransferKey tells transfers apart: by who asks, and what for (RFC 7959 §2.4, §2.5; RFC 9175 §3.3), never by token.
+func TransferKey(from netip.AddrPort, p *Packet) string {
+	b := append([]byte(from.String()), 0, byte(p.Code))
+	for _, o := range p.Options {
+		switch o.ID {
+		case message.URIHost, message.URIPort, message.URIPath, message.URIQuery, message.Accept, requestTag:
+			b = append(b, byte(o.ID>>8), byte(o.ID), byte(len(o.Value)>>8), byte(len(o.Value)))
+			b = append(b, o.Value...)
+		}
+	}
+	return string(b)
+}

@@ -1,0 +1,95 @@
+package messaging
+
+import (
+	"container/list"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+const (
+	maxReplays  = 8192    // requests that are remembered
+	replayBytes = 8 << 20 // of their answers
+	// lifetime is EXCHANGE_LIFETIME: after it a mid may mean another request (RFC 7252 §4.8.2).
+	lifetime = 247 * time.Second
+)
+
+// Replays are the requests of the last minutes, to tell copies of them from new ones (RFC 7252 §4.5). Where there are too many
+// the oldest are forgotten. The zero value works. It is safe for concurrent use.
+type Replays struct {
+	mu    sync.Mutex // guards the rest, and every replay
+	byKey map[replayKey]*Replay
+	order list.List // of *replay, oldest first
+	bytes int
+}
+
+type replayKey struct {
+	from netip.AddrPort
+	mid  uint16
+}
+
+// A Replay is one request and the datagram that answers its copies; nil while it is worked on.
+type Replay struct {
+	key   replayKey
+	at    time.Time
+	reply []byte
+	place *list.Element // nil: forgotten
+}
+
+// Begin notes a request. again tells that it is a copy of one that is known, and reply what was answered.
+func (s *Replays) Begin(from netip.AddrPort, mid uint16, now time.Time) (r *Replay, reply []byte, again bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := replayKey{from, mid}
+	if s.byKey == nil {
+		s.byKey = make(map[replayKey]*Replay)
+	}
+	if r := s.byKey[key]; r != nil && now.Sub(r.at) < lifetime {
+		return r, r.reply, true
+	}
+	s.removeLocked(s.byKey[key])
+	r = &Replay{key: key, at: now}
+	r.place = s.order.PushBack(r)
+	s.byKey[key] = r
+	s.trimLocked(now)
+	return r, nil, false
+}
+
+// Keep remembers what a request was answered.
+func (s *Replays) Keep(r *Replay, reply []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.place == nil {
+		return
+	}
+	s.bytes += len(reply) - len(r.reply)
+	r.reply = reply
+	s.trimLocked(r.at)
+}
+
+// Forget makes the next copy a new request.
+func (s *Replays) Forget(r *Replay) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.removeLocked(r)
+}
+
+func (s *Replays) removeLocked(r *Replay) {
+	if r == nil || r.place == nil {
+		return
+	}
+	s.order.Remove(r.place)
+	r.place = nil
+	delete(s.byKey, r.key)
+	s.bytes -= len(r.reply)
+}
+
+func (s *Replays) trimLocked(now time.Time) {
+	for e := s.order.Front(); e != nil; e = s.order.Front() {
+		r := e.Value.(*Replay)
+		if s.order.Len() <= maxReplays && s.bytes <= replayBytes && now.Sub(r.at) < lifetime {
+			return
+		}
+		s.removeLocked(r)
+	}
+}

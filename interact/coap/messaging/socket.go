@@ -1,0 +1,91 @@
+package messaging
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"time"
+
+	coapnet "github.com/plgd-dev/go-coap/v3/net"
+)
+
+// A Remote is where a datagram came from, and the address of this machine that it was sent to, from which its answer must come.
+type Remote struct {
+	Addr  netip.AddrPort
+	via   *coapnet.ControlMessage // nil: whatever the system chooses
+	Group bool                    // it was sent to many
+}
+
+// A Socket sends and receives the datagrams of a server.
+type Socket interface {
+	// Read returns one datagram; what does not fit into b is cut.
+	Read(b []byte) (n int, from Remote, err error)
+	// Write sends one datagram. It is safe for concurrent use.
+	Write(b []byte, to Remote) error
+	// Stop makes Read return with an error that [IsStopped] knows, now and from now on.
+	Stop()
+	Close() error
+	// Addr is what it listens on.
+	Addr() netip.AddrPort
+}
+
+// A udpSocket is a socket of the system, which tells where a datagram was sent to.
+type udpSocket struct {
+	*coapnet.UDPConn
+	anywhere bool // it listens on all addresses
+}
+
+// Listen opens a UDP socket of the system.
+func Listen(addr string) (Socket, error) {
+	c, err := coapnet.NewListenUDP("udp", addr)
+	if err != nil {
+		return nil, err
+	}
+	s := &udpSocket{UDPConn: c}
+	s.anywhere = s.Addr().Addr().IsUnspecified()
+	return s, nil
+}
+
+func (s *udpSocket) Read(b []byte) (n int, from Remote, err error) {
+	var udp *net.UDPAddr
+	var to *coapnet.ControlMessage
+	n, err = s.ReadWithOptions(b, coapnet.WithGetRemoteAddr(&udp), coapnet.WithGetControlMessage(&to))
+	if err != nil {
+		return 0, from, err
+	}
+	from.Addr = udp.AddrPort()
+	if to == nil {
+		return n, from, nil
+	}
+	from.Group = to.Dst.IsMulticast() || to.Dst.Equal(net.IPv4bcast)
+	if s.anywhere && to.Dst != nil {
+		from.via = &coapnet.ControlMessage{Src: to.Dst, IfIndex: to.IfIndex}
+	}
+	return n, from, nil
+}
+
+func (s *udpSocket) Write(b []byte, to Remote) error {
+	options := []coapnet.UDPWriteOption{coapnet.WithRemoteAddr(net.UDPAddrFromAddrPort(to.Addr))}
+	if to.via != nil {
+		options = append(options, coapnet.WithControlMessage(to.via))
+	}
+	return s.WriteWithOptions(b, options...)
+}
+
+func (s *udpSocket) Stop() {
+	if c, ok := s.NetConn().(*net.UDPConn); ok {
+		_ = c.SetReadDeadline(time.Unix(1, 0)) // a socket that is closed reads nothing either
+	}
+}
+
+func (s *udpSocket) Addr() netip.AddrPort {
+	if u, ok := s.LocalAddr().(*net.UDPAddr); ok {
+		return u.AddrPort()
+	}
+	return netip.AddrPort{}
+}
+
+// IsStopped tells whether err of a read says that the socket was stopped or closed.
+func IsStopped(err error) bool {
+	return errors.Is(err, net.ErrClosed) || errors.Is(err, coapnet.ErrConnectionIsClosed) || IsTimeout(err)
+}

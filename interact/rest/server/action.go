@@ -1,0 +1,441 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/td"
+)
+
+// An actionState is the state of a run of an action (WoT Profile §6.2.3, ActionStatus). Href is the path of its resource.
+type actionState struct {
+	Status    string          `json:"status"`
+	Href      string          `json:"href,omitempty"`
+	Output    json.RawMessage `json:"output,omitempty"`
+	Error     json.RawMessage `json:"error,omitempty"` // RFC 9457
+	Inputs    json.RawMessage `json:"lmos:inputRequired,omitempty"`
+	Requested string          `json:"timeRequested,omitempty"`
+	Ended     string          `json:"timeEnded,omitempty"`
+}
+
+// state returns what the status r says.
+func (v *visit) state(r *interact.Message) actionState {
+	s := actionState{Status: r.Status.Standard().String(), Requested: rfc3339(r.Began)}
+	if r.ActionID != "" {
+		s.Href = v.path("actions", v.nameOf(r), r.ActionID)
+	}
+	if r.Status.Final() {
+		s.Ended = rfc3339(r.Time)
+	}
+	switch r.Status {
+	case interact.StatusFailed:
+		s.Error = jsonOf(r.Data, r.Media())
+	case interact.StatusInputRequired:
+		s.Inputs = jsonOf(r.Data, r.Media())
+	default:
+		s.Output = jsonOf(r.Data, r.Media())
+	}
+	return s
+}
+
+func (v *visit) nameOf(r *interact.Message) string {
+	if r.Name != "" {
+		return r.Name
+	}
+	return v.at.name
+}
+
+func rfc3339(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339Nano)
+}
+
+// thingPath returns the path of something below a thing. Each name is escaped.
+func thingPath(ref string, names ...string) string {
+	var b strings.Builder
+	b.WriteString("/things/" + url.PathEscape(ref))
+	for _, name := range names {
+		b.WriteByte('/')
+		b.WriteString(url.PathEscape(name))
+	}
+	return b.String()
+}
+
+// postAction invokes an action.
+func (v *visit) postAction() error {
+	m, err := v.message(interact.InvokeAction)
+	if err != nil {
+		return err
+	}
+	if err := v.load(m); err != nil {
+		return err
+	}
+	if err := v.check(m); err != nil {
+		return err
+	}
+	async := prefers(v.r.Header, "respond-async")
+	if a := v.desc.Actions[m.Name]; a.Synchronous != nil && !*a.Synchronous {
+		async = true
+	}
+	m.Detach = async
+	ctx, cancel, err := v.patient(m)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	if wantsEvents(v.r) {
+		return v.follow(ctx, m)
+	}
+	return v.invoke(ctx, m)
+}
+
+// follow answers with each state of the run as an event. The consumer may be slow: then the agent waits.
+func (v *visit) follow(ctx context.Context, m *interact.Message) error {
+	f := v.newFeed(ctx, m, 0)
+	defer f.stop()
+	return v.stream(m, f, func(r *interact.Message) []byte {
+		data, _ := json.Marshal(v.state(r)) // texts and JSON always have a JSON form
+		return data
+	})
+}
+
+// invoke answers with the output: as a whole, part by part, or, of an action that goes on without the consumer, with the place
+// where its state is.
+func (v *visit) invoke(ctx context.Context, m *interact.Message) error {
+	var last *interact.Message
+	out := &output{visit: v, m: m}
+	for r, err := range v.o.Mesh.Do(ctx, m) {
+		switch {
+		case err != nil && out.begun:
+			out.abort(err)
+		case err != nil:
+			return v.explained(m, err)
+		case m.Detach && r.ActionID != "" && !r.Status.Final():
+			return v.created(m, r)
+		case r.Status == interact.StatusInputRequired && m.Key != "" && !out.begun && prefers(v.r.Header, respondInput):
+			return v.parked(ctx, m, r)
+		case r.Status == interact.StatusInputRequired:
+			if out.begun {
+				out.abort(interact.NeedsInput(m.Name))
+			}
+			return v.explained(m, interact.NeedsInput(m.Name))
+		}
+		last = r
+		if r.Status != interact.StatusRunning || len(r.Data) == 0 || r.ContentType == interact.Progress {
+			continue
+		}
+		if err := out.part(r); err != nil && out.begun {
+			return nil // the consumer is gone
+		} else if err != nil {
+			return err
+		}
+	}
+	if last == nil {
+		return interact.Errorf(interact.Internal, "the agent ended the interaction without a reply; see its log", "no answer")
+	}
+	return out.end(last)
+}
+
+// respondInput is the preference of a consumer that comes back with what a run wants to know. It has begun the run with a key.
+const respondInput = "lmos-input"
+
+// parked answers with what a run wants to know: it goes on without its consumer, for who asks for it detached with the same key
+// does so for all.
+func (v *visit) parked(ctx context.Context, m, asks *interact.Message) error {
+	again := *m
+	again.ID, again.Detach = interact.NewID(), true
+	for r, err := range v.o.Mesh.Do(ctx, &again) {
+		if err != nil {
+			return v.explained(m, err)
+		}
+		if r.ActionID == asks.ActionID {
+			break
+		}
+	}
+	v.w.Header().Set("Preference-Applied", respondInput)
+	return v.created(m, asks)
+}
+
+// created answers with where the state of a run can be asked for.
+func (v *visit) created(m, r *interact.Message) error {
+	s := v.state(r)
+	if s.Requested == "" {
+		s.Requested = rfc3339(v.began)
+	}
+	v.describeReply(m, r)
+	v.w.Header().Set("Location", s.Href)
+	if prefers(v.r.Header, "respond-async") {
+		v.w.Header().Set("Preference-Applied", "respond-async") // RFC 7240 §3
+	}
+	return v.writeJSON(http.StatusCreated, m, s)
+}
+
+// rowsType is the media type of values of JSON on a line each.
+const rowsType = "application/x-ndjson"
+
+// maxHeld bounds an output that is held until it is whole, in bytes.
+const maxHeld = 16 << 20
+
+// An output is what an action puts out. Bytes that come in parts are sent part by part. Values of JSON that come so are no JSON
+// one after the other: they are joined at the end ([interact.Join]), unless the consumer takes them on a line each.
+type output struct {
+	*visit
+	m       *interact.Message
+	control *http.ResponseController
+	begun   bool // the status was sent
+	rows    bool // it is sent on a line each
+	held    []interact.Part
+	size    int // of held
+}
+
+// part takes a part. Once the answer has begun, an error says that the consumer is gone.
+func (o *output) part(r *interact.Message) error {
+	_, isValue := valueOfPart(r)
+	switch {
+	case o.begun || len(o.held) == 0 && !isValue:
+		return o.send(r)
+	case len(o.held) == 0 && accepts(o.r, rowsType):
+		o.rows = true
+		return o.send(r)
+	}
+	if o.size += len(r.Data); o.size > maxHeld {
+		return interact.Errorf(interact.TooLarge, "take it in parts: Accept: "+rowsType+", or text/event-stream",
+			"the output has more than %d bytes", maxHeld)
+	}
+	o.held = append(o.held, interact.Part{Data: r.Data, ContentType: r.ContentType})
+	return nil
+}
+
+// valueOfPart returns the value of JSON that a part is; ok is false if it is none.
+func valueOfPart(r *interact.Message) (value []byte, ok bool) {
+	value, media, err := interact.Transcode(r.Data, r.Media(), interact.JSON)
+	return value, err == nil && td.IsJSON(media) && json.Valid(value)
+}
+
+// send sends one part at once. The first decides about the media type.
+func (o *output) send(r *interact.Message) error {
+	data, media := r.Data, r.Media()
+	if o.rows {
+		data, media = rowOf(r), rowsType
+	}
+	if !o.begun {
+		o.begun, o.control = true, http.NewResponseController(o.w)
+		o.describeReply(o.m, r)
+		o.describeData(media)
+		o.w.Header().Set("X-Accel-Buffering", "no") // proxies hold back what comes slowly
+		o.w.WriteHeader(http.StatusOK)
+	}
+	// A connection without deadlines has no slow readers either.
+	_ = o.control.SetWriteDeadline(time.Now().Add(o.o.pace.write))
+	if _, err := o.w.Write(data); err != nil {
+		return err
+	}
+	return o.control.Flush()
+}
+
+// rowOf writes a part on a line.
+func rowOf(r *interact.Message) []byte {
+	var line bytes.Buffer
+	if json.Compact(&line, jsonOf(r.Data, r.Media())) != nil { // what jsonOf returns is JSON
+		return nil
+	}
+	line.WriteByte('\n')
+	return line.Bytes()
+}
+
+// end answers with what is left. An output that ended in a bad state is not whole.
+func (o *output) end(last *interact.Message) error {
+	switch err := outcome(last); {
+	case err != nil && o.begun:
+		o.abort(err)
+	case err != nil:
+		return err
+	case !o.begun:
+		return o.respond(o.m, o.whole(last))
+	case last.Status != interact.StatusRunning && len(last.Data) > 0:
+		_ = o.send(last) // a consumer that is gone needs no rest
+	}
+	_ = o.control.SetWriteDeadline(time.Time{}) // so that the connection can be used again
+	return nil
+}
+
+// whole returns the last state with the whole output.
+func (o *output) whole(last *interact.Message) *interact.Message {
+	if len(o.held) == 0 {
+		return last
+	}
+	if len(last.Data) > 0 {
+		o.held = append(o.held, interact.Part{Data: last.Data, ContentType: last.ContentType})
+	}
+	c := *last
+	c.Data, c.ContentType = interact.Join(o.held)
+	return &c
+}
+
+// abort breaks the connection off. A body of HTTP/1.1 has no other way to say that it is not whole, and half an output must not
+// look like one.
+func (o *output) abort(err error) {
+	o.o.Log.Info("output broke off", "thing", o.m.Thing, "action", o.m.Name, "code", interact.AsError(err).Code.String(), "err", err)
+	panic(http.ErrAbortHandler)
+}
+
+// getTask answers with the state of a run: of that in the path, or of the latest.
+func (v *visit) getTask() error {
+	m, err := v.message(interact.QueryAction)
+	if err != nil {
+		return err
+	}
+	if wantsEvents(v.r) && v.r.Method != http.MethodHead {
+		return v.followTask(m)
+	}
+	r, err := v.last(m)
+	if err != nil {
+		return err
+	}
+	v.describeReply(m, r)
+	return v.writeJSON(http.StatusOK, m, v.state(r))
+}
+
+// followTask answers with each new state of a run as an event, until one is final. There is no way to be told of states, so the
+// run is looked at again and again, ever less often.
+func (v *visit) followTask(m *interact.Message) error {
+	if err := v.check(m); err != nil {
+		return err
+	}
+	if err := v.enter(); err != nil {
+		return err
+	}
+	defer v.leave()
+	ctx, cancel := context.WithCancel(v.r.Context())
+	defer cancel()
+	defer context.AfterFunc(v.ending, cancel)()
+	e := v.eventStream()
+	defer e.End()
+	alive := time.NewTicker(v.o.pace.keepAlive)
+	defer alive.Stop()
+	var said []byte
+	id := m.ActionID
+	for pause := v.o.pace.look; ; pause = min(pause*3/2, 20*v.o.pace.look) {
+		look := *m
+		look.ID, look.ActionID = interact.NewID(), id
+		r, err := interact.Ask(ctx, v.o.Mesh, &look)
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return v.taskLost(m, e, err)
+		}
+		id = r.ActionID // "the latest" may be another one next time
+		data, _ := json.Marshal(v.state(r))
+		if !bytes.Equal(data, said) && e.Send(v.nameOf(r), "", data) != nil || r.Status.Final() {
+			return nil
+		}
+		said = data
+		if !pauseWith(ctx, e, alive.C, pause) {
+			return nil
+		}
+	}
+}
+
+// pauseWith waits, and shows that the stream lives. It reports whether the consumer is there. It ends early with ctx.
+func pauseWith(ctx context.Context, e *rest.EventStream, alive <-chan time.Time, pause time.Duration) bool {
+	over := time.NewTimer(pause)
+	defer over.Stop()
+	for {
+		select {
+		case <-alive:
+			if e.Comment("") != nil {
+				return false
+			}
+		case <-over.C:
+			return true
+		case <-ctx.Done():
+			return true
+		}
+	}
+}
+
+// taskLost ends the events of a run that cannot be looked at any more.
+func (v *visit) taskLost(m *interact.Message, e *rest.EventStream, err error) error {
+	if v.ending.Err() != nil {
+		err = stopping()
+	}
+	switch {
+	case v.r.Context().Err() != nil:
+		return nil
+	case !e.Begun():
+		return v.explained(m, err)
+	}
+	e.Problem(err)
+	return nil
+}
+
+// postAnswers gives a run what it wants to know (interact.Answers), so that it goes on.
+func (v *visit) postAnswers() error {
+	m, err := v.message(interact.ContinueAction)
+	if err == nil {
+		err = v.load(m)
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := v.last(m); err != nil {
+		return err
+	}
+	v.w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// deleteTask cancels a run.
+func (v *visit) deleteTask() error {
+	m, err := v.message(interact.CancelAction)
+	if err != nil {
+		return err
+	}
+	if _, err := v.last(m); err != nil {
+		return err
+	}
+	v.w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// getActions answers with the states of all runs by action, newest first.
+func (v *visit) getActions() error {
+	m, err := v.message(interact.QueryAllActions)
+	if err != nil {
+		return err
+	}
+	r, err := v.last(m)
+	if err != nil {
+		return err
+	}
+	data, _, err := interact.Transcode(r.Data, r.Media(), interact.JSON)
+	var tasks map[string][]interact.Task
+	if err == nil && len(data) > 0 {
+		err = json.Unmarshal(data, &tasks)
+	}
+	if err != nil {
+		return &interact.Error{Code: interact.AgentFailed, Title: "the states of the actions cannot be read",
+			Hint: "see the agent's log", Err: err}
+	}
+	all := make(map[string][]actionState, len(tasks))
+	for name, runs := range tasks {
+		states := make([]actionState, len(runs))
+		for i, t := range runs {
+			states[i] = actionState{Status: t.State, Href: v.path("actions", name, t.ActionID), Output: t.Output, Error: t.Error,
+				Requested: t.Requested, Ended: t.Ended}
+		}
+		all[name] = states
+	}
+	v.describeReply(m, r)
+	return v.writeJSON(http.StatusOK, m, all)
+}

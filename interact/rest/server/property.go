@@ -1,0 +1,138 @@
+package server
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/jcs"
+)
+
+// ask sends an interaction of type t with the body and the query of the request, and answers with its last reply.
+func (v *visit) ask(t interact.Type) error {
+	m, err := v.message(t)
+	if err != nil {
+		return err
+	}
+	if err := v.load(m); err != nil {
+		return err
+	}
+	return v.answer(m)
+}
+
+// answer sends m and answers with the last reply.
+func (v *visit) answer(m *interact.Message) error {
+	reply, err := v.last(m)
+	if err != nil {
+		return err
+	}
+	return v.respond(m, reply)
+}
+
+// last sends m and returns the last reply, within the time that the consumer has.
+func (v *visit) last(m *interact.Message) (*interact.Message, error) {
+	if err := v.check(m); err != nil {
+		return nil, err
+	}
+	ctx, cancel, err := v.patient(m)
+	if err != nil {
+		return nil, err
+	}
+	defer cancel()
+	reply, err := interact.Ask(ctx, v.o.Mesh, m)
+	if err == nil && m.Type == interact.InvokeAction {
+		err = outcome(reply)
+	}
+	if err != nil {
+		return nil, v.explained(m, err)
+	}
+	return reply, nil
+}
+
+func (v *visit) getProperty() error {
+	if wantsEvents(v.r) {
+		return v.watch(interact.ObserveProperty, "sse")
+	}
+	return v.ask(interact.ReadProperty)
+}
+
+func (v *visit) putProperty() error { return v.ask(interact.WriteProperty) }
+
+func (v *visit) postProperty() error { return v.subscribe(interact.ObserveProperty) }
+
+// getObservable is the long poll of a property (WoT HTTP binding, subprotocol longpoll).
+func (v *visit) getObservable() error {
+	if wantsEvents(v.r) {
+		return v.watch(interact.ObserveProperty, "sse")
+	}
+	return v.watch(interact.ObserveProperty, "longpoll")
+}
+
+func (v *visit) getProperties() error {
+	switch query := v.r.URL.Query(); {
+	case wantsEvents(v.r):
+		return v.watch(interact.ObserveAllProperties, "sse")
+	case query.Has("names") || query.Has("name"):
+		names := query["name"] // a name may have a comma
+		for _, list := range query["names"] {
+			names = append(names, strings.Split(list, ",")...)
+		}
+		return v.readSome(names)
+	}
+	return v.ask(interact.ReadAllProperties)
+}
+
+// readSome reads the properties of these names.
+func (v *visit) readSome(names []string) error {
+	m, err := v.message(interact.ReadMultipleProperties)
+	if err != nil {
+		return err
+	}
+	m.Data, _ = json.Marshal(names) // strings always have a JSON form
+	return v.answer(m)
+}
+
+// putProperties writes the values in the body, or all that can be written: then none may be missing.
+func (v *visit) putProperties() error {
+	if v.r.URL.Query().Has("all") || prefers(v.r.Header, "all") {
+		return v.ask(interact.WriteAllProperties)
+	}
+	return v.ask(interact.WriteMultipleProperties)
+}
+
+// postProperties reads the properties that an array names (TD 1.1 §5.3.4.2, readmultipleproperties), or subscribes to all.
+func (v *visit) postProperties() error {
+	m, err := v.message(interact.ReadMultipleProperties)
+	if err != nil {
+		return err
+	}
+	if err := v.load(m); err != nil {
+		return err
+	}
+	if names, _, err := interact.Value(m.Data, m.Media()); err == nil {
+		if _, isArray := names.([]any); isArray {
+			return v.answer(m)
+		}
+	}
+	return v.subscribeWith(interact.ObserveAllProperties, m.Data, m.Media())
+}
+
+// decodeBody reads the members of a JSON object, or of one in CBOR, into doc.
+func decodeBody(data []byte, media string, doc any) error {
+	data, _, err := interact.Transcode(data, media, interact.JSON)
+	if err == nil {
+		_, err = jcs.Object(data, len(data)) // strictly: no name twice
+	}
+	if err == nil {
+		err = json.Unmarshal(data, doc)
+	}
+	return err
+}
+
+// endWatch answers who ends what has ended: a long poll is over with each of its answers (TD 1.1, unobserveproperty and
+// unsubscribeevent).
+func (v *visit) endWatch() error {
+	v.w.WriteHeader(http.StatusNoContent)
+	return nil
+}

@@ -1,0 +1,145 @@
+package server
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/td"
+)
+
+// outcome is the error that a final status stands for.
+func outcome(reply *interact.Message) error {
+	const hint = "see the agent's log"
+	switch reply.Status {
+	case interact.StatusFailed:
+		return &interact.Error{Code: interact.AgentFailed, Remote: true, Title: "the action failed", Hint: hint}
+	case interact.StatusCancelled:
+		return &interact.Error{Code: interact.Cancelled, Remote: true, Title: "the action was cancelled", Hint: hint}
+	case interact.StatusPending, interact.StatusRunning:
+		return &interact.Error{Code: interact.AgentFailed, Title: "the action ended without a result", Hint: hint}
+	}
+	return nil
+}
+
+// respond writes the reply of a good interaction: 200 with its data, or 204.
+func (v *visit) respond(m, reply *interact.Message) error {
+	data, media, err := interact.Transcode(reply.Data, reply.Media(), m.Accept)
+	if err != nil { // the agent sent what it calls JSON or CBOR, and is not; the consumer may still know what to do with it
+		data, media = reply.Data, reply.Media()
+	}
+	v.describeReply(m, reply)
+	switch m.Type {
+	case interact.WriteProperty, interact.WriteMultipleProperties, interact.WriteAllProperties:
+		data = nil
+	}
+	if len(data) == 0 {
+		v.w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	v.write(http.StatusOK, media, data)
+	return nil
+}
+
+// describeReply sets what the header says of any interaction.
+func (v *visit) describeReply(m, reply *interact.Message) {
+	h := v.w.Header()
+	h.Set("Cache-Control", "no-store")
+	if m.TraceParent != "" {
+		h.Set("Traceparent", m.TraceParent)
+	}
+	if m.Timing != nil {
+		h.Set("Server-Timing", serverTiming(reply.Timing, time.Since(v.began)))
+	}
+}
+
+// write writes an answer of a media type that the agent chose.
+func (v *visit) write(status int, media string, data []byte) {
+	v.describeData(media)
+	v.w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+	v.w.WriteHeader(status)
+	if v.r.Method != http.MethodHead {
+		_, _ = v.w.Write(data) // the consumer is gone; there is nobody to tell
+	}
+}
+
+// describeData sets what the header says of an agent's data. The bytes are a stranger's, and the origin is the node's: a browser
+// must not run them.
+func (v *visit) describeData(media string) {
+	h := v.w.Header()
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
+	if !rest.HeaderOK("Content-Type", media) {
+		media = "application/octet-stream"
+	}
+	h.Set("Content-Type", media)
+}
+
+// writeJSON writes a document of this server, in CBOR if the consumer likes that better.
+func (v *visit) writeJSON(status int, m *interact.Message, doc any) error {
+	data, err := json.Marshal(doc)
+	if err != nil {
+		return fmt.Errorf("encode the answer: %w", err)
+	}
+	media := interact.JSON
+	if packed, packedMedia, err := interact.Transcode(data, media, m.Accept); err == nil {
+		data, media = packed, packedMedia
+	}
+	v.w.Header().Set("Cache-Control", "no-store")
+	v.write(status, media, data)
+	return nil
+}
+
+// serverTiming says where the time went (W3C Server Timing §2; durations are in milliseconds). What was not measured is left out,
+// but for the total, which is took then.
+func serverTiming(t *interact.Timing, took time.Duration) string {
+	if t == nil {
+		t = &interact.Timing{}
+	}
+	var metrics []string
+	for _, stage := range []struct {
+		name string
+		dur  time.Duration
+	}{{"resolve", t.Resolve}, {"host", t.Host}, {"agent", t.Agent}, {"total", cmp.Or(t.Total, took)}} {
+		if stage.dur > 0 {
+			metrics = append(metrics, fmt.Sprintf("%s;dur=%.3f", stage.name, float64(stage.dur)/float64(time.Millisecond)))
+		}
+	}
+	if t.Path != "" && rest.HeaderOK("Server-Timing", t.Path) && !strings.ContainsAny(t.Path, `"\`) {
+		metrics = append(metrics, `path;desc="`+t.Path+`"`)
+	}
+	return strings.Join(metrics, ", ")
+}
+
+// jsonOf returns data as JSON: as it is, converted from CBOR, text as a string, anything else as base64url in a string (RFC 8949
+// §6.1). It is nil if there is no data.
+func jsonOf(data []byte, media string) json.RawMessage {
+	if len(data) == 0 {
+		return nil
+	}
+	if interact.IsCBOR(media) {
+		if converted, _, err := interact.Transcode(data, media, interact.JSON); err == nil {
+			return converted
+		}
+	} else if td.IsJSON(media) && json.Valid(data) {
+		return bytes.TrimSpace(data)
+	}
+	text := string(data)
+	if !utf8.Valid(data) || interact.IsCBOR(media) {
+		text = base64.RawURLEncoding.EncodeToString(data)
+	}
+	quoted, _ := json.Marshal(text) // a string always has a JSON form
+	return quoted
+}
+
+// path returns the path of something below the thing, as the consumer spelled the thing. Each name is escaped.
+func (v *visit) path(names ...string) string { return thingPath(v.ref, names...) }

@@ -1,0 +1,434 @@
+package server
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"mime"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/internal/jcs"
+	"github.com/lmosd/lmosd/td"
+)
+
+const (
+	maxWait   = interact.MaxWait // the longest time a consumer may ask to wait
+	maxMember = 256              // bytes of a text that becomes a member of a message (see interact.Message)
+	maxBlock  = 1 << 20          // bytes of a body that is taken as a whole though it could be a stream
+	chunkSize = 64 << 10         // bytes of a part of a stream, at most
+)
+
+// message makes the message of type t that the request asks for, but for its data.
+func (v *visit) message(t interact.Type) (*interact.Message, error) {
+	m := &interact.Message{Type: t, From: did.PrincipalOf(v.r.Context()), ID: interact.NewID(), Thing: v.desc.Ref(), Name: v.at.name, ActionID: v.at.id,
+		Accept: wanted(v.r.Header)}
+	m.TraceParent, m.TraceState = interact.TraceContext(v.r.Header.Get("Traceparent"), strings.Join(v.r.Header.Values("Tracestate"), ","))
+	m.Via = cmp.Or(v.r.Header.Get("Lmos-Via"), v.param("via"))
+	// The draft of the header writes a string of Structured Fields, with quotes; most clients leave them out.
+	m.Key = strings.Trim(v.r.Header.Get("Idempotency-Key"), `"`)
+	if hops := v.r.Header.Get(rest.HopsHeader); hops != "" {
+		n, err := strconv.ParseUint(hops, 10, 8)
+		if err != nil || n > interact.MaxHops { // what is no small number is too many
+			return nil, interact.Errorf(interact.Loop, "see which nodes relay to each other", "the message passed %s nodes",
+				interact.Clip(interact.Readable(hops), 20))
+		}
+		m.Hops = uint8(n)
+	}
+	if t.Long() {
+		m.After = cmp.Or(v.r.Header.Get("Last-Event-Id"), v.param("lastEventId"), v.param("after"))
+	}
+	if v.r.Header.Get("Lmos-Timing") != "" || v.has("timing") {
+		m.Timing = &interact.Timing{}
+	}
+	for _, member := range [...]struct{ name, text string }{
+		{"Lmos-Via", m.Via}, {"Idempotency-Key", m.Key}, {"Last-Event-ID", m.After},
+	} {
+		if len(member.text) > maxMember {
+			return nil, interact.Errorf(interact.Invalid, "shorten it", "%s has %d bytes, %d are possible", member.name,
+				len(member.text), maxMember)
+		}
+	}
+	return m, nil
+}
+
+// has reports whether the query has a parameter of this server: not a variable of the affordance's address with that name.
+func (v *visit) has(name string) bool {
+	if v.r.URL.RawQuery == "" || !v.r.URL.Query().Has(name) {
+		return false
+	}
+	a := v.affordance()
+	return a == nil || a.URIVariables[name] == nil
+}
+
+func (v *visit) param(name string) string {
+	if !v.has(name) {
+		return ""
+	}
+	return v.r.URL.Query().Get(name)
+}
+
+// affordance returns the affordance of the path; nil if there is none.
+func (v *visit) affordance() *td.Affordance {
+	t := interact.SubscribeEvent
+	switch v.at.kind {
+	case "properties":
+		t = interact.ReadProperty
+	case "actions":
+		t = interact.InvokeAction
+	}
+	return interact.Affordance(v.desc.Thing, &interact.Message{Type: t, Name: v.at.name})
+}
+
+// patient bounds the time that m may take, by what the consumer says.
+func (v *visit) patient(m *interact.Message) (context.Context, context.CancelFunc, error) {
+	wait, err := v.patience(m)
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithTimeout(v.r.Context(), wait)
+	m.Deadline, _ = ctx.Deadline()
+	return ctx, cancel, nil
+}
+
+// patience is how long the consumer waits. A stream lasts as long as its source, and so has all the time there is.
+func (v *visit) patience(m *interact.Message) (time.Duration, error) {
+	if text := v.param("timeout"); text != "" {
+		d, err := time.ParseDuration(text)
+		if err != nil || d <= 0 || d > maxWait {
+			return 0, interact.Errorf(interact.Invalid, "for example ?timeout=5s",
+				"timeout must be a duration of at most %v", maxWait)
+		}
+		return d, nil
+	}
+	seconds, err := strconv.ParseUint(preferences(v.r.Header)["wait"], 10, 32)
+	switch {
+	case err == nil && seconds > 0: // RFC 7240 §2: a preference that cannot be met is ignored
+		return min(time.Duration(seconds)*time.Second, maxWait), nil
+	case m.Chunks != nil:
+		return maxWait, nil
+	}
+	return rest.DefaultTimeout, nil
+}
+
+// preferences reads the header Prefer: values by name in lower case (RFC 7240 §2). The first of a name counts.
+func preferences(h http.Header) map[string]string {
+	if h["Prefer"] == nil {
+		return nil
+	}
+	all := map[string]string{}
+	for p := range strings.SplitSeq(strings.Join(h.Values("Prefer"), ","), ",") {
+		p, _, _ = strings.Cut(p, ";")
+		name, value, _ := strings.Cut(strings.TrimSpace(p), "=")
+		name = strings.ToLower(strings.TrimSpace(name))
+		if _, twice := all[name]; name != "" && !twice {
+			all[name] = strings.Trim(value, `" `)
+		}
+	}
+	return all
+}
+
+// prefers reports whether the consumer has the preference name.
+func prefers(h http.Header, name string) bool {
+	_, ok := preferences(h)[name]
+	return ok
+}
+
+// A mediaRange is one entry of an Accept header (RFC 9110 §12.5.1).
+type mediaRange struct {
+	media   string
+	quality float64
+}
+
+// accepted reads the Accept headers; at most 32 entries.
+func accepted(h http.Header) (all []mediaRange) {
+	if h["Accept"] == nil {
+		return nil
+	}
+	for entry := range strings.SplitSeq(strings.Join(h.Values("Accept"), ","), ",") {
+		media, params, err := mime.ParseMediaType(entry)
+		if err != nil || len(all) == 32 {
+			continue
+		}
+		q := 1.0
+		if text, ok := params["q"]; ok {
+			if q, err = strconv.ParseFloat(text, 64); err != nil {
+				q = 0
+			}
+		}
+		all = append(all, mediaRange{media, q})
+	}
+	return all
+}
+
+// wanted returns the media type that the consumer likes best; empty if it takes anything, or says nothing that can be asked of an
+// agent: events and rows are this server's ways to send what an agent answers. Nobody gets a 406: what there is, is better than nothing.
+func wanted(h http.Header) string {
+	var best mediaRange
+	for _, r := range accepted(h) {
+		if r.quality > best.quality && r.media != rest.EventsType && r.media != rowsType {
+			best = r
+		}
+	}
+	if strings.Contains(best.media, "*") || len(best.media) > maxMember {
+		return ""
+	}
+	return best.media
+}
+
+// wantsEvents reports whether the consumer asks for server-sent events. A resource that has both answers with them only to who
+// names them.
+func wantsEvents(r *http.Request) bool { return accepts(r, rest.EventsType) }
+
+// accepts reports whether the consumer names media.
+func accepts(r *http.Request, media string) bool {
+	return slices.ContainsFunc(accepted(r.Header), func(m mediaRange) bool { return m.media == media && m.quality > 0 })
+}
+
+// load reads the body, and the variables in the query, into m.
+func (v *visit) load(m *interact.Message) error {
+	if v.r.Method == http.MethodPut || v.r.Method == http.MethodPost {
+		if err := v.loadBody(m); err != nil {
+			return err
+		}
+	}
+	if a := v.affordance(); a != nil && len(a.URIVariables) > 0 && m.Chunks == nil {
+		return v.loadVariables(m, a)
+	}
+	return nil
+}
+
+func (v *visit) loadBody(m *interact.Message) (err error) {
+	if v.r.ContentLength != 0 {
+		if m.ContentType, err = inputType(v.r, v.affordance()); err != nil && v.r.ContentLength > 0 {
+			return err
+		}
+	}
+	if err == nil && v.isStream(m) {
+		v.loadStream(m)
+		return nil
+	}
+	wrong := err // a body without a length may be none at all
+	if m.Data, err = readBody(v.w, v.r, rest.MaxBody); err != nil {
+		return err
+	}
+	if len(m.Data) == 0 {
+		m.ContentType = ""
+		return nil
+	}
+	return wrong
+}
+
+// loadVariables adds what the query says of the address to the input, which becomes JSON for it.
+func (v *visit) loadVariables(m *interact.Message, a *td.Affordance) (err error) {
+	query := v.r.URL.Query()
+	given := func(name string) bool { return query.Has(name) }
+	if !slices.ContainsFunc(sortedNames(a.URIVariables), given) {
+		return nil
+	}
+	if m.Data, m.ContentType, err = interact.Transcode(m.Data, m.Media(), interact.JSON); err != nil {
+		return err
+	}
+	if len(m.Data) == 0 || td.IsJSON(m.ContentType) {
+		m.Data, m.ContentType = rest.AddVariables(m.Data, query, a.URIVariables, interact.InputSchema(v.desc.Thing, m)), ""
+	}
+	return nil
+}
+
+// readBody reads a body of at most limit bytes.
+func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	if r.ContentLength > limit {
+		w.Header().Set("Connection", "close") // rather than to read what nobody wants
+		return nil, bodyTooLarge(limit)
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	var over *http.MaxBytesError
+	switch {
+	case errors.As(err, &over):
+		return nil, bodyTooLarge(limit)
+	case err != nil:
+		return nil, brokenOff(err)
+	}
+	return body, nil
+}
+
+func bodyTooLarge(limit int64) error {
+	return interact.Errorf(interact.TooLarge, "send less", "the body is larger than %d bytes", limit)
+}
+
+func brokenOff(err error) error {
+	return &interact.Error{Code: interact.Invalid, Title: "the body broke off", Hint: "send it again", Err: err}
+}
+
+// inputType returns the media type of a body: JSON, CBOR, or one that the affordance's forms name. Behind a form of the mesh,
+// which has no address and so speaks of no media type, the agent decides. To insist on a type also keeps other web sites from
+// sending what a browser sends without asking (text/plain, forms; Fetch §2.2.2): forms are never taken there, and text only from who
+// is no web page, which has an Origin in each POST (Fetch §3.2), its own too.
+func inputType(r *http.Request, a *td.Affordance) (string, error) {
+	said := r.Header.Get("Content-Type")
+	coding := r.Header.Get("Content-Encoding")
+	if coding != "" && !strings.EqualFold(coding, "identity") {
+		return "", interact.Errorf(interact.UnsupportedType, "send the body as it is",
+			"a body with Content-Encoding is not read")
+	}
+	switch {
+	case said == "":
+	case td.IsJSON(said):
+		return interact.JSON, nil
+	case interact.IsCBOR(said):
+		return interact.CBOR, nil
+	case a != nil && slices.ContainsFunc(a.Forms, func(f td.Form) bool { return takes(&f, interact.MediaType(said), r.Header.Get("Origin") != "") }):
+		return interact.MediaType(said), nil
+	}
+	return "", interact.Errorf(interact.UnsupportedType, "Content-Type: "+interact.JSON,
+		"a body of type %q is not taken here", interact.Clip(interact.Readable(said), 100))
+}
+
+// unasked are the media types that a browser sends for any web page (Fetch §2.2.2).
+var unasked = []string{"text/plain", "multipart/form-data", "application/x-www-form-urlencoded"}
+
+// takes reports whether a form's agent may get a body of a media type; page tells that a web page sends it.
+func takes(f *td.Form, media string, page bool) bool {
+	if interact.MediaType(f.ContentType) == media {
+		return true
+	}
+	return strings.HasPrefix(f.Href, td.MeshHref) && media != "" && len(media) <= maxMember &&
+		(!slices.Contains(unasked, media) || media == "text/plain" && !page)
+}
+
+// isStream reports whether the body of the request goes on while it comes.
+func (v *visit) isStream(m *interact.Message) bool {
+	return m.Type == interact.InvokeAction && (v.r.ContentLength < 0 || v.r.ContentLength > maxBlock) &&
+		!td.IsJSON(m.ContentType) && !interact.IsCBOR(m.ContentType)
+}
+
+// loadStream makes the body a sequence that is read when the agent asks for more.
+func (v *visit) loadStream(m *interact.Message) {
+	control := http.NewResponseController(v.w)
+	// HTTP/1 would read the rest of the body before the first byte of an answer. A writer that cannot do better still answers.
+	_ = control.EnableFullDuplex()
+	m.Chunks = chunksOf(v.r.Body, func(end bool) {
+		if v.r.Context().Err() != nil {
+			return // it is answered: the connection may have its next request
+		}
+		deadline := time.Time{} // at the end the server reads on, to see whether the consumer goes away
+		if !end {
+			deadline = time.Now().Add(v.o.pace.read)
+		}
+		_ = control.SetReadDeadline(deadline) // a connection without deadlines has no slow consumers either
+	})
+}
+
+// chunksOf reads body in parts. before is called before each part, and at the end.
+func chunksOf(body io.Reader, before func(end bool)) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		buf := make([]byte, chunkSize)
+		for {
+			before(false)
+			n, err := body.Read(buf)
+			if n > 0 && !yield(bytes.Clone(buf[:n]), nil) {
+				return
+			}
+			switch {
+			case err == io.EOF:
+				before(true)
+				return
+			case err != nil:
+				yield(nil, brokenOff(err))
+				return
+			}
+		}
+	}
+}
+
+// check holds m against the description before the mesh is asked, and says in HTTP's words what does not fit.
+func (v *visit) check(m *interact.Message) error {
+	c := *m
+	if m.Type == interact.InvokeAction && len(m.Data) == 0 && m.Chunks == nil && interact.InputSchema(v.desc.Thing, m).Type() == "object" {
+		c.Data, c.ContentType = []byte("{}"), interact.JSON // so that it is said which members are missing
+	}
+	err := interact.Check(v.desc.Thing, &c)
+	if err == nil {
+		err = rest.CheckVariables(v.desc.Thing, m)
+	}
+	return v.explained(m, err)
+}
+
+// explained adds to a refusal what a consumer over HTTP can use: the methods that there are, a name that was meant, the place of
+// a mistake in the input.
+func (v *visit) explained(m *interact.Message, err error) error {
+	if err == nil {
+		return nil
+	}
+	e := *interact.AsError(err)
+	var syntax *jcs.SyntaxError
+	switch {
+	case e.Code == interact.NotAllowed:
+		v.w.Header().Set("Allow", v.allowed(m))
+	case e.Code == interact.NoAffordance && !e.Remote:
+		if names := near(m.Name, v.names()); len(names) > 0 {
+			e.Hint = "did you mean " + strings.Join(names, " or ") + "?"
+		}
+	case e.Code == interact.Invalid && !e.Remote:
+		if len(e.Issues) == 0 && errors.As(e.Err, &syntax) {
+			e.Issues = []td.Issue{{Reason: syntax.Error()}}
+		}
+		if len(e.Issues) > 0 {
+			title := cmp.Or(m.Name, "the input") + " does not take this: " + e.Issues[0].String()
+			if n := len(e.Issues) - 1; n > 0 {
+				title += fmt.Sprintf(" (and %d more)", n)
+			}
+			e.Title = title
+		}
+	}
+	return &e
+}
+
+// allowed lists what can be done with the property that m speaks of; nothing is known of other affordances.
+func (v *visit) allowed(m *interact.Message) string {
+	p := v.desc.Properties[m.Name]
+	if v.at.kind != "properties" || p == nil || v.at.poll {
+		return ""
+	}
+	var all []string
+	if !p.WriteOnly {
+		all = append(all, "GET", "HEAD")
+	}
+	if p.Observable {
+		all = append(all, "POST")
+	}
+	if !p.ReadOnly {
+		all = append(all, "PUT")
+	}
+	return strings.Join(all, ", ")
+}
+
+// names are those of the affordances of the kind that the path names.
+func (v *visit) names() []string {
+	switch v.at.kind {
+	case "properties":
+		return sortedNames(v.desc.Properties)
+	case "actions":
+		return sortedNames(v.desc.Actions)
+	}
+	return sortedNames(v.desc.Events)
+}
+
+func sortedNames[T any](m map[string]T) []string {
+	names := make([]string, 0, len(m))
+	for name := range m {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,284 @@
+// Package serve offers the things of a mesh to consumers that speak HTTP: the consumers' side of what package rest asks of agents.
+// [Server] says which paths there are.
+//
+// A request becomes a message (request.go) and is held against the description; then the mesh is asked. The answer is one value
+// (property.go, reply.go), the state or the output of an action (action.go), or what happens from now on (watch.go): as
+// server-sent events (sse.go), a long poll, or by a webhook (webhook.go). A thing's TD has forms that lead here (td.go).
+//
+// Sources: WoT Thing Description 1.1; WoT Profile, HTTP Basic, HTTP SSE and HTTP Webhook; RFC 9110, 7240, 8288, 9457; HTML §9.2
+// (server-sent events).
+package server
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/td"
+)
+
+// Options say what a [Server] offers. Mesh and Find are needed.
+type Options struct {
+	// Mesh is asked. Who asks is what the context of a request says (did.PrincipalOf); an Authorization header is not looked at.
+	Mesh interact.Thing
+	// Find returns the thing that a path names: by an id, a short name, or an exact reference. Its error is answered as it is;
+	// it must be an [*interact.Error] to say anything but "internal error".
+	Find func(ctx context.Context, ref string) (*td.Description, error)
+	// Log gets what an operator should know; nil discards.
+	Log *slog.Logger
+	// Base returns the address of the API for the caller of r, "https://node.example", without a slash at its end. It stands
+	// before the addresses in descriptions. Nil means the scheme and the Host of the request.
+	Base func(r *http.Request) string
+	// Socket is the path of the WebSocket endpoint of the same server, "/ws", for descriptions. Empty means that there is none.
+	Socket string
+	// Bearer tells in descriptions that callers show a token.
+	Bearer bool
+	// CallbackDial connects to the addresses that consumers give for webhooks. Nil connects to addresses of the public internet
+	// only, or to any with PrivateCallbacks.
+	CallbackDial     func(ctx context.Context, network, addr string) (net.Conn, error)
+	PrivateCallbacks bool
+	// MaxCallbacks bounds the webhooks; zero means 256, less than zero allows none.
+	MaxCallbacks int
+	// MaxWatchers bounds the requests that wait for events; zero means 512.
+	MaxWatchers int
+	// Count is called for each event that was delivered, or dropped because its consumer was too slow or could not be reached.
+	// The kind is "sse", "longpoll" or "webhook". Nil counts nothing.
+	Count func(kind string, dropped bool)
+
+	pace pace // zero means defaultPace
+}
+
+// A pace says when a server does what.
+type pace struct {
+	hold      time.Duration // a long poll
+	keepAlive time.Duration // between comments in a stream of events
+	commit    time.Duration // until a stream of events begins, whether there is an event or not
+	write     time.Duration // for one write, and until a reader that does not keep up is dropped
+	read      time.Duration // for one read of a request stream
+	look      time.Duration // between the first two looks at a task; later ones are further apart
+	retry     time.Duration // before the second delivery of an event; later ones are further apart
+	deliver   time.Duration // for one delivery
+	back      time.Duration // before a lost observation is begun again; later ones are further apart
+	lease     time.Duration // of a webhook that is not renewed
+}
+
+// The real clients hold a long poll for an hour, and take the end of it for the end of the subscription (wot.md §3).
+var defaultPace = pace{hold: 61 * time.Minute, keepAlive: 15 * time.Second, commit: 150 * time.Millisecond,
+	write: 10 * time.Second, read: time.Minute, look: 50 * time.Millisecond, retry: 500 * time.Millisecond,
+	deliver: 10 * time.Second, back: time.Second, lease: 24 * time.Hour}
+
+// A Server offers the things of a mesh to consumers that speak HTTP (WoT Profile: HTTP Basic, HTTP SSE, HTTP Webhook; long poll as
+// the known clients do it). Paths are those of [ThingID], below /things/{id}:
+//
+//	GET /td                                       the thing's TD with forms of this server
+//	GET PUT /properties/{name}                    200 with the value; 204
+//	GET PUT /properties                           200 with an object of values; ?names=a,b reads some; 204; ?all writes all
+//	POST /properties                              200: reads the properties that an array names
+//	POST /actions/{name}                          200 with the output, 204, or 201 with Location for one that goes on
+//	GET DELETE /actions/{name}/{run}              200 with the state (ActionStatus); 204: cancels. Without a run, the latest
+//	GET /actions                                  200 with the states of all runs
+//	GET /properties/{name}/observable             long poll: 200 with one value, when there is one
+//	GET /events/{name}, /events                   long poll: 200 with one event
+//	GET /properties/{name}, /properties, /events… server-sent events, with Accept: text/event-stream
+//	POST with {"callbackURL": …}                  to each of these: 201 with Location; values are posted there for 24 h, from the
+//	                                              last time that the same was asked for; "expires" in the body says until when
+//	GET DELETE /subscriptions/{id}                200 with the state of a webhook, or why it ended; 204: ends it
+//
+// HEAD works where GET does, and never waits. Every failure is a [rest.Problem], and there are no redirects. Requests are checked
+// against the description before the mesh is asked. A body has at most 4 MiB, and its Content-Type must be one that the
+// affordance takes: JSON, CBOR (RFC 8949) instead of JSON, or what the forms name. The body of an action that is neither JSON
+// nor CBOR, and has no length or more than a MiB, is a stream: it goes on while it comes. The output of an action that comes in
+// parts is sent part by part; if it breaks off, so does the connection.
+//
+// Headers (or members of the query): Prefer wait=SECONDS (timeout=5s) says how long the consumer waits, 30 s by default and 10
+// min at most, and Prefer respond-async that an action shall go on without it; Idempotency-Key makes an action repeatable;
+// Lmos-Via (via) chooses the way to the thing; Lmos-Timing (timing) asks for a Server-Timing header; Last-Event-ID (lastEventId,
+// after) continues after an event that was seen; Lmos-Hops says how many nodes relayed the request (more than [interact.MaxHops]
+// are a loop, 508). Variables of an affordance's address may stand in the query, or in the body as
+// for [rest.Client.Thing]. A consumer that goes away cancels what it asked for.
+//
+// A Server is safe for concurrent use.
+type Server struct {
+	o Options
+	// ending ends when the server is drained: subscriptions end, calls do not.
+	ending   context.Context
+	end      context.CancelFunc
+	watchers atomic.Int64
+	hooks    hooks
+}
+
+// New returns a server with options o. Close it when it is done.
+func New(o Options) *Server {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Base == nil {
+		o.Base = baseOf
+	}
+	if o.MaxWatchers == 0 {
+		o.MaxWatchers = 512
+	}
+	if o.Count == nil {
+		o.Count = func(string, bool) {}
+	}
+	if o.pace == (pace{}) {
+		o.pace = defaultPace
+	}
+	s := &Server{o: o}
+	s.ending, s.end = context.WithCancel(context.Background())
+	s.hooks.open(s.ending, &s.o)
+	return s
+}
+
+func baseOf(r *http.Request) string {
+	if r.TLS != nil {
+		return "https://" + r.Host
+	}
+	return "http://" + r.Host
+}
+
+// Drain ends what has no end of its own: streams of events, long polls and webhooks. Consumers are told that the node shuts
+// down, and new ones are refused. Calls go on.
+func (s *Server) Drain() { s.end() }
+
+// Close drains the server and waits for its goroutines. Requests that are being answered go on.
+func (s *Server) Close() {
+	s.Drain()
+	s.hooks.close()
+}
+
+// ServeHTTP implements [http.Handler].
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	id, below := ThingID(r, "/things/")
+	v := &visit{Server: s, w: w, r: r, ref: id, began: time.Now()}
+	if err := v.serve(below); err != nil {
+		rest.Problem(w, r, err)
+	}
+}
+
+// A visit is one request of a consumer. Its methods return an error only if nothing was written yet.
+type visit struct {
+	*Server
+	w     http.ResponseWriter
+	r     *http.Request
+	began time.Time
+	ref   string // the thing as the consumer named it
+	at    spot
+	desc  *td.Description
+}
+
+// A spot is what the part of a path behind a thing's id names.
+type spot struct {
+	kind string // td, properties, actions, events or subscriptions
+	name string // of the affordance; empty: all of them
+	id   string // of a run of an action, or of a webhook
+	poll bool   // observable
+}
+
+// methods are what can be done with a resource. What GET does is done for HEAD too.
+type methods map[string]func(*visit) error
+
+// What each spot offers.
+var (
+	tdMethods         = methods{"GET": (*visit).getTD}
+	propertiesMethods = methods{"GET": (*visit).getProperties, "PUT": (*visit).putProperties, "POST": (*visit).postProperties}
+	propertyMethods   = methods{"GET": (*visit).getProperty, "PUT": (*visit).putProperty, "POST": (*visit).postProperty}
+	observableMethods = methods{"GET": (*visit).getObservable, "DELETE": (*visit).endWatch}
+	actionsMethods    = methods{"GET": (*visit).getActions}
+	actionMethods     = methods{"GET": (*visit).getTask, "POST": (*visit).postAction, "DELETE": (*visit).deleteTask}
+	taskMethods       = methods{"GET": (*visit).getTask, "POST": (*visit).postAnswers, "DELETE": (*visit).deleteTask}
+	eventMethods      = methods{"GET": (*visit).getEvents, "POST": (*visit).postEvents, "DELETE": (*visit).endWatch}
+	hookMethods       = methods{"GET": (*visit).getHook, "DELETE": (*visit).deleteHook}
+)
+
+// parseSpot takes the rest of a path apart, as [ThingID] gives it; nil methods if it names nothing.
+func parseSpot(below string) (spot, methods) {
+	parts := strings.Split(below, "/")
+	s := spot{kind: parts[0]}
+	if len(parts) > 1 {
+		s.name = unescape(parts[1])
+	}
+	if len(parts) > 2 {
+		s.id = unescape(parts[2])
+	}
+	switch {
+	case !isRest(below):
+		return s, nil
+	case s.kind == "td":
+		return s, tdMethods
+	case s.kind == "properties" && s.id != "":
+		s.id, s.poll = "", true
+		return s, observableMethods
+	case s.kind == "properties" && s.name != "":
+		return s, propertyMethods
+	case s.kind == "properties":
+		return s, propertiesMethods
+	case s.kind == "actions" && s.id != "":
+		return s, taskMethods
+	case s.kind == "actions" && s.name != "":
+		return s, actionMethods
+	case s.kind == "actions":
+		return s, actionsMethods
+	case s.kind == "events":
+		return s, eventMethods
+	case s.name != "": // subscriptions
+		s.id, s.name = s.name, ""
+		return s, hookMethods
+	}
+	return s, nil
+}
+
+func (v *visit) serve(below string) error {
+	at, offered := parseSpot(below)
+	if v.at = at; offered == nil {
+		return interact.Errorf(interact.NotFound,
+			"things have /things/{id}/td, /properties, /actions and /events, and names below these",
+			"nothing is served at %s", interact.Clip(interact.Readable(v.r.URL.Path), 200))
+	}
+	method := v.r.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	do := offered[method]
+	if do == nil {
+		allow := offered.allow()
+		v.w.Header().Set("Allow", allow) // RFC 9110 §10.2.1
+		return interact.Errorf(interact.NotAllowed, "use "+allow, "%s is not offered here", interact.Clip(interact.Readable(v.r.Method), 20))
+	}
+	if at.kind != "subscriptions" { // a webhook can be ended when its thing is gone
+		if err := v.find(); err != nil {
+			return err
+		}
+	}
+	return do(v)
+}
+
+// allow lists the methods.
+func (m methods) allow() string {
+	all := slices.Collect(maps.Keys(m))
+	if m["GET"] != nil {
+		all = append(all, "HEAD")
+	}
+	slices.Sort(all)
+	return strings.Join(all, ", ")
+}
+
+func (v *visit) find() error {
+	d, err := v.o.Find(v.r.Context(), v.ref)
+	switch {
+	case err != nil:
+		return err
+	case d == nil || d.Thing == nil:
+		return interact.Errorf(interact.NotFound, "lmosd find", "no agent matches %q", interact.Clip(interact.Readable(v.ref), 200))
+	}
+	v.desc = d
+	return nil
+}

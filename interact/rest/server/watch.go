@@ -1,0 +1,276 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/rest"
+)
+
+// What is read ahead of a reader of events. A reader that is behind by so much, for as long as a write may take, is dropped.
+const (
+	aheadEvents = 128
+	aheadBytes  = 1 << 20
+)
+
+func (v *visit) getEvents() error {
+	how := "longpoll"
+	if wantsEvents(v.r) {
+		how = "sse"
+	}
+	return v.watch(v.subscribeType(), how)
+}
+
+func (v *visit) subscribeType() interact.Type {
+	if v.at.name == "" {
+		return interact.SubscribeAllEvents
+	}
+	return interact.SubscribeEvent
+}
+
+// postEvents subscribes with the data that the event takes as subscription: as a stream of events, or a webhook.
+func (v *visit) postEvents() error {
+	if wantsEvents(v.r) {
+		return v.watch(v.subscribeType(), "sse")
+	}
+	return v.subscribe(v.subscribeType())
+}
+
+// watch sends what happens from now on, or since what the consumer has seen, as server-sent events or one answer to a long poll.
+func (v *visit) watch(t interact.Type, how string) error {
+	m, err := v.message(t)
+	if err != nil {
+		return err
+	}
+	if err := v.load(m); err != nil {
+		return err
+	}
+	if err := v.check(m); err != nil {
+		return err
+	}
+	if v.r.Method == http.MethodHead {
+		v.greet(how)
+		return nil
+	}
+	if err := v.enter(); err != nil {
+		return err
+	}
+	defer v.leave()
+	ctx, cancel := context.WithCancel(v.r.Context())
+	defer cancel()
+	defer context.AfterFunc(v.ending, cancel)()
+	f := v.newFeed(ctx, m, v.o.pace.write)
+	defer f.stop()
+	if how == "longpoll" {
+		return v.poll(m, f)
+	}
+	return v.stream(m, f, func(r *interact.Message) []byte {
+		if data := jsonOf(r.Data, r.Media()); data != nil {
+			return data
+		}
+		return []byte("null") // a browser passes no event on that has no data
+	})
+}
+
+// greet answers a HEAD at once: some clients open a long poll with one, and wait a second for it (wot.md §3).
+func (v *visit) greet(how string) {
+	h := v.w.Header()
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Type", interact.JSON)
+	if how == "sse" {
+		h.Set("Content-Type", rest.EventsType)
+	}
+	v.w.WriteHeader(http.StatusOK)
+}
+
+// enter counts a request that waits for events. The error says that there are too many, or that the server ends.
+func (s *Server) enter() error {
+	if s.ending.Err() != nil {
+		return stopping()
+	}
+	if n := s.watchers.Add(1); n > int64(s.o.MaxWatchers) {
+		s.watchers.Add(-1)
+		return interact.Errorf(interact.Overloaded, "end some of them, or ask another node",
+			"%d consumers wait for events here already", s.o.MaxWatchers)
+	}
+	return nil
+}
+
+func (s *Server) leave() { s.watchers.Add(-1) }
+
+func stopping() error {
+	return interact.Errorf(interact.ShuttingDown, "continue after the last event when the node is back", "the node is shutting down")
+}
+
+// stream sends the replies of f as events whose data value gives. Nil data sends nothing.
+func (v *visit) stream(m *interact.Message, f *feed, value func(*interact.Message) []byte) error {
+	e := v.eventStream()
+	defer e.End()
+	begin, alive := time.NewTimer(v.o.pace.commit), time.NewTicker(v.o.pace.keepAlive)
+	defer begin.Stop()
+	defer alive.Stop()
+	for {
+		var err error
+		select {
+		case r, ok := <-f.replies:
+			if !ok {
+				return v.streamed(m, e, f.err)
+			}
+			f.taken(r)
+			if data := value(r); data != nil {
+				err = e.Send(cmp.Or(r.Name, m.Name), r.ID, data)
+				v.countSent(m, err)
+			}
+		case <-begin.C:
+			err = e.Begin()
+		case <-alive.C:
+			err = e.Comment("")
+		}
+		if err != nil {
+			return nil // the consumer is gone
+		}
+	}
+}
+
+// streamed ends a stream of events, with the reason if there is one. While nothing was sent it can still be a status.
+func (v *visit) streamed(m *interact.Message, e *rest.EventStream, err error) error {
+	switch {
+	case v.r.Context().Err() != nil:
+		return nil
+	case err == errSlow && m.Type.Long():
+		v.o.Count("sse", true)
+	case v.ending.Err() != nil && m.Type.Long():
+		err = stopping()
+	}
+	if err != nil && !e.Begun() {
+		return v.explained(m, err)
+	}
+	if err != nil {
+		e.Problem(err)
+		return nil
+	}
+	_ = e.Begin() // a consumer that is gone needs no end
+	return nil
+}
+
+// countSent counts an event, unless the consumer went away.
+func (v *visit) countSent(m *interact.Message, err error) {
+	if m.Type.Long() && (err == nil || errors.Is(err, os.ErrDeadlineExceeded)) {
+		v.o.Count("sse", err != nil)
+	}
+}
+
+// poll answers with the next event, as soon as there is one. There is no answer that says "nothing yet": the clients would take
+// it for an event.
+func (v *visit) poll(m *interact.Message, f *feed) error {
+	over := time.NewTimer(v.o.pace.hold)
+	defer over.Stop()
+	select {
+	case r, ok := <-f.replies:
+		if ok {
+			return v.answerPoll(m, r)
+		}
+	case <-over.C:
+		return interact.Errorf(interact.Timeout, "ask again", "nothing happened for %v", v.o.pace.hold)
+	}
+	switch {
+	case v.r.Context().Err() != nil:
+		return f.err // nobody reads it
+	case v.ending.Err() != nil:
+		return stopping()
+	case f.err == nil:
+		return interact.Errorf(interact.AgentFailed, "ask again, or see the agent's log", "%s ended the subscription",
+			cmp.Or(v.desc.Thing.Title, v.desc.Thing.ID))
+	}
+	return v.explained(m, f.err)
+}
+
+func (v *visit) answerPoll(m, r *interact.Message) error {
+	data, media, err := interact.Transcode(r.Data, r.Media(), m.Accept)
+	if err != nil {
+		data, media = r.Data, r.Media()
+	}
+	v.describeReply(m, r)
+	if h := v.w.Header(); rest.HeaderOK(rest.EventIDHeader, r.ID) && r.ID != "" {
+		h.Set(rest.EventIDHeader, r.ID)
+	}
+	if name := cmp.Or(r.Name, m.Name); rest.HeaderOK(rest.EventNameHeader, name) {
+		v.w.Header().Set(rest.EventNameHeader, name)
+	}
+	v.write(http.StatusOK, media, data)
+	v.o.Count("longpoll", false)
+	return nil
+}
+
+// A feed is an interaction whose replies a goroutine reads ahead, so that the consumer can be told meanwhile that it goes on.
+type feed struct {
+	replies chan *interact.Message // closed at the end
+	err     error                  // why it ended; to be read when replies is closed
+	cancel  context.CancelFunc
+	done    chan struct{}
+	ahead   *semaphore.Weighted // what is in replies, in bytes
+	// patience is how long a consumer may be behind before it is dropped; zero waits for it.
+	patience time.Duration
+}
+
+// newFeed asks m and reads ahead of the consumer.
+func (v *visit) newFeed(ctx context.Context, m *interact.Message, patience time.Duration) *feed {
+	ctx, cancel := context.WithCancel(ctx)
+	f := &feed{replies: make(chan *interact.Message, aheadEvents), cancel: cancel, done: make(chan struct{}),
+		ahead: semaphore.NewWeighted(aheadBytes), patience: patience}
+	go f.run(ctx, v.o.Mesh, m)
+	return f
+}
+
+func (f *feed) run(ctx context.Context, mesh interact.Thing, m *interact.Message) {
+	defer close(f.done)
+	defer close(f.replies)
+	for r, err := range mesh.Do(ctx, m) {
+		if err == nil {
+			err = f.put(ctx, r)
+		}
+		if err != nil {
+			f.err = err
+			return
+		}
+	}
+}
+
+// weight is what r takes of aheadBytes: so much at least that no more than aheadEvents have room.
+func weight(r *interact.Message) int64 {
+	return min(max(int64(len(r.Data)), aheadBytes/aheadEvents), aheadBytes)
+}
+
+func (f *feed) put(ctx context.Context, r *interact.Message) error {
+	if !f.ahead.TryAcquire(weight(r)) {
+		wait, cancel := ctx, context.CancelFunc(func() {})
+		if f.patience > 0 {
+			wait, cancel = context.WithTimeout(ctx, f.patience)
+		}
+		defer cancel()
+		if err := f.ahead.Acquire(wait, weight(r)); err != nil {
+			return cmp.Or(ctx.Err(), errSlow)
+		}
+	}
+	f.replies <- r // there is room
+	return nil
+}
+
+var errSlow error = interact.Errorf(interact.Overloaded, "read faster, and continue after the last event",
+	"the reader is too slow")
+
+// taken makes room for more.
+func (f *feed) taken(r *interact.Message) { f.ahead.Release(weight(r)) }
+
+// stop cancels the interaction and waits for its end.
+func (f *feed) stop() {
+	f.cancel()
+	<-f.done
+}

@@ -1,0 +1,261 @@
+// Package jsontext finds values in the text of JSON objects, and puts others in their place, so that what a relay passes on
+// stays byte for byte what somebody wrote. Texts are valid JSON: whoever has one from elsewhere looks at that first.
+//
+// Sources: RFC 8259.
+package jsonedit
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"unicode/utf8"
+)
+
+// ErrTwice is said of an object that names a member twice: one reader takes the first, another the last, and what one of them
+// has checked is not what the other does.
+var ErrTwice = errors.New("a member is there twice")
+
+// A Span is where a value stands in a text. The zero value is nowhere.
+type Span struct{ From, To int }
+
+// A Member is one of an object.
+type Member struct {
+	Name []byte // with escapes undone; of the text, if there are none
+	At   Span
+}
+
+// An Object is the members of an object, in their order.
+type Object []Member
+
+// Members appends the members of the object that begins at text[0] to room, which may be nil. Names are compared as they are
+// spelled, with escapes undone. The error is [ErrTwice].
+func Members(room Object, text []byte) (Object, error) {
+	all := room
+	for i := SkipSpace(text, 1); text[i] != '}'; {
+		end := skipString(text, i)
+		name, err := nameOf(text[i:end])
+		if err != nil {
+			return nil, err
+		}
+		i = SkipSpace(text, SkipSpace(text, end)+1) // the colon
+		end = skipValue(text, i)
+		all = append(all, Member{name, Span{i, end}})
+		if i = SkipSpace(text, end); text[i] == ',' {
+			i = SkipSpace(text, i+1)
+		}
+	}
+	if all[len(room):].twice() {
+		return nil, ErrTwice
+	}
+	return all, nil
+}
+
+// few members are compared with each other; more are put into a map.
+const few = 16
+
+func (o Object) twice() bool {
+	if len(o) <= few {
+		for i, m := range o {
+			for _, before := range o[:i] {
+				if bytes.Equal(m.Name, before.Name) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	names := make(map[string]struct{}, len(o))
+	for _, m := range o {
+		names[string(m.Name)] = struct{}{}
+	}
+	return len(names) < len(o)
+}
+
+// Of returns where the value of a member stands; nowhere if there is none of that name.
+func (o Object) Of(name string) Span {
+	for _, m := range o {
+		if string(m.Name) == name {
+			return m.At
+		}
+	}
+	return Span{}
+}
+
+func nameOf(quoted []byte) ([]byte, error) {
+	if bytes.IndexByte(quoted, '\\') < 0 {
+		return quoted[1 : len(quoted)-1], nil
+	}
+	var name string
+	err := json.Unmarshal(quoted, &name)
+	return []byte(name), err
+}
+
+// String returns the text of a string; ok tells whether raw is one.
+func String(raw []byte) (s string, ok bool) {
+	if len(raw) == 0 || raw[0] != '"' {
+		return "", false
+	}
+	if inside := raw[1 : len(raw)-1]; bytes.IndexByte(inside, '\\') < 0 && utf8.Valid(inside) {
+		return string(inside), true
+	}
+	err := json.Unmarshal(raw, &s)
+	return s, err == nil
+}
+
+// SkipSpace returns where the white space at i ends.
+func SkipSpace(text []byte, i int) int {
+	for i < len(text) && (text[i] == ' ' || text[i] == '\t' || text[i] == '\n' || text[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+// skipString returns the end of the string that begins at i.
+func skipString(text []byte, i int) int {
+	for i++; ; {
+		i += bytes.IndexByte(text[i:], '"')
+		escapes := 0
+		for text[i-1-escapes] == '\\' {
+			escapes++
+		}
+		if i++; escapes%2 == 0 {
+			return i
+		}
+	}
+}
+
+// skipValue returns the end of the value that begins at i.
+func skipValue(text []byte, i int) int {
+	switch text[i] {
+	case '"':
+		return skipString(text, i)
+	case '{', '[':
+		for depth := 0; ; {
+			switch text[i] {
+			case '"':
+				i = skipString(text, i)
+				continue
+			case '{', '[':
+				depth++
+			case '}', ']':
+				depth--
+			}
+			if i++; depth == 0 {
+				return i
+			}
+		}
+	}
+	for i < len(text) && bytes.IndexByte([]byte(",]} \t\r\n"), text[i]) < 0 {
+		i++
+	}
+	return i
+}
+
+// Find returns where the value stands that path leads to, through objects. It is nowhere if an element of the path is no object
+// or has no such member. The error is [ErrTwice], of an object on the way.
+func Find(text []byte, path ...string) (Span, error) {
+	at := Span{0, len(text)}
+	var room [few]Member
+	for _, name := range path {
+		at.From = SkipSpace(text, at.From)
+		if at.From >= at.To || text[at.From] != '{' {
+			return Span{}, nil
+		}
+		all, err := Members(room[:0], text[at.From:at.To])
+		if err != nil {
+			return Span{}, err
+		}
+		next := all.Of(name)
+		if next == (Span{}) {
+			return Span{}, nil
+		}
+		at = Span{at.From + next.From, at.From + next.To}
+	}
+	return at, nil
+}
+
+// Splice returns text with value in the place at.
+func Splice(text []byte, at Span, value []byte) []byte {
+	out := make([]byte, 0, len(text)-(at.To-at.From)+len(value))
+	out = append(out, text[:at.From]...)
+	out = append(out, value...)
+	return append(out, text[at.To:]...)
+}
+
+// Set returns the object text with value at path; objects on the way are made where there are none. A nil value takes the
+// member away. text itself stays. The error is [ErrTwice].
+func Set(text, value []byte, path ...string) ([]byte, error) {
+	at, err := Find(text, path...)
+	there := at != (Span{})
+	switch {
+	case err != nil:
+		return nil, err
+	case there && value != nil:
+		return Splice(text, at, value), nil
+	case there:
+		return remove(text, path)
+	case value == nil:
+		return text, nil
+	}
+	if len(path) > 1 {
+		inner := []byte("{}")
+		parent, err := Find(text, path[0])
+		if err != nil {
+			return nil, err
+		}
+		if parent != (Span{}) && text[parent.From] == '{' {
+			inner = text[parent.From:parent.To]
+		}
+		if value, err = Set(inner, value, path[1:]...); err != nil {
+			return nil, err
+		}
+		return Set(text, value, path[0])
+	}
+	name, err := json.Marshal(path[0])
+	if err != nil {
+		return nil, err
+	}
+	open := SkipSpace(text, 0) + 1
+	added := append(append(name, ':'), value...)
+	if text[SkipSpace(text, open)] != '}' {
+		added = append(added, ',')
+	}
+	return Splice(text, Span{open, open}, added), nil
+}
+
+// remove takes away the member that path leads to, which is there.
+func remove(text []byte, path []string) ([]byte, error) {
+	if len(path) > 1 {
+		at, err := Find(text, path[0])
+		if err != nil {
+			return nil, err
+		}
+		inner, err := remove(text[at.From:at.To], path[1:])
+		if err != nil {
+			return nil, err
+		}
+		return Splice(text, at, inner), nil
+	}
+	var rest bytes.Buffer
+	rest.WriteByte('{')
+	for i := SkipSpace(text, SkipSpace(text, 0)+1); text[i] != '}'; {
+		nameEnd := skipString(text, i)
+		value := SkipSpace(text, SkipSpace(text, nameEnd)+1)
+		end := skipValue(text, value)
+		name, err := nameOf(text[i:nameEnd])
+		if err != nil {
+			return nil, err
+		}
+		if string(name) != path[0] {
+			if rest.Len() > 1 {
+				rest.WriteByte(',')
+			}
+			rest.Write(text[i:end])
+		}
+		if i = SkipSpace(text, end); text[i] == ',' {
+			i = SkipSpace(text, i+1)
+		}
+	}
+	rest.WriteByte('}')
+	return rest.Bytes(), nil
+}

@@ -1,0 +1,176 @@
+// Package outbound keeps connections that strangers ask for away from where they have no business.
+//
+// A description from the mesh has addresses that its author chose, and so has a card or a document that is fetched. Who
+// follows them from inside a network must not become a way into it: to the router's pages, to a database on loopback, to the
+// keys that a cloud hands to its machines. A [Guard] is the one place where such connections are made. It resolves names
+// itself, looks at every address, and looks again at the address that the socket really connects to, so that a name that
+// answers differently the second time (DNS rebinding) gains nothing.
+//
+// Sources: IANA IPv4 and IPv6 Special-Purpose Address Registries (RFC 6890); RFC 6052, 3056, 4380 for IPv4 inside of IPv6.
+package netguard
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	timeout  = 10 * time.Second // for a name and a connection together
+	maxAddrs = 8                // of one name that are tried
+)
+
+// A Guard makes connections, and refuses those to addresses that it does not allow. It is safe for concurrent use. The zero
+// value is of no use: see [Public] and [Any].
+type Guard struct {
+	judge  func(netip.Addr) string // why an address is refused; empty if it is not
+	lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
+}
+
+// Public returns a guard that allows addresses of the public internet only: global unicast, and none that [Guard.Check] knows
+// to be of another kind. It is for addresses that a stranger wrote.
+func Public() *Guard { return &Guard{judge: notPublic, lookup: net.DefaultResolver.LookupNetIP} }
+
+// Any returns a guard that allows every address. It is for what this node's user wrote.
+func Any() *Guard {
+	return &Guard{judge: func(netip.Addr) string { return "" }, lookup: net.DefaultResolver.LookupNetIP}
+}
+
+// An Error says that a connection was refused before anything was sent. It is not temporary.
+type Error struct {
+	// Host is the host as it was asked for: a name or an address.
+	Host string
+	// Addr is the address that was refused: the first of a name all of whose addresses were. It is invalid (the zero value) if
+	// it did not come to that.
+	Addr netip.Addr
+	// Why says what is wrong with it, in a few words: "loopback".
+	Why string
+}
+
+// Error names the host, the address and the reason on one line.
+func (e *Error) Error() string {
+	switch {
+	case !e.Addr.IsValid():
+		return fmt.Sprintf("refused to connect to %q: %s", e.Host, e.Why)
+	case e.Addr.String() == e.Host:
+		return fmt.Sprintf("refused to connect to %s: %s", e.Host, e.Why)
+	}
+	return fmt.Sprintf("refused to connect to %q at %s: %s", e.Host, e.Addr, e.Why)
+}
+
+// Check reports whether the guard allows addr. The error is an [*Error]. Public guards refuse what is not global unicast
+// (loopback, private RFC 1918 and ULA, link-local, shared RFC 6598, multicast, unspecified, reserved), what is set aside
+// (documentation, benchmarks, protocols, discard), IPv4 written as IPv6 (IPv4-mapped and -compatible), NAT64 and 6to4 addresses
+// that stand for a refused IPv4 address, tunnels whose end nobody can judge (Teredo, NAT64 with a local prefix), and the address
+// at which a large cloud serves the machine itself.
+func (g *Guard) Check(addr netip.Addr) error {
+	if why := g.judge(addr); why != "" {
+		return &Error{Host: addr.String(), Addr: addr, Why: why}
+	}
+	return nil
+}
+
+// DialContext connects to addr, "host:port" with a numeric port, over network: tcp, tcp4, tcp6, udp, udp4 or udp6. It has the
+// signature that [net/http.Transport] and most clients want. Names are resolved here; of what they resolve to, the addresses
+// that are allowed are tried one after the other, at most 8. All of it has 10 s, or until ctx ends if that is earlier. The error
+// is an [*Error], or wraps one, if nothing was tried because it is not allowed; else it is that of the resolver or the
+// connection.
+func (g *Guard) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
+	host, port, err := split(network, addr)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	addrs, err := g.resolve(ctx, network, host)
+	if err != nil {
+		return nil, err
+	}
+	return g.dial(ctx, network, port, addrs)
+}
+
+// split takes network and addr apart, and refuses what could mean something else than a host and a port: an empty host is this
+// machine to package net, and a network "unix" would be a file.
+func split(network, addr string) (host string, port uint16, err error) {
+	switch network {
+	case "tcp", "tcp4", "tcp6", "udp", "udp4", "udp6":
+	default:
+		return "", 0, &Error{Host: addr, Why: fmt.Sprintf("the network %q is neither tcp nor udp", network)}
+	}
+	host, digits, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", 0, err
+	}
+	n, err := strconv.ParseUint(digits, 10, 16)
+	switch {
+	case err != nil || n == 0:
+		return "", 0, &Error{Host: host, Why: fmt.Sprintf("%q is no port", digits)}
+	case host == "":
+		return "", 0, &Error{Host: addr, Why: "it names no host"}
+	}
+	return host, uint16(n), nil
+}
+
+// resolve returns the addresses of host that are allowed: at least one.
+func (g *Guard) resolve(ctx context.Context, network, host string) ([]netip.Addr, error) {
+	if addr, err := netip.ParseAddr(host); err == nil {
+		if err := g.Check(addr); err != nil {
+			return nil, err
+		}
+		return []netip.Addr{addr.Unmap()}, nil
+	}
+	all, err := g.lookup(ctx, "ip"+strings.TrimLeft(network, "tcpud"), host)
+	if err != nil {
+		return nil, err
+	}
+	var allowed []netip.Addr
+	refused := &Error{Host: host, Why: "it has no address"}
+	for _, addr := range all {
+		addr = addr.Unmap() // resolvers write IPv4 so; it is dialled as IPv4, and judged as that
+		if why := g.judge(addr); why == "" {
+			allowed = append(allowed, addr)
+		} else if !refused.Addr.IsValid() {
+			refused.Addr, refused.Why = addr, why
+		}
+	}
+	if len(allowed) == 0 {
+		return nil, refused
+	}
+	return allowed[:min(len(allowed), maxAddrs)], nil
+}
+
+// dial tries addrs in the order of the resolver, which puts those first that this machine can reach (RFC 6724). Each gets its
+// share of the time, so that the first cannot take it all.
+func (g *Guard) dial(ctx context.Context, network string, port uint16, addrs []netip.Addr) (net.Conn, error) {
+	d := net.Dialer{KeepAlive: 30 * time.Second, Control: g.control}
+	end, _ := ctx.Deadline()
+	var first error
+	for i, addr := range addrs {
+		d.Timeout = time.Until(end) / time.Duration(len(addrs)-i)
+		c, err := d.DialContext(ctx, network, netip.AddrPortFrom(addr, port).String())
+		if err == nil {
+			return c, nil
+		}
+		if first == nil {
+			first = err
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, first
+}
+
+// control looks at the address that a socket is about to connect to: whatever happened before, none that is refused passes here.
+func (g *Guard) control(_, addr string, _ syscall.RawConn) error {
+	to, err := netip.ParseAddrPort(addr)
+	if err != nil {
+		return &Error{Host: addr, Why: "it is no address"}
+	}
+	return g.Check(to.Addr())
+}

@@ -1,0 +1,209 @@
+// Package words takes text apart for searching, and tells which words people mean by the ones that they typed.
+package textmatch
+
+import (
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// Fold makes texts equal that differ in case or in how letters are composed: lower case, NFC.
+func Fold(s string) string {
+	lower := strings.ToLower(s)
+	if isASCII(lower) { // and so composed
+		return lower
+	}
+	return norm.NFC.String(lower)
+}
+
+func isASCII(s string) bool {
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
+}
+
+// Split returns the words of s, folded: what stands between characters that are neither letter, digit nor mark. A name in camel
+// case is one word, and its parts too: "getWeather" gives "getweather", "get", "weather".
+func Split(s string) []string {
+	if isASCII(s) {
+		return splitASCII(s)
+	}
+	var all []string
+	for _, word := range strings.FieldsFunc(norm.NFC.String(s), func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.IsMark(r)
+	}) {
+		all = append(all, Fold(word))
+		if parts := humps(word); len(parts) > 1 {
+			for _, part := range parts {
+				all = append(all, Fold(part))
+			}
+		}
+	}
+	return all
+}
+
+// splitASCII is Split of what needs no composing: its words are parts of s in lower case, whose letters have the same places.
+func splitASCII(s string) []string {
+	lower := strings.ToLower(s)
+	all := make([]string, 0, len(s)/6+1)
+	from := 0
+	for i := range len(s) + 1 {
+		if i < len(s) && ('a' <= lower[i] && lower[i] <= 'z' || '0' <= s[i] && s[i] <= '9') {
+			continue
+		}
+		if from < i {
+			all = append(all, lower[from:i])
+			if s[from:i] != lower[from:i] {
+				all = appendHumps(all, s[from:i], lower[from:i])
+			}
+		}
+		from = i + 1
+	}
+	return all
+}
+
+// appendHumps appends the parts of a word in camel case, see humps, in lower case.
+func appendHumps(all []string, word, lower string) []string {
+	upper := func(i int) bool { return word[i] != lower[i] }
+	letter := func(i int) bool { return 'a' <= word[i] && word[i] <= 'z' }
+	from := 0
+	for i := 1; i < len(word); i++ {
+		if upper(i) && (letter(i-1) || i+1 < len(word) && upper(i-1) && letter(i+1)) {
+			all, from = append(all, lower[from:i]), i
+		}
+	}
+	if from > 0 {
+		all = append(all, lower[from:])
+	}
+	return all
+}
+
+// humps returns the parts of a word in camel case: "HTTPServer" has "HTTP" and "Server".
+func humps(word string) []string {
+	if !strings.ContainsFunc(word, unicode.IsUpper) {
+		return nil
+	}
+	var parts []string
+	runes := []rune(word)
+	from := 0
+	for i := 1; i < len(runes); i++ {
+		begins := unicode.IsUpper(runes[i]) && (unicode.IsLower(runes[i-1]) ||
+			i+1 < len(runes) && unicode.IsUpper(runes[i-1]) && unicode.IsLower(runes[i+1]))
+		if begins {
+			parts, from = append(parts, string(runes[from:i])), i
+		}
+	}
+	return append(parts, string(runes[from:]))
+}
+
+// stop are words of questions that say nothing of what is asked for, in English and German.
+var stop = func() map[string]bool {
+	m := map[string]bool{}
+	for _, w := range strings.Fields(`a about an and any are as at be by can could do does for from give has have how i in is it its
+		me my of on or please show tell that the their there this to us was we what when where which who will with would you your
+		agent agents tool tools something someone somebody anyone anybody find need want
+		auf das dem den der die ein eine einen einer es für hat ich in ist kann mein mit oder und von was welche welcher wer wie wo zu
+		zum zur`) {
+		m[w] = true
+	}
+	return m
+}()
+
+// Telling reports whether a text has a word that says something of what it is about.
+func Telling(text string) bool {
+	return slices.ContainsFunc(Split(text), func(w string) bool { return !stop[w] })
+}
+
+// Content returns the words of a question that say what it is about. A question of nothing but other words keeps them all.
+func Content(question string) []string {
+	all := Split(question)
+	content := slices.DeleteFunc(slices.Clone(all), func(w string) bool { return stop[w] })
+	if len(content) == 0 {
+		content = all
+	}
+	return content
+}
+
+// Root returns a word without the ending of an English plural: "forecasts" is "forecast", "cities" is "city". A word of another
+// language may lose a letter, in the question and in the text alike.
+func Root(word string) string {
+	switch {
+	case len(word) < 4 || !strings.HasSuffix(word, "s"), strings.HasSuffix(word, "ss"), strings.HasSuffix(word, "us"), strings.HasSuffix(word, "is"):
+		return word
+	case strings.HasSuffix(word, "ies") && len(word) > 4:
+		return word[:len(word)-3] + "y"
+	case strings.HasSuffix(word, "xes"), strings.HasSuffix(word, "ches"), strings.HasSuffix(word, "shes"), strings.HasSuffix(word, "sses"):
+		return word[:len(word)-2]
+	}
+	return word[:len(word)-1]
+}
+
+// minPrefix is how many letters of a word's beginning stand for it.
+const minPrefix = 3
+
+// Typos returns how many letters may be wrong in a word of so many letters.
+func Typos(letters int) int {
+	switch {
+	case letters < 4, letters > 40: // what is so long is no word, and would take long
+		return 0
+	case letters < 8:
+		return 1
+	}
+	return 2
+}
+
+// Like reports whether somebody who typed a may mean b: it has the same root, begins with a, or differs by typos. A typo is
+// never in the first letter, and numbers have none.
+func Like(a, b string) bool {
+	ra, rb := Root(a), Root(b)
+	if ra == rb {
+		return true
+	}
+	n := utf8.RuneCountInString(ra)
+	if n >= minPrefix && strings.HasPrefix(rb, ra) {
+		return true
+	}
+	most := Typos(n)
+	if most == 0 || ra[0] != rb[0] || strings.ContainsFunc(ra, unicode.IsDigit) {
+		return false
+	}
+	return Distance([]rune(ra), []rune(rb), most) <= most
+}
+
+// Distance returns how many letters must be added, removed, replaced or swapped with their neighbour to make b of a, or most+1 if
+// more than most (the restricted Damerau–Levenshtein distance).
+func Distance(a, b []rune, most int) int {
+	if len(a)-len(b) > most || len(b)-len(a) > most {
+		return most + 1
+	}
+	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := range a {
+		row[0] = i + 1
+		least := row[0]
+		for j := range b {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			row[j+1] = min(last[j+1]+1, row[j]+1, last[j]+cost)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
+			least = min(least, row[j+1])
+		}
+		if least > most {
+			return most + 1
+		}
+		before, last, row = last, row, before
+	}
+	return min(last[len(b)], most+1)
+}

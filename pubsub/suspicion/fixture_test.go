@@ -1,0 +1,262 @@
+package suspicion
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/peer"
+	mocknet "github.com/libp2p/go-libp2p/p2p/net/mock"
+	ma "github.com/multiformats/go-multiaddr"
+	"go.uber.org/goleak"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/keystore"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func key(t testing.TB, n int) *keystore.Key {
+	t.Helper()
+	k, err := keystore.FromSeed([32]byte{byte(n), byte(n >> 8), 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// gone is the nth host of which rumours tell.
+func gone(t testing.TB, n int) did.DID { return key(t, 10_000+n).DID() }
+
+func several(t testing.TB, n int) (hosts []did.DID) {
+	for i := range n {
+		hosts = append(hosts, gone(t, i))
+	}
+	return hosts
+}
+
+// A node of a test: the part of a directory that rumours ask for, and what its network reaches.
+type node struct {
+	*Rumours
+	host host.Host
+	run  func()
+	// heard is closed by the first dial, if it is set.
+	heard chan struct{}
+
+	mu      sync.Mutex
+	alive   map[did.DID]bool // that can be reached from here
+	unknown bool             // nothing can be known
+	slow    time.Duration    // of each dial
+	listed  map[did.DID]bool // that count as up here
+	tried   map[did.DID]int
+	now     int // dials
+	most    int // at once
+}
+
+func (n *node) expects(host did.DID) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.listed[host]
+}
+
+func (n *node) try(ctx context.Context, host did.DID) (bool, error) {
+	n.mu.Lock()
+	if n.tried[host]++; n.heard != nil {
+		close(n.heard)
+		n.heard = nil
+	}
+	n.now++
+	n.most = max(n.most, n.now)
+	slow := n.slow
+	n.mu.Unlock()
+	sleep(ctx, slow)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.now--
+	if n.unknown {
+		return false, errors.New("no network")
+	}
+	return n.alive[host], nil
+}
+
+// lost is what a directory does: it tells what is news.
+func (n *node) lost(host did.DID) {
+	n.mu.Lock()
+	news := n.listed[host]
+	delete(n.listed, host)
+	n.mu.Unlock()
+	if news {
+		n.Tell(host)
+	}
+}
+
+// list makes hosts count as up, and living if they can be reached from here.
+func (n *node) list(living bool, hosts ...did.DID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, h := range hosts {
+		n.listed[h], n.alive[h] = true, living
+	}
+}
+
+// dies makes a host that can be reached no more from here.
+func (n *node) dies(host did.DID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.alive, host)
+}
+
+// dials returns how often hosts were tried.
+func (n *node) dials() (all int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, c := range n.tried {
+		all += c
+	}
+	return all
+}
+
+// serves returns how many messages are being heard.
+func (n *node) serves() int {
+	n.Rumours.mu.Lock()
+	defer n.Rumours.mu.Unlock()
+	return len(n.serving)
+}
+
+func (n *node) options() Options {
+	return Options{Network: "test", Expects: n.expects, Try: n.try, Gone: n.lost}
+}
+
+func newNode(t *testing.T, h host.Host, change ...func(*Options)) *node {
+	t.Helper()
+	n := &node{host: h, alive: map[did.DID]bool{}, listed: map[did.DID]bool{}, tried: map[did.DID]int{}}
+	o := n.options()
+	o.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
+	for _, f := range change {
+		f(&o)
+	}
+	r, err := New(h, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Rumours = r
+	ctx, cancel := context.WithCancel(context.Background())
+	var g sync.WaitGroup
+	n.run = sync.OnceFunc(func() {
+		g.Go(func() {
+			if err := r.Run(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	})
+	t.Cleanup(func() {
+		cancel()
+		g.Wait()
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+// A sim is a simulated network.
+type sim struct {
+	t *testing.T
+	mocknet.Mocknet
+	hosts int
+}
+
+// simulate runs f in a bubble, with a network whose messages take 10 ms. All of it ends with the test.
+func simulate(t *testing.T, f func(t *testing.T, s *sim)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &sim{t: t, Mocknet: mocknet.New()}
+		s.SetLinkDefaults(mocknet.LinkOptions{Latency: 10 * time.Millisecond})
+		t.Cleanup(func() {
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		f(t, s)
+	})
+}
+
+// bare adds a host that knows nothing of the protocol.
+func (s *sim) bare() host.Host {
+	s.t.Helper()
+	s.hosts++
+	priv, err := crypto.UnmarshalPrivateKey(key(s.t, s.hosts).Libp2p())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	h, err := s.AddPeer(priv, ma.StringCast(fmt.Sprintf("/ip4/10.0.%d.1/tcp/4242", s.hosts)))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return h
+}
+
+// line adds n running nodes, each connected to the one before; change says how their options differ.
+func (s *sim) line(n int, change ...func(*Options)) []*node {
+	s.t.Helper()
+	var nodes []*node
+	for i := range n {
+		nodes = append(nodes, newNode(s.t, s.bare(), change...))
+		nodes[i].run()
+		if i > 0 {
+			s.connect(nodes[i-1].host, nodes[i].host)
+		}
+	}
+	return nodes
+}
+
+// connect links two hosts and connects them.
+func (s *sim) connect(a, b host.Host) {
+	s.t.Helper()
+	if _, err := s.LinkPeers(a.ID(), b.ID()); err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := s.ConnectPeers(a.ID(), b.ID()); err != nil {
+		s.t.Fatal(err)
+	}
+	time.Sleep(100 * time.Millisecond) // the handshake names the protocols
+}
+
+// say sends bytes as a message of a bare host, and waits until they were heard or refused.
+func (s *sim) say(from host.Host, to *node, body []byte) {
+	s.t.Helper()
+	st, err := from.NewStream(s.t.Context(), to.host.ID(), Protocol("test"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	_, _ = st.Write(body)
+	_ = st.CloseWrite()
+	rest(50 * time.Millisecond)
+	_ = st.Reset()
+	synctest.Wait()
+}
+
+// rest waits, and until all is quiet.
+func rest(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func message1(t testing.TB, hosts ...did.DID) []byte {
+	t.Helper()
+	b, err := encode(hosts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func peerOf(t testing.TB, n int) peer.ID { return peer.ID(key(t, n).Peer()) }

@@ -1,0 +1,63 @@
+package suspicion
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/libp2p/go-libp2p"
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/peer"
+)
+
+// TestRealHosts tells over real connections, of each transport, with the library's own limits of memory.
+func TestRealHosts(t *testing.T) {
+	t.Parallel()
+	for i, addr := range []string{"/ip4/127.0.0.1/tcp/0", "/ip4/127.0.0.1/udp/0/quic-v1"} {
+		t.Run(addr, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			a, b, hosts := realNode(t, 100*i+1, addr), realNode(t, 100*i+2, addr), several(t, maxHosts)
+			heard := make(chan struct{})
+			b.heard = heard
+			b.run()
+			a.list(false, hosts...)
+			b.list(false, hosts...)
+			if err := a.host.Connect(ctx, peer.AddrInfo{ID: b.host.ID(), Addrs: b.host.Addrs()}); err != nil {
+				t.Fatal(err)
+			}
+			for !a.listens(b.host.ID()) { // until the handshake has named the protocols
+				select {
+				case <-ctx.Done():
+					t.Fatal("the handshake does not name the protocol")
+				case <-time.After(time.Millisecond):
+				}
+			}
+			a.Meet(ctx, b.host.ID(), hosts)
+			select {
+			case <-ctx.Done():
+				t.Fatalf("not heard: %+v, %+v", a.Stats(), b.Stats())
+			case <-heard:
+			}
+			if x, y := a.Stats(), b.Stats(); x.Told != 1 || x.BytesOut != y.BytesIn || y.Heard != maxHosts || y.Refused != 0 {
+				t.Errorf("%+v, %+v", x, y)
+			}
+		})
+	}
+}
+
+// realNode listens on loopback.
+func realNode(t *testing.T, i int, addr string) *node {
+	t.Helper()
+	priv, err := crypto.UnmarshalPrivateKey(key(t, 2000+i).Libp2p())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := libp2p.New(libp2p.Identity(priv), libp2p.ListenAddrStrings(addr), libp2p.DisableMetrics(), libp2p.DisableRelay())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = h.Close() })
+	return newNode(t, h)
+}
