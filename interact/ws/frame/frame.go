@@ -3,7 +3,7 @@
 //
 // A frame is read whatever its dialect ([Decode]), and a connection learns from what it reads how to answer ([Tongue]). What
 // answers is made by [Frame.Reply] and its kin, what asks by [Request]; both are written in the style of the peer
-// ([Frame.Encode]). The table of all messages is in word.go.
+// ([Frame.Encode]). The table of all messages is in messagetype.go.
 //
 // Sources: LMOS protocol, "WebSocket subprotocol" (message types, errors, dialect detection, tolerance); kotlin-wot; W3C Web
 // Thing Protocol WebSocket Sub-protocol (operations, ActionStatus, errors); RFC 6455, 9457, 9557. The members that are lmosd's
