@@ -72,7 +72,12 @@ func newAside(dir string) string {
 	for _, f := range old[:max(len(old)-maxAside+1, 0)] {
 		_ = os.RemoveAll(f)
 	}
-	return filepath.Join(dir, asideName+time.Now().UTC().Format(asideTime))
+	for at := time.Now().UTC(); ; at = at.Add(time.Millisecond) {
+		path := filepath.Join(dir, asideName+at.Format(asideTime))
+		if _, err := os.Lstat(path); err != nil { // not one of the same millisecond
+			return path
+		}
+	}
 }
 
 // Notes returns what was lost, by folder, in the order of time.
