@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -41,6 +42,22 @@ func killed(t *testing.T, engine string) (o Options, image, task string) {
 		t.Fatal(err)
 	}
 	return o, image, task
+}
+
+// restarted returns the image as it is after another start and kill -9.
+func restarted(t *testing.T, o Options, image string) string {
+	t.Helper()
+	next := t.TempDir()
+	o.Dir = image
+	n, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copyDir(t, image, next)
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return next
 }
 
 func copyDir(t *testing.T, from, to string) {
@@ -136,14 +153,38 @@ func TestADamagedStoreLosesNothingSilently(t *testing.T) {
 		try("a copy and the log", func(dir string) {
 			change(t, logs(dir), func([]byte) []byte { return nil })
 			copies, _ := filepath.Glob(filepath.Join(dir, "own", "test", "*.copy"))
-			change(t, copies[:1], func(b []byte) []byte { b[len(b)-10] ^= 1; return b })
+			change(t, copies, func(b []byte) []byte {
+				if bytes.Contains(b, []byte(`"thing":"urn:x:3"`)) {
+					b[len(b)-10] ^= 1
+				}
+				return b
+			})
 			copies, _ = filepath.Glob(filepath.Join(dir, "own", "test", "tasks", "*.copy"))
 			change(t, copies, func(b []byte) []byte { b[0] ^= 1; return b })
 		}, func(there int, said string) {
-			if there != 4 || !strings.Contains(said, "LOST: urn:x:") || !strings.Contains(said, "LOST tasks: "+task+" (sleep of ") {
+			if there != 4 || !strings.Contains(said, "LOST: urn:x:3;") || !strings.Contains(said, "LOST tasks: "+task+" (sleep of ") {
 				t.Errorf("%s: %d agents are there, and the status says %s", engine, there, said)
 			}
 		})
+		image = restarted(t, o, image) // what was in the log is in tables now, and later states in the log
+		var tables []string
+		for _, suffix := range []string{"sst", "ldb"} {
+			found, _ := filepath.Glob(filepath.Join(image, "store", "*."+suffix))
+			tables = append(tables, found...)
+		}
+		if len(tables) == 0 {
+			t.Fatal("there are no tables")
+		}
+		for range 10 {
+			table, at := filepath.Base(tables[r.IntN(len(tables))]), r.Float64()
+			try(fmt.Sprintf("zeros in %s at %.4f", table, at), func(dir string) {
+				change(t, []string{filepath.Join(dir, "store", table)}, func(b []byte) []byte {
+					from := int(at * float64(len(b)))
+					clear(b[from:min(from+512, len(b))])
+					return b
+				})
+			}, all)
+		}
 	}
 }
 

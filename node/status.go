@@ -17,6 +17,7 @@ import (
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/storage"
 	"github.com/lmosd/lmosd/pubsub"
 	"github.com/lmosd/lmosd/td"
 )
@@ -95,6 +96,9 @@ func (n *Node) warnings() []gateway.Warning {
 	}
 	if err := n.stores.room(); err != nil {
 		add("W020", "disk-low", "high", interact.AsError(err).Hint, "%s", err)
+	}
+	if n.stores.Hurt() {
+		add("W021", "store-damaged", "high", storage.HurtHint, "the store is damaged: %s", n.stores.Path())
 	}
 	for folder, text := range n.losses() {
 		add("W021", "store-damaged", "low", "publish again what is named; delete the folder when it was seen: rm -r "+interact.Quote(folder), "%s", text)

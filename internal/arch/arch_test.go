@@ -108,6 +108,7 @@ var homes = []struct {
 	{"github.com/quic-go/quic-go", []string{"p2p"}, "keys and hooks of the QUIC sockets"},
 	{"github.com/ipfs/go-ds-pebble", []string{"internal/storage"}, "storage engine"},
 	{"github.com/ipfs/go-ds-leveldb", []string{"internal/storage"}, "storage engine of the lean profile"},
+	{"github.com/syndtr/goleveldb", []string{"internal/storage"}, "what is damage to that"},
 	{"github.com/cockroachdb/pebble/v2", []string{"internal/storage"}, "options of the storage engine"},
 	{"github.com/gofrs/flock", []string{"internal/storage", "interact/credentials"}, "one process per data directory, and one at a time that writes what is granted"},
 	{"github.com/miekg/dns", []string{"discovery/dnssd"}, "messages of multicast DNS"},

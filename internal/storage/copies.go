@@ -80,16 +80,19 @@ func (c *Copies) Repair(ctx context.Context) (loss Loss, err error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return loss, err
 	}
-	known := map[ds.Key]bool{}
+	known := map[ds.Key]bool{} // what has a copy
 	for _, f := range files {
 		name, err := hex.DecodeString(strings.TrimSuffix(f.Name(), copySuffix))
 		if err != nil || !strings.HasSuffix(f.Name(), copySuffix) {
 			continue // of a write that did not end
 		}
 		key := ds.NewKey(string(name))
-		known[key] = true
+		gone := len(loss.Gone)
 		if err := c.repair(ctx, key, &loss); err != nil {
 			return loss, err
+		}
+		if len(loss.Gone) == gone {
+			known[key] = true
 		}
 	}
 	res, err := c.Query(ctx, query.Query{})
@@ -103,7 +106,12 @@ func (c *Copies) Repair(ctx context.Context) (loss Loss, err error) {
 		}
 		if key := ds.RawKey(r.Key); !known[key] {
 			c.copy(key, r.Value)
+		} else {
+			delete(known, key)
 		}
+	}
+	if len(known) > 0 { // a query ends at a damaged block without an error, also if a later value of the same key reads
+		return loss, fmt.Errorf("%w: %d entries are stored, and not listed", errUnreadable, len(known))
 	}
 	return loss, nil
 }

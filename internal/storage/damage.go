@@ -2,6 +2,7 @@ package storage
 
 import (
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	leveldb "github.com/syndtr/goleveldb/leveldb/errors"
 )
 
 // errUnreadable marks that a database that is there did not open for what is in its files.
@@ -17,7 +19,35 @@ var errUnreadable = errors.New("the database does not open")
 
 // Damaged reports whether err is that of a store whose files are damaged, and not of a disk, of who may read it, or of a version.
 func Damaged(err error) bool {
-	return errors.Is(err, errUnreadable) || pebble.IsCorruptionError(err)
+	_, corrupted := errors.AsType[*leveldb.ErrCorrupted](err)
+	return corrupted || errors.Is(err, errUnreadable) || pebble.IsCorruptionError(err)
+}
+
+// hurtName is the file in a database that says that damage was found while the database was used.
+const hurtName = "DAMAGED"
+
+// hurt notes that err is of damaged files, if it is: the next Open fails, so that its caller moves the database aside. An engine opens with
+// damaged tables, and meets them later.
+func (s *Store) hurt(err error) {
+	if s.disk == nil || !Damaged(err) {
+		return
+	}
+	s.disk.log.say(slog.LevelError, "the store is damaged", "path", s.path, "err", err.Error(), "hint", HurtHint)
+	if err := os.WriteFile(filepath.Join(s.path, hurtName), nil, 0o600); err != nil {
+		s.disk.log.say(slog.LevelWarn, "the damage could not be noted", "path", s.path, "err", err)
+	}
+}
+
+// HurtHint is what helps when Hurt.
+const HurtHint = "start lmosd again: the store is moved aside then, and what has copies is put back"
+
+// Hurt reports whether damage was found since the store was opened.
+func (s *Store) Hurt() bool {
+	if s.path == "" {
+		return false
+	}
+	_, err := os.Stat(filepath.Join(s.path, hurtName))
+	return err == nil
 }
 
 // unreadable marks err, with which the database at path did not open, if it is for its files. An error of the system, such as no

@@ -20,7 +20,7 @@ func openLevelDB(path string, readOnly bool) (ds.Batching, func() error, error) 
 	return l, l.Close, nil
 }
 
-func openPebble(path string, readOnly bool, d *disk, log *slog.Logger) (durable, fast ds.Batching, closeAll func() error, err error) {
+func openPebble(path string, readOnly bool, d *disk, log *slog.Logger, hurt func(error)) (durable, fast ds.Batching, closeAll func() error, err error) {
 	// The library's own is the same, and is not closed when the store does not open.
 	checked, watch := vfs.WithDiskHealthChecks(d.base, 5*time.Second, nil, func(info vfs.DiskSlowInfo) {
 		d.log.say(slog.LevelWarn, "the disk is slow", "info", info.String())
@@ -32,8 +32,10 @@ func openPebble(path string, readOnly bool, d *disk, log *slog.Logger) (durable,
 		// Pinned so that an older lmosd can open the store after a downgrade.
 		FormatMajorVersion: pebble.FormatColumnarBlocks,
 		Logger:             newPebbleLog(log),
-		FS:                 d.over(checked),
-		ReadOnly:           readOnly,
+		// The default ends the process, at every start again. The read or the compaction fails in any case.
+		EventListener: &pebble.EventListener{DataCorruption: func(i pebble.DataCorruptionInfo) { hurt(i.Details) }},
+		FS:            d.over(checked),
+		ReadOnly:      readOnly,
 	}
 	first, err := pebbleds.NewDatastore(path, pebbleds.WithPebbleOpts(opts), pebbleds.WithCacheSize(4<<20),
 		pebbleds.WithPebbleWriteOptions(pebble.Sync))

@@ -87,6 +87,9 @@ func Open(engine, dir string, o Options) (*Store, error) {
 		}
 		o.Log.Warn("the disk is full: what is stored is read, and nothing is changed until there is room", "path", s.path, "free", free)
 	}
+	if s.Hurt() && !s.locked.Load() { // else a new one could not be made
+		return nil, fmt.Errorf("%w: damage was found when it was last used", errUnreadable)
+	}
 	if err := s.open(); err != nil {
 		return nil, unreadable(s.path, err)
 	}
@@ -100,7 +103,7 @@ func (s *Store) open() (err error) {
 		s.fast = s.durable
 		return err
 	}
-	s.durable, s.fast, s.close, err = openPebble(s.path, s.locked.Load(), s.disk, s.o.Log)
+	s.durable, s.fast, s.close, err = openPebble(s.path, s.locked.Load(), s.disk, s.o.Log, s.hurt)
 	return err
 }
 

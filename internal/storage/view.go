@@ -26,7 +26,9 @@ func (v *view) inner() ds.Batching {
 func (v *view) Get(ctx context.Context, key ds.Key) ([]byte, error) {
 	v.s.mu.RLock()
 	defer v.s.mu.RUnlock()
-	return v.inner().Get(ctx, key)
+	b, err := v.inner().Get(ctx, key)
+	v.s.hurt(err)
+	return b, err
 }
 
 func (v *view) Has(ctx context.Context, key ds.Key) (bool, error) {
@@ -125,6 +127,7 @@ func (v *view) attempt(write func(ds.Batching) error, undo func(ds.Batching)) er
 	select {
 	case err := <-done:
 		v.s.mu.RUnlock()
+		v.s.hurt(err)
 		return err
 	case <-v.s.disk.stuckNow():
 	}
