@@ -9,9 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/google/renameio/v2"
-
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/atomicfile"
 )
 
 func tokenPath(dir string) string {
@@ -44,7 +43,7 @@ func apiToken(dir string) (string, error) {
 	if path == "" {
 		return token, nil
 	}
-	if err := renameio.WriteFile(path, []byte(token+"\n"), 0o600, renameio.WithTempDir(filepath.Dir(path))); err != nil {
+	if err := atomicfile.Write(path, []byte(token+"\n"), 0o600); err != nil {
 		return "", dirError(dir, err)
 	}
 	return token, nil

@@ -11,10 +11,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/google/renameio/v2"
-
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/internal/atomicfile"
 )
 
 // StateFile is the name of the file that describes a testnet of processes, in its directory.
@@ -65,7 +64,7 @@ func (t *Net) Save(dir, topology string, agents []Proc) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s, renameio.WriteFile(filepath.Join(dir, StateFile), append(b, '\n'), 0o600, renameio.WithTempDir(dir))
+	return s, atomicfile.Write(filepath.Join(dir, StateFile), append(b, '\n'), 0o600)
 }
 
 // Load reads the state of the testnet in dir. The error wraps fs.ErrNotExist if there is none.

@@ -18,11 +18,10 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/google/renameio/v2"
-
 	"github.com/lmosd/lmosd/bridge/mcp/backend"
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/atomicfile"
 	"github.com/lmosd/lmosd/internal/jcs"
 )
 
@@ -265,7 +264,7 @@ func replace(path string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	return renameio.WriteFile(path, data, 0o600, renameio.WithTempDir(filepath.Dir(path)))
+	return atomicfile.Write(path, data, 0o600)
 }
 
 // maxWarned bounds what is said of what is held back.

@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
-	"github.com/google/renameio/v2"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/atomicfile"
 )
 
 // Bounds of the file of grants.
@@ -169,7 +169,7 @@ func (c Store) change(ctx context.Context, f func(all map[string][]Grant) (chang
 			"grants for %d servers are kept already", len(all)-1)
 	}
 	if err == nil {
-		err = renameio.WriteFile(path, append(raw, '\n'), 0o600, renameio.WithTempDir(filepath.Dir(path)))
+		err = atomicfile.Write(path, append(raw, '\n'), 0o600)
 	}
 	if err != nil {
 		return unwritable(path, err)

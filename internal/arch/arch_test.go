@@ -19,9 +19,9 @@ const module = "github.com/lmosd/lmosd"
 // other.
 var rows = [][]string{
 	// Helpers that know no type of lmosd.
-	{"internal/jcs", "internal/jsonedit", "internal/ratelimit", "internal/opaque", "internal/backoff", "internal/cbor", "internal/netguard", "internal/textmatch", "internal/openai",
-		"internal/storage", "cmd/lmosd/internal/terminal", "testnet/simnet"},
-	{"internal/confusable"}, // uses internal/textmatch
+	{"internal/atomicfile", "internal/jcs", "internal/jsonedit", "internal/ratelimit", "internal/opaque", "internal/backoff", "internal/cbor", "internal/netguard", "internal/textmatch", "internal/openai",
+		"cmd/lmosd/internal/terminal", "testnet/simnet"},
+	{"internal/confusable", "internal/storage"}, // use internal/textmatch, internal/atomicfile
 	{"did"},
 	{"did/proof"},
 	// Key files, legacy documents, one DID method: below td, which signs with them.
@@ -83,7 +83,7 @@ var homes = []struct {
 	{"filippo.io/edwards25519", []string{"did"}, "weak keys are refused where keys are read"},
 	{"github.com/mr-tron/base58", []string{"did"}, "multibase is a spelling of keys; others ask did for it"},
 	{"github.com/hyperledger/aries-framework-go", []string{"did/aries"}, "archived: fenced in, removable by a build tag"},
-	{"github.com/google/renameio/v2", []string{"node", "internal/storage", "testnet", "cmd/lmosd", "cmd/lmosd/internal/install", "did/keystore", "bridge/mcp", "interact/credentials"}, "atomic files, wherever a file is written"},
+	{"github.com/google/renameio/v2", []string{"internal/atomicfile"}, "files are replaced in one way"},
 	{"github.com/santhosh-tekuri/jsonschema/v6", []string{"td"}, "descriptions are validated in one place"},
 	{"go.mau.fi/util", []string{"internal/confusable"}, "which characters look alike, by the table of Unicode"},
 	{"github.com/klauspost/compress", []string{"td"}, "a TD inside its record"},

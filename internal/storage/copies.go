@@ -11,9 +11,10 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/google/renameio/v2"
 	ds "github.com/ipfs/go-datastore"
 	"github.com/ipfs/go-datastore/query"
+
+	"github.com/lmosd/lmosd/internal/atomicfile"
 )
 
 // Copies are a datastore with a second place: a file for each entry, with its checksum. An engine takes a log that was cut for one that
@@ -54,7 +55,7 @@ func (c *Copies) Put(ctx context.Context, key ds.Key, value []byte) error {
 func (c *Copies) copy(key ds.Key, value []byte) {
 	sum := sha256.Sum256(value)
 	data := append([]byte(hex.EncodeToString(sum[:])+"\n"), value...)
-	if err := renameio.WriteFile(c.path(key), data, 0o600, renameio.WithTempDir(c.dir)); err != nil {
+	if err := atomicfile.Write(c.path(key), data, 0o600); err != nil {
 		c.log.say(slog.LevelWarn, "what is stored has no copy: should the store be damaged, it could be lost", "err", err)
 	}
 }

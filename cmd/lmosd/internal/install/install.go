@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
@@ -21,6 +20,7 @@ import (
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/atomicfile"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -174,7 +174,7 @@ func replace(file string, before, after []byte) (backup string, err error) {
 	} else if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return "", err
 	}
-	return backup, renameio.WriteFile(file, after, mode, renameio.WithTempDir(filepath.Dir(file)))
+	return backup, atomicfile.Write(file, after, mode)
 }
 
 // maxBackups bounds the backups of one file.
