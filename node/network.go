@@ -3,8 +3,11 @@ package node
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"time"
 
+	"github.com/google/renameio/v2"
 	ds "github.com/ipfs/go-datastore"
 	"github.com/ipfs/go-datastore/namespace"
 
@@ -14,6 +17,9 @@ import (
 // homeKey names the network whose entries have no prefix: the first that the folder was used in, or the one that a folder of an
 // older version is used in first.
 var homeKey = ds.NewKey("/network")
+
+// homeCopy is the file in own/ that has the same: a damaged log may lose the note, and nothing else. No network has a name with a dot.
+const homeCopy = "network.txt"
 
 // of returns the part of the database that belongs to a network. All that a node keeps of a mesh is in it: peers, descriptions,
 // the DHT, what it published with its sequence numbers, tasks. Nodes of two networks never meet, so what is known of one is wrong
@@ -27,8 +33,10 @@ func (s *stores) of(network string) (part *stores, home string, err error) {
 	noted, err := s.durable.Get(ctx, homeKey)
 	switch {
 	case errors.Is(err, ds.ErrNotFound):
-		noted, err = []byte(network), s.durable.Put(ctx, homeKey, []byte(network))
-		if err == nil {
+		if noted = s.homeCopied(); noted == nil {
+			noted = []byte(network)
+		}
+		if err = s.durable.Put(ctx, homeKey, noted); err == nil {
 			err = s.durable.Sync(ctx, homeKey)
 		}
 		if storage.Full(err) {
@@ -36,6 +44,9 @@ func (s *stores) of(network string) (part *stores, home string, err error) {
 		}
 	case err == nil && !networkName.Match(noted):
 		err = errors.New("the network that is noted there is none")
+	}
+	if err == nil {
+		err = s.copyHome(noted)
 	}
 	if err != nil {
 		return nil, "", s.failed(err)
@@ -47,4 +58,32 @@ func (s *stores) of(network string) (part *stores, home string, err error) {
 	prefix := ds.NewKey("/networks").ChildString(network)
 	apart.durable, apart.fast = namespace.Wrap(s.durable, prefix), namespace.Wrap(s.fast, prefix)
 	return &apart, string(noted), nil
+}
+
+func (s *stores) homePath() string { return filepath.Join(filepath.Dir(s.Path()), "own", homeCopy) }
+
+// homeCopied returns the network that is home as its copy has it, or nil.
+func (s *stores) homeCopied() []byte {
+	if s.Path() == "" {
+		return nil
+	}
+	if b, err := os.ReadFile(s.homePath()); err == nil && networkName.Match(b) {
+		return b
+	}
+	return nil
+}
+
+// copyHome keeps the copy of which network is home. On a full disk it is made at a later start.
+func (s *stores) copyHome(home []byte) error {
+	if s.Path() == "" || string(s.homeCopied()) == string(home) {
+		return nil
+	}
+	err := os.MkdirAll(filepath.Dir(s.homePath()), 0o700)
+	if err == nil {
+		err = renameio.WriteFile(s.homePath(), home, 0o600, renameio.WithTempDir(filepath.Dir(s.homePath())))
+	}
+	if storage.Full(err) {
+		return nil
+	}
+	return err
 }

@@ -101,6 +101,36 @@ func TestAFolderOfAnOlderVersion(t *testing.T) {
 	}
 }
 
+// TestADamagedLogKeepsTheHomeNetwork: a log that lost no more than the note of the home network does not make what was published in it
+// another network's.
+func TestADamagedLogKeepsTheHomeNetwork(t *testing.T) {
+	t.Parallel()
+	for _, engine := range []string{EnginePebble, EngineLevelDB} {
+		dir, key := t.TempDir(), ds.NewKey("/a")
+		s := openAt(t, engine, dir)
+		part, _, err := s.of("lmos")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(part.own().Put(t.Context(), key, []byte("ours")), s.durable.Delete(t.Context(), homeKey), s.Close()); err != nil {
+			t.Fatal(err)
+		}
+		s = openAt(t, engine, dir)
+		for network, want := range map[string]bool{"org2": false, "lmos": true} {
+			part, home, err := s.of(network)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if has, err := part.own().Has(t.Context(), key); err != nil || has != want || home != "lmos" {
+				t.Errorf("%s: in %s, home %s, it is there: %v, %v", engine, network, home, has, err)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestNetworksDoNotCallEachOther: two nodes of different networks that are connected share no protocol of lmosd. Neither calls the
 // other, whoever dialled, and ids of before answer to nobody.
 func TestNetworksDoNotCallEachOther(t *testing.T) {
