@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/google/renameio/v2"
 	ds "github.com/ipfs/go-datastore"
 	"github.com/ipfs/go-datastore/namespace"
 
+	"github.com/lmosd/lmosd/internal/atomicfile"
 	"github.com/lmosd/lmosd/internal/storage"
 )
 
@@ -80,7 +80,7 @@ func (s *stores) copyHome(home []byte) error {
 	}
 	err := os.MkdirAll(filepath.Dir(s.homePath()), 0o700)
 	if err == nil {
-		err = renameio.WriteFile(s.homePath(), home, 0o600, renameio.WithTempDir(filepath.Dir(s.homePath())))
+		err = atomicfile.Write(s.homePath(), home, 0o600)
 	}
 	if storage.Full(err) {
 		return nil
