@@ -1,11 +1,11 @@
-// Package bridge is what every bridge has: the agents of a foreign protocol join the mesh as things, and the things of the mesh are
-// served to clients of that protocol. The bridges themselves are the packages below, one protocol each.
+// Package bridge defines the interface of protocol bridges, which import foreign agents as Things and export Things to foreign clients.
+// Each package below implements one protocol.
 //
-// What a thing can say in its own protocol and not in another goes through a tunnel: an action that carries the foreign protocol
-// verbatim ([Dial], [Accept]). Between a client and an agent of one protocol nothing is translated, so that nothing is lost.
+// Operations that exist in one protocol only go through a tunnel: an action that carries the foreign protocol verbatim ([Dial],
+// [Accept]). Between a client and an agent of the same protocol nothing is translated, so nothing is lost.
 //
-// Between protocols a conversation with an agent is a [Turn] and its [Outcome]. To the agent all callers are this node: whose its tasks and
-// conversations are, is remembered as [Claims].
+// Between protocols a conversation with an agent is a sequence of a [Turn] and its [Outcome]. An agent sees all callers as one, this
+// node; [Owners] records which caller owns which task or conversation.
 package bridge
 
 import (
@@ -19,88 +19,86 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A Bridge speaks one foreign protocol, both ways. It is safe for concurrent use.
+// A Bridge implements one foreign protocol in both directions. It is safe for concurrent use.
 type Bridge interface {
-	// Name is the protocol, "mcp": the scheme under which agents are imported, `lmosd expose mcp:…`.
+	// Name is the protocol, for example "mcp": the scheme of import targets, `lmosd expose mcp:…`.
 	Name() string
-	// Import asks what is at target, an address or a command line, and makes an agent of it. The error is an [*interact.Error].
+	// Import connects to target, an address or a command line, and returns an agent for it. The error is an [*interact.Error].
 	Import(ctx context.Context, target string, o Import) (*Agent, error)
-	// Export serves the things of a mesh, at Paths, until Close.
+	// Export serves the Things of a mesh at [Handler.Paths] until Close.
 	Export(m Mesh) Handler
 }
 
 // A Handler serves clients of a foreign protocol.
 type Handler interface {
 	http.Handler
-	// Paths are what it serves, as patterns of [http.ServeMux] without a method: "/mcp", "/mcp/things/{name}".
+	// Paths returns the patterns that it serves, of [http.ServeMux] without a method: "/mcp", "/mcp/things/{name}".
 	Paths() []string
-	// Close ends what goes on longer than a request, and waits for it.
+	// Close ends everything that outlives a request, and waits for it.
 	Close()
 }
 
-// A Judge asks a node's policy whether m may be asked of the thing that it names; the error is why not.
+// A Judge returns nil if the policy of the node allows message m, and otherwise the reason for the refusal.
 type Judge func(ctx context.Context, m *interact.Message) error
 
-// A Guard is a [Bridge] whose tunnels the host can look into, so that its policy holds for each message in them, wherever the agent
-// runs.
+// A Guard is a [Bridge] that can apply the policy of the host to each message inside its tunnels, wherever the agent runs.
 type Guard interface {
-	// Guard returns what is put around the thing that d describes; nil if it has no tunnel of this bridge.
+	// Guard returns the middleware for the Thing that d describes; nil if it has no tunnel of this bridge.
 	Guard(d *td.Thing, judge Judge) interact.Wrap
 }
 
-// Import says how a foreign agent is called in the mesh. All of it may be left out.
+// Import configures how a foreign agent joins the mesh. All fields are optional.
 type Import struct {
-	// Name is the title; empty takes the agent's own.
+	// Name is the title; empty means the agent's own.
 	Name, Description string
-	// Capabilities are added to those that the agent names.
+	// Capabilities are added to those that the agent declares.
 	Capabilities []string
-	// Dir is where a program runs; empty means here.
+	// Dir is the working directory of a program; empty means the current one.
 	Dir string
-	// Pins is the file in which is kept what the agent said of itself when it was first imported, so that what it changes later is
-	// held back; empty keeps it while the agent is there. Approve takes what has changed as it is.
+	// Pins is the file that keeps the definitions of the agent's first import; changed definitions require approval. Empty keeps
+	// them in memory while the agent is connected. Approve accepts all changed definitions.
 	Pins    string
 	Approve bool
-	// Listed has other nodes told of an agent that would be for this node alone, by what it says of itself.
+	// Listed publishes an agent to other nodes even if it declares itself private.
 	Listed bool
-	// Env are variables of a program's environment beside those that every program has, "NAME=value" or the "NAME" of one of this
-	// process.
+	// Env are additional environment variables of a program: "NAME=value", or the "NAME" of a variable of this process.
 	Env []string
 }
 
-// An Agent is a foreign agent as it joins the mesh. Whoever imported it closes it.
+// An Agent is an imported foreign agent. The importer must close it.
 type Agent struct {
-	// TD is a draft of its description (td.Draft).
+	// TD is a draft of its Thing Description (td.Draft).
 	TD []byte
-	// Thing answers.
+	// Thing handles its messages.
 	Thing interact.Thing
-	// Warnings are what could not be taken over.
+	// Warnings list what could not be imported.
 	Warnings []string
-	// Changes yields a new draft whenever the agent says that it has changed, until ctx ends. Nil: it never says.
+	// Changes yields a new draft after each change that the agent reports, until ctx ends. Nil: the agent reports no changes.
 	Changes func(ctx context.Context) iter.Seq[[]byte]
-	// Close ends what the agent runs, and waits for it.
+	// Close ends what runs for the agent, and waits for it.
 	Close func()
 }
 
-// A Mesh is what a bridge serves to its clients: a node, with its policy.
+// A Mesh is what a bridge serves to its clients: a node with its policy.
 type Mesh interface {
-	// Do asks any thing, here or elsewhere. Who asks is the bridge's to say in each message: whom the node found to send the
-	// request (did.PrincipalOf of its context); a message without is refused.
+	// Do handles messages to all Things, local and remote. The bridge sets the principal of each message to the caller that the
+	// node authenticated (did.PrincipalOf of the request context); a message without a principal is refused.
 	interact.Thing
-	// Get returns the description of the thing that ref names, Find those that a query fits (see package directory).
+	// Get returns the description that ref names, and Find those that match a query (see package directory).
 	Get(ctx context.Context, ref string) (*td.Description, error)
 	Find(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error]
-	// Rank orders what was found by how well it fits.
+	// Rank orders search results by relevance.
 	Rank(ctx context.Context, q td.Query, found []*td.Description) []directory.Ranked
-	// Presence says whether a thing can be reached, as far as is known; Look finds that out, for some hundred milliseconds at most.
+	// Presence returns whether a Thing is known to be reachable; Look probes Things, for a few hundred milliseconds at most.
 	Presence(d *td.Description) directory.Presence
 	Look(ctx context.Context, things ...*td.Description)
-	// Resembles returns the name that the name of a thing looks like and is not, or "" (directory.Directory.Resembles).
+	// Resembles returns the existing name that the name of a Thing imitates, or "" (directory.Directory.Resembles).
 	Resembles(r *td.Record) string
-	// Latest numbers the last change of what is known, and Watch yields those that come after a number.
+	// Latest returns the number of the last change of the directory, and Watch yields the changes after a number.
 	Latest() uint64
 	Watch(ctx context.Context, q td.Query, after uint64) iter.Seq2[directory.Change, error]
-	// Signer signs for the node, and is its name.
+	// Signer signs for the node and holds its DID.
 	Signer() did.Signer
-	// PublicURL is where clients reach the node's HTTP server; empty means wherever they asked.
+	// PublicURL is the URL of the node's HTTP server; empty means the URL of the request.
 	PublicURL() string
 }

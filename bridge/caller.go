@@ -5,22 +5,22 @@ import (
 	"net/http"
 )
 
-// A Caller is whom the host of a [Handler] found to send a request. The zero value is nobody in particular.
+// A Caller is what the host of a [Handler] knows of the sender of a request. The zero value is an anonymous caller.
 type Caller struct {
-	// Operator says that the caller proved that it may administer the host.
+	// Operator reports that the caller is authorized to administer the host.
 	Operator bool
-	// Shown is the value of Authorization, unless it is what proved the caller. It tells callers apart and proves nothing.
+	// Shown is the Authorization header, unless it authenticated the caller. It tells callers apart and proves nothing.
 	Shown string
 }
 
 type callerKey struct{}
 
-// WithCaller returns the context of a request to a Handler, in which its host says who sends it.
+// WithCaller adds the caller to the context of a request to a Handler.
 func WithCaller(ctx context.Context, c Caller) context.Context {
 	return context.WithValue(ctx, callerKey{}, c)
 }
 
-// CallerOf returns who sends a request. Where the host says nothing, it is nobody with what the request shows.
+// CallerOf returns the caller of a request: the one that the host set, or else an anonymous one with the request's Authorization header.
 func CallerOf(r *http.Request) Caller {
 	if c, ok := r.Context().Value(callerKey{}).(Caller); ok {
 		return c

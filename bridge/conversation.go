@@ -2,39 +2,39 @@ package bridge
 
 import "encoding/json"
 
-// TurnAction is the @type of an action that is a turn of a conversation: its input may be a [Turn], of the content type [TurnType].
-// Then its output is an [Outcome] of the same type. Other inputs have outputs as of any action.
+// TurnAction is the @type of an action that takes one turn of a conversation: its input may be a [Turn], of the content type
+// [TurnType]; then its output is an [Outcome] of the same type. Inputs of other content types have outputs as of any action.
 const TurnAction = "a2a:Turn"
 
 // TurnType is the media type of a [Turn] and of an [Outcome].
 const TurnType = "application/vnd.lmosd.turn+json"
 
-// A Turn is what somebody says to an agent that keeps conversations and tasks (A2A 1.0 §3.4), for those who speak another protocol.
+// A Turn is a message to an agent that keeps conversations and tasks (A2A 1.0 §3.4), for clients of other protocols.
 type Turn struct {
-	// Message and Data are what is said; either may be empty.
+	// Message and Data are the content; either may be empty.
 	Message string          `json:"message,omitempty"`
 	Data    json.RawMessage `json:"data,omitempty"`
-	// Context goes on with a conversation, and Task with a task, as an [Outcome] named them. A task that has ended is referred to.
+	// Context continues a conversation, and Task a task, as an [Outcome] named them. A finished task is only referred to.
 	Context string `json:"contextId,omitempty"`
 	Task    string `json:"taskId,omitempty"`
-	// Kinds are those of an input (package interact) that the consumer can be asked for; nil means all of them. If the agent wants to know
-	// anything else, the turn ends there, its task stays open, and the state of the outcome says so.
+	// Kinds are the kinds of input (package interact) that the consumer can provide; nil means all of them. If the agent requires
+	// another kind, the turn ends, its task stays open, and the state of the outcome reports it.
 	Kinds []string `json:"kinds"`
 }
 
-// States of an [Outcome]. A turn that failed, or was cancelled, has an error and no outcome.
+// States of an [Outcome]. A turn that failed, or was canceled, returns an error instead.
 const (
 	TurnCompleted = "completed"
-	TurnAsks      = "input-required" // the next turn of the task is the answer
-	TurnAuth      = "auth-required"  // somebody is to prove who they are, at an address that the message has
+	TurnAsks      = "input-required" // the next turn of the task provides the input
+	TurnAuth      = "auth-required"  // the user must authenticate at the address in the message
 )
 
-// An Outcome is what came of a turn.
+// An Outcome is the result of a turn.
 type Outcome struct {
 	Context string `json:"contextId,omitempty"`
-	Task    string `json:"taskId,omitempty"` // empty: the agent answered without making one
+	Task    string `json:"taskId,omitempty"` // empty: the agent answered without a task
 	State   string `json:"state"`
-	// Message is what the agent says last, and Artifacts are what it made.
+	// Message is the agent's last message, and Artifacts are the results of the task.
 	Message   []Part          `json:"message,omitempty"`
 	Artifacts []Artifact      `json:"artifacts,omitempty"`
 	Metadata  json.RawMessage `json:"metadata,omitempty"`

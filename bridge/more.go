@@ -10,18 +10,17 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// MoreTools is the @type of the action of an agent that has more tools than its description has room for. Its input is an object: with
-// the member tool, and arguments, the tool of that name is called, and the output is the tool's; else the output is a [MorePage], of which
-// cursor asks for another than the first.
+// MoreTools is the @type of the action of an agent that has more tools than fit into its description. Its input is an object: with
+// the members tool and arguments, it calls that tool and returns its output; otherwise it returns a [MorePage], the one after cursor.
 const MoreTools = "mcp:More"
 
-// A MorePage is a part of all tools of an agent. Next is the cursor of the next; nil: there is none.
+// A MorePage is a page of the list of tools. Next is the cursor of the next page; nil: this is the last.
 type MorePage struct {
 	Tools []MoreTool `json:"tools"`
 	Next  *string    `json:"nextCursor,omitempty"`
 }
 
-// A MoreTool is a tool as its agent says it. Input is a data schema; nil says nothing.
+// A MoreTool is a tool as its agent declares it. Input is a data schema; nil means any input.
 type MoreTool struct {
 	Name        string         `json:"name"`
 	Title       string         `json:"title,omitempty"`
@@ -29,7 +28,7 @@ type MoreTool struct {
 	Input       map[string]any `json:"input,omitempty"`
 }
 
-// More returns the action of type [MoreTools] of a thing; empty if all that it has is described.
+// More returns the name of the action of type [MoreTools] of a Thing; empty if the description has all tools.
 func More(t *td.Thing) string {
 	for _, name := range slices.Sorted(maps.Keys(t.Actions)) {
 		if slices.Contains(t.Actions[name].Types, MoreTools) {
@@ -39,13 +38,13 @@ func More(t *td.Thing) string {
 	return ""
 }
 
-// Bounds of the tools of one agent.
+// Limits of the tools of one agent.
 const (
 	maxMore      = 2000
 	maxMorePages = 64
 )
 
-// ListMore returns all tools, by asking the action for one page after the other: ask gives it an input, and returns the output.
+// ListMore returns all tools: it invokes the action once per page, with ask.
 func ListMore(ctx context.Context, ask func(ctx context.Context, input []byte) (output []byte, err error)) (all []MoreTool, err error) {
 	input := []byte("{}")
 	for range maxMorePages {
@@ -55,7 +54,7 @@ func ListMore(ctx context.Context, ask func(ctx context.Context, input []byte) (
 		}
 		var page MorePage
 		if err := json.Unmarshal(output, &page); err != nil {
-			return nil, &interact.Error{Code: interact.AgentFailed, Title: "the list of tools cannot be read", Hint: "its host is at fault", Err: err}
+			return nil, &interact.Error{Code: interact.AgentFailed, Title: "invalid list of tools", Hint: "report it to the operator of its host", Err: err}
 		}
 		if all = append(all, page.Tools...); page.Next == nil || len(all) >= maxMore {
 			return all[:min(len(all), maxMore)], nil
@@ -67,7 +66,7 @@ func ListMore(ctx context.Context, ask func(ctx context.Context, input []byte) (
 	return all, nil
 }
 
-// Schema is the data schema of the input; nil if it says nothing that can be read.
+// Schema returns the data schema of the input; nil if there is none or it is invalid.
 func (t *MoreTool) Schema() *td.Schema {
 	doc, err := json.Marshal(map[string]any{"title": "x", "actions": map[string]any{"x": map[string]any{"input": t.Input}}})
 	if err != nil || t.Input == nil {

@@ -9,30 +9,30 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// maxClaims is how many names are remembered.
+// maxClaims is the default limit of recorded names.
 const maxClaims = 20_000
 
-// Claims remember whose names are that an agent gave, of tasks or of conversations, when the agent sees all of its callers as
-// one: the node that asks it. A name that nobody has claimed is anybody's who knows it. When there is no more room, the oldest
-// claim of whoever has the most is forgotten. The zero value is ready. Claims are safe for concurrent use.
+// Claims records which principal owns each name that an agent assigned, of a task or a conversation: the agent itself sees all
+// callers as one, the node. A name without an owner is free for any caller that knows it. When the limit is reached, the oldest
+// claim of the principal with the most claims is dropped. The zero value is ready. Claims is safe for concurrent use.
 type Claims struct {
 	mu    sync.Mutex
 	whose map[claimed]owner
-	order map[string][]claimed // by principals, in the order in which they came
+	order map[string][]claimed // by principal, oldest first
 	limit int                  // 0 means maxClaims
 }
 
-// A claimed name, as a hash: it may be as long as an agent likes.
+// A claimed name is stored as a hash, because agents choose its length.
 type claimed [sha256.Size]byte
 
-// An owner of a claim.
+// An owner is the principal of a claim.
 type owner struct {
 	principal string
-	again     bool // it has claimed the name more than once: a first claim that comes to nothing is not all there is
+	again     bool // claimed more than once: releasing the first claim does not end the ownership
 }
 
-// Claim notes that a name is of a principal, unless it is another's already. It reports whether it is that principal's, and
-// whether that is new. An empty name is anybody's.
+// Claim records principal as the owner of name, unless the name has another owner. It reports whether principal owns the name, and
+// whether the claim is new. An empty name is free for all callers.
 func (c *Claims) Claim(name, principal string) (own, fresh bool) {
 	if name == "" {
 		return true, false
@@ -57,7 +57,7 @@ func (c *Claims) Claim(name, principal string) (own, fresh bool) {
 	return true, true
 }
 
-// forgetLocked forgets the oldest claim of who has the most.
+// forgetLocked drops the oldest claim of the principal with the most claims.
 func (c *Claims) forgetLocked() {
 	most := ""
 	for principal, all := range c.order {
@@ -76,7 +76,7 @@ func (c *Claims) dropLocked(principal string, i int) {
 	}
 }
 
-// Release takes a fresh claim back, of the principal who has it. One that was made again meanwhile stays.
+// Release removes a fresh claim of a principal. A claim that was repeated in between stays.
 func (c *Claims) Release(name, principal string) {
 	key := claimed(sha256.Sum256([]byte(name)))
 	c.mu.Lock()
@@ -84,7 +84,7 @@ func (c *Claims) Release(name, principal string) {
 	if c.whose[key].again {
 		return
 	}
-	for i, have := range slices.Backward(c.order[principal]) { // it is one of the last
+	for i, have := range slices.Backward(c.order[principal]) { // a fresh claim is near the end
 		if have == key {
 			c.dropLocked(principal, i)
 			return
@@ -92,13 +92,13 @@ func (c *Claims) Release(name, principal string) {
 	}
 }
 
-// Allows reports whether a principal may use a name: it has claimed it, or nobody has.
+// Allows reports whether a principal may use a name: it owns the name, or the name has no owner.
 func (c *Claims) Allows(name, principal string) bool {
 	owner, known := c.owner(name)
 	return !known || owner.principal == principal
 }
 
-// Owns reports whether a principal has claimed a name.
+// Owns reports whether a principal owns a name.
 func (c *Claims) Owns(name, principal string) bool {
 	owner, known := c.owner(name)
 	return known && owner.principal == principal
@@ -111,7 +111,7 @@ func (c *Claims) owner(name string) (o owner, known bool) {
 	return o, known
 }
 
-// Names are the claims on the names of one agent, among those of others: what two agents call alike has nothing in common.
+// Names are the claims on the names of one agent. Equal names of two agents are distinct.
 type Names struct {
 	all   *Claims
 	agent string
@@ -141,8 +141,7 @@ func (n Names) Allows(name, principal string) bool { return n.all.Allows(n.in(na
 // Owns is [Claims.Owns].
 func (n Names) Owns(name, principal string) bool { return n.all.Owns(n.in(name), principal) }
 
-// Refused reports whether an agent did not take what it was asked: a claim that was made for that may be released. One that may
-// have begun before the error has taken it, as far as anybody knows.
+// Refused reports whether an agent rejected a request without starting it, so that a claim made for it may be released.
 func Refused(err error) bool {
 	e := interact.AsError(err)
 	return err != nil && !e.Begun && e.Code != interact.Cancelled && e.Code != interact.Timeout

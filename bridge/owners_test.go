@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A name is of who claims it first, as long as it is remembered; who claims many makes only itself forgotten.
+// The first claim of a name holds until it is dropped; a flood of claims drops only claims of its own principal.
 func TestClaims(t *testing.T) {
 	t.Parallel()
 	c := &Claims{limit: 8}
@@ -16,7 +16,7 @@ func TestClaims(t *testing.T) {
 		}
 	}
 	if !c.Allows("a", "ada") || c.Owns("a", "ada") {
-		t.Error("what nobody has claimed is somebody's")
+		t.Error("a name without a claim has an owner")
 	}
 	claim("", "ada", true, false)
 	claim("", "eve", true, false)
@@ -24,10 +24,10 @@ func TestClaims(t *testing.T) {
 	claim("a", "ada", true, false)
 	claim("a", "eve", false, false)
 	if c.Allows("a", "eve") || c.Owns("a", "eve") || !c.Allows("a", "ada") || !c.Owns("a", "ada") {
-		t.Error("a is not ada's alone")
+		t.Error("a has another owner than ada")
 	}
 	c.Release("a", "ada")
-	claim("a", "eve", false, false) // ada claimed it twice: the second may have come to something
+	claim("a", "eve", false, false) // ada claimed it twice
 	claim("c", "ada", true, true)
 	c.Release("c", "eve")
 	claim("c", "eve", false, false)
@@ -38,35 +38,35 @@ func TestClaims(t *testing.T) {
 		claim(fmt.Sprint(i), "mallory", true, true)
 	}
 	if !c.Owns("a", "ada") || !c.Owns("c", "eve") || !c.Owns("b", "ada") || !c.Owns("99", "mallory") || c.Owns("94", "mallory") || !c.Owns("95", "mallory") {
-		t.Error("a flood has others forgotten, or not the oldest")
+		t.Error("a flood dropped claims of others, or not its oldest")
 	}
 	if len(c.whose) != 8 || len(c.order) != 3 {
 		t.Errorf("%d names of %d are remembered", len(c.whose), len(c.order))
 	}
 }
 
-// What two agents call alike is claimed apart, within the room of all.
+// Equal names of two agents are claimed separately, within one limit.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	all := &Claims{limit: 3}
 	a, b := all.Of("a"), all.Of("b")
 	if own, fresh := a.Claim("x", "ada"); !own || !fresh {
-		t.Error("ada cannot have what nobody has")
+		t.Error("ada cannot claim a free name")
 	}
 	if own, fresh := b.Claim("x", "eve"); !own || !fresh || a.Allows("x", "eve") || b.Allows("x", "ada") || !a.Owns("x", "ada") || !b.Owns("x", "eve") {
-		t.Error("the names of two agents are one")
+		t.Error("equal names of two agents share an owner")
 	}
 	if own, fresh := a.Claim("", "eve"); !own || fresh || !a.Allows("", "ada") {
-		t.Error("no name is somebody's")
+		t.Error("an empty name has an owner")
 	}
 	b.Release("x", "eve")
 	if !b.Allows("x", "ada") || a.Allows("x", "eve") {
-		t.Error("not the name of that agent was released")
+		t.Error("Release removed the claim of another agent")
 	}
 	for _, name := range []string{"1", "2", "3", "4"} {
 		b.Claim(name, "eve")
 	}
 	if !a.Owns("x", "ada") || len(all.whose) != 3 {
-		t.Errorf("%d names are remembered, and ada's among them: %v", len(all.whose), a.Owns("x", "ada"))
+		t.Errorf("%d names are recorded; ada's is one of them: %v", len(all.whose), a.Owns("x", "ada"))
 	}
 }

@@ -5,15 +5,15 @@ import (
 	"sync"
 )
 
-// A pipe carries bytes from a goroutine that writes to one that reads, as [io.Pipe] does, but keeps up to maxPiece of them: the one
-// need not wait for the other each time, and what came in many writes is read at once.
+// A pipe carries bytes from one writing goroutine to one reading goroutine, as [io.Pipe] does, but buffers up to maxPiece of them: the
+// writer need not wait for each read, and one read returns the bytes of many writes.
 type pipe struct {
 	mu   sync.Mutex
-	turn sync.Cond // on mu: something was written, read or ended
+	turn sync.Cond // on mu: signals a write, a read or the end
 	kept []byte
-	at   int   // how much of kept was read
-	end  error // why nothing more is written; nil: more may be
-	left bool  // nobody reads any more
+	at   int   // number of bytes of kept that were read
+	end  error // why the stream ended; nil: it has not
+	left bool  // the reader has closed the pipe
 }
 
 func newPipe() *pipe {
@@ -22,8 +22,8 @@ func newPipe() *pipe {
 	return p
 }
 
-// Read returns what was written, in its order, and then why there is no more: io.EOF or what [pipe.finish] was given, or
-// io.ErrClosedPipe after [pipe.Close].
+// Read returns the bytes in order, and then the reason of the end: io.EOF or the error of [pipe.finish], or io.ErrClosedPipe after
+// [pipe.Close].
 func (p *pipe) Read(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -47,10 +47,10 @@ func (p *pipe) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// smallPiece is the memory that a pipe without bytes may hold.
+// smallPiece is the most memory that an empty pipe holds, in bytes.
 const smallPiece = 4 << 10
 
-// Write takes the bytes of b, and waits while there are maxPiece that nobody has read. The error is io.ErrClosedPipe.
+// Write appends b, and blocks while maxPiece bytes are unread. The error is io.ErrClosedPipe.
 func (p *pipe) Write(b []byte) (n int, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -72,7 +72,7 @@ func (p *pipe) Write(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// finish says that nothing more is written, and why; nil is io.EOF. What was written before is still read.
+// finish ends the stream with an error; nil means io.EOF. Buffered bytes can still be read.
 func (p *pipe) finish(why error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,7 +85,7 @@ func (p *pipe) finish(why error) {
 	p.turn.Broadcast()
 }
 
-// Close is for who reads: nothing is read any more, and nothing can be written.
+// Close closes the reading end: unread bytes are dropped, and later reads and writes fail.
 func (p *pipe) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

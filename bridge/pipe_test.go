@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 )
 
-// What is written in pieces of any size is read in pieces of any size, and no more than maxPiece are kept meanwhile.
+// Bytes written in pieces of any size are read in pieces of any size, and at most maxPiece bytes are buffered.
 func TestPipe(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -52,7 +52,7 @@ func TestPipe(t *testing.T) {
 		p.mu.Unlock()
 	}
 	if !bytes.Equal(got, sent) {
-		t.Errorf("%d bytes came, or others, not %d", len(got), len(sent))
+		t.Errorf("got %d bytes, or other bytes, want %d", len(got), len(sent))
 	}
 	if _, err := p.Write([]byte("x")); err != io.ErrClosedPipe {
 		t.Errorf("after the end: %v", err)
@@ -62,7 +62,7 @@ func TestPipe(t *testing.T) {
 	}
 }
 
-// Who waits for the other end learns that there is none.
+// Closing one end unblocks the other.
 func TestEndsOfAPipe(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

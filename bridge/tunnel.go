@@ -12,32 +12,32 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// maxPiece is how many bytes of a tunnel are one chunk, or one part of an output.
+// maxPiece is the size limit of one chunk of a tunnel, and of one part of an output, in bytes.
 const maxPiece = 64 << 10
 
-// The @types of actions that are tunnels. They are for clients of their protocol: nobody else calls them.
+// The @types of tunnel actions. Only clients of the same protocol call them.
 const (
-	MCPSession   = "mcp:Session"   // a stream of messages, one a line: its thing is an MCP server
-	A2AOperation = "a2a:Operation" // an operation and its results: its thing is an A2A agent
+	MCPSession   = "mcp:Session"   // newline-delimited MCP messages; the Thing is an MCP server
+	A2AOperation = "a2a:Operation" // an operation and its results; the Thing is an A2A agent
 )
 
-// IsTunnel reports whether an action with these @types is a tunnel, or stands for what is not described ([MoreTools]): it is no action of its
-// own that clients would be offered.
+// IsTunnel reports whether an action with these @types is a tunnel, or lists undescribed tools ([MoreTools]): clients of other
+// protocols are not offered it.
 func IsTunnel(types []string) bool {
 	return slices.Contains(types, MCPSession) || slices.Contains(types, A2AOperation) || slices.Contains(types, MoreTools)
 }
 
-// Octets is the media type of what a tunnel carries.
+// Octets is the media type of tunnel bytes.
 const Octets = "application/octet-stream"
 
-// afterwards is how long a thing has to end by itself, when its request stream has ended: a program, say, that reads its input.
+// afterwards is how long a Thing may continue after its request stream has ended, for example a program that reads its input.
 const afterwards = time.Second
 
-// Dial asks the action that m names of t for a tunnel: a stream of bytes both ways, which carries a foreign protocol verbatim. What is
-// written is the action's request stream, what is read its output. Nothing is asked before the first Read or Write. The tunnel
-// ends with ctx, with Close, or when the thing ends it: then Read returns io.EOF, or why, and so does Write.
+// Dial opens a tunnel through the action that m names of t: a stream of bytes in both directions, which carries a foreign protocol
+// verbatim. Writes become the action's request stream, and reads return its output. The first Read or Write invokes the action. The
+// tunnel ends with ctx, with Close, or when the Thing ends it: then Read returns io.EOF or the error of the Thing, and so does Write.
 //
-// Close ends the request stream; a thing that does not end by itself then is cancelled.
+// Close ends the request stream; a Thing that does not end by itself within 1 s is canceled.
 func Dial(ctx context.Context, t interact.Thing, m *interact.Message) io.ReadWriteCloser {
 	ctx, cancel := context.WithCancel(ctx)
 	in := newPipe()
@@ -66,11 +66,11 @@ type dialled struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	start  sync.Once
-	run    func() // of start
+	run    func() // called by start
 	shut   func()
-	closed chan struct{}         // by Close: no more is written
-	done   chan struct{}         // by run: the thing has let go
-	why    atomic.Pointer[error] // that the thing ended the tunnel with
+	closed chan struct{}         // closed by Close: writes fail
+	done   chan struct{}         // closed by run: the interaction has ended
+	why    atomic.Pointer[error] // the error with which the Thing ended the tunnel
 }
 
 func (d *dialled) Read(p []byte) (int, error) {
@@ -87,7 +87,7 @@ func (d *dialled) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Close ends the tunnel and waits until the thing has let go of it.
+// Close ends the tunnel and waits until the interaction has ended.
 func (d *dialled) Close() error {
 	d.shut()
 	return nil
@@ -97,18 +97,18 @@ func (d *dialled) end() {
 	close(d.closed)
 	d.start.Do(func() {
 		close(d.done)
-		d.in.finish(io.ErrClosedPipe) // nothing comes
+		d.in.finish(io.ErrClosedPipe) // the action was not invoked
 	})
 	late := time.AfterFunc(afterwards, d.cancel)
 	defer late.Stop()
 	stop := context.AfterFunc(d.ctx, func() { d.in.Close() })
 	defer stop()
-	_, _ = io.Copy(io.Discard, d.in) // a thing that cannot write does not end
+	_, _ = io.Copy(io.Discard, d.in) // a Thing that is blocked in a write does not end
 	d.cancel()
 	<-d.done
 }
 
-// chunks are the request stream.
+// chunks is the request stream.
 func (d *dialled) chunks(yield func([]byte, error) bool) {
 	for {
 		select {
@@ -124,7 +124,7 @@ func (d *dialled) chunks(yield func([]byte, error) bool) {
 	}
 }
 
-// pour writes the parts of an output to w, and returns how it ended.
+// pour writes the parts of an output to w, and returns the error of the sequence.
 func pour(replies iter.Seq2[*interact.Message, error], w io.Writer) error {
 	for r, err := range replies {
 		if err != nil {
@@ -139,7 +139,7 @@ func pour(replies iter.Seq2[*interact.Message, error], w io.Writer) error {
 	return nil
 }
 
-// send gives the bytes of p to who takes from to, as chunks of its own.
+// send sends copies of the bytes of p as chunks to a channel.
 func send(ctx context.Context, closed <-chan struct{}, to chan<- []byte, p []byte) (n int, err error) {
 	for len(p) > 0 {
 		piece := append([]byte(nil), p[:min(len(p), maxPiece)]...)
@@ -155,13 +155,13 @@ func send(ctx context.Context, closed <-chan struct{}, to chan<- []byte, p []byt
 	return n, nil
 }
 
-// Accept answers the invocation m of a tunnel: serve gets the bytes that come and writes those that go. The tunnel ends when serve
-// returns; when the consumer leaves, ctx ends, and Read and Write return an error, as they do after Close. The goroutine that reads
-// the request stream ends with the chunk that comes after the tunnel's end.
+// Accept serves the invocation m of a tunnel: serve reads the request stream and writes the output. The tunnel ends when serve
+// returns. When the consumer disconnects, ctx ends, and Read and Write return an error, as they do after Close. The goroutine that
+// reads the request stream ends with the first chunk after the end of the tunnel.
 func Accept(ctx context.Context, m *interact.Message, serve func(context.Context, io.ReadWriteCloser) error) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
 		if m.Chunks == nil {
-			yield(nil, interact.Errorf(interact.Invalid, "it carries another protocol, for clients of that protocol; call the other actions",
+			yield(nil, interact.Errorf(interact.Invalid, "tunnels are for clients of the protocol that they carry; call the other actions",
 				"%s is a tunnel: it needs a request stream", m.Name))
 			return
 		}

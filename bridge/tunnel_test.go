@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A host answers a tunnel.
+// host serves a tunnel.
 func host(serve func(context.Context, io.ReadWriteCloser) error) interact.Thing {
 	return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 		return Accept(ctx, m, serve)
@@ -35,7 +35,7 @@ func echo(_ context.Context, s io.ReadWriteCloser) error {
 	return err
 }
 
-// What is written at one end is read at the other, whatever its size.
+// Bytes written at one end are read at the other.
 func TestATunnelCarriesBytes(t *testing.T) {
 	t.Parallel()
 	sent := make([]byte, 3<<20+7)
@@ -57,7 +57,7 @@ func TestATunnelCarriesBytes(t *testing.T) {
 	}
 }
 
-// Each end learns that the other has left.
+// Each end gets an error or io.EOF when the other closes.
 func TestEndsOfATunnel(t *testing.T) {
 	t.Parallel()
 	broken := interact.Errorf(interact.AgentFailed, "", "it exited with 3")
@@ -83,7 +83,7 @@ func TestEndsOfATunnel(t *testing.T) {
 	}
 }
 
-// Close lets the host read what there is to its end, and waits for it.
+// Close lets the host read the request stream to its end, and waits for the host.
 func TestCloseEndsTheRequestStream(t *testing.T) {
 	t.Parallel()
 	read := ""
@@ -105,7 +105,7 @@ func TestCloseEndsTheRequestStream(t *testing.T) {
 	}
 }
 
-// A host that does not end by itself is cancelled; one that was never asked is not asked any more.
+// Close cancels a host that does not end by itself; a host that was not invoked is not invoked by Close.
 func TestCloseCancels(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -147,7 +147,7 @@ func TestCloseCancels(t *testing.T) {
 	})
 }
 
-// A reader that does not read holds the other end up, and nothing is kept for it.
+// A consumer that does not read blocks the writer, and the buffered bytes are bounded.
 func TestASlowReader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -177,7 +177,7 @@ func TestASlowReader(t *testing.T) {
 	})
 }
 
-// A consumer that leaves the loop, and one that sends no stream.
+// Accept ends when the consumer leaves the loop, and rejects a message without a request stream.
 func TestConsumersOfAccept(t *testing.T) {
 	t.Parallel()
 	for _, err := range Accept(t.Context(), &interact.Message{Name: "tunnel"}, echo) {
