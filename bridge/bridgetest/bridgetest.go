@@ -1,9 +1,9 @@
-// Package bridgetest is the contract of bridges: what each of them keeps, whatever its protocol is, as a suite of tests that it
-// runs with a [Kit]; and a [Mesh] to test bridges in. Only tests import it.
+// Package bridgetest is the conformance suite for implementations of [bridge.Bridge], with an in-memory [Mesh]. Each bridge runs it
+// with a [Kit]. Only tests import it.
 //
-// A kit brings what stands at the two far ends, made with somebody else's library where there is one: an agent, which does the
-// acts of a [Script], and a client. The suite stands in the middle, and asks through the bridge: as a consumer of the mesh what
-// was imported, as the client what is exported, and as the client what was imported.
+// A kit provides both far ends, built with a third-party library where one exists: an agent, which does the acts of a [Script], and
+// a client. The suite calls through the bridge: an imported agent as a consumer of the mesh, an exported Thing as the client, and
+// an imported agent as the client (round trip).
 package bridgetest
 
 import (
@@ -19,109 +19,108 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// A Kit is what the suite needs of a protocol. What says nothing of itself is needed.
+// A Kit adapts the suite to a protocol. A field is required unless its comment says otherwise.
 type Kit struct {
-	// Bridge makes the bridge, as its host would. Whatever it does by the clock is set to do so soon.
+	// Bridge makes the bridge as its host would, with short intervals for what it does periodically.
 	Bridge func(t testing.TB) bridge.Bridge
-	// Start starts an agent that does what the script says, until the test ends.
+	// Start starts an agent that follows the script until the test ends.
 	Start func(t testing.TB, s *Script) *Foreign
-	// Target makes a target of the address of a web server, "http://127.0.0.1:7". Nil: agents are not reached over HTTP.
+	// Target converts the URL of a web server, "http://127.0.0.1:7", to an import target. Nil: agents are not reached over HTTP.
 	Target func(url string) string
-	// Nonsense are targets that are none.
+	// Nonsense are invalid targets.
 	Nonsense []string
-	// Bad are targets that are no agents, beside the web servers that the suite has for Target, by what is there. Silent is one
-	// that takes what is said, and never answers. Both may be left out.
+	// Bad are targets that are not agents, by description, in addition to the web servers of the suite. Silent is a program that
+	// reads its input and never answers. Both are optional.
 	Bad    map[string]string
 	Silent string
-	// AgentOnly leaves the rules of export to another kit of the same bridge.
+	// AgentOnly skips the export rules, which another kit of the same bridge covers.
 	AgentOnly bool
-	// Connect returns a client of the thing name, in what a handler of the bridge serves at the address of a web server.
+	// Connect returns a client of the Thing name; url is the server that serves the bridge's handler.
 	Connect func(t testing.TB, url, name string) Client
-	// Kinds are how a client of the protocol sees that its call has failed, by why: the [Failure.Kind].
+	// Kinds are the [Failure.Kind] of each error code for a client of the protocol.
 	Kinds map[interact.Code]string
-	// Limit is how many bytes the bridge takes at once, at most: an eighth more is an error. 0 leaves to another kit of the same
-	// bridge what takes long.
+	// Limit is the largest message that the bridge accepts, in bytes: 1/8 more is an error. 0 skips the slow rules, which another
+	// kit of the same bridge covers.
 	Limit int
-	// Survives says that a run outlives its client, and is cancelled by an operation of its own (Call.Begun).
+	// Survives reports that a run continues after its client disconnects, and is canceled by a separate operation (Call.Begun).
 	Survives bool
-	// Lacks are the parts that the protocol does not have, and why.
+	// Lacks are the parts that the protocol does not have, each with the reason.
 	Lacks map[Part]string
 }
 
-// A Part is something that not every protocol has.
+// A Part is an optional part of a protocol.
 type Part string
 
-// What a protocol may lack.
+// Optional parts.
 const (
-	Schemas Part = "schemas" // agents say what input they take
-	Streams Part = "streams" // parts of an output, or how far it is, come before the end
-	HoldUps Part = "holdups" // agents can be held up, and keep nothing of what they say
-	Inputs  Part = "inputs"  // runs ask for more
-	Changes Part = "changes" // agents say, or show, that they have changed
-	Tells   Part = "tells"   // clients are told that what they use has changed
-	Refuses Part = "refuses" // clients that cannot be asked are refused what asks
+	Schemas Part = "schemas" // agents declare input schemas
+	Streams Part = "streams" // partial outputs or progress are sent before the end
+	HoldUps Part = "holdups" // backpressure reaches the agent
+	Inputs  Part = "inputs"  // actions require input while they run
+	Changes Part = "changes" // agents report, or show, changes of their definition
+	Tells   Part = "tells"   // clients are notified of changes
+	Refuses Part = "refuses" // a client that cannot provide input gets an error
 )
 
-// large is what a rule needs that moves many bytes.
+// large is needed by rules that move many bytes.
 const large Part = "large"
 
 // A Foreign is an agent of the protocol.
 type Foreign struct {
-	// Target is where it is, and As with what it is imported.
+	// Target is its address, and As are the options of its import.
 	Target string
 	As     bridge.Import
-	// Change has it do [Extra], too, and say so if its protocol has words for that. Nil where [Changes] are lacking.
+	// Change adds the act [Extra], and reports the change if the protocol can. Nil without [Changes].
 	Change func()
-	// Stop has it go away: nobody is there any more.
+	// Stop makes the agent unreachable.
 	Stop func()
 }
 
-// A Client asks one thing. It is safe for concurrent use.
+// A Client calls one Thing. It is safe for concurrent use.
 type Client interface {
-	// Names are those of the actions that it is offered.
+	// Names are those of the actions that the client sees.
 	Names(ctx context.Context) ([]string, error)
-	// Call asks for an action, and returns its output as text. The error is a [*Failure] if the far end said so.
+	// Call invokes an action, and returns its output as text. The error is a [*Failure] if the far end reported it.
 	Call(ctx context.Context, c Call) (string, error)
-	// Changed gets a value when the client is told that what it is offered has changed. Nil where it never is ([Tells]).
+	// Changed receives a value when the client is notified of a change. Nil without [Tells].
 	Changed() <-chan struct{}
 }
 
-// A Call is what a client asks.
+// A Call is one call of a client.
 type Call struct {
 	Name  string
 	Input json.RawMessage // an object
-	// Heard is told what comes on the way, in order; nil does not want to know. It may be called a little longer than the call
-	// takes.
+	// Heard receives partial outputs and progress in order; it may be nil. It may be called shortly after Call has returned.
 	Heard func(text string)
-	// Answer is asked what the thing wants to know, and returns an object; nil cannot be asked.
+	// Answer returns the input that an action requires, an object; nil: the client cannot provide input.
 	Answer func(question string) json.RawMessage
-	// Begun is told how to cancel the run, once the client knows; only where it survives its client.
+	// Begun receives the function that cancels the run, as soon as the client has its id; only if runs survive their client.
 	Begun func(cancel func(context.Context) error)
 }
 
-// A Failure is what a client is told of why there is no output.
+// A Failure is the error that a client receives instead of an output.
 type Failure struct {
-	// Kind is the protocol's own word or number for it.
+	// Kind is the protocol's own code.
 	Kind string
-	// Text is all that it says to its user.
+	// Text is the whole text for the user.
 	Text string
 }
 
 // Error returns the kind and the text.
 func (f *Failure) Error() string { return f.Kind + ": " + f.Text }
 
-// patience is how long the suite waits for what must happen. Nothing takes as long if all is well.
+// patience limits each rule. A conforming bridge needs far less.
 const patience = time.Minute
 
-// A rule is one sentence of the contract.
+// A rule is one requirement of the suite.
 type rule struct {
 	says  string
 	needs []Part
 	check func(b *bed)
 }
 
-// Run checks all rules, one after the other, and after each that nothing of it is left. The test must not be parallel: what
-// others leave behind meanwhile would be counted.
+// Run checks all rules, one after the other, and after each one that no goroutine is left. The test must not be parallel, because
+// goroutines of other tests would be counted.
 func Run(t *testing.T, k Kit) {
 	for _, r := range rules() {
 		if k.AgentOnly && strings.HasPrefix(r.says, "export") {
@@ -145,7 +144,7 @@ func rules() (all []rule) {
 func (k *Kit) lacks(r rule) string {
 	for _, p := range r.needs {
 		if p == large && k.Limit == 0 {
-			return "another kit is large enough"
+			return "another kit covers it"
 		}
 		if why, ok := k.Lacks[p]; ok {
 			return why
@@ -154,15 +153,15 @@ func (k *Kit) lacks(r rule) string {
 	return ""
 }
 
-// over is more than the limit: what is put around messages on their way is not counted to the byte.
+// over is more than the limit, with room for the framing of a message.
 func (k *Kit) over() int { return k.Limit + k.Limit/8 }
 
-// run checks a rule. Within the time all must happen that it waits for.
+// run checks a rule within a time limit.
 func (r rule) run(t testing.TB, k *Kit, within time.Duration) {
 	before := goleak.IgnoreCurrent()
-	t.Cleanup(func() { // the last, for it is registered first
+	t.Cleanup(func() { // runs last, because it is registered first
 		if err := goleak.Find(before); err != nil {
-			t.Errorf("something is left: %v", err)
+			t.Errorf("goroutines are left: %v", err)
 		}
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), within)

@@ -24,20 +24,20 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// limit is how many bytes the bridge of this test takes at once.
+// limit is the size limit of the bridge of this test.
 const limit = 2 << 20
 
-// A plain bridge has a protocol of no words: whoever is imported or exported is in this process. It has a fault, or none.
+// A plain bridge has no wire protocol: its agents and clients are in this process. It has at most one fault.
 type plain struct {
 	fault string
-	over  chan struct{} // closed when the test is over
+	over  chan struct{} // closed at the end of the test
 
 	mu     sync.Mutex
 	agents map[string]interact.Thing // by target
-	served map[string]*plainHandler  // by the number that it answers with
+	served map[string]*plainHandler  // by the number that it serves
 }
 
-// Names implements [bridge.Bridge].
+// Name implements [bridge.Bridge].
 func (p *plain) Name() string { return "plain" }
 
 func (p *plain) at(target string) interact.Thing {
@@ -49,7 +49,7 @@ func (p *plain) at(target string) interact.Thing {
 // Import implements [bridge.Bridge].
 func (p *plain) Import(_ context.Context, target string, o bridge.Import) (*bridge.Agent, error) {
 	if p.at(target) == nil {
-		return nil, interact.Errorf(interact.Usage, "plain:agent-1", "%q is nobody", target)
+		return nil, interact.Errorf(interact.Usage, "plain:agent-1", "unknown target %q", target)
 	}
 	if p.fault == "leaks" {
 		go func() { <-p.over }()
@@ -78,13 +78,13 @@ func (p *plain) Import(_ context.Context, target string, o bridge.Import) (*brid
 	return &bridge.Agent{TD: draft, Thing: thing, Close: func() { stop(); work.Wait() }}, nil
 }
 
-// ask asks an agent, and breaks what the fault breaks.
+// ask calls an agent, with the fault.
 func (p *plain) ask(ctx context.Context, agent interact.Thing, m *interact.Message) iter.Seq2[*interact.Message, error] {
 	switch {
 	case agent == nil || ctx.Err() != nil:
-		return interact.Fail(interact.Errorf(interact.Unreachable, "wait", "nobody is there"))
+		return interact.Fail(interact.Errorf(interact.Unreachable, "wait", "the agent is unreachable"))
 	case m.Type != interact.InvokeAction && m.Type != interact.ContinueAction || m.Type == interact.InvokeAction && Acts[m.Name] == nil:
-		return interact.Fail(interact.Errorf(interact.NotAllowed, "call its actions", "it does nothing else"))
+		return interact.Fail(interact.Errorf(interact.NotAllowed, "call its actions", "unsupported operation"))
 	case len(m.Data) > limit:
 		return interact.Fail(interact.Errorf(interact.TooLarge, "send less", "the input is too large"))
 	case p.fault == "goes on" && m.Name == Slow:
@@ -116,7 +116,7 @@ func (p *plain) ask(ctx context.Context, agent interact.Thing, m *interact.Messa
 	}
 }
 
-// start makes an agent.
+// start starts an agent.
 func (p *plain) start(_ testing.TB, s *Script) *Foreign {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,7 +130,7 @@ func (p *plain) start(_ testing.TB, s *Script) *Foreign {
 			defer context.AfterFunc(gone, cancel)()
 			agent.Do(ctx, m)(func(r *interact.Message, err error) bool {
 				if gone.Err() != nil {
-					err = interact.Errorf(interact.Unreachable, "wait", "it has gone")
+					err = interact.Errorf(interact.Unreachable, "wait", "the agent has stopped")
 				}
 				return yield(r, err)
 			})
@@ -144,7 +144,7 @@ func (p *plain) start(_ testing.TB, s *Script) *Foreign {
 	}}
 }
 
-// A plainHandler says its number, and is asked by clients in this process.
+// A plainHandler serves its number over HTTP, and calls of clients in this process.
 type plainHandler struct {
 	*plain
 	mesh   bridge.Mesh
@@ -167,7 +167,7 @@ func (h *plainHandler) Paths() []string                                  { retur
 func (h *plainHandler) ServeHTTP(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, h.number) }
 func (h *plainHandler) Close()                                           { h.stop() }
 
-// A plainClient asks a thing of a handler.
+// A plainClient calls a Thing of a handler.
 type plainClient struct {
 	*plainHandler
 	name string
@@ -243,14 +243,14 @@ func newKit(t *testing.T, fault string) *Kit {
 	t.Cleanup(func() { close(p.over) })
 	k := &Kit{Bridge: func(testing.TB) bridge.Bridge { return p }, Start: p.start, Connect: p.connect, Limit: limit, Nonsense: []string{"", "nobody"},
 		Kinds: map[interact.Code]string{},
-		Lacks: map[Part]string{Inputs: "nobody is asked", Changes: "nothing changes", Tells: "nobody tells", HoldUps: "there is nothing between"}}
+		Lacks: map[Part]string{Inputs: "no input", Changes: "no changes", Tells: "no notifications", HoldUps: "no buffer in between"}}
 	for _, c := range interact.Codes() {
 		k.Kinds[c] = c.String()
 	}
 	return k
 }
 
-// A recorder is told that a test fails, and lets it.
+// A recorder records failures of a test without failing it.
 type recorder struct {
 	testing.TB
 	ctx context.Context
@@ -286,7 +286,7 @@ func (r *recorder) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// judge checks a rule of a kit, and returns what is wrong.
+// judge checks a rule of a kit, and returns the failures.
 func judge(t *testing.T, r rule, k *Kit, within time.Duration) []string {
 	rec := &recorder{TB: t, ctx: t.Context()}
 	done := make(chan struct{})
@@ -306,14 +306,14 @@ func judge(t *testing.T, r rule, k *Kit, within time.Duration) []string {
 // A bridge without a fault passes.
 func TestRun(t *testing.T) { Run(t, *newKit(t, "")) }
 
-// The suite can fail: each fault of a bridge breaks the rule that is about it.
+// The suite can fail: each fault of a bridge breaks its rule.
 func TestFaults(t *testing.T) {
 	for fault, breaks := range map[string]struct{ rule, says string }{
 		"goes on":         {"import, cancel:", "does not end"},
-		"loses parts":     {"import, stream: what comes", step(3)},
+		"loses parts":     {"import, stream: all partial", step(3)},
 		"gives no hint":   {"import, errors: a failure", "want one"},
 		"knows no policy": {"export, policy:", "want a failure"},
-		"leaks":           {"import: the draft", "something is left"},
+		"leaks":           {"import: the draft", "goroutines are left"},
 	} {
 		found := false
 		for _, r := range rules() {
@@ -325,16 +325,16 @@ func TestFaults(t *testing.T) {
 				t.Errorf("%q: a good bridge fails: %q", r.says, says)
 			}
 			if says := strings.Join(judge(t, r, newKit(t, fault), time.Second), "\n"); !strings.Contains(says, breaks.says) {
-				t.Errorf("%q: a bridge that %s is told %q, want %q in it", r.says, fault, says, breaks.says)
+				t.Errorf("%q: a bridge that %s has the failures %q, want %q in them", r.says, fault, says, breaks.says)
 			}
 		}
 		if !found {
-			t.Errorf("there is no rule %q", breaks.rule)
+			t.Errorf("no rule %q", breaks.rule)
 		}
 	}
 }
 
-// What is lacking has a reason, and what does not end is left when the time is up.
+// A missing part has a reason, and a rule ends with its time limit.
 func TestUnchecked(t *testing.T) {
 	k := newKit(t, "")
 	for _, r := range rules() {
@@ -345,7 +345,7 @@ func TestUnchecked(t *testing.T) {
 		}
 	}
 	hangs := rule{says: "hangs", check: func(b *bed) { b.waits("nothing", make(chan struct{})) }}
-	if says := judge(t, hangs, k, time.Millisecond); len(says) != 1 || !strings.Contains(says[0], "waited in vain") {
+	if says := judge(t, hangs, k, time.Millisecond); len(says) != 1 || !strings.Contains(says[0], "timed out waiting") {
 		t.Errorf("what does not end says %q", says)
 	}
 	if f := (*Failure)(nil); !errors.As(fmt.Errorf("x: %w", &Failure{"k", "t"}), &f) || f.Error() != "k: t" {

@@ -13,24 +13,24 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// exportRules are those of things of the mesh, for clients of the protocol.
+// exportRules are the rules of Things of the mesh for clients of the protocol.
 var exportRules = []rule{
-	{"export: a client finds what the thing does, and calls it", nil, (*bed).exportServes},
-	{"export, errors: a client is told what happened and what to do about it", nil, (*bed).exportFails},
-	{"export, errors: input outside the schema is refused before the thing is asked", nil, (*bed).exportInvalid},
-	{"export, errors: a thing that panics ends its call, and nothing else", nil, (*bed).exportPanics},
-	{"export, cancel: a client that leaves, or cancels, ends the thing's run", nil, (*bed).exportCancels},
-	{"export, stream: what comes on the way comes at once, in order, and all of it", []Part{Streams}, (*bed).exportStreams},
-	{"export, stream: what a thing says without end is not kept without bound", []Part{large}, (*bed).exportFloods},
-	{"export, input: the client is asked what the thing wants to know, and the thing gets the answer", []Part{Inputs}, (*bed).exportAsks},
-	{"export, input: a client that cannot be asked is told so, and nothing waits for it", []Part{Inputs, Refuses}, (*bed).exportCannotAsk},
+	{"export: a client lists the actions of the Thing, and calls them", nil, (*bed).exportServes},
+	{"export, errors: a client gets the cause and the hint", nil, (*bed).exportFails},
+	{"export, errors: input outside the schema does not reach the Thing", nil, (*bed).exportInvalid},
+	{"export, errors: a panic of the Thing fails only its call", nil, (*bed).exportPanics},
+	{"export, cancel: a client that leaves, or cancels, ends the Thing's run", nil, (*bed).exportCancels},
+	{"export, stream: all partial outputs arrive at once and in order", []Part{Streams}, (*bed).exportStreams},
+	{"export, stream: buffering of an endless output is bounded", []Part{large}, (*bed).exportFloods},
+	{"export, input: the client provides the input that the Thing requires", []Part{Inputs}, (*bed).exportAsks},
+	{"export, input: a client that cannot provide input gets an error, and the run ends", []Part{Inputs, Refuses}, (*bed).exportCannotAsk},
 	{"export, limits: an output or an input over the limit is an error, and the next call works", []Part{large}, (*bed).exportLimits},
-	{"export, change: a client sees what has changed", nil, (*bed).exportChanges},
-	{"export, change: a client is told that something has changed", []Part{Tells}, (*bed).exportTells},
-	{"export, withdrawal: a thing that is withdrawn is not found, and another is", nil, (*bed).exportWithdrawn},
-	{"export, withdrawal: Close ends calls that go on, and the runs behind them", nil, (*bed).exportCloses},
-	{"export, policy: what the policy refuses is refused in the words of the protocol, and nobody is asked", nil, (*bed).exportRefuses},
-	{"export: many clients at once get each their own", nil, (*bed).exportMany},
+	{"export, change: a client sees changes", nil, (*bed).exportChanges},
+	{"export, change: a client is notified of changes", []Part{Tells}, (*bed).exportTells},
+	{"export, withdrawal: a withdrawn Thing is not found, and another is", nil, (*bed).exportWithdrawn},
+	{"export, withdrawal: Close ends open calls and their runs", nil, (*bed).exportCloses},
+	{"export, policy: a refusal is an error of the protocol, and does not reach the Thing", nil, (*bed).exportRefuses},
+	{"export: concurrent clients each get their own answer", nil, (*bed).exportMany},
 }
 
 func (b *bed) exportServes() {
@@ -60,7 +60,7 @@ func (b *bed) exportFails() {
 	_, err := c.Call(b.ctx, Call{Name: Fail})
 	b.failed("what fails", err, interact.AgentFailed, Trouble, mend)
 	_, err = c.Call(b.ctx, Call{Name: "dance"})
-	b.failed("what is not there", err, interact.NoAffordance, "dance")
+	b.failed("an unknown action", err, interact.NoAffordance, "dance")
 	b.answers(c)
 }
 
@@ -72,7 +72,7 @@ func (b *bed) exportInvalid() {
 		b.failed(fmt.Sprintf("the input %v", input), err, interact.Invalid)
 	}
 	if n := s.asked.Load(); n != 0 {
-		b.Errorf("the thing was asked %d times", n)
+		b.Errorf("the Thing was called %d times", n)
 	}
 	b.answers(c)
 }
@@ -82,7 +82,7 @@ func (b *bed) exportPanics() {
 	c := b.serves("stage")
 	ended := b.begun(b.ctx, c, s, "w", nil)
 	_, err := c.Call(b.ctx, Call{Name: broken})
-	b.failed("a thing that panics", err, interact.Internal)
+	b.failed("a Thing that panics", err, interact.Internal)
 	b.answers(c)
 	select {
 	case err := <-ended:
@@ -91,7 +91,7 @@ func (b *bed) exportPanics() {
 	}
 }
 
-// begun begins a slow run as a client, and returns how the call ends.
+// begun starts a slow run as a client, and returns the channel of its result.
 func (b *bed) begun(ctx context.Context, c Client, s *Script, word string, known func(cancel func(context.Context) error)) <-chan error {
 	b.Helper()
 	ended := make(chan error, 1)
@@ -105,9 +105,9 @@ func (b *bed) begun(ctx context.Context, c Client, s *Script, word string, known
 	select {
 	case <-s.word(word).began:
 	case err := <-ended:
-		b.Fatalf("%s ends with %v before it begins", Slow, err)
+		b.Fatalf("%s ends with %v before it starts", Slow, err)
 	case <-b.ctx.Done():
-		b.Fatalf("%s does not begin", Slow)
+		b.Fatalf("%s does not start", Slow)
 	}
 	return ended
 }
@@ -117,7 +117,7 @@ func (b *bed) exportCancels() {
 	b.cancels(s, b.serves("stage"))
 }
 
-// cancels checks that a client ends a run: it leaves, or where that is not enough it cancels.
+// cancels checks that a client ends a run: it disconnects, and if runs survive that, it cancels.
 func (b *bed) cancels(s *Script, c Client) {
 	b.Helper()
 	ctx, leave := context.WithCancel(b.ctx)
@@ -129,7 +129,7 @@ func (b *bed) cancels(s *Script, c Client) {
 		select {
 		case cancel = <-known:
 		case <-b.ctx.Done():
-			b.Fatal("the client does not learn what it began")
+			b.Fatal("the client does not learn the id of its run")
 		}
 	}
 	leave()
@@ -147,7 +147,7 @@ func (b *bed) cancels(s *Script, c Client) {
 			b.Errorf("cancel: %v", err)
 		}
 	}
-	b.waits("the run to end", s.word("left").ended)
+	b.waits("the end of the run", s.word("left").ended)
 	b.answers(c)
 }
 
@@ -156,14 +156,14 @@ func (b *bed) exportStreams() {
 	const n = 20
 	heard, got := b.streams(s, b.serves("stage"), n)
 	if !strings.HasPrefix(heard.String(), step(0)) {
-		b.Errorf("on the way came %q", heard)
+		b.Errorf("the partial outputs are %q", heard)
 	}
 	if err := inOrder(got, n); err != nil {
 		b.Error(err)
 	}
 }
 
-// streams checks that a client hears of steps as they are made, and returns all that it hears, and the output.
+// streams checks that a client receives steps as they are made, and returns all steps and the output.
 func (b *bed) streams(s *Script, c Client, n int) (heard *journal, out string) {
 	b.Helper()
 	release := s.hold()
@@ -172,7 +172,7 @@ func (b *bed) streams(s *Script, c Client, n int) (heard *journal, out string) {
 	out, err := c.Call(b.ctx, Call{Name: Count, Input: encoded(fields{"n": n}), Heard: func(text string) {
 		heard.write(text)
 		if strings.Contains(text, step(0)) {
-			release() // it came while the thing waits
+			release() // the first step arrived while the Thing waits
 		}
 	}})
 	if err != nil {
@@ -181,7 +181,7 @@ func (b *bed) streams(s *Script, c Client, n int) (heard *journal, out string) {
 	return heard, out
 }
 
-// A journal is what was heard, one after the other.
+// A journal collects texts in order.
 type journal struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -193,7 +193,7 @@ func (j *journal) write(text string) {
 	j.text.WriteString(text)
 }
 
-// String is all of it.
+// String returns the whole text.
 func (j *journal) String() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -205,11 +205,11 @@ func (b *bed) exportFloods() {
 	c := b.serves("stage")
 	before := heap()
 	_, err := c.Call(b.ctx, Call{Name: Count, Input: encoded(fields{"n": tideSteps, "bytes": tideBytes})})
-	if f := (*Failure)(nil); !errors.As(err, &f) || f.Text == "" { // it is too large, or the client too slow for it: who sees it first says so
+	if f := (*Failure)(nil); !errors.As(err, &f) || f.Text == "" { // either the limit or the speed of the client ends it first
 		b.Errorf("a flood ends with %v, want a failure", err)
 	}
 	if kept := heap() - before; kept > tideKept {
-		b.Errorf("%d MiB are kept of a flood, after %d steps", kept>>20, s.steps.Load())
+		b.Errorf("%d MiB of a flood are buffered, after %d steps", kept>>20, s.steps.Load())
 	}
 	b.answers(c)
 }
@@ -219,7 +219,7 @@ func (b *bed) exportAsks() {
 	b.asks(b.serves("stage"))
 }
 
-// asks checks that a client is asked, and that its answer counts.
+// asks checks that a client can provide input.
 func (b *bed) asks(c Client) {
 	b.Helper()
 	for _, city := range []string{"Bonn", "Köln"} {
@@ -239,12 +239,12 @@ func (b *bed) exportCannotAsk() {
 	b.staged("stage")
 	c := b.serves("stage")
 	_, err := c.Call(b.ctx, Call{Name: Ask})
-	b.failed("a client that cannot be asked", err, interact.InputNeeded)
-	for b.mesh.Running() > 0 && b.ctx.Err() == nil { // it was told before the run ends
+	b.failed("a client that cannot provide input", err, interact.InputNeeded)
+	for b.mesh.Running() > 0 && b.ctx.Err() == nil { // the error may arrive before the run ends
 		b.answers(c)
 	}
 	if n := b.mesh.Running(); n > 0 {
-		b.Errorf("%d runs wait for a client that cannot be asked", n)
+		b.Errorf("%d runs wait for a client that cannot provide input", n)
 	}
 }
 
@@ -260,16 +260,16 @@ func (b *bed) exportLimits() {
 		b.Errorf("an input over the limit gives %d bytes", len(got))
 	}
 	if s.asked.Load() != asked {
-		b.Error("the thing was asked with an input over the limit")
+		b.Error("an input over the limit reached the Thing")
 	}
-	c = b.kit.Connect(b, url, "stage") // a client may take it as the end of its connection
+	c = b.kit.Connect(b, url, "stage") // the client may have closed its connection
 	b.answers(c)
 	if out, err := c.Call(b.ctx, Call{Name: Big, Input: encoded(fields{"bytes": 1 << 20})}); err != nil || len(out) != 1<<20 {
 		b.Errorf("an output of 1 MiB has %d bytes, %v", len(out), err)
 	}
 }
 
-// changed offers a thing again, with one more act and without one that it had.
+// changed publishes a Thing again, with one more act and without one that it had.
 func (b *bed) changed(id string) *td.Description {
 	b.Helper()
 	return b.mesh.Offer(b, []byte(strings.Replace(string(stageTD(id, Extra)), `"`+Fail+`":`, `"stumble":`, 1)), &stage{Script: newScript()})
@@ -290,7 +290,7 @@ func (b *bed) exportChanges() {
 		b.Errorf("%s gives %q, %v", Extra, got, err)
 	}
 	_, err = c.Call(b.ctx, Call{Name: Fail})
-	b.failed("what is there no more", err, interact.NoAffordance)
+	b.failed("a removed action", err, interact.NoAffordance)
 	b.answers(c)
 }
 
@@ -301,7 +301,7 @@ func (b *bed) exportTells() {
 		b.Fatal(err)
 	}
 	b.changed("stage")
-	b.waits("the client to be told of the change", c.Changed())
+	b.waits("the notification of the change", c.Changed())
 	if names, err := c.Names(b.ctx); err != nil || !slices.Contains(names, Extra) {
 		b.Errorf("after the change the names are %q, %v", names, err)
 	}
@@ -317,13 +317,13 @@ func (b *bed) exportWithdrawn() {
 	b.mesh.Withdraw(b, d)
 	for range 2 {
 		_, err := c.Call(b.ctx, Call{Name: Echo, Input: encoded(fields{"text": "x"})})
-		b.failed("a thing that was withdrawn", err, interact.Withdrawn)
+		b.failed("a withdrawn Thing", err, interact.Withdrawn)
 		b.answers(other)
 	}
 	if s.asked.Load() != asked {
-		b.Error("a thing that was withdrawn is asked")
+		b.Error("a withdrawn Thing is called")
 	}
-	b.staged("stage") // and comes back
+	b.staged("stage") // published again
 	b.answers(b.kit.Connect(b, url, "stage"))
 }
 
@@ -338,9 +338,9 @@ func (b *bed) exportCloses() {
 	if err := b.ending("Close", ended); err == nil {
 		b.Error("the call has an output after Close")
 	}
-	b.waits("the run behind it to end", s.word("w").ended)
+	b.waits("the end of the run behind it", s.word("w").ended)
 	if _, err := c.Call(b.ctx, Call{Name: Slow, Input: encoded(fields{"word": "late"})}); err == nil {
-		b.Error("a handler that is closed begins a run")
+		b.Error("a closed handler starts a run")
 	}
 	b.answers(other)
 }
@@ -349,9 +349,9 @@ func (b *bed) exportRefuses() {
 	s, _ := b.staged("stage")
 	c := b.serves("stage")
 	_, err := c.Call(b.ctx, Call{Name: secret})
-	b.failed("what the policy refuses", err, interact.Forbidden, "rule 7 says no", askWhom)
+	b.failed("a refused action", err, interact.Forbidden, "rule 7 says no", askWhom)
 	if n := s.asked.Load(); n != 0 {
-		b.Errorf("the thing was asked %d times", n)
+		b.Errorf("the Thing was called %d times", n)
 	}
 	b.answers(c)
 }
@@ -366,14 +366,14 @@ func (b *bed) exportMany() {
 			all.Go(func() { b.oneOfMany(c, i, true) })
 		}
 	}
-	for range 8 { // and the thing changes meanwhile
+	for range 8 { // the Thing changes during the calls
 		b.mesh.Offer(b, stageTD("stage", Extra), &stage{Script: s})
 		b.mesh.Offer(b, stageTD("stage"), &stage{Script: s})
 	}
 	all.Wait()
 }
 
-// oneOfMany is what one client does at once with others. Whole says that outputs have all that was said on the way.
+// oneOfMany makes calls concurrently with other clients. Whole: outputs contain all partial outputs.
 func (b *bed) oneOfMany(c Client, i int, whole bool) {
 	text := interact.NewID()
 	if got, err := c.Call(b.ctx, Call{Name: Echo, Input: encoded(fields{"text": text})}); err != nil || got != text {

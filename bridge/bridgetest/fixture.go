@@ -16,18 +16,18 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A bed is where one rule is checked: a mesh, and a bridge.
+// A bed is the environment of one rule: a mesh and a bridge.
 type bed struct {
 	testing.TB
 	kit    *Kit
-	ctx    context.Context // ends when patience does
+	ctx    context.Context // ends with the time limit of the rule
 	bridge bridge.Bridge
 	mesh   *Mesh
 
-	forbidden string // an action that the policy refuses, beside what is secret; it is set before anything is asked
+	forbidden string // another action that the policy refuses; set before the first call
 }
 
-// policy refuses what is secret or forbidden.
+// policy refuses the actions secret and forbidden.
 func (b *bed) policy(t interact.Thing) interact.Thing {
 	return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 		if m.Name == secret || m.Name == b.forbidden && m.Name != "" {
@@ -39,14 +39,14 @@ func (b *bed) policy(t interact.Thing) interact.Thing {
 
 const askWhom = "ask the operator"
 
-// joined imports an agent of the kit, and offers it to the mesh.
+// joined imports an agent of the kit into the mesh.
 func (b *bed) joined(name string) (*Foreign, *Script, *bridge.Agent, *td.Description) {
 	b.Helper()
 	s := newScript()
 	f := b.kit.Start(b, s)
 	b.Cleanup(s.end)
 	a, d := b.joins(f, name)
-	b.Cleanup(s.end) // before Close, too: a bridge that does not end a run would wait for it
+	b.Cleanup(s.end) // also before Close, which would wait for a run that does not end
 	return f, s, a, d
 }
 
@@ -63,7 +63,7 @@ func (b *bed) joins(f *Foreign, name string) (*bridge.Agent, *td.Description) {
 	return a, b.mesh.Offer(b, a.TD, a.Thing)
 }
 
-// staged offers a thing that does the acts.
+// staged publishes a Thing of the suite.
 func (b *bed) staged(id string) (*Script, *td.Description) {
 	b.Helper()
 	s := newScript()
@@ -71,13 +71,13 @@ func (b *bed) staged(id string) (*Script, *td.Description) {
 	return s, b.mesh.Offer(b, stageTD(id), &stage{Script: s})
 }
 
-// serves exports the mesh, and returns a client of a thing.
+// serves exports the mesh, and returns a client of a Thing.
 func (b *bed) serves(name string) Client {
 	b.Helper()
 	return b.kit.Connect(b, Serve(b, b.bridge.Export(b.mesh)), name)
 }
 
-// message asks for an act.
+// message invokes an act.
 func message(d *td.Description, act string, input any) *interact.Message {
 	return &interact.Message{Type: interact.InvokeAction, Thing: d.Ref(), Name: act, ID: interact.NewID(), Data: encoded(input)}
 }
@@ -85,14 +85,14 @@ func message(d *td.Description, act string, input any) *interact.Message {
 func encoded(v any) json.RawMessage {
 	raw, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // it is the suite's own
+		panic(err) // the suite's own value
 	}
 	return raw
 }
 
 type fields = map[string]any
 
-// ask asks for an act, and returns what it gives as text.
+// ask invokes an act, and returns its output as text.
 func (b *bed) ask(d *td.Description, act string, input any) (string, error) {
 	r, err := interact.Ask(b.ctx, b.mesh, message(d, act, input))
 	if err != nil {
@@ -101,7 +101,7 @@ func (b *bed) ask(d *td.Description, act string, input any) (string, error) {
 	return text(r), nil
 }
 
-// text is the data of a message in words.
+// text returns the data of a message as text.
 func text(m *interact.Message) string {
 	var words string
 	if td.IsJSON(m.Media()) && json.Unmarshal(m.Data, &words) == nil {
@@ -114,20 +114,19 @@ func text(m *interact.Message) string {
 func (b *bed) works(d *td.Description) {
 	b.Helper()
 	if got, err := b.ask(d, Echo, fields{"text": "hé <&>"}); err != nil || got != "hé <&>" {
-		b.Errorf("%s gives %q, %v, want what was said", Echo, got, err)
+		b.Errorf("%s returns %q, %v, want its input", Echo, got, err)
 	}
 }
 
-// answers checks that a client is answered.
+// answers checks that a client gets an answer.
 func (b *bed) answers(c Client) {
 	b.Helper()
 	if got, err := c.Call(b.ctx, Call{Name: Echo, Input: encoded(fields{"text": "hé <&>"})}); err != nil || got != "hé <&>" {
-		b.Errorf("%s gives %q, %v, want what was said", Echo, got, err)
+		b.Errorf("%s returns %q, %v, want its input", Echo, got, err)
 	}
 }
 
-// told checks an error that a consumer gets: its code is one of codes, or any if there are none, and it says what happened and
-// what to do.
+// told checks an error of a consumer: its code is one of codes, or any if there are none, and it has a text and a hint.
 func (b *bed) told(what string, err error, codes ...interact.Code) {
 	b.Helper()
 	e := interact.AsError(err)
@@ -139,11 +138,11 @@ func (b *bed) told(what string, err error, codes ...interact.Code) {
 	case e.Code != interact.Cancelled && (e.Hint == "" || e.Error() == ""):
 		b.Errorf("%s: %v %q has the hint %q, want one", what, e.Code, e, e.Hint)
 	case strings.Contains(e.Error(), "\x1b"):
-		b.Errorf("%s: %q moves the cursor", what, e)
+		b.Errorf("%s: %q contains control codes", what, e)
 	}
 }
 
-// failed checks what a client was told: the kind that its protocol has for code, with all words.
+// failed checks the failure of a client: the kind of the protocol for code, and the words in its text.
 func (b *bed) failed(what string, err error, code interact.Code, words ...string) {
 	b.Helper()
 	var f *Failure
@@ -156,28 +155,28 @@ func (b *bed) failed(what string, err error, code interact.Code, words ...string
 	}
 	for _, word := range words {
 		if !strings.Contains(f.Text, word) {
-			b.Errorf("%s: the client is told %q, want %q in it", what, interact.Clip(f.Text, 500), word)
+			b.Errorf("%s: the failure says %q, want %q in it", what, interact.Clip(f.Text, 500), word)
 		}
 	}
 }
 
-// waits waits for something that another does.
+// waits waits for an event.
 func (b *bed) waits(what string, c <-chan struct{}) {
 	b.Helper()
 	select {
 	case <-c:
 	case <-b.ctx.Done():
-		b.Errorf("waited in vain: %s", what)
+		b.Errorf("timed out waiting for %s", what)
 	}
 }
 
-// inOrder reports which of n steps is not in a text after those before it.
+// inOrder returns an error if one of n steps is missing or out of order in a text.
 func inOrder(text string, n int) error {
 	at := 0
 	for i := range n {
 		k := strings.Index(text[at:], step(i))
 		if k < 0 {
-			return fmt.Errorf("%s is not where it belongs in %s", step(i), interact.Clip(text, 500))
+			return fmt.Errorf("%s is missing or out of order in %s", step(i), interact.Clip(text, 500))
 		}
 		at += k + len(step(i))
 	}

@@ -20,40 +20,40 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// importRules are those of foreign agents, as things of the mesh.
+// importRules are the rules of imported agents.
 var importRules = []rule{
 	{"import: the draft completes, is signed and verified, and has the agent's acts", nil, (*bed).importDescribes},
-	{"import: two agents of one target do not disturb one another", nil, (*bed).importTwice},
+	{"import: two agents of one target are independent", nil, (*bed).importTwice},
 	{"import: Close ends what runs", nil, (*bed).importCloses},
-	{"import: a target that is none is refused", nil, (*bed).importNonsense},
-	{"import: who does not answer is left when the context ends", nil, (*bed).importSilence},
-	{"import: who answers rubbish, or without end, is refused", nil, (*bed).importRubbish},
-	{"import, errors: a failure is AgentFailed, with the agent's own words", nil, (*bed).importFails},
-	{"import, errors: what is not there is not asked for", nil, (*bed).importUnknown},
-	{"import, errors: input outside the schema is refused before the agent is asked", []Part{Schemas}, (*bed).importInvalid},
-	{"import, cancel: a consumer that leaves, or whose time is up, ends the agent's run", nil, (*bed).importCancels},
-	{"import, stream: what comes on the way comes at once, in order, and all of it", []Part{Streams}, (*bed).importStreams},
-	{"import, stream: what a consumer does not take is not kept without bound", []Part{Streams, HoldUps, large}, (*bed).importHoldsUp},
-	{"import, input: the consumer is asked what the agent wants to know, and the agent gets the answer", []Part{Inputs}, (*bed).importAsks},
+	{"import: an invalid target is refused", nil, (*bed).importNonsense},
+	{"import: waiting for a server that does not answer ends with the context", nil, (*bed).importSilence},
+	{"import: a server with invalid or endless answers is refused", nil, (*bed).importRubbish},
+	{"import, errors: a failure is AgentFailed, with the agent's own text", nil, (*bed).importFails},
+	{"import, errors: an unknown action does not reach the agent", nil, (*bed).importUnknown},
+	{"import, errors: input outside the schema does not reach the agent", []Part{Schemas}, (*bed).importInvalid},
+	{"import, cancel: a consumer that leaves, or whose deadline passes, ends the agent's run", nil, (*bed).importCancels},
+	{"import, stream: all partial outputs arrive at once and in order", []Part{Streams}, (*bed).importStreams},
+	{"import, stream: buffering for a slow consumer is bounded", []Part{Streams, HoldUps, large}, (*bed).importHoldsUp},
+	{"import, input: the consumer provides the input that the agent requires", []Part{Inputs}, (*bed).importAsks},
 	{"import, limits: an output or an input over the limit is an error, and the next call works", []Part{large}, (*bed).importLimits},
-	{"import, change: what the agent changes is a new draft, which verifies and works", []Part{Changes}, (*bed).importChanges},
-	{"import, withdrawal: an agent that is gone is unreachable, and another is not", nil, (*bed).importGone},
-	{"import: many callers at once get each their own", nil, (*bed).importMany},
+	{"import, change: a change of the agent is a new draft, which verifies and works", []Part{Changes}, (*bed).importChanges},
+	{"import, withdrawal: a stopped agent is unreachable, and another is not", nil, (*bed).importGone},
+	{"import: concurrent callers each get their own answer", nil, (*bed).importMany},
 }
 
 func (b *bed) importDescribes() {
 	_, _, a, d := b.joined("The Probe")
 	for act := range Acts {
 		if d.Thing.Actions[act] == nil {
-			b.Errorf("there is no action %s in %s", act, d.Thing.Raw)
+			b.Errorf("no action %s in %s", act, d.Thing.Raw)
 		}
 	}
 	if d.Thing.Title != "The Probe" || !slices.Contains(d.Record.Capabilities, "urn:example:tea") {
-		b.Errorf("it is called %q and can do %v, not as the import says", d.Thing.Title, d.Record.Capabilities)
+		b.Errorf("the title is %q and the capabilities are %v, want those of the import", d.Thing.Title, d.Record.Capabilities)
 	}
 	for _, w := range a.Warnings {
 		if strings.TrimSpace(w) == "" || strings.ContainsAny(w, "\x1b\x00") {
-			b.Errorf("%q is no warning for people", w)
+			b.Errorf("the warning %q is empty or has control codes", w)
 		}
 	}
 	b.works(d)
@@ -68,7 +68,7 @@ func (b *bed) importTwice() {
 	b.works(second)
 }
 
-// running begins a slow run of an agent, and returns how it ends for its consumer.
+// running starts a slow run of an agent, and returns the channel of its result.
 func (b *bed) running(ctx context.Context, s *Script, d *td.Description, word string) <-chan error {
 	b.Helper()
 	ended := make(chan error, 1)
@@ -80,14 +80,14 @@ func (b *bed) running(ctx context.Context, s *Script, d *td.Description, word st
 	select {
 	case <-s.word(word).began:
 	case err := <-ended:
-		b.Fatalf("%s ends with %v before it begins", Slow, err)
+		b.Fatalf("%s ends with %v before it starts", Slow, err)
 	case <-b.ctx.Done():
-		b.Fatalf("%s does not begin", Slow)
+		b.Fatalf("%s does not start", Slow)
 	}
 	return ended
 }
 
-// ending returns how a run ends.
+// ending returns the result of a run.
 func (b *bed) ending(what string, ended <-chan error) error {
 	b.Helper()
 	select {
@@ -104,12 +104,12 @@ func (b *bed) importCloses() {
 	ended := b.running(b.ctx, s, d, "w")
 	a.Close()
 	b.told("a call during Close", b.ending("Close", ended))
-	b.waits("the agent's run to end", s.word("w").ended)
+	b.waits("the end of the agent's run", s.word("w").ended)
 	_, err := b.ask(d, Echo, fields{"text": "x"})
 	b.told("a call after Close", err)
 }
 
-// refused checks that nothing is imported of a target.
+// refused checks that the import of a target fails.
 func (b *bed) refused(what, target string, codes ...interact.Code) {
 	b.Helper()
 	a, err := b.bridge.Import(b.ctx, target, bridge.Import{})
@@ -123,7 +123,7 @@ func (b *bed) refused(what, target string, codes ...interact.Code) {
 	}
 	b.told(what, err, codes...)
 	if b.ctx.Err() != nil {
-		b.Errorf("%s: refused only when the time was up", what)
+		b.Errorf("%s: refused only after the time limit", what)
 	}
 }
 
@@ -139,7 +139,7 @@ func (b *bed) importNonsense() {
 		b.Fatal(err)
 	}
 	l.Close()
-	b.refused("an address where nobody is", b.kit.Target("http://"+l.Addr().String()), interact.Unreachable)
+	b.refused("an unused address", b.kit.Target("http://"+l.Addr().String()), interact.Unreachable)
 }
 
 func (b *bed) importSilence() {
@@ -151,7 +151,7 @@ func (b *bed) importSilence() {
 	}
 	if b.kit.Target != nil {
 		server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			_, _ = io.Copy(io.Discard, r.Body) // before, nobody sees that the client leaves
+			_, _ = io.Copy(io.Discard, r.Body) // the server detects a disconnect only after it has read the body
 			asked <- struct{}{}
 			<-r.Context().Done()
 		}))
@@ -169,7 +169,7 @@ func (b *bed) importSilence() {
 			}
 		})
 		b.Cleanup(func() { l.Close(); accepting.Wait() })
-		targets["what takes connections"] = b.kit.Target("http://" + l.Addr().String())
+		targets["a listener"] = b.kit.Target("http://" + l.Addr().String())
 	}
 	for what, target := range targets {
 		ctx, cancel := context.WithCancel(b.ctx)
@@ -184,11 +184,11 @@ func (b *bed) importSilence() {
 		if e := (*interact.Error)(nil); err != nil && !errors.As(err, &e) {
 			b.Errorf("%s: the error is a %T, want an *interact.Error", what, err)
 		}
-		b.told(what+" that says nothing", err, interact.Cancelled)
+		b.told(what+" that does not answer", err, interact.Cancelled)
 	}
 }
 
-// rubbish are web servers that are no agents.
+// rubbish are web servers that are not agents.
 var rubbish = map[string]http.HandlerFunc{
 	"a page":       func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<!doctype html><title>Welcome</title>") },
 	"nothing":      func(http.ResponseWriter, *http.Request) {},
@@ -216,7 +216,7 @@ func media(kind, body string) http.HandlerFunc {
 	}
 }
 
-// endless writes until nobody reads.
+// endless writes until the client disconnects.
 func endless(kind string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", kind)
@@ -247,7 +247,7 @@ func (b *bed) importFails() {
 	_, err := b.ask(d, Fail, fields{})
 	b.told("what fails", err, interact.AgentFailed)
 	if e := interact.AsError(err); e != nil && (!e.Remote || !strings.Contains(e.Error(), Trouble)) {
-		b.Errorf("the failure is %q, remote %v, want the agent's words %q", e, e.Remote, Trouble)
+		b.Errorf("the failure is %q, remote %v, want the agent's text %q", e, e.Remote, Trouble)
 	}
 	b.works(d)
 }
@@ -255,21 +255,21 @@ func (b *bed) importFails() {
 func (b *bed) importUnknown() {
 	_, s, a, d := b.joined("probe")
 	_, err := b.ask(d, "dance", fields{})
-	b.told("an action that is not there", err, interact.NoAffordance)
-	for r, err := range a.Thing.Do(b.ctx, message(d, "dance", fields{})) { // a host that trusts its agents does not check
+	b.told("an unknown action", err, interact.NoAffordance)
+	for r, err := range a.Thing.Do(b.ctx, message(d, "dance", fields{})) { // without the checks of the host
 		if err == nil && r.Status == interact.StatusCompleted {
-			continue // some agents take any words
+			continue // some agents accept any name
 		}
 		if err != nil {
-			b.told("an action that is not there, unchecked", err)
+			b.told("an unknown action, unchecked", err)
 		}
 	}
 	m := message(d, Echo, fields{"text": "x"})
 	m.Type = interact.WriteProperty
 	_, err = interact.Ask(b.ctx, a.Thing, m)
-	b.told("an operation that is not there", err)
+	b.told("an unsupported operation", err)
 	if n := s.asked.Load(); n > 1 {
-		b.Errorf("the agent was asked %d times for what is not there", n)
+		b.Errorf("the agent was called %d times for an unknown action", n)
 	}
 	b.works(d)
 }
@@ -281,7 +281,7 @@ func (b *bed) importInvalid() {
 		b.told(fmt.Sprintf("the input %v", input), err, interact.Invalid)
 	}
 	if n := s.asked.Load(); n != 0 {
-		b.Errorf("the agent was asked %d times", n)
+		b.Errorf("the agent was called %d times", n)
 	}
 }
 
@@ -291,16 +291,16 @@ func (b *bed) importCancels() {
 	ended := b.running(ctx, s, d, "left")
 	cancel()
 	b.told("a consumer that leaves", b.ending("leaving", ended), interact.Cancelled)
-	b.waits("the agent's run to end when its consumer leaves", s.word("left").ended)
+	b.waits("the end of the agent's run after its consumer left", s.word("left").ended)
 
 	m := message(d, Slow, fields{"word": "late"})
 	m.Deadline = time.Now().Add(200 * time.Millisecond)
-	_, err := interact.Ask(b.ctx, a.Thing, m) // the host's own checks are not asked: the bridge keeps the time by itself
-	b.told("a consumer whose time is up", err, interact.Timeout)
+	_, err := interact.Ask(b.ctx, a.Thing, m) // without the host's middleware: the bridge itself enforces the deadline
+	b.told("a consumer whose deadline passed", err, interact.Timeout)
 	select {
 	case <-s.word("late").began:
-		b.waits("the agent's run to end when its time is up", s.word("late").ended)
-	default: // it was not asked in time
+		b.waits("the end of the agent's run after its deadline", s.word("late").ended)
+	default: // the deadline passed before the call
 	}
 	b.works(d)
 }
@@ -320,19 +320,19 @@ func (b *bed) importStreams() {
 			b.Errorf("%v comes after the end", r.Status)
 		}
 		if last = r; strings.Contains(string(r.Data), step(0)) {
-			release() // it came while the agent waits
+			release() // the first step arrived while the agent waits
 		}
 		all.Write(r.Data)
 	}
 	if last == nil || last.Status != interact.StatusCompleted {
-		b.Errorf("the last is %+v, want what is completed", last)
+		b.Errorf("the last reply is %+v, want completed", last)
 	}
 	if err := inOrder(all.String(), n); err != nil {
 		b.Error(err)
 	}
 }
 
-// What importHoldsUp has an agent say, in all 112 MiB, and how much of it may be kept.
+// The output of importHoldsUp, 112 MiB in all, and how much of it may be buffered.
 const (
 	tideSteps = 224
 	tideBytes = 512 << 10
@@ -352,14 +352,14 @@ func (b *bed) importHoldsUp() {
 		b.stalls(s)
 		kept := min(heap()-before, s.steps.Load()*tideBytes)
 		if kept > tideKept {
-			b.Errorf("%d MiB are kept for a consumer that takes nothing, after %d steps", kept>>20, s.steps.Load())
+			b.Errorf("%d MiB are buffered for a consumer that reads nothing, after %d steps", kept>>20, s.steps.Load())
 		}
 		break
 	}
 	b.works(d)
 }
 
-// stalls waits until the agent is held up, or has said all.
+// stalls waits until the agent is blocked, or has sent everything.
 func (b *bed) stalls(s *Script) {
 	const still = 100 * time.Millisecond
 	tick := time.NewTicker(still)
@@ -373,12 +373,12 @@ func (b *bed) stalls(s *Script) {
 		select {
 		case <-tick.C:
 		case <-b.ctx.Done():
-			b.Fatal("the agent goes on and on")
+			b.Fatal("the agent is never blocked")
 		}
 	}
 }
 
-// heap is how many bytes are in use.
+// heap returns the bytes of the heap that are in use.
 func heap() int64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -393,7 +393,7 @@ func (b *bed) importAsks() {
 		got, err := b.conversation(d, test.action, test.city)
 		if test.action == interact.Decline {
 			if err != nil {
-				b.told("who declines", err)
+				b.told("a consumer that declines", err)
 			}
 			continue
 		}
@@ -402,12 +402,12 @@ func (b *bed) importAsks() {
 		}
 	}
 	_, err := b.ask(d, Ask, fields{})
-	b.told("who cannot be asked", err, interact.InputNeeded)
-	_, err = interact.Ask(b.ctx, a.Thing, &interact.Message{Type: interact.ContinueAction, ActionID: "nobody's", Data: []byte(`{}`)})
-	b.told("an answer to nobody", err, interact.NoTask)
+	b.told("a consumer that cannot provide input", err, interact.InputNeeded)
+	_, err = interact.Ask(b.ctx, a.Thing, &interact.Message{Type: interact.ContinueAction, ActionID: "unknown", Data: []byte(`{}`)})
+	b.told("input for an unknown task", err, interact.NoTask)
 }
 
-// conversation asks for Ask, and answers.
+// conversation invokes Ask, and provides the input.
 func (b *bed) conversation(d *td.Description, action, city string) (out string, err error) {
 	asked := 0
 	for r, err := range b.mesh.Do(b.ctx, message(d, Ask, fields{})) {
@@ -417,15 +417,15 @@ func (b *bed) conversation(d *td.Description, action, city string) (out string, 
 		case r.Status == interact.StatusInputRequired:
 			in := interact.Inputs{}
 			if err := json.Unmarshal(r.Data, &in); err != nil || len(in) == 0 {
-				b.Fatalf("it asks %s: %v", r.Data, err)
+				b.Fatalf("it requires %s: %v", r.Data, err)
 			}
 			if asked++; asked > 1 {
-				return "", errors.New("it asks again")
+				return "", errors.New("it requires input again")
 			}
 			answers := interact.Answers{}
 			for key, one := range in {
 				if one.Message != Question {
-					b.Errorf("it asks %q, want %q", one.Message, Question)
+					b.Errorf("it requires %q, want %q", one.Message, Question)
 				}
 				answers[key] = interact.Answer{Action: action}
 				if action == interact.Accept {
@@ -453,7 +453,7 @@ func (b *bed) importLimits() {
 	_, err = b.ask(d, Echo, fields{"text": strings.Repeat("x", b.kit.over())})
 	b.told("an input over the limit", err)
 	if s.asked.Load() != asked {
-		b.Error("the agent was asked with an input over the limit")
+		b.Error("an input over the limit reached the agent")
 	}
 	b.works(d)
 	if out, err := b.ask(d, Big, fields{"bytes": 1 << 20}); err != nil || len(out) != 1<<20 {
@@ -464,7 +464,7 @@ func (b *bed) importLimits() {
 func (b *bed) importChanges() {
 	f, _, a, d := b.joined("probe")
 	if a.Changes == nil {
-		b.Fatal("the agent never says that it changes")
+		b.Fatal("the agent reports no changes")
 	}
 	ctx, stop := context.WithCancel(b.ctx)
 	defer stop()
@@ -474,7 +474,7 @@ func (b *bed) importChanges() {
 		drafts = append(drafts, draft)
 		now := b.mesh.Offer(b, draft, a.Thing)
 		if now.Ref() != d.Ref() {
-			b.Errorf("it is %s now, and was %s", now.Ref(), d.Ref())
+			b.Errorf("the reference is %s now, and was %s", now.Ref(), d.Ref())
 		}
 		b.works(now)
 		if now.Thing.Actions[Extra] == nil {
@@ -483,10 +483,10 @@ func (b *bed) importChanges() {
 		if got, err := b.ask(now, Extra, fields{}); err != nil || got != "more" {
 			b.Errorf("%s gives %q, %v", Extra, got, err)
 		}
-		stop() // which ends the loop, too
+		stop() // ends the loop, too
 	}
 	if ctx.Err() == nil || b.ctx.Err() != nil {
-		b.Errorf("the change does not come; there were %d", len(drafts))
+		b.Errorf("no draft has the change; there were %d drafts", len(drafts))
 	}
 }
 
@@ -496,13 +496,13 @@ func (b *bed) importGone() {
 	b.works(d)
 	ended := b.running(b.ctx, s, d, "w")
 	f.Stop()
-	b.told("a call while the agent goes", b.ending("going", ended), interact.Unreachable, interact.AgentFailed)
+	b.told("a call while the agent stops", b.ending("stopping", ended), interact.Unreachable, interact.AgentFailed)
 	for range 3 {
 		_, err := b.ask(d, Echo, fields{"text": "x"})
 		if b.kit.Target == nil {
-			b.told("a call of what does not start any more", err, interact.Unreachable, interact.AgentFailed)
+			b.told("a call of a program that does not start", err, interact.Unreachable, interact.AgentFailed)
 		} else {
-			b.told("a call of who is gone", err, interact.Unreachable)
+			b.told("a call of a stopped server", err, interact.Unreachable)
 		}
 		b.works(other)
 	}
@@ -529,12 +529,12 @@ func (b *bed) importMany() {
 				ctx, cancel := context.WithCancel(b.ctx)
 				defer cancel()
 				go func() {
-					b.waits("a run to begin", s.word(want).began)
+					b.waits("the start of a run", s.word(want).began)
 					cancel()
 				}()
 				_, err := interact.Ask(ctx, b.mesh, message(d, Slow, fields{"word": want}))
-				b.told("who leaves", err, interact.Cancelled)
-				b.waits("a run to end", s.word(want).ended)
+				b.told("a consumer that leaves", err, interact.Cancelled)
+				b.waits("the end of a run", s.word(want).ended)
 			}
 		})
 	}

@@ -19,15 +19,14 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// lifetime is how long what is offered is valid: longer than a test.
+// lifetime is the validity of descriptions: longer than a test.
 const lifetime = time.Hour
 
-// A Mesh is a [bridge.Mesh] in this process: a directory of descriptions that are signed and verified, and around each thing what
-// its host puts there (package node): the checks of its description, tasks, and one subscription for all. It is safe for
-// concurrent use.
+// A Mesh is a [bridge.Mesh] in memory: a directory of signed and verified descriptions, and for each Thing the middleware of its host
+// (package node): validation of input and output, tasks, and shared subscriptions. It is safe for concurrent use.
 type Mesh struct {
-	*directory.Directory // finds, ranks and watches
-	interact.Thing       // asks, behind the policy
+	*directory.Directory // search, ranking and watching
+	interact.Thing       // calls, behind the policy
 
 	key      *keystore.Key
 	verifier *td.Verifier
@@ -35,16 +34,16 @@ type Mesh struct {
 	tasks    *task.Runner
 	hub      *hub.Hub
 
-	publishing sync.Mutex // one after the other: of two changes the later one stays
+	publishing sync.Mutex // serializes publications: the later change wins
 
 	mu     sync.Mutex
-	things map[string]interact.Thing // by reference; nil: no way leads to it now
+	things map[string]interact.Thing // by reference; nil: unreachable
 	guards []bridge.Guard
 }
 
 var _ bridge.Mesh = (*Mesh)(nil)
 
-// NewMesh returns a mesh without things, which ends with the test. The policy stands before all that is asked.
+// NewMesh returns an empty mesh, which ends with the test. The policy applies to all messages.
 func NewMesh(t testing.TB, policy ...interact.Wrap) *Mesh {
 	t.Helper()
 	key, err := keystore.New()
@@ -68,7 +67,7 @@ func NewMesh(t testing.TB, policy ...interact.Wrap) *Mesh {
 	return m
 }
 
-// judged asks a policy whether it lets a message through.
+// judged returns the check of a policy alone.
 func judged(policy []interact.Wrap) bridge.Judge {
 	nothing := interact.Func(func(context.Context, *interact.Message) iter.Seq2[*interact.Message, error] {
 		return func(func(*interact.Message, error) bool) {}
@@ -82,16 +81,14 @@ func judged(policy []interact.Wrap) bridge.Judge {
 	}
 }
 
-// Guard has g look into the tunnels of things that are offered from now on, as a node has its bridges do. Its judge is the
-// policy.
+// Guard applies g to the tunnels of Things that are published from now on, as a node does with its bridges.
 func (m *Mesh) Guard(g bridge.Guard) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.guards = append(m.guards, g)
 }
 
-// Offer signs a draft, verifies what was signed, and offers the thing: again under the same id, changed. Without a thing it is
-// known, and no way leads to it.
+// Offer signs a draft, verifies it, and publishes the Thing, again if the id exists. A nil Thing is known and unreachable.
 func (m *Mesh) Offer(t testing.TB, draft []byte, thing interact.Thing) *td.Description {
 	t.Helper()
 	d, err := m.publish(t.Context(), draft, thing)
@@ -131,7 +128,7 @@ func (m *Mesh) lease(thing string) td.Lease {
 	return td.Lease{Seq: m.Seq(m.key.DID(), thing) + 1, Now: time.Now(), Lifetime: lifetime}
 }
 
-// Withdraw takes a thing back, with a tombstone that its owner signs.
+// Withdraw removes a Thing with a signed tombstone.
 func (m *Mesh) Withdraw(t testing.TB, d *td.Description) {
 	t.Helper()
 	m.publishing.Lock()
@@ -152,7 +149,7 @@ func (m *Mesh) Withdraw(t testing.TB, d *td.Description) {
 	delete(m.things, d.Ref())
 }
 
-// bind puts around a thing what its host does (node.agent).
+// bind applies the middleware of a host to a Thing (node.agent).
 func (m *Mesh) bind(d *td.Description) interact.Thing {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -170,22 +167,22 @@ func (m *Mesh) bind(d *td.Description) interact.Thing {
 	return interact.Chain(thing, wraps...)
 }
 
-// Running is how many actions run.
+// Running returns the number of running actions.
 func (m *Mesh) Running() int {
 	running, _ := m.tasks.Count()
 	return running
 }
 
-// Look asks nobody: all that is here is at this node, and what Presence says of it is so.
+// Look does nothing: all Things are local, so Presence is accurate.
 func (m *Mesh) Look(context.Context, ...*td.Description) {}
 
 // Signer implements [bridge.Mesh].
 func (m *Mesh) Signer() did.Signer { return m.key }
 
-// PublicURL implements [bridge.Mesh]: clients reach it wherever they ask.
+// PublicURL implements [bridge.Mesh]: it is empty, so clients use the URL of the request.
 func (m *Mesh) PublicURL() string { return "" }
 
-// Serve serves a handler over HTTP until the test ends, and returns the address of the server.
+// Serve serves a handler over HTTP until the test ends, and returns the URL of the server.
 func Serve(t testing.TB, h bridge.Handler) string {
 	mux := http.NewServeMux()
 	for _, path := range h.Paths() {
@@ -193,7 +190,7 @@ func Serve(t testing.TB, h bridge.Handler) string {
 	}
 	server := httptest.NewServer(mux)
 	t.Cleanup(func() {
-		h.Close() // ends what goes on, else the server waits for it
+		h.Close() // ends open requests, for which the server would wait
 		server.CloseClientConnections()
 		server.Close()
 	})

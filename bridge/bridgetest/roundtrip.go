@@ -10,16 +10,16 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// throughRules are those of foreign agents, for clients of their own protocol, with the mesh between them.
+// throughRules are the rules of imported agents for clients of their own protocol, with the mesh between them.
 var throughRules = []rule{
-	{"through: a client calls an agent of its own protocol", nil, (*bed).throughServes},
-	{"through, cancel: a client that leaves, or cancels, ends the agent's run", nil, (*bed).throughCancels},
-	{"through, stream: what comes on the way comes at once, in order, and all of it", []Part{Streams}, (*bed).throughStreams},
-	{"through, input: the client is asked what the agent wants to know", []Part{Inputs}, (*bed).throughAsks},
-	{"through, limits: an output over the limit is an error, and the next call works", []Part{large}, (*bed).throughLimits},
-	{"through, policy: what the policy refuses of an agent's actions is refused, and the agent is not asked", nil, (*bed).throughRefuses},
-	{"through, withdrawal: a client is told that the agent is gone", nil, (*bed).throughGone},
-	{"through: consumers and clients at once get each their own", nil, (*bed).throughMany},
+	{"round trip: a client calls an agent of its own protocol", nil, (*bed).throughServes},
+	{"round trip, cancel: a client that leaves, or cancels, ends the agent's run", nil, (*bed).throughCancels},
+	{"round trip, stream: all partial outputs arrive at once and in order", []Part{Streams}, (*bed).throughStreams},
+	{"round trip, input: the client provides the input that the agent requires", []Part{Inputs}, (*bed).throughAsks},
+	{"round trip, limits: an output over the limit is an error, and the next call works", []Part{large}, (*bed).throughLimits},
+	{"round trip, policy: an action that the policy refuses does not reach the agent", nil, (*bed).throughRefuses},
+	{"round trip, withdrawal: a call of a stopped agent fails", nil, (*bed).throughGone},
+	{"round trip: concurrent consumers and clients each get their own answer", nil, (*bed).throughMany},
 }
 
 func (b *bed) throughServes() {
@@ -40,8 +40,8 @@ func (b *bed) throughStreams() {
 	_, s, _, _ := b.joined("probe")
 	const n = 20
 	heard, _ := b.streams(s, b.serves("probe"), n)
-	for inOrder(heard.String(), n) != nil && b.ctx.Err() == nil { // here nothing is put together, or left out, on the way
-		time.Sleep(time.Millisecond) // a client's library may tell of it after the call
+	for inOrder(heard.String(), n) != nil && b.ctx.Err() == nil { // on this path steps are neither merged nor dropped
+		time.Sleep(time.Millisecond) // a client library may deliver them after the call
 	}
 	if err := inOrder(heard.String(), n); err != nil {
 		b.Error(err)
@@ -64,19 +64,19 @@ func (b *bed) throughLimits() {
 
 func (b *bed) throughRefuses() {
 	if _, ok := b.bridge.(bridge.Guard); !ok {
-		return // its tunnels carry nothing that a policy of actions could tell apart
+		return // its tunnels have no actions to which a policy could apply
 	}
 	_, s, _, d := b.joined("probe")
 	c := b.serves("probe")
 	b.forbidden = Fail
 	_, err := c.Call(b.ctx, Call{Name: Fail})
 	if f := (*Failure)(nil); !errors.As(err, &f) || !strings.Contains(f.Text, "rule 7 says no") {
-		b.Errorf("what the policy refuses gives %v", err)
+		b.Errorf("a refused action returns %v", err)
 	}
 	_, err = b.ask(d, Fail, fields{})
-	b.told("what the policy refuses a consumer", err, interact.Forbidden)
+	b.told("an action that the policy refuses a consumer", err, interact.Forbidden)
 	if n := s.asked.Load(); n != 0 {
-		b.Errorf("the agent was asked %d times", n)
+		b.Errorf("the agent was called %d times", n)
 	}
 	b.answers(c)
 }
@@ -89,7 +89,7 @@ func (b *bed) throughGone() {
 	f.Stop()
 	for range 2 {
 		if _, err := c.Call(b.ctx, Call{Name: Echo, Input: encoded(fields{"text": "x"})}); err == nil {
-			b.Error("an agent that is gone answers")
+			b.Error("a stopped agent answers")
 		}
 		b.works(other)
 	}

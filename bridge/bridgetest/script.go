@@ -12,24 +12,24 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// Acts: what the agents of kits do, and the thing of the suite. Each takes an object, and gives a text.
+// Acts of the agents of kits and of the Thing of the suite. Each takes an object and returns a text.
 const (
-	Echo  = "echo"    // {"text": T} gives T
-	Fail  = "fail"    // fails, and says Trouble
-	Slow  = "slow"    // {"word": W} goes on until it is cancelled: [Script.Wait]
-	Count = "count"   // {"n": N, "bytes": B} says [Script.Step] 0 to N-1 on the way, one by one
-	Ask   = "enquire" // asks Question: an object with the text "city"; and gives "in " and the city
-	Big   = "big"     // {"bytes": B} gives B letters x
-	Extra = "extra"   // only after a change: gives "more"
+	Echo  = "echo"    // {"text": T} returns T
+	Fail  = "fail"    // fails with Trouble
+	Slow  = "slow"    // {"word": W} runs until it is canceled: [Script.Wait]
+	Count = "count"   // {"n": N, "bytes": B} sends [Script.Step] 0 to N-1 as partial outputs
+	Ask   = "enquire" // requires input with Question: an object with the text "city"; returns "in " and the city
+	Big   = "big"     // {"bytes": B} returns B letters x
+	Extra = "extra"   // exists only after a change: returns "more"
 )
 
-// What they say.
+// Texts of the acts.
 const (
 	Trouble  = "the kettle is broken"
 	Question = "Which city?"
 )
 
-// Acts are those that an agent has from the start, with the JSON Schemas of what they take.
+// Acts are the acts that an agent has from the start, with the JSON Schemas of their input.
 var Acts = map[string]json.RawMessage{
 	Echo: object(`"text":{"type":"string"}`, "text"), Fail: object(""), Slow: object(`"word":{"type":"string"}`, "word"),
 	Count: object(`"n":{"type":"integer"},"bytes":{"type":"integer"}`, "n"), Ask: object(""),
@@ -37,34 +37,34 @@ var Acts = map[string]json.RawMessage{
 }
 
 func object(properties string, required ...string) json.RawMessage {
-	names, _ := json.Marshal(append([]string{}, required...)) // texts always can
+	names, _ := json.Marshal(append([]string{}, required...)) // cannot fail
 	return fmt.Appendf(nil, `{"type":"object","properties":{%s},"required":%s,"additionalProperties":false}`, properties, names)
 }
 
-// An Input is what acts take.
+// An Input is the input of an act.
 type Input struct {
 	Text, Word string
 	N, Bytes   int
 }
 
-// Read reads the input of an act. What cannot be read is empty.
+// Read decodes the input of an act; the zero value if it is invalid.
 func Read(raw []byte) (in Input) {
 	_ = json.Unmarshal(raw, &in)
 	return in
 }
 
-// A Script is told what an agent does, and holds it up where the suite wants to look. It is safe for concurrent use.
+// A Script records what an agent does, and makes it wait where a rule requires it. It is safe for concurrent use.
 type Script struct {
 	asked, steps atomic.Int64
-	over         chan struct{} // closed by end, when the rule has been checked: what was not cancelled by then ends all the same
+	over         chan struct{} // closed by end, after the rule: ends runs that were not canceled
 	end          func()
 
 	mu    sync.Mutex
 	words map[string]*word
-	gate  chan struct{} // closed when steps go on after the first
+	gate  chan struct{} // closed: steps after the first may continue
 }
 
-// A word names one run of [Slow].
+// A word is the state of one run of [Slow].
 type word struct{ began, ended chan struct{} }
 
 func newScript() *Script {
@@ -74,10 +74,10 @@ func newScript() *Script {
 	return s
 }
 
-// Begin notes that the agent is asked for an act. It comes first in each.
+// Begin counts a call. Each act calls it first.
 func (s *Script) Begin() { s.asked.Add(1) }
 
-// Wait is what [Slow] does: it returns when ctx has ended.
+// Wait is the act [Slow]: it returns when ctx ends.
 func (s *Script) Wait(ctx context.Context, name string) {
 	w := s.word(name)
 	close(w.began)
@@ -88,7 +88,7 @@ func (s *Script) Wait(ctx context.Context, name string) {
 	}
 }
 
-// Step makes one step of [Count], and returns what is said of it, of that many bytes at least.
+// Step makes one step of [Count], and returns its text, padded to a number of bytes.
 func (s *Script) Step(ctx context.Context, i, bytes int) string {
 	if i > 0 {
 		s.mu.Lock()
@@ -117,7 +117,7 @@ func (s *Script) word(name string) *word {
 	return w
 }
 
-// hold has steps wait after the first, until release.
+// hold blocks steps after the first until release.
 func (s *Script) hold() (release func()) {
 	gate := make(chan struct{})
 	s.mu.Lock()
@@ -126,13 +126,13 @@ func (s *Script) hold() (release func()) {
 	return sync.OnceFunc(func() { close(gate) })
 }
 
-// Acts that only the thing of the suite has.
+// Acts of the Thing of the suite only.
 const (
 	secret = "secret" // the policy refuses it
 	broken = "broken" // panics
 )
 
-// stageTD describes a thing that does the acts, and more if there is more.
+// stageTD describes the Thing of the suite, with further acts.
 func stageTD(id string, more ...string) []byte {
 	actions := map[string]any{}
 	add := func(name string, input json.RawMessage) {
@@ -149,7 +149,7 @@ func stageTD(id string, more ...string) []byte {
 	return raw
 }
 
-// A stage is a thing of the mesh that does the acts.
+// A stage is the Thing of the suite.
 type stage struct {
 	*Script
 	parking interact.Parking
@@ -175,7 +175,7 @@ func status(m *interact.Message, state interact.Status, media string, data []byt
 	return r
 }
 
-// act does one act. The error is that of the sequence.
+// act does one act and returns the error of the sequence.
 func (s *stage) act(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) error {
 	in := Read(m.Data)
 	give := func(text string) { yield(status(m, interact.StatusCompleted, "text/plain", []byte(text)), nil) }
@@ -203,7 +203,7 @@ func (s *stage) act(ctx context.Context, m *interact.Message, yield func(*intera
 			return err
 		}
 		var said struct{ City string }
-		_ = json.Unmarshal(answers["where"].Content, &said) // nothing is no city
+		_ = json.Unmarshal(answers["where"].Content, &said) // missing content is an empty city
 		give("in " + said.City)
 	case Big:
 		give(strings.Repeat("x", in.Bytes))
@@ -215,5 +215,5 @@ func (s *stage) act(ctx context.Context, m *interact.Message, yield func(*intera
 	return nil
 }
 
-// mend is the hint of what fails.
+// mend is the hint of [Fail].
 const mend = "buy another kettle"
