@@ -39,12 +39,12 @@ type Handler interface {
 }
 
 // A Judge returns nil if the policy of the node allows message m, and otherwise the reason for the refusal.
-type Judge func(ctx context.Context, m *interact.Message) error
+type PolicyCheck func(ctx context.Context, m *interact.Message) error
 
 // A Guard is a [Bridge] that can apply the policy of the host to each message inside its tunnels, wherever the agent runs.
-type Guard interface {
+type TunnelGuard interface {
 	// Guard returns the middleware for the Thing that d describes; nil if it has no tunnel of this bridge.
-	Guard(d *td.Thing, judge Judge) interact.Wrap
+	Guard(d *td.Thing, judge PolicyCheck) interact.Wrap
 }
 
 // Import configures how a foreign agent joins the mesh. All fields are optional.
@@ -59,8 +59,8 @@ type Import struct {
 	// them in memory while the agent is connected. Approve accepts all changed definitions.
 	Pins    string
 	Approve bool
-	// Listed publishes an agent to other nodes even if it declares itself private.
-	Listed bool
+	// PublishPrivate publishes an agent to other nodes even if it declares itself private.
+	PublishPrivate bool
 	// Env are additional environment variables of a program: "NAME=value", or the "NAME" of a variable of this process.
 	Env []string
 }

@@ -9,8 +9,8 @@ import (
 type Caller struct {
 	// Operator reports that the caller is authorized to administer the host.
 	Operator bool
-	// Shown is the Authorization header, unless it authenticated the caller. It tells callers apart and proves nothing.
-	Shown string
+	// Authorization is the Authorization header, unless it authenticated the caller. It tells callers apart and proves nothing.
+	Authorization string
 }
 
 type callerKey struct{}
@@ -25,5 +25,5 @@ func CallerOf(r *http.Request) Caller {
 	if c, ok := r.Context().Value(callerKey{}).(Caller); ok {
 		return c
 	}
-	return Caller{Shown: r.Header.Get("Authorization")}
+	return Caller{Authorization: r.Header.Get("Authorization")}
 }

@@ -24,9 +24,9 @@ type Turn struct {
 
 // States of an [Outcome]. A turn that failed, or was canceled, returns an error instead.
 const (
-	TurnCompleted = "completed"
-	TurnAsks      = "input-required" // the next turn of the task provides the input
-	TurnAuth      = "auth-required"  // the user must authenticate at the address in the message
+	TurnCompleted     = "completed"
+	TurnInputRequired = "input-required" // the next turn of the task provides the input
+	TurnAuthRequired  = "auth-required"  // the user must authenticate at the address in the message
 )
 
 // An Outcome is the result of a turn.

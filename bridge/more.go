@@ -11,25 +11,25 @@ import (
 )
 
 // MoreTools is the @type of the action of an agent that has more tools than fit into its description. Its input is an object: with
-// the members tool and arguments, it calls that tool and returns its output; otherwise it returns a [MorePage], the one after cursor.
+// the members tool and arguments, it calls that tool and returns its output; otherwise it returns a [ToolPage], the one after cursor.
 const MoreTools = "mcp:More"
 
-// A MorePage is a page of the list of tools. Next is the cursor of the next page; nil: this is the last.
-type MorePage struct {
-	Tools []MoreTool `json:"tools"`
-	Next  *string    `json:"nextCursor,omitempty"`
+// A ToolPage is a page of the list of tools. Next is the cursor of the next page; nil: this is the last.
+type ToolPage struct {
+	Tools []Tool  `json:"tools"`
+	Next  *string `json:"nextCursor,omitempty"`
 }
 
-// A MoreTool is a tool as its agent declares it. Input is a data schema; nil means any input.
-type MoreTool struct {
+// A Tool is a tool as its agent declares it. Input is a data schema; nil means any input.
+type Tool struct {
 	Name        string         `json:"name"`
 	Title       string         `json:"title,omitempty"`
 	Description string         `json:"description,omitempty"`
 	Input       map[string]any `json:"input,omitempty"`
 }
 
-// More returns the name of the action of type [MoreTools] of a Thing; empty if the description has all tools.
-func More(t *td.Thing) string {
+// MoreAction returns the name of the action of type [MoreTools] of a Thing; empty if the description has all tools.
+func MoreAction(t *td.Thing) string {
 	for _, name := range slices.Sorted(maps.Keys(t.Actions)) {
 		if slices.Contains(t.Actions[name].Types, MoreTools) {
 			return name
@@ -44,15 +44,15 @@ const (
 	maxMorePages = 64
 )
 
-// ListMore returns all tools: it invokes the action once per page, with ask.
-func ListMore(ctx context.Context, ask func(ctx context.Context, input []byte) (output []byte, err error)) (all []MoreTool, err error) {
+// ListMoreTools returns all tools: it invokes the action once per page, with ask.
+func ListMoreTools(ctx context.Context, ask func(ctx context.Context, input []byte) (output []byte, err error)) (all []Tool, err error) {
 	input := []byte("{}")
 	for range maxMorePages {
 		output, err := ask(ctx, input)
 		if err != nil {
 			return nil, err
 		}
-		var page MorePage
+		var page ToolPage
 		if err := json.Unmarshal(output, &page); err != nil {
 			return nil, &interact.Error{Code: interact.AgentFailed, Title: "invalid list of tools", Hint: "report it to the operator of its host", Err: err}
 		}
@@ -67,7 +67,7 @@ func ListMore(ctx context.Context, ask func(ctx context.Context, input []byte) (
 }
 
 // Schema returns the data schema of the input; nil if there is none or it is invalid.
-func (t *MoreTool) Schema() *td.Schema {
+func (t *Tool) Schema() *td.Schema {
 	doc, err := json.Marshal(map[string]any{"title": "x", "actions": map[string]any{"x": map[string]any{"input": t.Input}}})
 	if err != nil || t.Input == nil {
 		return nil

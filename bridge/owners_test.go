@@ -8,7 +8,7 @@ import (
 // The first claim of a name holds until it is dropped; a flood of claims drops only claims of its own principal.
 func TestClaims(t *testing.T) {
 	t.Parallel()
-	c := &Claims{limit: 8}
+	c := &Owners{limit: 8}
 	claim := func(name, principal string, wantOwn, wantFresh bool) {
 		t.Helper()
 		if own, fresh := c.Claim(name, principal); own != wantOwn || fresh != wantFresh {
@@ -40,16 +40,16 @@ func TestClaims(t *testing.T) {
 	if !c.Owns("a", "ada") || !c.Owns("c", "eve") || !c.Owns("b", "ada") || !c.Owns("99", "mallory") || c.Owns("94", "mallory") || !c.Owns("95", "mallory") {
 		t.Error("a flood dropped claims of others, or not its oldest")
 	}
-	if len(c.whose) != 8 || len(c.order) != 3 {
-		t.Errorf("%d names of %d are remembered", len(c.whose), len(c.order))
+	if len(c.owners) != 8 || len(c.order) != 3 {
+		t.Errorf("%d names of %d are remembered", len(c.owners), len(c.order))
 	}
 }
 
 // Equal names of two agents are claimed separately, within one limit.
 func TestNames(t *testing.T) {
 	t.Parallel()
-	all := &Claims{limit: 3}
-	a, b := all.Of("a"), all.Of("b")
+	all := &Owners{limit: 3}
+	a, b := all.OfAgent("a"), all.OfAgent("b")
 	if own, fresh := a.Claim("x", "ada"); !own || !fresh {
 		t.Error("ada cannot claim a free name")
 	}
@@ -66,7 +66,7 @@ func TestNames(t *testing.T) {
 	for _, name := range []string{"1", "2", "3", "4"} {
 		b.Claim(name, "eve")
 	}
-	if !a.Owns("x", "ada") || len(all.whose) != 3 {
-		t.Errorf("%d names are recorded; ada's is one of them: %v", len(all.whose), a.Owns("x", "ada"))
+	if !a.Owns("x", "ada") || len(all.owners) != 3 {
+		t.Errorf("%d names are recorded; ada's is one of them: %v", len(all.owners), a.Owns("x", "ada"))
 	}
 }

@@ -5,20 +5,20 @@ import (
 	"sync"
 )
 
-// A pipe carries bytes from one writing goroutine to one reading goroutine, as [io.Pipe] does, but buffers up to maxPiece of them: the
+// A pipe carries bytes from one writing goroutine to one reading goroutine, as [io.Pipe] does, but buffers up to maxChunk of them: the
 // writer need not wait for each read, and one read returns the bytes of many writes.
 type pipe struct {
-	mu   sync.Mutex
-	turn sync.Cond // on mu: signals a write, a read or the end
-	kept []byte
-	at   int   // number of bytes of kept that were read
-	end  error // why the stream ended; nil: it has not
-	left bool  // the reader has closed the pipe
+	mu      sync.Mutex
+	changed sync.Cond // on mu: signals a write, a read or the end
+	buffer  []byte
+	read    int   // number of bytes of kept that were read
+	end     error // cause the stream ended; nil: it has not
+	closed  bool  // the reader has closed the pipe
 }
 
 func newPipe() *pipe {
 	p := &pipe{}
-	p.turn.L = &p.mu
+	p.changed.L = &p.mu
 	return p
 }
 
@@ -27,47 +27,47 @@ func newPipe() *pipe {
 func (p *pipe) Read(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for p.at == len(p.kept) && p.end == nil && !p.left {
-		p.turn.Wait()
+	for p.read == len(p.buffer) && p.end == nil && !p.closed {
+		p.changed.Wait()
 	}
 	switch {
-	case p.left:
+	case p.closed:
 		return 0, io.ErrClosedPipe
-	case p.at == len(p.kept):
+	case p.read == len(p.buffer):
 		return 0, p.end
 	}
-	n := copy(b, p.kept[p.at:])
-	if p.at += n; p.at == len(p.kept) {
-		p.at, p.kept = 0, p.kept[:0]
-		if cap(p.kept) > smallPiece {
-			p.kept = nil
+	n := copy(b, p.buffer[p.read:])
+	if p.read += n; p.read == len(p.buffer) {
+		p.read, p.buffer = 0, p.buffer[:0]
+		if cap(p.buffer) > maxIdle {
+			p.buffer = nil
 		}
 	}
-	p.turn.Broadcast()
+	p.changed.Broadcast()
 	return n, nil
 }
 
-// smallPiece is the most memory that an empty pipe holds, in bytes.
-const smallPiece = 4 << 10
+// maxIdle is the most memory that an empty pipe holds, in bytes.
+const maxIdle = 4 << 10
 
-// Write appends b, and blocks while maxPiece bytes are unread. The error is io.ErrClosedPipe.
+// Write appends b, and blocks while maxChunk bytes are unread. The error is io.ErrClosedPipe.
 func (p *pipe) Write(b []byte) (n int, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for len(b) > 0 {
-		for len(p.kept)-p.at >= maxPiece && p.end == nil && !p.left {
-			p.turn.Wait()
+		for len(p.buffer)-p.read >= maxChunk && p.end == nil && !p.closed {
+			p.changed.Wait()
 		}
-		if p.end != nil || p.left {
+		if p.end != nil || p.closed {
 			return n, io.ErrClosedPipe
 		}
-		size := min(len(b), maxPiece-(len(p.kept)-p.at))
-		if p.at > 0 && len(p.kept)+size > cap(p.kept) {
-			p.kept, p.at = p.kept[:copy(p.kept, p.kept[p.at:])], 0
+		size := min(len(b), maxChunk-(len(p.buffer)-p.read))
+		if p.read > 0 && len(p.buffer)+size > cap(p.buffer) {
+			p.buffer, p.read = p.buffer[:copy(p.buffer, p.buffer[p.read:])], 0
 		}
-		p.kept = append(p.kept, b[:size]...)
+		p.buffer = append(p.buffer, b[:size]...)
 		n, b = n+size, b[size:]
-		p.turn.Broadcast()
+		p.changed.Broadcast()
 	}
 	return n, nil
 }
@@ -82,14 +82,14 @@ func (p *pipe) finish(why error) {
 	if p.end == nil {
 		p.end = why
 	}
-	p.turn.Broadcast()
+	p.changed.Broadcast()
 }
 
 // Close closes the reading end: unread bytes are dropped, and later reads and writes fail.
 func (p *pipe) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.left, p.kept, p.at = true, nil, 0
-	p.turn.Broadcast()
+	p.closed, p.buffer, p.read = true, nil, 0
+	p.changed.Broadcast()
 	return nil
 }

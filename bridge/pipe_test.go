@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 )
 
-// Bytes written in pieces of any size are read in pieces of any size, and at most maxPiece bytes are buffered.
+// Bytes written in pieces of any size are read in pieces of any size, and at most maxChunk bytes are buffered.
 func TestPipe(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -46,8 +46,8 @@ func TestPipe(t *testing.T) {
 			}
 			break
 		}
-		if p.mu.Lock(); len(p.kept)-p.at > maxPiece {
-			t.Errorf("%d bytes are kept", len(p.kept)-p.at)
+		if p.mu.Lock(); len(p.buffer)-p.read > maxChunk {
+			t.Errorf("%d bytes are kept", len(p.buffer)-p.read)
 		}
 		p.mu.Unlock()
 	}
@@ -57,8 +57,8 @@ func TestPipe(t *testing.T) {
 	if _, err := p.Write([]byte("x")); err != io.ErrClosedPipe {
 		t.Errorf("after the end: %v", err)
 	}
-	if cap(p.kept) > smallPiece {
-		t.Errorf("an empty pipe holds %d bytes", cap(p.kept))
+	if cap(p.buffer) > maxIdle {
+		t.Errorf("an empty pipe holds %d bytes", cap(p.buffer))
 	}
 }
 
@@ -68,8 +68,8 @@ func TestEndsOfAPipe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, full := newPipe(), make(chan error, 1)
 		go func() {
-			n, err := p.Write(make([]byte, maxPiece+1))
-			if n != maxPiece {
+			n, err := p.Write(make([]byte, maxChunk+1))
+			if n != maxChunk {
 				t.Errorf("%d bytes were taken", n)
 			}
 			full <- err

@@ -12,8 +12,8 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// maxPiece is the size limit of one chunk of a tunnel, and of one part of an output, in bytes.
-const maxPiece = 64 << 10
+// maxChunk is the size limit of one chunk of a tunnel, and of one part of an output, in bytes.
+const maxChunk = 64 << 10
 
 // The @types of tunnel actions. Only clients of the same protocol call them.
 const (
@@ -30,8 +30,8 @@ func IsTunnel(types []string) bool {
 // Octets is the media type of tunnel bytes.
 const Octets = "application/octet-stream"
 
-// afterwards is how long a Thing may continue after its request stream has ended, for example a program that reads its input.
-const afterwards = time.Second
+// closeTimeout is how long a Thing may continue after its request stream has ended, for example a program that reads its input.
+const closeTimeout = time.Second
 
 // Dial opens a tunnel through the action that m names of t: a stream of bytes in both directions, which carries a foreign protocol
 // verbatim. Writes become the action's request stream, and reads return its output. The first Read or Write invokes the action. The
@@ -41,7 +41,7 @@ const afterwards = time.Second
 func Dial(ctx context.Context, t interact.Thing, m *interact.Message) io.ReadWriteCloser {
 	ctx, cancel := context.WithCancel(ctx)
 	in := newPipe()
-	d := &dialled{in: in, out: make(chan []byte), ctx: ctx, cancel: cancel, closed: make(chan struct{}), done: make(chan struct{})}
+	d := &dialer{in: in, out: make(chan []byte), ctx: ctx, cancel: cancel, closed: make(chan struct{}), done: make(chan struct{})}
 	c := *m
 	c.Type, c.Accept = interact.InvokeAction, Octets
 	c.Chunks = d.chunks
@@ -49,9 +49,9 @@ func Dial(ctx context.Context, t interact.Thing, m *interact.Message) io.ReadWri
 		go func() {
 			defer close(d.done)
 			defer cancel()
-			err := pour(t.Do(ctx, &c), in)
+			err := copyReplies(t.Do(ctx, &c), in)
 			if err != nil {
-				d.why.Store(&err)
+				d.cause.Store(&err)
 			}
 			in.finish(err)
 		}()
@@ -60,7 +60,7 @@ func Dial(ctx context.Context, t interact.Thing, m *interact.Message) io.ReadWri
 	return d
 }
 
-type dialled struct {
+type dialer struct {
 	in     *pipe
 	out    chan []byte
 	ctx    context.Context
@@ -70,36 +70,36 @@ type dialled struct {
 	shut   func()
 	closed chan struct{}         // closed by Close: writes fail
 	done   chan struct{}         // closed by run: the interaction has ended
-	why    atomic.Pointer[error] // the error with which the Thing ended the tunnel
+	cause  atomic.Pointer[error] // the error with which the Thing ended the tunnel
 }
 
-func (d *dialled) Read(p []byte) (int, error) {
+func (d *dialer) Read(p []byte) (int, error) {
 	d.start.Do(d.run)
 	return d.in.Read(p)
 }
 
-func (d *dialled) Write(p []byte) (int, error) {
+func (d *dialer) Write(p []byte) (int, error) {
 	d.start.Do(d.run)
 	n, err := send(d.ctx, d.closed, d.out, p)
-	if why := d.why.Load(); err != nil && why != nil {
+	if why := d.cause.Load(); err != nil && why != nil {
 		err = *why
 	}
 	return n, err
 }
 
 // Close ends the tunnel and waits until the interaction has ended.
-func (d *dialled) Close() error {
+func (d *dialer) Close() error {
 	d.shut()
 	return nil
 }
 
-func (d *dialled) end() {
+func (d *dialer) end() {
 	close(d.closed)
 	d.start.Do(func() {
 		close(d.done)
 		d.in.finish(io.ErrClosedPipe) // the action was not invoked
 	})
-	late := time.AfterFunc(afterwards, d.cancel)
+	late := time.AfterFunc(closeTimeout, d.cancel)
 	defer late.Stop()
 	stop := context.AfterFunc(d.ctx, func() { d.in.Close() })
 	defer stop()
@@ -109,7 +109,7 @@ func (d *dialled) end() {
 }
 
 // chunks is the request stream.
-func (d *dialled) chunks(yield func([]byte, error) bool) {
+func (d *dialer) chunks(yield func([]byte, error) bool) {
 	for {
 		select {
 		case b := <-d.out:
@@ -124,8 +124,8 @@ func (d *dialled) chunks(yield func([]byte, error) bool) {
 	}
 }
 
-// pour writes the parts of an output to w, and returns the error of the sequence.
-func pour(replies iter.Seq2[*interact.Message, error], w io.Writer) error {
+// copyReplies writes the parts of an output to w, and returns the error of the sequence.
+func copyReplies(replies iter.Seq2[*interact.Message, error], w io.Writer) error {
 	for r, err := range replies {
 		if err != nil {
 			return err
@@ -142,7 +142,7 @@ func pour(replies iter.Seq2[*interact.Message, error], w io.Writer) error {
 // send sends copies of the bytes of p as chunks to a channel.
 func send(ctx context.Context, closed <-chan struct{}, to chan<- []byte, p []byte) (n int, err error) {
 	for len(p) > 0 {
-		piece := append([]byte(nil), p[:min(len(p), maxPiece)]...)
+		piece := append([]byte(nil), p[:min(len(p), maxChunk)]...)
 		select {
 		case to <- piece:
 		case <-closed:
@@ -167,12 +167,12 @@ func Accept(ctx context.Context, m *interact.Message, serve func(context.Context
 		}
 		ctx, cancel := context.WithCancel(ctx)
 		in := newPipe()
-		a := &accepted{in: in, out: make(chan []byte), ctx: ctx, closed: make(chan struct{})}
+		a := &acceptor{in: in, out: make(chan []byte), ctx: ctx, closed: make(chan struct{})}
 		var work sync.WaitGroup
 		defer work.Wait()
 		defer cancel()
 		defer in.Close()
-		go func() { in.finish(drink(m.Chunks, in)) }()
+		go func() { in.finish(copyChunks(m.Chunks, in)) }()
 		served := make(chan error, 1)
 		work.Go(func() { served <- serve(ctx, a) })
 		for {
@@ -200,7 +200,7 @@ func Accept(ctx context.Context, m *interact.Message, serve func(context.Context
 	}
 }
 
-type accepted struct {
+type acceptor struct {
 	in     *pipe
 	out    chan []byte
 	ctx    context.Context
@@ -208,15 +208,15 @@ type accepted struct {
 	closed chan struct{}
 }
 
-func (a *accepted) Read(p []byte) (int, error)  { return a.in.Read(p) }
-func (a *accepted) Write(p []byte) (int, error) { return send(a.ctx, a.closed, a.out, p) }
+func (a *acceptor) Read(p []byte) (int, error)  { return a.in.Read(p) }
+func (a *acceptor) Write(p []byte) (int, error) { return send(a.ctx, a.closed, a.out, p) }
 
-func (a *accepted) Close() error {
+func (a *acceptor) Close() error {
 	a.close.Do(func() { close(a.closed) })
 	return a.in.Close()
 }
 
-func drink(chunks iter.Seq2[[]byte, error], w io.Writer) error {
+func copyChunks(chunks iter.Seq2[[]byte, error], w io.Writer) error {
 	for b, err := range chunks {
 		if err != nil {
 			return err

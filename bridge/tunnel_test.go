@@ -122,7 +122,7 @@ func TestCloseCancels(t *testing.T) {
 			t.Error(err)
 		}
 		d.Close()
-		if took := time.Since(begun); took != afterwards {
+		if took := time.Since(begun); took != closeTimeout {
 			t.Errorf("it took %v", took)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -154,7 +154,7 @@ func TestASlowReader(t *testing.T) {
 		written := 0
 		d := dial(t.Context(), host(func(_ context.Context, s io.ReadWriteCloser) error {
 			for range 100 {
-				n, err := s.Write(make([]byte, maxPiece))
+				n, err := s.Write(make([]byte, maxChunk))
 				if err != nil {
 					return err
 				}
@@ -167,10 +167,10 @@ func TestASlowReader(t *testing.T) {
 			t.Error(err)
 		}
 		synctest.Wait()
-		if written > 4*maxPiece {
+		if written > 4*maxChunk {
 			t.Errorf("%d bytes are on their way", written)
 		}
-		if n, err := io.Copy(io.Discard, in); err != nil || n != 100*maxPiece-1 {
+		if n, err := io.Copy(io.Discard, in); err != nil || n != 100*maxChunk-1 {
 			t.Errorf("got %d, %v", n, err)
 		}
 		d.Close()

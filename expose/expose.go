@@ -144,7 +144,7 @@ func (s Spec) fits(kind string) error {
 // bridged is an agent of another protocol.
 func bridged(ctx context.Context, s Spec, target string, b bridge.Bridge) (*Agent, error) {
 	a, err := b.Import(ctx, target, bridge.Import{Name: s.Name, Description: s.Description, Capabilities: s.Capabilities, Dir: s.Dir,
-		Env: s.Env, Pins: s.Pins, Approve: s.Approve, Listed: s.Listed})
+		Env: s.Env, Pins: s.Pins, Approve: s.Approve, PublishPrivate: s.Listed})
 	if err != nil {
 		return nil, err
 	}

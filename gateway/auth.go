@@ -256,7 +256,7 @@ func (g *guard) caller(r *http.Request) bridge.Caller {
 	if token, ok := bearer(shown); ok && g.isToken(token) {
 		return bridge.Caller{Operator: true}
 	}
-	return bridge.Caller{Operator: trusted(r), Shown: shown}
+	return bridge.Caller{Operator: trusted(r), Authorization: shown}
 }
 
 // Introducible returns the TCP port at which other hosts read the directory without a token: what may be announced to them. It is

@@ -82,7 +82,7 @@ func TestCallers(t *testing.T) {
 			if test.status == http.StatusOK {
 				want = fmt.Sprintf("%+v", bridge.Caller{Operator: test.operator})
 				if test.shownAgain {
-					want = fmt.Sprintf("%+v", bridge.Caller{Operator: test.operator, Shown: test.auth})
+					want = fmt.Sprintf("%+v", bridge.Caller{Operator: test.operator, Authorization: test.auth})
 				}
 			}
 			if got := a.Header.Get("X-Caller"); a.StatusCode != test.status || got != want {

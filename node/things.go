@@ -169,7 +169,7 @@ func (n *Node) limits(d *td.Description) interact.Wrap {
 // guards are what looks into the tunnels of other protocols that d has, so that the policy holds in them.
 func (n *Node) guards(d *td.Description) (wraps []interact.Wrap) {
 	for _, b := range n.opts.Bridges {
-		g, ok := b.(bridge.Guard)
+		g, ok := b.(bridge.TunnelGuard)
 		if !ok {
 			continue
 		}

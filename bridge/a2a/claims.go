@@ -13,10 +13,12 @@ import (
 
 // claims remember whose the tasks and the contexts of an agent are. A context holds what was said in it, so whoever sends a
 // message to it hears of that: it is of the principal who was first in it. It is safe for concurrent use.
-type claims struct{ tasks, contexts bridge.Names }
+type claims struct{ tasks, contexts bridge.AgentOwners }
 
 // ownClaims are those on an agent that has them for itself.
-func ownClaims() claims { return claims{new(bridge.Claims).Of(""), new(bridge.Claims).Of("")} }
+func ownClaims() claims {
+	return claims{new(bridge.Owners).OfAgent(""), new(bridge.Owners).OfAgent("")}
+}
 
 // notFound is what a principal hears of a task that is another's, and of one that is not there: the same, so that nobody learns which
 // (A2A 1.0 §13.1).

@@ -43,14 +43,14 @@ func TestContract(t *testing.T) {
 					return newCaller(t, url+"/a2a/"+name, binding)
 				},
 				Limit:    protocol.MaxMessage,
-				Survives: true,
+				Detached: true,
 				Kinds: map[interact.Code]string{interact.AgentFailed: failed, interact.Forbidden: string(sdk.TaskStateRejected),
 					interact.Invalid: failed, interact.Internal: failed, interact.TooLarge: failed,
 					interact.NoAffordance: sdk.ErrorReason(sdk.ErrInvalidParams), interact.Withdrawn: sdk.ErrorReason(sdk.ErrMethodNotFound)},
 				Lacks: map[bridgetest.Part]string{bridgetest.Schemas: "skills say in words what they take",
-					bridgetest.HoldUps: "the library of the agents keeps, and copies, all that they say",
-					bridgetest.Tells:   "clients fetch a card again when they like",
-					bridgetest.Refuses: "every client can be asked, for a task waits"},
+					bridgetest.Backpressure:  "the library of the agents keeps, and copies, all that they say",
+					bridgetest.Notifications: "clients fetch a card again when they like",
+					bridgetest.InputErrors:   "every client can be asked, for a task waits"},
 			})
 		})
 	}
@@ -75,7 +75,7 @@ func (a *actor) Execute(ctx context.Context, x *a2asrv.ExecutorContext) iter.Seq
 			run.give(fmt.Sprint("in ", x.Message.Parts[0].Data().(map[string]any)["city"]))
 			return
 		}
-		a.script.Begin()
+		a.script.CountCall()
 		if yield(sdk.NewSubmittedTask(x, x.Message), nil) {
 			a.perform(ctx, run, skill, bridgetest.Read(in))
 		}
@@ -260,15 +260,15 @@ func (c *caller) follow(ctx context.Context, m *sdk.Message, call bridgetest.Cal
 	output := func(a *sdk.Artifact) {
 		for _, p := range a.Parts {
 			text.WriteString(p.Text())
-			if call.Heard != nil {
-				call.Heard(p.Text())
+			if call.OnProgress != nil {
+				call.OnProgress(p.Text())
 			}
 		}
 	}
 	know := sync.OnceFunc(func() {
-		if call.Begun != nil {
+		if call.OnStart != nil {
 			id := last.ID
-			call.Begun(func(ctx context.Context) error {
+			call.OnStart(func(ctx context.Context) error {
 				_, err := c.CancelTask(ctx, &sdk.CancelTaskRequest{ID: id})
 				return err
 			})

@@ -35,7 +35,7 @@ type exporter struct {
 	own    executor.Subject // the agent of the node itself
 	secret []byte           // of the names by which hosts know callers of this node
 
-	tasks, contexts bridge.Claims // of agents that speak A2A
+	tasks, contexts bridge.Owners // of agents that speak A2A
 
 	mu  sync.Mutex
 	can map[string]able // what they say that they can, by their references
@@ -132,7 +132,7 @@ func (e *exporter) relayed(d *td.Description, action string) *server.Agent {
 		},
 		As: func(c server.Caller, at server.Place) protocol.Agent {
 			far := &relay{e, ref, action, c.From, e.nameOf(c.Principal, ref)}
-			a := e.pusher.Wrap(within(claims{e.tasks.Of(ref), e.contexts.Of(ref)}.guard(far, c.Principal), can), ref, c.Principal)
+			a := e.pusher.Wrap(within(claims{e.tasks.OfAgent(ref), e.contexts.OfAgent(ref)}.guard(far, c.Principal), can), ref, c.Principal)
 			if !more {
 				return extendedFor(a, c, nil)
 			}

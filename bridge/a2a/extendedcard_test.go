@@ -82,7 +82,7 @@ func extensionOf(c *card.Card, uri string) map[string]json.RawMessage {
 func TestExtendedCardOfThing(t *testing.T) {
 	t.Parallel()
 	m := bridgetest.NewMesh(t)
-	d := m.Offer(t, []byte(meterTD), meter())
+	d := m.Publish(t, []byte(meterTD), meter())
 	at := guarded(t, m, Options{}) + "/meter"
 	public, err := card.Parse([]byte(get(t, at+"/.well-known/agent-card.json", nil).raw))
 	if err != nil || len(public.Skills) != 2 || !card.Yes(public.Capabilities.ExtendedCard) ||

@@ -43,7 +43,7 @@ func imports(t *testing.T, m *bridgetest.Mesh, target, name string, o Options) (
 		t.Fatal(err)
 	}
 	t.Cleanup(a.Close)
-	return a, m.Offer(t, a.TD, a.Thing)
+	return a, m.Publish(t, a.TD, a.Thing)
 }
 
 // call asks an action of the thing name, answers what it asks for, and returns the parts of its output and how it ended.

@@ -131,8 +131,8 @@ type site struct {
 func newSite(t testing.TB, o Options) *site {
 	t.Helper()
 	s := &site{Mesh: bridgetest.NewMesh(t), desk: newDesk()}
-	s.Offer(t, []byte(deskTD), s.desk)
-	s.Offer(t, []byte(`{"title":"Echo","description":"Says it again.","actions":{"echo":{"synchronous":true,"input":{"type":"string"},"output":{"type":"string"}}}}`), s.desk)
+	s.Publish(t, []byte(deskTD), s.desk)
+	s.Publish(t, []byte(`{"title":"Echo","description":"Says it again.","actions":{"echo":{"synchronous":true,"input":{"type":"string"},"output":{"type":"string"}}}}`), s.desk)
 	s.url = exports(t, s.Mesh, o)
 	return s
 }

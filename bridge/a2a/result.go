@@ -99,9 +99,9 @@ func (o *outcome) end(task, context string, s protocol.Status) bridge.Outcome {
 	o.Task, o.Context, o.State = task, context, bridge.TurnCompleted
 	switch s.State {
 	case protocol.InputRequired:
-		o.State = bridge.TurnAsks
+		o.State = bridge.TurnInputRequired
 	case protocol.AuthRequired:
-		o.State = bridge.TurnAuth
+		o.State = bridge.TurnAuthRequired
 	}
 	if s.Message != nil && o.room(s.Message.Parts) {
 		o.Message = partsOf(s.Message.Parts)

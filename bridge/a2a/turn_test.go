@@ -181,7 +181,7 @@ func TestTurns(t *testing.T) {
 			t.Errorf("%s sends %s, want %s", test.name, last, test.want)
 		}
 		a := o.Artifacts[0]
-		if o.State != bridge.TurnAsks || o.Task != "t2" || o.Context != "c" || *o.Message[0].Text != "which?" || a.Name != "N" || string(o.Metadata) != `{"cost":3}` ||
+		if o.State != bridge.TurnInputRequired || o.Task != "t2" || o.Context != "c" || *o.Message[0].Text != "which?" || a.Name != "N" || string(o.Metadata) != `{"cost":3}` ||
 			string(a.Parts[0].Metadata) != `{"k":1}` || string(a.Parts[1].Raw) != "\x01\x02" || a.Parts[1].Filename != "f" {
 			t.Errorf("%s gives %+v", test.name, o)
 		}

@@ -42,8 +42,8 @@ type Kit struct {
 	// Limit is the largest message that the bridge accepts, in bytes: 1/8 more is an error. 0 skips the slow rules, which another
 	// kit of the same bridge covers.
 	Limit int
-	// Survives reports that a run continues after its client disconnects, and is canceled by a separate operation (Call.Begun).
-	Survives bool
+	// Detached reports that a run continues after its client disconnects, and is canceled by a separate operation (Call.OnStart).
+	Detached bool
 	// Lacks are the parts that the protocol does not have, each with the reason.
 	Lacks map[Part]string
 }
@@ -53,13 +53,13 @@ type Part string
 
 // Optional parts.
 const (
-	Schemas Part = "schemas" // agents declare input schemas
-	Streams Part = "streams" // partial outputs or progress are sent before the end
-	HoldUps Part = "holdups" // backpressure reaches the agent
-	Inputs  Part = "inputs"  // actions require input while they run
-	Changes Part = "changes" // agents report, or show, changes of their definition
-	Tells   Part = "tells"   // clients are notified of changes
-	Refuses Part = "refuses" // a client that cannot provide input gets an error
+	Schemas       Part = "schemas" // agents declare input schemas
+	Streams       Part = "streams" // partial outputs or progress are sent before the end
+	Backpressure  Part = "holdups" // backpressure reaches the agent
+	Inputs        Part = "inputs"  // actions require input while they run
+	Changes       Part = "changes" // agents report, or show, changes of their definition
+	Notifications Part = "tells"   // clients are notified of changes
+	InputErrors   Part = "refuses" // a client that cannot provide input gets an error
 )
 
 // large is needed by rules that move many bytes.
@@ -82,7 +82,7 @@ type Client interface {
 	Names(ctx context.Context) ([]string, error)
 	// Call invokes an action, and returns its output as text. The error is a [*Failure] if the far end reported it.
 	Call(ctx context.Context, c Call) (string, error)
-	// Changed receives a value when the client is notified of a change. Nil without [Tells].
+	// Changed receives a value when the client is notified of a change. Nil without [Notifications].
 	Changed() <-chan struct{}
 }
 
@@ -90,12 +90,12 @@ type Client interface {
 type Call struct {
 	Name  string
 	Input json.RawMessage // an object
-	// Heard receives partial outputs and progress in order; it may be nil. It may be called shortly after Call has returned.
-	Heard func(text string)
+	// OnProgress receives partial outputs and progress in order; it may be nil. It may be called shortly after Call has returned.
+	OnProgress func(text string)
 	// Answer returns the input that an action requires, an object; nil: the client cannot provide input.
 	Answer func(question string) json.RawMessage
-	// Begun receives the function that cancels the run, as soon as the client has its id; only if runs survive their client.
-	Begun func(cancel func(context.Context) error)
+	// OnStart receives the function that cancels the run, as soon as the client has its id; only if runs survive their client.
+	OnStart func(cancel func(context.Context) error)
 }
 
 // A Failure is the error that a client receives instead of an output.
@@ -109,33 +109,33 @@ type Failure struct {
 // Error returns the kind and the text.
 func (f *Failure) Error() string { return f.Kind + ": " + f.Text }
 
-// patience limits each rule. A conforming bridge needs far less.
-const patience = time.Minute
+// ruleTimeout limits each rule. A conforming bridge needs far less.
+const ruleTimeout = time.Minute
 
 // A rule is one requirement of the suite.
 type rule struct {
-	says  string
+	name  string
 	needs []Part
-	check func(b *bed)
+	check func(b *fixture)
 }
 
 // Run checks all rules, one after the other, and after each one that no goroutine is left. The test must not be parallel, because
 // goroutines of other tests would be counted.
 func Run(t *testing.T, k Kit) {
 	for _, r := range rules() {
-		if k.AgentOnly && strings.HasPrefix(r.says, "export") {
+		if k.AgentOnly && strings.HasPrefix(r.name, "export") {
 			continue
 		}
 		if why := k.lacks(r); why != "" {
-			t.Logf("%s: not checked: %s", r.says, why)
+			t.Logf("%s: not checked: %s", r.name, why)
 			continue
 		}
-		t.Run(r.says, func(t *testing.T) { r.run(t, &k, patience) })
+		t.Run(r.name, func(t *testing.T) { r.run(t, &k, ruleTimeout) })
 	}
 }
 
 func rules() (all []rule) {
-	for _, part := range [][]rule{importRules, exportRules, throughRules} {
+	for _, part := range [][]rule{importRules, exportRules, roundtripRules} {
 		all = append(all, part...)
 	}
 	return all
@@ -166,9 +166,9 @@ func (r rule) run(t testing.TB, k *Kit, within time.Duration) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	t.Cleanup(cancel)
-	b := &bed{TB: t, kit: k, ctx: ctx, bridge: k.Bridge(t)}
+	b := &fixture{TB: t, kit: k, ctx: ctx, bridge: k.Bridge(t)}
 	b.mesh = NewMesh(t, b.policy)
-	if g, ok := b.bridge.(bridge.Guard); ok {
+	if g, ok := b.bridge.(bridge.TunnelGuard); ok {
 		b.mesh.Guard(g)
 	}
 	r.check(b)

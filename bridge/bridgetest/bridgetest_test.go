@@ -30,7 +30,7 @@ const limit = 2 << 20
 // A plain bridge has no wire protocol: its agents and clients are in this process. It has at most one fault.
 type plain struct {
 	fault string
-	over  chan struct{} // closed at the end of the test
+	done  chan struct{} // closed at the end of the test
 
 	mu     sync.Mutex
 	agents map[string]interact.Thing // by target
@@ -52,7 +52,7 @@ func (p *plain) Import(_ context.Context, target string, o bridge.Import) (*brid
 		return nil, interact.Errorf(interact.Usage, "plain:agent-1", "unknown target %q", target)
 	}
 	if p.fault == "leaks" {
-		go func() { <-p.over }()
+		go func() { <-p.done }()
 	}
 	actions := map[string]any{}
 	for name, input := range Acts {
@@ -227,8 +227,8 @@ func (c *plainClient) Call(ctx context.Context, call Call) (out string, err erro
 		if err != nil {
 			return "", fail(err)
 		}
-		if r.Status == interact.StatusRunning && len(r.Data) > 0 && call.Heard != nil {
-			call.Heard(string(r.Data))
+		if r.Status == interact.StatusRunning && len(r.Data) > 0 && call.OnProgress != nil {
+			call.OnProgress(string(r.Data))
 		}
 		if out += text(r); len(out) > limit {
 			return "", fail(interact.Errorf(interact.TooLarge, "ask for less", "it is too large"))
@@ -239,11 +239,11 @@ func (c *plainClient) Call(ctx context.Context, call Call) (out string, err erro
 
 // newKit is a kit whose bridge has a fault.
 func newKit(t *testing.T, fault string) *Kit {
-	p := &plain{fault: fault, over: make(chan struct{}), agents: map[string]interact.Thing{}, served: map[string]*plainHandler{}}
-	t.Cleanup(func() { close(p.over) })
+	p := &plain{fault: fault, done: make(chan struct{}), agents: map[string]interact.Thing{}, served: map[string]*plainHandler{}}
+	t.Cleanup(func() { close(p.done) })
 	k := &Kit{Bridge: func(testing.TB) bridge.Bridge { return p }, Start: p.start, Connect: p.connect, Limit: limit, Nonsense: []string{"", "nobody"},
 		Kinds: map[interact.Code]string{},
-		Lacks: map[Part]string{Inputs: "no input", Changes: "no changes", Tells: "no notifications", HoldUps: "no buffer in between"}}
+		Lacks: map[Part]string{Inputs: "no input", Changes: "no changes", Notifications: "no notifications", Backpressure: "no buffer in between"}}
 	for _, c := range interact.Codes() {
 		k.Kinds[c] = c.String()
 	}
@@ -256,7 +256,7 @@ type recorder struct {
 	ctx context.Context
 
 	mu       sync.Mutex
-	says     []string
+	failures []string
 	cleanups []func()
 }
 
@@ -271,7 +271,7 @@ func (r *recorder) Cleanup(f func()) {
 func (r *recorder) Errorf(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.says = append(r.says, fmt.Sprintf(format, args...))
+	r.failures = append(r.failures, fmt.Sprintf(format, args...))
 }
 
 func (r *recorder) Error(args ...any) { r.Errorf("%s", fmt.Sprintln(args...)) }
@@ -286,8 +286,8 @@ func (r *recorder) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// judge checks a rule of a kit, and returns the failures.
-func judge(t *testing.T, r rule, k *Kit, within time.Duration) []string {
+// runRule checks a rule of a kit, and returns the failures.
+func runRule(t *testing.T, r rule, k *Kit, within time.Duration) []string {
 	rec := &recorder{TB: t, ctx: t.Context()}
 	done := make(chan struct{})
 	go func() { // which Fatal ends
@@ -300,7 +300,7 @@ func judge(t *testing.T, r rule, k *Kit, within time.Duration) []string {
 		r.run(rec, k, within)
 	}()
 	<-done
-	return rec.says
+	return rec.failures
 }
 
 // A bridge without a fault passes.
@@ -317,15 +317,15 @@ func TestFaults(t *testing.T) {
 	} {
 		found := false
 		for _, r := range rules() {
-			if !strings.HasPrefix(r.says, breaks.rule) {
+			if !strings.HasPrefix(r.name, breaks.rule) {
 				continue
 			}
 			found = true
-			if says := judge(t, r, newKit(t, ""), patience); len(says) > 0 {
-				t.Errorf("%q: a good bridge fails: %q", r.says, says)
+			if says := runRule(t, r, newKit(t, ""), ruleTimeout); len(says) > 0 {
+				t.Errorf("%q: a good bridge fails: %q", r.name, says)
 			}
-			if says := strings.Join(judge(t, r, newKit(t, fault), time.Second), "\n"); !strings.Contains(says, breaks.says) {
-				t.Errorf("%q: a bridge that %s has the failures %q, want %q in them", r.says, fault, says, breaks.says)
+			if says := strings.Join(runRule(t, r, newKit(t, fault), time.Second), "\n"); !strings.Contains(says, breaks.says) {
+				t.Errorf("%q: a bridge that %s has the failures %q, want %q in them", r.name, fault, says, breaks.says)
 			}
 		}
 		if !found {
@@ -340,12 +340,12 @@ func TestUnchecked(t *testing.T) {
 	for _, r := range rules() {
 		for _, p := range r.needs {
 			if why := k.lacks(r); (why == "") == (k.Lacks[p] != "") && len(r.needs) == 1 {
-				t.Errorf("%q needs %s, and is left out because %q", r.says, p, why)
+				t.Errorf("%q needs %s, and is left out because %q", r.name, p, why)
 			}
 		}
 	}
-	hangs := rule{says: "hangs", check: func(b *bed) { b.waits("nothing", make(chan struct{})) }}
-	if says := judge(t, hangs, k, time.Millisecond); len(says) != 1 || !strings.Contains(says[0], "timed out waiting") {
+	hangs := rule{name: "hangs", check: func(b *fixture) { b.waitFor("nothing", make(chan struct{})) }}
+	if says := runRule(t, hangs, k, time.Millisecond); len(says) != 1 || !strings.Contains(says[0], "timed out waiting") {
 		t.Errorf("what does not end says %q", says)
 	}
 	if f := (*Failure)(nil); !errors.As(fmt.Errorf("x: %w", &Failure{"k", "t"}), &f) || f.Error() != "k: t" {

@@ -17,7 +17,7 @@ import (
 )
 
 // A bed is the environment of one rule: a mesh and a bridge.
-type bed struct {
+type fixture struct {
 	testing.TB
 	kit    *Kit
 	ctx    context.Context // ends with the time limit of the rule
@@ -28,29 +28,29 @@ type bed struct {
 }
 
 // policy refuses the actions secret and forbidden.
-func (b *bed) policy(t interact.Thing) interact.Thing {
+func (b *fixture) policy(t interact.Thing) interact.Thing {
 	return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 		if m.Name == secret || m.Name == b.forbidden && m.Name != "" {
-			return interact.Fail(interact.Errorf(interact.Forbidden, askWhom, "rule 7 says no"))
+			return interact.Fail(interact.Errorf(interact.Forbidden, policyHint, "rule 7 says no"))
 		}
 		return t.Do(ctx, m)
 	})
 }
 
-const askWhom = "ask the operator"
+const policyHint = "ask the operator"
 
-// joined imports an agent of the kit into the mesh.
-func (b *bed) joined(name string) (*Foreign, *Script, *bridge.Agent, *td.Description) {
+// importAgent imports an agent of the kit into the mesh.
+func (b *fixture) importAgent(name string) (*Foreign, *Script, *bridge.Agent, *td.Description) {
 	b.Helper()
 	s := newScript()
 	f := b.kit.Start(b, s)
 	b.Cleanup(s.end)
-	a, d := b.joins(f, name)
+	a, d := b.importFrom(f, name)
 	b.Cleanup(s.end) // also before Close, which would wait for a run that does not end
 	return f, s, a, d
 }
 
-func (b *bed) joins(f *Foreign, name string) (*bridge.Agent, *td.Description) {
+func (b *fixture) importFrom(f *Foreign, name string) (*bridge.Agent, *td.Description) {
 	b.Helper()
 	as := f.As
 	as.Name, as.Capabilities = name, append(slices.Clone(as.Capabilities), "urn:example:tea")
@@ -60,19 +60,19 @@ func (b *bed) joins(f *Foreign, name string) (*bridge.Agent, *td.Description) {
 	}
 	a.Close = sync.OnceFunc(a.Close)
 	b.Cleanup(a.Close)
-	return a, b.mesh.Offer(b, a.TD, a.Thing)
+	return a, b.mesh.Publish(b, a.TD, a.Thing)
 }
 
-// staged publishes a Thing of the suite.
-func (b *bed) staged(id string) (*Script, *td.Description) {
+// exposeStage publishes a Thing of the suite.
+func (b *fixture) exposeStage(id string) (*Script, *td.Description) {
 	b.Helper()
 	s := newScript()
 	b.Cleanup(s.end)
-	return s, b.mesh.Offer(b, stageTD(id), &stage{Script: s})
+	return s, b.mesh.Publish(b, stageTD(id), &stage{Script: s})
 }
 
-// serves exports the mesh, and returns a client of a Thing.
-func (b *bed) serves(name string) Client {
+// connect exports the mesh, and returns a client of a Thing.
+func (b *fixture) connect(name string) Client {
 	b.Helper()
 	return b.kit.Connect(b, Serve(b, b.bridge.Export(b.mesh)), name)
 }
@@ -92,8 +92,8 @@ func encoded(v any) json.RawMessage {
 
 type fields = map[string]any
 
-// ask invokes an act, and returns its output as text.
-func (b *bed) ask(d *td.Description, act string, input any) (string, error) {
+// invoke invokes an act, and returns its output as text.
+func (b *fixture) invoke(d *td.Description, act string, input any) (string, error) {
 	r, err := interact.Ask(b.ctx, b.mesh, message(d, act, input))
 	if err != nil {
 		return "", err
@@ -110,24 +110,24 @@ func text(m *interact.Message) string {
 	return string(m.Data)
 }
 
-// works checks that an agent answers.
-func (b *bed) works(d *td.Description) {
+// checkAgent checks that an agent answers.
+func (b *fixture) checkAgent(d *td.Description) {
 	b.Helper()
-	if got, err := b.ask(d, Echo, fields{"text": "hé <&>"}); err != nil || got != "hé <&>" {
+	if got, err := b.invoke(d, Echo, fields{"text": "hé <&>"}); err != nil || got != "hé <&>" {
 		b.Errorf("%s returns %q, %v, want its input", Echo, got, err)
 	}
 }
 
-// answers checks that a client gets an answer.
-func (b *bed) answers(c Client) {
+// checkClient checks that a client gets an answer.
+func (b *fixture) checkClient(c Client) {
 	b.Helper()
 	if got, err := c.Call(b.ctx, Call{Name: Echo, Input: encoded(fields{"text": "hé <&>"})}); err != nil || got != "hé <&>" {
 		b.Errorf("%s returns %q, %v, want its input", Echo, got, err)
 	}
 }
 
-// told checks an error of a consumer: its code is one of codes, or any if there are none, and it has a text and a hint.
-func (b *bed) told(what string, err error, codes ...interact.Code) {
+// checkError checks an error of a consumer: its code is one of codes, or any if there are none, and it has a text and a hint.
+func (b *fixture) checkError(what string, err error, codes ...interact.Code) {
 	b.Helper()
 	e := interact.AsError(err)
 	switch {
@@ -142,8 +142,8 @@ func (b *bed) told(what string, err error, codes ...interact.Code) {
 	}
 }
 
-// failed checks the failure of a client: the kind of the protocol for code, and the words in its text.
-func (b *bed) failed(what string, err error, code interact.Code, words ...string) {
+// checkFailure checks the failure of a client: the kind of the protocol for code, and the words in its text.
+func (b *fixture) checkFailure(what string, err error, code interact.Code, words ...string) {
 	b.Helper()
 	var f *Failure
 	if !errors.As(err, &f) {
@@ -160,8 +160,8 @@ func (b *bed) failed(what string, err error, code interact.Code, words ...string
 	}
 }
 
-// waits waits for an event.
-func (b *bed) waits(what string, c <-chan struct{}) {
+// waitFor waits for an event.
+func (b *fixture) waitFor(what string, c <-chan struct{}) {
 	b.Helper()
 	select {
 	case <-c:

@@ -22,27 +22,27 @@ import (
 
 // importRules are the rules of imported agents.
 var importRules = []rule{
-	{"import: the draft completes, is signed and verified, and has the agent's acts", nil, (*bed).importDescribes},
-	{"import: two agents of one target are independent", nil, (*bed).importTwice},
-	{"import: Close ends what runs", nil, (*bed).importCloses},
-	{"import: an invalid target is refused", nil, (*bed).importNonsense},
-	{"import: waiting for a server that does not answer ends with the context", nil, (*bed).importSilence},
-	{"import: a server with invalid or endless answers is refused", nil, (*bed).importRubbish},
-	{"import, errors: a failure is AgentFailed, with the agent's own text", nil, (*bed).importFails},
-	{"import, errors: an unknown action does not reach the agent", nil, (*bed).importUnknown},
-	{"import, errors: input outside the schema does not reach the agent", []Part{Schemas}, (*bed).importInvalid},
-	{"import, cancel: a consumer that leaves, or whose deadline passes, ends the agent's run", nil, (*bed).importCancels},
-	{"import, stream: all partial outputs arrive at once and in order", []Part{Streams}, (*bed).importStreams},
-	{"import, stream: buffering for a slow consumer is bounded", []Part{Streams, HoldUps, large}, (*bed).importHoldsUp},
-	{"import, input: the consumer provides the input that the agent requires", []Part{Inputs}, (*bed).importAsks},
-	{"import, limits: an output or an input over the limit is an error, and the next call works", []Part{large}, (*bed).importLimits},
-	{"import, change: a change of the agent is a new draft, which verifies and works", []Part{Changes}, (*bed).importChanges},
-	{"import, withdrawal: a stopped agent is unreachable, and another is not", nil, (*bed).importGone},
-	{"import: concurrent callers each get their own answer", nil, (*bed).importMany},
+	{"import: the draft completes, is signed and verified, and has the agent's acts", nil, (*fixture).importDescribes},
+	{"import: two agents of one target are independent", nil, (*fixture).importTwice},
+	{"import: Close ends what runs", nil, (*fixture).importCloses},
+	{"import: an invalid target is refused", nil, (*fixture).importNonsense},
+	{"import: waiting for a server that does not answer ends with the context", nil, (*fixture).importSilence},
+	{"import: a server with invalid or endless answers is refused", nil, (*fixture).importRubbish},
+	{"import, errors: a failure is AgentFailed, with the agent's own text", nil, (*fixture).importFails},
+	{"import, errors: an unknown action does not reach the agent", nil, (*fixture).importUnknown},
+	{"import, errors: input outside the schema does not reach the agent", []Part{Schemas}, (*fixture).importInvalid},
+	{"import, cancel: a consumer that leaves, or whose deadline passes, ends the agent's run", nil, (*fixture).importCancels},
+	{"import, stream: all partial outputs arrive at once and in order", []Part{Streams}, (*fixture).importStreams},
+	{"import, stream: buffering for a slow consumer is bounded", []Part{Streams, Backpressure, large}, (*fixture).importBackpressure},
+	{"import, input: the consumer provides the input that the agent requires", []Part{Inputs}, (*fixture).importInput},
+	{"import, limits: an output or an input over the limit is an error, and the next call works", []Part{large}, (*fixture).importLimits},
+	{"import, change: a change of the agent is a new draft, which verifies and works", []Part{Changes}, (*fixture).importChanges},
+	{"import, withdrawal: a stopped agent is unreachable, and another is not", nil, (*fixture).importStopped},
+	{"import: concurrent callers each get their own answer", nil, (*fixture).importConcurrent},
 }
 
-func (b *bed) importDescribes() {
-	_, _, a, d := b.joined("The Probe")
+func (b *fixture) importDescribes() {
+	_, _, a, d := b.importAgent("The Probe")
 	for act := range Acts {
 		if d.Thing.Actions[act] == nil {
 			b.Errorf("no action %s in %s", act, d.Thing.Raw)
@@ -56,20 +56,20 @@ func (b *bed) importDescribes() {
 			b.Errorf("the warning %q is empty or has control codes", w)
 		}
 	}
-	b.works(d)
+	b.checkAgent(d)
 }
 
-func (b *bed) importTwice() {
-	f, _, one, first := b.joined("one")
-	_, second := b.joins(f, "two")
-	b.works(first)
-	b.works(second)
+func (b *fixture) importTwice() {
+	f, _, one, first := b.importAgent("one")
+	_, second := b.importFrom(f, "two")
+	b.checkAgent(first)
+	b.checkAgent(second)
 	one.Close()
-	b.works(second)
+	b.checkAgent(second)
 }
 
-// running starts a slow run of an agent, and returns the channel of its result.
-func (b *bed) running(ctx context.Context, s *Script, d *td.Description, word string) <-chan error {
+// startRun starts a slow run of an agent, and returns the channel of its result.
+func (b *fixture) startRun(ctx context.Context, s *Script, d *td.Description, word string) <-chan error {
 	b.Helper()
 	ended := make(chan error, 1)
 	m := message(d, Slow, fields{"word": word})
@@ -78,7 +78,7 @@ func (b *bed) running(ctx context.Context, s *Script, d *td.Description, word st
 		ended <- err
 	}()
 	select {
-	case <-s.word(word).began:
+	case <-s.run(word).started:
 	case err := <-ended:
 		b.Fatalf("%s ends with %v before it starts", Slow, err)
 	case <-b.ctx.Done():
@@ -87,8 +87,8 @@ func (b *bed) running(ctx context.Context, s *Script, d *td.Description, word st
 	return ended
 }
 
-// ending returns the result of a run.
-func (b *bed) ending(what string, ended <-chan error) error {
+// waitEnd returns the result of a run.
+func (b *fixture) waitEnd(what string, ended <-chan error) error {
 	b.Helper()
 	select {
 	case err := <-ended:
@@ -99,18 +99,18 @@ func (b *bed) ending(what string, ended <-chan error) error {
 	}
 }
 
-func (b *bed) importCloses() {
-	_, s, a, d := b.joined("probe")
-	ended := b.running(b.ctx, s, d, "w")
+func (b *fixture) importCloses() {
+	_, s, a, d := b.importAgent("probe")
+	ended := b.startRun(b.ctx, s, d, "w")
 	a.Close()
-	b.told("a call during Close", b.ending("Close", ended))
-	b.waits("the end of the agent's run", s.word("w").ended)
-	_, err := b.ask(d, Echo, fields{"text": "x"})
-	b.told("a call after Close", err)
+	b.checkError("a call during Close", b.waitEnd("Close", ended))
+	b.waitFor("the end of the agent's run", s.run("w").ended)
+	_, err := b.invoke(d, Echo, fields{"text": "x"})
+	b.checkError("a call after Close", err)
 }
 
-// refused checks that the import of a target fails.
-func (b *bed) refused(what, target string, codes ...interact.Code) {
+// checkRefused checks that the import of a target fails.
+func (b *fixture) checkRefused(what, target string, codes ...interact.Code) {
 	b.Helper()
 	a, err := b.bridge.Import(b.ctx, target, bridge.Import{})
 	if err == nil {
@@ -121,15 +121,15 @@ func (b *bed) refused(what, target string, codes ...interact.Code) {
 	if e := (*interact.Error)(nil); !errors.As(err, &e) {
 		b.Errorf("%s: the error is a %T, want an *interact.Error: %v", what, err, err)
 	}
-	b.told(what, err, codes...)
+	b.checkError(what, err, codes...)
 	if b.ctx.Err() != nil {
 		b.Errorf("%s: refused only after the time limit", what)
 	}
 }
 
-func (b *bed) importNonsense() {
+func (b *fixture) importNonsense() {
 	for _, target := range b.kit.Nonsense {
-		b.refused(fmt.Sprintf("%q", target), target, interact.Usage, interact.ConfigInvalid)
+		b.checkRefused(fmt.Sprintf("%q", target), target, interact.Usage, interact.ConfigInvalid)
 	}
 	if b.kit.Target == nil {
 		return
@@ -139,10 +139,10 @@ func (b *bed) importNonsense() {
 		b.Fatal(err)
 	}
 	l.Close()
-	b.refused("an unused address", b.kit.Target("http://"+l.Addr().String()), interact.Unreachable)
+	b.checkRefused("an unused address", b.kit.Target("http://"+l.Addr().String()), interact.Unreachable)
 }
 
-func (b *bed) importSilence() {
+func (b *fixture) importSilence() {
 	targets := map[string]string{}
 	asked := make(chan struct{}, 64)
 	if b.kit.Silent != "" {
@@ -184,7 +184,7 @@ func (b *bed) importSilence() {
 		if e := (*interact.Error)(nil); err != nil && !errors.As(err, &e) {
 			b.Errorf("%s: the error is a %T, want an *interact.Error", what, err)
 		}
-		b.told(what+" that does not answer", err, interact.Cancelled)
+		b.checkError(what+" that does not answer", err, interact.Cancelled)
 	}
 }
 
@@ -227,86 +227,86 @@ func endless(kind string) http.HandlerFunc {
 	}
 }
 
-func (b *bed) importRubbish() {
+func (b *fixture) importRubbish() {
 	for what, target := range b.kit.Bad {
-		b.refused(what, target)
+		b.checkRefused(what, target)
 	}
 	if b.kit.Target == nil {
 		return
 	}
 	for what, h := range rubbish {
 		server := httptest.NewServer(h)
-		b.refused(what, b.kit.Target(server.URL))
+		b.checkRefused(what, b.kit.Target(server.URL))
 		server.CloseClientConnections()
 		server.Close()
 	}
 }
 
-func (b *bed) importFails() {
-	_, _, _, d := b.joined("probe")
-	_, err := b.ask(d, Fail, fields{})
-	b.told("what fails", err, interact.AgentFailed)
+func (b *fixture) importFails() {
+	_, _, _, d := b.importAgent("probe")
+	_, err := b.invoke(d, Fail, fields{})
+	b.checkError("what fails", err, interact.AgentFailed)
 	if e := interact.AsError(err); e != nil && (!e.Remote || !strings.Contains(e.Error(), Trouble)) {
 		b.Errorf("the failure is %q, remote %v, want the agent's text %q", e, e.Remote, Trouble)
 	}
-	b.works(d)
+	b.checkAgent(d)
 }
 
-func (b *bed) importUnknown() {
-	_, s, a, d := b.joined("probe")
-	_, err := b.ask(d, "dance", fields{})
-	b.told("an unknown action", err, interact.NoAffordance)
+func (b *fixture) importUnknown() {
+	_, s, a, d := b.importAgent("probe")
+	_, err := b.invoke(d, "dance", fields{})
+	b.checkError("an unknown action", err, interact.NoAffordance)
 	for r, err := range a.Thing.Do(b.ctx, message(d, "dance", fields{})) { // without the checks of the host
 		if err == nil && r.Status == interact.StatusCompleted {
 			continue // some agents accept any name
 		}
 		if err != nil {
-			b.told("an unknown action, unchecked", err)
+			b.checkError("an unknown action, unchecked", err)
 		}
 	}
 	m := message(d, Echo, fields{"text": "x"})
 	m.Type = interact.WriteProperty
 	_, err = interact.Ask(b.ctx, a.Thing, m)
-	b.told("an unsupported operation", err)
-	if n := s.asked.Load(); n > 1 {
+	b.checkError("an unsupported operation", err)
+	if n := s.calls.Load(); n > 1 {
 		b.Errorf("the agent was called %d times for an unknown action", n)
 	}
-	b.works(d)
+	b.checkAgent(d)
 }
 
-func (b *bed) importInvalid() {
-	_, s, _, d := b.joined("probe")
+func (b *fixture) importInvalid() {
+	_, s, _, d := b.importAgent("probe")
 	for _, input := range []any{fields{}, fields{"text": 7}, "text", []int{1}} {
-		_, err := b.ask(d, Echo, input)
-		b.told(fmt.Sprintf("the input %v", input), err, interact.Invalid)
+		_, err := b.invoke(d, Echo, input)
+		b.checkError(fmt.Sprintf("the input %v", input), err, interact.Invalid)
 	}
-	if n := s.asked.Load(); n != 0 {
+	if n := s.calls.Load(); n != 0 {
 		b.Errorf("the agent was called %d times", n)
 	}
 }
 
-func (b *bed) importCancels() {
-	_, s, a, d := b.joined("probe")
+func (b *fixture) importCancels() {
+	_, s, a, d := b.importAgent("probe")
 	ctx, cancel := context.WithCancel(b.ctx)
-	ended := b.running(ctx, s, d, "left")
+	ended := b.startRun(ctx, s, d, "left")
 	cancel()
-	b.told("a consumer that leaves", b.ending("leaving", ended), interact.Cancelled)
-	b.waits("the end of the agent's run after its consumer left", s.word("left").ended)
+	b.checkError("a consumer that leaves", b.waitEnd("leaving", ended), interact.Cancelled)
+	b.waitFor("the end of the agent's run after its consumer left", s.run("left").ended)
 
 	m := message(d, Slow, fields{"word": "late"})
 	m.Deadline = time.Now().Add(200 * time.Millisecond)
 	_, err := interact.Ask(b.ctx, a.Thing, m) // without the host's middleware: the bridge itself enforces the deadline
-	b.told("a consumer whose deadline passed", err, interact.Timeout)
+	b.checkError("a consumer whose deadline passed", err, interact.Timeout)
 	select {
-	case <-s.word("late").began:
-		b.waits("the end of the agent's run after its deadline", s.word("late").ended)
+	case <-s.run("late").started:
+		b.waitFor("the end of the agent's run after its deadline", s.run("late").ended)
 	default: // the deadline passed before the call
 	}
-	b.works(d)
+	b.checkAgent(d)
 }
 
-func (b *bed) importStreams() {
-	_, s, _, d := b.joined("probe")
+func (b *fixture) importStreams() {
+	_, s, _, d := b.importAgent("probe")
 	const n = 20
 	release := s.hold()
 	defer release()
@@ -332,15 +332,15 @@ func (b *bed) importStreams() {
 	}
 }
 
-// The output of importHoldsUp, 112 MiB in all, and how much of it may be buffered.
+// The output of importBackpressure, 112 MiB in all, and how much of it may be buffered.
 const (
 	tideSteps = 224
 	tideBytes = 512 << 10
 	tideKept  = 80 << 20
 )
 
-func (b *bed) importHoldsUp() {
-	_, s, _, d := b.joined("probe")
+func (b *fixture) importBackpressure() {
+	_, s, _, d := b.importAgent("probe")
 	before := heap()
 	for r, err := range b.mesh.Do(b.ctx, message(d, Count, fields{"n": tideSteps, "bytes": tideBytes})) {
 		if err != nil {
@@ -349,18 +349,18 @@ func (b *bed) importHoldsUp() {
 		if !strings.Contains(string(r.Data), step(0)) {
 			continue
 		}
-		b.stalls(s)
+		b.waitStalled(s)
 		kept := min(heap()-before, s.steps.Load()*tideBytes)
 		if kept > tideKept {
 			b.Errorf("%d MiB are buffered for a consumer that reads nothing, after %d steps", kept>>20, s.steps.Load())
 		}
 		break
 	}
-	b.works(d)
+	b.checkAgent(d)
 }
 
-// stalls waits until the agent is blocked, or has sent everything.
-func (b *bed) stalls(s *Script) {
+// waitStalled waits until the agent is blocked, or has sent everything.
+func (b *fixture) waitStalled(s *Script) {
 	const still = 100 * time.Millisecond
 	tick := time.NewTicker(still)
 	defer tick.Stop()
@@ -386,14 +386,14 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-func (b *bed) importAsks() {
-	_, _, a, d := b.joined("probe")
+func (b *fixture) importInput() {
+	_, _, a, d := b.importAgent("probe")
 	for _, test := range []struct{ action, city, want string }{{interact.Accept, "Bonn", "in Bonn"}, {interact.Accept, "Köln", "in Köln"},
 		{interact.Decline, "", ""}} {
 		got, err := b.conversation(d, test.action, test.city)
 		if test.action == interact.Decline {
 			if err != nil {
-				b.told("a consumer that declines", err)
+				b.checkError("a consumer that declines", err)
 			}
 			continue
 		}
@@ -401,14 +401,14 @@ func (b *bed) importAsks() {
 			b.Errorf("%s gives %q, %v, want %q", Ask, got, err, test.want)
 		}
 	}
-	_, err := b.ask(d, Ask, fields{})
-	b.told("a consumer that cannot provide input", err, interact.InputNeeded)
+	_, err := b.invoke(d, Ask, fields{})
+	b.checkError("a consumer that cannot provide input", err, interact.InputNeeded)
 	_, err = interact.Ask(b.ctx, a.Thing, &interact.Message{Type: interact.ContinueAction, ActionID: "unknown", Data: []byte(`{}`)})
-	b.told("input for an unknown task", err, interact.NoTask)
+	b.checkError("input for an unknown task", err, interact.NoTask)
 }
 
 // conversation invokes Ask, and provides the input.
-func (b *bed) conversation(d *td.Description, action, city string) (out string, err error) {
+func (b *fixture) conversation(d *td.Description, action, city string) (out string, err error) {
 	asked := 0
 	for r, err := range b.mesh.Do(b.ctx, message(d, Ask, fields{})) {
 		switch {
@@ -444,25 +444,25 @@ func (b *bed) conversation(d *td.Description, action, city string) (out string, 
 	return out, nil
 }
 
-func (b *bed) importLimits() {
-	_, s, _, d := b.joined("probe")
-	_, err := b.ask(d, Big, fields{"bytes": b.kit.over()})
-	b.told("an output over the limit", err, interact.TooLarge, interact.AgentFailed)
-	b.works(d)
-	asked := s.asked.Load()
-	_, err = b.ask(d, Echo, fields{"text": strings.Repeat("x", b.kit.over())})
-	b.told("an input over the limit", err)
-	if s.asked.Load() != asked {
+func (b *fixture) importLimits() {
+	_, s, _, d := b.importAgent("probe")
+	_, err := b.invoke(d, Big, fields{"bytes": b.kit.over()})
+	b.checkError("an output over the limit", err, interact.TooLarge, interact.AgentFailed)
+	b.checkAgent(d)
+	asked := s.calls.Load()
+	_, err = b.invoke(d, Echo, fields{"text": strings.Repeat("x", b.kit.over())})
+	b.checkError("an input over the limit", err)
+	if s.calls.Load() != asked {
 		b.Error("an input over the limit reached the agent")
 	}
-	b.works(d)
-	if out, err := b.ask(d, Big, fields{"bytes": 1 << 20}); err != nil || len(out) != 1<<20 {
+	b.checkAgent(d)
+	if out, err := b.invoke(d, Big, fields{"bytes": 1 << 20}); err != nil || len(out) != 1<<20 {
 		b.Errorf("an output of 1 MiB has %d bytes, %v", len(out), err)
 	}
 }
 
-func (b *bed) importChanges() {
-	f, _, a, d := b.joined("probe")
+func (b *fixture) importChanges() {
+	f, _, a, d := b.importAgent("probe")
 	if a.Changes == nil {
 		b.Fatal("the agent reports no changes")
 	}
@@ -472,15 +472,15 @@ func (b *bed) importChanges() {
 	var drafts [][]byte
 	for draft := range a.Changes(ctx) {
 		drafts = append(drafts, draft)
-		now := b.mesh.Offer(b, draft, a.Thing)
+		now := b.mesh.Publish(b, draft, a.Thing)
 		if now.Ref() != d.Ref() {
 			b.Errorf("the reference is %s now, and was %s", now.Ref(), d.Ref())
 		}
-		b.works(now)
+		b.checkAgent(now)
 		if now.Thing.Actions[Extra] == nil {
 			continue
 		}
-		if got, err := b.ask(now, Extra, fields{}); err != nil || got != "more" {
+		if got, err := b.invoke(now, Extra, fields{}); err != nil || got != "more" {
 			b.Errorf("%s gives %q, %v", Extra, got, err)
 		}
 		stop() // ends the loop, too
@@ -490,51 +490,51 @@ func (b *bed) importChanges() {
 	}
 }
 
-func (b *bed) importGone() {
-	_, _, _, other := b.joined("other")
-	f, s, _, d := b.joined("probe")
-	b.works(d)
-	ended := b.running(b.ctx, s, d, "w")
+func (b *fixture) importStopped() {
+	_, _, _, other := b.importAgent("other")
+	f, s, _, d := b.importAgent("probe")
+	b.checkAgent(d)
+	ended := b.startRun(b.ctx, s, d, "w")
 	f.Stop()
-	b.told("a call while the agent stops", b.ending("stopping", ended), interact.Unreachable, interact.AgentFailed)
+	b.checkError("a call while the agent stops", b.waitEnd("stopping", ended), interact.Unreachable, interact.AgentFailed)
 	for range 3 {
-		_, err := b.ask(d, Echo, fields{"text": "x"})
+		_, err := b.invoke(d, Echo, fields{"text": "x"})
 		if b.kit.Target == nil {
-			b.told("a call of a program that does not start", err, interact.Unreachable, interact.AgentFailed)
+			b.checkError("a call of a program that does not start", err, interact.Unreachable, interact.AgentFailed)
 		} else {
-			b.told("a call of a stopped server", err, interact.Unreachable)
+			b.checkError("a call of a stopped server", err, interact.Unreachable)
 		}
-		b.works(other)
+		b.checkAgent(other)
 	}
 }
 
-func (b *bed) importMany() {
-	_, s, _, d := b.joined("probe")
+func (b *fixture) importConcurrent() {
+	_, s, _, d := b.importAgent("probe")
 	var all sync.WaitGroup
 	for i := range 24 {
 		all.Go(func() {
 			want := fmt.Sprint("caller ", i)
-			if got, err := b.ask(d, Echo, fields{"text": want}); err != nil || got != want {
+			if got, err := b.invoke(d, Echo, fields{"text": want}); err != nil || got != want {
 				b.Errorf("%s gives %q, %v, want %q", Echo, got, err, want)
 			}
 			switch i % 4 {
 			case 0:
-				_, err := b.ask(d, Fail, fields{})
-				b.told("what fails", err, interact.AgentFailed)
+				_, err := b.invoke(d, Fail, fields{})
+				b.checkError("what fails", err, interact.AgentFailed)
 			case 1:
-				if got, err := b.ask(d, Big, fields{"bytes": 100 << 10}); err != nil || len(got) != 100<<10 {
+				if got, err := b.invoke(d, Big, fields{"bytes": 100 << 10}); err != nil || len(got) != 100<<10 {
 					b.Errorf("%s gives %d bytes, %v", Big, len(got), err)
 				}
 			case 2:
 				ctx, cancel := context.WithCancel(b.ctx)
 				defer cancel()
 				go func() {
-					b.waits("the start of a run", s.word(want).began)
+					b.waitFor("the start of a run", s.run(want).started)
 					cancel()
 				}()
 				_, err := interact.Ask(ctx, b.mesh, message(d, Slow, fields{"word": want}))
-				b.told("a consumer that leaves", err, interact.Cancelled)
-				b.waits("the end of a run", s.word(want).ended)
+				b.checkError("a consumer that leaves", err, interact.Cancelled)
+				b.waitFor("the end of a run", s.run(want).ended)
 			}
 		})
 	}

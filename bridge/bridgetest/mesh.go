@@ -30,7 +30,7 @@ type Mesh struct {
 
 	key      *keystore.Key
 	verifier *td.Verifier
-	judge    bridge.Judge // the policy alone
+	check    bridge.PolicyCheck // the policy alone
 	tasks    *task.Runner
 	hub      *hub.Hub
 
@@ -38,7 +38,7 @@ type Mesh struct {
 
 	mu     sync.Mutex
 	things map[string]interact.Thing // by reference; nil: unreachable
-	guards []bridge.Guard
+	guards []bridge.TunnelGuard
 }
 
 var _ bridge.Mesh = (*Mesh)(nil)
@@ -56,7 +56,7 @@ func NewMesh(t testing.TB, policy ...interact.Wrap) *Mesh {
 		t.Fatal(err)
 	}
 	m.Thing = interact.Chain(interact.Router(m.Directory), policy...)
-	m.judge = judged(policy)
+	m.check = policyCheck(policy)
 	t.Cleanup(func() {
 		m.hub.Close()
 		m.tasks.Close()
@@ -67,8 +67,8 @@ func NewMesh(t testing.TB, policy ...interact.Wrap) *Mesh {
 	return m
 }
 
-// judged returns the check of a policy alone.
-func judged(policy []interact.Wrap) bridge.Judge {
+// policyCheck returns the check of a policy alone.
+func policyCheck(policy []interact.Wrap) bridge.PolicyCheck {
 	nothing := interact.Func(func(context.Context, *interact.Message) iter.Seq2[*interact.Message, error] {
 		return func(func(*interact.Message, error) bool) {}
 	})
@@ -82,14 +82,14 @@ func judged(policy []interact.Wrap) bridge.Judge {
 }
 
 // Guard applies g to the tunnels of Things that are published from now on, as a node does with its bridges.
-func (m *Mesh) Guard(g bridge.Guard) {
+func (m *Mesh) Guard(g bridge.TunnelGuard) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.guards = append(m.guards, g)
 }
 
-// Offer signs a draft, verifies it, and publishes the Thing, again if the id exists. A nil Thing is known and unreachable.
-func (m *Mesh) Offer(t testing.TB, draft []byte, thing interact.Thing) *td.Description {
+// Publish signs a draft, verifies it, and publishes the Thing, again if the id exists. A nil Thing is known and unreachable.
+func (m *Mesh) Publish(t testing.TB, draft []byte, thing interact.Thing) *td.Description {
 	t.Helper()
 	d, err := m.publish(t.Context(), draft, thing)
 	if err != nil {
@@ -160,7 +160,7 @@ func (m *Mesh) bind(d *td.Description) interact.Thing {
 	wraps := []interact.Wrap{interact.Checked(d.Thing), m.tasks.Wrap(d.Thing), m.hub.Wrap(), interact.Composed(d.Thing),
 		interact.CheckedReplies(d.Thing)}
 	for _, g := range m.guards {
-		if w := g.Guard(d.Thing, m.judge); w != nil {
+		if w := g.Guard(d.Thing, m.check); w != nil {
 			wraps = append(wraps, w)
 		}
 	}

@@ -55,36 +55,36 @@ func Read(raw []byte) (in Input) {
 
 // A Script records what an agent does, and makes it wait where a rule requires it. It is safe for concurrent use.
 type Script struct {
-	asked, steps atomic.Int64
-	over         chan struct{} // closed by end, after the rule: ends runs that were not canceled
+	calls, steps atomic.Int64
+	done         chan struct{} // closed by end, after the rule: ends runs that were not canceled
 	end          func()
 
-	mu    sync.Mutex
-	words map[string]*word
-	gate  chan struct{} // closed: steps after the first may continue
+	mu   sync.Mutex
+	runs map[string]*run
+	gate chan struct{} // closed: steps after the first may continue
 }
 
 // A word is the state of one run of [Slow].
-type word struct{ began, ended chan struct{} }
+type run struct{ started, ended chan struct{} }
 
 func newScript() *Script {
-	s := &Script{over: make(chan struct{}), words: map[string]*word{}, gate: make(chan struct{})}
+	s := &Script{done: make(chan struct{}), runs: map[string]*run{}, gate: make(chan struct{})}
 	close(s.gate)
-	s.end = sync.OnceFunc(func() { close(s.over) })
+	s.end = sync.OnceFunc(func() { close(s.done) })
 	return s
 }
 
-// Begin counts a call. Each act calls it first.
-func (s *Script) Begin() { s.asked.Add(1) }
+// CountCall counts a call. Each act calls it first.
+func (s *Script) CountCall() { s.calls.Add(1) }
 
 // Wait is the act [Slow]: it returns when ctx ends.
 func (s *Script) Wait(ctx context.Context, name string) {
-	w := s.word(name)
-	close(w.began)
+	w := s.run(name)
+	close(w.started)
 	select {
 	case <-ctx.Done():
 		close(w.ended)
-	case <-s.over:
+	case <-s.done:
 	}
 }
 
@@ -97,7 +97,7 @@ func (s *Script) Step(ctx context.Context, i, bytes int) string {
 		select {
 		case <-gate:
 		case <-ctx.Done():
-		case <-s.over:
+		case <-s.done:
 		}
 	}
 	s.steps.Add(1)
@@ -106,13 +106,13 @@ func (s *Script) Step(ctx context.Context, i, bytes int) string {
 
 func step(i int) string { return fmt.Sprintf("step-%d.", i) }
 
-func (s *Script) word(name string) *word {
+func (s *Script) run(name string) *run {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w := s.words[name]
+	w := s.runs[name]
 	if w == nil {
-		w = &word{make(chan struct{}), make(chan struct{})}
-		s.words[name] = w
+		w = &run{make(chan struct{}), make(chan struct{})}
+		s.runs[name] = w
 	}
 	return w
 }
@@ -162,7 +162,7 @@ func (s *stage) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact
 			yield(s.parking.Continue(m))
 			return
 		}
-		s.Begin()
+		s.CountCall()
 		if err := s.act(ctx, m, yield); err != nil {
 			yield(nil, err)
 		}
@@ -183,7 +183,7 @@ func (s *stage) act(ctx context.Context, m *interact.Message, yield func(*intera
 	case Echo:
 		give(in.Text)
 	case Fail:
-		return interact.Errorf(interact.AgentFailed, mend, Trouble)
+		return interact.Errorf(interact.AgentFailed, troubleHint, Trouble)
 	case Slow:
 		if yield(status(m, interact.StatusRunning, "", nil), nil) {
 			s.Wait(ctx, in.Word)
@@ -215,5 +215,5 @@ func (s *stage) act(ctx context.Context, m *interact.Message, yield func(*intera
 	return nil
 }
 
-// mend is the hint of [Fail].
-const mend = "buy another kettle"
+// troubleHint is the hint of [Fail].
+const troubleHint = "buy another kettle"

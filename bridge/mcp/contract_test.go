@@ -93,7 +93,7 @@ func (a *actor) perform(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallT
 
 func perform(ctx context.Context, s *bridgetest.Script, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 	in := bridgetest.Read(r.Params.Arguments)
-	s.Begin()
+	s.CountCall()
 	text := func(words string) (*sdk.CallToolResult, error) {
 		return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: words}}}, nil
 	}
@@ -295,8 +295,8 @@ func (c *caller) Call(ctx context.Context, call bridgetest.Call) (string, error)
 		c.answer = call.Answer
 		c.mu.Unlock()
 	}
-	if call.Heard != nil {
-		c.hears(p, call.Heard)
+	if call.OnProgress != nil {
+		c.hears(p, call.OnProgress)
 	}
 	r, err := s.call(ctx, p)
 	var refused *jsonrpc.Error

@@ -18,10 +18,10 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Guard implements [bridge.Guard]: what MCP clients ask over the tunnel of d is judged like what others ask. A call of a tool or a prompt
+// Guard implements [bridge.TunnelGuard]: what MCP clients ask over the tunnel of d is judged like what others ask. A call of a tool or a prompt
 // is the invocation of its action, to read a resource is to read its property, to listen to one is to observe it. What d does not
 // describe goes by the server's own name for it.
-func (b *Bridge) Guard(d *td.Thing, judge bridge.Judge) interact.Wrap {
+func (b *Bridge) Guard(d *td.Thing, judge bridge.PolicyCheck) interact.Wrap {
 	a := d.Actions[Tunnel]
 	if a == nil || !slices.Contains(a.Types, bridge.MCPSession) {
 		return nil
@@ -57,7 +57,7 @@ func (g *gate) judgeMore(ctx context.Context, m *interact.Message) error {
 
 // A gate knows what a description calls what MCP names.
 type gate struct {
-	judge     bridge.Judge
+	judge     bridge.PolicyCheck
 	tools     map[string]string // actions by the name of a tool
 	prompts   map[string]string
 	uris      map[string]string // properties by URI
@@ -69,7 +69,7 @@ type template struct {
 	key string
 }
 
-func newGate(d *td.Thing, judge bridge.Judge) *gate {
+func newGate(d *td.Thing, judge bridge.PolicyCheck) *gate {
 	g := &gate{judge: judge, tools: map[string]string{}, prompts: map[string]string{}, uris: map[string]string{}}
 	var doc struct {
 		Actions map[string]struct {

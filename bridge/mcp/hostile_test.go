@@ -209,7 +209,7 @@ func TestPrivateLists(t *testing.T) {
 			t.Errorf("%s: unlisted %t, %q", name, got, a.Warnings)
 		}
 	}
-	told := join(t, lists(t, map[string]string{"tools/list": `{"tools":[],"cacheScope":"private"}`}), bridge.Import{Listed: true})
+	told := join(t, lists(t, map[string]string{"tools/list": `{"tools":[],"cacheScope":"private"}`}), bridge.Import{PublishPrivate: true})
 	if described(t, told.TD).Unlisted {
 		t.Error("a server that is imported as listed is unlisted")
 	}

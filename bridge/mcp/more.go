@@ -60,12 +60,12 @@ func (s *server) more(ctx context.Context, m *interact.Message, yield func(*inte
 	if err != nil {
 		return nil, err
 	}
-	page := bridge.MorePage{Tools: []bridge.MoreTool{}}
+	page := bridge.ToolPage{Tools: []bridge.Tool{}}
 	c := &catalogue{info: s.info.Load()}
 	raw, _ := r.InResult("tools")
 	for _, t := range readAll[tool](c, listTools, raw) {
 		if badTool(t) == nil {
-			page.Tools = append(page.Tools, bridge.MoreTool{Name: t.Name, Title: title(t.Title), Description: clip(t.Description, maxText), Input: dataSchema(t.Input)})
+			page.Tools = append(page.Tools, bridge.Tool{Name: t.Name, Title: title(t.Title), Description: clip(t.Description, maxText), Input: dataSchema(t.Input)})
 		}
 	}
 	if raw, _ := r.InResult("nextCursor"); raw != nil && string(raw) != "null" {

@@ -55,8 +55,8 @@ func TestVersion(t *testing.T) {
 			t.Errorf("a server of the %s era is told %s", era, all)
 		}
 		mesh := bridgetest.NewMesh(t)
-		mesh.Offer(t, []byte(`{"title":"Plain","actions":{}}`), nil)
-		mesh.Offer(t, []byte(`{"title":"Own","version":{"instance":"2.0"},"actions":{}}`), nil)
+		mesh.Publish(t, []byte(`{"title":"Plain","actions":{}}`), nil)
+		mesh.Publish(t, []byte(`{"title":"Own","version":{"instance":"2.0"},"actions":{}}`), nil)
 		url := bridgetest.Serve(t, b.Export(mesh))
 		for path, want := range map[string]string{"": version, "/things/plain": version, "/things/own": "2.0"} {
 			if got := newCaller(t, url+"/mcp"+path, versions[0]).plain.InitializeResult().ServerInfo.Version; got != want {

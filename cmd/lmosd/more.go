@@ -17,16 +17,16 @@ import (
 )
 
 // moreTools are the tools of an agent that its description has no room for, as the agent says them now; none of one that is described whole.
-func moreTools(ctx context.Context, c *gateway.Client, ref string, t *td.Thing) ([]bridge.MoreTool, error) {
-	action := bridge.More(t)
+func moreTools(ctx context.Context, c *gateway.Client, ref string, t *td.Thing) ([]bridge.Tool, error) {
+	action := bridge.MoreAction(t)
 	if action == "" {
 		return nil, nil
 	}
-	all, err := bridge.ListMore(ctx, func(ctx context.Context, page []byte) ([]byte, error) {
+	all, err := bridge.ListMoreTools(ctx, func(ctx context.Context, page []byte) ([]byte, error) {
 		output, _, err := c.Call(ctx, ref, action, interact.JSON, page)
 		return output, err
 	})
-	return slices.DeleteFunc(all, func(m bridge.MoreTool) bool { return t.Actions[m.Name] != nil }), err
+	return slices.DeleteFunc(all, func(m bridge.Tool) bool { return t.Actions[m.Name] != nil }), err
 }
 
 // undescribed returns a tool that is not in the description of its agent, with the action that calls it. The error is why if there is none.
@@ -35,11 +35,11 @@ func (c *conversation) undescribed(ctx context.Context, name string, why error) 
 	if err != nil {
 		return nil, "", err
 	}
-	i := slices.IndexFunc(all, func(m bridge.MoreTool) bool { return m.Name == name })
+	i := slices.IndexFunc(all, func(m bridge.Tool) bool { return m.Name == name })
 	if i < 0 {
 		return nil, "", why
 	}
-	return &td.Action{Input: all[i].Schema()}, bridge.More(c.thing), nil
+	return &td.Action{Input: all[i].Schema()}, bridge.MoreAction(c.thing), nil
 }
 
 // named puts the input of a tool into what the action takes that calls it.
@@ -58,11 +58,11 @@ func named(o *gateway.CallOptions, tool string) error {
 
 // addMore adds the tools that the description has no room for; or that they cannot be listed now.
 func (a *app) addMore(ctx context.Context, s *terminal.Sheet, ref string, t *td.Thing) {
-	if bridge.More(t) == "" {
+	if bridge.MoreAction(t) == "" {
 		return
 	}
 	client, err := a.client()
-	var all []bridge.MoreTool
+	var all []bridge.Tool
 	if err == nil {
 		defer client.Close()
 		all, err = moreTools(ctx, client, ref, t)

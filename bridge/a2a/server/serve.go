@@ -97,8 +97,8 @@ func callerOf(r *http.Request) Caller {
 	if c.Operator {
 		names = append(names, "operator")
 	}
-	if c.Shown != "" {
-		sum := sha256.Sum256([]byte(c.Shown))
+	if c.Authorization != "" {
+		sum := sha256.Sum256([]byte(c.Authorization))
 		names = append(names, hex.EncodeToString(sum[:]))
 	}
 	return Caller{Principal: strings.Join(names, " "), From: did.PrincipalOf(r.Context()), Operator: c.Operator}

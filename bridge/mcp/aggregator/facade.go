@@ -72,7 +72,7 @@ type Handler struct {
 	listens *protocol.Quota
 	mesh    *front
 	// The tasks and conversations of turns of all things, whose they are: fronts come and go.
-	tasks, contexts bridge.Claims
+	tasks, contexts bridge.Owners
 
 	mu     sync.Mutex
 	fronts map[string]*front // by the reference of the thing

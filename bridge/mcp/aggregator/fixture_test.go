@@ -30,7 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // add offers a thing under an id, or offers it changed.
 func add(t testing.TB, m *bridgetest.Mesh, id, doc string, thing interact.Thing) *td.Description {
 	t.Helper()
-	return m.Offer(t, []byte(strings.Replace(doc, "{", `{"id":"`+id+`",`, 1)), thing)
+	return m.Publish(t, []byte(strings.Replace(doc, "{", `{"id":"`+id+`",`, 1)), thing)
 }
 
 // serveMesh serves a mesh, and returns the address.

@@ -32,14 +32,14 @@ type thing struct {
 	feeds *feeds
 	work  sync.WaitGroup
 	// Tasks and conversations of turns, whose they are.
-	tasks, contexts bridge.Names
+	tasks, contexts bridge.AgentOwners
 
 	mu     sync.Mutex
 	latest *features.Offer // as the thing was described last
 }
 
 func newThing(h *Handler, ref string) *thing {
-	t := &thing{h: h, ref: ref, tasks: h.tasks.Of(ref), contexts: h.contexts.Of(ref)}
+	t := &thing{h: h, ref: ref, tasks: h.tasks.OfAgent(ref), contexts: h.contexts.OfAgent(ref)}
 	t.runs, t.feeds = newRuns(t), newFeeds(t)
 	return t
 }

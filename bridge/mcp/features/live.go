@@ -15,7 +15,7 @@ const maxLive = 2000
 
 // Omitted is how many tools, prompts and resources of a thing its description has no room for.
 func Omitted(t *td.Thing) int {
-	if bridge.More(t) == "" {
+	if bridge.MoreAction(t) == "" {
 		return 0
 	}
 	var doc struct {
