@@ -18,6 +18,7 @@ import (
 	"github.com/lmosd/lmosd/interact/ws"
 	"github.com/lmosd/lmosd/internal/netguard"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/td/scheme"
 )
 
 // Values of Options.Direct.
@@ -27,12 +28,49 @@ const (
 	DirectAny    = "any"
 )
 
-// A binding asks agents in one protocol, over the forms of their descriptions.
+// A binding calls agents in one protocol, over the forms of their descriptions.
 type binding struct {
 	thing  func(*td.Thing) interact.Thing
 	claims func(*td.Form) bool
 	close  func()
 }
+
+// bindingOptions are what the constructors of bindings take.
+type bindingOptions struct {
+	credentials credentials.Store
+	dial        dialer
+	log         *slog.Logger
+	hook        rest.Receiver // for webhooks
+	conns       int           // rest.Options.MaxConns
+}
+
+// protocols is the table of the bindings: which forms each can use, and how it is constructed. A form belongs to the first binding
+// that claims it.
+var protocols = []struct {
+	claims func(*td.Form) bool
+	open   func(o bindingOptions) (thing func(*td.Thing) interact.Thing, close func())
+}{
+	{rest.Claims, func(o bindingOptions) (func(*td.Thing) interact.Thing, func()) {
+		c := rest.NewClient(rest.Options{Credentials: o.credentials, Dial: o.dial, Webhook: o.hook, MaxConns: o.conns, Log: o.log})
+		return c.Thing, c.Close
+	}},
+	{ws.Claims, func(o bindingOptions) (func(*td.Thing) interact.Thing, func()) {
+		c := ws.NewClient(ws.Options{Credentials: o.credentials, Dial: o.dial, Log: o.log})
+		return c.Thing, c.Close
+	}},
+	{mqtt.Claims, func(o bindingOptions) (func(*td.Thing) interact.Thing, func()) {
+		c := mqtt.NewClient(mqtt.Options{Credentials: o.credentials, Dial: o.dial, Log: o.log})
+		return c.Thing, c.Close
+	}},
+	{coap.Claims, func(o bindingOptions) (func(*td.Thing) interact.Thing, func()) {
+		c := coap.NewClient(coap.Options{Credentials: o.credentials, Dial: o.dial, Log: o.log})
+		return c.Thing, c.Close
+	}},
+}
+
+// pings probe a host and port, by scheme. A scheme over UDP that has none is not probed: of CoAP over DTLS only a handshake shows that
+// the agent answers.
+var pings = map[string]func(ctx context.Context, addr string) error{"coap": coap.Ping}
 
 // bindings ask agents over the addresses in their descriptions: those of this host, whose descriptions the administrator
 // published, or those of strangers, whose addresses are guarded.
@@ -44,17 +82,14 @@ type bindings struct {
 // dialer connects; nil means as the system does.
 type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// newBindings returns bindings with at most conns connections to an agent over HTTP (rest.Options.MaxConns). They tell agents who
-// asks.
-func newBindings(creds credentials.Store, dial dialer, hook rest.Receiver, conns int, log *slog.Logger) *bindings {
-	web := rest.NewClient(rest.Options{Credentials: creds, Dial: dial, Webhook: hook, MaxConns: conns, Log: log})
-	sock := ws.NewClient(ws.Options{Credentials: creds, Dial: dial, Log: log})
-	broker := mqtt.NewClient(mqtt.Options{Credentials: creds, Dial: dial, Log: log})
-	udp := coap.NewClient(coap.Options{Credentials: creds, Dial: dial, Log: log})
-	return &bindings{permit: func(string) bool { return true }, all: []binding{
-		{web.Thing, rest.Claims, web.Close}, {sock.Thing, ws.Claims, sock.Close},
-		{broker.Thing, mqtt.Claims, broker.Close}, {udp.Thing, coap.Claims, udp.Close},
-	}}
+// newBindings returns all bindings. They send the identity of the caller to agents.
+func newBindings(o bindingOptions) *bindings {
+	b := &bindings{permit: func(string) bool { return true }}
+	for _, p := range protocols {
+		thing, closes := p.open(o)
+		b.all = append(b.all, binding{thing, p.claims, closes})
+	}
+	return b
 }
 
 // silent are b without telling who asks: addresses in the descriptions of others are theirs.
@@ -65,10 +100,18 @@ func (b *bindings) silent() *bindings {
 	return b
 }
 
-// Asks reports whether a node speaks the protocol of a form, to ask an agent over it.
-func Asks(f *td.Form) bool { return rest.Claims(f) || ws.Claims(f) || mqtt.Claims(f) || coap.Claims(f) }
+// Asks reports whether a node has a binding that can use a form.
+func Asks(f *td.Form) bool {
+	for _, p := range protocols {
+		if p.claims(f) {
+			return true
+		}
+	}
+	return false
+}
 
-// guardedBindings ask strangers' agents, without any secret of this node; nil if nobody may be asked. Secure takes TLS only, and public addresses.
+// guardedBindings call agents of other owners without any secret of this node; nil if direct is DirectOff. DirectSecure permits
+// only TLS and DTLS, and public addresses.
 func guardedBindings(direct string, log *slog.Logger) *bindings {
 	guard := netguard.Public()
 	switch direct {
@@ -78,14 +121,15 @@ func guardedBindings(direct string, log *slog.Logger) *bindings {
 		guard = netguard.Any()
 	}
 	// A stranger chooses the id of a thing, and by it would choose one of our secrets: for what request, is in its hands, too.
-	b := newBindings(credentials.Store{}, guard.DialContext, nil, 0, log).silent()
+	b := newBindings(bindingOptions{dial: guard.DialContext, log: log}).silent()
 	if direct != DirectAny {
-		b.permit = func(scheme string) bool { return tlsSchemes[scheme] }
+		b.permit = isSecure
 	}
 	return b
 }
 
-var tlsSchemes = map[string]bool{"https": true, "wss": true, "mqtts": true, "coaps": true, "coaps+tcp": true}
+// isSecure reports whether a scheme is over TLS or DTLS.
+func isSecure(name string) bool { return scheme.Lookup(name).IsSecure }
 
 func (b *bindings) close() error {
 	for _, one := range b.all {
@@ -99,17 +143,17 @@ func (b *bindings) paths(t *td.Thing, rank int) []interact.Path {
 	var paths []interact.Path
 	seen := map[string]bool{}
 	for _, f := range everyForm(t) {
-		scheme := schemeOf(f.Href)
-		if seen[scheme] || !b.permit(scheme) {
+		name := f.Scheme()
+		if seen[name] || !b.permit(name) {
 			continue
 		}
 		one := b.of(f)
 		if one == nil {
 			continue
 		}
-		seen[scheme] = true
-		fits := func(f *td.Form) bool { return schemeOf(f.Href) == scheme && one.claims(f) }
-		paths = append(paths, interact.Path{Name: scheme, Rank: rank + len(paths), Thing: forced(t, one),
+		seen[name] = true
+		fits := func(f *td.Form) bool { return f.Scheme() == name && one.claims(f) }
+		paths = append(paths, interact.Path{Name: name, Rank: rank + len(paths), Thing: forced(t, one),
 			Offers: func(m *interact.Message) bool { return offered(t, m, fits) }, Leads: func(via string) bool { return leads(t, via, fits) }})
 	}
 	return paths
@@ -122,12 +166,6 @@ func (b *bindings) of(f *td.Form) *binding {
 		}
 	}
 	return nil
-}
-
-// schemeOf returns the scheme of an address, or of a template for one.
-func schemeOf(href string) string {
-	scheme, _, _ := strings.Cut(href, ":")
-	return strings.ToLower(scheme)
 }
 
 // everyForm returns the forms of t: those of its affordances in the order of their names, then its own.

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -13,8 +14,8 @@ import (
 
 	"github.com/lmosd/lmosd/dht"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/coap"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/td/scheme"
 )
 
 // Bounds of looking after the agents of this host.
@@ -132,20 +133,21 @@ type target struct {
 	addr string
 }
 
-// An attempt is how addresses of a scheme are tried.
+// An attempt probes an address of a scheme.
 type attempt struct {
-	port    string // by default
 	answers func(ctx context.Context, addr string) error
-	isVague bool // without an answer the agent is away, with one nothing is known of it: it is behind a broker
+	isVague bool // an answer shows nothing of the agent; without one the agent is away
 }
 
-// attempts are those of schemes. CoAP over DTLS is not tried, since it takes a handshake to learn anything.
-var attempts = map[string]attempt{
-	"http": {port: "80", answers: connects}, "https": {port: "443", answers: connects},
-	"ws": {port: "80", answers: connects}, "wss": {port: "443", answers: connects},
-	"coap": {port: "5683", answers: coap.Ping}, "coap+tcp": {port: "5683", answers: connects}, "coaps+tcp": {port: "5684", answers: connects},
-	"coaps": {port: "5684", answers: func(context.Context, string) error { return nil }, isVague: true},
-	"mqtt":  {port: "1883", answers: connects, isVague: true}, "mqtts": {port: "8883", answers: connects, isVague: true},
+// attemptOf returns the probe of a scheme: a ping over UDP, else a connection. A broker that answers says nothing of the agent behind it.
+func attemptOf(s scheme.Scheme) attempt {
+	if s.Network != "udp" {
+		return attempt{connects, s.IsBroker}
+	}
+	if ping := pings[s.Name]; ping != nil {
+		return attempt{ping, false}
+	}
+	return attempt{func(context.Context, string) error { return nil }, true}
 }
 
 func connects(ctx context.Context, addr string) error {
@@ -183,17 +185,13 @@ func targetsOf(t *td.Thing) (targets []target) {
 		if err != nil || u.Hostname() == "" {
 			continue
 		}
-		p, ok := attempts[u.Scheme]
-		if !ok {
+		s := scheme.Lookup(u.Scheme)
+		if s.Name == "" {
 			continue
 		}
-		port := u.Port()
-		if port == "" {
-			port = p.port
-		}
-		addr := net.JoinHostPort(u.Hostname(), port)
+		addr := net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), s.Port))
 		if len(targets) < maxTried && !slices.ContainsFunc(targets, func(t target) bool { return t.addr == addr }) {
-			targets = append(targets, target{p, addr})
+			targets = append(targets, target{attemptOf(s), addr})
 		}
 	}
 	return targets

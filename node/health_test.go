@@ -18,6 +18,7 @@ import (
 
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td/scheme"
 )
 
 // brokerAt runs an MQTT broker of others at an address. It returns the broker's address and what stops it.
@@ -123,8 +124,9 @@ func TestOneAddressIsEnough(t *testing.T) {
 	defer silent.Close()
 	addr, stop := coapServerAt(t, "127.0.0.1:0")
 	defer stop()
-	mute, coap, dead := target{attempts["coap"], silent.LocalAddr().String()}, target{attempts["coap"], addr}, target{attempts["http"], "127.0.0.1:1"}
-	dtls := target{attempts["coaps"], "127.0.0.1:1"}
+	by := func(name string) attempt { return attemptOf(scheme.Lookup(name)) }
+	mute, coap, dead := target{by("coap"), silent.LocalAddr().String()}, target{by("coap"), addr}, target{by("http"), "127.0.0.1:1"}
+	dtls := target{by("coaps"), "127.0.0.1:1"}
 	for name, c := range map[string]struct {
 		targets       []target
 		direct, vague bool

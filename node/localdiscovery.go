@@ -13,7 +13,6 @@ import (
 	"github.com/lmosd/lmosd/discovery/dnssd"
 	"github.com/lmosd/lmosd/discovery/explore"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/credentials"
 	"github.com/lmosd/lmosd/internal/netguard"
 	"github.com/lmosd/lmosd/td"
 )
@@ -116,9 +115,9 @@ func (n *Node) tellDiscovered(kind directory.ChangeKind, thing, was *td.Descript
 // nearbyWay asks discovered things without any secret of this node, where dial leads. Nothing on a local network has certificates, so
 // TLS is not asked for there.
 func (n *Node) nearbyWay(dial explore.Dialer, secure bool) explore.Way {
-	ways := newBindings(credentials.Store{}, dialer(dial), nil, 0, n.log).silent()
+	ways := newBindings(bindingOptions{dial: dialer(dial), log: n.log}).silent()
 	if secure {
-		ways.permit = func(scheme string) bool { return tlsSchemes[scheme] }
+		ways.permit = isSecure
 	}
 	return nearbyWay{n, ways}
 }

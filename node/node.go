@@ -244,7 +244,7 @@ func (n *Node) openAgents() error {
 	if err != nil {
 		return err
 	}
-	n.own = newBindings(creds, nil, callbacks{n}, -1, n.log) // who waits for an agent waits in its queue (policy)
+	n.own = newBindings(bindingOptions{credentials: creds, hook: callbacks{n}, conns: -1, log: n.log}) // who waits for an agent waits in its queue (policy)
 	n.onClose(n.own.close)
 	if n.strangers = guardedBindings(n.opts.Direct, n.log); n.strangers != nil {
 		n.onClose(n.strangers.close)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/internal/textmatch"
+	"github.com/lmosd/lmosd/td/scheme"
 )
 
 // A Query asks for things. Empty fields ask nothing; all that are set must hold, or all that are set in one of Or. A thing that
@@ -21,7 +22,7 @@ type Query struct {
 	Owner        did.DID
 	Organisation string  // the vendor of lmos:metadata, in any case
 	Host         did.DID // a node through which the thing is reached
-	Protocol     string  // of a form: a scheme such as "mqtt"; "http", "ws", "coap" and "mqtt" mean the secure ones, too
+	Protocol     string  // of a form: a scheme, see [scheme.Matching]: "http" finds "https" too
 	Action       string  // the name of an action, in any case
 	Property     string  // the same of a property
 	Event        string  // the same of an event
@@ -199,19 +200,16 @@ func (t *Thing) allForms() iter.Seq[[]Form] {
 	}
 }
 
-// SameProtocol reports whether a form of a scheme is of a protocol: "http" has the forms of "https" too.
-func SameProtocol(protocol, scheme string) bool {
-	protocol = strings.ToLower(protocol)
-	return scheme == protocol || scheme == protocol+"s" || strings.HasPrefix(scheme, protocol+"+") || strings.HasPrefix(scheme, protocol+"s+")
-}
-
 func (q *Query) holdsProtocol(t *Thing) bool {
 	if q.Protocol == "" {
 		return true
 	}
-	for scheme := range t.Protocols() {
-		if SameProtocol(q.Protocol, scheme) {
-			return true
+	asked := strings.ToLower(q.Protocol)
+	for name := range t.Protocols() {
+		for protocol := range scheme.Matching(name) {
+			if protocol == asked {
+				return true
+			}
 		}
 	}
 	return false

@@ -16,6 +16,7 @@ import (
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/td/scheme"
 )
 
 // spare is what a client waits longer than the node that it has given a time.
@@ -63,7 +64,7 @@ func newFindCommand(a *app) *cobra.Command {
 	flags.StringVar(&f.owner, "owner", "", "`DID` of the owner, or its key z6Mk…")
 	flags.StringVar(&f.host, "host", "", "`DID` of a node through which it is reached, or its key")
 	flags.StringVar(&f.query.Organisation, "organisation", "", "`NAME` of the vendor")
-	flags.StringVar(&f.query.Protocol, "protocol", "", "`SCHEME` of a form: http, ws, mqtt, coap, …")
+	flags.StringVar(&f.query.Protocol, "protocol", "", "`SCHEME` of a form: "+scheme.Protocols()+", …")
 	flags.BoolVar(&f.explain, "explain", false, "say where the rank is from")
 	flags.BoolVar(&f.watch, "watch", false, "go on with what comes, changes and goes, until Ctrl-C")
 	flags.IntVar(&f.query.Limit, "limit", 0, "most agents to show (default 32)")

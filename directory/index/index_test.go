@@ -68,7 +68,7 @@ func drawThing(rt *rapid.T, id string, word *rapid.Generator[string]) *td.Descri
 	desc.Types = rapid.SliceOfN(word, 0, 2).Draw(rt, "types")
 	desc.Description = word.Draw(rt, "description")
 	desc.Actions, desc.Properties, desc.Events = map[string]*td.Action{}, map[string]*td.Property{}, map[string]*td.Event{}
-	form := td.Affordance{Forms: []td.Form{{Href: scheme.Draw(rt, "scheme") + "://x"}}}
+	form := td.Affordance{Forms: []td.Form{{Href: schemes.Draw(rt, "scheme") + "://x"}}}
 	for _, a := range rapid.SliceOfN(word, 0, 2).Draw(rt, "actions") {
 		desc.Actions[a] = &td.Action{Affordance: form}
 	}
@@ -84,7 +84,7 @@ func drawThing(rt *rapid.T, id string, word *rapid.Generator[string]) *td.Descri
 	return desc
 }
 
-var scheme = rapid.SampledFrom([]string{"http", "HTTPS", "coaps+tcp", "mqtt", "s"})
+var schemes = rapid.SampledFrom([]string{"http", "HTTPS", "coaps+tcp", "mqtt", "s"})
 
 func drawQuery(rt *rapid.T, word *rapid.Generator[string]) td.Query {
 	maybe := func(name string) string {
@@ -102,7 +102,7 @@ func drawQuery(rt *rapid.T, word *rapid.Generator[string]) td.Query {
 	case 2:
 		q.Organisation = maybe("organisation")
 	case 3:
-		q.Protocol = scheme.Draw(rt, "protocol")
+		q.Protocol = schemes.Draw(rt, "protocol")
 	case 4:
 		q.Version = rapid.SampledFrom([]string{"^1", "1.x", ">1.2", "nonsense"}).Draw(rt, "range")
 	case 5:

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lmosd/lmosd/internal/textmatch"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/td/scheme"
 )
 
 // A Kind says what the text of a term is.
@@ -149,29 +150,14 @@ func folded[T any](affordances map[string]T) iter.Seq[string] {
 	}
 }
 
-// protocolsOf yields every protocol that one of the schemes of a thing is of, see td.SameProtocol.
+// protocolsOf yields every protocol by which a search finds one of the schemes of a Thing.
 func protocolsOf(d *td.Description) iter.Seq[string] {
 	return func(yield func(string) bool) {
-		for scheme := range d.Protocols() {
-			for p := range sameProtocol(scheme) {
+		for name := range d.Protocols() {
+			for p := range scheme.Matching(name) {
 				if !yield(p) {
 					return
 				}
-			}
-		}
-	}
-}
-
-// sameProtocol yields the protocols that a scheme is of: "coaps+tcp" is of itself, "coaps" and "coap".
-func sameProtocol(scheme string) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		both := func(p string) bool { return yield(p) && (!strings.HasSuffix(p, "s") || yield(p[:len(p)-1])) }
-		if !both(scheme) {
-			return
-		}
-		for i := range len(scheme) {
-			if scheme[i] == '+' && !both(scheme[:i]) {
-				return
 			}
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/coap/messaging"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/td/scheme"
 )
 
 // A request is one message of a consumer on its way to an agent, over one form.
@@ -162,7 +163,7 @@ func (r *request) packet() *messaging.Packet {
 			p.AddUint(message.ContentFormat, format)
 		}
 	}
-	if r.terms.szx2 != nil && r.target.Scheme != "coap+tcp" && r.target.Scheme != "coaps+tcp" {
+	if r.terms.szx2 != nil && scheme.Lookup(r.address.scheme).Network == "udp" {
 		p.AddUint(message.Block2, messaging.Block{SZX: *r.terms.szx2}.Value())
 	}
 	return p

@@ -1,6 +1,7 @@
 package coap
 
 import (
+	"cmp"
 	"net"
 	"net/netip"
 	"net/url"
@@ -12,16 +13,13 @@ import (
 	"github.com/lmosd/lmosd/interact/coap/messaging"
 	"github.com/lmosd/lmosd/interact/credentials"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/td/scheme"
 )
-
-// ports are the default ports (RFC 7252 §6.1, §6.2; RFC 8323 §8.1, §8.2).
-var ports = map[string]string{"coap": "5683", "coaps": "5684", "coap+tcp": "5683", "coaps+tcp": "5684"}
 
 // Claims reports whether this binding can use the form f: its scheme is coap, coaps, coap+tcp or coaps+tcp. WebSockets are not
 // spoken, and no subprotocol is known.
 func Claims(f *td.Form) bool {
-	_, ok := ports[f.Scheme()]
-	return ok && f.Subprotocol == ""
+	return scheme.Lookup(f.Scheme()).Protocol == "coap" && f.Subprotocol == ""
 }
 
 // An address is where a request goes: whom it is sent to, and the options that name the resource there.
@@ -39,11 +37,9 @@ func parseAddress(href string) (address, error) {
 	if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" || u.Opaque != "" {
 		return address{}, badForm(href, "is no absolute address of a CoAP resource")
 	}
-	a := address{scheme: strings.ToLower(u.Scheme), host: strings.ToLower(u.Hostname()), port: u.Port()}
-	if a.port == "" {
-		a.port = ports[a.scheme]
-	}
-	if a.host == "" || len(a.host) > 255 || ports[a.scheme] == "" {
+	s := scheme.Lookup(u.Scheme)
+	a := address{scheme: s.Name, host: strings.ToLower(u.Hostname()), port: cmp.Or(u.Port(), s.Port)}
+	if a.host == "" || len(a.host) > 255 || s.Protocol != "coap" {
 		return address{}, badForm(href, "is no absolute address of a CoAP resource")
 	}
 	if path := u.EscapedPath(); path != "" && path != "/" {

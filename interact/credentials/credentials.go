@@ -19,6 +19,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/jcs"
+	"github.com/lmosd/lmosd/td/scheme"
 )
 
 // maxCredentials is the limit of a credentials file in bytes.
@@ -226,7 +227,7 @@ func safeShape(err error) error {
 
 func (c Credential) check() error {
 	u, err := url.Parse(c.Origin)
-	if err != nil || u.Host == "" || !schemes[strings.ToLower(u.Scheme)] || u.User != nil ||
+	if err != nil || u.Host == "" || scheme.Lookup(strings.ToLower(u.Scheme)).Name == "" || u.User != nil ||
 		strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
 		return errors.New(`"origin" must be scheme, host and port, e.g. "http://127.0.0.1:9000"`)
 	}
@@ -258,24 +259,16 @@ func OriginOf(href string) string {
 	return Origin(u)
 }
 
-// schemes are those of the bindings.
-var schemes = map[string]bool{"http": true, "https": true, "ws": true, "wss": true, "mqtt": true, "mqtts": true,
-	"coap": true, "coaps": true, "coap+tcp": true, "coaps+tcp": true}
-
-// defaultPorts are left out of an origin (RFC 9110 §4.2; RFC 6455 §3).
-var defaultPorts = map[string]string{"http": "80", "https": "443", "ws": "80", "wss": "443", "mqtt": "1883", "mqtts": "8883",
-	"coap": "5683", "coaps": "5684", "coap+tcp": "5683", "coaps+tcp": "5684"}
-
-// Origin returns scheme, host and port of u in one spelling (RFC 6454 §4).
+// Origin returns scheme, host and port of u in one spelling (RFC 6454 §4), without the default port of the scheme.
 func Origin(u *url.URL) string {
-	scheme, host, port := strings.ToLower(u.Scheme), strings.ToLower(u.Hostname()), u.Port()
+	name, host, port := strings.ToLower(u.Scheme), strings.ToLower(u.Hostname()), u.Port()
 	if strings.Contains(host, ":") {
 		host = "[" + host + "]"
 	}
-	if port == "" || port == defaultPorts[scheme] {
-		return scheme + "://" + host
+	if port == "" || port == scheme.Lookup(name).Port {
+		return name + "://" + host
 	}
-	return scheme + "://" + host + ":" + port
+	return name + "://" + host + ":" + port
 }
 
 // escapePointer writes a member's name as a part of a JSON pointer (RFC 6901 §3).

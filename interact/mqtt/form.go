@@ -10,6 +10,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/td/scheme"
 )
 
 // A plan is what a form asks of this binding, read and checked.
@@ -96,8 +97,9 @@ func readForm(f *td.Form) (*plan, error) {
 
 // readHref reads the broker's address and returns the path behind it.
 func (p *plan) readHref() (path string, err error) {
-	scheme, rest, ok := strings.Cut(p.form.Href, "://")
-	p.secure = strings.EqualFold(scheme, "mqtts")
+	_, rest, ok := strings.Cut(p.form.Href, "://")
+	s := scheme.Lookup(p.form.Scheme())
+	p.secure = s.IsSecure
 	authority, path, _ := strings.Cut(rest, "/")
 	// By hand, not u.Path: the topic is the path byte for byte, and "#" at its end is a wildcard, no empty fragment.
 	if !strings.HasSuffix(path, "/#") && path != "#" {
@@ -109,8 +111,7 @@ func (p *plan) readHref() (path string, err error) {
 	if !ok || err != nil || u.Hostname() == "" || u.Path+u.RawQuery+u.Fragment != "" {
 		return "", badForm(p.form, "is no address of a broker")
 	}
-	port := cmp.Or(u.Port(), map[bool]string{false: "1883", true: "8883"}[p.secure])
-	p.host = net.JoinHostPort(strings.ToLower(u.Hostname()), port)
+	p.host = net.JoinHostPort(strings.ToLower(u.Hostname()), cmp.Or(u.Port(), s.Port))
 	return path, nil
 }
 

@@ -40,6 +40,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/td/scheme"
 )
 
 // DefaultTimeout is how long an interaction may take whose message has no deadline.
@@ -165,8 +166,7 @@ func (c *Client) Close() {
 
 // Claims reports whether this binding can use the form f: its scheme is mqtt or mqtts.
 func Claims(f *td.Form) bool {
-	scheme := f.Scheme()
-	return (scheme == "mqtt" || scheme == "mqtts") && f.Subprotocol == ""
+	return scheme.Lookup(f.Scheme()).Protocol == "mqtt" && f.Subprotocol == ""
 }
 
 // Thing returns the agent that t describes. Over the mqtt and mqtts forms of t it answers ReadProperty, WriteProperty,

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/td/scheme"
 )
 
 // The subprotocols of forms (WoT Profile §7; longpoll has no document).
@@ -27,7 +28,7 @@ const (
 // Claims reports whether this binding can use the form: over http or https, plain or with the subprotocol sse, longpoll or
 // webhook. A client without [Options].Webhook cannot use the last.
 func Claims(f *td.Form) bool {
-	if scheme := f.Scheme(); scheme != "http" && scheme != "https" {
+	if scheme.Lookup(f.Scheme()).Protocol != "http" {
 		return false
 	}
 	switch subprotocol(f) {

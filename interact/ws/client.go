@@ -19,6 +19,7 @@ import (
 	"github.com/lmosd/lmosd/interact/credentials"
 	"github.com/lmosd/lmosd/interact/ws/frame"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/td/scheme"
 )
 
 // Options are the settings of a [Client]. The zero value works.
@@ -97,13 +98,8 @@ func (c *Client) Close() {
 // a known subprotocol, and its href is no template.
 func Claims(f *td.Form) bool {
 	_, known := frame.Subprotocol(f.Subprotocol)
-	switch f.Scheme() {
-	case "ws", "wss":
-		return (known || f.Subprotocol == "") && !strings.Contains(f.Href, "{")
-	case "http", "https":
-		return known && !strings.Contains(f.Href, "{")
-	}
-	return false
+	protocol := scheme.Lookup(f.Scheme()).Protocol
+	return (protocol == "ws" && (known || f.Subprotocol == "") || protocol == "http" && known) && !strings.Contains(f.Href, "{")
 }
 
 // Thing returns the agent that t describes, asked over its WebSocket forms. It answers all messages that a Thing is asked, as

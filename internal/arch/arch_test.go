@@ -26,6 +26,7 @@ var rows = [][]string{
 	{"did/proof"},
 	// Key files, legacy documents, one DID method: below td, which signs with them.
 	{"did/keystore", "did/aries", "did/web"},
+	{"td/scheme"},
 	{"td"},
 	// The interaction model. TDs made from other documents. The parts of the directory that need descriptions only.
 	{"interact", "td/openapi", "td/lmos", "directory/index", "directory/embedding", "directory/directorytest"},

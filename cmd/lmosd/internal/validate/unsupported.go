@@ -12,6 +12,7 @@ import (
 	"github.com/lmosd/lmosd/internal/jcs"
 	"github.com/lmosd/lmosd/node"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/td/scheme"
 )
 
 // Obstacles are what keeps an agent from being called through a node although its description is valid.
@@ -55,7 +56,7 @@ func deaf(pointer string, forms []td.Form, used map[string]bool) []td.Issue {
 	if heard {
 		return nil
 	}
-	return []td.Issue{{Pointer: pointer + "/forms", Reason: "none has an address that a node can ask: http, ws, mqtt, coap, or the secure ones"}}
+	return []td.Issue{{Pointer: pointer + "/forms", Reason: "none has an address that a node can ask: " + scheme.Protocols() + ", or the secure ones"}}
 }
 
 // escape returns name as a part of a JSON pointer (RFC 6901 §3).
