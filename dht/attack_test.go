@@ -17,6 +17,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/lmosd/lmosd/internal/streamserver"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -34,7 +35,7 @@ func replies(reply func(*pb.Message) []byte) network.StreamHandler {
 	return func(s network.Stream) {
 		defer func() { _ = s.Reset() }()
 		for {
-			frame, release, err := readFrame(s, s.Scope(), maxRequest)
+			frame, release, err := streamserver.ReadFrame(s, s.Scope(), maxRequest)
 			if err != nil {
 				return
 			}
@@ -55,7 +56,7 @@ func replies(reply func(*pb.Message) []byte) network.StreamHandler {
 func honestUntil(t *testing.T, reply func(*pb.Message) []byte) network.StreamHandler {
 	return replies(func(m *pb.Message) []byte {
 		if m.GetType() == pb.Message_FIND_NODE {
-			return appendFrame(nil, marshal(t, message(pb.Message_FIND_NODE, "", nil)))
+			return streamserver.AppendFrame(nil, marshal(t, message(pb.Message_FIND_NODE, "", nil)))
 		}
 		return reply(m)
 	})
@@ -67,17 +68,21 @@ func TestEvilServers(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(*pb.Message) []byte{
 		"put without a record": func(m *pb.Message) []byte {
-			return appendFrame(nil, marshal(t, message(m.GetType(), string(m.GetKey()), nil)))
+			return streamserver.AppendFrame(nil, marshal(t, message(m.GetType(), string(m.GetKey()), nil)))
 		},
-		"empty":          func(*pb.Message) []byte { return []byte{0} },
-		"garbage":        func(*pb.Message) []byte { return appendFrame(nil, bytes.Repeat([]byte{0xfe}, 300)) },
-		"4 GiB":          func(*pb.Message) []byte { return binary.AppendUvarint(nil, 1<<32) },
-		"another type":   func(*pb.Message) []byte { return appendFrame(nil, marshal(t, message(pb.Message_PING, "", nil))) },
-		"another key":    func(m *pb.Message) []byte { return appendFrame(nil, marshal(t, message(m.GetType(), "k", nil))) },
+		"empty":   func(*pb.Message) []byte { return []byte{0} },
+		"garbage": func(*pb.Message) []byte { return streamserver.AppendFrame(nil, bytes.Repeat([]byte{0xfe}, 300)) },
+		"4 GiB":   func(*pb.Message) []byte { return binary.AppendUvarint(nil, 1<<32) },
+		"another type": func(*pb.Message) []byte {
+			return streamserver.AppendFrame(nil, marshal(t, message(pb.Message_PING, "", nil)))
+		},
+		"another key": func(m *pb.Message) []byte {
+			return streamserver.AppendFrame(nil, marshal(t, message(m.GetType(), "k", nil)))
+		},
 		"endless prefix": func(*pb.Message) []byte { return bytes.Repeat([]byte{0x80}, 1<<16) },
 		"another value": func(m *pb.Message) []byte {
 			rec := &recpb.Record{Key: m.GetKey(), Value: []byte("another")}
-			return appendFrame(nil, marshal(t, message(m.GetType(), string(m.GetKey()), rec)))
+			return streamserver.AppendFrame(nil, marshal(t, message(m.GetType(), string(m.GetKey()), rec)))
 		},
 	}
 	for name, reply := range tests {
@@ -119,13 +124,13 @@ func TestRefusedPutHasNoReply(t *testing.T) {
 	h := evil(t, 1, honestUntil(t, func(*pb.Message) []byte { return nil }))
 	kad, _ := Protocols("test")
 	h.SetStreamHandler(kad, func(s network.Stream) {
-		frame, _, err := readFrame(s, s.Scope(), maxRequest)
+		frame, _, err := streamserver.ReadFrame(s, s.Scope(), maxRequest)
 		var m pb.Message
 		if err != nil || proto.Unmarshal(frame, &m) != nil || m.GetType() != pb.Message_FIND_NODE {
 			_ = s.Reset()
 			return
 		}
-		_, _ = s.Write(appendFrame(nil, marshal(t, message(pb.Message_FIND_NODE, "", nil))))
+		_, _ = s.Write(streamserver.AppendFrame(nil, marshal(t, message(pb.Message_FIND_NODE, "", nil))))
 		_ = s.Close()
 	})
 	if err := h.Connect(t.Context(), n.info()); err != nil {
@@ -159,9 +164,9 @@ func TestServerUnderAttack(t *testing.T) {
 		binary.AppendUvarint(nil, 4<<20),
 		binary.AppendUvarint(nil, maxInbound+1),
 		bytes.Repeat([]byte{0x80}, 100),
-		appendFrame(nil, bytes.Repeat([]byte{0xff}, 10<<10)),
-		appendFrame(nil, marshal(t, put)),
-		appendFrame(nil, nil),
+		streamserver.AppendFrame(nil, bytes.Repeat([]byte{0xff}, 10<<10)),
+		streamserver.AppendFrame(nil, marshal(t, put)),
+		streamserver.AppendFrame(nil, nil),
 	}
 	goroutines, before := runtime.NumGoroutine(), heapInUse()
 	var wg sync.WaitGroup

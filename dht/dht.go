@@ -349,7 +349,7 @@ func (d *DHT) Run(ctx context.Context) error {
 // returned.
 func (d *DHT) Close() error {
 	d.host.RemoveStreamHandler(d.records)
-	d.shelf.places.close()
+	d.shelf.server.Close()
 	// The handlers first: the library does not wait for them, and they use its stores.
 	d.guard.close()
 	err := d.kad.Close()

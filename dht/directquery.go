@@ -9,6 +9,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/internal/streamserver"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -86,8 +87,8 @@ func converse(st network.Stream, frame []byte, take func(*answer) (bool, error))
 }
 
 // readAnswer reads one frame of an answer. release gives its memory back.
-func readAnswer(r io.Reader, m memory) (a *answer, release func(), err error) {
-	frame, release, err := readFrame(r, m, maxAnswer)
+func readAnswer(r io.Reader, m streamserver.Memory) (a *answer, release func(), err error) {
+	frame, release, err := streamserver.ReadFrame(r, m, maxAnswer)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read answer: %w", err)
 	}

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
+
+	"github.com/lmosd/lmosd/internal/streamserver"
 )
 
 // Limits of inbound DHT streams. A PUT_VALUE is at most 8 KiB of record, an ADD_PROVIDER one peer
@@ -20,7 +22,7 @@ const (
 // Only one goroutine reads and writes, as the handler does.
 type gate struct {
 	network.Stream
-	head    prefix
+	head    streamserver.Prefix
 	left    int // bytes of the current frame that have not been read yet
 	timer   *time.Timer
 	refused func(error)
@@ -59,17 +61,17 @@ func (g *gate) readHead(p []byte) (int, error) {
 	if n == 0 {
 		return 0, err
 	}
-	if g.head.n == 0 {
+	if g.head.Read == 0 {
 		g.timer.Reset(frameTime)
 	}
-	done, bad := g.head.add(p[0], maxInbound)
+	done, bad := g.head.Add(p[0], maxInbound)
 	if bad != nil {
 		g.refused(bad)
 		_ = g.Stream.ResetWithError(network.StreamProtocolViolation)
 		return 0, bad
 	}
 	if done {
-		g.left, g.head = g.head.size, prefix{}
+		g.left, g.head = g.head.Size, streamserver.Prefix{}
 	}
 	if done && g.left == 0 {
 		g.timer.Reset(idleTime)

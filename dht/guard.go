@@ -2,10 +2,8 @@ package dht
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net/netip"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -18,6 +16,7 @@ import (
 	manet "github.com/multiformats/go-multiaddr/net"
 
 	"github.com/lmosd/lmosd/internal/ratelimit"
+	"github.com/lmosd/lmosd/internal/streamserver"
 )
 
 // Limits of the inbound side.
@@ -33,7 +32,7 @@ const (
 // A guard is the host as the library sees it. Around every handler that the library sets it puts these rules, in this order:
 //
 //   - G1 new streams have a rate per address or subnet
-//   - G2 streams at once are bounded; nobody waits for a place
+//   - G2 streams at once are bounded; none waits for a slot
 //   - G3 a frame that announces too much never reaches the reader: see gate
 //   - G4 a frame that has begun must end, and an idle stream ends
 //   - G5 one peer has eight streams at most
@@ -47,7 +46,7 @@ type guard struct {
 	admits   func(peer.ID) bool
 	subnets  *rate.Limiter
 	requests *ratelimit.Limiter[peer.ID]
-	places   *places
+	server   *streamserver.Server
 	stats    *counters
 	log      *slog.Logger
 
@@ -57,13 +56,14 @@ type guard struct {
 }
 
 func newGuard(h host.Host, admits func(peer.ID) bool, stats *counters, log *slog.Logger) *guard {
-	return &guard{
+	g := &guard{
 		Host: h, admits: admits, stats: stats, log: log,
 		subnets:  newSubnets(),
 		requests: ratelimit.NewLimiter[peer.ID](ratelimit.Limit{Rate: requestRate, Burst: requestBurst}, maxMetered),
-		places:   newPlaces(maxStreams, maxPeerStreams),
 		handlers: map[protocol.ID]struct{}{},
 	}
+	g.server = streamserver.New(streamserver.Options{Total: maxStreams, PerPeer: maxPeerStreams, Admit: g.admit, Done: g.done, Log: log})
+	return g
 }
 
 // newSubnets returns G1, the rate of new streams by address. Loopback is free: a whole testnet lives there.
@@ -90,39 +90,34 @@ func (g *guard) SetStreamHandler(id protocol.ID, h network.StreamHandler) {
 	g.Host.SetStreamHandler(id, func(s network.Stream) { g.serve(s, h) })
 }
 
-// serve runs h on s if there is a place for it.
+// serve runs h on s if there is a slot for it.
 func (g *guard) serve(s network.Stream, h network.StreamHandler) {
-	if code := g.enter(s); code != network.StreamNoError {
-		g.stats.refusedStreams.Add(1)
-		_ = s.ResetWithError(code)
-		return
-	}
-	defer g.places.leave(s)
-	defer g.survive(s)
-	gate := newGate(s, func(err error) { g.refuse(s, err) })
-	defer gate.stop()
-	h(gate)
+	g.server.Serve(s, func(s network.Stream) error {
+		gate := newGate(s, func(err error) { g.refuse(s, err) })
+		defer gate.stop()
+		h(gate)
+		return nil
+	})
 }
 
-func (g *guard) enter(s network.Stream) network.StreamErrorCode {
+// admit applies the rules that need no slot.
+func (g *guard) admit(c network.Conn) network.StreamErrorCode {
 	switch {
-	case !g.admits(s.Conn().RemotePeer()):
+	case !g.admits(c.RemotePeer()):
 		return network.StreamGated
-	case !g.subnets.Allow(addrOf(s.Conn())):
+	case !g.subnets.Allow(addrOf(c)):
 		return network.StreamRateLimited
 	}
-	return g.places.enter(s)
+	return network.StreamNoError
 }
 
-// survive ends a panic of the handler: it costs its own stream, not the process.
-func (g *guard) survive(s network.Stream) {
-	r := recover()
-	if r == nil {
-		return
+func (g *guard) done(_ peer.ID, err error) {
+	switch err {
+	case streamserver.ErrRefused:
+		g.stats.refusedStreams.Add(1)
+	case streamserver.ErrPanic:
+		g.stats.panics.Add(1)
 	}
-	g.stats.panics.Add(1)
-	g.log.Error("DHT handler panicked", "peer", s.Conn().RemotePeer(), "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
-	_ = s.Reset()
 }
 
 func (g *guard) refuse(s network.Stream, err error) {
@@ -152,7 +147,7 @@ func (g *guard) close() {
 		g.Host.RemoveStreamHandler(id)
 	}
 	g.mu.Unlock()
-	g.places.close()
+	g.server.Close()
 }
 
 // addrOf returns the far end's IP address, or the zero address if it has none.

@@ -19,6 +19,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/protocol"
 	"github.com/libp2p/go-msgio"
+
+	"github.com/lmosd/lmosd/internal/streamserver"
 )
 
 // readAll reads frames through a gate the way the library does, and returns the sizes of those that came whole.
@@ -42,7 +44,7 @@ func TestGateLetsFramesThrough(t *testing.T) {
 	var in []byte
 	want := []int{0, 1, 127, 128, 16384, maxInbound}
 	for _, n := range want {
-		in = appendFrame(in, make([]byte, n))
+		in = streamserver.AppendFrame(in, make([]byte, n))
 	}
 	for name, r := range map[string]io.Reader{
 		"at once":                    bytes.NewReader(in),
@@ -62,9 +64,9 @@ func TestGateLetsFramesThrough(t *testing.T) {
 
 func TestGateRefuses(t *testing.T) {
 	t.Parallel()
-	good := appendFrame(nil, []byte("abc"))
+	good := streamserver.AppendFrame(nil, []byte("abc"))
 	tests := map[string][]byte{
-		"one byte too many":   appendFrame(nil, make([]byte, maxInbound+1)),
+		"one byte too many":   streamserver.AppendFrame(nil, make([]byte, maxInbound+1)),
 		"4 MiB":               binary.AppendUvarint(nil, 4<<20),
 		"4 GiB":               binary.AppendUvarint(nil, 1<<32),
 		"a length that lasts": bytes.Repeat([]byte{0x80}, 100),
@@ -74,7 +76,7 @@ func TestGateRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			sizes, st, err := readAll(bytes.NewReader(append(bytes.Clone(good), in...)))
-			if len(sizes) != 1 || !errors.Is(err, errFrame) {
+			if len(sizes) != 1 || !errors.Is(err, streamserver.ErrFrame) {
 				t.Errorf("got %d frames and %v, want the good one and a refusal", len(sizes), err)
 			}
 			if got := network.StreamErrorCode(st.code.Load()); got != network.StreamProtocolViolation {
@@ -86,7 +88,7 @@ func TestGateRefuses(t *testing.T) {
 
 // FuzzGate compares what passes the gate with what a plain reading of the bytes says.
 func FuzzGate(f *testing.F) {
-	f.Add(appendFrame(appendFrame(nil, []byte("abc")), nil), 1)
+	f.Add(streamserver.AppendFrame(streamserver.AppendFrame(nil, []byte("abc")), nil), 1)
 	f.Add(binary.AppendUvarint(nil, 1<<32), 3)
 	f.Add([]byte{0x80, 0x80, 0x04}, 2)
 	f.Fuzz(func(t *testing.T, in []byte, step int) {
@@ -118,10 +120,10 @@ func allowed(in []byte) (n int, bad bool) {
 	for n < len(in) {
 		size, k := binary.Uvarint(in[n:])
 		switch {
-		case k == 0 && len(in)-n < maxPrefix: // cut
+		case k == 0 && len(in)-n < streamserver.MaxPrefix: // cut
 			return len(in), false
-		case k <= 0 || k > maxPrefix:
-			return n + maxPrefix - 1, true
+		case k <= 0 || k > streamserver.MaxPrefix:
+			return n + streamserver.MaxPrefix - 1, true
 		case size > maxInbound || k > 1 && in[n+k-1] == 0:
 			return n + k - 1, true
 		}

@@ -13,6 +13,7 @@ import (
 	recpb "github.com/libp2p/go-libp2p-record/pb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/lmosd/lmosd/internal/streamserver"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -36,7 +37,7 @@ func TestRoundTripRefusesWhatIsNoReply(t *testing.T) {
 	put := message(pb.Message_PUT_VALUE, "key", &recpb.Record{Key: []byte("key"), Value: []byte("value")})
 	get := message(pb.Message_GET_VALUE, "key", nil)
 	find := message(pb.Message_FIND_NODE, "key", nil)
-	frame := func(m *pb.Message) []byte { return appendFrame(nil, marshal(t, m)) }
+	frame := func(m *pb.Message) []byte { return streamserver.AppendFrame(nil, marshal(t, m)) }
 	with := func(m *pb.Message, key, value string) []byte {
 		return frame(message(m.GetType(), "key", &recpb.Record{Key: []byte(key), Value: []byte(value)}))
 	}
@@ -48,7 +49,7 @@ func TestRoundTripRefusesWhatIsNoReply(t *testing.T) {
 		{"oversized", find, binary.AppendUvarint(nil, maxReply+1)},
 		{"announces 4 GiB", find, binary.AppendUvarint(nil, 1<<32)},
 		{"prefix without end", find, bytes.Repeat([]byte{0x80}, 20)},
-		{"garbage", find, appendFrame(nil, []byte("\xff\xff\xff garbage"))},
+		{"garbage", find, streamserver.AppendFrame(nil, []byte("\xff\xff\xff garbage"))},
 		{"empty for a put", put, []byte{0}},
 		{"empty for a get", get, []byte{0}},
 		{"empty for a find", find, []byte{0}},
@@ -81,7 +82,7 @@ func TestRoundTripRefusesWhatIsNoReply(t *testing.T) {
 func TestRoundTripReportsWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	find := message(pb.Message_FIND_NODE, "key", nil)
-	whole := appendFrame(nil, marshal(t, message(pb.Message_FIND_NODE, "", nil)))
+	whole := streamserver.AppendFrame(nil, marshal(t, message(pb.Message_FIND_NODE, "", nil)))
 	for n := range whole {
 		_, err := roundTrip(&script{r: bytes.NewReader(whole[:n])}, find, []byte{0}, bucketSize)
 		if err == nil || errors.Is(err, errMalformed) {
@@ -203,7 +204,7 @@ func FuzzReply(f *testing.F) {
 	closer.CloserPeers = []*pb.Message_Peer{{Id: []byte(testPeer(f, 1)), Addrs: [][]byte{{4, 10, 0, 0, 1, 6, 0, 80}}}, {}}
 	found := message(pb.Message_GET_VALUE, "key", &recpb.Record{Key: []byte("key"), Value: []byte("value")})
 	for _, m := range []*pb.Message{echo, closer, found, {}} {
-		f.Add(appendFrame(nil, marshal(f, m)))
+		f.Add(streamserver.AppendFrame(nil, marshal(f, m)))
 	}
 	f.Add(binary.AppendUvarint(nil, 1<<32))
 	f.Add([]byte{})

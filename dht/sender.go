@@ -15,6 +15,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/protocol"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/lmosd/lmosd/internal/streamserver"
 )
 
 // Limits of calls to one peer.
@@ -131,9 +133,9 @@ func roundTrip(st network.Stream, m *pb.Message, frame []byte, k int) (*pb.Messa
 	if _, err := st.Write(frame); err != nil {
 		return nil, fmt.Errorf("send: %w", err)
 	}
-	reply, release, err := readFrame(st, st.Scope(), maxReply)
+	reply, release, err := streamserver.ReadFrame(st, st.Scope(), maxReply)
 	switch {
-	case errors.Is(err, errFrame):
+	case errors.Is(err, streamserver.ErrFrame):
 		return nil, fmt.Errorf("%w: %w", errMalformed, err)
 	case err != nil:
 		return nil, fmt.Errorf("receive: %w", err)
@@ -213,7 +215,7 @@ func encode(m *pb.Message) ([]byte, error) {
 	if len(body) > maxRequest {
 		return nil, fmt.Errorf("request of %d bytes, %d allowed", len(body), maxRequest)
 	}
-	return appendFrame(make([]byte, 0, len(body)+maxPrefix), body), nil
+	return streamserver.AppendFrame(make([]byte, 0, len(body)+streamserver.MaxPrefix), body), nil
 }
 
 // enter waits for a place among the calls to p. leave gives it back.

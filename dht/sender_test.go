@@ -14,6 +14,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/lmosd/lmosd/internal/streamserver"
 )
 
 // dialogue is a sender and a host that answers it with a handler, 10 ms apart.
@@ -55,7 +57,7 @@ func newDialogue(t *testing.T, handler network.StreamHandler) (d *dialogue, end 
 func pong(t *testing.T, after time.Duration) network.StreamHandler {
 	return replies(func(m *pb.Message) []byte {
 		sleep(t.Context(), after)
-		return appendFrame(nil, marshal(t, m))
+		return streamserver.AppendFrame(nil, marshal(t, m))
 	})
 }
 
@@ -113,9 +115,9 @@ func TestSenderTriesAStaleStreamOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// The far end answers once per stream, and then closes it.
 		d, end := newDialogue(t, func(s network.Stream) {
-			frame, _, err := readFrame(s, s.Scope(), maxRequest)
+			frame, _, err := streamserver.ReadFrame(s, s.Scope(), maxRequest)
 			if err == nil {
-				_, _ = s.Write(appendFrame(nil, frame))
+				_, _ = s.Write(streamserver.AppendFrame(nil, frame))
 			}
 			_ = s.Close()
 		})
@@ -201,7 +203,7 @@ func TestMessagesWithoutReply(t *testing.T) {
 	var got atomic.Int32
 	take := func(s network.Stream) error {
 		for {
-			frame, _, err := readFrame(s, s.Scope(), maxRequest)
+			frame, _, err := streamserver.ReadFrame(s, s.Scope(), maxRequest)
 			if err != nil {
 				return err
 			}

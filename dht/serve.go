@@ -1,15 +1,14 @@
 package dht
 
 import (
-	"errors"
 	"fmt"
-	"runtime/debug"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/lmosd/lmosd/internal/ratelimit"
+	"github.com/lmosd/lmosd/internal/streamserver"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -25,75 +24,46 @@ const (
 	maxBodies       = 2 << 20  // bytes of TDs in one answer; what is beyond must be fetched by hash
 )
 
-// A shelf answers questions of others from what this node holds itself. It is safe for concurrent use.
+// A shelf answers requests of other nodes with what this node holds. It is safe for concurrent use.
 type shelf struct {
 	d      *DHT
-	places *places
+	server *streamserver.Server
 	rate   *ratelimit.Limiter[peer.ID]
 }
 
 func newShelf(d *DHT) *shelf {
-	return &shelf{d: d, places: newPlaces(maxQuestions, maxPeerQuestion),
-		rate: ratelimit.NewLimiter[peer.ID](ratelimit.Limit{Rate: questionRate, Burst: questionBurst}, maxMetered)}
+	s := &shelf{d: d, rate: ratelimit.NewLimiter[peer.ID](ratelimit.Limit{Rate: questionRate, Burst: questionBurst}, maxMetered)}
+	s.server = streamserver.New(streamserver.Options{Service: recordsService, Total: maxQuestions, PerPeer: maxPeerQuestion,
+		Deadline: recordsTime, Admit: s.admit, Done: s.done, Log: d.log})
+	return s
 }
 
-// handle serves one stream: a place, service, memory, deadline, one question, identity, work, close.
-func (s *shelf) handle(st network.Stream) {
-	if code := s.enter(st); code != network.StreamNoError {
-		s.d.stats.refused.Add(1)
-		_ = st.ResetWithError(code)
-		return
-	}
-	defer s.places.leave(st)
-	defer s.survive(st)
-	deadline := time.AfterFunc(recordsTime, func() { _ = st.Reset() })
-	defer deadline.Stop()
-	if err := s.serve(st); err != nil {
-		s.d.stats.refused.Add(1)
-		s.d.log.Debug("question not answered", "peer", st.Conn().RemotePeer(), "err", err)
-		_ = st.ResetWithError(codeOf(err))
-		return
-	}
-	s.d.stats.served.Add(1)
-	_ = st.Close()
-}
+func (s *shelf) handle(st network.Stream) { s.server.Serve(st, s.serve) }
 
-func (s *shelf) enter(st network.Stream) network.StreamErrorCode {
-	p := st.Conn().RemotePeer()
-	switch {
+func (s *shelf) admit(c network.Conn) network.StreamErrorCode {
+	switch p := c.RemotePeer(); {
 	case !s.d.admits(p):
 		return network.StreamGated
 	case s.rate.Take(p, 1, time.Now()) > 0:
 		return network.StreamRateLimited
 	}
-	return s.places.enter(st)
-}
-
-// survive ends a panic: it costs its own stream, not the process.
-func (s *shelf) survive(st network.Stream) {
-	if r := recover(); r != nil {
-		s.d.stats.panics.Add(1)
-		s.d.log.Error("records handler panicked", "peer", st.Conn().RemotePeer(), "panic", fmt.Sprint(r),
-			"stack", string(debug.Stack()))
-		_ = st.Reset()
-	}
-}
-
-func codeOf(err error) network.StreamErrorCode {
-	switch {
-	case errors.Is(err, errWire), errors.Is(err, errFrame):
-		return network.StreamProtocolViolation
-	case errors.Is(err, network.ErrResourceLimitExceeded):
-		return network.StreamResourceLimitExceeded
-	}
 	return network.StreamNoError
 }
 
-func (s *shelf) serve(st network.Stream) error {
-	if err := st.Scope().SetService(recordsService); err != nil {
-		return err
+func (s *shelf) done(p peer.ID, err error) {
+	switch err {
+	case nil:
+		s.d.stats.served.Add(1)
+	case streamserver.ErrPanic:
+		s.d.stats.panics.Add(1)
+	default:
+		s.d.stats.refused.Add(1)
+		s.d.log.Debug("request not answered", "peer", p, "err", err)
 	}
-	frame, release, err := readFrame(st, st.Scope(), maxQuestion)
+}
+
+func (s *shelf) serve(st network.Stream) error {
+	frame, release, err := streamserver.ReadFrame(st, st.Scope(), maxQuestion)
 	if err != nil {
 		return fmt.Errorf("read question: %w", err)
 	}

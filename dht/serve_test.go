@@ -14,6 +14,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 	ma "github.com/multiformats/go-multiaddr"
 
+	"github.com/lmosd/lmosd/internal/streamserver"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -114,9 +115,9 @@ func TestShelfBoundsTDs(t *testing.T) {
 func TestShelfRefuses(t *testing.T) {
 	t.Parallel()
 	tests := map[string][]byte{
-		"garbage":      appendFrame(nil, []byte("garbage")),
+		"garbage":      streamserver.AppendFrame(nil, []byte("garbage")),
 		"empty":        {0},
-		"too large":    appendFrame(nil, make([]byte, maxQuestion+1)),
+		"too large":    streamserver.AppendFrame(nil, make([]byte, maxQuestion+1)),
 		"4 GiB":        {0x80, 0x80, 0x80, 0x80, 0x10},
 		"half a frame": {10, 1, 2},
 	}

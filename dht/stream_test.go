@@ -7,8 +7,27 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/protocol"
 	ma "github.com/multiformats/go-multiaddr"
 )
+
+// accounts is a memory that counts and may be full.
+type accounts struct {
+	network.NullScope
+	held, peak int
+	full       bool
+}
+
+func (a *accounts) ReserveMemory(n int, _ uint8) error {
+	if a.full {
+		return network.ErrResourceLimitExceeded
+	}
+	a.held += n
+	a.peak = max(a.peak, a.held)
+	return nil
+}
+
+func (a *accounts) ReleaseMemory(n int) { a.held -= n }
 
 // A script is a stream whose far end says what it says, whatever is written.
 type script struct {
@@ -24,6 +43,7 @@ type script struct {
 
 func (s *script) Read(b []byte) (int, error)  { return s.r.Read(b) }
 func (s *script) Write(b []byte) (int, error) { return s.wrote.Write(b) }
+func (s *script) Protocol() protocol.ID       { return "/test" }
 func (s *script) Scope() network.StreamScope  { return &s.scope }
 func (s *script) Conn() network.Conn          { return scriptConn{s: s} }
 func (s *script) Close() error                { return nil }

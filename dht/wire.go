@@ -7,6 +7,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/internal/cbor"
+	"github.com/lmosd/lmosd/internal/streamserver"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -34,7 +35,7 @@ const (
 )
 
 // errWire says that a question or an answer does not keep to the protocol.
-var errWire = errors.New("malformed message of the records protocol")
+const errWire = streamserver.Violation("malformed message of the records protocol")
 
 // errRemote says that the far end answered with an error.
 var errRemote = errors.New("the far end refused")
@@ -114,7 +115,7 @@ func encodeMessage(v any, limit int) ([]byte, error) {
 	if len(body) > limit {
 		return nil, fmt.Errorf("%w: %d bytes, %d allowed", errWire, len(body), limit)
 	}
-	return appendFrame(make([]byte, 0, len(body)+maxPrefix), body), nil
+	return streamserver.AppendFrame(make([]byte, 0, len(body)+streamserver.MaxPrefix), body), nil
 }
 
 // decodeQuestion reads a question and checks its bounds. b has at most maxQuestion bytes.

@@ -9,7 +9,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/libp2p/go-libp2p/core/network"
+
 	"github.com/lmosd/lmosd/internal/cbor"
+	"github.com/lmosd/lmosd/internal/streamserver"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -30,7 +33,7 @@ func TestQuestionsTravel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	body, _, err := readFrame(bytes.NewReader(frame), &accounts{}, maxQuestion)
+	body, _, err := streamserver.ReadFrame(bytes.NewReader(frame), &network.NullScope{}, maxQuestion)
 	if err != nil {
 		t.Fatal(err)
 	}

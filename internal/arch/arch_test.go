@@ -21,7 +21,7 @@ var rows = [][]string{
 	// Helpers that know no type of lmosd.
 	{"internal/atomicfile", "internal/jcs", "internal/jsonedit", "internal/ratelimit", "internal/opaque", "internal/backoff", "internal/cbor", "internal/netguard", "internal/textmatch", "internal/openai",
 		"cmd/lmosd/internal/terminal", "testnet/simnet"},
-	{"internal/confusable", "internal/storage"}, // use internal/textmatch, internal/atomicfile
+	{"internal/confusable", "internal/storage", "internal/streamserver"}, // use internal/textmatch, atomicfile, ratelimit
 	{"did"},
 	{"did/proof"},
 	// Key files, legacy documents, one DID method: below td, which signs with them.
@@ -73,7 +73,7 @@ var free = []string{
 	"github.com/ipfs/go-cid", "github.com/ipfs/go-datastore", "github.com/multiformats/go-multistream",
 }
 
-var freeFor = []string{"internal/storage", "node", "p2p", "dht", "pubsub", "pubsub/reconcile", "pubsub/suspicion", "directory", "interact/stream", "interact/task", "testnet", "testnet/simnet"}
+var freeFor = []string{"internal/storage", "internal/streamserver", "node", "p2p", "dht", "pubsub", "pubsub/reconcile", "pubsub/suspicion", "directory", "interact/stream", "interact/task", "testnet", "testnet/simnet"}
 
 // homes are the packages that may import a foreign module, by import path prefix; the longest prefix decides.
 var homes = []struct {

@@ -20,7 +20,6 @@ import (
 	"log/slog"
 	"math"
 	"math/rand/v2"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,6 +29,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/protocol"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/internal/streamserver"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -87,15 +87,10 @@ type Reconciler struct {
 	host   host.Host
 	proto  protocol.ID
 	log    *slog.Logger
+	server *streamserver.Server
 	peers  peers
 	recent recent
 	counts counts
-
-	// closed and serving: what is served ends before Close returns. mu guards both.
-	mu      sync.Mutex
-	closed  bool
-	serving map[network.Stream]bool
-	ended   sync.WaitGroup
 }
 
 // Stats counts since [New].
@@ -137,7 +132,8 @@ func New(h host.Host, o Options) (*Reconciler, error) {
 	if o.Set == nil || o.Get == nil || o.Offer == nil {
 		return nil, errors.New("reconcile: Set, Get and Offer are required")
 	}
-	r := &Reconciler{o: o, host: h, proto: Protocol(o.Network), log: o.Log, serving: map[network.Stream]bool{}}
+	r := &Reconciler{o: o, host: h, proto: Protocol(o.Network), log: o.Log}
+	r.server = r.newServer()
 	h.SetStreamHandler(r.proto, r.handle)
 	return r, nil
 }
@@ -244,7 +240,7 @@ func (r *Reconciler) sync(ctx context.Context, p peer.ID) (Report, error) {
 		return s.finish(st)
 	})
 	if err != nil {
-		_ = st.ResetWithError(codeOf(err))
+		_ = st.ResetWithError(streamserver.CodeOf(err))
 		return report, cmp.Or(context.Cause(ctx), err)
 	}
 	_ = st.Close()
@@ -277,7 +273,7 @@ func (r *Reconciler) account(p peer.ID, report Report) {
 
 // blame leaves a peer alone for as long as what it did is worth.
 func (r *Reconciler) blame(p peer.ID, err error) {
-	lied := errors.Is(err, errWire) || errors.Is(err, errLie)
+	lied := errors.Is(err, streamserver.ErrViolation)
 	r.peers.shun(p, lied, time.Now())
 	if !lied {
 		r.log.Debug("session failed", "peer", p, "err", err)

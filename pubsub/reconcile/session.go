@@ -13,6 +13,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/internal/streamserver"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -58,7 +59,7 @@ type Report struct {
 type session struct {
 	rec   *Reconciler
 	peer  did.DID // who is at the other end
-	mem   memory
+	mem   streamserver.Memory
 	in    *bufio.Reader
 	out   *bufio.Writer
 	alive func() // called whenever something has come or gone
@@ -86,7 +87,7 @@ type pending struct {
 	theirs claim
 }
 
-func newSession(r *Reconciler, m memory, rw io.ReadWriter, alive func()) *session {
+func newSession(r *Reconciler, m streamserver.Memory, rw io.ReadWriter, alive func()) *session {
 	return &session{
 		rec: r, mem: m, in: bufio.NewReaderSize(rw, bufferSize), out: bufio.NewWriterSize(rw, bufferSize), alive: alive,
 		view: r.o.Set.view(), first: rand.IntN(parts), space: r.o.Room(),
@@ -545,7 +546,7 @@ func (s *session) hear() (*turn, error) {
 
 // receive reads a frame.
 func receive[T any](s *session, limit int, decode func([]byte) (*T, error)) (*T, error) {
-	frame, release, err := readFrame(s.in, s.mem, limit)
+	frame, release, err := streamserver.ReadFrame(s.in, s.mem, limit)
 	if err != nil {
 		return nil, err
 	}

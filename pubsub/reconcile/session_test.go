@@ -14,6 +14,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/network"
 
+	"github.com/lmosd/lmosd/internal/streamserver"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -153,9 +154,9 @@ func TestLies(t *testing.T) {
 		want error
 	}{
 		{"garbage", false, raw([]byte("\x07garbage")...), errWire},
-		{"an endless length", false, raw(bytes.Repeat([]byte{0x80}, 100)...), errWire},
-		{"a frame that is too long", false, raw(0xff, 0xff, 0x7f), errWire},
-		{"a length that is not minimal", false, raw(0x81, 0x80, 0x00), errWire},
+		{"an endless length", false, raw(bytes.Repeat([]byte{0x80}, 100)...), streamserver.ErrFrame},
+		{"a frame that is too long", false, raw(0xff, 0xff, 0x7f), streamserver.ErrFrame},
+		{"a length that is not minimal", false, raw(0x81, 0x80, 0x00), streamserver.ErrFrame},
 		{"it begins too", false, all(&turn{Root: make([]byte, claimSize)}), errWire},
 		{"parts that are equal", false, all(&turn{Split: []part{{Of: same.claims()}}}), errLie},
 		{"parts of what was not claimed", false, all(&turn{Split: []part{{At: []byte{3}, Of: same.claims(3)}}}), errLie},
@@ -202,7 +203,7 @@ func TestLies(t *testing.T) {
 				if !errors.Is(err, c.want) {
 					t.Fatalf("got %+v, %v; want %v", r, err, c.want)
 				}
-				lied := c.want == errWire || c.want == errLie
+				lied := errors.Is(c.want, streamserver.ErrViolation)
 				if got := victim.Stats().Lied == 1; got != lied || len(victim.neighbours()) != 0 {
 					t.Errorf("counted as a lie: %v; %d neighbours", got, len(victim.neighbours()))
 				}

@@ -3,14 +3,11 @@ package reconcile
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"io"
 	"slices"
 
-	"github.com/libp2p/go-libp2p/core/network"
-
 	"github.com/lmosd/lmosd/internal/cbor"
+	"github.com/lmosd/lmosd/internal/streamserver"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -50,9 +47,9 @@ const (
 
 // errWire says that the far end does not keep to the protocol, errLie that it said what cannot be true. Both cost it the session
 // and more; see peers.
-var (
-	errWire = errors.New("malformed message of the sync protocol")
-	errLie  = errors.New("the far end contradicts itself")
+const (
+	errWire = streamserver.Violation("malformed message of the sync protocol")
+	errLie  = streamserver.Violation("the far end contradicts itself")
 )
 
 // A turn is what one end says at a time.
@@ -178,47 +175,5 @@ func encodeFrame(v any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(binary.AppendUvarint(make([]byte, 0, len(body)+3), uint64(len(body))), body...), nil
-}
-
-// memory is where the bytes of a session are accounted for: the resource manager's scope of its stream.
-type memory interface {
-	ReserveMemory(size int, prio uint8) error
-	ReleaseMemory(size int)
-}
-
-// readFrame reads one frame of at most limit bytes. Nothing is allocated before its length is known to be allowed and its memory
-// is reserved; release gives that back.
-func readFrame(r io.Reader, m memory, limit int) (frame []byte, release func(), err error) {
-	n, err := readLength(r, limit)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := m.ReserveMemory(n, network.ReservationPriorityMedium); err != nil {
-		return nil, nil, fmt.Errorf("reserve %d bytes: %w", n, err)
-	}
-	frame = make([]byte, n)
-	if _, err := io.ReadFull(r, frame); err != nil {
-		m.ReleaseMemory(n)
-		return nil, nil, fmt.Errorf("read a frame: %w", err)
-	}
-	return frame, func() { m.ReleaseMemory(n) }, nil
-}
-
-// readLength reads the length of the next frame, a minimal uvarint of at most three bytes, and no byte beyond.
-func readLength(r io.Reader, limit int) (n int, err error) {
-	var b [1]byte
-	for i := range 3 {
-		if _, err := io.ReadFull(r, b[:]); err != nil {
-			return 0, fmt.Errorf("read a frame: %w", err)
-		}
-		n |= int(b[0]&0x7f) << (7 * i)
-		if b[0] < 0x80 && (b[0] > 0 || i == 0) && n <= limit {
-			return n, nil
-		}
-		if b[0] < 0x80 {
-			break
-		}
-	}
-	return 0, fmt.Errorf("%w: a frame of %d bytes, %d allowed", errWire, n, limit)
+	return streamserver.AppendFrame(make([]byte, 0, len(body)+streamserver.MaxPrefix), body), nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/lmosd/lmosd/internal/cbor"
+	"github.com/lmosd/lmosd/internal/streamserver"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -88,7 +89,7 @@ func TestDecodeGiven(t *testing.T) {
 		}
 	}
 	frame := frames(t, &given{Record: make([]byte, td.MaxRecord), TD: make([]byte, td.MaxTD)})
-	if _, _, err := readFrame(bytes.NewReader(frame), &accounts{}, maxGiven); err != nil {
+	if _, _, err := streamserver.ReadFrame(bytes.NewReader(frame), &accounts{}, maxGiven); err != nil {
 		t.Errorf("the largest does not fit: %v", err)
 	}
 }
@@ -101,10 +102,10 @@ func (*broke) ReserveMemory(int, uint8) error { return network.ErrResourceLimitE
 func TestFramesNeedMemory(t *testing.T) {
 	t.Parallel()
 	in := bytes.NewReader(frames(t, &turn{Give: 1}))
-	if _, _, err := readFrame(in, &broke{}, maxTurn); !errors.Is(err, network.ErrResourceLimitExceeded) || in.Len() == 0 {
+	if _, _, err := streamserver.ReadFrame(in, &broke{}, maxTurn); !errors.Is(err, network.ErrResourceLimitExceeded) || in.Len() == 0 {
 		t.Errorf("got %v, %d bytes unread", err, in.Len())
 	}
-	if code := codeOf(network.ErrResourceLimitExceeded); code != network.StreamResourceLimitExceeded {
+	if code := streamserver.CodeOf(network.ErrResourceLimitExceeded); code != network.StreamResourceLimitExceeded {
 		t.Errorf("got code %#x", code)
 	}
 }

@@ -124,11 +124,7 @@ func (n *node) dials() (all int) {
 }
 
 // serves returns how many messages are being heard.
-func (n *node) serves() int {
-	n.Rumours.mu.Lock()
-	defer n.Rumours.mu.Unlock()
-	return len(n.serving)
-}
+func (n *node) serves() int { return n.server.Serving() }
 
 func (n *node) options() Options {
 	return Options{Network: "test", Expects: n.expects, Try: n.try, Gone: n.lost}

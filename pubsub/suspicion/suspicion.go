@@ -26,6 +26,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/protocol"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/internal/streamserver"
 )
 
 // Bounds of telling.
@@ -65,6 +66,7 @@ type Rumours struct {
 	host   host.Host
 	proto  protocol.ID
 	log    *slog.Logger
+	server *streamserver.Server
 	peers  peers
 	counts counts
 	news   chan struct{} // there is something to tell
@@ -73,9 +75,6 @@ type Rumours struct {
 	mu      sync.Mutex
 	stories map[did.DID]*story // by host; owned by mu
 	swept   time.Time          // when what is over was forgotten last; owned by mu
-	closed  bool               // this and serving are guarded by mu: what is served ends before Close returns
-	serving map[network.Stream]bool
-	ended   sync.WaitGroup
 }
 
 // Stats counts since [New].
@@ -112,7 +111,8 @@ func New(h host.Host, o Options) (*Rumours, error) {
 		return nil, errors.New("rumour: Expects, Try and Gone are required")
 	}
 	r := &Rumours{o: o, host: h, proto: Protocol(o.Network), log: o.Log, news: make(chan struct{}, 1), due: make(chan struct{}, 1),
-		stories: map[did.DID]*story{}, serving: map[network.Stream]bool{}}
+		stories: map[did.DID]*story{}}
+	r.server = r.newServer()
 	h.SetStreamHandler(r.proto, r.handle)
 	return r, nil
 }

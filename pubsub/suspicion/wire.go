@@ -2,12 +2,12 @@ package suspicion
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/internal/cbor"
+	"github.com/lmosd/lmosd/internal/streamserver"
 )
 
 // The protocol /lmos/<network>/gone/1 is one message per stream, without an answer. The message fills the stream, in deterministic
@@ -24,7 +24,7 @@ const (
 )
 
 // errWire says that the far end does not keep to the protocol.
-var errWire = errors.New("malformed message of the gone protocol")
+const errWire = streamserver.Violation("malformed message of the gone protocol")
 
 type message struct {
 	Gone []byte `cbor:"gone"`

@@ -1,4 +1,4 @@
-package dht
+package streamserver
 
 import (
 	"bytes"
@@ -39,13 +39,13 @@ func TestReadFrame(t *testing.T) {
 	}{
 		{"whole", []byte{3, 'a', 'b', 'c'}, []byte("abc"), nil},
 		{"empty", []byte{0}, []byte{}, nil},
-		{"at the limit", appendFrame(nil, make([]byte, limit)), make([]byte, limit), nil},
-		{"above the limit", appendFrame(nil, make([]byte, limit+1)), nil, errFrame},
-		{"announces 4 GiB", binary.AppendUvarint(nil, 1<<32), nil, errFrame},
-		{"announces 2 MiB in three bytes", []byte{0xff, 0xff, 0x7f}, nil, errFrame},
-		{"longest uvarint", bytes.Repeat([]byte{0xff}, 10), nil, errFrame},
-		{"not minimal", []byte{0x83, 0x00, 'a', 'b', 'c'}, nil, errFrame},
-		{"not minimal zero", []byte{0x80, 0x00}, nil, errFrame},
+		{"at the limit", AppendFrame(nil, make([]byte, limit)), make([]byte, limit), nil},
+		{"above the limit", AppendFrame(nil, make([]byte, limit+1)), nil, ErrFrame},
+		{"announces 4 GiB", binary.AppendUvarint(nil, 1<<32), nil, ErrFrame},
+		{"announces 2 MiB in three bytes", []byte{0xff, 0xff, 0x7f}, nil, ErrFrame},
+		{"longest uvarint", bytes.Repeat([]byte{0xff}, 10), nil, ErrFrame},
+		{"not minimal", []byte{0x83, 0x00, 'a', 'b', 'c'}, nil, ErrFrame},
+		{"not minimal zero", []byte{0x80, 0x00}, nil, ErrFrame},
 		{"nothing", nil, nil, io.EOF},
 		{"half a prefix", []byte{0x83}, nil, io.ErrUnexpectedEOF},
 		{"half a body", []byte{3, 'a'}, nil, io.ErrUnexpectedEOF},
@@ -55,7 +55,7 @@ func TestReadFrame(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			var m accounts
-			got, release, err := readFrame(bytes.NewReader(tt.in), &m, limit)
+			got, release, err := ReadFrame(bytes.NewReader(tt.in), &m, limit)
 			if !errors.Is(err, tt.err) {
 				t.Fatalf("got error %v, want %v", err, tt.err)
 			}
@@ -77,8 +77,8 @@ func TestReadFrame(t *testing.T) {
 
 func TestReadFrameAsksForMemoryFirst(t *testing.T) {
 	t.Parallel()
-	r := bytes.NewReader(appendFrame(nil, []byte("abc")))
-	_, _, err := readFrame(r, &accounts{full: true}, 10)
+	r := bytes.NewReader(AppendFrame(nil, []byte("abc")))
+	_, _, err := ReadFrame(r, &accounts{full: true}, 10)
 	if !errors.Is(err, network.ErrResourceLimitExceeded) {
 		t.Errorf("got %v, want that memory is refused", err)
 	}
@@ -95,11 +95,11 @@ func FuzzReadFrame(f *testing.F) {
 		var m accounts
 		r := bytes.NewReader(in)
 		for {
-			b, release, err := readFrame(r, &m, 300)
+			b, release, err := ReadFrame(r, &m, 300)
 			if err != nil {
 				break
 			}
-			if again := appendFrame(nil, b); !bytes.HasSuffix(in[:len(in)-r.Len()], again) {
+			if again := AppendFrame(nil, b); !bytes.HasSuffix(in[:len(in)-r.Len()], again) {
 				t.Fatal("a frame was read that is not written the same way")
 			}
 			release()
