@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/lmosd/lmosd/td/schema"
 )
 
 // A checker collects what is wrong with a TD.
@@ -23,13 +25,18 @@ func (c *checker) breaks(rule, pointer, format string, args ...any) {
 	c.errors[len(c.errors)-1].Rule = rule
 }
 
+// wrongType is breaks for an LMOS member of a wrong type.
+func (c *checker) wrongType(pointer string, v any, want ...string) {
+	c.breaks("LMOS, description", pointer, "%s", schema.WrongType(pointer, v, want...).Reason)
+}
+
 // ownLimit is the rule of what costs too much, and no standard forbids.
 const ownLimit = "a limit of lmosd"
 
 // check runs the schema, then the rules that a schema cannot express: names that must be defined, rules between
 // members, limits in bytes. They read tolerantly, so that one run tells everything.
 func (c *checker) check() {
-	c.checkSchema()
+	c.errors = append(c.errors, schema.CheckThing(c.doc)...)
 	c.checkContext()
 	c.checkID()
 	c.checkBase()
@@ -38,7 +45,7 @@ func (c *checker) check() {
 	c.checkLMOS()
 	c.eachForm(c.checkForm)
 	for name, v := range object(c.doc["properties"]) {
-		c.checkProperty(at("properties", name), object(v))
+		c.checkProperty(schema.Pointer("properties", name), object(v))
 	}
 }
 
@@ -49,11 +56,11 @@ func (c *checker) checkContext() {
 	v10, v11 := slices.Index(list, any(Context10)), slices.Index(list, any(Context11))
 	switch {
 	case v10 > 0:
-		c.breaks("td-context", at("@context", v10), "the context of TD 1.0 must come first")
+		c.breaks("td-context", schema.Pointer("@context", v10), "the context of TD 1.0 must come first")
 	case v10 == 0 && v11 > 1:
-		c.breaks("td-context", at("@context", v11), "the context of TD 1.1 must come second, right after that of TD 1.0")
+		c.breaks("td-context", schema.Pointer("@context", v11), "the context of TD 1.1 must come second, right after that of TD 1.0")
 	case v10 < 0 && v11 > 0:
-		c.breaks("td-context", at("@context", v11), "the context of TD 1.1 must come first")
+		c.breaks("td-context", schema.Pointer("@context", v11), "the context of TD 1.1 must come first")
 	}
 }
 
@@ -70,7 +77,7 @@ func (c *checker) checkBase() {
 	base := text(c.doc["base"])
 	switch names, ok := templateVars(base); {
 	case !ok:
-		c.breaks("RFC 6570 §2", "/base", "a brace without its counterpart: %s is no URI template", show(base))
+		c.breaks("RFC 6570 §2", "/base", "a brace without its counterpart: %s is no URI template", schema.Show(base))
 	case len(names) > most:
 		c.breaks(ownLimit, "/base", "may have %d variables, has %d", most, len(names))
 	case base != "" && len(base)*c.relatives() > 4*MaxTD:
@@ -103,12 +110,12 @@ func (c *checker) checkSecurity() {
 	for name, v := range defs {
 		s := object(v)
 		for _, of := range []string{"oneOf", "allOf"} {
-			c.checkNames(at("securityDefinitions", name, of), s[of], defs)
+			c.checkNames(schema.Pointer("securityDefinitions", name, of), s[of], defs)
 		}
 		if variable := text(s["name"]); text(s["in"]) == "uri" && variable != "" {
 			c.inURI[variable] = true
 			if _, both := variables[variable]; both {
-				c.breaks("td-security-uri-variables-distinct", at("uriVariables", variable), "has the name of a variable of the security scheme %s", show(name))
+				c.breaks("td-security-uri-variables-distinct", schema.Pointer("uriVariables", variable), "has the name of a variable of the security scheme %s", schema.Show(name))
 			}
 		}
 	}
@@ -123,9 +130,9 @@ func (c *checker) checkNames(pointer string, v any, defs map[string]any) {
 			continue
 		}
 		if _, isList := v.([]any); isList {
-			c.breaks("td-security", pointer+at(i), "%s is not in securityDefinitions", show(name))
+			c.breaks("td-security", pointer+schema.Pointer(i), "%s is not in securityDefinitions", schema.Show(name))
 		} else {
-			c.breaks("td-security", pointer, "%s is not in securityDefinitions", show(name))
+			c.breaks("td-security", pointer, "%s is not in securityDefinitions", schema.Show(name))
 		}
 	}
 }
@@ -138,10 +145,10 @@ func (c *checker) checkLinks() {
 	for i, v := range array(c.doc["links"]) {
 		rel := text(object(v)["rel"])
 		if seen[rel] && slices.Contains(once, rel) {
-			c.breaks("TD 1.1 §5.3.4.1", at("links", i, "rel"), "a Thing Description may have one link %s", show(rel))
+			c.breaks("TD 1.1 §5.3.4.1", schema.Pointer("links", i, "rel"), "a Thing Description may have one link %s", schema.Show(rel))
 		}
 		if rel == "tm:submodel" {
-			c.breaks("TD 1.1 §5.3.4.1", at("links", i, "rel"), `"tm:submodel" is for Thing Models only`)
+			c.breaks("TD 1.1 §5.3.4.1", schema.Pointer("links", i, "rel"), `"tm:submodel" is for Thing Models only`)
 		}
 		seen[rel] = true
 	}
@@ -158,14 +165,14 @@ type place struct {
 // eachForm calls f with every form, those of affordances in the order of their names.
 func (c *checker) eachForm(f func(p place)) {
 	for i, v := range array(c.doc["forms"]) {
-		f(place{at("forms", i), "", object(v), nil})
+		f(place{schema.Pointer("forms", i), "", object(v), nil})
 	}
 	for _, kind := range []string{"properties", "actions", "events"} {
 		all := object(c.doc[kind])
 		for _, name := range sortedKeys(all) {
 			a := object(all[name])
 			for i, v := range array(a["forms"]) {
-				f(place{at(kind, name, "forms", i), kind, object(v), a})
+				f(place{schema.Pointer(kind, name, "forms", i), kind, object(v), a})
 			}
 		}
 	}
@@ -184,7 +191,7 @@ func (c *checker) checkResponses(p place) {
 	for i, v := range array(p.form["additionalResponses"]) {
 		name, ok := object(v)["schema"].(string)
 		if _, defined := object(c.doc["schemaDefinitions"])[name]; ok && !defined {
-			c.breaks("TD 1.1 §5.3.4.2, schema", p.pointer+at("additionalResponses", i, "schema"), "%s is not in schemaDefinitions", show(name))
+			c.breaks("TD 1.1 §5.3.4.2, schema", p.pointer+schema.Pointer("additionalResponses", i, "schema"), "%s is not in schemaDefinitions", schema.Show(name))
 		}
 	}
 }
@@ -197,12 +204,12 @@ func (c *checker) checkTemplate(p place) {
 	}
 	names, ok := templateVars(href)
 	if !ok {
-		c.breaks("RFC 6570 §2", p.pointer+"/href", "a brace without its counterpart: %s is no URI template", show(href))
+		c.breaks("RFC 6570 §2", p.pointer+"/href", "a brace without its counterpart: %s is no URI template", schema.Show(href))
 		return
 	}
 	for _, name := range names {
 		if !c.declares(p, name) {
-			c.breaks("td-uriVariables-names", p.pointer+"/href", "the variable %s is in no uriVariables", show(name))
+			c.breaks("td-uriVariables-names", p.pointer+"/href", "the variable %s is in no uriVariables", schema.Show(name))
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/proof"
+	"github.com/lmosd/lmosd/td/schema"
 )
 
 // Verify verifies s at the time now and returns the description. For a tombstone or a moved record it returns a
@@ -76,7 +77,7 @@ func (v *Verifier) describe(ctx context.Context, r *Record, td []byte, now time.
 		return nil, r.notBy(verified.Owner)
 	}
 	if id := text(verified.Document["id"]); id != r.Thing {
-		return nil, fmt.Errorf("TD of %s: %w: its id is %s", r.Thing, ErrHash, show(id))
+		return nil, fmt.Errorf("TD of %s: %w: its id is %s", r.Thing, ErrHash, schema.Show(id))
 	}
 	// Only the verified document is used from here on.
 	t, err := parse(td, verified.Document, false)
@@ -90,7 +91,7 @@ func (v *Verifier) describe(ctx context.Context, r *Record, td []byte, now time.
 }
 
 func (r *Record) notBy(signer did.DID) error {
-	return fmt.Errorf("TD of %s: %w: the owner is %s, the proof is by %s", r.Thing, ErrOwner, r.Owner, show(string(signer)))
+	return fmt.Errorf("TD of %s: %w: the owner is %s, the proof is by %s", r.Thing, ErrOwner, r.Owner, schema.Show(string(signer)))
 }
 
 func proofError(err error) error {

@@ -3,6 +3,8 @@ package td
 import (
 	"maps"
 	"slices"
+
+	"github.com/lmosd/lmosd/td/schema"
 )
 
 // A Rehosting says how somebody else than its owner offers a thing: a node, for consumers that speak HTTP and WebSocket only.
@@ -142,18 +144,18 @@ func rehostProperty(p map[string]any) []string {
 // guessType returns the type of a property that names none, without which a client cannot read the whole TD. Where nothing tells,
 // it is an object, or text if its forms carry something else than JSON.
 func guessType(p map[string]any) string {
-	if typ := asSchema(p).Type(); typ != "" {
+	if typ := parseSchema(p).Type(); typ != "" {
 		return typ
 	}
 	for _, choice := range []string{"oneOf", "anyOf", "allOf"} {
 		for _, v := range array(p[choice]) {
-			if m := object(v); m != nil && asSchema(m).Type() != "" {
-				return asSchema(m).Type()
+			if m := object(v); m != nil && parseSchema(m).Type() != "" {
+				return parseSchema(m).Type()
 			}
 		}
 	}
 	if v, ok := p["default"]; ok {
-		return kindOf(v)
+		return schema.TypeOf(v)
 	}
 	for _, f := range array(p["forms"]) {
 		if !IsJSON(text(object(f)["contentType"])) {

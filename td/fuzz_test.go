@@ -16,16 +16,12 @@ func FuzzParse(f *testing.F) {
 	f.Add(readFile(f, "weather.td.json"))
 	f.Add(readFile(f, "weather.signed.td.json"))
 	f.Add([]byte(nice))
-	f.Add([]byte(everything))
 	f.Add([]byte(tdWith(`"actions": {"a": {"forms": [{"href": "x/{a}{?b*}", "op": "invokeaction"}]}}`, `"base": "http://x/{b}/"`)))
 	f.Add([]byte(tdWith(`"lmos:capabilities": ["a", {"id": ":"}, {"name": "n", "version": 1}]`, `"lmos:metadata": {"vendor": 1}`)))
 	f.Add([]byte(`{"@context": [1, {}], "links": 1, "security": {}, "properties": {"p": 1}}`))
 	f.Add([]byte("\ufeff{}"))
 	owner := signer(f, 1).DID()
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		if doc, err := decode(raw); err == nil && rules().quick.fits(doc) != (rules().schema.Validate(doc) == nil) {
-			t.Fatal("the shape of the schema says otherwise")
-		}
 		thing, err := Parse(raw)
 		if err != nil {
 			if issues := issuesOf(err); len(issues) == 0 || len(issues) > maxIssues || err.Error() == "" {
@@ -126,39 +122,6 @@ func FuzzInline(f *testing.F) {
 		td, err := (&Record{Inline: frame, Size: size}).body()
 		if err == nil || len(td) > size {
 			t.Fatalf("%d bytes without a hash: %v", len(td), err)
-		}
-	})
-}
-
-func FuzzCheck(f *testing.F) {
-	f.Add(`{"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}`, `{"a": {}}`)
-	f.Add(`{"anyOf": [{"$ref": "#/$defs/x"}, {"pattern": "(a{9}){9}"}], "$defs": {"x": {"oneOf": [true, false]}}}`, `"aaa"`)
-	f.Add(`{"items": [{"minLength": -1}], "additionalItems": {"multipleOf": 1e-300}, "uniqueItems": true}`, `[1, 1e308, 1]`)
-	f.Add(`{"enum": [{}], "const": [], "not": {"format": "date-time"}, "minimum": "x"}`, `"2026"`)
-	f.Add(`{"$ref": "#/%zz/~2/-1", "allOf": {}, "prefixItems": 1}`, `null`)
-	f.Fuzz(func(t *testing.T, schema, value string) {
-		s, err := jcs.Decode([]byte(schema), 1<<14)
-		if err != nil {
-			return
-		}
-		v, err := jcs.Decode([]byte(value), 1<<14)
-		if err != nil {
-			return
-		}
-		compiled := ParseSchema(s)
-		issues := compiled.Check(v)
-		if len(issues) > maxIssues {
-			t.Fatalf("%d issues", len(issues))
-		}
-		for _, issue := range issues {
-			_, found := find(v, pointerPath(issue.Pointer))
-			if !found && !strings.Contains(issue.Pointer, "%") { // pointerPath takes % for an escape
-				t.Fatalf("%v points to nothing", issue)
-			}
-		}
-		compiled.Type()
-		for _, name := range compiled.Properties() {
-			compiled.Property(name).Items().Type()
 		}
 	})
 }

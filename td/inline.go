@@ -13,7 +13,7 @@ import (
 // off. The dictionary is raw content, has the id 1, and is part of the record format: it never changes. A later one
 // gets another id. Frames without a dictionary are read too.
 //
-//go:embed schema/record-1.dict
+//go:embed record-1.dict
 var dictionary []byte
 
 const dictionaryID = 1

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/lmosd/lmosd/td/schema"
 )
 
 // lintLanguages holds the texts in several languages against each other (TD 1.1 §6.3.2): all maps of a TD should have the same
@@ -44,7 +46,7 @@ var opaque = map[string]bool{"const": true, "default": true, "enum": true, "proo
 // walk looks at the texts of the object or array v and of its parts, in order of their names.
 func (w *languages) walk(pointer string, v any) {
 	for i, e := range array(v) {
-		w.walk(pointer+at(i), e)
+		w.walk(pointer+schema.Pointer(i), e)
 	}
 	m := object(v)
 	for _, name := range sortedKeys(m) {
@@ -53,7 +55,7 @@ func (w *languages) walk(pointer string, v any) {
 		case isText && several[name] != "":
 			w.pair(pointer, m, name)
 		case !isText:
-			w.walk(pointer+at(name), m[name])
+			w.walk(pointer+schema.Pointer(name), m[name])
 		}
 	}
 }
@@ -62,17 +64,17 @@ func (w *languages) walk(pointer string, v any) {
 func (w *languages) pair(pointer string, m map[string]any, name string) {
 	all, ok := m[several[name]].(map[string]any)
 	if !ok {
-		w.alone = append(w.alone, pointer+at(name))
+		w.alone = append(w.alone, pointer+schema.Pointer(name))
 		return
 	}
-	here := pointer + at(several[name])
+	here := pointer + schema.Pointer(several[name])
 	tags := slices.Sorted(maps.Keys(all))
 	if w.sets[here] = strings.Join(tags, ", "); w.where == "" {
 		w.where, w.first = here, w.sets[here]
 	}
 	for _, tag := range tags {
 		if strings.EqualFold(tag, w.main) && all[tag] != m[name] {
-			w.warn(pointer+at(name), "is %s, and %s is %s in the default language %s (td-title-description)", show(m[name]), here, show(all[tag]), tag)
+			w.warn(pointer+schema.Pointer(name), "is %s, and %s is %s in the default language %s (td-title-description)", schema.Show(m[name]), here, schema.Show(all[tag]), tag)
 		}
 	}
 }

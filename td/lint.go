@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/lmosd/lmosd/td/schema"
 )
 
 // A linter collects what is valid, and breaks a client that people use. Each rule names the client (docs: "Universally
@@ -22,15 +24,15 @@ func warnings(doc map[string]any, t *Thing) []Issue {
 	l.lintNames()
 	l.lintSecurity()
 	for name, v := range object(doc["properties"]) {
-		l.lintProperty(at("properties", name), object(v))
+		l.lintProperty(schema.Pointer("properties", name), object(v))
 	}
 	for name, v := range object(doc["actions"]) {
-		l.lintAction(at("actions", name), object(v))
+		l.lintAction(schema.Pointer("actions", name), object(v))
 	}
 	(&checker{doc: doc}).eachForm(l.lintForm)
 	l.lintOrder()
 	l.lintLanguages()
-	return tidy(l.found)
+	return schema.Tidy(l.found)
 }
 
 func (l *linter) warn(pointer, format string, args ...any) {
@@ -64,7 +66,7 @@ var (
 func (l *linter) lintMembers(pointer string, m map[string]any, known []string) {
 	for name := range m {
 		if !slices.Contains(known, name) {
-			l.warn(pointer+at(name), "kotlin-wot refuses a TD with an unknown member here")
+			l.warn(pointer+schema.Pointer(name), "kotlin-wot refuses a TD with an unknown member here")
 		}
 	}
 }
@@ -73,9 +75,9 @@ func (l *linter) lintLinks() {
 	l.lintMembers("/version", object(l.doc["version"]), versionMembers)
 	for i, v := range array(l.doc["links"]) {
 		m := object(v)
-		l.lintMembers(at("links", i), m, linkMembers)
+		l.lintMembers(schema.Pointer("links", i), m, linkMembers)
 		if _, isText := m["hreflang"].(string); isText {
-			l.warn(at("links", i, "hreflang"), "kotlin-wot wants an array")
+			l.warn(schema.Pointer("links", i, "hreflang"), "kotlin-wot wants an array")
 		}
 	}
 }
@@ -84,13 +86,13 @@ func (l *linter) lintLinks() {
 func (l *linter) lintNames() {
 	for name := range object(l.doc["actions"]) {
 		if _, ok := l.t.Properties[name]; ok {
-			l.warn(at("actions", name), "a property has the same name")
+			l.warn(schema.Pointer("actions", name), "a property has the same name")
 		}
 	}
 	for name := range object(l.doc["events"]) {
 		_, property := l.t.Properties[name]
 		if _, action := l.t.Actions[name]; property || action {
-			l.warn(at("events", name), "a property or an action has the same name")
+			l.warn(schema.Pointer("events", name), "a property or an action has the same name")
 		}
 	}
 }
@@ -98,7 +100,7 @@ func (l *linter) lintNames() {
 func (l *linter) lintSecurity() {
 	for name, s := range l.t.SecurityDefs {
 		if s.Scheme == "combo" || s.Scheme == "auto" {
-			l.warn(at("securityDefinitions", name, "scheme"), "kotlin-wot does not know the scheme %q", s.Scheme)
+			l.warn(schema.Pointer("securityDefinitions", name, "scheme"), "kotlin-wot does not know the scheme %q", s.Scheme)
 		}
 	}
 	if len(l.t.Security) > 1 {
@@ -114,13 +116,13 @@ func (l *linter) lintProperty(pointer string, p map[string]any) {
 }
 
 // lintValues finds const, default and enum that contradict their schema.
-func (l *linter) lintValues(pointer string, schema map[string]any) {
-	_, isConst := schema["const"]
-	if _, isEnum := schema["enum"]; isEnum && isConst {
+func (l *linter) lintValues(pointer string, data map[string]any) {
+	_, isConst := data["const"]
+	if _, isEnum := data["enum"]; isEnum && isConst {
 		l.warn(pointer, "const and enum together: one of them is enough")
 	}
-	if v, ok := schema["default"]; ok {
-		if issues := ParseSchema(schema).Check(v); len(issues) > 0 {
+	if v, ok := data["default"]; ok {
+		if issues := schema.Parse(data).Check(v); len(issues) > 0 {
 			l.warn(pointer+"/default", "does not fit its own schema: %s", issues[0])
 		}
 	}
@@ -132,7 +134,7 @@ func (l *linter) lintAction(pointer string, a map[string]any) {
 	}
 	l.lintMembers(pointer, a, actionMembers)
 	for _, name := range []string{"input", "output"} {
-		l.lintValues(pointer+at(name), object(a[name]))
+		l.lintValues(pointer+schema.Pointer(name), object(a[name]))
 	}
 }
 
@@ -142,7 +144,7 @@ func (l *linter) lintForm(p place) {
 	}
 	for _, name := range []string{"op", "security", "scopes"} {
 		if _, isText := p.form[name].(string); isText {
-			l.warn(p.pointer+at(name), "kotlin-wot wants an array")
+			l.warn(p.pointer+schema.Pointer(name), "kotlin-wot wants an array")
 		}
 	}
 }
@@ -150,13 +152,13 @@ func (l *linter) lintForm(p place) {
 // lintOrder looks at the forms of each affordance together: most clients take the first that they understand.
 func (l *linter) lintOrder() {
 	for name, p := range l.t.Properties {
-		l.lintForms(at("properties", name, "forms"), p.Forms)
+		l.lintForms(schema.Pointer("properties", name, "forms"), p.Forms)
 	}
 	for name, a := range l.t.Actions {
-		l.lintForms(at("actions", name, "forms"), a.Forms)
+		l.lintForms(schema.Pointer("actions", name, "forms"), a.Forms)
 	}
 	for name, e := range l.t.Events {
-		l.lintForms(at("events", name, "forms"), e.Forms)
+		l.lintForms(schema.Pointer("events", name, "forms"), e.Forms)
 	}
 }
 
@@ -164,15 +166,15 @@ func (l *linter) lintForms(pointer string, forms []Form) {
 	ws := slices.IndexFunc(forms, func(f Form) bool { return strings.HasPrefix(f.Scheme(), "ws") })
 	http := slices.IndexFunc(forms, func(f Form) bool { return strings.HasPrefix(f.Scheme(), "http") })
 	if ws >= 0 && ws < http {
-		l.warn(pointer+at(ws), "node-wot never answers over WebSocket: put the http forms first")
+		l.warn(pointer+schema.Pointer(ws), "node-wot never answers over WebSocket: put the http forms first")
 	}
 	sse := slices.IndexFunc(forms, func(f Form) bool { return f.Subprotocol == "sse" })
 	poll := slices.IndexFunc(forms, func(f Form) bool { return f.Subprotocol == "longpoll" })
 	if sse >= 0 && (poll < 0 || sse < poll) {
-		l.warn(pointer+at(sse), "node-wot does not see named server-sent events: put a longpoll form first")
+		l.warn(pointer+schema.Pointer(sse), "node-wot does not see named server-sent events: put a longpoll form first")
 	}
 	if len(forms) > 0 && !IsJSON(forms[0].ContentType) {
-		l.warn(pointer+at(0), "kotlin-wot reads JSON only: put a JSON form first")
+		l.warn(pointer+schema.Pointer(0), "kotlin-wot reads JSON only: put a JSON form first")
 	}
 	l.lintSchemes(pointer, forms)
 }

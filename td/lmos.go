@@ -3,6 +3,8 @@ package td
 import (
 	"slices"
 	"strings"
+
+	"github.com/lmosd/lmosd/td/schema"
 )
 
 // bareType returns the name of a type for comparison: lower case, and for the LMOS types without prefix and namespace.
@@ -136,7 +138,7 @@ func readMetadata(doc map[string]any) *Metadata {
 // checkLMOS reports what is wrong with the LMOS members.
 func (c *checker) checkLMOS() {
 	if key, value := lmosRoot(c.doc, "metadata"); key != "" && object(value) == nil {
-		c.breaks("LMOS, description", at(key), "%s", wantType([]string{"object"}, value))
+		c.wrongType(schema.Pointer(key), value, "object")
 	}
 	key, value := lmosRoot(c.doc, "capabilities")
 	if key == "" {
@@ -144,27 +146,27 @@ func (c *checker) checkLMOS() {
 	}
 	list, ok := value.([]any)
 	if !ok {
-		c.breaks("LMOS, description", at(key), "%s", wantType([]string{"array"}, value))
+		c.wrongType(schema.Pointer(key), value, "array")
 		return
 	}
 	if len(list) > MaxCaps {
-		c.breaks("LMOS, description", at(key), "has %d capabilities; at most %d are allowed", len(list), MaxCaps)
+		c.breaks("LMOS, description", schema.Pointer(key), "has %d capabilities; at most %d are allowed", len(list), MaxCaps)
 	}
 	for i, v := range list[:min(len(list), MaxCaps)] {
-		c.checkCapability(at(key, i), v)
+		c.checkCapability(schema.Pointer(key, i), v)
 	}
 }
 
 func (c *checker) checkCapability(pointer string, v any) {
 	if _, isText := v.(string); !isText && object(v) == nil {
-		c.breaks("LMOS, description", pointer, "%s", wantType([]string{"object", "string"}, v))
+		c.wrongType(pointer, v, "object", "string")
 		return
 	}
 	id := readCapability(v).ID
 	if key, value := lmosTerm(object(v), "id", true); key != "" {
-		pointer += at(key)
+		pointer += schema.Pointer(key)
 		if _, ok := value.(string); !ok {
-			c.breaks("LMOS, description", pointer, "%s", wantType([]string{"string"}, value))
+			c.wrongType(pointer, value, "string")
 			return
 		}
 	}
@@ -174,6 +176,6 @@ func (c *checker) checkCapability(pointer string, v any) {
 	case len(id) > MaxCapability:
 		c.breaks("LMOS, description", pointer, "a capability id may have %d bytes, this one has %d", MaxCapability, len(id))
 	case !ok:
-		c.breaks("LMOS, description", pointer, "%s is no capability id: use words, separated by colons or slashes", show(id))
+		c.breaks("LMOS, description", pointer, "%s is no capability id: use words, separated by colons or slashes", schema.Show(id))
 	}
 }

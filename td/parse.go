@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/lmosd/lmosd/internal/jcs"
+	"github.com/lmosd/lmosd/td/schema"
 )
 
 // A ValidationError lists everything that is wrong with a TD or an input.
@@ -18,22 +19,14 @@ type ValidationError struct {
 	Issues   []Issue // at least one, at most 32, sorted by place
 }
 
-// An Issue is one thing that is wrong: where (JSON pointer, RFC 6901) and what, in plain words.
-type Issue struct {
-	Pointer string `json:"field"`
-	Reason  string `json:"description"`
-	// Rule names what is broken where that is stricter than the official JSON Schema of TD 1.1: an assertion of the Recommendation
-	// (td-…, sec-…), a section of a standard, or a limit of lmosd. It is empty for what the schema refuses too.
-	Rule string `json:"rule,omitempty"`
-}
+// An Issue is one problem of a TD or of a value.
+type Issue = schema.Issue
 
-// String returns the issue on one line.
-func (i Issue) String() string {
-	if i.Pointer == "" {
-		return i.Reason
-	}
-	return i.Pointer + ": " + i.Reason
-}
+// A Schema is a data schema.
+type Schema = schema.Schema
+
+// ParseSchema returns the data schema v, decoded JSON; see [schema.Parse].
+func ParseSchema(v any) *Schema { return schema.Parse(v) }
 
 // Error returns the first issue, and how many more there are.
 func (e *ValidationError) Error() string {
@@ -72,7 +65,7 @@ func decode(raw []byte) (map[string]any, error) {
 	}
 	doc, ok := v.(map[string]any)
 	if !ok {
-		return nil, &ValidationError{Issues: []Issue{{Reason: wantType([]string{"object"}, v)}}}
+		return nil, &ValidationError{Issues: []Issue{schema.WrongType("", v, "object")}}
 	}
 	return doc, nil
 }
@@ -96,7 +89,7 @@ func parse(raw []byte, doc map[string]any, lint bool) (*Thing, error) {
 	c := &checker{doc: doc}
 	c.check()
 	if len(c.errors) > 0 {
-		return nil, &ValidationError{Issues: tidy(c.errors)}
+		return nil, &ValidationError{Issues: schema.Tidy(c.errors)}
 	}
 	t := view(raw, doc)
 	if lint {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/internal/cbor"
+	"github.com/lmosd/lmosd/td/schema"
 )
 
 // recordVersion is the version of the record that this package writes.
@@ -170,7 +171,7 @@ func (w *wireRecord) checkThing() error {
 // over the id. For an id that carries none, owner and id together name the thing.
 func checkOwner(id string, owner did.DID) error {
 	if named := ownerInID(id); named != "" && named != owner {
-		return fmt.Errorf("%w: the id %s belongs to %s, not to %s", ErrOwner, show(id), show(string(named)), owner)
+		return fmt.Errorf("%w: the id %s belongs to %s, not to %s", ErrOwner, schema.Show(id), schema.Show(string(named)), owner)
 	}
 	return nil
 }
@@ -235,7 +236,7 @@ func (w *wireRecord) checkCapabilities() error {
 	}
 	for i, c := range w.Capabilities {
 		if id, ok := Normal(c); !ok || id != c {
-			return malformed("capability %s is not in normal form", show(c))
+			return malformed("capability %s is not in normal form", schema.Show(c))
 		}
 		if i > 0 && w.Capabilities[i-1] >= c {
 			return malformed("capabilities are not sorted, or not unique")
@@ -252,7 +253,7 @@ func (w *wireRecord) hosts() ([]Host, error) {
 	for _, h := range w.Hosts {
 		node, err := did.Parse(h.Node)
 		if err != nil || node.Method() != "key" {
-			return nil, malformed("host %s is no did:key of an Ed25519 key", show(h.Node))
+			return nil, malformed("host %s is no did:key of an Ed25519 key", schema.Show(h.Node))
 		}
 		if slices.ContainsFunc(hosts, func(o Host) bool { return o.Node == node }) {
 			return nil, malformed("host %s twice", node.Short())

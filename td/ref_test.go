@@ -168,7 +168,7 @@ func TestMintID(t *testing.T) {
 		"":        "urn:lmos:did:key:z:thing",
 	} {
 		got := mintID("did:key:z", name)
-		if got != want || !isURI(got) || ownerInID(got) != "did:key:z" {
+		if got != want || !hasScheme(got) || ownerInID(got) != "did:key:z" {
 			t.Errorf("%q: got %q (owner %q), want %q", name, got, ownerInID(got), want)
 		}
 	}

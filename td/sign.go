@@ -13,6 +13,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/proof"
 	"github.com/lmosd/lmosd/internal/cbor"
+	"github.com/lmosd/lmosd/td/schema"
 )
 
 // A Lease says when, for how long and from where a thing is offered.
@@ -90,7 +91,7 @@ func summarize(s string, n int) string {
 		}
 		return r
 	}, s)
-	return cut(strings.Join(strings.Fields(s), " "), n)
+	return schema.Cut(strings.Join(strings.Fields(s), " "), n)
 }
 
 // lease fills in who offers the thing, when and where, and signs; td, if it is not nil, goes inside if it fits.

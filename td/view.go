@@ -1,6 +1,10 @@
 package td
 
-import "maps"
+import (
+	"maps"
+
+	"github.com/lmosd/lmosd/td/schema"
+)
 
 // A builder makes the typed view of a TD, with the defaults of TD 1.1 §5.4.
 type builder struct {
@@ -9,6 +13,16 @@ type builder struct {
 	base *base
 	vars map[string]*Schema // the uriVariables of the thing itself, shared by all affordances
 }
+
+// schemaOf returns the data schema v, or nil if v is not an object.
+func schemaOf(v any) *Schema {
+	if m := object(v); m != nil {
+		return parseSchema(m)
+	}
+	return nil
+}
+
+func parseSchema(m map[string]any) *Schema { return schema.Parse(m) }
 
 // view returns the typed view of a decoded TD that was checked. It reads tolerantly: it never fails.
 func view(raw []byte, doc map[string]any) *Thing {
@@ -23,7 +37,7 @@ func view(raw []byte, doc map[string]any) *Thing {
 	if n, ok := most.(float64); ok && n >= 1 && n <= 1<<20 {
 		t.Concurrency = int(n)
 	}
-	b := &builder{doc: doc, t: t, base: newBase(t.Base), vars: each(doc["uriVariables"], asSchema)}
+	b := &builder{doc: doc, t: t, base: newBase(t.Base), vars: each(doc["uriVariables"], parseSchema)}
 	t.SecurityDefs = b.securityDefs()
 	t.Forms = b.forms(doc["forms"], nil)
 	t.Properties = each(doc["properties"], b.property)
@@ -53,7 +67,7 @@ func (b *builder) affordance(m map[string]any, ops []string) Affordance {
 		Forms: b.forms(m["forms"], ops),
 	}
 	a.URIVariables = b.vars
-	if own := each(m["uriVariables"], asSchema); len(own) > 0 {
+	if own := each(m["uriVariables"], parseSchema); len(own) > 0 {
 		// The affordance's own variables win over those of the thing (TD 1.1 §5.3.2).
 		a.URIVariables = make(map[string]*Schema, len(b.vars)+len(own))
 		maps.Copy(a.URIVariables, b.vars)
@@ -63,7 +77,7 @@ func (b *builder) affordance(m map[string]any, ops []string) Affordance {
 }
 
 func (b *builder) property(m map[string]any) *Property {
-	p := &Property{Schema: asSchema(m), ReadOnly: flag(m["readOnly"]), WriteOnly: flag(m["writeOnly"]),
+	p := &Property{Schema: parseSchema(m), ReadOnly: flag(m["readOnly"]), WriteOnly: flag(m["writeOnly"]),
 		Observable: flag(m["observable"])}
 	p.Affordance = b.affordance(m, defaultPropertyOps(p.ReadOnly, p.WriteOnly))
 	return p

@@ -201,7 +201,7 @@ func (c *conversation) call(ctx context.Context, f callFlags, name string, words
 	}
 	switch {
 	case err != nil:
-		return misfit(err, strings.TrimSpace("lmosd call "+terminal.Shell(c.asked)+" "+terminal.Shell(name)+" "+input.Sample(action.Takes())))
+		return misfit(err, strings.TrimSpace("lmosd call "+terminal.Shell(c.asked)+" "+terminal.Shell(name)+" "+input.Sample(action.InputWithVariables())))
 	case r.Task != nil:
 		return c.showBegun(r)
 	case parts != nil:
@@ -225,9 +225,9 @@ func (c *conversation) fill(ctx context.Context, o *gateway.CallOptions, f callF
 	err error) {
 	done = func() {}
 	if o.ContentType = f.mediaType; f.mediaType == "" || printer.IsJSON(f.mediaType) {
-		o.Body, err = input.Read(c.Console, action.Takes(), words)
+		o.Body, err = input.Read(c.Console, action.InputWithVariables(), words)
 		if err == nil && !f.ask.noInput && c.Interactive() && !slices.Equal(words, []string{"-"}) {
-			o.Body, err = prompt.New(c.Console, c.asked).Missing(ctx, action.Takes(), o.Body)
+			o.Body, err = prompt.New(c.Console, c.asked).Missing(ctx, action.InputWithVariables(), o.Body)
 		}
 		return done, err
 	}

@@ -223,7 +223,7 @@ func (e *exposing) offered(ctx context.Context, ref, how string) error {
 		})
 		if i >= 0 {
 			e.Next("lmosd call " + terminal.Shell(copyable(g)) + " " + terminal.Shell(g.Actions[i]) + " " +
-				cmp.Or(input.Sample(t.Actions[g.Actions[i]].Takes()), "…"))
+				cmp.Or(input.Sample(t.Actions[g.Actions[i]].InputWithVariables()), "…"))
 		}
 	}
 	return nil

@@ -114,7 +114,7 @@ func (c *conversation) write(ctx context.Context, name string, words []string) e
 		return interact.Errorf(interact.NotAllowed, "lmosd read "+terminal.Shell(c.asked)+" "+terminal.Shell(name),
 			"the property %q of %s is read only", name, c.asked)
 	}
-	value, err := input.Read(c.Console, p.Given(p.Schema), words)
+	value, err := input.Read(c.Console, p.WithVariables(p.Schema), words)
 	if err != nil {
 		return err
 	}

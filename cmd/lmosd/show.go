@@ -166,7 +166,7 @@ func (a *app) nextAfterShow(g gateway.Agent, t *td.Thing) {
 	case len(g.Actions) > 0:
 		var schema *td.Schema
 		if action := t.Actions[g.Actions[0]]; action != nil {
-			schema = action.Takes()
+			schema = action.InputWithVariables()
 		}
 		a.Next(strings.TrimSpace("lmosd call " + name + " " + terminal.Shell(g.Actions[0]) + " " + input.Sample(schema)))
 	case len(g.Properties) > 0:
@@ -213,7 +213,7 @@ func agentSheet(d *gateway.AgentDetail, t *td.Thing, now time.Time) *terminal.Sh
 		s.Add("capability", joinNotEmpty(" · ", c.ID, c.Name, c.Version, c.Description))
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.Actions)) {
-		s.Add("action", joinNotEmpty(" · ", strings.TrimSpace(name+" "+input.Usage(t.Actions[name].Takes())), t.Actions[name].Description))
+		s.Add("action", joinNotEmpty(" · ", strings.TrimSpace(name+" "+input.Usage(t.Actions[name].InputWithVariables())), t.Actions[name].Description))
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.Properties)) {
 		s.Add("property", joinNotEmpty(" · ", name, access(t.Properties[name]), t.Properties[name].Affordance.Description))

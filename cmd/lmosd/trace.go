@@ -162,7 +162,7 @@ func (c *conversation) trace(ctx context.Context, f callFlags, name string, word
 	if err != nil {
 		return err
 	}
-	body, err := input.Read(c.Console, action.Takes(), words)
+	body, err := input.Read(c.Console, action.InputWithVariables(), words)
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (c *conversation) trace(ctx context.Context, f callFlags, name string, word
 	c.Note("trace %s", id) // a call that fails can be looked up, too
 	r, err := c.client.Invoke(ctx, c.agent.Ref, name, gateway.CallOptions{Body: body, Via: f.via, Timing: true, TraceParent: parent})
 	if err != nil {
-		return misfit(err, strings.TrimSpace("lmosd trace "+terminal.Shell(c.asked)+" "+terminal.Shell(name)+" "+input.Sample(action.Takes())))
+		return misfit(err, strings.TrimSpace("lmosd trace "+terminal.Shell(c.asked)+" "+terminal.Shell(name)+" "+input.Sample(action.InputWithVariables())))
 	}
 	doc := c.result(r.Output, r.Media, r.Timing)
 	if doc.Action, doc.Trace = name, id; r.Task != nil {

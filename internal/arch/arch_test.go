@@ -24,9 +24,8 @@ var rows = [][]string{
 	{"internal/confusable", "internal/storage", "internal/streamserver"}, // use internal/textmatch, atomicfile, ratelimit
 	{"did"},
 	{"did/proof"},
-	// Key files, legacy documents, one DID method: below td, which signs with them.
-	{"did/keystore", "did/aries", "did/web"},
-	{"td/scheme"},
+	// Key files, legacy documents, one DID method: below td, which signs with them. What TDs are made of.
+	{"did/keystore", "did/aries", "did/web", "td/schema", "td/scheme"},
 	{"td"},
 	// The interaction model. TDs made from other documents. The parts of the directory that need descriptions only.
 	{"interact", "td/openapi", "td/lmos", "directory/index", "directory/embedding", "directory/directorytest"},
@@ -85,7 +84,7 @@ var homes = []struct {
 	{"github.com/mr-tron/base58", []string{"did"}, "multibase is a spelling of keys; others ask did for it"},
 	{"github.com/hyperledger/aries-framework-go", []string{"did/aries"}, "archived: fenced in, removable by a build tag"},
 	{"github.com/google/renameio/v2", []string{"internal/atomicfile"}, "files are replaced in one way"},
-	{"github.com/santhosh-tekuri/jsonschema/v6", []string{"td"}, "descriptions are validated in one place"},
+	{"github.com/santhosh-tekuri/jsonschema/v6", []string{"td/schema"}, "descriptions are validated in one place"},
 	{"go.mau.fi/util", []string{"internal/confusable"}, "which characters look alike, by the table of Unicode"},
 	{"github.com/klauspost/compress", []string{"td"}, "a TD inside its record"},
 	{"github.com/hashicorp/golang-lru/v2", []string{"td"}, "verdicts on signatures are remembered by the verifier"},

@@ -30,7 +30,7 @@ func shapeOf(s *td.Schema, a *td.Affordance, member string) shape {
 	case s == nil && len(a.URIVariables) == 0:
 		return shape{schema: nothing, none: true}
 	case len(a.URIVariables) > 0:
-		return shape{schema: written(translate(a.Given(s).Value(), "#"))}
+		return shape{schema: written(translate(a.WithVariables(s).Value(), "#"))}
 	case s.Type() == "object":
 		root := object(translate(s.Value(), "#"))
 		root["type"] = "object"

@@ -1,10 +1,8 @@
-package td
+package schema
 
 import (
 	"fmt"
 	"testing"
-
-	"github.com/lmosd/lmosd/internal/jcs"
 )
 
 // everything has what the schema speaks of.
@@ -26,23 +24,23 @@ const everything = `{
 		"forms": [{"href": "x", "op": "invokeaction"}]}},
 	"events": {"e": {"data": {"items": {"type": "number"}}, "forms": [{"href": "x", "op": ["subscribeevent"]}]}}}`
 
-// Whatever is done to a TD at one place, the shape of the schema and the schema say the same of it.
-func TestShapeSaysWhatTheSchemaSays(t *testing.T) {
+// The fast check of a TD agrees with the library about a TD that is changed in one place.
+func TestFitsAgreesWithTheLibrary(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{everything, string(readFile(t, "weather.td.json")), nice} {
+	for _, text := range []string{everything, weather(t)} {
 		doc := decodeJSON(t, text)
-		if err := rules().schema.Validate(doc); err != nil {
+		if err := ofThings().compiled.Validate(doc); err != nil {
 			t.Fatal("nothing is wrong yet:", err)
 		}
 		n, bad := 0, 0
 		disturb(doc, func(what string) {
 			n++
-			err := rules().schema.Validate(doc)
+			err := ofThings().compiled.Validate(doc)
 			if err != nil {
 				bad++
 			}
-			if got := rules().quick.fits(doc); got != (err == nil) {
-				t.Errorf("%s: fits is %v, the schema says %v", what, got, err)
+			if got := ofThings().quick.fits(doc); got != (err == nil) {
+				t.Errorf("%s: fits is %v, the library says %v", what, got, err)
 			}
 		})
 		if n < 200 || bad < n/5 || bad == n {
@@ -77,39 +75,4 @@ func disturb(v any, check func(what string)) {
 			disturb(was, check)
 		}
 	}
-}
-
-// A keyword that the shape has not would make it take what the schema refuses.
-func TestShapeHasEveryKeyword(t *testing.T) {
-	t.Parallel()
-	known := map[string]bool{}
-	for _, k := range []string{"$ref", "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "type", "enum", "const", "format",
-		"required", "properties", "additionalProperties", "minProperties", "maxProperties", "items", "contains", "minItems",
-		"minLength", "maxLength", "pattern", "minimum", "exclusiveMinimum",
-		"uniqueItems", "propertyNames", "$schema", "$id", "$defs", "title", "description", "reason", "rule"} {
-		known[k] = true
-	}
-	text, err := jcs.Decode(schemaText, len(schemaText))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var walk func(v any, names bool)
-	walk = func(v any, names bool) {
-		switch v := v.(type) {
-		case map[string]any:
-			for k, sub := range v {
-				if !names && !known[k] {
-					t.Errorf("the schema has the keyword %q", k)
-				}
-				if k != "enum" && k != "const" {
-					walk(sub, !names && (k == "properties" || k == "$defs"))
-				}
-			}
-		case []any:
-			for _, sub := range v {
-				walk(sub, false)
-			}
-		}
-	}
-	walk(text, false)
 }

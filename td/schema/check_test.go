@@ -1,9 +1,10 @@
-package td
+package schema
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -12,7 +13,28 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"pgregory.net/rapid"
+
+	"github.com/lmosd/lmosd/internal/jcs"
 )
+
+func decodeJSON(t testing.TB, s string) any {
+	t.Helper()
+	v, err := jcs.Decode([]byte(s), 8<<20)
+	if err != nil {
+		t.Fatalf("%s: %v", s, err)
+	}
+	return v
+}
+
+// weather returns the TD of the tests of package td.
+func weather(t testing.TB) string {
+	t.Helper()
+	b, err := os.ReadFile("../testdata/weather.td.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
 
 func TestCheck(t *testing.T) {
 	t.Parallel()
@@ -79,6 +101,13 @@ func TestCheck(t *testing.T) {
 			`/a~1b~0c: expected string, got number`},
 
 		{"all of them", `{"allOf": [{"minimum": 1}, {"maximum": 2}]}`, `3`, `must be at most 2, is 3`},
+		{"a condition that holds", `{"if": {"type": "string"}, "then": {"minLength": 2}, "else": false}`, `"x"`, `must have at least 2 characters, has 1`},
+		{"a condition that does not hold", `{"if": {"type": "string"}, "then": false, "else": {"minimum": 2}}`, `1`, `must be at least 2, is 1`},
+		{"a condition of nothing", `{"if": false}`, `1`, ``},
+		{"an element is there", `{"contains": {"type": "string"}}`, `[1, "a"]`, ``},
+		{"an element is not there", `{"contains": {"type": "string"}}`, `[1]`, `has no element of a kind that is required`},
+		{"no element need be there", `{"contains": {"type": "string"}, "minContains": 0}`, `[1]`, ``},
+		{"a name", `{"propertyNames": {"pattern": "^a"}}`, `{"ab": 1, "ba": 1}`, `"ba" is not allowed as a name here`},
 		{"not", `{"not": {"type": "string"}}`, `"x"`, `has a form that is not allowed`},
 		{"any, the first", `{"anyOf": [{"type": "string"}, {"type": "number"}]}`, `"x"`, ``},
 		{"any, no type fits", `{"anyOf": [{"type": "string"}, {"type": "number"}]}`, `true`,
@@ -123,7 +152,7 @@ func TestCheck(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			issues := ParseSchema(decodeJSON(t, tt.schema)).Check(decodeJSON(t, tt.value))
+			issues := Parse(decodeJSON(t, tt.schema)).Check(decodeJSON(t, tt.value))
 			var got []string
 			for _, issue := range issues {
 				got = append(got, issue.String())
@@ -145,14 +174,14 @@ func TestNilSchemaAcceptsEverything(t *testing.T) {
 		s.Items() != nil || s.Enum() != nil || s.Value() != nil {
 		t.Error("a nil schema says something")
 	}
-	if ParseSchema("x") != nil || ParseSchema(nil) != nil {
+	if Parse("x") != nil || Parse(nil) != nil {
 		t.Error("a string is a schema")
 	}
 }
 
 func TestSchemaTells(t *testing.T) {
 	t.Parallel()
-	s := ParseSchema(decodeJSON(t, `{"$defs": {"mode": {"enum": ["text", "voice"]}}, "properties": {
+	s := Parse(decodeJSON(t, `{"$defs": {"mode": {"enum": ["text", "voice"]}}, "properties": {
 		"b": {"$ref": "#/$defs/mode"}, "a": {"type": ["integer", "null"]}, "c": {"items": {"type": "boolean"}}, "d": {"const": 1},
 		"e": {"properties": {}}, "f": {}, "g": {"$ref": "#/properties/g"}}, "required": ["b", "a"]}`))
 	if got, want := s.Properties(), []string{"a", "b", "c", "d", "e", "f", "g"}; !slices.Equal(got, want) {
@@ -220,7 +249,7 @@ func TestHostileSchemasAreCheap(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			schema, value := ParseSchema(decodeJSON(t, tt.schema)), decodeJSON(t, tt.value)
+			schema, value := Parse(decodeJSON(t, tt.schema)), decodeJSON(t, tt.value)
 			issues := schema.Check(value) // unbounded, some of these would take minutes, or longer than the universe
 			got := ""
 			if len(issues) > 0 {
@@ -260,7 +289,7 @@ func patterns(n int) string {
 
 func TestCheckIsSafeForConcurrentUse(t *testing.T) {
 	t.Parallel()
-	s := ParseSchema(decodeJSON(t, `{"items": {"pattern": "^a+$"}}`))
+	s := Parse(decodeJSON(t, `{"items": {"pattern": "^a+$"}}`))
 	value := decodeJSON(t, `["a", "b"]`)
 	var wg sync.WaitGroup
 	for range 8 {
@@ -315,6 +344,11 @@ func drawSchema(t *rapid.T, depth int) any {
 		maybe("anyOf", several)
 		maybe("oneOf", several)
 		maybe("not", sub)
+		maybe("if", sub)
+		maybe("then", sub)
+		maybe("else", sub)
+		maybe("contains", sub)
+		maybe("propertyNames", sub)
 	}
 	return s
 }
@@ -359,12 +393,15 @@ func TestCheckAgreesWithTheLibrary(t *testing.T) {
 			t.Fatal(err)
 		}
 		failed := compiled.Validate(value)
-		issues := ParseSchema(schema).Check(value)
+		issues := Parse(schema).Check(value)
+		if fits := Parse(schema).fits(value); fits != (failed == nil) {
+			t.Fatalf("schema %s\nvalue %s\nlibrary: %v\nfits: %v", toJSON(schema), toJSON(value), failed, fits)
+		}
 		if (failed == nil) != (len(issues) == 0) {
 			t.Fatalf("schema %s\nvalue %s\nlibrary: %v\nhere: %v", toJSON(schema), toJSON(value), failed, issues)
 		}
 		for _, issue := range issues {
-			if _, found := find(value, pointerPath(issue.Pointer)); !found {
+			if _, found := find(value, slices.Collect(pointerPath(issue.Pointer))); !found {
 				t.Fatalf("%v points to nothing in %s", issue, toJSON(value))
 			}
 		}
@@ -382,17 +419,17 @@ func toJSON(v any) []byte {
 // The embedded schema compiles, accepts what the rules accept, and loads nothing.
 func TestEmbeddedSchema(t *testing.T) {
 	t.Parallel()
-	if err := rules().schema.Validate(decodeJSON(t, string(readFile(t, "weather.td.json")))); err != nil {
+	if err := ofThings().compiled.Validate(decodeJSON(t, weather(t))); err != nil {
 		t.Error(err)
 	}
-	if _, err := (nowhere{}).Load("https://example.com"); err == nil {
+	if _, err := (noLoader{}).Load("https://example.com"); err == nil {
 		t.Error("a schema was loaded")
 	}
 	var v *jsonschema.ValidationError
-	if err := rules().schema.Validate(map[string]any{}); !errors.As(err, &v) {
+	if err := ofThings().compiled.Validate(map[string]any{}); !errors.As(err, &v) {
 		t.Errorf("an empty object: %v", err)
 	}
-	if got := rules().reason("urn:x#/no/such/place"); got != "" {
+	if got := ofThings().reason("urn:x#/no/such/place"); got != "" {
 		t.Errorf("a reason from nowhere: %q", got)
 	}
 }

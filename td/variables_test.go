@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+
+	"github.com/lmosd/lmosd/td/schema"
 )
 
-// TestGiven puts inputs and the variables of addresses together: what is required, and what fits.
-func TestGiven(t *testing.T) {
+// TestInputWithVariables combines inputs with URI variables.
+func TestInputWithVariables(t *testing.T) {
 	t.Parallel()
 	const vars = `"uriVariables": {"id": {"type": "integer"}, "limit": {"type": "integer", "lmos:required": true},
 		"tag": {"$ref": "#/definitions/t", "definitions": {"t": {"enum": ["a", "b"]}}}},
@@ -41,7 +43,7 @@ func TestGiven(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := thing.Actions["a"].Takes()
+		s := thing.Actions["a"].InputWithVariables()
 		if got := fmt.Sprint(s.Required()); got != c.required {
 			t.Errorf("%s: required are %s, want %s", name, got, c.required)
 		}
@@ -55,8 +57,8 @@ func TestGiven(t *testing.T) {
 			}
 		}
 	}
-	plain := &Action{Input: ParseSchema(true)}
-	if plain.Takes() != plain.Input {
+	plain := &Action{Input: schema.Parse(true)}
+	if plain.InputWithVariables() != plain.Input {
 		t.Error("an input without variables is another")
 	}
 }

@@ -1,4 +1,4 @@
-package td
+package schema
 
 import (
 	"net/mail"
@@ -15,7 +15,7 @@ type format struct {
 	valid func(string) bool
 }
 
-// formats are those that are cheap to check and mean the same to everybody. Others ask nothing.
+// formats are cheap to check and have one meaning. Other formats are not checked.
 var formats = map[string]format{
 	"date-time":     {`a date and time like "2026-01-31T12:00:00Z"`, isDateTime},
 	"date":          {`a date like "2026-01-31"`, func(s string) bool { return parses(time.DateOnly, s) }},

@@ -1,0 +1,481 @@
+package schema
+
+import (
+	"maps"
+	"math"
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Bounds of one check. They keep a hostile schema, or a hostile value, cheap: a check takes a third of a second at most.
+const (
+	maxSteps   = 1 << 20  // pairs of a schema part and a value part, and work of the same cost
+	maxNesting = 256      // nested schema parts, references included
+	maxMatched = 16 << 10 // bytes of a string that is matched with a pattern; a longer one is not
+)
+
+// Check returns the issues of value, at most 32, in the order of the value. Pointers are relative to value. The value fits if there
+// are none.
+func (s *Schema) Check(value any) []Issue {
+	node := s.Value()
+	if node == nil {
+		return nil
+	}
+	w := &walk{root: s.root}
+	w.value(node, value)
+	if w.steps > maxSteps {
+		return []Issue{{Reason: "the value is too large, or the schema too complex, to be checked"}}
+	}
+	return Tidy(w.issues)
+}
+
+// fits reports whether value surely fits: it is false, too, if a bound left a keyword unchecked. It is faster than Check.
+func (s *Schema) fits(value any) bool {
+	w := &walk{root: s.root, quick: true, strict: true}
+	w.value(s.node, value)
+	return !w.done()
+}
+
+// A walk is one check. It stops at maxIssues issues, or after maxSteps.
+type walk struct {
+	root   *root
+	path   []any // of the value
+	steps  int
+	depth  int
+	issues []Issue
+
+	quick  bool // stop at the first issue, which sets failed and has no text
+	strict bool // give up where a bound leaves a keyword unchecked
+	failed bool
+}
+
+func (w *walk) done() bool { return w.failed || w.steps > maxSteps || len(w.issues) > maxIssues }
+
+// affords spends n and reports whether the walk goes on.
+func (w *walk) affords(n int) bool {
+	w.spend(n)
+	return !w.done()
+}
+
+// spend counts n small units of work, such as bytes or names: a list in a schema may be as long as the schema, and may be read at each
+// step.
+func (w *walk) spend(n int) { w.steps += n / 8 }
+
+// skip notes a keyword that is not checked because of a bound.
+func (w *walk) skip() {
+	if w.strict {
+		w.steps = maxSteps + 1
+	}
+}
+
+func (w *walk) fail(reason func() string) {
+	switch {
+	case w.quick:
+		w.failed = true
+	case !w.done():
+		w.issues = append(w.issues, Issue{Pointer: Pointer(w.path...), Reason: reason()})
+	}
+}
+
+// because is the reason of fail for a fixed text.
+func because(text string) func() string { return func() string { return text } }
+
+// try checks v against a branch and returns its issues.
+func (w *walk) try(schema, v any) (fits bool, issues []Issue) {
+	return w.branch(schema, v, w.quick)
+}
+
+// matches is try without issues.
+func (w *walk) matches(schema, v any) bool {
+	fits, _ := w.branch(schema, v, true)
+	return fits
+}
+
+func (w *walk) branch(schema, v any, quick bool) (fits bool, issues []Issue) {
+	outer := *w
+	w.issues, w.failed, w.quick = nil, false, quick
+	w.value(schema, v)
+	fits, issues = !w.failed && len(w.issues) == 0, w.issues
+	w.issues, w.failed, w.quick = outer.issues, outer.failed, outer.quick
+	w.steps += 3 // a branch costs more than a step inside it
+	return fits, issues
+}
+
+func (w *walk) value(schema, v any) {
+	w.steps++
+	switch s := schema.(type) {
+	case bool:
+		if !s {
+			w.fail(because("is not allowed here"))
+		}
+	case map[string]any:
+		if w.depth++; w.depth > maxNesting {
+			w.steps = maxSteps + 1
+		}
+		if !w.done() {
+			w.keywords(s, v)
+		}
+		w.depth--
+	}
+}
+
+func (w *walk) keywords(s map[string]any, v any) {
+	seen := 0
+	if types, ok := s["type"]; ok {
+		seen++
+		if !w.hasType(types, v) {
+			w.fail(func() string { return wantType(slices.Collect(texts(types)), v) })
+			return
+		}
+	}
+	if want, ok := s["const"]; ok {
+		seen++
+		if !w.equal(v, want) {
+			w.fail(func() string { return wantOneOf([]any{want}) })
+			return
+		}
+	}
+	if list, ok := s["enum"].([]any); ok {
+		seen++
+		if !slices.ContainsFunc(list, func(want any) bool { return w.equal(v, want) }) {
+			w.fail(func() string { return wantOneOf(list) })
+			return
+		}
+	}
+	if ref, ok := s["$ref"].(string); ok {
+		seen++
+		w.spend(len(ref))
+		w.value(w.root.lookup(ref), v)
+	}
+	if seen == len(s) {
+		return
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		w.object(s, v)
+	case []any:
+		w.array(s, v)
+	case string:
+		w.text(s, v)
+	case float64:
+		w.number(s, v)
+	}
+	w.branches(s, v)
+}
+
+// hasType reports whether v has one of types, or there are none.
+func (w *walk) hasType(types, v any) bool {
+	w.spend(4 * max(1, len(array(types))))
+	none := true
+	for t := range texts(types) {
+		if isType(t, v) {
+			return true
+		}
+		none = false
+	}
+	return none
+}
+
+func isType(typ string, v any) bool {
+	if typ == "integer" {
+		f, isNumber := v.(float64)
+		return isNumber && f == math.Trunc(f)
+	}
+	return TypeOf(v) == typ
+}
+
+// equal compares decoded values and counts its work.
+func (w *walk) equal(a, b any) bool {
+	w.steps++
+	if w.done() {
+		return false
+	}
+	switch a := a.(type) {
+	case string:
+		w.spend(len(a) / 64)
+		return a == b
+	case []any:
+		b, ok := b.([]any)
+		return ok && slices.EqualFunc(a, b, w.equal)
+	case map[string]any:
+		b, ok := b.(map[string]any)
+		return ok && maps.EqualFunc(a, b, w.equal)
+	}
+	return a == b
+}
+
+// in checks a part of the value.
+func in[T string | int](w *walk, step T, schema, v any) {
+	if w.quick {
+		w.value(schema, v)
+		return
+	}
+	w.path = append(w.path, step)
+	w.value(schema, v)
+	w.path = w.path[:len(w.path)-1]
+}
+
+func (w *walk) object(s, v map[string]any) {
+	required := s["required"]
+	w.spend(4*len(array(required)) + 8*len(v))
+	for name := range texts(required) {
+		if _, ok := v[name]; !ok {
+			w.fail(func() string { return missing(name) })
+		}
+	}
+	w.count(s, "minProperties", "maxProperties", len(v), "member", "members")
+	properties, names := object(s["properties"]), s["propertyNames"]
+	rest, limited := s["additionalProperties"]
+	limited = limited && s["patternProperties"] == nil
+	if len(properties) == 0 && !limited && names == nil {
+		return
+	}
+	member := func(name string) {
+		if names != nil && !w.matches(names, name) {
+			w.fail(func() string { return Show(name) + " is not allowed as a name here" })
+		}
+		if p, ok := properties[name]; ok {
+			in(w, name, p, v[name])
+		} else if limited && rest == false {
+			w.spend(8 * len(properties))
+			w.fail(func() string { return Show(name) + " is not allowed" + closest(name, properties) })
+		} else if limited {
+			in(w, name, rest, v[name])
+		}
+	}
+	if w.quick { // in any order
+		for name := range v {
+			if !w.done() {
+				member(name)
+			}
+		}
+		return
+	}
+	for _, name := range sortedKeys(v) {
+		if !w.done() {
+			member(name)
+		}
+	}
+}
+
+// closest returns a suggestion if a known member differs from name only in case, spaces or punctuation.
+func closest(name string, known map[string]any) string {
+	letters := func(s string) string {
+		return strings.Map(func(r rune) rune {
+			if unicode.IsLetter(r) || unicode.IsDigit(r) || unicode.IsMark(r) {
+				return unicode.ToLower(r)
+			}
+			return -1
+		}, s)
+	}
+	for _, k := range sortedKeys(known) {
+		if strings.EqualFold(k, name) || letters(k) == letters(name) {
+			return "; did you mean " + Show(k) + "?"
+		}
+	}
+	return ""
+}
+
+// count checks the least and the most parts of a value.
+func (w *walk) count(s map[string]any, least, most string, n int, one, many string) {
+	has := func(words string, limit float64) func() string {
+		unit := many
+		if limit == 1 {
+			unit = one
+		}
+		return func() string {
+			return words + " " + strconv.FormatFloat(limit, 'f', -1, 64) + " " + unit + ", has " + strconv.Itoa(n)
+		}
+	}
+	if limit, ok := s[least].(float64); ok && float64(n) < limit {
+		w.fail(has("must have at least", limit))
+	}
+	if limit, ok := s[most].(float64); ok && float64(n) > limit {
+		w.fail(has("must have at most", limit))
+	}
+}
+
+func (w *walk) array(s map[string]any, v []any) {
+	w.count(s, "minItems", "maxItems", len(v), "element", "elements")
+	if s["uniqueItems"] == true {
+		w.unique(v)
+	}
+	if some, ok := s["contains"]; ok && s["minContains"] == nil &&
+		!slices.ContainsFunc(v, func(e any) bool { return w.done() || w.matches(some, e) }) {
+		w.fail(because("has no element of a kind that is required"))
+	}
+	// "items" with a list is the tuple of draft 7, which TD 1.1 uses; "prefixItems" is that of later drafts.
+	tuple, rest := array(s["prefixItems"]), s["items"]
+	if list, ok := rest.([]any); ok {
+		tuple, rest = list, s["additionalItems"]
+	}
+	if len(tuple) == 0 && rest == nil {
+		return
+	}
+	for i, e := range v {
+		if w.done() {
+			return
+		}
+		if i < len(tuple) {
+			in(w, i, tuple[i], e)
+		} else if rest != nil {
+			in(w, i, rest, e)
+		}
+	}
+}
+
+func (w *walk) unique(v []any) {
+	seen := make(map[string]int, len(v))
+	for i, e := range v {
+		key := string(encode(e))
+		w.steps += 1 + len(key)/64
+		if first, ok := seen[key]; ok {
+			w.fail(func() string { return "elements " + strconv.Itoa(first) + " and " + strconv.Itoa(i) + " are equal" })
+			return
+		}
+		seen[key] = i
+		if w.done() {
+			return
+		}
+	}
+}
+
+func (w *walk) text(s map[string]any, v string) {
+	if s["minLength"] != nil || s["maxLength"] != nil {
+		w.spend(len(v) / 16)
+		w.count(s, "minLength", "maxLength", utf8.RuneCountInString(v), "character", "characters")
+	}
+	if p, ok := s["pattern"].(string); ok {
+		w.pattern(p, v)
+	}
+	if name, ok := s["format"].(string); ok {
+		if f, known := formats[name]; known && w.affords(len(v)/4) && !f.valid(v) {
+			w.fail(because("is not " + f.name))
+		}
+	}
+}
+
+func (w *walk) pattern(p, v string) {
+	if len(v) > maxMatched {
+		w.skip()
+		return
+	}
+	switch re := w.root.pattern(p); {
+	case re == nil:
+		w.skip()
+	case w.affords(len(v)*re.size/2) && !re.MatchString(v): // a match looks at each instruction once per byte, at worst
+		w.fail(func() string { return "does not match the pattern " + Cut(p, 80) })
+	}
+}
+
+func (w *walk) number(s map[string]any, v float64) {
+	bound := func(keyword, words string, broken func(limit float64) bool) {
+		if limit, ok := s[keyword].(float64); ok && broken(limit) {
+			w.fail(func() string { return "must be " + words + " " + Show(limit) + ", is " + Show(v) })
+		}
+	}
+	bound("minimum", "at least", func(limit float64) bool { return v < limit })
+	bound("maximum", "at most", func(limit float64) bool { return v > limit })
+	bound("exclusiveMinimum", "more than", func(limit float64) bool { return v <= limit })
+	bound("exclusiveMaximum", "less than", func(limit float64) bool { return v >= limit })
+	bound("multipleOf", "a multiple of", func(unit float64) bool {
+		return unit > 0 && w.affords(512) && !isMultiple(v, unit)
+	})
+}
+
+// isMultiple compares the decimal numbers, not their binary64 values: 0.3 is a multiple of 0.1.
+func isMultiple(v, unit float64) bool {
+	exact := func(f float64) *big.Rat {
+		r, _ := new(big.Rat).SetString(strconv.FormatFloat(f, 'g', -1, 64))
+		return r
+	}
+	return new(big.Rat).Quo(exact(v), exact(unit)).IsInt()
+}
+
+func (w *walk) branches(s map[string]any, v any) {
+	for _, branch := range array(s["allOf"]) {
+		w.value(branch, v)
+	}
+	if not, ok := s["not"]; ok && w.matches(not, v) {
+		w.fail(because("has a form that is not allowed"))
+	}
+	if condition, ok := s["if"]; ok {
+		if w.matches(condition, v) {
+			w.value(s["then"], v)
+		} else {
+			w.value(s["else"], v)
+		}
+	}
+	if list := array(s["anyOf"]); len(list) > 0 {
+		w.alternatives(list, v, false)
+	}
+	if list := array(s["oneOf"]); len(list) > 0 {
+		w.alternatives(list, v, true)
+	}
+}
+
+// alternatives checks that v fits exactly one of branches, or at least one.
+func (w *walk) alternatives(branches []any, v any, exactly bool) {
+	var failed [][]Issue
+	for i, branch := range branches {
+		if w.done() {
+			return
+		}
+		fits, issues := w.try(branch, v)
+		if !fits {
+			failed = append(failed, issues)
+			continue
+		}
+		if !exactly {
+			return
+		}
+		if i+1-len(failed) > 1 {
+			w.fail(because("fits more than one of the alternatives, where exactly one is allowed"))
+			return
+		}
+	}
+	switch {
+	case len(failed) < len(branches):
+	case w.quick:
+		w.failed = true
+	default:
+		w.explain(branches, failed, v)
+	}
+}
+
+// explain reports why no branch fits: the issues of the only branch of the right type; else the types, or the values, that are
+// allowed.
+func (w *walk) explain(branches []any, failed [][]Issue, v any) {
+	var types []string
+	var values []any
+	var near []Issue
+	count := 0
+	for i, branch := range branches {
+		s := w.root.part(branch).object()
+		if !w.hasType(s["type"], v) {
+			types = slices.AppendSeq(types, texts(s["type"]))
+			continue
+		}
+		count++
+		near = failed[i]
+		if c, ok := s["const"]; ok {
+			values = append(values, c)
+		} else {
+			values = append(values, array(s["enum"])...)
+		}
+	}
+	switch {
+	case count == 0:
+		w.fail(func() string { return wantType(slices.Compact(types), v) })
+	case count == 1:
+		w.issues = append(w.issues, near...)
+	case len(values) >= count:
+		w.fail(func() string { return wantOneOf(values) })
+	default:
+		w.fail(because("fits none of the " + strconv.Itoa(len(branches)) + " alternatives"))
+	}
+}

@@ -1,0 +1,49 @@
+package td
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/lmosd/lmosd/td/schema"
+)
+
+// WithVariables returns the schema of what a consumer provides for a: input (nil: none) with the URI variables as additional
+// members; see [schema.WithVariables]. [Affordance.RequiredVariables] are required. Without variables it is input itself.
+func (a *Affordance) WithVariables(input *Schema) *Schema {
+	if len(a.URIVariables) == 0 {
+		return input
+	}
+	return schema.WithVariables(input, a.URIVariables, a.RequiredVariables())
+}
+
+// InputWithVariables returns the schema of what a consumer provides to invoke a; see [Affordance.WithVariables].
+func (a *Action) InputWithVariables() *Schema { return a.WithVariables(a.Input) }
+
+// RequiredVariables returns the names of the variables that each form of a needs, sorted: those outside of the query and the fragment
+// in all forms, and those whose schema has "lmos:required", a term of lmosd: TD 1.1 has none for it.
+func (a *Affordance) RequiredVariables() (names []string) {
+	for _, name := range sortedKeys(a.URIVariables) {
+		needed := len(a.Forms) > 0 && !slices.ContainsFunc(a.Forms, func(f Form) bool { return !needs(f.Href, name) })
+		if needed || flag(a.URIVariables[name].Keyword("lmos:required")) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// needs reports whether a URI template has an expression outside of query and fragment with the variable name (RFC 6570 §3.2).
+func needs(href, name string) bool {
+	for {
+		_, rest, ok := strings.Cut(href, "{")
+		if !ok {
+			return false
+		}
+		expression, after, _ := strings.Cut(rest, "}")
+		if !strings.HasPrefix(expression, "?") && !strings.HasPrefix(expression, "&") && !strings.HasPrefix(expression, "#") {
+			if names, _ := templateVars("{" + expression + "}"); slices.Contains(names, name) {
+				return true
+			}
+		}
+		href = after
+	}
+}
