@@ -17,8 +17,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/ws"
 )
@@ -258,9 +258,9 @@ func CallerOf(ctx context.Context) *did.Principal { return did.PrincipalOf(ctx) 
 func Local() (node, token string) { return local() }
 
 // Mesh returns a client of the node of this machine: to find, call, read, write and watch other agents. The caller closes it.
-func Mesh() (*gateway.Client, error) {
+func Mesh() (*api.Client, error) {
 	node, token := Local()
-	return gateway.Dial(node, token)
+	return api.Dial(node, token)
 }
 
 // Call calls an action of an agent through the node of this machine, and decodes its output; a nil input is none, and an

@@ -8,15 +8,15 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest"
 )
 
 // call invokes an action and returns the whole output, in JSON.
-func call(ctx context.Context, mesh *gateway.Client, agent, action string, input any) ([]byte, error) {
+func call(ctx context.Context, mesh *api.Client, agent, action string, input any) ([]byte, error) {
 	// The states of the run, and not its output alone: parts of JSON have borders there.
-	o := gateway.CallOptions{Accept: "text/event-stream"}
+	o := api.CallOptions{Accept: "text/event-stream"}
 	switch body, streams := input.(io.Reader); {
 	case streams:
 		o.Stream, o.ContentType = body, octets

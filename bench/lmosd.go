@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/node"
 	"github.com/lmosd/lmosd/policy"
@@ -51,7 +51,7 @@ func serveHost(ctx context.Context, arg string) error {
 		return err
 	}
 	defer stop()
-	var p *gateway.Publication
+	var p *api.Publication
 	if web != "" {
 		p, err = n.Publish(ctx, fmt.Appendf(nil, benchTD, "web", web))
 	} else {

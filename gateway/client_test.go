@@ -1,20 +1,18 @@
 package gateway
 
 import (
-	"net"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
 
-func dial(t *testing.T, target, token string) *Client {
+func dial(t *testing.T, target, token string) *api.Client {
 	t.Helper()
-	c, err := Dial(target, token)
+	c, err := api.Dial(target, token)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,9 +23,9 @@ func dial(t *testing.T, target, token string) *Client {
 func TestClient(t *testing.T) {
 	t.Parallel()
 	node := newFake(describe("urn:x:weather", "Weather", owner1))
-	node.peers = []Peer{{DID: owner2, Direction: "outbound"}}
+	node.peers = []api.Peer{{DID: owner2, Direction: "outbound"}}
 	r := start(t, Options{Node: node})
-	for name, c := range map[string]*Client{
+	for name, c := range map[string]*api.Client{
 		"url":           dial(t, r.url+"/", token),
 		"socket":        dial(t, r.o.Socket, ""),
 		"socket prefix": dial(t, "unix:"+r.o.Socket, ""),
@@ -40,7 +38,7 @@ func TestClient(t *testing.T) {
 	}
 }
 
-func testClient(t *testing.T, c *Client) {
+func testClient(t *testing.T, c *api.Client) {
 	ctx := t.Context()
 	status, err := c.Status(ctx)
 	if err != nil || status.State != "ready" || status.DID != owner1 {
@@ -78,7 +76,7 @@ func testClient(t *testing.T, c *Client) {
 	testClientCalls(t, c)
 }
 
-func testClientCalls(t *testing.T, c *Client) {
+func testClientCalls(t *testing.T, c *api.Client) {
 	ctx := t.Context()
 	out, media, err := c.Call(ctx, "urn:x:weather", "ask", "", []byte(`{"a":1}`))
 	if err != nil || string(out) != `{"a":1}` || media != "application/json" {
@@ -136,59 +134,5 @@ func TestClientPublishes(t *testing.T) {
 	_, err = dial(t, r.url, "x").Unpublish(t.Context(), "x")
 	if e := interact.AsError(err); e.Code != interact.TokenRejected {
 		t.Errorf("with another token: %#v", e)
-	}
-}
-
-func TestClientOfNobody(t *testing.T) {
-	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	free := l.Addr().String()
-	l.Close()
-	for _, target := range []string{"http://" + free, socketFile(t)} {
-		_, err := dial(t, target, "").Status(t.Context())
-		e := interact.AsError(err)
-		if e == nil || e.Code != interact.NotRunning || !strings.Contains(e.Error(), target) || e.Hint != "lmosd run" {
-			t.Errorf("%s: %v", target, err)
-		}
-	}
-	for _, target := range []string{"", "127.0.0.1:4668", "ftp://x", "http://", "://", "lmosd.sock"} {
-		if _, err := Dial(target, ""); interact.AsError(err) == nil || interact.AsError(err).Code != interact.Usage {
-			t.Errorf("Dial(%q): %v", target, err)
-		}
-	}
-}
-
-// What answers may be another program, or break off.
-func TestClientOfAnotherServer(t *testing.T) {
-	t.Parallel()
-	mux := http.NewServeMux()
-	mux.HandleFunc("/v1/status", func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("<html>")) })
-	mux.HandleFunc("/v1/peers", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Location", "/v1/status")
-		w.WriteHeader(http.StatusFound)
-	})
-	mux.HandleFunc("/v1/id", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Length", "100")
-		w.Write([]byte("{"))
-	})
-	mux.HandleFunc("/version", func(w http.ResponseWriter, _ *http.Request) { w.Write(make([]byte, maxAnswer+1)) })
-	server := httptest.NewServer(mux)
-	defer server.Close()
-	c := dial(t, server.URL, "")
-	ask := map[string]func() error{
-		"no JSON":    func() error { _, err := c.Status(t.Context()); return err },
-		"broken off": func() error { _, err := c.Identity(t.Context()); return err },
-		"endless":    func() error { _, err := c.Version(t.Context()); return err },
-		"redirect":   func() error { _, err := c.Peers(t.Context()); return err },
-		"not found":  func() error { _, err := c.Agent(t.Context(), "x"); return err },
-	}
-	for name, want := range map[string]interact.Code{"no JSON": interact.NodeLost, "broken off": interact.NodeLost,
-		"endless": interact.TooLarge, "redirect": interact.Internal, "not found": interact.NotFound} {
-		if e := interact.AsError(ask[name]()); e == nil || e.Code != want || e.Hint == "" {
-			t.Errorf("%s: %v, want code %v", name, e, want)
-		}
 	}
 }

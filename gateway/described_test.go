@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -206,7 +207,7 @@ func TestStages(t *testing.T) {
 			t.Errorf("%s: %q, want %q", line, got[line], want)
 		}
 	}
-	var s Status
+	var s api.Status
 	if m.FillCalls(&s); s.Calls.Total != 3 {
 		t.Errorf("%d calls", s.Calls.Total)
 	}
@@ -230,7 +231,7 @@ func TestSlowRequestStream(t *testing.T) {
 	heard, out := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		_, err := dial(t, r.url, "").Invoke(t.Context(), "urn:x:station", "listen", CallOptions{ContentType: "audio/wav", Stream: body, Output: out})
+		_, err := dial(t, r.url, "").Invoke(t.Context(), "urn:x:station", "listen", api.CallOptions{ContentType: "audio/wav", Stream: body, Output: out})
 		done <- err
 	}()
 	word := make([]byte, 4)

@@ -8,7 +8,7 @@ import (
 	"net/http/httptest"
 	"time"
 
-	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -22,7 +22,7 @@ func ExampleClient() {
 	})
 	defer node.Close()
 
-	client, err := gateway.Dial(node.URL, "")
+	client, err := api.Dial(node.URL, "")
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func ExampleClient() {
 func ExampleClient_Agent() {
 	node := httptest.NewServer(answers{})
 	defer node.Close()
-	client, err := gateway.Dial(node.URL, "")
+	client, err := api.Dial(node.URL, "")
 	if err != nil {
 		log.Fatal(err)
 	}

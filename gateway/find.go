@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/interact"
@@ -77,7 +78,7 @@ func (g *Gateway) nextPage(w http.ResponseWriter, r *http.Request) error {
 }
 
 // search asks the directory and the mesh for as long as f says, for a page; nil is the first.
-func (g *Gateway) search(r *http.Request, f finding, page *directory.Search) (*AgentList, error) {
+func (g *Gateway) search(r *http.Request, f finding, page *directory.Search) (*api.AgentList, error) {
 	start := time.Now()
 	if f.strategy != "" { // it chooses among all
 		f.limit, f.query.Limit = f.query.Max(), maxFind
@@ -99,11 +100,11 @@ func (g *Gateway) search(r *http.Request, f finding, page *directory.Search) (*A
 			return nil, err
 		}
 	}
-	list := &AgentList{APIVersion: APIVersion, Kind: "AgentList"}
+	list := &api.AgentList{APIVersion: api.APIVersion, Kind: "AgentList"}
 	list.Items, list.Next = g.ranked(r.Context(), f, found, page)
 	list.Coverage, list.Took, list.Warnings = f.query.Tally.Coverage(), milliseconds(time.Since(start)), g.o.Node.Doubts()
 	for i := range list.Items {
-		if list.Items[i].State == directory.StateRefused {
+		if list.Items[i].State == api.StateRefused {
 			list.Coverage.Refused++
 		}
 	}
@@ -116,8 +117,8 @@ func (g *Gateway) search(r *http.Request, f finding, page *directory.Search) (*A
 }
 
 // ranked returns the things of a page as lists show them: the best first, if something is asked for; and the cursor of the next page.
-func (g *Gateway) ranked(ctx context.Context, f finding, found []*td.Description, page *directory.Search) (items []Agent, next string) {
-	items = make([]Agent, 0, len(found))
+func (g *Gateway) ranked(ctx context.Context, f finding, found []*td.Description, page *directory.Search) (items []api.Agent, next string) {
+	items = make([]api.Agent, 0, len(found))
 	g.o.Node.Look(ctx, found...)
 	if !f.explain && !f.query.Asks() && len(f.query.Or) == 0 {
 		found, next = directory.Cut(page, found, func(d *td.Description) *td.Description { return d })
@@ -163,24 +164,24 @@ func (f *finding) resolve(all []directory.Ranked) []directory.Ranked {
 }
 
 // reasons says where a score is from.
-func reasons(one directory.Ranked) []Why {
-	why := make([]Why, 0, len(one.Factors)+1)
+func reasons(one directory.Ranked) []api.Why {
+	why := make([]api.Why, 0, len(one.Factors)+1)
 	for _, f := range one.Factors {
-		w := Why{Signal: string(f.Signal), Amount: math.Round(f.Amount*1000) / 1000, Asked: f.Asked, Found: f.Found}
+		w := api.Why{Signal: string(f.Signal), Amount: math.Round(f.Amount*1000) / 1000, Asked: f.Asked, Found: f.Found}
 		if f.Signal == directory.SignalWord {
 			w.Field = f.Field.String()
 		}
 		why = append(why, w)
 	}
 	if one.Fallback != "" {
-		why = append(why, Why{Signal: "fallback", Found: one.Fallback})
+		why = append(why, api.Why{Signal: "fallback", Found: one.Fallback})
 	}
 	return why
 }
 
 // agent returns d as lists show it.
-func (g *Gateway) agent(d *td.Description) Agent {
-	a := Agent{
+func (g *Gateway) agent(d *td.Description) api.Agent {
+	a := api.Agent{
 		ID: d.ID, Ref: d.Ref(), Name: d.Name(), Title: d.Title, Description: d.Thing.Description, Owner: d.Record.Owner,
 		Hosts: make([]did.DID, 0, len(d.Record.Hosts)), Capabilities: make([]string, 0, len(d.Capabilities)),
 		Actions: names(d.Actions), Properties: names(d.Properties),
@@ -189,7 +190,7 @@ func (g *Gateway) agent(d *td.Description) Agent {
 	_, a.Equivocal = g.o.Node.Fork(d.Record)
 	p := g.o.Node.Presence(d)
 	a.Resembles = g.o.Node.Resembles(d.Record)
-	a.State, a.LastSeen = p.State, p.LastSeen.UTC()
+	a.State, a.LastSeen = api.State(p.State), p.LastSeen.UTC()
 	for _, h := range d.Record.Hosts {
 		a.Hosts = append(a.Hosts, h.Node)
 	}
@@ -215,15 +216,15 @@ func (g *Gateway) getAgent(w http.ResponseWriter, r *http.Request) error {
 	if whole, err := d.Signed.Within(); err == nil { // the directory keeps records without the TD inside
 		record = whole.Record
 	}
-	detail := AgentDetail{APIVersion: APIVersion, Kind: "Agent", Agent: g.agent(d), MovedFrom: movedFrom(ref, d), Namesakes: g.o.Node.Namesakes(ref, d), TD: d.Raw, Record: record, Warnings: g.o.Node.Doubts(),
-		Signature: Signature{
+	detail := api.AgentDetail{APIVersion: api.APIVersion, Kind: "Agent", Agent: g.agent(d), MovedFrom: movedFrom(ref, d), Namesakes: g.o.Node.Namesakes(ref, d), TD: d.Raw, Record: record, Warnings: g.o.Node.Doubts(),
+		Signature: api.Signature{
 			// A Description exists only if its record and proof verified.
 			Verified: true,
 			Method:   d.ProofMethod, Suite: "eddsa-jcs-2022", Created: d.ProofCreated.UTC(),
 			Seq: d.Record.Seq, Hash: hex.EncodeToString(d.Record.Hash[:]), Size: len(d.Raw),
 		}}
 	if f, ok := g.o.Node.Fork(d.Record); ok {
-		detail.Equivocation = &Equivocation{ID: f.Thing, Owner: f.Owner, Seq: f.Seq, Seen: f.Seen.UTC(), Records: f.Records[:]}
+		detail.Equivocation = &api.Equivocation{ID: f.Thing, Owner: f.Owner, Seq: f.Seq, Seen: f.Seen.UTC(), Records: f.Records[:]}
 	}
 	return writeJSON(w, http.StatusOK, detail)
 }
@@ -236,11 +237,6 @@ func movedFrom(ref string, d *td.Description) string {
 	return ref
 }
 
-// moveRequest is the body of POST /v1/move/{ref}.
-type moveRequest struct {
-	To string `json:"to"` // a DID, or the name of the thing at its new owner
-}
-
 func (g *Gateway) postMove(w http.ResponseWriter, r *http.Request) error {
 	if err := contentType(r, interact.JSON); err != nil {
 		return err
@@ -249,7 +245,7 @@ func (g *Gateway) postMove(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var req moveRequest
+	var req api.MoveRequest
 	if json.Unmarshal(body, &req) != nil || req.To == "" {
 		return interact.Errorf(interact.Invalid, `send {"to":"did:key:z6Mk…"}`, "the body is no JSON object that says to whom")
 	}
@@ -257,7 +253,7 @@ func (g *Gateway) postMove(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p.APIVersion, p.Kind = APIVersion, "Publication"
+	p.APIVersion, p.Kind = api.APIVersion, "Publication"
 	return writeJSON(w, http.StatusOK, p)
 }
 
@@ -266,7 +262,7 @@ func (g *Gateway) deleteAgent(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p.APIVersion, p.Kind, p.Withdrawn = APIVersion, "Publication", true
+	p.APIVersion, p.Kind, p.Withdrawn = api.APIVersion, "Publication", true
 	return writeJSON(w, http.StatusOK, p)
 }
 

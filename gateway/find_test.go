@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
@@ -142,12 +143,24 @@ func TestStrategies(t *testing.T) {
 	}
 }
 
-// What the client writes, the gateway reads.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// The gateway reads the queries that the client writes.
 func TestFindRoundTrip(t *testing.T) {
 	t.Parallel()
 	want := td.Query{Capability: []string{"a:b", "c d"}, ID: "urn:x?y=1&z", Owner: owner2, Action: "ask",
 		Type: "lmos:Agent", Text: "ä & ö", Limit: 9, Or: []td.Query{{Text: "or:else"}}, Not: []td.Query{{Host: owner1}}}
-	got, timeout, err := parsed(findValues(want, 300*time.Millisecond).Encode())
+	var query string
+	client := api.NewClient("a recorder", roundTrip(func(r *http.Request) (*http.Response, error) {
+		query = r.URL.RawQuery
+		return nil, errors.New("recorded")
+	}))
+	if _, err := client.Find(t.Context(), want, 300*time.Millisecond); err == nil {
+		t.Error("a search without an answer")
+	}
+	got, timeout, err := parsed(query)
 	if err != nil {
 		t.Fatal(err)
 	}

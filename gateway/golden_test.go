@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/td"
 )
@@ -74,7 +75,7 @@ func goldenNode() *fakeNode {
 			_ = yield(weather, nil) && yield(bare, nil)
 		}
 	}
-	node.peers = []Peer{{DID: owner2, PeerID: "12D3KooWPeer", Addr: "/ip4/192.0.2.1/udp/4667/quic-v1",
+	node.peers = []api.Peer{{DID: owner2, PeerID: "12D3KooWPeer", Addr: "/ip4/192.0.2.1/udp/4667/quic-v1",
 		Transport: "quic-v1", Direction: "outbound",
 		Agent: "lmosd/0.1.0", RTT: 1.5, Since: 60}}
 	node.status = goldenStatus
@@ -82,8 +83,8 @@ func goldenNode() *fakeNode {
 	return node
 }
 
-func goldenStatus() *Status {
-	s := &Status{State: "degraded", DID: owner1, PeerID: "12D3KooWSelf", Name: "host-1", Version: "0.1.0",
+func goldenStatus() *api.Status {
+	s := &api.Status{State: "degraded", DID: owner1, PeerID: "12D3KooWSelf", Name: "host-1", Version: "0.1.0",
 		Uptime: 11520, Profile: "default",
 		Network: "lmos", DataDir: "/var/lib/lmosd", Addrs: []string{"/ip4/192.0.2.7/udp/4667/quic-v1/p2p/12D3KooWSelf"}}
 	s.Peers.Total, s.Peers.Direct, s.Peers.Relayed = 14, 12, 2
@@ -91,7 +92,7 @@ func goldenStatus() *Status {
 	s.Gossip.Topics, s.Gossip.Peers = 16, 12
 	s.Agents.Local, s.Agents.Known = 3, 212
 	s.Calls.Total, s.Calls.Errors, s.Calls.P50, s.Calls.P99 = 18200, 4, 2.1, 19
-	s.Warnings = []Warning{{Code: "LMOS-W031", Title: "clock-skew", Severity: "medium",
+	s.Warnings = []api.Warning{{Code: "LMOS-W031", Title: "clock-skew", Severity: "medium",
 		Text: "the clock is 40 s ahead", Hint: "set the clock",
 		Since: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)}}
 	return s

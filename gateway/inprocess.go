@@ -7,13 +7,14 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
 )
 
 // Inside returns a client that asks g in this process, without a connection and with the rights of the unix socket. It works
 // from New on, whether or not g listens anywhere: embedders and simulations use it.
-func (g *Gateway) Inside() *Client {
-	return &Client{target: "inside", base: "http://localhost", http: &http.Client{Transport: inside{g}, CheckRedirect: noRedirect}}
+func (g *Gateway) Inside() *api.Client {
+	return api.NewClient("inside", inside{g})
 }
 
 // inside carries requests to a gateway as function calls.

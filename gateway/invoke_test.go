@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -49,12 +50,12 @@ func TestInvoke(t *testing.T) {
 		asked <- m
 		parrot(ctx, m, yield)
 	})})
-	for name, c := range map[string]*Client{"url": dial(t, r.url, ""), "inside": r.Inside()} {
+	for name, c := range map[string]*api.Client{"url": dial(t, r.url, ""), "inside": r.Inside()} {
 		ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
-		got, err := c.Invoke(ctx, "urn:x:station", "scan", CallOptions{Body: []byte(`{"a":1}`), Key: "k", Via: "mesh", Timing: true,
+		got, err := c.Invoke(ctx, "urn:x:station", "scan", api.CallOptions{Body: []byte(`{"a":1}`), Key: "k", Via: "mesh", Timing: true,
 			Accept: "application/cbor", TraceParent: inTrace})
 		cancel()
-		want := &CallResult{Output: []byte("\xa1\x61a\x01"), Media: "application/cbor",
+		want := &api.CallResult{Output: []byte("\xa1\x61a\x01"), Media: "application/cbor",
 			Timing: &interact.Timing{Path: "mesh quic-v1", Total: 3 * time.Millisecond, Agent: time.Millisecond}}
 		if d := cmp.Diff(want, got); err != nil || d != "" {
 			t.Errorf("%s: %v %s", name, err, d)
@@ -62,7 +63,7 @@ func TestInvoke(t *testing.T) {
 		if m := <-asked; m.Key != "k" || m.Via != "mesh" || m.TraceParent != inTrace || time.Until(m.Deadline) < 80*time.Second {
 			t.Errorf("%s: asked %+v", name, m)
 		}
-		if got, err := c.Invoke(t.Context(), "urn:x:station", "scan", CallOptions{}); err != nil || len(got.Output) > 0 ||
+		if got, err := c.Invoke(t.Context(), "urn:x:station", "scan", api.CallOptions{}); err != nil || len(got.Output) > 0 ||
 			got.Media != "" || got.Timing != nil || got.Task != nil {
 			t.Errorf("%s: without anything: %+v, %v", name, got, err)
 		}
@@ -70,14 +71,14 @@ func TestInvoke(t *testing.T) {
 			t.Errorf("%s: asked %+v", name, m)
 		}
 		// To an agent that cannot let it go on, an asynchronous call is one like others.
-		if got, err := c.Invoke(t.Context(), "urn:x:station", "scan", CallOptions{Body: []byte("1"), Async: true}); err != nil ||
+		if got, err := c.Invoke(t.Context(), "urn:x:station", "scan", api.CallOptions{Body: []byte("1"), Async: true}); err != nil ||
 			got.Task != nil || string(got.Output) != "1" {
 			t.Errorf("%s: asynchronous: %+v, %v", name, got, err)
 		}
 		if m := <-asked; !m.Detach {
 			t.Errorf("%s: asked %+v", name, m)
 		}
-		if _, err := c.Invoke(t.Context(), "urn:x:station", "scam", CallOptions{}); interact.AsError(err).Code != interact.NoAffordance {
+		if _, err := c.Invoke(t.Context(), "urn:x:station", "scam", api.CallOptions{}); interact.AsError(err).Code != interact.NoAffordance {
 			t.Errorf("%s: unknown action: %v", name, err)
 		}
 	}
@@ -89,7 +90,7 @@ func TestInvokeInNoTrace(t *testing.T) {
 	for _, parent := range []string{"x", inTrace[:54], inTrace + "-x", " " + inTrace, inTrace + "\n", strings.ToUpper(inTrace),
 		"01" + inTrace[2:], "00-" + strings.Repeat("0", 32) + inTrace[35:],
 		inTrace[:36] + strings.Repeat("0", 16) + "-01", strings.ReplaceAll(inTrace, "-", "_")} {
-		_, err := dial(t, "http://127.0.0.1:1", "").Invoke(t.Context(), "x", "y", CallOptions{TraceParent: parent})
+		_, err := dial(t, "http://127.0.0.1:1", "").Invoke(t.Context(), "x", "y", api.CallOptions{TraceParent: parent})
 		if e := interact.AsError(err); e == nil || e.Code != interact.Usage || e.Hint == "" {
 			t.Errorf("%q: %v", parent, err)
 		}
@@ -121,9 +122,9 @@ func TestInvokeTellsTheTypeFirst(t *testing.T) {
 		{`"json"`, "audio/ogg", "audio/ogg", `application/json {"a": 1}`},
 		{`"none"`, "", "", ""},
 	} {
-		for name, c := range map[string]*Client{"url": dial(t, r.url, ""), "inside": r.Inside()} {
+		for name, c := range map[string]*api.Client{"url": dial(t, r.url, ""), "inside": r.Inside()} {
 			var got strings.Builder
-			_, err := c.Invoke(t.Context(), "urn:x:station", "scan", CallOptions{Body: []byte(tt.input), Accept: tt.accept, Output: &got,
+			_, err := c.Invoke(t.Context(), "urn:x:station", "scan", api.CallOptions{Body: []byte(tt.input), Accept: tt.accept, Output: &got,
 				Began: func(media string) { got.WriteString(media + " ") }})
 			if asked := <-accepts; err != nil || got.String() != tt.told || asked != tt.asked {
 				t.Errorf("%s: %+v: got %q, asked for %q, %v", name, tt, got.String(), asked, err)
@@ -154,9 +155,9 @@ func TestInvokeWithAStream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, c := range map[string]*Client{"url": dial(t, r.url, ""), "socket": dial(t, r.o.Socket, ""), "inside": r.Inside()} {
+	for name, c := range map[string]*api.Client{"url": dial(t, r.url, ""), "socket": dial(t, r.o.Socket, ""), "inside": r.Inside()} {
 		var out bytes.Buffer
-		got, err := c.Invoke(t.Context(), "urn:x:station", "listen", CallOptions{ContentType: "audio/wav", Stream: pattern(size), Output: &out})
+		got, err := c.Invoke(t.Context(), "urn:x:station", "listen", api.CallOptions{ContentType: "audio/wav", Stream: pattern(size), Output: &out})
 		if err != nil || got.Media != "audio/wav" || len(got.Output) > 0 || !bytes.Equal(out.Bytes(), want) {
 			t.Errorf("%s: %d bytes, %v", name, out.Len(), err)
 		}
@@ -182,16 +183,16 @@ func TestInvokeThatBreaksOff(t *testing.T) {
 		r.Status = interact.StatusRunning
 		_ = yield(r, nil) && yield(nil, interact.Errorf(interact.AgentFailed, "see its log", "it broke"))
 	})})
-	for name, c := range map[string]*Client{"url": dial(t, r.url, ""), "inside": r.Inside()} {
+	for name, c := range map[string]*api.Client{"url": dial(t, r.url, ""), "inside": r.Inside()} {
 		var out bytes.Buffer
-		if _, err := c.Invoke(t.Context(), "urn:x:station", "scan", CallOptions{Output: &out}); interact.AsError(err).Code != interact.NodeLost ||
+		if _, err := c.Invoke(t.Context(), "urn:x:station", "scan", api.CallOptions{Output: &out}); interact.AsError(err).Code != interact.NodeLost ||
 			out.String() != "half" {
 			t.Errorf("%s: %q, %v", name, out.String(), err)
 		}
-		if _, err := c.Invoke(t.Context(), "urn:x:station", "scan", CallOptions{}); interact.AsError(err).Code != interact.NodeLost {
+		if _, err := c.Invoke(t.Context(), "urn:x:station", "scan", api.CallOptions{}); interact.AsError(err).Code != interact.NodeLost {
 			t.Errorf("%s: %v", name, err)
 		}
-		if _, err := c.Invoke(t.Context(), "urn:x:station", "scan", CallOptions{Output: &fullDisk{left: 2}}); !errors.Is(err, errFull) {
+		if _, err := c.Invoke(t.Context(), "urn:x:station", "scan", api.CallOptions{Output: &fullDisk{left: 2}}); !errors.Is(err, errFull) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -206,24 +207,10 @@ func TestInvokeOfAnotherServer(t *testing.T) {
 			_, _ = io.WriteString(w, body)
 		}))
 		c := dial(t, server.URL, "")
-		if _, err := c.Invoke(t.Context(), "x", "y", CallOptions{Async: true}); interact.AsError(err).Code != interact.NodeLost {
+		if _, err := c.Invoke(t.Context(), "x", "y", api.CallOptions{Async: true}); interact.AsError(err).Code != interact.NodeLost {
 			t.Errorf("%s: %v", name, err)
 		}
 		server.Close()
-	}
-}
-
-func TestReadTiming(t *testing.T) {
-	t.Parallel()
-	for header, want := range map[string]interact.Timing{
-		"": {},
-		`resolve;dur=1.5, host;dur=20, agent;dur=15, total;dur=25.25, path;desc="mesh quic-v1"`: {Path: "mesh quic-v1",
-			Resolve: 1500 * time.Microsecond, Host: 20 * time.Millisecond, Agent: 15 * time.Millisecond, Total: 25250 * time.Microsecond},
-		`total;dur=-1, host;dur=1e300, agent;dur=x, cache;dur=5, path, ;;, total`: {},
-	} {
-		if got := readTiming(header); *got != want {
-			t.Errorf("%q: %+v, want %+v", header, *got, want)
-		}
 	}
 }
 
@@ -251,7 +238,7 @@ func TestInsideStreams(t *testing.T) {
 	}
 	defer g.Close()
 	go func() { next <- "one" }()
-	resp, err := g.Inside().send(t.Context(), "POST", "/things/urn:x:station/actions/scan", http.Header{}, nil)
+	resp, err := inside{g}.RoundTrip(httptest.NewRequestWithContext(t.Context(), "POST", "/things/urn:x:station/actions/scan", nil))
 	if err != nil || resp.StatusCode != 200 || resp.ContentLength != -1 {
 		t.Fatalf("got %+v, %v", resp, err)
 	}
@@ -266,7 +253,7 @@ func TestInsideStreams(t *testing.T) {
 	close(next)
 	resp.Body.Close() // the handler is cancelled, and has returned
 	<-left
-	head, err := g.Inside().send(t.Context(), "HEAD", "/things/urn:x:station", http.Header{}, nil)
+	head, err := inside{g}.RoundTrip(httptest.NewRequestWithContext(t.Context(), "HEAD", "/things/urn:x:station", nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -297,7 +284,7 @@ func TestInvokeOfWhatAsks(t *testing.T) {
 		}
 	})})
 	c := dial(t, r.url, "")
-	got, err := c.Invoke(t.Context(), "urn:x:station", "scan", CallOptions{Asks: true})
+	got, err := c.Invoke(t.Context(), "urn:x:station", "scan", api.CallOptions{Asks: true})
 	if err != nil || got.Task == nil || got.Task.Status != "input-required" || got.Task.Inputs["q"].Message != "Who?" {
 		t.Fatalf("got %+v, %v", got, err)
 	}

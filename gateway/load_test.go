@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -18,7 +19,7 @@ func TestManyClients(t *testing.T) {
 	node := newFake(describe("urn:x:weather", "Weather", owner1))
 	node.mesh = m.Wrap("mesh")(interact.Unary(echo)).Do
 	r := start(t, Options{Node: node, Metrics: m})
-	clients := []*Client{dial(t, r.url, token), dial(t, r.o.Socket, "")}
+	clients := []*api.Client{dial(t, r.url, token), dial(t, r.o.Socket, "")}
 	const callers, rounds = 16, 20
 	var g errgroup.Group
 	for i := range callers {
@@ -34,14 +35,14 @@ func TestManyClients(t *testing.T) {
 	if err := g.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	var s Status
+	var s api.Status
 	m.FillCalls(&s)
 	if s.Calls.Total != callers*rounds || s.Calls.Errors != 0 {
 		t.Errorf("calls %+v", s.Calls)
 	}
 }
 
-func round(ctx context.Context, c *Client, caller, n int) error {
+func round(ctx context.Context, c *api.Client, caller, n int) error {
 	input := fmt.Sprintf(`{"caller":%d,"n":%d}`, caller, n)
 	out, _, err := c.Call(ctx, "urn:x:weather", "ask", "", []byte(input))
 	if err != nil || string(out) != input {
@@ -62,7 +63,7 @@ func round(ctx context.Context, c *Client, caller, n int) error {
 func TestRefusedPublications(t *testing.T) {
 	t.Parallel()
 	node := newFake()
-	node.publish = func(context.Context, []byte) (*Publication, error) {
+	node.publish = func(context.Context, []byte) (*api.Publication, error) {
 		return nil, interact.Errorf(interact.DiskFull, "free some space", "the disk is full")
 	}
 	r := start(t, Options{Node: node})
@@ -84,8 +85,8 @@ func TestRefusedPublications(t *testing.T) {
 func TestPendingPublication(t *testing.T) {
 	t.Parallel()
 	node := newFake()
-	node.publish = func(context.Context, []byte) (*Publication, error) {
-		return &Publication{ID: "urn:x:a", Pending: true}, nil
+	node.publish = func(context.Context, []byte) (*api.Publication, error) {
+		return &api.Publication{ID: "urn:x:a", Pending: true}, nil
 	}
 	r := start(t, Options{Node: node})
 	r.check(t, exchange{method: "POST", path: "/v1/publish", header: tdBody, body: "{}", status: 200,
@@ -122,7 +123,7 @@ func BenchmarkCall(b *testing.B) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- g.Run(ctx) }()
-	c, err := Dial(g.URL(), "")
+	c, err := api.Dial(g.URL(), "")
 	if err != nil {
 		b.Fatal(err)
 	}

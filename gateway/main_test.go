@@ -20,6 +20,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/gateway/tdd"
@@ -48,11 +49,11 @@ type fakeNode struct {
 
 	mesh      interact.Func
 	find      func(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error]
-	publish   func(ctx context.Context, raw []byte) (*Publication, error)
+	publish   func(ctx context.Context, raw []byte) (*api.Publication, error)
 	connect   func(ctx context.Context, addr string) error
-	status    func() *Status
-	peers     []Peer
-	doubts    []Warning
+	status    func() *api.Status
+	peers     []api.Peer
+	doubts    []api.Warning
 	notReady  error
 	described []byte
 	changes   []directory.Change
@@ -144,7 +145,7 @@ func (n *fakeNode) Watch(ctx context.Context, _ td.Query, after uint64) iter.Seq
 	}
 }
 
-func (n *fakeNode) Enter(ctx context.Context, raw []byte, _ tdd.Registration) (*Publication, error) {
+func (n *fakeNode) Enter(ctx context.Context, raw []byte, _ tdd.Registration) (*api.Publication, error) {
 	return n.Publish(ctx, raw)
 }
 
@@ -216,7 +217,7 @@ func (n *fakeNode) Latest() uint64 { return 7 }
 
 func (n *fakeNode) Hosted(d *td.Description) bool { return d.Record.Owner == owner1 }
 
-func (n *fakeNode) Publish(ctx context.Context, raw []byte) (*Publication, error) {
+func (n *fakeNode) Publish(ctx context.Context, raw []byte) (*api.Publication, error) {
 	if n.publish != nil {
 		return n.publish(ctx, raw)
 	}
@@ -233,11 +234,11 @@ func (n *fakeNode) Publish(ctx context.Context, raw []byte) (*Publication, error
 	defer n.mu.Unlock()
 	_, known := n.things[id]
 	n.things[id] = d
-	return &Publication{ID: id, Ref: id, Name: t.Name(), Owner: owner1, Seq: 1, Created: !known, Replicas: 2, Wanted: 3,
+	return &api.Publication{ID: id, Ref: id, Name: t.Name(), Owner: owner1, Seq: 1, Created: !known, Replicas: 2, Wanted: 3,
 		GossipPeers: 2, RecordSize: 700, TDSize: len(raw)}, nil
 }
 
-func (n *fakeNode) Move(ctx context.Context, ref, to string) (*Publication, error) {
+func (n *fakeNode) Move(ctx context.Context, ref, to string) (*api.Publication, error) {
 	p, err := n.Unpublish(ctx, ref)
 	if err == nil {
 		p.MovedTo = did.DID(to)
@@ -245,7 +246,7 @@ func (n *fakeNode) Move(ctx context.Context, ref, to string) (*Publication, erro
 	return p, err
 }
 
-func (n *fakeNode) Unpublish(ctx context.Context, ref string) (*Publication, error) {
+func (n *fakeNode) Unpublish(ctx context.Context, ref string) (*api.Publication, error) {
 	d, err := n.Get(ctx, ref)
 	if err != nil {
 		return nil, err
@@ -253,19 +254,19 @@ func (n *fakeNode) Unpublish(ctx context.Context, ref string) (*Publication, err
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.things, ref)
-	return &Publication{ID: d.ID, Ref: d.ID, Owner: d.Record.Owner, Seq: 2}, nil
+	return &api.Publication{ID: d.ID, Ref: d.ID, Owner: d.Record.Owner, Seq: 2}, nil
 }
 
-func (n *fakeNode) Status() *Status {
+func (n *fakeNode) Status() *api.Status {
 	if n.status != nil {
 		return n.status()
 	}
-	return &Status{State: "ready", DID: owner1, PeerID: "12D3KooW", Version: "0.1.0"}
+	return &api.Status{State: "ready", DID: owner1, PeerID: "12D3KooW", Version: "0.1.0"}
 }
 
-func (n *fakeNode) Doubts() []Warning { return n.doubts }
+func (n *fakeNode) Doubts() []api.Warning { return n.doubts }
 
-func (n *fakeNode) Peers() []Peer { return n.peers }
+func (n *fakeNode) Peers() []api.Peer { return n.peers }
 
 func (n *fakeNode) Connect(ctx context.Context, addr string) error {
 	if n.connect != nil {

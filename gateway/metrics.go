@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -247,7 +248,7 @@ func (r *recent) percentiles(fractions ...float64) []float64 {
 
 // FillCalls sets what s.Calls tells of the calls so far; Queue is left to the node. The percentiles are those of the last
 // 1024 calls.
-func (m *Metrics) FillCalls(s *Status) {
+func (m *Metrics) FillCalls(s *api.Status) {
 	p := m.recent.percentiles(0.5, 0.99)
 	s.Calls.Total, s.Calls.Errors = m.total.Load(), m.failed.Load()
 	s.Calls.P50, s.Calls.P99 = p[0], p[1]
@@ -263,7 +264,7 @@ func (m *Metrics) request(route string, status int, took time.Duration) {
 }
 
 // published counts one publication: ok, pending if no other node has it yet, or why it failed.
-func (m *Metrics) published(p *Publication, err error) {
+func (m *Metrics) published(p *api.Publication, err error) {
 	result := results[resultOf(err)]
 	if err == nil && p.Pending {
 		result = "pending"

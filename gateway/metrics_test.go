@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -56,7 +57,7 @@ func TestWrapCounts(t *testing.T) {
 			t.Errorf("%s: %q, want %s", line, got[line], want)
 		}
 	}
-	var s Status
+	var s api.Status
 	m.FillCalls(&s)
 	if s.Calls.Total != 9 || s.Calls.Errors != 3 || s.Calls.P99 < s.Calls.P50 {
 		t.Errorf("calls %+v", s.Calls)
@@ -136,7 +137,7 @@ func TestMetricNames(t *testing.T) {
 	libp2p := prometheus.NewCounter(prometheus.CounterOpts{Name: "libp2p_something_total"})
 	m.Registerer().MustRegister(libp2p)
 	node := newFake(describe("urn:x:weather", "Weather", owner1))
-	node.peers = []Peer{{DID: owner2, Direction: "inbound", Transport: "tcp", Addr: "/ip4/192.0.2.1"},
+	node.peers = []api.Peer{{DID: owner2, Direction: "inbound", Transport: "tcp", Addr: "/ip4/192.0.2.1"},
 		{Direction: "inbound", Transport: "tcp"}}
 	node.mesh = m.Wrap("mesh")(interact.Unary(echo)).Do
 	r := start(t, Options{Node: node, Metrics: m, Counters: func() []Counter {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/web"
@@ -91,19 +92,19 @@ func (g *Gateway) bridged(b Bridge) handler {
 
 func (g *Gateway) status(w http.ResponseWriter, _ *http.Request) error {
 	s := g.o.Node.Status()
-	s.APIVersion, s.Kind, s.API = APIVersion, "Status", g.URL()
+	s.APIVersion, s.Kind, s.API = api.APIVersion, "Status", g.URL()
 	if g.gate.Closed() {
 		s.State = "draining"
 	}
 	if s.Warnings == nil {
-		s.Warnings = []Warning{}
+		s.Warnings = []api.Warning{}
 	}
 	return writeJSON(w, http.StatusOK, s)
 }
 
 func (g *Gateway) identity(w http.ResponseWriter, r *http.Request) error {
 	s := g.o.Node.Status()
-	id := Identity{APIVersion: APIVersion, Kind: "Identity", DID: s.DID, PeerID: s.PeerID, Name: s.Name}
+	id := api.Identity{APIVersion: api.APIVersion, Kind: "Identity", DID: s.DID, PeerID: s.PeerID, Name: s.Name}
 	doc, err := did.Keys().Resolve(r.Context(), s.DID)
 	if err != nil {
 		return err
@@ -113,15 +114,11 @@ func (g *Gateway) identity(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (g *Gateway) peers(w http.ResponseWriter, _ *http.Request) error {
-	list := PeerList{APIVersion: APIVersion, Kind: "PeerList", Items: g.o.Node.Peers()}
+	list := api.PeerList{APIVersion: api.APIVersion, Kind: "PeerList", Items: g.o.Node.Peers()}
 	if list.Items == nil {
-		list.Items = []Peer{}
+		list.Items = []api.Peer{}
 	}
 	return writeJSON(w, http.StatusOK, list)
-}
-
-type peerRequest struct {
-	Addr string `json:"addr"` // a multiaddr with /p2p
 }
 
 func (g *Gateway) connect(w http.ResponseWriter, r *http.Request) error {
@@ -132,7 +129,7 @@ func (g *Gateway) connect(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var req peerRequest
+	var req api.ConnectRequest
 	if json.Unmarshal(body, &req) != nil || req.Addr == "" {
 		return interact.Errorf(interact.Invalid, `send {"addr":"/ip4/192.0.2.1/tcp/4667/p2p/12D3Koo…"}`,
 			"the body is no JSON object with the addr of a peer")
@@ -201,7 +198,7 @@ func (g *Gateway) ready(w http.ResponseWriter, r *http.Request) error {
 }
 
 // writeChecks says whether the node serves, and what someone should know about beside that.
-func writeChecks(w http.ResponseWriter, c check, err error, warnings []Warning) error {
+func writeChecks(w http.ResponseWriter, c check, err error, warnings []api.Warning) error {
 	status := http.StatusOK
 	c.Status = "pass"
 	if err != nil {
@@ -219,7 +216,7 @@ func milliseconds(d time.Duration) float64 {
 }
 
 func (g *Gateway) version(w http.ResponseWriter, _ *http.Request) error {
-	return writeJSON(w, http.StatusOK, Version{APIVersion: APIVersion, Kind: "Version",
+	return writeJSON(w, http.StatusOK, api.Version{APIVersion: api.APIVersion, Kind: "Version",
 		Version: g.o.Node.Status().Version,
 		Commit:  commit(), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH})
 }

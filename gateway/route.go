@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/directory/route"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
@@ -26,7 +27,29 @@ func (g *Gateway) route(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, RouteAnswer{APIVersion: APIVersion, Kind: "Route", Decision: d, Took: milliseconds(time.Since(start))})
+	return writeJSON(w, http.StatusOK, routeAnswer(d, time.Since(start)))
+}
+
+// routeAnswer converts a decision to its form in the API.
+func routeAnswer(d *route.Decision, took time.Duration) *api.RouteAnswer {
+	a := &api.RouteAnswer{APIVersion: api.APIVersion, Kind: "Route", Candidates: make([]api.Candidate, 0, len(d.Candidates)),
+		Method: string(d.Method), TieBreak: string(d.TieBreak), Reason: d.Reason, Took: milliseconds(took)}
+	if d.Agent != nil {
+		c := candidate(*d.Agent)
+		a.Agent = &c
+	}
+	for _, c := range d.Candidates {
+		a.Candidates = append(a.Candidates, candidate(c))
+	}
+	return a
+}
+
+func candidate(c route.Candidate) api.Candidate {
+	shown := api.Candidate{ID: c.ID, Name: c.Name, Score: c.Score, Capabilities: make([]api.CandidateCapability, 0, len(c.Capabilities))}
+	for _, one := range c.Capabilities {
+		shown.Capabilities = append(shown.Capabilities, api.CandidateCapability(one))
+	}
+	return shown
 }
 
 func (g *Gateway) readRoute(w http.ResponseWriter, r *http.Request) (q route.Question, err error) {
@@ -38,14 +61,17 @@ func (g *Gateway) readRoute(w http.ResponseWriter, r *http.Request) (q route.Que
 		return q, err
 	}
 	const example = `for example {"message": "show my bill"}`
-	var body RouteRequest
+	var body api.RouteRequest
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&body); err != nil || d.More() {
 		return q, &interact.Error{Code: interact.Invalid, Title: "the body is no task", Hint: example, Err: err}
 	}
-	q = route.Question{Message: body.Message, History: body.History, Method: body.Method}
-	if strings.EqualFold(strings.TrimSpace(body.Among), AmongAll) {
+	q = route.Question{Message: body.Message, Method: route.Method(body.Method)}
+	for _, t := range body.History {
+		q.History = append(q.History, route.Turn(t))
+	}
+	if strings.EqualFold(strings.TrimSpace(body.Among), api.AmongAll) {
 		q.All = true
 		return q, nil
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/directory/route"
 	"github.com/lmosd/lmosd/interact"
 )
@@ -30,16 +31,16 @@ func TestRoute(t *testing.T) {
 	t.Parallel()
 	r := start(t, Options{Node: newFake()})
 	c := dial(t, r.url, "")
-	got, err := c.Route(t.Context(), RouteRequest{Message: "what is the weather", Method: route.Vector, Among: "type:agent NOT b"})
-	if err != nil || got.Kind != "Route" || got.Agent == nil || got.Agent.ID != "urn:x:weather" || got.Method != route.Vector ||
+	got, err := c.Route(t.Context(), api.RouteRequest{Message: "what is the weather", Method: string(route.Vector), Among: "type:agent NOT b"})
+	if err != nil || got.Kind != "Route" || got.Agent == nil || got.Agent.ID != "urn:x:weather" || got.Method != string(route.Vector) ||
 		got.Reason != "type:agent NOT b" {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	got, err = c.Route(t.Context(), RouteRequest{Message: "all weather", Among: " All"})
+	got, err = c.Route(t.Context(), api.RouteRequest{Message: "all weather", Among: " All"})
 	if err != nil || got.Agent == nil || got.Reason != "all" {
 		t.Errorf("of all: %+v, %v", got, err)
 	}
-	got, err = c.Route(t.Context(), RouteRequest{Message: "sing", History: []route.Turn{{Role: "USER", Content: "Hello"}}})
+	got, err = c.Route(t.Context(), api.RouteRequest{Message: "sing", History: []api.Turn{{Role: "USER", Content: "Hello"}}})
 	if err != nil || got.Agent != nil || got.Candidates == nil {
 		t.Errorf("got %+v, %v", got, err)
 	}

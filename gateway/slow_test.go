@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -202,7 +203,7 @@ func TestClientTellsItsPatience(t *testing.T) {
 		inBubble(t, Options{Node: node}, nil, func(t *testing.T, r *running, _ *pipes) {
 			ctx, cancel := context.WithTimeout(t.Context(), timeout)
 			defer cancel()
-			c := &Client{base: r.url, token: token, http: r.http}
+			c := api.NewClient(r.url, r.http.Transport)
 			if _, _, err := c.Read(ctx, "urn:x:weather", "unit"); err != nil {
 				t.Error(err)
 			}
@@ -226,7 +227,7 @@ func TestClientGivesUp(t *testing.T) {
 				return interact.Fail(ctx.Err())
 			}
 			inBubble(t, Options{Node: node}, nil, func(t *testing.T, r *running, _ *pipes) {
-				c := &Client{base: r.url, token: token, http: r.http}
+				c := api.NewClient(r.url, r.http.Transport)
 				if inside {
 					c = r.Inside()
 				}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -19,14 +20,14 @@ type busyNode struct {
 
 func (n *busyNode) Tasks() Tasks { return n.tasks }
 
-func (n *busyNode) Paths(ctx context.Context, ref string) ([]Path, error) {
+func (n *busyNode) Paths(ctx context.Context, ref string) ([]api.Path, error) {
 	if _, err := n.Get(ctx, ref); err != nil {
 		return nil, err
 	}
-	return []Path{{Name: "mesh", Took: 2.5}, {Name: "https", Href: "https://a.example/", Down: true}}, nil
+	return []api.Path{{Name: "mesh", Took: 2.5}, {Name: "https", Href: "https://a.example/", Down: true}}, nil
 }
 
-func (n *busyNode) Ping(ctx context.Context, ref string, times int) (*Ping, error) {
+func (n *busyNode) Ping(ctx context.Context, ref string, times int) (*api.Ping, error) {
 	d, err := n.Get(ctx, ref)
 	if err != nil {
 		return nil, err
@@ -34,21 +35,21 @@ func (n *busyNode) Ping(ctx context.Context, ref string, times int) (*Ping, erro
 	if _, ok := ctx.Deadline(); !ok {
 		return nil, interact.Errorf(interact.Internal, "bound it", "a ping without end")
 	}
-	return &Ping{Ref: d.Ref(), Node: owner2, Path: "mesh quic-v1", RTT: make([]float64, times)}, nil
+	return &api.Ping{Ref: d.Ref(), Node: owner2, Path: "mesh quic-v1", RTT: make([]float64, times)}, nil
 }
 
 // fakeTasks are tasks by id.
-type fakeTasks map[string]Task
+type fakeTasks map[string]api.Task
 
-func (f fakeTasks) List(context.Context) []Task {
+func (f fakeTasks) List(context.Context) []api.Task {
 	all := f.Known()
 	if len(all) > 0 && all[0].Status == "running" { // its host does not say
-		all[0].Status, all[0].LastStatus, all[0].LastHeard, all[0].Reason = UnknownTask, all[0].Status, requested, "away"
+		all[0].Status, all[0].LastStatus, all[0].LastHeard, all[0].Reason = api.UnknownTask, all[0].Status, requested, "away"
 	}
 	return all
 }
 
-func (f fakeTasks) Known() (all []Task) {
+func (f fakeTasks) Known() (all []api.Task) {
 	for _, id := range []string{"2", "1"} {
 		if t, ok := f[id]; ok {
 			all = append(all, t)
@@ -57,14 +58,14 @@ func (f fakeTasks) Known() (all []Task) {
 	return all
 }
 
-func (f fakeTasks) Get(_ context.Context, id string) (*Task, error) {
+func (f fakeTasks) Get(_ context.Context, id string) (*api.Task, error) {
 	if t, ok := f[id]; ok {
 		return &t, nil
 	}
 	return nil, interact.Errorf(interact.NoTask, "lmosd tasks", "there is no task %q", id)
 }
 
-func (f fakeTasks) Cancel(ctx context.Context, id string) (*Task, error) {
+func (f fakeTasks) Cancel(ctx context.Context, id string) (*api.Task, error) {
 	t, err := f.Get(ctx, id)
 	if err != nil {
 		return nil, err
@@ -146,7 +147,7 @@ func TestClientOfTasks(t *testing.T) {
 		t.Errorf("Tasks: %+v, %v", list, err)
 	}
 	task, err := c.Task(t.Context(), "1")
-	want := &Task{APIVersion: APIVersion, Kind: "Task", ID: "1", Thing: "urn:x:weather", Name: "weather", Action: "ask", Status: "completed",
+	want := &api.Task{APIVersion: api.APIVersion, Kind: "Task", ID: "1", Thing: "urn:x:weather", Name: "weather", Action: "ask", Status: "completed",
 		Output: json.RawMessage(`{"a":1}`), Requested: requested, Ended: requested.Add(time.Second)}
 	if d := cmp.Diff(want, task); err != nil || d != "" {
 		t.Errorf("Task: %v %s", err, d)

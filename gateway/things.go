@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact/rest/server"
@@ -97,13 +98,13 @@ func (g *Gateway) interactions(a access) http.Handler {
 	})
 }
 
-func (g *Gateway) publish(ctx context.Context, raw []byte) (*Publication, error) {
+func (g *Gateway) publish(ctx context.Context, raw []byte) (*api.Publication, error) {
 	p, err := g.o.Node.Publish(ctx, raw)
 	g.metrics.published(p, err)
 	if err != nil {
 		return nil, err
 	}
-	p.APIVersion, p.Kind = APIVersion, "Publication"
+	p.APIVersion, p.Kind = api.APIVersion, "Publication"
 	return p, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest"
@@ -102,27 +103,27 @@ func (g *Gateway) tellKnown(r *http.Request, e *rest.EventStream, f finding, at 
 		return err
 	}
 	for i := range list.Items { // without an id: who comes back from here begins anew
-		if err := tell(e, "", AgentChange{Change: "known", Agent: &list.Items[i]}); err != nil {
+		if err := tell(e, "", api.AgentChange{Change: "known", Agent: &list.Items[i]}); err != nil {
 			return err
 		}
 	}
-	return tell(e, strconv.FormatUint(at, 10), AgentChange{Change: "ready", Coverage: &list.Coverage})
+	return tell(e, strconv.FormatUint(at, 10), api.AgentChange{Change: "ready", Coverage: &list.Coverage})
 }
 
 // tellChange tells one change.
 func (g *Gateway) tellChange(e *rest.EventStream, c directory.Change) error {
-	change := AgentChange{Change: kindNames[c.Kind], Reason: reasonNames[c.Reason], Time: c.Time.UTC()}
+	change := api.AgentChange{Change: kindNames[c.Kind], Reason: reasonNames[c.Reason], Time: c.Time.UTC()}
 	if c.Thing != nil {
 		a := g.agent(c.Thing)
 		if c.Kind == directory.Gone {
-			a.State = directory.StateUnreachable
+			a.State = api.StateUnreachable
 		}
 		change.Agent = &a
 	}
 	return tell(e, strconv.FormatUint(c.Seq, 10), change)
 }
 
-func tell(e *rest.EventStream, id string, c AgentChange) error {
+func tell(e *rest.EventStream, id string, c api.AgentChange) error {
 	data, err := json.Marshal(c)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest"
@@ -72,7 +73,7 @@ func TestWatchFindGoesOn(t *testing.T) {
 	defer resp.Body.Close()
 	var names []string
 	for e, err := range rest.ReadEvents(resp.Body, 1<<20) {
-		var c AgentChange
+		var c api.AgentChange
 		if err != nil || json.Unmarshal(e.Data, &c) != nil || c.Change != e.Name {
 			t.Fatalf("%s: %s, %v", e.Name, e.Data, err)
 		}

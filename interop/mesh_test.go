@@ -13,7 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/node"
 	"github.com/lmosd/lmosd/td"
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type mesh struct {
 	host, consumer *node.Node
 	api            string // of the consumer's node
-	client         *gateway.Client
+	client         *api.Client
 	mqtt, coap     string // addresses of the doors of the consumer's node
 	wsHost         string // the socket at which agents of the first node dial in
 	token          string // of the first node

@@ -7,7 +7,7 @@ import (
 
 	ma "github.com/multiformats/go-multiaddr"
 
-	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/api"
 )
 
 // addrs parses multiaddrs.
@@ -65,7 +65,7 @@ func TestLoopbackAloneIsToldOf(t *testing.T) {
 	o := quiet()
 	o.Listen, o.NoAnnounce = []string{"/ip4/0.0.0.0/tcp/0"}, []string{"/ip4"}
 	silent := opened(t, o)
-	if ws := silent.Status().Warnings; !slices.ContainsFunc(ws, func(w gateway.Warning) bool { return w.Code == "LMOS-W005" }) {
+	if ws := silent.Status().Warnings; !slices.ContainsFunc(ws, func(w api.Warning) bool { return w.Code == "LMOS-W005" }) {
 		t.Errorf("a node that nobody can reach says %+v", ws)
 	}
 }

@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/dht"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -205,7 +205,7 @@ func (s *spread) stored(r dht.Receipt) {
 }
 
 // fill writes what is known by now into an answer.
-func (s *spread) fill(p *gateway.Publication) {
+func (s *spread) fill(p *api.Publication) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p.GossipPeers, p.Replicas, p.Wanted = s.gossip, s.replicas, s.wanted

@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/dht"
-	"github.com/lmosd/lmosd/gateway"
 )
 
 // dueNow returns what is due of a desk with one thing, and ends the attempt at once.
@@ -208,7 +208,7 @@ func TestASpreadSaysWhoWasTold(t *testing.T) {
 		"one replica": {receipt: dht.Receipt{Replicas: 1, Wanted: 20}},
 	} {
 		var s spread
-		var p gateway.Publication
+		var p api.Publication
 		s.heard(c.gossip)
 		s.stored(c.receipt)
 		if s.fill(&p); p.GossipPeers != c.gossip || p.Replicas != c.receipt.Replicas || p.Wanted != c.receipt.Wanted || p.Pending != c.wantLeft {

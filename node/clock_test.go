@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -62,7 +62,7 @@ func TestAWrongClockIsNamed(t *testing.T) {
 		connect(t, wrong, n)
 		connect(t, n, nodes[(i+1)%3])
 	}
-	warned := func(n *running) *gateway.Warning {
+	warned := func(n *running) *api.Warning {
 		for _, w := range n.Status().Warnings {
 			if w.Title == "clock-skew" {
 				return &w

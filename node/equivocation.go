@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/directory"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -39,11 +39,11 @@ func (n *Node) recentForks() (own, others []directory.Fork) {
 const maxForksShown = 16
 
 // showForks writes equivocation into a status: what was seen, what it means, and what to do.
-func (n *Node) showForks(s *gateway.Status) {
+func (n *Node) showForks(s *api.Status) {
 	own, others := n.recentForks()
 	for _, f := range slices.Concat(own, others) {
 		if len(s.Equivocations) < maxForksShown {
-			s.Equivocations = append(s.Equivocations, gateway.Equivocation{ID: f.Thing, Owner: f.Owner, Seq: f.Seq, Seen: f.Seen.UTC()})
+			s.Equivocations = append(s.Equivocations, api.Equivocation{ID: f.Thing, Owner: f.Owner, Seq: f.Seq, Seen: f.Seen.UTC()})
 		}
 	}
 	warn := func(forks []directory.Fork, severity, who, hint string) {
@@ -51,7 +51,7 @@ func (n *Node) showForks(s *gateway.Status) {
 			return
 		}
 		last := forks[0]
-		s.Warnings = append(s.Warnings, gateway.Warning{Code: "LMOS-W061", Title: "equivocation", Severity: severity, Hint: hint, Since: forks[len(forks)-1].Seen,
+		s.Warnings = append(s.Warnings, api.Warning{Code: "LMOS-W061", Title: "equivocation", Severity: severity, Hint: hint, Since: forks[len(forks)-1].Seen,
 			Text: fmt.Sprintf("%s signed two different records with one number, and others may know another one than you: %s; in all of %d things",
 				who, refOf(last.Thing, last.Owner), len(forks))})
 	}

@@ -6,8 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did/keystore"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -78,7 +78,7 @@ func TestEquivocationIsShown(t *testing.T) {
 }
 
 // warningOf returns the first warning about equivocation.
-func warningOf(s *gateway.Status) (none gateway.Warning) {
+func warningOf(s *api.Status) (none api.Warning) {
 	for _, w := range s.Warnings {
 		if w.Title == "equivocation" {
 			return w

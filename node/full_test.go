@@ -7,8 +7,8 @@ import (
 
 	ma "github.com/multiformats/go-multiaddr"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -42,7 +42,7 @@ func TestFreshKeysDoNotHideAgents(t *testing.T) {
 	}
 	for _, n := range honest {
 		until(t, "the directory is full", n.dir.Lacks)
-		if !slices.ContainsFunc(n.Status().Warnings, func(w gateway.Warning) bool { return w.Code == "LMOS-W050" && w.Hint != "" }) {
+		if !slices.ContainsFunc(n.Status().Warnings, func(w api.Warning) bool { return w.Code == "LMOS-W050" && w.Hint != "" }) {
 			t.Errorf("the node warns of %+v; want directory-full", n.Status().Warnings)
 		}
 	}
@@ -167,7 +167,7 @@ func TestAFullDirectoryAsksTheMesh(t *testing.T) {
 	}
 	for name, q := range map[string]td.Query{"name": {Name: "seldom"}, "capability": {Capability: []string{"urn:example:tool:echo"}, Text: "seldom"}} {
 		list, err := small.Client().Find(t.Context(), q, 0)
-		if err != nil || !slices.ContainsFunc(list.Items, func(a gateway.Agent) bool { return a.Ref == ref }) || list.Coverage.Asked < 2 {
+		if err != nil || !slices.ContainsFunc(list.Items, func(a api.Agent) bool { return a.Ref == ref }) || list.Coverage.Asked < 2 {
 			t.Errorf("by %s: %v, %+v", name, err, list)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/plgd-dev/go-coap/v3/options"
 	"github.com/plgd-dev/go-coap/v3/udp"
 
-	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td/scheme"
 )
@@ -72,7 +72,7 @@ func TestAnAgentWhoseBrokerOrCoAPServerIsDeadIsNotReachable(t *testing.T) {
 			defer func() { stop() }()
 			ref := publish(t, host, toolAt("Echo", "urn:x:echo", scheme+"://"+addr))
 			knows(t, looker, ref)
-			wants := func(when string, state directory.State) {
+			wants := func(when string, state api.State) {
 				t.Helper()
 				stale(host)
 				stale(looker)
@@ -83,12 +83,12 @@ func TestAnAgentWhoseBrokerOrCoAPServerIsDeadIsNotReachable(t *testing.T) {
 					})
 				}
 			}
-			wants("while the server is there", directory.StateReachable)
+			wants("while the server is there", api.StateReachable)
 			stop()
 			stop = func() {}
-			wants("without the server", directory.StateUnreachable)
+			wants("without the server", api.StateUnreachable)
 			_, stop = serve(t, addr)
-			wants("after the server is back", directory.StateReachable)
+			wants("after the server is back", api.StateReachable)
 		})
 	}
 }
@@ -109,7 +109,7 @@ func TestABrokerIsNoAgent(t *testing.T) {
 	n.looks.mu.Lock()
 	clear(n.looks.asked)
 	n.looks.mu.Unlock()
-	if d, err := n.Client().Agent(t.Context(), ref); err != nil || d.Agent.State != directory.StateUnreachable {
+	if d, err := n.Client().Agent(t.Context(), ref); err != nil || d.Agent.State != api.StateUnreachable {
 		t.Errorf("shown as %+v, %v", d, err)
 	}
 }

@@ -17,9 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/discovery/dnssd"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -159,7 +158,7 @@ func TestADiscoveredThing(t *testing.T) {
 		}
 	}
 	for _, ref := range []string{"lamp", "urn:dev:lamp", d.Ref()} {
-		if got, err := n.Client().Agent(t.Context(), ref); err != nil || got.Agent.ID != d.ID || got.Agent.Local || got.Agent.State != directory.StateUnknown {
+		if got, err := n.Client().Agent(t.Context(), ref); err != nil || got.Agent.ID != d.ID || got.Agent.Local || got.Agent.State != api.StateUnknown {
 			t.Errorf("show %s: %+v, %v", ref, got, err)
 		}
 		if err := ask(t, n, ref); err != nil {
@@ -198,7 +197,7 @@ func TestDiscoveredThingsAreWatchedAndListed(t *testing.T) {
 	n, _ := l.on(t, o)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	ready, changes := make(chan bool), make(chan gateway.AgentChange)
+	ready, changes := make(chan bool), make(chan api.AgentChange)
 	go func() {
 		defer close(changes)
 		for c, err := range n.Client().WatchFind(ctx, td.Query{Text: "lamp"}) {
@@ -237,7 +236,7 @@ func TestDiscoveredThingsAreWatchedAndListed(t *testing.T) {
 	}
 	tag := titles("&scope=discovered&limit=1&offset=1")
 	l.gone("lamp")
-	if c := <-changes; c.Change != "gone" || c.Reason != "vanished" || c.Agent.State != directory.StateUnreachable {
+	if c := <-changes; c.Change != "gone" || c.Reason != "vanished" || c.Agent.State != api.StateUnreachable {
 		t.Errorf("got %+v", c)
 	}
 	if again := titles("&scope=discovered&limit=1&offset=1"); !strings.HasPrefix(tag, "[]<") || again == tag {

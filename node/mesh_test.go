@@ -11,11 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/did/proof"
-	"github.com/lmosd/lmosd/directory"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/p2p"
@@ -26,7 +25,7 @@ import (
 var byCapability = td.Query{Capability: []string{"urn:example:tool"}}
 
 // found returns what a node finds by capability.
-func found(t testing.TB, n *running) []gateway.Agent {
+func found(t testing.TB, n *running) []api.Agent {
 	t.Helper()
 	list, err := n.Client().Find(t.Context(), byCapability, time.Second)
 	if err != nil {
@@ -42,10 +41,10 @@ func TestFromPublishToWithdrawal(t *testing.T) {
 	ref := publish(t, host, toolAt("Echo", "", newAgent(t).url))
 	knows(t, nodes[1], ref)
 	list := found(t, nodes[1])
-	if len(list) != 1 || list[0].Ref != ref || list[0].Local || list[0].State != directory.StateReachable || list[0].Hosts[0] != host.DID() {
+	if len(list) != 1 || list[0].Ref != ref || list[0].Local || list[0].State != api.StateReachable || list[0].Hosts[0] != host.DID() {
 		t.Errorf("found %+v, want the thing on the other node", list)
 	}
-	if list := found(t, host); len(list) != 1 || !list[0].Local || list[0].State != directory.StateReachable {
+	if list := found(t, host); len(list) != 1 || !list[0].Local || list[0].State != api.StateReachable {
 		t.Errorf("the host finds %+v, want its own thing", list)
 	}
 	out, media, err := caller.Call(t.Context(), "echo", "echo", interact.JSON, []byte(`"hello"`))
@@ -334,7 +333,7 @@ func TestALostHostIsUnreachableUntilItIsBack(t *testing.T) {
 	reachable := func(want bool) func() bool {
 		return func() bool {
 			list := found(t, watcher)
-			return len(list) == 1 && (list[0].State == directory.StateReachable) == want
+			return len(list) == 1 && (list[0].State == api.StateReachable) == want
 		}
 	}
 	until(t, "the thing is reachable", reachable(true))

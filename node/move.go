@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -16,7 +16,7 @@ const movedFor = 30 * 24 * time.Hour
 // Move tells the mesh that a thing of this node is another owner's from now on, and withdraws it here. To is the owner's DID, or names
 // the thing at its new host. Who asks for the thing as it was called here gets the new owner's (td.Record.Heir), if there is one. A
 // thing that has moved may be sent elsewhere. The error is [interact.Invalid] if the thing that to names is no heir.
-func (n *Node) Move(ctx context.Context, ref, to string) (*gateway.Publication, error) {
+func (n *Node) Move(ctx context.Context, ref, to string) (*api.Publication, error) {
 	start := time.Now()
 	thing, name, err := n.movable(ctx, ref)
 	if err != nil {

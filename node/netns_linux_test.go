@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -94,7 +94,7 @@ func containerHost(t *testing.T, addr string, o Options) *running {
 	if addrs := n.Addrs(); len(addrs) == 0 || !strings.HasPrefix(addrs[0], "/ip4/"+addr+"/") {
 		t.Fatalf("the node announces %q, want %s first", addrs, addr)
 	}
-	if slices.ContainsFunc(n.Status().Warnings, func(w gateway.Warning) bool { return w.Title == "loopback-only" }) {
+	if slices.ContainsFunc(n.Status().Warnings, func(w api.Warning) bool { return w.Title == "loopback-only" }) {
 		t.Error("the node warns that it has no address but loopback")
 	}
 	return n

@@ -12,8 +12,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/protocol"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -57,7 +57,7 @@ func TestAFolderKeepsNetworksApart(t *testing.T) {
 			until(t, "the node has found its peer again", func() bool { return len(back.Peers()) == 1 })
 			knows(t, back, theirs)
 			knows(t, back, ours)
-			if slices.ContainsFunc(found(t, back), func(a gateway.Agent) bool { return a.Title == "Apart" }) {
+			if slices.ContainsFunc(found(t, back), func(a api.Agent) bool { return a.Title == "Apart" }) {
 				t.Error("what was published in another network is listed")
 			}
 			if err := back.stop(); err != nil {

@@ -30,6 +30,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/dht"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/aries"
@@ -464,7 +465,7 @@ func openKey(o *Options) (*keystore.Key, error) {
 func (n *Node) DID() did.DID { return n.key.DID() }
 
 // Client asks the node's own API in this process, with the rights of its administrator.
-func (n *Node) Client() *gateway.Client { return n.gateway.Inside() }
+func (n *Node) Client() *api.Client { return n.gateway.Inside() }
 
 // API is the URL of the HTTP API, or empty.
 func (n *Node) API() string { return n.gateway.URL() }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/gateway"
@@ -65,11 +66,11 @@ func TestALateJoinerSaysReachableOfNothingThatIsGone(t *testing.T) {
 		gone := 0
 		for _, a := range found(t, late) {
 			switch {
-			case a.State == directory.StateReachable:
+			case a.State == api.StateReachable:
 				t.Fatalf("%s is said to be reachable", a.Ref)
 			case a.LastSeen.After(published) || a.LastSeen.IsZero():
 				t.Fatalf("%s was last seen at %v, after its host stopped at %v", a.Ref, a.LastSeen, published)
-			case a.State == directory.StateUnreachable:
+			case a.State == api.StateUnreachable:
 				gone++
 			}
 		}
@@ -89,7 +90,7 @@ func TestAnAgentWhoseServerIsDeadIsNotReachable(t *testing.T) {
 	ref := publish(t, host, toolAt("Echo", "urn:x:echo", server.URL))
 	for _, n := range nodes {
 		knows(t, n, ref)
-		if l := found(t, n); len(l) != 1 || l[0].State != directory.StateReachable {
+		if l := found(t, n); len(l) != 1 || l[0].State != api.StateReachable {
 			t.Fatalf("listed %+v while all is well", l)
 		}
 	}
@@ -103,7 +104,7 @@ func TestAnAgentWhoseServerIsDeadIsNotReachable(t *testing.T) {
 	}
 	until(t, "the caller says unreachable", func() bool { return stateOf(caller, ref) == directory.StateUnreachable })
 	stale(looker)
-	if l := found(t, looker); len(l) != 1 || l[0].State != directory.StateUnreachable || time.Since(l[0].LastSeen) > time.Minute {
+	if l := found(t, looker); len(l) != 1 || l[0].State != api.StateUnreachable || time.Since(l[0].LastSeen) > time.Minute {
 		t.Errorf("who looks lists %+v", l)
 	}
 	l, err := net.Listen("tcp", addr)
@@ -119,14 +120,14 @@ func TestAnAgentWhoseServerIsDeadIsNotReachable(t *testing.T) {
 		t.Errorf("after a call the host says %s, the caller %s", s, c)
 	}
 	stale(looker)
-	if d, err := looker.Client().Agent(t.Context(), ref); err != nil || d.Agent.State != directory.StateReachable {
+	if d, err := looker.Client().Agent(t.Context(), ref); err != nil || d.Agent.State != api.StateReachable {
 		t.Errorf("who looks shows %+v, %v", d, err)
 	}
 	server.Close() // nobody calls
 	stale(host)
 	stale(looker)
 	for _, n := range []*running{looker, host} {
-		if d, err := n.Client().Agent(t.Context(), ref); err != nil || d.Agent.State != directory.StateUnreachable {
+		if d, err := n.Client().Agent(t.Context(), ref); err != nil || d.Agent.State != api.StateUnreachable {
 			t.Errorf("shown as %+v, %v", d, err)
 		}
 	}
@@ -144,7 +145,7 @@ func TestAnAgentThatWasCutOffIsNotReachable(t *testing.T) {
 	ref := refOf(id, host.DID())
 	knows(t, other, ref)
 	for _, n := range nodes {
-		if l := found(t, n); len(l) != 1 || l[0].State != directory.StateReachable {
+		if l := found(t, n); len(l) != 1 || l[0].State != api.StateReachable {
 			t.Fatalf("listed %+v while it is here", l)
 		}
 	}
@@ -153,7 +154,7 @@ func TestAnAgentThatWasCutOffIsNotReachable(t *testing.T) {
 		t.Errorf("the host says %s", s)
 	}
 	stale(other)
-	if l := found(t, other); len(l) != 1 || l[0].State != directory.StateUnreachable {
+	if l := found(t, other); len(l) != 1 || l[0].State != api.StateUnreachable {
 		t.Errorf("the other lists %+v", l)
 	}
 	if _, _, err = host.Register(t.Context(), tool("Echo", "urn:x:echo"), echo); err != nil {
@@ -163,7 +164,7 @@ func TestAnAgentThatWasCutOffIsNotReachable(t *testing.T) {
 		t.Errorf("the host says %s of one that is back", s)
 	}
 	stale(other)
-	if l := found(t, other); len(l) != 1 || l[0].State != directory.StateReachable {
+	if l := found(t, other); len(l) != 1 || l[0].State != api.StateReachable {
 		t.Errorf("the other lists %+v", l)
 	}
 }
@@ -177,7 +178,7 @@ func TestWhoeverNamesThisNodeAsHostIsNotReachableByThat(t *testing.T) {
 	of := d.publish("Echo", "urn:x:echo")
 	n.dir.Offer(of.Signed)
 	knows(t, n, of.desc.Ref())
-	if l := found(t, n); len(l) != 1 || l[0].State != directory.StateUnknown || l[0].Local {
+	if l := found(t, n); len(l) != 1 || l[0].State != api.StateUnknown || l[0].Local {
 		t.Errorf("listed %+v", l)
 	}
 	for i := range 2 * maxLooked {
@@ -242,7 +243,7 @@ func TestATokenInTheClearIsAWarning(t *testing.T) {
 	}
 	n := start(t, quiet())
 	n.opts.HTTP = &HTTP{Listen: "0.0.0.0:4668"} // nobody listens there
-	if s := n.Status(); !slices.ContainsFunc(s.Warnings, func(w gateway.Warning) bool { return w.Code == "LMOS-W071" && w.Hint != "" }) {
+	if s := n.Status(); !slices.ContainsFunc(s.Warnings, func(w api.Warning) bool { return w.Code == "LMOS-W071" && w.Hint != "" }) {
 		t.Errorf("warnings %+v", s.Warnings)
 	}
 }

@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
@@ -16,12 +16,12 @@ const patience = 2 * time.Second
 
 // Publish signs a TD, stores it durably, and tells the mesh. When it returns, this node offers the thing whatever happens
 // to the process; the answer says who else knows by now.
-func (n *Node) Publish(ctx context.Context, raw []byte) (*gateway.Publication, error) {
+func (n *Node) Publish(ctx context.Context, raw []byte) (*api.Publication, error) {
 	return n.Enter(ctx, raw, tdd.Registration{})
 }
 
 // Enter is Publish with what the directory is to say of the thing: it is withdrawn when its registration ends.
-func (n *Node) Enter(ctx context.Context, raw []byte, r tdd.Registration) (*gateway.Publication, error) {
+func (n *Node) Enter(ctx context.Context, raw []byte, r tdd.Registration) (*api.Publication, error) {
 	return n.enter(ctx, raw, nil, r)
 }
 
@@ -41,15 +41,15 @@ func (n *Node) Registered(r *td.Record) (tdd.Registration, bool) { return n.offe
 
 // Offer publishes an agent that is part of this process: agent answers what its TD describes, within the TD's schemas. It
 // ends with the process; its last record says how long others remember it. A TD without forms comes from td.Draft.
-func (n *Node) Offer(ctx context.Context, raw []byte, agent interact.Thing) (*gateway.Publication, error) {
+func (n *Node) Offer(ctx context.Context, raw []byte, agent interact.Thing) (*api.Publication, error) {
 	return n.offer(ctx, raw, agent)
 }
 
-func (n *Node) offer(ctx context.Context, raw []byte, agent interact.Thing) (*gateway.Publication, error) {
+func (n *Node) offer(ctx context.Context, raw []byte, agent interact.Thing) (*api.Publication, error) {
 	return n.enter(ctx, raw, agent, tdd.Registration{})
 }
 
-func (n *Node) enter(ctx context.Context, raw []byte, agent interact.Thing, r tdd.Registration) (*gateway.Publication, error) {
+func (n *Node) enter(ctx context.Context, raw []byte, agent interact.Thing, r tdd.Registration) (*api.Publication, error) {
 	start := time.Now()
 	if err := n.stores.room(); err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func (n *Node) enter(ctx context.Context, raw []byte, agent interact.Thing, r td
 
 // Unpublish withdraws a thing of this node and tells the mesh: one that it offers, or that a process with its key offered and
 // left behind.
-func (n *Node) Unpublish(ctx context.Context, ref string) (*gateway.Publication, error) {
+func (n *Node) Unpublish(ctx context.Context, ref string) (*api.Publication, error) {
 	start := time.Now()
 	d, err := n.dir.Get(ctx, ref)
 	if err != nil {
@@ -96,8 +96,8 @@ func notOurs(d *td.Description) error {
 	return interact.Errorf(interact.Forbidden, hint, "%s belongs to another node; only its owner can withdraw it", d.Name())
 }
 
-func (n *Node) report(of *offer, s *spread, start time.Time) *gateway.Publication {
-	p := &gateway.Publication{APIVersion: gateway.APIVersion, Kind: "Publication", ID: of.Thing,
+func (n *Node) report(of *offer, s *spread, start time.Time) *api.Publication {
+	p := &api.Publication{APIVersion: api.APIVersion, Kind: "Publication", ID: of.Thing,
 		Owner: n.key.DID(), Seq: of.Seq, RecordSize: len(of.Signed.Record), TDSize: len(of.Signed.TD)}
 	s.fill(p)
 	p.Ref, p.Took = refOf(of.Thing, n.key.DID()), ms(time.Since(start))

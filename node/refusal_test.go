@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/directory/route"
@@ -40,11 +41,11 @@ func TestARefusalSaysSo(t *testing.T) {
 				t.Errorf("the agent is %s", p.State)
 			}
 			a, err := caller.Client().Agent(t.Context(), ref)
-			if err != nil || a.Agent.State != directory.StateRefused {
+			if err != nil || a.Agent.State != api.StateRefused {
 				t.Errorf("show says %+v, %v", a, err)
 			}
 			list, err := caller.Client().Find(t.Context(), td.Query{}, time.Second)
-			if err != nil || len(list.Items) != 1 || list.Items[0].State != directory.StateRefused || list.Coverage.Refused != 1 {
+			if err != nil || len(list.Items) != 1 || list.Items[0].State != api.StateRefused || list.Coverage.Refused != 1 {
 				t.Errorf("find says %+v, %v", list, err)
 			}
 			for _, question := range []route.Question{{Message: "echo", All: true}, {Message: "echo", Among: td.Query{Name: "echo"}}} {
@@ -77,7 +78,7 @@ func TestAnAllowlistNeedNotNameTheNode(t *testing.T) {
 			if err := ask(t, host, ref); err != nil {
 				t.Error(err)
 			}
-			if list := found(t, host); len(list) != 1 || list[0].State != directory.StateReachable {
+			if list := found(t, host); len(list) != 1 || list[0].State != api.StateReachable {
 				t.Errorf("found %+v", list)
 			}
 			if len(allow) > 0 {

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/directory/route"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -76,7 +76,7 @@ func TestRoutesATask(t *testing.T) {
 		{route.LLM, "sing me a song", "billing"},
 		{route.Vector, "do I need an umbrella", ""}, // of the platform's thresholds: one example is too little
 	} {
-		d, err := n.Client().Route(t.Context(), gateway.RouteRequest{Message: c.message, Method: c.method})
+		d, err := n.Client().Route(t.Context(), api.RouteRequest{Message: c.message, Method: string(c.method)})
 		got := ""
 		if err == nil && d.Agent != nil {
 			got = d.Agent.Name
@@ -100,21 +100,21 @@ func TestRoutesToWhatIsThere(t *testing.T) {
 	}
 	own, other := publish(t, here, billing(server.url)), publish(t, far, billing(newAgent(t).url))
 	knows(t, here, other)
-	route := func() *gateway.RouteAnswer {
+	route := func() *api.RouteAnswer {
 		t.Helper()
-		d, err := here.Client().Route(t.Context(), gateway.RouteRequest{Message: "show my bill", Among: gateway.AmongAll})
+		d, err := here.Client().Route(t.Context(), api.RouteRequest{Message: "show my bill", Among: api.AmongAll})
 		if err != nil || d.Agent == nil {
 			t.Fatalf("got %+v, %v", d, err)
 		}
 		return d
 	}
 	if d := route(); d.Agent.ID != own || d.TieBreak != "local" || len(d.Candidates) != 2 {
-		t.Errorf("got %+v", d.Decision)
+		t.Errorf("got %+v", d)
 	}
 	server.close()
 	wantCode(t, ask(t, here, own), interact.Unreachable)
 	if d := route(); d.Agent.ID != other || d.TieBreak != "" {
-		t.Errorf("its own does not answer: got %+v", d.Decision)
+		t.Errorf("its own does not answer: got %+v", d)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/crypto"
 	mocknet "github.com/libp2p/go-libp2p/p2p/net/mock"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
@@ -156,7 +157,7 @@ func TestRecordsAreRenewedWhileTheirHostLives(t *testing.T) {
 			t.Fatal(err)
 		}
 		// Nobody serves the agent; its host is there.
-		if age := time.Since(d.Agent.Seen); age > 12*time.Minute || d.Signature.Seq <= p.Seq || d.Agent.State != directory.StateUnreachable ||
+		if age := time.Since(d.Agent.Seen); age > 12*time.Minute || d.Signature.Seq <= p.Seq || d.Agent.State != api.StateUnreachable ||
 			time.Since(d.Agent.LastSeen) > time.Minute {
 			t.Errorf("the record is %v old with seq %d after %d; want it renewed every ten minutes", age, d.Signature.Seq, p.Seq)
 		}

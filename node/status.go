@@ -13,6 +13,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/gateway/tdd"
@@ -31,14 +32,14 @@ func (n *Node) Ready() error {
 }
 
 // Status returns the state of the node.
-func (n *Node) Status() *gateway.Status {
-	s := &gateway.Status{APIVersion: gateway.APIVersion, Kind: "Status", State: "ready", DID: n.DID(), PeerID: n.host.ID().String(),
+func (n *Node) Status() *api.Status {
+	s := &api.Status{APIVersion: api.APIVersion, Kind: "Status", State: "ready", DID: n.DID(), PeerID: n.host.ID().String(),
 		Name: n.opts.Name, Version: n.opts.Version, Uptime: time.Since(n.started).Seconds(), Profile: n.opts.Profile,
 		Network: n.opts.Network, DataDir: n.opts.Dir, Addrs: n.Addrs(), API: n.API(), Callers: n.policy.Callers(), Warnings: n.warnings()}
 	n.showForks(s)
 	if n.draining.Load() {
 		s.State = "draining"
-	} else if slices.ContainsFunc(s.Warnings, func(w gateway.Warning) bool { return w.Severity == "high" }) {
+	} else if slices.ContainsFunc(s.Warnings, func(w api.Warning) bool { return w.Severity == "high" }) {
 		s.State = "degraded"
 	}
 	s.Peers.Total, s.Peers.Direct, s.Peers.Relayed = n.countPeers()
@@ -64,21 +65,21 @@ func (n *Node) countPeers() (total, direct, relayed int) {
 }
 
 // warner returns a function that adds a warning to ws.
-func (n *Node) warner(ws *[]gateway.Warning) func(code, title, severity, hint, format string, args ...any) {
+func (n *Node) warner(ws *[]api.Warning) func(code, title, severity, hint, format string, args ...any) {
 	return func(code, title, severity, hint, format string, args ...any) {
-		*ws = append(*ws, gateway.Warning{Code: "LMOS-" + code, Title: title, Severity: severity, Hint: hint, Text: fmt.Sprintf(format, args...), Since: n.started})
+		*ws = append(*ws, api.Warning{Code: "LMOS-" + code, Title: title, Severity: severity, Hint: hint, Text: fmt.Sprintf(format, args...), Since: n.started})
 	}
 }
 
 // Doubts returns the warnings for which answers of the directory may be wrong or lack something: a wrong clock. It asks no peer.
-func (n *Node) Doubts() (ws []gateway.Warning) {
+func (n *Node) Doubts() (ws []api.Warning) {
 	n.warnOfClock(n.warner(&ws))
 	return ws
 }
 
 // warnings are the states that someone should know about, with when they began where that is known.
-func (n *Node) warnings() []gateway.Warning {
-	ws := []gateway.Warning{}
+func (n *Node) warnings() []api.Warning {
+	ws := []api.Warning{}
 	add := n.warner(&ws)
 	if up := time.Since(n.started); len(n.host.Network().Peers()) == 0 && up > 30*time.Second {
 		add("W001", "no-peers", "low", "lmosd peers connect ADDR, or start with --mesh.bootstrap ADDR", "this node is alone")
@@ -119,22 +120,22 @@ func (n *Node) warnings() []gateway.Warning {
 const nearlyFull = 0.9
 
 // Peers returns the connected nodes, by DID.
-func (n *Node) Peers() []gateway.Peer {
-	out := []gateway.Peer{}
+func (n *Node) Peers() []api.Peer {
+	out := []api.Peer{}
 	for _, p := range n.host.Network().Peers() {
 		if conns := n.host.Network().ConnsToPeer(p); len(conns) > 0 {
 			out = append(out, n.peerOf(p, conns[0]))
 		}
 	}
-	slices.SortFunc(out, func(a, b gateway.Peer) int { return strings.Compare(string(a.DID), string(b.DID)) })
+	slices.SortFunc(out, func(a, b api.Peer) int { return strings.Compare(string(a.DID), string(b.DID)) })
 	return out
 }
 
-func (n *Node) peerOf(p peer.ID, c network.Conn) gateway.Peer {
+func (n *Node) peerOf(p peer.ID, c network.Conn) api.Peer {
 	id, _ := did.FromPeer([]byte(p)) // Package p2p lets no other key in.
 	agent, _ := n.host.Peerstore().Get(p, "AgentVersion")
 	text, _ := agent.(string)
-	return gateway.Peer{DID: id, PeerID: p.String(), Addr: c.RemoteMultiaddr().String(), Transport: transportOf(c),
+	return api.Peer{DID: id, PeerID: p.String(), Addr: c.RemoteMultiaddr().String(), Transport: transportOf(c),
 		Direction: strings.ToLower(c.Stat().Direction.String()), Agent: text,
 		RTT: ms(n.host.Peerstore().LatencyEWMA(p)), Since: time.Since(c.Stat().Opened).Seconds()}
 }

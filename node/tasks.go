@@ -11,6 +11,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/p2p/protocol/ping"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/task"
@@ -24,8 +25,8 @@ func (n *Node) Tasks() gateway.Tasks { return begun{n} }
 type begun struct{ *Node }
 
 // Known returns what the ledger says: it asks nobody.
-func (b begun) Known() []gateway.Task {
-	var all []gateway.Task
+func (b begun) Known() []api.Task {
+	var all []api.Task
 	for _, e := range b.ledger.List() {
 		all = append(all, b.noted(e))
 	}
@@ -40,7 +41,7 @@ const (
 )
 
 // List asks the hosts of tasks that have not ended how they stand, many at once.
-func (b begun) List(ctx context.Context) []gateway.Task {
+func (b begun) List(ctx context.Context) []api.Task {
 	all := b.Known()
 	ctx, cancel := context.WithTimeout(ctx, listTime)
 	defer cancel()
@@ -70,7 +71,7 @@ func (b begun) List(ctx context.Context) []gateway.Task {
 }
 
 // now brings a task of the ledger up to date. A host that is known to be unreachable is not waited for.
-func (b begun) now(ctx context.Context, t *gateway.Task) {
+func (b begun) now(ctx context.Context, t *api.Task) {
 	ref := td.ParseRef(t.Thing)
 	for d := range b.dir.FindLocal(td.Query{ID: ref.Name, Limit: 8}) {
 		if ref.Match(d) && !b.Hosted(d) && !slices.ContainsFunc(d.Record.Hosts, func(h td.Host) bool { return !b.dir.IsDown(h.Node) }) {
@@ -88,16 +89,16 @@ func (b begun) now(ctx context.Context, t *gateway.Task) {
 }
 
 // Get asks the thing's host.
-func (b begun) Get(ctx context.Context, id string) (*gateway.Task, error) {
+func (b begun) Get(ctx context.Context, id string) (*api.Task, error) {
 	return b.ask(ctx, interact.QueryAction, id)
 }
 
 // Cancel asks the thing's host to end the run.
-func (b begun) Cancel(ctx context.Context, id string) (*gateway.Task, error) {
+func (b begun) Cancel(ctx context.Context, id string) (*api.Task, error) {
 	return b.ask(ctx, interact.CancelAction, id)
 }
 
-func (b begun) ask(ctx context.Context, typ interact.Type, id string) (*gateway.Task, error) {
+func (b begun) ask(ctx context.Context, typ interact.Type, id string) (*api.Task, error) {
 	e, ok := b.ledger.Get(id)
 	if !ok {
 		return nil, interact.Errorf(interact.NoTask, "lmosd task ls shows those of this node", "no task %q was begun here", id)
@@ -145,8 +146,8 @@ func asOutput(r *interact.Message) json.RawMessage {
 }
 
 // noted is what the ledger says of a task.
-func (b begun) noted(e task.Entry) gateway.Task {
-	t := gateway.Task{ID: e.ActionID, Thing: e.Thing, Name: e.Thing, Action: e.Action, Status: e.State.String(), Requested: e.Began, Ended: e.Ended}
+func (b begun) noted(e task.Entry) api.Task {
+	t := api.Task{ID: e.ActionID, Thing: e.Thing, Name: e.Thing, Action: e.Action, Status: e.State.String(), Requested: e.Began, Ended: e.Ended}
 	if !e.State.Final() {
 		t.LastHeard = e.Heard
 	}
@@ -160,18 +161,18 @@ func (b begun) noted(e task.Entry) gateway.Task {
 }
 
 // Paths returns the ways to a thing, best first. It implements gateway.PathFinder.
-func (n *Node) Paths(ctx context.Context, ref string) ([]gateway.Path, error) {
+func (n *Node) Paths(ctx context.Context, ref string) ([]api.Path, error) {
 	t, err := n.dir.Locate(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
 	far, ok := t.(*elsewhere)
 	if !ok {
-		return []gateway.Path{{Name: "local"}}, nil
+		return []api.Path{{Name: "local"}}, nil
 	}
-	var all []gateway.Path
+	var all []api.Path
 	for _, s := range far.ways.States(time.Now()) {
-		all = append(all, gateway.Path{Name: s.Name, Down: s.Down, Took: ms(s.Took)})
+		all = append(all, api.Path{Name: s.Name, Down: s.Down, Took: ms(s.Took)})
 	}
 	return all, nil
 }
@@ -180,12 +181,12 @@ func (n *Node) Paths(ctx context.Context, ref string) ([]gateway.Path, error) {
 const pingWait = 5 * time.Second
 
 // Ping measures the way to the host of a thing, times times. It implements gateway.Pinger.
-func (n *Node) Ping(ctx context.Context, ref string, times int) (*gateway.Ping, error) {
+func (n *Node) Ping(ctx context.Context, ref string, times int) (*api.Ping, error) {
 	d, err := n.dir.Get(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
-	p := &gateway.Ping{Ref: d.Ref(), Node: n.DID(), Path: "local", RTT: make([]float64, 0, times)}
+	p := &api.Ping{Ref: d.Ref(), Node: n.DID(), Path: "local", RTT: make([]float64, 0, times)}
 	if n.offers.has(d) {
 		for range times {
 			p.RTT = append(p.RTT, 0)
@@ -206,7 +207,7 @@ func (n *Node) Ping(ctx context.Context, ref string, times int) (*gateway.Ping, 
 		Hint: "lmosd show " + interact.Quote(ref) + " says where it is"}
 }
 
-func (n *Node) pingHost(ctx context.Context, id peer.ID, times int, p *gateway.Ping) error {
+func (n *Node) pingHost(ctx context.Context, id peer.ID, times int, p *api.Ping) error {
 	if err := n.host.Connect(ctx, peer.AddrInfo{ID: id}); err != nil {
 		return err
 	}

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -32,13 +32,13 @@ func TestTheListOfTasksSaysWhatIsSo(t *testing.T) {
 		}
 		return ""
 	}
-	tasks := func() map[string]gateway.Task {
+	tasks := func() map[string]api.Task {
 		t.Helper()
 		list, err := consumer.Client().Tasks(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		all := map[string]gateway.Task{}
+		all := map[string]api.Task{}
 		for _, one := range list.Items {
 			all[one.ID] = one
 		}
@@ -64,10 +64,10 @@ func TestTheListOfTasksSaysWhatIsSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	lost := tasks()[second]
-	if lost.Status == "running" || lost.Status == gateway.UnknownTask && (lost.LastStatus != "running" || lost.LastHeard.IsZero() || lost.Reason == "") {
+	if lost.Status == "running" || lost.Status == api.UnknownTask && (lost.LastStatus != "running" || lost.LastHeard.IsZero() || lost.Reason == "") {
 		t.Errorf("of what ran at a host that is gone the list says %+v", lost)
 	}
-	if lost.Status != gateway.UnknownTask {
+	if lost.Status != api.UnknownTask {
 		t.Errorf("the host has ended and said %s of it", lost.Status)
 	}
 	if again := tasks()[first]; again.Status != "completed" {

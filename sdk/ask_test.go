@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"testing"
 
-	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -42,16 +42,16 @@ func TestActionsThatAsk(t *testing.T) {
 	}
 }
 
-func asking(t *testing.T, h *host, l *lamp) *gateway.Task {
+func asking(t *testing.T, h *host, l *lamp) *api.Task {
 	t.Helper()
-	r, err := h.client.Invoke(t.Context(), l.id, "place", gateway.CallOptions{Asks: true})
+	r, err := h.client.Invoke(t.Context(), l.id, "place", api.CallOptions{Asks: true})
 	if err != nil || r.Task == nil {
 		t.Fatalf("got %+v, %v", r, err)
 	}
 	return r.Task
 }
 
-func answered(t *testing.T, h *host, task *gateway.Task, answer string) {
+func answered(t *testing.T, h *host, task *api.Task, answer string) {
 	t.Helper()
 	if err := h.client.AnswerTask(t.Context(), task, interact.Answers{"answer": answerOf(t, answer)}); err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/agent"
-	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -47,14 +47,14 @@ func (e *said) Error() string { return e.Code + " " + e.Message }
 // A client asks. Items of a watch are given to item, which may be nil.
 type client func(r request, item func(json.RawMessage)) (json.RawMessage, error)
 
-// clients open a client of each library, of the node at api.
-var clients = map[string]func(t *testing.T, h *host, api string) client{
+// clients open a client of each library, of the node at addr.
+var clients = map[string]func(t *testing.T, h *host, addr string) client{
 	"go": newGo,
-	"python": func(t *testing.T, h *host, api string) client {
-		return newDriver(t, h.env(api), program(t, "python3"), "testdata/client.py").ask
+	"python": func(t *testing.T, h *host, addr string) client {
+		return newDriver(t, h.env(addr), program(t, "python3"), "testdata/client.py").ask
 	},
-	"js": func(t *testing.T, h *host, api string) client {
-		return newDriver(t, h.env(api), program(t, "node"), "testdata/client.mjs").ask
+	"js": func(t *testing.T, h *host, addr string) client {
+		return newDriver(t, h.env(addr), program(t, "node"), "testdata/client.mjs").ask
 	},
 }
 
@@ -166,9 +166,9 @@ func (d *driver) ask(r request, item func(json.RawMessage)) (json.RawMessage, er
 	return nil, errors.New("the client ended")
 }
 
-// newGo asks through gateway.Client, which is what agent.Mesh gives.
-func newGo(t *testing.T, h *host, api string) client {
-	mesh, err := gateway.Dial(api, h.token)
+// newGo asks through api.Client, which is what agent.Mesh gives.
+func newGo(t *testing.T, h *host, addr string) client {
+	mesh, err := api.Dial(addr, h.token)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +185,7 @@ func newGo(t *testing.T, h *host, api string) client {
 	}
 }
 
-func askGo(ctx context.Context, mesh *gateway.Client, r request, item func(json.RawMessage)) (json.RawMessage, error) {
+func askGo(ctx context.Context, mesh *api.Client, r request, item func(json.RawMessage)) (json.RawMessage, error) {
 	switch r.Op {
 	case "call": // finds the node by the environment, as a program does
 		return callGo(ctx, r)

@@ -17,7 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/node"
 )
 
@@ -44,7 +44,7 @@ func program(t *testing.T, name string) string {
 type host struct {
 	*node.Node
 	api, token, dir string
-	client          *gateway.Client
+	client          *api.Client
 	stop            func()
 }
 

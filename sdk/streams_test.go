@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/lmosd/lmosd/agent"
-	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -105,7 +105,7 @@ func TestTextToStreamActions(t *testing.T) {
 			t.Parallel()
 			name := "text-" + language
 			start(t, h, h.api, name)
-			for _, o := range []gateway.CallOptions{{Stream: strings.NewReader("grüße")}, {Body: []byte("grüße")}} {
+			for _, o := range []api.CallOptions{{Stream: strings.NewReader("grüße")}, {Body: []byte("grüße")}} {
 				o.ContentType = "text/plain"
 				r, err := h.client.Invoke(t.Context(), name, "hear", o)
 				if err != nil || string(r.Output) != `"7 of text/plain"` {
@@ -124,8 +124,8 @@ func TestStreamsToAgents(t *testing.T) {
 			t.Parallel()
 			name := "ear-" + language
 			l := start(t, h, h.api, name)
-			send := func(ctx context.Context, action string, body io.Reader) (*gateway.CallResult, error) {
-				return h.client.Invoke(ctx, name, action, gateway.CallOptions{ContentType: "audio/wav", Stream: body})
+			send := func(ctx context.Context, action string, body io.Reader) (*api.CallResult, error) {
+				return h.client.Invoke(ctx, name, action, api.CallOptions{ContentType: "audio/wav", Stream: body})
 			}
 			r, err := send(t.Context(), "hear", &spring{Chunks: 64 << 20 >> 15, Size: 1 << 15})
 			if err != nil || string(r.Output) != `"67108864 of audio/wav"` {
@@ -140,7 +140,7 @@ func TestStreamsToAgents(t *testing.T) {
 			if err != nil || !bytes.Equal(r.Output, bytes.Repeat([]byte("x"), 300_000)) {
 				t.Errorf("both ways: got %d bytes, %v", len(r.Output), err)
 			}
-			r, err = h.client.Invoke(t.Context(), name, "hear", gateway.CallOptions{ContentType: "audio/wav", Body: []byte{0, 255}})
+			r, err = h.client.Invoke(t.Context(), name, "hear", api.CallOptions{ContentType: "audio/wav", Body: []byte{0, 255}})
 			if err != nil || string(r.Output) != `"2 of audio/wav"` {
 				t.Errorf("what is short: got %s, %v", r.Output, err)
 			}
@@ -201,7 +201,7 @@ func TestAgentLeavesAtWork(t *testing.T) {
 			const size = 32 << 20 // more than sockets hold: the agent has begun
 			s, called, left := &spring{Chunks: size >> 15, Size: 1 << 15, gate: make(chan struct{})}, make(chan error, 1), make(chan error, 1)
 			go func() {
-				r, err := h.client.Invoke(t.Context(), name, "hear", gateway.CallOptions{ContentType: "audio/wav", Stream: s})
+				r, err := h.client.Invoke(t.Context(), name, "hear", api.CallOptions{ContentType: "audio/wav", Stream: s})
 				if err == nil && string(r.Output) != fmt.Sprintf(`"%d of audio/wav"`, size) {
 					err = fmt.Errorf("got %s", r.Output)
 				}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -95,7 +95,7 @@ func (l *ledger) check(t *testing.T, m *Member) {
 	l.open = map[string]bool{}
 }
 
-func seqOf(d *gateway.AgentDetail) uint64 {
+func seqOf(d *api.AgentDetail) uint64 {
 	if d == nil {
 		return 0
 	}

@@ -17,9 +17,9 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -222,7 +222,7 @@ func (m *trial) recall() {
 	if missed > 0 {
 		m.Errorf("%d of %d questions for a capability were in vain", missed, m.agents*len(m.alive))
 	}
-	m.groups(func(who *Member, list *gateway.AgentList) {
+	m.groups(func(who *Member, list *api.AgentList) {
 		if len(list.Items) != 10 || !list.Coverage.Complete() {
 			m.Errorf("node %d finds %d of 10 with coverage %+v", who.N, len(list.Items), list.Coverage)
 		}
@@ -230,8 +230,8 @@ func (m *trial) recall() {
 }
 
 // groups has every node find a group, all at once, and gives the answers to f one by one.
-func (m *trial) groups(f func(who *Member, list *gateway.AgentList)) {
-	lists := make([]*gateway.AgentList, len(m.alive))
+func (m *trial) groups(f func(who *Member, list *api.AgentList)) {
+	lists := make([]*api.AgentList, len(m.alive))
 	var g errgroup.Group
 	for k, who := range m.alive {
 		i := m.r.IntN(m.agents / 10)
@@ -521,10 +521,10 @@ func (m *trial) deaths() {
 			all, wrong, blind)
 	}
 	found, listed := 0, 0
-	m.groups(func(_ *Member, list *gateway.AgentList) {
+	m.groups(func(_ *Member, list *api.AgentList) {
 		for _, a := range list.Items {
 			if !slices.Contains(m.alive, m.truth[a.Ref]) {
-				if listed++; a.State == directory.StateReachable {
+				if listed++; a.State == api.StateReachable {
 					found++
 				}
 			}

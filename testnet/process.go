@@ -17,9 +17,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -235,6 +235,6 @@ func (m *Member) attach(ctx context.Context, ready string, p *process) error {
 		return errors.New(lastWords(m.Log))
 	}
 	m.API, m.Addrs = r.API, r.P2P
-	m.Client, err = gateway.Dial(m.Socket, "")
+	m.Client, err = api.Dial(m.Socket, "")
 	return err
 }

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -116,7 +116,7 @@ func TestAVanishedHostIsShownUnreachable(t *testing.T) {
 			t.Errorf("asking gives %v, want %v", err, interact.Unreachable)
 		}
 		list, err := net.Members[3].Find(ctx, td.Query{Capability: []string{capability}}, 2*time.Second)
-		if err != nil || len(list.Items) != 1 || list.Items[0].State == directory.StateReachable {
+		if err != nil || len(list.Items) != 1 || list.Items[0].State == api.StateReachable {
 			t.Errorf("find gives %+v, %v; want one agent that is unreachable", list, err)
 		}
 	})

@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/internal/atomicfile"
 )
 
@@ -55,7 +55,7 @@ type Proc struct {
 
 // Save writes the state of t into dir, atomically.
 func (t *Net) Save(dir, topology string, agents []Proc) (*State, error) {
-	s := &State{APIVersion: gateway.APIVersion, Kind: "Testnet", Network: t.Network, Seed: t.Seed, Topology: topology, Dir: dir, Agents: agents}
+	s := &State{APIVersion: api.APIVersion, Kind: "Testnet", Network: t.Network, Seed: t.Seed, Topology: topology, Dir: dir, Agents: agents}
 	for _, m := range t.Members {
 		s.Nodes = append(s.Nodes, NodeState{N: m.N, DID: m.DID, API: m.API, P2P: m.Addrs, Socket: m.Socket, PID: m.PID,
 			DataDir: m.DataDir, Log: m.Log, Born: Born(m.PID)})

@@ -20,9 +20,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/node"
 )
@@ -79,7 +79,7 @@ type Net struct {
 
 // A Member is one node of a testnet. Its embedded client asks the node with the rights of its administrator.
 type Member struct {
-	*gateway.Client
+	*api.Client
 	N     int // from 1
 	DID   did.DID
 	Addrs []string // multiaddrs with /p2p

@@ -4,10 +4,10 @@ import (
 	"context"
 	"io"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/nodeaddr"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
-	"github.com/lmosd/lmosd/gateway"
 )
 
 // An app is one execution of the program, and the node that it asks.
@@ -38,7 +38,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 }
 
 // client returns a client of the node to ask. Nothing is sent yet.
-func (a *app) client() (*gateway.Client, error) {
+func (a *app) client() (*api.Client, error) {
 	t, err := nodeaddr.Find(a.Console)
 	if err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func (a *app) client() (*gateway.Client, error) {
 	a.target = t
 	a.Note("asking %s (%s)", t.Addr, t.Why)
 	a.warnOfToken(t)
-	return gateway.Dial(t.Addr, t.Token())
+	return api.Dial(t.Addr, t.Token())
 }
 
 // warnOfToken warns once if the token goes to a node in the clear. Programs that read JSON are told too: on standard error.

@@ -6,9 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
-	"github.com/lmosd/lmosd/directory"
-	"github.com/lmosd/lmosd/gateway"
 )
 
 // forecast is the capability of the example's agent.
@@ -80,19 +79,19 @@ func TestTwoNodesForPrograms(t *testing.T) {
 	here, there := x.at(a), x.at(b)
 	eventually(t, "the nodes are meshed", func() bool { return here.lmosd("peers", "--exit-status").code == 0 })
 
-	p := decode[gateway.Publication](t, here.ok("publish", file, "-o", "json"))
+	p := decode[api.Publication](t, here.ok("publish", file, "-o", "json"))
 	if p.Kind != "Publication" || p.Name != "weather" || p.Owner != a.DID || !p.Created || p.Took <= 0 || p.TDSize == 0 {
 		t.Errorf("publish gave %+v", p)
 	}
-	var list gateway.AgentList
+	var list api.AgentList
 	eventually(t, "the other node finds the agent", func() bool {
-		list = decode[gateway.AgentList](t, there.ok("find", "--capability", forecast, "-o", "json"))
+		list = decode[api.AgentList](t, there.ok("find", "--capability", forecast, "-o", "json"))
 		return len(list.Items) == 1
 	})
-	if g := list.Items[0]; list.Kind != "AgentList" || g.ID != p.ID || g.Ref != p.Ref || g.Local || g.State != directory.StateReachable || list.Coverage.Asked == 0 {
+	if g := list.Items[0]; list.Kind != "AgentList" || g.ID != p.ID || g.Ref != p.Ref || g.Local || g.State != api.StateReachable || list.Coverage.Asked == 0 {
 		t.Errorf("find gave %+v", list)
 	}
-	if d := decode[gateway.AgentDetail](t, there.ok("show", p.Ref, "-o", "json")); d.Kind != "Agent" || !d.Signature.Verified || d.Signature.Seq != p.Seq {
+	if d := decode[api.AgentDetail](t, there.ok("show", p.Ref, "-o", "json")); d.Kind != "Agent" || !d.Signature.Verified || d.Signature.Seq != p.Seq {
 		t.Errorf("show gave %+v", d)
 	}
 	c := decode[callResult](t, there.ok("call", p.Ref, "getWeather", "question=Rain in Bonn?", "interactionMode=text", "-o", "json"))
@@ -109,7 +108,7 @@ func TestTwoNodesForPrograms(t *testing.T) {
 	if c := decode[callResult](t, here.ok("read", "weather", "units", "-o", "json")); !c.Local || string(c.Output) != `"fahrenheit"` {
 		t.Errorf("read at the agent's node gave %+v", c)
 	}
-	if u := decode[gateway.Publication](t, here.ok("unpublish", p.Ref, "-o", "json")); !u.Withdrawn || u.Seq <= p.Seq {
+	if u := decode[api.Publication](t, here.ok("unpublish", p.Ref, "-o", "json")); !u.Withdrawn || u.Seq <= p.Seq {
 		t.Errorf("unpublish gave %+v", u)
 	}
 	eventually(t, "the agent is gone", func() bool { return there.ok("find", "-o", "name") == "" })

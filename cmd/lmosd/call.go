@@ -13,13 +13,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/input"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/printer"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/prompt"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/configs"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -83,9 +83,9 @@ func addTimeout(cmd *cobra.Command, timeout *time.Duration) {
 // A conversation is one interaction with one agent.
 type conversation struct {
 	*app
-	client *gateway.Client
+	client *api.Client
 	asked  string // what the user called the agent
-	agent  gateway.Agent
+	agent  api.Agent
 	thing  *td.Thing
 	began  time.Time
 	found  time.Time // when the agent was known
@@ -171,7 +171,7 @@ func (c *conversation) call(ctx context.Context, f callFlags, name string, words
 	if err != nil {
 		return err
 	}
-	o := gateway.CallOptions{Accept: f.accept, Async: f.async, Key: f.key, Via: f.via, Timing: true}
+	o := api.CallOptions{Accept: f.accept, Async: f.async, Key: f.key, Via: f.via, Timing: true}
 	done, err := c.fill(ctx, &o, f, action, words)
 	if err != nil {
 		return err
@@ -197,7 +197,7 @@ func (c *conversation) call(ctx context.Context, f callFlags, name string, words
 			c.Talk.Line(c.Talk.Paint(terminal.Dim, "it goes on as a task, with or without this command: ") +
 				"lmosd task wait " + r.Task.ID + c.Same())
 		}
-		return c.outlast(ctx, r.Task, f.ask, func(t *gateway.Task) error { return c.showOutput(name, t.Output, interact.JSON, r.Timing) })
+		return c.outlast(ctx, r.Task, f.ask, func(t *api.Task) error { return c.showOutput(name, t.Output, interact.JSON, r.Timing) })
 	}
 	switch {
 	case err != nil:
@@ -221,7 +221,7 @@ func (c *conversation) action(name, verb string) (*td.Action, error) {
 const streamFrom = 1 << 20
 
 // fill reads the input into o; on a terminal it asks for what is missing. What it opened must be closed with done.
-func (c *conversation) fill(ctx context.Context, o *gateway.CallOptions, f callFlags, action *td.Action, words []string) (done func(),
+func (c *conversation) fill(ctx context.Context, o *api.CallOptions, f callFlags, action *td.Action, words []string) (done func(),
 	err error) {
 	done = func() {}
 	if o.ContentType = f.mediaType; f.mediaType == "" || printer.IsJSON(f.mediaType) {
@@ -259,7 +259,7 @@ func (c *conversation) fill(ctx context.Context, o *gateway.CallOptions, f callF
 
 // outlast waits for a run that goes on, says what it wants to know, and shows what became of it. The run outlives the wait,
 // whoever ends that.
-func (c *conversation) outlast(ctx context.Context, t *gateway.Task, f askFlags, show func(*gateway.Task) error) error {
+func (c *conversation) outlast(ctx context.Context, t *api.Task, f askFlags, show func(*api.Task) error) error {
 	for {
 		if len(t.Inputs) > 0 {
 			answers, err := c.answers(ctx, c.asked, t, f)
@@ -298,7 +298,7 @@ func goesOn(ctx context.Context, err error, title, hint string) error {
 }
 
 // showBegun prints the id of a run that goes on.
-func (c *conversation) showBegun(r *gateway.CallResult) error {
+func (c *conversation) showBegun(r *api.CallResult) error {
 	doc := c.result(nil, "", r.Timing)
 	doc.Action, doc.Status, doc.Task = r.Task.Action, r.Task.Status, r.Task.ID
 	err := c.Show(cli.View{Doc: doc, Names: []string{r.Task.ID}, People: func(s *terminal.Screen, _ bool) {
@@ -351,7 +351,7 @@ type timings struct {
 // result is the document of an interaction that ends now. The times of the node are nil if they were not asked for.
 func (c *conversation) result(output []byte, media string, t *interact.Timing) *callResult {
 	now := time.Now()
-	r := &callResult{APIVersion: gateway.APIVersion, Kind: "CallResult", Agent: c.agent.ID, Ref: c.agent.Ref, Local: c.agent.Local,
+	r := &callResult{APIVersion: api.APIVersion, Kind: "CallResult", Agent: c.agent.ID, Ref: c.agent.Ref, Local: c.agent.Local,
 		Status: "completed", Took: cli.Milliseconds(now.Sub(c.began))}
 	if t == nil {
 		t = &interact.Timing{}

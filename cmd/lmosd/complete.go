@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -41,12 +41,12 @@ func (a *app) completeAgent(cmd *cobra.Command, _ []string, _ string) ([]string,
 }
 
 func (a *app) completeAction(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
-	return a.completeSecond(cmd, args, word, func(d *gateway.AgentDetail) []string { return d.Agent.Actions })
+	return a.completeSecond(cmd, args, word, func(d *api.AgentDetail) []string { return d.Agent.Actions })
 }
 
 // completeWatched completes an agent, then its events and observable properties, as often as there are names.
 func (a *app) completeWatched(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
-	return a.completeSecond(cmd, args[:min(len(args), 1)], word, func(d *gateway.AgentDetail) (names []string) {
+	return a.completeSecond(cmd, args[:min(len(args), 1)], word, func(d *api.AgentDetail) (names []string) {
 		t, err := td.Parse(d.TD)
 		if err != nil {
 			return nil
@@ -81,11 +81,11 @@ func (a *app) completeTask(cmd *cobra.Command, args []string, _ string) ([]strin
 }
 
 func (a *app) completeProperty(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
-	return a.completeSecond(cmd, args, word, func(d *gateway.AgentDetail) []string { return d.Agent.Properties })
+	return a.completeSecond(cmd, args, word, func(d *api.AgentDetail) []string { return d.Agent.Properties })
 }
 
 // completeSecond completes an agent, then one of its affordances.
-func (a *app) completeSecond(cmd *cobra.Command, args []string, word string, choose func(*gateway.AgentDetail) []string) (
+func (a *app) completeSecond(cmd *cobra.Command, args []string, word string, choose func(*api.AgentDetail) []string) (
 	[]string, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return a.completeAgent(cmd, args, word)

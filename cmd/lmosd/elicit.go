@@ -7,11 +7,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/prompt"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -48,7 +48,7 @@ func (c *conversation) mayAsk(name string) bool {
 
 // answers returns what the person at the terminal, or the flags, say to what a run wants to know; none if nobody is there to be
 // asked.
-func (a *app) answers(ctx context.Context, who string, t *gateway.Task, f askFlags) (interact.Answers, error) {
+func (a *app) answers(ctx context.Context, who string, t *api.Task, f askFlags) (interact.Answers, error) {
 	given := prompt.Words{Roots: f.roots}
 	answers, err := given.Folders(t.Inputs)
 	if err != nil {
@@ -68,7 +68,7 @@ func (a *app) answers(ctx context.Context, who string, t *gateway.Task, f askFla
 }
 
 // showAsking prints what a run wants to know that nobody here answers. It waits on: the exit code says so.
-func (a *app) showAsking(t *gateway.Task) error {
+func (a *app) showAsking(t *api.Task) error {
 	if err := a.showTask(t); err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func newTaskAnswer(a *app) *cobra.Command {
 		ValidArgsFunction: a.completeTask,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			w.Args = args[1:]
-			return a.withTask(cmd.Context(), args[0], func(ctx context.Context, c *gateway.Client, t *gateway.Task) error {
+			return a.withTask(cmd.Context(), args[0], func(ctx context.Context, c *api.Client, t *api.Task) error {
 				return a.answerTask(ctx, c, t, w, noInput)
 			})
 		},
@@ -105,7 +105,7 @@ func newTaskAnswer(a *app) *cobra.Command {
 }
 
 // answerTask answers what a task wants to know now.
-func (a *app) answerTask(ctx context.Context, c *gateway.Client, t *gateway.Task, w prompt.Words, noInput bool) error {
+func (a *app) answerTask(ctx context.Context, c *api.Client, t *api.Task, w prompt.Words, noInput bool) error {
 	now, err := c.Task(ctx, t.ID)
 	if err != nil {
 		return err
@@ -147,7 +147,7 @@ func (a *app) answerTask(ctx context.Context, c *gateway.Client, t *gateway.Task
 }
 
 // answering is the line that answers what t asks for.
-func answering(t *gateway.Task) string {
+func answering(t *api.Task) string {
 	line := "lmosd task answer " + terminal.Shell(t.ID)
 	if sample := prompt.Sample(t.Inputs); sample != "" {
 		line += " " + sample

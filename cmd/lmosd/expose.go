@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lmosd/lmosd/agent"
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/a2a"
 	"github.com/lmosd/lmosd/bridge/mcp"
@@ -26,7 +27,6 @@ import (
 	"github.com/lmosd/lmosd/configs"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/expose"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
 	"github.com/lmosd/lmosd/node"
@@ -122,7 +122,7 @@ func (a *app) ownLogger() *slog.Logger {
 // exposing is one run of `lmosd expose`.
 type exposing struct {
 	*app
-	client *gateway.Client
+	client *api.Client
 	spec   expose.Spec
 	agent  *expose.Agent
 	began  time.Time
@@ -193,7 +193,7 @@ func (e *exposing) offered(ctx context.Context, ref, how string) error {
 		return nil
 	}
 	e.told = true
-	doc := exposure{gateway.APIVersion, "Exposure", g.ID, g.Ref, g.Name, g.Owner, e.spec.Target, e.agent.Thing != nil,
+	doc := exposure{api.APIVersion, "Exposure", g.ID, g.Ref, g.Name, g.Owner, e.spec.Target, e.agent.Thing != nil,
 		g.Capabilities, g.Actions, cli.Milliseconds(time.Since(e.began)), e.agent.Warnings}
 	err = e.Show(cli.View{Doc: doc, Names: []string{g.Ref}, People: func(to *terminal.Screen, _ bool) {
 		to.Line(to.Paint(terminal.Green, "exposed") + " " + terminal.OneLine(copyable(g)) + " · " + how)
@@ -328,7 +328,7 @@ func reoffer(ctx context.Context, n *node.Node, x *expose.Agent, s expose.Spec, 
 	}
 }
 
-func published(p *gateway.Publication, err error) (string, error) {
+func published(p *api.Publication, err error) (string, error) {
 	if err != nil {
 		return "", err
 	}

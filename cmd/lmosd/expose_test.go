@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
-	"github.com/lmosd/lmosd/gateway"
 )
 
 // script writes a shell script into the home folder and returns how it is run.
@@ -92,7 +92,7 @@ func TestExposedOutputComesInParts(t *testing.T) {
 	}
 	contains(t, x.at(b).ok("trace", "counter", "run"), "\nnetwork\t", "\tmesh", "\nhost\t", "\nagent\t", "\ntotal\t")
 	contains(t, x.at(b).ok("trace", "counter"), "mesh\tup\t")
-	ping := decode[gateway.Ping](t, x.at(b).ok("ping", "counter", "-n", "2", "-o", "json"))
+	ping := decode[api.Ping](t, x.at(b).ok("ping", "counter", "-n", "2", "-o", "json"))
 	if ping.Node != a.DID || len(ping.RTT) != 2 || ping.RTT[0] <= 0 {
 		t.Errorf("the ping is %+v", ping)
 	}

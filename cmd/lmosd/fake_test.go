@@ -16,11 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
-	"github.com/lmosd/lmosd/directory"
-	"github.com/lmosd/lmosd/directory/route"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest"
 	"github.com/lmosd/lmosd/td"
@@ -43,11 +41,11 @@ const fakeToken = "secret"
 // signed.
 type fakeNode struct {
 	owner  did.DID
-	agents map[string]*gateway.AgentDetail // by name
-	raw    map[string][]byte               // likewise: the descriptions byte for byte
-	values map[string]string               // properties of all agents
-	bare   bool                            // no peers, no agents
-	asking asking                          // the run of curious
+	agents map[string]*api.AgentDetail // by name
+	raw    map[string][]byte           // likewise: the descriptions byte for byte
+	values map[string]string           // properties of all agents
+	bare   bool                        // no peers, no agents
+	asking asking                      // the run of curious
 }
 
 // newFakeNode serves a fake node until the test ends, and returns its URL.
@@ -67,7 +65,7 @@ func makeFake() *fakeNode {
 	if err != nil {
 		panic(err)
 	}
-	n := &fakeNode{owner: key.DID(), agents: map[string]*gateway.AgentDetail{}, raw: map[string][]byte{},
+	n := &fakeNode{owner: key.DID(), agents: map[string]*api.AgentDetail{}, raw: map[string][]byte{},
 		values: map[string]string{"modelConfiguration": `{"model":"small","temperature":0.2}`, "units": `"celsius"`, "build": `"7"`}}
 	for _, name := range []string{"weather", "slow", "failing", "refusing", "away", "liar", "curious"} {
 		n.add(name, key)
@@ -92,18 +90,18 @@ func (n *fakeNode) add(name string, key *keystore.Key) {
 	if err != nil {
 		panic(err)
 	}
-	state := directory.StateReachable
+	state := api.StateReachable
 	if name == "away" {
-		state = directory.StateUnreachable
+		state = api.StateUnreachable
 	}
 	hash := sha256.Sum256(signed.TD)
 	n.raw[name] = signed.TD
-	n.agents[name] = &gateway.AgentDetail{APIVersion: gateway.APIVersion, Kind: "Agent", TD: signed.TD, Record: signed.Record,
-		Agent: gateway.Agent{ID: t.ID, Ref: t.ID + "@" + n.owner.Multibase(), Name: name, Title: t.Title, Description: t.Description,
+	n.agents[name] = &api.AgentDetail{APIVersion: api.APIVersion, Kind: "Agent", TD: signed.TD, Record: signed.Record,
+		Agent: api.Agent{ID: t.ID, Ref: t.ID + "@" + n.owner.Multibase(), Name: name, Title: t.Title, Description: t.Description,
 			Owner: n.owner, Hosts: []did.DID{n.owner}, Capabilities: []string{"urn:example:weather:forecast"},
 			Actions: slices.Sorted(maps.Keys(t.Actions)), Properties: slices.Sorted(maps.Keys(t.Properties)),
 			Local: name == "weather", State: state, LastSeen: now.Add(-3 * time.Second), Seen: now.Add(-3 * time.Second), Expires: now.Add(23*time.Hour + time.Minute)},
-		Signature: gateway.Signature{Verified: true, Method: string(n.owner) + "#" + n.owner.Multibase(), Suite: "eddsa-jcs-2022",
+		Signature: api.Signature{Verified: true, Method: string(n.owner) + "#" + n.owner.Multibase(), Suite: "eddsa-jcs-2022",
 			Created: now.Add(-time.Minute), Seq: 17, Hash: hex.EncodeToString(hash[:]), Size: len(signed.TD)}}
 }
 
@@ -148,12 +146,12 @@ func answer(w http.ResponseWriter, v any) {
 }
 
 func (n *fakeNode) status(w http.ResponseWriter, _ *http.Request) {
-	s := gateway.Status{APIVersion: gateway.APIVersion, Kind: "Status", State: "ready", DID: n.owner, PeerID: n.owner.PeerText(),
+	s := api.Status{APIVersion: api.APIVersion, Kind: "Status", State: "ready", DID: n.owner, PeerID: n.owner.PeerText(),
 		Name: "alpha", Version: "0.0.9", Uptime: 11520, Profile: "default", Network: "lmos", DataDir: "/var/lib/lmosd",
 		Addrs: []string{"/ip4/192.0.2.7/tcp/4667/p2p/" + n.owner.PeerText()}, API: "http://127.0.0.1:4668"}
 	s.DHT.Mode, s.DHT.Table, s.Peers.Total, s.Peers.Direct, s.Peers.Relayed = "server", 61, 14, 12, 2
 	s.Agents.Local, s.Agents.Known, s.Calls.Total, s.Calls.P50 = 3, 212, 18200, 2.1
-	s.Warnings = []gateway.Warning{{Code: "LMOS-W031", Title: "clock-skew", Severity: "medium", Text: "peer clocks differ by 41 s",
+	s.Warnings = []api.Warning{{Code: "LMOS-W031", Title: "clock-skew", Severity: "medium", Text: "peer clocks differ by 41 s",
 		Hint: "timedatectl set-ntp true"}}
 	if n.bare {
 		s.Peers.Total, s.Agents.Known, s.Agents.Local, s.State, s.Warnings = 0, 0, 0, "starting", nil
@@ -162,9 +160,9 @@ func (n *fakeNode) status(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (n *fakeNode) peers(w http.ResponseWriter, _ *http.Request) {
-	list := gateway.PeerList{APIVersion: gateway.APIVersion, Kind: "PeerList", Items: []gateway.Peer{}}
+	list := api.PeerList{APIVersion: api.APIVersion, Kind: "PeerList", Items: []api.Peer{}}
 	if !n.bare {
-		list.Items = append(list.Items, gateway.Peer{DID: n.owner, PeerID: n.owner.PeerText(), Addr: "/ip4/192.0.2.8/udp/4667/quic-v1",
+		list.Items = append(list.Items, api.Peer{DID: n.owner, PeerID: n.owner.PeerText(), Addr: "/ip4/192.0.2.8/udp/4667/quic-v1",
 			Transport: "quic-v1", Direction: "outbound", Agent: "lmosd/0.1.0", RTT: 1.24, Since: 600})
 	}
 	answer(w, list)
@@ -179,7 +177,7 @@ func (n *fakeNode) connect(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-var wrongClock = []gateway.Warning{{Code: "LMOS-W031", Title: "clock-skew", Severity: "high", Text: "this node's clock is off by +2h0m0s (ahead) against 3 peers"}}
+var wrongClock = []api.Warning{{Code: "LMOS-W031", Title: "clock-skew", Severity: "high", Text: "this node's clock is off by +2h0m0s (ahead) against 3 peers"}}
 
 func (n *fakeNode) find(w http.ResponseWriter, r *http.Request) {
 	v := r.URL.Query()
@@ -187,13 +185,13 @@ func (n *fakeNode) find(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic(err)
 	}
-	list := gateway.AgentList{APIVersion: gateway.APIVersion, Kind: "AgentList", Items: []gateway.Agent{}, Took: 14.2,
+	list := api.AgentList{APIVersion: api.APIVersion, Kind: "AgentList", Items: []api.Agent{}, Took: 14.2,
 		Coverage: td.Coverage{Asked: 3, Answered: 3, Oldest: time.Now().Add(-2 * time.Minute)}}
 	for _, name := range slices.Sorted(maps.Keys(n.agents)) {
 		g := n.agents[name].Agent
 		if c := strings.Join(q.Capability, " "); strings.HasPrefix(g.Capabilities[0], c) && strings.Contains(name, q.Text) && !n.bare && name != "curious" {
 			if v.Get("explain") != "" {
-				g.Score, g.Why = 0.9, []gateway.Why{{Signal: "word", Amount: 0.8, Asked: "wether", Found: "weather", Field: "title"},
+				g.Score, g.Why = 0.9, []api.Why{{Signal: "word", Amount: 0.8, Asked: "wether", Found: "weather", Field: "title"},
 					{Signal: "trust", Amount: 0.07, Found: "trust.allow"}, {Signal: "reach", Amount: 0.03}, {Signal: "fallback", Found: "no endpoint"}}
 			}
 			list.Items = append(list.Items, g)
@@ -217,24 +215,25 @@ func (n *fakeNode) find(w http.ResponseWriter, r *http.Request) {
 
 // route picks the agent whose name the task has.
 func (n *fakeNode) route(w http.ResponseWriter, r *http.Request) {
-	var q gateway.RouteRequest
+	var q api.RouteRequest
 	if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
 		panic(err)
 	}
-	d := &route.Decision{Candidates: []route.Candidate{}, Method: cmp.Or(q.Method, route.Lexical), Reason: "nothing is like it"}
+	d := api.RouteAnswer{APIVersion: api.APIVersion, Kind: "Route", Candidates: []api.Candidate{}, Method: cmp.Or(q.Method, "lexical"),
+		Reason: "nothing is like it", Took: 3}
 	for name, g := range n.agents {
 		if strings.Contains(q.Message, name) {
-			d.Agent = &route.Candidate{ID: g.Agent.Ref, Name: name, Score: 0.75, Capabilities: []route.Capability{{ID: "urn:x:y"}}}
+			d.Agent = &api.Candidate{ID: g.Agent.Ref, Name: name, Score: 0.75, Capabilities: []api.CandidateCapability{{ID: "urn:x:y"}}}
 			d.Candidates, d.Reason = append(d.Candidates, *d.Agent), "it has its name"
 		}
 	}
-	answer(w, gateway.RouteAnswer{APIVersion: gateway.APIVersion, Kind: "Route", Decision: d, Took: 3})
+	answer(w, d)
 }
 
 // tellFound tells what is found, then that one of it changes and goes, and ends, with an error if it should fail.
-func (n *fakeNode) tellFound(w http.ResponseWriter, list gateway.AgentList, fail bool) {
+func (n *fakeNode) tellFound(w http.ResponseWriter, list api.AgentList, fail bool) {
 	e := rest.NewEventStream(w, time.Minute, true)
-	tell := func(c gateway.AgentChange) {
+	tell := func(c api.AgentChange) {
 		data, err := json.Marshal(c)
 		if err != nil {
 			panic(err)
@@ -242,21 +241,21 @@ func (n *fakeNode) tellFound(w http.ResponseWriter, list gateway.AgentList, fail
 		_ = e.Send(c.Change, "1", data)
 	}
 	for i := range list.Items {
-		tell(gateway.AgentChange{Change: "known", Agent: &list.Items[i]})
+		tell(api.AgentChange{Change: "known", Agent: &list.Items[i]})
 	}
-	tell(gateway.AgentChange{Change: "ready", Coverage: &list.Coverage})
+	tell(api.AgentChange{Change: "ready", Coverage: &list.Coverage})
 	if len(list.Items) > 0 {
-		tell(gateway.AgentChange{Change: "changed", Reason: "unreachable", Time: time.Now(), Agent: &list.Items[0]})
-		tell(gateway.AgentChange{Change: "gone", Reason: "expired", Time: time.Now(), Agent: &list.Items[0]})
+		tell(api.AgentChange{Change: "changed", Reason: "unreachable", Time: time.Now(), Agent: &list.Items[0]})
+		tell(api.AgentChange{Change: "gone", Reason: "expired", Time: time.Now(), Agent: &list.Items[0]})
 	}
-	tell(gateway.AgentChange{Change: "missed"})
+	tell(api.AgentChange{Change: "missed"})
 	if fail {
 		e.Problem(interact.Errorf(interact.Internal, "see its log", "the fake has no more"))
 	}
 }
 
 // named returns the agent of a request, or answers that there is none.
-func (n *fakeNode) named(w http.ResponseWriter, r *http.Request) (string, *gateway.AgentDetail) {
+func (n *fakeNode) named(w http.ResponseWriter, r *http.Request) (string, *api.AgentDetail) {
 	ref := td.ParseRef(r.PathValue("ref")).Name
 	name := ref[strings.LastIndexByte(ref, ':')+1:]
 	switch d := n.agents[name]; {
@@ -278,7 +277,7 @@ func (n *fakeNode) agent(w http.ResponseWriter, r *http.Request) {
 			moved.MovedFrom = ref
 		}
 		if moved.Agent.Name == "liar" {
-			moved.Agent.Equivocal, moved.Equivocation = true, &gateway.Equivocation{Seq: 17, Seen: time.Now()}
+			moved.Agent.Equivocal, moved.Equivocation = true, &api.Equivocation{Seq: 17, Seen: time.Now()}
 			moved.Warnings = wrongClock
 		}
 		answer(w, moved)
@@ -297,7 +296,7 @@ func (n *fakeNode) unpublish(w http.ResponseWriter, r *http.Request) {
 	if d == nil {
 		return
 	}
-	p := gateway.Publication{APIVersion: gateway.APIVersion, Kind: "Publication", ID: d.Agent.ID, Ref: d.Agent.Ref, Name: name,
+	p := api.Publication{APIVersion: api.APIVersion, Kind: "Publication", ID: d.Agent.ID, Ref: d.Agent.Ref, Name: name,
 		Owner: n.owner, Seq: 18, Withdrawn: true, Replicas: 20, Wanted: 20, GossipPeers: 6, Took: 41}
 	if body, _ := io.ReadAll(r.Body); len(body) > 0 {
 		var to struct{ To did.DID }
@@ -318,7 +317,7 @@ func (n *fakeNode) publish(w http.ResponseWriter, r *http.Request) {
 		rest.Problem(w, r, err)
 		return
 	}
-	answer(w, gateway.Publication{APIVersion: gateway.APIVersion, Kind: "Publication", ID: t.ID, Ref: t.ID + "@" + n.owner.Multibase(),
+	answer(w, api.Publication{APIVersion: api.APIVersion, Kind: "Publication", ID: t.ID, Ref: t.ID + "@" + n.owner.Multibase(),
 		Name: t.Name(), Owner: n.owner, Seq: 1, Created: true, Capability: "urn:example:weather:forecast", Action: "getWeather",
 		Replicas: 20, Wanted: 20, GossipPeers: 6, RecordSize: 900, TDSize: len(raw), Took: 184, Pending: t.Title == "Lonely",
 		Warnings: []td.Issue{{Pointer: "/title", Reason: "short"}}})

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest"
 )
@@ -36,13 +36,13 @@ func (n *fakeNode) longRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("POST /things/{ref}/actions/{name}/{run}", n.tell)
 }
 
-func (n *fakeNode) list() []gateway.Task {
+func (n *fakeNode) list() []api.Task {
 	if n.bare {
-		return []gateway.Task{}
+		return []api.Task{}
 	}
 	began := time.Now().Add(-90 * time.Second).UTC()
 	ref := n.agents["weather"].Agent.Ref
-	list := []gateway.Task{
+	list := []api.Task{
 		{ID: runningTask, Thing: ref, Name: "weather", Action: "getReport", Status: "running", Requested: began},
 		{ID: failedTask, Thing: ref, Name: "weather", Action: "getReport", Status: "failed", Requested: began, Ended: began.Add(time.Second),
 			Error: json.RawMessage(`{"type":"urn:lmosd:error:agent-failed","code":"LMOS-1502","title":"Agent failed","detail":"no paper","remote":true}`)},
@@ -52,7 +52,7 @@ func (n *fakeNode) list() []gateway.Task {
 	n.asking.Lock()
 	defer n.asking.Unlock()
 	if n.asking.inputs != nil {
-		list = append(list, gateway.Task{ID: askingTask, Thing: n.agents["curious"].Agent.Ref, Name: "curious", Action: "getReport",
+		list = append(list, api.Task{ID: askingTask, Thing: n.agents["curious"].Agent.Ref, Name: "curious", Action: "getReport",
 			Status: "input-required", Inputs: n.asking.inputs, Requested: began})
 	}
 	return list
@@ -111,7 +111,7 @@ func encode(v any) []byte {
 }
 
 func (n *fakeNode) tasks(w http.ResponseWriter, _ *http.Request) {
-	answer(w, gateway.TaskList{APIVersion: gateway.APIVersion, Kind: "TaskList", Items: n.list()})
+	answer(w, api.TaskList{APIVersion: api.APIVersion, Kind: "TaskList", Items: n.list()})
 }
 
 func (n *fakeNode) task(w http.ResponseWriter, r *http.Request) {
@@ -119,7 +119,7 @@ func (n *fakeNode) task(w http.ResponseWriter, r *http.Request) {
 		if t.ID != r.PathValue("id") {
 			continue
 		}
-		if t.APIVersion, t.Kind = gateway.APIVersion, "Task"; r.Method == http.MethodDelete {
+		if t.APIVersion, t.Kind = api.APIVersion, "Task"; r.Method == http.MethodDelete {
 			t.Status = "cancelled"
 		}
 		answer(w, t)
@@ -183,7 +183,7 @@ func (n *fakeNode) events(w http.ResponseWriter, r *http.Request) {
 
 func (n *fakeNode) paths(w http.ResponseWriter, r *http.Request) {
 	if _, d := n.named(w, r); d != nil {
-		answer(w, gateway.PathList{APIVersion: gateway.APIVersion, Kind: "PathList", Ref: d.Agent.Ref, Items: []gateway.Path{
+		answer(w, api.PathList{APIVersion: api.APIVersion, Kind: "PathList", Ref: d.Agent.Ref, Items: []api.Path{
 			{Name: "mesh", Took: 1.2}, {Name: "https", Href: "https://weather.example/actions", Down: true}}})
 	}
 }
@@ -193,7 +193,7 @@ func (n *fakeNode) ping(w http.ResponseWriter, r *http.Request) {
 	if d == nil || misbehave(w, r, name) {
 		return
 	}
-	p := gateway.Ping{APIVersion: gateway.APIVersion, Kind: "Ping", Ref: d.Agent.Ref, Node: n.owner, Path: "mesh quic-v1"}
+	p := api.Ping{APIVersion: api.APIVersion, Kind: "Ping", Ref: d.Agent.Ref, Node: n.owner, Path: "mesh quic-v1"}
 	for i := range int(r.URL.Query().Get("n")[0] - '0') {
 		p.RTT = append(p.RTT, 0.4+float64(i))
 	}

@@ -9,11 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/directory"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/td/scheme"
@@ -106,7 +105,7 @@ func (a *app) runFind(ctx context.Context, f findFlags, words []string) error {
 	case f.explain:
 		find = client.Explain
 	case strategy != "":
-		find = func(ctx context.Context, q td.Query, timeout time.Duration) (*gateway.AgentList, error) {
+		find = func(ctx context.Context, q td.Query, timeout time.Duration) (*api.AgentList, error) {
 			return client.Resolve(ctx, q, strategy, timeout)
 		}
 	}
@@ -118,7 +117,7 @@ func (a *app) runFind(ctx context.Context, f findFlags, words []string) error {
 }
 
 // showFound prints list; with exitStatus, an empty one is [cli.ExitNotFound].
-func (a *app) showFound(list *gateway.AgentList, exitStatus bool) error {
+func (a *app) showFound(list *api.AgentList, exitStatus bool) error {
 	if err := a.showAgents(list); err != nil {
 		return err
 	}
@@ -187,11 +186,11 @@ func together(words []string) string {
 }
 
 // watchFind prints what is found, and then each change on a line.
-func (a *app) watchFind(ctx context.Context, client *gateway.Client, q td.Query, explain bool) error {
+func (a *app) watchFind(ctx context.Context, client *api.Client, q td.Query, explain bool) error {
 	if explain || a.Flags.Output == "wide" {
 		return cli.Usage("lmosd find --watch -o jsonl", "--watch prints lines; leave --explain and -o wide out")
 	}
-	var known gateway.AgentList
+	var known api.AgentList
 	start := time.Now()
 	for change, err := range client.WatchFind(ctx, q) {
 		switch {
@@ -216,7 +215,7 @@ func (a *app) watchFind(ctx context.Context, client *gateway.Client, q td.Query,
 // signs lead the lines of changes.
 var signs = map[string]string{"known": " ", "added": "+", "changed": "~", "gone": "-", "missed": "!"}
 
-func (a *app) showChange(c gateway.AgentChange) error {
+func (a *app) showChange(c api.AgentChange) error {
 	if a.Flags.Output == "yaml" {
 		a.Out.Line("---")
 	}
@@ -227,7 +226,7 @@ func (a *app) showChange(c gateway.AgentChange) error {
 	return a.Show(v)
 }
 
-func changeLine(s *terminal.Screen, c gateway.AgentChange, now time.Time) {
+func changeLine(s *terminal.Screen, c api.AgentChange, now time.Time) {
 	what := "changes were missed: look again with lmosd find"
 	if c.Agent != nil {
 		what = copyable(*c.Agent)
@@ -259,12 +258,12 @@ func withMethod(owner string) string {
 	return owner
 }
 
-func (a *app) showAgents(list *gateway.AgentList) error {
+func (a *app) showAgents(list *api.AgentList) error {
 	v := cli.View{Doc: list, People: func(s *terminal.Screen, wide bool) { agentTable(list.Items, wide, time.Now()).Write(s) }}
 	for _, g := range list.Items {
 		v.Names = append(v.Names, g.Ref)
 	}
-	if slices.ContainsFunc(list.Items, func(g gateway.Agent) bool { return len(g.Why) > 0 }) {
+	if slices.ContainsFunc(list.Items, func(g api.Agent) bool { return len(g.Why) > 0 }) {
 		v.People = func(s *terminal.Screen, wide bool) { reasonTable(list.Items, wide).Write(s) }
 	}
 	if err := a.Show(v); err != nil {
@@ -276,7 +275,7 @@ func (a *app) showAgents(list *gateway.AgentList) error {
 }
 
 // nextAfterFind leads to the first agent that can be called.
-func (a *app) nextAfterFind(list *gateway.AgentList) {
+func (a *app) nextAfterFind(list *api.AgentList) {
 	var more []string
 	if list.Next != "" {
 		more = []string{"lmosd find --page " + list.Next}
@@ -290,7 +289,7 @@ func (a *app) nextAfterFind(list *gateway.AgentList) {
 		return
 	}
 	best := list.Items[0]
-	if i := slices.IndexFunc(list.Items, func(g gateway.Agent) bool { return g.State == directory.StateReachable && len(g.Actions) > 0 }); i >= 0 {
+	if i := slices.IndexFunc(list.Items, func(g api.Agent) bool { return g.State == api.StateReachable && len(g.Actions) > 0 }); i >= 0 {
 		best = list.Items[i]
 	}
 	short, _ := tellApart(list.Items)(best)
@@ -302,7 +301,7 @@ func (a *app) nextAfterFind(list *gateway.AgentList) {
 	a.Next(append(more, "lmosd show "+name, "lmosd call "+name+" "+terminal.Shell(best.Actions[0])+" …")...)
 }
 
-func agentTable(items []gateway.Agent, wide bool, now time.Time) *terminal.Table {
+func agentTable(items []api.Agent, wide bool, now time.Time) *terminal.Table {
 	t := &terminal.Table{Header: []string{"AGENT", "CAPABILITIES", "ACTIONS", "STATE", "SEEN"}, Keep: []int{0, 3, 4}, Wide: wide}
 	if wide {
 		t.Header = append(t.Header, "TITLE", "ID", "OWNER", "HOSTS", "EXPIRES")
@@ -321,7 +320,7 @@ func agentTable(items []gateway.Agent, wide bool, now time.Time) *terminal.Table
 }
 
 // reasonTable says where each rank is from.
-func reasonTable(items []gateway.Agent, wide bool) *terminal.Table {
+func reasonTable(items []api.Agent, wide bool) *terminal.Table {
 	t := &terminal.Table{Header: []string{"AGENT", "SCORE", "WHY"}, Keep: []int{0, 1}, Wide: wide}
 	name := tellApart(items)
 	for _, g := range items {
@@ -334,7 +333,7 @@ func reasonTable(items []gateway.Agent, wide bool) *terminal.Table {
 	return t
 }
 
-func reasonOf(w gateway.Why) string {
+func reasonOf(w api.Why) string {
 	switch {
 	case w.Signal == "fallback":
 		return "(" + w.Found + ")"
@@ -350,12 +349,12 @@ func reasonOf(w gateway.Why) string {
 }
 
 // coverage says how complete an answer is, always: a short list without that would look like a small mesh.
-func (a *app) coverage(list *gateway.AgentList) {
+func (a *app) coverage(list *api.AgentList) {
 	switch a.Flags.Output {
 	case "json", "yaml":
 		return // the document has it
 	case "jsonl":
-		end := map[string]any{"apiVersion": gateway.APIVersion, "coverage": list.Coverage}
+		end := map[string]any{"apiVersion": api.APIVersion, "coverage": list.Coverage}
 		if list.Total != nil {
 			end["total"] = *list.Total
 		}
@@ -376,7 +375,7 @@ func (a *app) coverage(list *gateway.AgentList) {
 }
 
 // doubts prints why an answer may be wrong or lack something, unless a document has it.
-func (a *app) doubts(warnings []gateway.Warning) {
+func (a *app) doubts(warnings []api.Warning) {
 	if a.Flags.Output == "json" || a.Flags.Output == "jsonl" || a.Flags.Output == "yaml" {
 		return
 	}
@@ -385,7 +384,7 @@ func (a *app) doubts(warnings []gateway.Warning) {
 	}
 }
 
-func coverageLine(list *gateway.AgentList, now time.Time) string {
+func coverageLine(list *api.AgentList, now time.Time) string {
 	c := list.Coverage
 	hosts, away, unknown := map[did.DID]bool{}, 0, 0
 	for _, g := range list.Items {
@@ -393,9 +392,9 @@ func coverageLine(list *gateway.AgentList, now time.Time) string {
 			hosts[h] = true
 		}
 		switch g.State {
-		case directory.StateUnreachable:
+		case api.StateUnreachable:
 			away++
-		case directory.StateUnknown:
+		case api.StateUnknown:
 			unknown++
 		}
 	}

@@ -10,10 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/bridge/mcp/client"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
 )
@@ -120,7 +120,7 @@ func (a *app) login(ctx context.Context, target string, f loginFlags) error {
 		return err
 	}
 	doc := newLoggedIn(server, g, secrets)
-	doc.APIVersion, doc.Kind = gateway.APIVersion, "Login"
+	doc.APIVersion, doc.Kind = api.APIVersion, "Login"
 	return a.showLogin(doc)
 }
 

@@ -10,11 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/bridge/mcp/client"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/configcmd"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
 )
@@ -92,7 +92,7 @@ func (a *app) logout(ctx context.Context, target string) error {
 		hint := cli.HintFor(target, logins(secrets), "lmosd login   # lists the logins of this host")
 		return interact.Errorf(interact.NotFound, hint, "this host is not logged in at %s", target)
 	}
-	doc := loggedOut{APIVersion: gateway.APIVersion, Kind: "Logout", Server: server, File: secrets.GrantsFile()}
+	doc := loggedOut{APIVersion: api.APIVersion, Kind: "Logout", Server: server, File: secrets.GrantsFile()}
 	for _, e := range all {
 		one := ending{Issuer: e.Issuer, Revoked: e.Err == nil, Expires: e.Expires}
 		if e.Err != nil {
@@ -148,7 +148,7 @@ func (a *app) listLogins() error {
 	if err != nil {
 		return err
 	}
-	list := loginList{APIVersion: gateway.APIVersion, Kind: "LoginList", Items: []loggedIn{}}
+	list := loginList{APIVersion: api.APIVersion, Kind: "LoginList", Items: []loggedIn{}}
 	for _, server := range slices.Sorted(maps.Keys(all)) {
 		for _, g := range all[server] {
 			list.Items = append(list.Items, newLoggedIn(server, g, secrets))

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
-	"github.com/lmosd/lmosd/gateway"
 )
 
 func TestTasksOfANode(t *testing.T) {
@@ -34,7 +34,7 @@ func TestTasksOfANode(t *testing.T) {
 	if code := wait.wait(); code != 0 || wait.out.String() != "done\n" {
 		t.Errorf("exit code %d, %q %s", code, wait.out.String(), wait.talk.String())
 	}
-	if task := decode[gateway.Task](t, x.ok("task", "show", id, "-o", "json")); task.Status != "completed" || string(task.Output) != `"done"` || task.Ended.IsZero() {
+	if task := decode[api.Task](t, x.ok("task", "show", id, "-o", "json")); task.Status != "completed" || string(task.Output) != `"done"` || task.Ended.IsZero() {
 		t.Errorf("the task is %+v", task)
 	}
 	contains(t, x.ok("__complete", "task", "wait", ""), id, "report run completed")

@@ -7,17 +7,17 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/input"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
 
 // moreTools are the tools of an agent that its description has no room for, as the agent says them now; none of one that is described whole.
-func moreTools(ctx context.Context, c *gateway.Client, ref string, t *td.Thing) ([]bridge.Tool, error) {
+func moreTools(ctx context.Context, c *api.Client, ref string, t *td.Thing) ([]bridge.Tool, error) {
 	action := bridge.MoreAction(t)
 	if action == "" {
 		return nil, nil
@@ -43,7 +43,7 @@ func (c *conversation) undescribed(ctx context.Context, name string, why error) 
 }
 
 // named puts the input of a tool into what the action takes that calls it.
-func named(o *gateway.CallOptions, tool string) error {
+func named(o *api.CallOptions, tool string) error {
 	if o.Stream != nil || len(o.Body) > 0 && !json.Valid(o.Body) {
 		return cli.Usage("give it as name=value, or as JSON", "%s takes arguments", tool)
 	}

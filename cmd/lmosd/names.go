@@ -3,9 +3,8 @@ package main
 import (
 	"strings"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/directory"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/internal/confusable"
 	"github.com/lmosd/lmosd/td"
 )
@@ -15,7 +14,7 @@ import (
 const shortKey = 12
 
 // copyable returns a reference of g that can be copied into the next command.
-func copyable(g gateway.Agent) string {
+func copyable(g api.Agent) string {
 	key := g.Owner.Multibase()
 	if g.Name == "" || key == "" {
 		return g.Ref
@@ -25,12 +24,12 @@ func copyable(g gateway.Agent) string {
 
 // tellApart returns the short and the full name of an agent of a list: its reference where another one there has both its name
 // and its owner.
-func tellApart(items []gateway.Agent) func(gateway.Agent) (short, full string) {
+func tellApart(items []api.Agent) func(api.Agent) (short, full string) {
 	has := map[string]int{}
 	for _, g := range items {
 		has[copyable(g)]++
 	}
-	return func(g gateway.Agent) (short, full string) {
+	return func(g api.Agent) (short, full string) {
 		if has[copyable(g)] == 1 {
 			return copyable(g), fullName(g)
 		}
@@ -48,7 +47,7 @@ func shortRef(ref string) string {
 }
 
 // fullName returns the name of g with the whole key of its owner.
-func fullName(g gateway.Agent) string {
+func fullName(g api.Agent) string {
 	if key := g.Owner.Multibase(); g.Name != "" && key != "" {
 		return g.Name + "@" + key
 	}
@@ -56,7 +55,7 @@ func fullName(g gateway.Agent) string {
 }
 
 // state says whether g can be called now, or that nobody knows which of two agents is meant; and marks a name that looks like another.
-func state(g gateway.Agent) string {
+func state(g api.Agent) string {
 	if g.Resembles == "" {
 		return standing(g)
 	}
@@ -67,9 +66,9 @@ func state(g gateway.Agent) string {
 	return mark
 }
 
-func standing(g gateway.Agent) string {
+func standing(g api.Agent) string {
 	switch {
-	case g.State == directory.StateUnreachable, g.State == directory.StateRefused:
+	case g.State == api.StateUnreachable, g.State == api.StateRefused:
 		return string(g.State)
 	case g.Equivocal:
 		return "equivocal"

@@ -6,16 +6,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/directory"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/td"
 )
 
 func TestNamesCanBeCopied(t *testing.T) {
 	t.Parallel()
 	owner := makeFake().owner
-	g := gateway.Agent{Name: "weather", Owner: owner, Ref: "urn:x@" + owner.Multibase()}
+	g := api.Agent{Name: "weather", Owner: owner, Ref: "urn:x@" + owner.Multibase()}
 	if r := td.ParseRef(copyable(g)); r.Name != "weather" || len(r.Owner) != shortKey || !r.Owns(owner) {
 		t.Errorf("%s is read as %+v", copyable(g), r)
 	}
@@ -26,7 +25,7 @@ func TestNamesCanBeCopied(t *testing.T) {
 	if got := copyable(g); got != g.Ref {
 		t.Errorf("without a name it is %s", got)
 	}
-	if got := copyable(gateway.Agent{Name: "x", Owner: did.DID("did:web:example.org"), Ref: "r"}); got != "r" {
+	if got := copyable(api.Agent{Name: "x", Owner: did.DID("did:web:example.org"), Ref: "r"}); got != "r" {
 		t.Errorf("without a key it is %s", got)
 	}
 }
@@ -34,11 +33,11 @@ func TestNamesCanBeCopied(t *testing.T) {
 // A name that looks like another is marked wherever the state is shown.
 func TestNamesThatLookAlikeAreMarked(t *testing.T) {
 	t.Parallel()
-	for want, g := range map[string]gateway.Agent{
-		"reachable":                           {Name: "echo", State: directory.StateReachable},
-		"reachable, ≈ echo (Cyrillic \u0435)": {Name: "\u0435cho", Resembles: "echo", State: directory.StateReachable},
-		"unreachable, ≈ echo (0)":             {Name: "ech0", Resembles: "echo", State: directory.StateUnreachable},
-		"here, ≈ echo":                        {Name: "echo", Resembles: "echo", Local: true, State: directory.StateReachable},
+	for want, g := range map[string]api.Agent{
+		"reachable":                           {Name: "echo", State: api.StateReachable},
+		"reachable, ≈ echo (Cyrillic \u0435)": {Name: "\u0435cho", Resembles: "echo", State: api.StateReachable},
+		"unreachable, ≈ echo (0)":             {Name: "ech0", Resembles: "echo", State: api.StateUnreachable},
+		"here, ≈ echo":                        {Name: "echo", Resembles: "echo", Local: true, State: api.StateReachable},
 	} {
 		if got := state(g); got != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -51,24 +50,24 @@ func TestCoverageLine(t *testing.T) {
 	now := time.Now()
 	hosts := []did.DID{"did:key:a"}
 	for name, test := range map[string]struct {
-		list gateway.AgentList
+		list api.AgentList
 		want string
 	}{
-		"nothing known": {gateway.AgentList{}, "0 agents from 0 peers · asked 0, answered 0 · 0.0 ms"},
-		"complete": {gateway.AgentList{Items: []gateway.Agent{{Hosts: hosts, State: directory.StateReachable}, {Hosts: hosts, Local: true, State: directory.StateReachable}}, Took: 14,
+		"nothing known": {api.AgentList{}, "0 agents from 0 peers · asked 0, answered 0 · 0.0 ms"},
+		"complete": {api.AgentList{Items: []api.Agent{{Hosts: hosts, State: api.StateReachable}, {Hosts: hosts, Local: true, State: api.StateReachable}}, Took: 14,
 			Coverage: td.Coverage{Asked: 3, Answered: 3, Oldest: now.Add(-2 * time.Minute)}},
 			"2 agents from 1 peer · asked 3, answered 3, oldest 2m · 14 ms"},
-		"one is away": {gateway.AgentList{Items: []gateway.Agent{{Hosts: hosts, State: directory.StateUnreachable}}, Coverage: td.Coverage{Asked: 1, Answered: 1}},
+		"one is away": {api.AgentList{Items: []api.Agent{{Hosts: hosts, State: api.StateUnreachable}}, Coverage: td.Coverage{Asked: 1, Answered: 1}},
 			"1 agent from 1 peer · asked 1, answered 1 · 1 agent is unreachable · 0.0 ms"},
-		"one is refused": {gateway.AgentList{Items: []gateway.Agent{{Hosts: hosts, State: directory.StateRefused}}, Coverage: td.Coverage{Asked: 1, Answered: 1, Refused: 1}},
+		"one is refused": {api.AgentList{Items: []api.Agent{{Hosts: hosts, State: api.StateRefused}}, Coverage: td.Coverage{Asked: 1, Answered: 1, Refused: 1}},
 			"1 agent from 1 peer · asked 1, answered 1 · 1 agent is refused to this node (LMOS-1403) · 0.0 ms"},
-		"nobody knows of one": {gateway.AgentList{Items: []gateway.Agent{{Hosts: hosts, State: directory.StateUnknown}}, Coverage: td.Coverage{Asked: 1, Answered: 1}},
+		"nobody knows of one": {api.AgentList{Items: []api.Agent{{Hosts: hosts, State: api.StateUnknown}}, Coverage: td.Coverage{Asked: 1, Answered: 1}},
 			"1 agent from 1 peer · asked 1, answered 1 · 1 agent was not reached yet · 0.0 ms"},
-		"some did not answer": {gateway.AgentList{Coverage: td.Coverage{Asked: 3, Answered: 1, Unreachable: 2}},
+		"some did not answer": {api.AgentList{Coverage: td.Coverage{Asked: 3, Answered: 1, Unreachable: 2}},
 			"0 agents from 0 peers · asked 3, answered 1, unreachable 2 · incomplete · 0.0 ms"},
-		"cut": {gateway.AgentList{Coverage: td.Coverage{Asked: 1, Answered: 1, Truncated: true}},
+		"cut": {api.AgentList{Coverage: td.Coverage{Asked: 1, Answered: 1, Truncated: true}},
 			"0 agents from 0 peers · asked 1, answered 1 · incomplete: cut at the deadline or another bound · 0.0 ms"},
-		"a page": {gateway.AgentList{Items: []gateway.Agent{{}}, Total: new(40), Next: "word", Coverage: td.Coverage{Asked: 1, Answered: 1, More: true}},
+		"a page": {api.AgentList{Items: []api.Agent{{}}, Total: new(40), Next: "word", Coverage: td.Coverage{Asked: 1, Answered: 1, More: true}},
 			"1 of 40 agents from 0 peers · asked 1, answered 1 · 0.0 ms"},
 	} {
 		if got := coverageLine(&test.list, now); got != test.want {
@@ -82,7 +81,7 @@ func TestAgentsOfAListAreToldApart(t *testing.T) {
 	t.Parallel()
 	const key = "z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH"
 	const owner = did.DID("did:key:" + key)
-	items := []gateway.Agent{{Name: "bill", Owner: owner, Ref: "urn:x:bill@" + key}, {Name: "pay", Owner: owner, Ref: "urn:x:pay@" + key},
+	items := []api.Agent{{Name: "bill", Owner: owner, Ref: "urn:x:bill@" + key}, {Name: "pay", Owner: owner, Ref: "urn:x:pay@" + key},
 		{Name: "bill", Owner: owner, Ref: "urn:lmos:" + string(owner) + ":bill"}}
 	name := tellApart(items)
 	for i, want := range [][2]string{{"urn:x:bill@z6MkpTHR8VNs", items[0].Ref}, {"pay@z6MkpTHR8VNs", "pay@" + key}, {items[2].Ref, items[2].Ref}} {

@@ -11,12 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/configcmd"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -70,7 +70,7 @@ func (a *app) runID(ctx context.Context) error {
 func (a *app) identify(ctx context.Context) (*identity, error) {
 	status, err := a.status(ctx)
 	if err == nil {
-		return &identity{gateway.APIVersion, "Identity", status.DID, status.PeerID, status.Name, true, farthest(status.Addrs)}, nil
+		return &identity{api.APIVersion, "Identity", status.DID, status.PeerID, status.Name, true, farthest(status.Addrs)}, nil
 	}
 	if interact.AsError(err).Code != interact.NotRunning || a.target == nil || a.target.DataDir == "" {
 		return nil, err
@@ -82,7 +82,7 @@ func (a *app) identify(ctx context.Context) (*identity, error) {
 	case keyErr != nil:
 		return nil, keyErr
 	}
-	return &identity{gateway.APIVersion, "Identity", key.DID(), key.DID().PeerText(), "", false, []string{}}, nil
+	return &identity{api.APIVersion, "Identity", key.DID(), key.DID().PeerText(), "", false, []string{}}, nil
 }
 
 // key opens the key file, which must exist: a look at an identity must not make one.
@@ -101,7 +101,7 @@ func (a *app) key() (*keystore.Key, error) {
 	return key, err
 }
 
-func (a *app) status(ctx context.Context) (*gateway.Status, error) {
+func (a *app) status(ctx context.Context) (*api.Status, error) {
 	client, err := a.client()
 	if err != nil {
 		return nil, err
@@ -130,7 +130,7 @@ func newStatusCommand(a *app) *cobra.Command {
 	}
 }
 
-func (a *app) showStatus(st *gateway.Status) error {
+func (a *app) showStatus(st *api.Status) error {
 	err := a.Show(cli.View{Doc: st, Names: []string{string(st.DID)}, People: func(s *terminal.Screen, wide bool) {
 		if s.TTY {
 			statusScreen(s, st, a.hint)
@@ -156,7 +156,7 @@ func (a *app) showStatus(st *gateway.Status) error {
 }
 
 // statusScreen prints the state as people read it; hint makes a line of a hint.
-func statusScreen(s *terminal.Screen, st *gateway.Status, hint func(string) string) {
+func statusScreen(s *terminal.Screen, st *api.Status, hint func(string) string) {
 	color, ok := map[string]string{"ready": terminal.Green, "degraded": terminal.Yellow, "starting": terminal.Yellow}[st.State]
 	if !ok {
 		color = terminal.Red
@@ -182,12 +182,12 @@ func statusScreen(s *terminal.Screen, st *gateway.Status, hint func(string) stri
 	}
 }
 
-func uptime(st *gateway.Status) string {
+func uptime(st *api.Status) string {
 	return terminal.Span(time.Duration(st.Uptime * float64(time.Second)))
 }
 
 // statusSheet is the state for a pipe: a name and a value on each line.
-func statusSheet(st *gateway.Status) *terminal.Sheet {
+func statusSheet(st *api.Status) *terminal.Sheet {
 	s := &terminal.Sheet{}
 	for _, row := range [][2]any{
 		{"state", st.State}, {"did", st.DID}, {"peer_id", st.PeerID}, {"name", st.Name}, {"version", st.Version}, {"uptime", uptime(st)},
@@ -208,7 +208,7 @@ func statusSheet(st *gateway.Status) *terminal.Sheet {
 	return s
 }
 
-func warningLine(s *terminal.Screen, w gateway.Warning) string {
+func warningLine(s *terminal.Screen, w api.Warning) string {
 	return s.Paint(terminal.Yellow, "!") + " " + terminal.OneLine(joinNotEmpty(" · ", w.Code+" "+w.Title, w.Text))
 }
 
@@ -260,7 +260,7 @@ func (a *app) showConnected(addr string) error {
 		APIVersion string `json:"apiVersion"`
 		Kind       string `json:"kind"` // Connection
 		Addr       string `json:"addr"`
-	}{gateway.APIVersion, "Connection", addr}
+	}{api.APIVersion, "Connection", addr}
 	_, id, _ := strings.Cut(addr, "/p2p/")
 	err := a.Show(cli.View{Doc: doc, Names: []string{id}, People: func(s *terminal.Screen, _ bool) {
 		s.Line("connected to " + terminal.OneLine(id))
@@ -301,7 +301,7 @@ func (a *app) runPeers(ctx context.Context, exitStatus bool) error {
 	return nil
 }
 
-func peerTable(items []gateway.Peer, wide bool) *terminal.Table {
+func peerTable(items []api.Peer, wide bool) *terminal.Table {
 	t := &terminal.Table{Header: []string{"PEER", "RTT", "DIRECTION", "TRANSPORT", "AGE", "ADDRESS"}, Keep: []int{0, 1, 2, 4}, Wide: wide}
 	if wide {
 		t.Header = append(t.Header, "PEER ID", "PROGRAM")

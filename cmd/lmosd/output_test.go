@@ -4,12 +4,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/api"
 )
 
 func TestReached(t *testing.T) {
 	t.Parallel()
-	for want, p := range map[string]gateway.Publication{
+	for want, p := range map[string]api.Publication{
 		"gossip 1 peer, dht 3/3":                                     {GossipPeers: 1, Replicas: 3, Wanted: 3},
 		"pending: no peers yet; it is announced when there are some": {Pending: true},
 	} {

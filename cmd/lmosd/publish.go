@@ -8,11 +8,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/input"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/validate"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -45,7 +45,7 @@ func newUnpublishCommand(a *app) *cobra.Command {
 		Args:              cli.Takes(1, -1),
 		ValidArgsFunction: a.completeAgent,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.each(cmd.Context(), args, func(ctx context.Context, c *gateway.Client, ref string) (*gateway.Publication, error) {
+			return a.each(cmd.Context(), args, func(ctx context.Context, c *api.Client, ref string) (*api.Publication, error) {
 				if err := nameless(ref); err != nil {
 					return nil, err
 				}
@@ -74,7 +74,7 @@ func newMoveCommand(a *app) *cobra.Command {
 				return cli.Usage("lmosd move "+terminal.Shell(args[0])+" --to DID   # that lmosd id prints on the other node",
 					"--to says whose the agent is now")
 			}
-			return a.each(cmd.Context(), args, func(ctx context.Context, c *gateway.Client, ref string) (*gateway.Publication, error) {
+			return a.each(cmd.Context(), args, func(ctx context.Context, c *api.Client, ref string) (*api.Publication, error) {
 				if err := nameless(ref); err != nil {
 					return nil, err
 				}
@@ -97,7 +97,7 @@ func (a *app) runPublish(ctx context.Context, files []string) error {
 		}
 		contents[name] = b
 	}
-	return a.each(ctx, files, func(ctx context.Context, c *gateway.Client, name string) (*gateway.Publication, error) {
+	return a.each(ctx, files, func(ctx context.Context, c *api.Client, name string) (*api.Publication, error) {
 		p, err := c.Publish(ctx, contents[name])
 		if err != nil {
 			return nil, inFile(err, name)
@@ -109,7 +109,7 @@ func (a *app) runPublish(ctx context.Context, files []string) error {
 
 // remarks adds to p what its author should know: all of it for programs, for people what keeps the agent from being called,
 // and where the rest is.
-func (a *app) remarks(p *gateway.Publication, name string, raw []byte) {
+func (a *app) remarks(p *api.Publication, name string, raw []byte) {
 	t, err := td.Parse(raw)
 	if err != nil {
 		return // the node read it, and said what it had to
@@ -145,13 +145,13 @@ func inFile(err error, name string) error {
 // each does change for every argument and shows what came of it: one Publication, or a list. It stops at the first that
 // fails; what was done before stays, and can be done again without harm.
 func (a *app) each(ctx context.Context, args []string,
-	change func(context.Context, *gateway.Client, string) (*gateway.Publication, error)) error {
+	change func(context.Context, *api.Client, string) (*api.Publication, error)) error {
 	client, err := a.client()
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	var done []*gateway.Publication
+	var done []*api.Publication
 	for _, arg := range args {
 		p, err := change(ctx, client, arg)
 		if err != nil {
@@ -171,12 +171,12 @@ func (a *app) each(ctx context.Context, args []string,
 }
 
 // publications is the view of what was changed, for programs.
-func publications(done []*gateway.Publication) cli.View {
+func publications(done []*api.Publication) cli.View {
 	v := cli.View{Doc: struct {
-		APIVersion string                 `json:"apiVersion"`
-		Kind       string                 `json:"kind"` // PublicationList
-		Items      []*gateway.Publication `json:"items"`
-	}{gateway.APIVersion, "PublicationList", done}}
+		APIVersion string             `json:"apiVersion"`
+		Kind       string             `json:"kind"` // PublicationList
+		Items      []*api.Publication `json:"items"`
+	}{api.APIVersion, "PublicationList", done}}
 	if len(done) == 1 {
 		v.Doc = done[0]
 	}
@@ -186,8 +186,8 @@ func publications(done []*gateway.Publication) cli.View {
 	return v
 }
 
-func (a *app) showPublication(p *gateway.Publication) {
-	g := gateway.Agent{Name: p.Name, Owner: p.Owner, Ref: p.Ref}
+func (a *app) showPublication(p *api.Publication) {
+	g := api.Agent{Name: p.Name, Owner: p.Owner, Ref: p.Ref}
 	verb := "updated"
 	switch {
 	case p.MovedTo != "":
@@ -206,8 +206,8 @@ func (a *app) showPublication(p *gateway.Publication) {
 }
 
 // nextAfterPublish leads to what was published, from wherever.
-func (a *app) nextAfterPublish(p *gateway.Publication) {
-	name := terminal.Shell(copyable(gateway.Agent{Name: p.Name, Owner: p.Owner, Ref: p.Ref}))
+func (a *app) nextAfterPublish(p *api.Publication) {
+	name := terminal.Shell(copyable(api.Agent{Name: p.Name, Owner: p.Owner, Ref: p.Ref}))
 	switch {
 	case p.Successor != "":
 		a.Next("lmosd show " + terminal.Shell(p.Successor))
@@ -225,7 +225,7 @@ func (a *app) nextAfterPublish(p *gateway.Publication) {
 }
 
 // reached says how far a publication got.
-func reached(p *gateway.Publication) string {
+func reached(p *api.Publication) string {
 	if p.Pending {
 		return "pending: no peers yet; it is announced when there are some"
 	}

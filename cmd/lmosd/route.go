@@ -9,11 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory/route"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -68,12 +68,12 @@ func (a *app) runRoute(ctx context.Context, f routeFlags, words []string) error 
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
-	got, err := client.Route(ctx, gateway.RouteRequest{Message: strings.Join(words, " "), Method: route.Method(f.method), Among: f.among})
+	got, err := client.Route(ctx, api.RouteRequest{Message: strings.Join(words, " "), Method: f.method, Among: f.among})
 	if err != nil {
 		return err
 	}
 	v := cli.View{Doc: got, People: func(s *terminal.Screen, wide bool) { decisionLines(s, got, wide) }}
-	if got.Decision != nil && got.Agent != nil {
+	if got.Agent != nil {
 		v.Names = []string{got.Agent.ID}
 	}
 	if err := a.Show(v); err != nil {
@@ -92,16 +92,16 @@ func (a *app) runRoute(ctx context.Context, f routeFlags, words []string) error 
 }
 
 // candidateName returns a reference of c that can be copied into the next command.
-func candidateName(c *route.Candidate) string {
+func candidateName(c *api.Candidate) string {
 	owner := did.DID(td.ParseRef(c.ID).Owner)
 	if strings.HasPrefix(string(owner), "z6Mk") {
 		owner = "did:key:" + owner
 	}
-	return copyable(gateway.Agent{Name: c.Name, Owner: owner, Ref: c.ID})
+	return copyable(api.Agent{Name: c.Name, Owner: owner, Ref: c.ID})
 }
 
 // decisionLines prints what was decided; wide, with those that were near.
-func decisionLines(s *terminal.Screen, d *gateway.RouteAnswer, wide bool) {
+func decisionLines(s *terminal.Screen, d *api.RouteAnswer, wide bool) {
 	picked := "no agent fits"
 	if d.Agent != nil {
 		picked = terminal.OneLine(d.Agent.Name) + "  " + terminal.OneLine(d.Agent.ID)

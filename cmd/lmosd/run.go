@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/bridge/a2a"
 	"github.com/lmosd/lmosd/bridge/a2a/push"
 	"github.com/lmosd/lmosd/bridge/mcp"
@@ -21,7 +22,6 @@ import (
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/configs"
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
 	"github.com/lmosd/lmosd/internal/atomicfile"
@@ -179,8 +179,8 @@ type started struct {
 }
 
 // banner says who the node is, how it is reached, and what to do next.
-func (a *app) banner(s *gateway.Status, c *configs.Config, agents []string, took time.Duration) error {
-	doc := started{gateway.APIVersion, "Node", s.DID, s.PeerID, farthest(s.Addrs), s.API, s.DataDir, s.Version, s.Network,
+func (a *app) banner(s *api.Status, c *configs.Config, agents []string, took time.Duration) error {
+	doc := started{api.APIVersion, "Node", s.DID, s.PeerID, farthest(s.Addrs), s.API, s.DataDir, s.Version, s.Network,
 		joining(c), s.Callers, s.Agents.Local, agents, cli.Milliseconds(took)}
 	err := a.Show(cli.View{Doc: doc, Names: []string{string(s.DID)}, People: func(to *terminal.Screen, _ bool) {
 		if to.TTY {

@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
-	"github.com/lmosd/lmosd/gateway"
 )
 
 func TestRunSaysHowItIsReached(t *testing.T) {
@@ -21,7 +21,7 @@ func TestRunSaysHowItIsReached(t *testing.T) {
 	if n.DID.PeerText() != n.PeerID || len(n.P2P) == 0 || !strings.HasSuffix(n.P2P[0], "/p2p/"+n.PeerID) {
 		t.Errorf("the ready file has %+v", n.Ready)
 	}
-	status := decode[gateway.Status](t, x.at(n).ok("status", "-o", "json"))
+	status := decode[api.Status](t, x.at(n).ok("status", "-o", "json"))
 	if status.DID != n.DID || status.API != n.API || status.State != "ready" || status.DataDir != n.dir {
 		t.Errorf("status is %+v, the ready file %+v", status, n.Ready)
 	}

@@ -16,12 +16,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/input"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/proof"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/jcs"
 	"github.com/lmosd/lmosd/td"
@@ -74,7 +74,7 @@ func newShowCommand(a *app) *cobra.Command {
 }
 
 // agent asks the node for the agent that ref names.
-func (a *app) agent(ctx context.Context, ref string) (*gateway.AgentDetail, error) {
+func (a *app) agent(ctx context.Context, ref string) (*api.AgentDetail, error) {
 	if err := nameless(ref); err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func (a *app) agent(ctx context.Context, ref string) (*gateway.AgentDetail, erro
 
 // described asks for an agent and the bytes of its description. If the agent was updated between the two questions, they are
 // asked again.
-func (a *app) described(ctx context.Context, ref string) (detail *gateway.AgentDetail, content []byte, err error) {
+func (a *app) described(ctx context.Context, ref string) (detail *api.AgentDetail, content []byte, err error) {
 	client, err := a.client()
 	if err != nil {
 		return nil, nil, err
@@ -125,7 +125,7 @@ func (a *app) showTD(content []byte) error {
 	return a.Print([]byte(terminal.Printable(b.String()) + "\n"))
 }
 
-func (a *app) showAgent(ctx context.Context, d *gateway.AgentDetail) error {
+func (a *app) showAgent(ctx context.Context, d *api.AgentDetail) error {
 	// A description of a newer version may not parse here; what the node says about it is still shown.
 	t, err := td.Parse(d.TD)
 	if err != nil {
@@ -160,7 +160,7 @@ func (a *app) consumerTD(ctx context.Context, ref string) string {
 }
 
 // nextAfterShow leads to what the agent can do.
-func (a *app) nextAfterShow(g gateway.Agent, t *td.Thing) {
+func (a *app) nextAfterShow(g api.Agent, t *td.Thing) {
 	name := terminal.Shell(copyable(g))
 	switch {
 	case len(g.Actions) > 0:
@@ -176,7 +176,7 @@ func (a *app) nextAfterShow(g gateway.Agent, t *td.Thing) {
 	}
 }
 
-func agentSheet(d *gateway.AgentDetail, t *td.Thing, now time.Time) *terminal.Sheet {
+func agentSheet(d *api.AgentDetail, t *td.Thing, now time.Time) *terminal.Sheet {
 	g := d.Agent
 	s := &terminal.Sheet{}
 	s.Add("agent", copyable(g))
@@ -225,7 +225,7 @@ func agentSheet(d *gateway.AgentDetail, t *td.Thing, now time.Time) *terminal.Sh
 }
 
 // verdict says in words what was verified.
-func verdict(s gateway.Signature, owner did.DID) string {
+func verdict(s api.Signature, owner did.DID) string {
 	if !s.Verified {
 		return "✗ not verified: do not rely on anything here"
 	}
@@ -279,7 +279,7 @@ func (v *verification) step(name, message string, err error) bool {
 }
 
 // verify checks an agent here. If it fails, the steps are still the answer, and the exit code says so.
-func (a *app) verify(ctx context.Context, d *gateway.AgentDetail, content []byte) error {
+func (a *app) verify(ctx context.Context, d *api.AgentDetail, content []byte) error {
 	v := verifyAgent(ctx, d, content, time.Now())
 	err := a.Show(cli.View{Doc: v, Names: []string{d.Agent.Ref}, People: func(s *terminal.Screen, _ bool) {
 		for _, step := range v.Items {
@@ -301,8 +301,8 @@ func (a *app) verify(ctx context.Context, d *gateway.AgentDetail, content []byte
 
 // verifyAgent trusts neither the node nor what it said about the agent: record and description have to agree with each
 // other and with the owner's key, and the answer about the agent with them.
-func verifyAgent(ctx context.Context, d *gateway.AgentDetail, content []byte, now time.Time) *verification {
-	v := &verification{APIVersion: gateway.APIVersion, Kind: "Verification", ID: d.Agent.ID}
+func verifyAgent(ctx context.Context, d *api.AgentDetail, content []byte, now time.Time) *verification {
+	v := &verification{APIVersion: api.APIVersion, Kind: "Verification", ID: d.Agent.ID}
 	r, err := td.NewVerifier(did.Resolvers(map[string]did.Resolver{"key": did.Keys()})).Record(d.Record, now)
 	if err != nil {
 		v.step("record", "", err)

@@ -10,11 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/printer"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/prompt"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest"
 )
@@ -57,7 +57,7 @@ func newTaskShow(a *app) *cobra.Command {
 	return a.taskCommand("show", "show the state of a task", cli.ReadOnly,
 		"Asks the agent's host for the state of a task: with the output of one that is completed, and the reason of one that failed.",
 		"  lmosd task show 3f2a\n  lmosd task show 3f2a --jq .status",
-		func(ctx context.Context, c *gateway.Client, t *gateway.Task) error {
+		func(ctx context.Context, c *api.Client, t *api.Task) error {
 			now, err := c.Task(ctx, t.ID)
 			if err != nil {
 				return err
@@ -74,7 +74,7 @@ func newTaskWait(a *app) *cobra.Command {
 			"completed. Whoever stops waiting does not stop the task. What it wants to know is asked on a terminal; elsewhere it is\n"+
 			"printed, and the exit code is 10.",
 		"  lmosd task wait 3f2a --timeout 10m\n  lmosd task wait \"$(lmosd call weather getReport year=2026 --async)\"",
-		func(ctx context.Context, c *gateway.Client, t *gateway.Task) error {
+		func(ctx context.Context, c *api.Client, t *api.Task) error {
 			return a.awaitTask(ctx, c, t, timeout, f)
 		})
 	cmd.Aliases = []string{"follow"}
@@ -87,7 +87,7 @@ func newTaskCancel(a *app) *cobra.Command {
 	return a.taskCommand("cancel", "cancel a task", cli.ReadWrite,
 		"Cancels a task. What the agent did until then stays done.",
 		"  lmosd task cancel 3f2a\n  lmosd task ls --jq '.items[].id' | xargs -n1 lmosd task cancel",
-		func(ctx context.Context, c *gateway.Client, t *gateway.Task) error {
+		func(ctx context.Context, c *api.Client, t *api.Task) error {
 			ended, err := c.CancelTask(ctx, t.ID)
 			if err != nil {
 				return err
@@ -100,7 +100,7 @@ func newTaskCancel(a *app) *cobra.Command {
 
 // taskCommand is a command about one task.
 func (a *app) taskCommand(verb, short, impact, long, example string,
-	do func(context.Context, *gateway.Client, *gateway.Task) error) *cobra.Command {
+	do func(context.Context, *api.Client, *api.Task) error) *cobra.Command {
 	return &cobra.Command{
 		Use: verb + " <id>", Short: short, Long: long, Example: example, Annotations: cli.About(cli.ScopeMesh, impact),
 		Args: cli.Takes(1, 1), ValidArgsFunction: a.completeTask,
@@ -111,7 +111,7 @@ func (a *app) taskCommand(verb, short, impact, long, example string,
 }
 
 // withTask finds the task whose id begins with prefix.
-func (a *app) withTask(ctx context.Context, prefix string, do func(context.Context, *gateway.Client, *gateway.Task) error) error {
+func (a *app) withTask(ctx context.Context, prefix string, do func(context.Context, *api.Client, *api.Task) error) error {
 	client, err := a.client()
 	if err != nil {
 		return err
@@ -125,7 +125,7 @@ func (a *app) withTask(ctx context.Context, prefix string, do func(context.Conte
 }
 
 // findTask returns the task whose id begins with prefix.
-func findTask(ctx context.Context, c *gateway.Client, prefix string) (*gateway.Task, error) {
+func findTask(ctx context.Context, c *api.Client, prefix string) (*api.Task, error) {
 	if prefix == "" {
 		return nil, cli.Usage("lmosd task ls", "the id of the task is empty")
 	}
@@ -146,7 +146,7 @@ func findTask(ctx context.Context, c *gateway.Client, prefix string) (*gateway.T
 	case 0:
 		return nil, interact.Errorf(interact.NoTask, "lmosd task ls", "no task begins with %q", prefix)
 	case 1:
-		return &list.Items[slices.IndexFunc(list.Items, func(t gateway.Task) bool { return t.ID == found[0] })], nil
+		return &list.Items[slices.IndexFunc(list.Items, func(t api.Task) bool { return t.ID == found[0] })], nil
 	}
 	return nil, interact.Errorf(interact.Ambiguous, "use one of "+strings.Join(found[:min(len(found), 5)], ", "),
 		"%d tasks begin with %q", len(found), prefix)
@@ -169,7 +169,7 @@ func (a *app) listTasks(ctx context.Context) error {
 	if err := a.Show(v); err != nil {
 		return err
 	}
-	switch i := slices.IndexFunc(list.Items, func(t gateway.Task) bool { return !t.Final() }); {
+	switch i := slices.IndexFunc(list.Items, func(t api.Task) bool { return !t.Final() }); {
 	case i >= 0 && interact.StatusOf(list.Items[i].Status) == interact.StatusInputRequired:
 		a.Next("lmosd task show " + terminal.Shell(list.Items[i].ID))
 	case i >= 0:
@@ -185,7 +185,7 @@ func (a *app) listTasks(ctx context.Context) error {
 // shortTask is how much of an id a terminal shows: a UUID up to its first hyphen.
 const shortTask = 8
 
-func taskTable(items []gateway.Task, now time.Time) *terminal.Table {
+func taskTable(items []api.Task, now time.Time) *terminal.Table {
 	t := &terminal.Table{Header: []string{"TASK", "AGENT", "ACTION", "STATUS", "BEGAN", "TOOK"}, Keep: []int{0, 3, 4, 5}}
 	for _, i := range items {
 		end := i.Ended
@@ -193,7 +193,7 @@ func taskTable(items []gateway.Task, now time.Time) *terminal.Table {
 			end = now
 		}
 		took, status := terminal.Short(terminal.Span(end.Sub(i.Requested)), end.Sub(i.Requested).Round(time.Millisecond).String()), i.Status
-		if status == gateway.UnknownTask { // nor is known how long it took
+		if status == api.UnknownTask { // nor is known how long it took
 			took, status = terminal.Text("–"), fmt.Sprintf("%s (%s %s ago)", status, i.LastStatus, terminal.Ago(i.LastHeard, now))
 		}
 		t.Add(terminal.Short(i.ID[:min(len(i.ID), shortTask)], i.ID), terminal.Short(i.Name, i.Thing), terminal.Text(i.Action),
@@ -202,8 +202,8 @@ func taskTable(items []gateway.Task, now time.Time) *terminal.Table {
 	return t
 }
 
-func (a *app) showTask(t *gateway.Task) error {
-	t.APIVersion, t.Kind = gateway.APIVersion, "Task"
+func (a *app) showTask(t *api.Task) error {
+	t.APIVersion, t.Kind = api.APIVersion, "Task"
 	err := a.Show(cli.View{Doc: t, Names: []string{t.ID}, People: func(to *terminal.Screen, _ bool) {
 		s := &terminal.Sheet{}
 		s.Add("task", t.ID)
@@ -239,7 +239,7 @@ func stamp(t time.Time) string {
 }
 
 // awaitTask waits for a task and prints its output.
-func (a *app) awaitTask(ctx context.Context, client *gateway.Client, t *gateway.Task, timeout time.Duration, f askFlags) error {
+func (a *app) awaitTask(ctx context.Context, client *api.Client, t *api.Task, timeout time.Duration, f askFlags) error {
 	if timeout < 0 {
 		return cli.Usage("for example --timeout 10m", "--timeout cannot be negative")
 	}
@@ -248,9 +248,9 @@ func (a *app) awaitTask(ctx context.Context, client *gateway.Client, t *gateway.
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
-	c := &conversation{app: a, client: client, asked: t.Name, began: time.Now(), found: time.Now(), agent: gateway.Agent{Ref: t.Thing}}
-	return c.outlast(ctx, t, f, func(ended *gateway.Task) error {
-		ended.APIVersion, ended.Kind = gateway.APIVersion, "Task"
+	c := &conversation{app: a, client: client, asked: t.Name, began: time.Now(), found: time.Now(), agent: api.Agent{Ref: t.Thing}}
+	return c.outlast(ctx, t, f, func(ended *api.Task) error {
+		ended.APIVersion, ended.Kind = api.APIVersion, "Task"
 		return a.Show(cli.View{Doc: ended, Names: []string{ended.ID}, People: func(s *terminal.Screen, _ bool) {
 			printer.Write(s, ended.Output, interact.JSON)
 		}})
@@ -258,7 +258,7 @@ func (a *app) awaitTask(ctx context.Context, client *gateway.Client, t *gateway.
 }
 
 // failureOf is the error that the last state of a task stands for; nil if it is completed, or goes on.
-func failureOf(t *gateway.Task) error {
+func failureOf(t *api.Task) error {
 	switch status := interact.StatusOf(t.Status); {
 	case len(t.Error) > 0:
 		problem := &http.Response{StatusCode: http.StatusInternalServerError, Header: http.Header{"Content-Type": {rest.ProblemType}}}

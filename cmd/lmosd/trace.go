@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/input"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
-	"github.com/lmosd/lmosd/gateway"
 )
 
 func newPingCommand(a *app) *cobra.Command {
@@ -44,7 +44,7 @@ func newPingCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-func (c *conversation) showPing(p *gateway.Ping) error {
+func (c *conversation) showPing(p *api.Ping) error {
 	err := c.Show(cli.View{Doc: p, Names: []string{string(p.Node)}, People: func(to *terminal.Screen, _ bool) { pingSheet(p).Write(to) }})
 	if err == nil {
 		c.Next("lmosd trace " + terminal.Shell(c.asked))
@@ -52,7 +52,7 @@ func (c *conversation) showPing(p *gateway.Ping) error {
 	return err
 }
 
-func pingSheet(p *gateway.Ping) *terminal.Sheet {
+func pingSheet(p *api.Ping) *terminal.Sheet {
 	s := &terminal.Sheet{}
 	s.Add("host", string(p.Node))
 	s.Add("way", p.Path)
@@ -103,8 +103,8 @@ func newTraceCommand(a *app) *cobra.Command {
 
 // A waysDocument is the document of `lmosd trace` without an action.
 type waysDocument struct {
-	*gateway.PathList
-	Ping *gateway.Ping `json:"ping,omitempty"` // of the way through the mesh; left out if nobody answers
+	*api.PathList
+	Ping *api.Ping `json:"ping,omitempty"` // of the way through the mesh; left out if nobody answers
 }
 
 // ways shows how the agent is reached. That its host answers no ping is an answer, not a failure, as long as there is a way.
@@ -168,7 +168,7 @@ func (c *conversation) trace(ctx context.Context, f callFlags, name string, word
 	}
 	id, parent := newTrace()
 	c.Note("trace %s", id) // a call that fails can be looked up, too
-	r, err := c.client.Invoke(ctx, c.agent.Ref, name, gateway.CallOptions{Body: body, Via: f.via, Timing: true, TraceParent: parent})
+	r, err := c.client.Invoke(ctx, c.agent.Ref, name, api.CallOptions{Body: body, Via: f.via, Timing: true, TraceParent: parent})
 	if err != nil {
 		return misfit(err, strings.TrimSpace("lmosd trace "+terminal.Shell(c.asked)+" "+terminal.Shell(name)+" "+input.Sample(action.InputWithVariables())))
 	}

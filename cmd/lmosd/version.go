@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
-	"github.com/lmosd/lmosd/gateway"
 )
 
 func newVersionCommand(a *app) *cobra.Command {
@@ -46,8 +46,8 @@ func nameOf(version string) string {
 }
 
 // buildInfo says what the build noted about itself.
-func buildInfo() gateway.Version {
-	v := gateway.Version{APIVersion: gateway.APIVersion, Kind: "Version", Version: nameOf(""), Go: runtime.Version(),
+func buildInfo() api.Version {
+	v := api.Version{APIVersion: api.APIVersion, Kind: "Version", Version: nameOf(""), Go: runtime.Version(),
 		Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -13,9 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -191,7 +191,7 @@ func (c *conversation) merge(ctx context.Context, topics []topic, since string, 
 	for _, t := range topics {
 		work.Go(func() {
 			for e, err := range c.client.Watch(ctx, c.agent.Ref, t.kind, t.name, since) {
-				o := occurrence{APIVersion: gateway.APIVersion, Kind: "Event", Agent: c.agent.ID, Ref: c.agent.Ref, ID: e.ID,
+				o := occurrence{APIVersion: api.APIVersion, Kind: "Event", Agent: c.agent.ID, Ref: c.agent.Ref, ID: e.ID,
 					Time: time.Now(), Data: e.Data}
 				if t.kind == eventKind {
 					o.Event = e.Name

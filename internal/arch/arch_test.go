@@ -35,15 +35,14 @@ var rows = [][]string{
 	// Carriers of records, the index, the policy, the bindings: one concern each.
 	{"dht", "pubsub", "pubsub/reconcile", "pubsub/suspicion", "discovery/dnssd", "directory", "directory/route", "policy", "telemetry",
 		"interact/task", "interact/hub", "interact/stream", "interact/rest", "interact/ws", "interact/mqtt", "interact/coap", "interact/command"},
-	{"interact/rest/server", "bridge"}, // what serves Things over HTTP uses the client's half of the binding
+	{"interact/rest/server", "bridge", "api"}, // the server of the HTTP binding uses the client's package; the API has the types of the model
 	{"bridge/a2a/protocol", "bridge/a2a/card", "bridge/bridgetest"},
 	{"bridge/mcp/features"},
 	{"bridge/a2a/v03", "bridge/a2a/executor", "bridge/a2a/push"},
 	{"gateway/tdd", "bridge/mcp/server", "bridge/mcp/backend", "bridge/a2a/server", "bridge/a2a/client"},
 	{"bridge/mcp/aggregator", "bridge/mcp/client"},
 	// What a node is made of: the HTTP server, the libp2p host, agents made from programs and documents, bridges.
-	{"gateway", "p2p", "expose", "discovery/explore", "bridge/mcp", "bridge/a2a"},
-	{"agent"}, // imports the client of the HTTP API, which is in gateway
+	{"agent", "gateway", "p2p", "expose", "discovery/explore", "bridge/mcp", "bridge/a2a"},
 	{"node"},
 	{"testnet", "configs"},
 	{"cmd/lmosd/internal/cli", "cmd/lmosd/internal/printer"},

@@ -14,7 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/node"
 )
@@ -160,8 +160,8 @@ func TestPrinters(t *testing.T) {
 			if _, _, err := c.Call(t.Context(), "printer", "staple", "", []byte(`{"pages":5}`)); err != nil {
 				t.Error(err)
 			}
-			copies := func(times string) *gateway.Task {
-				r, err := c.Invoke(t.Context(), "printer", "copy", gateway.CallOptions{Body: []byte(`{"text":"x","times":` + times + `}`)})
+			copies := func(times string) *api.Task {
+				r, err := c.Invoke(t.Context(), "printer", "copy", api.CallOptions{Body: []byte(`{"text":"x","times":` + times + `}`)})
 				if err != nil || r.Task == nil {
 					t.Fatalf("to copy gives %+v, %v", r, err)
 				}
@@ -190,7 +190,7 @@ func TestBakers(t *testing.T) {
 			end := begin(t, agent(t, "baker"), env)
 			c := n.Client()
 			bake := func(a interact.Answer) (string, error) {
-				r, err := c.Invoke(t.Context(), "baker", "bake", gateway.CallOptions{Asks: true})
+				r, err := c.Invoke(t.Context(), "baker", "bake", api.CallOptions{Asks: true})
 				if err != nil {
 					return "", err
 				}

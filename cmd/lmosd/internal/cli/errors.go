@@ -7,9 +7,9 @@ import (
 	"io/fs"
 	"strings"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/configs"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest"
 	"github.com/lmosd/lmosd/td"
@@ -217,7 +217,7 @@ func problemOf(e *interact.Error) []byte {
 	line, err := json.Marshal(struct {
 		APIVersion string  `json:"apiVersion"`
 		Error      problem `json:"error"`
-	}{gateway.APIVersion, p})
+	}{api.APIVersion, p})
 	if err != nil {
 		panic(err) // strings, numbers and bools have always a JSON form
 	}

@@ -8,10 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/configs"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -65,7 +65,7 @@ type configDocument struct {
 }
 
 func showConfig(c *cli.Console, conf *configs.Config, origin bool) error {
-	doc := configDocument{gateway.APIVersion, "Config", conf, map[string]string{}}
+	doc := configDocument{api.APIVersion, "Config", conf, map[string]string{}}
 	v := cli.View{People: func(s *terminal.Screen, _ bool) { s.Print(string(conf.YAML(origin))) }}
 	for _, k := range configs.Keys() {
 		doc.Origins[k.Name] = conf.Origin(k.Name)
@@ -109,7 +109,7 @@ func showKey(c *cli.Console, conf *configs.Config, key string) error {
 		Key        string `json:"key"`
 		Value      string `json:"value"`
 		Origin     string `json:"origin"`
-	}{gateway.APIVersion, "ConfigValue", key, value, conf.Origin(key)}
+	}{api.APIVersion, "ConfigValue", key, value, conf.Origin(key)}
 	return c.Show(cli.View{Doc: doc, Names: []string{key}, People: func(s *terminal.Screen, _ bool) {
 		if value != "" {
 			s.Print(value + "\n")
@@ -133,7 +133,7 @@ func showSection(c *cli.Console, conf *configs.Config, section string) error {
 		Kind       string          `json:"kind"` // ConfigSection
 		Key        string          `json:"key"`
 		Values     json.RawMessage `json:"values"`
-	}{gateway.APIVersion, "ConfigSection", section, values}
+	}{api.APIVersion, "ConfigSection", section, values}
 	text, err := configs.MarshalYAML(values)
 	if err != nil {
 		return err
@@ -198,7 +198,7 @@ func validateConfig(c *cli.Console, cmd *cobra.Command) error {
 		Kind       string `json:"kind"` // ConfigVerdict
 		File       string `json:"file,omitempty"`
 		Valid      bool   `json:"valid"`
-	}{gateway.APIVersion, "ConfigVerdict", file, true}
+	}{api.APIVersion, "ConfigVerdict", file, true}
 	return c.Show(cli.View{Doc: doc, Names: []string{file}, People: func(s *terminal.Screen, _ bool) {
 		if file == "" {
 			file = "no file, the defaults"
@@ -245,7 +245,7 @@ func describeConfig(c *cli.Console) error {
 		APIVersion string `json:"apiVersion"`
 		Kind       string `json:"kind"` // ConfigKeyList
 		Items      []key  `json:"items"`
-	}{APIVersion: gateway.APIVersion, Kind: "ConfigKeyList"}
+	}{APIVersion: api.APIVersion, Kind: "ConfigKeyList"}
 	for _, k := range configs.Keys() {
 		doc.Items = append(doc.Items, key{k.Name, k.Type, strings.Trim(k.Default, `"`), k.Env(), k.Doc, k.Values})
 	}

@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest"
 )
@@ -101,7 +101,7 @@ func (a *app) listErrors() error {
 		APIVersion string      `json:"apiVersion"`
 		Kind       string      `json:"kind"` // ErrorCodeList
 		Items      []errorCode `json:"items"`
-	}{gateway.APIVersion, "ErrorCodeList", list}
+	}{api.APIVersion, "ErrorCodeList", list}
 	t := &terminal.Table{Header: []string{"CODE", "EXIT", "HTTP", "RETRY", "NAME", "MEANING"}, Keep: []int{0, 1, 2, 3, 4}}
 	v := cli.View{Doc: doc, People: func(s *terminal.Screen, _ bool) { t.Write(s) }}
 	for _, e := range list {
@@ -120,7 +120,7 @@ func (a *app) explainError(name string) error {
 	if err != nil {
 		return err
 	}
-	e.APIVersion, e.Kind = gateway.APIVersion, "ErrorCode"
+	e.APIVersion, e.Kind = api.APIVersion, "ErrorCode"
 	return a.Show(cli.View{Doc: e, Names: []string{e.Code}, People: func(s *terminal.Screen, _ bool) {
 		sheet := &terminal.Sheet{}
 		sheet.Add("code", e.Code+"  "+e.Slug)

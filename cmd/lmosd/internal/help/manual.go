@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
-	"github.com/lmosd/lmosd/gateway"
 )
 
 // topics are pages that belong to no command: `lmosd help exit-codes`.
@@ -205,7 +205,7 @@ type flagInfo struct {
 }
 
 func treeOf(root *cobra.Command) Tree {
-	t := Tree{APIVersion: gateway.APIVersion, Kind: "Help", Topics: topicNames()}
+	t := Tree{APIVersion: api.APIVersion, Kind: "Help", Topics: topicNames()}
 	var visit func(*cobra.Command)
 	visit = func(c *cobra.Command) {
 		t.Commands = append(t.Commands, infoOf(c))

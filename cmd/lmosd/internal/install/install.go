@@ -15,10 +15,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/mcpclients"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/atomicfile"
 	"github.com/lmosd/lmosd/td"
@@ -81,7 +81,7 @@ type installation struct {
 
 // install writes the entry into the client's file, or takes it out.
 func (a *installer) install(c *mcpclients.Client, f installFlags) error {
-	doc := installation{APIVersion: gateway.APIVersion, Kind: "Installation", Client: c.Name, File: f.file, DryRun: f.dryRun}
+	doc := installation{APIVersion: api.APIVersion, Kind: "Installation", Client: c.Name, File: f.file, DryRun: f.dryRun}
 	server, err := a.serverEntry(f.thing)
 	if err != nil {
 		return err

@@ -15,10 +15,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
-	"github.com/lmosd/lmosd/directory"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/testnet"
@@ -48,8 +47,8 @@ type demo struct {
 	dir     string
 	net     *testnet.Net
 	weather *weather
-	first   *gateway.Publication // the weather agent
-	second  *gateway.Publication // the other agent of the same node
+	first   *api.Publication // the weather agent
+	second  *api.Publication // the other agent of the same node
 	report  DemoReport
 }
 
@@ -89,7 +88,7 @@ func runDemo(ctx context.Context, c *cli.Console, keep bool) error {
 		return &interact.Error{Code: interact.Internal, Title: "the demo cannot make a folder in " + os.TempDir(), Err: cli.Reason(err),
 			Hint: "TMPDIR=DIR lmosd demo   # a folder that can be written"}
 	}
-	d := &demo{console: c, dir: dir, report: DemoReport{APIVersion: gateway.APIVersion, Kind: "Demo", Steps: []demoStep{}}}
+	d := &demo{console: c, dir: dir, report: DemoReport{APIVersion: api.APIVersion, Kind: "Demo", Steps: []demoStep{}}}
 	start := time.Now()
 	err = errors.Join(d.run(ctx), d.end(keep))
 	d.report.Took, d.report.OK = cli.Milliseconds(time.Since(start)), err == nil
@@ -204,10 +203,10 @@ func (d *demo) find(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if slices.ContainsFunc(peers.Items, func(p gateway.Peer) bool { return p.DID == publisher.DID }) {
+	if slices.ContainsFunc(peers.Items, func(p api.Peer) bool { return p.DID == publisher.DID }) {
 		return "", errors.New("node 3 is connected to node 1, so finding its agent would show nothing")
 	}
-	list, err := d.until(ctx, asker, weatherCapability, func(as []gateway.Agent) bool { return len(as) == 1 })
+	list, err := d.until(ctx, asker, weatherCapability, func(as []api.Agent) bool { return len(as) == 1 })
 	if err != nil {
 		return "", err
 	}
@@ -216,8 +215,8 @@ func (d *demo) find(ctx context.Context) (string, error) {
 }
 
 // until asks m for a capability until the answer is as it must be, for a second at most.
-func (d *demo) until(ctx context.Context, m *testnet.Member, capability string, ok func([]gateway.Agent) bool) (
-	list *gateway.AgentList, err error) {
+func (d *demo) until(ctx context.Context, m *testnet.Member, capability string, ok func([]api.Agent) bool) (
+	list *api.AgentList, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	wait := testnet.Until(ctx, fmt.Sprintf("node %d answers for %s as it must", m.N, capability), func() bool {
@@ -314,7 +313,7 @@ func (d *demo) withdraw(ctx context.Context) (string, error) {
 		return "", err
 	}
 	for _, m := range d.net.Members {
-		if _, err := d.until(ctx, m, weatherCapability, func(as []gateway.Agent) bool { return len(as) == 0 }); err != nil {
+		if _, err := d.until(ctx, m, weatherCapability, func(as []api.Agent) bool { return len(as) == 0 }); err != nil {
 			return "", err
 		}
 	}
@@ -328,7 +327,7 @@ func (d *demo) withdraw(ctx context.Context) (string, error) {
 // kill ends node 1 without a word. Asking its other agent fails in the open, and the next answer of find says so.
 func (d *demo) kill(ctx context.Context) (string, error) {
 	asker := d.net.Members[2]
-	if _, err := d.until(ctx, asker, otherCapability, func(as []gateway.Agent) bool { return len(as) == 1 && as[0].State == directory.StateReachable }); err != nil {
+	if _, err := d.until(ctx, asker, otherCapability, func(as []api.Agent) bool { return len(as) == 1 && as[0].State == api.StateReachable }); err != nil {
 		return "", err
 	}
 	if err := d.net.Members[0].Kill(); err != nil {
@@ -342,7 +341,7 @@ func (d *demo) kill(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if len(list.Items) != 1 || list.Items[0].State != directory.StateUnreachable {
+	if len(list.Items) != 1 || list.Items[0].State != api.StateUnreachable {
 		return "", fmt.Errorf("find does not say that the agent is unreachable: %+v", list.Items)
 	}
 	return fmt.Sprintf("find on node 3: %s, unreachable", list.Items[0].Name), nil

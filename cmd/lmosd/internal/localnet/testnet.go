@@ -15,10 +15,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/configs"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/testnet"
 )
@@ -245,7 +245,7 @@ func lookAt(ctx context.Context, n testnet.NodeState) netNode {
 		return now
 	}
 	now.State, now.RSS = "silent", memoryOf(n.PID)
-	client, err := gateway.Dial(n.Socket, "")
+	client, err := api.Dial(n.Socket, "")
 	if err != nil {
 		return now
 	}

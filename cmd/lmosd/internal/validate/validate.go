@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/input"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -52,7 +52,7 @@ type fileVerdict struct {
 }
 
 func run(ctx context.Context, c *cli.Console, files []string) error {
-	v := validation{APIVersion: gateway.APIVersion, Kind: "Validation", Valid: true}
+	v := validation{APIVersion: api.APIVersion, Kind: "Validation", Valid: true}
 	for _, name := range files {
 		raw, err := input.Content(c, name, td.MaxTD)
 		if e := interact.AsError(err); e != nil && e.Code != interact.TooLarge {

@@ -1,4 +1,4 @@
-package gateway
+package api
 
 import (
 	"bytes"
@@ -65,6 +65,11 @@ func socketPath(target string) (path string, ok bool) {
 	return target, strings.HasPrefix(target, "/")
 }
 
+// NewClient returns a client whose requests go through t, to the host localhost. Errors call the node target.
+func NewClient(target string, t http.RoundTripper) *Client {
+	return &Client{target: target, base: "http://localhost", http: &http.Client{Transport: t, CheckRedirect: noRedirect}}
+}
+
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // Target returns what the client was made for, as it was given to [Dial].
@@ -95,7 +100,7 @@ func (c *Client) Peers(ctx context.Context) (*PeerList, error) {
 
 // Connect connects the node to the peer at addr, a multiaddr that ends in /p2p/…. It needs the token or the socket.
 func (c *Client) Connect(ctx context.Context, addr string) error {
-	body, err := json.Marshal(peerRequest{Addr: addr})
+	body, err := json.Marshal(ConnectRequest{Addr: addr})
 	if err != nil {
 		return err
 	}
@@ -192,7 +197,7 @@ func (c *Client) Thing(ctx context.Context, ref string) ([]byte, error) {
 
 // Publish signs, stores and announces a TD, with or without an id. It needs the token or the socket.
 func (c *Client) Publish(ctx context.Context, raw []byte) (*Publication, error) {
-	return ask[Publication](ctx, c, http.MethodPost, "/v1/publish", tdJSON, raw)
+	return ask[Publication](ctx, c, http.MethodPost, "/v1/publish", "application/td+json", raw)
 }
 
 // Unpublish withdraws the thing that ref names. It needs the token or the socket.
@@ -203,7 +208,7 @@ func (c *Client) Unpublish(ctx context.Context, ref string) (*Publication, error
 // Move withdraws the thing that ref names, and tells the mesh whose it is from now on: to is the new owner's DID, or names the thing
 // there. It needs the token or the socket.
 func (c *Client) Move(ctx context.Context, ref, to string) (*Publication, error) {
-	body, err := json.Marshal(moveRequest{To: to})
+	body, err := json.Marshal(MoveRequest{To: to})
 	if err != nil {
 		return nil, err
 	}
@@ -388,3 +393,6 @@ func (c *Client) lost(ctx context.Context, err error) error {
 	return &interact.Error{Code: interact.NodeLost, Title: "the node at " + c.target + " broke the connection",
 		Hint: "lmosd status", Err: err}
 }
+
+// clip bounds text that was received and makes it safe to print.
+func clip(s string) string { return interact.Clip(interact.Readable(s), 200) }

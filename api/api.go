@@ -1,0 +1,298 @@
+// Package api defines the types of the HTTP API and its Go client.
+package api
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/td"
+)
+
+// APIVersion is the first member of every JSON document that lmosd gives to programs.
+const APIVersion = "lmosd/v1"
+
+// Status is GET /v1/status.
+type Status struct {
+	APIVersion string   `json:"apiVersion"`
+	Kind       string   `json:"kind"`  // Status
+	State      string   `json:"state"` // starting, ready, degraded or draining
+	DID        did.DID  `json:"did"`
+	PeerID     string   `json:"peer_id"`
+	Name       string   `json:"name,omitempty"`
+	Version    string   `json:"version"`
+	Uptime     float64  `json:"uptime_s"`
+	Profile    string   `json:"profile"`
+	Network    string   `json:"network"`
+	DataDir    string   `json:"data_dir,omitempty"`
+	Addrs      []string `json:"p2p"` // multiaddrs with /p2p
+	API        string   `json:"api,omitempty"`
+	Callers    string   `json:"callers,omitempty"` // peers that may call its agents: anyone, or allowed (trust.allow)
+	Peers      struct {
+		Total   int `json:"total"`
+		Direct  int `json:"direct"`
+		Relayed int `json:"relayed"`
+	} `json:"peers"`
+	DHT struct {
+		Mode  string `json:"mode"`
+		Table int    `json:"table"`
+	} `json:"dht"`
+	Gossip struct {
+		Topics int `json:"topics"`
+		Peers  int `json:"peers"`
+	} `json:"gossip"`
+	Agents struct {
+		Local int `json:"local"`
+		Known int `json:"known"`
+		// Fill is how full the directory is, of what others publish: 1 is full.
+		Fill float64 `json:"fill"`
+	} `json:"agents"`
+	Calls struct {
+		Total  uint64  `json:"total"`
+		Errors uint64  `json:"errors"`
+		P50    float64 `json:"p50_ms"`
+		P99    float64 `json:"p99_ms"`
+		Queue  int     `json:"queue"`
+	} `json:"calls"`
+	// Equivocations are the latest, at most 16; GET /v1/agents/{ref} has the evidence.
+	Equivocations []Equivocation `json:"equivocations,omitempty"`
+	Warnings      []Warning      `json:"warnings"`
+}
+
+// Equivocation is two different records of one thing with one sequence number, both signed by its owner.
+type Equivocation struct {
+	ID    string    `json:"id"`
+	Owner did.DID   `json:"owner"`
+	Seq   uint64    `json:"seq"`
+	Seen  time.Time `json:"seen"`
+	// Records are the two, base64, the one that counts first; in GET /v1/agents/{ref} only.
+	Records [][]byte `json:"records,omitempty"`
+}
+
+// A Warning is a state of the node that someone should know about.
+type Warning struct {
+	Code     string    `json:"code"` // LMOS-W…
+	Title    string    `json:"title"`
+	Severity string    `json:"severity"`
+	Text     string    `json:"text"`
+	Hint     string    `json:"hint,omitempty"`
+	Since    time.Time `json:"since"`
+}
+
+// Peer is one connected node; PeerList is GET /v1/peers.
+type Peer struct {
+	DID       did.DID `json:"did"`
+	PeerID    string  `json:"peer_id"`
+	Addr      string  `json:"addr"`
+	Transport string  `json:"transport"` // quic-v1, tcp, …
+	Direction string  `json:"direction"` // inbound or outbound
+	Agent     string  `json:"agent"`     // the peer's user agent
+	RTT       float64 `json:"rtt_ms"`    // 0: not measured
+	Since     float64 `json:"age_s"`
+}
+
+// PeerList is GET /v1/peers.
+type PeerList struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"` // PeerList
+	Items      []Peer `json:"items"`
+}
+
+// Agent is a thing as lists show it.
+type Agent struct {
+	ID           string    `json:"id"`
+	Ref          string    `json:"ref"` // exact: id and owner
+	Name         string    `json:"name"`
+	Title        string    `json:"title"`
+	Description  string    `json:"description,omitempty"`
+	Owner        did.DID   `json:"owner"`
+	Hosts        []did.DID `json:"hosts"`
+	Capabilities []string  `json:"capabilities"`
+	Actions      []string  `json:"actions"`
+	Properties   []string  `json:"properties"`
+	Local        bool      `json:"local"`
+	State        State     `json:"state"`     // reachable, unknown, unreachable or refused
+	LastSeen     time.Time `json:"last_seen"` // a host of it was there; if it was never reached, its record was issued
+	// Resembles is the name that Name looks like and is not, of a thing that is trusted more or known for longer (UTS #39).
+	Resembles string    `json:"resembles,omitempty"`
+	Equivocal bool      `json:"equivocal,omitempty"` // its owner has signed two records with one sequence number
+	Seen      time.Time `json:"seen"`                // the record was issued
+	Expires   time.Time `json:"expires"`
+	Score     float64   `json:"score,omitempty"` // 0 to 1: how well it fits what was asked for
+	Why       []Why     `json:"why,omitempty"`   // where the score is from, if it was asked for
+}
+
+// A State is the reachability of an agent.
+type State string
+
+// The states of an agent, as far as the node knows.
+const (
+	StateReachable   State = "reachable"
+	StateUnknown     State = "unknown"
+	StateUnreachable State = "unreachable"
+	StateRefused     State = "refused" // its hosts refuse this node by policy, or this node refuses its hosts
+)
+
+// Why is one part of a score.
+type Why struct {
+	Signal string  `json:"signal"` // word, meaning, query, trust, reach, latency, freshness, or fallback
+	Amount float64 `json:"amount"`
+	Asked  string  `json:"asked,omitempty"` // the word of the question
+	Found  string  `json:"found,omitempty"` // the word of the thing; of trust and a fallback, why
+	Field  string  `json:"field,omitempty"` // where that stands
+}
+
+// AgentChange is one event of GET /v1/find: what came, changed or went since. The event's name is Change.
+type AgentChange struct {
+	Change string    `json:"change"` // known, added, changed, gone or missed: then look at everything anew
+	Reason string    `json:"reason,omitempty"`
+	Time   time.Time `json:"time,omitzero"`
+	Agent  *Agent    `json:"agent,omitempty"` // as it is, or as it last was
+	// Coverage ends what was known at the beginning, in an event of its own named ready.
+	Coverage *td.Coverage `json:"coverage,omitempty"`
+}
+
+// AgentList is GET /v1/find.
+type AgentList struct {
+	APIVersion string      `json:"apiVersion"`
+	Kind       string      `json:"kind"` // AgentList
+	Items      []Agent     `json:"items"`
+	Coverage   td.Coverage `json:"coverage"`
+	// Total is how many things fit, on all pages, as far as is known; absent if that was not counted.
+	Total *int `json:"total,omitempty"`
+	// Next is the cursor of the next page (GET /v1/find?page=); absent on the last.
+	Next string  `json:"next,omitempty"`
+	Took float64 `json:"took_ms"`
+	// Warnings are those of the node that say why an answer may be wrong or lack something.
+	Warnings []Warning `json:"warnings,omitempty"`
+}
+
+// RouteRequest is the body of POST /v1/route: a task in words (lmos-classifier, ClassificationRequest).
+type RouteRequest struct {
+	Message string `json:"message"`
+	History []Turn `json:"history,omitempty"` // before it, the eldest first
+	Method  string `json:"method,omitempty"`  // empty: that of the node
+	// Among is a question that says which agents may be chosen ([td.ParseQuery]), or [AmongAll]; empty: all of type agent.
+	Among string `json:"among,omitempty"`
+}
+
+// AmongAll takes tools in.
+const AmongAll = "all"
+
+// RouteAnswer is POST /v1/route: the selected agent, or none, and the reason (lmos-classifier, ClassificationResult).
+type RouteAnswer struct {
+	APIVersion string      `json:"apiVersion"`
+	Kind       string      `json:"kind"`       // Route
+	Agent      *Candidate  `json:"agent"`      // nil: no agent fits
+	Candidates []Candidate `json:"candidates"` // the best first, the selected one included; at most eight
+	Method     string      `json:"method"`     // the method that decided
+	// TieBreak is the criterion that selected the agent among others that offer exactly the same; empty: there is no other.
+	TieBreak string  `json:"tie_break,omitempty"`
+	Reason   string  `json:"reason"` // never empty
+	Took     float64 `json:"took_ms"`
+}
+
+// A Candidate is an agent that may fit a task.
+type Candidate struct {
+	ID           string                `json:"id"` // an exact reference
+	Name         string                `json:"name"`
+	Score        float64               `json:"score"` // 0 to 1: of its best example
+	Capabilities []CandidateCapability `json:"capabilities"`
+}
+
+// A CandidateCapability is a capability that matched a task.
+type CandidateCapability struct {
+	ID          string   `json:"id"`
+	Description string   `json:"description"`
+	Examples    []string `json:"examples"`
+}
+
+// A Turn is one message of a conversation.
+type Turn struct {
+	Role    string `json:"role"` // USER or ASSISTANT, in any case
+	Content string `json:"content"`
+}
+
+// AgentDetail is GET /v1/agents/{ref}: one thing with what was verified.
+type AgentDetail struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"` // Agent
+	Agent      Agent  `json:"agent"`
+	MovedFrom  string `json:"moved_from,omitempty"` // what was asked for, if that has moved to this agent
+	// Namesakes are others of the name that was asked for, which came after this agent because it is of this node or of a trusted owner.
+	Namesakes []string  `json:"namesakes,omitempty"`
+	Signature Signature `json:"signature"`
+	// Equivocation is there if the agent is equivocal.
+	Equivocation *Equivocation   `json:"equivocation,omitempty"`
+	TD           json.RawMessage `json:"td"`     // without insignificant space; GET /things/{id} has the signed bytes
+	Record       []byte          `json:"record"` // the signed record, base64: what travels through the mesh
+	Warnings     []Warning       `json:"warnings,omitempty"`
+}
+
+// Signature is the verdict on a description.
+type Signature struct {
+	Verified bool      `json:"verified"`
+	Method   string    `json:"method"` // the key's DID URL
+	Suite    string    `json:"cryptosuite"`
+	Created  time.Time `json:"created"`
+	Seq      uint64    `json:"seq"`
+	Hash     string    `json:"sha256"` // of the TD, hex
+	Size     int       `json:"size"`
+}
+
+// Publication is the answer to POST /v1/publish, DELETE /v1/agents/{ref} and POST /v1/move/{ref}.
+type Publication struct {
+	APIVersion string  `json:"apiVersion"`
+	Kind       string  `json:"kind"` // Publication
+	ID         string  `json:"id"`
+	Ref        string  `json:"ref"`
+	Name       string  `json:"name"`
+	Owner      did.DID `json:"owner"`
+	Seq        uint64  `json:"seq"`
+	Withdrawn  bool    `json:"withdrawn,omitempty"`
+	MovedTo    did.DID `json:"moved_to,omitempty"`   // whose the thing is from now on
+	Successor  string  `json:"successor,omitempty"`  // the exact name of the thing there; empty as long as the owner is not known to offer it
+	Created    bool    `json:"created,omitempty"`    // the thing was not offered here before
+	Capability string  `json:"capability,omitempty"` // the first one, for the next command
+	Action     string  `json:"action,omitempty"`     // likewise
+	// Replicas of Wanted DHT servers have the record; GossipPeers were told. Pending: nobody yet, it is retried.
+	Replicas    int        `json:"replicas"`
+	Wanted      int        `json:"wanted"`
+	GossipPeers int        `json:"gossip_peers"`
+	Pending     bool       `json:"pending"`
+	RecordSize  int        `json:"record_bytes"`
+	TDSize      int        `json:"td_bytes"`
+	Took        float64    `json:"took_ms"`
+	Callers     string     `json:"callers,omitempty"` // peers that may call it: anyone, or allowed (trust.allow)
+	Warnings    []td.Issue `json:"warnings,omitempty"`
+}
+
+// Identity is GET /v1/id: who the node is.
+type Identity struct {
+	APIVersion string          `json:"apiVersion"`
+	Kind       string          `json:"kind"` // Identity
+	DID        did.DID         `json:"did"`
+	PeerID     string          `json:"peer_id"`
+	Name       string          `json:"name,omitempty"`
+	Document   json.RawMessage `json:"document"` // the DID document
+}
+
+// Version is GET /version: what program runs.
+type Version struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"` // Version
+	Version    string `json:"version"`
+	Commit     string `json:"commit,omitempty"` // of the source, if the build knows it
+	Go         string `json:"go"`
+	Platform   string `json:"platform"` // for example linux/amd64
+}
+
+// MoveRequest is the body of POST /v1/move/{ref}.
+type MoveRequest struct {
+	To string `json:"to"` // a DID, or the name of the thing at its new owner
+}
+
+// ConnectRequest is the body of POST /v1/peers.
+type ConnectRequest struct {
+	Addr string `json:"addr"` // a multiaddr with /p2p
+}

@@ -1,0 +1,155 @@
+package api
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func dial(t *testing.T, target, token string) *Client {
+	t.Helper()
+	c, err := Dial(target, token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+func TestClientOfNobody(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	free := l.Addr().String()
+	l.Close()
+	for _, target := range []string{"http://" + free, filepath.Join(t.TempDir(), "socket")} {
+		_, err := dial(t, target, "").Status(t.Context())
+		e := interact.AsError(err)
+		if e == nil || e.Code != interact.NotRunning || !strings.Contains(e.Error(), target) || e.Hint != "lmosd run" {
+			t.Errorf("%s: %v", target, err)
+		}
+	}
+	for _, target := range []string{"", "127.0.0.1:4668", "ftp://x", "http://", "://", "lmosd.sock"} {
+		if _, err := Dial(target, ""); interact.AsError(err) == nil || interact.AsError(err).Code != interact.Usage {
+			t.Errorf("Dial(%q): %v", target, err)
+		}
+	}
+}
+
+// What answers may be another program, or break off.
+func TestClientOfAnotherServer(t *testing.T) {
+	t.Parallel()
+	mux := http.NewServeMux()
+	mux.HandleFunc("/v1/status", func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("<html>")) })
+	mux.HandleFunc("/v1/peers", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Location", "/v1/status")
+		w.WriteHeader(http.StatusFound)
+	})
+	mux.HandleFunc("/v1/id", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "100")
+		w.Write([]byte("{"))
+	})
+	mux.HandleFunc("/version", func(w http.ResponseWriter, _ *http.Request) { w.Write(make([]byte, maxAnswer+1)) })
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	c := dial(t, server.URL, "")
+	ask := map[string]func() error{
+		"no JSON":    func() error { _, err := c.Status(t.Context()); return err },
+		"broken off": func() error { _, err := c.Identity(t.Context()); return err },
+		"endless":    func() error { _, err := c.Version(t.Context()); return err },
+		"redirect":   func() error { _, err := c.Peers(t.Context()); return err },
+		"not found":  func() error { _, err := c.Agent(t.Context(), "x"); return err },
+	}
+	for name, want := range map[string]interact.Code{"no JSON": interact.NodeLost, "broken off": interact.NodeLost,
+		"endless": interact.TooLarge, "redirect": interact.Internal, "not found": interact.NotFound} {
+		if e := interact.AsError(ask[name]()); e == nil || e.Code != want || e.Hint == "" {
+			t.Errorf("%s: %v, want code %v", name, e, want)
+		}
+	}
+}
+
+// A connection that breaks is made again, after the last event.
+func TestWatchGoesOn(t *testing.T) {
+	t.Parallel()
+	var times atomic.Int32
+	var after []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		after = append(after, r.Header.Get("Last-Event-Id"))
+		w.Header().Set("Content-Type", "text/event-stream")
+		n := times.Add(1)
+		fmt.Fprintf(w, "event: storm\nid: %d\ndata: %d\n\n: \n\n", n, n)
+		switch n {
+		case 1:
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		case 2:
+			fmt.Fprint(w, "event: lmos:problem\ndata: {\"code\":\"LMOS-1529\",\"type\":\"x\",\"hint\":\"h\"}\n\n")
+		}
+	}))
+	defer server.Close()
+	var got []string
+	for e, err := range dial(t, server.URL, "").Watch(t.Context(), "x", "events", "storm", "0") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, e.ID)
+	}
+	if !slices.Equal(got, []string{"1", "2", "3"}) || !slices.Equal(after, []string{"0", "1", "2"}) {
+		t.Errorf("got %v, asked after %v", got, after)
+	}
+}
+
+// What cannot be read ends a watch, and so do a stranger and the caller.
+func TestWatchOfAnotherServer(t *testing.T) {
+	t.Parallel()
+	mux := http.NewServeMux()
+	mux.HandleFunc("/things/nonsense/events", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "data: {\n\n") })
+	mux.HandleFunc("/things/empty/events", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) })
+	mux.HandleFunc("/things/large/events", func(w http.ResponseWriter, _ *http.Request) {
+		for range maxAnswer>>10 + 2 {
+			fmt.Fprintf(w, "data: %s\n", bytes.Repeat([]byte("x"), 1<<10))
+		}
+	})
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	c := dial(t, server.URL, "")
+	c.http.Transport.(*http.Transport).DisableKeepAlives = true
+	for _, thing := range []string{"nonsense", "empty"} {
+		for _, err := range c.Watch(t.Context(), thing, "events", "", "") {
+			if e := interact.AsError(err); e == nil || e.Code != interact.NodeLost {
+				t.Errorf("%s: %v", thing, err)
+			}
+			break
+		}
+	}
+}
+
+func TestReadTiming(t *testing.T) {
+	t.Parallel()
+	for header, want := range map[string]interact.Timing{
+		"": {},
+		`resolve;dur=1.5, host;dur=20, agent;dur=15, total;dur=25.25, path;desc="mesh quic-v1"`: {Path: "mesh quic-v1",
+			Resolve: 1500 * time.Microsecond, Host: 20 * time.Millisecond, Agent: 15 * time.Millisecond, Total: 25250 * time.Microsecond},
+		`total;dur=-1, host;dur=1e300, agent;dur=x, cache;dur=5, path, ;;, total`: {},
+	} {
+		if got := readTiming(header); *got != want {
+			t.Errorf("%q: %+v, want %+v", header, *got, want)
+		}
+	}
+}
