@@ -65,9 +65,10 @@ func socketPath(target string) (path string, ok bool) {
 	return target, strings.HasPrefix(target, "/")
 }
 
-// NewClient returns a client whose requests go through t, to the host localhost. Errors call the node target.
-func NewClient(target string, t http.RoundTripper) *Client {
-	return &Client{target: target, base: "http://localhost", http: &http.Client{Transport: t, CheckRedirect: noRedirect}}
+// NewClient returns a client whose requests go through t, to the host localhost, with the token as [Dial] sends it. Errors name the
+// node by target.
+func NewClient(target, token string, t http.RoundTripper) *Client {
+	return &Client{target: target, token: token, base: "http://localhost", http: &http.Client{Transport: t, CheckRedirect: noRedirect}}
 }
 
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

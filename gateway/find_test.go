@@ -153,7 +153,7 @@ func TestFindRoundTrip(t *testing.T) {
 	want := td.Query{Capability: []string{"a:b", "c d"}, ID: "urn:x?y=1&z", Owner: owner2, Action: "ask",
 		Type: "lmos:Agent", Text: "ä & ö", Limit: 9, Or: []td.Query{{Text: "or:else"}}, Not: []td.Query{{Host: owner1}}}
 	var query string
-	client := api.NewClient("a recorder", roundTrip(func(r *http.Request) (*http.Response, error) {
+	client := api.NewClient("a recorder", "", roundTrip(func(r *http.Request) (*http.Response, error) {
 		query = r.URL.RawQuery
 		return nil, errors.New("recorded")
 	}))

@@ -14,7 +14,7 @@ import (
 // Inside returns a client that asks g in this process, without a connection and with the rights of the unix socket. It works
 // from New on, whether or not g listens anywhere: embedders and simulations use it.
 func (g *Gateway) Inside() *api.Client {
-	return api.NewClient("inside", inside{g})
+	return api.NewClient("inside", "", inside{g})
 }
 
 // inside carries requests to a gateway as function calls.

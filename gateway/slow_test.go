@@ -203,7 +203,7 @@ func TestClientTellsItsPatience(t *testing.T) {
 		inBubble(t, Options{Node: node}, nil, func(t *testing.T, r *running, _ *pipes) {
 			ctx, cancel := context.WithTimeout(t.Context(), timeout)
 			defer cancel()
-			c := api.NewClient(r.url, r.http.Transport)
+			c := api.NewClient(r.url, token, r.http.Transport)
 			if _, _, err := c.Read(ctx, "urn:x:weather", "unit"); err != nil {
 				t.Error(err)
 			}
@@ -227,7 +227,7 @@ func TestClientGivesUp(t *testing.T) {
 				return interact.Fail(ctx.Err())
 			}
 			inBubble(t, Options{Node: node}, nil, func(t *testing.T, r *running, _ *pipes) {
-				c := api.NewClient(r.url, r.http.Transport)
+				c := api.NewClient(r.url, token, r.http.Transport)
 				if inside {
 					c = r.Inside()
 				}

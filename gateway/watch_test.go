@@ -137,7 +137,7 @@ func TestWatchOutlivesTheNode(t *testing.T) {
 	t.Parallel()
 	first := start(t, Options{Node: stationNode(t, counting(1))})
 	addr := first.Addr().String()
-	c := api.NewClient("the node", &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	c := api.NewClient("the node", "", &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "tcp", addr)
 	}})
 	asked := make(chan string, 1)
