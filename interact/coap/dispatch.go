@@ -196,25 +196,12 @@ func (x *exchange) variables(t *td.Thing, m *interact.Message) error {
 		if !ok || slices.ContainsFunc(fields, func(f jcs.Member) bool { return f.Name == name }) {
 			continue
 		}
-		fields = append(fields, jcs.Member{Name: name, Raw: typed(value, schema)})
+		fields = append(fields, jcs.Member{Name: name, Raw: schema.FromText(value)})
 	}
 	if len(fields) > before {
 		m.Data, m.ContentType = jcs.Join(fields), interact.JSON
 	}
 	return nil
-}
-
-// typed writes a value of the query as the JSON that the schema wants: a string if that fits, else the number or boolean that it
-// spells.
-func typed(text string, schema *td.Schema) []byte {
-	quoted, _ := json.Marshal(text) // always has a JSON form
-	if len(schema.Check(text)) == 0 {
-		return quoted
-	}
-	if v, issue := decode([]byte(text)); issue == nil && v != nil && len(schema.Check(v)) == 0 {
-		return []byte(text)
-	}
-	return quoted
 }
 
 // describe answers with the TD, byte for byte (WoT Discovery §6.3, TD server over CoAP).

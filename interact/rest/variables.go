@@ -148,29 +148,16 @@ func AddVariables(data []byte, query url.Values, schemas map[string]*td.Schema, 
 func given(values []string, schema *td.Schema) []byte {
 	elements := schema.Elements()
 	if len(values) == 1 || elements == nil {
-		return typed(values[0], schema)
+		return schema.FromText(values[0])
 	}
 	b := []byte{'['}
 	for i, v := range values {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(b, typed(v, elements)...)
+		b = append(b, elements.FromText(v)...)
 	}
 	return append(b, ']')
-}
-
-// typed writes a value of the query as the JSON that the schema wants: a string if that fits, else the number or boolean
-// that it spells.
-func typed(text string, schema *td.Schema) []byte {
-	asString, _ := json.Marshal(text)
-	if len(schema.Check(text)) == 0 {
-		return asString
-	}
-	if v, err := decode([]byte(text)); err == nil && v != nil && len(schema.Check(v)) == 0 {
-		return []byte(text)
-	}
-	return asString
 }
 
 // CheckVariables checks the values of the address's variables in the data of m, a request for t. The rest is checked where the

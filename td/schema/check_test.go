@@ -208,6 +208,23 @@ func TestSchemaTells(t *testing.T) {
 	}
 }
 
+func TestFromText(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ schema, text, want string }{
+		{`{"type": "integer"}`, "5", "5"},
+		{`{"type": "integer"}`, "5.5", `"5.5"`},
+		{`{"type": "string"}`, "5", `"5"`},
+		{`{}`, "true", `"true"`},
+		{`{"type": "boolean"}`, "true", "true"},
+		{`{"type": "null"}`, "null", `"null"`},
+		{`{"type": "string"}`, "\xff", `"\ufffd"`},
+	} {
+		if got := string(Parse(decodeJSON(t, tt.schema)).FromText(tt.text)); got != tt.want {
+			t.Errorf("%q by %s: got %s, want %s", tt.text, tt.schema, got, tt.want)
+		}
+	}
+}
+
 // Whatever the schema and the value are, a check ends soon, in little memory, and asks nobody.
 func TestHostileSchemasAreCheap(t *testing.T) {
 	t.Parallel()

@@ -6,6 +6,7 @@
 package schema
 
 import (
+	"encoding/json"
 	"iter"
 	"regexp"
 	"regexp/syntax"
@@ -13,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/lmosd/lmosd/internal/jcs"
 )
 
 // A Schema is a data schema of TD 1.1 §5.3.2, with more keywords of JSON Schema: local $ref, anyOf, allOf, not, if, then, else,
@@ -138,6 +141,18 @@ func (s *Schema) Elements() *Schema {
 		}
 	}
 	return nil
+}
+
+// FromText returns the JSON value that a text in a URI stands for: a string if that fits s, else the number or boolean that it spells.
+func (s *Schema) FromText(text string) []byte {
+	if len(s.Check(text)) > 0 {
+		raw := []byte(text)
+		if v, err := jcs.Decode(raw, len(raw)); err == nil && v != nil && len(s.Check(v)) == 0 {
+			return raw
+		}
+	}
+	quoted, _ := json.Marshal(text) // a string always has a JSON form
+	return quoted
 }
 
 // object returns the keywords of s, references followed.

@@ -3,14 +3,19 @@ package features
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/td/schema"
 )
 
 // nothing is the schema of a tool without input (MCP 2026-07-28, "Tools").
 var nothing = json.RawMessage(`{"type":"object","additionalProperties":false}`)
+
+// valueMember holds an input that is not an object, and an output.
+const valueMember = schema.ValueMember
 
 // A shape is how arguments, which are always an object, stand for an input, which need not be one.
 type shape struct {
@@ -19,9 +24,6 @@ type shape struct {
 	member string
 	none   bool // there is no input
 }
-
-// valueMember is what holds an input that is no object, and an output.
-const valueMember = "value"
 
 // shapeOf is how the input s of a is given, with the variables of an address beside it. The member is the name for an input that is no
 // object.
@@ -67,72 +69,39 @@ func outputOf(s *td.Schema) (schema json.RawMessage, wraps bool) {
 var dropped = map[string]bool{"titles": true, "descriptions": true, "forms": true, "uriVariables": true, "observable": true, "safe": true,
 	"idempotent": true, "synchronous": true}
 
-// translate makes JSON Schema 2020-12 of a data schema (TD 1.1 §5.3.2), which differs little. References within the schema are to what
-// stands at root; those that lead elsewhere are dropped, for nobody fetches them.
+// translate converts a data schema (TD 1.1 §5.3.2) to JSON Schema 2020-12, as a part of another schema at the pointer root. References
+// that lead out of the schema are dropped: clients do not fetch them.
 func translate(v any, root string) any {
-	m, ok := v.(map[string]any)
-	if !ok {
-		if b, is := v.(bool); is && !b {
-			return false
-		}
-		return map[string]any{}
-	}
-	out := make(map[string]any, len(m))
-	for name, value := range m {
-		switch {
-		case dropped[name] || strings.HasPrefix(name, "@") || strings.Contains(name, ":"):
-		case name == "$ref":
-			if ref, _ := value.(string); ref == "#" || strings.HasPrefix(ref, "#/") {
-				out[name] = root + ref[1:]
+	return schema.Rewrite(v, func(part any) any {
+		m := object(part)
+		if m == nil {
+			if part == false {
+				return false
 			}
-		case name == "items" && isArray(value): // one schema for each element
-			out["prefixItems"] = translateAll(value, root)
-		case inSchema[name]:
-			out[name] = translate(value, root)
-		case ofSchemas[name]:
-			out[name] = translateAll(value, root)
-		case byName[name]:
-			out[name] = translateNamed(value, root)
-		default:
-			out[name] = value
+			return map[string]any{}
 		}
-	}
-	return out
+		maps.DeleteFunc(m, func(name string, _ any) bool {
+			return dropped[name] || strings.HasPrefix(name, "@") || strings.Contains(name, ":")
+		})
+		if ref, ok := m["$ref"]; ok && !isLocal(ref) {
+			delete(m, "$ref")
+		}
+		if elements, ok := m["items"].([]any); ok { // one schema for each element
+			delete(m, "items")
+			m["prefixItems"] = elements
+		}
+		return schema.Rebase(m, root)
+	})
 }
 
-// Keywords that hold schemas (JSON Schema 2020-12 §10).
-var (
-	inSchema = map[string]bool{"items": true, "additionalProperties": true, "not": true, "if": true, "then": true, "else": true,
-		"contains": true, "propertyNames": true, "unevaluatedItems": true, "unevaluatedProperties": true}
-	ofSchemas = map[string]bool{"allOf": true, "anyOf": true, "oneOf": true, "prefixItems": true}
-	byName    = map[string]bool{"properties": true, "patternProperties": true, "$defs": true, "definitions": true, "dependentSchemas": true}
-)
-
-func translateAll(v any, root string) any {
-	list, _ := v.([]any)
-	out := make([]any, len(list))
-	for i, one := range list {
-		out[i] = translate(one, root)
-	}
-	return out
-}
-
-func translateNamed(v any, root string) any {
-	out := map[string]any{}
-	for name, one := range object(v) {
-		out[name] = translate(one, root)
-	}
-	return out
+func isLocal(ref any) bool {
+	s, _ := ref.(string)
+	return schema.IsLocal(s)
 }
 
 func object(v any) map[string]any {
 	m, _ := v.(map[string]any)
 	return m
-}
-
-func isArray(v any) bool {
-	_, ok := v.([]any)
-	return ok
 }
 
 func written(v any) json.RawMessage {
