@@ -186,8 +186,8 @@ func TestThingBurst(t *testing.T) {
 		"at least one":          {Rules{PerThing: 0.001}, 1},
 		"a rate beyond numbers": {Rules{PerThing: 1e300}, 1 << 30},
 	} {
-		if got := New(c.rules).things.get(thingKey{}, time.Now()).calls.all.Burst(); got != c.want {
-			t.Errorf("%s: a burst of %d, want %d", name, got, c.want)
+		if got := New(c.rules).things.get(thingKey{}, time.Now()).calls.limit.Burst; got != float64(c.want) {
+			t.Errorf("%s: a burst of %g, want %d", name, got, c.want)
 		}
 	}
 }

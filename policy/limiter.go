@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/time/rate"
+	"github.com/lmosd/lmosd/internal/ratelimit"
 )
 
 // idle is after which silence an account may be forgotten, if its bucket is full again: nothing is lost.
@@ -81,34 +81,13 @@ func (c *account) empty(now time.Time) bool {
 	return c.calls.full(now) && c.reads.full(now) && c.running.none() && c.subscribed.Load() == 0 && c.places.unused() && c.tunnels.unused()
 }
 
-// bucket returns a bucket of tokens; nil if there is no limit.
-func bucket(perSecond float64, burst int) *rate.Limiter {
-	if perSecond <= 0 {
-		return nil
-	}
-	return rate.NewLimiter(rate.Limit(perSecond), max(burst, 1))
+// waitFor returns how long to wait for a token of b: at least as long as a new one takes, so that a caller that waits and comes again
+// finds it, though clocks and networks are not exact.
+func waitFor(b *ratelimit.Bucket, l ratelimit.Limit, now time.Time) time.Duration {
+	return min(max(b.Wait(l, 1, now), time.Duration(min(1/l.Rate, 0.1)*float64(time.Second))), maxWait)
 }
 
-func full(b *rate.Limiter, now time.Time) bool {
-	return b == nil || b.TokensAt(now) >= float64(b.Burst())
-}
-
-// take takes a token of b. If there is none it returns how long to wait for one.
-func take(b *rate.Limiter, now time.Time) time.Duration {
-	if b == nil || b.AllowN(now, 1) {
-		return 0
-	}
-	return waitFor(b, now)
-}
-
-// waitFor returns how long to wait for a token of b: as long as a new one takes, so that a caller that waits and comes again finds it
-// there, though clocks and networks are not exact.
-func waitFor(b *rate.Limiter, now time.Time) time.Duration {
-	wait := (1 - b.TokensAt(now)) / float64(b.Limit())
-	return time.Duration(min(max(wait, min(1/float64(b.Limit()), 0.1)), maxWait.Seconds()) * float64(time.Second))
-}
-
-// maxWait is the longest time that anybody is told to wait for a token.
+// maxWait is the longest time to wait that a refusal names.
 const maxWait = 24 * time.Hour
 
 // A count is how many run.

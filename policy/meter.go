@@ -4,34 +4,34 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
+	"github.com/lmosd/lmosd/internal/ratelimit"
 )
 
 // A meter is a bucket that several share: that of a node, of which each of its consumers has a part, or that of an agent. What they take
 // together is one rate, however many they are. One takes the whole rate while the others leave it. Each has an equal part that no
 // other takes: below half of the bucket each gets tokens of its own part only. A nil meter sets no limit. It is safe for concurrent use.
 type meter struct {
-	all *rate.Limiter
+	limit ratelimit.Limit
 
 	mu    sync.Mutex
-	parts map[string]*rate.Limiter // by name; at most maxParts and that of otherNames; owned by mu
+	all   ratelimit.Bucket             // owned by mu
+	parts map[string]*ratelimit.Bucket // by name; at most maxParts and that of otherNames; owned by mu
 }
 
-// maxParts is how many have a part of their own. Others share one, under a name that nobody has.
+// maxParts is how many have a part of their own. Others share one, under a name that no caller has.
 const (
 	maxParts   = 64
 	otherNames = "*"
 )
 
 func newMeter(perSecond float64, burst int) *meter {
-	all := bucket(perSecond, burst)
-	if all == nil {
+	if perSecond <= 0 {
 		return nil
 	}
-	return &meter{all: all, parts: map[string]*rate.Limiter{}}
+	return &meter{limit: ratelimit.Limit{Rate: perSecond, Burst: float64(max(burst, 1))}, parts: map[string]*ratelimit.Bucket{}}
 }
 
-// take takes a token of the part of name. If there is none it returns how long to wait for one, as the function take does.
+// take takes a token of the part of name. If there is none it returns how long to wait for one, see waitFor.
 func (m *meter) take(name string) time.Duration {
 	if m == nil {
 		return 0
@@ -40,42 +40,43 @@ func (m *meter) take(name string) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	part := m.partLocked(name, now)
-	if len(m.parts) > 1 && part.TokensAt(now) < 1 && m.all.TokensAt(now) <= float64(m.all.Burst())/2 {
-		return waitFor(part, now)
+	n := float64(len(m.parts))
+	share := ratelimit.Limit{Rate: m.limit.Rate / n, Burst: max(m.limit.Burst/n, 1)}
+	switch {
+	case n > 1 && part.Wait(share, 1, now) > 0 && float64(m.all.Left(m.limit, now)) <= m.limit.Burst/2:
+		return waitFor(part, share, now)
+	case !m.all.Take(m.limit, 1, now):
+		return waitFor(&m.all, m.limit, now)
 	}
-	wait := take(m.all, now)
-	if wait == 0 {
-		part.AllowN(now, 1)
-	}
-	return wait
+	part.Take(share, 1, now)
+	return 0
 }
 
-// partLocked returns the part of name. If it is new, those that are full, since nobody has asked for a while, are forgotten, and the
-// parts are made equal again.
-func (m *meter) partLocked(name string, now time.Time) *rate.Limiter {
+// partLocked returns the part of name. If it is new, full parts are forgotten: a new one would be the same.
+func (m *meter) partLocked(name string, now time.Time) *ratelimit.Bucket {
 	if p := m.parts[name]; p != nil {
 		return p
 	}
 	for n, p := range m.parts {
-		if full(p, now) {
+		if p.IsFull(now) {
 			delete(m.parts, n)
 		}
 	}
 	if len(m.parts) >= maxParts {
 		name = otherNames
-		if p := m.parts[name]; p != nil {
-			return p
-		}
 	}
-	p := rate.NewLimiter(m.all.Limit(), m.all.Burst())
-	m.parts[name] = p
-	n := len(m.parts)
-	for _, p := range m.parts {
-		p.SetLimitAt(now, m.all.Limit()/rate.Limit(n))
-		p.SetBurstAt(now, max(m.all.Burst()/n, 1))
+	if m.parts[name] == nil {
+		m.parts[name] = &ratelimit.Bucket{}
 	}
-	return p
+	return m.parts[name]
 }
 
 // full reports whether a new meter would be the same.
-func (m *meter) full(now time.Time) bool { return m == nil || full(m.all, now) }
+func (m *meter) full(now time.Time) bool {
+	if m == nil {
+		return true
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.all.IsFull(now)
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/backoff"
+	"github.com/lmosd/lmosd/internal/ratelimit"
 )
 
 const (
@@ -21,12 +22,15 @@ const (
 	maxPause   = 30 * time.Second
 	// settle is how long it is waited for more changes after one: servers say each by itself.
 	settle = 50 * time.Millisecond
-	// A server is described anew so often at once, and once more after each; what changes meanwhile is seen then. What is observed is
-	// read again so often.
-	anewAtOnce, anewEach = 8, 5 * time.Second
-	readAtOnce, readEach = 32, 100 * time.Millisecond
 	// quiet is how long a program is listened to after the last who asked has left: a program that is listened to does not end.
 	quiet = 2 * time.Minute
+)
+
+// describeLimit is how often a server is described again, readLimit how often an observed resource is read. What changes in between is
+// seen then.
+var (
+	describeLimit = ratelimit.Every(8, 5*time.Second)
+	readLimit     = ratelimit.Every(32, 100*time.Millisecond)
 )
 
 // acknowledged is the first that a server says on a subscription (MCP 2026-07-28, "Subscriptions").
@@ -80,7 +84,7 @@ func (s *server) observe(ctx context.Context, m *interact.Message, yield func(*i
 		yield(nil, err)
 		return
 	}
-	pace := protocol.NewPace(readAtOnce, readEach)
+	var rate ratelimit.Bucket
 	again := false // it was interrupted, and may have changed meanwhile
 	wait := firstPause
 	for {
@@ -99,7 +103,7 @@ func (s *server) observe(ctx context.Context, m *interact.Message, yield func(*i
 				continue
 			}
 			wait = firstPause
-			if err := paced(ctx, pace); err != nil {
+			if err := paced(ctx, &rate, readLimit); err != nil {
 				yield(nil, err)
 				return
 			}
@@ -121,10 +125,10 @@ func (s *server) observe(ctx context.Context, m *interact.Message, yield func(*i
 	}
 }
 
-// paced waits until the pace allows one more.
-func paced(ctx context.Context, p *protocol.Pace) error {
-	err := backoff.For(ctx, p.Wait(time.Now()))
-	p.Take(time.Now())
+// paced waits for a token, and takes it.
+func paced(ctx context.Context, b *ratelimit.Bucket, l ratelimit.Limit) error {
+	err := backoff.For(ctx, b.Wait(l, 1, time.Now()))
+	b.Take(l, 1, time.Now())
 	return err
 }
 
@@ -157,10 +161,10 @@ func (s *server) changes(target string, o bridge.Import, last []byte) func(conte
 	return func(ctx context.Context) iter.Seq[[]byte] {
 		return func(yield func([]byte) bool) {
 			wait := firstPause
-			pace := protocol.NewPace(anewAtOnce, anewEach)
+			var rate ratelimit.Bucket
 			for ctx.Err() == nil {
 				if heard, left := s.hear(ctx, want, func() bool {
-					if paced(ctx, pace) != nil {
+					if paced(ctx, &rate, describeLimit) != nil {
 						return true // there is no more
 					}
 					doc := s.anew(ctx, target, o, last)

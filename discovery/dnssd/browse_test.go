@@ -59,15 +59,15 @@ func TestFloods(t *testing.T) {
 
 func TestRates(t *testing.T) {
 	t.Parallel()
-	var r rates
+	r := newRates()
 	allowed := 0
 	for i := range 100000 {
 		if r.allow(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), begun) {
 			allowed++
 		}
 	}
-	if allowed != sourcesMax+perSecond || len(r.seen) > sourcesMax+1 {
-		t.Errorf("%d packets of as many sources were read, %d sources counted", allowed, len(r.seen))
+	if allowed != sourcesMax+perSecond || r.each.Len() > sourcesMax+1 {
+		t.Errorf("%d packets of as many sources were read, %d sources counted", allowed, r.each.Len())
 	}
 	if !r.allow(netip.MustParseAddr("10.0.0.1"), begun.Add(time.Second)) {
 		t.Error("not in the next second either")

@@ -14,6 +14,8 @@ import (
 	"github.com/miekg/dns"
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
+
+	"github.com/lmosd/lmosd/internal/ratelimit"
 )
 
 const (
@@ -256,25 +258,18 @@ func (m *multicast) write(b []byte, l link, to netip.AddrPort) error {
 	return errors.Join(failed...)
 }
 
-// rates count what comes from whom within a second. Who is one too many shares a count with the others who are.
+// rates limit the packets of each source, and of all. Sources beyond sourcesMax share one rate.
 type rates struct {
-	since time.Time
-	all   int
-	seen  map[netip.Addr]int
+	each *ratelimit.Limiter[netip.Addr]
+	all  ratelimit.Bucket
+}
+
+func newRates() rates {
+	return rates{each: ratelimit.NewLimiter[netip.Addr](ratelimit.Limit{Rate: perSecond, Burst: perSecond}, sourcesMax)}
 }
 
 func (r *rates) allow(from netip.Addr, now time.Time) bool {
-	if now.Sub(r.since) >= time.Second || r.seen == nil {
-		r.since, r.all, r.seen = now, 0, map[netip.Addr]int{}
-	}
-	if _, known := r.seen[from]; !known && len(r.seen) >= sourcesMax {
-		from = netip.Addr{}
-	}
-	if r.seen[from]++; r.seen[from] > perSecond {
-		return false
-	}
-	r.all++
-	return r.all <= allPackets
+	return r.each.Take(from, 1, now) == 0 && r.all.Take(ratelimit.Limit{Rate: allPackets, Burst: allPackets}, 1, now)
 }
 
 // unpack reads a DNS message. Operations and codes other than 0 are none of multicast DNS (RFC 6762 §18.3, §18.11).

@@ -86,7 +86,7 @@ func New(o Options) (*Service, error) {
 	rand.Read(id[:])
 	host := "lmosd-" + hex.EncodeToString(id[:]) + "." + domain
 	return &Service{
-		net: o.net, log: o.Log, self: newResponder(o.Name, host, o.Network, o.Log), cache: newCache(host), links: map[int]link{},
+		net: o.net, log: o.Log, self: newResponder(o.Name, host, o.Network, o.Log), cache: newCache(host), links: map[int]link{}, rates: newRates(),
 		known: map[string]Introduction{}, news: make(chan struct{}), moved: make(chan struct{}, 1), closed: make(chan struct{}),
 	}, nil
 }

@@ -26,6 +26,7 @@ import (
 	"context"
 	"iter"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"sync"
@@ -33,6 +34,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
+	"github.com/lmosd/lmosd/internal/ratelimit"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -83,13 +85,13 @@ type Client struct {
 	// mu guards the rest.
 	mu       sync.Mutex
 	closed   bool
-	observed map[string]int // observations that run, by origin
+	observed *ratelimit.Inflight[string] // observations, by origin
 }
 
 // NewClient returns a client with options o. Close it when it is done.
 func NewClient(o Options) *Client {
 	c := &Client{credentials: o.Credentials, log: o.Log, limit: o.MaxBody, transport: o.Transport, lasting: o.Transport,
-		webhook: o.Webhook, pause: 50 * time.Millisecond, observed: map[string]int{}}
+		webhook: o.Webhook, pause: 50 * time.Millisecond, observed: ratelimit.NewInflight[string](maxObserved, math.MaxInt)}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
 	"github.com/lmosd/lmosd/internal/jcs"
+	"github.com/lmosd/lmosd/internal/ratelimit"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -94,20 +95,11 @@ func (o *observation) follow(ctx context.Context) error {
 // admit counts an observation in. The function counts it out.
 func (c *Client) admit(r *request, f *td.Form) (leave func(), err error) {
 	origin := credentials.OriginOf(f.Href)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.observed[origin] >= maxObserved {
+	if c.observed.Enter(origin) != ratelimit.Entered {
 		return nil, interact.Errorf(interact.Overloaded, "end some, or observe all of the thing at once",
 			"%s: %d observations of %s run already", r.what(), maxObserved, origin)
 	}
-	c.observed[origin]++
-	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.observed[origin]--; c.observed[origin] == 0 {
-			delete(c.observed, origin)
-		}
-	}, nil
+	return func() { c.observed.Leave(origin) }, nil
 }
 
 // send asks by the chosen form, over a connection of its own. The prepare function changes the request. The caller drops it.

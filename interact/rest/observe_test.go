@@ -174,8 +174,8 @@ func TestObservationsOfOneAgentAreBounded(t *testing.T) {
 	for _, f := range leave[1:] {
 		f()
 	}
-	if len(c.observed) != 0 {
-		t.Errorf("%v is still counted", c.observed)
+	if n := c.observed.Len(); n != 0 {
+		t.Errorf("%d are still counted", n)
 	}
 }
 

@@ -112,7 +112,6 @@ var homes = []struct {
 	{"github.com/gofrs/flock", []string{"internal/storage", "interact/credentials"}, "one process per data directory, and one at a time that writes what is granted"},
 	{"github.com/miekg/dns", []string{"discovery/dnssd"}, "messages of multicast DNS"},
 	{"golang.org/x/net", []string{"discovery/dnssd"}, "multicast on each interface"},
-	{"golang.org/x/time", []string{"policy"}, "rates of callers"},
 	{"github.com/coder/websocket", []string{"interact/ws"}, "WebSockets"},
 	{"github.com/eclipse/paho.golang", []string{"interact/mqtt"}, "MQTT 5"},
 	{"github.com/eclipse/paho.mqtt.golang", []string{"interact/mqtt"}, "MQTT 3.1.1"},

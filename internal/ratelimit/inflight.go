@@ -41,6 +41,13 @@ func (f *Inflight[K]) Enter(k K) Outcome {
 	return Entered
 }
 
+// Len returns how many slots of all keys are taken.
+func (f *Inflight[K]) Len() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.total
+}
+
 // Leave returns a slot of k.
 func (f *Inflight[K]) Leave(k K) {
 	f.mu.Lock()

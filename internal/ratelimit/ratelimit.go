@@ -14,9 +14,17 @@ type Limit struct {
 	Burst float64 // tokens in a full bucket, at least 1
 }
 
+// Every returns the limit of burst tokens in a full bucket, and one more after each.
+func Every(burst int, each time.Duration) Limit {
+	return Limit{Rate: float64(time.Second) / float64(each), Burst: float64(burst)}
+}
+
+// longest bounds every time that is computed here, so that sums of a few do not overflow.
+const longest = 30 * 365 * 24 * time.Hour
+
 // cost is the time in which n tokens are filled in. It is rounded down, so that a full bucket always holds Burst single tokens.
 func (l Limit) cost(n float64) time.Duration {
-	return time.Duration(n / l.Rate * float64(time.Second))
+	return time.Duration(min(n/l.Rate*float64(time.Second), float64(longest)))
 }
 
 // A Bucket is the state of one token bucket: the time at which it is full again. The zero Bucket is full. All calls of a Bucket

@@ -138,3 +138,25 @@ func TestInflight(t *testing.T) {
 		t.Errorf("left %v, %d", f.byKey, f.total)
 	}
 }
+
+func TestEvery(t *testing.T) {
+	t.Parallel()
+	l := Every(3, 500*time.Millisecond)
+	var b Bucket
+	for range 3 {
+		b.Take(l, 1, noon)
+	}
+	if got := b.Wait(l, 1, noon); got != 500*time.Millisecond {
+		t.Errorf("wait %v after the burst, want 500ms", got)
+	}
+}
+
+// A rate of one token in a time longer than any clock must not overflow to a wait of zero.
+func TestSlowRates(t *testing.T) {
+	t.Parallel()
+	l := Limit{Rate: 1e-300, Burst: 1}
+	var b Bucket
+	if !b.Take(l, 1, noon) || b.Take(l, 1, noon) || b.Wait(l, 1, noon) < 24*time.Hour {
+		t.Errorf("wait %v for the second token", b.Wait(l, 1, noon))
+	}
+}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/lmosd/lmosd/internal/ratelimit"
 )
 
 // What peers may do.
@@ -16,6 +18,9 @@ const (
 	maxKnown  = 1024                   // peers that are remembered
 )
 
+// messageLimit is the rate of the messages of one peer.
+var messageLimit = ratelimit.Every(maxBurst, eachTime)
+
 // peers remembers what peers told. It is safe for concurrent use; the zero value is ready.
 type peers struct {
 	mu  sync.Mutex
@@ -24,16 +29,16 @@ type peers struct {
 
 // A standing is what is remembered of one peer.
 type standing struct {
-	spent int       // credit that false rumours took
-	last  time.Time // when the last one did
-	shun  time.Time // until when nothing is heard
-	paid  time.Time // until when the messages that it has sent are its share
-	met   time.Time // when it was told what is gone
+	spent int              // credit that false rumours took
+	last  time.Time        // when the last one did
+	shun  time.Time        // until when nothing is heard
+	rate  ratelimit.Bucket // of its messages
+	met   time.Time        // when it was told what is gone
 }
 
 // idle reports whether nothing would be lost if s were forgotten.
 func (s *standing) idle(now time.Time) bool {
-	return now.Sub(s.last) >= lieTime && !now.Before(s.shun) && !now.Before(s.paid) && now.Sub(s.met) >= meetTime
+	return now.Sub(s.last) >= lieTime && !now.Before(s.shun) && s.rate.IsFull(now) && now.Sub(s.met) >= meetTime
 }
 
 // ofLocked returns the standing of a peer. If there are too many, those that matter no more go, and then any.
@@ -67,14 +72,7 @@ func (p *peers) may(id peer.ID, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.ofLocked(id, now)
-	if s.paid.Before(now) {
-		s.paid = now
-	}
-	if now.Before(s.shun) || s.paid.Sub(now) >= maxBurst*eachTime {
-		return false
-	}
-	s.paid = s.paid.Add(eachTime)
-	return true
+	return !now.Before(s.shun) && s.rate.Take(messageLimit, 1, now)
 }
 
 // trust gives credit back to those who told the truth.

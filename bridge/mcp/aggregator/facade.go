@@ -34,6 +34,7 @@ import (
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/opaque"
+	"github.com/lmosd/lmosd/internal/ratelimit"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -69,7 +70,7 @@ type Handler struct {
 	sealer *opaque.Sealer
 	pages  *directory.Pages // of mesh_search
 	// listens are the subscriptions of all clients of things that are no MCP servers, and of the mesh.
-	listens *protocol.Quota
+	listens *ratelimit.Inflight[string]
 	mesh    *front
 	// The tasks and conversations of turns of all things, whose they are: fronts come and go.
 	tasks, contexts bridge.Owners
@@ -85,7 +86,7 @@ type Handler struct {
 func New(o Options) *Handler {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	o.Mesh = steady{o.Mesh, o.Log}
-	h := &Handler{o: o, sealer: opaque.New(string(o.Mesh.Signer().DID())), pages: directory.NewPages(), listens: protocol.NewQuota(maxListens, allListens),
+	h := &Handler{o: o, sealer: opaque.New(string(o.Mesh.Signer().DID())), pages: directory.NewPages(), listens: ratelimit.NewInflight[string](maxListens, allListens),
 		fronts: map[string]*front{}}
 	// What is done for all clients, the node asks itself.
 	h.ctx, h.cancel = context.WithCancel(did.WithPrincipal(context.Background(), did.Consumer(did.Process, "")))

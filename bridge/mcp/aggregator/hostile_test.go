@@ -17,6 +17,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/bridgetest"
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/ratelimit"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -227,7 +228,7 @@ func TestListensAreBounded(t *testing.T) {
 	add(t, m, "urn:x", `{"title":"X","properties":{"p":{"observable":true}}}`, newDesk())
 	h := New(Options{Mesh: m})
 	defer h.Close()
-	h.listens = protocol.NewQuota(1, 2)
+	h.listens = ratelimit.NewInflight[string](1, 2)
 	for path, s := range map[string]protocol.Server{"the mesh": h.mesh.server, "a thing": frontOf(t, h, "x").server} {
 		ctx, cancel := context.WithCancel(protocol.WithCaller(t.Context(), "ada"))
 		listen := protocol.Request("1", protocol.Listen, map[string]any{"notifications": map[string]any{"toolsListChanged": true},
@@ -244,7 +245,7 @@ func TestListensAreBounded(t *testing.T) {
 		cancel()
 		eventually(t, "the end", over)
 	}
-	if leave := h.listens.Enter("ada"); leave == nil {
+	if h.listens.Enter("ada") != ratelimit.Entered {
 		t.Error("what was ended is not free")
 	}
 }

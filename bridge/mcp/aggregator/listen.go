@@ -11,6 +11,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/features"
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/ratelimit"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -111,11 +112,11 @@ func (t *thing) listen(ctx context.Context, o *features.Offer, m *protocol.Messa
 	if e != nil {
 		return protocol.Refuse(m.ID(), e), nil
 	}
-	leave := t.h.listens.Enter(protocol.CallerOf(ctx))
-	if leave == nil {
+	caller := protocol.CallerOf(ctx)
+	if t.h.listens.Enter(caller) != ratelimit.Entered {
 		return protocol.Refuse(m.ID(), features.Fault(errListens)), nil
 	}
-	defer leave()
+	defer t.h.listens.Leave(caller)
 	l := listening(ctx, m)
 	tasks := map[string]taskID{}
 	want.URIs = slices.DeleteFunc(want.URIs, func(uri string) bool {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lmosd/lmosd/bridge/mcp/features"
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
+	"github.com/lmosd/lmosd/internal/ratelimit"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -29,11 +30,11 @@ func (s *mesh) listen(ctx context.Context, m *protocol.Message, notify func(*pro
 	if e != nil {
 		return protocol.Refuse(m.ID(), e), nil
 	}
-	leave := s.h.listens.Enter(protocol.CallerOf(ctx))
-	if leave == nil {
+	caller := protocol.CallerOf(ctx)
+	if s.h.listens.Enter(caller) != ratelimit.Entered {
 		return protocol.Refuse(m.ID(), features.Fault(errListens)), nil
 	}
-	defer leave()
+	defer s.h.listens.Leave(caller)
 	l := listening(ctx, m)
 	v := s.pinned.view(ctx)
 	shares := s.shares(ctx, v, want)

@@ -37,6 +37,7 @@ import (
 
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/ratelimit"
 )
 
 // Options are the settings of a [Backend].
@@ -88,7 +89,7 @@ type Backend struct {
 	old     *old
 	whose   *owners
 	secret  []byte // of the names of users, for this relay alone
-	listens *protocol.Quota
+	listens *ratelimit.Inflight[string]
 	probing chan struct{} // holds a token while somebody finds out what the server is
 	opening sync.Mutex    // held while a tunnel is begun, so that many callers at once begin no more than they need; taken before mu
 
@@ -107,7 +108,7 @@ func New(o Options) *Backend {
 	o.Start = cmp.Or(max(o.Start, 0), time.Minute)
 	o.Silent = cmp.Or(max(o.Silent, 0), silentFor)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	b := &Backend{o: o, secret: []byte(rand.Text()), probing: make(chan struct{}, 1), whose: newOwners(), listens: protocol.NewQuota(maxListens, allListens)}
+	b := &Backend{o: o, secret: []byte(rand.Text()), probing: make(chan struct{}, 1), whose: newOwners(), listens: ratelimit.NewInflight[string](maxListens, allListens)}
 	b.old = newOld(b)
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	return b
@@ -253,11 +254,11 @@ const maxTries = 3
 
 func (b *Backend) call(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	if m.Method() == protocol.Listen {
-		leave := b.listens.Enter(protocol.CallerOf(ctx))
-		if leave == nil {
+		caller := protocol.CallerOf(ctx)
+		if b.listens.Enter(caller) != ratelimit.Entered {
 			return nil, overloaded("too many listen to " + b.o.Name + " already")
 		}
-		defer leave()
+		defer b.listens.Leave(caller)
 	}
 	switch {
 	case b.o.Relay && !b.o.Near:

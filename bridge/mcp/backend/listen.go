@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
+	"github.com/lmosd/lmosd/internal/ratelimit"
 )
 
 // A filter is what a caller of the new era listens to (2026-07-28, "subscriptions/listen").
@@ -25,13 +26,11 @@ const (
 	sayFor = 10 * time.Second
 )
 
-// What a caller that listens is told at once, and how soon once more. What changes meanwhile is told once.
-const (
-	toldAtOnce = 64
-	toldEach   = 20 * time.Millisecond
-	// maxTold bounds what is told of one change, in bytes.
-	maxTold = 64 << 10
-)
+// tellLimit is the rate of what one listening caller is told. What changes in between is told once.
+var tellLimit = ratelimit.Every(64, 20*time.Millisecond)
+
+// maxTold bounds what is told of one change, in bytes.
+const maxTold = 64 << 10
 
 // An ear is a caller that listens.
 type ear struct {
@@ -116,23 +115,23 @@ func (e *ear) tell(ctx context.Context, m *protocol.Message, over <-chan struct{
 	if err := notify(ack); err != nil {
 		return nil, err
 	}
-	pace := protocol.NewPace(toldAtOnce, toldEach)
+	var rate ratelimit.Bucket
 	soon := time.NewTimer(0)
 	defer soon.Stop()
 	for {
 		select {
 		case <-e.news:
-			soon.Reset(pace.Wait(time.Now()))
+			soon.Reset(rate.Wait(tellLimit, 1, time.Now()))
 		case <-soon.C:
 			n := e.next()
 			if n == nil {
 				continue
 			}
-			pace.Take(time.Now())
+			rate.Take(tellLimit, 1, time.Now())
 			if err := notify(n.WithParam(tag, "_meta", protocol.MetaSubscription)); err != nil {
 				return nil, err
 			}
-			soon.Reset(pace.Wait(time.Now()))
+			soon.Reset(rate.Wait(tellLimit, 1, time.Now()))
 		case <-over:
 			return protocol.Respond(m.ID(), map[string]any{"resultType": "complete", "_meta": map[string]any{protocol.MetaSubscription: tag}}), nil
 		case <-ctx.Done():

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
+	"github.com/lmosd/lmosd/internal/ratelimit"
 )
 
 // maxUser bounds the name of a relay's user, in bytes.
@@ -170,9 +171,9 @@ func (t *tunnel) session(ctx context.Context, first *protocol.Message) error {
 	}
 	ended := make(chan error, 1)
 	t.work.Go(func() {
-		pace := protocol.Chatter()
+		var rate ratelimit.Bucket
 		ended <- copyAll(ctx, t.conn, up, t.spoilt(ctx), func(m *protocol.Message) (*protocol.Message, error) {
-			if m.Chats() && !pace.Take(time.Now()) {
+			if m.Chats() && !rate.Take(protocol.ProgressLimit, 1, time.Now()) {
 				return nil, nil
 			}
 			return worded(m), nil

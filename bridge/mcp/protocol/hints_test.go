@@ -91,7 +91,7 @@ func TestNoHintIsACommand(t *testing.T) {
 // Hints reach clients of MCP through [Hint] alone.
 func TestHintsAreRenderedInOnePlace(t *testing.T) {
 	t.Parallel()
-	for _, dir := range []string{"../backend", "../serve", "../facade", "../offer", "../../../cmd/lmosd/internal/relay"} {
+	for _, dir := range []string{"../backend", "../server", "../aggregator", "../features", "../../../cmd/lmosd/internal/stdio"} {
 		files, err := filepath.Glob(dir + "/*.go")
 		if err != nil || len(files) == 0 {
 			t.Fatal(dir, err)
@@ -109,7 +109,7 @@ func TestHintsAreRenderedInOnePlace(t *testing.T) {
 				if !ok || s.Sel.Name != "Hint" {
 					return true
 				}
-				if of, ok := s.X.(*ast.Ident); !ok || of.Name != "wire" && !(of.Name == "p" && strings.HasSuffix(path, "offer/task.go")) {
+				if of, ok := s.X.(*ast.Ident); !ok || of.Name != "protocol" && !(of.Name == "p" && strings.HasSuffix(path, "features/task.go")) {
 					t.Errorf("%s reads a hint by itself", path)
 				}
 				return true

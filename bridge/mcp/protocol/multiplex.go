@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/lmosd/lmosd/internal/ratelimit"
 )
 
 // A Server is an MCP server as a relay sees it, wherever it is. Both eras are spoken; who is behind it makes one of the other.
@@ -93,14 +95,14 @@ type pending struct {
 
 	mu   sync.Mutex
 	said []*Message
-	size int   // bytes of said
-	end  error // why there is no more, after what was said
-	pace *Pace // of progress and log messages
+	size int              // bytes of said
+	end  error            // why there is no more, after what was said
+	rate ratelimit.Bucket // of progress and log messages
 	news chan struct{}
 }
 
 func newPending(id ID, token json.RawMessage) *pending {
-	return &pending{id: id, token: token, pace: Chatter(), news: make(chan struct{}, 1)}
+	return &pending{id: id, token: token, news: make(chan struct{}, 1)}
 }
 
 // Share returns the connection, to be shared. What the server says that belongs to no call, its own requests among it, goes to asked,
@@ -189,7 +191,7 @@ func (p *pending) add(m *Message) {
 	defer p.mu.Unlock()
 	full := len(p.said) >= maxBehind || p.size > maxBehindBytes
 	switch {
-	case p.end != nil, m.Chats() && (full || !p.pace.Take(time.Now())):
+	case p.end != nil, m.Chats() && (full || !p.rate.Take(ProgressLimit, 1, time.Now())):
 		return
 	case full && !m.IsResponse():
 		p.end = errSlow

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/ratelimit"
 )
 
 // A session is one of the old era: a connection to the server, and the streams on which its messages go to the client.
@@ -155,7 +156,7 @@ func (s *session) pump(ctx context.Context) {
 	defer s.conn.Close()
 	defer s.end()
 	defer context.AfterFunc(ctx, func() { s.conn.Close() })()
-	pace := protocol.Chatter()
+	var rate ratelimit.Bucket
 	for {
 		m, err := s.conn.Read(ctx)
 		if bad, ok := err.(*protocol.Error); ok {
@@ -168,7 +169,7 @@ func (s *session) pump(ctx context.Context) {
 			s.h.o.Log.Debug("a session of an MCP server has ended", "err", err)
 			return
 		}
-		if m.Chats() && !pace.Take(time.Now()) {
+		if m.Chats() && !rate.Take(protocol.ProgressLimit, 1, time.Now()) {
 			continue
 		}
 		if !s.put(m) && ctx.Err() == nil {
