@@ -10,6 +10,7 @@ import (
 	"github.com/lmosd/lmosd/directory/route"
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/publication"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -62,9 +63,9 @@ type Publisher interface {
 	Move(ctx context.Context, ref, to string) (*api.Publication, error)
 	// Enter is Publish with a registration, Extend changes when a thing ends, and Registered returns what was entered, of this
 	// node's own things only (tdd.Publisher).
-	Enter(ctx context.Context, raw []byte, r tdd.Registration) (*api.Publication, error)
-	Extend(ctx context.Context, thing string, r tdd.Registration) error
-	Registered(r *td.Record) (tdd.Registration, bool)
+	Enter(ctx context.Context, raw []byte, r publication.Registration) (*api.Publication, error)
+	Extend(ctx context.Context, thing string, r publication.Registration) error
+	Registered(r *td.Record) (publication.Registration, bool)
 }
 
 // A Host is the node itself among its peers.

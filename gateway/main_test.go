@@ -25,6 +25,7 @@ import (
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/publication"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -145,14 +146,14 @@ func (n *fakeNode) Watch(ctx context.Context, _ td.Query, after uint64) iter.Seq
 	}
 }
 
-func (n *fakeNode) Enter(ctx context.Context, raw []byte, _ tdd.Registration) (*api.Publication, error) {
+func (n *fakeNode) Enter(ctx context.Context, raw []byte, _ publication.Registration) (*api.Publication, error) {
 	return n.Publish(ctx, raw)
 }
 
-func (n *fakeNode) Extend(context.Context, string, tdd.Registration) error { return nil }
+func (n *fakeNode) Extend(context.Context, string, publication.Registration) error { return nil }
 
-func (n *fakeNode) Registered(r *td.Record) (tdd.Registration, bool) {
-	return tdd.Registration{}, r.Owner == owner1
+func (n *fakeNode) Registered(r *td.Record) (publication.Registration, bool) {
+	return publication.Registration{}, r.Owner == owner1
 }
 
 func (n *fakeNode) Known() iter.Seq[*td.Description] {

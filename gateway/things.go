@@ -11,6 +11,7 @@ import (
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact/rest/server"
+	"github.com/lmosd/lmosd/publication"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -44,12 +45,12 @@ func (m meshOnly) Watch(ctx context.Context, q td.Query, after uint64) iter.Seq2
 type registrar struct{ *Gateway }
 
 // Registered implements [tdd.Publisher], as do those below.
-func (r registrar) Registered(record *td.Record) (tdd.Registration, bool) {
+func (r registrar) Registered(record *td.Record) (publication.Registration, bool) {
 	return r.o.Node.Registered(record)
 }
 
 // Enter publishes a TD.
-func (r registrar) Enter(ctx context.Context, raw []byte, reg tdd.Registration) (id string, created bool, err error) {
+func (r registrar) Enter(ctx context.Context, raw []byte, reg publication.Registration) (id string, created bool, err error) {
 	p, err := r.o.Node.Enter(ctx, raw, reg)
 	r.metrics.published(p, err)
 	if err != nil {
@@ -59,7 +60,7 @@ func (r registrar) Enter(ctx context.Context, raw []byte, reg tdd.Registration) 
 }
 
 // Register changes when a thing ends.
-func (r registrar) Register(ctx context.Context, id string, reg tdd.Registration) error {
+func (r registrar) Register(ctx context.Context, id string, reg publication.Registration) error {
 	return r.o.Node.Extend(ctx, id, reg)
 }
 

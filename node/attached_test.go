@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"iter"
 	"net/http"
@@ -12,10 +11,8 @@ import (
 	"testing"
 	"time"
 
-	ds "github.com/ipfs/go-datastore"
-
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/publication"
 )
 
 // says is an agent that answers every action with one text.
@@ -41,7 +38,7 @@ func TestAGuestComesGoesAndComesBack(t *testing.T) {
 	simulate(t, 2, func(t *testing.T, s *sim) {
 		host, other := s.nodes[0], s.nodes[1]
 		connect(t, other, host)
-		id, gone, err := host.Register(t.Context(), []byte(echoDraft), says("first"))
+		id, gone, err := host.publisher.Attach(t.Context(), []byte(echoDraft), says("first"))
 		if err != nil || id != "urn:x:guest" {
 			t.Fatalf("got %q, %v", id, err)
 		}
@@ -53,21 +50,21 @@ func TestAGuestComesGoesAndComesBack(t *testing.T) {
 		if _, err := invoke(t.Context(), other, id); interact.AsError(err).Code != interact.Unreachable || !strings.Contains(err.Error(), "away") {
 			t.Errorf("while it is away: %v", err)
 		}
-		time.Sleep(grace / 2)
-		_, gone, err = host.Register(t.Context(), []byte(echoDraft), says("second"))
+		time.Sleep(publication.Grace / 2)
+		_, gone, err = host.publisher.Attach(t.Context(), []byte(echoDraft), says("second"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2 * grace)
+		time.Sleep(2 * publication.Grace)
 		if got, err := invoke(t.Context(), other, id); err != nil || got != `"second"` {
 			t.Errorf("after it came back: %s, %v", got, err)
 		}
 		gone(false)
-		time.Sleep(grace + time.Second)
+		time.Sleep(publication.Grace + time.Second)
 		if _, err := invoke(t.Context(), other, id); interact.AsError(err).Code != interact.Withdrawn {
 			t.Errorf("after the grace: %v", err)
 		}
-		_, gone, err = host.Register(t.Context(), []byte(echoDraft), says("third"))
+		_, gone, err = host.publisher.Attach(t.Context(), []byte(echoDraft), says("third"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,159 +80,16 @@ func TestAGuestComesGoesAndComesBack(t *testing.T) {
 func TestASecondGuestTakesThePlaceOfTheFirst(t *testing.T) {
 	t.Parallel()
 	n := start(t, quiet())
-	_, goneFirst, err := n.Register(t.Context(), []byte(echoDraft), says("first"))
+	_, goneFirst, err := n.publisher.Attach(t.Context(), []byte(echoDraft), says("first"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := n.Register(t.Context(), []byte(echoDraft), says("second")); err != nil {
+	if _, _, err := n.publisher.Attach(t.Context(), []byte(echoDraft), says("second")); err != nil {
 		t.Fatal(err)
 	}
 	goneFirst(false) // its connection is found broken only now
 	if got, err := invoke(t.Context(), n, "echo"); err != nil || got != `"second"` {
 		t.Errorf("got %s, %v", got, err)
-	}
-}
-
-// inTurn runs f while no offer gets a record.
-func (n *Node) inTurn(f func()) {
-	n.offers.turn.Lock()
-	defer n.offers.turn.Unlock()
-	f()
-}
-
-func (gs *guests) count() int {
-	gs.mu.Lock()
-	defer gs.mu.Unlock()
-	return len(gs.all)
-}
-
-// TestAGuestThatIsRefusedLeavesAllAsItWas: it takes nobody's place for good, and its coming keeps nobody offered who has gone.
-func TestAGuestThatIsRefusedLeavesAllAsItWas(t *testing.T) {
-	for name, c := range map[string]struct {
-		goes string // when the first goes: "before" the second comes, "meanwhile" or "never"
-		want string // what is answered half a minute later; empty if it was withdrawn
-	}{
-		"the first stays":          {"never", `"first"`},
-		"the first is away":        {"before", ""},
-		"the first goes meanwhile": {"meanwhile", ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			simulate(t, 1, func(t *testing.T, s *sim) {
-				n := s.nodes[0]
-				_, gone, err := n.Register(t.Context(), []byte(echoDraft), says("first"))
-				if err != nil {
-					t.Fatal(err)
-				}
-				if c.goes == "before" {
-					gone(false)
-				}
-				time.Sleep(grace / 2)
-				add := n.offers.add
-				n.inTurn(func() {
-					n.offers.add = func(*td.Description) (bool, error) {
-						if c.goes == "meanwhile" {
-							gone(false)
-						}
-						return false, errors.New("the disk is full")
-					}
-				})
-				if _, _, err := n.Register(t.Context(), []byte(echoDraft), says("second")); err == nil {
-					t.Error("it was not refused")
-				}
-				n.inTurn(func() { n.offers.add = add })
-				time.Sleep(2 * grace)
-				got, err := invoke(t.Context(), n, "urn:x:guest")
-				if got != c.want || c.want == "" && interact.AsError(err).Code != interact.Withdrawn {
-					t.Errorf("got %s, %v", got, err)
-				}
-				if got := n.guests.count(); got != len(c.want)/len(`"first"`) {
-					t.Errorf("%d places are kept", got)
-				}
-			})
-		})
-	}
-}
-
-// heldStore holds each Put until it is told to go on.
-type heldStore struct {
-	ds.Batching
-	came, goOn chan struct{}
-}
-
-func (h *heldStore) Put(ctx context.Context, k ds.Key, b []byte) error {
-	h.came <- struct{}{}
-	<-h.goOn
-	return h.Batching.Put(ctx, k, b)
-}
-
-// TestAGuestIsWithdrawnOnlyIfItIsOffered: who comes back at the last moment stays, and so does what was published in its place.
-func TestAGuestIsWithdrawnOnlyIfItIsOffered(t *testing.T) {
-	simulate(t, 1, func(t *testing.T, s *sim) {
-		n := s.nodes[0]
-		register := func(text string) func(bool) {
-			_, gone, err := n.Register(t.Context(), []byte(echoDraft), says(text))
-			if err != nil {
-				t.Error(err)
-			}
-			return gone
-		}
-		answers := func(when, want string) {
-			t.Helper()
-			if got, err := invoke(t.Context(), n, "urn:x:guest"); got != want {
-				t.Errorf("%s: got %q, %v", when, got, err)
-			}
-		}
-		// Each absence has its own time.
-		for range 3 {
-			register("it flaps")(false)
-			time.Sleep(grace * 2 / 3)
-		}
-		gone := register("first")
-		time.Sleep(2 * grace)
-		answers("after short absences", `"first"`)
-
-		disk := &heldStore{n.offers.store, make(chan struct{}, 2), make(chan struct{})} // a tombstone, and a mark of what comes back
-		n.inTurn(func() { n.offers.store = disk })
-		gone(true)
-		<-disk.came // it is being withdrawn
-		back := make(chan func(bool))
-		go func() { back <- register("second") }()
-		ended, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if _, _, err := n.Register(ended, []byte(echoDraft), says("x")); interact.AsError(err).Code != interact.Timeout {
-			t.Errorf("while it is withdrawn: %v", err)
-		}
-		close(disk.goOn)
-		gone = <-back
-		time.Sleep(2 * grace)
-		answers("after it came back at the last moment", `"second"`)
-
-		n.inTurn(func() { n.offers.store = disk.Batching })
-		if _, err := n.Publish(t.Context(), tool("Echo", "urn:x:guest")); err != nil {
-			t.Fatal(err)
-		}
-		gone(true)
-		time.Sleep(2 * grace)
-		if !n.offers.has(n.offers.get("urn:x:guest").desc) {
-			t.Error("what was published in its place was withdrawn")
-		}
-		if got := n.guests.count(); got != 0 {
-			t.Errorf("%d places are kept", got)
-		}
-	})
-}
-
-func TestGuestsThatAreRefused(t *testing.T) {
-	t.Parallel()
-	n := start(t, quiet())
-	for _, raw := range []string{`x`, `[]`, `{}`, `{"title": "x", "id": "no uri"}`, `{"title": "x", "actions": {"a": {"input": {"type": "float"}}}}`,
-		`{"title": "x", "id": "did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH"}`} {
-		if id, _, err := n.Register(t.Context(), []byte(raw), says("x")); err == nil || interact.AsError(err).Hint == "" {
-			t.Errorf("%s: got %q, %v", raw, id, err)
-		}
-	}
-	if n := n.guests.count(); n != 0 {
-		t.Errorf("%d places are kept for guests that were refused", n)
 	}
 }
 
@@ -250,7 +104,7 @@ func TestWhatBreaksItsOwnDescriptionIsAnError(t *testing.T) {
 		o := quiet()
 		o.NoValidation = trusting
 		n := start(t, o)
-		if _, _, err := n.Register(t.Context(), []byte(echoDraft), liar); err != nil {
+		if _, _, err := n.publisher.Attach(t.Context(), []byte(echoDraft), liar); err != nil {
 			t.Fatal(err)
 		}
 		got, err := invoke(t.Context(), n, "echo")
@@ -287,7 +141,7 @@ func TestTasksOutliveTheConsumersNode(t *testing.T) {
 	t.Parallel()
 	host := start(t, quiet())
 	enough := make(chan struct{})
-	thing, _, err := host.Register(t.Context(), []byte(sleepDraft), sleeper(enough))
+	thing, _, err := host.publisher.Attach(t.Context(), []byte(sleepDraft), sleeper(enough))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -334,7 +188,7 @@ func TestTasksOutliveTheConsumersNode(t *testing.T) {
 func TestTasksAreCancelled(t *testing.T) {
 	t.Parallel()
 	host := start(t, quiet())
-	if _, _, err := host.Register(t.Context(), []byte(sleepDraft), sleeper(nil)); err != nil {
+	if _, _, err := host.publisher.Attach(t.Context(), []byte(sleepDraft), sleeper(nil)); err != nil {
 		t.Fatal(err)
 	}
 	for r, err := range mesh(host).Do(t.Context(), &interact.Message{Type: interact.InvokeAction, Thing: "sleeper", Name: "sleep"}) {
@@ -352,7 +206,7 @@ func TestTasksAreCancelled(t *testing.T) {
 func TestPathsAndPings(t *testing.T) {
 	t.Parallel()
 	host, other := start(t, quiet()), start(t, quiet())
-	if _, _, err := host.Register(t.Context(), []byte(echoDraft), says("x")); err != nil {
+	if _, _, err := host.publisher.Attach(t.Context(), []byte(echoDraft), says("x")); err != nil {
 		t.Fatal(err)
 	}
 	connect(t, other, host)
@@ -426,36 +280,4 @@ func TestAnAgentThatCallsBack(t *testing.T) {
 	}
 	n.hub.Close() // it would wait a minute for somebody who comes back
 	<-over
-}
-
-// TestAGuestThatDoesNotComeBackAfterARestart: its record outlives its node and its process, so the next start of the node withdraws
-// it, but not one that came back.
-func TestAGuestThatDoesNotComeBackAfterARestart(t *testing.T) {
-	t.Parallel()
-	other := start(t, quiet())
-	o := quiet()
-	o.Dir, o.Bootstrap = t.TempDir(), other.Addrs()
-	host := start(t, o)
-	for _, id := range []string{"urn:x:gone", "urn:x:back"} {
-		if _, _, err := host.Register(t.Context(), []byte(strings.Replace(echoDraft, "urn:x:guest", id, 1)), says(id)); err != nil {
-			t.Fatal(err)
-		}
-		knows(t, other, id)
-	}
-	if err := host.stop(); err != nil { // it withdraws nothing, like a node that is killed
-		t.Fatal(err)
-	}
-	host = start(t, o)
-	if _, _, err := host.Register(t.Context(), []byte(strings.Replace(echoDraft, "urn:x:guest", "urn:x:back", 1)), says("back")); err != nil {
-		t.Fatal(err)
-	}
-	if len(host.offers.orphans) != 2 {
-		t.Errorf("the orphans are %v, want both", host.offers.orphans)
-	}
-	host.withdrawOrphans(t.Context())
-	until(t, "the other node knows that one is withdrawn", func() bool {
-		_, err := invoke(t.Context(), other, "urn:x:gone")
-		return err != nil && interact.AsError(err).Code == interact.Withdrawn
-	})
-	until(t, "the one that came back answers", func() bool { got, _ := invoke(t.Context(), other, "urn:x:back"); return got == `"back"` })
 }

@@ -1,18 +1,17 @@
 package node
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	ds "github.com/ipfs/go-datastore"
 
-	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/task"
 	"github.com/lmosd/lmosd/internal/storage"
+	"github.com/lmosd/lmosd/publication"
 )
 
 // openCopied opens the stores of offers and of tasks, with copies beside them. What the store has lost is put back, and what was lost
@@ -25,10 +24,10 @@ func (n *Node) openCopied() error {
 		return nil
 	}
 	dir := filepath.Join(n.opts.Dir, "own", n.opts.Network)
-	offers, err := n.repair(&n.offerStore, dir, laterOffer)
+	offers, err := n.repair(&n.offerStore, dir, publication.Newer)
 	var tasks storage.Loss
 	if err == nil {
-		tasks, err = n.repair(&n.taskStore, filepath.Join(dir, "tasks"), laterTask)
+		tasks, err = n.repair(&n.taskStore, filepath.Join(dir, "tasks"), task.Newer)
 	}
 	return errors.Join(err, n.tellLoss(offers, tasks)) // A copy that does not read is found once.
 }
@@ -45,7 +44,7 @@ func (n *Node) repair(store *ds.Batching, dir string, newer func(a, b []byte) bo
 	case storage.Full(err):
 		n.log.Warn("what the store has lost is put back when there is room: start again then", "err", err)
 	case err != nil:
-		return loss, n.stores.failed(err)
+		return loss, n.stores.Failed(err)
 	}
 	return loss, nil
 }
@@ -62,10 +61,10 @@ func (n *Node) tellLoss(offers, tasks storage.Loss) error {
 		values [][]byte
 		name   func([]byte) string
 	}{
-		{"put back from copies", offers.Restored, thingOf},
-		{"LOST", offers.Gone, thingOf},
-		{"tasks put back from copies", tasks.Restored, taskOf},
-		{"LOST tasks", tasks.Gone, taskOf},
+		{"put back from copies", offers.Restored, publication.ThingOf},
+		{"LOST", offers.Gone, publication.ThingOf},
+		{"tasks put back from copies", tasks.Restored, task.NameOf},
+		{"LOST tasks", tasks.Gone, task.NameOf},
 	} {
 		if len(part.values) > 0 {
 			found, text = true, text+"; "+part.what+": "+names(part.values, part.name)
@@ -94,44 +93,6 @@ func names(values [][]byte, name func([]byte) string) string {
 		all = append(all, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(all, ", ")
-}
-
-// Members of offers and tasks, in what is left of them.
-var (
-	thingMember  = regexp.MustCompile(`"thing":"((?:[^"\\]|\\.)*)"`)
-	actionMember = regexp.MustCompile(`"action":"((?:[^"\\]|\\.)*)"`)
-	taskMember   = regexp.MustCompile(`"actionID":"((?:[^"\\]|\\.)*)"`)
-)
-
-func memberOf(of []byte, re *regexp.Regexp, what string) string {
-	if m := re.FindSubmatch(of); m != nil {
-		return fmt.Sprintf("%.200s", m[1])
-	}
-	return "one whose " + what + " does not read"
-}
-
-func thingOf(offer []byte) string { return memberOf(offer, thingMember, "name") }
-
-func taskOf(entry []byte) string {
-	return fmt.Sprintf("%s (%s of %s)", memberOf(entry, taskMember, "id"), memberOf(entry, actionMember, "action"), memberOf(entry, thingMember, "name"))
-}
-
-// laterOffer reports whether a is a later state of an offer than b, or b does not read.
-func laterOffer(a, b []byte) bool {
-	var x, y struct{ Seq uint64 }
-	if json.Unmarshal(a, &x) != nil {
-		return false
-	}
-	return json.Unmarshal(b, &y) != nil || x.Seq > y.Seq
-}
-
-// laterTask reports whether a is a later state of a task than b, or b does not read. One that has ended stays as it is.
-func laterTask(a, b []byte) bool {
-	var x, y struct{ State string }
-	if json.Unmarshal(a, &x) != nil {
-		return false
-	}
-	return json.Unmarshal(b, &y) != nil || interact.StatusOf(x.State).Final() && !interact.StatusOf(y.State).Final()
 }
 
 // losses yields what was lost by the folder that says so.

@@ -25,7 +25,7 @@ func killed(t *testing.T, engine string) (o Options, image, task string) {
 		}
 	}
 	enough := make(chan struct{})
-	thing, _, err := n.Register(t.Context(), []byte(sleepDraft), sleeper(enough))
+	thing, _, err := n.publisher.Attach(t.Context(), []byte(sleepDraft), sleeper(enough))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestADamagedStoreLosesNothingSilently(t *testing.T) {
 			}
 			there, said := 0, fmt.Sprint(n.Status().Warnings)
 			for i := range 5 {
-				if of := n.offers.get(fmt.Sprintf("urn:x:%d", i)); of != nil && of.desc != nil {
+				if of := n.offered.Get(fmt.Sprintf("urn:x:%d", i)); of != nil && of.Description != nil {
 					there++
 				} else if !strings.Contains(said, fmt.Sprintf("urn:x:%d", i)) {
 					t.Errorf("%s %s: urn:x:%d is lost, and nobody is told: %s", engine, name, i, said)

@@ -53,11 +53,11 @@ func (n *Node) showForks(s *api.Status) {
 		last := forks[0]
 		s.Warnings = append(s.Warnings, api.Warning{Code: "LMOS-W061", Title: "equivocation", Severity: severity, Hint: hint, Since: forks[len(forks)-1].Seen,
 			Text: fmt.Sprintf("%s signed two different records with one number, and others may know another one than you: %s; in all of %d things",
-				who, refOf(last.Thing, last.Owner), len(forks))})
+				who, td.ExactRef(last.Thing, last.Owner), len(forks))})
 	}
 	warn(own, "high", "a process with this node's key", "let one process have identity.pem: stop the other one, then publish again here")
 	if len(others) > 0 {
-		warn(others, "medium", others[0].Owner.Short(), "lmosd show "+interact.Quote(refOf(others[0].Thing, others[0].Owner))+
+		warn(others, "medium", others[0].Owner.Short(), "lmosd show "+interact.Quote(td.ExactRef(others[0].Thing, others[0].Owner))+
 			" -o json has both records: ask the owner whether two programs use the key, or deny it (trust.deny)")
 	}
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/td"
@@ -44,14 +43,14 @@ func TestGuards(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		of, _, err := n.offers.publish(t.Context(), draft, interact.Func(func(_ context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+		p, err := n.Offer(t.Context(), draft, interact.Func(func(_ context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 			return interact.One(m.Reply(interact.ActionStatus, "", nil))
-		}), tdd.Registration{})
+		}))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i := range 4 {
-			_, err := interact.Ask(t.Context(), of.bound, &interact.Message{Type: interact.InvokeAction, Thing: of.Thing, Name: name, From: did.NodePrincipal(stranger, "")})
+			_, err := interact.Ask(t.Context(), n.offered.Get(p.ID).Agent, &interact.Message{Type: interact.InvokeAction, Thing: p.ID, Name: name, From: did.NodePrincipal(stranger, "")})
 			if got := interact.AsError(err); (got != nil) != (i >= refusedFrom) || got != nil && got.Code != interact.RateLimited {
 				t.Errorf("%s, message %d: %v", name, i, err)
 			}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lmosd/lmosd/dht"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/publication"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/td/scheme"
 )
@@ -34,13 +35,16 @@ type hosted struct {
 	*health
 }
 
+// A connector is the handler of an attached agent (publication.Publisher.Attach).
+type connector interface{ IsConnected() bool }
+
 // health knows whether an agent of this host answers: by how interactions with it end, and for those with an address by trying
 // that, when somebody asks and nothing was heard of it lately. It is safe for concurrent use.
 type health struct {
 	node    *Node
 	desc    *td.Description
-	guest   *guest   // nil: it did not dial in
-	targets []target // where it, or its broker, listens; empty: it cannot be tried
+	link    connector // of an attached agent; nil for others
+	targets []target  // where it, or its broker, listens; empty: it cannot be tried
 	trying  sync.Mutex
 	heard   atomic.Int64 // when it answered, failed or was tried, in nanoseconds since 1970
 	down    atomic.Bool  // it could not be reached then
@@ -53,7 +57,7 @@ func (n *Node) healthOf(d *td.Description, agent interact.Thing) *health {
 	if agent == nil {
 		h.targets = targetsOf(d.Thing)
 	}
-	h.guest, _ = agent.(*guest)
+	h.link, _ = agent.(connector)
 	n.dir.Away(d, n.DID(), false) // it is published anew: there is somebody
 	return h
 }
@@ -80,7 +84,7 @@ func (h *health) note(err error) {
 		h.node.dir.Answers(h.desc)
 	case err == nil:
 		h.set(true)
-	case failed && e.Code == interact.Unreachable && (!e.Remote || h.guest != nil):
+	case failed && e.Code == interact.Unreachable && (!e.Remote || h.link != nil):
 		h.set(false)
 		h.called.Store(true)
 	case failed && e.Remote:
@@ -99,12 +103,12 @@ func (h *health) set(up bool) {
 // answers reports whether the agent is there, as far as is known, and tries it if nothing was heard of it lately. It takes no longer
 // than tryAgent, for each caller.
 func (h *health) answers(ctx context.Context) bool {
-	if h.guest != nil && !h.guest.isHere() {
+	if h.link != nil && !h.link.IsConnected() {
 		h.node.dir.Away(h.desc, h.node.DID(), true)
 		return false
 	}
 	if len(h.targets) == 0 {
-		if h.forgives() || h.guest != nil && !h.down.Load() {
+		if h.forgives() || h.link != nil && !h.down.Load() {
 			h.set(true)
 		}
 		return !h.down.Load()
@@ -216,7 +220,7 @@ func (n *Node) agentStates(ctx context.Context, keys [][32]byte) []dht.AgentStat
 	states := make([]dht.AgentState, len(keys))
 	var g sync.WaitGroup
 	for i, key := range keys {
-		if of := n.offers.byKey(key); of != nil && !of.isUnlisted() {
+		if of := n.offered.ByKey(key); of != nil && !of.IsUnlisted() {
 			g.Go(func() {
 				if states[i] = dht.AgentPresent; !n.answers(ctx, of) {
 					states[i] = dht.AgentAway
@@ -229,8 +233,8 @@ func (n *Node) agentStates(ctx context.Context, keys [][32]byte) []dht.AgentStat
 }
 
 // answers reports whether the agent of an offer is there. Only so many are tried at once.
-func (n *Node) answers(ctx context.Context, of *offer) bool {
-	h, ok := of.bound.(*hosted)
+func (n *Node) answers(ctx context.Context, of *publication.Publication) bool {
+	h, ok := of.Agent.(*hosted)
 	if !ok {
 		return true
 	}

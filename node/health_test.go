@@ -100,8 +100,8 @@ func TestABrokerIsNoAgent(t *testing.T) {
 	addr, stop := brokerAt(t, "127.0.0.1:0")
 	defer stop()
 	ref := publish(t, n, toolAt("Echo", "urn:x:echo", "mqtt://"+addr))
-	for _, of := range n.offers.everything() {
-		if h, ok := of.bound.(*hosted); ok {
+	for _, of := range n.offered.All() {
+		if h, ok := of.Agent.(*hosted); ok {
 			h.note(interact.Errorf(interact.Unreachable, "start the agent", "nobody listens to echo"))
 			h.heard.Store(time.Now().Add(-tryAgain).UnixNano()) // it is tried again
 		}

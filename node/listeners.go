@@ -17,7 +17,7 @@ import (
 
 // openDoors opens the ways by which consumers of other protocols than HTTP come in.
 func (n *Node) openDoors() (err error) {
-	n.sockets = ws.NewServer(ws.ServerOptions{Mesh: n.mesh, Find: n.Get, Register: n.Register, Log: n.log,
+	n.sockets = ws.NewServer(ws.ServerOptions{Mesh: n.mesh, Find: n.Get, Register: n.publisher.Attach, Log: n.log,
 		Keep: n.opts.Tasks.Keep})
 	n.onClose(func() error { n.sockets.Close(); return nil })
 	if n.opts.MQTT != "" {

@@ -27,7 +27,7 @@ type introducer interface {
 
 // openLocal opens DNS-SD, and what makes things of introductions. A host without multicast is no reason not to start.
 func (n *Node) openLocal() (err error) {
-	o := explore.Options{Self: n.DID(), Verifier: n.verifier, Network: n.opts.Network, Known: n.knows, Offers: n.offering, Log: n.log,
+	o := explore.Options{Self: n.DID(), Verifier: n.verifier, Network: n.opts.Network, Known: n.knows, Offers: n.offered.Offers, Log: n.log,
 		Tell: n.tellDiscovered, Pause: n.opts.introducerPause}
 	o.Listed, o.Resolver, o.Public = n.opts.Introductions, web.New(web.Options{}), netguard.Public().Check
 	for _, where := range o.Listed {
@@ -94,13 +94,7 @@ func (n *Node) nearby(api string) string {
 // the mesh whose id carries its key. Another id is anybody's to claim.
 func (n *Node) knows(id string) bool {
 	owner := did.DID(td.ParseRef(id).Owner)
-	return n.offering(id) || owner == n.DID() || owner != "" && (n.dir.Hosts(owner) || len(n.Lookup(id)) > 0)
-}
-
-// offering reports whether this node offers a thing with the id.
-func (n *Node) offering(id string) bool {
-	of := n.offers.get(id)
-	return of != nil && of.desc != nil
+	return n.offered.Offers(id) || owner == n.DID() || owner != "" && (n.dir.Hosts(owner) || len(n.Lookup(id)) > 0)
 }
 
 // tellDiscovered has those who watch hear of a discovered thing.

@@ -170,7 +170,7 @@ func TestADiscoveredThing(t *testing.T) {
 	ours := publish(t, n, tool("Ours", ""))
 	knows(t, peer, ours)
 	if local, known := n.dir.Len(); local != 1 || known != 1 || n.dir.Signed(d.Record.Key()) != nil ||
-		len(n.offers.Hosted(td.Query{})) != 1 || n.offers.has(d) {
+		len(n.offered.Hosted(td.Query{})) != 1 || n.offered.Has(d) {
 		t.Errorf("it is one of %d things in the directory, %d of them own, or counted as offered", known, local)
 	}
 	for _, id := range []string{"", d.ID} {
@@ -180,7 +180,7 @@ func TestADiscoveredThing(t *testing.T) {
 			}
 		}
 	}
-	_, err := n.offers.Locate(t.Context(), d.Ref())
+	_, err := n.offered.Locate(t.Context(), d.Ref())
 	wantCode(t, err, interact.NotFound)
 
 	l.gone("lamp")

@@ -2,7 +2,9 @@ package node
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,10 +12,12 @@ import (
 	"testing"
 	"time"
 
+	ds "github.com/ipfs/go-datastore"
 	"go.uber.org/goleak"
 
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/publication"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -64,6 +68,50 @@ func toolAt(title, id, base string) []byte {
 "version":{"type":"string","readOnly":true,"forms":[{"href":"%s/version","op":["readproperty"]}]}},
 "actions":{"echo":{"synchronous":true,"input":{"type":"string"},"output":{"type":"string"},
 "forms":[{"href":"%s/echo","op":["invokeaction"],"contentType":"application/json"}]}}}`, id, title, base, base, base)
+}
+
+func newKey(t testing.TB) *keystore.Key {
+	t.Helper()
+	key, err := keystore.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// signed signs a TD as another node does. Zero values of l mean now, an hour, and a seq of the time.
+func signed(t testing.TB, key *keystore.Key, raw []byte, l td.Lease) *td.Signed {
+	t.Helper()
+	l.Now, l.Lifetime = cmp.Or(l.Now, time.Now()), cmp.Or(l.Lifetime, time.Hour)
+	l.Seq = cmp.Or(l.Seq, uint64(l.Now.UnixMilli()))
+	thing, err := td.Complete(raw, key.DID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := td.Sign(thing, key, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// storeTombstone puts a tombstone into a store of publications.
+func storeTombstone(t testing.TB, store ds.Batching, key *keystore.Key, thing string, at time.Time, damage bool) {
+	t.Helper()
+	s, err := td.Bury(key, thing, td.Lease{Seq: uint64(at.UnixMilli()) + 1, Now: at, Lifetime: 25 * time.Hour}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if damage {
+		s.Record[len(s.Record)-1] ^= 1
+	}
+	b, err := json.Marshal(publication.Publication{Thing: thing, Seq: uint64(at.UnixMilli()) + 1, Signed: s, Withdrawn: at})
+	if err == nil {
+		err = store.Put(t.Context(), ds.NewKey(fmt.Sprintf("%x", td.Key(key.DID(), thing))), b)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // quiet are the options of a node in memory that listens on a port of its own.

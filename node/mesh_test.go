@@ -15,7 +15,6 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/did/proof"
-	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/p2p"
 	"github.com/lmosd/lmosd/policy"
@@ -156,19 +155,15 @@ func TestARecordThatNamesThisNodeLeadsNowhere(t *testing.T) {
 	secret := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { hits.Add(1) }))
 	defer secret.Close()
 	nodes := connected(t, 2)
-	stranger := newDesk(t)
-	stranger.hosts = nodes[0].hosts
-	of, _, err := stranger.offers.publish(t.Context(), toolAt("Trap", "urn:x:trap", secret.URL), nil, tdd.Registration{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	untrusted := newKey(t)
+	ref := td.ExactRef("urn:x:trap", untrusted.DID())
 	for _, n := range nodes {
-		n.dir.Offer(of.Signed)
-		knows(t, n, of.desc.Ref())
+		n.dir.Offer(signed(t, untrusted, toolAt("Trap", "urn:x:trap", secret.URL), td.Lease{Hosts: nodes[0].hosts()}))
+		knows(t, n, ref)
 	}
-	err = ask(t, nodes[0], of.desc.Ref())
+	err := ask(t, nodes[0], ref)
 	wantCode(t, err, interact.Unreachable)
-	err = ask(t, nodes[1], of.desc.Ref())
+	err = ask(t, nodes[1], ref)
 	if e := wantCode(t, err, interact.NotFound); !e.Remote {
 		t.Errorf("%v, want the answer of the node that is said to be the host", e)
 	}
@@ -191,12 +186,11 @@ func TestOnlyTheHostWithdraws(t *testing.T) {
 	if e := wantCode(t, err, interact.Forbidden); !strings.Contains(e.Hint, string(nodes[0].DID())) {
 		t.Errorf("the hint %q does not say where it can be done", e.Hint)
 	}
-	homeless := newDesk(t)
-	homeless.hosts = func() []td.Host { return nil }
-	nodes[1].dir.Offer(homeless.publish("Cloud", "urn:x:cloud").Signed)
+	homeless := newKey(t)
+	nodes[1].dir.Offer(signed(t, homeless, tool("Cloud", "urn:x:cloud"), td.Lease{}))
 	knows(t, nodes[1], "urn:x:cloud")
 	_, err = nodes[1].Client().Unpublish(t.Context(), "cloud")
-	if e := wantCode(t, err, interact.Forbidden); !strings.Contains(e.Hint, string(homeless.signer.DID())) {
+	if e := wantCode(t, err, interact.Forbidden); !strings.Contains(e.Hint, string(homeless.DID())) {
 		t.Errorf("the hint %q does not say whose it is", e.Hint)
 	}
 	_, err = nodes[1].Client().Unpublish(t.Context(), "nothing")
@@ -296,7 +290,7 @@ func TestWhoIsDeniedIsRefusedAtTheGate(t *testing.T) {
 	host := start(t, o)
 	ref := publish(t, host, toolAt("Echo", "", newAgent(t).url))
 	connect(t, caller, host)
-	if _, err := caller.dir.Add(host.offers.find(ref).desc); err != nil {
+	if _, err := caller.dir.Add(host.offered.Find(ref).Description); err != nil {
 		t.Fatal(err)
 	}
 	err = ask(t, caller, ref)

@@ -120,18 +120,18 @@ func TestAMoveOutlivesARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	n = start(t, o)
-	of := n.offers.get("urn:x:echo")
+	of := n.offered.Get("urn:x:echo")
 	now := time.Now()
-	if of == nil || of.Moved != to || of.over(now.Add(29*24*time.Hour)) || !of.over(now.Add(31*24*time.Hour)) {
-		t.Errorf("after the restart it offers %+v, want it moved for 30 days", of)
+	if of == nil || of.Moved != to {
+		t.Fatalf("after the restart it offers %+v, want it moved", of)
 	}
-	d, err := of.description(t.Context(), n.verifier, now)
-	if err != nil || d.Record.Kind != td.KindMoved || d.Record.Successor != to {
-		t.Errorf("got %+v, %v", d, err)
+	d, err := of.Signed.Verify(t.Context(), n.verifier, now)
+	if err != nil || d.Record.Kind != td.KindMoved || d.Record.Successor != to || d.Record.Expires.Sub(now).Round(24*time.Hour) != 30*24*time.Hour {
+		t.Errorf("got %+v, %v; want it moved for 30 days", d, err)
 	}
 	_, err = n.Get(t.Context(), ref)
 	wantCode(t, err, interact.Withdrawn)
-	_, err = n.offers.Locate(t.Context(), ref)
+	_, err = n.offered.Locate(t.Context(), ref)
 	if e := wantCode(t, err, interact.Withdrawn); !strings.Contains(e.Error(), string(to)) {
 		t.Errorf("peers are told %q", e)
 	}

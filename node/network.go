@@ -49,7 +49,7 @@ func (s *stores) of(network string) (part *stores, home string, err error) {
 		err = s.copyHome(noted)
 	}
 	if err != nil {
-		return nil, "", s.failed(err)
+		return nil, "", s.Failed(err)
 	}
 	if string(noted) == network {
 		return s, network, nil

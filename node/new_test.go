@@ -21,6 +21,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/p2p"
 	"github.com/lmosd/lmosd/policy"
+	"github.com/lmosd/lmosd/td"
 )
 
 func TestTheZeroOptionsWork(t *testing.T) {
@@ -119,7 +120,7 @@ var flaws = map[string]flaw{
 		if err := errors.Join(s.own().Put(t.Context(), ds.NewKey("/x"), []byte("garbage")), s.Close()); err != nil {
 			t.Fatal(err)
 		}
-	}, interact.StoreCorrupt, "read the offer /x"},
+	}, interact.StoreCorrupt, "read the publication /x"},
 	"secrets that others can read": {func(t *testing.T, o *Options) { writeFile(t, o.Dir+"/credentials.json", "{}", 0o644) },
 		interact.KeyPermissions, "credentials.json"},
 	"a token that is a directory": {func(t *testing.T, o *Options) {
@@ -259,9 +260,7 @@ func TestAWithdrawalOutlivesACrash(t *testing.T) {
 	n := start(t, o)
 	publish(t, n, tool("Echo", "urn:x:echo"))
 	// The tombstone is stored as always; the directory does not hear of it.
-	if _, err := n.offers.bury(t.Context(), n.offers.get("urn:x:echo"), "urn:x:echo", "", time.Now()); err != nil {
-		t.Fatal(err)
-	}
+	storeTombstone(t, n.offerStore, n.key, "urn:x:echo", time.Now(), false)
 	if !has(n, "urn:x:echo") {
 		t.Fatal("the directory knows already")
 	}
@@ -277,20 +276,21 @@ func TestAWithdrawalOutlivesACrash(t *testing.T) {
 func TestTheSeqFollowsTheMesh(t *testing.T) {
 	t.Parallel()
 	key := newKey(t)
-	lost := newDesk(t)
-	lost.signer = key
 	ahead := uint64(time.Now().Add(time.Hour).UnixMilli()) // its clock was wrong
-	lost.known = func(string) uint64 { return ahead }
-	old := lost.publish("Echo", "urn:x:echo")
+	old := signed(t, key, tool("Echo", "urn:x:echo"), td.Lease{Seq: ahead})
 	o := quiet()
 	o.Key = key
 	n := opened(t, o)
-	if _, err := n.dir.Add(old.desc); err != nil {
+	d, err := old.Verify(t.Context(), n.verifier, time.Now())
+	if err == nil {
+		_, err = n.dir.Add(d)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	p, err := n.Client().Publish(t.Context(), tool("Echo", "urn:x:echo"))
-	if err != nil || p.Seq <= old.Seq {
-		t.Errorf("got %+v, %v; want a seq after %d", p, err, old.Seq)
+	if err != nil || p.Seq <= ahead {
+		t.Errorf("got %+v, %v; want a seq after %d", p, err, ahead)
 	}
 }
 
@@ -368,16 +368,8 @@ func TestAWithdrawalThatCannotBeRepeated(t *testing.T) {
 		o := quiet()
 		o.Dir, o.Key = t.TempDir(), newKey(t)
 		s := openAt(t, "", o.Dir)
-		d := deskOver(t, o.Key, s.own())
-		grave, err := d.bury(t.Context(), nil, "urn:x:gone", "", time.Now().Add(c.ahead))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if c.damage {
-			grave.Signed.Record[len(grave.Signed.Record)-1] ^= 1
-			err = d.keep(t.Context(), grave)
-		}
-		if err := errors.Join(err, s.Close()); err != nil {
+		storeTombstone(t, s.own(), o.Key, "urn:x:gone", time.Now().Add(c.ahead), c.damage)
+		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
 		n, err := New(o)

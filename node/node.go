@@ -52,6 +52,7 @@ import (
 	"github.com/lmosd/lmosd/internal/storage"
 	"github.com/lmosd/lmosd/p2p"
 	"github.com/lmosd/lmosd/policy"
+	"github.com/lmosd/lmosd/publication"
 	"github.com/lmosd/lmosd/pubsub"
 	"github.com/lmosd/lmosd/pubsub/reconcile"
 	"github.com/lmosd/lmosd/pubsub/suspicion"
@@ -81,7 +82,6 @@ type Node struct {
 	tasks       *task.Runner    // long actions of this host's agents
 	ledger      *task.Ledger    // those that this node's consumers began
 	hub         *hub.Hub
-	guests      *guests
 	sockets     *ws.Server
 	broker      *mqtt.Broker // nil without Options.MQTT
 	coap        *coap.Server // nil without Options.CoAP
@@ -92,7 +92,8 @@ type Node struct {
 	dir         *directory.Directory
 	looks       *looks
 	clocks      clocks
-	offers      *offers
+	publisher   *publication.Publisher
+	offered     *publication.Index   // what this node offers; publisher writes it
 	local       introducer           // tells the local network of this node; nil if nobody does
 	discoveries *explore.Discoveries // what others introduce there
 	router      *route.Router
@@ -105,7 +106,7 @@ type Node struct {
 	greeting chan struct{}   // a place for each peer that is greeted now
 	life     context.Context // ends with the node; background work hangs on it
 	end      context.CancelFunc
-	work     sync.WaitGroup // what Publish and guests left running
+	work     sync.WaitGroup // what runs in the background
 	// beginning is held while work is begun, and while life ends: nothing is begun after that.
 	beginning sync.Mutex
 	draining  atomic.Bool
@@ -142,16 +143,16 @@ func open(o Options, aside string) (*Node, error) {
 		n.onClose(o.Host.Close)
 	}
 	for _, step := range []func() error{
-		n.settle,      // nothing is opened for options that cannot work
-		n.openDir,     // first: nothing else may touch a directory that another process holds
-		n.openNetwork, // the host, without listening: handlers come before the first peer
-		n.openAgents,  // what asks the agents of this host
-		n.openMesh,    // directory, DHT, gossip, streams, and the chains between them
-		n.openPorts,   // now peers may come
-		n.openOffers,  // needs the addresses that listening gave
-		n.openDoors,   // other protocols
-		n.openLocal,   // what the local network is told; its name for this node is one of the API's
-		n.openHTTP,    // last: who can ask finds everything there
+		n.settle,           // nothing is opened for options that cannot work
+		n.openDir,          // first: nothing else may touch a directory that another process holds
+		n.openNetwork,      // the host, without listening: handlers come before the first peer
+		n.openAgents,       // what asks the agents of this host
+		n.openMesh,         // directory, DHT, gossip, streams, and the chains between them
+		n.openPorts,        // now peers may come
+		n.openPublications, // needs the addresses that listening gave
+		n.openDoors,        // other protocols
+		n.openLocal,        // what the local network is told; its name for this node is one of the API's
+		n.openHTTP,         // last: who can ask finds everything there
 	} {
 		if err := step(); err != nil {
 			return nil, errors.Join(err, n.Close())
@@ -257,9 +258,8 @@ func (n *Node) openAgents() error {
 	n.tasks = task.New(o)
 	n.onClose(func() error { n.tasks.Close(); return nil })
 	if n.ledger, err = task.NewLedger(n.taskStore, task.LedgerOptions{Log: n.log}); err != nil {
-		return n.stores.failed(err)
+		return n.stores.Failed(err)
 	}
-	n.guests = &guests{node: n, all: map[string]*guest{}}
 	return nil
 }
 
@@ -284,18 +284,13 @@ func (n *Node) openMesh() (err error) {
 		Refused: n.refusal, MaxConcurrent: max(maxServed, n.policy.Most())})
 	n.onClose(n.streams.Close)
 
-	n.offers = newOffers(n.key, n.offerStore, n.verifier, n.opts.Lifetime)
-	n.offers.hosts, n.offers.bind, n.offers.failed = n.hosts, n.agent, n.stores.failed
-	n.offers.add = func(d *td.Description) (bool, error) { return n.dir.Add(d) }
-	n.offers.known = func(thing string) uint64 { return n.dir.Seq(n.key.DID(), thing) }
-	n.offers.things = func() int { _, known := n.dir.Len(); return known }
-
+	n.offered = publication.NewIndex(n.DID())
 	var index func(q td.Query) []*td.Signed
 	if n.opts.Index {
-		index = func(q td.Query) []*td.Signed { return n.offers.listed(n.dir.Known(q)) }
+		index = func(q td.Query) []*td.Signed { return n.offered.Listed(n.dir.Known(q)) }
 	}
 	n.dht, err = dht.New(n.host, dht.Options{Index: index, Network: n.opts.Network, Mode: dht.Mode(n.opts.DHTMode), PublishPrivate: !n.opts.PublicOnly, Store: n.stores.fast,
-		Seeds: n.seeds.list, Verifier: n.verifier, Local: n.offers, States: n.agentStates, Admits: n.policy.Admits,
+		Seeds: n.seeds.list, Verifier: n.verifier, Local: n.offered, States: n.agentStates, Admits: n.policy.Admits,
 		Evidence: func(s *td.Signed) { n.dir.Offer(s) },
 		Reached: func(p peer.ID, ok bool) {
 			if id, err := did.FromPeer([]byte(p)); err == nil {
@@ -335,7 +330,7 @@ func (n *Node) openMesh() (err error) {
 	n.ranking(&known)
 	items := new(reconcile.Set)
 	known.Changed = func(key [32]byte, seq uint64, here bool) {
-		if here && !n.offers.isUnlisted(key) {
+		if here && !n.offered.IsUnlisted(key) {
 			items.Put(key, seq)
 		} else {
 			items.Delete(key)
@@ -345,6 +340,9 @@ func (n *Node) openMesh() (err error) {
 		return fmt.Errorf("open the directory: %w", err)
 	}
 	n.onClose(n.dir.Close)
+
+	n.publisher = publication.New(publication.Options{Signer: n.key, Verifier: n.verifier, Index: n.offered, Store: n.offerStore, Disk: n.stores,
+		Lifetime: n.opts.Lifetime, Hosts: n.hosts, Bind: n.agent, Directory: n.dir, Gossip: n.gossip, DHT: n.dht, Go: n.later, Log: n.log})
 
 	n.sync, err = reconcile.New(n.host, reconcile.Options{Network: n.opts.Network, Set: items, Get: n.dir.Signed,
 		Offer: func(s *td.Signed) { n.dir.Learn(n.life, s) }, Verifier: n.verifier, Admits: n.policy.Admits, Room: n.dir.Room,
@@ -364,7 +362,7 @@ func (n *Node) openMesh() (err error) {
 	// Spans come before Trace: a trace that begins here begins with its span, which says whether it is recorded.
 	n.mesh = interact.Chain(interact.Router(finder{n}), interact.Spans(n.tracer, "mesh"), interact.Trace(n.opts.Timeout), interact.Timed(total),
 		n.metrics.Wrap("mesh"), n.gate.Wrap(), n.policy.Gate(), n.policy.Limit(), n.ledger.Wrap())
-	n.streams.Serve(interact.Chain(interact.Router(n.offers), interact.Spans(n.tracer, "stream"), interact.Trace(n.opts.Timeout), interact.Timed(atHost),
+	n.streams.Serve(interact.Chain(interact.Router(n.offered), interact.Spans(n.tracer, "stream"), interact.Trace(n.opts.Timeout), interact.Timed(atHost),
 		n.metrics.Wrap("stream"), n.policy.Gate(), n.policy.Limit()))
 	return nil
 }
@@ -394,36 +392,8 @@ func (n *Node) openPorts() error {
 	return n.made.Start()
 }
 
-// openOffers offers again what was offered before the last stop. What was withdrawn is told to the directory too: its own
-// store may have lost the last seconds before a crash.
-func (n *Node) openOffers() error {
-	n.offers.turn.Lock() // The node may run already, see awaitRoom: what is published meanwhile must not be taken for an older state.
-	defer n.offers.turn.Unlock()
-	now := time.Now()
-	if err := n.offers.load(n.life, now); err != nil {
-		return err
-	}
-	for _, of := range n.offers.everything() {
-		d, err := of.description(n.life, n.verifier, now)
-		if err == nil {
-			_, err = n.dir.Add(d)
-		}
-		late := errors.Is(err, td.ErrExpired) || errors.Is(err, td.ErrFuture)
-		switch {
-		case err == nil, codeIs(err, interact.RolledBack) && of.desc == nil: // It was offered again, by a process that is gone.
-		case late && of.desc == nil:
-			n.log.Warn("a withdrawal cannot be repeated now: is the clock right?", "thing", of.Thing, "err", err)
-		default:
-			return n.stores.failed(fmt.Errorf("offer %s again: %w", of.Thing, err))
-		}
-	}
-	return nil
-}
-
-func codeIs(err error, code interact.Code) bool {
-	e, ok := errors.AsType[*interact.Error](err)
-	return ok && e.Code == code
-}
+// openPublications publishes again what was published before the last stop.
+func (n *Node) openPublications() error { return n.publisher.Restore(n.life) }
 
 func (n *Node) openHTTP() error {
 	var err error

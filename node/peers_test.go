@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	ds "github.com/ipfs/go-datastore"
+	"github.com/ipfs/go-datastore/query"
 	dssync "github.com/ipfs/go-datastore/sync"
 	"github.com/libp2p/go-libp2p/core/peer"
 
@@ -84,12 +85,19 @@ func TestDamagedEntriesOfTheSnapshotAreDropped(t *testing.T) {
 	}
 }
 
+// A faulty store reads and writes nothing.
+type faulty struct{ ds.Batching }
+
+func (faulty) Query(context.Context, query.Query) (query.Results, error) {
+	return nil, errors.New("the cable is out")
+}
+
 func TestAFailingSnapshotIsLogged(t *testing.T) {
 	t.Parallel()
 	a, b := start(t, quiet()), start(t, quiet())
 	connect(t, a, b)
 	var j journal
-	s, err := newSeeds(nil, &faulty{Batching: inMemory(), err: errors.New("the cable is out")}, j.logger())
+	s, err := newSeeds(nil, faulty{inMemory()}, j.logger())
 	if err != nil || len(s.list()) != 0 {
 		t.Fatalf("got %v, %v; want to begin without", s.list(), err)
 	}

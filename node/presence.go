@@ -84,10 +84,10 @@ func (l *looks) due(host did.DID, pause time.Duration, now time.Time) bool {
 // enough: anybody can write it.
 func (n *Node) Presence(d *td.Description) directory.Presence {
 	p := n.dir.Presence(d)
-	if p.State == directory.StateReachable && !n.offers.has(d) && !slices.ContainsFunc(d.Record.Hosts, func(h td.Host) bool { return h.Node != n.DID() }) {
+	if p.State == directory.StateReachable && !n.offered.Has(d) && !slices.ContainsFunc(d.Record.Hosts, func(h td.Host) bool { return h.Node != n.DID() }) {
 		p.State, p.LastSeen = directory.StateUnknown, d.Record.Issued
 	}
-	if !n.offers.has(d) && n.refuses(d) {
+	if !n.offered.Has(d) && n.refuses(d) {
 		p.State = directory.StateRefused
 	}
 	return p
@@ -125,7 +125,7 @@ func (n *Node) lookAt(ctx context.Context, things []*td.Description) {
 	defer g.Wait()
 	at := map[did.DID][]*td.Description{}
 	for _, d := range things {
-		if of := n.offers.of(d); of != nil {
+		if of := n.offered.Of(d); of != nil {
 			g.Go(func() { n.answers(ctx, of) })
 			continue
 		}

@@ -32,8 +32,8 @@ func stale(n *running) {
 	n.looks.mu.Lock()
 	defer n.looks.mu.Unlock()
 	clear(n.looks.asked)
-	for _, of := range n.offers.everything() {
-		if h, ok := of.bound.(*hosted); ok {
+	for _, of := range n.offered.All() {
+		if h, ok := of.Agent.(*hosted); ok {
 			h.heard.Store(0)
 		}
 	}
@@ -138,11 +138,11 @@ func TestAnAgentThatWasCutOffIsNotReachable(t *testing.T) {
 	t.Parallel()
 	nodes := connected(t, 2)
 	host, other := nodes[0], nodes[1]
-	id, gone, err := host.Register(t.Context(), tool("Echo", "urn:x:echo"), echo)
+	id, gone, err := host.publisher.Attach(t.Context(), tool("Echo", "urn:x:echo"), echo)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ref := refOf(id, host.DID())
+	ref := td.ExactRef(id, host.DID())
 	knows(t, other, ref)
 	for _, n := range nodes {
 		if l := found(t, n); len(l) != 1 || l[0].State != api.StateReachable {
@@ -157,7 +157,7 @@ func TestAnAgentThatWasCutOffIsNotReachable(t *testing.T) {
 	if l := found(t, other); len(l) != 1 || l[0].State != api.StateUnreachable {
 		t.Errorf("the other lists %+v", l)
 	}
-	if _, _, err = host.Register(t.Context(), tool("Echo", "urn:x:echo"), echo); err != nil {
+	if _, _, err = host.publisher.Attach(t.Context(), tool("Echo", "urn:x:echo"), echo); err != nil {
 		t.Fatal(err)
 	}
 	if s := stateOf(host, ref); s != directory.StateReachable {
@@ -173,11 +173,8 @@ func TestAnAgentThatWasCutOffIsNotReachable(t *testing.T) {
 func TestWhoeverNamesThisNodeAsHostIsNotReachableByThat(t *testing.T) {
 	t.Parallel()
 	n := start(t, quiet())
-	d := newDesk(t)
-	d.hosts = func() []td.Host { return []td.Host{{Node: n.DID()}} }
-	of := d.publish("Echo", "urn:x:echo")
-	n.dir.Offer(of.Signed)
-	knows(t, n, of.desc.Ref())
+	n.dir.Offer(signed(t, newKey(t), tool("Echo", "urn:x:echo"), td.Lease{Hosts: []td.Host{{Node: n.DID()}}}))
+	knows(t, n, "urn:x:echo")
 	if l := found(t, n); len(l) != 1 || l[0].State != api.StateUnknown || l[0].Local {
 		t.Errorf("listed %+v", l)
 	}

@@ -2,12 +2,10 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
@@ -23,7 +21,7 @@ func TestWhoLeavesHasPublishedAllTheSame(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if nodes[0].offers.find(p.Ref) == nil {
+	if nodes[0].offered.Find(p.Ref) == nil {
 		t.Error("the thing is not offered")
 	}
 	knows(t, nodes[1], p.Ref)
@@ -85,78 +83,13 @@ func TestManyChangeAtOnce(t *testing.T) {
 		id := fmt.Sprintf("urn:x:%d", i)
 		until(t, "both nodes agree on "+id, func() bool {
 			d, err := nodes[1].Get(t.Context(), id)
-			of := nodes[0].offers.get(id) // it may have been renewed meanwhile
-			if of.desc == nil {
+			of := nodes[0].offered.Get(id) // it may have been renewed meanwhile
+			if of.Description == nil {
 				return codeOf(err) == interact.Withdrawn
 			}
 			return err == nil && d.Record.Seq == of.Seq
 		})
 	}
-}
-
-func TestARenewalThatFailsIsTriedAgain(t *testing.T) {
-	t.Parallel()
-	var j journal
-	o := Options{Log: j.logger()}
-	n := opened(t, o)
-	p, err := n.Publish(t.Context(), tool("Echo", ""))
-	if err != nil {
-		t.Fatal(err)
-	}
-	disk := &faulty{Batching: n.offers.store, err: errors.New("the cable is out")}
-	n.offers.store = disk
-	later := time.Now().Add(time.Hour)
-	for _, due := range n.offers.due(later, true) {
-		n.tellAgain(t.Context(), due)
-	}
-	if !j.has("could not be renewed") || !j.has("the cable is out") {
-		t.Errorf("the log has %s", j.text.String())
-	}
-	disk.err = nil
-	due := n.offers.due(later.Add(time.Hour), true)
-	if len(due) != 1 {
-		t.Fatalf("%v is due, want it once more", due)
-	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	n.tellAgain(ended, due[0]) // a node that stops begins nothing
-	if of := n.offers.get(p.ID); of.Seq != p.Seq {
-		t.Errorf("the seq went from %d to %d while the node stopped", p.Seq, of.Seq)
-	}
-	n.tellAgain(t.Context(), n.offers.due(later.Add(2*time.Hour), true)[0])
-	if of := n.offers.get(p.ID); of.Seq <= p.Seq {
-		t.Errorf("the seq is still %d", of.Seq)
-	}
-	n.tellAgain(t.Context(), telling{thing: "urn:x:forgotten", gossip: true, dht: true})
-}
-
-// TestAnOldTellingHasNoEffect: telling takes a while, and a thing may be withdrawn meanwhile.
-func TestAnOldTellingHasNoEffect(t *testing.T) {
-	t.Parallel()
-	var j journal
-	o := quiet()
-	o.Log = j.logger()
-	host, other := start(t, o), start(t, quiet())
-	connect(t, other, host)
-	p, err := host.Publish(t.Context(), tool("Echo", ""))
-	if err != nil {
-		t.Fatal(err)
-	}
-	old := host.offers.get(p.ID)
-	if _, err := host.Unpublish(t.Context(), p.ID); err != nil {
-		t.Fatal(err)
-	}
-	host.tell(t.Context(), old, telling{thing: p.ID, gossip: true, dht: true}, new(spread))
-	if err := host.provide(t.Context(), old); err != nil {
-		t.Error(err)
-	}
-	if j.has("telling the mesh failed") {
-		t.Errorf("the log warns of what is as it should be: %s", j.text.String())
-	}
-	until(t, "the other node knows of the withdrawal", func() bool {
-		_, err := other.Get(t.Context(), p.ID)
-		return codeOf(err) == interact.Withdrawn
-	})
 }
 
 func TestFirstIsTheSameEveryTime(t *testing.T) {

@@ -27,7 +27,7 @@ func TestARefusalSaysSo(t *testing.T) {
 			o.Policy = policy.Rules{Deny: []did.DID{caller.DID()}}
 			host := start(t, o)
 			ref := publish(t, host, toolAt("Echo", "", newAgent(t).url))
-			d := host.offers.find(ref).desc
+			d := host.offered.Find(ref).Description
 			if _, err := caller.dir.Add(d); err != nil { // a third node told of it
 				t.Fatal(err)
 			}

@@ -6,58 +6,10 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/lmosd/lmosd/directory"
-	"github.com/lmosd/lmosd/gateway/tdd"
-	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
-
-// What the directory says of a thing is stored with it, and goes on over renewals and restarts until it is published anew.
-func TestRegistrations(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t)
-	begin := time.Now()
-	of, _, err := d.offers.publish(t.Context(), tool("Echo", "urn:x:echo"), nil, tdd.Registration{TTL: 600})
-	if err != nil {
-		t.Fatal(err)
-	}
-	first, ok := d.registered(of.desc.Record)
-	if !ok || first.Expires.Sub(first.Modified) != 10*time.Minute || first.Created.Before(begin) {
-		t.Errorf("got %+v, %v", first, ok)
-	}
-	if _, err := d.renew(t.Context(), "urn:x:echo"); err != nil {
-		t.Fatal(err)
-	}
-	if got, _ := d.registered(of.desc.Record); got != first {
-		t.Errorf("renewed: %+v, want %+v", got, first)
-	}
-	later := begin.Add(time.Minute)
-	if err := d.register(t.Context(), "urn:x:echo", first, later); err != nil {
-		t.Fatal(err)
-	}
-	d = d.restart(begin.Add(2 * time.Minute))
-	got, _ := d.registered(of.desc.Record)
-	if !got.Expires.Equal(later.Add(10*time.Minute)) || !got.Created.Equal(first.Created) || !got.Modified.Equal(first.Modified) ||
-		got.TTL != 600 {
-		t.Errorf("after a restart: %+v, first %+v", got, first)
-	}
-	if again := d.publish("Echo", "urn:x:echo").Registration; !again.Expires.IsZero() || !again.Created.Equal(first.Created) {
-		t.Errorf("published anew: %+v", again)
-	}
-	stranger := *of.desc.Record
-	stranger.Owner = newKey(t).DID()
-	d.withdraw("urn:x:echo")
-	for _, r := range []*td.Record{&stranger, of.desc.Record} {
-		if _, ok := d.registered(r); ok {
-			t.Errorf("%s of %s is registered", r.Thing, r.Owner)
-		}
-	}
-	if err := d.register(t.Context(), "urn:x:echo", first, later); codeOf(err) != interact.Withdrawn {
-		t.Errorf("extended after it was withdrawn: %v", err)
-	}
-}
 
 // A thing whose registration ends is withdrawn: whoever watches the directory is told.
 func TestAThingExpires(t *testing.T) {
@@ -100,25 +52,5 @@ func TestAThingExpires(t *testing.T) {
 	}
 	if len(kinds) != 2 || kinds[0] != directory.Added {
 		t.Errorf("saw %v", kinds)
-	}
-}
-
-// A description whose forms lead through the mesh can be changed without its agent: they lead to it as before.
-func TestANewDescriptionKeepsTheAgent(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t)
-	draft, err := td.Draft([]byte(`{"id":"urn:x:echo","title":"Echo","actions":{"say":{}}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		raw   []byte
-		agent interact.Thing
-		kept  bool
-	}{{draft, echo, true}, {bytes.Replace(draft, []byte("Echo"), []byte("Echo 2"), 1), nil, true}, {tool("Echo", "urn:x:echo"), nil, false}} {
-		of, _, err := d.offers.publish(t.Context(), c.raw, c.agent, tdd.Registration{})
-		if err != nil || (of.agent != nil) != c.kept {
-			t.Errorf("%s: %v, agent %v", c.raw, err, of.agent)
-		}
 	}
 }

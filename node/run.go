@@ -21,7 +21,7 @@ func (n *Node) Run(ctx context.Context) error {
 	g, work := errgroup.WithContext(base)
 	for _, run := range []func(context.Context) error{
 		n.dht.Run, n.gossip.Run, n.sync.Run, n.rumours.Run, n.dir.Run, n.streams.Run, n.hub.Run, n.tasks.Run, n.runDoors,
-		n.keepOffers, n.endOrphans, n.watchPeers, n.seeds.run(n.host), n.runMDNS, n.runLocal,
+		n.publisher.Run, n.watchPeers, n.seeds.run(n.host), n.runMDNS, n.runLocal,
 		n.awaitRoom,
 	} {
 		g.Go(func() error { return n.ended(work, run(work)) })
@@ -88,7 +88,7 @@ func (n *Node) ended(ctx context.Context, err error) error {
 // awaitRoom has a store that was opened on a full disk take changes again, and offers then what had to be signed anew for that.
 func (n *Node) awaitRoom(ctx context.Context) error {
 	if n.stores.Run(ctx) {
-		return n.openOffers()
+		return n.openPublications()
 	}
 	return nil
 }

@@ -79,7 +79,7 @@ func (n *Node) known(_ context.Context, q td.Query) iter.Seq2[*td.Description, e
 func (n *Node) standing(d *td.Description) (s route.Standing) {
 	p := n.Presence(d)
 	s.Gone, s.Refused = p.State == directory.StateUnreachable, p.State == directory.StateRefused
-	s.Reached, s.Local = p.State == directory.StateReachable, n.offers.has(d)
+	s.Reached, s.Local = p.State == directory.StateReachable, n.offered.Has(d)
 	s.Trust, _ = n.trust(d.Record.Owner)
 	for _, h := range d.Record.Hosts {
 		if took := n.latency(h.Node); took > 0 && (s.RoundTrip == 0 || took < s.RoundTrip) {

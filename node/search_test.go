@@ -11,6 +11,7 @@ import (
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/directory/route"
 	"github.com/lmosd/lmosd/interact"
@@ -172,17 +173,17 @@ func TestProbesAHost(t *testing.T) {
 // TestTrustRanks: of things that fit alike, those of this node come first, then those of owners that the operator allows.
 func TestTrustRanks(t *testing.T) {
 	t.Parallel()
-	friend, stranger := newDesk(t), newDesk(t)
+	friend, untrusted := newKey(t), newKey(t)
 	o := quiet()
-	o.Policy.Allow = []did.DID{friend.signer.DID()}
+	o.Policy.Allow = []did.DID{friend.DID()}
 	n := start(t, o)
 	own := publish(t, n, toolAt("Echo", "urn:x:echo", newAgent(t).url))
 	refs := []string{own}
-	for _, d := range []*desk{friend, stranger} {
-		of := d.publish("Echo", "urn:x:echo")
-		n.dir.Offer(of.Signed)
-		knows(t, n, of.desc.Ref())
-		refs = append(refs, of.desc.Ref())
+	for _, key := range []*keystore.Key{friend, untrusted} {
+		ref := td.ExactRef("urn:x:echo", key.DID())
+		n.dir.Offer(signed(t, key, tool("Echo", "urn:x:echo"), td.Lease{Hosts: []td.Host{{Node: key.DID(), Addrs: []string{"/ip4/192.0.2.1/tcp/4667"}}}}))
+		knows(t, n, ref)
+		refs = append(refs, ref)
 	}
 	list, err := n.Client().Explain(t.Context(), td.Query{Text: "echo"}, 0)
 	if err != nil {

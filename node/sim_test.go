@@ -112,7 +112,7 @@ func TestWhatNobodyHeardIsToldWhenSomebodyComes(t *testing.T) {
 		}
 		connect(t, other, host)
 		knows(t, other, p.Ref)
-		until(t, "nothing is pending", func() bool { return host.offers.pending() == 0 })
+		until(t, "nothing is pending", func() bool { return host.publisher.Pending() == 0 })
 		until(t, "the DHT has it", func() bool { _, err := other.dht.Get(t.Context(), host.DID(), p.ID); return err == nil })
 		if codes := codesOf(host); len(codes) != 0 {
 			t.Errorf("in company it warns of %v", codes)

@@ -46,7 +46,7 @@ func (n *Node) Status() *api.Status {
 	s.DHT.Mode, s.DHT.Table = n.opts.DHTMode, n.dht.Size()
 	s.Gossip.Topics, s.Gossip.Peers = pubsub.Shards, n.gossip.Peers()
 	_, known := n.dir.Len()
-	s.Agents.Local, s.Agents.Known = n.offers.count(), known
+	s.Agents.Local, s.Agents.Known = n.offered.Len(), known
 	s.Agents.Fill = math.Round(1000*n.dir.Fill()) / 1000
 	n.metrics.FillCalls(s)
 	return s
@@ -84,7 +84,7 @@ func (n *Node) warnings() []api.Warning {
 	if up := time.Since(n.started); len(n.host.Network().Peers()) == 0 && up > 30*time.Second {
 		add("W001", "no-peers", "low", "lmosd peers connect ADDR, or start with --mesh.bootstrap ADDR", "this node is alone")
 	}
-	if k := n.offers.pending(); k > 0 && time.Since(n.started) > 5*time.Second {
+	if k := n.publisher.Pending(); k > 0 && time.Since(n.started) > 5*time.Second {
 		add("W042", "announce-pending", "low", "they are announced as soon as a peer is there", "%d agents are known to nobody else yet", k)
 	}
 	if onlyLoopback(n.host.Addrs(), n.host.Network().ListenAddresses()) {
@@ -95,7 +95,7 @@ func (n *Node) warnings() []api.Warning {
 	if n.opts.HTTP.inTheClear() {
 		add("W071", "token-in-the-clear", "low", clearHint, "%s", clearText)
 	}
-	if err := n.stores.room(); err != nil {
+	if err := n.stores.Room(); err != nil {
 		add("W020", "disk-low", "high", interact.AsError(err).Hint, "%s", err)
 	}
 	if n.stores.Hurt() {
@@ -195,7 +195,7 @@ func (n *Node) describe() ([]byte, error) {
 		return nil, fmt.Errorf("describe this node: %w", err)
 	}
 	now := time.Now()
-	s, err := td.Sign(t, n.key, td.Lease{Seq: millis(now), Now: now, Lifetime: n.opts.Lifetime, Hosts: n.hosts()})
+	s, err := td.Sign(t, n.key, td.Lease{Seq: uint64(now.UnixMilli()), Now: now, Lifetime: n.opts.Lifetime, Hosts: n.hosts()})
 	if err != nil {
 		return nil, fmt.Errorf("sign this node's description: %w", err)
 	}

@@ -57,16 +57,16 @@ func (s *stores) ledger() ds.Batching {
 }
 func (s *stores) peers() ds.Batching { return namespace.Wrap(s.fast, ds.NewKey("/peers")) }
 
-// room returns an error of code DiskFull if nothing is stored now.
-func (s *stores) room() error {
-	if err := s.Room(); err != nil {
+// Room returns an error of code DiskFull if nothing is stored now.
+func (s *stores) Room() error {
+	if err := s.Store.Room(); err != nil {
 		return diskFull(s.Path(), err)
 	}
 	return nil
 }
 
-// failed makes an error of a failed read or write one for people.
-func (s *stores) failed(err error) error { return storeError(s.Path(), err) }
+// Failed returns the error for people of a failed read or write.
+func (s *stores) Failed(err error) error { return storeError(s.Path(), err) }
 
 func storeError(path string, err error) error {
 	switch {

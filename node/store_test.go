@@ -43,7 +43,7 @@ func TestEngines(t *testing.T) {
 					t.Errorf("memory has %q after a restart", got)
 				}
 			}
-			if err := s.room(); err != nil {
+			if err := s.Room(); err != nil {
 				t.Errorf("no room on this disk: %v", err)
 			}
 		})
@@ -109,8 +109,8 @@ func TestAFullDiskTakesNothingNew(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for what, err := range map[string]error{"room": s.room(), "put": s.peers().Put(t.Context(), ds.NewKey("/a"), []byte("b"))} {
-			if got := s.failed(err); err == nil && c.want != 0 || err != nil && codeOf(got) != c.want {
+		for what, err := range map[string]error{"room": s.Room(), "put": s.peers().Put(t.Context(), ds.NewKey("/a"), []byte("b"))} {
+			if got := s.Failed(err); err == nil && c.want != 0 || err != nil && codeOf(got) != c.want {
 				t.Errorf("%s: %s: got %v, want %v", name, what, err, c.want)
 			}
 			if err != nil && !strings.Contains(err.Error(), dir) {

@@ -187,7 +187,7 @@ func (n *Node) Ping(ctx context.Context, ref string, times int) (*api.Ping, erro
 		return nil, err
 	}
 	p := &api.Ping{Ref: d.Ref(), Node: n.DID(), Path: "local", RTT: make([]float64, 0, times)}
-	if n.offers.has(d) {
+	if n.offered.Has(d) {
 		for range times {
 			p.RTT = append(p.RTT, 0)
 		}

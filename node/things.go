@@ -102,12 +102,12 @@ func (n *Node) Rank(ctx context.Context, q td.Query, found []*td.Description) []
 func (n *Node) Latest() uint64 { return n.dir.Latest() }
 
 // Hosted reports whether this node offers d.
-func (n *Node) Hosted(d *td.Description) bool { return n.offers.has(d) }
+func (n *Node) Hosted(d *td.Description) bool { return n.offered.Has(d) }
 
 // bind makes the Thing of a description: the agent itself if this node offers it, else the ways to it. An agent is asked over
 // its forms without a guard only if its TD was published here: a stranger's record that names this node as host leads nowhere.
 func (n *Node) bind(d *td.Description) interact.Thing {
-	if agent := n.offers.agentOf(d); agent != nil {
+	if agent := n.offered.AgentOf(d); agent != nil {
 		return agent
 	}
 	far := &elsewhere{ways: n.ways(d)}

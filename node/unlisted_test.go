@@ -49,7 +49,7 @@ func TestWhatIsUnlistedIsToldToNobody(t *testing.T) {
 	if _, err := a.dir.Get(t.Context(), "hidden"); err != nil {
 		t.Errorf("its own node does not know it: %v", err)
 	}
-	if n := a.offers.pending(); n != 0 {
+	if n := a.publisher.Pending(); n != 0 {
 		t.Errorf("%d wait to be told", n)
 	}
 	if _, err := a.Publish(t.Context(), tool("Hidden", "urn:x:hidden")); err != nil {

@@ -157,19 +157,13 @@ func TestClocksThatDiffer(t *testing.T) {
 	})
 	for ahead, want := range map[time.Duration]interact.Code{0: 0, time.Minute: 0, -time.Minute: 0, -time.Hour: 0,
 		time.Hour: interact.Expired} {
-		parsed, err := td.Complete(tool("Clock", fmt.Sprint("urn:x:", int(ahead.Minutes()))), host.DID())
-		if err != nil {
+		raw := tool("Clock", fmt.Sprint("urn:x:", int(ahead.Minutes())))
+		// The host does not announce it, so that the consumer knows the record of the wrong clock only.
+		if _, err := host.Offer(t.Context(), []byte(strings.Replace(string(raw), "{", `{"lmos:unlisted":true,`, 1)), left); err != nil {
 			t.Fatal(err)
 		}
-		at := time.Now().Add(ahead)
-		of, err := host.offers.sign(t.Context(), parsed, left, uint64(at.UnixMilli()), at)
-		if err == nil {
-			err = host.offers.keep(t.Context(), of)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		d, err := of.Signed.Verify(t.Context(), consumer.verifier, time.Now())
+		wrong := signed(t, host.key, raw, td.Lease{Now: time.Now().Add(ahead), Lifetime: 24 * time.Hour, Hosts: host.hosts()})
+		d, err := wrong.Verify(t.Context(), consumer.verifier, time.Now())
 		if want != 0 {
 			if err == nil || interact.AsError(err).Code != want {
 				t.Errorf("%v ahead: the record gives %v, want %v", ahead, err, want)

@@ -80,9 +80,11 @@ func (r Ref) Match(d *Description) bool {
 
 func lastPart(id string) string { return id[strings.LastIndexAny(id, ":/#")+1:] }
 
-// Ref returns the exact reference of d: id and owner, or the id alone if the owner is part of it.
-func (d *Description) Ref() string {
-	id, owner := d.Record.Thing, d.Record.Owner
+// Ref returns the exact reference of d.
+func (d *Description) Ref() string { return ExactRef(d.Record.Thing, d.Record.Owner) }
+
+// ExactRef returns the exact reference of a thing: id and owner, or the id alone if the owner is part of it.
+func ExactRef(id string, owner did.DID) string {
 	if ownerInID(id) == owner {
 		return id
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/publication"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -65,17 +66,17 @@ type shop struct {
 	key  *keystore.Key
 	mu   sync.Mutex
 	seq  uint64
-	regs map[string]Registration // by thing; owned by mu
+	regs map[string]publication.Registration // by thing; owned by mu
 }
 
-func (s *shop) Registered(r *td.Record) (Registration, bool) {
+func (s *shop) Registered(r *td.Record) (publication.Registration, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	reg, ok := s.regs[r.Thing]
 	return reg, ok && r.Owner == s.key.DID()
 }
 
-func (s *shop) Enter(ctx context.Context, raw []byte, reg Registration) (string, bool, error) {
+func (s *shop) Enter(ctx context.Context, raw []byte, reg publication.Registration) (string, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seq++
@@ -93,7 +94,7 @@ func (s *shop) Enter(ctx context.Context, raw []byte, reg Registration) (string,
 	return d.ID, !known, err
 }
 
-func (s *shop) Register(_ context.Context, id string, reg Registration) error {
+func (s *shop) Register(_ context.Context, id string, reg publication.Registration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.regs[id] = reg.Renewed(time.Now(), s.regs[id])
@@ -135,7 +136,7 @@ func newWorld(t testing.TB, prepare ...func(*Options)) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, shop: &shop{dir: dir, key: k, regs: map[string]Registration{}}}
+	w := &world{t: t, shop: &shop{dir: dir, key: k, regs: map[string]publication.Registration{}}}
 	o := Options{Things: Index{dir, k.DID()}, Publisher: w.shop, Describe: func() []byte { return []byte(`{"title":"self"}`) }}
 	for _, p := range prepare {
 		p(&o)
@@ -153,7 +154,7 @@ func newWorld(t testing.TB, prepare ...func(*Options)) *world {
 // add publishes a lamp of this node.
 func (w *world) add(id, title string, members ...string) {
 	w.t.Helper()
-	if _, _, err := w.shop.Enter(w.t.Context(), []byte(lamp(id, title, members...)), Registration{}); err != nil {
+	if _, _, err := w.shop.Enter(w.t.Context(), []byte(lamp(id, title, members...)), publication.Registration{}); err != nil {
 		w.t.Fatal(err)
 	}
 }

@@ -145,7 +145,7 @@ func FuzzRegistration(f *testing.F) {
 			if _, there := m["registration"]; there {
 				t.Fatalf("%s has one still", rest)
 			}
-			if enriched := newServer.enrich(nil, rest, r, r.Expires); !json.Valid(enriched) ||
+			if enriched := newServer.enrich(nil, rest, entry{Registration: r}, r.Expires); !json.Valid(enriched) ||
 				!strings.Contains(string(enriched), `"registration":`) {
 				t.Fatalf("%s becomes %s", rest, enriched)
 			}

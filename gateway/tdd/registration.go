@@ -10,67 +10,39 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/jcs"
+	"github.com/lmosd/lmosd/publication"
 	"github.com/lmosd/lmosd/td"
 )
 
 // maxTTL bounds how far ahead a registration may end, in seconds: a hundred years.
 const maxTTL = 100 * 365 * 24 * 3600
 
-// A Registration is what a directory says about a TD (WoT Discovery §7.1, the Enriched TD). Times that are zero are not known.
-type Registration struct {
-	Created  time.Time `json:"created,omitzero"`
-	Modified time.Time `json:"modified,omitzero"`
-	// Expires is when the thing is withdrawn. Zero means never.
-	Expires time.Time `json:"expires,omitzero"`
-	// TTL is for how many seconds after each change it is registered; zero means that Expires stands for itself.
-	TTL float64 `json:"ttl,omitempty"`
-	// Resembles is the name that the thing's own looks like and is not ([Options.Resembles]); it is in what is written only.
-	Resembles string `json:"-"`
+// An entry is the registration of a thing as it is written in an Enriched TD (WoT Discovery §7.1).
+type entry struct {
+	publication.Registration
+	resembles string // the name that the thing's own name looks like and is not ([Options.Resembles])
 }
 
-// resembles is the term of [Registration.Resembles], which WoT Discovery does not define: its registration may have terms of others.
+// resembles is the term of entry.resembles, which WoT Discovery does not define: its registration may have other terms.
 const resembles = "lmosd:resembles"
 
-// At returns r for a thing that is registered or changed at now; was is its registration before, or zero. The server computes
-// what ttl says at creation and at every update, and ignores what the client says of it.
-func (r Registration) At(now time.Time, was Registration) Registration {
-	r.Created, r.Modified = was.Created, now
-	if r.Created.IsZero() {
-		r.Created = now
-	}
-	if r.TTL > 0 {
-		r.Expires = now.Add(time.Duration(r.TTL * float64(time.Second)))
-	}
-	return r
-}
-
-// Renewed is At for a thing whose TD stays as it is.
-func (r Registration) Renewed(now time.Time, was Registration) Registration {
-	r = r.At(now, was)
-	r.Modified = was.Modified
-	return r
-}
-
-// over reports whether r has ended.
-func (r Registration) over(now time.Time) bool { return !r.Expires.IsZero() && !now.Before(r.Expires) }
-
-// of returns what the directory says of a thing. What this node learned from others is there until its record expires.
-func (s *Server) of(r *td.Record) Registration {
-	reg, ours := Registration{}, false
+// of returns the entry of a thing. The registration of a thing of another node ends with its record.
+func (s *Server) of(r *td.Record) (e entry) {
+	ours := false
 	if s.o.Publisher != nil {
-		reg, ours = s.o.Publisher.Registered(r)
+		e.Registration, ours = s.o.Publisher.Registered(r)
 	}
 	if !ours {
-		reg = Registration{Expires: r.Expires}
+		e.Registration = publication.Registration{Expires: r.Expires}
 	}
 	if s.o.Resembles != nil {
-		reg.Resembles = s.o.Resembles(r)
+		e.resembles = s.o.Resembles(r)
 	}
-	return reg
+	return e
 }
 
 // appendTo appends r as JSON, with the time at which it is retrieved; zero leaves that out. Times are in UTC (tdd-absolute-time).
-func (r Registration) appendTo(dst []byte, retrieved time.Time) []byte {
+func (r entry) appendTo(dst []byte, retrieved time.Time) []byte {
 	separator := byte('{')
 	stamp := func(name string, t time.Time) {
 		if t.IsZero() {
@@ -89,8 +61,8 @@ func (r Registration) appendTo(dst []byte, retrieved time.Time) []byte {
 		dst = strconv.AppendFloat(dst, r.TTL, 'f', -1, 64)
 		separator = ','
 	}
-	if r.Resembles != "" {
-		text, _ := json.Marshal(r.Resembles) // a text
+	if r.resembles != "" {
+		text, _ := json.Marshal(r.resembles) // a text
 		dst = append(append(append(dst, separator), `"`+resembles+`":`...), text...)
 		separator = ','
 	}
@@ -102,7 +74,7 @@ func (r Registration) appendTo(dst []byte, retrieved time.Time) []byte {
 
 // enrich returns a TD with its registration. What stands there is not changed, but that the discovery context is added to
 // @context where the owner has not (tdd-context-injection).
-func (s *Server) enrich(dst, raw []byte, r Registration, retrieved time.Time) []byte {
+func (s *Server) enrich(dst, raw []byte, r entry, retrieved time.Time) []byte {
 	if !bytes.Contains(raw, []byte(td.ContextDiscovery)) {
 		raw = inject(raw)
 	}
@@ -144,7 +116,7 @@ func inject(raw []byte) []byte {
 
 // takeRegistration takes the member registration out of a TD that a client sent. All its members are read only or computed but
 // expires and ttl.
-func takeRegistration(raw []byte) (rest []byte, r Registration, err error) {
+func takeRegistration(raw []byte) (rest []byte, r publication.Registration, err error) {
 	if !bytes.Contains(raw, []byte("registration")) {
 		return raw, r, nil
 	}
@@ -165,10 +137,10 @@ func takeRegistration(raw []byte) (rest []byte, r Registration, err error) {
 }
 
 // readRegistration merges what a client says into was; null removes.
-func readRegistration(v any, was Registration, now time.Time) (Registration, error) {
+func readRegistration(v any, was publication.Registration, now time.Time) (publication.Registration, error) {
 	fields, ok := v.(map[string]any)
 	if v == nil {
-		return Registration{Created: was.Created}, nil
+		return publication.Registration{Created: was.Created}, nil
 	}
 	if !ok {
 		return was, badRegistration("", "is an object")
@@ -198,7 +170,7 @@ func readRegistration(v any, was Registration, now time.Time) (Registration, err
 		}
 		was.TTL, was.Expires = n, time.Time{}
 	}
-	if was.TTL == 0 && was.over(now) {
+	if was.TTL == 0 && was.HasExpired(now) {
 		return was, badRegistration("/expires", "is over")
 	}
 	return was, nil
@@ -242,7 +214,7 @@ func (s *Server) purge(ctx context.Context, now time.Time) time.Duration {
 		r, ok := s.o.Publisher.Registered(d.Record)
 		switch {
 		case !ok || r.Expires.IsZero():
-		case !r.over(now):
+		case !r.HasExpired(now):
 			sleep = min(sleep, r.Expires.Sub(now))
 		case s.end(ctx, d.Record, now) != nil:
 			sleep = leastSleep
@@ -254,7 +226,7 @@ func (s *Server) purge(ctx context.Context, now time.Time) time.Duration {
 // end withdraws a thing whose registration has ended, unless it was just extended.
 func (s *Server) end(ctx context.Context, record *td.Record, now time.Time) error {
 	defer s.hold(record.Thing)()
-	if r, ok := s.o.Publisher.Registered(record); !ok || !r.over(now) {
+	if r, ok := s.o.Publisher.Registered(record); !ok || !r.HasExpired(now) {
 		return nil
 	}
 	err := s.o.Publisher.Withdraw(ctx, record.Thing)

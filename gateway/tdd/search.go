@@ -82,7 +82,7 @@ type decoded struct {
 
 type doc struct {
 	value any // with the registration; nobody changes it
-	reg   Registration
+	reg   entry
 	bytes int
 }
 

@@ -28,6 +28,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest"
 	"github.com/lmosd/lmosd/interact/rest/server"
+	"github.com/lmosd/lmosd/publication"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -120,11 +121,11 @@ func items(p directory.Page) []Item {
 type Publisher interface {
 	// Registered returns the registration of a thing that this node offers in its own name; false for all others, which nobody may
 	// change here.
-	Registered(r *td.Record) (Registration, bool)
+	Registered(r *td.Record) (publication.Registration, bool)
 	// Enter signs, stores and announces a TD, with or without proof. Of r it takes TTL and Expires.
-	Enter(ctx context.Context, raw []byte, r Registration) (id string, created bool, err error)
+	Enter(ctx context.Context, raw []byte, r publication.Registration) (id string, created bool, err error)
 	// Register changes TTL and Expires of a thing of this node, by its id, and nothing else.
-	Register(ctx context.Context, id string, r Registration) error
+	Register(ctx context.Context, id string, r publication.Registration) error
 	// Withdraw ends a thing of this node, by its id.
 	Withdraw(ctx context.Context, id string) error
 }

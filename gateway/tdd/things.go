@@ -18,6 +18,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest"
 	"github.com/lmosd/lmosd/internal/jcs"
+	"github.com/lmosd/lmosd/publication"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -134,7 +135,7 @@ func notMine(r *td.Record) error {
 
 // own returns the thing of this node that a reference names, for who holds it then until it is released. Without an error release
 // must be called.
-func (s *Server) own(ctx context.Context, ref string) (d *td.Description, r Registration, release func(), err error) {
+func (s *Server) own(ctx context.Context, ref string) (d *td.Description, r publication.Registration, release func(), err error) {
 	if d, err = s.get(ctx, ref); err != nil {
 		return nil, r, nil, err
 	}
@@ -213,7 +214,7 @@ func readPatch(body []byte) (map[string]any, error) {
 }
 
 // patchTD publishes what a patch makes of the TD of d. A proof that the patch does not bring is over with it.
-func (s *Server) patchTD(ctx context.Context, d *td.Description, reg Registration, patch map[string]any) error {
+func (s *Server) patchTD(ctx context.Context, d *td.Description, reg publication.Registration, patch map[string]any) error {
 	if _, signed := patch["proof"]; !signed {
 		patch["proof"] = nil
 	}
@@ -252,15 +253,15 @@ func (s *Server) remove(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (s *Server) enter(ctx context.Context, raw []byte, reg Registration) (id string, created bool, err error) {
+func (s *Server) enter(ctx context.Context, raw []byte, reg publication.Registration) (id string, created bool, err error) {
 	id, created, err = s.o.Publisher.Enter(ctx, raw, reg)
 	s.changed()
 	return id, created, err
 }
 
 // readTD reads and validates a TD (tdd-validation-jsonschema), and takes its registration off.
-func (s *Server) readTD(w http.ResponseWriter, r *http.Request) ([]byte, *td.Thing, Registration, error) {
-	var reg Registration
+func (s *Server) readTD(w http.ResponseWriter, r *http.Request) ([]byte, *td.Thing, publication.Registration, error) {
+	var reg publication.Registration
 	if err := contentType(r, tdTypes...); err != nil {
 		return nil, nil, reg, err
 	}

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lmosd/lmosd/publication"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -291,7 +292,7 @@ func TestEnrichedVerifies(t *testing.T) {
 		`{"@context":["u",{"a":"b"}] }`: `{"@context":["u","` + td.ContextDiscovery + `",{"a":"b"}],"registration":{"ttl":1}}`,
 		`{}`:                            `{"registration":{"ttl":1}}`,
 	} {
-		if got := string(w.enrich(nil, []byte(in), Registration{TTL: 1}, time.Time{})); got != want {
+		if got := string(w.enrich(nil, []byte(in), entry{Registration: publication.Registration{TTL: 1}}, time.Time{})); got != want {
 			t.Errorf("%s: %s, want %s", in, got, want)
 		}
 	}

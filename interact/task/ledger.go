@@ -21,6 +21,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/storage"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -460,4 +461,18 @@ func (e *Entry) check() error {
 		}
 	}
 	return nil
+}
+
+// Newer reports whether the stored entry a is a later state of a task than b, or b is unreadable. A task that has ended does not change.
+func Newer(a, b []byte) bool {
+	var x, y struct{ State string }
+	if json.Unmarshal(a, &x) != nil {
+		return false
+	}
+	return json.Unmarshal(b, &y) != nil || interact.StatusOf(x.State).Final() && !interact.StatusOf(y.State).Final()
+}
+
+// NameOf returns the id, action and Thing of a stored entry, which may be damaged.
+func NameOf(entry []byte) string {
+	return fmt.Sprintf("%s (%s of %s)", storage.Salvage(entry, "actionID"), storage.Salvage(entry, "action"), storage.Salvage(entry, "thing"))
 }

@@ -35,7 +35,7 @@ var rows = [][]string{
 	// Carriers of records, the index, the policy, the bindings: one concern each.
 	{"dht", "pubsub", "pubsub/reconcile", "pubsub/suspicion", "discovery/dnssd", "directory", "directory/route", "policy", "telemetry",
 		"interact/task", "interact/hub", "interact/stream", "interact/rest", "interact/ws", "interact/mqtt", "interact/coap", "interact/command"},
-	{"interact/rest/server", "bridge", "api"}, // the server of the HTTP binding uses the client's package; the API has the types of the model
+	{"interact/rest/server", "bridge", "api", "publication"}, // the server of the HTTP binding uses the client's package; the API has the types of the model
 	{"bridge/a2a/protocol", "bridge/a2a/card", "bridge/bridgetest"},
 	{"bridge/mcp/features"},
 	{"bridge/a2a/v03", "bridge/a2a/executor", "bridge/a2a/push"},
@@ -71,7 +71,7 @@ var free = []string{
 	"github.com/ipfs/go-cid", "github.com/ipfs/go-datastore", "github.com/multiformats/go-multistream",
 }
 
-var freeFor = []string{"internal/storage", "internal/streamserver", "node", "p2p", "dht", "pubsub", "pubsub/reconcile", "pubsub/suspicion", "directory", "interact/stream", "interact/task", "testnet", "testnet/simnet"}
+var freeFor = []string{"internal/storage", "internal/streamserver", "node", "p2p", "dht", "pubsub", "pubsub/reconcile", "pubsub/suspicion", "directory", "interact/stream", "interact/task", "publication", "testnet", "testnet/simnet"}
 
 // homes are the packages that may import a foreign module, by import path prefix; the longest prefix decides.
 var homes = []struct {
@@ -128,7 +128,7 @@ var homes = []struct {
 	{"github.com/google/jsonschema-go", []string{"bridge/mcp/backend", "bridge/mcp"}, "schemas of the go-sdk's servers, in tests"},
 	{"go.opentelemetry.io/otel", []string{"telemetry"}, "spans"},
 	{"go.opentelemetry.io/proto/otlp", []string{"telemetry"}, "messages of OTLP; its collector packages bring gRPC along"},
-	{"golang.org/x/sync", []string{"dht", "directory", "directory/directorytest", "interact/rest", "interact/rest/server", "interact/stream", "interact/mqtt", "gateway", "node", "testnet"}, "goroutines that are waited for"},
+	{"golang.org/x/sync", []string{"dht", "directory", "directory/directorytest", "interact/rest", "interact/rest/server", "interact/stream", "interact/mqtt", "gateway", "publication", "node", "testnet"}, "goroutines that are waited for"},
 	{"github.com/theory/jsonpath", []string{"gateway/tdd"}, "queries in JSONPath, RFC 9535"},
 	{"github.com/antchfx/xpath", []string{"gateway/tdd"}, "queries in XPath"},
 	{"github.com/prometheus/client_golang", []string{"gateway", "p2p"}, "metrics; libp2p adds its own"},

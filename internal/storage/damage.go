@@ -2,9 +2,11 @@ package storage
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -108,6 +110,14 @@ func newAside(dir string) string {
 			return path
 		}
 	}
+}
+
+// Salvage returns the value of a text member of a stored JSON object that may be damaged: at most 200 bytes of it, or "(unreadable)".
+func Salvage(entry []byte, member string) string {
+	if m := regexp.MustCompile(`"` + member + `":"((?:[^"\\]|\\.)*)"`).FindSubmatch(entry); m != nil {
+		return fmt.Sprintf("%.200s", m[1])
+	}
+	return "(unreadable)"
 }
 
 // Notes returns what was lost, by folder, in the order of time.

@@ -1,4 +1,4 @@
-package node
+package publication
 
 import (
 	"fmt"
@@ -13,13 +13,13 @@ import (
 
 func TestNames(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	key := d.signer.DID().Multibase()
+	d := newFixture(t)
+	key := d.o.Signer.DID().Multibase()
 	weather := d.publish("Weather", "urn:x:weather")
 	one, two := d.publish("Clock", "urn:x:clock-1"), d.publish("clock", "urn:x:clock-2")
 	d.publish("Gone", "urn:x:gone")
 	d.withdraw("urn:x:gone")
-	for ref, want := range map[string]*offer{
+	for ref, want := range map[string]*Publication{
 		"weather":                    weather,
 		"urn:x:weather":              weather,
 		"urn:x:weather@" + key:       weather,
@@ -33,38 +33,38 @@ func TestNames(t *testing.T) {
 		"gone":                       nil,
 		"":                           nil,
 		"urn:x:nobody":               nil,
-		string(d.signer.DID()):       nil,
+		string(d.o.Signer.DID()):     nil,
 		"http://127.0.0.1:1/weather": nil,
 	} {
-		if got := d.find(ref); got != want {
+		if got := d.Find(ref); got != want {
 			t.Errorf("%q names %+v, want %+v", ref, got, want)
 		}
 	}
 	d.withdraw("urn:x:clock-1")
-	if got := d.find("clock"); got != two {
+	if got := d.Find("clock"); got != two {
 		t.Errorf("the name of one of two names %+v when the other is withdrawn, want the one that is left", got)
 	}
 	d.publish("Weather forecast", "urn:x:weather")
-	if d.find("weather") != nil || d.find("weather-forecast") == nil {
+	if d.Find("weather") != nil || d.Find("weather-forecast") == nil {
 		t.Error("a thing with a new title has the old name")
 	}
-	if d.count() != 2 || len(d.refs) != 2 || len(d.hashes) != 2 || len(d.names) != 2 {
-		t.Errorf("%d offers have %d references, %d hashes and %d names", d.count(), len(d.refs), len(d.hashes), len(d.names))
+	if d.Len() != 2 || len(d.refs) != 2 || len(d.hashes) != 2 || len(d.names) != 2 {
+		t.Errorf("%d offers have %d references, %d hashes and %d names", d.Len(), len(d.refs), len(d.hashes), len(d.names))
 	}
 }
 
 func TestLocateSaysWhyNot(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newFixture(t)
 	of := d.publish("Weather", "urn:x:weather")
 	d.publish("Gone", "urn:x:gone")
 	d.withdraw("urn:x:gone")
-	if thing, err := d.Locate(t.Context(), of.desc.Ref()); err != nil || thing != of.bound {
+	if thing, err := d.Locate(t.Context(), of.Description.Ref()); err != nil || thing != of.Agent {
 		t.Errorf("got %v, %v; want the agent", thing, err)
 	}
 	for ref, want := range map[string]interact.Code{
 		"urn:x:gone": interact.Withdrawn,
-		"urn:x:gone@" + d.signer.DID().Multibase(): interact.Withdrawn,
+		"urn:x:gone@" + d.o.Signer.DID().Multibase(): interact.Withdrawn,
 		"urn:x:nobody": interact.NotFound,
 		"weathr":       interact.NotFound,
 	} {
@@ -76,37 +76,37 @@ func TestLocateSaysWhyNot(t *testing.T) {
 // TestARecordThatNamesThisNodeIsNotItsOffer: otherwise a stranger could have this node ask any address for others.
 func TestARecordThatNamesThisNodeIsNotItsOffer(t *testing.T) {
 	t.Parallel()
-	d, stranger := newDesk(t), newDesk(t)
+	d, stranger := newFixture(t), newFixture(t)
 	own := d.publish("Echo", "urn:x:echo")
-	stranger.hosts = d.hosts
+	stranger.o.Hosts = d.o.Hosts
 	foreign := stranger.publish("Echo", "urn:x:echo")
-	if foreign.desc.Record.Hosts[0].Node != d.signer.DID() {
+	if foreign.Description.Record.Hosts[0].Node != d.o.Signer.DID() {
 		t.Fatal("the foreign record names another host")
 	}
-	if d.has(foreign.desc) || d.agentOf(foreign.desc) != nil {
+	if d.Has(foreign.Description) || d.AgentOf(foreign.Description) != nil {
 		t.Error("a stranger's thing of the same id was taken for an offer of this node")
 	}
-	if !d.has(own.desc) || d.agentOf(own.desc) != own.bound {
+	if !d.Has(own.Description) || d.AgentOf(own.Description) != own.Agent {
 		t.Error("its own offer was not recognised")
 	}
 	renewed, err := d.renew(t.Context(), "urn:x:echo")
-	if err != nil || !d.has(own.desc) || !d.has(renewed.desc) {
+	if err != nil || !d.Has(own.Description) || !d.Has(renewed.Description) {
 		t.Errorf("an offer is not recognised by an older record of it (%v)", err)
 	}
 	d.withdraw("urn:x:echo")
-	if d.has(own.desc) || d.agentOf(own.desc) != nil {
+	if d.Has(own.Description) || d.AgentOf(own.Description) != nil {
 		t.Error("what was withdrawn is still bound to its agent")
 	}
 }
 
 func TestPeersLearnOnlyOfOwnThings(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newFixture(t)
 	for i := range 40 {
 		d.publish("Tool", fmt.Sprintf("urn:x:tool-%d", i))
 	}
 	d.withdraw("urn:x:tool-7")
-	of := d.get("urn:x:tool-8")
+	of := d.Get("urn:x:tool-8")
 	for name, c := range map[string]struct {
 		q    td.Query
 		want int
@@ -129,25 +129,25 @@ func TestPeersLearnOnlyOfOwnThings(t *testing.T) {
 	if got := d.Hosted(td.Query{ID: "urn:x:tool-8"}); !slices.Equal(got, []*td.Signed{of.Signed}) {
 		t.Errorf("by id: got %v, want its record", got)
 	}
-	if body, ok := d.Body(of.desc.Record.Hash); !ok || string(body) != string(of.Signed.TD) {
+	if body, ok := d.Body(of.Description.Record.Hash); !ok || string(body) != string(of.Signed.TD) {
 		t.Errorf("the TD by its hash: %s, %v", body, ok)
 	}
 	d.withdraw("urn:x:tool-8")
-	if _, ok := d.Body(of.desc.Record.Hash); ok {
+	if _, ok := d.Body(of.Description.Record.Hash); ok {
 		t.Error("the TD of a withdrawn thing is given")
 	}
 }
 
 func TestTheShelfStaysQuickWithManyThings(t *testing.T) {
 	t.Parallel()
-	s := newShelf()
 	owner := did.DID("did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH")
+	s := NewIndex(owner)
 	for i := range 40_000 { // each one twice
 		id := fmt.Sprintf("urn:x:%d", i%20_000)
-		s.set(&offer{Thing: id, desc: &td.Description{Thing: &td.Thing{ID: id, Title: "Tool"},
+		s.set(&Publication{Thing: id, Description: &td.Description{Thing: &td.Thing{ID: id, Title: "Tool"},
 			Record: &td.Record{Owner: owner, Thing: id, Hash: [32]byte{byte(i), byte(i >> 8)}, Issued: time.Unix(0, 0)}}})
 	}
-	if len(s.all) != 20_000 || s.find("tool") != nil || s.find("urn:x:19999") == nil {
+	if len(s.all) != 20_000 || s.Find("tool") != nil || s.Find("urn:x:19999") == nil {
 		t.Errorf("the shelf holds %d things", len(s.all))
 	}
 }

@@ -1,20 +1,21 @@
-package node
+package publication
 
 import (
+	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/dht"
 )
 
 // dueNow returns what is due of a desk with one thing, and ends the attempt at once.
-func dueNow(d *desk, listeners bool) (gossip, dht bool) {
-	for _, t := range d.due(time.Now(), listeners) {
-		d.rest(t.thing)
+func dueNow(d *fixture, listeners bool) (gossip, dht bool) {
+	for _, t := range d.schedule.due(time.Now(), listeners) {
+		d.schedule.end(t.thing)
 		return t.gossip, t.dht
 	}
 	return false, false
@@ -24,15 +25,19 @@ func TestWhenAnOfferIsDue(t *testing.T) {
 	t.Parallel()
 	const life = 10 * time.Hour
 	for name, c := range map[string]struct {
-		prepare             func(d *desk, of *offer)
+		prepare             func(d *fixture, of *Publication)
 		after               time.Duration
 		alone               bool
 		wantGossip, wantDHT bool
 	}{
-		"nobody knows it":  {prepare: func(*desk, *offer) {}, wantGossip: true, wantDHT: true},
-		"nobody is there":  {prepare: func(*desk, *offer) {}, alone: true},
-		"it is being told": {prepare: func(d *desk, of *offer) { d.busy(of.Thing) }},
-		"it is being told twice, once ended": {prepare: func(d *desk, of *offer) { d.busy(of.Thing); d.busy(of.Thing); d.rest(of.Thing) },
+		"nobody knows it":  {prepare: func(*fixture, *Publication) {}, wantGossip: true, wantDHT: true},
+		"nobody is there":  {prepare: func(*fixture, *Publication) {}, alone: true},
+		"it is being told": {prepare: func(d *fixture, of *Publication) { d.schedule.begin(of.Thing) }},
+		"it is being told twice, once ended": {prepare: func(d *fixture, of *Publication) {
+			d.schedule.begin(of.Thing)
+			d.schedule.begin(of.Thing)
+			d.schedule.end(of.Thing)
+		},
 			after: time.Hour},
 		"it was just tried in vain":    {prepare: tried, after: 14 * time.Second},
 		"it was tried in vain before":  {prepare: tried, after: 15 * time.Second, wantGossip: true, wantDHT: true},
@@ -40,20 +45,20 @@ func TestWhenAnOfferIsDue(t *testing.T) {
 		"gossip had it 8 minutes ago":  {prepare: everywhere, after: 8 * time.Minute},
 		"gossip had it 12 minutes ago": {prepare: everywhere, after: 12 * time.Minute, wantGossip: true},
 		"the DHT had it 3 hours ago":   {prepare: everywhere, after: 3 * time.Hour, wantGossip: true, wantDHT: true},
-		"only gossip has it":           {prepare: func(d *desk, of *offer) { d.told(of) }, wantDHT: true},
-		"only the DHT has it":          {prepare: func(d *desk, of *offer) { d.replicated(of) }, wantGossip: true},
-		"it was published anew": {prepare: func(d *desk, of *offer) { everywhere(d, of); d.publish("Other", of.Thing) },
+		"only gossip has it":           {prepare: func(d *fixture, of *Publication) { d.schedule.gossiped(of) }, wantDHT: true},
+		"only the DHT has it":          {prepare: func(d *fixture, of *Publication) { d.schedule.replicated(of) }, wantGossip: true},
+		"it was published anew": {prepare: func(d *fixture, of *Publication) { everywhere(d, of); d.publish("Other", of.Thing) },
 			wantGossip: true, wantDHT: true},
-		"it was withdrawn": {prepare: func(d *desk, of *offer) { everywhere(d, of); d.withdraw(of.Thing) },
+		"it was withdrawn": {prepare: func(d *fixture, of *Publication) { everywhere(d, of); d.withdraw(of.Thing) },
 			wantGossip: true, wantDHT: true},
-		"an older record of it was told": {prepare: func(d *desk, of *offer) { d.publish("Other", of.Thing); everywhere(d, of) },
+		"an older record of it was told": {prepare: func(d *fixture, of *Publication) { d.publish("Other", of.Thing); everywhere(d, of) },
 			wantGossip: true, wantDHT: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				d := newDesk(t)
-				d.life = life
+				d := newFixture(t)
+				d.schedule.lifetime = life
 				c.prepare(d, d.publish("Echo", "urn:x:echo"))
 				time.Sleep(c.after)
 				if gossip, dht := dueNow(d, !c.alone); gossip != c.wantGossip || dht != c.wantDHT {
@@ -64,27 +69,27 @@ func TestWhenAnOfferIsDue(t *testing.T) {
 	}
 }
 
-func tried(d *desk, of *offer) { d.busy(of.Thing); d.rest(of.Thing) }
+func tried(d *fixture, of *Publication) { d.schedule.begin(of.Thing); d.schedule.end(of.Thing) }
 
-func everywhere(d *desk, of *offer) { d.told(of); d.replicated(of) }
+func everywhere(d *fixture, of *Publication) { d.schedule.gossiped(of); d.schedule.replicated(of) }
 
 // TestATDIsGossipedOnce: what is told again is a record without the TD, until the TD is another.
 func TestATDIsGossipedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t)
+		d := newFixture(t)
 		known := func(what string, want bool) {
 			t.Helper()
 			time.Sleep(time.Hour)
-			due := d.due(time.Now(), true)
-			if len(due) != 1 || !due[0].gossip || due[0].known != want {
+			due := d.schedule.due(time.Now(), true)
+			if len(due) != 1 || !due[0].gossip || due[0].hasTD != want {
 				t.Errorf("%s: due is %+v, want one with known %v", what, due, want)
 			}
-			d.rest("urn:x:echo")
+			d.schedule.end("urn:x:echo")
 		}
 		of := d.publish("Echo", "urn:x:echo")
 		known("new", false)
-		d.told(of)
+		d.schedule.gossiped(of)
 		known("told", true)
 		d.publish("Other", of.Thing)
 		known("new again", false)
@@ -95,8 +100,8 @@ func TestATDIsGossipedOnce(t *testing.T) {
 func TestAttemptsInVainBecomeRare(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t)
-		d.life = 24 * time.Hour
+		d := newFixture(t)
+		d.schedule.lifetime = 24 * time.Hour
 		of := d.publish("Echo", "urn:x:echo")
 		tried(d, of)
 		begin, last := time.Now(), time.Now()
@@ -114,11 +119,11 @@ func TestAttemptsInVainBecomeRare(t *testing.T) {
 		}
 		everywhere(d, of)
 		tried(d, of)
-		d.news(of.Thing)
+		d.schedule.reset(of.Thing)
 		if gossip, dht := dueNow(d, true); gossip || dht {
 			t.Error("tried again at once")
 		}
-		time.Sleep(retryEvery)
+		time.Sleep(retryInterval)
 		if gossip, dht := dueNow(d, true); !gossip || !dht {
 			t.Error("something new waits as long as what was told in vain")
 		}
@@ -128,20 +133,20 @@ func TestAttemptsInVainBecomeRare(t *testing.T) {
 func TestAShortLifeIsToldOften(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t)
-		d.life = 20 * time.Second
+		d := newFixture(t)
+		d.schedule.lifetime = 20 * time.Second
 		of := d.publish("Echo", "urn:x:echo")
 		told := 0
 		for range 60 {
-			for _, due := range d.due(time.Now(), true) {
+			for _, due := range d.schedule.due(time.Now(), true) {
 				if due.gossip {
 					told++
-					d.told(of)
+					d.schedule.gossiped(of)
 				}
 				if due.dht {
-					d.replicated(of)
+					d.schedule.replicated(of)
 				}
-				d.rest(due.thing)
+				d.schedule.end(due.thing)
 			}
 			time.Sleep(time.Second)
 		}
@@ -153,11 +158,11 @@ func TestAShortLifeIsToldOften(t *testing.T) {
 
 func TestPendingCountsWhatNobodyKnows(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newFixture(t)
 	one, two, three := d.publish("One", "urn:x:1"), d.publish("Two", "urn:x:2"), d.publish("Three", "urn:x:3")
-	for i, step := range []func(){func() {}, func() { d.told(one) }, func() { d.replicated(two) }, func() { d.withdraw(three.Thing) }} {
-		if step(); d.pending() != 3-i {
-			t.Errorf("after step %d, %d are pending, want %d", i, d.pending(), 3-i)
+	for i, step := range []func(){func() {}, func() { d.schedule.gossiped(one) }, func() { d.schedule.replicated(two) }, func() { d.withdraw(three.Thing) }} {
+		if step(); d.Pending() != 3-i {
+			t.Errorf("after step %d, %d are pending, want %d", i, d.Pending(), 3-i)
 		}
 	}
 }
@@ -165,18 +170,18 @@ func TestPendingCountsWhatNobodyKnows(t *testing.T) {
 func TestAForgottenThingLeavesNoTrace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t)
+		d := newFixture(t)
 		everywhere(d, d.publish("Echo", "urn:x:echo"))
 		d.withdraw("urn:x:echo")
-		time.Sleep(buriedFor + time.Second)
-		for _, due := range d.due(time.Now(), true) {
+		time.Sleep(tombstoneLifetime + time.Second)
+		for _, due := range d.schedule.due(time.Now(), true) {
 			if of, err := d.renew(t.Context(), due.thing); of != nil || err != nil {
 				t.Errorf("got %+v, %v; want nothing", of, err)
 			}
-			d.rest(due.thing)
+			d.schedule.end(due.thing)
 		}
-		if len(d.all) != 0 || len(d.reach) != 0 {
-			t.Errorf("left are %v and %v", d.all, d.reach)
+		if len(d.all) != 0 || len(d.schedule.states) != 0 {
+			t.Errorf("left are %v and %v", d.all, d.schedule.states)
 		}
 	})
 }
@@ -196,23 +201,23 @@ func TestJitterIsATenth(t *testing.T) {
 	}
 }
 
-func TestASpreadSaysWhoWasTold(t *testing.T) {
+func TestReach(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		gossip   int
-		receipt  dht.Receipt
-		wantLeft bool
+		gossip      int
+		receipt     dht.Receipt
+		wantPending bool
 	}{
-		"nobody":      {receipt: dht.Receipt{Wanted: 3}, wantLeft: true},
+		"no peers":    {receipt: dht.Receipt{Wanted: 3}, wantPending: true},
 		"gossip":      {gossip: 2},
 		"one replica": {receipt: dht.Receipt{Replicas: 1, Wanted: 20}},
 	} {
-		var s spread
-		var p api.Publication
-		s.heard(c.gossip)
-		s.stored(c.receipt)
-		if s.fill(&p); p.GossipPeers != c.gossip || p.Replicas != c.receipt.Replicas || p.Wanted != c.receipt.Wanted || p.Pending != c.wantLeft {
-			t.Errorf("%s: got %+v", name, p)
+		var g progress
+		g.gossiped(c.gossip)
+		g.replicated(c.receipt)
+		r := Result{Publication: &Publication{}, Reach: g.get()}
+		if r.Reach != (Reach{c.gossip, c.receipt.Replicas, c.receipt.Wanted}) || r.IsPending() != c.wantPending {
+			t.Errorf("%s: got %+v, pending %v", name, r.Reach, r.IsPending())
 		}
 	}
 }
@@ -227,5 +232,51 @@ func TestToBeAloneIsNoError(t *testing.T) {
 	}
 	if unlessAlone(other) != other {
 		t.Error("another error was dropped")
+	}
+}
+
+func TestAFailedRenewalIsRepeated(t *testing.T) {
+	t.Parallel()
+	d := newFixture(t)
+	p := d.publish("Echo", "urn:x:echo")
+	d.disk.err = errors.New("the cable is out")
+	later := time.Now().Add(time.Hour)
+	for _, due := range d.schedule.due(later, true) {
+		d.refresh(t.Context(), due)
+	}
+	if text := d.log.String(); !strings.Contains(text, "record renewal failed") || !strings.Contains(text, "the cable is out") {
+		t.Errorf("the log has %s", text)
+	}
+	d.disk.err = nil
+	due := d.schedule.due(later.Add(time.Hour), true)
+	if len(due) != 1 {
+		t.Fatalf("%v is due, want it once more", due)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	d.refresh(ended, due[0]) // A node that stops begins nothing.
+	if now := d.Get(p.Thing); now.Seq != p.Seq {
+		t.Errorf("the seq went from %d to %d while the node stopped", p.Seq, now.Seq)
+	}
+	d.refresh(t.Context(), d.schedule.due(later.Add(2*time.Hour), true)[0])
+	if now := d.Get(p.Thing); now.Seq <= p.Seq || len(d.sent.sent) != 1 {
+		t.Errorf("the seq is %d after %d, %d records were sent", now.Seq, p.Seq, len(d.sent.sent))
+	}
+	d.refresh(t.Context(), attempt{thing: "urn:x:removed", gossip: true, dht: true})
+}
+
+// An announcement takes a while, and a Thing may be withdrawn in between.
+func TestAnAnnouncementOfAReplacedPublicationHasNoEffect(t *testing.T) {
+	t.Parallel()
+	d := newFixture(t)
+	old := d.publish("Echo", "urn:x:echo")
+	d.withdraw("urn:x:echo")
+	d.sent.err = errors.New("a newer record was sent")
+	d.announce(t.Context(), old, attempt{thing: old.Thing, gossip: true, dht: true}, new(progress))
+	if text := d.log.String(); text != "" {
+		t.Errorf("the log warns of an expected state: %s", text)
+	}
+	if gossip, dht := dueNow(d, true); !gossip || !dht {
+		t.Errorf("due by gossip %v, by DHT %v; want the withdrawal to be due", gossip, dht)
 	}
 }

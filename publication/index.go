@@ -1,0 +1,232 @@
+package publication
+
+import (
+	"bytes"
+	"context"
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// An Index finds publications in constant time by id, name, reference, hash or key. It implements [interact.Finder] for the calls of
+// peers, and dht.Local. Only a [Publisher] changes it. It is safe for concurrent use.
+type Index struct {
+	owner did.DID
+
+	// unlisted contains the keys of the records of unlisted Things. It is not owned by mu: the directory reads it while it holds its own
+	// lock.
+	unlisted sync.Map
+
+	// mu owns what follows.
+	mu     sync.RWMutex
+	all    map[string]*Publication            // by thing id, withdrawn ones included
+	refs   map[string]*Publication            // by exact reference; this and those below without withdrawn ones
+	hashes map[[32]byte]*Publication          // by the hash of the TD
+	keys   map[[32]byte]*Publication          // by the key of the record
+	names  map[string]map[string]*Publication // by name and thing id
+}
+
+// NewIndex returns an empty index of the Things of owner, which is the node.
+func NewIndex(owner did.DID) *Index {
+	return &Index{owner: owner, all: map[string]*Publication{}, refs: map[string]*Publication{}, hashes: map[[32]byte]*Publication{},
+		keys: map[[32]byte]*Publication{}, names: map[string]map[string]*Publication{}}
+}
+
+// set replaces the publication of p's Thing.
+func (x *Index) set(p *Publication) {
+	if key := td.Key(x.owner, p.Thing); p.IsUnlisted() {
+		x.unlisted.Store(key, true)
+	} else {
+		x.unlisted.Delete(key)
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.removeLocked(p.Thing)
+	x.all[p.Thing] = p
+	if d := p.Description; d != nil {
+		x.refs[d.Ref()], x.hashes[d.Record.Hash], x.keys[d.Record.Key()] = p, p, p
+		name := d.Name()
+		if x.names[name] == nil {
+			x.names[name] = map[string]*Publication{}
+		}
+		x.names[name][p.Thing] = p
+	}
+}
+
+func (x *Index) remove(thing string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.removeLocked(thing)
+}
+
+func (x *Index) removeLocked(thing string) {
+	old := x.all[thing]
+	delete(x.all, thing)
+	if old == nil || old.Description == nil {
+		return
+	}
+	delete(x.refs, old.Description.Ref())
+	delete(x.hashes, old.Description.Record.Hash)
+	delete(x.keys, old.Description.Record.Key())
+	name := old.Description.Name()
+	if delete(x.names[name], thing); len(x.names[name]) == 0 {
+		delete(x.names, name)
+	}
+}
+
+// Get returns the publication of a Thing by its id, withdrawn or not, or nil.
+func (x *Index) Get(thing string) *Publication {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.all[thing]
+}
+
+// Offers reports whether this node offers a Thing with the id now.
+func (x *Index) Offers(thing string) bool {
+	p := x.Get(thing)
+	return p != nil && p.Description != nil
+}
+
+// Find returns the publication in force that ref names: by exact reference, id or name. A name of two Things names neither.
+func (x *Index) Find(ref string) *Publication {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if p := x.refs[ref]; p != nil {
+		return p
+	}
+	if p := x.all[ref]; p != nil && p.Description != nil {
+		return p
+	}
+	if named := x.names[ref]; len(named) == 1 {
+		for _, p := range named {
+			return p
+		}
+	}
+	return nil
+}
+
+// Locate returns the agent of a Thing that this node offers. The calls of peers end here: the node does not relay. The error is an
+// [*interact.Error] of code NotFound or Withdrawn.
+func (x *Index) Locate(_ context.Context, ref string) (interact.Thing, error) {
+	if p := x.Find(ref); p != nil {
+		return p.Agent, nil
+	}
+	return nil, x.missing(ref)
+}
+
+// missing is the error for a Thing that is not offered.
+func (x *Index) missing(ref string) error {
+	p := x.Get(td.ParseRef(ref).Name)
+	switch {
+	case p == nil || p.Withdrawn.IsZero():
+	case p.Moved != "":
+		return interact.Errorf(interact.Withdrawn, "lmosd show "+interact.Quote(successorOf(p.Thing, p.Moved).String()), "%s has moved to %s at %s",
+			p.Thing, p.Moved, p.Withdrawn.UTC().Format(time.RFC3339))
+	default:
+		return interact.Errorf(interact.Withdrawn, "lmosd find shows what is offered now", "%s was withdrawn at %s",
+			p.Thing, p.Withdrawn.UTC().Format(time.RFC3339))
+	}
+	return interact.Errorf(interact.NotFound, "lmosd find shows where it is now", "this node does not offer %s", ref)
+}
+
+// Of returns the publication that d describes, which may be withdrawn; nil if this node has none. A record that only names this node as
+// a host does not count: the owner must be this node.
+func (x *Index) Of(d *td.Description) *Publication {
+	if d.Record.Owner != x.owner {
+		return nil
+	}
+	return x.Get(d.Record.Thing)
+}
+
+// Has reports whether this node offers d.
+func (x *Index) Has(d *td.Description) bool { return x.AgentOf(d) != nil }
+
+// AgentOf returns the agent of d if this node offers d, else nil.
+func (x *Index) AgentOf(d *td.Description) interact.Thing {
+	if p := x.Of(d); p != nil {
+		return p.Agent
+	}
+	return nil
+}
+
+// ByKey returns the publication in force whose record has the key, or nil.
+func (x *Index) ByKey(key [32]byte) *Publication {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.keys[key]
+}
+
+// All returns all publications in no order, withdrawn ones included.
+func (x *Index) All() []*Publication {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return slices.Collect(maps.Values(x.all))
+}
+
+// things yields the ids of all publications, withdrawn ones included. The loop must not change the index.
+func (x *Index) things() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		x.mu.RLock()
+		defer x.mu.RUnlock()
+		for thing := range x.all {
+			if !yield(thing) {
+				return
+			}
+		}
+	}
+}
+
+// Len returns the number of publications in force.
+func (x *Index) Len() int {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return len(x.refs)
+}
+
+// IsUnlisted reports whether key is that of the record of an unlisted Thing of this node.
+func (x *Index) IsUnlisted(key [32]byte) bool {
+	_, is := x.unlisted.Load(key)
+	return is
+}
+
+// Listed removes the unlisted Things of this node from all.
+func (x *Index) Listed(all []*td.Signed) []*td.Signed {
+	unlisted := slices.DeleteFunc(x.All(), func(p *Publication) bool { return !p.IsUnlisted() })
+	return slices.DeleteFunc(all, func(s *td.Signed) bool {
+		return slices.ContainsFunc(unlisted, func(p *Publication) bool {
+			return bytes.Equal(s.Record, p.Signed.Record) || bytes.Equal(s.Record, p.Description.Record.Bare())
+		})
+	})
+}
+
+// Hosted implements dht.Local: it returns the records that match q, up to its limit, without unlisted ones.
+func (x *Index) Hosted(q td.Query) []*td.Signed {
+	candidates := x.All()
+	if q.ID != "" {
+		candidates = []*Publication{x.Get(q.ID)}
+	}
+	var out []*td.Signed
+	for _, p := range candidates {
+		if p != nil && !p.IsUnlisted() && q.Match(p.Description) && len(out) < q.Max() {
+			out = append(out, p.Signed)
+		}
+	}
+	return out
+}
+
+// Body implements dht.Local: it returns the TD with the SHA-256 hash.
+func (x *Index) Body(hash [32]byte) ([]byte, bool) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	p := x.hashes[hash]
+	if p == nil {
+		return nil, false
+	}
+	return p.Signed.TD, true
+}

@@ -1,0 +1,279 @@
+package publication
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	ds "github.com/ipfs/go-datastore"
+	"github.com/ipfs/go-datastore/query"
+	dssync "github.com/ipfs/go-datastore/sync"
+
+	"github.com/lmosd/lmosd/dht"
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/storage"
+	"github.com/lmosd/lmosd/td"
+)
+
+// TestMain verifies one TD outside of any simulation: channels that are made once in a process belong to the bubble that made them.
+func TestMain(m *testing.M) {
+	key, err := keystore.New()
+	if err != nil {
+		panic(err)
+	}
+	t, err := td.Complete(tool("warm", ""), key.DID())
+	if err != nil {
+		panic(err)
+	}
+	now := time.Now()
+	s, err := td.Sign(t, key, td.Lease{Seq: 1, Now: now, Lifetime: time.Hour})
+	if err != nil {
+		panic(err)
+	}
+	if _, err := s.Verify(context.Background(), td.NewVerifier(nil), now); err != nil {
+		panic(err)
+	}
+	m.Run()
+}
+
+// tool is the TD of an agent at an address without a server; its only action takes and returns a string. An empty id leaves it out.
+func tool(title, id string) []byte {
+	if id != "" {
+		id = fmt.Sprintf(`"id":%q,`, id)
+	}
+	return fmt.Appendf(nil, `{"@context":["https://www.w3.org/2019/wot/td/v1","https://www.w3.org/2022/wot/td/v1.1",
+{"lmos":"https://eclipse.dev/lmos/protocol/v1"}],"@type":"lmos:Tool",%s"title":%q,
+"securityDefinitions":{"nosec_sc":{"scheme":"nosec"}},"security":["nosec_sc"],
+"lmos:capabilities":[{"id":"urn:example:tool:echo","name":"echo","version":"1.0.0","description":"Returns its input."}],
+"actions":{"echo":{"synchronous":true,"input":{"type":"string"},"output":{"type":"string"},
+"forms":[{"href":"http://127.0.0.1:1/echo","op":["invokeaction"],"contentType":"application/json"}]}}}`, id, title)
+}
+
+// A faultyStore fails with err, if that is set. If goOn is not nil, each Put sends to began and waits for goOn.
+type faultyStore struct {
+	ds.Batching
+	err         error
+	began, goOn chan struct{}
+}
+
+func (f *faultyStore) Put(ctx context.Context, k ds.Key, b []byte) error {
+	if f.goOn != nil {
+		f.began <- struct{}{}
+		<-f.goOn
+	}
+	if f.err != nil {
+		return f.err
+	}
+	return f.Batching.Put(ctx, k, b)
+}
+
+func (f *faultyStore) Delete(ctx context.Context, k ds.Key) error {
+	if f.err != nil {
+		return f.err
+	}
+	return f.Batching.Delete(ctx, k)
+}
+
+func (f *faultyStore) Query(ctx context.Context, q query.Query) (query.Results, error) {
+	if f.err != nil {
+		return nil, f.err
+	}
+	return f.Batching.Query(ctx, q)
+}
+
+// A fixture is a publisher between a store and fakes of the directory, gossip and the DHT.
+type fixture struct {
+	*Publisher
+	*Index
+	t    testing.TB
+	disk *faultyStore
+	dir  *fakeDirectory
+	sent *fakeGossip
+	log  *bytes.Buffer // synchronized by the logger; read when nothing runs
+}
+
+func newFixture(t testing.TB) *fixture {
+	t.Helper()
+	return fixtureOver(t, newKey(t), dssync.MutexWrap(ds.NewMapDatastore()))
+}
+
+// fixtureOver is a fixture of a node that starts with what the store has; the test loads it.
+func fixtureOver(t testing.TB, key *keystore.Key, store ds.Batching) *fixture {
+	t.Helper()
+	f := &fixture{t: t, disk: &faultyStore{Batching: store}, Index: NewIndex(key.DID()), sent: &fakeGossip{}, log: new(bytes.Buffer)}
+	f.dir = &fakeDirectory{fixture: f, seq: func(string) uint64 { return 0 }}
+	life, end := context.WithCancel(context.Background())
+	var work sync.WaitGroup
+	t.Cleanup(func() { end(); work.Wait() })
+	f.Publisher = New(Options{Signer: key, Verifier: td.NewVerifier(nil), Index: f.Index, Store: f.disk, Disk: fakeDisk{}, Lifetime: time.Hour,
+		Hosts:     func() []td.Host { return []td.Host{{Node: key.DID(), Addrs: []string{"/ip4/192.0.2.1/tcp/4667"}}} },
+		Bind:      func(_ *td.Description, handler interact.Thing) interact.Thing { return boundAgent{handler} },
+		Directory: f.dir, Gossip: f.sent, DHT: fakeDHT{},
+		Go:  func(run func(context.Context)) bool { work.Go(func() { run(life) }); return true },
+		Log: slog.New(slog.NewTextHandler(f.log, nil))})
+	return f
+}
+
+// publish publishes a tool and does not announce it.
+func (f *fixture) publish(title, id string) *Publication {
+	f.t.Helper()
+	p, _, err := f.Publisher.publish(f.t.Context(), tool(title, id), nil, Registration{})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return p
+}
+
+// withdraw withdraws a Thing and does not announce that.
+func (f *fixture) withdraw(thing string) *Publication {
+	f.t.Helper()
+	p, err := f.end(f.t.Context(), thing, "")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return p
+}
+
+// restart returns the fixture of the next process at the time now.
+func (f *fixture) restart(now time.Time) *fixture {
+	f.t.Helper()
+	next := fixtureOver(f.t, f.o.Signer.(*keystore.Key), f.disk.Batching)
+	if err := next.load(f.t.Context(), now); err != nil {
+		f.t.Fatal(err)
+	}
+	return next
+}
+
+// boundAgent is the agent that a description is bound to.
+type boundAgent struct{ interact.Thing }
+
+// echo is an agent that answers every action with its input.
+var echo = interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
+	r := m.Reply(interact.ActionStatus, interact.JSON, m.Data)
+	r.Status = interact.StatusCompleted
+	return r, nil
+})
+
+type fakeDisk struct{}
+
+func (fakeDisk) Room() error { return nil }
+
+func (fakeDisk) Failed(err error) error {
+	code := interact.StoreCorrupt
+	if storage.Full(err) {
+		code = interact.DiskFull
+	}
+	return &interact.Error{Code: code, Title: "the store /data/store failed", Hint: "repair /data/store", Err: err}
+}
+
+// A fakeDirectory accepts every description, unless deny returns an error.
+type fakeDirectory struct {
+	fixture *fixture
+	seq     func(thing string) uint64
+	deny    func() error // nil denies nothing
+	mu      sync.Mutex
+	added   []*td.Description // owned by mu
+}
+
+// Add checks that a record is stored before it is announced.
+func (f *fakeDirectory) Add(d *td.Description) (bool, error) {
+	b, err := f.fixture.disk.Get(context.Background(), f.fixture.storeKey(d.Record.Thing))
+	if p := f.fixture.Get(d.Record.Thing); p == nil || p.handler == nil {
+		var stored struct{ Seq uint64 }
+		if err = errors.Join(err, json.Unmarshal(b, &stored)); err != nil || stored.Seq != d.Record.Seq {
+			f.fixture.t.Errorf("seq %d of %s was announced when the store had seq %d (%v)", d.Record.Seq, d.Record.Thing, stored.Seq, err)
+		}
+	}
+	f.mu.Lock()
+	f.added = append(f.added, d)
+	f.mu.Unlock()
+	if f.deny != nil {
+		return false, f.deny()
+	}
+	return true, nil
+}
+
+func (f *fakeDirectory) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.added)
+}
+
+// Get finds the Things of the fixture by what [Index.Find] takes.
+func (f *fakeDirectory) Get(_ context.Context, ref string) (*td.Description, error) {
+	if p := f.fixture.Find(ref); p != nil {
+		return p.Description, nil
+	}
+	return nil, f.fixture.missing(ref)
+}
+
+func (f *fakeDirectory) Seq(_ did.DID, thing string) uint64  { return f.seq(thing) }
+func (f *fakeDirectory) Len() (local, known int)             { return 0, 0 }
+func (f *fakeDirectory) Away(*td.Description, did.DID, bool) {}
+
+// A fakeGossip has one peer.
+type fakeGossip struct {
+	mu   sync.Mutex
+	sent []*td.Signed // owned by mu
+	err  error        // of Announce
+}
+
+func (f *fakeGossip) Announce(_ context.Context, s *td.Signed) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sent = append(f.sent, s)
+	return 1, f.err
+}
+
+func (f *fakeGossip) Peers() int { return 1 }
+
+// A fakeDHT has no other servers.
+type fakeDHT struct{}
+
+func (fakeDHT) Publish(context.Context, *td.Signed) (dht.Receipt, error) {
+	return dht.Receipt{}, dht.ErrNoPeers
+}
+
+func (fakeDHT) Provide(context.Context, *td.Record) (dht.Receipt, error) {
+	return dht.Receipt{}, dht.ErrNoPeers
+}
+
+func (fakeDHT) Unprovide(did.DID, string) {}
+
+func newKey(t testing.TB) *keystore.Key {
+	t.Helper()
+	key, err := keystore.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// codeOf returns the code of an error, 0 of none.
+func codeOf(err error) interact.Code {
+	if err == nil {
+		return 0
+	}
+	return interact.AsError(err).Code
+}
+
+// wantCode checks the code of an error, and that it has a hint.
+func wantCode(t testing.TB, err error, want interact.Code) *interact.Error {
+	t.Helper()
+	e, ok := errors.AsType[*interact.Error](err)
+	if !ok || e.Code != want {
+		t.Fatalf("got %v (%v), want %v", codeOf(err), err, want)
+	}
+	if e.Hint == "" {
+		t.Errorf("%v has no hint", err)
+	}
+	return e
+}

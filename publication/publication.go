@@ -1,0 +1,89 @@
+// Package publication manages the Things that a node offers: sequence numbers, tombstones, storage and announcements.
+//
+// The [Publisher] is the only writer of the sequence numbers of the node. It stores each change durably before it announces it. The
+// [Index] finds publications; the DHT, the directory and the chain of incoming calls read it.
+package publication
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/storage"
+	"github.com/lmosd/lmosd/td"
+)
+
+// Lifetimes of records of withdrawn Things.
+const (
+	tombstoneLifetime = 25 * time.Hour      // longer than any record that was signed before
+	movedLifetime     = 30 * 24 * time.Hour // the maximum of a record
+)
+
+// A Publication is a Thing that this node offers, or has withdrawn and still announces as withdrawn. It is stored as JSON, and is never
+// changed after it is in the index.
+type Publication struct {
+	Thing     string     `json:"thing"` // id
+	Seq       uint64     `json:"seq"`
+	Signed    *td.Signed `json:"signed"`
+	Withdrawn time.Time  `json:"withdrawn,omitzero"`
+	Moved     did.DID    `json:"moved,omitempty"` // the new owner of a Thing that moved
+	// Registration is the Thing's registration in the W3C directory.
+	Registration Registration `json:"registration,omitzero"`
+	// Attached marks a Thing of an agent in another process that is attached to this node. Only the mark and the capabilities of the record
+	// are stored. After a restart the Thing is withdrawn unless the agent attaches again in time ([Publisher.Run]).
+	Attached     bool     `json:"attached,omitempty"`
+	Capabilities []string `json:"capabilities,omitempty"`
+
+	Description *td.Description `json:"-"` // nil when withdrawn
+	Agent       interact.Thing  `json:"-"` // what Options.Bind returned; nil when withdrawn
+	Warnings    []td.Issue      `json:"-"` // for the author of the TD; empty after a restart
+
+	handler interact.Thing // the agent in this process, or an attached one; nil for an agent that is called over the forms of its TD
+}
+
+// IsUnlisted reports whether p is never announced, because its TD requests so.
+func (p *Publication) IsUnlisted() bool { return p.Description != nil && p.Description.Unlisted }
+
+// describe returns the description for the directory: that of the tombstone for a withdrawn Thing.
+func (p *Publication) describe(ctx context.Context, v *td.Verifier, now time.Time) (*td.Description, error) {
+	if p.Description != nil {
+		return p.Description, nil
+	}
+	return p.Signed.Verify(ctx, v, now)
+}
+
+// hasExpired reports whether p is a tombstone, or the record of a move, that need not be announced any longer.
+func (p *Publication) hasExpired(now time.Time) bool {
+	return !p.Withdrawn.IsZero() && now.After(p.Withdrawn.Add(withdrawalLifetime(p.Moved)))
+}
+
+// withdrawalLifetime is the life of the record that withdraws a Thing; moved is its new owner, or empty.
+func withdrawalLifetime(moved did.DID) time.Duration {
+	if moved != "" {
+		return movedLifetime
+	}
+	return tombstoneLifetime
+}
+
+// validate checks a stored publication.
+func (p *Publication) validate() error {
+	if !p.Attached && (p.Signed == nil || len(p.Signed.Record) == 0 || p.Withdrawn.IsZero() && p.Signed.TD == nil) {
+		return errors.New("incomplete entry")
+	}
+	return nil
+}
+
+// Newer reports whether the stored publication a is a later state than b, or b is unreadable. It chooses among copies after damage.
+func Newer(a, b []byte) bool {
+	var x, y struct{ Seq uint64 }
+	if json.Unmarshal(a, &x) != nil {
+		return false
+	}
+	return json.Unmarshal(b, &y) != nil || x.Seq > y.Seq
+}
+
+// ThingOf returns the id of a stored publication, which may be damaged.
+func ThingOf(entry []byte) string { return storage.Salvage(entry, "thing") }

@@ -1,0 +1,535 @@
+package publication
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	ds "github.com/ipfs/go-datastore"
+	"github.com/ipfs/go-datastore/query"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/proof"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/jcs"
+	"github.com/lmosd/lmosd/td"
+)
+
+// A Directory indexes descriptions (directory.Directory).
+type Directory interface {
+	Add(d *td.Description) (changed bool, err error)
+	Get(ctx context.Context, ref string) (*td.Description, error)
+	// Seq returns the highest sequence number that was seen of a Thing; 0 if none was.
+	Seq(owner did.DID, thing string) uint64
+	// Len returns how many Things are known in the mesh.
+	Len() (local, known int)
+	// Away notes whether the agent of d is disconnected, as node reports.
+	Away(d *td.Description, node did.DID, away bool)
+}
+
+// A Disk knows the state of the disk below Options.Store. Its errors are [*interact.Error]s.
+type Disk interface {
+	// Room returns an error of code DiskFull if nothing can be stored now.
+	Room() error
+	// Failed returns the error for the failure of a read or a write.
+	Failed(err error) error
+}
+
+// Options configure a [Publisher]. All are needed.
+type Options struct {
+	Signer    did.Signer
+	Verifier  *td.Verifier
+	Index     *Index      // of Signer's DID; the publisher fills it
+	Store     ds.Batching // whose writes are durable when they return
+	Disk      Disk
+	Lifetime  time.Duration                                                  // of a record
+	Hosts     func() []td.Host                                               // how the node is reached, for its records
+	Bind      func(d *td.Description, handler interact.Thing) interact.Thing // the agent of d; handler is nil if it is called over d's forms
+	Directory Directory
+	Gossip    Gossip
+	DHT       DHT
+	// Go runs f in the background with a context that ends when the node closes. It reports false, and runs nothing, once the node closes.
+	Go  func(f func(ctx context.Context)) bool
+	Log *slog.Logger
+}
+
+// A Publisher publishes, withdraws and moves the Things of a node. Its methods are safe for concurrent use.
+type Publisher struct {
+	o        Options
+	schedule *schedule
+	attached attached
+
+	// turn is held while a Thing gets its next record, so that no two records have one sequence number.
+	turn sync.Mutex
+	// orphans had an attached agent when the node last stopped, by thing id; owned by turn.
+	orphans map[string]*Publication
+}
+
+// New returns a publisher. [Publisher.Restore] reads what the store has.
+func New(o Options) *Publisher {
+	known := func() int { _, known := o.Directory.Len(); return known }
+	return &Publisher{o: o, orphans: map[string]*Publication{}, attached: attached{agents: map[string]*attachedAgent{}},
+		schedule: &schedule{index: o.Index, lifetime: o.Lifetime, known: known, states: map[string]*state{}}}
+}
+
+// Run repeats announcements, and withdraws Things whose agents do not attach again after a restart, until ctx ends.
+func (p *Publisher) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return p.repeat(ctx) })
+	g.Go(func() error { return p.endOrphans(ctx) })
+	return g.Wait()
+}
+
+// Restore reads the store and publishes again what it has. The directory is told of tombstones too: its own store may have lost the
+// last seconds before a crash. It may be called again when a full disk has room again.
+func (p *Publisher) Restore(ctx context.Context) error {
+	p.turn.Lock() // The node may run: what is published in between must not be taken for an older state.
+	defer p.turn.Unlock()
+	now := time.Now()
+	if err := p.load(ctx, now); err != nil {
+		return err
+	}
+	for _, pub := range p.o.Index.All() {
+		d, err := pub.describe(ctx, p.o.Verifier, now)
+		if err == nil {
+			_, err = p.o.Directory.Add(d)
+		}
+		wrongTime := errors.Is(err, td.ErrExpired) || errors.Is(err, td.ErrFuture)
+		switch {
+		case err == nil, codeIs(err, interact.RolledBack) && pub.Description == nil: // Another process with this key published it again.
+		case wrongTime && pub.Description == nil:
+			p.o.Log.Warn("withdrawal not repeated: the clock may be wrong", "thing", pub.Thing, "err", err)
+		default:
+			return p.o.Disk.Failed(fmt.Errorf("publish %s again: %w", pub.Thing, err))
+		}
+	}
+	return nil
+}
+
+// load reads what was published before the last stop. An unreadable entry is an error of code StoreCorrupt: what was acknowledged must
+// not vanish silently. The caller holds turn.
+func (p *Publisher) load(ctx context.Context, now time.Time) error {
+	res, err := p.o.Store.Query(ctx, query.Query{})
+	if err != nil {
+		return p.o.Disk.Failed(err)
+	}
+	defer res.Close()
+	for r := range res.Next() {
+		if r.Error != nil {
+			return p.o.Disk.Failed(r.Error)
+		}
+		pub, err := p.read(r.Entry)
+		if err != nil {
+			return p.o.Disk.Failed(fmt.Errorf("read the publication %s: %w", r.Key, err))
+		}
+		if p.o.Index.Get(pub.Thing) != nil || p.orphans[pub.Thing] != nil {
+			continue // It was loaded at the start, when others had to wait for room on the disk.
+		}
+		if err := p.revive(ctx, pub, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// read decodes an entry of the store. An entry of another key than the node's is an error: the node cannot sign for it.
+func (p *Publisher) read(e query.Entry) (*Publication, error) {
+	var pub Publication
+	if err := json.Unmarshal(e.Value, &pub); err != nil {
+		return nil, err
+	}
+	if err := pub.validate(); err != nil {
+		return nil, err
+	}
+	if ds.RawKey(e.Key) != p.storeKey(pub.Thing) {
+		return nil, fmt.Errorf("it is not %s's: was identity.pem replaced?", p.o.Signer.DID().Short())
+	}
+	return &pub, nil
+}
+
+// revive publishes a stored publication again. Its record may have expired while the node was down, so that it gets a new one.
+func (p *Publisher) revive(ctx context.Context, pub *Publication, now time.Time) error {
+	switch {
+	case pub.hasExpired(now):
+		if err := p.remove(ctx, pub); !codeIs(err, interact.DiskFull) {
+			return err
+		}
+		return nil
+	case pub.Attached:
+		p.orphans[pub.Thing] = pub
+		return nil
+	case !pub.Withdrawn.IsZero():
+		p.o.Index.set(pub)
+		return nil
+	}
+	t, err := td.Parse(pub.Signed.TD)
+	if err != nil {
+		return p.o.Disk.Failed(fmt.Errorf("read the TD of %s: %w", pub.Thing, err))
+	}
+	_, err = p.signAgain(ctx, pub, t, now)
+	if errors.Is(err, proof.ErrTime) {
+		_, err = p.proveAgain(ctx, pub, now)
+	}
+	if codeIs(err, interact.DiskFull) {
+		p.keepOld(ctx, pub, now)
+		return nil
+	}
+	if _, described := errors.AsType[*interact.Error](err); err == nil || described {
+		return err
+	}
+	return p.o.Disk.Failed(fmt.Errorf("publish %s again: %w", pub.Thing, err))
+}
+
+// keepOld publishes a stored publication with the record that it had: a new record could not be stored, and what is not stored is not
+// announced. An expired one is not published until renew signs it.
+func (p *Publisher) keepOld(ctx context.Context, pub *Publication, now time.Time) {
+	d, err := pub.Signed.Verify(ctx, p.o.Verifier, now)
+	if err != nil {
+		return
+	}
+	pub.Description, pub.Agent = d, p.o.Bind(d, nil)
+	p.o.Index.set(pub)
+}
+
+// A Result describes a change of a publication.
+type Result struct {
+	*Publication
+	Name      string
+	Created   bool   // the Thing was not offered before
+	Successor string // the exact reference of the Thing at its new owner, if that is known to offer it
+	Reach     Reach  // when Publish, Withdraw or Move returned
+	Took      time.Duration
+}
+
+// IsPending reports whether no other node had received the record, and some are to receive it.
+func (r *Result) IsPending() bool {
+	return r.Reach.GossipPeers == 0 && r.Reach.Replicas == 0 && !r.IsUnlisted()
+}
+
+// Publish completes and signs a TD, stores it durably and announces it. The Thing is withdrawn when its registration expires. Handler
+// answers for the Thing, within the schemas of its TD, as long as this process lives; nil has the agent called over the forms of the TD.
+// When Publish returns, this node offers the Thing whatever happens to the process; the result shows how far the announcement has come.
+func (p *Publisher) Publish(ctx context.Context, raw []byte, handler interact.Thing, r Registration) (*Result, error) {
+	start := time.Now()
+	if err := p.o.Disk.Room(); err != nil {
+		return nil, err
+	}
+	pub, created, err := p.publish(ctx, raw, handler, r)
+	if err != nil {
+		return nil, interact.AsError(err)
+	}
+	res := p.announced(ctx, pub, "published", start)
+	res.Name, res.Created = pub.Description.Name(), created
+	return res, nil
+}
+
+func (p *Publisher) publish(ctx context.Context, raw []byte, handler interact.Thing, r Registration) (pub *Publication, created bool, err error) {
+	t, err := td.Complete(raw, p.o.Signer.DID())
+	if err != nil {
+		return nil, false, err
+	}
+	p.turn.Lock()
+	defer p.turn.Unlock()
+	now, old := time.Now(), p.o.Index.Get(t.ID)
+	if handler == nil && old != nil && slices.Contains(slices.Collect(t.Protocols()), strings.TrimSuffix(td.MeshHref, ":")) {
+		handler = old.handler // Forms through the mesh lead to the handler of this process, if there is one.
+	}
+	pub, err = p.sign(ctx, t, handler, p.nextSeq(old, t.ID, now), now)
+	if err != nil {
+		return nil, false, err
+	}
+	created = old == nil || old.Description == nil
+	var was Registration
+	if !created {
+		was = old.Registration
+	}
+	pub.Registration = r.At(now, was)
+	if err := p.keep(ctx, pub); err != nil {
+		return nil, false, err
+	}
+	p.schedule.reset(t.ID)
+	_, err = p.o.Directory.Add(pub.Description)
+	return pub, created, err
+}
+
+// announced announces pub, logs the change and returns the result.
+func (p *Publisher) announced(ctx context.Context, pub *Publication, change string, start time.Time) *Result {
+	res := &Result{Publication: pub, Reach: p.announceSoon(ctx, pub)}
+	res.Took = time.Since(start)
+	log := p.o.Log
+	if pub.Moved != "" {
+		log = log.With("to", pub.Moved)
+	}
+	log.Info(change, "thing", pub.Thing, "seq", pub.Seq, "replicas", res.Reach.Replicas, "gossip", res.Reach.GossipPeers, "took", res.Took)
+	return res
+}
+
+// Registered returns the registration of a Thing that this node offers; false for all others.
+func (p *Publisher) Registered(r *td.Record) (Registration, bool) {
+	pub := p.o.Index.Get(r.Thing)
+	if r.Owner != p.o.Signer.DID() || pub == nil || pub.Description == nil {
+		return Registration{}, false
+	}
+	return pub.Registration, true
+}
+
+// Extend changes the registration of a Thing of this node, and nothing else. It is durable when Extend returns.
+func (p *Publisher) Extend(ctx context.Context, thing string, r Registration) error {
+	if err := p.o.Disk.Room(); err != nil {
+		return err
+	}
+	if err := p.extend(ctx, thing, r, time.Now()); err != nil {
+		return interact.AsError(err)
+	}
+	return nil
+}
+
+func (p *Publisher) extend(ctx context.Context, thing string, r Registration, now time.Time) error {
+	p.turn.Lock()
+	defer p.turn.Unlock()
+	old := p.o.Index.Get(thing)
+	if old == nil || old.Description == nil {
+		return p.o.Index.missing(thing)
+	}
+	next := *old
+	next.Registration = r.Renewed(now, old.Registration)
+	return p.keep(ctx, &next)
+}
+
+// Withdraw withdraws a Thing of this node and announces that: one that it offers, or one that another process with its key offered and
+// left behind.
+func (p *Publisher) Withdraw(ctx context.Context, ref string) (*Result, error) {
+	start := time.Now()
+	d, err := p.o.Directory.Get(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	if d.Record.Owner != p.o.Signer.DID() {
+		return nil, notOwned(d)
+	}
+	pub, err := p.end(ctx, d.Record.Thing, "")
+	if err != nil {
+		return nil, interact.AsError(err)
+	}
+	res := p.announced(ctx, pub, "withdrawn", start)
+	res.Name = d.Name()
+	return res, nil
+}
+
+func notOwned(d *td.Description) error {
+	hint := "its owner is " + string(d.Record.Owner)
+	if len(d.Record.Hosts) > 0 {
+		hint = "run it on the node that published: " + string(d.Record.Hosts[0].Node)
+	}
+	return interact.Errorf(interact.Forbidden, hint, "%s belongs to another node; only its owner can withdraw it", d.Name())
+}
+
+// end withdraws a Thing of this node, or moves it to a new owner. A Thing in that state already is left as it is.
+func (p *Publisher) end(ctx context.Context, thing string, moved did.DID) (*Publication, error) {
+	p.turn.Lock()
+	defer p.turn.Unlock()
+	return p.endLocked(ctx, thing, moved)
+}
+
+// endLocked is end for a caller that holds turn.
+func (p *Publisher) endLocked(ctx context.Context, thing string, moved did.DID) (*Publication, error) {
+	now, old := time.Now(), cmp.Or(p.o.Index.Get(thing), p.orphans[thing])
+	if old != nil && !old.Withdrawn.IsZero() && old.Moved == moved && old.Seq >= p.known(thing) {
+		return old, nil
+	}
+	pub, err := p.signWithdrawal(ctx, old, thing, moved, now)
+	if err != nil {
+		return nil, err
+	}
+	p.schedule.reset(thing)
+	d, err := pub.describe(ctx, p.o.Verifier, now)
+	if err != nil {
+		return nil, fmt.Errorf("verify the record of the withdrawal: %w", err)
+	}
+	_, err = p.o.Directory.Add(d)
+	return pub, err
+}
+
+// signWithdrawal stores the tombstone of a Thing, or the record of its move.
+func (p *Publisher) signWithdrawal(ctx context.Context, old *Publication, thing string, moved did.DID, now time.Time) (*Publication, error) {
+	lease := p.lease(p.nextSeq(old, thing, now), now)
+	lease.Lifetime, lease.Hosts = withdrawalLifetime(moved), nil
+	var shards []string // The nodes that follow the capabilities of the Thing must receive it.
+	switch {
+	case old != nil && old.Description != nil:
+		shards = old.Description.Record.Capabilities
+	case old != nil:
+		shards = old.Capabilities
+	}
+	var signed *td.Signed
+	var err error
+	if moved == "" {
+		signed, err = td.Bury(p.o.Signer, thing, lease, false, shards...)
+	} else {
+		signed, err = td.Move(p.o.Signer, thing, moved, lease, shards...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	pub := &Publication{Thing: thing, Seq: lease.Seq, Signed: signed, Withdrawn: now, Moved: moved}
+	return pub, p.keep(ctx, pub)
+}
+
+// renew gives a publication a new record. A tombstone keeps its record until it expires. The result is nil if there is nothing left to
+// announce.
+func (p *Publisher) renew(ctx context.Context, thing string) (*Publication, error) {
+	p.turn.Lock()
+	defer p.turn.Unlock()
+	now, pub := time.Now(), p.o.Index.Get(thing)
+	switch {
+	case pub == nil:
+		return nil, nil
+	case pub.hasExpired(now):
+		return nil, p.remove(ctx, pub)
+	case pub.Description == nil:
+		return pub, nil
+	}
+	next, err := p.signRecord(ctx, pub, now)
+	if errors.Is(err, proof.ErrTime) {
+		next, err = p.proveAgain(ctx, pub, now)
+	}
+	if codeIs(err, interact.DiskFull) && now.Before(pub.Description.Record.Expires) {
+		return pub, nil // The old record is still valid.
+	}
+	if err != nil {
+		return nil, err
+	}
+	_, err = p.o.Directory.Add(next.Description)
+	return next, err
+}
+
+// signRecord stores a new record of the same TD.
+func (p *Publisher) signRecord(ctx context.Context, pub *Publication, now time.Time) (*Publication, error) {
+	next := *pub
+	next.Seq, next.Warnings = p.nextSeq(pub, pub.Thing, now), nil
+	var err error
+	if next.Signed, err = td.Renew(pub.Description, p.o.Signer, p.lease(next.Seq, now)); err != nil {
+		return nil, err
+	}
+	if next.Description, err = next.Signed.Verify(ctx, p.o.Verifier, now); err != nil {
+		return nil, err
+	}
+	return &next, p.keep(ctx, &next)
+}
+
+// proveAgain signs a TD whose proof was made later than now: the clock was wrong then, or is wrong now. Until the clock reached that
+// time again, peers would refuse the proof and this node would not start.
+func (p *Publisher) proveAgain(ctx context.Context, pub *Publication, now time.Time) (*Publication, error) {
+	raw, err := withoutProof(pub.Signed.TD)
+	if err != nil {
+		return nil, err
+	}
+	t, err := td.Parse(raw)
+	if err != nil {
+		return nil, err
+	}
+	return p.signAgain(ctx, pub, t, now)
+}
+
+// signAgain signs and stores t as the TD of pub's Thing.
+func (p *Publisher) signAgain(ctx context.Context, pub *Publication, t *td.Thing, now time.Time) (*Publication, error) {
+	next, err := p.sign(ctx, t, pub.handler, p.nextSeq(pub, pub.Thing, now), now)
+	if err != nil {
+		return nil, err
+	}
+	next.Registration = pub.Registration
+	return next, p.keep(ctx, next)
+}
+
+// sign returns a publication of t.
+func (p *Publisher) sign(ctx context.Context, t *td.Thing, handler interact.Thing, seq uint64, now time.Time) (*Publication, error) {
+	signed, err := td.Sign(t, p.o.Signer, p.lease(seq, now))
+	if err != nil {
+		return nil, err
+	}
+	d, err := signed.Verify(ctx, p.o.Verifier, now)
+	if err != nil {
+		return nil, fmt.Errorf("verify the new signature: %w", err)
+	}
+	return &Publication{Thing: t.ID, Seq: seq, Signed: signed, Description: d, Agent: p.o.Bind(d, handler), Warnings: t.Warnings, handler: handler}, nil
+}
+
+func (p *Publisher) lease(seq uint64, now time.Time) td.Lease {
+	return td.Lease{Seq: seq, Now: now, Lifetime: p.o.Lifetime, Hosts: p.o.Hosts()}
+}
+
+// withoutProof returns a TD without its proof, with its members in the same order.
+func withoutProof(raw []byte) ([]byte, error) {
+	members, err := jcs.Members(raw)
+	if err != nil {
+		return nil, err
+	}
+	return jcs.Join(slices.DeleteFunc(members, func(m jcs.Member) bool { return m.Name == "proof" })), nil
+}
+
+// keep stores pub durably, then puts it into the index.
+func (p *Publisher) keep(ctx context.Context, pub *Publication) error {
+	if stored := p.stored(pub); stored != nil {
+		b, err := json.Marshal(stored)
+		if err != nil {
+			return err
+		}
+		if err := p.o.Store.Put(ctx, p.storeKey(pub.Thing), b); err != nil {
+			return p.o.Disk.Failed(err)
+		}
+	}
+	p.o.Index.set(pub)
+	return nil
+}
+
+// stored returns what is stored of pub: a mark if it has a handler, or nil if that mark is stored already.
+func (p *Publisher) stored(pub *Publication) *Publication {
+	if pub.handler == nil {
+		return pub
+	}
+	mark := &Publication{Thing: pub.Thing, Seq: pub.Seq, Attached: true, Capabilities: pub.Description.Record.Capabilities}
+	if old := p.o.Index.Get(pub.Thing); old != nil && old.handler != nil && slices.Equal(old.Description.Record.Capabilities, mark.Capabilities) {
+		return nil
+	}
+	return mark
+}
+
+// remove drops a withdrawal whose record has expired.
+func (p *Publisher) remove(ctx context.Context, pub *Publication) error {
+	if err := p.o.Store.Delete(ctx, p.storeKey(pub.Thing)); err != nil {
+		return p.o.Disk.Failed(err)
+	}
+	p.o.Index.remove(pub.Thing)
+	p.schedule.remove(pub.Thing)
+	return nil
+}
+
+// nextSeq returns a sequence number that is higher than any before, even after the loss of the store: milliseconds since 1970 are past
+// every number of the past, and past the clock of a time when it was wrong is what the directory knows.
+func (p *Publisher) nextSeq(old *Publication, thing string, now time.Time) uint64 {
+	seq := max(uint64(now.UnixMilli()), p.known(thing)+1)
+	if old != nil {
+		seq = max(seq, old.Seq+1)
+	}
+	return seq
+}
+
+func (p *Publisher) known(thing string) uint64 { return p.o.Directory.Seq(p.o.Signer.DID(), thing) }
+
+// storeKey returns the key of a Thing in the store: the hash of owner and id.
+func (p *Publisher) storeKey(thing string) ds.Key {
+	return ds.NewKey(fmt.Sprintf("%x", td.Key(p.o.Signer.DID(), thing)))
+}
+
+func codeIs(err error, code interact.Code) bool {
+	e, ok := errors.AsType[*interact.Error](err)
+	return ok && e.Code == code
+}
