@@ -6,11 +6,11 @@ import (
 	"github.com/lmosd/lmosd/internal/jsonedit"
 )
 
-// CallerKey is the metadata of a message that tells an agent who sends it: {"id", "did", "node", "name", "via"}.
+// CallerKey is the metadata member that identifies the caller to an agent: {"id", "did", "node", "name", "via"}.
 const CallerKey = "io.lmosd/caller"
 
-// Told is op with caller in the metadata of the request, if op sends a message; nil says nothing. What its client says there, and in
-// the metadata of the message, goes no further. The error is an [*Error], of params in which readers could find different things.
+// Told returns op with caller in the metadata of the request if op sends a message; nil removes it. A value of the client there, or in
+// the metadata of the message, is removed. The error is an [*Error] for params with duplicate fields.
 func (op *Operation) Told(caller json.RawMessage) (*Operation, *Error) {
 	if op.Method != SendMessage && op.Method != SendStreamingMessage {
 		return op, nil
@@ -39,10 +39,10 @@ func (op *Operation) Told(caller json.RawMessage) (*Operation, *Error) {
 	return &told, nil
 }
 
-// setMetadata sets the caller in the metadata of an object, or takes it away.
+// setMetadata sets the caller in the metadata of an object; nil removes it.
 func setMetadata(text, caller json.RawMessage) (json.RawMessage, *Error) {
 	if i := jsonedit.SkipSpace(text, 0); i >= len(text) || text[i] != '{' {
-		return text, nil // whoever reads it refuses it
+		return text, nil // the receiver rejects it
 	}
 	if _, e := Field(text, "metadata"); e != nil {
 		return nil, e
@@ -54,7 +54,7 @@ func setMetadata(text, caller json.RawMessage) (json.RawMessage, *Error) {
 	return text, nil
 }
 
-// spelling is how an object that [Field] has read spells the name of a field.
+// spelling returns the name of a field as an object that [Field] has read spells it.
 func spelling(text json.RawMessage, field string) string {
 	all, _ := jsonedit.Members(nil, text[jsonedit.SkipSpace(text, 0):])
 	for _, m := range all {

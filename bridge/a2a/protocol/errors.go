@@ -10,8 +10,8 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// Codes of errors in JSON-RPC (A2A 1.0 §5.4, §9.5; JSON-RPC 2.0 §5.1). The last two are those of the official Go library: the
-// specification leaves them open.
+// Error codes of JSON-RPC (A2A 1.0 §5.4, §9.5; JSON-RPC 2.0 §5.1). The specification does not define the last two; they are those of
+// a2a-go.
 const (
 	ParseError             = -32700
 	InvalidRequest         = -32600
@@ -31,13 +31,13 @@ const (
 	Forbidden              = -31403
 )
 
-// A kind is one row of the table of errors (A2A 1.0.1 §5.4).
+// A kind is a row of the table of errors (A2A 1.0.1 §5.4).
 type kind struct {
 	code         int
 	http         int
 	status       string // google.rpc.Code
 	reason       string
-	alsoHTTP     int // of 1.0.0
+	alsoHTTP     int // HTTP status of 1.0.0
 	interactCode interact.Code
 }
 
@@ -69,11 +69,11 @@ func kindOf(code int) kind {
 	return kind{code: code, http: 500, status: "INTERNAL", interactCode: interact.AgentFailed}
 }
 
-// An Error is what A2A says of a failure, as the JSON-RPC binding writes it.
+// An Error is an A2A error, in the form of the JSON-RPC binding.
 type Error struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
-	// Data is an array of objects with "@type" (google.rpc.Status details), or whatever an agent wrote.
+	// Data is an array of objects with "@type" (google.rpc.Status details); agents may send other JSON.
 	Data json.RawMessage `json:"data,omitempty"`
 }
 
@@ -86,7 +86,7 @@ func (e *Error) Is(target error) bool {
 	return errors.As(target, &t) && t.Code == e.Code
 }
 
-// Errorf returns an error of lmosd's own, with its ErrorInfo (A2A 1.0 §9.5).
+// Errorf returns an error with its ErrorInfo (A2A 1.0 §9.5).
 func Errorf(code int, format string, args ...any) *Error {
 	return (&Error{Code: code, Message: fmt.Sprintf(format, args...)}).With(nil)
 }
@@ -102,11 +102,11 @@ func (e *Error) With(metadata map[string]string) *Error {
 	return e
 }
 
-// At adds to an error of parameters the field that is wrong (google.rpc.BadRequest). The ErrorInfo stays: clients of REST tell errors
-// apart by its reason.
+// At adds the name of the invalid field to an error of parameters (google.rpc.BadRequest). The ErrorInfo stays, because REST clients
+// identify errors by its reason.
 func (e *Error) At(field string) *Error {
 	var details []any
-	_ = json.Unmarshal(e.Data, &details) // Errorf wrote it
+	_ = json.Unmarshal(e.Data, &details) // Errorf encoded it
 	e.Data = Encode(append(details, map[string]any{"@type": "type.googleapis.com/google.rpc.BadRequest",
 		"fieldViolations": []any{map[string]string{"field": field, "description": e.Message}}}))
 	return e
@@ -120,10 +120,10 @@ func (e *Error) bytes() []byte {
 	return append(b, '}')
 }
 
-// Status is the HTTP status of the REST binding.
+// Status returns the HTTP status of the REST binding.
 func (e *Error) Status() int { return kindOf(e.Code).http }
 
-// REST is the body of the REST binding (A2A 1.0 §11.6; AIP-193).
+// REST returns the body of the REST binding (A2A 1.0 §11.6; AIP-193).
 func (e *Error) REST() []byte {
 	k := kindOf(e.Code)
 	b := fmt.Appendf(nil, `{"error":{"code":%d,"status":%s,"message":%s`, k.http, Encode(k.status), Encode(e.Message))
@@ -136,7 +136,7 @@ func (e *Error) REST() []byte {
 	return append(b, "}}"...)
 }
 
-// FromREST reads the error of a REST answer: that of 1.0, or a problem document of older servers.
+// FromREST decodes the error of a REST response: that of 1.0, or a problem document of older servers.
 func FromREST(status int, body []byte) *Error {
 	var answer struct {
 		Error struct {
@@ -145,13 +145,13 @@ func FromREST(status int, body []byte) *Error {
 		}
 		Type, Title, Detail string
 	}
-	_ = json.Unmarshal(body, &answer) // anything may answer there
+	_ = json.Unmarshal(body, &answer) // the body may be anything
 	e := &Error{Code: InternalError, Message: strings.TrimSpace(answer.Error.Message), Data: answer.Error.Details}
 	if e.Message == "" {
 		e.Message = strings.TrimSpace(answer.Title + " " + answer.Detail)
 	}
 	if e.Message == "" {
-		e.Message = "the agent answers " + http.StatusText(status)
+		e.Message = "the agent responded with " + http.StatusText(status)
 	}
 	reason := reasonOf(answer.Error.Details)
 	if reason == "" { // https://a2a-protocol.org/errors/task-not-found
@@ -174,7 +174,7 @@ func reasonOf(details json.RawMessage) string {
 	return ""
 }
 
-// codeOf finds the kind of an error: the reason decides, else what fits the HTTP status alone.
+// codeOf returns the code of an error by its reason, or else by its HTTP status.
 func codeOf(status int, rpc, reason string) int {
 	for _, k := range kinds {
 		if k.reason == reason {
@@ -202,7 +202,7 @@ func codeOf(status int, rpc, reason string) int {
 	return InternalError
 }
 
-// codes are the A2A errors for what lmosd says itself; what is not here is InternalError.
+// codes are the A2A codes of lmosd errors; others are InternalError.
 var codes = map[interact.Code]int{
 	interact.Invalid: InvalidParams, interact.NotJSON: InvalidParams, interact.TooLarge: InvalidParams,
 	interact.NoTask:     TaskNotFound,
@@ -211,7 +211,7 @@ var codes = map[interact.Code]int{
 	interact.Unauthenticated: Unauthenticated, interact.TokenRejected: Unauthenticated, interact.Forbidden: Forbidden,
 }
 
-// AsError returns err as an [*Error]. The hint of an *interact.Error is in the metadata, with its code and whether to try again.
+// AsError returns err as an [*Error]. The metadata have the hint and code of an *interact.Error, and whether it is retryable.
 func AsError(err error) *Error {
 	var e *Error
 	if errors.As(err, &e) {
@@ -225,26 +225,26 @@ func AsError(err error) *Error {
 	return Said(code, said)
 }
 
-// steps are what a client of A2A can do about an error whose hint is a command for people.
+// steps are hints for A2A clients, in place of hints that are commands.
 var steps = map[interact.Code]string{
-	interact.Invalid:         "compare the input with what the card says of the skill",
-	interact.Unauthenticated: "the operator of the agent's host has to log in at it first",
+	interact.Invalid:         "compare the input with the skill in the agent card",
+	interact.Unauthenticated: "the operator of the agent's host has to log in to it first",
 	interact.Forbidden:       "only the operator of the agent's host can allow it",
-	interact.NotFound:        "look at the address: the name of the agent is in it",
-	interact.Ambiguous:       "several have this name: use the exact reference",
-	interact.NoAffordance:    "read the card again: its skills may have changed",
-	interact.NotAllowed:      "read the card: the agent does not offer this",
-	interact.Withdrawn:       "its owner took it back: use another",
-	interact.Unreachable:     "its host is away: try again later",
-	interact.Timeout:         "it took too long: try again later",
+	interact.NotFound:        "check the address: it contains the name of the agent",
+	interact.Ambiguous:       "several agents have this name: use the exact reference",
+	interact.NoAffordance:    "fetch the card again: its skills may have changed",
+	interact.NotAllowed:      "check the card: the agent does not support this",
+	interact.Withdrawn:       "its owner withdrew it: use another agent",
+	interact.Unreachable:     "its host is unreachable: try again later",
+	interact.Timeout:         "it timed out: try again later",
 	interact.AgentFailed:     "the agent itself failed",
-	interact.TooLarge:        "send or ask for less at once",
+	interact.TooLarge:        "send or request less at once",
 }
 
-// Hint is what the client of an error can do about it: no command, since agents read it.
+// Hint returns the hint of an error for A2A clients: without commands, because agents read it.
 func Hint(e *interact.Error) string { return e.HintFor(steps) }
 
-// Said returns what lmosd says itself as an error of a code.
+// Said returns an lmosd error as an A2A error with a code.
 func Said(code int, said *interact.Error) *Error {
 	title := said.Title
 	if title == "" {
@@ -257,7 +257,7 @@ func Said(code int, said *interact.Error) *Error {
 	return (&Error{Code: code, Message: title}).With(meta)
 }
 
-// Interact returns e for those who do not speak A2A: the agent said so.
+// Interact returns e as an error of the interaction model, marked as remote.
 func (e *Error) Interact() *interact.Error {
-	return &interact.Error{Code: kindOf(e.Code).interactCode, Title: e.Message, Remote: true, Hint: "the agent says so, over A2A"}
+	return &interact.Error{Code: kindOf(e.Code).interactCode, Title: e.Message, Remote: true, Hint: "the agent returned this A2A error"}
 }

@@ -8,10 +8,9 @@ import (
 	"github.com/lmosd/lmosd/internal/jsonedit"
 )
 
-// Field returns the value at path in text, which is valid JSON; nil if there is none, or null. Readers of JSON differ in what
-// they take for the name of a field: those of Go pass over its case, those of ProtoJSON take "task_id" for "taskId". So does
-// Field, and a name that could be found in two places is an [*Error] of code [InvalidParams]: what one reader checks another
-// would not do.
+// Field returns the value at path in text, which is valid JSON; nil if it is missing or null. JSON readers differ in the names that
+// they accept for a field: Go readers ignore case, and ProtoJSON readers accept "task_id" for "taskId". Field accepts both, and
+// returns an [*Error] of code [InvalidParams] if a field occurs twice, because two readers could then see different values.
 func Field(text json.RawMessage, path ...string) (json.RawMessage, *Error) {
 	var room [12]jsonedit.Member
 	for _, name := range path {
@@ -30,7 +29,7 @@ func Field(text json.RawMessage, path ...string) (json.RawMessage, *Error) {
 				continue
 			}
 			if at != (jsonedit.Span{}) {
-				return nil, Errorf(InvalidParams, "%s is there twice", name).At(name)
+				return nil, Errorf(InvalidParams, "duplicate field %s", name).At(name)
 			}
 			at = m.At
 		}
@@ -41,7 +40,7 @@ func Field(text json.RawMessage, path ...string) (json.RawMessage, *Error) {
 	return text, nil
 }
 
-// FieldText is [Field] for a string; empty if there is none. What is no string is an error, too.
+// FieldText is [Field] for a string; empty if it is missing. A value of another type is an error.
 func FieldText(text json.RawMessage, path ...string) (string, *Error) {
 	raw, e := Field(text, path...)
 	if raw == nil || e != nil {
@@ -49,12 +48,12 @@ func FieldText(text json.RawMessage, path ...string) (string, *Error) {
 	}
 	s, ok := jsonedit.String(raw)
 	if !ok {
-		return "", Errorf(InvalidParams, "%s is no string", path[len(path)-1]).At(path[len(path)-1])
+		return "", Errorf(InvalidParams, "%s is not a string", path[len(path)-1]).At(path[len(path)-1])
 	}
 	return s, nil
 }
 
-// sameField reports whether a reader may take name for that of a field, which is written in camelCase.
+// sameField reports whether a JSON reader may accept name for a field, which is written in camelCase.
 func sameField(name []byte, field string) bool {
 	if bytes.IndexByte(name, '_') >= 0 {
 		name = bytes.ReplaceAll(name, []byte("_"), nil)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// FuzzREST reads requests of the REST binding, and writes what they ask for again.
+// FuzzREST decodes REST requests and encodes them again.
 func FuzzREST(f *testing.F) {
 	f.Add("GET", "/x/tasks", "pageSize=5&status=TASK_STATE_WORKING&context_id=c&includeArtifacts=true&historyLength=-1", "")
 	f.Add("POST", "/x/acme/tasks/a%2F:b:cancel", "", `{"metadata":{"a_b":1}}`)
@@ -41,7 +41,7 @@ func FuzzREST(f *testing.F) {
 	})
 }
 
-// FuzzAnswers reads what agents and other nodes answer.
+// FuzzAnswers decodes responses of agents and nodes.
 func FuzzAnswers(f *testing.F) {
 	f.Add([]byte(`{"jsonrpc":"2.0","id":"1","result":{"task":{"id":"t"}}}`), 200)
 	f.Add([]byte(`{"error":{"code":404,"status":"NOT_FOUND","message":"m","details":[{"@type":"x","reason":"TASK_NOT_FOUND"}]}}`), 404)
@@ -73,7 +73,7 @@ func FuzzAnswers(f *testing.F) {
 			}
 		}
 		if !json.Valid(body) {
-			return // nobody looks for a task or a context in it
+			return // TaskOf and ContextOf require valid JSON
 		}
 		TaskOf(body)
 		ContextOf(body)

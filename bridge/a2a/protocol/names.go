@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Camel returns the spelling of ProtoJSON for the name of a field: "task_id" is "taskId".
+// Camel returns the ProtoJSON name of a field: "taskId" for "task_id".
 func Camel(name string) string {
 	if !strings.Contains(name, "_") {
 		return name
@@ -26,7 +26,7 @@ func Camel(name string) string {
 	return b.String()
 }
 
-// Snake returns the name of the proto for a field: "taskId" is "task_id".
+// Snake returns the proto name of a field: "task_id" for "taskId".
 func Snake(name string) string {
 	var b strings.Builder
 	for _, r := range name {
@@ -39,14 +39,14 @@ func Snake(name string) string {
 	return b.String()
 }
 
-// free are members whose content belongs to whoever wrote it: names below them are not those of fields.
+// free are members with application-defined content: names below them are not field names.
 var free = map[string]bool{"metadata": true, "data": true, "params": true, "header": true, "scopes": true}
 
-// maxDepth is how deep names are looked at.
+// maxDepth is the depth to which names are converted.
 const maxDepth = 32
 
-// Normal spells the names of fields in camelCase, which is what this package reads: ProtoJSON allows the names of the proto too
-// (ProtoJSON, "JSON options"). What is free stays as it is. Text that has no such name comes back itself.
+// Normal converts field names to camelCase, the form that this package reads: ProtoJSON allows the proto names too (ProtoJSON, "JSON
+// options"). Application-defined content stays unchanged, and so does text without proto names.
 func Normal(params json.RawMessage) json.RawMessage {
 	if !hasSnake(params) {
 		return params
@@ -54,7 +54,7 @@ func Normal(params json.RawMessage) json.RawMessage {
 	return normal(params, 0)
 }
 
-// hasSnake reports whether text may have a name of the proto: small letters around "_", in quotes before a colon.
+// hasSnake reports whether text may have a proto name: lower-case letters around "_", in quotes before a colon.
 func hasSnake(text []byte) bool {
 	small := func(c byte) bool { return c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '_' }
 	for i := 1; i < len(text); i++ {

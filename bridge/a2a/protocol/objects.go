@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A State is that of a task (A2A 1.0 §4.1.3).
+// A State is the state of a task (A2A 1.0 §4.1.3).
 //
 //	SUBMITTED → WORKING ⇄ INPUT_REQUIRED | AUTH_REQUIRED
 //	          ↘    ↘ COMPLETED | FAILED | CANCELED | REJECTED
@@ -28,18 +28,18 @@ const (
 	AuthRequired  State = "TASK_STATE_AUTH_REQUIRED"
 )
 
-// states are in the order of the numbers of the proto.
+// states are in the order of the proto numbers.
 var states = []State{Unspecified, Submitted, Working, Completed, Failed, Canceled, InputRequired, Rejected, AuthRequired}
 
-// Terminal reports whether nothing follows s.
+// Terminal reports whether s is final.
 func (s State) Terminal() bool {
 	return s == Completed || s == Failed || s == Canceled || s == Rejected
 }
 
-// Waits reports whether s asks something of the client.
+// Waits reports whether a task in s waits for its client.
 func (s State) Waits() bool { return s == InputRequired || s == AuthRequired }
 
-// Known reports whether s is one of A2A 1.0.
+// Known reports whether s is a state of A2A 1.0.
 func (s State) Known() bool {
 	for _, k := range states {
 		if k == s {
@@ -49,10 +49,10 @@ func (s State) Known() bool {
 	return false
 }
 
-// UnmarshalJSON reads the name of a state, or its number.
+// UnmarshalJSON decodes the name or the number of a state.
 func (s *State) UnmarshalJSON(b []byte) error { return enum(b, states, s) }
 
-// A Role says whose message it is.
+// A Role is the sender of a message.
 type Role string
 
 // Roles.
@@ -63,15 +63,15 @@ const (
 
 var roles = []Role{"ROLE_UNSPECIFIED", User, AgentRole}
 
-// UnmarshalJSON reads the name of a role, or its number.
+// UnmarshalJSON decodes the name or the number of a role.
 func (r *Role) UnmarshalJSON(b []byte) error { return enum(b, roles, r) }
 
-// enum reads an enum of ProtoJSON.
+// enum decodes a ProtoJSON enum.
 func enum[T ~string](b []byte, all []T, to *T) error {
 	var n int
 	if json.Unmarshal(b, &n) == nil {
 		if n < 0 || n >= len(all) {
-			return fmt.Errorf("%d is none of %v", n, all)
+			return fmt.Errorf("unknown enum number %d, expected one of %v", n, all)
 		}
 		*to = all[n]
 		return nil
@@ -84,7 +84,7 @@ func enum[T ~string](b []byte, all []T, to *T) error {
 	return nil
 }
 
-// A Message is one of a conversation (A2A 1.0 §4.1.4).
+// A Message is a message of a conversation (A2A 1.0 §4.1.4).
 type Message struct {
 	ID         string          `json:"messageId"`
 	ContextID  string          `json:"contextId,omitempty"`
@@ -107,11 +107,11 @@ type Part struct {
 	Metadata  json.RawMessage `json:"metadata,omitempty"`
 }
 
-// TextPart and DataPart make parts.
+// TextPart and DataPart return parts of text and of JSON.
 func TextPart(text string) Part          { return Part{Text: &text} }
 func DataPart(data json.RawMessage) Part { return Part{Data: data, MediaType: "application/json"} }
 
-// RawPart makes a part of bytes.
+// RawPart returns a part of bytes.
 func RawPart(b []byte, media string) Part {
 	text := base64.StdEncoding.EncodeToString(b)
 	return Part{Raw: &text, MediaType: media}
@@ -123,7 +123,7 @@ func (p Part) Bytes() ([]byte, error) {
 	return base64.RawStdEncoding.DecodeString(text)
 }
 
-// Media is the media type of what p holds.
+// Media returns the media type of p, or the default for its kind.
 func (p Part) Media() string {
 	switch {
 	case p.MediaType != "":
@@ -144,24 +144,24 @@ func (p Part) check() error {
 		}
 	}
 	if n != 1 {
-		return fmt.Errorf("a part has exactly one of text, raw, url and data, not %d", n)
+		return fmt.Errorf("expected exactly one of text, raw, url and data in a part, got %d", n)
 	}
 	if p.Raw != nil {
 		if _, err := p.Bytes(); err != nil {
-			return fmt.Errorf("the raw part is no base64")
+			return fmt.Errorf("the raw part is not base64")
 		}
 	}
 	return nil
 }
 
-// A Status is the state of a task at a time.
+// A Status is the state of a task since a time.
 type Status struct {
 	State     State    `json:"state"`
 	Message   *Message `json:"message,omitempty"`
 	Timestamp string   `json:"timestamp,omitempty"`
 }
 
-// An Artifact is what a task gave out.
+// An Artifact is a result of a task.
 type Artifact struct {
 	ID          string          `json:"artifactId"`
 	Name        string          `json:"name,omitempty"`
@@ -171,7 +171,7 @@ type Artifact struct {
 	Extensions  []string        `json:"extensions,omitempty"`
 }
 
-// A Task is a piece of work.
+// A Task is a task (A2A 1.0 §4.1.1).
 type Task struct {
 	ID        string          `json:"id"`
 	ContextID string          `json:"contextId"`
@@ -189,7 +189,7 @@ type StatusUpdate struct {
 	Metadata  json.RawMessage `json:"metadata,omitempty"`
 }
 
-// An ArtifactUpdate has an artifact, or with Append what comes behind it.
+// An ArtifactUpdate has an artifact, or with Append further parts of it.
 type ArtifactUpdate struct {
 	TaskID    string          `json:"taskId"`
 	ContextID string          `json:"contextId"`
@@ -207,8 +207,7 @@ type StreamResponse struct {
 	ArtifactUpdate *ArtifactUpdate `json:"artifactUpdate,omitempty"`
 }
 
-// TaskOf returns the id of the task that an event is of, and its state if the event says it. The event is valid JSON; one that is
-// no event is of no task.
+// TaskOf returns the task id of an event, and the state if the event has one. The event is valid JSON; other JSON has neither.
 func TaskOf(event json.RawMessage) (id string, s State) {
 	for _, of := range [...]struct{ event, id string }{{"task", "id"}, {"statusUpdate", "taskId"}, {"artifactUpdate", "taskId"}} {
 		e, _ := Field(event, of.event)
@@ -217,14 +216,14 @@ func TaskOf(event json.RawMessage) (id string, s State) {
 		}
 		id, _ = FieldText(e, of.id)
 		if raw, _ := Field(e, "status", "state"); raw != nil {
-			_ = s.UnmarshalJSON(raw) // what is no state is none
+			_ = s.UnmarshalJSON(raw) // an invalid state is empty
 		}
 		break
 	}
 	return id, s
 }
 
-// ContextOf returns the id of the context that an event is of; empty if it says none. The event is valid JSON.
+// ContextOf returns the context id of an event; empty if there is none. The event is valid JSON.
 func ContextOf(event json.RawMessage) string {
 	for _, of := range [...]string{"task", "message", "statusUpdate", "artifactUpdate"} {
 		if raw, _ := Field(event, of); raw != nil {
@@ -235,7 +234,7 @@ func ContextOf(event json.RawMessage) string {
 	return ""
 }
 
-// Parameters of operations (A2A 1.0 §3.1). Send has those of both ways to send.
+// Parameters of operations (A2A 1.0 §3.1). Send is for SendMessage and SendStreamingMessage.
 type (
 	Send struct {
 		Tenant        string          `json:"tenant,omitempty"`
@@ -264,28 +263,28 @@ type (
 	}
 )
 
-// Read reads params into one of these; nil params are an empty object.
+// Read decodes params into one of these; nil params are an empty object.
 func Read(params json.RawMessage, to any) *Error {
 	if len(bytes.TrimSpace(params)) == 0 || string(params) == "null" {
 		params = json.RawMessage("{}")
 	}
 	if err := json.Unmarshal(Normal(params), to); err != nil {
-		return Errorf(InvalidParams, "the params cannot be read: %v", err)
+		return Errorf(InvalidParams, "invalid params: %v", err)
 	}
 	return nil
 }
 
-// CheckMessage says what a message lacks (A2A 1.0 §4.1.4).
+// CheckMessage validates a message (A2A 1.0 §4.1.4).
 func CheckMessage(m *Message) *Error {
 	switch {
 	case m == nil:
-		return Errorf(InvalidParams, "there is no message").At("message")
+		return Errorf(InvalidParams, "the message is missing").At("message")
 	case m.ID == "":
 		return Errorf(InvalidParams, "the message has no messageId").At("message.messageId")
 	case len(m.Parts) == 0:
 		return Errorf(InvalidParams, "the message has no parts").At("message.parts")
 	case m.Role != User && m.Role != AgentRole:
-		return Errorf(InvalidParams, "the role is %s or %s", User, AgentRole).At("message.role")
+		return Errorf(InvalidParams, "the role must be %s or %s", User, AgentRole).At("message.role")
 	}
 	for i, p := range m.Parts {
 		if err := p.check(); err != nil {
@@ -295,10 +294,10 @@ func CheckMessage(m *Message) *Error {
 	return nil
 }
 
-// Time writes a time as A2A does: UTC, in milliseconds.
+// Time formats a time as A2A does: UTC, in milliseconds.
 func Time(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }
 
-// SetTenant says in params for which tenant they are. Params that are no object stay.
+// SetTenant sets the tenant of params. Params that are not an object stay unchanged.
 func SetTenant(params json.RawMessage, tenant string) json.RawMessage {
 	members := map[string]json.RawMessage{}
 	if len(params) > 0 && json.Unmarshal(params, &members) != nil {

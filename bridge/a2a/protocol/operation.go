@@ -1,5 +1,5 @@
-// Package wire is what A2A 1.0 says on its wires: operations and their results, errors, the objects in them, event streams, and
-// the two HTTP bindings' ways to write an operation. Whatever passes through stays text: nothing is read that need not be.
+// Package protocol defines the A2A 1.0 data types and encodes them for the JSON-RPC and HTTP+JSON bindings. Values that are passed on
+// stay JSON text and are not decoded.
 //
 // Sources: A2A 1.0.1, "specification.md" and "a2a.proto".
 package protocol
@@ -16,7 +16,7 @@ import (
 	"github.com/lmosd/lmosd/internal/jsonedit"
 )
 
-// Methods of the JSON-RPC binding (A2A 1.0 §9.4), which name the operations here.
+// Methods of the JSON-RPC binding (A2A 1.0 §9.4). They name the operations of all bindings.
 const (
 	SendMessage          = "SendMessage"
 	SendStreamingMessage = "SendStreamingMessage"
@@ -31,23 +31,23 @@ const (
 	ExtendedCard         = "GetExtendedAgentCard"
 )
 
-// Methods are all of them.
+// Methods lists all methods.
 var Methods = []string{SendMessage, SendStreamingMessage, GetTask, ListTasks, CancelTask, SubscribeToTask, CreatePush, GetPush,
 	ListPush,
 	DeletePush, ExtendedCard}
 
-// Known reports whether method is one of A2A 1.0.
+// Known reports whether method is a method of A2A 1.0.
 func Known(method string) bool { return slices.Contains(Methods, method) }
 
-// Streams reports whether method is answered by a stream of events.
+// Streams reports whether the response to method is a stream of events.
 func Streams(method string) bool { return method == SendStreamingMessage || method == SubscribeToTask }
 
-// Names of service parameters (A2A 1.0 §3.2.6), as HTTP headers write them.
+// Names of service parameters (A2A 1.0 §3.2.6), as HTTP headers.
 const (
 	VersionParam    = "A2A-Version"
 	ExtensionsParam = "A2A-Extensions"
-	// PrincipalParam is what a node calls its caller to the host of an agent: a text of its own that nobody else can make, so that
-	// those who ask over one node are told apart. It goes no further than that host.
+	// PrincipalParam identifies the caller to the host of an agent, so that the host distinguishes the callers of one node. Only
+	// the node can set it, and the host does not pass it on.
 	PrincipalParam = "Lmosd-Principal"
 )
 
@@ -59,25 +59,25 @@ const (
 	MaxCard = 256 << 10
 )
 
-// An Operation is a request, whatever binding brought it. As JSON it is the input of an action that carries A2A verbatim.
+// An Operation is a request, independent of the binding. Its JSON is the input of a tunnel action.
 type Operation struct {
 	// Method is one of the JSON-RPC binding.
 	Method string `json:"method"`
 	// Params are those of the JSON-RPC binding, byte for byte; nil for none.
 	Params json.RawMessage `json:"params,omitempty"`
-	// Service are the service parameters by their names.
+	// Service are the service parameters by name.
 	Service map[string]string `json:"serviceParameters,omitempty"`
 }
 
-// An Agent answers operations.
+// An Agent handles operations.
 type Agent interface {
-	// Do yields the results of the JSON-RPC binding: a StreamResponse for each event of a stream, else one. The error is an
-	// [*Error], which the agent said, or an *interact.Error, or wraps one of a context. Leaving the loop, or cancelling ctx, ends
-	// the operation and no task.
+	// Do yields results as the JSON-RPC binding has them: a StreamResponse for each event of a stream, otherwise one result. The
+	// error is an [*Error] of the agent, or an *interact.Error, or wraps a context error. Leaving the loop, or canceling ctx,
+	// ends the operation and no task.
 	Do(ctx context.Context, op *Operation) iter.Seq2[json.RawMessage, error]
 }
 
-// Func is a function that is an [Agent].
+// Func is a function as an [Agent].
 type Func func(ctx context.Context, op *Operation) iter.Seq2[json.RawMessage, error]
 
 // Do calls f.
@@ -85,7 +85,7 @@ func (f Func) Do(ctx context.Context, op *Operation) iter.Seq2[json.RawMessage, 
 	return f(ctx, op)
 }
 
-// Once is what a [Func] answers of one result or error.
+// Once returns a sequence of one result or error.
 func Once(result json.RawMessage, err error) iter.Seq2[json.RawMessage, error] {
 	return func(yield func(json.RawMessage, error) bool) {
 		if err != nil {
@@ -95,7 +95,7 @@ func Once(result json.RawMessage, err error) iter.Seq2[json.RawMessage, error] {
 	}
 }
 
-// Ask returns the one result of an operation that is no stream.
+// Ask returns the result of an operation without a stream.
 func Ask(ctx context.Context, a Agent, op *Operation) (json.RawMessage, error) {
 	for result, err := range a.Do(ctx, op) {
 		return result, err
@@ -103,7 +103,7 @@ func Ask(ctx context.Context, a Agent, op *Operation) (json.RawMessage, error) {
 	return nil, Errorf(InvalidAgentResponse, "the agent ended %s without a result", op.Method)
 }
 
-// Encode writes v without escapes for HTML. It is for values that always have a JSON form.
+// Encode returns the JSON of v without HTML escapes. It panics if v has no JSON form.
 func Encode(v any) json.RawMessage {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -114,7 +114,7 @@ func Encode(v any) json.RawMessage {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// Bytes writes op as JSON. Params stay as they are.
+// Bytes encodes op as JSON. Params stay unchanged.
 func (op *Operation) Bytes() []byte {
 	b := make([]byte, 0, 256+len(op.Params))
 	b = appendText(append(b, `{"method":`...), op.Method)
@@ -143,10 +143,10 @@ func appendText(b []byte, s string) []byte {
 	return append(append(append(b, '"'), s...), '"')
 }
 
-// ParseOperation reads what [Operation.Bytes] writes.
+// ParseOperation decodes the output of [Operation.Bytes].
 func ParseOperation(data []byte) (*Operation, error) {
 	if len(data) > MaxMessage {
-		return nil, Errorf(InvalidRequest, "the operation has more than %d bytes", MaxMessage)
+		return nil, Errorf(InvalidRequest, "the operation exceeds %d bytes", MaxMessage)
 	}
 	var room envelopeRoom
 	in, ok := envelopeOf(room[:0], data)
@@ -158,12 +158,12 @@ func ParseOperation(data []byte) (*Operation, error) {
 		op.Service, ok = textsOf(service)
 	}
 	if !ok || op.Method == "" {
-		return nil, Errorf(InvalidRequest, `an operation is {"method", "params", "serviceParameters"}`)
+		return nil, Errorf(InvalidRequest, `expected an operation {"method", "params", "serviceParameters"}`)
 	}
 	return op, nil
 }
 
-// textsOf reads an object of strings.
+// textsOf decodes an object of strings.
 func textsOf(raw json.RawMessage) (map[string]string, bool) {
 	var room envelopeRoom
 	o, ok := envelopeOf(room[:0], raw)
@@ -178,7 +178,7 @@ func textsOf(raw json.RawMessage) (map[string]string, bool) {
 	return texts, ok
 }
 
-// Outcome writes what a verbatim action gives out for one result or error: {"result": …} or {"error": {code, message, data}}.
+// Outcome encodes a result or an error as the output of a tunnel action: {"result": …} or {"error": {code, message, data}}.
 func Outcome(result json.RawMessage, e *Error) []byte {
 	if e != nil {
 		return append(append([]byte(`{"error":`), e.bytes()...), '}')
@@ -187,13 +187,13 @@ func Outcome(result json.RawMessage, e *Error) []byte {
 	return append(append(append(b, `{"result":`...), result...), '}')
 }
 
-// ParseOutcome reads what [Outcome] writes.
+// ParseOutcome decodes the output of [Outcome].
 func ParseOutcome(data []byte) (json.RawMessage, error) {
 	var room envelopeRoom
 	o, ok := envelopeOf(room[:0], data)
 	result, err := o.outcome()
 	if err == nil && (!ok || result == nil) {
-		err = Errorf(InvalidAgentResponse, "the node of the agent gave out what is no result")
+		err = Errorf(InvalidAgentResponse, "the node of the agent returned neither a result nor an error")
 	}
 	if err != nil {
 		return nil, err

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// A Route is an operation as the REST binding writes it (A2A 1.0 §11.3).
+// A Route is the request of an operation in the REST binding (A2A 1.0 §11.3).
 type Route struct {
 	Verb  string
 	Path  string // escaped, from "/"
@@ -17,20 +17,20 @@ type Route struct {
 	Body  json.RawMessage // nil: none
 }
 
-// queryNames are the members of ListTasks and of the others that stand in the query; numbers, booleans and enums are marked.
+// queryNames are the query parameters with their types: string, enum, number, boolean.
 var queryNames = map[string]byte{"contextId": 's', "status": 'e', "pageSize": 'n', "pageToken": 's', "historyLength": 'n',
 	"statusTimestampAfter": 's', "includeArtifacts": 'b', "tenant": 's'}
 
-// A Place is where an operation is found among the paths of REST.
+// A Place is an operation that a path of the REST binding identifies.
 type Place struct {
 	Method     string
-	Before     []string // the segments before it, unescaped
+	Before     []string // the preceding segments, unescaped
 	Task, Push string   // ids
-	V03        bool     // behind /v1, where 0.3 has its operations
+	V03        bool     // below /v1, the prefix of 0.3
 }
 
-// FindREST returns the operation that a verb and an escaped path ask for. Ids may have colons and escaped slashes: the last colon
-// is that of the verb of a task. ok is false if the path is none of REST; a known path with a wrong verb has no Method.
+// FindREST returns the operation of a verb and an escaped path. Ids may contain colons and escaped slashes: the last colon separates
+// the verb of a task. ok is false for an unknown path; a known path with a wrong verb has an empty Method.
 func FindREST(verb, escaped string) (p Place, ok bool) {
 	raw := strings.Split(strings.Trim(escaped, "/"), "/")
 	n := len(raw)
@@ -84,7 +84,7 @@ func (p *Place) ofTask(verb, segment string) {
 	switch action {
 	case "cancel":
 		p.Method = pick(verb, http.MethodPost, CancelTask)
-	case "subscribe": // the proto says GET, the prose POST
+	case "subscribe": // a2a.proto has GET, the specification text POST
 		p.Method = pick(verb, http.MethodPost, SubscribeToTask, http.MethodGet, SubscribeToTask)
 	default:
 		id, p.Method = segment, pick(verb, http.MethodGet, GetTask)
@@ -92,7 +92,7 @@ func (p *Place) ofTask(verb, segment string) {
 	p.Task = unescape(id)
 }
 
-// pick returns the method of a verb; pairs are verbs and methods.
+// pick returns the method of a verb; pairs alternate verbs and methods.
 func pick(verb string, pairs ...string) string {
 	if verb == http.MethodHead {
 		verb = http.MethodGet
@@ -112,13 +112,13 @@ func unescape(segment string) string {
 	return segment
 }
 
-// Params makes the params of JSON-RPC of a REST request. A body stays as it is, unless the path says more.
+// Params returns the JSON-RPC params of a REST request. The body stays unchanged if path and query add nothing.
 func (p Place) Params(query url.Values, body []byte) (json.RawMessage, *Error) {
 	if len(strings.TrimSpace(string(body))) == 0 {
 		body = nil
 	}
 	if body != nil && (!json.Valid(body) || body[firstByte(body)] != '{') {
-		return nil, Errorf(ParseError, "the body is no JSON object")
+		return nil, Errorf(ParseError, "the body is not a JSON object")
 	}
 	members := map[string]json.RawMessage{}
 	for name, values := range query {
@@ -149,7 +149,7 @@ func (p Place) Params(query url.Values, body []byte) (json.RawMessage, *Error) {
 	}
 	var have map[string]json.RawMessage
 	if err := json.Unmarshal(body, &have); err != nil {
-		return nil, Errorf(ParseError, "the body is no JSON object")
+		return nil, Errorf(ParseError, "the body is not a JSON object")
 	}
 	for name, v := range members {
 		delete(have, Snake(name))
@@ -158,7 +158,7 @@ func (p Place) Params(query url.Values, body []byte) (json.RawMessage, *Error) {
 	return object(have), nil
 }
 
-// object writes members as they are.
+// object encodes members unchanged, sorted by name.
 func object(members map[string]json.RawMessage) json.RawMessage {
 	names := make([]string, 0, len(members))
 	for name := range members {
@@ -175,7 +175,7 @@ func object(members map[string]json.RawMessage) json.RawMessage {
 	return append(b, '}')
 }
 
-// firstByte is the place of the first byte that is no space; the length of b if there is none.
+// firstByte returns the index of the first byte that is not space; the length of b if there is none.
 func firstByte(b []byte) int {
 	for i, c := range b {
 		if c != ' ' && c != '\t' && c != '\n' && c != '\r' {
@@ -190,15 +190,15 @@ func queryValue(name string, kind byte, text string) (json.RawMessage, *Error) {
 	case 'n':
 		n, err := strconv.ParseInt(text, 10, 32)
 		if err != nil {
-			return nil, Errorf(InvalidParams, "%s is no number", name).At(name)
+			return nil, Errorf(InvalidParams, "%s is not a number", name).At(name)
 		}
 		return Encode(n), nil
 	case 'b':
 		if text != "true" && text != "false" {
-			return nil, Errorf(InvalidParams, "%s is true or false", name).At(name)
+			return nil, Errorf(InvalidParams, "%s must be true or false", name).At(name)
 		}
 		return json.RawMessage(text), nil
-	case 'e': // its name, or its number
+	case 'e': // a name or a number
 		if n, err := strconv.ParseUint(text, 10, 31); err == nil {
 			return Encode(n), nil
 		}
@@ -206,11 +206,11 @@ func queryValue(name string, kind byte, text string) (json.RawMessage, *Error) {
 	return Encode(text), nil
 }
 
-// ToREST writes an operation for the REST binding. What the path or the query says is not in the body.
+// ToREST encodes an operation for the REST binding. Fields in the path or the query are not repeated in the body.
 func ToREST(op *Operation) (*Route, *Error) {
 	members := map[string]json.RawMessage{}
 	if len(op.Params) > 0 && json.Unmarshal(op.Params, &members) != nil {
-		return nil, Errorf(InvalidParams, "the params are no object")
+		return nil, Errorf(InvalidParams, "the params are not an object")
 	}
 	take := func(name string) string {
 		var s string
@@ -268,7 +268,7 @@ func ToREST(op *Operation) (*Route, *Error) {
 	return r, nil
 }
 
-// asQuery writes members as a query: texts and enums by their name, the rest as JSON writes it.
+// asQuery encodes members as a query: strings and enums as text, others as JSON.
 func asQuery(members map[string]json.RawMessage) url.Values {
 	q := url.Values{}
 	for name, v := range members {

@@ -12,14 +12,14 @@ import (
 // EventStream is the media type of Server-Sent Events.
 const EventStream = "text/event-stream"
 
-// An Event is one of a stream (HTML, "Server-sent events").
+// An Event is an event of a stream (HTML, "Server-sent events").
 type Event struct {
-	Name string // of an "event:" line; empty means message
+	Name string // the "event" field; empty means message
 	Data []byte
 }
 
-// Events reads a stream: comments, ids and retry times are passed over, several data lines are one. An event of more than
-// [MaxMessage] bytes ends it with an error. The stream's end is the sequence's.
+// Events decodes a stream: it ignores comments, ids and retry times, and joins the data lines of an event. An event of more than
+// [MaxMessage] bytes ends the sequence with an error.
 func Events(r io.Reader) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		in, e, any := bufio.NewReader(r), Event{}, false
@@ -28,7 +28,7 @@ func Events(r io.Reader) iter.Seq2[Event, error] {
 			if err != nil {
 				if err != io.EOF {
 					yield(Event{}, err)
-				} else if any { // some servers end without the empty line
+				} else if any { // some servers omit the last empty line
 					yield(e, nil)
 				}
 				return
@@ -53,13 +53,13 @@ func Events(r io.Reader) iter.Seq2[Event, error] {
 	}
 }
 
-// readLine returns a line without its end, of at most room bytes.
+// readLine returns a line without its terminator, of at most room bytes.
 func readLine(in *bufio.Reader, room int) ([]byte, error) {
 	var line []byte
 	for {
 		piece, err := in.ReadSlice('\n')
 		if len(line)+len(piece) > room+2 {
-			return nil, Errorf(InvalidAgentResponse, "an event of the agent has more than %d bytes", MaxMessage)
+			return nil, Errorf(InvalidAgentResponse, "an event of the agent exceeds %d bytes", MaxMessage)
 		}
 		line = append(line, piece...)
 		switch {
@@ -74,7 +74,7 @@ func readLine(in *bufio.Reader, room int) ([]byte, error) {
 	}
 }
 
-// WriteEvent writes one event. Data is JSON: an end of line in it is space.
+// WriteEvent encodes one event. Data is JSON, so line terminators in it are replaced by spaces.
 func WriteEvent(w io.Writer, name string, data []byte) error {
 	if bytes.ContainsAny(data, "\r\n") {
 		data = bytes.Map(func(r rune) rune {

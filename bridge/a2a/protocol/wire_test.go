@@ -93,7 +93,7 @@ func TestResponses(t *testing.T) {
 	}
 }
 
-// TestRESTPaths are the paths of REST, and what they mean.
+// TestRESTPaths has the operation of each REST path.
 func TestRESTPaths(t *testing.T) {
 	t.Parallel()
 	for at, want := range map[string]string{
@@ -138,7 +138,7 @@ func TestRESTPaths(t *testing.T) {
 	}
 }
 
-// An operation that is written for REST is read again as it was.
+// An operation that is encoded for REST is decoded to the same operation.
 func TestThereAndBack(t *testing.T) {
 	t.Parallel()
 	for method, params := range map[string]string{
@@ -215,7 +215,7 @@ func TestFields(t *testing.T) {
 	for _, c := range []struct{ text, path, want string }{
 		{` {"message":{"taskId":"a"}}`, "message taskId", "a"},
 		{`{"Message":{"task_id":"a"}}`, "message taskId", "a"},
-		{`{"message":{"tas\u212aId":"\u0061"}}`, "message taskId", "a"}, // Kelvin: a k to readers that fold
+		{`{"message":{"tas\u212aId":"\u0061"}}`, "message taskId", "a"}, // Kelvin sign: equals k when case is ignored
 		{`{"message":null}`, "message taskId", ""},
 		{`{"message":[]}`, "message taskId", ""},
 		{`[]`, "id", ""},
@@ -278,7 +278,7 @@ func TestEnums(t *testing.T) {
 	}
 }
 
-// TestErrors are the rows of the table of errors: each is the same after REST, and the statuses of 1.0.0 are understood.
+// TestErrors checks each row of the table of errors: it survives REST, and the statuses of 1.0.0 are accepted.
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	for _, k := range kinds {
