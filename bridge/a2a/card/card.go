@@ -1,5 +1,4 @@
-// Package card reads, writes, signs and verifies agent cards: what an A2A agent says of itself, in the words of 1.0, of 0.3, or
-// of both at once.
+// Package card parses, encodes, signs and verifies A2A Agent Cards of versions 1.0 and 0.3. A union card has the members of both.
 //
 // Sources: A2A 1.0.1 §4.4, §8; RFC 7515 (JWS), RFC 8037 (EdDSA), RFC 8785 (JCS); A2A 0.3.0 §5.5.
 package card
@@ -11,17 +10,16 @@ import (
 	"github.com/lmosd/lmosd/internal/jcs"
 )
 
-// Bindings of an interface. A URI is a custom one (A2A 1.0 §5.8).
+// Bindings of an interface. Others are URIs of custom bindings (A2A 1.0 §5.8).
 const (
 	JSONRPC = "JSONRPC"
 	REST    = "HTTP+JSON"
-	GRPC    = "GRPC"
 )
 
-// maxCard bounds a card, in bytes.
+// maxCard is the size limit of a card, in bytes.
 const maxCard = 256 << 10
 
-// A Card is an agent card of 1.0.
+// A Card is an Agent Card of 1.0.
 type Card struct {
 	Name          string            `json:"name"`
 	Description   string            `json:"description"`
@@ -39,7 +37,7 @@ type Card struct {
 	Signatures    []Signature       `json:"signatures,omitempty"`
 }
 
-// An Interface is where and how an agent is asked. The first is preferred. Tenant is repeated in every request.
+// An Interface is an address and binding of an agent. The first one is preferred. Clients repeat Tenant in every request.
 type Interface struct {
 	URL     string `json:"url"`
 	Binding string `json:"protocolBinding"`
@@ -47,13 +45,13 @@ type Interface struct {
 	Tenant  string `json:"tenant,omitempty"`
 }
 
-// A Provider offers an agent.
+// A Provider is the organization that operates an agent.
 type Provider struct {
 	URL          string `json:"url"`
 	Organization string `json:"organization"`
 }
 
-// Capabilities are what an agent can do beside answering. Nil says nothing, which is no.
+// Capabilities are the optional features of an agent. Nil means unsupported.
 type Capabilities struct {
 	Streaming    *bool       `json:"streaming,omitempty"`
 	Push         *bool       `json:"pushNotifications,omitempty"`
@@ -61,10 +59,10 @@ type Capabilities struct {
 	Extensions   []Extension `json:"extensions,omitempty"`
 }
 
-// Yes reports whether a capability is there.
+// Yes reports whether a capability is supported.
 func Yes(b *bool) bool { return b != nil && *b }
 
-// An Extension is one of the protocol.
+// An Extension is a protocol extension.
 type Extension struct {
 	URI         string          `json:"uri,omitempty"`
 	Description string          `json:"description,omitempty"`
@@ -72,7 +70,7 @@ type Extension struct {
 	Params      json.RawMessage `json:"params,omitempty"`
 }
 
-// A Skill is one thing that an agent can do.
+// A Skill is an ability of an agent.
 type Skill struct {
 	ID           string        `json:"id"`
 	Name         string        `json:"name"`
@@ -84,7 +82,7 @@ type Skill struct {
 	Requirements []Requirement `json:"securityRequirements,omitempty"`
 }
 
-// A Scheme is how callers prove who they are: exactly one member is set.
+// A Scheme is a security scheme: exactly one member is set.
 type Scheme struct {
 	APIKey *APIKey         `json:"apiKeySecurityScheme,omitempty"`
 	HTTP   *HTTPAuth       `json:"httpAuthSecurityScheme,omitempty"`
@@ -93,7 +91,7 @@ type Scheme struct {
 	MTLS   json.RawMessage `json:"mtlsSecurityScheme,omitempty"`
 }
 
-// Schemes by kind (A2A 1.0 §4.5).
+// Kinds of security schemes (A2A 1.0 §4.5).
 type (
 	APIKey struct {
 		Description string `json:"description,omitempty"`
@@ -124,7 +122,7 @@ type (
 	}
 )
 
-// A Requirement names schemes that are needed together, with their scopes.
+// A Requirement is a set of schemes that are required together, with their scopes.
 type Requirement struct {
 	Schemes map[string]Scopes `json:"schemes"`
 }
@@ -134,19 +132,19 @@ type Scopes struct {
 	List []string `json:"list,omitempty"`
 }
 
-// A Signature is a JWS of a card (RFC 7515 §7.2, without its payload).
+// A Signature is a JWS over a card (RFC 7515 §7.2, without the payload).
 type Signature struct {
 	Protected string          `json:"protected"`
 	Signature string          `json:"signature"`
 	Header    json.RawMessage `json:"header,omitempty"`
 }
 
-// Parse reads a card of 1.0, of 0.3, or of both. It is tolerant: unknown members are passed over, names of the proto are read.
-// The error says what keeps it from being used.
+// Parse decodes a card of 1.0, of 0.3, or of both. It ignores unknown members and accepts proto names. The error states why the card
+// cannot be used.
 func Parse(raw []byte) (*Card, error) {
 	doc, err := jcs.Object(raw, maxCard)
 	if err != nil {
-		return nil, fmt.Errorf("the card is no JSON object: %w", err)
+		return nil, fmt.Errorf("the card is not a JSON object: %w", err)
 	}
 	camel(doc, 0)
 	if _, modern := doc["supportedInterfaces"]; !modern {
@@ -158,13 +156,13 @@ func Parse(raw []byte) (*Card, error) {
 	}
 	var c Card
 	if err := json.Unmarshal(text, &c); err != nil {
-		return nil, fmt.Errorf("the card cannot be read: %w", err)
+		return nil, fmt.Errorf("invalid card: %w", err)
 	}
 	switch {
 	case c.Name == "":
 		return nil, fmt.Errorf("the card has no name")
 	case len(c.Interfaces) == 0:
-		return nil, fmt.Errorf("the card names no interface")
+		return nil, fmt.Errorf("the card has no interface")
 	}
 	return &c, nil
 }

@@ -36,7 +36,7 @@ func key(t testing.TB) *keystore.Key {
 	return k
 }
 
-// golden is the card of the vector, signed.
+// golden returns the signed card of the vector.
 func golden(t testing.TB) *Card {
 	t.Helper()
 	c, err := Parse([]byte(goldenPayload))
@@ -62,7 +62,7 @@ func TestGoldenVector(t *testing.T) {
 	}
 }
 
-// verdict verifies text, and returns which form was signed or why not.
+// verdict verifies text, and returns the signed form or the error.
 func verdict(t *testing.T, text []byte) string {
 	t.Helper()
 	v, err := Verify(t.Context(), text, did.Keys())
@@ -82,7 +82,7 @@ func verdict(t *testing.T, text []byte) string {
 	return v.Form
 }
 
-// signedAs is a document with a signature over payload.
+// signedAs returns a document with a signature over payload.
 func signedAs(t *testing.T, doc, payload string) []byte {
 	t.Helper()
 	protected := b64.EncodeToString([]byte(`{"alg":"EdDSA","typ":"JOSE","kid":"` + goldenKey + `"}`))
@@ -149,7 +149,7 @@ func canonicalText(t *testing.T, text string) string {
 	return string(out)
 }
 
-// oldCard is one of 0.3.
+// oldCard is a card of 0.3.
 const oldCard = `{"protocolVersion":"0.3.0","name":"Old","description":"d","version":"1","url":"https://old.example/rpc","preferredTransport":"JSONRPC",
 	"additionalInterfaces":[{"url":"https://old.example/rest","transport":"HTTP+JSON"},{"url":"https://old.example/rpc","transport":"JSONRPC"}],
 	"capabilities":{"streaming":true,"stateTransitionHistory":true},"supportsAuthenticatedExtendedCard":true,
@@ -180,7 +180,7 @@ func TestOldCard(t *testing.T) {
 	if len(c.Requirements) != 2 || c.Requirements[1].Schemes["o"].List[0] != "read_all" {
 		t.Errorf("the requirements are %+v", c.Requirements)
 	}
-	// And back: the union says what the old card said.
+	// The union has the members of the old card.
 	union, err := Union(c)
 	if err != nil {
 		t.Fatal(err)
@@ -215,7 +215,7 @@ func TestCardsThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// TestTidy signs a card of an agent elsewhere, from which what is empty goes: all forms of its payload are one.
+// TestTidy signs a card with empty values: after Sign all forms of its payload are equal.
 func TestTidy(t *testing.T) {
 	t.Parallel()
 	c := golden(t)
@@ -260,7 +260,7 @@ func FuzzCard(f *testing.F) {
 		if err != nil {
 			return
 		}
-		c.Schemes, c.Requirements, c.Version, c.Description = nil, nil, "1", "d" // as a node makes them
+		c.Schemes, c.Requirements, c.Version, c.Description = nil, nil, "1", "d" // as in cards of a node
 		c.InputModes, c.OutputModes = []string{"a/b"}, []string{"a/b", ""}
 		for i := range c.Skills {
 			c.Skills[i].Requirements, c.Skills[i].ID, c.Skills[i].Description, c.Skills[i].Tags = nil, "s", "d", []string{"t"}
@@ -268,7 +268,7 @@ func FuzzCard(f *testing.F) {
 		c.Skills = append(c.Skills, Skill{ID: "s", Description: "d", Tags: []string{"t"}})
 		c.Interfaces, c.Capabilities.Streaming = []Interface{{"https://x", JSONRPC, "1.0", ""}}, new(bool)
 		if err := Sign(c, key(t)); err != nil {
-			return // what JCS cannot write
+			return // not encodable as JCS
 		}
 		union, err := Union(c)
 		if err != nil {

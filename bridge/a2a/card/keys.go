@@ -19,21 +19,21 @@ import (
 	"github.com/lmosd/lmosd/internal/jcs"
 )
 
-// A SetFinder is a resolver that also finds sets of keys (RFC 7517 §5), at the addresses that signatures name in "jku". What it takes
-// for one it answers for: a set says nothing of whose it is. The error is why not.
+// A SetFinder is a resolver that also fetches key sets (RFC 7517 §5), at the URLs that signatures name in "jku". It decides which URLs
+// are trusted, because a key set does not identify its owner. The error is the reason of a refusal.
 type SetFinder interface {
 	KeySet(ctx context.Context, jku string) ([]byte, error)
 }
 
-// Limits of a set of keys.
+// Limits of a key set.
 const (
 	maxSet  = 64 << 10 // bytes
 	maxKeys = 100
 	maxRSA  = 8192 // bits
 )
 
-// verifies reports whether signature is that of text, under the algorithm (RFC 7518 §3, RFC 8037 §3.1). A key of another kind verifies
-// nothing.
+// verifies reports whether signature is valid for text under the algorithm (RFC 7518 §3, RFC 8037 §3.1). A key of another type
+// verifies nothing.
 func verifies(alg string, key crypto.PublicKey, text, signature []byte) bool {
 	sum := sha256.Sum256(text)
 	switch key := key.(type) {
@@ -50,33 +50,33 @@ func verifies(alg string, key crypto.PublicKey, text, signature []byte) bool {
 	return false
 }
 
-// algorithms are those that are verified.
+// algorithms are the supported algorithms.
 var algorithms = []string{"EdDSA", "Ed25519", "ES256", "RS256"}
 
-// A claim is what a protected header says of who signed.
+// A claim is the signer as a protected header names it.
 type claim struct{ alg, kid, jku string }
 
-// readHeader reads a protected header. One with "crit" asks for what is not known here (RFC 7515 §4.1.11).
+// readHeader decodes a protected header. It rejects "crit", which requires unknown extensions (RFC 7515 §4.1.11).
 func readHeader(protected string) (c claim, err error) {
 	raw, err := b64.DecodeString(protected)
 	if err != nil {
-		return c, fmt.Errorf("%w: its header is no base64url", ErrUnknownKey)
+		return c, fmt.Errorf("%w: its header is not base64url", ErrUnknownKey)
 	}
 	header, err := jcs.Object(raw, 8<<10)
 	if err != nil {
-		return c, fmt.Errorf("%w: its header is no JSON", ErrUnknownKey)
+		return c, fmt.Errorf("%w: its header is not JSON", ErrUnknownKey)
 	}
 	c.alg, _ = header["alg"].(string)
 	c.kid, _ = header["kid"].(string)
 	c.jku, _ = header["jku"].(string)
 	if _, critical := header["crit"]; critical || !slices.Contains(algorithms, c.alg) {
-		return c, fmt.Errorf("%w: %q is not verified here", ErrUnknownKey, c.alg)
+		return c, fmt.Errorf("%w: unsupported algorithm %q", ErrUnknownKey, c.alg)
 	}
 	return c, nil
 }
 
-// find returns the key that a header names, and what to call it. Who is named by a DID answers for itself; else the set at jku has
-// the key.
+// find returns the key that a header names, and the name of the key. A kid that is a DID URL is resolved; otherwise the key is in the
+// key set at jku.
 func (c claim) find(ctx context.Context, r did.Resolver) (crypto.PublicKey, string, error) {
 	var key crypto.PublicKey
 	var err error
@@ -96,13 +96,13 @@ func (c claim) find(ctx context.Context, r did.Resolver) (crypto.PublicKey, stri
 	return key, name, nil
 }
 
-// keyOfDID finds a verification method that may assert.
+// keyOfDID returns a verification method that is allowed for assertions.
 func keyOfDID(ctx context.Context, kid string, r did.Resolver) (crypto.PublicKey, error) {
 	u, err := did.ParseURL(kid)
 	if err != nil {
 		return nil, err
 	}
-	if text, ok := strings.CutPrefix(string(u.DID), "did:key:zDn"); ok { // of P-256, which a resolver of nodes' keys does not know
+	if text, ok := strings.CutPrefix(string(u.DID), "did:key:zDn"); ok { // P-256, which a resolver of Ed25519 keys does not support
 		return keyOfP256("zDn"+text, u)
 	}
 	document, err := r.Resolve(ctx, u.DID)
@@ -111,7 +111,7 @@ func keyOfDID(ctx context.Context, kid string, r did.Resolver) (crypto.PublicKey
 	}
 	method := document.Method(kid)
 	if method == nil || !document.Allows("assertionMethod", kid) {
-		return nil, fmt.Errorf("%s has no such key to assert with", u.DID)
+		return nil, fmt.Errorf("%s has no such assertion method", u.DID)
 	}
 	switch method.KeyType {
 	case did.Ed25519:
@@ -119,23 +119,23 @@ func keyOfDID(ctx context.Context, kid string, r did.Resolver) (crypto.PublicKey
 	case did.P256:
 		return point(method.PublicKey)
 	}
-	return nil, fmt.Errorf("keys of %s are not verified with here", method.KeyType)
+	return nil, fmt.Errorf("unsupported key type %s", method.KeyType)
 }
 
-// keyOfP256 reads a did:key of P-256 (did:key method §3.1): multicodec 0x1200 before a compressed point.
+// keyOfP256 decodes a P-256 did:key (did:key method §3.1): multicodec 0x1200 before a compressed point.
 func keyOfP256(text string, u did.URL) (crypto.PublicKey, error) {
 	b, err := did.DecodeBase58(text)
 	if err != nil || len(b) != 35 || b[0] != 0x80 || b[1] != 0x24 || u.Fragment != text {
-		return nil, errors.New("it is no did:key of P-256")
+		return nil, errors.New("invalid did:key of P-256")
 	}
 	return point(b[2:])
 }
 
-// point reads a compressed point of P-256.
+// point decodes a compressed P-256 point.
 func point(b []byte) (crypto.PublicKey, error) {
 	x, y := elliptic.UnmarshalCompressed(elliptic.P256(), b)
 	if x == nil {
-		return nil, errors.New("it is no point of P-256")
+		return nil, errors.New("invalid P-256 point")
 	}
 	return ecdsa.ParseUncompressedPublicKey(elliptic.P256(), slices.Concat([]byte{4}, x.FillBytes(make([]byte, 32)), y.FillBytes(make([]byte, 32))))
 }
@@ -154,15 +154,15 @@ type jwk struct {
 	Ops   []string `json:"key_ops"`
 }
 
-// keyInSet finds the key that a header means: by its id, or the only one.
+// keyInSet returns the key of a header: the one with its id, or the only one.
 func keyInSet(raw []byte, c claim) (crypto.PublicKey, error) {
 	var set struct{ Keys []json.RawMessage }
 	if len(raw) > maxSet || json.Unmarshal(raw, &set) != nil || len(set.Keys) > maxKeys {
-		return nil, errors.New("what is there is no set of keys")
+		return nil, errors.New("invalid key set")
 	}
 	for _, text := range set.Keys {
 		var k jwk
-		if json.Unmarshal(text, &k) != nil { // one that is not understood is passed over (RFC 7517 §5)
+		if json.Unmarshal(text, &k) != nil { // invalid keys are ignored (RFC 7517 §5)
 			continue
 		}
 		if meant := k.ID == c.kid && c.kid != "" || c.kid == "" && len(set.Keys) == 1; meant && k.signs(c.alg) {
@@ -172,7 +172,7 @@ func keyInSet(raw []byte, c claim) (crypto.PublicKey, error) {
 	return nil, fmt.Errorf("the set has no key %q", c.kid)
 }
 
-// signs reports whether a key may be one of an algorithm.
+// signs reports whether a key may be used with an algorithm.
 func (k *jwk) signs(alg string) bool {
 	return (k.Alg == "" || k.Alg == alg) && (k.Use == "" || k.Use == "sig") && (len(k.Ops) == 0 || slices.Contains(k.Ops, "verify"))
 }
@@ -182,7 +182,7 @@ func (k *jwk) key() (crypto.PublicKey, error) {
 	for i, text := range []string{k.X, k.Y, k.N, k.E} {
 		b, err := b64.DecodeString(text)
 		if err != nil {
-			return nil, errors.New("the key is no base64url")
+			return nil, errors.New("the key is not base64url")
 		}
 		parts[i] = b
 	}
@@ -195,5 +195,5 @@ func (k *jwk) key() (crypto.PublicKey, error) {
 	case k.Type == "RSA" && n.BitLen() >= 2048 && n.BitLen() <= maxRSA && e.BitLen() > 1 && e.BitLen() < 32:
 		return &rsa.PublicKey{N: n, E: int(e.Int64())}, nil
 	}
-	return nil, errors.New("keys of its kind are not verified with here")
+	return nil, errors.New("unsupported key type")
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 )
 
-// A ring has sets of keys by their addresses, and documents of did:web by theirs.
+// A ring resolves key sets by URL, and did:web documents by DID.
 type ring map[string]string
 
 func (r ring) Resolve(ctx context.Context, id did.DID) (*did.Document, error) {
@@ -88,7 +88,7 @@ func signedWith(s signer, header string) []byte {
 	return []byte(strings.TrimSuffix(goldenPayload, "}") + `,"signatures":[{"protected":"` + protected + `","signature":"` + signature + `"}]}`)
 }
 
-// TestAlgorithms are signatures of others: with keys of sets, of did:key and of did:web.
+// TestAlgorithms verifies foreign signatures: with keys of key sets, did:key and did:web.
 func TestAlgorithms(t *testing.T) {
 	t.Parallel()
 	all, compressed := signers(t)
@@ -106,7 +106,7 @@ func TestAlgorithms(t *testing.T) {
 	for name, test := range map[string]struct {
 		card []byte
 		ring ring
-		want string // the form, or why not
+		want string // the form, or the error
 	}{
 		"ES256":                          {signedWith(es, header("ES256", named)), ring{at: set(with(rs, `,"kid":"k0"`), with(es, `,"kid":"k1","alg":"ES256","use":"sig","key_ops":["verify"]`))}, "proto"},
 		"RS256":                          {signedWith(rs, header("RS256", named)), ring{at: set(with(rs, `,"kid":"k1"`))}, "proto"},
@@ -158,7 +158,7 @@ func TestAlgorithms(t *testing.T) {
 	if err != nil || v.Key != at+"#k1" {
 		t.Errorf("the key is %+v, %v", v, err)
 	}
-	// Who finds no sets knows no keys of theirs.
+	// A resolver without key sets does not find their keys.
 	if _, err := Verify(t.Context(), signedWith(es, header("ES256", named)), did.Keys()); !errors.Is(err, ErrUnknownKey) {
 		t.Errorf("without sets: %v", err)
 	}
@@ -170,7 +170,7 @@ func another(t *testing.T) signer {
 	return all["ES256"]
 }
 
-// TestLibraryForm is a card with security schemes as the JavaScript library signs it: without them.
+// TestLibraryForm verifies a card with security schemes that the JavaScript library signed: without them.
 func TestLibraryForm(t *testing.T) {
 	t.Parallel()
 	with := strings.Replace(goldenPayload, `"skills"`, `"securitySchemes":{"b":{"httpAuthSecurityScheme":{"scheme":"Bearer"}}},"skills"`, 1)

@@ -16,8 +16,8 @@ import (
 
 var b64 = base64.RawURLEncoding
 
-// Canonical is the payload of a card's signature (A2A 1.0 §8.4): the JCS of what 1.0 knows of it, without its signatures and
-// without anything that is empty. Verifiers disagree on empty members, so that a card of lmosd has none.
+// Canonical returns the payload of a card's signature (A2A 1.0 §8.4): the JCS of its 1.0 members, without signatures and without
+// empty values. Verifiers treat empty values differently, so cards of lmosd have none.
 func Canonical(c *Card) ([]byte, error) {
 	plain := *c
 	plain.Signatures = nil
@@ -32,7 +32,7 @@ func Canonical(c *Card) ([]byte, error) {
 	return jcs.Append(nil, clean(v))
 }
 
-// clean drops what is null, or an empty text, array or object, from the leaves up. Elements of arrays stay.
+// clean removes null and empty strings, arrays and objects, depth first. Array elements stay.
 func clean(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -67,8 +67,8 @@ func empty(v any) bool {
 	return false
 }
 
-// Sign adds the signature of s to a card: EdDSA, with the verification method of its did:key as kid. What is empty is taken out of the
-// card before, for its verifiers would disagree on that; members that 1.0 requires are the caller's to fill.
+// Sign adds the signature of s to a card: EdDSA, with the verification method of its did:key as kid. It first removes empty values,
+// which verifiers treat differently; the caller must set the members that 1.0 requires.
 func Sign(c *Card, s did.Signer) error {
 	c.tidy()
 	payload, err := Canonical(c)
@@ -85,7 +85,7 @@ func Sign(c *Card, s did.Signer) error {
 	return nil
 }
 
-// tidy takes out of a card what is empty and need not be there. Arrays are not changed, but replaced.
+// tidy removes empty optional values from a card. It replaces arrays and does not modify them.
 func (c *Card) tidy() {
 	if c.Provider != nil && (c.Provider.URL == "" || c.Provider.Organization == "") {
 		c.Provider = nil
@@ -116,33 +116,33 @@ func texts(all []string) []string {
 
 // Errors of [Verify].
 var (
-	// ErrUnsigned says that a card has no signature.
+	// ErrUnsigned: the card has no signature.
 	ErrUnsigned = errors.New("the card is not signed")
-	// ErrUnknownKey says that no signature of a card names a key that can be found, of an algorithm that is verified here.
-	ErrUnknownKey = errors.New("the card is signed with a key that is not known")
-	// ErrSignature says that a signature is wrong.
-	ErrSignature = errors.New("the signature of the card is wrong")
+	// ErrUnknownKey: no signature of the card has a supported algorithm and a key that can be resolved.
+	ErrUnknownKey = errors.New("the card is signed with an unknown key")
+	// ErrSignature: a signature is invalid.
+	ErrSignature = errors.New("the signature of the card is invalid")
 )
 
-// A Verdict says who signed a card.
+// A Verdict is the signer of a card.
 type Verdict struct {
-	// Key is the DID URL of the key, or the address of its set with its id behind "#".
+	// Key is the DID URL of the key, or the URL of its key set followed by "#" and the key id.
 	Key string
-	// Form says which payload the signature is of: "proto", by the letter of the specification; "clean", without empty members;
-	// "raw", of the document as it came; "library", as the JavaScript library signs, which leaves out the security schemes.
+	// Form is the signed payload: "proto", as the specification defines it; "clean", without empty values; "raw", the received
+	// document; "library", as the JavaScript library signs, without the security schemes.
 	Form string
 }
 
-// maxSignatures bounds those of one card that are looked at.
+// maxSignatures is the number of signatures of a card that are checked.
 const maxSignatures = 8
 
-// Verify checks the signatures of a card as it came: EdDSA, ES256 and RS256, with the keys that r resolves, and finds if it is a
-// [SetFinder]. One good signature is enough, and one that is
-// wrong is [ErrSignature] though others were good: somebody has changed the card.
+// Verify checks the signatures of a received card: EdDSA, ES256 and RS256, with the keys that r resolves, or finds if it is a
+// [SetFinder]. One valid signature is sufficient. An invalid signature is [ErrSignature] even if others are valid, because the card
+// was modified.
 func Verify(ctx context.Context, raw []byte, r did.Resolver) (*Verdict, error) {
 	doc, err := jcs.Object(raw, maxCard)
 	if err != nil {
-		return nil, fmt.Errorf("the card is no JSON object: %w", err)
+		return nil, fmt.Errorf("the card is not a JSON object: %w", err)
 	}
 	list, _ := doc["signatures"].([]any)
 	if len(list) == 0 {
@@ -169,7 +169,7 @@ func Verify(ctx context.Context, raw []byte, r did.Resolver) (*Verdict, error) {
 	return good, nil
 }
 
-// A payload is a form in which a card may have been signed.
+// A payload is a form of the signed card.
 type payload struct {
 	form string
 	text []byte
@@ -192,7 +192,7 @@ func payloadsOf(doc map[string]any) (all []payload) {
 	return all
 }
 
-// prune is clean, for elements of arrays too.
+// prune is clean that also removes empty array elements.
 func prune(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -221,7 +221,7 @@ func verifyOne(ctx context.Context, v any, payloads []payload, r did.Resolver) (
 	text, _ := m["signature"].(string)
 	signature, err := b64.DecodeString(text)
 	if err != nil {
-		return nil, fmt.Errorf("%w: it is no base64url", ErrUnknownKey)
+		return nil, fmt.Errorf("%w: it is not base64url", ErrUnknownKey)
 	}
 	c, err := readHeader(protected)
 	if err != nil {
@@ -236,14 +236,14 @@ func verifyOne(ctx context.Context, v any, payloads []payload, r did.Resolver) (
 			return &Verdict{Key: name, Form: p.form}, nil
 		}
 	}
-	return nil, fmt.Errorf("%w: it is not that of %s", ErrSignature, name)
+	return nil, fmt.Errorf("%w: it was not made by %s", ErrSignature, name)
 }
 
-// A shape is what 1.0 knows of an object: its fields, and those that are always written. Of a nil shape everything is known.
+// A shape describes the 1.0 members of an object: its fields, and those that are always written. A nil shape has all members.
 type shape struct {
-	fields   map[string]*shape // of a field's value, or of its elements
+	fields   map[string]*shape // shapes of the values, or of their elements
 	required []string
-	entries  *shape // a map from names to these, in place of fields
+	entries  *shape // the shape of the values of a map, in place of fields
 	kept     []string
 }
 
@@ -260,7 +260,7 @@ func fields(required []string, kept []string, more map[string]*shape, plain ...s
 
 func list(names ...string) []string { return names }
 
-// message is the AgentCard of a2a.proto. Fields of "kept" are optional ones with presence: they are written if they were.
+// message is the AgentCard of a2a.proto. "kept" has the optional fields with presence: they are written if they are set.
 var message = func() *shape {
 	requirement := fields(nil, nil, map[string]*shape{"schemes": {entries: fields(nil, nil, nil, "list")}})
 	flows := map[string]*shape{}
@@ -292,7 +292,7 @@ var message = func() *shape {
 		})
 }()
 
-// project keeps of v what s knows.
+// project returns the members of v that s has.
 func project(v any, s *shape) any {
 	if s == nil {
 		return v
@@ -320,7 +320,7 @@ func project(v any, s *shape) any {
 	return v
 }
 
-// byPresence drops the defaults that proto presence does not keep (A2A 1.0 §8.4.1).
+// byPresence removes default values as proto presence requires (A2A 1.0 §8.4.1).
 func byPresence(v any, s *shape) any {
 	switch v := v.(type) {
 	case []any:
@@ -355,7 +355,7 @@ func isDefault(v any) bool {
 		return !v
 	case float64:
 		return v == 0
-	case map[string]any:
+		return false // a message that is set is present
 		return false // a message that is there is present
 	}
 	return empty(v)
@@ -370,7 +370,7 @@ func has(names []string, name string) bool {
 	return false
 }
 
-// Bytes writes a card as JSON.
+// Bytes encodes a card as JSON.
 func (c *Card) Bytes() ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

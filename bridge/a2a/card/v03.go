@@ -6,10 +6,10 @@ import (
 	"github.com/lmosd/lmosd/internal/jcs"
 )
 
-// free are members below which names are not those of fields.
+// free are members with application-defined names below them.
 var free = map[string]bool{"securitySchemes": true, "schemes": true, "params": true, "scopes": true, "header": true}
 
-// camel spells names as ProtoJSON writes them; those of the proto may be sent, too.
+// camel converts names to camelCase: ProtoJSON allows the proto names, too.
 func camel(v any, depth int) {
 	switch v := v.(type) {
 	case []any:
@@ -46,7 +46,7 @@ func camelName(name string) string {
 
 type object = map[string]any
 
-// fromV03 makes a card of 1.0 of one of 0.3 (A2A 0.3.0 §5.5).
+// fromV03 converts a card of 0.3 to 1.0 (A2A 0.3.0 §5.5).
 func fromV03(old object) object {
 	c := object{}
 	for _, name := range list("name", "description", "version", "provider", "documentationUrl", "iconUrl", "defaultInputModes",
@@ -81,7 +81,7 @@ func fromV03(old object) object {
 	return c
 }
 
-// oldSkills are objects in 0.3; some early agents have other things there.
+// oldSkills are objects in 0.3; entries of other types are ignored.
 func oldSkills(v any) []any {
 	skills, _ := v.([]any)
 	out := []any{}
@@ -133,7 +133,7 @@ func newRequirements(old []any) []any {
 	return all
 }
 
-// newScheme makes a scheme of 1.0 of one of OpenAPI, which 0.3 has.
+// newScheme converts a scheme of 0.3, which is that of OpenAPI, to 1.0.
 func newScheme(v any) any {
 	s, _ := v.(object)
 	with := func(names ...string) object {
@@ -162,8 +162,8 @@ func newScheme(v any) any {
 	return v
 }
 
-// Union writes a card for clients of which nobody knows what they speak: 1.0, and 0.3 beside it. Its signatures are those of the
-// card, which are over what 1.0 knows of it.
+// Union encodes a card for clients of an unknown version: the members of 1.0 and of 0.3. The signatures remain valid, because they
+// cover the members of 1.0 only.
 func Union(c *Card) ([]byte, error) {
 	raw, err := c.Bytes()
 	if err != nil {
@@ -217,7 +217,7 @@ func oldRequirements(all []Requirement) []any {
 	return out
 }
 
-// addOldScheme writes the members of 0.3 into a scheme of 1.0.
+// addOldScheme adds the members of 0.3 to a scheme of 1.0.
 func addOldScheme(to object, s Scheme) {
 	copyOf := func(name string) {
 		from, _ := to[name].(object)

@@ -37,27 +37,26 @@ type kind struct {
 	http         int
 	status       string // google.rpc.Code
 	reason       string
-	alsoHTTP     int // HTTP status of 1.0.0
 	interactCode interact.Code
 }
 
 var kinds = []kind{
-	{ParseError, 400, "INVALID_ARGUMENT", "PARSE_ERROR", 0, interact.NotJSON},
-	{InvalidRequest, 400, "INVALID_ARGUMENT", "INVALID_REQUEST", 0, interact.Invalid},
-	{UnknownMethod, 404, "NOT_FOUND", "METHOD_NOT_FOUND", 501, interact.NotAllowed},
-	{InvalidParams, 400, "INVALID_ARGUMENT", "INVALID_PARAMS", 0, interact.Invalid},
-	{InternalError, 500, "INTERNAL", "INTERNAL_ERROR", 0, interact.AgentFailed},
-	{TaskNotFound, 404, "NOT_FOUND", "TASK_NOT_FOUND", 0, interact.NoTask},
-	{TaskNotCancelable, 400, "FAILED_PRECONDITION", "TASK_NOT_CANCELABLE", 409, interact.NotAllowed},
-	{PushNotSupported, 400, "FAILED_PRECONDITION", "PUSH_NOTIFICATION_NOT_SUPPORTED", 0, interact.NotAllowed},
-	{UnsupportedOperation, 400, "FAILED_PRECONDITION", "UNSUPPORTED_OPERATION", 0, interact.NotAllowed},
-	{ContentTypeUnsupported, 400, "INVALID_ARGUMENT", "CONTENT_TYPE_NOT_SUPPORTED", 415, interact.UnsupportedType},
-	{InvalidAgentResponse, 500, "INTERNAL", "INVALID_AGENT_RESPONSE", 502, interact.AgentFailed},
-	{NoExtendedCard, 400, "FAILED_PRECONDITION", "EXTENDED_AGENT_CARD_NOT_CONFIGURED", 0, interact.NotAllowed},
-	{ExtensionRequired, 400, "FAILED_PRECONDITION", "EXTENSION_SUPPORT_REQUIRED", 0, interact.NotAllowed},
-	{VersionUnsupported, 400, "FAILED_PRECONDITION", "VERSION_NOT_SUPPORTED", 0, interact.NotAllowed},
-	{Unauthenticated, 401, "UNAUTHENTICATED", "UNAUTHENTICATED", 0, interact.Unauthenticated},
-	{Forbidden, 403, "PERMISSION_DENIED", "PERMISSION_DENIED", 0, interact.Forbidden},
+	{ParseError, 400, "INVALID_ARGUMENT", "PARSE_ERROR", interact.NotJSON},
+	{InvalidRequest, 400, "INVALID_ARGUMENT", "INVALID_REQUEST", interact.Invalid},
+	{UnknownMethod, 404, "NOT_FOUND", "METHOD_NOT_FOUND", interact.NotAllowed},
+	{InvalidParams, 400, "INVALID_ARGUMENT", "INVALID_PARAMS", interact.Invalid},
+	{InternalError, 500, "INTERNAL", "INTERNAL_ERROR", interact.AgentFailed},
+	{TaskNotFound, 404, "NOT_FOUND", "TASK_NOT_FOUND", interact.NoTask},
+	{TaskNotCancelable, 400, "FAILED_PRECONDITION", "TASK_NOT_CANCELABLE", interact.NotAllowed},
+	{PushNotSupported, 400, "FAILED_PRECONDITION", "PUSH_NOTIFICATION_NOT_SUPPORTED", interact.NotAllowed},
+	{UnsupportedOperation, 400, "FAILED_PRECONDITION", "UNSUPPORTED_OPERATION", interact.NotAllowed},
+	{ContentTypeUnsupported, 400, "INVALID_ARGUMENT", "CONTENT_TYPE_NOT_SUPPORTED", interact.UnsupportedType},
+	{InvalidAgentResponse, 500, "INTERNAL", "INVALID_AGENT_RESPONSE", interact.AgentFailed},
+	{NoExtendedCard, 400, "FAILED_PRECONDITION", "EXTENDED_AGENT_CARD_NOT_CONFIGURED", interact.NotAllowed},
+	{ExtensionRequired, 400, "FAILED_PRECONDITION", "EXTENSION_SUPPORT_REQUIRED", interact.NotAllowed},
+	{VersionUnsupported, 400, "FAILED_PRECONDITION", "VERSION_NOT_SUPPORTED", interact.NotAllowed},
+	{Unauthenticated, 401, "UNAUTHENTICATED", "UNAUTHENTICATED", interact.Unauthenticated},
+	{Forbidden, 403, "PERMISSION_DENIED", "PERMISSION_DENIED", interact.Forbidden},
 }
 
 func kindOf(code int) kind {

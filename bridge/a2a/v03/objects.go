@@ -4,7 +4,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/a2a/protocol"
 )
 
-// partsName is where a message has its parts.
+// partsName is the field of the parts of a message.
 func (d Dialect) partsName() string {
 	if d.rest {
 		return "content"
@@ -12,7 +12,7 @@ func (d Dialect) partsName() string {
 	return "parts"
 }
 
-// pushName is where the configuration of a message has its webhook.
+// pushName is the field of the webhook in the configuration of a message.
 func (d Dialect) pushName() string {
 	if d.rest {
 		return "pushNotification"
@@ -68,7 +68,7 @@ func (d Dialect) oldPart(p object) object {
 	default:
 		kind("data")
 		data, isObject := p["data"].(object)
-		if !isObject { // 0.3 has objects only
+		if !isObject { // 0.3 allows objects only
 			data = object{"value": p["data"]}
 		}
 		if out["data"] = data; d.rest {
@@ -135,7 +135,7 @@ func (d Dialect) newStatus(s object) object {
 	out["state"] = d.newState(asText(s["state"]))
 	m := asObject(s["message"])
 	if d.rest && m == nil {
-		m = asObject(s["update"]) // the name of the field in the proto
+		m = asObject(s["update"]) // the field of the proto
 	}
 	if m != nil {
 		out["message"] = d.newMessage(m)
@@ -182,7 +182,7 @@ func (d Dialect) newArtifact(a object) object {
 	return out
 }
 
-// oldEvent translates a StreamResponse. In JSON-RPC the event itself is the result.
+// oldEvent converts a StreamResponse. In JSON-RPC the event itself is the result.
 func (d Dialect) oldEvent(e object) object {
 	name, out := "", object{}
 	switch {
@@ -211,7 +211,7 @@ func (d Dialect) oldEvent(e object) object {
 	return out
 }
 
-// newEvent is the way back, from JSON-RPC; nil for what is none.
+// newEvent converts an event of JSON-RPC to 1.0; nil if its kind is unknown.
 func (d Dialect) newEvent(e object) object {
 	switch e["kind"] {
 	case "task":

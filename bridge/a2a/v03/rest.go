@@ -7,13 +7,12 @@ import (
 	"github.com/lmosd/lmosd/bridge/a2a/protocol"
 )
 
-// RESTRequest writes an operation for an agent of 0.3 that has REST: its paths are below /v1, and what is sent is the JSON of the 0.3
-// proto. 0.3 has no tenants.
+// RESTRequest converts an operation to the REST of 0.3: paths below /v1, bodies in the JSON of the 0.3 proto, no tenants.
 func RESTRequest(op *protocol.Operation) (*protocol.Route, *protocol.Error) {
 	v, err := decode(protocol.Normal(op.Params))
 	p := asObject(v)
 	if err != nil || v != nil && p == nil {
-		return nil, protocol.Errorf(protocol.InvalidParams, "the params are no object")
+		return nil, protocol.Errorf(protocol.InvalidParams, "the params are not an object")
 	}
 	delete(p, "tenant")
 	if s := asText(p["status"]); s != "" && op.Method == protocol.ListTasks {
@@ -29,7 +28,7 @@ func RESTRequest(op *protocol.Operation) (*protocol.Route, *protocol.Error) {
 	case protocol.CreatePush:
 		route.Body = protocol.Encode(REST.oldTaskPush(p))
 	case protocol.CancelTask:
-		route.Body = json.RawMessage("{}") // it has no metadata
+		route.Body = json.RawMessage("{}") // 0.3 has no metadata here
 	case protocol.ExtendedCard:
 		route.Path = "/card"
 	}
@@ -37,18 +36,18 @@ func RESTRequest(op *protocol.Operation) (*protocol.Route, *protocol.Error) {
 	return route, nil
 }
 
-// NewRESTResult translates a result of 0.3's REST to 1.0: of an event of a stream, too.
+// NewRESTResult converts a REST result of 0.3, or an event of a stream, to 1.0.
 func NewRESTResult(method string, result json.RawMessage) (json.RawMessage, error) {
 	v, err := decode(result)
 	m := asObject(v)
 	if err != nil || m == nil {
-		return nil, protocol.Errorf(protocol.InvalidAgentResponse, "the agent answers with what is no JSON object")
+		return nil, protocol.Errorf(protocol.InvalidAgentResponse, "the agent's result is not a JSON object")
 	}
 	switch method {
 	case protocol.SendMessage, protocol.SendStreamingMessage, protocol.SubscribeToTask:
 		event := REST.newProtoEvent(m)
 		if event == nil {
-			return nil, protocol.Errorf(protocol.InvalidAgentResponse, "the agent answers with nothing of A2A 0.3")
+			return nil, protocol.Errorf(protocol.InvalidAgentResponse, "the agent's event is not defined by A2A 0.3")
 		}
 		return protocol.Encode(event), nil
 	case protocol.GetTask, protocol.CancelTask:
@@ -67,7 +66,7 @@ func NewRESTResult(method string, result json.RawMessage) (json.RawMessage, erro
 	return result, nil
 }
 
-// newProtoEvent is the way back from oldEvent, of REST; nil for what is none. Some servers name a message like the field of the proto.
+// newProtoEvent converts an event of REST to 1.0; nil if its type is unknown. Some servers use the proto field name for a message.
 func (d Dialect) newProtoEvent(e object) object {
 	if m := asObject(e["msg"]); m != nil {
 		e = object{"message": m}
@@ -91,7 +90,7 @@ func (d Dialect) newProtoEvent(e object) object {
 	return nil
 }
 
-// newNamedPush reads a webhook of REST, whose name says of which task it is: tasks/ID/pushNotificationConfigs/ID.
+// newNamedPush converts a webhook of REST, whose name contains the task id: tasks/ID/pushNotificationConfigs/ID.
 func newNamedPush(p object) object {
 	out := newPush(asObject(p["pushNotificationConfig"]))
 	if parts := strings.Split(asText(p["name"]), "/"); len(parts) == 4 && parts[0] == "tasks" {

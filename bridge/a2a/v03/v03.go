@@ -1,7 +1,7 @@
-// Package v03 translates between A2A 1.0 and A2A 0.3, for clients and agents that still speak that.
+// Package v03 converts requests, results and errors between A2A 1.0 and A2A 0.3.
 //
-// There are two wires of 0.3, and their JSON differs: JSON-RPC has objects of its own with a "kind", REST has the JSON of the 0.3
-// proto. What either cannot say in the other is left out; what belongs to the writer (metadata, data) stays.
+// 0.3 has two JSON formats: JSON-RPC has objects with a "kind", REST has the JSON of the 0.3 proto. Fields without an equivalent are
+// omitted; application-defined content (metadata, data) stays unchanged.
 //
 // Sources: A2A 0.3.0, "specification.md" and "a2a.proto"; spec §5 of 1.0's "whats-new-v1.md".
 package v03
@@ -17,16 +17,16 @@ import (
 	"github.com/lmosd/lmosd/bridge/a2a/protocol"
 )
 
-// A Dialect is one of the two wires of 0.3.
+// A Dialect is one of the two formats of 0.3.
 type Dialect struct{ rest bool }
 
-// The wires of 0.3.
+// The formats of 0.3.
 var (
 	RPC  = Dialect{}
 	REST = Dialect{rest: true}
 )
 
-// methods are those of JSON-RPC by those of 1.0.
+// methods maps methods of 1.0 to those of the JSON-RPC of 0.3.
 var methods = map[string]string{
 	protocol.SendMessage: "message/send", protocol.SendStreamingMessage: "message/stream", protocol.GetTask: "tasks/get",
 	protocol.CancelTask:      "tasks/cancel",
@@ -36,7 +36,7 @@ var methods = map[string]string{
 	protocol.ExtendedCard: "agent/getAuthenticatedExtendedCard",
 }
 
-// Method returns the method of 1.0 for one of 0.3; empty if 0.3 has none of that name.
+// Method returns the method of 1.0 for a method of 0.3; empty if there is none.
 func Method(old string) string {
 	for modern, name := range methods {
 		if name == old {
@@ -48,7 +48,7 @@ func Method(old string) string {
 
 type object = map[string]any
 
-// decode reads JSON and keeps numbers as they are.
+// decode decodes JSON and keeps numbers as text.
 func decode(raw json.RawMessage) (any, error) {
 	if len(bytes.TrimSpace(raw)) == 0 {
 		return nil, nil
@@ -60,7 +60,7 @@ func decode(raw json.RawMessage) (any, error) {
 		return nil, err
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return nil, errors.New("something stands behind the value")
+		return nil, errors.New("unexpected text after the value")
 	}
 	return v, nil
 }
@@ -69,7 +69,7 @@ func asObject(v any) object { m, _ := v.(object); return m }
 func asArray(v any) []any   { a, _ := v.([]any); return a }
 func asText(v any) string   { s, _ := v.(string); return s }
 
-// keep copies members that both versions have.
+// keep copies the members that both versions have.
 func keep(from object, names ...string) object {
 	to := object{}
 	for _, name := range names {
@@ -80,7 +80,7 @@ func keep(from object, names ...string) object {
 	return to
 }
 
-// each translates the elements of an array.
+// each converts the elements of an array.
 func each(v any, f func(object) object) []any {
 	out := []any{}
 	for _, e := range asArray(v) {
@@ -91,27 +91,27 @@ func each(v any, f func(object) object) []any {
 	return out
 }
 
-// set puts a member that is there.
+// set sets a member to a non-empty value.
 func set(to object, name string, v any) {
 	if v != nil && v != "" {
 		to[name] = v
 	}
 }
 
-// Request writes an operation for an agent of 0.3: the method and params of its JSON-RPC.
+// Request converts an operation to the method and params of the JSON-RPC of 0.3.
 func Request(op *protocol.Operation) (method string, params json.RawMessage, e *protocol.Error) {
 	method, known := methods[op.Method]
 	if !known {
-		return "", nil, protocol.Errorf(protocol.UnsupportedOperation, "the agent speaks A2A 0.3, which has no %s", op.Method)
+		return "", nil, protocol.Errorf(protocol.UnsupportedOperation, "the agent uses A2A 0.3, which has no %s", op.Method)
 	}
 	v, err := decode(protocol.Normal(op.Params))
 	if err != nil {
-		return "", nil, protocol.Errorf(protocol.InvalidParams, "the params are no JSON")
+		return "", nil, protocol.Errorf(protocol.InvalidParams, "the params are not JSON")
 	}
 	return method, protocol.Encode(RPC.oldParams(op.Method, asObject(v))), nil
 }
 
-// oldParams translates params from 1.0.
+// oldParams converts params from 1.0.
 func (d Dialect) oldParams(method string, p object) object {
 	out := keep(p, "metadata")
 	switch method {
@@ -138,7 +138,7 @@ func (d Dialect) oldParams(method string, p object) object {
 	return out
 }
 
-// Operation makes an operation of 1.0 of a request of 0.3's JSON-RPC.
+// Operation converts a JSON-RPC request of 0.3 to 1.0.
 func Operation(method string, params json.RawMessage) (*protocol.Operation, *protocol.Error) {
 	modern := Method(method)
 	if modern == "" {
@@ -147,8 +147,7 @@ func Operation(method string, params json.RawMessage) (*protocol.Operation, *pro
 	return RPC.operation(modern, params)
 }
 
-// OfREST makes an operation of 1.0 of a request of 0.3's REST: its method, and the params made of the path, the query and the
-// body.
+// OfREST converts a REST request of 0.3 to 1.0, given its method and the params from path, query and body.
 func OfREST(method string, params json.RawMessage) (*protocol.Operation, *protocol.Error) {
 	return REST.operation(method, params)
 }
@@ -157,12 +156,12 @@ func (d Dialect) operation(method string, params json.RawMessage) (*protocol.Ope
 	v, err := decode(protocol.Normal(params))
 	p := asObject(v)
 	if err != nil || v != nil && p == nil {
-		return nil, protocol.Errorf(protocol.InvalidParams, "the params are no object")
+		return nil, protocol.Errorf(protocol.InvalidParams, "the params are not an object")
 	}
 	return &protocol.Operation{Method: method, Params: protocol.Encode(d.newParams(method, p))}, nil
 }
 
-// newParams translates params to 1.0.
+// newParams converts params to 1.0.
 func (d Dialect) newParams(method string, p object) object {
 	out := keep(p, "metadata", "tenant")
 	switch method {
@@ -173,7 +172,7 @@ func (d Dialect) newParams(method string, p object) object {
 		c := asObject(p["configuration"])
 		to := keep(c, "acceptedOutputModes", "historyLength")
 		_, said := c["blocking"]
-		if c["blocking"] == false || d.rest && c != nil && !said { // in JSON of a proto what is false is left out
+		if c["blocking"] == false || d.rest && c != nil && !said { // proto JSON omits false
 			to["returnImmediately"] = true
 		}
 		for _, name := range []string{"pushNotificationConfig", "pushNotification"} { // of JSON-RPC, of the proto
@@ -187,7 +186,7 @@ func (d Dialect) newParams(method string, p object) object {
 		for k, v := range newPush(asObject(p["pushNotificationConfig"])) {
 			out[k] = v
 		}
-		if asText(out["id"]) == "" { // the webhook of a task that has but one (A2A 0.3.0 §6.9, as its libraries have it)
+		if asText(out["id"]) == "" { // the default config of a task has the task's id (A2A 0.3.0 §6.9, as its libraries implement it)
 			set(out, "id", out["taskId"])
 		}
 	case protocol.GetPush, protocol.DeletePush:
@@ -210,7 +209,7 @@ func (d Dialect) newParams(method string, p object) object {
 	return out
 }
 
-// Result translates a result of 1.0: of an event of a stream, too. What cannot be read stays.
+// Result converts a result of 1.0, or an event of a stream. Invalid JSON stays unchanged.
 func (d Dialect) Result(method string, result json.RawMessage) json.RawMessage {
 	if method == protocol.ExtendedCard {
 		return oldCard(result)
@@ -222,7 +221,7 @@ func (d Dialect) Result(method string, result json.RawMessage) json.RawMessage {
 	return protocol.Encode(d.oldResult(method, v))
 }
 
-// oldCard adds to an extended card what 0.3 reads of it.
+// oldCard adds the 0.3 members to an extended card.
 func oldCard(raw json.RawMessage) json.RawMessage {
 	c, err := card.Parse(raw)
 	if err != nil {
@@ -263,18 +262,18 @@ func (d Dialect) oldResult(method string, v any) any {
 	return v
 }
 
-// NewResult translates a result of 0.3's JSON-RPC to 1.0.
+// NewResult converts a result of 0.3's JSON-RPC to 1.0.
 func NewResult(method string, result json.RawMessage) (json.RawMessage, error) {
 	v, err := decode(result)
 	if err != nil {
-		return nil, protocol.Errorf(protocol.InvalidAgentResponse, "the agent answers with what is no JSON")
+		return nil, protocol.Errorf(protocol.InvalidAgentResponse, "the agent's result is not JSON")
 	}
 	m := asObject(v)
 	switch method {
 	case protocol.SendMessage, protocol.SendStreamingMessage, protocol.SubscribeToTask:
 		event := RPC.newEvent(m)
 		if event == nil {
-			return nil, protocol.Errorf(protocol.InvalidAgentResponse, "the agent answers with %q, which is nothing of A2A 0.3", asText(m["kind"]))
+			return nil, protocol.Errorf(protocol.InvalidAgentResponse, "the agent's result has the kind %q, which A2A 0.3 does not define", asText(m["kind"]))
 		}
 		return protocol.Encode(event), nil
 	case protocol.GetTask, protocol.CancelTask:
@@ -289,7 +288,7 @@ func NewResult(method string, result json.RawMessage) (json.RawMessage, error) {
 	return result, nil
 }
 
-// Error is what 0.3 has of an error of 1.0: two codes are younger.
+// Error converts an error to 0.3, which lacks two codes of 1.0.
 func Error(e *protocol.Error) *protocol.Error {
 	switch e.Code {
 	case protocol.ExtensionRequired, protocol.VersionUnsupported:
@@ -298,7 +297,7 @@ func Error(e *protocol.Error) *protocol.Error {
 	return e
 }
 
-// RESTError is the body of an error for clients of 0.3's REST: some read it as JSON-RPC writes it, others as REST of 1.0 does.
+// RESTError returns the body of a REST error for 0.3: some clients read the JSON-RPC form, others that of 1.0.
 func RESTError(e *protocol.Error) []byte {
 	e = Error(e)
 	return protocol.Encode(struct {
@@ -307,16 +306,16 @@ func RESTError(e *protocol.Error) []byte {
 	}{e, asObjectOf(e.REST())})
 }
 
-// asObjectOf is the one member of the body of an error.
+// asObjectOf returns the error member of the body of an error.
 func asObjectOf(body []byte) json.RawMessage {
 	var b struct {
 		Error json.RawMessage `json:"error"`
 	}
-	_ = json.Unmarshal(body, &b) // it was just written
+	_ = json.Unmarshal(body, &b) // it was just encoded
 	return b.Error
 }
 
-// states of JSON-RPC are the last words of those of 1.0: "input-required".
+// oldState converts a state; JSON-RPC has the lower-case suffix of the 1.0 name, "input-required".
 func (d Dialect) oldState(s string) string {
 	if d.rest {
 		if s == string(protocol.Canceled) {

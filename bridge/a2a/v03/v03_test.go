@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// alike compares JSON.
+// alike compares JSON values.
 func alike(t *testing.T, what string, got []byte, want string) {
 	t.Helper()
 	var g, w any
@@ -33,14 +33,14 @@ const (
 		{"data":{"data":{"n":12345678901234567890}}},{"data":{"data":{"value":[1]}}}]}`
 )
 
-// routes are the requests of 0.3's REST for those of TestRequests, and blocking what they say in so many words of what a proto leaves out.
+// routes are the REST requests of 0.3 for those of TestRequests. blocking is the default that proto JSON omits.
 var routes = map[string]string{"send": "POST /v1/message:send", "send and wait": "POST /v1/message:send", "get": "GET /v1/tasks/t", "cancel": "POST /v1/tasks/t:cancel",
 	"subscribe": "POST /v1/tasks/t:subscribe", "create push": "POST /v1/tasks/t/pushNotificationConfigs", "get push": "GET /v1/tasks/t/pushNotificationConfigs/p",
 	"list push": "GET /v1/tasks/t/pushNotificationConfigs", "delete push": "DELETE /v1/tasks/t/pushNotificationConfigs/p"}
 
 var blocking = map[string]string{"send": `"blocking":false,`}
 
-// TestRequests are operations in the words of 0.3's two wires and of 1.0, each way.
+// TestRequests converts operations between 1.0 and both formats of 0.3, in both directions.
 func TestRequests(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ method, modern, rpc, rest string }{
@@ -101,7 +101,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// TestResults are results of 1.0 in the words of 0.3's two wires, and back from JSON-RPC.
+// TestResults converts results of 1.0 to both formats of 0.3, and back from JSON-RPC.
 func TestResults(t *testing.T) {
 	t.Parallel()
 	const task, rpcTask = `{"id":"t","contextId":"c","status":{"state":"TASK_STATE_CANCELED","timestamp":"2026-01-01T00:00:00.000Z","message":` + newMessage + `},"artifacts":[{"artifactId":"a","parts":[{"text":"x"}],"metadata":{"m":1}}],"history":[` + newMessage + `]}`,
@@ -172,7 +172,7 @@ func TestResults(t *testing.T) {
 	}
 }
 
-// TestStates are the states of 1.0 in the words of both wires of 0.3.
+// TestStates converts the states of 1.0 to both formats of 0.3.
 func TestStates(t *testing.T) {
 	t.Parallel()
 	for state, words := range map[protocol.State][2]string{
@@ -222,7 +222,7 @@ func FuzzTranslate(f *testing.F) {
 	})
 }
 
-// A webhook of 0.3 needs no id: it is the one of its task, and is got without one.
+// A webhook of 0.3 needs no id: it then has the id of its task, and is read without one.
 func TestWebhooksWithoutID(t *testing.T) {
 	t.Parallel()
 	for method, c := range map[string]struct{ params, want string }{
