@@ -82,8 +82,8 @@ var claims = []claim{
 	{"docs/interop.md", "In a card they have 64 KiB together", "bridge/a2a/describe.go", "const maxSchemas = 64 << 10"},
 	{"docs/interop.md", "`outputSchema` beyond 64 KiB", "bridge/a2a/describe.go", "const maxSchemas = 64 << 10"},
 	{"docs/interop.md", "those of more than 512 KiB come", "bridge/a2a/executor/message.go", "const maxPart = 512 << 10"},
-	{"docs/operations.md", "`a push notification was given up`, `a webhook was given up`", "bridge/a2a/push/follow.go", `Warn("a push notification was given up"`},
-	{"docs/operations.md", "`the card is signed with an unknown key`", "bridge/a2a/card/sign.go", `"the card is signed with a key that is not known"`},
+	{"docs/operations.md", "`push notification dropped`, `webhook removed`", "bridge/a2a/push/follow.go", `Warn("push notification dropped"`},
+	{"docs/operations.md", "`the card is signed with an unknown key`", "bridge/a2a/card/sign.go", `"the card is signed with an unknown key"`},
 	{"README.md", "**Open by default**", "", "trust.policy: open"},
 	{"README.md", "listens on all interfaces", "configs/config.go", `"/ip4/0.0.0.0/udp/4667/quic-v1"`},
 }

@@ -355,8 +355,8 @@ func isDefault(v any) bool {
 		return !v
 	case float64:
 		return v == 0
+	case map[string]any:
 		return false // a message that is set is present
-		return false // a message that is there is present
 	}
 	return empty(v)
 }

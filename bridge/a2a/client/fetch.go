@@ -15,11 +15,11 @@ import (
 	"github.com/lmosd/lmosd/internal/netguard"
 )
 
-// maxRedirects bounds those of a card, which stay at its site.
+// maxRedirects limits the redirects of a card, which stay at its host.
 const maxRedirects = 3
 
-// Client returns a client for an agent that the user named by its address. Its host may be anywhere; other hosts, which its card
-// may name, are on the public internet.
+// Client returns an HTTP client for the agent that a user named by its URL. The host of the URL may have any address; other hosts, which
+// its card may name, must be on the public internet.
 func Client(target *url.URL) *http.Client {
 	named, public := netguard.Any(), netguard.Public()
 	t := &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, TLSHandshakeTimeout: 10 * time.Second,
@@ -38,15 +38,14 @@ func Client(target *url.URL) *http.Client {
 	}}
 }
 
-// A Found is the card of an agent as it came, and what its server calls this state of it (ETag; RFC 9110 §8.8.3).
+// A Found is the received card of an agent, with its ETag (RFC 9110 §8.8.3).
 type Found struct {
 	Raw []byte
 	Tag string
 }
 
-// Fetch reads the card of the agent at target: there if it is the address of a card, else at the well-known places of 1.0, and of
-// the time before. known is what was found before, which is returned if the server says that it is that still. The error is an
-// [*interact.Error].
+// Fetch fetches the card of the agent at target: that URL if it ends in .json, or else the well-known paths of 1.0 and of older versions.
+// known is the result of an earlier Fetch, which is returned if the server reports no change. The error is an [*interact.Error].
 func Fetch(ctx context.Context, client *http.Client, target *url.URL, auth func(*http.Request) error, known Found) (Found, error) {
 	places := []string{target.String()}
 	if !strings.HasSuffix(target.Path, ".json") {
@@ -73,7 +72,7 @@ func fetch(asks context.Context, client *http.Client, place string, auth func(*h
 	defer cancel()
 	q, err := http.NewRequestWithContext(ctx, http.MethodGet, place, nil)
 	if err != nil {
-		return Found{}, interact.Errorf(interact.Usage, "lmosd expose a2a:https://agent.example", "%q is no address", place)
+		return Found{}, interact.Errorf(interact.Usage, "lmosd expose a2a:https://agent.example", "invalid URL %q", place)
 	}
 	q.Header.Set(protocol.VersionParam, "1.0")
 	q.Header.Set("Accept", "application/json, application/a2a+json")
@@ -85,10 +84,10 @@ func fetch(asks context.Context, client *http.Client, place string, auth func(*h
 	}
 	answer, err := client.Do(q)
 	if asks.Err() != nil {
-		return Found{}, interact.AsError(asks.Err()) // nobody waits any more: that says nothing of the agent
+		return Found{}, interact.AsError(asks.Err()) // the caller has left, which says nothing about the agent
 	}
 	if err != nil {
-		return Found{}, &interact.Error{Code: interact.Unreachable, Title: "nothing answers at " + place, Hint: "is the agent running?",
+		return Found{}, &interact.Error{Code: interact.Unreachable, Title: "no server responds at " + place, Hint: "is the agent running?",
 			Err: err}
 	}
 	defer answer.Body.Close()
@@ -97,16 +96,16 @@ func fetch(asks context.Context, client *http.Client, place string, auth func(*h
 	}
 	if answer.StatusCode != http.StatusOK {
 		return Found{}, interact.Errorf(interact.AgentFailed,
-			"give the address under which it has /.well-known/agent-card.json, or that of its card",
-			"%s answers %d", place, answer.StatusCode)
+			"use the URL below which it has /.well-known/agent-card.json, or the URL of its card",
+			"%s responds with %d", place, answer.StatusCode)
 	}
 	raw, err := io.ReadAll(io.LimitReader(answer.Body, protocol.MaxCard+1))
 	switch {
 	case err != nil:
-		return Found{}, &interact.Error{Code: interact.Unreachable, Title: fmt.Sprintf("the card at %s broke off", place),
+		return Found{}, &interact.Error{Code: interact.Unreachable, Title: fmt.Sprintf("incomplete card at %s", place),
 			Hint: "try again", Err: err}
 	case len(raw) > protocol.MaxCard:
-		return Found{}, interact.Errorf(interact.TooLarge, "a card has at most 256 KiB", "the card at %s is larger", place)
+		return Found{}, interact.Errorf(interact.TooLarge, "a card has at most 256 KiB", "the card at %s is too large", place)
 	}
 	return Found{raw, answer.Header.Get("ETag")}, nil
 }

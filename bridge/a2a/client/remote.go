@@ -1,5 +1,5 @@
-// Package remote asks foreign A2A agents over HTTP: the JSON-RPC and the REST binding of 1.0, and those of 0.3, which it
-// translates. Params and results of 1.0 pass byte for byte.
+// Package client calls remote A2A agents over the JSON-RPC and HTTP+JSON bindings of A2A 1.0 and 0.3. Params and results of 1.0 pass
+// byte for byte; those of 0.3 are converted.
 //
 // Sources: A2A 1.0.1 §3.6, §8.3, §9, §11.
 package client
@@ -24,7 +24,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// A Remote is a foreign agent at one of its interfaces. It is a [protocol.Agent], and safe for concurrent use.
+// A Remote is a remote agent at one of its interfaces. It is a [protocol.Agent], and safe for concurrent use.
 type Remote struct {
 	at     card.Interface
 	client *http.Client
@@ -32,7 +32,7 @@ type Remote struct {
 	count  atomic.Uint64
 }
 
-// New returns the agent at an interface that [Choose] gave. auth puts into a request what the agent asks for; nil puts nothing.
+// New returns the agent at an interface from [Choose]. auth adds credentials to a request; nil adds none.
 func New(at card.Interface, client *http.Client, auth func(*http.Request) error) *Remote {
 	if auth == nil {
 		auth = func(*http.Request) error { return nil }
@@ -40,9 +40,8 @@ func New(at card.Interface, client *http.Client, auth func(*http.Request) error)
 	return &Remote{at: at, client: client, auth: auth}
 }
 
-// Choose returns the interface to ask an agent at: the first of 1.0 that is spoken here, else the first of 0.3, JSON-RPC before REST.
-// The error is an
-// [*interact.Error].
+// Choose returns the preferred interface of an agent: the first supported one of 1.0, or else of 0.3, JSON-RPC before REST. The error is
+// an [*interact.Error].
 func Choose(c *card.Card) (card.Interface, error) {
 	for _, fits := range []func(card.Interface) bool{
 		func(i card.Interface) bool {
@@ -63,7 +62,7 @@ func Choose(c *card.Card) (card.Interface, error) {
 	}
 	return card.Interface{}, interact.Errorf(interact.NotAllowed,
 		"ask its operator for an interface JSONRPC or HTTP+JSON of A2A 1.0",
-		"%s is asked by %s only, which is not spoken here", c.Name, interact.Clip(strings.Join(has, ", "), 128))
+		"%s has no supported interface, only %s", c.Name, interact.Clip(strings.Join(has, ", "), 128))
 }
 
 func isOld(i card.Interface) bool {
@@ -87,7 +86,7 @@ func (r *Remote) Do(ctx context.Context, op *protocol.Operation) iter.Seq2[json.
 	}
 }
 
-// A call is one operation as it is sent, and how its answers are read.
+// A call is the request of one operation, with the decoders of its response.
 type call struct {
 	*Remote
 	op        *protocol.Operation
@@ -131,7 +130,7 @@ func (r *Remote) call(op *protocol.Operation) (*call, *protocol.Error) {
 func (c *call) overREST() *protocol.Error {
 	write, base := protocol.ToREST, strings.TrimSuffix(c.at.URL, "/")
 	if isOld(c.at) {
-		write, base = v03.RESTRequest, strings.TrimSuffix(base, "/v1") // which is in the path, and in some cards
+		write, base = v03.RESTRequest, strings.TrimSuffix(base, "/v1") // the path has it, and some cards have it, too
 	}
 	route, e := write(c.op)
 	if e != nil {
@@ -148,7 +147,7 @@ func (c *call) overREST() *protocol.Error {
 		case len(bytes.TrimSpace(body)) == 0:
 			return json.RawMessage("{}"), nil
 		case !json.Valid(body):
-			return nil, protocol.Errorf(protocol.InvalidAgentResponse, "the agent answers with what is no JSON")
+			return nil, protocol.Errorf(protocol.InvalidAgentResponse, "the agent's response is not JSON")
 		}
 		return body, nil
 	}
@@ -158,7 +157,7 @@ func (c *call) overREST() *protocol.Error {
 			Error json.RawMessage
 		}
 		if err := json.Unmarshal(e.Data, &failed); err != nil {
-			return nil, protocol.Errorf(protocol.InvalidAgentResponse, "the agent's stream has what is no JSON")
+			return nil, protocol.Errorf(protocol.InvalidAgentResponse, "an event of the agent is not JSON")
 		}
 		switch {
 		case failed.Code < 0, e.Name == "error", failed.Error != nil:
@@ -172,7 +171,7 @@ func (c *call) overREST() *protocol.Error {
 	return nil
 }
 
-// refusal is an error of REST, or one as JSON-RPC writes it, which servers of 0.3 send.
+// refusal decodes an error of REST, or one in the form of JSON-RPC, which servers of 0.3 send.
 func refusal(status int, body []byte) *protocol.Error {
 	said := &protocol.Error{}
 	if json.Unmarshal(body, said) == nil && said.Code < 0 {
@@ -181,7 +180,7 @@ func refusal(status int, body []byte) *protocol.Error {
 	return protocol.FromREST(status, body)
 }
 
-// overOldREST reads what a server of 0.3 answers.
+// overOldREST converts the results of a server of 0.3.
 func (c *call) overOldREST() {
 	answer, event := c.answer, c.event
 	translate := func(raw json.RawMessage, err error) (json.RawMessage, error) {
@@ -197,7 +196,7 @@ func (c *call) overOldREST() {
 func (c *call) request(ctx context.Context) (*http.Request, error) {
 	q, err := http.NewRequestWithContext(ctx, c.verb, c.url, bytes.NewReader(c.body))
 	if err != nil {
-		return nil, interact.Errorf(interact.AgentFailed, "its card is wrong", "%q is no address", interact.Clip(c.url, 128))
+		return nil, interact.Errorf(interact.AgentFailed, "the agent card is invalid: report it to its operator", "invalid URL %q", interact.Clip(c.url, 128))
 	}
 	if c.body != nil {
 		q.Header.Set("Content-Type", "application/json")
@@ -218,7 +217,7 @@ func (c *call) request(ctx context.Context) (*http.Request, error) {
 	return q, c.auth(q)
 }
 
-// run sends the request and yields what comes.
+// run sends the request and yields the results.
 func (c *call) run(ctx context.Context, yield func(json.RawMessage, error) bool) {
 	q, err := c.request(ctx)
 	if err != nil {
@@ -241,13 +240,13 @@ func (c *call) run(ctx context.Context, yield func(json.RawMessage, error) bool)
 	case err != nil:
 		yield(nil, c.unreachable(ctx, err, true))
 	case len(body) > protocol.MaxMessage:
-		yield(nil, protocol.Errorf(protocol.InvalidAgentResponse, "the agent's answer has more than %d bytes", protocol.MaxMessage))
+		yield(nil, protocol.Errorf(protocol.InvalidAgentResponse, "the agent's response exceeds %d bytes", protocol.MaxMessage))
 	default:
 		yield(c.answer(answer.StatusCode, body))
 	}
 }
 
-// stream yields the events of a body. One that breaks before a last event is an error: nobody must wait for more.
+// stream yields the events of a body. A stream that breaks ends with an error.
 func (c *call) stream(ctx context.Context, body io.Reader, yield func(json.RawMessage, error) bool) {
 	for e, err := range protocol.Events(body) {
 		var raw json.RawMessage
@@ -266,7 +265,7 @@ func (c *call) unreachable(ctx context.Context, err error, begun bool) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return &interact.Error{Code: interact.Unreachable, Title: fmt.Sprintf("the A2A agent at %s does not answer", c.at.URL),
+	return &interact.Error{Code: interact.Unreachable, Title: fmt.Sprintf("the A2A agent at %s does not respond", c.at.URL),
 		Begun: begun,
-		Hint:  "is it running? for a task that it may have begun: subscribe to it again", Err: err}
+		Hint:  "is it running? it may have started a task: subscribe to that again", Err: err}
 }

@@ -36,7 +36,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestFetch are cards at their places, and what leads away from them.
+// TestFetch fetches cards at their paths, and rejects redirects to other hosts.
 func TestFetch(t *testing.T) {
 	t.Parallel()
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "secret") }))
@@ -61,14 +61,14 @@ func TestFetch(t *testing.T) {
 			t.Errorf("%s has %q, %v; want %q", path, raw, err, want)
 		}
 	}
-	// A card may not lead into this network.
+	// A card must not redirect to a private address.
 	target, _ := url.Parse("https://agent.example")
 	if _, err := Client(target).Get(s.URL + "/c/card.json"); err == nil || !strings.Contains(err.Error(), "refused to connect") {
 		t.Errorf("loopback gives %v", err)
 	}
 }
 
-// TestRedirects are those of a card: few, at its site, and none that leaves TLS.
+// Redirects of a card are few, stay at its host, and do not leave TLS.
 func TestRedirects(t *testing.T) {
 	t.Parallel()
 	follow := Client(&url.URL{Scheme: "https", Host: "a.example"}).CheckRedirect
@@ -98,7 +98,7 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
-// TestRESTStreams are the events of REST servers, and their errors in every spelling.
+// TestRESTStreams decodes the events of REST servers, and their errors in all forms.
 func TestRESTStreams(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]string{

@@ -14,23 +14,23 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// What parts have in their metadata that A2A has no member for, and artifacts.
+// Metadata members of parts and artifacts for data without a member in A2A.
 const (
-	// ProgressTerm is what an agent said of its progress: "progress", "total", "message".
+	// ProgressTerm is the progress of an action: "progress", "total", "message".
 	ProgressTerm = "lmos:progress"
-	// The rest is what a content of MCP has beside its data, as the server wrote it.
+	// The others are what an MCP content block has besides its data, as the server sent it.
 	annotationsTerm = "mcp:annotations"
 	metaTerm        = "mcp:meta"
-	blockTerm       = "mcp:block" // all of it but the data, where there is more
+	blockTerm       = "mcp:block" // the block without its data, if more than that remains
 )
 
-// Members of an output that has contents of MCP beside its data (package bridge/mcp, output).
+// Members of an output that has MCP content besides its data (package bridge/mcp, output).
 const (
 	contentMember = "lmos:content"
 	metaMember    = "lmos:meta"
 )
 
-// partsOf makes parts of what an action gave out, and metadata of its artifact. JSON has its text beside it, for people.
+// partsOf converts an output to parts, and returns the metadata of its artifact. JSON is repeated as text for users.
 func partsOf(data []byte, contentType string) (parts []protocol.Part, meta json.RawMessage) {
 	if out, media, err := interact.Transcode(data, contentType, interact.JSON); err == nil {
 		data, contentType = out, media
@@ -59,7 +59,7 @@ func partsOf(data []byte, contentType string) (parts []protocol.Part, meta json.
 	return parts, nil
 }
 
-// contents reads an output that is what a tool of MCP gave: its data, its content blocks and its _meta.
+// contents converts the output of an MCP tool: its data, its content blocks and its _meta.
 func contents(data []byte) (parts []protocol.Part, meta json.RawMessage, ok bool) {
 	if !bytes.Contains(data, []byte(contentMember)) && !bytes.Contains(data, []byte(metaMember)) {
 		return nil, nil, false
@@ -96,7 +96,7 @@ func contents(data []byte) (parts []protocol.Part, meta json.RawMessage, ok bool
 	return parts, meta, true
 }
 
-// A block is one of a content of MCP (MCP 2026-07-28, "Content").
+// A block is an MCP content block (MCP 2026-07-28, "Content").
 type block struct {
 	Type, Text, Data, MimeType, URI, Name string
 	Annotations                           json.RawMessage
@@ -108,7 +108,7 @@ type block struct {
 	}
 }
 
-// blockParts makes parts of a block, one at least. What is not known is data, as it is.
+// blockParts converts a block to at least one part. An unknown block is a data part.
 func blockParts(raw json.RawMessage) []protocol.Part {
 	var b block
 	as := func(parts ...protocol.Part) []protocol.Part { return parts }
@@ -145,7 +145,7 @@ func name(parts []protocol.Part, filename string) {
 	}
 }
 
-// bytesParts are parts of base64, none larger than clients take; nil for what is none.
+// bytesParts decodes base64 into parts that do not exceed maxPart; nil if it is invalid.
 func bytesParts(text, media, filename string) (parts []protocol.Part) {
 	data, err := base64.StdEncoding.DecodeString(text)
 	if err != nil {
@@ -161,7 +161,7 @@ func bytesParts(text, media, filename string) (parts []protocol.Part) {
 	return parts
 }
 
-// filename is the last segment of a URI, if it may be a name.
+// filename returns the last segment of a URI, if it is a file name.
 func filename(uri string) string {
 	uri, _, _ = strings.Cut(uri, "?")
 	if name := path.Base(uri); name != "." && name != "/" && !strings.Contains(name, ":") {
@@ -170,7 +170,7 @@ func filename(uri string) string {
 	return ""
 }
 
-// metadata is what a part does not say of its block: all members but those that are in the part.
+// metadata returns the members of a block that its part does not contain.
 func (b *block) metadata(raw json.RawMessage) json.RawMessage {
 	meta := map[string]json.RawMessage{}
 	if len(b.Annotations) > 0 {
@@ -180,7 +180,7 @@ func (b *block) metadata(raw json.RawMessage) json.RawMessage {
 		meta[metaTerm] = b.Meta
 	}
 	var rest map[string]json.RawMessage
-	_ = json.Unmarshal(raw, &rest) // it was just read
+	_ = json.Unmarshal(raw, &rest) // the caller has decoded it before
 	for _, member := range []string{"text", "data", "annotations", "_meta"} {
 		delete(rest, member)
 	}
@@ -199,13 +199,13 @@ func (b *block) metadata(raw json.RawMessage) json.RawMessage {
 	return protocol.Encode(meta)
 }
 
-// A Schema is what a description keeps of the schemas of a tool of MCP, as the server wrote them.
+// A Schema has the schemas of an MCP tool, as the server sent them.
 type Schema struct {
 	Input  json.RawMessage `json:"mcp:inputSchema"`
 	Output json.RawMessage `json:"mcp:outputSchema"`
 }
 
-// Schemas are those of the actions of t that have some.
+// Schemas returns the schemas of the actions that have some.
 func Schemas(t *td.Thing) map[string]Schema {
 	var doc struct {
 		Actions map[string]Schema `json:"actions"`
@@ -221,7 +221,7 @@ func Schemas(t *td.Thing) map[string]Schema {
 	return doc.Actions
 }
 
-// schema is that of an input: the tool's own, else what the description says.
+// schema returns the input schema of the tool, or else that of the description.
 func (s Schema) schema(described *td.Schema) *td.Schema {
 	v, err := decoded(s.Input)
 	if _, is := v.(map[string]any); err != nil || !is {
@@ -230,7 +230,7 @@ func (s Schema) schema(described *td.Schema) *td.Schema {
 	return td.ParseSchema(v)
 }
 
-// InputModes are the media types that an action takes: JSON, and text where words alone make an input (see spoken).
+// InputModes returns the media types that an action accepts: JSON, and text if text alone can be its input (see spoken).
 func InputModes(a *td.Action) []string {
 	modes := []string{interact.JSON}
 	if s := a.Input; s == nil || s.Type() == "" || s.Type() == "string" || s.Property("messages").Type() == "array" || textMember(s) != "" ||

@@ -14,7 +14,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// TestContents are the contents of MCP as parts: each kind, with what a part has no member for in its metadata.
+// TestContents converts MCP content of each kind to parts and metadata.
 func TestContents(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ output, want, meta string }{
@@ -47,7 +47,7 @@ func TestContents(t *testing.T) {
 	}
 }
 
-// FuzzContents reads outputs of things elsewhere.
+// FuzzContents converts outputs of remote Things.
 func FuzzContents(f *testing.F) {
 	f.Add([]byte(`{"sum":3,"lmos:content":[{"type":"resource","resource":{"uri":"x:y","blob":"AQI="}}],"lmos:meta":{}}`))
 	f.Add([]byte(`{"lmos:content":[null,[],{"type":"resource_link","uri":""}]}`))
@@ -64,7 +64,7 @@ func FuzzContents(f *testing.F) {
 	})
 }
 
-// TestProgress is told as WORKING, and is no part of the output or of the history.
+// Progress is a WORKING status, and not part of the output or the history.
 func TestProgress(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, progress)
@@ -116,7 +116,7 @@ func progress(t *testing.T) {
 	}
 }
 
-// TestStatesOfRuns are the ends of runs as tasks, a row each.
+// TestStatesOfRuns maps the ends of runs to task states.
 func TestStatesOfRuns(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -132,8 +132,8 @@ func TestStatesOfRuns(t *testing.T) {
 		"asks":        {interact.StatusInputRequired, `{"k":{"kind":"form","message":"which?"}}`, nil, protocol.InputRequired, "which?"},
 		"proof":       {interact.StatusInputRequired, `{"k":{"kind":"url","message":"log in","url":"https://x"}}`, nil, protocol.AuthRequired, "log in https://x"},
 		"a model":     {interact.StatusInputRequired, `{"k":{"kind":"model"}}`, nil, protocol.InputRequired, unsaid[interact.InputModel]},
-		"asks what?":  {interact.StatusInputRequired, `{}`, nil, protocol.Failed, "the agent asks for something that cannot be read"},
-		"not known":   {interact.Status(99), ``, nil, protocol.Failed, "the agent says something about its run that lmosd does not know"},
+		"asks what?":  {interact.StatusInputRequired, `{}`, nil, protocol.Failed, "the agent returned an invalid input request"},
+		"not known":   {interact.Status(99), ``, nil, protocol.Failed, "the agent returned an unknown status"},
 		"the agent":   {0, "", &interact.Error{Code: interact.AgentFailed, Title: "no ink"}, protocol.Failed, "no ink"},
 		"a policy":    {0, "", &interact.Error{Code: interact.Forbidden, Title: "rule 7"}, protocol.Rejected, "rule 7"},
 		"no proof":    {0, "", &interact.Error{Code: interact.Unauthenticated, Title: "who?"}, protocol.Rejected, "who?"},
@@ -160,7 +160,7 @@ func TestStatesOfRuns(t *testing.T) {
 	}
 }
 
-// TestVerbatimSchemas match data without a skill to what a tool of MCP itself says that it takes.
+// Data without a skill is matched against the schemas of MCP tools.
 func TestVerbatimSchemas(t *testing.T) {
 	t.Parallel()
 	raw := []byte(`{"actions":{"a":{"mcp:inputSchema":{"type":"object","$defs":{"n":{"type":"integer"}},"properties":{"x":{"$ref":"#/$defs/n"}},"required":["x"],"additionalProperties":false}},

@@ -1,10 +1,10 @@
-// Package desk serves things that do not speak A2A as agents that do: a message becomes an action, and a run of it a task.
+// Package executor serves Things as A2A agents: a message invokes an action, and the invocation is an A2A task.
 //
-// The tasks live here, at the node that serves the client, and outlive its connections. A task is its principal's: to another it
-// is as if it were not there. What is kept is bounded, and forgotten a while after it has ended.
+// Tasks are stored at the node that serves the client, and outlive its connections. Only the principal that created a task sees it; for
+// others it does not exist. Storage is bounded; tasks are dropped a while after they ended.
 //
-// Things keep no conversations: a context is a name that a principal gives to tasks of its own, and is not told to the thing. Two
-// principals may give the same.
+// Things keep no conversations: a context groups tasks of one principal and is not sent to the Thing. Context ids of two principals are
+// independent.
 //
 // Sources: A2A 1.0.1 §3, §4, §7.
 package executor
@@ -25,44 +25,44 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Options are the settings of a [Desk]. The zero value works.
+// Options configure a [Desk]. The zero value works.
 type Options struct {
-	// Keep is how long a task is kept after it has ended, or waits for its client; 0 means 1 h.
+	// Keep is the retention of a task after it ended or started to wait for its client; 0 means 1 h.
 	Keep time.Duration
-	// MaxRun is how long an action may take; 0 means 1 h.
+	// MaxRun is the time limit of an action; 0 means 1 h.
 	MaxRun time.Duration
-	// MaxTasks bounds the tasks that are kept; 0 means 2,000. When a new one finds no room, the oldest that has ended is forgotten.
+	// MaxTasks limits the stored tasks; 0 means 2,000. When it is reached, a new task replaces the one that ended first.
 	MaxTasks int
-	// MaxRunning bounds the tasks of one principal that have not ended; 0 means 100.
+	// MaxRunning limits the unfinished tasks of one principal; 0 means 100.
 	MaxRunning int
-	// MaxBytes bounds what one task holds, in bytes; 0 means 16 MiB.
+	// MaxBytes limits the size of one task, in bytes; 0 means 16 MiB.
 	MaxBytes int
-	// MaxTotal bounds what all tasks hold, in bytes; 0 means 128 MiB.
+	// MaxTotal limits the size of all tasks, in bytes; 0 means 128 MiB.
 	MaxTotal int64
 	Log      *slog.Logger
 }
 
-// A Desk keeps the tasks of one node's A2A clients. It is safe for concurrent use.
+// A Desk executes and stores the tasks of one node's A2A clients. It is safe for concurrent use.
 type Desk struct {
 	o    Options
-	ctx  context.Context // of what runs
+	ctx  context.Context // of all runs
 	stop context.CancelFunc
 	work sync.WaitGroup
-	// tokens seals the tokens of pages.
+	// tokens encrypts page tokens.
 	tokens *opaque.Sealer
 
-	// mu owns what follows, and the fields of tasks that say so.
+	// mu owns what follows, and the fields of tasks that refer to it.
 	mu     sync.Mutex
 	tasks  map[string]*task
-	sent   map[sentKey]*task // by the message that began it
+	sent   map[sentKey]*task // by the first message
 	held   int64
 	closed bool
 }
 
-// A sentKey names a message: one that is sent again gets the task that it began (A2A 1.0 §3.1.1, idempotency).
+// A sentKey identifies a message: sending it again returns the task that it created (A2A 1.0 §3.1.1, idempotency).
 type sentKey struct{ principal, thing, message string }
 
-// New returns a desk, which the caller closes.
+// New returns a Desk, which the caller must close.
 func New(o Options) *Desk {
 	o.Keep, o.MaxRun = cmp.Or(o.Keep, time.Hour), cmp.Or(o.MaxRun, time.Hour)
 	o.MaxTasks, o.MaxRunning = cmp.Or(o.MaxTasks, 2000), cmp.Or(o.MaxRunning, 100)
@@ -73,7 +73,7 @@ func New(o Options) *Desk {
 	return d
 }
 
-// Close cancels what runs, and waits for it.
+// Close cancels all runs, and waits for them.
 func (d *Desk) Close() {
 	d.mu.Lock()
 	d.closed = true
@@ -82,18 +82,18 @@ func (d *Desk) Close() {
 	d.work.Wait()
 }
 
-// A Subject is a thing as the desk serves it.
+// A Subject is a Thing served as an agent.
 type Subject struct {
-	// Ref names it in messages.
+	// Ref is its reference in messages.
 	Ref  string
 	Desc *td.Thing
-	// Thing answers.
+	// Thing handles the messages.
 	Thing interact.Thing
-	// From is who asks it.
+	// From is the caller.
 	From *did.Principal
 }
 
-// Agent serves s to a principal.
+// Agent returns the agent of s for a principal.
 func (d *Desk) Agent(s Subject, principal string) protocol.Agent {
 	return &agent{d, s, principal}
 }
@@ -122,12 +122,12 @@ func (a *agent) Do(ctx context.Context, op *protocol.Operation) iter.Seq2[json.R
 	case protocol.ExtendedCard:
 		return protocol.Once(nil, protocol.Errorf(protocol.UnsupportedOperation, "the agent has no extended card"))
 	case protocol.CreatePush, protocol.GetPush, protocol.ListPush, protocol.DeletePush:
-		return protocol.Once(nil, protocol.Errorf(protocol.PushNotSupported, "nothing is pushed here"))
+		return protocol.Once(nil, protocol.Errorf(protocol.PushNotSupported, "the agent does not support push notifications"))
 	}
 	return protocol.Once(nil, protocol.Errorf(protocol.UnknownMethod, "A2A has no method %q", op.Method))
 }
 
-// send waits until the task ends or asks for something, unless it is to return at once (A2A 1.0 §3.1.1).
+// send waits until the task ends or requires input, unless returnImmediately is set (A2A 1.0 §3.1.1).
 func (a *agent) send(ctx context.Context, op *protocol.Operation) (json.RawMessage, error) {
 	t, p, err := a.take(op)
 	if err != nil {
@@ -137,7 +137,7 @@ func (a *agent) send(ctx context.Context, op *protocol.Operation) (json.RawMessa
 	defer a.unfollow(t, s)
 	for !p.Configuration.Immediately && !a.settled(t) {
 		if _, err := s.next(ctx); err != nil {
-			break // over, or the client is gone: then nobody reads the answer
+			break // the task has ended, or the client has disconnected
 		}
 	}
 	if ctx.Err() != nil {
@@ -146,8 +146,8 @@ func (a *agent) send(ctx context.Context, op *protocol.Operation) (json.RawMessa
 	return protocol.Encode(protocol.StreamResponse{Task: a.snapshot(t, p.Configuration.HistoryLength)}), nil
 }
 
-// stream yields the task, then what happens to it, until it ends or asks for input. What asks somebody to prove who they are goes
-// on when they have (A2A 1.0 §7.6.1).
+// stream yields the task and then its events, until it ends or requires input. It continues while authentication is required (A2A 1.0
+// §7.6.1).
 func (a *agent) stream(ctx context.Context, op *protocol.Operation) iter.Seq2[json.RawMessage, error] {
 	return func(yield func(json.RawMessage, error) bool) {
 		t, p, err := a.take(op)
@@ -159,7 +159,7 @@ func (a *agent) stream(ctx context.Context, op *protocol.Operation) iter.Seq2[js
 	}
 }
 
-// subscribe yields the task, then what happens to it until it ends.
+// subscribe yields the task and then its events until it ends.
 func (a *agent) subscribe(ctx context.Context, op *protocol.Operation) iter.Seq2[json.RawMessage, error] {
 	return func(yield func(json.RawMessage, error) bool) {
 		var p protocol.Get
@@ -169,7 +169,7 @@ func (a *agent) subscribe(ctx context.Context, op *protocol.Operation) iter.Seq2
 		}
 		t, err := a.find(p.ID)
 		if err == nil && a.ended(t) {
-			err = protocol.Errorf(protocol.UnsupportedOperation, "the task has ended: get it")
+			err = protocol.Errorf(protocol.UnsupportedOperation, "the task has ended: use GetTask")
 		}
 		if err != nil {
 			yield(nil, err)
@@ -179,7 +179,7 @@ func (a *agent) subscribe(ctx context.Context, op *protocol.Operation) iter.Seq2
 	}
 }
 
-// tell yields a task and its events, up to the end or to a state that leaves.
+// tell yields a task and its events, until it ends or reaches a state for which leaves returns true.
 func (a *agent) tell(ctx context.Context, t *task, history *int, leaves func(protocol.State) bool,
 	yield func(json.RawMessage, error) bool) {
 	s, first := a.followWith(t, history)
@@ -208,7 +208,7 @@ func (a *agent) get(op *protocol.Operation) (json.RawMessage, error) {
 		return nil, e
 	}
 	if p.HistoryLength != nil && *p.HistoryLength < 0 {
-		return nil, protocol.Errorf(protocol.InvalidParams, "historyLength is below zero").At("historyLength")
+		return nil, protocol.Errorf(protocol.InvalidParams, "historyLength is negative").At("historyLength")
 	}
 	t, err := a.find(p.ID)
 	if err != nil {
@@ -217,7 +217,7 @@ func (a *agent) get(op *protocol.Operation) (json.RawMessage, error) {
 	return protocol.Encode(a.snapshot(t, p.HistoryLength)), nil
 }
 
-// cancel ends a task. One that has been cancelled is cancelled again with the same answer.
+// cancel cancels a task. Canceling it again returns the same result.
 func (a *agent) cancel(ctx context.Context, op *protocol.Operation) (json.RawMessage, error) {
 	var p protocol.Get
 	if e := protocol.Read(op.Params, &p); e != nil {

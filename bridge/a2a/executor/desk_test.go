@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// subject is a thing whose action "run" does what do says.
+// subject returns a Thing whose action "run" is do.
 func subject(do func(ctx context.Context, m *interact.Message, say func(interact.Status, string) bool) error) Subject {
 	sync := true
 	return Subject{Ref: "x", Desc: &td.Thing{Title: "X", Actions: map[string]*td.Action{"run": {Synchronous: &sync}}},
@@ -37,7 +37,7 @@ func subject(do func(ctx context.Context, m *interact.Message, say func(interact
 		})}
 }
 
-// waits is one whose runs wait until they are cancelled.
+// waits returns a Thing whose runs end only when they are canceled.
 func waits() Subject {
 	return subject(func(ctx context.Context, _ *interact.Message, _ func(interact.Status, string) bool) error {
 		<-ctx.Done()
@@ -51,7 +51,7 @@ func open(t *testing.T, o Options) *Desk {
 	return d
 }
 
-// ask asks with params in JSON, and returns the result or the error in words.
+// ask calls an operation with JSON params, and returns the result or the text of the error.
 func ask(t *testing.T, a protocol.Agent, method, params string) string {
 	t.Helper()
 	r, err := protocol.Ask(t.Context(), a, &protocol.Operation{Method: method, Params: json.RawMessage(params)})
@@ -61,7 +61,7 @@ func ask(t *testing.T, a protocol.Agent, method, params string) string {
 	return string(r)
 }
 
-// say are the params of a message that returns at once.
+// say returns the params of a message with returnImmediately.
 func say(id, text string) string {
 	return fmt.Sprintf(`{"message":{"messageId":%q,"role":"ROLE_USER","parts":[{"text":%q}]},"configuration":{"returnImmediately":true}}`, id, text)
 }
@@ -81,18 +81,18 @@ func TestLimits(t *testing.T) {
 	me, you := d.Agent(waits(), "me"), d.Agent(waits(), "you")
 	first := taskIn(t, ask(t, me, protocol.SendMessage, say("1", "x")))
 	taskIn(t, ask(t, me, protocol.SendMessage, say("2", "x")))
-	if got := ask(t, me, protocol.SendMessage, say("3", "x")); !strings.Contains(got, "2 tasks run already") {
+	if got := ask(t, me, protocol.SendMessage, say("3", "x")); !strings.Contains(got, "2 tasks are running already") {
 		t.Errorf("a third: %s", got)
 	}
 	taskIn(t, ask(t, you, protocol.SendMessage, say("1", "x")))
-	if got := ask(t, you, protocol.SendMessage, say("2", "x")); !strings.Contains(got, "3 tasks run already") {
+	if got := ask(t, you, protocol.SendMessage, say("2", "x")); !strings.Contains(got, "3 tasks are running already") {
 		t.Errorf("a fourth: %s", got)
 	}
 	if got := ask(t, me, protocol.CancelTask, `{"id":"`+first.ID+`"}`); !strings.Contains(got, string(protocol.Canceled)) {
 		t.Errorf("cancel: %s", got)
 	}
-	taskIn(t, ask(t, you, protocol.SendMessage, say("2", "x"))) // the one that ended makes room
-	if got := ask(t, me, protocol.GetTask, `{"id":"`+first.ID+`"}`); !strings.Contains(got, "there is no task") {
+	taskIn(t, ask(t, you, protocol.SendMessage, say("2", "x"))) // replaces the task that ended
+	if got := ask(t, me, protocol.GetTask, `{"id":"`+first.ID+`"}`); !strings.Contains(got, "unknown task") {
 		t.Errorf("what was forgotten: %s", got)
 	}
 	for _, method := range []string{protocol.CreatePush, protocol.ExtendedCard, "tasks/get"} {
@@ -109,12 +109,12 @@ func TestLimits(t *testing.T) {
 	if got := taskIn(t, ask(t, big, protocol.SendMessage, blocking)); got.Status.State != protocol.Failed || got.Artifacts != nil {
 		t.Errorf("too much output: %+v", got.Status)
 	}
-	if got := ask(t, big, protocol.SendMessage, say("2", strings.Repeat("x", 5<<10))); !strings.Contains(got, "no room") {
+	if got := ask(t, big, protocol.SendMessage, say("2", strings.Repeat("x", 5<<10))); !strings.Contains(got, "storage limit") {
 		t.Errorf("too much input: %.80s", got)
 	}
 }
 
-// Tasks are forgotten a while after they have ended, and those that nobody answers fail.
+// Ended tasks expire, and tasks that wait for their client for too long fail.
 func TestKeep(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -136,16 +136,16 @@ func TestKeep(t *testing.T) {
 			t.Errorf("what asks is %+v", open.Status)
 		}
 		time.Sleep(61 * time.Second)
-		if got := ask(t, a, protocol.GetTask, `{"id":"`+task.ID+`"}`); !strings.Contains(got, "there is no task") {
+		if got := ask(t, a, protocol.GetTask, `{"id":"`+task.ID+`"}`); !strings.Contains(got, "unknown task") {
 			t.Errorf("after a minute: %s", got)
 		}
-		if got := ask(t, asks, protocol.GetTask, `{"id":"`+open.ID+`"}`); !strings.Contains(got, "nobody answered") {
+		if got := ask(t, asks, protocol.GetTask, `{"id":"`+open.ID+`"}`); !strings.Contains(got, "timed out waiting for the client") {
 			t.Errorf("what nobody answers: %s", got)
 		}
 	})
 }
 
-// A thing that panics costs its own task and nothing else.
+// A panic of a Thing fails only its own task.
 func TestPanic(t *testing.T) {
 	t.Parallel()
 	d := open(t, Options{})
@@ -155,7 +155,7 @@ func TestPanic(t *testing.T) {
 	}
 }
 
-// A reader that takes nothing is sent away; the task and others go on.
+// A reader that reads nothing is disconnected; the task and other readers continue.
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
 	begin := make(chan struct{})
@@ -174,7 +174,7 @@ func TestSlowReader(t *testing.T) {
 	var last error
 	n := 0
 	for _, err := range a.Do(t.Context(), &protocol.Operation{Method: protocol.SendStreamingMessage, Params: json.RawMessage(say("1", "x"))}) {
-		if last = err; n == 0 { // the reader sleeps while all is said
+		if last = err; n == 0 { // the reader pauses while all events are sent
 			close(begin)
 			d.work.Wait()
 		}
@@ -188,7 +188,7 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
-// TestSpoken are words as the inputs of schemas.
+// TestSpoken converts text to the inputs of schemas.
 func TestSpoken(t *testing.T) {
 	t.Parallel()
 	for schema, want := range map[string]string{
@@ -211,7 +211,7 @@ func TestSpoken(t *testing.T) {
 	}
 }
 
-// TestParts are outputs as parts, none larger than clients take.
+// TestParts converts outputs to parts that do not exceed maxPart.
 func TestParts(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("ä", maxPart)

@@ -17,8 +17,8 @@ const (
 	maxPage     = 100
 )
 
-// list returns the principal's tasks at this thing, by the time of their status, the newest first. A page token is the place of
-// the last task of the page before, sealed: only who got it can use it, at this thing.
+// list returns the principal's tasks at this Thing, newest status first. A page token is the encrypted position of the last task of the
+// page before; only its principal can use it, and only at this Thing.
 func (a *agent) list(op *protocol.Operation) (json.RawMessage, error) {
 	var p protocol.List
 	if e := protocol.Read(op.Params, &p); e != nil {
@@ -64,24 +64,24 @@ func newestFirst(x, y *task) int {
 	return cmp.Or(y.at.Compare(x.at), strings.Compare(x.id, y.id))
 }
 
-// A spot is the place of a task in a list.
+// A spot is a position in a list of tasks.
 type spot struct {
 	At time.Time `json:"at"`
 	ID string    `json:"id"`
 }
 
-// seal makes a page token of the place of a task.
+// seal returns the page token of the position of a task.
 func (a *agent) seal(t *task) string { return a.tokens.Seal(a.pages(), 0, spot{t.at, t.id}) }
 
 func (a *agent) unseal(token string) (*task, *protocol.Error) {
 	var place spot
 	if a.tokens.Open(a.pages(), token, &place) != nil {
-		return nil, protocol.Errorf(protocol.InvalidParams, "the page token is none of this agent's").At("pageToken")
+		return nil, protocol.Errorf(protocol.InvalidParams, "invalid page token").At("pageToken")
 	}
 	return &task{id: place.ID, at: place.At}, nil
 }
 
-// pages are what a page token is good for.
+// pages binds page tokens to the caller and the Thing.
 func (a *agent) pages() opaque.For {
 	return opaque.For{Purpose: "page of " + a.subject.Ref, Caller: a.principal}
 }
@@ -93,16 +93,16 @@ func check(p *protocol.List) (size int, after time.Time, e *protocol.Error) {
 	}
 	switch {
 	case size < 1 || size > maxPage:
-		return 0, after, protocol.Errorf(protocol.InvalidParams, "pageSize is 1 to %d", maxPage).At("pageSize")
+		return 0, after, protocol.Errorf(protocol.InvalidParams, "pageSize must be 1 to %d", maxPage).At("pageSize")
 	case p.Status != "" && !p.Status.Known():
-		return 0, after, protocol.Errorf(protocol.InvalidParams, "status %q is no state", p.Status).At("status")
+		return 0, after, protocol.Errorf(protocol.InvalidParams, "unknown status %q", p.Status).At("status")
 	case p.HistoryLength != nil && *p.HistoryLength < 0:
-		return 0, after, protocol.Errorf(protocol.InvalidParams, "historyLength is below zero").At("historyLength")
+		return 0, after, protocol.Errorf(protocol.InvalidParams, "historyLength is negative").At("historyLength")
 	}
 	if p.After != "" {
 		t, err := time.Parse(time.RFC3339Nano, p.After)
 		if err != nil {
-			return 0, after, protocol.Errorf(protocol.InvalidParams, "statusTimestampAfter is no time").At("statusTimestampAfter")
+			return 0, after, protocol.Errorf(protocol.InvalidParams, "statusTimestampAfter is not a timestamp").At("statusTimestampAfter")
 		}
 		after = t
 	}

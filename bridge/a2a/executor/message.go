@@ -26,7 +26,7 @@ func Actions(t *td.Thing) []string {
 	return names
 }
 
-// Modes returns the media types that a thing takes and gives: JSON and text always, and those of its actions' forms.
+// Modes returns the media types that a Thing accepts and returns: JSON, text, and those of its forms.
 func Modes(t *td.Thing) (in, out []string) {
 	in = []string{interact.JSON, "text/plain"}
 	out = slices.Clone(in)
@@ -54,30 +54,30 @@ func accepts(modes []string, media string) bool {
 	})
 }
 
-// checkModes refuses what the thing does not take, and who takes nothing that it gives (A2A 1.0 §3.3.2).
+// checkModes rejects parts that the Thing does not accept, and clients that accept none of its outputs (A2A 1.0 §3.3.2).
 func (a *agent) checkModes(p *protocol.Send) *protocol.Error {
 	in, out := Modes(a.subject.Desc)
 	for i, part := range p.Message.Parts {
 		if part.URL == nil && !accepts(in, part.Media()) && !strings.HasPrefix(part.Media(), "text/") && !td.IsJSON(part.Media()) {
-			return protocol.Errorf(protocol.ContentTypeUnsupported, "part %d is %s; the agent takes %s", i, interact.Clip(part.Media(), 64),
+			return protocol.Errorf(protocol.ContentTypeUnsupported, "part %d is %s; the agent accepts %s", i, interact.Clip(part.Media(), 64),
 				strings.Join(in, ", "))
 		}
 	}
 	wants := p.Configuration.Modes
 	if len(wants) > 0 && !slices.ContainsFunc(out, func(m string) bool { return accepts(wants, m) }) {
-		return protocol.Errorf(protocol.ContentTypeUnsupported, "the agent gives %s, and none of it is accepted", strings.Join(out, ", "))
+		return protocol.Errorf(protocol.ContentTypeUnsupported, "the client accepts none of the agent's output types: %s", strings.Join(out, ", "))
 	}
 	return nil
 }
 
-// An invocation is what a message asks of a thing. Without an action nobody can say which.
+// An invocation is the action and input that a message selects. Without an action the message is ambiguous.
 type invocation struct {
 	action, media string
 	data          []byte
 }
 
-// invocation finds the action that a message means: the one it names, the only one, the only one whose input its data fit, or for
-// words the one that takes words. It never guesses.
+// invocation selects the action of a message: the one that it names, the only one, the only one whose schema its data match, or for
+// text the one that takes free text. It never guesses.
 func (a *agent) invocation(m *protocol.Message) (*invocation, error) {
 	names := Actions(a.subject.Desc)
 	name, err := named(m)
@@ -98,7 +98,7 @@ func (a *agent) invocation(m *protocol.Message) (*invocation, error) {
 	return inputOf(a.subject.Desc.Actions[name], name, m)
 }
 
-// named is the skill that a message or one of its parts names in its metadata.
+// named returns the skill that the metadata of a message or of its parts name.
 func named(m *protocol.Message) (string, error) {
 	all := []json.RawMessage{m.Metadata}
 	for _, p := range m.Parts {
@@ -109,9 +109,9 @@ func named(m *protocol.Message) (string, error) {
 		var meta struct {
 			Skill string `json:"skillId"`
 		}
-		_ = json.Unmarshal(raw, &meta) // another's metadata may say anything
+		_ = json.Unmarshal(raw, &meta) // application-defined metadata may have any form
 		if found != "" && meta.Skill != "" && meta.Skill != found {
-			return "", protocol.Errorf(protocol.InvalidParams, "the message names two skills").At("message.metadata.skillId")
+			return "", protocol.Errorf(protocol.InvalidParams, "the message names two different skills").At("message.metadata.skillId")
 		}
 		if meta.Skill != "" {
 			found = meta.Skill
@@ -147,7 +147,7 @@ func (a *agent) meant(m *protocol.Message, names []string) (string, error) {
 	return "", nil
 }
 
-// dataOf returns the data of the one data part of a message; nil if there is none, or several.
+// dataOf returns the data of a message's only data part; nil if there is none, or several.
 func dataOf(m *protocol.Message) json.RawMessage {
 	var data json.RawMessage
 	for _, p := range m.Parts {
@@ -171,7 +171,7 @@ func textOf(m *protocol.Message) string {
 	return strings.Join(texts, "\n")
 }
 
-// arguments unwraps {"arguments": …}, which is how data say that they are an input.
+// arguments unwraps {"arguments": …}, which marks data as an input.
 func arguments(data json.RawMessage) json.RawMessage {
 	var m map[string]json.RawMessage
 	if json.Unmarshal(data, &m) == nil && len(m) == 1 && m["arguments"] != nil {
@@ -185,7 +185,7 @@ func decoded(raw json.RawMessage) (any, error) {
 	return v, err
 }
 
-// inputOf makes the input of an action of a message: its data, its bytes, or its words.
+// inputOf returns the input of an action: the data, the bytes, or the text of a message.
 func inputOf(action *td.Action, name string, m *protocol.Message) (*invocation, error) {
 	if data := dataOf(m); data != nil {
 		return &invocation{name, interact.JSON, arguments(data)}, nil
@@ -194,21 +194,21 @@ func inputOf(action *td.Action, name string, m *protocol.Message) (*invocation, 
 		if p.Raw != nil {
 			b, err := p.Bytes()
 			if err != nil {
-				return nil, protocol.Errorf(protocol.InvalidParams, "the raw part is no base64").At("message.parts")
+				return nil, protocol.Errorf(protocol.InvalidParams, "the raw part is not base64").At("message.parts")
 			}
 			return &invocation{name, p.Media(), b}, nil
 		}
 	}
 	for _, p := range m.Parts {
-		if p.URL != nil && textOf(m) == "" { // the node fetches nothing: the agent gets the address
+		if p.URL != nil && textOf(m) == "" { // the node does not fetch it: the agent gets the URL
 			return &invocation{name, interact.JSON, protocol.Encode(*p.URL)}, nil
 		}
 	}
 	return &invocation{name, interact.JSON, spoken(action.Input, textOf(m), m.ContextID)}, nil
 }
 
-// spoken makes an input of words: a text, the request of the LMOS data model, JSON if the words are that and
-// nothing else fits, or an object with the one text that the schema asks for.
+// spoken converts text to an input: a string, the request of the LMOS data model, the text itself if it is JSON that the schema
+// accepts, or an object with the one text member of the schema.
 func spoken(s *td.Schema, text, conversation string) []byte {
 	plain := protocol.Encode(text)
 	if s == nil && text == "" {
@@ -231,17 +231,17 @@ func spoken(s *td.Schema, text, conversation string) []byte {
 	if takesNothing(s) {
 		return []byte("{}")
 	}
-	return plain // the check of inputs says what is wrong with it
+	return plain // input validation reports the error
 }
 
-// takesNothing reports whether an input is an object in which nothing can be filled in.
+// takesNothing reports whether an input is an object without members to fill in.
 func takesNothing(s *td.Schema) bool {
 	return s.Type() == "object" && len(s.Properties()) == 0 && len(s.Check(map[string]any{})) == 0
 }
 
 func isText(v any) bool { _, is := v.(string); return is }
 
-// textMember is the member of an object that is the only text, or the only one that is required.
+// textMember returns the member of an object that is the only text, or the only required member and a text.
 func textMember(s *td.Schema) string {
 	texts := slices.DeleteFunc(s.Properties(), func(name string) bool { return s.Property(name).Type() != "string" })
 	if required := s.Required(); len(required) == 1 && slices.Contains(texts, required[0]) {
@@ -253,11 +253,11 @@ func textMember(s *td.Schema) string {
 	return ""
 }
 
-// choices says which skills there are, for people and for programs.
+// choices lists the skills, for users and for programs.
 func (a *agent) choices() []protocol.Part {
 	names := Actions(a.subject.Desc)
 	var text strings.Builder
-	fmt.Fprintf(&text, "Which skill of %s is meant? Name it in the metadata of the message as skillId, or answer with its name:",
+	fmt.Fprintf(&text, "Which skill of %s do you want? Name it in the metadata of the message as skillId, or answer with its name:",
 		a.subject.Desc.Title)
 	skills, schemas := []any{}, Schemas(a.subject.Desc)
 	for _, name := range names {
@@ -280,14 +280,14 @@ func (a *agent) choices() []protocol.Part {
 	return []protocol.Part{protocol.TextPart(text.String()), protocol.DataPart(protocol.Encode(map[string]any{"skills": skills}))}
 }
 
-// maxPart is how large a part may be that clients take (their events have 4 MiB at most), in bytes.
+// maxPart is the size limit of a part, in bytes: clients limit events to 4 MiB.
 const maxPart = 512 << 10
 
 func textParts(text, media string) []protocol.Part {
 	var parts []protocol.Part
 	for {
 		head := interact.Clip(text, maxPart)
-		if len(head) < len(text) { // Clip marks what it cuts
+		if len(head) < len(text) { // Clip appends an ellipsis
 			head = text[:cut(text, maxPart)]
 		}
 		p := protocol.TextPart(head)
@@ -301,7 +301,7 @@ func textParts(text, media string) []protocol.Part {
 	}
 }
 
-// cut returns the end of the last whole letter before n.
+// cut returns the end of the last whole character before n.
 func cut(text string, n int) int {
 	for n > 0 && text[n]&0xC0 == 0x80 {
 		n--
@@ -309,8 +309,7 @@ func cut(text string, n int) int {
 	return n
 }
 
-// answersOf makes answers of a message to a run that asked: as it names them, or of its data or words for the one that is asked
-// for.
+// answersOf converts a message to the input that a run requires: answers by key, or data or text for the only open input.
 func answersOf(m *protocol.Message, open interact.Inputs) (interact.Answers, *protocol.Error) {
 	data := dataOf(m)
 	var answers interact.Answers
@@ -341,28 +340,28 @@ func allKnown(answers interact.Answers, open interact.Inputs) bool {
 	return true
 }
 
-// actionOf is what a message does about what was asked: it accepts, unless its metadata say decline or cancel.
+// actionOf returns whether a message accepts, declines or dismisses an input: accept, unless its metadata have another action.
 func actionOf(m *protocol.Message) string {
 	var meta struct {
 		Action string `json:"action"`
 	}
-	_ = json.Unmarshal(m.Metadata, &meta) // another's metadata may say anything
+	_ = json.Unmarshal(m.Metadata, &meta) // application-defined metadata may have any form
 	if meta.Action == interact.Decline || meta.Action == interact.Dismiss {
 		return meta.Action
 	}
 	return interact.Accept
 }
 
-// contentFor is the content of the answer to one input.
+// contentFor returns the content of the answer to one input.
 func contentFor(in interact.Input, m *protocol.Message, data json.RawMessage, asked int) (json.RawMessage, *protocol.Error) {
 	switch {
 	case in.Kind == interact.InputURL:
-		return nil, nil // that it was opened and done is all
+		return nil, nil // the client reports only that the user visited the URL
 	case in.Kind == interact.InputMessage && data == nil:
 		return protocol.Encode(textOf(m)), nil
 	case asked > 1:
 		return nil, protocol.Errorf(protocol.InvalidParams,
-			`several things are asked for: send data {"key": {"action": "accept", "content": {…}}}`).At("message.parts")
+			`several inputs are required: send data {"key": {"action": "accept", "content": {…}}}`).At("message.parts")
 	case data != nil:
 		return data, nil
 	}
@@ -373,13 +372,13 @@ func contentFor(in interact.Input, m *protocol.Message, data json.RawMessage, as
 	return spoken(td.ParseSchema(v), textOf(m), ""), nil
 }
 
-// unsaid is what is said of inputs that have no words of their own.
+// unsaid are default texts of inputs without a message.
 var unsaid = map[string]string{
-	interact.InputModel: "A model is asked for its words: the answer is the result of sampling/createMessage (MCP) for the params.",
-	interact.InputRoots: "The folders that may be worked in: the answer is the result of roots/list (MCP).",
+	interact.InputModel: "The agent requests a model response: answer with the result of sampling/createMessage (MCP) for the params.",
+	interact.InputRoots: "The agent requests the list of folders: answer with the result of roots/list (MCP).",
 }
 
-// asks says what a run wants to know, for people and for programs, and the state that says so.
+// asks returns the state for the input that a run requires, and its text for users and programs.
 func asks(in interact.Inputs) (protocol.State, []protocol.Part) {
 	state := protocol.AuthRequired
 	var texts []string
@@ -395,7 +394,7 @@ func asks(in interact.Inputs) (protocol.State, []protocol.Part) {
 	}
 	text := strings.TrimSpace(strings.Join(texts, "\n"))
 	if text == "" {
-		text = "The agent asks for something."
+		text = "The agent requires input."
 	}
 	return state, append([]protocol.Part{protocol.TextPart(text), protocol.DataPart(protocol.Encode(map[string]any{"inputs": in}))}, links...)
 }

@@ -19,12 +19,12 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// waiting makes the params of say wait for the end.
+// waiting removes returnImmediately from the params of say.
 func waiting(params string) string {
 	return strings.Replace(params, `"returnImmediately":true`, `"returnImmediately":false`, 1)
 }
 
-// streamed are the states that a stream tells, and how it ends; the task that it begins with is in brackets.
+// streamed returns the states of a stream and its end; the task at its start is in brackets.
 func streamed(t *testing.T, events iter.Seq2[json.RawMessage, error]) string {
 	t.Helper()
 	var all []string
@@ -50,7 +50,7 @@ func do(ctx context.Context, a protocol.Agent, method, params string) iter.Seq2[
 	return a.Do(ctx, &protocol.Operation{Method: method, Params: json.RawMessage(params)})
 }
 
-// asker is a thing whose run asks for in, and then completes with the answers.
+// asker returns a Thing whose run requires in, and then completes with the answers.
 func asker(in string) Subject {
 	var parking interact.Parking
 	s := subject(nil)
@@ -82,8 +82,8 @@ const (
 	asksLink = `{"k":{"kind":"url","message":"prove it","url":"https://id.example/"}}`
 )
 
-// TestStreamsAndInterruptions is what streams do where the specification contradicts itself: one that sends a message ends when input is
-// asked for and goes on when a proof is; one that follows a task goes on in either case (A2A 1.0 §3.1.2, §7.6.1, §11.7).
+// TestStreamsAndInterruptions holds a decision between contradicting sections: the stream of a sent message ends when input is
+// required and continues when authentication is; a subscription continues in both cases (A2A 1.0 §3.1.2, §7.6.1, §11.7).
 func TestStreamsAndInterruptions(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ asks, sent, followed string }{
@@ -121,7 +121,7 @@ func TestStreamsAndInterruptions(t *testing.T) {
 				if !strings.HasPrefix(told[1], test.followed) || !strings.HasSuffix(told[1], "COMPLETED") || told[1] != told[2] {
 					t.Errorf("who followed heard %s, and %s", told[1], told[2])
 				}
-				// The answer that is sent again gets what came of it.
+				// Sending the answer again returns its result.
 				if got := taskIn(t, ask(t, a, protocol.SendMessage, answer)); got.ID != id || got.Status.State != protocol.Completed {
 					t.Errorf("the answer again gives %+v", got.Status)
 				}
@@ -133,7 +133,7 @@ func TestStreamsAndInterruptions(t *testing.T) {
 	}
 }
 
-// TestFollowers all hear the same, in the order in which it happened; one that leaves takes nothing from the others, nor from the task.
+// All subscribers of a task get the same events in the same order; one that leaves affects neither the others nor the task.
 func TestFollowers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -160,7 +160,7 @@ func TestFollowers(t *testing.T) {
 			work.Go(func() { told[i] = streamed(t, do(ctx, a, protocol.SubscribeToTask, `{"id":"`+id+`"}`)) })
 		}
 		synctest.Wait()
-		if got := streamed(t, do(t.Context(), a, protocol.SubscribeToTask, `{"id":"`+id+`"}`)); !strings.Contains(got, "32 streams follow") {
+		if got := streamed(t, do(t.Context(), a, protocol.SubscribeToTask, `{"id":"`+id+`"}`)); !strings.Contains(got, "32 subscribers already") {
 			t.Errorf("one too many hears %s", got)
 		}
 		leave()
@@ -178,7 +178,7 @@ func TestFollowers(t *testing.T) {
 	})
 }
 
-// A node that ends tells those who follow, and cancels what runs.
+// Close ends subscriptions with an error, and cancels the runs.
 func TestCloseTells(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -199,7 +199,7 @@ func TestCloseTells(t *testing.T) {
 	})
 }
 
-// TestOnce sends messages again, alone and at the same time: each is one task and one run.
+// Sending a message again, also concurrently, creates one task and one run.
 func TestOnce(t *testing.T) {
 	t.Parallel()
 	var runs atomic.Int32
@@ -228,7 +228,7 @@ func TestOnce(t *testing.T) {
 		t.Errorf("%d runs, of the tasks %v", runs.Load(), ids)
 	}
 	if other := taskIn(t, ask(t, you, protocol.SendMessage, waiting(say("1", "y")))); other.ID == ids[0] || runs.Load() != 2 {
-		t.Error("another's message of the same id got that task")
+		t.Error("another principal's message with the same id returned that task")
 	}
 	again := taskIn(t, ask(t, me, protocol.SendMessage, waiting(say("1", "something else"))))
 	if again.ID != ids[0] || *again.Artifacts[0].Parts[0].Text != "x" {
@@ -236,7 +236,7 @@ func TestOnce(t *testing.T) {
 	}
 }
 
-// TestHistory is how much of it is shown: all, none, or the last few; and what is kept.
+// TestHistory limits the returned and the stored history.
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	d := open(t, Options{})
@@ -287,7 +287,7 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// TestPages goes through a list while it grows: nothing comes twice, and nothing is left out. A token is its principal's, at its thing.
+// Pages of a growing list have no duplicates and no gaps. A page token is bound to its principal and Thing.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -299,7 +299,7 @@ func TestPages(t *testing.T) {
 		begin := func(n int) { ask(t, a, protocol.SendMessage, say(fmt.Sprint(n), "x")) }
 		for n := range 10 {
 			begin(n)
-			if n%3 > 0 { // some at the same time
+			if n%3 > 0 { // some have equal times
 				time.Sleep(time.Second)
 			}
 		}
@@ -324,22 +324,22 @@ func TestPages(t *testing.T) {
 			for _, task := range p.Tasks {
 				seen = append(seen, task.History[0].ID)
 				if task.Artifacts != nil {
-					t.Error("artifacts are listed unasked")
+					t.Error("artifacts are listed without includeArtifacts")
 				}
 			}
 			if len(seen) == 3 {
 				time.Sleep(time.Second)
-				begin(100) // newer than all that was seen
+				begin(100) // newer than the listed ones
 				if bytes, _ := base64.RawURLEncoding.DecodeString(token); strings.Contains(string(bytes), p.Tasks[2].ID) {
-					t.Error("the token can be read")
+					t.Error("the token is not encrypted")
 				}
 				for whose, agent := range map[string]protocol.Agent{"another's": d.Agent(thing, "you"), "another thing's": d.Agent(other, "me"), "another desk's": open(t, Options{}).Agent(thing, "me")} {
-					if got := ask(t, agent, protocol.ListTasks, `{"pageToken":"`+token+`"}`); !strings.Contains(got, "none of this agent's") {
+					if got := ask(t, agent, protocol.ListTasks, `{"pageToken":"`+token+`"}`); !strings.Contains(got, "invalid page token") {
 						t.Errorf("%s list with the token is %s", whose, got)
 					}
 				}
 				for _, forged := range []string{token[1:], "A" + token[1:], "AAAA", "!", strings.Repeat("A", 60)} {
-					if got := ask(t, a, protocol.ListTasks, `{"pageToken":"`+forged+`"}`); !strings.Contains(got, "none of this agent's") && forged != token {
+					if got := ask(t, a, protocol.ListTasks, `{"pageToken":"`+forged+`"}`); !strings.Contains(got, "invalid page token") && forged != token {
 						t.Errorf("%q gives %s", forged, got)
 					}
 				}
@@ -355,7 +355,7 @@ func TestPages(t *testing.T) {
 	})
 }
 
-// TestEnds are the ways in which runs end, and what the task is then.
+// TestEnds maps the ends of runs to task states and texts.
 func TestEnds(t *testing.T) {
 	t.Parallel()
 	fails := func(code interact.Code) func(context.Context, *interact.Message, func(interact.Status, string) bool) error {
@@ -374,14 +374,14 @@ func TestEnds(t *testing.T) {
 		state protocol.State
 		words string // in the status
 	}{
-		"nothing is said":             {says(interact.StatusRunning, "1"), protocol.Failed, "without a last state"},
+		"nothing is said":             {says(interact.StatusRunning, "1"), protocol.Failed, "without a final status"},
 		"it fails with words":         {says(interact.StatusFailed, `"broken"`), protocol.Failed, "broken"},
 		"it cancels itself":           {says(interact.StatusCancelled, ""), protocol.Canceled, ""},
 		"a forbidden one":             {fails(interact.Forbidden), protocol.Rejected, "no\n/a is missing\nask later"},
 		"one who must prove himself":  {fails(interact.Unauthenticated), protocol.Rejected, "no"},
 		"a node that is gone":         {fails(interact.Unreachable), protocol.Failed, "no"},
 		"one that is cancelled":       {fails(interact.Cancelled), protocol.Canceled, "no"},
-		"what is asked is no JSON":    {says(interact.StatusInputRequired, "7"), protocol.Failed, "cannot be read"},
+		"what is asked is no JSON":    {says(interact.StatusInputRequired, "7"), protocol.Failed, "invalid input request"},
 		"it is done":                  {says(interact.StatusCompleted, ""), protocol.Completed, ""},
 		"an agent that talks is done": {says(interact.StatusCompleted, `{"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"Hi."}]}`), protocol.Completed, "Hi."},
 	} {
@@ -400,7 +400,7 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// A run that goes on by itself hears that it is cancelled, once; a thing that does not answer that keeps nobody.
+// Canceling a task cancels its detached run once, and does not wait for a Thing that does not answer.
 func TestCancelDetached(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -439,7 +439,7 @@ func TestCancelDetached(t *testing.T) {
 	})
 }
 
-// TestMeant is which action a message means, and with what input.
+// TestMeant selects the action and input of messages.
 func TestMeant(t *testing.T) {
 	t.Parallel()
 	schema := func(text string) *td.Schema {
@@ -469,7 +469,7 @@ func TestMeant(t *testing.T) {
 		"data twice":                 {all, `{"data":7},{"data":8}`, ``, `ask application/json `},
 		"by its name":                {all, `{"data":true}`, `"skillId":"sum"`, `sum application/json true`},
 		"by its name in a part":      {all, `{"data":7,"metadata":{"skillId":"find"}}`, ``, `find application/json 7`},
-		"by two names":               {all, `{"data":7,"metadata":{"skillId":"find"}}`, `"skillId":"sum"`, `the message names two skills`},
+		"by two names":               {all, `{"data":7,"metadata":{"skillId":"find"}}`, `"skillId":"sum"`, `the message names two different skills`},
 		"by a name that is none":     {all, `{"data":7}`, `"skillId":"fly"`, `x has no skill "fly"`},
 		"by the name of a tunnel":    {all, `{"data":7}`, `"skillId":"tunnel"`, `x has no skill "tunnel"`},
 		"metadata of another's":      {all, `{"data":7}`, `"skillId":7`, `sum application/json 7`},
@@ -496,7 +496,7 @@ func TestMeant(t *testing.T) {
 	}
 }
 
-// TestAccepted are media types that modes cover.
+// TestAccepted matches media types with wildcards.
 func TestAccepted(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -513,7 +513,7 @@ func TestAccepted(t *testing.T) {
 	}
 }
 
-// FuzzDesk asks with whatever comes: each answer can be written, and nothing is kept without end.
+// FuzzDesk calls operations with arbitrary params: each result can be encoded, and storage stays bounded.
 func FuzzDesk(f *testing.F) {
 	f.Add(0, []byte(waiting(say("1", "x"))))
 	f.Add(1, []byte(`{"message":{"message_id":"1","role":1,"parts":[{"raw":"_-8","mediaType":"a/b"},{"data":[{}]},{"url":"x"}],"metadata":{"skillId":"run"}}}`))

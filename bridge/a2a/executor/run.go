@@ -12,9 +12,9 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// states is the table of states (A2A 1.0 §4.1.3): what a run of an action is in A2A. Of several rows with one status
-// the first holds: what a run that asks is, depends on what it asks (see asks), and what failed was not rejected unless a policy says so
-// (see failure).
+// states maps the status of an action to the state of its task (A2A 1.0 §4.1.3). The first of several rows with one status is the
+// default: the required input decides between the rows of input-required (see asks), and the error between those of failed (see
+// failure).
 var states = []struct {
 	status interact.Status
 	state  protocol.State
@@ -29,7 +29,7 @@ var states = []struct {
 	{interact.StatusCancelled, protocol.Canceled},
 }
 
-// StateOf is the state of a task whose run is s; Unspecified for what is not in the table.
+// StateOf returns the state of a task whose action has status s; Unspecified if the table has none.
 func StateOf(s interact.Status) protocol.State {
 	for _, row := range states {
 		if row.status == s {
@@ -39,7 +39,7 @@ func StateOf(s interact.Status) protocol.State {
 	return protocol.Unspecified
 }
 
-// StatusOf is the status of a run whose task is s; StatusNone for what is not in the table: nobody knows what it means.
+// StatusOf returns the status of an action whose task has state s; StatusNone if the table has none.
 func StatusOf(s protocol.State) interact.Status {
 	for _, row := range states {
 		if row.state == s {
@@ -49,7 +49,7 @@ func StatusOf(s protocol.State) interact.Status {
 	return interact.StatusNone
 }
 
-// failure is the state in which an error ends a run.
+// failure returns the final state for an error.
 func failure(e *interact.Error) protocol.State {
 	switch e.Code {
 	case interact.Cancelled:
@@ -60,7 +60,7 @@ func failure(e *interact.Error) protocol.State {
 	return protocol.Failed
 }
 
-// take reads a message, and returns the task that it begins or goes on with.
+// take decodes a message, and returns the task that it creates or continues.
 func (a *agent) take(op *protocol.Operation) (*task, *protocol.Send, error) {
 	p := &protocol.Send{}
 	if e := protocol.Read(op.Params, p); e != nil {
@@ -70,10 +70,10 @@ func (a *agent) take(op *protocol.Operation) (*task, *protocol.Send, error) {
 		return nil, nil, e
 	}
 	if n := p.Configuration.HistoryLength; n != nil && *n < 0 {
-		return nil, nil, protocol.Errorf(protocol.InvalidParams, "historyLength is below zero").At("configuration.historyLength")
+		return nil, nil, protocol.Errorf(protocol.InvalidParams, "historyLength is negative").At("configuration.historyLength")
 	}
 	if len(p.Configuration.Push) > 0 && string(p.Configuration.Push) != "null" {
-		return nil, nil, protocol.Errorf(protocol.PushNotSupported, "nothing is pushed here")
+		return nil, nil, protocol.Errorf(protocol.PushNotSupported, "the agent does not support push notifications")
 	}
 	if e := a.checkModes(p); e != nil {
 		return nil, nil, e
@@ -88,7 +88,7 @@ func (a *agent) take(op *protocol.Operation) (*task, *protocol.Send, error) {
 	return t, p, err
 }
 
-// begin makes a task of a message; of one that was sent before, the task that it made.
+// begin creates a task for a message, or returns the task that the same message created before.
 func (a *agent) begin(m *protocol.Message) (*task, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -113,7 +113,7 @@ func (a *agent) begin(m *protocol.Message) (*task, error) {
 	return t, nil
 }
 
-// resume goes on with a task that waits for its client.
+// resume continues a task that waits for its client.
 func (a *agent) resume(m *protocol.Message) (*task, error) {
 	a.mu.Lock()
 	t, err := a.findLocked(m.TaskID)
@@ -124,14 +124,14 @@ func (a *agent) resume(m *protocol.Message) (*task, error) {
 	state := t.shown.Status.State
 	switch {
 	case m.ContextID != "" && m.ContextID != t.shown.ContextID:
-		err = protocol.Errorf(protocol.InvalidParams, "the task is of another context").At("message.contextId")
+		err = protocol.Errorf(protocol.InvalidParams, "the task belongs to another context").At("message.contextId")
 	case a.heardLocked(t, m.ID):
 		a.mu.Unlock()
 		return t, nil
 	case state.Terminal():
-		err = protocol.Errorf(protocol.UnsupportedOperation, "the task has ended: begin another")
+		err = protocol.Errorf(protocol.UnsupportedOperation, "the task has ended: start another")
 	case !state.Waits():
-		err = protocol.Errorf(protocol.UnsupportedOperation, "the task works, and asks for nothing")
+		err = protocol.Errorf(protocol.UnsupportedOperation, "the task does not require input")
 	}
 	if err != nil {
 		a.mu.Unlock()
@@ -161,7 +161,7 @@ func (a *agent) heardLocked(t *task, message string) bool {
 	return false
 }
 
-// answer gives a run what it asked for. The task works before the run hears of it, which may end it at once.
+// answer sends the input that a run requires. The task is WORKING before that, because the input may end the run at once.
 func (a *agent) answer(t *task, m *protocol.Message, ask *interact.Message) error {
 	a.mu.Lock()
 	before := t.shown.Status
@@ -184,7 +184,7 @@ func (a *agent) answer(t *task, m *protocol.Message, ask *interact.Message) erro
 	return err
 }
 
-// decideLocked learns from m which skill was meant: m names it, or is its name, or says all.
+// decideLocked selects the skill of an undecided task from m: m names it, has its name as text, or is a complete message.
 func (a *agent) decideLocked(t *task, m *protocol.Message) error {
 	first := t.undecided
 	if word := strings.TrimSpace(textOf(m)); a.subject.Desc.Actions[word] != nil && dataOf(m) == nil {
@@ -215,7 +215,7 @@ func (a *agent) decideLocked(t *task, m *protocol.Message) error {
 	return nil
 }
 
-// startLocked begins the run of a task.
+// startLocked starts the run of a task.
 func (a *agent) startLocked(t *task, in *invocation) {
 	ctx, cancel := context.WithTimeout(a.ctx, a.o.MaxRun)
 	t.cancel, t.action = cancel, in.action
@@ -227,14 +227,14 @@ func (a *agent) startLocked(t *task, in *invocation) {
 		defer func() {
 			if p := recover(); p != nil {
 				a.o.Log.Error("a run panicked", "thing", a.subject.Ref, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-				a.fail(t, interact.Errorf(interact.Internal, "see the log of the node", "the node failed while it asked %s", m.Name))
+				a.fail(t, interact.Errorf(interact.Internal, "see the log of the node", "the node failed while it called %s", m.Name))
 			}
 		}()
 		a.run(ctx, t, m)
 	})
 }
 
-// run asks the thing, to the end.
+// run invokes the action and processes all replies.
 func (a *agent) run(ctx context.Context, t *task, m *interact.Message) {
 	for r, err := range a.subject.Thing.Do(ctx, m) {
 		if err != nil {
@@ -245,10 +245,10 @@ func (a *agent) run(ctx context.Context, t *task, m *interact.Message) {
 			return
 		}
 	}
-	a.fail(t, interact.Errorf(interact.AgentFailed, "see the log of the agent", "the agent ended %s without a last state", m.Name))
+	a.fail(t, interact.Errorf(interact.AgentFailed, "see the log of the agent", "the agent ended %s without a final status", m.Name))
 }
 
-// heard notes what a run says, and reports whether it goes on.
+// heard processes a reply of a run, and reports whether the run continues.
 func (a *agent) heard(t *task, r *interact.Message) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -260,11 +260,11 @@ func (a *agent) heard(t *task, r *interact.Message) bool {
 	}
 	switch state := StateOf(r.Status); {
 	case state == protocol.Unspecified:
-		a.setLocked(t, protocol.Failed, protocol.TextPart("the agent says something about its run that lmosd does not know"))
+		a.setLocked(t, protocol.Failed, protocol.TextPart("the agent returned an unknown status"))
 	case r.Status == interact.StatusInputRequired:
 		var in interact.Inputs
 		if err := json.Unmarshal(r.Data, &in); err != nil || len(in) == 0 {
-			a.setLocked(t, protocol.Failed, protocol.TextPart("the agent asks for something that cannot be read"))
+			a.setLocked(t, protocol.Failed, protocol.TextPart("the agent returned an invalid input request"))
 			return false
 		}
 		state, parts := asks(in)
@@ -274,7 +274,7 @@ func (a *agent) heard(t *task, r *interact.Message) bool {
 	case r.ContentType == interact.Progress && r.Status == interact.StatusRunning:
 		a.progressLocked(t, r.Data)
 	case len(r.Data) > 0 && state != protocol.Failed && state != protocol.Canceled && !a.outLocked(t, r):
-		a.setLocked(t, protocol.Failed, protocol.TextPart("the output is larger than what is kept"))
+		a.setLocked(t, protocol.Failed, protocol.TextPart("the output exceeds the size limit of a task"))
 		return false
 	case state == protocol.Completed && len(r.Data) > 0:
 		a.setLocked(t, state, reply(r)...)
@@ -282,16 +282,16 @@ func (a *agent) heard(t *task, r *interact.Message) bool {
 		parts, _ := partsOf(r.Data, r.Media())
 		a.setLocked(t, state, parts...)
 	case t.shown.Status.State != state:
-		t.open = nil // it goes on, whoever answered
+		t.open = nil // the run continues; another consumer may have provided the input
 		a.setLocked(t, state)
 	}
 	return !t.shown.Status.State.Terminal()
 }
 
-// progressEach is how often progress is told at most.
+// progressEach is the shortest interval between two progress updates.
 const progressEach = 50 * time.Millisecond
 
-// progressLocked tells how far a run is. What is said of it is the status now, and no part of the history.
+// progressLocked updates the status with the progress of a run. Progress is not part of the history.
 func (a *agent) progressLocked(t *task, data []byte) {
 	now := time.Now()
 	if t.shown.Status.State == protocol.Working && now.Sub(t.told) < progressEach {
@@ -302,7 +302,7 @@ func (a *agent) progressLocked(t *task, data []byte) {
 		Progress, Total json.Number
 		Message         string
 	}
-	_ = json.Unmarshal(data, &p) // what cannot be read says nothing
+	_ = json.Unmarshal(data, &p) // invalid progress is ignored
 	text := p.Message
 	if text == "" && p.Progress != "" {
 		if text = p.Progress.String(); p.Total != "" {
@@ -320,10 +320,10 @@ func (a *agent) progressLocked(t *task, data []byte) {
 	a.becomeLocked(t, protocol.Working, t.saying(part))
 }
 
-// maxTold bounds what is said of progress, in bytes.
+// maxTold is the size limit of a progress text, in bytes.
 const maxTold = 8 << 10
 
-// outLocked adds the data of r to what the task gives out. A last state that has data has the whole output.
+// outLocked adds the data of r to the output of the task. Data of the final reply is the whole output.
 func (a *agent) outLocked(t *task, r *interact.Message) bool {
 	if r.Status == interact.StatusRunning && t.shown.Status.State == protocol.Submitted {
 		a.setLocked(t, protocol.Working)
@@ -340,7 +340,7 @@ func (a *agent) outLocked(t *task, r *interact.Message) bool {
 	return true
 }
 
-// fitting is how many of parts go into one event: as many as clients take (see maxPart), and one at least.
+// fitting returns the number of parts that fit into one event (see maxPart), at least one.
 func fitting(parts []protocol.Part) int {
 	size := 0
 	for i, p := range parts {
@@ -351,7 +351,7 @@ func fitting(parts []protocol.Part) int {
 	return len(parts)
 }
 
-// reply is the message beside the output of an agent that talks (AgentResult of the LMOS data model): what its messages say.
+// reply returns the message of a conversational agent next to its output (AgentResult of the LMOS data model).
 func reply(r *interact.Message) []protocol.Part {
 	var result struct {
 		Messages []struct{ Role, Content string } `json:"messages"`
@@ -368,7 +368,7 @@ func reply(r *interact.Message) []protocol.Part {
 	return parts
 }
 
-// said is an error in words.
+// said returns an error as text.
 func said(e *interact.Error) string {
 	title := e.Title
 	if title == "" {
@@ -388,7 +388,7 @@ func (a *agent) fail(t *task, e *interact.Error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if t.gone && e.Code == interact.Cancelled {
-		return // whoever cancelled it tells
+		return // end has set the state
 	}
 	meta := protocol.Encode(map[string]any{"lmosCode": e.Code.String(), "retryable": e.Code.Retryable()})
 	part := protocol.TextPart(said(e))
@@ -396,7 +396,7 @@ func (a *agent) fail(t *task, e *interact.Error) {
 	a.setLocked(t, failure(e), part)
 }
 
-// end cancels a task: the run at its thing, too.
+// end cancels a task and its run.
 func (a *agent) end(ctx context.Context, t *task) error {
 	a.mu.Lock()
 	state, run, cancel := t.shown.Status.State, t.run, t.cancel
@@ -413,14 +413,14 @@ func (a *agent) end(ctx context.Context, t *task) error {
 	if cancel == nil {
 		return nil
 	}
-	if run != "" { // one that is detached goes on when its consumer leaves
+	if run != "" { // a detached run continues when its consumer disconnects
 		ctx, stop := context.WithTimeout(ctx, 10*time.Second)
 		defer stop()
 		_, err := interact.Ask(ctx, a.subject.Thing, &interact.Message{Type: interact.CancelAction, Thing: a.subject.Ref,
 			Name:     t.action,
 			ActionID: run, ID: interact.NewID(), From: a.subject.From})
 		if err != nil {
-			a.o.Log.Debug("a run did not hear that it is cancelled", "thing", a.subject.Ref, "action", t.action, "err", err)
+			a.o.Log.Debug("action cancellation failed", "thing", a.subject.Ref, "action", t.action, "err", err)
 		}
 	}
 	cancel()

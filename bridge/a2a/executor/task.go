@@ -11,51 +11,51 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// A task is one piece of work of a principal.
+// A task is an A2A task of a principal.
 //
 //	SUBMITTED → WORKING ⇄ INPUT_REQUIRED | AUTH_REQUIRED → COMPLETED | FAILED | CANCELED | REJECTED
 //
-// One that was begun by a message that says not what to do is INPUT_REQUIRED before anything runs.
+// A task whose message does not identify an action is INPUT_REQUIRED before anything runs.
 type task struct {
 	principal, thing string
 	key              sentKey
 	id               string
-	cancel           context.CancelFunc // of the run; nil before it
-	done             chan struct{}      // closed when it has ended
+	cancel           context.CancelFunc // of the run; nil before it starts
+	done             chan struct{}      // closed at the end
 
 	// The rest is owned by Desk.mu.
-	shown     protocol.Task // artifacts and history are appended to, and their elements never changed but for an artifact's parts
+	shown     protocol.Task // artifacts and history only grow; elements change only in the parts of an artifact
 	at        time.Time     // of the status
-	told      time.Time     // when progress was told last
+	told      time.Time     // of the last progress update
 	bytes     int64
-	action    string            // the action that runs
+	action    string            // the running action
 	run       string            // its ActionID, if it has one
-	open      interact.Inputs   // what it wants to know
-	undecided *protocol.Message // the message that says not which action
-	gone      bool              // cancelled by the client: what the run says does not count
+	open      interact.Inputs   // the input that it requires
+	undecided *protocol.Message // the message that does not identify an action
+	gone      bool              // canceled by the client: later errors of the run are ignored
 	readers   map[*reader]bool
 }
 
 // Limits of a task.
 const (
 	maxHistory = 200     // messages
-	maxQueue   = 8 << 20 // bytes that wait for one who follows it, beside what is said at once
+	maxQueue   = 8 << 20 // bytes that are queued for a reader, plus the events of one reply
 	maxReaders = 32
 	maxParts   = 10_000 // of an artifact
 )
 
-// An event is what happened to a task: text is a StreamResponse.
+// An event is a change of a task: text is a StreamResponse.
 type event struct {
 	text  json.RawMessage
-	state protocol.State // the state that it tells; empty for none
+	state protocol.State // the new state; empty if unchanged
 }
 
-// A reader is somebody who follows a task. Its fields are owned by Desk.mu.
+// A reader receives the events of a task. Its fields are owned by Desk.mu.
 type reader struct {
 	desk   *Desk
 	queue  []event
 	size   int
-	behind int // the size when what the run said last began to come: all of that comes at once, however fast the reader is
+	behind int // the size before the last reply of the run: all events of one reply are queued at once
 	over   bool
 	err    error
 	news   chan struct{}
@@ -63,7 +63,7 @@ type reader struct {
 
 var errOver = errors.New("the task has ended")
 
-// next waits for an event. The error is errOver at the end.
+// next waits for an event. At the end it returns errOver.
 func (r *reader) next(ctx context.Context) (event, error) {
 	for {
 		r.desk.mu.Lock()
@@ -102,7 +102,7 @@ func (d *Desk) follow(t *task) *reader {
 	return d.followLocked(t)
 }
 
-// followWith returns the task as it is at the time from which the reader hears what happens.
+// followWith returns a reader and the task at the time when it started.
 func (d *Desk) followWith(t *task, history *int) (*reader, *protocol.Task) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -112,7 +112,7 @@ func (d *Desk) followWith(t *task, history *int) (*reader, *protocol.Task) {
 func (d *Desk) followLocked(t *task) *reader {
 	r := &reader{desk: d, news: make(chan struct{}), over: t.shown.Status.State.Terminal()}
 	if len(t.readers) >= maxReaders {
-		r.err = interact.Errorf(interact.Overloaded, "get the task instead", "%d streams follow the task already", maxReaders)
+		r.err = interact.Errorf(interact.Overloaded, "use GetTask instead", "the task has %d subscribers already", maxReaders)
 	} else {
 		t.readers[r] = true
 	}
@@ -125,7 +125,7 @@ func (d *Desk) unfollow(t *task, r *reader) {
 	delete(t.readers, r)
 }
 
-// tellLocked gives an event to all who follow t, in the order in which it happened.
+// tellLocked sends an event to all readers, in order.
 func (t *task) tellLocked(v protocol.StreamResponse, s protocol.State) {
 	if len(t.readers) == 0 {
 		return
@@ -133,7 +133,7 @@ func (t *task) tellLocked(v protocol.StreamResponse, s protocol.State) {
 	e := event{protocol.Encode(v), s}
 	for r := range t.readers {
 		if r.size += len(e.text); r.behind > maxQueue {
-			r.err = interact.Errorf(interact.Overloaded, "subscribe to the task again", "the client takes the events too slowly")
+			r.err = interact.Errorf(interact.Overloaded, "subscribe to the task again", "the client reads the events too slowly")
 			r.queue = nil
 			delete(t.readers, r)
 		} else {
@@ -144,7 +144,7 @@ func (t *task) tellLocked(v protocol.StreamResponse, s protocol.State) {
 	}
 }
 
-// setLocked changes the state of t, unless it has ended. A message goes to the history, too.
+// setLocked changes the state of t, unless it has ended. A message is added to the history, too.
 func (d *Desk) setLocked(t *task, s protocol.State, parts ...protocol.Part) {
 	if t.shown.Status.State.Terminal() {
 		return
@@ -160,7 +160,7 @@ func (d *Desk) setLocked(t *task, s protocol.State, parts ...protocol.Part) {
 	}
 }
 
-// saying is a message of the agent about t; nil for no parts.
+// saying returns a message of the agent; nil without parts.
 func (t *task) saying(parts ...protocol.Part) *protocol.Message {
 	if len(parts) == 0 {
 		return nil
@@ -168,7 +168,7 @@ func (t *task) saying(parts ...protocol.Part) *protocol.Message {
 	return &protocol.Message{ID: rand.Text(), ContextID: t.shown.ContextID, TaskID: t.id, Role: protocol.AgentRole, Parts: parts}
 }
 
-// becomeLocked changes the status of t, and tells its readers.
+// becomeLocked changes the status of t, and notifies its readers.
 func (d *Desk) becomeLocked(t *task, s protocol.State, m *protocol.Message) {
 	t.at = time.Now()
 	t.shown.Status = protocol.Status{State: s, Message: m, Timestamp: protocol.Time(t.at)}
@@ -176,7 +176,7 @@ func (d *Desk) becomeLocked(t *task, s protocol.State, m *protocol.Message) {
 		Status: t.shown.Status}}, s)
 }
 
-// noteLocked adds to the history; the oldest messages but the first make room.
+// noteLocked adds a message to the history. When it is full, the oldest message but the first is dropped.
 func (d *Desk) noteLocked(t *task, m *protocol.Message) {
 	if len(t.shown.History) >= maxHistory {
 		t.shown.History = append(t.shown.History[:1:1], t.shown.History[2:]...)
@@ -185,7 +185,7 @@ func (d *Desk) noteLocked(t *task, m *protocol.Message) {
 	d.holdLocked(t, len(protocol.Encode(m)))
 }
 
-// holdLocked counts n bytes more, and reports whether there is room for them.
+// holdLocked reserves n bytes, and reports whether the limits allow it.
 func (d *Desk) holdLocked(t *task, n int) bool {
 	if t.bytes+int64(n) > int64(d.o.MaxBytes) {
 		return false
@@ -199,7 +199,7 @@ func (d *Desk) holdLocked(t *task, n int) bool {
 	return true
 }
 
-// giveLocked adds the parts of given to an artifact of t, or begins it.
+// giveLocked adds parts to an artifact of t, or adds the artifact.
 func (d *Desk) giveLocked(t *task, given *protocol.Artifact, last bool) bool {
 	if t.shown.Status.State.Terminal() {
 		return true
@@ -226,7 +226,7 @@ func (d *Desk) giveLocked(t *task, given *protocol.Artifact, last bool) bool {
 	return true
 }
 
-// showLocked returns t with as much history as is wanted: nil means all, 0 none.
+// showLocked returns t with the last messages of the history: nil means all.
 func (t *task) showLocked(history *int, artifacts bool) *protocol.Task {
 	s := t.shown
 	if s.History = s.History[:len(s.History):len(s.History)]; history != nil {
@@ -257,7 +257,7 @@ func (d *Desk) ended(t *task) bool {
 	return t.shown.Status.State.Terminal()
 }
 
-// find returns a task of the principal, at this thing. That it is another's looks as if it were not there.
+// find returns a task of the principal at this Thing. Tasks of others are not found.
 func (a *agent) find(id string) (*task, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -269,12 +269,12 @@ func (a *agent) findLocked(id string) (*task, error) {
 	t := a.tasks[id]
 	if t == nil || t.principal != a.principal || t.thing != a.subject.Ref {
 		id = interact.Clip(id, 64)
-		return nil, protocol.Errorf(protocol.TaskNotFound, "there is no task %q", id).With(map[string]string{"taskId": id})
+		return nil, protocol.Errorf(protocol.TaskNotFound, "unknown task %q", id).With(map[string]string{"taskId": id})
 	}
 	return t, nil
 }
 
-// enterLocked makes a task of a message.
+// enterLocked creates a task for a message.
 func (a *agent) enterLocked(m *protocol.Message) (*task, error) {
 	running := 0
 	for _, t := range a.tasks {
@@ -286,9 +286,9 @@ func (a *agent) enterLocked(m *protocol.Message) (*task, error) {
 	case a.closed:
 		return nil, interact.Errorf(interact.ShuttingDown, "try again in a moment", "the node is shutting down")
 	case running >= a.o.MaxRunning:
-		return nil, interact.Errorf(interact.Overloaded, "wait until one has ended, or cancel one", "%d tasks run already", running)
+		return nil, interact.Errorf(interact.Overloaded, "wait until one has ended, or cancel one", "%d tasks are running already", running)
 	case len(a.tasks) >= a.o.MaxTasks && !a.forgetLocked():
-		return nil, interact.Errorf(interact.Overloaded, "try again in a while", "%d tasks run already", a.o.MaxTasks)
+		return nil, interact.Errorf(interact.Overloaded, "try again later", "%d tasks are running already", a.o.MaxTasks)
 	}
 	t := &task{principal: a.principal, thing: a.subject.Ref, key: sentKey{a.principal, a.subject.Ref, m.ID}, id: rand.Text(),
 		done: make(chan struct{}), readers: map[*reader]bool{}, at: time.Now()}
@@ -298,14 +298,14 @@ func (a *agent) enterLocked(m *protocol.Message) (*task, error) {
 	m.TaskID = t.id
 	t.shown = protocol.Task{ID: t.id, ContextID: m.ContextID, Status: protocol.Status{State: protocol.Submitted, Timestamp: protocol.Time(t.at)}}
 	if !a.holdLocked(t, len(protocol.Encode(m))) {
-		return nil, interact.Errorf(interact.TooLarge, "send less", "there is no room for the message")
+		return nil, interact.Errorf(interact.TooLarge, "send less", "the message exceeds the storage limit")
 	}
 	t.shown.History = []*protocol.Message{m}
 	a.tasks[t.id], a.sent[t.key] = t, t
 	return t, nil
 }
 
-// sweepLocked forgets what ended long ago, and what waits for a client that does not come.
+// sweepLocked drops expired tasks, and fails those that have waited too long for their client.
 func (d *Desk) sweepLocked(now time.Time) {
 	for _, t := range d.tasks {
 		if now.Sub(t.at) < d.o.Keep {
@@ -318,12 +318,12 @@ func (d *Desk) sweepLocked(now time.Time) {
 			if t.cancel != nil {
 				t.cancel()
 			}
-			d.setLocked(t, protocol.Failed, protocol.TextPart("nobody answered"))
+			d.setLocked(t, protocol.Failed, protocol.TextPart("timed out waiting for the client"))
 		}
 	}
 }
 
-// forgetLocked forgets the task that ended first.
+// forgetLocked drops the task that ended first, and reports whether there was one.
 func (d *Desk) forgetLocked() bool {
 	var oldest *task
 	for _, t := range d.tasks {

@@ -20,21 +20,21 @@ import (
 )
 
 const (
-	// maxFollow is how long a task is followed.
+	// maxFollow limits the subscription to a task.
 	maxFollow = 24 * time.Hour
-	// pollEvery is how often an agent that does not stream is asked.
+	// pollEvery is the interval of requests to an agent without streams.
 	pollEvery = 5 * time.Second
-	// maxBroken is how many times in a row a task may not be reached.
+	// maxBroken is the number of failed requests in a row after which a task is given up.
 	maxBroken = 10
 )
 
-// follow delivers what happens to a task until it ends, and forgets its webhooks when they have heard of that.
+// follow delivers the events of a task until it ends, and then removes its webhooks.
 func (p *pushed) follow(at place, f *followed) {
 	ctx, cancel := context.WithTimeout(p.ctx, maxFollow)
 	defer cancel()
 	defer func() {
 		if broken := recover(); broken != nil {
-			p.o.Log.Error("following a task panicked", "agent", at.agent, "panic", fmt.Sprint(broken), "stack", string(debug.Stack()))
+			p.o.Log.Error("task subscription panicked", "agent", at.agent, "panic", fmt.Sprint(broken), "stack", string(debug.Stack()))
 		}
 		f.work.Wait()
 		p.mu.Lock()
@@ -50,7 +50,7 @@ func (p *pushed) follow(at place, f *followed) {
 			if f.work.Wait(); p.forget(at, f) {
 				return
 			}
-			clear(seen[:]) // one came too late to hear of the end: it is told again
+			clear(seen[:]) // a webhook was added after the last event: deliver that again
 			continue
 		}
 		if broken++; r.reached {
@@ -59,14 +59,14 @@ func (p *pushed) follow(at place, f *followed) {
 		if quiet++; r.news {
 			quiet = 0
 		}
-		_ = backoff.For(ctx, min(p.o.Wait<<min(quiet, 8), pollEvery)) // the loop looks at ctx
+		_ = backoff.For(ctx, min(p.o.Wait<<min(quiet, 8), pollEvery)) // the loop checks ctx
 	}
 }
 
-// A round is what came of listening to a task: it has ended, its agent was there, something new was heard.
+// A round is the result of one subscription: the task has ended, the agent was reached, an event was new.
 type round struct{ over, reached, news bool }
 
-// forget ends the webhooks of a task that has ended, unless there is one that does not know.
+// forget removes a task that has ended, unless a webhook has received no event yet.
 func (p *pushed) forget(at place, f *followed) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -77,8 +77,8 @@ func (p *pushed) forget(at place, f *followed) bool {
 	return true
 }
 
-// listen follows a task by its stream, and asks for it where there is none. An agent may end the stream of a task that waits, and begin
-// the next with the same task: seen is the hash of the last one that was delivered.
+// listen subscribes to a task, or polls it if the agent has no streams. An agent may end the stream of a waiting task, and start the
+// next one with the same task: seen is the hash of the last task that was delivered.
 func (p *pushed) listen(ctx context.Context, at place, seen *[sha256.Size]byte) (r round) {
 	for event, err := range p.agent.Do(ctx, &protocol.Operation{Method: protocol.SubscribeToTask, Service: version,
 		Params: protocol.Encode(protocol.Get{ID: at.task})}) {
@@ -99,7 +99,7 @@ func (p *pushed) listen(ctx context.Context, at place, seen *[sha256.Size]byte) 
 	return r
 }
 
-// fresh reports whether an event is another than the task that was seen last, and notes it.
+// fresh reports whether an event differs from the last task, and records it.
 func fresh(event json.RawMessage, seen *[sha256.Size]byte) bool {
 	var e struct{ Task json.RawMessage }
 	if json.Unmarshal(event, &e) != nil || e.Task == nil {
@@ -113,10 +113,10 @@ func fresh(event json.RawMessage, seen *[sha256.Size]byte) bool {
 	return true
 }
 
-// version is what this node speaks to agents of its own accord.
+// version has the service parameters of the node's own requests.
 var version = map[string]string{protocol.VersionParam: "1.0"}
 
-// asked asks for a task that cannot be followed: it may have ended, or its agent does not stream. What has changed is delivered.
+// asked gets a task to which it cannot subscribe: it may have ended, or its agent has no streams. Changes are delivered.
 func (p *pushed) asked(ctx context.Context, at place, seen *[sha256.Size]byte, why error) round {
 	task, err := protocol.Ask(ctx, p.agent, &protocol.Operation{Method: protocol.GetTask, Service: version,
 		Params: protocol.Encode(protocol.Get{ID: at.task})})
@@ -125,7 +125,7 @@ func (p *pushed) asked(ctx context.Context, at place, seen *[sha256.Size]byte, w
 		return round{over: true}
 	}
 	if err != nil {
-		p.o.Log.Debug("a task cannot be followed now", "agent", at.agent, "err", why)
+		p.o.Log.Debug("task subscription failed", "agent", at.agent, "err", why)
 		return round{}
 	}
 	r := round{reached: true}
@@ -139,7 +139,7 @@ func (p *pushed) asked(ctx context.Context, at place, seen *[sha256.Size]byte, w
 	return r
 }
 
-// deliverAll gives an event to each webhook of a task, which is called behind its back.
+// deliverAll queues an event for each webhook of a task.
 func (p *pushed) deliverAll(ctx context.Context, at place, event json.RawMessage) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -150,7 +150,7 @@ func (p *pushed) deliverAll(ctx context.Context, at place, event json.RawMessage
 	for _, h := range slices.Clone(f.hooks) {
 		h.heard = true
 		if h.size += len(event); h.size > maxQueue {
-			p.dropLocked(f, h, "it takes events too slowly")
+			p.dropLocked(f, h, "it accepts events too slowly")
 			continue
 		}
 		if h.queue = append(h.queue, event); !h.busy {
@@ -160,7 +160,7 @@ func (p *pushed) deliverAll(ctx context.Context, at place, event json.RawMessage
 	}
 }
 
-// drain calls a webhook with the events that wait for it.
+// drain delivers the queued events of a webhook.
 func (p *pushed) drain(ctx context.Context, f *followed, h *webhook) {
 	for {
 		event, more := p.take(f, h)
@@ -175,15 +175,15 @@ func (p *pushed) drain(ctx context.Context, f *followed, h *webhook) {
 		switch {
 		case err == nil || ctx.Err() != nil:
 		case h.failed >= p.o.MaxFailed:
-			p.dropLocked(f, h, "it took nothing of several events")
+			p.dropLocked(f, h, "too many failed events in a row")
 		default:
-			p.o.Log.Warn("a push notification was given up", "agent", p.ref, "host", hostOf(h.URL), "err", redacted(err))
+			p.o.Log.Warn("push notification dropped", "agent", p.ref, "host", hostOf(h.URL), "err", redacted(err))
 		}
 		p.mu.Unlock()
 	}
 }
 
-// take returns the next event for a webhook, unless that is not wanted any more.
+// take returns the next event of a webhook, unless the webhook was removed.
 func (p *pushed) take(f *followed, h *webhook) (event json.RawMessage, more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -195,17 +195,17 @@ func (p *pushed) take(f *followed, h *webhook) (event json.RawMessage, more bool
 	return event, true
 }
 
-// dropLocked forgets a webhook, and says why.
+// dropLocked removes a webhook and logs the reason.
 func (p *pushed) dropLocked(f *followed, h *webhook, why string) {
 	f.hooks = slices.DeleteFunc(f.hooks, func(have *webhook) bool { return have == h })
-	p.o.Log.Warn("a webhook was given up", "agent", p.ref, "host", hostOf(h.URL), "why", why)
+	p.o.Log.Warn("webhook removed", "agent", p.ref, "host", hostOf(h.URL), "reason", why)
 }
 
-// deliver posts an event until it is taken, or has been tried often enough.
+// deliver posts an event until the webhook accepts it, or all tries failed.
 func (p *Pusher) deliver(ctx context.Context, c *config, event json.RawMessage) (err error) {
 	for try := range p.o.Tries {
 		if try > 0 {
-			_ = backoff.For(ctx, p.o.Wait<<(try-1)) // the request ends with ctx
+			_ = backoff.For(ctx, p.o.Wait<<(try-1)) // the request fails when ctx ends
 		}
 		if err = p.post(ctx, c, event); err == nil || ctx.Err() != nil {
 			return err
@@ -213,16 +213,16 @@ func (p *Pusher) deliver(ctx context.Context, c *config, event json.RawMessage) 
 		refused := &netguard.Error{}
 		final := &refusal{}
 		if errors.As(err, &refused) || errors.As(err, &final) && final.status < 500 && final.status != http.StatusTooManyRequests {
-			return err // it would be refused again
+			return err // a further try would fail, too
 		}
 	}
 	return err
 }
 
-// A refusal is an answer that takes nothing.
+// A refusal is a response with a status other than 2xx.
 type refusal struct{ status int }
 
-func (r *refusal) Error() string { return fmt.Sprintf("the webhook answers %d", r.status) }
+func (r *refusal) Error() string { return fmt.Sprintf("the webhook responded with %d", r.status) }
 
 func (p *Pusher) post(ctx context.Context, c *config, event json.RawMessage) error {
 	ctx, cancel := context.WithTimeout(ctx, p.o.Timeout)
@@ -246,14 +246,14 @@ func (p *Pusher) post(ctx context.Context, c *config, event json.RawMessage) err
 		return err
 	}
 	defer answer.Body.Close()
-	_, _ = io.CopyN(io.Discard, answer.Body, 64<<10) // so that the connection can be used again
+	_, _ = io.CopyN(io.Discard, answer.Body, 64<<10) // so that the connection can be reused
 	if answer.StatusCode < 200 || answer.StatusCode > 299 {
 		return &refusal{answer.StatusCode}
 	}
 	return nil
 }
 
-// hostOf is what a log may say of a webhook: its path and query may be secrets.
+// hostOf returns the part of a webhook's URL for logs: path and query may contain secrets.
 func hostOf(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -262,7 +262,7 @@ func hostOf(address string) string {
 	return u.Host
 }
 
-// redacted is an error without the address of the webhook.
+// redacted returns an error without the URL of the webhook.
 func redacted(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {

@@ -1,8 +1,8 @@
-// Package push delivers the push notifications of A2A tasks. The node that serves a client calls its webhooks: it follows the
-// task, wherever that is, so that no other node calls an address that a stranger wrote.
+// Package push delivers A2A push notifications to webhooks, at least once and in order. The node that serves a client calls its webhooks
+// and subscribes to the task, wherever it is, so no other node connects to a URL that an untrusted client chose.
 //
-// Delivery is at least once, and in order: an event is sent again until it is taken or given up. A webhook that takes nothing keeps no
-// other waiting, and is forgotten when it has not taken several events in a row.
+// An event is sent again until the webhook accepts it or all tries failed. Webhooks do not delay each other, and a webhook is removed after
+// several failed events in a row.
 //
 // Sources: A2A 1.0.1 §3.1.7 to §3.1.10, §4.3, §13.2.
 package push
@@ -29,24 +29,24 @@ import (
 	"github.com/lmosd/lmosd/internal/netguard"
 )
 
-// Options are the settings of a [Pusher]. The zero value works.
+// Options configure a [Pusher]. The zero value works.
 type Options struct {
-	// Private lets webhooks be at addresses that are not of the public internet.
+	// Private allows webhooks at addresses outside of the public internet.
 	Private bool
-	// Timeout is for one delivery; 0 means 15 s. Tries is how often one is tried; 0 means 5. Wait is how long before the second try,
-	// doubled for each after; 0 means 1 s.
+	// Timeout limits one delivery; 0 means 15 s. Tries is the number of tries per event; 0 means 5. Wait is the pause before the second
+	// try, and doubles for each further one; 0 means 1 s.
 	Timeout time.Duration
 	Tries   int
 	Wait    time.Duration
-	// MaxFailed is how many events in a row may be given up before the webhook is; 0 means 5.
+	// MaxFailed is the number of failed events in a row after which a webhook is removed; 0 means 5.
 	MaxFailed int
-	// MaxTasks bounds the tasks that are followed, MaxConfigs the webhooks of one; 0 means 500 and 8. A principal may have as
-	// many tasks as there is room left for others: half of them if it is alone, so that whoever comes finds room.
+	// MaxTasks limits the tasks with webhooks, MaxConfigs the webhooks of a task; 0 means 500 and 8. A principal may use as many tasks
+	// as remain free for others, so one alone uses half of them.
 	MaxTasks, MaxConfigs int
 	Log                  *slog.Logger
 }
 
-// A Pusher keeps webhooks and calls them. It is safe for concurrent use.
+// A Pusher stores webhooks and calls them. It is safe for concurrent use.
 type Pusher struct {
 	o      Options
 	client *http.Client
@@ -59,7 +59,7 @@ type Pusher struct {
 	closed bool
 }
 
-// A place is a task of a principal at an agent.
+// A place identifies a task of a principal at an agent.
 type place struct{ agent, principal, task string }
 
 // A followed task has webhooks. Its fields but work are owned by Pusher.mu.
@@ -69,17 +69,17 @@ type followed struct {
 	work    sync.WaitGroup // deliveries
 }
 
-// A webhook is a config with the events that it has not taken yet. Its fields but config are owned by Pusher.mu.
+// A webhook is a config with its undelivered events. Its fields but config are owned by Pusher.mu.
 type webhook struct {
 	config
 	queue  []json.RawMessage
 	size   int  // of queue, in bytes
 	busy   bool // its events are being delivered
-	heard  bool // of any event
-	failed int  // events in a row that were given up
+	heard  bool // an event was queued
+	failed int  // failed events in a row
 }
 
-// maxQueue bounds the events that wait for a webhook, in bytes.
+// maxQueue limits the undelivered events of a webhook, in bytes.
 const maxQueue = 8 << 20
 
 // A config is a webhook (A2A 1.0 §4.3.1, TaskPushNotificationConfig).
@@ -99,7 +99,7 @@ type auth struct {
 
 const maxRedirects = 10
 
-// New returns a pusher, which the caller closes.
+// New returns a Pusher, which the caller must close.
 func New(o Options) *Pusher {
 	o.Timeout, o.Tries, o.Wait = cmp.Or(o.Timeout, 15*time.Second), cmp.Or(o.Tries, 5), cmp.Or(o.Wait, time.Second)
 	o.MaxTasks, o.MaxConfigs, o.MaxFailed = cmp.Or(o.MaxTasks, 500), cmp.Or(o.MaxConfigs, 8), cmp.Or(o.MaxFailed, 5)
@@ -114,7 +114,7 @@ func New(o Options) *Pusher {
 	return p
 }
 
-// clientOf looks at every address that it connects to, those of redirects included, and gives no secret to another host.
+// clientOf returns a client that connects with dial, also after redirects, and sends no secrets to another host.
 func clientOf(dial func(ctx context.Context, network, addr string) (net.Conn, error)) *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 4, IdleConnTimeout: 30 * time.Second},
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
@@ -130,10 +130,10 @@ func clientOf(dial func(ctx context.Context, network, addr string) (net.Conn, er
 		}}
 }
 
-// tokenHeaders carry the token: 1.0 names none, 0.3 and the JavaScript library use the first, the Go library the second.
+// tokenHeaders carry the token: 1.0 defines none, 0.3 and the JavaScript library use the first, the Go library the second.
 var tokenHeaders = []string{"X-A2A-Notification-Token", "A2A-Notification-Token"}
 
-// Close ends deliveries, and waits for it.
+// Close ends all deliveries, and waits for them.
 func (p *Pusher) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -143,8 +143,8 @@ func (p *Pusher) Close() {
 	p.client.CloseIdleConnections()
 }
 
-// Wrap gives an agent push notifications: it answers the operations on webhooks, and takes the one that comes with a message. ref
-// names the agent.
+// Wrap adds push notifications to an agent: it handles the operations on webhooks, and the webhook of a message. ref identifies the
+// agent.
 func (p *Pusher) Wrap(a protocol.Agent, ref, principal string) protocol.Agent {
 	return &pushed{p, a, ref, principal}
 }
@@ -176,7 +176,7 @@ func (p *pushed) Do(ctx context.Context, op *protocol.Operation) iter.Seq2[json.
 	return p.agent.Do(ctx, op)
 }
 
-// theirs checks that the task is one of the caller's: whoever may get it may.
+// theirs decodes the params of op, and checks that the caller may get the task.
 func (p *pushed) theirs(ctx context.Context, op *protocol.Operation, c *config) error {
 	if e := protocol.Read(op.Params, c); e != nil {
 		return e
@@ -204,7 +204,7 @@ func (p *pushed) get(ctx context.Context, op *protocol.Operation) (json.RawMessa
 		return nil, err
 	}
 	for _, have := range p.configs(c.TaskID) {
-		if have.ID == c.ID || c.ID == "" { // a client of 0.3 need not know the id: it is the first (A2A 0.3.0 §7.6)
+		if have.ID == c.ID || c.ID == "" { // clients of 0.3 may omit the id: the first (A2A 0.3.0 §7.6)
 			return protocol.Encode(have), nil
 		}
 	}
@@ -219,7 +219,7 @@ func (p *pushed) list(ctx context.Context, op *protocol.Operation) (json.RawMess
 	return protocol.Encode(map[string]any{"configs": p.configs(c.TaskID), "nextPageToken": ""}), nil
 }
 
-// remove forgets a webhook. One that is not there is removed already.
+// remove removes a webhook. It succeeds also if there is none.
 func (p *pushed) remove(ctx context.Context, op *protocol.Operation) (json.RawMessage, error) {
 	var c config
 	if err := p.theirs(ctx, op, &c); err != nil {
@@ -245,22 +245,22 @@ func (p *pushed) configs(task string) []config {
 	return all
 }
 
-// check refuses a webhook that cannot be called. Where it leads is seen when it is dialled.
+// check rejects an invalid webhook. The address is checked when it is dialed.
 func (c *config) check() *protocol.Error {
 	u, err := url.Parse(c.URL)
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.User != nil:
-		return protocol.Errorf(protocol.InvalidParams, "the url of a webhook is https://…").At("url")
+		return protocol.Errorf(protocol.InvalidParams, "expected an https URL for the webhook").At("url")
 	case strings.ContainsAny(c.Token, "\r\n") || len(c.Token) > 4096:
-		return protocol.Errorf(protocol.InvalidParams, "the token does not fit a header").At("token")
+		return protocol.Errorf(protocol.InvalidParams, "the token is not a valid header value").At("token")
 	case c.Auth != nil && (c.Auth.Scheme == "" || len(c.Auth.Credentials) > 8192 ||
 		strings.ContainsAny(c.Auth.Scheme+c.Auth.Credentials, "\r\n")):
-		return protocol.Errorf(protocol.InvalidParams, "the authentication does not fit a header").At("authentication")
+		return protocol.Errorf(protocol.InvalidParams, "the authentication is not a valid header value").At("authentication")
 	}
 	return nil
 }
 
-// add keeps a webhook, in place of one with its id, and follows its task.
+// add stores a webhook, in place of one with the same id, and subscribes to its task.
 func (p *pushed) add(c *config) error {
 	if e := c.check(); e != nil {
 		return e
@@ -281,10 +281,10 @@ func (p *pushed) add(c *config) error {
 	case len(f.hooks) >= p.o.MaxConfigs:
 		return interact.Errorf(interact.Overloaded, "delete one", "a task has at most %d webhooks", p.o.MaxConfigs)
 	case p.all[at] == nil && len(p.all) >= p.o.MaxTasks:
-		return interact.Errorf(interact.Overloaded, "try again in a while", "%d tasks have webhooks already", p.o.MaxTasks)
+		return interact.Errorf(interact.Overloaded, "try again later", "%d tasks have webhooks already", p.o.MaxTasks)
 	case p.all[at] == nil && p.ownLocked() >= p.o.MaxTasks-len(p.all):
 		return interact.Errorf(interact.Overloaded, "wait until a task has ended, or delete the webhooks of one",
-			"%d tasks of this caller have webhooks already: there has to be room for as many of others", p.ownLocked())
+			"%d tasks of this caller have webhooks already: as many must remain free for others", p.ownLocked())
 	}
 	f.hooks = append(f.hooks, &webhook{config: *c})
 	p.all[at] = f
@@ -295,7 +295,7 @@ func (p *pushed) add(c *config) error {
 	return nil
 }
 
-// ownLocked is how many tasks of the principal are followed, of all agents.
+// ownLocked returns the number of the principal's tasks with webhooks.
 func (p *pushed) ownLocked() (n int) {
 	for at := range p.all {
 		if at.principal == p.principal {
@@ -305,7 +305,7 @@ func (p *pushed) ownLocked() (n int) {
 	return n
 }
 
-// inline takes the webhook out of a message that brings one; nil if it brings none.
+// inline returns the webhook of a message, and the message without it; nil if it has none.
 func inline(op *protocol.Operation) (*config, *protocol.Operation, *protocol.Error) {
 	if !bytes.Contains(op.Params, []byte("ush")) {
 		return nil, op, nil
@@ -330,8 +330,8 @@ func inline(op *protocol.Operation) (*config, *protocol.Operation, *protocol.Err
 	return c, &without, c.check()
 }
 
-// sendWith sends a message whose task gets a webhook. It is sent as a stream, so that the task is known before it ends; who wants
-// no stream gets the task when that is over.
+// sendWith sends a message whose task gets a webhook. It sends it as a stream, which has the task at its start; for SendMessage it
+// returns the task at the end.
 func (p *pushed) sendWith(ctx context.Context, op *protocol.Operation, c *config) iter.Seq2[json.RawMessage, error] {
 	streamed := *op
 	streamed.Method = protocol.SendStreamingMessage
@@ -363,7 +363,7 @@ func (p *pushed) sendWith(ctx context.Context, op *protocol.Operation, c *config
 		}
 		if added {
 			var history protocol.Send
-			_ = protocol.Read(op.Params, &history) // the agent has read it
+			_ = protocol.Read(op.Params, &history) // the agent has accepted it
 			task, err := protocol.Ask(ctx, p.agent, &protocol.Operation{Method: protocol.GetTask, Service: op.Service,
 				Params: protocol.Encode(protocol.Get{ID: c.TaskID, HistoryLength: history.Configuration.HistoryLength})})
 			last = append(append([]byte(`{"task":`), task...), '}')
@@ -381,7 +381,7 @@ func immediately(op *protocol.Operation) bool {
 	return protocol.Read(op.Params, &s) == nil && s.Configuration.Immediately
 }
 
-// sendOnce is sendWith for an agent that does not stream.
+// sendOnce is sendWith for an agent without streams.
 func (p *pushed) sendOnce(ctx context.Context, op *protocol.Operation, c *config, yield func(json.RawMessage, error) bool) {
 	result, err := protocol.Ask(ctx, p.agent, op)
 	if id, _ := protocol.TaskOf(result); err == nil && id != "" {

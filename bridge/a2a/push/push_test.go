@@ -22,10 +22,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A tasker has one task, which goes through states.
+// A tasker has one task with a sequence of states.
 type tasker struct {
 	states  []protocol.State
-	streams bool // it has streams; else it is asked
+	streams bool // SubscribeToTask is supported
 	unary   bool // SendStreamingMessage is refused
 
 	mu    sync.Mutex
@@ -70,7 +70,7 @@ func (k *tasker) Do(_ context.Context, op *protocol.Operation) iter.Seq2[json.Ra
 	}
 }
 
-// A hook is a webhook that answers with statuses in turn, the last for ever.
+// A hook is a webhook that responds with statuses in turn; the last one repeats.
 type hook struct {
 	*httptest.Server
 	statuses []int
@@ -110,7 +110,7 @@ func send(method, url string) *protocol.Operation {
 	return &protocol.Operation{Method: method, Params: json.RawMessage(`{"message":{"messageId":"m"},"configuration":{"task_push_notification_config":{"url":"` + url + `","token":"secret","authentication":{"scheme":"Basic","credentials":"eDp5"}}}}`)}
 }
 
-// TestDelivery follows tasks of agents with and without streams, and calls webhooks that take the first time or not.
+// TestDelivery delivers events of agents with and without streams, at the first or a later try.
 func TestDelivery(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -149,7 +149,7 @@ func TestDelivery(t *testing.T) {
 	}
 }
 
-// TestGivenUp are webhooks that are not called again.
+// TestGivenUp has responses after which a webhook is not tried again.
 func TestGivenUp(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -160,7 +160,7 @@ func TestGivenUp(t *testing.T) {
 			t.Errorf("%d was tried %d times, want %d: %v", status, len(h.heard), want, err)
 		}
 	}
-	// Addresses that are not of the public internet, whatever they are called, are not connected to; nor after a redirect.
+	// Addresses outside of the public internet are refused, also after a redirect.
 	p := newPusher(t, Options{})
 	h := newHook(t, 200)
 	for _, url := range []string{h.URL, "http://localhost:1/", "http://[::1]:1/", "http://10.0.0.1/", "http://169.254.169.254/latest/meta-data", "http://0.0.0.0:1/", "http://[::ffff:127.0.0.1]:1/"} {
@@ -195,15 +195,15 @@ func TestRedirects(t *testing.T) {
 	defer round.Close()
 	p.o.Tries = 1
 	if err := p.deliver(t.Context(), &config{URL: round.URL}, json.RawMessage("{}")); err == nil {
-		t.Error("a round of redirects was taken")
+		t.Error("an endless redirect was accepted")
 	}
 }
 
-// TestConfigs are the operations on webhooks.
+// TestConfigs checks the operations on webhooks.
 func TestConfigs(t *testing.T) {
 	t.Parallel()
 	hold := net.Listener(nil)
-	hold, err := net.Listen("tcp", "127.0.0.1:0") // a webhook that never answers
+	hold, err := net.Listen("tcp", "127.0.0.1:0") // a webhook that never responds
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,9 +228,9 @@ func TestConfigs(t *testing.T) {
 		{protocol.CreatePush, `{"taskId":"t","id":"b","url":"` + url + `"}`, `{"taskId":"t","id":"b","url":"` + url + `"}`},
 		{protocol.CreatePush, `{"taskId":"t","id":"c","url":"` + url + `"}`, `a task has at most 2 webhooks`},
 		{protocol.CreatePush, `{"taskId":"other","url":"` + url + `"}`, `none`},
-		{protocol.CreatePush, `{"taskId":"t","url":"http://user:pw@x/"}`, `the url of a webhook is https://…`},
-		{protocol.CreatePush, `{"taskId":"t","url":"` + url + `","token":"a\nb"}`, `the token does not fit a header`},
-		{protocol.CreatePush, `{"taskId":"t","url":"` + url + `","authentication":{"scheme":""}}`, `the authentication does not fit a header`},
+		{protocol.CreatePush, `{"taskId":"t","url":"http://user:pw@x/"}`, `expected an https URL for the webhook`},
+		{protocol.CreatePush, `{"taskId":"t","url":"` + url + `","token":"a\nb"}`, `the token is not a valid header value`},
+		{protocol.CreatePush, `{"taskId":"t","url":"` + url + `","authentication":{"scheme":""}}`, `the authentication is not a valid header value`},
 		{protocol.DeletePush, `{"taskId":"t","id":"a"}`, `{}`},
 		{protocol.DeletePush, `{"taskId":"t","id":"a"}`, `{}`},
 		{protocol.GetPush, `{"taskId":"t","id":"a"}`, `the task has no such push notification config`},

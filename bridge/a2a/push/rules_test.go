@@ -22,12 +22,12 @@ import (
 	"github.com/lmosd/lmosd/internal/netguard"
 )
 
-// A timeline answers deliveries without a network, and notes when they came.
+// A timeline responds to deliveries without a network, and records their times.
 type timeline struct {
 	mu     sync.Mutex
 	began  time.Time
 	answer func(host string, n int) int // the status for the nth delivery to a host; 0 hangs
-	said   map[string][]string          // by host: seconds and the state that was told
+	said   map[string][]string          // by host: seconds and the delivered state
 }
 
 func (l *timeline) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -54,7 +54,7 @@ func (l *timeline) of(host string) string {
 	return strings.Join(l.said[host], ", ")
 }
 
-// A stepper has one task, which tells a state whenever one is sent.
+// A stepper has one task, which changes to each state that is sent.
 type stepper struct{ states chan protocol.State }
 
 func (s *stepper) Do(ctx context.Context, op *protocol.Operation) iter.Seq2[json.RawMessage, error] {
@@ -76,14 +76,14 @@ func (s *stepper) Do(ctx context.Context, op *protocol.Operation) iter.Seq2[json
 	}
 }
 
-// TestPace is when webhooks are called: again with growing pauses, not for ever, and none has to wait for another.
+// TestPace: tries have growing pauses and end, and webhooks do not delay each other.
 func TestPace(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		answer func(host string, n int) int
-		states []protocol.State // a minute lies between two
+		states []protocol.State // one per minute
 		want   map[string]string
-		left   string // the ids of the webhooks that are left
+		left   string // the ids of the remaining webhooks
 	}{
 		"all is taken": {func(string, int) int { return 204 }, []protocol.State{protocol.Submitted, protocol.Working, protocol.Completed},
 			map[string]string{"a": "0s SUBMITTED, 60s WORKING, 120s COMPLETED", "b": "0s SUBMITTED, 60s WORKING, 120s COMPLETED"}, ""},
@@ -133,7 +133,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// A waiter has one task that waits for minutes. Its streams end after the task, or it has none; or it is away for a while.
+// A waiter has one task that waits for minutes. Its streams end after the task, or do not exist; the agent may be down for a while.
 type waiter struct {
 	began   time.Time
 	streams bool
@@ -157,7 +157,7 @@ func (w *waiter) Do(_ context.Context, op *protocol.Operation) iter.Seq2[json.Ra
 	return protocol.Once(nil, protocol.Errorf(protocol.UnsupportedOperation, "no"))
 }
 
-// TestWaiting follows tasks that nothing happens to for a while: webhooks hear of each state once, and are not forgotten.
+// A task without events for minutes keeps its webhooks, and delivers each state once.
 func TestWaiting(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -190,14 +190,14 @@ func TestWaiting(t *testing.T) {
 				p.mu.Lock()
 				defer p.mu.Unlock()
 				if len(p.all) > 0 {
-					t.Error("the task is followed still")
+					t.Error("the task still has a subscription")
 				}
 			})
 		})
 	}
 }
 
-// TestChanges are webhooks that come late, and that are taken back while they have not taken all.
+// TestChanges adds webhooks late, and removes them before all events were delivered.
 func TestChanges(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -220,7 +220,7 @@ func TestChanges(t *testing.T) {
 		agent.states <- protocol.Submitted
 		agent.states <- protocol.Working
 		time.Sleep(2 * time.Second)
-		change(protocol.DeletePush, "slow") // what waits for it is not sent
+		change(protocol.DeletePush, "slow") // its queued events are not sent
 		change(protocol.DeletePush, "slow")
 		time.Sleep(10 * time.Minute)
 		if got := l.of("slow"); strings.Contains(got, "WORKING") || !strings.HasPrefix(got, "0s SUBMITTED, 1s SUBMITTED") {
@@ -236,7 +236,7 @@ func TestChanges(t *testing.T) {
 			t.Errorf("%d tasks are followed", n)
 		}
 		change(protocol.CreatePush, "big")
-		for range 10 { // it never takes the first
+		for range 10 { // the first event always fails
 			p.mu.Lock()
 			f := p.all[place{"x", "me", "t"}]
 			p.mu.Unlock()
@@ -250,8 +250,7 @@ func TestChanges(t *testing.T) {
 	})
 }
 
-// TestPrivateAddresses are not called, wherever their names come from: the client, a redirect of a host that may be called, a name that
-// leads to this machine.
+// Private addresses are refused, as URL of a client, as redirect of a public host, and as name that resolves to this machine.
 func TestPrivateAddresses(t *testing.T) {
 	t.Parallel()
 	inner := newHook(t, 200)
@@ -269,7 +268,7 @@ func TestPrivateAddresses(t *testing.T) {
 	p := newPusher(t, Options{Tries: 1})
 	guard := netguard.Public()
 	p.client = clientOf(func(ctx context.Context, network, addr string) (net.Conn, error) {
-		if strings.HasPrefix(addr, "hook.example:") { // a host of the public internet
+		if strings.HasPrefix(addr, "hook.example:") { // a public host
 			return netguard.Any().DialContext(ctx, network, front.Listener.Addr().String())
 		}
 		return guard.DialContext(ctx, network, addr)
@@ -277,7 +276,7 @@ func TestPrivateAddresses(t *testing.T) {
 	for path := range locations {
 		err := p.deliver(t.Context(), &config{URL: "http://hook.example" + path, Token: "secret", Auth: &auth{"Bearer", "secret"}}, json.RawMessage("{}"))
 		refused := &netguard.Error{}
-		if path == "/far" { // another scheme is another host: TLS fails here, for there is none
+		if path == "/far" { // another scheme is another host: TLS fails here
 			if err == nil || errors.As(err, &refused) {
 				t.Errorf("%s gives %v", path, err)
 			}
@@ -289,18 +288,18 @@ func TestPrivateAddresses(t *testing.T) {
 		}
 	}
 	if len(inner.heard) > 0 {
-		t.Error("a redirect led into this network")
+		t.Error("a redirect reached a private address")
 	}
 	if err := p.deliver(t.Context(), &config{URL: "http://hook.example/", Token: "secret", Auth: &auth{"Bearer", "secret"}}, json.RawMessage("{}")); err != nil || strings.Join(secrets, ",") != "Bearer secretsecretsecret" {
 		t.Errorf("who may be called got %q, %v", secrets, err)
 	}
 	if _, err := New(Options{}).client.Get(inner.URL); err == nil {
-		t.Error("by default a webhook may be on loopback")
+		t.Error("the default allows a webhook on loopback")
 	}
 }
 
-// TestShares of principals leave room for each other: nobody has more tasks followed than there is room for others, of whatever agents,
-// and what one loses another may have. The refusal says what to do.
+// A principal uses at most as many tasks as remain free for others, over all agents; what it releases is free again. The refusal has a
+// hint.
 func TestShares(t *testing.T) {
 	t.Parallel()
 	p := newPusher(t, Options{Private: true, MaxTasks: 8})

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestCards are the answers to readers of cards: pages of any origin, those who have it already, and those who want something else.
+// TestCards checks the responses to pages of other origins, to conditional requests, and to other methods.
 func TestCards(t *testing.T) {
 	t.Parallel()
 	base := start(t)
@@ -38,7 +38,7 @@ func TestCards(t *testing.T) {
 		if tag == "" || tag == other {
 			t.Errorf("%s: the tags are %s and %s", path, tag, other)
 		}
-		if strings.HasSuffix(path, "agent.json") { // where those of 0.3 look
+		if strings.HasSuffix(path, "agent.json") { // the path of 0.3
 			tag, other = other, tag
 		}
 		for name, test := range map[string]struct {

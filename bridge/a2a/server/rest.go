@@ -10,7 +10,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// mediaOf is the media type in which a client of REST wants its answer: what it accepts, else what it sends.
+// mediaOf returns the media type of a response for a REST client: that of Accept, or else of Content-Type.
 func mediaOf(r *http.Request) string {
 	for _, header := range []string{"Accept", "Content-Type"} {
 		for part := range strings.SplitSeq(r.Header.Get(header), ",") {
@@ -30,14 +30,14 @@ func refuse(w http.ResponseWriter, r *http.Request, e *protocol.Error) {
 	answer(w, e.Status(), mediaOf(r), e.REST())
 }
 
-// challenge says how a caller is to prove who it is, if that is what the error is about (RFC 9110 §11.6.1).
+// challenge sets the authentication challenge of an unauthenticated response (RFC 9110 §11.6.1).
 func challenge(w http.ResponseWriter, e *protocol.Error) {
 	if e.Status() == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}
 }
 
-// refuse writes an error in the words of the client.
+// refuse writes an error in the client's version.
 func (c *restCall) refuse(w http.ResponseWriter, r *http.Request, e *protocol.Error) {
 	if c.old {
 		challenge(w, e)
@@ -47,7 +47,7 @@ func (c *restCall) refuse(w http.ResponseWriter, r *http.Request, e *protocol.Er
 	refuse(w, r, e)
 }
 
-// rest answers a request of the REST binding.
+// rest handles a request of the REST binding.
 func (h *Handler) rest(w http.ResponseWriter, r *http.Request, p protocol.Place) {
 	w.Header().Set("Vary", protocol.VersionParam)
 	c := &restCall{Handler: h, place: p}
@@ -72,14 +72,14 @@ func (h *Handler) rest(w http.ResponseWriter, r *http.Request, p protocol.Place)
 	defer stop()
 	first, waits := h.first(out)
 	switch {
-	case first == nil && !waits && r.Context().Err() != nil: // nobody reads it
+	case first == nil && !waits && r.Context().Err() != nil: // the client has disconnected
 	case first == nil && !waits:
 		c.refuse(w, r, noAnswer.err)
 	case first != nil && first.err != nil:
 		c.refuse(w, r, first.err)
 	default:
 		h.events(w, r, first, out, func(e result) error {
-			if e.err != nil { // the status is gone: clients look at either
+			if e.err != nil { // the status is sent already: clients check the event name or the data
 				return protocol.WriteEvent(w, "error", c.failure(e.err))
 			}
 			return protocol.WriteEvent(w, "", c.result(op.Method, e.raw))
@@ -87,14 +87,14 @@ func (h *Handler) rest(w http.ResponseWriter, r *http.Request, p protocol.Place)
 	}
 }
 
-// A restCall is one request.
+// A restCall is one REST request.
 type restCall struct {
 	*Handler
 	place protocol.Place
-	old   bool // the client speaks 0.3
+	old   bool // the client uses 0.3
 }
 
-// operation reads what a request asks, and of which agent. Where no version is said, the path does.
+// operation decodes the operation and the agent name of a request. Without a version header the path determines the version.
 func (c *restCall) operation(w http.ResponseWriter, r *http.Request) (op *protocol.Operation, name string, e *protocol.Error) {
 	v, e := versionOf(r)
 	c.old = v == old || v == unsaid && c.place.V03
@@ -102,9 +102,9 @@ func (c *restCall) operation(w http.ResponseWriter, r *http.Request) (op *protoc
 	case e != nil:
 		return nil, "", e
 	case c.place.Method == "":
-		return nil, "", protocol.Errorf(protocol.UnknownMethod, "%s is not for that", interact.Clip(r.Method, 16))
+		return nil, "", protocol.Errorf(protocol.UnknownMethod, "the method %s is not allowed here", interact.Clip(r.Method, 16))
 	case v == modern && c.place.V03, len(c.place.Before) > 2:
-		return nil, "", protocol.Errorf(protocol.UnknownMethod, "nothing is served at %s", interact.Clip(r.URL.Path, 128))
+		return nil, "", protocol.Errorf(protocol.UnknownMethod, "unknown path %s", interact.Clip(r.URL.Path, 128))
 	}
 	var body []byte
 	if r.Method == http.MethodPost {
@@ -132,7 +132,7 @@ func (c *restCall) operation(w http.ResponseWriter, r *http.Request) (op *protoc
 	return op, name, nil
 }
 
-// failure writes an error of a stream.
+// failure encodes an error of a stream.
 func (c *restCall) failure(e *protocol.Error) []byte {
 	if c.old {
 		return v03.RESTError(e)
@@ -140,7 +140,7 @@ func (c *restCall) failure(e *protocol.Error) []byte {
 	return e.REST()
 }
 
-// result writes a result for the client.
+// result encodes a result in the client's version.
 func (c *restCall) result(method string, raw json.RawMessage) []byte {
 	if c.old {
 		raw = v03.REST.Result(method, raw)

@@ -8,14 +8,14 @@ import (
 	"github.com/lmosd/lmosd/bridge/a2a/v03"
 )
 
-// rpc answers a request of the JSON-RPC binding. Errors of A2A have the status 200, as JSON-RPC over HTTP has it; who may not ask
-// gets that of HTTP (A2A 1.0 §7.4).
+// rpc handles a request of the JSON-RPC binding. A2A errors have status 200, as usual for JSON-RPC over HTTP; authorization errors have
+// the HTTP status (A2A 1.0 §7.4).
 func (h *Handler) rpc(w http.ResponseWriter, r *http.Request, name string) {
 	w.Header().Set("Vary", protocol.VersionParam)
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
 		answer(w, http.StatusMethodNotAllowed, jsonType, protocol.Response(nil, nil, protocol.Errorf(protocol.InvalidRequest,
-			"JSON-RPC is spoken with POST")))
+			"JSON-RPC requires POST")))
 		return
 	}
 	body, e := read(w, r, false)
@@ -36,7 +36,7 @@ func (h *Handler) rpc(w http.ResponseWriter, r *http.Request, name string) {
 	}
 	write := func(e result) error { return protocol.WriteEvent(w, "", c.response(e)) }
 	switch {
-	case e != nil && (op != nil && protocol.Streams(op.Method) || streams(in.Method)): // clients that ask for a stream read nothing else
+	case e != nil && (op != nil && protocol.Streams(op.Method) || streams(in.Method)): // clients that request a stream decode nothing else
 		if op != nil {
 			c.method = op.Method
 		}
@@ -57,19 +57,19 @@ func (h *Handler) rpc(w http.ResponseWriter, r *http.Request, name string) {
 	out, stop := h.results(r.Context(), agent, op)
 	defer stop()
 	first, _ := h.first(out)
-	if first != nil && first.err != nil && statusOf(w, first.err) != http.StatusOK { // who may not ask is told so by HTTP
+	if first != nil && first.err != nil && statusOf(w, first.err) != http.StatusOK { // an authorization error, which has an HTTP status
 		answer(w, first.err.Status(), jsonType, c.response(*first))
 		return
 	}
 	h.events(w, r, first, out, write)
 }
 
-// streams reports whether a method of either version asks for a stream.
+// streams reports whether a method of either version returns a stream.
 func streams(method string) bool {
 	return protocol.Streams(method) || method == "message/stream" || method == "tasks/resubscribe"
 }
 
-// statusOf is the status of an answer of JSON-RPC.
+// statusOf returns the HTTP status of a JSON-RPC response.
 func statusOf(w http.ResponseWriter, e *protocol.Error) int {
 	if e == nil || e.Code != protocol.Unauthenticated && e.Code != protocol.Forbidden {
 		return http.StatusOK
@@ -78,15 +78,15 @@ func statusOf(w http.ResponseWriter, e *protocol.Error) int {
 	return e.Status()
 }
 
-// An rpcCall is one request.
+// An rpcCall is one JSON-RPC request.
 type rpcCall struct {
 	*Handler
 	id     json.RawMessage
-	old    bool // the client speaks 0.3
+	old    bool // the client uses 0.3
 	method string
 }
 
-// operation reads what a request asks. Where no version is said, the method does: each is of one only.
+// operation decodes the operation of a request. Without a version header the method determines the version: no name is in both.
 func (c *rpcCall) operation(r *http.Request, in *protocol.Request) (*protocol.Operation, *protocol.Error) {
 	v, e := versionOf(r)
 	if e != nil {
@@ -106,7 +106,7 @@ func (c *rpcCall) operation(r *http.Request, in *protocol.Request) (*protocol.Op
 	return &protocol.Operation{Method: in.Method, Params: in.Params, Service: service(r, v)}, nil
 }
 
-// response writes a result for the client.
+// response encodes a result in the client's version.
 func (c *rpcCall) response(r result) []byte {
 	if c.old && r.err != nil {
 		r.err = v03.Error(r.err)

@@ -1,5 +1,5 @@
-// Package serve is the HTTP server of A2A: cards, the JSON-RPC and the REST binding of 1.0, and 0.3 beside them at the same
-// addresses. What an agent says is passed on byte for byte; only for clients of 0.3 it is translated.
+// Package server is the A2A HTTP server: Agent Cards and the JSON-RPC and HTTP+JSON bindings of A2A 1.0 and 0.3, at the same URLs.
+// Results of agents pass byte for byte; only for clients of 0.3 they are converted.
 //
 //	/.well-known/agent-card.json          the card of the default agent
 //	/a2a                                  JSON-RPC, for the agent that the tenant of the params names; else the default agent
@@ -7,7 +7,7 @@
 //	/a2a/{name}                           JSON-RPC, with or without a slash at the end
 //	/a2a/{name}/message:send …            REST; also behind /a2a/{name}/{tenant}
 //	/a2a/{name}/v1/message:send …         REST of 0.3
-//	/a2a/{name}/.well-known/agent-card.json   the card; with the words of 0.3 beside as agent.json, and below /a2a/{name}/v1
+//	/a2a/{name}/.well-known/agent-card.json   the card; with 0.3 members as agent.json, and below /a2a/{name}/v1
 //
 // Sources: A2A 1.0.1 §3.6, §8.2, §9, §11; A2A 0.3.0.
 package server
@@ -38,33 +38,33 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// An Agent is what is served under a name.
+// An Agent is an agent that is served under a name.
 type Agent struct {
-	// Card writes and signs the card for clients at a place: its interfaces are there.
+	// Card builds and signs the card for clients at a place, which has its interfaces.
 	Card func(at Place) (*card.Card, error)
-	// As answers the operations of a caller who asked at a place.
+	// As returns the agent for a caller at a place.
 	As func(c Caller, at Place) protocol.Agent
 }
 
-// A Caller is who sends a request. Tasks are their principal's: all whom the node cannot tell apart are one.
+// A Caller is the sender of a request. Its tasks belong to its principal; callers that the node cannot distinguish share one.
 type Caller struct {
 	Principal string
-	// From is whom the node found.
+	// From is the authenticated principal.
 	From *did.Principal
-	// Operator says that the node proved the caller to be its operator.
+	// Operator reports that the node authenticated the caller as its operator.
 	Operator bool
 }
 
-// A Place is where a client asks: the address of the root, and the name in it.
+// A Place is the URL of the root and the agent name of a request.
 type Place struct{ Base, Name string }
 
-// Options are the settings of a [Handler].
+// Options configure a [Handler].
 type Options struct {
-	// Find returns the agent of a name; empty means the default agent. The error is an *interact.Error. It is needed.
+	// Find returns the agent of a name; empty means the default agent. The error is an *interact.Error. It is required.
 	Find func(ctx context.Context, name string) (*Agent, error)
-	// Base is the address at which clients reach the node, without a path. Empty means the scheme and Host of each request.
+	// Base is the public URL of the node, without a path. Empty means the scheme and Host of each request.
 	Base string
-	// KeepAlive is how often a silent stream shows that it lives; 0 means 15 s.
+	// KeepAlive is the interval of comments in an idle stream; 0 means 15 s.
 	KeepAlive time.Duration
 	Log       *slog.Logger
 }
@@ -79,18 +79,18 @@ const (
 	wellKnow = "/.well-known/"
 )
 
-// Paths are what a Handler serves, as patterns of [http.ServeMux].
+// Paths are the paths of a Handler, as patterns of [http.ServeMux].
 var Paths = []string{root, root + "/", wellKnow + "agent-card.json", wellKnow + "agent.json"}
 
-// New returns a handler.
+// New returns a Handler.
 func New(o Options) *Handler {
 	o.KeepAlive = cmp.Or(o.KeepAlive, 15*time.Second)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return &Handler{o}
 }
 
-// callerOf is who sends a request: whom the node proved, and beyond that whoever shows the same credential, of which only the hash is
-// kept. Who shows nothing on a node that asks for nothing is one with all who do so.
+// callerOf returns the caller of a request: the one that the node authenticated, distinguished further by the hash of its Authorization
+// header. Callers without credentials share one principal.
 func callerOf(r *http.Request) Caller {
 	c := bridge.CallerOf(r)
 	var names []string
@@ -133,16 +133,16 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.rpc(w, r, name)
 }
 
-// A cardOf is whose card is asked for, and as which file. Old: at the place of 0.3.
+// A cardOf is a request for a card: the agent name and the file. Old: at the path of 0.3.
 type cardOf struct {
 	name, file string
 	old        bool
 }
 
-// oldFile is where agents before 0.3.0 have their card.
+// oldFile is the file of cards before 0.3.0.
 const oldFile = "agent.json"
 
-// cardPath is whose card a path below the root means.
+// cardPath returns the card that a path below the root identifies.
 func cardPath(path string) (of cardOf, ok bool) {
 	for _, file := range []string{"agent-card.json", oldFile} {
 		name, ok := strings.CutSuffix(path, wellKnow+file)
@@ -158,14 +158,14 @@ func cardPath(path string) (of cardOf, ok bool) {
 	return cardOf{}, false
 }
 
-// noCard says that no agent has its card right below the root: it is where a client looks that takes /a2a/NAME, without a slash at its end, for
-// what the address of the card is relative to (RFC 3986 §5.2). To give it another agent's card would be to send what it says there.
+// noCard rejects a request for a card directly below the root. A client sends it if it resolves the card relative to /a2a/NAME without a
+// trailing slash (RFC 3986 §5.2). The card of another agent there would receive that client's messages.
 func noCard(w http.ResponseWriter, r *http.Request) {
-	refuse(w, r, protocol.Errorf(protocol.UnknownMethod, "no agent has its card here: that of an agent is at %s/NAME%sagent-card.json, so give clients the address "+
-		"%s/NAME/ with a slash at its end; the node's own is at %sagent-card.json", root, wellKnow, root, wellKnow))
+	refuse(w, r, protocol.Errorf(protocol.UnknownMethod, "no card at this path: the card of an agent is at %s/NAME%sagent-card.json, so use the URL "+
+		"%s/NAME/ with a trailing slash; the card of the node is at %sagent-card.json", root, wellKnow, root, wellKnow))
 }
 
-// base is the address of the root for clients.
+// base returns the URL of the root for clients.
 func (h *Handler) base(r *http.Request) string {
 	if h.o.Base != "" {
 		return strings.TrimSuffix(h.o.Base, "/") + root
@@ -177,11 +177,11 @@ func (h *Handler) base(r *http.Request) string {
 	return scheme + "://" + r.Host + root
 }
 
-// cardVerbs are those that a card is for.
+// cardVerbs are the allowed methods for a card.
 const cardVerbs = "GET, HEAD, OPTIONS"
 
-// card answers with a card: that of 1.0, as its schema has it; and to clients that say 0.3, or look where only those of 0.3 do, one that has the
-// words of 0.3 beside (A2A 1.0 §8.2, decision 32). Pages of any origin may read it.
+// card serves a card: that of 1.0; to clients that request 0.3, or a path of 0.3, one with the members of both (A2A 1.0 §8.2, decision
+// 32). Pages of any origin may read it.
 func (h *Handler) card(w http.ResponseWriter, r *http.Request, of cardOf) {
 	header := w.Header()
 	header.Set("Access-Control-Allow-Origin", "*")
@@ -198,7 +198,7 @@ func (h *Handler) card(w http.ResponseWriter, r *http.Request, of cardOf) {
 		return
 	default:
 		header.Set("Allow", cardVerbs)
-		refuse(w, r, protocol.Errorf(protocol.UnknownMethod, "a card is read with GET"))
+		refuse(w, r, protocol.Errorf(protocol.UnknownMethod, "the method for a card is GET"))
 		return
 	}
 	body, err := h.cardBytes(r, of)
@@ -210,7 +210,7 @@ func (h *Handler) card(w http.ResponseWriter, r *http.Request, of cardOf) {
 	tag := `"` + hex.EncodeToString(sum[:16]) + `"`
 	header.Set("ETag", tag)
 	header.Set("Cache-Control", "public, max-age=60")
-	if r.Header.Get("Authorization") != "" { // a card that needs it is no one's else (RFC 9111 §3.5)
+	if r.Header.Get("Authorization") != "" { // such a response must not be shared (RFC 9111 §3.5)
 		header.Set("Cache-Control", "private, max-age=60")
 	}
 	if known := r.Header.Get("If-None-Match"); known == "*" || strings.Contains(known, tag) {
@@ -218,7 +218,7 @@ func (h *Handler) card(w http.ResponseWriter, r *http.Request, of cardOf) {
 		return
 	}
 	header.Set("Content-Type", jsonType)
-	_, _ = w.Write(body) // a client that went away needs no card
+	_, _ = w.Write(body) // fails only if the client has disconnected
 }
 
 func (h *Handler) cardBytes(r *http.Request, of cardOf) ([]byte, error) {
@@ -236,7 +236,7 @@ func (h *Handler) cardBytes(r *http.Request, of cardOf) ([]byte, error) {
 	return c.Bytes()
 }
 
-// A version is what a client speaks.
+// A version is the A2A version of a client.
 type version int
 
 const (
@@ -245,7 +245,7 @@ const (
 	modern         // 1.0
 )
 
-// versionOf reads A2A-Version (A2A 1.0 §3.6): the last number of a version says nothing.
+// versionOf decodes A2A-Version (A2A 1.0 §3.6); the patch number is ignored.
 func versionOf(r *http.Request) (version, *protocol.Error) {
 	said := r.Header.Get(protocol.VersionParam)
 	if said == "" && r.URL.RawQuery != "" {
@@ -265,11 +265,11 @@ func versionOf(r *http.Request) (version, *protocol.Error) {
 	case len(parts) >= 2 && parts[0] == "0" && parts[1] == "3":
 		return old, nil
 	}
-	return unsaid, protocol.Errorf(protocol.VersionUnsupported, "A2A %s is not spoken here", interact.Clip(said, 16)).
+	return unsaid, protocol.Errorf(protocol.VersionUnsupported, "unsupported A2A version %s", interact.Clip(said, 16)).
 		With(map[string]string{"supportedVersions": "1.0, 0.3"})
 }
 
-// service are the service parameters of a request that an agent should see.
+// service returns the service parameters of a request for the agent.
 func service(r *http.Request, v version) map[string]string {
 	all := map[string]string{protocol.VersionParam: "1.0"}
 	if ext := strings.Join(r.Header.Values(protocol.ExtensionsParam), ","); ext != "" {
@@ -291,7 +291,7 @@ func tenantOf(params json.RawMessage) (string, json.RawMessage) {
 	return tenant, protocol.Encode(members)
 }
 
-// agent finds the agent that an operation is for.
+// agent returns the agent of an operation.
 func (h *Handler) agent(r *http.Request, name string, op *protocol.Operation) (protocol.Agent, *protocol.Error) {
 	if name == "" {
 		name, op.Params = tenantOf(op.Params)
@@ -303,7 +303,7 @@ func (h *Handler) agent(r *http.Request, name string, op *protocol.Operation) (p
 	return a.As(callerOf(r), Place{h.base(r), name}), nil
 }
 
-// notFound is the error for a name that none or several have: A2A has no code of its own for it.
+// notFound returns the error for an unknown or ambiguous name, for which A2A has no code.
 func notFound(err error) *protocol.Error {
 	e := interact.AsError(err)
 	if e.Code != interact.NotFound && e.Code != interact.Ambiguous && e.Code != interact.Withdrawn {
@@ -312,24 +312,24 @@ func notFound(err error) *protocol.Error {
 	return protocol.Said(protocol.UnknownMethod, e)
 }
 
-// read reads a body that should be JSON.
+// read reads a JSON body.
 func read(w http.ResponseWriter, r *http.Request, empty bool) ([]byte, *protocol.Error) {
 	body, err := protocol.ReadBody(http.MaxBytesReader(w, r.Body, protocol.MaxMessage), r.ContentLength)
 	if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
-		return nil, protocol.Errorf(protocol.InvalidRequest, "a request has at most %d bytes", protocol.MaxMessage)
+		return nil, protocol.Errorf(protocol.InvalidRequest, "the request exceeds %d bytes", protocol.MaxMessage)
 	} else if err != nil {
-		return nil, protocol.Errorf(protocol.ParseError, "the body did not arrive")
+		return nil, protocol.Errorf(protocol.ParseError, "incomplete request body")
 	}
 	if empty && len(body) == 0 {
 		return nil, nil
 	}
 	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || !td.IsJSON(media) {
-		return nil, protocol.Errorf(protocol.ContentTypeUnsupported, "send Content-Type: %s", jsonType)
+		return nil, protocol.Errorf(protocol.ContentTypeUnsupported, "expected Content-Type: %s", jsonType)
 	}
 	return body, nil
 }
 
-// one asks for the one result of an operation that is no stream.
+// one returns the result of an operation without a stream.
 func one(ctx context.Context, a protocol.Agent, op *protocol.Operation) result {
 	raw, err := protocol.Ask(ctx, a, op)
 	if err != nil {
@@ -338,7 +338,7 @@ func one(ctx context.Context, a protocol.Agent, op *protocol.Operation) result {
 	return result{raw: raw}
 }
 
-// results runs an operation in a goroutine of its own, so that whoever takes them can do something while there are none.
+// results runs an operation in its own goroutine, so that the receiver can send keep-alives in between.
 func (h *Handler) results(ctx context.Context, a protocol.Agent, op *protocol.Operation) (<-chan result, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	out := make(chan result)
@@ -353,7 +353,7 @@ func (h *Handler) results(ctx context.Context, a protocol.Agent, op *protocol.Op
 	var work sync.WaitGroup
 	work.Go(func() {
 		defer close(out)
-		defer func() { // the server catches what panics in its own goroutines only
+		defer func() { // net/http recovers panics of its own goroutines only
 			if p := recover(); p != nil {
 				h.o.Log.Error("an operation panicked", "method", op.Method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 				give(result{err: protocol.Errorf(protocol.InternalError, "the operation failed")})
@@ -377,11 +377,11 @@ type result struct {
 	err *protocol.Error
 }
 
-// noAnswer is the result of an agent that gives none.
-var noAnswer = result{err: protocol.Errorf(protocol.InvalidAgentResponse, "the agent gave no answer")}
+// noAnswer is the result for an agent that returns none.
+var noAnswer = result{err: protocol.Errorf(protocol.InvalidAgentResponse, "the agent returned no result")}
 
-// events writes results as a stream of Server-Sent Events: first, if there is one, then those that come. It is never empty, unless the
-// client leaves.
+// events writes results as a stream of Server-Sent Events: first, if it is not nil, and then the others. The stream has at least one event
+// unless the client disconnects.
 func (h *Handler) events(w http.ResponseWriter, r *http.Request, first *result, from <-chan result, write func(result) error) {
 	control := http.NewResponseController(w)
 	header := w.Header()
@@ -398,7 +398,7 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request, first *result, 
 		select {
 		case e, more := <-from:
 			if !more && first == nil {
-				_ = write(noAnswer) // a client that went away needs none
+				_ = write(noAnswer) // fails only if the client has disconnected
 			}
 			if !more || write(e) != nil {
 				return
@@ -414,8 +414,8 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request, first *result, 
 	}
 }
 
-// first is the first result, which is waited for as long as a stream may be silent; waits tells that it is still to come. So an error that comes
-// before all else can be told with a status.
+// first returns the first result within the keep-alive interval, so that an early error can have an HTTP status. waits reports that it is
+// still to come.
 func (h *Handler) first(out <-chan result) (first *result, waits bool) {
 	late := time.NewTimer(h.o.KeepAlive)
 	defer late.Stop()
@@ -430,9 +430,9 @@ func (h *Handler) first(out <-chan result) (first *result, waits bool) {
 	}
 }
 
-// answer writes a body.
+// answer writes a response.
 func answer(w http.ResponseWriter, status int, media string, body []byte) {
 	w.Header().Set("Content-Type", media)
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // a client that went away needs no answer
+	_, _ = w.Write(body) // fails only if the client has disconnected
 }

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// mirror says what it was asked. Of a stream the second event is an error, if the id of the task is "broken"; it waits if it is "silent".
+// mirror returns its request. In a stream the second event is an error for the task "broken", and never comes for "silent".
 func mirror(name, principal string) protocol.Agent {
 	return protocol.Func(func(ctx context.Context, op *protocol.Operation) iter.Seq2[json.RawMessage, error] {
 		said := protocol.Encode(map[string]any{"agent": name, "principal": principal, "method": op.Method, "params": op.Params, "service": op.Service})
@@ -58,7 +58,7 @@ func mirror(name, principal string) protocol.Agent {
 
 func start(t *testing.T) string { return startAlive(t, 5*time.Millisecond) }
 
-// startAlive serves streams that show that they live so often.
+// startAlive starts a server with a keep-alive interval.
 func startAlive(t *testing.T, each time.Duration) string {
 	t.Helper()
 	h := New(Options{KeepAlive: each, Find: func(_ context.Context, name string) (*Agent, error) {
@@ -74,8 +74,7 @@ func startAlive(t *testing.T, each time.Duration) string {
 	return s.URL
 }
 
-// ask sends a request that is written "VERB path", with headers that are written "name: value", and returns the status, the media type
-// and the body.
+// ask sends a request "VERB path" with headers "name: value", and returns the status, the media type and the body.
 func ask(t *testing.T, base, line, body string, headers ...string) (int, string, string) {
 	t.Helper()
 	verb, path, _ := strings.Cut(line, " ")
@@ -108,8 +107,8 @@ func rpcOf(method, params string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, method, params)
 }
 
-// What goes wrong before the first event of a stream is told as the official clients read it: over JSON-RPC as an event, since the Go library
-// reads nothing else (a2aclient/jsonrpc.go) and the JavaScript one that, too; over REST, and to who may not ask, with a status and a body of JSON.
+// An error before the first event of a stream has the form that the official clients decode: an event over JSON-RPC (a2aclient/jsonrpc.go
+// decodes nothing else); a status and a JSON body over REST, and for authorization errors.
 func TestStreamsThatDoNotBegin(t *testing.T) {
 	t.Parallel()
 	base := startAlive(t, time.Hour)
@@ -134,7 +133,7 @@ func TestStreamsThatDoNotBegin(t *testing.T) {
 	}
 }
 
-// TestPlaces are requests, the agent that they reach, and what it is asked.
+// TestPlaces checks which agent and operation a request reaches.
 func TestPlaces(t *testing.T) {
 	t.Parallel()
 	base := start(t)
@@ -142,7 +141,7 @@ func TestPlaces(t *testing.T) {
 	for name, test := range map[string]struct {
 		line, body string
 		headers    []string
-		want       string // a part of the answer
+		want       string // a part of the response
 	}{
 		"JSON-RPC":                 {"POST /a2a/x", rpcOf("GetTask", `{"id":"t"}`), []string{v1}, `"agent":"x","method":"GetTask","params":{"id":"t"},"principal":"","service":{"A2A-Version":"1.0"}`},
 		"a slash at the end":       {"POST /a2a/x/", rpcOf("GetTask", `{"id":"t"}`), []string{v1}, `"agent":"x"`},
@@ -191,7 +190,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestMedia are the media types of REST's answers and errors.
+// TestMedia checks the media types of REST responses and errors.
 func TestMedia(t *testing.T) {
 	t.Parallel()
 	base := start(t)
@@ -212,7 +211,7 @@ func TestMedia(t *testing.T) {
 	}
 }
 
-// TestEventStreams are the streams of both bindings, and what ends them.
+// TestEventStreams checks the streams of both bindings and their ends.
 func TestEventStreams(t *testing.T) {
 	t.Parallel()
 	base := start(t)
@@ -251,7 +250,7 @@ func TestEventStreams(t *testing.T) {
 	cancel()
 }
 
-// A stream that has begun ends with a result or an error, also if the agent gives none, or panics.
+// A started stream ends with a result or an error, also if the agent returns none, or panics.
 func TestStreamsHaveAnEnd(t *testing.T) {
 	t.Parallel()
 	base := start(t)
