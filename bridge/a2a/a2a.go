@@ -1,12 +1,12 @@
-// Package a2a brings A2A agents into the mesh as things, and the things of the mesh to A2A clients.
+// Package a2a imports A2A agents as Things and serves Things to A2A clients.
 //
-// An imported agent has an action, "a2a", that carries A2A verbatim: its input is an operation of the JSON-RPC binding, its
-// output the results (package wire). An A2A client that asks for such a thing goes through it, and nothing is translated. For all
-// others the agent's skills are actions (thing.go), which take turns of a conversation, too (bridge.Turn, outcome.go); and what is no
-// A2A agent is one to A2A clients (package desk).
+// An imported agent has an action, "a2a", that carries A2A verbatim: its input is an operation of the JSON-RPC binding, its output are
+// the results (package protocol). A2A clients of such a Thing use it, and nothing is converted. For all other consumers the agent's
+// skills are actions (thing.go), which also take turns of a conversation (bridge.Turn, result.go). Things that are not A2A agents are
+// served to A2A clients as agents (package executor).
 //
-// The packages below it: wire is what is said; card the agent cards, with their signatures; v03 the translation from and to A2A
-// 0.3; serve the HTTP server; remote the HTTP client; desk the tasks of things that do not speak A2A; push the webhooks.
+// The packages below: protocol has the data types and encodings; card the Agent Cards; v03 the conversion from and to A2A 0.3; server
+// the HTTP server; client the HTTP client; executor the tasks of Things; push the webhooks.
 //
 // Sources: A2A 1.0.1; A2A 0.3.0.
 package a2a
@@ -29,22 +29,22 @@ import (
 // Verbatim is the action of an imported agent that carries A2A.
 const Verbatim = "a2a"
 
-// Namespace is the IRI of the terms that say in a description what is A2A's own.
+// Namespace is the IRI of the terms of A2A in descriptions.
 const Namespace = "https://lmosd.dev/ns/a2a#"
 
-// Libp2pBinding is the URI of the custom binding by which nodes carry A2A (A2A 1.0 §5.8): the action [Verbatim] of a thing.
+// Libp2pBinding is the URI of the custom binding between nodes (A2A 1.0 §5.8): the action [Verbatim] of a Thing.
 const Libp2pBinding = "https://lmosd.dev/a2a/bindings/libp2p/v1"
 
-// Options are the settings of a [Bridge]. The zero value works.
+// Options configure a [Bridge]. The zero value works.
 type Options struct {
-	// Credentials has the secrets that imported agents ask for, under "a2a:" and the target, by the scheme's name in the card.
+	// Credentials has the secrets that imported agents require, under "a2a:" and the target, by the name of the scheme in the card.
 	Credentials credentials.Store
-	// KeyOrigins are origins, "https://keys.example", whose sets of keys are believed when a card that is imported names one ("jku"),
-	// beside those at the card's own site.
+	// KeyOrigins are trusted origins of key sets, "https://keys.example", for cards that name one ("jku"), in addition to the origin
+	// of the card.
 	KeyOrigins []string
-	// Recheck is how often the cards of imported agents are read again; 0 means 1 min.
+	// Recheck is the interval at which cards of imported agents are fetched again; 0 means 1 min.
 	Recheck time.Duration
-	// Desk and Push are the settings of the tasks of things that do not speak A2A, and of webhooks.
+	// Desk and Push configure the tasks of Things, and the webhooks.
 	Desk executor.Options
 	Push push.Options
 	Log  *slog.Logger
@@ -63,12 +63,12 @@ func New(o Options) *Bridge {
 // Name implements [bridge.Bridge].
 func (b *Bridge) Name() string { return "a2a" }
 
-// Import implements [bridge.Bridge]. The target is the address of an agent, below which is its card, or that of the card. A card
-// whose signature is wrong is refused with BadSignature.
+// Import implements [bridge.Bridge]. The target is the URL of an agent, or of its card. A card with an invalid signature is refused with
+// BadSignature.
 func (b *Bridge) Import(ctx context.Context, target string, o bridge.Import) (*bridge.Agent, error) {
 	u, err := url.Parse(target)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, interact.Errorf(interact.Usage, "lmosd expose a2a:https://agent.example", "%q is no address of an A2A agent",
+		return nil, interact.Errorf(interact.Usage, "lmosd expose a2a:https://agent.example", "expected the URL of an A2A agent, got %q",
 			target)
 	}
 	i := newImported(b.o, u, target, o)
@@ -84,7 +84,7 @@ func (b *Bridge) Import(ctx context.Context, target string, o bridge.Import) (*b
 	return &bridge.Agent{TD: draft, Thing: i, Warnings: i.warnings(), Changes: i.changes, Close: i.close}, nil
 }
 
-// key makes the name of an action of the id of a skill: what stands in a path stays one segment.
+// key converts the id of a skill to the name of an action: one path segment.
 func key(id string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '/' || r == ' ' || r < ' ' {

@@ -11,24 +11,23 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// claims remember whose the tasks and the contexts of an agent are. A context holds what was said in it, so whoever sends a
-// message to it hears of that: it is of the principal who was first in it. It is safe for concurrent use.
+// claims records which principals own the tasks and contexts of an agent. A message to a context may reveal earlier messages in it, so a
+// context belongs to the first principal that used it. It is safe for concurrent use.
 type claims struct{ tasks, contexts bridge.AgentOwners }
 
-// ownClaims are those on an agent that has them for itself.
+// ownClaims returns separate owner registries for one agent.
 func ownClaims() claims {
 	return claims{new(bridge.Owners).OfAgent(""), new(bridge.Owners).OfAgent("")}
 }
 
-// notFound is what a principal hears of a task that is another's, and of one that is not there: the same, so that nobody learns which
-// (A2A 1.0 §13.1).
+// notFound is the error for an unknown task and for a task of another principal, so that callers cannot distinguish them (A2A 1.0
+// §13.1).
 func notFound(task string) *protocol.Error {
 	task = interact.Clip(task, 64)
 	return protocol.Errorf(protocol.TaskNotFound, "task %q not found", task).With(map[string]string{"taskId": task})
 }
 
-// guard lets a principal see its own tasks and go on in its own contexts: those that it began here, and one whose id it knows and
-// nobody else began.
+// guard restricts a principal to its own tasks and contexts: those that it created here, and those without an owner whose id it knows.
 func (c claims) guard(a protocol.Agent, principal string) protocol.Agent {
 	return protocol.Func(func(ctx context.Context, op *protocol.Operation) iter.Seq2[json.RawMessage, error] {
 		task, e := taskOf(op)
@@ -54,8 +53,8 @@ func (c claims) guard(a protocol.Agent, principal string) protocol.Agent {
 				case errors.As(err, &said) && said.Code == protocol.TaskNotFound:
 					err = notFound(task)
 				}
-				unread := errors.As(err, &said) && said.Code == protocol.InvalidAgentResponse // the agent has taken the message
-				if fresh && !unread && bridge.Refused(err) {                                  // nobody is in the context
+				unread := errors.As(err, &said) && said.Code == protocol.InvalidAgentResponse // the agent has accepted the message
+				if fresh && !unread && bridge.Refused(err) {                                  // the context was not used
 					c.contexts.Release(in, principal)
 				}
 				if !yield(result, err) {
@@ -66,9 +65,9 @@ func (c claims) guard(a protocol.Agent, principal string) protocol.Agent {
 	})
 }
 
-// enter has a principal go on in the context that a message names, or that a list is asked of. Fresh says that nobody has been in
-// it before, as far as is known: it is the principal's from now on, before the agent answers, so that two cannot be the first.
-// Clients may choose ids of contexts; one that cannot be had is refused, and never replaced (A2A 1.0 §3.4).
+// enter claims the context of a message for a principal, or returns the context of a list. The claim precedes the agent's response, so
+// that two principals cannot both be first; fresh reports that the context had no owner. Clients may choose context ids; a context of
+// another principal is refused and never replaced (A2A 1.0 §3.4).
 func (c claims) enter(op *protocol.Operation, principal string) (in string, fresh bool, e *protocol.Error) {
 	switch op.Method {
 	case protocol.ListTasks:
@@ -83,13 +82,13 @@ func (c claims) enter(op *protocol.Operation, principal string) (in string, fres
 	}
 	own, fresh := c.contexts.Claim(in, principal)
 	if !own {
-		return "", false, protocol.Errorf(protocol.InvalidParams, "nobody can go on in this context here: leave contextId out to begin another").
+		return "", false, protocol.Errorf(protocol.InvalidParams, "this context cannot be continued: omit contextId to start another").
 			At("message.contextId")
 	}
 	return in, fresh, nil
 }
 
-// mayRefer refuses a message that refers to a task of another: the agent, to whom all are this node, would tell of it.
+// mayRefer rejects a message that refers to a task of another principal, which the agent would reveal.
 func (c claims) mayRefer(op *protocol.Operation, principal string) *protocol.Error {
 	if op.Method != protocol.SendMessage && op.Method != protocol.SendStreamingMessage {
 		return nil
@@ -97,7 +96,7 @@ func (c claims) mayRefer(op *protocol.Operation, principal string) *protocol.Err
 	raw, e := protocol.Field(op.Params, "message", "referenceTaskIds")
 	var tasks []string
 	if raw == nil || e != nil || json.Unmarshal(raw, &tasks) != nil {
-		return e // what are no ids refers to nothing
+		return e // not a list of ids
 	}
 	for _, task := range tasks {
 		if !c.tasks.Allows(task, principal) {
@@ -107,8 +106,8 @@ func (c claims) mayRefer(op *protocol.Operation, principal string) *protocol.Err
 	return nil
 }
 
-// seen notes the task and the context in a result, and takes the tasks of others out of a list. The operation was about a task,
-// in a context, if it said so.
+// seen records the task and the context of a result, and removes tasks of others from a list. task and in are those of the operation,
+// if it has them.
 func (c claims) seen(op *protocol.Operation, task, in string, result json.RawMessage, principal string) json.RawMessage {
 	switch op.Method {
 	case protocol.SendMessage, protocol.SendStreamingMessage, protocol.SubscribeToTask:
@@ -125,7 +124,7 @@ func (c claims) seen(op *protocol.Operation, task, in string, result json.RawMes
 	return result
 }
 
-// own keeps of a list the tasks of a principal. Of a context that is not its own, there are no more pages either.
+// own reduces a list to the tasks of a principal, and without more to its first page.
 func (c claims) own(list json.RawMessage, principal string, more bool) json.RawMessage {
 	var members map[string]json.RawMessage
 	var tasks []json.RawMessage
@@ -142,15 +141,14 @@ func (c claims) own(list json.RawMessage, principal string, more bool) json.RawM
 	if len(kept) == len(tasks) && more {
 		return list
 	}
-	members["tasks"], members["totalSize"] = protocol.Encode(kept), protocol.Encode(len(kept)) // how many others have is theirs to know
+	members["tasks"], members["totalSize"] = protocol.Encode(kept), protocol.Encode(len(kept)) // the number of others' tasks is private
 	if !more {
 		members["nextPageToken"] = protocol.Encode("")
 	}
 	return protocol.Encode(members)
 }
 
-// taskOf is the task that an operation is about; empty if it begins one. Params in which readers could find different tasks are
-// an error.
+// taskOf returns the task of an operation; empty if it creates one. Params with a duplicate field are an error.
 func taskOf(op *protocol.Operation) (string, *protocol.Error) {
 	switch op.Method {
 	case protocol.SendMessage, protocol.SendStreamingMessage:

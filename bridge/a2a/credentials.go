@@ -16,26 +16,26 @@ import (
 	"github.com/lmosd/lmosd/interact/oauth"
 )
 
-// secrets are what an imported agent asks of its callers, from the host's store. They go into requests and nowhere else.
+// secrets are the credentials of the host's store for an imported agent. They are sent in requests only.
 type secrets struct {
 	store  credentials.Store
 	thing  string
 	client *http.Client
 
-	turn   chan struct{}      // holds a token while somebody looks into tokens, or gets one
-	tokens map[string]granted // of OAuth2, by scheme and scopes
+	turn   chan struct{}      // mutex of tokens that supports cancellation: holds a value while locked
+	tokens map[string]granted // OAuth2 tokens, by scheme and scopes
 }
 
-// maxTokens bounds those that are held for one agent: its card says for which scopes.
+// maxTokens limits the tokens of one agent, whose card chooses the scopes.
 const maxTokens = 64
 
-// A granted is a token, and when it was.
+// A granted is a token with the time when it was issued.
 type granted struct {
 	oauth.Token
 	at time.Time
 }
 
-// optional puts the secret of one name into requests, as a bearer token, if there is one.
+// optional adds the bearer token of one scheme to requests, if there is one.
 func (s *secrets) optional(scheme string) func(*http.Request) error {
 	return func(r *http.Request) error {
 		if c, err := s.store.Lookup(s.thing, scheme, r.URL.String()); err == nil && c.Token != "" {
@@ -45,8 +45,8 @@ func (s *secrets) optional(scheme string) func(*http.Request) error {
 	}
 }
 
-// of puts into requests what a card requires: all schemes of the first requirement for which there are secrets (A2A 1.0 §4.5). Where
-// nothing is required, the first scheme for which there is one shows who asks: some operations are for those only.
+// of adds the credentials that a card requires: all schemes of the first requirement for which the store has credentials (A2A 1.0 §4.5).
+// If nothing is required, the first available scheme identifies the caller, because some operations need it.
 func (s *secrets) of(c *card.Card) func(*http.Request) error {
 	return func(r *http.Request) error {
 		for _, name := range slices.Sorted(maps.Keys(c.Schemes)) {
@@ -66,7 +66,7 @@ func (s *secrets) of(c *card.Card) func(*http.Request) error {
 		}
 		if first != nil {
 			return &interact.Error{Code: interact.Unauthenticated,
-				Title: "the A2A agent asks for credentials that this node does not have", Err: first,
+				Title: "the A2A agent requires credentials that this node does not have", Err: first,
 				Hint: fmt.Sprintf(`add {%q: {"SCHEME": {"origin": …, "token": …}}} to %s of the host`, s.thing, s.store.Name())}
 		}
 		return nil
@@ -92,7 +92,7 @@ func (s *secrets) satisfy(r *http.Request, c *card.Card, need card.Requirement) 
 	return nil
 }
 
-// secret returns what puts the secret of a scheme into r.
+// secret returns a function that adds the credentials of a scheme to r.
 func (s *secrets) secret(r *http.Request, name string, scheme card.Scheme, scopes []string) (func(), error) {
 	bearer := func(text string) func() { return func() { r.Header.Set("Authorization", "Bearer "+text) } }
 	if flow, ok := clientFlow(scheme); ok {
@@ -114,7 +114,7 @@ func (s *secrets) secret(r *http.Request, name string, scheme card.Scheme, scope
 		scheme.HTTP != nil && strings.EqualFold(scheme.HTTP.Scheme, "bearer")):
 		return bearer(c.Token), nil
 	}
-	return nil, fmt.Errorf("the credentials are of another kind than the scheme")
+	return nil, fmt.Errorf("the credentials do not match the type of the scheme")
 }
 
 func putKey(r *http.Request, k *card.APIKey, value string) {
@@ -138,9 +138,9 @@ func clientFlow(s card.Scheme) (card.Flow, bool) {
 	return f, ok
 }
 
-// grant gets a token for a client (RFC 6749 §4.4). Its id, with its secret or what its key signs, goes to the origin that the
-// store has for them, which is that of the token's address. A card does not say what the server is called, so that an assertion
-// is for that address, unless the store has another audience.
+// grant returns a token of the client credentials flow (RFC 6749 §4.4). Client id and secret, or a signed assertion, are sent only to the
+// origin that the store has for them. A card does not name the issuer, so the audience of an assertion is the token endpoint, unless the
+// store has another one.
 func (s *secrets) grant(ctx context.Context, name string, flow card.Flow, own credentials.Credential,
 	scopes []string) (string, error) {
 	key := name + " " + strings.Join(scopes, " ")
@@ -165,10 +165,10 @@ func (s *secrets) grant(ctx context.Context, name string, flow card.Flow, own cr
 	}
 	t, err := server.Token(ctx, s.client, c, params)
 	if err != nil {
-		return "", fmt.Errorf("%s gives no token: %w", credentials.OriginOf(flow.TokenURL), err)
+		return "", fmt.Errorf("token request to %s failed: %w", credentials.OriginOf(flow.TokenURL), err)
 	}
 	if t.Expires.IsZero() {
-		t.Expires = now.Add(2 * time.Second) // nobody knows, so that it is for the calls of now
+		t.Expires = now.Add(2 * time.Second) // unknown: used for concurrent calls only
 	}
 	if s.tokens == nil || len(s.tokens) == maxTokens {
 		s.tokens = map[string]granted{}
@@ -177,7 +177,7 @@ func (s *secrets) grant(ctx context.Context, name string, flow card.Flow, own cr
 	return t.Access, nil
 }
 
-// missing says for which schemes of a card the store has nothing, if that keeps the agent from being asked.
+// missing returns a warning if no requirement of a card can be satisfied from the store.
 func (s *secrets) missing(c *card.Card) []string {
 	if len(c.Requirements) == 0 || len(c.Interfaces) == 0 {
 		return nil
@@ -201,6 +201,6 @@ func (s *secrets) missing(c *card.Card) []string {
 			return nil
 		}
 	}
-	return []string{fmt.Sprintf("the agent asks for credentials: put %q with %s into %s", s.thing,
+	return []string{fmt.Sprintf("the agent requires credentials: add %q with %s to %s", s.thing,
 		strings.Join(slices.Sorted(maps.Keys(names)), " or "), s.store.Name())}
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// describeThing makes a card of a description: a skill of each action. No member is empty, so that all verifiers of its signature
-// agree (see card.Canonical).
+// describeThing returns a card for a description, with a skill for each action. No member is empty, so that all verifiers compute the
+// same payload (see card.Canonical).
 func describeThing(t *td.Thing) *card.Card {
 	yes, no := true, false
 	title := cmp.Or(strings.TrimSpace(t.Title), t.Name(), "thing")
@@ -35,21 +35,21 @@ func describeThing(t *td.Thing) *card.Card {
 	}
 	c.Capabilities.Extensions = schemas(t, maxSchemas)
 	if len(c.Skills) == 0 {
-		c.Skills = []card.Skill{{ID: "none", Name: "none", Description: title + " has nothing that can be asked over A2A.",
+		c.Skills = []card.Skill{{ID: "none", Name: "none", Description: title + " has no actions for A2A clients.",
 			Tags: []string{"none"}}}
 	}
 	return c
 }
 
-// SchemasExtension is the URI of the extension of A2A that says what the data of skills are (docs/interop.md, "Schemas of skills"): its
-// params are {"skills": {"id": {"inputSchema": "…", "outputSchema": "…"}}}, JSON Schemas as texts. As texts they are the same to all
-// verifiers of the card: objects in params lose their empty members, and numbers their digits, on the way through a proto.
+// SchemasExtension is the URI of the A2A extension with the schemas of skills (docs/interop.md, "Schemas of skills"): its params are
+// {"skills": {"id": {"inputSchema": "…", "outputSchema": "…"}}}, JSON Schemas as strings. Strings survive conversion to proto unchanged,
+// where objects lose empty members and numbers lose digits.
 const SchemasExtension = "https://lmosd.dev/a2a/extensions/skill-schemas/v1"
 
-// maxSchemas bounds the schemas in a card, in bytes. Those that find no room are in the message that asks which skill is meant.
+// maxSchemas is the size limit of the schemas in a card, in bytes. The message that asks for the skill has the others.
 const maxSchemas = 64 << 10
 
-// schemas is the extension that has the schemas of the skills of t, as far as there is room for, in bytes; nil if there are none.
+// schemas returns the extension with the schemas of the skills of t, of at most room bytes; nil if there are none.
 func schemas(t *td.Thing, room int) []card.Extension {
 	kept, skills := executor.Schemas(t), map[string]map[string]string{}
 	for _, name := range executor.Actions(t) {
@@ -71,11 +71,11 @@ func schemas(t *td.Thing, room int) []card.Extension {
 	if len(skills) == 0 {
 		return nil
 	}
-	return []card.Extension{{URI: SchemasExtension, Description: "JSON Schemas of the data that skills take and give, as texts.",
+	return []card.Extension{{URI: SchemasExtension, Description: "JSON Schemas of the input and output of skills, as strings.",
 		Params: protocol.Encode(map[string]any{"skills": skills})}}
 }
 
-// schemaText is a schema as text: the one that is kept verbatim, else that of the description, unless it says nothing.
+// schemaText returns a schema as JSON text: the verbatim one, or else that of the description; empty if it accepts everything.
 func schemaText(kept json.RawMessage, s *td.Schema) string {
 	if len(kept) > 0 {
 		return string(kept)
@@ -93,7 +93,7 @@ func vendor(t *td.Thing) *card.Provider {
 	return &card.Provider{Organization: t.Metadata.VendorName, URL: t.Metadata.VendorURL}
 }
 
-// tags are the types of an action and the capabilities of its thing; without either, the name of the thing.
+// tags returns the types of an action and the capabilities of its Thing, or else the name of the Thing.
 func tags(t *td.Thing, a *td.Action) []string {
 	const most = 16
 	all := slices.Clone(a.Types)
@@ -108,7 +108,7 @@ func tags(t *td.Thing, a *td.Action) []string {
 	return all[:min(len(all), most)]
 }
 
-// examples are those of the capability that is called like the action.
+// examples returns those of the capability with the name of the action.
 func examples(t *td.Thing, action string) []string {
 	for _, c := range t.Capabilities {
 		if strings.EqualFold(c.Name, action) || strings.EqualFold(c.ID, action) {
@@ -118,8 +118,7 @@ func examples(t *td.Thing, action string) []string {
 	return nil
 }
 
-// relayedCard is the card of an imported agent, from its description: the members of its own that are not this node's business.
-// Push notifications come from here.
+// relayedCard returns the card of an imported agent, from its description: its own public members, and push notifications of this node.
 func relayedCard(t *td.Thing) *card.Card {
 	c := describeThing(t)
 	var doc struct {
@@ -157,32 +156,32 @@ const (
 	findFor  = 3 * time.Second
 )
 
-// directoryAgent is the agent of a node itself: it finds others.
+// directoryAgent returns the agent of the node itself, which searches the mesh.
 func directoryAgent(m bridge.Mesh) executor.Subject {
 	sync := true
 	schema := td.ParseSchema(map[string]any{"type": "object", "required": []any{"query"},
-		"properties": map[string]any{"query": map[string]any{"type": "string", "description": "what the agent should be able to do"}}})
+		"properties": map[string]any{"query": map[string]any{"type": "string", "description": "capability or words to search for"}}})
 	t := &td.Thing{ID: string(m.Signer().DID()), Title: "Mesh directory",
 		Description: "Finds agents of the mesh by what they can do.",
 		Actions: map[string]*td.Action{"find": {Input: schema, Safe: true, Idempotent: true, Synchronous: &sync,
 			Affordance: td.Affordance{Title: "Find agents", Types: []string{"directory"},
-				Description: "Finds agents by what they can do, and says where their cards are."}}}}
+				Description: "Finds agents by capability or words, and returns the paths of their cards."}}}}
 	find := func(ctx context.Context, ask *interact.Message) (*interact.Message, error) {
 		return findAgents(ctx, m, ask)
 	}
 	return executor.Subject{Ref: string(m.Signer().DID()), Desc: t, Thing: interact.Unary(find)}
 }
 
-// A hit is an agent that was found.
+// A hit is a search result.
 type hit struct {
 	Name        string  `json:"name"`
 	Ref         string  `json:"ref"`
 	Description string  `json:"description,omitempty"`
-	Card        string  `json:"card"` // below the address of this agent's node
+	Card        string  `json:"card"` // path at the node
 	Score       float64 `json:"score"`
-	// Resembles is the name that its own looks like and is not, of a thing that is trusted more or known for longer.
+	// Resembles is the name of a more trusted or older Thing that this name imitates.
 	Resembles string `json:"resembles,omitempty"`
-	// State says whether it can be reached, and LastSeen when it was last there.
+	// State is the reachability, and LastSeen the time of the last contact.
 	State    directory.State `json:"state"`
 	LastSeen time.Time       `json:"last_seen"`
 }
@@ -192,12 +191,12 @@ func findAgents(ctx context.Context, m bridge.Mesh, ask *interact.Message) (*int
 		Query string `json:"query"`
 	}
 	if ask.Type != interact.InvokeAction || json.Unmarshal(ask.Data, &in) != nil || strings.TrimSpace(in.Query) == "" {
-		return nil, interact.Errorf(interact.Invalid, `for example {"query": "weather"}`, "say what to look for")
+		return nil, interact.Errorf(interact.Invalid, `for example {"query": "weather"}`, "the query is missing")
 	}
 	q, err := td.ParseQuery(in.Query, td.Query{})
 	if err != nil {
 		return nil, interact.Errorf(interact.Invalid, "for example weather, or capability:urn:example:weather",
-			"the query cannot be read: %v", err)
+			"invalid query: %v", err)
 	}
 	q.Limit = maxFound
 	ctx, cancel := context.WithTimeout(ctx, findFor)
@@ -205,7 +204,7 @@ func findAgents(ctx context.Context, m bridge.Mesh, ask *interact.Message) (*int
 	var found []*td.Description
 	for d, err := range m.Find(ctx, q) {
 		if err != nil {
-			break // what was found until then is shown
+			break // return the results so far
 		}
 		found = append(found, d)
 	}

@@ -26,22 +26,22 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// An exporter serves the things of a mesh to A2A clients.
+// An exporter serves the Things of a mesh to A2A clients.
 type exporter struct {
 	*server.Handler
 	mesh   bridge.Mesh
 	desk   *executor.Desk
 	pusher *push.Pusher
 	own    executor.Subject // the agent of the node itself
-	secret []byte           // of the names by which hosts know callers of this node
+	secret []byte           // derives the caller names that hosts see
 
-	tasks, contexts bridge.Owners // of agents that speak A2A
+	tasks, contexts bridge.Owners // of imported A2A agents
 
 	mu  sync.Mutex
-	can map[string]able // what they say that they can, by their references
+	can map[string]able // by reference
 }
 
-// An able is what an agent says that it can, in a description.
+// An able is the declared capabilities of an agent, from one description.
 type able struct {
 	of  *td.Description
 	can card.Capabilities
@@ -64,7 +64,7 @@ func (e *exporter) Close() {
 	e.desk.Close()
 }
 
-// find returns the agent of a name: a reference to a thing. Without a name it is the node, which finds others.
+// find returns the agent for the reference of a Thing; the directory agent for an empty name.
 func (e *exporter) find(ctx context.Context, name string) (*server.Agent, error) {
 	if name == "" {
 		return e.directory(), nil
@@ -81,7 +81,7 @@ func (e *exporter) find(ctx context.Context, name string) (*server.Agent, error)
 	return e.plain(d), nil
 }
 
-// directory serves the agent of the node itself.
+// directory returns the agent of the node itself.
 func (e *exporter) directory() *server.Agent {
 	return &server.Agent{
 		Card: func(at server.Place) (*card.Card, error) { return e.sign(describeThing(e.own.Desc), at) },
@@ -93,7 +93,7 @@ func (e *exporter) directory() *server.Agent {
 	}
 }
 
-// plain serves a thing that does not speak A2A.
+// plain returns an agent for a Thing that is not an A2A agent.
 func (e *exporter) plain(d *td.Description) *server.Agent {
 	s := executor.Subject{Ref: d.Ref(), Desc: d.Thing, Thing: e.mesh}
 	whole := func(at server.Place) *card.Card {
@@ -117,7 +117,7 @@ func (e *exporter) plain(d *td.Description) *server.Agent {
 	}
 }
 
-// relayed serves a thing that does: its card is its own but for where it is, and its operations go to it as they are.
+// relayed returns an agent for an imported A2A agent: its own card with the interfaces of this node, and its operations verbatim.
 func (e *exporter) relayed(d *td.Description, action string) *server.Agent {
 	ref, can := d.Ref(), e.abilities(d)
 	more := card.Yes(can.ExtendedCard)
@@ -147,10 +147,10 @@ func (e *exporter) relayed(d *td.Description, action string) *server.Agent {
 	}
 }
 
-// maxAble bounds what is remembered of agents.
+// maxAble is the number of cached capabilities.
 const maxAble = 1024
 
-// abilities are what an agent says that it can. They are read once: each operation asks for them.
+// abilities returns the declared capabilities of an agent. They are cached, because each operation needs them.
 func (e *exporter) abilities(d *td.Description) card.Capabilities {
 	ref := d.Ref()
 	e.mu.Lock()
@@ -169,18 +169,18 @@ func (e *exporter) abilities(d *td.Description) card.Capabilities {
 	return can
 }
 
-// extended makes the extended card of an agent elsewhere one of this node: it is here that the agent is asked.
+// extended converts the extended card of a remote agent: with the interfaces and the signature of this node.
 func (e *exporter) extended(raw json.RawMessage, d *td.Description, at server.Place) (json.RawMessage, error) {
 	c, err := card.Parse(raw)
 	if err != nil {
-		return nil, protocol.Errorf(protocol.InvalidAgentResponse, "the extended card cannot be read")
+		return nil, protocol.Errorf(protocol.InvalidAgentResponse, "invalid extended card")
 	}
-	offerExtended(c) // the credentials stay at the agent's host
+	offerExtended(c) // the host of the agent has the credentials
 	provenance(c, d, at)
 	return e.signed(c, at)
 }
 
-// signed is a card as it is sent.
+// signed returns a signed card as JSON.
 func (e *exporter) signed(c *card.Card, at server.Place) (json.RawMessage, error) {
 	c, err := e.sign(c, at)
 	if err != nil {
@@ -189,15 +189,15 @@ func (e *exporter) signed(c *card.Card, at server.Place) (json.RawMessage, error
 	return c.Bytes()
 }
 
-// A relay asks the verbatim action of a thing.
+// A relay invokes the verbatim action of a Thing.
 type relay struct {
 	*exporter
 	ref, action string
 	from        *did.Principal
-	caller      string // what the host is told
+	caller      string // the caller's name for the host
 }
 
-// How long an operation may take: a stream goes on as long as its task.
+// Time limits of operations.
 const (
 	streamFor = 24 * time.Hour
 	sendFor   = time.Hour
@@ -243,18 +243,18 @@ func (r *relay) Do(ctx context.Context, op *protocol.Operation) iter.Seq2[json.R
 	}
 }
 
-// secretOf makes a secret of the key of a node, the same after each start: a signature that is asked for here only, and shown to nobody.
+// secretOf derives a secret from the key of a node, which survives restarts: a signature that is not published.
 func secretOf(s did.Signer) []byte {
 	text := sha512.Sum512([]byte("lmosd: callers of A2A"))
 	signature, err := s.Sign(did.PurposeAssertion, text[:])
-	if err != nil { // a signer that signs nothing else has callers of this start
+	if err != nil { // a signer that refuses it gets a secret for this process
 		return []byte(rand.Text())
 	}
 	return signature
 }
 
-// nameOf is what the host of an agent calls a principal of this node: nobody else can make it, and it says nothing about the
-// principal. Each agent has another: what one learns is of no use at others.
+// nameOf returns the name of a principal for the host of an agent. Only this node can compute it, and it reveals nothing about the
+// principal. It differs per agent, so a host cannot use it at others.
 func (e *exporter) nameOf(principal, agent string) string {
 	if principal == "" {
 		return ""
@@ -264,8 +264,7 @@ func (e *exporter) nameOf(principal, agent string) string {
 	return hex.EncodeToString(mac.Sum(nil)[:16])
 }
 
-// sign puts into a card where the agent is, and signs it. Interfaces of 1.0 come first, then those of 0.3, and last the mesh,
-// which ordinary clients do not know.
+// sign sets the interfaces of a card, and signs it. Interfaces of 1.0 come first, then those of 0.3, and last the custom libp2p binding.
 func (e *exporter) sign(c *card.Card, place server.Place) (*card.Card, error) {
 	base, name := place.Base, place.Name
 	at := base
@@ -284,7 +283,7 @@ func (e *exporter) sign(c *card.Card, place server.Place) (*card.Card, error) {
 	}
 	c.Signatures = nil
 	if err := card.Sign(c, signer); err != nil {
-		return nil, &interact.Error{Code: interact.Internal, Title: "the card cannot be signed", Hint: "see the log of the node",
+		return nil, &interact.Error{Code: interact.Internal, Title: "signing the card failed", Hint: "see the log of the node",
 			Err: err}
 	}
 	return c, nil

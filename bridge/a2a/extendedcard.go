@@ -20,31 +20,31 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Extensions of the cards that a node makes (A2A 1.0 §4.6). None is required. Their params have texts only, and none that is empty:
-// verifiers of signatures disagree on all else (see card.Canonical).
+// Extensions in cards of a node (A2A 1.0 §4.6). None is required. Their params have non-empty strings only, because verifiers treat other
+// values differently (see card.Canonical).
 const (
-	// DescriptionExtension says of which description a card was made, whoever signed the card: {"thing": its id, "owner": the DID that
-	// signed it, "sha256": of its bytes, "href": where it is}.
+	// DescriptionExtension identifies the Thing Description of a card: {"thing": its id, "owner": the DID that signed it, "sha256": of
+	// its bytes, "href": its URL}.
 	DescriptionExtension = "https://lmosd.dev/a2a/extensions/description/v1"
 )
 
-// provenance says in a card of which description it was made. What another node said of its own is left out.
+// provenance adds the DescriptionExtension to a card, in place of that of another node.
 func provenance(c *card.Card, d *td.Description, at server.Place) {
 	others := slices.DeleteFunc(slices.Clone(c.Capabilities.Extensions), func(x card.Extension) bool { return x.URI == DescriptionExtension })
 	c.Capabilities.Extensions = append(others, card.Extension{URI: DescriptionExtension,
-		Description: "The signed description of this agent. Its owner is not who signs this card, which is the node that serves it.",
+		Description: "The signed description of this agent. The node that serves the agent signs this card; the owner signs the description.",
 		Params: protocol.Encode(map[string]string{"thing": d.ID, "owner": string(d.Record.Owner), "sha256": hex.EncodeToString(d.Record.Hash[:]),
 			"href": strings.TrimSuffix(at.Base, "/a2a") + "/things/" + url.PathEscape(d.Ref())})})
 }
 
-// offerExtended says in a card that there is another. Who gets it says the answer to whoever does not: a card has no security schemes,
-// for the JavaScript library loses them when it verifies.
+// offerExtended declares an extended card. Clients learn its authentication from the error: the card has no security schemes, because the
+// JavaScript library loses them when it verifies a signature.
 func offerExtended(c *card.Card) {
 	yes := true
 	c.Capabilities.ExtendedCard, c.Schemes, c.Requirements = &yes, nil, nil
 }
 
-// extendedFor answers GetExtendedAgentCard: to operators only (A2A 1.0 §3.1.11, §13.3). A nil get is that of an agent without one.
+// extendedFor handles GetExtendedAgentCard: for operators only (A2A 1.0 §3.1.11, §13.3). get is nil for an agent without one.
 func extendedFor(a protocol.Agent, c server.Caller, get func(context.Context, *protocol.Operation) (json.RawMessage, error)) protocol.Agent {
 	return protocol.Func(func(ctx context.Context, op *protocol.Operation) iter.Seq2[json.RawMessage, error] {
 		switch {
@@ -60,12 +60,12 @@ func extendedFor(a protocol.Agent, c server.Caller, get func(context.Context, *p
 	})
 }
 
-// within refuses what the card of an imported agent rules out, whether or not the agent would (A2A 1.0 §3.3.4): streams where it has
-// none, and messages of who does not say that it knows an extension that is required.
+// within rejects what the card of an imported agent excludes (A2A 1.0 §3.3.4): streams of an agent without them, and messages of clients
+// that do not declare a required extension.
 func within(a protocol.Agent, can card.Capabilities) protocol.Agent {
 	return protocol.Func(func(ctx context.Context, op *protocol.Operation) iter.Seq2[json.RawMessage, error] {
 		if protocol.Streams(op.Method) && !card.Yes(can.Streaming) {
-			return protocol.Once(nil, protocol.Errorf(protocol.UnsupportedOperation, "the agent has no streams"))
+			return protocol.Once(nil, protocol.Errorf(protocol.UnsupportedOperation, "the agent does not support streaming"))
 		}
 		if op.Method != protocol.SendMessage && op.Method != protocol.SendStreamingMessage {
 			return a.Do(ctx, op)
@@ -73,7 +73,7 @@ func within(a protocol.Agent, can card.Capabilities) protocol.Agent {
 		knows := strings.FieldsFunc(op.Service[protocol.ExtensionsParam], func(r rune) bool { return r == ',' || r == ' ' })
 		for _, x := range can.Extensions {
 			if x.Required && !slices.Contains(knows, x.URI) {
-				return protocol.Once(nil, protocol.Errorf(protocol.ExtensionRequired, "the agent needs the extension %s", x.URI).
+				return protocol.Once(nil, protocol.Errorf(protocol.ExtensionRequired, "the agent requires the extension %s", x.URI).
 					With(map[string]string{"extension": x.URI}))
 			}
 		}
@@ -81,7 +81,7 @@ func within(a protocol.Agent, can card.Capabilities) protocol.Agent {
 	})
 }
 
-// extend adds what the card of a thing leaves out: what all its skills take and give, and its properties as skills.
+// extend adds what the public card omits: all schemas, and the properties as skills.
 func extend(c *card.Card, t *td.Thing) {
 	all := withProperties(t)
 	for _, name := range executor.Actions(all) {
@@ -94,13 +94,13 @@ func extend(c *card.Card, t *td.Thing) {
 	c.Capabilities.Extensions = append(others, schemas(all, math.MaxInt)...)
 }
 
-// Prefixes of skills that read and write properties.
+// Name prefixes of the skills of properties.
 const (
 	getPrefix = "get_"
 	setPrefix = "set_"
 )
 
-// withProperties returns t with skills for its properties. What an action is called already stays that action.
+// withProperties returns t with skills for its properties. An action with the same name takes precedence.
 func withProperties(t *td.Thing) *td.Thing {
 	c := *t
 	c.Actions = maps.Clone(t.Actions)
@@ -126,7 +126,7 @@ func withProperties(t *td.Thing) *td.Thing {
 	return &c
 }
 
-// served is a thing at the desk: messages that name the skill of a property get it, all others see the skills of the card only.
+// served returns the agent of a Thing: only messages that name the skill of a property can use it.
 func (e *exporter) served(s executor.Subject, principal string) protocol.Agent {
 	plain := e.desk.Agent(s, principal)
 	if len(s.Desc.Properties) == 0 {
@@ -144,7 +144,7 @@ func (e *exporter) served(s executor.Subject, principal string) protocol.Agent {
 	})
 }
 
-// skillOf is the first skill that a message names.
+// skillOf returns the first skill that a message names.
 func skillOf(op *protocol.Operation) string {
 	type meta struct {
 		Skill string `json:"skillId"`
@@ -165,7 +165,7 @@ func skillOf(op *protocol.Operation) string {
 	return name
 }
 
-// properties is a thing whose properties are actions, too.
+// properties is a Thing with actions for its properties.
 type properties struct {
 	interact.Thing
 	desc *td.Thing

@@ -28,13 +28,13 @@ import (
 )
 
 const (
-	// defaultRecheck is how often a card is read again.
+	// defaultRecheck is the interval at which a card is fetched again.
 	defaultRecheck = time.Minute
-	// pause is how long after it was read a card is left alone, whatever the agent says.
+	// pause is the shortest interval between two fetches of a card.
 	pause = 5 * time.Second
 )
 
-// An imported agent is a foreign A2A agent as a thing.
+// An imported agent is a remote A2A agent as a Thing.
 type imported struct {
 	o       Options
 	url     *url.URL
@@ -46,27 +46,27 @@ type imported struct {
 	claims  claims
 	parking interact.Parking
 	known   atomic.Pointer[known]
-	stale   chan struct{} // is told that the card may not be right any more; has room for one
+	stale   chan struct{} // receives a value when the card may be outdated; has room for one
 
 	mu     sync.Mutex
-	busy   map[*run]bool // what is asked now
+	busy   map[*run]bool // open calls
 	closed bool
 }
 
-// A run is one question to an agent.
+// A run is one call of an agent.
 type run struct {
 	cancel context.CancelFunc
 	over   chan struct{} // closed at its end
 }
 
-// A known is what the card said when it was last read. It is read-only.
+// A known is the last fetched card. It is read-only.
 type known struct {
 	card    *card.Card
 	found   client.Found
 	agent   protocol.Agent
-	skills  map[string]string // ids by the names of their actions
-	verdict *card.Verdict     // nil: nobody vouches for the card
-	why     error             // why not
+	skills  map[string]string // skill ids by action name
+	verdict *card.Verdict     // nil: the signature is not verified
+	why     error             // the reason if it is not
 }
 
 func newImported(o Options, u *url.URL, target string, as bridge.Import) *imported {
@@ -77,7 +77,7 @@ func newImported(o Options, u *url.URL, target string, as bridge.Import) *import
 	return i
 }
 
-// load reads the card, and reports whether it is another than before.
+// load fetches the card, and reports whether it has changed.
 func (i *imported) load(ctx context.Context) (changed bool, err error) {
 	var before client.Found
 	if k := i.known.Load(); k != nil {
@@ -89,14 +89,14 @@ func (i *imported) load(ctx context.Context) (changed bool, err error) {
 	}
 	c, err := card.Parse(found.Raw)
 	if err != nil {
-		return false, &interact.Error{Code: interact.AgentFailed, Title: "the agent's card cannot be used",
-			Hint: "its operator should mend it", Err: err}
+		return false, &interact.Error{Code: interact.AgentFailed, Title: "invalid agent card",
+			Hint: "report it to the operator of the agent", Err: err}
 	}
 	k := &known{card: c, found: found, skills: map[string]string{}}
 	if k.verdict, k.why = i.verify(ctx, found.Raw); errors.Is(k.why, card.ErrSignature) {
 		return false, &interact.Error{Code: interact.BadSignature, Title: "the card of " + i.target + " was changed after it was signed",
 			Err:  k.why,
-			Hint: "ask the operator of the agent; do not use it until the card is right"}
+			Hint: "do not use the agent until its operator has corrected the card"}
 	}
 	at, err := client.Choose(c)
 	if err != nil {
@@ -120,11 +120,11 @@ func (i *imported) verify(ctx context.Context, raw []byte) (*card.Verdict, error
 	return card.Verify(ctx, raw, i.keys)
 }
 
-// doubts are errors by which an agent may say that it is not what its card says.
+// doubts are error codes that suggest an outdated card.
 var doubts = []int{protocol.UnknownMethod, protocol.InvalidParams, protocol.UnsupportedOperation, protocol.ContentTypeUnsupported,
 	protocol.ExtensionRequired, protocol.VersionUnsupported}
 
-// noticing has the card read again when the agent does not know a skill, or is not where it was.
+// noticing marks the card as stale when an error suggests that it is outdated.
 func (i *imported) noticing(a protocol.Agent) protocol.Agent {
 	return protocol.Func(func(ctx context.Context, op *protocol.Operation) iter.Seq2[json.RawMessage, error] {
 		return func(yield func(json.RawMessage, error) bool) {
@@ -149,10 +149,10 @@ func doubtful(err error) bool {
 	return errors.As(err, &said) && slices.Contains(doubts, said.Code) || errors.As(err, &here) && here.Code == interact.Unreachable
 }
 
-// closeFor is how long Close waits for what it ends: for the agent to hear that it is cancelled, and for consumers that are slow.
+// closeFor is how long close waits for open calls: for cancellation at the agent, and for slow consumers.
 const closeFor = 10 * time.Second
 
-// close ends what the agent is asked, and waits for it.
+// close cancels open calls, and waits for them.
 func (i *imported) close() {
 	i.mu.Lock()
 	i.closed = true
@@ -173,12 +173,12 @@ func (i *imported) close() {
 	i.client.CloseIdleConnections()
 }
 
-// gone is said of an agent that was closed.
+// gone is the error of a closed agent.
 func gone() *interact.Error {
-	return interact.Errorf(interact.Unreachable, "it may come back: lmosd find", "the agent is not offered here any more")
+	return interact.Errorf(interact.Unreachable, "it may come back: lmosd find", "the agent is not published here anymore")
 }
 
-// begin notes a question, and until end has it cancelled by close, or when the time of m is up.
+// begin registers a call, which ends with end, close, or the deadline of m.
 func (i *imported) begin(ctx context.Context, m *interact.Message) (_ context.Context, end func(), err error) {
 	one := &run{over: make(chan struct{})}
 	if m.Deadline.IsZero() {
@@ -210,8 +210,8 @@ func (i *imported) warnings() (all []string) {
 	return append(all, i.secrets.missing(k.card)...)
 }
 
-// changes yields a new draft when the card has changed: it is read again every while, and when the agent gives reason to. A card that
-// cannot be read, or whose signature is wrong, changes nothing.
+// changes yields a new draft when the card has changed. It fetches the card periodically, and when the card is stale. A card that cannot
+// be fetched, or has an invalid signature, changes nothing.
 func (i *imported) changes(ctx context.Context) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		for next := time.NewTimer(i.o.Recheck); ; next.Reset(i.o.Recheck) {
@@ -222,11 +222,11 @@ func (i *imported) changes(ctx context.Context) iter.Seq[[]byte] {
 				return
 			case <-next.C:
 			case <-i.stale:
-				_ = backoff.For(ctx, pause-time.Since(read)) // what ends it is seen below
+				_ = backoff.For(ctx, pause-time.Since(read)) // load fails if ctx has ended
 			}
 			changed, err := i.load(ctx)
 			if err != nil {
-				i.o.Log.Debug("the card of an A2A agent cannot be read again", "target", i.target, "err", err)
+				i.o.Log.Debug("A2A card refresh failed", "target", i.target, "err", err)
 			}
 			if !changed {
 				continue
@@ -238,7 +238,7 @@ func (i *imported) changes(ctx context.Context) iter.Seq[[]byte] {
 	}
 }
 
-// describe makes the draft of a description of what the card says.
+// describe returns the draft of a Thing Description for the card.
 func (i *imported) describe() ([]byte, error) {
 	k := i.known.Load()
 	c := k.card
@@ -248,7 +248,7 @@ func (i *imported) describe() ([]byte, error) {
 				"A2A clients use it through their own node."},
 		sendAction: map[string]any{"@type": bridge.TurnAction, "title": "Send a message", "synchronous": true, "input": map[string]any{},
 			"output":      map[string]any{},
-			"description": "Says something to the agent: a text, data, or a message of A2A."},
+			"description": "Sends a message to the agent: text, data, or an A2A message."},
 	}
 	var capabilities []any
 	for name, id := range k.skills {
@@ -280,7 +280,7 @@ func (i *imported) describe() ([]byte, error) {
 		"@context": []any{td.Context10, td.Context11, map[string]any{"lmos": td.ContextLMOS, "a2a": Namespace}},
 		"@type":    "lmos:Agent", "title": cmp.Or(i.as.Name, c.Name), "actions": actions, "lmos:source": source,
 		"properties": map[string]any{tasksProperty: map[string]any{"title": "Tasks", "readOnly": true, "type": "object",
-			"description": "The tasks of whoever asks (ListTasks of A2A)."}},
+			"description": "The tasks of the caller (ListTasks of A2A)."}},
 	}
 	add(doc, "description", cmp.Or(i.as.Description, c.Description))
 	add(doc, "lmos:capabilities", capabilities)
@@ -308,7 +308,7 @@ func (i *imported) addLinks(doc map[string]any, c *card.Card) {
 	add(doc, "links", links)
 }
 
-// publicPart is what others may know of a card: not where the agent is, nor what it asks of this node.
+// publicPart returns the public members of a card: without the interfaces and the security of the agent.
 func publicPart(c *card.Card) []byte {
 	p := *c
 	p.Interfaces, p.Schemes, p.Requirements, p.Signatures = nil, nil, nil, nil
@@ -319,7 +319,7 @@ func publicPart(c *card.Card) []byte {
 	return protocol.Encode(&p)
 }
 
-// add sets a member that is not empty.
+// add sets a member to a non-empty value.
 func add(to map[string]any, name string, value any) {
 	switch v := value.(type) {
 	case string:

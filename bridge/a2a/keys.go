@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	// keysFor bounds how long the keys of a card are looked for.
+	// keysFor is the time limit for fetching the keys of a card.
 	keysFor = 30 * time.Second
-	// maxKeySet bounds a set of keys, in bytes.
+	// maxKeySet is the size limit of a key set, in bytes.
 	maxKeySet = 64 << 10
 )
 
-// A keyring finds the keys of the signatures of foreign cards: those of did:key and did:web, and those in sets (card.SetFinder) at the
-// card's own site, or at one that the operator trusts to say whose a key is. Where a name leads is looked at when it is dialled.
+// A keyring resolves the keys of card signatures: those of did:key and did:web, and those in key sets (card.SetFinder) at the origin of
+// the card, or at a trusted origin. Addresses are checked when they are dialed.
 type keyring struct {
 	did.Resolver
 	client  *http.Client // of the agent
@@ -44,10 +44,10 @@ func newKeyring(target *url.URL, client *http.Client, trusted []string) *keyring
 func (k *keyring) KeySet(ctx context.Context, jku string) ([]byte, error) {
 	u, err := url.Parse(jku)
 	if err != nil || u.User != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
-		return nil, fmt.Errorf("%q is no address of keys", jku)
+		return nil, fmt.Errorf("invalid URL of a key set: %q", jku)
 	}
 	if origin := credentials.Origin(u); origin != k.site && (u.Scheme != "https" || !slices.Contains(k.trusted, origin)) {
-		return nil, fmt.Errorf("the keys at %s are neither at the card's own site nor at one of a2a.key_origins", origin)
+		return nil, fmt.Errorf("the origin of the keys, %s, is neither that of the card nor one of a2a.key_origins", origin)
 	}
 	q, err := http.NewRequestWithContext(ctx, http.MethodGet, jku, nil)
 	if err != nil {
@@ -64,9 +64,9 @@ func (k *keyring) KeySet(ctx context.Context, jku string) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case answer.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("%s answers %d", jku, answer.StatusCode)
+		return nil, fmt.Errorf("%s responds with %d", jku, answer.StatusCode)
 	case len(raw) > maxKeySet:
-		return nil, fmt.Errorf("the keys at %s have more than %d bytes", jku, maxKeySet)
+		return nil, fmt.Errorf("the key set at %s exceeds %d bytes", jku, maxKeySet)
 	}
 	return raw, nil
 }

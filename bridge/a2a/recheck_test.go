@@ -157,9 +157,9 @@ func TestKeyring(t *testing.T) {
 	i := newImported(New(Options{KeyOrigins: []string{"https://10.1.2.3/", "https://localhost:1", elsewhere.URL}}).o, target, s.URL, bridge.Import{})
 	defer i.close()
 	for jku, want := range map[string]string{
-		s.URL + "/jwks.json": "", elsewhere.URL + "/jwks.json": "neither at the card's own site", // trusted, but not with TLS
-		"https://keys.example/jwks.json": "neither at the card's own site", "https://10.1.2.3/jwks.json": "refused to connect", "https://localhost:1/jwks.json": "refused to connect",
-		s.URL + "/none": "answers 404", s.URL + "/moved": "answers 302", s.URL + "/large": "more than", "file:///etc/passwd": "no address", "": "no address", "http://u:p@" + target.Host: "no address",
+		s.URL + "/jwks.json": "", elsewhere.URL + "/jwks.json": "neither that of the card", // trusted, but not with TLS
+		"https://keys.example/jwks.json": "neither that of the card", "https://10.1.2.3/jwks.json": "refused to connect", "https://localhost:1/jwks.json": "refused to connect",
+		s.URL + "/none": "responds with 404", s.URL + "/moved": "responds with 302", s.URL + "/large": "exceeds", "file:///etc/passwd": "invalid URL", "": "no address", "http://u:p@" + target.Host: "no address",
 	} {
 		raw, err := i.keys.(*keyring).KeySet(t.Context(), jku)
 		if want == "" && (err != nil || string(raw) != `{"keys":[]}`) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {

@@ -7,17 +7,17 @@ import (
 	"github.com/lmosd/lmosd/bridge/a2a/protocol"
 )
 
-// maxOutcome bounds what a turn gives, in bytes. What is beyond is left out; the task has it.
+// maxOutcome is the size limit of an outcome, in bytes. Further parts are omitted; the task has them.
 const maxOutcome = 12 << 20
 
-// An outcome is what a turn has given so far: the artifacts as they are now. Those of earlier turns of a task are left out, unless
-// the agent gives them again.
+// An outcome collects the result of a turn: the current artifacts, without those of earlier turns of the task that the agent does not
+// send again.
 type outcome struct {
 	bridge.Outcome
 	size int
 }
 
-// room counts parts, and reports whether there is room for them.
+// room counts the size of parts, and reports whether the limit allows them.
 func (o *outcome) room(parts []protocol.Part) bool {
 	for _, p := range parts {
 		o.size += len(p.Data) + len(p.Metadata)
@@ -30,14 +30,14 @@ func (o *outcome) room(parts []protocol.Part) bool {
 	return o.size <= maxOutcome
 }
 
-// message takes over what the agent says in place of a task.
+// message adds a message that the agent returned in place of a task.
 func (o *outcome) message(m *protocol.Message) {
 	if o.room(m.Parts) {
 		o.Message, o.Metadata = partsOf(m.Parts), m.Metadata
 	}
 }
 
-// task takes over what a task has. An artifact that is known is as it was.
+// task adds the parts of a task that are not known yet.
 func (o *outcome) task(t *protocol.Task, known map[string]int) {
 	if len(t.Metadata) > 0 {
 		o.Metadata = t.Metadata
@@ -57,7 +57,7 @@ func (o *outcome) index(id string) int {
 	return slices.IndexFunc(o.Artifacts, func(a bridge.Artifact) bool { return a.ID == id })
 }
 
-// artifact takes over an artifact, or what comes behind it. A text that goes on is one part.
+// artifact adds an artifact, or further parts of it. Consecutive text is one part.
 func (o *outcome) artifact(a *protocol.Artifact, more bool) {
 	if !o.room(a.Parts) {
 		return
@@ -94,7 +94,7 @@ func goesOn(a, b bridge.Part) bool {
 	return a.Text != nil && b.Text != nil && a.Filename == b.Filename && a.MediaType == b.MediaType && string(a.Metadata) == string(b.Metadata)
 }
 
-// end is what came of a turn whose task is in a state that is no failure.
+// end completes the outcome of a turn whose task did not fail.
 func (o *outcome) end(task, context string, s protocol.Status) bridge.Outcome {
 	o.Task, o.Context, o.State = task, context, bridge.TurnCompleted
 	switch s.State {
@@ -113,7 +113,7 @@ func partsOf(parts []protocol.Part) (all []bridge.Part) {
 	for _, p := range parts {
 		one := bridge.Part{Text: p.Text, URL: p.URL, Data: p.Data, Filename: p.Filename, MediaType: p.MediaType, Metadata: p.Metadata}
 		if p.Raw != nil {
-			one.Raw, _ = p.Bytes() // what is no base64 is nothing
+			one.Raw, _ = p.Bytes() // empty if it is not base64
 		}
 		all = append(all, one)
 	}

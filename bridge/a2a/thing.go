@@ -22,9 +22,9 @@ import (
 )
 
 const (
-	// sendAction says something to an agent without naming a skill.
+	// sendAction sends a message without the name of a skill.
 	sendAction = "sendMessage"
-	// tasksProperty lists the tasks of whoever reads it.
+	// tasksProperty lists the tasks of its reader.
 	tasksProperty = "tasks"
 )
 
@@ -48,7 +48,7 @@ func (i *imported) Do(ctx context.Context, m *interact.Message) iter.Seq2[*inter
 
 func (i *imported) do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 	if len(m.Data) > protocol.MaxMessage {
-		return interact.Fail(interact.Errorf(interact.TooLarge, "send less at once", "the input of %s has more than %d bytes",
+		return interact.Fail(interact.Errorf(interact.TooLarge, "send less at once", "the input of %s exceeds %d bytes",
 			m.Name, protocol.MaxMessage))
 	}
 	k := i.known.Load()
@@ -66,7 +66,7 @@ func (i *imported) do(ctx context.Context, m *interact.Message) iter.Seq2[*inter
 	case m.Type == interact.ReadProperty && m.Name == tasksProperty:
 		return readTasks(ctx, agent, m)
 	}
-	return interact.Fail(interact.Errorf(interact.NotAllowed, "call its actions", "an A2A agent has no such operation"))
+	return interact.Fail(interact.Errorf(interact.NotAllowed, "call its actions", "unsupported operation of an A2A agent"))
 }
 
 func readTasks(ctx context.Context, agent protocol.Agent, m *interact.Message) iter.Seq2[*interact.Message, error] {
@@ -77,7 +77,7 @@ func readTasks(ctx context.Context, agent protocol.Agent, m *interact.Message) i
 	return interact.One(m.Reply(interact.PropertyReading, interact.JSON, list))
 }
 
-// said is an error for those who do not speak A2A.
+// said converts an A2A error for consumers of other protocols.
 func said(err error) error {
 	var e *protocol.Error
 	if errors.As(err, &e) {
@@ -86,10 +86,10 @@ func said(err error) error {
 	return err
 }
 
-// maxPrincipal bounds what a node calls its callers, in bytes: it is remembered with each task.
+// maxPrincipal is the size limit of a caller's name, in bytes: it is stored with each task.
 const maxPrincipal = 64
 
-// telling has an agent hear who sends it messages.
+// telling adds the caller to the messages to an agent.
 func telling(a protocol.Agent, from *did.Principal) protocol.Agent {
 	return protocol.Func(func(ctx context.Context, op *protocol.Operation) iter.Seq2[json.RawMessage, error] {
 		var caller json.RawMessage
@@ -104,7 +104,7 @@ func telling(a protocol.Agent, from *did.Principal) protocol.Agent {
 	})
 }
 
-// principalOf is who asks: a node, or the consumer behind it, by the word that the node has for it.
+// principalOf returns the caller: a node, or the consumer behind it under the name that the node sent.
 func principalOf(m *interact.Message, op *protocol.Operation) *did.Principal {
 	name := op.Service[protocol.PrincipalParam]
 	if p := m.From; p != nil && p.Node != "" && p.Name == "" && did.ValidPrincipalName(name) {
@@ -113,7 +113,7 @@ func principalOf(m *interact.Message, op *protocol.Operation) *did.Principal {
 	return m.From
 }
 
-// callerOf is who asks: a node, or whoever asks through it, in its own words.
+// callerOf returns the owner of tasks for a caller: a node, or a consumer of the node.
 func callerOf(m *interact.Message, op *protocol.Operation) string {
 	name := op.Service[protocol.PrincipalParam]
 	if name == "" {
@@ -122,12 +122,12 @@ func callerOf(m *interact.Message, op *protocol.Operation) string {
 	return m.From.ID() + "#" + name[:min(len(name), maxPrincipal)]
 }
 
-// verbatim carries an operation, and gives out its results as they are (wire.Outcome). That the agent refuses is a result, too.
+// verbatim carries an operation, and yields its results unchanged (protocol.Outcome). An A2A error is a result, too.
 func (i *imported) verbatim(ctx context.Context, agent protocol.Agent, m *interact.Message) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
 		op, err := protocol.ParseOperation(m.Data)
 		if err != nil {
-			yield(nil, interact.Errorf(interact.Invalid, "A2A clients use it through their own node; call the other actions", "%v", err))
+			yield(nil, interact.Errorf(interact.Invalid, "this action is for A2A clients through their own node; call the other actions", "%v", err))
 			return
 		}
 		agent := i.claims.guard(telling(agent, principalOf(m, op)), callerOf(m, op))
@@ -139,7 +139,7 @@ func (i *imported) verbatim(ctx context.Context, agent protocol.Agent, m *intera
 			}
 			part := m.Reply(interact.ActionStatus, interact.JSON, protocol.Outcome(result, e))
 			part.Status = interact.StatusRunning
-			if !protocol.Streams(op.Method) { // it is the only one
+			if !protocol.Streams(op.Method) { // the only result
 				part.Status = interact.StatusCompleted
 				yield(part, nil)
 				return
@@ -154,28 +154,28 @@ func (i *imported) verbatim(ctx context.Context, agent protocol.Agent, m *intera
 	}
 }
 
-// An invocation is one run of a skill for a consumer that does not speak A2A.
+// An invocation is one run of a skill for a consumer of another protocol.
 type invocation struct {
 	*imported
 	*known
 	agent protocol.Agent
 	m     *interact.Message
 	skill string
-	turn  *bridge.Turn // what is said, if it is said as a turn
+	turn  *bridge.Turn // nil if the input is not a turn
 
 	yield    func(*interact.Message, error) bool
-	left     bool // the consumer has
+	left     bool // the consumer has disconnected
 	task     string
 	context  string
 	status   protocol.Status
-	answered protocol.Status // what was asked last, and answered
-	given    bool            // something of the output
-	parts    map[string]int  // how many parts of each artifact are given
+	answered protocol.Status // the last status for which the consumer provided input
+	given    bool            // a part of the output was sent
+	parts    map[string]int  // number of parts of each artifact that were sent
 	made     outcome         // of a turn
 }
 
-// run sends the message and gives out what comes, round by round: the agent may ask for more. A consumer that leaves cancels the
-// task.
+// run sends the message and yields the results, in several rounds if the agent requires input. When the consumer disconnects, the task is
+// canceled.
 func (v *invocation) run(ctx context.Context) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
 		v.yield, v.parts = yield, map[string]int{}
@@ -195,7 +195,7 @@ func (v *invocation) run(ctx context.Context) iter.Seq2[*interact.Message, error
 	}
 }
 
-// begin is the first operation.
+// begin returns the first operation.
 func (v *invocation) begin(ctx context.Context) (*protocol.Operation, error) {
 	if interact.MediaType(v.m.Media()) != bridge.TurnType {
 		m, err := v.message()
@@ -203,7 +203,7 @@ func (v *invocation) begin(ctx context.Context) (*protocol.Operation, error) {
 	}
 	v.turn = &bridge.Turn{}
 	if err := json.Unmarshal(v.m.Data, v.turn); err != nil {
-		return nil, &interact.Error{Code: interact.Invalid, Title: "the turn cannot be read", Err: err,
+		return nil, &interact.Error{Code: interact.Invalid, Title: "invalid turn", Err: err,
 			Hint: `for example {"message": "hello"}`}
 	}
 	m := v.turnMessage()
@@ -215,17 +215,17 @@ func (v *invocation) begin(ctx context.Context) (*protocol.Operation, error) {
 	return v.send(m), nil
 }
 
-// cancel tells the agent that nobody waits any more.
+// cancel cancels the task at the agent.
 func (v *invocation) cancel(ctx context.Context) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer stop()
 	if _, err := protocol.Ask(ctx, v.agent, &protocol.Operation{Method: protocol.CancelTask,
 		Params: protocol.Encode(protocol.Get{ID: v.task})}); err != nil {
-		v.o.Log.Debug("an A2A task could not be cancelled", "target", v.target, "err", err)
+		v.o.Log.Debug("A2A task cancellation failed", "target", v.target, "err", err)
 	}
 }
 
-// message makes a message of the input: a message of A2A stays, a text is said, other JSON is data, and the rest bytes.
+// message converts the input to a message: a message of A2A stays, a string is text, other JSON is data, and the rest bytes.
 func (v *invocation) message() (*protocol.Message, error) {
 	m := v.empty()
 	data, media, err := interact.Transcode(v.m.Data, v.m.Media(), interact.JSON)
@@ -253,7 +253,7 @@ func (v *invocation) message() (*protocol.Message, error) {
 	return m, nil
 }
 
-// empty is a message without parts. It names the skill.
+// empty returns a message with the name of the skill and without parts.
 func (v *invocation) empty() *protocol.Message {
 	m := &protocol.Message{ID: cmp.Or(v.m.Key, v.m.ID, rand.Text()), Role: protocol.User}
 	if v.skill != "" {
@@ -262,7 +262,7 @@ func (v *invocation) empty() *protocol.Message {
 	return m
 }
 
-// turnMessage makes a message of a turn.
+// turnMessage converts a turn to a message.
 func (v *invocation) turnMessage() *protocol.Message {
 	m := v.empty()
 	m.ContextID = v.turn.Context
@@ -275,8 +275,8 @@ func (v *invocation) turnMessage() *protocol.Message {
 	return m
 }
 
-// refer makes m a message of the task of its turn. One that has ended takes no messages (A2A 1.0 §3.4.2): m begins another in its
-// context, and refers to it.
+// refer adds the task of a turn to m. A task that has ended accepts no messages (A2A 1.0 §3.4.2): m then starts another task in the same
+// context, with a reference.
 func (v *invocation) refer(ctx context.Context, m *protocol.Message) error {
 	m.TaskID = v.turn.Task
 	none := 0
@@ -285,7 +285,7 @@ func (v *invocation) refer(ctx context.Context, m *protocol.Message) error {
 	var e *protocol.Error
 	switch {
 	case err != nil && errors.As(err, &e) && e.Code != protocol.TaskNotFound:
-		return nil // the agent cannot tell; what it says to the message counts
+		return nil // the agent cannot return tasks: its response to the message decides
 	case err != nil:
 		return said(err)
 	}
@@ -297,13 +297,13 @@ func (v *invocation) refer(ctx context.Context, m *protocol.Message) error {
 		m.TaskID, m.References = "", []string{v.turn.Task}
 		return nil
 	}
-	for _, a := range t.Artifacts { // what is there already was given by the turn before
+	for _, a := range t.Artifacts { // the turn before has sent these parts
 		v.parts[a.ID] = len(a.Parts)
 	}
 	return nil
 }
 
-// send is the operation that sends a message; as a stream, if the agent has those.
+// send returns the operation for a message; a stream if the agent supports it.
 func (v *invocation) send(m *protocol.Message) *protocol.Operation {
 	method := protocol.SendMessage
 	if card.Yes(v.card.Capabilities.Streaming) {
@@ -312,11 +312,10 @@ func (v *invocation) send(m *protocol.Message) *protocol.Operation {
 	return &protocol.Operation{Method: method, Params: protocol.Encode(protocol.Send{Message: m})}
 }
 
-// leaveFor is how long an agent is listened to when its consumer has left and the name of its task is not known: it is needed to
-// cancel that.
+// leaveFor is how long to wait for the id of a task after the consumer has disconnected. It is needed to cancel the task.
 const leaveFor = 2 * time.Second
 
-// round asks, and gives out what is said until nothing more comes.
+// round calls an operation and processes its results.
 func (v *invocation) round(ctx context.Context, op *protocol.Operation) error {
 	asking, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -331,7 +330,7 @@ func (v *invocation) round(ctx context.Context, op *protocol.Operation) error {
 	for result, err := range v.agent.Do(asking, op) {
 		var refused *protocol.Error
 		if errors.As(err, &refused) && op.Method == protocol.SubscribeToTask && ctx.Err() == nil {
-			if err := v.look(ctx); err != nil || v.left { // a task that nothing runs of, to some, cannot be followed
+			if err := v.look(ctx); err != nil || v.left { // some agents refuse to subscribe to a task that does not run
 				return err
 			}
 			break
@@ -358,23 +357,23 @@ func (v *invocation) round(ctx context.Context, op *protocol.Operation) error {
 }
 
 const (
-	// An agent that has broken off, or answers before it is done, is asked for its task in growing pauses.
+	// Pauses between polls of a task whose stream broke off, or whose agent responded before its end.
 	shortestPoll = 250 * time.Millisecond
 	longestPoll  = 5 * time.Second
 )
 
-// settle waits for the end of a task that goes on though the agent says no more, or for what it asks.
+// settle polls a task until it ends or requires input.
 func (v *invocation) settle(ctx context.Context) error {
 	for pause := shortestPoll; ; pause = min(2*pause, longestPoll) {
 		switch state := v.status.State; {
 		case state.Terminal() || state.Waits() && (state != protocol.AuthRequired || !v.isAnswered()):
 			return nil
-		case state == protocol.AuthRequired: // somebody does it elsewhere
+		case state == protocol.AuthRequired: // the user authenticates elsewhere
 		case state != "" && executor.StatusOf(state) == interact.StatusNone:
 			return interact.Errorf(interact.AgentFailed, "ask its operator, or use an A2A client",
-				"the agent's task is in a state that lmosd does not know: %s", interact.Clip(string(state), 64))
+				"the agent returned an unknown task state: %s", interact.Clip(string(state), 64))
 		case v.task == "":
-			return &interact.Error{Code: interact.Unreachable, Title: "the agent broke off", Hint: "ask again in a moment", Begun: true}
+			return &interact.Error{Code: interact.Unreachable, Title: "the agent's stream broke off", Hint: "try again in a moment", Begun: true}
 		}
 		if err := backoff.For(ctx, pause); err != nil {
 			return err
@@ -385,7 +384,7 @@ func (v *invocation) settle(ctx context.Context) error {
 	}
 }
 
-// look asks how the task is.
+// look gets the task.
 func (v *invocation) look(ctx context.Context) error {
 	raw, err := protocol.Ask(ctx, v.agent, &protocol.Operation{Method: protocol.GetTask, Params: protocol.Encode(protocol.Get{ID: v.task})})
 	if err != nil {
@@ -400,7 +399,7 @@ func (v *invocation) look(ctx context.Context) error {
 }
 
 func unreadable(err error) error {
-	return interact.Errorf(interact.AgentFailed, "it breaks A2A 1.0", "the agent's answer cannot be read: %v", err)
+	return interact.Errorf(interact.AgentFailed, "report it to the operator of the agent", "invalid A2A response of the agent: %v", err)
 }
 
 func (v *invocation) heard(e *protocol.StreamResponse) {
@@ -434,7 +433,7 @@ func (v *invocation) heard(e *protocol.StreamResponse) {
 	}
 }
 
-// become takes over a status. What an agent says while it works is progress.
+// become updates the status. Text of a working agent is progress.
 func (v *invocation) become(s protocol.Status) {
 	v.status = s
 	if text := words(s.Message); s.State == protocol.Working && text != "" {
@@ -442,7 +441,7 @@ func (v *invocation) become(s protocol.Status) {
 	}
 }
 
-// tell tells the consumer how far the agent is.
+// tell sends progress to the consumer.
 func (v *invocation) tell(text string) {
 	if v.left {
 		return
@@ -452,10 +451,10 @@ func (v *invocation) tell(text string) {
 	v.left = !v.yield(r, nil)
 }
 
-// maxTold bounds what is said of progress, in bytes.
+// maxTold is the size limit of a progress text, in bytes.
 const maxTold = 8 << 10
 
-// give yields parts of the output. Those of a turn come with its outcome; its words are progress until then.
+// give yields parts of the output. Parts of a turn are in its outcome; until then their text is progress.
 func (v *invocation) give(parts []protocol.Part) {
 	for _, p := range parts {
 		if v.turn != nil {
@@ -475,7 +474,7 @@ func (v *invocation) give(parts []protocol.Part) {
 	}
 }
 
-// content is what a part holds: text as JSON, a link as its address with what is known of it.
+// content returns the data of a part: text as JSON, a link as an object.
 func content(p protocol.Part) ([]byte, string) {
 	switch {
 	case p.Text != nil:
@@ -483,7 +482,7 @@ func content(p protocol.Part) ([]byte, string) {
 	case p.Data != nil:
 		return p.Data, interact.JSON
 	case p.Raw != nil:
-		b, _ := p.Bytes() // what is no base64 is nothing
+		b, _ := p.Bytes() // empty if it is not base64
 		return b, p.Media()
 	case p.URL != nil:
 		link := map[string]string{"url": *p.URL}
@@ -497,7 +496,7 @@ func content(p protocol.Part) ([]byte, string) {
 	return nil, ""
 }
 
-// isAnswered reports whether the agent waits for what was answered already: it says so once more before it goes on.
+// isAnswered reports whether the status is one for which input was provided: agents may repeat it before they continue.
 func (v *invocation) isAnswered() bool {
 	was, now := v.answered, v.status
 	id := func(m *protocol.Message) string {
@@ -509,10 +508,10 @@ func (v *invocation) isAnswered() bool {
 	return was.State == now.State && was.Timestamp == now.Timestamp && id(was.Message) == id(now.Message)
 }
 
-// whole is the key of what an agent wants that says it in words.
+// whole is the key of an input that the agent describes as text.
 const whole = "message"
 
-// inputs are what the agent wants to know. An agent of lmosd says it in words of its own, which is told apart.
+// inputs returns the input that the agent requires. An lmosd agent sends it as structured data; then own is true.
 func (v *invocation) inputs() (in interact.Inputs, own bool) {
 	if v.status.Message != nil {
 		for _, p := range v.status.Message.Parts {
@@ -529,7 +528,7 @@ func (v *invocation) inputs() (in interact.Inputs, own bool) {
 	return interact.Inputs{whole: one}, false
 }
 
-// askable reports whether inputs are there, and all of kinds that consumers can be asked for.
+// askable reports whether there are inputs, all of known kinds.
 func askable(in interact.Inputs) bool {
 	for _, one := range in {
 		switch one.Kind {
@@ -541,7 +540,7 @@ func askable(in interact.Inputs) bool {
 	return len(in) > 0
 }
 
-// endsHere reports whether a turn ends with what the agent asks: its consumer cannot be asked for that otherwise.
+// endsHere reports whether a turn ends because its consumer cannot provide the required input.
 func (v *invocation) endsHere() bool {
 	if v.turn == nil || v.turn.Kinds == nil {
 		return false
@@ -555,7 +554,7 @@ func (v *invocation) endsHere() bool {
 	return false
 }
 
-// ask asks the consumer for what the agent wants, and returns how it goes on.
+// ask requests the input from the consumer, and returns the operation that continues the task.
 func (v *invocation) ask(ctx context.Context) (*protocol.Operation, error) {
 	in, own := v.inputs()
 	auth := v.status.State == protocol.AuthRequired
@@ -571,8 +570,8 @@ func (v *invocation) ask(ctx context.Context) (*protocol.Operation, error) {
 	case own:
 		next.Parts = []protocol.Part{protocol.DataPart(protocol.Encode(answers))}
 	case a.Action != interact.Accept:
-		return nil, &interact.Error{Code: interact.Cancelled, Title: "the consumer does not answer the agent"}
-	case auth: // it has been done elsewhere: the task goes on by itself
+		return nil, &interact.Error{Code: interact.Cancelled, Title: "the consumer declined to provide the input"}
+	case auth: // the user has authenticated elsewhere: the task continues by itself
 		v.status = protocol.Status{}
 		return &protocol.Operation{Method: protocol.SubscribeToTask, Params: protocol.Encode(protocol.Get{ID: v.task})}, nil
 	default:
@@ -600,14 +599,14 @@ func words(m *protocol.Message) string {
 	return b.String()
 }
 
-// link is the address at which somebody is to prove who they are: of a link, or of data that have one.
+// link returns the authentication URL of a message: that of a link, or of data with a url.
 func link(m *protocol.Message) string {
 	if m == nil {
 		return ""
 	}
 	for _, p := range m.Parts {
 		var data struct{ URL string }
-		_ = json.Unmarshal(p.Data, &data) // it may say anything
+		_ = json.Unmarshal(p.Data, &data) // data may have any form
 		if p.URL != nil {
 			data.URL = *p.URL
 		}
@@ -618,18 +617,18 @@ func link(m *protocol.Message) string {
 	return ""
 }
 
-// end yields the last state.
+// end yields the final reply or the error.
 func (v *invocation) end(err error) {
 	text := words(v.status.Message)
 	switch status := executor.StatusOf(v.status.State); {
 	case err != nil:
 	case status == interact.StatusCancelled:
-		err = &interact.Error{Code: interact.Cancelled, Title: cmp.Or(text, "the agent cancelled the task"), Remote: true}
+		err = &interact.Error{Code: interact.Cancelled, Title: cmp.Or(text, "the agent canceled the task"), Remote: true}
 	case v.status.State == protocol.Rejected:
 		err = &interact.Error{Code: interact.AgentFailed, Title: cmp.Or(text, "the agent rejected the task"), Remote: true,
-			Hint: "the agent says so: it does not do this"}
+			Hint: "the agent does not accept this request"}
 	case status == interact.StatusFailed:
-		err = &interact.Error{Code: interact.AgentFailed, Title: cmp.Or(text, "the agent failed"), Hint: "the agent says so",
+		err = &interact.Error{Code: interact.AgentFailed, Title: cmp.Or(text, "the agent failed"), Hint: "the agent reported this failure",
 			Remote: true}
 	}
 	if err != nil {
